@@ -1,0 +1,18 @@
+/* IEEE binary16 and bfloat16: conversions, round to nearest even. */
+#ifndef WEFT_BASE_F16_H
+#define WEFT_BASE_F16_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+float weft_f16_to_f32(uint16_t h);
+uint16_t weft_f16_from_f32(float f);
+float weft_bf16_to_f32(uint16_t h);
+uint16_t weft_bf16_from_f32(float f);
+/* n elements; src and dst do not overlap. */
+void weft_f16_to_f32_array(const uint16_t *src, float *dst, size_t n);
+void weft_bf16_to_f32_array(const uint16_t *src, float *dst, size_t n);
+void weft_f16_from_f32_array(const float *src, uint16_t *dst, size_t n);
+void weft_bf16_from_f32_array(const float *src, uint16_t *dst, size_t n);
+
+#endif

@@ -1,0 +1,35 @@
+/* Files: mapped read-only, written atomically, and opened strictly below a folder. */
+#ifndef WEFT_BASE_FILE_H
+#define WEFT_BASE_FILE_H
+
+#include "base/diag.h"
+
+#include <stdint.h>
+
+typedef struct weft_file {
+    const uint8_t *at;
+    uint64_t len;
+} weft_file;
+
+/* Maps a regular file (private, read-only). A file that shrinks later raises SIGBUS: callers that
+ * serve copy what must survive. `path` "-" is not special. */
+WEFT_MUST_USE weft_err weft_file_map(const char *path, weft_diag *diag, weft_file *out);
+void weft_file_unmap(weft_file *file);
+
+/* Maps `rel` below folder `dir`: relative, no "..", no NUL, no backslash, no symbolic link in any component, a regular file
+ * with one hard link. Uses openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS); where the kernel lacks
+ * it, walks the components with O_NOFOLLOW. The opened descriptor is what is checked. */
+WEFT_MUST_USE weft_err weft_file_map_beneath(const char *dir, const char *rel, weft_diag *diag,
+                                             weft_file *out);
+
+/* Reads a whole file (or standard input for "-") into a heap buffer, owned, NUL behind it.
+ * Over `limit_bytes`: NOMEM with a message. */
+WEFT_MUST_USE weft_err weft_file_read(const char *path, uint64_t limit_bytes, weft_diag *diag,
+                                      char **out, size_t *out_len);
+
+/* Writes to a temporary file beside `path` and renames it, so that no reader sees half a file;
+ * "-" writes to standard output. */
+WEFT_MUST_USE weft_err weft_file_write(const char *path, const void *bytes, size_t len,
+                                       weft_diag *diag);
+
+#endif

@@ -1,0 +1,24 @@
+/* Offline memory planning: offsets in one arena for blocks that live over intervals of steps.
+ *
+ * Greedy by size, best fit: blocks in descending size (then earlier first step) go to the smallest
+ * gap between those already placed whose lifetimes overlap (Pisarchyk and Lee, "Efficient Memory
+ * Management for Deep Neural Net Inference", 2020). O(n^2), deterministic. */
+#ifndef WEFT_BASE_PACK_H
+#define WEFT_BASE_PACK_H
+
+#include "base/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct weft_block {
+    uint64_t size;        /* bytes; 0 takes no room */
+    uint32_t first, last; /* steps, inclusive */
+    uint64_t offset;      /* out: multiple of `align` */
+} weft_block;
+
+/* NOMEM when out of memory or the total overflows. */
+WEFT_MUST_USE weft_err weft_pack_blocks(weft_block *block, size_t n, uint64_t align,
+                                        uint64_t *out_total);
+
+#endif

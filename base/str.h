@@ -1,0 +1,42 @@
+/* Strings: a growing byte buffer and interned names. Single-thread. */
+#ifndef WEFT_BASE_STR_H
+#define WEFT_BASE_STR_H
+
+#include "base/arena.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* -- Buffer on the heap ------------------------------------------------------------------- */
+
+/* Zero-initialisable. On exhaustion `failed` is set and further text is dropped. `at` is always
+ * NUL-terminated once anything was added. */
+typedef struct weft_buf {
+    char *at;
+    size_t len, cap;
+    bool failed;
+} weft_buf;
+
+void weft_buf_finish(weft_buf *buf);
+void weft_buf_add(weft_buf *buf, const void *bytes, size_t len);
+void weft_buf_puts(weft_buf *buf, const char *s);
+void weft_buf_putc(weft_buf *buf, char c);
+void weft_buf_printf(weft_buf *buf, const char *fmt, ...) WEFT_PRINTF(2, 3);
+/* The shortest decimal text that reads back as the same float ("1.5", "1e-12", "inf", "nan"). */
+void weft_buf_put_f32(weft_buf *buf, float x);
+void weft_buf_put_f64(weft_buf *buf, double x);
+/* "..." with \" \\ \n \t \xHH escapes. */
+void weft_buf_put_quoted(weft_buf *buf, const char *s, size_t len);
+
+/* -- Interned names ----------------------------------------------------------------------- */
+
+/* Name 0 is the empty string. */
+typedef struct weft_names weft_names;
+/* Lives in `arena`. */
+weft_names *weft_names_create(weft_arena *arena);
+uint32_t weft_names_add(weft_names *names, const char *s, size_t len);
+/* 0 when absent. */
+uint32_t weft_names_find(const weft_names *names, const char *s, size_t len);
+const char *weft_names_text(const weft_names *names, uint32_t id);
+
+#endif
