@@ -1,0 +1,184 @@
+/* Who runs where: demands (models with SLO and rate), a fleet (devices that can be split), policies
+ * that turn both into a placement, and the checker that every placement must pass.
+ *
+ * Everything here is a pure function of its arguments: no clock, no environment, no device. Types
+ * are thread-compatible. Sees of the rest of Weft only ir/cost.h and ir/bundle.h. */
+#ifndef WEFT_SCHEDULER_SCHEDULER_H
+#define WEFT_SCHEDULER_SCHEDULER_H
+
+#include "base/arena.h"
+#include "base/diag.h"
+#include "ir/cost.h"
+
+#include <stdbool.h>
+
+struct json_t;
+
+/* -- Set files ------------------------------------------------------------------------------ */
+
+typedef struct weft_set_dim {
+    const char *name;
+    int64_t lo, hi;
+} weft_set_dim;
+
+typedef struct weft_set_model {
+    const char *name;
+    const char *file;    /* ONNX file, resolved against the set file's folder; NULL: profile only */
+    const char *profile; /* measured CSV, or NULL */
+    double slo_us;       /* p99 latency target, 0: none */
+    double rate_per_s;   /* expected requests, 0: none */
+    const weft_set_dim *dim;
+    size_t n_dim;
+    uint32_t line; /* in the set file, for messages */
+} weft_set_model;
+
+typedef struct weft_set_variant {
+    const char *model;
+    double accuracy;
+} weft_set_variant;
+
+typedef struct weft_set_app {
+    const char *name;
+    const weft_set_variant *variant;
+    size_t n_variant;
+} weft_set_app;
+
+typedef struct weft_set {
+    const char *file;
+    const char *profile_layout; /* "weft" or "parvagpu" */
+    const weft_set_model *model;
+    size_t n_model;
+    const weft_set_app *app;
+    size_t n_app;
+} weft_set;
+
+/* Reads a set file (YAML). Unknown keys, duplicate or unusable model names, wrong units: INPUT with
+ * file and line or key. Everything lives in `arena`. */
+WEFT_MUST_USE weft_err weft_set_load(const char *path, weft_arena *arena, weft_diag *diag,
+                                     weft_set *out);
+/* true for names that are safe in URLs, file names and labels: [A-Za-z0-9][A-Za-z0-9_.-]*, at most
+ * 128 bytes. */
+bool weft_model_name_valid(const char *name);
+
+/* -- Fleets --------------------------------------------------------------------------------- */
+
+typedef struct weft_fleet_device {
+    const char *type;        /* row of the device table */
+    uint32_t count;
+    uint32_t cores;          /* CPU only */
+    const uint32_t *slice_cores; /* CPU only: cores of each slice */
+    size_t n_slice;
+    bool mig, mps;
+    uint64_t mem_bytes;      /* 0: what the table says */
+    double price_per_hour;   /* dollars, of one device; 0: what the table says */
+} weft_fleet_device;
+
+typedef struct weft_fleet {
+    const char *file;
+    const weft_fleet_device *device;
+    size_t n_device;
+} weft_fleet;
+
+WEFT_MUST_USE weft_err weft_fleet_load(const char *path, weft_arena *arena, weft_diag *diag,
+                                       weft_fleet *out);
+
+/* A legal MIG profile of a device: which start slots it may take and what it has. */
+typedef struct weft_mig_profile {
+    const char *name; /* "1g.10gb" */
+    uint32_t slots;   /* memory slots it covers */
+    uint32_t starts;  /* bit i: may start at slot i */
+    double share;     /* of the device's compute units, measured SM count / all */
+    uint64_t mem_bytes;
+} weft_mig_profile;
+
+/* What the scheduler must know of a device type; rows in scheduler/devices.def. */
+typedef struct weft_device_type {
+    const char *name;
+    double price_per_hour;
+    uint64_t mem_bytes;
+    uint32_t mig_slots; /* memory slots, 0: no MIG */
+    const weft_mig_profile *mig;
+    size_t n_mig;
+    const char *source;
+} weft_device_type;
+
+const weft_device_type *weft_device_type_find(const char *name);
+const weft_device_type *weft_device_type_at(size_t i); /* NULL behind the last */
+
+/* -- Demands -------------------------------------------------------------------------------- */
+
+typedef struct weft_demand {
+    const char *model;
+    double slo_us;     /* 0: none */
+    double rate_per_s; /* 0: one replica, any load */
+    weft_profile profile;
+} weft_demand;
+
+typedef struct weft_demands {
+    const weft_demand *at;
+    size_t n;
+} weft_demands;
+
+/* Reads a measured profile. Layouts: "weft" (our own CSV, docs), "parvagpu". */
+WEFT_MUST_USE weft_err weft_profile_load(const char *path, const char *layout, const char *model,
+                                         weft_arena *arena, weft_diag *diag, weft_profile *out);
+
+/* -- Placements ----------------------------------------------------------------------------- */
+
+/* One model on one slice. Several placements may name the same slice (MPS or time sharing). */
+typedef struct weft_placement {
+    const char *model;
+    uint32_t device;   /* index among the devices in use, from 0 */
+    const char *type;  /* device type */
+    const char *slice; /* "" whole device, MIG profile name, "40%" (MPS), "1core"... */
+    int32_t mig_start; /* first slot of the MIG instance, -1 without MIG */
+    uint32_t slice_id; /* equal ids on one device: the same slice, shared */
+    double share;      /* of the device's compute units that the slice has */
+    uint32_t batch, procs;
+    double rate_per_s;    /* requests assigned */
+    double capacity_per_s;/* what the slice can serve of this model within the SLO */
+    double latency_us;    /* worst case incl. batching and queueing, by the stated rule */
+    uint64_t mem_bytes;
+} weft_placement;
+
+typedef struct weft_plan {
+    const char *policy;
+    weft_placement *at;
+    size_t n;
+    uint32_t gpus; /* devices in use */
+    double cost_per_hour;
+    double lower_bound; /* on gpus, from the demands alone */
+    double decision_ms; /* filled by the caller that has a clock */
+} weft_plan;
+
+/* A policy: pure, deterministic. Rows in policies.def. */
+typedef struct weft_policy {
+    const char *name;
+    const char *brief;
+    const char *cite;
+    /* INFEASIBLE with a message that names the model and what would make it feasible. */
+    weft_err (*place)(const weft_demands *demands, const weft_fleet *fleet, weft_arena *arena,
+                      weft_diag *diag, weft_plan *out);
+} weft_policy;
+
+const weft_policy *weft_policy_find(const char *name);
+const weft_policy *weft_policy_at(size_t i); /* NULL behind the last */
+
+/* Runs a policy and checks its plan (BUG when the plan is illegal). */
+WEFT_MUST_USE weft_err weft_plan_make(const weft_policy *policy, const weft_demands *demands,
+                                      const weft_fleet *fleet, weft_arena *arena, weft_diag *diag,
+                                      weft_plan *out);
+
+/* The strict checker: MIG slots, memory, shares, counts, rate, latency. Adds one error for each
+ * violation; returns INPUT when there is any. Trusts nothing that the plan says of itself. */
+WEFT_MUST_USE weft_err weft_plan_check(const weft_plan *plan, const weft_demands *demands,
+                                       const weft_fleet *fleet, weft_diag *diag);
+
+/* plan.json; keys documented in docs/plan-json.md. The returned text is owned by the caller
+ * (free). Reading checks every field. */
+WEFT_MUST_USE weft_err weft_plan_to_json(const weft_plan *plan, const weft_demands *demands,
+                                         char **out);
+WEFT_MUST_USE weft_err weft_plan_from_json(const char *text, size_t len, const char *file,
+                                           weft_arena *arena, weft_diag *diag, weft_plan *out);
+
+#endif
