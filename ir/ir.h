@@ -1,0 +1,264 @@
+/* The IR: several models in one module, one graph a model, through three stages.
+ *
+ *   graph   operators on tensors with symbolic dimensions
+ *   kernel  what a driver launches: fused operators, layouts chosen, views explicit
+ *   plan    the same nodes with memory planned for each batch bucket
+ *
+ * Strict SSA: a value is a graph input, a weight, or the result of one node; nodes stand in
+ * topological order. Handles are indices in one-field structs: {0} means none. Every stage prints
+ * as text and reads back (README.md has the grammar). A module is single-thread; different modules
+ * are independent.
+ *
+ * Memory: everything lives in the module's arena; when it is exhausted, functions unwind to
+ * weft_module_guard's recovery point (see base/arena.h). */
+#ifndef WEFT_IR_IR_H
+#define WEFT_IR_IR_H
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "ops/ops.h"
+
+typedef struct weft_val {
+    uint32_t i;
+} weft_val;
+typedef struct weft_node {
+    uint32_t i;
+} weft_node;
+typedef struct weft_type {
+    uint32_t i;
+} weft_type;
+typedef struct weft_weight {
+    uint32_t i;
+} weft_weight;
+
+typedef struct weft_module weft_module;
+typedef struct weft_graph weft_graph;
+
+typedef enum weft_stage { WEFT_STAGE_GRAPH, WEFT_STAGE_KERNEL, WEFT_STAGE_PLAN } weft_stage;
+
+const char *weft_stage_name(weft_stage stage); /* "graph", "kernel", "plan" */
+
+/* -- Modules -------------------------------------------------------------------------------- */
+
+/* Owned; NULL when out of memory. `limit_bytes` bounds the arena, 0: none. */
+weft_module *weft_module_create(size_t limit_bytes);
+void weft_module_destroy(weft_module *m);
+weft_arena *weft_module_arena(weft_module *m);
+weft_dimpool *weft_module_dims(weft_module *m);
+weft_stage weft_module_stage(const weft_module *m);
+void weft_module_set_stage(weft_module *m, weft_stage stage);
+/* The module unmaps the file when it is destroyed. `path` is copied; returns the file's id >= 1,
+ * used as origin of weights and locations. */
+uint32_t weft_module_own_file(weft_module *m, const char *path, weft_file file);
+/* A file that is only named in locations. */
+uint32_t weft_module_name_file(weft_module *m, const char *path);
+const char *weft_module_file_path(const weft_module *m, uint32_t file_id);
+
+/* -- Types ---------------------------------------------------------------------------------- */
+
+weft_type weft_type_intern(weft_module *m, const weft_ttype *type);
+/* PLAIN layout. */
+weft_type weft_type_make(weft_module *m, weft_dtype dtype, const weft_dim *dim, uint32_t rank);
+/* Borrowed until the module is destroyed. */
+const weft_ttype *weft_type_get(const weft_module *m, weft_type type);
+
+/* -- Weights -------------------------------------------------------------------------------- */
+
+typedef struct weft_weight_info {
+    weft_type type;     /* constant dims, PLAIN */
+    const char *name;   /* initialiser name, or made up */
+    const uint8_t *data;
+    uint64_t bytes;
+    uint32_t file_id;   /* where the bytes are mapped from, 0: made by the compiler */
+    uint64_t offset;    /* in that file */
+    uint32_t group;     /* merge group, 0: none */
+} weft_weight_info;
+
+/* `data` is borrowed: mapped file or the module's arena. `bytes` must be what the type needs. */
+weft_weight weft_weight_add(weft_module *m, const weft_weight_info *info);
+const weft_weight_info *weft_weight_get(const weft_module *m, weft_weight w);
+uint32_t weft_weight_count(const weft_module *m); /* weights are 1 .. count */
+/* Hash of type and bytes; computed once. */
+weft_hash128 weft_weight_hash(weft_module *m, weft_weight w);
+/* The value that stands for the weight, shared by all graphs. */
+weft_val weft_weight_val(weft_module *m, weft_weight w);
+weft_tensor weft_weight_tensor(const weft_module *m, weft_weight w);
+
+/* -- Graphs --------------------------------------------------------------------------------- */
+
+/* Name unique in the module (the caller checks with weft_graph_find). */
+weft_graph *weft_graph_create(weft_module *m, const char *name);
+uint32_t weft_graph_count(const weft_module *m);
+weft_graph *weft_graph_at(const weft_module *m, uint32_t i); /* 0 .. count - 1 */
+weft_graph *weft_graph_find(const weft_module *m, const char *name);
+const char *weft_graph_name(const weft_graph *g);
+weft_module *weft_graph_module(const weft_graph *g);
+
+/* Symbolic dims of a graph. The symbol is called `name` in the pool unless another graph has that
+ * one, else "<graph>.<name>". */
+weft_dim weft_graph_symbol(weft_graph *g, const char *name, int64_t lo, int64_t hi);
+uint32_t weft_graph_symbol_count(const weft_graph *g);
+const char *weft_graph_symbol_name(const weft_graph *g, uint32_t i);
+weft_dim weft_graph_symbol_dim(const weft_graph *g, uint32_t i);
+
+weft_val weft_graph_add_input(weft_graph *g, const char *name, weft_type type);
+void weft_graph_add_output(weft_graph *g, const char *name, weft_val val);
+uint32_t weft_graph_input_count(const weft_graph *g);
+uint32_t weft_graph_output_count(const weft_graph *g);
+weft_val weft_graph_input(const weft_graph *g, uint32_t i);
+weft_val weft_graph_output(const weft_graph *g, uint32_t i);
+const char *weft_graph_input_name(const weft_graph *g, uint32_t i);
+const char *weft_graph_output_name(const weft_graph *g, uint32_t i);
+void weft_graph_set_output(weft_graph *g, uint32_t i, weft_val val);
+
+/* -- Nodes ---------------------------------------------------------------------------------- */
+
+typedef struct weft_loc {
+    uint32_t file_id; /* 0: unknown */
+    const char *item; /* ONNX node name, or NULL */
+    uint32_t line;
+} weft_loc;
+
+/* What a new node is made of; arrays and attribute payloads are copied. */
+typedef struct weft_node_spec {
+    weft_op_id op;
+    const weft_val *in; /* entries may be none for omitted operands */
+    uint32_t n_in;
+    const weft_type *out;
+    uint32_t n_out;
+    const weft_attr *attr; /* any order, keys unique */
+    uint32_t n_attr;
+    weft_loc loc;
+} weft_node_spec;
+
+weft_node weft_node_append(weft_graph *g, const weft_node_spec *spec);
+weft_node weft_node_insert_before(weft_graph *g, weft_node before, const weft_node_spec *spec);
+/* Results must be unused. */
+void weft_node_remove(weft_graph *g, weft_node n);
+/* Moves a node; the caller keeps the topological order. */
+void weft_node_move_before(weft_graph *g, weft_node n, weft_node before);
+
+weft_node weft_graph_first(const weft_graph *g);
+weft_node weft_graph_last(const weft_graph *g);
+weft_node weft_node_next(const weft_module *m, weft_node n);
+weft_node weft_node_prev(const weft_module *m, weft_node n);
+uint32_t weft_graph_node_count(const weft_graph *g);
+/* `n` may be removed inside the loop body. */
+#define WEFT_FOREACH_NODE(m, g, n)                                                                 \
+    for (weft_node n = weft_graph_first(g), next_##n = n.i ? weft_node_next((m), n) : n; n.i;      \
+         n = next_##n, next_##n = n.i ? weft_node_next((m), n) : n)
+
+weft_op_id weft_node_op(const weft_module *m, weft_node n);
+const weft_op *weft_node_opdef(const weft_module *m, weft_node n);
+void weft_node_set_op(weft_module *m, weft_node n, weft_op_id op);
+uint32_t weft_node_in_count(const weft_module *m, weft_node n);
+uint32_t weft_node_out_count(const weft_module *m, weft_node n);
+weft_val weft_node_in(const weft_module *m, weft_node n, uint32_t i); /* none behind the last */
+weft_val weft_node_out(const weft_module *m, weft_node n, uint32_t i);
+void weft_node_set_in(weft_module *m, weft_node n, uint32_t i, weft_val val);
+/* Appends an operand, filling with none up to index i. */
+void weft_node_grow_in(weft_module *m, weft_node n, uint32_t i, weft_val val);
+void weft_node_trim_in(weft_module *m, weft_node n); /* drops trailing none operands */
+weft_attrs weft_node_attrs(const weft_module *m, weft_node n);
+void weft_node_set_attr(weft_module *m, weft_node n, const weft_attr *attr); /* adds or replaces */
+void weft_node_drop_attr(weft_module *m, weft_node n, weft_attr_key key);
+weft_loc weft_node_loc(const weft_module *m, weft_node n);
+/* For messages: file and item of the node. */
+weft_where weft_node_where(const weft_module *m, weft_node n);
+
+/* Attributes as compound literals: WEFT_ATTR_OF_INT(AXIS, 1). */
+#define WEFT_ATTR_OF_INT(k, x)                                                                     \
+    ((weft_attr){.key = WEFT_ATTR_##k, .kind = WEFT_KIND_INT, .u = {.i = (x)}})
+#define WEFT_ATTR_OF_FLOAT(k, x)                                                                   \
+    ((weft_attr){.key = WEFT_ATTR_##k, .kind = WEFT_KIND_FLOAT, .u = {.f = (x)}})
+#define WEFT_ATTR_OF_STR(k, x)                                                                     \
+    ((weft_attr){.key = WEFT_ATTR_##k, .kind = WEFT_KIND_STR, .u = {.s = (x)}})
+#define WEFT_ATTR_OF_DTYPE(k, x)                                                                   \
+    ((weft_attr){.key = WEFT_ATTR_##k, .kind = WEFT_KIND_DTYPE, .u = {.dtype = (x)}})
+#define WEFT_ATTR_OF_INTS(k, x, count)                                                             \
+    ((weft_attr){.key = WEFT_ATTR_##k, .kind = WEFT_KIND_INTS, .n = (count), .u = {.ints = (x)}})
+#define WEFT_ATTR_OF_DIMS(k, x, count)                                                             \
+    ((weft_attr){.key = WEFT_ATTR_##k, .kind = WEFT_KIND_DIMS, .n = (count), .u = {.dims = (x)}})
+#define WEFT_ATTR_OF_STRS(k, x, count)                                                             \
+    ((weft_attr){.key = WEFT_ATTR_##k, .kind = WEFT_KIND_STRS, .n = (count), .u = {.strs = (x)}})
+
+/* -- Values --------------------------------------------------------------------------------- */
+
+typedef enum weft_val_kind { WEFT_VAL_NODE, WEFT_VAL_INPUT, WEFT_VAL_WEIGHT } weft_val_kind;
+
+weft_val_kind weft_val_get_kind(const weft_module *m, weft_val v);
+weft_type weft_val_type(const weft_module *m, weft_val v);
+const weft_ttype *weft_val_ttype(const weft_module *m, weft_val v);
+void weft_val_set_type(weft_module *m, weft_val v, weft_type type);
+weft_node weft_val_node(const weft_module *m, weft_val v);     /* none unless kind NODE */
+uint32_t weft_val_index(const weft_module *m, weft_val v);     /* which result, or which input */
+weft_weight weft_val_weight(const weft_module *m, weft_val v); /* none unless kind WEIGHT */
+uint32_t weft_val_count(const weft_module *m);                 /* values are 1 .. count */
+
+/* Uses as operand of nodes; being a graph output is not counted here. */
+typedef struct weft_use {
+    weft_node node;
+    uint32_t idx;
+} weft_use;
+
+uint32_t weft_val_use_count(const weft_module *m, weft_val v);
+/* i-th use, in no particular but deterministic order; O(i). */
+weft_use weft_val_use(const weft_module *m, weft_val v, uint32_t i);
+bool weft_val_is_output(const weft_graph *g, weft_val v);
+/* Operands of nodes and, in graph g, outputs. Weights' uses in other graphs are changed too. */
+void weft_val_replace(weft_graph *g, weft_val old, weft_val with);
+
+/* -- Plan stage ----------------------------------------------------------------------------- */
+
+/* Memory of one value in the arena of a bucket. `first` and `last` number nodes from 0 in order. */
+typedef struct weft_buffer {
+    weft_val val;
+    uint64_t offset, bytes;
+    uint32_t first, last;
+} weft_buffer;
+
+/* A graph planned for given values of its symbols. Values without a buffer: inputs, weights,
+ * outputs (the caller's memory), views (the memory of their operand) and data-dependent ones. */
+typedef struct weft_bucket {
+    const int64_t *symbol; /* value of each symbol of the graph */
+    uint32_t n_symbol;
+    uint64_t arena_bytes;
+    const weft_buffer *buffer; /* by val */
+    uint32_t n_buffer;
+} weft_bucket;
+
+/* Copied. */
+void weft_graph_add_bucket(weft_graph *g, const weft_bucket *bucket);
+void weft_graph_clear_buckets(weft_graph *g);
+uint32_t weft_graph_bucket_count(const weft_graph *g);
+const weft_bucket *weft_graph_bucket(const weft_graph *g, uint32_t i);
+
+/* -- Text, checks, evaluation ------------------------------------------------------------------ */
+
+/* Canonical text: print(parse(print(m))) == print(m). */
+void weft_module_print(weft_module *m, weft_buf *out);
+/* Owned module. Weights in files are looked up beneath `dir` (NULL: refused). Hostile input: INPUT with
+ * file:line. */
+WEFT_MUST_USE weft_err weft_module_parse(const char *text, size_t len, const char *file,
+                                         const char *dir, weft_diag *diag, weft_module **out);
+/* Checks every rule of the module's stage; one error for each violation, naming the rule. */
+WEFT_MUST_USE weft_err weft_module_verify(weft_module *m, weft_diag *diag);
+
+/* Runs a graph by the reference implementations: the oracle of tests. Inputs in graph order, their dims
+ * give the symbols. Outputs live in `arena`. Layouts are ignored (values are logical). */
+WEFT_MUST_USE weft_err weft_graph_eval(weft_graph *g, const weft_tensor *in, uint32_t n_in,
+                                       weft_arena *arena, weft_diag *diag, weft_tensor *out,
+                                       uint32_t n_out);
+/* Evaluates one node whose operands are all weights; results in the module's arena. */
+WEFT_MUST_USE weft_err weft_node_eval(weft_graph *g, weft_node n, weft_diag *diag,
+                                      weft_tensor *out, uint32_t n_out);
+/* Types of a node's results from its operands; contents: known contents of values by value
+ * index (entries NULL when unknown), updated; may be NULL. */
+typedef struct weft_contents weft_contents;
+weft_contents *weft_contents_create(weft_module *m, weft_arena *arena);
+/* Content of an integer value: of a weight, or found by inference. NULL when unknown. */
+const weft_dim *weft_contents_get(weft_contents *c, weft_val v, uint32_t *out_n);
+WEFT_MUST_USE weft_err weft_node_infer(weft_graph *g, weft_node n, weft_contents *contents,
+                                       weft_diag *diag, weft_ttype *out, uint32_t n_out);
+
+#endif

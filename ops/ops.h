@@ -1,0 +1,296 @@
+/* Operators: what Weft can compute, as one table.
+ *
+ * A row of ops.def names an operator, its operands, attributes and traits, and up to three
+ * functions: infer (types of the results, on symbolic dimensions), work (flops and bytes at
+ * concrete dimensions) and eval (the reference implementation on plain arrays). This folder knows
+ * no graph: the compiler calls infer with symbols, the runtime with concrete numbers for shapes
+ * that only data tells; eval serves constant folding, tests, and the CPU driver for operators
+ * that have no fast kernel.
+ *
+ * Parameters. Many operators take small integer tensors that steer shapes (the axes of a
+ * reduction, the target of a reshape). They may come as an operand or, once known, as an attribute:
+ * `.params` pairs the operand with the attribute that replaces it. Functions read them only
+ * through weft_infer_param / weft_eval_param, which look at both. */
+#ifndef WEFT_OPS_OPS_H
+#define WEFT_OPS_OPS_H
+
+#include "base/arena.h"
+#include "base/diag.h"
+#include "base/dim.h"
+#include "base/tensor.h"
+#include "ops/work.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* -- Types ---------------------------------------------------------------------------------- */
+
+/* Memory layouts of a value. PLAIN is dense row-major. C16 / C8: channels (dim 1) in blocks of 16 / 8
+ * innermost, padded with zeros ("nChw16c"). NHWC: channels innermost. Dims are always given in
+ * the logical order [n, c, spatial...]. */
+#define WEFT_LAYOUT_MAP(X)                                                                         \
+    X(PLAIN, "plain", 1)                                                                           \
+    X(C16, "c16", 16)                                                                              \
+    X(C8, "c8", 8)                                                                                 \
+    X(NHWC, "nhwc", 1)
+
+typedef enum weft_layout {
+#define X(name, text, block) WEFT_LAYOUT_##name,
+    WEFT_LAYOUT_MAP(X)
+#undef X
+        WEFT_LAYOUT_COUNT
+} weft_layout;
+
+const char *weft_layout_name(weft_layout layout);
+bool weft_layout_parse(const char *text, weft_layout *out);
+uint32_t weft_layout_block(weft_layout layout);
+
+/* The type of a tensor: element type, layout, symbolic dimensions. The rank is always known. */
+typedef struct weft_ttype {
+    uint8_t dtype; /* weft_dtype */
+    uint8_t layout; /* weft_layout */
+    uint8_t rank;
+    weft_dim dim[WEFT_RANK_MAX]; /* entries from rank on are 0 */
+} weft_ttype;
+
+/* Number of elements as a dim (logical, without padding). */
+weft_dim weft_ttype_numel(weft_dimpool *pool, const weft_ttype *type);
+/* Bytes at concrete dims, padding of the layout included. false on overflow or negative dims. */
+bool weft_layout_bytes(weft_dtype dtype, weft_layout layout, const int64_t *dim, int32_t rank,
+                       uint64_t *out);
+
+/* -- Attributes ----------------------------------------------------------------------------- */
+
+/* Keys: attrs.def has A(ENUM, "text"). */
+typedef enum weft_attr_key {
+    WEFT_ATTR_NONE,
+#define A(name, text) WEFT_ATTR_##name,
+#include "ops/attrs.def"
+#undef A
+    WEFT_ATTR_COUNT
+} weft_attr_key;
+
+const char *weft_attr_key_name(weft_attr_key key);
+weft_attr_key weft_attr_key_parse(const char *text); /* NONE when unknown */
+
+typedef enum weft_attr_kind {
+    WEFT_KIND_NONE,
+    WEFT_KIND_INT,
+    WEFT_KIND_FLOAT,
+    WEFT_KIND_STR,
+    WEFT_KIND_DTYPE,
+    WEFT_KIND_INTS,
+    WEFT_KIND_FLOATS,
+    WEFT_KIND_STRS,
+    WEFT_KIND_DIMS /* symbolic integers; a constant may be negative */
+} weft_attr_kind;
+
+typedef struct weft_attr {
+    uint16_t key;  /* weft_attr_key */
+    uint16_t kind; /* weft_attr_kind */
+    uint32_t n;    /* elements of a list */
+    union {
+        int64_t i;
+        double f;
+        const char *s;
+        weft_dtype dtype;
+        const int64_t *ints;
+        const double *floats;
+        const char *const *strs;
+        const weft_dim *dims;
+    } u;
+} weft_attr;
+
+/* Sorted by key, each key once. */
+typedef struct weft_attrs {
+    const weft_attr *at;
+    uint32_t n;
+} weft_attrs;
+
+const weft_attr *weft_attrs_find(weft_attrs attrs, weft_attr_key key); /* NULL when absent */
+int64_t weft_attrs_int(weft_attrs attrs, weft_attr_key key, int64_t otherwise);
+double weft_attrs_float(weft_attrs attrs, weft_attr_key key, double otherwise);
+const char *weft_attrs_str(weft_attrs attrs, weft_attr_key key, const char *otherwise);
+weft_dtype weft_attrs_dtype(weft_attrs attrs, weft_attr_key key, weft_dtype otherwise);
+/* INTS, or DIMS that are all constant; NULL with *out_n = 0 when absent. */
+const int64_t *weft_attrs_ints(weft_attrs attrs, weft_attr_key key, uint32_t *out_n);
+
+/* -- The table ------------------------------------------------------------------------------ */
+
+typedef enum weft_trait {
+    WEFT_T_EW = 1u << 0,          /* element-wise with NumPy broadcasting, all operands */
+    WEFT_T_COMMUTES = 1u << 1,    /* operands 0 and 1 may be swapped */
+    WEFT_T_GEMM = 1u << 2,        /* its time is a matrix product's */
+    WEFT_T_REDUCE = 1u << 3,
+    WEFT_T_MOVE = 1u << 4,        /* copies elements, computes none */
+    WEFT_T_VIEW = 1u << 5,        /* result has the bytes of operand 0: no work */
+    WEFT_T_DATA = 1u << 6,        /* result shape depends on operand data (beyond .params) */
+    WEFT_T_EPILOGUE = 1u << 7,    /* accepts the `epilogue` attribute and its operands */
+    WEFT_T_KERNEL_ONLY = 1u << 8, /* made by lowering; no ONNX counterpart */
+    WEFT_T_GRAPH_ONLY = 1u << 9,  /* must be gone at the kernel stage */
+    WEFT_T_RANDOM = 1u << 10,     /* never folded, never shared */
+    WEFT_T_RUNS = 1u << 11        /* WEFT_T_EW: has a step of the same name in `ew` kernels */
+} weft_trait;
+
+enum { WEFT_OP_ATTR_MAX = 20, WEFT_OP_PARAM_MAX = 6, WEFT_VARIADIC = 255 };
+
+typedef struct weft_attr_def {
+    uint16_t key, kind;
+    bool required;
+} weft_attr_def;
+
+/* Operand `in` may be replaced by attribute `key` (DIMS or, for floats, FLOATS / FLOAT). */
+typedef struct weft_param_def {
+    uint8_t in;
+    uint16_t key;
+} weft_param_def;
+
+struct weft_infer_ctx;
+struct weft_work_ctx;
+struct weft_eval_ctx;
+
+typedef struct weft_op {
+    const char *name;
+    uint8_t in_min, in_max; /* operands; WEFT_VARIADIC: any number. Missing optional ones are none */
+    uint8_t out_min, out_max; /* results */
+    uint32_t traits;
+    weft_attr_def attrs[WEFT_OP_ATTR_MAX];    /* ends at key NONE */
+    weft_param_def params[WEFT_OP_PARAM_MAX]; /* ends at key NONE */
+    weft_err (*infer)(struct weft_infer_ctx *cx);
+    weft_work (*work)(const struct weft_work_ctx *cx);
+    weft_err (*eval)(struct weft_eval_ctx *cx); /* NULL: cannot be evaluated */
+} weft_op;
+
+/* OP(ENUM, infer, work, eval, fields...): rows of ops.def. */
+typedef enum weft_op_id {
+    WEFT_OP_NONE,
+#define OP(id, infer, work, eval, ...) WEFT_OP_##id,
+#include "ops/ops.def"
+#undef OP
+    WEFT_OP_COUNT
+} weft_op_id;
+
+/* Never NULL for id in 1 .. WEFT_OP_COUNT - 1. */
+const weft_op *weft_op_get(weft_op_id id);
+weft_op_id weft_op_find(const char *name); /* NONE when unknown */
+
+/* -- Inference ------------------------------------------------------------------------------ */
+
+typedef struct weft_operand {
+    bool present;
+    weft_ttype type;
+    const weft_dim *content; /* elements of a small integer tensor, if known (maybe symbolic) */
+    uint32_t n_content;
+    const void *data; /* elements as bytes, PLAIN layout, if known */
+} weft_operand;
+
+/* The caller sets everything but `out` and `out_content`. */
+typedef struct weft_infer_ctx {
+    const weft_op *op;
+    weft_attrs attrs;
+    weft_dimpool *pool;
+    weft_arena *arena; /* for contents; lives as long as the caller needs them */
+    const weft_operand *in;
+    uint32_t n_in;
+    weft_ttype *out; /* n_out, zeroed */
+    /* Contents of results that are small integer tensors computed from shapes, or NULL entries. */
+    const weft_dim **out_content;
+    uint32_t n_out;
+    weft_diag *diag;
+    weft_where where;
+} weft_infer_ctx;
+
+/* Types of the results. Dimensions that depend on data not given become fresh symbols; with `data`
+ * of all operands given and constant dims, all results are constant. INPUT: the operands do not
+ * fit; UNSUP: valid but not supported, e.g. a rank that only data tells. */
+WEFT_MUST_USE weft_err weft_op_infer(weft_infer_ctx *cx);
+
+/* The parameter that `in` / `key` hold: from the attribute, the operand's content or its data
+ * (integers only). false: not known (or absent: *out_n is then 0 and *out NULL). */
+bool weft_infer_param(weft_infer_ctx *cx, uint32_t in, weft_attr_key key, const weft_dim **out,
+                      uint32_t *out_n);
+
+/* -- Work ----------------------------------------------------------------------------------- */
+
+typedef struct weft_work_operand {
+    bool present, is_weight;
+    uint8_t dtype;
+    uint8_t rank;
+    int64_t dim[WEFT_RANK_MAX];
+} weft_work_operand;
+
+typedef struct weft_work_ctx {
+    const weft_op *op;
+    weft_attrs attrs;
+    const weft_work_operand *in, *out;
+    uint32_t n_in, n_out;
+} weft_work_ctx;
+
+weft_work weft_op_work(const weft_work_ctx *cx);
+
+/* -- Evaluation ----------------------------------------------------------------------------- */
+
+typedef struct weft_eval_ctx {
+    const weft_op *op;
+    weft_attrs attrs;
+    const weft_tensor *const *in; /* NULL entries: omitted operands */
+    uint32_t n_in;
+    weft_tensor *out; /* types set and data allocated by the caller; data NULL: not wanted */
+    uint32_t n_out;
+    weft_arena *scratch; /* reset by the caller */
+    weft_diag *diag;
+    weft_where where;
+} weft_eval_ctx;
+
+/* Computes the results in PLAIN layout. Operands and results do not overlap. Index data out of
+ * range (gather and the like): INPUT. Integer division by zero gives 0. */
+WEFT_MUST_USE weft_err weft_op_eval(weft_eval_ctx *cx);
+
+/* As weft_infer_param, on concrete data; the list is allocated from scratch. */
+bool weft_eval_param(weft_eval_ctx *cx, uint32_t in, weft_attr_key key, const int64_t **out,
+                     uint32_t *out_n);
+
+/* -- Steps: the little language of `ew` kernels and epilogues ------------------------------------
+ *
+ * A step is text: an element-wise operator and its arguments. `iN` is operand N of the node, `sN`
+ * the result of step N, `acc` the value the step before (or the kernel itself) produced, `#1.5` a number:
+ *
+ *     ew %x, %y {steps = ["add i0 i1", "mul s0 #0.5", "gelu s1"]}
+ *     conv %x, $w, $b, %r {epilogue = ["add acc i3", "relu acc"]}
+ *
+ * The result of the last step is the node's. Computed in f32; operands broadcast as in NumPy. */
+
+enum { WEFT_STEP_ARGS_MAX = 3, WEFT_STEPS_MAX = 64 };
+
+/* Element-wise functions that steps may use: rows of steps.def, S(ENUM, "text", n_args). A step
+ * with the name of an operator means that operator with default attributes, except that attributes that
+ * matter are arguments: `leaky_relu x #alpha`, `clip x #lo #hi`, `elu x #alpha`,
+ * `hard_sigmoid x #alpha #beta`, `gelu x` (erf), `gelu_tanh x`. */
+typedef enum weft_step_op {
+#define S(id, text, n_args) WEFT_STEP_##id,
+#include "ops/steps.def"
+#undef S
+    WEFT_STEP_COUNT
+} weft_step_op;
+
+typedef enum weft_arg_kind { WEFT_ARG_INPUT, WEFT_ARG_STEP, WEFT_ARG_ACC, WEFT_ARG_NUMBER } weft_arg_kind;
+
+typedef struct weft_step {
+    weft_step_op op;
+    uint32_t n_args;
+    struct {
+        weft_arg_kind kind;
+        uint32_t idx;
+        float number;
+    } arg[WEFT_STEP_ARGS_MAX];
+} weft_step;
+
+/* Parses `n` step texts; out has room for n <= WEFT_STEPS_MAX. `n_in` bounds operand numbers. */
+WEFT_MUST_USE weft_err weft_steps_parse(const char *const *text, uint32_t n, uint32_t n_in,
+                                        weft_diag *diag, weft_where where, weft_step *out);
+/* One step on scalars (the meaning of each; used by eval and tests). */
+float weft_step_apply(weft_step_op op, const float *arg);
+const char *weft_step_name(weft_step_op op);
+uint32_t weft_step_n_args(weft_step_op op);
+
+#endif
