@@ -1,0 +1,45 @@
+/* Models into modules: ONNX files become graphs of the IR. The only folder that sees ONNX types.
+ *
+ * Weights stay where they are: initialisers become spans of the mapped file (or of external data
+ * files beneath the model's folder), never copies. Everything read is treated as hostile.
+ * Thread-compatible. */
+#ifndef WEFT_FRONTEND_FRONTEND_H
+#define WEFT_FRONTEND_FRONTEND_H
+
+#include "ir/ir.h"
+
+/* Bounds of a symbolic dimension, by ONNX dim_param name. */
+typedef struct weft_import_dim {
+    const char *name;
+    int64_t lo, hi;
+} weft_import_dim;
+
+/* Zero-initialised: the defaults. */
+typedef struct weft_import_options {
+    const char *graph_name; /* NULL: the file's base name without .onnx, made a valid name */
+    const weft_import_dim *dim;
+    size_t n_dim;
+    bool allow_hard_links; /* external data with more than one link */
+} weft_import_options;
+
+/* Reads one ONNX file into a new graph of `m` (graph stage). Operators, attributes and types that
+ * are not supported: UNSUP, one message each, as many as there are in one run. */
+WEFT_MUST_USE weft_err weft_import_onnx(weft_module *m, const char *path,
+                                        const weft_import_options *options, weft_diag *diag,
+                                        weft_graph **out);
+
+/* The same from bytes that outlive the module (fuzzing, tests). External data is looked up beneath
+ * `dir`; NULL refuses it. */
+WEFT_MUST_USE weft_err weft_import_onnx_bytes(weft_module *m, const uint8_t *bytes, size_t len,
+                                              const char *dir, const char *file,
+                                              const weft_import_options *options, weft_diag *diag,
+                                              weft_graph **out);
+
+/* Reads a TensorProto file (.pb) as a tensor in `arena`. */
+WEFT_MUST_USE weft_err weft_import_tensor(const char *path, weft_arena *arena, weft_diag *diag,
+                                          weft_tensor *out);
+
+/* ONNX operators that the importer knows: i-th name and opset range, NULL behind the last. */
+const char *weft_import_op_at(size_t i, int *out_first_opset, int *out_last_opset);
+
+#endif
