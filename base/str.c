@@ -1,0 +1,224 @@
+/* Byte buffers on the heap, number text that does not depend on the locale, and interned names. */
+#include "base/str.h"
+
+#include "base/hash.h"
+
+#include <float.h>
+#include <locale.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* -- Buffer --------------------------------------------------------------------------------- */
+
+void weft_buf_finish(weft_buf *buf)
+{
+    free(buf->at);
+    memset(buf, 0, sizeof *buf);
+}
+
+/* Room for `len` more bytes and the NUL. */
+static bool reserve(weft_buf *buf, size_t len)
+{
+    if (buf->failed)
+        return false;
+    if (len < buf->cap && buf->len < buf->cap - len)
+        return true;
+    size_t need = buf->len + len + 1;
+    size_t cap = buf->cap ? buf->cap : 64;
+    while (cap < need && cap <= SIZE_MAX / 2)
+        cap *= 2;
+    char *at = len < SIZE_MAX / 4 && cap >= need ? realloc(buf->at, cap) : NULL;
+    if (!at) {
+        buf->failed = true;
+        return false;
+    }
+    buf->at = at;
+    buf->cap = cap;
+    return true;
+}
+
+void weft_buf_add(weft_buf *buf, const void *bytes, size_t len)
+{
+    if (!reserve(buf, len))
+        return;
+    if (len)
+        memcpy(buf->at + buf->len, bytes, len);
+    buf->len += len;
+    buf->at[buf->len] = '\0';
+}
+
+void weft_buf_puts(weft_buf *buf, const char *s)
+{
+    weft_buf_add(buf, s, strlen(s));
+}
+
+void weft_buf_putc(weft_buf *buf, char c)
+{
+    weft_buf_add(buf, &c, 1);
+}
+
+void weft_buf_printf(weft_buf *buf, const char *fmt, ...)
+{
+    va_list ap, again;
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    size_t room = buf->cap - buf->len;
+    int len = vsnprintf(buf->at ? buf->at + buf->len : NULL, room, fmt, ap);
+    va_end(ap);
+    if (len < 0) {
+        buf->failed = true;
+    } else if (reserve(buf, (size_t)len)) {
+        if ((size_t)len >= room)
+            vsnprintf(buf->at + buf->len, (size_t)len + 1, fmt, again);
+        buf->len += (size_t)len;
+    }
+    if (buf->at)
+        buf->at[buf->len] = '\0';
+    va_end(again);
+}
+
+/* The text with the fewest digits in [least, most] that reads back as `x`. With `least` at the
+ * digits that the type always keeps it is the shortest of all. */
+static void put_shortest(weft_buf *buf, double x, bool is_f32, int least, int most)
+{
+    if (isnan(x)) {
+        weft_buf_puts(buf, "nan");
+        return;
+    }
+    if (isinf(x)) {
+        weft_buf_puts(buf, x < 0 ? "-inf" : "inf");
+        return;
+    }
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    locale_t before = c ? uselocale(c) : (locale_t)0;
+    char text[40];
+    for (int digits = least; digits <= most; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, x);
+        if (is_f32 ? strtof(text, NULL) == (float)x : strtod(text, NULL) == x)
+            break;
+    }
+    if (c) {
+        uselocale(before);
+        freelocale(c);
+    }
+    weft_buf_puts(buf, text);
+}
+
+void weft_buf_put_f32(weft_buf *buf, float x)
+{
+    /* Subnormal numbers keep fewer digits than FLT_DIG. */
+    put_shortest(buf, (double)x, true, fabsf(x) < FLT_MIN ? 1 : FLT_DIG, FLT_DECIMAL_DIG);
+}
+
+void weft_buf_put_f64(weft_buf *buf, double x)
+{
+    put_shortest(buf, x, false, fabs(x) < DBL_MIN ? 1 : DBL_DIG, DBL_DECIMAL_DIG);
+}
+
+void weft_buf_put_quoted(weft_buf *buf, const char *s, size_t len)
+{
+    static const char hex[] = "0123456789abcdef";
+    weft_buf_putc(buf, '"');
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)s[i];
+        if (c == '"' || c == '\\') {
+            char pair[2] = {'\\', (char)c};
+            weft_buf_add(buf, pair, 2);
+        } else if (c == '\n') {
+            weft_buf_add(buf, "\\n", 2);
+        } else if (c == '\t') {
+            weft_buf_add(buf, "\\t", 2);
+        } else if (c < 0x20 || c >= 0x7f) {
+            char code[4] = {'\\', 'x', hex[c >> 4], hex[c & 15]};
+            weft_buf_add(buf, code, 4);
+        } else {
+            weft_buf_putc(buf, (char)c);
+        }
+    }
+    weft_buf_putc(buf, '"');
+}
+
+/* -- Interned names --------------------------------------------------------------------------- */
+
+typedef struct name {
+    const char *text;
+    size_t len;
+    uint64_t hash;
+} name;
+
+struct weft_names {
+    weft_arena *arena;
+    WEFT_VEC(name) names;
+    uint32_t *slot; /* id of the name; 0: free */
+    uint32_t n_slot;
+};
+
+weft_names *weft_names_create(weft_arena *arena)
+{
+    weft_names *names = weft_arena_alloc(arena, sizeof *names);
+    name none = {"", 0, 0};
+    names->arena = arena;
+    names->n_slot = 64;
+    names->slot = weft_arena_array(arena, names->n_slot, sizeof *names->slot);
+    WEFT_VEC_PUSH(arena, &names->names, none);
+    return names;
+}
+
+/* The slot that holds the name, or the free one where it belongs. */
+static uint32_t find_name(const weft_names *names, const char *s, size_t len, uint64_t hash)
+{
+    uint32_t mask = names->n_slot - 1;
+    uint32_t i = (uint32_t)hash & mask;
+    for (; names->slot[i]; i = (i + 1) & mask) {
+        const name *n = &names->names.at[names->slot[i]];
+        if (n->hash == hash && n->len == len && memcmp(n->text, s, len) == 0)
+            break;
+    }
+    return i;
+}
+
+static void grow_names(weft_names *names)
+{
+    names->n_slot *= 2;
+    names->slot = weft_arena_array(names->arena, names->n_slot, sizeof *names->slot);
+    uint32_t mask = names->n_slot - 1;
+    for (uint32_t id = 1; id < names->names.len; id++) {
+        uint32_t i = (uint32_t)names->names.at[id].hash & mask;
+        while (names->slot[i])
+            i = (i + 1) & mask;
+        names->slot[i] = id;
+    }
+}
+
+uint32_t weft_names_add(weft_names *names, const char *s, size_t len)
+{
+    if (len == 0)
+        return 0;
+    uint64_t hash = weft_hash64(s, len, 0);
+    uint32_t i = find_name(names, s, len, hash);
+    if (names->slot[i])
+        return names->slot[i];
+    if (names->names.len >= names->n_slot / 2) {
+        grow_names(names);
+        i = find_name(names, s, len, hash);
+    }
+    name n = {weft_arena_strndup(names->arena, s, len), len, hash};
+    WEFT_VEC_PUSH(names->arena, &names->names, n);
+    names->slot[i] = names->names.len - 1;
+    return names->slot[i];
+}
+
+uint32_t weft_names_find(const weft_names *names, const char *s, size_t len)
+{
+    if (len == 0)
+        return 0;
+    return names->slot[find_name(names, s, len, weft_hash64(s, len, 0))];
+}
+
+const char *weft_names_text(const weft_names *names, uint32_t id)
+{
+    return id < names->names.len ? names->names.at[id].text : "";
+}

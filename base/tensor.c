@@ -1,0 +1,189 @@
+/* Element access with conversion. The loops that matter convert whole arrays elsewhere. */
+#include "base/tensor.h"
+
+#include "base/f16.h"
+#include "base/num.h"
+
+#include <math.h>
+#include <string.h>
+
+int64_t weft_numel(const int64_t *dim, int32_t rank)
+{
+    int64_t n = 1;
+    bool over = false;
+    for (int32_t i = 0; i < rank; i++) {
+        if (dim[i] < 0)
+            return -1;
+        if (dim[i] == 0)
+            n = 0;
+    }
+    /* A dimension of 0 makes the product 0 however large the others are. */
+    for (int32_t i = 0; i < rank && n != 0 && !over; i++)
+        over = !weft_i64_mul(n, dim[i], &n) || n > WEFT_NUMEL_MAX;
+    return over ? -1 : n;
+}
+
+static int64_t saturate_i64(double x)
+{
+    if (isnan(x))
+        return 0;
+    if (x >= 0x1p63)
+        return INT64_MAX;
+    return x < -0x1p63 ? INT64_MIN : (int64_t)x;
+}
+
+static uint64_t saturate_u64(double x)
+{
+    if (!(x > 0))
+        return 0;
+    return x >= 0x1p64 ? UINT64_MAX : (uint64_t)x;
+}
+
+static int64_t clamp(int64_t x, int64_t lo, int64_t hi)
+{
+    return x < lo ? lo : x > hi ? hi : x;
+}
+
+/* Rounds to odd: towards zero, with the last bit set when that was inexact. Rounding the result
+ * once more, to fewer bits, then gives what rounding x itself would give. */
+static float round_odd(double x)
+{
+    float f = (float)x;
+    if (isnan(x) || (double)f == x)
+        return f;
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    if (fabs((double)f) > fabs(x))
+        u--;
+    u |= 1;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+#define AT(type) (((const type *)t->data)[i])
+
+double weft_tensor_get_f64(const weft_tensor *t, int64_t i)
+{
+    switch (t->dtype) {
+    case WEFT_DTYPE_F32:
+        return (double)AT(float);
+    case WEFT_DTYPE_F64:
+        return AT(double);
+    case WEFT_DTYPE_F16:
+        return (double)weft_f16_to_f32(AT(uint16_t));
+    case WEFT_DTYPE_BF16:
+        return (double)weft_bf16_to_f32(AT(uint16_t));
+    case WEFT_DTYPE_U64:
+        return (double)AT(uint64_t);
+    default:
+        return (double)weft_tensor_get_i64(t, i);
+    }
+}
+
+int64_t weft_tensor_get_i64(const weft_tensor *t, int64_t i)
+{
+    switch (t->dtype) {
+    case WEFT_DTYPE_I8:
+        return AT(int8_t);
+    case WEFT_DTYPE_I16:
+        return AT(int16_t);
+    case WEFT_DTYPE_I32:
+        return AT(int32_t);
+    case WEFT_DTYPE_I64:
+        return AT(int64_t);
+    case WEFT_DTYPE_U8:
+        return AT(uint8_t);
+    case WEFT_DTYPE_U16:
+        return AT(uint16_t);
+    case WEFT_DTYPE_U32:
+        return AT(uint32_t);
+    case WEFT_DTYPE_U64:
+        return AT(uint64_t) > INT64_MAX ? INT64_MAX : (int64_t)AT(uint64_t);
+    case WEFT_DTYPE_BOOL:
+        return AT(uint8_t) != 0;
+    case WEFT_DTYPE_F32:
+    case WEFT_DTYPE_F64:
+    case WEFT_DTYPE_F16:
+    case WEFT_DTYPE_BF16:
+        return saturate_i64(weft_tensor_get_f64(t, i));
+    default:
+        return 0;
+    }
+}
+
+#undef AT
+#define PUT(type, value) (((type *)t->data)[i] = (type)(value))
+
+void weft_tensor_set_f64(const weft_tensor *t, int64_t i, double x)
+{
+    switch (t->dtype) {
+    case WEFT_DTYPE_F32:
+        PUT(float, x);
+        return;
+    case WEFT_DTYPE_F64:
+        PUT(double, x);
+        return;
+    case WEFT_DTYPE_F16:
+        PUT(uint16_t, weft_f16_from_f32(round_odd(x)));
+        return;
+    case WEFT_DTYPE_BF16:
+        PUT(uint16_t, weft_bf16_from_f32(round_odd(x)));
+        return;
+    case WEFT_DTYPE_U64:
+        PUT(uint64_t, saturate_u64(x));
+        return;
+    case WEFT_DTYPE_BOOL:
+        PUT(uint8_t, x != 0);
+        return;
+    default:
+        weft_tensor_set_i64(t, i, saturate_i64(x));
+        return;
+    }
+}
+
+void weft_tensor_set_i64(const weft_tensor *t, int64_t i, int64_t x)
+{
+    switch (t->dtype) {
+    case WEFT_DTYPE_I8:
+        PUT(int8_t, clamp(x, INT8_MIN, INT8_MAX));
+        return;
+    case WEFT_DTYPE_I16:
+        PUT(int16_t, clamp(x, INT16_MIN, INT16_MAX));
+        return;
+    case WEFT_DTYPE_I32:
+        PUT(int32_t, clamp(x, INT32_MIN, INT32_MAX));
+        return;
+    case WEFT_DTYPE_I64:
+        PUT(int64_t, x);
+        return;
+    case WEFT_DTYPE_U8:
+        PUT(uint8_t, clamp(x, 0, UINT8_MAX));
+        return;
+    case WEFT_DTYPE_U16:
+        PUT(uint16_t, clamp(x, 0, UINT16_MAX));
+        return;
+    case WEFT_DTYPE_U32:
+        PUT(uint32_t, clamp(x, 0, UINT32_MAX));
+        return;
+    case WEFT_DTYPE_U64:
+        PUT(uint64_t, x < 0 ? 0 : x);
+        return;
+    case WEFT_DTYPE_BOOL:
+        PUT(uint8_t, x != 0);
+        return;
+    case WEFT_DTYPE_F32:
+        PUT(float, x);
+        return;
+    case WEFT_DTYPE_F64:
+        PUT(double, x);
+        return;
+    case WEFT_DTYPE_F16:
+    case WEFT_DTYPE_BF16:
+        weft_tensor_set_f64(t, i, (double)x);
+        return;
+    default:
+        return;
+    }
+}
+
+#undef PUT
