@@ -1,0 +1,307 @@
+/* Files. Every check is made on the opened descriptor, never on the name, so that a name that
+ * changes its meaning between check and use gains nothing. */
+#include "base/file.h"
+
+#include "base/num.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { OPENAT2_TRIES = 16, TEMP_NAME_TRIES = 100 };
+
+/* The one place where errno becomes ours. */
+static weft_err report_errno(weft_diag *diag, const char *path, const char *verb, int code)
+{
+    const char *text = strerrordesc_np(code);
+    const char *name = strerrorname_np(code);
+    weft_where where = {.file = path};
+    return weft_diag_error(diag, code == ENOMEM ? WEFT_ERR_NOMEM : WEFT_ERR_IO, where,
+                           "cannot %s: %s (%s, %d)", verb, text ? text : "unknown error",
+                           name ? name : "errno", code);
+}
+
+/* Maps the regular file behind `fd`, which stays open. */
+static weft_err map_fd(int fd, const struct stat *st, const char *path, weft_diag *diag,
+                       weft_file *out)
+{
+    weft_file file = {(const uint8_t *)"", 0};
+    if ((uint64_t)st->st_size > PTRDIFF_MAX)
+        return report_errno(diag, path, "map", EFBIG);
+    if (st->st_size > 0) {
+        void *at = mmap(NULL, (size_t)st->st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (at == MAP_FAILED)
+            return report_errno(diag, path, "map", errno);
+        file.at = at;
+        file.len = (uint64_t)st->st_size;
+    }
+    *out = file;
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_file_map(const char *path, weft_diag *diag, weft_file *out)
+{
+    weft_where where = {.file = path};
+    /* Non-blocking: the open of a pipe would wait for its writer. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return report_errno(diag, path, "open", errno);
+    struct stat st;
+    weft_err err;
+    if (fstat(fd, &st) != 0)
+        err = report_errno(diag, path, "stat", errno);
+    else if (!S_ISREG(st.st_mode))
+        err = weft_diag_error(diag, WEFT_ERR_INPUT, where, "not a regular file");
+    else
+        err = map_fd(fd, &st, path, diag, out);
+    close(fd);
+    return err;
+}
+
+void weft_file_unmap(weft_file *file)
+{
+    if (file->len)
+        munmap((void *)(uintptr_t)file->at, (size_t)file->len);
+    file->at = NULL;
+    file->len = 0;
+}
+
+/* -- Below a folder --------------------------------------------------------------------------- */
+
+/* NULL when `rel` may be opened, else what is wrong with it. */
+static const char *check_relative(const char *rel)
+{
+    if (!*rel)
+        return "the path is empty";
+    if (*rel == '/')
+        return "the path is absolute";
+    if (strchr(rel, '\\'))
+        return "the path holds a backslash";
+    if (strlen(rel) >= 4096)
+        return "the path is longer than 4095 bytes";
+    for (const char *p = rel; *p;) {
+        size_t len = strcspn(p, "/");
+        if (len == 2 && p[0] == '.' && p[1] == '.')
+            return "the path holds \"..\"";
+        p += len;
+        p += *p == '/';
+    }
+    return NULL;
+}
+
+enum { OPEN_FLAGS = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY };
+
+/* For kernels without openat2: one component at a time, none of them a symbolic link. */
+static int open_walking(int dir_fd, const char *rel)
+{
+    char name[NAME_MAX + 1];
+    int at = dir_fd;
+    for (const char *p = rel;;) {
+        p += strspn(p, "/");
+        size_t len = strcspn(p, "/");
+        bool last = p[len] == '\0';
+        int fd = -1;
+        int code = ENAMETOOLONG;
+        if (len <= NAME_MAX) {
+            memcpy(name, p, len);
+            memcpy(name + len, len ? "" : ".", len ? 1 : 2);
+            fd = openat(at, name, last ? OPEN_FLAGS : OPEN_FLAGS | O_DIRECTORY);
+            code = errno;
+        }
+        if (at != dir_fd)
+            close(at);
+        errno = code;
+        if (fd < 0 || last)
+            return fd;
+        at = fd;
+        p += len;
+    }
+}
+
+static int open_beneath(int dir_fd, const char *rel)
+{
+#ifdef SYS_openat2
+    struct open_how how = {.flags = (uint64_t)OPEN_FLAGS,
+                           .resolve =
+                               RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
+    long fd = -1;
+    /* EAGAIN: something was renamed during the walk, and the kernel could not tell. */
+    for (int i = 0; i < OPENAT2_TRIES; i++) {
+        fd = syscall(SYS_openat2, dir_fd, rel, &how, sizeof how);
+        if (fd >= 0 || errno != EAGAIN)
+            break;
+    }
+    /* EPERM: how older container filters answer a call that they do not know. */
+    if (fd >= 0 || (errno != ENOSYS && errno != EPERM))
+        return (int)fd;
+#endif
+    return open_walking(dir_fd, rel);
+}
+
+weft_err weft_file_map_beneath(const char *dir, const char *rel, weft_diag *diag, weft_file *out)
+{
+    weft_where where = {.file = rel};
+    const char *wrong = check_relative(rel);
+    if (wrong)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "%s", wrong);
+    int dir_fd = open(*dir ? dir : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (dir_fd < 0)
+        return report_errno(diag, dir, "open folder", errno);
+    int fd = open_beneath(dir_fd, rel);
+    int code = errno;
+    close(dir_fd);
+    if (fd < 0) {
+        if (code == ELOOP || code == EXDEV)
+            return weft_diag_error(diag, WEFT_ERR_INPUT, where,
+                                   "the path leads through a symbolic link or out of its folder");
+        return report_errno(diag, rel, "open", code);
+    }
+    struct stat st;
+    weft_err err;
+    if (fstat(fd, &st) != 0)
+        err = report_errno(diag, rel, "stat", errno);
+    else if (!S_ISREG(st.st_mode))
+        err = weft_diag_error(diag, WEFT_ERR_INPUT, where, "not a regular file");
+    else if (st.st_nlink != 1)
+        err = weft_diag_error(diag, WEFT_ERR_INPUT, where, "the file has %lu hard links, not 1",
+                              (unsigned long)st.st_nlink);
+    else
+        err = map_fd(fd, &st, rel, diag, out);
+    close(fd);
+    return err;
+}
+
+/* -- Whole files ------------------------------------------------------------------------------ */
+
+static weft_err read_fd(int fd, const char *path, uint64_t limit_bytes, weft_diag *diag, char **out,
+                        size_t *out_len)
+{
+    weft_where where = {.file = path};
+    struct stat st;
+    size_t len = 0, cap = 1 << 14;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
+        if ((uint64_t)st.st_size > limit_bytes)
+            return weft_diag_error(diag, WEFT_ERR_NOMEM, where, "%llu bytes, the limit is %llu",
+                                   (unsigned long long)st.st_size, (unsigned long long)limit_bytes);
+        /* Two more than the size: one to see the end of the file, one for the NUL. */
+        if ((uint64_t)st.st_size < PTRDIFF_MAX - 2)
+            cap = (size_t)st.st_size + 2;
+    }
+    char *at = malloc(cap);
+    for (;;) {
+        if (!at)
+            return weft_diag_error(diag, WEFT_ERR_NOMEM, where, "no memory to read %zu bytes", cap);
+        ssize_t got = read(fd, at + len, cap - 1 - len);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0) {
+            int code = errno;
+            free(at);
+            return report_errno(diag, path, "read", code);
+        }
+        if (got == 0)
+            break;
+        len += (size_t)got;
+        if (len > limit_bytes) {
+            free(at);
+            return weft_diag_error(diag, WEFT_ERR_NOMEM, where, "over the limit of %llu bytes",
+                                   (unsigned long long)limit_bytes);
+        }
+        if (len == cap - 1) {
+            char *more = cap <= PTRDIFF_MAX / 2 ? realloc(at, cap * 2) : NULL;
+            if (!more)
+                free(at);
+            at = more;
+            cap *= 2;
+        }
+    }
+    at[len] = '\0';
+    *out = at;
+    *out_len = len;
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_file_read(const char *path, uint64_t limit_bytes, weft_diag *diag, char **out,
+                        size_t *out_len)
+{
+    if (strcmp(path, "-") == 0)
+        return read_fd(STDIN_FILENO, "<stdin>", limit_bytes, diag, out, out_len);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0)
+        return report_errno(diag, path, "open", errno);
+    weft_err err = read_fd(fd, path, limit_bytes, diag, out, out_len);
+    close(fd);
+    return err;
+}
+
+/* 0 or an errno. */
+static int write_all(int fd, const char *bytes, size_t len)
+{
+    while (len) {
+        ssize_t put = write(fd, bytes, len < (size_t)1 << 30 ? len : (size_t)1 << 30);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0)
+            return errno;
+        bytes += put;
+        len -= (size_t)put;
+    }
+    return 0;
+}
+
+/* Opens a new file beside `path` with the permissions of the umask; `temp` gets its name. */
+static int open_temp(const char *path, char *temp, size_t size)
+{
+    int fd = -1;
+    for (int i = 0; i < TEMP_NAME_TRIES; i++) {
+        snprintf(temp, size, "%s.%ld-%d.tmp", path, (long)getpid(), i);
+        fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+        if (fd >= 0 || errno != EEXIST)
+            break;
+    }
+    return fd;
+}
+
+weft_err weft_file_write(const char *path, const void *bytes, size_t len, weft_diag *diag)
+{
+    if (strcmp(path, "-") == 0) {
+        int code = write_all(STDOUT_FILENO, bytes, len);
+        return code ? report_errno(diag, "<stdout>", "write", code) : WEFT_ERR_OK;
+    }
+    struct stat st;
+    bool exists = stat(path, &st) == 0;
+    /* A device or a pipe is written, not replaced. */
+    bool direct = exists && !S_ISREG(st.st_mode);
+    size_t size = strlen(path) + 40;
+    char *temp = malloc(size);
+    if (!temp)
+        return report_errno(diag, path, "write", ENOMEM);
+    int fd = direct ? open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY) : open_temp(path, temp, size);
+    int code = fd < 0 ? errno : 0;
+    const char *verb = "create";
+    if (fd >= 0) {
+        verb = "write";
+        code = write_all(fd, bytes, len);
+        if (!code && exists && !direct && fchmod(fd, st.st_mode & 0777) != 0)
+            code = errno;
+        if (close(fd) != 0 && !code)
+            code = errno;
+        if (!direct && !code && rename(temp, path) != 0) {
+            verb = "rename";
+            code = errno;
+        }
+        if (!direct && code)
+            unlink(temp);
+    }
+    free(temp);
+    return code ? report_errno(diag, path, verb, code) : WEFT_ERR_OK;
+}
