@@ -1,0 +1,31 @@
+/* Plan-stage modules into bundles. A backend (row of backends.def) says which nodes it can launch
+ * and which variant of a kernel it takes; codegen turns every graph into a program. */
+#ifndef WEFT_CODEGEN_CODEGEN_H
+#define WEFT_CODEGEN_CODEGEN_H
+
+#include "ir/bundle.h"
+#include "ir/ir.h"
+
+typedef struct weft_backend {
+    const char *name; /* "cpu" */
+    const char *brief;
+    /* false: cannot be launched; *why is one sentence, static. */
+    bool (*supports)(const weft_module *m, weft_node n, const char **why);
+} weft_backend;
+
+const weft_backend *weft_backend_find(const char *name);
+const weft_backend *weft_backend_at(size_t i); /* NULL behind the last */
+
+/* What the bundle says of a model beyond its graph; by graph order. */
+typedef struct weft_codegen_model {
+    double slo_us, rate_per_s;
+    weft_profile profile;
+} weft_codegen_model;
+
+/* Fills `out` (in `arena`, referring to the module's weights): one program a graph, weights once
+ * per distinct content, in the order of first use. Deterministic. */
+WEFT_MUST_USE weft_err weft_codegen_bundle(weft_module *m, const weft_backend *backend,
+                                           const weft_codegen_model *model, const char *plan_json,
+                                           weft_arena *arena, weft_diag *diag, weft_bundle *out);
+
+#endif

@@ -1,0 +1,118 @@
+/* The compiled file: what the compiler leaves behind and the runtime starts from.
+ *
+ *   +--------------------------------------------------------------+
+ *   | header, 64 bytes: magic, version, file length, table of      |
+ *   |   sections at, count, checksum of header and table           |
+ *   | metadata section   protobuf (bundle.proto), 64-byte aligned  |
+ *   | weight sections    raw bytes, one per distinct content       |
+ *   | ...                                                          |
+ *   | section table      kind, offset, length, XXH3 checksum       |
+ *   +--------------------------------------------------------------+
+ *
+ * docs/bundle.md has the bytes. Equal contents give equal bytes. The reader maps the file, trusts
+ * nothing in it, and checks every offset, count, index and size before it hands out a structure;
+ * weights are checked by weft_bundle_check_weight when they are first touched. */
+#ifndef WEFT_IR_BUNDLE_H
+#define WEFT_IR_BUNDLE_H
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "ir/cost.h"
+#include "ops/ops.h"
+
+/* Plain data; the writer takes what the reader gives. Indices of values and weights count from 1, 0
+ * is none. */
+
+typedef struct weft_bundle_weight {
+    weft_dtype dtype;
+    uint32_t rank;
+    int64_t dim[WEFT_RANK_MAX];
+    const uint8_t *data; /* the reader aligns it to 64 bytes; what a writer is given may be unaligned */
+    uint64_t bytes;
+    uint64_t checksum; /* reader: as stored; writer: computed */
+    const char *name;  /* "model:initialiser" of the first user */
+    uint32_t n_users;  /* programs that use it */
+} weft_bundle_weight;
+
+typedef struct weft_bundle_value {
+    weft_ttype type; /* dims in the program's pool */
+    uint32_t weight; /* when it is a weight */
+} weft_bundle_value;
+
+typedef struct weft_bundle_launch {
+    weft_op_id op;
+    const uint32_t *in; /* values; 0: omitted */
+    uint32_t n_in;
+    const uint32_t *out;
+    uint32_t n_out;
+    weft_attrs attrs;
+    const char *item; /* name of the ONNX node it came from, "" unknown */
+} weft_bundle_launch;
+
+typedef struct weft_bundle_port {
+    const char *name;
+    uint32_t value;
+} weft_bundle_port;
+
+typedef struct weft_bundle_buffer {
+    uint32_t value;
+    uint64_t offset, bytes;
+} weft_bundle_buffer;
+
+typedef struct weft_bundle_bucket {
+    const int64_t *symbol; /* n_symbol values */
+    uint64_t arena_bytes;
+    const weft_bundle_buffer *buffer;
+    uint32_t n_buffer;
+} weft_bundle_bucket;
+
+typedef struct weft_bundle_symbol {
+    const char *name; /* as in the ONNX file: "batch" */
+    int64_t lo, hi;
+} weft_bundle_symbol;
+
+typedef struct weft_bundle_program {
+    const char *name; /* of the model */
+    weft_dimpool *dims; /* symbol i of `symbol` is symbol i of the pool; data symbols follow */
+    const weft_bundle_symbol *symbol;
+    uint32_t n_symbol;
+    const weft_bundle_value *value; /* value v is value[v - 1] */
+    uint32_t n_value;
+    const weft_bundle_launch *launch; /* in order of execution */
+    uint32_t n_launch;
+    const weft_bundle_port *input, *output;
+    uint32_t n_input, n_output;
+    const weft_bundle_bucket *bucket;
+    uint32_t n_bucket;
+    /* Symbol (index) that is dim 0 of every input and output: requests may be batched along it.
+     * UINT32_MAX: the model cannot be batched. */
+    uint32_t batch_symbol;
+    double slo_us, rate_per_s; /* from the set file, 0: none */
+    weft_profile profile;
+} weft_bundle_program;
+
+typedef struct weft_bundle {
+    weft_file file; /* zero when not read from a file */
+    const char *tool; /* "weft 0.1.0" */
+    const char *target; /* "cpu" */
+    const weft_bundle_weight *weight; /* weight w is weight[w - 1] */
+    uint32_t n_weight;
+    const weft_bundle_program *program;
+    uint32_t n_program;
+    const char *plan_json; /* placement, or NULL */
+    weft_arena *arena; /* owns what the reader made */
+} weft_bundle;
+
+/* Reads and checks everything but the weights' bytes. Close unmaps. */
+WEFT_MUST_USE weft_err weft_bundle_open(const char *path, weft_diag *diag, weft_bundle **out);
+void weft_bundle_close(weft_bundle *bundle);
+/* INPUT when the bytes of weight w (from 1) do not have their checksum. */
+WEFT_MUST_USE weft_err weft_bundle_check_weight(const weft_bundle *bundle, uint32_t w,
+                                                weft_diag *diag);
+const weft_bundle_program *weft_bundle_find(const weft_bundle *bundle, const char *model);
+weft_tensor weft_bundle_weight_tensor(const weft_bundle *bundle, uint32_t w);
+
+WEFT_MUST_USE weft_err weft_bundle_write(const weft_bundle *bundle, const char *path,
+                                         weft_diag *diag);
+
+#endif
