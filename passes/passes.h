@@ -1,0 +1,60 @@
+/* Modules into better modules: the pass runner and the pipelines.
+ *
+ * A pass declares the facts that it needs and breaks; the runner computes, voids, verifies, dumps
+ * and counts. Single-thread per module. */
+#ifndef WEFT_PASSES_PASSES_H
+#define WEFT_PASSES_PASSES_H
+
+#include "ir/ir.h"
+
+typedef struct weft_pass weft_pass;
+
+const weft_pass *weft_pass_find(const char *name);
+const weft_pass *weft_pass_at(size_t i); /* in the order of passes.def; NULL behind the last */
+const char *weft_pass_name(const weft_pass *pass);
+const char *weft_pass_brief(const weft_pass *pass);
+
+/* How convolutions' algorithms were found by measuring (weft compile --tune). */
+typedef struct weft_tuned_conv {
+    const char *key; /* what choose-layout calls the problem: weft_conv_key */
+    const char *algo;
+} weft_tuned_conv;
+
+/* Zero-initialised: the defaults. */
+typedef struct weft_pass_options {
+    const char *target;   /* "cpu", "cpu:avx2"; NULL: "cpu" */
+    const int64_t *batch; /* buckets of the batch symbol; NULL: 1, 2, 4, 8 */
+    size_t n_batch;
+    uint64_t rewrite_limit; /* the first N rewrites only; 0: no limit */
+    bool allow_fast;        /* rewrites that change floating-point results beyond rounding order */
+    const weft_tuned_conv *tuned;
+    size_t n_tuned;
+} weft_pass_options;
+
+typedef enum weft_verify_when {
+    WEFT_VERIFY_END,
+    WEFT_VERIFY_EACH,
+    WEFT_VERIFY_OFF
+} weft_verify_when;
+
+/* Called around each pass that runs. `changed` is false before the pass. */
+typedef void weft_pass_hook(void *user, const weft_pass *pass, uint32_t number, bool after,
+                            bool changed, double time_ms, weft_module *m);
+
+typedef struct weft_run_options {
+    weft_pass_options pass;
+    weft_verify_when verify;
+    const char *stop_after; /* pass name, NULL: run all */
+    const char *start_at;
+    weft_pass_hook *hook; /* may be NULL */
+    void *user;
+} weft_run_options;
+
+/* Runs these passes in order. A module that a pass leaves illegal: BUG naming pass and rule. */
+WEFT_MUST_USE weft_err weft_passes_run(weft_module *m, const weft_pass *const *pass, size_t n,
+                                       const weft_run_options *options, weft_diag *diag);
+
+/* Passes of a named pipeline ("cpu": graph stage to plan stage); NULL when unknown. */
+const weft_pass *const *weft_pipeline(const char *name, size_t *out_n);
+
+#endif

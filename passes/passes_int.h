@@ -1,0 +1,68 @@
+/* What passes share: the record, the context, and the rewrite cursor. */
+#ifndef WEFT_PASSES_PASSES_INT_H
+#define WEFT_PASSES_PASSES_INT_H
+
+#include "passes/passes.h"
+
+/* Facts that passes need or break; each has one function that computes it (run_passes.c). */
+#define WEFT_FACT_MAP(X)                          \
+    X(TYPES, "result types agree with inference") \
+    X(CONTENTS, "contents of small integer values are known (cx->contents)")
+
+typedef enum weft_fact_bit {
+#define X(name, text) WEFT_FACT_BIT_##name,
+    WEFT_FACT_MAP(X)
+#undef X
+        WEFT_FACT_BIT_COUNT
+} weft_fact_bit;
+
+enum {
+#define X(name, text) WEFT_FACT_##name = 1 << WEFT_FACT_BIT_##name,
+    WEFT_FACT_MAP(X)
+#undef X
+        WEFT_FACT_ALL = (1 << WEFT_FACT_BIT_COUNT) - 1
+};
+
+typedef struct weft_passctx {
+    const weft_pass_options *options;
+    weft_arena *scratch; /* reset after every pass */
+    weft_diag *diag;
+    weft_contents *contents; /* valid while fact CONTENTS is */
+    uint64_t n_rewrites;     /* of the whole run, for rewrite_limit */
+} weft_passctx;
+
+struct weft_pass {
+    const char *name;  /* "fold-const": for -p, --dump-after, tests */
+    const char *brief; /* one line, shown by weft list passes */
+    weft_stage from, to;
+    uint32_t needs;  /* facts made valid before run() */
+    uint32_t breaks; /* facts void after run() reported a change */
+    weft_err (*run)(weft_passctx *cx, weft_module *m, bool *changed);
+};
+
+/* Asks for leave to do one more rewrite; false once the limit is reached. Every rewrite of every
+ * pass goes through here, so that --pass-limit can bisect a miscompile. */
+bool weft_rewrite__allow(weft_passctx *cx);
+
+/* Replaces result `i` of `n` by `with` everywhere; keeps graph outputs right. Does not ask for
+ * leave. */
+void weft_rewrite__replace_result(weft_graph *g, weft_node n, uint32_t i, weft_val with);
+/* Removes `n` and, transitively, the nodes whose results are then unused. */
+void weft_rewrite__remove_dead(weft_graph *g, weft_node n);
+/* true when some result is used by a node or is a graph output. */
+bool weft_rewrite__is_live(const weft_graph *g, weft_node n);
+/* Sole use of `v`, which must be a node operand and not a graph output; none otherwise. */
+weft_node weft_rewrite__sole_user(const weft_graph *g, weft_val v);
+
+/* A new node before `before` with inferred result types (PLAIN); one result; BUG on failure. */
+weft_err weft_rewrite__emit(weft_passctx *cx, weft_graph *g, weft_node before, weft_op_id op,
+                            const weft_val *in, uint32_t n_in, const weft_attr *attr,
+                            uint32_t n_attr, weft_loc loc, weft_val *out);
+
+/* A weight made by the compiler; bytes are copied into the module. */
+weft_val weft_rewrite__constant(weft_module *m, weft_dtype dtype, const int64_t *dim, uint32_t rank,
+                                const void *bytes, const char *name);
+/* The value is a weight with one element: *out is it as double. */
+bool weft_rewrite__scalar(const weft_module *m, weft_val v, double *out);
+
+#endif
