@@ -129,7 +129,9 @@ typedef enum weft_trait {
     WEFT_T_KERNEL_ONLY = 1u << 8, /* made by lowering; no ONNX counterpart */
     WEFT_T_GRAPH_ONLY = 1u << 9,  /* must be gone at the kernel stage */
     WEFT_T_RANDOM = 1u << 10,     /* never folded, never shared */
-    WEFT_T_RUNS = 1u << 11        /* WEFT_T_EW: has a step of the same name in `ew` kernels */
+    WEFT_T_RUNS = 1u << 11,       /* WEFT_T_EW: has a step of the same name in `ew` kernels */
+    WEFT_T_LAYOUT = 1u << 12      /* takes any layout and passes that of operand 0 on, or makes the
+                                     one that attribute `layout` names; the others are PLAIN only */
 } weft_trait;
 
 enum { WEFT_OP_ATTR_MAX = 20, WEFT_OP_PARAM_MAX = 6, WEFT_VARIADIC = 255 };

@@ -1,0 +1,365 @@
+/* The tables of operators, attribute keys and layouts, and the checks that every entry point makes
+ * before it calls the function of a row. */
+#include "ops/op_int.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* -- The table ------------------------------------------------------------------------------ */
+
+#define weft_infer_none NULL
+#define weft_work_none  NULL
+#define weft_eval_none  NULL
+#define ANY             WEFT_VARIADIC
+#define IN(lo, hi)      .in_min = (lo), .in_max = (hi)
+#define OUT(lo, hi)     .out_min = (lo), .out_max = (hi)
+#define T(bits)         .traits = (bits)
+#define ATTRS(...)      .attrs = {__VA_ARGS__}
+#define OPT(key, kind)                           \
+    {                                            \
+        WEFT_ATTR_##key, WEFT_KIND_##kind, false \
+    }
+#define REQ(key, kind)                          \
+    {                                           \
+        WEFT_ATTR_##key, WEFT_KIND_##kind, true \
+    }
+#define PARAMS(...) .params = {__VA_ARGS__}
+#define PAR(in, key)          \
+    {                         \
+        (in), WEFT_ATTR_##key \
+    }
+
+/* Traits by their short names inside T(). */
+enum {
+    EW = WEFT_T_EW,
+    COMMUTES = WEFT_T_COMMUTES,
+    GEMM = WEFT_T_GEMM,
+    REDUCE = WEFT_T_REDUCE,
+    MOVE = WEFT_T_MOVE,
+    VIEW = WEFT_T_VIEW,
+    DATA = WEFT_T_DATA,
+    EPILOGUE = WEFT_T_EPILOGUE,
+    KERNEL_ONLY = WEFT_T_KERNEL_ONLY,
+    GRAPH_ONLY = WEFT_T_GRAPH_ONLY,
+    RANDOM = WEFT_T_RANDOM,
+    RUNS = WEFT_T_RUNS,
+    LAYOUT = WEFT_T_LAYOUT
+};
+
+static const weft_op ops[WEFT_OP_COUNT] = {
+    [WEFT_OP_NONE] = {.name = "none"},
+#define OP(id, infer_fn, work_fn, eval_fn, ...)       \
+    [WEFT_OP_##id] = {.infer = weft_infer_##infer_fn, \
+                      .work = weft_work_##work_fn,    \
+                      .eval = weft_eval_##eval_fn,    \
+                      __VA_ARGS__},
+#include "ops/ops.def"
+#undef OP
+};
+
+const weft_op *weft_op_get(weft_op_id id)
+{
+    return (unsigned)id < WEFT_OP_COUNT ? &ops[id] : &ops[WEFT_OP_NONE];
+}
+
+weft_op_id weft_op__id(const weft_op *op)
+{
+    return (weft_op_id)(op - ops);
+}
+
+weft_op_id weft_op_find(const char *name)
+{
+    if (name == NULL)
+        return WEFT_OP_NONE;
+    for (int i = 1; i < WEFT_OP_COUNT; i++)
+        if (strcmp(ops[i].name, name) == 0)
+            return (weft_op_id)i;
+    return WEFT_OP_NONE;
+}
+
+/* -- Layouts -------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    uint32_t block;
+} layouts[WEFT_LAYOUT_COUNT] = {
+#define X(name, text, block) [WEFT_LAYOUT_##name] = {text, block},
+    WEFT_LAYOUT_MAP(X)
+#undef X
+};
+
+const char *weft_layout_name(weft_layout layout)
+{
+    return (unsigned)layout < WEFT_LAYOUT_COUNT ? layouts[layout].name : "?";
+}
+
+bool weft_layout_parse(const char *text, weft_layout *out)
+{
+    for (int i = 0; i < WEFT_LAYOUT_COUNT; i++) {
+        if (strcmp(layouts[i].name, text) == 0) {
+            *out = (weft_layout)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+uint32_t weft_layout_block(weft_layout layout)
+{
+    return (unsigned)layout < WEFT_LAYOUT_COUNT ? layouts[layout].block : 1;
+}
+
+weft_dim weft_ttype_numel(weft_dimpool *pool, const weft_ttype *type)
+{
+    weft_dim n = 1;
+    for (uint32_t i = 0; i < type->rank; i++)
+        n = weft_dim_mul(pool, n, type->dim[i]);
+    return n;
+}
+
+bool weft_layout_bytes(weft_dtype dtype, weft_layout layout, const int64_t *dim, int32_t rank,
+                       uint64_t *out)
+{
+    uint64_t block = weft_layout_block(layout);
+    uint64_t bytes = weft_dtype_size(dtype);
+    for (int32_t i = 0; i < rank; i++) {
+        if (dim[i] < 0)
+            return false;
+        uint64_t d = (uint64_t)dim[i];
+        if (i == 1 && block > 1)
+            d = weft_align_up(d, block);
+        if (!weft_size_mul(bytes, d, &bytes))
+            return false;
+    }
+    *out = bytes;
+    return true;
+}
+
+/* -- Attributes ----------------------------------------------------------------------------- */
+
+static const char *const attr_names[WEFT_ATTR_COUNT] = {
+    [WEFT_ATTR_NONE] = "none",
+#define A(name, text) [WEFT_ATTR_##name] = text,
+#include "ops/attrs.def"
+#undef A
+};
+
+const char *weft_attr_key_name(weft_attr_key key)
+{
+    return (unsigned)key < WEFT_ATTR_COUNT ? attr_names[key] : "?";
+}
+
+weft_attr_key weft_attr_key_parse(const char *text)
+{
+    for (int i = 1; i < WEFT_ATTR_COUNT; i++)
+        if (strcmp(attr_names[i], text) == 0)
+            return (weft_attr_key)i;
+    return WEFT_ATTR_NONE;
+}
+
+const weft_attr *weft_attrs_find(weft_attrs attrs, weft_attr_key key)
+{
+    for (uint32_t i = 0; i < attrs.n; i++)
+        if (attrs.at[i].key == key)
+            return &attrs.at[i];
+    return NULL;
+}
+
+int64_t weft_attrs_int(weft_attrs attrs, weft_attr_key key, int64_t otherwise)
+{
+    const weft_attr *a = weft_attrs_find(attrs, key);
+    return a != NULL && a->kind == WEFT_KIND_INT ? a->u.i : otherwise;
+}
+
+double weft_attrs_float(weft_attrs attrs, weft_attr_key key, double otherwise)
+{
+    const weft_attr *a = weft_attrs_find(attrs, key);
+    if (a != NULL && a->kind == WEFT_KIND_INT)
+        return (double)a->u.i;
+    return a != NULL && a->kind == WEFT_KIND_FLOAT ? a->u.f : otherwise;
+}
+
+const char *weft_attrs_str(weft_attrs attrs, weft_attr_key key, const char *otherwise)
+{
+    const weft_attr *a = weft_attrs_find(attrs, key);
+    return a != NULL && a->kind == WEFT_KIND_STR ? a->u.s : otherwise;
+}
+
+weft_dtype weft_attrs_dtype(weft_attrs attrs, weft_attr_key key, weft_dtype otherwise)
+{
+    const weft_attr *a = weft_attrs_find(attrs, key);
+    return a != NULL && a->kind == WEFT_KIND_DTYPE ? a->u.dtype : otherwise;
+}
+
+const int64_t *weft_attrs_ints(weft_attrs attrs, weft_attr_key key, uint32_t *out_n)
+{
+    const weft_attr *a = weft_attrs_find(attrs, key);
+    *out_n = 0;
+    if (a == NULL || (a->kind != WEFT_KIND_INTS && a->kind != WEFT_KIND_DIMS))
+        return NULL;
+    if (a->kind == WEFT_KIND_INTS) {
+        *out_n = a->n;
+        return a->u.ints;
+    }
+    /* A constant dim is its own value. */
+    for (uint32_t i = 0; i < a->n; i++)
+        if (!weft_dim_is_const(a->u.dims[i]))
+            return NULL;
+    *out_n = a->n;
+    return a->u.dims;
+}
+
+/* -- Errors --------------------------------------------------------------------------------- */
+
+weft_err weft_op__fail(const weft_op *op, weft_diag *diag, weft_where where, weft_err err,
+                       const char *fmt, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    return weft_diag_error(diag, err, where, "%s: %s", op->name, text);
+}
+
+bool weft_axis__fix(int64_t axis, uint32_t rank, uint32_t *out)
+{
+    if (axis < -(int64_t)rank || axis >= (int64_t)rank)
+        return false;
+    *out = (uint32_t)(axis < 0 ? axis + rank : axis);
+    return true;
+}
+
+/* -- Checks of every entry ------------------------------------------------------------------ */
+
+static bool kind_fits(uint16_t want, uint16_t have)
+{
+    if (want == have)
+        return true;
+    return (want == WEFT_KIND_INTS && have == WEFT_KIND_DIMS) ||
+           (want == WEFT_KIND_DIMS && have == WEFT_KIND_INTS) ||
+           (want == WEFT_KIND_FLOAT && have == WEFT_KIND_INT);
+}
+
+/* A parameter's attribute: a list or a scalar of numbers. */
+static bool param_fits(uint16_t have)
+{
+    return have == WEFT_KIND_DIMS || have == WEFT_KIND_INTS || have == WEFT_KIND_INT ||
+           have == WEFT_KIND_FLOAT || have == WEFT_KIND_FLOATS;
+}
+
+static const weft_attr_def *find_def(const weft_op *op, uint16_t key)
+{
+    for (uint32_t i = 0; i < WEFT_OP_ATTR_MAX && op->attrs[i].key != WEFT_ATTR_NONE; i++)
+        if (op->attrs[i].key == key)
+            return &op->attrs[i];
+    return NULL;
+}
+
+static bool is_param(const weft_op *op, uint16_t key)
+{
+    for (uint32_t i = 0; i < WEFT_OP_PARAM_MAX && op->params[i].key != WEFT_ATTR_NONE; i++)
+        if (op->params[i].key == key)
+            return true;
+    return false;
+}
+
+static weft_err check_attrs(const weft_op *op, weft_attrs attrs, weft_diag *diag, weft_where where)
+{
+    for (uint32_t i = 0; i < attrs.n; i++) {
+        const weft_attr *a = &attrs.at[i];
+        const char *name = weft_attr_key_name((weft_attr_key)a->key);
+        const weft_attr_def *def = find_def(op, a->key);
+        if (is_param(op, a->key) && param_fits(a->kind))
+            continue;
+        if (def == NULL)
+            return weft_op__fail(op, diag, where, WEFT_ERR_UNSUP, "no attribute `%s` here", name);
+        if (!kind_fits(def->kind, a->kind))
+            return weft_op__fail(op, diag, where, WEFT_ERR_INPUT,
+                                 "attribute `%s` has the wrong kind", name);
+    }
+    for (uint32_t i = 0; i < WEFT_OP_ATTR_MAX && op->attrs[i].key != WEFT_ATTR_NONE; i++)
+        if (op->attrs[i].required &&
+            weft_attrs_find(attrs, (weft_attr_key)op->attrs[i].key) == NULL)
+            return weft_op__fail(op, diag, where, WEFT_ERR_INPUT, "attribute `%s` is missing",
+                                 weft_attr_key_name((weft_attr_key)op->attrs[i].key));
+    return WEFT_ERR_OK;
+}
+
+static weft_err check_counts(const weft_op *op, uint32_t n_in, uint32_t n_out, weft_diag *diag,
+                             weft_where where)
+{
+    if (op->infer == NULL)
+        return weft_diag_error(diag, WEFT_ERR_BUG, where, "not an operator");
+    if (n_in < op->in_min || (op->in_max != WEFT_VARIADIC && n_in > op->in_max))
+        return weft_op__fail(op, diag, where, WEFT_ERR_INPUT, "%u operands, wants %u to %u", n_in,
+                             op->in_min, op->in_max);
+    if (n_out < op->out_min || (op->out_max != WEFT_VARIADIC && n_out > op->out_max))
+        return weft_op__fail(op, diag, where, WEFT_ERR_INPUT, "%u results, wants %u to %u", n_out,
+                             op->out_min, op->out_max);
+    return WEFT_ERR_OK;
+}
+
+static weft_err missing_operand(const weft_op *op, uint32_t in, weft_diag *diag, weft_where where)
+{
+    return weft_op__fail(op, diag, where, WEFT_ERR_INPUT, "operand %u is missing", in);
+}
+
+/* Rows with the trait pass the layout of operand 0 on, or make the one that `layout` names; the
+ * others know PLAIN only. */
+static weft_err infer_layout(weft_infer_ctx *cx)
+{
+    weft_layout layout = WEFT_LAYOUT_PLAIN;
+    if (cx->op->traits & WEFT_T_LAYOUT) {
+        if (cx->n_in > 0 && cx->in[0].present)
+            layout = (weft_layout)cx->in[0].type.layout;
+        const weft_attr *a = weft_attrs_find(cx->attrs, WEFT_ATTR_LAYOUT);
+        if (a != NULL && !weft_layout_parse(a->u.s, &layout))
+            return WEFT_FAIL(cx, WEFT_ERR_INPUT, "no layout \"%s\"", a->u.s);
+        if (layout != WEFT_LAYOUT_PLAIN && cx->out[0].rank < 3)
+            return WEFT_FAIL(cx, WEFT_ERR_INPUT, "layout \"%s\" on rank %u",
+                             weft_layout_name(layout), cx->out[0].rank);
+    } else {
+        for (uint32_t i = 0; i < cx->n_in; i++)
+            if (cx->in[i].present && cx->in[i].type.layout != WEFT_LAYOUT_PLAIN)
+                return WEFT_FAIL(cx, WEFT_ERR_INPUT, "operand %u has layout \"%s\"", i,
+                                 weft_layout_name((weft_layout)cx->in[i].type.layout));
+    }
+    for (uint32_t i = 0; i < cx->n_out; i++)
+        cx->out[i].layout = (uint8_t)layout;
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_op_infer(weft_infer_ctx *cx)
+{
+    WEFT_TRY(check_counts(cx->op, cx->n_in, cx->n_out, cx->diag, cx->where));
+    for (uint32_t i = 0; i < cx->op->in_min; i++)
+        if (!cx->in[i].present)
+            return missing_operand(cx->op, i, cx->diag, cx->where);
+    WEFT_TRY(check_attrs(cx->op, cx->attrs, cx->diag, cx->where));
+    WEFT_TRY(cx->op->infer(cx));
+    for (uint32_t i = 0; i < cx->n_out; i++)
+        for (uint32_t k = 0; k < cx->out[i].rank; k++)
+            if (weft_dim_is_const(cx->out[i].dim[k]) && cx->out[i].dim[k] < 0)
+                return WEFT_FAIL(cx, WEFT_ERR_INPUT, "result %u: dimension %u would be %lld", i, k,
+                                 (long long)cx->out[i].dim[k]);
+    return infer_layout(cx);
+}
+
+weft_work weft_op_work(const weft_work_ctx *cx)
+{
+    return cx->op->work != NULL ? cx->op->work(cx) : weft_work__bytes(cx, 0);
+}
+
+weft_err weft_op_eval(weft_eval_ctx *cx)
+{
+    WEFT_TRY(check_counts(cx->op, cx->n_in, cx->n_out, cx->diag, cx->where));
+    for (uint32_t i = 0; i < cx->op->in_min; i++)
+        if (cx->in[i] == NULL)
+            return missing_operand(cx->op, i, cx->diag, cx->where);
+    WEFT_TRY(check_attrs(cx->op, cx->attrs, cx->diag, cx->where));
+    if (cx->op->eval == NULL)
+        return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "has no reference implementation");
+    return cx->op->eval(cx);
+}

@@ -1,0 +1,171 @@
+/* Private to ops/: what the families share. Three parts: errors, inference on symbolic dimensions,
+ * evaluation on arrays.
+ *
+ * A family file defines weft_infer_X, weft_work_X and weft_eval_X for the suffixes X that its rows
+ * of ops.def name; they are declared here from the table itself, so that a missing one is a link
+ * error with its name. */
+#ifndef WEFT_OPS_OP_INT_H
+#define WEFT_OPS_OP_INT_H
+
+#include "base/num.h"
+#include "ops/ops.h"
+
+/* `none` in a row means NULL: weft_eval_none and the like are declared, but nobody defines or calls
+ * them. */
+#define OP(id, infer, work, eval, ...)                   \
+    weft_err weft_infer_##infer(weft_infer_ctx *cx);     \
+    weft_work weft_work_##work(const weft_work_ctx *cx); \
+    weft_err weft_eval_##eval(weft_eval_ctx *cx);
+#include "ops/ops.def"
+#undef OP
+
+/* -- Table and errors ----------------------------------------------------------------------- */
+
+/* Row number of a row of the table. */
+weft_op_id weft_op__id(const weft_op *op);
+
+/* "name: message" to `diag`; returns err. */
+weft_err weft_op__fail(const weft_op *op, weft_diag *diag, weft_where where, weft_err err,
+                       const char *fmt, ...) WEFT_PRINTF(5, 6);
+/* For a context `cx` of inference or evaluation. */
+#define WEFT_FAIL(cx, err, ...) weft_op__fail((cx)->op, (cx)->diag, (cx)->where, (err), __VA_ARGS__)
+
+/* axis in [-rank, rank) to [0, rank). */
+bool weft_axis__fix(int64_t axis, uint32_t rank, uint32_t *out);
+
+/* -- Inference ------------------------------------------------------------------------------ */
+
+/* Contents longer than this are not propagated. */
+enum { WEFT_CONTENT_MAX = 64 };
+
+static inline bool weft_infer__has(const weft_infer_ctx *cx, uint32_t in)
+{
+    return in < cx->n_in && cx->in[in].present;
+}
+/* Parameter given as an attribute or as an operand (whose value may be unknown). */
+bool weft_infer__given(const weft_infer_ctx *cx, uint32_t in, weft_attr_key key);
+/* Text of a dimension for messages; lives in cx->arena. */
+const char *weft_infer__text(weft_infer_ctx *cx, weft_dim d);
+/* As weft_axis__fix, with a message. */
+weft_err weft_infer__axis(weft_infer_ctx *cx, int64_t axis, uint32_t rank, uint32_t *out);
+/* Sets result `out` to dtype and rank with zero dims, PLAIN; returns it (a dummy when the caller
+ * does not want that result). */
+weft_ttype *weft_infer__out(weft_infer_ctx *cx, uint32_t out, weft_dtype dtype, uint32_t rank);
+/* Result `out` gets the type of operand `in`. */
+void weft_infer__copy(weft_infer_ctx *cx, uint32_t out, uint32_t in);
+/* INPUT when the rank is outside [lo, hi]. */
+weft_err weft_infer__rank(weft_infer_ctx *cx, uint32_t in, uint32_t lo, uint32_t hi);
+/* INPUT when the dtypes of two operands differ. */
+weft_err weft_infer__same_dtype(weft_infer_ctx *cx, uint32_t a, uint32_t b);
+/* INPUT when the dtype of the operand is not in `mask` (1u << dtype, or'ed). */
+weft_err weft_infer__dtype(weft_infer_ctx *cx, uint32_t in, uint32_t mask);
+/* INPUT when both are constant and differ; `what` names the thing in the message. */
+weft_err weft_infer__agree(weft_infer_ctx *cx, weft_dim a, weft_dim b, const char *what);
+/* One dimension of NumPy broadcasting. Where symbols leave it open: a dim known to be over 1 wins;
+ * otherwise the two are taken to be equal, and the one that does not depend on data is the answer.
+ */
+weft_err weft_infer__broadcast_dim(weft_infer_ctx *cx, weft_dim a, weft_dim b, weft_dim *out);
+/* Dims and rank of `a` broadcast with `b`; dtype and layout of *out are left alone. out may be a.
+ */
+weft_err weft_infer__broadcast(weft_infer_ctx *cx, const weft_ttype *a, const weft_ttype *b,
+                               weft_ttype *out);
+/* Elements of an integer or bool operand, symbolic or from data; at most WEFT_CONTENT_MAX. */
+bool weft_infer__content(weft_infer_ctx *cx, uint32_t in, const weft_dim **out, uint32_t *out_n);
+/* n elements in cx->arena as content of result `out`; NULL when that result is not wanted. */
+weft_dim *weft_infer__set_content(weft_infer_ctx *cx, uint32_t out, uint32_t n);
+/* A view of the operand's data as a tensor; false when the data or a dim is not known. */
+bool weft_infer__tensor(weft_infer_ctx *cx, uint32_t in, weft_tensor *out);
+
+enum {
+    WEFT_M_BOOL = 1u << WEFT_DTYPE_BOOL,
+    WEFT_M_F32 = 1u << WEFT_DTYPE_F32,
+    WEFT_M_F16 = 1u << WEFT_DTYPE_F16,
+    WEFT_M_FLOAT =
+        1u << WEFT_DTYPE_F32 | 1u << WEFT_DTYPE_F64 | 1u << WEFT_DTYPE_F16 | 1u << WEFT_DTYPE_BF16,
+    WEFT_M_SIGNED =
+        1u << WEFT_DTYPE_I8 | 1u << WEFT_DTYPE_I16 | 1u << WEFT_DTYPE_I32 | 1u << WEFT_DTYPE_I64,
+    WEFT_M_UNSIGNED =
+        1u << WEFT_DTYPE_U8 | 1u << WEFT_DTYPE_U16 | 1u << WEFT_DTYPE_U32 | 1u << WEFT_DTYPE_U64,
+    WEFT_M_INT = WEFT_M_SIGNED | WEFT_M_UNSIGNED,
+    WEFT_M_NUM = WEFT_M_FLOAT | WEFT_M_INT,
+    WEFT_M_BYTE = 1u << WEFT_DTYPE_I8 | 1u << WEFT_DTYPE_U8,
+    WEFT_M_INDEX = 1u << WEFT_DTYPE_I32 | 1u << WEFT_DTYPE_I64,
+    WEFT_M_ANY = WEFT_M_NUM | WEFT_M_BOOL
+};
+
+/* -- Work ----------------------------------------------------------------------------------- */
+
+/* Elements of an operand or result at concrete dims, 0 when absent. */
+double weft_work__numel(const weft_work_operand *t);
+/* Bytes of all operands and results, with `flops`. */
+weft_work weft_work__bytes(const weft_work_ctx *cx, double flops);
+
+/* -- Evaluation ----------------------------------------------------------------------------- */
+
+static inline const weft_tensor *weft_eval__in(const weft_eval_ctx *cx, uint32_t in)
+{
+    return in < cx->n_in ? cx->in[in] : NULL;
+}
+/* Result that the caller wants, or NULL. */
+static inline weft_tensor *weft_eval__out(const weft_eval_ctx *cx, uint32_t out)
+{
+    return out < cx->n_out && cx->out[out].data != NULL ? &cx->out[out] : NULL;
+}
+weft_err weft_eval__axis(weft_eval_ctx *cx, int64_t axis, int32_t rank, uint32_t *out);
+
+/* n elements first, first + stride, ... converted to dst and back. Integers are kept exactly by the
+ * i64 pair (u64 as its bits); stores to narrower integers keep the low bits, stores to bool test
+ * for non-zero. The f32 and f64 stores saturate to integers. */
+void weft_load__f32(const weft_tensor *t, int64_t first, int64_t stride, int64_t n, float *dst);
+void weft_load__f64(const weft_tensor *t, int64_t first, int64_t stride, int64_t n, double *dst);
+void weft_load__i64(const weft_tensor *t, int64_t first, int64_t stride, int64_t n, int64_t *dst);
+void weft_store__f32(const weft_tensor *t, int64_t first, int64_t stride, int64_t n,
+                     const float *src);
+void weft_store__f64(const weft_tensor *t, int64_t first, int64_t stride, int64_t n,
+                     const double *src);
+void weft_store__i64(const weft_tensor *t, int64_t first, int64_t stride, int64_t n,
+                     const int64_t *src);
+
+/* The whole tensor in the type named: its own data where that fits, else a copy in scratch. */
+const float *weft_eval__f32(weft_eval_ctx *cx, const weft_tensor *t);
+const double *weft_eval__f64(weft_eval_ctx *cx, const weft_tensor *t);
+const int64_t *weft_eval__i64(weft_eval_ctx *cx, const weft_tensor *t);
+
+/* Row-major strides, in elements. */
+void weft_dims__strides(const int64_t *dim, int32_t rank, int64_t *stride);
+/* Product of dim[from .. to - 1]; dims are those of a valid tensor. */
+int64_t weft_dims__product(const int64_t *dim, int32_t from, int32_t to);
+/* Next index in row-major order; false after the last (idx is then all zero again). */
+bool weft_index__next(int64_t *idx, const int64_t *dim, int32_t rank);
+
+/* Iteration over a shape with several strided operands: dims that are contiguous for all of them
+ * are fused, so that the innermost loop (`inner`) is as long as possible. */
+enum { WEFT_ITER_MAX = 40 };
+typedef struct weft_iter {
+    int32_t rank, n;
+    int64_t dim[WEFT_RANK_MAX + 1];
+    int64_t stride[WEFT_ITER_MAX][WEFT_RANK_MAX + 1];
+    int64_t inner, inner_stride[WEFT_ITER_MAX]; /* the innermost loop */
+    int64_t idx[WEFT_RANK_MAX + 1];
+    int64_t at[WEFT_ITER_MAX]; /* element offsets of the current innermost loop */
+    bool done;                 /* true at once when there are no elements */
+} weft_iter;
+
+/* Operands broadcast to `out` as in NumPy; false when one does not fit or n > WEFT_ITER_MAX. */
+bool weft_iter__broadcast(weft_iter *it, const weft_tensor *out, const weft_tensor *const *in,
+                          int32_t n);
+/* Explicit strides, [n][rank]. */
+void weft_iter__strided(weft_iter *it, const int64_t *dim, int32_t rank,
+                        const int64_t (*stride)[WEFT_RANK_MAX], int32_t n);
+void weft_iter__next(weft_iter *it);
+
+/* Kinds of arithmetic: f16 and bf16 compute in f32, integers and bool in 64 bits. */
+typedef enum weft_arith {
+    WEFT_ARITH_F32,
+    WEFT_ARITH_F64,
+    WEFT_ARITH_I64,
+    WEFT_ARITH_U64
+} weft_arith;
+weft_arith weft_dtype__arith(weft_dtype dtype);
+
+#endif
