@@ -43,6 +43,8 @@ const char *weft_stage_name(weft_stage stage); /* "graph", "kernel", "plan" */
 /* Owned; NULL when out of memory. `limit_bytes` bounds the arena, 0: none. */
 weft_module *weft_module_create(size_t limit_bytes);
 void weft_module_destroy(weft_module *m);
+/* The recovery point for exhaustion of the module's arena; NULL takes it away. */
+void weft_module_guard(weft_module *m, jmp_buf *env);
 weft_arena *weft_module_arena(weft_module *m);
 weft_dimpool *weft_module_dims(weft_module *m);
 weft_stage weft_module_stage(const weft_module *m);

@@ -1,0 +1,103 @@
+/* Weights: constant tensors, shared by all graphs of a module. */
+#include "ir/ir_int.h"
+
+#include <assert.h>
+#include <string.h>
+
+weft_weight weft_weight_add(weft_module *m, const weft_weight_info *info)
+{
+    weft_weight_rec *rec = weft_arena_alloc(m->arena, sizeof *rec);
+    rec->info = *info;
+    WEFT_VEC_PUSH(m->arena, &m->weights, rec);
+    weft_weight w = {m->weights.len - 1};
+    if (info->name && info->name[0])
+        rec->info.name = weft_module__name(m, info->name);
+    else
+        rec->info.name = weft_arena_printf(m->arena, "w%u", w.i);
+    weft_val_rec val = {.type = info->type.i, .def = w.i, .kind = WEFT_VAL_WEIGHT};
+    rec->val = weft_module__add_val(m, &val);
+    return w;
+}
+
+const weft_weight_info *weft_weight_get(const weft_module *m, weft_weight w)
+{
+    return &m->weights.at[w.i]->info;
+}
+
+uint32_t weft_weight_count(const weft_module *m)
+{
+    return m->weights.len - 1;
+}
+
+weft_hash128 weft_weight_hash(weft_module *m, weft_weight w)
+{
+    weft_weight_rec *rec = m->weights.at[w.i];
+    if (!rec->hashed) {
+        const weft_ttype *t = weft_type_get(m, rec->info.type);
+        uint64_t seed = weft_hash_mix(t->dtype, t->rank);
+        for (uint32_t i = 0; i < t->rank; i++)
+            seed = weft_hash_mix(seed, (uint64_t)t->dim[i]);
+        rec->hash = weft_hash_content(rec->info.data, rec->info.bytes, seed);
+        rec->hashed = true;
+    }
+    return rec->hash;
+}
+
+weft_val weft_weight_val(weft_module *m, weft_weight w)
+{
+    return m->weights.at[w.i]->val;
+}
+
+weft_tensor weft_weight_tensor(const weft_module *m, weft_weight w)
+{
+    const weft_weight_info *info = weft_weight_get(m, w);
+    const weft_ttype *t = weft_type_get(m, info->type);
+    weft_tensor tensor = {.dtype = (weft_dtype)t->dtype, .rank = t->rank};
+    memcpy(tensor.dim, t->dim, t->rank * sizeof t->dim[0]);
+    /* Readers take operands as const weft_tensor *; nobody writes through this pointer. */
+    memcpy(&tensor.data, &info->data, sizeof tensor.data);
+    return tensor;
+}
+
+void weft_weight__set_random(weft_module *m, weft_weight w, uint64_t seed)
+{
+    m->weights.at[w.i]->random = true;
+    m->weights.at[w.i]->seed = seed;
+}
+
+bool weft_weight__get_random(const weft_module *m, weft_weight w, uint64_t *out_seed)
+{
+    *out_seed = m->weights.at[w.i]->seed;
+    return m->weights.at[w.i]->random;
+}
+
+/* -- Generator ----------------------------------------------------------------------------------
+ */
+
+/* splitmix64 (Steele, Lea, Flood 2014). */
+static uint64_t next_random(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+void weft_weight__generate(weft_dtype dtype, uint64_t seed, uint64_t n, void *bytes)
+{
+    weft_tensor t = {.dtype = dtype, .rank = 1, .dim = {(int64_t)n}, .data = bytes};
+    uint64_t state = seed;
+    for (uint64_t i = 0; i < n; i++) {
+        uint64_t x = next_random(&state);
+        switch (weft_dtype_get_class(dtype)) {
+        case WEFT_CLASS_FLOAT:
+            weft_tensor_set_f64(&t, (int64_t)i, (double)(x >> 40) * 0x1p-24 - 0.5);
+            break;
+        case WEFT_CLASS_BOOL:
+            weft_tensor_set_i64(&t, (int64_t)i, (int64_t)(x >> 63));
+            break;
+        default:
+            weft_tensor_set_i64(&t, (int64_t)i, (int64_t)(x >> 61));
+        }
+    }
+}
