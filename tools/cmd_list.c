@@ -1,0 +1,94 @@
+/* weft list: prints the tables. */
+#include "codegen/codegen.h"
+#include "frontend/frontend.h"
+#include "passes/passes.h"
+#include "runtime/runtime.h"
+#include "scheduler/scheduler.h"
+#include "tools/tools.h"
+
+#include <string.h>
+
+static void list_ops(void)
+{
+    for (int id = 1; id < WEFT_OP_COUNT; id++) {
+        const weft_op *op = weft_op_get((weft_op_id)id);
+        printf("%-24s", op->name);
+        const char *sep = "";
+        for (int a = 0; a < WEFT_OP_ATTR_MAX && op->attrs[a].key; a++) {
+            printf("%s%s", sep, weft_attr_key_name((weft_attr_key)op->attrs[a].key));
+            sep = " ";
+        }
+        putchar('\n');
+    }
+}
+
+static void list_passes(void)
+{
+    const weft_pass *pass;
+    for (size_t i = 0; (pass = weft_pass_at(i)); i++)
+        printf("%-16s %s\n", weft_pass_name(pass), weft_pass_brief(pass));
+}
+
+static void list_gpus(void)
+{
+    const weft_device_type *type;
+    for (size_t i = 0; (type = weft_device_type_at(i)); i++) {
+        char size[32];
+        printf("%-12s %10s  $%.2f/h  %s\n", type->name, weft_tool_bytes(type->mem_bytes, size),
+               type->price_per_hour, type->mig_slots ? "MIG" : "");
+    }
+}
+
+static void list_slices(void)
+{
+    const weft_device_type *type;
+    for (size_t i = 0; (type = weft_device_type_at(i)); i++)
+        for (size_t k = 0; k < type->n_mig; k++) {
+            const weft_mig_profile *p = &type->mig[k];
+            char size[32];
+            printf("%-12s %-12s %u slots  %5.1f %% of SMs  %s\n", type->name, p->name, p->slots,
+                   p->share * 100, weft_tool_bytes(p->mem_bytes, size));
+        }
+}
+
+static void list_policies(void)
+{
+    const weft_policy *policy;
+    for (size_t i = 0; (policy = weft_policy_at(i)); i++)
+        printf("%-12s %s\n", policy->name, policy->brief);
+}
+
+static void list_drivers(void)
+{
+    const weft_driver *driver;
+    for (size_t i = 0; (driver = weft_driver_at(i)); i++)
+        printf("%-8s %s\n", weft_driver_name(driver), weft_driver_brief(driver));
+}
+
+static const struct {
+    const char *name;
+    void (*print)(void);
+} tables[] = {{"ops", list_ops},       {"passes", list_passes},     {"gpus", list_gpus},
+              {"slices", list_slices}, {"policies", list_policies}, {"drivers", list_drivers}};
+
+static int run_list(int argc, char **argv)
+{
+    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
+        return weft_tool_help(&weft_verb_list);
+    if (argc != 2)
+        return weft_tool_usage(&weft_verb_list, "name one table");
+    for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++)
+        if (strcmp(tables[i].name, argv[1]) == 0) {
+            tables[i].print();
+            return WEFT_EXIT_DONE;
+        }
+    return weft_tool_usage(&weft_verb_list, "no table '%s'", argv[1]);
+}
+
+const weft_verb weft_verb_list = {
+    .name = "list",
+    .brief = "print a table: ops, passes, gpus, slices, policies, drivers",
+    .usage = "usage: weft list ops|passes|gpus|slices|policies|drivers\n"
+             "Prints what this build knows.\n",
+    .run = run_list,
+};

@@ -1,0 +1,59 @@
+/* What the verbs of the command line share. The only code that prints, reads the clock and sees
+ * every layer. */
+#ifndef WEFT_TOOLS_TOOLS_H
+#define WEFT_TOOLS_TOOLS_H
+
+#include "base/diag.h"
+#include "ir/ir.h"
+
+#include <getopt.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+/* Exit codes: a contract. */
+enum {
+    WEFT_EXIT_DONE = 0,
+    WEFT_EXIT_FAILED = 1,
+    WEFT_EXIT_USAGE = 2,
+    WEFT_EXIT_INFEASIBLE = 3,
+    WEFT_EXIT_DIFFERS = 4
+};
+
+/* A verb: row of verbs.def. argv[0] is the verb's name. Returns an exit code. */
+typedef struct weft_verb {
+    const char *name;
+    const char *brief;
+    const char *usage; /* whole text of --help, ends with a newline */
+    int (*run)(int argc, char **argv);
+} weft_verb;
+
+#define VERB(name) extern const weft_verb weft_verb_##name;
+#include "tools/verbs.def"
+#undef VERB
+
+/* Prints all messages to standard error, "error: ..." (coloured on a terminal unless NO_COLOR), and
+ * returns the exit code for `err`. */
+int weft_tool_report(const weft_diag *diag, weft_err err);
+/* "weft VERB: text" and a hint at --help to standard error; returns WEFT_EXIT_USAGE. */
+int weft_tool_usage(const weft_verb *verb, const char *fmt, ...) WEFT_PRINTF(2, 3);
+/* Handles --help (prints usage, returns true and sets *out_exit). To be called for option 'h'. */
+int weft_tool_help(const weft_verb *verb);
+/* "text" or "json"; anything else: false. */
+bool weft_tool_parse_format(const char *text, bool *out_json);
+/* "1,2,4" as positive numbers, at most `max`; returns the count, 0 when wrong. */
+size_t weft_tool_parse_list(const char *text, int64_t *out, size_t max);
+/* Progress line on standard error, only on a terminal. NULL clears it. */
+void weft_tool_progress(const char *fmt, ...) WEFT_PRINTF(1, 2);
+double weft_tool_now_ms(void);
+/* "12.3 MB" in `buf` (at least 32 bytes); returns buf. */
+const char *weft_tool_bytes(uint64_t bytes, char *buf);
+
+/* Loads an ONNX file, a text IR file ("-": standard input), told apart by their first bytes, into a
+ * new module. */
+WEFT_MUST_USE weft_err weft_tool_load_module(const char *path, weft_diag *diag, weft_module **out);
+
+/* What kind of file it is. */
+typedef enum weft_file_kind { WEFT_FILE_ONNX, WEFT_FILE_TEXT, WEFT_FILE_BUNDLE } weft_file_kind;
+WEFT_MUST_USE weft_err weft_tool_sniff(const char *path, weft_diag *diag, weft_file_kind *out);
+
+#endif
