@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Every test of Weft: installs what is missing, builds with gcc (warnings are errors), with gcc under
+# AddressSanitizer and UndefinedBehaviorSanitizer, and with clang (build only), then runs the tests of
+# the first two. WEFT_JOBS: how many at a time (default: one per CPU).
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+jobs=${WEFT_JOBS:-$(nproc)}
+began=$SECONDS
+
+say() { printf '\n== [%4ds] %s\n' $((SECONDS - began)) "$*"; }
+
+# A compiler cache is used where there is one, never required.
+if command -v ccache >/dev/null && [ -z "${CMAKE_C_COMPILER_LAUNCHER:-}" ]; then
+    export CMAKE_C_COMPILER_LAUNCHER=ccache
+fi
+export NINJA_STATUS='[%f/%t %es] '
+
+build() { # PRESET
+    say "build: $1"
+    cmake --preset "$1" >/dev/null
+    cmake --build --preset "$1" -j "$jobs"
+}
+
+failed=()
+run_tests() { # PRESET [CTEST OPTION...]
+    local preset=$1
+    shift
+    say "tests: $preset"
+    ctest --test-dir "build-$preset" -j "$jobs" --timeout 600 --output-on-failure "$@" ||
+        failed+=("$preset")
+}
+
+say "packages"
+bash scripts/setup.sh
+
+build ci
+build asan
+build clang
+
+# The sanitizers make programs several times slower: tests that only take long stay out, and so does
+# lint, which reads sources.
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:strict_string_checks=1:allocator_may_return_null=1}
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
+run_tests asan --label-exclude '^(slow|bench|lint)$'
+run_tests ci
+
+if [ ${#failed[@]} -gt 0 ]; then
+    say "FAILED in: ${failed[*]}"
+    exit 1
+fi
+say "all tests passed"
