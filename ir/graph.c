@@ -59,8 +59,8 @@ static char *clean_symbol(weft_arena *arena, const char *graph, const char *name
                     : weft_arena_printf(arena, "%s", name);
     if (n)
         s = weft_arena_printf(arena, "%s.%u", s, n);
-    if (!((s[0] >= 'a' && s[0] <= 'z') || (s[0] >= 'A' && s[0] <= 'Z')))
-        s = weft_arena_printf(arena, "s_%s", s);
+    if (!weft_text__is_name(s[0]) || s[0] == '.' || (s[0] >= '0' && s[0] <= '9'))
+        s = weft_arena_printf(arena, "_%s", s);
     for (char *c = s; *c; c++)
         if (!weft_text__is_name(*c))
             *c = '_';

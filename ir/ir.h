@@ -69,7 +69,7 @@ const weft_ttype *weft_type_get(const weft_module *m, weft_type type);
 typedef struct weft_weight_info {
     weft_type type;     /* constant dims, PLAIN */
     const char *name;   /* initialiser name, or made up */
-    const uint8_t *data;
+    const uint8_t *data; /* may be unaligned when mapped */
     uint64_t bytes;
     uint32_t file_id;   /* where the bytes are mapped from, 0: made by the compiler */
     uint64_t offset;    /* in that file */

@@ -15,7 +15,8 @@ enum {
     WEFT_TEXT_MAX_BYTES = 256 << 20,
     WEFT_TEXT_MAX_NODES = 1 << 22,
     WEFT_TEXT_MAX_LIST = 1 << 20,
-    WEFT_CONTENT_MAX = 64 /* elements of an integer weight whose content is followed */
+    WEFT_FOLLOW_MAX = 64,         /* elements of an integer weight whose content is followed */
+    WEFT_UNALIGNED_MAX = 64 << 10 /* bytes of a weight that inference copies to align it */
 };
 #define WEFT_TEXT_MAX_WEIGHT_BYTES ((uint64_t)4 << 30)
 
@@ -112,6 +113,11 @@ const weft_file *weft_module__file(const weft_module *m, uint32_t file_id);
 void weft_graph__add_symbol(weft_graph *g, const char *name, weft_dim dim);
 /* Characters of a symbol in text. */
 bool weft_text__is_name(char c);
+
+/* weft_node_infer with the dims made in `pool`. */
+WEFT_MUST_USE weft_err weft_node__infer(weft_graph *g, weft_node n, weft_dimpool *pool,
+                                        weft_contents *contents, weft_diag *diag, weft_ttype *out,
+                                        uint32_t n_out);
 
 /* -- Weights with a generator ----------------------------------------------------------------- */
 
