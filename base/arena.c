@@ -71,9 +71,11 @@ void weft_arena_destroy(weft_arena *arena)
     free(arena);
 }
 
-void weft_arena_guard(weft_arena *arena, jmp_buf *env)
+jmp_buf *weft_arena_guard(weft_arena *arena, jmp_buf *env)
 {
+    jmp_buf *before = arena->env;
     arena->env = env;
+    return before;
 }
 
 static WEFT_NORETURN void exhaust(weft_arena *arena)

@@ -22,8 +22,8 @@ weft_arena *weft_arena_create(size_t limit_bytes);
 void weft_arena_destroy(weft_arena *arena);
 
 /* The recovery point: `jmp_buf *env` filled by setjmp; NULL takes it away. Several arenas may
- * share one environment. */
-void weft_arena_guard(weft_arena *arena, jmp_buf *env);
+ * share one environment. Returns the one before, to be put back. */
+jmp_buf *weft_arena_guard(weft_arena *arena, jmp_buf *env);
 
 /* Zeroed, aligned to 16. Size 0 gives a valid pointer. */
 void *weft_arena_alloc(weft_arena *arena, size_t size);
