@@ -147,7 +147,8 @@ static int open_beneath(int dir_fd, const char *rel)
     return open_walking(dir_fd, rel);
 }
 
-weft_err weft_file_map_beneath(const char *dir, const char *rel, weft_diag *diag, weft_file *out)
+static weft_err map_beneath(const char *dir, const char *rel, bool any_links, weft_diag *diag,
+                            weft_file *out)
 {
     weft_where where = {.file = rel};
     const char *wrong = check_relative(rel);
@@ -171,13 +172,24 @@ weft_err weft_file_map_beneath(const char *dir, const char *rel, weft_diag *diag
         err = report_errno(diag, rel, "stat", errno);
     else if (!S_ISREG(st.st_mode))
         err = weft_diag_error(diag, WEFT_ERR_INPUT, where, "not a regular file");
-    else if (st.st_nlink != 1)
+    else if (st.st_nlink != 1 && !any_links)
         err = weft_diag_error(diag, WEFT_ERR_INPUT, where, "the file has %lu hard links, not 1",
                               (unsigned long)st.st_nlink);
     else
         err = map_fd(fd, &st, rel, diag, out);
     close(fd);
     return err;
+}
+
+weft_err weft_file_map_beneath(const char *dir, const char *rel, weft_diag *diag, weft_file *out)
+{
+    return map_beneath(dir, rel, false, diag, out);
+}
+
+weft_err weft_file_map_beneath_linked(const char *dir, const char *rel, weft_diag *diag,
+                                      weft_file *out)
+{
+    return map_beneath(dir, rel, true, diag, out);
 }
 
 /* -- Whole files ------------------------------------------------------------------------------ */

@@ -22,6 +22,10 @@ void weft_file_unmap(weft_file *file);
 WEFT_MUST_USE weft_err weft_file_map_beneath(const char *dir, const char *rel, weft_diag *diag,
                                              weft_file *out);
 
+/* The same for a file with any number of hard links. */
+WEFT_MUST_USE weft_err weft_file_map_beneath_linked(const char *dir, const char *rel,
+                                                    weft_diag *diag, weft_file *out);
+
 /* Reads a whole file (or standard input for "-") into a heap buffer, owned, NUL behind it.
  * Over `limit_bytes`: NOMEM with a message. */
 WEFT_MUST_USE weft_err weft_file_read(const char *path, uint64_t limit_bytes, weft_diag *diag,
