@@ -35,6 +35,7 @@ struct weft_pass {
     const char *name;  /* "fold-const": for -p, --dump-after, tests */
     const char *brief; /* one line, shown by weft list passes */
     weft_stage from, to;
+    bool any_stage;  /* runs at every stage and leaves it; from and to are not looked at */
     uint32_t needs;  /* facts made valid before run() */
     uint32_t breaks; /* facts void after run() reported a change */
     weft_err (*run)(weft_passctx *cx, weft_module *m, bool *changed);

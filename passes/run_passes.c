@@ -57,7 +57,7 @@ static weft_err run_one(weft_passctx *cx, weft_module *m, const weft_pass *pass,
                         uint32_t *valid, const weft_run_options *options)
 {
     weft_stage stage = weft_module_stage(m);
-    if (stage != pass->from)
+    if (!pass->any_stage && stage != pass->from)
         return weft_diag_error(cx->diag, WEFT_ERR_INPUT, (weft_where){0},
                                "pass %s works on stage %s, the module is at stage %s", pass->name,
                                weft_stage_name(pass->from), weft_stage_name(stage));
@@ -73,7 +73,7 @@ static weft_err run_one(weft_passctx *cx, weft_module *m, const weft_pass *pass,
     weft_arena_reset(cx->scratch, mark);
     if (changed)
         *valid &= ~pass->breaks;
-    if (pass->to != pass->from)
+    if (!pass->any_stage)
         weft_module_set_stage(m, pass->to);
     if (options->verify == WEFT_VERIFY_EACH)
         WEFT_TRY(verify_after(m, pass, cx->diag));

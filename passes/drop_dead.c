@@ -1,0 +1,26 @@
+/* drop-dead: removes nodes whose results nobody uses. One backward sweep over each graph: a node is
+ * met after all its users, so that whole dead chains go at once. O(nodes). */
+#include "passes/passes_int.h"
+
+static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
+{
+    for (uint32_t i = 0; i < weft_graph_count(m); i++) {
+        weft_graph *g = weft_graph_at(m, i);
+        weft_node before;
+        for (weft_node n = weft_graph_last(g); n.i; n = before) {
+            before = weft_node_prev(m, n);
+            if (weft_rewrite__is_live(g, n) || !weft_rewrite__allow(cx))
+                continue;
+            weft_node_remove(g, n);
+            *changed = true;
+        }
+    }
+    return WEFT_ERR_OK;
+}
+
+const weft_pass weft_pass_drop_dead = {
+    .name = "drop-dead",
+    .brief = "remove nodes whose results are unused",
+    .any_stage = true,
+    .run = run,
+};

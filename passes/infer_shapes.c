@@ -1,0 +1,137 @@
+/* infer-shapes: types of all results, and parameters from operands into attributes.
+ *
+ * The runner has inferred types and contents already (facts TYPES and CONTENTS); what is left here
+ * is to write what they tell into the module. An operand that only steers shapes (`.params` of the
+ * operator's row) and whose content is known, constant or symbolic, becomes an attribute:
+ *
+ *     reshape %x, %shape           ==>  reshape %x {shape = dims[?b, 768]}
+ *     clip %x, $lo, $hi            ==>  clip %x {max = 6.0, min = 0.0}
+ *
+ * after which the chain of Shape / Gather / Concat that computed it is dead. A reshape gets the
+ * dims of its result, so that 0 and -1 are gone. Runs in O(nodes). */
+#include "passes/passes_int.h"
+
+enum { PARAM_ELEMS_MAX = 64 };
+
+/* The attribute that replaces an operand of integers. */
+static bool dims_attr(weft_passctx *cx, weft_val v, weft_attr_key key, weft_attr *out)
+{
+    uint32_t n = 0;
+    const weft_dim *content = weft_contents_get(cx->contents, v, &n);
+    if (!content)
+        return false;
+    *out =
+        (weft_attr){.key = (uint16_t)key, .kind = WEFT_KIND_DIMS, .n = n, .u = {.dims = content}};
+    return true;
+}
+
+/* The attribute that replaces an operand of floats, which must be a weight. */
+static bool floats_attr(weft_passctx *cx, const weft_module *m, weft_val v, weft_attr_key key,
+                        bool list, weft_attr *out)
+{
+    if (weft_val_get_kind(m, v) != WEFT_VAL_WEIGHT)
+        return false;
+    weft_tensor t = weft_weight_tensor(m, weft_val_weight(m, v));
+    int64_t n = weft_tensor_numel(&t);
+    if (n > PARAM_ELEMS_MAX || (!list && n != 1))
+        return false;
+    double *x = weft_arena_array(cx->scratch, (size_t)n + 1, sizeof *x);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = weft_tensor_get_f64(&t, i);
+    if (list)
+        *out = (weft_attr){
+            .key = (uint16_t)key, .kind = WEFT_KIND_FLOATS, .n = (uint32_t)n, .u = {.floats = x}};
+    else
+        *out = (weft_attr){.key = (uint16_t)key, .kind = WEFT_KIND_FLOAT, .u = {.f = x[0]}};
+    return true;
+}
+
+static uint16_t kind_of_attr(const weft_op *op, weft_attr_key key)
+{
+    for (uint32_t i = 0; i < WEFT_OP_ATTR_MAX && op->attrs[i].key; i++)
+        if (op->attrs[i].key == key)
+            return op->attrs[i].kind;
+    return WEFT_KIND_NONE;
+}
+
+static bool param_attr(weft_passctx *cx, const weft_module *m, const weft_op *op, weft_val v,
+                       weft_attr_key key, weft_attr *out)
+{
+    switch (kind_of_attr(op, key)) {
+    case WEFT_KIND_DIMS:
+        return dims_attr(cx, v, key, out);
+    case WEFT_KIND_FLOATS:
+        return floats_attr(cx, m, v, key, true, out);
+    case WEFT_KIND_FLOAT:
+        return floats_attr(cx, m, v, key, false, out);
+    case WEFT_KIND_INT: {
+        weft_attr dims;
+        if (!dims_attr(cx, v, key, &dims) || dims.n != 1 || !weft_dim_is_const(dims.u.dims[0]))
+            return false;
+        *out = (weft_attr){.key = (uint16_t)key, .kind = WEFT_KIND_INT, .u = {.i = dims.u.dims[0]}};
+        return true;
+    }
+    default:
+        return false;
+    }
+}
+
+static bool move_params(weft_passctx *cx, weft_module *m, weft_node n)
+{
+    const weft_op *op = weft_node_opdef(m, n);
+    bool changed = false;
+    for (uint32_t i = 0; i < WEFT_OP_PARAM_MAX && op->params[i].key; i++) {
+        const weft_param_def *param = &op->params[i];
+        weft_val v = weft_node_in(m, n, param->in);
+        weft_attr attr;
+        if (!v.i || !param_attr(cx, m, op, v, (weft_attr_key)param->key, &attr) ||
+            !weft_rewrite__allow(cx))
+            continue;
+        weft_node_set_attr(m, n, &attr);
+        weft_node_set_in(m, n, param->in, (weft_val){0});
+        changed = true;
+    }
+    if (changed)
+        weft_node_trim_in(m, n);
+    return changed;
+}
+
+/* reshape {shape = [0, -1]}  ==>  reshape {shape = dims of the result} */
+static bool resolve_reshape(weft_module *m, weft_node n)
+{
+    if (weft_node_op(m, n) != WEFT_OP_RESHAPE || weft_node_in(m, n, 1).i)
+        return false;
+    const weft_ttype *type = weft_val_ttype(m, weft_node_out(m, n, 0));
+    const weft_attr *shape = weft_attrs_find(weft_node_attrs(m, n), WEFT_ATTR_SHAPE);
+    bool same = shape && shape->kind == WEFT_KIND_DIMS && shape->n == type->rank;
+    for (uint32_t i = 0; same && i < type->rank; i++)
+        same = shape->u.dims[i] == type->dim[i];
+    for (uint32_t i = 0; i < type->rank; i++)
+        if (weft_dim_is_data(weft_module_dims(m), type->dim[i]))
+            return false;
+    if (same)
+        return false;
+    weft_node_set_attr(m, n, &WEFT_ATTR_OF_DIMS(SHAPE, type->dim, type->rank));
+    return true;
+}
+
+static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
+{
+    for (uint32_t i = 0; i < weft_graph_count(m); i++) {
+        weft_graph *g = weft_graph_at(m, i);
+        WEFT_FOREACH_NODE (m, g, n) {
+            *changed |= move_params(cx, m, n);
+            *changed |= resolve_reshape(m, n);
+        }
+    }
+    return WEFT_ERR_OK;
+}
+
+const weft_pass weft_pass_infer_shapes = {
+    .name = "infer-shapes",
+    .brief = "infer types; known shape parameters become attributes",
+    .from = WEFT_STAGE_GRAPH,
+    .to = WEFT_STAGE_GRAPH,
+    .needs = WEFT_FACT_TYPES | WEFT_FACT_CONTENTS,
+    .run = run,
+};
