@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# The main job, from nothing: installs what is missing, builds, compiles the four models of
+# examples/ into one bundle, serves it, sends the held-out digits as HTTP requests, checks every
+# answer, prints a report, stops the server. WEFT_BUILD: build folder (default: build).
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+build=${WEFT_BUILD:-$root/build}
+examples=$root/examples
+began=$SECONDS
+work=$(mktemp -d "${TMPDIR:-/tmp}/weft-demo.XXXXXX")
+server=
+
+say() { printf '\n== [%3ds] %s\n' $((SECONDS - began)) "$*"; }
+
+die() {
+    printf 'demo: %s\n' "$*" >&2
+    exit 1
+}
+
+clean_up() {
+    if [ -n "$server" ] && kill -0 "$server" 2>/dev/null; then
+        kill -TERM "$server" 2>/dev/null || true
+        for _ in $(seq 50); do
+            kill -0 "$server" 2>/dev/null || break
+            sleep 0.1
+        done
+        kill -KILL "$server" 2>/dev/null || true
+    fi
+    rm -rf "$work"
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+bytes() { stat -c %s "$1"; }
+
+# What a server said last, for messages.
+server_log() { tail -n 20 "$work/server.log" | sed 's/^/  server: /' >&2; }
+
+say "packages"
+bash "$root/scripts/setup.sh"
+
+say "build (Release, in $build)"
+if command -v ccache >/dev/null && [ -z "${CMAKE_C_COMPILER_LAUNCHER:-}" ]; then
+    export CMAKE_C_COMPILER_LAUNCHER=ccache
+fi
+NINJA_STATUS='[%f/%t %es] '
+export NINJA_STATUS
+cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release >/dev/null
+cmake --build "$build" --target weft
+weft=$build/weft
+
+say "compile examples/digits.yaml"
+"$weft" compile "$examples/digits.yaml" -o "$work/digits.weft" --report "$work/merge.txt"
+onnx_bytes=0
+for model in cnn parity size attn; do
+    size=$(bytes "$examples/digits_$model.onnx")
+    onnx_bytes=$((onnx_bytes + size))
+    printf '  %-22s %9d bytes\n' "digits_$model.onnx" "$size"
+done
+bundle_bytes=$(bytes "$work/digits.weft")
+printf '  %-22s %9d bytes\n' "four ONNX files" "$onnx_bytes" "one bundle" "$bundle_bytes"
+"$weft" inspect "$work/digits.weft"
+
+say "plan examples/fleet.yaml"
+"$weft" plan "$examples/digits.yaml" --fleet "$examples/fleet.yaml" -o "$work/plan.json"
+jq -r '.placements[] | "  \(.model): \(.slice) of \(.type) \(.device)"' "$work/plan.json"
+
+say "serve"
+read -r http grpc metrics < <(python3 - <<'PY'
+import socket
+sockets = [socket.socket() for _ in range(3)]
+for s in sockets:
+    s.bind(("127.0.0.1", 0))
+print(*[s.getsockname()[1] for s in sockets])
+PY
+)
+"$weft" serve "$work/digits.weft" "$work/plan.json" --http "$http" --grpc "$grpc" \
+    --metrics "$metrics" >"$work/server.log" 2>&1 &
+server=$!
+ready=
+for _ in $(seq 300); do
+    if ! kill -0 "$server" 2>/dev/null; then
+        server_log
+        die "the server ended before it was ready"
+    fi
+    if curl -fsS -m 2 -o /dev/null "http://127.0.0.1:$http/v2/health/ready" 2>/dev/null; then
+        ready=yes
+        break
+    fi
+    sleep 0.1
+done
+if [ -z "$ready" ]; then
+    server_log
+    die "the server was not ready within 30 s"
+fi
+echo "  ready on HTTP port $http, gRPC port $grpc, metrics port $metrics"
+
+say "requests: the held-out digits"
+if ! python3 "$root/scripts/demo_client.py" --port "$http" --data "$examples"; then
+    server_log
+    die "the answers are not what they should be"
+fi
+
+say "stop"
+kill -TERM "$server"
+code=0
+wait "$server" || code=$?
+server=
+if [ "$code" -ne 0 ]; then
+    server_log
+    die "the server ended with exit code $code"
+fi
+echo "  the server drained and ended with exit code 0"
+
+say "the demo succeeded: 4 models in one bundle of $((100 * bundle_bytes / onnx_bytes)) % of their size"
