@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Runs one test of the command line: `cli.sh TEST.sh`, with WEFT (the program) and WEFT_SOURCE_DIR
+# in the environment. The test is sourced in an empty folder that is removed afterwards, and ends
+# with the first expectation that does not hold. What it may use:
+#
+#   expect CODE COMMAND...   runs the command, standard output to `out`, standard error to `err`,
+#                            and insists on its exit code
+#   has FILE TEXT, lacks FILE TEXT, empty FILE, filled FILE
+#   at_most A B              A <= B, whole numbers
+#   skip REASON, die REASON
+#   $examples                the folder of the demo's models
+set -euo pipefail
+
+die() {
+    printf 'FAILED: %s\n' "$*"
+    exit 1
+}
+
+skip() {
+    printf 'skipped: %s\n' "$*"
+    exit 77
+}
+
+expect() {
+    local want=$1 code=0
+    shift
+    "$@" >out 2>err || code=$?
+    if [ "$code" -ne "$want" ]; then
+        printf 'command: %s\n' "$*"
+        printf 'standard output:\n%s\n' "$(head -c 2000 out | tr -d '\0')"
+        printf 'standard error:\n%s\n' "$(head -c 2000 err)"
+        die "exit code $code, expected $want"
+    fi
+}
+
+shown() { head -c 2000 "$1"; }
+has() { grep -qF -- "$2" "$1" || die "'$2' is not in $1: $(shown "$1")"; }
+lacks() { ! grep -qF -- "$2" "$1" || die "'$2' is in $1: $(shown "$1")"; }
+empty() { [ ! -s "$1" ] || die "$1 is not empty: $(shown "$1")"; }
+filled() { [ -s "$1" ] || die "$1 is empty"; }
+at_most() { [ "$1" -le "$2" ] || die "$1 is more than $2"; }
+bytes() { stat -c %s "$1"; }
+verbs() { sed -n 's/^VERB(\([a-z]*\))$/\1/p' "$WEFT_SOURCE_DIR/tools/verbs.def"; }
+
+test_file=$(realpath "$1")
+: "${WEFT:?the program to test}" "${WEFT_SOURCE_DIR:?the source tree}"
+export examples=$WEFT_SOURCE_DIR/examples
+box=$(mktemp -d "${TMPDIR:-/tmp}/weft-cli.XXXXXX")
+server=
+clean_up() {
+    if [ -n "$server" ]; then kill -KILL "$server" 2>/dev/null || true; fi
+    cd /
+    rm -rf "$box"
+}
+trap clean_up EXIT
+cd "$box"
+# shellcheck source=/dev/null
+. "$test_file"

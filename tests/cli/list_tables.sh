@@ -1,0 +1,13 @@
+# Every table prints at least one row, and no row twice.
+for table in ops passes gpus slices policies drivers; do
+    expect 0 "$WEFT" list "$table"
+    filled out
+    empty err
+    [ -z "$(sort out | uniq -d)" ] || die "weft list $table repeats: $(sort out | uniq -d)"
+done
+expect 0 "$WEFT" list policies
+has out fifo
+has out bestfit
+expect 0 "$WEFT" list gpus
+has out h100
+has out a100-80

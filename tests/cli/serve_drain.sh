@@ -1,0 +1,30 @@
+# The server becomes ready, answers, and on SIGTERM drains and ends with 0; a port in use is a
+# failure.
+command -v curl >/dev/null || skip "no curl"
+"$WEFT" compile "$examples/digits_cnn.onnx" -o digits.weft
+read -r http grpc metrics < <(python3 -c '
+import socket
+s = [socket.socket() for _ in range(3)]
+[x.bind(("127.0.0.1", 0)) for x in s]
+print(*[x.getsockname()[1] for x in s])')
+"$WEFT" serve digits.weft --http "$http" --grpc "$grpc" --metrics "$metrics" >log 2>&1 &
+server=$!
+for _ in $(seq 300); do
+    curl -fs -o /dev/null "http://127.0.0.1:$http/v2/health/ready" && break
+    kill -0 "$server" 2>/dev/null || die "the server ended: $(shown log)"
+    sleep 0.1
+done
+expect 0 curl -fsS "http://127.0.0.1:$http/v2/models/digits_cnn"
+has out '"image"'
+expect 0 curl -fsS "http://127.0.0.1:$metrics/metrics"
+has out "# TYPE"
+code=0
+timeout 20 "$WEFT" serve digits.weft --http "$http" --grpc "$grpc" --metrics "$metrics" \
+    >log2 2>&1 || code=$?
+[ "$code" = 1 ] || die "a second server on the same port: exit code $code: $(shown log2)"
+has log2 "$http"
+kill -TERM "$server"
+code=0
+wait "$server" || code=$?
+server=
+[ "$code" = 0 ] || die "the server ended with $code: $(shown log)"
