@@ -29,8 +29,9 @@ typedef struct weft_profile_point {
     char slice[WEFT_SLICE_NAME_MAX];   /* "" whole device; "1g.10gb"; "40%"; "1core" */
     double share;                      /* of the device's compute units, 0..1 */
     uint32_t batch;
-    uint32_t procs; /* processes of this model sharing the slice, 1 without MPS */
-    weft_cost cost; /* of one execution of one batch */
+    uint32_t procs;          /* processes of this model sharing the slice, 1 without MPS */
+    double throughput_per_s; /* measured, of all processes; 0: batch * procs / time */
+    weft_cost cost;          /* of one execution of one batch */
 } weft_profile_point;
 
 typedef struct weft_profile {

@@ -63,14 +63,14 @@ bool weft_model_name_valid(const char *name);
 /* -- Fleets --------------------------------------------------------------------------------- */
 
 typedef struct weft_fleet_device {
-    const char *type;        /* row of the device table */
+    const char *type; /* row of the device table */
     uint32_t count;
-    uint32_t cores;          /* CPU only */
+    uint32_t cores;              /* CPU only */
     const uint32_t *slice_cores; /* CPU only: cores of each slice */
     size_t n_slice;
     bool mig, mps;
-    uint64_t mem_bytes;      /* 0: what the table says */
-    double price_per_hour;   /* dollars, of one device; 0: what the table says */
+    uint64_t mem_bytes;    /* 0: what the table says */
+    double price_per_hour; /* dollars, of one device; 0: what the table says */
 } weft_fleet_device;
 
 typedef struct weft_fleet {
@@ -85,6 +85,7 @@ WEFT_MUST_USE weft_err weft_fleet_load(const char *path, weft_arena *arena, weft
 /* A legal MIG profile of a device: which start slots it may take and what it has. */
 typedef struct weft_mig_profile {
     const char *name; /* "1g.10gb" */
+    uint32_t gpcs;    /* compute slots, of 7 */
     uint32_t slots;   /* memory slots it covers */
     uint32_t starts;  /* bit i: may start at slot i */
     double share;     /* of the device's compute units, measured SM count / all */
@@ -135,9 +136,9 @@ typedef struct weft_placement {
     uint32_t slice_id; /* equal ids on one device: the same slice, shared */
     double share;      /* of the device's compute units that the slice has */
     uint32_t batch, procs;
-    double rate_per_s;    /* requests assigned */
-    double capacity_per_s;/* what the slice can serve of this model within the SLO */
-    double latency_us;    /* worst case incl. batching and queueing, by the stated rule */
+    double rate_per_s;     /* requests assigned */
+    double capacity_per_s; /* what the slice can serve of this model within the SLO */
+    double latency_us;     /* worst case incl. batching and queueing, by the stated rule */
     uint64_t mem_bytes;
 } weft_placement;
 

@@ -1,0 +1,158 @@
+/* The device table, and slice names as numbers. */
+#include "scheduler/scheduler_int.h"
+
+#include "base/num.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define GIB(x)        ((uint64_t)((x)*1073741824.0))
+#define MIG_BEGIN(id) static const weft_mig_profile mig_##id[] = {
+#define MIG(name_, gpcs_, slots_, starts_, sms, all_sms, gib) \
+    {.name = name_,                                           \
+     .gpcs = gpcs_,                                           \
+     .slots = slots_,                                         \
+     .starts = starts_,                                       \
+     .share = (double)(sms) / (all_sms),                      \
+     .mem_bytes = GIB(gib)},
+#define MIG_END \
+    }           \
+    ;
+#define DEVICES_BEGIN      static const weft_device_type device_table[] = {
+#define DEVICE(name_, ...) {.name = name_, __VA_ARGS__},
+#define DEVICES_END \
+    }               \
+    ;
+#include "scheduler/devices.def"
+
+enum { DEVICE_COUNT = sizeof device_table / sizeof device_table[0] };
+
+const weft_device_type *weft_device_type_at(size_t i)
+{
+    return i < DEVICE_COUNT ? &device_table[i] : NULL;
+}
+
+const weft_device_type *weft_device_type_find(const char *name)
+{
+    for (size_t i = 0; i < DEVICE_COUNT; i++)
+        if (strcmp(device_table[i].name, name) == 0)
+            return &device_table[i];
+    return NULL;
+}
+
+uint32_t weft_mig__clients_max(const weft_mig_profile *mig)
+{
+    return WEFT_MPS_CLIENTS_MAX * mig->gpcs / 7;
+}
+
+uint64_t weft_fleet__mem(const weft_fleet_device *row)
+{
+    const weft_device_type *type = weft_device_type_find(row->type);
+    return row->mem_bytes || !type ? row->mem_bytes : type->mem_bytes;
+}
+
+double weft_fleet__price(const weft_fleet_device *row)
+{
+    const weft_device_type *type = weft_device_type_find(row->type);
+    return row->price_per_hour > 0 || !type ? row->price_per_hour : type->price_per_hour;
+}
+
+const weft_fleet_device *weft_fleet__row(const weft_fleet *fleet, const char *type)
+{
+    for (size_t i = 0; i < fleet->n_device; i++)
+        if (strcmp(fleet->device[i].type, type) == 0)
+            return &fleet->device[i];
+    return NULL;
+}
+
+/* -- Slice names ------------------------------------------------------------------------------ */
+
+/* "4core"; false when it is not of this form. */
+static bool parse_cores(const char *name, uint32_t *out)
+{
+    char text[WEFT_SLICE_NAME_MAX];
+    int64_t cores;
+    size_t len = strlen(name);
+    if (len < 5 || len >= sizeof text || strcmp(name + len - 4, "core") != 0)
+        return false;
+    memcpy(text, name, len - 4);
+    text[len - 4] = 0;
+    if (!weft_parse_i64(text, &cores) || cores < 1 || cores > WEFT_FLEET_CORES_MAX)
+        return false;
+    *out = (uint32_t)cores;
+    return true;
+}
+
+static bool resolve_cores(const weft_fleet_device *row, weft_slice_spec *spec, const char **why)
+{
+    *why = "a CPU slice is named by its cores, such as 2core";
+    if (!parse_cores(spec->name, &spec->cores))
+        return false;
+    bool found = row->n_slice == 0 && spec->cores == row->cores;
+    for (size_t i = 0; i < row->n_slice; i++)
+        found = found || row->slice_cores[i] == spec->cores;
+    *why = "the fleet has no slice of that many cores";
+    if (!found)
+        return false;
+    spec->kind = WEFT_SLICE_CORES;
+    spec->share = spec->weight = (double)spec->cores / row->cores;
+    spec->mem_bytes = weft_fleet__mem(row);
+    return true;
+}
+
+static bool resolve_percent(const weft_fleet_device *row, weft_slice_spec *spec, const char **why)
+{
+    double part;
+    *why = "an MPS share is a whole percentage from 1% to 100%";
+    if (!weft_parse_percent(spec->name, &part) || !(part > 0 && part <= 1))
+        return false;
+    double percent = round(part * 100);
+    if (fabs(percent - part * 100) > 1e-9)
+        return false;
+    *why = "the fleet does not allow MPS on this device";
+    if (!row->mps)
+        return false;
+    spec->kind = WEFT_SLICE_MPS;
+    spec->percent = (uint32_t)percent;
+    spec->share = spec->weight = percent / 100;
+    spec->mem_bytes = weft_fleet__mem(row);
+    return true;
+}
+
+bool weft_slice__resolve(const weft_fleet_device *row, const char *name, weft_slice_spec *out,
+                         const char **why)
+{
+    weft_slice_spec spec = {0};
+    const weft_device_type *type = weft_device_type_find(row->type);
+    *why = "the slice name is too long";
+    if (strlen(name) >= sizeof spec.name)
+        return false;
+    snprintf(spec.name, sizeof spec.name, "%s", name);
+    if (strcmp(row->type, "cpu") == 0) {
+        if (!resolve_cores(row, &spec, why))
+            return false;
+    } else if (name[0] == 0) {
+        spec.share = spec.weight = 1;
+        spec.mem_bytes = weft_fleet__mem(row);
+    } else if (name[strlen(name) - 1] == '%') {
+        if (!resolve_percent(row, &spec, why))
+            return false;
+    } else {
+        for (size_t i = 0; type && i < type->n_mig; i++)
+            if (strcmp(type->mig[i].name, name) == 0)
+                spec.mig = &type->mig[i];
+        *why = "the device has no MIG profile of that name";
+        if (!spec.mig)
+            return false;
+        *why = "the fleet does not allow MIG on this device";
+        if (!row->mig)
+            return false;
+        spec.kind = WEFT_SLICE_MIG;
+        spec.share = spec.mig->share;
+        spec.weight = spec.mig->gpcs / 7.0;
+        spec.mem_bytes = spec.mig->mem_bytes;
+    }
+    *out = spec;
+    return true;
+}

@@ -1,0 +1,166 @@
+/* Fleet files: which devices there are, how they may be split, what they cost.
+ *
+ *   devices:
+ *     - type: cpu          # a row of devices.def, each at most once
+ *       count: 1
+ *       cores: 2           # CPU only, needed
+ *       slices: [1, 1]     # CPU only: cores of each slice; default one slice of all cores
+ *     - type: h100
+ *       count: 2
+ *       price: 2.99        # dollars an hour of one device; default: the table
+ *       mem: 80GiB         # default: the table
+ *       mig: true          # may be split into MIG instances
+ *       mps: true          # may be split into MPS shares */
+#include "scheduler/scheduler_int.h"
+
+#include "base/num.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { ROWS_MAX = 64 };
+
+typedef struct raw_device {
+    char *type, *mem;
+    uint32_t count, cores;
+    uint32_t *slices;
+    uint32_t n_slices;
+    double price;
+    int mig, mps;
+} raw_device;
+
+typedef struct raw_fleet {
+    raw_device *devices;
+    uint32_t n_devices;
+} raw_fleet;
+
+#define OPT (CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL)
+
+/* libcyaml's own booleans take any word for true. */
+static const cyaml_strval_t bool_words[] = {{"false", 0}, {"true", 1}};
+
+static const cyaml_schema_value_t slice_schema = {
+    CYAML_VALUE_UINT(CYAML_FLAG_DEFAULT, uint32_t),
+};
+
+static const cyaml_schema_field_t device_fields[] = {
+    CYAML_FIELD_STRING_PTR("type", CYAML_FLAG_POINTER, raw_device, type, 1, 32),
+    CYAML_FIELD_UINT("count", CYAML_FLAG_DEFAULT, raw_device, count),
+    CYAML_FIELD_UINT("cores", CYAML_FLAG_OPTIONAL, raw_device, cores),
+    {.key = "slices",
+     .data_offset = offsetof(raw_device, slices),
+     .count_offset = offsetof(raw_device, n_slices),
+     .count_size = sizeof(uint32_t),
+     .value = {CYAML_VALUE_SEQUENCE(OPT, uint32_t, &slice_schema, 1, WEFT_FLEET_CORES_MAX)}},
+    CYAML_FIELD_FLOAT("price", CYAML_FLAG_OPTIONAL, raw_device, price),
+    CYAML_FIELD_STRING_PTR("mem", OPT, raw_device, mem, 1, 32),
+    CYAML_FIELD_ENUM("mig", CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT, raw_device, mig, bool_words,
+                     2),
+    CYAML_FIELD_ENUM("mps", CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT, raw_device, mps, bool_words,
+                     2),
+    CYAML_FIELD_END,
+};
+
+static const cyaml_schema_value_t device_schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, raw_device, device_fields),
+};
+
+static const cyaml_schema_field_t fleet_fields[] = {
+    {.key = "devices",
+     .data_offset = offsetof(raw_fleet, devices),
+     .count_offset = offsetof(raw_fleet, n_devices),
+     .count_size = sizeof(uint32_t),
+     .value = {CYAML_VALUE_SEQUENCE(CYAML_FLAG_POINTER, raw_device, &device_schema, 1, ROWS_MAX)}},
+    CYAML_FIELD_END,
+};
+
+static const cyaml_schema_value_t fleet_schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, raw_fleet, fleet_fields),
+};
+
+static weft_err check_cpu(const raw_device *raw, weft_where where, weft_diag *diag)
+{
+    uint64_t sum = 0;
+    if (raw->cores < 1 || raw->cores > WEFT_FLEET_CORES_MAX)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where,
+                               "cores: %u, a cpu needs 1 to 4096 cores", raw->cores);
+    if (raw->mig || raw->mps)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "a cpu has neither MIG nor MPS");
+    for (uint32_t i = 0; i < raw->n_slices; i++) {
+        if (raw->slices[i] < 1)
+            return weft_diag_error(diag, WEFT_ERR_INPUT, where, "slices: a slice has no cores");
+        sum += raw->slices[i];
+    }
+    if (sum > raw->cores)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where,
+                               "slices: have %llu cores together, the device has %u",
+                               (unsigned long long)sum, raw->cores);
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_device(const raw_device *raw, weft_where where, weft_diag *diag,
+                            weft_fleet_device *out)
+{
+    const weft_device_type *type = weft_device_type_find(raw->type);
+    weft_fleet_device row = {.type = raw->type,
+                             .count = raw->count,
+                             .cores = raw->cores,
+                             .slice_cores = raw->slices,
+                             .n_slice = raw->n_slices,
+                             .mig = raw->mig != 0,
+                             .mps = raw->mps != 0,
+                             .price_per_hour = raw->price};
+    if (!type)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where,
+                               "unknown device type; `weft list gpus` shows the known ones");
+    if (row.count < 1 || row.count > WEFT_FLEET_COUNT_MAX)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "count: %u, must be 1 to 65536",
+                               row.count);
+    if (!isfinite(row.price_per_hour) || row.price_per_hour < 0 || row.price_per_hour > 1e6)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where,
+                               "price: must be dollars an hour, from 0 to 1000000");
+    if (raw->mem && (!weft_parse_bytes(raw->mem, &row.mem_bytes) || row.mem_bytes == 0))
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "mem: '%s' is no size such as 80GiB",
+                               raw->mem);
+    if (strcmp(raw->type, "cpu") == 0)
+        WEFT_TRY(check_cpu(raw, where, diag));
+    else if (raw->cores || raw->n_slices)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "cores and slices are for a cpu");
+    if (row.mig && type->mig_slots == 0)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "the device has no MIG");
+    *out = row;
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_fleet(weft_yaml *yaml, weft_arena *arena, weft_diag *diag, weft_fleet *out)
+{
+    void *loaded = NULL;
+    WEFT_TRY(weft_yaml__load(yaml, &fleet_schema, arena, diag, &loaded));
+    const raw_fleet *raw = loaded;
+    const yaml_node_t *rows =
+        weft_yaml__get(yaml, yaml_document_get_root_node(&yaml->doc), "devices");
+    weft_fleet_device *device = weft_arena_array(arena, raw->n_devices, sizeof *device);
+    for (size_t i = 0; i < raw->n_devices; i++) {
+        weft_where where = {.file = yaml->file,
+                            .item = raw->devices[i].type,
+                            .line = weft_yaml__line(weft_yaml__at(yaml, rows, i))};
+        WEFT_TRY(read_device(&raw->devices[i], where, diag, &device[i]));
+        /* A placement names its device by type, so a type must mean one row. */
+        for (size_t j = 0; j < i; j++)
+            if (strcmp(device[j].type, device[i].type) == 0)
+                return weft_diag_error(diag, WEFT_ERR_INPUT, where,
+                                       "device type appears twice; add up the counts");
+    }
+    *out = (weft_fleet){
+        .file = weft_arena_strdup(arena, yaml->file), .device = device, .n_device = raw->n_devices};
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_fleet_load(const char *path, weft_arena *arena, weft_diag *diag, weft_fleet *out)
+{
+    weft_yaml yaml;
+    WEFT_TRY(weft_yaml__open(path, diag, &yaml));
+    weft_err err = read_fleet(&yaml, arena, diag, out);
+    weft_yaml__close(&yaml);
+    return err;
+}

@@ -1,0 +1,423 @@
+/* The strict checker. It recomputes everything from demands, fleet and tables, and believes a plan
+ * nothing: every number that the plan states of itself must equal the one computed here.
+ *
+ * Each violation is one error whose text starts with the name of its rule:
+ *
+ *   structure   models and device types exist, every model appears, devices are numbered 0..n-1 and
+ *               have one type, a slice id means one slice, no model is twice on one slice
+ *   fleet       no more devices of a type than the fleet has
+ *   slice       the slice exists on that device, and kinds of splitting are never mixed on one
+ *               device; a whole device is one slice; CPU slices are those of the fleet, by index
+ *   mig         a legal start slot, and memory slots that no other instance takes
+ *   mps         shares add up to at most 100 %, at most 48 processes a device, and of a MIG
+ *               instance its part of them
+ *   profile     the point was measured or estimated, and its numbers are usable
+ *   memory      the sum over a slice (and, without MIG, over the device) is at most what is usable;
+ *               0 bytes at a measured point means: it fits because it was measured there
+ *   rate        shares of a model add up to its rate, none above the capacity of its placement
+ *   latency     the rule of slo.c
+ *   objective   devices, cost, lower bound, and all numbers of the placements are as claimed
+ *
+ * Interference: a point on an MPS share is by definition the time with the rest of the device busy
+ * (docs/plan-json.md), so no further rule is needed between shares.
+ *
+ * O(p log p) for p placements, and O(p) look-ups in profiles. */
+#include "scheduler/scheduler_int.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double tolerance = 1e-6;
+#define NONE UINT32_MAX
+
+typedef struct check {
+    const weft_plan *plan;
+    const weft_demands *demands;
+    const weft_fleet *fleet;
+    weft_arena *arena;
+    weft_diag *diag;
+    uint32_t *order;      /* placements by device, slice, model */
+    uint32_t *by_name;    /* demands by model name */
+    uint32_t *demand_of;  /* by placement; NONE: unknown model */
+    double *rate_sum;     /* by demand */
+    uint32_t *uses;       /* by demand */
+    uint32_t *type_count; /* by fleet row */
+    double cost_per_hour;
+    uint32_t violations;
+} check;
+
+/* What was seen of one device so far. */
+typedef struct device_state {
+    const weft_fleet_device *row;
+    uint32_t n_slice, n_whole, n_mig, n_mps, n_cores;
+    uint32_t mig_taken; /* memory slots */
+    uint64_t percent, clients, mem_bytes;
+    uint64_t mem_limit; /* of shares without MIG; 0: none */
+} device_state;
+
+static void report(check *c, const char *model, const char *fmt, ...) WEFT_PRINTF(3, 4);
+
+static void report(check *c, const char *model, const char *fmt, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    c->violations++;
+    (void)weft_diag_error(c->diag, WEFT_ERR_INPUT, (weft_where){.item = model}, "%s", text);
+}
+
+/* false for NaN. */
+static bool near(double a, double b)
+{
+    return fabs(a - b) <= tolerance * fmax(1e-9, fmax(fabs(a), fabs(b)));
+}
+
+static uint64_t add_saturating(uint64_t a, uint64_t b)
+{
+    return b > UINT64_MAX - a ? UINT64_MAX : a + b;
+}
+
+/* -- Order and look-up ------------------------------------------------------------------------ */
+
+static int compare_placements(const void *a, const void *b, void *plan)
+{
+    uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
+    const weft_placement *p = (weft_placement *)plan + i, *q = (weft_placement *)plan + j;
+    if (p->device != q->device)
+        return p->device < q->device ? -1 : 1;
+    if (p->slice_id != q->slice_id)
+        return p->slice_id < q->slice_id ? -1 : 1;
+    int order = strcmp(p->model, q->model);
+    return order ? order : (i > j) - (i < j);
+}
+
+static int compare_demands(const void *a, const void *b, void *demands)
+{
+    const weft_demand *at = demands;
+    return strcmp(at[*(const uint32_t *)a].model, at[*(const uint32_t *)b].model);
+}
+
+static uint32_t find_demand(const check *c, const char *model)
+{
+    size_t lo = 0, hi = c->demands->n;
+    while (lo < hi) {
+        size_t mid = (lo + hi) / 2;
+        int order = strcmp(model, c->demands->at[c->by_name[mid]].model);
+        if (order == 0)
+            return c->by_name[mid];
+        if (order < 0)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    return NONE;
+}
+
+static void sort_all(check *c)
+{
+    size_t n = c->plan->n, m = c->demands->n;
+    c->order = weft_arena_array(c->arena, n, sizeof *c->order);
+    c->demand_of = weft_arena_array(c->arena, n, sizeof *c->demand_of);
+    c->by_name = weft_arena_array(c->arena, m, sizeof *c->by_name);
+    c->rate_sum = weft_arena_array(c->arena, m, sizeof *c->rate_sum);
+    c->uses = weft_arena_array(c->arena, m, sizeof *c->uses);
+    c->type_count = weft_arena_array(c->arena, c->fleet->n_device, sizeof *c->type_count);
+    for (size_t i = 0; i < m; i++)
+        c->by_name[i] = (uint32_t)i;
+    if (m > 0)
+        qsort_r(c->by_name, m, sizeof *c->by_name, compare_demands, (void *)c->demands->at);
+    for (size_t i = 0; i < n; i++) {
+        c->order[i] = (uint32_t)i;
+        c->demand_of[i] = find_demand(c, c->plan->at[i].model);
+    }
+    if (n > 0)
+        qsort_r(c->order, n, sizeof *c->order, compare_placements, c->plan->at);
+}
+
+static const weft_placement *at(const check *c, size_t i)
+{
+    return &c->plan->at[c->order[i]];
+}
+
+/* -- One placement ---------------------------------------------------------------------------- */
+
+static const weft_profile_point *find_point(const check *c, size_t i)
+{
+    const weft_placement *p = at(c, i);
+    uint32_t demand = c->demand_of[c->order[i]];
+    if (demand == NONE)
+        return NULL;
+    const weft_profile_point *point =
+        weft_profile__find(&c->demands->at[demand].profile, p->type, p->slice, p->batch, p->procs);
+    return point && weft_profile__usable(point) ? point : NULL;
+}
+
+static void check_load(check *c, size_t i, bool alone, double cycle_us)
+{
+    const weft_placement *p = at(c, i);
+    uint32_t d = c->demand_of[c->order[i]];
+    const weft_profile_point *point = find_point(c, i);
+    if (!point)
+        return;
+    const weft_demand *demand = &c->demands->at[d];
+    weft_load_in in = {.demand = demand,
+                       .point = point,
+                       .exec_us = weft_load__exec_us(&demand->profile, point),
+                       .cycle_us = cycle_us,
+                       .alone = alone,
+                       .rate_per_s = p->rate_per_s};
+    weft_load load = weft_load__compute(&in);
+    if (!alone && p->procs != 1)
+        report(c, p->model, "slice: %u processes on a shared slice, must be 1", p->procs);
+    if (!(p->rate_per_s <= load.capacity_per_s * (1 + tolerance)))
+        report(c, p->model, "rate: device %u slice %u has %.9g/s, can serve %.9g/s", p->device,
+               p->slice_id, p->rate_per_s, load.capacity_per_s);
+    if (demand->slo_us > 0 && !(load.latency_us <= demand->slo_us * (1 + tolerance)))
+        report(c, p->model, "latency: device %u slice %u reaches %.9g us, the SLO is %.9g us",
+               p->device, p->slice_id, load.latency_us, demand->slo_us);
+    if (!near(p->capacity_per_s, load.capacity_per_s))
+        report(c, p->model, "objective: capacity %.9g/s is claimed, %.9g/s is right",
+               p->capacity_per_s, load.capacity_per_s);
+    if (!near(p->latency_us, load.latency_us))
+        report(c, p->model, "objective: latency %.9g us is claimed, %.9g us is right",
+               p->latency_us, load.latency_us);
+    if (p->mem_bytes != weft_load__mem(point))
+        report(c, p->model, "objective: %llu bytes are claimed, %llu are right",
+               (unsigned long long)p->mem_bytes, (unsigned long long)weft_load__mem(point));
+}
+
+/* Structure, profile and rate bookkeeping of one placement, whatever its slice. */
+static void check_placement(check *c, size_t i)
+{
+    const weft_placement *p = at(c, i);
+    uint32_t d = c->demand_of[c->order[i]];
+    if (d == NONE) {
+        report(c, p->model, "structure: no such model is asked for");
+        return;
+    }
+    c->uses[d]++;
+    if (!isfinite(p->rate_per_s) || p->rate_per_s < 0)
+        report(c, p->model, "rate: %g/s is no rate", p->rate_per_s);
+    c->rate_sum[d] += p->rate_per_s;
+    if (!find_point(c, i))
+        report(c, p->model, "profile: no point for %s slice '%s', batch %u, %u processes", p->type,
+               p->slice, p->batch, p->procs);
+}
+
+/* -- One slice -------------------------------------------------------------------------------- */
+
+static void check_mig(check *c, const weft_placement *p, const weft_slice_spec *spec,
+                      device_state *state)
+{
+    const weft_device_type *type = weft_device_type_find(p->type);
+    if (p->mig_start < 0 || p->mig_start > 31 || !(spec->mig->starts & 1u << p->mig_start)) {
+        report(c, p->model, "mig: %s cannot start at slot %d", p->slice, p->mig_start);
+        return;
+    }
+    uint32_t range = ((1u << spec->mig->slots) - 1) << p->mig_start;
+    if (range >> type->mig_slots)
+        report(c, p->model, "mig: %s at slot %d leaves the device", p->slice, p->mig_start);
+    if (range & state->mig_taken)
+        report(c, p->model, "mig: %s at slot %d of device %u overlaps another instance", p->slice,
+               p->mig_start, p->device);
+    state->mig_taken |= range;
+}
+
+/* Kind of the slice: counts it in the state of its device, and checks what concerns it alone. */
+static void check_kind(check *c, const weft_placement *p, const weft_slice_spec *spec,
+                       device_state *state)
+{
+    const weft_fleet_device *row = state->row;
+    if (spec->kind == WEFT_SLICE_MIG) {
+        state->n_mig++;
+        check_mig(c, p, spec, state);
+    } else if (p->mig_start != -1) {
+        report(c, p->model, "mig: slot %d on a slice that is no MIG instance", p->mig_start);
+    }
+    if (spec->kind == WEFT_SLICE_WHOLE)
+        state->n_whole++;
+    if (spec->kind == WEFT_SLICE_MPS) {
+        state->n_mps++;
+        state->percent += spec->percent;
+    }
+    if (spec->kind == WEFT_SLICE_CORES) {
+        uint32_t n = row->n_slice ? (uint32_t)row->n_slice : 1;
+        uint32_t cores =
+            p->slice_id < n ? (row->n_slice ? row->slice_cores[p->slice_id] : row->cores) : 0;
+        state->n_cores++;
+        if (cores != spec->cores)
+            report(c, p->model, "slice: slice %u of the cpu has %u cores, not %u", p->slice_id,
+                   cores, spec->cores);
+    }
+    if (!near(p->share, spec->share))
+        report(c, p->model, "objective: share %.9g is claimed, %.9g is right", p->share,
+               spec->share);
+}
+
+/* Placements [from, to) name one slice of one device. */
+static void check_slice(check *c, size_t from, size_t to, device_state *state)
+{
+    const weft_placement *first = at(c, from);
+    weft_slice_spec spec;
+    const char *why;
+    uint64_t mem_bytes = 0, clients = 0;
+    double cycle_us = 0;
+    bool known = weft_slice__resolve(state->row, first->slice, &spec, &why);
+    if (!known)
+        report(c, first->model, "slice: '%s' of %s: %s", first->slice, first->type, why);
+    state->n_slice++;
+    for (size_t i = from; i < to; i++) {
+        const weft_placement *p = at(c, i);
+        const weft_profile_point *point = find_point(c, i);
+        if (strcmp(p->slice, first->slice) != 0 || p->mig_start != first->mig_start)
+            report(c, p->model, "structure: device %u slice %u has two shapes", p->device,
+                   p->slice_id);
+        if (i > from && strcmp(p->model, at(c, i - 1)->model) == 0)
+            report(c, p->model, "structure: twice on device %u slice %u", p->device, p->slice_id);
+        if (known && !near(p->share, first->share))
+            report(c, p->model, "objective: share %.9g is claimed, %.9g is right", p->share,
+                   spec.share);
+        clients = to - from == 1 ? p->procs : 1; /* a shared slice is one process */
+        if (!point)
+            continue;
+        mem_bytes = add_saturating(mem_bytes, weft_load__mem(point));
+        cycle_us += weft_load__exec_us(&c->demands->at[c->demand_of[c->order[i]]].profile, point);
+    }
+    for (size_t i = from; i < to; i++)
+        check_load(c, i, to - from == 1, cycle_us);
+    if (!known)
+        return;
+    check_kind(c, first, &spec, state);
+    if (spec.kind != WEFT_SLICE_CORES)
+        state->clients += clients;
+    if (spec.kind == WEFT_SLICE_MIG && clients > weft_mig__clients_max(spec.mig))
+        report(c, first->model, "mps: %llu processes on one %s, at most %u",
+               (unsigned long long)clients, first->slice, weft_mig__clients_max(spec.mig));
+    if (spec.mem_bytes && mem_bytes > spec.mem_bytes)
+        report(c, first->model, "memory: device %u slice %u needs %llu bytes, has %llu",
+               first->device, first->slice_id, (unsigned long long)mem_bytes,
+               (unsigned long long)spec.mem_bytes);
+    if (spec.kind == WEFT_SLICE_MPS || spec.kind == WEFT_SLICE_CORES) {
+        state->mem_bytes = add_saturating(state->mem_bytes, mem_bytes);
+        state->mem_limit = spec.mem_bytes;
+    }
+}
+
+/* -- One device ------------------------------------------------------------------------------- */
+
+static void check_device_end(check *c, const weft_placement *p, const device_state *state)
+{
+    uint32_t kinds =
+        (state->n_whole > 0) + (state->n_mig > 0) + (state->n_mps > 0) + (state->n_cores > 0);
+    if (kinds > 1)
+        report(c, p->model, "slice: device %u is split in more than one way", p->device);
+    if (state->n_whole > 1)
+        report(c, p->model, "slice: device %u is whole in %u slices", p->device, state->n_whole);
+    if (state->percent > 100)
+        report(c, p->model, "mps: shares of device %u add up to %llu %%", p->device,
+               (unsigned long long)state->percent);
+    if (state->clients > WEFT_MPS_CLIENTS_MAX)
+        report(c, p->model, "mps: %llu processes on device %u, at most 48",
+               (unsigned long long)state->clients, p->device);
+    if (state->mem_limit && state->mem_bytes > state->mem_limit)
+        report(c, p->model, "memory: device %u needs %llu bytes, has %llu", p->device,
+               (unsigned long long)state->mem_bytes, (unsigned long long)state->mem_limit);
+}
+
+/* Placements [from, to) name one device. */
+static void check_device(check *c, size_t from, size_t to)
+{
+    const weft_placement *first = at(c, from);
+    device_state state = {.row = weft_fleet__row(c->fleet, first->type)};
+    for (size_t i = from; i < to; i++) {
+        if (strcmp(at(c, i)->type, first->type) != 0)
+            report(c, at(c, i)->model, "structure: device %u is both %s and %s", first->device,
+                   first->type, at(c, i)->type);
+        check_placement(c, i);
+    }
+    if (!state.row) {
+        report(c, first->model, "fleet: has no device of type '%s'", first->type);
+        return;
+    }
+    c->type_count[state.row - c->fleet->device]++;
+    c->cost_per_hour += weft_fleet__price(state.row);
+    for (size_t i = from; i < to;) {
+        size_t end = i + 1;
+        while (end < to && at(c, end)->slice_id == at(c, i)->slice_id)
+            end++;
+        check_slice(c, i, end, &state);
+        i = end;
+    }
+    check_device_end(c, first, &state);
+}
+
+/* -- The plan --------------------------------------------------------------------------------- */
+
+static void check_totals(check *c, uint32_t n_device)
+{
+    const weft_plan *plan = c->plan;
+    double bound = weft_plan__lower_bound(c->demands, c->fleet);
+    for (size_t i = 0; i < c->fleet->n_device; i++)
+        if (c->type_count[i] > c->fleet->device[i].count)
+            report(c, NULL, "fleet: %u devices of type %s in use, there are %u", c->type_count[i],
+                   c->fleet->device[i].type, c->fleet->device[i].count);
+    for (size_t i = 0; i < c->demands->n; i++) {
+        const weft_demand *d = &c->demands->at[i];
+        if (c->uses[i] == 0)
+            report(c, d->model, "structure: the model is placed nowhere");
+        else if (!(fabs(c->rate_sum[i] - d->rate_per_s) <= tolerance * d->rate_per_s))
+            report(c, d->model, "rate: %.9g/s are assigned, %.9g/s are asked for", c->rate_sum[i],
+                   d->rate_per_s);
+    }
+    if (plan->gpus != n_device)
+        report(c, NULL, "objective: %u devices are claimed, %u are in use", plan->gpus, n_device);
+    if (!near(plan->cost_per_hour, c->cost_per_hour))
+        report(c, NULL, "objective: cost %.9g is claimed, %.9g is right", plan->cost_per_hour,
+               c->cost_per_hour);
+    if (!near(plan->lower_bound, bound))
+        report(c, NULL, "objective: lower bound %.9g is claimed, %.9g is right", plan->lower_bound,
+               bound);
+}
+
+static void check_plan(check *c)
+{
+    uint32_t n_device = 0;
+    sort_all(c);
+    for (size_t i = 0; i < c->plan->n;) {
+        size_t end = i + 1;
+        while (end < c->plan->n && at(c, end)->device == at(c, i)->device)
+            end++;
+        if (at(c, i)->device != n_device)
+            report(c, at(c, i)->model, "structure: device %u follows %u devices in use",
+                   at(c, i)->device, n_device);
+        n_device++;
+        check_device(c, i, end);
+        i = end;
+    }
+    check_totals(c, n_device);
+}
+
+weft_err weft_plan_check(const weft_plan *plan, const weft_demands *demands,
+                         const weft_fleet *fleet, weft_diag *diag)
+{
+    WEFT_TRY(weft_demands__check(demands, diag));
+    weft_arena *arena = weft_arena_create(0);
+    if (!arena)
+        return weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){0}, "out of memory");
+    jmp_buf env;
+    check c = {.plan = plan, .demands = demands, .fleet = fleet, .arena = arena, .diag = diag};
+    weft_err err;
+    if (setjmp(env) != 0) {
+        err = weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){0}, "out of memory");
+    } else {
+        weft_arena_guard(arena, &env);
+        check_plan(&c);
+        err = c.violations ? WEFT_ERR_INPUT : WEFT_ERR_OK;
+    }
+    weft_arena_destroy(arena);
+    return err;
+}

@@ -1,0 +1,286 @@
+/* plan.json: a plan as text, and back. docs/plan-json.md is the contract. Reading checks kinds,
+ * ranges and unknown keys; whether the plan is legal is the checker's business. */
+#include "scheduler/scheduler_int.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    PLAN_FORMAT_VERSION = 1,
+    PLAN_BYTES_MAX = 256 << 20,
+    PLAN_DIGITS = 15, /* a decimal of 15 digits survives double and back */
+};
+
+/* -- Writing ---------------------------------------------------------------------------------- */
+
+/* jansson refuses what is not finite; such a number has no business in a plan. */
+static json_t *number(double x)
+{
+    return isfinite(x) && x == floor(x) && fabs(x) < 1e15 ? json_integer((json_int_t)x)
+                                                          : json_real(x);
+}
+
+static json_t *placement_to_json(const weft_placement *p)
+{
+    json_t *o = json_object();
+    json_object_set_new(o, "model", json_string(p->model));
+    json_object_set_new(o, "device", json_integer(p->device));
+    json_object_set_new(o, "type", json_string(p->type));
+    json_object_set_new(o, "slice", json_string(p->slice));
+    json_object_set_new(o, "slice_id", json_integer(p->slice_id));
+    json_object_set_new(o, "mig_start",
+                        p->mig_start < 0 ? json_null() : json_integer(p->mig_start));
+    json_object_set_new(o, "share", number(p->share));
+    json_object_set_new(o, "batch", json_integer(p->batch));
+    json_object_set_new(o, "procs", json_integer(p->procs));
+    json_object_set_new(o, "rate_per_s", number(p->rate_per_s));
+    json_object_set_new(o, "capacity_per_s", number(p->capacity_per_s));
+    json_object_set_new(o, "latency_us", number(p->latency_us));
+    json_object_set_new(o, "mem_bytes", json_integer((json_int_t)p->mem_bytes));
+    return o;
+}
+
+static int demand_order(const void *a, const void *b)
+{
+    const weft_demand *const *p = a, *const *q = b;
+    return strcmp((*p)->model, (*q)->model);
+}
+
+/* In the order of names, so that the order of the set does not show. NULL: out of memory. */
+static json_t *demands_to_json(const weft_demands *demands)
+{
+    const weft_demand **sorted = malloc((demands->n + 1) * sizeof *sorted);
+    if (!sorted)
+        return NULL;
+    for (size_t i = 0; i < demands->n; i++)
+        sorted[i] = &demands->at[i];
+    qsort(sorted, demands->n, sizeof *sorted, demand_order);
+    json_t *list = json_array();
+    for (size_t i = 0; i < demands->n; i++) {
+        json_t *o = json_object();
+        json_object_set_new(o, "model", json_string(sorted[i]->model));
+        json_object_set_new(o, "slo_us", number(sorted[i]->slo_us));
+        json_object_set_new(o, "rate_per_s", number(sorted[i]->rate_per_s));
+        json_array_append_new(list, o);
+    }
+    free(sorted);
+    return list;
+}
+
+weft_err weft_plan_to_json(const weft_plan *plan, const weft_demands *demands, char **out)
+{
+    json_t *root = json_object(), *list = json_array(), *models = demands_to_json(demands);
+    json_object_set_new(root, "format", json_string("weft-plan"));
+    json_object_set_new(root, "version", json_integer(PLAN_FORMAT_VERSION));
+    json_object_set_new(root, "policy", json_string(plan->policy));
+    json_object_set_new(root, "gpus", json_integer(plan->gpus));
+    json_object_set_new(root, "cost_per_hour", number(plan->cost_per_hour));
+    json_object_set_new(root, "lower_bound", number(plan->lower_bound));
+    json_object_set_new(root, "decision_ms", number(plan->decision_ms));
+    json_object_set_new(root, "models", models);
+    for (size_t i = 0; i < plan->n; i++)
+        json_array_append_new(list, placement_to_json(&plan->at[i]));
+    bool whole = root && list && models && json_array_size(list) == plan->n;
+    json_object_set_new(root, "placements", list);
+    char *text = whole ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(PLAN_DIGITS)) : NULL;
+    json_decref(root);
+    if (!text)
+        return WEFT_ERR_NOMEM;
+    *out = text;
+    return WEFT_ERR_OK;
+}
+
+/* -- Reading ---------------------------------------------------------------------------------- */
+
+typedef struct reader {
+    const char *file, *item;
+    weft_arena *arena;
+    weft_diag *diag;
+} reader;
+
+static weft_err fail(const reader *rd, const char *key, const char *text)
+{
+    return weft_diag_error(rd->diag, WEFT_ERR_INPUT,
+                           (weft_where){.file = rd->file, .item = rd->item}, "%s: %s", key, text);
+}
+
+/* Every key of `o` must be in the list, and every key of the list in `o`. */
+static weft_err check_keys(const reader *rd, const json_t *o, const char *const *keys, size_t n)
+{
+    const char *key;
+    json_t *value;
+    if (!json_is_object(o))
+        return fail(rd, "plan", "must be an object");
+    json_object_foreach((json_t *)o, key, value)
+    {
+        bool known = false;
+        for (size_t i = 0; i < n; i++)
+            known = known || strcmp(keys[i], key) == 0;
+        if (!known)
+            return weft_diag_error(rd->diag, WEFT_ERR_INPUT,
+                                   (weft_where){.file = rd->file, .item = rd->item},
+                                   "unknown key '%.64s'", key);
+    }
+    for (size_t i = 0; i < n; i++)
+        if (!json_object_get(o, keys[i]))
+            return fail(rd, keys[i], "is missing");
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_text(const reader *rd, const json_t *o, const char *key, size_t max,
+                          const char **out)
+{
+    const json_t *value = json_object_get(o, key);
+    if (!json_is_string(value))
+        return fail(rd, key, "must be a string");
+    const char *text = json_string_value(value);
+    if (strlen(text) != json_string_length(value) || strlen(text) > max)
+        return fail(rd, key, "is too long or holds a zero byte");
+    *out = weft_arena_strdup(rd->arena, text);
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_integer(const reader *rd, const json_t *o, const char *key, int64_t lo,
+                             int64_t hi, int64_t *out)
+{
+    const json_t *value = json_object_get(o, key);
+    if (!json_is_integer(value))
+        return fail(rd, key, "must be a whole number");
+    if (json_integer_value(value) < lo || json_integer_value(value) > hi)
+        return fail(rd, key, "is out of range");
+    *out = json_integer_value(value);
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_count(const reader *rd, const json_t *o, const char *key, int64_t lo,
+                           uint32_t *out)
+{
+    int64_t x = 0;
+    WEFT_TRY(read_integer(rd, o, key, lo, UINT32_MAX - 1, &x));
+    *out = (uint32_t)x;
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_number(const reader *rd, const json_t *o, const char *key, double *out)
+{
+    const json_t *value = json_object_get(o, key);
+    if (!json_is_number(value))
+        return fail(rd, key, "must be a number");
+    double x = json_number_value(value);
+    if (!isfinite(x) || x < 0)
+        return fail(rd, key, "must not be negative");
+    *out = x;
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_placement(reader *rd, const json_t *o, weft_placement *out)
+{
+    static const char *const keys[] = {
+        "model", "device", "type",       "slice",          "slice_id",   "mig_start", "share",
+        "batch", "procs",  "rate_per_s", "capacity_per_s", "latency_us", "mem_bytes",
+    };
+    weft_placement p = {.mig_start = -1};
+    int64_t x;
+    WEFT_TRY(check_keys(rd, o, keys, sizeof keys / sizeof keys[0]));
+    WEFT_TRY(read_text(rd, o, "model", 128, &p.model));
+    if (!weft_model_name_valid(p.model))
+        return fail(rd, "model", "is not a model name");
+    WEFT_TRY(read_count(rd, o, "device", 0, &p.device));
+    WEFT_TRY(read_text(rd, o, "type", WEFT_DEVICE_NAME_MAX - 1, &p.type));
+    WEFT_TRY(read_text(rd, o, "slice", WEFT_SLICE_NAME_MAX - 1, &p.slice));
+    WEFT_TRY(read_count(rd, o, "slice_id", 0, &p.slice_id));
+    if (!json_is_null(json_object_get(o, "mig_start"))) {
+        WEFT_TRY(read_integer(rd, o, "mig_start", 0, 31, &x));
+        p.mig_start = (int32_t)x;
+    }
+    WEFT_TRY(read_number(rd, o, "share", &p.share));
+    WEFT_TRY(read_count(rd, o, "batch", 1, &p.batch));
+    WEFT_TRY(read_count(rd, o, "procs", 1, &p.procs));
+    WEFT_TRY(read_number(rd, o, "rate_per_s", &p.rate_per_s));
+    WEFT_TRY(read_number(rd, o, "capacity_per_s", &p.capacity_per_s));
+    WEFT_TRY(read_number(rd, o, "latency_us", &p.latency_us));
+    WEFT_TRY(read_integer(rd, o, "mem_bytes", 0, INT64_MAX, &x));
+    p.mem_bytes = (uint64_t)x;
+    *out = p;
+    return WEFT_ERR_OK;
+}
+
+/* The models of a plan are for people and for the server; only their form is checked here. */
+static weft_err check_models(reader *rd, const json_t *models)
+{
+    static const char *const keys[] = {"model", "slo_us", "rate_per_s"};
+    size_t i;
+    json_t *o;
+    if (!json_is_array(models))
+        return fail(rd, "models", "must be an array");
+    json_array_foreach((json_t *)models, i, o)
+    {
+        const char *name;
+        double x;
+        WEFT_TRY(check_keys(rd, o, keys, 3));
+        WEFT_TRY(read_text(rd, o, "model", 128, &name));
+        WEFT_TRY(read_number(rd, o, "slo_us", &x));
+        WEFT_TRY(read_number(rd, o, "rate_per_s", &x));
+    }
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_plan(reader *rd, const json_t *root, weft_plan *out)
+{
+    static const char *const keys[] = {"format",      "version",       "policy",
+                                       "gpus",        "cost_per_hour", "lower_bound",
+                                       "decision_ms", "models",        "placements"};
+    weft_plan plan = {0};
+    const char *format;
+    int64_t version;
+    WEFT_TRY(check_keys(rd, root, keys, sizeof keys / sizeof keys[0]));
+    WEFT_TRY(read_text(rd, root, "format", 64, &format));
+    if (strcmp(format, "weft-plan") != 0)
+        return fail(rd, "format", "must be weft-plan");
+    WEFT_TRY(read_integer(rd, root, "version", 1, INT64_MAX, &version));
+    if (version != PLAN_FORMAT_VERSION)
+        return fail(rd, "version", "is newer than this program reads");
+    WEFT_TRY(read_text(rd, root, "policy", 64, &plan.policy));
+    WEFT_TRY(read_count(rd, root, "gpus", 0, &plan.gpus));
+    WEFT_TRY(read_number(rd, root, "cost_per_hour", &plan.cost_per_hour));
+    WEFT_TRY(read_number(rd, root, "lower_bound", &plan.lower_bound));
+    WEFT_TRY(read_number(rd, root, "decision_ms", &plan.decision_ms));
+    WEFT_TRY(check_models(rd, json_object_get(root, "models")));
+    const json_t *list = json_object_get(root, "placements");
+    if (!json_is_array(list))
+        return fail(rd, "placements", "must be an array");
+    if (json_array_size(list) > WEFT_PLAN_PLACEMENTS_MAX)
+        return fail(rd, "placements", "has more than 1048576 entries");
+    plan.n = json_array_size(list);
+    plan.at = weft_arena_array(rd->arena, plan.n, sizeof *plan.at);
+    for (size_t i = 0; i < plan.n; i++) {
+        char item[32];
+        snprintf(item, sizeof item, "placements[%zu]", i);
+        rd->item = item;
+        weft_err err = read_placement(rd, json_array_get(list, i), &plan.at[i]);
+        rd->item = NULL;
+        if (err != WEFT_ERR_OK)
+            return err;
+    }
+    *out = plan;
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_plan_from_json(const char *text, size_t len, const char *file, weft_arena *arena,
+                             weft_diag *diag, weft_plan *out)
+{
+    json_error_t error;
+    reader rd = {.file = file, .arena = arena, .diag = diag};
+    if (len > PLAN_BYTES_MAX)
+        return fail(&rd, "plan", "is larger than 256 MiB");
+    json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
+    if (!root)
+        return weft_diag_error(diag, WEFT_ERR_INPUT,
+                               (weft_where){.file = file, .line = (uint32_t)error.line}, "json: %s",
+                               error.text);
+    weft_err err = read_plan(&rd, root, out);
+    json_decref(root);
+    return err;
+}

@@ -1,0 +1,41 @@
+/* The table of policies, and the one way to run them. */
+#include "scheduler/scheduler_int.h"
+
+#include <string.h>
+
+#define POLICY(name) extern const weft_policy weft_policy_##name;
+#include "scheduler/policies.def"
+#undef POLICY
+
+static const weft_policy *const policy_table[] = {
+#define POLICY(name) &weft_policy_##name,
+#include "scheduler/policies.def"
+#undef POLICY
+};
+
+enum { POLICY_COUNT = sizeof policy_table / sizeof policy_table[0] };
+
+const weft_policy *weft_policy_at(size_t i)
+{
+    return i < POLICY_COUNT ? policy_table[i] : NULL;
+}
+
+const weft_policy *weft_policy_find(const char *name)
+{
+    for (size_t i = 0; i < POLICY_COUNT; i++)
+        if (strcmp(policy_table[i]->name, name) == 0)
+            return policy_table[i];
+    return NULL;
+}
+
+weft_err weft_plan_make(const weft_policy *policy, const weft_demands *demands,
+                        const weft_fleet *fleet, weft_arena *arena, weft_diag *diag, weft_plan *out)
+{
+    weft_plan plan = {0};
+    WEFT_TRY(policy->place(demands, fleet, arena, diag, &plan));
+    if (weft_plan_check(&plan, demands, fleet, diag) != WEFT_ERR_OK)
+        return weft_diag_error(diag, WEFT_ERR_BUG, (weft_where){0},
+                               "policy %s made a plan that the checker refuses", policy->name);
+    *out = plan;
+    return WEFT_ERR_OK;
+}

@@ -1,0 +1,167 @@
+/* Greedy best fit: every model gets the cheapest slice that carries it, on the device where that
+ * leaves least room.
+ *
+ * Source: the greedy best fit baseline of gpulet (ATC'22): per model the least share that carries
+ * its rate; the GPU with enough free share and least left; no time sharing; load above a whole GPU
+ * is split into whole GPUs and a rest. What is ours:
+ *
+ * World. A share is any slice that the fleet allows and the profile knows: MIG instance, MPS share,
+ * whole device, CPU slice. Devices of different types compare by price times the part of the device
+ * (by the part alone where prices are not known). A device is split in one way only.
+ *
+ * Order. Models by descending need (rate times the least part of a device that a request per second
+ * takes, by the options within the SLO), then by name: large ones first, as in bin packing.
+ *
+ * Choice. Among the options that carry the rest of the rate: the cheapest that has a place, then
+ * the smallest batch (lowest latency). None: the option with the highest capacity, and on with the
+ * rest. When nothing has a place: time sharing on the slice that becomes busiest without missing an
+ * SLO; the paper has no such step.
+ *
+ * The exclusive plan is returned when greedy found none or a dearer one (a greedy plan can be worse
+ * than whole devices).
+ *
+ * No parameters. O(models * options * devices). */
+#include "scheduler/scheduler_int.h"
+
+#include <stdlib.h>
+
+typedef struct need {
+    uint32_t demand, rank; /* rank: position by name */
+    double weight;
+} need;
+
+static double cost_of(const weft_option *o)
+{
+    double price = weft_fleet__price(o->row);
+    return o->spec.weight * (price > 0 ? price : 1);
+}
+
+static int compare_needs(const void *a, const void *b)
+{
+    const need *p = a, *q = b;
+    if (p->weight != q->weight)
+        return p->weight > q->weight ? -1 : 1;
+    return (p->rank > q->rank) - (p->rank < q->rank);
+}
+
+static double need_of(const weft_board *board, uint32_t demand)
+{
+    double least = 0;
+    for (uint32_t i = 0; i < board->n_option[demand]; i++) {
+        const weft_option *o = &board->option[demand][i];
+        double weight = o->spec.weight / o->peak_per_s;
+        if (i == 0 || weight < least)
+            least = weight;
+    }
+    return least * board->demands->at[demand].rate_per_s;
+}
+
+/* Options that carry `rest` come first, the cheapest first, then the fastest; the others by
+ * descending capacity. */
+typedef struct ranked {
+    const weft_option *option;
+    double cost;
+    bool carries;
+    uint32_t rank;
+} ranked;
+
+static int compare_ranked(const void *a, const void *b)
+{
+    const ranked *p = a, *q = b;
+    if (p->carries != q->carries)
+        return p->carries ? -1 : 1;
+    if (!p->carries && p->option->peak_per_s != q->option->peak_per_s)
+        return p->option->peak_per_s > q->option->peak_per_s ? -1 : 1;
+    if (p->cost != q->cost)
+        return p->cost < q->cost ? -1 : 1;
+    if (p->option->exec_us != q->option->exec_us)
+        return p->option->exec_us < q->option->exec_us ? -1 : 1;
+    return (p->rank > q->rank) - (p->rank < q->rank);
+}
+
+/* One slice for as much of the rate as it carries; false: no option has a place. */
+static bool take_slice(weft_board *board, uint32_t demand, double *rest)
+{
+    uint32_t n = board->n_option[demand];
+    ranked *list = weft_arena_array(board->arena, n, sizeof *list);
+    for (uint32_t i = 0; i < n; i++) {
+        const weft_option *o = &board->option[demand][i];
+        list[i] =
+            (ranked){.option = o, .cost = cost_of(o), .carries = o->peak_per_s >= *rest, .rank = i};
+    }
+    qsort(list, n, sizeof *list, compare_ranked);
+    for (uint32_t i = 0; i < n; i++) {
+        const weft_option *o = list[i].option;
+        double part = o->peak_per_s < *rest ? o->peak_per_s : *rest;
+        if (!weft_board__add(board, demand, o, part, true))
+            continue;
+        *rest -= part;
+        return true;
+    }
+    return false;
+}
+
+static bool share_slice(weft_board *board, uint32_t demand, double rest)
+{
+    uint32_t best = UINT32_MAX;
+    double busiest = 0, occupancy;
+    for (uint32_t i = 0; i < board->slices.len; i++) {
+        if (!weft_board__share(board, i, demand, rest, false, &occupancy))
+            continue;
+        if (best == UINT32_MAX || occupancy > busiest * (1 + 1e-9)) {
+            best = i;
+            busiest = occupancy;
+        }
+    }
+    return best != UINT32_MAX && weft_board__share(board, best, demand, rest, true, &occupancy);
+}
+
+static weft_err place_greedy(const weft_demands *demands, const weft_fleet *fleet,
+                             weft_arena *arena, weft_diag *diag, weft_plan *out)
+{
+    weft_board board;
+    WEFT_TRY(weft_board__init(&board, demands, fleet, arena, diag));
+    need *needs = weft_arena_array(arena, demands->n, sizeof *needs);
+    for (uint32_t i = 0; i < demands->n; i++)
+        needs[i] =
+            (need){.demand = board.order[i], .rank = i, .weight = need_of(&board, board.order[i])};
+    qsort(needs, demands->n, sizeof *needs, compare_needs);
+    for (size_t i = 0; i < demands->n; i++) {
+        uint32_t demand = needs[i].demand;
+        double rest = demands->at[demand].rate_per_s;
+        do {
+            if (take_slice(&board, demand, &rest))
+                continue;
+            if (!share_slice(&board, demand, rest))
+                return weft_board__full(&board, demand, rest);
+            rest = 0;
+        } while (rest > 0);
+    }
+    weft_board__finish(&board, "bestfit", out);
+    return WEFT_ERR_OK;
+}
+
+static weft_err place_bestfit(const weft_demands *demands, const weft_fleet *fleet,
+                              weft_arena *arena, weft_diag *diag, weft_plan *out)
+{
+    weft_plan greedy, exclusive;
+    weft_err err = weft_policy_find("fifo")->place(demands, fleet, arena, NULL, &exclusive);
+    bool has_exclusive = err == WEFT_ERR_OK;
+    err = place_greedy(demands, fleet, arena, has_exclusive ? NULL : diag, &greedy);
+    if (err != WEFT_ERR_OK && !has_exclusive)
+        return err;
+    bool take = err != WEFT_ERR_OK;
+    if (has_exclusive && !take)
+        take = exclusive.cost_per_hour < greedy.cost_per_hour ||
+               (exclusive.cost_per_hour <= greedy.cost_per_hour && exclusive.gpus < greedy.gpus);
+    *out = take ? exclusive : greedy;
+    out->policy = "bestfit";
+    return WEFT_ERR_OK;
+}
+
+const weft_policy weft_policy_bestfit = {
+    .name = "bestfit",
+    .brief = "cheapest slice that carries each model, fullest device first",
+    .cite = "greedy best fit baseline of gpulet, ATC'22",
+    .place = place_bestfit,
+};

@@ -1,0 +1,90 @@
+/* First come, first served, on whole units: the plan of an operator without a planner, and the
+ * baseline that any other policy has to beat.
+ *
+ * Source: the `exclusive` baseline of the ParvaGPU paper (SC'24), ceil(rate / capacity) whole GPUs
+ * for each service. Ours for what it leaves open:
+ *
+ * World. A unit is a whole GPU, never split, or one CPU slice as the fleet file cuts it. Models
+ * come in the order of their names (a set has no arrival times), units in the order of the fleet.
+ *
+ * Choice. A model takes the first free unit. Batch: the smallest that carries what is left of its
+ * rate within the SLO, else the one with the highest capacity, and the next unit for the rest. When
+ * no unit is free, the model is put beside others on the first unit where all of them still meet
+ * rate, SLO and memory; the paper has no such step, but a machine with two CPU slices and three
+ * models is nothing unusual.
+ *
+ * No parameters. O(models * (options + slices)). */
+#include "scheduler/scheduler_int.h"
+
+static bool is_unit(const weft_option *o)
+{
+    return o->spec.kind == WEFT_SLICE_WHOLE || o->spec.kind == WEFT_SLICE_CORES;
+}
+
+/* `b` is better than `a` for what is left of the rate; equal ones: the first. */
+static bool is_better(const weft_option *a, const weft_option *b, double rest)
+{
+    bool a_carries = a->peak_per_s >= rest, b_carries = b->peak_per_s >= rest;
+    if (a_carries != b_carries)
+        return b_carries;
+    return a_carries ? b->exec_us < a->exec_us : b->peak_per_s > a->peak_per_s;
+}
+
+/* Takes one free unit of the first fleet row that has any; false: none. *rest gets smaller. */
+static bool take_unit(weft_board *board, uint32_t demand, double *rest)
+{
+    const weft_option *pick = NULL;
+    for (uint32_t i = 0; i < board->n_option[demand]; i++) {
+        const weft_option *o = &board->option[demand][i]; /* in the order of the fleet's rows */
+        if (pick && pick->row != o->row)
+            break;
+        if (is_unit(o) && weft_board__has_place(board, o) && (!pick || is_better(pick, o, *rest)))
+            pick = o;
+    }
+    if (!pick)
+        return false;
+    double part = pick->peak_per_s < *rest ? pick->peak_per_s : *rest;
+    *rest -= part;
+    return weft_board__add(board, demand, pick, part, false);
+}
+
+static bool share_unit(weft_board *board, uint32_t demand, double rest)
+{
+    double occupancy;
+    for (uint32_t i = 0; i < board->slices.len; i++)
+        if (weft_board__share(board, i, demand, rest, true, &occupancy))
+            return true;
+    return false;
+}
+
+static weft_err place_model(weft_board *board, uint32_t demand)
+{
+    double rate = board->demands->at[demand].rate_per_s;
+    double rest = rate;
+    do {
+        if (take_unit(board, demand, &rest))
+            continue;
+        if (!share_unit(board, demand, rest))
+            return weft_board__full(board, demand, rest);
+        rest = 0;
+    } while (rest > 0);
+    return WEFT_ERR_OK;
+}
+
+static weft_err place_fifo(const weft_demands *demands, const weft_fleet *fleet, weft_arena *arena,
+                           weft_diag *diag, weft_plan *out)
+{
+    weft_board board;
+    WEFT_TRY(weft_board__init(&board, demands, fleet, arena, diag));
+    for (size_t i = 0; i < demands->n; i++)
+        WEFT_TRY(place_model(&board, board.order[i]));
+    weft_board__finish(&board, "fifo", out);
+    return WEFT_ERR_OK;
+}
+
+const weft_policy weft_policy_fifo = {
+    .name = "fifo",
+    .brief = "whole devices, first come first served",
+    .cite = "exclusive baseline of ParvaGPU, SC'24",
+    .place = place_fifo,
+};

@@ -1,0 +1,337 @@
+/* Measured profiles as CSV. Two layouts:
+ *
+ * weft      a header line names the columns, in any order: device, slice, batch and time_us are
+ *           needed; procs (1), throughput_per_s, creq, mreq_bytes, bandwidth_gbps, energy_j,
+ *           expected_error (0.05) and source (measured) may be left out.
+ * parvagpu  header `Mig instance,Batch size,Workload Number,Throughput,Latency`: GPCs of an
+ *           A100 80 GB, batch, MPS processes inside the instance, inferences per second of one
+ *           process, seconds per batch. Rows with zero throughput were out of memory or not
+ *           measured; they are no points. There is no memory column: mreq_bytes stays 0, which
+ *           means that the point fits because it was measured.
+ *
+ * No quoting, no blanks inside fields, lines of at most 1023 bytes; `#` starts a comment line. */
+#include "scheduler/scheduler_int.h"
+
+#include "base/file.h"
+#include "base/num.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    CSV_BYTES_MAX = 16 << 20,
+    CSV_LINE_MAX = 1024,
+    CSV_COLUMNS_MAX = 32,
+    CSV_POINTS_MAX = 10000,
+};
+
+typedef enum column {
+    COL_DEVICE,
+    COL_SLICE,
+    COL_BATCH,
+    COL_PROCS,
+    COL_TIME,
+    COL_THROUGHPUT,
+    COL_CREQ,
+    COL_MREQ,
+    COL_BANDWIDTH,
+    COL_ENERGY,
+    COL_ERROR,
+    COL_SOURCE,
+    COL_COUNT
+} column;
+
+static const char *const column_name[COL_COUNT] = {
+    [COL_DEVICE] = "device",
+    [COL_SLICE] = "slice",
+    [COL_BATCH] = "batch",
+    [COL_PROCS] = "procs",
+    [COL_TIME] = "time_us",
+    [COL_THROUGHPUT] = "throughput_per_s",
+    [COL_CREQ] = "creq",
+    [COL_MREQ] = "mreq_bytes",
+    [COL_BANDWIDTH] = "bandwidth_gbps",
+    [COL_ENERGY] = "energy_j",
+    [COL_ERROR] = "expected_error",
+    [COL_SOURCE] = "source",
+};
+
+static const char parvagpu_header[] = "Mig instance,Batch size,Workload Number,Throughput,Latency";
+
+typedef struct csv {
+    const char *at, *end; /* text left */
+    const char *model;
+    weft_where where; /* of the line in hand */
+    weft_arena *arena;
+    weft_diag *diag;
+    char line[CSV_LINE_MAX];
+    char *field[CSV_COLUMNS_MAX];
+    size_t n_field;
+    WEFT_VEC(weft_profile_point) points;
+} csv;
+
+/* -- Lines ------------------------------------------------------------------------------------ */
+
+/* The next line that is no comment and not empty, in csv->line; *more false at the end. */
+static weft_err next_line(csv *in, bool *more)
+{
+    *more = false;
+    while (in->at < in->end) {
+        size_t left = (size_t)(in->end - in->at);
+        const char *stop = memchr(in->at, '\n', left);
+        size_t len = stop ? (size_t)(stop - in->at) : left;
+        in->where.line++;
+        if (len >= CSV_LINE_MAX)
+            return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where,
+                                   "line has %zu bytes, at most 1023 are read", len);
+        if (memchr(in->at, 0, len))
+            return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where, "line holds a zero byte");
+        memcpy(in->line, in->at, len);
+        in->line[len] = 0;
+        in->at += len + (stop ? 1 : 0);
+        if (len > 0 && in->line[len - 1] == '\r')
+            in->line[len - 1] = 0;
+        if (in->line[0] == 0 || in->line[0] == '#')
+            continue;
+        *more = true;
+        return WEFT_ERR_OK;
+    }
+    return WEFT_ERR_OK;
+}
+
+static weft_err split_fields(csv *in)
+{
+    char *at = in->line;
+    in->n_field = 0;
+    while (at) {
+        if (in->n_field == CSV_COLUMNS_MAX)
+            return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where, "more than 32 fields");
+        in->field[in->n_field++] = at;
+        at = strchr(at, ',');
+        if (at)
+            *at++ = 0;
+    }
+    return WEFT_ERR_OK;
+}
+
+/* -- Fields ----------------------------------------------------------------------------------- */
+
+static weft_err read_number(const csv *in, const char *text, const char *name, double *out)
+{
+    double x;
+    if (!weft_parse_f64(text, &x) || !isfinite(x) || x < 0)
+        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where,
+                               "%s: '%s' is not a number from 0", name, text);
+    *out = x;
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_count(const csv *in, const char *text, const char *name, uint32_t *out)
+{
+    int64_t x;
+    if (!weft_parse_i64(text, &x) || x < 1 || x > 1 << 20)
+        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where,
+                               "%s: '%s' is not a count from 1 to 1048576", name, text);
+    *out = (uint32_t)x;
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_word(const csv *in, const char *text, const char *name, size_t size, char *out)
+{
+    if (strlen(text) >= size)
+        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where, "%s: '%s' is too long", name,
+                               text);
+    memcpy(out, text, strlen(text) + 1);
+    return WEFT_ERR_OK;
+}
+
+static weft_err add_point(csv *in, weft_profile_point *point)
+{
+    if (in->points.len == CSV_POINTS_MAX)
+        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where, "more than 10000 points");
+    const weft_device_type *type = weft_device_type_find(point->device);
+    if (!type)
+        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where, "unknown device '%s'",
+                               point->device);
+    if (strcmp(point->device, "cpu") != 0) {
+        weft_fleet_device any = {.type = type->name, .count = 1, .mig = true, .mps = true};
+        weft_slice_spec spec;
+        const char *why;
+        if (!weft_slice__resolve(&any, point->slice, &spec, &why))
+            return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where, "slice '%s': %s",
+                                   point->slice, why);
+        point->share = spec.share;
+    }
+    const weft_profile sofar = {.point = in->points.at, .n = in->points.len};
+    if (weft_profile__find(&sofar, point->device, point->slice, point->batch, point->procs))
+        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where, "point is there twice");
+    WEFT_VEC_PUSH(in->arena, &in->points, *point);
+    return WEFT_ERR_OK;
+}
+
+/* -- Layout weft ------------------------------------------------------------------------------ */
+
+static weft_err read_columns(csv *in, column *out)
+{
+    uint32_t seen = 0;
+    WEFT_TRY(split_fields(in));
+    for (size_t i = 0; i < in->n_field; i++) {
+        column c = 0;
+        while (c < COL_COUNT && strcmp(in->field[i], column_name[c]) != 0)
+            c++;
+        if (c == COL_COUNT)
+            return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where, "unknown column '%s'",
+                                   in->field[i]);
+        if (seen & 1u << c)
+            return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where,
+                                   "column '%s' is there twice", in->field[i]);
+        seen |= 1u << c;
+        out[i] = c;
+    }
+    static const column needed[] = {COL_DEVICE, COL_SLICE, COL_BATCH, COL_TIME};
+    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++)
+        if (!(seen & 1u << needed[i]))
+            return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where, "column '%s' is missing",
+                                   column_name[needed[i]]);
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_field(const csv *in, column c, const char *text, weft_profile_point *p)
+{
+    const char *name = column_name[c];
+    double x;
+    switch (c) {
+    case COL_DEVICE:
+        return read_word(in, text, name, sizeof p->device, p->device);
+    case COL_SLICE:
+        return read_word(in, text, name, sizeof p->slice, p->slice);
+    case COL_SOURCE:
+        return read_word(in, text, name, sizeof p->cost.source, p->cost.source);
+    case COL_BATCH:
+        return read_count(in, text, name, &p->batch);
+    case COL_PROCS:
+        return read_count(in, text, name, &p->procs);
+    case COL_MREQ:
+        WEFT_TRY(read_number(in, text, name, &x));
+        p->cost.mreq_bytes = x < 9e18 ? (uint64_t)x : UINT64_MAX;
+        return WEFT_ERR_OK;
+    case COL_TIME:
+        return read_number(in, text, name, &p->cost.time_us);
+    case COL_THROUGHPUT:
+        return read_number(in, text, name, &p->throughput_per_s);
+    case COL_CREQ:
+        return read_number(in, text, name, &p->cost.creq);
+    case COL_BANDWIDTH:
+        return read_number(in, text, name, &p->cost.bandwidth_gbps);
+    case COL_ENERGY:
+        return read_number(in, text, name, &p->cost.energy_j);
+    case COL_ERROR:
+        return read_number(in, text, name, &p->cost.expected_error);
+    case COL_COUNT:
+        break;
+    }
+    return WEFT_ERR_BUG;
+}
+
+static weft_err load_weft(csv *in)
+{
+    column columns[CSV_COLUMNS_MAX];
+    size_t n_column;
+    bool more;
+    WEFT_TRY(next_line(in, &more));
+    if (!more)
+        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where, "profile is empty");
+    WEFT_TRY(read_columns(in, columns));
+    n_column = in->n_field;
+    for (;;) {
+        WEFT_TRY(next_line(in, &more));
+        if (!more)
+            return WEFT_ERR_OK;
+        WEFT_TRY(split_fields(in));
+        if (in->n_field != n_column)
+            return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where,
+                                   "line has %zu fields, the header has %zu", in->n_field,
+                                   n_column);
+        weft_profile_point p = {.procs = 1, .cost = {.expected_error = 0.05, .source = "measured"}};
+        for (size_t i = 0; i < n_column; i++)
+            WEFT_TRY(read_field(in, columns[i], in->field[i], &p));
+        if (!(p.cost.time_us > 0))
+            return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where,
+                                   "time_us: must be greater than 0");
+        WEFT_TRY(add_point(in, &p));
+    }
+}
+
+/* -- Layout parvagpu -------------------------------------------------------------------------- */
+
+static weft_err read_parvagpu_row(csv *in)
+{
+    static const char *const slice_of[8] = {NULL,      "1g.10gb", "2g.20gb", "3g.40gb",
+                                            "4g.40gb", NULL,      NULL,      "7g.80gb"};
+    weft_profile_point p = {.device = "a100-80",
+                            .cost = {.expected_error = 0.05, .source = "measured"}};
+    uint32_t gpcs;
+    double per_process, seconds;
+    if (in->n_field != 5)
+        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where, "line has %zu fields, not 5",
+                               in->n_field);
+    WEFT_TRY(read_count(in, in->field[0], "Mig instance", &gpcs));
+    WEFT_TRY(read_count(in, in->field[1], "Batch size", &p.batch));
+    WEFT_TRY(read_count(in, in->field[2], "Workload Number", &p.procs));
+    WEFT_TRY(read_number(in, in->field[3], "Throughput", &per_process));
+    WEFT_TRY(read_number(in, in->field[4], "Latency", &seconds));
+    if (gpcs > 7 || !slice_of[gpcs])
+        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where,
+                               "Mig instance: %u, must be 1, 2, 3, 4 or 7", gpcs);
+    if (!(per_process > 0) || !(seconds > 0))
+        return WEFT_ERR_OK; /* out of memory, or not measured */
+    snprintf(p.slice, sizeof p.slice, "%s", slice_of[gpcs]);
+    p.cost.time_us = seconds * 1e6;
+    p.throughput_per_s = per_process * p.procs;
+    return add_point(in, &p);
+}
+
+static weft_err load_parvagpu(csv *in)
+{
+    bool more;
+    WEFT_TRY(next_line(in, &more));
+    if (!more || strcmp(in->line, parvagpu_header) != 0)
+        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where, "header must be '%s'",
+                               parvagpu_header);
+    for (;;) {
+        WEFT_TRY(next_line(in, &more));
+        if (!more)
+            return WEFT_ERR_OK;
+        WEFT_TRY(split_fields(in));
+        WEFT_TRY(read_parvagpu_row(in));
+    }
+}
+
+weft_err weft_profile_load(const char *path, const char *layout, const char *model,
+                           weft_arena *arena, weft_diag *diag, weft_profile *out)
+{
+    char *text;
+    size_t len;
+    bool weft = strcmp(layout, "weft") == 0;
+    if (!weft && strcmp(layout, "parvagpu") != 0)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = path, .item = model},
+                               "profile layout '%s' must be weft or parvagpu", layout);
+    WEFT_TRY(weft_file_read(path, CSV_BYTES_MAX, diag, &text, &len));
+    csv in = {.at = text,
+              .end = text + len,
+              .model = model,
+              .where = {.file = path, .item = model},
+              .arena = arena,
+              .diag = diag};
+    weft_err err = weft ? load_weft(&in) : load_parvagpu(&in);
+    free(text);
+    if (err != WEFT_ERR_OK)
+        return err;
+    if (in.points.len == 0)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = path, .item = model},
+                               "profile has no usable point");
+    *out = (weft_profile){.point = in.points.at, .n = in.points.len};
+    return WEFT_ERR_OK;
+}

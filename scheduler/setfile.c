@@ -1,0 +1,303 @@
+/* Set files: which models are compiled or planned together, with their targets.
+ *
+ * docs/set-file.md is the reference. The schema below is the list of keys; `dims` has free keys and
+ * is read from the YAML nodes. Nothing is opened here besides the set file itself. */
+#include "scheduler/scheduler_int.h"
+
+#include "base/map.h"
+#include "base/hash.h"
+#include "base/num.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <string.h>
+
+enum {
+    MODELS_MAX = 16384,
+    VARIANTS_MAX = 256,
+    PATH_BYTES_MAX = 4096,
+    NAME_BYTES_MAX = 128,
+};
+
+typedef struct raw_model {
+    char *name, *file, *profile, *slo, *rate;
+} raw_model;
+
+typedef struct raw_variant {
+    char *model;
+    double accuracy;
+} raw_variant;
+
+typedef struct raw_app {
+    char *name;
+    raw_variant *variants;
+    uint32_t n_variants;
+} raw_app;
+
+typedef struct raw_set {
+    char *profile_layout;
+    raw_model *models;
+    uint32_t n_models;
+    raw_app *apps;
+    uint32_t n_apps;
+} raw_set;
+
+/* -- Schema ----------------------------------------------------------------------------------- */
+
+#define OPT (CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL)
+
+static const cyaml_schema_field_t model_fields[] = {
+    CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, raw_model, name, 1, NAME_BYTES_MAX),
+    CYAML_FIELD_STRING_PTR("file", OPT, raw_model, file, 1, PATH_BYTES_MAX),
+    CYAML_FIELD_STRING_PTR("profile", OPT, raw_model, profile, 1, PATH_BYTES_MAX),
+    CYAML_FIELD_STRING_PTR("slo", OPT, raw_model, slo, 1, 64),
+    CYAML_FIELD_STRING_PTR("rate", OPT, raw_model, rate, 1, 64),
+    CYAML_FIELD_IGNORE("dims", CYAML_FLAG_OPTIONAL),
+    CYAML_FIELD_END,
+};
+
+static const cyaml_schema_value_t model_schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, raw_model, model_fields),
+};
+
+static const cyaml_schema_field_t variant_fields[] = {
+    CYAML_FIELD_STRING_PTR("model", CYAML_FLAG_POINTER, raw_variant, model, 1, NAME_BYTES_MAX),
+    CYAML_FIELD_FLOAT("accuracy", CYAML_FLAG_DEFAULT, raw_variant, accuracy),
+    CYAML_FIELD_END,
+};
+
+static const cyaml_schema_value_t variant_schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, raw_variant, variant_fields),
+};
+
+static const cyaml_schema_field_t app_fields[] = {
+    CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, raw_app, name, 1, NAME_BYTES_MAX),
+    {.key = "variants",
+     .data_offset = offsetof(raw_app, variants),
+     .count_offset = offsetof(raw_app, n_variants),
+     .count_size = sizeof(uint32_t),
+     .value = {CYAML_VALUE_SEQUENCE(CYAML_FLAG_POINTER, raw_variant, &variant_schema, 1,
+                                    VARIANTS_MAX)}},
+    CYAML_FIELD_END,
+};
+
+static const cyaml_schema_value_t app_schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, raw_app, app_fields),
+};
+
+static const cyaml_schema_field_t set_fields[] = {
+    CYAML_FIELD_STRING_PTR("profile_layout", OPT, raw_set, profile_layout, 1, 32),
+    {.key = "models",
+     .data_offset = offsetof(raw_set, models),
+     .count_offset = offsetof(raw_set, n_models),
+     .count_size = sizeof(uint32_t),
+     .value = {CYAML_VALUE_SEQUENCE(CYAML_FLAG_POINTER, raw_model, &model_schema, 1, MODELS_MAX)}},
+    {.key = "apps",
+     .data_offset = offsetof(raw_set, apps),
+     .count_offset = offsetof(raw_set, n_apps),
+     .count_size = sizeof(uint32_t),
+     .value = {CYAML_VALUE_SEQUENCE(OPT, raw_app, &app_schema, 0, MODELS_MAX)}},
+    CYAML_FIELD_END,
+};
+
+static const cyaml_schema_value_t set_schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, raw_set, set_fields),
+};
+
+/* -- Values ----------------------------------------------------------------------------------- */
+
+bool weft_model_name_valid(const char *name)
+{
+    size_t len = name ? strlen(name) : 0;
+    if (len == 0 || len > NAME_BYTES_MAX || !isalnum((unsigned char)name[0]))
+        return false;
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)name[i];
+        if (c >= 0x80 || !(isalnum(c) || c == '_' || c == '.' || c == '-'))
+            return false;
+    }
+    return true;
+}
+
+/* Everything that the functions below need. */
+typedef struct reader {
+    weft_yaml *yaml;
+    weft_arena *arena;
+    weft_diag *diag;
+    weft_map *names; /* hash of a name -> index + 1 */
+} reader;
+
+/* true when new. Hashes of valid names are taken as the names: two names that collide in 64 bits
+ * are refused as a duplicate, never confused. */
+static bool add_name(reader *rd, const char *name, uint64_t seed)
+{
+    uint64_t key = weft_hash64(name, strlen(name), seed), old;
+    if (weft_map_get(rd->names, key, &old))
+        return false;
+    weft_map_put(rd->names, key, 1);
+    return true;
+}
+
+static bool has_name(const reader *rd, const char *name, uint64_t seed)
+{
+    uint64_t value;
+    return weft_map_get(rd->names, weft_hash64(name, strlen(name), seed), &value);
+}
+
+static const char *resolve_path(reader *rd, const char *path)
+{
+    if (!path)
+        return NULL;
+    const char *slash = strrchr(rd->yaml->file, '/');
+    if (path[0] == '/' || !slash)
+        return weft_arena_strdup(rd->arena, path);
+    return weft_arena_printf(rd->arena, "%.*s%s", (int)(slash - rd->yaml->file + 1), rd->yaml->file,
+                             path);
+}
+
+static weft_err read_dim(reader *rd, const char *model, const yaml_node_t *key,
+                         const yaml_node_t *value, weft_set_dim *out)
+{
+    weft_where where = {.file = rd->yaml->file, .item = model, .line = weft_yaml__line(key)};
+    const char *name = (const char *)key->data.scalar.value;
+    size_t len = key->data.scalar.length;
+    if (len == 0 || len > NAME_BYTES_MAX)
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
+                               "dims: name has %zu bytes, must have 1 to 128", len);
+    bool pair = value->type == YAML_SEQUENCE_NODE && weft_yaml__at(rd->yaml, value, 1) &&
+                !weft_yaml__at(rd->yaml, value, 2);
+    const yaml_node_t *lo = pair ? weft_yaml__at(rd->yaml, value, 0) : value;
+    const yaml_node_t *hi = pair ? weft_yaml__at(rd->yaml, value, 1) : value;
+    weft_set_dim dim = {.name = weft_arena_strdup(rd->arena, name)};
+    if (lo->type != YAML_SCALAR_NODE || hi->type != YAML_SCALAR_NODE ||
+        !weft_parse_i64((const char *)lo->data.scalar.value, &dim.lo) ||
+        !weft_parse_i64((const char *)hi->data.scalar.value, &dim.hi))
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
+                               "dims: '%s' must be [lowest, highest] or one number", name);
+    if (dim.lo < 1 || dim.hi < dim.lo || dim.hi > INT32_MAX)
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
+                               "dims: '%s' is [%lld, %lld], must have 1 <= lowest <= highest <= %d",
+                               name, (long long)dim.lo, (long long)dim.hi, INT32_MAX);
+    *out = dim;
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_dims(reader *rd, const yaml_node_t *node, weft_set_model *model)
+{
+    const yaml_node_t *dims = weft_yaml__get(rd->yaml, node, "dims");
+    if (!dims)
+        return WEFT_ERR_OK;
+    weft_where where = {.file = rd->yaml->file, .item = model->name, .line = weft_yaml__line(dims)};
+    if (dims->type != YAML_MAPPING_NODE)
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
+                               "dims: must be a mapping of names to ranges");
+    size_t n = (size_t)(dims->data.mapping.pairs.top - dims->data.mapping.pairs.start);
+    weft_set_dim *dim = weft_arena_array(rd->arena, n, sizeof *dim);
+    for (size_t i = 0; i < n; i++) {
+        const yaml_node_pair_t *pair = dims->data.mapping.pairs.start + i;
+        WEFT_TRY(read_dim(rd, model->name, yaml_document_get_node(&rd->yaml->doc, pair->key),
+                          yaml_document_get_node(&rd->yaml->doc, pair->value), &dim[i]));
+    }
+    model->dim = dim;
+    model->n_dim = n;
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_model(reader *rd, const raw_model *raw, const yaml_node_t *node,
+                           weft_set_model *out)
+{
+    weft_set_model model = {.name = raw->name, .line = weft_yaml__line(node)};
+    weft_where where = {.file = rd->yaml->file, .item = raw->name, .line = model.line};
+    if (!weft_model_name_valid(raw->name))
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
+                               "model name must be letters, digits, '_', '.' and '-', at most 128, "
+                               "the first a letter or digit");
+    if (!add_name(rd, raw->name, 0))
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where, "model name appears twice");
+    if (!raw->file && !raw->profile)
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
+                               "model has neither 'file' nor 'profile'");
+    if (raw->slo && (!weft_parse_duration_us(raw->slo, &model.slo_us) || !isfinite(model.slo_us) ||
+                     !(model.slo_us > 0)))
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
+                               "slo: '%s' is no duration such as 108ms, 1.5s or 250us", raw->slo);
+    if (raw->rate && (!weft_parse_rate_per_s(raw->rate, &model.rate_per_s) ||
+                      !isfinite(model.rate_per_s) || !(model.rate_per_s > 0)))
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
+                               "rate: '%s' is no rate such as 829/s or 60/min", raw->rate);
+    model.file = resolve_path(rd, raw->file);
+    model.profile = resolve_path(rd, raw->profile);
+    WEFT_TRY(read_dims(rd, node, &model));
+    *out = model;
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_app(reader *rd, const raw_app *raw, const yaml_node_t *node, weft_set_app *out)
+{
+    weft_where where = {.file = rd->yaml->file, .item = raw->name, .line = weft_yaml__line(node)};
+    if (!weft_model_name_valid(raw->name))
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where, "app name is not usable");
+    /* A query names an app or a model, so the two share one name space. */
+    if (!add_name(rd, raw->name, 1) || has_name(rd, raw->name, 0))
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
+                               "app name is already that of another app or model");
+    weft_set_variant *variant = weft_arena_array(rd->arena, raw->n_variants, sizeof *variant);
+    for (uint32_t i = 0; i < raw->n_variants; i++) {
+        const raw_variant *v = &raw->variants[i];
+        if (!has_name(rd, v->model, 0))
+            return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
+                                   "variant '%s' is no model of this set", v->model);
+        for (uint32_t j = 0; j < i; j++)
+            if (strcmp(v->model, raw->variants[j].model) == 0)
+                return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
+                                       "variant '%s' appears twice", v->model);
+        if (!isfinite(v->accuracy) || v->accuracy < 0)
+            return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
+                                   "accuracy of variant '%s' is not a number from 0", v->model);
+        variant[i] = (weft_set_variant){.model = v->model, .accuracy = v->accuracy};
+    }
+    *out = (weft_set_app){.name = raw->name, .variant = variant, .n_variant = raw->n_variants};
+    return WEFT_ERR_OK;
+}
+
+/* -- Loading ---------------------------------------------------------------------------------- */
+
+static weft_err read_set(reader *rd, weft_set *out)
+{
+    void *loaded = NULL;
+    WEFT_TRY(weft_yaml__load(rd->yaml, &set_schema, rd->arena, rd->diag, &loaded));
+    const raw_set *raw = loaded;
+    weft_set set = {.file = weft_arena_strdup(rd->arena, rd->yaml->file),
+                    .profile_layout = raw->profile_layout ? raw->profile_layout : "weft",
+                    .n_model = raw->n_models,
+                    .n_app = raw->n_apps};
+    const yaml_node_t *root = yaml_document_get_root_node(&rd->yaml->doc);
+    if (strcmp(set.profile_layout, "weft") != 0 && strcmp(set.profile_layout, "parvagpu") != 0)
+        return weft_diag_error(
+            rd->diag, WEFT_ERR_INPUT,
+            (weft_where){.file = rd->yaml->file,
+                         .line = weft_yaml__line(weft_yaml__get(rd->yaml, root, "profile_layout"))},
+            "profile_layout: '%s' must be weft or parvagpu", set.profile_layout);
+    weft_set_model *model = weft_arena_array(rd->arena, set.n_model, sizeof *model);
+    const yaml_node_t *models = weft_yaml__get(rd->yaml, root, "models");
+    for (size_t i = 0; i < set.n_model; i++)
+        WEFT_TRY(read_model(rd, &raw->models[i], weft_yaml__at(rd->yaml, models, i), &model[i]));
+    weft_set_app *app = weft_arena_array(rd->arena, set.n_app, sizeof *app);
+    const yaml_node_t *apps = weft_yaml__get(rd->yaml, root, "apps");
+    for (size_t i = 0; i < set.n_app; i++)
+        WEFT_TRY(read_app(rd, &raw->apps[i], weft_yaml__at(rd->yaml, apps, i), &app[i]));
+    set.model = model;
+    set.app = app;
+    *out = set;
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_set_load(const char *path, weft_arena *arena, weft_diag *diag, weft_set *out)
+{
+    weft_yaml yaml;
+    WEFT_TRY(weft_yaml__open(path, diag, &yaml));
+    reader rd = {.yaml = &yaml, .arena = arena, .diag = diag, .names = weft_map_create(arena)};
+    weft_err err = read_set(&rd, out);
+    weft_yaml__close(&yaml);
+    return err;
+}
