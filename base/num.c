@@ -201,7 +201,7 @@ bool weft_parse_bytes(const char *s, uint64_t *out)
             !weft_size_add(whole, (uint64_t)(*p - '0'), &whole))
             return false;
     }
-    /* Integers are exact; a fraction is read as a double and must come out below 2^53. */
+    /* Integers are exact; a fraction of a unit is read as a double, and there is none of a byte. */
     double x = 0;
     bool fraction = *p == '.';
     if (fraction) {
@@ -216,7 +216,7 @@ bool weft_parse_bytes(const char *s, uint64_t *out)
         if (!fraction)
             return weft_size_mul(whole, units[i].scale, out);
         x *= (double)units[i].scale;
-        if (!(x < 0x1p53))
+        if (units[i].scale == 1 || !(x < 0x1p53))
             return false;
         *out = (uint64_t)x;
         return true;

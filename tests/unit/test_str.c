@@ -1,0 +1,134 @@
+/* base/str.h: buffers, number text, interned names. */
+#include "base/str.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void test_str__buffer_collects(void **state)
+{
+    (void)state;
+    weft_buf buf = {0};
+    weft_buf_finish(&buf);
+    weft_buf_add(&buf, "", 0);
+    assert_string_equal(buf.at, "");
+    weft_buf_puts(&buf, "ab");
+    weft_buf_putc(&buf, 'c');
+    for (int i = 0; i < 1000; i++)
+        weft_buf_printf(&buf, "%d,", i);
+    assert_int_equal(buf.len, 3 + 10 * 2 + 90 * 3 + 900 * 4);
+    assert_int_equal(buf.at[buf.len], 0);
+    assert_int_equal(strlen(buf.at), buf.len);
+    assert_false(buf.failed);
+    weft_buf_finish(&buf);
+    assert_null(buf.at);
+    weft_buf_printf(&buf, "%s", "first use is a printf");
+    assert_string_equal(buf.at, "first use is a printf");
+    weft_buf_finish(&buf);
+}
+
+static void expect_f32(float x, const char *text)
+{
+    weft_buf buf = {0};
+    weft_buf_put_f32(&buf, x);
+    assert_string_equal(buf.at, text);
+    weft_buf_finish(&buf);
+}
+
+static void test_str__floats_are_shortest(void **state)
+{
+    (void)state;
+    expect_f32(1.5f, "1.5");
+    expect_f32(0.1f, "0.1");
+    expect_f32(-0.0f, "-0");
+    expect_f32(1e-12f, "1e-12");
+    expect_f32(16777216.0f, "16777216");
+    expect_f32(1e-45f, "1e-45");
+    expect_f32(FLT_MAX, "3.4028235e+38");
+    expect_f32(INFINITY, "inf");
+    expect_f32(-INFINITY, "-inf");
+    expect_f32(-NAN, "nan");
+    weft_buf buf = {0};
+    weft_buf_put_f64(&buf, 0.1);
+    weft_buf_putc(&buf, ' ');
+    weft_buf_put_f64(&buf, 5e-324);
+    assert_string_equal(buf.at, "0.1 5e-324");
+    weft_buf_finish(&buf);
+}
+
+static void test_str__floats_read_back(void **state)
+{
+    (void)state;
+    uint64_t seed = 12345;
+    weft_buf buf = {0};
+    for (int i = 0; i < 20000; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        uint32_t u = (uint32_t)(seed >> 32);
+        float f;
+        double d;
+        memcpy(&f, &u, sizeof f);
+        memcpy(&d, &seed, sizeof d);
+        buf.len = 0;
+        weft_buf_put_f32(&buf, f);
+        assert_true(isnan(f) || strtof(buf.at, NULL) == f);
+        buf.len = 0;
+        weft_buf_put_f64(&buf, d);
+        assert_true(isnan(d) || strtod(buf.at, NULL) == d);
+    }
+    weft_buf_finish(&buf);
+}
+
+static void test_str__quoted_escapes(void **state)
+{
+    (void)state;
+    weft_buf buf = {0};
+    weft_buf_put_quoted(&buf, "a\"b\\c\nd\te\0f\x7f\xc3", 13);
+    assert_string_equal(buf.at, "\"a\\\"b\\\\c\\nd\\te\\x00f\\x7f\\xc3\"");
+    weft_buf_finish(&buf);
+}
+
+static void test_str__names_are_interned(void **state)
+{
+    (void)state;
+    weft_arena *arena = weft_arena_create(0);
+    weft_names *names = weft_names_create(arena);
+    assert_int_equal(weft_names_add(names, "", 0), 0);
+    assert_string_equal(weft_names_text(names, 0), "");
+    assert_int_equal(weft_names_find(names, "n1", 2), 0);
+    char text[16];
+    for (uint32_t i = 1; i < 5000; i++) {
+        size_t len = (size_t)snprintf(text, sizeof text, "n%u", i);
+        assert_int_equal(weft_names_add(names, text, len), i);
+    }
+    for (uint32_t i = 1; i < 5000; i++) {
+        size_t len = (size_t)snprintf(text, sizeof text, "n%u", i);
+        assert_int_equal(weft_names_add(names, text, len), i);
+        assert_int_equal(weft_names_find(names, text, len), i);
+        assert_string_equal(weft_names_text(names, i), text);
+    }
+    assert_int_equal(weft_names_find(names, "n5000", 5), 0);
+    assert_string_equal(weft_names_text(names, 5000), "");
+    uint32_t with_nul = weft_names_add(names, "a\0b", 3);
+    assert_int_not_equal(with_nul, weft_names_add(names, "a\0c", 3));
+    weft_arena_destroy(arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_str__buffer_collects),
+        cmocka_unit_test(test_str__floats_are_shortest),
+        cmocka_unit_test(test_str__floats_read_back),
+        cmocka_unit_test(test_str__quoted_escapes),
+        cmocka_unit_test(test_str__names_are_interned),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
