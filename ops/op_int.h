@@ -73,6 +73,9 @@ weft_err weft_infer__broadcast(weft_infer_ctx *cx, const weft_ttype *a, const we
 bool weft_infer__content(weft_infer_ctx *cx, uint32_t in, const weft_dim **out, uint32_t *out_n);
 /* n elements in cx->arena as content of result `out`; NULL when that result is not wanted. */
 weft_dim *weft_infer__set_content(weft_infer_ctx *cx, uint32_t out, uint32_t n);
+/* Content of result 0 of an element-wise operator from those of its operands, where it can be told.
+ */
+void weft_content__fold(weft_infer_ctx *cx);
 /* A view of the operand's data as a tensor; false when the data or a dim is not known. */
 bool weft_infer__tensor(weft_infer_ctx *cx, uint32_t in, weft_tensor *out);
 
@@ -167,5 +170,31 @@ typedef enum weft_arith {
     WEFT_ARITH_U64
 } weft_arith;
 weft_arith weft_dtype__arith(weft_dtype dtype);
+
+/* out = fn(in...) element by element with broadcasting, in blocks of at most WEFT_MAP_BLOCK
+ * elements: `fn` sees the n operands converted to the type named, contiguous. INPUT when the shapes
+ * do not broadcast to `out`. */
+enum { WEFT_MAP_BLOCK = 1024 };
+typedef void (*weft_map_f32)(const void *state, const float *const *in, float *out, int64_t n);
+typedef void (*weft_map_f64)(const void *state, const double *const *in, double *out, int64_t n);
+typedef void (*weft_map_i64)(const void *state, const int64_t *const *in, int64_t *out, int64_t n);
+weft_err weft_map__f32(weft_eval_ctx *cx, const weft_tensor *out, const weft_tensor *const *in,
+                       int32_t n, weft_map_f32 fn, const void *state);
+weft_err weft_map__f64(weft_eval_ctx *cx, const weft_tensor *out, const weft_tensor *const *in,
+                       int32_t n, weft_map_f64 fn, const void *state);
+weft_err weft_map__i64(weft_eval_ctx *cx, const weft_tensor *out, const weft_tensor *const *in,
+                       int32_t n, weft_map_i64 fn, const void *state);
+
+/* -- Steps ---------------------------------------------------------------------------------- */
+
+/* Runs the steps of attribute `key` (STEPS or EPILOGUE): `acc` is the value before them, or NULL;
+ * iN is operand N of the node. `out` may be `acc`'s data. */
+weft_err weft_steps__eval(weft_eval_ctx *cx, weft_attr_key key, const weft_tensor *acc,
+                          const weft_tensor *out);
+/* Checks the steps, and that operands from `first_in` on broadcast to `out` (when acc) or gives the
+ * dims they broadcast to (when not). */
+weft_err weft_steps__infer(weft_infer_ctx *cx, weft_attr_key key, bool has_acc, weft_ttype *out);
+/* Floating-point operations of one element. */
+double weft_steps__flops(weft_attrs attrs, weft_attr_key key);
 
 #endif

@@ -1,0 +1,71 @@
+/* Copies and conversions of element types.
+ *
+ * To a float: rounds to nearest even. Float to integer: towards zero, saturating, NaN to 0. Integer
+ * to a narrower one: the low bits. To bool: whether it is not zero. */
+#include "ops/op_int.h"
+
+#include <string.h>
+
+weft_err weft_infer_identity(weft_infer_ctx *cx)
+{
+    weft_infer__copy(cx, 0, 0);
+    weft_content__fold(cx);
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_eval_identity(weft_eval_ctx *cx)
+{
+    const weft_tensor *in = cx->in[0];
+    if (in->dtype != cx->out[0].dtype || weft_tensor_numel(in) != weft_tensor_numel(&cx->out[0]))
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "the result has another size than the operand");
+    if (weft_tensor_bytes(in) > 0)
+        memcpy(cx->out[0].data, in->data, weft_tensor_bytes(in));
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_infer_cast(weft_infer_ctx *cx)
+{
+    weft_dtype to = weft_op__id(cx->op) == WEFT_OP_CAST_LIKE
+                        ? (weft_dtype)cx->in[1].type.dtype
+                        : weft_attrs_dtype(cx->attrs, WEFT_ATTR_TO, WEFT_DTYPE_NONE);
+    if (weft_dtype_size(to) == 0)
+        return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "unknown element type");
+    weft_infer__copy(cx, 0, 0);
+    cx->out[0].dtype = (uint8_t)to;
+    weft_content__fold(cx);
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_eval_cast(weft_eval_ctx *cx)
+{
+    const weft_tensor *in = cx->in[0], *out = &cx->out[0];
+    int64_t n = weft_tensor_numel(in);
+    if (n != weft_tensor_numel(out))
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "the result has another size than the operand");
+    if (in->dtype == out->dtype)
+        return weft_eval_identity(cx);
+    weft_arith from = weft_dtype__arith(in->dtype), to = weft_dtype__arith(out->dtype);
+    bool whole = from == WEFT_ARITH_I64 || from == WEFT_ARITH_U64;
+    bool to_whole = to == WEFT_ARITH_I64 || to == WEFT_ARITH_U64;
+    /* f32 is exact for what it holds and rounds integers once; f64 holds all other floats. */
+    bool single = from == WEFT_ARITH_F32 || (whole && to == WEFT_ARITH_F32);
+    union {
+        float f[WEFT_MAP_BLOCK];
+        double d[WEFT_MAP_BLOCK];
+        int64_t i[WEFT_MAP_BLOCK];
+    } buf;
+    for (int64_t i = 0; i < n; i += WEFT_MAP_BLOCK) {
+        int64_t len = n - i < WEFT_MAP_BLOCK ? n - i : WEFT_MAP_BLOCK;
+        if (whole && to_whole) {
+            weft_load__i64(in, i, 1, len, buf.i);
+            weft_store__i64(out, i, 1, len, buf.i);
+        } else if (single) {
+            weft_load__f32(in, i, 1, len, buf.f);
+            weft_store__f32(out, i, 1, len, buf.f);
+        } else {
+            weft_load__f64(in, i, 1, len, buf.d);
+            weft_store__f64(out, i, 1, len, buf.d);
+        }
+    }
+    return WEFT_ERR_OK;
+}
