@@ -116,6 +116,11 @@ static int open_walking(int dir_fd, const char *rel)
             memcpy(name + len, len ? "" : ".", len ? 1 : 2);
             fd = openat(at, name, last ? OPEN_FLAGS : OPEN_FLAGS | O_DIRECTORY);
             code = errno;
+            /* A link where a folder is wanted is told apart, as openat2 does. */
+            struct stat st;
+            if (fd < 0 && code == ENOTDIR && fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+                S_ISLNK(st.st_mode))
+                code = ELOOP;
         }
         if (at != dir_fd)
             close(at);

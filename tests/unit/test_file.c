@@ -8,12 +8,17 @@
 #include <cmocka.h>
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static char dir[] = "test_file_XXXXXX"; /* below the working folder */
@@ -106,6 +111,29 @@ static void test_file__beneath_opens_only_what_lies_below(void **state)
     assert_int_equal(weft_file_map_beneath(in_dir("nowhere"), "a", NULL, &file), WEFT_ERR_IO);
 }
 
+/* Makes openat2 fail in this process, as on a kernel without it; false where that is not allowed.
+ */
+static bool forbid_openat2(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat2, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog prog = {.len = sizeof code / sizeof code[0], .filter = code};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog, 0, 0) == 0;
+}
+
+/* Last of the group: the filter stays. */
+static void test_file__beneath_holds_without_openat2(void **state)
+{
+    if (!forbid_openat2())
+        skip();
+    test_file__beneath_opens_only_what_lies_below(state);
+}
+
 static void test_file__map_reads_regular_files(void **state)
 {
     (void)state;
@@ -184,6 +212,7 @@ int main(void)
         cmocka_unit_test(test_file__map_reads_regular_files),
         cmocka_unit_test(test_file__read_obeys_its_limit),
         cmocka_unit_test(test_file__write_replaces_in_one_step),
+        cmocka_unit_test(test_file__beneath_holds_without_openat2),
     };
     return cmocka_run_group_tests(tests, make_files, remove_files);
 }
