@@ -41,20 +41,20 @@ void weft_arena_reset(weft_arena *arena, weft_arena_mark mark);
 size_t weft_arena_used(const weft_arena *arena);
 
 /* A typed growing array in an arena: struct { T *at; uint32_t len, cap; } */
-#define WEFT_VEC(T)                                                                                \
-    struct {                                                                                       \
-        T *at;                                                                                     \
-        uint32_t len, cap;                                                                         \
+#define WEFT_VEC(T)        \
+    struct {               \
+        T *at;             \
+        uint32_t len, cap; \
     }
-#define WEFT_VEC_PUSH(arena, vec, item)                                                            \
-    do {                                                                                           \
-        if ((vec)->len == (vec)->cap) {                                                            \
-            uint32_t cap_ = (vec)->cap ? (vec)->cap * 2 : 8;                                       \
-            (vec)->at = weft_arena_grow((arena), (vec)->at, (vec)->len * sizeof *(vec)->at,        \
-                                        cap_ * sizeof *(vec)->at);                                 \
-            (vec)->cap = cap_;                                                                     \
-        }                                                                                          \
-        (vec)->at[(vec)->len++] = (item);                                                          \
+#define WEFT_VEC_PUSH(arena, vec, item)                                                     \
+    do {                                                                                    \
+        if ((vec)->len == (vec)->cap) {                                                     \
+            uint32_t cap_ = (vec)->cap ? (vec)->cap * 2 : 8;                                \
+            (vec)->at = weft_arena_grow((arena), (vec)->at, (vec)->len * sizeof *(vec)->at, \
+                                        cap_ * sizeof *(vec)->at);                          \
+            (vec)->cap = cap_;                                                              \
+        }                                                                                   \
+        (vec)->at[(vec)->len++] = (item);                                                   \
     } while (0)
 
 #endif

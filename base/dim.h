@@ -1,11 +1,11 @@
 /* Dimensions: a constant, or a polynomial over named symbols.
  *
  * A weft_dim holds a constant directly; other values are handles of expressions interned in a
- * weft_dimpool, in a canonical form: a sum of terms, each a coefficient times sorted atoms; an atom is a symbol or
- * an opaque floor division, maximum or minimum of two dims. Equal expressions therefore have equal
- * handles, and `a == b` is equality that holds for all values of the symbols.
+ * weft_dimpool, in a canonical form: a sum of terms, each a coefficient times sorted atoms; an atom
+ * is a symbol or an opaque floor division, maximum or minimum of two dims. Equal expressions
+ * therefore have equal handles, and `a == b` is equality that holds for all values of the symbols.
  *
- *   ?b * 768, ?s + 1, floordiv(?h - 1, 2) + 1
+ *   ?b * 768, ?s + 1, floordiv(?h + 1, 2)        (the last was given as floordiv(?h - 1, 2) + 1)
  *
  * Text: symbols are `?name`; operators + - *; functions floordiv(a, b), max(a, b), min(a, b).
  * Single-thread. */
@@ -33,7 +33,8 @@ static inline bool weft_dim_is_const(weft_dim d)
 weft_dimpool *weft_dimpool_create(weft_arena *arena);
 
 /* The symbol of that name (made if absent), value in [lo, hi]; a second call with other bounds
- * intersects them. Bounds: 0 <= lo <= hi. `hi` INT64_MAX / 4 at most: unbounded. */
+ * intersects them (and changes nothing when nothing is left). Characters that text cannot hold
+ * become '_'. Bounds: 0 <= lo <= hi. `hi` INT64_MAX / 4 at most: unbounded. */
 weft_dim weft_dim_symbol(weft_dimpool *pool, const char *name, int64_t lo, int64_t hi);
 /* A new symbol whose value only running the program tells: named "d0", "d1", ... (first free). */
 weft_dim weft_dim_fresh(weft_dimpool *pool);
@@ -45,7 +46,8 @@ void weft_dim_symbol_range(const weft_dimpool *pool, uint32_t i, int64_t *out_lo
 /* Index of the symbol that `d` is, or UINT32_MAX. */
 uint32_t weft_dim_as_symbol(const weft_dimpool *pool, weft_dim d);
 
-/* Arithmetic. A result that overflows or grows over 64 terms becomes a fresh symbol. */
+/* Arithmetic. A result that overflows or grows over a limit becomes a fresh symbol: 64 terms, 13
+ * factors in one of them, 24 functions inside each other, 2048 symbols in all. */
 weft_dim weft_dim_add(weft_dimpool *pool, weft_dim a, weft_dim b);
 weft_dim weft_dim_sub(weft_dimpool *pool, weft_dim a, weft_dim b);
 weft_dim weft_dim_mul(weft_dimpool *pool, weft_dim a, weft_dim b);

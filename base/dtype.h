@@ -7,19 +7,19 @@
 #include <stdint.h>
 
 /* X(enum, text, bytes, class, Open Inference Protocol name, NumPy type string) */
-#define WEFT_DTYPE_MAP(X)                                                                          \
-    X(F32, "f32", 4, FLOAT, "FP32", "<f4")                                                         \
-    X(F64, "f64", 8, FLOAT, "FP64", "<f8")                                                         \
-    X(F16, "f16", 2, FLOAT, "FP16", "<f2")                                                         \
-    X(BF16, "bf16", 2, FLOAT, "BF16", "")                                                          \
-    X(I8, "i8", 1, SIGNED, "INT8", "|i1")                                                          \
-    X(I16, "i16", 2, SIGNED, "INT16", "<i2")                                                       \
-    X(I32, "i32", 4, SIGNED, "INT32", "<i4")                                                       \
-    X(I64, "i64", 8, SIGNED, "INT64", "<i8")                                                       \
-    X(U8, "u8", 1, UNSIGNED, "UINT8", "|u1")                                                       \
-    X(U16, "u16", 2, UNSIGNED, "UINT16", "<u2")                                                    \
-    X(U32, "u32", 4, UNSIGNED, "UINT32", "<u4")                                                    \
-    X(U64, "u64", 8, UNSIGNED, "UINT64", "<u8")                                                    \
+#define WEFT_DTYPE_MAP(X)                       \
+    X(F32, "f32", 4, FLOAT, "FP32", "<f4")      \
+    X(F64, "f64", 8, FLOAT, "FP64", "<f8")      \
+    X(F16, "f16", 2, FLOAT, "FP16", "<f2")      \
+    X(BF16, "bf16", 2, FLOAT, "BF16", "")       \
+    X(I8, "i8", 1, SIGNED, "INT8", "|i1")       \
+    X(I16, "i16", 2, SIGNED, "INT16", "<i2")    \
+    X(I32, "i32", 4, SIGNED, "INT32", "<i4")    \
+    X(I64, "i64", 8, SIGNED, "INT64", "<i8")    \
+    X(U8, "u8", 1, UNSIGNED, "UINT8", "|u1")    \
+    X(U16, "u16", 2, UNSIGNED, "UINT16", "<u2") \
+    X(U32, "u32", 4, UNSIGNED, "UINT32", "<u4") \
+    X(U64, "u64", 8, UNSIGNED, "UINT64", "<u8") \
     X(BOOL, "bool", 1, BOOL, "BOOL", "|b1")
 
 typedef enum weft_dtype {

@@ -3,14 +3,14 @@
 #ifndef WEFT_BASE_ERR_H
 #define WEFT_BASE_ERR_H
 
-#define WEFT_ERR_MAP(X)                                                                            \
-    X(OK, "ok")                                                                                    \
-    X(INPUT, "the model, the file or the text is wrong; fix the input")                            \
-    X(UNSUP, "valid input that is not supported yet")                                              \
-    X(NOMEM, "out of memory, or over a stated limit")                                              \
-    X(NODEV, "device or driver library is not present")                                            \
-    X(IO, "the operating system refused an I/O request")                                           \
-    X(INFEASIBLE, "no plan meets the demands")                                                     \
+#define WEFT_ERR_MAP(X)                                                 \
+    X(OK, "ok")                                                         \
+    X(INPUT, "the model, the file or the text is wrong; fix the input") \
+    X(UNSUP, "valid input that is not supported yet")                   \
+    X(NOMEM, "out of memory, or over a stated limit")                   \
+    X(NODEV, "device or driver library is not present")                 \
+    X(IO, "the operating system refused an I/O request")                \
+    X(INFEASIBLE, "no plan meets the demands")                          \
     X(BUG, "an invariant of ours is broken; please report")
 
 typedef enum weft_err {
@@ -32,11 +32,11 @@ typedef enum weft_err {
 
 /* Returns from the enclosing function with the error of `expr`, if it is one. Never in a
  * function that frees at a label. */
-#define WEFT_TRY(expr)                                                                             \
-    do {                                                                                           \
-        weft_err try_ = (expr);                                                                    \
-        if (try_ != WEFT_ERR_OK)                                                                   \
-            return try_;                                                                           \
+#define WEFT_TRY(expr)           \
+    do {                         \
+        weft_err try_ = (expr);  \
+        if (try_ != WEFT_ERR_OK) \
+            return try_;         \
     } while (0)
 
 /* "ok", "input", ... ; static storage. */

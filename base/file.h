@@ -16,9 +16,10 @@ typedef struct weft_file {
 WEFT_MUST_USE weft_err weft_file_map(const char *path, weft_diag *diag, weft_file *out);
 void weft_file_unmap(weft_file *file);
 
-/* Maps `rel` below folder `dir`: relative, no "..", no NUL, no backslash, no symbolic link in any component, a regular file
- * with one hard link. Uses openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS); where the kernel lacks
- * it, walks the components with O_NOFOLLOW. The opened descriptor is what is checked. */
+/* Maps `rel` below folder `dir`: relative, no "..", no NUL, no backslash, no symbolic link in any
+ * component, a regular file with one hard link. Uses openat2(RESOLVE_BENEATH |
+ * RESOLVE_NO_SYMLINKS); where the kernel lacks it, walks the components with O_NOFOLLOW. The opened
+ * descriptor is what is checked. */
 WEFT_MUST_USE weft_err weft_file_map_beneath(const char *dir, const char *rel, weft_diag *diag,
                                              weft_file *out);
 

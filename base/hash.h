@@ -1,4 +1,5 @@
-/* Content hashes (XXH3 of xxHash): 64 bits for tables and checksums, 128 for identity of weights. */
+/* Content hashes (XXH3 of xxHash): 64 bits for tables and checksums, 128 for identity of weights.
+ */
 #ifndef WEFT_BASE_HASH_H
 #define WEFT_BASE_HASH_H
 

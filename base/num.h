@@ -35,7 +35,8 @@ bool weft_i64_add(int64_t a, int64_t b, int64_t *out);
 
 /* Whole-string parsers: no blanks before, nothing behind; false when wrong or out of range.
  * duration: "108ms" "1.5s" "250us"; rate: "829/s" "60/min"; bytes: "64MiB" "1.5GB" "4096";
- * percent: "40%" gives 0.4. */
+ * percent: "40%" gives 0.4. Only weft_parse_f64 takes "nan", "inf" and "-inf", as
+ * weft_buf_put_f64 writes them; numbers with units are not negative. */
 bool weft_parse_i64(const char *s, int64_t *out);
 bool weft_parse_f64(const char *s, double *out);
 bool weft_parse_duration_us(const char *s, double *out);

@@ -17,7 +17,7 @@ typedef struct weft_block {
     uint64_t offset;      /* out: multiple of `align` */
 } weft_block;
 
-/* NOMEM when out of memory or the total overflows. */
+/* NOMEM when out of memory or the total overflows; BUG when a block ends before it begins. */
 WEFT_MUST_USE weft_err weft_pack_blocks(weft_block *block, size_t n, uint64_t align,
                                         uint64_t *out_total);
 

@@ -25,7 +25,7 @@ void weft_buf_printf(weft_buf *buf, const char *fmt, ...) WEFT_PRINTF(2, 3);
 /* The shortest decimal text that reads back as the same float ("1.5", "1e-12", "inf", "nan"). */
 void weft_buf_put_f32(weft_buf *buf, float x);
 void weft_buf_put_f64(weft_buf *buf, double x);
-/* "..." with \" \\ \n \t \xHH escapes. */
+/* "..." with \" \\ \n \t \xHH escapes; bytes that are not printable ASCII are escaped. */
 void weft_buf_put_quoted(weft_buf *buf, const char *s, size_t len);
 
 /* -- Interned names ----------------------------------------------------------------------- */
