@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# The other checks are checked: each must refuse a tree with one planted fault, name the file, and
+# accept the same tree without it. (check_layers.sh does this for itself; check_symbols.sh needs a
+# build.)
+. "$(dirname "${BASH_SOURCE[0]}")/lint.sh"
+
+copy=$(mktemp -d)
+trap 'rm -rf "$copy"' EXIT
+
+clean_tree() {
+    rm -rf "${copy:?}"/*
+    mkdir -p "$copy/base" "$copy/ops"
+    printf '#ifndef A_H\n#define A_H\nint weft_a(void);\n#endif\n' >"$copy/base/a.h"
+    printf '#include "base/a.h"\n\n/* exit(1) is not called. */\n' >"$copy/base/a.c"
+    printf 'int weft_a(void)\n{\n    return 0;\n}\n' >>"$copy/base/a.c"
+    cp "$root/.clang-format" "$copy/"
+}
+
+# planted CHECK FILE: the check must name FILE.
+planted() {
+    local code=0
+    WEFT_BUILD_DIR=$copy/build bash "$lint_dir/check_$1.sh" "$copy" >"$copy/said" 2>&1 || code=$?
+    [ "$code" = 77 ] && return 0
+    [ "$code" = 1 ] || fail "$1: a planted fault gives exit code $code"
+    grep -qF "$2" "$copy/said" || fail "$1: does not name $2: $(cat "$copy/said")"
+}
+
+for check in calls format headers length names words; do
+    clean_tree
+    code=0
+    WEFT_BUILD_DIR=$copy/build bash "$lint_dir/check_$check.sh" "$copy" >"$copy/said" 2>&1 || code=$?
+    [ "$code" = 0 ] || [ "$code" = 77 ] || fail "$check: refuses a clean tree: $(cat "$copy/said")"
+done
+
+for call in 'exit(1)' '_exit(1)' 'abort()' 'printf("x")' 'fprintf(stderr, "x")' 'fputs("x", stdout)' \
+    'perror("x")'; do
+    clean_tree
+    printf 'void weft_b(void)\n{\n    %s;\n}\n' "$call" >"$copy/ops/b.c"
+    planted calls ops/b.c:3
+done
+clean_tree && printf 'int  weft_b;\n' >"$copy/ops/b.c" && planted format ops/b.c
+clean_tree && printf 'weft_unknown weft_b(void);\n' >"$copy/ops/b.h" && planted headers ops/b.h
+clean_tree && printf 'int weft_b(int class);\n' >"$copy/ops/b.h" && planted headers ops/b.h
+clean_tree && yes '' | head -n 1001 >"$copy/ops/b.c" && planted length ops/b.c
+clean_tree && cp "$copy/base/a.c" "$copy/ops/a.c" && planted names ops/a.c
+for word in 'TO''DO' 'FIX''ME' '/wo''rk/x' '/tmp/b''-x'; do
+    clean_tree
+    printf '/* %s */\n' "$word" >"$copy/ops/b.c"
+    planted words ops/b.c:1
+done
+finish
