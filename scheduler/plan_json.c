@@ -256,7 +256,7 @@ static weft_err read_plan(reader *rd, const json_t *root, weft_plan *out)
     plan.n = json_array_size(list);
     plan.at = weft_arena_array(rd->arena, plan.n, sizeof *plan.at);
     for (size_t i = 0; i < plan.n; i++) {
-        char item[32];
+        char item[48];
         snprintf(item, sizeof item, "placements[%zu]", i);
         rd->item = item;
         weft_err err = read_placement(rd, json_array_get(list, i), &plan.at[i]);

@@ -217,6 +217,25 @@ static void load_log(cyaml_log_t level, void *ctx_in, const char *fmt, va_list a
         ctx->text[0] = (char)(ctx->text[0] - 'A' + 'a');
 }
 
+/* libcyaml names the line of the mapping that holds an unknown key; the line of the key itself is
+ * that of the first key of this name from there on. */
+static uint32_t find_key_line(const weft_yaml *yaml, const char *name, uint32_t from)
+{
+    const yaml_document_t *doc = &yaml->doc;
+    for (const yaml_node_t *node = doc->nodes.start; node < doc->nodes.top; node++) {
+        if (node->type != YAML_MAPPING_NODE)
+            continue;
+        for (const yaml_node_pair_t *p = node->data.mapping.pairs.start;
+             p < node->data.mapping.pairs.top; p++) {
+            const yaml_node_t *key = doc->nodes.start + p->key - 1;
+            if (weft_yaml__line(key) >= from &&
+                strcmp((const char *)key->data.scalar.value, name) == 0)
+                return weft_yaml__line(key);
+        }
+    }
+    return from;
+}
+
 weft_err weft_yaml__load(const weft_yaml *yaml, const cyaml_schema_value_t *schema,
                          weft_arena *arena, weft_diag *diag, void **out)
 {
@@ -234,6 +253,9 @@ weft_err weft_yaml__load(const weft_yaml *yaml, const cyaml_schema_value_t *sche
         *out = data;
         return WEFT_ERR_OK;
     }
+    static const char unknown[] = "unexpected key: ";
+    if (strncmp(ctx.text, unknown, sizeof unknown - 1) == 0)
+        ctx.line = find_key_line(yaml, ctx.text + sizeof unknown - 1, ctx.line);
     weft_where where = {.file = yaml->file, .line = ctx.line};
     return weft_diag_error(diag, code == CYAML_ERR_OOM ? WEFT_ERR_NOMEM : WEFT_ERR_INPUT, where,
                            "%s", ctx.text[0] ? ctx.text : cyaml_strerror(code));

@@ -1,0 +1,273 @@
+/* Set files: what is read, what is refused, and with which line. */
+#include "base/arena.h"
+#include "base/diag.h"
+#include "scheduler/scheduler.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+typedef struct fixture {
+    weft_arena *arena;
+    weft_diag *diag;
+    char path[64];
+} fixture;
+
+static int set_up(void **state)
+{
+    fixture *fx = calloc(1, sizeof *fx);
+    assert_non_null(fx);
+    fx->arena = weft_arena_create(0);
+    fx->diag = weft_diag_create();
+    snprintf(fx->path, sizeof fx->path, "/tmp/weft-set-XXXXXX");
+    int fd = mkstemp(fx->path);
+    assert_true(fd >= 0);
+    close(fd);
+    *state = fx;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    fixture *fx = *state;
+    unlink(fx->path);
+    weft_arena_destroy(fx->arena);
+    weft_diag_destroy(fx->diag);
+    free(fx);
+    return 0;
+}
+
+static void write_bytes(const fixture *fx, const char *bytes, size_t len)
+{
+    FILE *f = fopen(fx->path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, len, f), len);
+    assert_int_equal(fclose(f), 0);
+}
+
+static weft_err load(fixture *fx, const char *text, weft_set *out)
+{
+    write_bytes(fx, text, strlen(text));
+    weft_diag_clear(fx->diag);
+    return weft_set_load(fx->path, fx->arena, fx->diag, out);
+}
+
+/* Loading fails with INPUT, and the first message has this text and line (0: any). */
+static void expect_refusal(fixture *fx, const char *text, uint32_t line, const char *message)
+{
+    weft_set set;
+    weft_err err = load(fx, text, &set);
+    if (err != WEFT_ERR_INPUT)
+        fail_msg("got %s for:\n%s", weft_err_name(err), text);
+    const weft_message *msg = weft_diag_at(fx->diag, 0);
+    if (!strstr(msg->text, message))
+        fail_msg("'%s' is not in '%s'", message, msg->text);
+    if (line && msg->line != line)
+        fail_msg("line %u, not %u: %s", msg->line, line, msg->text);
+}
+
+static void test_setfile__reads_all_keys(void **state)
+{
+    fixture *fx = *state;
+    weft_set set;
+    assert_int_equal(load(fx,
+                          "profile_layout: parvagpu\n"
+                          "models:\n"
+                          "  - name: resnet50\n"
+                          "    file: sub/resnet50.onnx\n"
+                          "    slo: 108ms\n"
+                          "    rate: 829/s\n"
+                          "  - name: bert-base\n"
+                          "    file: /models/bert.onnx\n"
+                          "    profile: bert.csv\n"
+                          "    dims: {seq: [1, 128], batch: 4}\n"
+                          "apps:\n"
+                          "  - name: task\n"
+                          "    variants: [{model: resnet50, accuracy: 69.8}, "
+                          "{model: bert-base, accuracy: 76}]\n",
+                          &set),
+                     WEFT_ERR_OK);
+    assert_string_equal(set.profile_layout, "parvagpu");
+    assert_int_equal(set.n_model, 2);
+    const weft_set_model *m = &set.model[0];
+    assert_string_equal(m->name, "resnet50");
+    assert_string_equal(m->file, "/tmp/sub/resnet50.onnx");
+    assert_null(m->profile);
+    assert_true(m->slo_us == 108000 && m->rate_per_s == 829);
+    assert_int_equal(m->line, 3);
+    m = &set.model[1];
+    assert_string_equal(m->file, "/models/bert.onnx");
+    assert_string_equal(m->profile, "/tmp/bert.csv");
+    assert_true(m->slo_us == 0 && m->rate_per_s == 0);
+    assert_int_equal(m->n_dim, 2);
+    assert_string_equal(m->dim[0].name, "seq");
+    assert_true(m->dim[0].lo == 1 && m->dim[0].hi == 128);
+    assert_true(m->dim[1].lo == 4 && m->dim[1].hi == 4);
+    assert_int_equal(m->line, 7);
+    assert_int_equal(set.n_app, 1);
+    assert_int_equal(set.app[0].n_variant, 2);
+    assert_true(set.app[0].variant[0].accuracy == 69.8);
+}
+
+static void test_setfile__default_layout_is_weft(void **state)
+{
+    weft_set set;
+    assert_int_equal(load(*state, "models: [{name: a, file: a.onnx}]\n", &set), WEFT_ERR_OK);
+    assert_string_equal(set.profile_layout, "weft");
+    assert_int_equal(set.n_app, 0);
+}
+
+#define ONE "models:\n  - name: a\n    file: a.onnx\n"
+
+static void test_setfile__refuses_unknown_keys_with_line(void **state)
+{
+    expect_refusal(*state, ONE "    sloo: 3ms\n", 4, "sloo");
+    expect_refusal(*state, ONE "model: []\n", 0, "model");
+    expect_refusal(*state, ONE "apps:\n  - name: x\n    variant: []\n", 0, "variant");
+}
+
+static void test_setfile__refuses_missing_keys(void **state)
+{
+    expect_refusal(*state, "models:\n  - file: a.onnx\n", 0, "name");
+    expect_refusal(*state, "models:\n  - name: a\n", 2, "neither 'file' nor 'profile'");
+    expect_refusal(*state, "apps: []\n", 0, "models");
+    expect_refusal(*state, "models: []\n", 0, "");
+    expect_refusal(*state, "", 0, "empty");
+    expect_refusal(*state, "# only a comment\n", 0, "empty");
+}
+
+static void test_setfile__refuses_wrong_values(void **state)
+{
+    expect_refusal(*state, ONE "    slo: 108\n", 2, "slo");
+    expect_refusal(*state, ONE "    slo: -1ms\n", 2, "slo");
+    expect_refusal(*state, ONE "    slo: 0ms\n", 2, "slo");
+    expect_refusal(*state, ONE "    rate: nan/s\n", 2, "rate");
+    expect_refusal(*state, ONE "    rate: 829\n", 2, "rate");
+    expect_refusal(*state, ONE "    dims: [1, 2]\n", 4, "dims");
+    expect_refusal(*state, ONE "    dims: {s: [2, 1]}\n", 4, "dims");
+    expect_refusal(*state, ONE "    dims: {s: [0, 1]}\n", 4, "dims");
+    expect_refusal(*state, ONE "    dims: {s: [1, 2, 3]}\n", 4, "dims");
+    expect_refusal(*state, ONE "    dims: {s: x}\n", 4, "dims");
+    expect_refusal(*state, ONE "profile_layout: other\n", 4, "profile_layout");
+    expect_refusal(*state, ONE "  - name: a\n    file: b.onnx\n", 4, "twice");
+    expect_refusal(*state, "models:\n  - name: ../a\n    file: b\n", 2, "name");
+    expect_refusal(*state, ONE "apps: [{name: x, variants: [{model: b, accuracy: 1}]}]\n", 4,
+                   "no model");
+    expect_refusal(*state, ONE "apps: [{name: a, variants: [{model: a, accuracy: 1}]}]\n", 4,
+                   "already");
+    expect_refusal(*state, ONE "apps: [{name: x, variants: [{model: a, accuracy: .nan}]}]\n", 0,
+                   "");
+}
+
+static void test_setfile__refuses_hostile_yaml(void **state)
+{
+    fixture *fx = *state;
+    weft_set set;
+    expect_refusal(fx, "a: &x [1]\nb: *x\n", 0, "aliases");
+    expect_refusal(fx, "a: &x [*x]\n", 0, "");
+    expect_refusal(fx, "models: !!python/object:os.system [ls]\n", 1, "tags");
+    expect_refusal(fx, ONE "---\n" ONE, 0, "second document");
+    expect_refusal(fx, ONE "    file: b.onnx\n", 4, "twice");
+    expect_refusal(fx, "? [a, b]\n: c\n", 0, "key");
+    expect_refusal(fx, "models: [\n", 0, "yaml");
+    expect_refusal(fx, "models: \"\\0\"\n", 0, "zero byte");
+    expect_refusal(fx, "plain text\n", 0, "");
+    char *deep = malloc(100001);
+    memset(deep, '[', 100000);
+    deep[100000] = 0;
+    assert_int_equal(load(fx, deep, &set), WEFT_ERR_INPUT);
+    memcpy(deep, "models: ", 8);
+    memset(deep + 8, '[', 20);
+    memset(deep + 28, ']', 20);
+    deep[48] = 0;
+    expect_refusal(fx, deep, 1, "nested");
+    free(deep);
+    char *large = malloc((1 << 20) + 2);
+    memset(large, '#', (1 << 20) + 1);
+    write_bytes(fx, large, (1 << 20) + 1);
+    free(large);
+    assert_int_not_equal(weft_set_load(fx->path, fx->arena, fx->diag, &set), WEFT_ERR_OK);
+}
+
+static void test_setfile__refuses_alias_bomb(void **state)
+{
+    char text[2000];
+    size_t len = (size_t)snprintf(text, sizeof text, "a0: &a0 [x, x, x, x, x, x, x, x]\n");
+    for (int i = 1; i < 20; i++)
+        len +=
+            (size_t)snprintf(text + len, sizeof text - len, "a%d: &a%d [*a%d, *a%d, *a%d, *a%d]\n",
+                             i, i, i - 1, i - 1, i - 1, i - 1);
+    expect_refusal(*state, text, 0, "");
+}
+
+static void test_setfile__absent_file_is_io(void **state)
+{
+    fixture *fx = *state;
+    weft_set set;
+    assert_int_equal(weft_set_load("/nonexistent/set.yaml", fx->arena, fx->diag, &set),
+                     WEFT_ERR_IO);
+}
+
+static void test_setfile__damaged_bytes_never_crash(void **state)
+{
+    static const char good[] = "models:\n  - {name: a, file: a.onnx, slo: 1ms, dims: {s: [1, 2]}}\n"
+                               "apps: [{name: x, variants: [{model: a, accuracy: 1}]}]\n";
+    fixture *fx = *state;
+    uint64_t seed = 1;
+    char text[sizeof good];
+    weft_set set;
+    for (int i = 0; i < 3000; i++) {
+        memcpy(text, good, sizeof good);
+        for (int j = 0; j < 3; j++) {
+            seed = seed * 6364136223846793005u + 1442695040888963407u;
+            text[(seed >> 33) % (sizeof good - 1)] = (char)(seed >> 56);
+        }
+        write_bytes(fx, text, sizeof good - 1);
+        weft_diag_clear(fx->diag);
+        weft_err err = weft_set_load(fx->path, fx->arena, fx->diag, &set);
+        assert_true(err == WEFT_ERR_OK || weft_diag_count(fx->diag) > 0);
+    }
+}
+
+static void test_setfile__model_names(void **state)
+{
+    char longest[130];
+    (void)state;
+    memset(longest, 'a', sizeof longest);
+    longest[128] = 0;
+    assert_true(weft_model_name_valid(longest));
+    longest[128] = 'a';
+    longest[129] = 0;
+    assert_false(weft_model_name_valid(longest));
+    assert_true(weft_model_name_valid("0a_B.c-d"));
+    assert_false(weft_model_name_valid(""));
+    assert_false(weft_model_name_valid(NULL));
+    assert_false(weft_model_name_valid(".a"));
+    assert_false(weft_model_name_valid("a/b"));
+    assert_false(weft_model_name_valid("a b"));
+    assert_false(weft_model_name_valid("\xc3\xa9"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_setfile__reads_all_keys, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_setfile__default_layout_is_weft, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_setfile__refuses_unknown_keys_with_line, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_setfile__refuses_missing_keys, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_setfile__refuses_wrong_values, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_setfile__refuses_hostile_yaml, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_setfile__refuses_alias_bomb, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_setfile__absent_file_is_io, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_setfile__damaged_bytes_never_crash, set_up, tear_down),
+        cmocka_unit_test(test_setfile__model_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
