@@ -25,7 +25,7 @@ planted() {
     grep -qF "$2" "$copy/said" || fail "$1: does not name $2: $(cat "$copy/said")"
 }
 
-for check in calls format headers length names words; do
+for check in calls format headers length names rows words; do
     clean_tree
     code=0
     WEFT_BUILD_DIR=$copy/build bash "$lint_dir/check_$check.sh" "$copy" >"$copy/said" 2>&1 || code=$?
@@ -43,6 +43,8 @@ clean_tree && printf 'weft_unknown weft_b(void);\n' >"$copy/ops/b.h" && planted 
 clean_tree && printf 'int weft_b(int class);\n' >"$copy/ops/b.h" && planted headers ops/b.h
 clean_tree && yes '' | head -n 1001 >"$copy/ops/b.c" && planted length ops/b.c
 clean_tree && cp "$copy/base/a.c" "$copy/ops/a.c" && planted names ops/a.c
+clean_tree && mkdir "$copy/passes" && printf 'PASS(a)\n' >"$copy/passes/passes.def" &&
+    printf 'const weft_pass weft_pass_b = {0};\n' >"$copy/passes/b.c" && planted rows passes/b.c
 for word in 'TO''DO' 'FIX''ME' '/wo''rk/x' '/tmp/b''-x'; do
     clean_tree
     printf '/* %s */\n' "$word" >"$copy/ops/b.c"

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Every record (a pass, a policy, a driver, a verb) that a file defines has its row in the table, and
+# no table has a row twice. The other way round, a row without a record does not link.
+. "$(dirname "${BASH_SOURCE[0]}")/lint.sh"
+
+cd "$root"
+# kind, folder, table, row macro
+while read -r kind folder table macro; do
+    [ -f "$table" ] || continue
+    rows=$(sed -nE "s/^$macro\(([a-z0-9_]+)[,)].*/\1/p" "$table")
+    twice=$(sort <<<"$rows" | uniq -d)
+    [ -z "$twice" ] || fail "$table: more than one row: $twice"
+    while IFS=: read -r file name; do
+        [ -n "$file" ] || continue
+        grep -qxF "$name" <<<"$rows" || fail "$file: weft_${kind}_$name has no row in $table"
+    done < <(grep -HoE "^const weft_$kind weft_${kind}_[a-z0-9_]+ =" "$folder"/*.c 2>/dev/null |
+        sed -E "s/:const weft_$kind weft_${kind}_([a-z0-9_]+) =/:\1/")
+done <<'TABLES'
+pass passes passes/passes.def PASS
+policy scheduler scheduler/policies.def POLICY
+driver runtime runtime/drivers.def DRIVER
+backend codegen codegen/backends.def BACKEND
+verb tools tools/verbs.def VERB
+TABLES
+finish
