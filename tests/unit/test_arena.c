@@ -133,6 +133,17 @@ static void test_arena__unwinds_on_overflow(void **state)
     assert_false(array_unwinds(1000, 16));
 }
 
+static void test_arena__guards_nest(void **state)
+{
+    (void)state;
+    weft_arena *arena = weft_arena_create(0);
+    jmp_buf outer, inner;
+    assert_null(weft_arena_guard(arena, &outer));
+    assert_ptr_equal(weft_arena_guard(arena, &inner), &outer);
+    assert_ptr_equal(weft_arena_guard(arena, &outer), &inner);
+    weft_arena_destroy(arena);
+}
+
 static void test_arena__strings_and_vectors(void **state)
 {
     (void)state;
@@ -159,6 +170,7 @@ int main(void)
 #endif
         cmocka_unit_test(test_arena__unwinds_at_the_limit),
         cmocka_unit_test(test_arena__unwinds_on_overflow),
+        cmocka_unit_test(test_arena__guards_nest),
         cmocka_unit_test(test_arena__strings_and_vectors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -109,6 +109,12 @@ static void test_file__beneath_opens_only_what_lies_below(void **state)
     expect_beneath(name, WEFT_ERR_IO, "ENAMETOOLONG");
     weft_file file;
     assert_int_equal(weft_file_map_beneath(in_dir("nowhere"), "a", NULL, &file), WEFT_ERR_IO);
+    assert_int_equal(weft_file_map_beneath_linked(in_dir("sub"), "hard1", NULL, &file),
+                     WEFT_ERR_OK);
+    assert_int_equal(file.len, 3);
+    weft_file_unmap(&file);
+    assert_int_equal(weft_file_map_beneath_linked(in_dir("sub"), "link_in", NULL, &file),
+                     WEFT_ERR_INPUT);
 }
 
 /* Makes openat2 fail in this process, as on a kernel without it; false where that is not allowed.
