@@ -60,6 +60,11 @@ weft_err weft_rewrite__emit(weft_passctx *cx, weft_graph *g, weft_node before, w
                             const weft_val *in, uint32_t n_in, const weft_attr *attr,
                             uint32_t n_attr, weft_loc loc, weft_val *out);
 
+/* The step (see ops/ops.h) that element-wise node `n` is on f32, with its operands called `arg[i]`;
+ * NULL when it has none. Lives in `arena`. */
+const char *weft_rewrite__step_text(const weft_module *m, weft_node n, const char *const *arg,
+                                    weft_arena *arena);
+
 /* A weight made by the compiler; bytes are copied into the module. */
 weft_val weft_rewrite__constant(weft_module *m, weft_dtype dtype, const int64_t *dim, uint32_t rank,
                                 const void *bytes, const char *name);

@@ -1,0 +1,161 @@
+/* fuse-epilogue: what follows a convolution or product element by element becomes part of it.
+ *
+ *     %c = conv %x, $w, $b
+ *     %a = add %c, %r                 ==>  %y = conv %x, $w, $b, %r
+ *     %y = relu %a                             {epilogue = ["add acc i3", "relu acc"]}
+ *
+ * Taken in: element-wise operators with one f32 operand, and binary ones whose other operand has
+ * the shape of the result, or is a weight with one element or one per channel; always as the sole
+ * user. When both operands of an addition end in convolutions, the later one takes the addition.
+ * The node moves to where its last part stood, so that all operands come before it. O(nodes). */
+#include "passes/match.h"
+
+#include <string.h>
+
+enum { EPILOGUE_MAX = 8, FIRST_OPERAND = 3 };
+
+/* A weight with one element, or one for each channel (dim 1 of a convolution, the last dim of a
+ * product). */
+static bool is_channel_weight(const weft_module *m, weft_node n, weft_val v)
+{
+    if (weft_val_get_kind(m, v) != WEFT_VAL_WEIGHT)
+        return false;
+    const weft_ttype *w = weft_val_ttype(m, v), *y = weft_val_ttype(m, weft_node_out(m, n, 0));
+    uint32_t channel = weft_node_op(m, n) == WEFT_OP_CONV ? 1 : (uint32_t)y->rank - 1;
+    if (w->rank > y->rank)
+        return false;
+    for (uint32_t i = 0; i < w->rank; i++) {
+        uint32_t axis = y->rank - w->rank + i;
+        if (w->dim[i] != 1 && (axis != channel || w->dim[i] != y->dim[axis]))
+            return false;
+    }
+    return true;
+}
+
+/* Position of `v` among the operands of `user`, which uses it once; UINT32_MAX otherwise. */
+static uint32_t operand_index(const weft_module *m, weft_node user, weft_val v)
+{
+    uint32_t idx = UINT32_MAX;
+    for (uint32_t i = 0; i < weft_node_in_count(m, user); i++) {
+        if (weft_node_in(m, user, i).i != v.i)
+            continue;
+        if (idx != UINT32_MAX)
+            return UINT32_MAX;
+        idx = i;
+    }
+    return idx;
+}
+
+static bool other_fits(const weft_module *m, weft_node n, weft_val other)
+{
+    return weft_val_type(m, other).i == weft_val_type(m, weft_node_out(m, n, 0)).i ||
+           is_channel_weight(m, n, other);
+}
+
+/* The step that `user` adds to the epilogue of `n`; NULL when it cannot be taken in. `*out_other`
+ * is the operand that comes with it, if any. */
+static const char *step_of(weft_passctx *cx, const weft_module *m, weft_node n, weft_node user,
+                           weft_val *out_other)
+{
+    weft_val y = weft_node_out(m, n, 0);
+    uint32_t n_in = weft_node_in_count(m, user), at = operand_index(m, user, y);
+    const char *arg[2] = {"acc", "acc"};
+    *out_other = (weft_val){0};
+    if (at == UINT32_MAX || n_in > 2 || !(weft_node_opdef(m, user)->traits & WEFT_T_EW) ||
+        weft_val_type(m, weft_node_out(m, user, 0)).i != weft_val_type(m, y).i)
+        return NULL;
+    if (n_in == 2) {
+        double x = 0;
+        weft_val other = weft_node_in(m, user, 1 - at);
+        if (!other.i || !other_fits(m, n, other))
+            return NULL;
+        if (weft_rewrite__scalar(m, other, &x)) {
+            weft_buf buf = {0};
+            weft_buf_putc(&buf, '#');
+            weft_buf_put_f32(&buf, (float)x);
+            arg[1 - at] = weft_arena_strndup(cx->scratch, buf.at, buf.len);
+            weft_buf_finish(&buf);
+        } else {
+            uint32_t idx = weft_node_in_count(m, n);
+            idx = idx < FIRST_OPERAND ? FIRST_OPERAND : idx;
+            arg[1 - at] = weft_arena_printf(cx->scratch, "i%u", idx);
+            *out_other = other;
+        }
+    }
+    return weft_rewrite__step_text(m, user, arg, cx->scratch);
+}
+
+/* A convolution or product later in the order that could take the addition instead. */
+static bool later_taker(const weft_graph *g, weft_node n, weft_val other)
+{
+    const weft_module *m = weft_graph_module(g);
+    weft_node maker = other.i ? weft_val_node(m, other) : (weft_node){0};
+    if (!maker.i || !(weft_node_opdef(m, maker)->traits & WEFT_T_EPILOGUE) ||
+        !weft_rewrite__sole_user(g, other).i)
+        return false;
+    for (weft_node k = weft_node_next(m, n); k.i; k = weft_node_next(m, k))
+        if (k.i == maker.i)
+            return true;
+    return false;
+}
+
+static void add_step(weft_passctx *cx, weft_module *m, weft_node n, const char *step)
+{
+    const weft_attr *old = weft_attrs_find(weft_node_attrs(m, n), WEFT_ATTR_EPILOGUE);
+    uint32_t count = old ? old->n : 0;
+    const char **steps = weft_arena_array(cx->scratch, count + 1, sizeof *steps);
+    for (uint32_t i = 0; i < count; i++)
+        steps[i] = old->u.strs[i];
+    steps[count] = step;
+    weft_node_set_attr(m, n, &WEFT_ATTR_OF_STRS(EPILOGUE, steps, count + 1));
+}
+
+/* Takes the sole user of `n` in; false when there is nothing to take. */
+static bool absorb(weft_passctx *cx, weft_graph *g, weft_node n)
+{
+    weft_module *m = weft_graph_module(g);
+    weft_node user = weft_rewrite__sole_user(g, weft_node_out(m, n, 0));
+    const weft_attr *epilogue = weft_attrs_find(weft_node_attrs(m, n), WEFT_ATTR_EPILOGUE);
+    weft_val other;
+    if (!user.i || (epilogue && epilogue->n >= EPILOGUE_MAX))
+        return false;
+    const char *step = step_of(cx, m, n, user, &other);
+    if (!step || later_taker(g, n, other) || !weft_rewrite__allow(cx))
+        return false;
+    if (other.i) {
+        uint32_t idx = weft_node_in_count(m, n);
+        weft_node_grow_in(m, n, idx < FIRST_OPERAND ? FIRST_OPERAND : idx, other);
+    }
+    add_step(cx, m, n, step);
+    weft_node_move_before(g, n, user);
+    weft_rewrite__replace_result(g, user, 0, weft_node_out(m, n, 0));
+    weft_node_remove(g, user);
+    return true;
+}
+
+static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
+{
+    for (uint32_t i = 0; i < weft_graph_count(m); i++) {
+        weft_graph *g = weft_graph_at(m, i);
+        /* Backwards: a node moves behind what was visited, and the later of two takers comes first.
+         */
+        weft_node before;
+        for (weft_node n = weft_graph_last(g); n.i; n = before) {
+            before = weft_node_prev(m, n);
+            if (!(weft_node_opdef(m, n)->traits & WEFT_T_EPILOGUE) ||
+                !weft_match__is_f32(m, weft_node_out(m, n, 0)))
+                continue;
+            while (absorb(cx, g, n))
+                *changed = true;
+        }
+    }
+    return WEFT_ERR_OK;
+}
+
+const weft_pass weft_pass_fuse_epilogue = {
+    .name = "fuse-epilogue",
+    .brief = "activations, residuals and scales into convolutions and products",
+    .from = WEFT_STAGE_GRAPH,
+    .to = WEFT_STAGE_GRAPH,
+    .run = run,
+};
