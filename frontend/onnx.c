@@ -1,0 +1,236 @@
+/* The importer's entry points: memory, names, versions; the steps are in onnx_int.h. */
+#include "frontend/onnx_int.h"
+
+#include <string.h>
+
+/* -- protobuf-c
+ * ------------------------------------------------------------------------------------ */
+
+static void *allocate(void *arena, size_t size)
+{
+    return weft_arena_alloc(arena, size);
+}
+
+static void release(void *arena, void *pointer)
+{
+    (void)arena;
+    (void)pointer;
+}
+
+void weft_onnx__allocator(weft_arena *arena, ProtobufCAllocator *out)
+{
+    *out = (ProtobufCAllocator){.alloc = allocate, .free = release, .allocator_data = arena};
+}
+
+/* -- Versions
+ * ----------------------------------------------------------------------------------------- */
+
+weft_err weft_onnx__opset(weft_onnx_ctx *cx, Onnx__OperatorSetIdProto *const *import, size_t n,
+                          const char *owner, int64_t *out)
+{
+    weft_where where = {.file = cx->file, .item = owner};
+    int64_t found = 0;
+    for (size_t i = 0; i < n; i++) {
+        const char *domain = import[i]->domain ? import[i]->domain : "";
+        if (*domain && strcmp(domain, "ai.onnx") != 0)
+            continue; /* refused where it is used */
+        int64_t version = import[i]->version;
+        if (found && found != version)
+            return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where, "imports opsets %lld and %lld",
+                                   (long long)found, (long long)version);
+        if (version < 1)
+            return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where, "imports opset %lld",
+                                   (long long)version);
+        if (version < WEFT_ONNX_OPSET_FIRST || version > WEFT_ONNX_OPSET_LAST)
+            return weft_diag_error(cx->diag, WEFT_ERR_UNSUP, where,
+                                   "opset %lld is not supported: %d to %d are", (long long)version,
+                                   WEFT_ONNX_OPSET_FIRST, WEFT_ONNX_OPSET_LAST);
+        found = version;
+    }
+    *out = found;
+    return WEFT_ERR_OK;
+}
+
+static weft_err check_version(weft_onnx_ctx *cx, const Onnx__ModelProto *model)
+{
+    weft_where where = {.file = cx->file};
+    if (!model->graph)
+        return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where, "the file holds no ONNX graph");
+    if (model->ir_version < WEFT_ONNX_IR_FIRST || model->ir_version > WEFT_ONNX_IR_LAST)
+        return weft_diag_error(cx->diag, WEFT_ERR_UNSUP, where,
+                               "ONNX IR version %lld is not supported: %d to %d are",
+                               (long long)model->ir_version, WEFT_ONNX_IR_FIRST, WEFT_ONNX_IR_LAST);
+    return weft_onnx__opset(cx, model->opset_import, model->n_opset_import, NULL, &cx->opset);
+}
+
+/* -- Names
+ * ---------------------------------------------------------------------------------------------- */
+
+static bool is_name_char(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '.' || c == '-';
+}
+
+/* resnet50 of models/resnet50.onnx; what a name cannot hold becomes '_'. */
+static char *name_of_file(weft_arena *arena, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const char *base = slash ? slash + 1 : path;
+    size_t len = strlen(base);
+    if (len > 5 && strcmp(base + len - 5, ".onnx") == 0)
+        len -= 5;
+    char *name = weft_arena_strndup(arena, base, len);
+    for (char *c = name; *c; c++)
+        if (!is_name_char(*c))
+            *c = '_';
+    bool starts_well =
+        (name[0] >= 'a' && name[0] <= 'z') || (name[0] >= 'A' && name[0] <= 'Z') || name[0] == '_';
+    return starts_well ? name : weft_arena_printf(arena, "m%s", name);
+}
+
+static weft_err create_graph(weft_onnx_ctx *cx)
+{
+    const char *given = cx->options ? cx->options->graph_name : NULL;
+    const char *base = given ? given : name_of_file(cx->arena, cx->file);
+    const char *name = base;
+    for (unsigned i = 2; weft_graph_find(cx->m, name); i++) {
+        if (given)
+            return weft_diag_error(cx->diag, WEFT_ERR_INPUT, (weft_where){.file = cx->file},
+                                   "two models are called \"%s\"", given);
+        name = weft_arena_printf(cx->arena, "%s_%u", base, i);
+    }
+    cx->g = weft_graph_create(cx->m, name);
+    return WEFT_ERR_OK;
+}
+
+/* -- Import
+ * --------------------------------------------------------------------------------------------- */
+
+static weft_err import_model(weft_onnx_ctx *cx)
+{
+    weft_where where = {.file = cx->file};
+    WEFT_TRY(weft_onnx__slim(cx->bytes, cx->len, WEFT_ONNX_ROOT_MODEL, cx->arena, cx->diag,
+                             cx->file, &cx->slim));
+    ProtobufCAllocator allocator;
+    weft_onnx__allocator(cx->arena, &allocator);
+    const Onnx__ModelProto *model =
+        onnx__model_proto__unpack(&allocator, cx->slim.len, cx->slim.at);
+    if (!model)
+        return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where, "malformed protobuf message");
+    WEFT_TRY(check_version(cx, model));
+    WEFT_TRY(create_graph(cx));
+    cx->contents = weft_contents_create(cx->m, cx->arena);
+    cx->refused = weft_names_create(cx->arena);
+    WEFT_TRY(weft_onnx__functions(cx, model));
+    return weft_onnx__graph(cx, model->graph);
+}
+
+/* Owns the scratch arena and the recovery point. */
+static weft_err run_import(weft_onnx_ctx *cx)
+{
+    /* Memory stays in proportion to the file: what a message unpacks to is a small multiple of it.
+     */
+    enum { GROWTH = 400 };
+    size_t limit = cx->len < SIZE_MAX / GROWTH - ((size_t)1 << 26)
+                       ? cx->len * GROWTH + ((size_t)1 << 28)
+                       : SIZE_MAX;
+    cx->arena = weft_arena_create(limit);
+    if (!cx->arena)
+        return weft_diag_error(cx->diag, WEFT_ERR_NOMEM, (weft_where){.file = cx->file},
+                               "no memory to import");
+    jmp_buf env;
+    weft_err err;
+    if (setjmp(env) == 0) {
+        weft_arena_guard(cx->arena, &env);
+        weft_module_guard(cx->m, &env);
+        err = import_model(cx);
+    } else {
+        err = weft_diag_error(cx->diag, WEFT_ERR_NOMEM, (weft_where){.file = cx->file},
+                              "the model needs more memory than is allowed");
+    }
+    weft_module_guard(cx->m, NULL);
+    weft_arena_destroy(cx->arena);
+    return err;
+}
+
+weft_err weft_import_onnx_bytes(weft_module *m, const uint8_t *bytes, size_t len, const char *dir,
+                                const char *file, const weft_import_options *options,
+                                weft_diag *diag, weft_graph **out)
+{
+    weft_onnx_ctx cx = {.m = m,
+                        .diag = diag,
+                        .file = file ? file : "model.onnx",
+                        .dir = dir,
+                        .bytes = bytes,
+                        .len = len,
+                        .options = options};
+    cx.file_id = weft_module_name_file(m, cx.file);
+    WEFT_TRY(run_import(&cx));
+    *out = cx.g;
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_import_onnx(weft_module *m, const char *path, const weft_import_options *options,
+                          weft_diag *diag, weft_graph **out)
+{
+    weft_file file;
+    WEFT_TRY(weft_file_map(path, diag, &file));
+    weft_onnx_ctx cx = {.m = m,
+                        .diag = diag,
+                        .file = path,
+                        .bytes = file.at,
+                        .len = (size_t)file.len,
+                        .options = options};
+    cx.file_id = weft_module_own_file(m, path, file);
+    const char *slash = strrchr(path, '/');
+    size_t len = slash ? (size_t)(slash - path) + (slash == path) : 1;
+    cx.dir = weft_arena_strndup(weft_module_arena(m), slash ? path : ".", len);
+    WEFT_TRY(run_import(&cx));
+    *out = cx.g;
+    return WEFT_ERR_OK;
+}
+
+/* -- Single tensors
+ * ------------------------------------------------------------------------------------- */
+
+static weft_err import_tensor(weft_onnx_ctx *cx, weft_arena *arena, weft_tensor *out)
+{
+    weft_where where = {.file = cx->file};
+    WEFT_TRY(weft_onnx__slim(cx->bytes, cx->len, WEFT_ONNX_ROOT_TENSOR, cx->arena, cx->diag,
+                             cx->file, &cx->slim));
+    ProtobufCAllocator allocator;
+    weft_onnx__allocator(cx->arena, &allocator);
+    const Onnx__TensorProto *t = onnx__tensor_proto__unpack(&allocator, cx->slim.len, cx->slim.at);
+    if (!t)
+        return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where, "malformed protobuf message");
+    weft_onnx_data data;
+    WEFT_TRY(weft_onnx__tensor(cx, t, cx->arena, where, &data));
+    weft_tensor tensor = {.dtype = data.dtype, .rank = data.rank};
+    memcpy(tensor.dim, data.dim, sizeof tensor.dim);
+    tensor.data = weft_arena_alloc(arena, data.bytes);
+    if (data.bytes)
+        memcpy(tensor.data, data.at, data.bytes);
+    *out = tensor;
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_import_tensor(const char *path, weft_arena *arena, weft_diag *diag, weft_tensor *out)
+{
+    weft_file file;
+    WEFT_TRY(weft_file_map(path, diag, &file));
+    weft_onnx_ctx cx = {.diag = diag, .file = path, .bytes = file.at, .len = (size_t)file.len};
+    cx.arena = weft_arena_create(0);
+    weft_err err = WEFT_ERR_NOMEM;
+    jmp_buf env;
+    if (cx.arena && setjmp(env) == 0) {
+        weft_arena_guard(cx.arena, &env);
+        err = import_tensor(&cx, arena, out);
+    } else {
+        err = weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){.file = path},
+                              "no memory to read a tensor");
+    }
+    weft_arena_destroy(cx.arena);
+    weft_file_unmap(&file);
+    return err;
+}

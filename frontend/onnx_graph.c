@@ -1,0 +1,252 @@
+/* Graphs: initialisers become weights, inputs become inputs with symbolic dims, then the nodes,
+ * then the outputs. */
+#include "frontend/onnx_int.h"
+
+#include <string.h>
+
+static const char *text(const char *s)
+{
+    return s ? s : "";
+}
+
+/* Remembers the first error and goes on, unless memory is out. */
+static weft_err note_failure(weft_onnx_ctx *cx, weft_err err)
+{
+    if (cx->failed == WEFT_ERR_OK)
+        cx->failed = err;
+    return err == WEFT_ERR_NOMEM ? err : WEFT_ERR_OK;
+}
+
+/* -- Initialisers
+ * ----------------------------------------------------------------------------------- */
+
+/* Names that something reads: the others are checked but not kept. */
+static weft_names *collect_used(weft_onnx_ctx *cx, const Onnx__GraphProto *graph)
+{
+    weft_names *used = weft_names_create(cx->arena);
+    for (size_t i = 0; i < graph->n_node; i++)
+        for (size_t k = 0; k < graph->node[i]->n_input; k++)
+            weft_names_add(used, graph->node[i]->input[k], strlen(graph->node[i]->input[k]));
+    for (size_t i = 0; i < graph->n_output; i++)
+        weft_names_add(used, text(graph->output[i]->name), strlen(text(graph->output[i]->name)));
+    return used;
+}
+
+static weft_err add_initialisers(weft_onnx_ctx *cx, weft_onnx_scope *scope,
+                                 const Onnx__GraphProto *graph)
+{
+    const weft_names *used = collect_used(cx, graph);
+    for (size_t i = 0; i < graph->n_initializer; i++) {
+        const Onnx__TensorProto *t = graph->initializer[i];
+        const char *name = text(t->name);
+        weft_where where = {.file = cx->file, .item = name};
+        if (!*name)
+            return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where, "initialiser %zu has no name",
+                                   i);
+        if (weft_onnx__scope_name(cx, scope, name)->bind != WEFT_ONNX_UNBOUND)
+            return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
+                                   "initialiser \"%s\" is defined twice", name);
+        weft_val val = {0};
+        weft_onnx_data unused;
+        weft_err err = weft_names_find(used, name, strlen(name))
+                           ? weft_onnx__weight(cx, t, name, where, &val)
+                           : weft_onnx__tensor(cx, t, cx->arena, where, &unused);
+        weft_onnx_name *e = weft_onnx__scope_name(cx, scope, name);
+        e->bind = val.i ? WEFT_ONNX_BOUND : WEFT_ONNX_BROKEN;
+        e->val = val;
+        WEFT_TRY(note_failure(cx, err));
+    }
+    return WEFT_ERR_OK;
+}
+
+/* -- Inputs
+ * ------------------------------------------------------------------------------------------ */
+
+static weft_err make_symbol(weft_onnx_ctx *cx, const char *param, weft_where where, weft_dim *out)
+{
+    for (uint32_t i = 0; i < cx->symbols.len; i++) {
+        if (strcmp(cx->symbols.at[i].param, param) == 0) {
+            *out = cx->symbols.at[i].dim;
+            return WEFT_ERR_OK;
+        }
+    }
+    int64_t lo = 1, hi = INT64_MAX / 4;
+    for (size_t i = 0; cx->options && i < cx->options->n_dim; i++) {
+        const weft_import_dim *d = &cx->options->dim[i];
+        if (strcmp(d->name, param) != 0)
+            continue;
+        lo = d->lo;
+        hi = d->hi < hi ? d->hi : hi;
+        if (lo < 0 || hi < lo)
+            return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
+                                   "dimension \"%s\": bounds %lld and %lld", param, (long long)lo,
+                                   (long long)hi);
+    }
+    weft_onnx_symbol symbol = {.param = param};
+    symbol.dim = lo == hi ? lo : weft_graph_symbol(cx->g, param, lo, hi);
+    WEFT_VEC_PUSH(cx->arena, &cx->symbols, symbol);
+    *out = symbol.dim;
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_dim(weft_onnx_ctx *cx, const Onnx__TensorShapeProto__Dimension *d,
+                         const char *input, size_t axis, weft_where where, weft_dim *out)
+{
+    bool is_value = d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
+    /* Exporters write -1 for what they do not know. */
+    if (is_value && d->dim_value >= 0) {
+        *out = d->dim_value;
+        return WEFT_ERR_OK;
+    }
+    bool is_param = d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM;
+    if (is_param && *text(d->dim_param))
+        return make_symbol(cx, d->dim_param, where, out);
+    return make_symbol(cx, weft_arena_printf(cx->arena, "%s_%zu", input, axis), where, out);
+}
+
+static weft_err read_type(weft_onnx_ctx *cx, const Onnx__ValueInfoProto *v, weft_where where,
+                          weft_ttype *out)
+{
+    const Onnx__TypeProto *type = v->type;
+    bool is_tensor = type && type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
+    if (type && type->value_case != ONNX__TYPE_PROTO__VALUE__NOT_SET && !is_tensor)
+        return weft_diag_error(cx->diag, WEFT_ERR_UNSUP, where,
+                               "input \"%s\" is no tensor: sequences, optionals, maps and sparse "
+                               "tensors are not supported",
+                               v->name);
+    if (!is_tensor || !type->tensor_type)
+        return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where, "input \"%s\" has no type",
+                               v->name);
+    const Onnx__TypeProto__Tensor *t = type->tensor_type;
+    const char *type_name;
+    weft_dtype dtype = weft_onnx__dtype(t->elem_type, &type_name);
+    if (dtype == WEFT_DTYPE_NONE)
+        return weft_diag_error(cx->diag, t->elem_type ? WEFT_ERR_UNSUP : WEFT_ERR_INPUT, where,
+                               "input \"%s\" of data type %d (%s) is not supported", v->name,
+                               t->elem_type, type_name);
+    if (!t->shape)
+        return weft_diag_error(cx->diag, WEFT_ERR_UNSUP, where,
+                               "input \"%s\" without a shape is not supported", v->name);
+    if (t->shape->n_dim > WEFT_RANK_MAX)
+        return weft_diag_error(cx->diag, WEFT_ERR_UNSUP, where, "input \"%s\": rank %zu is over %d",
+                               v->name, t->shape->n_dim, WEFT_RANK_MAX);
+    *out = (weft_ttype){.dtype = (uint8_t)dtype, .rank = (uint8_t)t->shape->n_dim};
+    uint64_t known = 1;
+    for (size_t i = 0; i < t->shape->n_dim; i++) {
+        WEFT_TRY(read_dim(cx, t->shape->dim[i], v->name, i, where, &out->dim[i]));
+        if (weft_dim_is_const(out->dim[i]) && out->dim[i] > 0 &&
+            (out->dim[i] > WEFT_NUMEL_MAX ||
+             (known *= (uint64_t)out->dim[i]) > (uint64_t)WEFT_NUMEL_MAX))
+            return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
+                                   "input \"%s\" has too many elements", v->name);
+    }
+    return WEFT_ERR_OK;
+}
+
+static weft_err add_inputs(weft_onnx_ctx *cx, weft_onnx_scope *scope, const Onnx__GraphProto *graph)
+{
+    weft_names *seen = weft_names_create(cx->arena);
+    for (size_t i = 0; i < graph->n_input; i++) {
+        const Onnx__ValueInfoProto *v = graph->input[i];
+        const char *name = text(v->name);
+        weft_where where = {.file = cx->file, .item = name};
+        if (!*name)
+            return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where, "input %zu has no name", i);
+        if (weft_names_find(seen, name, strlen(name)))
+            return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where, "input \"%s\" is defined twice",
+                                   name);
+        weft_names_add(seen, name, strlen(name));
+        if (weft_onnx__scope_name(cx, scope, name)->bind != WEFT_ONNX_UNBOUND)
+            continue; /* an initialiser: its default, which we hold to be fixed */
+        weft_ttype type;
+        weft_err err = read_type(cx, v, where, &type);
+        WEFT_TRY(note_failure(cx, err));
+        weft_onnx_name *e = weft_onnx__scope_name(cx, scope, name);
+        e->bind = err == WEFT_ERR_OK ? WEFT_ONNX_BOUND : WEFT_ONNX_BROKEN;
+        if (err == WEFT_ERR_OK)
+            e->val = weft_graph_add_input(cx->g, name, weft_type_intern(cx->m, &type));
+    }
+    return WEFT_ERR_OK;
+}
+
+/* A bound for a dimension that the model does not have is a mistake of the caller. */
+static weft_err check_options(weft_onnx_ctx *cx)
+{
+    for (size_t i = 0; cx->options && i < cx->options->n_dim; i++) {
+        const char *name = cx->options->dim[i].name;
+        uint32_t k = 0;
+        while (k < cx->symbols.len && strcmp(cx->symbols.at[k].param, name) != 0)
+            k++;
+        if (k == cx->symbols.len)
+            return weft_diag_error(cx->diag, WEFT_ERR_INPUT, (weft_where){.file = cx->file},
+                                   "the model has no symbolic dimension \"%s\"", name);
+    }
+    return WEFT_ERR_OK;
+}
+
+/* -- Outputs
+ * ------------------------------------------------------------------------------------------ */
+
+/* The declared type is a promise that inference can check in part. */
+static weft_err check_output(weft_onnx_ctx *cx, const Onnx__ValueInfoProto *v, weft_val val,
+                             weft_where where)
+{
+    if (!v->type || v->type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ||
+        !v->type->tensor_type)
+        return WEFT_ERR_OK;
+    const Onnx__TypeProto__Tensor *t = v->type->tensor_type;
+    const weft_ttype *type = weft_val_ttype(cx->m, val);
+    const char *declared;
+    weft_dtype dtype = weft_onnx__dtype(t->elem_type, &declared);
+    if (t->elem_type && dtype != type->dtype)
+        return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
+                               "output \"%s\" is declared as %s, the nodes give %s", v->name,
+                               declared, weft_dtype_name((weft_dtype)type->dtype));
+    if (t->shape && t->shape->n_dim != type->rank)
+        weft_diag_warn(cx->diag, where,
+                       "output \"%s\" is declared with rank %zu, the nodes give %u", v->name,
+                       t->shape->n_dim, type->rank);
+    return WEFT_ERR_OK;
+}
+
+static weft_err add_outputs(weft_onnx_ctx *cx, weft_onnx_scope *scope,
+                            const Onnx__GraphProto *graph)
+{
+    weft_names *seen = weft_names_create(cx->arena);
+    for (size_t i = 0; i < graph->n_output; i++) {
+        const Onnx__ValueInfoProto *v = graph->output[i];
+        const char *name = text(v->name);
+        weft_where where = {.file = cx->file, .item = name};
+        if (!*name)
+            return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where, "output %zu has no name", i);
+        if (weft_names_find(seen, name, strlen(name)))
+            return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
+                                   "output \"%s\" is defined twice", name);
+        weft_names_add(seen, name, strlen(name));
+        const weft_onnx_name *e = weft_onnx__scope_name(cx, scope, name);
+        if (e->bind == WEFT_ONNX_UNBOUND)
+            return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
+                                   "output \"%s\" is the result of no node", name);
+        if (e->bind != WEFT_ONNX_BOUND)
+            continue;
+        WEFT_TRY(note_failure(cx, check_output(cx, v, e->val, where)));
+        weft_graph_add_output(cx->g, name, e->val);
+    }
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_onnx__graph(weft_onnx_ctx *cx, const Onnx__GraphProto *graph)
+{
+    weft_onnx_scope scope;
+    weft_onnx__scope_init(cx, &scope);
+    scope.opset = cx->opset;
+    if (graph->n_output == 0)
+        return weft_diag_error(cx->diag, WEFT_ERR_INPUT, (weft_where){.file = cx->file},
+                               "the graph has no outputs");
+    WEFT_TRY(add_initialisers(cx, &scope, graph));
+    WEFT_TRY(add_inputs(cx, &scope, graph));
+    WEFT_TRY(check_options(cx));
+    WEFT_TRY(weft_onnx__body(cx, &scope, graph->node, graph->n_node));
+    WEFT_TRY(add_outputs(cx, &scope, graph));
+    return cx->failed;
+}

@@ -1,0 +1,360 @@
+/* Hooks of onnx_ops.def: how the forms of older opsets become the newest one. */
+#include "frontend/onnx_int.h"
+
+#include "base/f16.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Opsets that changed an operator for what these hooks do. */
+enum {
+    OPSET_CONCAT_AXIS = 4,    /* Concat's axis is required */
+    OPSET_NO_CONSUMED = 6,    /* consumed_inputs is gone */
+    OPSET_BROADCAST = 7,      /* NumPy broadcasting; inference by default */
+    OPSET_DROPOUT_MASK = 10,  /* the mask is bool */
+    OPSET_DROPOUT_INPUT = 12, /* ratio and training_mode are inputs */
+    OPSET_SOFTMAX_AXIS = 13,  /* one axis instead of two flattened halves */
+    OPSET_GROUP_CHANNELS = 21 /* scale and bias of GroupNormalization per channel */
+};
+
+weft_err weft_onnx_hook_plain(weft_onnx_call *c)
+{
+    if (c->opset < OPSET_NO_CONSUMED)
+        weft_onnx__ignore(c, "consumed_inputs");
+    WEFT_TRY(weft_onnx__map_attrs(c, c->row->op));
+    return weft_onnx__finish(c);
+}
+
+/* -- Constants ------------------------------------------------------------------------------------
+ */
+
+static weft_err constant_ints(weft_onnx_call *c, const Onnx__AttributeProto *a, bool is_list)
+{
+    int64_t n = is_list ? (int64_t)a->n_ints : 1;
+    c->out[0] = weft_onnx__const(c, WEFT_DTYPE_I64, &n, is_list ? 1 : 0, is_list ? a->ints : &a->i);
+    return WEFT_ERR_OK;
+}
+
+static weft_err constant_floats(weft_onnx_call *c, const Onnx__AttributeProto *a, bool is_list)
+{
+    int64_t n = is_list ? (int64_t)a->n_floats : 1;
+    c->out[0] =
+        weft_onnx__const(c, WEFT_DTYPE_F32, &n, is_list ? 1 : 0, is_list ? a->floats : &a->f);
+    return WEFT_ERR_OK;
+}
+
+/* Constant ==> a weight. */
+weft_err weft_onnx_hook_constant(weft_onnx_call *c)
+{
+    if (c->n_proto != 1)
+        return weft_onnx__fail(c, WEFT_ERR_INPUT, "%u attributes, 1 is right", c->n_proto);
+    const Onnx__AttributeProto *a = c->proto[0];
+    int type = weft_onnx__attr_type(a);
+    if (strcmp(a->name, "value") == 0 && type == WEFT_ONNX_ATTR_TENSOR && a->t)
+        return weft_onnx__weight(c->cx, a->t, c->loc.item, c->where, &c->out[0]);
+    if (strcmp(a->name, "value_int") == 0 && type == WEFT_ONNX_ATTR_INT)
+        return constant_ints(c, a, false);
+    if (strcmp(a->name, "value_ints") == 0 && type == WEFT_ONNX_ATTR_INTS)
+        return constant_ints(c, a, true);
+    if (strcmp(a->name, "value_float") == 0 && type == WEFT_ONNX_ATTR_FLOAT)
+        return constant_floats(c, a, false);
+    if (strcmp(a->name, "value_floats") == 0 && type == WEFT_ONNX_ATTR_FLOATS)
+        return constant_floats(c, a, true);
+    return weft_onnx__fail(c, WEFT_ERR_UNSUP, "attribute \"%s\" is not supported", a->name);
+}
+
+/* An integer that a double cannot hold ==> expand of a weight. */
+static weft_err expand_constant(weft_onnx_call *c, const weft_tensor *value)
+{
+    weft_val in[2] = {weft_onnx__const(c, value->dtype, value->dim, 0, value->data),
+                      c->n_in > 0 ? c->in[0] : (weft_val){0}};
+    return weft_onnx__emit(c, WEFT_OP_EXPAND, in, 2, NULL, 0, c->out, 1);
+}
+
+weft_err weft_onnx_hook_constant_of_shape(weft_onnx_call *c)
+{
+    const Onnx__AttributeProto *a = weft_onnx__attr(c, "value");
+    weft_attr value = WEFT_ATTR_OF_FLOAT(VALUE, 0.0);
+    weft_attr dtype = WEFT_ATTR_OF_DTYPE(DTYPE, WEFT_DTYPE_F32);
+    if (a) {
+        if (!a->t)
+            return weft_onnx__fail(c, WEFT_ERR_INPUT, "attribute \"value\" holds no tensor");
+        weft_onnx_data data;
+        WEFT_TRY(weft_onnx__tensor(c->cx, a->t, c->cx->arena, c->where, &data));
+        if (data.bytes != weft_dtype_size(data.dtype))
+            return weft_onnx__fail(c, WEFT_ERR_INPUT, "\"value\" has %llu bytes, not one element",
+                                   (unsigned long long)data.bytes);
+        uint8_t element[8] = {0};
+        memcpy(element, data.at, data.bytes);
+        uint64_t aligned;
+        memcpy(&aligned, element, sizeof aligned);
+        weft_tensor t = {.dtype = data.dtype, .data = &aligned};
+        value.u.f = weft_tensor_get_f64(&t, 0);
+        dtype.u.dtype = data.dtype;
+        bool is_exact = fabs(value.u.f) <= 0x1p53;
+        if (!weft_dtype_is_float(data.dtype) && !is_exact)
+            return expand_constant(c, &t);
+    }
+    weft_onnx__put(c, value);
+    weft_onnx__put(c, dtype);
+    WEFT_TRY(weft_onnx__map_attrs(c, c->row->op));
+    return weft_onnx__finish(c);
+}
+
+/* -- Element-wise
+ * ----------------------------------------------------------------------------------- */
+
+/* x[a, b, c] + y[b], axis 1 ==> x + y[b, 1] */
+static weft_err align_right(weft_onnx_call *c, int64_t axis, weft_val *y)
+{
+    int64_t rank_x = weft_onnx__type(c, c->in[0])->rank, rank_y = weft_onnx__type(c, *y)->rank;
+    if (axis < 0)
+        axis += rank_x;
+    int64_t missing = rank_x - axis - rank_y;
+    if (axis < 0 || missing < 0)
+        return weft_onnx__fail(c, WEFT_ERR_INPUT, "axis %lld, ranks %lld and %lld", (long long)axis,
+                               (long long)rank_x, (long long)rank_y);
+    if (missing == 0)
+        return WEFT_ERR_OK;
+    weft_dim axes[WEFT_RANK_MAX];
+    for (int64_t i = 0; i < missing; i++)
+        axes[i] = rank_y + i;
+    return weft_onnx__emit_dims(c, WEFT_OP_UNSQUEEZE, *y, WEFT_ATTR_AXES, axes, (uint32_t)missing,
+                                y);
+}
+
+/* Before opset 7 the second operand was aligned at `axis`, or with the last dims. */
+weft_err weft_onnx_hook_binary(weft_onnx_call *c)
+{
+    if (c->opset < OPSET_BROADCAST) {
+        int64_t broadcast, axis;
+        WEFT_TRY(weft_onnx__get_int(c, "broadcast", 0, &broadcast));
+        bool has_axis = weft_onnx__attr(c, "axis") != NULL;
+        WEFT_TRY(weft_onnx__get_int(c, "axis", 0, &axis));
+        if (broadcast && has_axis && c->n_in == 2 && c->in[0].i && c->in[1].i)
+            WEFT_TRY(align_right(c, axis, &c->in[1]));
+    }
+    return weft_onnx_hook_plain(c);
+}
+
+/* Before opset 7 a slope of one dimension belonged to the channels. */
+weft_err weft_onnx_hook_prelu(weft_onnx_call *c)
+{
+    bool old = c->opset < OPSET_BROADCAST && c->n_in == 2 && c->in[0].i && c->in[1].i;
+    if (old && weft_onnx__type(c, c->in[1])->rank == 1 &&
+        weft_onnx__type(c, c->in[1])->dim[0] != 1 && weft_onnx__type(c, c->in[0])->rank > 1)
+        WEFT_TRY(align_right(c, 1, &c->in[1]));
+    return weft_onnx_hook_plain(c);
+}
+
+/* Before opset 6 the target was the type's name. */
+weft_err weft_onnx_hook_cast(weft_onnx_call *c)
+{
+    if (c->opset < OPSET_NO_CONSUMED) {
+        const char *to;
+        WEFT_TRY(weft_onnx__get_str(c, "to", "", &to));
+        char lower[16] = "";
+        for (size_t i = 0; to[i] && i < sizeof lower - 1; i++)
+            lower[i] = (char)(to[i] >= 'A' && to[i] <= 'Z' ? to[i] - 'A' + 'a' : to[i]);
+        weft_dtype dtype = WEFT_DTYPE_NONE;
+        for (int64_t i = 1; i <= ONNX__TENSOR_PROTO__DATA_TYPE__BFLOAT16; i++) {
+            const char *name;
+            weft_dtype d = weft_onnx__dtype(i, &name);
+            if (strcmp(name, lower) == 0)
+                dtype = d;
+        }
+        if (dtype == WEFT_DTYPE_NONE)
+            return weft_onnx__fail(c, WEFT_ERR_UNSUP, "to \"%s\" is not supported", to);
+        weft_onnx__put(c, WEFT_ATTR_OF_DTYPE(TO, dtype));
+    }
+    return weft_onnx_hook_plain(c);
+}
+
+/* -- Products and normalisation
+ * ------------------------------------------------------------------------ */
+
+/* Before opset 7 C was broadcast only when told so; now it always is. */
+weft_err weft_onnx_hook_gemm(weft_onnx_call *c)
+{
+    if (c->opset < OPSET_BROADCAST)
+        weft_onnx__ignore(c, "broadcast");
+    return weft_onnx_hook_plain(c);
+}
+
+weft_err weft_onnx_hook_batch_norm(weft_onnx_call *c)
+{
+    enum { OPSET_TRAINING_MODE = 14 };
+    int64_t spatial, is_test;
+    WEFT_TRY(weft_onnx__get_int(c, "spatial", 1, &spatial));
+    if (!spatial)
+        return weft_onnx__fail(c, WEFT_ERR_UNSUP, "attribute \"spatial\" = 0 is not supported");
+    if (c->opset < OPSET_BROADCAST) {
+        WEFT_TRY(weft_onnx__get_int(c, "is_test", 0, &is_test));
+        if (!is_test)
+            return weft_onnx__fail(c, WEFT_ERR_UNSUP, "attribute \"is_test\" = 0 is not supported");
+    }
+    if (c->opset < OPSET_TRAINING_MODE && c->n_out > 1)
+        return weft_onnx__fail(c, WEFT_ERR_UNSUP, "outputs of training are not supported");
+    return weft_onnx_hook_plain(c);
+}
+
+/* Before opset 21 scale and bias had one element a group:
+ * s[g] ==> reshape(expand(reshape(s, [g, 1]), [g, c / g]), [c]) */
+static weft_err spread_groups(weft_onnx_call *c, weft_dim groups, weft_dim channels, weft_val *s)
+{
+    weft_dimpool *pool = weft_module_dims(c->cx->m);
+    weft_dim column[2] = {groups, 1};
+    weft_dim full[2] = {groups, weft_dim_floordiv(pool, channels, groups)};
+    WEFT_TRY(weft_onnx__emit_dims(c, WEFT_OP_RESHAPE, *s, WEFT_ATTR_SHAPE, column, 2, s));
+    WEFT_TRY(weft_onnx__emit_dims(c, WEFT_OP_EXPAND, *s, WEFT_ATTR_SHAPE, full, 2, s));
+    return weft_onnx__emit_dims(c, WEFT_OP_RESHAPE, *s, WEFT_ATTR_SHAPE, &channels, 1, s);
+}
+
+weft_err weft_onnx_hook_group_norm(weft_onnx_call *c)
+{
+    int64_t groups;
+    WEFT_TRY(weft_onnx__get_int(c, "num_groups", 0, &groups));
+    weft_onnx__put(c, WEFT_ATTR_OF_INT(NUM_GROUPS, groups));
+    if (c->opset < OPSET_GROUP_CHANNELS && c->n_in == 3 && c->in[0].i && c->in[1].i && c->in[2].i) {
+        const weft_ttype *x = weft_onnx__type(c, c->in[0]);
+        if (x->rank < 2 || groups < 1 || groups > INT32_MAX)
+            return weft_onnx__fail(c, WEFT_ERR_INPUT, "rank %u, %lld groups", x->rank,
+                                   (long long)groups);
+        weft_dim channels = x->dim[1];
+        WEFT_TRY(spread_groups(c, groups, channels, &c->in[1]));
+        WEFT_TRY(spread_groups(c, groups, channels, &c->in[2]));
+    }
+    return weft_onnx_hook_plain(c);
+}
+
+/* Before opset 13 the operand was seen as a matrix, split before `axis`:
+ * softmax(x) ==> reshape(softmax(reshape(x, [before, after]), axis 1), shape of x) */
+weft_err weft_onnx_hook_softmax(weft_onnx_call *c)
+{
+    if (c->opset >= OPSET_SOFTMAX_AXIS || c->n_in != 1)
+        return weft_onnx_hook_plain(c);
+    int64_t axis;
+    WEFT_TRY(weft_onnx__get_int(c, "axis", 1, &axis));
+    weft_ttype x = *weft_onnx__type(c, c->in[0]);
+    if (axis < -(int64_t)x.rank || axis > x.rank)
+        return weft_onnx__fail(c, WEFT_ERR_INPUT, "axis %lld of a tensor of rank %u",
+                               (long long)axis, x.rank);
+    axis += axis < 0 ? x.rank : 0;
+    if (axis + 1 == x.rank) {
+        weft_onnx__put(c, WEFT_ATTR_OF_INT(AXIS, axis));
+        return weft_onnx_hook_plain(c);
+    }
+    weft_dimpool *pool = weft_module_dims(c->cx->m);
+    weft_dim half[2] = {1, 1};
+    for (uint32_t i = 0; i < x.rank; i++)
+        half[i >= axis] = weft_dim_mul(pool, half[i >= axis], x.dim[i]);
+    weft_val v = c->in[0];
+    WEFT_TRY(weft_onnx__emit_dims(c, WEFT_OP_RESHAPE, v, WEFT_ATTR_SHAPE, half, 2, &v));
+    weft_attr last = WEFT_ATTR_OF_INT(AXIS, 1);
+    WEFT_TRY(weft_onnx__emit(c, c->row->op, &v, 1, &last, 1, &v, 1));
+    return weft_onnx__emit_dims(c, WEFT_OP_RESHAPE, v, WEFT_ATTR_SHAPE, x.dim, x.rank, c->out);
+}
+
+/* -- Movement
+ * --------------------------------------------------------------------------------------------- */
+
+weft_err weft_onnx_hook_concat(weft_onnx_call *c)
+{
+    if (c->opset < OPSET_CONCAT_AXIS)
+        weft_onnx__put(c, WEFT_ATTR_OF_INT(AXIS, 1));
+    return weft_onnx_hook_plain(c);
+}
+
+/* Results without a name count: they tell how many parts there are. */
+weft_err weft_onnx_hook_split(weft_onnx_call *c)
+{
+    c->n_out = c->n_listed;
+    return weft_onnx_hook_plain(c);
+}
+
+/* One element of the operand's type. */
+static weft_val scalar_like(weft_onnx_call *c, weft_val like, double x)
+{
+    uint64_t element = 0;
+    weft_tensor t = {.dtype = (weft_dtype)weft_onnx__type(c, like)->dtype, .data = &element};
+    weft_tensor_set_f64(&t, 0, x);
+    return weft_onnx__const(c, t.dtype, NULL, 0, &element);
+}
+
+/* Before opset 11 the amounts and the value were attributes. */
+weft_err weft_onnx_hook_pad(weft_onnx_call *c)
+{
+    enum { OPSET_PADS = 2, OPSET_PAD_INPUTS = 11 };
+    if (c->opset >= OPSET_PAD_INPUTS || c->n_in != 1)
+        return weft_onnx_hook_plain(c);
+    double value;
+    const int64_t *pads;
+    uint32_t n;
+    WEFT_TRY(weft_onnx__get_float(c, "value", 0.0, &value));
+    WEFT_TRY(weft_onnx__get_ints(c, c->opset < OPSET_PADS ? "paddings" : "pads", &pads, &n));
+    weft_dim *dims = weft_arena_array(c->cx->arena, n, sizeof *dims);
+    for (uint32_t i = 0; i < n; i++)
+        dims[i] = weft_dim_is_const(pads[i]) ? pads[i] : WEFT_DIM_CONST_MIN + 1;
+    weft_onnx__put_dims(c, WEFT_ATTR_PADS, dims, n);
+    weft_val in[3] = {c->in[0], {0}, {0}};
+    in[2] = scalar_like(c, c->in[0], value);
+    c->in = in;
+    c->n_in = value != 0.0 ? 3 : 1;
+    return weft_onnx_hook_plain(c);
+}
+
+/* -- Dropout
+ * ------------------------------------------------------------------------------------------------
+ */
+
+/* Value of a bool or number that is known; false when it is not. */
+static bool known_scalar(weft_onnx_call *c, uint32_t in, double otherwise, double *out)
+{
+    *out = otherwise;
+    if (in >= c->n_in || !c->in[in].i)
+        return true;
+    weft_weight w = weft_val_weight(c->cx->m, c->in[in]);
+    if (!w.i || weft_weight_get(c->cx->m, w)->bytes == 0)
+        return false;
+    weft_tensor t = weft_weight_tensor(c->cx->m, w);
+    uint64_t element = 0;
+    memcpy(&element, t.data, weft_dtype_size(t.dtype));
+    t.data = &element;
+    *out = weft_tensor_get_f64(&t, 0);
+    return true;
+}
+
+/* dropout(x) ==> identity(x), and a mask of ones when it is wanted */
+weft_err weft_onnx_hook_dropout(weft_onnx_call *c)
+{
+    double ratio = 0.5, training = 0.0, given;
+    WEFT_TRY(weft_onnx__get_float(c, "ratio", 0.5, &ratio));
+    weft_onnx__ignore(c, "seed");
+    if (c->n_in == 0 || !c->in[0].i)
+        return weft_onnx__fail(c, WEFT_ERR_INPUT, "input 0 is missing");
+    if (c->opset < OPSET_BROADCAST) {
+        int64_t is_test;
+        WEFT_TRY(weft_onnx__get_int(c, "is_test", 0, &is_test));
+        weft_onnx__ignore(c, "consumed_inputs");
+        training = is_test ? 0.0 : 1.0;
+    } else if (c->opset >= OPSET_DROPOUT_INPUT && !known_scalar(c, 2, 0.0, &training)) {
+        training = 1.0;
+    }
+    if (c->opset >= OPSET_DROPOUT_INPUT && known_scalar(c, 1, 0.5, &given))
+        ratio = given;
+    if (training != 0.0 && ratio != 0.0)
+        return weft_onnx__fail(c, WEFT_ERR_UNSUP, "training mode is not supported");
+    if (c->n_out > 1 && c->opset < OPSET_DROPOUT_MASK)
+        return weft_onnx__fail(c, WEFT_ERR_UNSUP, "a mask before opset 10 is not supported");
+    WEFT_TRY(weft_onnx__map_attrs(c, c->row->op));
+    if (c->n_out > 1) {
+        weft_val shape;
+        weft_attr ones[2] = {WEFT_ATTR_OF_FLOAT(VALUE, 1.0),
+                             WEFT_ATTR_OF_DTYPE(DTYPE, WEFT_DTYPE_BOOL)};
+        WEFT_TRY(weft_onnx__emit(c, WEFT_OP_SHAPE, c->in, 1, NULL, 0, &shape, 1));
+        WEFT_TRY(weft_onnx__emit(c, WEFT_OP_CONSTANT_OF_SHAPE, &shape, 1, ones, 2, &c->out[1], 1));
+    }
+    if (c->n_out > 2)
+        return weft_onnx__fail(c, WEFT_ERR_INPUT, "%u outputs, 1 to 2 are right", c->n_out);
+    return weft_onnx__emit(c, WEFT_OP_IDENTITY, c->in, 1, NULL, 0, c->out, 1);
+}

@@ -1,0 +1,279 @@
+/* Private to frontend/: the steps of an ONNX import.
+ *
+ *   bytes -> weft_onnx__slim     the message without tensor payloads, checked (onnx_wire.c)
+ *         -> protobuf-c          unpacked structs, small
+ *         -> weft_onnx__graph    graph, inputs, initialisers, outputs (onnx_graph.c)
+ *         -> weft_onnx__body     nodes of a graph or function, sorted, one by one (onnx_node.c)
+ *         -> rows of onnx_ops.def and their hooks (onnx_hook*.c)
+ *
+ * Everything here unwinds by the arenas' recovery point when memory is exhausted. */
+#ifndef WEFT_FRONTEND_ONNX_INT_H
+#define WEFT_FRONTEND_ONNX_INT_H
+
+#include "frontend/frontend.h"
+
+#include <onnx/onnx.pb-c.h>
+
+/* Limits: far above any model seen, far below what hurts. */
+enum {
+    WEFT_ONNX_NAME_MAX = 1 << 16,   /* bytes of a string */
+    WEFT_ONNX_NODES_MAX = 1000000,  /* after functions are inlined */
+    WEFT_ONNX_PARTS_MAX = 16000000, /* sub-messages of a file */
+    WEFT_ONNX_CALLS_MAX = 64,       /* functions that call functions */
+    WEFT_ONNX_COPY_MAX = 64 << 10   /* bytes of a misaligned weight that is copied */
+};
+
+enum {
+    WEFT_ONNX_IR_FIRST = 3,
+    WEFT_ONNX_IR_LAST = 10,
+    WEFT_ONNX_OPSET_FIRST = 1,
+    WEFT_ONNX_OPSET_LAST = 21
+};
+
+/* -- Wire format: onnx_wire.c --------------------------------------------------------------- */
+
+/* Field numbers of TensorProto that hold elements. */
+typedef enum weft_onnx_field {
+    WEFT_ONNX_NO_DATA = 0,
+    WEFT_ONNX_FLOAT_DATA = 4,
+    WEFT_ONNX_INT32_DATA = 5,
+    WEFT_ONNX_STRING_DATA = 6,
+    WEFT_ONNX_INT64_DATA = 7,
+    WEFT_ONNX_RAW_DATA = 9,
+    WEFT_ONNX_DOUBLE_DATA = 10,
+    WEFT_ONNX_UINT64_DATA = 11
+} weft_onnx_field;
+
+/* The elements of one TensorProto, encoded as that field packs them. */
+typedef struct weft_onnx_payload {
+    weft_onnx_field field;
+    const uint8_t *at; /* in the file, unless the writer scattered them */
+    uint64_t len;
+    uint64_t room; /* bytes allocated at `at` when it is a copy, else 0 */
+} weft_onnx_payload;
+
+typedef struct weft_onnx_slim {
+    const uint8_t *at; /* a ModelProto or TensorProto; TensorProto.segment.begin numbers payloads */
+    size_t len;
+    const weft_onnx_payload *payload;
+    uint32_t n_payload;
+} weft_onnx_slim;
+
+typedef enum weft_onnx_root { WEFT_ONNX_ROOT_MODEL, WEFT_ONNX_ROOT_TENSOR } weft_onnx_root;
+
+/* `out` lives in `arena` and points into `bytes`. */
+WEFT_MUST_USE weft_err weft_onnx__slim(const uint8_t *bytes, size_t len, weft_onnx_root root,
+                                       weft_arena *arena, weft_diag *diag, const char *file,
+                                       weft_onnx_slim *out);
+/* Reads `n` varints that must fill `len` bytes exactly; false otherwise. */
+bool weft_onnx__varints(const uint8_t *at, uint64_t len, uint64_t n, uint64_t *out);
+
+/* -- One import ----------------------------------------------------------------------------- */
+
+typedef struct weft_onnx_external {
+    const char *location;
+    weft_file file;
+    uint32_t file_id;
+} weft_onnx_external;
+
+typedef struct weft_onnx_symbol {
+    const char *param; /* as in the file */
+    weft_dim dim;
+} weft_onnx_symbol;
+
+typedef struct weft_onnx_fn {
+    const Onnx__FunctionProto *proto;
+    const char *domain, *overload; /* never NULL */
+    int64_t opset;                 /* of the default domain in its body */
+    bool open;                     /* being inlined: a call is a cycle */
+} weft_onnx_fn;
+
+typedef struct weft_onnx_ctx {
+    weft_module *m;
+    weft_graph *g;
+    weft_arena *arena; /* freed after the import */
+    weft_diag *diag;
+    const char *file;
+    const char *dir; /* of external data; NULL: none */
+    uint32_t file_id;
+    const uint8_t *bytes; /* the file */
+    size_t len;
+    const weft_import_options *options;
+    weft_onnx_slim slim;
+    int64_t opset;
+    weft_contents *contents;
+    WEFT_VEC(weft_onnx_external) external;
+    WEFT_VEC(weft_onnx_symbol) symbols;
+    weft_onnx_fn *fn;
+    uint32_t n_fn;
+    uint32_t n_nodes;
+    weft_names *refused; /* operators already reported */
+    weft_err failed;     /* the first error; the import goes on to find more */
+} weft_onnx_ctx;
+
+/* protobuf-c's memory from an arena; what it frees stays there until the arena goes. */
+void weft_onnx__allocator(weft_arena *arena, ProtobufCAllocator *out);
+
+/* -- Tensors: onnx_tensor.c ------------------------------------------------------------------- */
+
+typedef struct weft_onnx_data {
+    weft_dtype dtype;
+    int32_t rank;
+    int64_t dim[WEFT_RANK_MAX];
+    const uint8_t *at; /* maybe misaligned */
+    uint64_t bytes;
+    uint32_t file_id; /* 0: decoded into the arena */
+    uint64_t offset;
+} weft_onnx_data;
+
+/* ONNX data types; NONE and a name for messages when not supported. */
+weft_dtype weft_onnx__dtype(int64_t onnx_type, const char **out_name);
+/* Decoded elements live in `arena`. `cx` gives payloads and external data. */
+WEFT_MUST_USE weft_err weft_onnx__tensor(weft_onnx_ctx *cx, const Onnx__TensorProto *t,
+                                         weft_arena *arena, weft_where where, weft_onnx_data *out);
+/* A weight of the module from a tensor. */
+WEFT_MUST_USE weft_err weft_onnx__weight(weft_onnx_ctx *cx, const Onnx__TensorProto *t,
+                                         const char *name, weft_where where, weft_val *out);
+
+/* -- Graph: onnx_graph.c ---------------------------------------------------------------------- */
+
+WEFT_MUST_USE weft_err weft_onnx__graph(weft_onnx_ctx *cx, const Onnx__GraphProto *graph);
+
+/* -- Nodes: onnx_node.c ----------------------------------------------------------------------- */
+
+typedef enum weft_onnx_bind {
+    WEFT_ONNX_UNBOUND,
+    WEFT_ONNX_BOUND,
+    WEFT_ONNX_OMITTED, /* a function's optional input that the caller leaves out */
+    WEFT_ONNX_BROKEN   /* its node was refused: what follows is not reported */
+} weft_onnx_bind;
+
+typedef struct weft_onnx_name {
+    weft_val val;
+    weft_onnx_bind bind;
+    uint32_t producer; /* node index + 1, while sorting */
+} weft_onnx_name;
+
+/* The names of one graph or of one call of a function. */
+typedef struct weft_onnx_scope {
+    weft_names *names;
+    WEFT_VEC(weft_onnx_name) name; /* by id in `names` */
+    int64_t opset;
+    const char *prefix; /* of node names, "" at the top */
+    uint32_t depth;
+    const Onnx__FunctionProto *fn;              /* NULL at the top */
+    const Onnx__AttributeProto *const *binding; /* the call's attributes */
+    uint32_t n_binding;
+} weft_onnx_scope;
+
+void weft_onnx__scope_init(weft_onnx_ctx *cx, weft_onnx_scope *scope);
+/* The entry of a name, made if absent. */
+weft_onnx_name *weft_onnx__scope_name(weft_onnx_ctx *cx, weft_onnx_scope *scope, const char *name);
+WEFT_MUST_USE weft_err weft_onnx__body(weft_onnx_ctx *cx, weft_onnx_scope *scope,
+                                       Onnx__NodeProto *const *node, size_t n);
+/* Model-local functions by name, checked for duplicates. */
+WEFT_MUST_USE weft_err weft_onnx__functions(weft_onnx_ctx *cx, const Onnx__ModelProto *model);
+/* Opset of the default domain; 0 when it is not imported. */
+WEFT_MUST_USE weft_err weft_onnx__opset(weft_onnx_ctx *cx, Onnx__OperatorSetIdProto *const *import,
+                                        size_t n, const char *owner, int64_t *out);
+
+/* -- One node: rows and hooks ----------------------------------------------------------------- */
+
+enum { WEFT_ONNX_ATTR_MAX = WEFT_OP_ATTR_MAX + 4 };
+
+struct weft_onnx_row;
+
+typedef struct weft_onnx_call {
+    weft_onnx_ctx *cx;
+    const struct weft_onnx_row *row;
+    const char *op_type;
+    int64_t opset;
+    weft_where where;
+    weft_loc loc;
+    weft_val *in; /* without trailing omitted ones */
+    uint32_t n_in;
+    weft_val *out;                            /* to be set by the hook, n_out */
+    uint32_t n_out;                           /* up to the last named result */
+    uint32_t n_listed;                        /* all results of the node */
+    const bool *wanted;                       /* result has a name */
+    const Onnx__AttributeProto *const *proto; /* references to a function's attributes resolved */
+    uint32_t n_proto;
+    uint64_t taken;                     /* bit i: proto[i] was read by the hook */
+    weft_attr attr[WEFT_ONNX_ATTR_MAX]; /* made by the hook or from protos */
+    uint32_t n_attr;
+} weft_onnx_call;
+
+typedef weft_err (*weft_onnx_hook)(weft_onnx_call *c);
+
+typedef struct weft_onnx_row {
+    const char *name;
+    int first, last; /* opsets; last 0: the newest supported */
+    weft_op_id op;
+    weft_onnx_hook hook;
+} weft_onnx_row;
+
+/* NULL when no opset has that operator; a row of another opset range when only the range is wrong.
+ */
+const weft_onnx_row *weft_onnx__row(const char *op_type, int64_t opset);
+
+#define ONNX(name, first, last, op, hook) weft_err weft_onnx_hook_##hook(weft_onnx_call *c);
+#include "frontend/onnx_ops.def"
+#undef ONNX
+
+/* -- Attributes: onnx_attr.c ------------------------------------------------------------------ */
+
+typedef enum weft_onnx_attr_type {
+    WEFT_ONNX_ATTR_NONE = 0,
+    WEFT_ONNX_ATTR_FLOAT = 1,
+    WEFT_ONNX_ATTR_INT = 2,
+    WEFT_ONNX_ATTR_STRING = 3,
+    WEFT_ONNX_ATTR_TENSOR = 4,
+    WEFT_ONNX_ATTR_GRAPH = 5,
+    WEFT_ONNX_ATTR_FLOATS = 6,
+    WEFT_ONNX_ATTR_INTS = 7,
+    WEFT_ONNX_ATTR_STRINGS = 8
+} weft_onnx_attr_type;
+
+/* The type field, or what the filled fields tell when it is missing (files before IR version 3). */
+int weft_onnx__attr_type(const Onnx__AttributeProto *a);
+/* Attribute of the node by name, marked as read; NULL when absent. */
+const Onnx__AttributeProto *weft_onnx__attr(weft_onnx_call *c, const char *name);
+/* Marks an attribute as read, whatever it says. */
+void weft_onnx__ignore(weft_onnx_call *c, const char *name);
+/* Typed reads: `otherwise` when absent; INPUT when of another type. */
+WEFT_MUST_USE weft_err weft_onnx__get_int(weft_onnx_call *c, const char *name, int64_t otherwise,
+                                          int64_t *out);
+WEFT_MUST_USE weft_err weft_onnx__get_float(weft_onnx_call *c, const char *name, double otherwise,
+                                            double *out);
+WEFT_MUST_USE weft_err weft_onnx__get_str(weft_onnx_call *c, const char *name,
+                                          const char *otherwise, const char **out);
+/* NULL and 0 when absent. */
+WEFT_MUST_USE weft_err weft_onnx__get_ints(weft_onnx_call *c, const char *name, const int64_t **out,
+                                           uint32_t *out_n);
+/* Adds or replaces an attribute of the node being made. */
+void weft_onnx__put(weft_onnx_call *c, weft_attr attr);
+void weft_onnx__put_dims(weft_onnx_call *c, weft_attr_key key, const weft_dim *dim, uint32_t n);
+/* All attributes not read yet, by the schema of `op`; unknown ones are UNSUP. */
+WEFT_MUST_USE weft_err weft_onnx__map_attrs(weft_onnx_call *c, weft_op_id op);
+
+/* -- Making nodes: onnx_emit.c ---------------------------------------------------------------- */
+
+/* Appends a node with the attributes given and infers its types; results into out[n_out]. */
+WEFT_MUST_USE weft_err weft_onnx__emit(weft_onnx_call *c, weft_op_id op, const weft_val *in,
+                                       uint32_t n_in, const weft_attr *attr, uint32_t n_attr,
+                                       weft_val *out, uint32_t n_out);
+/* The node itself: op of the row, operands, c->attr, results of c. */
+WEFT_MUST_USE weft_err weft_onnx__finish(weft_onnx_call *c);
+/* One operand, one result, one attribute of dims. */
+WEFT_MUST_USE weft_err weft_onnx__emit_dims(weft_onnx_call *c, weft_op_id op, weft_val in,
+                                            weft_attr_key key, const weft_dim *dim, uint32_t n,
+                                            weft_val *out);
+/* Constants of the module. */
+weft_val weft_onnx__const(weft_onnx_call *c, weft_dtype dtype, const int64_t *dim, int32_t rank,
+                          const void *elements);
+const weft_ttype *weft_onnx__type(const weft_onnx_call *c, weft_val v);
+/* Message of the node, prefixed with its operator. */
+weft_err weft_onnx__fail(const weft_onnx_call *c, weft_err err, const char *fmt, ...)
+    WEFT_PRINTF(3, 4);
+
+#endif

@@ -1,0 +1,497 @@
+/* Nodes: the body of a graph or function, one node after the other. A node of a model-local
+ * function is replaced by the function's body, in a scope of its own. Errors of single nodes are
+ * collected: what a broken node would have given is marked broken, and users of it are passed over
+ * in silence. */
+#include "frontend/onnx_int.h"
+
+#include <string.h>
+
+static const char *text(const char *s)
+{
+    return s ? s : "";
+}
+
+static bool is_default_domain(const char *domain)
+{
+    return domain[0] == '\0' || strcmp(domain, "ai.onnx") == 0;
+}
+
+/* -- Scopes -------------------------------------------------------------------------------------
+ */
+
+void weft_onnx__scope_init(weft_onnx_ctx *cx, weft_onnx_scope *scope)
+{
+    memset(scope, 0, sizeof *scope);
+    scope->names = weft_names_create(cx->arena);
+    scope->prefix = "";
+}
+
+static uint32_t name_id(weft_onnx_ctx *cx, weft_onnx_scope *scope, const char *name)
+{
+    uint32_t id = weft_names_add(scope->names, name, strlen(name));
+    while (scope->name.len <= id)
+        WEFT_VEC_PUSH(cx->arena, &scope->name, (weft_onnx_name){.bind = WEFT_ONNX_UNBOUND});
+    return id;
+}
+
+weft_onnx_name *weft_onnx__scope_name(weft_onnx_ctx *cx, weft_onnx_scope *scope, const char *name)
+{
+    return &scope->name.at[name_id(cx, scope, name)];
+}
+
+/* Name for messages and locations: the node's, or that of its first result. */
+static const char *node_item(weft_onnx_ctx *cx, const weft_onnx_scope *scope,
+                             const Onnx__NodeProto *node)
+{
+    const char *name = text(node->name);
+    for (size_t i = 0; !*name && i < node->n_output; i++)
+        name = node->output[i];
+    if (!*name)
+        name = text(node->op_type);
+    return *scope->prefix ? weft_arena_printf(cx->arena, "%s/%s", scope->prefix, name) : name;
+}
+
+static weft_where node_where(weft_onnx_ctx *cx, const weft_onnx_scope *scope,
+                             const Onnx__NodeProto *node)
+{
+    return (weft_where){.file = cx->file, .item = node_item(cx, scope, node)};
+}
+
+/* -- Order --------------------------------------------------------------------------------------
+ */
+
+/* Every result has one producer, every operand a source. */
+static weft_err link_names(weft_onnx_ctx *cx, weft_onnx_scope *scope, Onnx__NodeProto *const *node,
+                           size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        for (size_t k = 0; k < node[i]->n_output; k++) {
+            const char *name = node[i]->output[k];
+            if (!*name)
+                continue;
+            weft_onnx_name *e = weft_onnx__scope_name(cx, scope, name);
+            if (e->producer)
+                return weft_diag_error(cx->diag, WEFT_ERR_INPUT, node_where(cx, scope, node[i]),
+                                       "result \"%s\" is also the result of node \"%s\"", name,
+                                       node_item(cx, scope, node[e->producer - 1]));
+            if (e->bind != WEFT_ONNX_UNBOUND)
+                return weft_diag_error(cx->diag, WEFT_ERR_INPUT, node_where(cx, scope, node[i]),
+                                       "result \"%s\" is also an input or initialiser", name);
+            e->producer = (uint32_t)i + 1;
+        }
+    }
+    for (size_t i = 0; i < n; i++) {
+        for (size_t k = 0; k < node[i]->n_input; k++) {
+            const char *name = node[i]->input[k];
+            const weft_onnx_name *e = weft_onnx__scope_name(cx, scope, name);
+            if (*name && !e->producer && e->bind == WEFT_ONNX_UNBOUND)
+                return weft_diag_error(cx->diag, WEFT_ERR_INPUT, node_where(cx, scope, node[i]),
+                                       "operand \"%s\" is no result, input or initialiser", name);
+        }
+    }
+    return WEFT_ERR_OK;
+}
+
+/* Nodes in topological order; the order of the file wherever it is right. Depth-first with a stack
+ * of its own: a chain may have a million nodes. */
+static weft_err sort_nodes(weft_onnx_ctx *cx, weft_onnx_scope *scope, Onnx__NodeProto *const *node,
+                           size_t n, uint32_t *order)
+{
+    enum { NEW, OPEN, DONE };
+    typedef struct frame {
+        uint32_t node, next_in;
+    } frame;
+    uint8_t *state = weft_arena_alloc(cx->arena, n);
+    frame *stack = weft_arena_array(cx->arena, n, sizeof *stack);
+    size_t n_order = 0;
+    for (size_t root = 0; root < n; root++) {
+        size_t depth = 0;
+        if (state[root] == NEW) {
+            stack[depth++] = (frame){.node = (uint32_t)root};
+            state[root] = OPEN;
+        }
+        while (depth > 0) {
+            frame *f = &stack[depth - 1];
+            const Onnx__NodeProto *p = node[f->node];
+            if (f->next_in == p->n_input) {
+                state[f->node] = DONE;
+                order[n_order++] = f->node;
+                depth--;
+                continue;
+            }
+            uint32_t from = weft_onnx__scope_name(cx, scope, p->input[f->next_in++])->producer;
+            if (!from || state[from - 1] == DONE)
+                continue;
+            if (state[from - 1] == OPEN)
+                return weft_diag_error(cx->diag, WEFT_ERR_INPUT, node_where(cx, scope, p),
+                                       "the nodes \"%s\" and \"%s\" lie on a cycle",
+                                       node_item(cx, scope, p),
+                                       node_item(cx, scope, node[from - 1]));
+            state[from - 1] = OPEN;
+            stack[depth++] = (frame){.node = from - 1};
+        }
+    }
+    return WEFT_ERR_OK;
+}
+
+/* -- Attributes -----------------------------------------------------------------------------------
+ */
+
+static const Onnx__AttributeProto *find_proto(const Onnx__AttributeProto *const *list, uint32_t n,
+                                              const char *name)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (strcmp(list[i]->name, name) == 0)
+            return list[i];
+    return NULL;
+}
+
+/* The node's attributes, references to those of the enclosing function replaced; a reference to one
+ * that the call does not give leaves the attribute out. */
+static weft_err resolve_attrs(weft_onnx_ctx *cx, const weft_onnx_scope *scope,
+                              const Onnx__NodeProto *node, weft_where where,
+                              const Onnx__AttributeProto *const **out, uint32_t *out_n)
+{
+    enum { ATTRS_MAX = 64 };
+    if (node->n_attribute > ATTRS_MAX)
+        return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where, "%zu attributes, over %d",
+                               node->n_attribute, ATTRS_MAX);
+    const Onnx__AttributeProto **list =
+        weft_arena_array(cx->arena, node->n_attribute, sizeof *list);
+    uint32_t n = 0;
+    for (size_t i = 0; i < node->n_attribute; i++) {
+        const Onnx__AttributeProto *a = node->attribute[i];
+        if (!a->name || !*a->name)
+            return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where, "an attribute has no name");
+        if (find_proto(list, n, a->name))
+            return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where, "attribute \"%s\" is repeated",
+                                   a->name);
+        if (a->ref_attr_name && *a->ref_attr_name) {
+            if (!scope->fn)
+                return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
+                                       "attribute \"%s\" refers to a function's, outside of one",
+                                       a->name);
+            const Onnx__AttributeProto *to =
+                find_proto(scope->binding, scope->n_binding, a->ref_attr_name);
+            if (!to)
+                continue;
+            Onnx__AttributeProto *copy = weft_arena_alloc(cx->arena, sizeof *copy);
+            *copy = *to;
+            copy->name = a->name;
+            a = copy;
+        }
+        list[n++] = a;
+    }
+    *out = list;
+    *out_n = n;
+    return WEFT_ERR_OK;
+}
+
+/* -- Operators ------------------------------------------------------------------------------------
+ */
+
+/* Remembers that the import has failed; only a lack of memory ends it at once. */
+static weft_err note_failure(weft_onnx_ctx *cx, weft_err err)
+{
+    if (cx->failed == WEFT_ERR_OK)
+        cx->failed = err;
+    return err == WEFT_ERR_NOMEM ? err : WEFT_ERR_OK;
+}
+
+/* Operators are refused once by name, not once a node. */
+static weft_err refuse_operator(weft_onnx_ctx *cx, const Onnx__NodeProto *node, weft_where where,
+                                weft_err err, const char *what, long long opset)
+{
+    const char *domain = text(node->domain), *op = text(node->op_type);
+    const char *colon = is_default_domain(domain) ? "" : ":";
+    char *name = weft_arena_printf(cx->arena, "%s%s%s", *colon ? domain : "", colon, op);
+    if (weft_names_find(cx->refused, name, strlen(name)))
+        return WEFT_ERR_OK;
+    weft_names_add(cx->refused, name, strlen(name));
+    return opset ? weft_diag_error(cx->diag, err, where, "operator %s of opset %lld %s", name,
+                                   opset, what)
+                 : weft_diag_error(cx->diag, err, where, "operator %s %s", name, what);
+}
+
+/* NULL and OK: refused before. */
+static weft_err find_row(weft_onnx_ctx *cx, const weft_onnx_scope *scope,
+                         const Onnx__NodeProto *node, weft_where where, const weft_onnx_row **out)
+{
+    const char *op = text(node->op_type), *domain = text(node->domain);
+    if (!*op)
+        return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where, "the node has no operator");
+    if (!is_default_domain(domain))
+        return refuse_operator(cx, node, where, WEFT_ERR_UNSUP, "is not supported", 0);
+    if (scope->opset == 0)
+        return refuse_operator(cx, node, where, WEFT_ERR_INPUT,
+                               "needs the default domain, which is not imported", 0);
+    const weft_onnx_row *row = weft_onnx__row(op, scope->opset);
+    if (!row)
+        return refuse_operator(cx, node, where, WEFT_ERR_UNSUP, "is not supported", 0);
+    if (scope->opset < row->first || (row->last && scope->opset > row->last))
+        return refuse_operator(cx, node, where, WEFT_ERR_UNSUP, "is not supported", scope->opset);
+    *out = row;
+    return WEFT_ERR_OK;
+}
+
+/* The values of the operands; false when one of them is broken. */
+static bool read_operands(weft_onnx_ctx *cx, weft_onnx_scope *scope, const Onnx__NodeProto *node,
+                          weft_val *in)
+{
+    bool whole = true;
+    for (size_t i = 0; i < node->n_input; i++) {
+        const weft_onnx_name *e = weft_onnx__scope_name(cx, scope, node->input[i]);
+        if (*node->input[i] && e->bind == WEFT_ONNX_BOUND)
+            in[i] = e->val;
+        else if (*node->input[i] && e->bind != WEFT_ONNX_OMITTED)
+            whole = false;
+    }
+    return whole;
+}
+
+static void bind_results(weft_onnx_ctx *cx, weft_onnx_scope *scope, const Onnx__NodeProto *node,
+                         const weft_val *out, uint32_t n_out)
+{
+    for (size_t i = 0; i < node->n_output; i++) {
+        if (!*node->output[i])
+            continue;
+        weft_onnx_name *e = weft_onnx__scope_name(cx, scope, node->output[i]);
+        bool have = out && i < n_out && out[i].i;
+        e->bind = have ? WEFT_ONNX_BOUND : WEFT_ONNX_BROKEN;
+        e->val = have ? out[i] : (weft_val){0};
+    }
+}
+
+static weft_err call_hook(weft_onnx_ctx *cx, weft_onnx_scope *scope, const Onnx__NodeProto *node,
+                          const weft_onnx_row *row, weft_where where, weft_val *in)
+{
+    weft_onnx_call c = {.cx = cx,
+                        .row = row,
+                        .op_type = node->op_type,
+                        .opset = scope->opset,
+                        .where = where,
+                        .in = in,
+                        .n_in = (uint32_t)node->n_input,
+                        .n_listed = (uint32_t)node->n_output};
+    c.loc = (weft_loc){.file_id = cx->file_id,
+                       .item = weft_arena_strdup(weft_module_arena(cx->m), where.item)};
+    while (c.n_in > 0 && !in[c.n_in - 1].i)
+        c.n_in--;
+    bool *wanted = weft_arena_alloc(cx->arena, node->n_output);
+    for (size_t i = 0; i < node->n_output; i++) {
+        wanted[i] = *node->output[i] != '\0';
+        if (wanted[i])
+            c.n_out = (uint32_t)i + 1;
+    }
+    c.wanted = wanted;
+    c.out = weft_arena_array(cx->arena, node->n_output, sizeof *c.out);
+    WEFT_TRY(resolve_attrs(cx, scope, node, where, &c.proto, &c.n_proto));
+    if (c.n_out == 0)
+        return WEFT_ERR_OK; /* nobody could tell that it ran */
+    WEFT_TRY(row->hook(&c));
+    bind_results(cx, scope, node, c.out, c.n_out);
+    return WEFT_ERR_OK;
+}
+
+/* -- Functions ------------------------------------------------------------------------------------
+ */
+
+/* Later fields of the format that protobuf-c does not know yet: the bytes of field `number`. */
+static const ProtobufCMessageUnknownField *find_field(const ProtobufCMessage *msg, uint32_t number,
+                                                      uint32_t from)
+{
+    for (uint32_t i = from; i < msg->n_unknown_fields; i++)
+        if (msg->unknown_fields[i].tag == number)
+            return &msg->unknown_fields[i];
+    return NULL;
+}
+
+/* Field data begins with the length prefix: one to five bytes. */
+static const uint8_t *field_bytes(const ProtobufCMessageUnknownField *f, size_t *out_len)
+{
+    size_t i = 0;
+    while (i < f->len && f->data[i] & 0x80)
+        i++;
+    i = i < f->len ? i + 1 : i;
+    *out_len = f->len - i;
+    return f->data + i;
+}
+
+static const char *overload_of(weft_onnx_ctx *cx, const ProtobufCMessage *msg, uint32_t number)
+{
+    const ProtobufCMessageUnknownField *f = find_field(msg, number, 0);
+    if (!f || f->wire_type != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED)
+        return "";
+    size_t len;
+    const uint8_t *at = field_bytes(f, &len);
+    return weft_arena_strndup(cx->arena, (const char *)at, len);
+}
+
+enum { FIELD_NODE_OVERLOAD = 8, FIELD_FUNCTION_ATTR = 11, FIELD_FUNCTION_OVERLOAD = 13 };
+
+static weft_onnx_fn *find_function(weft_onnx_ctx *cx, const Onnx__NodeProto *node)
+{
+    if (cx->n_fn == 0)
+        return NULL;
+    const char *overload = overload_of(cx, &node->base, FIELD_NODE_OVERLOAD);
+    const char *domain = text(node->domain);
+    for (uint32_t i = 0; i < cx->n_fn; i++) {
+        const weft_onnx_fn *fn = &cx->fn[i];
+        bool same_domain = strcmp(fn->domain, domain) == 0 ||
+                           (is_default_domain(fn->domain) && is_default_domain(domain));
+        if (same_domain && strcmp(text(fn->proto->name), text(node->op_type)) == 0 &&
+            strcmp(fn->overload, overload) == 0)
+            return &cx->fn[i];
+    }
+    return NULL;
+}
+
+weft_err weft_onnx__functions(weft_onnx_ctx *cx, const Onnx__ModelProto *model)
+{
+    cx->fn = weft_arena_array(cx->arena, model->n_functions, sizeof *cx->fn);
+    for (size_t i = 0; i < model->n_functions; i++) {
+        const Onnx__FunctionProto *p = model->functions[i];
+        weft_where where = {.file = cx->file, .item = text(p->name)};
+        weft_onnx_fn fn = {.proto = p, .domain = text(p->domain)};
+        fn.overload = overload_of(cx, &p->base, FIELD_FUNCTION_OVERLOAD);
+        if (!*text(p->name))
+            return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where, "a function has no name");
+        for (uint32_t k = 0; k < cx->n_fn; k++)
+            if (strcmp(cx->fn[k].domain, fn.domain) == 0 &&
+                strcmp(text(cx->fn[k].proto->name), p->name) == 0 &&
+                strcmp(cx->fn[k].overload, fn.overload) == 0)
+                return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
+                                       "function \"%s\" is defined twice", p->name);
+        WEFT_TRY(weft_onnx__opset(cx, p->opset_import, p->n_opset_import, p->name, &fn.opset));
+        if (fn.opset == 0)
+            fn.opset = cx->opset;
+        cx->fn[cx->n_fn++] = fn;
+    }
+    return WEFT_ERR_OK;
+}
+
+/* The call's attributes and, behind them, the function's defaults of those it does not give. */
+static weft_err bind_attrs(weft_onnx_ctx *cx, const weft_onnx_scope *caller,
+                           const Onnx__NodeProto *node, const Onnx__FunctionProto *fn,
+                           weft_where where, weft_onnx_scope *out)
+{
+    const Onnx__AttributeProto *const *given;
+    uint32_t n;
+    WEFT_TRY(resolve_attrs(cx, caller, node, where, &given, &n));
+    WEFT_VEC(const Onnx__AttributeProto *) list = {0};
+    for (uint32_t i = 0; i < n; i++)
+        WEFT_VEC_PUSH(cx->arena, &list, given[i]);
+    ProtobufCAllocator allocator;
+    weft_onnx__allocator(cx->arena, &allocator);
+    for (uint32_t i = 0; i < fn->base.n_unknown_fields; i++) {
+        const ProtobufCMessageUnknownField *f = &fn->base.unknown_fields[i];
+        if (f->tag != FIELD_FUNCTION_ATTR)
+            continue;
+        size_t len;
+        const uint8_t *at = field_bytes(f, &len);
+        const Onnx__AttributeProto *a = onnx__attribute_proto__unpack(&allocator, len, at);
+        if (!a || !a->name)
+            return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
+                                   "a default attribute of function \"%s\" is malformed", fn->name);
+        if (!find_proto(list.at, list.len, a->name))
+            WEFT_VEC_PUSH(cx->arena, &list, a);
+    }
+    out->binding = list.at;
+    out->n_binding = list.len;
+    return WEFT_ERR_OK;
+}
+
+static weft_err bind_operands(weft_onnx_ctx *cx, weft_onnx_scope *caller,
+                              const Onnx__NodeProto *node, const Onnx__FunctionProto *fn,
+                              weft_where where, weft_onnx_scope *out)
+{
+    if (node->n_input > fn->n_input || node->n_output > fn->n_output)
+        return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
+                               "%zu inputs and %zu outputs, function \"%s\" has %zu and %zu",
+                               node->n_input, node->n_output, fn->name, fn->n_input, fn->n_output);
+    for (size_t i = 0; i < fn->n_input; i++) {
+        weft_onnx_name name = {.bind = WEFT_ONNX_OMITTED};
+        if (i < node->n_input && *node->input[i]) {
+            const weft_onnx_name *from = weft_onnx__scope_name(cx, caller, node->input[i]);
+            name = (weft_onnx_name){.val = from->val, .bind = from->bind};
+        }
+        weft_onnx_name *to = weft_onnx__scope_name(cx, out, fn->input[i]);
+        if (!*fn->input[i] || to->bind != WEFT_ONNX_UNBOUND)
+            return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
+                                   "function \"%s\": input \"%s\" is repeated or has no name",
+                                   fn->name, fn->input[i]);
+        *to = name;
+    }
+    return WEFT_ERR_OK;
+}
+
+static weft_err inline_function(weft_onnx_ctx *cx, weft_onnx_scope *scope,
+                                const Onnx__NodeProto *node, weft_onnx_fn *fn, weft_where where)
+{
+    const Onnx__FunctionProto *p = fn->proto;
+    if (fn->open)
+        return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where, "function \"%s\" calls itself",
+                               p->name);
+    if (scope->depth == WEFT_ONNX_CALLS_MAX)
+        return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
+                               "functions call functions more than %d deep", WEFT_ONNX_CALLS_MAX);
+    weft_onnx_scope inner;
+    weft_onnx__scope_init(cx, &inner);
+    inner.opset = fn->opset;
+    inner.depth = scope->depth + 1;
+    inner.prefix = where.item;
+    inner.fn = p;
+    WEFT_TRY(bind_attrs(cx, scope, node, p, where, &inner));
+    WEFT_TRY(bind_operands(cx, scope, node, p, where, &inner));
+    fn->open = true;
+    weft_err err = weft_onnx__body(cx, &inner, p->node, p->n_node);
+    fn->open = false;
+    WEFT_TRY(err);
+    weft_val *out = weft_arena_array(cx->arena, node->n_output, sizeof *out);
+    for (size_t i = 0; i < node->n_output; i++) {
+        const weft_onnx_name *e = weft_onnx__scope_name(cx, &inner, p->output[i]);
+        if (*node->output[i] && e->bind == WEFT_ONNX_UNBOUND)
+            return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
+                                   "function \"%s\": output \"%s\" is never computed", p->name,
+                                   p->output[i]);
+        out[i] = e->val;
+    }
+    bind_results(cx, scope, node, out, (uint32_t)node->n_output);
+    return WEFT_ERR_OK;
+}
+
+/* -- Bodies ---------------------------------------------------------------------------------------
+ */
+
+static weft_err import_node(weft_onnx_ctx *cx, weft_onnx_scope *scope, const Onnx__NodeProto *node)
+{
+    weft_where where = node_where(cx, scope, node);
+    weft_val *in = weft_arena_array(cx->arena, node->n_input, sizeof *in);
+    weft_onnx_fn *fn = find_function(cx, node);
+    bind_results(cx, scope, node, NULL, 0);
+    if (fn)
+        return inline_function(cx, scope, node, fn, where);
+    const weft_onnx_row *row = NULL;
+    WEFT_TRY(find_row(cx, scope, node, where, &row));
+    if (!row)
+        return WEFT_ERR_OK; /* refused before */
+    if (!read_operands(cx, scope, node, in))
+        return WEFT_ERR_OK;
+    return call_hook(cx, scope, node, row, where, in);
+}
+
+weft_err weft_onnx__body(weft_onnx_ctx *cx, weft_onnx_scope *scope, Onnx__NodeProto *const *node,
+                         size_t n)
+{
+    /* Each call counts as well, so that empty functions cannot multiply without end. */
+    if (n >= WEFT_ONNX_NODES_MAX || (cx->n_nodes += (uint32_t)n + 1) > WEFT_ONNX_NODES_MAX)
+        return weft_diag_error(cx->diag, WEFT_ERR_NOMEM, (weft_where){.file = cx->file},
+                               "more than %d nodes after functions are inlined",
+                               WEFT_ONNX_NODES_MAX);
+    uint32_t *order = weft_arena_array(cx->arena, n, sizeof *order);
+    WEFT_TRY(link_names(cx, scope, node, n));
+    WEFT_TRY(sort_nodes(cx, scope, node, n, order));
+    for (size_t i = 0; i < n; i++)
+        WEFT_TRY(note_failure(cx, import_node(cx, scope, node[order[i]])));
+    return WEFT_ERR_OK;
+}
