@@ -65,6 +65,7 @@ typedef struct weft_module_file {
     const char *path;
     weft_file file;
     bool owned;
+    bool is_text; /* the text that was read: its lines are no locations to print */
 } weft_module_file;
 
 typedef struct weft_graph_port {
@@ -111,13 +112,23 @@ const weft_file *weft_module__file(const weft_module *m, uint32_t file_id);
 
 /* A symbol of the pool as symbol `name` of the graph. */
 void weft_graph__add_symbol(weft_graph *g, const char *name, weft_dim dim);
-/* Characters of a symbol in text. */
+/* Characters of names in text. */
 bool weft_text__is_name(char c);
+/* A letter or '_', then name characters. */
+bool weft_text__is_ident(const char *s);
 
 /* weft_node_infer with the dims made in `pool`. */
 WEFT_MUST_USE weft_err weft_node__infer(weft_graph *g, weft_node n, weft_dimpool *pool,
                                         weft_contents *contents, weft_diag *diag, weft_ttype *out,
                                         uint32_t n_out);
+
+/* -- Text ---------------------------------------------------------------------------------------
+ */
+
+/* weft_module_parse with a limit on the bytes of all weights that the text makes. */
+WEFT_MUST_USE weft_err weft_module__parse(const char *text, size_t len, const char *file,
+                                          const char *dir, uint64_t weight_bytes, weft_diag *diag,
+                                          weft_module **out);
 
 /* -- Weights with a generator ----------------------------------------------------------------- */
 

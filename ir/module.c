@@ -93,7 +93,7 @@ const char *weft_module__name(weft_module *m, const char *s)
 
 uint32_t weft_module_own_file(weft_module *m, const char *path, weft_file file)
 {
-    weft_module_file rec = {weft_arena_strdup(m->arena, path), file, true};
+    weft_module_file rec = {.path = weft_arena_strdup(m->arena, path), .file = file, .owned = true};
     WEFT_VEC_PUSH(m->arena, &m->files, rec);
     return m->files.len - 1;
 }
@@ -101,7 +101,7 @@ uint32_t weft_module_own_file(weft_module *m, const char *path, weft_file file)
 uint32_t weft_module_name_file(weft_module *m, const char *path)
 {
     for (uint32_t i = 1; i < m->files.len; i++)
-        if (strcmp(m->files.at[i].path, path) == 0)
+        if (!m->files.at[i].is_text && strcmp(m->files.at[i].path, path) == 0)
             return i;
     weft_module_file rec = {.path = weft_arena_strdup(m->arena, path)};
     WEFT_VEC_PUSH(m->arena, &m->files, rec);
