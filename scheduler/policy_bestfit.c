@@ -128,14 +128,14 @@ static weft_err place_greedy(const weft_demands *demands, const weft_fleet *flee
     qsort(needs, demands->n, sizeof *needs, compare_needs);
     for (size_t i = 0; i < demands->n; i++) {
         uint32_t demand = needs[i].demand;
-        double rest = demands->at[demand].rate_per_s;
+        double rate = demands->at[demand].rate_per_s, rest = rate;
         do {
             if (take_slice(&board, demand, &rest))
                 continue;
             if (!share_slice(&board, demand, rest))
                 return weft_board__full(&board, demand, rest);
             rest = 0;
-        } while (rest > 0);
+        } while (rest > rate * 1e-9);
     }
     weft_board__finish(&board, "bestfit", out);
     return WEFT_ERR_OK;

@@ -4,8 +4,9 @@
  * Source: the `exclusive` baseline of the ParvaGPU paper (SC'24), ceil(rate / capacity) whole GPUs
  * for each service. Ours for what it leaves open:
  *
- * World. A unit is a whole GPU, never split, or one CPU slice as the fleet file cuts it. Models
- * come in the order of their names (a set has no arrival times), units in the order of the fleet.
+ * World. A unit is a whole GPU (or the one MIG instance that covers all of it, where that is what
+ * was measured), or one CPU slice as the fleet file cuts it. Models come in the order of their
+ * names (a set has no arrival times), units in the order of the fleet.
  *
  * Choice. A model takes the first free unit. Batch: the smallest that carries what is left of its
  * rate within the SLO, else the one with the highest capacity, and the next unit for the rest. When
@@ -18,7 +19,8 @@
 
 static bool is_unit(const weft_option *o)
 {
-    return o->spec.kind == WEFT_SLICE_WHOLE || o->spec.kind == WEFT_SLICE_CORES;
+    return o->spec.kind == WEFT_SLICE_WHOLE || o->spec.kind == WEFT_SLICE_CORES ||
+           (o->spec.kind == WEFT_SLICE_MIG && o->spec.mig->gpcs == 7);
 }
 
 /* `b` is better than `a` for what is left of the rate; equal ones: the first. */
@@ -57,8 +59,21 @@ static bool share_unit(weft_board *board, uint32_t demand, double rest)
     return false;
 }
 
+static bool has_unit(const weft_board *board, uint32_t demand)
+{
+    for (uint32_t i = 0; i < board->n_option[demand]; i++)
+        if (is_unit(&board->option[demand][i]))
+            return true;
+    return false;
+}
+
 static weft_err place_model(weft_board *board, uint32_t demand)
 {
+    if (!has_unit(board, demand))
+        return weft_diag_error(board->diag, WEFT_ERR_INFEASIBLE,
+                               (weft_where){.item = board->demands->at[demand].model},
+                               "fifo places on whole devices and CPU slices only, and the model "
+                               "meets its SLO on none that it was profiled on");
     double rate = board->demands->at[demand].rate_per_s;
     double rest = rate;
     do {
@@ -67,7 +82,7 @@ static weft_err place_model(weft_board *board, uint32_t demand)
         if (!share_unit(board, demand, rest))
             return weft_board__full(board, demand, rest);
         rest = 0;
-    } while (rest > 0);
+    } while (rest > rate * 1e-9);
     return WEFT_ERR_OK;
 }
 

@@ -1,0 +1,519 @@
+/* The load formulas against numbers worked out by hand, the checker against planted violations (one
+ * for each rule), and plan.json. */
+#include "base/arena.h"
+#include "base/diag.h"
+#include "scheduler/scheduler.h"
+#include "scheduler/scheduler_int.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#define POINT(dev, sl, b, p, us, mem)                                 \
+    {                                                                 \
+        .device = dev, .slice = sl, .batch = b, .procs = p, .cost = { \
+            .time_us = us,                                            \
+            .mreq_bytes = mem,                                        \
+            .source = "measured"                                      \
+        }                                                             \
+    }
+
+static const weft_profile_point points[] = {
+    POINT("cpu", "1core", 1, 1, 1000, 100),          POINT("cpu", "1core", 4, 1, 2000, 100),
+    POINT("h100", "", 1, 1, 100, 1u << 30),          POINT("h100", "", 8, 1, 400, 1u << 30),
+    POINT("h100", "1g.10gb", 4, 1, 1000, 4u << 20),  POINT("h100", "3g.40gb", 4, 1, 300, 4u << 20),
+    POINT("h100", "40%", 8, 1, 500, 30000000000u),   POINT("h100", "60%", 8, 1, 450, 30000000000u),
+    POINT("h100", "80%", 8, 1, 420, 30000000000u),   POINT("h100", "1g.10gb", 4, 2, 1800, 4u << 20),
+    POINT("h100", "1g.20gb", 4, 1, 1000, 4u << 20),  POINT("h100", "1g.10gb", 1, 9, 9000, 4u << 20),
+    POINT("h100", "10%", 1, 30, 9000, 4u << 20),     POINT("cpu", "1core", 8, 1, 1500, 100),
+    POINT("h100", "1g.10gb", 64, 1, 9000, 4u << 30), POINT("h100", "20%", 1, 1, 900, 70000000000u),
+};
+
+#define N_POINT (sizeof points / sizeof points[0])
+
+static weft_demand demand_list[] = {
+    {.model = "a", .slo_us = 20000, .rate_per_s = 100, .profile = {points, N_POINT}},
+    {.model = "b", .slo_us = 20000, .rate_per_s = 100, .profile = {points, N_POINT}},
+};
+
+static const weft_demands demands = {demand_list, 2};
+static const uint32_t core_slices[] = {1, 1};
+static const weft_fleet_device devices[] = {
+    {.type = "cpu", .count = 2, .cores = 2, .slice_cores = core_slices, .n_slice = 2},
+    {.type = "h100", .count = 3, .price_per_hour = 3, .mig = true, .mps = true},
+};
+static const weft_fleet fleet = {.file = "fleet", .device = devices, .n_device = 2};
+
+typedef struct fixture {
+    weft_arena *arena;
+    weft_diag *diag;
+} fixture;
+
+static int set_up(void **state)
+{
+    fixture *fx = calloc(1, sizeof *fx);
+    assert_non_null(fx);
+    fx->arena = weft_arena_create(0);
+    fx->diag = weft_diag_create();
+    *state = fx;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    fixture *fx = *state;
+    weft_arena_destroy(fx->arena);
+    weft_diag_destroy(fx->diag);
+    free(fx);
+    return 0;
+}
+
+/* Fills in what the plan claims of each placement and of itself, so that a test plants exactly one
+ * wrong thing. */
+static weft_plan complete(weft_placement *at, size_t n)
+{
+    weft_plan plan = {.policy = "hand", .at = at, .n = n};
+    plan.lower_bound = weft_plan__lower_bound(&demands, &fleet);
+    for (size_t i = 0; i < n; i++) {
+        weft_placement *p = &at[i];
+        const weft_fleet_device *row = weft_fleet__row(&fleet, p->type);
+        const weft_demand *d = strcmp(p->model, "a") == 0 ? &demand_list[0] : &demand_list[1];
+        const weft_profile_point *point =
+            weft_profile__find(&d->profile, p->type, p->slice, p->batch, p->procs);
+        weft_slice_spec spec = {0};
+        const char *why;
+        double cycle = 0;
+        uint32_t mates = 0;
+        bool first = true;
+        for (size_t j = 0; j < n; j++) {
+            if (at[j].device != p->device)
+                continue;
+            first = first && j >= i;
+            if (at[j].slice_id != p->slice_id)
+                continue;
+            const weft_profile_point *other =
+                weft_profile__find(&d->profile, at[j].type, at[j].slice, at[j].batch, at[j].procs);
+            cycle += other ? weft_load__exec_us(&d->profile, other) : 0;
+            mates++;
+        }
+        if (first) {
+            plan.gpus++;
+            plan.cost_per_hour += row ? weft_fleet__price(row) : 0;
+        }
+        if (row && weft_slice__resolve(row, p->slice, &spec, &why))
+            p->share = spec.share;
+        if (!point)
+            continue;
+        weft_load_in in = {.demand = d,
+                           .point = point,
+                           .exec_us = weft_load__exec_us(&d->profile, point),
+                           .cycle_us = cycle,
+                           .alone = mates == 1,
+                           .rate_per_s = p->rate_per_s};
+        weft_load load = weft_load__compute(&in);
+        p->capacity_per_s = load.capacity_per_s;
+        p->latency_us = load.latency_us;
+        p->mem_bytes = weft_load__mem(point);
+    }
+    return plan;
+}
+
+#define PLACE(m, dev, ty, sl, id, start, b, p, rate)                                            \
+    (weft_placement)                                                                            \
+    {                                                                                           \
+        .model = m, .device = dev, .type = ty, .slice = sl, .slice_id = id, .mig_start = start, \
+        .batch = b, .procs = p, .rate_per_s = rate                                              \
+    }
+
+static void expect_legal(fixture *fx, weft_plan plan)
+{
+    weft_diag_clear(fx->diag);
+    weft_err err = weft_plan_check(&plan, &demands, &fleet, fx->diag);
+    if (err != WEFT_ERR_OK)
+        fail_msg("%s: %s", weft_err_name(err),
+                 weft_diag_count(fx->diag) ? weft_diag_at(fx->diag, 0)->text : "");
+}
+
+/* The plan is refused, and some message starts with this rule and holds this text. */
+static void expect_violation(fixture *fx, weft_plan plan, const char *rule, const char *text)
+{
+    weft_diag_clear(fx->diag);
+    assert_int_equal(weft_plan_check(&plan, &demands, &fleet, fx->diag), WEFT_ERR_INPUT);
+    for (size_t i = 0; i < weft_diag_count(fx->diag); i++) {
+        const char *got = weft_diag_at(fx->diag, i)->text;
+        if (strncmp(got, rule, strlen(rule)) == 0 && strstr(got, text))
+            return;
+    }
+    fail_msg("no '%s: %s', but: %s", rule, text, weft_diag_at(fx->diag, 0)->text);
+}
+
+/* -- Formulas --------------------------------------------------------------------------------- */
+
+static weft_load load_of(size_t i, double slo_us, double rate, double others_us)
+{
+    weft_demand d = {.model = "m", .slo_us = slo_us, .profile = {points, N_POINT}};
+    double exec = weft_load__exec_us(&d.profile, &points[i]);
+    weft_load_in in = {.demand = &d,
+                       .point = &points[i],
+                       .exec_us = exec,
+                       .cycle_us = exec + others_us,
+                       .alone = others_us == 0,
+                       .rate_per_s = rate};
+    return weft_load__compute(&in);
+}
+
+static void test_placement__load_alone(void **state)
+{
+    (void)state;
+    /* batch 4 in 2 ms: 2000/s; at 1500/s three more requests take 2 ms to come, as long as the
+     * batch in execution: 2 + 2 ms. */
+    weft_load l = load_of(1, 20000, 1500, 0);
+    assert_true(l.capacity_per_s == 2000);
+    assert_true(l.latency_us == 4000);
+    /* At 500/s they take 6 ms: 6 + 2 ms. */
+    assert_true(fabs(load_of(1, 20000, 500, 0).latency_us - 8000) < 1e-6);
+    /* At 10/s the batch is closed after 20 - 2 - 1 (5 %) = 17 ms: 17 + 2 ms. */
+    assert_true(fabs(load_of(1, 20000, 10, 0).latency_us - 19000) < 1e-6);
+    /* Without a rate or an SLO a batch is closed at once: only the one in execution is waited for.
+     */
+    assert_true(load_of(1, 0, 10, 0).latency_us == 4000);
+    assert_true(load_of(1, 20000, 0, 0).latency_us == 4000);
+}
+
+static void test_placement__load_shared(void **state)
+{
+    (void)state;
+    /* 2 ms of its own and 3 ms of others: 4 requests each 5 ms; 5 ms to wait and 2 ms to run. */
+    weft_load l = load_of(1, 20000, 100, 3000);
+    assert_true(l.capacity_per_s == 800);
+    assert_true(l.latency_us == 7000);
+}
+
+static void test_placement__smaller_batch_may_take_longer(void **state)
+{
+    weft_profile profile = {points, N_POINT};
+    (void)state;
+    /* Batch 8 takes 1.5 ms but batch 4 takes 2 ms, and a batch may be closed early. */
+    assert_true(weft_load__exec_us(&profile, &points[13]) == 2000);
+    assert_true(weft_load__exec_us(&profile, &points[0]) == 1000);
+}
+
+static void test_placement__lower_bound_is_worked_out(void **state)
+{
+    weft_profile_point half = POINT("h100", "", 10, 1, 1000, 0);
+    weft_demand d = {.model = "m", .rate_per_s = 25000, .profile = {&half, 1}};
+    weft_demands one = {&d, 1}, none = {NULL, 0};
+    (void)state;
+    /* 10000/s a device. */
+    assert_true(weft_plan__lower_bound(&one, &fleet) == 3);
+    d.rate_per_s = 20000;
+    assert_true(weft_plan__lower_bound(&one, &fleet) == 2);
+    d.rate_per_s = 0;
+    assert_true(weft_plan__lower_bound(&one, &fleet) == 1);
+    assert_true(weft_plan__lower_bound(&none, &fleet) == 0);
+}
+
+/* -- The checker ------------------------------------------------------------------------------ */
+
+static void test_placement__legal_plans_pass(void **state)
+{
+    weft_placement cores[] = {PLACE("a", 0, "cpu", "1core", 0, -1, 4, 1, 100),
+                              PLACE("b", 0, "cpu", "1core", 1, -1, 4, 1, 100)};
+    weft_placement shared[] = {PLACE("a", 0, "cpu", "1core", 1, -1, 4, 1, 100),
+                               PLACE("b", 0, "cpu", "1core", 1, -1, 4, 1, 100)};
+    weft_placement mig[] = {PLACE("a", 0, "h100", "1g.10gb", 0, 3, 4, 2, 100),
+                            PLACE("b", 0, "h100", "3g.40gb", 1, 4, 4, 1, 100)};
+    weft_placement mps[] = {PLACE("a", 0, "h100", "40%", 0, -1, 8, 1, 100),
+                            PLACE("b", 0, "h100", "60%", 1, -1, 8, 1, 60),
+                            PLACE("b", 1, "h100", "", 0, -1, 8, 1, 40)};
+    expect_legal(*state, complete(cores, 2));
+    expect_legal(*state, complete(shared, 2));
+    expect_legal(*state, complete(mig, 2));
+    expect_legal(*state, complete(mps, 3));
+}
+
+#define LEGAL                                               \
+    {                                                       \
+        PLACE("a", 0, "cpu", "1core", 0, -1, 4, 1, 100),    \
+            PLACE("b", 0, "cpu", "1core", 1, -1, 4, 1, 100) \
+    }
+
+static void test_placement__structure(void **state)
+{
+    weft_placement at[] = LEGAL;
+    weft_plan plan = complete(at, 2);
+    at[1].model = "c";
+    expect_violation(*state, plan, "structure", "no such model");
+    expect_violation(*state, plan, "structure", "placed nowhere");
+    at[1].model = "b";
+    at[1].device = 2;
+    expect_violation(*state, plan, "structure", "device 2 follows 1");
+    at[1].device = 0;
+    at[1].slice_id = 0;
+    at[1].model = "a";
+    expect_violation(*state, plan, "structure", "twice on device 0 slice 0");
+    at[1].model = "b";
+    at[1].slice = "2core";
+    expect_violation(*state, plan, "structure", "two shapes");
+    at[1].slice = "1core";
+    at[1].type = "h100";
+    expect_violation(*state, plan, "structure", "both cpu and h100");
+    expect_violation(*state, complete(at, 0), "structure", "placed nowhere");
+}
+
+static void test_placement__fleet(void **state)
+{
+    weft_placement at[] = {PLACE("a", 0, "cpu", "1core", 0, -1, 4, 1, 100),
+                           PLACE("b", 1, "cpu", "1core", 0, -1, 4, 1, 50),
+                           PLACE("b", 2, "cpu", "1core", 0, -1, 4, 1, 50)};
+    expect_violation(*state, complete(at, 3), "fleet", "3 devices of type cpu");
+    at[2].type = "t4";
+    at[2].slice = "";
+    expect_violation(*state, complete(at, 3), "fleet", "no device of type 't4'");
+}
+
+static void test_placement__slice(void **state)
+{
+    weft_placement at[] = LEGAL;
+    at[1].slice = "2core";
+    expect_violation(*state, complete(at, 2), "slice", "2core");
+    at[1].slice = "1core";
+    at[1].slice_id = 2;
+    expect_violation(*state, complete(at, 2), "slice", "slice 2 of the cpu");
+    weft_placement mixed[] = {PLACE("a", 0, "h100", "1g.10gb", 0, 0, 4, 1, 100),
+                              PLACE("b", 0, "h100", "40%", 1, -1, 8, 1, 100)};
+    expect_violation(*state, complete(mixed, 2), "slice", "more than one way");
+    weft_placement whole[] = {PLACE("a", 0, "h100", "", 0, -1, 8, 1, 100),
+                              PLACE("b", 0, "h100", "", 1, -1, 8, 1, 100)};
+    expect_violation(*state, complete(whole, 2), "slice", "whole in 2 slices");
+    weft_placement procs[] = {PLACE("a", 0, "h100", "1g.10gb", 0, 0, 4, 2, 100),
+                              PLACE("b", 0, "h100", "1g.10gb", 0, 0, 4, 1, 100)};
+    expect_violation(*state, complete(procs, 2), "slice", "2 processes on a shared slice");
+}
+
+static void test_placement__mig(void **state)
+{
+    weft_placement at[] = {PLACE("a", 0, "h100", "3g.40gb", 0, 0, 4, 1, 100),
+                           PLACE("b", 0, "h100", "1g.10gb", 1, 3, 4, 1, 100)};
+    expect_violation(*state, complete(at, 2), "mig", "overlaps");
+    at[0].mig_start = 2;
+    expect_violation(*state, complete(at, 2), "mig", "cannot start at slot 2");
+    at[0].mig_start = -1;
+    expect_violation(*state, complete(at, 2), "mig", "cannot start at slot -1");
+    at[0].mig_start = 31;
+    expect_violation(*state, complete(at, 2), "mig", "cannot start at slot 31");
+    at[0].mig_start = 4;
+    at[1].slice = "1g.20gb";
+    at[1].mig_start = 6;
+    expect_violation(*state, complete(at, 2), "mig", "overlaps");
+    weft_placement none[] = LEGAL;
+    none[1].mig_start = 0;
+    expect_violation(*state, complete(none, 2), "mig", "no MIG instance");
+}
+
+static void test_placement__mps(void **state)
+{
+    weft_placement at[] = {PLACE("a", 0, "h100", "40%", 0, -1, 8, 1, 100),
+                           PLACE("b", 0, "h100", "80%", 1, -1, 8, 1, 100)};
+    expect_violation(*state, complete(at, 2), "mps", "add up to 120 %");
+    weft_placement many[] = {PLACE("a", 0, "h100", "10%", 0, -1, 1, 30, 100),
+                             PLACE("b", 0, "h100", "10%", 1, -1, 1, 30, 100)};
+    expect_violation(*state, complete(many, 2), "mps", "60 processes");
+    weft_placement small[] = {PLACE("a", 0, "h100", "1g.10gb", 0, 0, 1, 9, 100),
+                              PLACE("b", 0, "h100", "1g.10gb", 1, 1, 4, 1, 100)};
+    expect_violation(*state, complete(small, 2), "mps", "9 processes on one 1g.10gb");
+}
+
+static void test_placement__profile(void **state)
+{
+    weft_placement at[] = LEGAL;
+    weft_plan plan = complete(at, 2);
+    at[1].batch = 5;
+    expect_violation(*state, plan, "profile", "batch 5");
+    at[1].batch = 4;
+    at[1].procs = 2;
+    expect_violation(*state, plan, "profile", "2 processes");
+}
+
+static void test_placement__memory(void **state)
+{
+    /* 2 x 4.5 GiB do not fit 9.75 GiB when both are on the slice... */
+    weft_profile_point big[N_POINT];
+    memcpy(big, points, sizeof big);
+    big[4].cost.mreq_bytes = 6000000000u;
+    demand_list[0].profile.point = demand_list[1].profile.point = big;
+    weft_placement slice[] = {PLACE("a", 0, "h100", "1g.10gb", 0, 0, 4, 1, 100),
+                              PLACE("b", 0, "h100", "1g.10gb", 0, 0, 4, 1, 100)};
+    expect_violation(*state, complete(slice, 2), "memory", "slice 0 needs 12000000000");
+    /* ... nor do two MPS shares that fit one by one. */
+    weft_placement device[] = {PLACE("a", 0, "h100", "40%", 0, -1, 8, 1, 100),
+                               PLACE("b", 0, "h100", "20%", 1, -1, 1, 1, 100)};
+    expect_violation(*state, complete(device, 2), "memory", "device 0 needs 100000000000");
+    demand_list[0].profile.point = demand_list[1].profile.point = points;
+}
+
+static void test_placement__rate(void **state)
+{
+    weft_placement at[] = LEGAL;
+    at[1].rate_per_s = 90;
+    expect_violation(*state, complete(at, 2), "rate", "90/s are assigned");
+    at[1].rate_per_s = -100;
+    expect_violation(*state, complete(at, 2), "rate", "is no rate");
+    at[1].rate_per_s = (double)NAN;
+    expect_violation(*state, complete(at, 2), "rate", "");
+    demand_list[1].rate_per_s = at[1].rate_per_s = 2001;
+    expect_violation(*state, complete(at, 2), "rate", "can serve 2000/s");
+    demand_list[1].rate_per_s = at[1].rate_per_s = 100;
+    expect_legal(*state, complete(at, 2));
+}
+
+static void test_placement__latency(void **state)
+{
+    weft_placement at[] = LEGAL;
+    demand_list[0].slo_us = 3999;
+    expect_violation(*state, complete(at, 2), "latency", "the SLO is 3999");
+    demand_list[0].slo_us = 4000;
+    expect_legal(*state, complete(at, 2));
+    /* Together on one slice: 4 ms a round and 2 ms to run. */
+    demand_list[0].slo_us = 5999;
+    at[1].slice_id = 0;
+    expect_violation(*state, complete(at, 2), "latency", "6000 us");
+    demand_list[0].slo_us = 20000;
+    expect_legal(*state, complete(at, 2));
+}
+
+static void test_placement__objective(void **state)
+{
+    weft_placement at[] = LEGAL;
+    weft_plan good = complete(at, 2), plan = good;
+    plan.gpus = 2;
+    expect_violation(*state, plan, "objective", "2 devices are claimed");
+    plan = good;
+    plan.cost_per_hour = 1;
+    expect_violation(*state, plan, "objective", "cost 1 is claimed");
+    plan = good;
+    plan.lower_bound = 0;
+    expect_violation(*state, plan, "objective", "lower bound 0");
+    plan.lower_bound = (double)NAN;
+    expect_violation(*state, plan, "objective", "lower bound");
+    at[0].capacity_per_s += 1;
+    expect_violation(*state, good, "objective", "capacity 2001/s is claimed");
+    at[0].capacity_per_s -= 1;
+    at[0].latency_us = 1;
+    expect_violation(*state, good, "objective", "latency 1 us");
+    good = complete(at, 2);
+    at[1].share = 0.25;
+    expect_violation(*state, good, "objective", "share 0.25");
+    good = complete(at, 2);
+    at[1].mem_bytes = 1;
+    expect_violation(*state, good, "objective", "1 bytes are claimed");
+}
+
+/* -- plan.json -------------------------------------------------------------------------------- */
+
+static void test_placement__json_reads_back(void **state)
+{
+    fixture *fx = *state;
+    weft_placement at[] = {PLACE("a", 0, "h100", "1g.10gb", 0, 3, 4, 2, 100),
+                           PLACE("b", 0, "h100", "3g.40gb", 1, 4, 4, 1, 100)};
+    weft_plan plan = complete(at, 2), back;
+    plan.decision_ms = 0.125;
+    char *text, *again;
+    assert_int_equal(weft_plan_to_json(&plan, &demands, &text), WEFT_ERR_OK);
+    assert_int_equal(weft_plan_from_json(text, strlen(text), "p", fx->arena, fx->diag, &back),
+                     WEFT_ERR_OK);
+    assert_int_equal(back.n, 2);
+    assert_string_equal(back.policy, "hand");
+    assert_true(back.decision_ms == 0.125 && back.gpus == 1 && back.cost_per_hour == 3);
+    assert_int_equal(back.at[0].mig_start, 3);
+    expect_legal(fx, back);
+    assert_int_equal(weft_plan_to_json(&back, &demands, &again), WEFT_ERR_OK);
+    assert_string_equal(text, again);
+    static const char *const keys[] = {"gpus",        "cost_per_hour", "lower_bound",
+                                       "decision_ms", "placements",    "policy"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        assert_non_null(strstr(text, keys[i]));
+    free(text);
+    free(again);
+}
+
+static void expect_bad_json(fixture *fx, const char *text, const char *from, const char *to,
+                            const char *message)
+{
+    char bad[8192];
+    weft_plan plan;
+    const char *hit = strstr(text, from);
+    assert_non_null(hit);
+    snprintf(bad, sizeof bad, "%.*s%s%s", (int)(hit - text), text, to, hit + strlen(from));
+    weft_diag_clear(fx->diag);
+    assert_int_equal(weft_plan_from_json(bad, strlen(bad), "p", fx->arena, fx->diag, &plan),
+                     WEFT_ERR_INPUT);
+    if (!strstr(weft_diag_at(fx->diag, 0)->text, message))
+        fail_msg("'%s' is not in '%s'", message, weft_diag_at(fx->diag, 0)->text);
+}
+
+static void test_placement__json_checks_every_field(void **state)
+{
+    fixture *fx = *state;
+    weft_placement at[] = LEGAL;
+    weft_plan plan = complete(at, 2);
+    char *text;
+    assert_int_equal(weft_plan_to_json(&plan, &demands, &text), WEFT_ERR_OK);
+    expect_bad_json(fx, text, "weft-plan", "other", "format");
+    expect_bad_json(fx, text, "\"version\": 1", "\"version\": 2", "version");
+    expect_bad_json(fx, text, "\"policy\": \"hand\"", "\"policy\": 1", "policy");
+    expect_bad_json(fx, text, "\"gpus\": 1", "\"gpus\": -1", "gpus");
+    expect_bad_json(fx, text, "\"gpus\": 1", "\"gpus\": 1.5", "gpus");
+    expect_bad_json(fx, text, "\"gpus\": 1", "\"gpus\": 99999999999", "gpus");
+    expect_bad_json(fx, text, "\"gpus\": 1,", "", "gpus");
+    expect_bad_json(fx, text, "\"gpus\": 1", "\"gpus\": 1, \"gpus\": 1", "json");
+    expect_bad_json(fx, text, "\"gpus\": 1", "\"gpus\": 1, \"x\": 1", "unknown key 'x'");
+    expect_bad_json(fx, text, "\"decision_ms\": 0", "\"decision_ms\": -1", "decision_ms");
+    expect_bad_json(fx, text, "\"slo_us\": 20000", "\"slo_us\": \"\"", "slo_us");
+    expect_bad_json(fx, text, "\"placements\": [", "\"placements\": [1,", "object");
+    expect_bad_json(fx, text, "\"device\": 0", "\"device\": null", "device");
+    expect_bad_json(fx, text, "\"type\": \"cpu\"", "\"type\": \"c\\u0000\"", "json");
+    expect_bad_json(fx, text, "\"batch\": 4", "\"batch\": 0", "batch");
+    expect_bad_json(fx, text, "\"procs\": 1", "\"procs\": 0", "procs");
+    expect_bad_json(fx, text, "\"mig_start\": null", "\"mig_start\": 32", "mig_start");
+    expect_bad_json(fx, text, "\"slice\": \"1core\"",
+                    "\"slice\": \"1111111111111111111111111111111111\"", "slice");
+    expect_bad_json(fx, text, "\"share\": 0.5", "\"share\": \"0.5\"", "share");
+    expect_bad_json(fx, text, "\"mem_bytes\": 100", "\"mem_bytes\": 1e3", "mem_bytes");
+    expect_bad_json(fx, text, "{", "", "json");
+    for (size_t len = 0; len < strlen(text) - 1; len++)
+        assert_int_equal(weft_plan_from_json(text, len, "p", fx->arena, NULL, &plan),
+                         WEFT_ERR_INPUT);
+    free(text);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(test_placement__load_alone),
+        TEST(test_placement__load_shared),
+        TEST(test_placement__smaller_batch_may_take_longer),
+        TEST(test_placement__lower_bound_is_worked_out),
+        TEST(test_placement__legal_plans_pass),
+        TEST(test_placement__structure),
+        TEST(test_placement__fleet),
+        TEST(test_placement__slice),
+        TEST(test_placement__mig),
+        TEST(test_placement__mps),
+        TEST(test_placement__profile),
+        TEST(test_placement__memory),
+        TEST(test_placement__rate),
+        TEST(test_placement__latency),
+        TEST(test_placement__objective),
+        TEST(test_placement__json_reads_back),
+        TEST(test_placement__json_checks_every_field),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,410 @@
+/* Policies: every plan of every policy passes the checker, equal demands give equal plans, and what
+ * cannot be placed is refused with a reason. */
+#include "base/arena.h"
+#include "base/diag.h"
+#include "scheduler/scheduler.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { MODELS_MAX = 12, POINTS_MAX = 64 };
+
+typedef struct scene {
+    weft_demand demand[MODELS_MAX];
+    weft_profile_point point[MODELS_MAX][POINTS_MAX];
+    char name[MODELS_MAX][8];
+    weft_fleet_device device[4];
+    uint32_t cores[4];
+    weft_demands demands;
+    weft_fleet fleet;
+} scene;
+
+static uint64_t next_random(uint64_t *seed)
+{
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return *seed >> 33;
+}
+
+static double pick(uint64_t *seed, double lo, double hi)
+{
+    return lo * pow(hi / lo, (double)(next_random(seed) % 100001) / 100000);
+}
+
+static void add_point(scene *sc, size_t m, const char *device, const char *slice, double share,
+                      uint32_t batch, uint32_t procs, double time_us, double mem_bytes)
+{
+    weft_profile *profile = &sc->demand[m].profile;
+    if (profile->n == POINTS_MAX)
+        return;
+    weft_profile_point *p = &sc->point[m][profile->n++];
+    profile->point = sc->point[m];
+    *p = (weft_profile_point){.share = share, .batch = batch, .procs = procs};
+    snprintf(p->device, sizeof p->device, "%s", device);
+    snprintf(p->slice, sizeof p->slice, "%s", slice);
+    snprintf(p->cost.source, sizeof p->cost.source, "measured");
+    p->cost.time_us = time_us;
+    p->cost.mreq_bytes = (uint64_t)mem_bytes;
+}
+
+/* A model of random speed on every slice of the devices below, not always monotone in anything. */
+static void add_model(scene *sc, size_t m, uint64_t *seed)
+{
+    static const struct {
+        const char *device, *slice;
+        double share;
+    } slices[] = {
+        {"cpu", "1core", 0.01},    {"cpu", "2core", 0.02},
+        {"h100", "1g.10gb", 0.12}, {"h100", "3g.40gb", 0.45},
+        {"h100", "", 1},           {"h100", "20%", 0.2},
+        {"h100", "60%", 0.6},      {"a100-80", "2g.20gb", 0.2},
+        {"a100-80", "", 0.7},
+    };
+    double work = pick(seed, 100, 20000), bytes = pick(seed, 1e7, 2e10);
+    snprintf(sc->name[m], sizeof sc->name[m], "m%02zu", m);
+    sc->demand[m] = (weft_demand){.model = sc->name[m]};
+    for (size_t s = 0; s < sizeof slices / sizeof slices[0]; s++)
+        for (uint32_t batch = 1; batch <= 16; batch *= 4)
+            for (uint32_t procs = 1; procs <= 1 + (next_random(seed) % 4 == 0); procs++)
+                add_point(sc, m, slices[s].device, slices[s].slice, slices[s].share, batch, procs,
+                          work * (1 + 0.4 * batch) * procs / slices[s].share *
+                              pick(seed, 0.7, 1.4) / 10,
+                          bytes * (1 + batch / 16.0));
+    if (next_random(seed) % 8)
+        sc->demand[m].slo_us = work * pick(seed, 2, 1000);
+    if (next_random(seed) % 8)
+        sc->demand[m].rate_per_s = pick(seed, 0.1, 20000);
+}
+
+static void make_scene(scene *sc, uint64_t *seed)
+{
+    memset(sc, 0, sizeof *sc);
+    size_t n = 1 + next_random(seed) % MODELS_MAX;
+    for (size_t m = 0; m < n; m++)
+        add_model(sc, m, seed);
+    sc->demands = (weft_demands){sc->demand, n};
+    size_t rows = 0;
+    if (next_random(seed) % 2) {
+        static const uint32_t cuts[3][2] = {{1, 1}, {1, 2}, {2, 2}};
+        memcpy(sc->cores, cuts[next_random(seed) % 3], sizeof cuts[0]);
+        sc->device[rows++] = (weft_fleet_device){.type = "cpu",
+                                                 .count = 1 + next_random(seed) % 3,
+                                                 .cores = 4,
+                                                 .slice_cores = sc->cores,
+                                                 .n_slice = 2,
+                                                 .mem_bytes = (uint64_t)16 << 30};
+    }
+    if (next_random(seed) % 4)
+        sc->device[rows++] = (weft_fleet_device){.type = "h100",
+                                                 .count = 1 + next_random(seed) % 20,
+                                                 .mig = next_random(seed) % 2,
+                                                 .mps = next_random(seed) % 2};
+    if (rows == 0 || next_random(seed) % 2)
+        sc->device[rows++] = (weft_fleet_device){
+            .type = "a100-80", .count = 1 + next_random(seed) % 20, .mig = next_random(seed) % 2};
+    sc->fleet = (weft_fleet){.file = "fleet", .device = sc->device, .n_device = rows};
+}
+
+static void fail_with(const weft_diag *diag, const char *what, uint64_t seed)
+{
+    for (size_t i = 0; i < weft_diag_count(diag) && i < 5; i++)
+        print_error("%s: %s\n", weft_diag_at(diag, i)->item ? weft_diag_at(diag, i)->item : "",
+                    weft_diag_at(diag, i)->text);
+    fail_msg("%s, seed %llu", what, (unsigned long long)seed);
+}
+
+/* weft_plan_make checks the plan itself; the check is repeated for plans read back from text. */
+static void test_policy__every_plan_passes_the_checker(void **state)
+{
+    weft_diag *diag = weft_diag_create();
+    scene *sc = malloc(sizeof *sc);
+    uint32_t placed = 0, refused = 0;
+    (void)state;
+    for (uint64_t round = 1; round <= 3000; round++) {
+        uint64_t seed = round * 7919;
+        make_scene(sc, &seed);
+        for (size_t i = 0; weft_policy_at(i); i++) {
+            weft_arena *arena = weft_arena_create(0);
+            weft_plan plan, back;
+            char *text;
+            weft_diag_clear(diag);
+            weft_err err =
+                weft_plan_make(weft_policy_at(i), &sc->demands, &sc->fleet, arena, diag, &plan);
+            if (err == WEFT_ERR_INFEASIBLE) {
+                const weft_message *msg = weft_diag_at(diag, 0);
+                if (weft_diag_count(diag) == 0 || !msg->item || msg->item[0] != 'm')
+                    fail_with(diag, "refusal names no model", round);
+                refused++;
+            } else if (err != WEFT_ERR_OK) {
+                fail_with(diag, weft_policy_at(i)->name, round);
+            } else {
+                placed++;
+                assert_true(plan.gpus >= plan.lower_bound);
+                assert_int_equal(weft_plan_to_json(&plan, &sc->demands, &text), WEFT_ERR_OK);
+                err = weft_plan_from_json(text, strlen(text), "p", arena, diag, &back);
+                if (err == WEFT_ERR_OK)
+                    err = weft_plan_check(&back, &sc->demands, &sc->fleet, diag);
+                if (err != WEFT_ERR_OK)
+                    fail_with(diag, "plan read back", round);
+                free(text);
+            }
+            weft_arena_destroy(arena);
+        }
+    }
+    print_message("%u plans, %u refusals\n", placed, refused);
+    assert_true(placed > 1000 && refused > 100);
+    free(sc);
+    weft_diag_destroy(diag);
+}
+
+static char *plan_text(const weft_policy *policy, const weft_demands *demands,
+                       const weft_fleet *fleet)
+{
+    weft_arena *arena = weft_arena_create(0);
+    weft_plan plan;
+    char *text = NULL;
+    if (weft_plan_make(policy, demands, fleet, arena, NULL, &plan) == WEFT_ERR_OK)
+        assert_int_equal(weft_plan_to_json(&plan, demands, &text), WEFT_ERR_OK);
+    weft_arena_destroy(arena);
+    return text;
+}
+
+static void test_policy__order_of_input_does_not_matter(void **state)
+{
+    scene *sc = malloc(sizeof *sc);
+    (void)state;
+    for (uint64_t round = 1; round <= 300; round++) {
+        uint64_t seed = round * 104729;
+        make_scene(sc, &seed);
+        for (size_t i = 0; weft_policy_at(i); i++) {
+            char *first = plan_text(weft_policy_at(i), &sc->demands, &sc->fleet);
+            for (size_t j = sc->demands.n; j-- > 1;) {
+                size_t k = next_random(&seed) % (j + 1);
+                weft_demand swap = sc->demand[j];
+                sc->demand[j] = sc->demand[k];
+                sc->demand[k] = swap;
+            }
+            for (size_t m = 0; m < sc->demands.n; m++)
+                for (size_t j = sc->demand[m].profile.n; j-- > 1;) {
+                    weft_profile_point *p = (weft_profile_point *)sc->demand[m].profile.point;
+                    size_t k = next_random(&seed) % (j + 1);
+                    weft_profile_point swap = p[j];
+                    p[j] = p[k];
+                    p[k] = swap;
+                }
+            char *second = plan_text(weft_policy_at(i), &sc->demands, &sc->fleet);
+            assert_true(!first == !second);
+            if (first)
+                assert_string_equal(first, second);
+            free(first);
+            free(second);
+        }
+    }
+    free(sc);
+}
+
+/* -- Small cases ------------------------------------------------------------------------------ */
+
+static void expect_infeasible(const scene *sc, const char *item, const char *text)
+{
+    for (size_t i = 0; weft_policy_at(i); i++) {
+        weft_arena *arena = weft_arena_create(0);
+        weft_diag *diag = weft_diag_create();
+        weft_plan plan;
+        weft_err err =
+            weft_plan_make(weft_policy_at(i), &sc->demands, &sc->fleet, arena, diag, &plan);
+        assert_int_equal(err, WEFT_ERR_INFEASIBLE);
+        assert_string_equal(weft_diag_at(diag, 0)->item, item);
+        if (!strstr(weft_diag_at(diag, 0)->text, text))
+            fail_msg("'%s' is not in '%s'", text, weft_diag_at(diag, 0)->text);
+        weft_arena_destroy(arena);
+        weft_diag_destroy(diag);
+    }
+}
+
+/* Three models on a machine with two CPU slices. */
+static void make_small(scene *sc)
+{
+    memset(sc, 0, sizeof *sc);
+    for (size_t m = 0; m < 3; m++) {
+        snprintf(sc->name[m], sizeof sc->name[m], "m%zu", m);
+        sc->demand[m] = (weft_demand){.model = sc->name[m], .slo_us = 20000, .rate_per_s = 50};
+        add_point(sc, m, "cpu", "1core", 0.5, 1, 1, 1000, 1e6);
+        add_point(sc, m, "cpu", "1core", 0.5, 4, 1, 3000, 1e6);
+    }
+    sc->cores[0] = sc->cores[1] = 1;
+    sc->device[0] = (weft_fleet_device){
+        .type = "cpu", .count = 1, .cores = 2, .slice_cores = sc->cores, .n_slice = 2};
+    sc->demands = (weft_demands){sc->demand, 3};
+    sc->fleet = (weft_fleet){.file = "fleet", .device = sc->device, .n_device = 1};
+}
+
+static void test_policy__more_models_than_slices(void **state)
+{
+    scene *sc = malloc(sizeof *sc);
+    (void)state;
+    make_small(sc);
+    for (size_t i = 0; weft_policy_at(i); i++) {
+        weft_arena *arena = weft_arena_create(0);
+        weft_plan plan;
+        assert_int_equal(
+            weft_plan_make(weft_policy_at(i), &sc->demands, &sc->fleet, arena, NULL, &plan),
+            WEFT_ERR_OK);
+        assert_int_equal(plan.n, 3);
+        assert_int_equal(plan.gpus, 1);
+        weft_arena_destroy(arena);
+    }
+    free(sc);
+}
+
+static void test_policy__infeasible_names_model_and_remedy(void **state)
+{
+    scene *sc = malloc(sizeof *sc);
+    (void)state;
+    make_small(sc);
+    sc->demand[1].slo_us = 1500;
+    expect_infeasible(sc, "m1", "lowest latency that any slice reaches is 2 ms");
+    make_small(sc);
+    sc->demand[2].rate_per_s = 5000;
+    expect_infeasible(sc, "m2", "no place left");
+    make_small(sc);
+    sc->device[0].mem_bytes = 100;
+    expect_infeasible(sc, "m0", "needs 1000000 bytes, the largest slice has 100");
+    make_small(sc);
+    sc->device[0].type = "t4";
+    expect_infeasible(sc, "m0", "no profile for any device");
+    make_small(sc);
+    sc->cores[0] = sc->cores[1] = 2;
+    sc->device[0].cores = 4;
+    expect_infeasible(sc, "m0", "no profile for a slice");
+    free(sc);
+}
+
+static void test_policy__bestfit_is_never_dearer_than_fifo(void **state)
+{
+    scene *sc = malloc(sizeof *sc);
+    (void)state;
+    for (uint64_t round = 1; round <= 1000; round++) {
+        uint64_t seed = round * 15485863;
+        weft_arena *arena = weft_arena_create(0);
+        weft_plan fifo, best;
+        make_scene(sc, &seed);
+        if (weft_plan_make(weft_policy_find("fifo"), &sc->demands, &sc->fleet, arena, NULL,
+                           &fifo) == WEFT_ERR_OK) {
+            assert_int_equal(weft_plan_make(weft_policy_find("bestfit"), &sc->demands, &sc->fleet,
+                                            arena, NULL, &best),
+                             WEFT_ERR_OK);
+            assert_true(best.cost_per_hour <= fifo.cost_per_hour + 1e-9);
+        }
+        weft_arena_destroy(arena);
+    }
+    free(sc);
+}
+
+static void test_policy__table_is_sound(void **state)
+{
+    (void)state;
+    for (size_t i = 0; weft_policy_at(i); i++) {
+        const weft_policy *p = weft_policy_at(i);
+        assert_ptr_equal(weft_policy_find(p->name), p);
+        assert_true(p->brief && p->cite && p->place);
+    }
+    assert_null(weft_policy_find("nothing"));
+}
+
+/* -- Measured scenarios ----------------------------------------------------------------------- */
+
+static const char *const parvagpu_model[] = {
+    "bert",      "densenet121", "densenet169", "densenet201", "inceptionv3", "mobilenetv2",
+    "resnet101", "resnet152",   "resnet50",    "vgg16",       "vgg19"};
+
+enum { PARVAGPU_MODELS = 11, PARVAGPU_ROWS = 6 };
+
+/* Rows of numbers and N/A (0). */
+static void read_table(const char *folder, const char *name,
+                       double out[PARVAGPU_ROWS][PARVAGPU_MODELS])
+{
+    char path[512], line[1024];
+    snprintf(path, sizeof path, "%s/parvagpu/SLO/%s", folder, name);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    for (size_t r = 0; r < PARVAGPU_ROWS; r++) {
+        assert_non_null(fgets(line, sizeof line, f));
+        char *at = line;
+        for (size_t c = 0; c < PARVAGPU_MODELS; c++) {
+            char *field = strsep(&at, ",\r\n");
+            assert_non_null(field);
+            out[r][c] = strcmp(field, "N/A") == 0 ? 0 : strtod(field, NULL);
+        }
+    }
+    fclose(f);
+}
+
+/* The six scenarios published with ParvaGPU, on A100 80 GB. Greedy best fit is no better than the
+ * optimum (2 3 5 7 12 15) and no worse than whole devices. */
+static void test_policy__parvagpu_scenarios(void **state)
+{
+    static const double optimum[PARVAGPU_ROWS] = {2, 3, 5, 7, 12, 15};
+    const char *folder = getenv("WEFT_SHARED_DATA");
+    double rate[PARVAGPU_ROWS][PARVAGPU_MODELS], slo[PARVAGPU_ROWS][PARVAGPU_MODELS];
+    weft_profile profile[PARVAGPU_MODELS];
+    (void)state;
+    if (!folder)
+        skip();
+    weft_arena *arena = weft_arena_create(0);
+    weft_diag *diag = weft_diag_create();
+    read_table(folder, "SLO_req_rate.csv", rate);
+    read_table(folder, "SLO_latency.csv", slo);
+    for (size_t m = 0; m < PARVAGPU_MODELS; m++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/parvagpu/profiles/%s.csv", folder, parvagpu_model[m]);
+        if (weft_profile_load(path, "parvagpu", parvagpu_model[m], arena, diag, &profile[m]))
+            fail_with(diag, "profile", m);
+    }
+    weft_fleet_device a100 = {.type = "a100-80", .count = 200, .mig = true};
+    weft_fleet fleet = {.file = "fleet", .device = &a100, .n_device = 1};
+    for (size_t r = 0; r < PARVAGPU_ROWS; r++) {
+        weft_demand demand[PARVAGPU_MODELS];
+        weft_demands demands = {demand, 0};
+        uint32_t gpus[2];
+        for (size_t m = 0; m < PARVAGPU_MODELS; m++)
+            if (rate[r][m] > 0)
+                demand[demands.n++] = (weft_demand){.model = parvagpu_model[m],
+                                                    .slo_us = slo[r][m] * 1000,
+                                                    .rate_per_s = rate[r][m],
+                                                    .profile = profile[m]};
+        for (size_t i = 0; i < 2; i++) {
+            weft_plan plan;
+            const weft_policy *policy = weft_policy_find(i ? "bestfit" : "fifo");
+            if (weft_plan_make(policy, &demands, &fleet, arena, diag, &plan))
+                fail_with(diag, policy->name, r);
+            gpus[i] = plan.gpus;
+            print_message("S%zu %-8s %2u devices, bound %.0f\n", r + 1, policy->name, plan.gpus,
+                          plan.lower_bound);
+            assert_true(plan.lower_bound <= optimum[r]);
+        }
+        assert_true(gpus[1] <= gpus[0] && gpus[1] >= optimum[r]);
+    }
+    weft_arena_destroy(arena);
+    weft_diag_destroy(diag);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_policy__every_plan_passes_the_checker),
+        cmocka_unit_test(test_policy__order_of_input_does_not_matter),
+        cmocka_unit_test(test_policy__more_models_than_slices),
+        cmocka_unit_test(test_policy__infeasible_names_model_and_remedy),
+        cmocka_unit_test(test_policy__bestfit_is_never_dearer_than_fifo),
+        cmocka_unit_test(test_policy__table_is_sound),
+        cmocka_unit_test(test_policy__parvagpu_scenarios),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
