@@ -1,0 +1,296 @@
+/* Einstein summation by index loops: any number of operands, repeated labels, an ellipsis. */
+#include "ops/op_int.h"
+
+#include <string.h>
+
+enum { LABELS = 26 * 2 + WEFT_RANK_MAX, TERMS_MAX = 16 };
+
+/* One term: labels of the dims in order. Labels 0-25 a-z, 26-51 A-Z, then the dims of the ellipsis
+ * counted from its end, so that they align as in broadcasting. */
+typedef struct term {
+    uint8_t label[WEFT_RANK_MAX];
+    uint32_t rank;
+} term;
+
+typedef struct equation {
+    term in[TERMS_MAX], out;
+    uint32_t n_in;
+    uint32_t ellipsis; /* most dims that an ellipsis stands for */
+} equation;
+
+static int label_of(char c)
+{
+    if (c >= 'a' && c <= 'z')
+        return c - 'a';
+    return c >= 'A' && c <= 'Z' ? c - 'A' + 26 : -1;
+}
+
+/* Reads labels up to `end`; `dots` is the number of dims that "..." stands for. */
+static bool parse_term(const char *s, const char *end, uint32_t dots, term *out)
+{
+    bool seen = false;
+    out->rank = 0;
+    while (s < end) {
+        if (*s == ' ') {
+            s++;
+            continue;
+        }
+        if (end - s >= 3 && memcmp(s, "...", 3) == 0 && !seen) {
+            for (uint32_t i = 0; i < dots; i++) {
+                if (out->rank == WEFT_RANK_MAX)
+                    return false;
+                out->label[out->rank++] = (uint8_t)(52 + dots - 1 - i);
+            }
+            seen = true;
+            s += 3;
+            continue;
+        }
+        int label = label_of(*s++);
+        if (label < 0 || out->rank == WEFT_RANK_MAX)
+            return false;
+        out->label[out->rank++] = (uint8_t)label;
+    }
+    return true;
+}
+
+/* Labels of a term without its ellipsis, and whether it has one. */
+static uint32_t count_labels(const char *s, const char *end, bool *dots)
+{
+    uint32_t n = 0;
+    *dots = false;
+    for (; s < end; s++) {
+        if (*s == '.')
+            *dots = true;
+        else if (*s != ' ')
+            n++;
+    }
+    return n;
+}
+
+/* Without "->": ellipsis first, then the labels that occur once, by alphabet (capitals first). */
+static bool implicit_output(equation *eq)
+{
+    uint32_t count[LABELS] = {0};
+    for (uint32_t i = 0; i < eq->n_in; i++)
+        for (uint32_t k = 0; k < eq->in[i].rank; k++)
+            count[eq->in[i].label[k]]++;
+    eq->out.rank = 0;
+    for (uint32_t i = 0; i < eq->ellipsis; i++)
+        eq->out.label[eq->out.rank++] = (uint8_t)(52 + eq->ellipsis - 1 - i);
+    for (uint32_t i = 0; i < 52; i++) {
+        uint32_t label = i < 26 ? 26 + i : i - 26;
+        if (count[label] != 1)
+            continue;
+        if (eq->out.rank == WEFT_RANK_MAX)
+            return false;
+        eq->out.label[eq->out.rank++] = (uint8_t)label;
+    }
+    return true;
+}
+
+static bool parse_equation(const char *text, const uint8_t *rank, uint32_t n_in, equation *eq)
+{
+    memset(eq, 0, sizeof *eq);
+    if (n_in > TERMS_MAX)
+        return false;
+    const char *arrow = strstr(text, "->");
+    const char *end = arrow != NULL ? arrow : text + strlen(text);
+    const char *s = text;
+    for (uint32_t i = 0; i < n_in; i++) {
+        const char *comma = memchr(s, ',', (size_t)(end - s));
+        if ((comma == NULL) != (i + 1 == n_in))
+            return false;
+        const char *stop = comma != NULL ? comma : end;
+        bool has_dots;
+        uint32_t n = count_labels(s, stop, &has_dots);
+        uint32_t dots = has_dots && rank[i] >= n ? rank[i] - n : 0;
+        if (!parse_term(s, stop, dots, &eq->in[i]) || eq->in[i].rank != rank[i])
+            return false;
+        if (dots > eq->ellipsis)
+            eq->ellipsis = dots;
+        s = stop + 1;
+    }
+    eq->n_in = n_in;
+    if (arrow == NULL)
+        return implicit_output(eq);
+    if (!parse_term(arrow + 2, text + strlen(text), eq->ellipsis, &eq->out))
+        return false;
+    for (uint32_t i = 0; i < eq->out.rank; i++)
+        for (uint32_t k = i + 1; k < eq->out.rank; k++)
+            if (eq->out.label[i] == eq->out.label[k])
+                return false;
+    return true;
+}
+
+/* -- Inference and work --------------------------------------------------------------------- */
+
+weft_err weft_infer_einsum(weft_infer_ctx *cx)
+{
+    equation eq;
+    uint8_t rank[TERMS_MAX] = {0};
+    weft_dim dim[LABELS];
+    bool known[LABELS] = {false};
+    const char *text = weft_attrs_str(cx->attrs, WEFT_ATTR_EQUATION, "");
+    WEFT_TRY(weft_infer__dtype(cx, 0, WEFT_M_NUM));
+    for (uint32_t i = 0; i < cx->n_in && i < TERMS_MAX; i++) {
+        if (!weft_infer__has(cx, i))
+            return WEFT_FAIL(cx, WEFT_ERR_INPUT, "operand %u is missing", i);
+        WEFT_TRY(weft_infer__same_dtype(cx, 0, i));
+        rank[i] = cx->in[i].type.rank;
+    }
+    if (!parse_equation(text, rank, cx->n_in, &eq))
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "equation \"%s\" does not fit the operands", text);
+    for (uint32_t i = 0; i < eq.n_in; i++) {
+        for (uint32_t k = 0; k < eq.in[i].rank; k++) {
+            uint8_t label = eq.in[i].label[k];
+            weft_dim d = cx->in[i].type.dim[k];
+            if (known[label])
+                WEFT_TRY(weft_infer__broadcast_dim(cx, dim[label], d, &dim[label]));
+            else
+                dim[label] = d;
+            known[label] = true;
+        }
+    }
+    weft_ttype *out = weft_infer__out(cx, 0, (weft_dtype)cx->in[0].type.dtype, eq.out.rank);
+    for (uint32_t i = 0; i < eq.out.rank; i++) {
+        if (!known[eq.out.label[i]])
+            return WEFT_FAIL(cx, WEFT_ERR_INPUT, "equation \"%s\": a result label is new", text);
+        out->dim[i] = dim[eq.out.label[i]];
+    }
+    return WEFT_ERR_OK;
+}
+
+weft_work weft_work_einsum(const weft_work_ctx *cx)
+{
+    equation eq;
+    uint8_t rank[TERMS_MAX] = {0};
+    double size[LABELS] = {0}, flops = 2;
+    for (uint32_t i = 0; i < cx->n_in && i < TERMS_MAX; i++)
+        rank[i] = cx->in[i].rank;
+    if (!parse_equation(weft_attrs_str(cx->attrs, WEFT_ATTR_EQUATION, ""), rank, cx->n_in, &eq))
+        return weft_work__bytes(cx, 0);
+    for (uint32_t i = 0; i < eq.n_in; i++)
+        for (uint32_t k = 0; k < eq.in[i].rank; k++)
+            if ((double)cx->in[i].dim[k] > size[eq.in[i].label[k]])
+                size[eq.in[i].label[k]] = (double)cx->in[i].dim[k];
+    for (uint32_t i = 0; i < LABELS; i++)
+        if (size[i] > 0)
+            flops *= size[i];
+    return weft_work__bytes(cx, flops);
+}
+
+/* -- Evaluation ----------------------------------------------------------------------------- */
+
+/* Loops over the labels, those of the result outside. The strides of an operand for a label are the
+ * sums over the dims that carry it, so that repeated labels walk the diagonal. */
+typedef struct loops {
+    uint32_t n_in, n_out, n; /* loops of the result, all loops */
+    int64_t dim[LABELS];
+    int64_t stride[TERMS_MAX][LABELS];
+} loops;
+
+#define DEFINE_EINSUM(name, T)                                     \
+    static void name(const loops *lp, const T *const *in, T *out)  \
+    {                                                              \
+        int64_t idx[LABELS] = {0}, at[TERMS_MAX] = {0}, n_out = 0; \
+        T sum = 0;                                                 \
+        for (;;) {                                                 \
+            T x = in[0][at[0]];                                    \
+            for (uint32_t j = 1; j < lp->n_in; j++)                \
+                x *= in[j][at[j]];                                 \
+            sum += x;                                              \
+            uint32_t i = lp->n;                                    \
+            for (; i > 0; i--) {                                   \
+                uint32_t k = i - 1;                                \
+                for (uint32_t j = 0; j < lp->n_in; j++)            \
+                    at[j] += lp->stride[j][k];                     \
+                if (++idx[k] < lp->dim[k])                         \
+                    break;                                         \
+                for (uint32_t j = 0; j < lp->n_in; j++)            \
+                    at[j] -= lp->stride[j][k] * lp->dim[k];        \
+                idx[k] = 0;                                        \
+            }                                                      \
+            /* A step of an outer loop ends the sum. */            \
+            if (i <= lp->n_out) {                                  \
+                out[n_out++] = sum;                                \
+                sum = 0;                                           \
+            }                                                      \
+            if (i == 0)                                            \
+                return;                                            \
+        }                                                          \
+    }
+
+DEFINE_EINSUM(sum_products_f64, double)
+DEFINE_EINSUM(sum_products_u64, uint64_t)
+
+static bool plan_loops(const equation *eq, weft_eval_ctx *cx, loops *lp)
+{
+    uint8_t place[LABELS];
+    memset(place, 0xff, sizeof place);
+    memset(lp, 0, sizeof *lp);
+    lp->n_in = eq->n_in;
+    for (uint32_t i = 0; i < eq->out.rank; i++) {
+        place[eq->out.label[i]] = (uint8_t)lp->n;
+        lp->dim[lp->n++] = cx->out[0].dim[i];
+    }
+    lp->n_out = lp->n;
+    for (uint32_t i = 0; i < eq->n_in; i++) {
+        int64_t s = 1;
+        for (uint32_t k = eq->in[i].rank; k-- > 0;) {
+            uint8_t label = eq->in[i].label[k];
+            int64_t d = cx->in[i]->dim[k];
+            if (place[label] == 0xff) {
+                place[label] = (uint8_t)lp->n;
+                lp->dim[lp->n++] = 1;
+            }
+            int64_t *size = &lp->dim[place[label]];
+            if (d != 1 && *size != d && (*size != 1 || place[label] < lp->n_out))
+                return false;
+            if (d != 1) {
+                *size = d;
+                lp->stride[i][place[label]] += s;
+            }
+            s *= d;
+        }
+    }
+    return true;
+}
+
+weft_err weft_eval_einsum(weft_eval_ctx *cx)
+{
+    equation eq;
+    loops lp;
+    uint8_t rank[TERMS_MAX] = {0};
+    const weft_tensor *out = &cx->out[0];
+    int64_t n = weft_tensor_numel(out);
+    for (uint32_t i = 0; i < cx->n_in && i < TERMS_MAX; i++) {
+        if (cx->in[i] == NULL)
+            return WEFT_FAIL(cx, WEFT_ERR_INPUT, "operand %u is missing", i);
+        rank[i] = (uint8_t)cx->in[i]->rank;
+    }
+    if (!parse_equation(weft_attrs_str(cx->attrs, WEFT_ATTR_EQUATION, ""), rank, cx->n_in, &eq) ||
+        eq.out.rank != (uint32_t)out->rank || !plan_loops(&eq, cx, &lp))
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "the equation does not fit the operands");
+    void *acc = weft_arena_array(cx->scratch, (size_t)n + 1, 8);
+    bool empty = false;
+    for (uint32_t i = 0; i < lp.n; i++)
+        empty = empty || lp.dim[i] == 0;
+    const void *in[TERMS_MAX] = {NULL};
+    bool whole = !weft_dtype_is_float(out->dtype);
+    for (uint32_t i = 0; i < cx->n_in; i++) {
+        if (whole)
+            in[i] = weft_eval__i64(cx, cx->in[i]);
+        else
+            in[i] = weft_eval__f64(cx, cx->in[i]);
+    }
+    if (whole) {
+        if (!empty)
+            sum_products_u64(&lp, (const uint64_t *const *)in, acc);
+        weft_store__i64(out, 0, 1, n, acc);
+    } else {
+        if (!empty)
+            sum_products_f64(&lp, (const double *const *)in, acc);
+        weft_store__f64(out, 0, 1, n, acc);
+    }
+    return WEFT_ERR_OK;
+}
