@@ -16,7 +16,7 @@ const char *weft_pass_brief(const weft_pass *pass);
 
 /* How convolutions' algorithms were found by measuring (weft compile --tune). */
 typedef struct weft_tuned_conv {
-    const char *key; /* what choose-layout calls the problem: weft_conv_key */
+    const char *key; /* name of the ONNX node */
     const char *algo;
 } weft_tuned_conv;
 

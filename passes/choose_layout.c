@@ -1,0 +1,344 @@
+/* choose-layout: in which memory layout each value lives, and by which algorithm each convolution
+ * runs.
+ *
+ * On a CPU convolutions are fastest on channels in blocks of the vector width (c16 with AVX-512, c8
+ * with AVX2), and element-wise kernels, pooling and aligned concatenation work on blocks as well;
+ * everything else wants plain row-major values. One forward sweep decides node by node: a
+ * convolution asks for blocks when the rules below say that it gains, followers keep what they are
+ * given, others ask for plain. Where a value is asked for in a layout that it does not have, a
+ * `reorder` is put before the first who asks and shared by the rest. Graph inputs and outputs are
+ * plain.
+ *
+ * Rules for convolutions (measured with oneDNN 2.6 on AVX-512, batch 1 to 8; see the numbers in
+ * tests/bench/README.md):
+ *   - f32 and blocks on the output side; dense, depthwise, or grouped by whole blocks;
+ *   - with fewer input channels than a block the input stays plain (first layers);
+ *   - winograd for 3x3, stride 1, dense, whole blocks, and a result of at least 12x12 or
+ *     WINOGRAD_MIN_CHANNELS weights per tap: about 2x, loses only on small maps with few channels.
+ * Differences are about 1e-6 of the scale. A table of tuned algorithms (weft compile --tune)
+ * overrides the winograd rule. O(nodes). */
+#include "passes/match.h"
+
+#include "base/map.h"
+
+#include <string.h>
+
+enum { WINOGRAD_MIN_SIZE = 12, WINOGRAD_MIN_CHANNELS = 65536, LONE_FLOPS_PER_BYTE = 200 };
+
+typedef struct chooser {
+    weft_passctx *cx;
+    weft_graph *g;
+    weft_module *m;
+    weft_layout blocked;
+    int64_t block;
+    weft_map *reordered; /* value and layout -> value in that layout */
+    bool changed;
+} chooser;
+
+static weft_layout layout_of(const chooser *c, weft_val v)
+{
+    return (weft_layout)weft_val_ttype(c->m, v)->layout;
+}
+
+static weft_type with_layout(const chooser *c, weft_val v, weft_layout layout)
+{
+    weft_ttype type = *weft_val_ttype(c->m, v);
+    type.layout = (uint8_t)layout;
+    return weft_type_intern(c->m, &type);
+}
+
+/* `v` in the layout asked for, by a reorder before `user` where needed. */
+static weft_val in_layout(chooser *c, weft_node user, weft_val v, weft_layout want)
+{
+    if (layout_of(c, v) == want)
+        return v;
+    uint64_t key = (uint64_t)v.i << 8 | (uint64_t)want, found = 0;
+    if (weft_map_get(c->reordered, key, &found))
+        return (weft_val){(uint32_t)found};
+    weft_type type = with_layout(c, v, want);
+    weft_attr attr = WEFT_ATTR_OF_STR(LAYOUT, weft_layout_name(want));
+    weft_node_spec spec = {.op = WEFT_OP_REORDER,
+                           .in = &v,
+                           .n_in = 1,
+                           .out = &type,
+                           .n_out = 1,
+                           .attr = &attr,
+                           .n_attr = 1,
+                           .loc = weft_node_loc(c->m, user)};
+    weft_node n = weft_node_insert_before(c->g, user, &spec);
+    weft_val out = weft_node_out(c->m, n, 0);
+    weft_map_put(c->reordered, key, out.i);
+    /* The way back is free as well. */
+    weft_map_put(c->reordered, (uint64_t)out.i << 8 | (uint64_t)layout_of(c, v), v.i);
+    c->changed = true;
+    return out;
+}
+
+static void ask_operand(chooser *c, weft_node n, uint32_t i, weft_layout want)
+{
+    weft_val v = weft_node_in(c->m, n, i);
+    if (v.i && layout_of(c, v) != want)
+        weft_node_set_in(c->m, n, i, in_layout(c, n, v, want));
+}
+
+/* The result's layout; the attribute says so where it is not that of operand 0. */
+static void give_result(chooser *c, weft_node n, weft_layout layout)
+{
+    weft_val y = weft_node_out(c->m, n, 0);
+    if (layout_of(c, y) != layout) {
+        weft_val_set_type(c->m, y, with_layout(c, y, layout));
+        c->changed = true;
+    }
+    if (layout_of(c, weft_node_in(c->m, n, 0)) != layout)
+        weft_node_set_attr(c->m, n, &WEFT_ATTR_OF_STR(LAYOUT, weft_layout_name(layout)));
+    else
+        weft_node_drop_attr(c->m, n, WEFT_ATTR_LAYOUT);
+}
+
+static void ask_plain(chooser *c, weft_node n)
+{
+    for (uint32_t i = 0; i < weft_node_in_count(c->m, n); i++)
+        ask_operand(c, n, i, WEFT_LAYOUT_PLAIN);
+}
+
+/* -- Convolutions --------------------------------------------------------------------------- */
+
+typedef struct conv_shape {
+    int64_t ci, co, group;
+    int64_t kernel[2], out[2]; /* out: upper bound, 1 when unknown */
+    bool is_2d, unit_stride, unit_dilation, small_pads;
+} conv_shape;
+
+static bool all_equal(weft_attrs attrs, weft_attr_key key, int64_t lo, int64_t hi)
+{
+    uint32_t n = 0;
+    const int64_t *x = weft_attrs_ints(attrs, key, &n);
+    for (uint32_t i = 0; i < n; i++)
+        if (x[i] < lo || x[i] > hi)
+            return false;
+    return true;
+}
+
+static bool read_conv(const chooser *c, weft_node n, conv_shape *s)
+{
+    const weft_ttype *x = weft_val_ttype(c->m, weft_node_in(c->m, n, 0));
+    const weft_ttype *w = weft_val_ttype(c->m, weft_node_in(c->m, n, 1));
+    const weft_ttype *y = weft_val_ttype(c->m, weft_node_out(c->m, n, 0));
+    weft_attrs attrs = weft_node_attrs(c->m, n);
+    if (x->dtype != WEFT_DTYPE_F32 || x->rank < 3 || x->rank > 5 || !weft_dim_is_const(x->dim[1]) ||
+        weft_val_get_kind(c->m, weft_node_in(c->m, n, 1)) != WEFT_VAL_WEIGHT)
+        return false;
+    *s = (conv_shape){.ci = x->dim[1],
+                      .co = w->dim[0],
+                      .group = weft_attrs_int(attrs, WEFT_ATTR_GROUP, 1),
+                      .is_2d = x->rank == 4,
+                      .unit_stride = all_equal(attrs, WEFT_ATTR_STRIDES, 1, 1),
+                      .unit_dilation = all_equal(attrs, WEFT_ATTR_DILATIONS, 1, 1),
+                      .small_pads = all_equal(attrs, WEFT_ATTR_PADS, 0, 1)};
+    for (uint32_t i = 0; i < 2 && s->is_2d; i++) {
+        s->kernel[i] = w->dim[2 + i];
+        s->out[i] = weft_dim_is_const(y->dim[2 + i]) ? y->dim[2 + i] : 1;
+    }
+    return s->group > 0;
+}
+
+static bool wants_blocks(const chooser *c, const conv_shape *s)
+{
+    if (s->group == 1)
+        return s->co >= c->block;
+    if (s->group == s->ci && s->group == s->co)
+        return s->co >= c->block;
+    return s->ci / s->group % c->block == 0 && s->co / s->group % c->block == 0;
+}
+
+/* A small convolution that gets and must give plain values gains less than two reorders cost. */
+static bool is_lone(const chooser *c, weft_node n, const conv_shape *s)
+{
+    weft_val y = weft_node_out(c->m, n, 0);
+    if (layout_of(c, weft_node_in(c->m, n, 0)) != WEFT_LAYOUT_PLAIN || s->ci < c->block)
+        return false;
+    for (uint32_t i = 0; i < weft_val_use_count(c->m, y); i++)
+        if (weft_node_opdef(c->m, weft_val_use(c->m, y, i).node)->traits & WEFT_T_LAYOUT)
+            return false;
+    double per_pixel = 2.0 * (double)(s->ci / s->group) * (double)s->co;
+    for (uint32_t i = 0; i < 2 && s->is_2d; i++)
+        per_pixel *= (double)s->kernel[i];
+    return per_pixel < LONE_FLOPS_PER_BYTE * 4.0 * (double)(s->ci + s->co);
+}
+
+static const char *choose_algo(const chooser *c, weft_node n, const conv_shape *s)
+{
+    const weft_pass_options *o = c->cx->options;
+    const char *item = weft_node_loc(c->m, n).item;
+    for (size_t i = 0; i < o->n_tuned && item; i++)
+        if (strcmp(o->tuned[i].key, item) == 0)
+            return o->tuned[i].algo;
+    bool fits = s->is_2d && s->kernel[0] == 3 && s->kernel[1] == 3 && s->unit_stride &&
+                s->unit_dilation && s->small_pads && s->group == 1 && s->ci % c->block == 0 &&
+                s->co % c->block == 0 && c->blocked == WEFT_LAYOUT_C16;
+    bool large = s->out[0] >= WINOGRAD_MIN_SIZE && s->out[1] >= WINOGRAD_MIN_SIZE;
+    return fits && (large || s->ci * s->co >= WINOGRAD_MIN_CHANNELS) ? "winograd" : "direct";
+}
+
+static bool is_full_shape(const chooser *c, weft_val v, weft_val like)
+{
+    const weft_ttype *a = weft_val_ttype(c->m, v), *b = weft_val_ttype(c->m, like);
+    return a->rank == b->rank && memcmp(a->dim, b->dim, sizeof a->dim) == 0;
+}
+
+static void choose_conv(chooser *c, weft_node n)
+{
+    conv_shape s;
+    weft_val y = weft_node_out(c->m, n, 0);
+    if (!read_conv(c, n, &s) || !wants_blocks(c, &s) || is_lone(c, n, &s)) {
+        ask_plain(c, n);
+        return;
+    }
+    bool plain_input = s.group == 1 && s.ci < c->block;
+    ask_operand(c, n, 0, plain_input ? WEFT_LAYOUT_PLAIN : c->blocked);
+    for (uint32_t i = 3; i < weft_node_in_count(c->m, n); i++) {
+        weft_val v = weft_node_in(c->m, n, i);
+        if (v.i)
+            ask_operand(c, n, i, is_full_shape(c, v, y) ? c->blocked : WEFT_LAYOUT_PLAIN);
+    }
+    give_result(c, n, c->blocked);
+    if (s.is_2d)
+        weft_node_set_attr(c->m, n, &WEFT_ATTR_OF_STR(ALGO, choose_algo(c, n, &s)));
+}
+
+/* -- Followers ------------------------------------------------------------------------------ */
+
+/* Broadcasts along channels only ([c, 1, 1], [1, c, 1, 1]) or is one number. */
+static bool is_per_channel(const chooser *c, weft_val v, weft_val like)
+{
+    const weft_ttype *a = weft_val_ttype(c->m, v), *b = weft_val_ttype(c->m, like);
+    for (uint32_t i = 0; i < a->rank; i++) {
+        uint32_t axis = b->rank - a->rank + i;
+        if (a->dim[i] != 1 && (axis != 1 || a->dim[i] != b->dim[1]))
+            return false;
+    }
+    return layout_of(c, v) == WEFT_LAYOUT_PLAIN;
+}
+
+static void choose_ew(chooser *c, weft_node n)
+{
+    weft_val y = weft_node_out(c->m, n, 0);
+    uint32_t n_in = weft_node_in_count(c->m, n), blocked = 0, plain = 0;
+    bool fits = weft_val_ttype(c->m, y)->rank >= 3;
+    for (uint32_t i = 0; i < n_in; i++) {
+        weft_val v = weft_node_in(c->m, n, i);
+        if (is_full_shape(c, v, y))
+            *(layout_of(c, v) == c->blocked ? &blocked : &plain) += 1;
+        else
+            fits = fits && is_per_channel(c, v, y);
+    }
+    if (!fits || blocked == 0 || plain > blocked) {
+        ask_plain(c, n);
+        return;
+    }
+    for (uint32_t i = 0; i < n_in; i++)
+        if (is_full_shape(c, weft_node_in(c->m, n, i), y))
+            ask_operand(c, n, i, c->blocked);
+    give_result(c, n, c->blocked);
+}
+
+static void choose_concat(chooser *c, weft_node n)
+{
+    const weft_ttype *y = weft_val_ttype(c->m, weft_node_out(c->m, n, 0));
+    int64_t axis = weft_attrs_int(weft_node_attrs(c->m, n), WEFT_ATTR_AXIS, 0);
+    uint32_t n_in = weft_node_in_count(c->m, n);
+    bool fits = y->rank >= 3 && (axis == 1 || axis + y->rank == 1);
+    for (uint32_t i = 0; i < n_in && fits; i++) {
+        const weft_ttype *x = weft_val_ttype(c->m, weft_node_in(c->m, n, i));
+        bool whole = weft_dim_is_const(x->dim[1]) && x->dim[1] % c->block == 0;
+        fits = x->layout == c->blocked && (whole || i + 1 == n_in);
+    }
+    if (fits)
+        give_result(c, n, c->blocked);
+    else
+        ask_plain(c, n);
+}
+
+static void choose_pool(chooser *c, weft_node n)
+{
+    weft_layout layout = layout_of(c, weft_node_in(c->m, n, 0));
+    bool global = weft_node_op(c->m, n) == WEFT_OP_GLOBAL_AVERAGE_POOL ||
+                  weft_node_op(c->m, n) == WEFT_OP_GLOBAL_MAX_POOL;
+    if (weft_node_out_count(c->m, n) > 1)
+        ask_plain(c, n);
+    else
+        give_result(c, n, global ? WEFT_LAYOUT_PLAIN : layout);
+}
+
+static void choose_node(chooser *c, weft_node n)
+{
+    switch (weft_node_op(c->m, n)) {
+    case WEFT_OP_CONV:
+        choose_conv(c, n);
+        return;
+    case WEFT_OP_EW:
+        choose_ew(c, n);
+        return;
+    case WEFT_OP_CONCAT:
+        choose_concat(c, n);
+        return;
+    case WEFT_OP_MAX_POOL:
+    case WEFT_OP_AVERAGE_POOL:
+    case WEFT_OP_GLOBAL_AVERAGE_POOL:
+        choose_pool(c, n);
+        return;
+    case WEFT_OP_REORDER:
+        return;
+    default:
+        ask_plain(c, n);
+    }
+}
+
+/* Outputs are plain: a reorder behind the last node. */
+static void finish_outputs(chooser *c)
+{
+    for (uint32_t i = 0; i < weft_graph_output_count(c->g); i++) {
+        weft_val v = weft_graph_output(c->g, i);
+        if (layout_of(c, v) == WEFT_LAYOUT_PLAIN)
+            continue;
+        weft_attr attr = WEFT_ATTR_OF_STR(LAYOUT, weft_layout_name(WEFT_LAYOUT_PLAIN));
+        weft_type type = with_layout(c, v, WEFT_LAYOUT_PLAIN);
+        weft_node_spec spec = {.op = WEFT_OP_REORDER,
+                               .in = &v,
+                               .n_in = 1,
+                               .out = &type,
+                               .n_out = 1,
+                               .attr = &attr,
+                               .n_attr = 1};
+        weft_node n = weft_node_append(c->g, &spec);
+        weft_graph_set_output(c->g, i, weft_node_out(c->m, n, 0));
+        c->changed = true;
+    }
+}
+
+static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
+{
+    const char *target = cx->options->target ? cx->options->target : "cpu";
+    weft_layout blocked = strcmp(target, "cpu:avx2") == 0 ? WEFT_LAYOUT_C8 : WEFT_LAYOUT_C16;
+    for (uint32_t i = 0; i < weft_graph_count(m); i++) {
+        chooser c = {.cx = cx,
+                     .g = weft_graph_at(m, i),
+                     .m = m,
+                     .blocked = blocked,
+                     .block = weft_layout_block(blocked),
+                     .reordered = weft_map_create(cx->scratch)};
+        WEFT_FOREACH_NODE (m, c.g, n)
+            choose_node(&c, n);
+        finish_outputs(&c);
+        *changed |= c.changed;
+    }
+    return WEFT_ERR_OK;
+}
+
+const weft_pass weft_pass_choose_layout = {
+    .name = "choose-layout",
+    .brief = "memory layouts of values and algorithms of convolutions",
+    .from = WEFT_STAGE_KERNEL,
+    .to = WEFT_STAGE_KERNEL,
+    .run = run,
+};
