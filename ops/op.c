@@ -265,7 +265,8 @@ static bool is_param(const weft_op *op, uint16_t key)
     return false;
 }
 
-static weft_err check_attrs(const weft_op *op, weft_attrs attrs, weft_diag *diag, weft_where where)
+weft_err weft_op_check_attrs(const weft_op *op, weft_attrs attrs, weft_diag *diag,
+                             weft_where where)
 {
     for (uint32_t i = 0; i < attrs.n; i++) {
         const weft_attr *a = &attrs.at[i];
@@ -337,7 +338,7 @@ weft_err weft_op_infer(weft_infer_ctx *cx)
     for (uint32_t i = 0; i < cx->op->in_min; i++)
         if (!cx->in[i].present)
             return missing_operand(cx->op, i, cx->diag, cx->where);
-    WEFT_TRY(check_attrs(cx->op, cx->attrs, cx->diag, cx->where));
+    WEFT_TRY(weft_op_check_attrs(cx->op, cx->attrs, cx->diag, cx->where));
     WEFT_TRY(cx->op->infer(cx));
     for (uint32_t i = 0; i < cx->n_out; i++)
         for (uint32_t k = 0; k < cx->out[i].rank; k++)
@@ -358,7 +359,7 @@ weft_err weft_op_eval(weft_eval_ctx *cx)
     for (uint32_t i = 0; i < cx->op->in_min; i++)
         if (cx->in[i] == NULL)
             return missing_operand(cx->op, i, cx->diag, cx->where);
-    WEFT_TRY(check_attrs(cx->op, cx->attrs, cx->diag, cx->where));
+    WEFT_TRY(weft_op_check_attrs(cx->op, cx->attrs, cx->diag, cx->where));
     if (cx->op->eval == NULL)
         return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "has no reference implementation");
     return cx->op->eval(cx);

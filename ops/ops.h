@@ -175,6 +175,9 @@ typedef enum weft_op_id {
 /* Never NULL for id in 1 .. WEFT_OP_COUNT - 1. */
 const weft_op *weft_op_get(weft_op_id id);
 weft_op_id weft_op_find(const char *name); /* NONE when unknown */
+/* Keys and kinds of the attributes against the row; weft_op_infer and weft_op_eval do it too. */
+WEFT_MUST_USE weft_err weft_op_check_attrs(const weft_op *op, weft_attrs attrs, weft_diag *diag,
+                                           weft_where where);
 
 /* -- Inference ------------------------------------------------------------------------------ */
 
