@@ -17,6 +17,38 @@ weft_dimpool *weft_dimpool_create(weft_arena *arena)
     return pool;
 }
 
+static void *copy_array(weft_arena *arena, const void *at, size_t count, size_t size)
+{
+    void *copy = weft_arena_array(arena, count, size);
+    if (count)
+        memcpy(copy, at, count * size);
+    return copy;
+}
+
+weft_dimpool *weft_dimpool_clone(const weft_dimpool *pool, weft_arena *arena)
+{
+    weft_dimpool *copy = weft_dimpool_create(arena);
+    copy->next_fresh = pool->next_fresh;
+    copy->n_atom_slot = pool->n_atom_slot;
+    copy->n_expr_slot = pool->n_expr_slot;
+    copy->atom_slot =
+        copy_array(arena, pool->atom_slot, pool->n_atom_slot, sizeof *pool->atom_slot);
+    copy->expr_slot =
+        copy_array(arena, pool->expr_slot, pool->n_expr_slot, sizeof *pool->expr_slot);
+    for (uint32_t i = 0; i < pool->atoms.len; i++)
+        WEFT_VEC_PUSH(arena, &copy->atoms, pool->atoms.at[i]);
+    for (uint32_t i = 0; i < pool->exprs.len; i++)
+        WEFT_VEC_PUSH(arena, &copy->exprs, pool->exprs.at[i]);
+    /* Names hold symbols only. */
+    for (uint32_t i = 0; i < pool->symbols.len; i++) {
+        const weft_dimsym *s = &pool->symbols.at[i];
+        weft_map_put(copy->symbol_of_name, weft_names_add(copy->names, s->name, strlen(s->name)),
+                     i);
+        WEFT_VEC_PUSH(arena, &copy->symbols, *s);
+    }
+    return copy;
+}
+
 /* -- Order ------------------------------------------------------------------------------------ */
 
 static int compare_atoms(const weft_dimpool *pool, uint32_t i, uint32_t j)

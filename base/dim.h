@@ -31,6 +31,9 @@ static inline bool weft_dim_is_const(weft_dim d)
 
 /* Lives in `arena`. */
 weft_dimpool *weft_dimpool_create(weft_arena *arena);
+/* A copy in which the same handles mean the same dims, for work that may leave no trace. Valid
+ * while `pool` is. */
+weft_dimpool *weft_dimpool_clone(const weft_dimpool *pool, weft_arena *arena);
 
 /* The symbol of that name (made if absent), value in [lo, hi]; a second call with other bounds
  * intersects them (and changes nothing when nothing is left). Characters that text cannot hold
