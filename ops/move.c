@@ -443,6 +443,15 @@ weft_err weft_infer_one_hot(weft_infer_ctx *cx)
     WEFT_TRY(
         weft_infer__axis(cx, weft_attrs_int(cx->attrs, WEFT_ATTR_AXIS, -1), x->rank + 1u, &axis));
     weft_given given = weft_param__dims(cx, 1, WEFT_ATTR_DEPTH, &depth, &n);
+    weft_tensor t;
+    weft_dim whole;
+    if (given == WEFT_GIVEN_LATER && weft_infer__tensor(cx, 1, &t) && weft_tensor_numel(&t) == 1) {
+        /* The depth may be of a floating-point type. */
+        whole = weft_tensor_get_i64(&t, 0);
+        depth = &whole;
+        n = 1;
+        given = WEFT_GIVEN_KNOWN;
+    }
     if (given == WEFT_GIVEN_NOT || (given == WEFT_GIVEN_KNOWN && n != 1))
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "one depth is wanted");
     weft_ttype *out = weft_infer__out(cx, 0, cx->in[2].type.dtype, x->rank + 1u);
