@@ -7,6 +7,7 @@
 #define WEFT_SCHEDULER_SCHEDULER_H
 
 #include "base/arena.h"
+#include "base/device.h"
 #include "base/diag.h"
 #include "ir/cost.h"
 
@@ -63,7 +64,7 @@ bool weft_model_name_valid(const char *name);
 /* -- Fleets --------------------------------------------------------------------------------- */
 
 typedef struct weft_fleet_device {
-    const char *type; /* row of the device table */
+    const char *type; /* row of the device table, base/device.h */
     uint32_t count;
     uint32_t cores;              /* CPU only */
     const uint32_t *slice_cores; /* CPU only: cores of each slice */
@@ -81,30 +82,6 @@ typedef struct weft_fleet {
 
 WEFT_MUST_USE weft_err weft_fleet_load(const char *path, weft_arena *arena, weft_diag *diag,
                                        weft_fleet *out);
-
-/* A legal MIG profile of a device: which start slots it may take and what it has. */
-typedef struct weft_mig_profile {
-    const char *name; /* "1g.10gb" */
-    uint32_t gpcs;    /* compute slots, of 7 */
-    uint32_t slots;   /* memory slots it covers */
-    uint32_t starts;  /* bit i: may start at slot i */
-    double share;     /* of the device's compute units, measured SM count / all */
-    uint64_t mem_bytes;
-} weft_mig_profile;
-
-/* What the scheduler must know of a device type; rows in scheduler/devices.def. */
-typedef struct weft_device_type {
-    const char *name;
-    double price_per_hour;
-    uint64_t mem_bytes;
-    uint32_t mig_slots; /* memory slots, 0: no MIG */
-    const weft_mig_profile *mig;
-    size_t n_mig;
-    const char *source;
-} weft_device_type;
-
-const weft_device_type *weft_device_type_find(const char *name);
-const weft_device_type *weft_device_type_at(size_t i); /* NULL behind the last */
 
 /* -- Demands -------------------------------------------------------------------------------- */
 
