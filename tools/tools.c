@@ -4,6 +4,7 @@
 #include "base/num.h"
 #include "frontend/frontend.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,7 +137,8 @@ weft_err weft_tool_sniff(const char *path, weft_diag *diag, weft_file_kind *out)
 {
     FILE *f = fopen(path, "rb");
     if (!f)
-        return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){.file = path}, "cannot open: %m");
+        return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){.file = path}, "cannot open: %s",
+                               strerror(errno));
     char head[8] = {0};
     size_t len = fread(head, 1, sizeof head, f);
     fclose(f);

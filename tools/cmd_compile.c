@@ -1,0 +1,182 @@
+/* weft compile: a set of models in, one bundle out. */
+#include "codegen/codegen.h"
+#include "frontend/frontend.h"
+#include "scheduler/scheduler.h"
+#include "tools/compile.h"
+#include "tools/pipeline.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct options {
+    weft_tool_pipeline pipeline;
+    const char *output, *depfile, *report, *gpu;
+    bool allow_hard_links;
+    char **file;
+    int n_file;
+} options;
+
+enum { OPT_DEPFILE = 1, OPT_REPORT, OPT_MERGE, OPT_GPU, OPT_HARD_LINKS };
+
+static int check_merge(const char *arg)
+{
+    if (strcmp(arg, "auto") == 0 || strcmp(arg, "off") == 0 || strcmp(arg, "exact") == 0)
+        return 0;
+    return weft_tool_usage(&weft_verb_compile,
+                           "--merge takes auto, exact or off; there is no strategy '%s'", arg);
+}
+
+static int take(options *o, int opt)
+{
+    switch (opt) {
+    case 'o':
+        o->output = optarg;
+        return 0;
+    case OPT_DEPFILE:
+        o->depfile = optarg;
+        return 0;
+    case OPT_REPORT:
+        o->report = optarg;
+        return 0;
+    case OPT_MERGE:
+        return check_merge(optarg);
+    case OPT_GPU:
+        o->gpu = optarg;
+        return 0;
+    case OPT_HARD_LINKS:
+        o->allow_hard_links = true;
+        return 0;
+    case '?':
+        return weft_tool_usage(&weft_verb_compile, "wrong option");
+    default:
+        return weft_tool_pipeline_option(&o->pipeline, &weft_verb_compile, opt, optarg);
+    }
+}
+
+/* Returns -1 to go on, or an exit code. */
+static int parse(int argc, char **argv, options *o)
+{
+    static const struct option longs[] = {{"output", required_argument, NULL, 'o'},
+                                          {"depfile", required_argument, NULL, OPT_DEPFILE},
+                                          {"report", required_argument, NULL, OPT_REPORT},
+                                          {"merge", required_argument, NULL, OPT_MERGE},
+                                          {"gpu", required_argument, NULL, OPT_GPU},
+                                          {"allow-hard-links", no_argument, NULL, OPT_HARD_LINKS},
+                                          {"help", no_argument, NULL, 'h'},
+                                          WEFT_PIPELINE_OPTIONS,
+                                          {NULL, 0, NULL, 0}};
+    int opt;
+    optind = 1;
+    while ((opt = getopt_long(argc, argv, "o:h", longs, NULL)) != -1) {
+        if (opt == 'h')
+            return weft_tool_help(&weft_verb_compile);
+        int code = take(o, opt);
+        if (code)
+            return code;
+    }
+    o->file = argv + optind;
+    o->n_file = argc - optind;
+    if (o->n_file == 0)
+        return weft_tool_usage(&weft_verb_compile, "name a set file or ONNX files");
+    bool cut = o->pipeline.run.stop_after != NULL;
+    if (!o->output && !cut)
+        return weft_tool_usage(&weft_verb_compile, "say where the bundle goes: -o FILE");
+    return -1;
+}
+
+static weft_err write_depfile(const options *o, const weft_tool_sources *sources, weft_diag *diag)
+{
+    weft_buf text = {0};
+    weft_buf_printf(&text, "%s:", o->output);
+    for (size_t i = 0; i < sources->n_path; i++) {
+        weft_buf_puts(&text, " ");
+        for (const char *s = sources->path[i]; *s; s++) {
+            /* What make reads as the end of a name. */
+            if (*s == ' ' || *s == '#' || *s == '\\')
+                weft_buf_putc(&text, '\\');
+            if (*s == '$')
+                weft_buf_putc(&text, '$');
+            weft_buf_putc(&text, *s);
+        }
+    }
+    weft_buf_puts(&text, "\n");
+    weft_err err =
+        text.failed ? WEFT_ERR_NOMEM : weft_file_write(o->depfile, text.at, text.len, diag);
+    weft_buf_finish(&text);
+    return err;
+}
+
+static weft_err write_text(weft_module *m, const char *path, weft_diag *diag)
+{
+    weft_buf text = {0};
+    weft_module_print(m, &text);
+    weft_err err =
+        text.failed ? WEFT_ERR_NOMEM : weft_file_write(path ? path : "-", text.at, text.len, diag);
+    weft_buf_finish(&text);
+    return err;
+}
+
+static weft_err write_bundle(options *o, const weft_tool_sources *sources, weft_arena *arena,
+                             weft_diag *diag)
+{
+    weft_module *m = sources->module;
+    weft_codegen_model *model =
+        weft_arena_array(arena, (size_t)weft_graph_count(m) + 1, sizeof *model);
+    weft_bundle bundle = {0};
+    WEFT_TRY(weft_tool_profile_models(sources, o->gpu, arena, diag, model));
+    weft_tool_progress("writing %s", o->output);
+    WEFT_TRY(weft_codegen_bundle(m, weft_backend_find("cpu"), model, NULL, arena, diag, &bundle));
+    WEFT_TRY(weft_bundle_write(&bundle, o->output, diag));
+    if (o->report)
+        WEFT_TRY(weft_tool_write_report(&bundle, o->report, diag));
+    return o->depfile ? write_depfile(o, sources, diag) : WEFT_ERR_OK;
+}
+
+static weft_err compile(options *o, weft_tool_sources *sources, weft_arena *arena, weft_diag *diag)
+{
+    const weft_import_options import = {.allow_hard_links = o->allow_hard_links};
+    WEFT_TRY(weft_tool_load_sources(o->file, o->n_file, &import, arena, diag, sources));
+    size_t n = 0;
+    const weft_pass *const *pass = weft_pipeline("cpu", &n);
+    weft_tool_progress("compiling %u models", weft_graph_count(sources->module));
+    WEFT_TRY(weft_tool_pipeline_run(&o->pipeline, sources->module, pass, n, diag));
+    if (weft_module_stage(sources->module) != WEFT_STAGE_PLAN)
+        return write_text(sources->module, o->output, diag);
+    return write_bundle(o, sources, arena, diag);
+}
+
+static int run_compile(int argc, char **argv)
+{
+    options o = {0};
+    int code = parse(argc, argv, &o);
+    if (code >= 0)
+        return code;
+    weft_diag *diag = weft_diag_create();
+    weft_arena *arena = weft_arena_create(0);
+    weft_tool_sources sources = {0};
+    weft_err err = WEFT_ERR_NOMEM;
+    if (diag && arena)
+        err = compile(&o, &sources, arena, diag);
+    weft_tool_progress(NULL);
+    code = weft_tool_report(diag, err);
+    weft_module_destroy(sources.module);
+    weft_arena_destroy(arena);
+    weft_diag_destroy(diag);
+    return code;
+}
+
+const weft_verb weft_verb_compile = {
+    .name = "compile",
+    .brief = "compile a set of models into one bundle",
+    .usage = "usage: weft compile SET.yaml|MODEL.onnx|MODULE.wir... -o OUT.weft [OPTIONS]\n"
+             "Compiles models into one bundle. A set file names models with SLO and rate.\n\n"
+             "  -o, --output FILE        the bundle (text IR when --stop-after cuts the pipeline)\n"
+             "      --merge MODE         auto (default), exact or off: share equal weights\n"
+             "      --gpu NAME           also estimate for this device (weft list gpus)\n"
+             "      --depfile FILE       write a make rule that names all files read\n"
+             "      --report FILE        write what was shared, as JSON\n"
+             "      --allow-hard-links   external weights may have several hard links\n" //
+    WEFT_PIPELINE_USAGE,
+    .run = run_compile,
+};
