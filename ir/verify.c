@@ -1,0 +1,339 @@
+/* The rules of a module, by name:
+ *
+ *   ports            names of inputs and of outputs are there and unique, outputs exist
+ *   ssa-order        operands are defined earlier, in the same graph
+ *   operand-count    as many operands and results as the row of the operator allows
+ *   attr-schema      attributes are those of the row, of the right kind
+ *   type-match       inference agrees with the stored types of results
+ *   layout-allowed   blocked layouts only where the operator knows them, never at the border
+ *   weight-bytes     constant dims, plain layout, as many bytes as the type needs
+ *   no-graph-only-op from the kernel stage on
+ *   view-bytes       a view has as many elements as its operand, of the same type
+ *
+ * and those of verify_plan.c. Inference runs on a copy of the dims, so that verifying leaves no
+ * trace in the module. */
+#include "ir/verify_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void weft_verifier__report(weft_verifier *v, const char *rule, weft_where where, const char *fmt,
+                           ...)
+{
+    char text[400];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    weft_diag_error(v->diag, WEFT_ERR_INPUT, where, "%s: %s", rule, text);
+    if (v->err == WEFT_ERR_OK)
+        v->err = WEFT_ERR_INPUT;
+}
+
+weft_where weft_verifier__where(const weft_verifier *v)
+{
+    return (weft_where){.item = weft_graph_name(v->g)};
+}
+
+const char *weft_verifier__val(weft_verifier *v, weft_val val)
+{
+    weft_module *m = v->m;
+    weft_weight w = weft_val_weight(m, val);
+    if (w.i)
+        return weft_arena_printf(v->scratch, "$%s", weft_weight_get(m, w)->name);
+    weft_node n = weft_val_node(m, val);
+    if (n.i)
+        return weft_arena_printf(v->scratch, "result %u of %s", weft_val_index(m, val),
+                                 weft_node_opdef(m, n)->name);
+    uint32_t i = weft_val_index(m, val);
+    bool ours = i < weft_graph_input_count(v->g) && weft_graph_input(v->g, i).i == val.i;
+    return ours ? weft_arena_printf(v->scratch, "%%%s", weft_graph_input_name(v->g, i))
+                : "an input of another graph";
+}
+
+static const char *type_text(weft_verifier *v, const weft_ttype *t)
+{
+    weft_buf buf = {0};
+    if (t->dtype == WEFT_DTYPE_NONE)
+        return "none";
+    weft_buf_printf(&buf, "%s[", weft_dtype_name((weft_dtype)t->dtype));
+    for (uint32_t k = 0; k < t->rank; k++) {
+        weft_buf_puts(&buf, k ? "," : "");
+        weft_dim_print(v->dims, t->dim[k], &buf);
+    }
+    weft_buf_putc(&buf, ']');
+    const char *text = weft_arena_strdup(v->scratch, buf.at ? buf.at : "?");
+    weft_buf_finish(&buf);
+    return text;
+}
+
+/* -- Ports and weights ------------------------------------------------------------------------ */
+
+static bool is_defined(const weft_verifier *v, weft_val val)
+{
+    if (!val.i || val.i >= v->m->vals.len)
+        return false;
+    const weft_val_rec *rec = &v->m->vals.at[val.i];
+    if (rec->kind == WEFT_VAL_INPUT)
+        return rec->def == v->g->idx;
+    return rec->kind == WEFT_VAL_WEIGHT || v->order[val.i];
+}
+
+static void check_names(weft_verifier *v, bool outputs)
+{
+    weft_names *seen = weft_names_create(v->scratch);
+    uint32_t n = outputs ? weft_graph_output_count(v->g) : weft_graph_input_count(v->g);
+    for (uint32_t i = 0; i < n; i++) {
+        const char *name =
+            outputs ? weft_graph_output_name(v->g, i) : weft_graph_input_name(v->g, i);
+        const char *what = outputs ? "output" : "input";
+        if (!name || !*name)
+            weft_verifier__report(v, "ports", weft_verifier__where(v), "%s %u has no name", what,
+                                  i);
+        else if (weft_names_find(seen, name, strlen(name)))
+            weft_verifier__report(v, "ports", weft_verifier__where(v), "two %ss are named \"%s\"",
+                                  what, name);
+        else
+            weft_names_add(seen, name, strlen(name));
+    }
+}
+
+static void check_port_type(weft_verifier *v, const char *what, const char *name, weft_val val)
+{
+    const weft_ttype *t = weft_val_ttype(v->m, val);
+    if (t->dtype == WEFT_DTYPE_NONE)
+        weft_verifier__report(v, "type-match", weft_verifier__where(v), "%s \"%s\" has no type",
+                              what, name);
+    if (t->layout != WEFT_LAYOUT_PLAIN)
+        weft_verifier__report(v, "layout-allowed", weft_verifier__where(v),
+                              "%s \"%s\" has layout %s", what, name,
+                              weft_layout_name((weft_layout)t->layout));
+}
+
+static void check_ports(weft_verifier *v)
+{
+    check_names(v, false);
+    check_names(v, true);
+    for (uint32_t i = 0; i < weft_graph_input_count(v->g); i++)
+        check_port_type(v, "input", weft_graph_input_name(v->g, i), weft_graph_input(v->g, i));
+    if (weft_graph_output_count(v->g) == 0)
+        weft_verifier__report(v, "ports", weft_verifier__where(v), "the graph has no outputs");
+    for (uint32_t i = 0; i < weft_graph_output_count(v->g); i++) {
+        weft_val val = weft_graph_output(v->g, i);
+        if (!is_defined(v, val))
+            weft_verifier__report(v, "ports", weft_verifier__where(v),
+                                  "output \"%s\" is not defined in the graph",
+                                  weft_graph_output_name(v->g, i));
+        else
+            check_port_type(v, "output", weft_graph_output_name(v->g, i), val);
+    }
+}
+
+static void check_weights(weft_verifier *v)
+{
+    for (uint32_t i = 1; i <= weft_weight_count(v->m); i++) {
+        const weft_weight_info *info = weft_weight_get(v->m, (weft_weight){i});
+        weft_where where = {.file = weft_module_file_path(v->m, info->file_id), .item = info->name};
+        uint64_t need;
+        if (!weft_type__bytes(v->m, info->type, &need))
+            weft_verifier__report(v, "weight-bytes", where,
+                                  "a weight needs constant dimensions and the plain layout");
+        else if (info->bytes != need || (need && !info->data))
+            weft_verifier__report(v, "weight-bytes", where, "%llu bytes, its type needs %llu",
+                                  (unsigned long long)info->bytes, (unsigned long long)need);
+        if (weft_val_type(v->m, weft_weight_val(v->m, (weft_weight){i})).i != info->type.i)
+            weft_verifier__report(v, "type-match", where,
+                                  "the value of the weight has another type than the weight");
+    }
+}
+
+/* -- Nodes ------------------------------------------------------------------------------------ */
+
+static bool check_operands(weft_verifier *v, weft_node n)
+{
+    weft_module *m = v->m;
+    const weft_op *op = weft_node_opdef(m, n);
+    uint32_t n_in = weft_node_in_count(m, n), n_out = weft_node_out_count(m, n);
+    weft_where where = weft_node_where(m, n);
+    bool ok = true;
+    for (uint32_t i = 0; i < n_in; i++) {
+        weft_val val = weft_node_in(m, n, i);
+        if (val.i && !is_defined(v, val)) {
+            weft_verifier__report(v, "ssa-order", where,
+                                  "%s: operand %u (%s) is not defined before its use", op->name, i,
+                                  weft_verifier__val(v, val));
+            ok = false;
+        } else if (!val.i && i < op->in_min) {
+            weft_verifier__report(v, "operand-count", where, "%s: operand %u is missing", op->name,
+                                  i);
+            ok = false;
+        }
+    }
+    if (n_in < op->in_min || (op->in_max != WEFT_VARIADIC && n_in > op->in_max)) {
+        weft_verifier__report(v, "operand-count", where, "%s: %u operands, wants %u to %u",
+                              op->name, n_in, op->in_min, op->in_max);
+        ok = false;
+    }
+    if (n_out < op->out_min || (op->out_max != WEFT_VARIADIC && n_out > op->out_max)) {
+        weft_verifier__report(v, "operand-count", where, "%s: %u results, wants %u to %u", op->name,
+                              n_out, op->out_min, op->out_max);
+        ok = false;
+    }
+    return ok;
+}
+
+/* Repeats what another function says, under the name of a rule. */
+static void repeat(weft_verifier *v, const char *rule, weft_diag *said, weft_err err,
+                   weft_where where)
+{
+    if (weft_diag_count(said) == 0)
+        weft_verifier__report(v, rule, where, "%s", weft_err_text(err));
+    for (size_t i = 0; i < weft_diag_count(said); i++)
+        weft_verifier__report(v, rule, where, "%s", weft_diag_at(said, i)->text);
+    weft_diag_clear(said);
+}
+
+/* Equal, or one of the two is known only at run time. */
+static bool dims_agree(weft_verifier *v, weft_dim a, weft_dim b)
+{
+    return a == b || weft_dim_is_data(v->dims, a) || weft_dim_is_data(v->dims, b);
+}
+
+static void check_type(weft_verifier *v, weft_node n, uint32_t i, const weft_ttype *inferred)
+{
+    weft_module *m = v->m;
+    const weft_ttype *stored = weft_val_ttype(m, weft_node_out(m, n, i));
+    const char *op = weft_node_opdef(m, n)->name;
+    if (stored->dtype == WEFT_DTYPE_NONE)
+        return;
+    bool same = stored->dtype == inferred->dtype && stored->rank == inferred->rank;
+    for (uint32_t k = 0; same && k < stored->rank; k++)
+        same = dims_agree(v, stored->dim[k], inferred->dim[k]);
+    if (!same)
+        weft_verifier__report(v, "type-match", weft_node_where(m, n),
+                              "%s: result %u is %s, inference says %s", op, i, type_text(v, stored),
+                              type_text(v, inferred));
+    else if (stored->layout != inferred->layout)
+        weft_verifier__report(v, "layout-allowed", weft_node_where(m, n),
+                              "%s: result %u has layout %s, should be %s", op, i,
+                              weft_layout_name((weft_layout)stored->layout),
+                              weft_layout_name((weft_layout)inferred->layout));
+}
+
+static bool check_layouts(weft_verifier *v, weft_node n)
+{
+    weft_module *m = v->m;
+    const weft_op *op = weft_node_opdef(m, n);
+    bool ok = true;
+    uint32_t n_in = weft_node_in_count(m, n), n_out = weft_node_out_count(m, n);
+    for (uint32_t i = 0; i < n_in + n_out; i++) {
+        weft_val val = i < n_in ? weft_node_in(m, n, i) : weft_node_out(m, n, i - n_in);
+        const weft_ttype *t = weft_val_ttype(m, val);
+        const char *what = i < n_in ? "operand" : "result";
+        if (t->layout == WEFT_LAYOUT_PLAIN)
+            continue;
+        if (!(op->traits & WEFT_T_LAYOUT) || t->rank < 3) {
+            weft_verifier__report(v, "layout-allowed", weft_node_where(m, n),
+                                  "%s: %s %u has layout %s, rank %u", op->name, what,
+                                  i < n_in ? i : i - n_in, weft_layout_name((weft_layout)t->layout),
+                                  t->rank);
+            ok = false;
+        }
+    }
+    return ok;
+}
+
+static void check_view(weft_verifier *v, weft_node n)
+{
+    weft_module *m = v->m;
+    const weft_ttype *in = weft_val_ttype(m, weft_node_in(m, n, 0));
+    const weft_ttype *out = weft_val_ttype(m, weft_node_out(m, n, 0));
+    weft_dim a = weft_ttype_numel(v->dims, in), b = weft_ttype_numel(v->dims, out);
+    if (in->dtype != out->dtype || !dims_agree(v, a, b))
+        weft_verifier__report(v, "view-bytes", weft_node_where(m, n),
+                              "%s: %s does not have the bytes of %s", weft_node_opdef(m, n)->name,
+                              type_text(v, out), type_text(v, in));
+}
+
+static void check_node(weft_verifier *v, weft_node n, weft_diag *said)
+{
+    weft_module *m = v->m;
+    const weft_op *op = weft_node_opdef(m, n);
+    weft_where where = weft_node_where(m, n);
+    uint32_t n_out = weft_node_out_count(m, n);
+    if (m->stage != WEFT_STAGE_GRAPH && (op->traits & WEFT_T_GRAPH_ONLY))
+        weft_verifier__report(v, "no-graph-only-op", where, "%s at the %s stage", op->name,
+                              weft_stage_name(m->stage));
+    bool ok = check_operands(v, n);
+    weft_err err = weft_op_check_attrs(op, weft_node_attrs(m, n), said, where);
+    if (err != WEFT_ERR_OK)
+        repeat(v, "attr-schema", said, err, where);
+    if (!ok || err != WEFT_ERR_OK || !check_layouts(v, n))
+        return;
+    weft_ttype *type = weft_arena_array(v->scratch, n_out, sizeof *type);
+    err = weft_node__infer(v->g, n, v->dims, v->contents, said, type, n_out);
+    if (err != WEFT_ERR_OK) {
+        repeat(v, "type-match", said, err, where);
+        return;
+    }
+    for (uint32_t i = 0; i < n_out; i++)
+        check_type(v, n, i, &type[i]);
+    if (op->traits & WEFT_T_VIEW)
+        check_view(v, n);
+}
+
+static void check_graph(weft_verifier *v, weft_diag *said)
+{
+    uint32_t number = 0;
+    WEFT_FOREACH_NODE (v->m, v->g, n) {
+        check_node(v, n, said);
+        number++;
+        for (uint32_t i = 0; i < weft_node_out_count(v->m, n); i++)
+            v->order[weft_node_out(v->m, n, i).i] = number;
+    }
+    check_ports(v);
+    /* The plan's rules follow views, so they need a sound graph. */
+    if (v->m->stage == WEFT_STAGE_PLAN && v->err == WEFT_ERR_OK)
+        weft_verifier__plan(v);
+}
+
+static void check_module(weft_verifier *v, weft_diag *said)
+{
+    v->dims = weft_dimpool_clone(v->m->dims, v->scratch);
+    v->contents = weft_contents_create(v->m, v->scratch);
+    v->order = weft_arena_array(v->scratch, v->m->vals.len, sizeof *v->order);
+    check_weights(v);
+    /* Inference reads the bytes of weights. */
+    if (v->err != WEFT_ERR_OK)
+        return;
+    for (uint32_t i = 0; i < weft_graph_count(v->m); i++) {
+        v->g = weft_graph_at(v->m, i);
+        check_graph(v, said);
+    }
+}
+
+static void check_guarded(weft_verifier *v, weft_diag *said)
+{
+    jmp_buf env;
+    jmp_buf *before = weft_arena_guard(v->m->arena, &env);
+    weft_arena_guard(v->scratch, &env);
+    if (setjmp(env))
+        v->err = weft_diag_error(v->diag, WEFT_ERR_NOMEM, (weft_where){0},
+                                 "out of memory while verifying");
+    else
+        check_module(v, said);
+    weft_arena_guard(v->m->arena, before);
+}
+
+weft_err weft_module_verify(weft_module *m, weft_diag *diag)
+{
+    weft_verifier v = {.m = m, .diag = diag, .scratch = weft_arena_create(0)};
+    weft_diag *said = weft_diag_create();
+    if (v.scratch && said)
+        check_guarded(&v, said);
+    else
+        v.err = weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){0}, "out of memory");
+    weft_diag_destroy(said);
+    weft_arena_destroy(v.scratch);
+    return v.err;
+}
