@@ -261,8 +261,10 @@ weft_err weft_file_read(const char *path, uint64_t limit_bytes, weft_diag *diag,
 }
 
 /* 0 or an errno. */
-static int write_all(int fd, const char *bytes, size_t len)
+static int write_span(int fd, weft_span span)
 {
+    const char *bytes = span.at;
+    size_t len = span.len;
     while (len) {
         ssize_t put = write(fd, bytes, len < (size_t)1 << 30 ? len : (size_t)1 << 30);
         if (put < 0 && errno == EINTR)
@@ -273,6 +275,14 @@ static int write_all(int fd, const char *bytes, size_t len)
         len -= (size_t)put;
     }
     return 0;
+}
+
+static int write_all(int fd, const weft_span *span, size_t n)
+{
+    int code = 0;
+    for (size_t i = 0; i < n && !code; i++)
+        code = write_span(fd, span[i]);
+    return code;
 }
 
 /* Opens a new file beside `path` with the permissions of the umask; `temp` gets its name. */
@@ -290,8 +300,14 @@ static int open_temp(const char *path, char *temp, size_t size)
 
 weft_err weft_file_write(const char *path, const void *bytes, size_t len, weft_diag *diag)
 {
+    weft_span span = {bytes, len};
+    return weft_file_write_spans(path, &span, 1, diag);
+}
+
+weft_err weft_file_write_spans(const char *path, const weft_span *span, size_t n, weft_diag *diag)
+{
     if (strcmp(path, "-") == 0) {
-        int code = write_all(STDOUT_FILENO, bytes, len);
+        int code = write_all(STDOUT_FILENO, span, n);
         return code ? report_errno(diag, "<stdout>", "write", code) : WEFT_ERR_OK;
     }
     struct stat st;
@@ -307,7 +323,7 @@ weft_err weft_file_write(const char *path, const void *bytes, size_t len, weft_d
     const char *verb = "create";
     if (fd >= 0) {
         verb = "write";
-        code = write_all(fd, bytes, len);
+        code = write_all(fd, span, n);
         if (!code && exists && !direct && fchmod(fd, st.st_mode & 0777) != 0)
             code = errno;
         if (close(fd) != 0 && !code)

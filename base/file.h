@@ -37,4 +37,13 @@ WEFT_MUST_USE weft_err weft_file_read(const char *path, uint64_t limit_bytes, we
 WEFT_MUST_USE weft_err weft_file_write(const char *path, const void *bytes, size_t len,
                                        weft_diag *diag);
 
+/* The same for bytes that lie in several places. */
+typedef struct weft_span {
+    const void *at;
+    size_t len;
+} weft_span;
+
+WEFT_MUST_USE weft_err weft_file_write_spans(const char *path, const weft_span *span, size_t n,
+                                             weft_diag *diag);
+
 #endif
