@@ -36,7 +36,8 @@ static uint32_t name_id(weft_onnx_ctx *cx, weft_onnx_scope *scope, const char *n
 
 weft_onnx_name *weft_onnx__scope_name(weft_onnx_ctx *cx, weft_onnx_scope *scope, const char *name)
 {
-    return &scope->name.at[name_id(cx, scope, name)];
+    uint32_t id = name_id(cx, scope, name); /* may move the array */
+    return &scope->name.at[id];
 }
 
 /* Name for messages and locations: the node's, or that of its first result. */
