@@ -1,6 +1,7 @@
-/* resize and upsample. All modes are separable: along each axis, an element of the result is a weighted
- * sum of a few elements of the operand, so eval makes one table of taps per axis and passes over the
- * data once for each axis that changes. Nearest only picks, and works on any element type. */
+/* resize and upsample. All modes are separable: along each axis, an element of the result is a
+ * weighted sum of a few elements of the operand, so eval makes one table of taps per axis and
+ * passes over the data once for each axis that changes. Nearest only picks, and works on any
+ * element type. */
 #include "ops/data_int.h"
 
 #include <math.h>
@@ -38,7 +39,7 @@ typedef enum aspect { STRETCH, NOT_LARGER, NOT_SMALLER } aspect;
 static aspect get_aspect(weft_attrs attrs)
 {
     const char *s = weft_attrs_str(attrs, WEFT_ATTR_KEEP_ASPECT_RATIO_POLICY, "stretch");
-    return strcmp(s, "not_larger") == 0 ? NOT_LARGER
+    return strcmp(s, "not_larger") == 0    ? NOT_LARGER
            : strcmp(s, "not_smaller") == 0 ? NOT_SMALLER
                                            : STRETCH;
 }
@@ -100,8 +101,8 @@ static weft_err infer_sizes(weft_infer_ctx *cx, const weft_dim *sizes, uint32_t 
     }
     double scale = aspect_scale(keep, ratio, n);
     for (uint32_t i = 0; i < n && keep != STRETCH; i++)
-        out->dim[at[i]] = known ? (weft_dim)floor((double)x->dim[at[i]] * scale + 0.5)
-                                : weft_dim_fresh(cx->pool);
+        out->dim[at[i]] =
+            known ? (weft_dim)floor((double)x->dim[at[i]] * scale + 0.5) : weft_dim_fresh(cx->pool);
     return WEFT_ERR_OK;
 }
 
@@ -143,8 +144,8 @@ weft_work weft_work_resize(const weft_work_ctx *cx)
 
 /* -- Taps ----------------------------------------------------------------------------------- */
 
-/* Element j of the result along one axis is sum(weight[j][k] * x[index[j][k]]); index < 0 stands for the
- * extrapolation value. */
+/* Element j of the result along one axis is sum(weight[j][k] * x[index[j][k]]); index < 0 stands
+ * for the extrapolation value. */
 typedef struct weft_taps {
     int64_t n_out;
     int32_t n; /* taps of one element */
@@ -212,7 +213,8 @@ static int64_t clamp(double x, int64_t n)
     return x <= 0 ? 0 : x >= (double)(n - 1) ? n - 1 : (int64_t)x;
 }
 
-/* Taps of element j around position x. The left neighbour is at most 1 away and never at x itself. */
+/* Taps of element j around position x. The left neighbour is at most 1 away and never at x itself.
+ */
 static void fill_taps(const weft_resize *r, const weft_resize_axis *a, double x, int32_t first,
                       int32_t n, int64_t *index, double *weight)
 {
@@ -267,8 +269,8 @@ static weft_err get_resize(weft_eval_ctx *cx, weft_resize *out)
         .mode = mode[0],
         .coords = weft_attrs_str(cx->attrs, WEFT_ATTR_COORDINATE_TRANSFORMATION_MODE,
                                  old ? "asymmetric" : "half_pixel"),
-        .nearest = weft_attrs_str(cx->attrs, WEFT_ATTR_NEAREST_MODE,
-                                  old ? "floor" : "round_prefer_floor"),
+        .nearest =
+            weft_attrs_str(cx->attrs, WEFT_ATTR_NEAREST_MODE, old ? "floor" : "round_prefer_floor"),
         .cubic_a = weft_attrs_float(cx->attrs, WEFT_ATTR_CUBIC_COEFF_A, -0.75),
         .exclude_outside = weft_attrs_int(cx->attrs, WEFT_ATTR_EXCLUDE_OUTSIDE, 0) != 0,
         .antialias = weft_attrs_int(cx->attrs, WEFT_ATTR_ANTIALIAS, 0) != 0,
@@ -304,8 +306,8 @@ static weft_err get_axes(weft_eval_ctx *cx, weft_resize_axis *axes)
 {
     const weft_tensor *x = cx->in[0], *out = &cx->out[0];
     uint32_t n_scales, n_roi, axis, rank = (uint32_t)x->rank;
-    const double *roi = NULL, *scales =
-        get_floats(cx, scales_operand(cx->op), WEFT_ATTR_SCALES, &n_scales);
+    const double *roi = NULL,
+                 *scales = get_floats(cx, scales_operand(cx->op), WEFT_ATTR_SCALES, &n_scales);
     if (!is_upsample(cx->op))
         roi = get_floats(cx, ROI, WEFT_ATTR_NONE, &n_roi);
     if (out->rank != x->rank || out->dtype != x->dtype)
@@ -375,44 +377,44 @@ static void resize_nearest(const weft_tensor *x, const weft_tensor *out, const w
 }
 
 /* One axis of [outer, n, inner]. */
-#define RESIZE_AXIS(T)                                                                             \
-    static void resize_axis_##T(const T *x, T *out, int64_t outer, int64_t n_in, int64_t inner,    \
-                                const weft_taps *t, T outside)                                     \
-    {                                                                                              \
-        for (int64_t o = 0; o < outer; o++)                                                        \
-            for (int64_t j = 0; j < t->n_out; j++) {                                               \
-                T *dst = out + (o * t->n_out + j) * inner;                                         \
-                const int64_t *index = t->index + j * t->n;                                        \
-                const double *weight = t->weight + j * t->n;                                       \
-                for (int64_t i = 0; i < inner; i++)                                                \
-                    dst[i] = index[0] < 0 ? outside : 0;                                           \
-                for (int32_t k = 0; k < t->n && index[0] >= 0; k++) {                              \
-                    const T *src = x + (o * n_in + index[k]) * inner;                              \
-                    T w = (T)weight[k];                                                            \
-                    for (int64_t i = 0; i < inner; i++)                                            \
-                        dst[i] += w * src[i];                                                      \
-                }                                                                                  \
-            }                                                                                      \
-    }                                                                                              \
-    /* All axes that change, from the last. */                                                     \
-    static const T *resize_all_##T(weft_eval_ctx *cx, const T *x, const weft_taps *taps,           \
-                                   const bool *same, T outside)                                    \
-    {                                                                                              \
-        int64_t dim[WEFT_RANK_MAX];                                                                \
-        int32_t rank = cx->in[0]->rank;                                                            \
-        memcpy(dim, cx->in[0]->dim, sizeof dim);                                                   \
-        for (int32_t d = rank - 1; d >= 0; d--) {                                                  \
-            int64_t outer = weft_dims__product(dim, 0, d);                                         \
-            int64_t inner = weft_dims__product(dim, d + 1, rank);                                  \
-            if (same[d])                                                                           \
-                continue;                                                                          \
-            T *next = weft_arena_array(cx->scratch, (size_t)(outer * inner),                       \
-                                       (size_t)taps[d].n_out * sizeof *next);                      \
-            resize_axis_##T(x, next, outer, dim[d], inner, &taps[d], outside);                     \
-            dim[d] = taps[d].n_out;                                                                \
-            x = next;                                                                              \
-        }                                                                                          \
-        return x;                                                                                  \
+#define RESIZE_AXIS(T)                                                                          \
+    static void resize_axis_##T(const T *x, T *out, int64_t outer, int64_t n_in, int64_t inner, \
+                                const weft_taps *t, T outside)                                  \
+    {                                                                                           \
+        for (int64_t o = 0; o < outer; o++)                                                     \
+            for (int64_t j = 0; j < t->n_out; j++) {                                            \
+                T *dst = out + (o * t->n_out + j) * inner;                                      \
+                const int64_t *index = t->index + j * t->n;                                     \
+                const double *weight = t->weight + j * t->n;                                    \
+                for (int64_t i = 0; i < inner; i++)                                             \
+                    dst[i] = index[0] < 0 ? outside : 0;                                        \
+                for (int32_t k = 0; k < t->n && index[0] >= 0; k++) {                           \
+                    const T *src = x + (o * n_in + index[k]) * inner;                           \
+                    T w = (T)weight[k];                                                         \
+                    for (int64_t i = 0; i < inner; i++)                                         \
+                        dst[i] += w * src[i];                                                   \
+                }                                                                               \
+            }                                                                                   \
+    }                                                                                           \
+    /* All axes that change, from the last. */                                                  \
+    static const T *resize_all_##T(weft_eval_ctx *cx, const T *x, const weft_taps *taps,        \
+                                   const bool *same, T outside)                                 \
+    {                                                                                           \
+        int64_t dim[WEFT_RANK_MAX];                                                             \
+        int32_t rank = cx->in[0]->rank;                                                         \
+        memcpy(dim, cx->in[0]->dim, sizeof dim);                                                \
+        for (int32_t d = rank - 1; d >= 0; d--) {                                               \
+            int64_t outer = weft_dims__product(dim, 0, d);                                      \
+            int64_t inner = weft_dims__product(dim, d + 1, rank);                               \
+            if (same[d])                                                                        \
+                continue;                                                                       \
+            T *next = weft_arena_array(cx->scratch, (size_t)(outer * inner),                    \
+                                       (size_t)taps[d].n_out * sizeof *next);                   \
+            resize_axis_##T(x, next, outer, dim[d], inner, &taps[d], outside);                  \
+            dim[d] = taps[d].n_out;                                                             \
+            x = next;                                                                           \
+        }                                                                                       \
+        return x;                                                                               \
     }
 
 RESIZE_AXIS(float)
