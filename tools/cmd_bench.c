@@ -1,0 +1,326 @@
+/* weft bench: latency and throughput of what is in a bundle, and where the time goes. */
+#include "base/num.h"
+#include "runtime/runtime.h"
+#include "tools/tools.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SAMPLES_MAX = 100000, TOP_KERNELS = 12, BATCHES_MAX = 64 };
+
+typedef struct options {
+    const char *bundle, *model;
+    int64_t batch[BATCHES_MAX];
+    size_t n_batch;
+    double seconds;
+    bool json, per_kernel;
+    weft_engine_options engine;
+} options;
+
+typedef struct result {
+    const char *model;
+    int64_t batch;
+    double load_ms, first_ms, min_ms, median_ms, p99_ms, throughput;
+    size_t n_runs;
+} result;
+
+enum { OPT_MODEL = 1, OPT_BATCH, OPT_THREADS, OPT_TIME, OPT_FORMAT, OPT_PER_KERNEL };
+
+static int take(options *o, int opt)
+{
+    int64_t threads = 0;
+    switch (opt) {
+    case OPT_MODEL:
+        o->model = optarg;
+        return 0;
+    case OPT_BATCH:
+        o->n_batch = weft_tool_parse_list(optarg, o->batch, BATCHES_MAX);
+        return o->n_batch ? 0 : weft_tool_usage(&weft_verb_bench, "wrong --batch '%s'", optarg);
+    case OPT_THREADS:
+        if (!weft_parse_i64(optarg, &threads) || threads < 1 || threads > 1024)
+            return weft_tool_usage(&weft_verb_bench, "wrong --threads '%s'", optarg);
+        o->engine.threads = (uint32_t)threads;
+        return 0;
+    case OPT_TIME:
+        if (!weft_parse_f64(optarg, &o->seconds) || !(o->seconds > 0) || o->seconds > 3600)
+            return weft_tool_usage(&weft_verb_bench, "wrong --time '%s'", optarg);
+        return 0;
+    case OPT_FORMAT:
+        if (!weft_tool_parse_format(optarg, &o->json))
+            return weft_tool_usage(&weft_verb_bench, "--format takes text or json");
+        return 0;
+    case OPT_PER_KERNEL:
+        o->per_kernel = true;
+        return 0;
+    default:
+        return weft_tool_usage(&weft_verb_bench, "wrong option");
+    }
+}
+
+/* Returns -1 to go on, or an exit code. */
+static int parse(int argc, char **argv, options *o)
+{
+    static const struct option longs[] = {{"model", required_argument, NULL, OPT_MODEL},
+                                          {"batch", required_argument, NULL, OPT_BATCH},
+                                          {"threads", required_argument, NULL, OPT_THREADS},
+                                          {"time", required_argument, NULL, OPT_TIME},
+                                          {"format", required_argument, NULL, OPT_FORMAT},
+                                          {"per-kernel", no_argument, NULL, OPT_PER_KERNEL},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {NULL, 0, NULL, 0}};
+    int opt;
+    optind = 1;
+    while ((opt = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
+        if (opt == 'h')
+            return weft_tool_help(&weft_verb_bench);
+        int code = take(o, opt);
+        if (code)
+            return code;
+    }
+    if (argc - optind != 1)
+        return weft_tool_usage(&weft_verb_bench, "name one bundle");
+    o->bundle = argv[optind];
+    return -1;
+}
+
+/* -- Inputs --------------------------------------------------------------------------------- */
+
+/* Values of the symbols: the bucket with that batch size, or its first bucket with the batch put
+ * in. */
+static void choose_symbols(const weft_bundle_program *p, int64_t batch, int64_t *out)
+{
+    const weft_bundle_bucket *best = NULL;
+    for (uint32_t i = 0; i < p->n_bucket; i++)
+        if (!best ||
+            (p->batch_symbol < p->n_symbol && p->bucket[i].symbol[p->batch_symbol] == batch &&
+             best->symbol[p->batch_symbol] != batch))
+            best = &p->bucket[i];
+    for (uint32_t i = 0; i < p->n_symbol; i++)
+        out[i] = best ? best->symbol[i] : p->symbol[i].lo > 0 ? p->symbol[i].lo : 1;
+    if (p->batch_symbol < p->n_symbol)
+        out[p->batch_symbol] = batch;
+}
+
+/* Floats uniform in [-1, 1); integers 0 or 1, which every index accepts. */
+static void fill(weft_tensor *t)
+{
+    uint64_t state = 0x9e3779b97f4a7c15u;
+    int64_t n = weft_tensor_numel(t);
+    for (int64_t i = 0; i < n; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        double u = (double)(state >> 11) * 0x1p-53;
+        if (weft_dtype_is_float(t->dtype))
+            weft_tensor_set_f64(t, i, 2 * u - 1);
+        else
+            weft_tensor_set_i64(t, i, u < 0.5);
+    }
+}
+
+static weft_err make_inputs(const weft_bundle_program *p, int64_t batch, weft_arena *arena,
+                            weft_diag *diag, weft_tensor *in)
+{
+    int64_t *symbol = weft_arena_array(arena, (size_t)p->n_symbol + 1, sizeof *symbol);
+    choose_symbols(p, batch, symbol);
+    for (uint32_t i = 0; i < p->n_input; i++) {
+        const weft_ttype *type = &p->value[p->input[i].value - 1].type;
+        in[i] = (weft_tensor){.dtype = (weft_dtype)type->dtype, .rank = type->rank};
+        for (uint32_t k = 0; k < type->rank; k++)
+            if (!weft_dim_eval(p->dims, type->dim[k], symbol, p->n_symbol, &in[i].dim[k]))
+                return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
+                                       "input '%s' has no size at batch %lld", p->input[i].name,
+                                       (long long)batch);
+        if (weft_numel(in[i].dim, in[i].rank) < 0)
+            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
+                                   "input '%s' is too large", p->input[i].name);
+        in[i].data = weft_arena_alloc(arena, weft_tensor_bytes(&in[i]));
+        fill(&in[i]);
+    }
+    return WEFT_ERR_OK;
+}
+
+/* -- Measuring ------------------------------------------------------------------------------ */
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static weft_err measure(weft_session *session, const options *o, int64_t batch, weft_arena *arena,
+                        weft_diag *diag, result *r)
+{
+    const weft_bundle_program *p = weft_session_program(session);
+    weft_tensor *in = weft_arena_array(arena, (size_t)p->n_input + 1, sizeof *in);
+    weft_tensor *out = weft_arena_array(arena, (size_t)p->n_output + 1, sizeof *out);
+    double *sample = weft_arena_array(arena, SAMPLES_MAX, sizeof *sample);
+    WEFT_TRY(make_inputs(p, batch, arena, diag, in));
+    double begin = weft_tool_now_ms();
+    WEFT_TRY(weft_session_run(session, in, p->n_input, diag, out, p->n_output));
+    r->first_ms = weft_tool_now_ms() - begin;
+    WEFT_TRY(weft_session_run(session, in, p->n_input, diag, out, p->n_output));
+    weft_session_profile(session, o->per_kernel);
+    double start = weft_tool_now_ms(), now = start;
+    while (r->n_runs < SAMPLES_MAX && (now - start < o->seconds * 1e3 || r->n_runs < 3)) {
+        WEFT_TRY(weft_session_run(session, in, p->n_input, diag, out, p->n_output));
+        double end = weft_tool_now_ms();
+        sample[r->n_runs++] = end - now;
+        now = end;
+    }
+    qsort(sample, r->n_runs, sizeof *sample, by_value);
+    r->min_ms = sample[0];
+    r->median_ms = sample[r->n_runs / 2];
+    r->p99_ms = sample[(r->n_runs * 99) / 100 < r->n_runs ? (r->n_runs * 99) / 100 : 0];
+    r->throughput = (double)batch * (double)r->n_runs / ((now - start) * 1e-3);
+    return WEFT_ERR_OK;
+}
+
+/* -- Reports -------------------------------------------------------------------------------- */
+
+static int by_time(const void *a, const void *b)
+{
+    double x = ((const weft_launch_time *)a)->time_us, y = ((const weft_launch_time *)b)->time_us;
+    return (x < y) - (x > y);
+}
+
+static void print_kernels(weft_session *session, weft_arena *arena)
+{
+    const weft_bundle_program *p = weft_session_program(session);
+    uint32_t n = 0;
+    const weft_launch_time *times = weft_session_times(session, &n);
+    weft_launch_time *sorted = weft_arena_array(arena, (size_t)n + 1, sizeof *sorted);
+    double total = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        sorted[i] = times[i];
+        total += times[i].time_us;
+    }
+    qsort(sorted, n, sizeof *sorted, by_time);
+    for (uint32_t i = 0; i < n && i < TOP_KERNELS; i++) {
+        const weft_bundle_launch *l = &p->launch[sorted[i].launch];
+        printf("    %9.1f us %5.1f %%  %-20s %-24s %s\n", sorted[i].time_us,
+               100 * sorted[i].time_us / (total > 0 ? total : 1), weft_op_get(l->op)->name,
+               sorted[i].variant, l->item);
+    }
+}
+
+static void print_result(const options *o, const result *r)
+{
+    if (!o->json)
+        printf("%-20s batch %-4lld throughput %10.1f/s   latency ms: min %.3f median %.3f p99 "
+               "%.3f   first %.1f   runs %zu\n",
+               r->model, (long long)r->batch, r->throughput, r->min_ms, r->median_ms, r->p99_ms,
+               r->first_ms, r->n_runs);
+}
+
+static json_t *result_json(const result *r)
+{
+    return json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:I}", "model", r->model, "batch",
+                     (json_int_t)r->batch, "throughput_per_s", r->throughput, "min_ms", r->min_ms,
+                     "median_ms", r->median_ms, "p99_ms", r->p99_ms, "first_ms", r->first_ms,
+                     "load_ms", r->load_ms, "runs", (json_int_t)r->n_runs);
+}
+
+/* -- The verb ------------------------------------------------------------------------------- */
+
+/* The batch sizes of the buckets, or those asked for. */
+static size_t list_batches(const options *o, const weft_bundle_program *p, int64_t *out)
+{
+    size_t n = 0;
+    if (p->batch_symbol >= p->n_symbol) {
+        out[0] = 1;
+        return 1;
+    }
+    for (size_t i = 0; i < o->n_batch; i++)
+        out[n++] = o->batch[i];
+    for (uint32_t i = 0; i < p->n_bucket && o->n_batch == 0 && n < BATCHES_MAX; i++) {
+        int64_t b = p->bucket[i].symbol[p->batch_symbol];
+        bool seen = false;
+        for (size_t k = 0; k < n; k++)
+            seen = seen || out[k] == b;
+        if (!seen)
+            out[n++] = b;
+    }
+    if (n == 0)
+        out[n++] = 1;
+    return n;
+}
+
+static weft_err bench_model(const options *o, weft_engine *engine, const char *model,
+                            weft_diag *diag, json_t *list)
+{
+    weft_session *session = NULL;
+    double begin = weft_tool_now_ms();
+    WEFT_TRY(weft_session_open(engine, model, diag, &session));
+    double load_ms = weft_tool_now_ms() - begin;
+    int64_t batch[BATCHES_MAX];
+    size_t n = list_batches(o, weft_session_program(session), batch);
+    weft_err err = WEFT_ERR_OK;
+    for (size_t i = 0; i < n && err == WEFT_ERR_OK; i++) {
+        weft_arena *arena = weft_arena_create(0);
+        result r = {.model = model, .batch = batch[i], .load_ms = load_ms};
+        err = arena ? measure(session, o, batch[i], arena, diag, &r) : WEFT_ERR_NOMEM;
+        if (err == WEFT_ERR_OK) {
+            print_result(o, &r);
+            json_array_append_new(list, result_json(&r));
+            if (o->per_kernel && !o->json)
+                print_kernels(session, arena);
+        }
+        weft_arena_destroy(arena);
+    }
+    weft_session_close(session);
+    return err;
+}
+
+static weft_err bench(const options *o, weft_diag *diag)
+{
+    weft_engine *engine = NULL;
+    WEFT_TRY(weft_engine_open(o->bundle, &o->engine, diag, &engine));
+    const weft_bundle *bundle = weft_engine_bundle(engine);
+    json_t *list = json_array();
+    weft_err err = WEFT_ERR_OK;
+    bool found = false;
+    for (uint32_t i = 0; i < bundle->n_program && err == WEFT_ERR_OK; i++) {
+        if (o->model && strcmp(o->model, bundle->program[i].name) != 0)
+            continue;
+        found = true;
+        err = bench_model(o, engine, bundle->program[i].name, diag, list);
+    }
+    if (err == WEFT_ERR_OK && !found)
+        err = weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = o->bundle},
+                              "has no model '%s'", o->model);
+    if (err == WEFT_ERR_OK && o->json) {
+        json_t *root = json_pack("{s:O}", "results", list);
+        json_dumpf(root, stdout, JSON_INDENT(2) | JSON_SORT_KEYS);
+        putchar('\n');
+        json_decref(root);
+    }
+    json_decref(list);
+    weft_engine_close(engine);
+    return err;
+}
+
+static int run_bench(int argc, char **argv)
+{
+    options o = {.seconds = 1};
+    int code = parse(argc, argv, &o);
+    if (code >= 0)
+        return code;
+    weft_diag *diag = weft_diag_create();
+    code = weft_tool_report(diag, bench(&o, diag));
+    weft_diag_destroy(diag);
+    return code;
+}
+
+const weft_verb weft_verb_bench = {
+    .name = "bench",
+    .brief = "measure latency and throughput of a bundle",
+    .usage = "usage: weft bench BUNDLE [OPTIONS]\n"
+             "Runs every model at every batch size with made-up inputs.\n\n"
+             "      --model M            only this model\n"
+             "      --batch 1,8          these batch sizes (default: those of the buckets)\n"
+             "      --threads N          CPU threads\n"
+             "      --time SECONDS       for each measurement (1)\n"
+             "      --per-kernel         the dearest kernels and what runs them\n"
+             "      --format FMT         text or json\n",
+    .run = run_bench,
+};
