@@ -67,4 +67,39 @@ void weft_session_profile(weft_session *session, bool on);
 /* Borrowed until the next run. */
 const weft_launch_time *weft_session_times(weft_session *session, uint32_t *out_n);
 
+/* -- Serving -------------------------------------------------------------------------------- */
+
+/* Zero-initialised: the defaults. */
+typedef struct weft_serve_slice {
+    const uint32_t *cpu; /* CPU set; NULL: inherited */
+    uint32_t n_cpu;
+    const char *const *model; /* models this slice serves; n_model 0: all */
+    uint32_t n_model;
+} weft_serve_slice;
+
+typedef struct weft_serve_options {
+    const char *bundle;      /* path */
+    const char *exe;         /* this program, run again as `exe --worker` for each slice */
+    const char *address;     /* NULL: 127.0.0.1 */
+    int http_port;           /* 0: any free port; < 0: off; the chosen ones go to on_ready */
+    int grpc_port, metrics_port;
+    const weft_serve_slice *slice; /* n_slice 0: one slice with all CPUs */
+    uint32_t n_slice;
+    uint64_t max_request_bytes; /* 0: 64 MiB */
+    double max_queue_delay_us;  /* without an SLO; 0: a batch leaves as soon as a worker is idle */
+    double request_timeout_s;   /* 0: 30 */
+    double drain_timeout_s;     /* 0: 30 */
+    bool nv_metrics;            /* also Triton's metric names */
+    /* Called once when all models are ready; ports as bound (-1: off). */
+    void (*on_ready)(void *user, int http_port, int grpc_port, int metrics_port);
+    void *user;
+} weft_serve_options;
+
+/* Runs the router until SIGTERM or SIGINT, then drains: no new requests, those accepted are
+ * answered, workers end. Owns the process's signals while it runs. */
+WEFT_MUST_USE weft_err weft_serve(const weft_serve_options *options, weft_diag *diag);
+
+/* The worker's side: serves one slice over the socket it inherited; returns an exit code. */
+int weft_worker_main(int argc, char **argv);
+
 #endif
