@@ -1,0 +1,218 @@
+/* Linear quantisation: per tensor, per axis, or per block of an axis. Rounds half to even. */
+#include "ops/op_int.h"
+#include "ops/quant_int.h"
+
+#include <math.h>
+#include <string.h>
+
+int64_t weft_quantize__saturate(weft_dtype dtype, double x)
+{
+    static const struct {
+        double lo, hi;
+    } range[WEFT_DTYPE_COUNT] = {
+        [WEFT_DTYPE_I8] = {-128, 127},
+        [WEFT_DTYPE_U8] = {0, 255},
+        [WEFT_DTYPE_I16] = {-32768, 32767},
+        [WEFT_DTYPE_U16] = {0, 65535},
+    };
+    double lo = range[dtype].lo, hi = range[dtype].hi;
+    if (hi == 0) {
+        lo = INT32_MIN;
+        hi = INT32_MAX;
+    }
+    return x != x ? 0 : x < lo ? (int64_t)lo : x > hi ? (int64_t)hi : (int64_t)x;
+}
+
+/* -- Inference ------------------------------------------------------------------------------ */
+
+/* Scale: a scalar, one element, a vector along `axis`, or blocks of it. */
+static weft_err check_scale(weft_infer_ctx *cx)
+{
+    const weft_ttype *x = &cx->in[0].type, *s = &cx->in[1].type;
+    int64_t block = weft_attrs_int(cx->attrs, WEFT_ATTR_BLOCK_SIZE, 0);
+    uint32_t axis = 0;
+    if (block < 0)
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "blocks of %lld", (long long)block);
+    if (block > 0 && s->rank != x->rank)
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "blocks: scale has rank %u, the operand %u", s->rank,
+                         x->rank);
+    if (block == 0 && s->rank > 1)
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "scale has rank %u", s->rank);
+    if (weft_infer__has(cx, 2))
+        WEFT_TRY(weft_infer__agree(cx, weft_ttype_numel(cx->pool, s),
+                                   weft_ttype_numel(cx->pool, &cx->in[2].type),
+                                   "scale and zero point"));
+    if (s->rank == 0 || (block == 0 && s->dim[0] == 1))
+        return WEFT_ERR_OK;
+    WEFT_TRY(weft_infer__axis(cx, weft_attrs_int(cx->attrs, WEFT_ATTR_AXIS, 1), x->rank, &axis));
+    if (block == 0)
+        return weft_infer__agree(cx, s->dim[0], x->dim[axis], "scale and axis");
+    for (uint32_t i = 0; i < x->rank; i++)
+        if (i != axis)
+            WEFT_TRY(weft_infer__agree(cx, s->dim[i], x->dim[i], "scale and operand"));
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_infer_quantize(weft_infer_ctx *cx)
+{
+    enum { TARGETS = WEFT_M_BYTE | 1u << WEFT_DTYPE_I16 | 1u << WEFT_DTYPE_U16 };
+    WEFT_TRY(weft_infer__dtype(cx, 0, WEFT_M_FLOAT | 1u << WEFT_DTYPE_I32));
+    WEFT_TRY(check_scale(cx));
+    weft_dtype to = weft_attrs_dtype(cx->attrs, WEFT_ATTR_OUTPUT_DTYPE, WEFT_DTYPE_NONE);
+    if (weft_infer__has(cx, 2)) {
+        weft_dtype zero = (weft_dtype)cx->in[2].type.dtype;
+        if (to != WEFT_DTYPE_NONE && to != zero)
+            return WEFT_FAIL(cx, WEFT_ERR_INPUT, "zero point is %s, `output_dtype` %s",
+                             weft_dtype_name(zero), weft_dtype_name(to));
+        to = zero;
+    }
+    if (to == WEFT_DTYPE_NONE)
+        to = WEFT_DTYPE_U8;
+    if (!((unsigned)TARGETS >> to & 1))
+        return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "result of %s", weft_dtype_name(to));
+    weft_infer__copy(cx, 0, 0);
+    cx->out[0].dtype = (uint8_t)to;
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_infer_dequantize(weft_infer_ctx *cx)
+{
+    WEFT_TRY(weft_infer__dtype(
+        cx, 0, WEFT_M_BYTE | 1u << WEFT_DTYPE_I16 | 1u << WEFT_DTYPE_U16 | 1u << WEFT_DTYPE_I32));
+    WEFT_TRY(weft_infer__dtype(cx, 1, WEFT_M_FLOAT));
+    WEFT_TRY(check_scale(cx));
+    weft_infer__copy(cx, 0, 0);
+    cx->out[0].dtype = cx->in[1].type.dtype;
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_infer_dynamic_quantize(weft_infer_ctx *cx)
+{
+    WEFT_TRY(weft_infer__dtype(cx, 0, WEFT_M_F32));
+    weft_infer__copy(cx, 0, 0);
+    cx->out[0].dtype = WEFT_DTYPE_U8;
+    (void)weft_infer__out(cx, 1, WEFT_DTYPE_F32, 0);
+    (void)weft_infer__out(cx, 2, WEFT_DTYPE_U8, 0);
+    return WEFT_ERR_OK;
+}
+
+/* Three operations an element: minimum, maximum, scale. */
+weft_work weft_work_dynamic_quantize(const weft_work_ctx *cx)
+{
+    return weft_work__bytes(cx, 3 * weft_work__numel(&cx->in[0]));
+}
+
+/* -- Evaluation ----------------------------------------------------------------------------- */
+
+/* Where element i of the operand finds its scale: (i / outer) * n + (i / inner % len) / block, see
+ * scale_index. */
+typedef struct scales {
+    int64_t n;                  /* elements of the scale */
+    int64_t len, inner, blocks; /* axis, elements after it, scales along it */
+    int64_t block;
+    bool blocked;
+} scales;
+
+static weft_err find_scales(weft_eval_ctx *cx, scales *s)
+{
+    const weft_tensor *x = cx->in[0], *scale = cx->in[1], *zero = weft_eval__in(cx, 2);
+    memset(s, 0, sizeof *s);
+    s->n = weft_tensor_numel(scale);
+    s->block = weft_attrs_int(cx->attrs, WEFT_ATTR_BLOCK_SIZE, 0);
+    s->blocked = s->block > 0;
+    s->len = s->inner = s->blocks = 1;
+    if (zero != NULL && weft_tensor_numel(zero) != s->n)
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "scale and zero point differ in size");
+    if (s->n == 1)
+        return WEFT_ERR_OK;
+    uint32_t axis;
+    WEFT_TRY(weft_eval__axis(cx, weft_attrs_int(cx->attrs, WEFT_ATTR_AXIS, 1), x->rank, &axis));
+    s->len = x->dim[axis];
+    s->inner = weft_dims__product(x->dim, (int32_t)axis + 1, x->rank);
+    int64_t outer = weft_dims__product(x->dim, 0, (int32_t)axis);
+    if (s->blocked)
+        s->blocks = scale->rank == x->rank ? scale->dim[axis] : 0;
+    if (s->blocked ? s->blocks < 1 || (s->len + s->block - 1) / s->block != s->blocks ||
+                         s->n != outer * s->blocks * s->inner
+                   : s->n != s->len)
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "the scale does not fit");
+    return WEFT_ERR_OK;
+}
+
+static int64_t scale_index(const scales *s, int64_t i)
+{
+    if (s->n == 1)
+        return 0;
+    int64_t along = i / s->inner % s->len;
+    if (!s->blocked)
+        return along;
+    return (i / (s->inner * s->len) * s->blocks + along / s->block) * s->inner + i % s->inner;
+}
+
+/* In f32, as the operator is defined for it: the quotient's rounding decides ties. */
+weft_err weft_eval_quantize(weft_eval_ctx *cx)
+{
+    const weft_tensor *x = cx->in[0], *zero = weft_eval__in(cx, 2), *out = &cx->out[0];
+    scales s;
+    WEFT_TRY(find_scales(cx, &s));
+    const float *scale = weft_eval__f32(cx, cx->in[1]);
+    const int64_t *z = zero != NULL ? weft_eval__i64(cx, zero) : NULL;
+    float buf[WEFT_MAP_BLOCK];
+    int64_t y[WEFT_MAP_BLOCK], n = weft_tensor_numel(x);
+    for (int64_t at = 0; at < n; at += WEFT_MAP_BLOCK) {
+        int64_t len = n - at < WEFT_MAP_BLOCK ? n - at : WEFT_MAP_BLOCK;
+        weft_load__f32(x, at, 1, len, buf);
+        for (int64_t i = 0; i < len; i++) {
+            int64_t k = scale_index(&s, at + i);
+            double shift = z != NULL ? (double)z[k] : 0;
+            y[i] = weft_quantize__saturate(out->dtype, (double)rintf(buf[i] / scale[k]) + shift);
+        }
+        weft_store__i64(out, at, 1, len, y);
+    }
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_eval_dequantize(weft_eval_ctx *cx)
+{
+    const weft_tensor *x = cx->in[0], *zero = weft_eval__in(cx, 2), *out = &cx->out[0];
+    scales s;
+    WEFT_TRY(find_scales(cx, &s));
+    const double *scale = weft_eval__f64(cx, cx->in[1]);
+    const int64_t *z = zero != NULL ? weft_eval__i64(cx, zero) : NULL;
+    int64_t buf[WEFT_MAP_BLOCK], n = weft_tensor_numel(x);
+    double y[WEFT_MAP_BLOCK];
+    for (int64_t at = 0; at < n; at += WEFT_MAP_BLOCK) {
+        int64_t len = n - at < WEFT_MAP_BLOCK ? n - at : WEFT_MAP_BLOCK;
+        weft_load__i64(x, at, 1, len, buf);
+        for (int64_t i = 0; i < len; i++) {
+            int64_t k = scale_index(&s, at + i);
+            y[i] = (double)(buf[i] - (z != NULL ? z[k] : 0)) * scale[k];
+        }
+        weft_store__f64(out, at, 1, len, y);
+    }
+    return WEFT_ERR_OK;
+}
+
+/* The range always holds zero. */
+weft_err weft_eval_dynamic_quantize(weft_eval_ctx *cx)
+{
+    const weft_tensor *out = weft_eval__out(cx, 0), *scale_out = weft_eval__out(cx, 1);
+    const weft_tensor *zero_out = weft_eval__out(cx, 2);
+    const float *x = weft_eval__f32(cx, cx->in[0]);
+    int64_t n = weft_tensor_numel(cx->in[0]);
+    float lo = 0, hi = 0;
+    for (int64_t i = 0; i < n; i++) {
+        lo = x[i] < lo ? x[i] : lo;
+        hi = x[i] > hi ? x[i] : hi;
+    }
+    float scale = hi > lo ? (hi - lo) / 255.0f : 1;
+    double zero = (double)weft_quantize__saturate(WEFT_DTYPE_U8, (double)rintf(-lo / scale));
+    for (int64_t i = 0; out != NULL && i < n; i++)
+        ((uint8_t *)out->data)[i] =
+            (uint8_t)weft_quantize__saturate(WEFT_DTYPE_U8, (double)rintf(x[i] / scale) + zero);
+    if (scale_out != NULL)
+        weft_tensor_set_f64(scale_out, 0, (double)scale);
+    if (zero_out != NULL)
+        weft_tensor_set_f64(zero_out, 0, zero);
+    return WEFT_ERR_OK;
+}
