@@ -52,7 +52,7 @@ cmake --build "$build" --target weft
 weft=$build/weft
 
 say "compile examples/digits.yaml"
-"$weft" compile "$examples/digits.yaml" -o "$work/digits.weft" --report "$work/merge.txt"
+"$weft" compile "$examples/digits.yaml" -o "$work/digits.weft" --report "$work/report.json"
 onnx_bytes=0
 for model in cnn parity size attn; do
     size=$(bytes "$examples/digits_$model.onnx")
@@ -61,6 +61,8 @@ for model in cnn parity size attn; do
 done
 bundle_bytes=$(bytes "$work/digits.weft")
 printf '  %-22s %9d bytes\n' "four ONNX files" "$onnx_bytes" "one bundle" "$bundle_bytes"
+jq -r '"  weights in the bundle \(.weight_bytes) bytes; \(.shared | length) weights are shared",
+    "  between models, which saves \(.bytes_saved) bytes"' "$work/report.json"
 "$weft" inspect "$work/digits.weft"
 
 say "plan examples/fleet.yaml"
