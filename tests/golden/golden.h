@@ -1,0 +1,13 @@
+/* What golden.c and golden_eval.c share. */
+#ifndef WEFT_TESTS_GOLDEN_H
+#define WEFT_TESTS_GOLDEN_H
+
+#include "ir/ir.h"
+
+#include <stdbool.h>
+
+/* Evaluates every graph of both modules on the same seeded inputs, at a few values of the symbols.
+ * true when the outputs agree, or nothing of `before` can be evaluated; else says why. */
+bool golden_same_meaning(weft_module *before, weft_module *after);
+
+#endif
