@@ -131,14 +131,16 @@ static weft_err read_type(weft_onnx_ctx *cx, const Onnx__ValueInfoProto *v, weft
         return weft_diag_error(cx->diag, WEFT_ERR_UNSUP, where, "input \"%s\": rank %zu is over %d",
                                v->name, t->shape->n_dim, WEFT_RANK_MAX);
     *out = (weft_ttype){.dtype = (uint8_t)dtype, .rank = (uint8_t)t->shape->n_dim};
-    uint64_t known = 1;
+    int64_t known = 1;
     for (size_t i = 0; i < t->shape->n_dim; i++) {
-        WEFT_TRY(read_dim(cx, t->shape->dim[i], v->name, i, where, &out->dim[i]));
-        if (weft_dim_is_const(out->dim[i]) && out->dim[i] > 0 &&
-            (out->dim[i] > WEFT_NUMEL_MAX ||
-             (known *= (uint64_t)out->dim[i]) > (uint64_t)WEFT_NUMEL_MAX))
+        weft_dim *d = &out->dim[i];
+        WEFT_TRY(read_dim(cx, t->shape->dim[i], v->name, i, where, d));
+        if (!weft_dim_is_const(*d) || *d == 0)
+            continue;
+        if (*d > WEFT_NUMEL_MAX / known)
             return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
                                    "input \"%s\" has too many elements", v->name);
+        known *= *d;
     }
     return WEFT_ERR_OK;
 }

@@ -303,6 +303,57 @@ weft_err weft_onnx_hook_pad(weft_onnx_call *c)
     return weft_onnx_hook_plain(c);
 }
 
+/* -- Resampling
+ * -------------------------------------------------------------------------------------------- */
+
+/* A tensor without elements stands for an omitted operand. */
+static void drop_empty(weft_onnx_call *c, uint32_t in)
+{
+    if (in < c->n_in && c->in[in].i && weft_onnx__type(c, c->in[in])->rank == 1 &&
+        weft_onnx__type(c, c->in[in])->dim[0] == 0)
+        c->in[in] = (weft_val){0};
+}
+
+/* Opset 10 had the coordinates of Upsample, and no region before the scales. */
+weft_err weft_onnx_hook_resize(weft_onnx_call *c)
+{
+    enum { OPSET_RESIZE_ROI = 11 };
+    for (uint32_t i = 1; i < c->n_in; i++)
+        drop_empty(c, i);
+    if (c->opset >= OPSET_RESIZE_ROI || c->n_in != 2)
+        return weft_onnx_hook_plain(c);
+    weft_val in[3] = {c->in[0], {0}, c->in[1]};
+    c->in = in;
+    c->n_in = 3;
+    weft_onnx__put(c, WEFT_ATTR_OF_STR(COORDINATE_TRANSFORMATION_MODE, "asymmetric"));
+    weft_onnx__put(c, WEFT_ATTR_OF_STR(NEAREST_MODE, "floor"));
+    return weft_onnx_hook_plain(c);
+}
+
+/* Opset 1 named the scales of the two spatial axes. */
+weft_err weft_onnx_hook_upsample(weft_onnx_call *c)
+{
+    enum { OPSET_UPSAMPLE_SCALES = 7 };
+    if (c->opset >= OPSET_UPSAMPLE_SCALES)
+        return weft_onnx_hook_plain(c);
+    double *scales = weft_arena_array(c->cx->arena, 4, sizeof *scales);
+    scales[0] = scales[1] = 1.0;
+    WEFT_TRY(weft_onnx__get_float(c, "height_scale", 1.0, &scales[2]));
+    WEFT_TRY(weft_onnx__get_float(c, "width_scale", 1.0, &scales[3]));
+    weft_onnx__put(
+        c, (weft_attr){
+               .key = WEFT_ATTR_SCALES, .kind = WEFT_KIND_FLOATS, .n = 4, .u = {.floats = scales}});
+    return weft_onnx_hook_plain(c);
+}
+
+/* Before opset 7 an attribute told what now the wanted results tell. */
+weft_err weft_onnx_hook_recurrent(weft_onnx_call *c)
+{
+    if (c->opset < OPSET_BROADCAST)
+        weft_onnx__ignore(c, "output_sequence");
+    return weft_onnx_hook_plain(c);
+}
+
 /* -- Dropout
  * ------------------------------------------------------------------------------------------------
  */

@@ -484,8 +484,12 @@ static weft_err import_node(weft_onnx_ctx *cx, weft_onnx_scope *scope, const Onn
 weft_err weft_onnx__body(weft_onnx_ctx *cx, weft_onnx_scope *scope, Onnx__NodeProto *const *node,
                          size_t n)
 {
-    /* Each call counts as well, so that empty functions cannot multiply without end. */
-    if (n >= WEFT_ONNX_NODES_MAX || (cx->n_nodes += (uint32_t)n + 1) > WEFT_ONNX_NODES_MAX)
+    /* A call counts as well, for the memory of its scope: small functions cannot multiply for ever.
+     */
+    enum { NODES_PER_CALL = 16 };
+    if (n <= WEFT_ONNX_NODES_MAX)
+        cx->n_nodes += (uint32_t)n + (scope->depth ? NODES_PER_CALL : 0);
+    if (n > WEFT_ONNX_NODES_MAX || cx->n_nodes > WEFT_ONNX_NODES_MAX)
         return weft_diag_error(cx->diag, WEFT_ERR_NOMEM, (weft_where){.file = cx->file},
                                "more than %d nodes after functions are inlined",
                                WEFT_ONNX_NODES_MAX);
