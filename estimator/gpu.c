@@ -1,0 +1,181 @@
+/* The device table, and slices of its rows. */
+#include "estimator/estimator_int.h"
+
+#include "base/num.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const weft_gpu gpu_table[] = {
+#define GPU(name_, ...) {.name = name_, __VA_ARGS__},
+#include "estimator/gpus.def"
+#undef GPU
+};
+
+enum { GPU_COUNT = sizeof gpu_table / sizeof gpu_table[0], CORES_MAX = 4096 };
+
+/* README.md: a slice of two or more cores; bandwidth of the second core against the first. */
+static const double cpu_pair_bandwidth = 48.0 / 41.0;
+
+const weft_gpu *weft_gpu_at(size_t i)
+{
+    return i < GPU_COUNT ? &gpu_table[i] : NULL;
+}
+
+const weft_gpu *weft_gpu_find(const char *name)
+{
+    for (size_t i = 0; i < GPU_COUNT; i++)
+        if (strcmp(gpu_table[i].name, name) == 0)
+            return &gpu_table[i];
+    return NULL;
+}
+
+bool weft_gpu__is_cpu(const weft_gpu *gpu)
+{
+    return strcmp(gpu->name, "cpu") == 0;
+}
+
+/* -- Slices ----------------------------------------------------------------------------------- */
+
+static weft_err make_cpu(const char *name, weft_diag *diag, weft_slice *s)
+{
+    char text[WEFT_SLICE_NAME_MAX];
+    int64_t cores = 1;
+    size_t len = strlen(name);
+    if (len > 0) {
+        bool ok = len >= 5 && len < sizeof text && strcmp(name + len - 4, "core") == 0;
+        if (ok) {
+            memcpy(text, name, len - 4);
+            text[len - 4] = 0;
+            ok = weft_parse_i64(text, &cores) && cores >= 1 && cores <= CORES_MAX;
+        }
+        if (!ok)
+            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = "cpu"},
+                                   "slice '%s' is unknown; a CPU slice is named by its cores, "
+                                   "1core to 4096core",
+                                   name);
+    }
+    snprintf(s->name, sizeof s->name, "%ucore", (unsigned)cores);
+    s->units = s->all_units = (uint32_t)cores;
+    s->share = 1;
+    s->bandwidth_gbps = s->gpu->bandwidth_gbps;
+    if (cores >= 2)
+        s->bandwidth_gbps *= cpu_pair_bandwidth * (double)cores / 2;
+    s->cache_gbps = s->gpu->cache_gbps * (double)cores;
+    s->cache_bytes = s->gpu->cache_bytes;
+    return WEFT_ERR_OK;
+}
+
+static weft_err make_part(const weft_device_type *type, const char *name, weft_diag *diag,
+                          weft_slice *s)
+{
+    const weft_mig_profile *mig = NULL;
+    double percent = 0, memory_part;
+    for (size_t i = 0; i < type->n_mig; i++)
+        if (strcmp(type->mig[i].name, name) == 0)
+            mig = &type->mig[i];
+    if (mig) {
+        s->units = mig->sms;
+        s->mem_bytes = mig->mem_bytes;
+        memory_part = (double)mig->slots / type->mig_slots;
+    } else if (weft_parse_percent(name, &percent) && percent > 0 && percent <= 1) {
+        s->units = (uint32_t)fmax(1, floor(percent * type->sms + 1e-9));
+        s->mem_bytes = type->mem_bytes;
+        memory_part = percent;
+    } else {
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = type->name},
+                               "slice '%s' is neither a MIG profile of this device nor a share "
+                               "such as 40%%",
+                               name);
+    }
+    snprintf(s->name, sizeof s->name, "%s", name);
+    s->all_units = type->sms;
+    s->share = (double)s->units / type->sms;
+    s->bandwidth_gbps = s->gpu->bandwidth_gbps * memory_part;
+    s->cache_gbps = s->gpu->cache_gbps * memory_part;
+    s->cache_bytes = (uint64_t)((double)s->gpu->cache_bytes * memory_part);
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_slice_make(const char *gpu, const char *slice, weft_diag *diag, weft_slice *out)
+{
+    weft_slice s = {.gpu = weft_gpu_find(gpu)};
+    const weft_device_type *type = weft_device_type_find(gpu);
+    if (!s.gpu || !type)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0},
+                               "unknown device '%s'; `weft list gpus` shows the known ones", gpu);
+    if (strlen(slice) >= sizeof s.name)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = gpu},
+                               "slice name is too long");
+    if (weft_gpu__is_cpu(s.gpu)) {
+        WEFT_TRY(make_cpu(slice, diag, &s));
+    } else if (slice[0]) {
+        WEFT_TRY(make_part(type, slice, diag, &s));
+    } else {
+        s.units = s.all_units = type->sms;
+        s.share = 1;
+        s.bandwidth_gbps = s.gpu->bandwidth_gbps;
+        s.cache_gbps = s.gpu->cache_gbps;
+        s.cache_bytes = s.gpu->cache_bytes;
+        s.mem_bytes = type->mem_bytes;
+    }
+    *out = s;
+    return WEFT_ERR_OK;
+}
+
+/* -- Rates ------------------------------------------------------------------------------------ */
+
+static double product_gflops(const weft_gpu *gpu, weft_dtype dtype, bool exact_f32)
+{
+    switch (dtype) {
+    case WEFT_DTYPE_F64:
+        return gpu->f64_gflops;
+    case WEFT_DTYPE_F32:
+        return gpu->tf32_gflops > 0 && !exact_f32 ? gpu->tf32_gflops : gpu->f32_gflops;
+    case WEFT_DTYPE_F16:
+        return gpu->f16_gflops;
+    case WEFT_DTYPE_BF16: /* where there is no such unit: converted, then as f32 */
+        return gpu->bf16_gflops > 0 ? gpu->bf16_gflops : gpu->f32_gflops;
+    case WEFT_DTYPE_I8:
+    case WEFT_DTYPE_U8:
+        return gpu->i8_gflops;
+    default: /* other integers: no matrix unit has them */
+        return gpu->f32_gflops;
+    }
+}
+
+double weft_slice__flops_per_us(const weft_slice *slice, const weft_kernel *kernel, bool exact_f32)
+{
+    const weft_gpu *gpu = slice->gpu;
+    double gflops = kernel->dtype == WEFT_DTYPE_F64 ? gpu->f64_gflops : gpu->f32_gflops;
+    if (kernel->cls == WEFT_KERNEL_GEMM)
+        gflops = product_gflops(gpu, kernel->dtype, exact_f32);
+    double part = weft_gpu__is_cpu(gpu) ? slice->units : slice->share;
+    return gflops * part * 1e3;
+}
+
+/* Activations of the kernel before are still in the cache when they take half of it or less. */
+static bool is_cached(const weft_slice *slice, const weft_kernel *kernel)
+{
+    return kernel->work.bytes_read + kernel->work.bytes_written <= (double)slice->cache_bytes / 2;
+}
+
+double weft_slice__memory_bytes(const weft_slice *slice, const weft_kernel *kernel)
+{
+    return kernel->work.weight_bytes +
+           (is_cached(slice, kernel) ? 0 : kernel->work.bytes_read + kernel->work.bytes_written);
+}
+
+double weft_slice__traffic_us(const weft_slice *slice, const weft_kernel *kernel, double units)
+{
+    /* A unit alone draws about 2.1 times its part of the bandwidth (fit in README.md). */
+    static const double memory_eff = 0.75, unit_draw = 2.1;
+    double part = units / slice->units;
+    double gbps = slice->bandwidth_gbps * fmin(memory_eff, unit_draw * part);
+    double cache_gbps = slice->cache_gbps * fmin(memory_eff, unit_draw * part);
+    double memory_bytes = weft_slice__memory_bytes(slice, kernel);
+    double cached_bytes =
+        is_cached(slice, kernel) ? kernel->work.bytes_read + kernel->work.bytes_written : 0;
+    return memory_bytes / (gbps * 1e3) + cached_bytes / (fmax(gbps, cache_gbps) * 1e3);
+}
