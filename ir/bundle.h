@@ -4,8 +4,8 @@
  *   | header, 64 bytes: magic, version, file length, table of      |
  *   |   sections at, count, checksum of header and table           |
  *   | metadata section   protobuf (bundle.proto), 64-byte aligned  |
- *   | weight sections    raw bytes, one per distinct content       |
- *   | ...                                                          |
+ *   | weights section    raw bytes, once per distinct content,     |
+ *   |   each 64-byte aligned                                       |
  *   | section table      kind, offset, length, XXH3 checksum       |
  *   +--------------------------------------------------------------+
  *
@@ -27,7 +27,8 @@ typedef struct weft_bundle_weight {
     weft_dtype dtype;
     uint32_t rank;
     int64_t dim[WEFT_RANK_MAX];
-    const uint8_t *data; /* the reader aligns it to 64 bytes; what a writer is given may be unaligned */
+    const uint8_t
+        *data; /* the reader aligns it to 64 bytes; what a writer is given may be unaligned */
     uint64_t bytes;
     uint64_t checksum; /* reader: as stored; writer: computed */
     const char *name;  /* "model:initialiser" of the first user */
@@ -43,7 +44,7 @@ typedef struct weft_bundle_launch {
     weft_op_id op;
     const uint32_t *in; /* values; 0: omitted */
     uint32_t n_in;
-    const uint32_t *out;
+    const uint32_t *out; /* values; 0: not wanted */
     uint32_t n_out;
     weft_attrs attrs;
     const char *item; /* name of the ONNX node it came from, "" unknown */
@@ -72,7 +73,7 @@ typedef struct weft_bundle_symbol {
 } weft_bundle_symbol;
 
 typedef struct weft_bundle_program {
-    const char *name; /* of the model */
+    const char *name;   /* of the model */
     weft_dimpool *dims; /* symbol i of `symbol` is symbol i of the pool; data symbols follow */
     const weft_bundle_symbol *symbol;
     uint32_t n_symbol;
@@ -92,26 +93,28 @@ typedef struct weft_bundle_program {
 } weft_bundle_program;
 
 typedef struct weft_bundle {
-    weft_file file; /* zero when not read from a file */
-    const char *tool; /* "weft 0.1.0" */
-    const char *target; /* "cpu" */
+    weft_file file;                   /* zero when not read from a file */
+    const char *tool;                 /* "weft 0.1.0" */
+    const char *target;               /* "cpu" */
     const weft_bundle_weight *weight; /* weight w is weight[w - 1] */
     uint32_t n_weight;
     const weft_bundle_program *program;
     uint32_t n_program;
     const char *plan_json; /* placement, or NULL */
-    weft_arena *arena; /* owns what the reader made */
+    weft_arena *arena;     /* owns what the reader made */
 } weft_bundle;
 
 /* Reads and checks everything but the weights' bytes. Close unmaps. */
 WEFT_MUST_USE weft_err weft_bundle_open(const char *path, weft_diag *diag, weft_bundle **out);
 void weft_bundle_close(weft_bundle *bundle);
-/* INPUT when the bytes of weight w (from 1) do not have their checksum. */
+/* INPUT when the bytes of weight w (from 1) do not have their checksum. OK for a bundle in memory.
+ */
 WEFT_MUST_USE weft_err weft_bundle_check_weight(const weft_bundle *bundle, uint32_t w,
                                                 weft_diag *diag);
 const weft_bundle_program *weft_bundle_find(const weft_bundle *bundle, const char *model);
 weft_tensor weft_bundle_weight_tensor(const weft_bundle *bundle, uint32_t w);
 
+/* `path` "-" is standard output. Weights are not copied. */
 WEFT_MUST_USE weft_err weft_bundle_write(const weft_bundle *bundle, const char *path,
                                          weft_diag *diag);
 

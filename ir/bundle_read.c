@@ -1,0 +1,617 @@
+/* The metadata of a bundle: messages to structures. Nothing is believed: names against the tables,
+ * indices against counts, dims and bounds by reading them, launches in SSA order, buffers against
+ * their arena and their type. What it hands out, codegen could have made. */
+#include "base/map.h"
+#include "base/num.h"
+#include "ir/bundle_int.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef enum definition { UNDEFINED, BY_WEIGHT, BY_INPUT, BY_LAUNCH } definition;
+
+typedef struct reader {
+    weft_bundle *b;
+    const Weft__Bundle__Bundle *msg;
+    weft_arena *arena, *scratch;
+    const char *path;
+    weft_diag *diag;
+    /* By number of the message. */
+    weft_op_id *op;
+    weft_attr_key *key;
+    weft_dtype *dtype;
+    weft_layout *layout;
+    uint32_t *users;  /* by weight */
+    uint32_t *marked; /* by weight: 1 + the last program that uses it */
+    /* Of the current program. */
+    weft_bundle_program *p;
+    const char *item;
+    weft_dim *expr;
+    size_t n_expr;
+    uint8_t *defined; /* definition by value, from 1 */
+} reader;
+
+static weft_err refuse(reader *r, const char *fmt, ...) WEFT_PRINTF(2, 3);
+
+static weft_err refuse(reader *r, const char *fmt, ...)
+{
+    char text[300];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return weft_diag_error(r->diag, WEFT_ERR_INPUT, (weft_where){.file = r->path, .item = r->item},
+                           "%s", text);
+}
+
+static const char *keep(reader *r, const char *s)
+{
+    return weft_arena_strdup(r->arena, s);
+}
+
+/* true when no name was there before. */
+static bool add_name(weft_names *names, const char *s)
+{
+    size_t len = strlen(s);
+    if (!len || weft_names_find(names, s, len))
+        return false;
+    weft_names_add(names, s, len);
+    return true;
+}
+
+/* -- Tables ----------------------------------------------------------------------------------- */
+
+static weft_err read_tables(reader *r)
+{
+    const Weft__Bundle__Bundle *m = r->msg;
+    r->op = weft_arena_array(r->scratch, m->n_op, sizeof *r->op);
+    r->key = weft_arena_array(r->scratch, m->n_key, sizeof *r->key);
+    r->dtype = weft_arena_array(r->scratch, m->n_dtype, sizeof *r->dtype);
+    r->layout = weft_arena_array(r->scratch, m->n_layout, sizeof *r->layout);
+    for (size_t i = 0; i < m->n_op; i++) {
+        r->op[i] = weft_op_find(m->op[i]);
+        if (r->op[i] == WEFT_OP_NONE)
+            return refuse(r, "no operator is called \"%s\"", m->op[i]);
+    }
+    for (size_t i = 0; i < m->n_key; i++) {
+        r->key[i] = weft_attr_key_parse(m->key[i]);
+        if (r->key[i] == WEFT_ATTR_NONE)
+            return refuse(r, "no attribute is called \"%s\"", m->key[i]);
+    }
+    for (size_t i = 0; i < m->n_dtype; i++) {
+        r->dtype[i] = weft_dtype_parse(m->dtype[i]);
+        if (r->dtype[i] == WEFT_DTYPE_NONE)
+            return refuse(r, "no element type is called \"%s\"", m->dtype[i]);
+    }
+    for (size_t i = 0; i < m->n_layout; i++)
+        if (!weft_layout_parse(m->layout[i], &r->layout[i]))
+            return refuse(r, "no layout is called \"%s\"", m->layout[i]);
+    return WEFT_ERR_OK;
+}
+
+/* -- Weights ---------------------------------------------------------------------------------- */
+
+static weft_err read_weight(reader *r, const Weft__Bundle__Weight *m, weft_bundle_weight *w)
+{
+    w->name = keep(r, m->name);
+    w->dtype = weft_dtype_parse(m->dtype);
+    w->rank = (uint32_t)m->n_dim;
+    w->checksum = m->checksum;
+    w->n_users = m->users;
+    if (w->dtype == WEFT_DTYPE_NONE || m->n_dim > WEFT_RANK_MAX)
+        return refuse(r, "weight \"%s\" has type \"%s\" and rank %zu", m->name, m->dtype, m->n_dim);
+    for (uint32_t k = 0; k < w->rank; k++) {
+        if (m->dim[k] > (uint64_t)WEFT_NUMEL_MAX)
+            return refuse(r, "weight \"%s\" is too large", m->name);
+        w->dim[k] = (int64_t)m->dim[k];
+    }
+    if (!weft_layout_bytes(w->dtype, WEFT_LAYOUT_PLAIN, w->dim, (int32_t)w->rank, &w->bytes))
+        return refuse(r, "weight \"%s\" is too large", m->name);
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_weights(reader *r, const weft_file *section)
+{
+    uint64_t at = 0;
+    size_t n = r->msg->n_weight;
+    weft_bundle_weight *weight = weft_arena_array(r->arena, n, sizeof *weight);
+    for (size_t i = 0; i < n; i++) {
+        WEFT_TRY(read_weight(r, r->msg->weight[i], &weight[i]));
+        uint64_t left = section->len - at;
+        if (weight[i].bytes > left || weft_align_up(weight[i].bytes, WEFT_BUNDLE_ALIGN) > left)
+            return refuse(r, "weight \"%s\" has %llu bytes, %llu are left in its section",
+                          weight[i].name, (unsigned long long)weight[i].bytes,
+                          (unsigned long long)left);
+        weight[i].data = section->at + at;
+        at += weft_align_up(weight[i].bytes, WEFT_BUNDLE_ALIGN);
+    }
+    if (at != section->len)
+        return refuse(r, "the weights have %llu bytes, their section %llu", (unsigned long long)at,
+                      (unsigned long long)section->len);
+    r->b->weight = weight;
+    r->b->n_weight = (uint32_t)n;
+    r->users = weft_arena_array(r->scratch, n, sizeof *r->users);
+    r->marked = weft_arena_array(r->scratch, n, sizeof *r->marked);
+    return WEFT_ERR_OK;
+}
+
+/* -- Symbols and dims ------------------------------------------------------------------------- */
+
+static weft_err read_symbols(reader *r, const Weft__Bundle__Program *m)
+{
+    weft_bundle_program *p = r->p;
+    if (m->n_symbol > WEFT_BUNDLE_SYMBOLS_MAX)
+        return refuse(r, "%zu symbols, at most %d", m->n_symbol, WEFT_BUNDLE_SYMBOLS_MAX);
+    weft_bundle_symbol *symbol = weft_arena_array(r->arena, m->n_symbol, sizeof *symbol);
+    weft_names *names = weft_names_create(r->scratch);
+    p->dims = weft_dimpool_create(r->arena);
+    for (uint32_t i = 0; i < m->n_symbol; i++) {
+        const Weft__Bundle__Symbol *s = m->symbol[i];
+        int64_t lo = 0, hi = 0;
+        bool ok = s->lo >= 0 && s->hi >= s->lo && add_name(names, s->name) &&
+                  weft_dim_as_symbol(p->dims, weft_dim_symbol(p->dims, s->text, s->lo, s->hi)) == i;
+        if (ok)
+            weft_dim_symbol_range(p->dims, i, &lo, &hi);
+        if (!ok || lo != s->lo || hi != s->hi ||
+            strcmp(weft_dim_symbol_name(p->dims, i), s->text) != 0)
+            return refuse(r, "symbol \"%s\" (%s, %lld to %lld) is wrong or there twice", s->name,
+                          s->text, (long long)s->lo, (long long)s->hi);
+        symbol[i] = (weft_bundle_symbol){keep(r, s->name), lo, hi};
+    }
+    for (uint32_t i = 0; i < m->n_data_symbol; i++) {
+        uint32_t want = (uint32_t)m->n_symbol + i;
+        weft_dim d = weft_dim_declare_data(p->dims, m->data_symbol[i]);
+        if (weft_dim_as_symbol(p->dims, d) != want ||
+            strcmp(weft_dim_symbol_name(p->dims, want), m->data_symbol[i]) != 0)
+            return refuse(r, "symbol \"%s\" is wrong or there twice", m->data_symbol[i]);
+    }
+    p->symbol = symbol;
+    p->n_symbol = (uint32_t)m->n_symbol;
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_exprs(reader *r, const Weft__Bundle__Program *m)
+{
+    weft_dimpool *dims = r->p->dims;
+    uint32_t n_symbol = weft_dim_symbol_count(dims);
+    weft_buf text = {0};
+    weft_err err = WEFT_ERR_OK;
+    r->expr = weft_arena_array(r->scratch, m->n_expr, sizeof *r->expr);
+    r->n_expr = m->n_expr;
+    for (size_t i = 0; i < m->n_expr && err == WEFT_ERR_OK; i++) {
+        weft_dim d = 0;
+        size_t used = weft_dim_parse(dims, m->expr[i], &d);
+        bool ok =
+            used && used == strlen(m->expr[i]) && d < 0 && weft_dim_symbol_count(dims) == n_symbol;
+        if (ok) {
+            text.len = 0;
+            weft_dim_print(dims, d, &text);
+            ok = text.failed || strcmp(text.at, m->expr[i]) == 0;
+        }
+        r->expr[i] = d;
+        if (!ok)
+            err = refuse(r, "dimension \"%s\" cannot be read", m->expr[i]);
+    }
+    weft_buf_finish(&text);
+    return err;
+}
+
+static bool get_dim(const reader *r, int64_t code, weft_dim *out)
+{
+    if (code >= 0) {
+        *out = code;
+        return true;
+    }
+    uint64_t number = -(uint64_t)code;
+    if (number > r->n_expr)
+        return false;
+    *out = r->expr[number - 1];
+    return true;
+}
+
+/* -- Values and ports ------------------------------------------------------------------------- */
+
+static bool is_weight_type(const weft_ttype *t, const weft_bundle_weight *w)
+{
+    if (t->dtype != w->dtype || t->layout != WEFT_LAYOUT_PLAIN || t->rank != w->rank)
+        return false;
+    for (uint32_t k = 0; k < w->rank; k++)
+        if (t->dim[k] != w->dim[k])
+            return false;
+    return true;
+}
+
+static weft_err read_value(reader *r, const Weft__Bundle__Value *m, uint32_t v,
+                           weft_bundle_value *value)
+{
+    if (m->dtype >= r->msg->n_dtype || m->layout >= r->msg->n_layout || m->n_dim > WEFT_RANK_MAX)
+        return refuse(r, "value %u has no sound type", v);
+    value->type.dtype = (uint8_t)r->dtype[m->dtype];
+    value->type.layout = (uint8_t)r->layout[m->layout];
+    value->type.rank = (uint8_t)m->n_dim;
+    for (uint32_t k = 0; k < m->n_dim; k++) {
+        weft_dim d;
+        if (!get_dim(r, m->dim[k], &d) || (d < 0 && weft_dim_is_const(d)))
+            return refuse(r, "value %u has a wrong dimension", v);
+        value->type.dim[k] = d;
+    }
+    value->weight = m->weight;
+    if (!m->weight)
+        return WEFT_ERR_OK;
+    if (m->weight > r->b->n_weight)
+        return refuse(r, "value %u is weight %u of %u", v, m->weight, r->b->n_weight);
+    if (!is_weight_type(&value->type, &r->b->weight[m->weight - 1]))
+        return refuse(r, "value %u does not have the type of weight %u", v, m->weight);
+    r->defined[v] = BY_WEIGHT;
+    uint32_t program = (uint32_t)(r->p - r->b->program) + 1;
+    if (r->marked[m->weight - 1] != program)
+        r->users[m->weight - 1]++;
+    r->marked[m->weight - 1] = program;
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_values(reader *r, const Weft__Bundle__Program *m)
+{
+    weft_bundle_value *value = weft_arena_array(r->arena, m->n_value, sizeof *value);
+    r->p->value = value;
+    r->p->n_value = (uint32_t)m->n_value;
+    r->defined = weft_arena_array(r->scratch, m->n_value + 1, 1);
+    for (uint32_t v = 1; v <= m->n_value; v++)
+        WEFT_TRY(read_value(r, m->value[v - 1], v, &value[v - 1]));
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_ports(reader *r, Weft__Bundle__Port *const *m, size_t n, bool input,
+                           const weft_bundle_port **out)
+{
+    weft_names *names = weft_names_create(r->scratch);
+    weft_bundle_port *port = weft_arena_array(r->arena, n, sizeof *port);
+    const char *what = input ? "input" : "output";
+    for (size_t i = 0; i < n; i++) {
+        uint32_t v = m[i]->value;
+        if (!add_name(names, m[i]->name))
+            return refuse(r, "%s %zu has no name of its own", what, i);
+        if (v == 0 || v > r->p->n_value || (r->defined[v] == UNDEFINED) != input)
+            return refuse(r, "%s \"%s\" is value %u, which %s", what, m[i]->name, v,
+                          input ? "is defined elsewhere" : "is not defined");
+        if (r->p->value[v - 1].type.layout != WEFT_LAYOUT_PLAIN)
+            return refuse(r, "%s \"%s\" does not have the plain layout", what, m[i]->name);
+        if (input)
+            r->defined[v] = BY_INPUT;
+        port[i] = (weft_bundle_port){keep(r, m[i]->name), v};
+    }
+    *out = port;
+    return WEFT_ERR_OK;
+}
+
+/* -- Launches --------------------------------------------------------------------------------- */
+
+static weft_err read_list(reader *r, const Weft__Bundle__Attr *m, weft_attr *a)
+{
+    if (a->kind == WEFT_KIND_FLOATS) {
+        double *floats = weft_arena_array(r->arena, m->n_floats, sizeof *floats);
+        a->n = (uint32_t)m->n_floats;
+        for (uint32_t i = 0; i < a->n; i++)
+            floats[i] = m->floats[i];
+        a->u.floats = floats;
+    } else if (a->kind == WEFT_KIND_STRS) {
+        const char **strs = weft_arena_array(r->arena, m->n_strs, sizeof *strs);
+        a->n = (uint32_t)m->n_strs;
+        for (uint32_t i = 0; i < a->n; i++)
+            strs[i] = keep(r, m->strs[i]);
+        a->u.strs = strs;
+    } else {
+        int64_t *ints = weft_arena_array(r->arena, m->n_ints, sizeof *ints);
+        a->n = (uint32_t)m->n_ints;
+        for (uint32_t i = 0; i < a->n; i++) {
+            ints[i] = m->ints[i];
+            if (a->kind == WEFT_KIND_DIMS && !get_dim(r, m->ints[i], &ints[i]))
+                return refuse(r, "an attribute has a wrong dimension");
+        }
+        a->u.ints = ints; /* dims are int64_t too */
+    }
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_attr(reader *r, const Weft__Bundle__Attr *m, weft_attr *a)
+{
+    if (m->key >= r->msg->n_key)
+        return refuse(r, "an attribute has key %u of %zu", m->key, r->msg->n_key);
+    a->key = (uint16_t)r->key[m->key];
+    /* The numbers of the message are those of the enumeration; both are contracts. */
+    a->kind = m->kind >= WEFT__BUNDLE__KIND__INT && m->kind <= WEFT__BUNDLE__KIND__DIMS
+                  ? (uint16_t)m->kind
+                  : WEFT_KIND_NONE;
+    switch (a->kind) {
+    case WEFT_KIND_NONE:
+        return refuse(r, "an attribute has kind %d", (int)m->kind);
+    case WEFT_KIND_INT:
+        a->u.i = m->i;
+        return WEFT_ERR_OK;
+    case WEFT_KIND_FLOAT:
+        memcpy(&a->u.f, &m->f, sizeof a->u.f);
+        return WEFT_ERR_OK;
+    case WEFT_KIND_STR:
+        a->u.s = keep(r, m->s);
+        return WEFT_ERR_OK;
+    case WEFT_KIND_DTYPE:
+        a->u.dtype = weft_dtype_parse(m->s);
+        if (a->u.dtype == WEFT_DTYPE_NONE)
+            return refuse(r, "no element type is called \"%s\"", m->s);
+        return WEFT_ERR_OK;
+    default:
+        return read_list(r, m, a);
+    }
+}
+
+/* Attributes are sorted by a table that may be another one than the writer's. */
+static void sort_attrs(weft_attr *at, uint32_t n)
+{
+    for (uint32_t i = 1; i < n; i++) {
+        weft_attr a = at[i];
+        uint32_t k = i;
+        for (; k > 0 && at[k - 1].key > a.key; k--)
+            at[k] = at[k - 1];
+        at[k] = a;
+    }
+}
+
+static weft_err read_attrs(reader *r, const Weft__Bundle__Launch *m, const weft_op *op,
+                           weft_attrs *out)
+{
+    if (m->n_attr >= WEFT_ATTR_COUNT)
+        return refuse(r, "%s: %zu attributes", op->name, m->n_attr);
+    weft_attr *at = weft_arena_array(r->arena, m->n_attr, sizeof *at);
+    for (size_t i = 0; i < m->n_attr; i++)
+        WEFT_TRY(read_attr(r, m->attr[i], &at[i]));
+    sort_attrs(at, (uint32_t)m->n_attr);
+    for (size_t i = 1; i < m->n_attr; i++)
+        if (at[i].key == at[i - 1].key)
+            return refuse(r, "%s: attribute `%s` is given twice", op->name,
+                          weft_attr_key_name((weft_attr_key)at[i].key));
+    *out = (weft_attrs){.at = at, .n = (uint32_t)m->n_attr};
+    return weft_op_check_attrs(op, *out, r->diag, (weft_where){.file = r->path, .item = r->item});
+}
+
+static weft_err check_operands(reader *r, const Weft__Bundle__Launch *m, const weft_op *op)
+{
+    if (m->n_in < op->in_min || (op->in_max != WEFT_VARIADIC && m->n_in > op->in_max) ||
+        m->n_out < op->out_min || (op->out_max != WEFT_VARIADIC && m->n_out > op->out_max))
+        return refuse(r, "%s: %zu operands and %zu results", op->name, m->n_in, m->n_out);
+    for (size_t i = 0; i < m->n_in; i++) {
+        uint32_t v = m->in[i];
+        if ((v == 0 && i < op->in_min) || v > r->p->n_value || (v && r->defined[v] == UNDEFINED))
+            return refuse(r, "%s: operand %zu is value %u, which is not defined", op->name, i, v);
+    }
+    for (size_t i = 0; i < m->n_out; i++) {
+        uint32_t v = m->out[i];
+        if (v > r->p->n_value || (v && r->defined[v] != UNDEFINED))
+            return refuse(r, "%s: result %zu is value %u, which is defined elsewhere", op->name, i,
+                          v);
+        if (v)
+            r->defined[v] = BY_LAUNCH;
+    }
+    return WEFT_ERR_OK;
+}
+
+static const uint32_t *keep_indices(reader *r, const uint32_t *at, size_t n)
+{
+    uint32_t *copy = weft_arena_array(r->arena, n, sizeof *copy);
+    if (n)
+        memcpy(copy, at, n * sizeof *copy);
+    return copy;
+}
+
+static weft_err read_launches(reader *r, const Weft__Bundle__Program *m)
+{
+    weft_bundle_launch *launch = weft_arena_array(r->arena, m->n_launch, sizeof *launch);
+    for (size_t i = 0; i < m->n_launch; i++) {
+        const Weft__Bundle__Launch *from = m->launch[i];
+        weft_bundle_launch *l = &launch[i];
+        if (from->op >= r->msg->n_op)
+            return refuse(r, "launch %zu has operator %u of %zu", i, from->op, r->msg->n_op);
+        l->op = r->op[from->op];
+        const weft_op *op = weft_op_get(l->op);
+        if (op->traits & WEFT_T_GRAPH_ONLY)
+            return refuse(r, "%s cannot be launched", op->name);
+        WEFT_TRY(check_operands(r, from, op));
+        WEFT_TRY(read_attrs(r, from, op, &l->attrs));
+        l->in = keep_indices(r, from->in, from->n_in);
+        l->n_in = (uint32_t)from->n_in;
+        l->out = keep_indices(r, from->out, from->n_out);
+        l->n_out = (uint32_t)from->n_out;
+        l->item = keep(r, from->item);
+    }
+    r->p->launch = launch;
+    r->p->n_launch = (uint32_t)m->n_launch;
+    for (uint32_t v = 1; v <= r->p->n_value; v++)
+        if (r->defined[v] == UNDEFINED)
+            return refuse(r, "value %u is not defined", v);
+    return WEFT_ERR_OK;
+}
+
+/* -- Buckets ---------------------------------------------------------------------------------- */
+
+/* `seen`: by value, 1 + the last bucket that has a buffer of it. */
+static weft_err read_buffer(reader *r, const Weft__Bundle__Buffer *m, uint32_t bucket,
+                            const weft_bundle_bucket *b, uint32_t *seen)
+{
+    const weft_bundle_program *p = r->p;
+    if (m->value == 0 || m->value > p->n_value || r->defined[m->value] != BY_LAUNCH ||
+        seen[m->value] == bucket + 1)
+        return refuse(r, "bucket %u has a wrong buffer for value %u", bucket, m->value);
+    seen[m->value] = bucket + 1;
+    const weft_ttype *t = &p->value[m->value - 1].type;
+    int64_t dim[WEFT_RANK_MAX];
+    uint64_t need;
+    bool known = true;
+    for (uint32_t k = 0; k < t->rank && known; k++)
+        known = weft_dim_eval(p->dims, t->dim[k], b->symbol, p->n_symbol, &dim[k]);
+    if (!known ||
+        !weft_layout_bytes((weft_dtype)t->dtype, (weft_layout)t->layout, dim, t->rank, &need) ||
+        m->bytes < need)
+        return refuse(r, "bucket %u: the buffer of value %u has %llu bytes", bucket, m->value,
+                      (unsigned long long)m->bytes);
+    if (m->offset > b->arena_bytes || m->bytes > b->arena_bytes - m->offset)
+        return refuse(r, "bucket %u: %llu bytes at %llu are outside the arena of %llu", bucket,
+                      (unsigned long long)m->bytes, (unsigned long long)m->offset,
+                      (unsigned long long)b->arena_bytes);
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_bucket(reader *r, const Weft__Bundle__Bucket *m, uint32_t i,
+                            weft_bundle_bucket *b, uint32_t *seen)
+{
+    if (m->n_symbol != r->p->n_symbol || m->arena_bytes > (uint64_t)INT64_MAX)
+        return refuse(r, "bucket %u has %zu symbols and %llu bytes", i, m->n_symbol,
+                      (unsigned long long)m->arena_bytes);
+    int64_t *symbol = weft_arena_array(r->arena, m->n_symbol, sizeof *symbol);
+    for (size_t k = 0; k < m->n_symbol; k++) {
+        symbol[k] = m->symbol[k];
+        if (symbol[k] < r->p->symbol[k].lo || symbol[k] > r->p->symbol[k].hi)
+            return refuse(r, "bucket %u: symbol \"%s\" is %lld", i, r->p->symbol[k].name,
+                          (long long)symbol[k]);
+    }
+    weft_bundle_buffer *buffer = weft_arena_array(r->arena, m->n_buffer, sizeof *buffer);
+    b->symbol = symbol;
+    b->arena_bytes = m->arena_bytes;
+    b->buffer = buffer;
+    b->n_buffer = (uint32_t)m->n_buffer;
+    for (size_t k = 0; k < m->n_buffer; k++) {
+        const Weft__Bundle__Buffer *f = m->buffer[k];
+        WEFT_TRY(read_buffer(r, f, i, b, seen));
+        buffer[k] = (weft_bundle_buffer){f->value, f->offset, f->bytes};
+    }
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_buckets(reader *r, const Weft__Bundle__Program *m)
+{
+    weft_bundle_bucket *bucket = weft_arena_array(r->arena, m->n_bucket, sizeof *bucket);
+    uint32_t *seen = weft_arena_array(r->scratch, r->p->n_value + (size_t)1, sizeof *seen);
+    for (size_t i = 0; i < m->n_bucket; i++)
+        WEFT_TRY(read_bucket(r, m->bucket[i], (uint32_t)i, &bucket[i], seen));
+    r->p->bucket = bucket;
+    r->p->n_bucket = (uint32_t)m->n_bucket;
+    return WEFT_ERR_OK;
+}
+
+/* -- Programs --------------------------------------------------------------------------------- */
+
+static bool is_amount(double x)
+{
+    return isfinite(x) && x >= 0;
+}
+
+static bool copy_name(char *to, size_t size, const char *from)
+{
+    size_t len = strlen(from);
+    if (len >= size)
+        return false;
+    memcpy(to, from, len + 1);
+    return true;
+}
+
+static bool read_point(const Weft__Bundle__Point *m, weft_profile_point *p)
+{
+    p->share = m->share;
+    p->batch = m->batch;
+    p->procs = m->procs;
+    p->throughput_per_s = m->throughput_per_s;
+    p->cost = (weft_cost){.time_us = m->time_us,
+                          .creq = m->creq,
+                          .mreq_bytes = m->mreq_bytes,
+                          .bandwidth_gbps = m->bandwidth_gbps,
+                          .energy_j = m->energy_j,
+                          .expected_error = m->expected_error};
+    return copy_name(p->device, sizeof p->device, m->device) &&
+           copy_name(p->slice, sizeof p->slice, m->slice) &&
+           copy_name(p->cost.source, sizeof p->cost.source, m->source) && is_amount(p->share) &&
+           is_amount(p->throughput_per_s) && is_amount(p->cost.time_us) &&
+           is_amount(p->cost.creq) && is_amount(p->cost.bandwidth_gbps) &&
+           is_amount(p->cost.energy_j) && is_amount(p->cost.expected_error);
+}
+
+static weft_err read_profile(reader *r, const Weft__Bundle__Program *m)
+{
+    weft_profile_point *point = weft_arena_array(r->arena, m->n_profile, sizeof *point);
+    for (size_t i = 0; i < m->n_profile; i++)
+        if (!read_point(m->profile[i], &point[i]))
+            return refuse(r, "point %zu of the profile is wrong", i);
+    r->p->profile = (weft_profile){point, m->n_profile};
+    r->p->slo_us = m->slo_us;
+    r->p->rate_per_s = m->rate_per_s;
+    if (!is_amount(m->slo_us) || !is_amount(m->rate_per_s))
+        return refuse(r, "SLO %g us, rate %g/s", m->slo_us, m->rate_per_s);
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_batch_symbol(reader *r, const Weft__Bundle__Program *m)
+{
+    weft_bundle_program *p = r->p;
+    p->batch_symbol = m->batch_symbol ? m->batch_symbol - 1 : UINT32_MAX;
+    if (!m->batch_symbol)
+        return WEFT_ERR_OK;
+    bool ok = p->batch_symbol < p->n_symbol;
+    for (uint32_t i = 0; ok && i < p->n_input + p->n_output; i++) {
+        uint32_t v = i < p->n_input ? p->input[i].value : p->output[i - p->n_input].value;
+        const weft_ttype *t = &p->value[v - 1].type;
+        ok = t->rank && weft_dim_as_symbol(p->dims, t->dim[0]) == p->batch_symbol;
+    }
+    return ok ? WEFT_ERR_OK
+              : refuse(r, "symbol %u is not dimension 0 of each input and output", m->batch_symbol);
+}
+
+static weft_err read_program(reader *r, const Weft__Bundle__Program *m)
+{
+    weft_bundle_program *p = r->p;
+    r->item = p->name = keep(r, m->name);
+    WEFT_TRY(read_symbols(r, m));
+    WEFT_TRY(read_exprs(r, m));
+    WEFT_TRY(read_values(r, m));
+    WEFT_TRY(read_ports(r, m->input, m->n_input, true, &p->input));
+    p->n_input = (uint32_t)m->n_input;
+    WEFT_TRY(read_launches(r, m));
+    WEFT_TRY(read_ports(r, m->output, m->n_output, false, &p->output));
+    p->n_output = (uint32_t)m->n_output;
+    WEFT_TRY(read_buckets(r, m));
+    WEFT_TRY(read_batch_symbol(r, m));
+    return read_profile(r, m);
+}
+
+static weft_err read_programs(reader *r)
+{
+    size_t n = r->msg->n_program;
+    weft_bundle_program *program = weft_arena_array(r->arena, n, sizeof *program);
+    weft_names *names = weft_names_create(r->scratch);
+    r->b->program = program;
+    r->b->n_program = (uint32_t)n;
+    for (size_t i = 0; i < n; i++) {
+        if (!add_name(names, r->msg->program[i]->name))
+            return refuse(r, "model %zu has no name of its own", i);
+        r->p = &program[i];
+        WEFT_TRY(read_program(r, r->msg->program[i]));
+    }
+    r->item = NULL;
+    for (uint32_t w = 0; w < r->b->n_weight; w++)
+        if (r->users[w] != r->b->weight[w].n_users)
+            return refuse(r, "weight \"%s\" says it has %u users and has %u", r->b->weight[w].name,
+                          r->b->weight[w].n_users, r->users[w]);
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_bundle__read(weft_bundle *b, const Weft__Bundle__Bundle *msg,
+                           const weft_file *weights, const char *path, weft_arena *scratch,
+                           weft_diag *diag)
+{
+    reader r = {
+        .b = b, .msg = msg, .arena = b->arena, .scratch = scratch, .path = path, .diag = diag};
+    b->tool = keep(&r, msg->tool);
+    b->target = keep(&r, msg->target);
+    b->plan_json = *msg->plan_json ? keep(&r, msg->plan_json) : NULL;
+    WEFT_TRY(read_tables(&r));
+    WEFT_TRY(read_weights(&r, weights));
+    return read_programs(&r);
+}

@@ -1,0 +1,392 @@
+/* The writer of bundles: structures to messages, and the file around them. Weights are hashed and
+ * written from where they are; only the metadata is built in memory. */
+#include "base/map.h"
+#include "base/num.h"
+#include "ir/bundle_int.h"
+
+#include <string.h>
+
+/* Names that messages number, in order of first use. */
+typedef struct table {
+    uint32_t *number; /* by enumerator: 1 + number */
+    WEFT_VEC(char *) name;
+} name_table;
+
+typedef struct writer {
+    const weft_bundle *b;
+    weft_arena *arena;
+    weft_diag *diag;
+    name_table op, key, dtype, layout;
+    /* Of the current program. */
+    const weft_dimpool *dims;
+    weft_map *exprs; /* dim to number, from 1 */
+    WEFT_VEC(char *) expr;
+} writer;
+
+/* Messages hold strings that are not const; nothing here or in protobuf-c writes to them. */
+static char *borrow(const char *s)
+{
+    return (char *)(uintptr_t)(s ? s : "");
+}
+
+static uint32_t intern(writer *w, name_table *t, uint32_t enumerator, const char *name)
+{
+    if (!t->number[enumerator]) {
+        WEFT_VEC_PUSH(w->arena, &t->name, borrow(name));
+        t->number[enumerator] = t->name.len;
+    }
+    return t->number[enumerator] - 1;
+}
+
+/* Arrays of pointers to messages, all of them in two blocks. */
+#define NEW_MESSAGES(w, count, list, type, init)                              \
+    do {                                                                      \
+        type *block_ = weft_arena_array((w)->arena, (count), sizeof *block_); \
+        (list) = weft_arena_array((w)->arena, (count), sizeof *(list));       \
+        for (size_t i_ = 0; i_ < (count); i_++) {                             \
+            init(&block_[i_]);                                                \
+            (list)[i_] = &block_[i_];                                         \
+        }                                                                     \
+    } while (0)
+
+/* -- Dims and attributes ---------------------------------------------------------------------- */
+
+static int64_t put_dim(writer *w, weft_dim d)
+{
+    if (d >= 0)
+        return d;
+    uint64_t number;
+    if (!weft_map_get(w->exprs, (uint64_t)d, &number)) {
+        weft_buf text = {0};
+        weft_dim_print(w->dims, d, &text);
+        char *copy = weft_arena_strndup(w->arena, text.at ? text.at : "", text.len);
+        weft_buf_finish(&text);
+        WEFT_VEC_PUSH(w->arena, &w->expr, copy);
+        number = w->expr.len;
+        weft_map_put(w->exprs, (uint64_t)d, number);
+    }
+    return -(int64_t)number;
+}
+
+static uint64_t bits_of(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static void put_list(writer *w, const weft_attr *a, Weft__Bundle__Attr *to)
+{
+    if (a->kind == WEFT_KIND_FLOATS) {
+        to->n_floats = a->n;
+        to->floats = weft_arena_array(w->arena, a->n, sizeof *to->floats);
+        if (a->n)
+            memcpy(to->floats, a->u.floats, a->n * sizeof *to->floats);
+    } else if (a->kind == WEFT_KIND_STRS) {
+        to->n_strs = a->n;
+        to->strs = weft_arena_array(w->arena, a->n, sizeof *to->strs);
+        for (uint32_t i = 0; i < a->n; i++)
+            to->strs[i] = borrow(a->u.strs[i]);
+    } else {
+        to->n_ints = a->n;
+        to->ints = weft_arena_array(w->arena, a->n, sizeof *to->ints);
+        for (uint32_t i = 0; i < a->n; i++)
+            to->ints[i] = a->kind == WEFT_KIND_DIMS ? put_dim(w, a->u.dims[i]) : a->u.ints[i];
+    }
+}
+
+static void put_attr(writer *w, const weft_attr *a, Weft__Bundle__Attr *to)
+{
+    to->key = intern(w, &w->key, a->key, weft_attr_key_name((weft_attr_key)a->key));
+    to->kind = (Weft__Bundle__Kind)a->kind;
+    switch (a->kind) {
+    case WEFT_KIND_INT:
+        to->i = a->u.i;
+        break;
+    case WEFT_KIND_FLOAT:
+        to->f = bits_of(a->u.f);
+        break;
+    case WEFT_KIND_STR:
+        to->s = borrow(a->u.s);
+        break;
+    case WEFT_KIND_DTYPE:
+        to->s = borrow(weft_dtype_name(a->u.dtype));
+        break;
+    default:
+        put_list(w, a, to);
+    }
+}
+
+/* -- Programs --------------------------------------------------------------------------------- */
+
+static void put_symbols(writer *w, const weft_bundle_program *p, Weft__Bundle__Program *to)
+{
+    to->n_symbol = p->n_symbol;
+    NEW_MESSAGES(w, p->n_symbol, to->symbol, Weft__Bundle__Symbol, weft__bundle__symbol__init);
+    for (uint32_t i = 0; i < p->n_symbol; i++) {
+        to->symbol[i]->name = borrow(p->symbol[i].name);
+        to->symbol[i]->text = borrow(weft_dim_symbol_name(p->dims, i));
+        to->symbol[i]->lo = p->symbol[i].lo;
+        to->symbol[i]->hi = p->symbol[i].hi;
+    }
+    uint32_t count = weft_dim_symbol_count(p->dims);
+    to->n_data_symbol = count - p->n_symbol;
+    to->data_symbol = weft_arena_array(w->arena, to->n_data_symbol, sizeof *to->data_symbol);
+    for (uint32_t i = p->n_symbol; i < count; i++)
+        to->data_symbol[i - p->n_symbol] = borrow(weft_dim_symbol_name(p->dims, i));
+}
+
+static void put_values(writer *w, const weft_bundle_program *p, Weft__Bundle__Program *to)
+{
+    to->n_value = p->n_value;
+    NEW_MESSAGES(w, p->n_value, to->value, Weft__Bundle__Value, weft__bundle__value__init);
+    for (uint32_t i = 0; i < p->n_value; i++) {
+        const weft_ttype *t = &p->value[i].type;
+        Weft__Bundle__Value *v = to->value[i];
+        v->dtype = intern(w, &w->dtype, t->dtype, weft_dtype_name((weft_dtype)t->dtype));
+        v->layout = intern(w, &w->layout, t->layout, weft_layout_name((weft_layout)t->layout));
+        v->weight = p->value[i].weight;
+        v->n_dim = t->rank;
+        v->dim = weft_arena_array(w->arena, t->rank, sizeof *v->dim);
+        for (uint32_t k = 0; k < t->rank; k++)
+            v->dim[k] = put_dim(w, t->dim[k]);
+    }
+}
+
+static uint32_t *copy_indices(writer *w, const uint32_t *at, uint32_t n)
+{
+    uint32_t *copy = weft_arena_array(w->arena, n, sizeof *copy);
+    if (n)
+        memcpy(copy, at, n * sizeof *copy);
+    return copy;
+}
+
+static void put_launches(writer *w, const weft_bundle_program *p, Weft__Bundle__Program *to)
+{
+    to->n_launch = p->n_launch;
+    NEW_MESSAGES(w, p->n_launch, to->launch, Weft__Bundle__Launch, weft__bundle__launch__init);
+    for (uint32_t i = 0; i < p->n_launch; i++) {
+        const weft_bundle_launch *l = &p->launch[i];
+        Weft__Bundle__Launch *m = to->launch[i];
+        m->op = intern(w, &w->op, l->op, weft_op_get(l->op)->name);
+        m->n_in = l->n_in;
+        m->in = copy_indices(w, l->in, l->n_in);
+        m->n_out = l->n_out;
+        m->out = copy_indices(w, l->out, l->n_out);
+        m->item = borrow(l->item);
+        m->n_attr = l->attrs.n;
+        NEW_MESSAGES(w, l->attrs.n, m->attr, Weft__Bundle__Attr, weft__bundle__attr__init);
+        for (uint32_t k = 0; k < l->attrs.n; k++)
+            put_attr(w, &l->attrs.at[k], m->attr[k]);
+    }
+}
+
+static Weft__Bundle__Port **put_ports(writer *w, const weft_bundle_port *port, uint32_t n)
+{
+    Weft__Bundle__Port **to;
+    NEW_MESSAGES(w, n, to, Weft__Bundle__Port, weft__bundle__port__init);
+    for (uint32_t i = 0; i < n; i++) {
+        to[i]->name = borrow(port[i].name);
+        to[i]->value = port[i].value;
+    }
+    return to;
+}
+
+static void put_buckets(writer *w, const weft_bundle_program *p, Weft__Bundle__Program *to)
+{
+    to->n_bucket = p->n_bucket;
+    NEW_MESSAGES(w, p->n_bucket, to->bucket, Weft__Bundle__Bucket, weft__bundle__bucket__init);
+    for (uint32_t i = 0; i < p->n_bucket; i++) {
+        const weft_bundle_bucket *b = &p->bucket[i];
+        Weft__Bundle__Bucket *m = to->bucket[i];
+        m->n_symbol = p->n_symbol;
+        m->symbol = weft_arena_array(w->arena, p->n_symbol, sizeof *m->symbol);
+        for (uint32_t k = 0; k < p->n_symbol; k++)
+            m->symbol[k] = b->symbol[k];
+        m->arena_bytes = b->arena_bytes;
+        m->n_buffer = b->n_buffer;
+        NEW_MESSAGES(w, b->n_buffer, m->buffer, Weft__Bundle__Buffer, weft__bundle__buffer__init);
+        for (uint32_t k = 0; k < b->n_buffer; k++) {
+            m->buffer[k]->value = b->buffer[k].value;
+            m->buffer[k]->offset = b->buffer[k].offset;
+            m->buffer[k]->bytes = b->buffer[k].bytes;
+        }
+    }
+}
+
+static void put_profile(writer *w, const weft_profile *profile, Weft__Bundle__Program *to)
+{
+    to->n_profile = profile->n;
+    NEW_MESSAGES(w, profile->n, to->profile, Weft__Bundle__Point, weft__bundle__point__init);
+    for (size_t i = 0; i < profile->n; i++) {
+        const weft_profile_point *p = &profile->point[i];
+        Weft__Bundle__Point *m = to->profile[i];
+        m->device = borrow(p->device);
+        m->slice = borrow(p->slice);
+        m->share = p->share;
+        m->batch = p->batch;
+        m->procs = p->procs;
+        m->throughput_per_s = p->throughput_per_s;
+        m->time_us = p->cost.time_us;
+        m->creq = p->cost.creq;
+        m->mreq_bytes = p->cost.mreq_bytes;
+        m->bandwidth_gbps = p->cost.bandwidth_gbps;
+        m->energy_j = p->cost.energy_j;
+        m->expected_error = p->cost.expected_error;
+        m->source = borrow(p->cost.source);
+    }
+}
+
+static void put_program(writer *w, const weft_bundle_program *p, Weft__Bundle__Program *to)
+{
+    w->dims = p->dims;
+    w->exprs = weft_map_create(w->arena);
+    memset(&w->expr, 0, sizeof w->expr);
+    to->name = borrow(p->name);
+    put_symbols(w, p, to);
+    put_values(w, p, to);
+    put_launches(w, p, to);
+    to->n_input = p->n_input;
+    to->input = put_ports(w, p->input, p->n_input);
+    to->n_output = p->n_output;
+    to->output = put_ports(w, p->output, p->n_output);
+    put_buckets(w, p, to);
+    to->batch_symbol = p->batch_symbol == UINT32_MAX ? 0 : p->batch_symbol + 1;
+    to->slo_us = p->slo_us;
+    to->rate_per_s = p->rate_per_s;
+    put_profile(w, &p->profile, to);
+    to->n_expr = w->expr.len;
+    to->expr = w->expr.at;
+}
+
+/* -- The metadata ----------------------------------------------------------------------------- */
+
+static void put_weights(writer *w, Weft__Bundle__Bundle *to, weft_bundle_weight *hashed)
+{
+    to->n_weight = w->b->n_weight;
+    NEW_MESSAGES(w, to->n_weight, to->weight, Weft__Bundle__Weight, weft__bundle__weight__init);
+    for (uint32_t i = 0; i < w->b->n_weight; i++) {
+        const weft_bundle_weight *from = &w->b->weight[i];
+        Weft__Bundle__Weight *m = to->weight[i];
+        hashed[i] = *from;
+        hashed[i].checksum = weft_hash64(from->data, (size_t)from->bytes, 0);
+        m->dtype = borrow(weft_dtype_name(from->dtype));
+        m->n_dim = from->rank;
+        m->dim = weft_arena_array(w->arena, from->rank, sizeof *m->dim);
+        for (uint32_t k = 0; k < from->rank; k++)
+            m->dim[k] = (uint64_t)from->dim[k];
+        m->checksum = hashed[i].checksum;
+        m->name = borrow(from->name);
+        m->users = from->n_users;
+    }
+}
+
+static void make_table(writer *w, name_table *t, uint32_t count)
+{
+    t->number = weft_arena_array(w->arena, count, sizeof *t->number);
+}
+
+static weft_err make_metadata(writer *w, weft_bundle_weight *hashed, weft_span *out)
+{
+    Weft__Bundle__Bundle msg = WEFT__BUNDLE__BUNDLE__INIT;
+    make_table(w, &w->op, WEFT_OP_COUNT);
+    make_table(w, &w->key, WEFT_ATTR_COUNT);
+    make_table(w, &w->dtype, WEFT_DTYPE_COUNT);
+    make_table(w, &w->layout, WEFT_LAYOUT_COUNT);
+    msg.tool = borrow(w->b->tool);
+    msg.target = borrow(w->b->target);
+    msg.plan_json = borrow(w->b->plan_json);
+    put_weights(w, &msg, hashed);
+    msg.n_program = w->b->n_program;
+    NEW_MESSAGES(w, msg.n_program, msg.program, Weft__Bundle__Program, weft__bundle__program__init);
+    for (uint32_t i = 0; i < w->b->n_program; i++)
+        put_program(w, &w->b->program[i], msg.program[i]);
+    msg.n_op = w->op.name.len;
+    msg.op = w->op.name.at;
+    msg.n_key = w->key.name.len;
+    msg.key = w->key.name.at;
+    msg.n_dtype = w->dtype.name.len;
+    msg.dtype = w->dtype.name.at;
+    msg.n_layout = w->layout.name.len;
+    msg.layout = w->layout.name.at;
+
+    size_t len = weft__bundle__bundle__get_packed_size(&msg);
+    if (len > WEFT_BUNDLE_META_MAX_BYTES)
+        return weft_diag_error(w->diag, WEFT_ERR_NOMEM, (weft_where){0},
+                               "the bundle's metadata has %zu bytes, the limit is %d", len,
+                               WEFT_BUNDLE_META_MAX_BYTES);
+    uint8_t *bytes = weft_arena_alloc(w->arena, len);
+    *out = (weft_span){bytes, weft__bundle__bundle__pack(&msg, bytes)};
+    return WEFT_ERR_OK;
+}
+
+/* -- The file --------------------------------------------------------------------------------- */
+
+typedef WEFT_VEC(weft_span) span_list;
+
+static void add_padded(writer *w, span_list *list, weft_span span)
+{
+    static const uint8_t zeros[WEFT_BUNDLE_ALIGN];
+    weft_span padding = {zeros, (size_t)(weft_align_up(span.len, WEFT_BUNDLE_ALIGN) - span.len)};
+    WEFT_VEC_PUSH(w->arena, list, span);
+    WEFT_VEC_PUSH(w->arena, list, padding);
+}
+
+static void put_entry(uint8_t *at, weft_section_kind kind, uint64_t offset, uint64_t len,
+                      uint64_t checksum)
+{
+    weft_bundle__put(at, 4, kind);
+    weft_bundle__put(at + 8, 8, offset);
+    weft_bundle__put(at + 16, 8, len);
+    weft_bundle__put(at + 24, 8, checksum);
+}
+
+static weft_err write_file(writer *w, const char *path)
+{
+    uint8_t header[WEFT_BUNDLE_HEADER_BYTES] = WEFT_BUNDLE_MAGIC;
+    uint8_t table[WEFT_BUNDLE_SECTIONS * WEFT_BUNDLE_ENTRY_BYTES] = {0};
+    weft_bundle_weight *hashed = weft_arena_array(w->arena, w->b->n_weight, sizeof *hashed);
+    span_list list = {0};
+    weft_span meta;
+    WEFT_TRY(make_metadata(w, hashed, &meta));
+    WEFT_VEC_PUSH(w->arena, &list, ((weft_span){header, sizeof header}));
+    add_padded(w, &list, meta);
+    uint64_t weights_at = sizeof header + weft_align_up(meta.len, WEFT_BUNDLE_ALIGN);
+    uint64_t weight_bytes = 0;
+    for (uint32_t i = 0; i < w->b->n_weight; i++) {
+        const weft_bundle_weight *weight = &w->b->weight[i];
+        add_padded(w, &list, (weft_span){weight->data, (size_t)weight->bytes});
+        weight_bytes += weft_align_up(weight->bytes, WEFT_BUNDLE_ALIGN);
+    }
+    WEFT_VEC_PUSH(w->arena, &list, ((weft_span){table, sizeof table}));
+
+    put_entry(table, WEFT_SECTION_META, sizeof header, meta.len, weft_hash64(meta.at, meta.len, 0));
+    put_entry(table + WEFT_BUNDLE_ENTRY_BYTES, WEFT_SECTION_WEIGHTS, weights_at, weight_bytes,
+              weft_bundle__hash_weights(hashed, w->b->n_weight));
+    weft_bundle__put(header + 4, 4, WEFT_BUNDLE_VERSION);
+    weft_bundle__put(header + 8, 8, weights_at + weight_bytes + sizeof table);
+    weft_bundle__put(header + 16, 8, weights_at + weight_bytes);
+    weft_bundle__put(header + 24, 4, WEFT_BUNDLE_SECTIONS);
+    weft_bundle__put(header + 56, 8, weft_bundle__hash_head(header, table, sizeof table));
+    return weft_file_write_spans(path, list.at, list.len, w->diag);
+}
+
+static weft_err write_guarded(writer *w, const char *path)
+{
+    jmp_buf env;
+    weft_arena_guard(w->arena, &env);
+    if (setjmp(env))
+        return weft_diag_error(w->diag, WEFT_ERR_NOMEM, (weft_where){.file = path},
+                               "out of memory while writing the bundle");
+    return write_file(w, path);
+}
+
+weft_err weft_bundle_write(const weft_bundle *bundle, const char *path, weft_diag *diag)
+{
+    writer w = {.b = bundle, .arena = weft_arena_create(0), .diag = diag};
+    if (!w.arena)
+        return weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){.file = path}, "out of memory");
+    weft_err err = write_guarded(&w, path);
+    weft_arena_destroy(w.arena);
+    return err;
+}
