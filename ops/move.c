@@ -342,9 +342,10 @@ weft_err weft_eval_depth_to_space(weft_eval_ctx *cx)
 
 weft_err weft_eval_space_to_depth(weft_eval_ctx *cx)
 {
+    bool crd = strcmp(weft_attrs_str(cx->attrs, WEFT_ATTR_MODE, "DCR"), "CRD") == 0;
     if (!weft_eval__out(cx, 0))
         return WEFT_ERR_OK;
-    return move_blocks(cx, &cx->out[0], cx->in[0], false, false);
+    return move_blocks(cx, &cx->out[0], cx->in[0], crd, false);
 }
 
 /* -- reverse_sequence ----------------------------------------------------------------------- */

@@ -165,6 +165,8 @@ weft_err weft_infer_affine_grid(weft_infer_ctx *cx)
     WEFT_TRY(weft_infer__rank(cx, 0, 3, 3));
     WEFT_TRY(weft_infer__dtype(cx, 0, WEFT_M_FLOAT));
     weft_dim space = theta->dim[1];
+    if (!weft_dim_is_const(space))
+        return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "the rank of the result is not known");
     if (space != 2 && space != 3)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "theta has %s rows, not 2 or 3",
                          weft_infer__text(cx, space));

@@ -122,15 +122,19 @@ weft_err weft_infer_dft(weft_infer_ctx *cx)
     if (weft_dim_is_const(parts) && parts != 1 && parts != 2)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "the last dimension is %lld, not 1 or 2",
                          (long long)parts);
+    bool onesided = weft_attrs_int(cx->attrs, WEFT_ATTR_ONESIDED, 0) != 0;
+    bool to_real = onesided && weft_attrs_int(cx->attrs, WEFT_ATTR_INVERSE, 0) != 0;
     weft_infer__copy(cx, 0, 0);
     weft_ttype *out = &cx->out[0];
-    out->dim[x->rank - 1] = 2;
+    out->dim[x->rank - 1] = to_real ? 1 : 2;
     given = weft_param__dims(cx, 1, WEFT_ATTR_NONE, &length, &n);
     if (given == WEFT_GIVEN_LATER)
         out->dim[axis] = weft_dim_fresh(cx->pool);
     else if (given == WEFT_GIVEN_KNOWN && n == 1)
         out->dim[axis] = length[0];
-    if (weft_attrs_int(cx->attrs, WEFT_ATTR_ONESIDED, 0) != 0)
+    else if (to_real)
+        out->dim[axis] = weft_dim_mul(cx->pool, weft_dim_sub(cx->pool, out->dim[axis], 1), 2);
+    if (onesided && !to_real)
         out->dim[axis] = weft_dim_add(cx->pool, weft_dim_floordiv(cx->pool, out->dim[axis], 2), 1);
     return WEFT_ERR_OK;
 }
@@ -142,6 +146,20 @@ weft_work weft_work_dft(const weft_work_ctx *cx)
     return weft_work__bytes(cx, 5 * n * log2(n > 2 ? n : 2));
 }
 
+/* Samples k of line i into `line`; a one-sided spectrum is completed by its mirror image. */
+static void load_line(const weft_tensor *x, const double *from, int64_t first, int64_t inner,
+                      int32_t axis, bool mirror, weft_complex *line, int64_t n)
+{
+    int64_t parts = x->dim[x->rank - 1], have = x->dim[axis] < n ? x->dim[axis] : n;
+    memset(line, 0, (size_t)n * sizeof *line);
+    for (int64_t k = 0; k < have; k++) {
+        const double *at = from + (first + k * inner) * parts;
+        line[k] = (weft_complex){at[0], parts == 2 ? at[1] : 0};
+    }
+    for (int64_t k = n / 2 + 1; k < n && mirror; k++)
+        line[k] = (weft_complex){line[n - k].re, -line[n - k].im};
+}
+
 weft_err weft_eval_dft(weft_eval_ctx *cx)
 {
     const weft_tensor *x = cx->in[0], *length = weft_eval__in(cx, 1);
@@ -151,37 +169,36 @@ weft_err weft_eval_dft(weft_eval_ctx *cx)
     if (!out)
         return WEFT_ERR_OK;
     weft_eval_param(cx, 2, WEFT_ATTR_AXIS, &given_axis, &n_axis);
-    if (!dft_axis(cx->attrs, given_axis, n_axis, (uint32_t)x->rank, &axis))
+    if (x->rank < 2 || !dft_axis(cx->attrs, given_axis, n_axis, (uint32_t)x->rank, &axis))
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "the axis is out of range");
     bool onesided = weft_attrs_int(cx->attrs, WEFT_ATTR_ONESIDED, 0) != 0;
     bool inverse = weft_attrs_int(cx->attrs, WEFT_ATTR_INVERSE, 0) != 0;
+    bool to_real = onesided && inverse;
     int64_t parts = x->dim[x->rank - 1], dim[WEFT_RANK_MAX];
-    int64_t n =
-        length && weft_tensor_numel(length) == 1 ? weft_tensor_get_i64(length, 0) : x->dim[axis];
-    memcpy(dim, x->dim, sizeof dim);
-    dim[axis] = n_bins(n, onesided);
-    dim[x->rank - 1] = 2;
-    if (parts < 1 || parts > 2 || n < 1)
+    int64_t n = to_real ? 2 * (x->dim[axis] - 1) : x->dim[axis];
+    if (length && weft_tensor_numel(length) == 1)
+        n = weft_tensor_get_i64(length, 0);
+    if (parts < 1 || parts > 2 || n < 1 || n > WEFT_NUMEL_MAX)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "wants real or complex samples");
+    memcpy(dim, x->dim, sizeof dim);
+    dim[axis] = to_real ? n : n_bins(n, onesided);
+    dim[x->rank - 1] = to_real ? 1 : 2;
     WEFT_TRY(weft_eval__check_dims(cx, 0, dim, x->rank));
     const double *from = weft_eval__f64(cx, x);
     int64_t outer = weft_dims__product(x->dim, 0, (int32_t)axis);
     int64_t inner = weft_dims__product(x->dim, (int32_t)axis + 1, x->rank - 1), bins = dim[axis];
-    int64_t have = x->dim[axis] < n ? x->dim[axis] : n;
     weft_complex *w = make_twiddles(cx->scratch, n, inverse ? 1 : -1);
     weft_complex *line = weft_arena_array(cx->scratch, (size_t)n, 3 * sizeof *line);
     double scale = inverse ? 1 / (double)n : 1;
     for (int64_t i = 0; i < outer * inner; i++) {
-        memset(line, 0, (size_t)n * sizeof *line);
-        for (int64_t k = 0; k < have; k++) {
-            const double *at = from + ((i / inner * x->dim[axis] + k) * inner + i % inner) * parts;
-            line[k] = (weft_complex){at[0], parts == 2 ? at[1] : 0};
-        }
+        load_line(x, from, i / inner * x->dim[axis] * inner + i % inner, inner, (int32_t)axis,
+                  to_real, line, n);
         transform(line, 1, line + n, line + 2 * n, n, w, 1);
         for (int64_t k = 0; k < bins; k++) {
-            int64_t at = ((i / inner * bins + k) * inner + i % inner) * 2;
+            int64_t at = ((i / inner * bins + k) * inner + i % inner) * (to_real ? 1 : 2);
             weft_tensor_set_f64(out, at, line[n + k].re * scale);
-            weft_tensor_set_f64(out, at + 1, line[n + k].im * scale);
+            if (!to_real)
+                weft_tensor_set_f64(out, at + 1, line[n + k].im * scale);
         }
     }
     return WEFT_ERR_OK;

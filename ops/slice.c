@@ -220,14 +220,14 @@ static weft_err pads_before(weft_eval_ctx *cx, int64_t *before)
     return weft_eval__check_dims(cx, 0, dim, x->rank);
 }
 
-static void pad_constant(weft_eval_ctx *cx, const int64_t *before)
+/* The operand with `before[d]` elements more (or less, when negative) in front of each dim, cut or
+ * filled up behind to the dims of the result. */
+static void place(weft_eval_ctx *cx, const int64_t *before, const void *fill)
 {
-    const weft_tensor *x = cx->in[0], *value = weft_eval__in(cx, 2);
+    const weft_tensor *x = cx->in[0];
     weft_tensor *out = &cx->out[0];
-    uint64_t zero = 0;
-    bool given = value && weft_tensor_numel(value) == 1;
     size_t elem = weft_dtype_size(x->dtype);
-    weft_data__fill(out->data, weft_tensor_numel(out), given ? value->data : &zero, elem);
+    weft_data__fill(out->data, weft_tensor_numel(out), fill, elem);
     int64_t from[WEFT_RANK_MAX], to[WEFT_RANK_MAX], at_from = 0, at_to = 0;
     weft_dims__strides(x->dim, x->rank, from);
     weft_dims__strides(out->dim, out->rank, to);
@@ -243,6 +243,13 @@ static void pad_constant(weft_eval_ctx *cx, const int64_t *before)
         weft_walk__push(&w, end - first, to[d], from[d]);
     }
     weft_walk__copy(&w, weft_data__at(out, at_to), weft_data__at(x, at_from), elem);
+}
+
+static void pad_constant(weft_eval_ctx *cx, const int64_t *before)
+{
+    const weft_tensor *value = weft_eval__in(cx, 2);
+    uint64_t zero = 0;
+    place(cx, before, value && weft_tensor_numel(value) == 1 ? value->data : &zero);
 }
 
 /* Index of the operand that index i (which may lie outside [0, d)) shows. */
@@ -300,5 +307,44 @@ weft_err weft_eval_pad(weft_eval_ctx *cx)
         pad_constant(cx, before);
     else
         return pad_mirror(cx, before, mode[0]);
+    return WEFT_ERR_OK;
+}
+
+/* -- center_crop_pad ------------------------------------------------------------------------ */
+
+weft_err weft_infer_center_crop_pad(weft_infer_ctx *cx)
+{
+    const weft_ttype *x = &cx->in[0].type;
+    const weft_dim *shape;
+    uint32_t n, n_axes, axis;
+    const int64_t *axes = weft_attrs_ints(cx->attrs, WEFT_ATTR_AXES, &n_axes);
+    weft_given given = weft_param__dims(cx, 1, WEFT_ATTR_SHAPE, &shape, &n);
+    if (!axes)
+        n_axes = x->rank;
+    if (given == WEFT_GIVEN_NOT || (given == WEFT_GIVEN_KNOWN && n != n_axes))
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "a shape of %u entries is wanted", n_axes);
+    weft_infer__copy(cx, 0, 0);
+    for (uint32_t i = 0; i < n_axes; i++) {
+        WEFT_TRY(weft_infer__axis(cx, axes ? axes[i] : (int64_t)i, x->rank, &axis));
+        cx->out[0].dim[axis] = given == WEFT_GIVEN_KNOWN ? shape[i] : weft_dim_fresh(cx->pool);
+    }
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_eval_center_crop_pad(weft_eval_ctx *cx)
+{
+    const weft_tensor *x = cx->in[0];
+    weft_tensor *out = weft_eval__out(cx, 0);
+    int64_t before[WEFT_RANK_MAX];
+    uint64_t zero = 0;
+    if (!out || weft_tensor_numel(out) == 0)
+        return WEFT_ERR_OK;
+    if (out->rank != x->rank)
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "operand and result differ in rank");
+    for (int32_t d = 0; d < x->rank; d++) {
+        int64_t more = out->dim[d] - x->dim[d];
+        before[d] = more >= 0 ? more / 2 : -(-more / 2);
+    }
+    place(cx, before, &zero);
     return WEFT_ERR_OK;
 }
