@@ -265,8 +265,7 @@ static bool is_param(const weft_op *op, uint16_t key)
     return false;
 }
 
-weft_err weft_op_check_attrs(const weft_op *op, weft_attrs attrs, weft_diag *diag,
-                             weft_where where)
+weft_err weft_op_check_attrs(const weft_op *op, weft_attrs attrs, weft_diag *diag, weft_where where)
 {
     for (uint32_t i = 0; i < attrs.n; i++) {
         const weft_attr *a = &attrs.at[i];
@@ -362,5 +361,9 @@ weft_err weft_op_eval(weft_eval_ctx *cx)
     WEFT_TRY(weft_op_check_attrs(cx->op, cx->attrs, cx->diag, cx->where));
     if (cx->op->eval == NULL)
         return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "has no reference implementation");
+    /* Results that every such operator has are computed even where nobody wants them. */
+    for (uint32_t i = 0; i < cx->op->out_min && i < cx->n_out; i++)
+        if (cx->out[i].data == NULL)
+            cx->out[i].data = weft_arena_alloc(cx->scratch, weft_tensor_bytes(&cx->out[i]));
     return cx->op->eval(cx);
 }
