@@ -87,6 +87,19 @@ weft_err weft_infer__agree(weft_infer_ctx *cx, weft_dim a, weft_dim b, const cha
 
 /* -- Broadcasting --------------------------------------------------------------------------- */
 
+/* ?s beside min(?s, 1024), as where positions are sliced to the sequence: they can only agree when
+ * ?s <= 1024. That becomes a bound of the symbol, so that types inferred from now on are plain ?s
+ * and a longer request is refused by the bound. */
+static bool bound_symbol(weft_infer_ctx *cx, weft_dim symbol, weft_dim other, int64_t hi)
+{
+    uint32_t idx = weft_dim_as_symbol(cx->pool, symbol);
+    if (idx == UINT32_MAX || weft_dim_symbol_is_data(cx->pool, idx) ||
+        weft_dim_min(cx->pool, symbol, hi) != other)
+        return false;
+    weft_dim_symbol(cx->pool, weft_dim_symbol_name(cx->pool, idx), 0, hi);
+    return true;
+}
+
 weft_err weft_infer__broadcast_dim(weft_infer_ctx *cx, weft_dim a, weft_dim b, weft_dim *out)
 {
     if (a == b || b == 1) {
@@ -106,7 +119,9 @@ weft_err weft_infer__broadcast_dim(weft_infer_ctx *cx, weft_dim a, weft_dim b, w
     weft_dim_bounds(cx->pool, b, &lo_b, &hi_b);
     if (ca || cb)
         *out = ca ? a : b;
-    else if (hi_a <= 1)
+    else if (bound_symbol(cx, a, b, hi_b))
+        *out = a;
+    else if (bound_symbol(cx, b, a, hi_a) || hi_a <= 1)
         *out = b;
     else if (hi_b <= 1)
         *out = a;

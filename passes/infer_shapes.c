@@ -46,34 +46,18 @@ static bool floats_attr(weft_passctx *cx, const weft_module *m, weft_val v, weft
     return true;
 }
 
-static uint16_t kind_of_attr(const weft_op *op, weft_attr_key key)
-{
-    for (uint32_t i = 0; i < WEFT_OP_ATTR_MAX && op->attrs[i].key; i++)
-        if (op->attrs[i].key == key)
-            return op->attrs[i].kind;
-    return WEFT_KIND_NONE;
-}
-
-static bool param_attr(weft_passctx *cx, const weft_module *m, const weft_op *op, weft_val v,
+/* Floats that steer: bounds of a clip (one number each) and scales of a resize (a list). */
+static bool param_attr(weft_passctx *cx, const weft_module *m, weft_node n, weft_val v,
                        weft_attr_key key, weft_attr *out)
 {
-    switch (kind_of_attr(op, key)) {
-    case WEFT_KIND_DIMS:
-        return dims_attr(cx, v, key, out);
-    case WEFT_KIND_FLOATS:
-        return floats_attr(cx, m, v, key, true, out);
-    case WEFT_KIND_FLOAT:
-        return floats_attr(cx, m, v, key, false, out);
-    case WEFT_KIND_INT: {
-        weft_attr dims;
-        if (!dims_attr(cx, v, key, &dims) || dims.n != 1 || !weft_dim_is_const(dims.u.dims[0]))
-            return false;
-        *out = (weft_attr){.key = (uint16_t)key, .kind = WEFT_KIND_INT, .u = {.i = dims.u.dims[0]}};
-        return true;
-    }
-    default:
+    weft_dtype dtype = (weft_dtype)weft_val_ttype(m, v)->dtype;
+    bool bound = key == WEFT_ATTR_MIN || key == WEFT_ATTR_MAX;
+    if (weft_dtype_is_float(dtype))
+        return (bound || key == WEFT_ATTR_SCALES) && floats_attr(cx, m, v, key, !bound, out);
+    /* A range takes its element type from its operands: only the default one may go. */
+    if (bound || (weft_node_op(m, n) == WEFT_OP_RANGE && dtype != WEFT_DTYPE_I64))
         return false;
-    }
+    return dims_attr(cx, v, key, out);
 }
 
 static bool move_params(weft_passctx *cx, weft_module *m, weft_node n)
@@ -84,7 +68,7 @@ static bool move_params(weft_passctx *cx, weft_module *m, weft_node n)
         const weft_param_def *param = &op->params[i];
         weft_val v = weft_node_in(m, n, param->in);
         weft_attr attr;
-        if (!v.i || !param_attr(cx, m, op, v, (weft_attr_key)param->key, &attr) ||
+        if (!v.i || !param_attr(cx, m, n, v, (weft_attr_key)param->key, &attr) ||
             !weft_rewrite__allow(cx))
             continue;
         weft_node_set_attr(m, n, &attr);

@@ -87,12 +87,12 @@ void weft_rewrite__remove_dead(weft_graph *g, weft_node n)
         weft_node dead = work.at[--work.len];
         if (weft_rewrite__is_live(g, dead))
             continue;
-        uint32_t first = work.len;
         for (uint32_t i = 0; i < weft_node_in_count(m, dead); i++) {
             weft_val v = weft_node_in(m, dead, i);
             weft_node maker = v.i ? weft_val_node(m, v) : (weft_node){0};
+            /* A node may wait only once: by the time it is met again it may be gone. */
             bool seen = maker.i == 0;
-            for (uint32_t k = first; k < work.len && !seen; k++)
+            for (uint32_t k = 0; k < work.len && !seen; k++)
                 seen = work.at[k].i == maker.i;
             if (!seen)
                 WEFT_VEC_PUSH(arena, &work, maker);
