@@ -345,17 +345,11 @@ bool weft_dim__extremum(weft_dimpool *pool, weft_dimkind kind, weft_dim a, weft_
     operands ops = {.n = 0};
     if (!add_operands(pool, kind, a, &ops) || !add_operands(pool, kind, b, &ops))
         return false;
+    drop_beaten(pool, kind, &ops);
     weft_dim chain = ops.at[0];
-    bool found = true;
-    for (uint32_t i = 1; i < ops.n && found; i++)
-        found = weft_dim__find_opaque(pool, kind, chain, ops.at[i], &chain);
-    if (!found) {
-        drop_beaten(pool, kind, &ops);
-        chain = ops.at[0];
-        for (uint32_t i = 1; i < ops.n; i++)
-            if (!weft_dim__make_opaque(pool, kind, chain, ops.at[i], &chain))
-                return false;
-    }
+    for (uint32_t i = 1; i < ops.n; i++)
+        if (!weft_dim__make_opaque(pool, kind, chain, ops.at[i], &chain))
+            return false;
     *out = chain;
     return true;
 }
