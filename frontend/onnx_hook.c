@@ -346,6 +346,29 @@ weft_err weft_onnx_hook_upsample(weft_onnx_call *c)
     return weft_onnx_hook_plain(c);
 }
 
+/* Before opset 16 the coordinates were not shifted by half a pixel. */
+weft_err weft_onnx_hook_roi_align(weft_onnx_call *c)
+{
+    enum { OPSET_HALF_PIXEL = 16 };
+    if (c->opset < OPSET_HALF_PIXEL)
+        weft_onnx__put(c, WEFT_ATTR_OF_STR(COORDINATE_TRANSFORMATION_MODE, "output_half_pixel"));
+    return weft_onnx_hook_plain(c);
+}
+
+/* Before opset 20 the axis was an attribute, 1 unless given. */
+weft_err weft_onnx_hook_dft(weft_onnx_call *c)
+{
+    enum { OPSET_AXIS_INPUT = 20 };
+    int64_t axis;
+    if (c->opset < OPSET_AXIS_INPUT) {
+        WEFT_TRY(weft_onnx__get_int(c, "axis", 1, &axis));
+        weft_dim *dim = weft_arena_alloc(c->cx->arena, sizeof *dim);
+        *dim = weft_dim_is_const(axis) ? axis : 0;
+        weft_onnx__put_dims(c, WEFT_ATTR_AXIS, dim, 1);
+    }
+    return weft_onnx_hook_plain(c);
+}
+
 /* Before opset 7 an attribute told what now the wanted results tell. */
 weft_err weft_onnx_hook_recurrent(weft_onnx_call *c)
 {

@@ -206,19 +206,23 @@ typedef struct weft_onnx_call {
 typedef weft_err (*weft_onnx_hook)(weft_onnx_call *c);
 
 typedef struct weft_onnx_row {
-    const char *name;
-    int first, last; /* opsets; last 0: the newest supported */
+    const char *name; /* with "domain:" when it is not the default one */
+    int first, last;  /* opsets; last 0: the newest supported */
     weft_op_id op;
     weft_onnx_hook hook;
 } weft_onnx_row;
 
-/* NULL when no opset has that operator; a row of another opset range when only the range is wrong.
+/* By the row's name. NULL when no opset has that operator; a row of another opset range when only
+ * the range is wrong.
  */
 const weft_onnx_row *weft_onnx__row(const char *op_type, int64_t opset);
 
 #define ONNX(name, first, last, op, hook) weft_err weft_onnx_hook_##hook(weft_onnx_call *c);
+#define ONNX_TRAINING(name, first, last, op, hook) \
+    weft_err weft_onnx_hook_##hook(weft_onnx_call *c);
 #include "frontend/onnx_ops.def"
 #undef ONNX
+#undef ONNX_TRAINING
 
 /* -- Attributes: onnx_attr.c ------------------------------------------------------------------ */
 

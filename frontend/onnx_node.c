@@ -221,16 +221,19 @@ static weft_err find_row(weft_onnx_ctx *cx, const weft_onnx_scope *scope,
     const char *op = text(node->op_type), *domain = text(node->domain);
     if (!*op)
         return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where, "the node has no operator");
-    if (!is_default_domain(domain))
-        return refuse_operator(cx, node, where, WEFT_ERR_UNSUP, "is not supported", 0);
-    if (scope->opset == 0)
+    int64_t opset = scope->opset;
+    if (!is_default_domain(domain)) {
+        op = weft_arena_printf(cx->arena, "%s:%s", domain, op);
+        opset = 1; /* no other domain of the table has had a second one */
+    }
+    if (opset == 0)
         return refuse_operator(cx, node, where, WEFT_ERR_INPUT,
                                "needs the default domain, which is not imported", 0);
-    const weft_onnx_row *row = weft_onnx__row(op, scope->opset);
+    const weft_onnx_row *row = weft_onnx__row(op, opset);
     if (!row)
         return refuse_operator(cx, node, where, WEFT_ERR_UNSUP, "is not supported", 0);
-    if (scope->opset < row->first || (row->last && scope->opset > row->last))
-        return refuse_operator(cx, node, where, WEFT_ERR_UNSUP, "is not supported", scope->opset);
+    if (opset < row->first || (row->last && opset > row->last))
+        return refuse_operator(cx, node, where, WEFT_ERR_UNSUP, "is not supported", opset);
     *out = row;
     return WEFT_ERR_OK;
 }

@@ -4,14 +4,19 @@
 #include <string.h>
 
 static const weft_onnx_row rows[] = {
-#define ONNX(onnx_name, first_opset, last_opset, id, hook_name) \
-    {.name = #onnx_name,                                        \
-     .first = (first_opset),                                    \
-     .last = (last_opset),                                      \
-     .op = WEFT_OP_##id,                                        \
+#define ROW(onnx_name, first_opset, last_opset, id, hook_name) \
+    {.name = (onnx_name),                                      \
+     .first = (first_opset),                                   \
+     .last = (last_opset),                                     \
+     .op = WEFT_OP_##id,                                       \
      .hook = weft_onnx_hook_##hook_name},
+#define ONNX(name, first, last, op, hook) ROW(#name, first, last, op, hook)
+#define ONNX_TRAINING(name, first, last, op, hook) \
+    ROW("ai.onnx.preview.training:" #name, first, last, op, hook)
 #include "frontend/onnx_ops.def"
 #undef ONNX
+#undef ONNX_TRAINING
+#undef ROW
 };
 
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
