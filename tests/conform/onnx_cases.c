@@ -1,0 +1,325 @@
+/* Runs a suite of ONNX conformance cases (folders with model.onnx and
+ * test_data_set_N/{input,output}_K.pb) through everything: importer, passes, code generation, a
+ * bundle file, and the CPU driver.
+ *
+ * Each case runs in a process of its own, so that a crash is a failure of that case. The gaps file
+ * lists cases that are known not to pass, one a line with its reason; a listed case that passes is
+ * a failure, so that the list never lies. Exit code 77 when the data is not installed. */
+#include "codegen/codegen.h"
+#include "frontend/frontend.h"
+#include "passes/passes.h"
+#include "runtime/runtime.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PORTS_MAX = 64, NAMES_MAX = 4096, CASE_SECONDS = 120 };
+enum { CASE_PASS = 0, CASE_FAIL = 1, CASE_UNSUP = 2 };
+
+typedef struct options {
+    const char *data, *suite, *gaps, *only;
+    bool verbose;
+} options;
+
+/* -- One case ------------------------------------------------------------------------------- */
+
+static int report(const weft_diag *diag, weft_err err)
+{
+    for (size_t i = 0; i < weft_diag_count(diag) && i < 3; i++) {
+        char text[1024];
+        weft_diag_format(weft_diag_at(diag, i), text, sizeof text);
+        fprintf(stderr, "    %s\n", text);
+    }
+    return err == WEFT_ERR_UNSUP ? CASE_UNSUP : CASE_FAIL;
+}
+
+/* Compiles `model` into the bundle file `path`. */
+static weft_err compile(const char *model, const char *path, weft_arena *arena, weft_diag *diag)
+{
+    weft_module *m = weft_module_create(0);
+    weft_graph *g = NULL;
+    weft_bundle bundle = {0};
+    size_t n = 0;
+    const weft_pass *const *pass = weft_pipeline("cpu", &n);
+    const weft_import_options import = {.graph_name = "m"};
+    const int64_t batch[] = {1};
+    const weft_run_options run = {.pass = {.batch = batch, .n_batch = 1},
+                                  .verify = WEFT_VERIFY_EACH};
+    weft_err err = weft_import_onnx(m, model, &import, diag, &g);
+    if (err == WEFT_ERR_OK)
+        err = weft_passes_run(m, pass, n, &run, diag);
+    weft_codegen_model about = {0};
+    if (err == WEFT_ERR_OK)
+        err = weft_codegen_bundle(m, weft_backend_find("cpu"), &about, NULL, arena, diag, &bundle);
+    if (err == WEFT_ERR_OK)
+        err = weft_bundle_write(&bundle, path, diag);
+    weft_module_destroy(m);
+    return err;
+}
+
+/* |got - want| <= 1e-3 |want| + 1e-6 scale, the tolerance of ONNX's own backend test; integers and
+ * booleans exactly. */
+static bool agrees(const weft_tensor *got, const weft_tensor *want, char *why, size_t size)
+{
+    if (got->dtype != want->dtype || got->rank != want->rank) {
+        snprintf(why, size, "result is %s of rank %d, expected %s of rank %d",
+                 weft_dtype_name(got->dtype), got->rank, weft_dtype_name(want->dtype), want->rank);
+        return false;
+    }
+    for (int32_t i = 0; i < want->rank; i++)
+        if (got->dim[i] != want->dim[i]) {
+            snprintf(why, size, "dim %d is %lld, expected %lld", i, (long long)got->dim[i],
+                     (long long)want->dim[i]);
+            return false;
+        }
+    double scale = 0;
+    int64_t n = weft_tensor_numel(want);
+    for (int64_t i = 0; i < n; i++) {
+        double y = fabs(weft_tensor_get_f64(want, i));
+        scale = isfinite(y) && y > scale ? y : scale;
+    }
+    bool exact = !weft_dtype_is_float(want->dtype);
+    for (int64_t i = 0; i < n; i++) {
+        double x = weft_tensor_get_f64(got, i), y = weft_tensor_get_f64(want, i);
+        if (x == y || (isnan(x) && isnan(y)))
+            continue;
+        if (!exact && fabs(x - y) <= 1e-3 * fabs(y) + 1e-6 * scale + 1e-7)
+            continue;
+        snprintf(why, size, "element %lld is %g, expected %g", (long long)i, x, y);
+        return false;
+    }
+    return true;
+}
+
+static uint32_t load_tensors(const char *set, const char *kind, weft_arena *arena, weft_diag *diag,
+                             weft_tensor *out, weft_err *err)
+{
+    uint32_t n = 0;
+    for (; n < PORTS_MAX && *err == WEFT_ERR_OK; n++) {
+        char path[4096];
+        struct stat st;
+        snprintf(path, sizeof path, "%s/%s_%u.pb", set, kind, n);
+        if (stat(path, &st) != 0)
+            break;
+        *err = weft_import_tensor(path, arena, diag, &out[n]);
+    }
+    return n;
+}
+
+static int run_data_set(weft_session *session, const char *set, weft_arena *arena, weft_diag *diag)
+{
+    static weft_tensor in[PORTS_MAX], want[PORTS_MAX], out[PORTS_MAX];
+    const weft_bundle_program *p = weft_session_program(session);
+    weft_err err = WEFT_ERR_OK;
+    uint32_t n_in = load_tensors(set, "input", arena, diag, in, &err);
+    uint32_t n_want = load_tensors(set, "output", arena, diag, want, &err);
+    if (err != WEFT_ERR_OK)
+        return report(diag, err);
+    if (n_in < p->n_input || n_want > p->n_output || p->n_output > PORTS_MAX) {
+        fprintf(stderr, "    %u inputs and %u outputs, the data has %u and %u\n", p->n_input,
+                p->n_output, n_in, n_want);
+        return CASE_FAIL;
+    }
+    err = weft_session_run(session, in, p->n_input, diag, out, p->n_output);
+    if (err != WEFT_ERR_OK)
+        return report(diag, err);
+    for (uint32_t i = 0; i < n_want; i++) {
+        char why[256];
+        if (!agrees(&out[i], &want[i], why, sizeof why)) {
+            fprintf(stderr, "    output %u: %s\n", i, why);
+            return CASE_FAIL;
+        }
+    }
+    return CASE_PASS;
+}
+
+static int run_case(const char *dir)
+{
+    char model[4096], path[] = "/tmp/weft-case-XXXXXX";
+    snprintf(model, sizeof model, "%s/model.onnx", dir);
+    int fd = mkstemp(path);
+    if (fd < 0) {
+        perror("    mkstemp");
+        return CASE_FAIL;
+    }
+    close(fd);
+    weft_arena *arena = weft_arena_create(0);
+    weft_diag *diag = weft_diag_create();
+    weft_engine *engine = NULL;
+    weft_session *session = NULL;
+    weft_err err = compile(model, path, arena, diag);
+    if (err == WEFT_ERR_OK)
+        err = weft_engine_open(path, &(weft_engine_options){.threads = 1}, diag, &engine);
+    if (err == WEFT_ERR_OK)
+        err = weft_session_open(engine, "m", diag, &session);
+    int result = err == WEFT_ERR_OK ? CASE_PASS : report(diag, err);
+    for (int set = 0; result == CASE_PASS; set++) {
+        char data[4096];
+        struct stat st;
+        snprintf(data, sizeof data, "%s/test_data_set_%d", dir, set);
+        if (stat(data, &st) != 0)
+            break;
+        result = run_data_set(session, data, arena, diag);
+    }
+    weft_session_close(session);
+    weft_engine_close(engine);
+    weft_diag_destroy(diag);
+    weft_arena_destroy(arena);
+    unlink(path);
+    return result;
+}
+
+static int run_case_apart(const char *dir)
+{
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        alarm(CASE_SECONDS);
+        int result = run_case(dir);
+        fflush(NULL);
+        exit(result);
+    }
+    int status = 0;
+    if (pid < 0 || waitpid(pid, &status, 0) < 0) {
+        perror("    fork");
+        return CASE_FAIL;
+    }
+    if (WIFSIGNALED(status)) {
+        fprintf(stderr, "    ended by signal %d\n", WTERMSIG(status));
+        return CASE_FAIL;
+    }
+    return WEXITSTATUS(status);
+}
+
+/* -- Gaps ----------------------------------------------------------------------------------- */
+
+typedef struct names {
+    char *at[NAMES_MAX];
+    bool met[NAMES_MAX];
+    size_t n;
+} names;
+
+/* Lines "suite/case: reason"; '#' begins a comment. */
+static bool load_gaps(const char *path, const char *suite, names *out)
+{
+    FILE *f = fopen(path, "r");
+    char line[1024];
+    size_t prefix = strlen(suite);
+    if (!f) {
+        perror(path);
+        return false;
+    }
+    while (fgets(line, sizeof line, f)) {
+        char *colon = strchr(line, ':');
+        if (line[0] == '#' || line[0] == '\n' || strncmp(line, suite, prefix) != 0 ||
+            line[prefix] != '/')
+            continue;
+        if (!colon || strspn(colon + 1, " \n") == strlen(colon + 1) || out->n == NAMES_MAX) {
+            fprintf(stderr, "%s: no reason given: %s", path, line);
+            fclose(f);
+            return false;
+        }
+        *colon = '\0';
+        out->at[out->n++] = strdup(line + prefix + 1);
+    }
+    fclose(f);
+    return true;
+}
+
+static bool is_gap(names *gaps, const char *name)
+{
+    for (size_t i = 0; i < gaps->n; i++)
+        if (strcmp(gaps->at[i], name) == 0) {
+            gaps->met[i] = true;
+            return true;
+        }
+    return false;
+}
+
+/* -- The suite ------------------------------------------------------------------------------ */
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static bool list_cases(const options *o, names *out)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", o->data, o->suite);
+    DIR *dir = opendir(path);
+    if (!dir)
+        return false;
+    for (struct dirent *e; (e = readdir(dir)) && out->n < NAMES_MAX;)
+        if (e->d_name[0] != '.' && (!o->only || strcmp(o->only, e->d_name) == 0))
+            out->at[out->n++] = strdup(e->d_name);
+    closedir(dir);
+    qsort(out->at, out->n, sizeof out->at[0], by_name);
+    return true;
+}
+
+static int run_suite(const options *o, const names *cases, names *gaps)
+{
+    unsigned passed = 0, listed = 0, wrong = 0;
+    for (size_t i = 0; i < cases->n; i++) {
+        char dir[4096];
+        snprintf(dir, sizeof dir, "%s/%s/%s", o->data, o->suite, cases->at[i]);
+        bool gap = is_gap(gaps, cases->at[i]);
+        int result = run_case_apart(dir);
+        passed += result == CASE_PASS;
+        listed += gap;
+        if ((result == CASE_PASS) == gap) {
+            wrong++;
+            printf("%s/%s: %s\n", o->suite, cases->at[i],
+                   gap                    ? "passes, but is listed as a gap"
+                   : result == CASE_UNSUP ? "FAILS: unsupported"
+                                          : "FAILS");
+        } else if (o->verbose) {
+            printf("%s/%s: %s\n", o->suite, cases->at[i], gap ? "gap" : "ok");
+        }
+    }
+    for (size_t i = 0; i < gaps->n && !o->only; i++)
+        if (!gaps->met[i]) {
+            wrong++;
+            printf("%s/%s: listed as a gap, but there is no such case\n", o->suite, gaps->at[i]);
+        }
+    printf("%s: %zu cases, %u pass, %u listed gaps, %u wrong\n", o->suite, cases->n, passed, listed,
+           wrong);
+    return wrong ? 1 : 0;
+}
+
+int main(int argc, char **argv)
+{
+    options o = {0};
+    for (int i = 1; i < argc; i++) {
+        const char *next = i + 1 < argc ? argv[i + 1] : NULL;
+        if (strcmp(argv[i], "--verbose") == 0)
+            o.verbose = true;
+        else if (strcmp(argv[i], "--data") == 0 && next)
+            o.data = argv[++i];
+        else if (strcmp(argv[i], "--suite") == 0 && next)
+            o.suite = argv[++i];
+        else if (strcmp(argv[i], "--gaps") == 0 && next)
+            o.gaps = argv[++i];
+        else if (strcmp(argv[i], "--case") == 0 && next)
+            o.only = argv[++i];
+    }
+    if (!o.data || !o.suite || !o.gaps) {
+        fputs("usage: onnx_cases --data DIR --suite NAME --gaps FILE [--case NAME] [--verbose]\n",
+              stderr);
+        return 2;
+    }
+    static names cases, gaps;
+    if (!list_cases(&o, &cases)) {
+        printf("no conformance data in %s/%s: skipped\n", o.data, o.suite);
+        return 77;
+    }
+    return load_gaps(o.gaps, o.suite, &gaps) ? run_suite(&o, &cases, &gaps) : 1;
+}
