@@ -82,7 +82,7 @@ static weft_err check_header(opener *o, uint64_t *out_table_at)
 
 static weft_err find_sections(opener *o)
 {
-    uint64_t table_at, next = WEFT_BUNDLE_HEADER_BYTES;
+    uint64_t table_at = 0, next = WEFT_BUNDLE_HEADER_BYTES;
     const uint8_t *file = o->b.file.at;
     WEFT_TRY(check_header(o, &table_at));
     for (uint32_t kind = WEFT_SECTION_META; kind < WEFT_SECTION_END; kind++) {

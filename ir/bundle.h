@@ -27,8 +27,8 @@ typedef struct weft_bundle_weight {
     weft_dtype dtype;
     uint32_t rank;
     int64_t dim[WEFT_RANK_MAX];
-    const uint8_t
-        *data; /* the reader aligns it to 64 bytes; what a writer is given may be unaligned */
+    /* The reader aligns it to 64 bytes; what a writer is given may be unaligned. */
+    const uint8_t *data;
     uint64_t bytes;
     uint64_t checksum; /* reader: as stored; writer: computed */
     const char *name;  /* "model:initialiser" of the first user */

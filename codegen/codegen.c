@@ -1,0 +1,375 @@
+/* Graphs into programs. Values are numbered in the order in which they are met: inputs, then the
+ * operands (weights) and results of each launch, then outputs. Every program has dims of its own:
+ * the graph's symbols come first, by the names that they have in the model, then those that only
+ * running tells; expressions are carried over as text. */
+#include "codegen/codegen_int.h"
+
+#include "base/map.h"
+
+#include <string.h>
+
+static const weft_backend *const backends[] = {
+#define BACKEND(name) &weft_backend_##name,
+#include "codegen/backends.def"
+#undef BACKEND
+};
+
+const weft_backend *weft_backend_at(size_t i)
+{
+    return i < sizeof backends / sizeof backends[0] ? backends[i] : NULL;
+}
+
+const weft_backend *weft_backend_find(const char *name)
+{
+    for (size_t i = 0; weft_backend_at(i); i++)
+        if (strcmp(weft_backend_at(i)->name, name) == 0)
+            return weft_backend_at(i);
+    return NULL;
+}
+
+/* A weight of the bundle in the making. */
+typedef struct content {
+    weft_bundle_weight w;
+    weft_hash128 hash;
+    uint32_t next;   /* 1 + the next with the same lower hash */
+    uint32_t marked; /* 1 + the last program that uses it */
+} content;
+
+typedef struct generator {
+    weft_module *m;
+    const weft_backend *backend;
+    weft_arena *arena;
+    weft_diag *diag;
+    weft_names *symbol_names; /* symbol i of the module has number i + 1 */
+    WEFT_VEC(content) contents;
+    weft_map *content_of_hash; /* lower half to 1 + the last content with it */
+    uint32_t *content_of;      /* by weight of the module: 1 + content */
+    uint32_t *number;          /* by value of the module: value of the current program */
+    /* Of the current graph. */
+    weft_graph *g;
+    uint32_t program;
+    weft_dimpool *dims;
+    weft_map *dim_of;  /* dims of the module to dims of the program */
+    weft_map *data_of; /* data symbols of the module to dims of the program */
+    WEFT_VEC(weft_bundle_value) values;
+    WEFT_VEC(uint32_t) numbered; /* value of the module, by value of the program */
+    weft_err err;
+} generator;
+
+static void fail(generator *g, weft_err err, const char *text, const char *name)
+{
+    weft_where where = {.item = weft_graph_name(g->g)};
+    weft_diag_error(g->diag, err, where, "%s \"%s\"", text, name);
+    if (g->err == WEFT_ERR_OK)
+        g->err = err;
+}
+
+/* -- Dims ------------------------------------------------------------------------------------- */
+
+static void make_symbols(generator *g, weft_bundle_program *p)
+{
+    const weft_dimpool *from = weft_module_dims(g->m);
+    uint32_t n = weft_graph_symbol_count(g->g);
+    weft_bundle_symbol *symbol = weft_arena_array(g->arena, n, sizeof *symbol);
+    g->dims = weft_dimpool_create(g->arena);
+    g->dim_of = weft_map_create(g->arena);
+    g->data_of = weft_map_create(g->arena);
+    for (uint32_t i = 0; i < n; i++) {
+        const char *name = weft_graph_symbol_name(g->g, i), *text = name;
+        int64_t lo = 0, hi = 0;
+        weft_dim_symbol_range(from, weft_dim_as_symbol(from, weft_graph_symbol_dim(g->g, i)), &lo,
+                              &hi);
+        /* Names that differ only in what text cannot hold. */
+        weft_dim d = weft_dim_symbol(g->dims, text, 0, INT64_MAX / 4);
+        for (uint32_t k = 2; weft_dim_as_symbol(g->dims, d) != i; k++) {
+            text = weft_arena_printf(g->arena, "%s.%u", name, k);
+            d = weft_dim_symbol(g->dims, text, 0, INT64_MAX / 4);
+        }
+        weft_dim_symbol(g->dims, text, lo, hi);
+        weft_map_put(g->dim_of, (uint64_t)weft_graph_symbol_dim(g->g, i), (uint64_t)d);
+        symbol[i] = (weft_bundle_symbol){name, lo, hi};
+    }
+    p->symbol = symbol;
+    p->n_symbol = n;
+    p->dims = g->dims;
+}
+
+/* The program's symbol for one of the module. */
+static weft_dim find_symbol(generator *g, const char *name, size_t len)
+{
+    const weft_dimpool *from = weft_module_dims(g->m);
+    uint32_t i = weft_names_find(g->symbol_names, name, len) - 1;
+    for (uint32_t k = 0; k < weft_graph_symbol_count(g->g); k++) {
+        uint64_t dim;
+        if (weft_dim_as_symbol(from, weft_graph_symbol_dim(g->g, k)) == i &&
+            weft_map_get(g->dim_of, (uint64_t)weft_graph_symbol_dim(g->g, k), &dim))
+            return (weft_dim)dim;
+    }
+    uint64_t found;
+    if (weft_map_get(g->data_of, i, &found))
+        return (weft_dim)found;
+    if (!weft_dim_symbol_is_data(from, i))
+        fail(g, WEFT_ERR_INPUT, "no input tells symbol", weft_arena_strndup(g->arena, name, len));
+    weft_dim made = weft_dim_fresh(g->dims);
+    weft_map_put(g->data_of, i, (uint64_t)made);
+    return made;
+}
+
+static size_t symbol_length(const char *s)
+{
+    return strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.");
+}
+
+static weft_dim parse_renamed(generator *g, const char *from)
+{
+    weft_buf text = {0};
+    while (*from) {
+        weft_buf_putc(&text, *from);
+        if (*from++ != '?')
+            continue;
+        size_t len = symbol_length(from);
+        weft_dim d = find_symbol(g, from, len);
+        weft_buf_puts(&text, weft_dim_symbol_name(g->dims, weft_dim_as_symbol(g->dims, d)));
+        from += len;
+    }
+    weft_dim out = 0;
+    const char *copy = weft_arena_strndup(g->arena, text.at ? text.at : "", text.len);
+    bool failed = text.failed;
+    weft_buf_finish(&text);
+    if (failed || weft_dim_parse(g->dims, copy, &out) != strlen(copy) || !*copy)
+        fail(g, WEFT_ERR_BUG, "cannot carry over dimension", copy);
+    return out;
+}
+
+static weft_dim carry_dim(generator *g, weft_dim d)
+{
+    uint64_t found;
+    if (weft_dim_is_const(d))
+        return d;
+    if (weft_map_get(g->dim_of, (uint64_t)d, &found))
+        return (weft_dim)found;
+    weft_buf text = {0};
+    weft_dim_print(weft_module_dims(g->m), d, &text);
+    const char *copy = weft_arena_strndup(g->arena, text.at ? text.at : "", text.len);
+    weft_buf_finish(&text);
+    weft_dim out = parse_renamed(g, copy);
+    weft_map_put(g->dim_of, (uint64_t)d, (uint64_t)out);
+    return out;
+}
+
+/* -- Weights ---------------------------------------------------------------------------------- */
+
+static bool is_same(const content *c, const weft_ttype *t, const weft_weight_info *info,
+                    weft_hash128 hash)
+{
+    bool same = weft_hash128_eq(c->hash, hash) && c->w.dtype == t->dtype && c->w.rank == t->rank &&
+                c->w.bytes == info->bytes;
+    for (uint32_t k = 0; same && k < t->rank; k++)
+        same = c->w.dim[k] == t->dim[k];
+    return same && (info->bytes == 0 || memcmp(c->w.data, info->data, (size_t)info->bytes) == 0);
+}
+
+/* Its number in the bundle, from 1. */
+static uint32_t add_weight(generator *g, weft_weight weight)
+{
+    if (g->content_of[weight.i])
+        return g->content_of[weight.i];
+    const weft_weight_info *info = weft_weight_get(g->m, weight);
+    const weft_ttype *t = weft_type_get(g->m, info->type);
+    weft_hash128 hash = weft_weight_hash(g->m, weight);
+    uint64_t chain = 0;
+    weft_map_get(g->content_of_hash, hash.lo, &chain);
+    for (uint64_t i = chain; i; i = g->contents.at[i - 1].next)
+        if (is_same(&g->contents.at[i - 1], t, info, hash))
+            return g->content_of[weight.i] = (uint32_t)i;
+    content c = {.hash = hash, .next = (uint32_t)chain};
+    c.w = (weft_bundle_weight){
+        .dtype = (weft_dtype)t->dtype, .rank = t->rank, .data = info->data, .bytes = info->bytes};
+    c.w.name = weft_arena_printf(g->arena, "%s:%s", weft_graph_name(g->g), info->name);
+    for (uint32_t k = 0; k < t->rank; k++)
+        c.w.dim[k] = t->dim[k];
+    WEFT_VEC_PUSH(g->arena, &g->contents, c);
+    weft_map_put(g->content_of_hash, hash.lo, g->contents.len);
+    return g->content_of[weight.i] = g->contents.len;
+}
+
+static void mark_weight(generator *g, uint32_t w)
+{
+    content *c = &g->contents.at[w - 1];
+    if (c->marked != g->program + 1)
+        c->w.n_users++;
+    c->marked = g->program + 1;
+}
+
+/* -- Values and launches ---------------------------------------------------------------------- */
+
+static uint32_t number_val(generator *g, weft_val v)
+{
+    if (!v.i || g->number[v.i])
+        return v.i ? g->number[v.i] : 0;
+    weft_bundle_value value = {.type = *weft_val_ttype(g->m, v)};
+    for (uint32_t k = 0; k < value.type.rank; k++)
+        value.type.dim[k] = carry_dim(g, value.type.dim[k]);
+    weft_weight w = weft_val_weight(g->m, v);
+    if (w.i) {
+        value.weight = add_weight(g, w);
+        mark_weight(g, value.weight);
+    }
+    WEFT_VEC_PUSH(g->arena, &g->values, value);
+    WEFT_VEC_PUSH(g->arena, &g->numbered, v.i);
+    return g->number[v.i] = g->values.len;
+}
+
+static weft_attrs carry_attrs(generator *g, weft_attrs from)
+{
+    weft_attr *at = weft_arena_array(g->arena, from.n, sizeof *at);
+    for (uint32_t i = 0; i < from.n; i++) {
+        at[i] = from.at[i];
+        if (at[i].kind != WEFT_KIND_DIMS)
+            continue;
+        weft_dim *dim = weft_arena_array(g->arena, at[i].n, sizeof *dim);
+        for (uint32_t k = 0; k < at[i].n; k++)
+            dim[k] = carry_dim(g, from.at[i].u.dims[k]);
+        at[i].u.dims = dim;
+    }
+    return (weft_attrs){.at = at, .n = from.n};
+}
+
+static void make_launch(generator *g, weft_node n, weft_bundle_launch *l)
+{
+    weft_module *m = g->m;
+    const char *why = "";
+    if (!g->backend->supports(m, n, &why)) {
+        weft_diag_error(g->diag, WEFT_ERR_UNSUP, weft_node_where(m, n), "%s: %s",
+                        weft_node_opdef(m, n)->name, why);
+        g->err = WEFT_ERR_UNSUP;
+    }
+    const char *item = weft_node_loc(m, n).item;
+    uint32_t *in = weft_arena_array(g->arena, weft_node_in_count(m, n), sizeof *in);
+    uint32_t *out = weft_arena_array(g->arena, weft_node_out_count(m, n), sizeof *out);
+    l->op = weft_node_op(m, n);
+    l->item = item ? item : "";
+    l->n_in = weft_node_in_count(m, n);
+    l->n_out = weft_node_out_count(m, n);
+    for (uint32_t i = 0; i < l->n_in; i++)
+        in[i] = number_val(g, weft_node_in(m, n, i));
+    l->attrs = carry_attrs(g, weft_node_attrs(m, n));
+    for (uint32_t i = 0; i < l->n_out; i++) {
+        weft_val v = weft_node_out(m, n, i);
+        if (weft_val_ttype(m, v)->dtype != WEFT_DTYPE_NONE) /* else nobody wants it */
+            out[i] = number_val(g, v);
+    }
+    l->in = in;
+    l->out = out;
+}
+
+static void make_launches(generator *g, weft_bundle_program *p)
+{
+    weft_bundle_launch *launch =
+        weft_arena_array(g->arena, weft_graph_node_count(g->g), sizeof *launch);
+    p->launch = launch;
+    WEFT_FOREACH_NODE (g->m, g->g, n)
+        make_launch(g, n, &launch[p->n_launch++]);
+}
+
+static void make_ports(generator *g, weft_bundle_program *p, bool inputs)
+{
+    uint32_t n = inputs ? weft_graph_input_count(g->g) : weft_graph_output_count(g->g);
+    weft_bundle_port *port = weft_arena_array(g->arena, n, sizeof *port);
+    for (uint32_t i = 0; i < n; i++) {
+        weft_val v = inputs ? weft_graph_input(g->g, i) : weft_graph_output(g->g, i);
+        port[i].name = inputs ? weft_graph_input_name(g->g, i) : weft_graph_output_name(g->g, i);
+        port[i].value = number_val(g, v);
+    }
+    *(inputs ? &p->input : &p->output) = port;
+    *(inputs ? &p->n_input : &p->n_output) = n;
+}
+
+static void make_buckets(generator *g, weft_bundle_program *p)
+{
+    p->n_bucket = weft_graph_bucket_count(g->g);
+    weft_bundle_bucket *bucket = weft_arena_array(g->arena, p->n_bucket, sizeof *bucket);
+    p->bucket = bucket;
+    for (uint32_t i = 0; i < p->n_bucket; i++) {
+        const weft_bucket *from = weft_graph_bucket(g->g, i);
+        weft_bundle_buffer *buffer = weft_arena_array(g->arena, from->n_buffer, sizeof *buffer);
+        bucket[i] = (weft_bundle_bucket){from->symbol, from->arena_bytes, buffer, from->n_buffer};
+        for (uint32_t k = 0; k < from->n_buffer; k++)
+            buffer[k] = (weft_bundle_buffer){g->number[from->buffer[k].val.i],
+                                             from->buffer[k].offset, from->buffer[k].bytes};
+    }
+}
+
+static void make_program(generator *g, uint32_t i, const weft_codegen_model *model,
+                         weft_bundle_program *p)
+{
+    g->g = weft_graph_at(g->m, i);
+    g->program = i;
+    memset(&g->values, 0, sizeof g->values);
+    p->name = weft_graph_name(g->g);
+    make_symbols(g, p);
+    make_ports(g, p, true);
+    make_launches(g, p);
+    make_ports(g, p, false);
+    p->value = g->values.at;
+    p->n_value = g->values.len;
+    make_buckets(g, p);
+    p->batch_symbol = weft_graph_batch_symbol(g->g);
+    if (model) {
+        p->slo_us = model[i].slo_us;
+        p->rate_per_s = model[i].rate_per_s;
+        p->profile = model[i].profile;
+    }
+    for (uint32_t k = 0; k < g->numbered.len; k++)
+        g->number[g->numbered.at[k]] = 0;
+    g->numbered.len = 0;
+}
+
+/* -- The bundle ------------------------------------------------------------------------------- */
+
+static void make_bundle(generator *g, const weft_codegen_model *model, const char *plan_json,
+                        weft_bundle *out)
+{
+    const weft_dimpool *dims = weft_module_dims(g->m);
+    uint32_t n = weft_graph_count(g->m);
+    weft_bundle_program *program = weft_arena_array(g->arena, n, sizeof *program);
+    g->symbol_names = weft_names_create(g->arena);
+    for (uint32_t i = 0; i < weft_dim_symbol_count(dims); i++) {
+        const char *name = weft_dim_symbol_name(dims, i);
+        weft_names_add(g->symbol_names, name, strlen(name));
+    }
+    g->content_of_hash = weft_map_create(g->arena);
+    g->content_of =
+        weft_arena_array(g->arena, weft_weight_count(g->m) + (size_t)1, sizeof *g->content_of);
+    g->number = weft_arena_array(g->arena, weft_val_count(g->m) + (size_t)1, sizeof *g->number);
+    for (uint32_t i = 0; i < n; i++)
+        make_program(g, i, model, &program[i]);
+    weft_bundle_weight *weight = weft_arena_array(g->arena, g->contents.len, sizeof *weight);
+    for (uint32_t i = 0; i < g->contents.len; i++)
+        weight[i] = g->contents.at[i].w;
+    *out = (weft_bundle){.tool = "weft " WEFT_VERSION,
+                         .target = g->backend->name,
+                         .weight = weight,
+                         .n_weight = g->contents.len,
+                         .program = program,
+                         .n_program = n,
+                         .plan_json = plan_json && *plan_json ? plan_json : NULL};
+}
+
+weft_err weft_codegen_bundle(weft_module *m, const weft_backend *backend,
+                             const weft_codegen_model *model, const char *plan_json,
+                             weft_arena *arena, weft_diag *diag, weft_bundle *out)
+{
+    generator g = {.m = m, .backend = backend, .arena = arena, .diag = diag};
+    jmp_buf env;
+    jmp_buf *before = weft_arena_guard(weft_module_arena(m), &env);
+    jmp_buf *arena_before = weft_arena_guard(arena, &env);
+    if (setjmp(env))
+        g.err = weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){0},
+                                "out of memory while making the bundle");
+    else
+        make_bundle(&g, model, plan_json, out);
+    weft_arena_guard(arena, arena_before);
+    weft_arena_guard(weft_module_arena(m), before);
+    return g.err;
+}
