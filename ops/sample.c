@@ -69,7 +69,8 @@ static int sample_taps(const weft_sampler *s, double g, int64_t n, int64_t *inde
     double x = s->align ? (g + 1) / 2 * (double)(n - 1) : ((g + 1) * (double)n - 1) / 2;
     if (s->mode == 'n')
         x = nearbyint(x);
-    if (x < lo || x > hi) {
+    /* Cubic taps are mirrored or clamped one by one. */
+    if (s->mode != 'c' && (x < lo || x > hi)) {
         if (s->padding == 'b')
             x = clamp(x, 0, (double)n - 1);
         else if (s->padding == 'r')
