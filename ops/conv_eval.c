@@ -220,14 +220,16 @@ weft_err weft_eval_qlinear_conv(weft_eval_ctx *cx)
     if (weft_tensor_numel(cx->in[1]) < 1 || weft_tensor_numel(cx->in[6]) < 1 ||
         weft_tensor_numel(cx->in[7]) < 1 || (n_scale != 1 && n_scale != channels))
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "a scale or zero point does not fit");
-    const double *sw = weft_eval__f64(cx, cx->in[4]);
+    const float *sw = weft_eval__f32(cx, cx->in[4]);
     const int64_t *b = bias != NULL ? weft_eval__i64(cx, bias) : NULL;
-    double ratio = weft_tensor_get_f64(cx->in[1], 0) / weft_tensor_get_f64(cx->in[6], 0);
+    /* In f32, as engines do: the product's rounding decides ties. */
+    float sx = (float)weft_tensor_get_f64(cx->in[1], 0),
+          sy = (float)weft_tensor_get_f64(cx->in[6], 0);
     double zero = weft_tensor_get_f64(cx->in[7], 0);
     for (int64_t i = 0; i < n; i++) {
         int64_t m = i / p.n_out % channels;
-        double sum = (double)(acc[i] + (b != NULL ? b[m] : 0));
-        double y = rint(sum * ratio * sw[n_scale == 1 ? 0 : m]) + zero;
+        float scale = sx * sw[n_scale == 1 ? 0 : m] / sy;
+        double y = (double)rintf((float)(acc[i] + (b != NULL ? b[m] : 0)) * scale) + zero;
         weft_tensor_set_i64(out, i, weft_quantize__saturate(out->dtype, y));
     }
     return WEFT_ERR_OK;

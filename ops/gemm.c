@@ -389,20 +389,20 @@ weft_err weft_eval_qlinear_matmul(weft_eval_ctx *cx)
     WEFT_TRY(eval_centered(cx, 3, 2, 5, &p, &acc));
     const weft_tensor *out = &cx->out[0];
     const weft_tensor *scale_a = cx->in[1], *scale_b = cx->in[4];
-    const double *sa = weft_eval__f64(cx, scale_a), *sb = weft_eval__f64(cx, scale_b);
+    const float *sa = weft_eval__f32(cx, scale_a), *sb = weft_eval__f32(cx, scale_b);
     int64_t n_sa = weft_tensor_numel(scale_a), n_sb = weft_tensor_numel(scale_b);
     if (n_sa < 1 || n_sb < 1 || weft_tensor_numel(cx->in[6]) < 1 ||
         weft_tensor_numel(cx->in[7]) < 1)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "an empty scale or zero point");
-    double sy = weft_tensor_get_f64(cx->in[6], 0);
+    /* In f32, as engines do: the product's rounding decides ties. */
+    float sy = (float)weft_tensor_get_f64(cx->in[6], 0);
     int64_t zero = weft_tensor_get_i64(cx->in[7], 0);
     int64_t n = weft_tensor_numel(out);
     for (int64_t i = 0; i < n; i++) {
         int64_t col = i % p.n, row = i / p.n % p.m, stack = i / (p.n * p.m);
-        double scale = sa[pick(n_sa, p.m, stack, row)] * sb[pick(n_sb, p.n, stack, col)] / sy;
-        weft_tensor_set_i64(
-            out, i,
-            weft_quantize__saturate(out->dtype, rint((double)acc[i] * scale) + (double)zero));
+        float scale = sa[pick(n_sa, p.m, stack, row)] * sb[pick(n_sb, p.n, stack, col)] / sy;
+        double y = (double)rintf((float)acc[i] * scale) + (double)zero;
+        weft_tensor_set_i64(out, i, weft_quantize__saturate(out->dtype, y));
     }
     return WEFT_ERR_OK;
 }
