@@ -234,21 +234,22 @@ static bool fuse_dims(const weft_walk *w, weft_walk *out)
     return true;
 }
 
-/* Strided rows: m rows of n elements. Blocks keep both sides of a transposition in the cache. */
+/* Rows of strided elements, which may lie unaligned in a mapped file. Blocks keep both sides of a
+ * transposition in the cache. */
 #define COPY_PLANE(T)                                                                             \
     static void copy_plane_##T(char *dst, const char *src, const int64_t *dim, const int64_t *ds, \
                                const int64_t *ss)                                                 \
     {                                                                                             \
-        enum { B = 16 };                                                                          \
+        enum { B = 16, E = sizeof(T) };                                                           \
         for (int64_t i0 = 0; i0 < dim[0]; i0 += B)                                                \
             for (int64_t j0 = 0; j0 < dim[1]; j0 += 4 * B) {                                      \
                 int64_t i1 = i0 + B < dim[0] ? i0 + B : dim[0];                                   \
                 int64_t j1 = j0 + 4 * B < dim[1] ? j0 + 4 * B : dim[1];                           \
                 for (int64_t i = i0; i < i1; i++) {                                               \
-                    T *d = (T *)dst + i * ds[0];                                                  \
-                    const T *s = (const T *)src + i * ss[0];                                      \
+                    char *d = dst + i * ds[0] * E;                                                \
+                    const char *s = src + i * ss[0] * E;                                          \
                     for (int64_t j = j0; j < j1; j++)                                             \
-                        d[j * ds[1]] = s[j * ss[1]];                                              \
+                        memcpy(d + j * ds[1] * E, s + j * ss[1] * E, E);                          \
                 }                                                                                 \
             }                                                                                     \
     }
