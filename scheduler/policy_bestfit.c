@@ -14,8 +14,8 @@
  *
  * Choice. Among the options that carry the rest of the rate: the cheapest that has a place, then
  * the smallest batch (lowest latency). None: the option with the highest capacity, and on with the
- * rest. When nothing has a place: time sharing on the slice that becomes busiest without missing an
- * SLO; the paper has no such step.
+ * rest. When nothing has a place: time sharing on the slice that stays least busy (no device can be
+ * saved any more, so the load is spread); the paper has no such step.
  *
  * The exclusive plan is returned when greedy found none or a dearer one (a greedy plan can be worse
  * than whole devices).
@@ -104,13 +104,13 @@ static bool take_slice(weft_board *board, uint32_t demand, double *rest)
 static bool share_slice(weft_board *board, uint32_t demand, double rest)
 {
     uint32_t best = UINT32_MAX;
-    double busiest = 0, occupancy;
+    double least = 0, occupancy;
     for (uint32_t i = 0; i < board->slices.len; i++) {
         if (!weft_board__share(board, i, demand, rest, false, &occupancy))
             continue;
-        if (best == UINT32_MAX || occupancy > busiest * (1 + 1e-9)) {
+        if (best == UINT32_MAX || occupancy < least * (1 - 1e-9)) {
             best = i;
-            busiest = occupancy;
+            least = occupancy;
         }
     }
     return best != UINT32_MAX && weft_board__share(board, best, demand, rest, true, &occupancy);
