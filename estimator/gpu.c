@@ -169,8 +169,10 @@ double weft_slice__memory_bytes(const weft_slice *slice, const weft_kernel *kern
 
 double weft_slice__traffic_us(const weft_slice *slice, const weft_kernel *kernel, double units)
 {
-    /* A unit alone draws about 2.1 times its part of the bandwidth (fit in README.md). */
-    static const double memory_eff = 0.75, unit_draw = 2.1;
+    /* A unit alone draws about 2.1 times its part of the bandwidth (fit in README.md). The CPU's
+     * rates are measured, not taken from a data sheet. */
+    static const double gpu_memory_eff = 0.75, cpu_memory_eff = 0.95, unit_draw = 2.1;
+    double memory_eff = weft_gpu__is_cpu(slice->gpu) ? cpu_memory_eff : gpu_memory_eff;
     double part = units / slice->units;
     double gbps = slice->bandwidth_gbps * fmin(memory_eff, unit_draw * part);
     double cache_gbps = slice->cache_gbps * fmin(memory_eff, unit_draw * part);

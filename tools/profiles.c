@@ -1,0 +1,132 @@
+/* Which slices and batches to estimate, and what a bundle says of the cost of its models. */
+#include "tools/profiles.h"
+
+#include "tools/compile.h"
+
+#include <string.h>
+
+enum { BATCHES_MAX = 64, CPU_SLICES = 3, MPS_STEP = 10 };
+
+/* -- Slices ----------------------------------------------------------------------------------- */
+
+typedef struct slice_list {
+    weft_arena *arena;
+    weft_diag *diag;
+    WEFT_VEC(weft_slice) slices;
+} slice_list;
+
+static weft_err add_slice(slice_list *list, const char *gpu, const char *name)
+{
+    weft_slice slice;
+    WEFT_TRY(weft_slice_make(gpu, name, list->diag, &slice));
+    for (uint32_t i = 0; i < list->slices.len; i++)
+        if (list->slices.at[i].gpu == slice.gpu && strcmp(list->slices.at[i].name, slice.name) == 0)
+            return WEFT_ERR_OK;
+    WEFT_VEC_PUSH(list->arena, &list->slices, slice);
+    return WEFT_ERR_OK;
+}
+
+static weft_err add_gpu(slice_list *list, const char *gpu, bool mig, bool mps)
+{
+    const weft_device_type *type = weft_device_type_find(gpu);
+    WEFT_TRY(add_slice(list, gpu, ""));
+    for (size_t i = 0; mig && type && i < type->n_mig; i++)
+        WEFT_TRY(add_slice(list, gpu, type->mig[i].name));
+    for (int percent = MPS_STEP; mps && percent < 100; percent += MPS_STEP)
+        WEFT_TRY(add_slice(list, gpu, weft_arena_printf(list->arena, "%d%%", percent)));
+    return WEFT_ERR_OK;
+}
+
+static weft_err add_cores(slice_list *list, uint32_t cores)
+{
+    return add_slice(list, "cpu", weft_arena_printf(list->arena, "%ucore", cores));
+}
+
+weft_err weft_tool_gpu_slices(const char *gpu, bool mig, bool mps, weft_arena *arena,
+                              weft_diag *diag, const weft_slice **out, size_t *out_n)
+{
+    slice_list list = {.arena = arena, .diag = diag};
+    WEFT_TRY(add_gpu(&list, gpu, mig, mps));
+    *out = list.slices.at;
+    *out_n = list.slices.len;
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_tool_fleet_slices(const weft_fleet *fleet, weft_arena *arena, weft_diag *diag,
+                                const weft_slice **out, size_t *out_n)
+{
+    slice_list list = {.arena = arena, .diag = diag};
+    for (size_t i = 0; i < fleet->n_device; i++) {
+        const weft_fleet_device *row = &fleet->device[i];
+        if (strcmp(row->type, "cpu") != 0) {
+            WEFT_TRY(add_gpu(&list, row->type, row->mig, row->mps));
+            continue;
+        }
+        if (row->n_slice == 0)
+            WEFT_TRY(add_cores(&list, row->cores));
+        for (size_t k = 0; k < row->n_slice; k++)
+            WEFT_TRY(add_cores(&list, row->slice_cores[k]));
+    }
+    *out = list.slices.at;
+    *out_n = list.slices.len;
+    return WEFT_ERR_OK;
+}
+
+/* -- Graphs ----------------------------------------------------------------------------------- */
+
+/* Batch sizes that the memory planner planned for; 1 for a model that cannot be batched. */
+static size_t find_batches(const weft_graph *g, uint32_t *out)
+{
+    uint32_t which = weft_graph_batch_symbol(g);
+    size_t n = 0;
+    for (uint32_t i = 0; which != UINT32_MAX && i < weft_graph_bucket_count(g); i++) {
+        const weft_bucket *bucket = weft_graph_bucket(g, i);
+        bool seen = which >= bucket->n_symbol || bucket->symbol[which] < 1 ||
+                    bucket->symbol[which] > UINT32_MAX;
+        for (size_t k = 0; k < n && !seen; k++)
+            seen = out[k] == bucket->symbol[which];
+        if (!seen && n < BATCHES_MAX)
+            out[n++] = (uint32_t)bucket->symbol[which];
+    }
+    if (n == 0)
+        out[n++] = 1;
+    return n;
+}
+
+weft_err weft_tool_profile_graph(weft_graph *g, const weft_slice *slice, size_t n_slice,
+                                 weft_arena *arena, weft_diag *diag, weft_profile *out)
+{
+    uint32_t batch[BATCHES_MAX];
+    size_t n_batch = find_batches(g, batch);
+    weft_diag *why = weft_diag_create();
+    weft_err err = weft_estimate_profile(g, slice, n_slice, batch, n_batch, NULL, arena, why, out);
+    if (err == WEFT_ERR_UNSUP || err == WEFT_ERR_INPUT) {
+        const weft_message *msg = why && weft_diag_count(why) > 0 ? weft_diag_at(why, 0) : NULL;
+        weft_diag_warn(diag, (weft_where){.item = weft_graph_name(g)}, "no estimate: %s",
+                       msg ? msg->text : weft_err_text(err));
+        *out = (weft_profile){0};
+        err = WEFT_ERR_OK;
+    }
+    weft_diag_destroy(why);
+    return err;
+}
+
+/* The bundle must not depend on the machine that made it: one, two and four cores, whatever this
+ * one has. */
+weft_err weft_tool_profile_models(const weft_tool_sources *sources, const char *gpu,
+                                  weft_arena *arena, weft_diag *diag, weft_codegen_model *out)
+{
+    slice_list list = {.arena = arena, .diag = diag};
+    for (uint32_t i = 0; i < CPU_SLICES; i++)
+        WEFT_TRY(add_cores(&list, 1u << i));
+    if (gpu && strcmp(gpu, "cpu") != 0)
+        WEFT_TRY(add_gpu(&list, gpu, true, true));
+    for (uint32_t i = 0; i < weft_graph_count(sources->module); i++) {
+        const weft_set_model *model = sources->model[i];
+        out[i] = (weft_codegen_model){.slo_us = model ? model->slo_us : 0,
+                                      .rate_per_s = model ? model->rate_per_s : 0};
+        WEFT_TRY(weft_tool_profile_graph(weft_graph_at(sources->module, i), list.slices.at,
+                                         list.slices.len, arena, diag, &out[i].profile));
+    }
+    return WEFT_ERR_OK;
+}
