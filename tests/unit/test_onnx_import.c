@@ -503,7 +503,7 @@ static void test_onnx_import__function_explosion(void **state)
     onnx_put_node_in(&graph, 1, "mine", "f0", "x", "y", NULL);
     onnx_put_model(&model, &graph, 17);
     for (int i = 0; i < 60; i++) {
-        char name[8], next[8];
+        char name[16], next[16];
         snprintf(name, sizeof name, "f%d", i);
         snprintf(next, sizeof next, "f%d", i + 1);
         onnx_put_node_in(&body, 7, "mine", next, "a", "c", NULL);
@@ -523,7 +523,7 @@ static void test_onnx_import__function_depth(void **state)
     onnx_put_node_in(&graph, 1, "mine", "f0", "x", "y", NULL);
     onnx_put_model(&model, &graph, 17);
     for (int i = 0; i < 100; i++) {
-        char name[8], next[8];
+        char name[16], next[16];
         snprintf(name, sizeof name, "f%d", i);
         snprintf(next, sizeof next, "f%d", i + 1);
         onnx_put_node_in(&body, 7, "mine", next, "a", "b", NULL);

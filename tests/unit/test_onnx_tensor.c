@@ -22,7 +22,8 @@ typedef struct subject {
     weft_weight w;
 } subject;
 
-static subject import_weight(weft_buf *tensor, const char *dir, uint8_t **out_bytes)
+static subject import_weight_with(weft_buf *tensor, const char *dir,
+                                  const weft_import_options *options, uint8_t **out_bytes)
 {
     weft_buf graph = {0}, model = {0};
     onnx_put_msg(&graph, ONNX_INITIALISER, tensor);
@@ -34,7 +35,7 @@ static subject import_weight(weft_buf *tensor, const char *dir, uint8_t **out_by
     subject s = {.m = weft_module_create(0)};
     uint8_t *bytes = malloc(model.len);
     memcpy(bytes, model.at, model.len);
-    s.err = weft_import_onnx_bytes(s.m, bytes, model.len, dir, "t.onnx", NULL, diag, &g);
+    s.err = weft_import_onnx_bytes(s.m, bytes, model.len, dir, "t.onnx", options, diag, &g);
     if (weft_diag_count(diag))
         weft_diag_format(weft_diag_at(diag, 0), s.text, sizeof s.text);
     weft_diag_destroy(diag);
@@ -43,6 +44,11 @@ static subject import_weight(weft_buf *tensor, const char *dir, uint8_t **out_by
         s.w = weft_val_weight(s.m, weft_node_in(s.m, weft_graph_first(g), 0));
     *out_bytes = bytes;
     return s;
+}
+
+static subject import_weight(weft_buf *tensor, const char *dir, uint8_t **out_bytes)
+{
+    return import_weight_with(tensor, dir, NULL, out_bytes);
 }
 
 static void release(subject *s, uint8_t *bytes)
@@ -428,6 +434,14 @@ static void test_onnx_external__no_hard_links(void **state)
     weft_buf t = {0};
     put_external(&t, "hard.bin", NULL, NULL);
     assert_int_equal(import_external(&t, "hard links"), WEFT_ERR_INPUT);
+    char dir[128];
+    snprintf(dir, sizeof dir, "%s/m", folder);
+    weft_import_options allow = {.allow_hard_links = true};
+    put_external(&t, "hard.bin", NULL, NULL);
+    uint8_t *bytes;
+    subject s = import_weight_with(&t, dir, &allow, &bytes);
+    assert_int_equal(s.err, WEFT_ERR_OK);
+    release(&s, bytes);
     unlink(path);
 }
 
