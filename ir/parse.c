@@ -5,7 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RESULTS_MAX = 1 << 12, PORTS_MAX = 1 << 16, BUCKETS_MAX = 1 << 12 };
+enum {
+    RESULTS_MAX = 1 << 12,
+    PORTS_MAX = 1 << 16,
+    BUCKETS_MAX = 1 << 12,
+    SYMBOLS_MAX = 1 << 16,
+    GRAPHS_MAX = 1 << 14
+};
 
 /* -- Types and symbols ------------------------------------------------------------------------ */
 
@@ -44,18 +50,14 @@ weft_err weft_parser__type(weft_parser *p, weft_type *out)
     return WEFT_ERR_OK;
 }
 
-static bool find_symbol(const weft_parser *p, const char *name, weft_dim *out)
+static bool find_symbol(const weft_parser *p, weft_dim *out)
 {
-    const weft_dimpool *pool = p->m->dims;
-    for (uint32_t i = 0; i < weft_dim_symbol_count(pool); i++) {
-        if (strcmp(weft_dim_symbol_name(pool, i), name) == 0) {
-            int64_t lo, hi;
-            weft_dim_symbol_range(pool, i, &lo, &hi);
-            *out = weft_dim_symbol(p->m->dims, name, lo, hi);
-            return true;
-        }
-    }
-    return false;
+    uint64_t found;
+    uint32_t name = weft_names_find(p->names, p->tok.s, p->tok.s_len);
+    if (!name || !weft_map_get(p->symbols, name, &found))
+        return false;
+    *out = (weft_dim)found;
+    return true;
 }
 
 static weft_err parse_bounds(weft_parser *p, int64_t *lo, int64_t *hi)
@@ -84,14 +86,18 @@ static weft_err parse_symbol(weft_parser *p)
     const char *name = p->tok.s;
     if (!weft_text__is_ident(name))
         return weft_parser__fail(p, "the name of a symbol starts with a letter");
-    if (find_symbol(p, name, &dim))
+    if (find_symbol(p, &dim))
         return weft_parser__fail(p, "symbol ?%s is declared twice", name);
+    if (weft_dim_symbol_count(p->m->dims) == SYMBOLS_MAX)
+        return weft_parser__fail(p, "more than %d symbols", SYMBOLS_MAX);
+    uint32_t id = weft_names_add(p->names, p->tok.s, p->tok.s_len);
     WEFT_TRY(weft_parser__next(p));
     if (weft_parser__is_punct(p, '=')) {
         WEFT_TRY(weft_parser__next(p));
         WEFT_TRY(parse_bounds(p, &lo, &hi));
     }
-    weft_dim_symbol(p->m->dims, name, lo, hi);
+    dim = weft_dim_symbol(p->m->dims, name, lo, hi);
+    weft_map_put(p->symbols, id, (uint64_t)dim);
     if (weft_parser__is_word(p, "data")) {
         weft_dim_declare_data(p->m->dims, name);
         WEFT_TRY(weft_parser__next(p));
@@ -107,7 +113,7 @@ static weft_err parse_graph_symbol(weft_parser *p)
     WEFT_TRY(weft_parser__next(p));
     if (p->tok.kind != WEFT_TOKEN_SYMBOL)
         return weft_parser__expected(p, "a symbol");
-    if (!find_symbol(p, p->tok.s, &dim))
+    if (!find_symbol(p, &dim))
         return weft_parser__fail(p, "symbol ?%s is not declared", p->tok.s);
     for (uint32_t i = 0; i < p->g->symbols.len; i++)
         if (p->g->symbols.at[i].dim == dim)
@@ -435,7 +441,7 @@ static weft_err parse_bucket_symbols(weft_parser *p, weft_bucket *out)
             WEFT_TRY(weft_parser__punct(p, ','));
         if (p->tok.kind != WEFT_TOKEN_SYMBOL)
             return weft_parser__expected(p, "a symbol");
-        bool known = find_symbol(p, p->tok.s, &dim);
+        bool known = find_symbol(p, &dim);
         while (i < p->g->symbols.len && p->g->symbols.at[i].dim != dim)
             i++;
         if (!known || i == p->g->symbols.len || given[i])
@@ -504,6 +510,8 @@ static weft_err parse_graph(weft_parser *p)
         return weft_parser__expected(p, "the name of a graph");
     if (weft_graph_find(p->m, p->tok.s))
         return weft_parser__fail(p, "graph @%s is defined twice", p->tok.s);
+    if (weft_graph_count(p->m) == GRAPHS_MAX)
+        return weft_parser__fail(p, "more than %d graphs", GRAPHS_MAX);
     p->g = weft_graph_create(p->m, p->tok.s);
     p->vals = weft_map_create(p->scratch);
     WEFT_TRY(weft_parser__next(p));
@@ -544,6 +552,7 @@ static weft_err parse_header(weft_parser *p)
 static weft_err parse_module(weft_parser *p)
 {
     p->names = weft_names_create(p->scratch);
+    p->symbols = weft_map_create(p->scratch);
     p->weights = weft_map_create(p->scratch);
     p->vals = weft_map_create(p->scratch);
     weft_module_file text = {.path = weft_arena_strdup(p->m->arena, p->file ? p->file : ""),

@@ -37,7 +37,8 @@ typedef struct weft_parser {
     uint32_t file_id;      /* of the text, for locations */
     uint64_t weight_bytes; /* still allowed */
     uint32_t nodes;        /* so far */
-    weft_names *names;     /* of values and weights, by which the maps go */
+    weft_names *names;     /* by which the maps go */
+    weft_map *symbols;     /* name to symbol, as dim */
     weft_map *weights;     /* name to weight */
     weft_map *vals;        /* name to value of the current graph */
     weft_graph *g;

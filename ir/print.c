@@ -13,9 +13,14 @@ typedef struct printer {
     weft_module *m;
     weft_buf *out;
     weft_arena *scratch;
+    weft_names *symbol_names; /* id of a name: number of the symbol plus 1 */
     bool *symbol_used;
-    weft_map *dims_seen;
+    weft_dimpool *dims; /* a copy, so that printing leaves no trace */
+    weft_map *dim_ids;  /* dim to the index of its text */
+    WEFT_VEC(const char *) dim_texts;
+    bool *is_output;          /* by value: of any graph */
     uint32_t *number;         /* by value: 0 none yet */
+    const char **input_name;  /* of the graph, NULL: by number */
     const char **weight_name; /* by weight */
     weft_graph *g;
 } printer;
@@ -49,25 +54,48 @@ static void put_float(weft_buf *out, double x, bool is_f32)
 
 /* -- Symbols ---------------------------------------------------------------------------------- */
 
+/* Text of a dim. Bounds may have become tighter since it was made, and then it would read back
+ * simpler (min(?s, 512) as ?s): what is printed is what reading it gives. */
+static const char *dim_text(printer *p, weft_dim d)
+{
+    uint64_t found;
+    if (weft_map_get(p->dim_ids, (uint64_t)d, &found))
+        return p->dim_texts.at[found];
+    weft_buf buf = {0};
+    weft_dim again;
+    weft_dim_print(p->dims, d, &buf);
+    if (buf.at && weft_dim_parse(p->dims, buf.at, &again) && again != d) {
+        buf.len = 0;
+        weft_dim_print(p->dims, again, &buf);
+    }
+    const char *text = weft_arena_strdup(p->scratch, buf.at ? buf.at : "");
+    weft_buf_finish(&buf);
+    weft_map_put(p->dim_ids, (uint64_t)d, p->dim_texts.len);
+    WEFT_VEC_PUSH(p->scratch, &p->dim_texts, text);
+    return text;
+}
+
+static void put_dim(printer *p, weft_dim d)
+{
+    if (weft_dim_is_const(d))
+        weft_buf_printf(p->out, "%lld", (long long)d);
+    else
+        weft_buf_puts(p->out, dim_text(p, d));
+}
+
 static void note_dim(printer *p, weft_dim d)
 {
     uint64_t seen;
-    if (weft_dim_is_const(d) || weft_map_get(p->dims_seen, (uint64_t)d, &seen))
+    if (weft_dim_is_const(d) || weft_map_get(p->dim_ids, (uint64_t)d, &seen))
         return;
-    weft_map_put(p->dims_seen, (uint64_t)d, 1);
-    weft_buf buf = {0};
-    weft_dim_print(p->m->dims, d, &buf);
-    for (const char *s = buf.at; s && (s = strchr(s, '?')) != NULL;) {
+    for (const char *s = dim_text(p, d); (s = strchr(s, '?')) != NULL;) {
         size_t len = 0;
         for (s++; weft_text__is_name(s[len]);)
             len++;
-        for (uint32_t i = 0; i < weft_dim_symbol_count(p->m->dims); i++) {
-            const char *name = weft_dim_symbol_name(p->m->dims, i);
-            if (strlen(name) == len && memcmp(name, s, len) == 0)
-                p->symbol_used[i] = true;
-        }
+        uint32_t id = weft_names_find(p->symbol_names, s, len);
+        if (id)
+            p->symbol_used[id - 1] = true;
     }
-    weft_buf_finish(&buf);
 }
 
 static void note_val(printer *p, weft_val v)
@@ -91,6 +119,8 @@ static void note_graph(printer *p, weft_graph *g)
         note_dim(p, weft_graph_symbol_dim(g, i));
     for (uint32_t i = 0; i < weft_graph_input_count(g); i++)
         note_val(p, weft_graph_input(g, i));
+    for (uint32_t i = 0; i < weft_graph_output_count(g); i++)
+        p->is_output[weft_graph_output(g, i).i] = true;
     WEFT_FOREACH_NODE (p->m, g, n) {
         note_attrs(p, weft_node_attrs(p->m, n));
         for (uint32_t i = 0; i < weft_node_out_count(p->m, n); i++)
@@ -128,7 +158,7 @@ static void print_type(printer *p, weft_type type)
     for (uint32_t k = 0; k < t->rank; k++) {
         if (k)
             weft_buf_putc(p->out, ',');
-        weft_dim_print(p->m->dims, t->dim[k], p->out);
+        put_dim(p, t->dim[k]);
     }
     weft_buf_putc(p->out, ']');
     if (t->layout != WEFT_LAYOUT_PLAIN)
@@ -235,12 +265,7 @@ static void print_data(printer *p, weft_weight w)
 static bool weight_is_used(const printer *p, weft_weight w)
 {
     weft_val v = weft_weight_val(p->m, w);
-    if (weft_val_use_count(p->m, v))
-        return true;
-    for (uint32_t i = 0; i < weft_graph_count(p->m); i++)
-        if (weft_val_is_output(weft_graph_at(p->m, i), v))
-            return true;
-    return false;
+    return weft_val_use_count(p->m, v) || p->is_output[v.i];
 }
 
 /* Its own name where that can stand in text and is not taken, else "wN". */
@@ -312,7 +337,7 @@ static void print_list(printer *p, const weft_attr *a)
         else if (a->kind == WEFT_KIND_STRS)
             put_string(p, a->u.strs[i]);
         else
-            weft_dim_print(p->m->dims, a->u.dims[i], p->out);
+            put_dim(p, a->u.dims[i]);
     }
     weft_buf_putc(p->out, ']');
 }
@@ -347,15 +372,18 @@ static void print_attrs(printer *p, weft_attrs attrs)
 /* -- Graphs ----------------------------------------------------------------------------------- */
 
 /* Inputs whose name can stand in text are called by it; all other values by number. */
-static const char *input_name(printer *p, uint32_t i)
+static void name_inputs(printer *p)
 {
-    const char *name = weft_graph_input_name(p->g, i);
-    if (!weft_text__is_ident(name))
-        return NULL;
-    for (uint32_t k = 0; k < i; k++)
-        if (strcmp(weft_graph_input_name(p->g, k), name) == 0)
-            return NULL;
-    return name;
+    uint32_t n = weft_graph_input_count(p->g);
+    weft_names *taken = weft_names_create(p->scratch);
+    p->input_name = weft_arena_array(p->scratch, n, sizeof *p->input_name);
+    for (uint32_t i = 0; i < n; i++) {
+        const char *name = weft_graph_input_name(p->g, i);
+        size_t len = strlen(name);
+        if (weft_text__is_ident(name) && !weft_names_find(taken, name, len))
+            p->input_name[i] = name;
+        weft_names_add(taken, name, len);
+    }
 }
 
 static void print_val(printer *p, weft_val v)
@@ -372,7 +400,7 @@ static void print_val(printer *p, weft_val v)
     bool is_input = weft_val_get_kind(p->m, v) == WEFT_VAL_INPUT;
     if (is_input && weft_val_index(p->m, v) < weft_graph_input_count(p->g) &&
         weft_graph_input(p->g, weft_val_index(p->m, v)).i == v.i) {
-        const char *name = input_name(p, weft_val_index(p->m, v));
+        const char *name = p->input_name[weft_val_index(p->m, v)];
         if (name) {
             weft_buf_printf(p->out, "%%%s", name);
             return;
@@ -397,12 +425,13 @@ static void print_name(printer *p, char sigil, const char *name)
 static void print_head(printer *p, uint32_t *next)
 {
     weft_graph *g = p->g;
+    name_inputs(p);
     weft_buf_puts(p->out, "\ngraph ");
     print_name(p, '@', weft_graph_name(g));
     weft_buf_puts(p->out, " (");
     for (uint32_t i = 0; i < weft_graph_input_count(g); i++) {
         weft_val v = weft_graph_input(g, i);
-        const char *name = input_name(p, i);
+        const char *name = p->input_name[i];
         if (!name)
             p->number[v.i] = (*next)++;
         weft_buf_puts(p->out, i ? ", " : "");
@@ -417,7 +446,7 @@ static void print_head(printer *p, uint32_t *next)
     weft_buf_puts(p->out, ") {\n");
     for (uint32_t i = 0; i < weft_graph_symbol_count(g); i++) {
         weft_buf_puts(p->out, "  symbol ");
-        weft_dim_print(p->m->dims, weft_graph_symbol_dim(g, i), p->out);
+        put_dim(p, weft_graph_symbol_dim(g, i));
         weft_buf_putc(p->out, ' ');
         put_string(p, weft_graph_symbol_name(g, i));
         weft_buf_putc(p->out, '\n');
@@ -448,7 +477,7 @@ static void print_node(printer *p, weft_node n, uint32_t *next)
     for (uint32_t i = 0; i < weft_node_out_count(m, n); i++) {
         weft_val v = weft_node_out(m, n, i);
         weft_buf_puts(p->out, i ? ", " : "");
-        if (!weft_val_type(m, v).i && !weft_val_use_count(m, v) && !weft_val_is_output(p->g, v)) {
+        if (!weft_val_type(m, v).i && !weft_val_use_count(m, v) && !p->is_output[v.i]) {
             weft_buf_putc(p->out, '_');
             continue;
         }
@@ -472,7 +501,7 @@ static void print_bucket(printer *p, const weft_bucket *b)
     weft_buf_puts(p->out, "  bucket {");
     for (uint32_t i = 0; i < b->n_symbol && i < weft_graph_symbol_count(p->g); i++) {
         weft_buf_puts(p->out, i ? ", " : "");
-        weft_dim_print(p->m->dims, weft_graph_symbol_dim(p->g, i), p->out);
+        put_dim(p, weft_graph_symbol_dim(p->g, i));
         weft_buf_printf(p->out, " = %lld", (long long)b->symbol[i]);
     }
     weft_buf_printf(p->out, "} arena %llu {\n", (unsigned long long)b->arena_bytes);
@@ -510,9 +539,16 @@ static void print_graph(printer *p, weft_graph *g)
 static void print_module(printer *p)
 {
     weft_module *m = p->m;
+    p->symbol_names = weft_names_create(p->scratch);
+    for (uint32_t i = 0; i < weft_dim_symbol_count(m->dims); i++) {
+        const char *name = weft_dim_symbol_name(m->dims, i);
+        weft_names_add(p->symbol_names, name, strlen(name));
+    }
     p->symbol_used = weft_arena_array(p->scratch, weft_dim_symbol_count(m->dims), 1);
-    p->dims_seen = weft_map_create(p->scratch);
+    p->dims = weft_dimpool_clone(m->dims, p->scratch);
+    p->dim_ids = weft_map_create(p->scratch);
     p->number = weft_arena_array(p->scratch, weft_val_count(m) + 1, sizeof *p->number);
+    p->is_output = weft_arena_array(p->scratch, weft_val_count(m) + 1, sizeof *p->is_output);
     for (uint32_t i = 0; i < weft_graph_count(m); i++)
         note_graph(p, weft_graph_at(m, i));
     weft_buf_printf(p->out, "wir 1 %s\n", weft_stage_name(m->stage));

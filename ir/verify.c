@@ -17,6 +17,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { SAMPLE_RANGE = 997 };
+
 void weft_verifier__report(weft_verifier *v, const char *rule, weft_where where, const char *fmt,
                            ...)
 {
@@ -193,10 +195,36 @@ static void repeat(weft_verifier *v, const char *rule, weft_diag *said, weft_err
     weft_diag_clear(said);
 }
 
-/* Equal, or one of the two is known only at run time. */
+/* Values within the bounds of the symbols: the lowest, then others. */
+static void make_samples(weft_verifier *v)
+{
+    uint64_t x = 1;
+    v->n_sample = weft_dim_symbol_count(v->dims);
+    v->sample = weft_arena_array(v->scratch, (size_t)WEFT_SAMPLES * v->n_sample, sizeof *v->sample);
+    for (uint32_t i = 0; i < WEFT_SAMPLES * v->n_sample; i++) {
+        int64_t lo, hi;
+        weft_dim_symbol_range(v->dims, i % v->n_sample, &lo, &hi);
+        uint64_t room = hi - lo < SAMPLE_RANGE ? (uint64_t)(hi - lo) + 1 : SAMPLE_RANGE;
+        x = weft_hash_mix(x, i);
+        v->sample[i] = i < v->n_sample ? lo : lo + (int64_t)(x % room);
+    }
+}
+
+/* Equal, or one of the two is known only at run time. Bounds that became tighter since a type was
+ * made give the same dim another form (min(?s, 512) is ?s once ?s <= 512 is known), so forms that
+ * differ are compared by value. */
 static bool dims_agree(weft_verifier *v, weft_dim a, weft_dim b)
 {
-    return a == b || weft_dim_is_data(v->dims, a) || weft_dim_is_data(v->dims, b);
+    if (a == b || weft_dim_is_data(v->dims, a) || weft_dim_is_data(v->dims, b))
+        return true;
+    for (uint32_t k = 0; k < WEFT_SAMPLES; k++) {
+        const int64_t *value = v->sample + (size_t)k * v->n_sample;
+        int64_t x, y;
+        if (weft_dim_eval(v->dims, a, value, v->n_sample, &x) &&
+            weft_dim_eval(v->dims, b, value, v->n_sample, &y) && x != y)
+            return false;
+    }
+    return true;
 }
 
 static void check_type(weft_verifier *v, weft_node n, uint32_t i, const weft_ttype *inferred)
@@ -301,6 +329,7 @@ static void check_module(weft_verifier *v, weft_diag *said)
 {
     v->dims = weft_dimpool_clone(v->m->dims, v->scratch);
     v->contents = weft_contents_create(v->m, v->scratch);
+    make_samples(v);
     v->order = weft_arena_array(v->scratch, v->m->vals.len, sizeof *v->order);
     check_weights(v);
     /* Inference reads the bytes of weights. */

@@ -4,6 +4,8 @@
 
 #include "ir/ir_int.h"
 
+enum { WEFT_SAMPLES = 4 };
+
 typedef struct weft_verifier {
     weft_module *m;
     weft_diag *diag;
@@ -11,6 +13,8 @@ typedef struct weft_verifier {
     weft_dimpool *dims; /* a copy: verifying makes no symbols */
     weft_contents *contents;
     uint32_t *order; /* by value: 1 + number of the node that makes it, once that was met */
+    int64_t *sample; /* WEFT_SAMPLES rows of values for the symbols */
+    uint32_t n_sample;
     weft_graph *g;
     weft_err err; /* the first one */
 } weft_verifier;
