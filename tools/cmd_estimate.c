@@ -10,10 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { DIMS_MAX = 16 };
+
 typedef struct options {
     char *const *file;
     int n_file;
     const char *gpu, *slice, *output;
+    const char *dim[DIMS_MAX]; /* "seq=128" */
+    size_t n_dim;
     int64_t batch;
     bool per_kernel, exact_f32, json;
 } options;
@@ -81,6 +85,29 @@ static void count_kernel_memory(weft_estimate *e)
                        k[i].kernel.work.weight_bytes);
 }
 
+/* Values given with --dim. A name that the graph does not have is left to its other graphs. */
+static weft_err set_dims(const options *o, const weft_graph *g, int64_t *symbol, weft_diag *diag)
+{
+    weft_dimpool *pool = weft_module_dims(weft_graph_module(g));
+    for (size_t i = 0; i < o->n_dim; i++) {
+        const char *equals = strchr(o->dim[i], '=');
+        size_t len = (size_t)(equals - o->dim[i]);
+        for (uint32_t k = 0; k < weft_graph_symbol_count(g); k++) {
+            const char *name = weft_graph_symbol_name(g, k);
+            int64_t lo, hi, value = 0;
+            if (strlen(name) != len || strncmp(name, o->dim[i], len) != 0)
+                continue;
+            weft_dim_bounds(pool, weft_graph_symbol_dim(g, k), &lo, &hi);
+            if (!weft_parse_i64(equals + 1, &value) || value < lo || value > hi)
+                return weft_diag_error(
+                    diag, WEFT_ERR_INPUT, (weft_where){.item = weft_graph_name(g)},
+                    "--dim %s is outside [%lld, %lld]", o->dim[i], (long long)lo, (long long)hi);
+            symbol[k] = value;
+        }
+    }
+    return WEFT_ERR_OK;
+}
+
 static weft_err estimate_one(const options *o, weft_graph *g, const weft_slice *slice,
                              json_t *models, weft_arena *arena, weft_diag *diag)
 {
@@ -90,6 +117,7 @@ static weft_err estimate_one(const options *o, weft_graph *g, const weft_slice *
         weft_arena_array(arena, (size_t)weft_graph_symbol_count(g) + 1, sizeof *symbol);
     weft_estimate e;
     WEFT_TRY(weft_estimate_symbols(g, (uint32_t)o->batch, diag, symbol));
+    WEFT_TRY(set_dims(o, g, symbol, diag));
     WEFT_TRY(weft_estimate_graph(g, symbol, slice, &how, arena, diag, &e));
     count_kernel_memory(&e);
     if (!o->json) {
@@ -212,7 +240,7 @@ static weft_err estimate(const options *o, const weft_slice *slice, weft_diag *d
     return err;
 }
 
-enum { OPT_GPU = 1, OPT_SLICE, OPT_SHARE, OPT_BATCH, OPT_KERNEL, OPT_EXACT, OPT_FORMAT };
+enum { OPT_GPU = 1, OPT_SLICE, OPT_SHARE, OPT_BATCH, OPT_DIM, OPT_KERNEL, OPT_EXACT, OPT_FORMAT };
 
 /* Returns -1 to go on, or an exit code. */
 static int parse(int argc, char **argv, options *o)
@@ -221,6 +249,7 @@ static int parse(int argc, char **argv, options *o)
                                           {"slice", required_argument, NULL, OPT_SLICE},
                                           {"share", required_argument, NULL, OPT_SHARE},
                                           {"batch", required_argument, NULL, OPT_BATCH},
+                                          {"dim", required_argument, NULL, OPT_DIM},
                                           {"per-kernel", no_argument, NULL, OPT_KERNEL},
                                           {"exact-f32", no_argument, NULL, OPT_EXACT},
                                           {"format", required_argument, NULL, OPT_FORMAT},
@@ -255,6 +284,13 @@ static int parse(int argc, char **argv, options *o)
                 return weft_tool_usage(&weft_verb_estimate,
                                        "--batch needs a number from 1 to 1048576, not '%s'",
                                        optarg);
+            break;
+        case OPT_DIM:
+            if (!strchr(optarg, '=') || o->n_dim == DIMS_MAX)
+                return weft_tool_usage(&weft_verb_estimate,
+                                       "--dim needs NAME=VALUE, at most 16 times, not '%s'",
+                                       optarg);
+            o->dim[o->n_dim++] = optarg;
             break;
         case OPT_KERNEL:
             o->per_kernel = true;
