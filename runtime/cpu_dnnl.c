@@ -1,0 +1,378 @@
+/* oneDNN: kernels made of primitives, and weights packed for them. */
+#include "runtime/cpu_dnnl_int.h"
+
+#include "base/num.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { PAGE = 4096, HUGE_BYTES = 2 << 20 };
+
+/* -- Device --------------------------------------------------------------------------------- */
+
+weft_err weft_cpu__dnnl_open(weft_cpu *cpu, weft_diag *diag)
+{
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    dnnl_status_t status = dnnl_engine_create(&engine, dnnl_cpu, 0);
+    if (status == dnnl_success) {
+        cpu->dnnl_engine = engine;
+        status = dnnl_stream_create(&stream, engine, dnnl_stream_default_flags);
+    }
+    if (status != dnnl_success)
+        return weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){0}, "oneDNN does not start: %d",
+                               (int)status);
+    cpu->dnnl_stream = stream;
+    return WEFT_ERR_OK;
+}
+
+void weft_cpu__dnnl_close(weft_cpu *cpu)
+{
+    if (cpu->dnnl_stream)
+        dnnl_stream_destroy(cpu->dnnl_stream);
+    if (cpu->dnnl_engine)
+        dnnl_engine_destroy(cpu->dnnl_engine);
+}
+
+uint64_t weft_cpu__room(uint64_t bytes)
+{
+    return bytes > UINT64_MAX / 2 ? 0 : weft_align_up(bytes ? bytes : 1, PAGE);
+}
+
+/* -- Packed weights ------------------------------------------------------------------------- */
+
+struct weft_cpu_pack {
+    weft_cpu_pack *next;
+    uint32_t weight, users;
+    dnnl_memory_desc_t from, to;
+    void *data;
+    uint64_t room;
+};
+
+/* The plain bytes are not needed any more: the file has them. */
+static void drop_pages(const weft_engine *e, uint32_t weight)
+{
+    const weft_file *file = &e->bundle->file;
+    const weft_bundle_weight *w = &e->bundle->weight[weight - 1];
+    uintptr_t begin = (uintptr_t)w->data, end = begin + w->bytes;
+    uintptr_t low = (uintptr_t)file->at;
+    if (!file->at || begin < low || end > low + file->len)
+        return;
+    begin = (begin + PAGE - 1) / PAGE * PAGE;
+    end = end / PAGE * PAGE;
+    if (begin < end)
+        (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
+static bool execute_reorder(weft_cpu *cpu, const dnnl_memory_desc_t *from, const void *src,
+                            const dnnl_memory_desc_t *to, void *dst)
+{
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_primitive_t prim = NULL;
+    dnnl_memory_t a = NULL, b = NULL;
+    dnnl_engine_t engine = cpu->dnnl_engine;
+    bool done =
+        dnnl_reorder_primitive_desc_create(&pd, from, engine, to, engine, NULL) == dnnl_success &&
+        dnnl_primitive_create(&prim, pd) == dnnl_success &&
+        dnnl_memory_create(&a, from, engine, (void *)(uintptr_t)src) == dnnl_success &&
+        dnnl_memory_create(&b, to, engine, dst) == dnnl_success;
+    if (done) {
+        dnnl_exec_arg_t arg[2] = {{DNNL_ARG_FROM, a}, {DNNL_ARG_TO, b}};
+        done = dnnl_primitive_execute(prim, cpu->dnnl_stream, 2, arg) == dnnl_success &&
+               dnnl_stream_wait(cpu->dnnl_stream) == dnnl_success;
+    }
+    if (a)
+        dnnl_memory_destroy(a);
+    if (b)
+        dnnl_memory_destroy(b);
+    if (prim)
+        dnnl_primitive_destroy(prim);
+    if (pd)
+        dnnl_primitive_desc_destroy(pd);
+    return done;
+}
+
+static weft_err make_pack(weft_engine *e, uint32_t weight, const dnnl_memory_desc_t *from,
+                          const dnnl_memory_desc_t *to, weft_cpu_pack **out)
+{
+    weft_cpu_pack *pack = calloc(1, sizeof *pack);
+    if (!pack)
+        return WEFT_ERR_NOMEM;
+    pack->room = weft_cpu__room(dnnl_memory_desc_get_size(to));
+    pack->data = pack->room ? mmap(NULL, pack->room, PROT_READ | PROT_WRITE,
+                                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                            : MAP_FAILED;
+    if (pack->data == MAP_FAILED) {
+        free(pack);
+        return WEFT_ERR_NOMEM;
+    }
+    if (pack->room >= HUGE_BYTES)
+        (void)madvise(pack->data, pack->room, MADV_HUGEPAGE);
+    pack->weight = weight;
+    pack->from = *from;
+    pack->to = *to;
+    if (!execute_reorder(e->device, from, e->bundle->weight[weight - 1].data, to, pack->data)) {
+        munmap(pack->data, pack->room);
+        free(pack);
+        return WEFT_ERR_UNSUP;
+    }
+    drop_pages(e, weight);
+    *out = pack;
+    return WEFT_ERR_OK;
+}
+
+static weft_err get_pack(weft_engine *e, uint32_t weight, const dnnl_memory_desc_t *from,
+                         const dnnl_memory_desc_t *to, weft_cpu_pack **out)
+{
+    weft_cpu *cpu = e->device;
+    weft_err err = WEFT_ERR_OK;
+    pthread_mutex_lock(&e->lock);
+    weft_cpu_pack *pack = cpu->pack;
+    while (pack && !(pack->weight == weight && dnnl_memory_desc_equal(&pack->from, from) &&
+                     dnnl_memory_desc_equal(&pack->to, to)))
+        pack = pack->next;
+    if (!pack) {
+        err = make_pack(e, weight, from, to, &pack);
+        if (err == WEFT_ERR_OK) {
+            pack->next = cpu->pack;
+            cpu->pack = pack;
+        }
+    }
+    if (err == WEFT_ERR_OK) {
+        pack->users++;
+        *out = pack;
+    }
+    pthread_mutex_unlock(&e->lock);
+    return err;
+}
+
+static void put_pack(weft_engine *e, weft_cpu_pack *pack)
+{
+    weft_cpu *cpu = e->device;
+    pthread_mutex_lock(&e->lock);
+    if (--pack->users == 0) {
+        weft_cpu_pack **at = &cpu->pack;
+        while (*at != pack)
+            at = &(*at)->next;
+        *at = pack->next;
+        munmap(pack->data, pack->room);
+        free(pack);
+    }
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* -- Kernels -------------------------------------------------------------------------------- */
+
+dnnl_kernel *weft_dnnl__create(weft_prep *p)
+{
+    dnnl_kernel *k = calloc(1, sizeof *k);
+    if (k) {
+        k->engine = p->engine;
+        k->stream = weft_cpu__of(p)->dnnl_stream;
+    }
+    return k;
+}
+
+void weft_dnnl__destroy(void *kernel)
+{
+    dnnl_kernel *k = kernel;
+    if (!k)
+        return;
+    for (uint32_t i = 0; i < k->n_step; i++) {
+        for (uint32_t j = 0; j < k->step[i].n; j++)
+            dnnl_memory_destroy(k->step[i].arg[j].memory);
+        dnnl_primitive_destroy(k->step[i].prim);
+    }
+    for (uint32_t i = 0; i < k->n_pack; i++)
+        put_pack(k->engine, k->pack[i]);
+    weft_cpu__ew_destroy(k->ew);
+    free(k);
+}
+
+static weft_err run_dnnl(void *state, void *const *arg)
+{
+    dnnl_kernel *k = state;
+    for (uint32_t i = 0; i < k->n_step; i++) {
+        dnnl_step *s = &k->step[i];
+        for (uint32_t j = 0; j < s->n; j++) {
+            dnnl_bind *b = &s->bind[j];
+            if (b->arg < 0)
+                continue;
+            void *at = (char *)arg[b->arg] + b->offset;
+            if (at != b->at) {
+                if (dnnl_memory_set_data_handle(s->arg[j].memory, at) != dnnl_success)
+                    return WEFT_ERR_BUG;
+                b->at = at;
+            }
+        }
+        if (dnnl_primitive_execute(s->prim, k->stream, (int)s->n, s->arg) != dnnl_success)
+            return WEFT_ERR_BUG;
+    }
+    if (k->ew)
+        weft_cpu__ew_run(k->ew, arg);
+    return WEFT_ERR_OK;
+}
+
+void weft_dnnl__set(weft_prep *p, dnnl_kernel *k, const_dnnl_primitive_desc_t pd)
+{
+    const char *name = NULL;
+    (void)dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name);
+    snprintf(k->variant, sizeof k->variant, "onednn:%s%s", name ? name : "", k->ew ? "+ew" : "");
+    p->run = run_dnnl;
+    p->state = k;
+    p->destroy = weft_dnnl__destroy;
+    p->variant = k->variant;
+}
+
+dnnl_step *weft_dnnl__add(dnnl_kernel *k, const_dnnl_primitive_desc_t pd)
+{
+    if (k->n_step == DNNL_STEP_MAX)
+        return NULL;
+    dnnl_step *s = &k->step[k->n_step];
+    if (dnnl_primitive_create(&s->prim, pd) != dnnl_success)
+        return NULL;
+    k->n_step++;
+    return s;
+}
+
+static bool bind(dnnl_kernel *k, dnnl_step *s, int dnnl_arg, const dnnl_memory_desc_t *md,
+                 dnnl_bind to)
+{
+    if (s->n == DNNL_BIND_MAX)
+        return false;
+    dnnl_memory_t memory;
+    weft_cpu *cpu = k->engine->device;
+    if (dnnl_memory_create(&memory, md, cpu->dnnl_engine, to.at) != dnnl_success)
+        return false;
+    s->arg[s->n] = (dnnl_exec_arg_t){.arg = dnnl_arg, .memory = memory};
+    s->bind[s->n++] = to;
+    return true;
+}
+
+bool weft_dnnl__bind(dnnl_kernel *k, dnnl_step *s, int dnnl_arg, const dnnl_memory_desc_t *md,
+                     uint32_t arg, uint64_t offset)
+{
+    return bind(k, s, dnnl_arg, md, (dnnl_bind){.arg = (int32_t)arg, .offset = offset});
+}
+
+bool weft_dnnl__bind_const(dnnl_kernel *k, dnnl_step *s, int dnnl_arg, const dnnl_memory_desc_t *md,
+                           const void *at)
+{
+    return bind(k, s, dnnl_arg, md, (dnnl_bind){.arg = -1, .at = (void *)(uintptr_t)at});
+}
+
+bool weft_dnnl__bind_scratch(weft_prep *p, dnnl_kernel *k, dnnl_step *s,
+                             const_dnnl_primitive_desc_t pd, uint64_t offset)
+{
+    const dnnl_memory_desc_t *md = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+    uint64_t bytes = md ? dnnl_memory_desc_get_size(md) : 0;
+    if (p->scratch_bytes < offset + bytes)
+        p->scratch_bytes = offset + bytes;
+    if (bytes == 0)
+        return true;
+    return weft_dnnl__bind(k, s, DNNL_ARG_SCRATCHPAD, md, p->n_in + p->n_out, offset);
+}
+
+bool weft_dnnl__add_reorder(dnnl_kernel *k, const dnnl_memory_desc_t *from, uint32_t from_arg,
+                            uint64_t from_offset, const dnnl_memory_desc_t *to, uint32_t to_arg,
+                            uint64_t to_offset)
+{
+    weft_cpu *cpu = k->engine->device;
+    dnnl_primitive_desc_t pd;
+    if (dnnl_reorder_primitive_desc_create(&pd, from, cpu->dnnl_engine, to, cpu->dnnl_engine,
+                                           NULL) != dnnl_success)
+        return false;
+    dnnl_step *s = weft_dnnl__add(k, pd);
+    dnnl_primitive_desc_destroy(pd);
+    return s && weft_dnnl__bind(k, s, DNNL_ARG_FROM, from, from_arg, from_offset) &&
+           weft_dnnl__bind(k, s, DNNL_ARG_TO, to, to_arg, to_offset);
+}
+
+weft_err weft_dnnl__bind_weight(weft_prep *p, dnnl_kernel *k, dnnl_step *s, int dnnl_arg,
+                                uint32_t in, const dnnl_memory_desc_t *from,
+                                const dnnl_memory_desc_t *to)
+{
+    const weft_slot *slot = &p->in[in];
+    weft_cpu_pack *pack;
+    if (dnnl_memory_desc_equal(from, to))
+        return weft_dnnl__bind(k, s, dnnl_arg, from, in, 0) ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
+    if (!slot->weight || k->n_pack == DNNL_PACK_MAX)
+        return WEFT_ERR_UNSUP;
+    WEFT_TRY(get_pack(p->engine, slot->weight, from, to, &pack));
+    k->pack[k->n_pack++] = pack;
+    return weft_dnnl__bind_const(k, s, dnnl_arg, to, pack->data) ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
+}
+
+bool weft_dnnl__is_slow(const_dnnl_primitive_desc_t pd)
+{
+    const char *name = NULL;
+    (void)dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name);
+    return !name || strstr(name, "ref") || strstr(name, "simple");
+}
+
+/* -- Descriptors ---------------------------------------------------------------------------- */
+
+dnnl_format_tag_t weft_dnnl__tag(weft_layout layout, int32_t rank)
+{
+    static const dnnl_format_tag_t plain[] = {
+        dnnl_format_tag_undef, dnnl_a,       dnnl_ab,      dnnl_abc, dnnl_abcd, dnnl_abcde,
+        dnnl_abcdef,           dnnl_abcdefg, dnnl_abcdefgh};
+    static const dnnl_format_tag_t c16[] = {dnnl_format_tag_undef, dnnl_format_tag_undef,
+                                            dnnl_format_tag_undef, dnnl_aBc16b,
+                                            dnnl_aBcd16b,          dnnl_aBcde16b};
+    static const dnnl_format_tag_t c8[] = {dnnl_format_tag_undef, dnnl_format_tag_undef,
+                                           dnnl_format_tag_undef, dnnl_aBc8b,
+                                           dnnl_aBcd8b,           dnnl_aBcde8b};
+    static const dnnl_format_tag_t nhwc[] = {
+        dnnl_format_tag_undef, dnnl_format_tag_undef, dnnl_ab, dnnl_acb, dnnl_acdb, dnnl_acdeb};
+    if (rank < 1 || rank > WEFT_RANK_MAX || (layout != WEFT_LAYOUT_PLAIN && (rank < 2 || rank > 5)))
+        return dnnl_format_tag_undef;
+    switch (layout) {
+    case WEFT_LAYOUT_PLAIN:
+        return plain[rank];
+    case WEFT_LAYOUT_C16:
+        return c16[rank];
+    case WEFT_LAYOUT_C8:
+        return c8[rank];
+    case WEFT_LAYOUT_NHWC:
+        return nhwc[rank];
+    default:
+        return dnnl_format_tag_undef;
+    }
+}
+
+bool weft_dnnl__md(const weft_slot *s, dnnl_memory_desc_t *out)
+{
+    dnnl_dims_t dims;
+    dnnl_format_tag_t tag = weft_dnnl__tag(s->layout, s->tensor.rank);
+    if (tag == dnnl_format_tag_undef || s->tensor.dtype != WEFT_DTYPE_F32)
+        return false;
+    for (int32_t d = 0; d < s->tensor.rank; d++)
+        dims[d] = s->tensor.dim[d];
+    return dnnl_memory_desc_init_by_tag(out, s->tensor.rank, dims, dnnl_f32, tag) == dnnl_success;
+}
+
+/* -- Reorders ------------------------------------------------------------------------------- */
+
+weft_err weft_cpu__prepare_dnnl_reorder(weft_prep *p)
+{
+    dnnl_memory_desc_t from, to;
+    dnnl_primitive_desc_t pd;
+    dnnl_engine_t engine = weft_dnnl__engine(p);
+    if (!weft_dnnl__md(&p->in[0], &from) || !weft_dnnl__md(&p->out[0], &to))
+        return WEFT_ERR_OK;
+    dnnl_kernel *k = weft_dnnl__create(p);
+    if (!k)
+        return WEFT_ERR_NOMEM;
+    if (!weft_dnnl__add_reorder(k, &from, 0, 0, &to, 1, 0) ||
+        dnnl_reorder_primitive_desc_create(&pd, &from, engine, &to, engine, NULL) != dnnl_success) {
+        weft_dnnl__destroy(k);
+        return WEFT_ERR_OK;
+    }
+    weft_dnnl__set(p, k, pd);
+    dnnl_primitive_desc_destroy(pd);
+    return WEFT_ERR_OK;
+}

@@ -1,0 +1,15 @@
+/* Private to runtime/: what the CPU driver asks of oneDNN, without its types. */
+#ifndef WEFT_RUNTIME_CPU_DNNL_H
+#define WEFT_RUNTIME_CPU_DNNL_H
+
+#include "runtime/cpu_int.h"
+
+weft_err weft_cpu__dnnl_open(weft_cpu *cpu, weft_diag *diag);
+void weft_cpu__dnnl_close(weft_cpu *cpu);
+/* Bytes to map for so many bytes; 0 on overflow. */
+uint64_t weft_cpu__room(uint64_t bytes);
+
+/* A reorder of f32 between two layouts. */
+weft_err weft_cpu__prepare_dnnl_reorder(weft_prep *p);
+
+#endif

@@ -1,0 +1,99 @@
+/* Private to cpu_dnnl*.c: kernels made of oneDNN primitives.
+ *
+ * A kernel is up to four primitives run in order (reorders around the one that computes) and, where
+ * oneDNN cannot fuse an epilogue, an element-wise program over the result. Arguments are bound to
+ * addresses of the launch; a memory object is told of a new address only when it changed. */
+#ifndef WEFT_RUNTIME_CPU_DNNL_INT_H
+#define WEFT_RUNTIME_CPU_DNNL_INT_H
+
+#include "runtime/cpu_dnnl.h"
+
+#include <oneapi/dnnl/dnnl.h>
+
+enum { DNNL_STEP_MAX = 4, DNNL_BIND_MAX = 14, DNNL_PACK_MAX = 4, DNNL_EPILOGUE_MAX = 8 };
+
+typedef struct dnnl_bind {
+    int32_t arg;     /* of the launch; -1: constant */
+    uint64_t offset; /* behind the address of the argument */
+    void *at;        /* what the memory object has */
+} dnnl_bind;
+
+typedef struct dnnl_step {
+    dnnl_primitive_t prim;
+    uint32_t n;
+    dnnl_exec_arg_t arg[DNNL_BIND_MAX];
+    dnnl_bind bind[DNNL_BIND_MAX];
+} dnnl_step;
+
+typedef struct dnnl_kernel {
+    weft_engine *engine;
+    dnnl_stream_t stream;
+    uint32_t n_step, n_pack;
+    dnnl_step step[DNNL_STEP_MAX];
+    weft_cpu_pack *pack[DNNL_PACK_MAX];
+    weft_cpu_ew *ew; /* epilogue over the result, or NULL */
+    char variant[56];
+} dnnl_kernel;
+
+/* -- Kernels: cpu_dnnl.c -------------------------------------------------------------------- */
+
+dnnl_kernel *weft_dnnl__create(weft_prep *p);
+void weft_dnnl__destroy(void *kernel);
+/* Makes k the kernel of p, named after the implementation of pd. */
+void weft_dnnl__set(weft_prep *p, dnnl_kernel *k, const_dnnl_primitive_desc_t pd);
+/* Adds a primitive; NULL when it cannot be made. */
+dnnl_step *weft_dnnl__add(dnnl_kernel *k, const_dnnl_primitive_desc_t pd);
+/* Binds argument `dnnl_arg` to args[arg] + offset. */
+bool weft_dnnl__bind(dnnl_kernel *k, dnnl_step *s, int dnnl_arg, const dnnl_memory_desc_t *md,
+                     uint32_t arg, uint64_t offset);
+bool weft_dnnl__bind_const(dnnl_kernel *k, dnnl_step *s, int dnnl_arg, const dnnl_memory_desc_t *md,
+                           const void *at);
+/* Binds the scratch memory of the primitive at `offset` of the launch's and notes its size. */
+bool weft_dnnl__bind_scratch(weft_prep *p, dnnl_kernel *k, dnnl_step *s,
+                             const_dnnl_primitive_desc_t pd, uint64_t offset);
+/* Adds a reorder between two places. */
+bool weft_dnnl__add_reorder(dnnl_kernel *k, const dnnl_memory_desc_t *from, uint32_t from_arg,
+                            uint64_t from_offset, const dnnl_memory_desc_t *to, uint32_t to_arg,
+                            uint64_t to_offset);
+/* Binds a weight, packed from `from` to `to` once per engine (in place when they are equal). A
+ * value that is no weight is reordered before every run into scratch memory at *scratch. */
+weft_err weft_dnnl__bind_weight(weft_prep *p, dnnl_kernel *k, dnnl_step *s, int dnnl_arg,
+                                uint32_t in, const dnnl_memory_desc_t *from,
+                                const dnnl_memory_desc_t *to);
+bool weft_dnnl__is_slow(const_dnnl_primitive_desc_t pd);
+static inline dnnl_engine_t weft_dnnl__engine(const weft_prep *p)
+{
+    return weft_cpu__of(p)->dnnl_engine;
+}
+
+/* -- Descriptors ---------------------------------------------------------------------------- */
+
+/* The tag of a layout at a rank; dnnl_format_tag_undef when there is none. */
+dnnl_format_tag_t weft_dnnl__tag(weft_layout layout, int32_t rank);
+bool weft_dnnl__md(const weft_slot *s, dnnl_memory_desc_t *out);
+
+/* -- Epilogues: cpu_dnnl_epilogue.c --------------------------------------------------------- */
+
+typedef struct dnnl_epilogue {
+    uint32_t n_step;
+    weft_step step[WEFT_STEPS_MAX];
+    bool fused; /* the steps are in `ops`; else an element-wise pass must follow */
+    dnnl_post_ops_t ops;
+    dnnl_primitive_attr_t attr;
+    /* Operands of binary steps. */
+    uint32_t n_operand;
+    uint32_t operand[DNNL_EPILOGUE_MAX];  /* of the launch */
+    uint32_t position[DNNL_EPILOGUE_MAX]; /* in ops */
+    dnnl_memory_desc_t md[DNNL_EPILOGUE_MAX];
+} dnnl_epilogue;
+
+/* Reads the epilogue of p, with `n_front` steps put before it, and fuses it if that can be.
+ * `collapsed`: the primitive sees all dims of the result but the last as one. */
+weft_err weft_dnnl__epilogue(weft_prep *p, dnnl_epilogue *e, bool collapsed, const weft_step *front,
+                             uint32_t n_front);
+/* Takes the fused steps out again: for implementations that lack them. */
+void weft_dnnl__unfuse(dnnl_epilogue *e);
+void weft_dnnl__epilogue_finish(dnnl_epilogue *e);
+bool weft_dnnl__bind_epilogue(weft_prep *p, dnnl_kernel *k, dnnl_step *s, const dnnl_epilogue *e);
+
+#endif

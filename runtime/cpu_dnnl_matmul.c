@@ -1,0 +1,207 @@
+/* Matrix products by oneDNN.
+ *
+ * A product with a two-dimensional second operand is one product of two matrices, whatever the
+ * batch dims of the first; weights are packed once. Other products run over broadcast batch dims.
+ */
+#include "runtime/cpu_dnnl_int.h"
+
+#include <string.h>
+
+typedef struct product {
+    bool trans_a, trans_b, collapsed;
+    float alpha, beta;
+    int rank; /* as oneDNN sees it */
+    dnnl_dims_t a, b, y, a_stride, b_stride;
+    dnnl_memory_desc_t a_md, b_md, b_any, bias_md, y_md;
+    uint32_t bias; /* operand that goes in as oneDNN's bias; 0: none */
+    dnnl_epilogue epilogue;
+    dnnl_primitive_desc_t pd;
+} product;
+
+/* Dims and element strides of a plain operand as a stack of matrices of `rank` dims. */
+static void as_matrices(const weft_tensor *t, bool trans, int rank, dnnl_dims_t dim,
+                        dnnl_dims_t stride)
+{
+    int64_t at = 1;
+    int shift = rank - t->rank;
+    for (int d = 0; d < shift; d++)
+        dim[d] = 1;
+    for (int d = rank - 1; d >= shift; d--) {
+        dim[d] = t->dim[d - shift];
+        stride[d] = at;
+        at *= dim[d];
+    }
+    for (int d = 0; d < shift; d++)
+        stride[d] = at;
+    if (trans) {
+        int64_t x = dim[rank - 1], s = stride[rank - 1];
+        dim[rank - 1] = dim[rank - 2];
+        stride[rank - 1] = stride[rank - 2];
+        dim[rank - 2] = x;
+        stride[rank - 2] = s;
+    }
+}
+
+static bool plain_f32(const weft_slot *s)
+{
+    return weft_slot_is(s, WEFT_DTYPE_F32, WEFT_LAYOUT_PLAIN);
+}
+
+static bool shape(weft_prep *p, product *m)
+{
+    const weft_tensor *a = &p->in[0].tensor, *b = &p->in[1].tensor, *y = &p->out[0].tensor;
+    if (!plain_f32(&p->in[0]) || !plain_f32(&p->in[1]) || !plain_f32(&p->out[0]) || a->rank < 2 ||
+        b->rank < 2 || y->rank != (a->rank > b->rank ? a->rank : b->rank) || y->rank > 6)
+        return false;
+    m->collapsed = b->rank == 2 && (a->rank == 2 || !m->trans_a);
+    m->rank = m->collapsed ? 2 : y->rank;
+    if (m->collapsed) {
+        weft_tensor flat = {.rank = 2};
+        flat.dim[1] = a->dim[a->rank - 1];
+        flat.dim[0] = weft_slot_count(&p->in[0], 0, a->rank - 1);
+        as_matrices(&flat, m->trans_a, 2, m->a, m->a_stride);
+        m->y[0] = weft_slot_count(&p->out[0], 0, y->rank - 1);
+        m->y[1] = y->dim[y->rank - 1];
+    } else {
+        as_matrices(a, m->trans_a, m->rank, m->a, m->a_stride);
+        for (int d = 0; d < m->rank; d++)
+            m->y[d] = y->dim[d];
+    }
+    as_matrices(b, m->trans_b, m->rank, m->b, m->b_stride);
+    int r = m->rank;
+    if (m->a[r - 1] != m->b[r - 2] || m->a[r - 2] != m->y[r - 2] || m->b[r - 1] != m->y[r - 1])
+        return false;
+    for (int d = 0; d < r - 2; d++)
+        if ((m->a[d] != 1 && m->a[d] != m->y[d]) || (m->b[d] != 1 && m->b[d] != m->y[d]))
+            return false;
+    return true;
+}
+
+static bool describe(weft_prep *p, product *m)
+{
+    dnnl_dims_t bias = {0};
+    for (int d = 0; d < m->rank; d++)
+        bias[d] = d == m->rank - 1 ? m->y[d] : 1;
+    (void)p;
+    return dnnl_memory_desc_init_by_strides(&m->a_md, m->rank, m->a, dnnl_f32, m->a_stride) ==
+               dnnl_success &&
+           dnnl_memory_desc_init_by_strides(&m->b_md, m->rank, m->b, dnnl_f32, m->b_stride) ==
+               dnnl_success &&
+           dnnl_memory_desc_init_by_tag(&m->b_any, m->rank, m->b, dnnl_f32, dnnl_format_tag_any) ==
+               dnnl_success &&
+           dnnl_memory_desc_init_by_tag(&m->bias_md, m->rank, bias, dnnl_f32,
+                                        weft_dnnl__tag(WEFT_LAYOUT_PLAIN, m->rank)) ==
+               dnnl_success &&
+           dnnl_memory_desc_init_by_tag(&m->y_md, m->rank, m->y, dnnl_f32,
+                                        weft_dnnl__tag(WEFT_LAYOUT_PLAIN, m->rank)) == dnnl_success;
+}
+
+/* What oneDNN's own arguments cannot take (alpha, a bias of another shape) goes before the
+ * epilogue's steps. */
+static bool read_front(weft_prep *p, product *m, weft_step *front, uint32_t *out_n)
+{
+    const weft_slot *bias = p->n_in > 2 && p->in[2].present ? &p->in[2] : NULL;
+    uint32_t n = 0;
+    if (bias && !plain_f32(bias))
+        return false;
+    if (m->alpha != 1.0f) {
+        front[n] = (weft_step){.op = WEFT_STEP_MUL, .n_args = 2};
+        front[n].arg[0].kind = WEFT_ARG_ACC;
+        front[n].arg[1].kind = WEFT_ARG_NUMBER;
+        front[n++].arg[1].number = m->alpha;
+    }
+    m->bias = bias && n == 0 && bias->tensor.rank >= 1 &&
+                      weft_slot_numel(bias) == m->y[m->rank - 1] &&
+                      bias->tensor.dim[bias->tensor.rank - 1] == m->y[m->rank - 1]
+                  ? 2
+                  : 0;
+    if (bias && m->beta != 1.0f)
+        return false;
+    if (bias && !m->bias) {
+        front[n] = (weft_step){.op = WEFT_STEP_ADD, .n_args = 2};
+        front[n].arg[0].kind = WEFT_ARG_ACC;
+        front[n].arg[1].kind = WEFT_ARG_INPUT;
+        front[n++].arg[1].idx = 2;
+    }
+    *out_n = n;
+    return true;
+}
+
+static bool find(weft_prep *p, product *m)
+{
+    dnnl_matmul_desc_t desc;
+    return dnnl_primitive_attr_set_post_ops(m->epilogue.attr, m->epilogue.ops) == dnnl_success &&
+           dnnl_matmul_desc_init(&desc, &m->a_md, p->in[1].weight ? &m->b_any : &m->b_md,
+                                 m->bias ? &m->bias_md : NULL, &m->y_md) == dnnl_success &&
+           dnnl_primitive_desc_create(&m->pd, &desc, m->epilogue.attr, weft_dnnl__engine(p),
+                                      NULL) == dnnl_success;
+}
+
+static weft_err build(weft_prep *p, product *m, dnnl_kernel *k)
+{
+    const dnnl_memory_desc_t *b = dnnl_primitive_desc_query_md(m->pd, dnnl_query_weights_md, 0);
+    dnnl_step *s = weft_dnnl__add(k, m->pd);
+    if (!s || !weft_dnnl__bind(k, s, DNNL_ARG_SRC, &m->a_md, 0, 0) ||
+        !weft_dnnl__bind(k, s, DNNL_ARG_DST, &m->y_md, p->n_in, 0) ||
+        (m->bias && !weft_dnnl__bind(k, s, DNNL_ARG_BIAS, &m->bias_md, m->bias, 0)) ||
+        !weft_dnnl__bind_scratch(p, k, s, m->pd, 0))
+        return WEFT_ERR_UNSUP;
+    WEFT_TRY(weft_dnnl__bind_weight(p, k, s, DNNL_ARG_WEIGHTS, 1, &m->b_md, b));
+    return weft_dnnl__bind_epilogue(p, k, s, &m->epilogue) ? WEFT_ERR_OK : WEFT_ERR_UNSUP;
+}
+
+static weft_err prepare(weft_prep *p, product *m)
+{
+    dnnl_kernel *k = weft_dnnl__create(p);
+    if (!k)
+        return WEFT_ERR_NOMEM;
+    weft_err err = build(p, m, k);
+    if (err != WEFT_ERR_OK) {
+        weft_dnnl__destroy(k);
+        return err == WEFT_ERR_UNSUP ? WEFT_ERR_OK : err;
+    }
+    weft_dnnl__set(p, k, m->pd);
+    return WEFT_ERR_OK;
+}
+
+static weft_err prepare_product(weft_prep *p, product *m)
+{
+    weft_step front[2];
+    uint32_t n_front;
+    if (!shape(p, m) || !describe(p, m) || !read_front(p, m, front, &n_front))
+        return WEFT_ERR_OK;
+    weft_err err = weft_dnnl__epilogue(p, &m->epilogue, m->collapsed, front, n_front);
+    if (err == WEFT_ERR_OK) {
+        bool found = find(p, m);
+        if ((!found || weft_dnnl__is_slow(m->pd)) && m->epilogue.n_step > 0 && m->epilogue.fused) {
+            if (found)
+                dnnl_primitive_desc_destroy(m->pd);
+            weft_dnnl__unfuse(&m->epilogue);
+            found = find(p, m);
+        }
+        if (found) {
+            err = prepare(p, m);
+            dnnl_primitive_desc_destroy(m->pd);
+        }
+    }
+    weft_dnnl__epilogue_finish(&m->epilogue);
+    return err;
+}
+
+weft_err weft_cpu__prepare_dnnl_matmul(weft_prep *p)
+{
+    product m = {.trans_a = weft_attrs_int(p->attrs, WEFT_ATTR_TRANS_A, 0) != 0,
+                 .trans_b = weft_attrs_int(p->attrs, WEFT_ATTR_TRANS_B, 0) != 0,
+                 .alpha = (float)weft_attrs_float(p->attrs, WEFT_ATTR_ALPHA, 1),
+                 .beta = 1.0f};
+    return prepare_product(p, &m);
+}
+
+weft_err weft_cpu__prepare_dnnl_gemm(weft_prep *p)
+{
+    product m = {.trans_a = weft_attrs_int(p->attrs, WEFT_ATTR_TRANSA, 0) != 0,
+                 .trans_b = weft_attrs_int(p->attrs, WEFT_ATTR_TRANSB, 0) != 0,
+                 .alpha = (float)weft_attrs_float(p->attrs, WEFT_ATTR_ALPHA, 1),
+                 .beta = (float)weft_attrs_float(p->attrs, WEFT_ATTR_BETA, 1)};
+    return prepare_product(p, &m);
+}

@@ -1,0 +1,102 @@
+/* Private to runtime/: the CPU driver.
+ *
+ * Rows of cpu_kernels.def say which functions may prepare an operator, best first; one that
+ * declines leaves prep->run NULL and returns OK. Last comes the reference implementation of ops/.
+ */
+#ifndef WEFT_RUNTIME_CPU_INT_H
+#define WEFT_RUNTIME_CPU_INT_H
+
+#include "runtime/cpu_vec.h"
+#include "runtime/driver_int.h"
+
+typedef struct weft_cpu_pack weft_cpu_pack;
+
+typedef struct weft_cpu {
+    uint32_t threads;
+    const weft_cpu_vec *vec;
+    void *dnnl_engine, *dnnl_stream;
+    weft_cpu_pack *pack; /* packed weights in use; under the engine's lock */
+} weft_cpu;
+
+#define K(op, fn) weft_err weft_cpu__prepare_##fn(weft_prep *p);
+#include "runtime/cpu_kernels.def"
+#undef K
+weft_err weft_cpu__prepare_ref(weft_prep *p);
+
+static inline weft_cpu *weft_cpu__of(const weft_prep *p)
+{
+    return p->engine->device;
+}
+
+/* Calls fn over parts of [0, n) on the threads of the slice; one part when n * cost (in
+ * nanoseconds, roughly) is not worth a second thread. */
+typedef void (*weft_par_fn)(void *cx, int64_t begin, int64_t end);
+void weft_par_for(uint32_t threads, int64_t n, double cost_ns, weft_par_fn fn, void *cx);
+/* Number of the calling part, below the number of threads. */
+uint32_t weft_par_self(void);
+
+/* For states: weft_cpu__new frees nothing else; NULL sets NOMEM in the caller. */
+static inline bool weft_slot_is(const weft_slot *s, weft_dtype dtype, weft_layout layout)
+{
+    return s->present && s->tensor.dtype == dtype && s->layout == layout;
+}
+static inline bool weft_slot_same_dims(const weft_slot *a, const weft_slot *b)
+{
+    if (a->tensor.rank != b->tensor.rank)
+        return false;
+    for (int32_t d = 0; d < a->tensor.rank; d++)
+        if (a->tensor.dim[d] != b->tensor.dim[d])
+            return false;
+    return true;
+}
+/* Product of dims [from, to). */
+static inline int64_t weft_slot_count(const weft_slot *s, int32_t from, int32_t to)
+{
+    int64_t n = 1;
+    for (int32_t d = from; d < to; d++)
+        n *= s->tensor.dim[d];
+    return n;
+}
+static inline int64_t weft_slot_numel(const weft_slot *s)
+{
+    return weft_slot_count(s, 0, s->tensor.rank);
+}
+/* Elements in memory, padding of the layout included. */
+int64_t weft_slot_stored(const weft_slot *s);
+
+/* -- Copies with strides: cpu_move.c -------------------------------------------------------- */
+
+enum { WEFT_PIECE_RANK = 2 * WEFT_RANK_MAX };
+
+/* dim[] elements from src + src_at to dst + dst_at; strides in elements. */
+typedef struct weft_piece {
+    uint32_t src, dst; /* indices of args */
+    int32_t rank;
+    int64_t dim[WEFT_PIECE_RANK], src_stride[WEFT_PIECE_RANK], dst_stride[WEFT_PIECE_RANK];
+    int64_t src_at, dst_at;
+} weft_piece;
+
+typedef struct weft_moves weft_moves;
+/* Makes the kernel of p: these copies of elements of `size` bytes. Takes nothing over. */
+weft_err weft_cpu__set_moves(weft_prep *p, const weft_piece *piece, uint32_t n, size_t size,
+                             const char *variant);
+/* Dimensions and element strides of a layout as copies see them: C16 and C8 split the channel
+ * into (block, lane); false for a rank it does not fit. Used by reorders. */
+void weft_cpu__copy_piece(const weft_piece *piece, const char *src, char *dst, size_t size);
+/* Copies a tensor from one layout to another, zeroing padding. */
+void weft_cpu__relayout(void *dst, weft_layout to, const void *src, weft_layout from,
+                        const int64_t *dim, int32_t rank, size_t size);
+
+/* -- Element-wise programs: cpu_ew.c -------------------------------------------------------- */
+
+typedef struct weft_cpu_ew weft_cpu_ew;
+
+/* A program over `acc` (may be absent) and operands in[0..n_in) to one result. `steps` refer to
+ * operands by their number. *out is NULL when it cannot be done. */
+weft_err weft_cpu__ew_create(weft_prep *p, const weft_step *step, uint32_t n_step, bool acc,
+                             weft_cpu_ew **out);
+void weft_cpu__ew_destroy(weft_cpu_ew *ew);
+/* `arg` as for a kernel; acc is the result itself, changed in place. */
+void weft_cpu__ew_run(weft_cpu_ew *ew, void *const *arg);
+
+#endif

@@ -1,0 +1,456 @@
+/* Copies with strides: everything that moves elements and computes none.
+ *
+ * An operator becomes a list of pieces, each a copy of a box of elements. A piece is simplified
+ * (loops of one turn dropped, loops that both sides walk as one merged) and its inner loops become
+ * a memcpy, a tiled transposition, or a plain loop. */
+#include "base/num.h"
+#include "runtime/cpu_dnnl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct weft_moves {
+    uint32_t threads, n, n_arg;
+    size_t size;
+    const weft_cpu_vec *vec;
+    weft_piece *piece;
+    void *const *arg;
+    uint32_t now; /* piece that is being copied */
+};
+
+/* -- One piece ------------------------------------------------------------------------------ */
+
+static void simplify(weft_piece *p)
+{
+    int32_t n = 0;
+    for (int32_t l = 0; l < p->rank; l++) {
+        if (p->dim[l] == 1)
+            continue;
+        bool merge = n > 0 && p->src_stride[n - 1] == p->src_stride[l] * p->dim[l] &&
+                     p->dst_stride[n - 1] == p->dst_stride[l] * p->dim[l];
+        n -= merge;
+        p->dim[n] = merge ? p->dim[n] * p->dim[l] : p->dim[l];
+        p->src_stride[n] = p->src_stride[l];
+        p->dst_stride[n] = p->dst_stride[l];
+        n++;
+    }
+    if (n == 0) {
+        p->dim[0] = 1;
+        p->src_stride[0] = p->dst_stride[0] = 1;
+        n = 1;
+    }
+    p->rank = n;
+}
+
+#define COPY_LOOP(type)             \
+    for (int64_t i = 0; i < n; i++) \
+    ((type *)(void *)dst)[i * ds] = ((const type *)(const void *)src)[i * ss]
+
+static void copy_line(char *dst, int64_t ds, const char *src, int64_t ss, int64_t n, size_t size)
+{
+    if (ds == 1 && ss == 1) {
+        memcpy(dst, src, (size_t)n * size);
+        return;
+    }
+    switch (size) {
+    case 1:
+        COPY_LOOP(uint8_t);
+        break;
+    case 2:
+        COPY_LOOP(uint16_t);
+        break;
+    case 4:
+        COPY_LOOP(uint32_t);
+        break;
+    default:
+        COPY_LOOP(uint64_t);
+        break;
+    }
+}
+
+static bool is_transposition(const weft_piece *p, int32_t l, size_t size)
+{
+    return size == 4 && p->rank - l == 2 && p->dst_stride[l + 1] == 1 && p->src_stride[l] == 1 &&
+           p->dim[l] >= 4 && p->dim[l + 1] >= 4 && p->src_stride[l + 1] > 0 && p->dst_stride[l] > 0;
+}
+
+static void copy_loops(const weft_cpu_vec *vec, const weft_piece *p, int32_t l, char *dst,
+                       const char *src, int64_t begin, int64_t end, size_t size)
+{
+    int64_t ds = p->dst_stride[l], ss = p->src_stride[l], elem = (int64_t)size;
+    dst += begin * ds * elem;
+    src += begin * ss * elem;
+    if (l == p->rank - 1) {
+        copy_line(dst, ds, src, ss, end - begin, size);
+        return;
+    }
+    if (vec && is_transposition(p, l, size)) {
+        vec->transpose((float *)(void *)dst, (size_t)ds, (const float *)(const void *)src,
+                       (size_t)p->src_stride[l + 1], (size_t)p->dim[l + 1], (size_t)(end - begin));
+        return;
+    }
+    for (int64_t i = begin; i < end; i++, dst += ds * elem, src += ss * elem)
+        copy_loops(vec, p, l + 1, dst, src, 0, p->dim[l + 1], size);
+}
+
+void weft_cpu__copy_piece(const weft_piece *piece, const char *src, char *dst, size_t size)
+{
+    weft_piece p = *piece;
+    simplify(&p);
+    copy_loops(NULL, &p, 0, dst + p.dst_at * (int64_t)size, src + p.src_at * (int64_t)size, 0,
+               p.dim[0], size);
+}
+
+/* -- Kernels of pieces ---------------------------------------------------------------------- */
+
+static void run_rows(void *cx, int64_t begin, int64_t end)
+{
+    const weft_moves *m = cx;
+    const weft_piece *p = &m->piece[m->now];
+    copy_loops(m->vec, p, 0, (char *)m->arg[p->dst] + p->dst_at * (int64_t)m->size,
+               (const char *)m->arg[p->src] + p->src_at * (int64_t)m->size, begin, end, m->size);
+}
+
+static weft_err run_moves(void *state, void *const *arg)
+{
+    static const double byte_ns = 0.15;
+    weft_moves *m = state;
+    m->arg = arg;
+    for (m->now = 0; m->now < m->n; m->now++) {
+        const weft_piece *p = &m->piece[m->now];
+        int64_t row = 1;
+        for (int32_t l = 1; l < p->rank; l++)
+            row *= p->dim[l];
+        weft_par_for(m->threads, p->dim[0], (double)row * (double)m->size * byte_ns, run_rows, m);
+    }
+    return WEFT_ERR_OK;
+}
+
+static void destroy_moves(void *state)
+{
+    weft_moves *m = state;
+    free(m->piece);
+    free(m);
+}
+
+weft_err weft_cpu__set_moves(weft_prep *p, const weft_piece *piece, uint32_t n, size_t size,
+                             const char *variant)
+{
+    weft_moves *m = calloc(1, sizeof *m);
+    if (!m)
+        return WEFT_ERR_NOMEM;
+    m->piece = calloc(n ? n : 1, sizeof *m->piece);
+    if (!m->piece) {
+        free(m);
+        return WEFT_ERR_NOMEM;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        int64_t count = 1;
+        for (int32_t l = 0; l < piece[i].rank; l++)
+            count *= piece[i].dim[l];
+        if (count == 0)
+            continue;
+        m->piece[m->n] = piece[i];
+        simplify(&m->piece[m->n++]);
+    }
+    m->threads = weft_cpu__of(p)->threads;
+    m->vec = weft_cpu__of(p)->vec;
+    m->size = size;
+    p->run = run_moves;
+    p->state = m;
+    p->destroy = destroy_moves;
+    p->variant = variant;
+    return WEFT_ERR_OK;
+}
+
+/* -- Operators ------------------------------------------------------------------------------ */
+
+static bool all_plain(const weft_prep *p)
+{
+    for (uint32_t i = 0; i < p->n_in; i++)
+        if (p->in[i].present && p->in[i].layout != WEFT_LAYOUT_PLAIN)
+            return false;
+    for (uint32_t i = 0; i < p->n_out; i++)
+        if (p->out[i].present && p->out[i].layout != WEFT_LAYOUT_PLAIN)
+            return false;
+    return true;
+}
+
+static void plain_strides(const weft_tensor *t, int64_t *stride)
+{
+    int64_t at = 1;
+    for (int32_t d = t->rank - 1; d >= 0; at *= t->dim[d], d--)
+        stride[d] = at;
+}
+
+weft_err weft_cpu__prepare_transpose(weft_prep *p)
+{
+    const weft_tensor *in = &p->in[0].tensor, *out = &p->out[0].tensor;
+    int64_t stride[WEFT_RANK_MAX];
+    uint32_t n;
+    const int64_t *perm = weft_attrs_ints(p->attrs, WEFT_ATTR_PERM, &n);
+    weft_piece piece = {.src = 0, .dst = p->n_in, .rank = in->rank};
+
+    if (!all_plain(p) || in->rank == 0 || (perm && n != (uint32_t)in->rank) ||
+        out->rank != in->rank)
+        return WEFT_ERR_OK;
+    plain_strides(in, stride);
+    plain_strides(out, piece.dst_stride);
+    for (int32_t d = 0; d < in->rank; d++) {
+        int64_t from = perm ? perm[d] : in->rank - 1 - d;
+        if (from < 0 || from >= in->rank || out->dim[d] != in->dim[from])
+            return WEFT_ERR_OK;
+        piece.dim[d] = out->dim[d];
+        piece.src_stride[d] = stride[from];
+    }
+    return weft_cpu__set_moves(p, &piece, 1, weft_dtype_size(in->dtype), "move");
+}
+
+/* Where `axis` splits a tensor: rows outside, bytes of one index inside, in a layout that keeps
+ * channel blocks together (`block` > 1 only for axis 1). */
+static bool split_at(const weft_slot *s, int32_t axis, int64_t block, int64_t *out_rows,
+                     int64_t *out_len, int64_t *out_inner)
+{
+    const weft_tensor *t = &s->tensor;
+    *out_rows = weft_slot_count(s, 0, axis);
+    *out_len = (t->dim[axis] + block - 1) / block;
+    *out_inner = weft_slot_count(s, axis + 1, t->rank) * block;
+    return true;
+}
+
+static int32_t axis_of(const weft_prep *p, int32_t rank, int64_t otherwise)
+{
+    int64_t axis = weft_attrs_int(p->attrs, WEFT_ATTR_AXIS, otherwise);
+    if (axis < 0)
+        axis += rank;
+    return axis >= 0 && axis < rank ? (int32_t)axis : -1;
+}
+
+weft_err weft_cpu__prepare_concat(weft_prep *p)
+{
+    const weft_slot *out = &p->out[0];
+    int32_t axis = axis_of(p, out->tensor.rank, 0);
+    int64_t block = weft_layout_block(out->layout), rows, len, inner, at = 0;
+    if (axis < 0 || p->n_in > 1024 || out->layout == WEFT_LAYOUT_NHWC || (block > 1 && axis != 1))
+        return WEFT_ERR_OK;
+    weft_piece *piece = calloc(p->n_in + 1, sizeof *piece);
+    if (!piece)
+        return WEFT_ERR_NOMEM;
+    split_at(out, axis, block, &rows, &len, &inner);
+    bool fits = true;
+    for (uint32_t i = 0; i < p->n_in && fits; i++) {
+        const weft_slot *in = &p->in[i];
+        int64_t in_rows, in_len, in_inner;
+        fits = in->present && in->layout == out->layout && in->tensor.rank == out->tensor.rank &&
+               in->tensor.dtype == out->tensor.dtype &&
+               (in->tensor.dim[axis] % block == 0 || i + 1 == p->n_in);
+        if (!fits)
+            break;
+        split_at(in, axis, block, &in_rows, &in_len, &in_inner);
+        fits = in_rows == rows && in_inner == inner && at + in_len <= len;
+        piece[i] = (weft_piece){.src = i,
+                                .dst = p->n_in,
+                                .rank = 2,
+                                .dim = {rows, in_len * inner},
+                                .src_stride = {in_len * inner, 1},
+                                .dst_stride = {len * inner, 1},
+                                .dst_at = at * inner};
+        at += in_len;
+    }
+    weft_err err = WEFT_ERR_OK;
+    if (fits && at == len)
+        err = weft_cpu__set_moves(p, piece, p->n_in, weft_dtype_size(out->tensor.dtype), "move");
+    free(piece);
+    return err;
+}
+
+weft_err weft_cpu__prepare_split(weft_prep *p)
+{
+    const weft_slot *in = &p->in[0];
+    int32_t axis = axis_of(p, in->tensor.rank, 0);
+    int64_t rows, len, inner, at = 0;
+    if (axis < 0 || !all_plain(p) || p->n_out > 1024)
+        return WEFT_ERR_OK;
+    weft_piece *piece = calloc(p->n_out + 1, sizeof *piece);
+    if (!piece)
+        return WEFT_ERR_NOMEM;
+    split_at(in, axis, 1, &rows, &len, &inner);
+    bool fits = true;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->n_out && fits; i++) {
+        const weft_slot *out = &p->out[i];
+        int64_t out_rows, out_len, out_inner;
+        fits = out->present && out->tensor.rank == in->tensor.rank;
+        if (!fits)
+            break;
+        split_at(out, axis, 1, &out_rows, &out_len, &out_inner);
+        fits = out_rows == rows && out_inner == inner && at + out_len <= len;
+        piece[n++] = (weft_piece){.src = 0,
+                                  .dst = p->n_in + i,
+                                  .rank = 2,
+                                  .dim = {rows, out_len * inner},
+                                  .src_stride = {len * inner, 1},
+                                  .dst_stride = {out_len * inner, 1},
+                                  .src_at = at * inner};
+        at += out_len;
+    }
+    weft_err err = WEFT_ERR_OK;
+    if (fits && at == len)
+        err = weft_cpu__set_moves(p, piece, n, weft_dtype_size(in->tensor.dtype), "move");
+    free(piece);
+    return err;
+}
+
+/* A list parameter from the attribute or a constant operand; false when it is not known. */
+static bool read_param(const weft_prep *p, uint32_t in, weft_attr_key key, int64_t *out,
+                       uint32_t *out_n)
+{
+    uint32_t n;
+    const int64_t *list = weft_attrs_ints(p->attrs, key, &n);
+    *out_n = 0;
+    if (list) {
+        if (n > WEFT_RANK_MAX)
+            return false;
+        memcpy(out, list, n * sizeof *out);
+        *out_n = n;
+        return true;
+    }
+    if (in >= p->n_in || !p->in[in].present)
+        return true;
+    const weft_tensor *t = &p->in[in].tensor;
+    if (!p->in[in].weight || !t->data || weft_tensor_numel(t) > WEFT_RANK_MAX)
+        return false;
+    *out_n = (uint32_t)weft_tensor_numel(t);
+    for (uint32_t i = 0; i < *out_n; i++)
+        out[i] = weft_tensor_get_i64(t, i);
+    return true;
+}
+
+weft_err weft_cpu__prepare_slice(weft_prep *p)
+{
+    const weft_tensor *in = &p->in[0].tensor, *out = &p->out[0].tensor;
+    int64_t starts[WEFT_RANK_MAX], axes[WEFT_RANK_MAX], steps[WEFT_RANK_MAX];
+    int64_t stride[WEFT_RANK_MAX];
+    uint32_t n, n_axes, n_steps;
+    weft_piece piece = {.src = 0, .dst = p->n_in, .rank = in->rank};
+
+    if (!all_plain(p) || in->rank == 0 || in->rank != out->rank ||
+        !read_param(p, 1, WEFT_ATTR_STARTS, starts, &n) ||
+        !read_param(p, 3, WEFT_ATTR_AXES, axes, &n_axes) ||
+        !read_param(p, 4, WEFT_ATTR_STEPS, steps, &n_steps) || n > (uint32_t)in->rank ||
+        (n_axes && n_axes != n) || (n_steps && n_steps != n))
+        return WEFT_ERR_OK;
+    plain_strides(in, stride);
+    plain_strides(out, piece.dst_stride);
+    memcpy(piece.dim, out->dim, sizeof out->dim);
+    memcpy(piece.src_stride, stride, sizeof stride);
+    for (uint32_t i = 0; i < n; i++) {
+        int64_t a = n_axes ? axes[i] : i, s = starts[i], step = n_steps ? steps[i] : 1;
+        if (a < 0)
+            a += in->rank;
+        if (a < 0 || a >= in->rank || step == 0 || step > INT32_MAX || step < INT32_MIN)
+            return WEFT_ERR_OK;
+        if (s < 0)
+            s = s < -in->dim[a] ? -1 : s + in->dim[a];
+        int64_t top = step < 0 ? in->dim[a] - 1 : in->dim[a];
+        s = s < 0 ? (step < 0 ? -1 : 0) : s > top ? top : s;
+        int64_t end = s + (out->dim[a] - 1) * step;
+        if (out->dim[a] > 0 && (s < 0 || s >= in->dim[a] || end < 0 || end >= in->dim[a]))
+            return WEFT_ERR_OK;
+        piece.src_at += s * stride[a];
+        piece.src_stride[a] = stride[a] * step;
+    }
+    for (int32_t d = 0; d < in->rank; d++)
+        if (piece.src_stride[d] == stride[d] && out->dim[d] > in->dim[d])
+            return WEFT_ERR_OK;
+    return weft_cpu__set_moves(p, &piece, 1, weft_dtype_size(in->dtype), "move");
+}
+
+weft_err weft_cpu__prepare_expand(weft_prep *p)
+{
+    const weft_tensor *in = &p->in[0].tensor, *out = &p->out[0].tensor;
+    weft_piece piece = {.src = 0, .dst = p->n_in, .rank = out->rank};
+    int64_t stride[WEFT_RANK_MAX];
+    int32_t shift = out->rank - in->rank;
+
+    if (!all_plain(p) || shift < 0)
+        return WEFT_ERR_OK;
+    plain_strides(in, stride);
+    plain_strides(out, piece.dst_stride);
+    memcpy(piece.dim, out->dim, sizeof out->dim);
+    for (int32_t d = 0; d < in->rank; d++) {
+        if (in->dim[d] != 1 && in->dim[d] != out->dim[d + shift])
+            return WEFT_ERR_OK;
+        piece.src_stride[d + shift] = in->dim[d] == 1 ? 0 : stride[d];
+    }
+    return weft_cpu__set_moves(p, &piece, 1, weft_dtype_size(in->dtype), "move");
+}
+
+/* -- Layouts -------------------------------------------------------------------------------- */
+
+int64_t weft_slot_stored(const weft_slot *s)
+{
+    int64_t block = weft_layout_block(s->layout), n = weft_slot_numel(s);
+    if (block == 1 || s->tensor.rank < 2 || s->tensor.dim[1] == 0)
+        return n;
+    return n / s->tensor.dim[1] * ((s->tensor.dim[1] + block - 1) / block * block);
+}
+
+/* Strides of (image, channel block, lane, place) in a layout. */
+static void layout_strides(weft_layout layout, int64_t channels, int64_t plane, int64_t *stride)
+{
+    int64_t block = weft_layout_block(layout);
+    int64_t padded = (channels + block - 1) / block * block;
+    stride[0] = padded * plane;
+    stride[1] = layout == WEFT_LAYOUT_NHWC ? 1 : plane; /* of one channel */
+    stride[2] = layout == WEFT_LAYOUT_NHWC ? channels : block;
+}
+
+void weft_cpu__relayout(void *dst, weft_layout to, const void *src, weft_layout from,
+                        const int64_t *dim, int32_t rank, size_t size)
+{
+    int64_t images = dim[0], channels = dim[1], plane = 1, s[3], d[3];
+    for (int32_t i = 2; i < rank; i++)
+        plane *= dim[i];
+    layout_strides(from, channels, plane, s);
+    layout_strides(to, channels, plane, d);
+    int64_t sb = weft_layout_block(from), db = weft_layout_block(to);
+    if (channels % db)
+        memset(dst, 0, (size_t)(images * d[0]) * size);
+    for (int64_t n = 0; n < images; n++)
+        for (int64_t c = 0; c < channels; c++)
+            copy_line((char *)dst + (size_t)(n * d[0] + c / db * db * d[1] + c % db) * size, d[2],
+                      (const char *)src + (size_t)(n * s[0] + c / sb * sb * s[1] + c % sb) * size,
+                      s[2], plane, size);
+}
+
+typedef struct reorder_kernel {
+    weft_slot in, out;
+} reorder_kernel;
+
+static weft_err run_reorder(void *state, void *const *arg)
+{
+    const reorder_kernel *k = state;
+    weft_cpu__relayout(arg[1], k->out.layout, arg[0], k->in.layout, k->in.tensor.dim,
+                       k->in.tensor.rank, weft_dtype_size(k->in.tensor.dtype));
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_cpu__prepare_reorder(weft_prep *p)
+{
+    if (p->n_in != 1 || !weft_slot_same_dims(&p->in[0], &p->out[0]) || p->in[0].tensor.rank < 2 ||
+        p->in[0].tensor.dtype != p->out[0].tensor.dtype)
+        return weft_diag_error(p->diag, WEFT_ERR_INPUT, p->where,
+                               "reorder: the result must have the operand's dimensions");
+    WEFT_TRY(weft_cpu__prepare_dnnl_reorder(p));
+    if (p->run)
+        return WEFT_ERR_OK;
+    reorder_kernel *k = calloc(1, sizeof *k);
+    if (!k)
+        return WEFT_ERR_NOMEM;
+    *k = (reorder_kernel){.in = p->in[0], .out = p->out[0]};
+    p->run = run_reorder;
+    p->state = k;
+    p->variant = "relayout";
+    return WEFT_ERR_OK;
+}

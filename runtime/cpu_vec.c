@@ -1,0 +1,18 @@
+/* Loops over floats for any processor, and the choice of instruction set. */
+#define VEC_LANES 4
+#define VEC_TABLE weft_cpu_vec_base
+#define VEC_NAME  "base"
+#include "runtime/cpu_vec_body.h"
+
+const weft_cpu_vec *weft_cpu__vec(void)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+        return &weft_cpu_vec_avx512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return &weft_cpu_vec_avx2;
+#endif
+    return &weft_cpu_vec_base;
+}

@@ -1,0 +1,58 @@
+/* Private to runtime/: loops over floats, compiled for several instruction sets.
+ *
+ * cpu_vec_body.h is included by one file per instruction set; weft_cpu__vec picks the widest that
+ * this processor has. No alignment is assumed. Lengths are in floats. */
+#ifndef WEFT_RUNTIME_CPU_VEC_H
+#define WEFT_RUNTIME_CPU_VEC_H
+
+#include "ops/ops.h"
+
+typedef void (*weft_vec_step)(float *dst, const float *const *arg, size_t n);
+
+/* Attention: keys of one head are packed in blocks of 32, [dim][32]; rows of queries go by 8. */
+enum { WEFT_VEC_KEYS = 32, WEFT_VEC_ROWS = 8 };
+
+typedef struct weft_cpu_vec {
+    const char *name;
+    weft_vec_step step[WEFT_STEP_COUNT]; /* NULL: none */
+    /* y = x * scale + shift */
+    void (*affine)(float *y, const float *x, float scale, float shift, size_t n);
+    /* As affine with 16 lanes of scale and shift; n is a multiple of 16. */
+    void (*affine16)(float *y, const float *x, const float *scale, const float *shift, size_t n);
+    float (*sum)(const float *x, size_t n);
+    float (*max)(const float *x, size_t n);
+    float (*dot)(const float *x, const float *y, size_t n);
+    /* y[i] += x[i] */
+    void (*accumulate)(float *y, const float *x, size_t n);
+    /* y[i] += a * x[i] */
+    void (*axpy)(float *y, const float *x, float a, size_t n);
+    /* y[0..16) = factor * sum over n groups of 16 */
+    void (*sum16)(float *y, const float *x, float factor, size_t n);
+    /* bias may be NULL */
+    void (*layer_norm)(float *y, const float *x, const float *scale, const float *bias, float eps,
+                       size_t n);
+    void (*softmax)(float *y, const float *x, size_t n);
+    /* x[i] = mask[i] ? x[i] : fill */
+    void (*mask)(float *x, const uint8_t *mask, float fill, size_t n);
+    /* x = exp(x - max), returns the sum; max is taken over x. */
+    float (*exp_shift)(float *x, size_t n, float *out_max);
+    /* dst [cols][rows] = src [rows][cols] transposed; strides in floats. */
+    void (*transpose)(float *dst, size_t dst_stride, const float *src, size_t src_stride,
+                      size_t rows, size_t cols);
+    /* scores[r][0..32) = scale * q[r] . k for rows <= 8 and one packed block of keys. */
+    void (*qk)(float *scores, size_t scores_stride, const float *q, size_t q_stride, size_t rows,
+               const float *packed, size_t dim, float scale);
+    /* out[r][0..cols) = factor[r] * sum over n keys of p[r][key] * v[key][0..cols), rows <= 8. */
+    void (*pv)(float *out, size_t out_stride, const float *p, size_t p_stride, size_t rows,
+               const float *v, size_t v_stride, size_t n, size_t cols, const float *factor);
+} weft_cpu_vec;
+
+extern const weft_cpu_vec weft_cpu_vec_base;
+#if defined(__x86_64__)
+extern const weft_cpu_vec weft_cpu_vec_avx2;
+extern const weft_cpu_vec weft_cpu_vec_avx512;
+#endif
+
+const weft_cpu_vec *weft_cpu__vec(void);
+
+#endif

@@ -1,0 +1,626 @@
+/* The body of cpu_vec*.c: the same loops for each instruction set.
+ *
+ * Written with the vector extension of gcc and clang, in vectors of VEC_LANES floats (4, 8 or 16).
+ * exp, log, tanh and erf are polynomials good to about 1e-7 relative; exp is Cephes' reduction, erf
+ * has two minimax branches that meet at 0.9277. */
+#include "runtime/cpu_vec.h"
+
+#include <math.h>
+#include <string.h>
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("O3", "fp-contract=fast")
+#else
+#pragma clang fp contract(fast)
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float vf __attribute__((vector_size(4 * VEC_LANES)));
+typedef int32_t vi __attribute__((vector_size(4 * VEC_LANES)));
+typedef float vf_mem __attribute__((vector_size(4 * VEC_LANES), aligned(4), may_alias));
+typedef int32_t vi_mem __attribute__((vector_size(4 * VEC_LANES), aligned(4), may_alias));
+
+enum { LANES = VEC_LANES, GROUP = 16 / VEC_LANES };
+
+/* -- Vectors -------------------------------------------------------------------------------- */
+
+INLINE vf load(const float *p)
+{
+    return *(const vf_mem *)p;
+}
+INLINE void store(float *p, vf x)
+{
+    *(vf_mem *)p = x;
+}
+INLINE vf splat(float x)
+{
+    return x - (vf){0};
+}
+INLINE vf load_part(const float *p, size_t n, float fill)
+{
+    float t[LANES];
+    for (size_t i = 0; i < LANES; i++)
+        t[i] = i < n ? p[i] : fill;
+    return load(t);
+}
+INLINE void store_part(float *p, vf x, size_t n)
+{
+    float t[LANES];
+    store(t, x);
+    for (size_t i = 0; i < n; i++)
+        p[i] = t[i];
+}
+INLINE vf as_f(vi x)
+{
+    return (vf)x;
+}
+INLINE vi as_i(vf x)
+{
+    return (vi)x;
+}
+INLINE vf pick(vi mask, vf yes, vf no)
+{
+    return as_f((mask & as_i(yes)) | (~mask & as_i(no)));
+}
+/* NaN in x is kept: comparisons with it are false. */
+INLINE vf max_v(vf x, vf y)
+{
+    return pick(x < y, y, x);
+}
+INLINE vf min_v(vf x, vf y)
+{
+    return pick(x > y, y, x);
+}
+INLINE vf abs_v(vf x)
+{
+    return as_f(as_i(x) & 0x7fffffff);
+}
+INLINE vf sqrt_v(vf x)
+{
+    vf y = x;
+    for (int i = 0; i < LANES; i++)
+        y[i] = sqrtf(x[i]);
+    return y;
+}
+INLINE float sum_v(vf x)
+{
+    float t[LANES], s = 0;
+    store(t, x);
+    for (int w = LANES / 2; w; w /= 2)
+        for (int i = 0; i < w; i++)
+            t[i] += t[i + w];
+    s = t[0];
+    return s;
+}
+INLINE float max_of(vf x)
+{
+    float t[LANES], m;
+    store(t, x);
+    m = t[0];
+    for (int i = 1; i < LANES; i++)
+        m = t[i] > m ? t[i] : m;
+    return m;
+}
+
+/* -- Functions ------------------------------------------------------------------------------ */
+
+INLINE vf exp_v(vf x)
+{
+    const vf magic = splat(12582912.0f);
+    vf c = pick(x < -87.336544f, splat(-87.336544f), pick(x > 88.722839f, splat(88.722839f), x));
+    vf t = c * 1.44269504f + magic;
+    vf n = t - magic;
+    vf r = c - n * 0.693359375f;
+    r = r - n * -2.12194440e-4f;
+    vf p = splat(1.9875691500e-4f);
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * (r * r) + r + 1.0f;
+    /* 2^n in two factors: n reaches 128. */
+    vi i = as_i(t) - as_i(magic);
+    vi h = i >> 1;
+    vf y = p * as_f((h + 127) << 23) * as_f((i - h + 127) << 23);
+    y = pick(x < -87.336544f, splat(0.0f), y);
+    y = pick(x > 88.722839f, splat(INFINITY), y);
+    return pick(x == x, y, x);
+}
+
+INLINE vf log_v(vf x)
+{
+    vi bits = as_i(x);
+    vi tiny = (x < 1.17549435e-38f);
+    vf big = x * 8388608.0f;
+    bits = (tiny & as_i(big)) | (~tiny & bits);
+    vi e = ((bits >> 23) & 255) - 126 - (tiny & 23);
+    vf m = as_f((bits & 0x007fffff) | 0x3f000000);
+    vi low = m < 0.707106781f;
+    e = e + low;
+    m = pick(low, m + m, m) - 1.0f;
+    vf z = m * m;
+    vf p = splat(7.0376836292e-2f);
+    p = p * m - 1.1514610310e-1f;
+    p = p * m + 1.1676998740e-1f;
+    p = p * m - 1.2420140846e-1f;
+    p = p * m + 1.4249322787e-1f;
+    p = p * m - 1.6668057665e-1f;
+    p = p * m + 2.0000714765e-1f;
+    p = p * m - 2.4999993993e-1f;
+    p = p * m + 3.3333331174e-1f;
+    vf f = __builtin_convertvector(e, vf);
+    vf y = m * z * p;
+    y = y + f * -2.12194440e-4f - z * 0.5f;
+    y = m + y + f * 0.693359375f;
+    y = pick(x == 0.0f, splat(-INFINITY), y);
+    y = pick(x < 0.0f, splat(NAN), y);
+    y = pick(x == splat(INFINITY), x, y);
+    return pick(x == x, y, x);
+}
+
+INLINE vf sigmoid_v(vf x)
+{
+    return 1.0f / (1.0f + exp_v(-x));
+}
+
+INLINE vf tanh_v(vf x)
+{
+    vf a = abs_v(x), s = x * x;
+    vf big = 1.0f - 2.0f / (exp_v(a + a) + 1.0f);
+    big = as_f(as_i(big) | (as_i(x) & (int32_t)0x80000000));
+    vf p = splat(-5.70498872745e-3f);
+    p = p * s + 2.06390887954e-2f;
+    p = p * s - 5.37397155531e-2f;
+    p = p * s + 1.33314422036e-1f;
+    p = p * s - 3.33332819422e-1f;
+    p = p * s * x + x;
+    return pick(a < 0.625f, p, big);
+}
+
+INLINE vf erf_v(vf x)
+{
+    vf t = abs_v(x), s = x * x;
+    vf r = t * -1.72853470e-5f + 3.83197126e-4f;
+    vf u = t * -3.88396438e-3f + 2.42546219e-2f;
+    r = r * s + u;
+    r = r * t - 1.06777877e-1f;
+    r = r * t - 6.34846687e-1f;
+    r = r * t - 1.28717512e-1f;
+    r = r * t - t;
+    vf big = 1.0f - exp_v(r);
+    big = pick(t > 4.0f, splat(1.0f), big);
+    big = as_f(as_i(big) | (as_i(x) & (int32_t)0x80000000));
+    vf q = splat(-5.96761703e-4f);
+    q = q * s + 4.99119423e-3f;
+    q = q * s - 2.67681349e-2f;
+    q = q * s + 1.12819925e-1f;
+    q = q * s - 3.76125336e-1f;
+    q = q * s + 1.28379166e-1f;
+    q = q * x + x;
+    return pick(t > 0.927734375f, big, q);
+}
+
+INLINE vf softplus_v(vf x)
+{
+    return max_v(x, splat(0.0f)) + log_v(1.0f + exp_v(-abs_v(x)));
+}
+
+/* -- Steps ---------------------------------------------------------------------------------- */
+
+#define STEP(name, expr)                                                   \
+    static void step_##name(float *dst, const float *const *arg, size_t n) \
+    {                                                                      \
+        size_t i = 0;                                                      \
+        for (; i + LANES <= n; i += LANES) {                               \
+            LOAD(load(arg[k] + i))                                         \
+            store(dst + i, expr);                                          \
+        }                                                                  \
+        if (i < n) {                                                       \
+            LOAD(load_part(arg[k] + i, n - i, 1.0f))                       \
+            store_part(dst + i, expr, n - i);                              \
+        }                                                                  \
+    }
+#define GET(var, idx, from) \
+    vf var;                 \
+    {                       \
+        enum { k = idx };   \
+        var = from;         \
+    }
+#define LOAD(from) GET(x, 0, from)
+STEP(relu, max_v(x, splat(0.0f)))
+STEP(sigmoid, sigmoid_v(x))
+STEP(tanh, tanh_v(x))
+STEP(gelu, 0.5f * x * (1.0f + erf_v(x * 0.707106781f)))
+STEP(gelu_tanh, 0.5f * x * (1.0f + tanh_v(0.797884561f * (x + 0.044715f * x * x * x))))
+STEP(silu, x *sigmoid_v(x))
+STEP(erf, erf_v(x))
+STEP(exp, exp_v(x))
+STEP(log, log_v(x))
+STEP(sqrt, sqrt_v(x))
+STEP(rsqrt, 1.0f / sqrt_v(x))
+STEP(reciprocal, 1.0f / x)
+STEP(abs, abs_v(x))
+STEP(neg, -x)
+STEP(square, x *x)
+STEP(hard_swish, x *min_v(max_v(x *(1.0f / 6.0f) + 0.5f, splat(0.0f)), splat(1.0f)))
+STEP(softplus, softplus_v(x))
+STEP(identity, x)
+#undef LOAD
+#define LOAD(from)  \
+    GET(x, 0, from) \
+    GET(y, 1, from)
+STEP(add, x + y)
+STEP(sub, x - y)
+STEP(mul, x *y)
+STEP(div, x / y)
+STEP(min, pick(y == y, min_v(x, y), y))
+STEP(max, pick(y == y, max_v(x, y), y))
+STEP(leaky_relu, pick(x < 0.0f, x *y, x))
+STEP(elu, pick(x < 0.0f, y *(exp_v(x) - 1.0f), x))
+#undef LOAD
+#define LOAD(from)  \
+    GET(x, 0, from) \
+    GET(y, 1, from) \
+    GET(z, 2, from)
+STEP(clip, min_v(max_v(x, y), z))
+STEP(hard_sigmoid, min_v(max_v(x *y + z, splat(0.0f)), splat(1.0f)))
+STEP(where, pick(x != 0.0f, y, z))
+#undef LOAD
+
+static void step_pow(float *dst, const float *const *arg, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        dst[i] = arg[1][i] == 2.0f   ? arg[0][i] * arg[0][i]
+                 : arg[1][i] == 3.0f ? arg[0][i] * arg[0][i] * arg[0][i]
+                                     : powf(arg[0][i], arg[1][i]);
+}
+
+/* -- Rows ----------------------------------------------------------------------------------- */
+
+static void affine(float *y, const float *x, float scale, float shift, size_t n)
+{
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        store(y + i, load(x + i) * scale + shift);
+    for (; i < n; i++)
+        y[i] = x[i] * scale + shift;
+}
+
+static void affine16(float *y, const float *x, const float *scale, const float *shift, size_t n)
+{
+    vf a[GROUP], b[GROUP];
+    for (int g = 0; g < GROUP; g++) {
+        a[g] = load(scale + g * LANES);
+        b[g] = load(shift + g * LANES);
+    }
+    for (size_t i = 0; i < n; i += 16)
+        for (int g = 0; g < GROUP; g++)
+            store(y + i + g * LANES, load(x + i + g * LANES) * a[g] + b[g]);
+}
+
+static float sum(const float *x, size_t n)
+{
+    vf a = splat(0), b = a, c = a, d = a;
+    size_t i = 0;
+    for (; i + 4 * LANES <= n; i += 4 * LANES) {
+        a += load(x + i);
+        b += load(x + i + LANES);
+        c += load(x + i + 2 * LANES);
+        d += load(x + i + 3 * LANES);
+    }
+    for (; i + LANES <= n; i += LANES)
+        a += load(x + i);
+    if (i < n)
+        b += load_part(x + i, n - i, 0);
+    return sum_v((a + b) + (c + d));
+}
+
+static float max(const float *x, size_t n)
+{
+    vf a = splat(-INFINITY), b = a;
+    size_t i = 0;
+    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+        a = max_v(a, load(x + i));
+        b = max_v(b, load(x + i + LANES));
+    }
+    for (; i + LANES <= n; i += LANES)
+        a = max_v(a, load(x + i));
+    if (i < n)
+        b = max_v(b, load_part(x + i, n - i, -INFINITY));
+    return max_of(max_v(a, b));
+}
+
+static float dot(const float *x, const float *y, size_t n)
+{
+    vf a = splat(0), b = a;
+    size_t i = 0;
+    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+        a += load(x + i) * load(y + i);
+        b += load(x + i + LANES) * load(y + i + LANES);
+    }
+    for (; i + LANES <= n; i += LANES)
+        a += load(x + i) * load(y + i);
+    if (i < n)
+        b += load_part(x + i, n - i, 0) * load_part(y + i, n - i, 0);
+    return sum_v(a + b);
+}
+
+static void accumulate(float *y, const float *x, size_t n)
+{
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        store(y + i, load(y + i) + load(x + i));
+    for (; i < n; i++)
+        y[i] += x[i];
+}
+
+static void axpy(float *y, const float *x, float a, size_t n)
+{
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        store(y + i, load(y + i) + load(x + i) * a);
+    for (; i < n; i++)
+        y[i] += x[i] * a;
+}
+
+static void sum16(float *y, const float *x, float factor, size_t n)
+{
+    for (int g = 0; g < GROUP; g++, x += LANES) {
+        vf a = splat(0), b = a, c = a, d = a;
+        size_t i = 0;
+        for (; i + 4 <= n; i += 4) {
+            a += load(x + i * 16);
+            b += load(x + (i + 1) * 16);
+            c += load(x + (i + 2) * 16);
+            d += load(x + (i + 3) * 16);
+        }
+        for (; i < n; i++)
+            a += load(x + i * 16);
+        store(y + g * LANES, ((a + b) + (c + d)) * factor);
+    }
+}
+
+static void layer_norm(float *y, const float *x, const float *scale, const float *bias, float eps,
+                       size_t n)
+{
+    float mean = sum(x, n) / (float)n;
+    vf a = splat(0), b = a;
+    size_t i = 0;
+    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+        vf u = load(x + i) - mean, v = load(x + i + LANES) - mean;
+        a += u * u;
+        b += v * v;
+    }
+    for (; i + LANES <= n; i += LANES) {
+        vf u = load(x + i) - mean;
+        a += u * u;
+    }
+    if (i < n) {
+        vf u = load_part(x + i, n - i, mean) - mean;
+        b += u * u;
+    }
+    float r = 1.0f / sqrtf(sum_v(a + b) / (float)n + eps);
+    for (i = 0; i + LANES <= n; i += LANES) {
+        vf u = (load(x + i) - mean) * r * load(scale + i);
+        store(y + i, bias ? u + load(bias + i) : u);
+    }
+    for (; i < n; i++)
+        y[i] = (x[i] - mean) * r * scale[i] + (bias ? bias[i] : 0.0f);
+}
+
+static float exp_shift(float *x, size_t n, float *out_max)
+{
+    float m = max(x, n);
+    vf a = splat(0), low = splat(m == -INFINITY ? 0.0f : m);
+    size_t i = 0;
+    *out_max = m;
+    for (; i + LANES <= n; i += LANES) {
+        vf e = exp_v(load(x + i) - low);
+        store(x + i, e);
+        a += e;
+    }
+    if (i < n) {
+        vf e = exp_v(load_part(x + i, n - i, -INFINITY) - low);
+        store_part(x + i, e, n - i);
+        a += e;
+    }
+    return sum_v(a);
+}
+
+static void mask(float *x, const uint8_t *keep, float fill, size_t n)
+{
+    typedef uint8_t vb __attribute__((vector_size(VEC_LANES), aligned(1), may_alias));
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        vi m = __builtin_convertvector(*(const vb *)(keep + i), vi);
+        store(x + i, pick(m != 0, load(x + i), splat(fill)));
+    }
+    for (; i < n; i++)
+        x[i] = keep[i] ? x[i] : fill;
+}
+
+static void softmax(float *y, const float *x, size_t n)
+{
+    float m;
+    if (y != x)
+        memmove(y, x, n * sizeof *y);
+    float r = 1.0f / exp_shift(y, n, &m);
+    affine(y, y, r, 0.0f, n);
+}
+
+/* -- Tiles ---------------------------------------------------------------------------------- */
+
+static void transpose(float *dst, size_t dst_stride, const float *src, size_t src_stride,
+                      size_t rows, size_t cols)
+{
+    enum { TILE = 16 };
+    for (size_t r = 0; r < rows; r += TILE)
+        for (size_t c = 0; c < cols; c += TILE) {
+            size_t r_end = r + TILE < rows ? r + TILE : rows;
+            size_t c_end = c + TILE < cols ? c + TILE : cols;
+            for (size_t j = c; j < c_end; j++)
+                for (size_t i = r; i < r_end; i++)
+                    dst[j * dst_stride + i] = src[i * src_stride + j];
+        }
+}
+
+/* Rows at a time: what the registers hold. */
+#if VEC_LANES == 16
+enum { QK_WIDE = 8 };
+#else
+enum { QK_WIDE = 2 };
+#endif
+
+#define QK_ROWS(NAME, R)                                                                        \
+    INLINE void qk_##NAME(float *scores, size_t scores_stride, const float *q, size_t q_stride, \
+                          const float *packed, size_t dim, float scale)                         \
+    {                                                                                           \
+        vf a[R][2 * GROUP];                                                                     \
+        for (int r = 0; r < R; r++)                                                             \
+            for (int g = 0; g < 2 * GROUP; g++)                                                 \
+                a[r][g] = splat(0);                                                             \
+        for (size_t d = 0; d < dim; d++) {                                                      \
+            vf k[2 * GROUP];                                                                    \
+            for (int g = 0; g < 2 * GROUP; g++)                                                 \
+                k[g] = load(packed + d * 32 + (size_t)g * LANES);                               \
+            for (int r = 0; r < R; r++) {                                                       \
+                float x = q[(size_t)r * q_stride + d];                                          \
+                for (int g = 0; g < 2 * GROUP; g++)                                             \
+                    a[r][g] += k[g] * x;                                                        \
+            }                                                                                   \
+        }                                                                                       \
+        for (int r = 0; r < R; r++)                                                             \
+            for (int g = 0; g < 2 * GROUP; g++)                                                 \
+                store(scores + (size_t)r * scores_stride + (size_t)g * LANES, a[r][g] * scale); \
+    }
+QK_ROWS(wide, QK_WIDE)
+QK_ROWS(one, 1)
+
+static void qk(float *scores, size_t scores_stride, const float *q, size_t q_stride, size_t rows,
+               const float *packed, size_t dim, float scale)
+{
+    size_t r = 0;
+    for (; r + QK_WIDE <= rows; r += QK_WIDE)
+        qk_wide(scores + r * scores_stride, scores_stride, q + r * q_stride, q_stride, packed, dim,
+                scale);
+    for (; r < rows; r++)
+        qk_one(scores + r * scores_stride, scores_stride, q + r * q_stride, q_stride, packed, dim,
+               scale);
+}
+
+#define PV_ROWS(R, C)                                                                         \
+    INLINE void pv_##R##_##C(float *out, size_t out_stride, const float *p, size_t p_stride,  \
+                             const float *v, size_t v_stride, size_t n, const float *factor)  \
+    {                                                                                         \
+        vf a[R][C];                                                                           \
+        for (int r = 0; r < R; r++)                                                           \
+            for (int c = 0; c < C; c++)                                                       \
+                a[r][c] = splat(0);                                                           \
+        for (size_t k = 0; k < n; k++) {                                                      \
+            vf x[C];                                                                          \
+            for (int c = 0; c < C; c++)                                                       \
+                x[c] = load(v + k * v_stride + (size_t)c * LANES);                            \
+            for (int r = 0; r < R; r++) {                                                     \
+                float w = p[(size_t)r * p_stride + k];                                        \
+                for (int c = 0; c < C; c++)                                                   \
+                    a[r][c] += x[c] * w;                                                      \
+            }                                                                                 \
+        }                                                                                     \
+        for (int r = 0; r < R; r++)                                                           \
+            for (int c = 0; c < C; c++)                                                       \
+                store(out + (size_t)r * out_stride + (size_t)c * LANES, a[r][c] * factor[r]); \
+    }
+PV_ROWS(4, 4)
+PV_ROWS(8, 2)
+PV_ROWS(8, 1)
+PV_ROWS(1, 4)
+PV_ROWS(1, 1)
+
+static void pv(float *out, size_t out_stride, const float *p, size_t p_stride, size_t rows,
+               const float *v, size_t v_stride, size_t n, size_t cols, const float *factor)
+{
+    size_t c = 0;
+    for (; c + 4 * LANES <= cols; c += 4 * LANES) {
+        size_t r = 0;
+        for (; LANES == 16 && r + 4 <= rows; r += 4)
+            pv_4_4(out + r * out_stride + c, out_stride, p + r * p_stride, p_stride, v + c,
+                   v_stride, n, factor + r);
+        for (; r < rows; r++)
+            pv_1_4(out + r * out_stride + c, out_stride, p + r * p_stride, p_stride, v + c,
+                   v_stride, n, factor + r);
+    }
+    for (; c + 2 * LANES <= cols && rows == 8; c += 2 * LANES)
+        pv_8_2(out + c, out_stride, p, p_stride, v + c, v_stride, n, factor);
+    for (; c + LANES <= cols; c += LANES) {
+        size_t r = 0;
+        for (; r + 8 <= rows; r += 8)
+            pv_8_1(out + r * out_stride + c, out_stride, p + r * p_stride, p_stride, v + c,
+                   v_stride, n, factor + r);
+        for (; r < rows; r++)
+            pv_1_1(out + r * out_stride + c, out_stride, p + r * p_stride, p_stride, v + c,
+                   v_stride, n, factor + r);
+    }
+    for (; c < cols; c++)
+        for (size_t r = 0; r < rows; r++) {
+            float s = 0;
+            for (size_t k = 0; k < n; k++)
+                s += p[r * p_stride + k] * v[k * v_stride + c];
+            out[r * out_stride + c] = s * factor[r];
+        }
+}
+
+/* -- The table ------------------------------------------------------------------------------ */
+
+const weft_cpu_vec VEC_TABLE = {
+    .name = VEC_NAME,
+    .step =
+        {
+            [WEFT_STEP_ADD] = step_add,
+            [WEFT_STEP_SUB] = step_sub,
+            [WEFT_STEP_MUL] = step_mul,
+            [WEFT_STEP_DIV] = step_div,
+            [WEFT_STEP_POW] = step_pow,
+            [WEFT_STEP_MIN] = step_min,
+            [WEFT_STEP_MAX] = step_max,
+            [WEFT_STEP_RELU] = step_relu,
+            [WEFT_STEP_CLIP] = step_clip,
+            [WEFT_STEP_SIGMOID] = step_sigmoid,
+            [WEFT_STEP_TANH] = step_tanh,
+            [WEFT_STEP_GELU] = step_gelu,
+            [WEFT_STEP_GELU_TANH] = step_gelu_tanh,
+            [WEFT_STEP_SILU] = step_silu,
+            [WEFT_STEP_ERF] = step_erf,
+            [WEFT_STEP_EXP] = step_exp,
+            [WEFT_STEP_LOG] = step_log,
+            [WEFT_STEP_SQRT] = step_sqrt,
+            [WEFT_STEP_RSQRT] = step_rsqrt,
+            [WEFT_STEP_RECIPROCAL] = step_reciprocal,
+            [WEFT_STEP_ABS] = step_abs,
+            [WEFT_STEP_NEG] = step_neg,
+            [WEFT_STEP_SQUARE] = step_square,
+            [WEFT_STEP_LEAKY_RELU] = step_leaky_relu,
+            [WEFT_STEP_ELU] = step_elu,
+            [WEFT_STEP_HARD_SIGMOID] = step_hard_sigmoid,
+            [WEFT_STEP_HARD_SWISH] = step_hard_swish,
+            [WEFT_STEP_SOFTPLUS] = step_softplus,
+            [WEFT_STEP_WHERE] = step_where,
+            [WEFT_STEP_IDENTITY] = step_identity,
+        },
+    .affine = affine,
+    .affine16 = affine16,
+    .sum = sum,
+    .max = max,
+    .dot = dot,
+    .accumulate = accumulate,
+    .axpy = axpy,
+    .sum16 = sum16,
+    .layer_norm = layer_norm,
+    .softmax = softmax,
+    .mask = mask,
+    .exp_shift = exp_shift,
+    .transpose = transpose,
+    .qk = qk,
+    .pv = pv,
+};

@@ -1,0 +1,84 @@
+/* Private to runtime/: engines, drivers, and the kernels that drivers prepare.
+ *
+ * A session turns each launch of a program, at concrete dimensions, into a kernel: a function, its
+ * state, and an array of addresses. Preparing may be slow (code generation, packing of weights);
+ * running does no look-up and no allocation:
+ *
+ *   arg:  in[0] .. in[n_in-1]  out[0] .. out[n_out-1]  scratch
+ *
+ * An omitted operand has a NULL address. Addresses of values may change between runs. */
+#ifndef WEFT_RUNTIME_DRIVER_INT_H
+#define WEFT_RUNTIME_DRIVER_INT_H
+
+#include "runtime/runtime.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+typedef weft_err (*weft_kernel_fn)(void *state, void *const *arg);
+
+/* A value at concrete dimensions. */
+typedef struct weft_slot {
+    bool present;
+    uint8_t layout;     /* weft_layout */
+    uint32_t weight;    /* of the bundle; 0: none */
+    weft_tensor tensor; /* data: of a weight (checked), or known at this moment; else NULL */
+} weft_slot;
+
+/* A launch on its way to a kernel. */
+typedef struct weft_prep {
+    weft_engine *engine;
+    weft_op_id op;
+    weft_attrs attrs; /* DIMS are constant */
+    const weft_slot *in, *out;
+    uint32_t n_in, n_out;
+    weft_diag *diag;
+    weft_where where;
+    /* Set by the driver. */
+    weft_kernel_fn run; /* NULL: declined */
+    void *state;
+    void (*destroy)(void *state); /* may be NULL: free() */
+    const char *variant;          /* lives as long as the state */
+    uint64_t scratch_bytes;       /* 64-byte aligned memory for one run */
+} weft_prep;
+
+struct weft_driver {
+    const char *name, *brief;
+    /* Makes engine->device. */
+    weft_err (*open)(weft_engine *engine, weft_diag *diag);
+    void (*close)(weft_engine *engine);
+    /* Memory of activations, 64-byte aligned, zeroed. */
+    weft_err (*alloc)(weft_engine *engine, uint64_t bytes, void **out);
+    void (*free)(weft_engine *engine, void *data, uint64_t bytes);
+    /* UNSUP with a message names what the driver lacks. */
+    weft_err (*prepare)(weft_prep *prep);
+    /* Around the launches of a run, on the thread that runs them. May be NULL. */
+    void (*begin)(weft_engine *engine);
+    void (*end)(weft_engine *engine);
+};
+
+struct weft_engine {
+    weft_bundle *bundle;
+    bool owns_bundle;
+    const weft_driver *driver;
+    void *device; /* of the driver */
+    uint32_t threads;
+    uint32_t *cpu;
+    uint32_t n_cpu;
+    uint64_t mem_limit_bytes;
+    _Atomic uint64_t mem_bytes; /* in use by arenas and results */
+    pthread_mutex_t lock;       /* of what sessions share: checked, and the driver's tables */
+    uint8_t *checked;           /* weight w was compared with its checksum */
+};
+
+/* As weft_engine_open on a bundle that is borrowed and outlives the engine. */
+WEFT_MUST_USE weft_err weft_engine__open_bundle(weft_bundle *bundle,
+                                                const weft_engine_options *options, weft_diag *diag,
+                                                weft_engine **out);
+/* Compares a weight with its checksum, once. */
+WEFT_MUST_USE weft_err weft_engine__check_weight(weft_engine *engine, uint32_t w, weft_diag *diag);
+/* Takes memory from the limit; NOMEM with a message when it is over. */
+WEFT_MUST_USE weft_err weft_engine__take(weft_engine *engine, uint64_t bytes, weft_diag *diag);
+void weft_engine__give(weft_engine *engine, uint64_t bytes);
+
+#endif

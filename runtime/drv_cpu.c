@@ -1,0 +1,138 @@
+/* The CPU driver: oneDNN for what it does best, own loops for the rest, on the CPUs of a slice. */
+#include "runtime/cpu_dnnl.h"
+#include "runtime/cpu_int.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+void omp_set_num_threads(int n);
+
+/* Huge pages pay from here on. */
+enum { HUGE_BYTES = 2 << 20 };
+
+/* -- Slices --------------------------------------------------------------------------------- */
+
+/* The engine whose CPU set this thread was given. */
+static _Thread_local const weft_engine *pinned_to;
+
+static void pin(const weft_engine *e)
+{
+    cpu_set_t set;
+    if (e->n_cpu == 0 || pinned_to == e)
+        return;
+    CPU_ZERO(&set);
+    for (uint32_t i = 0; i < e->n_cpu; i++)
+        if (e->cpu[i] < CPU_SETSIZE)
+            CPU_SET(e->cpu[i], &set);
+    if (sched_setaffinity(0, sizeof set, &set) == 0)
+        pinned_to = e;
+}
+
+static uint32_t count_cpus(const weft_engine *e)
+{
+    cpu_set_t set;
+    if (e->n_cpu)
+        return e->n_cpu;
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
+        return (uint32_t)CPU_COUNT(&set);
+    return 1;
+}
+
+static void begin_cpu(weft_engine *e)
+{
+    const weft_cpu *cpu = e->device;
+    pin(e);
+    omp_set_num_threads((int)cpu->threads);
+}
+
+/* -- Life ----------------------------------------------------------------------------------- */
+
+static void close_cpu(weft_engine *e)
+{
+    weft_cpu__dnnl_close(e->device);
+    free(e->device);
+    e->device = NULL;
+}
+
+static weft_err open_cpu(weft_engine *e, weft_diag *diag)
+{
+    weft_cpu *cpu = calloc(1, sizeof *cpu);
+    if (!cpu)
+        return WEFT_ERR_NOMEM;
+    if (e->threads == 0)
+        e->threads = count_cpus(e);
+    cpu->threads = e->threads < 1024 ? e->threads : 1024;
+    cpu->vec = weft_cpu__vec();
+    e->device = cpu;
+    begin_cpu(e);
+    return weft_cpu__dnnl_open(cpu, diag);
+}
+
+static weft_err alloc_cpu(weft_engine *e, uint64_t bytes, void **out)
+{
+    (void)e;
+    uint64_t room = weft_cpu__room(bytes);
+    void *at = room ? mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                    : MAP_FAILED;
+    if (at == MAP_FAILED)
+        return WEFT_ERR_NOMEM;
+    if (bytes >= HUGE_BYTES)
+        (void)madvise(at, room, MADV_HUGEPAGE);
+    *out = at;
+    return WEFT_ERR_OK;
+}
+
+static void free_cpu(weft_engine *e, void *data, uint64_t bytes)
+{
+    (void)e;
+    if (data)
+        munmap(data, weft_cpu__room(bytes));
+}
+
+/* -- Kernels -------------------------------------------------------------------------------- */
+
+typedef weft_err (*prepare_fn)(weft_prep *p);
+
+static const struct {
+    weft_op_id op;
+    prepare_fn fn;
+} kernel_table[] = {
+#define K(op, fn) {WEFT_OP_##op, weft_cpu__prepare_##fn},
+#include "runtime/cpu_kernels.def"
+#undef K
+};
+
+static bool has_empty(const weft_prep *p)
+{
+    for (uint32_t i = 0; i < p->n_in; i++)
+        if (p->in[i].present && weft_slot_numel(&p->in[i]) == 0)
+            return true;
+    return false;
+}
+
+static weft_err prepare_cpu(weft_prep *p)
+{
+    if (!has_empty(p))
+        for (size_t i = 0; i < sizeof kernel_table / sizeof *kernel_table; i++) {
+            if (kernel_table[i].op != p->op)
+                continue;
+            WEFT_TRY(kernel_table[i].fn(p));
+            if (p->run)
+                return WEFT_ERR_OK;
+            p->scratch_bytes = 0;
+        }
+    return weft_cpu__prepare_ref(p);
+}
+
+const weft_driver weft_driver_cpu = {
+    .name = "cpu",
+    .brief = "oneDNN and own loops on a set of CPUs",
+    .open = open_cpu,
+    .close = close_cpu,
+    .alloc = alloc_cpu,
+    .free = free_cpu,
+    .prepare = prepare_cpu,
+    .begin = begin_cpu,
+};

@@ -1,0 +1,114 @@
+/* Engines: a bundle and a driver on one slice. */
+#include "runtime/driver_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static weft_err init_engine(weft_engine *e, weft_bundle *bundle, const weft_engine_options *options,
+                            weft_diag *diag)
+{
+    static const weft_engine_options defaults;
+    const weft_engine_options *o = options ? options : &defaults;
+    const char *name = o->driver ? o->driver : "cpu";
+
+    e->driver = weft_driver_find(name);
+    if (!e->driver)
+        return weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){0}, "no driver is named %s",
+                               name);
+    e->mem_limit_bytes = o->mem_limit_bytes;
+    e->n_cpu = o->cpu ? o->n_cpu : 0;
+    e->threads = o->threads;
+    if (e->n_cpu) {
+        e->cpu = malloc(e->n_cpu * sizeof *e->cpu);
+        if (!e->cpu)
+            return WEFT_ERR_NOMEM;
+        memcpy(e->cpu, o->cpu, e->n_cpu * sizeof *e->cpu);
+    }
+    e->checked = calloc((size_t)bundle->n_weight + 1, 1);
+    if (!e->checked)
+        return WEFT_ERR_NOMEM;
+    return e->driver->open(e, diag);
+}
+
+weft_err weft_engine__open_bundle(weft_bundle *bundle, const weft_engine_options *options,
+                                  weft_diag *diag, weft_engine **out)
+{
+    weft_engine *e = calloc(1, sizeof *e);
+    if (!e)
+        return WEFT_ERR_NOMEM;
+    e->bundle = bundle;
+    pthread_mutex_init(&e->lock, NULL);
+    weft_err err = init_engine(e, bundle, options, diag);
+    if (err != WEFT_ERR_OK) {
+        weft_engine_close(e);
+        return err;
+    }
+    *out = e;
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_engine_open(const char *bundle_path, const weft_engine_options *options,
+                          weft_diag *diag, weft_engine **out)
+{
+    weft_bundle *bundle;
+    WEFT_TRY(weft_bundle_open(bundle_path, diag, &bundle));
+    weft_err err = weft_engine__open_bundle(bundle, options, diag, out);
+    if (err != WEFT_ERR_OK) {
+        weft_bundle_close(bundle);
+        return err;
+    }
+    (*out)->owns_bundle = true;
+    return WEFT_ERR_OK;
+}
+
+void weft_engine_close(weft_engine *engine)
+{
+    if (!engine)
+        return;
+    if (engine->device)
+        engine->driver->close(engine);
+    if (engine->owns_bundle)
+        weft_bundle_close(engine->bundle);
+    pthread_mutex_destroy(&engine->lock);
+    free(engine->checked);
+    free(engine->cpu);
+    free(engine);
+}
+
+const weft_bundle *weft_engine_bundle(const weft_engine *engine)
+{
+    return engine->bundle;
+}
+
+weft_err weft_engine__check_weight(weft_engine *engine, uint32_t w, weft_diag *diag)
+{
+    pthread_mutex_lock(&engine->lock);
+    bool checked = engine->checked[w];
+    pthread_mutex_unlock(&engine->lock);
+    if (checked)
+        return WEFT_ERR_OK;
+    WEFT_TRY(weft_bundle_check_weight(engine->bundle, w, diag));
+    pthread_mutex_lock(&engine->lock);
+    engine->checked[w] = 1;
+    pthread_mutex_unlock(&engine->lock);
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_engine__take(weft_engine *engine, uint64_t bytes, weft_diag *diag)
+{
+    uint64_t used = atomic_fetch_add(&engine->mem_bytes, bytes);
+    if (engine->mem_limit_bytes == 0 ||
+        (used <= engine->mem_limit_bytes && bytes <= engine->mem_limit_bytes - used))
+        return WEFT_ERR_OK;
+    atomic_fetch_sub(&engine->mem_bytes, bytes);
+    return weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){0},
+                           "%llu bytes more than the %llu in use are over the limit of %llu",
+                           (unsigned long long)bytes, (unsigned long long)used,
+                           (unsigned long long)engine->mem_limit_bytes);
+}
+
+void weft_engine__give(weft_engine *engine, uint64_t bytes)
+{
+    atomic_fetch_sub(&engine->mem_bytes, bytes);
+}

@@ -1,0 +1,195 @@
+/* Late launches: shapes that only data tells.
+ *
+ * Such a launch is inferred with the data of all its operands, its results live on the heap until
+ * the session's next run, and its kernel is prepared, run and dropped on the spot. */
+#include "base/num.h"
+#include "runtime/session_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { HEADER = 64 };
+
+void weft_late__reset(weft_session *s)
+{
+    while (s->block) {
+        weft_late_block *next = s->block->next;
+        weft_engine__give(s->engine, s->block->bytes);
+        free(s->block);
+        s->block = next;
+    }
+}
+
+static weft_err alloc_late(weft_session *s, uint64_t bytes, weft_diag *diag, void **out)
+{
+    uint64_t total;
+    if (!weft_size_add(bytes, 2 * HEADER, &total) || total > SIZE_MAX / 2)
+        return WEFT_ERR_NOMEM;
+    total = weft_align_up(total, HEADER);
+    WEFT_TRY(weft_engine__take(s->engine, total, diag));
+    weft_late_block *block = aligned_alloc(HEADER, total);
+    if (!block) {
+        weft_engine__give(s->engine, total);
+        return WEFT_ERR_NOMEM;
+    }
+    block->next = s->block;
+    block->bytes = total;
+    s->block = block;
+    *out = (char *)block + HEADER;
+    return WEFT_ERR_OK;
+}
+
+/* What value v is at this moment. */
+static weft_slot slot_of(weft_session *s, const weft_spec *spec, uint32_t v)
+{
+    return spec->value[v].place == WEFT_PLACE_LATE ? s->late[v] : spec->value[v].slot;
+}
+
+static void set_operand(const weft_slot *slot, weft_operand *out)
+{
+    memset(out, 0, sizeof *out);
+    out->present = slot->present;
+    if (!slot->present)
+        return;
+    out->type.dtype = (uint8_t)slot->tensor.dtype;
+    out->type.layout = slot->layout;
+    out->type.rank = (uint8_t)slot->tensor.rank;
+    for (int32_t d = 0; d < slot->tensor.rank; d++)
+        out->type.dim[d] = slot->tensor.dim[d];
+    out->data = slot->layout == WEFT_LAYOUT_PLAIN ? slot->tensor.data : NULL;
+}
+
+/* Learns data symbols from a type whose dims are now known. */
+static void bind_symbols(weft_session *s, const weft_ttype *type, const int64_t *dim)
+{
+    for (uint32_t d = 0; d < type->rank; d++) {
+        uint32_t i = weft_dim_is_const(type->dim[d])
+                         ? UINT32_MAX
+                         : weft_dim_as_symbol(s->program->dims, type->dim[d]);
+        if (i < s->n_symbol && s->symbol[i] < 0)
+            s->symbol[i] = dim[d];
+    }
+}
+
+/* Dims and memory of the results. */
+static weft_err place_results(weft_session *s, const weft_bundle_launch *l, const weft_ttype *type,
+                              weft_diag *diag)
+{
+    for (uint32_t k = 0; k < l->n_out; k++) {
+        if (!l->out[k])
+            continue;
+        const weft_ttype *declared = &s->program->value[l->out[k] - 1].type;
+        weft_slot *slot = &s->late[l->out[k]];
+        uint64_t bytes;
+        memset(slot, 0, sizeof *slot);
+        slot->present = true;
+        slot->layout = declared->layout;
+        slot->tensor.dtype = declared->dtype;
+        slot->tensor.rank = type[k].rank;
+        bool sound = type[k].dtype == declared->dtype && type[k].rank == declared->rank;
+        for (uint32_t d = 0; sound && d < type[k].rank; d++) {
+            sound = weft_dim_is_const(type[k].dim[d]) && type[k].dim[d] >= 0;
+            slot->tensor.dim[d] = sound ? type[k].dim[d] : 0;
+        }
+        if (!sound || weft_numel(slot->tensor.dim, slot->tensor.rank) < 0 ||
+            !weft_layout_bytes(declared->dtype, declared->layout, slot->tensor.dim,
+                               slot->tensor.rank, &bytes))
+            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = l->item},
+                                   "%s: result %u does not have the type the program says",
+                                   weft_op_get(l->op)->name, k);
+        WEFT_TRY(alloc_late(s, bytes, diag, &slot->tensor.data));
+        bind_symbols(s, declared, slot->tensor.dim);
+    }
+    return WEFT_ERR_OK;
+}
+
+static weft_err run_kernel(weft_session *s, weft_prep *prep, const weft_slot *slot, weft_diag *diag)
+{
+    uint32_t n = prep->n_in + prep->n_out;
+    bool empty = true;
+    for (uint32_t k = 0; k < prep->n_out; k++)
+        if (prep->out[k].present && weft_tensor_numel(&prep->out[k].tensor) > 0)
+            empty = false;
+    if (empty)
+        return WEFT_ERR_OK;
+    void **arg = weft_arena_array(s->scratch, n + 1, sizeof *arg);
+    for (uint32_t k = 0; k < n; k++)
+        arg[k] = slot[k].tensor.data;
+    WEFT_TRY(s->engine->driver->prepare(prep));
+    weft_err err = WEFT_ERR_OK;
+    if (prep->scratch_bytes)
+        err = alloc_late(s, prep->scratch_bytes, diag, &arg[n]);
+    if (err == WEFT_ERR_OK) {
+        err = prep->run(prep->state, arg);
+        if (err != WEFT_ERR_OK)
+            err = weft_diag_error(diag, err, prep->where, "%s: the kernel failed",
+                                  weft_op_get(prep->op)->name);
+    }
+    if (prep->destroy)
+        prep->destroy(prep->state);
+    else
+        free(prep->state);
+    return err;
+}
+
+static weft_err run_late(weft_session *s, weft_spec *spec, uint32_t launch, weft_diag *diag)
+{
+    const weft_bundle_launch *l = &s->program->launch[launch];
+    weft_attrs attrs;
+    uint32_t n = l->n_in + l->n_out;
+    weft_slot *slot = weft_arena_array(s->scratch, n, sizeof *slot);
+    weft_operand *in = weft_arena_array(s->scratch, l->n_in, sizeof *in);
+    weft_ttype *type = weft_arena_array(s->scratch, l->n_out, sizeof *type);
+    const weft_dim **content = weft_arena_array(s->scratch, l->n_out, sizeof *content);
+
+    WEFT_TRY(weft_spec__attrs(s->program, l, s->symbol, s->n_symbol, s->scratch, diag, &attrs));
+    for (uint32_t k = 0; k < l->n_in; k++) {
+        if (l->in[k])
+            slot[k] = slot_of(s, spec, l->in[k]);
+        if (slot[k].weight)
+            WEFT_TRY(weft_engine__check_weight(s->engine, slot[k].weight, diag));
+        set_operand(&slot[k], &in[k]);
+    }
+    weft_infer_ctx cx = {.op = weft_op_get(l->op),
+                         .attrs = attrs,
+                         .pool = weft_dimpool_create(s->scratch),
+                         .arena = s->scratch,
+                         .in = in,
+                         .n_in = l->n_in,
+                         .out = type,
+                         .out_content = content,
+                         .n_out = l->n_out,
+                         .diag = diag,
+                         .where = {.item = l->item}};
+    WEFT_TRY(weft_op_infer(&cx));
+    WEFT_TRY(place_results(s, l, type, diag));
+    for (uint32_t k = 0; k < l->n_out; k++)
+        if (l->out[k])
+            slot[l->n_in + k] = s->late[l->out[k]];
+    weft_prep prep = {.engine = s->engine,
+                      .op = l->op,
+                      .attrs = attrs,
+                      .in = slot,
+                      .n_in = l->n_in,
+                      .out = slot + l->n_in,
+                      .n_out = l->n_out,
+                      .diag = diag,
+                      .where = {.item = l->item}};
+    return run_kernel(s, &prep, slot, diag);
+}
+
+weft_err weft_late__run(weft_session *s, weft_spec *spec, uint32_t launch, weft_diag *diag)
+{
+    jmp_buf env;
+    weft_arena_mark mark = weft_arena_get_mark(s->scratch);
+    if (setjmp(env)) {
+        weft_arena_guard(s->scratch, NULL);
+        weft_arena_reset(s->scratch, mark);
+        return WEFT_ERR_NOMEM;
+    }
+    weft_arena_guard(s->scratch, &env);
+    weft_err err = run_late(s, spec, launch, diag);
+    weft_arena_guard(s->scratch, NULL);
+    weft_arena_reset(s->scratch, mark);
+    return err;
+}

@@ -1,0 +1,272 @@
+/* Sessions: one model of an engine, run at any dims inside the ranges of its symbols. */
+#include "base/num.h"
+#include "runtime/session_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* -- Life ----------------------------------------------------------------------------------- */
+
+weft_err weft_session_open(weft_engine *engine, const char *model, weft_diag *diag,
+                           weft_session **out)
+{
+    const weft_bundle_program *p = weft_bundle_find(engine->bundle, model);
+    if (!p)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0}, "no model is named %s",
+                               model);
+    weft_session *s = calloc(1, sizeof *s);
+    if (!s)
+        return WEFT_ERR_NOMEM;
+    s->engine = engine;
+    s->program = p;
+    s->n_symbol = weft_dim_symbol_count(p->dims);
+    if (s->n_symbol < p->n_symbol)
+        s->n_symbol = p->n_symbol;
+    s->symbol = malloc((s->n_symbol + 1) * sizeof *s->symbol);
+    s->late = calloc((size_t)p->n_value + 1, sizeof *s->late);
+    s->sum_us = calloc((size_t)p->n_launch + 1, sizeof *s->sum_us);
+    s->time = calloc((size_t)p->n_launch + 1, sizeof *s->time);
+    s->scratch = weft_arena_create(0);
+    if (!s->symbol || !s->late || !s->sum_us || !s->time || !s->scratch) {
+        weft_session_close(s);
+        return WEFT_ERR_NOMEM;
+    }
+    *out = s;
+    return WEFT_ERR_OK;
+}
+
+void weft_session_close(weft_session *session)
+{
+    if (!session)
+        return;
+    weft_late__reset(session);
+    for (uint32_t i = 0; i < WEFT_SPEC_MAX; i++)
+        weft_spec__destroy(session, session->spec[i]);
+    if (session->memory)
+        session->engine->driver->free(session->engine, session->memory, session->memory_bytes);
+    weft_engine__give(session->engine, session->memory_bytes);
+    if (session->scratch)
+        weft_arena_destroy(session->scratch);
+    free(session->symbol);
+    free(session->late);
+    free(session->sum_us);
+    free(session->time);
+    free(session);
+}
+
+const weft_bundle_program *weft_session_program(const weft_session *session)
+{
+    return session->program;
+}
+
+/* -- Symbols from inputs -------------------------------------------------------------------- */
+
+static weft_err fail_input(weft_session *s, uint32_t i, weft_diag *diag, const char *text)
+{
+    return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = s->program->name},
+                           "input %s %s", s->program->input[i].name, text);
+}
+
+static weft_err bind_dim(weft_session *s, uint32_t i, uint32_t d, int64_t size, weft_diag *diag)
+{
+    const weft_bundle_program *p = s->program;
+    weft_dim dim = p->value[p->input[i].value - 1].type.dim[d];
+    uint32_t symbol = weft_dim_is_const(dim) ? UINT32_MAX : weft_dim_as_symbol(p->dims, dim);
+
+    if (symbol < p->n_symbol && s->symbol[symbol] < 0) {
+        if (size < p->symbol[symbol].lo || size > p->symbol[symbol].hi)
+            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
+                                   "input %s: dimension %u (%s) is %lld, outside %lld to %lld",
+                                   p->input[i].name, d, p->symbol[symbol].name, (long long)size,
+                                   (long long)p->symbol[symbol].lo,
+                                   (long long)p->symbol[symbol].hi);
+        s->symbol[symbol] = size;
+        return WEFT_ERR_OK;
+    }
+    int64_t want;
+    if (!weft_dim_eval(p->dims, dim, s->symbol, p->n_symbol, &want))
+        return WEFT_ERR_OK; /* depends on a symbol that a later input binds */
+    if (want != size)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
+                               "input %s: dimension %u is %lld, must be %lld", p->input[i].name, d,
+                               (long long)size, (long long)want);
+    return WEFT_ERR_OK;
+}
+
+static weft_err bind_inputs(weft_session *s, const weft_tensor *in, uint32_t n_in, weft_diag *diag)
+{
+    const weft_bundle_program *p = s->program;
+    if (n_in != p->n_input)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
+                               "%u inputs are given, the model has %u", n_in, p->n_input);
+    for (uint32_t i = 0; i < s->n_symbol; i++)
+        s->symbol[i] = -1;
+    for (uint32_t i = 0; i < n_in; i++) {
+        const weft_ttype *type = &p->value[p->input[i].value - 1].type;
+        if (in[i].dtype != type->dtype)
+            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
+                                   "input %s is %s, must be %s", p->input[i].name,
+                                   weft_dtype_name(in[i].dtype), weft_dtype_name(type->dtype));
+        if (in[i].rank != type->rank)
+            return fail_input(s, i, diag, "has another rank than the model's");
+        if (weft_numel(in[i].dim, in[i].rank) < 0)
+            return fail_input(s, i, diag, "has no valid dimensions");
+        if (!in[i].data && weft_tensor_numel(&in[i]) > 0)
+            return fail_input(s, i, diag, "has no data");
+    }
+    /* Twice: the second round checks what depends on symbols of later inputs. */
+    for (int round = 0; round < 2; round++)
+        for (uint32_t i = 0; i < n_in; i++)
+            for (int32_t d = 0; d < in[i].rank; d++)
+                WEFT_TRY(bind_dim(s, i, (uint32_t)d, in[i].dim[d], diag));
+    for (uint32_t i = 0; i < p->n_symbol; i++)
+        if (s->symbol[i] < 0)
+            s->symbol[i] = p->symbol[i].lo;
+    return WEFT_ERR_OK;
+}
+
+/* -- Running -------------------------------------------------------------------------------- */
+
+static double now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+}
+
+static weft_err fail_launch(weft_session *s, uint32_t i, weft_err err, weft_diag *diag)
+{
+    const weft_bundle_launch *l = &s->program->launch[i];
+    return weft_diag_error(diag, err, (weft_where){.item = l->item}, "%s: the kernel failed",
+                           weft_op_get(l->op)->name);
+}
+
+static weft_err run_profiled(weft_session *s, weft_spec *spec, weft_diag *diag)
+{
+    for (uint32_t i = 0; i < s->program->n_launch; i++) {
+        weft_spec_launch *l = &spec->launch[i];
+        double start = now_us();
+        weft_err err = WEFT_ERR_OK;
+        if (l->run)
+            err = l->run(l->state, l->arg);
+        else if (l->late)
+            WEFT_TRY(weft_late__run(s, spec, i, diag));
+        if (err != WEFT_ERR_OK)
+            return fail_launch(s, i, err, diag);
+        s->sum_us[i] += now_us() - start;
+        s->time[i].variant = l->run ? l->variant : l->late ? "late" : "view";
+    }
+    s->n_profiled++;
+    return WEFT_ERR_OK;
+}
+
+static weft_err run_launches(weft_session *s, weft_spec *spec, weft_diag *diag)
+{
+    if (s->profile)
+        return run_profiled(s, spec, diag);
+    const weft_spec_launch *l = spec->launch;
+    for (uint32_t i = 0; i < s->program->n_launch; i++, l++) {
+        if (l->run) {
+            weft_err err = l->run(l->state, l->arg);
+            if (err != WEFT_ERR_OK)
+                return fail_launch(s, i, err, diag);
+        } else if (l->late) {
+            WEFT_TRY(weft_late__run(s, spec, i, diag));
+        }
+    }
+    return WEFT_ERR_OK;
+}
+
+static void give_outputs(weft_session *s, weft_spec *spec, weft_tensor *out)
+{
+    for (uint32_t i = 0; i < s->program->n_output; i++) {
+        uint32_t v = s->program->output[i].value;
+        const weft_spec_value *value = &spec->value[v];
+        if (value->place == WEFT_PLACE_LATE) {
+            out[i] = s->late[v].tensor;
+            continue;
+        }
+        out[i] = value->slot.tensor;
+        if (spec->copy[i]) {
+            void *to = (char *)s->memory + spec->copy[i] - 1;
+            if (value->bytes)
+                memcpy(to, spec->value[value->root].slot.tensor.data, value->bytes);
+            out[i].data = to;
+        }
+    }
+}
+
+weft_err weft_session_run(weft_session *session, const weft_tensor *in, uint32_t n_in,
+                          weft_diag *diag, weft_tensor *out, uint32_t n_out)
+{
+    weft_session *s = session;
+    weft_spec *spec;
+
+    weft_late__reset(s);
+    WEFT_TRY(bind_inputs(s, in, n_in, diag));
+    if (n_out != s->program->n_output)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = s->program->name},
+                               "room for %u outputs is given, the model has %u", n_out,
+                               s->program->n_output);
+    if (s->engine->driver->begin)
+        s->engine->driver->begin(s->engine);
+    weft_err err = weft_spec__get(s, s->symbol, diag, &spec);
+    if (err == WEFT_ERR_OK)
+        err = weft_spec__bind(s, spec, diag);
+    if (err == WEFT_ERR_OK) {
+        for (uint32_t i = 0; i < spec->n_patch; i++)
+            *spec->patch[i].at = in[spec->patch[i].input].data;
+        for (uint32_t v = 1; v <= s->program->n_value; v++) {
+            const weft_spec_value *root = &spec->value[spec->value[v].root];
+            if (root->place == WEFT_PLACE_INPUT)
+                spec->value[v].slot.tensor.data = in[root->input].data;
+        }
+        err = run_launches(s, spec, diag);
+    }
+    if (s->engine->driver->end)
+        s->engine->driver->end(s->engine);
+    if (err == WEFT_ERR_OK)
+        give_outputs(s, spec, out);
+    return err;
+}
+
+weft_err weft_session_warm(weft_session *session, uint32_t bucket, weft_diag *diag)
+{
+    weft_session *s = session;
+    weft_spec *spec;
+    if (bucket >= s->program->n_bucket)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = s->program->name},
+                               "the model has %u buckets, not %u", s->program->n_bucket,
+                               bucket + 1);
+    if (s->engine->driver->begin)
+        s->engine->driver->begin(s->engine);
+    weft_err err = weft_spec__get(s, s->program->bucket[bucket].symbol, diag, &spec);
+    if (err == WEFT_ERR_OK)
+        err = weft_spec__bind(s, spec, diag);
+    if (s->engine->driver->end)
+        s->engine->driver->end(s->engine);
+    return err;
+}
+
+/* -- Profile -------------------------------------------------------------------------------- */
+
+void weft_session_profile(weft_session *session, bool on)
+{
+    session->profile = on;
+    session->n_profiled = 0;
+    memset(session->sum_us, 0, session->program->n_launch * sizeof *session->sum_us);
+}
+
+const weft_launch_time *weft_session_times(weft_session *session, uint32_t *out_n)
+{
+    for (uint32_t i = 0; i < session->program->n_launch; i++) {
+        session->time[i].launch = i;
+        if (!session->time[i].variant)
+            session->time[i].variant = "";
+        session->time[i].time_us =
+            session->n_profiled ? session->sum_us[i] / (double)session->n_profiled : 0;
+    }
+    *out_n = session->program->n_launch;
+    return session->time;
+}

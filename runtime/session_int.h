@@ -1,0 +1,104 @@
+/* Private to runtime/: sessions and specialisations.
+ *
+ * A specialisation is a program at concrete values of its symbols: every value has a place, every
+ * launch a kernel. Values whose dims depend on data (weft_dim_is_data), and what is computed from
+ * them, are "late": their launches are inferred, placed on the heap and prepared while running. */
+#ifndef WEFT_RUNTIME_SESSION_INT_H
+#define WEFT_RUNTIME_SESSION_INT_H
+
+#include "runtime/driver_int.h"
+
+#include <setjmp.h>
+
+enum { WEFT_SPEC_MAX = 16, WEFT_LAUNCH_ARG_MAX = 4096 };
+
+typedef enum weft_place {
+    WEFT_PLACE_NONE, /* never used */
+    WEFT_PLACE_WEIGHT,
+    WEFT_PLACE_INPUT, /* memory of the caller */
+    WEFT_PLACE_ARENA,
+    WEFT_PLACE_ALIAS, /* same bytes as `root` */
+    WEFT_PLACE_LATE
+} weft_place;
+
+typedef struct weft_spec_value {
+    weft_place place;
+    uint32_t root;   /* value with the memory; itself when it is no alias */
+    uint32_t input;  /* WEFT_PLACE_INPUT: index */
+    uint64_t offset; /* WEFT_PLACE_ARENA */
+    uint64_t bytes;
+    weft_slot slot; /* tensor.data: address, once bound */
+} weft_spec_value;
+
+typedef struct weft_spec_launch {
+    weft_kernel_fn run; /* NULL: nothing to do (a view), or late */
+    void *state;
+    void **arg; /* n_in + n_out + 1 */
+    void (*destroy)(void *state);
+    const char *variant;
+    uint64_t scratch_bytes, scratch_offset;
+    weft_attrs attrs; /* concrete unless late */
+    bool late;
+} weft_spec_launch;
+
+/* An address that follows an input. */
+typedef struct weft_spec_patch {
+    void **at;
+    uint32_t input;
+} weft_spec_patch;
+
+typedef struct weft_spec {
+    int64_t *symbol;
+    weft_arena *arena;      /* holds all below */
+    weft_spec_value *value; /* [v], v from 1 */
+    weft_spec_launch *launch;
+    weft_spec_patch *patch;
+    uint32_t n_patch;
+    uint64_t *copy;   /* per output: offset + 1 of the memory to copy it to, 0: none */
+    uint64_t bytes;   /* of the session's memory */
+    const char *base; /* memory that addresses point into */
+    uint64_t last_use;
+} weft_spec;
+
+typedef struct weft_late_block {
+    struct weft_late_block *next;
+    uint64_t bytes;
+} weft_late_block;
+
+struct weft_session {
+    weft_engine *engine;
+    const weft_bundle_program *program;
+    weft_spec *spec[WEFT_SPEC_MAX];
+    uint64_t clock;
+    void *memory; /* arena of activations and results */
+    uint64_t memory_bytes;
+    /* Late launches. */
+    int64_t *symbol; /* value of every symbol of the pool in this run, -1 unknown */
+    uint32_t n_symbol;
+    weft_slot *late; /* [v]: what a late value is in this run */
+    weft_late_block *block;
+    weft_arena *scratch;
+    /* Profile. */
+    bool profile;
+    uint64_t n_profiled;
+    double *sum_us; /* per launch */
+    weft_launch_time *time;
+};
+
+/* Finds or makes the specialisation for these values of the program's symbols. */
+WEFT_MUST_USE weft_err weft_spec__get(weft_session *s, const int64_t *symbol, weft_diag *diag,
+                                      weft_spec **out);
+/* Points everything at the session's memory. */
+weft_err weft_spec__bind(weft_session *s, weft_spec *spec, weft_diag *diag);
+void weft_spec__destroy(weft_session *s, weft_spec *spec);
+/* Attributes with DIMS evaluated. INPUT when a symbol is missing. */
+WEFT_MUST_USE weft_err weft_spec__attrs(const weft_bundle_program *program,
+                                        const weft_bundle_launch *launch, const int64_t *symbol,
+                                        uint32_t n_symbol, weft_arena *arena, weft_diag *diag,
+                                        weft_attrs *out);
+WEFT_MUST_USE weft_err weft_late__run(weft_session *s, weft_spec *spec, uint32_t launch,
+                                      weft_diag *diag);
+/* Frees the memory of the run before. */
+void weft_late__reset(weft_session *s);
+
+#endif

@@ -1,0 +1,499 @@
+/* Specialisations: a program at concrete values of its symbols.
+ *
+ * Values get their dims and a place, launches their kernels, and blocks (results and scratch
+ * memory) their offsets: those of the bundle when it has a bucket of this size and its offsets are
+ * sound, else packed here. Nothing is taken from the bundle on trust: sizes are computed again. */
+#include "base/num.h"
+#include "base/pack.h"
+#include "runtime/session_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGN = 64 };
+
+typedef struct build {
+    weft_session *s;
+    const weft_bundle_program *p;
+    weft_spec *spec;
+    weft_diag *diag;
+    uint32_t *first, *last; /* [v]: life of a root in launches */
+} build;
+
+static weft_where launch_where(const weft_bundle_launch *l)
+{
+    return (weft_where){.item = l->item};
+}
+
+/* -- Values --------------------------------------------------------------------------------- */
+
+static weft_err place_value(build *b, uint32_t v)
+{
+    const weft_bundle_value *from = &b->p->value[v - 1];
+    weft_spec_value *to = &b->spec->value[v];
+    weft_tensor *t = &to->slot.tensor;
+
+    to->root = v;
+    to->slot.present = true;
+    to->slot.layout = from->type.layout;
+    to->slot.weight = from->weight;
+    t->dtype = from->type.dtype;
+    t->rank = from->type.rank;
+    if (from->type.rank > WEFT_RANK_MAX || from->type.layout >= WEFT_LAYOUT_COUNT ||
+        weft_dtype_size(from->type.dtype) == 0 ||
+        (from->type.layout != WEFT_LAYOUT_PLAIN && from->type.rank < 2))
+        return weft_diag_error(b->diag, WEFT_ERR_INPUT, (weft_where){0}, "value %u has no type", v);
+    for (uint32_t d = 0; d < from->type.rank; d++) {
+        weft_dim dim = from->type.dim[d];
+        if (!weft_dim_is_const(dim) && weft_dim_is_data(b->p->dims, dim)) {
+            to->place = WEFT_PLACE_LATE;
+            return WEFT_ERR_OK;
+        }
+        if (!weft_dim_eval(b->p->dims, dim, b->spec->symbol, b->p->n_symbol, &t->dim[d]) ||
+            t->dim[d] < 0)
+            return weft_diag_error(b->diag, WEFT_ERR_INPUT, (weft_where){0},
+                                   "dimension %u of value %u has no size for these inputs", d, v);
+    }
+    if (weft_numel(t->dim, t->rank) < 0 ||
+        !weft_layout_bytes(t->dtype, to->slot.layout, t->dim, t->rank, &to->bytes))
+        return weft_diag_error(b->diag, WEFT_ERR_INPUT, (weft_where){0}, "value %u is too large",
+                               v);
+    if (!from->weight)
+        return WEFT_ERR_OK;
+    to->place = WEFT_PLACE_WEIGHT;
+    const weft_bundle *bundle = b->s->engine->bundle;
+    if (from->weight > bundle->n_weight || bundle->weight[from->weight - 1].bytes < to->bytes)
+        return weft_diag_error(b->diag, WEFT_ERR_INPUT, (weft_where){0},
+                               "value %u is larger than its weight", v);
+    t->data = (void *)(uintptr_t)bundle->weight[from->weight - 1].data;
+    return WEFT_ERR_OK;
+}
+
+static bool is_view(const build *b, const weft_bundle_launch *l)
+{
+    if (!(weft_op_get(l->op)->traits & WEFT_T_VIEW) || l->n_in == 0 || l->n_out != 1 || !l->in[0] ||
+        !l->out[0])
+        return false;
+    const weft_spec_value *in = &b->spec->value[l->in[0]], *out = &b->spec->value[l->out[0]];
+    return in->slot.layout == out->slot.layout && in->bytes == out->bytes &&
+           in->slot.tensor.dtype == out->slot.tensor.dtype &&
+           (in->slot.layout == WEFT_LAYOUT_PLAIN ||
+            (in->slot.tensor.rank == out->slot.tensor.rank &&
+             memcmp(in->slot.tensor.dim, out->slot.tensor.dim, sizeof in->slot.tensor.dim) == 0));
+}
+
+static bool attrs_are_late(const build *b, weft_attrs attrs)
+{
+    for (uint32_t i = 0; i < attrs.n; i++)
+        for (uint32_t k = 0; attrs.at[i].kind == WEFT_KIND_DIMS && k < attrs.at[i].n; k++)
+            if (!weft_dim_is_const(attrs.at[i].u.dims[k]) &&
+                weft_dim_is_data(b->p->dims, attrs.at[i].u.dims[k]))
+                return true;
+    return false;
+}
+
+static weft_err check_launch(build *b, const weft_bundle_launch *l)
+{
+    bool sound = l->op > WEFT_OP_NONE && l->op < WEFT_OP_COUNT && l->n_in + l->n_out < 1u << 16;
+    for (uint32_t k = 0; sound && k < l->n_in; k++)
+        sound = l->in[k] <= b->p->n_value;
+    for (uint32_t k = 0; sound && k < l->n_out; k++)
+        sound = l->out[k] <= b->p->n_value;
+    if (!sound)
+        return weft_diag_error(b->diag, WEFT_ERR_INPUT, launch_where(l),
+                               "a launch refers to what the bundle does not have");
+    return WEFT_ERR_OK;
+}
+
+/* Places the results of launch i and notes the life of its operands. */
+static weft_err place_launch(build *b, uint32_t i)
+{
+    const weft_bundle_launch *l = &b->p->launch[i];
+    weft_spec_value *value = b->spec->value;
+    weft_spec_launch *to = &b->spec->launch[i];
+
+    WEFT_TRY(check_launch(b, l));
+    to->late = attrs_are_late(b, l->attrs);
+    for (uint32_t k = 0; k < l->n_in; k++) {
+        weft_spec_value *in = &value[l->in[k]];
+        if (!l->in[k])
+            continue;
+        if (in->place == WEFT_PLACE_NONE)
+            return weft_diag_error(b->diag, WEFT_ERR_INPUT, launch_where(l),
+                                   "operand %u is used before it is computed", k);
+        to->late = to->late || in->place == WEFT_PLACE_LATE;
+        b->last[in->root] = i;
+    }
+    for (uint32_t k = 0; k < l->n_out; k++)
+        to->late = to->late || (l->out[k] && value[l->out[k]].place == WEFT_PLACE_LATE);
+    bool view = !to->late && is_view(b, l);
+    for (uint32_t k = 0; k < l->n_out; k++) {
+        weft_spec_value *out = &value[l->out[k]];
+        if (!l->out[k])
+            continue;
+        if (out->place != WEFT_PLACE_NONE && !(to->late && out->place == WEFT_PLACE_LATE))
+            return weft_diag_error(b->diag, WEFT_ERR_INPUT, launch_where(l),
+                                   "result %u is computed twice", k);
+        out->place = to->late ? WEFT_PLACE_LATE : view ? WEFT_PLACE_ALIAS : WEFT_PLACE_ARENA;
+        if (view) {
+            const weft_spec_value *root = &value[value[l->in[0]].root];
+            out->root = value[l->in[0]].root;
+            out->slot.weight = root->slot.weight;
+            out->slot.tensor.data = root->slot.tensor.data;
+        }
+        b->first[l->out[k]] = b->last[l->out[k]] = i;
+    }
+    return WEFT_ERR_OK;
+}
+
+static weft_err place_values(build *b)
+{
+    const weft_bundle_program *p = b->p;
+    for (uint32_t v = 1; v <= p->n_value; v++)
+        WEFT_TRY(place_value(b, v));
+    for (uint32_t i = 0; i < p->n_input; i++) {
+        weft_spec_value *in = &b->spec->value[p->input[i].value];
+        if (p->input[i].value == 0 || p->input[i].value > p->n_value ||
+            in->place != WEFT_PLACE_NONE || in->slot.layout != WEFT_LAYOUT_PLAIN)
+            return weft_diag_error(b->diag, WEFT_ERR_INPUT, (weft_where){0},
+                                   "input %u of the program is not sound", i);
+        in->place = WEFT_PLACE_INPUT;
+        in->input = i;
+    }
+    for (uint32_t i = 0; i < p->n_launch; i++)
+        WEFT_TRY(place_launch(b, i));
+    for (uint32_t i = 0; i < p->n_output; i++) {
+        uint32_t v = p->output[i].value;
+        if (v == 0 || v > p->n_value || b->spec->value[v].place == WEFT_PLACE_NONE ||
+            b->spec->value[v].slot.layout != WEFT_LAYOUT_PLAIN)
+            return weft_diag_error(b->diag, WEFT_ERR_INPUT, (weft_where){0},
+                                   "output %u of the program is not sound", i);
+        b->last[b->spec->value[v].root] = p->n_launch;
+    }
+    return WEFT_ERR_OK;
+}
+
+/* -- Kernels -------------------------------------------------------------------------------- */
+
+weft_err weft_spec__attrs(const weft_bundle_program *program, const weft_bundle_launch *launch,
+                          const int64_t *symbol, uint32_t n_symbol, weft_arena *arena,
+                          weft_diag *diag, weft_attrs *out)
+{
+    weft_attr *at = weft_arena_array(arena, launch->attrs.n, sizeof *at);
+    for (uint32_t i = 0; i < launch->attrs.n; i++) {
+        at[i] = launch->attrs.at[i];
+        if (at[i].kind != WEFT_KIND_DIMS)
+            continue;
+        weft_dim *dims = weft_arena_array(arena, at[i].n, sizeof *dims);
+        for (uint32_t k = 0; k < at[i].n; k++) {
+            weft_dim d = at[i].u.dims[k];
+            int64_t x = d;
+            if (!weft_dim_is_const(d) &&
+                (!weft_dim_eval(program->dims, d, symbol, n_symbol, &x) || !weft_dim_is_const(x)))
+                return weft_diag_error(diag, WEFT_ERR_INPUT, launch_where(launch),
+                                       "%s: %s has no value for these inputs",
+                                       weft_op_get(launch->op)->name,
+                                       weft_attr_key_name(at[i].key));
+            dims[k] = x;
+        }
+        at[i].u.dims = dims;
+    }
+    *out = (weft_attrs){.at = at, .n = launch->attrs.n};
+    return WEFT_ERR_OK;
+}
+
+static weft_err prepare_launch(build *b, uint32_t i)
+{
+    const weft_bundle_launch *l = &b->p->launch[i];
+    weft_spec_launch *to = &b->spec->launch[i];
+    weft_arena *arena = b->spec->arena;
+    weft_slot *slot = weft_arena_array(arena, l->n_in + l->n_out, sizeof *slot);
+    bool empty = true;
+
+    for (uint32_t k = 0; k < l->n_in; k++) {
+        if (l->in[k])
+            slot[k] = b->spec->value[l->in[k]].slot;
+        if (slot[k].weight)
+            WEFT_TRY(weft_engine__check_weight(b->s->engine, slot[k].weight, b->diag));
+    }
+    for (uint32_t k = 0; k < l->n_out; k++) {
+        if (l->out[k])
+            slot[l->n_in + k] = b->spec->value[l->out[k]].slot;
+        if (l->out[k] && weft_tensor_numel(&slot[l->n_in + k].tensor) > 0)
+            empty = false;
+    }
+    WEFT_TRY(
+        weft_spec__attrs(b->p, l, b->spec->symbol, b->p->n_symbol, arena, b->diag, &to->attrs));
+    if (empty)
+        return WEFT_ERR_OK;
+    weft_prep prep = {.engine = b->s->engine,
+                      .op = l->op,
+                      .attrs = to->attrs,
+                      .in = slot,
+                      .n_in = l->n_in,
+                      .out = slot + l->n_in,
+                      .n_out = l->n_out,
+                      .diag = b->diag,
+                      .where = launch_where(l)};
+    WEFT_TRY(b->s->engine->driver->prepare(&prep));
+    to->run = prep.run;
+    to->state = prep.state;
+    to->destroy = prep.destroy ? prep.destroy : free;
+    to->variant = prep.variant;
+    to->scratch_bytes = prep.scratch_bytes;
+    to->arg = weft_arena_array(arena, l->n_in + l->n_out + 1, sizeof *to->arg);
+    return WEFT_ERR_OK;
+}
+
+static weft_err prepare_launches(build *b)
+{
+    for (uint32_t i = 0; i < b->p->n_launch; i++) {
+        const weft_bundle_launch *l = &b->p->launch[i];
+        if (b->spec->launch[i].late ||
+            (l->n_out && l->out[0] && b->spec->value[l->out[0]].place == WEFT_PLACE_ALIAS))
+            continue;
+        WEFT_TRY(prepare_launch(b, i));
+    }
+    return WEFT_ERR_OK;
+}
+
+/* -- Memory --------------------------------------------------------------------------------- */
+
+/* Takes the offsets of a bucket of the bundle; false when they do not serve. */
+static bool use_bucket(build *b)
+{
+    const weft_bundle_bucket *bucket = NULL;
+    weft_spec_value *value = b->spec->value;
+    for (uint32_t i = 0; i < b->p->n_bucket && !bucket; i++)
+        if (memcmp(b->p->bucket[i].symbol, b->spec->symbol, b->p->n_symbol * sizeof(int64_t)) == 0)
+            bucket = &b->p->bucket[i];
+    if (!bucket)
+        return false;
+    weft_arena_mark mark = weft_arena_get_mark(b->spec->arena);
+    bool *has = weft_arena_array(b->spec->arena, b->p->n_value + 1, sizeof *has);
+    bool sound = true;
+    for (uint32_t i = 0; i < bucket->n_buffer && sound; i++) {
+        const weft_bundle_buffer *f = &bucket->buffer[i];
+        sound = f->value >= 1 && f->value <= b->p->n_value;
+        if (!sound || value[f->value].place != WEFT_PLACE_ARENA)
+            continue;
+        value[f->value].offset = f->offset;
+        has[f->value] = true;
+        sound = f->offset % ALIGN == 0 && f->bytes >= value[f->value].bytes &&
+                f->offset <= bucket->arena_bytes && f->bytes <= bucket->arena_bytes - f->offset;
+        for (uint32_t k = 0; k < i && sound; k++) {
+            const weft_bundle_buffer *g = &bucket->buffer[k];
+            bool apart = g->offset + g->bytes <= f->offset || f->offset + f->bytes <= g->offset ||
+                         b->last[g->value] < b->first[f->value] ||
+                         b->last[f->value] < b->first[g->value];
+            sound = apart || value[g->value].place != WEFT_PLACE_ARENA;
+        }
+    }
+    for (uint32_t v = 1; v <= b->p->n_value; v++)
+        sound = sound && (has[v] || value[v].place != WEFT_PLACE_ARENA);
+    weft_arena_reset(b->spec->arena, mark);
+    b->spec->bytes = weft_align_up(bucket->arena_bytes, ALIGN);
+    return sound;
+}
+
+/* Packs values (unless the bucket placed them), scratch memory and copies of outputs. */
+static weft_err pack(build *b)
+{
+    const weft_bundle_program *p = b->p;
+    weft_spec *spec = b->spec;
+    bool placed = use_bucket(b);
+    uint64_t base = placed ? spec->bytes : 0, total;
+    size_t n = 0;
+    weft_block *block = weft_arena_array(
+        spec->arena, (size_t)p->n_value + p->n_launch + p->n_output, sizeof *block);
+
+    for (uint32_t v = 1; v <= p->n_value && !placed; v++)
+        if (spec->value[v].place == WEFT_PLACE_ARENA)
+            block[n++] = (weft_block){
+                .size = spec->value[v].bytes, .first = b->first[v], .last = b->last[v]};
+    size_t n_values = n;
+    for (uint32_t i = 0; i < p->n_launch; i++)
+        block[n++] = (weft_block){.size = spec->launch[i].scratch_bytes, .first = i, .last = i};
+    for (uint32_t i = 0; i < p->n_output; i++) {
+        const weft_spec_value *v = &spec->value[p->output[i].value];
+        weft_place place = spec->value[v->root].place;
+        bool copied = place == WEFT_PLACE_WEIGHT || place == WEFT_PLACE_INPUT;
+        block[n++] = (weft_block){.size = copied ? v->bytes : 0, .last = p->n_launch};
+        spec->copy[i] = copied;
+    }
+    WEFT_TRY(weft_pack_blocks(block, n, ALIGN, &total));
+    n = 0;
+    for (uint32_t v = 1; v <= p->n_value && n < n_values; v++)
+        if (spec->value[v].place == WEFT_PLACE_ARENA)
+            spec->value[v].offset = block[n++].offset;
+    for (uint32_t i = 0; i < p->n_launch; i++)
+        spec->launch[i].scratch_offset = base + block[n++].offset;
+    for (uint32_t i = 0; i < p->n_output; i++, n++)
+        if (spec->copy[i])
+            spec->copy[i] = base + block[n].offset + 1;
+    if (!weft_size_add(base, total, &spec->bytes))
+        return WEFT_ERR_NOMEM;
+    return WEFT_ERR_OK;
+}
+
+/* Inputs of launches that read memory of the caller. */
+static void list_patches(build *b)
+{
+    weft_spec *spec = b->spec;
+    WEFT_VEC(weft_spec_patch) list = {0};
+    for (uint32_t i = 0; i < b->p->n_launch; i++) {
+        const weft_bundle_launch *l = &b->p->launch[i];
+        for (uint32_t k = 0; spec->launch[i].arg && k < l->n_in; k++) {
+            if (!l->in[k])
+                continue;
+            const weft_spec_value *root = &spec->value[spec->value[l->in[k]].root];
+            if (root->place == WEFT_PLACE_INPUT) {
+                weft_spec_patch patch = {.at = &spec->launch[i].arg[k], .input = root->input};
+                WEFT_VEC_PUSH(spec->arena, &list, patch);
+            }
+        }
+    }
+    spec->patch = list.at;
+    spec->n_patch = list.len;
+}
+
+static void *address(weft_session *s, const weft_spec *spec, uint32_t v)
+{
+    const weft_spec_value *root = &spec->value[spec->value[v].root];
+    if (root->place == WEFT_PLACE_ARENA)
+        return (char *)s->memory + root->offset;
+    return root->place == WEFT_PLACE_WEIGHT ? root->slot.tensor.data : NULL;
+}
+
+weft_err weft_spec__bind(weft_session *s, weft_spec *spec, weft_diag *diag)
+{
+    if (spec->bytes > s->memory_bytes || !s->memory) {
+        weft_engine *e = s->engine;
+        if (s->memory)
+            e->driver->free(e, s->memory, s->memory_bytes);
+        weft_engine__give(e, s->memory_bytes);
+        s->memory = NULL;
+        s->memory_bytes = 0;
+        uint64_t bytes = spec->bytes ? spec->bytes : ALIGN;
+        WEFT_TRY(weft_engine__take(e, bytes, diag));
+        weft_err err = e->driver->alloc(e, bytes, &s->memory);
+        if (err != WEFT_ERR_OK) {
+            weft_engine__give(e, bytes);
+            return weft_diag_error(diag, err, (weft_where){.item = s->program->name},
+                                   "no memory for %llu bytes of activations",
+                                   (unsigned long long)bytes);
+        }
+        s->memory_bytes = bytes;
+    }
+    if (spec->base == s->memory)
+        return WEFT_ERR_OK;
+    spec->base = s->memory;
+    for (uint32_t v = 1; v <= s->program->n_value; v++)
+        spec->value[v].slot.tensor.data = address(s, spec, v);
+    for (uint32_t i = 0; i < s->program->n_launch; i++) {
+        const weft_bundle_launch *l = &s->program->launch[i];
+        weft_spec_launch *to = &spec->launch[i];
+        if (!to->arg)
+            continue;
+        for (uint32_t k = 0; k < l->n_in; k++)
+            to->arg[k] = l->in[k] ? spec->value[l->in[k]].slot.tensor.data : NULL;
+        for (uint32_t k = 0; k < l->n_out; k++)
+            to->arg[l->n_in + k] = l->out[k] ? spec->value[l->out[k]].slot.tensor.data : NULL;
+        to->arg[l->n_in + l->n_out] = (char *)s->memory + to->scratch_offset;
+    }
+    return WEFT_ERR_OK;
+}
+
+/* -- Life ----------------------------------------------------------------------------------- */
+
+void weft_spec__destroy(weft_session *s, weft_spec *spec)
+{
+    if (!spec)
+        return;
+    for (uint32_t i = 0; i < s->program->n_launch; i++)
+        if (spec->launch[i].run)
+            spec->launch[i].destroy(spec->launch[i].state);
+    weft_arena_destroy(spec->arena);
+    free(spec);
+}
+
+static weft_err build_spec(build *b, const int64_t *symbol)
+{
+    jmp_buf env;
+    weft_spec *spec = b->spec;
+    weft_arena *arena = spec->arena;
+
+    if (setjmp(env)) {
+        weft_arena_guard(arena, NULL);
+        return WEFT_ERR_NOMEM;
+    }
+    weft_arena_guard(arena, &env);
+    spec->symbol = weft_arena_array(arena, b->p->n_symbol, sizeof *symbol);
+    if (b->p->n_symbol)
+        memcpy(spec->symbol, symbol, b->p->n_symbol * sizeof *symbol);
+    spec->value = weft_arena_array(arena, (size_t)b->p->n_value + 1, sizeof *spec->value);
+    spec->copy = weft_arena_array(arena, b->p->n_output, sizeof *spec->copy);
+    b->first = weft_arena_array(arena, (size_t)b->p->n_value + 1, sizeof *b->first);
+    b->last = weft_arena_array(arena, (size_t)b->p->n_value + 1, sizeof *b->last);
+    weft_err err = place_values(b);
+    if (err == WEFT_ERR_OK)
+        err = prepare_launches(b);
+    if (err == WEFT_ERR_OK)
+        err = pack(b);
+    if (err == WEFT_ERR_OK)
+        list_patches(b);
+    weft_arena_guard(arena, NULL);
+    return err;
+}
+
+static weft_err create_spec(weft_session *s, const int64_t *symbol, weft_diag *diag,
+                            weft_spec **out)
+{
+    jmp_buf env;
+    weft_spec *spec = calloc(1, sizeof *spec);
+    if (!spec)
+        return WEFT_ERR_NOMEM;
+    spec->arena = weft_arena_create(0);
+    if (!spec->arena) {
+        free(spec);
+        return WEFT_ERR_NOMEM;
+    }
+    if (setjmp(env)) {
+        weft_arena_destroy(spec->arena);
+        free(spec);
+        return WEFT_ERR_NOMEM;
+    }
+    weft_arena_guard(spec->arena, &env);
+    spec->launch = weft_arena_array(spec->arena, s->program->n_launch, sizeof *spec->launch);
+    build b = {.s = s, .p = s->program, .spec = spec, .diag = diag};
+    weft_err err = build_spec(&b, symbol);
+    if (err != WEFT_ERR_OK) {
+        weft_spec__destroy(s, spec);
+        return err;
+    }
+    *out = spec;
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_spec__get(weft_session *s, const int64_t *symbol, weft_diag *diag, weft_spec **out)
+{
+    uint32_t at = 0;
+    size_t bytes = s->program->n_symbol * sizeof *symbol;
+    for (uint32_t i = 0; i < WEFT_SPEC_MAX; i++) {
+        if (s->spec[i] && (bytes == 0 || memcmp(s->spec[i]->symbol, symbol, bytes) == 0)) {
+            s->spec[i]->last_use = ++s->clock;
+            *out = s->spec[i];
+            return WEFT_ERR_OK;
+        }
+        /* The first free place, else the one that was not used for longest. */
+        if (s->spec[at] && (!s->spec[i] || s->spec[i]->last_use < s->spec[at]->last_use))
+            at = i;
+    }
+    weft_spec *spec;
+    WEFT_TRY(create_spec(s, symbol, diag, &spec));
+    weft_spec__destroy(s, s->spec[at]);
+    s->spec[at] = spec;
+    spec->last_use = ++s->clock;
+    *out = spec;
+    return WEFT_ERR_OK;
+}
