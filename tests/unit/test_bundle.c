@@ -437,7 +437,7 @@ static void test_bundle__wrong_attributes_are_refused(void **state)
     (void)state;
     lie *l = make_lie();
     static const weft_attr pads = {.key = WEFT_ATTR_PADS, .kind = WEFT_KIND_INT, .u = {.i = 1}};
-    static const weft_attr alpha = {.key = WEFT_ATTR_ALPHA, .kind = WEFT_KIND_INT, .u = {.i = 1}};
+    static const weft_attr alpha = {.key = WEFT_ATTR_ALPHA, .kind = WEFT_KIND_STR, .u = {.s = ""}};
     weft_attr twice[] = {l->launch[0].attrs.at[0], l->launch[0].attrs.at[0]};
     l->launch[0].attrs = (weft_attrs){&pads, 1};
     refuse(&l->b, "pads");
