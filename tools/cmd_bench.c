@@ -1,6 +1,7 @@
 /* weft bench: latency and throughput of what is in a bundle, and where the time goes. */
 #include "base/num.h"
 #include "runtime/runtime.h"
+#include "tools/ports.h"
 #include "tools/tools.h"
 
 #include <jansson.h>
@@ -16,6 +17,7 @@ typedef struct options {
     double seconds;
     bool json, per_kernel;
     weft_engine_options engine;
+    weft_tool_bindings input;
 } options;
 
 typedef struct result {
@@ -25,7 +27,7 @@ typedef struct result {
     size_t n_runs;
 } result;
 
-enum { OPT_MODEL = 1, OPT_BATCH, OPT_THREADS, OPT_TIME, OPT_FORMAT, OPT_PER_KERNEL };
+enum { OPT_MODEL = 1, OPT_INPUT, OPT_BATCH, OPT_THREADS, OPT_TIME, OPT_FORMAT, OPT_PER_KERNEL };
 
 static int take(options *o, int opt)
 {
@@ -34,6 +36,8 @@ static int take(options *o, int opt)
     case OPT_MODEL:
         o->model = optarg;
         return 0;
+    case OPT_INPUT:
+        return weft_tool_bind(&weft_verb_bench, optarg, &o->input);
     case OPT_BATCH:
         o->n_batch = weft_tool_parse_list(optarg, o->batch, BATCHES_MAX);
         return o->n_batch ? 0 : weft_tool_usage(&weft_verb_bench, "wrong --batch '%s'", optarg);
@@ -62,6 +66,7 @@ static int take(options *o, int opt)
 static int parse(int argc, char **argv, options *o)
 {
     static const struct option longs[] = {{"model", required_argument, NULL, OPT_MODEL},
+                                          {"input", required_argument, NULL, OPT_INPUT},
                                           {"batch", required_argument, NULL, OPT_BATCH},
                                           {"threads", required_argument, NULL, OPT_THREADS},
                                           {"time", required_argument, NULL, OPT_TIME},
@@ -154,7 +159,12 @@ static weft_err measure(weft_session *session, const options *o, int64_t batch, 
     weft_tensor *in = weft_arena_array(arena, (size_t)p->n_input + 1, sizeof *in);
     weft_tensor *out = weft_arena_array(arena, (size_t)p->n_output + 1, sizeof *out);
     double *sample = weft_arena_array(arena, SAMPLES_MAX, sizeof *sample);
-    WEFT_TRY(make_inputs(p, batch, arena, diag, in));
+    if (o->input.n)
+        WEFT_TRY(weft_tool_load_inputs(&o->input, p, arena, diag, in));
+    else
+        WEFT_TRY(make_inputs(p, batch, arena, diag, in));
+    if (o->input.n && p->n_input && in[0].rank && p->batch_symbol < p->n_symbol)
+        r->batch = batch = in[0].dim[0];
     double begin = weft_tool_now_ms();
     WEFT_TRY(weft_session_run(session, in, p->n_input, diag, out, p->n_output));
     r->first_ms = weft_tool_now_ms() - begin;
@@ -226,7 +236,7 @@ static json_t *result_json(const result *r)
 static size_t list_batches(const options *o, const weft_bundle_program *p, int64_t *out)
 {
     size_t n = 0;
-    if (p->batch_symbol >= p->n_symbol) {
+    if (p->batch_symbol >= p->n_symbol || o->input.n) {
         out[0] = 1;
         return 1;
     }
@@ -301,7 +311,8 @@ static weft_err bench(const options *o, weft_diag *diag)
 
 static int run_bench(int argc, char **argv)
 {
-    options o = {.seconds = 1};
+    static options o; /* large: not for the stack */
+    o.seconds = 1;
     int code = parse(argc, argv, &o);
     if (code >= 0)
         return code;
@@ -317,6 +328,7 @@ const weft_verb weft_verb_bench = {
     .usage = "usage: weft bench BUNDLE [OPTIONS]\n"
              "Runs every model at every batch size with made-up inputs.\n\n"
              "      --model M            only this model\n"
+             "      --input NAME=@FILE   run on this input, once for each input of the model\n"
              "      --batch 1,8          these batch sizes (default: those of the buckets)\n"
              "      --threads N          CPU threads\n"
              "      --time SECONDS       for each measurement (1)\n"

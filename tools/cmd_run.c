@@ -1,42 +1,24 @@
 /* weft run: one inference from files. */
 #include "base/num.h"
-#include "frontend/frontend.h"
 #include "runtime/runtime.h"
 #include "tools/npy.h"
+#include "tools/ports.h"
 #include "tools/tools.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PORTS_MAX = 256, SHOWN_VALUES = 6 };
-
-/* NAME=@FILE */
-typedef struct binding {
-    const char *name, *path;
-} binding;
+enum { SHOWN_VALUES = 6 };
 
 typedef struct options {
     const char *bundle, *model;
-    binding input[PORTS_MAX], output[PORTS_MAX], expect[PORTS_MAX];
-    size_t n_input, n_output, n_expect;
+    weft_tool_bindings input, output, expect;
     double tolerance;
     weft_engine_options engine;
 } options;
 
 enum { OPT_MODEL = 1, OPT_INPUT, OPT_OUTPUT, OPT_EXPECT, OPT_TOLERANCE, OPT_THREADS };
-
-static int bind(char *arg, binding *list, size_t *n)
-{
-    char *eq = strchr(arg, '=');
-    if (!eq || eq == arg || eq[1] != '@' || !eq[2])
-        return weft_tool_usage(&weft_verb_run, "'%s' is not of the form NAME=@FILE", arg);
-    if (*n == PORTS_MAX)
-        return weft_tool_usage(&weft_verb_run, "over %d files", PORTS_MAX);
-    *eq = '\0';
-    list[(*n)++] = (binding){arg, eq + 2};
-    return 0;
-}
 
 static int take(options *o, int opt)
 {
@@ -46,11 +28,11 @@ static int take(options *o, int opt)
         o->model = optarg;
         return 0;
     case OPT_INPUT:
-        return bind(optarg, o->input, &o->n_input);
+        return weft_tool_bind(&weft_verb_run, optarg, &o->input);
     case OPT_OUTPUT:
-        return bind(optarg, o->output, &o->n_output);
+        return weft_tool_bind(&weft_verb_run, optarg, &o->output);
     case OPT_EXPECT:
-        return bind(optarg, o->expect, &o->n_expect);
+        return weft_tool_bind(&weft_verb_run, optarg, &o->expect);
     case OPT_TOLERANCE:
         if (!weft_parse_f64(optarg, &o->tolerance) || !(o->tolerance >= 0))
             return weft_tool_usage(&weft_verb_run, "wrong --tolerance '%s'", optarg);
@@ -92,40 +74,6 @@ static int parse(int argc, char **argv, options *o)
 }
 
 /* -- Tensors -------------------------------------------------------------------------------- */
-
-static weft_err load_tensor(const char *path, weft_arena *arena, weft_diag *diag, weft_tensor *out)
-{
-    size_t n = strlen(path);
-    if (n > 3 && strcmp(path + n - 3, ".pb") == 0)
-        return weft_import_tensor(path, arena, diag, out);
-    return weft_npy_load(path, arena, diag, out);
-}
-
-static uint32_t find_port(const weft_bundle_port *port, uint32_t n, const char *name)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (strcmp(port[i].name, name) == 0)
-            return i;
-    return UINT32_MAX;
-}
-
-static weft_err load_inputs(const options *o, const weft_bundle_program *p, weft_arena *arena,
-                            weft_diag *diag, weft_tensor *in)
-{
-    for (size_t i = 0; i < o->n_input; i++) {
-        uint32_t at = find_port(p->input, p->n_input, o->input[i].name);
-        if (at == UINT32_MAX)
-            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
-                                   "has no input '%s'", o->input[i].name);
-        WEFT_TRY(load_tensor(o->input[i].path, arena, diag, &in[at]));
-    }
-    for (uint32_t i = 0; i < p->n_input; i++)
-        if (in[i].dtype == WEFT_DTYPE_NONE)
-            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
-                                   "input '%s' is missing: --input %s=@FILE", p->input[i].name,
-                                   p->input[i].name);
-    return WEFT_ERR_OK;
-}
 
 static void print_output(const char *name, const weft_tensor *t)
 {
@@ -174,17 +122,17 @@ static double difference(const weft_tensor *got, const weft_tensor *want)
 static weft_err compare(const options *o, const weft_bundle_program *p, const weft_tensor *out,
                         weft_arena *arena, weft_diag *diag, bool *out_differs)
 {
-    for (size_t i = 0; i < o->n_expect; i++) {
+    for (size_t i = 0; i < o->expect.n; i++) {
         weft_tensor want = {0};
-        uint32_t at = find_port(p->output, p->n_output, o->expect[i].name);
+        uint32_t at = weft_tool_find_port(p->output, p->n_output, o->expect.at[i].name);
         if (at == UINT32_MAX)
             return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
-                                   "has no output '%s'", o->expect[i].name);
-        WEFT_TRY(load_tensor(o->expect[i].path, arena, diag, &want));
+                                   "has no output '%s'", o->expect.at[i].name);
+        WEFT_TRY(weft_tool_load_tensor(o->expect.at[i].path, arena, diag, &want));
         bool shape = same_shape(&out[at], &want);
         double worst = shape ? difference(&out[at], &want) : INFINITY;
         bool differs = !(worst <= o->tolerance);
-        printf("%s: %s, largest relative difference %.3g (tolerance %.3g)\n", o->expect[i].name,
+        printf("%s: %s, largest relative difference %.3g (tolerance %.3g)\n", o->expect.at[i].name,
                !shape    ? "wrong type or shape"
                : differs ? "DIFFERS"
                          : "agrees",
@@ -199,14 +147,14 @@ static weft_err compare(const options *o, const weft_bundle_program *p, const we
 static weft_err save_outputs(const options *o, const weft_bundle_program *p, const weft_tensor *out,
                              weft_diag *diag)
 {
-    for (size_t i = 0; i < o->n_output; i++) {
-        uint32_t at = find_port(p->output, p->n_output, o->output[i].name);
+    for (size_t i = 0; i < o->output.n; i++) {
+        uint32_t at = weft_tool_find_port(p->output, p->n_output, o->output.at[i].name);
         if (at == UINT32_MAX)
             return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
-                                   "has no output '%s'", o->output[i].name);
-        WEFT_TRY(weft_npy_save(o->output[i].path, &out[at], diag));
+                                   "has no output '%s'", o->output.at[i].name);
+        WEFT_TRY(weft_npy_save(o->output.at[i].path, &out[at], diag));
     }
-    for (uint32_t i = 0; i < p->n_output && o->n_output + o->n_expect == 0; i++)
+    for (uint32_t i = 0; i < p->n_output && o->output.n + o->expect.n == 0; i++)
         print_output(p->output[i].name, &out[i]);
     return WEFT_ERR_OK;
 }
@@ -217,7 +165,7 @@ static weft_err run_session(const options *o, weft_session *session, weft_arena 
     const weft_bundle_program *p = weft_session_program(session);
     weft_tensor *in = weft_arena_array(arena, (size_t)p->n_input + 1, sizeof *in);
     weft_tensor *out = weft_arena_array(arena, (size_t)p->n_output + 1, sizeof *out);
-    WEFT_TRY(load_inputs(o, p, arena, diag, in));
+    WEFT_TRY(weft_tool_load_inputs(&o->input, p, arena, diag, in));
     WEFT_TRY(weft_session_run(session, in, p->n_input, diag, out, p->n_output));
     WEFT_TRY(save_outputs(o, p, out, diag));
     return compare(o, p, out, arena, diag, out_differs);

@@ -1,0 +1,31 @@
+/* Tensors on the command line: NAME=@FILE for inputs and outputs. */
+#ifndef WEFT_TOOLS_PORTS_H
+#define WEFT_TOOLS_PORTS_H
+
+#include "ir/bundle.h"
+#include "tools/tools.h"
+
+enum { WEFT_BINDINGS_MAX = 256 };
+
+typedef struct weft_tool_binding {
+    const char *name, *path;
+} weft_tool_binding;
+
+typedef struct weft_tool_bindings {
+    weft_tool_binding at[WEFT_BINDINGS_MAX];
+    size_t n;
+} weft_tool_bindings;
+
+/* Takes "NAME=@FILE" apart in place. Returns 0, or an exit code after a usage message. */
+int weft_tool_bind(const weft_verb *verb, char *arg, weft_tool_bindings *list);
+/* Index of the port called `name`; UINT32_MAX when there is none. */
+uint32_t weft_tool_find_port(const weft_bundle_port *port, uint32_t n, const char *name);
+/* .npy, or an ONNX tensor (.pb). */
+WEFT_MUST_USE weft_err weft_tool_load_tensor(const char *path, weft_arena *arena, weft_diag *diag,
+                                             weft_tensor *out);
+/* Every input of the program, in its order; `in` has room for n_input and is zeroed. */
+WEFT_MUST_USE weft_err weft_tool_load_inputs(const weft_tool_bindings *list,
+                                             const weft_bundle_program *p, weft_arena *arena,
+                                             weft_diag *diag, weft_tensor *in);
+
+#endif
