@@ -90,12 +90,12 @@ static uint64_t to_u64(double x)
             memset(dst, 0, (size_t)n * sizeof *dst);                                               \
         }                                                                                          \
     }
-#define LOAD_CASE(DT, S, D, expr)                \
-    case WEFT_DTYPE_##DT: {                      \
-        const S *p = (const S *)t->data + first; \
-        for (int64_t i = 0; i < n; i++)          \
-            dst[i] = expr;                       \
-        break;                                   \
+#define LOAD_CASE(DT, S, D, expr)                               \
+    case WEFT_DTYPE_##DT: {                                     \
+        const S *p = n > 0 ? (const S *)t->data + first : NULL; \
+        for (int64_t i = 0; i < n; i++)                         \
+            dst[i] = expr;                                      \
+        break;                                                  \
     }
 
 DEFINE_LOAD(f32, float)
@@ -128,12 +128,12 @@ void weft_load__i64(const weft_tensor *t, int64_t first, int64_t stride, int64_t
     }
 }
 
-#define STORE_CASE(DT, D, expr)         \
-    case WEFT_DTYPE_##DT: {             \
-        D *p = (D *)t->data + first;    \
-        for (int64_t i = 0; i < n; i++) \
-            p[i * stride] = (D)(expr);  \
-        break;                          \
+#define STORE_CASE(DT, D, expr)                     \
+    case WEFT_DTYPE_##DT: {                         \
+        D *p = n > 0 ? (D *)t->data + first : NULL; \
+        for (int64_t i = 0; i < n; i++)             \
+            p[i * stride] = (D)(expr);              \
+        break;                                      \
     }
 /* A double goes to 16 bits by way of f32. */
 #define DEFINE_STORE(name, S)                                                               \
