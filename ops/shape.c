@@ -197,6 +197,19 @@ weft_err weft_eval_flatten(weft_eval_ctx *cx)
 
 /* -- squeeze, unsqueeze --------------------------------------------------------------------- */
 
+/* The axes come with the data, but their number is known: so is the rank, and nothing else. */
+static weft_err infer_later_axes(weft_infer_ctx *cx, bool add)
+{
+    const weft_ttype *x = &cx->in[0].type, *axes = &cx->in[1].type;
+    if (axes->rank > 1 || (axes->rank == 1 && !weft_dim_is_const(axes->dim[0])))
+        return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "the rank of the result is not known");
+    int64_t n = axes->rank == 1 ? axes->dim[0] : 1, rank = add ? x->rank + n : x->rank - n;
+    if (rank < 0 || rank > WEFT_RANK_MAX)
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "%lld axes for rank %u", (long long)n, x->rank);
+    weft_infer__fresh(cx, weft_infer__out(cx, 0, x->dtype, (uint32_t)rank));
+    return WEFT_ERR_OK;
+}
+
 /* Without axes, dims of constant 1 go. A symbolic dim stays even if it may be 1 in a run: a rank
  * that changes with the input is nothing that a compiled program can have. */
 weft_err weft_infer_squeeze(weft_infer_ctx *cx)
@@ -206,7 +219,7 @@ weft_err weft_infer_squeeze(weft_infer_ctx *cx)
     uint32_t n, mask = 0;
     weft_given given = weft_param__ints(cx, 1, WEFT_ATTR_AXES, &axes, &n);
     if (given == WEFT_GIVEN_LATER)
-        return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "the axes are not known");
+        return infer_later_axes(cx, false);
     if (given == WEFT_GIVEN_KNOWN)
         WEFT_TRY(weft_infer__axes(cx, axes, n, x->rank, &mask));
     for (uint32_t i = 0; i < x->rank; i++) {
@@ -240,7 +253,7 @@ weft_err weft_infer_unsqueeze(weft_infer_ctx *cx)
     if (given == WEFT_GIVEN_NOT)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "no axes are given");
     if (given == WEFT_GIVEN_LATER)
-        return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "the axes are not known");
+        return infer_later_axes(cx, true);
     if (x->rank + n > WEFT_RANK_MAX)
         return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "rank %u is over %d", x->rank + n, WEFT_RANK_MAX);
     WEFT_TRY(weft_infer__axes(cx, axes, n, x->rank + n, &mask));
