@@ -134,6 +134,7 @@ static void find_product(const weft_work_ctx *work, weft_kernel *kernel)
     bool channels = weft_attrs_find(work->attrs, WEFT_ATTR_KERNEL_SHAPE) ||
                     (work->op->traits & WEFT_T_LAYOUT && y->rank >= 3);
     if (channels && y->rank >= 2) {
+        kernel->is_conv = true;
         batch = group > 0 ? (double)group : 1;
         n = fmax(1, (double)y->dim[1] / batch);
     } else {

@@ -64,6 +64,7 @@ typedef struct weft_kernel {
     weft_dtype dtype; /* of the operands */
     weft_work work;
     double batch, m, n, k;
+    bool is_conv;
     double flop_saving; /* algorithm needs flops / this (Winograd); 0: 1 */
 } weft_kernel;
 
