@@ -11,8 +11,12 @@
 weft_err weft_infer_float_same(weft_infer_ctx *cx)
 {
     WEFT_TRY(weft_infer__dtype(cx, 0, WEFT_M_FLOAT));
-    if (weft_op__id(cx->op) == WEFT_OP_LRN)
+    if (weft_op__id(cx->op) == WEFT_OP_LRN) {
+        int64_t size = weft_attrs_int(cx->attrs, WEFT_ATTR_SIZE, 1);
         WEFT_TRY(weft_infer__rank(cx, 0, 2, WEFT_RANK_MAX));
+        if (size < 1 || size > INT32_MAX)
+            return WEFT_FAIL(cx, WEFT_ERR_INPUT, "window of %lld channels", (long long)size);
+    }
     weft_infer__copy(cx, 0, 0);
     return WEFT_ERR_OK;
 }
@@ -403,7 +407,7 @@ weft_err weft_eval_lrn(weft_eval_ctx *cx)
     double beta = weft_attrs_float(cx->attrs, WEFT_ATTR_BETA, 0.75);
     double bias = weft_attrs_float(cx->attrs, WEFT_ATTR_BIAS, 1);
     int64_t size = weft_attrs_int(cx->attrs, WEFT_ATTR_SIZE, 1);
-    if (size < 1 || x->rank < 2)
+    if (size < 1 || size > INT32_MAX || x->rank < 2)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "window of %lld channels", (long long)size);
     int64_t channels = x->dim[1], plane = weft_dims__product(x->dim, 2, x->rank);
     int64_t before = (size - 1) / 2, after = size - 1 - before;

@@ -331,6 +331,71 @@ static weft_err infer_layout(weft_infer_ctx *cx)
     return WEFT_ERR_OK;
 }
 
+/* Parameters are integers, but for bounds, ratios and the like. */
+static bool may_be_real(uint16_t key)
+{
+    switch (key) {
+    case WEFT_ATTR_MIN:
+    case WEFT_ATTR_MAX:
+    case WEFT_ATTR_START:
+    case WEFT_ATTR_LIMIT:
+    case WEFT_ATTR_DELTA:
+    case WEFT_ATTR_RATIO:
+    case WEFT_ATTR_SCALES:
+    case WEFT_ATTR_DEPTH:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static weft_err check_params(weft_infer_ctx *cx)
+{
+    for (uint32_t i = 0; i < WEFT_OP_PARAM_MAX && cx->op->params[i].key != WEFT_ATTR_NONE; i++) {
+        const weft_param_def *p = &cx->op->params[i];
+        if (weft_infer__has(cx, p->in) && !may_be_real(p->key))
+            WEFT_TRY(weft_infer__dtype(cx, p->in, WEFT_M_INT));
+    }
+    return WEFT_ERR_OK;
+}
+
+/* Nothing that a result could depend on is open. */
+static bool is_all_known(const weft_infer_ctx *cx)
+{
+    for (uint32_t i = 0; i < cx->n_in; i++) {
+        const weft_operand *in = &cx->in[i];
+        if (in->present && in->data == NULL)
+            return false;
+        for (uint32_t k = 0; in->present && k < in->type.rank; k++)
+            if (!weft_dim_is_const(in->type.dim[k]))
+                return false;
+    }
+    for (uint32_t i = 0; i < cx->attrs.n; i++)
+        for (uint32_t k = 0; cx->attrs.at[i].kind == WEFT_KIND_DIMS && k < cx->attrs.at[i].n; k++)
+            if (!weft_dim_is_const(cx->attrs.at[i].u.dims[k]))
+                return false;
+    return true;
+}
+
+static weft_err check_results(weft_infer_ctx *cx)
+{
+    bool known = is_all_known(cx);
+    for (uint32_t i = 0; i < cx->n_out; i++) {
+        const weft_ttype *out = &cx->out[i];
+        if (weft_dtype_size((weft_dtype)out->dtype) == 0)
+            return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "result %u: unknown element type", i);
+        for (uint32_t k = 0; k < out->rank; k++) {
+            if (weft_dim_is_const(out->dim[k]) && out->dim[k] < 0)
+                return WEFT_FAIL(cx, WEFT_ERR_INPUT, "result %u: dimension %u would be %lld", i, k,
+                                 (long long)out->dim[k]);
+            if (known && !weft_dim_is_const(out->dim[k]))
+                return WEFT_FAIL(cx, WEFT_ERR_INPUT,
+                                 "the operands do not tell dimension %u of result %u", k, i);
+        }
+    }
+    return WEFT_ERR_OK;
+}
+
 weft_err weft_op_infer(weft_infer_ctx *cx)
 {
     WEFT_TRY(check_counts(cx->op, cx->n_in, cx->n_out, cx->diag, cx->where));
@@ -338,12 +403,9 @@ weft_err weft_op_infer(weft_infer_ctx *cx)
         if (!cx->in[i].present)
             return missing_operand(cx->op, i, cx->diag, cx->where);
     WEFT_TRY(weft_op_check_attrs(cx->op, cx->attrs, cx->diag, cx->where));
+    WEFT_TRY(check_params(cx));
     WEFT_TRY(cx->op->infer(cx));
-    for (uint32_t i = 0; i < cx->n_out; i++)
-        for (uint32_t k = 0; k < cx->out[i].rank; k++)
-            if (weft_dim_is_const(cx->out[i].dim[k]) && cx->out[i].dim[k] < 0)
-                return WEFT_FAIL(cx, WEFT_ERR_INPUT, "result %u: dimension %u would be %lld", i, k,
-                                 (long long)cx->out[i].dim[k]);
+    WEFT_TRY(check_results(cx));
     return infer_layout(cx);
 }
 
