@@ -314,6 +314,25 @@ static void drop_empty(weft_onnx_call *c, uint32_t in)
         c->in[in] = (weft_val){0};
 }
 
+/* Opset 10 says little of nearest; its tests and everybody since round down when the result is
+ * larger, up when it is smaller. NULL: some axes grow, others shrink. */
+static const char *old_nearest_mode(weft_onnx_call *c, weft_val scales)
+{
+    bool grows = false, shrinks = false;
+    weft_weight w = weft_val_weight(c->cx->m, scales);
+    if (w.i && weft_weight_get(c->cx->m, w)->bytes <= WEFT_ONNX_COPY_MAX) {
+        weft_tensor t = weft_weight_tensor(c->cx->m, w);
+        for (int64_t i = 0; i < weft_tensor_numel(&t); i++) {
+            double x = weft_tensor_get_f64(&t, i);
+            grows |= x > 1.0;
+            shrinks |= x < 1.0;
+        }
+    }
+    if (grows && shrinks)
+        return NULL;
+    return shrinks ? "ceil" : "floor";
+}
+
 /* Opset 10 had the coordinates of Upsample, and no region before the scales. */
 weft_err weft_onnx_hook_resize(weft_onnx_call *c)
 {
@@ -323,10 +342,14 @@ weft_err weft_onnx_hook_resize(weft_onnx_call *c)
     if (c->opset >= OPSET_RESIZE_ROI || c->n_in != 2)
         return weft_onnx_hook_plain(c);
     weft_val in[3] = {c->in[0], {0}, c->in[1]};
+    const char *nearest = old_nearest_mode(c, c->in[1]);
+    if (!nearest)
+        return weft_onnx__fail(c, WEFT_ERR_UNSUP,
+                               "opset 10 with scales both above and below 1 is not supported");
     c->in = in;
     c->n_in = 3;
     weft_onnx__put(c, WEFT_ATTR_OF_STR(COORDINATE_TRANSFORMATION_MODE, "asymmetric"));
-    weft_onnx__put(c, WEFT_ATTR_OF_STR(NEAREST_MODE, "floor"));
+    weft_onnx__put(c, WEFT_ATTR_OF_STR(NEAREST_MODE, nearest));
     return weft_onnx_hook_plain(c);
 }
 
