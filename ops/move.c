@@ -367,7 +367,7 @@ weft_err weft_eval_reverse_sequence(weft_eval_ctx *cx)
     int64_t time_axis = weft_attrs_int(cx->attrs, WEFT_ATTR_TIME_AXIS, 0);
     if (!out)
         return WEFT_ERR_OK;
-    if (x->rank < 2 || batch_axis + time_axis != 1 || batch_axis * time_axis != 0)
+    if (x->rank < 2 || (batch_axis != 0 && batch_axis != 1) || time_axis != 1 - batch_axis)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "batch and time must be the axes 0 and 1");
     int64_t n_batch = x->dim[batch_axis], n_time = x->dim[time_axis];
     WEFT_TRY(weft_eval__check_dims(cx, 0, x->dim, x->rank));

@@ -219,6 +219,20 @@ weft_dim *weft_infer__set_content(weft_infer_ctx *cx, uint32_t out, uint32_t n)
     return dim;
 }
 
+/* Integers as dims; a copy when there is one that a dim cannot hold. */
+static const weft_dim *as_dims(weft_arena *arena, const int64_t *list, uint32_t n)
+{
+    uint32_t i = 0;
+    while (i < n && weft_dim_is_const(list[i]))
+        i++;
+    if (i == n)
+        return list;
+    weft_dim *copy = weft_arena_array(arena, n, sizeof *copy);
+    for (i = 0; i < n; i++)
+        copy[i] = weft_dim_is_const(list[i]) ? list[i] : WEFT_DIM_CONST_MIN + 1;
+    return copy;
+}
+
 bool weft_infer_param(weft_infer_ctx *cx, uint32_t in, weft_attr_key key, const weft_dim **out,
                       uint32_t *out_n)
 {
@@ -233,11 +247,11 @@ bool weft_infer_param(weft_infer_ctx *cx, uint32_t in, weft_attr_key key, const 
             *out_n = a->n;
             break;
         case WEFT_KIND_INTS:
-            *out = a->u.ints;
+            *out = as_dims(cx->arena, a->u.ints, a->n);
             *out_n = a->n;
             break;
         case WEFT_KIND_INT:
-            *out = &a->u.i;
+            *out = as_dims(cx->arena, &a->u.i, 1);
             *out_n = 1;
             break;
         default:
