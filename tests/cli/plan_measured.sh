@@ -1,0 +1,49 @@
+# Models known by their measurements alone: planned without any model file; all policies compared.
+command -v jq >/dev/null || skip "no jq"
+cat >set.yaml <<'END'
+models:
+  - {name: big, profile: big.csv, slo: 100ms, rate: 900/s}
+  - {name: small, profile: small.csv, slo: 100ms, rate: 50/s}
+END
+cat >big.csv <<'END'
+device,slice,batch,time_us,mreq_bytes
+h100,,8,8000,4000000000
+h100,3g.40gb,8,16000,4000000000
+h100,1g.10gb,8,60000,20000000000
+END
+cat >small.csv <<'END'
+device,slice,batch,time_us,mreq_bytes
+h100,,1,2000,1000000000
+h100,1g.10gb,1,10000,1000000000
+END
+printf 'devices:\n  - {type: h100, count: 4, price: 2, mig: true}\n' >fleet.yaml
+# 900/s take a whole device (two instances of 3g would fill it as well); the other model opens one more.
+expect 0 "$WEFT" plan set.yaml --fleet fleet.yaml --policy bestfit -o plan.json
+empty err
+jq -e '.format == "weft-plan" and .policy == "bestfit" and .gpus == 2 and .cost_per_hour == 4' \
+    plan.json >/dev/null || die "$(shown plan.json)"
+expect 0 "$WEFT" plan set.yaml --fleet fleet.yaml --check plan.json
+expect 0 "$WEFT" plan set.yaml --fleet fleet.yaml --compare --format json
+jq -e 'length >= 2 and all(.feasible)' out >/dev/null || die "$(shown out)"
+# Each kind of lie is found and named.
+for lie in '.gpus = 1:objective' '.placements[0].batch = 7:profile' \
+    '.placements[0].rate_per_s = 1:rate' '.placements[0].slice = "2g.20gb":profile' \
+    '.cost_per_hour = 0:objective' '.placements[0].latency_us = 1:objective'; do
+    jq "${lie%:*}" plan.json >lie.json
+    expect 4 "$WEFT" plan set.yaml --fleet fleet.yaml --check lie.json
+    has err "${lie##*:}: "
+done
+# What is no plan at all is a failure, not a difference.
+echo '{}' >none.json
+expect 1 "$WEFT" plan set.yaml --fleet fleet.yaml --check none.json
+# Infeasible: the message says what would do.
+sed 's/slo: 100ms, rate: 900/slo: 10ms, rate: 900/' set.yaml >tight.yaml
+expect 3 "$WEFT" plan tight.yaml --fleet fleet.yaml
+has err "16 ms"
+expect 3 "$WEFT" plan tight.yaml --fleet fleet.yaml --compare
+# A misspelt key is refused with its line.
+sed 's/rate: 50/rtae: 50/' set.yaml >typo.yaml
+expect 1 "$WEFT" plan typo.yaml --fleet fleet.yaml
+has err "typo.yaml:3"
+expect 2 "$WEFT" plan set.yaml
+expect 2 "$WEFT" plan set.yaml --fleet fleet.yaml --check plan.json --compare
