@@ -67,13 +67,13 @@ const weft_ttype *weft_type_get(const weft_module *m, weft_type type);
 /* -- Weights -------------------------------------------------------------------------------- */
 
 typedef struct weft_weight_info {
-    weft_type type;     /* constant dims, PLAIN */
-    const char *name;   /* initialiser name, or made up */
+    weft_type type;      /* constant dims, PLAIN */
+    const char *name;    /* initialiser name, or made up */
     const uint8_t *data; /* may be unaligned when mapped */
     uint64_t bytes;
-    uint32_t file_id;   /* where the bytes are mapped from, 0: made by the compiler */
-    uint64_t offset;    /* in that file */
-    uint32_t group;     /* merge group, 0: none */
+    uint32_t file_id; /* where the bytes are mapped from, 0: made by the compiler */
+    uint64_t offset;  /* in that file */
+    uint32_t group;   /* merge group, 0: none */
 } weft_weight_info;
 
 /* `data` is borrowed: mapped file or the module's arena. `bytes` must be what the type needs. */
@@ -150,8 +150,8 @@ weft_node weft_node_next(const weft_module *m, weft_node n);
 weft_node weft_node_prev(const weft_module *m, weft_node n);
 uint32_t weft_graph_node_count(const weft_graph *g);
 /* `n` may be removed inside the loop body. */
-#define WEFT_FOREACH_NODE(m, g, n)                                                                 \
-    for (weft_node n = weft_graph_first(g), next_##n = n.i ? weft_node_next((m), n) : n; n.i;      \
+#define WEFT_FOREACH_NODE(m, g, n)                                                            \
+    for (weft_node n = weft_graph_first(g), next_##n = n.i ? weft_node_next((m), n) : n; n.i; \
          n = next_##n, next_##n = n.i ? weft_node_next((m), n) : n)
 
 weft_op_id weft_node_op(const weft_module *m, weft_node n);
@@ -173,19 +173,19 @@ weft_loc weft_node_loc(const weft_module *m, weft_node n);
 weft_where weft_node_where(const weft_module *m, weft_node n);
 
 /* Attributes as compound literals: WEFT_ATTR_OF_INT(AXIS, 1). */
-#define WEFT_ATTR_OF_INT(k, x)                                                                     \
+#define WEFT_ATTR_OF_INT(k, x) \
     ((weft_attr){.key = WEFT_ATTR_##k, .kind = WEFT_KIND_INT, .u = {.i = (x)}})
-#define WEFT_ATTR_OF_FLOAT(k, x)                                                                   \
+#define WEFT_ATTR_OF_FLOAT(k, x) \
     ((weft_attr){.key = WEFT_ATTR_##k, .kind = WEFT_KIND_FLOAT, .u = {.f = (x)}})
-#define WEFT_ATTR_OF_STR(k, x)                                                                     \
+#define WEFT_ATTR_OF_STR(k, x) \
     ((weft_attr){.key = WEFT_ATTR_##k, .kind = WEFT_KIND_STR, .u = {.s = (x)}})
-#define WEFT_ATTR_OF_DTYPE(k, x)                                                                   \
+#define WEFT_ATTR_OF_DTYPE(k, x) \
     ((weft_attr){.key = WEFT_ATTR_##k, .kind = WEFT_KIND_DTYPE, .u = {.dtype = (x)}})
-#define WEFT_ATTR_OF_INTS(k, x, count)                                                             \
+#define WEFT_ATTR_OF_INTS(k, x, count) \
     ((weft_attr){.key = WEFT_ATTR_##k, .kind = WEFT_KIND_INTS, .n = (count), .u = {.ints = (x)}})
-#define WEFT_ATTR_OF_DIMS(k, x, count)                                                             \
+#define WEFT_ATTR_OF_DIMS(k, x, count) \
     ((weft_attr){.key = WEFT_ATTR_##k, .kind = WEFT_KIND_DIMS, .n = (count), .u = {.dims = (x)}})
-#define WEFT_ATTR_OF_STRS(k, x, count)                                                             \
+#define WEFT_ATTR_OF_STRS(k, x, count) \
     ((weft_attr){.key = WEFT_ATTR_##k, .kind = WEFT_KIND_STRS, .n = (count), .u = {.strs = (x)}})
 
 /* -- Values --------------------------------------------------------------------------------- */
@@ -243,21 +243,21 @@ const weft_bucket *weft_graph_bucket(const weft_graph *g, uint32_t i);
 
 /* Canonical text: print(parse(print(m))) == print(m). */
 void weft_module_print(weft_module *m, weft_buf *out);
-/* Owned module. Weights in files are looked up beneath `dir` (NULL: refused). Hostile input: INPUT with
- * file:line. */
+/* Owned module. Weights in files are looked up beneath `dir` (NULL: refused). Hostile input: INPUT
+ * with file:line. */
 WEFT_MUST_USE weft_err weft_module_parse(const char *text, size_t len, const char *file,
                                          const char *dir, weft_diag *diag, weft_module **out);
 /* Checks every rule of the module's stage; one error for each violation, naming the rule. */
 WEFT_MUST_USE weft_err weft_module_verify(weft_module *m, weft_diag *diag);
 
-/* Runs a graph by the reference implementations: the oracle of tests. Inputs in graph order, their dims
- * give the symbols. Outputs live in `arena`. Layouts are ignored (values are logical). */
+/* Runs a graph by the reference implementations: the oracle of tests. Inputs in graph order, their
+ * dims give the symbols. Outputs live in `arena`. Layouts are ignored (values are logical). */
 WEFT_MUST_USE weft_err weft_graph_eval(weft_graph *g, const weft_tensor *in, uint32_t n_in,
                                        weft_arena *arena, weft_diag *diag, weft_tensor *out,
                                        uint32_t n_out);
 /* Evaluates one node whose operands are all weights; results in the module's arena. */
-WEFT_MUST_USE weft_err weft_node_eval(weft_graph *g, weft_node n, weft_diag *diag,
-                                      weft_tensor *out, uint32_t n_out);
+WEFT_MUST_USE weft_err weft_node_eval(weft_graph *g, weft_node n, weft_diag *diag, weft_tensor *out,
+                                      uint32_t n_out);
 /* Types of a node's results from its operands; contents: known contents of values by value
  * index (entries NULL when unknown), updated; may be NULL. */
 typedef struct weft_contents weft_contents;
