@@ -65,7 +65,7 @@ static bool small_dims(const weft_ttype *type, weft_tensor *out, int64_t *out_nu
 {
     *out = (weft_tensor){.dtype = WEFT_DTYPE_I64, .rank = type->rank};
     for (uint32_t d = 0; d < type->rank; d++) {
-        if (!weft_dim_is_const(type->dim[d]))
+        if (!weft_dim_is_const(type->dim[d]) || type->dim[d] > WEFT_CONTENT_MAX)
             return false;
         out->dim[d] = type->dim[d];
     }

@@ -377,6 +377,17 @@ static bool is_all_known(const weft_infer_ctx *cx)
     return true;
 }
 
+/* A dimension of 0 makes any tensor empty; the others must still be such that loops over some of
+ * them neither overflow nor run for ever. */
+static bool dims_in_range(const int64_t *dim, uint32_t rank)
+{
+    int64_t n = 1;
+    for (uint32_t i = 0; i < rank; i++)
+        if (dim[i] < 0 || (dim[i] > 0 && (!weft_i64_mul(n, dim[i], &n) || n > WEFT_NUMEL_MAX)))
+            return false;
+    return true;
+}
+
 static weft_err check_results(weft_infer_ctx *cx)
 {
     bool known = is_all_known(cx);
@@ -392,6 +403,8 @@ static weft_err check_results(weft_infer_ctx *cx)
                 return WEFT_FAIL(cx, WEFT_ERR_INPUT,
                                  "the operands do not tell dimension %u of result %u", k, i);
         }
+        if (known && !dims_in_range(out->dim, out->rank))
+            return WEFT_FAIL(cx, WEFT_ERR_INPUT, "result %u is too large", i);
     }
     return WEFT_ERR_OK;
 }
@@ -420,6 +433,12 @@ weft_err weft_op_eval(weft_eval_ctx *cx)
     for (uint32_t i = 0; i < cx->op->in_min; i++)
         if (cx->in[i] == NULL)
             return missing_operand(cx->op, i, cx->diag, cx->where);
+    for (uint32_t i = 0; i < cx->n_in; i++)
+        if (cx->in[i] != NULL && !dims_in_range(cx->in[i]->dim, (uint32_t)cx->in[i]->rank))
+            return WEFT_FAIL(cx, WEFT_ERR_INPUT, "operand %u is too large", i);
+    for (uint32_t i = 0; i < cx->n_out; i++)
+        if (!dims_in_range(cx->out[i].dim, (uint32_t)cx->out[i].rank))
+            return WEFT_FAIL(cx, WEFT_ERR_INPUT, "result %u is too large", i);
     WEFT_TRY(weft_op_check_attrs(cx->op, cx->attrs, cx->diag, cx->where));
     if (cx->op->eval == NULL)
         return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "has no reference implementation");
