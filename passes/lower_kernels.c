@@ -7,7 +7,7 @@
  * Element-wise operators on f32 become `ew`, which fuse-ew then joins; reshapes with known dims and
  * what else leaves the bytes alone become views. All other operators are kernels themselves; which
  * variant runs them is the backend's choice. O(nodes). */
-#include "passes/passes_int.h"
+#include "passes/match.h"
 
 static const char *operand_text(weft_passctx *cx, const weft_module *m, weft_val v, uint32_t idx)
 {
@@ -30,6 +30,7 @@ static weft_err lower_ew(weft_passctx *cx, weft_graph *g, weft_node n, bool *cha
     weft_val in[WEFT_STEP_ARGS_MAX];
     uint32_t n_in = weft_node_in_count(m, n), kept = 0;
     uint8_t rank = weft_val_ttype(m, weft_node_out(m, n, 0))->rank;
+    bool has_float = false;
     if (n_in > WEFT_STEP_ARGS_MAX)
         return WEFT_ERR_OK;
     for (uint32_t i = 0; i < n_in; i++) {
@@ -42,7 +43,11 @@ static weft_err lower_ew(weft_passctx *cx, weft_graph *g, weft_node n, bool *cha
             continue;
         arg[i] = weft_arena_printf(cx->scratch, "i%u", kept);
         in[kept++] = v;
+        has_float = has_float || weft_match__is_f32(m, v);
     }
+    /* `where` between two numbers: nothing would carry the element type. */
+    if (!has_float)
+        return WEFT_ERR_OK;
     const char *step = weft_rewrite__step_text(m, n, arg, cx->scratch);
     if (!step || !weft_rewrite__allow(cx))
         return WEFT_ERR_OK;

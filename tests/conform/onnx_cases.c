@@ -127,6 +127,13 @@ static int run_data_set(weft_session *session, const char *set, weft_arena *aren
                 p->n_output, n_in, n_want);
         return CASE_FAIL;
     }
+    /* The data has bfloat16 tensors written as uint16. */
+    for (uint32_t i = 0; i < p->n_input; i++)
+        if (p->value[p->input[i].value - 1].type.dtype == WEFT_DTYPE_BF16)
+            in[i].dtype = WEFT_DTYPE_BF16;
+    for (uint32_t i = 0; i < n_want; i++)
+        if (p->value[p->output[i].value - 1].type.dtype == WEFT_DTYPE_BF16)
+            want[i].dtype = WEFT_DTYPE_BF16;
     err = weft_session_run(session, in, p->n_input, diag, out, p->n_output);
     if (err != WEFT_ERR_OK)
         return report(diag, err);
