@@ -3,8 +3,7 @@
 
 #include <string.h>
 
-/* -- protobuf-c
- * ------------------------------------------------------------------------------------ */
+/* -- protobuf-c ------------------------------------------------------------------------------- */
 
 static void *allocate(void *arena, size_t size)
 {
@@ -22,8 +21,7 @@ void weft_onnx__allocator(weft_arena *arena, ProtobufCAllocator *out)
     *out = (ProtobufCAllocator){.alloc = allocate, .free = release, .allocator_data = arena};
 }
 
-/* -- Versions
- * ----------------------------------------------------------------------------------------- */
+/* -- Versions --------------------------------------------------------------------------------- */
 
 weft_err weft_onnx__opset(weft_onnx_ctx *cx, Onnx__OperatorSetIdProto *const *import, size_t n,
                           const char *owner, int64_t *out)
@@ -63,8 +61,7 @@ static weft_err check_version(weft_onnx_ctx *cx, const Onnx__ModelProto *model)
     return weft_onnx__opset(cx, model->opset_import, model->n_opset_import, NULL, &cx->opset);
 }
 
-/* -- Names
- * ---------------------------------------------------------------------------------------------- */
+/* -- Names ------------------------------------------------------------------------------------ */
 
 static bool is_name_char(char c)
 {
@@ -104,12 +101,25 @@ static weft_err create_graph(weft_onnx_ctx *cx)
     return WEFT_ERR_OK;
 }
 
-/* -- Import
- * --------------------------------------------------------------------------------------------- */
+/* -- Import ----------------------------------------------------------------------------------- */
+
+/* The module takes over the mapped file; external data is looked up beside it. */
+static void adopt_file(weft_onnx_ctx *cx)
+{
+    if (!cx->is_file) {
+        cx->file_id = weft_module_name_file(cx->m, cx->file);
+        return;
+    }
+    const char *slash = strrchr(cx->file, '/');
+    size_t len = slash ? (size_t)(slash - cx->file) + (slash == cx->file) : 1;
+    cx->dir = weft_arena_strndup(cx->arena, slash ? cx->file : ".", len);
+    cx->file_id = weft_module_own_file(cx->m, cx->file, (weft_file){cx->bytes, cx->len});
+}
 
 static weft_err import_model(weft_onnx_ctx *cx)
 {
     weft_where where = {.file = cx->file};
+    adopt_file(cx);
     WEFT_TRY(weft_onnx__slim(cx->bytes, cx->len, WEFT_ONNX_ROOT_MODEL, cx->arena, cx->diag,
                              cx->file, &cx->slim));
     ProtobufCAllocator allocator;
@@ -165,7 +175,6 @@ weft_err weft_import_onnx_bytes(weft_module *m, const uint8_t *bytes, size_t len
                         .bytes = bytes,
                         .len = len,
                         .options = options};
-    cx.file_id = weft_module_name_file(m, cx.file);
     WEFT_TRY(run_import(&cx));
     *out = cx.g;
     return WEFT_ERR_OK;
@@ -179,20 +188,19 @@ weft_err weft_import_onnx(weft_module *m, const char *path, const weft_import_op
     weft_onnx_ctx cx = {.m = m,
                         .diag = diag,
                         .file = path,
+                        .is_file = true,
                         .bytes = file.at,
                         .len = (size_t)file.len,
                         .options = options};
-    cx.file_id = weft_module_own_file(m, path, file);
-    const char *slash = strrchr(path, '/');
-    size_t len = slash ? (size_t)(slash - path) + (slash == path) : 1;
-    cx.dir = weft_arena_strndup(weft_module_arena(m), slash ? path : ".", len);
-    WEFT_TRY(run_import(&cx));
+    weft_err err = run_import(&cx);
+    if (!cx.file_id)
+        weft_file_unmap(&file); /* failed before the module owned it */
+    WEFT_TRY(err);
     *out = cx.g;
     return WEFT_ERR_OK;
 }
 
-/* -- Single tensors
- * ------------------------------------------------------------------------------------- */
+/* -- Single tensors --------------------------------------------------------------------------- */
 
 static weft_err import_tensor(weft_onnx_ctx *cx, weft_arena *arena, weft_tensor *out)
 {

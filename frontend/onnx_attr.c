@@ -133,8 +133,7 @@ void weft_onnx__put_dims(weft_onnx_call *c, weft_attr_key key, const weft_dim *d
         c, (weft_attr){.key = (uint16_t)key, .kind = WEFT_KIND_DIMS, .n = n, .u = {.dims = dim}});
 }
 
-/* -- By schema ----------------------------------------------------------------------------------
- */
+/* -- By schema -------------------------------------------------------------------------------- */
 
 static weft_err map_list(weft_onnx_call *c, const Onnx__AttributeProto *a, weft_attr *out)
 {

@@ -17,8 +17,7 @@ static weft_err note_failure(weft_onnx_ctx *cx, weft_err err)
     return err == WEFT_ERR_NOMEM ? err : WEFT_ERR_OK;
 }
 
-/* -- Initialisers
- * ----------------------------------------------------------------------------------- */
+/* -- Initialisers ----------------------------------------------------------------------------- */
 
 /* Names that something reads: the others are checked but not kept. */
 static weft_names *collect_used(weft_onnx_ctx *cx, const Onnx__GraphProto *graph)
@@ -59,8 +58,7 @@ static weft_err add_initialisers(weft_onnx_ctx *cx, weft_onnx_scope *scope,
     return WEFT_ERR_OK;
 }
 
-/* -- Inputs
- * ------------------------------------------------------------------------------------------ */
+/* -- Inputs ----------------------------------------------------------------------------------- */
 
 static weft_err make_symbol(weft_onnx_ctx *cx, const char *param, weft_where where, weft_dim *out)
 {
@@ -186,8 +184,7 @@ static weft_err check_options(weft_onnx_ctx *cx)
     return WEFT_ERR_OK;
 }
 
-/* -- Outputs
- * ------------------------------------------------------------------------------------------ */
+/* -- Outputs ---------------------------------------------------------------------------------- */
 
 /* The declared type is a promise that inference can check in part. */
 static weft_err check_output(weft_onnx_ctx *cx, const Onnx__ValueInfoProto *v, weft_val val,

@@ -25,8 +25,7 @@ weft_err weft_onnx_hook_plain(weft_onnx_call *c)
     return weft_onnx__finish(c);
 }
 
-/* -- Constants ------------------------------------------------------------------------------------
- */
+/* -- Constants -------------------------------------------------------------------------------- */
 
 static weft_err constant_ints(weft_onnx_call *c, const Onnx__AttributeProto *a, bool is_list)
 {
@@ -101,8 +100,7 @@ weft_err weft_onnx_hook_constant_of_shape(weft_onnx_call *c)
     return weft_onnx__finish(c);
 }
 
-/* -- Element-wise
- * ----------------------------------------------------------------------------------- */
+/* -- Element-wise ----------------------------------------------------------------------------- */
 
 /* x[a, b, c] + y[b], axis 1 ==> x + y[b, 1] */
 static weft_err align_right(weft_onnx_call *c, int64_t axis, weft_val *y)
@@ -170,8 +168,7 @@ weft_err weft_onnx_hook_cast(weft_onnx_call *c)
     return weft_onnx_hook_plain(c);
 }
 
-/* -- Products and normalisation
- * ------------------------------------------------------------------------ */
+/* -- Products and normalisation --------------------------------------------------------------- */
 
 /* Before opset 7 C was broadcast only when told so; now it always is. */
 weft_err weft_onnx_hook_gemm(weft_onnx_call *c)
@@ -255,8 +252,7 @@ weft_err weft_onnx_hook_softmax(weft_onnx_call *c)
     return weft_onnx__emit_dims(c, WEFT_OP_RESHAPE, v, WEFT_ATTR_SHAPE, x.dim, x.rank, c->out);
 }
 
-/* -- Movement
- * --------------------------------------------------------------------------------------------- */
+/* -- Movement --------------------------------------------------------------------------------- */
 
 weft_err weft_onnx_hook_concat(weft_onnx_call *c)
 {
@@ -303,8 +299,7 @@ weft_err weft_onnx_hook_pad(weft_onnx_call *c)
     return weft_onnx_hook_plain(c);
 }
 
-/* -- Resampling
- * -------------------------------------------------------------------------------------------- */
+/* -- Resampling ------------------------------------------------------------------------------- */
 
 /* A tensor without elements stands for an omitted operand. */
 static void drop_empty(weft_onnx_call *c, uint32_t in)
@@ -400,9 +395,7 @@ weft_err weft_onnx_hook_recurrent(weft_onnx_call *c)
     return weft_onnx_hook_plain(c);
 }
 
-/* -- Dropout
- * ------------------------------------------------------------------------------------------------
- */
+/* -- Dropout ---------------------------------------------------------------------------------- */
 
 /* Value of a bool or number that is known; false when it is not. */
 static bool known_scalar(weft_onnx_call *c, uint32_t in, double otherwise, double *out)

@@ -30,7 +30,7 @@ enum {
     WEFT_ONNX_OPSET_LAST = 21
 };
 
-/* -- Wire format: onnx_wire.c --------------------------------------------------------------- */
+/* -- Wire format: onnx_wire.c ----------------------------------------------------------------- */
 
 /* Field numbers of TensorProto that hold elements. */
 typedef enum weft_onnx_field {
@@ -68,7 +68,7 @@ WEFT_MUST_USE weft_err weft_onnx__slim(const uint8_t *bytes, size_t len, weft_on
 /* Reads `n` varints that must fill `len` bytes exactly; false otherwise. */
 bool weft_onnx__varints(const uint8_t *at, uint64_t len, uint64_t n, uint64_t *out);
 
-/* -- One import ----------------------------------------------------------------------------- */
+/* -- One import ------------------------------------------------------------------------------- */
 
 typedef struct weft_onnx_external {
     const char *location;
@@ -94,9 +94,10 @@ typedef struct weft_onnx_ctx {
     weft_arena *arena; /* freed after the import */
     weft_diag *diag;
     const char *file;
-    const char *dir; /* of external data; NULL: none */
-    uint32_t file_id;
-    const uint8_t *bytes; /* the file */
+    const char *dir;  /* of external data; NULL: none */
+    uint32_t file_id; /* 0: the module does not know the file yet */
+    bool is_file;     /* mapped, to be owned by the module */
+    const uint8_t *bytes;
     size_t len;
     const weft_import_options *options;
     weft_onnx_slim slim;

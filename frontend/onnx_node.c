@@ -16,8 +16,7 @@ static bool is_default_domain(const char *domain)
     return domain[0] == '\0' || strcmp(domain, "ai.onnx") == 0;
 }
 
-/* -- Scopes -------------------------------------------------------------------------------------
- */
+/* -- Scopes ----------------------------------------------------------------------------------- */
 
 void weft_onnx__scope_init(weft_onnx_ctx *cx, weft_onnx_scope *scope)
 {
@@ -58,8 +57,7 @@ static weft_where node_where(weft_onnx_ctx *cx, const weft_onnx_scope *scope,
     return (weft_where){.file = cx->file, .item = node_item(cx, scope, node)};
 }
 
-/* -- Order --------------------------------------------------------------------------------------
- */
+/* -- Order ------------------------------------------------------------------------------------ */
 
 /* Every result has one producer, every operand a source. */
 static weft_err link_names(weft_onnx_ctx *cx, weft_onnx_scope *scope, Onnx__NodeProto *const *node,
@@ -135,8 +133,7 @@ static weft_err sort_nodes(weft_onnx_ctx *cx, weft_onnx_scope *scope, Onnx__Node
     return WEFT_ERR_OK;
 }
 
-/* -- Attributes -----------------------------------------------------------------------------------
- */
+/* -- Attributes ------------------------------------------------------------------------------- */
 
 static const Onnx__AttributeProto *find_proto(const Onnx__AttributeProto *const *list, uint32_t n,
                                               const char *name)
@@ -188,8 +185,7 @@ static weft_err resolve_attrs(weft_onnx_ctx *cx, const weft_onnx_scope *scope,
     return WEFT_ERR_OK;
 }
 
-/* -- Operators ------------------------------------------------------------------------------------
- */
+/* -- Operators -------------------------------------------------------------------------------- */
 
 /* Remembers that the import has failed; only a lack of memory ends it at once. */
 static weft_err note_failure(weft_onnx_ctx *cx, weft_err err)
@@ -297,8 +293,7 @@ static weft_err call_hook(weft_onnx_ctx *cx, weft_onnx_scope *scope, const Onnx_
     return WEFT_ERR_OK;
 }
 
-/* -- Functions ------------------------------------------------------------------------------------
- */
+/* -- Functions -------------------------------------------------------------------------------- */
 
 /* Later fields of the format that protobuf-c does not know yet: the bytes of field `number`. */
 static const ProtobufCMessageUnknownField *find_field(const ProtobufCMessage *msg, uint32_t number,
@@ -464,8 +459,7 @@ static weft_err inline_function(weft_onnx_ctx *cx, weft_onnx_scope *scope,
     return WEFT_ERR_OK;
 }
 
-/* -- Bodies ---------------------------------------------------------------------------------------
- */
+/* -- Bodies ----------------------------------------------------------------------------------- */
 
 static weft_err import_node(weft_onnx_ctx *cx, weft_onnx_scope *scope, const Onnx__NodeProto *node)
 {

@@ -77,8 +77,7 @@ static weft_err read_type(weft_onnx_ctx *cx, const Onnx__TensorProto *t, weft_wh
     return WEFT_ERR_OK;
 }
 
-/* -- External data ------------------------------------------------------------------------------
- */
+/* -- External data ---------------------------------------------------------------------------- */
 
 static weft_err map_external(weft_onnx_ctx *cx, const char *location, weft_where where,
                              const weft_onnx_external **out)
@@ -168,8 +167,7 @@ static weft_err read_external(weft_onnx_ctx *cx, const Onnx__TensorProto *t, wef
     return WEFT_ERR_OK;
 }
 
-/* -- Elements ------------------------------------------------------------------------------------
- */
+/* -- Elements --------------------------------------------------------------------------------- */
 
 static weft_err decode_varints(weft_onnx_ctx *cx, const weft_onnx_payload *p, uint64_t numel,
                                weft_arena *arena, weft_where where, weft_onnx_data *out)

@@ -154,7 +154,7 @@ typedef struct field {
     uint64_t len;         /* of the value, without a length prefix */
 } field;
 
-/* -- Reading -------------------------------------------------------------------------------- */
+/* -- Reading ---------------------------------------------------------------------------------- */
 
 static bool read_varint(cursor *c, uint64_t *out)
 {
@@ -249,7 +249,7 @@ static bool is_utf8(const uint8_t *at, uint64_t len)
     return true;
 }
 
-/* -- Writing -------------------------------------------------------------------------------- */
+/* -- Writing ---------------------------------------------------------------------------------- */
 
 static void put(slimmer *s, const void *bytes, size_t len)
 {

@@ -78,8 +78,7 @@ static inline void onnx_put_list(weft_buf *b, uint32_t field, const char *list)
     }
 }
 
-/* -- Values: dims are numbers, names, or "?" for a dim without either
- * ------------------------------- */
+/* -- Values: dims are numbers, names, or "?" for a dim without either ------------------------- */
 
 static inline void onnx_put_value(weft_buf *graph, uint32_t field, const char *name, int elem_type,
                                   const char *dims)
@@ -104,8 +103,7 @@ static inline void onnx_put_value(weft_buf *graph, uint32_t field, const char *n
     onnx_put_msg(graph, field, &value);
 }
 
-/* -- Tensors
- * ------------------------------------------------------------------------------------------ */
+/* -- Tensors ---------------------------------------------------------------------------------- */
 
 static inline void onnx_put_dims(weft_buf *tensor, const char *dims)
 {
@@ -127,8 +125,7 @@ static inline void onnx_put_tensor_raw(weft_buf *b, uint32_t field, const char *
     onnx_put_msg(b, field, &t);
 }
 
-/* -- Attributes: appended to a node
- * -------------------------------------------------------------------- */
+/* -- Attributes: appended to a node ----------------------------------------------------------- */
 
 static inline void onnx_put_attr_int(weft_buf *node, const char *name, int64_t x)
 {
@@ -179,8 +176,7 @@ static inline void onnx_put_attr_ref(weft_buf *node, const char *name, const cha
     onnx_put_msg(node, 5, &a);
 }
 
-/* -- Nodes, functions, models
- * --------------------------------------------------------------------------- */
+/* -- Nodes, functions, models ----------------------------------------------------------------- */
 
 /* `attrs` (may be NULL): attributes written by the functions above. `field` 1 in graphs, 7 in
  * functions. */

@@ -9,8 +9,7 @@
 
 #include <cmocka.h>
 
-/* -- Subject
- * -------------------------------------------------------------------------------------------- */
+/* -- Subject ---------------------------------------------------------------------------------- */
 
 typedef struct subject {
     weft_module *m;
@@ -100,8 +99,7 @@ static void put_ends(weft_buf *graph, const char *x_dims, const char *y_dims)
     onnx_put_value(graph, ONNX_OUTPUT, "y", ONNX_FLOAT, y_dims);
 }
 
-/* -- Names and dims
- * --------------------------------------------------------------------------------------- */
+/* -- Names and dims --------------------------------------------------------------------------- */
 
 static void test_onnx_import__symbols(void **state)
 {
@@ -217,8 +215,7 @@ static void test_onnx_import__inputs_need_types(void **state)
     check_fails(import(&graph, 17), WEFT_ERR_INPUT, "too many elements");
 }
 
-/* -- Order and wiring
- * -------------------------------------------------------------------------------------- */
+/* -- Order and wiring ------------------------------------------------------------------------- */
 
 static void test_onnx_import__nodes_are_sorted(void **state)
 {
@@ -327,9 +324,7 @@ static void test_onnx_import__output_types(void **state)
     release(&s);
 }
 
-/* -- Refusals
- * ------------------------------------------------------------------------------------------------
- */
+/* -- Refusals --------------------------------------------------------------------------------- */
 
 static void test_onnx_import__collects_refused_operators(void **state)
 {
@@ -410,9 +405,37 @@ static void test_onnx_import__table_is_sorted(void **state)
     assert_true(i > 100);
 }
 
-/* -- Functions
- * ---------------------------------------------------------------------------------------------------
- */
+/* Whatever the limit, running out of memory is an error value. */
+static void test_onnx_import__memory_limits(void **state)
+{
+    (void)state;
+    weft_buf graph = {0}, model = {0};
+    put_ends(&graph, "a,b", "a,b");
+    for (int i = 0; i < 100; i++) {
+        char in[16], out[16];
+        snprintf(in, sizeof in, i > 0 ? "v%d" : "x", i - 1);
+        snprintf(out, sizeof out, i < 99 ? "v%d" : "y", i);
+        onnx_put_node(&graph, "Relu", in, out, NULL);
+    }
+    onnx_put_model(&model, &graph, 17);
+    int n_fail = 0, n_ok = 0;
+    for (size_t limit = 1000; limit < 120000; limit += 500) {
+        weft_module *m = weft_module_create(limit);
+        weft_graph *g;
+        if (!m)
+            continue;
+        weft_err err = weft_import_onnx_bytes(m, (const uint8_t *)model.at, model.len, NULL, NULL,
+                                              NULL, NULL, &g);
+        assert_true(err == WEFT_ERR_OK || err == WEFT_ERR_NOMEM);
+        n_fail += err != WEFT_ERR_OK;
+        n_ok += err == WEFT_ERR_OK;
+        weft_module_destroy(m);
+    }
+    assert_true(n_fail > 0 && n_ok > 0);
+    weft_buf_finish(&model);
+}
+
+/* -- Functions -------------------------------------------------------------------------------- */
 
 /* model.double(x) = x + x; model.quad(x) = double(double(x)) */
 static void test_onnx_import__functions(void **state)
@@ -567,8 +590,7 @@ static void test_onnx_import__function_mistakes(void **state)
     check_fails(import_with(&model, NULL), WEFT_ERR_INPUT, "operand \"x\"");
 }
 
-/* -- Forms of older opsets
- * ---------------------------------------------------------------------------------------- */
+/* -- Forms of older opsets -------------------------------------------------------------------- */
 
 static weft_tensor f32_tensor(float *x, int32_t rank, int64_t d0, int64_t d1, int64_t d2)
 {
@@ -792,6 +814,7 @@ int main(void)
         cmocka_unit_test(test_onnx_import__unknown_attributes),
         cmocka_unit_test(test_onnx_import__opsets_of_operators),
         cmocka_unit_test(test_onnx_import__table_is_sorted),
+        cmocka_unit_test(test_onnx_import__memory_limits),
         cmocka_unit_test(test_onnx_import__functions),
         cmocka_unit_test(test_onnx_import__function_attributes),
         cmocka_unit_test(test_onnx_import__function_cycles),

@@ -12,8 +12,7 @@
 
 #include <cmocka.h>
 
-/* -- One weight in a model
- * ----------------------------------------------------------------------------- */
+/* -- One weight in a model -------------------------------------------------------------------- */
 
 typedef struct subject {
     weft_module *m;
@@ -87,8 +86,7 @@ static void check_bytes(weft_buf *tensor, weft_dtype dtype, const void *wanted, 
     release(&s, bytes);
 }
 
-/* -- Elements inside the file
- * ------------------------------------------------------------------------------ */
+/* -- Elements inside the file ----------------------------------------------------------------- */
 
 static void test_onnx_tensor__raw_data_stays_in_place(void **state)
 {
@@ -270,8 +268,7 @@ static void test_onnx_tensor__types_are_refused_by_name(void **state)
     check_fails(&t, WEFT_ERR_INPUT, "data type 0");
 }
 
-/* -- External data
- * -------------------------------------------------------------------------------------------- */
+/* -- External data ---------------------------------------------------------------------------- */
 
 static char folder[64];
 
@@ -496,9 +493,7 @@ static void test_onnx_external__needs_a_folder(void **state)
     check_fails(&t, WEFT_ERR_INPUT, "where none is allowed");
 }
 
-/* -- Tensor files
- * ------------------------------------------------------------------------------------------------
- */
+/* -- Tensor files ----------------------------------------------------------------------------- */
 
 static void test_onnx_tensor__file(void **state)
 {
