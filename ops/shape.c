@@ -438,7 +438,9 @@ static weft_err infer_range_int(weft_infer_ctx *cx, weft_ttype *out)
                                  : weft_dim_sub(pool, value[0], value[1]);
     weft_dim step = value[2] > 0 ? value[2] : weft_dim_sub(pool, 0, value[2]);
     out->dim[0] = weft_dim__ceil_div(pool, weft_dim__not_negative(pool, span), step);
-    if (!weft_dim_is_const(out->dim[0]) || out->dim[0] > WEFT_CONTENT_MAX)
+    /* In narrower types the numbers may wrap around. */
+    if (!weft_dim_is_const(out->dim[0]) || out->dim[0] > WEFT_CONTENT_MAX ||
+        out->dtype != WEFT_DTYPE_I64)
         return WEFT_ERR_OK;
     weft_dim *content = weft_infer__set_content(cx, 0, (uint32_t)out->dim[0]);
     for (int64_t i = 0; i < out->dim[0] && content; i++)
