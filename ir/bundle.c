@@ -201,6 +201,20 @@ weft_err weft_bundle_check_weight(const weft_bundle *bundle, uint32_t w, weft_di
     return WEFT_ERR_OK;
 }
 
+uint32_t weft_bundle_sections(const weft_bundle *bundle,
+                              weft_bundle_section out[WEFT_BUNDLE_SECTIONS_MAX])
+{
+    static const char *const names[] = {
+        [WEFT_SECTION_META] = "metadata", [WEFT_SECTION_WEIGHTS] = "weights"};
+    if (!bundle->file.len)
+        return 0;
+    const uint8_t *e = bundle->file.at + weft_bundle__get(bundle->file.at + 16, 8);
+    for (uint32_t i = 0; i < WEFT_BUNDLE_SECTIONS; i++, e += WEFT_BUNDLE_ENTRY_BYTES)
+        out[i] = (weft_bundle_section){names[weft_bundle__get(e, 4)], weft_bundle__get(e + 8, 8),
+                                       weft_bundle__get(e + 16, 8)};
+    return WEFT_BUNDLE_SECTIONS;
+}
+
 const weft_bundle_program *weft_bundle_find(const weft_bundle *bundle, const char *model)
 {
     for (uint32_t i = 0; i < bundle->n_program; i++)

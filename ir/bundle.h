@@ -107,6 +107,16 @@ typedef struct weft_bundle {
 /* Reads and checks everything but the weights' bytes. Close unmaps. */
 WEFT_MUST_USE weft_err weft_bundle_open(const char *path, weft_diag *diag, weft_bundle **out);
 void weft_bundle_close(weft_bundle *bundle);
+/* Sections of the file, in order: "metadata", "weights". Returns their number. */
+typedef struct weft_bundle_section {
+    const char *name;
+    uint64_t offset, bytes;
+} weft_bundle_section;
+
+enum { WEFT_BUNDLE_SECTIONS_MAX = 8 };
+
+uint32_t weft_bundle_sections(const weft_bundle *bundle,
+                              weft_bundle_section out[WEFT_BUNDLE_SECTIONS_MAX]);
 /* INPUT when the bytes of weight w (from 1) do not have their checksum. OK for a bundle in memory.
  */
 WEFT_MUST_USE weft_err weft_bundle_check_weight(const weft_bundle *bundle, uint32_t w,
