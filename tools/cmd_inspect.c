@@ -451,24 +451,42 @@ static void print_buckets(const json_t *model)
     }
 }
 
+static bool same_slice(const json_t *a, const json_t *b)
+{
+    return b && json_equal(json_object_get(a, "device"), json_object_get(b, "device")) &&
+           json_equal(json_object_get(a, "slice"), json_object_get(b, "slice"));
+}
+
+static void print_point(const json_t *p)
+{
+    char size[32];
+    printf(" batch %llu: %.4g us, Creq %.0f %%, Mreq %s", (unsigned long long)get_count(p, "batch"),
+           json_real_value(json_object_get(p, "time_us")),
+           100 * json_real_value(json_object_get(p, "creq")), get_bytes(p, "mreq_bytes", size));
+}
+
+/* The first and the last batch size of each slice; JSON has all. */
 static void print_profile(const json_t *model)
 {
-    size_t i;
-    const json_t *p;
-    json_array_foreach(json_object_get(model, "profile"), i, p)
-    {
-        char size[32];
+    const json_t *profile = json_object_get(model, "profile");
+    size_t n = json_array_size(profile);
+    for (size_t first = 0, i; first < n; first = i + 1) {
+        const json_t *p = json_array_get(profile, first);
+        for (i = first; same_slice(p, json_array_get(profile, i + 1)); i++)
+            continue;
+        const json_t *last = json_array_get(profile, i);
         printf("  estimate ");
         print_name(json_object_get(p, "device"));
         printf(" ");
         print_name(json_object_get(p, "slice"));
-        printf(" batch %llu: %.4g us, Creq %.0f %%, Mreq %s, %.3g J (",
-               (unsigned long long)get_count(p, "batch"),
-               json_real_value(json_object_get(p, "time_us")),
-               100 * json_real_value(json_object_get(p, "creq")), get_bytes(p, "mreq_bytes", size),
-               json_real_value(json_object_get(p, "energy_j")));
+        print_point(p);
+        if (i > first) {
+            printf(" ..");
+            print_point(last);
+        }
+        printf(" (");
         print_name(json_object_get(p, "source"));
-        printf(", +-%.0f %%)\n", 100 * json_real_value(json_object_get(p, "expected_error")));
+        printf(", +-%.0f %%)\n", 100 * json_real_value(json_object_get(last, "expected_error")));
     }
 }
 
