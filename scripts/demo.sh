@@ -69,8 +69,12 @@ say "plan examples/fleet.yaml"
 "$weft" plan "$examples/digits.yaml" --fleet "$examples/fleet.yaml" -o "$work/plan.json"
 jq -r '.placements[] | "  \(.model): \(.slice) of \(.type) \(.device)"' "$work/plan.json"
 
+# The first Python that has numpy: Debian's may not be the first in PATH.
+python=python3
+"$python" -c 'import numpy' 2>/dev/null || python=/usr/bin/python3
+
 say "serve"
-read -r http grpc metrics < <(python3 - <<'PY'
+read -r http grpc metrics < <("$python" - <<'PY'
 import socket
 sockets = [socket.socket() for _ in range(3)]
 for s in sockets:
@@ -100,7 +104,7 @@ fi
 echo "  ready on HTTP port $http, gRPC port $grpc, metrics port $metrics"
 
 say "requests: the held-out digits"
-if ! python3 "$root/scripts/demo_client.py" --port "$http" --data "$examples"; then
+if ! "$python" "$root/scripts/demo_client.py" --port "$http" --data "$examples"; then
     server_log
     die "the answers are not what they should be"
 fi

@@ -1,5 +1,5 @@
 # weft run answers the held-out digits as PyTorch did, whatever the batch.
-python3 -c 'import numpy' 2>/dev/null || skip "no numpy"
+find_python
 "$WEFT" compile "$examples/digits.yaml" -o digits.weft
 cat >check.py <<'PY'
 import subprocess, sys, numpy as np
@@ -17,7 +17,7 @@ for name, key in (("digits", "digits_cnn"), ("parity", "digits_parity"), ("size"
         error = np.abs(got - want).max() / np.abs(want).max()
         assert error < 1e-4, (name, n, error)
 PY
-python3 check.py "$WEFT" "$examples"
+"$python" check.py "$WEFT" "$examples"
 # Wrong inputs are refused by name.
 expect 1 "$WEFT" run digits.weft --model no-such-model --input image=@x.npy
 has err no-such-model
@@ -25,9 +25,9 @@ expect 1 "$WEFT" run digits.weft --model digits --input no-such-input=@x.npy
 has err no-such-input
 expect 1 "$WEFT" run digits.weft --model digits
 has err image
-python3 -c 'import numpy; numpy.save("wrong.npy", numpy.zeros((1, 1, 8, 9), "f4"))'
+"$python" -c 'import numpy; numpy.save("wrong.npy", numpy.zeros((1, 1, 8, 9), "f4"))'
 expect 1 "$WEFT" run digits.weft --model digits --input image=@wrong.npy
 has err image
-python3 -c 'import numpy; numpy.save("wrong.npy", numpy.zeros((1, 1, 8, 8), "f8"))'
+"$python" -c 'import numpy; numpy.save("wrong.npy", numpy.zeros((1, 1, 8, 8), "f8"))'
 expect 1 "$WEFT" run digits.weft --model digits --input image=@wrong.npy
 has err image
