@@ -327,7 +327,7 @@ weft_err weft_eval_mean_variance_norm(weft_eval_ctx *cx)
 
 /* -- Along one axis ------------------------------------------------------------------------- */
 
-static void softmax_lane(weft_op_id id, double *x, int64_t n)
+static void softmax_lane(weft_op_id id, bool single, double *x, int64_t n)
 {
     double top = -INFINITY, sum = 0;
     int64_t best = 0;
@@ -342,11 +342,20 @@ static void softmax_lane(weft_op_id id, double *x, int64_t n)
             x[i] = i == best;
         return;
     }
+    if (id == WEFT_OP_LOG_SOFTMAX) {
+        for (int64_t i = 0; i < n; i++)
+            sum += exp(x[i] - top);
+        double shift = top + log(sum);
+        for (int64_t i = 0; i < n; i++)
+            x[i] -= shift;
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = single ? (double)expf((float)(x[i] - top)) : exp(x[i] - top);
+        sum += x[i];
+    }
     for (int64_t i = 0; i < n; i++)
-        sum += exp(x[i] - top);
-    double shift = log(sum);
-    for (int64_t i = 0; i < n; i++)
-        x[i] = id == WEFT_OP_LOG_SOFTMAX ? x[i] - top - shift : exp(x[i] - top) / sum;
+        x[i] /= sum;
 }
 
 /* A lane of norm 0 stays as it is. */
@@ -380,7 +389,7 @@ static weft_err eval_lanes(weft_eval_ctx *cx, int64_t p)
         if (p != 0)
             lp_lane(p, buf, len);
         else
-            softmax_lane(id, buf, len);
+            softmax_lane(id, out->dtype != WEFT_DTYPE_F64, buf, len);
         weft_store__f64(out, at, step, len, buf);
     }
     return WEFT_ERR_OK;
