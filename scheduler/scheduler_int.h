@@ -14,6 +14,7 @@ enum {
     WEFT_YAML_BYTES_MAX = 1 << 20,
     WEFT_YAML_NODES_MAX = 200000,
     WEFT_YAML_DEPTH_MAX = 12,
+    WEFT_YAML_BRACKETS_MAX = 64,
     WEFT_YAML_KEYS_MAX = 64, /* of one mapping */
 };
 

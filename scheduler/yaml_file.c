@@ -107,6 +107,28 @@ static weft_err check_tree(weft_yaml *yaml, weft_diag *diag)
     return WEFT_ERR_OK;
 }
 
+/* libyaml's scanner takes quadratic time in open flow brackets and reads all of them before its
+ * parser counts the depth: a line of `[` would keep it busy for an hour. Brackets inside quotes
+ * count too; nobody needs that many. */
+static weft_err check_brackets(const weft_yaml *yaml, weft_diag *diag)
+{
+    uint32_t line = 1;
+    int depth = 0;
+    for (size_t i = 0; i < yaml->len; i++) {
+        char c = yaml->text[i];
+        line += c == '\n';
+        if (c == '[' || c == '{')
+            depth++;
+        if ((c == ']' || c == '}') && depth > 0)
+            depth--;
+        if (depth > WEFT_YAML_BRACKETS_MAX)
+            return weft_diag_error(diag, WEFT_ERR_INPUT,
+                                   (weft_where){.file = yaml->file, .line = line},
+                                   "more than 64 brackets are open: nested too deep");
+    }
+    return WEFT_ERR_OK;
+}
+
 /* -- Opening ---------------------------------------------------------------------------------- */
 
 /* The one place where libyaml's errors become ours. */
@@ -149,7 +171,9 @@ weft_err weft_yaml__open(const char *path, weft_diag *diag, weft_yaml *out)
 {
     weft_yaml yaml = {.file = path};
     WEFT_TRY(weft_file_read(path, WEFT_YAML_BYTES_MAX, diag, &yaml.text, &yaml.len));
-    weft_err err = compose(&yaml, diag);
+    weft_err err = check_brackets(&yaml, diag);
+    if (err == WEFT_ERR_OK)
+        err = compose(&yaml, diag);
     if (err == WEFT_ERR_OK)
         err = check_tree(&yaml, diag);
     if (err != WEFT_ERR_OK) {
@@ -177,20 +201,25 @@ typedef struct load_ctx {
     uint32_t line;  /* of the innermost place it named */
 } load_ctx;
 
-/* libcyaml resizes and frees; the arena does neither. A header keeps the size for copying. */
+/* libcyaml resizes and frees; the arena does neither. A header keeps the room of each block, which
+ * doubles when it grows: libcyaml adds entries to a sequence one by one. */
 static void *load_mem(void *ctx_in, void *old, size_t size)
 {
     load_ctx *ctx = ctx_in;
-    if (size == 0 || size > SIZE_MAX - 16)
+    size_t old_room = 0, room = size;
+    if (size == 0 || size > SIZE_MAX / 4)
         return NULL;
-    char *now = weft_arena_alloc(ctx->arena, size + 16);
-    memcpy(now, &size, sizeof size);
+    if (old)
+        memcpy(&old_room, (char *)old - 16, sizeof old_room);
+    if (size <= old_room)
+        return old;
+    if (old_room > 0 && size < 2 * old_room)
+        room = 2 * old_room;
+    char *now = weft_arena_alloc(ctx->arena, room + 16);
+    memcpy(now, &room, sizeof room);
     now += 16;
-    if (old) {
-        size_t old_size;
-        memcpy(&old_size, (char *)old - 16, sizeof old_size);
-        memcpy(now, old, old_size < size ? old_size : size);
-    }
+    if (old)
+        memcpy(now, old, old_room);
     return now;
 }
 
