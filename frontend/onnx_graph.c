@@ -68,6 +68,10 @@ static weft_err make_symbol(weft_onnx_ctx *cx, const char *param, weft_where whe
             return WEFT_ERR_OK;
         }
     }
+    if (cx->symbols.len == WEFT_ONNX_SYMBOLS_MAX)
+        return weft_diag_error(cx->diag, WEFT_ERR_UNSUP, where,
+                               "more than %d symbolic dimensions are not supported",
+                               WEFT_ONNX_SYMBOLS_MAX);
     int64_t lo = 1, hi = INT64_MAX / 4;
     for (size_t i = 0; cx->options && i < cx->options->n_dim; i++) {
         const weft_import_dim *d = &cx->options->dim[i];

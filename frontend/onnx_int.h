@@ -19,6 +19,7 @@ enum {
     WEFT_ONNX_NAME_MAX = 1 << 16,   /* bytes of a string */
     WEFT_ONNX_NODES_MAX = 1000000,  /* after functions are inlined */
     WEFT_ONNX_PARTS_MAX = 16000000, /* sub-messages of a file */
+    WEFT_ONNX_SYMBOLS_MAX = 1024,   /* distinct symbolic dimensions */
     WEFT_ONNX_CALLS_MAX = 64,       /* functions that call functions */
     WEFT_ONNX_COPY_MAX = 64 << 10   /* bytes of a misaligned weight that is copied */
 };
@@ -83,9 +84,8 @@ typedef struct weft_onnx_symbol {
 
 typedef struct weft_onnx_fn {
     const Onnx__FunctionProto *proto;
-    const char *domain, *overload; /* never NULL */
-    int64_t opset;                 /* of the default domain in its body */
-    bool open;                     /* being inlined: a call is a cycle */
+    int64_t opset; /* of the default domain in its body */
+    bool open;     /* being inlined: a call is a cycle */
 } weft_onnx_fn;
 
 typedef struct weft_onnx_ctx {
@@ -107,6 +107,7 @@ typedef struct weft_onnx_ctx {
     WEFT_VEC(weft_onnx_symbol) symbols;
     weft_onnx_fn *fn;
     uint32_t n_fn;
+    weft_names *fn_names; /* id i: fn[i - 1] */
     uint32_t n_nodes;
     weft_names *refused; /* operators already reported */
     weft_err failed;     /* the first error; the import goes on to find more */

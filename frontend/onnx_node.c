@@ -328,39 +328,40 @@ static const char *overload_of(weft_onnx_ctx *cx, const ProtobufCMessage *msg, u
 
 enum { FIELD_NODE_OVERLOAD = 8, FIELD_FUNCTION_ATTR = 11, FIELD_FUNCTION_OVERLOAD = 13 };
 
+/* Ids of functions count from 1 in the order of the file. */
+static const char *function_key(weft_onnx_ctx *cx, const char *domain, const char *name,
+                                const char *overload)
+{
+    return weft_arena_printf(cx->arena, "%s:%s:%s", is_default_domain(domain) ? "" : domain, name,
+                             overload);
+}
+
 static weft_onnx_fn *find_function(weft_onnx_ctx *cx, const Onnx__NodeProto *node)
 {
     if (cx->n_fn == 0)
         return NULL;
     const char *overload = overload_of(cx, &node->base, FIELD_NODE_OVERLOAD);
-    const char *domain = text(node->domain);
-    for (uint32_t i = 0; i < cx->n_fn; i++) {
-        const weft_onnx_fn *fn = &cx->fn[i];
-        bool same_domain = strcmp(fn->domain, domain) == 0 ||
-                           (is_default_domain(fn->domain) && is_default_domain(domain));
-        if (same_domain && strcmp(text(fn->proto->name), text(node->op_type)) == 0 &&
-            strcmp(fn->overload, overload) == 0)
-            return &cx->fn[i];
-    }
-    return NULL;
+    const char *key = function_key(cx, text(node->domain), text(node->op_type), overload);
+    uint32_t id = weft_names_find(cx->fn_names, key, strlen(key));
+    return id ? &cx->fn[id - 1] : NULL;
 }
 
 weft_err weft_onnx__functions(weft_onnx_ctx *cx, const Onnx__ModelProto *model)
 {
     cx->fn = weft_arena_array(cx->arena, model->n_functions, sizeof *cx->fn);
+    cx->fn_names = weft_names_create(cx->arena);
     for (size_t i = 0; i < model->n_functions; i++) {
         const Onnx__FunctionProto *p = model->functions[i];
         weft_where where = {.file = cx->file, .item = text(p->name)};
-        weft_onnx_fn fn = {.proto = p, .domain = text(p->domain)};
-        fn.overload = overload_of(cx, &p->base, FIELD_FUNCTION_OVERLOAD);
+        weft_onnx_fn fn = {.proto = p};
         if (!*text(p->name))
             return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where, "a function has no name");
-        for (uint32_t k = 0; k < cx->n_fn; k++)
-            if (strcmp(cx->fn[k].domain, fn.domain) == 0 &&
-                strcmp(text(cx->fn[k].proto->name), p->name) == 0 &&
-                strcmp(cx->fn[k].overload, fn.overload) == 0)
-                return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
-                                       "function \"%s\" is defined twice", p->name);
+        const char *key = function_key(cx, text(p->domain), p->name,
+                                       overload_of(cx, &p->base, FIELD_FUNCTION_OVERLOAD));
+        if (weft_names_find(cx->fn_names, key, strlen(key)))
+            return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
+                                   "function \"%s\" is defined twice", p->name);
+        weft_names_add(cx->fn_names, key, strlen(key));
         WEFT_TRY(weft_onnx__opset(cx, p->opset_import, p->n_opset_import, p->name, &fn.opset));
         if (fn.opset == 0)
             fn.opset = cx->opset;

@@ -405,6 +405,20 @@ static void test_onnx_import__table_is_sorted(void **state)
     assert_true(i > 100);
 }
 
+static void test_onnx_import__too_many_symbols(void **state)
+{
+    (void)state;
+    weft_buf graph = {0};
+    put_ends(&graph, "1", "1");
+    for (int i = 0; i < 1100; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "s%d", i);
+        onnx_put_value(&graph, ONNX_INPUT, name, ONNX_FLOAT, name);
+    }
+    onnx_put_node(&graph, "Relu", "x", "y", NULL);
+    check_fails(import(&graph, 17), WEFT_ERR_UNSUP, "more than 1024 symbolic dimensions");
+}
+
 /* Whatever the limit, running out of memory is an error value. */
 static void test_onnx_import__memory_limits(void **state)
 {
@@ -814,6 +828,7 @@ int main(void)
         cmocka_unit_test(test_onnx_import__unknown_attributes),
         cmocka_unit_test(test_onnx_import__opsets_of_operators),
         cmocka_unit_test(test_onnx_import__table_is_sorted),
+        cmocka_unit_test(test_onnx_import__too_many_symbols),
         cmocka_unit_test(test_onnx_import__memory_limits),
         cmocka_unit_test(test_onnx_import__functions),
         cmocka_unit_test(test_onnx_import__function_attributes),
