@@ -7,7 +7,7 @@ cmp file.weft piped.weft
 expect 0 "$WEFT" inspect file.weft
 has out digits_cnn
 cp "$examples/digits_cnn.onnx" . # a text names files of weights beside it
-"$WEFT" opt - <digits_cnn.onnx >text.wir 2>err || die "opt -: $(shown err)"
+"$WEFT" opt digits_cnn.onnx -o - >text.wir 2>err || die "opt -: $(shown err)"
 filled text.wir
 "$WEFT" opt - <text.wir >again.wir 2>err || die "opt - of text: $(shown err)"
 cmp text.wir again.wir
