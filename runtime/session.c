@@ -60,72 +60,6 @@ const weft_bundle_program *weft_session_program(const weft_session *session)
     return session->program;
 }
 
-/* -- Symbols from inputs -------------------------------------------------------------------- */
-
-static weft_err fail_input(weft_session *s, uint32_t i, weft_diag *diag, const char *text)
-{
-    return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = s->program->name},
-                           "input %s %s", s->program->input[i].name, text);
-}
-
-static weft_err bind_dim(weft_session *s, uint32_t i, uint32_t d, int64_t size, weft_diag *diag)
-{
-    const weft_bundle_program *p = s->program;
-    weft_dim dim = p->value[p->input[i].value - 1].type.dim[d];
-    uint32_t symbol = weft_dim_is_const(dim) ? UINT32_MAX : weft_dim_as_symbol(p->dims, dim);
-
-    if (symbol < p->n_symbol && s->symbol[symbol] < 0) {
-        if (size < p->symbol[symbol].lo || size > p->symbol[symbol].hi)
-            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
-                                   "input %s: dimension %u (%s) is %lld, outside %lld to %lld",
-                                   p->input[i].name, d, p->symbol[symbol].name, (long long)size,
-                                   (long long)p->symbol[symbol].lo,
-                                   (long long)p->symbol[symbol].hi);
-        s->symbol[symbol] = size;
-        return WEFT_ERR_OK;
-    }
-    int64_t want;
-    if (!weft_dim_eval(p->dims, dim, s->symbol, p->n_symbol, &want))
-        return WEFT_ERR_OK; /* depends on a symbol that a later input binds */
-    if (want != size)
-        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
-                               "input %s: dimension %u is %lld, must be %lld", p->input[i].name, d,
-                               (long long)size, (long long)want);
-    return WEFT_ERR_OK;
-}
-
-static weft_err bind_inputs(weft_session *s, const weft_tensor *in, uint32_t n_in, weft_diag *diag)
-{
-    const weft_bundle_program *p = s->program;
-    if (n_in != p->n_input)
-        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
-                               "%u inputs are given, the model has %u", n_in, p->n_input);
-    for (uint32_t i = 0; i < s->n_symbol; i++)
-        s->symbol[i] = -1;
-    for (uint32_t i = 0; i < n_in; i++) {
-        const weft_ttype *type = &p->value[p->input[i].value - 1].type;
-        if (in[i].dtype != type->dtype)
-            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
-                                   "input %s is %s, must be %s", p->input[i].name,
-                                   weft_dtype_name(in[i].dtype), weft_dtype_name(type->dtype));
-        if (in[i].rank != type->rank)
-            return fail_input(s, i, diag, "has another rank than the model's");
-        if (weft_numel(in[i].dim, in[i].rank) < 0)
-            return fail_input(s, i, diag, "has no valid dimensions");
-        if (!in[i].data && weft_tensor_numel(&in[i]) > 0)
-            return fail_input(s, i, diag, "has no data");
-    }
-    /* Twice: the second round checks what depends on symbols of later inputs. */
-    for (int round = 0; round < 2; round++)
-        for (uint32_t i = 0; i < n_in; i++)
-            for (int32_t d = 0; d < in[i].rank; d++)
-                WEFT_TRY(bind_dim(s, i, (uint32_t)d, in[i].dim[d], diag));
-    for (uint32_t i = 0; i < p->n_symbol; i++)
-        if (s->symbol[i] < 0)
-            s->symbol[i] = p->symbol[i].lo;
-    return WEFT_ERR_OK;
-}
-
 /* -- Running -------------------------------------------------------------------------------- */
 
 static double now_us(void)
@@ -204,7 +138,9 @@ weft_err weft_session_run(weft_session *session, const weft_tensor *in, uint32_t
     weft_spec *spec;
 
     weft_late__reset(s);
-    WEFT_TRY(bind_inputs(s, in, n_in, diag));
+    for (uint32_t i = s->program->n_symbol; i < s->n_symbol; i++)
+        s->symbol[i] = -1; /* known only when a launch has run */
+    WEFT_TRY(weft_bundle_bind(s->program, in, n_in, s->symbol, diag));
     if (n_out != s->program->n_output)
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = s->program->name},
                                "room for %u outputs is given, the model has %u", n_out,
