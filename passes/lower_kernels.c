@@ -22,14 +22,29 @@ static const char *operand_text(weft_passctx *cx, const weft_module *m, weft_val
     return text;
 }
 
-/* Operands of the result's rank or less that are single numbers become numbers of the step. */
+/* The largest rank of the operands that stay operands for sure: a number may not have more. */
+static uint8_t rank_beside_numbers(weft_passctx *cx, const weft_module *m, weft_node n)
+{
+    uint8_t rank = 0;
+    uint32_t n_in = weft_node_in_count(m, n);
+    for (uint32_t i = 0; i < n_in; i++) {
+        weft_val v = weft_node_in(m, n, i);
+        bool number = v.i && operand_text(cx, m, v, 0)[0] == '#';
+        if (v.i && !number && weft_val_ttype(m, v)->rank > rank)
+            rank = weft_val_ttype(m, v)->rank;
+    }
+    return rank;
+}
+
+/* Operands that are single numbers, of no higher rank than another operand, become numbers of the
+ * step. */
 static weft_err lower_ew(weft_passctx *cx, weft_graph *g, weft_node n, bool *changed)
 {
     weft_module *m = weft_graph_module(g);
     const char *arg[WEFT_STEP_ARGS_MAX];
     weft_val in[WEFT_STEP_ARGS_MAX];
     uint32_t n_in = weft_node_in_count(m, n), kept = 0;
-    uint8_t rank = weft_val_ttype(m, weft_node_out(m, n, 0))->rank;
+    uint8_t rank = rank_beside_numbers(cx, m, n);
     bool has_float = false;
     if (n_in > WEFT_STEP_ARGS_MAX)
         return WEFT_ERR_OK;
