@@ -1,0 +1,198 @@
+/* weft_graph_batch_symbol: a batch is found where requests stay apart, and only there. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "ir/ir.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The batch of a graph with the inputs, nodes and outputs of `body`; weights and symbols are given:
+ * the answer as text, so that a failure shows the graph. */
+static bool is_batchable(const char *inputs, const char *nodes, const char *outputs)
+{
+    char text[3000];
+    snprintf(text, sizeof text,
+             "wir 1 graph\n"
+             "symbol ?b = [1, inf]\n"
+             "symbol ?s = [1, inf]\n"
+             "weight $w : f32[4,4] = random 1\n"
+             "weight $v : f32[4] = random 2\n"
+             "weight $k : f32[3,2,1,1] = random 3\n"
+             "weight $table : f32[100,4] = random 4\n"
+             "weight $zero : i64[1] = dense [0]\n"
+             "weight $one : i64[1] = dense [1]\n"
+             "weight $two : i64[] = dense [2]\n"
+             "graph @g (%s) {\n"
+             "  symbol ?s \"seq\"\n"
+             "  symbol ?b \"batch\"\n"
+             "%s"
+             "  return %s\n"
+             "}\n",
+             inputs, nodes, outputs);
+    weft_module *m = NULL;
+    weft_diag *diag = weft_diag_create();
+    if (weft_module_parse(text, strlen(text), "test.wir", NULL, diag, &m) != WEFT_ERR_OK)
+        fail_msg("%s in\n%s", weft_diag_at(diag, 0)->text, text);
+    uint32_t symbol = weft_graph_batch_symbol(weft_graph_at(m, 0));
+    if (symbol != 1 && symbol != UINT32_MAX)
+        fail_msg("symbol %u of\n%s", symbol, text);
+    weft_module_destroy(m);
+    weft_diag_destroy(diag);
+    return symbol == 1;
+}
+
+/* One node on %x : f32[?b,?s,4] with a result of this type. */
+static bool keeps(const char *type, const char *node)
+{
+    char text[400];
+    snprintf(text, sizeof text, "  %%1 : %s = %s\n", type, node);
+    return is_batchable("%x : f32[?b,?s,4]", text, "\"y\" %1");
+}
+
+static void test_batch__is_dim_0_of_all_inputs_and_outputs(void **state)
+{
+    (void)state;
+    assert_true(is_batchable("%x : f32[?b,4], %y : i64[?b]", "", "\"x\" %x, \"y\" %y"));
+    assert_false(is_batchable("%x : f32[?b,4], %y : i64[?s]", "", "\"x\" %x"));
+    assert_false(is_batchable("%x : f32[?b,4], %y : f32[]", "", "\"x\" %x"));
+    assert_false(is_batchable("%x : f32[?b,?b]", "", "\"x\" %x"));
+    assert_false(is_batchable("%x : f32[?b * 2]", "", "\"x\" %x"));
+    assert_false(is_batchable("%x : f32[4]", "", "\"x\" %x"));
+    assert_false(is_batchable("%x : f32[?b,4]", "", "\"x\" %x, \"w\" $w"));
+    assert_false(is_batchable("", "", "\"w\" $w"));
+}
+
+static void test_batch__goes_through_element_wise_operators(void **state)
+{
+    (void)state;
+    assert_true(keeps("f32[?b,?s,4]", "add %x, $v"));
+    assert_true(keeps("f32[?b,?s,4]", "where %x, %x, $w"));
+    assert_true(keeps("f32[?b,?s,4]", "ew %x, $v {steps = [\"mul i0 i1\", \"relu s0\"]}"));
+    assert_true(is_batchable("%x : f32[?b,4], %y : f32[?b,1]", "  %1 : f32[?b,4] = mul %x, %y\n",
+                             "\"y\" %1"));
+    /* [b, 4] + [1, b, 4] sets requests against each other. */
+    assert_false(is_batchable("%x : f32[?b,4], %y : f32[?b,?s,4]",
+                              "  %1 : f32[?b,?b,4] = add %x, %y\n", "\"y\" %1"));
+}
+
+static void test_batch__goes_through_layers(void **state)
+{
+    (void)state;
+    assert_true(keeps("f32[?b,?s,4]", "matmul %x, $w"));
+    assert_true(keeps("f32[?b,?s,?s]", "matmul %x, %x {trans_b = 1}"));
+    assert_true(keeps("f32[?b,?s,4]", "softmax %x"));
+    assert_true(keeps("f32[?b,?s,4]", "layer_norm %x, $v, $v {axis = -1}"));
+    assert_true(keeps("f32[?b,?s,4]", "layer_norm %x, $v, $v {axis = 1}"));
+    assert_true(keeps("f32[?b,?s,4]", "attention %x, %x, %x {heads = 2, head_dim = 2}"));
+    assert_true(keeps("f32[?b,1,4]", "reduce_mean %x {axes = dims[1]}"));
+    assert_true(keeps("f32[?b,4]", "reduce_sum %x, $one {keepdims = 0}"));
+    assert_true(keeps("i64[?b,?s,1]", "arg_max %x {axis = 2}"));
+    assert_true(is_batchable("%x : f32[?b,2,8,8]",
+                             "  %1 : f32[?b,3,8,8] = conv %x, $k, _\n"
+                             "  %2 : f32[?b,3,8,8] = conv %x, $k, _, %1 {epilogue = [\"add acc "
+                             "i3\"]}\n",
+                             "\"y\" %2"));
+    assert_true(is_batchable("%x : f32[?b,4]", "  %1 : f32[?b,4] = gemm %x, $w, $v\n", "\"y\" %1"));
+}
+
+static void test_batch__stops_where_requests_mix(void **state)
+{
+    (void)state;
+    assert_false(keeps("f32[?b,?s,4]", "softmax %x {axis = 0}"));
+    assert_false(keeps("f32[?b,?s,4]", "layer_norm %x, $v, $v {axis = 0}"));
+    assert_false(keeps("f32[1,?s,4]", "reduce_mean %x {axes = dims[0]}"));
+    assert_false(keeps("f32[1,1,1]", "reduce_mean %x"));
+    assert_false(keeps("f32[?b,?s,4]", "cum_sum %x, $zero"));
+    assert_true(keeps("f32[?b,?s,4]", "cum_sum %x, $one"));
+    assert_false(keeps("f32[?b,?s,4]", "slice %x {starts = dims[0], ends = dims[?b], axes = "
+                                       "dims[0], steps = dims[-1]}"));
+    assert_false(keeps("f32[?b,?s,4]", "slice %x {starts = dims[0], ends = dims[?b]}"));
+    assert_true(
+        keeps("f32[?b,1,4]", "slice %x {starts = dims[0], ends = dims[1], axes = dims[1]}"));
+    assert_false(keeps("f32[?b,?s,4]", "pad %x {pads = dims[1, 0, 0, -1, 0, 0]}"));
+    assert_true(keeps("f32[?b,?s + 1,4]", "pad %x {pads = dims[0, 1, 0, 0, 0, 0]}"));
+    assert_false(keeps("f32[?s,?b,4]", "transpose %x {perm = [1, 0, 2]}"));
+    assert_false(keeps("f32[?b * 2,?s,4]", "concat %x, %x {axis = 0}"));
+    assert_true(keeps("f32[?b,?s * 2,4]", "concat %x, %x {axis = 1}"));
+    assert_false(keeps("f32[?b,?s,4]", "gather %x, $zero {axis = 0}"));
+    assert_false(is_batchable("%x : f32[?b,4]", "  %1 : f32[?b,?b] = matmul %x, %x {trans_b = 1}\n",
+                              "\"y\" %1"));
+    assert_false(is_batchable("%x : f32[?b,4]",
+                              "  %1 : i64[2] = shape %x\n"
+                              "  %2 : i64[?b,4] = expand %1, %1\n",
+                              "\"y\" %2"));
+    assert_false(is_batchable("%x : f32[?b]",
+                              "  %1 : f32[?b] = range {start = dims[0], limit = dims[?b], delta = "
+                              "dims[1], dtype = f32}\n"
+                              "  %2 : f32[?b] = add %x, %1\n",
+                              "\"y\" %2"));
+    assert_false(is_batchable("%x : f32[?b,4]", "  %1 : i64[2,?b] = non_zero %x\n", "\"y\" %1"));
+}
+
+static void test_batch__follows_reshapes_and_transposes(void **state)
+{
+    (void)state;
+    /* To rows and back, as exporters do for Gemm. */
+    assert_true(is_batchable("%x : f32[?b,?s,4]",
+                             "  %1 : f32[?b * ?s,4] = reshape %x {shape = dims[?b * ?s, 4]}\n"
+                             "  %2 : f32[?b * ?s,4] = gemm %1, $w\n"
+                             "  %3 : f32[?b,?s,4] = reshape %2 {shape = dims[?b, ?s, 4]}\n",
+                             "\"y\" %3"));
+    /* To heads and back. */
+    assert_true(is_batchable("%x : f32[?b,?s,4]",
+                             "  %1 : f32[?b,?s,2,2] = reshape %x {shape = dims[?b, ?s, 2, 2]}\n"
+                             "  %2 : f32[2,?b,?s,2] = transpose %1 {perm = [2, 0, 1, 3]}\n"
+                             "  %3 : f32[2,?b,?s,?s] = matmul %2, %2 {trans_b = 1}\n"
+                             "  %4 : f32[?b,2,?s,?s] = transpose %3 {perm = [1, 0, 2, 3]}\n"
+                             "  %5 : f32[?b,?s * ?s * 2] = flatten %4\n",
+                             "\"y\" %5"));
+    /* A batch behind other elements is no batch after a reshape that forgets it. */
+    assert_false(is_batchable("%x : f32[?b,?s,4]",
+                              "  %1 : f32[?s,?b,4] = transpose %x {perm = [1, 0, 2]}\n"
+                              "  %2 : f32[?b,?s,4] = reshape %1 {shape = dims[?b, ?s, 4]}\n",
+                              "\"y\" %2"));
+    assert_false(is_batchable("%x : f32[?b,?s,4]",
+                              "  %1 : f32[?b * ?s,4] = reshape %x {shape = dims[?b * ?s, 4]}\n"
+                              "  %2 : f32[?s,?b,4] = reshape %1 {shape = dims[?s, ?b, 4]}\n"
+                              "  %3 : f32[?b,?s,4] = transpose %2 {perm = [1, 0, 2]}\n",
+                              "\"y\" %3"));
+}
+
+static void test_batch__takes_tables_and_masks(void **state)
+{
+    (void)state;
+    assert_true(is_batchable("%x : i64[?b,?s]",
+                             "  %1 : f32[?b,?s,4] = gather $table, %x {axis = 0}\n"
+                             "  %2 : i64[?s] = range {start = dims[0], limit = dims[?s], delta = "
+                             "dims[1], dtype = i64}\n"
+                             "  %3 : f32[?s,4] = gather $table, %2\n"
+                             "  %4 : f32[?b,?s,4] = add %1, %3\n"
+                             "  %5 : f32[?b,4] = gather %4, $two {axis = 1}\n",
+                             "\"y\" %5"));
+    assert_true(is_batchable("%x : f32[?b,?s,4]",
+                             "  %1 : f32[?b,1,4] = expand $v {shape = dims[?b, 1, 4]}\n"
+                             "  %2 : f32[?b,?s + 1,4] = concat %1, %x {axis = 1}\n",
+                             "\"y\" %2"));
+    assert_true(is_batchable("%q : f32[?b,?s,4], %m : f32[?b,1,1,?s]",
+                             "  %1 : f32[?b,?s,4] = attention %q, %q, %q, %m {heads = 2, head_dim "
+                             "= 2}\n",
+                             "\"y\" %1"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_batch__is_dim_0_of_all_inputs_and_outputs),
+        cmocka_unit_test(test_batch__goes_through_element_wise_operators),
+        cmocka_unit_test(test_batch__goes_through_layers),
+        cmocka_unit_test(test_batch__stops_where_requests_mix),
+        cmocka_unit_test(test_batch__follows_reshapes_and_transposes),
+        cmocka_unit_test(test_batch__takes_tables_and_masks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
