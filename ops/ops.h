@@ -25,13 +25,13 @@
 
 /* -- Types ---------------------------------------------------------------------------------- */
 
-/* Memory layouts of a value. PLAIN is dense row-major. C16 / C8: channels (dim 1) in blocks of 16 / 8
- * innermost, padded with zeros ("nChw16c"). NHWC: channels innermost. Dims are always given in
+/* Memory layouts of a value. PLAIN is dense row-major. C16 / C8: channels (dim 1) in blocks of 16 /
+ * 8 innermost, padded with zeros ("nChw16c"). NHWC: channels innermost. Dims are always given in
  * the logical order [n, c, spatial...]. */
-#define WEFT_LAYOUT_MAP(X)                                                                         \
-    X(PLAIN, "plain", 1)                                                                           \
-    X(C16, "c16", 16)                                                                              \
-    X(C8, "c8", 8)                                                                                 \
+#define WEFT_LAYOUT_MAP(X) \
+    X(PLAIN, "plain", 1)   \
+    X(C16, "c16", 16)      \
+    X(C8, "c8", 8)         \
     X(NHWC, "nhwc", 1)
 
 typedef enum weft_layout {
@@ -47,7 +47,7 @@ uint32_t weft_layout_block(weft_layout layout);
 
 /* The type of a tensor: element type, layout, symbolic dimensions. The rank is always known. */
 typedef struct weft_ttype {
-    uint8_t dtype; /* weft_dtype */
+    uint8_t dtype;  /* weft_dtype */
     uint8_t layout; /* weft_layout */
     uint8_t rank;
     weft_dim dim[WEFT_RANK_MAX]; /* entries from rank on are 0 */
@@ -118,9 +118,9 @@ const int64_t *weft_attrs_ints(weft_attrs attrs, weft_attr_key key, uint32_t *ou
 /* -- The table ------------------------------------------------------------------------------ */
 
 typedef enum weft_trait {
-    WEFT_T_EW = 1u << 0,          /* element-wise with NumPy broadcasting, all operands */
-    WEFT_T_COMMUTES = 1u << 1,    /* operands 0 and 1 may be swapped */
-    WEFT_T_GEMM = 1u << 2,        /* its time is a matrix product's */
+    WEFT_T_EW = 1u << 0,       /* element-wise with NumPy broadcasting, all operands */
+    WEFT_T_COMMUTES = 1u << 1, /* operands 0 and 1 may be swapped */
+    WEFT_T_GEMM = 1u << 2,     /* its time is a matrix product's */
     WEFT_T_REDUCE = 1u << 3,
     WEFT_T_MOVE = 1u << 4,        /* copies elements, computes none */
     WEFT_T_VIEW = 1u << 5,        /* result has the bytes of operand 0: no work */
@@ -153,7 +153,8 @@ struct weft_eval_ctx;
 
 typedef struct weft_op {
     const char *name;
-    uint8_t in_min, in_max; /* operands; WEFT_VARIADIC: any number. Missing optional ones are none */
+    uint8_t in_min,
+        in_max; /* operands; WEFT_VARIADIC: any number. Missing optional ones are none */
     uint8_t out_min, out_max; /* results */
     uint32_t traits;
     weft_attr_def attrs[WEFT_OP_ATTR_MAX];    /* ends at key NONE */
@@ -258,7 +259,8 @@ bool weft_eval_param(weft_eval_ctx *cx, uint32_t in, weft_attr_key key, const in
 /* -- Steps: the little language of `ew` kernels and epilogues ------------------------------------
  *
  * A step is text: an element-wise operator and its arguments. `iN` is operand N of the node, `sN`
- * the result of step N, `acc` the value the step before (or the kernel itself) produced, `#1.5` a number:
+ * the result of step N, `acc` the value the step before (or the kernel itself) produced, `#1.5` a
+ * number:
  *
  *     ew %x, %y {steps = ["add i0 i1", "mul s0 #0.5", "gelu s1"]}
  *     conv %x, $w, $b, %r {epilogue = ["add acc i3", "relu acc"]}
@@ -268,9 +270,9 @@ bool weft_eval_param(weft_eval_ctx *cx, uint32_t in, weft_attr_key key, const in
 enum { WEFT_STEP_ARGS_MAX = 3, WEFT_STEPS_MAX = 64 };
 
 /* Element-wise functions that steps may use: rows of steps.def, S(ENUM, "text", n_args). A step
- * with the name of an operator means that operator with default attributes, except that attributes that
- * matter are arguments: `leaky_relu x #alpha`, `clip x #lo #hi`, `elu x #alpha`,
- * `hard_sigmoid x #alpha #beta`, `gelu x` (erf), `gelu_tanh x`. */
+ * with the name of an operator means that operator with default attributes, except that attributes
+ * that matter are arguments: `leaky_relu x #alpha`, `clip x #lo #hi`, `elu x #alpha`, `hard_sigmoid
+ * x #alpha #beta`, `gelu x` (erf), `gelu_tanh x`. */
 typedef enum weft_step_op {
 #define S(id, text, n_args) WEFT_STEP_##id,
 #include "ops/steps.def"
@@ -278,7 +280,12 @@ typedef enum weft_step_op {
     WEFT_STEP_COUNT
 } weft_step_op;
 
-typedef enum weft_arg_kind { WEFT_ARG_INPUT, WEFT_ARG_STEP, WEFT_ARG_ACC, WEFT_ARG_NUMBER } weft_arg_kind;
+typedef enum weft_arg_kind {
+    WEFT_ARG_INPUT,
+    WEFT_ARG_STEP,
+    WEFT_ARG_ACC,
+    WEFT_ARG_NUMBER
+} weft_arg_kind;
 
 typedef struct weft_step {
     weft_step_op op;
