@@ -4,7 +4,10 @@
 command -v clang-format >/dev/null || skip "no clang-format"
 
 cd "$root"
-while read -r file; do
-    said=$(clang-format --dry-run -Werror "$file" 2>&1) || fail "$(head -n 3 <<<"$said")"
-done < <(tree '*.c' '*.h')
+tree '*.c' '*.h' >"${TMPDIR:-/tmp}/weft-format.$$"
+trap 'rm -f "${TMPDIR:-/tmp}/weft-format.$$"' EXIT
+while IFS= read -r said; do
+    fail "$said"
+done < <(xargs -r clang-format --dry-run -Werror <"${TMPDIR:-/tmp}/weft-format.$$" 2>&1 |
+    grep -E '^[^ ].*:[0-9]+:[0-9]+: ' | sort -u -t: -k1,1)
 finish

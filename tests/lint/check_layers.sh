@@ -43,40 +43,43 @@ allowed() {
     return 1
 }
 
-check_file() { # FILE, relative to the root
-    local file=$1 from=${1%%/*} line number header
-    while IFS=: read -r number line; do
-        header=$(sed -E 's/.*"([^"]+)".*/\1/' <<<"$line")
-        case "$header" in
-        ../* | */../*) fail "$file:$number: \"$header\": include from the root of the tree" ;;
-        */*)
-            # Generated from .proto files: the bundle's messages belong to ir/, ONNX's to frontend/.
-            case "$header" in
-            onnx/*.pb-c.h) [ "$from" = frontend ] || [ "$from" = tests ] ||
-                fail "$file:$number: ONNX's protobuf types are seen in frontend/ only" ;;
-            *) allowed "$from" "$header" ||
-                fail "$file:$number: $from/ may not include \"$header\"" ;;
-            esac
-            ;;
-        esac
-    done < <(grep -nE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' "$root/$file" || true)
-    # Library headers that belong to one layer.
-    local name owners
-    for rule in 'onnx/onnx\.pb-c\.h:frontend' 'dnnl(_[a-z]+)?\.h:runtime' 'cuda[A-Za-z_]*\.h:runtime codegen' \
-        'microhttpd\.h:runtime' 'nghttp2/[a-z0-9]+\.h:runtime' 'igraph[a-z/_]*\.h:passes' \
-        'cyaml/cyaml\.h:scheduler' 'yaml\.h:scheduler'; do
-        name=${rule%%:*} owners=${rule#*:}
-        case " $owners tests tools " in *" $from "*) continue ;; esac
-        while IFS=: read -r number line; do
-            fail "$file:$number: <${name//\\/}> belongs to $owners"
-        done < <(grep -nE "^[[:space:]]*#[[:space:]]*include[[:space:]]*<$name>" "$root/$file" || true)
-    done
+# Library headers that belong to one layer: pattern of the name, and the folders that may use it.
+owners_of() {
+    case "$1" in
+    onnx/onnx.pb-c.h) echo frontend ;;
+    dnnl.h | dnnl_*.h | microhttpd.h | nghttp2/*) echo runtime ;;
+    cuda*.h | nvrtc*.h) echo runtime codegen ;;
+    igraph.h | igraph/* | coin/*) echo passes scheduler ;;
+    cyaml/cyaml.h | yaml.h) echo scheduler ;;
+    esac
 }
 
-while read -r file; do
-    case "$file" in tests/*) continue ;; esac
-    check_file "$file"
-done < <(tree '*.c' '*.h' '*.def')
+check_include() { # FILE LINE MARK HEADER
+    local file=$1 number=$2 mark=$3 header=$4 from=${1%%/*} owners
+    owners=$(owners_of "$header")
+    if [ -n "$owners" ]; then
+        case " $owners tools tests " in
+        *" $from "*) ;;
+        *) fail "$file:$number: <$header> belongs to $owners" ;;
+        esac
+    elif [ "$mark" = '"' ]; then
+        case "$header" in
+        ../* | */../*) fail "$file:$number: \"$header\": include from the root of the tree" ;;
+        */*) allowed "$from" "$header" ||
+            fail "$file:$number: $from/ may not include \"$header\"" ;;
+        esac
+    fi
+}
+
+cd "$root"
+while IFS='|' read -r file number mark header; do
+    case "$file" in
+    tests/*) ;;
+    *) check_include "$file" "$number" "$mark" "$header" ;;
+    esac
+done < <(tree '*.c' '*.h' '*.def' |
+    xargs -r grep -HnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*["<]' |
+    sed -E 's/^([^:]+):([0-9]+):[^"<]*(["<])([^">]+).*/\1|\2|\3|\4/' || true)
 
 if [ "${2:-}" != plain ]; then
     copy=$(mktemp -d)

@@ -13,12 +13,9 @@ patterns=(
     '\<(TOD[O]|FIXM[E]|XX[X])\>'
 )
 cd "$root"
-while read -r file; do
-    for pattern in "${patterns[@]}"; do
-        while IFS= read -r hit; do
-            fail "$file:$hit"
-        done < <(grep -nIE "$pattern" "$file" | cut -c1-160 || true)
-    done
-done < <(tree '*.c' '*.h' '*.def' '*.proto' '*.py' '*.sh' '*.md' '*.cmake' '*.txt' '*.json' '*.yaml' '*.yml' '*.csv' \
-    '*.wir' '*.in' run)
+pattern=$(IFS='|' && echo "${patterns[*]}")
+while IFS= read -r hit; do
+    fail "$hit"
+done < <(tree '*.c' '*.h' '*.def' '*.proto' '*.py' '*.sh' '*.md' '*.cmake' '*.txt' '*.json' '*.yaml' \
+    '*.yml' '*.csv' '*.wir' '*.in' run | xargs -r grep -HnIE "$pattern" | cut -c1-200 || true)
 finish
