@@ -143,7 +143,8 @@ static void find_product(const weft_work_ctx *work, weft_kernel *kernel)
         for (uint32_t i = 0; !shared && i + 2 < y->rank; i++)
             batch *= (double)y->dim[i];
     }
-    kernel->cls = WEFT_KERNEL_GEMM;
+    /* One filter a channel is no product: matrix units cannot share anything. */
+    kernel->cls = kernel->is_conv && n <= 1 && batch > 1 ? WEFT_KERNEL_SIMPLE : WEFT_KERNEL_GEMM;
     kernel->batch = batch;
     kernel->n = n;
     kernel->m = fmax(1, numel / (n * batch));

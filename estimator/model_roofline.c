@@ -17,18 +17,15 @@
 #include <math.h>
 
 static const double simple_eff = 0.25;
-static const double gpu_error = 0.5, cpu_error = 0.35;
+static const double gpu_error = 0.5, gpu_conv_error = 0.7, cpu_error = 0.35;
 
 enum { CPU_LANES = 16, CPU_SHORT_K = 16 };
 
-/* On a CPU: short inner products and narrow results leave vector lanes empty. A depthwise
- * convolution (n = 1) runs over channels instead, at about a sixth of the peak. */
+/* On a CPU: short inner products and narrow results leave vector lanes empty. */
 static double shape_eff(const weft_kernel *kernel, const weft_slice *slice)
 {
     if (kernel->cls != WEFT_KERNEL_GEMM || !weft_gpu__is_cpu(slice->gpu))
         return 1;
-    if (kernel->n <= 1 && kernel->batch > 1)
-        return 0.2;
     double wide = fmax(kernel->m, kernel->n);
     double lanes = wide / (ceil(wide / CPU_LANES) * CPU_LANES);
     return lanes * kernel->k / (kernel->k + CPU_SHORT_K);
