@@ -103,7 +103,7 @@ static uint32_t load_tensors(const char *set, const char *kind, weft_arena *aren
 {
     uint32_t n = 0;
     for (; n < PORTS_MAX && *err == WEFT_ERR_OK; n++) {
-        char path[4096];
+        char path[4096 + 128];
         struct stat st;
         snprintf(path, sizeof path, "%s/%s_%u.pb", set, kind, n);
         if (stat(path, &st) != 0)
@@ -149,7 +149,7 @@ static int run_data_set(weft_session *session, const char *set, weft_arena *aren
 
 static int run_case(const char *dir)
 {
-    char model[4096], path[] = "/tmp/weft-case-XXXXXX";
+    char model[4096 + 64], path[] = "/tmp/weft-case-XXXXXX";
     snprintf(model, sizeof model, "%s/model.onnx", dir);
     int fd = mkstemp(path);
     if (fd < 0) {
@@ -168,7 +168,7 @@ static int run_case(const char *dir)
         err = weft_session_open(engine, "m", diag, &session);
     int result = err == WEFT_ERR_OK ? CASE_PASS : report(diag, err);
     for (int set = 0; result == CASE_PASS; set++) {
-        char data[4096];
+        char data[4096 + 64];
         struct stat st;
         snprintf(data, sizeof data, "%s/test_data_set_%d", dir, set);
         if (stat(data, &st) != 0)
@@ -259,7 +259,7 @@ static int by_name(const void *a, const void *b)
 
 static bool list_cases(const options *o, names *out)
 {
-    char path[4096];
+    char path[4096 + 128];
     snprintf(path, sizeof path, "%s/%s", o->data, o->suite);
     DIR *dir = opendir(path);
     if (!dir)
