@@ -1,4 +1,5 @@
 /* The command `weft`: finds the verb and runs it. */
+#include "runtime/runtime.h"
 #include "tools/tools.h"
 
 #include <signal.h>
@@ -45,6 +46,9 @@ int main(int argc, char **argv)
         puts("weft " WEFT_VERSION);
         return WEFT_EXIT_DONE;
     }
+    /* What `weft serve` runs once for each slice; no verb for people. */
+    if (strcmp(name, "--worker") == 0)
+        return weft_worker_main(argc, argv);
     for (size_t i = 0; i < N_VERBS; i++) {
         if (strcmp(verbs[i]->name, name) != 0)
             continue;

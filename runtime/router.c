@@ -1,0 +1,376 @@
+/* The router: holds each request until it is answered, and keeps the workers busy.
+ *
+ * Whenever a request arrives or a worker falls idle, each idle worker gets a batch of the model
+ * whose oldest request has waited longest among those that it serves: no model can starve another.
+ * A batch leaves at once (a delay only where the options ask for one). A worker that dies takes its
+ * batch back to the front of the queue; a request that was in ATTEMPTS_MAX dying workers is
+ * answered with an error, and after its first it runs alone, so that a poisonous one does not take
+ * others with it. Every request has a deadline, after which it is answered in any case; a worker
+ * that holds one for longer is taken for hung and killed. */
+#include "runtime/router_int.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const uint64_t scan_every_ns = 20000000;
+static const uint64_t hung_grace_ns = 5000000000u;
+
+/* -- Requests ------------------------------------------------------------------------------- */
+
+weft_request *weft_request__create(const weft_bundle *bundle, uint32_t model)
+{
+    const weft_bundle_program *p = &bundle->program[model];
+    weft_request *r = calloc(1, sizeof *r);
+    if (!r)
+        return NULL;
+    r->model = model;
+    r->in = calloc(p->n_input + 1, sizeof *r->in);
+    r->out = calloc(p->n_output + 1, sizeof *r->out);
+    if (!r->in || !r->out) {
+        weft_request__destroy(r);
+        return NULL;
+    }
+    return r;
+}
+
+void weft_request__destroy(weft_request *request)
+{
+    if (!request)
+        return;
+    free(request->in);
+    free(request->out);
+    free(request->out_data);
+    free(request);
+}
+
+void weft_router__set_answer(weft_request *request, weft_answer answer, const char *fmt, ...)
+{
+    va_list ap;
+    request->answer = answer;
+    va_start(ap, fmt);
+    vsnprintf(request->message, sizeof request->message, fmt, ap);
+    va_end(ap);
+}
+
+void weft_router__finish(weft_router *router, weft_request *request)
+{
+    weft_model_stats *stats = &router->model[request->model].stats;
+    uint64_t took_ns = weft_clock__now_ns() - request->arrived_ns;
+    weft_duration *d = request->answer == WEFT_ANSWER_OK ? &stats->success : &stats->fail;
+    d->count++;
+    d->ns += took_ns;
+    stats->rejected += request->answer == WEFT_ANSWER_UNAVAILABLE;
+    stats->pending--;
+    router->n_pending--;
+    request->done(request);
+}
+
+void weft_router__submit(weft_router *router, weft_request *request)
+{
+    router_model *model = &router->model[request->model];
+    request->arrived_ns = weft_clock__now_ns();
+    uint64_t timeout_ns = request->timeout_us && request->timeout_us < router->timeout_ns / 1000
+                              ? request->timeout_us * 1000
+                              : router->timeout_ns;
+    request->deadline_ns = request->arrived_ns + timeout_ns;
+    model->stats.pending++;
+    router->n_pending++;
+    if (router->draining)
+        weft_router__set_answer(request, WEFT_ANSWER_UNAVAILABLE, "the server is shutting down");
+    else if (model->n_queued >= QUEUE_MAX)
+        weft_router__set_answer(request, WEFT_ANSWER_UNAVAILABLE, "the queue of model '%s' is full",
+                                model->program->name);
+    else if (weft_batch__admit(router, request)) {
+        weft_batch__push(model, request, false);
+        weft_router__dispatch(router);
+        return;
+    }
+    weft_router__finish(router, request);
+}
+
+void weft_router__abandon(weft_router *router, weft_request *request)
+{
+    request->abandoned = true;
+    if (!request->queued)
+        return; /* it runs: done is called when the batch ends */
+    weft_batch__remove(&router->model[request->model], request);
+    weft_router__set_answer(request, WEFT_ANSWER_UNAVAILABLE, "the client is gone");
+    weft_router__finish(router, request);
+}
+
+/* -- Dispatch ------------------------------------------------------------------------------- */
+
+/* May the model's queue be sent now? Not while a configured delay may still bring a fuller batch.
+ */
+static bool is_due(const weft_router *router, const router_model *model, uint64_t now_ns)
+{
+    double delay_us = router->options->max_queue_delay_us;
+    if (delay_us <= 0 || model->largest_bucket <= 1 || router->draining)
+        return true;
+    if (model->program->slo_us > 0 && delay_us > model->program->slo_us / 4)
+        delay_us = model->program->slo_us / 4;
+    return (int64_t)model->n_queued >= model->largest_bucket ||
+           (double)(now_ns - model->head->arrived_ns) >= delay_us * 1e3;
+}
+
+static router_model *oldest_model(weft_router *router, const router_worker *worker, uint64_t now_ns)
+{
+    router_model *best = NULL;
+    for (uint32_t i = 0; i < router->bundle->n_program; i++) {
+        router_model *m = &router->model[i];
+        if (worker->serves[i] && m->head && is_due(router, m, now_ns) &&
+            (!best || m->head->arrived_ns < best->head->arrived_ns))
+            best = m;
+    }
+    return best;
+}
+
+void weft_router__dispatch(weft_router *router)
+{
+    uint64_t now_ns = weft_clock__now_ns();
+    for (uint32_t i = 0; i < router->n_worker; i++) {
+        router_worker *w = &router->worker[i];
+        router_model *m = w->state == WORKER_IDLE ? oldest_model(router, w, now_ns) : NULL;
+        if (!m)
+            continue;
+        w->batch = (router_batch){
+            .id = ++router->next_id, .model = (uint32_t)(m - router->model), .sent_ns = now_ns};
+        weft_batch__take(m, &w->batch);
+        weft_worker__send(w);
+    }
+}
+
+/* -- Time ----------------------------------------------------------------------------------- */
+
+static void expire_queued(weft_router *router, router_model *model, uint64_t now_ns)
+{
+    weft_request *next;
+    for (weft_request *r = model->head; r; r = next) {
+        next = r->next;
+        if (r->deadline_ns > now_ns)
+            continue;
+        weft_batch__remove(model, r);
+        weft_router__set_answer(r, WEFT_ANSWER_UNAVAILABLE,
+                                "the deadline passed while the request was waiting");
+        weft_router__finish(router, r);
+    }
+}
+
+static bool is_hung(const router_worker *worker, uint64_t now_ns)
+{
+    if (worker->state != WORKER_BUSY)
+        return false;
+    for (uint32_t i = 0; i < worker->batch.n; i++)
+        if (worker->batch.request[i]->deadline_ns + hung_grace_ns > now_ns)
+            return false;
+    return true;
+}
+
+static uint64_t on_idle(void *user)
+{
+    weft_router *router = user;
+    uint64_t now_ns = weft_clock__now_ns(),
+             wait_ns = router->n_pending ? scan_every_ns : UINT64_MAX;
+    if (now_ns >= router->next_scan_ns) {
+        router->next_scan_ns = now_ns + scan_every_ns;
+        for (uint32_t i = 0; i < router->bundle->n_program; i++)
+            expire_queued(router, &router->model[i], now_ns);
+        for (uint32_t i = 0; i < router->n_worker; i++)
+            if (is_hung(&router->worker[i], now_ns))
+                weft_worker__fail(&router->worker[i]);
+    }
+    for (uint32_t i = 0; i < router->n_worker; i++) {
+        router_worker *w = &router->worker[i];
+        if (w->state != WORKER_WAITING)
+            continue;
+        if (w->start_ns <= now_ns)
+            weft_worker__start(w);
+        else if (w->start_ns - now_ns < wait_ns)
+            wait_ns = w->start_ns - now_ns;
+    }
+    if (router->options->max_queue_delay_us > 0 && router->n_pending) {
+        weft_router__dispatch(router);
+        wait_ns = wait_ns < 1000000 ? wait_ns : 1000000;
+    }
+    return wait_ns;
+}
+
+/* -- Life ----------------------------------------------------------------------------------- */
+
+static int64_t find_largest_bucket(const weft_bundle_program *p)
+{
+    int64_t most = 1;
+    for (uint32_t i = 0; i < p->n_bucket && p->batch_symbol < p->n_symbol; i++)
+        if (p->bucket[i].symbol[p->batch_symbol] > most)
+            most = p->bucket[i].symbol[p->batch_symbol];
+    return most;
+}
+
+static weft_err set_served(weft_router *router, router_worker *worker, weft_diag *diag)
+{
+    for (uint32_t i = 0; i < worker->slice->n_model; i++) {
+        const char *name = worker->slice->model[i];
+        uint32_t at = weft_router__find(router, name, strlen(name));
+        if (at == UINT32_MAX)
+            return weft_diag_error(diag, WEFT_ERR_INPUT,
+                                   (weft_where){.file = router->options->bundle},
+                                   "the bundle has no model '%s'", name);
+        worker->serves[at] = true;
+    }
+    for (uint32_t i = 0; i < router->bundle->n_program && worker->slice->n_model == 0; i++)
+        worker->serves[i] = true;
+    return WEFT_ERR_OK;
+}
+
+static weft_err create_workers(weft_router *router, weft_diag *diag)
+{
+    static const weft_serve_slice whole = {0};
+    const weft_serve_options *o = router->options;
+    uint32_t n = o->n_slice ? o->n_slice : 1;
+    router->worker = calloc(n, sizeof *router->worker);
+    if (!router->worker)
+        return WEFT_ERR_NOMEM;
+    for (uint32_t i = 0; i < n; i++) {
+        router_worker *w = &router->worker[i];
+        *w = (router_worker){
+            .router = router, .slice = o->n_slice ? &o->slice[i] : &whole, .fd = -1};
+        router->n_worker++;
+        w->serves = calloc(router->bundle->n_program + 1, sizeof *w->serves);
+        if (!w->serves)
+            return WEFT_ERR_NOMEM;
+        WEFT_TRY(set_served(router, w, diag));
+    }
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_router__create(const weft_serve_options *options, weft_loop *loop, weft_diag *diag,
+                             weft_router **out)
+{
+    weft_router *router = calloc(1, sizeof *router);
+    if (!router)
+        return WEFT_ERR_NOMEM;
+    double timeout_s = options->request_timeout_s > 0 ? options->request_timeout_s : 30;
+    *router =
+        (weft_router){.options = options, .loop = loop, .timeout_ns = (uint64_t)(timeout_s * 1e9)};
+    weft_err err = weft_bundle_open(options->bundle, diag, &router->bundle);
+    if (err == WEFT_ERR_OK) {
+        router->model = calloc(router->bundle->n_program + 1, sizeof *router->model);
+        err = router->model ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
+    }
+    for (uint32_t i = 0; err == WEFT_ERR_OK && i < router->bundle->n_program; i++) {
+        router->model[i].program = &router->bundle->program[i];
+        router->model[i].largest_bucket = find_largest_bucket(router->model[i].program);
+    }
+    if (err == WEFT_ERR_OK)
+        err = create_workers(router, diag);
+    if (err == WEFT_ERR_OK && !weft_loop__idle(loop, on_idle, router))
+        err = WEFT_ERR_BUG;
+    if (err != WEFT_ERR_OK) {
+        weft_router__destroy(router);
+        return err;
+    }
+    *out = router;
+    return WEFT_ERR_OK;
+}
+
+void weft_router__destroy(weft_router *router)
+{
+    if (!router)
+        return;
+    for (uint32_t i = 0; i < router->n_worker; i++) {
+        weft_worker__stop(&router->worker[i]);
+        free(router->worker[i].serves);
+    }
+    free(router->worker);
+    free(router->model);
+    weft_bundle_close(router->bundle);
+    free(router);
+}
+
+void weft_router__drain(weft_router *router)
+{
+    router->draining = true;
+    weft_router__dispatch(router);
+}
+
+void weft_router__give_up(weft_router *router)
+{
+    router->draining = true;
+    for (uint32_t i = 0; i < router->n_worker; i++)
+        if (router->worker[i].state == WORKER_BUSY)
+            weft_worker__fail(&router->worker[i]);
+    for (uint32_t i = 0; i < router->bundle->n_program; i++)
+        while (router->model[i].head) {
+            weft_request *r = router->model[i].head;
+            weft_batch__remove(&router->model[i], r);
+            weft_router__set_answer(r, WEFT_ANSWER_UNAVAILABLE, "the server is shutting down");
+            weft_router__finish(router, r);
+        }
+}
+
+/* -- Questions ------------------------------------------------------------------------------ */
+
+const weft_bundle *weft_router__bundle(const weft_router *router)
+{
+    return router->bundle;
+}
+
+uint32_t weft_router__find(const weft_router *router, const char *name, size_t len)
+{
+    for (uint32_t i = 0; i < router->bundle->n_program; i++) {
+        const char *model = router->bundle->program[i].name;
+        if (strlen(model) == len && memcmp(model, name, len) == 0)
+            return i;
+    }
+    return UINT32_MAX;
+}
+
+bool weft_router__is_ready(const weft_router *router, uint32_t model)
+{
+    for (uint32_t i = 0; i < router->n_worker; i++) {
+        const router_worker *w = &router->worker[i];
+        if (w->serves[model] && (w->state == WORKER_IDLE || w->state == WORKER_BUSY))
+            return true;
+    }
+    return false;
+}
+
+bool weft_router__all_ready(const weft_router *router)
+{
+    for (uint32_t i = 0; i < router->bundle->n_program; i++)
+        if (!weft_router__is_ready(router, i))
+            return false;
+    return true;
+}
+
+const char *weft_router__failure(const weft_router *router)
+{
+    return router->failure[0] ? router->failure : NULL;
+}
+
+const weft_model_stats *weft_router__stats(const weft_router *router, uint32_t model)
+{
+    return &router->model[model].stats;
+}
+
+uint32_t weft_router__worker_count(const weft_router *router)
+{
+    return router->n_worker;
+}
+
+uint64_t weft_router__restarts(const weft_router *router)
+{
+    return router->restarts;
+}
+
+bool weft_router__is_draining(const weft_router *router)
+{
+    return router->draining;
+}
+
+bool weft_router__is_idle(const weft_router *router)
+{
+    return router->n_pending == 0;
+}

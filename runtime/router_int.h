@@ -1,0 +1,104 @@
+/* Shared by the router's files: models with their queues, workers with their batch. */
+#ifndef WEFT_RUNTIME_ROUTER_INT_H
+#define WEFT_RUNTIME_ROUTER_INT_H
+
+#include "runtime/serve_int.h"
+
+#include <sys/types.h>
+
+enum { QUEUE_MAX = 4096, BATCH_REQUESTS_MAX = 256, ATTEMPTS_MAX = 3 };
+
+typedef struct router_model {
+    const weft_bundle_program *program;
+    weft_request *head, *tail; /* in order of arrival */
+    uint32_t n_queued;
+    int64_t largest_bucket; /* rows; 1 when it cannot be batched */
+    weft_model_stats stats;
+} router_model;
+
+/* Requests that run together. */
+typedef struct router_batch {
+    uint64_t id;
+    uint32_t model;
+    weft_request *request[BATCH_REQUESTS_MAX];
+    uint32_t n;
+    int64_t rows, padded_rows;
+    uint64_t sent_ns;
+} router_batch;
+
+typedef enum worker_state {
+    WORKER_WAITING,  /* to be started again at start_ns */
+    WORKER_STARTING, /* process runs, sessions are being prepared */
+    WORKER_IDLE,
+    WORKER_BUSY
+} worker_state;
+
+typedef struct router_worker {
+    weft_router *router;
+    const weft_serve_slice *slice;
+    bool *serves; /* by model */
+    worker_state state;
+    pid_t pid;
+    int fd;
+    uint64_t start_ns, backoff_ns;
+    router_batch batch;
+    /* Being sent. */
+    weft_wire_head tx_head;
+    weft_wire_tensor *tx_tensor;
+    struct iovec *tx;
+    uint32_t n_tx, at_tx;
+    bool tx_blocked;
+    /* Being received. */
+    weft_wire_head rx_head;
+    weft_wire_tensor *rx_tensor;
+    uint8_t *rx_payload;
+    uint64_t rx_got; /* bytes of head, tensors and payload together */
+} router_worker;
+
+struct weft_router {
+    const weft_serve_options *options;
+    weft_loop *loop;
+    weft_bundle *bundle;
+    router_model *model;
+    router_worker *worker;
+    uint32_t n_worker;
+    uint64_t next_id, restarts, next_scan_ns, timeout_ns;
+    uint32_t n_pending; /* accepted, not answered */
+    bool draining;
+    char failure[WEFT_REQUEST_MESSAGE_MAX];
+};
+
+/* -- Queues and batches (batch.c) ----------------------------------------------------------- */
+
+/* Checks the request and sets its rows; false: it has been given an answer (not yet done). */
+bool weft_batch__admit(weft_router *router, weft_request *request);
+void weft_batch__push(router_model *model, weft_request *request, bool in_front);
+void weft_batch__remove(router_model *model, weft_request *request);
+/* Fills `batch` from the model's queue: requests that fit together, oldest first. */
+void weft_batch__take(router_model *model, router_batch *batch);
+/* Hands a worker's outputs to the requests of its batch; sets their answers. */
+void weft_batch__give(const router_model *model, router_batch *batch,
+                      const weft_wire_tensor *tensor, uint32_t n_tensor, const uint8_t *payload);
+/* Counts a batch that was answered. */
+void weft_batch__count(router_model *model, const router_batch *batch, const weft_wire_head *head,
+                       uint64_t now_ns);
+
+/* -- Workers (router_worker.c) -------------------------------------------------------------- */
+
+void weft_worker__start(router_worker *worker);
+/* Begins to send the batch that the worker holds. */
+void weft_worker__send(router_worker *worker);
+/* Kills the process and takes what it ran back into the queues. */
+void weft_worker__fail(router_worker *worker);
+void weft_worker__stop(router_worker *worker);
+
+/* -- Back into the router (router.c) -------------------------------------------------------- */
+
+void weft_router__set_answer(weft_request *request, weft_answer answer, const char *fmt, ...)
+    WEFT_PRINTF(3, 4);
+/* Ends a request: counts it, calls done. */
+void weft_router__finish(weft_router *router, weft_request *request);
+/* Something became possible: sends batches to idle workers. */
+void weft_router__dispatch(weft_router *router);
+
+#endif

@@ -1,0 +1,384 @@
+/* The router's side of a worker: its process, and messages to and from it without ever blocking. */
+#include "runtime/router_int.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { ARGS_MAX = 4096, SOCKET_BUFFER_BYTES = 4 << 20 };
+static const uint64_t first_backoff_ns = 10000000, longest_backoff_ns = 5000000000u;
+
+/* -- Process -------------------------------------------------------------------------------- */
+
+static void forget_buffers(router_worker *w)
+{
+    free(w->tx_tensor);
+    free(w->tx);
+    free(w->rx_tensor);
+    free(w->rx_payload);
+    w->tx_tensor = NULL;
+    w->tx = NULL;
+    w->rx_tensor = NULL;
+    w->rx_payload = NULL;
+    w->n_tx = w->at_tx = 0;
+    w->rx_got = 0;
+    w->tx_blocked = false;
+}
+
+static void end_process(router_worker *w)
+{
+    if (w->fd >= 0) {
+        weft_loop__unwatch(w->router->loop, w->fd);
+        close(w->fd);
+    }
+    if (w->pid > 0) {
+        kill(w->pid, SIGKILL);
+        while (waitpid(w->pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+    }
+    w->fd = -1;
+    w->pid = 0;
+    forget_buffers(w);
+}
+
+static void wait_for_restart(router_worker *w)
+{
+    w->backoff_ns = w->backoff_ns ? w->backoff_ns * 2 : first_backoff_ns;
+    if (w->backoff_ns > longest_backoff_ns)
+        w->backoff_ns = longest_backoff_ns;
+    w->state = WORKER_WAITING;
+    w->start_ns = weft_clock__now_ns() + w->backoff_ns;
+}
+
+/* What the dead worker ran goes back to the front of its queue, youngest first so that the oldest
+ * ends up in front. */
+static void take_back(router_worker *w)
+{
+    weft_router *router = w->router;
+    router_batch batch = w->batch;
+    w->batch.n = 0;
+    for (uint32_t i = batch.n; i-- > 0;) {
+        weft_request *r = batch.request[i];
+        r->attempts++;
+        if (!r->abandoned && r->attempts < ATTEMPTS_MAX) {
+            weft_batch__push(&router->model[batch.model], r, true);
+            continue;
+        }
+        weft_router__set_answer(r, r->abandoned ? WEFT_ANSWER_UNAVAILABLE : WEFT_ANSWER_INTERNAL,
+                                "%d workers ended while running this request", ATTEMPTS_MAX);
+        weft_router__finish(router, r);
+    }
+}
+
+void weft_worker__fail(router_worker *w)
+{
+    bool was_starting = w->state == WORKER_STARTING, was_busy = w->state == WORKER_BUSY;
+    if (was_starting && w->router->failure[0] == '\0')
+        snprintf(w->router->failure, sizeof w->router->failure,
+                 "a worker ended while it prepared its models");
+    end_process(w);
+    w->router->restarts++;
+    wait_for_restart(w);
+    if (was_busy)
+        take_back(w);
+}
+
+void weft_worker__stop(router_worker *w)
+{
+    end_process(w);
+    w->state = WORKER_WAITING;
+    w->start_ns = UINT64_MAX;
+}
+
+/* argv of the worker: EXE --worker FD BUNDLE CPU,CPU|- MODEL... */
+static void run_child(const router_worker *w, int fd)
+{
+    static char fd_text[16], cpus[8192];
+    static char *argv[ARGS_MAX];
+    const weft_serve_slice *slice = w->slice;
+    const weft_bundle *bundle = w->router->bundle;
+    size_t at = 0, n = 0;
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    snprintf(fd_text, sizeof fd_text, "%d", fd);
+    fcntl(fd, F_SETFD, 0);
+    for (uint32_t i = 0; i < slice->n_cpu && at + 16 < sizeof cpus; i++)
+        at += (size_t)snprintf(cpus + at, sizeof cpus - at, "%s%u", i ? "," : "", slice->cpu[i]);
+    argv[n++] = (char *)w->router->options->exe;
+    argv[n++] = (char *)"--worker";
+    argv[n++] = fd_text;
+    argv[n++] = (char *)w->router->options->bundle;
+    argv[n++] = slice->n_cpu ? cpus : (char *)"-";
+    for (uint32_t i = 0; i < bundle->n_program && n + 1 < ARGS_MAX; i++)
+        if (w->serves[i])
+            argv[n++] = (char *)bundle->program[i].name;
+    argv[n] = NULL;
+    execv(argv[0], argv);
+    _exit(127);
+}
+
+static void on_event(void *user, uint32_t events);
+
+void weft_worker__start(router_worker *w)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
+        wait_for_restart(w);
+        return;
+    }
+    int size = SOCKET_BUFFER_BYTES;
+    for (int i = 0; i < 2; i++)
+        setsockopt(pair[i], SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+    fcntl(pair[0], F_SETFL, O_NONBLOCK);
+    pid_t pid = fork();
+    if (pid == 0)
+        run_child(w, pair[1]);
+    close(pair[1]);
+    if (pid < 0 || !weft_loop__watch(w->router->loop, pair[0], EPOLLIN, on_event, w)) {
+        close(pair[0]);
+        if (pid > 0) {
+            kill(pid, SIGKILL);
+            waitpid(pid, NULL, 0);
+        }
+        wait_for_restart(w);
+        return;
+    }
+    w->pid = pid;
+    w->fd = pair[0];
+    w->state = WORKER_STARTING;
+}
+
+/* -- Sending -------------------------------------------------------------------------------- */
+
+/* Sends what it can; false: the worker is gone. */
+static bool push_out(router_worker *w)
+{
+    while (w->at_tx < w->n_tx) {
+        uint32_t n = w->n_tx - w->at_tx;
+        ssize_t sent = writev(w->fd, w->tx + w->at_tx, n > 64 ? 64 : (int)n);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+            if (!w->tx_blocked)
+                weft_loop__change(w->router->loop, w->fd, EPOLLIN | EPOLLOUT);
+            w->tx_blocked = true;
+            return true;
+        }
+        if (sent < 0)
+            return false;
+        for (size_t left = (size_t)sent; w->at_tx < w->n_tx;) {
+            struct iovec *v = &w->tx[w->at_tx];
+            size_t took = left < v->iov_len ? left : v->iov_len;
+            v->iov_base = (char *)v->iov_base + took;
+            v->iov_len -= took;
+            left -= took;
+            if (v->iov_len > 0)
+                break;
+            w->at_tx++;
+        }
+    }
+    if (w->tx_blocked)
+        weft_loop__change(w->router->loop, w->fd, EPOLLIN);
+    w->tx_blocked = false;
+    return true;
+}
+
+/* One input of the whole batch: its rows one request after the other, then the last row again for
+ * what is filled up. */
+static void add_input(router_worker *w, const weft_bundle_program *p, uint32_t i)
+{
+    const router_batch *b = &w->batch;
+    const weft_tensor *last = &b->request[b->n - 1]->in[i];
+    weft_wire_tensor *t = &w->tx_tensor[i];
+    bool batched = p->batch_symbol < p->n_symbol;
+    *t = (weft_wire_tensor){.dtype = last->dtype, .rank = last->rank};
+    memcpy(t->dim, last->dim, sizeof t->dim);
+    if (batched)
+        t->dim[0] = b->padded_rows;
+    for (uint32_t k = 0; k < b->n; k++) {
+        const weft_tensor *part = &b->request[k]->in[i];
+        w->tx[w->n_tx++] =
+            (struct iovec){.iov_base = part->data, .iov_len = weft_tensor_bytes(part)};
+        w->tx_head.payload_bytes += weft_tensor_bytes(part);
+    }
+    size_t row = batched && last->dim[0] > 0 ? weft_tensor_bytes(last) / (size_t)last->dim[0] : 0;
+    for (int64_t k = b->rows; k < b->padded_rows; k++) {
+        char *from = (char *)last->data + row * (size_t)(last->dim[0] - 1);
+        w->tx[w->n_tx++] = (struct iovec){.iov_base = from, .iov_len = row};
+        w->tx_head.payload_bytes += row;
+    }
+}
+
+void weft_worker__send(router_worker *w)
+{
+    const router_batch *b = &w->batch;
+    const weft_bundle_program *p = w->router->model[b->model].program;
+    size_t filled = (size_t)(b->padded_rows > b->rows ? b->padded_rows - b->rows : 0);
+    forget_buffers(w);
+    w->state = WORKER_BUSY;
+    w->tx_tensor = calloc(p->n_input + 1, sizeof *w->tx_tensor);
+    w->tx = calloc(2 + p->n_input * (b->n + filled), sizeof *w->tx);
+    if (!w->tx_tensor || !w->tx) {
+        weft_worker__fail(w);
+        return;
+    }
+    w->tx_head = (weft_wire_head){.magic = WEFT_WIRE_MAGIC,
+                                  .kind = WEFT_WIRE_RUN,
+                                  .id = b->id,
+                                  .model = b->model,
+                                  .n_tensor = p->n_input};
+    w->tx[w->n_tx++] = (struct iovec){.iov_base = &w->tx_head, .iov_len = sizeof w->tx_head};
+    w->tx[w->n_tx++] =
+        (struct iovec){.iov_base = w->tx_tensor, .iov_len = p->n_input * sizeof *w->tx_tensor};
+    for (uint32_t i = 0; i < p->n_input; i++)
+        add_input(w, p, i);
+    if (!push_out(w))
+        weft_worker__fail(w);
+}
+
+/* -- Receiving ------------------------------------------------------------------------------ */
+
+/* The part of a message that comes next: where it goes and how much is missing; false when the
+ * message is whole. */
+static bool next_part(router_worker *w, void **out_at, size_t *out_len)
+{
+    uint64_t head = sizeof w->rx_head, got = w->rx_got;
+    if (got < head) {
+        *out_at = (char *)&w->rx_head + got;
+        *out_len = head - got;
+        return true;
+    }
+    uint64_t tensors = w->rx_head.n_tensor * sizeof *w->rx_tensor;
+    got -= head;
+    if (got < tensors) {
+        *out_at = (char *)w->rx_tensor + got;
+        *out_len = tensors - got;
+        return true;
+    }
+    got -= tensors;
+    *out_at = w->rx_payload + got;
+    *out_len = w->rx_head.payload_bytes - got;
+    return got < w->rx_head.payload_bytes;
+}
+
+/* Room for what the head announces. false: nonsense, or no memory. */
+static bool make_room(router_worker *w)
+{
+    if (w->rx_got != sizeof w->rx_head)
+        return true;
+    if (!weft_wire__head_valid(&w->rx_head))
+        return false;
+    w->rx_tensor = calloc(w->rx_head.n_tensor + 1, sizeof *w->rx_tensor);
+    w->rx_payload = malloc(w->rx_head.payload_bytes + 1);
+    return w->rx_tensor && w->rx_payload;
+}
+
+static void answer_batch(router_worker *w)
+{
+    weft_router *router = w->router;
+    router_batch batch = w->batch;
+    router_model *model = &router->model[batch.model];
+    if (w->rx_head.err == WEFT_ERR_OK) {
+        weft_batch__give(model, &batch, w->rx_tensor, w->rx_head.n_tensor, w->rx_payload);
+        weft_batch__count(model, &batch, &w->rx_head, weft_clock__now_ns());
+    }
+    weft_answer answer =
+        w->rx_head.err == WEFT_ERR_INPUT ? WEFT_ANSWER_INVALID : WEFT_ANSWER_INTERNAL;
+    w->rx_payload[w->rx_head.payload_bytes] = '\0';
+    for (uint32_t i = 0; i < batch.n && w->rx_head.err != WEFT_ERR_OK; i++)
+        weft_router__set_answer(batch.request[i], answer, "%s", (char *)w->rx_payload);
+    w->batch.n = 0;
+    w->state = WORKER_IDLE;
+    w->backoff_ns = 0;
+    forget_buffers(w);
+    /* The next batch goes out before the answers are written: the worker is what is scarce. */
+    weft_router__dispatch(router);
+    /* A batch that failed as a whole may have one bad request: each gets its own verdict. */
+    bool apart = answer == WEFT_ANSWER_INVALID && batch.n > 1;
+    for (uint32_t i = 0; i < batch.n; i++) {
+        weft_request *r = batch.request[i];
+        if (apart && r->answer == WEFT_ANSWER_INVALID && !r->abandoned) {
+            r->attempts++;
+            weft_batch__push(model, r, true);
+        } else {
+            weft_router__finish(router, r);
+        }
+    }
+    if (apart)
+        weft_router__dispatch(router);
+}
+
+/* A whole message. false: it makes no sense now. */
+static bool take_message(router_worker *w)
+{
+    const weft_wire_head *h = &w->rx_head;
+    switch (h->kind) {
+    case WEFT_WIRE_READY:
+        if (w->state != WORKER_STARTING)
+            return false;
+        w->state = WORKER_IDLE;
+        forget_buffers(w);
+        weft_router__dispatch(w->router);
+        return true;
+    case WEFT_WIRE_FAILED:
+        snprintf(w->router->failure, sizeof w->router->failure, "%.*s",
+                 (int)(h->payload_bytes < 200 ? h->payload_bytes : 200), (char *)w->rx_payload);
+        return false;
+    case WEFT_WIRE_DONE:
+        if (w->state != WORKER_BUSY || h->id != w->batch.id ||
+            (h->err == WEFT_ERR_OK &&
+             !weft_wire__tensors_valid(w->rx_tensor, h->n_tensor, h->payload_bytes)))
+            return false;
+        answer_batch(w);
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void on_event(void *user, uint32_t events)
+{
+    router_worker *w = user;
+    if ((events & EPOLLOUT) && !push_out(w)) {
+        weft_worker__fail(w);
+        return;
+    }
+    for (;;) {
+        void *at = NULL;
+        size_t len = 0;
+        int fd = w->fd;
+        if (!next_part(w, &at, &len)) {
+            if (!take_message(w)) {
+                weft_worker__fail(w);
+                return;
+            }
+            if (w->fd != fd)
+                return;
+            continue;
+        }
+        ssize_t got = read(w->fd, at, len);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return;
+        if (got <= 0) {
+            weft_worker__fail(w);
+            return;
+        }
+        w->rx_got += (uint64_t)got;
+        if (!make_room(w)) {
+            weft_worker__fail(w);
+            return;
+        }
+    }
+}

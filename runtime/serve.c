@@ -1,0 +1,126 @@
+/* weft_serve: puts loop, router and transports together, and ends in good order.
+ *
+ * The first SIGTERM or SIGINT drains: no new connections, requests answered up to drain_timeout_s,
+ * then 503. A second one ends at once. */
+#include "runtime/serve_int.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+typedef struct server {
+    const weft_serve_options *options;
+    weft_loop *loop;
+    weft_router *router;
+    weft_http *http;
+    weft_grpc *grpc;
+    int signals;
+    uint32_t n_signals;
+    uint64_t drain_until_ns;
+    bool was_ready;
+} server;
+
+static void on_signal(void *user, uint32_t events)
+{
+    server *s = user;
+    struct signalfd_siginfo info;
+    (void)events;
+    while (read(s->signals, &info, sizeof info) == (ssize_t)sizeof info)
+        s->n_signals++;
+}
+
+static uint64_t on_idle(void *user)
+{
+    server *s = user;
+    if (!s->was_ready && weft_router__all_ready(s->router)) {
+        s->was_ready = true;
+        if (s->options->on_ready)
+            s->options->on_ready(s->options->user, weft_http__port(s->http),
+                                 weft_grpc__port(s->grpc), weft_http__metrics_port(s->http));
+    }
+    /* While draining, ask again soon whether all is done. */
+    return s->drain_until_ns ? 5000000 : UINT64_MAX;
+}
+
+static weft_err open_signals(server *s, weft_diag *diag)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    signal(SIGPIPE, SIG_IGN);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    s->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+    if (s->signals < 0 || !weft_loop__watch(s->loop, s->signals, EPOLLIN, on_signal, s))
+        return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0}, "signalfd: %s", strerror(errno));
+    return WEFT_ERR_OK;
+}
+
+static weft_err open_server(server *s, weft_diag *diag)
+{
+    s->loop = weft_loop__create();
+    if (!s->loop)
+        return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0}, "epoll: %s", strerror(errno));
+    WEFT_TRY(open_signals(s, diag));
+    WEFT_TRY(weft_router__create(s->options, s->loop, diag, &s->router));
+    WEFT_TRY(weft_http__create(s->options, s->router, s->loop, diag, &s->http));
+    WEFT_TRY(weft_grpc__create(s->options, s->router, s->loop, diag, &s->grpc));
+    return weft_loop__idle(s->loop, on_idle, s) ? WEFT_ERR_OK : WEFT_ERR_BUG;
+}
+
+static void begin_drain(server *s)
+{
+    double drain_s = s->options->drain_timeout_s > 0 ? s->options->drain_timeout_s : 30;
+    s->drain_until_ns = weft_clock__now_ns() + (uint64_t)(drain_s * 1e9);
+    weft_http__drain(s->http);
+    weft_grpc__drain(s->grpc);
+    weft_router__drain(s->router);
+}
+
+static bool is_drained(const server *s)
+{
+    return weft_router__is_idle(s->router) && weft_http__is_idle(s->http) &&
+           weft_grpc__is_idle(s->grpc);
+}
+
+static weft_err run(server *s, weft_diag *diag)
+{
+    while (s->n_signals < 2) {
+        if (!weft_loop__turn(s->loop))
+            return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0}, "epoll: %s",
+                                   strerror(errno));
+        const char *failure = weft_router__failure(s->router);
+        if (failure && !s->was_ready)
+            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = s->options->bundle},
+                                   "%s", failure);
+        if (s->n_signals == 1 && s->drain_until_ns == 0)
+            begin_drain(s);
+        if (s->drain_until_ns && is_drained(s))
+            return WEFT_ERR_OK;
+        if (s->drain_until_ns && weft_clock__now_ns() > s->drain_until_ns) {
+            weft_router__give_up(s->router);
+            return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0},
+                                   "requests were left when the drain timeout passed");
+        }
+    }
+    return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0}, "ended by a second signal");
+}
+
+weft_err weft_serve(const weft_serve_options *options, weft_diag *diag)
+{
+    server s = {.options = options, .signals = -1};
+    weft_err err = open_server(&s, diag);
+    if (err == WEFT_ERR_OK)
+        err = run(&s, diag);
+    weft_grpc__destroy(s.grpc);
+    weft_http__destroy(s.http);
+    weft_router__destroy(s.router);
+    if (s.signals >= 0)
+        close(s.signals);
+    weft_loop__destroy(s.loop);
+    return err;
+}

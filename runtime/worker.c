@@ -1,0 +1,214 @@
+/* A worker: one slice, one process. Opens the bundle, prepares its models, then answers batches
+ * that come over the socket until it closes. Run as: EXE --worker FD BUNDLE CPU,CPU|- MODEL... */
+#include "runtime/serve_int.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CPUS_MAX = 1024 };
+
+typedef struct worker {
+    int fd;
+    weft_engine *engine;
+    weft_session **session; /* by program; NULL: not served */
+    uint8_t *payload;
+    size_t payload_cap;
+    weft_diag *diag;
+} worker;
+
+/* -- Socket --------------------------------------------------------------------------------- */
+
+static bool read_all(int fd, void *at, size_t len)
+{
+    for (char *to = at; len > 0;) {
+        ssize_t n = read(fd, to, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        to += n;
+        len -= (size_t)n;
+    }
+    return true;
+}
+
+static bool write_all(int fd, const void *at, size_t len)
+{
+    for (const char *from = at; len > 0;) {
+        ssize_t n = write(fd, from, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        from += n;
+        len -= (size_t)n;
+    }
+    return true;
+}
+
+static bool send_text(int fd, weft_wire_head head, const char *text)
+{
+    head.magic = WEFT_WIRE_MAGIC;
+    head.n_tensor = 0;
+    head.payload_bytes = strlen(text);
+    return write_all(fd, &head, sizeof head) && write_all(fd, text, head.payload_bytes);
+}
+
+static bool send_error(worker *w, weft_wire_head head, weft_err err)
+{
+    const weft_message *msg = weft_diag_count(w->diag) ? weft_diag_at(w->diag, 0) : NULL;
+    head.err = err;
+    return send_text(w->fd, head, msg ? msg->text : weft_err_text(err));
+}
+
+/* -- Batches -------------------------------------------------------------------------------- */
+
+static bool send_outputs(worker *w, weft_wire_head head, const weft_tensor *out, uint32_t n)
+{
+    weft_wire_tensor *t = calloc(n + 1, sizeof *t);
+    if (!t)
+        return false;
+    head.n_tensor = n;
+    head.payload_bytes = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        t[i] = (weft_wire_tensor){.dtype = out[i].dtype, .rank = out[i].rank};
+        memcpy(t[i].dim, out[i].dim, sizeof t[i].dim);
+        head.payload_bytes += weft_tensor_bytes(&out[i]);
+    }
+    bool ok = write_all(w->fd, &head, sizeof head) && write_all(w->fd, t, n * sizeof *t);
+    for (uint32_t i = 0; i < n && ok; i++)
+        ok = write_all(w->fd, out[i].data, weft_tensor_bytes(&out[i]));
+    free(t);
+    return ok;
+}
+
+/* Reads the inputs, one behind the other, each to an address that is a multiple of 64. */
+static bool read_inputs(worker *w, const weft_wire_tensor *t, uint32_t n, weft_tensor *in)
+{
+    size_t total = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        in[i] = (weft_tensor){.dtype = (weft_dtype)t[i].dtype, .rank = t[i].rank};
+        memcpy(in[i].dim, t[i].dim, sizeof in[i].dim);
+        total += (weft_tensor_bytes(&in[i]) + 63) / 64 * 64;
+    }
+    if (total > w->payload_cap) {
+        free(w->payload);
+        w->payload_cap = 0;
+        w->payload = aligned_alloc(64, total);
+        if (!w->payload)
+            return false;
+        w->payload_cap = total;
+    }
+    size_t at = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        in[i].data = w->payload + at;
+        if (!read_all(w->fd, in[i].data, weft_tensor_bytes(&in[i])))
+            return false;
+        at += (weft_tensor_bytes(&in[i]) + 63) / 64 * 64;
+    }
+    return true;
+}
+
+/* false: the router is gone or talks nonsense. */
+static bool run_batch(worker *w, weft_wire_head head)
+{
+    const weft_bundle *bundle = weft_engine_bundle(w->engine);
+    weft_session *session = head.model < bundle->n_program ? w->session[head.model] : NULL;
+    if (!session || head.n_tensor != weft_session_program(session)->n_input)
+        return false;
+    uint32_t n_out = weft_session_program(session)->n_output;
+    weft_wire_tensor *t = calloc(head.n_tensor + 1, sizeof *t);
+    weft_tensor *in = calloc(head.n_tensor + 1, sizeof *in), *out = calloc(n_out + 1, sizeof *out);
+    bool ok = t && in && out && read_all(w->fd, t, head.n_tensor * sizeof *t) &&
+              weft_wire__tensors_valid(t, head.n_tensor, head.payload_bytes) &&
+              read_inputs(w, t, head.n_tensor, in);
+    if (ok) {
+        uint64_t start_ns = weft_clock__now_ns();
+        weft_diag_clear(w->diag);
+        weft_err err = weft_session_run(session, in, head.n_tensor, w->diag, out, n_out);
+        head.kind = WEFT_WIRE_DONE;
+        head.infer_ns = weft_clock__now_ns() - start_ns;
+        ok = err == WEFT_ERR_OK ? send_outputs(w, head, out, n_out) : send_error(w, head, err);
+    }
+    free(t);
+    free(in);
+    free(out);
+    return ok;
+}
+
+/* -- Life ----------------------------------------------------------------------------------- */
+
+static uint32_t parse_cpus(const char *text, uint32_t *out)
+{
+    uint32_t n = 0;
+    while (*text >= '0' && *text <= '9' && n < CPUS_MAX) {
+        char *end;
+        out[n++] = (uint32_t)strtoul(text, &end, 10);
+        text = *end == ',' ? end + 1 : end;
+    }
+    return n;
+}
+
+static weft_err open_models(worker *w, int n_model, char **model)
+{
+    const weft_bundle *bundle = weft_engine_bundle(w->engine);
+    w->session = calloc(bundle->n_program + 1, sizeof *w->session);
+    if (!w->session)
+        return WEFT_ERR_NOMEM;
+    for (int i = 0; i < n_model; i++) {
+        const weft_bundle_program *p = weft_bundle_find(bundle, model[i]);
+        if (!p)
+            return weft_diag_error(w->diag, WEFT_ERR_INPUT, (weft_where){0}, "no model '%s'",
+                                   model[i]);
+        weft_session **session = &w->session[p - bundle->program];
+        WEFT_TRY(weft_session_open(w->engine, model[i], w->diag, session));
+        for (uint32_t b = 0; b < p->n_bucket; b++)
+            WEFT_TRY(weft_session_warm(*session, b, w->diag));
+    }
+    return WEFT_ERR_OK;
+}
+
+static weft_err prepare(worker *w, char **argv, int argc)
+{
+    static uint32_t cpu[CPUS_MAX];
+    weft_engine_options options = {.cpu = cpu, .n_cpu = parse_cpus(argv[4], cpu)};
+    WEFT_TRY(weft_engine_open(argv[3], &options, w->diag, &w->engine));
+    return open_models(w, argc - 5, argv + 5);
+}
+
+static void serve_batches(worker *w)
+{
+    weft_wire_head head;
+    while (read_all(w->fd, &head, sizeof head) && weft_wire__head_valid(&head) &&
+           head.kind == WEFT_WIRE_RUN && run_batch(w, head))
+        ;
+}
+
+int weft_worker_main(int argc, char **argv)
+{
+    if (argc < 5)
+        return 2;
+    /* The router ends its workers by closing the socket; a signal to the whole group must not. */
+    signal(SIGINT, SIG_IGN);
+    signal(SIGTERM, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
+    worker w = {.fd = atoi(argv[2]), .diag = weft_diag_create()};
+    weft_err err = w.diag ? prepare(&w, argv, argc) : WEFT_ERR_NOMEM;
+    if (err == WEFT_ERR_OK) {
+        if (send_text(w.fd, (weft_wire_head){.kind = WEFT_WIRE_READY}, ""))
+            serve_batches(&w);
+    } else {
+        send_error(&w, (weft_wire_head){.kind = WEFT_WIRE_FAILED}, err);
+    }
+    if (w.engine && w.session)
+        for (uint32_t i = 0; i < weft_engine_bundle(w.engine)->n_program; i++)
+            weft_session_close(w.session[i]);
+    free(w.session);
+    weft_engine_close(w.engine);
+    weft_diag_destroy(w.diag);
+    free(w.payload);
+    return err == WEFT_ERR_OK ? 0 : 1;
+}
