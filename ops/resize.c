@@ -210,7 +210,7 @@ static double cubic_weight(double a, double x)
 
 static int64_t clamp(double x, int64_t n)
 {
-    return x <= 0 ? 0 : x >= (double)(n - 1) ? n - 1 : (int64_t)x;
+    return !(x > 0) ? 0 : x >= (double)(n - 1) ? n - 1 : (int64_t)x; /* not a number: 0 */
 }
 
 /* Taps of element j around position x. The left neighbour is at most 1 away and never at x itself.

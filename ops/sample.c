@@ -243,8 +243,10 @@ typedef struct weft_roi {
     int64_t grid[2];
 } weft_roi;
 
-static weft_roi get_roi(weft_attrs attrs, const double *box, const int64_t *pooled)
+/* false for a region so large (or not a number) that its points could not be visited. */
+static bool get_roi(weft_attrs attrs, const double *box, const int64_t *pooled, weft_roi *out)
 {
+    enum { GRID_MAX = 1 << 10 };
     const char *coords =
         weft_attrs_str(attrs, WEFT_ATTR_COORDINATE_TRANSFORMATION_MODE, "half_pixel");
     bool half = strcmp(coords, "half_pixel") == 0;
@@ -258,10 +260,13 @@ static weft_roi get_roi(weft_attrs attrs, const double *box, const int64_t *pool
             size = 1;
         roi.start[d] = lo;
         roi.bin[d] = size / (double)pooled[d];
-        double grid = ceil(size / (double)pooled[d]);
-        roi.grid[d] = ratio > 0 ? ratio : grid >= 1 && grid < 1 << 16 ? (int64_t)grid : 0;
+        double grid = ratio > 0 ? (double)ratio : ceil(size / (double)pooled[d]);
+        if (!(grid <= GRID_MAX))
+            return false;
+        roi.grid[d] = grid >= 1 ? (int64_t)grid : 0;
     }
-    return roi;
+    *out = roi;
+    return true;
 }
 
 /* The four neighbours of a point in an image, clamped at the edge; false when it is outside. */
@@ -335,7 +340,9 @@ weft_err weft_eval_roi_align(weft_eval_ctx *cx)
         if (b < 0 || b >= x->dim[0])
             return WEFT_FAIL(cx, WEFT_ERR_INPUT, "batch index %lld of %lld", (long long)b,
                              (long long)x->dim[0]);
-        weft_roi roi = get_roi(cx->attrs, box + 4 * i, out->dim + 2);
+        weft_roi roi;
+        if (!get_roi(cx->attrs, box + 4 * i, out->dim + 2, &roi))
+            return WEFT_FAIL(cx, WEFT_ERR_INPUT, "region %lld is too large", (long long)i);
         for (int64_t k = 0; k < c; k++)
             for (int64_t p = 0; p < pooled; p++)
                 weft_tensor_set_f64(out, (i * c + k) * pooled + p,
