@@ -320,6 +320,13 @@ static weft_err infer_layout(weft_infer_ctx *cx)
         if (layout != WEFT_LAYOUT_PLAIN && cx->out[0].rank < 3)
             return WEFT_FAIL(cx, WEFT_ERR_INPUT, "layout \"%s\" on rank %u",
                              weft_layout_name(layout), cx->out[0].rank);
+        for (uint32_t i = 1; i < cx->n_in; i++) {
+            weft_layout other = (weft_layout)cx->in[i].type.layout;
+            if (cx->in[i].present && other != WEFT_LAYOUT_PLAIN && other != layout)
+                return WEFT_FAIL(cx, WEFT_ERR_INPUT,
+                                 "operand %u has layout \"%s\", the result \"%s\"", i,
+                                 weft_layout_name(other), weft_layout_name(layout));
+        }
     } else {
         for (uint32_t i = 0; i < cx->n_in; i++)
             if (cx->in[i].present && cx->in[i].type.layout != WEFT_LAYOUT_PLAIN)
