@@ -5,6 +5,8 @@
 #include "base/num.h"
 #include "ir/bundle_int.h"
 
+#include "bundle.pb-c.h"
+
 #include <string.h>
 
 /* What a hostile file can make the reader allocate: the messages, and the structures. */

@@ -7,7 +7,7 @@
 
 #include "ir/bundle.h"
 
-#include "bundle.pb-c.h"
+struct Weft__Bundle__Bundle; /* bundle.proto */
 
 #define WEFT_BUNDLE_MAGIC "WEFT"
 
@@ -52,7 +52,7 @@ uint64_t weft_bundle__hash_weights(const weft_bundle_weight *weight, uint32_t n)
 
 /* The structures of the metadata, checked, in b->arena. `weights` is the section with the bytes;
  * `scratch` is for work. Both arenas unwind. */
-WEFT_MUST_USE weft_err weft_bundle__read(weft_bundle *b, const Weft__Bundle__Bundle *msg,
+WEFT_MUST_USE weft_err weft_bundle__read(weft_bundle *b, const struct Weft__Bundle__Bundle *msg,
                                          const weft_file *weights, const char *path,
                                          weft_arena *scratch, weft_diag *diag);
 

@@ -5,6 +5,8 @@
 #include "base/num.h"
 #include "ir/bundle_int.h"
 
+#include "bundle.pb-c.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>

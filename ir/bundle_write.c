@@ -4,6 +4,8 @@
 #include "base/num.h"
 #include "ir/bundle_int.h"
 
+#include "bundle.pb-c.h"
+
 #include <string.h>
 
 /* Names that messages number, in order of first use. */

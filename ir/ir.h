@@ -104,7 +104,7 @@ const char *weft_graph_symbol_name(const weft_graph *g, uint32_t i);
 weft_dim weft_graph_symbol_dim(const weft_graph *g, uint32_t i);
 
 /* Index of the symbol along which requests may be batched: dim 0 of every input and output, and no
- * operator mixes along it (conservative analysis, batch.c). UINT32_MAX: none. */
+ * operator mixes along it (conservative analysis, batch_symbol.c). UINT32_MAX: none. */
 uint32_t weft_graph_batch_symbol(const weft_graph *g);
 
 weft_val weft_graph_add_input(weft_graph *g, const char *name, weft_type type);

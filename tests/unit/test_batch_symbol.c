@@ -54,7 +54,7 @@ static bool keeps(const char *type, const char *node)
     return is_batchable("%x : f32[?b,?s,4]", text, "\"y\" %1");
 }
 
-static void test_batch__is_dim_0_of_all_inputs_and_outputs(void **state)
+static void test_batch_symbol__is_dim_0_of_all_inputs_and_outputs(void **state)
 {
     (void)state;
     assert_true(is_batchable("%x : f32[?b,4], %y : i64[?b]", "", "\"x\" %x, \"y\" %y"));
@@ -67,7 +67,7 @@ static void test_batch__is_dim_0_of_all_inputs_and_outputs(void **state)
     assert_false(is_batchable("", "", "\"w\" $w"));
 }
 
-static void test_batch__goes_through_element_wise_operators(void **state)
+static void test_batch_symbol__goes_through_element_wise_operators(void **state)
 {
     (void)state;
     assert_true(keeps("f32[?b,?s,4]", "add %x, $v"));
@@ -80,7 +80,7 @@ static void test_batch__goes_through_element_wise_operators(void **state)
                               "  %1 : f32[?b,?b,4] = add %x, %y\n", "\"y\" %1"));
 }
 
-static void test_batch__goes_through_layers(void **state)
+static void test_batch_symbol__goes_through_layers(void **state)
 {
     (void)state;
     assert_true(keeps("f32[?b,?s,4]", "matmul %x, $w"));
@@ -100,7 +100,7 @@ static void test_batch__goes_through_layers(void **state)
     assert_true(is_batchable("%x : f32[?b,4]", "  %1 : f32[?b,4] = gemm %x, $w, $v\n", "\"y\" %1"));
 }
 
-static void test_batch__stops_where_requests_mix(void **state)
+static void test_batch_symbol__stops_where_requests_mix(void **state)
 {
     (void)state;
     assert_false(keeps("f32[?b,?s,4]", "softmax %x {axis = 0}"));
@@ -134,7 +134,7 @@ static void test_batch__stops_where_requests_mix(void **state)
     assert_false(is_batchable("%x : f32[?b,4]", "  %1 : i64[2,?b] = non_zero %x\n", "\"y\" %1"));
 }
 
-static void test_batch__follows_reshapes_and_transposes(void **state)
+static void test_batch_symbol__follows_reshapes_and_transposes(void **state)
 {
     (void)state;
     /* To rows and back, as exporters do for Gemm. */
@@ -163,7 +163,7 @@ static void test_batch__follows_reshapes_and_transposes(void **state)
                               "\"y\" %3"));
 }
 
-static void test_batch__takes_tables_and_masks(void **state)
+static void test_batch_symbol__takes_tables_and_masks(void **state)
 {
     (void)state;
     assert_true(is_batchable("%x : i64[?b,?s]",
@@ -187,12 +187,12 @@ static void test_batch__takes_tables_and_masks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_batch__is_dim_0_of_all_inputs_and_outputs),
-        cmocka_unit_test(test_batch__goes_through_element_wise_operators),
-        cmocka_unit_test(test_batch__goes_through_layers),
-        cmocka_unit_test(test_batch__stops_where_requests_mix),
-        cmocka_unit_test(test_batch__follows_reshapes_and_transposes),
-        cmocka_unit_test(test_batch__takes_tables_and_masks),
+        cmocka_unit_test(test_batch_symbol__is_dim_0_of_all_inputs_and_outputs),
+        cmocka_unit_test(test_batch_symbol__goes_through_element_wise_operators),
+        cmocka_unit_test(test_batch_symbol__goes_through_layers),
+        cmocka_unit_test(test_batch_symbol__stops_where_requests_mix),
+        cmocka_unit_test(test_batch_symbol__follows_reshapes_and_transposes),
+        cmocka_unit_test(test_batch_symbol__takes_tables_and_masks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
