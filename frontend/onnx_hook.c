@@ -299,6 +299,48 @@ weft_err weft_onnx_hook_pad(weft_onnx_call *c)
     return weft_onnx_hook_plain(c);
 }
 
+/* center_crop_pad(x, shape) ==> pad(slice(x)), both around the middle; the odd element lies behind
+ */
+weft_err weft_onnx_hook_center_crop_pad(weft_onnx_call *c)
+{
+    if (c->n_in != 2 || !c->in[0].i || !c->in[1].i)
+        return weft_onnx__fail(c, WEFT_ERR_INPUT, "%u inputs, 2 are right", c->n_in);
+    weft_ttype x = *weft_onnx__type(c, c->in[0]);
+    const int64_t *axes;
+    uint32_t n_axes, n;
+    WEFT_TRY(weft_onnx__get_ints(c, "axes", &axes, &n_axes));
+    WEFT_TRY(weft_onnx__map_attrs(c, c->row->op));
+    const weft_dim *shape = weft_contents_get(c->cx->contents, c->in[1], &n);
+    if (!shape)
+        return weft_onnx__fail(c, WEFT_ERR_UNSUP, "a shape that is not constant is not supported");
+    if (n != (axes ? n_axes : x.rank) || n > WEFT_RANK_MAX)
+        return weft_onnx__fail(c, WEFT_ERR_INPUT, "%u sizes, rank %u", n, x.rank);
+    weft_dim axis[WEFT_RANK_MAX], start[WEFT_RANK_MAX], end[WEFT_RANK_MAX];
+    weft_dim pads[2 * WEFT_RANK_MAX];
+    for (uint32_t i = 0; i < n; i++) {
+        axis[i] = axes ? axes[i] + (axes[i] < 0 ? x.rank : 0) : (int64_t)i;
+        if (axis[i] < 0 || axis[i] >= x.rank)
+            return weft_onnx__fail(c, WEFT_ERR_INPUT, "axis %lld, rank %u", (long long)axis[i],
+                                   x.rank);
+        weft_dim have = x.dim[axis[i]], want = shape[i];
+        if (!weft_dim_is_const(have) || !weft_dim_is_const(want))
+            return weft_onnx__fail(c, WEFT_ERR_UNSUP, "symbolic sizes are not supported");
+        if (want < 0 || want > WEFT_NUMEL_MAX)
+            return weft_onnx__fail(c, WEFT_ERR_INPUT, "size %lld", (long long)want);
+        weft_dim more = want > have ? want - have : 0;
+        start[i] = want < have ? (have - want) / 2 : 0;
+        end[i] = start[i] + (want < have ? want : have);
+        pads[i] = more / 2;
+        pads[n + i] = more - more / 2;
+    }
+    weft_attr cut[3] = {WEFT_ATTR_OF_DIMS(STARTS, start, n), WEFT_ATTR_OF_DIMS(ENDS, end, n),
+                        WEFT_ATTR_OF_DIMS(AXES, axis, n)};
+    weft_attr put[2] = {WEFT_ATTR_OF_DIMS(PADS, pads, 2 * n), WEFT_ATTR_OF_DIMS(AXES, axis, n)};
+    weft_val middle;
+    WEFT_TRY(weft_onnx__emit(c, WEFT_OP_SLICE, c->in, 1, cut, 3, &middle, 1));
+    return weft_onnx__emit(c, WEFT_OP_PAD, &middle, 1, put, 2, c->out, 1);
+}
+
 /* -- Resampling ------------------------------------------------------------------------------- */
 
 /* A tensor without elements stands for an omitted operand. */

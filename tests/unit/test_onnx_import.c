@@ -779,6 +779,50 @@ static void test_onnx_opset__cast_by_name(void **state)
     check_values(&s, &in, 1, (float[]){7}, 1);
 }
 
+static void test_onnx_opset__center_crop_pad(void **state)
+{
+    (void)state;
+    weft_buf graph = {0};
+    int64_t shape[2] = {2, 4};
+    put_ends(&graph, "5,1", "2,4");
+    onnx_put_tensor_raw(&graph, ONNX_INITIALISER, "s", ONNX_INT64, "2", shape, sizeof shape);
+    onnx_put_node(&graph, "CenterCropPad", "x,s", "y", NULL);
+    subject s = import(&graph, 18);
+    float x[5] = {1, 2, 3, 4, 5};
+    weft_tensor in = f32_tensor(x, 2, 5, 1, 0);
+    check_values(&s, &in, 1, (float[]){0, 2, 0, 0, 0, 3, 0, 0}, 8);
+    onnx_put_value(&graph, ONNX_INPUT, "s", ONNX_INT64, "2");
+    put_ends(&graph, "5,1", "2,4");
+    onnx_put_node(&graph, "CenterCropPad", "x,s", "y", NULL);
+    check_fails(import(&graph, 18), WEFT_ERR_UNSUP, "CenterCropPad: a shape that is not constant");
+}
+
+/* Scale and bias of one element a group, and then a channel. */
+static void test_onnx_opset__group_norm(void **state)
+{
+    (void)state;
+    for (int opset = 18; opset <= 21; opset += 3) {
+        weft_buf graph = {0}, attrs = {0};
+        float scale[4] = {1, 2, 0, 0}, bias[4] = {10, 20, 0, 0};
+        if (opset == 21) {
+            memcpy(scale, (float[]){1, 1, 2, 2}, sizeof scale);
+            memcpy(bias, (float[]){10, 10, 20, 20}, sizeof bias);
+        }
+        size_t len = opset == 21 ? 16 : 8;
+        const char *dims = opset == 21 ? "4" : "2";
+        put_ends(&graph, "1,4,1", "1,4,1");
+        onnx_put_tensor_raw(&graph, ONNX_INITIALISER, "s", ONNX_FLOAT, dims, scale, len);
+        onnx_put_tensor_raw(&graph, ONNX_INITIALISER, "b", ONNX_FLOAT, dims, bias, len);
+        onnx_put_attr_int(&attrs, "num_groups", 2);
+        onnx_put_attr_float(&attrs, "epsilon", 0);
+        onnx_put_node(&graph, "GroupNormalization", "x,s,b", "y", &attrs);
+        subject s = import(&graph, opset);
+        float x[4] = {-3, 3, 1, 2};
+        weft_tensor in = f32_tensor(x, 3, 1, 4, 1);
+        check_values(&s, &in, 1, (float[]){9, 11, 18, 22}, 4);
+    }
+}
+
 /* The shapes that exporters compute: Shape, Gather, Unsqueeze, Concat, Reshape stay symbolic. */
 static void test_onnx_import__shape_chains(void **state)
 {
@@ -845,6 +889,8 @@ int main(void)
         cmocka_unit_test(test_onnx_opset__dropout),
         cmocka_unit_test(test_onnx_opset__constant_of_shape),
         cmocka_unit_test(test_onnx_opset__cast_by_name),
+        cmocka_unit_test(test_onnx_opset__center_crop_pad),
+        cmocka_unit_test(test_onnx_opset__group_norm),
         cmocka_unit_test(test_onnx_import__shape_chains),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
