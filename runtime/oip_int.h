@@ -47,7 +47,7 @@ char *weft_oip__repository_index(const weft_router *router);
 char *weft_oip__error(const char *text);
 
 /* Shape for metadata: -1 where a dimension varies. */
-int64_t weft_oip__shown_dim(const weft_bundle_program *program, weft_dim dim);
+int64_t weft_oip__shown_dim(weft_dim dim);
 const char *const *weft_oip__extensions(size_t *out_n);
 /* Largest bucket of the batch dimension; 0: the model cannot be batched. */
 int64_t weft_oip__max_batch(const weft_bundle_program *program);

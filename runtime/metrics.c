@@ -1,0 +1,52 @@
+/* Metrics in Prometheus' text format 0.0.4. Ours pass `promtool check metrics`; Triton's names are
+ * written beside them where they are asked for. */
+#include "runtime/oip_int.h"
+
+static const struct {
+    const char *name, *type, *help, *nv_name;
+} metrics[] = {
+#define METRIC(name, type, help, nv_name, value, nv_value) {name, type, help, nv_name},
+#include "runtime/metrics.def"
+#undef METRIC
+};
+
+static double value_of(const weft_model_stats *s, size_t which, bool nv)
+{
+    const double values[][2] = {
+#define METRIC(name, type, help, nv_name, value, nv_value) {value, nv_value},
+#include "runtime/metrics.def"
+#undef METRIC
+    };
+    return values[which][nv];
+}
+
+static void put_family(const weft_router *router, size_t which, bool nv, weft_buf *out)
+{
+    const weft_bundle *bundle = weft_router__bundle(router);
+    const char *name = nv ? metrics[which].nv_name : metrics[which].name;
+    weft_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, metrics[which].help, name,
+                    metrics[which].type);
+    for (uint32_t i = 0; i < bundle->n_program; i++) {
+        /* Model names are [A-Za-z0-9_.-]: no escapes are needed. */
+        weft_buf_printf(out, "%s{model=\"%s\",version=\"1\"} ", name, bundle->program[i].name);
+        weft_buf_put_f64(out, value_of(weft_router__stats(router, i), which, nv));
+        weft_buf_putc(out, '\n');
+    }
+}
+
+void weft_metrics__write(const weft_router *router, bool nv_names, weft_buf *out)
+{
+    for (size_t i = 0; i < sizeof metrics / sizeof metrics[0]; i++) {
+        put_family(router, i, false, out);
+        if (nv_names && metrics[i].nv_name[0])
+            put_family(router, i, true, out);
+    }
+    weft_buf_printf(out,
+                    "# HELP weft_workers Worker processes\n# TYPE weft_workers gauge\n"
+                    "weft_workers %u\n",
+                    weft_router__worker_count(router));
+    weft_buf_printf(out,
+                    "# HELP weft_worker_restarts_total Workers started again\n"
+                    "# TYPE weft_worker_restarts_total counter\nweft_worker_restarts_total %llu\n",
+                    (unsigned long long)weft_router__restarts(router));
+}

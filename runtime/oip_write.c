@@ -1,0 +1,275 @@
+/* Answers of the Open Inference Protocol: infer responses, metadata, configuration, statistics.
+ * Numbers of infer responses are written by hand (jansson would build an object for each); the rest
+ * by jansson. */
+#include "runtime/oip_int.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char version[] = "1";
+
+static void put_json_string(weft_buf *out, const char *s)
+{
+    weft_buf_putc(out, '"');
+    for (; *s; s++) {
+        unsigned char c = (unsigned char)*s;
+        if (c == '"' || c == '\\')
+            weft_buf_printf(out, "\\%c", c);
+        else if (c < 0x20)
+            weft_buf_printf(out, "\\u%04x", c);
+        else
+            weft_buf_putc(out, (char)c);
+    }
+    weft_buf_putc(out, '"');
+}
+
+/* -- Infer responses ------------------------------------------------------------------------ */
+
+static void put_number(weft_buf *out, const weft_tensor *t, int64_t i)
+{
+    switch (t->dtype) {
+    case WEFT_DTYPE_F32:
+        weft_buf_put_f32(out, ((const float *)t->data)[i]);
+        return;
+    case WEFT_DTYPE_F64:
+        weft_buf_put_f64(out, ((const double *)t->data)[i]);
+        return;
+    case WEFT_DTYPE_BOOL:
+        weft_buf_puts(out, ((const uint8_t *)t->data)[i] ? "true" : "false");
+        return;
+    case WEFT_DTYPE_U64:
+        weft_buf_printf(out, "%" PRIu64, ((const uint64_t *)t->data)[i]);
+        return;
+    default:
+        weft_buf_printf(out, "%" PRId64, weft_tensor_get_i64(t, i));
+    }
+}
+
+/* JSON has no NaN and no infinity, and the protocol no half floats as numbers. */
+static bool fits_json(const weft_tensor *t)
+{
+    if (t->dtype == WEFT_DTYPE_F16 || t->dtype == WEFT_DTYPE_BF16)
+        return false;
+    for (int64_t i = 0; weft_dtype_is_float(t->dtype) && i < weft_tensor_numel(t); i++)
+        if (!isfinite(weft_tensor_get_f64(t, i)))
+            return false;
+    return true;
+}
+
+static void put_output(weft_buf *out, const char *name, const weft_tensor *t, bool binary)
+{
+    weft_buf_puts(out, "{\"name\":");
+    put_json_string(out, name);
+    weft_buf_printf(out, ",\"datatype\":\"%s\",\"shape\":[", weft_dtype_oip_name(t->dtype));
+    for (int32_t i = 0; i < t->rank; i++)
+        weft_buf_printf(out, "%s%" PRId64, i ? "," : "", t->dim[i]);
+    if (binary) {
+        weft_buf_printf(out, "],\"parameters\":{\"binary_data_size\":%zu}}", weft_tensor_bytes(t));
+        return;
+    }
+    weft_buf_puts(out, "],\"data\":[");
+    for (int64_t i = 0; i < weft_tensor_numel(t); i++) {
+        if (i)
+            weft_buf_putc(out, ',');
+        put_number(out, t, i);
+    }
+    weft_buf_puts(out, "]}");
+}
+
+bool weft_oip__write_infer(const weft_oip_infer *infer, weft_buf *out, size_t *out_json_len,
+                           weft_answer *out_answer, char *message)
+{
+    const weft_bundle_program *p = infer->program;
+    weft_buf_puts(out, "{\"model_name\":");
+    put_json_string(out, p->name);
+    weft_buf_printf(out, ",\"model_version\":\"%s\"", version);
+    if (infer->id) {
+        weft_buf_puts(out, ",\"id\":");
+        put_json_string(out, infer->id);
+    }
+    weft_buf_puts(out, ",\"outputs\":[");
+    for (uint32_t i = 0; i < infer->n_output; i++) {
+        const weft_oip_output *o = &infer->output[i];
+        const weft_tensor *t = &infer->request->out[o->at];
+        if (!o->binary && !fits_json(t)) {
+            *out_answer = WEFT_ANSWER_INVALID;
+            snprintf(message, WEFT_REQUEST_MESSAGE_MAX,
+                     "output '%s' (%s) has values that JSON cannot carry: ask for binary data",
+                     p->output[o->at].name, weft_dtype_oip_name(t->dtype));
+            return false;
+        }
+        if (i)
+            weft_buf_putc(out, ',');
+        put_output(out, p->output[o->at].name, t, o->binary);
+    }
+    weft_buf_puts(out, "]}");
+    *out_json_len = out->len;
+    for (uint32_t i = 0; i < infer->n_output; i++) {
+        const weft_tensor *t = &infer->request->out[infer->output[i].at];
+        if (infer->output[i].binary)
+            weft_buf_add(out, t->data, weft_tensor_bytes(t));
+    }
+    if (!out->failed)
+        return true;
+    *out_answer = WEFT_ANSWER_INTERNAL;
+    snprintf(message, WEFT_REQUEST_MESSAGE_MAX, "out of memory");
+    return false;
+}
+
+/* -- Metadata ------------------------------------------------------------------------------- */
+
+static const char *const extensions[] = {"binary_tensor_data", "model_configuration",
+                                         "model_repository", "schedule_policy", "statistics"};
+
+const char *const *weft_oip__extensions(size_t *out_n)
+{
+    *out_n = sizeof extensions / sizeof extensions[0];
+    return extensions;
+}
+
+static char *dump(json_t *root)
+{
+    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
+    json_decref(root);
+    return text;
+}
+
+char *weft_oip__error(const char *text)
+{
+    weft_buf out = {0};
+    weft_buf_puts(&out, "{\"error\":");
+    put_json_string(&out, text);
+    weft_buf_putc(&out, '}');
+    if (!out.failed)
+        return out.at;
+    weft_buf_finish(&out);
+    return NULL;
+}
+
+char *weft_oip__server_metadata(void)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < sizeof extensions / sizeof extensions[0]; i++)
+        json_array_append_new(list, json_string(extensions[i]));
+    return dump(
+        json_pack("{s:s, s:s, s:o}", "name", "weft", "version", "0.1.0", "extensions", list));
+}
+
+int64_t weft_oip__shown_dim(weft_dim dim)
+{
+    return weft_dim_is_const(dim) ? dim : -1;
+}
+
+int64_t weft_oip__max_batch(const weft_bundle_program *p)
+{
+    int64_t most = 0;
+    for (uint32_t i = 0; i < p->n_bucket && p->batch_symbol < p->n_symbol; i++)
+        if (p->bucket[i].symbol[p->batch_symbol] > most)
+            most = p->bucket[i].symbol[p->batch_symbol];
+    return most;
+}
+
+/* `skip` leaves the batch dimension out, as Triton's configuration does; `config` takes its names.
+ */
+static json_t *list_ports(const weft_bundle_program *p, const weft_bundle_port *port, uint32_t n,
+                          bool config, int skip)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < n; i++) {
+        const weft_ttype *t = &p->value[port[i].value - 1].type;
+        json_t *shape = json_array();
+        for (int k = skip; k < t->rank; k++)
+            json_array_append_new(shape, json_integer(weft_oip__shown_dim(t->dim[k])));
+        const char *type = weft_dtype_oip_name((weft_dtype)t->dtype);
+        char name[32];
+        snprintf(name, sizeof name, "%s%s", config ? "TYPE_" : "", type);
+        json_array_append_new(list, json_pack("{s:s, s:s, s:o}", "name", port[i].name,
+                                              config ? "data_type" : "datatype", name,
+                                              config ? "dims" : "shape", shape));
+    }
+    return list;
+}
+
+char *weft_oip__model_metadata(const weft_bundle_program *p)
+{
+    return dump(json_pack("{s:s, s:[s], s:s, s:o, s:o}", "name", p->name, "versions", version,
+                          "platform", "onnx_weft", "inputs",
+                          list_ports(p, p->input, p->n_input, false, 0), "outputs",
+                          list_ports(p, p->output, p->n_output, false, 0)));
+}
+
+char *weft_oip__model_config(const weft_bundle_program *p)
+{
+    int64_t max_batch = weft_oip__max_batch(p);
+    int skip = max_batch > 0;
+    return dump(json_pack("{s:s, s:s, s:s, s:I, s:o, s:o}", "name", p->name, "platform",
+                          "onnx_weft", "backend", "weft", "max_batch_size", (json_int_t)max_batch,
+                          "input", list_ports(p, p->input, p->n_input, true, skip), "output",
+                          list_ports(p, p->output, p->n_output, true, skip)));
+}
+
+/* -- Statistics ----------------------------------------------------------------------------- */
+
+static json_t *pack_duration(weft_duration d)
+{
+    return json_pack("{s:I, s:I}", "count", (json_int_t)d.count, "ns", (json_int_t)d.ns);
+}
+
+static json_t *pack_batches(const weft_model_stats *s)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < s->n_batch; i++) {
+        const weft_batch_stat *b = &s->batch[i];
+        json_array_append_new(list,
+                              json_pack("{s:I, s:o, s:o, s:o}", "batch_size", (json_int_t)b->batch,
+                                        "compute_input", pack_duration(b->compute_input),
+                                        "compute_infer", pack_duration(b->compute_infer),
+                                        "compute_output", pack_duration(b->compute_output)));
+    }
+    return list;
+}
+
+static json_t *pack_stats(const weft_router *router, uint32_t model)
+{
+    const weft_model_stats *s = weft_router__stats(router, model);
+    const weft_duration none = {0};
+    json_t *inference =
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "success", pack_duration(s->success),
+                  "fail", pack_duration(s->fail), "queue", pack_duration(s->queue), "compute_input",
+                  pack_duration(s->compute_input), "compute_infer", pack_duration(s->compute_infer),
+                  "compute_output", pack_duration(s->compute_output), "cache_hit",
+                  pack_duration(none), "cache_miss", pack_duration(none));
+    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:[], s:{}}", "name",
+                     weft_router__bundle(router)->program[model].name, "version", version,
+                     "last_inference", (json_int_t)s->last_inference_ms, "inference_count",
+                     (json_int_t)s->inference_count, "execution_count",
+                     (json_int_t)s->execution_count, "inference_stats", inference, "batch_stats",
+                     pack_batches(s), "memory_usage", "response_stats");
+}
+
+char *weft_oip__model_stats(const weft_router *router, uint32_t model)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < weft_router__bundle(router)->n_program; i++)
+        if (model == UINT32_MAX || model == i)
+            json_array_append_new(list, pack_stats(router, i));
+    return dump(json_pack("{s:o}", "model_stats", list));
+}
+
+char *weft_oip__repository_index(const weft_router *router)
+{
+    json_t *list = json_array();
+    const weft_bundle *bundle = weft_router__bundle(router);
+    for (uint32_t i = 0; i < bundle->n_program; i++) {
+        bool ready = weft_router__is_ready(router, i);
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s}", "name",
+                                              bundle->program[i].name, "version", version, "state",
+                                              ready ? "READY" : "UNAVAILABLE", "reason",
+                                              ready ? "" : "its worker is starting"));
+    }
+    return dump(list);
+}
