@@ -35,9 +35,9 @@ typedef struct view {
     const weft_ttype *const *type;
     uint32_t n_in;
     weft_attrs attrs;
-    const weft_ttype *out;
-    const spread *first; /* of the first operand with the batch */
-    uint32_t first_in;   /* which */
+    const weft_ttype *out; /* of the first result that is wanted */
+    const spread *first;   /* of the first operand with the batch */
+    uint32_t first_in;     /* which */
 } view;
 
 /* Where the batch is in the results: false when it mixes. `*inner` is that of the operands unless
@@ -486,6 +486,23 @@ static bool rule_trilu(const view *v, uint32_t *axis, weft_dim *inner)
     return rule_first(v, axis, inner) && *axis + 2 < rank_in(v, 0);
 }
 
+/* Steps, directions, batch: the batch stands before the hidden elements of each operand and result.
+ */
+static bool rule_recurrent(const view *v, uint32_t *axis, weft_dim *inner)
+{
+    *axis = v->out->rank - 2;
+    if (v->first_in != 0 || v->first->axis != 1 || v->out->rank < 2)
+        return false;
+    for (uint32_t i = 1; i < v->n_in; i++) {
+        bool state = i == 5 || i == 6;
+        if (!is_none(v, i) && !((i == 4 && v->in[i].axis == 0) || (state && v->in[i].axis == 1)))
+            return false;
+        if (!is_none(v, i) && v->in[i].inner != *inner)
+            return false;
+    }
+    return true;
+}
+
 /* By name, so that an operator that is not in the table yet can stand here. */
 static const struct {
     const char *op;
@@ -555,6 +572,9 @@ static const struct {
     {"expand", rule_expand},
     {"tile", rule_expand},
     {"trilu", rule_trilu},
+    {"lstm", rule_recurrent},
+    {"gru", rule_recurrent},
+    {"rnn", rule_recurrent},
 };
 
 static rule_fn find_rule(const weft_op *op)
@@ -610,7 +630,7 @@ static spread spread_node(const view *v)
     rule_fn rule = find_rule(op);
     uint32_t axis = 0;
     weft_dim inner = v->first->inner;
-    if (!rule || (op->traits & WEFT_T_RANDOM) || !rule(v, &axis, &inner))
+    if (!rule || (op->traits & WEFT_T_RANDOM) || v->n_in < op->in_min || !rule(v, &axis, &inner))
         return mixed;
     return (spread){SPREAD_AXIS, (uint8_t)axis, inner};
 }
@@ -622,7 +642,14 @@ static void visit(analysis *a, weft_node n)
     const weft_ttype **type = weft_arena_array(a->arena, n_in, sizeof *type);
     view v = {.a = a, .n = n, .in = in, .type = type, .n_in = n_in};
     v.attrs = weft_node_attrs(a->m, n);
-    v.out = weft_val_ttype(a->m, weft_node_out(a->m, n, 0));
+    uint32_t n_out = weft_node_out_count(a->m, n);
+    for (uint32_t i = n_out; i-- > 0;) {
+        const weft_ttype *t = weft_val_ttype(a->m, weft_node_out(a->m, n, i));
+        if (t->dtype != WEFT_DTYPE_NONE || !v.out)
+            v.out = t;
+    }
+    if (!v.out)
+        return;
     for (uint32_t i = 0; i < n_in; i++) {
         weft_val val = weft_node_in(a->m, n, i);
         if (!val.i)
@@ -635,13 +662,16 @@ static void visit(analysis *a, weft_node n)
         }
     }
     spread s = spread_node(&v);
-    for (uint32_t i = 0; i < weft_node_out_count(a->m, n); i++) {
+    for (uint32_t i = 0; i < n_out; i++) {
         weft_val out = weft_node_out(a->m, n, i);
         const weft_ttype *t = weft_val_ttype(a->m, out);
-        a->of[out.i] = s;
-        if ((s.kind == SPREAD_AXIS && !fits(a, t, s.axis, s.inner)) ||
+        spread *to = &a->of[out.i];
+        *to = s;
+        /* Results of other ranks have the batch as far from their end. */
+        to->axis = (uint8_t)(s.axis + t->rank - v.out->rank);
+        if ((s.kind == SPREAD_AXIS && !fits(a, t, to->axis, s.inner)) ||
             (s.kind == SPREAD_NONE && type_mentions(a, t)))
-            a->of[out.i].kind = SPREAD_MIXED;
+            to->kind = SPREAD_MIXED;
     }
 }
 

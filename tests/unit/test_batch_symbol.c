@@ -24,6 +24,8 @@ static bool is_batchable(const char *inputs, const char *nodes, const char *outp
              "weight $v : f32[4] = random 2\n"
              "weight $k : f32[3,2,1,1] = random 3\n"
              "weight $table : f32[100,4] = random 4\n"
+             "weight $lw : f32[1,4,4] = random 5\n"
+             "weight $lr : f32[1,4,1] = random 6\n"
              "weight $zero : i64[1] = dense [0]\n"
              "weight $one : i64[1] = dense [1]\n"
              "weight $two : i64[] = dense [2]\n"
@@ -184,6 +186,24 @@ static void test_batch_symbol__takes_tables_and_masks(void **state)
                              "\"y\" %1"));
 }
 
+static void test_batch_symbol__goes_through_recurrent_layers(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        char text[900];
+        snprintf(text, sizeof text,
+                 "  %%1 : f32[?s,?b,4] = transpose %%x {perm = [1, 0, 2]}\n"
+                 "  %%2 : f32[1,?b,1] = expand $v {shape = dims[1, ?b, 1]}\n"
+                 "  %s%%4 : f32[1,?b,1]%s = lstm %%1, $lw, $lr, _, _, %%2, %%2 {hidden_size = 1}\n"
+                 "  %%6 : f32[?b,1] = reshape %%4 {shape = dims[?b, 1]}\n",
+                 i ? "_, " : "%3 : f32[?s,1,?b,1], ", i ? ", _" : ", %5 : f32[1,?b,1]");
+        assert_true(is_batchable("%x : f32[?b,?s,4]", text, "\"y\" %6"));
+    }
+    assert_false(is_batchable("%x : f32[?b,?s,4]",
+                              "  _, %2 : f32[1,?s,1] = lstm %x, $lw, $lr {hidden_size = 1}\n",
+                              "\"y\" %2"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -193,6 +213,7 @@ int main(void)
         cmocka_unit_test(test_batch_symbol__stops_where_requests_mix),
         cmocka_unit_test(test_batch_symbol__follows_reshapes_and_transposes),
         cmocka_unit_test(test_batch_symbol__takes_tables_and_masks),
+        cmocka_unit_test(test_batch_symbol__goes_through_recurrent_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
