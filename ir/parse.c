@@ -335,11 +335,14 @@ static weft_err parse_results(weft_parser *p, results *out)
     return weft_parser__next(p);
 }
 
-static weft_err parse_operands(weft_parser *p, weft_node_spec *spec)
+/* They begin on the line of the operator; else `%1` of the next node would be an operand of one
+ * that has none. */
+static weft_err parse_operands(weft_parser *p, weft_node_spec *spec, uint32_t line)
 {
     WEFT_VEC(weft_val) in = {0};
-    bool more = p->tok.kind == WEFT_TOKEN_VALUE || p->tok.kind == WEFT_TOKEN_WEIGHT ||
-                weft_parser__is_word(p, "_");
+    bool more =
+        p->tok.line == line && (p->tok.kind == WEFT_TOKEN_VALUE ||
+                                p->tok.kind == WEFT_TOKEN_WEIGHT || weft_parser__is_word(p, "_"));
     while (more) {
         weft_val v;
         if (in.len == WEFT_TEXT_MAX_LIST)
@@ -366,8 +369,9 @@ static weft_err parse_node(weft_parser *p)
     spec.op = p->tok.kind == WEFT_TOKEN_WORD ? weft_op_find(p->tok.s) : WEFT_OP_NONE;
     if (spec.op == WEFT_OP_NONE)
         return weft_parser__expected(p, "an operator");
+    uint32_t line = p->tok.line;
     WEFT_TRY(weft_parser__next(p));
-    WEFT_TRY(parse_operands(p, &spec));
+    WEFT_TRY(parse_operands(p, &spec, line));
     WEFT_TRY(parse_attrs(p, &spec));
     WEFT_TRY(parse_loc(p, &spec.loc));
     spec.out = res.types.at;
