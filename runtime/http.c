@@ -1,0 +1,398 @@
+/* HTTP: libmicrohttpd driven by the event loop, one exchange a request.
+ *
+ * An exchange collects the body under a limit, is routed once it is whole (http_routes.c), and is
+ * answered at once or, for an inference, suspended until the router calls back. Bodies are never
+ * chunked; errors are {"error": text}. A second daemon on a port of its own serves the metrics. */
+#include "runtime/http_int.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+#include <zlib.h>
+
+enum { CONNECTIONS_MAX = 2048, IDLE_TIMEOUT_S = 120, CONNECTION_MEMORY_BYTES = 32768 };
+
+/* -- Bodies --------------------------------------------------------------------------------- */
+
+/* false: too large, or out of memory; the exchange then has its error. */
+static bool add_to_body(weft_http *http, http_exchange *x, const char *data, size_t len)
+{
+    if (len > http->max_body || x->len > http->max_body - len) {
+        weft_http__fail(x, 400, "the request is larger than %llu bytes",
+                        (unsigned long long)http->max_body);
+        return false;
+    }
+    if (x->len + len > x->cap) {
+        size_t cap = x->cap ? x->cap * 2 : 4096;
+        while (cap < x->len + len)
+            cap *= 2;
+        char *body = realloc(x->body, cap);
+        if (!body) {
+            weft_http__fail(x, 500, "out of memory");
+            return false;
+        }
+        x->body = body;
+        x->cap = cap;
+    }
+    memcpy(x->body + x->len, data, len);
+    x->len += len;
+    return true;
+}
+
+/* Content-Encoding gzip or deflate; the limit holds for what comes out as well. */
+static bool inflate_body(weft_http *http, http_exchange *x)
+{
+    http_exchange plain = {.http = http};
+    z_stream z = {.next_in = (Bytef *)x->body, .avail_in = (uInt)x->len};
+    char chunk[65536];
+    int state = Z_OK;
+    if (x->len > UINT32_MAX || inflateInit2(&z, 15 + 32) != Z_OK) {
+        weft_http__fail(x, 500, "out of memory");
+        return false;
+    }
+    bool ok = true;
+    while (ok && state == Z_OK) {
+        z.next_out = (Bytef *)chunk;
+        z.avail_out = sizeof chunk;
+        state = inflate(&z, Z_NO_FLUSH);
+        if (state == Z_OK || state == Z_STREAM_END)
+            ok = add_to_body(http, &plain, chunk, sizeof chunk - z.avail_out);
+    }
+    inflateEnd(&z);
+    if (ok && state == Z_STREAM_END) {
+        free(x->body);
+        x->body = plain.body;
+        x->len = plain.len;
+        x->cap = plain.cap;
+        return true;
+    }
+    free(plain.body);
+    if (ok)
+        weft_http__fail(x, 400, "the compressed body is damaged");
+    else
+        weft_http__fail(x, 400, "%s", plain.error);
+    return false;
+}
+
+static bool decode_body(weft_http *http, http_exchange *x)
+{
+    const char *encoding =
+        MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Content-Encoding");
+    if (!encoding || strcasecmp(encoding, "identity") == 0 || x->len == 0)
+        return true;
+    if (strcasecmp(encoding, "gzip") == 0 || strcasecmp(encoding, "deflate") == 0)
+        return inflate_body(http, x);
+    weft_http__fail(x, 501, "content encoding '%.32s' is not supported", encoding);
+    x->accept_encoding = true;
+    return false;
+}
+
+/* -- Answers -------------------------------------------------------------------------------- */
+
+void weft_http__fail(http_exchange *x, unsigned status, const char *fmt, ...)
+{
+    va_list ap;
+    x->status = status;
+    va_start(ap, fmt);
+    vsnprintf(x->error, sizeof x->error, fmt, ap);
+    va_end(ap);
+}
+
+void weft_http__reply(http_exchange *x, unsigned status, char *text, const char *type)
+{
+    if (!text) {
+        weft_http__fail(x, 500, "out of memory");
+        return;
+    }
+    x->status = status;
+    x->reply = text;
+    x->reply_len = strlen(text);
+    x->reply_type = type;
+}
+
+static enum MHD_Result send_reply(http_exchange *x)
+{
+    char json_len[24];
+    if (!x->reply) {
+        x->reply = weft_oip__error(x->error);
+        x->reply_len = x->reply ? strlen(x->reply) : 0;
+        x->reply_type = "application/json";
+        x->json_len = 0;
+    }
+    struct MHD_Response *r =
+        MHD_create_response_from_buffer(x->reply_len, x->reply, MHD_RESPMEM_MUST_FREE);
+    if (!r) {
+        free(x->reply);
+        x->reply = NULL;
+        return MHD_NO;
+    }
+    x->reply = NULL;
+    MHD_add_response_header(r, "Content-Type", x->reply_type);
+    if (x->json_len) {
+        snprintf(json_len, sizeof json_len, "%zu", x->json_len);
+        MHD_add_response_header(r, "Inference-Header-Content-Length", json_len);
+    }
+    if (x->accept_encoding)
+        MHD_add_response_header(r, "Accept-Encoding", "gzip, deflate");
+    enum MHD_Result queued = MHD_queue_response(x->connection, x->status, r);
+    MHD_destroy_response(r);
+    return queued;
+}
+
+/* -- Exchanges ------------------------------------------------------------------------------ */
+
+static http_exchange *begin_exchange(weft_http *http, struct MHD_Connection *connection)
+{
+    http_exchange *x = calloc(1, sizeof *x);
+    if (!x)
+        return NULL;
+    *x = (http_exchange){.http = http, .connection = connection};
+    const char *length = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Content-Length");
+    if (length && strtoull(length, NULL, 10) > http->max_body)
+        weft_http__fail(x, 400, "the request is larger than %llu bytes",
+                        (unsigned long long)http->max_body);
+    http->n_active++;
+    return x;
+}
+
+static void end_exchange(void *user, struct MHD_Connection *connection, void **state,
+                         enum MHD_RequestTerminationCode code)
+{
+    weft_http *http = user;
+    http_exchange *x = *state;
+    (void)connection;
+    (void)code;
+    *state = NULL;
+    if (!x)
+        return;
+    http->n_active--;
+    if (x->waiting) {
+        /* The router still has it: it ends when done is called. */
+        x->connection = NULL;
+        weft_router__abandon(http->router, x->infer->request);
+        return;
+    }
+    weft_http__free_exchange(x);
+}
+
+void weft_http__free_exchange(http_exchange *x)
+{
+    weft_oip__destroy_infer(x->infer);
+    free(x->body);
+    free(x->reply);
+    free(x);
+}
+
+static enum MHD_Result on_request(void *user, struct MHD_Connection *connection, const char *url,
+                                  const char *method, const char *version, const char *upload,
+                                  size_t *upload_len, void **state)
+{
+    weft_http *http = user;
+    http_exchange *x = *state;
+    (void)version;
+    if (!x) {
+        x = begin_exchange(http, connection);
+        *state = x;
+        return x ? MHD_YES : MHD_NO;
+    }
+    if (*upload_len > 0) {
+        /* A body that is refused is read to its end and dropped: closing early would lose the
+         * answer. */
+        if (x->status == 0)
+            add_to_body(http, x, upload, *upload_len);
+        *upload_len = 0;
+        return MHD_YES;
+    }
+    if (!x->routed) {
+        x->routed = true;
+        if (x->status == 0 && decode_body(http, x))
+            weft_http__route(x, method, url);
+        if (x->waiting) {
+            MHD_suspend_connection(connection);
+            return MHD_YES;
+        }
+    }
+    return x->waiting ? MHD_YES : send_reply(x);
+}
+
+static enum MHD_Result on_metrics(void *user, struct MHD_Connection *connection, const char *url,
+                                  const char *method, const char *version, const char *upload,
+                                  size_t *upload_len, void **state)
+{
+    weft_http *http = user;
+    weft_buf text = {0};
+    static int seen;
+    (void)version;
+    (void)upload;
+    if (!*state) {
+        *state = &seen;
+        return MHD_YES;
+    }
+    if (*upload_len > 0) {
+        *upload_len = 0;
+        return MHD_YES;
+    }
+    bool found = strcmp(url, "/metrics") == 0 || strcmp(url, "/metrics/") == 0;
+    bool get = strcmp(method, "GET") == 0;
+    if (found && get)
+        weft_metrics__write(http->router, http->options->nv_metrics, &text);
+    else
+        weft_buf_puts(&text, found ? "Method Not Allowed\n" : "Not Found\n");
+    struct MHD_Response *r =
+        text.failed ? NULL
+                    : MHD_create_response_from_buffer(text.len, text.at, MHD_RESPMEM_MUST_FREE);
+    if (!r) {
+        weft_buf_finish(&text);
+        return MHD_NO;
+    }
+    MHD_add_response_header(r, "Content-Type", "text/plain; version=0.0.4; charset=utf-8");
+    enum MHD_Result queued = MHD_queue_response(connection,
+                                                found && get ? 200
+                                                : found      ? 405
+                                                             : 404,
+                                                r);
+    MHD_destroy_response(r);
+    return queued;
+}
+
+/* -- Loop ----------------------------------------------------------------------------------- */
+
+static void on_api_event(void *user, uint32_t events)
+{
+    weft_http *http = user;
+    (void)events;
+    MHD_run(http->api);
+}
+
+static void on_metrics_event(void *user, uint32_t events)
+{
+    weft_http *http = user;
+    (void)events;
+    MHD_run(http->metrics);
+}
+
+static uint64_t timeout_of(struct MHD_Daemon *daemon)
+{
+    MHD_UNSIGNED_LONG_LONG ms = 0;
+    if (!daemon || MHD_get_timeout(daemon, &ms) != MHD_YES)
+        return UINT64_MAX;
+    if (ms > 0)
+        return ms * 1000000u;
+    MHD_run(daemon);
+    return MHD_get_timeout(daemon, &ms) == MHD_YES ? ms * 1000000u : UINT64_MAX;
+}
+
+static uint64_t on_idle(void *user)
+{
+    weft_http *http = user;
+    uint64_t api_ns = timeout_of(http->api), metrics_ns = timeout_of(http->metrics);
+    return api_ns < metrics_ns ? api_ns : metrics_ns;
+}
+
+/* -- Life ----------------------------------------------------------------------------------- */
+
+static weft_err start(weft_http *http, int port, MHD_AccessHandlerCallback handler,
+                      MHD_RequestCompletedCallback completed, weft_loop_fn *on_event,
+                      weft_diag *diag, struct MHD_Daemon **out)
+{
+    const char *address = http->options->address ? http->options->address : "127.0.0.1";
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    if (inet_pton(AF_INET, address, &to.sin_addr) != 1)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = address},
+                               "is no IPv4 address");
+    struct MHD_Daemon *d = MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, (uint16_t)port, NULL, NULL, handler, http,
+        MHD_OPTION_SOCK_ADDR, (struct sockaddr *)&to, MHD_OPTION_NOTIFY_COMPLETED, completed, http,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)IDLE_TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)CONNECTION_MEMORY_BYTES, MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u, MHD_OPTION_END);
+    if (!d)
+        return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0}, "cannot listen on %s:%d: %s",
+                               address, port, strerror(errno));
+    *out = d;
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(d, MHD_DAEMON_INFO_EPOLL_FD);
+    if (!info || !weft_loop__watch(http->loop, info->epoll_fd, EPOLLIN, on_event, http))
+        return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0}, "cannot watch port %d", port);
+    return WEFT_ERR_OK;
+}
+
+static int port_of(struct MHD_Daemon *daemon)
+{
+    const union MHD_DaemonInfo *info =
+        daemon ? MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_BIND_PORT) : NULL;
+    return info ? info->port : -1;
+}
+
+weft_err weft_http__create(const weft_serve_options *options, weft_router *router, weft_loop *loop,
+                           weft_diag *diag, weft_http **out)
+{
+    weft_http *http = calloc(1, sizeof *http);
+    weft_err err = WEFT_ERR_OK;
+    if (!http)
+        return WEFT_ERR_NOMEM;
+    *http = (weft_http){.options = options,
+                        .router = router,
+                        .loop = loop,
+                        .max_body = options->max_request_bytes ? options->max_request_bytes
+                                                               : (uint64_t)64 << 20};
+    *out = http;
+    if (options->http_port >= 0)
+        err = start(http, options->http_port, on_request, end_exchange, on_api_event, diag,
+                    &http->api);
+    if (err == WEFT_ERR_OK && options->metrics_port >= 0)
+        err = start(http, options->metrics_port, on_metrics, NULL, on_metrics_event, diag,
+                    &http->metrics);
+    if (err == WEFT_ERR_OK && !weft_loop__idle(loop, on_idle, http))
+        err = WEFT_ERR_BUG;
+    return err;
+}
+
+int weft_http__port(const weft_http *http)
+{
+    return port_of(http->api);
+}
+
+int weft_http__metrics_port(const weft_http *http)
+{
+    return port_of(http->metrics);
+}
+
+void weft_http__drain(weft_http *http)
+{
+    MHD_socket listening = http->api ? MHD_quiesce_daemon(http->api) : MHD_INVALID_SOCKET;
+    if (listening != MHD_INVALID_SOCKET)
+        close(listening);
+}
+
+bool weft_http__is_idle(const weft_http *http)
+{
+    return http->n_active == 0;
+}
+
+static void stop(weft_http *http, struct MHD_Daemon *daemon)
+{
+    if (!daemon)
+        return;
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_EPOLL_FD);
+    if (info)
+        weft_loop__unwatch(http->loop, info->epoll_fd);
+    MHD_stop_daemon(daemon);
+}
+
+void weft_http__destroy(weft_http *http)
+{
+    if (!http)
+        return;
+    /* Suspended connections would block the stop: their requests are answered first. */
+    if (http->n_active)
+        weft_router__give_up(http->router);
+    stop(http, http->api);
+    stop(http, http->metrics);
+    free(http);
+}

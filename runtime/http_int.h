@@ -1,0 +1,42 @@
+/* Inside the HTTP transport: the exchange, from its first header to the last byte of its answer. */
+#ifndef WEFT_RUNTIME_HTTP_INT_H
+#define WEFT_RUNTIME_HTTP_INT_H
+
+#include "runtime/oip_int.h"
+
+#include <microhttpd.h>
+#include <stdio.h>
+
+struct weft_http {
+    const weft_serve_options *options;
+    weft_router *router;
+    weft_loop *loop;
+    struct MHD_Daemon *api, *metrics;
+    uint64_t max_body;
+    uint32_t n_active; /* exchanges */
+};
+
+typedef struct http_exchange {
+    weft_http *http;
+    struct MHD_Connection *connection; /* NULL: the client is gone */
+    char *body;
+    size_t len, cap;
+    bool routed;
+    bool waiting; /* the router has the request */
+    weft_oip_infer *infer;
+    unsigned status; /* 0: not decided */
+    char *reply;     /* owned; NULL: the error is the answer */
+    size_t reply_len, json_len;
+    const char *reply_type;
+    bool accept_encoding;
+    char error[WEFT_REQUEST_MESSAGE_MAX];
+} http_exchange;
+
+/* Finds what method and path ask for, and answers or hands to the router (waiting is then set). */
+void weft_http__route(http_exchange *x, const char *method, const char *url);
+void weft_http__fail(http_exchange *x, unsigned status, const char *fmt, ...) WEFT_PRINTF(3, 4);
+/* `text` is owned by the exchange from now on; NULL is "out of memory". */
+void weft_http__reply(http_exchange *x, unsigned status, char *text, const char *type);
+void weft_http__free_exchange(http_exchange *x);
+
+#endif

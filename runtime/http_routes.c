@@ -1,0 +1,309 @@
+/* Routes of the Open Inference Protocol over HTTP, with Triton's extensions. One table: every path
+ * and alias goes through it, and so through the same checks. */
+#include "runtime/http_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { SEGMENTS_MAX = 8 };
+
+typedef struct path {
+    const char *at[SEGMENTS_MAX];
+    size_t len[SEGMENTS_MAX];
+    uint32_t n;
+} path;
+
+/* A matched route: the model, UINT32_MAX where the route names none. */
+typedef struct target {
+    http_exchange *x;
+    weft_router *router;
+    uint32_t model;
+} target;
+
+typedef void route_fn(const target *t);
+
+/* -- Health and metadata -------------------------------------------------------------------- */
+
+static void reply_json(const target *t, char *text)
+{
+    weft_http__reply(t->x, 200, text, "application/json");
+}
+
+static void get_live(const target *t)
+{
+    reply_json(t, strdup("{\"live\":true}"));
+}
+
+static void get_ready(const target *t)
+{
+    bool ready = weft_router__all_ready(t->router) && !weft_router__is_draining(t->router);
+    weft_http__reply(t->x, ready ? 200 : 400,
+                     strdup(ready ? "{\"ready\":true}" : "{\"ready\":false}"), "application/json");
+}
+
+static void get_server(const target *t)
+{
+    reply_json(t, weft_oip__server_metadata());
+}
+
+static const weft_bundle_program *program_of(const target *t)
+{
+    return &weft_router__bundle(t->router)->program[t->model];
+}
+
+static void get_model(const target *t)
+{
+    reply_json(t, weft_oip__model_metadata(program_of(t)));
+}
+
+static void get_model_ready(const target *t)
+{
+    bool ready = weft_router__is_ready(t->router, t->model) && !weft_router__is_draining(t->router);
+    weft_buf text = {0};
+    weft_buf_printf(&text, "{\"name\":\"%s\",\"ready\":%s}", program_of(t)->name,
+                    ready ? "true" : "false");
+    weft_http__reply(t->x, ready ? 200 : 400, text.at, "application/json");
+}
+
+static void get_model_config(const target *t)
+{
+    reply_json(t, weft_oip__model_config(program_of(t)));
+}
+
+static void get_stats(const target *t)
+{
+    reply_json(t, weft_oip__model_stats(t->router, t->model));
+}
+
+static void post_index(const target *t)
+{
+    reply_json(t, weft_oip__repository_index(t->router));
+}
+
+static void refuse_control(const target *t)
+{
+    weft_http__fail(t->x, 400, "models are those of the bundle: loading and unloading is off");
+}
+
+static void refuse_unsupported(const target *t)
+{
+    weft_http__fail(t->x, 501, "this extension is not supported");
+}
+
+/* -- Inference ------------------------------------------------------------------------------ */
+
+static unsigned status_of(weft_answer answer)
+{
+    static const unsigned statuses[] = {
+        [WEFT_ANSWER_OK] = 200,          [WEFT_ANSWER_INVALID] = 400,
+        [WEFT_ANSWER_NOT_FOUND] = 404,   [WEFT_ANSWER_UNSUPPORTED] = 501,
+        [WEFT_ANSWER_UNAVAILABLE] = 503, [WEFT_ANSWER_INTERNAL] = 500};
+    return statuses[answer];
+}
+
+static void write_answer(http_exchange *x)
+{
+    weft_request *r = x->infer->request;
+    weft_buf out = {0};
+    size_t json_len = 0;
+    if (r->answer != WEFT_ANSWER_OK) {
+        weft_http__fail(x, status_of(r->answer), "%s", r->message);
+        return;
+    }
+    if (!weft_oip__write_infer(x->infer, &out, &json_len, &r->answer, r->message)) {
+        weft_buf_finish(&out);
+        weft_http__fail(x, status_of(r->answer), "%s", r->message);
+        return;
+    }
+    bool binary = json_len != out.len;
+    x->status = 200;
+    x->reply = out.at;
+    x->reply_len = out.len;
+    x->reply_type = binary ? "application/octet-stream" : "application/json";
+    /* An output of no elements is binary too, and leaves no byte behind the JSON. */
+    for (uint32_t i = 0; i < x->infer->n_output; i++)
+        binary = binary || x->infer->output[i].binary;
+    x->json_len = binary ? json_len : 0;
+}
+
+static void on_done(weft_request *request)
+{
+    http_exchange *x = request->user;
+    bool was_waiting = x->waiting;
+    x->waiting = false;
+    if (!x->connection) {
+        weft_http__free_exchange(x);
+        return;
+    }
+    write_answer(x);
+    if (was_waiting)
+        MHD_resume_connection(x->connection);
+}
+
+/* false: the header is there and is no length. */
+static bool read_json_len(http_exchange *x, size_t *out_len, bool *out_raw)
+{
+    const char *text = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
+                                                   "Inference-Header-Content-Length");
+    *out_len = x->len;
+    *out_raw = false;
+    if (!text)
+        return true;
+    char *end;
+    unsigned long long n = strtoull(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end != '\0' || n > x->len)
+        return false;
+    *out_len = (size_t)n;
+    *out_raw = n == 0;
+    return true;
+}
+
+static void post_infer(const target *t)
+{
+    http_exchange *x = t->x;
+    const weft_bundle *bundle = weft_router__bundle(t->router);
+    weft_answer answer = WEFT_ANSWER_INTERNAL;
+    char message[WEFT_REQUEST_MESSAGE_MAX] = "";
+    size_t json_len;
+    bool raw;
+    if (!read_json_len(x, &json_len, &raw)) {
+        weft_http__fail(x, 400, "wrong Inference-Header-Content-Length");
+        return;
+    }
+    bool ok =
+        raw ? weft_oip__read_raw(bundle, t->model, x->body, x->len, &answer, message, &x->infer)
+            : weft_oip__read_infer(bundle, t->model, x->body, x->len, json_len, &answer, message,
+                                   &x->infer);
+    if (!ok) {
+        weft_http__fail(x, status_of(answer), "%s", message);
+        return;
+    }
+    x->infer->request->user = x;
+    x->infer->request->done = on_done;
+    /* done may be called before submit returns: then there is nothing to wait for. */
+    x->status = 0;
+    weft_router__submit(t->router, x->infer->request);
+    x->waiting = x->status == 0;
+}
+
+/* -- The table ------------------------------------------------------------------------------ */
+
+/* "*" is the model, "#" its version, "?" any one segment. */
+static const struct {
+    const char *method, *pattern;
+    route_fn *fn;
+} routes[] = {
+    {"GET", "v2/health/live", get_live},
+    {"GET", "v2/health/ready", get_ready},
+    {"GET", "v2", get_server},
+    {"GET", "v2/models/stats", get_stats},
+    {"GET", "v2/models/*", get_model},
+    {"GET", "v2/models/*/ready", get_model_ready},
+    {"GET", "v2/models/*/config", get_model_config},
+    {"GET", "v2/models/*/stats", get_stats},
+    {"POST", "v2/models/*/infer", post_infer},
+    {"GET", "v2/models/*/versions/#", get_model},
+    {"GET", "v2/models/*/versions/#/ready", get_model_ready},
+    {"GET", "v2/models/*/versions/#/config", get_model_config},
+    {"GET", "v2/models/*/versions/#/stats", get_stats},
+    {"POST", "v2/models/*/versions/#/infer", post_infer},
+    {"POST", "v2/repository/index", post_index},
+    {"POST", "v2/repository/?/index", post_index},
+    {"POST", "v2/repository/models/?/load", refuse_control},
+    {"POST", "v2/repository/models/?/unload", refuse_control},
+    {"POST", "v2/models/*/generate", refuse_unsupported},
+    {"POST", "v2/models/*/generate_stream", refuse_unsupported},
+    {"GET", "v2/systemsharedmemory/status", refuse_unsupported},
+    {"GET", "v2/cudasharedmemory/status", refuse_unsupported},
+    {"POST", "v2/systemsharedmemory/region/?/register", refuse_unsupported},
+    {"POST", "v2/systemsharedmemory/region/?/unregister", refuse_unsupported},
+    {"POST", "v2/systemsharedmemory/unregister", refuse_unsupported},
+    {"POST", "v2/cudasharedmemory/region/?/register", refuse_unsupported},
+    {"POST", "v2/cudasharedmemory/region/?/unregister", refuse_unsupported},
+    {"POST", "v2/cudasharedmemory/unregister", refuse_unsupported},
+    {"GET", "v2/trace/setting", refuse_unsupported},
+    {"POST", "v2/trace/setting", refuse_unsupported},
+    {"GET", "v2/logging", refuse_unsupported},
+    {"POST", "v2/logging", refuse_unsupported},
+};
+
+/* false: more segments than any route has. A slash at the end is nothing. */
+static bool split(const char *url, path *out)
+{
+    out->n = 0;
+    while (*url) {
+        if (*url == '/') {
+            url++;
+            continue;
+        }
+        size_t len = strcspn(url, "/");
+        if (out->n == SEGMENTS_MAX)
+            return false;
+        out->at[out->n] = url;
+        out->len[out->n++] = len;
+        url += len;
+    }
+    return true;
+}
+
+static bool matches(const path *p, const char *pattern, int *out_model, int *out_version)
+{
+    uint32_t i = 0;
+    *out_model = *out_version = -1;
+    for (; *pattern; i++) {
+        size_t len = strcspn(pattern, "/");
+        if (i == p->n)
+            return false;
+        bool wild = len == 1 && strchr("*#?", *pattern);
+        if (!wild && (p->len[i] != len || memcmp(p->at[i], pattern, len) != 0))
+            return false;
+        if (*pattern == '*')
+            *out_model = (int)i;
+        if (*pattern == '#')
+            *out_version = (int)i;
+        pattern += len;
+        pattern += *pattern == '/';
+    }
+    return i == p->n;
+}
+
+/* false: no such model or version; the exchange has its error. */
+static bool find_target(target *t, const path *p, int model, int version)
+{
+    if (model >= 0) {
+        t->model = weft_router__find(t->router, p->at[model], p->len[model]);
+        if (t->model == UINT32_MAX) {
+            weft_http__fail(t->x, 404, "there is no model '%.*s'",
+                            p->len[model] < 128 ? (int)p->len[model] : 128, p->at[model]);
+            return false;
+        }
+    }
+    if (version >= 0 && (p->len[version] != 1 || p->at[version][0] != '1')) {
+        weft_http__fail(t->x, 404, "there is only version 1 of a model");
+        return false;
+    }
+    return true;
+}
+
+void weft_http__route(http_exchange *x, const char *method, const char *url)
+{
+    path p;
+    bool known = false;
+    target t = {.x = x, .router = x->http->router, .model = UINT32_MAX};
+    for (size_t i = 0; split(url, &p) && i < sizeof routes / sizeof routes[0]; i++) {
+        int model, version;
+        if (!matches(&p, routes[i].pattern, &model, &version))
+            continue;
+        known = true;
+        if (strcmp(routes[i].method, method) != 0)
+            continue;
+        if (find_target(&t, &p, model, version))
+            routes[i].fn(&t);
+        return;
+    }
+    if (known)
+        weft_http__fail(x, 405, "Method Not Allowed");
+    else
+        weft_http__fail(x, 404, "Not Found");
+}
