@@ -20,7 +20,7 @@ void weft_late__reset(weft_session *s)
     }
 }
 
-static weft_err alloc_late(weft_session *s, uint64_t bytes, weft_diag *diag, void **out)
+weft_err weft_late__alloc(weft_session *s, uint64_t bytes, weft_diag *diag, void **out)
 {
     uint64_t total;
     if (!weft_size_add(bytes, 2 * HEADER, &total) || total > SIZE_MAX / 2)
@@ -43,20 +43,6 @@ static weft_err alloc_late(weft_session *s, uint64_t bytes, weft_diag *diag, voi
 static weft_slot slot_of(weft_session *s, const weft_spec *spec, uint32_t v)
 {
     return spec->value[v].place == WEFT_PLACE_LATE ? s->late[v] : spec->value[v].slot;
-}
-
-static void set_operand(const weft_slot *slot, weft_operand *out)
-{
-    memset(out, 0, sizeof *out);
-    out->present = slot->present;
-    if (!slot->present)
-        return;
-    out->type.dtype = (uint8_t)slot->tensor.dtype;
-    out->type.layout = slot->layout;
-    out->type.rank = (uint8_t)slot->tensor.rank;
-    for (int32_t d = 0; d < slot->tensor.rank; d++)
-        out->type.dim[d] = slot->tensor.dim[d];
-    out->data = slot->layout == WEFT_LAYOUT_PLAIN ? slot->tensor.data : NULL;
 }
 
 /* Learns data symbols from a type whose dims are now known. */
@@ -97,7 +83,7 @@ static weft_err place_results(weft_session *s, const weft_bundle_launch *l, cons
             return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = l->item},
                                    "%s: result %u does not have the type the program says",
                                    weft_op_get(l->op)->name, k);
-        WEFT_TRY(alloc_late(s, bytes, diag, &slot->tensor.data));
+        WEFT_TRY(weft_late__alloc(s, bytes, diag, &slot->tensor.data));
         bind_symbols(s, declared, slot->tensor.dim);
     }
     return WEFT_ERR_OK;
@@ -118,7 +104,7 @@ static weft_err run_kernel(weft_session *s, weft_prep *prep, const weft_slot *sl
     WEFT_TRY(s->engine->driver->prepare(prep));
     weft_err err = WEFT_ERR_OK;
     if (prep->scratch_bytes)
-        err = alloc_late(s, prep->scratch_bytes, diag, &arg[n]);
+        err = weft_late__alloc(s, prep->scratch_bytes, diag, &arg[n]);
     if (err == WEFT_ERR_OK) {
         err = prep->run(prep->state, arg);
         if (err != WEFT_ERR_OK)
@@ -148,7 +134,7 @@ static weft_err run_late(weft_session *s, weft_spec *spec, uint32_t launch, weft
             slot[k] = slot_of(s, spec, l->in[k]);
         if (slot[k].weight)
             WEFT_TRY(weft_engine__check_weight(s->engine, slot[k].weight, diag));
-        set_operand(&slot[k], &in[k]);
+        weft_slot__to_operand(&slot[k], &in[k]);
     }
     weft_infer_ctx cx = {.op = weft_op_get(l->op),
                          .attrs = attrs,

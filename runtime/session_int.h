@@ -54,6 +54,8 @@ typedef struct weft_spec {
     weft_spec_launch *launch;
     weft_spec_patch *patch;
     uint32_t n_patch;
+    uint32_t *alias; /* values that lie in an input */
+    uint32_t n_alias;
     uint64_t *copy;   /* per output: offset + 1 of the memory to copy it to, 0: none */
     uint64_t bytes;   /* of the session's memory */
     const char *base; /* memory that addresses point into */
@@ -77,6 +79,7 @@ struct weft_session {
     uint32_t n_symbol;
     weft_slot *late; /* [v]: what a late value is in this run */
     weft_late_block *block;
+    const void **input; /* per input: where its bytes are in this run */
     weft_arena *scratch;
     /* Profile. */
     bool profile;
@@ -96,8 +99,14 @@ WEFT_MUST_USE weft_err weft_spec__attrs(const weft_bundle_program *program,
                                         const weft_bundle_launch *launch, const int64_t *symbol,
                                         uint32_t n_symbol, weft_arena *arena, weft_diag *diag,
                                         weft_attrs *out);
+/* INPUT when the results are not what inference makes of the operands. */
+WEFT_MUST_USE weft_err weft_spec__check_types(const weft_prep *prep, weft_arena *scratch);
+void weft_slot__to_operand(const weft_slot *slot, weft_operand *out);
 WEFT_MUST_USE weft_err weft_late__run(weft_session *s, weft_spec *spec, uint32_t launch,
                                       weft_diag *diag);
+/* Memory until the next run, 64-byte aligned. */
+WEFT_MUST_USE weft_err weft_late__alloc(weft_session *s, uint64_t bytes, weft_diag *diag,
+                                        void **out);
 /* Frees the memory of the run before. */
 void weft_late__reset(weft_session *s);
 

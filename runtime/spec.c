@@ -235,6 +235,9 @@ static weft_err prepare_launch(build *b, uint32_t i)
                       .n_out = l->n_out,
                       .diag = b->diag,
                       .where = launch_where(l)};
+    weft_arena_mark mark = weft_arena_get_mark(arena);
+    WEFT_TRY(weft_spec__check_types(&prep, arena));
+    weft_arena_reset(arena, mark);
     WEFT_TRY(b->s->engine->driver->prepare(&prep));
     to->run = prep.run;
     to->state = prep.state;
@@ -355,6 +358,10 @@ static void list_patches(build *b)
     }
     spec->patch = list.at;
     spec->n_patch = list.len;
+    spec->alias = weft_arena_array(spec->arena, b->p->n_value, sizeof *spec->alias);
+    for (uint32_t v = 1; v <= b->p->n_value; v++)
+        if (spec->value[spec->value[v].root].place == WEFT_PLACE_INPUT)
+            spec->alias[spec->n_alias++] = v;
 }
 
 static void *address(weft_session *s, const weft_spec *spec, uint32_t v)
