@@ -219,17 +219,21 @@ weft_err weft_infer_split(weft_infer_ctx *cx)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "num_outputs is %lld for %u results",
                          (long long)wanted, cx->n_out);
     weft_dim whole = x->dim[axis], rest = whole, sum = 0;
-    weft_dim chunk = weft_dim__ceil_div(cx->pool, whole, cx->n_out);
+    weft_dim chunk = 0;
+    /* Else the last parts are smaller, or even empty. */
+    bool exact = weft_dim_div_exact(cx->pool, whole, cx->n_out, &chunk);
+    if (!exact)
+        chunk = weft_dim__ceil_div(cx->pool, whole, cx->n_out);
     for (uint32_t i = 0; i < cx->n_out; i++) {
         weft_infer__copy(cx, i, 0);
         if (given == WEFT_GIVEN_KNOWN)
             cx->out[i].dim[axis] = parts[i];
         else if (given == WEFT_GIVEN_LATER)
             cx->out[i].dim[axis] = weft_dim_fresh(cx->pool);
-        else if (weft_dim_is_const(whole))
-            cx->out[i].dim[axis] = rest < chunk ? rest : chunk;
+        else if (exact || i == 0)
+            cx->out[i].dim[axis] = chunk;
         else
-            cx->out[i].dim[axis] = i + 1 < cx->n_out ? chunk : rest;
+            cx->out[i].dim[axis] = weft_dim_min(cx->pool, weft_dim_max(cx->pool, rest, 0), chunk);
         rest = weft_dim_sub(cx->pool, rest, cx->out[i].dim[axis]);
         sum = weft_dim_add(cx->pool, sum, cx->out[i].dim[axis]);
     }

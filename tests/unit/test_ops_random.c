@@ -1,6 +1,7 @@
 /* Every operator on random operands and attributes: inference and evaluation may refuse them, but
  * never crash or write outside the results (seen under the sanitizers). What inference accepts with
- * all data known has constant sizes and evaluates in exactly these.
+ * all data known has constant sizes and evaluates in exactly these; what it finds with a symbol for
+ * some dimensions gives the same sizes when the symbol gets its value.
  *
  * An argument gives the rounds for each operator, for long runs. */
 #include "base/num.h"
@@ -183,12 +184,14 @@ static void make_trial(trial *t, const weft_op *op)
 /* -- Running them --------------------------------------------------------------------------- */
 
 /* With `symbolic`, some dims become symbols and no data is given. */
-static weft_err infer(trial *t, bool symbolic, weft_diag *diag, weft_ttype *out)
+static weft_err infer(trial *t, bool symbolic, weft_diag *diag, weft_ttype *out,
+                      weft_dimpool **out_pool)
 {
     weft_operand in[OPERANDS] = {{0}};
     const weft_dim *content[RESULTS] = {NULL};
     weft_dimpool *pool = weft_dimpool_create(t->arena);
     weft_dim b = weft_dim_symbol(pool, "b", 0, 100);
+    *out_pool = pool;
     for (uint32_t i = 0; i < t->n_in; i++) {
         in[i].present = t->present[i];
         in[i].type.dtype = (uint8_t)t->tensor[i].dtype;
@@ -210,6 +213,23 @@ static weft_err infer(trial *t, bool symbolic, weft_diag *diag, weft_ttype *out)
                          .n_out = t->n_out,
                          .diag = diag};
     return weft_op_infer(&cx);
+}
+
+/* The symbol stood for 2. A dim that only data tells says nothing. */
+static void compare_types(const trial *t, weft_dimpool *pool, const weft_ttype *symbolic,
+                          const weft_ttype *concrete)
+{
+    const int64_t two = 2;
+    for (uint32_t i = 0; i < t->n_out; i++) {
+        if (symbolic[i].rank != concrete[i].rank || symbolic[i].dtype != concrete[i].dtype)
+            fail_msg("%s: result %u has another type with symbols", t->op->name, i);
+        for (uint32_t d = 0; d < symbolic[i].rank; d++) {
+            int64_t x;
+            if (weft_dim_eval(pool, symbolic[i].dim[d], &two, 1, &x) && x != concrete[i].dim[d])
+                fail_msg("%s: dimension %u of result %u is %d with symbols, else %d", t->op->name,
+                         d, i, (int)x, (int)concrete[i].dim[d]);
+        }
+    }
 }
 
 /* Results of the inferred sizes; false when one is too large for a test. */
@@ -272,14 +292,17 @@ static bool run_trial(const weft_op *op, uint64_t seed)
 {
     trial t = {.seed = seed, .arena = weft_arena_create(0)};
     weft_diag *diag = weft_diag_create();
-    weft_ttype type[RESULTS];
+    weft_ttype type[RESULTS], symbolic[RESULTS];
+    weft_dimpool *pool, *symbols;
     weft_tensor out[RESULTS] = {{0}};
     bool done = false;
     make_trial(&t, op);
-    (void)!infer(&t, true, NULL, type);
-    weft_err err = infer(&t, false, diag, type);
+    weft_err open = infer(&t, true, NULL, symbolic, &symbols);
+    weft_err err = infer(&t, false, diag, type, &pool);
     /* A refusal says why. */
     assert_true(err == WEFT_ERR_OK || weft_diag_count(diag) > 0);
+    if (err == WEFT_ERR_OK && open == WEFT_ERR_OK)
+        compare_types(&t, symbols, symbolic, type);
     if (err == WEFT_ERR_OK && make_results(&t, type, out)) {
         work(&t, out);
         err = eval(&t, diag, out);
