@@ -28,7 +28,8 @@ weft_err weft_session_open(weft_engine *engine, const char *model, weft_diag *di
     s->sum_us = calloc((size_t)p->n_launch + 1, sizeof *s->sum_us);
     s->time = calloc((size_t)p->n_launch + 1, sizeof *s->time);
     s->scratch = weft_arena_create(0);
-    if (!s->symbol || !s->late || !s->sum_us || !s->time || !s->scratch) {
+    s->input = calloc((size_t)p->n_input + 1, sizeof *s->input);
+    if (!s->input || !s->symbol || !s->late || !s->sum_us || !s->time || !s->scratch) {
         weft_session_close(s);
         return WEFT_ERR_NOMEM;
     }
@@ -50,6 +51,7 @@ void weft_session_close(weft_session *session)
         weft_arena_destroy(session->scratch);
     free(session->symbol);
     free(session->late);
+    free(session->input);
     free(session->sum_us);
     free(session->time);
     free(session);
@@ -131,6 +133,29 @@ static void give_outputs(weft_session *s, weft_spec *spec, weft_tensor *out)
     }
 }
 
+/* Points at the inputs; kernels want elements aligned to their size, so that others are copied. */
+static weft_err take_inputs(weft_session *s, weft_spec *spec, const weft_tensor *in,
+                            weft_diag *diag)
+{
+    for (uint32_t i = 0; i < s->program->n_input; i++) {
+        s->input[i] = in[i].data;
+        size_t bytes = weft_tensor_bytes(&in[i]);
+        if (bytes == 0 || (uintptr_t)in[i].data % weft_dtype_size(in[i].dtype) == 0)
+            continue;
+        void *copy;
+        WEFT_TRY(weft_late__alloc(s, bytes, diag, &copy));
+        memcpy(copy, in[i].data, bytes);
+        s->input[i] = copy;
+    }
+    for (uint32_t i = 0; i < spec->n_patch; i++)
+        *spec->patch[i].at = (void *)(uintptr_t)s->input[spec->patch[i].input];
+    for (uint32_t i = 0; i < spec->n_alias; i++) {
+        weft_spec_value *v = &spec->value[spec->alias[i]];
+        v->slot.tensor.data = (void *)(uintptr_t)s->input[spec->value[v->root].input];
+    }
+    return WEFT_ERR_OK;
+}
+
 weft_err weft_session_run(weft_session *session, const weft_tensor *in, uint32_t n_in,
                           weft_diag *diag, weft_tensor *out, uint32_t n_out)
 {
@@ -150,16 +175,10 @@ weft_err weft_session_run(weft_session *session, const weft_tensor *in, uint32_t
     weft_err err = weft_spec__get(s, s->symbol, diag, &spec);
     if (err == WEFT_ERR_OK)
         err = weft_spec__bind(s, spec, diag);
-    if (err == WEFT_ERR_OK) {
-        for (uint32_t i = 0; i < spec->n_patch; i++)
-            *spec->patch[i].at = in[spec->patch[i].input].data;
-        for (uint32_t v = 1; v <= s->program->n_value; v++) {
-            const weft_spec_value *root = &spec->value[spec->value[v].root];
-            if (root->place == WEFT_PLACE_INPUT)
-                spec->value[v].slot.tensor.data = in[root->input].data;
-        }
+    if (err == WEFT_ERR_OK)
+        err = take_inputs(s, spec, in, diag);
+    if (err == WEFT_ERR_OK)
         err = run_launches(s, spec, diag);
-    }
     if (s->engine->driver->end)
         s->engine->driver->end(s->engine);
     if (err == WEFT_ERR_OK)

@@ -828,6 +828,12 @@ static void test_session__refuses_wrong_inputs(void **state)
     assert_int_equal(weft_session_run(w.session, w.in, 0, w.diag, &got, 1), WEFT_ERR_INPUT);
     assert_int_equal(weft_session_run(w.session, w.in, 1, w.diag, &got, 0), WEFT_ERR_INPUT);
     assert_int_equal(weft_session_run(w.session, w.in, 1, w.diag, &got, 1), WEFT_ERR_OK);
+    char odd[12 * 4 + 1];
+    memcpy(odd + 1, w.in[0].data, sizeof odd - 1);
+    t = w.in[0];
+    t.data = odd + 1;
+    assert_int_equal(weft_session_run(w.session, &t, 1, w.diag, &got, 1), WEFT_ERR_OK);
+    assert_memory_equal(got.data, w.in[0].data, 48);
     finish_world(&w);
 }
 
