@@ -180,19 +180,6 @@ weft_dim weft_dim__ceil_div(weft_dimpool *pool, weft_dim a, weft_dim b)
 
 /* -- Evaluation ----------------------------------------------------------------------------- */
 
-bool weft_axes__mask(const int64_t *axes, uint32_t n, int32_t rank, uint32_t *out)
-{
-    uint32_t mask = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t axis;
-        if (!weft_axis__fix(axes[i], (uint32_t)rank, &axis))
-            return false;
-        mask |= 1u << axis;
-    }
-    *out = mask;
-    return true;
-}
-
 weft_err weft_eval__check_dims(weft_eval_ctx *cx, uint32_t out, const int64_t *dim, int32_t rank)
 {
     const weft_tensor *t = &cx->out[out];

@@ -39,8 +39,6 @@ weft_dim weft_dim__ceil_div(weft_dimpool *pool, weft_dim a, weft_dim b);
 
 /* -- Evaluation ----------------------------------------------------------------------------- */
 
-/* Bits of normalised axes; false when one is out of range. */
-bool weft_axes__mask(const int64_t *axes, uint32_t n, int32_t rank, uint32_t *out);
 /* INPUT unless the result has exactly these dims: eval functions write by them. */
 weft_err weft_eval__check_dims(weft_eval_ctx *cx, uint32_t out, const int64_t *dim, int32_t rank);
 

@@ -166,26 +166,28 @@ typedef struct weft_resize_axis {
     double scale, start, end;
 } weft_resize_axis;
 
-/* Position in the operand that element j of the result shows. */
+/* Position in the operand that element j of the result shows. In single precision, as everybody
+ * computes it: nearest decides by the last bit. */
 static double original(const weft_resize *r, const weft_resize_axis *a, int64_t j)
 {
     const char *s = r->coords;
-    double x = (double)j, n_in = (double)a->n_in, n_out = n_in * a->scale;
+    float x = (float)j, n_in = (float)a->n_in, scale = (float)a->scale, n_out = n_in * scale;
+    float start = (float)a->start, end = (float)a->end;
     if (strcmp(s, "align_corners") == 0)
         return n_out == 1 || a->n_out == 1 ? 0 : x * (n_in - 1) / (n_out - 1);
     if (strcmp(s, "asymmetric") == 0)
-        return x / a->scale;
+        return x / scale;
     if (strcmp(s, "tf_half_pixel_for_nn") == 0)
-        return (x + 0.5) / a->scale;
+        return (x + 0.5f) / scale;
     if (strcmp(s, "pytorch_half_pixel") == 0 && a->n_out == 1)
         return 0;
     if (r->crop)
-        return a->n_out > 1 ? a->start * (n_in - 1) +
-                                  x * (a->end - a->start) * (n_in - 1) / ((double)a->n_out - 1)
-                            : 0.5 * (a->start + a->end) * (n_in - 1);
-    double at = (x + 0.5) / a->scale - 0.5;
+        return a->n_out > 1
+                   ? start * (n_in - 1) + x * (end - start) * (n_in - 1) / ((float)a->n_out - 1)
+                   : 0.5f * (start + end) * (n_in - 1);
+    float at = (x + 0.5f) / scale - 0.5f;
     if (strcmp(s, "half_pixel_symmetric") == 0)
-        at += n_in / 2 * (1 - (double)a->n_out / n_out);
+        at += n_in / 2 * (1 - (float)a->n_out / n_out);
     return at;
 }
 

@@ -246,7 +246,8 @@ static void step_lstm(const weft_rnn *n, const float *g, const float *peep, floa
         float next = f * c[j] + i * activate(n, 1, g[3 * m + j]);
         float po = peep ? peep[m + j] * next : 0;
         c[j] = next;
-        h[j] = activate(n, 0, g[m + j] + po) * activate(n, 2, next);
+        /* The state itself is not clipped on its way out: onnxruntime does not either. */
+        h[j] = activate(n, 0, g[m + j] + po) * apply_act(&n->act[2], next);
     }
 }
 
