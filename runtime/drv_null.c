@@ -1,0 +1,219 @@
+/* The null driver: a device that is not there, and the template for a new one.
+ *
+ * Kernels are the reference implementation of ops/, so answers are right and slow. Time is virtual:
+ * each kernel adds what its work would take on a device of 1 TFLOP/s and 100 GB/s. Every rule of
+ * the driver interface is checked as it goes; a broken one makes the run fail with BUG:
+ *
+ *   - begin and end come in pairs, kernels run between them;
+ *   - activations lie in memory of alloc, which is given back as it was taken;
+ *   - results never lie in a weight, and are aligned to 64 bytes. */
+#include "runtime/cpu_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGN = 64 };
+
+/* Memory that is out: [base, base + bytes). */
+typedef struct null_block {
+    struct null_block *next;
+    char *base;
+    uint64_t bytes;
+} null_block;
+
+typedef struct null_device {
+    null_block *block; /* under the engine's lock */
+    _Atomic int running;
+    double clock_us; /* virtual */
+} null_device;
+
+typedef struct null_kernel {
+    weft_engine *engine;
+    weft_kernel_fn run;
+    void *state;
+    void (*destroy)(void *state);
+    uint32_t n_in, n_out;
+    uint64_t out_bytes[8];
+    double time_us;
+} null_kernel;
+
+/* -- Device --------------------------------------------------------------------------------- */
+
+static weft_err open_null(weft_engine *e, weft_diag *diag)
+{
+    (void)diag;
+    e->device = calloc(1, sizeof(null_device));
+    return e->device ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
+}
+
+static void close_null(weft_engine *e)
+{
+    null_device *d = e->device;
+    while (d->block) {
+        null_block *next = d->block->next;
+        free(d->block->base);
+        free(d->block);
+        d->block = next;
+    }
+    free(d);
+    e->device = NULL;
+}
+
+static weft_err alloc_null(weft_engine *e, uint64_t bytes, void **out)
+{
+    null_device *d = e->device;
+    null_block *block = calloc(1, sizeof *block);
+    if (bytes > SIZE_MAX / 2 || !block) {
+        free(block);
+        return WEFT_ERR_NOMEM;
+    }
+    size_t room = (size_t)(bytes + ALIGN) / ALIGN * ALIGN;
+    block->base = aligned_alloc(ALIGN, room);
+    if (!block->base) {
+        free(block);
+        return WEFT_ERR_NOMEM;
+    }
+    memset(block->base, 0, room);
+    block->bytes = bytes;
+    pthread_mutex_lock(&e->lock);
+    block->next = d->block;
+    d->block = block;
+    pthread_mutex_unlock(&e->lock);
+    *out = block->base;
+    return WEFT_ERR_OK;
+}
+
+/* A block that was never taken stays out, which close would show as a leak. */
+static void free_null(weft_engine *e, void *data, uint64_t bytes)
+{
+    null_device *d = e->device;
+    pthread_mutex_lock(&e->lock);
+    null_block **at = &d->block;
+    while (*at && (*at)->base != data)
+        at = &(*at)->next;
+    null_block *block = *at;
+    if (block && block->bytes == bytes) {
+        *at = block->next;
+        free(block->base);
+        free(block);
+    }
+    pthread_mutex_unlock(&e->lock);
+}
+
+static void begin_null(weft_engine *e)
+{
+    null_device *d = e->device;
+    d->running++;
+}
+
+static void end_null(weft_engine *e)
+{
+    null_device *d = e->device;
+    d->running--;
+}
+
+/* -- Kernels -------------------------------------------------------------------------------- */
+
+static bool lies_in_weight(const weft_engine *e, const char *at)
+{
+    for (uint32_t w = 0; w < e->bundle->n_weight; w++) {
+        const char *data = (const char *)e->bundle->weight[w].data;
+        if (at >= data && at < data + e->bundle->weight[w].bytes)
+            return true;
+    }
+    return false;
+}
+
+static weft_err run_null(void *state, void *const *arg)
+{
+    null_kernel *k = state;
+    null_device *d = k->engine->device;
+    if (d->running <= 0)
+        return WEFT_ERR_BUG;
+    for (uint32_t i = 0; i < k->n_out; i++) {
+        const char *at = arg[k->n_in + i];
+        if (at && k->out_bytes[i] > 0 &&
+            ((uintptr_t)at % ALIGN != 0 || lies_in_weight(k->engine, at)))
+            return WEFT_ERR_BUG;
+    }
+    d->clock_us += k->time_us;
+    return k->run(k->state, arg);
+}
+
+static void destroy_null(void *state)
+{
+    null_kernel *k = state;
+    if (k->destroy)
+        k->destroy(k->state);
+    else
+        free(k->state);
+    free(k);
+}
+
+static void to_work(const weft_slot *slot, uint32_t n, weft_work_operand *out)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        out[i].present = slot[i].present;
+        out[i].is_weight = slot[i].weight != 0;
+        out[i].dtype = (uint8_t)slot[i].tensor.dtype;
+        out[i].rank = (uint8_t)slot[i].tensor.rank;
+        memcpy(out[i].dim, slot[i].tensor.dim, sizeof out[i].dim);
+    }
+}
+
+static double time_of(const weft_prep *p)
+{
+    static const double flops_per_us = 1e6, bytes_per_us = 1e5;
+    weft_work_operand *operand = calloc(p->n_in + p->n_out + 1, sizeof *operand);
+    if (!operand)
+        return 0;
+    to_work(p->in, p->n_in, operand);
+    to_work(p->out, p->n_out, operand + p->n_in);
+    weft_work_ctx cx = {.op = weft_op_get(p->op),
+                        .attrs = p->attrs,
+                        .in = operand,
+                        .out = operand + p->n_in,
+                        .n_in = p->n_in,
+                        .n_out = p->n_out};
+    weft_work w = weft_op_work(&cx);
+    free(operand);
+    double compute = w.flops / flops_per_us;
+    double memory = (w.bytes_read + w.bytes_written + w.weight_bytes) / bytes_per_us;
+    return compute > memory ? compute : memory;
+}
+
+static weft_err prepare_null(weft_prep *p)
+{
+    WEFT_TRY(weft_cpu__prepare_ref(p));
+    null_kernel *k = calloc(1, sizeof *k);
+    if (!k) {
+        p->destroy(p->state);
+        return WEFT_ERR_NOMEM;
+    }
+    *k = (null_kernel){.engine = p->engine,
+                       .run = p->run,
+                       .state = p->state,
+                       .destroy = p->destroy,
+                       .n_in = p->n_in,
+                       .n_out = p->n_out < 8 ? p->n_out : 8,
+                       .time_us = time_of(p)};
+    for (uint32_t i = 0; i < k->n_out; i++)
+        k->out_bytes[i] = p->out[i].present ? weft_tensor_bytes(&p->out[i].tensor) : 0;
+    p->run = run_null;
+    p->state = k;
+    p->destroy = destroy_null;
+    p->variant = "null";
+    return WEFT_ERR_OK;
+}
+
+const weft_driver weft_driver_null = {
+    .name = "null",
+    .brief = "no device: reference kernels on a virtual clock, every rule checked",
+    .open = open_null,
+    .close = close_null,
+    .alloc = alloc_null,
+    .free = free_null,
+    .prepare = prepare_null,
+    .begin = begin_null,
+    .end = end_null,
+};
