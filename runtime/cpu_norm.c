@@ -249,8 +249,20 @@ static void sum_blocks(void *cx, int64_t begin, int64_t end)
     const rows_kernel *k = cx;
     const float *x = k->arg[0];
     float *y = k->arg[k->n_in];
-    for (int64_t r = begin; r < end; r++)
-        k->vec->sum16(y + r * 16, x + r * k->n * 16, k->factor, (size_t)k->n);
+    if (k->channels % 16 == 0) {
+        for (int64_t r = begin; r < end; r++)
+            k->vec->sum16(y + r * 16, x + r * k->n * 16, k->factor, (size_t)k->n);
+        return;
+    }
+    /* To a plain result: the last block of an image has fewer channels. */
+    int64_t blocks = (k->channels + 15) / 16;
+    for (int64_t r = begin; r < end; r++) {
+        float lanes[16];
+        int64_t at = r % blocks * 16, left = k->channels - at;
+        k->vec->sum16(lanes, x + r * k->n * 16, k->factor, (size_t)k->n);
+        memcpy(y + r / blocks * k->channels + at, lanes,
+               (size_t)(left < 16 ? left : 16) * sizeof *lanes);
+    }
 }
 
 static weft_err run_sum(void *state, void *const *arg)
@@ -275,7 +287,7 @@ weft_err weft_cpu__prepare_global_pool(weft_prep *p)
     bool blocked = x->layout == WEFT_LAYOUT_C16;
     if (p->n_in != 1 || x->tensor.rank < 3 || x->tensor.dtype != WEFT_DTYPE_F32 ||
         (x->layout != WEFT_LAYOUT_PLAIN && !blocked) ||
-        (y->layout != x->layout && (y->layout != WEFT_LAYOUT_PLAIN || x->tensor.dim[1] % 16)) ||
+        (y->layout != x->layout && y->layout != WEFT_LAYOUT_PLAIN) ||
         weft_slot_numel(y) != x->tensor.dim[0] * x->tensor.dim[1])
         return WEFT_ERR_OK;
     rows_kernel *k = create_rows(p, blocked ? run_sum16 : run_sum, "global_pool");
@@ -283,6 +295,7 @@ weft_err weft_cpu__prepare_global_pool(weft_prep *p)
         return WEFT_ERR_NOMEM;
     k->n = weft_slot_count(x, 2, x->tensor.rank);
     k->rows = x->tensor.dim[0] * (blocked ? (x->tensor.dim[1] + 15) / 16 : x->tensor.dim[1]);
+    k->channels = y->layout == WEFT_LAYOUT_PLAIN ? x->tensor.dim[1] : 0;
     k->factor = 1.0f / (float)k->n;
     return WEFT_ERR_OK;
 }
