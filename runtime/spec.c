@@ -224,8 +224,6 @@ static weft_err prepare_launch(build *b, uint32_t i)
     }
     WEFT_TRY(
         weft_spec__attrs(b->p, l, b->spec->symbol, b->p->n_symbol, arena, b->diag, &to->attrs));
-    if (empty)
-        return WEFT_ERR_OK;
     weft_prep prep = {.engine = b->s->engine,
                       .op = l->op,
                       .attrs = to->attrs,
@@ -238,6 +236,8 @@ static weft_err prepare_launch(build *b, uint32_t i)
     weft_arena_mark mark = weft_arena_get_mark(arena);
     WEFT_TRY(weft_spec__check_types(&prep, arena));
     weft_arena_reset(arena, mark);
+    if (empty)
+        return WEFT_ERR_OK;
     WEFT_TRY(b->s->engine->driver->prepare(&prep));
     to->run = prep.run;
     to->state = prep.state;
