@@ -272,7 +272,21 @@ typedef struct scaled_sum {
     }
 DEFINE_SUM(sum_f32, float)
 DEFINE_SUM(sum_f64, double)
-DEFINE_SUM(sum_i64, int64_t)
+
+static uint64_t whole_factor(double x)
+{
+    return fabs(x) < 0x1p62 ? (uint64_t)(int64_t)x : 0;
+}
+
+/* Wraps, as the product did. */
+static void sum_i64(const void *state, const int64_t *const *in, int64_t *out, int64_t n)
+{
+    const scaled_sum *s = state;
+    const uint64_t alpha = whole_factor(s->alpha), beta = whole_factor(s->beta);
+    for (int64_t i = 0; i < n; i++)
+        out[i] =
+            (int64_t)((uint64_t)in[0][i] * alpha + (s->has_addend ? (uint64_t)in[1][i] * beta : 0));
+}
 
 /* out = alpha * a @ b + beta * addend, then the epilogue. */
 static weft_err eval_product(weft_eval_ctx *cx, bool trans_a, bool trans_b, scaled_sum sum,

@@ -205,6 +205,13 @@ weft_err weft_eval_concat(weft_eval_ctx *cx)
 
 /* -- split ---------------------------------------------------------------------------------- */
 
+/* Part i of `whole` in chunks; the chunks before may reach beyond it. */
+static weft_dim later_part(weft_dimpool *pool, weft_dim whole, weft_dim chunk, uint32_t i)
+{
+    weft_dim rest = weft_dim_sub(pool, whole, weft_dim_mul(pool, chunk, i));
+    return weft_dim_min(pool, weft_dim_max(pool, rest, 0), chunk);
+}
+
 weft_err weft_infer_split(weft_infer_ctx *cx)
 {
     const weft_ttype *x = &cx->in[0].type;
@@ -218,7 +225,7 @@ weft_err weft_infer_split(weft_infer_ctx *cx)
     if (given == WEFT_GIVEN_NOT && wanted != cx->n_out)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "num_outputs is %lld for %u results",
                          (long long)wanted, cx->n_out);
-    weft_dim whole = x->dim[axis], rest = whole, sum = 0;
+    weft_dim whole = x->dim[axis], sum = 0;
     weft_dim chunk = 0;
     /* Else the last parts are smaller, or even empty. */
     bool exact = weft_dim_div_exact(cx->pool, whole, cx->n_out, &chunk);
@@ -233,8 +240,7 @@ weft_err weft_infer_split(weft_infer_ctx *cx)
         else if (exact || i == 0)
             cx->out[i].dim[axis] = chunk;
         else
-            cx->out[i].dim[axis] = weft_dim_min(cx->pool, weft_dim_max(cx->pool, rest, 0), chunk);
-        rest = weft_dim_sub(cx->pool, rest, cx->out[i].dim[axis]);
+            cx->out[i].dim[axis] = later_part(cx->pool, whole, chunk, i);
         sum = weft_dim_add(cx->pool, sum, cx->out[i].dim[axis]);
     }
     WEFT_TRY(weft_infer__agree(cx, sum, whole, "sum of the parts"));

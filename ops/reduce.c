@@ -9,12 +9,12 @@
 
 /* -- Inference ------------------------------------------------------------------------------ */
 
-/* Marks the axes; false when an axis is not constant or out of range. */
+/* Marks the axes; false when an axis is not constant, out of range, or named twice. */
 static bool mark_axes(const int64_t *axes, uint32_t n, uint32_t rank, bool *over)
 {
     for (uint32_t i = 0; i < n; i++) {
         uint32_t axis;
-        if (!weft_dim_is_const(axes[i]) || !weft_axis__fix(axes[i], rank, &axis))
+        if (!weft_dim_is_const(axes[i]) || !weft_axis__fix(axes[i], rank, &axis) || over[axis])
             return false;
         over[axis] = true;
     }
