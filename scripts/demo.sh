@@ -63,7 +63,8 @@ bundle_bytes=$(bytes "$work/digits.weft")
 printf '  %-22s %9d bytes\n' "four ONNX files" "$onnx_bytes" "one bundle" "$bundle_bytes"
 jq -r '"  weights in the bundle \(.weight_bytes) bytes; \(.shared | length) weights are shared",
     "  between models, which saves \(.bytes_saved) bytes"' "$work/report.json"
-"$weft" inspect "$work/digits.weft"
+"$weft" inspect "$work/digits.weft" >"$work/inspected"
+sed -n '2,/^$/{/./p}; /^model/p; /^  bucket   batch = 8/p; /^  estimate cpu 1core/p' "$work/inspected"
 
 say "plan examples/fleet.yaml"
 "$weft" plan "$examples/digits.yaml" --fleet "$examples/fleet.yaml" -o "$work/plan.json"
@@ -74,16 +75,9 @@ python=python3
 "$python" -c 'import numpy' 2>/dev/null || python=/usr/bin/python3
 
 say "serve"
-read -r http grpc metrics < <("$python" - <<'PY'
-import socket
-sockets = [socket.socket() for _ in range(3)]
-for s in sockets:
-    s.bind(("127.0.0.1", 0))
-print(*[s.getsockname()[1] for s in sockets])
-PY
-)
-"$weft" serve "$work/digits.weft" "$work/plan.json" --http "$http" --grpc "$grpc" \
-    --metrics "$metrics" >"$work/server.log" 2>&1 &
+# Port 0: the system picks free ones; the first line of the server says which.
+"$weft" serve "$work/digits.weft" "$work/plan.json" --http 0 --grpc 0 --metrics 0 \
+    >"$work/server.log" 2>&1 &
 server=$!
 ready=
 for _ in $(seq 300); do
@@ -91,7 +85,8 @@ for _ in $(seq 300); do
         server_log
         die "the server ended before it was ready"
     fi
-    if curl -fsS -m 2 -o /dev/null "http://127.0.0.1:$http/v2/health/ready" 2>/dev/null; then
+    http=$(sed -n 's/^READY .*http=\([0-9]*\).*/\1/p' "$work/server.log")
+    if [ -n "$http" ] && curl -fsS -m 2 -o /dev/null "http://127.0.0.1:$http/v2/health/ready" 2>/dev/null; then
         ready=yes
         break
     fi
@@ -101,7 +96,7 @@ if [ -z "$ready" ]; then
     server_log
     die "the server was not ready within 30 s"
 fi
-echo "  ready on HTTP port $http, gRPC port $grpc, metrics port $metrics"
+sed -n 's/^READY/  ready:/p' "$work/server.log"
 
 say "requests: the held-out digits"
 if ! "$python" "$root/scripts/demo_client.py" --port "$http" --data "$examples"; then
