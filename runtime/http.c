@@ -291,6 +291,12 @@ static uint64_t timeout_of(struct MHD_Daemon *daemon)
 static uint64_t on_idle(void *user)
 {
     weft_http *http = user;
+    /* No timeout of libmicrohttpd counts resumed connections, and nothing wakes the loop for them.
+     */
+    if (http->resumed) {
+        http->resumed = false;
+        MHD_run(http->api);
+    }
     uint64_t api_ns = timeout_of(http->api), metrics_ns = timeout_of(http->metrics);
     return api_ns < metrics_ns ? api_ns : metrics_ns;
 }
@@ -311,7 +317,7 @@ static weft_err start(weft_http *http, int port, MHD_AccessHandlerCallback handl
         MHD_OPTION_SOCK_ADDR, (struct sockaddr *)&to, MHD_OPTION_NOTIFY_COMPLETED, completed, http,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)IDLE_TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)CONNECTION_MEMORY_BYTES, MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u, MHD_OPTION_END);
+        (size_t)CONNECTION_MEMORY_BYTES, MHD_OPTION_END);
     if (!d)
         return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0}, "cannot listen on %s:%d: %s",
                                address, port, strerror(errno));

@@ -14,6 +14,7 @@ struct weft_http {
     struct MHD_Daemon *api, *metrics;
     uint64_t max_body;
     uint32_t n_active; /* exchanges */
+    bool resumed;      /* a connection goes on, which only the next MHD_run notices */
 };
 
 typedef struct http_exchange {

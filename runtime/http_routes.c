@@ -137,8 +137,10 @@ static void on_done(weft_request *request)
         return;
     }
     write_answer(x);
-    if (was_waiting)
+    if (was_waiting) {
         MHD_resume_connection(x->connection);
+        x->http->resumed = true;
+    }
 }
 
 /* false: the header is there and is no length. */
