@@ -1,0 +1,453 @@
+/* gRPC: connections over nghttp2 (HTTP/2 with prior knowledge), driven by the event loop.
+ *
+ * Events and callbacks only mark a connection dirty; before the loop waits, every dirty connection
+ * writes what it has, and one that is finished is closed there and nowhere else, so that no
+ * callback can lose its connection under its feet. */
+#include "runtime/grpc_int.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    CONNECTIONS_MAX = 2048,
+    STREAMS_MAX = 1024,
+    STREAM_WINDOW_BYTES = 16 << 20,
+    CONNECTION_WINDOW_BYTES = 64 << 20,
+    FRAME_MAX_BYTES = 256 << 10,
+    HEADER_LIST_MAX_BYTES = 16384,
+    IN_BYTES = 256 << 10,
+    OUT_BYTES = 256 << 10,
+    OUT_CHUNK_BYTES = 32 << 10, /* more than nghttp2 gives at once */
+    TURN_READS_MAX = 4,
+    TURN_WRITES_MAX = 16,
+    HELD_MESSAGES_MAX = 16,
+    RESET_BURST = 5000, /* streams that a client may reset, and per second */
+    RESET_RATE_PER_S = 500
+};
+
+static const uint64_t hello_ns = 10000000000u;
+static const uint64_t scan_every_ns = 1000000000u;
+static const uint64_t pause_ns = 100000000u;
+
+static void on_connection_event(void *user, uint32_t events);
+
+/* -- Connections ---------------------------------------------------------------------------- */
+
+void weft_grpc__mark_dirty(grpc_connection *c)
+{
+    if (c->is_dirty)
+        return;
+    c->is_dirty = true;
+    c->next_dirty = c->grpc->dirty;
+    c->grpc->dirty = c;
+}
+
+static void close_later(grpc_connection *c)
+{
+    c->closing = true;
+    weft_grpc__mark_dirty(c);
+}
+
+/* Not while it is in the list of dirty ones. */
+static void destroy_connection(grpc_connection *c)
+{
+    weft_grpc *grpc = c->grpc;
+    *(c->prev ? &c->prev->next : &grpc->connections) = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    grpc->n_connection--;
+    while (c->streams)
+        weft_grpc__drop_stream(c->streams);
+    nghttp2_session_del(c->session);
+    weft_loop__unwatch(grpc->loop, c->fd);
+    /* Input that nobody read would turn the close into a reset, and the client could lose answers
+     * that are under way. */
+    shutdown(c->fd, SHUT_WR);
+    for (int i = 0; i < TURN_READS_MAX; i++)
+        if (recv(c->fd, grpc->in, IN_BYTES, MSG_DONTWAIT) != IN_BYTES)
+            break;
+    close(c->fd);
+    free(c->rest);
+    free(c);
+}
+
+static bool open_session(grpc_connection *c)
+{
+    const nghttp2_settings_entry settings[] = {
+        {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, STREAMS_MAX},
+        {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, STREAM_WINDOW_BYTES},
+        {NGHTTP2_SETTINGS_MAX_FRAME_SIZE, FRAME_MAX_BYTES},
+        {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, HEADER_LIST_MAX_BYTES}};
+    if (nghttp2_session_server_new2(&c->session, c->grpc->callbacks, c, c->grpc->option) != 0)
+        return false;
+    return nghttp2_submit_settings(c->session, NGHTTP2_FLAG_NONE, settings,
+                                   sizeof settings / sizeof settings[0]) == 0 &&
+           nghttp2_session_set_local_window_size(c->session, NGHTTP2_FLAG_NONE, 0,
+                                                 CONNECTION_WINDOW_BYTES) == 0;
+}
+
+static void add_connection(weft_grpc *grpc, int fd)
+{
+    int on = 1;
+    grpc_connection *c = calloc(1, sizeof *c);
+    uint64_t now_ns = weft_clock__now_ns();
+    if (!c) {
+        close(fd);
+        return;
+    }
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    *c = (grpc_connection){.grpc = grpc,
+                           .fd = fd,
+                           .hello_deadline_ns = now_ns + hello_ns,
+                           .used_ns = now_ns,
+                           .events = EPOLLIN,
+                           .next = grpc->connections};
+    if (!open_session(c) || !weft_loop__watch(grpc->loop, fd, EPOLLIN, on_connection_event, c)) {
+        nghttp2_session_del(c->session);
+        close(fd);
+        free(c);
+        return;
+    }
+    if (grpc->connections)
+        grpc->connections->prev = c;
+    grpc->connections = c;
+    grpc->n_connection++;
+    weft_grpc__mark_dirty(c);
+}
+
+/* -- Input ---------------------------------------------------------------------------------- */
+
+static void on_connection_event(void *user, uint32_t events)
+{
+    grpc_connection *c = user;
+    weft_grpc__mark_dirty(c);
+    if (c->closing || !(events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
+        return;
+    c->used_ns = weft_clock__now_ns();
+    for (int i = 0; i < TURN_READS_MAX; i++) {
+        ssize_t n = recv(c->fd, c->grpc->in, IN_BYTES, 0);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        /* Half-closed counts as gone: no gRPC client waits for answers like that. */
+        if (n <= 0 || nghttp2_session_mem_recv(c->session, c->grpc->in, (size_t)n) != n) {
+            c->closing = true;
+            return;
+        }
+        if (n < IN_BYTES)
+            return;
+    }
+}
+
+/* -- Output --------------------------------------------------------------------------------- */
+
+/* Fills the shared buffer with frames; -1: the session is broken. */
+static ssize_t collect(grpc_connection *c)
+{
+    uint8_t *out = c->grpc->out;
+    size_t len = 0;
+    while (len + OUT_CHUNK_BYTES <= OUT_BYTES) {
+        const uint8_t *data;
+        ssize_t n = nghttp2_session_mem_send(c->session, &data);
+        if (n < 0 || (size_t)n > OUT_BYTES - len)
+            return -1;
+        if (n == 0)
+            break;
+        memcpy(out + len, data, (size_t)n);
+        len += (size_t)n;
+    }
+    return (ssize_t)len;
+}
+
+/* Bytes taken, 0 when the socket is full, -1 when it is broken. */
+static ssize_t send_bytes(const grpc_connection *c, const uint8_t *at, size_t len)
+{
+    ssize_t n = send(c->fd, at, len, MSG_NOSIGNAL);
+    return n < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : n;
+}
+
+static bool keep_rest(grpc_connection *c, const uint8_t *at, size_t len)
+{
+    c->rest = malloc(len);
+    if (!c->rest)
+        return false;
+    memcpy(c->rest, at, len);
+    c->rest_len = len;
+    c->rest_at = 0;
+    return true;
+}
+
+static bool send_rest(grpc_connection *c)
+{
+    ssize_t n = send_bytes(c, c->rest + c->rest_at, c->rest_len - c->rest_at);
+    if (n < 0)
+        return false;
+    c->rest_at += (size_t)n;
+    if (c->rest_at == c->rest_len) {
+        free(c->rest);
+        c->rest = NULL;
+        c->rest_at = c->rest_len = 0;
+    }
+    return true;
+}
+
+static bool watch_output(grpc_connection *c, bool on)
+{
+    uint32_t events = EPOLLIN | (on ? EPOLLOUT : 0u);
+    if (events == c->events)
+        return true;
+    c->events = events;
+    return weft_loop__change(c->grpc->loop, c->fd, events);
+}
+
+/* false: to be closed. */
+static bool flush(grpc_connection *c)
+{
+    if (c->rest && !send_rest(c))
+        return false;
+    for (int i = 0; !c->rest && i < TURN_WRITES_MAX; i++) {
+        ssize_t len = collect(c);
+        if (len < 0)
+            return false;
+        if (len == 0)
+            break;
+        ssize_t n = send_bytes(c, c->grpc->out, (size_t)len);
+        if (n < 0 || (n < len && !keep_rest(c, c->grpc->out + n, (size_t)(len - n))))
+            return false;
+    }
+    bool more = nghttp2_session_want_write(c->session);
+    return (c->rest || more || nghttp2_session_want_read(c->session)) &&
+           watch_output(c, c->rest || more);
+}
+
+/* -- Time ----------------------------------------------------------------------------------- */
+
+static void scan_connection(grpc_connection *c, uint64_t now_ns)
+{
+    if (c->hello_deadline_ns && c->hello_deadline_ns < now_ns)
+        close_later(c);
+    for (grpc_stream *s = c->streams; s; s = s->next) {
+        if (s->state == GRPC_RUNNING || s->deadline_ns > now_ns)
+            continue;
+        if (s->state == GRPC_SENDING && c->rest)
+            close_later(c);
+        else if (s->state == GRPC_RECEIVING)
+            weft_grpc__refuse_stream(s, WEFT_GRPC_DEADLINE_EXCEEDED,
+                                     "the request comes in too slowly");
+        else
+            nghttp2_submit_rst_stream(c->session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_CANCEL);
+        weft_grpc__mark_dirty(c);
+    }
+}
+
+static void resume_accept(weft_grpc *grpc)
+{
+    if (grpc->accept_paused && grpc->fd >= 0)
+        grpc->accept_paused = !weft_loop__change(grpc->loop, grpc->fd, EPOLLIN);
+}
+
+static uint64_t on_idle(void *user)
+{
+    weft_grpc *grpc = user;
+    uint64_t now_ns = weft_clock__now_ns();
+    if (now_ns >= grpc->next_scan_ns) {
+        resume_accept(grpc);
+        grpc->next_scan_ns = now_ns + (grpc->accept_paused ? pause_ns : scan_every_ns);
+        for (grpc_connection *c = grpc->connections; c; c = c->next)
+            scan_connection(c, now_ns);
+    }
+    while (grpc->dirty) {
+        grpc_connection *c = grpc->dirty;
+        grpc->dirty = c->next_dirty;
+        c->is_dirty = false;
+        if (c->closing || !flush(c))
+            destroy_connection(c);
+    }
+    bool timed = grpc->accept_paused;
+    for (grpc_connection *c = grpc->connections; c && !timed; c = c->next)
+        timed = c->n_stream > 0 || c->hello_deadline_ns;
+    if (!timed)
+        return UINT64_MAX;
+    return grpc->next_scan_ns > now_ns ? grpc->next_scan_ns - now_ns : 0;
+}
+
+/* -- Listening ------------------------------------------------------------------------------ */
+
+/* Makes room by closing the connection without streams that was unused for longest. */
+static void evict(weft_grpc *grpc)
+{
+    grpc_connection *oldest = NULL;
+    for (grpc_connection *c = grpc->connections; c; c = c->next)
+        if (c->n_stream == 0 && !c->closing && (!oldest || c->used_ns < oldest->used_ns))
+            oldest = c;
+    if (oldest)
+        close_later(oldest);
+}
+
+static void pause_accept(weft_grpc *grpc)
+{
+    grpc->accept_paused = weft_loop__change(grpc->loop, grpc->fd, 0);
+    grpc->next_scan_ns = weft_clock__now_ns() + pause_ns;
+}
+
+static void on_listen_event(void *user, uint32_t events)
+{
+    weft_grpc *grpc = user;
+    (void)events;
+    for (int i = 0; i < 64; i++) {
+        if (grpc->n_connection >= CONNECTIONS_MAX) {
+            evict(grpc);
+            pause_accept(grpc);
+            return;
+        }
+        int fd = accept4(grpc->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0) {
+            add_connection(grpc, fd);
+            continue;
+        }
+        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+            evict(grpc);
+            pause_accept(grpc);
+        }
+        return;
+    }
+}
+
+static weft_err open_socket(weft_grpc *grpc, weft_diag *diag)
+{
+    const char *address = grpc->options->address ? grpc->options->address : "127.0.0.1";
+    int port = grpc->options->grpc_port, on = 1;
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    socklen_t len = sizeof to;
+    if (inet_pton(AF_INET, address, &to.sin_addr) != 1)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = address},
+                               "is no IPv4 address");
+    grpc->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (grpc->fd < 0 || setsockopt(grpc->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+        bind(grpc->fd, (struct sockaddr *)&to, len) != 0 || listen(grpc->fd, SOMAXCONN) != 0 ||
+        getsockname(grpc->fd, (struct sockaddr *)&to, &len) != 0)
+        return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0}, "cannot listen on %s:%d: %s",
+                               address, port, strerror(errno));
+    grpc->port = ntohs(to.sin_port);
+    return WEFT_ERR_OK;
+}
+
+static void close_socket(weft_grpc *grpc)
+{
+    if (grpc->fd < 0)
+        return;
+    weft_loop__unwatch(grpc->loop, grpc->fd);
+    close(grpc->fd);
+    grpc->fd = -1;
+}
+
+/* -- Life ----------------------------------------------------------------------------------- */
+
+static weft_err prepare(weft_grpc *grpc)
+{
+    grpc->in = malloc(IN_BYTES);
+    grpc->out = malloc(OUT_BYTES);
+    if (!grpc->in || !grpc->out || nghttp2_session_callbacks_new(&grpc->callbacks) != 0 ||
+        nghttp2_option_new(&grpc->option) != 0)
+        return WEFT_ERR_NOMEM;
+    weft_grpc__set_callbacks(grpc->callbacks);
+    nghttp2_option_set_no_closed_streams(grpc->option, 1);
+    nghttp2_option_set_stream_reset_rate_limit(grpc->option, RESET_BURST, RESET_RATE_PER_S);
+    return WEFT_ERR_OK;
+}
+
+static weft_err start(weft_grpc *grpc, weft_diag *diag)
+{
+    WEFT_TRY(prepare(grpc));
+    if (grpc->options->grpc_port < 0)
+        return WEFT_ERR_OK;
+    WEFT_TRY(open_socket(grpc, diag));
+    if (!weft_loop__watch(grpc->loop, grpc->fd, EPOLLIN, on_listen_event, grpc))
+        return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0}, "cannot watch port %d",
+                               grpc->port);
+    return weft_loop__idle(grpc->loop, on_idle, grpc) ? WEFT_ERR_OK : WEFT_ERR_BUG;
+}
+
+weft_err weft_grpc__create(const weft_serve_options *options, weft_router *router, weft_loop *loop,
+                           weft_diag *diag, weft_grpc **out)
+{
+    weft_grpc *grpc = calloc(1, sizeof *grpc);
+    uint64_t max = options->max_request_bytes ? options->max_request_bytes : (uint64_t)64 << 20;
+    if (!grpc)
+        return WEFT_ERR_NOMEM;
+    /* The prefix of a message cannot announce more than 32 bits. */
+    *grpc = (weft_grpc){.options = options,
+                        .router = router,
+                        .loop = loop,
+                        .fd = -1,
+                        .port = -1,
+                        .max_message = max < UINT32_MAX ? (size_t)max : UINT32_MAX};
+    grpc->held_max = HELD_MESSAGES_MAX * grpc->max_message;
+    weft_err err = start(grpc, diag);
+    if (err != WEFT_ERR_OK) {
+        weft_grpc__destroy(grpc);
+        return err;
+    }
+    *out = grpc;
+    return WEFT_ERR_OK;
+}
+
+int weft_grpc__port(const weft_grpc *grpc)
+{
+    return grpc->port;
+}
+
+/* Calls that run are answered; what has not come in whole is refused; new streams are ignored by
+ * nghttp2, which tells clients that they may try elsewhere. */
+void weft_grpc__drain(weft_grpc *grpc)
+{
+    grpc->draining = true;
+    close_socket(grpc);
+    for (grpc_connection *c = grpc->connections; c; c = c->next) {
+        for (grpc_stream *s = c->streams; s; s = s->next)
+            if (s->state == GRPC_RECEIVING)
+                weft_grpc__refuse_stream(s, WEFT_GRPC_UNAVAILABLE, "the server is shutting down");
+            else if (s->state == GRPC_HEADERS)
+                nghttp2_submit_rst_stream(c->session, NGHTTP2_FLAG_NONE, s->id,
+                                          NGHTTP2_REFUSED_STREAM);
+        nghttp2_submit_goaway(c->session, NGHTTP2_FLAG_NONE,
+                              nghttp2_session_get_last_proc_stream_id(c->session), NGHTTP2_NO_ERROR,
+                              NULL, 0);
+        weft_grpc__mark_dirty(c);
+    }
+}
+
+bool weft_grpc__is_idle(const weft_grpc *grpc)
+{
+    if (grpc->n_running > 0)
+        return false;
+    for (const grpc_connection *c = grpc->connections; c; c = c->next)
+        if (c->n_stream > 0 || c->rest)
+            return false;
+    return true;
+}
+
+void weft_grpc__destroy(weft_grpc *grpc)
+{
+    if (!grpc)
+        return;
+    grpc->dirty = NULL;
+    while (grpc->connections)
+        destroy_connection(grpc->connections);
+    /* Calls of clients that are gone still point here. */
+    if (grpc->n_running > 0)
+        weft_router__give_up(grpc->router);
+    close_socket(grpc);
+    nghttp2_session_callbacks_del(grpc->callbacks);
+    nghttp2_option_del(grpc->option);
+    free(grpc->in);
+    free(grpc->out);
+    free(grpc);
+}

@@ -1,0 +1,497 @@
+/* gRPC methods but ModelInfer: each is a row with its request type and the function that builds its
+ * answer on an arena. */
+#include "runtime/grpc_int.h"
+#include "runtime/oip_int.h"
+
+#include "grpc_service.pb-c.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ARENA_MAX_BYTES = 64 << 20 };
+
+/* protobuf-c's structs have no const; it writes to none of these when it packs. */
+static char model_version[] = "1";
+static char platform[] = "onnx_weft";
+static char nothing[] = "";
+
+/* -- Messages ------------------------------------------------------------------------------- */
+
+typedef struct budget {
+    size_t left;
+    bool exceeded;
+} budget;
+
+static void *take(void *user, size_t size)
+{
+    budget *b = user;
+    if (size > b->left) {
+        b->exceeded = true;
+        return NULL;
+    }
+    b->left -= size;
+    return malloc(size ? size : 1);
+}
+
+static void give(void *user, void *memory)
+{
+    (void)user;
+    free(memory);
+}
+
+ProtobufCMessage *weft_grpc__unpack(const ProtobufCMessageDescriptor *type, const uint8_t *bytes,
+                                    size_t len, size_t decoded_max, bool *out_too_large)
+{
+    budget b = {.left = decoded_max};
+    ProtobufCAllocator allocator = {.alloc = take, .free = give, .allocator_data = &b};
+    static const uint8_t none = 0;
+    ProtobufCMessage *m = protobuf_c_message_unpack(type, &allocator, len, bytes ? bytes : &none);
+    *out_too_large = b.exceeded;
+    return m;
+}
+
+bool weft_grpc__pack(const ProtobufCMessage *message, uint8_t **out, size_t *out_len)
+{
+    size_t len = protobuf_c_message_get_packed_size(message);
+    uint8_t *at = len <= UINT32_MAX ? malloc(len + WEFT_GRPC_PREFIX_BYTES) : NULL;
+    if (!at)
+        return false;
+    at[0] = 0;
+    for (int i = 0; i < 4; i++)
+        at[1 + i] = (uint8_t)(len >> (24 - 8 * i));
+    protobuf_c_message_pack(message, at + WEFT_GRPC_PREFIX_BYTES);
+    *out = at;
+    *out_len = len + WEFT_GRPC_PREFIX_BYTES;
+    return true;
+}
+
+void weft_grpc__fail_call(weft_grpc_call *call, weft_grpc_status status, const char *fmt, ...)
+{
+    va_list ap;
+    call->status = status;
+    va_start(ap, fmt);
+    vsnprintf(call->text, sizeof call->text, fmt, ap);
+    va_end(ap);
+}
+
+weft_grpc_status weft_grpc__status_of(weft_answer answer)
+{
+    switch (answer) {
+    case WEFT_ANSWER_OK:
+        return WEFT_GRPC_OK;
+    case WEFT_ANSWER_INVALID:
+        return WEFT_GRPC_INVALID_ARGUMENT;
+    case WEFT_ANSWER_NOT_FOUND:
+        return WEFT_GRPC_NOT_FOUND;
+    case WEFT_ANSWER_UNSUPPORTED:
+        return WEFT_GRPC_UNIMPLEMENTED;
+    case WEFT_ANSWER_UNAVAILABLE:
+        return WEFT_GRPC_UNAVAILABLE;
+    case WEFT_ANSWER_INTERNAL:
+        break;
+    }
+    return WEFT_GRPC_INTERNAL;
+}
+
+/* -- Models --------------------------------------------------------------------------------- */
+
+/* UINT32_MAX: no such model or version. */
+static uint32_t find_model(const weft_router *router, const char *name, const char *version)
+{
+    if (version[0] != '\0' && strcmp(version, model_version) != 0)
+        return UINT32_MAX;
+    return weft_router__find(router, name, strlen(name));
+}
+
+static uint32_t find_or_fail(weft_grpc_call *call, const char *name, const char *version)
+{
+    uint32_t at = find_model(call->router, name, version);
+    if (at == UINT32_MAX)
+        weft_grpc__fail_call(call, WEFT_GRPC_NOT_FOUND, "unknown model '%.64s'%s%.16s", name,
+                             version[0] ? ", version " : "", version);
+    return at;
+}
+
+static int64_t *list_shape(weft_arena *arena, const weft_bundle_program *p,
+                           const weft_bundle_port *port, uint32_t skip, size_t *out_n)
+{
+    const weft_ttype *type = &p->value[port->value - 1].type;
+    uint32_t rank = (uint32_t)type->rank;
+    int64_t *shape = weft_arena_array(arena, rank + 1, sizeof *shape);
+    *out_n = 0;
+    for (uint32_t i = skip; i < rank; i++)
+        shape[(*out_n)++] = weft_oip__shown_dim(type->dim[i]);
+    return shape;
+}
+
+static weft_dtype dtype_of(const weft_bundle_program *p, const weft_bundle_port *port)
+{
+    return (weft_dtype)p->value[port->value - 1].type.dtype;
+}
+
+/* -- Metadata ------------------------------------------------------------------------------- */
+
+static Inference__ModelMetadataResponse__TensorMetadata **list_tensors(weft_arena *arena,
+                                                                       const weft_bundle_program *p,
+                                                                       const weft_bundle_port *port,
+                                                                       uint32_t n)
+{
+    Inference__ModelMetadataResponse__TensorMetadata **list =
+        weft_arena_array(arena, n + 1, sizeof *list);
+    for (uint32_t i = 0; i < n; i++) {
+        list[i] = weft_arena_alloc(arena, sizeof *list[i]);
+        inference__model_metadata_response__tensor_metadata__init(list[i]);
+        list[i]->name = (char *)port[i].name;
+        list[i]->datatype = (char *)weft_dtype_oip_name(dtype_of(p, &port[i]));
+        list[i]->shape = list_shape(arena, p, &port[i], 0, &list[i]->n_shape);
+    }
+    return list;
+}
+
+static ProtobufCMessage *model_metadata(weft_grpc_call *call, weft_arena *arena,
+                                        const ProtobufCMessage *in)
+{
+    const Inference__ModelMetadataRequest *request = (const void *)in;
+    uint32_t at = find_or_fail(call, request->name, request->version);
+    if (at == UINT32_MAX)
+        return NULL;
+    const weft_bundle_program *p = &weft_router__bundle(call->router)->program[at];
+    Inference__ModelMetadataResponse *r = weft_arena_alloc(arena, sizeof *r);
+    inference__model_metadata_response__init(r);
+    r->name = (char *)p->name;
+    r->n_versions = 1;
+    r->versions = weft_arena_alloc(arena, sizeof *r->versions);
+    r->versions[0] = model_version;
+    r->platform = platform;
+    r->n_inputs = p->n_input;
+    r->inputs = list_tensors(arena, p, p->input, p->n_input);
+    r->n_outputs = p->n_output;
+    r->outputs = list_tensors(arena, p, p->output, p->n_output);
+    return &r->base;
+}
+
+static Inference__DataType config_type(weft_dtype dtype)
+{
+    static const Inference__DataType type[WEFT_DTYPE_COUNT] = {
+        [WEFT_DTYPE_F32] = INFERENCE__DATA_TYPE__TYPE_FP32,
+        [WEFT_DTYPE_F64] = INFERENCE__DATA_TYPE__TYPE_FP64,
+        [WEFT_DTYPE_F16] = INFERENCE__DATA_TYPE__TYPE_FP16,
+        [WEFT_DTYPE_BF16] = INFERENCE__DATA_TYPE__TYPE_BF16,
+        [WEFT_DTYPE_I8] = INFERENCE__DATA_TYPE__TYPE_INT8,
+        [WEFT_DTYPE_I16] = INFERENCE__DATA_TYPE__TYPE_INT16,
+        [WEFT_DTYPE_I32] = INFERENCE__DATA_TYPE__TYPE_INT32,
+        [WEFT_DTYPE_I64] = INFERENCE__DATA_TYPE__TYPE_INT64,
+        [WEFT_DTYPE_U8] = INFERENCE__DATA_TYPE__TYPE_UINT8,
+        [WEFT_DTYPE_U16] = INFERENCE__DATA_TYPE__TYPE_UINT16,
+        [WEFT_DTYPE_U32] = INFERENCE__DATA_TYPE__TYPE_UINT32,
+        [WEFT_DTYPE_U64] = INFERENCE__DATA_TYPE__TYPE_UINT64,
+        [WEFT_DTYPE_BOOL] = INFERENCE__DATA_TYPE__TYPE_BOOL};
+    return dtype < WEFT_DTYPE_COUNT ? type[dtype] : INFERENCE__DATA_TYPE__TYPE_INVALID;
+}
+
+static Inference__ModelInput **list_inputs(weft_arena *arena, const weft_bundle_program *p,
+                                           uint32_t skip)
+{
+    Inference__ModelInput **list = weft_arena_array(arena, p->n_input + 1, sizeof *list);
+    for (uint32_t i = 0; i < p->n_input; i++) {
+        list[i] = weft_arena_alloc(arena, sizeof *list[i]);
+        inference__model_input__init(list[i]);
+        list[i]->name = (char *)p->input[i].name;
+        list[i]->data_type = config_type(dtype_of(p, &p->input[i]));
+        list[i]->dims = list_shape(arena, p, &p->input[i], skip, &list[i]->n_dims);
+    }
+    return list;
+}
+
+static Inference__ModelOutput **list_outputs(weft_arena *arena, const weft_bundle_program *p,
+                                             uint32_t skip)
+{
+    Inference__ModelOutput **list = weft_arena_array(arena, p->n_output + 1, sizeof *list);
+    for (uint32_t i = 0; i < p->n_output; i++) {
+        list[i] = weft_arena_alloc(arena, sizeof *list[i]);
+        inference__model_output__init(list[i]);
+        list[i]->name = (char *)p->output[i].name;
+        list[i]->data_type = config_type(dtype_of(p, &p->output[i]));
+        list[i]->dims = list_shape(arena, p, &p->output[i], skip, &list[i]->n_dims);
+    }
+    return list;
+}
+
+static ProtobufCMessage *model_config(weft_grpc_call *call, weft_arena *arena,
+                                      const ProtobufCMessage *in)
+{
+    const Inference__ModelConfigRequest *request = (const void *)in;
+    static char backend[] = "weft";
+    uint32_t at = find_or_fail(call, request->name, request->version);
+    if (at == UINT32_MAX)
+        return NULL;
+    const weft_bundle_program *p = &weft_router__bundle(call->router)->program[at];
+    Inference__ModelConfigResponse *r = weft_arena_alloc(arena, sizeof *r);
+    Inference__ModelConfig *config = weft_arena_alloc(arena, sizeof *config);
+    inference__model_config_response__init(r);
+    inference__model_config__init(config);
+    int64_t max_batch = weft_oip__max_batch(p);
+    uint32_t skip = max_batch > 0;
+    r->config = config;
+    config->name = (char *)p->name;
+    config->platform = platform;
+    config->backend = backend;
+    config->max_batch_size = max_batch > INT32_MAX ? INT32_MAX : (int32_t)max_batch;
+    config->n_input = p->n_input;
+    config->input = list_inputs(arena, p, skip);
+    config->n_output = p->n_output;
+    config->output = list_outputs(arena, p, skip);
+    return &r->base;
+}
+
+static ProtobufCMessage *server_metadata(weft_grpc_call *call, weft_arena *arena,
+                                         const ProtobufCMessage *in)
+{
+    static char name[] = "weft", version[] = "0.1.0";
+    Inference__ServerMetadataResponse *r = weft_arena_alloc(arena, sizeof *r);
+    (void)call;
+    (void)in;
+    inference__server_metadata_response__init(r);
+    const char *const *extensions = weft_oip__extensions(&r->n_extensions);
+    r->name = name;
+    r->version = version;
+    r->extensions = weft_arena_array(arena, r->n_extensions, sizeof *r->extensions);
+    for (size_t i = 0; i < r->n_extensions; i++)
+        r->extensions[i] = (char *)extensions[i];
+    return &r->base;
+}
+
+/* -- Health --------------------------------------------------------------------------------- */
+
+static bool is_server_ready(const weft_router *router)
+{
+    return !weft_router__is_draining(router) && weft_router__all_ready(router);
+}
+
+static ProtobufCMessage *server_live(weft_grpc_call *call, weft_arena *arena,
+                                     const ProtobufCMessage *in)
+{
+    Inference__ServerLiveResponse *r = weft_arena_alloc(arena, sizeof *r);
+    (void)call;
+    (void)in;
+    inference__server_live_response__init(r);
+    r->live = true;
+    return &r->base;
+}
+
+static ProtobufCMessage *server_ready(weft_grpc_call *call, weft_arena *arena,
+                                      const ProtobufCMessage *in)
+{
+    Inference__ServerReadyResponse *r = weft_arena_alloc(arena, sizeof *r);
+    (void)in;
+    inference__server_ready_response__init(r);
+    r->ready = is_server_ready(call->router);
+    return &r->base;
+}
+
+/* An unknown model is not ready; that is no error, as with Triton. */
+static ProtobufCMessage *model_ready(weft_grpc_call *call, weft_arena *arena,
+                                     const ProtobufCMessage *in)
+{
+    const Inference__ModelReadyRequest *request = (const void *)in;
+    Inference__ModelReadyResponse *r = weft_arena_alloc(arena, sizeof *r);
+    inference__model_ready_response__init(r);
+    uint32_t at = find_model(call->router, request->name, request->version);
+    r->ready = at != UINT32_MAX && !weft_router__is_draining(call->router) &&
+               weft_router__is_ready(call->router, at);
+    return &r->base;
+}
+
+static ProtobufCMessage *health_check(weft_grpc_call *call, weft_arena *arena,
+                                      const ProtobufCMessage *in)
+{
+    const Inference__HealthCheckRequest *request = (const void *)in;
+    Inference__HealthCheckResponse *r = weft_arena_alloc(arena, sizeof *r);
+    inference__health_check_response__init(r);
+    if (request->service[0] && strcmp(request->service, "inference.GRPCInferenceService") != 0) {
+        weft_grpc__fail_call(call, WEFT_GRPC_NOT_FOUND, "unknown service '%.64s'",
+                             request->service);
+        return NULL;
+    }
+    r->status = is_server_ready(call->router)
+                    ? INFERENCE__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
+                    : INFERENCE__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
+    return &r->base;
+}
+
+/* -- Statistics and repository -------------------------------------------------------------- */
+
+static Inference__StatisticDuration *put_duration(weft_arena *arena, weft_duration duration)
+{
+    Inference__StatisticDuration *d = weft_arena_alloc(arena, sizeof *d);
+    inference__statistic_duration__init(d);
+    d->count = duration.count;
+    d->ns = duration.ns;
+    return d;
+}
+
+static Inference__InferBatchStatistics **list_batches(weft_arena *arena, const weft_model_stats *s)
+{
+    Inference__InferBatchStatistics **list = weft_arena_array(arena, s->n_batch + 1, sizeof *list);
+    for (uint32_t i = 0; i < s->n_batch; i++) {
+        list[i] = weft_arena_alloc(arena, sizeof *list[i]);
+        inference__infer_batch_statistics__init(list[i]);
+        list[i]->batch_size = s->batch[i].batch;
+        list[i]->compute_input = put_duration(arena, s->batch[i].compute_input);
+        list[i]->compute_infer = put_duration(arena, s->batch[i].compute_infer);
+        list[i]->compute_output = put_duration(arena, s->batch[i].compute_output);
+    }
+    return list;
+}
+
+static Inference__ModelStatistics *put_stats(weft_arena *arena, const weft_router *router,
+                                             uint32_t at)
+{
+    const weft_model_stats *s = weft_router__stats(router, at);
+    const weft_duration none = {0};
+    Inference__ModelStatistics *m = weft_arena_alloc(arena, sizeof *m);
+    Inference__InferStatistics *inference = weft_arena_alloc(arena, sizeof *inference);
+    inference__model_statistics__init(m);
+    inference__infer_statistics__init(inference);
+    m->name = (char *)weft_router__bundle(router)->program[at].name;
+    m->version = model_version;
+    m->last_inference = s->last_inference_ms;
+    m->inference_count = s->inference_count;
+    m->execution_count = s->execution_count;
+    m->inference_stats = inference;
+    inference->success = put_duration(arena, s->success);
+    inference->fail = put_duration(arena, s->fail);
+    inference->queue = put_duration(arena, s->queue);
+    inference->compute_input = put_duration(arena, s->compute_input);
+    inference->compute_infer = put_duration(arena, s->compute_infer);
+    inference->compute_output = put_duration(arena, s->compute_output);
+    inference->cache_hit = put_duration(arena, none);
+    inference->cache_miss = put_duration(arena, none);
+    m->n_batch_stats = s->n_batch;
+    m->batch_stats = list_batches(arena, s);
+    return m;
+}
+
+static ProtobufCMessage *model_statistics(weft_grpc_call *call, weft_arena *arena,
+                                          const ProtobufCMessage *in)
+{
+    const Inference__ModelStatisticsRequest *request = (const void *)in;
+    uint32_t n = weft_router__bundle(call->router)->n_program, only = UINT32_MAX;
+    if (request->name[0]) {
+        only = find_or_fail(call, request->name, request->version);
+        if (only == UINT32_MAX)
+            return NULL;
+    }
+    Inference__ModelStatisticsResponse *r = weft_arena_alloc(arena, sizeof *r);
+    inference__model_statistics_response__init(r);
+    r->model_stats = weft_arena_array(arena, n + 1, sizeof *r->model_stats);
+    for (uint32_t i = 0; i < n; i++)
+        if (only == UINT32_MAX || only == i)
+            r->model_stats[r->n_model_stats++] = put_stats(arena, call->router, i);
+    return &r->base;
+}
+
+static ProtobufCMessage *repository_index(weft_grpc_call *call, weft_arena *arena,
+                                          const ProtobufCMessage *in)
+{
+    static char ready_text[] = "READY", unready_text[] = "UNAVAILABLE";
+    static char starting_text[] = "its worker is starting";
+    const Inference__RepositoryIndexRequest *request = (const void *)in;
+    const weft_bundle *bundle = weft_router__bundle(call->router);
+    Inference__RepositoryIndexResponse *r = weft_arena_alloc(arena, sizeof *r);
+    inference__repository_index_response__init(r);
+    r->models = weft_arena_array(arena, bundle->n_program + 1, sizeof *r->models);
+    for (uint32_t i = 0; i < bundle->n_program; i++) {
+        bool ready = weft_router__is_ready(call->router, i);
+        if (request->ready && !ready)
+            continue;
+        Inference__RepositoryIndexResponse__ModelIndex *m = weft_arena_alloc(arena, sizeof *m);
+        inference__repository_index_response__model_index__init(m);
+        m->name = (char *)bundle->program[i].name;
+        m->version = model_version;
+        m->state = ready ? ready_text : unready_text;
+        m->reason = ready ? nothing : starting_text;
+        r->models[r->n_models++] = m;
+    }
+    return &r->base;
+}
+
+/* -- Methods -------------------------------------------------------------------------------- */
+
+/* NULL: the call has its error. The answer lives on the arena, and in what outlives the call. */
+typedef ProtobufCMessage *method_fn(weft_grpc_call *call, weft_arena *arena,
+                                    const ProtobufCMessage *in);
+
+struct weft_grpc_method {
+    const char *path;
+    const ProtobufCMessageDescriptor *request;
+    method_fn *run; /* NULL: ModelInfer, which the router answers */
+};
+
+#define SERVICE "/inference.GRPCInferenceService/"
+
+static const weft_grpc_method methods[] = {
+    {SERVICE "ModelInfer", &inference__model_infer_request__descriptor, NULL},
+    {SERVICE "ServerLive", &inference__server_live_request__descriptor, server_live},
+    {SERVICE "ServerReady", &inference__server_ready_request__descriptor, server_ready},
+    {SERVICE "ModelReady", &inference__model_ready_request__descriptor, model_ready},
+    {SERVICE "ServerMetadata", &inference__server_metadata_request__descriptor, server_metadata},
+    {SERVICE "ModelMetadata", &inference__model_metadata_request__descriptor, model_metadata},
+    {SERVICE "ModelConfig", &inference__model_config_request__descriptor, model_config},
+    {SERVICE "ModelStatistics", &inference__model_statistics_request__descriptor, model_statistics},
+    {SERVICE "RepositoryIndex", &inference__repository_index_request__descriptor, repository_index},
+    {"/grpc.health.v1.Health/Check", &inference__health_check_request__descriptor, health_check},
+};
+
+const weft_grpc_method *weft_grpc__find_method(const char *path, size_t len)
+{
+    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)
+        if (strlen(methods[i].path) == len && memcmp(methods[i].path, path, len) == 0)
+            return &methods[i];
+    return NULL;
+}
+
+/* Apart from its caller, so that no local of it changes between setjmp and longjmp. */
+static void run_method(const weft_grpc_method *method, weft_grpc_call *call, weft_arena *arena,
+                       const ProtobufCMessage *in)
+{
+    jmp_buf env;
+    if (setjmp(env) != 0) {
+        weft_grpc__fail_call(call, WEFT_GRPC_INTERNAL, "out of memory");
+        return;
+    }
+    weft_arena_guard(arena, &env);
+    const ProtobufCMessage *answer = method->run(call, arena, in);
+    if (answer && !weft_grpc__pack(answer, &call->message, &call->len))
+        weft_grpc__fail_call(call, WEFT_GRPC_INTERNAL, "out of memory");
+}
+
+void weft_grpc__start_call(const weft_grpc_method *method, weft_grpc_call *call,
+                           const uint8_t *message, size_t len)
+{
+    if (!method->run) {
+        weft_grpc__run_infer(call, message, len);
+        return;
+    }
+    bool too_large;
+    ProtobufCMessage *in =
+        weft_grpc__unpack(method->request, message, len, call->decoded_max, &too_large);
+    weft_arena *arena = weft_arena_create(ARENA_MAX_BYTES);
+    if (!in)
+        weft_grpc__fail_call(call, WEFT_GRPC_INVALID_ARGUMENT, "the message is malformed");
+    else if (!arena)
+        weft_grpc__fail_call(call, WEFT_GRPC_INTERNAL, "out of memory");
+    else
+        run_method(method, call, arena, in);
+    weft_arena_destroy(arena);
+    if (in)
+        protobuf_c_message_free_unpacked(in, NULL);
+    call->reply(call);
+}
+
+void weft_grpc__cancel_call(weft_grpc_call *call)
+{
+    weft_router__abandon(call->router, call->infer->request);
+}

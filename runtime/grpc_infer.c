@@ -1,0 +1,407 @@
+/* ModelInfer: a decoded message into tensors, and the answer back. Input data stays where the
+ * decoder put it (malloc aligns it), except narrow types of typed contents, which are converted.
+ * Everything here is hostile: what can be malformed gives an error that names the input. */
+#include "runtime/grpc_int.h"
+
+#include "grpc_service.pb-c.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef Inference__ModelInferRequest__InferInputTensor infer_input;
+typedef Inference__ModelInferRequest__InferRequestedOutputTensor infer_output;
+
+typedef struct reader {
+    weft_grpc_infer *infer;
+    weft_answer *answer;
+    char *text;
+} reader;
+
+static char model_version[] = "1";
+
+static bool fail(reader *r, weft_answer answer, const char *fmt, ...) WEFT_PRINTF(3, 4);
+
+static bool fail(reader *r, weft_answer answer, const char *fmt, ...)
+{
+    va_list ap;
+    *r->answer = answer;
+    va_start(ap, fmt);
+    vsnprintf(r->text, WEFT_REQUEST_MESSAGE_MAX, fmt, ap);
+    va_end(ap);
+    return false;
+}
+
+static uint32_t find_port(const weft_bundle_port *port, uint32_t n, const char *name)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (strcmp(port[i].name, name) == 0)
+            return i;
+    return UINT32_MAX;
+}
+
+/* -- Typed contents ------------------------------------------------------------------------- */
+
+/* The field of the contents that carries a type, as the decoder left it. */
+typedef struct field {
+    weft_dtype dtype; /* of the elements; BOOL: protobuf_c_boolean */
+    size_t n;
+    const void *at;
+} field;
+
+static field find_field(const Inference__InferTensorContents *c, weft_dtype dtype)
+{
+    switch (dtype) {
+    case WEFT_DTYPE_BOOL:
+        return (field){WEFT_DTYPE_BOOL, c->n_bool_contents, c->bool_contents};
+    case WEFT_DTYPE_I8:
+    case WEFT_DTYPE_I16:
+    case WEFT_DTYPE_I32:
+        return (field){WEFT_DTYPE_I32, c->n_int_contents, c->int_contents};
+    case WEFT_DTYPE_I64:
+        return (field){WEFT_DTYPE_I64, c->n_int64_contents, c->int64_contents};
+    case WEFT_DTYPE_U8:
+    case WEFT_DTYPE_U16:
+    case WEFT_DTYPE_U32:
+        return (field){WEFT_DTYPE_U32, c->n_uint_contents, c->uint_contents};
+    case WEFT_DTYPE_U64:
+        return (field){WEFT_DTYPE_U64, c->n_uint64_contents, c->uint64_contents};
+    case WEFT_DTYPE_F32:
+        return (field){WEFT_DTYPE_F32, c->n_fp32_contents, c->fp32_contents};
+    case WEFT_DTYPE_F64:
+        return (field){WEFT_DTYPE_F64, c->n_fp64_contents, c->fp64_contents};
+    default:
+        return (field){WEFT_DTYPE_NONE, 0, NULL};
+    }
+}
+
+static size_t count_contents(const Inference__InferTensorContents *c)
+{
+    return c ? c->n_bool_contents + c->n_int_contents + c->n_int64_contents + c->n_uint_contents +
+                   c->n_uint64_contents + c->n_fp32_contents + c->n_fp64_contents +
+                   c->n_bytes_contents
+             : 0;
+}
+
+/* Element i of a field, of a type that has to be converted. */
+static int64_t get_narrow(const field *f, size_t i)
+{
+    if (f->dtype == WEFT_DTYPE_BOOL)
+        return ((const protobuf_c_boolean *)f->at)[i] != 0;
+    return f->dtype == WEFT_DTYPE_I32 ? ((const int32_t *)f->at)[i]
+                                      : (int64_t)((const uint32_t *)f->at)[i];
+}
+
+static bool convert(reader *r, const field *f, uint32_t at, const char *name)
+{
+    weft_tensor *t = &r->infer->request->in[at];
+    void *data = malloc(weft_tensor_bytes(t) + 1);
+    if (!data)
+        return fail(r, WEFT_ANSWER_INTERNAL, "out of memory");
+    r->infer->converted[at] = data;
+    t->data = data;
+    for (size_t i = 0; i < f->n; i++) {
+        int64_t x = get_narrow(f, i);
+        weft_tensor_set_i64(t, (int64_t)i, x);
+        /* Setting saturates. */
+        if (weft_tensor_get_i64(t, (int64_t)i) != x)
+            return fail(r, WEFT_ANSWER_INVALID, "input '%s': %" PRId64 " is no %s", name, x,
+                        weft_dtype_oip_name(t->dtype));
+    }
+    return true;
+}
+
+static bool read_typed(reader *r, const Inference__InferTensorContents *contents, uint32_t at,
+                       const char *name)
+{
+    static const Inference__InferTensorContents none = INFERENCE__INFER_TENSOR_CONTENTS__INIT;
+    const Inference__InferTensorContents *c = contents ? contents : &none;
+    weft_tensor *t = &r->infer->request->in[at];
+    field f = find_field(c, t->dtype);
+    if (f.dtype == WEFT_DTYPE_NONE)
+        return fail(r, WEFT_ANSWER_INVALID, "input '%s': %s must be sent as raw contents", name,
+                    weft_dtype_oip_name(t->dtype));
+    if (f.n != count_contents(c))
+        return fail(r, WEFT_ANSWER_INVALID, "input '%s': contents of another type than %s", name,
+                    weft_dtype_oip_name(t->dtype));
+    if ((int64_t)f.n != weft_tensor_numel(t))
+        return fail(r, WEFT_ANSWER_INVALID, "input '%s' has %zu values, its shape says %" PRId64,
+                    name, f.n, weft_tensor_numel(t));
+    if (f.dtype == t->dtype && f.dtype != WEFT_DTYPE_BOOL) {
+        t->data = (void *)f.at;
+        return true;
+    }
+    return convert(r, &f, at, name);
+}
+
+/* -- Inputs --------------------------------------------------------------------------------- */
+
+static bool read_raw(reader *r, const ProtobufCBinaryData *raw, uint32_t at, const char *name)
+{
+    weft_tensor *t = &r->infer->request->in[at];
+    if (raw->len != weft_tensor_bytes(t))
+        return fail(r, WEFT_ANSWER_INVALID, "input '%s' has %zu bytes, its shape needs %zu", name,
+                    raw->len, weft_tensor_bytes(t));
+    t->data = raw->data;
+    return true;
+}
+
+static bool read_shape(reader *r, const infer_input *input, weft_tensor *t)
+{
+    if (input->n_shape > WEFT_RANK_MAX)
+        return fail(r, WEFT_ANSWER_INVALID, "input '%.64s': shape must be at most %d numbers",
+                    input->name, WEFT_RANK_MAX);
+    t->rank = (int32_t)input->n_shape;
+    if (input->n_shape)
+        memcpy(t->dim, input->shape, input->n_shape * sizeof *input->shape);
+    if (weft_numel(t->dim, t->rank) < 0)
+        return fail(r, WEFT_ANSWER_INVALID,
+                    "input '%.64s' has a negative dimension or is too large", input->name);
+    return true;
+}
+
+static bool read_input(reader *r, const infer_input *input, const ProtobufCBinaryData *raw)
+{
+    const weft_bundle_program *p = r->infer->program;
+    uint32_t at = find_port(p->input, p->n_input, input->name);
+    if (at == UINT32_MAX)
+        return fail(r, WEFT_ANSWER_INVALID, "the model has no input '%.64s'", input->name);
+    const char *name = p->input[at].name;
+    if (r->infer->has_input[at])
+        return fail(r, WEFT_ANSWER_INVALID, "input '%s' is given twice", name);
+    if (strcmp(input->datatype, "BYTES") == 0)
+        return fail(r, WEFT_ANSWER_UNSUPPORTED, "datatype BYTES is not supported");
+    weft_tensor t = {.dtype = weft_dtype_from_oip(input->datatype)};
+    if (t.dtype == WEFT_DTYPE_NONE)
+        return fail(r, WEFT_ANSWER_INVALID, "input '%s': unknown datatype '%.16s'", name,
+                    input->datatype);
+    for (size_t i = 0; i < input->n_parameters; i++)
+        if (strcmp(input->parameters[i]->key, "shared_memory_region") == 0)
+            return fail(r, WEFT_ANSWER_UNSUPPORTED, "shared memory is not supported");
+    if (!read_shape(r, input, &t))
+        return false;
+    r->infer->has_input[at] = true;
+    r->infer->request->in[at] = t;
+    if (!raw)
+        return read_typed(r, input->contents, at, name);
+    if (count_contents(input->contents) > 0)
+        return fail(r, WEFT_ANSWER_INVALID,
+                    "input '%s' has typed contents, although raw_input_contents are given", name);
+    return read_raw(r, raw, at, name);
+}
+
+static bool read_inputs(reader *r)
+{
+    const Inference__ModelInferRequest *in = r->infer->in;
+    const weft_bundle_program *p = r->infer->program;
+    bool is_raw = in->n_raw_input_contents > 0;
+    if (in->n_inputs > p->n_input)
+        return fail(r, WEFT_ANSWER_INVALID, "%zu inputs are given, the model has %" PRIu32,
+                    in->n_inputs, p->n_input);
+    if (is_raw && in->n_raw_input_contents != in->n_inputs)
+        return fail(r, WEFT_ANSWER_INVALID, "%zu inputs but %zu raw_input_contents", in->n_inputs,
+                    in->n_raw_input_contents);
+    for (size_t i = 0; i < in->n_inputs; i++)
+        if (!read_input(r, in->inputs[i], is_raw ? &in->raw_input_contents[i] : NULL))
+            return false;
+    for (uint32_t k = 0; k < p->n_input; k++)
+        if (!r->infer->has_input[k])
+            return fail(r, WEFT_ANSWER_INVALID, "input '%s' is missing", p->input[k].name);
+    return true;
+}
+
+/* -- Outputs -------------------------------------------------------------------------------- */
+
+/* 0 also when it is no number. */
+static int64_t get_int(const Inference__InferParameter *p)
+{
+    if (p && p->parameter_choice_case == INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_INT64_PARAM)
+        return p->int64_param;
+    if (p && p->parameter_choice_case == INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_UINT64_PARAM)
+        return p->uint64_param > INT64_MAX ? INT64_MAX : (int64_t)p->uint64_param;
+    return 0;
+}
+
+static bool read_output(reader *r, const infer_output *output)
+{
+    const weft_bundle_program *p = r->infer->program;
+    uint32_t at = find_port(p->output, p->n_output, output->name);
+    if (at == UINT32_MAX)
+        return fail(r, WEFT_ANSWER_INVALID, "the model has no output '%.64s'", output->name);
+    for (uint32_t i = 0; i < r->infer->n_output; i++)
+        if (r->infer->output[i] == at)
+            return fail(r, WEFT_ANSWER_INVALID, "output '%s' is asked for twice",
+                        p->output[at].name);
+    for (size_t i = 0; i < output->n_parameters; i++) {
+        const char *key = output->parameters[i]->key;
+        if (strcmp(key, "shared_memory_region") == 0)
+            return fail(r, WEFT_ANSWER_UNSUPPORTED, "shared memory is not supported");
+        if (strcmp(key, "classification") == 0 && get_int(output->parameters[i]->value) > 0)
+            return fail(r, WEFT_ANSWER_UNSUPPORTED, "classification is not supported");
+    }
+    r->infer->output[r->infer->n_output++] = at;
+    return true;
+}
+
+static bool read_outputs(reader *r)
+{
+    const Inference__ModelInferRequest *in = r->infer->in;
+    const weft_bundle_program *p = r->infer->program;
+    if (in->n_outputs > p->n_output)
+        return fail(r, WEFT_ANSWER_INVALID, "more outputs are asked for than the model has");
+    for (size_t i = 0; i < in->n_outputs; i++)
+        if (!read_output(r, in->outputs[i]))
+            return false;
+    for (uint32_t k = 0; k < p->n_output && in->n_outputs == 0; k++)
+        r->infer->output[r->infer->n_output++] = k;
+    return true;
+}
+
+/* -- The whole ------------------------------------------------------------------------------ */
+
+void weft_grpc__destroy_infer(weft_grpc_infer *infer)
+{
+    if (!infer)
+        return;
+    for (uint32_t i = 0; infer->converted && i < infer->program->n_input; i++)
+        free(infer->converted[i]);
+    weft_request__destroy(infer->request);
+    if (infer->in)
+        inference__model_infer_request__free_unpacked(infer->in, NULL);
+    free(infer->has_input);
+    free(infer->converted);
+    free(infer->output);
+    free(infer);
+}
+
+static bool find_model(reader *r, const weft_bundle *bundle, uint32_t *out)
+{
+    const Inference__ModelInferRequest *in = r->infer->in;
+    uint32_t at = 0;
+    while (at < bundle->n_program && strcmp(bundle->program[at].name, in->model_name) != 0)
+        at++;
+    if (at == bundle->n_program)
+        return fail(r, WEFT_ANSWER_NOT_FOUND, "unknown model '%.64s'", in->model_name);
+    if (in->model_version[0] != '\0' && strcmp(in->model_version, model_version) != 0)
+        return fail(r, WEFT_ANSWER_NOT_FOUND, "model '%.64s' has no version '%.16s'",
+                    in->model_name, in->model_version);
+    *out = at;
+    return true;
+}
+
+static bool prepare(reader *r, const weft_bundle *bundle)
+{
+    weft_grpc_infer *infer = r->infer;
+    uint32_t model = 0;
+    if (!find_model(r, bundle, &model))
+        return false;
+    const weft_bundle_program *p = &bundle->program[model];
+    infer->program = p;
+    infer->request = weft_request__create(bundle, model);
+    infer->has_input = calloc(p->n_input + 1, sizeof *infer->has_input);
+    infer->converted = calloc(p->n_input + 1, sizeof *infer->converted);
+    infer->output = calloc(p->n_output + 1, sizeof *infer->output);
+    if (!infer->request || !infer->has_input || !infer->converted || !infer->output)
+        return fail(r, WEFT_ANSWER_INTERNAL, "out of memory");
+    for (size_t i = 0; i < infer->in->n_parameters; i++) {
+        int64_t timeout_us = get_int(infer->in->parameters[i]->value);
+        if (strcmp(infer->in->parameters[i]->key, "timeout") == 0 && timeout_us > 0)
+            infer->request->timeout_us = (uint64_t)timeout_us;
+    }
+    return true;
+}
+
+bool weft_grpc__read_infer(const weft_bundle *bundle, const uint8_t *message, size_t len,
+                           size_t decoded_max, weft_answer *out_answer, char *text,
+                           weft_grpc_infer **out)
+{
+    reader r = {.infer = calloc(1, sizeof *r.infer), .answer = out_answer, .text = text};
+    bool ok = r.infer || fail(&r, WEFT_ANSWER_INTERNAL, "out of memory"), too_large = false;
+    if (ok) {
+        r.infer->in = (Inference__ModelInferRequest *)weft_grpc__unpack(
+            &inference__model_infer_request__descriptor, message, len, decoded_max, &too_large);
+        ok = r.infer->in || fail(&r, WEFT_ANSWER_INVALID, "the message %s",
+                                 too_large ? "takes too much memory" : "is malformed");
+    }
+    ok = ok && prepare(&r, bundle) && read_inputs(&r) && read_outputs(&r);
+    if (ok)
+        *out = r.infer;
+    else
+        weft_grpc__destroy_infer(r.infer);
+    return ok;
+}
+
+bool weft_grpc__write_infer(const weft_grpc_infer *infer, uint8_t **out, size_t *out_len)
+{
+    typedef Inference__ModelInferResponse__InferOutputTensor answer_output;
+    const weft_bundle_program *p = infer->program;
+    uint32_t n = infer->n_output;
+    Inference__ModelInferResponse response = INFERENCE__MODEL_INFER_RESPONSE__INIT;
+    answer_output *output = calloc(n + 1, sizeof *output);
+    answer_output **list = calloc(n + 1, sizeof *list);
+    ProtobufCBinaryData *raw = calloc(n + 1, sizeof *raw);
+    bool ok = output && list && raw;
+    for (uint32_t i = 0; ok && i < n; i++) {
+        weft_tensor *t = &infer->request->out[infer->output[i]];
+        inference__model_infer_response__infer_output_tensor__init(&output[i]);
+        output[i].name = (char *)p->output[infer->output[i]].name;
+        output[i].datatype = (char *)weft_dtype_oip_name(t->dtype);
+        output[i].n_shape = (size_t)t->rank;
+        output[i].shape = t->dim;
+        list[i] = &output[i];
+        raw[i] = (ProtobufCBinaryData){.len = weft_tensor_bytes(t), .data = t->data};
+    }
+    response.model_name = (char *)p->name;
+    response.model_version = model_version;
+    response.id = infer->in->id;
+    response.n_outputs = response.n_raw_output_contents = n;
+    response.outputs = list;
+    response.raw_output_contents = raw;
+    ok = ok && weft_grpc__pack(&response.base, out, out_len);
+    free(output);
+    free(list);
+    free(raw);
+    return ok;
+}
+
+/* -- The call ------------------------------------------------------------------------------- */
+
+static void on_done(weft_request *request)
+{
+    weft_grpc_call *call = request->user;
+    weft_grpc_infer *infer = call->infer;
+    call->infer = NULL;
+    if (request->answer == WEFT_ANSWER_OK) {
+        if (!request->abandoned && !weft_grpc__write_infer(infer, &call->message, &call->len))
+            weft_grpc__fail_call(call, WEFT_GRPC_INTERNAL,
+                                 "the answer does not fit into memory or a message");
+    } else {
+        uint64_t took_us = (weft_clock__now_ns() - request->arrived_ns) / 1000;
+        bool late = request->answer == WEFT_ANSWER_UNAVAILABLE && call->timeout_us &&
+                    took_us >= call->timeout_us;
+        weft_grpc__fail_call(
+            call, late ? WEFT_GRPC_DEADLINE_EXCEEDED : weft_grpc__status_of(request->answer), "%s",
+            request->message);
+    }
+    weft_grpc__destroy_infer(infer);
+    call->reply(call);
+}
+
+void weft_grpc__run_infer(weft_grpc_call *call, const uint8_t *message, size_t len)
+{
+    weft_answer answer = WEFT_ANSWER_INTERNAL;
+    if (!weft_grpc__read_infer(weft_router__bundle(call->router), message, len, call->decoded_max,
+                               &answer, call->text, &call->infer)) {
+        call->status = weft_grpc__status_of(answer);
+        call->reply(call);
+        return;
+    }
+    weft_request *request = call->infer->request;
+    if (call->timeout_us && (!request->timeout_us || call->timeout_us < request->timeout_us))
+        request->timeout_us = call->timeout_us;
+    request->done = on_done;
+    request->user = call;
+    weft_router__submit(call->router, request);
+}

@@ -1,0 +1,419 @@
+/* gRPC streams: headers and one message in, one message or an error out, over nghttp2's callbacks.
+ *
+ * Message bytes are kept as they come, never more than were announced, and counted over all
+ * streams: a client cannot make the server hold more than a fixed multiple of one message. Both
+ * directions have a deadline that grants every message 256 KiB/s. */
+#include "runtime/grpc_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HEADER_BYTES_MAX = 16384, HEADER_OVERHEAD_BYTES = 32, SLOWEST_BYTES_PER_S = 256 << 10 };
+
+static const uint64_t grace_ns = 30000000000u;
+
+static uint64_t deadline_of(size_t bytes)
+{
+    return weft_clock__now_ns() + grace_ns + (uint64_t)bytes / SLOWEST_BYTES_PER_S * 1000000000u;
+}
+
+static void set_held(grpc_stream *s, size_t bytes)
+{
+    s->grpc->held_bytes = s->grpc->held_bytes - s->held + bytes;
+    s->held = bytes;
+}
+
+static void free_stream(grpc_stream *s)
+{
+    set_held(s, 0);
+    free(s->message);
+    free(s->call.message);
+    free(s);
+}
+
+void weft_grpc__drop_stream(grpc_stream *s)
+{
+    grpc_connection *c = s->connection;
+    *(s->prev ? &s->prev->next : &c->streams) = s->next;
+    if (s->next)
+        s->next->prev = s->prev;
+    c->n_stream--;
+    s->connection = NULL;
+    if (s->state == GRPC_RUNNING)
+        weft_grpc__cancel_call(&s->call); /* frees the stream, now or later */
+    else
+        free_stream(s);
+}
+
+/* -- Answers -------------------------------------------------------------------------------- */
+
+enum { ESCAPED_MAX = 3 * WEFT_REQUEST_MESSAGE_MAX };
+
+/* The percent-encoding of grpc-message; returns its length. */
+static size_t escape(const char *text, char out[ESCAPED_MAX])
+{
+    static const char hex[] = "0123456789ABCDEF";
+    size_t n = 0;
+    for (; *text && n + 3 <= ESCAPED_MAX; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c >= 0x20 && c <= 0x7e && c != '%') {
+            out[n++] = (char)c;
+            continue;
+        }
+        out[n++] = '%';
+        out[n++] = hex[c >> 4];
+        out[n++] = hex[c & 15];
+    }
+    return n;
+}
+
+static nghttp2_nv header(const char *name, const char *value, size_t len)
+{
+    return (nghttp2_nv){.name = (uint8_t *)name,
+                        .value = (uint8_t *)value,
+                        .namelen = strlen(name),
+                        .valuelen = len,
+                        .flags = NGHTTP2_NV_FLAG_NO_COPY_NAME};
+}
+
+static nghttp2_nv text_header(const char *name, const char *value)
+{
+    return header(name, value, strlen(value));
+}
+
+static ssize_t read_answer(nghttp2_session *session, int32_t id, uint8_t *buf, size_t cap,
+                           uint32_t *flags, nghttp2_data_source *source, void *user)
+{
+    grpc_stream *s = source->ptr;
+    size_t left = s->call.len - s->sent, n = left < cap ? left : cap;
+    (void)user;
+    memcpy(buf, s->call.message + s->sent, n);
+    s->sent += n;
+    if (s->sent < s->call.len)
+        return (ssize_t)n;
+    nghttp2_nv trailer = text_header("grpc-status", "0");
+    *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
+    if (nghttp2_submit_trailer(session, id, &trailer, 1) != 0)
+        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    return (ssize_t)n;
+}
+
+/* `http` other than "200": this is no gRPC, and only the HTTP status is an answer. */
+static void send_answer(grpc_stream *s, const char *http)
+{
+    const weft_grpc_call *call = &s->call;
+    nghttp2_session *session = s->connection->session;
+    bool ok = call->status == WEFT_GRPC_OK, is_grpc = strcmp(http, "200") == 0;
+    char status[12], text[ESCAPED_MAX];
+    nghttp2_nv nv[5];
+    size_t n = 0;
+    snprintf(status, sizeof status, "%d", (int)call->status);
+    nv[n++] = text_header(":status", http);
+    if (is_grpc) {
+        nv[n++] = text_header("content-type", "application/grpc");
+        nv[n++] = text_header("grpc-accept-encoding", "identity");
+    }
+    if (is_grpc && !ok) {
+        nv[n++] = text_header("grpc-status", status);
+        nv[n++] = header("grpc-message", text, escape(call->text, text));
+    }
+    nghttp2_data_provider data = {.source = {.ptr = s}, .read_callback = read_answer};
+    s->state = GRPC_SENDING;
+    s->deadline_ns = deadline_of(call->len);
+    if (nghttp2_submit_response(session, s->id, nv, n, ok ? &data : NULL) != 0)
+        nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_INTERNAL_ERROR);
+    weft_grpc__mark_dirty(s->connection);
+}
+
+static void drop_message(grpc_stream *s)
+{
+    free(s->message);
+    s->message = NULL;
+    s->have = s->cap = 0;
+}
+
+static void refuse(grpc_stream *s, const char *http, weft_grpc_status status, const char *text)
+{
+    drop_message(s);
+    set_held(s, 0);
+    weft_grpc__fail_call(&s->call, status, "%s", text);
+    send_answer(s, http);
+}
+
+void weft_grpc__refuse_stream(grpc_stream *s, weft_grpc_status status, const char *text)
+{
+    refuse(s, "200", status, text);
+}
+
+static void on_reply(weft_grpc_call *call)
+{
+    grpc_stream *s = call->user;
+    s->grpc->n_running--;
+    s->state = GRPC_SENDING;
+    if (!s->connection) {
+        free_stream(s);
+        return;
+    }
+    set_held(s, call->len);
+    send_answer(s, "200");
+}
+
+/* -- Headers -------------------------------------------------------------------------------- */
+
+static bool is(const uint8_t *at, size_t len, const char *text)
+{
+    return strlen(text) == len && memcmp(at, text, len) == 0;
+}
+
+/* "100m": at most 8 digits and a unit. 0: malformed. */
+static uint64_t parse_timeout(const uint8_t *at, size_t len)
+{
+    static const struct {
+        char unit;
+        uint64_t ns;
+    } units[] = {{'H', 3600000000000u}, {'M', 60000000000u}, {'S', 1000000000u},
+                 {'m', 1000000u},       {'u', 1000u},        {'n', 1u}};
+    uint64_t n = 0;
+    if (len < 2 || len > 9)
+        return 0;
+    for (size_t i = 0; i + 1 < len; i++) {
+        if (at[i] < '0' || at[i] > '9')
+            return 0;
+        n = n * 10 + (uint64_t)(at[i] - '0');
+    }
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
+        if (at[len - 1] == (uint8_t)units[i].unit)
+            return n * units[i].ns / 1000 + 1; /* in us; a deadline of nothing has passed at once */
+    return 0;
+}
+
+static bool is_grpc_type(const uint8_t *at, size_t len)
+{
+    static const char type[] = "application/grpc";
+    size_t n = sizeof type - 1;
+    return len >= n && memcmp(at, type, n) == 0 &&
+           (len == n || at[n] == ';' || is(at + n, len - n, "+proto"));
+}
+
+static void take_header(grpc_stream *s, const uint8_t *name, size_t name_len, const uint8_t *value,
+                        size_t len)
+{
+    if (is(name, name_len, ":method"))
+        s->is_post = is(value, len, "POST");
+    else if (is(name, name_len, ":path"))
+        s->method = weft_grpc__find_method((const char *)value, len);
+    else if (is(name, name_len, "content-type"))
+        s->is_grpc = is_grpc_type(value, len);
+    else if (is(name, name_len, "grpc-encoding"))
+        s->has_encoding = !is(value, len, "identity");
+    else if (is(name, name_len, "grpc-timeout")) {
+        s->call.timeout_us = parse_timeout(value, len);
+        s->timeout_wrong = s->call.timeout_us == 0;
+    }
+}
+
+static void end_headers(grpc_stream *s)
+{
+    s->state = GRPC_RECEIVING;
+    if (s->header_bytes > HEADER_BYTES_MAX)
+        refuse(s, "200", WEFT_GRPC_RESOURCE_EXHAUSTED, "the headers are too large");
+    else if (!s->is_post)
+        refuse(s, "405", WEFT_GRPC_UNIMPLEMENTED, "");
+    else if (!s->is_grpc)
+        refuse(s, "415", WEFT_GRPC_UNIMPLEMENTED, "");
+    else if (!s->method)
+        refuse(s, "200", WEFT_GRPC_UNIMPLEMENTED, "unknown method");
+    else if (s->timeout_wrong)
+        refuse(s, "200", WEFT_GRPC_INVALID_ARGUMENT, "grpc-timeout is malformed");
+    else if (s->grpc->draining)
+        refuse(s, "200", WEFT_GRPC_UNAVAILABLE, "the server is shutting down");
+}
+
+/* -- Messages ------------------------------------------------------------------------------- */
+
+/* The prefix is whole. false: refused. */
+static bool begin_message(grpc_stream *s)
+{
+    uint32_t len = 0;
+    char text[64];
+    for (int i = 1; i < WEFT_GRPC_PREFIX_BYTES; i++)
+        len = len << 8 | s->prefix[i];
+    s->len = len;
+    snprintf(text, sizeof text, "the message is larger than %zu bytes", s->grpc->max_message);
+    if (s->prefix[0] == 1 && s->has_encoding)
+        refuse(s, "200", WEFT_GRPC_UNIMPLEMENTED, "compressed messages are not supported");
+    else if (s->prefix[0] != 0)
+        refuse(s, "200", WEFT_GRPC_INVALID_ARGUMENT, "the message has wrong flags");
+    else if (s->len > s->grpc->max_message)
+        refuse(s, "200", WEFT_GRPC_RESOURCE_EXHAUSTED, text);
+    s->deadline_ns = deadline_of(s->len);
+    return s->state == GRPC_RECEIVING;
+}
+
+static bool grow_message(grpc_stream *s, size_t need)
+{
+    size_t cap = s->cap ? s->cap : 4096;
+    while (cap < need)
+        cap *= 2;
+    cap = cap < s->len ? cap : s->len;
+    if (s->grpc->held_bytes + (cap - s->held) > s->grpc->held_max) {
+        refuse(s, "200", WEFT_GRPC_UNAVAILABLE, "the server holds too many requests");
+        return false;
+    }
+    uint8_t *message = realloc(s->message, cap);
+    if (!message) {
+        refuse(s, "200", WEFT_GRPC_UNAVAILABLE, "out of memory");
+        return false;
+    }
+    s->message = message;
+    s->cap = cap;
+    set_held(s, cap);
+    return true;
+}
+
+static void add_data(grpc_stream *s, const uint8_t *data, size_t len)
+{
+    while (len > 0 && s->n_prefix < WEFT_GRPC_PREFIX_BYTES) {
+        s->prefix[s->n_prefix++] = *data++;
+        len--;
+        if (s->n_prefix == WEFT_GRPC_PREFIX_BYTES && !begin_message(s))
+            return;
+    }
+    if (len == 0)
+        return;
+    if (len > s->len - s->have) {
+        refuse(s, "200", WEFT_GRPC_INVALID_ARGUMENT, "more data than the one message");
+        return;
+    }
+    if (s->have + len > s->cap && !grow_message(s, s->have + len))
+        return;
+    memcpy(s->message + s->have, data, len);
+    s->have += len;
+}
+
+static void end_request(grpc_stream *s)
+{
+    if (s->state != GRPC_RECEIVING)
+        return; /* refused before */
+    if (s->n_prefix < WEFT_GRPC_PREFIX_BYTES || s->have < s->len) {
+        refuse(s, "200", WEFT_GRPC_INVALID_ARGUMENT, "the request ends before its message");
+        return;
+    }
+    uint8_t *message = s->message;
+    s->message = NULL; /* the stream may be freed, or answered, before the call returns */
+    s->state = GRPC_RUNNING;
+    s->grpc->n_running++;
+    weft_grpc__start_call(s->method, &s->call, message, s->len);
+    free(message);
+}
+
+/* -- Callbacks ------------------------------------------------------------------------------ */
+
+static grpc_stream *stream_of(nghttp2_session *session, int32_t id)
+{
+    return nghttp2_session_get_stream_user_data(session, id);
+}
+
+static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *user)
+{
+    grpc_connection *c = user;
+    if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
+        return 0;
+    grpc_stream *s = calloc(1, sizeof *s);
+    if (!s)
+        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    *s = (grpc_stream){.grpc = c->grpc,
+                       .connection = c,
+                       .id = frame->hd.stream_id,
+                       .deadline_ns = deadline_of(0),
+                       .next = c->streams};
+    s->call = (weft_grpc_call){.router = c->grpc->router,
+                               .decoded_max = 2 * c->grpc->max_message + (1 << 20),
+                               .reply = on_reply,
+                               .user = s};
+    if (nghttp2_session_set_stream_user_data(session, s->id, s) != 0) {
+        free(s);
+        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    }
+    if (c->streams)
+        c->streams->prev = s;
+    c->streams = s;
+    c->n_stream++;
+    return 0;
+}
+
+static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
+                     size_t name_len, const uint8_t *value, size_t len, uint8_t flags, void *user)
+{
+    grpc_stream *s = stream_of(session, frame->hd.stream_id);
+    (void)flags;
+    (void)user;
+    if (!s || s->state != GRPC_HEADERS)
+        return 0; /* trailers say nothing to us */
+    s->header_bytes += name_len + len + HEADER_OVERHEAD_BYTES;
+    take_header(s, name, name_len, value, len);
+    /* A block that goes on and on costs more than an answer is worth. */
+    return s->header_bytes > 4 * HEADER_BYTES_MAX ? NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE : 0;
+}
+
+static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *user)
+{
+    grpc_connection *c = user;
+    c->hello_deadline_ns = 0;
+    if (frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA)
+        return 0;
+    grpc_stream *s = stream_of(session, frame->hd.stream_id);
+    if (!s)
+        return 0;
+    if (s->state == GRPC_HEADERS && frame->hd.type == NGHTTP2_HEADERS)
+        end_headers(s);
+    if (frame->hd.flags & NGHTTP2_FLAG_END_STREAM)
+        end_request(s);
+    return 0;
+}
+
+static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *data,
+                   size_t len, void *user)
+{
+    grpc_stream *s = stream_of(session, id);
+    (void)flags;
+    (void)user;
+    if (s && s->state == GRPC_RECEIVING)
+        add_data(s, data, len);
+    return 0;
+}
+
+static int on_sent(nghttp2_session *session, const nghttp2_frame *frame, void *user)
+{
+    (void)user;
+    bool ends = (frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) &&
+                frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
+    /* The answer came before the request was whole: the rest of it is not wanted. */
+    if (ends && nghttp2_session_get_stream_remote_close(session, frame->hd.stream_id) == 0)
+        nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id,
+                                  NGHTTP2_NO_ERROR);
+    return 0;
+}
+
+static int on_close(nghttp2_session *session, int32_t id, uint32_t code, void *user)
+{
+    grpc_stream *s = stream_of(session, id);
+    (void)code;
+    (void)user;
+    if (s) {
+        nghttp2_session_set_stream_user_data(session, id, NULL);
+        weft_grpc__drop_stream(s);
+    }
+    return 0;
+}
+
+void weft_grpc__set_callbacks(nghttp2_session_callbacks *callbacks)
+{
+    nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, on_begin_headers);
+    nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
+    nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame);
+    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data);
+    nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, on_sent);
+    nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_close);
+}
