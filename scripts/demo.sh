@@ -64,11 +64,13 @@ printf '  %-22s %9d bytes\n' "four ONNX files" "$onnx_bytes" "one bundle" "$bund
 jq -r '"  weights in the bundle \(.weight_bytes) bytes; \(.shared | length) weights are shared",
     "  between models, which saves \(.bytes_saved) bytes"' "$work/report.json"
 "$weft" inspect "$work/digits.weft" >"$work/inspected"
-sed -n '2,/^$/{/./p}; /^model/p; /^  bucket   batch = 8/p; /^  estimate cpu 1core/p' "$work/inspected"
+sed -n '2,/^$/{/./p}; /^model/p; /^  bucket   batch = 8/p; /^  estimate cpu 1core/p' \
+    "$work/inspected"
 
 say "plan examples/fleet.yaml"
 "$weft" plan "$examples/digits.yaml" --fleet "$examples/fleet.yaml" -o "$work/plan.json"
-jq -r '.placements[] | "  \(.model): \(.slice) of \(.type) \(.device)"' "$work/plan.json"
+jq -r '.placements[] | "  \(.model): slice \(.slice_id) (\(.slice)) of \(.type) \(.device)"' \
+    "$work/plan.json"
 
 # The first Python that has numpy: Debian's may not be the first in PATH.
 python=python3
@@ -86,7 +88,8 @@ for _ in $(seq 300); do
         die "the server ended before it was ready"
     fi
     http=$(sed -n 's/^READY .*http=\([0-9]*\).*/\1/p' "$work/server.log")
-    if [ -n "$http" ] && curl -fsS -m 2 -o /dev/null "http://127.0.0.1:$http/v2/health/ready" 2>/dev/null; then
+    if [ -n "$http" ] &&
+        curl -fs -m 2 -o /dev/null "http://127.0.0.1:$http/v2/health/ready"; then
         ready=yes
         break
     fi
@@ -115,4 +118,5 @@ if [ "$code" -ne 0 ]; then
 fi
 echo "  the server drained and ended with exit code 0"
 
-say "the demo succeeded: 4 models in one bundle of $((100 * bundle_bytes / onnx_bytes)) % of their size"
+share=$((100 * bundle_bytes / onnx_bytes))
+say "the demo succeeded: four models in one bundle of $share % of their size"

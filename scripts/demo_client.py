@@ -161,7 +161,7 @@ def main():
         accuracy = 100.0 * float((got.argmax(1) == label(y)).mean())
         rows.append((name, accuracy, needed, error, latencies[k::len(MODELS)]))
 
-    # 2. Several connections, requests of 1 to 8 images, all models mixed: batching, both workers.
+    # 2. Several connections, requests of 1 to 8 images, all models mixed: batching on every worker.
     work, spans = [], []
     start = 0
     size = 1

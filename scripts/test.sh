@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Every test of Weft: installs what is missing, builds with gcc (warnings are errors), with gcc under
-# AddressSanitizer and UndefinedBehaviorSanitizer, and with clang (build only), then runs the tests of
-# the first two. WEFT_JOBS: how many at a time (default: one per CPU).
+# Every test of Weft: installs what is missing, builds with gcc (warnings are errors), with gcc
+# under AddressSanitizer and UndefinedBehaviorSanitizer, and with clang (build only), then runs the
+# tests of the first two. WEFT_JOBS: how many at a time (default: one per CPU).
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -41,7 +41,8 @@ build clang
 
 # The sanitizers make programs several times slower: tests that only take long stay out, and so does
 # lint, which reads sources.
-export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:strict_string_checks=1:allocator_may_return_null=1}
+asan=detect_leaks=1:strict_string_checks=1:allocator_may_return_null=1
+export ASAN_OPTIONS=${ASAN_OPTIONS:-$asan}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
 run_tests asan --label-exclude '^(slow|bench|lint)$'
 run_tests ci
