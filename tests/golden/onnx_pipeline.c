@@ -1,6 +1,7 @@
-/* What compiling does to the ONNX conformance models: onnx_pipeline FOLDER. Each model.onnx below the
- * folder goes through the passes with every rule checked after each, prints, reads back and prints
- * the same, and computes what it did before. Models that the importer refuses are counted. */
+/* What compiling does to the ONNX conformance models: onnx_pipeline FOLDER. Each model.onnx below
+ * the folder goes through the passes with every rule checked after each, prints, reads back and
+ * prints the same, and computes what it did before. Models that the importer refuses are counted.
+ */
 #include "golden.h"
 
 #include "frontend/frontend.h"
