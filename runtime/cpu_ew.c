@@ -49,6 +49,8 @@ struct weft_cpu_ew {
     /* Lanes of the last channel block to zero: images, its plane, a group, lanes; in elements. */
     int64_t pad_every, pad_plane, pad_block, pad_lanes;
     double cost_ns;
+    /* Set when the program is one x * scale + shift by channels. */
+    void (*affine)(float *y, const float *x, const float *scale, const float *shift, size_t n);
     void *const *arg; /* of the run */
 };
 
@@ -231,9 +233,34 @@ static void zero_pad(const weft_cpu_ew *ew)
             memset(out + (size_t)(i + ew->pad_block - ew->pad_lanes) * size, 0, lanes);
 }
 
+/* One step, x * scale + shift by channels of a blocked layout: a unit at a time. */
+static void run_affine(void *cx, int64_t begin, int64_t end)
+{
+    const weft_cpu_ew *ew = cx;
+    const ew_operand *o[3];
+    const float *base[3];
+    for (int k = 0; k < 3; k++) {
+        o[k] = &ew->operand[ew->step[0].idx[k]];
+        base[k] = o[k]->own ? o[k]->own : ew->arg[o[k]->arg];
+    }
+    float *out = ew->arg[ew->out_arg];
+    for (int64_t u = begin; u < end; u++) {
+        int64_t from = u * ew->unit, scale, shift;
+        (void)find_run(ew, o[1], from, 1, &scale);
+        (void)find_run(ew, o[2], from, 1, &shift);
+        ew->affine(out + from, base[0] + from, base[1] + scale, base[2] + shift, (size_t)ew->unit);
+    }
+}
+
 void weft_cpu__ew_run(weft_cpu_ew *ew, void *const *arg)
 {
     ew->arg = arg;
+    if (ew->affine) {
+        weft_par_for(ew->threads, ew->n / ew->unit, ew->cost_ns * (double)ew->unit, run_affine, ew);
+        if (ew->pad_lanes)
+            zero_pad(ew);
+        return;
+    }
     weft_par_for(ew->threads, ew->n / ew->unit * ew->block_per_unit,
                  ew->cost_ns * (double)(ew->block < ew->unit ? ew->block : ew->unit), run_blocks,
                  ew);
@@ -442,6 +469,59 @@ static bool set_arg(weft_prep *p, weft_cpu_ew *ew, const weft_step *step, uint32
     return to->idx[k] != UINT32_MAX;
 }
 
+static bool is_step(const weft_cpu_ew *ew, uint32_t s, weft_step_op op)
+{
+    return s < ew->n_step && ew->step[s].fn == ew->vec->step[op];
+}
+
+/* Argument of step s that is the result of `from`, read nowhere else; UINT32_MAX when there is
+ * none. */
+static uint32_t only_use(const weft_cpu_ew *ew, uint32_t from, uint32_t s)
+{
+    uint32_t uses = 0, found = UINT32_MAX;
+    for (uint32_t t = from + 1; t < ew->n_step; t++)
+        for (uint32_t k = 0; k < ew->step[t].n_args; k++)
+            if (ew->step[t].from[k] == EW_BUFFER && ew->step[t].idx[k] == from) {
+                uses++;
+                found = t == s ? k : found;
+            }
+    return uses == 1 ? found : UINT32_MAX;
+}
+
+/* Drops step s, whose work step s + 1 has taken over. */
+static void drop_step(weft_cpu_ew *ew, uint32_t s)
+{
+    memmove(&ew->step[s], &ew->step[s + 1], (ew->n_step - s - 1) * sizeof *ew->step);
+    ew->n_step--;
+    for (uint32_t t = s; t < ew->n_step; t++)
+        for (uint32_t k = 0; k < ew->step[t].n_args; k++)
+            if (ew->step[t].from[k] == EW_BUFFER && ew->step[t].idx[k] > s)
+                ew->step[t].idx[k]--;
+}
+
+/* mul x y; add acc z; relu acc ==> one pass over the block. */
+static void merge_steps(weft_cpu_ew *ew)
+{
+    for (uint32_t s = 0; s + 1 < ew->n_step; s++) {
+        uint32_t k = only_use(ew, s, s + 1);
+        ew_step *mul = &ew->step[s], *next = &ew->step[s + 1];
+        if (k == UINT32_MAX || !is_step(ew, s, WEFT_STEP_MUL) || !is_step(ew, s + 1, WEFT_STEP_ADD))
+            continue;
+        next->from[2] = next->from[1 - k];
+        next->idx[2] = next->idx[1 - k];
+        memcpy(next->from, mul->from, 2 * sizeof *next->from);
+        memcpy(next->idx, mul->idx, 2 * sizeof *next->idx);
+        next->n_args = 3;
+        next->fn = ew->vec->multiply_add;
+        drop_step(ew, s);
+        if (is_step(ew, s + 1, WEFT_STEP_RELU) && only_use(ew, s, s + 1) == 0) {
+            ew->step[s + 1] = ew->step[s];
+            ew->step[s + 1].fn = ew->vec->multiply_add_relu;
+            drop_step(ew, s);
+        }
+    }
+}
+
 /* Buffers for step results, each given back after its last use. */
 static bool give_buffers(weft_cpu_ew *ew)
 {
@@ -525,6 +605,28 @@ static void choose_blocks(weft_cpu_ew *ew)
     ew->block_per_unit = (ew->unit + ew->block - 1) / ew->block;
 }
 
+/* x lies like the result; scale and shift change with the channel only. */
+static void find_affine(weft_cpu_ew *ew)
+{
+    const ew_step *step = &ew->step[0];
+    bool relu = step->fn == ew->vec->multiply_add_relu;
+    if (ew->n_step != 1 || ew->rank < 2 || ew->dim[ew->rank - 1] != 16 ||
+        ew->unit != 16 * ew->dim[ew->rank - 2] || ew->out_dtype != WEFT_DTYPE_F32 ||
+        (!relu && step->fn != ew->vec->multiply_add))
+        return;
+    for (uint32_t k = 0; k < 3; k++) {
+        if (step->from[k] != EW_OPERAND)
+            return;
+        const ew_operand *o = &ew->operand[step->idx[k]];
+        bool lies = k == 0 ? o->flat
+                           : !o->flat && !o->single && o->stride[ew->rank - 1] == 1 &&
+                                 o->stride[ew->rank - 2] == 0;
+        if (!lies || o->dtype != WEFT_DTYPE_F32)
+            return;
+    }
+    ew->affine = relu ? ew->vec->affine16_relu : ew->vec->affine16;
+}
+
 static void set_padding(weft_cpu_ew *ew, const weft_slot *out)
 {
     int64_t block = weft_layout_block(out->layout);
@@ -562,10 +664,12 @@ static bool init_ew(weft_prep *p, const weft_step *step, uint32_t n_step, bool a
                 return false;
     }
     ew->cost_ns += (double)(ew->n_operand + 1) * 0.1;
+    merge_steps(ew);
     if (!give_buffers(ew))
         return false;
     merge_loops(ew, &order);
     choose_blocks(ew);
+    find_affine(ew);
     set_padding(ew, out);
     return true;
 }

@@ -15,10 +15,14 @@ enum { WEFT_VEC_KEYS = 32, WEFT_VEC_ROWS = 8 };
 typedef struct weft_cpu_vec {
     const char *name;
     weft_vec_step step[WEFT_STEP_COUNT]; /* NULL: none */
+    /* x * y + z, and the same with relu behind it. */
+    weft_vec_step multiply_add, multiply_add_relu;
     /* y = x * scale + shift */
     void (*affine)(float *y, const float *x, float scale, float shift, size_t n);
     /* As affine with 16 lanes of scale and shift; n is a multiple of 16. */
     void (*affine16)(float *y, const float *x, const float *scale, const float *shift, size_t n);
+    void (*affine16_relu)(float *y, const float *x, const float *scale, const float *shift,
+                          size_t n);
     float (*sum)(const float *x, size_t n);
     float (*max)(const float *x, size_t n);
     float (*dot)(const float *x, const float *y, size_t n);

@@ -267,6 +267,8 @@ STEP(elu, pick(x < 0.0f, y *(exp_v(x) - 1.0f), x))
 STEP(clip, min_v(max_v(x, y), z))
 STEP(hard_sigmoid, min_v(max_v(x *y + z, splat(0.0f)), splat(1.0f)))
 STEP(where, pick(x != 0.0f, y, z))
+STEP(multiply_add, x *y + z)
+STEP(multiply_add_relu, max_v(x *y + z, splat(0.0f)))
 #undef LOAD
 
 static void step_pow(float *dst, const float *const *arg, size_t n)
@@ -288,17 +290,22 @@ static void affine(float *y, const float *x, float scale, float shift, size_t n)
         y[i] = x[i] * scale + shift;
 }
 
-static void affine16(float *y, const float *x, const float *scale, const float *shift, size_t n)
-{
-    vf a[GROUP], b[GROUP];
-    for (int g = 0; g < GROUP; g++) {
-        a[g] = load(scale + g * LANES);
-        b[g] = load(shift + g * LANES);
+#define AFFINE16(name, of)                                                                         \
+    static void name(float *y, const float *x, const float *scale, const float *shift, size_t n)   \
+    {                                                                                              \
+        vf a[GROUP], b[GROUP];                                                                     \
+        for (int g = 0; g < GROUP; g++) {                                                          \
+            a[g] = load(scale + g * LANES);                                                        \
+            b[g] = load(shift + g * LANES);                                                        \
+        }                                                                                          \
+        for (size_t i = 0; i < n; i += 16)                                                         \
+            for (int g = 0; g < GROUP; g++) {                                                      \
+                vf v = load(x + i + g * LANES) * a[g] + b[g];                                      \
+                store(y + i + g * LANES, of);                                                      \
+            }                                                                                      \
     }
-    for (size_t i = 0; i < n; i += 16)
-        for (int g = 0; g < GROUP; g++)
-            store(y + i + g * LANES, load(x + i + g * LANES) * a[g] + b[g]);
-}
+AFFINE16(affine16, v)
+AFFINE16(affine16_relu, max_v(v, splat(0.0f)))
 
 static float sum(const float *x, size_t n)
 {
@@ -608,8 +615,11 @@ const weft_cpu_vec VEC_TABLE = {
             [WEFT_STEP_WHERE] = step_where,
             [WEFT_STEP_IDENTITY] = step_identity,
         },
+    .multiply_add = step_multiply_add,
+    .multiply_add_relu = step_multiply_add_relu,
     .affine = affine,
     .affine16 = affine16,
+    .affine16_relu = affine16_relu,
     .sum = sum,
     .max = max,
     .dot = dot,

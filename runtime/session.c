@@ -91,7 +91,7 @@ static weft_err run_profiled(weft_session *s, weft_spec *spec, weft_diag *diag)
         if (err != WEFT_ERR_OK)
             return fail_launch(s, i, err, diag);
         s->sum_us[i] += now_us() - start;
-        s->time[i].variant = l->run ? l->variant : l->late ? "late" : "view";
+        s->time[i].variant = l->run ? l->variant : l->late ? "late" : l->joined ? "joined" : "view";
     }
     s->n_profiled++;
     return WEFT_ERR_OK;

@@ -27,6 +27,8 @@ typedef struct weft_spec_value {
     uint32_t input;  /* WEFT_PLACE_INPUT: index */
     uint64_t offset; /* WEFT_PLACE_ARENA */
     uint64_t bytes;
+    uint64_t shift; /* WEFT_PLACE_ALIAS: bytes behind the root's start */
+    bool hosts;     /* operands of a concatenation lie in it */
     weft_slot slot; /* tensor.data: address, once bound */
 } weft_spec_value;
 
@@ -39,6 +41,8 @@ typedef struct weft_spec_launch {
     uint64_t scratch_bytes, scratch_offset;
     weft_attrs attrs; /* concrete unless late */
     bool late;
+    bool view;   /* the result has the bytes of the operand */
+    bool joined; /* a concatenation whose operands lie in its result */
 } weft_spec_launch;
 
 /* An address that follows an input. */
@@ -91,6 +95,10 @@ struct weft_session {
 /* Finds or makes the specialisation for these values of the program's symbols. */
 WEFT_MUST_USE weft_err weft_spec__get(weft_session *s, const int64_t *symbol, weft_diag *diag,
                                       weft_spec **out);
+/* Places operands of concatenations in their results where that needs no copy; first and last are
+ * the lives of roots. */
+void weft_spec__join(const weft_bundle_program *program, weft_spec *spec, uint32_t *first,
+                     uint32_t *last);
 /* Points everything at the session's memory. */
 weft_err weft_spec__bind(weft_session *s, weft_spec *spec, weft_diag *diag);
 void weft_spec__destroy(weft_session *s, weft_spec *spec);

@@ -126,7 +126,7 @@ static weft_err place_launch(build *b, uint32_t i)
     }
     for (uint32_t k = 0; k < l->n_out; k++)
         to->late = to->late || (l->out[k] && value[l->out[k]].place == WEFT_PLACE_LATE);
-    bool view = !to->late && is_view(b, l);
+    bool view = to->view = !to->late && is_view(b, l);
     for (uint32_t k = 0; k < l->n_out; k++) {
         weft_spec_value *out = &value[l->out[k]];
         if (!l->out[k])
@@ -138,6 +138,7 @@ static weft_err place_launch(build *b, uint32_t i)
         if (view) {
             const weft_spec_value *root = &value[value[l->in[0]].root];
             out->root = value[l->in[0]].root;
+            out->shift = value[l->in[0]].shift;
             out->slot.weight = root->slot.weight;
             out->slot.tensor.data = root->slot.tensor.data;
         }
@@ -170,6 +171,7 @@ static weft_err place_values(build *b)
                                    "output %u of the program is not sound", i);
         b->last[b->spec->value[v].root] = p->n_launch;
     }
+    weft_spec__join(p, b->spec, b->first, b->last);
     return WEFT_ERR_OK;
 }
 
@@ -251,11 +253,9 @@ static weft_err prepare_launch(build *b, uint32_t i)
 static weft_err prepare_launches(build *b)
 {
     for (uint32_t i = 0; i < b->p->n_launch; i++) {
-        const weft_bundle_launch *l = &b->p->launch[i];
-        if (b->spec->launch[i].late ||
-            (l->n_out && l->out[0] && b->spec->value[l->out[0]].place == WEFT_PLACE_ALIAS))
-            continue;
-        WEFT_TRY(prepare_launch(b, i));
+        const weft_spec_launch *l = &b->spec->launch[i];
+        if (!l->late && !l->view && !l->joined)
+            WEFT_TRY(prepare_launch(b, i));
     }
     return WEFT_ERR_OK;
 }
@@ -368,7 +368,7 @@ static void *address(weft_session *s, const weft_spec *spec, uint32_t v)
 {
     const weft_spec_value *root = &spec->value[spec->value[v].root];
     if (root->place == WEFT_PLACE_ARENA)
-        return (char *)s->memory + root->offset;
+        return (char *)s->memory + root->offset + spec->value[v].shift;
     return root->place == WEFT_PLACE_WEIGHT ? root->slot.tensor.data : NULL;
 }
 

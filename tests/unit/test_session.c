@@ -669,6 +669,30 @@ static const check other_checks[] = {
      WEFT_LAYOUT_C16,
      1e-5,
      "ew"},
+    {"ew c16 affine relu",
+     WEFT_OP_EW,
+     {"steps", "t:mul i1 i0;add i2 s0;relu s1"},
+     {"c 2,48,9,7", "w 48,1,1", "w 1,48,1,1"},
+     "2,48,9,7",
+     WEFT_LAYOUT_C16,
+     1e-5,
+     "ew"},
+    {"ew c16 affine odd",
+     WEFT_OP_EW,
+     {"steps", "t:mul i0 i1;add s0 i2"},
+     {"c 2,24,9,7", "w 24,1,1", "w 1,24,1,1"},
+     "2,24,9,7",
+     WEFT_LAYOUT_C16,
+     1e-5,
+     "ew"},
+    {"ew plain affine",
+     WEFT_OP_EW,
+     {"steps", "t:mul i0 i1;add i2 s0;relu s1;add s2 s1"},
+     {"x 3,70,5", "x 70,1", "x 3,1,5"},
+     "3,70,5",
+     0,
+     1e-5,
+     "ew"},
     {"ew c16 gate",
      WEFT_OP_EW,
      {"steps", "t:mul i0 i1;add acc i2"},
@@ -798,6 +822,58 @@ static void test_session__shapes_that_data_tells(void **state)
     finish_world(&w);
 }
 
+/* c2 = [x', a], c3 = [x', a, b], with x' = 2x, a = -x, b = relu(x); nested: c4 = [c3, a']. */
+static void test_session__joins_without_copies(void **state)
+{
+    (void)state;
+    for (int64_t images = 1; images <= 2; images++) {
+        world w;
+        init_world(&w);
+        int64_t d[3] = {images, 16, 5}, d2[3] = {images, 32, 5}, d3[3] = {images, 48, 5};
+        int64_t d4[3] = {images, 64, 5};
+        static const char *const attrs[5][3] = {{"steps", "t:add i0 i0", NULL},
+                                                {"steps", "t:neg i0", NULL},
+                                                {"steps", "t:relu i0", NULL},
+                                                {"axis", "i:1", NULL},
+                                                {"steps", "t:abs i0", NULL}};
+        uint32_t x = add_input(&w, make_tensor(&w, WEFT_DTYPE_F32, 3, d)), v[4], c[3];
+        for (int i = 0; i < 4; i++) {
+            v[i] = add_value(&w, WEFT_DTYPE_F32, 0, 3, d);
+            add_launch(&w, WEFT_OP_EW, parse_attrs(&w, attrs[i < 3 ? i : 4]), &x, 1, v[i]);
+        }
+        weft_attrs axis = parse_attrs(&w, attrs[3]);
+        c[0] = add_value(&w, WEFT_DTYPE_F32, 0, 3, d2);
+        add_launch(&w, WEFT_OP_CONCAT, axis, v, 2, c[0]);
+        c[1] = add_value(&w, WEFT_DTYPE_F32, 0, 3, d3);
+        add_launch(&w, WEFT_OP_CONCAT, axis, v, 3, c[1]);
+        uint32_t last[2] = {c[1], v[3]};
+        c[2] = add_value(&w, WEFT_DTYPE_F32, 0, 3, d4);
+        add_launch(&w, WEFT_OP_CONCAT, axis, last, 2, c[2]);
+        for (int i = 0; i < 3; i++)
+            add_output(&w, c[i]);
+        open_world(&w, 1);
+        weft_tensor out[3];
+        weft_session_profile(w.session, true);
+        assert_int_equal(weft_session_run(w.session, w.in, 1, w.diag, out, 3), WEFT_ERR_OK);
+        const float *in = w.in[0].data;
+        for (int o = 0; o < 3; o++)
+            for (int64_t i = 0; i < weft_tensor_numel(&out[o]); i++) {
+                int64_t part = i / 80 % (o + 2), image = i / 80 / (o + 2);
+                float f = in[image * 80 + i % 80];
+                float want = part == 0   ? f + f
+                             : part == 1 ? -f
+                             : part == 2 ? fmaxf(f, 0)
+                                         : fabsf(f);
+                assert_true(((float *)out[o].data)[i] == want);
+            }
+        uint32_t n;
+        const weft_launch_time *time = weft_session_times(w.session, &n);
+        for (uint32_t i = 4; i < 7; i++)
+            assert_string_equal(time[i].variant, images == 1 ? "joined" : "move");
+        finish_world(&w);
+    }
+}
+
 static void test_session__memory_limit_holds(void **state)
 {
     (void)state;
@@ -872,6 +948,7 @@ int main(void)
         cmocka_unit_test(test_session__operators),
         cmocka_unit_test(test_session__any_batch_inside_the_range),
         cmocka_unit_test(test_session__shapes_that_data_tells),
+        cmocka_unit_test(test_session__joins_without_copies),
         cmocka_unit_test(test_session__memory_limit_holds),
         cmocka_unit_test(test_session__refuses_wrong_inputs),
         cmocka_unit_test(test_session__wrong_checksum_is_refused),
