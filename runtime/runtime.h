@@ -30,9 +30,8 @@ typedef struct weft_engine_options {
 
 typedef struct weft_engine weft_engine;
 
-WEFT_MUST_USE weft_err weft_engine_open(const char *bundle_path,
-                                        const weft_engine_options *options, weft_diag *diag,
-                                        weft_engine **out);
+WEFT_MUST_USE weft_err weft_engine_open(const char *bundle_path, const weft_engine_options *options,
+                                        weft_diag *diag, weft_engine **out);
 void weft_engine_close(weft_engine *engine);
 const weft_bundle *weft_engine_bundle(const weft_engine *engine);
 
@@ -40,7 +39,8 @@ const weft_bundle *weft_engine_bundle(const weft_engine *engine);
 
 typedef struct weft_session weft_session;
 
-/* Prepares a model: checks and packs its weights (shared with the engine's other sessions where equal). */
+/* Prepares a model: checks and packs its weights (shared with the engine's other sessions where
+ * equal). */
 WEFT_MUST_USE weft_err weft_session_open(weft_engine *engine, const char *model, weft_diag *diag,
                                          weft_session **out);
 void weft_session_close(weft_session *session);
@@ -49,17 +49,16 @@ const weft_bundle_program *weft_session_program(const weft_session *session);
 /* Makes ready for a bucket, so that the first request of that size is not slower. */
 WEFT_MUST_USE weft_err weft_session_warm(weft_session *session, uint32_t bucket, weft_diag *diag);
 
-/* Runs the model. `in` are in the program's input order with any dims inside the symbols' ranges (bucket sizes
- * are fastest, others are prepared on first use and kept in a small cache). `out` gets the outputs
- * in order; their data belongs to the session until its next run. INPUT when dims or dtypes do not
- * fit; NOMEM over the limit. */
-WEFT_MUST_USE weft_err weft_session_run(weft_session *session, const weft_tensor *in,
-                                        uint32_t n_in, weft_diag *diag, weft_tensor *out,
-                                        uint32_t n_out);
+/* Runs the model. `in` are in the program's input order with any dims inside the symbols' ranges
+ * (bucket sizes are fastest, others are prepared on first use and kept in a small cache). `out`
+ * gets the outputs in order; their data belongs to the session until its next run. INPUT when dims
+ * or dtypes do not fit; NOMEM over the limit. */
+WEFT_MUST_USE weft_err weft_session_run(weft_session *session, const weft_tensor *in, uint32_t n_in,
+                                        weft_diag *diag, weft_tensor *out, uint32_t n_out);
 
 /* What a launch took, mean over runs since profiling was switched on. */
 typedef struct weft_launch_time {
-    uint32_t launch; /* of the program */
+    uint32_t launch;     /* of the program */
     const char *variant; /* "onednn:jit_avx512...", "ew", "ref" */
     double time_us;
 } weft_launch_time;
@@ -78,10 +77,10 @@ typedef struct weft_serve_slice {
 } weft_serve_slice;
 
 typedef struct weft_serve_options {
-    const char *bundle;      /* path */
-    const char *exe;         /* this program, run again as `exe --worker` for each slice */
-    const char *address;     /* NULL: 127.0.0.1 */
-    int http_port;           /* 0: any free port; < 0: off; the chosen ones go to on_ready */
+    const char *bundle;  /* path */
+    const char *exe;     /* this program, run again as `exe --worker` for each slice */
+    const char *address; /* NULL: 127.0.0.1 */
+    int http_port;       /* 0: any free port; < 0: off; the chosen ones go to on_ready */
     int grpc_port, metrics_port;
     const weft_serve_slice *slice; /* n_slice 0: one slice with all CPUs */
     uint32_t n_slice;

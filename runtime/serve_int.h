@@ -1,5 +1,5 @@
-/* Inside the server: the event loop, requests, the router and its workers, and what transports (HTTP,
- * gRPC) see of them.
+/* Inside the server: the event loop, requests, the router and its workers, and what transports
+ * (HTTP, gRPC) see of them.
  *
  *   client -> http.c / grpc.c -> oip.c -> router.c -> wire -> worker.c -> session
  *
@@ -52,8 +52,8 @@ typedef enum weft_answer {
 
 /* One inference. Made by a transport, owned by it again when `done` is called. */
 typedef struct weft_request {
-    uint32_t model; /* program of the bundle */
-    weft_tensor *in; /* in the program's order; data lives as long as the request */
+    uint32_t model;      /* program of the bundle */
+    weft_tensor *in;     /* in the program's order; data lives as long as the request */
     uint64_t timeout_us; /* from the client, 0: the server's */
     /* Called exactly once, on the loop's thread, possibly inside weft_router__submit. */
     void (*done)(struct weft_request *request);
@@ -62,7 +62,7 @@ typedef struct weft_request {
     /* The answer, set when done is called. */
     weft_answer answer;
     char message[WEFT_REQUEST_MESSAGE_MAX]; /* of an error; names no path */
-    weft_tensor *out; /* in the program's order; data in `out_data` */
+    weft_tensor *out;                       /* in the program's order; data in `out_data` */
     uint8_t *out_data;
     uint64_t queue_ns, compute_input_ns, compute_infer_ns, compute_output_ns;
 
@@ -96,8 +96,8 @@ typedef struct weft_model_stats {
     uint64_t inference_count;   /* rows */
     uint64_t execution_count;   /* batches */
     weft_duration success, fail, queue, compute_input, compute_infer, compute_output;
-    uint64_t rejected; /* of fail: queue full, draining or too late */
-    uint64_t pending;  /* requests accepted and not yet answered */
+    uint64_t rejected;                           /* of fail: queue full, draining or too late */
+    uint64_t pending;                            /* requests accepted and not yet answered */
     weft_batch_stat batch[WEFT_BATCH_STATS_MAX]; /* ascending; sizes behind the last are dropped */
     uint32_t n_batch;
 } weft_model_stats;

@@ -1,5 +1,5 @@
-/* The messages between router and worker: checks. Both ends are this program, but a worker that went
- * wrong must not take the router with it. */
+/* The messages between router and worker: checks. Both ends are this program, but a worker that
+ * went wrong must not take the router with it. */
 #include "base/num.h"
 #include "runtime/serve_int.h"
 
