@@ -608,12 +608,20 @@ static void choose_blocks(weft_cpu_ew *ew)
 /* x lies like the result; scale and shift change with the channel only. */
 static void find_affine(weft_cpu_ew *ew)
 {
-    const ew_step *step = &ew->step[0];
+    ew_step *step = &ew->step[0];
     bool relu = step->fn == ew->vec->multiply_add_relu;
     if (ew->n_step != 1 || ew->rank < 2 || ew->dim[ew->rank - 1] != 16 ||
         ew->unit != 16 * ew->dim[ew->rank - 2] || ew->out_dtype != WEFT_DTYPE_F32 ||
         (!relu && step->fn != ew->vec->multiply_add))
         return;
+    if (step->from[1] == EW_OPERAND && ew->operand[step->idx[1]].flat) {
+        uint32_t x = step->idx[1];
+        ew_source from = step->from[0];
+        step->idx[1] = step->idx[0];
+        step->from[1] = from;
+        step->idx[0] = x;
+        step->from[0] = EW_OPERAND;
+    }
     for (uint32_t k = 0; k < 3; k++) {
         if (step->from[k] != EW_OPERAND)
             return;

@@ -50,6 +50,7 @@ weft_err weft_cpu__prepare_gather(weft_prep *p)
     if (axis < 0)
         axis += rank;
     if (axis < 0 || axis >= rank || x->layout || idx->layout || p->out[0].layout ||
+        p->out[0].tensor.dtype != x->tensor.dtype ||
         (idx->tensor.dtype != WEFT_DTYPE_I64 && idx->tensor.dtype != WEFT_DTYPE_I32))
         return WEFT_ERR_OK;
     gather_kernel k = {.threads = weft_cpu__of(p)->threads,

@@ -191,8 +191,8 @@ weft_err weft_cpu__prepare_transpose(weft_prep *p)
     const int64_t *perm = weft_attrs_ints(p->attrs, WEFT_ATTR_PERM, &n);
     weft_piece piece = {.src = 0, .dst = p->n_in, .rank = in->rank};
 
-    if (!all_plain(p) || in->rank == 0 || (perm && n != (uint32_t)in->rank) ||
-        out->rank != in->rank)
+    if (!all_plain(p) || in->dtype != out->dtype || in->rank == 0 ||
+        (perm && n != (uint32_t)in->rank) || out->rank != in->rank)
         return WEFT_ERR_OK;
     plain_strides(in, stride);
     plain_strides(out, piece.dst_stride);
@@ -280,7 +280,8 @@ weft_err weft_cpu__prepare_split(weft_prep *p)
     for (uint32_t i = 0; i < p->n_out && fits; i++) {
         const weft_slot *out = &p->out[i];
         int64_t out_rows, out_len, out_inner;
-        fits = out->present && out->tensor.rank == in->tensor.rank;
+        fits = out->present && out->tensor.rank == in->tensor.rank &&
+               out->tensor.dtype == in->tensor.dtype;
         if (!fits)
             break;
         split_at(out, axis, 1, &out_rows, &out_len, &out_inner);
@@ -334,7 +335,7 @@ weft_err weft_cpu__prepare_slice(weft_prep *p)
     uint32_t n, n_axes, n_steps;
     weft_piece piece = {.src = 0, .dst = p->n_in, .rank = in->rank};
 
-    if (!all_plain(p) || in->rank == 0 || in->rank != out->rank ||
+    if (!all_plain(p) || in->dtype != out->dtype || in->rank == 0 || in->rank != out->rank ||
         !read_param(p, 1, WEFT_ATTR_STARTS, starts, &n) ||
         !read_param(p, 3, WEFT_ATTR_AXES, axes, &n_axes) ||
         !read_param(p, 4, WEFT_ATTR_STEPS, steps, &n_steps) || n > (uint32_t)in->rank ||
@@ -373,7 +374,7 @@ weft_err weft_cpu__prepare_expand(weft_prep *p)
     int64_t stride[WEFT_RANK_MAX];
     int32_t shift = out->rank - in->rank;
 
-    if (!all_plain(p) || shift < 0)
+    if (!all_plain(p) || in->dtype != out->dtype || shift < 0)
         return WEFT_ERR_OK;
     plain_strides(in, stride);
     plain_strides(out, piece.dst_stride);

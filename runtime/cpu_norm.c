@@ -288,6 +288,8 @@ weft_err weft_cpu__prepare_global_pool(weft_prep *p)
     if (p->n_in != 1 || x->tensor.rank < 3 || x->tensor.dtype != WEFT_DTYPE_F32 ||
         (x->layout != WEFT_LAYOUT_PLAIN && !blocked) ||
         (y->layout != x->layout && y->layout != WEFT_LAYOUT_PLAIN) ||
+        y->tensor.dtype != WEFT_DTYPE_F32 || y->tensor.rank < 2 ||
+        y->tensor.dim[0] != x->tensor.dim[0] || y->tensor.dim[1] != x->tensor.dim[1] ||
         weft_slot_numel(y) != x->tensor.dim[0] * x->tensor.dim[1])
         return WEFT_ERR_OK;
     rows_kernel *k = create_rows(p, blocked ? run_sum16 : run_sum, "global_pool");

@@ -95,10 +95,14 @@ static bool attrs_are_late(const build *b, weft_attrs attrs)
 static weft_err check_launch(build *b, const weft_bundle_launch *l)
 {
     bool sound = l->op > WEFT_OP_NONE && l->op < WEFT_OP_COUNT && l->n_in + l->n_out < 1u << 16;
+    const weft_op *op = sound ? weft_op_get(l->op) : NULL;
+    sound = sound && l->n_in >= op->in_min && l->n_out >= op->out_min &&
+            (op->in_max == WEFT_VARIADIC || l->n_in <= op->in_max) &&
+            (op->out_max == WEFT_VARIADIC || l->n_out <= op->out_max);
     for (uint32_t k = 0; sound && k < l->n_in; k++)
-        sound = l->in[k] <= b->p->n_value;
+        sound = l->in[k] <= b->p->n_value && (l->in[k] || k >= op->in_min);
     for (uint32_t k = 0; sound && k < l->n_out; k++)
-        sound = l->out[k] <= b->p->n_value;
+        sound = l->out[k] <= b->p->n_value && (l->out[k] || k >= op->out_min);
     if (!sound)
         return weft_diag_error(b->diag, WEFT_ERR_INPUT, launch_where(l),
                                "a launch refers to what the bundle does not have");
