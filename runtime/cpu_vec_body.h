@@ -290,19 +290,19 @@ static void affine(float *y, const float *x, float scale, float shift, size_t n)
         y[i] = x[i] * scale + shift;
 }
 
-#define AFFINE16(name, of)                                                                         \
-    static void name(float *y, const float *x, const float *scale, const float *shift, size_t n)   \
-    {                                                                                              \
-        vf a[GROUP], b[GROUP];                                                                     \
-        for (int g = 0; g < GROUP; g++) {                                                          \
-            a[g] = load(scale + g * LANES);                                                        \
-            b[g] = load(shift + g * LANES);                                                        \
-        }                                                                                          \
-        for (size_t i = 0; i < n; i += 16)                                                         \
-            for (int g = 0; g < GROUP; g++) {                                                      \
-                vf v = load(x + i + g * LANES) * a[g] + b[g];                                      \
-                store(y + i + g * LANES, of);                                                      \
-            }                                                                                      \
+#define AFFINE16(name, of)                                                                       \
+    static void name(float *y, const float *x, const float *scale, const float *shift, size_t n) \
+    {                                                                                            \
+        vf a[GROUP], b[GROUP];                                                                   \
+        for (int g = 0; g < GROUP; g++) {                                                        \
+            a[g] = load(scale + g * LANES);                                                      \
+            b[g] = load(shift + g * LANES);                                                      \
+        }                                                                                        \
+        for (size_t i = 0; i < n; i += 16)                                                       \
+            for (int g = 0; g < GROUP; g++) {                                                    \
+                vf v = load(x + i + g * LANES) * a[g] + b[g];                                    \
+                store(y + i + g * LANES, of);                                                    \
+            }                                                                                    \
     }
 AFFINE16(affine16, v)
 AFFINE16(affine16_relu, max_v(v, splat(0.0f)))

@@ -1,0 +1,50 @@
+/* Private to cpu_ew*.c: what preparing leaves for running. */
+#ifndef WEFT_RUNTIME_CPU_EW_INT_H
+#define WEFT_RUNTIME_CPU_EW_INT_H
+
+#include "runtime/cpu_int.h"
+
+enum { EW_BLOCK = 1024, EW_BUFFERS = 24, EW_OPERANDS = 16, EW_DIMS = WEFT_RANK_MAX + 1 };
+
+typedef struct ew_operand {
+    uint32_t arg;
+    uint8_t dtype;
+    bool flat;   /* lies like the result */
+    bool single; /* one element */
+    int64_t stride[EW_DIMS];
+    float *own; /* constant laid out at preparation, or NULL */
+} ew_operand;
+
+typedef enum ew_source { EW_OPERAND, EW_BUFFER, EW_NUMBER } ew_source;
+
+typedef struct ew_step {
+    weft_vec_step fn;
+    uint32_t n_args;
+    ew_source from[WEFT_STEP_ARGS_MAX];
+    uint32_t idx[WEFT_STEP_ARGS_MAX];
+    uint32_t dst; /* buffer, or EW_BUFFERS: the result */
+} ew_step;
+
+struct weft_cpu_ew {
+    const weft_cpu_vec *vec;
+    uint32_t threads, out_arg;
+    uint8_t out_dtype;
+    int64_t dim[EW_DIMS]; /* of the result in memory, merged */
+    int32_t rank;
+    int64_t n, unit, block, block_per_unit;
+    uint32_t n_operand, n_step, n_number, n_buffer;
+    ew_operand operand[EW_OPERANDS];
+    ew_step step[WEFT_STEPS_MAX];
+    float number[EW_BUFFERS];
+    /* Lanes of the last channel block to zero: images, its plane, a group, lanes; in elements. */
+    int64_t pad_every, pad_plane, pad_block, pad_lanes;
+    double cost_ns;
+    /* Set when the program is one x * scale + shift by channels. */
+    void (*affine)(float *y, const float *x, const float *scale, const float *shift, size_t n);
+    void *const *arg; /* of the run */
+};
+
+/* Element i as f32; for bool 0 or 1. */
+float weft_ew__element(const void *p, uint8_t dtype, int64_t i);
+
+#endif
