@@ -8,8 +8,9 @@
  *     y  = attention q k v mask {heads, head_dim, scale, fill}
  *
  * The result is the same up to rounding; the transposes and the score matrix are gone. When q, k
- * and v are parts of one split along the last axis, the operator takes the whole value and
- * offsets, and the split dies too. O(nodes). */
+ * and v are parts of one split along the last axis, or of one projection that is reshaped to
+ * [b, s, 3, h, d] and gathered from, the operator takes the whole value and offsets, and the rest
+ * dies too. O(nodes). */
 #include "passes/match.h"
 
 #include <math.h>
@@ -55,12 +56,48 @@ static weft_val unsplit_heads(const weft_module *m, weft_val v4, int64_t *out_he
     return x;
 }
 
+/* Part i of a joint projection: gather i along the first axis of
+ *     transpose(reshape(x, [b, s, parts, h, d]), [2, 0, 3, 1, 4])
+ * The whole projection, and where the part begins in its last dim. */
+static weft_val gathered_part(const weft_module *m, weft_val v, int64_t *out_heads,
+                              int64_t *out_dim, int64_t *out_offset)
+{
+    static const int64_t parts_first[5] = {2, 0, 3, 1, 4};
+    weft_node gather = weft_match__maker(m, v, WEFT_OP_GATHER);
+    double part = 0;
+    uint32_t count = 0;
+    if (!gather.i || weft_attrs_int(weft_node_attrs(m, gather), WEFT_ATTR_AXIS, 0) != 0 ||
+        !weft_rewrite__scalar(m, weft_node_in(m, gather, 1), &part))
+        return (weft_val){0};
+    weft_node t = weft_match__maker(m, weft_node_in(m, gather, 0), WEFT_OP_TRANSPOSE);
+    const int64_t *perm =
+        t.i ? weft_attrs_ints(weft_node_attrs(m, t), WEFT_ATTR_PERM, &count) : NULL;
+    weft_node r =
+        t.i ? weft_match__maker(m, weft_node_in(m, t, 0), WEFT_OP_RESHAPE) : (weft_node){0};
+    if (!perm || count != 5 || memcmp(perm, parts_first, sizeof parts_first) != 0 || !r.i)
+        return (weft_val){0};
+    weft_val x = weft_node_in(m, r, 0);
+    const weft_ttype *from = weft_val_ttype(m, x);
+    const weft_ttype *to = weft_val_ttype(m, weft_node_out(m, r, 0));
+    if (from->rank != 3 || to->rank != 5 || from->dim[0] != to->dim[0] ||
+        from->dim[1] != to->dim[1] || !weft_dim_is_const(to->dim[2]) ||
+        !weft_dim_is_const(to->dim[3]) || !weft_dim_is_const(to->dim[4]) || part < 0 ||
+        part >= (double)to->dim[2] || weft_val_ttype(m, v)->rank != 4)
+        return (weft_val){0};
+    *out_heads = to->dim[3];
+    *out_dim = to->dim[4];
+    *out_offset = (int64_t)part * to->dim[3] * to->dim[4];
+    return x;
+}
+
 /* A projection split into heads, [b, h, s, d]; agrees with the heads found before. */
 static bool match_heads(const weft_module *m, weft_val v, const int64_t *perm, attention *a,
-                        weft_val *out)
+                        weft_val *out, int64_t *out_offset)
 {
     int64_t heads = 0, dim = 0;
     *out = unsplit_heads(m, transposed(m, v, perm), &heads, &dim);
+    if (!out->i && perm == swap_heads)
+        *out = gathered_part(m, v, &heads, &dim, out_offset);
     if (!out->i || (a->heads && (heads != a->heads || dim != a->head_dim)))
         return false;
     a->heads = heads;
@@ -143,8 +180,8 @@ static bool match_score(const weft_module *m, weft_val score, attention *a)
     weft_val q4 = weft_node_in(m, mm, 0), k4 = weft_node_in(m, mm, 1);
     while (take_scale(m, &q4, &a->scale) || take_scale(m, &k4, &a->scale))
         ;
-    return match_heads(m, q4, swap_heads, a, &a->q) &&
-           match_heads(m, k4, trans_b ? swap_heads : swap_heads_and_last, a, &a->k);
+    return match_heads(m, q4, swap_heads, a, &a->q, &a->q_offset) &&
+           match_heads(m, k4, trans_b ? swap_heads : swap_heads_and_last, a, &a->k, &a->k_offset);
 }
 
 static bool match_attention(const weft_module *m, weft_node reshape, attention *a)
@@ -157,7 +194,7 @@ static bool match_attention(const weft_module *m, weft_node reshape, attention *
     weft_node softmax = weft_match__maker(m, weft_node_in(m, mm, 0), WEFT_OP_SOFTMAX);
     int64_t axis = softmax.i ? weft_attrs_int(weft_node_attrs(m, softmax), WEFT_ATTR_AXIS, -1) : 0;
     if (!softmax.i || (axis != -1 && axis != 3) ||
-        !match_heads(m, weft_node_in(m, mm, 1), swap_heads, a, &a->v) ||
+        !match_heads(m, weft_node_in(m, mm, 1), swap_heads, a, &a->v, &a->v_offset) ||
         !match_score(m, weft_node_in(m, softmax, 0), a))
         return false;
     const weft_ttype *y = weft_val_ttype(m, weft_node_out(m, reshape, 0));
@@ -186,7 +223,7 @@ static void whole_of(const weft_module *m, weft_val *v, int64_t *offset)
         begin += d;
     }
     *v = whole;
-    *offset = begin;
+    *offset += begin;
 }
 
 static weft_err emit(weft_passctx *cx, weft_graph *g, weft_node last, attention *a)
