@@ -166,18 +166,29 @@ static bool is_lone(const chooser *c, weft_node n, const conv_shape *s)
     return per_pixel < LONE_FLOPS_PER_BYTE * 4.0 * (double)(s->ci + s->co);
 }
 
-static const char *choose_algo(const chooser *c, weft_node n, const conv_shape *s)
+/* What measuring found for this convolution; NULL when it was not measured. */
+static const char *tuned_algo(const chooser *c, weft_node n)
 {
     const weft_pass_options *o = c->cx->options;
     const char *item = weft_node_loc(c->m, n).item;
     for (size_t i = 0; i < o->n_tuned && item; i++)
-        if (strcmp(o->tuned[i].key, item) == 0)
+        if (strcmp(o->tuned[i].item, item) == 0 &&
+            strcmp(o->tuned[i].model, weft_graph_name(c->g)) == 0)
             return o->tuned[i].algo;
+    return NULL;
+}
+
+static const char *choose_algo(const chooser *c, weft_node n, const conv_shape *s)
+{
+    const char *tuned = tuned_algo(c, n);
     bool fits = s->is_2d && s->kernel[0] == 3 && s->kernel[1] == 3 && s->unit_stride &&
                 s->unit_dilation && s->small_pads && s->group == 1 && s->ci % c->block == 0 &&
                 s->co % c->block == 0 && c->blocked == WEFT_LAYOUT_C16;
     bool large = s->out[0] >= WINOGRAD_MIN_SIZE && s->out[1] >= WINOGRAD_MIN_SIZE;
-    return fits && (large || s->ci * s->co >= WINOGRAD_MIN_CHANNELS) ? "winograd" : "direct";
+    bool gains = large || s->ci * s->co >= WINOGRAD_MIN_CHANNELS;
+    if (tuned)
+        gains = strcmp(tuned, "winograd") == 0;
+    return fits && gains ? "winograd" : "direct";
 }
 
 static bool is_full_shape(const chooser *c, weft_val v, weft_val like)

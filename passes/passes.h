@@ -14,10 +14,10 @@ const weft_pass *weft_pass_at(size_t i); /* in the order of passes.def; NULL beh
 const char *weft_pass_name(const weft_pass *pass);
 const char *weft_pass_brief(const weft_pass *pass);
 
-/* How convolutions' algorithms were found by measuring (weft compile --tune). */
+/* The algorithm of one convolution as found by measuring (weft compile --tune). */
 typedef struct weft_tuned_conv {
-    const char *key; /* name of the ONNX node */
-    const char *algo;
+    const char *model, *item; /* graph, and name of the ONNX node */
+    const char *algo;         /* "direct", "winograd"; one that does not fit is not taken */
 } weft_tuned_conv;
 
 /* Zero-initialised: the defaults. */

@@ -89,61 +89,6 @@ static int parse(int argc, char **argv, options *o)
     return -1;
 }
 
-/* -- Inputs --------------------------------------------------------------------------------- */
-
-/* Values of the symbols: the bucket with that batch size, or its first bucket with the batch put
- * in. */
-static void choose_symbols(const weft_bundle_program *p, int64_t batch, int64_t *out)
-{
-    const weft_bundle_bucket *best = NULL;
-    for (uint32_t i = 0; i < p->n_bucket; i++)
-        if (!best ||
-            (p->batch_symbol < p->n_symbol && p->bucket[i].symbol[p->batch_symbol] == batch &&
-             best->symbol[p->batch_symbol] != batch))
-            best = &p->bucket[i];
-    for (uint32_t i = 0; i < p->n_symbol; i++)
-        out[i] = best ? best->symbol[i] : p->symbol[i].lo > 0 ? p->symbol[i].lo : 1;
-    if (p->batch_symbol < p->n_symbol)
-        out[p->batch_symbol] = batch;
-}
-
-/* Floats uniform in [-1, 1); integers 0 or 1, which every index accepts. */
-static void fill(weft_tensor *t)
-{
-    uint64_t state = 0x9e3779b97f4a7c15u;
-    int64_t n = weft_tensor_numel(t);
-    for (int64_t i = 0; i < n; i++) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        double u = (double)(state >> 11) * 0x1p-53;
-        if (weft_dtype_is_float(t->dtype))
-            weft_tensor_set_f64(t, i, 2 * u - 1);
-        else
-            weft_tensor_set_i64(t, i, u < 0.5);
-    }
-}
-
-static weft_err make_inputs(const weft_bundle_program *p, int64_t batch, weft_arena *arena,
-                            weft_diag *diag, weft_tensor *in)
-{
-    int64_t *symbol = weft_arena_array(arena, (size_t)p->n_symbol + 1, sizeof *symbol);
-    choose_symbols(p, batch, symbol);
-    for (uint32_t i = 0; i < p->n_input; i++) {
-        const weft_ttype *type = &p->value[p->input[i].value - 1].type;
-        in[i] = (weft_tensor){.dtype = (weft_dtype)type->dtype, .rank = type->rank};
-        for (uint32_t k = 0; k < type->rank; k++)
-            if (!weft_dim_eval(p->dims, type->dim[k], symbol, p->n_symbol, &in[i].dim[k]))
-                return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
-                                       "input '%s' has no size at batch %lld", p->input[i].name,
-                                       (long long)batch);
-        if (weft_numel(in[i].dim, in[i].rank) < 0)
-            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
-                                   "input '%s' is too large", p->input[i].name);
-        in[i].data = weft_arena_alloc(arena, weft_tensor_bytes(&in[i]));
-        fill(&in[i]);
-    }
-    return WEFT_ERR_OK;
-}
-
 /* -- Measuring ------------------------------------------------------------------------------ */
 
 static int by_value(const void *a, const void *b)
@@ -162,7 +107,7 @@ static weft_err measure(weft_session *session, const options *o, int64_t batch, 
     if (o->input.n)
         WEFT_TRY(weft_tool_load_inputs(&o->input, p, arena, diag, in));
     else
-        WEFT_TRY(make_inputs(p, batch, arena, diag, in));
+        WEFT_TRY(weft_tool_make_inputs(p, batch, arena, diag, in));
     if (o->input.n && p->n_input && in[0].rank && p->batch_symbol < p->n_symbol)
         r->batch = batch = in[0].dim[0];
     double begin = weft_tool_now_ms();

@@ -4,6 +4,7 @@
 #include "scheduler/scheduler.h"
 #include "tools/compile.h"
 #include "tools/pipeline.h"
+#include "tools/tune.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -12,12 +13,12 @@
 typedef struct options {
     weft_tool_pipeline pipeline;
     const char *output, *depfile, *report, *gpu;
-    bool allow_hard_links;
+    bool allow_hard_links, tune;
     char **file;
     int n_file;
 } options;
 
-enum { OPT_DEPFILE = 1, OPT_REPORT, OPT_MERGE, OPT_GPU, OPT_HARD_LINKS };
+enum { OPT_DEPFILE = 1, OPT_REPORT, OPT_MERGE, OPT_GPU, OPT_HARD_LINKS, OPT_TUNE };
 
 static int check_merge(const char *arg)
 {
@@ -47,6 +48,9 @@ static int take(options *o, int opt)
     case OPT_HARD_LINKS:
         o->allow_hard_links = true;
         return 0;
+    case OPT_TUNE:
+        o->tune = true;
+        return 0;
     case '?':
         return weft_tool_usage(&weft_verb_compile, "wrong option");
     default:
@@ -63,6 +67,7 @@ static int parse(int argc, char **argv, options *o)
                                           {"merge", required_argument, NULL, OPT_MERGE},
                                           {"gpu", required_argument, NULL, OPT_GPU},
                                           {"allow-hard-links", no_argument, NULL, OPT_HARD_LINKS},
+                                          {"tune", no_argument, NULL, OPT_TUNE},
                                           {"help", no_argument, NULL, 'h'},
                                           WEFT_PIPELINE_OPTIONS,
                                           {NULL, 0, NULL, 0}};
@@ -136,6 +141,12 @@ static weft_err write_bundle(options *o, const weft_tool_sources *sources, weft_
 static weft_err compile(options *o, weft_tool_sources *sources, weft_arena *arena, weft_diag *diag)
 {
     const weft_import_options import = {.allow_hard_links = o->allow_hard_links};
+    if (o->tune) {
+        weft_tuned_conv *tuned = NULL;
+        WEFT_TRY(weft_tool_tune(o->file, o->n_file, &import, &o->pipeline.run.pass, arena, diag,
+                                &tuned, &o->pipeline.run.pass.n_tuned));
+        o->pipeline.run.pass.tuned = tuned;
+    }
     WEFT_TRY(weft_tool_load_sources(o->file, o->n_file, &import, arena, diag, sources));
     size_t n = 0;
     const weft_pass *const *pass = weft_pipeline("cpu", &n);
@@ -174,6 +185,7 @@ const weft_verb weft_verb_compile = {
              "  -o, --output FILE        the bundle (text IR when --stop-after cuts the pipeline)\n"
              "      --merge MODE         auto (default), exact or off: share equal weights\n"
              "      --gpu NAME           also estimate for this device (weft list gpus)\n"
+             "      --tune               measure the algorithms of convolutions on this CPU\n"
              "      --depfile FILE       write a make rule that names all files read\n"
              "      --report FILE        write what was shared, as JSON\n"
              "      --allow-hard-links   external weights may have several hard links\n" //

@@ -27,5 +27,8 @@ WEFT_MUST_USE weft_err weft_tool_load_tensor(const char *path, weft_arena *arena
 WEFT_MUST_USE weft_err weft_tool_load_inputs(const weft_tool_bindings *list,
                                              const weft_bundle_program *p, weft_arena *arena,
                                              weft_diag *diag, weft_tensor *in);
+/* Made-up inputs of the bucket with that batch size: floats uniform in [-1, 1), integers 0 or 1. */
+WEFT_MUST_USE weft_err weft_tool_make_inputs(const weft_bundle_program *p, int64_t batch,
+                                             weft_arena *arena, weft_diag *diag, weft_tensor *in);
 
 #endif
