@@ -15,7 +15,8 @@ struct weft_moves {
     const weft_cpu_vec *vec;
     weft_piece *piece;
     void *const *arg;
-    uint32_t now; /* piece that is being copied */
+    uint32_t now;      /* piece that is being copied */
+    size_t zero_bytes; /* of the result, cleared first */
 };
 
 /* -- One piece ------------------------------------------------------------------------------ */
@@ -116,6 +117,8 @@ static weft_err run_moves(void *state, void *const *arg)
     static const double byte_ns = 0.15;
     weft_moves *m = state;
     m->arg = arg;
+    if (m->zero_bytes)
+        memset(arg[m->piece[0].dst], 0, m->zero_bytes);
     for (m->now = 0; m->now < m->n; m->now++) {
         const weft_piece *p = &m->piece[m->now];
         int64_t row = 1;
@@ -385,6 +388,61 @@ weft_err weft_cpu__prepare_expand(weft_prep *p)
         piece.src_stride[d + shift] = in->dim[d] == 1 ? 0 : stride[d];
     }
     return weft_cpu__set_moves(p, &piece, 1, weft_dtype_size(in->dtype), "move");
+}
+
+/* Each dimension becomes two: how often it repeats, and the operand's own. */
+weft_err weft_cpu__prepare_tile(weft_prep *p)
+{
+    const weft_tensor *in = &p->in[0].tensor, *out = &p->out[0].tensor;
+    int64_t src[WEFT_RANK_MAX], dst[WEFT_RANK_MAX];
+    weft_piece piece = {.src = 0, .dst = p->n_in, .rank = 2 * in->rank};
+
+    if (!all_plain(p) || in->dtype != out->dtype || in->rank != out->rank || in->rank == 0)
+        return WEFT_ERR_OK;
+    plain_strides(in, src);
+    plain_strides(out, dst);
+    for (int32_t d = 0; d < in->rank; d++) {
+        if (in->dim[d] == 0 || out->dim[d] % in->dim[d] != 0)
+            return WEFT_ERR_OK;
+        piece.dim[2 * d] = out->dim[d] / in->dim[d];
+        piece.dim[2 * d + 1] = in->dim[d];
+        piece.src_stride[2 * d] = 0;
+        piece.src_stride[2 * d + 1] = src[d];
+        piece.dst_stride[2 * d] = dst[d] * in->dim[d];
+        piece.dst_stride[2 * d + 1] = dst[d];
+    }
+    return weft_cpu__set_moves(p, &piece, 1, weft_dtype_size(in->dtype), "move");
+}
+
+/* Padding with zeros: the whole result is cleared, then the operand copied into it. */
+weft_err weft_cpu__prepare_pad(weft_prep *p)
+{
+    const weft_tensor *in = &p->in[0].tensor, *out = &p->out[0].tensor;
+    int64_t pads[2 * WEFT_RANK_MAX], src[WEFT_RANK_MAX];
+    uint32_t n;
+    const int64_t *list = weft_attrs_ints(p->attrs, WEFT_ATTR_PADS, &n);
+    const char *mode = weft_attrs_str(p->attrs, WEFT_ATTR_MODE, "constant");
+    weft_piece piece = {.src = 0, .dst = p->n_in, .rank = in->rank};
+
+    if (!all_plain(p) || in->dtype != out->dtype || in->rank != out->rank || in->rank == 0 ||
+        !list || n != 2 * (uint32_t)in->rank || strcmp(mode, "constant") != 0 ||
+        weft_attrs_find(p->attrs, WEFT_ATTR_AXES) || (p->n_in > 2 && p->in[2].present) ||
+        (p->n_in > 3 && p->in[3].present) || weft_attrs_find(p->attrs, WEFT_ATTR_VALUE))
+        return WEFT_ERR_OK;
+    memcpy(pads, list, n * sizeof *list);
+    plain_strides(in, src);
+    plain_strides(out, piece.dst_stride);
+    for (int32_t d = 0; d < in->rank; d++) {
+        if (pads[d] < 0 || pads[in->rank + d] < 0 || pads[d] > out->dim[d] ||
+            out->dim[d] - pads[d] - pads[in->rank + d] != in->dim[d])
+            return WEFT_ERR_OK;
+        piece.dim[d] = in->dim[d];
+        piece.src_stride[d] = src[d];
+        piece.dst_at += pads[d] * piece.dst_stride[d];
+    }
+    WEFT_TRY(weft_cpu__set_moves(p, &piece, 1, weft_dtype_size(in->dtype), "move"));
+    ((weft_moves *)p->state)->zero_bytes = weft_tensor_bytes(out);
+    return WEFT_ERR_OK;
 }
 
 /* -- Layouts -------------------------------------------------------------------------------- */

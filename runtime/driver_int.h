@@ -61,7 +61,8 @@ struct weft_engine {
     weft_bundle *bundle;
     bool owns_bundle;
     const weft_driver *driver;
-    void *device; /* of the driver */
+    void *device;    /* of the driver */
+    uint64_t serial; /* of this process; tells engines apart that had the same address */
     uint32_t threads;
     uint32_t *cpu;
     uint32_t n_cpu;

@@ -15,19 +15,19 @@ enum { HUGE_BYTES = 2 << 20 };
 /* -- Slices --------------------------------------------------------------------------------- */
 
 /* The engine whose CPU set this thread was given. */
-static _Thread_local const weft_engine *pinned_to;
+static _Thread_local uint64_t pinned_to;
 
 static void pin(const weft_engine *e)
 {
     cpu_set_t set;
-    if (e->n_cpu == 0 || pinned_to == e)
+    if (e->n_cpu == 0 || pinned_to == e->serial)
         return;
     CPU_ZERO(&set);
     for (uint32_t i = 0; i < e->n_cpu; i++)
         if (e->cpu[i] < CPU_SETSIZE)
             CPU_SET(e->cpu[i], &set);
     if (sched_setaffinity(0, sizeof set, &set) == 0)
-        pinned_to = e;
+        pinned_to = e->serial;
 }
 
 static uint32_t count_cpus(const weft_engine *e)

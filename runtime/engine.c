@@ -34,9 +34,11 @@ static weft_err init_engine(weft_engine *e, weft_bundle *bundle, const weft_engi
 weft_err weft_engine__open_bundle(weft_bundle *bundle, const weft_engine_options *options,
                                   weft_diag *diag, weft_engine **out)
 {
+    static _Atomic uint64_t last_serial;
     weft_engine *e = calloc(1, sizeof *e);
     if (!e)
         return WEFT_ERR_NOMEM;
+    e->serial = ++last_serial;
     e->bundle = bundle;
     pthread_mutex_init(&e->lock, NULL);
     weft_err err = init_engine(e, bundle, options, diag);

@@ -1,0 +1,168 @@
+/* Transposed convolutions by oneDNN. */
+#include "runtime/cpu_dnnl_int.h"
+
+#include "base/num.h"
+
+#include <string.h>
+
+typedef struct deconv_plan {
+    uint32_t n; /* spatial dims */
+    dnnl_dims_t stride, dilation, before, after;
+    bool has_bias;
+    dnnl_memory_desc_t x, y, x_any, y_any, w, w_any, b;
+    dnnl_primitive_desc_t pd;
+    dnnl_primitive_attr_t attr;
+} deconv_plan;
+
+static bool read_list(weft_attrs attrs, weft_attr_key key, uint32_t n, int64_t low, int64_t *out)
+{
+    uint32_t len;
+    const int64_t *list = weft_attrs_ints(attrs, key, &len);
+    if (!list)
+        return true;
+    if (len != n)
+        return false;
+    for (uint32_t i = 0; i < n; i++) {
+        if (list[i] < low || list[i] > INT32_MAX)
+            return false;
+        out[i] = list[i];
+    }
+    return true;
+}
+
+/* Padding in front as ONNX splits it; what is behind follows from the size of the result. */
+static bool describe_window(const weft_prep *p, deconv_plan *c)
+{
+    const weft_tensor *x = &p->in[0].tensor, *w = &p->in[1].tensor, *y = &p->out[0].tensor;
+    const char *auto_pad = weft_attrs_str(p->attrs, WEFT_ATTR_AUTO_PAD, "NOTSET");
+    int64_t stride[WEFT_RANK_MAX], dilation[WEFT_RANK_MAX], pads[2 * WEFT_RANK_MAX] = {0};
+    int64_t extra[WEFT_RANK_MAX] = {0};
+    bool upper = strcmp(auto_pad, "SAME_UPPER") == 0, lower = strcmp(auto_pad, "SAME_LOWER") == 0;
+    bool sized = weft_attrs_find(p->attrs, WEFT_ATTR_OUTPUT_SHAPE) != NULL;
+
+    c->n = (uint32_t)x->rank - 2;
+    for (uint32_t i = 0; i < c->n; i++)
+        stride[i] = dilation[i] = 1;
+    if (!read_list(p->attrs, WEFT_ATTR_STRIDES, c->n, 1, stride) ||
+        !read_list(p->attrs, WEFT_ATTR_DILATIONS, c->n, 1, dilation) ||
+        !read_list(p->attrs, WEFT_ATTR_OUTPUT_PADDING, c->n, 0, extra) ||
+        !read_list(p->attrs, WEFT_ATTR_PADS, 2 * c->n, 0, pads))
+        return false;
+    for (uint32_t i = 0; i < c->n; i++) {
+        int64_t extent = (w->dim[i + 2] - 1) * dilation[i] + 1;
+        int64_t full = (x->dim[i + 2] - 1) * stride[i] + extent;
+        int64_t total = full + extra[i] - y->dim[i + 2];
+        c->stride[i] = stride[i];
+        c->dilation[i] = dilation[i] - 1;
+        c->before[i] = pads[i];
+        if (sized || upper || lower) {
+            total = total > 0 ? total : 0;
+            c->before[i] = upper ? total / 2 : total - total / 2;
+        }
+        c->after[i] = full - c->before[i] - y->dim[i + 2];
+    }
+    return true;
+}
+
+static bool describe(weft_prep *p, deconv_plan *c)
+{
+    const weft_slot *x = &p->in[0], *w = &p->in[1], *y = &p->out[0];
+    int32_t rank = x->tensor.rank;
+    int64_t group = weft_attrs_int(p->attrs, WEFT_ATTR_GROUP, 1), at = 1;
+    dnnl_dims_t dims = {0}, stride = {0}, bias = {y->tensor.dim[1]};
+    int n = 0;
+
+    if (rank < 3 || rank > 5 || w->tensor.rank != rank || y->tensor.rank != rank || group < 1 ||
+        !weft_slot_is(w, WEFT_DTYPE_F32, WEFT_LAYOUT_PLAIN) || !weft_dnnl__md(x, &c->x) ||
+        !weft_dnnl__md(y, &c->y) || w->tensor.dim[0] != x->tensor.dim[1] ||
+        w->tensor.dim[0] % group != 0 || w->tensor.dim[1] * group != y->tensor.dim[1] ||
+        x->tensor.dim[0] != y->tensor.dim[0] || !describe_window(p, c))
+        return false;
+    c->has_bias = p->n_in > 2 && p->in[2].present;
+    if (c->has_bias && (!weft_slot_is(&p->in[2], WEFT_DTYPE_F32, WEFT_LAYOUT_PLAIN) ||
+                        weft_slot_numel(&p->in[2]) != y->tensor.dim[1]))
+        return false;
+    /* ONNX stores [in][out / group][k...], oneDNN names out before in. */
+    int64_t taps = weft_slot_count(w, 2, rank), out = w->tensor.dim[1];
+    if (group > 1) {
+        dims[n] = group;
+        stride[n++] = w->tensor.dim[0] / group * out * taps;
+    }
+    dims[n] = out;
+    stride[n++] = taps;
+    dims[n] = w->tensor.dim[0] / group;
+    stride[n++] = out * taps;
+    for (int32_t d = rank - 1; d >= 2; d--) {
+        dims[n + d - 2] = w->tensor.dim[d];
+        stride[n + d - 2] = at;
+        at *= w->tensor.dim[d];
+    }
+    n += rank - 2;
+    return dnnl_memory_desc_init_by_strides(&c->w, n, dims, dnnl_f32, stride) == dnnl_success &&
+           dnnl_memory_desc_init_by_tag(&c->w_any, n, dims, dnnl_f32, dnnl_format_tag_any) ==
+               dnnl_success &&
+           dnnl_memory_desc_init_by_tag(&c->x_any, rank, c->x.dims, dnnl_f32,
+                                        dnnl_format_tag_any) == dnnl_success &&
+           dnnl_memory_desc_init_by_tag(&c->y_any, rank, c->y.dims, dnnl_f32,
+                                        dnnl_format_tag_any) == dnnl_success &&
+           dnnl_memory_desc_init_by_tag(&c->b, 1, bias, dnnl_f32, dnnl_a) == dnnl_success;
+}
+
+static bool find(weft_prep *p, deconv_plan *c)
+{
+    dnnl_deconvolution_desc_t desc;
+    return dnnl_primitive_attr_create(&c->attr) == dnnl_success &&
+           dnnl_primitive_attr_set_scratchpad_mode(c->attr, dnnl_scratchpad_mode_user) ==
+               dnnl_success &&
+           dnnl_dilated_deconvolution_forward_desc_init(
+               &desc, dnnl_forward_inference, dnnl_deconvolution_direct, &c->x_any, &c->w_any,
+               c->has_bias ? &c->b : NULL, &c->y_any, c->stride, c->dilation, c->before,
+               c->after) == dnnl_success &&
+           dnnl_primitive_desc_create(&c->pd, &desc, c->attr, weft_dnnl__engine(p), NULL) ==
+               dnnl_success;
+}
+
+/* Scratch memory: reordered operand, reordered result, the primitive's own. */
+static weft_err build(weft_prep *p, deconv_plan *c, dnnl_kernel *k)
+{
+    uint32_t scratch = p->n_in + p->n_out;
+    const dnnl_memory_desc_t *x = dnnl_primitive_desc_query_md(c->pd, dnnl_query_src_md, 0);
+    const dnnl_memory_desc_t *y = dnnl_primitive_desc_query_md(c->pd, dnnl_query_dst_md, 0);
+    const dnnl_memory_desc_t *w = dnnl_primitive_desc_query_md(c->pd, dnnl_query_weights_md, 0);
+    uint64_t x_bytes = weft_align_up(dnnl_memory_desc_get_size(x), 64);
+    uint64_t y_bytes = weft_align_up(dnnl_memory_desc_get_size(y), 64);
+
+    if (!weft_dnnl__add_reorder(k, &c->x, 0, 0, x, scratch, 0))
+        return WEFT_ERR_UNSUP;
+    dnnl_step *s = weft_dnnl__add(k, c->pd);
+    p->scratch_bytes = x_bytes + y_bytes;
+    if (!s || !weft_dnnl__bind(k, s, DNNL_ARG_SRC, x, scratch, 0) ||
+        !weft_dnnl__bind(k, s, DNNL_ARG_DST, y, scratch, x_bytes) ||
+        (c->has_bias && !weft_dnnl__bind(k, s, DNNL_ARG_BIAS, &c->b, 2, 0)) ||
+        !weft_dnnl__bind_scratch(p, k, s, c->pd, x_bytes + y_bytes))
+        return WEFT_ERR_UNSUP;
+    WEFT_TRY(weft_dnnl__bind_weight(p, k, s, DNNL_ARG_WEIGHTS, 1, &c->w, w));
+    return weft_dnnl__add_reorder(k, y, scratch, x_bytes, &c->y, p->n_in, 0) ? WEFT_ERR_OK
+                                                                             : WEFT_ERR_UNSUP;
+}
+
+weft_err weft_cpu__prepare_dnnl_deconv(weft_prep *p)
+{
+    deconv_plan c = {0};
+    weft_err err = WEFT_ERR_OK;
+    if (p->in[1].weight && describe(p, &c) && find(p, &c)) {
+        dnnl_kernel *k = weft_dnnl__create(p);
+        err = k ? build(p, &c, k) : WEFT_ERR_NOMEM;
+        if (err == WEFT_ERR_OK) {
+            weft_dnnl__set(p, k, c.pd);
+        } else {
+            weft_dnnl__destroy(k);
+            p->scratch_bytes = 0;
+        }
+    }
+    if (c.pd)
+        dnnl_primitive_desc_destroy(c.pd);
+    if (c.attr)
+        dnnl_primitive_attr_destroy(c.attr);
+    return err == WEFT_ERR_UNSUP ? WEFT_ERR_OK : err;
+}
