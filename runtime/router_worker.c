@@ -123,6 +123,10 @@ static void run_child(const router_worker *w, int fd)
         if (w->serves[i])
             argv[n++] = (char *)bundle->program[i].name;
     argv[n] = NULL;
+    /* libgomp reads this when it is loaded. A worker shares its CPUs with the router and with other
+     * processes: threads that spin for long at each barrier would take the time that the others
+     * need to get there. */
+    setenv("GOMP_SPINCOUNT", "1000", 0);
     execv(argv[0], argv);
     _exit(127);
 }
