@@ -84,17 +84,26 @@ static bool set_attr(dnnl_epilogue *e)
     return dnnl_primitive_attr_set_post_ops(e->attr, e->ops) == dnnl_success;
 }
 
-/* As find, keeping a fast implementation only. */
+/* As find, keeping an implementation of its own only: neither the reference nor, unless it is
+ * allowed, a matrix product over unfolded images. */
 static bool find_fast(weft_prep *p, conv_plan *c, dnnl_alg_kind_t alg, const dnnl_memory_desc_t *x,
-                      const dnnl_memory_desc_t *y)
+                      const dnnl_memory_desc_t *y, bool unfolding)
 {
+    const char *name = NULL;
     if (!find(p, c, alg, x, y, &c->pd))
         return false;
-    if (!weft_dnnl__is_slow(c->pd))
+    (void)dnnl_primitive_desc_query(c->pd, dnnl_query_impl_info_str, 0, &name);
+    if (!weft_dnnl__is_slow(c->pd) && (unfolding || !strstr(name, "gemm")))
         return true;
     dnnl_primitive_desc_destroy(c->pd);
     c->pd = NULL;
     return false;
+}
+
+static bool find_direct(weft_prep *p, conv_plan *c, bool unfolding)
+{
+    return find_fast(p, c, dnnl_convolution_direct, &c->x, &c->y, unfolding) ||
+           find_fast(p, c, dnnl_convolution_direct, &c->x_any, &c->y_any, unfolding);
 }
 
 /* Best first: Winograd, with the epilogue behind it if it must; the layouts as they are; reorders
@@ -103,27 +112,26 @@ static bool choose(weft_prep *p, conv_plan *c)
 {
     const char *algo = weft_attrs_str(p->attrs, WEFT_ATTR_ALGO, "");
     bool winograd = strcmp(algo, "winograd") == 0;
-    dnnl_alg_kind_t direct = dnnl_convolution_direct;
     if (!set_attr(&c->epilogue))
         return false;
-    if (winograd && find_fast(p, c, dnnl_convolution_winograd, &c->x, &c->y))
+    if (winograd && find_fast(p, c, dnnl_convolution_winograd, &c->x, &c->y, false))
         return true;
     if (winograd && c->epilogue.fused && c->epilogue.n_step > 0) {
         weft_dnnl__unfuse(&c->epilogue);
-        if (find_fast(p, c, dnnl_convolution_winograd, &c->x, &c->y))
+        if (find_fast(p, c, dnnl_convolution_winograd, &c->x, &c->y, false))
             return true;
         if (weft_dnnl__epilogue(p, &c->epilogue, false, NULL, 0) != WEFT_ERR_OK ||
             !set_attr(&c->epilogue))
             return false;
     }
-    if (find_fast(p, c, direct, &c->x, &c->y) || find_fast(p, c, direct, &c->x_any, &c->y_any))
+    if (find_direct(p, c, false) || find_direct(p, c, true))
         return true;
     if (c->epilogue.n_step > 0 && c->epilogue.fused) {
         weft_dnnl__unfuse(&c->epilogue);
-        if (find_fast(p, c, direct, &c->x, &c->y) || find_fast(p, c, direct, &c->x_any, &c->y_any))
+        if (find_direct(p, c, false) || find_direct(p, c, true))
             return true;
     }
-    return find(p, c, direct, &c->x, &c->y, &c->pd);
+    return find(p, c, dnnl_convolution_direct, &c->x, &c->y, &c->pd);
 }
 
 /* Scratch memory: reordered input, reordered result, the primitive's own. */
