@@ -1,0 +1,12 @@
+# The report of weft bench has a row for each model and batch size, with numbers that can be.
+command -v jq >/dev/null || skip "no jq"
+"$WEFT" compile "$examples/digits_cnn.onnx" "$examples/digits_attn.onnx" -o two.weft
+expect 0 "$WEFT" bench two.weft --time 0.05 --threads 1 --batch 1,8 --format json
+jq -e '[.. | objects | select(has("throughput_per_s"))] | length == 4
+    and all(.throughput_per_s > 0)' out >/dev/null || die "$(shown out)"
+expect 0 "$WEFT" bench two.weft --time 0.05 --threads 1 --model digits_cnn --per-kernel
+has out digits_cnn
+lacks out digits_attn
+expect 1 "$WEFT" bench two.weft --model no-such-model
+has err no-such-model
+expect 2 "$WEFT" bench two.weft --threads none
