@@ -60,21 +60,39 @@ static float round_odd(double x)
     return f;
 }
 
-#define AT(type) (((const type *)t->data)[i])
+/* Weights in mapped files lie anywhere. */
+#define DEFINE_LOAD(name, type)                                                \
+    static type name(const weft_tensor *t, int64_t i)                          \
+    {                                                                          \
+        type x;                                                                \
+        memcpy(&x, (const uint8_t *)t->data + (size_t)i * sizeof x, sizeof x); \
+        return x;                                                              \
+    }
+DEFINE_LOAD(load_f32, float)
+DEFINE_LOAD(load_f64, double)
+DEFINE_LOAD(load_i8, int8_t)
+DEFINE_LOAD(load_i16, int16_t)
+DEFINE_LOAD(load_i32, int32_t)
+DEFINE_LOAD(load_i64, int64_t)
+DEFINE_LOAD(load_u8, uint8_t)
+DEFINE_LOAD(load_u16, uint16_t)
+DEFINE_LOAD(load_u32, uint32_t)
+DEFINE_LOAD(load_u64, uint64_t)
+#undef DEFINE_LOAD
 
 double weft_tensor_get_f64(const weft_tensor *t, int64_t i)
 {
     switch (t->dtype) {
     case WEFT_DTYPE_F32:
-        return (double)AT(float);
+        return (double)load_f32(t, i);
     case WEFT_DTYPE_F64:
-        return AT(double);
+        return load_f64(t, i);
     case WEFT_DTYPE_F16:
-        return (double)weft_f16_to_f32(AT(uint16_t));
+        return (double)weft_f16_to_f32(load_u16(t, i));
     case WEFT_DTYPE_BF16:
-        return (double)weft_bf16_to_f32(AT(uint16_t));
+        return (double)weft_bf16_to_f32(load_u16(t, i));
     case WEFT_DTYPE_U64:
-        return (double)AT(uint64_t);
+        return (double)load_u64(t, i);
     default:
         return (double)weft_tensor_get_i64(t, i);
     }
@@ -84,23 +102,23 @@ int64_t weft_tensor_get_i64(const weft_tensor *t, int64_t i)
 {
     switch (t->dtype) {
     case WEFT_DTYPE_I8:
-        return AT(int8_t);
+        return load_i8(t, i);
     case WEFT_DTYPE_I16:
-        return AT(int16_t);
+        return load_i16(t, i);
     case WEFT_DTYPE_I32:
-        return AT(int32_t);
+        return load_i32(t, i);
     case WEFT_DTYPE_I64:
-        return AT(int64_t);
+        return load_i64(t, i);
     case WEFT_DTYPE_U8:
-        return AT(uint8_t);
+        return load_u8(t, i);
     case WEFT_DTYPE_U16:
-        return AT(uint16_t);
+        return load_u16(t, i);
     case WEFT_DTYPE_U32:
-        return AT(uint32_t);
+        return load_u32(t, i);
     case WEFT_DTYPE_U64:
-        return AT(uint64_t) > INT64_MAX ? INT64_MAX : (int64_t)AT(uint64_t);
+        return load_u64(t, i) > INT64_MAX ? INT64_MAX : (int64_t)load_u64(t, i);
     case WEFT_DTYPE_BOOL:
-        return AT(uint8_t) != 0;
+        return load_u8(t, i) != 0;
     case WEFT_DTYPE_F32:
     case WEFT_DTYPE_F64:
     case WEFT_DTYPE_F16:
@@ -111,7 +129,6 @@ int64_t weft_tensor_get_i64(const weft_tensor *t, int64_t i)
     }
 }
 
-#undef AT
 #define PUT(type, value) (((type *)t->data)[i] = (type)(value))
 
 void weft_tensor_set_f64(const weft_tensor *t, int64_t i, double x)

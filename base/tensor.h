@@ -28,7 +28,8 @@ static inline size_t weft_tensor_bytes(const weft_tensor *t)
     return (size_t)weft_numel(t->dim, t->rank) * weft_dtype_size(t->dtype);
 }
 
-/* Element i (row-major) as double / int64; conversion saturates for integers, and NaN gives 0. */
+/* Element i (row-major) as double / int64; conversion saturates for integers, and NaN gives 0.
+ * Reading takes data at any address, writing wants it aligned for its type. */
 double weft_tensor_get_f64(const weft_tensor *t, int64_t i);
 int64_t weft_tensor_get_i64(const weft_tensor *t, int64_t i);
 void weft_tensor_set_f64(const weft_tensor *t, int64_t i, double x);

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <string.h>
 
 static void test_tensor__numel_is_checked(void **state)
 {
@@ -97,12 +98,28 @@ static void test_tensor__floats_round_once(void **state)
     assert_true(weft_tensor_get_f64(&t, 0) == 0);
 }
 
+static void test_tensor__reads_at_any_address(void **state)
+{
+    (void)state;
+    unsigned char bytes[24] = {0};
+    const float f[2] = {1.5f, -2};
+    const int64_t i[2] = {-3, INT64_MAX};
+    weft_tensor t = {.dtype = WEFT_DTYPE_F32, .rank = 1, .dim = {2}, .data = bytes + 1};
+    memcpy(bytes + 1, f, sizeof f);
+    assert_true(weft_tensor_get_f64(&t, 1) == -2);
+    t.dtype = WEFT_DTYPE_I64;
+    memcpy(bytes + 1, i, sizeof i);
+    assert_int_equal(weft_tensor_get_i64(&t, 0), -3);
+    assert_int_equal(weft_tensor_get_i64(&t, 1), INT64_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tensor__numel_is_checked),
         cmocka_unit_test(test_tensor__set_saturates_and_get_reads_back),
         cmocka_unit_test(test_tensor__floats_round_once),
+        cmocka_unit_test(test_tensor__reads_at_any_address),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
