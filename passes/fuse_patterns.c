@@ -270,9 +270,11 @@ static weft_err try_patterns(weft_passctx *cx, weft_graph *g, weft_node n, bool 
         weft_val with;
         WEFT_TRY(weft_rewrite__emit(cx, g, n, f.op, f.in, f.n_in, f.attr, f.n_attr,
                                     weft_node_loc(m, n), &with));
-        if (weft_val_type(m, with).i != weft_val_type(m, weft_node_out(m, n, 0)).i)
-            return weft_diag_error(cx->diag, WEFT_ERR_BUG, weft_node_where(m, n),
-                                   "fuse-patterns: %s changes the type", weft_op_get(f.op)->name);
+        /* A constant of higher rank than x gave the spelt-out form more dims. */
+        if (weft_val_type(m, with).i != weft_val_type(m, weft_node_out(m, n, 0)).i) {
+            weft_node_remove(g, weft_val_node(m, with));
+            continue;
+        }
         weft_rewrite__replace_result(g, n, 0, with);
         weft_rewrite__remove_dead(g, n);
         *changed = true;
