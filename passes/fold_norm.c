@@ -38,8 +38,8 @@ static bool read_affine(weft_passctx *cx, weft_graph *g, weft_node n, affine *ou
     const weft_ttype *type = weft_val_ttype(m, weft_node_in(m, n, 0));
     weft_attrs attrs = weft_node_attrs(m, n);
     double *bias, *mean, *var;
-    if (type->rank < 2 || !weft_dim_is_const(type->dim[1]) || type->dtype != WEFT_DTYPE_F32 ||
-        weft_attrs_int(attrs, WEFT_ATTR_TRAINING_MODE, 0))
+    if (type->rank < 2 || !weft_dim_is_const(type->dim[1]) || type->dim[1] < 1 ||
+        type->dtype != WEFT_DTYPE_F32 || weft_attrs_int(attrs, WEFT_ATTR_TRAINING_MODE, 0))
         return false;
     for (uint32_t i = 1; i < weft_node_out_count(m, n); i++)
         if (weft_val_use_count(m, weft_node_out(m, n, i)) ||
