@@ -199,8 +199,11 @@ static bool match_attention(const weft_module *m, weft_node reshape, attention *
         return false;
     const weft_ttype *y = weft_val_ttype(m, weft_node_out(m, reshape, 0));
     const weft_ttype *q = weft_val_ttype(m, a->q);
-    return y->rank == 3 && y->dim[0] == q->dim[0] && y->dim[1] == q->dim[1] &&
-           y->dim[2] == a->heads * a->head_dim && y->dtype == WEFT_DTYPE_F32;
+    /* A product broadcasts k and v over the batch, the operator does not. */
+    return weft_val_ttype(m, a->k)->dim[0] == q->dim[0] &&
+           weft_val_ttype(m, a->v)->dim[0] == q->dim[0] && y->rank == 3 && y->dim[0] == q->dim[0] &&
+           y->dim[1] == q->dim[1] && y->dim[2] == a->heads * a->head_dim &&
+           y->dtype == WEFT_DTYPE_F32;
 }
 
 /* -- Offsets into one value ------------------------------------------------------------------ */
