@@ -108,21 +108,21 @@ static weft_err run_all(weft_passctx *cx, weft_module *m, const weft_pass *const
 weft_err weft_passes_run(weft_module *m, const weft_pass *const *pass, size_t n,
                          const weft_run_options *options, weft_diag *diag)
 {
-    weft_arena *volatile scratch = weft_arena_create(0);
+    weft_arena *scratch = weft_arena_create(0);
     if (!scratch)
         return WEFT_ERR_NOMEM;
     jmp_buf env;
+    jmp_buf *before = weft_arena_guard(weft_module_arena(m), &env);
+    weft_arena_guard(scratch, &env);
     weft_err err;
-    if (setjmp(env) == 0) {
-        weft_arena_guard(scratch, &env);
-        weft_arena_guard(weft_module_arena(m), &env);
-        weft_passctx cx = {.options = &options->pass, .scratch = scratch, .diag = diag};
-        err = run_all(&cx, m, pass, n, options);
-    } else {
+    if (setjmp(env)) {
         err =
             weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){0}, "out of memory while compiling");
+    } else {
+        weft_passctx cx = {.options = &options->pass, .scratch = scratch, .diag = diag};
+        err = run_all(&cx, m, pass, n, options);
     }
-    weft_arena_guard(weft_module_arena(m), NULL);
+    weft_arena_guard(weft_module_arena(m), before);
     weft_arena_destroy(scratch);
     return err;
 }
