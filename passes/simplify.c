@@ -4,12 +4,13 @@
  * its result, and never goes back to an earlier form, so that the loop ends: every rule removes a
  * node, or moves to an operator that comes later in
  *
- *     squeeze, unsqueeze, flatten, transpose  <  reshape;   gemm  <  matmul;   pow, div  <  mul,
- * square
+ *     squeeze, unsqueeze, flatten, transpose  <  reshape
+ *     gemm  <  matmul
+ *     pow, div  <  mul, square
  *
  * Rules that could change a floating-point result by more than rounding order are not here. Each
  * sweep is O(nodes); the number of sweeps is bounded by SWEEPS_MAX. */
-#include "passes/passes_int.h"
+#include "passes/match.h"
 
 #include <math.h>
 #include <string.h>
@@ -52,13 +53,6 @@ static const weft_ttype *type_of(const match *k, weft_val v)
 static bool same_type(const match *k, weft_val a, weft_val b)
 {
     return weft_val_type(k->m, a).i == weft_val_type(k->m, b).i;
-}
-
-/* The node of operator `op` that made `v`; none otherwise. */
-static weft_node maker(const match *k, weft_val v, weft_op_id op)
-{
-    weft_node n = v.i ? weft_val_node(k->m, v) : (weft_node){0};
-    return n.i && weft_node_op(k->m, n) == op ? n : (weft_node){0};
 }
 
 static weft_err replace(match *k, weft_val with)
@@ -144,7 +138,7 @@ static weft_err drop_transpose(match *k)
 /* transpose (transpose x {p}) {q} ==> transpose x {p[q]} */
 static weft_err join_transposes(match *k)
 {
-    weft_node first = maker(k, in(k, 0), WEFT_OP_TRANSPOSE);
+    weft_node first = weft_match__maker(k->m, in(k, 0), WEFT_OP_TRANSPOSE);
     if (!first.i)
         return WEFT_ERR_OK;
     uint32_t rank = type_of(k, in(k, 0))->rank;
@@ -192,7 +186,7 @@ static weft_err view_to_reshape(match *k)
 /* reshape (reshape x) ==> reshape x */
 static weft_err join_reshapes(match *k)
 {
-    weft_node first = maker(k, in(k, 0), WEFT_OP_RESHAPE);
+    weft_node first = weft_match__maker(k->m, in(k, 0), WEFT_OP_RESHAPE);
     if (!first.i || weft_node_in(k->m, k->n, 1).i)
         return WEFT_ERR_OK;
     return to_reshape(k, weft_node_in(k->m, first, 0));
@@ -303,7 +297,7 @@ static weft_err pow_to_square(match *k)
 /* -(-x) ==> x */
 static weft_err drop_double_neg(match *k)
 {
-    weft_node first = maker(k, in(k, 0), WEFT_OP_NEG);
+    weft_node first = weft_match__maker(k->m, in(k, 0), WEFT_OP_NEG);
     return first.i ? replace(k, weft_node_in(k->m, first, 0)) : WEFT_ERR_OK;
 }
 
@@ -346,7 +340,7 @@ static weft_err fold_transpose(match *k)
 {
     for (uint32_t i = 0; i < 2; i++) {
         weft_attr_key key = i == 0 ? WEFT_ATTR_TRANS_A : WEFT_ATTR_TRANS_B;
-        weft_node t = maker(k, in(k, i), WEFT_OP_TRANSPOSE);
+        weft_node t = weft_match__maker(k->m, in(k, i), WEFT_OP_TRANSPOSE);
         if (!t.i || !swaps_last_two(k, t) || !weft_rewrite__allow(k->cx))
             continue;
         weft_attr flag = {.key = (uint16_t)key,
@@ -373,10 +367,13 @@ static weft_err mean_to_pool(match *k)
     if (seen != 0xc)
         return WEFT_ERR_OK;
     weft_val x = in(k, 0);
-    WEFT_TRY(replace_by_new(k, WEFT_OP_GLOBAL_AVERAGE_POOL, &x, 1, NULL, 0));
-    if (!k->with.i || weft_attrs_int(attrs(k), WEFT_ATTR_KEEPDIMS, 1))
-        return WEFT_ERR_OK;
     const weft_ttype *flat = type_of(k, result(k));
+    bool keeps = weft_attrs_int(attrs(k), WEFT_ATTR_KEEPDIMS, 1);
+    if (!keeps && dims_are_data(k, flat))
+        return WEFT_ERR_OK;
+    WEFT_TRY(replace_by_new(k, WEFT_OP_GLOBAL_AVERAGE_POOL, &x, 1, NULL, 0));
+    if (!k->with.i || keeps)
+        return WEFT_ERR_OK;
     weft_attr shape = WEFT_ATTR_OF_DIMS(SHAPE, flat->dim, flat->rank);
     weft_val pooled = k->with;
     return weft_rewrite__emit(k->cx, k->g, k->n, WEFT_OP_RESHAPE, &pooled, 1, &shape, 1,
