@@ -70,11 +70,7 @@ static const char *step_of(weft_passctx *cx, const weft_module *m, weft_node n, 
         if (!other.i || !other_fits(m, n, other))
             return NULL;
         if (weft_rewrite__scalar(m, other, &x)) {
-            weft_buf buf = {0};
-            weft_buf_putc(&buf, '#');
-            weft_buf_put_f32(&buf, (float)x);
-            arg[1 - at] = weft_arena_strndup(cx->scratch, buf.at, buf.len);
-            weft_buf_finish(&buf);
+            arg[1 - at] = weft_rewrite__number_text((float)x, cx->scratch);
         } else {
             uint32_t idx = weft_node_in_count(m, n);
             idx = idx < FIRST_OPERAND ? FIRST_OPERAND : idx;

@@ -1,8 +1,9 @@
 /* fuse-ew: chains and trees of element-wise kernels become one kernel.
  *
  *     %a = ew %x, %y {steps = ["add i0 i1"]}
- *     %b = ew %a {steps = ["relu i0"]}         ==>  %b = ew %x, %y {steps = ["add i0 i1", "relu
- * s0"]}
+ *     %b = ew %a {steps = ["relu i0"]}
+ *   ==>
+ *     %b = ew %x, %y {steps = ["add i0 i1", "relu s0"]}
  *
  * A producer goes into its consumer when the consumer is its only user and both results have the
  * same type, so that nothing is computed twice. Operands that both share are read once. Limits:
@@ -56,12 +57,7 @@ static const char *rewrite_arg(weft_arena *arena, const weft_step *step, uint32_
     case WEFT_ARG_NUMBER:
         break;
     }
-    weft_buf buf = {0};
-    weft_buf_putc(&buf, '#');
-    weft_buf_put_f32(&buf, step->arg[k].number);
-    const char *text = weft_arena_strndup(arena, buf.at, buf.len);
-    weft_buf_finish(&buf);
-    return text;
+    return weft_rewrite__number_text(step->arg[k].number, arena);
 }
 
 /* Adds the steps of `n` to the chain. `inlined` (an operand number, or UINT32_MAX) is the value

@@ -14,12 +14,7 @@ static const char *operand_text(weft_passctx *cx, const weft_module *m, weft_val
     double x = 0;
     if (weft_val_ttype(m, v)->dtype != WEFT_DTYPE_F32 || !weft_rewrite__scalar(m, v, &x))
         return weft_arena_printf(cx->scratch, "i%u", idx);
-    weft_buf buf = {0};
-    weft_buf_putc(&buf, '#');
-    weft_buf_put_f32(&buf, (float)x);
-    const char *text = weft_arena_strndup(cx->scratch, buf.at, buf.len);
-    weft_buf_finish(&buf);
-    return text;
+    return weft_rewrite__number_text((float)x, cx->scratch);
 }
 
 /* The largest rank of the operands that stay operands for sure: a number may not have more. */

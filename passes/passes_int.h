@@ -65,6 +65,9 @@ weft_err weft_rewrite__emit(weft_passctx *cx, weft_graph *g, weft_node before, w
 const char *weft_rewrite__step_text(const weft_module *m, weft_node n, const char *const *arg,
                                     weft_arena *arena);
 
+/* `x` as the argument of a step: "#0.5". */
+const char *weft_rewrite__number_text(float x, weft_arena *arena);
+
 /* A weight made by the compiler; bytes are copied into the module. */
 weft_val weft_rewrite__constant(weft_module *m, weft_dtype dtype, const int64_t *dim, uint32_t rank,
                                 const void *bytes, const char *name);

@@ -4,12 +4,12 @@
 #include <math.h>
 #include <string.h>
 
-static const char *number(weft_arena *arena, double x)
+const char *weft_rewrite__number_text(float x, weft_arena *arena)
 {
     weft_buf buf = {0};
-    weft_buf_putc(&buf, '#');
-    weft_buf_put_f32(&buf, (float)x);
-    const char *text = weft_arena_strndup(arena, buf.at ? buf.at : "#0", buf.at ? buf.len : 2);
+    weft_buf_put_f32(&buf, x);
+    /* Out of memory: no number, so that the step is not taken for one. */
+    const char *text = weft_arena_printf(arena, "#%s", buf.at && !buf.failed ? buf.at : "");
     weft_buf_finish(&buf);
     return text;
 }
@@ -48,8 +48,10 @@ static const char *with_attrs(const weft_module *m, weft_node n, const char *tex
             if (arguments[i].key[k] != WEFT_ATTR_NONE)
                 text = weft_arena_printf(
                     arena, "%s %s", text,
-                    number(arena, weft_attrs_float(weft_node_attrs(m, n), arguments[i].key[k],
-                                                   arguments[i].otherwise[k])));
+                    weft_rewrite__number_text((float)weft_attrs_float(weft_node_attrs(m, n),
+                                                                      arguments[i].key[k],
+                                                                      arguments[i].otherwise[k]),
+                                              arena));
     return text;
 }
 
