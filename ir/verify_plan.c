@@ -1,11 +1,11 @@
 /* The rules of the plan stage:
  *
  *   bucket-symbols  a value for each symbol of the graph, within its bounds
- *   buffer-owner    each value of the graph that needs memory of the arena has one buffer, no other
+ *   buffer-owner    each value that needs memory of the arena has one buffer, no other has any
  *   buffer-size     as many bytes as the type needs at the bucket's dims
- *   buffer-life     from the node that makes the value to the last one that reads it or a view of
- * it buffer-arena    inside the arena buffer-overlap  buffers that live at the same time share no
- * bytes */
+ *   buffer-life     from the node that makes the value to the last that reads it or a view of it
+ *   buffer-arena    inside the arena
+ *   buffer-overlap  buffers that live at the same time share no bytes */
 #include "base/num.h"
 #include "ir/verify_int.h"
 

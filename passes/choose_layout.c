@@ -9,8 +9,7 @@
  * `reorder` is put before the first who asks and shared by the rest. Graph inputs and outputs are
  * plain.
  *
- * Rules for convolutions (measured with oneDNN 2.6 on AVX-512, batch 1 to 8; see the numbers in
- * tests/bench/README.md):
+ * Rules for convolutions (measured with oneDNN 2.6 on AVX-512, batch 1 to 8):
  *   - f32 and blocks on the output side; dense, depthwise, or grouped by whole blocks;
  *   - with fewer input channels than a block the input stays plain (first layers);
  *   - winograd for 3x3, stride 1, dense, whole blocks, and a result of at least 12x12 or
