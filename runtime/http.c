@@ -140,6 +140,8 @@ static enum MHD_Result send_reply(http_exchange *x)
     }
     if (x->accept_encoding)
         MHD_add_response_header(r, "Accept-Encoding", "gzip, deflate");
+    if (weft_router__is_draining(x->http->router))
+        MHD_add_response_header(r, "Connection", "close");
     enum MHD_Result queued = MHD_queue_response(x->connection, x->status, r);
     MHD_destroy_response(r);
     return queued;
@@ -282,10 +284,9 @@ static uint64_t timeout_of(struct MHD_Daemon *daemon)
     MHD_UNSIGNED_LONG_LONG ms = 0;
     if (!daemon || MHD_get_timeout(daemon, &ms) != MHD_YES)
         return UINT64_MAX;
-    if (ms > 0)
-        return ms * 1000000u;
-    MHD_run(daemon);
-    return MHD_get_timeout(daemon, &ms) == MHD_YES ? ms * 1000000u : UINT64_MAX;
+    if (ms == 0)
+        MHD_run(daemon);
+    return ms * 1000000u;
 }
 
 static uint64_t on_idle(void *user)
@@ -296,6 +297,9 @@ static uint64_t on_idle(void *user)
     if (http->resumed) {
         http->resumed = false;
         MHD_run(http->api);
+        /* A request that came behind the answer is new to the router, which has said already how
+         * long it can wait: ask it again. */
+        return 0;
     }
     uint64_t api_ns = timeout_of(http->api), metrics_ns = timeout_of(http->metrics);
     return api_ns < metrics_ns ? api_ns : metrics_ns;

@@ -128,8 +128,9 @@ static bool read_json_data(reader *r, const json_t *input, uint32_t at, const ch
 
 static bool take_bytes(reader *r, uint32_t at, size_t bytes)
 {
+    static char nothing[8];
     weft_tensor *t = &r->infer->request->in[at];
-    char *from = r->body + r->binary_at;
+    char *from = bytes ? r->body + r->binary_at : nothing; /* an empty body is NULL */
     r->binary_at += bytes;
     t->data = from;
     if ((uintptr_t)from % 8 == 0)
@@ -398,7 +399,8 @@ static bool guess_shape(reader *r, weft_tensor *t)
     *t = (weft_tensor){.dtype = (weft_dtype)type->dtype, .rank = type->rank};
     for (int32_t i = 0; i < t->rank; i++) {
         weft_dim d = type->dim[i];
-        bool batch = weft_dim_as_symbol(p->dims, d) == p->batch_symbol && i == 0;
+        bool batch = i == 0 && p->batch_symbol < p->n_symbol &&
+                     weft_dim_as_symbol(p->dims, d) == p->batch_symbol;
         t->dim[i] = batch ? 1 : weft_dim_is_const(d) ? d : -1;
         if (t->dim[i] < 0 && open >= 0)
             return fail(r, WEFT_ANSWER_INVALID,

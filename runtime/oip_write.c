@@ -12,17 +12,38 @@
 
 static const char version[] = "1";
 
+/* Bytes of the UTF-8 sequence at `s` (which ends with NUL), 0 when it is none. */
+static size_t measure_utf8(const unsigned char *s)
+{
+    size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
+    if (n < 2)
+        return n;
+    /* The second byte excludes overlong forms, surrogates, and what is over U+10FFFF. */
+    unsigned low = s[0] == 0xe0 ? 0xa0 : s[0] == 0xf0 ? 0x90 : 0x80;
+    unsigned high = s[0] == 0xed ? 0x9f : s[0] == 0xf4 ? 0x8f : 0xbf;
+    if (s[0] > 0xf4 || s[1] < low || s[1] > high)
+        return 0;
+    for (size_t i = 2; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    return n;
+}
+
+/* Names in error texts come from clients and may have been cut: what is no UTF-8 becomes U+FFFD. */
 static void put_json_string(weft_buf *out, const char *s)
 {
     weft_buf_putc(out, '"');
-    for (; *s; s++) {
-        unsigned char c = (unsigned char)*s;
-        if (c == '"' || c == '\\')
-            weft_buf_printf(out, "\\%c", c);
-        else if (c < 0x20)
-            weft_buf_printf(out, "\\u%04x", c);
+    while (*s) {
+        size_t n = measure_utf8((const unsigned char *)s);
+        if (n == 0)
+            weft_buf_puts(out, "\\ufffd");
+        else if (*s == '"' || *s == '\\')
+            weft_buf_printf(out, "\\%c", *s);
+        else if (n == 1 && *s < 0x20)
+            weft_buf_printf(out, "\\u%04x", (unsigned)*s);
         else
-            weft_buf_putc(out, (char)c);
+            weft_buf_add(out, s, n);
+        s += n ? n : 1;
     }
     weft_buf_putc(out, '"');
 }

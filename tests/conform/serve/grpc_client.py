@@ -1,3 +1,4 @@
+# needs: grpc numpy google.protobuf
 """A server and real gRPC clients: every method, both forms of contents, wrong input, clients that
 vanish, garbage on the port, a worker that is killed, and the end by SIGTERM.
 

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Runs one test of the server: `run.sh TEST.py ARGUMENTS`, with WEFT (the program), WEFT_SOURCE_DIR
+# and WEFT_ONNX_DATA in the environment. A line "# needs: MODULE MODULE" in the test names what a
+# Python must have: the first of $WEFT_PYTHON and those in PATH that has it all is taken, none means
+# skipped (77).
+set -euo pipefail
+test_file=$(realpath "$1")
+shift
+here=$(dirname "$test_file")
+needs=$(sed -n 's/^# needs: //p' "$test_file")
+for python in ${WEFT_PYTHON:-} python3 /usr/bin/python3; do
+    if "$python" -c "import ${needs// /, }" 2>/dev/null; then
+        box=$(mktemp -d "${TMPDIR:-/tmp}/weft-serve.XXXXXX")
+        trap 'rm -rf "$box"' EXIT
+        cd "$box"
+        code=0
+        PYTHONPATH=$here PYTHONDONTWRITEBYTECODE=1 "$python" "$test_file" "$@" || code=$?
+        exit "$code"
+    fi
+done
+echo "skipped: no Python with $needs"
+exit 77

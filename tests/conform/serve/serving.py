@@ -1,0 +1,173 @@
+"""What the tests of the server share: a server on a bundle of the demo's models, HTTP with nothing
+but the standard library, and the expected answers."""
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+WEFT = os.environ["WEFT"]
+EXAMPLES = os.path.join(os.environ["WEFT_SOURCE_DIR"], "examples")
+ONNX_DATA = os.environ.get("WEFT_ONNX_DATA", "")
+
+# Small models of the ONNX conformance data with inputs that the demo's models lack.
+ONNX_MODELS = {
+    "add": "node/test_add",                     # two inputs, cannot be batched
+    "split": "node/test_split_equal_parts_1d",  # several outputs
+    "not": "node/test_not_2d",                  # BOOL
+    "half": "node/test_cast_FLOAT16_to_FLOAT",  # FP16
+    "gather": "node/test_gather_0",             # INT64
+}
+
+
+def skip(why):
+    print("skipped:", why)
+    sys.exit(77)
+
+
+def compile_bundle(path="models.weft", more=True):
+    """Compiles the demo's models and, where they are, some of the conformance data."""
+    with open(os.path.join(EXAMPLES, "digits.yaml")) as f:
+        text = f.read().replace("file: ", f"file: {EXAMPLES}/")
+    have = {}
+    for name, folder in ONNX_MODELS.items():
+        model = os.path.join(ONNX_DATA, folder, "model.onnx")
+        if more and os.path.exists(model):
+            have[name] = os.path.join(ONNX_DATA, folder)
+            text += f"  - name: {name}\n    file: {model}\n"
+    with open("models.yaml", "w") as f:
+        f.write(text)
+    subprocess.run([WEFT, "compile", "models.yaml", "-o", path], check=True)
+    return have
+
+
+def digits(key="digits_cnn"):
+    """The held-out digits and what the model makes of them."""
+    return (np.load(f"{EXAMPLES}/digits_test.x.npy").astype("f4"),
+            np.load(f"{EXAMPLES}/digits_test.logits.npz")[key].astype("f4"))
+
+
+def is_close(got, want):
+    return got.shape == want.shape and np.abs(got - want).max() < 1e-4 * np.abs(want).max()
+
+
+class Server:
+    """`weft serve` on free ports; ends with SIGTERM and insists on exit code 0."""
+
+    def __init__(self, *options, bundle="models.weft", ready=True):
+        self.log = open("server.log", "w+")
+        self.process = subprocess.Popen(
+            [WEFT, "serve", bundle, "--http", "0", "--grpc", "0", "--metrics", "0", *options],
+            stdout=subprocess.PIPE, stderr=self.log, text=True)
+        if ready:
+            line = self.process.stdout.readline().split()
+            if not line or line[0] != "READY":
+                self.process.wait(10)
+                raise AssertionError(f"no READY line but {line}: {self.text()}")
+            ports = dict(part.split("=") for part in line[1:])
+            self.http, self.grpc = int(ports["http"]), int(ports["grpc"])
+            self.metrics = int(ports["metrics"])
+
+    def text(self):
+        self.log.seek(0)
+        return self.log.read()
+
+    def workers(self):
+        children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(self.process.pid)],
+                                  stdout=subprocess.PIPE, text=True).stdout.split()
+        return [int(pid) for pid in children]
+
+    def stop(self, timeout=30, code=0):
+        self.process.send_signal(signal.SIGTERM)
+        got = self.process.wait(timeout)
+        assert got == code, f"exit code {got}: {self.text()}"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        if self.process.poll() is None:
+            if kind:
+                self.process.kill()
+                self.process.wait()
+                print(self.text(), file=sys.stderr)
+            else:
+                self.stop()
+
+    # -- HTTP ---------------------------------------------------------------------------------
+
+    def connect(self, timeout=30):
+        return http.client.HTTPConnection("127.0.0.1", self.http, timeout=timeout)
+
+    def request(self, method, path, body=None, headers=None, port=None):
+        """Status, headers (lower case) and body."""
+        connection = http.client.HTTPConnection("127.0.0.1", port or self.http, timeout=30)
+        connection.request(method, path, body, headers or {})
+        reply = connection.getresponse()
+        body = reply.read()
+        connection.close()
+        return reply.status, {k.lower(): v for k, v in reply.getheaders()}, body
+
+    def get(self, path):
+        status, _, body = self.request("GET", path)
+        return status, json.loads(body)
+
+    def infer(self, model, request, binary=b"", headers=None, version=""):
+        """An infer request as an object, or as bytes; status and what read_answer makes of it."""
+        head = request if isinstance(request, bytes) else json.dumps(request).encode()
+        headers = dict(headers or {})
+        if binary:
+            headers.setdefault("Inference-Header-Content-Length", str(len(head)))
+        status, got, body = self.request("POST", f"/v2/models/{model}{version}/infer",
+                                         head + binary, headers)
+        return status, read_answer(got, body)
+
+    def raw_socket(self, timeout=30):
+        return socket.create_connection(("127.0.0.1", self.http), timeout=timeout)
+
+
+DTYPES = {"FP32": "f4", "FP16": "f2", "FP64": "f8", "INT64": "i8", "INT32": "i4", "BOOL": "?",
+          "UINT8": "u1", "INT8": "i1"}
+
+
+def read_answer(headers, body):
+    """The JSON of an answer; each output gets its array as "array"."""
+    length = headers.get("inference-header-content-length")
+    head = json.loads(body[:int(length)] if length else body)
+    at = int(length) if length else len(body)
+    for output in head.get("outputs", []):
+        dtype = np.dtype(DTYPES[output["datatype"]])
+        if "data" in output:
+            # C++ clients read no nested data, and want this in any parameters.
+            assert "parameters" not in output
+            assert not any(isinstance(x, list) for x in output["data"])
+            array = np.array(output["data"], dtype)
+        else:
+            size = output["parameters"]["binary_data_size"]
+            array = np.frombuffer(body[at:at + size], dtype)
+            at += size
+        output["array"] = array.reshape(output["shape"])
+    assert at == len(body), "bytes behind the last output"
+    return head
+
+
+def tensor(name, array, binary=False):
+    names = {np.dtype(v): k for k, v in DTYPES.items()}
+    t = {"name": name, "shape": list(array.shape), "datatype": names[array.dtype]}
+    if binary:
+        t["parameters"] = {"binary_data_size": array.nbytes}
+    else:
+        t["data"] = array.flatten().tolist()
+    return t
+
+
+def wait_until(condition, seconds=30):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never came true"
+        time.sleep(0.02)
