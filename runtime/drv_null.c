@@ -136,7 +136,9 @@ static weft_err run_null(void *state, void *const *arg)
             ((uintptr_t)at % ALIGN != 0 || lies_in_weight(k->engine, at)))
             return WEFT_ERR_BUG;
     }
+    pthread_mutex_lock(&k->engine->lock);
     d->clock_us += k->time_us;
+    pthread_mutex_unlock(&k->engine->lock);
     return k->run(k->state, arg);
 }
 

@@ -8,7 +8,6 @@
 
 #include "runtime/driver_int.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* relu(x @ w + b) @ w, with x [n, 4], w [4, 4], b [4]; the second product is also an output. */
@@ -169,6 +168,50 @@ static void test_driver__sessions_share_an_engine(void **state)
     }
 }
 
+typedef struct worker {
+    fixture f; /* its own diagnostics; the engine has the bundle of the first */
+    weft_engine *engine;
+} worker;
+
+static void *work(void *arg)
+{
+    worker *w = arg;
+    weft_session *session;
+    if (weft_session_open(w->engine, "m", w->f.diag, &session) != WEFT_ERR_OK)
+        return NULL;
+    for (int64_t n = 1; n <= 40; n++)
+        run_once(&w->f, session, n);
+    weft_session_close(session);
+    return w;
+}
+
+static void test_driver__sessions_run_beside_each_other(void **state)
+{
+    (void)state;
+    for (size_t d = 0; weft_driver_at(d); d++) {
+        static worker w[3];
+        pthread_t thread[3];
+        weft_engine *engine;
+        for (int i = 0; i < 3; i++)
+            init_fixture(&w[i].f);
+        weft_engine_options options = {.driver = weft_driver_name(weft_driver_at(d)), .threads = 1};
+        assert_int_equal(weft_engine__open_bundle(&w[0].f.bundle, &options, w[0].f.diag, &engine),
+                         0);
+        for (int i = 0; i < 3; i++) {
+            w[i].engine = engine;
+            assert_int_equal(pthread_create(&thread[i], NULL, work, &w[i]), 0);
+        }
+        for (int i = 0; i < 3; i++) {
+            void *done;
+            assert_int_equal(pthread_join(thread[i], &done), 0);
+            assert_non_null(done);
+        }
+        weft_engine_close(engine);
+        for (int i = 0; i < 3; i++)
+            finish_fixture(&w[i].f);
+    }
+}
+
 static void test_driver__names_are_unique(void **state)
 {
     (void)state;
@@ -184,6 +227,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_driver__answers_at_every_size),
         cmocka_unit_test(test_driver__sessions_share_an_engine),
+        cmocka_unit_test(test_driver__sessions_run_beside_each_other),
         cmocka_unit_test(test_driver__names_are_unique),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
