@@ -54,7 +54,9 @@ void weft_module_set_stage(weft_module *m, weft_stage stage);
 uint32_t weft_module_own_file(weft_module *m, const char *path, weft_file file);
 /* A file that is only named in locations. */
 uint32_t weft_module_name_file(weft_module *m, const char *path);
-const char *weft_module_file_path(const weft_module *m, uint32_t file_id);
+const char *weft_module_file_path(const weft_module *m, uint32_t file_id); /* NULL: no such id */
+/* The module maps it: its bytes went into the module. */
+bool weft_module_file_is_mapped(const weft_module *m, uint32_t file_id);
 
 /* -- Types ---------------------------------------------------------------------------------- */
 

@@ -108,6 +108,11 @@ uint32_t weft_module_name_file(weft_module *m, const char *path)
     return m->files.len - 1;
 }
 
+bool weft_module_file_is_mapped(const weft_module *m, uint32_t file_id)
+{
+    return file_id && file_id < m->files.len && m->files.at[file_id].file.at != NULL;
+}
+
 const char *weft_module_file_path(const weft_module *m, uint32_t file_id)
 {
     return file_id && file_id < m->files.len ? m->files.at[file_id].path : NULL;

@@ -90,21 +90,30 @@ static int parse(int argc, char **argv, options *o)
     return -1;
 }
 
+static void add_dependency(weft_buf *text, const char *path)
+{
+    weft_buf_putc(text, ' ');
+    for (const char *s = path; *s; s++) {
+        /* What make reads as the end of a name. */
+        if (*s == ' ' || *s == '#' || *s == '\\')
+            weft_buf_putc(text, '\\');
+        if (*s == '$')
+            weft_buf_putc(text, '$');
+        weft_buf_putc(text, *s);
+    }
+}
+
+/* The set file, and every file that the module was read from: models and external weights. */
 static weft_err write_depfile(const options *o, const weft_tool_sources *sources, weft_diag *diag)
 {
     weft_buf text = {0};
+    const char *path;
     weft_buf_printf(&text, "%s:", o->output);
-    for (size_t i = 0; i < sources->n_path; i++) {
-        weft_buf_puts(&text, " ");
-        for (const char *s = sources->path[i]; *s; s++) {
-            /* What make reads as the end of a name. */
-            if (*s == ' ' || *s == '#' || *s == '\\')
-                weft_buf_putc(&text, '\\');
-            if (*s == '$')
-                weft_buf_putc(&text, '$');
-            weft_buf_putc(&text, *s);
-        }
-    }
+    if (sources->set_file)
+        add_dependency(&text, sources->set_file);
+    for (uint32_t i = 1; (path = weft_module_file_path(sources->module, i)); i++)
+        if (weft_module_file_is_mapped(sources->module, i))
+            add_dependency(&text, path);
     weft_buf_puts(&text, "\n");
     weft_err err =
         text.failed ? WEFT_ERR_NOMEM : weft_file_write(o->depfile, text.at, text.len, diag);
@@ -180,15 +189,17 @@ static int run_compile(int argc, char **argv)
 const weft_verb weft_verb_compile = {
     .name = "compile",
     .brief = "compile a set of models into one bundle",
-    .usage = "usage: weft compile SET.yaml|MODEL.onnx|MODULE.wir... -o OUT.weft [OPTIONS]\n"
-             "Compiles models into one bundle. A set file names models with SLO and rate.\n\n"
-             "  -o, --output FILE        the bundle (text IR when --stop-after cuts the pipeline)\n"
-             "      --merge MODE         auto (default), exact or off: share equal weights\n"
-             "      --gpu NAME           also estimate for this device (weft list gpus)\n"
-             "      --tune               measure the algorithms of convolutions on this CPU\n"
-             "      --depfile FILE       write a make rule that names all files read\n"
-             "      --report FILE        write what was shared, as JSON\n"
-             "      --allow-hard-links   external weights may have several hard links\n" //
+    .usage =
+        "usage: weft compile SET.yaml|MODEL.onnx|MODULE.wir... -o OUT.weft [OPTIONS]\n"
+        "Compiles models into one bundle. A set file names models with SLO and rate.\n\n"
+        "  -o, --output FILE        the bundle (text IR when --stop-after cuts the pipeline)\n"
+        "      --merge MODE         auto (default), exact or off; no strategy merges operators\n"
+        "                           yet, equal weights are stored once in any case\n"
+        "      --gpu NAME           also estimate for this device (weft list gpus)\n"
+        "      --tune               measure the algorithms of convolutions on this CPU\n"
+        "      --depfile FILE       write a make rule that names all files read\n"
+        "      --report FILE        write what was shared, as JSON\n"
+        "      --allow-hard-links   external weights may have several hard links\n" //
     WEFT_PIPELINE_USAGE,
     .run = run_compile,
 };

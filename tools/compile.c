@@ -26,9 +26,8 @@ static weft_err load_set(const char *path, const weft_import_options *import, we
 {
     weft_set *set = weft_arena_alloc(arena, sizeof *set);
     WEFT_TRY(weft_set_load(path, arena, diag, set));
-    s->path = weft_arena_array(arena, set->n_model + 1, sizeof *s->path);
     s->model = weft_arena_array(arena, set->n_model + 1, sizeof *s->model);
-    s->path[s->n_path++] = path;
+    s->set_file = path;
     uint32_t n = 0;
     for (size_t i = 0; i < set->n_model; i++) {
         const weft_set_model *model = &set->model[i];
@@ -45,7 +44,6 @@ static weft_err load_set(const char *path, const weft_import_options *import, we
         options.dim = dim;
         options.n_dim = model->n_dim;
         WEFT_TRY(import_one(s, model->file, &options, diag));
-        s->path[s->n_path++] = model->file;
         s->model[n++] = model;
     }
     if (n == 0)
@@ -57,12 +55,9 @@ static weft_err load_set(const char *path, const weft_import_options *import, we
 static weft_err load_models(char *const *file, int n_file, const weft_import_options *import,
                             weft_arena *arena, weft_diag *diag, weft_tool_sources *s)
 {
-    s->path = weft_arena_array(arena, (size_t)n_file, sizeof *s->path);
     s->model = weft_arena_array(arena, (size_t)n_file, sizeof *s->model);
-    for (int i = 0; i < n_file; i++) {
+    for (int i = 0; i < n_file; i++)
         WEFT_TRY(import_one(s, file[i], import, diag));
-        s->path[s->n_path++] = file[i];
-    }
     return WEFT_ERR_OK;
 }
 
@@ -75,10 +70,9 @@ weft_err weft_tool_load_sources(char *const *file, int n_file, const weft_import
         WEFT_TRY(weft_tool_sniff(file[0], diag, &kind));
     if (!is_set && n_file == 1 && kind != WEFT_FILE_ONNX) {
         WEFT_TRY(weft_tool_load_module(file[0], diag, &out->module));
+        out->set_file = strcmp(file[0], "-") == 0 ? NULL : file[0];
         uint32_t n = weft_graph_count(out->module);
-        out->path = weft_arena_array(arena, 1, sizeof *out->path);
         out->model = weft_arena_array(arena, (size_t)n + 1, sizeof *out->model);
-        out->path[out->n_path++] = file[0];
         return WEFT_ERR_OK;
     }
     out->module = weft_module_create(0);

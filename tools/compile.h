@@ -10,9 +10,8 @@
 
 /* One module with the models of a set file or of files on the command line. */
 typedef struct weft_tool_sources {
-    weft_module *module; /* owned */
-    const char **path;   /* files read, for the depfile */
-    size_t n_path;
+    weft_module *module;          /* owned */
+    const char *set_file;         /* or text IR file; NULL: ONNX files on the command line */
     const weft_set_model **model; /* by graph; entries NULL when not from a set file */
 } weft_tool_sources;
 

@@ -149,6 +149,29 @@ weft_err weft_tool_sniff(const char *path, weft_diag *diag, weft_file_kind *out)
     return WEFT_ERR_OK;
 }
 
+/* From bytes in memory: what they are is told by the first of them. ONNX needs them as long as the
+ * module lives, and gets a copy in its arena. */
+static weft_err load_bytes(const char *text, size_t len, const char *shown, const char *dir,
+                           weft_diag *diag, weft_module **out)
+{
+    if (looks_like_text(text, len))
+        return weft_module_parse(text, len, shown, dir, diag, out);
+    weft_module *m = weft_module_create(0);
+    weft_graph *g = NULL;
+    if (!m)
+        return WEFT_ERR_NOMEM;
+    uint8_t *bytes = weft_arena_alloc(weft_module_arena(m), len);
+    memcpy(bytes, text, len);
+    weft_err err = weft_import_onnx_bytes(m, bytes, len, NULL, shown,
+                                          &(weft_import_options){.graph_name = "model"}, diag, &g);
+    if (err != WEFT_ERR_OK) {
+        weft_module_destroy(m);
+        return err;
+    }
+    *out = m;
+    return WEFT_ERR_OK;
+}
+
 static weft_err load_text(const char *path, weft_diag *diag, weft_module **out)
 {
     char *text = NULL;
@@ -157,8 +180,8 @@ static weft_err load_text(const char *path, weft_diag *diag, weft_module **out)
     const char *slash = strrchr(path, '/');
     char dir[4096];
     snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
-    const char *shown = strcmp(path, "-") == 0 ? "<stdin>" : path;
-    weft_err err = weft_module_parse(text, len, shown, dir, diag, out);
+    bool is_stdin = strcmp(path, "-") == 0;
+    weft_err err = load_bytes(text, len, is_stdin ? "<stdin>" : path, dir, diag, out);
     free(text);
     return err;
 }
