@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 enum { PAGE = 4096, HUGE_BYTES = 2 << 20 };
+/* Large weights are packed in slices; whole blocks of any packed format. */
+enum { SLICE_MIN_BYTES = 32 << 20, SLICE_BYTES = 8 << 20, SLICE_ALIGN = 64 };
 
 /* -- Device --------------------------------------------------------------------------------- */
 
@@ -52,12 +54,11 @@ struct weft_cpu_pack {
     uint64_t room;
 };
 
-/* The plain bytes are not needed any more: the file has them. */
-static void drop_pages(const weft_engine *e, uint32_t weight)
+/* Bytes [from, from + bytes) of a weight are not needed any more: the file has them. */
+static void drop_pages(const weft_engine *e, uint32_t weight, uint64_t from, uint64_t bytes)
 {
     const weft_file *file = &e->bundle->file;
-    const weft_bundle_weight *w = &e->bundle->weight[weight - 1];
-    uintptr_t begin = (uintptr_t)w->data, end = begin + w->bytes;
+    uintptr_t begin = (uintptr_t)e->bundle->weight[weight - 1].data + from, end = begin + bytes;
     uintptr_t low = (uintptr_t)file->at;
     if (!file->at || begin < low || end > low + file->len)
         return;
@@ -95,6 +96,39 @@ static bool execute_reorder(weft_cpu *cpu, const dnnl_memory_desc_t *from, const
     return done;
 }
 
+/* Packs a large weight in slices along the dim that is outermost in the file, dropping the pages of
+ * each, so that it is never resident twice. false: nothing, or a part, was done. */
+static bool reorder_slices(weft_engine *e, uint32_t weight, const dnnl_memory_desc_t *from,
+                           const dnnl_memory_desc_t *to, void *dst)
+{
+    const weft_bundle_weight *w = &e->bundle->weight[weight - 1];
+    dnnl_dims_t dims, offset = {0};
+    int outer = 0;
+    if (w->bytes < SLICE_MIN_BYTES || to->format_kind != dnnl_blocked)
+        return false;
+    for (int d = 0; d < from->ndims; d++) {
+        dims[d] = from->dims[d];
+        if (from->format_desc.blocking.strides[d] > from->format_desc.blocking.strides[outer])
+            outer = d;
+    }
+    uint64_t row = (uint64_t)from->format_desc.blocking.strides[outer] * sizeof(float);
+    int64_t step = (int64_t)(SLICE_BYTES / row) / SLICE_ALIGN * SLICE_ALIGN;
+    if (step == 0)
+        step = SLICE_ALIGN;
+    drop_pages(e, weight, 0, w->bytes);
+    for (int64_t at = 0; at < from->dims[outer]; at += step) {
+        dnnl_memory_desc_t a, b;
+        offset[outer] = at;
+        dims[outer] = from->dims[outer] - at < step ? from->dims[outer] - at : step;
+        if (dnnl_memory_desc_init_submemory(&a, from, dims, offset) != dnnl_success ||
+            dnnl_memory_desc_init_submemory(&b, to, dims, offset) != dnnl_success ||
+            !execute_reorder(e->device, &a, w->data, &b, dst))
+            return false;
+        drop_pages(e, weight, (uint64_t)at * row, (uint64_t)dims[outer] * row);
+    }
+    return true;
+}
+
 static weft_err make_pack(weft_engine *e, uint32_t weight, const dnnl_memory_desc_t *from,
                           const dnnl_memory_desc_t *to, weft_cpu_pack **out)
 {
@@ -114,12 +148,13 @@ static weft_err make_pack(weft_engine *e, uint32_t weight, const dnnl_memory_des
     pack->weight = weight;
     pack->from = *from;
     pack->to = *to;
-    if (!execute_reorder(e->device, from, e->bundle->weight[weight - 1].data, to, pack->data)) {
+    if (!reorder_slices(e, weight, from, to, pack->data) &&
+        !execute_reorder(e->device, from, e->bundle->weight[weight - 1].data, to, pack->data)) {
         munmap(pack->data, pack->room);
         free(pack);
         return WEFT_ERR_UNSUP;
     }
-    drop_pages(e, weight);
+    drop_pages(e, weight, 0, e->bundle->weight[weight - 1].bytes);
     *out = pack;
     return WEFT_ERR_OK;
 }
