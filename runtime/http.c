@@ -18,6 +18,8 @@
 
 enum { CONNECTIONS_MAX = 2048, IDLE_TIMEOUT_S = 120, CONNECTION_MEMORY_BYTES = 32768 };
 
+static const uint64_t read_patience_ns = 1000000000u;
+
 /* -- Bodies --------------------------------------------------------------------------------- */
 
 /* false: too large, or out of memory; the exchange then has its error. */
@@ -40,7 +42,8 @@ static bool add_to_body(weft_http *http, http_exchange *x, const char *data, siz
         x->body = body;
         x->cap = cap;
     }
-    memcpy(x->body + x->len, data, len);
+    if (len)
+        memcpy(x->body + x->len, data, len);
     x->len += len;
     return true;
 }
@@ -159,7 +162,8 @@ static http_exchange *begin_exchange(weft_http *http, struct MHD_Connection *con
     if (length && strtoull(length, NULL, 10) > http->max_body)
         weft_http__fail(x, 400, "the request is larger than %llu bytes",
                         (unsigned long long)http->max_body);
-    http->n_active++;
+    http->n_reading++;
+    http->read_ns = weft_clock__now_ns();
     return x;
 }
 
@@ -173,7 +177,7 @@ static void end_exchange(void *user, struct MHD_Connection *connection, void **s
     *state = NULL;
     if (!x)
         return;
-    http->n_active--;
+    (*(x->routed ? &http->n_active : &http->n_reading))--;
     if (x->waiting) {
         /* The router still has it: it ends when done is called. */
         x->connection = NULL;
@@ -208,11 +212,14 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
          * answer. */
         if (x->status == 0)
             add_to_body(http, x, upload, *upload_len);
+        http->read_ns = weft_clock__now_ns();
         *upload_len = 0;
         return MHD_YES;
     }
     if (!x->routed) {
         x->routed = true;
+        http->n_reading--;
+        http->n_active++;
         if (x->status == 0 && decode_body(http, x))
             weft_http__route(x, method, url);
         if (x->waiting) {
@@ -382,7 +389,9 @@ void weft_http__drain(weft_http *http)
 
 bool weft_http__is_idle(const weft_http *http)
 {
-    return http->n_active == 0;
+    /* A client that stopped in the middle of its body may be gone without a word. */
+    bool reading = http->n_reading && weft_clock__now_ns() - http->read_ns < read_patience_ns;
+    return http->n_active == 0 && !reading;
 }
 
 static void stop(weft_http *http, struct MHD_Daemon *daemon)

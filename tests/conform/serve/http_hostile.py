@@ -195,15 +195,18 @@ def check_lines(s):
                 b"ffffffffffffffff1\r\nabc\r\n",
                 b"GET /v2 HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 20000 + b"\r\n",
                 b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00"):
-        raw = s.raw_socket(5)
+        raw = s.raw_socket(2)
         try:
             raw.sendall(bad)
             raw.shutdown(socket.SHUT_WR)
             got = raw.recv(65536)
             assert not got or got.startswith(b"HTTP/1.1 4") or got.startswith(b"HTTP/1.1 5") or \
                 got.startswith(b"HTTP/1.0 4"), (bad[:60], got[:100])
-        except (ConnectionError, BrokenPipeError):
-            pass
+        except TimeoutError:
+            # Half a line may be kept until it is idle for too long.
+            assert b"\n" not in bad, ("no answer and no end", bad[:60])
+        except OSError:
+            pass  # closed before we had said all
         raw.close()
     # 100-continue
     raw = s.raw_socket()
