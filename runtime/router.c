@@ -144,14 +144,21 @@ void weft_router__dispatch(weft_router *router)
 
 /* -- Time ----------------------------------------------------------------------------------- */
 
+/* Takes them all off the queue before any is answered: `done` may submit, which moves the queue. */
 static void expire_queued(weft_router *router, router_model *model, uint64_t now_ns)
 {
-    weft_request *next;
+    weft_request *expired = NULL, **end = &expired, *next;
     for (weft_request *r = model->head; r; r = next) {
         next = r->next;
         if (r->deadline_ns > now_ns)
             continue;
         weft_batch__remove(model, r);
+        *end = r;
+        end = &r->next;
+    }
+    for (weft_request *r = expired; r; r = next) {
+        next = r->next;
+        r->next = NULL;
         weft_router__set_answer(r, WEFT_ANSWER_UNAVAILABLE,
                                 "the deadline passed while the request was waiting");
         weft_router__finish(router, r);
@@ -190,10 +197,11 @@ static uint64_t on_idle(void *user)
         else if (w->start_ns - now_ns < wait_ns)
             wait_ns = w->start_ns - now_ns;
     }
-    if (router->options->max_queue_delay_us > 0 && router->n_pending) {
+    /* What a dead worker gave back, and queues whose delay is over. */
+    if (router->n_pending)
         weft_router__dispatch(router);
+    if (router->options->max_queue_delay_us > 0 && router->n_pending)
         wait_ns = wait_ns < 1000000 ? wait_ns : 1000000;
-    }
     return wait_ns;
 }
 
