@@ -60,10 +60,8 @@ static void get_model(const target *t)
 static void get_model_ready(const target *t)
 {
     bool ready = weft_router__is_ready(t->router, t->model) && !weft_router__is_draining(t->router);
-    weft_buf text = {0};
-    weft_buf_printf(&text, "{\"name\":\"%s\",\"ready\":%s}", program_of(t)->name,
-                    ready ? "true" : "false");
-    weft_http__reply(t->x, ready ? 200 : 400, text.at, "application/json");
+    weft_http__reply(t->x, ready ? 200 : 400, weft_oip__model_ready(program_of(t), ready),
+                     "application/json");
 }
 
 static void get_model_config(const target *t)
@@ -293,7 +291,8 @@ void weft_http__route(http_exchange *x, const char *method, const char *url)
     path p;
     bool known = false;
     target t = {.x = x, .router = x->http->router, .model = UINT32_MAX};
-    for (size_t i = 0; split(url, &p) && i < sizeof routes / sizeof routes[0]; i++) {
+    size_t n = split(url, &p) ? sizeof routes / sizeof routes[0] : 0;
+    for (size_t i = 0; i < n; i++) {
         int model, version;
         if (!matches(&p, routes[i].pattern, &model, &version))
             continue;

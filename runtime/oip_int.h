@@ -41,6 +41,7 @@ bool weft_oip__write_infer(const weft_oip_infer *infer, weft_buf *out, size_t *o
 /* JSON texts, owned by the caller (free); NULL when out of memory. */
 char *weft_oip__server_metadata(void);
 char *weft_oip__model_metadata(const weft_bundle_program *program);
+char *weft_oip__model_ready(const weft_bundle_program *program, bool ready);
 char *weft_oip__model_config(const weft_bundle_program *program);
 char *weft_oip__model_stats(const weft_router *router, uint32_t model); /* UINT32_MAX: all */
 char *weft_oip__repository_index(const weft_router *router);

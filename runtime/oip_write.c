@@ -75,7 +75,8 @@ static bool fits_json(const weft_tensor *t)
 {
     if (t->dtype == WEFT_DTYPE_F16 || t->dtype == WEFT_DTYPE_BF16)
         return false;
-    for (int64_t i = 0; weft_dtype_is_float(t->dtype) && i < weft_tensor_numel(t); i++)
+    int64_t n = weft_dtype_is_float(t->dtype) ? weft_tensor_numel(t) : 0;
+    for (int64_t i = 0; i < n; i++)
         if (!isfinite(weft_tensor_get_f64(t, i)))
             return false;
     return true;
@@ -93,7 +94,8 @@ static void put_output(weft_buf *out, const char *name, const weft_tensor *t, bo
         return;
     }
     weft_buf_puts(out, "],\"data\":[");
-    for (int64_t i = 0; i < weft_tensor_numel(t); i++) {
+    int64_t n = weft_tensor_numel(t);
+    for (int64_t i = 0; i < n; i++) {
         if (i)
             weft_buf_putc(out, ',');
         put_number(out, t, i);
@@ -221,6 +223,11 @@ char *weft_oip__model_metadata(const weft_bundle_program *p)
                           "platform", "onnx_weft", "inputs",
                           list_ports(p, p->input, p->n_input, false, 0), "outputs",
                           list_ports(p, p->output, p->n_output, false, 0)));
+}
+
+char *weft_oip__model_ready(const weft_bundle_program *p, bool ready)
+{
+    return dump(json_pack("{s:s, s:b}", "name", p->name, "ready", (int)ready));
 }
 
 char *weft_oip__model_config(const weft_bundle_program *p)
