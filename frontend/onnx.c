@@ -229,8 +229,9 @@ weft_err weft_import_tensor(const char *path, weft_arena *arena, weft_diag *diag
     WEFT_TRY(weft_file_map(path, diag, &file));
     weft_onnx_ctx cx = {.diag = diag, .file = path, .bytes = file.at, .len = (size_t)file.len};
     cx.arena = weft_arena_create(0);
-    weft_err err = WEFT_ERR_NOMEM;
+    weft_err err;
     jmp_buf env;
+    jmp_buf *before = weft_arena_guard(arena, &env);
     if (cx.arena && setjmp(env) == 0) {
         weft_arena_guard(cx.arena, &env);
         err = import_tensor(&cx, arena, out);
@@ -238,6 +239,7 @@ weft_err weft_import_tensor(const char *path, weft_arena *arena, weft_diag *diag
         err = weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){.file = path},
                               "no memory to read a tensor");
     }
+    weft_arena_guard(arena, before);
     weft_arena_destroy(cx.arena);
     weft_file_unmap(&file);
     return err;
