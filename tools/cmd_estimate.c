@@ -345,6 +345,7 @@ const weft_verb weft_verb_estimate = {
         "      --slice NAME         MIG profile such as 1g.18gb, or cores of a CPU such as 2core\n"
         "      --share 40%          MPS share of the device\n"
         "      --batch N            batch size (1)\n"
+        "      --dim NAME=VALUE     value of another symbolic dimension; several may be given\n"
         "      --per-kernel         each kernel too\n"
         "      --exact-f32          no TF32 for f32 products\n"
         "  -o, --output FILE        write JSON there\n"

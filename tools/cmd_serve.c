@@ -158,8 +158,10 @@ static weft_err read_plan(options *o, weft_arena *arena, weft_diag *diag)
                                    "the plan has several nodes: serve one at a time");
         if (p->slice_id >= SLICES_MAX)
             return weft_diag_error(diag, WEFT_ERR_INPUT, where, "over %d slices", SLICES_MAX);
-        char *end;
-        long cores = p->slice[0] ? strtol(p->slice, &end, 10) : (long)o->n_cpu;
+        long cores = p->slice[0] ? strtol(p->slice, NULL, 10) : (long)o->n_cpu;
+        if (cores < 1)
+            return weft_diag_error(diag, WEFT_ERR_INPUT, where, "'%s' is no slice of a CPU",
+                                   p->slice);
         weft_serve_slice *s = &o->slice[p->slice_id];
         const char **model = weft_arena_array(arena, s->n_model + 1, sizeof *model);
         for (uint32_t k = 0; k < s->n_model; k++)

@@ -179,7 +179,8 @@ static weft_err load_text(const char *path, weft_diag *diag, weft_module **out)
     WEFT_TRY(weft_file_read(path, (uint64_t)TEXT_LIMIT_MIB << 20, diag, &text, &len));
     const char *slash = strrchr(path, '/');
     char dir[4096];
-    snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) + (slash == path) : 1,
+             slash ? path : ".");
     bool is_stdin = strcmp(path, "-") == 0;
     weft_err err = load_bytes(text, len, is_stdin ? "<stdin>" : path, dir, diag, out);
     free(text);
