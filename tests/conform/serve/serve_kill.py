@@ -1,0 +1,81 @@
+# needs: numpy
+"""Workers killed under load: every request is answered, and with the right answer. WEFT_SOAK gives
+the seconds of load (8)."""
+import http.client
+import json
+import os
+import random
+import signal
+import threading
+import time
+
+import numpy as np
+from serving import Server, compile_bundle, digits, is_close, read_answer, tensor
+
+SECONDS = float(os.environ.get("WEFT_SOAK", "8"))
+compile_bundle(more=False)
+x, _ = digits()
+MODELS = {m: digits(k)[1] for m, k in (("digits", "digits_cnn"), ("parity", "digits_parity"),
+                                       ("size", "digits_size"), ("digits-attn", "digits_attn"))}
+
+
+class Client(threading.Thread):
+    def __init__(self, server, until, seed):
+        super().__init__()
+        self.server, self.until, self.random = server, until, random.Random(seed)
+        self.answered, self.problem = 0, None
+
+    def run(self):
+        try:
+            c = self.server.connect()
+            while time.monotonic() < self.until:
+                model = self.random.choice(list(MODELS))
+                n = self.random.choice((1, 1, 1, 2, 3, 5, 8, 11))
+                at = self.random.randrange(len(x) - n)
+                part = x[at:at + n]
+                head = json.dumps({"inputs": [tensor("image", part, True)],
+                                   "parameters": {"binary_data_output": True}}).encode()
+                c.request("POST", f"/v2/models/{model}/infer", head + part.tobytes(),
+                          {"Inference-Header-Content-Length": str(len(head))})
+                reply = c.getresponse()
+                got = read_answer({k.lower(): v for k, v in reply.getheaders()}, reply.read())
+                assert reply.status == 200, (reply.status, got)
+                assert is_close(got["outputs"][0]["array"], MODELS[model][at:at + n]), (model, at, n)
+                self.answered += 1
+        except Exception as problem:  # reported by the main thread
+            self.problem = repr(problem)
+
+
+def soak(*options):
+    with Server(*options) as server:
+        workers = len(server.workers())
+        until = time.monotonic() + SECONDS
+        clients = [Client(server, until, i) for i in range(12)]
+        for c in clients:
+            c.start()
+        killed = 0
+        choose = random.Random(1)
+        while time.monotonic() < until - 1:
+            time.sleep(choose.uniform(0.2, 0.6))
+            pids = server.workers()
+            if pids:
+                os.kill(choose.choice(pids), signal.SIGKILL)
+                killed += 1
+        for c in clients:
+            c.join()
+        problems = [c.problem for c in clients if c.problem]
+        assert not problems, problems
+        text = server.request("GET", "/metrics", port=server.metrics)[2].decode()
+        restarts = [l for l in text.splitlines() if l.startswith("weft_worker_restarts_total ")]
+        assert float(restarts[0].split()[1]) >= killed * 0.9, (restarts, killed)
+        assert len(server.workers()) <= workers
+        answered = sum(c.answered for c in clients)
+        failed = [l for l in text.splitlines() if l.startswith("weft_requests_failed_total{")]
+        assert all(l.endswith(" 0") for l in failed), failed
+        print(f"{answered} answers, all right; {killed} workers killed")
+        assert answered > 100
+
+
+soak()
+if len(os.sched_getaffinity(0)) > 1:
+    soak("--slices", "1,1")
