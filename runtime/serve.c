@@ -12,6 +12,8 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+static const uint64_t last_words_ns = 500000000u;
+
 typedef struct server {
     const weft_serve_options *options;
     weft_loop *loop;
@@ -87,6 +89,17 @@ static bool is_drained(const server *s)
            weft_grpc__is_idle(s->grpc);
 }
 
+/* Answers what is left with 503, and gives these answers time to leave. */
+static weft_err give_up(server *s, weft_diag *diag)
+{
+    uint64_t until_ns = weft_clock__now_ns() + last_words_ns;
+    weft_router__give_up(s->router);
+    while (!is_drained(s) && weft_clock__now_ns() < until_ns && weft_loop__turn(s->loop))
+        ;
+    return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0},
+                           "requests were left when the drain timeout passed");
+}
+
 static weft_err run(server *s, weft_diag *diag)
 {
     while (s->n_signals < 2) {
@@ -101,11 +114,8 @@ static weft_err run(server *s, weft_diag *diag)
             begin_drain(s);
         if (s->drain_until_ns && is_drained(s))
             return WEFT_ERR_OK;
-        if (s->drain_until_ns && weft_clock__now_ns() > s->drain_until_ns) {
-            weft_router__give_up(s->router);
-            return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0},
-                                   "requests were left when the drain timeout passed");
-        }
+        if (s->drain_until_ns && weft_clock__now_ns() > s->drain_until_ns)
+            return give_up(s, diag);
     }
     return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0}, "ended by a second signal");
 }

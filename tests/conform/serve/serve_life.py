@@ -1,0 +1,219 @@
+# needs: numpy
+"""How the server begins and ends: drain under load, bundles that cannot be served, workers that
+hang, requests that come too late, too few descriptors."""
+import http.client
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import numpy as np
+from serving import WEFT, Server, compile_bundle, digits, is_close, read_answer, tensor, wait_until
+
+compile_bundle(more=False)
+x, want = digits()
+GOOD = {"inputs": [tensor("image", x[:1])]}
+
+
+def good(s):
+    status, got = s.infer("digits", GOOD)
+    assert status == 200 and is_close(got["outputs"][0]["array"], want[:1]), got
+
+
+class Client(threading.Thread):
+    """Asks until the server goes; an answer that began must come whole, and be 200, or 503 when the
+    server had begun to drain. A connection may end only between two answers."""
+
+    def __init__(self, server):
+        super().__init__()
+        self.server, self.answered, self.late, self.problem = server, 0, 0, None
+        self.draining = False
+
+    def run(self):
+        try:
+            self.ask()
+        except (ConnectionError, http.client.RemoteDisconnected) as end:
+            self.problem = None if self.draining else repr(end)
+        except Exception as problem:
+            self.problem = repr(problem)
+
+    def ask(self):
+        c = self.server.connect()
+        body = json.dumps({"inputs": [tensor("image", x[:4])]})
+        while True:
+            c.request("POST", "/v2/models/digits-attn/infer", body)
+            reply = c.getresponse()
+            got = read_answer({k.lower(): v for k, v in reply.getheaders()}, reply.read())
+            if reply.status == 503:
+                assert self.draining, got
+                self.late += 1
+                return
+            assert reply.status == 200, got
+            self.answered += 1
+            if reply.getheader("Connection") == "close":
+                assert self.draining
+                return
+
+
+def check_drain():
+    for number in (signal.SIGTERM, signal.SIGINT):
+        server = Server()
+        clients = [Client(server) for _ in range(16)]
+        for c in clients:
+            c.start()
+        time.sleep(1.5)
+        for c in clients:
+            c.draining = True
+        start = time.monotonic()
+        server.process.send_signal(number)
+        code = server.process.wait(30)
+        took = time.monotonic() - start
+        for c in clients:
+            c.join()
+        assert code == 0, (code, server.text())
+        assert not [c.problem for c in clients if c.problem], [c.problem for c in clients]
+        print(f"drain: {sum(c.answered for c in clients)} answers, {sum(c.late for c in clients)} "
+              f"too late, ended in {took:.3f} s")
+
+
+def check_accepted_are_answered():
+    """Requests that wait for a stopped worker when SIGTERM comes are answered when it goes on."""
+    server = Server()
+    worker, = server.workers()
+    os.kill(worker, signal.SIGSTOP)
+    body = json.dumps(GOOD).encode()
+    waiting = []
+    for _ in range(100):
+        raw = server.raw_socket()
+        raw.sendall(b"POST /v2/models/digits/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+                    % len(body) + body)
+        waiting.append(raw)
+    wait_until(lambda: b"weft_requests_pending{model=\"digits\",version=\"1\"} 100\n" in
+               server.request("GET", "/metrics", port=server.metrics)[2])
+    idle = server.connect()
+    idle.request("GET", "/v2/health/ready")
+    assert idle.getresponse().read()
+    server.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: not reachable(server.http))
+    # Those that are connected see that it is not ready any more.
+    idle.request("GET", "/v2/health/ready")
+    assert idle.getresponse().status == 400
+    assert server.process.poll() is None
+    os.kill(worker, signal.SIGCONT)
+    for raw in waiting:
+        reply = http.client.HTTPResponse(raw)
+        reply.begin()
+        got = json.loads(reply.read())
+        assert reply.status == 200, got
+        assert is_close(np.array([got["outputs"][0]["data"]], "f4"), want[:1])
+    assert server.process.wait(10) == 0, server.text()
+
+
+def reachable(port):
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        return True
+    except OSError:
+        return False
+
+
+def check_drain_timeout():
+    """What never ends is given up: 503, and exit code 1."""
+    server = Server("--drain-timeout", "1s")
+    os.kill(server.workers()[0], signal.SIGSTOP)
+    got = []
+    t = threading.Thread(target=lambda: got.append(server.infer("digits", GOOD)))
+    t.start()
+    wait_until(lambda: b"pending{model=\"digits\",version=\"1\"} 1\n" in
+               server.request("GET", "/metrics", port=server.metrics)[2])
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(10) == 1 and "drain" in server.text(), server.text()
+    t.join()
+    assert got[0][0] == 503, got
+
+
+def check_late():
+    """Deadlines hold while a worker hangs, and a hung worker is replaced."""
+    with Server("--timeout", "1s") as s:
+        good(s)
+        os.kill(s.workers()[0], signal.SIGSTOP)
+        results = {}
+
+        def ask(name, timeout_us):
+            start = time.monotonic()
+            request = dict(GOOD, parameters={"timeout": timeout_us}) if timeout_us else GOOD
+            status, got = s.infer("digits", request)
+            results[name] = (status, time.monotonic() - start, got)
+        threads = [threading.Thread(target=ask, args=("first", 0))]
+        threads[0].start()
+        wait_until(lambda: b"pending{model=\"digits\",version=\"1\"} 1\n" in
+                   s.request("GET", "/metrics", port=s.metrics)[2])
+        for name, timeout_us in (("short", 100000), ("long", 10**12), ("none", 0)):
+            threads.append(threading.Thread(target=ask, args=(name, timeout_us)))
+            threads[-1].start()
+        for t in threads:
+            t.join()
+        for name, low, high in (("short", 0.1, 0.8), ("long", 1, 3), ("none", 1, 3), ("first", 1, 9)):
+            status, took, got = results[name]
+            assert status == 503 and low <= took <= high, (name, results)
+        wait_until(lambda: s.get("/v2/health/ready")[0] == 200)
+        good(s)
+
+
+def check_broken():
+    """A bundle that cannot be served: a clear error and exit code 1."""
+    def serve(path):
+        got = subprocess.run([WEFT, "serve", path, "--http", "0", "--grpc", "0", "--metrics", "0"],
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+        assert got.returncode == 1 and "READY" not in got.stdout, (path, got)
+        return got.stderr
+    with open("models.weft", "rb") as f:
+        whole = bytearray(f.read())
+    damaged = bytearray(whole)
+    for at in range(len(whole) // 2, len(whole) // 2 + 4096):
+        damaged[at] ^= 0xff  # weights: only a worker reads them
+    for name, content, word in (("none.weft", None, "none.weft"), ("empty.weft", b"", "empty.weft"),
+                                ("cut.weft", whole[:-100], "cut.weft"),
+                                ("damaged.weft", damaged, "checksum"),
+                                ("text.weft", b"no bundle\n" * 100, "text.weft")):
+        if content is not None:
+            with open(name, "wb") as f:
+                f.write(content)
+        error = serve(name)
+        assert word in error and len(error.splitlines()) <= 3, (name, error)
+        print("broken:", error.strip())
+
+
+def check_files():
+    """Out of descriptors it waits, and goes on when there are some again."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (48, hard))
+    try:
+        server = Server()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with server as s:
+        good(s)
+        many = [s.raw_socket() for _ in range(100)]
+        time.sleep(0.3)
+        for raw in many:
+            raw.close()
+        wait_until(lambda: answers(s))
+        good(s)
+
+
+def answers(s):
+    try:
+        return s.infer("digits", GOOD)[0] == 200
+    except OSError:
+        return False
+
+
+for check in (check_broken, check_drain, check_accepted_are_answered, check_drain_timeout, check_late,
+              check_files):
+    check()
+    print(check.__name__, "ok", flush=True)
