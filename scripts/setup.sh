@@ -13,7 +13,7 @@ packages=(
     # tests: unit tests, conformance data, second compiler, fuzzing, lint
     libcmocka-dev libonnx-testdata clang clang-format libclang-rt-14-dev valgrind
     # clients of the demo and of the tests
-    curl jq wrk python3 python3-numpy procps
+    curl jq wrk python3 python3-numpy python3-grpcio python3-protobuf procps
 )
 
 say() { printf 'setup: %s\n' "$*" >&2; }

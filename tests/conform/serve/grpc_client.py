@@ -199,8 +199,8 @@ class Test:
             ("INVALID_ARGUMENT", "too large",
              changed(lambda r: i(r).shape.__setitem__(0, 1 << 62))),
             ("INVALID_ARGUMENT", "shape", changed(lambda r: i(r).shape.extend([1] * 8))),
-            ("INVALID_ARGUMENT", "more outputs", changed(lambda r: r.outputs.extend(
-                [self.pb.ModelInferRequest.InferRequestedOutputTensor(name="logits")] * 2))),
+            ("INVALID_ARGUMENT", "more outputs",
+             changed(lambda r: [r.outputs.add(name="logits") for _ in "ab"])),
             ("INVALID_ARGUMENT", "100% \u00fc\n",
              changed(lambda r: r.outputs.add(name="100% \u00fc\n"))),
             ("INVALID_ARGUMENT", "datatype", changed(lambda r: setattr(i(r), "datatype", "X"))),
