@@ -230,6 +230,18 @@ static bool is_per_channel(const chooser *c, weft_val v, weft_val like)
     return layout_of(c, v) == WEFT_LAYOUT_PLAIN;
 }
 
+/* One number for each row and channel ([n, c, 1, 1]), as squeeze-and-excite multiplies by. */
+static bool is_gate(const chooser *c, weft_val v, weft_val like)
+{
+    const weft_ttype *a = weft_val_ttype(c->m, v), *b = weft_val_ttype(c->m, like);
+    if (a->rank != b->rank || a->dim[0] != b->dim[0] || a->dim[1] != b->dim[1])
+        return false;
+    for (uint32_t i = 2; i < a->rank; i++)
+        if (a->dim[i] != 1)
+            return false;
+    return weft_match__is_f32(c->m, v);
+}
+
 static void choose_ew(chooser *c, weft_node n)
 {
     weft_val y = weft_node_out(c->m, n, 0);
@@ -240,15 +252,17 @@ static void choose_ew(chooser *c, weft_node n)
         if (is_full_shape(c, v, y))
             *(layout_of(c, v) == c->blocked ? &blocked : &plain) += 1;
         else
-            fits = fits && is_per_channel(c, v, y);
+            fits = fits && (is_gate(c, v, y) || is_per_channel(c, v, y));
     }
     if (!fits || blocked == 0 || plain > blocked) {
         ask_plain(c, n);
         return;
     }
-    for (uint32_t i = 0; i < n_in; i++)
-        if (is_full_shape(c, weft_node_in(c->m, n, i), y))
+    for (uint32_t i = 0; i < n_in; i++) {
+        weft_val v = weft_node_in(c->m, n, i);
+        if (is_full_shape(c, v, y) || is_gate(c, v, y))
             ask_operand(c, n, i, c->blocked);
+    }
     give_result(c, n, c->blocked);
 }
 

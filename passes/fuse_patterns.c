@@ -2,6 +2,7 @@
  *
  *     add(matmul(a, b), $bias)                                   ==>  matmul a b $bias
  *     x * sigmoid(x)                                             ==>  silu x
+ *     x * hard_sigmoid(x, 1/6, 1/2)                              ==>  hard_swish x
  *     0.5 * x * (1 + erf(x / sqrt 2))       in any order         ==>  gelu x
  *     0.5 * x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x^3)))    ==>  gelu x {approximate = "tanh"}
  *     (x - mean) / sqrt(var + eps) * gamma + beta  over last dim ==>  layer_norm x gamma beta
@@ -64,6 +65,24 @@ static bool match_silu(const weft_graph *g, weft_node n, found *out)
         if (!s.i || weft_node_in(m, s, 0).i != x.i)
             continue;
         *out = (found){.op = WEFT_OP_SILU, .in = {x}, .n_in = 1};
+        return true;
+    }
+    return false;
+}
+
+static bool match_hard_swish(const weft_graph *g, weft_node n, found *out)
+{
+    const weft_module *m = weft_graph_module(g);
+    for (uint32_t i = 0; i < 2; i++) {
+        weft_val x = weft_node_in(m, n, i);
+        weft_node s = weft_match__maker(m, weft_node_in(m, n, 1 - i), WEFT_OP_HARD_SIGMOID);
+        if (!s.i || weft_node_in(m, s, 0).i != x.i)
+            continue;
+        weft_attrs attrs = weft_node_attrs(m, s);
+        if (!weft_match__near(weft_attrs_float(attrs, WEFT_ATTR_ALPHA, 0.2), 1.0 / 6) ||
+            weft_attrs_float(attrs, WEFT_ATTR_BETA, 0.5) != 0.5)
+            continue;
+        *out = (found){.op = WEFT_OP_HARD_SWISH, .in = {x}, .n_in = 1};
         return true;
     }
     return false;
@@ -253,10 +272,8 @@ static const struct {
     weft_op_id last; /* operator of the node where the pattern ends */
     pattern_fn *match;
 } patterns[] = {
-    {WEFT_OP_ADD, match_layer_norm},
-    {WEFT_OP_ADD, match_bias},
-    {WEFT_OP_MUL, match_gelu},
-    {WEFT_OP_MUL, match_silu},
+    {WEFT_OP_ADD, match_layer_norm}, {WEFT_OP_ADD, match_bias},       {WEFT_OP_MUL, match_gelu},
+    {WEFT_OP_MUL, match_silu},       {WEFT_OP_MUL, match_hard_swish},
 };
 
 static weft_err try_patterns(weft_passctx *cx, weft_graph *g, weft_node n, bool *changed)

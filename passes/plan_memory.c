@@ -76,7 +76,8 @@ static lives find_lives(weft_passctx *cx, weft_graph *g)
         bool view = weft_node_opdef(m, k)->traits & WEFT_T_VIEW;
         for (uint32_t i = 0; i < weft_node_out_count(m, k) && !view; i++) {
             weft_val v = weft_node_out(m, k, i);
-            if (outside[v.i] || is_data_dependent(m, v))
+            if (outside[v.i] || is_data_dependent(m, v) ||
+                weft_val_ttype(m, v)->dtype == WEFT_DTYPE_NONE)
                 continue;
             l.at[l.n++] = (life){.val = v, .first = idx, .last = last[v.i] > idx ? last[v.i] : idx};
         }
