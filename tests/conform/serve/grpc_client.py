@@ -36,8 +36,8 @@ LIMITS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_lengt
 
 
 class Messages:
-    """Classes of the package `inference`, by name; in a pool of their own, as tritonclient registers
-    the same names."""
+    """Classes of the package `inference`, by name; in a pool of their own, as tritonclient
+    registers the same names."""
 
     def __init__(self, proto, protoc, folder):
         path = os.path.join(folder, "descriptors")
@@ -52,8 +52,9 @@ class Messages:
 
     def __getattr__(self, name):
         found = self.pool.FindMessageTypeByName("inference." + name)
-        make = getattr(message_factory, "GetMessageClass", None)
-        return make(found) if make else message_factory.MessageFactory(self.pool).GetPrototype(found)
+        if hasattr(message_factory, "GetMessageClass"):
+            return message_factory.GetMessageClass(found)
+        return message_factory.MessageFactory(self.pool).GetPrototype(found)
 
 
 class Server:
@@ -327,7 +328,8 @@ class Test:
 def hostile_bytes(rng, body):
     """Something a broken or hostile client might send: HTTP/2 frames, half of them damaged."""
     def frame(kind, flags, stream, payload):
-        return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+        length = struct.pack(">I", len(payload))[1:]
+        return length + struct.pack(">BBI", kind, flags, stream) + payload
 
     def literal(name, value):
         return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
