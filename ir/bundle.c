@@ -225,12 +225,10 @@ const weft_bundle_program *weft_bundle_find(const weft_bundle *bundle, const cha
     return NULL;
 }
 
-weft_tensor weft_bundle_weight_tensor(const weft_bundle *bundle, uint32_t w)
+uint32_t weft_bundle_find_port(const weft_bundle_port *port, uint32_t n, const char *name)
 {
-    const weft_bundle_weight *weight = &bundle->weight[w - 1];
-    weft_tensor t = {.dtype = weight->dtype,
-                     .rank = (int32_t)weight->rank,
-                     .data = (void *)(uintptr_t)weight->data};
-    memcpy(t.dim, weight->dim, sizeof t.dim);
-    return t;
+    for (uint32_t i = 0; i < n; i++)
+        if (strcmp(port[i].name, name) == 0)
+            return i;
+    return UINT32_MAX;
 }

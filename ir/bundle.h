@@ -122,17 +122,13 @@ uint32_t weft_bundle_sections(const weft_bundle *bundle,
 WEFT_MUST_USE weft_err weft_bundle_check_weight(const weft_bundle *bundle, uint32_t w,
                                                 weft_diag *diag);
 const weft_bundle_program *weft_bundle_find(const weft_bundle *bundle, const char *model);
-weft_tensor weft_bundle_weight_tensor(const weft_bundle *bundle, uint32_t w);
-
-/* `path` "-" is standard output. Weights are not copied. */ /* Checks inputs (in the program's
-                                                              * order) against its types and gives
-                                                              * the value of each of its n_symbol
-                                                              * symbols; one that no input shows
-                                                              * gets its lower bound. INPUT with
-                                                              * what does not fit. */
+/* Index of the port called `name`; UINT32_MAX when there is none. */
+uint32_t weft_bundle_find_port(const weft_bundle_port *port, uint32_t n, const char *name);
+/* Checks inputs (in the program's order) against its types and gives the value of each of its
+ * n_symbol symbols; one that no input shows gets its lower bound. INPUT with what does not fit. */
 WEFT_MUST_USE weft_err weft_bundle_bind(const weft_bundle_program *program, const weft_tensor *in,
                                         uint32_t n_in, int64_t *out, weft_diag *diag);
-
+/* `path` "-" is standard output. Weights are not copied. */
 WEFT_MUST_USE weft_err weft_bundle_write(const weft_bundle *bundle, const char *path,
                                          weft_diag *diag);
 

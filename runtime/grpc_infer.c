@@ -34,14 +34,6 @@ static bool fail(reader *r, weft_answer answer, const char *fmt, ...)
     return false;
 }
 
-static uint32_t find_port(const weft_bundle_port *port, uint32_t n, const char *name)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (strcmp(port[i].name, name) == 0)
-            return i;
-    return UINT32_MAX;
-}
-
 /* -- Typed contents ------------------------------------------------------------------------- */
 
 /* The field of the contents that carries a type, as the decoder left it. */
@@ -165,7 +157,7 @@ static bool read_shape(reader *r, const infer_input *input, weft_tensor *t)
 static bool read_input(reader *r, const infer_input *input, const ProtobufCBinaryData *raw)
 {
     const weft_bundle_program *p = r->infer->program;
-    uint32_t at = find_port(p->input, p->n_input, input->name);
+    uint32_t at = weft_bundle_find_port(p->input, p->n_input, input->name);
     if (at == UINT32_MAX)
         return fail(r, WEFT_ANSWER_INVALID, "the model has no input '%.64s'", input->name);
     const char *name = p->input[at].name;
@@ -227,7 +219,7 @@ static int64_t get_int(const Inference__InferParameter *p)
 static bool read_output(reader *r, const infer_output *output)
 {
     const weft_bundle_program *p = r->infer->program;
-    uint32_t at = find_port(p->output, p->n_output, output->name);
+    uint32_t at = weft_bundle_find_port(p->output, p->n_output, output->name);
     if (at == UINT32_MAX)
         return fail(r, WEFT_ANSWER_INVALID, "the model has no output '%.64s'", output->name);
     for (uint32_t i = 0; i < r->infer->n_output; i++)

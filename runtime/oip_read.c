@@ -161,14 +161,6 @@ static bool read_binary_data(reader *r, const json_t *size, uint32_t at, const c
 
 /* -- Inputs --------------------------------------------------------------------------------- */
 
-static uint32_t find_port(const weft_bundle_port *port, uint32_t n, const char *name)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (strcmp(port[i].name, name) == 0)
-            return i;
-    return UINT32_MAX;
-}
-
 static bool read_shape(reader *r, const json_t *shape, const char *name, weft_tensor *t)
 {
     size_t i;
@@ -195,7 +187,7 @@ static bool read_input(reader *r, const json_t *input)
     const json_t *parameters = json_object_get(input, "parameters");
     if (!name || !type)
         return fail(r, WEFT_ANSWER_INVALID, "an input lacks its name or datatype");
-    uint32_t at = find_port(r->infer->program->input, r->infer->program->n_input, name);
+    uint32_t at = weft_bundle_find_port(r->infer->program->input, r->infer->program->n_input, name);
     if (at == UINT32_MAX)
         return fail(r, WEFT_ANSWER_INVALID, "the model has no input '%.64s'", name);
     if (r->infer->has_input[at])
@@ -250,7 +242,7 @@ static bool read_output(reader *r, const json_t *output, bool binary)
     const weft_bundle_program *p = r->infer->program;
     const char *name = json_string_value(json_object_get(output, "name"));
     const json_t *parameters = json_object_get(output, "parameters");
-    uint32_t at = name ? find_port(p->output, p->n_output, name) : UINT32_MAX;
+    uint32_t at = name ? weft_bundle_find_port(p->output, p->n_output, name) : UINT32_MAX;
     if (at == UINT32_MAX)
         return fail(r, WEFT_ANSWER_INVALID, "the model has no output '%.64s'", name ? name : "");
     for (uint32_t i = 0; i < r->infer->n_output; i++)

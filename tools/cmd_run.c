@@ -124,7 +124,7 @@ static weft_err compare(const options *o, const weft_bundle_program *p, const we
 {
     for (size_t i = 0; i < o->expect.n; i++) {
         weft_tensor want = {0};
-        uint32_t at = weft_tool_find_port(p->output, p->n_output, o->expect.at[i].name);
+        uint32_t at = weft_bundle_find_port(p->output, p->n_output, o->expect.at[i].name);
         if (at == UINT32_MAX)
             return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
                                    "has no output '%s'", o->expect.at[i].name);
@@ -148,7 +148,7 @@ static weft_err save_outputs(const options *o, const weft_bundle_program *p, con
                              weft_diag *diag)
 {
     for (size_t i = 0; i < o->output.n; i++) {
-        uint32_t at = weft_tool_find_port(p->output, p->n_output, o->output.at[i].name);
+        uint32_t at = weft_bundle_find_port(p->output, p->n_output, o->output.at[i].name);
         if (at == UINT32_MAX)
             return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
                                    "has no output '%s'", o->output.at[i].name);

@@ -27,19 +27,11 @@ weft_err weft_tool_load_tensor(const char *path, weft_arena *arena, weft_diag *d
     return weft_npy_load(path, arena, diag, out);
 }
 
-uint32_t weft_tool_find_port(const weft_bundle_port *port, uint32_t n, const char *name)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (strcmp(port[i].name, name) == 0)
-            return i;
-    return UINT32_MAX;
-}
-
 weft_err weft_tool_load_inputs(const weft_tool_bindings *list, const weft_bundle_program *p,
                                weft_arena *arena, weft_diag *diag, weft_tensor *in)
 {
     for (size_t i = 0; i < list->n; i++) {
-        uint32_t at = weft_tool_find_port(p->input, p->n_input, list->at[i].name);
+        uint32_t at = weft_bundle_find_port(p->input, p->n_input, list->at[i].name);
         if (at == UINT32_MAX)
             return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
                                    "has no input '%s'", list->at[i].name);

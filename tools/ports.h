@@ -18,8 +18,6 @@ typedef struct weft_tool_bindings {
 
 /* Takes "NAME=@FILE" apart in place. Returns 0, or an exit code after a usage message. */
 int weft_tool_bind(const weft_verb *verb, char *arg, weft_tool_bindings *list);
-/* Index of the port called `name`; UINT32_MAX when there is none. */
-uint32_t weft_tool_find_port(const weft_bundle_port *port, uint32_t n, const char *name);
 /* .npy, or an ONNX tensor (.pb). */
 WEFT_MUST_USE weft_err weft_tool_load_tensor(const char *path, weft_arena *arena, weft_diag *diag,
                                              weft_tensor *out);
