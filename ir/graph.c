@@ -434,11 +434,6 @@ const weft_op *weft_node_opdef(const weft_module *m, weft_node n)
     return weft_op_get(weft_node_op(m, n));
 }
 
-void weft_node_set_op(weft_module *m, weft_node n, weft_op_id op)
-{
-    m->nodes.at[n.i].op = (uint16_t)op;
-}
-
 uint32_t weft_node_in_count(const weft_module *m, weft_node n)
 {
     return m->nodes.at[n.i].n_in;

@@ -158,7 +158,6 @@ uint32_t weft_graph_node_count(const weft_graph *g);
 
 weft_op_id weft_node_op(const weft_module *m, weft_node n);
 const weft_op *weft_node_opdef(const weft_module *m, weft_node n);
-void weft_node_set_op(weft_module *m, weft_node n, weft_op_id op);
 uint32_t weft_node_in_count(const weft_module *m, weft_node n);
 uint32_t weft_node_out_count(const weft_module *m, weft_node n);
 weft_val weft_node_in(const weft_module *m, weft_node n, uint32_t i); /* none behind the last */

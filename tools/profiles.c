@@ -26,6 +26,7 @@ static weft_err add_slice(slice_list *list, const char *gpu, const char *name)
     return WEFT_ERR_OK;
 }
 
+/* The whole GPU, and, where wanted, each MIG profile and MPS shares in steps of 10 %. */
 static weft_err add_gpu(slice_list *list, const char *gpu, bool mig, bool mps)
 {
     const weft_device_type *type = weft_device_type_find(gpu);
@@ -40,16 +41,6 @@ static weft_err add_gpu(slice_list *list, const char *gpu, bool mig, bool mps)
 static weft_err add_cores(slice_list *list, uint32_t cores)
 {
     return add_slice(list, "cpu", weft_arena_printf(list->arena, "%ucore", cores));
-}
-
-weft_err weft_tool_gpu_slices(const char *gpu, bool mig, bool mps, weft_arena *arena,
-                              weft_diag *diag, const weft_slice **out, size_t *out_n)
-{
-    slice_list list = {.arena = arena, .diag = diag};
-    WEFT_TRY(add_gpu(&list, gpu, mig, mps));
-    *out = list.slices.at;
-    *out_n = list.slices.len;
-    return WEFT_ERR_OK;
 }
 
 weft_err weft_tool_fleet_slices(const weft_fleet *fleet, weft_arena *arena, weft_diag *diag,

@@ -6,10 +6,6 @@
 #include "scheduler/scheduler.h"
 #include "tools/tools.h"
 
-/* Slices to estimate on a device: the whole GPU, and, where wanted, each MIG profile and MPS shares
- * in steps of 10 %. Lives in `arena`. */
-WEFT_MUST_USE weft_err weft_tool_gpu_slices(const char *gpu, bool mig, bool mps, weft_arena *arena,
-                                            weft_diag *diag, const weft_slice **out, size_t *out_n);
 /* Distinct slices that a fleet may make. */
 WEFT_MUST_USE weft_err weft_tool_fleet_slices(const weft_fleet *fleet, weft_arena *arena,
                                               weft_diag *diag, const weft_slice **out,
