@@ -9,14 +9,6 @@ static const char *text(const char *s)
     return s ? s : "";
 }
 
-/* Remembers the first error and goes on, unless memory is out. */
-static weft_err note_failure(weft_onnx_ctx *cx, weft_err err)
-{
-    if (cx->failed == WEFT_ERR_OK)
-        cx->failed = err;
-    return err == WEFT_ERR_NOMEM ? err : WEFT_ERR_OK;
-}
-
 /* -- Initialisers ----------------------------------------------------------------------------- */
 
 /* Names that something reads: the others are checked but not kept. */
@@ -53,7 +45,7 @@ static weft_err add_initialisers(weft_onnx_ctx *cx, weft_onnx_scope *scope,
         weft_onnx_name *e = weft_onnx__scope_name(cx, scope, name);
         e->bind = val.i ? WEFT_ONNX_BOUND : WEFT_ONNX_BROKEN;
         e->val = val;
-        WEFT_TRY(note_failure(cx, err));
+        WEFT_TRY(weft_onnx__note_failure(cx, err));
     }
     return WEFT_ERR_OK;
 }
@@ -164,7 +156,7 @@ static weft_err add_inputs(weft_onnx_ctx *cx, weft_onnx_scope *scope, const Onnx
             continue; /* an initialiser: its default, which we hold to be fixed */
         weft_ttype type;
         weft_err err = read_type(cx, v, where, &type);
-        WEFT_TRY(note_failure(cx, err));
+        WEFT_TRY(weft_onnx__note_failure(cx, err));
         weft_onnx_name *e = weft_onnx__scope_name(cx, scope, name);
         e->bind = err == WEFT_ERR_OK ? WEFT_ONNX_BOUND : WEFT_ONNX_BROKEN;
         if (err == WEFT_ERR_OK)
@@ -232,7 +224,7 @@ static weft_err add_outputs(weft_onnx_ctx *cx, weft_onnx_scope *scope,
                                    "output \"%s\" is the result of no node", name);
         if (e->bind != WEFT_ONNX_BOUND)
             continue;
-        WEFT_TRY(note_failure(cx, check_output(cx, v, e->val, where)));
+        WEFT_TRY(weft_onnx__note_failure(cx, check_output(cx, v, e->val, where)));
         weft_graph_add_output(cx->g, name, e->val);
     }
     return WEFT_ERR_OK;

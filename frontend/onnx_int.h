@@ -168,6 +168,8 @@ typedef struct weft_onnx_scope {
     uint32_t n_binding;
 } weft_onnx_scope;
 
+/* Remembers the first error; only a lack of memory ends the import at once. */
+WEFT_MUST_USE weft_err weft_onnx__note_failure(weft_onnx_ctx *cx, weft_err err);
 void weft_onnx__scope_init(weft_onnx_ctx *cx, weft_onnx_scope *scope);
 /* The entry of a name, made if absent. */
 weft_onnx_name *weft_onnx__scope_name(weft_onnx_ctx *cx, weft_onnx_scope *scope, const char *name);

@@ -187,8 +187,7 @@ static weft_err resolve_attrs(weft_onnx_ctx *cx, const weft_onnx_scope *scope,
 
 /* -- Operators -------------------------------------------------------------------------------- */
 
-/* Remembers that the import has failed; only a lack of memory ends it at once. */
-static weft_err note_failure(weft_onnx_ctx *cx, weft_err err)
+weft_err weft_onnx__note_failure(weft_onnx_ctx *cx, weft_err err)
 {
     if (cx->failed == WEFT_ERR_OK)
         cx->failed = err;
@@ -495,6 +494,6 @@ weft_err weft_onnx__body(weft_onnx_ctx *cx, weft_onnx_scope *scope, Onnx__NodePr
     WEFT_TRY(link_names(cx, scope, node, n));
     WEFT_TRY(sort_nodes(cx, scope, node, n, order));
     for (size_t i = 0; i < n; i++)
-        WEFT_TRY(note_failure(cx, import_node(cx, scope, node[order[i]])));
+        WEFT_TRY(weft_onnx__note_failure(cx, import_node(cx, scope, node[order[i]])));
     return WEFT_ERR_OK;
 }
