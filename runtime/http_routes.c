@@ -130,7 +130,7 @@ static void on_done(weft_request *request)
     http_exchange *x = request->user;
     bool was_waiting = x->waiting;
     x->waiting = false;
-    if (!x->connection) {
+    if (was_waiting && !x->connection) {
         weft_http__free_exchange(x);
         return;
     }
