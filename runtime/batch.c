@@ -12,11 +12,14 @@
 
 /* -- Queues --------------------------------------------------------------------------------- */
 
-void weft_batch__push(router_model *model, weft_request *request, bool in_front)
+void weft_batch__push(router_model *model, weft_request *request, bool again)
 {
+    weft_request *next = again ? model->head : NULL;
+    while (next && next->arrived_ns < request->arrived_ns)
+        next = next->next;
     request->queued = true;
-    request->prev = in_front ? NULL : model->tail;
-    request->next = in_front ? model->head : NULL;
+    request->next = next;
+    request->prev = next ? next->prev : model->tail;
     *(request->prev ? &request->prev->next : &model->head) = request;
     *(request->next ? &request->next->prev : &model->tail) = request;
     model->n_queued++;

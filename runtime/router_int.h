@@ -72,7 +72,8 @@ struct weft_router {
 
 /* Checks the request and sets its rows; false: it has been given an answer (not yet done). */
 bool weft_batch__admit(weft_router *router, weft_request *request);
-void weft_batch__push(router_model *model, weft_request *request, bool in_front);
+/* `again`: to where it stood before it was taken, so that it is not put before older ones. */
+void weft_batch__push(router_model *model, weft_request *request, bool again);
 void weft_batch__remove(router_model *model, weft_request *request);
 /* Fills `batch` from the model's queue: requests that fit together, oldest first. */
 void weft_batch__take(router_model *model, router_batch *batch);

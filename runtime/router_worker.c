@@ -58,8 +58,7 @@ static void wait_for_restart(router_worker *w)
     w->start_ns = weft_clock__now_ns() + w->backoff_ns;
 }
 
-/* What the dead worker ran goes back to the front of its queue, youngest first so that the oldest
- * ends up in front. */
+/* What the dead worker ran goes back into its queue. */
 static void take_back(router_worker *w)
 {
     weft_router *router = w->router;

@@ -1,0 +1,319 @@
+/* weft_batch__take, weft_worker__send and weft_batch__give: whatever is joined and filled up, each
+ * request gets its rows and nothing else. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/router_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { REQUESTS_MAX = 60, ROUNDS = 3000, BUCKETS_MAX = 4, WIDTH_MAX = 4 };
+
+/* A model of inputs a i32[b,w], c i32[b] and outputs y i64[b,w] (a + c), z i32[b] (c), e i8[b,0];
+ * one that cannot be batched has the same, with a fixed first dimension. */
+typedef struct subject {
+    weft_router router;
+    router_model model;
+    router_worker worker;
+    weft_bundle bundle;
+    weft_bundle_program program;
+    weft_bundle_bucket bucket[BUCKETS_MAX];
+    int64_t bucket_rows[BUCKETS_MAX];
+    int peer; /* the worker's end */
+    uint32_t seed;
+    weft_request *request[REQUESTS_MAX];
+    uint32_t n_request, n_answered;
+} subject;
+
+static uint32_t pick(subject *s, uint32_t n)
+{
+    s->seed = s->seed * 1664525u + 1013904223u;
+    return (s->seed >> 8) % n;
+}
+
+static void begin(subject *s, uint32_t seed)
+{
+    int pair[2];
+    memset(s, 0, sizeof *s);
+    s->seed = seed;
+    bool batched = pick(s, 8) != 0;
+    s->program = (weft_bundle_program){.name = "m",
+                                       .n_symbol = 2,
+                                       .n_input = 2,
+                                       .n_output = 3,
+                                       .batch_symbol = batched ? 0 : UINT32_MAX,
+                                       .bucket = s->bucket,
+                                       .n_bucket = pick(s, BUCKETS_MAX + 1)};
+    s->model = (router_model){.program = &s->program, .largest_bucket = 1};
+    for (uint32_t i = 0; i < s->program.n_bucket; i++) {
+        s->bucket_rows[i] = 1 + pick(s, pick(s, 2) ? 4 : 20);
+        s->bucket[i].symbol = &s->bucket_rows[i];
+        if (batched && s->bucket_rows[i] > s->model.largest_bucket)
+            s->model.largest_bucket = s->bucket_rows[i];
+    }
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    s->bundle.program = &s->program;
+    s->bundle.n_program = 1;
+    s->router = (weft_router){.bundle = &s->bundle, .model = &s->model};
+    s->worker = (router_worker){.router = &s->router, .fd = pair[0]};
+    s->peer = pair[1];
+}
+
+static void end(subject *s)
+{
+    for (uint32_t i = 0; i < s->n_request; i++) {
+        free(s->request[i]->in[0].data);
+        free(s->request[i]->in[1].data);
+        weft_request__destroy(s->request[i]);
+    }
+    free(s->worker.tx);
+    free(s->worker.tx_tensor);
+    close(s->worker.fd);
+    close(s->peer);
+}
+
+static void add_request(subject *s)
+{
+    weft_request *r = weft_request__create(&s->bundle, 0);
+    bool batched = s->program.batch_symbol == 0;
+    int64_t rows = batched ? pick(s, pick(s, 4) ? 4 : 24) : 3,
+            width = 1 + pick(s, pick(s, 2) ? 1 : 3);
+    int32_t *a = malloc((size_t)(rows * width) * sizeof *a + 1);
+    int32_t *c = malloc((size_t)rows * sizeof *c + 1);
+    for (int64_t i = 0; i < rows * width; i++)
+        a[i] = (int32_t)pick(s, 1 << 20);
+    for (int64_t i = 0; i < rows; i++)
+        c[i] = (int32_t)pick(s, 1 << 20);
+    r->in[0] = (weft_tensor){.dtype = WEFT_DTYPE_I32, .rank = 2, .dim = {rows, width}, .data = a};
+    r->in[1] = (weft_tensor){.dtype = WEFT_DTYPE_I32, .rank = 1, .dim = {rows}, .data = c};
+    r->rows = batched ? rows : 1;
+    r->arrived_ns = s->n_request;
+    r->attempts = pick(s, 10) == 0;
+    s->request[s->n_request++] = r;
+    weft_batch__push(&s->model, r, false);
+}
+
+static void check_batch(const subject *s, const weft_request *oldest)
+{
+    const router_batch *b = &s->worker.batch;
+    int64_t rows = 0, least = 0;
+    assert_true(b->n > 0 && b->n <= BATCH_REQUESTS_MAX);
+    assert_ptr_equal(b->request[0], oldest);
+    for (uint32_t i = 0; i < b->n; i++) {
+        const weft_request *r = b->request[i];
+        rows += r->rows;
+        assert_false(r->queued);
+        assert_true(i == 0 || r->arrived_ns > b->request[i - 1]->arrived_ns);
+        assert_true(b->n == 1 || (s->program.batch_symbol == 0 && r->attempts == 0 && r->rows > 0));
+        assert_int_equal(r->in[0].dim[1], oldest->in[0].dim[1]);
+    }
+    assert_int_equal(b->rows, rows);
+    assert_true(b->n == 1 || rows <= s->model.largest_bucket);
+    if (b->padded_rows == rows)
+        return;
+    /* Filled up to the least bucket that holds them all. */
+    for (uint32_t i = 0; i < s->program.n_bucket; i++)
+        if (s->bucket_rows[i] >= rows && (least == 0 || s->bucket_rows[i] < least))
+            least = s->bucket_rows[i];
+    assert_true(rows > 0 && b->padded_rows == least);
+}
+
+static void check_queue(const subject *s)
+{
+    uint32_t n = 0;
+    for (const weft_request *r = s->model.head; r; r = r->next, n++) {
+        assert_true(r->queued);
+        assert_true(!r->next || (r->next->arrived_ns > r->arrived_ns && r->next->prev == r));
+    }
+    assert_int_equal(n, s->model.n_queued);
+}
+
+static void receive(const subject *s, void *to, size_t len)
+{
+    if (len)
+        assert_int_equal(recv(s->peer, to, len, MSG_WAITALL), len);
+}
+
+/* What a worker would do with the batch: reads it, computes, and gives the outputs back. */
+static void play_worker(subject *s)
+{
+    router_batch *b = &s->worker.batch;
+    weft_wire_head head;
+    weft_wire_tensor t[2], out[3];
+    receive(s, &head, sizeof head);
+    receive(s, t, sizeof t);
+    assert_true(weft_wire__head_valid(&head) && head.kind == WEFT_WIRE_RUN && head.n_tensor == 2);
+    assert_true(weft_wire__tensors_valid(t, 2, head.payload_bytes));
+    int64_t rows = t[0].dim[0], width = t[0].dim[1];
+    assert_int_equal(t[1].dim[0], rows);
+    assert_int_equal(rows, s->program.batch_symbol == 0 ? b->padded_rows : 3);
+    size_t n = (size_t)(rows * width);
+    int32_t *a = calloc(n + 1, sizeof *a), *c = calloc((size_t)rows + 1, sizeof *c);
+    receive(s, a, n * sizeof *a);
+    receive(s, c, (size_t)rows * sizeof *c);
+    char nothing;
+    assert_int_equal(recv(s->peer, &nothing, 1, MSG_DONTWAIT), -1);
+    uint8_t *payload = malloc(n * 8 + (size_t)rows * 4 + 1);
+    for (size_t i = 0; i < n; i++) {
+        int64_t y = (int64_t)a[i] + c[i / (size_t)width];
+        memcpy(payload + 8 * i, &y, 8);
+    }
+    memcpy(payload + 8 * n, c, (size_t)rows * 4);
+    out[0] = (weft_wire_tensor){.dtype = WEFT_DTYPE_I64, .rank = 2, .dim = {rows, width}};
+    out[1] = (weft_wire_tensor){.dtype = WEFT_DTYPE_I32, .rank = 1, .dim = {rows}};
+    out[2] = (weft_wire_tensor){.dtype = WEFT_DTYPE_I8, .rank = 2, .dim = {rows, 0}};
+    weft_batch__give(&s->model, b, out, 3, payload);
+    weft_batch__count(&s->model, b, &head, 1000);
+    free(payload);
+    free(a);
+    free(c);
+}
+
+static void check_answer(const weft_request *r)
+{
+    const int32_t *a = r->in[0].data, *c = r->in[1].data;
+    int64_t rows = r->in[0].dim[0], width = r->in[0].dim[1];
+    const int64_t *y = r->out[0].data;
+    assert_int_equal(r->answer, WEFT_ANSWER_OK);
+    assert_true(r->out[0].dtype == WEFT_DTYPE_I64 && r->out[0].rank == 2);
+    assert_true(r->out[0].dim[0] == rows && r->out[0].dim[1] == width);
+    assert_true(r->out[1].dim[0] == rows && r->out[2].dim[0] == rows && r->out[2].dim[1] == 0);
+    for (int64_t i = 0; i < rows * width; i++)
+        assert_int_equal(y[i], (int64_t)a[i] + c[i / width]);
+    if (rows)
+        assert_memory_equal(r->out[1].data, c, (size_t)rows * 4);
+}
+
+static void run_batch(subject *s)
+{
+    const weft_request *oldest = s->model.head;
+    s->worker.batch = (router_batch){0};
+    weft_batch__take(&s->model, &s->worker.batch);
+    check_batch(s, oldest);
+    check_queue(s);
+    if (pick(s, 10) == 0) { /* it dies: all of them go back to where they were */
+        for (uint32_t i = 0; i < s->worker.batch.n; i++)
+            weft_batch__push(&s->model, s->worker.batch.request[i], true);
+        check_queue(s);
+        return;
+    }
+    weft_worker__send(&s->worker);
+    assert_int_equal(s->worker.state, WORKER_BUSY);
+    play_worker(s);
+    for (uint32_t i = 0; i < s->worker.batch.n; i++)
+        check_answer(s->worker.batch.request[i]);
+    s->n_answered += s->worker.batch.n;
+}
+
+static void test_batch__each_request_gets_its_rows(void **state)
+{
+    static subject s;
+    (void)state;
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        begin(&s, round);
+        uint32_t n = 1 + pick(&s, pick(&s, 3) ? 10 : REQUESTS_MAX);
+        while (s.n_answered < n) {
+            if (s.n_request < n && pick(&s, 3))
+                add_request(&s);
+            else if (s.model.head)
+                run_batch(&s);
+        }
+        assert_null(s.model.head);
+        assert_int_equal(s.model.stats.queue.count, n);
+        end(&s);
+    }
+}
+
+/* Outputs that cannot be parted are an error, not a guess. */
+static void test_batch__refuses_outputs_that_do_not_fit(void **state)
+{
+    static subject s;
+    uint8_t payload[4096] = {0};
+    (void)state;
+    begin(&s, 1);
+    s.program.batch_symbol = 0;
+    s.program.n_bucket = 0;
+    s.model.largest_bucket = 100;
+    while (s.n_request < 5)
+        add_request(&s);
+    for (uint32_t i = 0; i < 5; i++) {
+        s.request[i]->in[0].dim[1] = 1;
+        s.request[i]->rows = s.request[i]->in[0].dim[0] = s.request[i]->in[1].dim[0] = 0;
+        s.request[i]->attempts = 0;
+    }
+    s.request[0]->rows = 2;
+    s.request[1]->rows = 3;
+    router_batch b = {0};
+    weft_batch__take(&s.model, &b);
+    assert_int_equal(b.n, 2);
+    static const weft_wire_tensor bad[] = {{WEFT_DTYPE_I32, 0, {0}},
+                                           {WEFT_DTYPE_I32, 1, {4}},
+                                           {WEFT_DTYPE_I32, 1, {6}},
+                                           {WEFT_DTYPE_I32, 1, {0}},
+                                           {WEFT_DTYPE_I32, 2, {1, 5}}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        const weft_wire_tensor out[3] = {bad[i], bad[i], bad[i]};
+        weft_batch__give(&s.model, &b, out, 3, payload);
+        assert_int_equal(b.request[0]->answer, WEFT_ANSWER_INTERNAL);
+        assert_int_equal(b.request[1]->answer, WEFT_ANSWER_INTERNAL);
+        weft_batch__give(&s.model, &b, out, 2, payload);
+        assert_int_equal(b.request[1]->answer, WEFT_ANSWER_INTERNAL);
+    }
+    end(&s);
+}
+
+static uint32_t n_done[WEFT_ANSWER_INTERNAL + 1];
+
+static void count_done(weft_request *request)
+{
+    n_done[request->answer]++;
+}
+
+/* Without workers: what comes over the limit, and while draining, is refused at once; the rest when
+ * the router gives up. */
+static void test_batch__queues_are_bounded(void **state)
+{
+    static weft_request *request[QUEUE_MAX + 20];
+    static const weft_serve_options options = {0};
+    static const weft_bundle_value none[1];
+    weft_bundle_program p = {.name = "m", .value = none, .batch_symbol = UINT32_MAX};
+    weft_bundle bundle = {.program = &p, .n_program = 1};
+    router_model model = {.program = &p, .largest_bucket = 1};
+    weft_router router = {
+        .options = &options, .bundle = &bundle, .model = &model, .timeout_ns = 1000000000};
+    (void)state;
+    for (uint32_t i = 0; i < QUEUE_MAX + 20; i++) {
+        request[i] = weft_request__create(&bundle, 0);
+        request[i]->done = count_done;
+        if (i == QUEUE_MAX + 10)
+            weft_router__drain(&router);
+        weft_router__submit(&router, request[i]);
+        assert_int_equal(n_done[WEFT_ANSWER_UNAVAILABLE], i < QUEUE_MAX ? 0 : i + 1 - QUEUE_MAX);
+    }
+    assert_non_null(strstr(request[QUEUE_MAX]->message, "full"));
+    assert_int_equal(model.stats.pending, QUEUE_MAX);
+    weft_router__abandon(&router, request[7]);
+    assert_int_equal(model.n_queued, QUEUE_MAX - 1);
+    weft_router__give_up(&router);
+    assert_true(weft_router__is_idle(&router));
+    assert_int_equal(n_done[WEFT_ANSWER_UNAVAILABLE], QUEUE_MAX + 20);
+    for (uint32_t i = 0; i < QUEUE_MAX + 20; i++)
+        weft_request__destroy(request[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_batch__each_request_gets_its_rows),
+        cmocka_unit_test(test_batch__refuses_outputs_that_do_not_fit),
+        cmocka_unit_test(test_batch__queues_are_bounded),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
