@@ -69,44 +69,47 @@ static int64_t row_offset(const plan *p, int64_t row, const int64_t *k)
 /* -- Convolution ---------------------------------------------------------------------------- */
 
 /* columns[c * kernel][rows * width]: what each weight meets in the strip. */
-#define DEFINE_CONV(name, T)                                                                      \
-    static void unfold_##name(const plan *p, const T *x, int64_t first, int64_t rows, T *col)     \
-    {                                                                                             \
-        uint32_t last = p->win.n - 1;                                                             \
-        int64_t width = p->out[last], s = p->win.stride[last], len = p->in[last];                 \
-        for (int64_t c = 0; c < p->c; c++, x += p->n_in) {                                        \
-            int64_t k[WEFT_SPATIAL_MAX] = {0};                                                    \
-            do {                                                                                  \
-                int64_t shift = k[last] * p->win.dilation[last] - p->pad[last];                   \
-                for (int64_t r = 0; r < rows; r++, col += width) {                                \
-                    int64_t at = row_offset(p, first + r, k);                                     \
-                    for (int64_t j = 0; j < width; j++) {                                         \
-                        int64_t pos = j * s + shift;                                              \
-                        col[j] = at >= 0 && pos >= 0 && pos < len ? x[at + pos] : 0;              \
-                    }                                                                             \
-                }                                                                                 \
-            } while (weft_index__next(k, p->win.kernel, (int32_t)p->win.n));                      \
-        }                                                                                         \
-    }                                                                                             \
-                                                                                                  \
-    static void conv_##name(weft_eval_ctx *cx, const plan *p, const T *x, const T *w, T *out)     \
-    {                                                                                             \
-        int64_t width = p->out[p->win.n - 1], depth = p->c * p->n_kernel;                         \
-        if (p->n_out == 0 || p->batch == 0)                                                       \
-            return;                                                                               \
-        int64_t total = p->n_out / width;                                                         \
-        int64_t strip = STRIP_ELEMENTS / (depth * width + 1);                                     \
-        strip = strip < 1 ? 1 : strip > total ? total : strip;                                    \
-        T *col = weft_arena_array(cx->scratch, (size_t)(strip * width * depth) + 1, sizeof *col); \
-        for (int64_t g = 0; g < p->batch * p->group; g++) {                                       \
-            const T *wg = w + g % p->group * p->m * depth;                                        \
-            for (int64_t first = 0; first < total; first += strip) {                              \
-                int64_t rows = total - first < strip ? total - first : strip;                     \
-                unfold_##name(p, x + g * p->c * p->n_in, first, rows, col);                       \
-                weft_gemm__##name(p->m, rows *width, depth, wg, depth, 1, col,                    \
-                                  out + g * p->m * p->n_out + first * width, p->n_out);           \
-            }                                                                                     \
-        }                                                                                         \
+#define DEFINE_CONV(name, T)                                                                  \
+    static void unfold_##name(const plan *p, const T *x, int64_t first, int64_t rows, T *col) \
+    {                                                                                         \
+        uint32_t last = p->win.n - 1;                                                         \
+        int64_t width = p->out[last], s = p->win.stride[last], len = p->in[last];             \
+        for (int64_t c = 0; c < p->c; c++, x += p->n_in) {                                    \
+            int64_t k[WEFT_SPATIAL_MAX] = {0};                                                \
+            do {                                                                              \
+                int64_t shift = k[last] * p->win.dilation[last] - p->pad[last];               \
+                for (int64_t r = 0; r < rows; r++, col += width) {                            \
+                    int64_t at = row_offset(p, first + r, k);                                 \
+                    for (int64_t j = 0; j < width; j++) {                                     \
+                        int64_t pos = j * s + shift;                                          \
+                        col[j] = at >= 0 && pos >= 0 && pos < len ? x[at + pos] : 0;          \
+                    }                                                                         \
+                }                                                                             \
+            } while (weft_index__next(k, p->win.kernel, (int32_t)p->win.n));                  \
+        }                                                                                     \
+    }                                                                                         \
+                                                                                              \
+    static void conv_##name(weft_eval_ctx *cx, const plan *p, const T *x, const T *w, T *out) \
+    {                                                                                         \
+        int64_t width = p->out[p->win.n - 1], depth = p->c * p->n_kernel, row;                \
+        if (p->n_out == 0 || p->batch == 0 || p->m == 0)                                      \
+            return;                                                                           \
+        /* Without memory for one row: unwinds. */                                            \
+        if (!weft_i64_mul(depth, width, &row) || row > WEFT_NUMEL_MAX)                        \
+            weft_arena_array(cx->scratch, SIZE_MAX, sizeof(T));                               \
+        int64_t total = p->n_out / width;                                                     \
+        int64_t strip = STRIP_ELEMENTS / (row + 1);                                           \
+        strip = strip < 1 ? 1 : strip > total ? total : strip;                                \
+        T *col = weft_arena_array(cx->scratch, (size_t)(strip * row) + 1, sizeof *col);       \
+        for (int64_t g = 0; g < p->batch * p->group; g++) {                                   \
+            const T *wg = w + g % p->group * p->m * depth;                                    \
+            for (int64_t first = 0; first < total; first += strip) {                          \
+                int64_t rows = total - first < strip ? total - first : strip;                 \
+                unfold_##name(p, x + g * p->c * p->n_in, first, rows, col);                   \
+                weft_gemm__##name(p->m, rows *width, depth, wg, depth, 1, col,                \
+                                  out + g * p->m * p->n_out + first * width, p->n_out);       \
+            }                                                                                 \
+        }                                                                                     \
     }
 
 DEFINE_CONV(f32, float)
