@@ -42,14 +42,16 @@ def saved(stem, kind):
 
 
 class Bundle:
-    """One compiled model, run through the command line."""
+    """Compiled models, run through the command line."""
 
-    def __init__(self, weft, model, path, box):
+    def __init__(self, weft, models, path, box, options=()):
         self.weft, self.path, self.box = weft, path, box
-        subprocess.run([weft, "compile", model, "-o", path], check=True)
+        subprocess.run([weft, "compile", *models, "-o", path, *options], check=True)
 
-    def run(self, inputs, names, threads):
+    def run(self, inputs, names, threads, model=None):
         command = [self.weft, "run", self.path, "--threads", str(threads)]
+        if model:
+            command += ["--model", model]
         for i, (name, value) in enumerate(inputs.items()):
             file = os.path.join(self.box, f"in{i}.npy")
             np.save(file, value)
@@ -132,7 +134,7 @@ def check(weft, model, box):
         print(f"{os.path.basename(stem)}: no saved inputs and outputs: left out", flush=True)
         return 0.0
     began = time.time()
-    bundle = Bundle(weft, model, os.path.join(box, "model.weft"), box)
+    bundle = Bundle(weft, [model], os.path.join(box, "model.weft"), box)
     result = {}
     for n in THREADS:
         for key, value in batches(bundle, inputs, outputs, n).items():
