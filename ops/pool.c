@@ -108,7 +108,7 @@ typedef struct plan {
 /* The part of one window that lies in the input: kernel positions [first, end) of each dim. */
 typedef struct view {
     int64_t first[WEFT_SPATIAL_MAX], end[WEFT_SPATIAL_MAX], start[WEFT_SPATIAL_MAX];
-    int64_t counted; /* elements with the padding */
+    double counted; /* elements with the padding: may be more than 64 bits count */
     bool empty;
 } view;
 
@@ -124,7 +124,7 @@ static void place_window(const plan *p, const int64_t *idx, view *v)
         v->start[i] = start;
         v->first[i] = first;
         v->end[i] = end < p->win.kernel[i] ? end : p->win.kernel[i];
-        v->counted *= padded < p->win.kernel[i] ? padded : p->win.kernel[i];
+        v->counted *= (double)(padded < p->win.kernel[i] ? padded : p->win.kernel[i]);
         v->empty = v->empty || v->first[i] >= v->end[i];
     }
 }
@@ -181,8 +181,8 @@ static double reduce_window(const plan *p, const double *x, const view *v, int64
     if (p->kind == POOL_LP)
         return p->p == 1 ? acc : p->p == 2 ? sqrt(acc) : pow(acc, 1.0 / (double)p->p);
     if (p->kind == POOL_AVERAGE) {
-        int64_t n = p->count_pad ? v->counted : count;
-        return n > 0 ? acc / (double)n : 0;
+        double n = p->count_pad ? v->counted : (double)count;
+        return n > 0 ? acc / n : 0;
     }
     return acc;
 }
