@@ -2,8 +2,6 @@
  * changes its meaning between check and use gains nothing. */
 #include "base/file.h"
 
-#include "base/num.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

@@ -1,8 +1,6 @@
 /* Hooks of onnx_ops.def: how the forms of older opsets become the newest one. */
 #include "frontend/onnx_int.h"
 
-#include "base/f16.h"
-
 #include <math.h>
 #include <string.h>
 

@@ -9,8 +9,6 @@
  * lengths, group wire types, UTF-8 and NUL in strings, sub-messages that must not be repeated. */
 #include "frontend/onnx_int.h"
 
-#include "base/num.h"
-
 #include <string.h>
 
 typedef enum part {

@@ -1,7 +1,6 @@
 /* The metadata of a bundle: messages to structures. Nothing is believed: names against the tables,
  * indices against counts, dims and bounds by reading them, launches in SSA order, buffers against
  * their arena and their type. What it hands out, codegen could have made. */
-#include "base/map.h"
 #include "base/num.h"
 #include "ir/bundle_int.h"
 

@@ -1,5 +1,4 @@
 /* Weights in text: sizes are checked against the limit before anything is allocated. */
-#include "base/num.h"
 #include "ir/parse_int.h"
 
 #include <string.h>

@@ -3,8 +3,6 @@
 #include "base/num.h"
 #include "ir/ir_int.h"
 
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { DENSE_MAX = 64 }; /* elements of a weight printed one by one */

@@ -1,7 +1,6 @@
 /* Weights: constant tensors, shared by all graphs of a module. */
 #include "ir/ir_int.h"
 
-#include <assert.h>
 #include <string.h>
 
 weft_weight weft_weight_add(weft_module *m, const weft_weight_info *info)

@@ -2,7 +2,6 @@
  * integer tensors, parameters. */
 #include "ops/op_int.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* -- Checks --------------------------------------------------------------------------------- */

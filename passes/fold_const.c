@@ -10,8 +10,6 @@
  * first. */
 #include "passes/passes_int.h"
 
-#include <string.h>
-
 enum { RESULT_MAX_BYTES = 1 << 20 };
 
 /* -- From contents -------------------------------------------------------------------------- */

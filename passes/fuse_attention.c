@@ -13,7 +13,6 @@
  * dies too. O(nodes). */
 #include "passes/match.h"
 
-#include <math.h>
 #include <string.h>
 
 typedef struct attention {

@@ -5,7 +5,6 @@
 #include "scheduler/scheduler_int.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,8 +6,6 @@
 #include "tools/pipeline.h"
 #include "tools/tune.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct options {

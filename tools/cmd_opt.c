@@ -1,7 +1,6 @@
 /* weft opt: runs passes on a text IR or ONNX file and prints the module. */
 #include "tools/pipeline.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { PASSES_MAX = 256 };

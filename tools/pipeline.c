@@ -3,7 +3,6 @@
 
 #include "base/num.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static bool wants(const char *which, const weft_pass *pass)

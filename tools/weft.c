@@ -3,7 +3,6 @@
 #include "tools/tools.h"
 
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 
 #ifndef WEFT_VERSION
