@@ -108,8 +108,7 @@ static weft_err run_kernel(weft_session *s, weft_prep *prep, const weft_slot *sl
     if (err == WEFT_ERR_OK) {
         err = prep->run(prep->state, arg);
         if (err != WEFT_ERR_OK)
-            err = weft_diag_error(diag, err, prep->where, "%s: the kernel failed",
-                                  weft_op_get(prep->op)->name);
+            err = weft_launch__fail(prep->op, prep->where, err, diag);
     }
     if (prep->destroy)
         prep->destroy(prep->state);

@@ -113,6 +113,8 @@ void weft_slot__to_operand(const weft_slot *slot, weft_operand *out);
 WEFT_MUST_USE weft_err weft_late__run(weft_session *s, weft_spec *spec, uint32_t launch,
                                       weft_diag *diag);
 /* Memory until the next run, 64-byte aligned. */
+/* The message of a kernel that failed; `err`. */
+weft_err weft_launch__fail(weft_op_id op, weft_where where, weft_err err, weft_diag *diag);
 WEFT_MUST_USE weft_err weft_late__alloc(weft_session *s, uint64_t bytes, weft_diag *diag,
                                         void **out);
 /* Frees the memory of the run before. */
