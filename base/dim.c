@@ -364,6 +364,11 @@ weft_dim weft_dim_symbol(weft_dimpool *pool, const char *name, int64_t lo, int64
     return d;
 }
 
+bool weft_dim_is_valid(const weft_dimpool *pool, weft_dim d)
+{
+    return weft_dim_is_const(d) || (uint64_t)(WEFT_DIM_CONST_MIN - d) < pool->exprs.len;
+}
+
 weft_dim weft_dim_declare_data(weft_dimpool *pool, const char *name)
 {
     weft_dim d = weft_dim__name_symbol(pool, name, strlen(name));

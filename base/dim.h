@@ -29,6 +29,9 @@ static inline bool weft_dim_is_const(weft_dim d)
     return d > WEFT_DIM_CONST_MIN;
 }
 
+/* A constant, or an expression of this pool: what a number that came from outside need not be. */
+bool weft_dim_is_valid(const weft_dimpool *pool, weft_dim d);
+
 /* Lives in `arena`. */
 weft_dimpool *weft_dimpool_create(weft_arena *arena);
 /* A copy in which the same handles mean the same dims, for work that may leave no trace. Valid

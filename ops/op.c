@@ -403,6 +403,9 @@ static weft_err check_results(weft_infer_ctx *cx)
         if (weft_dtype_size((weft_dtype)out->dtype) == 0)
             return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "result %u: unknown element type", i);
         for (uint32_t k = 0; k < out->rank; k++) {
+            if (!weft_dim_is_valid(cx->pool, out->dim[k]))
+                return WEFT_FAIL(cx, WEFT_ERR_INPUT, "result %u: dimension %u is out of range", i,
+                                 k);
             if (weft_dim_is_const(out->dim[k]) && out->dim[k] < 0)
                 return WEFT_FAIL(cx, WEFT_ERR_INPUT, "result %u: dimension %u would be %lld", i, k,
                                  (long long)out->dim[k]);

@@ -44,13 +44,20 @@ static aspect get_aspect(weft_attrs attrs)
                                            : STRETCH;
 }
 
+/* The dim of that size: over any limit stays over it, and below 0 below 0. */
+static weft_dim to_dim(double x)
+{
+    if (!(x > -1))
+        return -1;
+    return x < (double)WEFT_NUMEL_MAX ? (weft_dim)x : WEFT_NUMEL_MAX + 1;
+}
+
 /* floor(d * scale) with a scale that is not an integer: as a quotient p / q when it is one. */
 static weft_dim scale_dim(weft_dimpool *pool, weft_dim d, double scale)
 {
     if (weft_dim_is_const(d)) {
         /* In single precision, as everybody computes it: 0.7f * 10 is 7. */
-        double x = floor((double)((float)d * (float)scale));
-        return x < (double)WEFT_NUMEL_MAX ? (weft_dim)x : WEFT_NUMEL_MAX;
+        return to_dim(floor((double)((float)d * (float)scale)));
     }
     for (int64_t q = 1; q <= 64; q++) {
         double p = nearbyint(scale * (double)q);
@@ -102,7 +109,7 @@ static weft_err infer_sizes(weft_infer_ctx *cx, const weft_dim *sizes, uint32_t 
     double scale = aspect_scale(keep, ratio, n);
     for (uint32_t i = 0; i < n && keep != STRETCH; i++)
         out->dim[at[i]] =
-            known ? (weft_dim)floor((double)x->dim[at[i]] * scale + 0.5) : weft_dim_fresh(cx->pool);
+            known ? to_dim(floor((double)x->dim[at[i]] * scale + 0.5)) : weft_dim_fresh(cx->pool);
     return WEFT_ERR_OK;
 }
 
