@@ -16,9 +16,15 @@
 #include <unistd.h>
 #include <zlib.h>
 
-enum { CONNECTIONS_MAX = 2048, IDLE_TIMEOUT_S = 120, CONNECTION_MEMORY_BYTES = 32768 };
+enum {
+    CONNECTIONS_MAX = 2048,
+    IDLE_TIMEOUT_S = 120,
+    CONNECTION_MEMORY_BYTES = 32768,
+    HELD_BODIES_MAX = 16,
+    HELD_BYTES_MIN = 64 << 20
+};
 
-static const uint64_t read_patience_ns = 1000000000u;
+static const uint64_t read_patience_ns = 1000000000u, look_every_ns = 500000000u;
 
 /* -- Bodies --------------------------------------------------------------------------------- */
 
@@ -34,11 +40,16 @@ static bool add_to_body(weft_http *http, http_exchange *x, const char *data, siz
         size_t cap = x->cap ? x->cap * 2 : 4096;
         while (cap < x->len + len)
             cap *= 2;
+        if (http->held_bytes + (cap - x->cap) > http->held_max) {
+            weft_http__fail(x, 503, "too many bytes are waiting in other requests");
+            return false;
+        }
         char *body = realloc(x->body, cap);
         if (!body) {
             weft_http__fail(x, 500, "out of memory");
             return false;
         }
+        http->held_bytes += cap - x->cap;
         x->body = body;
         x->cap = cap;
     }
@@ -46,6 +57,14 @@ static bool add_to_body(weft_http *http, http_exchange *x, const char *data, siz
         memcpy(x->body + x->len, data, len);
     x->len += len;
     return true;
+}
+
+static void drop_body(http_exchange *x)
+{
+    x->http->held_bytes -= x->cap;
+    free(x->body);
+    x->body = NULL;
+    x->len = x->cap = 0;
 }
 
 /* Content-Encoding gzip or deflate; the limit holds for what comes out as well. */
@@ -69,17 +88,17 @@ static bool inflate_body(weft_http *http, http_exchange *x)
     }
     inflateEnd(&z);
     if (ok && state == Z_STREAM_END) {
-        free(x->body);
+        drop_body(x);
         x->body = plain.body;
         x->len = plain.len;
         x->cap = plain.cap;
         return true;
     }
-    free(plain.body);
+    drop_body(&plain);
     if (ok)
         weft_http__fail(x, 400, "the compressed body is damaged");
     else
-        weft_http__fail(x, 400, "%s", plain.error);
+        weft_http__fail(x, plain.status, "%s", plain.error);
     return false;
 }
 
@@ -190,7 +209,7 @@ static void end_exchange(void *user, struct MHD_Connection *connection, void **s
 void weft_http__free_exchange(http_exchange *x)
 {
     weft_oip__destroy_infer(x->infer);
-    free(x->body);
+    drop_body(x);
     free(x->reply);
     free(x);
 }
@@ -210,8 +229,8 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
     if (*upload_len > 0) {
         /* A body that is refused is read to its end and dropped: closing early would lose the
          * answer. */
-        if (x->status == 0)
-            add_to_body(http, x, upload, *upload_len);
+        if (x->status == 0 && !add_to_body(http, x, upload, *upload_len))
+            drop_body(x);
         http->read_ns = weft_clock__now_ns();
         *upload_len = 0;
         return MHD_YES;
@@ -299,6 +318,16 @@ static uint64_t timeout_of(struct MHD_Daemon *daemon)
 static uint64_t on_idle(void *user)
 {
     weft_http *http = user;
+    uint64_t now_ns = weft_clock__now_ns();
+    /* Out of descriptors, libmicrohttpd stops to listen; it begins again at the first run after a
+     * connection has closed, for which no event comes when it was the last one. */
+    if (now_ns - http->looked_ns >= look_every_ns) {
+        http->looked_ns = now_ns;
+        if (http->api)
+            MHD_run(http->api);
+        if (http->metrics)
+            MHD_run(http->metrics);
+    }
     /* No timeout of libmicrohttpd counts resumed connections, and nothing wakes the loop for them.
      */
     if (http->resumed) {
@@ -309,7 +338,8 @@ static uint64_t on_idle(void *user)
         return 0;
     }
     uint64_t api_ns = timeout_of(http->api), metrics_ns = timeout_of(http->metrics);
-    return api_ns < metrics_ns ? api_ns : metrics_ns;
+    uint64_t wait_ns = api_ns < metrics_ns ? api_ns : metrics_ns;
+    return wait_ns < look_every_ns ? wait_ns : look_every_ns;
 }
 
 /* -- Life ----------------------------------------------------------------------------------- */
@@ -358,6 +388,10 @@ weft_err weft_http__create(const weft_serve_options *options, weft_router *route
                         .loop = loop,
                         .max_body = options->max_request_bytes ? options->max_request_bytes
                                                                : (uint64_t)64 << 20};
+    uint64_t most = UINT64_MAX / HELD_BODIES_MAX, least = HELD_BYTES_MIN / HELD_BODIES_MAX;
+    http->held_max = http->max_body > most    ? UINT64_MAX
+                     : http->max_body < least ? HELD_BYTES_MIN
+                                              : HELD_BODIES_MAX * http->max_body;
     *out = http;
     if (options->http_port >= 0)
         err = start(http, options->http_port, on_request, end_exchange, on_api_event, diag,

@@ -13,10 +13,12 @@ struct weft_http {
     weft_loop *loop;
     struct MHD_Daemon *api, *metrics;
     uint64_t max_body;
-    uint32_t n_reading; /* exchanges whose body is not whole yet */
-    uint32_t n_active;  /* exchanges with all of it, to their last byte of the answer */
-    uint64_t read_ns;   /* when the last bytes of a body came */
-    bool resumed;       /* a connection goes on, which only the next MHD_run notices */
+    uint64_t held_bytes, held_max; /* of bodies, over all exchanges */
+    uint32_t n_reading;            /* exchanges whose body is not whole yet */
+    uint32_t n_active;             /* exchanges with all of it, to their last byte of the answer */
+    uint64_t read_ns;              /* when the last bytes of a body came */
+    uint64_t looked_ns;            /* when libmicrohttpd last ran without an event */
+    bool resumed;                  /* a connection goes on, which only the next MHD_run notices */
 };
 
 typedef struct http_exchange {

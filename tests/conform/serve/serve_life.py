@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import threading
 import time
@@ -206,6 +207,28 @@ def check_files():
         good(s)
 
 
+def check_held_bytes():
+    """Bodies that never end hold no more memory than 16 of the largest; then it is 503."""
+    with Server("--max-request", "8MiB") as s:
+        good(s)
+        held = []
+        for _ in range(40):
+            raw = s.raw_socket()
+            raw.sendall(b"POST /v2/models/digits/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 7340033\r\n\r\n"
+                        + bytes(7 << 20))
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            held.append(raw)
+        status, got = s.infer("digits", GOOD)
+        assert status == 503 and "bytes" in got["error"], got
+        with open(f"/proc/{s.process.pid}/status") as f:
+            peak = next(int(line.split()[1]) for line in f if line.startswith("VmHWM"))
+        for raw in held:
+            raw.close()
+        wait_until(lambda: answers(s))
+        good(s)
+        print(f"held bytes: {peak >> 10} MiB at most")
+
+
 def answers(s):
     try:
         return s.infer("digits", GOOD)[0] == 200
@@ -214,6 +237,6 @@ def answers(s):
 
 
 for check in (check_broken, check_drain, check_accepted_are_answered, check_drain_timeout, check_late,
-              check_files):
+              check_files, check_held_bytes):
     check()
     print(check.__name__, "ok", flush=True)
