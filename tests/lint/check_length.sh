@@ -13,7 +13,8 @@ awk '{ split($2, part, "/"); folder = index($2, "/") ? part[1] : "."
      END { for (folder in lines) printf "  %7d  %4d files  %s\n", lines[folder], files[folder], folder | "sort -k4"
            close("sort -k4"); printf "  %7d  %4d files  in all\n", all, n }' <<<"$counts"
 echo "longest files:"
-sort -rn <<<"$counts" | head -n 5 | sed 's/^/  /'
+# Not head: closing the pipe early would end sort by SIGPIPE, and with it the script.
+sort -rn <<<"$counts" | awk 'NR <= 5 { print "  " $0 }'
 while read -r lines file; do
     [ "$lines" -le "$limit" ] || fail "$file: $lines lines, the limit is $limit"
 done <<<"$counts"

@@ -41,7 +41,7 @@ done
 clean_tree && printf 'int  weft_b;\n' >"$copy/ops/b.c" && planted format ops/b.c
 clean_tree && printf 'weft_unknown weft_b(void);\n' >"$copy/ops/b.h" && planted headers ops/b.h
 clean_tree && printf 'int weft_b(int class);\n' >"$copy/ops/b.h" && planted headers ops/b.h
-clean_tree && yes '' | head -n 1001 >"$copy/ops/b.c" && planted length ops/b.c
+clean_tree && seq 1001 | sed 's/.*//' >"$copy/ops/b.c" && planted length ops/b.c
 clean_tree && cp "$copy/base/a.c" "$copy/ops/a.c" && planted names ops/a.c
 clean_tree && mkdir "$copy/passes" && printf 'PASS(a)\n' >"$copy/passes/passes.def" &&
     printf 'const weft_pass weft_pass_b = {0};\n' >"$copy/passes/b.c" && planted rows passes/b.c
