@@ -77,9 +77,11 @@ python=python3
 "$python" -c 'import numpy' 2>/dev/null || python=/usr/bin/python3
 
 say "serve"
-# Port 0: the system picks free ones; the first line of the server says which.
+# Port 0: the system picks free ones; the first line of the server says which. The file is made
+# first: the loop below may look before the server's shell has opened it.
+: >"$work/server.log"
 "$weft" serve "$work/digits.weft" "$work/plan.json" --http 0 --grpc 0 --metrics 0 \
-    >"$work/server.log" 2>&1 &
+    >>"$work/server.log" 2>&1 &
 server=$!
 ready=
 for _ in $(seq 300); do
