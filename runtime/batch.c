@@ -39,6 +39,15 @@ static bool can_batch(const weft_bundle_program *p)
     return p->batch_symbol < p->n_symbol;
 }
 
+int64_t weft_batch__largest(const weft_bundle_program *p)
+{
+    int64_t most = 0;
+    for (uint32_t i = 0; i < p->n_bucket && can_batch(p); i++)
+        if (p->bucket[i].symbol[p->batch_symbol] > most)
+            most = p->bucket[i].symbol[p->batch_symbol];
+    return most;
+}
+
 bool weft_batch__admit(weft_router *router, weft_request *request)
 {
     const weft_bundle_program *p = router->model[request->model].program;

@@ -232,7 +232,7 @@ static ProtobufCMessage *model_config(weft_grpc_call *call, weft_arena *arena,
     Inference__ModelConfig *config = weft_arena_alloc(arena, sizeof *config);
     inference__model_config_response__init(r);
     inference__model_config__init(config);
-    int64_t max_batch = weft_oip__max_batch(p);
+    int64_t max_batch = weft_batch__largest(p);
     uint32_t skip = max_batch > 0;
     r->config = config;
     config->name = (char *)p->name;

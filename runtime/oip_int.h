@@ -50,8 +50,6 @@ char *weft_oip__error(const char *text);
 /* Shape for metadata: -1 where a dimension varies. */
 int64_t weft_oip__shown_dim(weft_dim dim);
 const char *const *weft_oip__extensions(size_t *out_n);
-/* Largest bucket of the batch dimension; 0: the model cannot be batched. */
-int64_t weft_oip__max_batch(const weft_bundle_program *program);
 
 /* JSON nesting, strings skipped: deeper than this is refused before it is parsed. */
 enum { WEFT_OIP_DEPTH_MAX = 100 };

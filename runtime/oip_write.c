@@ -186,15 +186,6 @@ int64_t weft_oip__shown_dim(weft_dim dim)
     return weft_dim_is_const(dim) ? dim : -1;
 }
 
-int64_t weft_oip__max_batch(const weft_bundle_program *p)
-{
-    int64_t most = 0;
-    for (uint32_t i = 0; i < p->n_bucket && p->batch_symbol < p->n_symbol; i++)
-        if (p->bucket[i].symbol[p->batch_symbol] > most)
-            most = p->bucket[i].symbol[p->batch_symbol];
-    return most;
-}
-
 /* `skip` leaves the batch dimension out, as Triton's configuration does; `config` takes its names.
  */
 static json_t *list_ports(const weft_bundle_program *p, const weft_bundle_port *port, uint32_t n,
@@ -231,7 +222,7 @@ char *weft_oip__model_ready(const weft_bundle_program *p, bool ready)
 
 char *weft_oip__model_config(const weft_bundle_program *p)
 {
-    int64_t max_batch = weft_oip__max_batch(p);
+    int64_t max_batch = weft_batch__largest(p);
     int skip = max_batch > 0;
     return dump(json_pack("{s:s, s:s, s:s, s:I, s:o, s:o}", "name", p->name, "platform",
                           "onnx_weft", "backend", "weft", "max_batch_size", (json_int_t)max_batch,

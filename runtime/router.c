@@ -207,15 +207,6 @@ static uint64_t on_idle(void *user)
 
 /* -- Life ----------------------------------------------------------------------------------- */
 
-static int64_t find_largest_bucket(const weft_bundle_program *p)
-{
-    int64_t most = 1;
-    for (uint32_t i = 0; i < p->n_bucket && p->batch_symbol < p->n_symbol; i++)
-        if (p->bucket[i].symbol[p->batch_symbol] > most)
-            most = p->bucket[i].symbol[p->batch_symbol];
-    return most;
-}
-
 static weft_err set_served(weft_router *router, router_worker *worker, weft_diag *diag)
 {
     for (uint32_t i = 0; i < worker->slice->n_model; i++) {
@@ -269,7 +260,8 @@ weft_err weft_router__create(const weft_serve_options *options, weft_loop *loop,
     }
     for (uint32_t i = 0; err == WEFT_ERR_OK && i < router->bundle->n_program; i++) {
         router->model[i].program = &router->bundle->program[i];
-        router->model[i].largest_bucket = find_largest_bucket(router->model[i].program);
+        int64_t largest = weft_batch__largest(router->model[i].program);
+        router->model[i].largest_bucket = largest > 0 ? largest : 1;
     }
     if (err == WEFT_ERR_OK)
         err = create_workers(router, diag);

@@ -102,6 +102,9 @@ typedef struct weft_model_stats {
     uint32_t n_batch;
 } weft_model_stats;
 
+/* Rows of the largest bucket (batch.c); 0: the model cannot be batched. */
+int64_t weft_batch__largest(const weft_bundle_program *program);
+
 /* -- Router (router.c) ---------------------------------------------------------------------- */
 
 typedef struct weft_router weft_router;
