@@ -14,6 +14,28 @@ static const weft_model *const model_table[] = {
 
 enum { MODEL_COUNT = sizeof model_table / sizeof model_table[0], UNBOUNDED_DEFAULT = 128 };
 
+/* -- Kinds ------------------------------------------------------------------------------------ */
+
+static const struct {
+    const char *text;
+    bool is_product;
+} kind_table[WEFT_KERNEL_COUNT] = {
+    [WEFT_KERNEL_OTHER] = {"other", false},
+#define KIND(name, text, brief, is_product) [WEFT_KERNEL_##name] = {text, is_product},
+#include "estimator/kinds.def"
+#undef KIND
+};
+
+const char *weft_kernel_kind_name(weft_kernel_kind kind)
+{
+    return kind_table[kind].text;
+}
+
+bool weft_kernel_is_product(weft_kernel_kind kind)
+{
+    return kind_table[kind].is_product;
+}
+
 /* -- One kernel ------------------------------------------------------------------------------- */
 
 static bool is_number(double x)
@@ -134,7 +156,7 @@ static void find_product(const weft_work_ctx *work, weft_kernel *kernel)
     bool channels = weft_attrs_find(work->attrs, WEFT_ATTR_KERNEL_SHAPE) ||
                     (work->op->traits & WEFT_T_LAYOUT && y->rank >= 3);
     if (channels && y->rank >= 2) {
-        kernel->is_conv = true;
+        kernel->kind = WEFT_KERNEL_CONV;
         batch = group > 0 ? (double)group : 1;
         n = fmax(1, (double)y->dim[1] / batch);
     } else {
@@ -144,7 +166,10 @@ static void find_product(const weft_work_ctx *work, weft_kernel *kernel)
             batch *= (double)y->dim[i];
     }
     /* One filter a channel is no product: matrix units cannot share anything. */
-    kernel->cls = kernel->is_conv && n <= 1 && batch > 1 ? WEFT_KERNEL_SIMPLE : WEFT_KERNEL_GEMM;
+    if (kernel->kind == WEFT_KERNEL_CONV && n <= 1 && batch > 1)
+        kernel->kind = WEFT_KERNEL_DEPTHWISE;
+    else if (kernel->kind != WEFT_KERNEL_CONV)
+        kernel->kind = WEFT_KERNEL_GEMM;
     kernel->batch = batch;
     kernel->n = n;
     kernel->m = fmax(1, numel / (n * batch));

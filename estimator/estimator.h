@@ -53,32 +53,94 @@ WEFT_MUST_USE weft_err weft_slice_make(const char *gpu, const char *slice, weft_
 
 /* -- Kernels -------------------------------------------------------------------------------- */
 
-typedef enum weft_kernel_class {
-    WEFT_KERNEL_SIMPLE, /* element-wise, movement, reductions: flops on plain units */
-    WEFT_KERNEL_GEMM    /* matrix product or convolution: flops on matrix units */
-} weft_kernel_class;
+/* What a kernel computes, as far as its time depends on it. Rows of kinds.def. */
+typedef enum weft_kernel_kind {
+    WEFT_KERNEL_OTHER, /* nothing is known but its work */
+#define KIND(name, text, brief, is_product) WEFT_KERNEL_##name,
+#include "estimator/kinds.def"
+#undef KIND
+    WEFT_KERNEL_COUNT
+} weft_kernel_kind;
 
-/* The problem of one kernel. GEMM: `batch` products of m x k by k x n. */
+const char *weft_kernel_kind_name(weft_kernel_kind kind);
+/* Runs on matrix units. */
+bool weft_kernel_is_product(weft_kernel_kind kind);
+
+/* Square or not, one group or many; sizes as in ONNX. */
+typedef struct weft_conv_shape {
+    double images, in_channels, out_channels, groups;
+    double in_h, in_w, out_h, out_w;
+    double kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
+} weft_conv_shape;
+
+/* The problem of one kernel. What does not apply is 0.
+ *
+ *   GEMM       batch products of m x k by k x n
+ *   CONV       the same as an implicit product: batch = groups, m = images * positions, n = filters
+ *              of a group, k = taps of a filter; and `conv`
+ *   DEPTHWISE  `conv`, rows, cols
+ *   ATTENTION  batch = images * heads, m queries, n keys, k head size
+ *   the rest   rows x cols elements of the result; what is reduced or normalised is a row */
 typedef struct weft_kernel {
-    weft_kernel_class cls;
+    weft_kernel_kind kind;
     weft_dtype dtype; /* of the operands */
+    const char *fn;   /* "gelu", "layer_norm"...; NULL: not one function */
     weft_work work;
     double batch, m, n, k;
-    bool is_conv;
+    double rows, cols;
+    weft_conv_shape conv;
     double flop_saving; /* algorithm needs flops / this (Winograd); 0: 1 */
 } weft_kernel;
+
+/* Which kernels a graph becomes. */
+typedef enum weft_lowering {
+    WEFT_LOWERING_FUSED,    /* one for each node of the kernel stage: what Weft launches */
+    WEFT_LOWERING_FRAMEWORK /* what an eager framework launches for the same network */
+} weft_lowering;
 
 /* Zero-initialised: the defaults. */
 typedef struct weft_estimate_options {
     bool exact_f32;       /* f32 products on plain units, not as TF32 */
     uint64_t arena_bytes; /* peak of intermediate values, from the planner; 0: see estimate_graph */
     const char *model;    /* row of models.def to use; NULL: the first that supports the kernel */
+    weft_lowering lowering;
 } weft_estimate_options;
 
 /* mreq_bytes is 0: a kernel has no memory of its own. *out_model: the row that was used. */
 WEFT_MUST_USE weft_err weft_estimate_kernel(const weft_kernel *kernel, const weft_slice *slice,
                                             const weft_estimate_options *options, weft_diag *diag,
                                             weft_cost *out, const char **out_model);
+
+/* -- Compute units over time ---------------------------------------------------------------- */
+
+/* How a kernel is launched, as far as occupancy depends on it. */
+typedef struct weft_launch {
+    double blocks;
+    uint32_t threads, regs, shared_bytes; /* of a block; registers of a thread */
+} weft_launch;
+
+/* How a kernel uses the units of a slice; shares are of the whole device, 0..1.
+ *
+ *   sm_need      fewest units that run it within 5 % of its time
+ *   sm_peak      units that have a block at once
+ *   occ_theory   warps that fit on a unit, of those it could hold
+ *   occ_active   mean warps on a unit that has any ("achieved occupancy")
+ *   occ_elapsed  the same over all units and the whole time
+ *   sm_active    mean part of the units that have a block */
+typedef struct weft_usage {
+    weft_launch launch;
+    double sm_need, sm_peak, occ_theory, occ_active, occ_elapsed, sm_active;
+} weft_usage;
+
+enum { WEFT_CREQ_BINS = 20 };
+
+/* Share of the device that a graph needs over its time: sum of sm_need over the kernels that run
+ * together when each starts as soon as those it reads from have ended. */
+typedef struct weft_creq {
+    double max, mean, p95;
+    double bin[WEFT_CREQ_BINS]; /* part of the time at a need in (i / BINS, (i + 1) / BINS] */
+    double span_us;             /* time of the longest chain */
+} weft_creq;
 
 /* -- Graphs --------------------------------------------------------------------------------- */
 
@@ -87,13 +149,17 @@ typedef struct weft_kernel_cost {
     const char *op;
     weft_kernel kernel;
     const char *model; /* row of models.def */
+    const char *bound; /* "compute", "memory", "launch": what takes most of its time */
     weft_cost cost;
+    weft_usage usage;
+    double start_us, end_us; /* when each kernel starts as early as its operands allow */
 } weft_kernel_cost;
 
 typedef struct weft_estimate {
     const weft_kernel_cost *kernel; /* in order of execution */
     size_t n;
     weft_cost total;
+    weft_creq creq;
     uint64_t weight_bytes, arena_bytes, io_bytes, context_bytes; /* mreq_bytes is their sum */
 } weft_estimate;
 
@@ -111,8 +177,9 @@ WEFT_MUST_USE weft_err weft_estimate_graph(weft_graph *g, const int64_t *symbol,
                                            const weft_estimate_options *options, weft_arena *arena,
                                            weft_diag *diag, weft_estimate *out);
 
-/* The profile of a graph: one point for each slice (as weft_slice_make) and batch, in the order of
- * the arguments, also where the slice's memory is too small (the scheduler says so by name). */
+/* The profile of a graph: one point for each slice (as weft_slice_make), batch and number of
+ * processes, in the order of the arguments, also where the slice's memory is too small (the
+ * scheduler says so by name). */
 WEFT_MUST_USE weft_err weft_estimate_profile(weft_graph *g, const weft_slice *slice, size_t n_slice,
                                              const uint32_t *batch, size_t n_batch,
                                              const weft_estimate_options *options,

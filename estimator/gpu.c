@@ -149,7 +149,7 @@ double weft_slice__flops_per_us(const weft_slice *slice, const weft_kernel *kern
 {
     const weft_gpu *gpu = slice->gpu;
     double gflops = kernel->dtype == WEFT_DTYPE_F64 ? gpu->f64_gflops : gpu->f32_gflops;
-    if (kernel->cls == WEFT_KERNEL_GEMM)
+    if (weft_kernel_is_product(kernel->kind))
         gflops = product_gflops(gpu, kernel->dtype, exact_f32);
     double part = weft_gpu__is_cpu(gpu) ? slice->units : slice->share;
     return gflops * part * 1e3;

@@ -25,7 +25,7 @@ enum { CPU_LANES = 16, CPU_SHORT_K = 16 };
 /* On a CPU: short inner products and narrow results leave vector lanes empty. */
 static double shape_eff(const weft_kernel *kernel, const weft_slice *slice)
 {
-    if (kernel->cls != WEFT_KERNEL_GEMM || !weft_gpu__is_cpu(slice->gpu))
+    if (!weft_kernel_is_product(kernel->kind) || !weft_gpu__is_cpu(slice->gpu))
         return 1;
     double wide = fmax(kernel->m, kernel->n);
     double lanes = wide / (ceil(wide / CPU_LANES) * CPU_LANES);
@@ -41,8 +41,8 @@ static weft_timing predict(const weft_kernel *kernel, const weft_slice *slice, b
 {
     bool cpu = weft_gpu__is_cpu(slice->gpu);
     double peak = weft_slice__flops_per_us(slice, kernel, exact_f32);
-    double eff =
-        kernel->cls == WEFT_KERNEL_GEMM ? weft_product_eff * shape_eff(kernel, slice) : simple_eff;
+    double eff = weft_kernel_is_product(kernel->kind) ? weft_product_eff * shape_eff(kernel, slice)
+                                                      : simple_eff;
     double flops = kernel->work.flops / (kernel->flop_saving > 1 ? kernel->flop_saving : 1);
     double compute_us = flops / (peak * eff);
     double traffic_us = weft_slice__traffic_us(slice, kernel, slice->units);
@@ -58,7 +58,7 @@ static weft_timing predict(const weft_kernel *kernel, const weft_slice *slice, b
             break;
         units = fewer;
     }
-    double error = kernel->is_conv ? gpu_conv_error : gpu_error;
+    double error = kernel->kind == WEFT_KERNEL_CONV ? gpu_conv_error : gpu_error;
     return (weft_timing){
         .time_us = total_us, .units = units, .expected_error = cpu ? cpu_error : error};
 }

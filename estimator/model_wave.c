@@ -39,8 +39,8 @@ static const double fitted_error = 0.15, conv_error = 0.7, other_error = 0.5;
 
 static bool supports(const weft_kernel *kernel, const weft_slice *slice)
 {
-    return kernel->cls == WEFT_KERNEL_GEMM && !weft_gpu__is_cpu(slice->gpu) && kernel->m >= 1 &&
-           kernel->n >= 1 && kernel->k >= 1 && kernel->batch >= 1 &&
+    return weft_kernel_is_product(kernel->kind) && !weft_gpu__is_cpu(slice->gpu) &&
+           kernel->m >= 1 && kernel->n >= 1 && kernel->k >= 1 && kernel->batch >= 1 &&
            weft_slice__flops_per_us(slice, kernel, true) > 0;
 }
 
@@ -72,7 +72,8 @@ static double body_us(const weft_kernel *kernel, const weft_slice *slice, double
 static bool is_fitted(const weft_kernel *kernel, const weft_slice *slice)
 {
     static const char *const names[] = {"h200", "h100", "a100-80"};
-    if (kernel->is_conv || (kernel->dtype != WEFT_DTYPE_BF16 && kernel->dtype != WEFT_DTYPE_F16))
+    if (kernel->kind == WEFT_KERNEL_CONV ||
+        (kernel->dtype != WEFT_DTYPE_BF16 && kernel->dtype != WEFT_DTYPE_F16))
         return false;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(slice->gpu->name, names[i]) == 0)
@@ -94,7 +95,7 @@ static weft_timing predict(const weft_kernel *kernel, const weft_slice *slice, b
         else
             lo = mid + 1;
     }
-    double error = kernel->is_conv ? conv_error : other_error;
+    double error = kernel->kind == WEFT_KERNEL_CONV ? conv_error : other_error;
     return (weft_timing){.time_us = time_us,
                          .units = hi,
                          .expected_error = is_fitted(kernel, slice) ? fitted_error : error};

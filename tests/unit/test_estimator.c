@@ -85,7 +85,7 @@ static void test_estimator__refuses_unknown_slices(void **state)
 static weft_kernel make_gemm(weft_dtype dtype, double b, double m, double n, double k)
 {
     double size = (double)weft_dtype_size(dtype);
-    return (weft_kernel){.cls = WEFT_KERNEL_GEMM,
+    return (weft_kernel){.kind = WEFT_KERNEL_GEMM,
                          .dtype = dtype,
                          .work = {.flops = 2 * b * m * n * k,
                                   .bytes_read = b * m * k * size,
@@ -100,7 +100,7 @@ static weft_kernel make_gemm(weft_dtype dtype, double b, double m, double n, dou
 static weft_kernel make_simple(weft_dtype dtype, double elements, double flops_each)
 {
     double size = (double)weft_dtype_size(dtype);
-    return (weft_kernel){.cls = WEFT_KERNEL_SIMPLE,
+    return (weft_kernel){.kind = WEFT_KERNEL_EW,
                          .dtype = dtype,
                          .work = {.flops = elements * flops_each,
                                   .bytes_read = elements * size,
