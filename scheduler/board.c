@@ -80,6 +80,8 @@ static bool make_option(const weft_board *board, const weft_demand *d,
         return false;
     if (o.spec.kind != WEFT_SLICE_CORES && point->procs > WEFT_MPS_CLIENTS_MAX)
         return false;
+    if (!weft_rules__allow_procs(&board->problem->rules, point->procs))
+        return false;
     if (o.spec.kind == WEFT_SLICE_MIG && point->procs > weft_mig__clients_max(o.spec.mig))
         return false;
     why_not->any_slice = true;
@@ -92,13 +94,13 @@ static bool make_option(const weft_board *board, const weft_demand *d,
         return false;
     }
     why_not->any_memory = true;
-    o.exec_us = weft_load__exec_us(&d->profile, point);
+    o.exec_us = weft_load__exec_us(&board->problem->rules, &d->profile, point);
     o.peak_per_s = weft_load__peak_per_s(point, o.exec_us);
     if (!why_not->fastest || 2 * o.exec_us < why_not->latency_us) {
         why_not->fastest = point;
         why_not->latency_us = 2 * o.exec_us;
     }
-    if (d->slo_us > 0 && 2 * o.exec_us > d->slo_us)
+    if (!weft_rules__allow(&board->problem->rules, d, o.exec_us))
         return false;
     *out = o;
     return true;
@@ -120,10 +122,13 @@ static weft_err list_options(weft_board *board, uint32_t demand)
     return WEFT_ERR_OK;
 }
 
-weft_err weft_board__init(weft_board *board, const weft_demands *demands, const weft_fleet *fleet,
-                          weft_arena *arena, weft_diag *diag)
+weft_err weft_board__init(weft_board *board, const weft_problem *problem, weft_arena *arena,
+                          weft_diag *diag)
 {
-    *board = (weft_board){.demands = demands, .fleet = fleet, .arena = arena, .diag = diag};
+    const weft_demands *demands = problem->demands;
+    const weft_fleet *fleet = problem->fleet;
+    *board = (weft_board){
+        .problem = problem, .demands = demands, .fleet = fleet, .arena = arena, .diag = diag};
     weft_err err = WEFT_ERR_OK;
     WEFT_TRY(weft_demands__check(demands, diag));
     board->order = weft_arena_array(arena, demands->n, sizeof *board->order);
@@ -325,8 +330,10 @@ static bool fits_slice(const weft_board *board, const weft_board_slice *slice,
     double cycle_us = sum_exec(member, n);
     uint64_t mem_bytes = 0, old_bytes = 0;
     for (uint32_t i = 0; i < n; i++) {
-        double slo_us = board->demands->at[member[i].demand].slo_us;
-        if (slo_us > 0 && cycle_us + member[i].option->exec_us > slo_us)
+        double slo_us =
+            weft_rules__slo_us(&board->problem->rules, &board->demands->at[member[i].demand]);
+        if (board->demands->at[member[i].demand].slo_us > 0 &&
+            cycle_us + member[i].option->exec_us > slo_us)
             return false;
         uint64_t bytes = weft_load__mem(member[i].option->point);
         if (bytes > UINT64_MAX - mem_bytes)
@@ -420,7 +427,8 @@ static weft_placement describe(const weft_board *board, const weft_board_slice *
 {
     const weft_demand *demand = &board->demands->at[member->demand];
     const weft_profile_point *point = member->option->point;
-    weft_load_in in = {.demand = demand,
+    weft_load_in in = {.rules = &board->problem->rules,
+                       .demand = demand,
                        .point = point,
                        .exec_us = member->option->exec_us,
                        .cycle_us = sum_exec(slice->members.at, slice->members.len),
@@ -447,16 +455,22 @@ void weft_board__finish(const weft_board *board, const char *policy, weft_plan *
     size_t n = 0;
     for (uint32_t i = 0; i < board->slices.len; i++)
         n += board->slices.at[i].members.len;
-    weft_plan plan = {.policy = policy, .gpus = board->devices.len};
+    weft_plan plan = {.policy = policy,
+                      .rules = board->problem->rules,
+                      .goal = board->problem->goal,
+                      .gpus = board->devices.len};
     plan.at = weft_arena_array(board->arena, n, sizeof *plan.at);
     for (uint32_t i = 0; i < board->slices.len; i++) {
         const weft_board_slice *slice = &board->slices.at[i];
         for (uint32_t j = 0; j < slice->members.len; j++)
             plan.at[plan.n++] = describe(board, slice, &slice->members.at[j]);
     }
+    for (size_t i = 0; i < plan.n; i++)
+        plan.goodput_per_s += plan.at[i].rate_per_s;
     qsort(plan.at, plan.n, sizeof *plan.at, compare_places);
     for (uint32_t i = 0; i < board->devices.len; i++)
         plan.cost_per_hour += weft_fleet__price(board->devices.at[i].row);
-    plan.lower_bound = weft_plan__lower_bound(board->demands, board->fleet);
+    plan.lower_bound = weft_plan__lower_bound(board->problem);
+    plan.proven = plan.gpus <= plan.lower_bound;
     *out = plan;
 }

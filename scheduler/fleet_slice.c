@@ -9,7 +9,7 @@
 
 uint32_t weft_mig__clients_max(const weft_mig_profile *mig)
 {
-    return WEFT_MPS_CLIENTS_MAX * mig->gpcs / 7;
+    return WEFT_MPS_CLIENTS_MAX * mig->gpcs / mig->of_gpcs;
 }
 
 uint64_t weft_fleet__mem(const weft_fleet_device *row)
@@ -116,7 +116,7 @@ bool weft_slice__resolve(const weft_fleet_device *row, const char *name, weft_sl
             return false;
         spec.kind = WEFT_SLICE_MIG;
         spec.share = spec.mig->share;
-        spec.weight = spec.mig->gpcs / 7.0;
+        spec.weight = (double)spec.mig->gpcs / spec.mig->of_gpcs;
         spec.mem_bytes = spec.mig->mem_bytes;
     }
     *out = spec;

@@ -34,6 +34,7 @@ static const double tolerance = 1e-6;
 
 typedef struct check {
     const weft_plan *plan;
+    const weft_problem *problem;
     const weft_demands *demands;
     const weft_fleet *fleet;
     weft_arena *arena;
@@ -164,9 +165,10 @@ static void check_load(check *c, size_t i, bool alone, double cycle_us)
     if (!point)
         return;
     const weft_demand *demand = &c->demands->at[d];
-    weft_load_in in = {.demand = demand,
+    weft_load_in in = {.rules = &c->plan->rules,
+                       .demand = demand,
                        .point = point,
-                       .exec_us = weft_load__exec_us(&demand->profile, point),
+                       .exec_us = weft_load__exec_us(&c->plan->rules, &demand->profile, point),
                        .cycle_us = cycle_us,
                        .alone = alone,
                        .rate_per_s = p->rate_per_s};
@@ -176,9 +178,14 @@ static void check_load(check *c, size_t i, bool alone, double cycle_us)
     if (!(p->rate_per_s <= load.capacity_per_s * (1 + tolerance)))
         report(c, p->model, "rate: device %u slice %u has %.9g/s, can serve %.9g/s", p->device,
                p->slice_id, p->rate_per_s, load.capacity_per_s);
-    if (demand->slo_us > 0 && !(load.latency_us <= demand->slo_us * (1 + tolerance)))
+    double slo_us = weft_rules__slo_us(&c->plan->rules, demand);
+    if (demand->slo_us > 0 && (!(load.latency_us <= slo_us * (1 + tolerance)) ||
+                               (alone && !weft_rules__allow(&c->plan->rules, demand, in.exec_us))))
         report(c, p->model, "latency: device %u slice %u reaches %.9g us, the SLO is %.9g us",
-               p->device, p->slice_id, load.latency_us, demand->slo_us);
+               p->device, p->slice_id, load.latency_us, slo_us);
+    if (!weft_rules__allow_procs(&c->plan->rules, p->procs))
+        report(c, p->model, "mps: %u processes of one model on a slice, the rules allow %u",
+               p->procs, c->plan->rules.procs_max);
     if (!near(p->capacity_per_s, load.capacity_per_s))
         report(c, p->model, "objective: capacity %.9g/s is claimed, %.9g/s is right",
                p->capacity_per_s, load.capacity_per_s);
@@ -285,7 +292,8 @@ static void check_slice(check *c, size_t from, size_t to, device_state *state)
         if (!point)
             continue;
         mem_bytes = add_saturating(mem_bytes, weft_load__mem(point));
-        cycle_us += weft_load__exec_us(&c->demands->at[c->demand_of[c->order[i]]].profile, point);
+        cycle_us += weft_load__exec_us(&c->plan->rules,
+                                       &c->demands->at[c->demand_of[c->order[i]]].profile, point);
     }
     for (size_t i = from; i < to; i++)
         check_load(c, i, to - from == 1, cycle_us);
@@ -360,16 +368,21 @@ static void check_device(check *c, size_t from, size_t to)
 static void check_totals(check *c, uint32_t n_device)
 {
     const weft_plan *plan = c->plan;
-    double bound = weft_plan__lower_bound(c->demands, c->fleet);
+    weft_problem judged = *c->problem;
+    judged.rules = plan->rules;
+    double bound = weft_plan__lower_bound(&judged), goodput = 0;
     for (size_t i = 0; i < c->fleet->n_device; i++)
         if (c->type_count[i] > c->fleet->device[i].count)
             report(c, NULL, "fleet: %u devices of type %s in use, there are %u", c->type_count[i],
                    c->fleet->device[i].type, c->fleet->device[i].count);
     for (size_t i = 0; i < c->demands->n; i++) {
         const weft_demand *d = &c->demands->at[i];
-        if (c->uses[i] == 0)
+        goodput += c->rate_sum[i];
+        if (c->uses[i] == 0 && plan->goal != WEFT_GOAL_GOODPUT)
             report(c, d->model, "structure: the model is placed nowhere");
-        else if (!(fabs(c->rate_sum[i] - d->rate_per_s) <= tolerance * d->rate_per_s))
+        else if (plan->goal == WEFT_GOAL_GOODPUT
+                     ? !(c->rate_sum[i] <= d->rate_per_s * (1 + tolerance))
+                     : !(fabs(c->rate_sum[i] - d->rate_per_s) <= tolerance * d->rate_per_s))
             report(c, d->model, "rate: %.9g/s are assigned, %.9g/s are asked for", c->rate_sum[i],
                    d->rate_per_s);
     }
@@ -378,9 +391,13 @@ static void check_totals(check *c, uint32_t n_device)
     if (!near(plan->cost_per_hour, c->cost_per_hour))
         report(c, NULL, "objective: cost %.9g is claimed, %.9g is right", plan->cost_per_hour,
                c->cost_per_hour);
-    if (!near(plan->lower_bound, bound))
-        report(c, NULL, "objective: lower bound %.9g is claimed, %.9g is right", plan->lower_bound,
-               bound);
+    if (!near(plan->goodput_per_s, goodput))
+        report(c, NULL, "objective: goodput %.9g/s is claimed, %.9g/s is right",
+               plan->goodput_per_s, goodput);
+    /* A search may have proved more than the bound that is computed here. */
+    if (!(plan->lower_bound >= bound * (1 - tolerance)) || plan->lower_bound > plan->gpus)
+        report(c, NULL, "objective: lower bound %.9g is claimed, %.9g to %u is possible",
+               plan->lower_bound, bound, plan->gpus);
 }
 
 static void check_plan(check *c)
@@ -401,15 +418,20 @@ static void check_plan(check *c)
     check_totals(c, n_device);
 }
 
-weft_err weft_plan_check(const weft_plan *plan, const weft_demands *demands,
-                         const weft_fleet *fleet, weft_diag *diag)
+weft_err weft_plan_check(const weft_plan *plan, const weft_problem *problem, weft_diag *diag)
 {
+    const weft_demands *demands = problem->demands;
     WEFT_TRY(weft_demands__check(demands, diag));
     weft_arena *arena = weft_arena_create(0);
     if (!arena)
         return weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){0}, "out of memory");
     jmp_buf env;
-    check c = {.plan = plan, .demands = demands, .fleet = fleet, .arena = arena, .diag = diag};
+    check c = {.plan = plan,
+               .problem = problem,
+               .demands = demands,
+               .fleet = problem->fleet,
+               .arena = arena,
+               .diag = diag};
     weft_err err;
     if (setjmp(env) != 0) {
         err = weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){0}, "out of memory");

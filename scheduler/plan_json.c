@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-    PLAN_FORMAT_VERSION = 1,
+    PLAN_FORMAT_VERSION = 2,
     PLAN_BYTES_MAX = 256 << 20,
     PLAN_DIGITS = 15, /* a decimal of 15 digits survives double and back */
 };
@@ -69,15 +69,48 @@ static json_t *demands_to_json(const weft_demands *demands)
     return list;
 }
 
+static const char *const goal_name[] = {
+    [WEFT_GOAL_COST] = "cost", [WEFT_GOAL_GOODPUT] = "goodput", [WEFT_GOAL_CARBON] = "carbon"};
+
+enum { GOAL_COUNT = sizeof goal_name / sizeof goal_name[0] };
+
+const char *weft_goal_name(weft_goal goal)
+{
+    return goal_name[goal];
+}
+
+bool weft_goal_parse(const char *text, weft_goal *out)
+{
+    for (int i = 0; i < GOAL_COUNT; i++)
+        if (strcmp(text, goal_name[i]) == 0) {
+            *out = (weft_goal)i;
+            return true;
+        }
+    return false;
+}
+
+static json_t *rules_to_json(const weft_rules *rules)
+{
+    json_t *o = json_object();
+    json_object_set_new(o, "latency", json_string(weft_latency_rule_name(rules->latency)));
+    json_object_set_new(o, "whole_ms", json_boolean(rules->whole_ms));
+    json_object_set_new(o, "procs_max", json_integer(rules->procs_max));
+    return o;
+}
+
 weft_err weft_plan_to_json(const weft_plan *plan, const weft_demands *demands, char **out)
 {
     json_t *root = json_object(), *list = json_array(), *models = demands_to_json(demands);
     json_object_set_new(root, "format", json_string("weft-plan"));
     json_object_set_new(root, "version", json_integer(PLAN_FORMAT_VERSION));
     json_object_set_new(root, "policy", json_string(plan->policy));
+    json_object_set_new(root, "goal", json_string(goal_name[plan->goal]));
+    json_object_set_new(root, "rules", rules_to_json(&plan->rules));
     json_object_set_new(root, "gpus", json_integer(plan->gpus));
     json_object_set_new(root, "cost_per_hour", number(plan->cost_per_hour));
+    json_object_set_new(root, "goodput_per_s", number(plan->goodput_per_s));
     json_object_set_new(root, "lower_bound", number(plan->lower_bound));
+    json_object_set_new(root, "proven", json_boolean(plan->proven));
     json_object_set_new(root, "decision_ms", number(plan->decision_ms));
     json_object_set_new(root, "models", models);
     for (size_t i = 0; i < plan->n; i++)
@@ -227,25 +260,58 @@ static weft_err check_models(reader *rd, const json_t *models)
     return WEFT_ERR_OK;
 }
 
+static weft_err read_bool(const reader *rd, const json_t *o, const char *key, bool *out)
+{
+    const json_t *value = json_object_get(o, key);
+    if (!json_is_boolean(value))
+        return fail(rd, key, "must be true or false");
+    *out = json_is_true(value);
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_rules(const reader *rd, const json_t *o, weft_rules *out)
+{
+    static const char *const keys[] = {"latency", "whole_ms", "procs_max"};
+    const char *text;
+    WEFT_TRY(check_keys(rd, o, keys, sizeof keys / sizeof keys[0]));
+    WEFT_TRY(read_text(rd, o, "latency", 16, &text));
+    if (!weft_latency_rule_parse(text, &out->latency))
+        return fail(rd, "latency", "is no rule");
+    WEFT_TRY(read_bool(rd, o, "whole_ms", &out->whole_ms));
+    return read_count(rd, o, "procs_max", 0, &out->procs_max);
+}
+
 static weft_err read_plan(reader *rd, const json_t *root, weft_plan *out)
 {
-    static const char *const keys[] = {"format",      "version",       "policy",
-                                       "gpus",        "cost_per_hour", "lower_bound",
-                                       "decision_ms", "models",        "placements"};
+    static const char *const keys[] = {"format",    "version",     "policy",        "goal",
+                                       "rules",     "gpus",        "cost_per_hour", "goodput_per_s",
+                                       "proven",    "lower_bound", "decision_ms",   "models",
+                                       "placements"};
     weft_plan plan = {0};
-    const char *format;
+    const char *format, *goal;
     int64_t version;
-    WEFT_TRY(check_keys(rd, root, keys, sizeof keys / sizeof keys[0]));
+    /* First of all, what it is: keys differ from version to version. */
+    if (!json_is_object(root))
+        return fail(rd, "plan", "must be an object");
     WEFT_TRY(read_text(rd, root, "format", 64, &format));
     if (strcmp(format, "weft-plan") != 0)
         return fail(rd, "format", "must be weft-plan");
     WEFT_TRY(read_integer(rd, root, "version", 1, INT64_MAX, &version));
     if (version != PLAN_FORMAT_VERSION)
-        return fail(rd, "version", "is newer than this program reads");
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, (weft_where){.file = rd->file},
+                               "version: %lld, this program reads %d; make the plan anew",
+                               (long long)version, PLAN_FORMAT_VERSION);
+    WEFT_TRY(check_keys(rd, root, keys, sizeof keys / sizeof keys[0]));
     WEFT_TRY(read_text(rd, root, "policy", 64, &plan.policy));
+    WEFT_TRY(read_text(rd, root, "goal", 16, &goal));
+    if (!weft_goal_parse(goal, &plan.goal))
+        return fail(rd, "goal", "is no goal");
+    WEFT_TRY(read_rules(rd, json_object_get(root, "rules"), &plan.rules));
     WEFT_TRY(read_count(rd, root, "gpus", 0, &plan.gpus));
     WEFT_TRY(read_number(rd, root, "cost_per_hour", &plan.cost_per_hour));
+    WEFT_TRY(read_number(rd, root, "goodput_per_s", &plan.goodput_per_s));
     WEFT_TRY(read_number(rd, root, "lower_bound", &plan.lower_bound));
+    WEFT_TRY(read_bool(rd, root, "proven", &plan.proven));
     WEFT_TRY(read_number(rd, root, "decision_ms", &plan.decision_ms));
     WEFT_TRY(check_models(rd, json_object_get(root, "models")));
     const json_t *list = json_object_get(root, "placements");

@@ -28,12 +28,14 @@ const weft_policy *weft_policy_find(const char *name)
     return NULL;
 }
 
-weft_err weft_plan_make(const weft_policy *policy, const weft_demands *demands,
-                        const weft_fleet *fleet, weft_arena *arena, weft_diag *diag, weft_plan *out)
+weft_err weft_plan_make(const weft_policy *policy, void *state, const weft_problem *problem,
+                        weft_arena *arena, weft_diag *diag, weft_plan *out)
 {
     weft_plan plan = {0};
-    WEFT_TRY(policy->place(demands, fleet, arena, diag, &plan));
-    if (weft_plan_check(&plan, demands, fleet, diag) != WEFT_ERR_OK)
+    if (!state && policy->state_size > 0)
+        state = weft_arena_array(arena, 1, policy->state_size);
+    WEFT_TRY(policy->place(state, problem, arena, diag, &plan));
+    if (weft_plan_check(&plan, problem, diag) != WEFT_ERR_OK)
         return weft_diag_error(diag, WEFT_ERR_BUG, (weft_where){0},
                                "policy %s made a plan that the checker refuses", policy->name);
     *out = plan;

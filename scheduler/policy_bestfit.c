@@ -116,11 +116,12 @@ static bool share_slice(weft_board *board, uint32_t demand, double rest)
     return best != UINT32_MAX && weft_board__share(board, best, demand, rest, true, &occupancy);
 }
 
-static weft_err place_greedy(const weft_demands *demands, const weft_fleet *fleet,
-                             weft_arena *arena, weft_diag *diag, weft_plan *out)
+static weft_err place_greedy(const weft_problem *problem, weft_arena *arena, weft_diag *diag,
+                             weft_plan *out)
 {
+    const weft_demands *demands = problem->demands;
     weft_board board;
-    WEFT_TRY(weft_board__init(&board, demands, fleet, arena, diag));
+    WEFT_TRY(weft_board__init(&board, problem, arena, diag));
     need *needs = weft_arena_array(arena, demands->n, sizeof *needs);
     for (uint32_t i = 0; i < demands->n; i++)
         needs[i] =
@@ -141,13 +142,14 @@ static weft_err place_greedy(const weft_demands *demands, const weft_fleet *flee
     return WEFT_ERR_OK;
 }
 
-static weft_err place_bestfit(const weft_demands *demands, const weft_fleet *fleet,
-                              weft_arena *arena, weft_diag *diag, weft_plan *out)
+static weft_err place_bestfit(void *state, const weft_problem *problem, weft_arena *arena,
+                              weft_diag *diag, weft_plan *out)
 {
+    (void)state;
     weft_plan greedy, exclusive;
-    weft_err err = weft_policy_find("fifo")->place(demands, fleet, arena, NULL, &exclusive);
+    weft_err err = weft_policy_find("fifo")->place(NULL, problem, arena, NULL, &exclusive);
     bool has_exclusive = err == WEFT_ERR_OK;
-    err = place_greedy(demands, fleet, arena, has_exclusive ? NULL : diag, &greedy);
+    err = place_greedy(problem, arena, has_exclusive ? NULL : diag, &greedy);
     if (err != WEFT_ERR_OK && !has_exclusive)
         return err;
     bool take = err != WEFT_ERR_OK;
@@ -163,5 +165,7 @@ const weft_policy weft_policy_bestfit = {
     .name = "bestfit",
     .brief = "cheapest slice that carries each model, fullest device first",
     .cite = "greedy best fit baseline of gpulet, ATC'22",
+    .splits =
+        WEFT_SPLIT_WHOLE | WEFT_SPLIT_MIG | WEFT_SPLIT_MPS | WEFT_SPLIT_CORES | WEFT_SPLIT_TIME,
     .place = place_bestfit,
 };

@@ -86,12 +86,13 @@ static weft_err place_model(weft_board *board, uint32_t demand)
     return WEFT_ERR_OK;
 }
 
-static weft_err place_fifo(const weft_demands *demands, const weft_fleet *fleet, weft_arena *arena,
+static weft_err place_fifo(void *state, const weft_problem *problem, weft_arena *arena,
                            weft_diag *diag, weft_plan *out)
 {
     weft_board board;
-    WEFT_TRY(weft_board__init(&board, demands, fleet, arena, diag));
-    for (size_t i = 0; i < demands->n; i++)
+    (void)state;
+    WEFT_TRY(weft_board__init(&board, problem, arena, diag));
+    for (size_t i = 0; i < problem->demands->n; i++)
         WEFT_TRY(place_model(&board, board.order[i]));
     weft_board__finish(&board, "fifo", out);
     return WEFT_ERR_OK;
@@ -101,5 +102,6 @@ const weft_policy weft_policy_fifo = {
     .name = "fifo",
     .brief = "whole devices, first come first served",
     .cite = "exclusive baseline of ParvaGPU, SC'24",
+    .splits = WEFT_SPLIT_WHOLE | WEFT_SPLIT_CORES | WEFT_SPLIT_TIME,
     .place = place_fifo,
 };

@@ -97,6 +97,59 @@ typedef struct weft_demands {
     size_t n;
 } weft_demands;
 
+/* -- Problems ------------------------------------------------------------------------------- */
+
+/* What a plan must keep to. Zero-initialised: the defaults. */
+typedef enum weft_latency_rule {
+    WEFT_RULE_EXACT, /* wait + execution <= SLO; slo.c has the formulas */
+    WEFT_RULE_HALF,  /* execution < SLO / 2 (ParvaGPU's text, gpulet, Nexus) */
+    WEFT_RULE_HALF09 /* execution < 0.9 * SLO / 2 (ParvaGPU's program) */
+} weft_latency_rule;
+
+typedef struct weft_rules {
+    weft_latency_rule latency;
+    bool whole_ms;      /* SLOs are cut to whole ms, as ParvaGPU's program does */
+    uint32_t procs_max; /* processes of one model on one slice; 0: no limit but the device's */
+} weft_rules;
+
+const char *weft_latency_rule_name(weft_latency_rule rule); /* "exact", "half", "half09" */
+bool weft_latency_rule_parse(const char *text, weft_latency_rule *out);
+
+typedef enum weft_goal {
+    WEFT_GOAL_COST,    /* carry every rate; fewest dollars an hour, then fewest devices */
+    WEFT_GOAL_GOODPUT, /* the fleet is fixed: carry as much as it can, then as cheaply */
+    WEFT_GOAL_CARBON   /* carry every rate with least carbon, at what apps allow of accuracy */
+} weft_goal;
+
+const char *weft_goal_name(weft_goal goal); /* "cost", "goodput", "carbon" */
+bool weft_goal_parse(const char *text, weft_goal *out);
+
+/* Slow-down of models that run at the same time on one device without MIG between them (gpulet):
+ * factor of a model = max(1, c[0] l2_own + c[1] l2_other + c[2] dram_own + c[3] dram_other + c[4]),
+ * utilisations 0..1 of each running alone on its share. All 0: none. */
+typedef struct weft_interference {
+    double c[5];
+} weft_interference;
+
+struct weft_plan;
+
+/* All that a policy may look at. */
+typedef struct weft_problem {
+    const weft_demands *demands;
+    const weft_fleet *fleet;
+    weft_rules rules;
+    weft_goal goal;
+    weft_interference interference;
+    const weft_set_app *app; /* model-less queries: variants of one task */
+    size_t n_app;
+    const struct weft_plan *previous; /* in force now; NULL: nothing is */
+    double now_s;                     /* of the caller's clock, for policies with periods */
+    double carbon_g_per_kwh;          /* 0: not known */
+    uint64_t seed;
+    uint64_t effort;     /* steps of a search; 0: the policy's default */
+    const char *options; /* "key=value,...": parameters of the policy; NULL: its defaults */
+} weft_problem;
+
 /* Reads a measured profile. Layouts: "weft" (our own CSV, docs), "parvagpu". */
 WEFT_MUST_USE weft_err weft_profile_load(const char *path, const char *layout, const char *model,
                                          weft_arena *arena, weft_diag *diag, weft_profile *out);
@@ -121,36 +174,53 @@ typedef struct weft_placement {
 
 typedef struct weft_plan {
     const char *policy;
+    weft_rules rules;
+    weft_goal goal;
     weft_placement *at;
     size_t n;
     uint32_t gpus; /* devices in use */
     double cost_per_hour;
-    double lower_bound; /* on gpus, from the demands alone */
-    double decision_ms; /* filled by the caller that has a clock */
+    double goodput_per_s; /* requests carried */
+    double lower_bound;   /* on gpus: no plan within the rules has fewer */
+    bool proven;          /* no plan within the rules has fewer gpus than this one */
+    double decision_ms;   /* filled by the caller that has a clock */
 } weft_plan;
+
+/* Ways to split a device that a policy knows. */
+enum {
+    WEFT_SPLIT_WHOLE = 1, /* whole devices */
+    WEFT_SPLIT_MIG = 2,
+    WEFT_SPLIT_MPS = 4,
+    WEFT_SPLIT_CORES = 8, /* slices of CPUs */
+    WEFT_SPLIT_TIME = 16  /* several models on one slice in turn */
+};
 
 /* A policy: pure, deterministic. Rows in policies.def. */
 typedef struct weft_policy {
     const char *name;
     const char *brief;
     const char *cite;
+    uint32_t splits;   /* WEFT_SPLIT_* */
+    size_t state_size; /* what it remembers between calls; zeroed before the first */
     /* INFEASIBLE with a message that names the model and what would make it feasible. */
-    weft_err (*place)(const weft_demands *demands, const weft_fleet *fleet, weft_arena *arena,
-                      weft_diag *diag, weft_plan *out);
+    weft_err (*place)(void *state, const weft_problem *problem, weft_arena *arena, weft_diag *diag,
+                      weft_plan *out);
 } weft_policy;
 
 const weft_policy *weft_policy_find(const char *name);
 const weft_policy *weft_policy_at(size_t i); /* NULL behind the last */
 
-/* Runs a policy and checks its plan (BUG when the plan is illegal). */
-WEFT_MUST_USE weft_err weft_plan_make(const weft_policy *policy, const weft_demands *demands,
-                                      const weft_fleet *fleet, weft_arena *arena, weft_diag *diag,
-                                      weft_plan *out);
+/* Runs a policy and checks its plan (BUG when the plan is illegal). `state`: state_size bytes that
+ * live from call to call; NULL: a first call. */
+WEFT_MUST_USE weft_err weft_plan_make(const weft_policy *policy, void *state,
+                                      const weft_problem *problem, weft_arena *arena,
+                                      weft_diag *diag, weft_plan *out);
 
 /* The strict checker: MIG slots, memory, shares, counts, rate, latency. Adds one error for each
- * violation; returns INPUT when there is any. Trusts nothing that the plan says of itself. */
-WEFT_MUST_USE weft_err weft_plan_check(const weft_plan *plan, const weft_demands *demands,
-                                       const weft_fleet *fleet, weft_diag *diag);
+ * violation; returns INPUT when there is any. Trusts nothing that the plan says of itself. The
+ * rules are those that the plan states. */
+WEFT_MUST_USE weft_err weft_plan_check(const weft_plan *plan, const weft_problem *problem,
+                                       weft_diag *diag);
 
 /* plan.json; keys documented in docs/plan-json.md. The returned text is owned by the caller
  * (free). Reading checks every field. */

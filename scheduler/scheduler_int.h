@@ -80,6 +80,7 @@ bool weft_slice__resolve(const weft_fleet_device *row, const char *name, weft_sl
 
 /* Where the numbers of one placement come from. */
 typedef struct weft_load_in {
+    const weft_rules *rules;
     const weft_demand *demand;
     const weft_profile_point *point;
     double exec_us;    /* weft_load__exec_us of the point */
@@ -97,14 +98,21 @@ const weft_profile_point *weft_profile__find(const weft_profile *profile, const 
                                              const char *slice, uint32_t batch, uint32_t procs);
 /* true when the numbers of a point can be used at all: finite and positive time. */
 bool weft_profile__usable(const weft_profile_point *point);
-double weft_load__exec_us(const weft_profile *profile, const weft_profile_point *point);
+double weft_load__exec_us(const weft_rules *rules, const weft_profile *profile,
+                          const weft_profile_point *point);
+/* SLO of a demand under the rules, us; 0: none. */
+double weft_rules__slo_us(const weft_rules *rules, const weft_demand *demand);
+/* Whether a batch alone on its slice may take so long. */
+bool weft_rules__allow(const weft_rules *rules, const weft_demand *demand, double exec_us);
+/* Whether so many processes of one model may share a slice. */
+bool weft_rules__allow_procs(const weft_rules *rules, uint32_t procs);
 weft_load weft_load__compute(const weft_load_in *in);
 /* Requests per second of the point alone on its slice. */
 double weft_load__peak_per_s(const weft_profile_point *point, double exec_us);
 /* Bytes of one placement; 0: not known. */
 uint64_t weft_load__mem(const weft_profile_point *point);
 /* Devices that any plan needs, from the demands alone. */
-double weft_plan__lower_bound(const weft_demands *demands, const weft_fleet *fleet);
+double weft_plan__lower_bound(const weft_problem *problem);
 
 /* Duplicate models, bad numbers: INPUT. */
 WEFT_MUST_USE weft_err weft_demands__check(const weft_demands *demands, weft_diag *diag);
@@ -145,6 +153,7 @@ typedef struct weft_board_device {
 } weft_board_device;
 
 typedef struct weft_board {
+    const weft_problem *problem;
     const weft_demands *demands;
     const weft_fleet *fleet;
     weft_arena *arena;
@@ -158,9 +167,8 @@ typedef struct weft_board {
 } weft_board;
 
 /* Lists the options of every demand. INFEASIBLE with its reason when a model has none at all. */
-WEFT_MUST_USE weft_err weft_board__init(weft_board *board, const weft_demands *demands,
-                                        const weft_fleet *fleet, weft_arena *arena,
-                                        weft_diag *diag);
+WEFT_MUST_USE weft_err weft_board__init(weft_board *board, const weft_problem *problem,
+                                        weft_arena *arena, weft_diag *diag);
 /* Whether weft_board__add would find a device. */
 bool weft_board__has_place(const weft_board *board, const weft_option *option);
 /* Adds a slice for `option`: on the open device with room and least left (best true), on the first

@@ -17,7 +17,9 @@
  *
  * A request that arrives just after a batch was closed waits for that batch (alone: cycle = exec)
  * or for a whole round (shared), then for its own execution. This is the rule `exact` with the
- * batch in execution counted, so it implies the rule `half` (2 exec <= slo) of the literature. */
+ * batch in execution counted, so it implies 2 exec <= slo. The rules of the literature ask the same
+ * of slices with one model, more strictly: `half` exec < slo / 2, `half09` exec < 0.9 slo / 2, with
+ * the time of the very batch for exec (smaller batches are not looked at). */
 #include "scheduler/scheduler_int.h"
 
 #include <math.h>
@@ -44,9 +46,61 @@ bool weft_profile__usable(const weft_profile_point *point)
            point->throughput_per_s >= 0;
 }
 
-double weft_load__exec_us(const weft_profile *profile, const weft_profile_point *point)
+/* -- Rules ------------------------------------------------------------------------------------ */
+
+static const char *const rule_name[] = {
+    [WEFT_RULE_EXACT] = "exact", [WEFT_RULE_HALF] = "half", [WEFT_RULE_HALF09] = "half09"};
+
+enum { RULE_COUNT = sizeof rule_name / sizeof rule_name[0] };
+
+const char *weft_latency_rule_name(weft_latency_rule rule)
+{
+    return rule_name[rule];
+}
+
+bool weft_latency_rule_parse(const char *text, weft_latency_rule *out)
+{
+    for (int i = 0; i < RULE_COUNT; i++)
+        if (strcmp(text, rule_name[i]) == 0) {
+            *out = (weft_latency_rule)i;
+            return true;
+        }
+    return false;
+}
+
+double weft_rules__slo_us(const weft_rules *rules, const weft_demand *demand)
+{
+    return rules->whole_ms ? floor(demand->slo_us / 1e3) * 1e3 : demand->slo_us;
+}
+
+bool weft_rules__allow(const weft_rules *rules, const weft_demand *demand, double exec_us)
+{
+    double slo_us = weft_rules__slo_us(rules, demand);
+    if (!(demand->slo_us > 0))
+        return true;
+    switch (rules->latency) {
+    case WEFT_RULE_HALF:
+        return exec_us < slo_us / 2;
+    case WEFT_RULE_HALF09:
+        return exec_us < 0.9 * slo_us / 2;
+    default:
+        return 2 * exec_us <= slo_us;
+    }
+}
+
+bool weft_rules__allow_procs(const weft_rules *rules, uint32_t procs)
+{
+    return rules->procs_max == 0 || procs <= rules->procs_max;
+}
+
+/* -- Loads ------------------------------------------------------------------------------------ */
+
+double weft_load__exec_us(const weft_rules *rules, const weft_profile *profile,
+                          const weft_profile_point *point)
 {
     double exec_us = point->cost.time_us;
+    if (rules->latency != WEFT_RULE_EXACT)
+        return exec_us;
     for (size_t i = 0; i < profile->n; i++) {
         const weft_profile_point *p = &profile->point[i];
         if (p->batch < point->batch && p->procs == point->procs && p->cost.time_us > exec_us &&
@@ -66,7 +120,7 @@ double weft_load__peak_per_s(const weft_profile_point *point, double exec_us)
 weft_load weft_load__compute(const weft_load_in *in)
 {
     const weft_profile_point *p = in->point;
-    double slo_us = in->demand->slo_us;
+    double slo_us = weft_rules__slo_us(in->rules, in->demand);
     double wait_us = 0;
     if (!in->alone)
         return (weft_load){.capacity_per_s = p->batch * 1e6 / in->cycle_us,
@@ -89,8 +143,9 @@ uint64_t weft_load__mem(const weft_profile_point *point)
 
 /* Least part of a device that serves one request a second of this model within its SLO, over all
  * slices and batches of the fleet; 0 when none does. */
-static double least_weight(const weft_demand *demand, const weft_fleet *fleet)
+static double least_weight(const weft_demand *demand, const weft_problem *problem)
 {
+    const weft_fleet *fleet = problem->fleet;
     double least = 0;
     for (size_t i = 0; i < demand->profile.n; i++) {
         const weft_profile_point *p = &demand->profile.point[i];
@@ -99,8 +154,9 @@ static double least_weight(const weft_demand *demand, const weft_fleet *fleet)
         const char *why;
         if (!row || !weft_profile__usable(p) || !weft_slice__resolve(row, p->slice, &spec, &why))
             continue;
-        double exec_us = weft_load__exec_us(&demand->profile, p);
-        if (demand->slo_us > 0 && 2 * exec_us > demand->slo_us)
+        double exec_us = weft_load__exec_us(&problem->rules, &demand->profile, p);
+        if (!weft_rules__allow(&problem->rules, demand, exec_us) ||
+            !weft_rules__allow_procs(&problem->rules, p->procs))
             continue;
         /* Shared, a point serves batch / exec in its part of the time, whatever was measured. */
         double peak =
@@ -112,11 +168,12 @@ static double least_weight(const weft_demand *demand, const weft_fleet *fleet)
     return least;
 }
 
-double weft_plan__lower_bound(const weft_demands *demands, const weft_fleet *fleet)
+double weft_plan__lower_bound(const weft_problem *problem)
 {
+    const weft_demands *demands = problem->demands;
     double sum = 0;
     for (size_t i = 0; i < demands->n; i++)
-        sum += demands->at[i].rate_per_s * least_weight(&demands->at[i], fleet);
+        sum += demands->at[i].rate_per_s * least_weight(&demands->at[i], problem);
     double bound = ceil(sum * (1 - 1e-9) - 1e-9);
     return demands->n > 0 ? fmax(1, bound) : 0;
 }

@@ -4,6 +4,7 @@
 #include "tools/profiles.h"
 
 #include "base/file.h"
+#include "base/num.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -14,6 +15,10 @@ enum { PLAN_BYTES_MAX = 256 << 20 };
 typedef struct options {
     const char *set, *fleet, *policy, *check, *output;
     bool compare, json;
+    weft_rules rules;
+    weft_goal goal;
+    int64_t effort;
+    const char *policy_options;
     weft_tool_pipeline pipeline;
 } options;
 
@@ -22,6 +27,7 @@ typedef struct inputs {
     weft_set set;
     weft_fleet fleet;
     weft_demands demands;
+    weft_problem problem;
 } inputs;
 
 /* -- Profiles of the set ---------------------------------------------------------------------- */
@@ -76,6 +82,14 @@ static weft_err load_inputs(options *o, weft_arena *arena, weft_diag *diag, inpu
     }
     weft_tool_progress(NULL);
     in->demands = (weft_demands){demand, in->set.n_model};
+    in->problem = (weft_problem){.demands = &in->demands,
+                                 .fleet = &in->fleet,
+                                 .rules = o->rules,
+                                 .goal = o->goal,
+                                 .app = in->set.app,
+                                 .n_app = in->set.n_app,
+                                 .effort = (uint64_t)o->effort,
+                                 .options = o->policy_options};
     return WEFT_ERR_OK;
 }
 
@@ -124,7 +138,7 @@ static weft_err make_plan(const weft_policy *policy, const inputs *in, weft_aren
                           weft_diag *diag, weft_plan *out)
 {
     double start_ms = weft_tool_now_ms();
-    WEFT_TRY(weft_plan_make(policy, &in->demands, &in->fleet, arena, diag, out));
+    WEFT_TRY(weft_plan_make(policy, NULL, &in->problem, arena, diag, out));
     out->decision_ms = weft_tool_now_ms() - start_ms;
     return WEFT_ERR_OK;
 }
@@ -186,7 +200,7 @@ static weft_err check_file(const options *o, const inputs *in, weft_arena *arena
     free(text);
     if (err != WEFT_ERR_OK)
         return err;
-    err = weft_plan_check(&plan, &in->demands, &in->fleet, diag);
+    err = weft_plan_check(&plan, &in->problem, diag);
     *differs = err == WEFT_ERR_INPUT;
     if (err == WEFT_ERR_OK && !o->json)
         printf("%s: legal; %u devices, %zu placements\n", o->check, plan.gpus, plan.n);
@@ -208,7 +222,19 @@ static weft_err run_options(options *o, weft_arena *arena, weft_diag *diag, bool
 
 /* -- The verb --------------------------------------------------------------------------------- */
 
-enum { OPT_FLEET = 1, OPT_POLICY, OPT_CHECK, OPT_COMPARE, OPT_FORMAT };
+enum {
+    OPT_FLEET = 1,
+    OPT_POLICY,
+    OPT_CHECK,
+    OPT_COMPARE,
+    OPT_FORMAT,
+    OPT_RULE,
+    OPT_WHOLE_MS,
+    OPT_PROCS,
+    OPT_GOAL,
+    OPT_EFFORT,
+    OPT_PARAM
+};
 
 /* Returns -1 to go on, or an exit code. */
 static int parse(int argc, char **argv, options *o)
@@ -218,10 +244,17 @@ static int parse(int argc, char **argv, options *o)
                                           {"check", required_argument, NULL, OPT_CHECK},
                                           {"compare", no_argument, NULL, OPT_COMPARE},
                                           {"format", required_argument, NULL, OPT_FORMAT},
+                                          {"rule", required_argument, NULL, OPT_RULE},
+                                          {"whole-ms", no_argument, NULL, OPT_WHOLE_MS},
+                                          {"procs", required_argument, NULL, OPT_PROCS},
+                                          {"goal", required_argument, NULL, OPT_GOAL},
+                                          {"effort", required_argument, NULL, OPT_EFFORT},
+                                          {"policy-options", required_argument, NULL, OPT_PARAM},
                                           {"batch", required_argument, NULL, WEFT_OPT_BATCH},
                                           {"output", required_argument, NULL, 'o'},
                                           {"help", no_argument, NULL, 'h'},
                                           {NULL, 0, NULL, 0}};
+    int64_t number;
     int opt, code;
     optind = 1;
     while ((opt = getopt_long(argc, argv, "o:h", longs, NULL)) != -1) {
@@ -250,6 +283,32 @@ static int parse(int argc, char **argv, options *o)
             if (!weft_tool_parse_format(optarg, &o->json))
                 return weft_tool_usage(&weft_verb_plan, "--format takes text or json, not '%s'",
                                        optarg);
+            break;
+        case OPT_RULE:
+            if (!weft_latency_rule_parse(optarg, &o->rules.latency))
+                return weft_tool_usage(&weft_verb_plan,
+                                       "--rule takes exact, half or half09, not '%s'", optarg);
+            break;
+        case OPT_WHOLE_MS:
+            o->rules.whole_ms = true;
+            break;
+        case OPT_PROCS:
+            if (!weft_parse_i64(optarg, &number) || number < 1 || number > 48)
+                return weft_tool_usage(&weft_verb_plan, "--procs needs 1 to 48, not '%s'", optarg);
+            o->rules.procs_max = (uint32_t)number;
+            break;
+        case OPT_GOAL:
+            if (!weft_goal_parse(optarg, &o->goal))
+                return weft_tool_usage(&weft_verb_plan,
+                                       "--goal takes cost, goodput or carbon, not '%s'", optarg);
+            break;
+        case OPT_EFFORT:
+            if (!weft_parse_i64(optarg, &o->effort) || o->effort < 1)
+                return weft_tool_usage(&weft_verb_plan, "--effort needs a number from 1, not '%s'",
+                                       optarg);
+            break;
+        case OPT_PARAM:
+            o->policy_options = optarg;
             break;
         case WEFT_OPT_BATCH:
             code = weft_tool_pipeline_option(&o->pipeline, &weft_verb_plan, opt, optarg);
@@ -302,6 +361,13 @@ const weft_verb weft_verb_plan = {
         "      --fleet FILE         devices, how they may be split, what they cost\n"
         "      --policy NAME        bestfit (default); `weft list policies` names them\n"
         "  -o, --output FILE        write the plan as JSON ('-': standard output)\n"
+        "      --rule RULE          latency rule: exact (default), half, half09\n"
+        "      --whole-ms           cut SLOs to whole milliseconds\n"
+        "      --procs N            most processes of one model on one slice\n"
+        "      --goal GOAL          cost (default): carry every rate; goodput: as much as the\n"
+        "                           fleet can; carbon: with least carbon\n"
+        "      --effort N           steps of a policy that searches\n"
+        "      --policy-options K=V,...  parameters of the policy\n"
         "      --check PLAN.json    verify a plan made by anyone; exit code 4: it breaks a rule\n"
         "      --compare            run every policy and compare\n"
         "      --batch 1,2,4,8      batch sizes to consider for estimated models\n"

@@ -49,6 +49,8 @@ static const weft_fleet_device devices[] = {
     {.type = "h100", .count = 3, .price_per_hour = 3, .mig = true, .mps = true},
 };
 static const weft_fleet fleet = {.file = "fleet", .device = devices, .n_device = 2};
+static const weft_problem problem = {.demands = &demands, .fleet = &fleet};
+static const weft_rules rules;
 
 typedef struct fixture {
     weft_arena *arena;
@@ -79,7 +81,10 @@ static int tear_down(void **state)
 static weft_plan complete(weft_placement *at, size_t n)
 {
     weft_plan plan = {.policy = "hand", .at = at, .n = n};
-    plan.lower_bound = weft_plan__lower_bound(&demands, &fleet);
+    plan.lower_bound = weft_plan__lower_bound(&problem);
+    plan.goodput_per_s = 0;
+    for (size_t i = 0; i < n; i++)
+        plan.goodput_per_s += at[i].rate_per_s;
     for (size_t i = 0; i < n; i++) {
         weft_placement *p = &at[i];
         const weft_fleet_device *row = weft_fleet__row(&fleet, p->type);
@@ -99,7 +104,7 @@ static weft_plan complete(weft_placement *at, size_t n)
                 continue;
             const weft_profile_point *other =
                 weft_profile__find(&d->profile, at[j].type, at[j].slice, at[j].batch, at[j].procs);
-            cycle += other ? weft_load__exec_us(&d->profile, other) : 0;
+            cycle += other ? weft_load__exec_us(&rules, &d->profile, other) : 0;
             mates++;
         }
         if (first) {
@@ -110,9 +115,10 @@ static weft_plan complete(weft_placement *at, size_t n)
             p->share = spec.share;
         if (!point)
             continue;
-        weft_load_in in = {.demand = d,
+        weft_load_in in = {.rules = &rules,
+                           .demand = d,
                            .point = point,
-                           .exec_us = weft_load__exec_us(&d->profile, point),
+                           .exec_us = weft_load__exec_us(&rules, &d->profile, point),
                            .cycle_us = cycle,
                            .alone = mates == 1,
                            .rate_per_s = p->rate_per_s};
@@ -134,7 +140,7 @@ static weft_plan complete(weft_placement *at, size_t n)
 static void expect_legal(fixture *fx, weft_plan plan)
 {
     weft_diag_clear(fx->diag);
-    weft_err err = weft_plan_check(&plan, &demands, &fleet, fx->diag);
+    weft_err err = weft_plan_check(&plan, &problem, fx->diag);
     if (err != WEFT_ERR_OK)
         fail_msg("%s: %s", weft_err_name(err),
                  weft_diag_count(fx->diag) ? weft_diag_at(fx->diag, 0)->text : "");
@@ -144,7 +150,7 @@ static void expect_legal(fixture *fx, weft_plan plan)
 static void expect_violation(fixture *fx, weft_plan plan, const char *rule, const char *text)
 {
     weft_diag_clear(fx->diag);
-    assert_int_equal(weft_plan_check(&plan, &demands, &fleet, fx->diag), WEFT_ERR_INPUT);
+    assert_int_equal(weft_plan_check(&plan, &problem, fx->diag), WEFT_ERR_INPUT);
     for (size_t i = 0; i < weft_diag_count(fx->diag); i++) {
         const char *got = weft_diag_at(fx->diag, i)->text;
         if (strncmp(got, rule, strlen(rule)) == 0 && strstr(got, text))
@@ -158,8 +164,9 @@ static void expect_violation(fixture *fx, weft_plan plan, const char *rule, cons
 static weft_load load_of(size_t i, double slo_us, double rate, double others_us)
 {
     weft_demand d = {.model = "m", .slo_us = slo_us, .profile = {points, N_POINT}};
-    double exec = weft_load__exec_us(&d.profile, &points[i]);
-    weft_load_in in = {.demand = &d,
+    double exec = weft_load__exec_us(&rules, &d.profile, &points[i]);
+    weft_load_in in = {.rules = &rules,
+                       .demand = &d,
                        .point = &points[i],
                        .exec_us = exec,
                        .cycle_us = exec + others_us,
@@ -200,8 +207,8 @@ static void test_placement__smaller_batch_may_take_longer(void **state)
     weft_profile profile = {points, N_POINT};
     (void)state;
     /* Batch 8 takes 1.5 ms but batch 4 takes 2 ms, and a batch may be closed early. */
-    assert_true(weft_load__exec_us(&profile, &points[13]) == 2000);
-    assert_true(weft_load__exec_us(&profile, &points[0]) == 1000);
+    assert_true(weft_load__exec_us(&rules, &profile, &points[13]) == 2000);
+    assert_true(weft_load__exec_us(&rules, &profile, &points[0]) == 1000);
 }
 
 static void test_placement__lower_bound_is_worked_out(void **state)
@@ -209,14 +216,16 @@ static void test_placement__lower_bound_is_worked_out(void **state)
     weft_profile_point half = POINT("h100", "", 10, 1, 1000, 0);
     weft_demand d = {.model = "m", .rate_per_s = 25000, .profile = {&half, 1}};
     weft_demands one = {&d, 1}, none = {NULL, 0};
+    weft_problem ask = {.demands = &one, .fleet = &fleet};
+    weft_problem nothing = {.demands = &none, .fleet = &fleet};
     (void)state;
     /* 10000/s a device. */
-    assert_true(weft_plan__lower_bound(&one, &fleet) == 3);
+    assert_true(weft_plan__lower_bound(&ask) == 3);
     d.rate_per_s = 20000;
-    assert_true(weft_plan__lower_bound(&one, &fleet) == 2);
+    assert_true(weft_plan__lower_bound(&ask) == 2);
     d.rate_per_s = 0;
-    assert_true(weft_plan__lower_bound(&one, &fleet) == 1);
-    assert_true(weft_plan__lower_bound(&none, &fleet) == 0);
+    assert_true(weft_plan__lower_bound(&ask) == 1);
+    assert_true(weft_plan__lower_bound(&nothing) == 0);
 }
 
 /* -- The checker ------------------------------------------------------------------------------ */
@@ -466,7 +475,7 @@ static void test_placement__json_checks_every_field(void **state)
     char *text;
     assert_int_equal(weft_plan_to_json(&plan, &demands, &text), WEFT_ERR_OK);
     expect_bad_json(fx, text, "weft-plan", "other", "format");
-    expect_bad_json(fx, text, "\"version\": 1", "\"version\": 2", "version");
+    expect_bad_json(fx, text, "\"version\": 2", "\"version\": 1", "make the plan anew");
     expect_bad_json(fx, text, "\"policy\": \"hand\"", "\"policy\": 1", "policy");
     expect_bad_json(fx, text, "\"gpus\": 1", "\"gpus\": -1", "gpus");
     expect_bad_json(fx, text, "\"gpus\": 1", "\"gpus\": 1.5", "gpus");

@@ -24,6 +24,7 @@ typedef struct scene {
     uint32_t cores[4];
     weft_demands demands;
     weft_fleet fleet;
+    weft_problem problem;
 } scene;
 
 static uint64_t next_random(uint64_t *seed)
@@ -109,6 +110,7 @@ static void make_scene(scene *sc, uint64_t *seed)
         sc->device[rows++] = (weft_fleet_device){
             .type = "a100-80", .count = 1 + next_random(seed) % 20, .mig = next_random(seed) % 2};
     sc->fleet = (weft_fleet){.file = "fleet", .device = sc->device, .n_device = rows};
+    sc->problem = (weft_problem){.demands = &sc->demands, .fleet = &sc->fleet};
 }
 
 static void fail_with(const weft_diag *diag, const char *what, uint64_t seed)
@@ -135,7 +137,7 @@ static void test_policy__every_plan_passes_the_checker(void **state)
             char *text;
             weft_diag_clear(diag);
             weft_err err =
-                weft_plan_make(weft_policy_at(i), &sc->demands, &sc->fleet, arena, diag, &plan);
+                weft_plan_make(weft_policy_at(i), NULL, &sc->problem, arena, diag, &plan);
             if (err == WEFT_ERR_INFEASIBLE) {
                 const weft_message *msg = weft_diag_at(diag, 0);
                 if (weft_diag_count(diag) == 0 || !msg->item || msg->item[0] != 'm')
@@ -149,7 +151,7 @@ static void test_policy__every_plan_passes_the_checker(void **state)
                 assert_int_equal(weft_plan_to_json(&plan, &sc->demands, &text), WEFT_ERR_OK);
                 err = weft_plan_from_json(text, strlen(text), "p", arena, diag, &back);
                 if (err == WEFT_ERR_OK)
-                    err = weft_plan_check(&back, &sc->demands, &sc->fleet, diag);
+                    err = weft_plan_check(&back, &sc->problem, diag);
                 if (err != WEFT_ERR_OK)
                     fail_with(diag, "plan read back", round);
                 free(text);
@@ -163,14 +165,13 @@ static void test_policy__every_plan_passes_the_checker(void **state)
     weft_diag_destroy(diag);
 }
 
-static char *plan_text(const weft_policy *policy, const weft_demands *demands,
-                       const weft_fleet *fleet)
+static char *plan_text(const weft_policy *policy, const weft_problem *problem)
 {
     weft_arena *arena = weft_arena_create(0);
     weft_plan plan;
     char *text = NULL;
-    if (weft_plan_make(policy, demands, fleet, arena, NULL, &plan) == WEFT_ERR_OK)
-        assert_int_equal(weft_plan_to_json(&plan, demands, &text), WEFT_ERR_OK);
+    if (weft_plan_make(policy, NULL, problem, arena, NULL, &plan) == WEFT_ERR_OK)
+        assert_int_equal(weft_plan_to_json(&plan, problem->demands, &text), WEFT_ERR_OK);
     weft_arena_destroy(arena);
     return text;
 }
@@ -183,7 +184,7 @@ static void test_policy__order_of_input_does_not_matter(void **state)
         uint64_t seed = round * 104729;
         make_scene(sc, &seed);
         for (size_t i = 0; weft_policy_at(i); i++) {
-            char *first = plan_text(weft_policy_at(i), &sc->demands, &sc->fleet);
+            char *first = plan_text(weft_policy_at(i), &sc->problem);
             for (size_t j = sc->demands.n; j-- > 1;) {
                 size_t k = next_random(&seed) % (j + 1);
                 weft_demand swap = sc->demand[j];
@@ -198,7 +199,7 @@ static void test_policy__order_of_input_does_not_matter(void **state)
                     p[j] = p[k];
                     p[k] = swap;
                 }
-            char *second = plan_text(weft_policy_at(i), &sc->demands, &sc->fleet);
+            char *second = plan_text(weft_policy_at(i), &sc->problem);
             assert_true(!first == !second);
             if (first)
                 assert_string_equal(first, second);
@@ -214,11 +215,12 @@ static void test_policy__order_of_input_does_not_matter(void **state)
 static void expect_infeasible(const scene *sc, const char *item, const char *text)
 {
     for (size_t i = 0; weft_policy_at(i); i++) {
+        if (!(weft_policy_at(i)->splits & WEFT_SPLIT_CORES))
+            continue;
         weft_arena *arena = weft_arena_create(0);
         weft_diag *diag = weft_diag_create();
         weft_plan plan;
-        weft_err err =
-            weft_plan_make(weft_policy_at(i), &sc->demands, &sc->fleet, arena, diag, &plan);
+        weft_err err = weft_plan_make(weft_policy_at(i), NULL, &sc->problem, arena, diag, &plan);
         assert_int_equal(err, WEFT_ERR_INFEASIBLE);
         assert_string_equal(weft_diag_at(diag, 0)->item, item);
         if (!strstr(weft_diag_at(diag, 0)->text, text))
@@ -243,6 +245,7 @@ static void make_small(scene *sc)
         .type = "cpu", .count = 1, .cores = 2, .slice_cores = sc->cores, .n_slice = 2};
     sc->demands = (weft_demands){sc->demand, 3};
     sc->fleet = (weft_fleet){.file = "fleet", .device = sc->device, .n_device = 1};
+    sc->problem = (weft_problem){.demands = &sc->demands, .fleet = &sc->fleet};
 }
 
 static void test_policy__more_models_than_slices(void **state)
@@ -251,11 +254,12 @@ static void test_policy__more_models_than_slices(void **state)
     (void)state;
     make_small(sc);
     for (size_t i = 0; weft_policy_at(i); i++) {
+        if (!(weft_policy_at(i)->splits & WEFT_SPLIT_CORES))
+            continue;
         weft_arena *arena = weft_arena_create(0);
         weft_plan plan;
-        assert_int_equal(
-            weft_plan_make(weft_policy_at(i), &sc->demands, &sc->fleet, arena, NULL, &plan),
-            WEFT_ERR_OK);
+        assert_int_equal(weft_plan_make(weft_policy_at(i), NULL, &sc->problem, arena, NULL, &plan),
+                         WEFT_ERR_OK);
         assert_int_equal(plan.n, 3);
         assert_int_equal(plan.gpus, 1);
         weft_arena_destroy(arena);
@@ -295,11 +299,11 @@ static void test_policy__bestfit_is_never_dearer_than_fifo(void **state)
         weft_arena *arena = weft_arena_create(0);
         weft_plan fifo, best;
         make_scene(sc, &seed);
-        if (weft_plan_make(weft_policy_find("fifo"), &sc->demands, &sc->fleet, arena, NULL,
-                           &fifo) == WEFT_ERR_OK) {
-            assert_int_equal(weft_plan_make(weft_policy_find("bestfit"), &sc->demands, &sc->fleet,
-                                            arena, NULL, &best),
-                             WEFT_ERR_OK);
+        if (weft_plan_make(weft_policy_find("fifo"), NULL, &sc->problem, arena, NULL, &fifo) ==
+            WEFT_ERR_OK) {
+            assert_int_equal(
+                weft_plan_make(weft_policy_find("bestfit"), NULL, &sc->problem, arena, NULL, &best),
+                WEFT_ERR_OK);
             assert_true(best.cost_per_hour <= fifo.cost_per_hour + 1e-9);
         }
         weft_arena_destroy(arena);
@@ -351,7 +355,7 @@ static void read_table(const char *folder, const char *name,
 static void test_policy__parvagpu_scenarios(void **state)
 {
     static const double optimum[PARVAGPU_ROWS] = {2, 3, 5, 7, 12, 15};
-    const char *folder = getenv("WEFT_SHARED_DATA");
+    const char *folder = getenv("WEFT_DATA");
     double rate[PARVAGPU_ROWS][PARVAGPU_MODELS], slo[PARVAGPU_ROWS][PARVAGPU_MODELS];
     weft_profile profile[PARVAGPU_MODELS];
     (void)state;
@@ -372,6 +376,7 @@ static void test_policy__parvagpu_scenarios(void **state)
     for (size_t r = 0; r < PARVAGPU_ROWS; r++) {
         weft_demand demand[PARVAGPU_MODELS];
         weft_demands demands = {demand, 0};
+        weft_problem problem = {.demands = &demands, .fleet = &fleet};
         uint32_t gpus[2];
         for (size_t m = 0; m < PARVAGPU_MODELS; m++)
             if (rate[r][m] > 0)
@@ -382,7 +387,7 @@ static void test_policy__parvagpu_scenarios(void **state)
         for (size_t i = 0; i < 2; i++) {
             weft_plan plan;
             const weft_policy *policy = weft_policy_find(i ? "bestfit" : "fifo");
-            if (weft_plan_make(policy, &demands, &fleet, arena, diag, &plan))
+            if (weft_plan_make(policy, NULL, &problem, arena, diag, &plan))
                 fail_with(diag, policy->name, r);
             gpus[i] = plan.gpus;
             print_message("S%zu %-8s %2u devices, bound %.0f\n", r + 1, policy->name, plan.gpus,
