@@ -5,13 +5,14 @@
 
 #define GIB(x)        ((uint64_t)((x)*1073741824.0))
 #define MIG_BEGIN(id) static const weft_mig_profile mig_##id[] = {
-#define MIG(name_, gpcs_, slots_, starts_, sms_, all_sms, gib) \
-    {.name = name_,                                            \
-     .gpcs = gpcs_,                                            \
-     .slots = slots_,                                          \
-     .starts = starts_,                                        \
-     .sms = sms_,                                              \
-     .share = (double)(sms_) / (all_sms),                      \
+#define MIG(name_, gpcs_, of_, slots_, starts_, sms_, all_sms, gib) \
+    {.name = name_,                                                 \
+     .gpcs = gpcs_,                                                 \
+     .of_gpcs = of_,                                                \
+     .slots = slots_,                                               \
+     .starts = starts_,                                             \
+     .sms = sms_,                                                   \
+     .share = (double)(sms_) / (all_sms),                           \
      .mem_bytes = GIB(gib)},
 #define MIG_END \
     }           \

@@ -9,10 +9,11 @@
 /* A legal MIG profile of a device: which start slots it may take and what it has. */
 typedef struct weft_mig_profile {
     const char *name; /* "1g.10gb" */
-    uint32_t gpcs;    /* compute slots, of 7 */
+    uint32_t gpcs;    /* compute slots */
+    uint32_t of_gpcs; /* of so many: 7, on an A30 4 */
     uint32_t slots;   /* memory slots it covers */
     uint32_t starts;  /* bit i: may start at slot i */
-    uint32_t sms;     /* measured */
+    uint32_t sms;     /* measured; 0: not known */
     double share;     /* of the device's compute units: sms / all */
     uint64_t mem_bytes;
 } weft_mig_profile;

@@ -19,14 +19,16 @@
  * are dense peaks of the whole GPU, or of one core of a CPU. 0: not known. */
 typedef struct weft_gpu {
     const char *name;
-    double f64_gflops, f32_gflops, tf32_gflops, f16_gflops, bf16_gflops, i8_gflops;
+    uint32_t capability; /* 10 * major + minor; 0: no GPU */
+    double f64_gflops, f32_gflops, tf32_gflops, f16_gflops, bf16_gflops, f8_gflops, i8_gflops;
+    double f64_matrix_gflops;
     double bandwidth_gbps; /* memory, 1e9 bytes per second; of a CPU: one core alone */
     double cache_gbps;     /* last-level cache */
     uint64_t cache_bytes;
-    double clock_mhz;
-    double launch_us;       /* least time of a kernel */
-    double power_w, idle_w; /* of a CPU: of one core */
-    uint64_t context_bytes; /* of a process before it has loaded anything */
+    double base_mhz, clock_mhz; /* rates are those at clock_mhz */
+    double launch_us;           /* least time of a kernel */
+    double power_w, idle_w;     /* of a CPU: of one core */
+    uint64_t context_bytes;     /* of a process before it has loaded anything */
     const char *source;
 } weft_gpu;
 
@@ -120,6 +122,47 @@ typedef struct weft_launch {
 } weft_launch;
 
 /* How a kernel uses the units of a slice; shares are of the whole device, 0..1.
+/* What a multiprocessor holds at once; row of sm_limits.def. */
+typedef struct weft_sm_limits {
+    uint32_t capability; /* 10 * major + minor */
+    uint32_t threads, blocks, regs;
+    uint32_t parts;        /* sub-partitions, which share out the registers */
+    uint32_t check_parts;  /* as counted when a launch is checked; 0: parts */
+    uint32_t thread_regs;  /* most of one thread */
+    uint32_t shared_bytes; /* shared memory at the largest split */
+    uint32_t opt_in_bytes; /* of one block that asks for it */
+    uint32_t reserved_bytes, shared_unit;
+    uint32_t barriers;      /* 0: not counted */
+    uint32_t carveouts[12]; /* splits, KiB of shared memory, rising */
+} weft_sm_limits;
+
+const weft_sm_limits *weft_sm_limits_find(uint32_t capability); /* NULL when unknown */
+const weft_sm_limits *weft_sm_limits_at(size_t i);              /* NULL behind the last */
+
+/* What one block of a kernel takes. Zero is the default everywhere but `threads`. */
+typedef struct weft_block {
+    uint32_t threads, regs;               /* registers of a thread */
+    uint32_t static_bytes, dynamic_bytes; /* shared memory */
+    bool opt_in;                          /* may have more than 48 KiB: ... */
+    uint32_t dynamic_max_bytes;           /* ... so many dynamic ones */
+    bool has_carveout;                    /* asks for a split of shared memory and L1: ... */
+    uint32_t carveout_percent;            /* ... so much shared memory, 0..100 */
+    uint32_t barriers, virtual_resources;
+} weft_block;
+
+enum { WEFT_OCCUPANCY_UNLIMITED = INT32_MAX };
+
+typedef struct weft_occupancy {
+    uint32_t blocks, warps; /* on a multiprocessor at once; 0: the block cannot run */
+    double share;           /* warps of those it can hold, 0..1 */
+    uint32_t limit_warps, limit_blocks, limit_regs, limit_shared, limit_barriers, limit_resources;
+    uint32_t block_regs, block_shared_bytes; /* allocated */
+} weft_occupancy;
+
+/* UNSUP: capability unknown. INPUT: no block at all. */
+WEFT_MUST_USE weft_err weft_occupancy_find(uint32_t capability, const weft_block *block,
+                                           weft_diag *diag, weft_occupancy *out);
+
  *
  *   sm_need      fewest units that run it within 5 % of its time
  *   sm_peak      units that have a block at once

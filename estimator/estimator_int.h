@@ -34,4 +34,43 @@ double weft_slice__traffic_us(const weft_slice *slice, const weft_kernel *kernel
 double weft_slice__memory_bytes(const weft_slice *slice, const weft_kernel *kernel);
 bool weft_gpu__is_cpu(const weft_gpu *gpu);
 
+/* -- usage.c -- */
+
+/* The launch that a library is likely to choose; all 0 on a CPU. */
+weft_launch weft_kernel__launch(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32);
+/* How the kernel uses the units while it runs for time_us, launch included. need_units: fewest that
+ * keep its time (weft_timing.units); 0: by waves of blocks. All in [0, 1] of the device;
+ * 0 < sm_need <= sm_peak <= share of the slice, occ_elapsed <= sm_active <= sm_peak,
+ * occ_elapsed <= occ_active <= occ_theory. */
+weft_usage weft_kernel__usage(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32,
+                              double time_us, double need_units);
+
+/* -- Graphs: kernels.c, memory.c, timeline.c -- */
+
+/* A graph and the values of all symbols of the pool, -1 where not given. */
+typedef struct weft_sizes {
+    weft_module *m;
+    weft_graph *g;
+    weft_arena *arena;
+    weft_diag *diag;
+    int64_t *value;
+    uint32_t n_value;
+} weft_sizes;
+
+void weft_sizes__begin(weft_graph *g, const int64_t *symbol, weft_arena *arena, weft_diag *diag,
+                       weft_sizes *out);
+/* false: a dimension is not known. */
+bool weft_sizes__eval(const weft_sizes *s, const weft_ttype *type, int64_t *dim);
+/* Fills the bytes of the workload. */
+void weft_workload__count_memory(const weft_sizes *s, const int64_t *symbol,
+                                 const weft_estimate_options *options, weft_workload *out);
+/* Fills the bytes of the estimate. */
+void weft_workload__sum_memory(const weft_workload *work, const weft_slice *slice,
+                               weft_estimate *out);
+/* Fills start_us and end_us of the kernels, and the need of the graph over time. */
+void weft_workload__schedule(const weft_workload *work, weft_kernel_cost *kernel,
+                             weft_arena *scratch, weft_creq *out);
+/* Time of a product by the wave model, without the search for the units it needs. */
+double weft_wave__time_us(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32);
+
 #endif

@@ -75,7 +75,10 @@ static weft_err make_part(const weft_device_type *type, const char *name, weft_d
     for (size_t i = 0; i < type->n_mig; i++)
         if (strcmp(type->mig[i].name, name) == 0)
             mig = &type->mig[i];
-    if (mig) {
+    if (mig && mig->sms == 0) {
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = type->name},
+                               "slice '%s': how many SMs it has is not known", name);
+    } else if (mig) {
         s->units = mig->sms;
         s->mem_bytes = mig->mem_bytes;
         memory_part = (double)mig->slots / type->mig_slots;
@@ -130,16 +133,17 @@ static double product_gflops(const weft_gpu *gpu, weft_dtype dtype, bool exact_f
 {
     switch (dtype) {
     case WEFT_DTYPE_F64:
-        return gpu->f64_gflops;
+        return gpu->f64_matrix_gflops > 0 ? gpu->f64_matrix_gflops : gpu->f64_gflops;
     case WEFT_DTYPE_F32:
         return gpu->tf32_gflops > 0 && !exact_f32 ? gpu->tf32_gflops : gpu->f32_gflops;
+    /* Where there is no such unit: converted, then as f32. */
     case WEFT_DTYPE_F16:
-        return gpu->f16_gflops;
-    case WEFT_DTYPE_BF16: /* where there is no such unit: converted, then as f32 */
+        return gpu->f16_gflops > 0 ? gpu->f16_gflops : gpu->f32_gflops;
+    case WEFT_DTYPE_BF16:
         return gpu->bf16_gflops > 0 ? gpu->bf16_gflops : gpu->f32_gflops;
     case WEFT_DTYPE_I8:
     case WEFT_DTYPE_U8:
-        return gpu->i8_gflops;
+        return gpu->i8_gflops > 0 ? gpu->i8_gflops : gpu->f32_gflops;
     default: /* other integers: no matrix unit has them */
         return gpu->f32_gflops;
     }

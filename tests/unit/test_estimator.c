@@ -30,7 +30,7 @@ static void test_estimator__gpu_table_is_sound(void **state)
     }
     for (size_t i = 0; weft_device_type_at(i); i++)
         assert_non_null(weft_gpu_find(weft_device_type_at(i)->name));
-    assert_null(weft_gpu_find("k80"));
+    assert_null(weft_gpu_find("k20"));
 }
 
 static void test_estimator__slices_are_parts(void **state)
@@ -55,7 +55,7 @@ static void test_estimator__slices_are_parts(void **state)
 static void test_estimator__refuses_unknown_slices(void **state)
 {
     static const char *const wrong[][2] = {
-        {"k80", ""},
+        {"k20", ""},
         {"h200", "1g.10gb"},
         {"h200", "0%"},
         {"h200", "101%"},

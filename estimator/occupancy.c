@@ -1,0 +1,161 @@
+/* Occupancy: how many blocks of a kernel a multiprocessor holds at once.
+ *
+ * Each of the things that a block takes sets a limit, and the smallest counts:
+ *
+ *   warps      warps of the multiprocessor / warps of the block
+ *   blocks     a number of the hardware
+ *   registers  a warp gets them in units of 256, out of its sub-partition; all sub-partitions
+ *              together hold (registers / parts / registers of a warp) * parts warps
+ *   shared     a block gets units of 128 or 256 bytes, 1 KiB of the driver's own included, out of
+ *              what the split with L1 leaves
+ *   barriers   named barriers, from 9.0 on
+ *   resources  "virtual resources", from 10.0 on: 128
+ *
+ * Two checks at launch are coarser than the allocation: registers of a block are counted with its
+ * warps rounded up to all sub-partitions, and 6.0 refuses what 6.1 (4 sub-partitions, not 2) cannot
+ * run. The results are those of NVIDIA's cuda_occupancy.h (CUDA 13), limit by limit; the test
+ * unit/occupancy compares with it where a toolkit is installed. Written from the documented rules,
+ * not from that file.
+ *
+ * O(1). */
+#include "estimator/estimator_int.h"
+
+enum {
+    WARP = 32,
+    BLOCK_THREADS_MAX = 1024,
+    BLOCK_REGS_MAX = 65536,
+    BLOCK_SHARED_DEFAULT = 49152,
+    REG_UNIT = 256,
+    VIRTUAL_RESOURCES = 128,
+    VIRTUAL_SINCE = 100,
+    BARRIERS_SINCE = 90,
+    CARVEOUT_SINCE = 70,
+    THREADS_MAX = 65536,
+    REGS_MAX = 4096,
+    BYTES_MAX = 1 << 30
+};
+
+static const weft_sm_limits sm_table[] = {
+#define SM(capability_, ...) {.capability = capability_, __VA_ARGS__},
+#include "estimator/sm_limits.def"
+#undef SM
+};
+
+const weft_sm_limits *weft_sm_limits_at(size_t i)
+{
+    return i < sizeof sm_table / sizeof sm_table[0] ? &sm_table[i] : NULL;
+}
+
+const weft_sm_limits *weft_sm_limits_find(uint32_t capability)
+{
+    for (size_t i = 0; weft_sm_limits_at(i); i++)
+        if (sm_table[i].capability == capability)
+            return &sm_table[i];
+    return NULL;
+}
+
+static uint32_t round_up(uint32_t x, uint32_t unit)
+{
+    return (x + unit - 1) / unit * unit;
+}
+
+/* -- Limits ----------------------------------------------------------------------------------- */
+
+static uint32_t limit_warps(const weft_sm_limits *sm, const weft_block *block)
+{
+    if (block->threads > BLOCK_THREADS_MAX)
+        return 0;
+    return sm->threads / WARP / (round_up(block->threads, WARP) / WARP);
+}
+
+static uint32_t limit_regs(const weft_sm_limits *sm, const weft_block *block, uint32_t *out_regs)
+{
+    uint32_t warps = round_up(block->threads, WARP) / WARP;
+    uint32_t warp_regs = round_up(block->regs * WARP, REG_UNIT);
+    uint32_t check_parts = sm->check_parts ? sm->check_parts : sm->parts;
+    *out_regs = warp_regs * warps;
+    if (block->regs > sm->thread_regs ||
+        (uint64_t)warp_regs * round_up(warps, check_parts) > BLOCK_REGS_MAX)
+        return 0;
+    if (warp_regs == 0)
+        return WEFT_OCCUPANCY_UNLIMITED;
+    return sm->regs / sm->parts / warp_regs * sm->parts / warps;
+}
+
+/* Least split that leaves `bytes` to shared memory; 0: there is none. */
+static uint32_t fit_carveout(const weft_sm_limits *sm, uint32_t bytes)
+{
+    uint32_t n = sizeof sm->carveouts / sizeof sm->carveouts[0];
+    for (uint32_t i = 0; i < n; i++)
+        if ((i == 0 || sm->carveouts[i] > 0) && sm->carveouts[i] * 1024u >= bytes)
+            return sm->carveouts[i] * 1024u;
+    return 0;
+}
+
+static uint32_t limit_shared(const weft_sm_limits *sm, const weft_block *block, uint32_t *out_bytes)
+{
+    uint32_t fixed = block->static_bytes + sm->reserved_bytes;
+    uint32_t bytes = round_up(fixed + block->dynamic_bytes, sm->shared_unit);
+    uint32_t most = BLOCK_SHARED_DEFAULT;
+    *out_bytes = bytes;
+    if (block->opt_in) {
+        if (block->dynamic_bytes > block->dynamic_max_bytes)
+            return 0;
+        if (fixed + block->dynamic_max_bytes > BLOCK_SHARED_DEFAULT)
+            most = sm->opt_in_bytes;
+    }
+    if (bytes > most + sm->reserved_bytes)
+        return 0;
+    uint32_t all = sm->shared_bytes;
+    if (sm->capability >= CARVEOUT_SINCE && block->has_carveout) {
+        all = fit_carveout(sm, (uint32_t)((uint64_t)block->carveout_percent * all / 100));
+        if (all < bytes)
+            all = fit_carveout(sm, bytes);
+    }
+    return bytes > 0 ? all / bytes : WEFT_OCCUPANCY_UNLIMITED;
+}
+
+static uint32_t limit_barriers(const weft_sm_limits *sm, const weft_block *block)
+{
+    return sm->capability >= BARRIERS_SINCE && block->barriers > 0 ? sm->barriers / block->barriers
+                                                                   : WEFT_OCCUPANCY_UNLIMITED;
+}
+
+static uint32_t limit_resources(const weft_sm_limits *sm, const weft_block *block)
+{
+    return sm->capability >= VIRTUAL_SINCE && block->virtual_resources > 0
+               ? VIRTUAL_RESOURCES / block->virtual_resources
+               : WEFT_OCCUPANCY_UNLIMITED;
+}
+
+weft_err weft_occupancy_find(uint32_t capability, const weft_block *block, weft_diag *diag,
+                             weft_occupancy *out)
+{
+    const weft_sm_limits *sm = weft_sm_limits_find(capability);
+    if (!sm)
+        return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){0},
+                               "occupancy: compute capability %u.%u is not known", capability / 10,
+                               capability % 10);
+    if (block->threads == 0 || block->threads > THREADS_MAX || block->regs > REGS_MAX ||
+        block->static_bytes > BYTES_MAX || block->dynamic_bytes > BYTES_MAX ||
+        block->dynamic_max_bytes > BYTES_MAX || block->carveout_percent > 100)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0},
+                               "occupancy: no such block: %u threads, %u registers, %u + %u bytes",
+                               block->threads, block->regs, block->static_bytes,
+                               block->dynamic_bytes);
+    weft_occupancy o = {.limit_warps = limit_warps(sm, block), .limit_blocks = sm->blocks};
+    o.limit_regs = limit_regs(sm, block, &o.block_regs);
+    o.limit_shared = limit_shared(sm, block, &o.block_shared_bytes);
+    o.limit_barriers = limit_barriers(sm, block);
+    o.limit_resources = limit_resources(sm, block);
+    const uint32_t limits[] = {o.limit_blocks, o.limit_regs,     o.limit_shared,
+                               o.limit_warps,  o.limit_barriers, o.limit_resources};
+    o.blocks = limits[0];
+    for (size_t i = 1; i < sizeof limits / sizeof limits[0]; i++)
+        o.blocks = limits[i] < o.blocks ? limits[i] : o.blocks;
+    uint32_t warps = round_up(block->threads, WARP) / WARP;
+    o.warps = o.blocks * warps;
+    o.share = (double)o.warps * WARP / sm->threads;
+    *out = o;
+    return WEFT_ERR_OK;
+}

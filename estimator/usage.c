@@ -1,0 +1,253 @@
+/* How a kernel uses the compute units: from its launch and the time the models give it.
+ *
+ * A launch of N blocks of W warps, b of them on an SM at once (occupancy.c), on a slice of M SMs of
+ * a device that has U, runs in F = ceil(N / (b M)) waves; the last has r = N - (F - 1) b M blocks.
+ * Blocks go breadth-first over the SMs, and each wave takes the same time:
+ *
+ *   sm_peak     = min(M, N) / U
+ *   sm_need     = the need of the time model, at most sm_peak; without one ceil(N / (b F)) / U, the
+ *                 fewest SMs with as many waves
+ *   occ_theory  = b W / warps of an SM
+ *   occ_active  = N W / (warps of an SM * ((F - 1) M + min(M, r)))
+ *   sm_active   = ((F - 1) M + min(M, r)) / (F U) * body
+ *   occ_elapsed = N W / (warps of an SM * F U) * body = occ_active * sm_active
+ *
+ * body is the part of the time that is not the launch. The last line is Little's law. Definitions
+ * as of NVIDIA's counters: sm__warps_active.avg.pct_of_peak_sustained_active and _elapsed,
+ * sm__cycles_active.avg over elapsed.
+ *
+ * The launch itself is a guess wherever the kernel is not ours: tiles, block sizes and registers of
+ * kernels that libraries are known to run for such a problem. README.md says how good it is. On a
+ * CPU there are no blocks: occupancies are 0 (not known), all cores of the slice are at work.
+ *
+ * O(tiles * splits). */
+#include "estimator/estimator_int.h"
+
+#include <math.h>
+
+/* -- Launches --------------------------------------------------------------------------------- */
+
+/* A block of a matrix product: rows and columns of the result, and what it takes. `eff`: worth of
+ * its arithmetic, next to the best. */
+typedef struct product_block {
+    double rows, cols, eff;
+    uint32_t threads, regs, shared_bytes;
+} product_block;
+
+/* Plain units: the sgemm kernels of cuBLAS 10 to 12 (names and blocks in neusight/kernels.csv;
+ * registers and shared memory as such kernels are reported by profilers). */
+static const product_block plain_blocks[] = {
+    {128, 128, 1.00, 256, 122, 16640}, {128, 64, 0.95, 128, 122, 12544},
+    {128, 32, 0.80, 256, 57, 16384},   {32, 128, 0.80, 256, 57, 16384},
+    {64, 64, 0.80, 64, 126, 8448},     {64, 32, 0.60, 256, 86, 33792},
+    {32, 32, 0.50, 128, 86, 33280},
+};
+
+/* Matrix units before Hopper: kernels with mma and a staged copy of the operands. */
+static const product_block mma_blocks[] = {
+    {256, 128, 1.00, 256, 230, 73728},
+    {128, 128, 0.95, 128, 230, 65536},
+    {128, 64, 0.80, 128, 168, 49152},
+    {64, 64, 0.60, 128, 96, 32768},
+};
+
+/* Hopper and later: one block of three warp groups fills the shared memory of an SM. */
+static const product_block wgmma_blocks[] = {
+    {128, 256, 1.00, 384, 168, 217088},
+    {128, 128, 0.95, 384, 168, 200704},
+    {64, 128, 0.70, 256, 168, 147456},
+    {64, 64, 0.50, 256, 128, 98304},
+};
+
+/* More than any launch has; beyond it a double does not count single blocks. */
+static const double blocks_max = 1e15;
+static const double splits[] = {1, 2, 4, 8, 16};
+
+enum {
+    WGMMA_SINCE = 90,
+    SPLIT_K_MIN = 128,
+    WAVE_K = 30, /* fixed cost of a wave, in steps of k */
+    SPLIT_COST = 30,
+    EW_THREADS = 128,
+    EW_ELEMENTS = 512, /* of a block: 128 threads of 4 */
+    WARP_COLS_MAX = 1024,
+    ROW_THREADS_MAX = 1024,
+    SHARED_DEFAULT = 49152
+};
+
+typedef struct block_list {
+    const product_block *at;
+    size_t n;
+} block_list;
+
+static block_list list_blocks(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
+{
+    const weft_gpu *gpu = slice->gpu;
+    bool plain = weft_slice__flops_per_us(slice, kernel, exact_f32) <=
+                 gpu->f32_gflops * slice->share * 1e3 * (1 + 1e-9);
+    if (plain)
+        return (block_list){plain_blocks, sizeof plain_blocks / sizeof plain_blocks[0]};
+    if (gpu->capability < WGMMA_SINCE)
+        return (block_list){mma_blocks, sizeof mma_blocks / sizeof mma_blocks[0]};
+    return (block_list){wgmma_blocks, sizeof wgmma_blocks / sizeof wgmma_blocks[0]};
+}
+
+/* The tile and the split of k that would be done first if every SM worked through its blocks at the
+ * same rate. A library's column-major product has n first, so that tiles are long in n. */
+static weft_launch launch_product(const weft_kernel *kernel, const weft_slice *slice,
+                                  bool exact_f32)
+{
+    block_list list = list_blocks(kernel, slice, exact_f32);
+    size_t n_split = kernel->batch > 1 ? 1 : sizeof splits / sizeof splits[0];
+    double best = INFINITY, batch = fmax(1, kernel->batch), m = fmax(1, kernel->m);
+    double n = fmax(1, kernel->n), k = fmax(1, kernel->k);
+    weft_launch launch = {.blocks = 1};
+    for (size_t i = 0; i < list.n; i++) {
+        const product_block *b = &list.at[i];
+        for (size_t s = 0; s < n_split; s++) {
+            double part = ceil(k / splits[s]);
+            if (s > 0 && part < SPLIT_K_MIN)
+                break;
+            double blocks = batch * ceil(n / b->rows) * ceil(m / b->cols) * splits[s];
+            double time =
+                ceil(blocks / slice->units) * b->rows * b->cols * (part + WAVE_K) / b->eff;
+            if (s > 0)
+                time += SPLIT_COST * splits[s] * batch * n * m / slice->units;
+            if (time < best * (1 - 1e-9)) {
+                best = time;
+                launch = (weft_launch){.blocks = blocks,
+                                       .threads = b->threads,
+                                       .regs = b->regs,
+                                       .shared_bytes = b->shared_bytes};
+            }
+        }
+    }
+    return launch;
+}
+
+static double count_elements(const weft_kernel *kernel)
+{
+    if (kernel->rows > 0 && kernel->cols > 0)
+        return kernel->rows * kernel->cols;
+    double size = (double)weft_dtype_size(kernel->dtype);
+    return fmax(1, fmax(kernel->work.bytes_written, kernel->work.bytes_read) / fmax(1, size));
+}
+
+static weft_launch launch_elements(const weft_kernel *kernel, uint32_t regs)
+{
+    return (weft_launch){
+        .blocks = ceil(count_elements(kernel) / EW_ELEMENTS), .threads = EW_THREADS, .regs = regs};
+}
+
+/* Short rows: a warp for one, or for two, and four warps in a block; long rows: a block for each.
+ */
+static weft_launch launch_softmax(const weft_kernel *kernel)
+{
+    double rows = fmax(1, kernel->rows), cols = fmax(1, kernel->cols);
+    if (cols <= WARP_COLS_MAX)
+        return (weft_launch){
+            .blocks = ceil(rows / (cols <= 128 ? 8 : 4)), .threads = EW_THREADS, .regs = 40};
+    uint32_t threads = 32;
+    double most = fmin(cols / 4, ROW_THREADS_MAX);
+    while (threads < most / 2)
+        threads *= 2;
+    return (weft_launch){.blocks = rows, .threads = threads, .regs = 40, .shared_bytes = 512};
+}
+
+static weft_launch launch_reduce(const weft_kernel *kernel)
+{
+    double rows = fmax(1, kernel->rows);
+    return (weft_launch){.blocks = ceil(rows / 16), .threads = 512, .regs = 32};
+}
+
+/* Flash attention: a block for 128 queries of a head. */
+static weft_launch launch_attention(const weft_kernel *kernel, const weft_slice *slice)
+{
+    bool wgmma = slice->gpu->capability >= WGMMA_SINCE;
+    return (weft_launch){.blocks = fmax(1, kernel->batch) * ceil(fmax(1, kernel->m) / 128),
+                         .threads = wgmma ? 384 : 128,
+                         .regs = wgmma ? 168 : 254,
+                         .shared_bytes = wgmma ? 180224 : 49152};
+}
+
+weft_launch weft_kernel__launch(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
+{
+    weft_launch launch = {0};
+    if (weft_gpu__is_cpu(slice->gpu))
+        return launch;
+    switch (kernel->kind) {
+    case WEFT_KERNEL_GEMM:
+    case WEFT_KERNEL_CONV:
+        launch = launch_product(kernel, slice, exact_f32);
+        break;
+    case WEFT_KERNEL_ATTENTION:
+        launch = launch_attention(kernel, slice);
+        break;
+    case WEFT_KERNEL_NORM:
+        launch = (weft_launch){
+            .blocks = fmax(1, kernel->rows), .threads = 128, .regs = 40, .shared_bytes = 32};
+        break;
+    case WEFT_KERNEL_SOFTMAX:
+        launch = launch_softmax(kernel);
+        break;
+    case WEFT_KERNEL_REDUCE:
+        launch = launch_reduce(kernel);
+        break;
+    case WEFT_KERNEL_DEPTHWISE:
+    case WEFT_KERNEL_POOL:
+        launch = launch_elements(kernel, 40);
+        break;
+    default: /* element-wise functions, copies, and what nothing is known of */
+        launch = launch_elements(kernel, 32);
+        break;
+    }
+    launch.blocks = fmin(fmax(1, launch.blocks), blocks_max);
+    return launch;
+}
+
+/* -- Usage ------------------------------------------------------------------------------------ */
+
+/* Blocks on an SM at once, at least one: a guess that does not fit a small SM stands for the kernel
+ * of that size which does. */
+static double count_resident(const weft_launch *launch, const weft_sm_limits *sm)
+{
+    weft_block block = {.threads = launch->threads, .regs = launch->regs};
+    if (launch->shared_bytes > SHARED_DEFAULT) {
+        block.opt_in = true;
+        block.dynamic_bytes = block.dynamic_max_bytes = launch->shared_bytes;
+    } else {
+        block.static_bytes = launch->shared_bytes;
+    }
+    weft_occupancy o;
+    if (weft_occupancy_find(sm->capability, &block, NULL, &o) != WEFT_ERR_OK || o.blocks == 0)
+        return 1;
+    return o.blocks;
+}
+
+weft_usage weft_kernel__usage(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32,
+                              double time_us, double need_units)
+{
+    const weft_sm_limits *sm = weft_sm_limits_find(slice->gpu->capability);
+    double units = slice->units, all = slice->all_units;
+    weft_usage u = {.launch = weft_kernel__launch(kernel, slice, exact_f32)};
+    if (!sm) {
+        u.sm_peak = u.sm_active = units / all;
+        u.sm_need = (need_units > 0 ? fmin(units, fmax(1, need_units)) : units) / all;
+        return u;
+    }
+    double blocks = u.launch.blocks, warps = ceil(u.launch.threads / 32.0);
+    double sm_warps = sm->threads / 32.0, resident = count_resident(&u.launch, sm);
+    resident = fmin(resident, floor(sm_warps / warps));
+    double peak_units = fmin(units, blocks), waves = ceil(blocks / (resident * units));
+    double tail = fmax(1, blocks - (waves - 1) * resident * units);
+    double busy = (waves - 1) * units + fmin(units, tail); /* SMs times waves */
+    double need = need_units > 0 ? need_units : ceil(blocks / (resident * waves));
+    double body = time_us > slice->gpu->launch_us ? 1 - slice->gpu->launch_us / time_us : 0;
+    u.sm_peak = peak_units / all;
+    u.sm_need = fmin(peak_units, fmax(1, need)) / all;
+    u.occ_theory = resident * warps / sm_warps;
+    u.occ_active = fmin(u.occ_theory, blocks * warps / (sm_warps * busy));
+    u.sm_active = fmin(u.sm_peak, busy / (waves * all)) * body;
+    u.occ_elapsed = u.occ_active * u.sm_active;
+    return u;
+}
