@@ -107,204 +107,6 @@ weft_err weft_estimate_kernel(const weft_kernel *kernel, const weft_slice *slice
     return WEFT_ERR_OK;
 }
 
-/* -- Nodes as kernels ------------------------------------------------------------------------- */
-
-/* Values of all symbols of the pool, -1 where not given. */
-typedef struct graph_ctx {
-    weft_module *m;
-    weft_graph *g;
-    weft_arena *arena;
-    weft_diag *diag;
-    int64_t *value;
-    uint32_t n_value;
-} graph_ctx;
-
-static bool eval_type(const graph_ctx *cx, const weft_ttype *type, int64_t *dim)
-{
-    for (uint32_t i = 0; i < type->rank; i++)
-        if (!weft_dim_eval(weft_module_dims(cx->m), type->dim[i], cx->value, cx->n_value,
-                           &dim[i]) ||
-            dim[i] < 0)
-            return false;
-    return weft_numel(dim, type->rank) >= 0;
-}
-
-static bool make_operand(const graph_ctx *cx, weft_val v, weft_work_operand *out)
-{
-    if (!v.i)
-        return true;
-    const weft_ttype *type = weft_val_ttype(cx->m, v);
-    *out = (weft_work_operand){.present = true,
-                               .is_weight = weft_val_get_kind(cx->m, v) == WEFT_VAL_WEIGHT,
-                               .dtype = type->dtype,
-                               .rank = type->rank};
-    return eval_type(cx, type, out->dim);
-}
-
-/* b products of m x k by k x n. All from the shapes and the flops: a convolution is a product of
- * (batch x positions) x (channels x taps) by the filters of one group; attention counts as one
- * product of its flops. */
-static void find_product(const weft_work_ctx *work, weft_kernel *kernel)
-{
-    const weft_work_operand *y = &work->out[0];
-    double numel = 1, n = 1, batch = 1;
-    for (uint32_t i = 0; i < y->rank; i++)
-        numel *= (double)y->dim[i];
-    if (numel <= 0 || y->rank == 0)
-        return;
-    int64_t group = weft_attrs_int(work->attrs, WEFT_ATTR_GROUP, 1);
-    bool channels = weft_attrs_find(work->attrs, WEFT_ATTR_KERNEL_SHAPE) ||
-                    (work->op->traits & WEFT_T_LAYOUT && y->rank >= 3);
-    if (channels && y->rank >= 2) {
-        kernel->kind = WEFT_KERNEL_CONV;
-        batch = group > 0 ? (double)group : 1;
-        n = fmax(1, (double)y->dim[1] / batch);
-    } else {
-        n = (double)y->dim[y->rank - 1];
-        bool shared = work->n_in > 1 && work->in[1].present && work->in[1].rank <= 2;
-        for (uint32_t i = 0; !shared && i + 2 < y->rank; i++)
-            batch *= (double)y->dim[i];
-    }
-    /* One filter a channel is no product: matrix units cannot share anything. */
-    if (kernel->kind == WEFT_KERNEL_CONV && n <= 1 && batch > 1)
-        kernel->kind = WEFT_KERNEL_DEPTHWISE;
-    else if (kernel->kind != WEFT_KERNEL_CONV)
-        kernel->kind = WEFT_KERNEL_GEMM;
-    kernel->batch = batch;
-    kernel->n = n;
-    kernel->m = fmax(1, numel / (n * batch));
-    kernel->k = fmax(1, kernel->work.flops / (2 * numel));
-}
-
-static weft_err make_kernel(const graph_ctx *cx, weft_node node, weft_kernel *out)
-{
-    uint32_t n_in = weft_node_in_count(cx->m, node), n_out = weft_node_out_count(cx->m, node);
-    weft_work_operand *in = weft_arena_array(cx->arena, (size_t)n_in + 1, sizeof *in);
-    weft_work_operand *result = weft_arena_array(cx->arena, (size_t)n_out + 1, sizeof *result);
-    const weft_op *op = weft_node_opdef(cx->m, node);
-    bool ok = true;
-    for (uint32_t i = 0; i < n_in; i++)
-        ok = ok && make_operand(cx, weft_node_in(cx->m, node, i), &in[i]);
-    for (uint32_t i = 0; i < n_out; i++)
-        ok = ok && make_operand(cx, weft_node_out(cx->m, node, i), &result[i]);
-    if (!ok)
-        return weft_diag_error(cx->diag, WEFT_ERR_UNSUP, weft_node_where(cx->m, node),
-                               "%s: a shape depends on data, its cost cannot be estimated",
-                               op->name);
-    weft_work_ctx work = {.op = op,
-                          .attrs = weft_node_attrs(cx->m, node),
-                          .in = in,
-                          .out = result,
-                          .n_in = n_in,
-                          .n_out = n_out};
-    weft_kernel kernel = {.dtype = n_out > 0 ? (weft_dtype)result[0].dtype : WEFT_DTYPE_F32};
-    /* What is computed in: the first operand's type (a comparison of floats gives bool). */
-    if (n_in > 0 && in[0].present)
-        kernel.dtype = (weft_dtype)in[0].dtype;
-    kernel.work = weft_op_work(&work);
-    if (op->traits & WEFT_T_GEMM && n_out > 0)
-        find_product(&work, &kernel);
-    /* Winograd F(4,3) multiplies a quarter as often; transforms eat about half of the gain. */
-    const char *algo = weft_attrs_str(work.attrs, WEFT_ATTR_ALGO, "");
-    if (strcmp(algo, "winograd") == 0)
-        kernel.flop_saving = 2;
-    *out = kernel;
-    return WEFT_ERR_OK;
-}
-
-/* -- Memory ----------------------------------------------------------------------------------- */
-
-static uint64_t add_capped(uint64_t a, uint64_t b)
-{
-    return b > UINT64_MAX - a ? UINT64_MAX : a + b;
-}
-
-static uint64_t val_bytes(const graph_ctx *cx, weft_val v)
-{
-    const weft_ttype *type = weft_val_ttype(cx->m, v);
-    int64_t dim[WEFT_RANK_MAX];
-    uint64_t bytes = 0;
-    if (!eval_type(cx, type, dim) ||
-        !weft_layout_bytes((weft_dtype)type->dtype, (weft_layout)type->layout, dim, type->rank,
-                           &bytes))
-        return 0;
-    return bytes;
-}
-
-static uint64_t count_weights(const graph_ctx *cx)
-{
-    uint64_t bytes = 0;
-    bool *seen = weft_arena_array(cx->arena, (size_t)weft_weight_count(cx->m) + 1, sizeof *seen);
-    WEFT_FOREACH_NODE (cx->m, cx->g, n) {
-        for (uint32_t i = 0; i < weft_node_in_count(cx->m, n); i++) {
-            weft_val v = weft_node_in(cx->m, n, i);
-            weft_weight w = v.i ? weft_val_weight(cx->m, v) : (weft_weight){0};
-            if (!w.i || seen[w.i])
-                continue;
-            seen[w.i] = true;
-            bytes = add_capped(bytes, weft_weight_get(cx->m, w)->bytes);
-        }
-    }
-    return bytes;
-}
-
-/* The most bytes of intermediate values alive at once: what a perfect packing would take. */
-static uint64_t peak_alive(const graph_ctx *cx)
-{
-    uint32_t n_val = weft_val_count(cx->m) + 1, step = 0;
-    uint32_t *last = weft_arena_array(cx->arena, n_val, sizeof *last);
-    uint64_t now = 0, peak = 0;
-    WEFT_FOREACH_NODE (cx->m, cx->g, n) {
-        step++;
-        for (uint32_t i = 0; i < weft_node_in_count(cx->m, n); i++)
-            last[weft_node_in(cx->m, n, i).i] = step;
-    }
-    step = 0;
-    WEFT_FOREACH_NODE (cx->m, cx->g, k) {
-        step++;
-        if (weft_node_opdef(cx->m, k)->traits & WEFT_T_VIEW)
-            continue;
-        for (uint32_t i = 0; i < weft_node_out_count(cx->m, k); i++)
-            now = add_capped(now, val_bytes(cx, weft_node_out(cx->m, k, i)));
-        peak = now > peak ? now : peak;
-        for (uint32_t i = 0; i < weft_node_in_count(cx->m, k); i++) {
-            weft_val v = weft_node_in(cx->m, k, i);
-            if (!v.i || last[v.i] != step || weft_val_get_kind(cx->m, v) != WEFT_VAL_NODE)
-                continue;
-            last[v.i] = 0; /* once, also when it is two operands */
-            uint64_t bytes = val_bytes(cx, v);
-            now -= bytes < now ? bytes : now;
-        }
-    }
-    return peak;
-}
-
-static uint64_t find_arena(const graph_ctx *cx, const int64_t *symbol)
-{
-    uint32_t n = weft_graph_symbol_count(cx->g);
-    for (uint32_t i = 0; i < weft_graph_bucket_count(cx->g); i++) {
-        const weft_bucket *b = weft_graph_bucket(cx->g, i);
-        if (b->n_symbol == n && (n == 0 || memcmp(b->symbol, symbol, n * sizeof *symbol) == 0))
-            return b->arena_bytes;
-    }
-    return peak_alive(cx);
-}
-
-static void count_memory(const graph_ctx *cx, const int64_t *symbol, const weft_slice *slice,
-                         const weft_estimate_options *options, weft_estimate *e)
-{
-    e->weight_bytes = count_weights(cx);
-    e->arena_bytes =
-        options && options->arena_bytes ? options->arena_bytes : find_arena(cx, symbol);
-    for (uint32_t i = 0; i < weft_graph_input_count(cx->g); i++)
-        e->io_bytes = add_capped(e->io_bytes, val_bytes(cx, weft_graph_input(cx->g, i)));
-    for (uint32_t i = 0; i < weft_graph_output_count(cx->g); i++)
-        e->io_bytes = add_capped(e->io_bytes, val_bytes(cx, weft_graph_output(cx->g, i)));
-    e->context_bytes = slice->gpu->context_bytes;
-    e->total.mreq_bytes = add_capped(add_capped(e->weight_bytes, e->arena_bytes),
-                                     add_capped(e->io_bytes, e->context_bytes));
-}
-
 /* -- Whole graphs ----------------------------------------------------------------------------- */
 
 weft_err weft_estimate_symbols(weft_graph *g, uint32_t batch, weft_diag *diag, int64_t *out)
@@ -330,27 +132,6 @@ weft_err weft_estimate_symbols(weft_graph *g, uint32_t batch, weft_diag *diag, i
     return WEFT_ERR_OK;
 }
 
-/* Fills one entry; *used false for nodes that launch nothing. */
-static weft_err estimate_node(const graph_ctx *cx, weft_node node, const weft_slice *slice,
-                              const weft_estimate_options *options, weft_kernel_cost *out,
-                              bool *used)
-{
-    const weft_op *op = weft_node_opdef(cx->m, node);
-    *used = false;
-    if (op->traits & WEFT_T_VIEW)
-        return WEFT_ERR_OK;
-    weft_kernel_cost k = {.node = node, .op = op->name};
-    WEFT_TRY(make_kernel(cx, node, &k.kernel));
-    if (k.kernel.work.flops + weft_slice__memory_bytes(slice, &k.kernel) +
-            k.kernel.work.bytes_read + k.kernel.work.bytes_written <=
-        0)
-        return WEFT_ERR_OK; /* shapes and sizes: known to the host */
-    WEFT_TRY(weft_estimate_kernel(&k.kernel, slice, options, cx->diag, &k.cost, &k.model));
-    *out = k;
-    *used = true;
-    return WEFT_ERR_OK;
-}
-
 static void add_kernel(const weft_kernel_cost *k, weft_cost *total)
 {
     double before_us = total->time_us, time_us = before_us + k->cost.time_us;
@@ -363,38 +144,49 @@ static void add_kernel(const weft_kernel_cost *k, weft_cost *total)
     total->time_us = time_us;
 }
 
-weft_err weft_estimate_graph(weft_graph *g, const int64_t *symbol, const weft_slice *slice,
-                             const weft_estimate_options *options, weft_arena *arena,
-                             weft_diag *diag, weft_estimate *out)
+static weft_err estimate_one(const weft_graph_kernel *from, const weft_slice *slice,
+                             const weft_estimate_options *options, weft_diag *diag,
+                             weft_kernel_cost *out)
 {
-    weft_module *m = weft_graph_module(g);
-    weft_dimpool *pool = weft_module_dims(m);
-    graph_ctx cx = {
-        .m = m, .g = g, .arena = arena, .diag = diag, .n_value = weft_dim_symbol_count(pool)};
-    cx.value = weft_arena_array(arena, (size_t)cx.n_value + 1, sizeof *cx.value);
-    for (uint32_t i = 0; i < cx.n_value; i++)
-        cx.value[i] = -1;
-    for (uint32_t i = 0; i < weft_graph_symbol_count(g); i++) {
-        uint32_t at = weft_dim_as_symbol(pool, weft_graph_symbol_dim(g, i));
-        if (at < cx.n_value)
-            cx.value[at] = symbol[i];
-    }
-    weft_estimate e = {0};
-    weft_kernel_cost *kernel =
-        weft_arena_array(arena, (size_t)weft_graph_node_count(g) + 1, sizeof *kernel);
-    WEFT_FOREACH_NODE (m, g, n) {
-        bool used;
-        WEFT_TRY(estimate_node(&cx, n, slice, options, &kernel[e.n], &used));
-        if (used)
-            add_kernel(&kernel[e.n++], &e.total);
+    weft_kernel_cost k = {
+        .node = from->node, .op = from->op, .kernel = from->kernel, .launches = from->launches};
+    WEFT_TRY(weft_estimate_kernel(&k.kernel, slice, options, diag, &k.cost, &k.model));
+    k.cost.time_us *= k.launches;
+    k.cost.energy_j *= k.launches;
+    *out = k;
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_workload_estimate(const weft_workload *work, const weft_slice *slice,
+                                const weft_estimate_options *options, weft_arena *arena,
+                                weft_diag *diag, weft_estimate *out)
+{
+    weft_estimate e = {.n = work->n};
+    weft_kernel_cost *kernel = weft_arena_array(arena, work->n + 1, sizeof *kernel);
+    for (size_t i = 0; i < work->n; i++) {
+        WEFT_TRY(estimate_one(&work->kernel[i], slice, options, diag, &kernel[i]));
+        add_kernel(&kernel[i], &e.total);
     }
     e.kernel = kernel;
     if (e.n == 0) { /* a graph of views: one launch to copy its result */
         e.total = (weft_cost){.time_us = slice->gpu->launch_us, .expected_error = 1};
         e.total.creq = 1.0 / slice->all_units;
     }
+    e.device_us = e.total.time_us;
+    weft_arena_mark mark = weft_arena_get_mark(arena);
+    weft_workload__schedule(work, kernel, arena, &e.creq);
+    weft_arena_reset(arena, mark);
     snprintf(e.total.source, sizeof e.total.source, "analytic");
-    count_memory(&cx, symbol, slice, options, &e);
+    weft_workload__sum_memory(work, slice, &e);
     *out = e;
     return WEFT_ERR_OK;
+}
+
+weft_err weft_estimate_graph(weft_graph *g, const int64_t *symbol, const weft_slice *slice,
+                             const weft_estimate_options *options, weft_arena *arena,
+                             weft_diag *diag, weft_estimate *out)
+{
+    weft_workload work;
+    WEFT_TRY(weft_workload_make(g, symbol, options, arena, diag, &work));
+    return weft_workload_estimate(&work, slice, options, arena, diag, out);
 }

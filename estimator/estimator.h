@@ -68,13 +68,6 @@ const char *weft_kernel_kind_name(weft_kernel_kind kind);
 /* Runs on matrix units. */
 bool weft_kernel_is_product(weft_kernel_kind kind);
 
-/* Square or not, one group or many; sizes as in ONNX. */
-typedef struct weft_conv_shape {
-    double images, in_channels, out_channels, groups;
-    double in_h, in_w, out_h, out_w;
-    double kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
-} weft_conv_shape;
-
 /* The problem of one kernel. What does not apply is 0.
  *
  *   GEMM       batch products of m x k by k x n
@@ -94,6 +87,19 @@ typedef struct weft_kernel {
     double flop_saving; /* algorithm needs flops / this (Winograd); 0: 1 */
 } weft_kernel;
 
+/* Kernels by their sizes, with the work that follows from them.
+ *   gemm       is_weight: the second operand is a weight
+ *   conv       DEPTHWISE where each group has one filter
+ *   rows       element-wise functions, normalisations, softmax: `operands` of rows x cols elements
+ *   attention  sizes of one head; k and v of `keys` rows */
+weft_kernel weft_kernel_make_gemm(weft_dtype dtype, double batch, double m, double n, double k,
+                                  bool is_weight);
+weft_kernel weft_kernel_make_conv(weft_dtype dtype, const weft_conv_shape *shape);
+weft_kernel weft_kernel_make_rows(weft_kernel_kind kind, const char *fn, weft_dtype dtype,
+                                  double operands, double rows, double cols);
+weft_kernel weft_kernel_make_attention(weft_dtype dtype, double images, double heads,
+                                       double queries, double keys, double head);
+
 /* Which kernels a graph becomes. */
 typedef enum weft_lowering {
     WEFT_LOWERING_FUSED,    /* one for each node of the kernel stage: what Weft launches */
@@ -106,6 +112,7 @@ typedef struct weft_estimate_options {
     uint64_t arena_bytes; /* peak of intermediate values, from the planner; 0: see estimate_graph */
     const char *model;    /* row of models.def to use; NULL: the first that supports the kernel */
     weft_lowering lowering;
+    bool folded_norm; /* FRAMEWORK: biases of convolutions stand for batch norms that were folded */
 } weft_estimate_options;
 
 /* mreq_bytes is 0: a kernel has no memory of its own. *out_model: the row that was used. */
@@ -115,13 +122,6 @@ WEFT_MUST_USE weft_err weft_estimate_kernel(const weft_kernel *kernel, const wef
 
 /* -- Compute units over time ---------------------------------------------------------------- */
 
-/* How a kernel is launched, as far as occupancy depends on it. */
-typedef struct weft_launch {
-    double blocks;
-    uint32_t threads, regs, shared_bytes; /* of a block; registers of a thread */
-} weft_launch;
-
-/* How a kernel uses the units of a slice; shares are of the whole device, 0..1.
 /* What a multiprocessor holds at once; row of sm_limits.def. */
 typedef struct weft_sm_limits {
     uint32_t capability; /* 10 * major + minor */
@@ -163,6 +163,13 @@ typedef struct weft_occupancy {
 WEFT_MUST_USE weft_err weft_occupancy_find(uint32_t capability, const weft_block *block,
                                            weft_diag *diag, weft_occupancy *out);
 
+/* How a kernel is launched, as far as occupancy depends on it. */
+typedef struct weft_launch {
+    double blocks;
+    uint32_t threads, regs, shared_bytes; /* of a block; registers of a thread */
+} weft_launch;
+
+/* How a kernel uses the units of a slice; shares are of the whole device, 0..1.
  *
  *   sm_need      fewest units that run it within 5 % of its time
  *   sm_peak      units that have a block at once
@@ -187,10 +194,37 @@ typedef struct weft_creq {
 
 /* -- Graphs --------------------------------------------------------------------------------- */
 
+/* One kernel of a graph, on no device yet. */
+typedef struct weft_graph_kernel {
+    weft_node node;
+    const char *op;
+    weft_kernel kernel;
+    uint32_t launches; /* equal ones, one after the other */
+} weft_graph_kernel;
+
+/* One node: its kernels, which run one after the other, wait for the steps that its edges name. */
+typedef struct weft_graph_step {
+    uint32_t first_kernel, n_kernel; /* none: views, shapes and sizes */
+    uint32_t first_edge, n_edge;
+} weft_graph_step;
+
+/* The kernels of a graph at given sizes: what weft_estimate_graph finds before it looks at the
+ * device, to be used for many slices. */
+typedef struct weft_workload {
+    const weft_graph_kernel *kernel; /* in order of execution */
+    size_t n;
+    const weft_graph_step *step;
+    size_t n_step;
+    const uint32_t *edge; /* numbers of earlier steps */
+    weft_lowering lowering;
+    uint64_t weight_bytes, arena_bytes, in_bytes, out_bytes;
+} weft_workload;
+
 typedef struct weft_kernel_cost {
     weft_node node;
     const char *op;
     weft_kernel kernel;
+    uint32_t launches; /* `cost` is of all of them */
     const char *model; /* row of models.def */
     const char *bound; /* "compute", "memory", "launch": what takes most of its time */
     weft_cost cost;
@@ -202,9 +236,22 @@ typedef struct weft_estimate {
     const weft_kernel_cost *kernel; /* in order of execution */
     size_t n;
     weft_cost total;
+    double device_us; /* sum over the kernels; total.time_us also has what a framework adds */
     weft_creq creq;
-    uint64_t weight_bytes, arena_bytes, io_bytes, context_bytes; /* mreq_bytes is their sum */
+    /* mreq_bytes is their sum */
+    uint64_t weight_bytes, arena_bytes, workspace_bytes, io_bytes, context_bytes;
 } weft_estimate;
+
+/* A kernel's share of the device from when to when. */
+typedef struct weft_interval {
+    double start_us, end_us, need;
+} weft_interval;
+
+/* Sums the needs of those that overlap, [start, end), over the whole time. */
+void weft_creq_sweep(const weft_interval *interval, size_t n, weft_arena *scratch, weft_creq *out);
+/* As the USHER paper does: the largest sum over kernels whose starts lie within tau_us of the
+ * first of them. Misses kernels that overlap but start apart; for comparison only. */
+double weft_creq_usher(const weft_interval *interval, size_t n, double tau_us, weft_arena *scratch);
 
 /* Values of the graph's symbols (by index) for one batch size: the batch symbol gets `batch`,
  * others their upper bound, or 128 where they have none. UNSUP: batch over 1 without a batch
@@ -212,9 +259,18 @@ typedef struct weft_estimate {
 WEFT_MUST_USE weft_err weft_estimate_symbols(weft_graph *g, uint32_t batch, weft_diag *diag,
                                              int64_t *out);
 
-/* One execution of a kernel- or plan-stage graph, kernel after kernel. Peak of intermediate values:
- * options, else the bucket of these symbols, else what is alive at once. UNSUP: a shape that only
- * data tells, naming the node. Lives in `arena`. */
+/* The kernels of a kernel- or plan-stage graph. Peak of intermediate values: options, else the
+ * bucket of these symbols, else what is alive at once. UNSUP: a shape that only data tells, naming
+ * the node. Lives in `arena`. */
+WEFT_MUST_USE weft_err weft_workload_make(weft_graph *g, const int64_t *symbol,
+                                          const weft_estimate_options *options, weft_arena *arena,
+                                          weft_diag *diag, weft_workload *out);
+/* One execution of them, kernel after kernel. Lives in `arena`. */
+WEFT_MUST_USE weft_err weft_workload_estimate(const weft_workload *work, const weft_slice *slice,
+                                              const weft_estimate_options *options,
+                                              weft_arena *arena, weft_diag *diag,
+                                              weft_estimate *out);
+/* Both. */
 WEFT_MUST_USE weft_err weft_estimate_graph(weft_graph *g, const int64_t *symbol,
                                            const weft_slice *slice,
                                            const weft_estimate_options *options, weft_arena *arena,

@@ -160,23 +160,67 @@ weft_err weft_infer_einsum(weft_infer_ctx *cx)
     return WEFT_ERR_OK;
 }
 
+/* Sizes of the labels, 0 where one does not occur. */
+static bool size_labels(const weft_work_ctx *cx, equation *eq, double size[LABELS])
+{
+    uint8_t rank[TERMS_MAX] = {0};
+    for (uint32_t i = 0; i < LABELS; i++)
+        size[i] = 0;
+    for (uint32_t i = 0; i < cx->n_in && i < TERMS_MAX; i++)
+        rank[i] = cx->in[i].rank;
+    if (!parse_equation(weft_attrs_str(cx->attrs, WEFT_ATTR_EQUATION, ""), rank, cx->n_in, eq))
+        return false;
+    for (uint32_t i = 0; i < eq->n_in; i++)
+        for (uint32_t k = 0; k < eq->in[i].rank; k++)
+            if ((double)cx->in[i].dim[k] > size[eq->in[i].label[k]])
+                size[eq->in[i].label[k]] = (double)cx->in[i].dim[k];
+    return true;
+}
+
 weft_work weft_work_einsum(const weft_work_ctx *cx)
 {
     equation eq;
-    uint8_t rank[TERMS_MAX] = {0};
-    double size[LABELS] = {0}, flops = 2;
-    for (uint32_t i = 0; i < cx->n_in && i < TERMS_MAX; i++)
-        rank[i] = cx->in[i].rank;
-    if (!parse_equation(weft_attrs_str(cx->attrs, WEFT_ATTR_EQUATION, ""), rank, cx->n_in, &eq))
+    double size[LABELS], flops = 2;
+    if (!size_labels(cx, &eq, size))
         return weft_work__bytes(cx, 0);
-    for (uint32_t i = 0; i < eq.n_in; i++)
-        for (uint32_t k = 0; k < eq.in[i].rank; k++)
-            if ((double)cx->in[i].dim[k] > size[eq.in[i].label[k]])
-                size[eq.in[i].label[k]] = (double)cx->in[i].dim[k];
     for (uint32_t i = 0; i < LABELS; i++)
         if (size[i] > 0)
             flops *= size[i];
     return weft_work__bytes(cx, flops);
+}
+
+static bool has_label(const term *t, uint32_t label)
+{
+    for (uint32_t k = 0; k < t->rank; k++)
+        if (t->label[k] == label)
+            return true;
+    return false;
+}
+
+/* A label of both factors and the result is a batch, of one factor and the result a side, of none
+ * of the result summed over. More than two factors count as the first by all others. */
+void weft_einsum__nest(const weft_work_ctx *cx, weft_nest *out)
+{
+    equation eq;
+    double size[LABELS];
+    out->batch = out->m = out->n = out->k = 1;
+    if (!size_labels(cx, &eq, size))
+        return;
+    for (uint32_t i = 0; i < LABELS; i++) {
+        bool first = has_label(&eq.in[0], i), rest = false;
+        for (uint32_t k = 1; k < eq.n_in; k++)
+            rest = rest || has_label(&eq.in[k], i);
+        if (!(size[i] > 0))
+            continue;
+        if (!has_label(&eq.out, i))
+            out->k *= size[i];
+        else if (first && rest)
+            out->batch *= size[i];
+        else if (first)
+            out->m *= size[i];
+        else
+            out->n *= size[i];
+    }
 }
 
 /* -- Evaluation ----------------------------------------------------------------------------- */

@@ -15,6 +15,8 @@
 #define IN(lo, hi)      .in_min = (lo), .in_max = (hi)
 #define OUT(lo, hi)     .out_min = (lo), .out_max = (hi)
 #define T(bits)         .traits = (bits)
+#define FORM(kind)      .form = WEFT_FORM_##kind
+#define ROWS(kind)      .row = WEFT_ROW_##kind
 #define ATTRS(...)      .attrs = {__VA_ARGS__}
 #define OPT(key, kind)                           \
     {                                            \

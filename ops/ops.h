@@ -157,6 +157,8 @@ typedef struct weft_op {
         in_max; /* operands; WEFT_VARIADIC: any number. Missing optional ones are none */
     uint8_t out_min, out_max; /* results */
     uint32_t traits;
+    uint8_t form; /* weft_form; OTHER: as weft_op_form finds from the traits */
+    uint8_t row;  /* weft_row of forms NORM and SOFTMAX */
     weft_attr_def attrs[WEFT_OP_ATTR_MAX];    /* ends at key NONE */
     weft_param_def params[WEFT_OP_PARAM_MAX]; /* ends at key NONE */
     weft_err (*infer)(struct weft_infer_ctx *cx);
@@ -233,6 +235,8 @@ typedef struct weft_work_ctx {
 } weft_work_ctx;
 
 weft_work weft_op_work(const weft_work_ctx *cx);
+weft_form weft_op_form(const weft_op *op);
+weft_nest weft_op_nest(const weft_work_ctx *cx);
 
 /* -- Evaluation ----------------------------------------------------------------------------- */
 

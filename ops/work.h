@@ -1,4 +1,5 @@
-/* Device-independent work of one operator or kernel at concrete dimensions. */
+/* Device-independent work of one operator or kernel at concrete dimensions: how much of it there
+ * is, and the sizes that its time depends on beyond that. */
 #ifndef WEFT_OPS_WORK_H
 #define WEFT_OPS_WORK_H
 
@@ -8,5 +9,58 @@ typedef struct weft_work {
     double bytes_written;
     double weight_bytes; /* constant operands, not in bytes_read */
 } weft_work;
+
+/* What kind of loop nest an operator is: column `form` of its row, else told by its traits. */
+typedef enum weft_form {
+    WEFT_FORM_OTHER, /* nothing is known but its work */
+    WEFT_FORM_EW,
+    WEFT_FORM_MOVE,
+    WEFT_FORM_REDUCE,
+    WEFT_FORM_NORM,
+    WEFT_FORM_SOFTMAX,
+    WEFT_FORM_POOL,
+    WEFT_FORM_GEMM,
+    WEFT_FORM_CONV,
+    WEFT_FORM_ATTENTION,
+    WEFT_FORM_RECURRENT,
+    WEFT_FORM_COUNT
+} weft_form;
+
+/* What one row of a NORM or SOFTMAX consists of. */
+typedef enum weft_row {
+    WEFT_ROW_LAST,      /* the last dim */
+    WEFT_ROW_AXIS,      /* the dim that `axis` names */
+    WEFT_ROW_FROM_AXIS, /* that dim and all behind it */
+    WEFT_ROW_AXES,      /* the dims that `axes` names; all but the second without it */
+    WEFT_ROW_CHANNEL,   /* all but the second dim */
+    WEFT_ROW_IMAGE,     /* all behind the second dim */
+    WEFT_ROW_GROUP,     /* a group of `num_groups` of the second dim, and all behind it */
+    WEFT_ROW_COUNT
+} weft_row;
+
+/* Square or not, one group or many; sizes as in ONNX. */
+typedef struct weft_conv_shape {
+    double images, in_channels, out_channels, groups;
+    double in_h, in_w, out_h, out_w;
+    double kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
+} weft_conv_shape;
+
+/* Sizes of the loop nest. What does not apply is 0.
+ *
+ *   GEMM       batch products of m x k by k x n
+ *   CONV       the same as an implicit product: batch = groups, m = images * positions, n = filters
+ *              of a group, k = taps of a filter; and `conv`. One spatial dim is the width; the
+ *              first two of three count as one height
+ *   ATTENTION  batch = images * heads, m queries, n keys, k head size
+ *   RECURRENT  batch = directions, rows = steps, m = images, n = gates * hidden, k = hidden,
+ *              cols = input size
+ *   the rest   rows x cols elements: of the result; of operand 0 where rows of it are reduced or
+ *              normalised, a row being what is reduced or normalised together */
+typedef struct weft_nest {
+    weft_form form;
+    double batch, m, n, k;
+    double rows, cols;
+    weft_conv_shape conv;
+} weft_nest;
 
 #endif

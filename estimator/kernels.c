@@ -1,0 +1,329 @@
+/* From nodes to kernels: which kernels a graph becomes at given sizes, and which wait for which.
+ *
+ * Nothing here knows a device. A node of the kernel stage is one kernel, except
+ *
+ *   views, shapes and sizes    none: the host knows them
+ *   recurrent layers           one product for the inputs of all steps, then for each step a
+ * product with the state and an element-wise kernel
+ *
+ * Lowered for a framework that runs operators one by one (PyTorch's eager mode), also
+ *
+ *   slice, split, expand       none: such a framework has strided views
+ *   convolution with a bias    the convolution, then a kernel that adds the bias (ATen calls
+ *                              cudnn_convolution and add_); a batch norm where the bias came from
+ *                              one (`folded_norm`)
+ *   a step of a chain          a kernel of its own
+ *
+ * The graph for a framework comes from the pipeline "framework", which fuses nothing that a
+ * framework has no operator for. What the problem sizes mean is written in estimator.h; they come
+ * from ops/nest.c. O(nodes + operands). */
+#include "estimator/estimator_int.h"
+
+#include <math.h>
+#include <string.h>
+
+/* -- Sizes ------------------------------------------------------------------------------------ */
+
+void weft_sizes__begin(weft_graph *g, const int64_t *symbol, weft_arena *arena, weft_diag *diag,
+                       weft_sizes *out)
+{
+    weft_module *m = weft_graph_module(g);
+    weft_dimpool *pool = weft_module_dims(m);
+    weft_sizes s = {
+        .m = m, .g = g, .arena = arena, .diag = diag, .n_value = weft_dim_symbol_count(pool)};
+    s.value = weft_arena_array(arena, (size_t)s.n_value + 1, sizeof *s.value);
+    for (uint32_t i = 0; i < s.n_value; i++)
+        s.value[i] = -1;
+    for (uint32_t i = 0; i < weft_graph_symbol_count(g); i++) {
+        uint32_t at = weft_dim_as_symbol(pool, weft_graph_symbol_dim(g, i));
+        if (at < s.n_value)
+            s.value[at] = symbol[i];
+    }
+    *out = s;
+}
+
+bool weft_sizes__eval(const weft_sizes *s, const weft_ttype *type, int64_t *dim)
+{
+    for (uint32_t i = 0; i < type->rank; i++) {
+        dim[i] = type->dim[i];
+        if (!weft_dim_is_const(type->dim[i]) &&
+            !weft_dim_eval(weft_module_dims(s->m), type->dim[i], s->value, s->n_value, &dim[i]))
+            return false;
+        if (dim[i] < 0)
+            return false;
+    }
+    return weft_numel(dim, type->rank) >= 0;
+}
+
+/* -- Problems --------------------------------------------------------------------------------- */
+
+static const weft_kernel_kind kind_of_form[WEFT_FORM_COUNT] = {
+    [WEFT_FORM_OTHER] = WEFT_KERNEL_OTHER, [WEFT_FORM_EW] = WEFT_KERNEL_EW,
+    [WEFT_FORM_MOVE] = WEFT_KERNEL_MOVE,   [WEFT_FORM_REDUCE] = WEFT_KERNEL_REDUCE,
+    [WEFT_FORM_NORM] = WEFT_KERNEL_NORM,   [WEFT_FORM_SOFTMAX] = WEFT_KERNEL_SOFTMAX,
+    [WEFT_FORM_POOL] = WEFT_KERNEL_POOL,   [WEFT_FORM_GEMM] = WEFT_KERNEL_GEMM,
+    [WEFT_FORM_CONV] = WEFT_KERNEL_CONV,   [WEFT_FORM_ATTENTION] = WEFT_KERNEL_ATTENTION,
+};
+
+/* The function of a chain of one step, or the operator's name. */
+static const char *find_fn(const weft_work_ctx *work, weft_diag *diag)
+{
+    const weft_attr *steps = weft_attrs_find(work->attrs, WEFT_ATTR_STEPS);
+    weft_step step;
+    if (!steps)
+        return work->op->name;
+    if (steps->n != 1 ||
+        weft_steps_parse(steps->u.strs, 1, work->n_in, diag, (weft_where){0}, &step))
+        return NULL;
+    return weft_step_name(step.op);
+}
+
+/* Winograd F(4,3) multiplies a quarter as often; transforms eat about half of the gain. */
+static double find_saving(weft_attrs attrs)
+{
+    return strcmp(weft_attrs_str(attrs, WEFT_ATTR_ALGO, ""), "winograd") == 0 ? 2 : 0;
+}
+
+static weft_kernel make_problem(const weft_work_ctx *work, weft_diag *diag, weft_form *out_form)
+{
+    weft_nest nest = weft_op_nest(work);
+    weft_kernel k = {.kind = kind_of_form[nest.form],
+                     .dtype = work->n_out > 0 ? (weft_dtype)work->out[0].dtype : WEFT_DTYPE_F32,
+                     .fn = find_fn(work, diag),
+                     .work = weft_op_work(work),
+                     .batch = nest.batch,
+                     .m = nest.m,
+                     .n = nest.n,
+                     .k = nest.k,
+                     .rows = nest.rows,
+                     .cols = nest.cols,
+                     .conv = nest.conv,
+                     .flop_saving = find_saving(work->attrs)};
+    /* What is computed in: the first operand's type (a comparison of floats gives bool). */
+    if (work->n_in > 0 && work->in[0].present)
+        k.dtype = (weft_dtype)work->in[0].dtype;
+    /* One filter a channel is no product: matrix units cannot share anything. */
+    if (k.kind == WEFT_KERNEL_CONV && nest.n <= 1 && nest.batch > 1)
+        k.kind = WEFT_KERNEL_DEPTHWISE;
+    *out_form = nest.form;
+    return k;
+}
+
+/* -- Nodes ------------------------------------------------------------------------------------ */
+
+typedef struct lowering_ctx {
+    weft_sizes s;
+    weft_lowering lowering;
+    bool folded_norm;
+    WEFT_VEC(weft_graph_kernel) kernel;
+    weft_node node;
+    const weft_work_ctx *work;
+} lowering_ctx;
+
+static void add_kernel(lowering_ctx *cx, const weft_kernel *kernel, double launches)
+{
+    weft_graph_kernel k = {.node = cx->node,
+                           .op = cx->work->op->name,
+                           .kernel = *kernel,
+                           .launches = (uint32_t)fmin(fmax(launches, 1), 1 << 24)};
+    const weft_work *w = &kernel->work;
+    if (w->flops + w->bytes_read + w->bytes_written + w->weight_bytes > 0)
+        WEFT_VEC_PUSH(cx->s.arena, &cx->kernel, k);
+}
+
+static bool make_operand(const lowering_ctx *cx, weft_val v, weft_work_operand *out)
+{
+    if (!v.i)
+        return true;
+    const weft_ttype *type = weft_val_ttype(cx->s.m, v);
+    *out = (weft_work_operand){.present = true,
+                               .is_weight = weft_val_get_kind(cx->s.m, v) == WEFT_VAL_WEIGHT,
+                               .dtype = type->dtype,
+                               .rank = type->rank};
+    return weft_sizes__eval(&cx->s, type, out->dim);
+}
+
+/* A product of f32 or whatever the layer computes in, with traffic of its own. */
+static weft_kernel make_product(const weft_kernel *like, double batch, double m, double n, double k)
+{
+    double size = (double)weft_dtype_size(like->dtype);
+    return (weft_kernel){.kind = WEFT_KERNEL_GEMM,
+                         .dtype = like->dtype,
+                         .fn = like->fn,
+                         .work = {.flops = 2 * batch * m * n * k,
+                                  .bytes_read = batch * m * k * size,
+                                  .bytes_written = batch * m * n * size,
+                                  .weight_bytes = batch * n * k * size},
+                         .batch = batch,
+                         .m = m,
+                         .n = n,
+                         .k = k};
+}
+
+/* All steps of the inputs at once, then step after step. The directions of a layer run side by
+ * side: `batch` of the products. */
+static void add_recurrent(lowering_ctx *cx, const weft_kernel *layer)
+{
+    double size = (double)weft_dtype_size(layer->dtype), steps = layer->rows;
+    weft_kernel input = make_product(layer, layer->batch, layer->m * steps, layer->n, layer->cols);
+    weft_kernel state = make_product(layer, layer->batch, layer->m, layer->n, layer->k);
+    double gates = layer->batch * layer->m * layer->n;
+    weft_kernel cell = {.kind = WEFT_KERNEL_EW,
+                        .dtype = layer->dtype,
+                        .fn = layer->fn,
+                        .work = {.flops = 4 * gates,
+                                 .bytes_read = 2 * gates * size,
+                                 .bytes_written = layer->batch * layer->m * layer->k * size},
+                        .rows = layer->batch * layer->m,
+                        .cols = layer->n};
+    if (!(steps >= 1))
+        return;
+    add_kernel(cx, &input, 1);
+    add_kernel(cx, &state, steps);
+    add_kernel(cx, &cell, steps);
+}
+
+/* Strided views of a framework that the kernel stage copies. */
+static bool is_framework_view(weft_op_id op)
+{
+    static const weft_op_id views[] = {WEFT_OP_SLICE, WEFT_OP_SPLIT, WEFT_OP_EXPAND};
+    for (size_t i = 0; i < sizeof views / sizeof views[0]; i++)
+        if (views[i] == op)
+            return true;
+    return false;
+}
+
+/* The bias, or the batch norm that it stands for: read, written, one number a channel. */
+static weft_kernel make_bias(const lowering_ctx *cx, const weft_kernel *conv)
+{
+    double size = (double)weft_dtype_size(conv->dtype), channels = conv->conv.out_channels;
+    double numel = conv->rows * conv->cols;
+    weft_kernel k = {.kind = WEFT_KERNEL_EW,
+                     .dtype = conv->dtype,
+                     .fn = "add",
+                     .work = {.flops = numel,
+                              .bytes_read = numel * size,
+                              .bytes_written = numel * size,
+                              .weight_bytes = channels * size},
+                     .rows = conv->rows,
+                     .cols = conv->cols};
+    if (cx->folded_norm) {
+        k.kind = WEFT_KERNEL_NORM;
+        k.fn = "batch_norm";
+        k.work.flops = 8 * numel;
+        k.work.weight_bytes = 4 * channels * size;
+        k.rows = channels;
+        k.cols = numel / channels;
+    }
+    return k;
+}
+
+static void add_framework_conv(lowering_ctx *cx, weft_kernel *conv)
+{
+    const weft_work_ctx *work = cx->work;
+    bool has_bias = work->n_in > 2 && work->in[2].present && conv->rows * conv->cols >= 1;
+    if (has_bias) {
+        conv->work.flops -= conv->rows * conv->cols;
+        conv->work.weight_bytes -=
+            work->in[2].is_weight ? conv->conv.out_channels * (double)weft_dtype_size(conv->dtype)
+                                  : 0;
+    }
+    add_kernel(cx, conv, 1);
+    if (has_bias) {
+        weft_kernel bias = make_bias(cx, conv);
+        add_kernel(cx, &bias, 1);
+    }
+}
+
+static weft_err lower_node(lowering_ctx *cx, weft_node node)
+{
+    weft_module *m = cx->s.m;
+    uint32_t n_in = weft_node_in_count(m, node), n_out = weft_node_out_count(m, node);
+    const weft_op *op = weft_node_opdef(m, node);
+    if (op->traits & WEFT_T_VIEW)
+        return WEFT_ERR_OK;
+    if (cx->lowering == WEFT_LOWERING_FRAMEWORK && is_framework_view(weft_node_op(m, node)))
+        return WEFT_ERR_OK;
+    weft_work_operand *in = weft_arena_array(cx->s.arena, (size_t)n_in + 1, sizeof *in);
+    weft_work_operand *out = weft_arena_array(cx->s.arena, (size_t)n_out + 1, sizeof *out);
+    bool ok = true;
+    for (uint32_t i = 0; i < n_in; i++)
+        ok = ok && make_operand(cx, weft_node_in(m, node, i), &in[i]);
+    for (uint32_t i = 0; i < n_out; i++)
+        ok = ok && make_operand(cx, weft_node_out(m, node, i), &out[i]);
+    if (!ok)
+        return weft_diag_error(cx->s.diag, WEFT_ERR_UNSUP, weft_node_where(m, node),
+                               "%s: a shape depends on data, its cost cannot be estimated",
+                               op->name);
+    weft_work_ctx work = {.op = op,
+                          .attrs = weft_node_attrs(m, node),
+                          .in = in,
+                          .out = out,
+                          .n_in = n_in,
+                          .n_out = n_out};
+    cx->node = node;
+    cx->work = &work;
+    weft_form form;
+    weft_kernel k = make_problem(&work, cx->s.diag, &form);
+    if (form == WEFT_FORM_RECURRENT)
+        add_recurrent(cx, &k);
+    else if (cx->lowering == WEFT_LOWERING_FRAMEWORK &&
+             (k.kind == WEFT_KERNEL_CONV || k.kind == WEFT_KERNEL_DEPTHWISE))
+        add_framework_conv(cx, &k);
+    else
+        add_kernel(cx, &k, 1);
+    return WEFT_ERR_OK;
+}
+
+/* -- Graphs ----------------------------------------------------------------------------------- */
+
+/* Which earlier steps a node waits for: those that made its operands. */
+static void add_edges(const lowering_ctx *cx, weft_node node, const uint32_t *step_of,
+                      weft_graph_step *step, uint32_t *edge)
+{
+    weft_module *m = cx->s.m;
+    for (uint32_t i = 0; i < weft_node_in_count(m, node); i++) {
+        weft_val v = weft_node_in(m, node, i);
+        if (v.i && weft_val_get_kind(m, v) == WEFT_VAL_NODE)
+            edge[step->first_edge + step->n_edge++] = step_of[v.i];
+    }
+}
+
+weft_err weft_workload_make(weft_graph *g, const int64_t *symbol,
+                            const weft_estimate_options *options, weft_arena *arena,
+                            weft_diag *diag, weft_workload *out)
+{
+    static const weft_estimate_options defaults;
+    const weft_estimate_options *o = options ? options : &defaults;
+    lowering_ctx cx = {.lowering = o->lowering, .folded_norm = o->folded_norm};
+    weft_sizes__begin(g, symbol, arena, diag, &cx.s);
+    weft_module *m = cx.s.m;
+    uint32_t n_step = 0;
+    size_t n_operand = 0;
+    WEFT_FOREACH_NODE (m, g, counted)
+        n_operand += weft_node_in_count(m, counted);
+    uint32_t *step_of = weft_arena_array(arena, (size_t)weft_val_count(m) + 1, sizeof *step_of);
+    uint32_t *edge = weft_arena_array(arena, n_operand + 1, sizeof *edge);
+    weft_graph_step *step =
+        weft_arena_array(arena, (size_t)weft_graph_node_count(g) + 1, sizeof *step);
+    uint32_t n_edge = 0;
+    WEFT_FOREACH_NODE (m, g, node) {
+        weft_graph_step *s = &step[n_step];
+        *s = (weft_graph_step){.first_kernel = cx.kernel.len, .first_edge = n_edge};
+        WEFT_TRY(lower_node(&cx, node));
+        s->n_kernel = cx.kernel.len - s->first_kernel;
+        add_edges(&cx, node, step_of, s, edge);
+        n_edge += s->n_edge;
+        for (uint32_t i = 0; i < weft_node_out_count(m, node); i++)
+            step_of[weft_node_out(m, node, i).i] = n_step;
+        n_step++;
+    }
+    *out = (weft_workload){.kernel = cx.kernel.at,
+                           .n = cx.kernel.len,
+                           .step = step,
+                           .n_step = n_step,
+                           .edge = edge,
+                           .lowering = o->lowering};
+    weft_workload__count_memory(&cx.s, symbol, o, out);
+    return WEFT_ERR_OK;
+}
