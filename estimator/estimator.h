@@ -100,6 +100,18 @@ weft_kernel weft_kernel_make_rows(weft_kernel_kind kind, const char *fn, weft_dt
 weft_kernel weft_kernel_make_attention(weft_dtype dtype, double images, double heads,
                                        double queries, double keys, double head);
 
+/* What the learned model looks at: for training it. `family` names the trees that correct such a
+ * kernel, "none" where there are none; what they correct is base_us, and no prediction is below
+ * floor_us. Names are those of features.def. */
+enum { WEFT_FEATURES_MAX = 64 };
+typedef struct weft_features {
+    const char *family;
+    double base_us, floor_us;
+    size_t n;
+    const char *name[WEFT_FEATURES_MAX];
+    float value[WEFT_FEATURES_MAX];
+} weft_features;
+
 /* Which kernels a graph becomes. */
 typedef enum weft_lowering {
     WEFT_LOWERING_FUSED,    /* one for each node of the kernel stage: what Weft launches */
@@ -119,6 +131,12 @@ typedef struct weft_estimate_options {
 WEFT_MUST_USE weft_err weft_estimate_kernel(const weft_kernel *kernel, const weft_slice *slice,
                                             const weft_estimate_options *options, weft_diag *diag,
                                             weft_cost *out, const char **out_model);
+
+/* "compute", "memory" or "launch": which of them takes longest at the slice's peaks. */
+const char *weft_kernel_bound(const weft_kernel *kernel, const weft_slice *slice,
+                              const weft_estimate_options *options);
+void weft_kernel_find_features(const weft_kernel *kernel, const weft_slice *slice,
+                               const weft_estimate_options *options, weft_features *out);
 
 /* -- Compute units over time ---------------------------------------------------------------- */
 

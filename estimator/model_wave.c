@@ -69,6 +69,12 @@ static double body_us(const weft_kernel *kernel, const weft_slice *slice, double
     return best;
 }
 
+double weft_wave__time_us(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
+{
+    double rate = weft_slice__flops_per_us(slice, kernel, exact_f32);
+    return slice->gpu->launch_us + body_us(kernel, slice, slice->units, rate);
+}
+
 static bool is_fitted(const weft_kernel *kernel, const weft_slice *slice)
 {
     static const char *const names[] = {"h200", "h100", "a100-80"};

@@ -1,0 +1,267 @@
+/* Features of a kernel on a device: what the trees decide by. One definition for training (`weft
+ * estimate --kernels --features`) and for prediction.
+ *
+ * All of them are of the whole device: no slice was ever measured for them. Rates are peaks, so
+ * that a device that was never seen is described by the same numbers as those that were. */
+#include "estimator/trees_int.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Sizes and times the expressions of features.def use. */
+typedef struct facts {
+    double b, m, n, k;
+    double rows, cols, row_bytes, reads;
+    double flops, bytes, n_bytes, out_bytes, cache_bytes;
+    double compute_us, memory_us, launch_us, base_us, wave_us;
+    double chain_us;                  /* one tile of 128 x 128, on one unit at its peak */
+    double rate_unit, bandwidth_unit; /* flops and bytes of a unit in a clock */
+    double units;
+    double images, in_channels, out_h, taps, stride, groups;
+    double is_norm, is_softmax, is_costly;
+} facts;
+
+static double lg(double x)
+{
+    return log2(fmax(x, 0x1p-30));
+}
+
+/* Tiles for each unit. */
+static double waves(const facts *f, double tile_m, double tile_n)
+{
+    return f->b * ceil(f->m / tile_m) * ceil(f->n / tile_n) / f->units;
+}
+
+/* How full the waves are: 1, all of them. */
+static double tail(double wave)
+{
+    return wave / ceil(wave);
+}
+
+/* Part of a size that is not padding to a multiple of `step`. */
+static double fill(double size, double step)
+{
+    return size / (ceil(size / step) * step);
+}
+
+/* Power of two that divides a size, up to 2^6: what loads of several elements need. */
+static double even(double size)
+{
+    double power = 0;
+    while (power < 6 && size >= 2 && fmod(size, 2) == 0) {
+        size /= 2;
+        power++;
+    }
+    return power;
+}
+
+/* -- Families --------------------------------------------------------------------------------- */
+
+static const char *const family_names[] = {
+#define FAMILY(name, text, brief) text,
+#include "estimator/families.def"
+#undef FAMILY
+};
+
+const char *weft_family__name(weft_family family)
+{
+    return family < WEFT_FAMILY_COUNT ? family_names[family] : "none";
+}
+
+/* True when the product runs on plain units: f32 as itself, or a type without a matrix unit. */
+static bool is_plain(const weft_kernel *kernel, const weft_gpu *gpu, bool exact_f32)
+{
+    switch (kernel->dtype) {
+    case WEFT_DTYPE_F32:
+        return exact_f32 || gpu->tf32_gflops <= 0;
+    case WEFT_DTYPE_F16:
+        return gpu->f16_gflops <= 0;
+    case WEFT_DTYPE_BF16:
+        return gpu->bf16_gflops <= 0;
+    case WEFT_DTYPE_I8:
+    case WEFT_DTYPE_U8:
+        return gpu->i8_gflops <= 0;
+    default:
+        return true;
+    }
+}
+
+static bool has_product(const weft_kernel *k)
+{
+    return k->m >= 1 && k->n >= 1 && k->k >= 1 && k->batch >= 1;
+}
+
+weft_family weft_family__of(const weft_kernel *kernel, const weft_gpu *gpu, bool exact_f32)
+{
+    if (weft_gpu__is_cpu(gpu))
+        return WEFT_FAMILY_NONE;
+    bool plain = is_plain(kernel, gpu, exact_f32);
+    switch (kernel->kind) {
+    case WEFT_KERNEL_GEMM:
+        if (!has_product(kernel))
+            return WEFT_FAMILY_NONE;
+        return plain ? WEFT_FAMILY_PLAIN : WEFT_FAMILY_MATRIX;
+    case WEFT_KERNEL_CONV:
+        return has_product(kernel) && kernel->conv.images >= 1 ? WEFT_FAMILY_CONV
+                                                               : WEFT_FAMILY_NONE;
+    case WEFT_KERNEL_ATTENTION:
+        return has_product(kernel) ? WEFT_FAMILY_ATTENTION : WEFT_FAMILY_NONE;
+    case WEFT_KERNEL_EW:
+    case WEFT_KERNEL_NORM:
+    case WEFT_KERNEL_SOFTMAX:
+        return kernel->rows >= 1 && kernel->cols >= 1 ? WEFT_FAMILY_VECTOR : WEFT_FAMILY_NONE;
+    default:
+        return WEFT_FAMILY_NONE;
+    }
+}
+
+/* -- Names ------------------------------------------------------------------------------------ */
+
+/* Sets of families a row of features.def belongs to. */
+enum {
+    P = 1u << WEFT_FAMILY_MATRIX | 1u << WEFT_FAMILY_PLAIN,
+    C = 1u << WEFT_FAMILY_CONV,
+    V = 1u << WEFT_FAMILY_VECTOR,
+    A = 1u << WEFT_FAMILY_ATTENTION
+};
+
+static const struct {
+    unsigned families;
+    const char *name;
+} feature_table[] = {
+#define FEATURE(families, name, expression) {families, #name},
+#include "estimator/features.def"
+#undef FEATURE
+};
+
+enum { FEATURE_COUNT = sizeof feature_table / sizeof feature_table[0] };
+_Static_assert((int)FEATURE_COUNT <= (int)WEFT_FEATURES_MAX, "room for every feature");
+
+size_t weft_features__count(weft_family family)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < FEATURE_COUNT; i++)
+        n += feature_table[i].families >> family & 1;
+    return n;
+}
+
+const char *weft_features__name(weft_family family, size_t i)
+{
+    for (size_t j = 0; j < FEATURE_COUNT; j++)
+        if (feature_table[j].families >> family & 1 && i-- == 0)
+            return feature_table[j].name;
+    return NULL;
+}
+
+/* -- Values ----------------------------------------------------------------------------------- */
+
+weft_slice weft_slice__whole(const weft_slice *slice)
+{
+    weft_slice whole = *slice;
+    whole.name[0] = 0;
+    whole.units = slice->all_units;
+    whole.share = 1;
+    whole.bandwidth_gbps = slice->gpu->bandwidth_gbps;
+    whole.cache_gbps = slice->gpu->cache_gbps;
+    whole.cache_bytes = slice->gpu->cache_bytes;
+    return whole;
+}
+
+static double all_bytes(const weft_kernel *kernel)
+{
+    return kernel->work.bytes_read + kernel->work.bytes_written + kernel->work.weight_bytes;
+}
+
+double weft_features__base_us(const weft_kernel *kernel, const weft_slice *whole, bool exact_f32)
+{
+    double rate = weft_slice__flops_per_us(whole, kernel, exact_f32);
+    return whole->gpu->launch_us +
+           fmax(kernel->work.flops / rate, all_bytes(kernel) / (whole->bandwidth_gbps * 1e3));
+}
+
+double weft_kernel__floor_us(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
+{
+    double saving = kernel->flop_saving > 1 ? kernel->flop_saving : 1;
+    double compute_us =
+        kernel->work.flops / saving / weft_slice__flops_per_us(slice, kernel, exact_f32);
+    double memory_us = weft_slice__memory_bytes(slice, kernel) / (slice->bandwidth_gbps * 1e3);
+    return fmax(slice->gpu->launch_us, fmax(compute_us, memory_us));
+}
+
+static bool is_costly(const weft_kernel *kernel)
+{
+    return kernel->kind == WEFT_KERNEL_EW &&
+           kernel->work.flops > 4 * fmax(1, kernel->rows * kernel->cols);
+}
+
+static void find_facts(const weft_kernel *k, const weft_slice *whole, bool exact_f32, facts *f)
+{
+    double rate = weft_slice__flops_per_us(whole, k, exact_f32);
+    double clocks = fmax(1, whole->gpu->clock_mhz) * whole->units;
+    double elements = fmax(1, k->rows * k->cols);
+    double size = fmax(1, (double)weft_dtype_size(k->dtype));
+    *f = (facts){.b = k->batch,
+                 .m = k->m,
+                 .n = k->n,
+                 .k = k->k,
+                 .rows = k->rows,
+                 .cols = k->cols,
+                 .row_bytes = k->cols * size,
+                 .reads = (k->work.bytes_read + k->work.weight_bytes) / (elements * size),
+                 .flops = k->work.flops,
+                 .bytes = all_bytes(k),
+                 .n_bytes = k->batch * k->n * k->k * size,
+                 .out_bytes = k->work.bytes_written,
+                 .cache_bytes = (double)whole->cache_bytes,
+                 .compute_us = k->work.flops / rate,
+                 .memory_us = all_bytes(k) / (whole->bandwidth_gbps * 1e3),
+                 .launch_us = whole->gpu->launch_us,
+                 .base_us = weft_features__base_us(k, whole, exact_f32),
+                 .chain_us = 2 * 128 * 128 * k->k / (rate / whole->units),
+                 .rate_unit = rate / clocks,
+                 .bandwidth_unit = whole->bandwidth_gbps * 1e3 / clocks,
+                 .units = whole->units,
+                 .images = k->conv.images,
+                 .in_channels = k->conv.in_channels,
+                 .out_h = k->conv.out_h,
+                 .taps = k->conv.kernel_h * k->conv.kernel_w,
+                 .stride = k->conv.stride_h,
+                 .groups = k->conv.groups,
+                 .is_norm = k->kind == WEFT_KERNEL_NORM,
+                 .is_softmax = k->kind == WEFT_KERNEL_SOFTMAX,
+                 .is_costly = is_costly(k)};
+    f->wave_us = f->base_us;
+    if (weft_kernel_is_product(k->kind) && weft_model_wave.supports(k, whole))
+        f->wave_us = weft_wave__time_us(k, whole, exact_f32);
+}
+
+void weft_features__find(weft_family family, const weft_kernel *kernel, const weft_slice *whole,
+                         bool exact_f32, float *out)
+{
+    facts found;
+    const facts *f = &found;
+    size_t n = 0;
+    find_facts(kernel, whole, exact_f32, &found);
+#define FEATURE(families, name, expression) \
+    if ((unsigned)(families) >> family & 1) \
+        out[n++] = (float)(expression);
+#include "estimator/features.def"
+#undef FEATURE
+}
+
+void weft_kernel_find_features(const weft_kernel *kernel, const weft_slice *slice,
+                               const weft_estimate_options *options, weft_features *out)
+{
+    bool exact_f32 = options && options->exact_f32;
+    weft_slice whole = weft_slice__whole(slice);
+    weft_family family = weft_family__of(kernel, slice->gpu, exact_f32);
+    *out = (weft_features){.family = weft_family__name(family),
+                           .base_us = weft_features__base_us(kernel, &whole, exact_f32),
+                           .floor_us = weft_kernel__floor_us(kernel, slice, exact_f32)};
+    if (family == WEFT_FAMILY_NONE)
+        return;
+    out->n = weft_features__count(family);
+    for (size_t i = 0; i < out->n; i++)
+        out->name[i] = weft_features__name(family, i);
+    weft_features__find(family, kernel, &whole, exact_f32, out->value);
+}

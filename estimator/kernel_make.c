@@ -1,0 +1,107 @@
+/* Kernels by their sizes: what a problem of a given shape computes and moves, and what bounds it.
+ * Every operand counts once, as in ops/ (work.h). */
+#include "estimator/estimator_int.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Flops that an element costs; as many as ops/ counts. */
+static double flops_each(weft_kernel_kind kind, const char *fn)
+{
+    static const char *const costly[] = {"gelu", "tanh", "pow", "exp", "log", "sigmoid", "erf"};
+    if (kind == WEFT_KERNEL_NORM)
+        return 8;
+    if (kind == WEFT_KERNEL_SOFTMAX)
+        return 5;
+    for (size_t i = 0; fn && i < sizeof costly / sizeof costly[0]; i++)
+        if (strncmp(fn, costly[i], strlen(costly[i])) == 0)
+            return 8;
+    return 1;
+}
+
+weft_kernel weft_kernel_make_gemm(weft_dtype dtype, double batch, double m, double n, double k,
+                                  bool is_weight)
+{
+    double size = (double)weft_dtype_size(dtype);
+    double second_bytes = batch * k * n * size;
+    return (weft_kernel){
+        .kind = WEFT_KERNEL_GEMM,
+        .dtype = dtype,
+        .work = {.flops = 2 * batch * m * n * k,
+                 .bytes_read = batch * m * k * size + (is_weight ? 0 : second_bytes),
+                 .bytes_written = batch * m * n * size,
+                 .weight_bytes = is_weight ? second_bytes : 0},
+        .batch = batch,
+        .m = m,
+        .n = n,
+        .k = k};
+}
+
+weft_kernel weft_kernel_make_conv(weft_dtype dtype, const weft_conv_shape *shape)
+{
+    const weft_conv_shape *c = shape;
+    double size = (double)weft_dtype_size(dtype);
+    double inputs = c->in_channels / c->groups, filters = c->out_channels / c->groups;
+    double taps = inputs * c->kernel_h * c->kernel_w;
+    double positions = c->images * c->out_h * c->out_w;
+    bool depthwise = filters <= 1 && c->groups > 1;
+    weft_kernel kernel = {
+        .kind = depthwise ? WEFT_KERNEL_DEPTHWISE : WEFT_KERNEL_CONV,
+        .dtype = dtype,
+        .work = {.flops = 2 * positions * c->out_channels * taps,
+                 .bytes_read = c->images * c->in_channels * c->in_h * c->in_w * size,
+                 .bytes_written = positions * c->out_channels * size,
+                 .weight_bytes = c->out_channels * taps * size},
+        .batch = c->groups,
+        .m = positions,
+        .n = filters,
+        .k = taps,
+        .conv = *c};
+    if (depthwise) {
+        kernel.rows = c->images * c->out_channels;
+        kernel.cols = c->out_h * c->out_w;
+    }
+    return kernel;
+}
+
+weft_kernel weft_kernel_make_rows(weft_kernel_kind kind, const char *fn, weft_dtype dtype,
+                                  double operands, double rows, double cols)
+{
+    double bytes = rows * cols * (double)weft_dtype_size(dtype);
+    return (weft_kernel){.kind = kind,
+                         .dtype = dtype,
+                         .fn = fn,
+                         .work = {.flops = rows * cols * flops_each(kind, fn),
+                                  .bytes_read = operands * bytes,
+                                  .bytes_written = bytes},
+                         .rows = rows,
+                         .cols = cols};
+}
+
+weft_kernel weft_kernel_make_attention(weft_dtype dtype, double images, double heads,
+                                       double queries, double keys, double head)
+{
+    double size = (double)weft_dtype_size(dtype), batch = images * heads;
+    return (weft_kernel){.kind = WEFT_KERNEL_ATTENTION,
+                         .dtype = dtype,
+                         .work = {.flops = 4 * batch * queries * keys * head,
+                                  .bytes_read = batch * (queries + 2 * keys) * head * size,
+                                  .bytes_written = batch * queries * head * size},
+                         .batch = batch,
+                         .m = queries,
+                         .n = keys,
+                         .k = head};
+}
+
+const char *weft_kernel_bound(const weft_kernel *kernel, const weft_slice *slice,
+                              const weft_estimate_options *options)
+{
+    bool exact_f32 = options && options->exact_f32;
+    double saving = kernel->flop_saving > 1 ? kernel->flop_saving : 1;
+    double compute_us =
+        kernel->work.flops / saving / weft_slice__flops_per_us(slice, kernel, exact_f32);
+    double memory_us = weft_slice__traffic_us(slice, kernel, slice->units);
+    if (fmax(compute_us, memory_us) <= slice->gpu->launch_us)
+        return "launch";
+    return compute_us > memory_us ? "compute" : "memory";
+}

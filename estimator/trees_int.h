@@ -1,0 +1,31 @@
+/* What features.c, model_trees.c and the tables of trees share. */
+#ifndef WEFT_ESTIMATOR_TREES_INT_H
+#define WEFT_ESTIMATOR_TREES_INT_H
+
+#include "estimator/estimator_int.h"
+
+/* Which trees correct a kernel. MATRIX: products on matrix units (16 bit, TF32, 8 bit); PLAIN:
+ * products of f32 on plain units. */
+typedef enum weft_family {
+#define FAMILY(name, text, brief) WEFT_FAMILY_##name,
+#include "estimator/families.def"
+#undef FAMILY
+    WEFT_FAMILY_COUNT,
+    WEFT_FAMILY_NONE = WEFT_FAMILY_COUNT
+} weft_family;
+
+const char *weft_family__name(weft_family family);
+weft_family weft_family__of(const weft_kernel *kernel, const weft_gpu *gpu, bool exact_f32);
+/* Number and names of a family's features, in the order of weft_features__find. */
+size_t weft_features__count(weft_family family);
+const char *weft_features__name(weft_family family, size_t i);
+/* The whole device that a slice is a part of. */
+weft_slice weft_slice__whole(const weft_slice *slice);
+/* What the trees correct: launch + max(flops / P, bytes / B), of the whole device. */
+double weft_features__base_us(const weft_kernel *kernel, const weft_slice *whole, bool exact_f32);
+void weft_features__find(weft_family family, const weft_kernel *kernel, const weft_slice *whole,
+                         bool exact_f32, float *out);
+/* Time that no kernel of this work can beat on the slice: peaks, and a launch. */
+double weft_kernel__floor_us(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32);
+
+#endif

@@ -1,0 +1,22 @@
+/* `weft estimate --kernels`: a table of kernels in, the same table with predictions out. */
+#ifndef WEFT_TOOLS_ESTIMATE_KERNELS_H
+#define WEFT_TOOLS_ESTIMATE_KERNELS_H
+
+#include "base/diag.h"
+
+#include <stdbool.h>
+
+typedef struct weft_tool_kernels {
+    const char *input;  /* CSV; "-": standard input */
+    const char *output; /* NULL or "-": standard output */
+    const char *gpu;    /* of rows that name none; NULL: every row must */
+    const char *slice;  /* of rows that name none; NULL or "": the whole device */
+    const char *model;  /* row of the estimator's models; NULL: the best one */
+    bool features;      /* what the trees see instead of predictions: for training them */
+} weft_tool_kernels;
+
+/* Nothing is written unless every row is good. */
+WEFT_MUST_USE weft_err weft_tool_estimate_kernels(const weft_tool_kernels *options,
+                                                  weft_diag *diag);
+
+#endif
