@@ -229,4 +229,230 @@ WEFT_MUST_USE weft_err weft_plan_to_json(const weft_plan *plan, const weft_deman
 WEFT_MUST_USE weft_err weft_plan_from_json(const char *text, size_t len, const char *file,
                                            weft_arena *arena, weft_diag *diag, weft_plan *out);
 
+/* -- Simulation ----------------------------------------------------------------------------- */
+
+/* Who is asked: a model or an app, by name. */
+typedef struct weft_service {
+    const char *name;
+    double rate_per_s;
+} weft_service;
+
+typedef struct weft_arrival {
+    int64_t time_ns;
+    uint32_t service; /* index among the services given */
+} weft_arrival;
+
+/* A stream of requests in the order of time; single-thread. arrivals.c and trace_csv.c. */
+typedef struct weft_arrivals weft_arrivals;
+
+typedef enum weft_arrival_kind {
+    WEFT_ARRIVE_POISSON,
+    WEFT_ARRIVE_BURSTY, /* Markov-modulated Poisson process of two states */
+    WEFT_ARRIVE_CONSTANT
+} weft_arrival_kind;
+
+const char *weft_arrival_kind_name(weft_arrival_kind kind); /* "poisson", "bursty", "constant" */
+bool weft_arrival_kind_parse(const char *text, weft_arrival_kind *out);
+
+typedef struct weft_arrivals_options {
+    weft_arrival_kind kind;
+    double duration_s; /* no arrival at or behind this time */
+    uint64_t seed;
+    double burst_factor; /* rate in a burst over the rate between bursts; 0: 5 */
+    double burst_share;  /* part of the time that is burst; 0: 0.1 */
+    double burst_s;      /* mean length of a burst; 0: 1 */
+} weft_arrivals_options;
+
+/* Generated requests. A service keeps its arrivals whatever others there are. Lives in `arena`. */
+WEFT_MUST_USE weft_err weft_arrivals_generate(const weft_arrivals_options *options,
+                                              const weft_service *service, size_t n,
+                                              weft_arena *arena, weft_diag *diag,
+                                              weft_arrivals **out);
+/* A trace, docs/simulate.md; streamed, "-" is standard input. `seed` places what a trace only
+ * counts. */
+WEFT_MUST_USE weft_err weft_trace_open(const char *path, const weft_service *service, size_t n,
+                                       uint64_t seed, weft_arena *arena, weft_diag *diag,
+                                       weft_arrivals **out);
+/* The same from memory, which must outlive it. */
+WEFT_MUST_USE weft_err weft_trace_open_text(const char *text, size_t len, const char *file,
+                                            const weft_service *service, size_t n, uint64_t seed,
+                                            weft_arena *arena, weft_diag *diag,
+                                            weft_arrivals **out);
+/* *more false at the end; `out` is then untouched. */
+WEFT_MUST_USE weft_err weft_arrivals_next(weft_arrivals *arrivals, weft_arrival *out, bool *more);
+void weft_arrivals_close(weft_arrivals *arrivals);
+
+/* Grid intensity: value i holds from i * period_s on, the last one for ever. */
+typedef struct weft_carbon {
+    const double *g_per_kwh;
+    size_t n;
+    double period_s;
+} weft_carbon;
+
+/* Reads an intensity CSV: one column of hourly values under a header, or columns of which one is
+ * named like carbon intensity. Missing values repeat the one before. */
+WEFT_MUST_USE weft_err weft_carbon_load(const char *path, weft_arena *arena, weft_diag *diag,
+                                        weft_carbon *out);
+
+typedef enum weft_sim_router {
+    WEFT_SIM_PULL,   /* one queue a model; a free worker takes the oldest batch: the runtime */
+    WEFT_SIM_SHARES, /* a queue a replica, filled in proportion to the plan's rates */
+    WEFT_SIM_LEAST   /* a queue a replica, the least loaded gets the next request */
+} weft_sim_router;
+
+typedef enum weft_sim_close {
+    WEFT_SIM_CLOSE_DEFAULT, /* pull: idle; shares and least: fill */
+    WEFT_SIM_CLOSE_IDLE,    /* a batch leaves as soon as a worker is free */
+    WEFT_SIM_CLOSE_FILL     /* when it is full, or at its flush time (slo.c) */
+} weft_sim_close;
+
+/* Watts of a whole device; rows by type. */
+typedef struct weft_sim_power {
+    const char *type;
+    double idle_w, busy_w;
+} weft_sim_power;
+
+/* From at_s on, this plan. */
+typedef struct weft_sim_step {
+    double at_s;
+    const weft_plan *plan;
+} weft_sim_step;
+
+typedef struct weft_sim_options {
+    const weft_plan *plan;
+    /* Demands (profiles may be empty: then times come from the plan), fleet (NULL: no prices but
+     * the plan's), apps, carbon, options of the policy. */
+    const weft_problem *problem;
+    const weft_sim_step *step; /* later plans, in the order of time */
+    size_t n_step;
+    const weft_policy *policy; /* called every period_s with the rates seen; NULL: never */
+    double period_s;
+    weft_sim_router router;
+    weft_sim_close close;
+    double duration_s; /* end of the world; 0: when the last request is answered */
+    double warmup_s;   /* requests that arrive before are served, but not counted */
+    double bucket_s;   /* of the report over time; 0: none */
+    double queue_delay_us;
+    double timeout_s;   /* 0: 30 */
+    uint32_t queue_max; /* requests waiting in one queue; 0: 4096 */
+    double start_s;     /* of a worker on a slice that exists */
+    double mig_s;       /* to make MIG instances anew, on top */
+    const weft_sim_power *power;
+    size_t n_power;
+    const weft_carbon *carbon;
+    double pue; /* 0: 1 */
+    /* Called for each answered request when not NULL: tests look into the order with it. */
+    void (*on_answer)(void *user, uint32_t replica, uint32_t service, int64_t arrived_ns,
+                      int64_t started_ns, int64_t answered_ns);
+    void *user;
+} weft_sim_options;
+
+typedef struct weft_sim_counts {
+    uint64_t requests, answered, good, late, dropped;
+} weft_sim_counts;
+
+typedef struct weft_sim_service {
+    const char *name;
+    bool app;
+    double slo_us;
+    weft_sim_counts count;
+    uint64_t in_flight; /* at the end */
+    uint64_t batches, padded_rows;
+    double mean_us, p50_us, p95_us, p99_us, max_us; /* of the answered */
+    double mean_wait_us;
+    double accuracy; /* mean over answers, of an app; 0: no app */
+} weft_sim_service;
+
+typedef struct weft_sim_slice {
+    uint32_t device;
+    const char *type, *slice;
+    uint32_t slice_id;
+    int32_t mig_start;
+    const char *models;  /* joined by '+' */
+    double from_s, to_s; /* serving */
+    double busy;         /* part of the processes' time, 0..1 */
+    uint64_t batches, requests;
+} weft_sim_slice;
+
+typedef struct weft_sim_bucket {
+    double start_s, length_s;
+    const weft_sim_counts *count; /* by service */
+    const double *p99_us;         /* by service */
+    double busy;                  /* part of the slices' time, weighted by share */
+    uint32_t gpus;
+    double energy_j, carbon_g, carbon_g_per_kwh;
+} weft_sim_bucket;
+
+typedef struct weft_sim_change {
+    double at_s;
+    const char *policy;
+    uint32_t started, stopped, kept; /* slices */
+    uint32_t gpus;
+    double ready_s; /* when the last of the new slices serves */
+    bool refused;   /* the policy found no plan; the old one stays */
+} weft_sim_change;
+
+typedef struct weft_sim_report {
+    double simulated_s; /* counted: from the end of the warm-up */
+    uint64_t events;
+    weft_sim_service total; /* name NULL */
+    const weft_sim_service *service;
+    size_t n_service;
+    const weft_sim_slice *slice;
+    size_t n_slice;
+    const weft_sim_bucket *bucket;
+    size_t n_bucket;
+    const weft_sim_change *change;
+    size_t n_change;
+    double busy;     /* of slices, weighted by their share */
+    double device_s; /* device seconds in use */
+    double cost;     /* dollars */
+    bool has_energy; /* every device in use has its watts */
+    bool has_carbon;
+    double energy_j, carbon_g;
+} weft_sim_report;
+
+/* Who can be asked under a problem: its models, then its apps, by name. The rate of a model that is
+ * a variant belongs to its app. */
+void weft_sim_services(const weft_problem *problem, weft_arena *arena, const weft_service **out,
+                       size_t *out_n);
+/* What the plan file says of its models; profiles stay empty. */
+WEFT_MUST_USE weft_err weft_plan_demands_from_json(const char *text, size_t len, const char *file,
+                                                   weft_arena *arena, weft_diag *diag,
+                                                   weft_demands *out);
+/* Runs `arrivals` (of weft_sim_services) against the plan in virtual time. */
+WEFT_MUST_USE weft_err weft_simulate(const weft_sim_options *options, weft_arrivals *arrivals,
+                                     weft_arena *arena, weft_diag *diag, weft_sim_report *out);
+/* The report as JSON (docs/simulate.md), and its buckets as CSV. Owned by the caller (free). */
+WEFT_MUST_USE weft_err weft_sim_to_json(const weft_sim_report *report, char **out);
+WEFT_MUST_USE weft_err weft_sim_to_csv(const weft_sim_report *report, char **out);
+
+/* -- Export --------------------------------------------------------------------------------- */
+
+typedef struct weft_export_options {
+    const char *bundle;                          /* path of the bundle where it will be served */
+    const char *plan_file;                       /* path of the plan there */
+    const char *weft;                            /* path of the program there */
+    const char *image;                           /* container image, Kubernetes */
+    const char *name;                            /* prefix of what is made; a DNS label */
+    uint32_t http_port, grpc_port, metrics_port; /* of the first worker set; others count up */
+} weft_export_options;
+
+typedef struct weft_export_file {
+    const char *path; /* relative to the folder of the export */
+    const char *text;
+    size_t len;
+    bool executable;
+} weft_export_file;
+
+typedef struct weft_exporter {
+    const char *name;
+    const char *brief;
+    weft_err (*run)(const weft_plan *plan, const weft_export_options *options, weft_arena *arena,
+                    weft_diag *diag, const weft_export_file **out, size_t *out_n);
+} weft_exporter;
+
+const weft_exporter *weft_exporter_find(const char *name);
+const weft_exporter *weft_exporter_at(size_t i); /* NULL behind the last */
+
 #endif
