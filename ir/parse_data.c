@@ -45,7 +45,8 @@ static weft_err read_splat(weft_parser *p, const weft_tensor *t, int64_t n)
     uint64_t one = 0;
     weft_tensor element = {.dtype = t->dtype, .rank = 1, .dim = {1}, .data = &one};
     WEFT_TRY(read_element(p, &element, 0));
-    for (int64_t i = 0; i < n; i++)
+    /* Memory is zero already; large weights of zeros cost no pages. */
+    for (int64_t i = 0; i < n && one != 0; i++)
         memcpy((char *)t->data + (size_t)i * size, &one, size);
     return WEFT_ERR_OK;
 }

@@ -36,19 +36,45 @@ const char *weft_pass_brief(const weft_pass *pass)
     return pass->brief;
 }
 
-static const weft_pass *const pipeline_cpu[] = {
-#define STEP_cpu(file)       &weft_pass_##file,
+/* Each list takes the rows of its own pipeline. */
 #define STEP(pipeline, file) STEP_##pipeline(file)
+
+static const weft_pass *const pipeline_cpu[] = {
+#define STEP_cpu(file) &weft_pass_##file,
+#define STEP_framework(file)
 #include "passes/pipelines.def"
+#undef STEP_cpu
+#undef STEP_framework
+};
+
+static const weft_pass *const pipeline_framework[] = {
+#define STEP_cpu(file)
+#define STEP_framework(file) &weft_pass_##file,
+#include "passes/pipelines.def"
+#undef STEP_cpu
+#undef STEP_framework
+};
+
 #undef STEP
+
+static const struct {
+    const char *name;
+    const weft_pass *const *pass;
+    size_t n;
+} pipelines[] = {
+    {"cpu", pipeline_cpu, sizeof pipeline_cpu / sizeof pipeline_cpu[0]},
+    {"framework", pipeline_framework, sizeof pipeline_framework / sizeof pipeline_framework[0]},
 };
 
 const weft_pass *const *weft_pipeline(const char *name, size_t *out_n)
 {
-    if (strcmp(name, "cpu") != 0)
-        return NULL;
-    *out_n = sizeof pipeline_cpu / sizeof pipeline_cpu[0];
-    return pipeline_cpu;
+    for (size_t i = 0; i < sizeof pipelines / sizeof pipelines[0]; i++) {
+        if (strcmp(name, pipelines[i].name) != 0)
+            continue;
+        *out_n = pipelines[i].n;
+        return pipelines[i].pass;
+    }
+    return NULL;
 }
 
 /* -- Shared rewrites ------------------------------------------------------------------------ */
