@@ -1,0 +1,278 @@
+/* How alike two weights are: equal rows and columns by hash, the largest common rectangle, and
+ * whether the difference is of low rank.
+ *
+ * Rows. One 64-bit hash a row; rows that b has anywhere are counted by a join over the hashes, each
+ * row of b once. Columns the same way, with a hash that grows row by row. Hashes decide: of n rows,
+ * two that differ collide with probability n^2 / 2^64.
+ *
+ * Low rank. A fine-tune by low-rank adaptation leaves W + B A. Adaptive cross approximation
+ * (Bebendorf, "Approximation of boundary element matrices", 2000) finds B and A from a few rows and
+ * columns of the difference alone: take a row of what is left, its largest element as pivot, the
+ * column through it, subtract their product, go on with the row of the largest element of that
+ * column. It ends when the row in hand and PROBES others have nothing left above the tolerance.
+ * Then every element is checked, so a wrong guess costs time, never correctness. */
+#include "passes/similar.h"
+
+#include "base/map.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+enum { PROBES = 8, ROOK_MOVES = 4 };
+
+/* -- Rows and columns ------------------------------------------------------------------------- */
+
+static const uint8_t *element(const weft_matrix *m, uint32_t row, uint32_t col)
+{
+    return m->data + ((size_t)row * m->cols + col) * m->bytes;
+}
+
+static uint64_t *hash_rows(const weft_matrix *m, weft_arena *arena)
+{
+    uint64_t *hash = weft_arena_array(arena, (size_t)m->rows + 1, sizeof *hash);
+    for (uint32_t r = 0; r < m->rows; r++)
+        hash[r] = weft_hash64(element(m, r, 0), (size_t)m->cols * m->bytes, 0);
+    return hash;
+}
+
+static uint64_t *hash_cols(const weft_matrix *m, weft_arena *arena)
+{
+    uint64_t *hash = weft_arena_array(arena, (size_t)m->cols + 1, sizeof *hash);
+    memset(hash, 0, ((size_t)m->cols + 1) * sizeof *hash);
+    for (uint32_t r = 0; r < m->rows; r++) {
+        const uint8_t *at = element(m, r, 0);
+        for (uint32_t c = 0; c < m->cols; c++) {
+            uint64_t x = 0;
+            memcpy(&x, at + (size_t)c * m->bytes, m->bytes);
+            hash[c] = weft_hash_mix(hash[c], x);
+        }
+    }
+    return hash;
+}
+
+/* Entries of `a` that `b` has at the same index (*same) and anywhere (*common). */
+static void join(const uint64_t *a, uint32_t n_a, const uint64_t *b, uint32_t n_b,
+                 weft_arena *scratch, uint32_t *same, uint32_t *common)
+{
+    weft_map *left = weft_map_create(scratch);
+    *same = *common = 0;
+    for (uint32_t i = 0; i < n_b; i++) {
+        uint64_t count = 0;
+        weft_map_get(left, b[i], &count);
+        weft_map_put(left, b[i], count + 1);
+    }
+    for (uint32_t i = 0; i < n_a; i++) {
+        uint64_t count = 0;
+        *same += i < n_b && a[i] == b[i];
+        if (!weft_map_get(left, a[i], &count) || count == 0)
+            continue;
+        weft_map_put(left, a[i], count - 1);
+        ++*common;
+    }
+}
+
+static uint64_t count_differing(const weft_matrix *a, const weft_matrix *b)
+{
+    uint64_t n = 0;
+    for (uint32_t r = 0; r < a->rows; r++) {
+        const uint8_t *x = element(a, r, 0), *y = element(b, r, 0);
+        if (memcmp(x, y, (size_t)a->cols * a->bytes) == 0)
+            continue;
+        for (uint32_t c = 0; c < a->cols; c++)
+            n += memcmp(x + (size_t)c * a->bytes, y + (size_t)c * a->bytes, a->bytes) != 0;
+    }
+    return n;
+}
+
+static uint64_t size_of(const weft_matrix *m)
+{
+    return (uint64_t)m->rows * m->cols;
+}
+
+weft_similarity weft_similar__measure(const weft_matrix *a, const weft_matrix *b,
+                                      weft_arena *scratch)
+{
+    weft_similarity s = {.differing = size_of(a)};
+    bool same_shape = a->rows == b->rows && a->cols == b->cols;
+    weft_arena_mark mark = weft_arena_get_mark(scratch);
+    if (same_shape)
+        s.differing = count_differing(a, b);
+    s.identical = same_shape && s.differing == 0;
+    if (a->cols == b->cols)
+        join(hash_rows(a, scratch), a->rows, hash_rows(b, scratch), b->rows, scratch, &s.same_rows,
+             &s.common_rows);
+    if (a->rows == b->rows)
+        join(hash_cols(a, scratch), a->cols, hash_cols(b, scratch), b->cols, scratch, &s.same_cols,
+             &s.common_cols);
+    weft_arena_reset(scratch, mark);
+    s.rect = weft_similar__largest_rect(a, b, scratch);
+    uint64_t both = size_of(a) + size_of(b);
+    if (both > 0)
+        s.metric = 2 * ((double)s.rect.rows * s.rect.cols) / (double)both;
+    return s;
+}
+
+/* -- Low rank --------------------------------------------------------------------------------- */
+
+static float value(const weft_matrix *m, uint32_t row, uint32_t col)
+{
+    float x;
+    memcpy(&x, element(m, row, col), sizeof x);
+    return x;
+}
+
+/* The approximation so far. */
+typedef struct cross {
+    const weft_matrix *a, *b;
+    float *u, *v; /* u: rank columns of `rows`; v: rank rows of `cols` */
+    uint32_t rank;
+    double *row, *col; /* what is left of one row, of one column */
+    bool *used;        /* rows that were pivots */
+} cross;
+
+/* What is left of a row; its largest element. */
+static double rest_of_row(cross *x, uint32_t row, uint32_t *out_col)
+{
+    double most = 0;
+    for (uint32_t c = 0; c < x->a->cols; c++)
+        x->row[c] = (double)value(x->a, row, c) - value(x->b, row, c);
+    for (uint32_t k = 0; k < x->rank; k++) {
+        double f = x->u[(size_t)k * x->a->rows + row];
+        const float *v = x->v + (size_t)k * x->a->cols;
+        for (uint32_t c = 0; c < x->a->cols; c++)
+            x->row[c] -= f * v[c];
+    }
+    for (uint32_t c = 0; c < x->a->cols; c++) {
+        if (!isfinite(x->row[c]))
+            return INFINITY; /* no approximation takes it away */
+        if (fabs(x->row[c]) > most) {
+            most = fabs(x->row[c]);
+            *out_col = c;
+        }
+    }
+    return most;
+}
+
+static void rest_of_col(cross *x, uint32_t col)
+{
+    for (uint32_t r = 0; r < x->a->rows; r++)
+        x->col[r] = (double)value(x->a, r, col) - value(x->b, r, col);
+    for (uint32_t k = 0; k < x->rank; k++) {
+        double f = x->v[(size_t)k * x->a->cols + col];
+        const float *u = x->u + (size_t)k * x->a->rows;
+        for (uint32_t r = 0; r < x->a->rows; r++)
+            x->col[r] -= f * u[r];
+    }
+}
+
+/* A row with something left: `from`, else one of PROBES others, else any; false: none has. *most:
+ * the largest element of those looked at last. */
+static bool find_pivot(cross *x, uint32_t from, double tolerance, uint32_t *row, uint32_t *col,
+                       double *most)
+{
+    uint32_t rows = x->a->rows;
+    for (uint32_t i = 0; i <= PROBES; i++) {
+        uint32_t r = (uint32_t)((from + (uint64_t)i * (rows / PROBES + 1)) % rows);
+        *row = r;
+        *most = x->used[r] ? 0 : rest_of_row(x, r, col);
+        if (!(*most <= tolerance))
+            return true;
+    }
+    *most = 0;
+    for (uint32_t r = 0; r < rows; r++) {
+        double rest = rest_of_row(x, r, col);
+        *row = r;
+        *most = fmax(*most, rest);
+        if (!(rest <= tolerance))
+            return true;
+    }
+    return false;
+}
+
+static uint32_t largest_of_col(const cross *x)
+{
+    uint32_t found = 0;
+    for (uint32_t r = 1; r < x->a->rows; r++)
+        if (fabs(x->col[r]) > fabs(x->col[found]))
+            found = r;
+    return found;
+}
+
+/* Rook pivoting: from the largest of a row to the largest of its column, until it is both. A weak
+ * pivot would blow up the rounding of the difference. */
+static void improve_pivot(cross *x, uint32_t *row, uint32_t *col)
+{
+    for (int i = 0; i < ROOK_MOVES; i++) {
+        rest_of_col(x, *col);
+        uint32_t better = largest_of_col(x), at = *col;
+        if (better == *row || x->used[better])
+            return;
+        rest_of_row(x, better, &at);
+        *row = better;
+        if (at == *col)
+            return;
+        *col = at;
+    }
+    rest_of_col(x, *col);
+}
+
+/* Takes the cross through (row, col), both in hand, away; *next: where to go on. */
+static void add_cross(cross *x, uint32_t row, uint32_t col, uint32_t *next)
+{
+    double pivot = x->row[col], most = -1;
+    float *u = x->u + (size_t)x->rank * x->a->rows, *v = x->v + (size_t)x->rank * x->a->cols;
+    for (uint32_t c = 0; c < x->a->cols; c++)
+        v[c] = (float)(x->row[c] / pivot);
+    x->used[row] = true;
+    for (uint32_t r = 0; r < x->a->rows; r++) {
+        u[r] = (float)x->col[r];
+        if (!x->used[r] && fabs(x->col[r]) > most) {
+            most = fabs(x->col[r]);
+            *next = r;
+        }
+    }
+    x->rank++;
+}
+
+static double largest_element(const weft_matrix *m)
+{
+    double most = 0;
+    for (uint32_t r = 0; r < m->rows; r++)
+        for (uint32_t c = 0; c < m->cols; c++)
+            most = fmax(most, fabs((double)value(m, r, c)));
+    return most;
+}
+
+bool weft_similar__low_rank(const weft_matrix *a, const weft_matrix *b, uint32_t max_rank,
+                            double tolerance, weft_arena *arena, weft_low_rank *out)
+{
+    if (a->bytes != sizeof(float) || b->bytes != a->bytes || a->rows != b->rows ||
+        a->cols != b->cols || size_of(a) == 0)
+        return false;
+    /* Adding the product to W rounded once, and so does the pivot's division here. */
+    if (!(tolerance > 0))
+        tolerance = 4 * FLT_EPSILON * fmax(largest_element(a), largest_element(b));
+    weft_arena_mark mark = weft_arena_get_mark(arena);
+    cross x = {.a = a, .b = b};
+    x.u = weft_arena_array(arena, (size_t)a->rows * max_rank + 1, sizeof *x.u);
+    x.v = weft_arena_array(arena, (size_t)a->cols * max_rank + 1, sizeof *x.v);
+    x.row = weft_arena_array(arena, a->cols, sizeof *x.row);
+    x.col = weft_arena_array(arena, a->rows, sizeof *x.col);
+    x.used = weft_arena_array(arena, a->rows, sizeof *x.used);
+    memset(x.used, 0, a->rows * sizeof *x.used);
+    uint32_t row = 0, col = 0, next = 0;
+    double residual = 0;
+    bool more;
+    while ((more = find_pivot(&x, next, tolerance, &row, &col, &residual)) && x.rank < max_rank &&
+           !x.used[row] && isfinite(residual)) {
+        improve_pivot(&x, &row, &col);
+        add_cross(&x, row, col, &next);
+    }
+    if (more) {
+        weft_arena_reset(arena, mark);
+        return false;
+    }
+    *out = (weft_low_rank){.rank = x.rank, .u = x.u, .v = x.v, .residual = residual};
+    return true;
+}

@@ -1,0 +1,264 @@
+/* Similarity of weights: against brute force, on planted structure, and on what is odd. */
+#include "base/arena.h"
+#include "passes/similar.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static uint64_t next_random(uint64_t *seed)
+{
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return *seed >> 33;
+}
+
+static void fill(uint8_t *data, size_t len, uint64_t *seed)
+{
+    for (size_t i = 0; i < len; i++)
+        data[i] = (uint8_t)next_random(seed);
+}
+
+static bool equal_at(const weft_matrix *a, const weft_matrix *b, const weft_rect *r)
+{
+    for (uint32_t i = 0; i < r->rows; i++)
+        if (memcmp(a->data + ((size_t)(r->row_a + i) * a->cols + r->col_a) * a->bytes,
+                   b->data + ((size_t)(r->row_b + i) * b->cols + r->col_b) * b->bytes,
+                   (size_t)r->cols * a->bytes) != 0)
+            return false;
+    return true;
+}
+
+static uint64_t area(const weft_rect *r)
+{
+    return (uint64_t)r->rows * r->cols;
+}
+
+/* Every rectangle at one offset. */
+static uint64_t brute_area(const weft_matrix *a, const weft_matrix *b, int64_t row, int64_t col)
+{
+    uint64_t best = 0;
+    for (uint32_t r = 0; r < a->rows; r++)
+        for (uint32_t c = 0; c < a->cols; c++) {
+            uint32_t wide = UINT32_MAX;
+            for (uint32_t h = 1; r + h <= a->rows && wide > 0; h++) {
+                uint32_t w = 0;
+                int64_t y = (int64_t)r + h - 1 - row;
+                for (; c + w < a->cols && w < wide; w++) {
+                    int64_t x = (int64_t)c + w - col;
+                    if (y < 0 || y >= b->rows || x < 0 || x >= b->cols ||
+                        a->data[(size_t)(r + h - 1) * a->cols + c + w] !=
+                            b->data[(size_t)y * b->cols + x])
+                        break;
+                }
+                wide = w;
+                best = (uint64_t)h * wide > best ? (uint64_t)h * wide : best;
+            }
+        }
+    return best;
+}
+
+static void test_similar__rectangle_at_an_offset_is_the_largest(void **state)
+{
+    weft_arena *arena = weft_arena_create(0);
+    uint64_t seed = 5;
+    (void)state;
+    for (int round = 0; round < 400; round++) {
+        uint8_t x[144], y[144];
+        uint32_t values = 1 + next_random(&seed) % 3; /* few values: many runs */
+        weft_matrix a = {x, 1 + next_random(&seed) % 12, 1 + next_random(&seed) % 12, 1};
+        weft_matrix b = {y, 1 + next_random(&seed) % 12, 1 + next_random(&seed) % 12, 1};
+        for (size_t i = 0; i < sizeof x; i++) {
+            x[i] = (uint8_t)(next_random(&seed) % values);
+            y[i] = (uint8_t)(next_random(&seed) % values);
+        }
+        int64_t row = (int64_t)(next_random(&seed) % 27) - 13;
+        int64_t col = (int64_t)(next_random(&seed) % 27) - 13;
+        weft_rect r = weft_similar__rect_at(&a, &b, row, col, arena);
+        assert_int_equal(area(&r), brute_area(&a, &b, row, col));
+        assert_true(equal_at(&a, &b, &r));
+        assert_true(area(&r) == 0 ||
+                    ((int64_t)r.row_a - r.row_b == row && (int64_t)r.col_a - r.col_b == col));
+    }
+    weft_arena_destroy(arena);
+}
+
+static void test_similar__finds_what_was_planted(void **state)
+{
+    weft_arena *arena = weft_arena_create(0);
+    uint64_t seed = 77;
+    (void)state;
+    for (int round = 0; round < 60; round++) {
+        uint32_t bytes = 1u << next_random(&seed) % 4;
+        weft_matrix a = {NULL, 40 + next_random(&seed) % 90, 40 + next_random(&seed) % 90, bytes};
+        weft_matrix b = {NULL, 40 + next_random(&seed) % 90, 40 + next_random(&seed) % 90, bytes};
+        uint8_t *x = malloc((size_t)a.rows * a.cols * bytes);
+        uint8_t *y = malloc((size_t)b.rows * b.cols * bytes);
+        a.data = x;
+        b.data = y;
+        fill(x, (size_t)a.rows * a.cols * bytes, &seed);
+        fill(y, (size_t)b.rows * b.cols * bytes, &seed);
+        uint32_t most_rows = a.rows < b.rows ? a.rows : b.rows;
+        uint32_t most_cols = a.cols < b.cols ? a.cols : b.cols;
+        weft_rect p = {.rows = WEFT_RECT_SIDE + next_random(&seed) % (most_rows - 30),
+                       .cols = WEFT_RECT_SIDE + next_random(&seed) % (most_cols - 30)};
+        p.row_a = next_random(&seed) % (a.rows - p.rows + 1);
+        p.col_a = next_random(&seed) % (a.cols - p.cols + 1);
+        p.row_b = next_random(&seed) % (b.rows - p.rows + 1);
+        p.col_b = next_random(&seed) % (b.cols - p.cols + 1);
+        for (uint32_t i = 0; i < p.rows; i++)
+            memcpy(y + ((size_t)(p.row_b + i) * b.cols + p.col_b) * bytes,
+                   x + ((size_t)(p.row_a + i) * a.cols + p.col_a) * bytes, (size_t)p.cols * bytes);
+        weft_rect r = weft_similar__largest_rect(&a, &b, arena);
+        assert_true(area(&r) >= area(&p));
+        assert_true(equal_at(&a, &b, &r));
+        free(x);
+        free(y);
+    }
+    weft_arena_destroy(arena);
+}
+
+static void test_similar__zeros_do_not_hide_a_block(void **state)
+{
+    enum { N = 128 };
+    weft_arena *arena = weft_arena_create(0);
+    uint8_t *x = calloc(N, N), *y = calloc(N, N);
+    uint64_t seed = 3;
+    (void)state;
+    /* Mostly zeros, a block of content moved by (20, -30). */
+    for (int i = 0; i < 40; i++)
+        for (int j = 0; j < 40; j++)
+            x[(30 + i) * N + 50 + j] = y[(50 + i) * N + 20 + j] =
+                (uint8_t)(1 + next_random(&seed) % 255);
+    weft_matrix a = {x, N, N, 1}, b = {y, N, N, 1};
+    weft_rect r = weft_similar__largest_rect(&a, &b, arena);
+    assert_true(equal_at(&a, &b, &r) && area(&r) >= 40 * 40);
+    /* All zeros: equal where they lie. */
+    memset(x, 0, N * N);
+    memset(y, 0, N * N);
+    r = weft_similar__largest_rect(&a, &b, arena);
+    assert_int_equal(area(&r), N * N);
+    free(x);
+    free(y);
+    weft_arena_destroy(arena);
+}
+
+static void test_similar__bits_decide(void **state)
+{
+    weft_arena *arena = weft_arena_create(0);
+    float x[4] = {NAN, 0.0f, 1, 2}, y[4] = {NAN, -0.0f, 1, 2};
+    weft_matrix a = {(const uint8_t *)x, 1, 4, 4}, b = {(const uint8_t *)y, 1, 4, 4};
+    (void)state;
+    weft_similarity s = weft_similar__measure(&a, &b, arena);
+    assert_false(s.identical);
+    assert_int_equal(s.differing, 1);
+    assert_int_equal(s.same_cols, 3);
+    assert_int_equal(s.rect.cols, 2);
+    assert_true(fabs(s.metric - 2 * 2 / 8.0) < 1e-12);
+    y[1] = 0.0f;
+    s = weft_similar__measure(&a, &b, arena);
+    assert_true(s.identical && s.metric == 1);
+    /* Nothing at all. */
+    weft_matrix none = {(const uint8_t *)x, 0, 4, 4};
+    s = weft_similar__measure(&none, &none, arena);
+    assert_true(s.metric == 0 && s.rect.rows == 0);
+    weft_arena_destroy(arena);
+}
+
+static void test_similar__rows_and_columns_that_moved(void **state)
+{
+    enum { ROWS = 50, COLS = 30 };
+    weft_arena *arena = weft_arena_create(0);
+    uint16_t x[ROWS * COLS], y[(ROWS + 7) * COLS];
+    uint64_t seed = 9;
+    (void)state;
+    fill((uint8_t *)x, sizeof x, &seed);
+    fill((uint8_t *)y, sizeof y, &seed);
+    /* Seven rows more, the others in reverse, except row 0. */
+    for (int i = 0; i < ROWS; i++)
+        memcpy(y + (size_t)(i == 0 ? 0 : ROWS + 7 - i) * COLS, x + (size_t)i * COLS,
+               COLS * sizeof *x);
+    weft_matrix a = {(const uint8_t *)x, ROWS, COLS, 2},
+                b = {(const uint8_t *)y, ROWS + 7, COLS, 2};
+    weft_similarity s = weft_similar__measure(&a, &b, arena);
+    assert_int_equal(s.common_rows, ROWS);
+    assert_true(s.same_rows >= 1 && s.same_rows < ROWS);
+    assert_int_equal(s.common_cols, 0); /* of other lengths */
+    /* A row twice in a is counted once for each in b. */
+    memcpy(x + COLS, x, COLS * sizeof *x);
+    s = weft_similar__measure(&a, &b, arena);
+    assert_int_equal(s.common_rows, ROWS - 1);
+    weft_arena_destroy(arena);
+}
+
+static float uniform(uint64_t *seed)
+{
+    return (float)(next_random(seed) % 20001) / 10000 - 1;
+}
+
+static void test_similar__low_rank_deltas(void **state)
+{
+    enum { N = 60, K = 90, RANK = 5 };
+    weft_arena *arena = weft_arena_create(0);
+    static float x[N * K], y[N * K];
+    uint64_t seed = 21;
+    weft_low_rank found;
+    weft_matrix a = {(const uint8_t *)x, N, K, 4}, b = {(const uint8_t *)y, N, K, 4};
+    (void)state;
+    for (int rank = 0; rank <= RANK; rank++) {
+        float u[N * RANK], v[K * RANK];
+        for (int i = 0; i < N * RANK; i++)
+            u[i] = uniform(&seed);
+        for (int i = 0; i < K * RANK; i++)
+            v[i] = uniform(&seed) * 0.01f;
+        for (int i = 0; i < N; i++)
+            for (int j = 0; j < K; j++) {
+                float delta = 0;
+                for (int k = 0; k < rank; k++)
+                    delta += u[i * RANK + k] * v[j * RANK + k];
+                x[i * K + j] = uniform(&seed);
+                y[i * K + j] = x[i * K + j] + delta;
+            }
+        assert_true(weft_similar__low_rank(&a, &b, 16, 0, arena, &found));
+        assert_int_equal(found.rank, rank);
+        for (int i = 0; i < N; i++)
+            for (int j = 0; j < K; j++) {
+                double delta = 0;
+                for (uint32_t k = 0; k < found.rank; k++)
+                    delta += (double)found.u[k * N + i] * found.v[k * K + j];
+                assert_true(fabs((double)x[i * K + j] - y[i * K + j] - delta) < 1e-6);
+            }
+        assert_true(rank < 2 ||
+                    !weft_similar__low_rank(&a, &b, (uint32_t)rank - 1, 0, arena, &found));
+    }
+    /* One element apart is rank 1; noise, NaN and other types are not of low rank. */
+    memcpy(y, x, sizeof x);
+    y[N * K / 2] += 3;
+    assert_true(weft_similar__low_rank(&a, &b, 4, 0, arena, &found) && found.rank <= 1);
+    for (int i = 0; i < N * K; i++)
+        y[i] = uniform(&seed);
+    assert_false(weft_similar__low_rank(&a, &b, 16, 0, arena, &found));
+    memcpy(y, x, sizeof x);
+    y[7] = NAN;
+    assert_false(weft_similar__low_rank(&a, &b, 16, 0, arena, &found));
+    a.bytes = b.bytes = 2;
+    assert_false(weft_similar__low_rank(&a, &b, 16, 0, arena, &found));
+    weft_arena_destroy(arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_similar__rectangle_at_an_offset_is_the_largest),
+        cmocka_unit_test(test_similar__finds_what_was_planted),
+        cmocka_unit_test(test_similar__zeros_do_not_hide_a_block),
+        cmocka_unit_test(test_similar__bits_decide),
+        cmocka_unit_test(test_similar__rows_and_columns_that_moved),
+        cmocka_unit_test(test_similar__low_rank_deltas),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
