@@ -56,7 +56,42 @@ static bool find_offset(const placed *done, size_t n_done, const weft_block *b, 
     return true;
 }
 
-weft_err weft_pack_blocks(weft_block *block, size_t n, uint64_t align, uint64_t *out_total)
+/* Room for one more in `done`, which stays sorted by offset. */
+static void insert(placed *done, size_t n_done, placed p)
+{
+    size_t lo = 0, hi = n_done;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (done[mid].offset <= p.offset)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    memmove(&done[lo + 1], &done[lo], (n_done - lo) * sizeof *done);
+    done[lo] = p;
+}
+
+/* Places `order` in turn among the n_done that `done` has, which has room for all. */
+static weft_err place_all(weft_block **order, size_t n, placed *done, size_t n_done, uint64_t align,
+                          uint64_t *total)
+{
+    for (size_t i = 0; i < n; i++) {
+        weft_block *b = order[i];
+        uint64_t end;
+        b->offset = 0;
+        if (b->size == 0)
+            continue;
+        if (!find_offset(done, n_done, b, align, &b->offset) ||
+            !weft_size_add(b->offset, b->size, &end))
+            return WEFT_ERR_NOMEM;
+        *total = end > *total ? end : *total;
+        insert(done, n_done++, (placed){b->offset, end, b->first, b->last});
+    }
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_pack_around(const weft_block *fixed, size_t n_fixed, weft_block *block, size_t n,
+                          uint64_t align, uint64_t *out_total)
 {
     if (align == 0)
         align = 1;
@@ -64,9 +99,17 @@ weft_err weft_pack_blocks(weft_block *block, size_t n, uint64_t align, uint64_t 
     uint64_t total = 0;
     size_t n_done = 0;
     weft_block **order = calloc(n + 1, sizeof *order);
-    placed *done = calloc(n + 1, sizeof *done);
+    placed *done = calloc(n + n_fixed + 1, sizeof *done);
     if (!order || !done)
         goto out;
+    for (size_t i = 0; i < n_fixed; i++) {
+        uint64_t end;
+        if (!weft_size_add(fixed[i].offset, fixed[i].size, &end))
+            goto out;
+        total = end > total ? end : total;
+        if (fixed[i].size > 0)
+            insert(done, n_done++, (placed){fixed[i].offset, end, fixed[i].first, fixed[i].last});
+    }
     for (size_t i = 0; i < n; i++) {
         if (block[i].first > block[i].last) {
             err = WEFT_ERR_BUG;
@@ -75,33 +118,16 @@ weft_err weft_pack_blocks(weft_block *block, size_t n, uint64_t align, uint64_t 
         order[i] = &block[i];
     }
     qsort(order, n, sizeof *order, compare_blocks);
-    for (size_t i = 0; i < n; i++) {
-        weft_block *b = order[i];
-        b->offset = 0;
-        if (b->size == 0)
-            continue;
-        uint64_t end;
-        if (!find_offset(done, n_done, b, align, &b->offset) ||
-            !weft_size_add(b->offset, b->size, &end))
-            goto out;
-        total = end > total ? end : total;
-        size_t lo = 0, hi = n_done;
-        while (lo < hi) {
-            size_t mid = lo + (hi - lo) / 2;
-            if (done[mid].offset <= b->offset)
-                lo = mid + 1;
-            else
-                hi = mid;
-        }
-        memmove(&done[lo + 1], &done[lo], (n_done - lo) * sizeof *done);
-        placed p = {b->offset, end, b->first, b->last};
-        done[lo] = p;
-        n_done++;
-    }
-    *out_total = total;
-    err = WEFT_ERR_OK;
+    err = place_all(order, n, done, n_done, align, &total);
+    if (err == WEFT_ERR_OK)
+        *out_total = total;
 out:
     free(done);
     free(order);
     return err;
+}
+
+weft_err weft_pack_blocks(weft_block *block, size_t n, uint64_t align, uint64_t *out_total)
+{
+    return weft_pack_around(NULL, 0, block, n, align, out_total);
 }

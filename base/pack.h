@@ -20,5 +20,8 @@ typedef struct weft_block {
 /* NOMEM when out of memory or the total overflows; BUG when a block ends before it begins. */
 WEFT_MUST_USE weft_err weft_pack_blocks(weft_block *block, size_t n, uint64_t align,
                                         uint64_t *out_total);
+/* The same around blocks that have their offsets already; the total holds them too. */
+WEFT_MUST_USE weft_err weft_pack_around(const weft_block *fixed, size_t n_fixed, weft_block *block,
+                                        size_t n, uint64_t align, uint64_t *out_total);
 
 #endif

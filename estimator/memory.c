@@ -1,11 +1,11 @@
 /* Memory of a graph: Mreq as capacity.
  *
- *   mreq = weights + arena + workspace + inputs and outputs + context
+ *   mreq = weights + arena + workspace + inputs + context
  *
  * Weights count once however many nodes read them; share-equal has made those of equal content one.
- * The arena is what the planner planned for these very sizes; without a plan it is the most that is
- * alive at once, which is what a perfect packing would take (and, for a framework, its caching
- * allocator without fragmentation).
+ * The arena, which holds outputs too, is what the planner planned for these very sizes; without a
+ * plan it is the most that is alive at once, which is what a perfect packing would take (and, for a
+ * framework, its caching allocator without fragmentation).
  *
  * Workspace, on GPUs: cuBLAS takes one buffer a process as soon as there is a product; NVIDIA
  * recommends 32 MiB from compute capability 9.0 on and 4 MiB before (documentation of
@@ -67,10 +67,10 @@ static weft_val find_owner(const weft_sizes *s, weft_val v)
     return v;
 }
 
-/* Values that need memory of their own in between: results of nodes, except outputs and views. */
-static bool is_between(const weft_sizes *s, weft_val v, const bool *is_output)
+/* Values that need memory of their own: results of nodes, except views. */
+static bool needs_memory(const weft_sizes *s, weft_val v)
 {
-    return v.i && weft_val_get_kind(s->m, v) == WEFT_VAL_NODE && !is_output[v.i] &&
+    return v.i && weft_val_get_kind(s->m, v) == WEFT_VAL_NODE &&
            !(weft_node_opdef(s->m, weft_val_node(s->m, v))->traits & WEFT_T_VIEW);
 }
 
@@ -78,22 +78,21 @@ static uint64_t peak_alive(const weft_sizes *s)
 {
     uint32_t n_val = weft_val_count(s->m) + 1, step = 0;
     uint32_t *last = weft_arena_array(s->arena, n_val, sizeof *last);
-    bool *is_output = weft_arena_array(s->arena, n_val, sizeof *is_output);
     uint64_t now = 0, peak = 0;
-    for (uint32_t i = 0; i < weft_graph_output_count(s->g); i++)
-        is_output[find_owner(s, weft_graph_output(s->g, i)).i] = true;
     WEFT_FOREACH_NODE (s->m, s->g, n) {
         step++;
         for (uint32_t i = 0; i < weft_node_in_count(s->m, n); i++)
             last[find_owner(s, weft_node_in(s->m, n, i)).i] = step;
     }
+    for (uint32_t i = 0; i < weft_graph_output_count(s->g); i++)
+        last[find_owner(s, weft_graph_output(s->g, i)).i] = step + 1;
     step = 0;
     WEFT_FOREACH_NODE (s->m, s->g, k) {
         uint64_t unread = 0;
         step++;
         for (uint32_t i = 0; i < weft_node_out_count(s->m, k); i++) {
             weft_val v = weft_node_out(s->m, k, i);
-            if (!is_between(s, v, is_output))
+            if (!needs_memory(s, v))
                 continue;
             uint64_t bytes = val_bytes(s, v);
             now = add_capped(now, bytes);
@@ -104,7 +103,7 @@ static uint64_t peak_alive(const weft_sizes *s)
         now -= unread < now ? unread : now;
         for (uint32_t i = 0; i < weft_node_in_count(s->m, k); i++) {
             weft_val v = find_owner(s, weft_node_in(s->m, k, i));
-            if (last[v.i] != step || !is_between(s, v, is_output))
+            if (last[v.i] != step || !needs_memory(s, v))
                 continue;
             last[v.i] = 0; /* once, also when it is two operands */
             uint64_t bytes = val_bytes(s, v);
@@ -160,7 +159,7 @@ void weft_workload__sum_memory(const weft_workload *work, const weft_slice *slic
     out->weight_bytes = work->weight_bytes;
     out->arena_bytes = work->arena_bytes;
     out->workspace_bytes = find_workspace(work, slice);
-    out->io_bytes = add_capped(work->in_bytes, work->out_bytes);
+    out->io_bytes = work->in_bytes; /* outputs lie in the arena */
     out->context_bytes = slice->gpu->context_bytes;
     uint64_t values = add_capped(add_capped(work->weight_bytes, work->arena_bytes), out->io_bytes);
     out->total.mreq_bytes = add_capped(values, out->workspace_bytes + out->context_bytes);

@@ -16,7 +16,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
-#include "ops/ops.h"
+#include "ops/place.h"
 
 typedef struct weft_val {
     uint32_t i;
@@ -224,8 +224,8 @@ typedef struct weft_buffer {
     uint32_t first, last;
 } weft_buffer;
 
-/* A graph planned for given values of its symbols. Values without a buffer: inputs, weights,
- * outputs (the caller's memory), views (the memory of their operand) and data-dependent ones. */
+/* A graph planned for given values of its symbols. Values without a buffer: inputs, weights, those
+ * that lie in another value (views, operands of a concatenation) and data-dependent ones. */
 typedef struct weft_bucket {
     const int64_t *symbol; /* value of each symbol of the graph */
     uint32_t n_symbol;
@@ -239,6 +239,25 @@ void weft_graph_add_bucket(weft_graph *g, const weft_bucket *bucket);
 void weft_graph_clear_buckets(weft_graph *g);
 uint32_t weft_graph_bucket_count(const weft_graph *g);
 const weft_bucket *weft_graph_bucket(const weft_graph *g, uint32_t i);
+
+/* A graph as ops/place.h sees it. Values are numbered from 1. */
+typedef struct weft_places {
+    weft_place_value *value;
+    weft_val *val;          /* by number */
+    const uint32_t *number; /* by val.i; 0: not of this graph */
+    uint32_t n;
+    weft_place_launch *launch; /* nodes in order */
+    uint32_t n_launch;
+    const uint32_t *output;
+    uint32_t n_output;
+} weft_places;
+
+/* Lives in `arena`. */
+void weft_graph_place_start(weft_graph *g, weft_arena *arena, weft_places *out);
+/* At these values of the pool's symbols (-1: not known). false: a dim has no value. May be called
+ * again with other values. */
+bool weft_graph_place(weft_graph *g, const weft_dimpool *dims, const int64_t *symbol,
+                      uint32_t n_symbol, weft_places *places);
 
 /* -- Text, checks, evaluation ------------------------------------------------------------------ */
 

@@ -3,10 +3,9 @@
  * Buckets are the batch sizes asked for, crossed with a few values of every other symbol: its upper
  * bound and the powers of two from 16 below it; a symbol without a bound is planned at
  * UNBOUNDED_DEFAULT. Other dims still run, planned when they are met. For each bucket
- * all dims are numbers; a value lives from its node to its last user, a view extends
- * the life of what it views, and base/pack.h places the blocks. Values that are (or are viewed by)
- * graph outputs live in the caller's memory and data-dependent ones on the heap: neither has a
- * buffer. O(buckets * nodes^2) at worst, in practice linear. */
+ * all dims are numbers; ops/place.h tells which values need memory and from when to when,
+ * an output to the end, and base/pack.h places the blocks. Data-dependent values live on the heap
+ * and have no buffer. O(buckets * nodes^2) at worst, in practice linear. */
 #include "passes/passes_int.h"
 
 #include "base/pack.h"
@@ -22,69 +21,6 @@ enum {
 };
 
 static const int64_t default_batch[] = {1, 2, 4, 8};
-
-/* -- Lifetimes ------------------------------------------------------------------------------ */
-
-typedef struct life {
-    weft_val val;
-    uint32_t first, last;
-} life;
-
-typedef struct lives {
-    life *at;
-    uint32_t n;
-} lives;
-
-/* The value whose memory `v` is. */
-static weft_val root_of(const weft_module *m, weft_val v)
-{
-    for (;;) {
-        weft_node n = weft_val_node(m, v);
-        if (!n.i || !(weft_node_opdef(m, n)->traits & WEFT_T_VIEW))
-            return v;
-        v = weft_node_in(m, n, 0);
-    }
-}
-
-static bool is_data_dependent(weft_module *m, weft_val v)
-{
-    const weft_ttype *type = weft_val_ttype(m, v);
-    for (uint32_t i = 0; i < type->rank; i++)
-        if (weft_dim_is_data(weft_module_dims(m), type->dim[i]))
-            return true;
-    return false;
-}
-
-static lives find_lives(weft_passctx *cx, weft_graph *g)
-{
-    weft_module *m = weft_graph_module(g);
-    uint32_t n_val = weft_val_count(m) + 1, count = 0, idx = 0;
-    uint32_t *last = weft_arena_array(cx->scratch, n_val, sizeof *last);
-    bool *outside = weft_arena_array(cx->scratch, n_val, sizeof *outside);
-    for (uint32_t i = 0; i < weft_graph_output_count(g); i++)
-        outside[root_of(m, weft_graph_output(g, i)).i] = true;
-    WEFT_FOREACH_NODE (m, g, n) {
-        for (uint32_t i = 0; i < weft_node_in_count(m, n); i++)
-            if (weft_node_in(m, n, i).i)
-                last[root_of(m, weft_node_in(m, n, i)).i] = idx;
-        count += weft_node_out_count(m, n);
-        idx++;
-    }
-    lives l = {.at = weft_arena_array(cx->scratch, (size_t)count + 1, sizeof *l.at)};
-    idx = 0;
-    WEFT_FOREACH_NODE (m, g, k) {
-        bool view = weft_node_opdef(m, k)->traits & WEFT_T_VIEW;
-        for (uint32_t i = 0; i < weft_node_out_count(m, k) && !view; i++) {
-            weft_val v = weft_node_out(m, k, i);
-            if (outside[v.i] || is_data_dependent(m, v) ||
-                weft_val_ttype(m, v)->dtype == WEFT_DTYPE_NONE)
-                continue;
-            l.at[l.n++] = (life){.val = v, .first = idx, .last = last[v.i] > idx ? last[v.i] : idx};
-        }
-        idx++;
-    }
-    return l;
-}
 
 /* -- Buckets -------------------------------------------------------------------------------- */
 
@@ -114,34 +50,31 @@ static void choose_other(int64_t lo, int64_t hi, choices *out)
     out->at[out->n++] = hi;
 }
 
-static weft_err plan_bucket(weft_passctx *cx, weft_graph *g, const lives *l, const int64_t *symbol,
-                            uint32_t n_symbol)
+static weft_err plan_bucket(weft_passctx *cx, weft_graph *g, weft_places *places,
+                            const int64_t *symbol, uint32_t n_symbol)
 {
-    weft_module *m = weft_graph_module(g);
-    weft_dimpool *pool = weft_module_dims(m);
-    uint32_t n_pool = weft_dim_symbol_count(pool);
+    weft_dimpool *pool = weft_module_dims(weft_graph_module(g));
+    uint32_t n_pool = weft_dim_symbol_count(pool), n = 0;
     int64_t *value = weft_arena_array(cx->scratch, (size_t)n_pool + 1, sizeof *value);
     for (uint32_t i = 0; i < n_pool; i++)
         value[i] = -1;
     for (uint32_t i = 0; i < n_symbol; i++)
         value[weft_dim_as_symbol(pool, weft_graph_symbol_dim(g, i))] = symbol[i];
-    weft_block *block = weft_arena_array(cx->scratch, (size_t)l->n + 1, sizeof *block);
-    weft_buffer *buffer = weft_arena_array(cx->scratch, (size_t)l->n + 1, sizeof *buffer);
-    for (uint32_t i = 0; i < l->n; i++) {
-        const weft_ttype *type = weft_val_ttype(m, l->at[i].val);
-        int64_t dim[WEFT_RANK_MAX];
-        block[i] = (weft_block){.first = l->at[i].first, .last = l->at[i].last};
-        for (uint32_t k = 0; k < type->rank; k++)
-            if (!weft_dim_eval(pool, type->dim[k], value, n_pool, &dim[k]))
-                return WEFT_ERR_OK; /* this combination has no meaning (a negative dim, ...) */
-        if (!weft_layout_bytes((weft_dtype)type->dtype, (weft_layout)type->layout, dim, type->rank,
-                               &block[i].size))
-            return WEFT_ERR_OK;
+    if (!weft_graph_place(g, pool, value, n_pool, places))
+        return WEFT_ERR_OK; /* this combination has no meaning (a negative dim, ...) */
+    weft_block *block = weft_arena_array(cx->scratch, (size_t)places->n + 1, sizeof *block);
+    weft_buffer *buffer = weft_arena_array(cx->scratch, (size_t)places->n + 1, sizeof *buffer);
+    for (uint32_t v = 1; v <= places->n; v++) {
+        const weft_place_value *p = &places->value[v];
+        if (p->place != WEFT_PLACE_ARENA)
+            continue;
+        block[n] = (weft_block){.size = p->bytes, .first = p->first, .last = p->last};
+        buffer[n++].val = places->val[v];
     }
     uint64_t total = 0;
-    WEFT_TRY(weft_pack_blocks(block, l->n, ALIGN_BYTES, &total));
-    for (uint32_t i = 0; i < l->n; i++)
-        buffer[i] = (weft_buffer){.val = l->at[i].val,
+    WEFT_TRY(weft_pack_blocks(block, n, ALIGN_BYTES, &total));
+    for (uint32_t i = 0; i < n; i++)
+        buffer[i] = (weft_buffer){.val = buffer[i].val,
                                   .offset = block[i].offset,
                                   .bytes = block[i].size,
                                   .first = block[i].first,
@@ -150,7 +83,7 @@ static weft_err plan_bucket(weft_passctx *cx, weft_graph *g, const lives *l, con
                                             .n_symbol = n_symbol,
                                             .arena_bytes = total,
                                             .buffer = buffer,
-                                            .n_buffer = l->n});
+                                            .n_buffer = n});
     return WEFT_ERR_OK;
 }
 
@@ -169,13 +102,14 @@ static weft_err plan_graph(weft_passctx *cx, weft_graph *g)
         else
             choose_other(lo, hi, &choice[i]);
     }
-    lives l = find_lives(cx, g);
+    weft_places places;
+    weft_graph_place_start(g, cx->scratch, &places);
     weft_graph_clear_buckets(g);
     /* All combinations, the last symbol turning fastest. */
     for (uint32_t made = 0; made < BUCKETS_MAX; made++) {
         for (uint32_t i = 0; i < n; i++)
             symbol[i] = choice[i].at[turn[i]];
-        WEFT_TRY(plan_bucket(cx, g, &l, symbol, n));
+        WEFT_TRY(plan_bucket(cx, g, &places, symbol, n));
         uint32_t i = n;
         while (i > 0 && ++turn[i - 1] == choice[i - 1].n)
             turn[--i] = 0;

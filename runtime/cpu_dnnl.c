@@ -199,6 +199,17 @@ static void put_pack(weft_engine *e, weft_cpu_pack *pack)
     pthread_mutex_unlock(&e->lock);
 }
 
+uint64_t weft_cpu__packed_bytes(weft_engine *e)
+{
+    const weft_cpu *cpu = e->device;
+    uint64_t bytes = 0;
+    pthread_mutex_lock(&e->lock);
+    for (const weft_cpu_pack *p = cpu->pack; p; p = p->next)
+        bytes += p->room;
+    pthread_mutex_unlock(&e->lock);
+    return bytes;
+}
+
 /* -- Kernels -------------------------------------------------------------------------------- */
 
 dnnl_kernel *weft_dnnl__create(weft_prep *p)

@@ -11,5 +11,7 @@ uint64_t weft_cpu__room(uint64_t bytes);
 
 /* A reorder of f32 between two layouts. */
 weft_err weft_cpu__prepare_dnnl_reorder(weft_prep *p);
+/* Bytes of packed weights in use. */
+uint64_t weft_cpu__packed_bytes(weft_engine *e);
 
 #endif

@@ -55,6 +55,8 @@ struct weft_driver {
     /* Around the launches of a run, on the thread that runs them. May be NULL. */
     void (*begin)(weft_engine *engine);
     void (*end)(weft_engine *engine);
+    /* Bytes of the weights it packed. May be NULL: none. */
+    uint64_t (*packed_bytes)(weft_engine *engine);
 };
 
 struct weft_engine {

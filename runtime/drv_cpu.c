@@ -135,4 +135,5 @@ const weft_driver weft_driver_cpu = {
     .free = free_cpu,
     .prepare = prepare_cpu,
     .begin = begin_cpu,
+    .packed_bytes = weft_cpu__packed_bytes,
 };

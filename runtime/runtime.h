@@ -66,6 +66,22 @@ void weft_session_profile(weft_session *session, bool on);
 /* Borrowed until the next run. */
 const weft_launch_time *weft_session_times(weft_session *session, uint32_t *out_n);
 
+/* Memory of a session, of the sizes it ran last (0 before). */
+typedef struct weft_session_memory {
+    bool planned;           /* values lie where the bundle says */
+    uint64_t arena_bytes;   /* of values; the bundle's arena when `planned` */
+    uint64_t total_bytes;   /* with scratch memory and copies of outputs */
+    uint64_t packed_bytes;  /* weights that the driver packed, of all sessions of the engine */
+    uint64_t touched_bytes; /* distinct bytes of the arena that a run writes, when measured */
+    uint64_t high_bytes;    /* 1 + the last of them */
+} weft_session_memory;
+
+void weft_session_get_memory(const weft_session *session, weft_session_memory *out);
+/* Also runs the model twice over memory filled with two patterns and finds what was written. */
+WEFT_MUST_USE weft_err weft_session_measure_memory(weft_session *session, const weft_tensor *in,
+                                                   uint32_t n_in, weft_diag *diag,
+                                                   weft_session_memory *out);
+
 /* -- Serving -------------------------------------------------------------------------------- */
 
 /* Zero-initialised: the defaults. */

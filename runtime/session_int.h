@@ -6,20 +6,12 @@
 #ifndef WEFT_RUNTIME_SESSION_INT_H
 #define WEFT_RUNTIME_SESSION_INT_H
 
+#include "ops/place.h"
 #include "runtime/driver_int.h"
 
 #include <setjmp.h>
 
 enum { WEFT_SPEC_MAX = 16, WEFT_LAUNCH_ARG_MAX = 4096 };
-
-typedef enum weft_place {
-    WEFT_PLACE_NONE, /* never used */
-    WEFT_PLACE_WEIGHT,
-    WEFT_PLACE_INPUT, /* memory of the caller */
-    WEFT_PLACE_ARENA,
-    WEFT_PLACE_ALIAS, /* same bytes as `root` */
-    WEFT_PLACE_LATE
-} weft_place;
 
 typedef struct weft_spec_value {
     weft_place place;
@@ -28,7 +20,6 @@ typedef struct weft_spec_value {
     uint64_t offset; /* WEFT_PLACE_ARENA */
     uint64_t bytes;
     uint64_t shift; /* WEFT_PLACE_ALIAS: bytes behind the root's start */
-    bool hosts;     /* operands of a concatenation lie in it */
     weft_slot slot; /* tensor.data: address, once bound */
 } weft_spec_value;
 
@@ -60,9 +51,11 @@ typedef struct weft_spec {
     uint32_t n_patch;
     uint32_t *alias; /* values that lie in an input */
     uint32_t n_alias;
-    uint64_t *copy;   /* per output: offset + 1 of the memory to copy it to, 0: none */
-    uint64_t bytes;   /* of the session's memory */
-    const char *base; /* memory that addresses point into */
+    uint64_t *copy;       /* per output: offset + 1 of the memory to copy it to, 0: none */
+    uint64_t bytes;       /* of the session's memory */
+    uint64_t arena_bytes; /* of the values alone, without scratch memory */
+    bool planned;         /* values lie where the bundle says */
+    const char *base;     /* memory that addresses point into */
     uint64_t last_use;
 } weft_spec;
 
@@ -75,6 +68,7 @@ struct weft_session {
     weft_engine *engine;
     const weft_bundle_program *program;
     weft_spec *spec[WEFT_SPEC_MAX];
+    const weft_spec *now; /* that of the last run */
     uint64_t clock;
     void *memory; /* arena of activations and results */
     uint64_t memory_bytes;
@@ -95,10 +89,6 @@ struct weft_session {
 /* Finds or makes the specialisation for these values of the program's symbols. */
 WEFT_MUST_USE weft_err weft_spec__get(weft_session *s, const int64_t *symbol, weft_diag *diag,
                                       weft_spec **out);
-/* Places operands of concatenations in their results where that needs no copy; first and last are
- * the lives of roots. */
-void weft_spec__join(const weft_bundle_program *program, weft_spec *spec, uint32_t *first,
-                     uint32_t *last);
 /* Points everything at the session's memory. */
 weft_err weft_spec__bind(weft_session *s, weft_spec *spec, weft_diag *diag);
 void weft_spec__destroy(weft_session *s, weft_spec *spec);

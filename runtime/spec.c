@@ -69,19 +69,6 @@ static weft_err place_value(build *b, uint32_t v)
     return WEFT_ERR_OK;
 }
 
-static bool is_view(const build *b, const weft_bundle_launch *l)
-{
-    if (!(weft_op_get(l->op)->traits & WEFT_T_VIEW) || l->n_in == 0 || l->n_out != 1 || !l->in[0] ||
-        !l->out[0])
-        return false;
-    const weft_spec_value *in = &b->spec->value[l->in[0]], *out = &b->spec->value[l->out[0]];
-    return in->slot.layout == out->slot.layout && in->bytes == out->bytes &&
-           in->slot.tensor.dtype == out->slot.tensor.dtype &&
-           (in->slot.layout == WEFT_LAYOUT_PLAIN ||
-            (in->slot.tensor.rank == out->slot.tensor.rank &&
-             memcmp(in->slot.tensor.dim, out->slot.tensor.dim, sizeof in->slot.tensor.dim) == 0));
-}
-
 static bool attrs_are_late(const build *b, weft_attrs attrs)
 {
     for (uint32_t i = 0; i < attrs.n; i++)
@@ -109,53 +96,80 @@ static weft_err check_launch(build *b, const weft_bundle_launch *l)
     return WEFT_ERR_OK;
 }
 
-/* Places the results of launch i and notes the life of its operands. */
-static weft_err place_launch(build *b, uint32_t i)
+/* Launch i as the rule of places sees it: refers to values that are there, and made before. */
+static weft_err describe_launch(build *b, uint32_t i, bool *made, weft_place_launch *out)
 {
     const weft_bundle_launch *l = &b->p->launch[i];
-    weft_spec_value *value = b->spec->value;
-    weft_spec_launch *to = &b->spec->launch[i];
-
     WEFT_TRY(check_launch(b, l));
-    to->late = attrs_are_late(b, l->attrs);
-    for (uint32_t k = 0; k < l->n_in; k++) {
-        weft_spec_value *in = &value[l->in[k]];
-        if (!l->in[k])
-            continue;
-        if (in->place == WEFT_PLACE_NONE)
+    for (uint32_t k = 0; k < l->n_in; k++)
+        if (l->in[k] && !made[l->in[k]])
             return weft_diag_error(b->diag, WEFT_ERR_INPUT, launch_where(l),
                                    "operand %u is used before it is computed", k);
-        to->late = to->late || in->place == WEFT_PLACE_LATE;
-        b->last[in->root] = i;
-    }
-    for (uint32_t k = 0; k < l->n_out; k++)
-        to->late = to->late || (l->out[k] && value[l->out[k]].place == WEFT_PLACE_LATE);
-    bool view = to->view = !to->late && is_view(b, l);
     for (uint32_t k = 0; k < l->n_out; k++) {
-        weft_spec_value *out = &value[l->out[k]];
-        if (!l->out[k])
-            continue;
-        if (out->place != WEFT_PLACE_NONE && !(to->late && out->place == WEFT_PLACE_LATE))
+        if (l->out[k] && made[l->out[k]])
             return weft_diag_error(b->diag, WEFT_ERR_INPUT, launch_where(l),
                                    "result %u is computed twice", k);
-        out->place = to->late ? WEFT_PLACE_LATE : view ? WEFT_PLACE_ALIAS : WEFT_PLACE_ARENA;
-        if (view) {
-            const weft_spec_value *root = &value[value[l->in[0]].root];
-            out->root = value[l->in[0]].root;
-            out->shift = value[l->in[0]].shift;
-            out->slot.weight = root->slot.weight;
-            out->slot.tensor.data = root->slot.tensor.data;
-        }
-        b->first[l->out[k]] = b->last[l->out[k]] = i;
+        made[l->out[k]] = true;
     }
+    *out = (weft_place_launch){.op = l->op,
+                               .axis = weft_attrs_int(l->attrs, WEFT_ATTR_AXIS, 0),
+                               .in = l->in,
+                               .n_in = l->n_in,
+                               .out = l->out,
+                               .n_out = l->n_out,
+                               .late = attrs_are_late(b, l->attrs)};
     return WEFT_ERR_OK;
+}
+
+/* Finds places by the rule that the memory planner goes by. */
+static void find_places(build *b, weft_place_launch *launch)
+{
+    const weft_bundle_program *p = b->p;
+    weft_arena *arena = b->spec->arena;
+    weft_place_value *place = weft_arena_array(arena, (size_t)p->n_value + 1, sizeof *place);
+    uint32_t *output = weft_arena_array(arena, p->n_output, sizeof *output);
+    for (uint32_t v = 1; v <= p->n_value; v++) {
+        const weft_spec_value *from = &b->spec->value[v];
+        place[v] = (weft_place_value){.place = from->place,
+                                      .dtype = from->slot.tensor.dtype,
+                                      .layout = from->slot.layout,
+                                      .rank = from->slot.tensor.rank,
+                                      .bytes = from->bytes};
+        memcpy(place[v].dim, from->slot.tensor.dim, sizeof place[v].dim);
+    }
+    for (uint32_t i = 0; i < p->n_output; i++)
+        output[i] = p->output[i].value;
+    weft_place_values(place, p->n_value, launch, p->n_launch, output, p->n_output);
+    for (uint32_t v = 1; v <= p->n_value; v++) {
+        weft_spec_value *to = &b->spec->value[v];
+        to->place = place[v].place;
+        to->root = place[v].root;
+        to->shift = place[v].shift;
+        b->first[v] = place[v].first;
+        b->last[v] = place[v].last;
+        if (to->root != v) {
+            to->slot.weight = b->spec->value[to->root].slot.weight;
+            to->slot.tensor.data = b->spec->value[to->root].slot.tensor.data;
+        }
+    }
+    for (uint32_t i = 0; i < p->n_launch; i++) {
+        b->spec->launch[i].late = launch[i].late;
+        b->spec->launch[i].view = launch[i].view;
+        b->spec->launch[i].joined = launch[i].joined;
+    }
 }
 
 static weft_err place_values(build *b)
 {
     const weft_bundle_program *p = b->p;
-    for (uint32_t v = 1; v <= p->n_value; v++)
+    weft_arena *arena = b->spec->arena;
+    weft_arena_mark mark = weft_arena_get_mark(arena);
+    bool *made = weft_arena_array(arena, (size_t)p->n_value + 1, sizeof *made);
+    weft_place_launch *launch = weft_arena_array(arena, p->n_launch, sizeof *launch);
+    for (uint32_t v = 1; v <= p->n_value; v++) {
         WEFT_TRY(place_value(b, v));
+        made[v] = b->spec->value[v].place == WEFT_PLACE_WEIGHT;
+    }
     for (uint32_t i = 0; i < p->n_input; i++) {
         weft_spec_value *in = &b->spec->value[p->input[i].value];
         if (p->input[i].value == 0 || p->input[i].value > p->n_value ||
@@ -164,18 +178,19 @@ static weft_err place_values(build *b)
                                    "input %u of the program is not sound", i);
         in->place = WEFT_PLACE_INPUT;
         in->input = i;
+        made[p->input[i].value] = true;
     }
     for (uint32_t i = 0; i < p->n_launch; i++)
-        WEFT_TRY(place_launch(b, i));
+        WEFT_TRY(describe_launch(b, i, made, &launch[i]));
     for (uint32_t i = 0; i < p->n_output; i++) {
         uint32_t v = p->output[i].value;
-        if (v == 0 || v > p->n_value || b->spec->value[v].place == WEFT_PLACE_NONE ||
+        if (v == 0 || v > p->n_value || !made[v] ||
             b->spec->value[v].slot.layout != WEFT_LAYOUT_PLAIN)
             return weft_diag_error(b->diag, WEFT_ERR_INPUT, (weft_where){0},
                                    "output %u of the program is not sound", i);
-        b->last[b->spec->value[v].root] = p->n_launch;
     }
-    weft_spec__join(p, b->spec, b->first, b->last);
+    find_places(b, launch);
+    weft_arena_reset(arena, mark);
     return WEFT_ERR_OK;
 }
 
@@ -299,26 +314,43 @@ static bool use_bucket(build *b)
     for (uint32_t v = 1; v <= b->p->n_value; v++)
         sound = sound && (has[v] || value[v].place != WEFT_PLACE_ARENA);
     weft_arena_reset(b->spec->arena, mark);
-    b->spec->bytes = weft_align_up(bucket->arena_bytes, ALIGN);
     return sound;
 }
 
-/* Packs values (unless the bucket placed them), scratch memory and copies of outputs. */
+/* Offsets of the values: the bundle's, else packed here. The blocks of both as they lie. */
+static weft_err pack_values(build *b, weft_block *block, size_t *out_n)
+{
+    weft_spec *spec = b->spec;
+    size_t n = 0;
+    spec->planned = use_bucket(b);
+    for (uint32_t v = 1; v <= b->p->n_value; v++)
+        if (spec->value[v].place == WEFT_PLACE_ARENA)
+            block[n++] = (weft_block){.size = spec->value[v].bytes,
+                                      .first = b->first[v],
+                                      .last = b->last[v],
+                                      .offset = spec->planned ? spec->value[v].offset : 0};
+    *out_n = n;
+    if (spec->planned)
+        return weft_pack_around(block, n, NULL, 0, ALIGN, &spec->arena_bytes);
+    WEFT_TRY(weft_pack_blocks(block, n, ALIGN, &spec->arena_bytes));
+    n = 0;
+    for (uint32_t v = 1; v <= b->p->n_value; v++)
+        if (spec->value[v].place == WEFT_PLACE_ARENA)
+            spec->value[v].offset = block[n++].offset;
+    return WEFT_ERR_OK;
+}
+
+/* Packs the values, then scratch memory and copies of outputs into what they leave free. */
 static weft_err pack(build *b)
 {
     const weft_bundle_program *p = b->p;
     weft_spec *spec = b->spec;
-    bool placed = use_bucket(b);
-    uint64_t base = placed ? spec->bytes : 0, total;
-    size_t n = 0;
-    weft_block *block = weft_arena_array(
-        spec->arena, (size_t)p->n_value + p->n_launch + p->n_output, sizeof *block);
+    size_t n_value, n = 0;
+    weft_block *fixed = weft_arena_array(spec->arena, p->n_value, sizeof *fixed);
+    weft_block *block =
+        weft_arena_array(spec->arena, (size_t)p->n_launch + p->n_output, sizeof *block);
 
-    for (uint32_t v = 1; v <= p->n_value && !placed; v++)
-        if (spec->value[v].place == WEFT_PLACE_ARENA)
-            block[n++] = (weft_block){
-                .size = spec->value[v].bytes, .first = b->first[v], .last = b->last[v]};
-    size_t n_values = n;
+    WEFT_TRY(pack_values(b, fixed, &n_value));
     for (uint32_t i = 0; i < p->n_launch; i++)
         block[n++] = (weft_block){.size = spec->launch[i].scratch_bytes, .first = i, .last = i};
     for (uint32_t i = 0; i < p->n_output; i++) {
@@ -328,18 +360,13 @@ static weft_err pack(build *b)
         block[n++] = (weft_block){.size = copied ? v->bytes : 0, .last = p->n_launch};
         spec->copy[i] = copied;
     }
-    WEFT_TRY(weft_pack_blocks(block, n, ALIGN, &total));
+    WEFT_TRY(weft_pack_around(fixed, n_value, block, n, ALIGN, &spec->bytes));
     n = 0;
-    for (uint32_t v = 1; v <= p->n_value && n < n_values; v++)
-        if (spec->value[v].place == WEFT_PLACE_ARENA)
-            spec->value[v].offset = block[n++].offset;
     for (uint32_t i = 0; i < p->n_launch; i++)
-        spec->launch[i].scratch_offset = base + block[n++].offset;
+        spec->launch[i].scratch_offset = block[n++].offset;
     for (uint32_t i = 0; i < p->n_output; i++, n++)
         if (spec->copy[i])
-            spec->copy[i] = base + block[n].offset + 1;
-    if (!weft_size_add(base, total, &spec->bytes))
-        return WEFT_ERR_NOMEM;
+            spec->copy[i] = block[n].offset + 1;
     return WEFT_ERR_OK;
 }
 
@@ -493,7 +520,7 @@ weft_err weft_spec__get(weft_session *s, const int64_t *symbol, weft_diag *diag,
     for (uint32_t i = 0; i < WEFT_SPEC_MAX; i++) {
         if (s->spec[i] && (bytes == 0 || memcmp(s->spec[i]->symbol, symbol, bytes) == 0)) {
             s->spec[i]->last_use = ++s->clock;
-            *out = s->spec[i];
+            s->now = *out = s->spec[i];
             return WEFT_ERR_OK;
         }
         /* The first free place, else the one that was not used for longest. */
@@ -505,6 +532,6 @@ weft_err weft_spec__get(weft_session *s, const int64_t *symbol, weft_diag *diag,
     weft_spec__destroy(s, s->spec[at]);
     s->spec[at] = spec;
     spec->last_use = ++s->clock;
-    *out = spec;
+    s->now = *out = spec;
     return WEFT_ERR_OK;
 }

@@ -128,6 +128,32 @@ static void test_pack__ten_thousand_blocks(void **state)
     free(b);
 }
 
+static void test_pack__around_leaves_what_lies(void **state)
+{
+    (void)state;
+    enum { N = 60 };
+    weft_block fixed[N], both[2 * N];
+    uint64_t seed = 3, total;
+    for (int round = 0; round < 200; round++) {
+        size_t n = 1 + next_random(&seed) % (N - 1);
+        for (size_t i = 0; i < 2 * n; i++) {
+            uint32_t first = (uint32_t)(next_random(&seed) % 40);
+            both[i] = (weft_block){.size = next_random(&seed) % 5000,
+                                   .first = first,
+                                   .last = first + (uint32_t)(next_random(&seed) % 9)};
+        }
+        assert_int_equal(weft_pack_blocks(both, n, 64, &total), WEFT_ERR_OK);
+        for (size_t i = 0; i < n; i++)
+            fixed[i] = both[i];
+        assert_int_equal(weft_pack_around(fixed, n, both + n, n, 64, &total), WEFT_ERR_OK);
+        check_plan(both, 2 * n, 64, total);
+    }
+    assert_int_equal(weft_pack_around(fixed, 1, NULL, 0, 64, &total), WEFT_ERR_OK);
+    assert_int_equal(total, fixed[0].offset + fixed[0].size);
+    fixed[0] = (weft_block){.size = 2, .offset = UINT64_MAX - 1};
+    assert_int_equal(weft_pack_around(fixed, 1, NULL, 0, 64, &total), WEFT_ERR_NOMEM);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -135,6 +161,7 @@ int main(void)
         cmocka_unit_test(test_pack__chain_takes_two_blocks),
         cmocka_unit_test(test_pack__smallest_gap_is_taken),
         cmocka_unit_test(test_pack__refuses_overflow),
+        cmocka_unit_test(test_pack__around_leaves_what_lies),
         cmocka_unit_test(test_pack__ten_thousand_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

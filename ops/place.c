@@ -1,0 +1,191 @@
+/* Places of values; place.h.
+ *
+ * Concatenation without copying. Where nothing lies outside the axis (one image, joined along
+ * channels), the operands of a concatenation follow each other in its result, so that they can be
+ * computed there in the first place. Going from the last launch to the first, a result whose
+ * operands are free becomes their host; a result whose operands already follow each other in one
+ * host is a part of it:
+ *
+ *   %c2 = concat %x, %a           %c2 is the front of %c3
+ *   %c3 = concat %x, %a, %b       %x, %a and %b are computed in %c3
+ */
+#include "ops/place.h"
+
+#include <string.h>
+
+enum { ALIGN = 64 };
+/* Steps of work: a hostile program is not searched for long. */
+enum { BUDGET = 50000000 };
+
+typedef struct joint {
+    weft_place_value *value;
+    uint32_t n_value;
+} joint;
+
+/* -- Launches ------------------------------------------------------------------------------- */
+
+static bool is_view(const weft_place_value *value, const weft_place_launch *l)
+{
+    if (!(weft_op_get(l->op)->traits & WEFT_T_VIEW) || l->n_in == 0 || l->n_out != 1 || !l->in[0] ||
+        !l->out[0])
+        return false;
+    const weft_place_value *in = &value[l->in[0]], *out = &value[l->out[0]];
+    return in->layout == out->layout && in->bytes == out->bytes && in->dtype == out->dtype &&
+           (in->layout == WEFT_LAYOUT_PLAIN ||
+            (in->rank == out->rank && memcmp(in->dim, out->dim, sizeof in->dim) == 0));
+}
+
+/* Places the results of launch i and notes the life of its operands. */
+static void place_launch(weft_place_value *value, weft_place_launch *l, uint32_t i)
+{
+    for (uint32_t k = 0; k < l->n_in; k++) {
+        if (!l->in[k])
+            continue;
+        l->late = l->late || value[l->in[k]].place == WEFT_PLACE_LATE;
+        value[value[l->in[k]].root].last = i;
+    }
+    for (uint32_t k = 0; k < l->n_out; k++)
+        l->late = l->late || (l->out[k] && value[l->out[k]].place == WEFT_PLACE_LATE);
+    l->view = !l->late && is_view(value, l);
+    for (uint32_t k = 0; k < l->n_out; k++) {
+        weft_place_value *out = &value[l->out[k]];
+        if (!l->out[k])
+            continue;
+        out->place = l->late ? WEFT_PLACE_LATE : l->view ? WEFT_PLACE_ALIAS : WEFT_PLACE_ARENA;
+        if (l->view) {
+            out->root = value[l->in[0]].root;
+            out->shift = value[l->in[0]].shift;
+        }
+        out->first = out->last = i;
+    }
+}
+
+/* -- Concatenations ------------------------------------------------------------------------- */
+
+/* Operands are whole, in the result's layout, and fill it one behind the other. */
+static bool follows(const joint *j, const weft_place_launch *l)
+{
+    const weft_place_value *out = &j->value[l->out[0]];
+    int64_t axis = l->axis, block = weft_layout_block(out->layout);
+    uint64_t bytes = 0;
+
+    if (axis < 0)
+        axis += out->rank;
+    if (axis < 0 || axis >= out->rank || out->layout == WEFT_LAYOUT_NHWC ||
+        (block > 1 && axis != 1))
+        return false;
+    for (int64_t d = 0; d < axis; d++)
+        if (out->dim[d] != 1)
+            return false;
+    for (uint32_t i = 0; i < l->n_in; i++) {
+        const weft_place_value *in = &j->value[l->in[i]];
+        if (!l->in[i] || in->layout != out->layout || in->rank != out->rank ||
+            in->dtype != out->dtype || bytes % ALIGN != 0 ||
+            (in->dim[axis] % block != 0 && i + 1 < l->n_in))
+            return false;
+        bytes += in->bytes;
+    }
+    return bytes == out->bytes;
+}
+
+/* Operands that have memory of their own, each once. */
+static bool are_free(const joint *j, const weft_place_launch *l)
+{
+    for (uint32_t i = 0; i < l->n_in; i++) {
+        const weft_place_value *in = &j->value[l->in[i]];
+        if (in->place != WEFT_PLACE_ARENA || in->hosts || l->in[i] == l->out[0])
+            return false;
+        for (uint32_t k = 0; k < i; k++)
+            if (l->in[k] == l->in[i])
+                return false;
+    }
+    return true;
+}
+
+/* Operands that lie one behind the other in one host already. */
+static bool are_joined(const joint *j, const weft_place_launch *l)
+{
+    const weft_place_value *front = &j->value[l->in[0]];
+    uint64_t at = front->shift;
+    for (uint32_t i = 0; i < l->n_in; i++) {
+        const weft_place_value *in = &j->value[l->in[i]];
+        if (in->place != WEFT_PLACE_ALIAS || in->root != front->root || in->shift != at ||
+            !j->value[in->root].hosts)
+            return false;
+        at += in->bytes;
+    }
+    return true;
+}
+
+/* Moves value v, and all that alias it, to `shift` bytes behind the start of `host`. */
+static void move(joint *j, uint32_t v, uint32_t host, uint64_t shift)
+{
+    for (uint32_t u = 1; u <= j->n_value; u++) {
+        weft_place_value *x = &j->value[u];
+        if (x->root != v || u == host)
+            continue;
+        x->place = WEFT_PLACE_ALIAS;
+        x->root = host;
+        x->shift += shift;
+    }
+    if (j->value[v].first < j->value[host].first)
+        j->value[host].first = j->value[v].first;
+    if (j->value[v].last > j->value[host].last)
+        j->value[host].last = j->value[v].last;
+}
+
+static void join(joint *j, weft_place_launch *l)
+{
+    weft_place_value *out = &j->value[l->out[0]];
+    bool own = out->place == WEFT_PLACE_ARENA;
+    if (are_free(j, l) && (own || j->value[out->root].hosts)) {
+        uint64_t at = out->shift;
+        j->value[out->root].hosts = true;
+        for (uint32_t k = 0; k < l->n_in; k++) {
+            move(j, l->in[k], out->root, at);
+            at += j->value[l->in[k]].bytes;
+        }
+    } else if (own && !out->hosts && are_joined(j, l)) {
+        const weft_place_value *front = &j->value[l->in[0]];
+        move(j, l->out[0], front->root, front->shift);
+    } else {
+        return;
+    }
+    l->joined = true;
+}
+
+static void join_all(joint *j, weft_place_launch *launch, uint32_t n_launch)
+{
+    uint64_t work = 0;
+    for (uint32_t i = n_launch; i-- > 0;) {
+        weft_place_launch *l = &launch[i];
+        if (l->op != WEFT_OP_CONCAT || l->n_in == 0 || l->n_out != 1 || !l->out[0] || l->late)
+            continue;
+        work += (uint64_t)l->n_in * ((uint64_t)j->n_value + l->n_in);
+        if (work > BUDGET)
+            return;
+        if (follows(j, l))
+            join(j, l);
+    }
+}
+
+/* -- All ------------------------------------------------------------------------------------ */
+
+void weft_place_values(weft_place_value *value, uint32_t n_value, weft_place_launch *launch,
+                       uint32_t n_launch, const uint32_t *output, uint32_t n_output)
+{
+    joint j = {.value = value, .n_value = n_value};
+    for (uint32_t v = 0; v <= n_value; v++) {
+        value[v].root = v;
+        value[v].shift = 0;
+        value[v].hosts = false;
+        value[v].first = value[v].last = 0;
+    }
+    for (uint32_t i = 0; i < n_launch; i++) {
+        launch[i].joined = false;
+        place_launch(value, &launch[i], i);
+    }
+    for (uint32_t i = 0; i < n_output; i++)
+        value[value[output[i]].root].last = n_launch;
+    join_all(&j, launch, n_launch);
+}

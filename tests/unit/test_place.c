@@ -1,0 +1,97 @@
+/* ops/place.h: what needs memory, what lies in what, and for how long. */
+#include "ops/place.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+/* x -> a, b -> concat c -> view v -> exp y */
+typedef struct world {
+    weft_place_value value[7];
+    weft_place_launch launch[5];
+    uint32_t x[1], a[1], b[1], ab[2], c[1], v[1], y[1];
+} world;
+
+enum { X = 1, A, B, C, V, Y };
+
+static weft_place_value make(int64_t images, int64_t n)
+{
+    return (weft_place_value){.dtype = WEFT_DTYPE_F32,
+                              .rank = 2,
+                              .dim = {images, n},
+                              .bytes = (uint64_t)(images * n) * 4};
+}
+
+static void init_world(world *w, int64_t images)
+{
+    *w = (world){.x = {X}, .a = {A}, .b = {B}, .ab = {A, B}, .c = {C}, .v = {V}, .y = {Y}};
+    w->value[X] = w->value[A] = w->value[B] = make(images, 16);
+    w->value[C] = w->value[V] = w->value[Y] = make(images, 32);
+    w->value[V].rank = 1;
+    w->value[V].dim[0] = images * 32;
+    w->value[X].place = WEFT_PLACE_INPUT;
+    w->launch[0] = (weft_place_launch){WEFT_OP_EW, 0, w->x, w->a, 1, 1, false, false, false};
+    w->launch[1] = (weft_place_launch){WEFT_OP_EW, 0, w->x, w->b, 1, 1, false, false, false};
+    w->launch[2] = (weft_place_launch){WEFT_OP_CONCAT, 1, w->ab, w->c, 2, 1, false, false, false};
+    w->launch[3] = (weft_place_launch){WEFT_OP_VIEW, 0, w->c, w->v, 1, 1, false, false, false};
+    w->launch[4] = (weft_place_launch){WEFT_OP_EW, 0, w->v, w->y, 1, 1, false, false, false};
+}
+
+static void test_place__views_and_joins(void **state)
+{
+    (void)state;
+    world w;
+    init_world(&w, 1);
+    weft_place_values(w.value, Y, w.launch, 5, w.y, 1);
+    assert_int_equal(w.value[C].place, WEFT_PLACE_ARENA);
+    assert_int_equal(w.value[C].first, 0); /* its front is made by launch 0 */
+    assert_int_equal(w.value[C].last, 4);  /* read through the view */
+    assert_int_equal(w.value[A].root, C);
+    assert_int_equal(w.value[B].root, C);
+    assert_int_equal(w.value[B].shift, 64);
+    assert_int_equal(w.value[V].root, C);
+    assert_true(w.launch[2].joined && w.launch[3].view);
+    assert_int_equal(w.value[Y].last, 5); /* an output lives to the end */
+    assert_int_equal(w.value[X].place, WEFT_PLACE_INPUT);
+}
+
+static void test_place__two_images_are_copied(void **state)
+{
+    (void)state;
+    world w;
+    init_world(&w, 2);
+    weft_place_values(w.value, Y, w.launch, 5, w.y, 1);
+    assert_false(w.launch[2].joined);
+    assert_int_equal(w.value[A].place, WEFT_PLACE_ARENA);
+    assert_int_equal(w.value[A].last, 2);
+    assert_int_equal(w.value[C].first, 2);
+}
+
+static void test_place__late_spreads(void **state)
+{
+    (void)state;
+    world w;
+    init_world(&w, 1);
+    w.launch[1].late = true;
+    weft_place_values(w.value, Y, w.launch, 5, w.y, 1);
+    assert_int_equal(w.value[A].place, WEFT_PLACE_ARENA);
+    assert_int_equal(w.value[B].place, WEFT_PLACE_LATE);
+    assert_int_equal(w.value[C].place, WEFT_PLACE_LATE);
+    assert_int_equal(w.value[Y].place, WEFT_PLACE_LATE);
+    assert_true(w.launch[4].late && !w.launch[2].joined && !w.launch[3].view);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_place__views_and_joins),
+        cmocka_unit_test(test_place__two_images_are_copied),
+        cmocka_unit_test(test_place__late_spreads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
