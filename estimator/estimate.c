@@ -64,25 +64,9 @@ static const weft_model *choose_model(const weft_kernel *kernel, const weft_slic
     return NULL;
 }
 
-/* Idle power of the slice for as long as the kernel runs, and the rest in proportion to how much of
- * the arithmetic or of the bandwidth is in use. */
-static double energy_j(const weft_kernel *kernel, const weft_slice *slice, double time_us,
-                       bool exact_f32)
-{
-    const weft_gpu *gpu = slice->gpu;
-    double part = weft_gpu__is_cpu(gpu) ? slice->units : slice->share;
-    double saving = kernel->flop_saving > 1 ? kernel->flop_saving : 1;
-    double busy = kernel->work.flops / saving /
-                  (weft_slice__flops_per_us(slice, kernel, exact_f32) * time_us);
-    double traffic =
-        weft_slice__memory_bytes(slice, kernel) / (slice->bandwidth_gbps * 1e3 * time_us);
-    double use = fmin(1, fmax(busy, traffic));
-    return part * (gpu->idle_w + (gpu->power_w - gpu->idle_w) * use) * time_us * 1e-6;
-}
-
-weft_err weft_estimate_kernel(const weft_kernel *kernel, const weft_slice *slice,
-                              const weft_estimate_options *options, weft_diag *diag, weft_cost *out,
-                              const char **out_model)
+static weft_err estimate_kernel(const weft_kernel *kernel, const weft_slice *slice,
+                                const weft_estimate_options *options, weft_diag *diag,
+                                weft_cost *out, const char **out_model, weft_usage *out_usage)
 {
     bool exact_f32 = options && options->exact_f32;
     WEFT_TRY(check_kernel(kernel, diag));
@@ -95,15 +79,28 @@ weft_err weft_estimate_kernel(const weft_kernel *kernel, const weft_slice *slice
     if (!isfinite(t.time_us) || !(t.time_us > 0))
         return weft_diag_error(diag, WEFT_ERR_BUG, (weft_where){.item = model->name},
                                "model predicts %g us", t.time_us);
+    weft_usage u = weft_kernel__usage(kernel, slice, exact_f32, t.time_us, t.units);
     *out =
         (weft_cost){.time_us = t.time_us,
-                    .creq = fmin(1, t.units / slice->all_units),
+                    .creq = u.sm_need,
                     .bandwidth_gbps = weft_slice__memory_bytes(slice, kernel) / (t.time_us * 1e3),
-                    .energy_j = energy_j(kernel, slice, t.time_us, exact_f32),
+                    .energy_j = weft_kernel__energy_j(kernel, slice, exact_f32, t.time_us, &u),
                     .expected_error = t.expected_error};
     snprintf(out->source, sizeof out->source, "analytic");
+    *out_model = model->name;
+    *out_usage = u;
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_estimate_kernel(const weft_kernel *kernel, const weft_slice *slice,
+                              const weft_estimate_options *options, weft_diag *diag, weft_cost *out,
+                              const char **out_model)
+{
+    const char *model;
+    weft_usage usage;
+    WEFT_TRY(estimate_kernel(kernel, slice, options, diag, out, &model, &usage));
     if (out_model)
-        *out_model = model->name;
+        *out_model = model;
     return WEFT_ERR_OK;
 }
 
@@ -150,7 +147,7 @@ static weft_err estimate_one(const weft_graph_kernel *from, const weft_slice *sl
 {
     weft_kernel_cost k = {
         .node = from->node, .op = from->op, .kernel = from->kernel, .launches = from->launches};
-    WEFT_TRY(weft_estimate_kernel(&k.kernel, slice, options, diag, &k.cost, &k.model));
+    WEFT_TRY(estimate_kernel(&k.kernel, slice, options, diag, &k.cost, &k.model, &k.usage));
     k.cost.time_us *= k.launches;
     k.cost.energy_j *= k.launches;
     *out = k;

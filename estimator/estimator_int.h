@@ -45,6 +45,14 @@ weft_launch weft_kernel__launch(const weft_kernel *kernel, const weft_slice *sli
 weft_usage weft_kernel__usage(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32,
                               double time_us, double need_units);
 
+/* -- energy.c -- */
+
+/* Power of the slice while nothing runs on it. */
+double weft_slice__idle_w(const weft_slice *slice);
+/* Of one execution; between idle and full power of the slice over time_us. */
+double weft_kernel__energy_j(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32,
+                             double time_us, const weft_usage *usage);
+
 /* -- Graphs: kernels.c, memory.c, timeline.c -- */
 
 /* A graph and the values of all symbols of the pool, -1 where not given. */
