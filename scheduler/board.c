@@ -10,116 +10,12 @@
 
 static const double slack = 1e-9; /* relative, below the tolerance of the checker */
 
-/* -- Options ---------------------------------------------------------------------------------- */
+/* -- The beginning ----------------------------------------------------------------------------- */
 
 static int compare_names(const void *a, const void *b, void *demands)
 {
     const weft_demand *at = demands;
     return strcmp(at[*(const uint32_t *)a].model, at[*(const uint32_t *)b].model);
-}
-
-/* A canonical order, so that the order of profile rows cannot matter. */
-static int compare_options(const void *a, const void *b)
-{
-    const weft_option *p = a, *q = b;
-    if (p->row != q->row)
-        return p->row < q->row ? -1 : 1;
-    int order = strcmp(p->spec.name, q->spec.name);
-    if (order)
-        return order;
-    if (p->point->batch != q->point->batch)
-        return p->point->batch < q->point->batch ? -1 : 1;
-    return (p->point->procs > q->point->procs) - (p->point->procs < q->point->procs);
-}
-
-/* Why a model has no option: the best that was seen. */
-typedef struct refusal {
-    bool any_device, any_slice, any_memory;
-    double latency_us; /* least */
-    const weft_profile_point *fastest;
-    uint64_t mem_bytes, mem_has; /* of the point that missed least */
-} refusal;
-
-static weft_err explain_no_option(weft_board *board, const weft_demand *d, const refusal *r)
-{
-    weft_where where = {.item = d->model};
-    if (!r->any_device)
-        return weft_diag_error(board->diag, WEFT_ERR_INFEASIBLE, where,
-                               "no profile for any device of the fleet; profile it there, or add a "
-                               "device it was profiled on%s%s",
-                               d->profile.n ? ": " : "",
-                               d->profile.n ? d->profile.point[0].device : "");
-    if (!r->any_slice)
-        return weft_diag_error(
-            board->diag, WEFT_ERR_INFEASIBLE, where,
-            "no profile for a slice that the fleet allows; allow MIG, MPS or the "
-            "slices it was profiled on, such as '%s' of %s",
-            d->profile.point[0].slice, d->profile.point[0].device);
-    if (!r->any_memory)
-        return weft_diag_error(board->diag, WEFT_ERR_INFEASIBLE, where,
-                               "needs %llu bytes, the largest slice has %llu",
-                               (unsigned long long)r->mem_bytes, (unsigned long long)r->mem_has);
-    return weft_diag_error(board->diag, WEFT_ERR_INFEASIBLE, where,
-                           "slo: %.6g ms, but the lowest latency that any slice reaches is %.6g ms "
-                           "(%s%s%s, batch %u); an SLO of %.6g ms would be feasible",
-                           d->slo_us / 1e3, r->latency_us / 1e3, r->fastest->device,
-                           r->fastest->slice[0] ? " " : "", r->fastest->slice, r->fastest->batch,
-                           ceil(r->latency_us) / 1e3);
-}
-
-/* One profile point as an option; false when the fleet or the SLO does not allow it. */
-static bool make_option(const weft_board *board, const weft_demand *d,
-                        const weft_profile_point *point, refusal *why_not, weft_option *out)
-{
-    weft_option o = {.row = weft_fleet__row(board->fleet, point->device), .point = point};
-    const char *why;
-    if (!o.row || !weft_profile__usable(point))
-        return false;
-    why_not->any_device = true;
-    if (!weft_slice__resolve(o.row, point->slice, &o.spec, &why))
-        return false;
-    if (o.spec.kind != WEFT_SLICE_CORES && point->procs > WEFT_MPS_CLIENTS_MAX)
-        return false;
-    if (!weft_rules__allow_procs(&board->problem->rules, point->procs))
-        return false;
-    if (o.spec.kind == WEFT_SLICE_MIG && point->procs > weft_mig__clients_max(o.spec.mig))
-        return false;
-    why_not->any_slice = true;
-    uint64_t mem_bytes = weft_load__mem(point);
-    if (o.spec.mem_bytes && mem_bytes > o.spec.mem_bytes) {
-        if (why_not->mem_bytes == 0 || mem_bytes < why_not->mem_bytes)
-            why_not->mem_bytes = mem_bytes;
-        if (o.spec.mem_bytes > why_not->mem_has)
-            why_not->mem_has = o.spec.mem_bytes;
-        return false;
-    }
-    why_not->any_memory = true;
-    o.exec_us = weft_load__exec_us(&board->problem->rules, &d->profile, point);
-    o.peak_per_s = weft_load__peak_per_s(point, o.exec_us);
-    if (!why_not->fastest || 2 * o.exec_us < why_not->latency_us) {
-        why_not->fastest = point;
-        why_not->latency_us = 2 * o.exec_us;
-    }
-    if (!weft_rules__allow(&board->problem->rules, d, o.exec_us))
-        return false;
-    *out = o;
-    return true;
-}
-
-static weft_err list_options(weft_board *board, uint32_t demand)
-{
-    const weft_demand *d = &board->demands->at[demand];
-    refusal why_not = {0};
-    weft_option *option = weft_arena_array(board->arena, d->profile.n, sizeof *option);
-    uint32_t n = 0;
-    for (size_t i = 0; i < d->profile.n; i++)
-        n += make_option(board, d, &d->profile.point[i], &why_not, &option[n]);
-    if (n == 0)
-        return explain_no_option(board, d, &why_not);
-    qsort(option, n, sizeof *option, compare_options);
-    board->option[demand] = option;
-    board->n_option[demand] = n;
-    return WEFT_ERR_OK;
 }
 
 weft_err weft_board__init(weft_board *board, const weft_problem *problem, weft_arena *arena,
@@ -131,36 +27,28 @@ weft_err weft_board__init(weft_board *board, const weft_problem *problem, weft_a
         .problem = problem, .demands = demands, .fleet = fleet, .arena = arena, .diag = diag};
     weft_err err = WEFT_ERR_OK;
     WEFT_TRY(weft_demands__check(demands, diag));
+    WEFT_TRY(weft_rules__check(&problem->rules, diag));
+    weft_menu__build(problem, arena, &board->menu);
+    board->option = board->menu.option;
+    board->n_option = board->menu.n_option;
     board->order = weft_arena_array(arena, demands->n, sizeof *board->order);
-    board->option = weft_arena_array(arena, demands->n, sizeof *board->option);
-    board->n_option = weft_arena_array(arena, demands->n, sizeof *board->n_option);
     board->opened = weft_arena_array(arena, fleet->n_device, sizeof *board->opened);
+    weft_pool__init(board);
     for (size_t i = 0; i < demands->n; i++)
         board->order[i] = (uint32_t)i;
     if (demands->n > 0)
         qsort_r(board->order, demands->n, sizeof *board->order, compare_names, (void *)demands->at);
     /* All models that cannot be placed are named, not only the first. */
-    for (size_t i = 0; i < demands->n; i++) {
-        weft_err one = list_options(board, board->order[i]);
+    for (size_t i = 0; i < demands->n && problem->goal != WEFT_GOAL_GOODPUT; i++) {
+        if (board->n_option[board->order[i]] > 0)
+            continue;
+        weft_err one = weft_menu__refuse(&board->menu, board->order[i], diag);
         err = err == WEFT_ERR_OK ? one : err;
     }
     return err;
 }
 
 /* -- Room ------------------------------------------------------------------------------------- */
-
-/* First start slot where the profile fits. A 3g takes the right half first: on the left it would
- * block slot 3, which a 1g could use (reference: segment relocation of ParvaGPU). */
-static int32_t find_mig_start(const weft_mig_profile *mig, uint32_t taken)
-{
-    uint32_t range = (1u << mig->slots) - 1;
-    for (int32_t i = 0; i < 8; i++) {
-        int32_t start = mig->gpcs == 3 ? 7 - i : i;
-        if (mig->starts & 1u << start && !(taken & range << start))
-            return start;
-    }
-    return -1;
-}
 
 static uint32_t core_slices(const weft_fleet_device *row)
 {
@@ -172,123 +60,413 @@ static uint32_t cores_of_slice(const weft_fleet_device *row, uint32_t i)
     return row->n_slice ? row->slice_cores[i] : row->cores;
 }
 
-/* Index of a free CPU slice of that many cores, or UINT32_MAX. */
-static uint32_t find_core_slice(const weft_board_device *device, uint32_t cores)
+static bool fits_memory(const weft_option *o, uint64_t taken_bytes)
 {
-    for (uint32_t i = 0; i < core_slices(device->row); i++)
-        if (!device->cores_taken[i] && cores_of_slice(device->row, i) == cores)
-            return i;
-    return UINT32_MAX;
+    return o->spec.mem_bytes == 0 ||
+           (taken_bytes <= o->spec.mem_bytes && o->mem_bytes <= o->spec.mem_bytes - taken_bytes);
 }
 
-/* Whether the device, open and of the right row, takes one more slice of this option. */
-static bool has_room(const weft_board_device *device, const weft_option *o)
+static bool fits_percent(const weft_board *board, const weft_option *o, uint32_t taken)
 {
-    if (device->row != o->row || device->kind != o->spec.kind)
+    return board->problem->rules.oversubscribe || taken + o->spec.percent <= 100;
+}
+
+/* The index of a free CPU slice of as many cores. */
+static bool fits_cores(const weft_board_device *device, const weft_option *o, int32_t start,
+                       int32_t *out)
+{
+    uint32_t n = core_slices(device->row), i = start < 0 ? 0 : (uint32_t)start;
+    for (; i < n && (start < 0 || i == (uint32_t)start); i++)
+        if (!device->cores_taken[i] && cores_of_slice(device->row, i) == o->spec.cores &&
+            fits_memory(o, device->mem_bytes)) {
+            *out = (int32_t)i;
+            return true;
+        }
+    return false;
+}
+
+/* In an instance that is split already, or a new one. */
+static bool fits_nested(const weft_board *board, const weft_board_device *device,
+                        const weft_option *o, int32_t start, int32_t *out)
+{
+    const weft_board_instance *at =
+        start >= 0 && device->instance ? &device->instance[start] : NULL;
+    if (!at || !at->mig)
+        return false;
+    *out = start;
+    return at->mig == o->spec.mig && fits_percent(board, o, at->percent) &&
+           at->clients + o->point->procs <= weft_mig__clients_max(at->mig) &&
+           fits_memory(o, at->mem_bytes) && !board->problem->rules.isolated;
+}
+
+static bool fits_mig(const weft_board_device *device, const weft_option *o, int32_t start,
+                     int32_t *out)
+{
+    uint32_t range = (1u << o->spec.mig->slots) - 1;
+    if (start < 0)
+        start = weft_mig__start(o->spec.mig, device->mig_taken);
+    if (start < 0 || start > 7 || !(o->spec.mig->starts & 1u << start) ||
+        device->mig_taken & range << start)
+        return false;
+    *out = start;
+    return true;
+}
+
+bool weft_board__fits(const weft_board *board, const weft_board_device *device,
+                      const weft_option *o, int32_t start, int32_t *out)
+{
+    *out = -1;
+    if (device->row != o->row || device->kind != o->spec.kind || start > 4096)
         return false;
     if (o->spec.kind != WEFT_SLICE_CORES &&
         device->clients + o->point->procs > WEFT_MPS_CLIENTS_MAX)
-        return false;
-    if ((o->spec.kind == WEFT_SLICE_MPS || o->spec.kind == WEFT_SLICE_CORES) && o->spec.mem_bytes &&
-        weft_load__mem(o->point) > o->spec.mem_bytes - device->mem_bytes)
         return false;
     switch (o->spec.kind) {
     case WEFT_SLICE_WHOLE:
         return device->n_slice == 0;
     case WEFT_SLICE_MIG:
-        return find_mig_start(o->spec.mig, device->mig_taken) >= 0;
+        if (weft_slice__is_nested(&o->spec) && start >= 0 && start < 8 && device->instance &&
+            device->instance[start].mig)
+            return fits_nested(board, device, o, start, out);
+        return fits_mig(device, o, start, out);
     case WEFT_SLICE_MPS:
-        return device->percent + o->spec.percent <= 100;
+        return fits_percent(board, o, device->percent) && fits_memory(o, device->mem_bytes);
     case WEFT_SLICE_CORES:
-        return find_core_slice(device, o->spec.cores) != UINT32_MAX;
+        return fits_cores(device, o, start, out);
     }
     return false;
+}
+
+/* -- Interference ----------------------------------------------------------------------------- */
+
+static bool has_neighbours(const weft_slice_spec *spec)
+{
+    return spec->kind == WEFT_SLICE_MPS || weft_slice__is_nested(spec);
+}
+
+/* Whether slices a and b of one device run at the same time on the same units. */
+static bool are_neighbours(const weft_board_slice *a, const weft_board_slice *b)
+{
+    return a != b && has_neighbours(&a->spec) && has_neighbours(&b->spec) &&
+           (a->spec.kind == WEFT_SLICE_MPS || a->mig_start == b->mig_start);
+}
+
+/* What the neighbours of a slice use together; of a slice in turns, its largest member. */
+static weft_use use_of_others(const weft_board *board, const weft_board_slice *slice)
+{
+    weft_use sum = {0};
+    for (uint32_t i = board->devices.at[slice->device].last; i != UINT32_MAX;
+         i = board->slices.at[i].before) {
+        const weft_board_slice *other = &board->slices.at[i];
+        weft_use most = {0};
+        for (uint32_t j = 0; j < other->members.len && are_neighbours(slice, other); j++) {
+            most.l2 = fmax(most.l2, other->members.at[j].option->use.l2);
+            most.dram = fmax(most.dram, other->members.at[j].option->use.dram);
+        }
+        sum.l2 += most.l2;
+        sum.dram += most.dram;
+    }
+    return sum;
+}
+
+static double slowdown_of(const weft_board *board, const weft_board_slice *slice,
+                          const weft_member *member)
+{
+    const weft_interference *coeff = &board->problem->interference;
+    if (!has_neighbours(&slice->spec) || !weft_interference__any(coeff))
+        return 1;
+    return weft_interference__factor(coeff, member->option->use, use_of_others(board, slice));
+}
+
+static double cycle_of(const weft_board *board, const weft_board_slice *slice)
+{
+    double cycle_us = 0;
+    for (uint32_t i = 0; i < slice->members.len; i++)
+        cycle_us +=
+            slice->members.at[i].option->exec_us * slowdown_of(board, slice, &slice->members.at[i]);
+    return cycle_us;
+}
+
+static weft_load load_of(const weft_board *board, const weft_board_slice *slice,
+                         const weft_member *member, double cycle_us)
+{
+    double slowdown = slowdown_of(board, slice, member);
+    weft_load_in in = {.rules = &board->problem->rules,
+                       .demand = &board->demands->at[member->demand],
+                       .point = member->option->point,
+                       .exec_us = member->option->exec_us * slowdown,
+                       .slowdown = slowdown,
+                       .cycle_us = cycle_us,
+                       .alone = slice->members.len == 1,
+                       .rate_per_s = member->rate_per_s};
+    return weft_load__compute(&in);
+}
+
+/* Whether every member of a slice keeps its rate and its SLO. */
+static bool keeps_slos(const weft_board *board, const weft_board_slice *slice)
+{
+    const weft_rules *rules = &board->problem->rules;
+    double cycle_us = cycle_of(board, slice);
+    for (uint32_t i = 0; i < slice->members.len; i++) {
+        const weft_member *m = &slice->members.at[i];
+        const weft_demand *demand = &board->demands->at[m->demand];
+        weft_load load = load_of(board, slice, m, cycle_us);
+        double exec_us = m->option->exec_us * slowdown_of(board, slice, m);
+        if (m->rate_per_s > load.capacity_per_s * (1 + slack) ||
+            !weft_rules__allow(rules, demand, exec_us))
+            return false;
+        if (demand->slo_us > 0 && load.latency_us > weft_rules__slo_us(rules, demand) * (1 + slack))
+            return false;
+    }
+    return true;
+}
+
+/* The slice and, when models slow each other down, its neighbours. */
+static bool keeps_all(const weft_board *board, uint32_t index)
+{
+    const weft_board_slice *slice = &board->slices.at[index];
+    if (!keeps_slos(board, slice))
+        return false;
+    if (!has_neighbours(&slice->spec) || !weft_interference__any(&board->problem->interference))
+        return true;
+    for (uint32_t i = board->devices.at[slice->device].last; i != UINT32_MAX;
+         i = board->slices.at[i].before)
+        if (are_neighbours(slice, &board->slices.at[i]) && !keeps_slos(board, &board->slices.at[i]))
+            return false;
+    return true;
+}
+
+/* -- Steps ------------------------------------------------------------------------------------ */
+
+static void log_step(weft_board *board, weft_board_step step)
+{
+    WEFT_VEC_PUSH(board->arena, &board->log, step);
+}
+
+uint32_t weft_board__open(weft_board *board, const weft_fleet_device *row, weft_slice_kind kind)
+{
+    uint32_t *opened = &board->opened[row - board->fleet->device];
+    if (*opened == row->count)
+        return UINT32_MAX;
+    weft_board_device device = {.row = row, .kind = kind, .nth = *opened, .last = UINT32_MAX};
+    /* Lists of a device that was undone are empty again, and serve a second time. */
+    if (board->devices.len < board->devices.cap) {
+        const weft_board_device *old = &board->devices.at[board->devices.len];
+        device.instance = old->instance;
+        device.cores_taken = old->row == row ? old->cores_taken : NULL;
+    }
+    if (kind == WEFT_SLICE_CORES && !device.cores_taken)
+        device.cores_taken = weft_arena_array(board->arena, core_slices(row), sizeof(bool));
+    ++*opened;
+    WEFT_VEC_PUSH(board->arena, &board->devices, device);
+    weft_pool__insert(board, board->devices.len - 1);
+    log_step(board, (weft_board_step){.kind = WEFT_STEP_OPEN});
+    return board->devices.len - 1;
+}
+
+/* A share of an instance takes (sign 1) or gives back (-1) its part. */
+static void count_nested(weft_board *board, const weft_board_slice *slice, const weft_option *o,
+                         int sign)
+{
+    weft_board_device *device = &board->devices.at[slice->device];
+    uint32_t start = (uint32_t)slice->mig_start;
+    if (!device->instance)
+        device->instance = weft_arena_array(board->arena, 8, sizeof *device->instance);
+    weft_board_instance *i = &device->instance[start];
+    if (i->mig)
+        weft_pool__remove_instance(board, slice->device, start);
+    bool is_first = sign > 0 && i->n_share == 0, is_last = sign < 0 && i->n_share == 1;
+    if (is_first || is_last) {
+        device->mig_taken ^= ((1u << o->spec.mig->slots) - 1) << start;
+        device->gpcs += (uint32_t)sign * o->spec.mig->gpcs;
+    }
+    i->mig = is_last ? NULL : o->spec.mig;
+    i->n_share += (uint32_t)sign;
+    i->percent += (uint32_t)sign * o->spec.percent;
+    i->clients += (uint32_t)sign * o->point->procs;
+    i->mem_bytes += (uint64_t)sign * o->mem_bytes;
+    if (i->mig)
+        weft_pool__insert_instance(board, slice->device, start);
+}
+
+/* What a slice with its first member takes of its device. Unsigned numbers wrap round and back. */
+static void count_slice(weft_board *board, const weft_board_slice *slice, const weft_option *o,
+                        int sign)
+{
+    weft_board_device *device = &board->devices.at[slice->device];
+    weft_pool__remove(board, slice->device);
+    if (weft_slice__is_nested(&o->spec)) {
+        count_nested(board, slice, o, sign);
+    } else if (o->spec.kind == WEFT_SLICE_MIG) {
+        device->mig_taken ^= ((1u << o->spec.mig->slots) - 1) << slice->mig_start;
+        device->gpcs += (uint32_t)sign * o->spec.mig->gpcs;
+    } else if (o->spec.kind == WEFT_SLICE_MPS) {
+        device->percent += (uint32_t)sign * o->spec.percent;
+    }
+    if (o->spec.kind == WEFT_SLICE_CORES)
+        device->cores_taken[slice->id] = sign > 0;
+    else
+        device->clients += (uint32_t)sign * o->point->procs;
+    if (o->spec.kind == WEFT_SLICE_MPS || o->spec.kind == WEFT_SLICE_CORES)
+        device->mem_bytes += (uint64_t)sign * o->mem_bytes;
+    device->n_slice += (uint32_t)sign;
+    weft_pool__insert(board, slice->device);
+}
+
+/* Room was found at `start`. The slice's old list of members is used again after an undo. */
+static void push_slice(weft_board *board, uint32_t index, int32_t start, weft_member member)
+{
+    weft_board_device *device = &board->devices.at[index];
+    const weft_option *o = member.option;
+    bool is_core = o->spec.kind == WEFT_SLICE_CORES;
+    weft_board_slice slice = {.device = index,
+                              .id = is_core ? (uint32_t)start : device->n_slice,
+                              .mig_start = o->spec.kind == WEFT_SLICE_MIG ? start : -1,
+                              .spec = o->spec,
+                              .shape = o->shape,
+                              .before = device->last};
+    if (board->slices.len == board->slices.cap)
+        WEFT_VEC_PUSH(board->arena, &board->slices, slice);
+    else
+        board->slices.len++;
+    weft_board_slice *at = &board->slices.at[board->slices.len - 1];
+    slice.members = at->members;
+    slice.members.len = 1;
+    if (slice.members.cap == 0) {
+        slice.members.at = weft_arena_array(board->arena, 1, sizeof *slice.members.at);
+        slice.members.cap = 1;
+    }
+    slice.members.at[0] = member;
+    *at = slice;
+    device->last = board->slices.len - 1;
+    count_slice(board, at, o, 1);
+    log_step(board, (weft_board_step){.kind = WEFT_STEP_PUT, .slice = board->slices.len - 1});
+}
+
+/* Pushes the slice; takes it back when an SLO or a rate is not kept with it. */
+static bool try_slice(weft_board *board, uint32_t index, int32_t start, weft_member member)
+{
+    uint32_t mark = weft_board__mark(board);
+    push_slice(board, index, start, member);
+    if (keeps_all(board, board->slices.len - 1))
+        return true;
+    weft_board__undo(board, mark);
+    return false;
+}
+
+uint32_t weft_board__mark(const weft_board *board)
+{
+    return board->log.len;
+}
+
+static void undo_join(weft_board *board, const weft_board_step *step);
+
+void weft_board__undo(weft_board *board, uint32_t mark)
+{
+    while (board->log.len > mark) {
+        weft_board_step step = board->log.at[--board->log.len];
+        if (step.kind == WEFT_STEP_OPEN) {
+            weft_pool__remove(board, --board->devices.len);
+            board->opened[board->devices.at[board->devices.len].row - board->fleet->device]--;
+        } else if (step.kind == WEFT_STEP_PUT) {
+            const weft_board_slice *slice = &board->slices.at[--board->slices.len];
+            board->devices.at[slice->device].last = slice->before;
+            count_slice(board, slice, slice->members.at[0].option, -1);
+        } else {
+            undo_join(board, &step);
+        }
+    }
+}
+
+/* -- Slices ----------------------------------------------------------------------------------- */
+
+/* A slice that is looked for. */
+typedef struct wish {
+    weft_board *board; /* NULL: room is enough, SLOs are not looked at */
+    const weft_board *look;
+    weft_member member;
+} wish;
+
+/* Room is enough, but where models slow each other down they all have to keep their SLOs. */
+static bool fits_wish(void *user, uint32_t device, int32_t start)
+{
+    wish *w = user;
+    const weft_option *o = w->member.option;
+    int32_t at;
+    if (!weft_board__fits(w->look, &w->look->devices.at[device], o, start, &at))
+        return false;
+    if (!w->board || !has_neighbours(&o->spec) ||
+        !weft_interference__any(&w->look->problem->interference))
+        return true;
+    uint32_t mark = weft_board__mark(w->board);
+    push_slice(w->board, device, at, w->member);
+    bool ok = keeps_all(w->board, w->board->slices.len - 1);
+    weft_board__undo(w->board, mark);
+    return ok;
 }
 
 bool weft_board__has_place(const weft_board *board, const weft_option *option)
 {
+    wish w = {.look = board, .member = {.option = option}};
+    int32_t start;
     if (board->opened[option->row - board->fleet->device] < option->row->count)
         return true;
-    for (uint32_t i = 0; i < board->devices.len; i++)
-        if (has_room(&board->devices.at[i], option))
-            return true;
-    return false;
-}
-
-/* The device for the option, opened when need be; UINT32_MAX: none. */
-static uint32_t find_device(weft_board *board, const weft_option *o, bool best)
-{
-    uint32_t found = UINT32_MAX;
-    for (uint32_t i = 0; i < board->devices.len; i++) {
-        const weft_board_device *device = &board->devices.at[i];
-        if (!has_room(device, o))
-            continue;
-        if (!best)
-            return i;
-        if (found == UINT32_MAX || device->weight > board->devices.at[found].weight + slack)
-            found = i;
-    }
-    uint32_t *opened = &board->opened[o->row - board->fleet->device];
-    if (found != UINT32_MAX || *opened == o->row->count)
-        return found;
-    weft_board_device device = {.row = o->row, .kind = o->spec.kind};
-    device.cores_taken = weft_arena_array(board->arena, core_slices(o->row), sizeof(bool));
-    ++*opened;
-    WEFT_VEC_PUSH(board->arena, &board->devices, device);
-    return board->devices.len - 1;
+    return weft_pool__find(board, option, false, fits_wish, &w, &start) != UINT32_MAX;
 }
 
 bool weft_board__add(weft_board *board, uint32_t demand, const weft_option *o, double rate_per_s,
                      bool best)
 {
-    uint32_t index = find_device(board, o, best);
-    if (index == UINT32_MAX)
-        return false;
-    weft_board_device *device = &board->devices.at[index];
-    weft_board_slice slice = {
-        .device = index, .id = device->n_slice, .mig_start = -1, .spec = o->spec};
-    if (o->spec.kind == WEFT_SLICE_MIG) {
-        slice.mig_start = find_mig_start(o->spec.mig, device->mig_taken);
-        device->mig_taken |= ((1u << o->spec.mig->slots) - 1) << slice.mig_start;
-    }
-    if (o->spec.kind == WEFT_SLICE_CORES) {
-        slice.id = find_core_slice(device, o->spec.cores);
-        device->cores_taken[slice.id] = true;
-    } else {
-        device->clients += o->point->procs;
-    }
-    if (o->spec.kind == WEFT_SLICE_MPS || o->spec.kind == WEFT_SLICE_CORES)
-        device->mem_bytes += weft_load__mem(o->point);
-    device->percent += o->spec.percent;
-    device->weight += o->spec.weight;
-    device->n_slice++;
+    wish w = {.board = board,
+              .look = board,
+              .member = {.demand = demand, .option = o, .rate_per_s = rate_per_s}};
+    uint32_t mark = weft_board__mark(board);
+    int32_t start, at;
+    uint32_t device = weft_pool__find(board, o, best, fits_wish, &w, &start);
+    if (device == UINT32_MAX)
+        device = weft_board__open(board, o->row, o->spec.kind);
+    if (device != UINT32_MAX &&
+        weft_board__fits(board, &board->devices.at[device], o, start, &at) &&
+        try_slice(board, device, at, w.member))
+        return true;
+    weft_board__undo(board, mark);
+    return false;
+}
+
+bool weft_board__put(weft_board *board, uint32_t device, int32_t mig_start, uint32_t demand,
+                     const weft_option *o, double rate_per_s)
+{
     weft_member member = {.demand = demand, .option = o, .rate_per_s = rate_per_s};
-    WEFT_VEC_PUSH(board->arena, &slice.members, member);
-    WEFT_VEC_PUSH(board->arena, &board->slices, slice);
-    return true;
+    int32_t at;
+    if (device >= board->devices.len)
+        return false;
+    if (mig_start < 0 && weft_slice__is_nested(&o->spec) && board->devices.at[device].instance)
+        for (int32_t i = 0; i < 8; i++)
+            if (board->devices.at[device].instance[i].mig == o->spec.mig &&
+                weft_board__fits(board, &board->devices.at[device], o, i, &at) &&
+                try_slice(board, device, at, member))
+                return true;
+    return weft_board__fits(board, &board->devices.at[device], o, mig_start, &at) &&
+           try_slice(board, device, at, member);
 }
 
 /* -- Time sharing ----------------------------------------------------------------------------- */
 
-/* The next larger batch of a demand on a slice that serves more requests per time of the slice;
+/* The next larger batch of a demand on a shape that serves more requests per time of the slice;
  * `from` NULL: the smallest batch. NULL: none. */
-static const weft_option *next_batch(const weft_board *board, uint32_t demand,
-                                     const weft_board_slice *slice, const weft_option *from)
+static const weft_option *next_batch(const weft_board *board, uint32_t demand, uint32_t shape,
+                                     const weft_option *from)
 {
-    const weft_option *option = board->option[demand], *found = NULL;
-    for (uint32_t i = 0; i < board->n_option[demand]; i++) {
+    weft_choice choice = weft_menu__choice(&board->menu, demand, shape);
+    const weft_option *option = board->option[demand] + choice.first;
+    for (uint32_t i = 0; i < choice.n; i++) {
         const weft_option *o = &option[i];
-        if (o->row != board->devices.at[slice->device].row || o->point->procs != 1 ||
-            strcmp(o->spec.name, slice->spec.name) != 0)
+        if (o->point->procs != 1 || (from && o->point->batch <= from->point->batch))
             continue;
-        if (from && o->point->batch * from->exec_us <= from->point->batch * o->exec_us)
-            continue;
-        if (from && o->point->batch <= from->point->batch)
-            continue;
-        if (!found || o->point->batch < found->point->batch)
-            found = o;
+        if (!from || o->point->batch * from->exec_us > from->point->batch * o->exec_us)
+            return o;
     }
-    return found;
+    return NULL;
 }
 
 static double sum_exec(const weft_member *member, uint32_t n)
@@ -305,7 +483,7 @@ static bool choose_batches(const weft_board *board, const weft_board_slice *slic
                            weft_member *member, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
-        member[i].option = next_batch(board, member[i].demand, slice, NULL);
+        member[i].option = next_batch(board, member[i].demand, slice->shape, NULL);
         if (!member[i].option)
             return false;
     }
@@ -315,7 +493,7 @@ static bool choose_batches(const weft_board *board, const weft_board_slice *slic
             i++;
             continue;
         }
-        member[i].option = next_batch(board, member[i].demand, slice, member[i].option);
+        member[i].option = next_batch(board, member[i].demand, slice->shape, member[i].option);
         if (!member[i].option)
             return false;
         i = 0;
@@ -323,31 +501,46 @@ static bool choose_batches(const weft_board *board, const weft_board_slice *slic
     return true;
 }
 
-static bool fits_slice(const weft_board *board, const weft_board_slice *slice,
-                       const weft_member *member, uint32_t n)
+static uint64_t sum_mem(const weft_member *member, uint32_t n)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t bytes = member[i].option->mem_bytes;
+        sum = bytes > UINT64_MAX - sum ? UINT64_MAX : sum + bytes;
+    }
+    return sum;
+}
+
+/* Bytes of the other slices that share the slice's memory. */
+static uint64_t mem_of_others(const weft_board *board, const weft_board_slice *slice)
 {
     const weft_board_device *device = &board->devices.at[slice->device];
+    uint64_t own = sum_mem(slice->members.at, slice->members.len);
+    if (weft_slice__is_nested(&slice->spec))
+        return device->instance[slice->mig_start].mem_bytes - own;
+    if (slice->spec.kind == WEFT_SLICE_MPS || slice->spec.kind == WEFT_SLICE_CORES)
+        return device->mem_bytes - own;
+    return 0;
+}
+
+/* Members take turns: each next one starts when the one before has ended. */
+static bool can_share(const weft_board *board, const weft_board_slice *slice,
+                      const weft_member *member, uint32_t n)
+{
+    const weft_rules *rules = &board->problem->rules;
     double cycle_us = sum_exec(member, n);
-    uint64_t mem_bytes = 0, old_bytes = 0;
     for (uint32_t i = 0; i < n; i++) {
-        double slo_us =
-            weft_rules__slo_us(&board->problem->rules, &board->demands->at[member[i].demand]);
-        if (board->demands->at[member[i].demand].slo_us > 0 &&
-            cycle_us + member[i].option->exec_us > slo_us)
+        const weft_demand *demand = &board->demands->at[member[i].demand];
+        if (demand->slo_us > 0 &&
+            cycle_us + member[i].option->exec_us > weft_rules__slo_us(rules, demand))
             return false;
-        uint64_t bytes = weft_load__mem(member[i].option->point);
-        if (bytes > UINT64_MAX - mem_bytes)
+        if (member[i].rate_per_s * cycle_us > member[i].option->point->batch * 1e6 * (1 + slack))
             return false;
-        mem_bytes += bytes;
     }
     if (slice->spec.mem_bytes == 0)
         return true;
-    if (slice->spec.kind == WEFT_SLICE_WHOLE || slice->spec.kind == WEFT_SLICE_MIG)
-        return mem_bytes <= slice->spec.mem_bytes;
-    for (uint32_t i = 0; i < slice->members.len; i++)
-        old_bytes += weft_load__mem(slice->members.at[i].option->point);
-    uint64_t others = device->mem_bytes - old_bytes;
-    return others <= slice->spec.mem_bytes && mem_bytes <= slice->spec.mem_bytes - others;
+    uint64_t others = mem_of_others(board, slice), own = sum_mem(member, n);
+    return others <= slice->spec.mem_bytes && own <= slice->spec.mem_bytes - others;
 }
 
 static double occupancy_of(const weft_member *member, uint32_t n)
@@ -359,39 +552,107 @@ static double occupancy_of(const weft_member *member, uint32_t n)
     return sum;
 }
 
+/* The bytes of a slice become others. */
+static void recount_mem(weft_board *board, const weft_board_slice *slice, uint64_t old_bytes,
+                        uint64_t new_bytes)
+{
+    weft_board_device *device = &board->devices.at[slice->device];
+    if (weft_slice__is_nested(&slice->spec)) {
+        weft_pool__remove_instance(board, slice->device, (uint32_t)slice->mig_start);
+        device->instance[slice->mig_start].mem_bytes += new_bytes - old_bytes;
+        weft_pool__insert_instance(board, slice->device, (uint32_t)slice->mig_start);
+    } else if (slice->spec.kind == WEFT_SLICE_MPS || slice->spec.kind == WEFT_SLICE_CORES) {
+        weft_pool__remove(board, slice->device);
+        device->mem_bytes += new_bytes - old_bytes;
+        weft_pool__insert(board, slice->device);
+    }
+}
+
+static void set_members(weft_board *board, weft_board_slice *slice, const weft_member *member,
+                        uint32_t n)
+{
+    uint64_t old_bytes = sum_mem(slice->members.at, slice->members.len);
+    if (n > slice->members.cap) {
+        slice->members.at = weft_arena_array(board->arena, n, sizeof *slice->members.at);
+        slice->members.cap = n;
+    }
+    if (n > 0)
+        memmove(slice->members.at, member, n * sizeof *member);
+    slice->members.len = n;
+    recount_mem(board, slice, old_bytes, sum_mem(member, n));
+}
+
+static void undo_join(weft_board *board, const weft_board_step *step)
+{
+    board->saved.len -= step->n_saved;
+    set_members(board, &board->slices.at[step->slice], board->saved.at + board->saved.len,
+                step->n_saved);
+}
+
+/* The newcomer is the last of `member`. */
+static bool join(weft_board *board, uint32_t index, const weft_member *member, uint32_t n)
+{
+    weft_board_slice *slice = &board->slices.at[index];
+    uint32_t mark = weft_board__mark(board);
+    for (uint32_t i = 0; i < slice->members.len; i++)
+        WEFT_VEC_PUSH(board->arena, &board->saved, slice->members.at[i]);
+    log_step(board, (weft_board_step){
+                        .kind = WEFT_STEP_JOIN, .slice = index, .n_saved = slice->members.len});
+    set_members(board, slice, member, n);
+    if (keeps_all(board, index))
+        return true;
+    weft_board__undo(board, mark);
+    return false;
+}
+
+enum { TURNS_MAX = 64 }; /* models on one slice */
+
+/* The members with the newcomer last; 0: it cannot join. */
+static uint32_t list_members(const weft_board *board, const weft_board_slice *slice,
+                             uint32_t demand, double rate_per_s, weft_member *member)
+{
+    uint32_t n = slice->members.len;
+    if (board->problem->rules.isolated || n >= TURNS_MAX)
+        return 0;
+    for (uint32_t i = 0; i < n; i++) {
+        member[i] = slice->members.at[i];
+        if (member[i].demand == demand || member[i].option->point->procs != 1)
+            return 0;
+    }
+    member[n] = (weft_member){.demand = demand, .rate_per_s = rate_per_s};
+    return n + 1;
+}
+
+bool weft_board__join(weft_board *board, uint32_t index, uint32_t demand, double rate_per_s,
+                      const weft_option *const *option)
+{
+    weft_member member[TURNS_MAX];
+    if (index >= board->slices.len)
+        return false;
+    const weft_board_slice *slice = &board->slices.at[index];
+    uint32_t n = list_members(board, slice, demand, rate_per_s, member);
+    for (uint32_t i = 0; i < n; i++) {
+        if (option[i]->shape != slice->shape || option[i]->point->procs != 1)
+            return false;
+        member[i].option = option[i];
+    }
+    return n > 0 && can_share(board, slice, member, n) && join(board, index, member, n);
+}
+
 bool weft_board__share(weft_board *board, uint32_t index, uint32_t demand, double rate_per_s,
                        bool commit, double *occupancy)
 {
-    weft_board_slice *slice = &board->slices.at[index];
-    weft_board_device *device = &board->devices.at[slice->device];
-    uint32_t n = slice->members.len + 1;
-    weft_arena_mark mark = weft_arena_get_mark(board->arena);
-    weft_member *member = weft_arena_array(board->arena, n, sizeof *member);
-    bool ok = true;
-    for (uint32_t i = 0; i + 1 < n; i++) {
-        member[i] = slice->members.at[i];
-        ok = ok && member[i].demand != demand && member[i].option->point->procs == 1;
-    }
-    member[n - 1] = (weft_member){.demand = demand, .rate_per_s = rate_per_s};
-    ok = ok && choose_batches(board, slice, member, n) && fits_slice(board, slice, member, n);
-    if (ok)
-        *occupancy = occupancy_of(member, n);
-    if (!ok || !commit) {
-        weft_arena_reset(board->arena, mark);
-        return ok;
-    }
-    for (uint32_t i = 0; i + 1 < n; i++)
-        device->mem_bytes -=
-            slice->spec.kind == WEFT_SLICE_MPS || slice->spec.kind == WEFT_SLICE_CORES
-                ? weft_load__mem(slice->members.at[i].option->point)
-                : 0;
-    for (uint32_t i = 0; i < n; i++)
-        device->mem_bytes +=
-            slice->spec.kind == WEFT_SLICE_MPS || slice->spec.kind == WEFT_SLICE_CORES
-                ? weft_load__mem(member[i].option->point)
-                : 0;
-    slice->members.at = member;
-    slice->members.len = slice->members.cap = n;
+    weft_member member[TURNS_MAX];
+    const weft_board_slice *slice = &board->slices.at[index];
+    uint32_t n = list_members(board, slice, demand, rate_per_s, member);
+    if (n == 0 || !choose_batches(board, slice, member, n) || !can_share(board, slice, member, n))
+        return false;
+    uint32_t mark = weft_board__mark(board);
+    if ((commit || has_neighbours(&slice->spec)) && !join(board, index, member, n))
+        return false;
+    if (!commit)
+        weft_board__undo(board, mark);
+    *occupancy = occupancy_of(member, n);
     return true;
 }
 
@@ -400,6 +661,8 @@ bool weft_board__share(weft_board *board, uint32_t index, uint32_t demand, doubl
 weft_err weft_board__full(weft_board *board, uint32_t demand, double rest_per_s)
 {
     const weft_demand *d = &board->demands->at[demand];
+    if (board->n_option[demand] == 0)
+        return weft_menu__refuse(&board->menu, demand, board->diag);
     const weft_option *top = &board->option[demand][0];
     for (uint32_t i = 1; i < board->n_option[demand]; i++)
         if (board->option[demand][i].peak_per_s > top->peak_per_s * (1 + slack))
@@ -423,22 +686,13 @@ static int compare_places(const void *a, const void *b)
 }
 
 static weft_placement describe(const weft_board *board, const weft_board_slice *slice,
-                               const weft_member *member)
+                               const weft_member *member, double cycle_us)
 {
-    const weft_demand *demand = &board->demands->at[member->demand];
     const weft_profile_point *point = member->option->point;
-    weft_load_in in = {.rules = &board->problem->rules,
-                       .demand = demand,
-                       .point = point,
-                       .exec_us = member->option->exec_us,
-                       .cycle_us = sum_exec(slice->members.at, slice->members.len),
-                       .alone = slice->members.len == 1,
-                       .rate_per_s = member->rate_per_s};
-    weft_load load = weft_load__compute(&in);
-    return (weft_placement){.model = weft_arena_strdup(board->arena, demand->model),
-                            .device = slice->device,
-                            .type = weft_arena_strdup(board->arena, member->option->row->type),
-                            .slice = weft_arena_strdup(board->arena, slice->spec.name),
+    weft_load load = load_of(board, slice, member, cycle_us);
+    return (weft_placement){.model = board->demands->at[member->demand].model,
+                            .type = member->option->row->type,
+                            .slice = board->menu.shape[slice->shape].slice,
                             .mig_start = slice->mig_start,
                             .slice_id = slice->id,
                             .share = slice->spec.share,
@@ -447,30 +701,68 @@ static weft_placement describe(const weft_board *board, const weft_board_slice *
                             .rate_per_s = member->rate_per_s,
                             .capacity_per_s = load.capacity_per_s,
                             .latency_us = load.latency_us,
-                            .mem_bytes = weft_load__mem(point)};
+                            .mem_bytes = member->option->mem_bytes,
+                            .expected_error = point->cost.expected_error,
+                            .source = point->cost.source};
+}
+
+/* Texts of a plan outlive the problem, and are the same for many placements. */
+typedef struct text_copies {
+    weft_arena *arena;
+    const char *text[4];
+} text_copies;
+
+static const char *copy_text(text_copies *c, size_t which, const char *text)
+{
+    if (!c->text[which] || strcmp(c->text[which], text) != 0)
+        c->text[which] = weft_arena_strdup(c->arena, text);
+    return c->text[which];
+}
+
+/* Numbers the devices in use, and adds up what they cost. */
+static uint32_t *number_devices(const weft_board *board, weft_plan *plan)
+{
+    uint32_t *number = weft_arena_array(board->arena, board->devices.len, sizeof *number);
+    for (uint32_t i = 0; i < board->devices.len; i++) {
+        number[i] = plan->gpus;
+        if (board->devices.at[i].n_slice == 0)
+            continue;
+        plan->gpus++;
+        plan->cost_per_hour += weft_fleet__price(board->devices.at[i].row);
+    }
+    return number;
 }
 
 void weft_board__finish(const weft_board *board, const char *policy, weft_plan *out)
 {
     size_t n = 0;
+    text_copies copies = {.arena = board->arena};
     for (uint32_t i = 0; i < board->slices.len; i++)
         n += board->slices.at[i].members.len;
-    weft_plan plan = {.policy = policy,
-                      .rules = board->problem->rules,
-                      .goal = board->problem->goal,
-                      .gpus = board->devices.len};
+    weft_plan plan = {
+        .policy = policy, .rules = board->problem->rules, .goal = board->problem->goal};
+    uint32_t *number = number_devices(board, &plan);
+    weft_power power = {0};
     plan.at = weft_arena_array(board->arena, n, sizeof *plan.at);
     for (uint32_t i = 0; i < board->slices.len; i++) {
         const weft_board_slice *slice = &board->slices.at[i];
-        for (uint32_t j = 0; j < slice->members.len; j++)
-            plan.at[plan.n++] = describe(board, slice, &slice->members.at[j]);
+        double cycle_us = cycle_of(board, slice);
+        for (uint32_t j = 0; j < slice->members.len; j++) {
+            weft_placement p = describe(board, slice, &slice->members.at[j], cycle_us);
+            p.device = number[slice->device];
+            p.model = copy_text(&copies, 0, p.model);
+            p.type = copy_text(&copies, 1, p.type);
+            p.slice = copy_text(&copies, 2, p.slice);
+            p.source = copy_text(&copies, 3, p.source);
+            plan.at[plan.n++] = p;
+            weft_power__add(&power, slice->members.at[j].option->point, p.rate_per_s);
+        }
     }
+    qsort(plan.at, plan.n, sizeof *plan.at, compare_places);
+    plan.power_w = weft_power__watts(&power);
     for (size_t i = 0; i < plan.n; i++)
         plan.goodput_per_s += plan.at[i].rate_per_s;
-    qsort(plan.at, plan.n, sizeof *plan.at, compare_places);
-    for (uint32_t i = 0; i < board->devices.len; i++)
-        plan.cost_per_hour += weft_fleet__price(board->devices.at[i].row);
-    plan.lower_bound = weft_plan__lower_bound(board->problem);
+    plan.lower_bound = weft_menu__lower_bound(&board->menu);
     plan.proven = plan.gpus <= plan.lower_bound;
     *out = plan;
 }

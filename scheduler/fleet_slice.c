@@ -67,22 +67,67 @@ static bool resolve_cores(const weft_fleet_device *row, weft_slice_spec *spec, c
     return true;
 }
 
-static bool resolve_percent(const weft_fleet_device *row, weft_slice_spec *spec, const char **why)
+/* "40%" of something; false when it is not a whole percentage from 1 to 100. */
+static bool parse_share(const char *text, uint32_t *out)
 {
     double part;
-    *why = "an MPS share is a whole percentage from 1% to 100%";
-    if (!weft_parse_percent(spec->name, &part) || !(part > 0 && part <= 1))
+    if (!weft_parse_percent(text, &part) || !(part > 0 && part <= 1))
         return false;
     double percent = round(part * 100);
     if (fabs(percent - part * 100) > 1e-9)
+        return false;
+    *out = (uint32_t)percent;
+    return true;
+}
+
+static bool resolve_percent(const weft_fleet_device *row, weft_slice_spec *spec, const char **why)
+{
+    *why = "an MPS share is a whole percentage from 1% to 100%";
+    if (!parse_share(spec->name, &spec->percent))
         return false;
     *why = "the fleet does not allow MPS on this device";
     if (!row->mps)
         return false;
     spec->kind = WEFT_SLICE_MPS;
-    spec->percent = (uint32_t)percent;
-    spec->share = spec->weight = percent / 100;
+    spec->share = spec->weight = spec->percent / 100.0;
     spec->mem_bytes = weft_fleet__mem(row);
+    return true;
+}
+
+bool weft_slice__is_nested(const weft_slice_spec *spec)
+{
+    return spec->kind == WEFT_SLICE_MIG && spec->percent > 0;
+}
+
+/* "3g.40gb", or with `percent` > 0 a share of it: "3g.40gb/50%". */
+static bool resolve_mig(const weft_fleet_device *row, weft_slice_spec *spec, const char **why)
+{
+    const weft_device_type *type = weft_device_type_find(row->type);
+    const char *cut = strchr(spec->name, '/');
+    size_t len = cut ? (size_t)(cut - spec->name) : strlen(spec->name);
+    double part = 1;
+    if (cut) {
+        *why = "an MPS share of an instance is a whole percentage from 1% to 100%";
+        if (!parse_share(cut + 1, &spec->percent))
+            return false;
+        *why = "the fleet does not allow MPS on this device";
+        if (!row->mps)
+            return false;
+        part = spec->percent / 100.0;
+    }
+    for (size_t i = 0; type && i < type->n_mig; i++)
+        if (strlen(type->mig[i].name) == len && memcmp(type->mig[i].name, spec->name, len) == 0)
+            spec->mig = &type->mig[i];
+    *why = "the device has no MIG profile of that name";
+    if (!spec->mig)
+        return false;
+    *why = "the fleet does not allow MIG on this device";
+    if (!row->mig)
+        return false;
+    spec->kind = WEFT_SLICE_MIG;
+    spec->share = spec->mig->share * part;
+    spec->weight = (double)spec->mig->gpcs / spec->mig->of_gpcs * part;
+    spec->mem_bytes = spec->mig->mem_bytes;
     return true;
 }
 
@@ -90,7 +135,6 @@ bool weft_slice__resolve(const weft_fleet_device *row, const char *name, weft_sl
                          const char **why)
 {
     weft_slice_spec spec = {0};
-    const weft_device_type *type = weft_device_type_find(row->type);
     *why = "the slice name is too long";
     if (strlen(name) >= sizeof spec.name)
         return false;
@@ -101,23 +145,11 @@ bool weft_slice__resolve(const weft_fleet_device *row, const char *name, weft_sl
     } else if (name[0] == 0) {
         spec.share = spec.weight = 1;
         spec.mem_bytes = weft_fleet__mem(row);
-    } else if (name[strlen(name) - 1] == '%') {
+    } else if (name[strlen(name) - 1] == '%' && !strchr(name, '/')) {
         if (!resolve_percent(row, &spec, why))
             return false;
-    } else {
-        for (size_t i = 0; type && i < type->n_mig; i++)
-            if (strcmp(type->mig[i].name, name) == 0)
-                spec.mig = &type->mig[i];
-        *why = "the device has no MIG profile of that name";
-        if (!spec.mig)
-            return false;
-        *why = "the fleet does not allow MIG on this device";
-        if (!row->mig)
-            return false;
-        spec.kind = WEFT_SLICE_MIG;
-        spec.share = spec.mig->share;
-        spec.weight = (double)spec.mig->gpcs / spec.mig->of_gpcs;
-        spec.mem_bytes = spec.mig->mem_bytes;
+    } else if (!resolve_mig(row, &spec, why)) {
+        return false;
     }
     *out = spec;
     return true;

@@ -39,6 +39,7 @@ typedef struct check {
     const weft_fleet *fleet;
     weft_arena *arena;
     weft_diag *diag;
+    weft_menu menu;       /* by the rules of the plan */
     uint32_t *order;      /* placements by device, slice, model */
     uint32_t *by_name;    /* demands by model name */
     uint32_t *demand_of;  /* by placement; NONE: unknown model */
@@ -146,15 +147,20 @@ static const weft_placement *at(const check *c, size_t i)
 
 /* -- One placement ---------------------------------------------------------------------------- */
 
-static const weft_profile_point *find_point(const check *c, size_t i)
+static const weft_known *find_known(const check *c, size_t i)
 {
     const weft_placement *p = at(c, i);
     uint32_t demand = c->demand_of[c->order[i]];
     if (demand == NONE)
         return NULL;
-    const weft_profile_point *point =
-        weft_profile__find(&c->demands->at[demand].profile, p->type, p->slice, p->batch, p->procs);
-    return point && weft_profile__usable(point) ? point : NULL;
+    return weft_menu__find(&c->menu, demand, weft_menu__shape(&c->menu, p->type, p->slice),
+                           p->batch, p->procs);
+}
+
+static const weft_profile_point *find_point(const check *c, size_t i)
+{
+    const weft_known *known = find_known(c, i);
+    return known ? known->point : NULL;
 }
 
 static void check_load(check *c, size_t i, bool alone, double cycle_us)
@@ -168,7 +174,7 @@ static void check_load(check *c, size_t i, bool alone, double cycle_us)
     weft_load_in in = {.rules = &c->plan->rules,
                        .demand = demand,
                        .point = point,
-                       .exec_us = weft_load__exec_us(&c->plan->rules, &demand->profile, point),
+                       .exec_us = find_known(c, i)->exec_us,
                        .cycle_us = cycle_us,
                        .alone = alone,
                        .rate_per_s = p->rate_per_s};
@@ -292,8 +298,7 @@ static void check_slice(check *c, size_t from, size_t to, device_state *state)
         if (!point)
             continue;
         mem_bytes = add_saturating(mem_bytes, weft_load__mem(point));
-        cycle_us += weft_load__exec_us(&c->plan->rules,
-                                       &c->demands->at[c->demand_of[c->order[i]]].profile, point);
+        cycle_us += find_known(c, i)->exec_us;
     }
     for (size_t i = from; i < to; i++)
         check_load(c, i, to - from == 1, cycle_us);
@@ -368,9 +373,7 @@ static void check_device(check *c, size_t from, size_t to)
 static void check_totals(check *c, uint32_t n_device)
 {
     const weft_plan *plan = c->plan;
-    weft_problem judged = *c->problem;
-    judged.rules = plan->rules;
-    double bound = weft_plan__lower_bound(&judged), goodput = 0;
+    double bound = weft_menu__lower_bound(&c->menu), goodput = 0;
     for (size_t i = 0; i < c->fleet->n_device; i++)
         if (c->type_count[i] > c->fleet->device[i].count)
             report(c, NULL, "fleet: %u devices of type %s in use, there are %u", c->type_count[i],
@@ -426,8 +429,12 @@ weft_err weft_plan_check(const weft_plan *plan, const weft_problem *problem, wef
     if (!arena)
         return weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){0}, "out of memory");
     jmp_buf env;
+    /* The rules that the plan states, not those of the caller. */
+    weft_problem judged = *problem;
+    judged.rules = plan->rules;
+    judged.goal = plan->goal;
     check c = {.plan = plan,
-               .problem = problem,
+               .problem = &judged,
                .demands = demands,
                .fleet = problem->fleet,
                .arena = arena,
@@ -437,6 +444,7 @@ weft_err weft_plan_check(const weft_plan *plan, const weft_problem *problem, wef
         err = weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){0}, "out of memory");
     } else {
         weft_arena_guard(arena, &env);
+        weft_menu__build(&judged, arena, &c.menu);
         check_plan(&c);
         err = c.violations ? WEFT_ERR_INPUT : WEFT_ERR_OK;
     }

@@ -133,9 +133,9 @@ static weft_err place_greedy(const weft_problem *problem, weft_arena *arena, wef
         do {
             if (take_slice(&board, demand, &rest))
                 continue;
-            if (!share_slice(&board, demand, rest))
+            if (!share_slice(&board, demand, rest) && problem->goal != WEFT_GOAL_GOODPUT)
                 return weft_board__full(&board, demand, rest);
-            rest = 0;
+            rest = 0; /* with the goal goodput, what found no place is not carried */
         } while (rest > rate * 1e-9);
     }
     weft_board__finish(&board, "bestfit", out);

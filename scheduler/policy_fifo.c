@@ -20,7 +20,8 @@
 static bool is_unit(const weft_option *o)
 {
     return o->spec.kind == WEFT_SLICE_WHOLE || o->spec.kind == WEFT_SLICE_CORES ||
-           (o->spec.kind == WEFT_SLICE_MIG && o->spec.mig->gpcs == 7);
+           (o->spec.kind == WEFT_SLICE_MIG && o->spec.mig->gpcs == o->spec.mig->of_gpcs &&
+            o->spec.percent == 0);
 }
 
 /* `b` is better than `a` for what is left of the rate; equal ones: the first. */
@@ -69,6 +70,8 @@ static bool has_unit(const weft_board *board, uint32_t demand)
 
 static weft_err place_model(weft_board *board, uint32_t demand)
 {
+    if (!has_unit(board, demand) && board->problem->goal == WEFT_GOAL_GOODPUT)
+        return WEFT_ERR_OK;
     if (!has_unit(board, demand))
         return weft_diag_error(board->diag, WEFT_ERR_INFEASIBLE,
                                (weft_where){.item = board->demands->at[demand].model},
@@ -79,8 +82,11 @@ static weft_err place_model(weft_board *board, uint32_t demand)
     do {
         if (take_unit(board, demand, &rest))
             continue;
-        if (!share_unit(board, demand, rest))
+        if (!share_unit(board, demand, rest)) {
+            if (board->problem->goal == WEFT_GOAL_GOODPUT)
+                return WEFT_ERR_OK;
             return weft_board__full(board, demand, rest);
+        }
         rest = 0;
     } while (rest > rate * 1e-9);
     return WEFT_ERR_OK;

@@ -13,6 +13,8 @@
 #include "scheduler/scheduler_int.h"
 
 #include "base/file.h"
+#include "base/hash.h"
+#include "base/map.h"
 #include "base/num.h"
 
 #include <math.h>
@@ -70,6 +72,7 @@ typedef struct csv {
     char *field[CSV_COLUMNS_MAX];
     size_t n_field;
     WEFT_VEC(weft_profile_point) points;
+    weft_map *seen; /* hashes of points */
 } csv;
 
 /* -- Lines ------------------------------------------------------------------------------------ */
@@ -147,6 +150,29 @@ static weft_err read_word(const csv *in, const char *text, const char *name, siz
     return WEFT_ERR_OK;
 }
 
+static bool is_same(const weft_profile_point *p, const weft_profile_point *q)
+{
+    return p->batch == q->batch && p->procs == q->procs && strcmp(p->slice, q->slice) == 0 &&
+           strcmp(p->device, q->device) == 0;
+}
+
+/* Remembers the point. A second point of the same hash is compared with all, which is rare. */
+static bool is_twice(csv *in, const weft_profile_point *point)
+{
+    uint64_t hash = weft_hash64(point->device, strlen(point->device), point->batch), first;
+    hash = weft_hash64(point->slice, strlen(point->slice), weft_hash_mix(hash, point->procs));
+    if (!in->seen)
+        in->seen = weft_map_create(in->arena);
+    if (!weft_map_get(in->seen, hash, &first)) {
+        weft_map_put(in->seen, hash, in->points.len);
+        return false;
+    }
+    for (uint32_t i = 0; i < in->points.len; i++)
+        if (is_same(&in->points.at[i], point))
+            return true;
+    return false;
+}
+
 static weft_err add_point(csv *in, weft_profile_point *point)
 {
     if (in->points.len == CSV_POINTS_MAX)
@@ -164,8 +190,7 @@ static weft_err add_point(csv *in, weft_profile_point *point)
                                    point->slice, why);
         point->share = spec.share;
     }
-    const weft_profile sofar = {.point = in->points.at, .n = in->points.len};
-    if (weft_profile__find(&sofar, point->device, point->slice, point->batch, point->procs))
+    if (is_twice(in, point))
         return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where, "point is there twice");
     WEFT_VEC_PUSH(in->arena, &in->points, *point);
     return WEFT_ERR_OK;

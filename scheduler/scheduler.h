@@ -72,6 +72,7 @@ typedef struct weft_fleet_device {
     bool mig, mps;
     uint64_t mem_bytes;    /* 0: what the table says */
     double price_per_hour; /* dollars, of one device; 0: what the table says */
+    double bandwidth_gbps; /* peak of its memory, for interference; 0: not known */
 } weft_fleet_device;
 
 typedef struct weft_fleet {
@@ -110,6 +111,9 @@ typedef struct weft_rules {
     weft_latency_rule latency;
     bool whole_ms;      /* SLOs are cut to whole ms, as ParvaGPU's program does */
     uint32_t procs_max; /* processes of one model on one slice; 0: no limit but the device's */
+    bool isolated;      /* no two models on one slice or MIG instance */
+    bool oversubscribe; /* MPS shares of one device may exceed 100 % together */
+    double mem_reserve; /* part of each memory that stays free, 0 to below 1 */
 } weft_rules;
 
 const char *weft_latency_rule_name(weft_latency_rule rule); /* "exact", "half", "half09" */
@@ -170,6 +174,8 @@ typedef struct weft_placement {
     double capacity_per_s; /* what the slice can serve of this model within the SLO */
     double latency_us;     /* worst case incl. batching and queueing, by the stated rule */
     uint64_t mem_bytes;
+    double expected_error; /* relative, of the time behind it: measured or estimated */
+    const char *source;    /* of that time: "measured", "analytic", ... */
 } weft_placement;
 
 typedef struct weft_plan {
@@ -181,6 +187,7 @@ typedef struct weft_plan {
     uint32_t gpus; /* devices in use */
     double cost_per_hour;
     double goodput_per_s; /* requests carried */
+    double power_w;       /* of what is executed; 0: a profile does not tell */
     double lower_bound;   /* on gpus: no plan within the rules has fewer */
     bool proven;          /* no plan within the rules has fewer gpus than this one */
     double decision_ms;   /* filled by the caller that has a clock */

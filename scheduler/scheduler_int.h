@@ -57,14 +57,18 @@ enum {
 
 /* A slice name of a fleet row, as numbers. */
 typedef struct weft_slice_spec {
-    weft_slice_kind kind;
+    weft_slice_kind kind; /* MIG for "3g.40gb/50%" too: an MPS share of an instance */
     char name[WEFT_SLICE_NAME_MAX];
     double share;       /* of the device's compute units */
     double weight;      /* of the device; the weights on one device never exceed 1 together */
-    uint64_t mem_bytes; /* usable; 0: not known, not limited */
-    uint32_t cores, percent;
+    uint64_t mem_bytes; /* usable, of the whole instance for its shares; 0: not known, no limit */
+    uint32_t cores;
+    uint32_t percent; /* of the device (MPS) or of the instance (MIG); 0: no share */
     const weft_mig_profile *mig;
 } weft_slice_spec;
+
+/* An MPS share inside a MIG instance. */
+bool weft_slice__is_nested(const weft_slice_spec *spec);
 
 /* MPS processes that a MIG instance can hold, in proportion to its compute slots. */
 uint32_t weft_mig__clients_max(const weft_mig_profile *mig);
@@ -83,7 +87,8 @@ typedef struct weft_load_in {
     const weft_rules *rules;
     const weft_demand *demand;
     const weft_profile_point *point;
-    double exec_us;    /* weft_load__exec_us of the point */
+    double exec_us;    /* of the point, with co-runners present */
+    double slowdown;   /* by co-runners, in exec_us already; 0 means 1 */
     double cycle_us;   /* sum of exec_us over all placements of the slice */
     bool alone;        /* the only placement of its slice */
     double rate_per_s; /* requests assigned */
@@ -93,16 +98,13 @@ typedef struct weft_load {
     double capacity_per_s, latency_us;
 } weft_load;
 
-/* The point of (device, slice, batch, procs); NULL: none. */
-const weft_profile_point *weft_profile__find(const weft_profile *profile, const char *device,
-                                             const char *slice, uint32_t batch, uint32_t procs);
 /* true when the numbers of a point can be used at all: finite and positive time. */
 bool weft_profile__usable(const weft_profile_point *point);
-double weft_load__exec_us(const weft_rules *rules, const weft_profile *profile,
-                          const weft_profile_point *point);
 /* SLO of a demand under the rules, us; 0: none. */
 double weft_rules__slo_us(const weft_rules *rules, const weft_demand *demand);
-/* Whether a batch alone on its slice may take so long. */
+/* Least SLO, us, under which a batch may take so long. */
+double weft_rules__least_slo_us(const weft_rules *rules, double exec_us);
+/* Whether a batch may take so long. */
 bool weft_rules__allow(const weft_rules *rules, const weft_demand *demand, double exec_us);
 /* Whether so many processes of one model may share a slice. */
 bool weft_rules__allow_procs(const weft_rules *rules, uint32_t procs);
@@ -111,21 +113,100 @@ weft_load weft_load__compute(const weft_load_in *in);
 double weft_load__peak_per_s(const weft_profile_point *point, double exec_us);
 /* Bytes of one placement; 0: not known. */
 uint64_t weft_load__mem(const weft_profile_point *point);
-/* Devices that any plan needs, from the demands alone. */
-double weft_plan__lower_bound(const weft_problem *problem);
+/* Power of what is executed: the sum of rate / batch * joules. Not known as soon as one profile
+ * point that carries load has no energy. */
+typedef struct weft_power {
+    double watts;
+    bool unknown;
+} weft_power;
 
+void weft_power__add(weft_power *power, const weft_profile_point *point, double rate_per_s);
+double weft_power__watts(const weft_power *power); /* 0: not known */
+
+/* What a point asks of the parts of a device that shares have in common, 0..1 (slo.c). */
+typedef struct weft_use {
+    double l2, dram;
+} weft_use;
+
+weft_use weft_point__use(const weft_fleet_device *row, const weft_profile_point *point);
+bool weft_interference__any(const weft_interference *coeff);
+/* Factor >= 1 on the time of `own` beside `others`, the sum of what runs at the same time. */
+double weft_interference__factor(const weft_interference *coeff, weft_use own, weft_use others);
+
+/* Numbers out of range: INPUT. */
+WEFT_MUST_USE weft_err weft_rules__check(const weft_rules *rules, weft_diag *diag);
 /* Duplicate models, bad numbers: INPUT. */
 WEFT_MUST_USE weft_err weft_demands__check(const weft_demands *demands, weft_diag *diag);
 
-/* -- The board: a plan being built ------------------------------------------------------------ */
+/* -- The menu: what each demand can run on (menu.c) ------------------------------------------- */
+
+/* One slice of one fleet row. Shapes are in canonical order: fleet row, then name. */
+typedef struct weft_shape {
+    const char *device, *slice;
+    const weft_fleet_device *row; /* NULL: not in the fleet */
+    bool known;                   /* the row can have such slices */
+    const char *why;              /* not known: the reason */
+    weft_slice_spec spec;         /* memory without the reserve of the rules */
+} weft_shape;
 
 /* One way to run a model: a slice, a batch and what follows from them. */
 typedef struct weft_option {
     const weft_fleet_device *row;
     weft_slice_spec spec;
     const weft_profile_point *point;
+    uint32_t shape; /* index into the menu's shapes */
     double exec_us, peak_per_s;
+    uint64_t mem_bytes; /* of all processes */
+    weft_use use;
 } weft_option;
+
+/* The options of one demand on one shape: option[first .. first + n), by batch, then processes. */
+typedef struct weft_choice {
+    uint32_t shape, first, n;
+} weft_choice;
+
+/* A profile point and its time by the rules, by shape, processes, batch. */
+typedef struct weft_known {
+    const weft_profile_point *point;
+    uint32_t shape;
+    double exec_us;
+} weft_known;
+
+/* Lists are by demand. Options are those within the SLO, the rules and the memory. */
+typedef struct weft_menu {
+    const weft_problem *problem;
+    const weft_shape *shape;
+    uint32_t n_shape;
+    const weft_known **known;
+    uint32_t *n_known;
+    const weft_option **option;
+    uint32_t *n_option;
+    const weft_choice **choice;
+    uint32_t *n_choice;
+    const uint32_t *slot; /* hash table of shapes */
+    uint32_t n_slot;
+} weft_menu;
+
+/* Never fails (memory: unwinds). */
+void weft_menu__build(const weft_problem *problem, weft_arena *arena, weft_menu *out);
+/* The shape of a device type and slice that some profile names; NULL: none does. O(1). */
+const weft_shape *weft_menu__shape(const weft_menu *menu, const char *device, const char *slice);
+/* The usable point of a demand; NULL: none. O(log n). */
+const weft_known *weft_menu__find(const weft_menu *menu, uint32_t demand, const weft_shape *shape,
+                                  uint32_t batch, uint32_t procs);
+/* The options of a demand on a shape; n 0: none. O(log n). */
+weft_choice weft_menu__choice(const weft_menu *menu, uint32_t demand, uint32_t shape);
+/* The option of that batch and so many processes; NULL: none. O(log n). */
+const weft_option *weft_menu__option(const weft_menu *menu, uint32_t demand, uint32_t shape,
+                                     uint32_t batch, uint32_t procs);
+/* INFEASIBLE: why a demand has no option, and what would give it one. */
+weft_err weft_menu__refuse(const weft_menu *menu, uint32_t demand, weft_diag *diag);
+/* Devices that any plan within the rules needs (bound.c). */
+double weft_menu__lower_bound(const weft_menu *menu);
+/* Dollars an hour that any plan within the rules costs; 0 where a price is not known. */
+double weft_menu__cost_bound(const weft_menu *menu);
+
+/* -- The board: a plan being built ------------------------------------------------------------ */
 
 typedef struct weft_member {
     uint32_t demand;
@@ -137,20 +218,40 @@ typedef struct weft_board_slice {
     uint32_t device, id;
     int32_t mig_start; /* -1 without MIG */
     weft_slice_spec spec;
+    uint32_t shape;
+    uint32_t before; /* the slice put on the device before this one; UINT32_MAX: none */
     WEFT_VEC(weft_member) members;
 } weft_board_slice;
+
+/* A MIG instance that is split into MPS shares. */
+typedef struct weft_board_instance {
+    const weft_mig_profile *mig; /* NULL: no such instance starts at this slot */
+    uint32_t percent, clients, n_share;
+    uint64_t mem_bytes;
+} weft_board_instance;
 
 typedef struct weft_board_device {
     const weft_fleet_device *row;
     weft_slice_kind kind; /* of its slices */
+    uint32_t nth;         /* among the devices of its row */
     uint32_t n_slice;
-    uint32_t mig_taken; /* memory slots */
-    uint32_t percent;   /* of MPS shares */
-    uint32_t clients;   /* processes, without CPU */
-    uint64_t mem_bytes; /* of shares without MIG */
-    double weight;      /* in use, 0..1 */
-    bool *cores_taken;  /* CPU: by slice index */
+    uint32_t last;                 /* slice put last; UINT32_MAX: none */
+    uint32_t mig_taken;            /* memory slots */
+    uint32_t gpcs;                 /* of its instances */
+    uint32_t percent;              /* of MPS shares */
+    uint32_t clients;              /* processes, without CPU */
+    uint64_t mem_bytes;            /* of shares without MIG, of CPU slices */
+    bool *cores_taken;             /* CPU: by slice index */
+    weft_board_instance *instance; /* by start slot; NULL: none is split */
 } weft_board_device;
+
+struct weft_board_pool;
+
+typedef struct weft_board_step {
+    enum { WEFT_STEP_OPEN, WEFT_STEP_PUT, WEFT_STEP_JOIN } kind;
+    uint32_t slice;
+    uint32_t n_saved; /* members saved for it */
+} weft_board_step;
 
 typedef struct weft_board {
     const weft_problem *problem;
@@ -158,30 +259,73 @@ typedef struct weft_board {
     const weft_fleet *fleet;
     weft_arena *arena;
     weft_diag *diag;
+    weft_menu menu;
     uint32_t *order;            /* demands by name */
-    const weft_option **option; /* by demand: options within the SLO, best order per policy */
-    uint32_t *n_option;         /* by demand */
-    uint32_t *opened;           /* by fleet row: devices in use */
+    const weft_option **option; /* of the menu: by demand */
+    uint32_t *n_option;         /* of the menu: by demand */
+    uint32_t *opened;           /* by fleet row: devices open */
     WEFT_VEC(weft_board_device) devices;
     WEFT_VEC(weft_board_slice) slices;
+    struct weft_board_pool *pool; /* devices by what is free on them (board_pool.c) */
+    WEFT_VEC(weft_board_step) log;
+    WEFT_VEC(weft_member) saved; /* members before joins in the log */
 } weft_board;
 
-/* Lists the options of every demand. INFEASIBLE with its reason when a model has none at all. */
+/* Lists the options of every demand. INFEASIBLE with its reason when a model has none at all;
+ * with the goal goodput such a model is left out (n_option 0). */
 WEFT_MUST_USE weft_err weft_board__init(weft_board *board, const weft_problem *problem,
                                         weft_arena *arena, weft_diag *diag);
-/* Whether weft_board__add would find a device. */
+/* Whether weft_board__add would find a device (without interference, which depends on rates). */
 bool weft_board__has_place(const weft_board *board, const weft_option *option);
 /* Adds a slice for `option`: on the open device with room and least left (best true), on the first
- * (best false), or on a new one. false: no room. */
+ * (best false), or on a new one. false: no room, or the rate is too high for it. The new slice is
+ * the last of board->slices. */
 bool weft_board__add(weft_board *board, uint32_t demand, const weft_option *option,
                      double rate_per_s, bool best);
-/* Puts a model beside those on a slice, choosing the batches of all anew; false, and nothing
- * changed, when their SLOs, rates or the memory do not allow it. *occupancy: part of the time that
- * the slice is busy. */
+/* Opens an empty device for slices of one kind; UINT32_MAX: the fleet has no more of them. Devices
+ * that stay empty are not in the plan. */
+uint32_t weft_board__open(weft_board *board, const weft_fleet_device *row, weft_slice_kind kind);
+/* Adds a slice on that device. `mig_start`: start slot of a MIG instance (of a share: of its
+ * instance, which is made if it is not there), index of a CPU slice; -1: any that is free. false,
+ * and nothing changed, without room or when the option cannot carry the rate. */
+bool weft_board__put(weft_board *board, uint32_t device, int32_t mig_start, uint32_t demand,
+                     const weft_option *option, double rate_per_s);
+/* Puts a model beside those on a slice, in turn. option[i]: for the i-th member, the last: for the
+ * newcomer; all of the slice's shape with one process. false, and nothing changed, when SLOs, rates
+ * or the memory do not allow it. */
+bool weft_board__join(weft_board *board, uint32_t slice, uint32_t demand, double rate_per_s,
+                      const weft_option *const *option);
+/* The same, choosing the batches of all anew. *occupancy: part of the time that the slice is busy;
+ * commit false: only tells. */
 bool weft_board__share(weft_board *board, uint32_t slice, uint32_t demand, double rate_per_s,
                        bool commit, double *occupancy);
+/* What was done since the mark is undone; slices and devices made since are gone. */
+uint32_t weft_board__mark(const weft_board *board);
+void weft_board__undo(weft_board *board, uint32_t mark);
 /* INFEASIBLE: the fleet has no place for the rest of a model. */
 weft_err weft_board__full(weft_board *board, uint32_t demand, double rest_per_s);
+/* Any number of times; the board can go on. */
 void weft_board__finish(const weft_board *board, const char *policy, weft_plan *out);
+
+/* -- Devices by what is free on them (board_pool.c) ------------------------------------------- */
+
+/* A new pool for the board; devices enter and leave it with each change. */
+void weft_pool__init(weft_board *board);
+void weft_pool__insert(weft_board *board, uint32_t device);
+void weft_pool__remove(weft_board *board, uint32_t device);
+/* Shares of MIG instances. */
+void weft_pool__insert_instance(weft_board *board, uint32_t device, uint32_t start);
+void weft_pool__remove_instance(weft_board *board, uint32_t device, uint32_t start);
+/* The device with room for one more slice of the option: least left (best) or the first one, and
+ * of a share the instance (*start; -1: to be made). UINT32_MAX: none is open. `fits` has the last
+ * word. */
+typedef bool (*weft_pool_fits)(void *user, uint32_t device, int32_t start);
+uint32_t weft_pool__find(const weft_board *board, const weft_option *option, bool best,
+                         weft_pool_fits fits, void *user, int32_t *start);
+/* First free start slot of a profile, -1: none. */
+int32_t weft_mig__start(const weft_mig_profile *mig, uint32_t taken);
+/* Whether the device has room for the option at that start (-1: any); *out: where. */
+bool weft_board__fits(const weft_board *board, const weft_board_device *device,
+                      const weft_option *option, int32_t start, int32_t *out);
 
 #endif

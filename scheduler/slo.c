@@ -19,25 +19,22 @@
  * or for a whole round (shared), then for its own execution. This is the rule `exact` with the
  * batch in execution counted, so it implies 2 exec <= slo. The rules of the literature ask the same
  * of slices with one model, more strictly: `half` exec < slo / 2, `half09` exec < 0.9 slo / 2, with
- * the time of the very batch for exec (smaller batches are not looked at). */
+ * the time of the very batch for exec (smaller batches are not looked at); on a shared slice these
+ * hold beside the rule above.
+ *
+ * Interference (gpulet, ATC'22): models that run at the same time on one device, or in one MIG
+ * instance, slow each other down. exec of each is multiplied by
+ *   max(1, c0 l2 + c1 l2' + c2 dram + c3 dram' + c4),
+ * primes: summed over the other slices (of a slice in turns: its largest), at most 1. Utilisations
+ * are those of the point alone on its share; `creq`, the part of the compute units in use, stands
+ * for l2, which profiles do not have; dram is the bandwidth over the device's peak. */
 #include "scheduler/scheduler_int.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const double flush_guard = 0.05;
-
-const weft_profile_point *weft_profile__find(const weft_profile *profile, const char *device,
-                                             const char *slice, uint32_t batch, uint32_t procs)
-{
-    for (size_t i = 0; i < profile->n; i++) {
-        const weft_profile_point *p = &profile->point[i];
-        if (p->batch == batch && p->procs == procs && strcmp(p->slice, slice) == 0 &&
-            strcmp(p->device, device) == 0)
-            return p;
-    }
-    return NULL;
-}
 
 bool weft_profile__usable(const weft_profile_point *point)
 {
@@ -88,27 +85,32 @@ bool weft_rules__allow(const weft_rules *rules, const weft_demand *demand, doubl
     }
 }
 
+double weft_rules__least_slo_us(const weft_rules *rules, double exec_us)
+{
+    static const double above = 1 + 1e-9; /* `half` and `half09` compare strictly */
+    double slo_us = 2 * exec_us;
+    if (rules->latency == WEFT_RULE_HALF)
+        slo_us *= above;
+    if (rules->latency == WEFT_RULE_HALF09)
+        slo_us = slo_us / 0.9 * above;
+    return rules->whole_ms ? ceil(slo_us / 1e3) * 1e3 : slo_us;
+}
+
+weft_err weft_rules__check(const weft_rules *rules, weft_diag *diag)
+{
+    if (!(rules->mem_reserve >= 0 && rules->mem_reserve < 1))
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0},
+                               "rules: the memory reserve must be from 0 to below 1, not %g",
+                               rules->mem_reserve);
+    return WEFT_ERR_OK;
+}
+
 bool weft_rules__allow_procs(const weft_rules *rules, uint32_t procs)
 {
     return rules->procs_max == 0 || procs <= rules->procs_max;
 }
 
 /* -- Loads ------------------------------------------------------------------------------------ */
-
-double weft_load__exec_us(const weft_rules *rules, const weft_profile *profile,
-                          const weft_profile_point *point)
-{
-    double exec_us = point->cost.time_us;
-    if (rules->latency != WEFT_RULE_EXACT)
-        return exec_us;
-    for (size_t i = 0; i < profile->n; i++) {
-        const weft_profile_point *p = &profile->point[i];
-        if (p->batch < point->batch && p->procs == point->procs && p->cost.time_us > exec_us &&
-            strcmp(p->slice, point->slice) == 0 && strcmp(p->device, point->device) == 0)
-            exec_us = p->cost.time_us;
-    }
-    return exec_us;
-}
 
 double weft_load__peak_per_s(const weft_profile_point *point, double exec_us)
 {
@@ -130,7 +132,11 @@ weft_load weft_load__compute(const weft_load_in *in)
         double flush_us = slo_us - in->exec_us - flush_guard * slo_us;
         wait_us = fmax(0, fmin(fill_us, flush_us));
     }
-    return (weft_load){.capacity_per_s = weft_load__peak_per_s(p, in->exec_us),
+    /* A measured throughput is one without co-runners. */
+    double peak = weft_load__peak_per_s(p, in->exec_us);
+    if (p->throughput_per_s > 0 && in->slowdown > 1)
+        peak /= in->slowdown;
+    return (weft_load){.capacity_per_s = peak,
                        .latency_us = fmax(wait_us, in->exec_us) + in->exec_us};
 }
 
@@ -141,64 +147,87 @@ uint64_t weft_load__mem(const weft_profile_point *point)
     return point->cost.mreq_bytes * point->procs;
 }
 
-/* Least part of a device that serves one request a second of this model within its SLO, over all
- * slices and batches of the fleet; 0 when none does. */
-static double least_weight(const weft_demand *demand, const weft_problem *problem)
+void weft_power__add(weft_power *power, const weft_profile_point *point, double rate_per_s)
 {
-    const weft_fleet *fleet = problem->fleet;
-    double least = 0;
-    for (size_t i = 0; i < demand->profile.n; i++) {
-        const weft_profile_point *p = &demand->profile.point[i];
-        const weft_fleet_device *row = weft_fleet__row(fleet, p->device);
-        weft_slice_spec spec;
-        const char *why;
-        if (!row || !weft_profile__usable(p) || !weft_slice__resolve(row, p->slice, &spec, &why))
-            continue;
-        double exec_us = weft_load__exec_us(&problem->rules, &demand->profile, p);
-        if (!weft_rules__allow(&problem->rules, demand, exec_us) ||
-            !weft_rules__allow_procs(&problem->rules, p->procs))
-            continue;
-        /* Shared, a point serves batch / exec in its part of the time, whatever was measured. */
-        double peak =
-            fmax(weft_load__peak_per_s(p, exec_us), (double)p->batch * p->procs * 1e6 / exec_us);
-        double weight = spec.weight / peak;
-        if (least == 0 || weight < least)
-            least = weight;
+    if (rate_per_s > 0 && !(point->cost.energy_j > 0))
+        power->unknown = true;
+    power->watts += rate_per_s / point->batch * point->cost.energy_j;
+}
+
+double weft_power__watts(const weft_power *power)
+{
+    return power->unknown ? 0 : power->watts;
+}
+
+/* -- Interference ----------------------------------------------------------------------------- */
+
+weft_use weft_point__use(const weft_fleet_device *row, const weft_profile_point *point)
+{
+    weft_use use = {.l2 = point->cost.creq};
+    if (row && row->bandwidth_gbps > 0)
+        use.dram = point->cost.bandwidth_gbps / row->bandwidth_gbps;
+    use.l2 = use.l2 > 0 ? fmin(1, use.l2) : 0;
+    use.dram = use.dram > 0 ? fmin(1, use.dram) : 0;
+    return use;
+}
+
+bool weft_interference__any(const weft_interference *coeff)
+{
+    for (size_t i = 0; i < sizeof coeff->c / sizeof coeff->c[0]; i++)
+        if (coeff->c[i] != 0)
+            return true;
+    return false;
+}
+
+double weft_interference__factor(const weft_interference *coeff, weft_use own, weft_use others)
+{
+    const double *c = coeff->c;
+    double factor = c[0] * own.l2 + c[1] * fmin(1, others.l2) + c[2] * own.dram +
+                    c[3] * fmin(1, others.dram) + c[4];
+    return fmax(1, factor);
+}
+
+/* -- Demands ---------------------------------------------------------------------------------- */
+
+static int compare_texts(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* A name that two demands have; NULL: none. */
+static const char *find_same_name(const weft_demands *demands, weft_diag *diag, weft_err *err)
+{
+    const char **name = malloc((demands->n + 1) * sizeof *name), *found = NULL;
+    if (!name) {
+        *err = weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){0}, "out of memory");
+        return NULL;
     }
-    return least;
-}
-
-double weft_plan__lower_bound(const weft_problem *problem)
-{
-    const weft_demands *demands = problem->demands;
-    double sum = 0;
     for (size_t i = 0; i < demands->n; i++)
-        sum += demands->at[i].rate_per_s * least_weight(&demands->at[i], problem);
-    double bound = ceil(sum * (1 - 1e-9) - 1e-9);
-    return demands->n > 0 ? fmax(1, bound) : 0;
-}
-
-static int find_same_name(const weft_demands *demands, size_t i)
-{
-    for (size_t j = 0; j < i; j++)
-        if (strcmp(demands->at[j].model, demands->at[i].model) == 0)
-            return 1;
-    return 0;
+        name[i] = demands->at[i].model;
+    qsort(name, demands->n, sizeof *name, compare_texts);
+    for (size_t i = 1; i < demands->n && !found; i++)
+        if (strcmp(name[i - 1], name[i]) == 0)
+            found = name[i];
+    free(name);
+    return found;
 }
 
 weft_err weft_demands__check(const weft_demands *demands, weft_diag *diag)
 {
+    weft_err err = WEFT_ERR_OK;
     for (size_t i = 0; i < demands->n; i++) {
         const weft_demand *d = &demands->at[i];
         weft_where where = {.item = d->model};
         if (!weft_model_name_valid(d->model))
             return weft_diag_error(diag, WEFT_ERR_INPUT, where, "model name is not usable");
-        if (find_same_name(demands, i))
-            return weft_diag_error(diag, WEFT_ERR_INPUT, where, "model appears twice");
         if (!isfinite(d->slo_us) || d->slo_us < 0 || !isfinite(d->rate_per_s) || d->rate_per_s < 0)
             return weft_diag_error(diag, WEFT_ERR_INPUT, where,
                                    "slo %g us and rate %g/s must be numbers from 0", d->slo_us,
                                    d->rate_per_s);
     }
-    return WEFT_ERR_OK;
+    const char *twice = find_same_name(demands, diag, &err);
+    if (twice)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = twice},
+                               "model appears twice");
+    return err;
 }

@@ -1,0 +1,293 @@
+/* Devices of a board by what is free on them, so that a place is found without looking at every
+ * device.
+ *
+ * A pool is one fleet row split in one way (or the instances of one MIG profile that are split into
+ * shares). Its members are grouped by state, what is taken on them as a small number:
+ *
+ *   MIG     memory slots taken * 8 + compute slots taken
+ *   shares  percent * 17 + memory taken in sixteenths
+ *   cores   number of slices taken
+ *   whole   0 free, 1 taken
+ *
+ * There are few states (at most some hundred arise), and each is a set of device numbers from which
+ * the lowest is found at once. A look-up asks every state that has arisen; inside a state of shares
+ * memory and processes differ, so that the members are tried in turn. */
+#include "scheduler/scheduler_int.h"
+
+#include <string.h>
+
+enum {
+    KINDS = 4, /* weft_slice_kind; pools of instances follow, one for each MIG profile */
+    SIXTEENTHS = 17,
+    KEYS_MAX = WEFT_FLEET_CORES_MAX + 1,
+};
+
+#define NONE UINT32_MAX
+
+/* -- Sets of numbers -------------------------------------------------------------------------- */
+
+/* `word` has a bit for each member, `top` one for each word that is not 0. */
+typedef struct set {
+    uint64_t *word, *top;
+    uint32_t n_top, len;
+} set;
+
+static set make_set(weft_arena *arena, uint32_t capacity)
+{
+    set s = {.n_top = (capacity / 64 + 1) / 64 + 1};
+    s.word = weft_arena_array(arena, (size_t)s.n_top * 64, sizeof *s.word);
+    s.top = weft_arena_array(arena, s.n_top, sizeof *s.top);
+    return s;
+}
+
+static void add_to(set *s, uint32_t x)
+{
+    s->word[x / 64] |= (uint64_t)1 << x % 64;
+    s->top[x / 4096] |= (uint64_t)1 << x / 64 % 64;
+    s->len++;
+}
+
+static void take_from(set *s, uint32_t x)
+{
+    s->word[x / 64] &= ~((uint64_t)1 << x % 64);
+    if (s->word[x / 64] == 0)
+        s->top[x / 4096] &= ~((uint64_t)1 << x / 64 % 64);
+    s->len--;
+}
+
+/* The lowest member from `from` on; NONE: none. */
+static uint32_t next_in(const set *s, uint32_t from)
+{
+    uint32_t w = from / 64;
+    if (w >= s->n_top * 64)
+        return NONE;
+    uint64_t bits = s->word[w] & ~(uint64_t)0 << from % 64;
+    if (bits)
+        return w * 64 + (uint32_t)__builtin_ctzll(bits);
+    w++;
+    for (uint32_t t = w / 64; t < s->n_top; t++) {
+        uint64_t tops = s->top[t];
+        if (t == w / 64)
+            tops &= ~(uint64_t)0 << w % 64;
+        if (tops) {
+            w = t * 64 + (uint32_t)__builtin_ctzll(tops);
+            return w * 64 + (uint32_t)__builtin_ctzll(s->word[w]);
+        }
+    }
+    return NONE;
+}
+
+/* -- Pools ------------------------------------------------------------------------------------ */
+
+typedef struct state {
+    uint32_t key;
+    set members;
+} state;
+
+typedef struct pool {
+    WEFT_VEC(state) states;
+    uint32_t *index; /* by key: of the state + 1; NULL: no member yet */
+} pool;
+
+struct weft_board_pool {
+    uint32_t width;    /* pools of one row */
+    pool *at;          /* row * width + kind */
+    uint32_t **device; /* by row: board index of its nth device */
+    uint32_t *cap;
+    uint64_t *mem_bytes;                /* by row */
+    const weft_mig_profile **first_mig; /* by row */
+};
+
+void weft_pool__init(weft_board *board)
+{
+    size_t rows = board->fleet->n_device, n_mig = 0;
+    for (size_t i = 0; i < rows; i++) {
+        const weft_device_type *type = weft_device_type_find(board->fleet->device[i].type);
+        if (type && type->n_mig > n_mig)
+            n_mig = type->n_mig;
+    }
+    struct weft_board_pool *p = weft_arena_array(board->arena, 1, sizeof *p);
+    p->width = (uint32_t)(KINDS + n_mig);
+    p->at = weft_arena_array(board->arena, rows * p->width, sizeof *p->at);
+    p->device = weft_arena_array(board->arena, rows, sizeof *p->device);
+    p->cap = weft_arena_array(board->arena, rows, sizeof *p->cap);
+    p->mem_bytes = weft_arena_array(board->arena, rows, sizeof *p->mem_bytes);
+    p->first_mig = weft_arena_array(board->arena, rows, sizeof *p->first_mig);
+    for (size_t i = 0; i < rows; i++) {
+        const weft_device_type *type = weft_device_type_find(board->fleet->device[i].type);
+        p->mem_bytes[i] = weft_fleet__mem(&board->fleet->device[i]);
+        p->first_mig[i] = type ? type->mig : NULL;
+    }
+    board->pool = p;
+}
+
+static size_t row_of(const weft_board *board, const weft_fleet_device *row)
+{
+    return (size_t)(row - board->fleet->device);
+}
+
+static set *set_of(const weft_board *board, pool *p, uint32_t key, uint32_t capacity)
+{
+    if (!p->index)
+        p->index = weft_arena_array(board->arena, KEYS_MAX, sizeof *p->index);
+    if (!p->index[key]) {
+        state s = {.key = key, .members = make_set(board->arena, capacity)};
+        WEFT_VEC_PUSH(board->arena, &p->states, s);
+        p->index[key] = p->states.len;
+    }
+    return &p->states.at[p->index[key] - 1].members;
+}
+
+static uint32_t shares_key(uint32_t percent, uint64_t taken, uint64_t of)
+{
+    uint64_t part = of ? (uint64_t)((double)taken / (double)of * (SIXTEENTHS - 1)) : 0;
+    if (percent > 100)
+        percent = 100; /* oversubscribed */
+    return percent * SIXTEENTHS + (uint32_t)(part < SIXTEENTHS ? part : SIXTEENTHS - 1);
+}
+
+static uint32_t device_key(const weft_board *board, const weft_board_device *d)
+{
+    switch (d->kind) {
+    case WEFT_SLICE_MIG:
+        return (d->mig_taken & 0xff) * 8 + d->gpcs % 8;
+    case WEFT_SLICE_MPS:
+        return shares_key(d->percent, d->mem_bytes, board->pool->mem_bytes[row_of(board, d->row)]);
+    default:
+        return d->n_slice;
+    }
+}
+
+static set *device_set(weft_board *board, uint32_t device)
+{
+    const weft_board_device *d = &board->devices.at[device];
+    size_t row = row_of(board, d->row);
+    return set_of(board, &board->pool->at[row * board->pool->width + d->kind], device_key(board, d),
+                  d->row->count);
+}
+
+void weft_pool__insert(weft_board *board, uint32_t device)
+{
+    const weft_board_device *d = &board->devices.at[device];
+    size_t row = row_of(board, d->row);
+    struct weft_board_pool *p = board->pool;
+    if (d->nth >= p->cap[row]) {
+        uint32_t cap = p->cap[row] ? p->cap[row] * 2 : 16;
+        p->device[row] = weft_arena_grow(board->arena, p->device[row],
+                                         p->cap[row] * sizeof(uint32_t), cap * sizeof(uint32_t));
+        p->cap[row] = cap;
+    }
+    p->device[row][d->nth] = device;
+    add_to(device_set(board, device), d->nth);
+}
+
+void weft_pool__remove(weft_board *board, uint32_t device)
+{
+    take_from(device_set(board, device), board->devices.at[device].nth);
+}
+
+/* -- Instances that are split into shares ----------------------------------------------------- */
+
+static pool *instance_pool(const weft_board *board, const weft_fleet_device *row,
+                           const weft_mig_profile *mig)
+{
+    size_t i = row_of(board, row);
+    size_t kind = KINDS + (size_t)(mig - board->pool->first_mig[i]);
+    return &board->pool->at[i * board->pool->width + kind];
+}
+
+static set *instance_set(weft_board *board, uint32_t device, uint32_t start)
+{
+    const weft_board_device *d = &board->devices.at[device];
+    const weft_board_instance *i = &d->instance[start];
+    return set_of(board, instance_pool(board, d->row, i->mig),
+                  shares_key(i->percent, i->mem_bytes, i->mig->mem_bytes), d->row->count * 8);
+}
+
+void weft_pool__insert_instance(weft_board *board, uint32_t device, uint32_t start)
+{
+    add_to(instance_set(board, device, start), board->devices.at[device].nth * 8 + start);
+}
+
+void weft_pool__remove_instance(weft_board *board, uint32_t device, uint32_t start)
+{
+    take_from(instance_set(board, device, start), board->devices.at[device].nth * 8 + start);
+}
+
+/* -- Finding ---------------------------------------------------------------------------------- */
+
+int32_t weft_mig__start(const weft_mig_profile *mig, uint32_t taken)
+{
+    uint32_t range = (1u << mig->slots) - 1;
+    /* A 3g takes the right half first: on the left it would block slot 3, which a 1g could use
+     * (reference: segment relocation of ParvaGPU). */
+    for (int32_t i = 0; i < 8; i++) {
+        int32_t start = mig->gpcs == 3 ? 7 - i : i;
+        if (mig->starts & 1u << start && !(taken & range << start))
+            return start;
+    }
+    return -1;
+}
+
+/* What is taken in a state, to compare states of one pool; UINT32_MAX: no room in any member. */
+static uint32_t taken_of(const weft_board *board, const weft_option *o, uint32_t key, bool shares)
+{
+    uint32_t percent = key / SIXTEENTHS;
+    if (shares)
+        return board->problem->rules.oversubscribe || percent + o->spec.percent <= 100 ? percent
+                                                                                       : NONE;
+    switch (o->spec.kind) {
+    case WEFT_SLICE_MIG:
+        return weft_mig__start(o->spec.mig, key / 8) >= 0 ? key % 8 : NONE;
+    case WEFT_SLICE_CORES:
+        return key;
+    default:
+        return key == 0 ? 0 : NONE;
+    }
+}
+
+/* Best: the state with most taken, then the lowest number; else the lowest number. */
+static uint32_t find_in(const weft_board *board, const pool *p, const weft_option *o, bool best,
+                        bool instances, weft_pool_fits fits, void *user)
+{
+    bool shares = instances || o->spec.kind == WEFT_SLICE_MPS;
+    const uint32_t *device = board->pool->device[row_of(board, o->row)];
+    uint32_t found = NONE, most = 0;
+    for (uint32_t i = 0; i < p->states.len; i++) {
+        const state *s = &p->states.at[i];
+        uint32_t taken = s->members.len ? taken_of(board, o, s->key, shares) : NONE;
+        if (taken == NONE || (best && found != NONE && taken < most))
+            continue;
+        bool only_lower = found != NONE && (!best || taken == most);
+        uint32_t x = next_in(&s->members, 0);
+        while (x != NONE && !(only_lower && x >= found)) {
+            bool ok =
+                instances ? fits(user, device[x / 8], (int32_t)(x % 8)) : fits(user, device[x], -1);
+            if (ok) {
+                found = x;
+                most = taken;
+                break;
+            }
+            x = next_in(&s->members, x + 1);
+        }
+    }
+    return found;
+}
+
+uint32_t weft_pool__find(const weft_board *board, const weft_option *o, bool best,
+                         weft_pool_fits fits, void *user, int32_t *start)
+{
+    size_t row = row_of(board, o->row);
+    const struct weft_board_pool *p = board->pool;
+    uint32_t x;
+    *start = -1;
+    if (weft_slice__is_nested(&o->spec)) {
+        x = find_in(board, instance_pool(board, o->row, o->spec.mig), o, best, true, fits, user);
+        if (x != NONE) {
+            *start = (int32_t)(x % 8);
+            return p->device[row][x / 8];
+        }
+    }
+    x = find_in(board, &p->at[row * p->width + o->spec.kind], o, best, false, fits, user);
+    return x == NONE ? NONE : p->device[row][x];
+}

@@ -1,0 +1,162 @@
+/* Bounds: devices, and dollars, that any plan within the rules needs.
+ *
+ * Every option takes a part of its device (`weight`; the parts on one device never exceed 1) and
+ * carries at most its peak, or batch * procs / exec in its part of the time of a shared slice. So a
+ * model with rate r takes at least r * min(weight / peak) devices; the sum over models, rounded up,
+ * is the fractional bound.
+ *
+ * Where models never share a slice (rule `isolated`), a model takes whole slices: the least weight
+ * that carries r is a knapsack, best(g) = max over options of best(g - weight) + peak, least g with
+ * best(g) >= r. In units of MIG compute slots this is `min GPCs` (reference: exact form of
+ * ParvaGPU's problem), and the bound is ceil(sum of min GPCs / 7).
+ *
+ * With the goal goodput nothing has to be carried, and the bounds are 0. Oversubscribed MPS shares
+ * take no part of a device but one of its 48 clients a process. */
+#include "scheduler/scheduler_int.h"
+
+#include <math.h>
+
+/* Weights as multiples of 1/UNITS of a device: percentages, sevenths and quarters are whole. */
+enum { UNITS = 700, KNAPSACK_MAX = 1 << 16, KNAPSACK_STEPS_MAX = 1 << 21 };
+
+static double weight_of(const weft_rules *rules, const weft_option *o)
+{
+    bool shares = o->spec.kind == WEFT_SLICE_MPS || weft_slice__is_nested(&o->spec);
+    if (rules->oversubscribe && shares)
+        return fmin(o->spec.weight, (double)o->point->procs / WEFT_MPS_CLIENTS_MAX);
+    return o->spec.weight;
+}
+
+/* Shared, a point serves batch / exec in its part of the time, whatever was measured. */
+static double peak_of(const weft_rules *rules, const weft_option *o)
+{
+    double busy = (double)o->point->batch * o->point->procs * 1e6 / o->exec_us;
+    return rules->isolated ? o->peak_per_s : fmax(o->peak_per_s, busy);
+}
+
+/* Least of weight / peak, times a price or not, over the options; 0: no option. */
+static double least_ratio(const weft_menu *menu, uint32_t demand, bool priced)
+{
+    const weft_rules *rules = &menu->problem->rules;
+    double least = 0;
+    for (uint32_t i = 0; i < menu->n_option[demand]; i++) {
+        const weft_option *o = &menu->option[demand][i];
+        double ratio = weight_of(rules, o) / peak_of(rules, o);
+        if (priced)
+            ratio *= weft_fleet__price(o->row);
+        if (i == 0 || ratio < least)
+            least = ratio;
+    }
+    return least;
+}
+
+/* -- Whole slices ----------------------------------------------------------------------------- */
+
+typedef struct item {
+    uint32_t units;
+    double peak;
+} item;
+
+/* The best peak of each weight; n 0 when a weight is no whole number of units. */
+static uint32_t list_items(const weft_menu *menu, uint32_t demand, item *out)
+{
+    const weft_rules *rules = &menu->problem->rules;
+    double best[UNITS + 1] = {0};
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < menu->n_option[demand]; i++) {
+        const weft_option *o = &menu->option[demand][i];
+        double units = weight_of(rules, o) * UNITS, whole = round(units);
+        if (fabs(units - whole) > 1e-6 || whole < 1 || whole > UNITS)
+            return 0;
+        best[(uint32_t)whole] = fmax(best[(uint32_t)whole], peak_of(rules, o));
+    }
+    for (uint32_t u = 1; u <= UNITS; u++)
+        if (best[u] > 0)
+            out[n++] = (item){u, best[u]};
+    return n;
+}
+
+static uint32_t gcd(uint32_t a, uint32_t b)
+{
+    while (b) {
+        uint32_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Least part of devices, in whole slices, that carries the rate; at least `fraction`. */
+static double least_slices(const weft_menu *menu, uint32_t demand, double fraction,
+                           weft_arena *arena)
+{
+    item items[UNITS];
+    double rate = menu->problem->demands->at[demand].rate_per_s * (1 - 1e-9);
+    uint32_t n = list_items(menu, demand, items), unit = 0;
+    for (uint32_t i = 0; i < n; i++)
+        unit = gcd(unit, items[i].units);
+    if (n == 0 || !(fraction < 1e6))
+        return fraction;
+    /* One more of the slice with the best ratio always carries the rest. */
+    double top = (fraction + 1) * UNITS / unit + 1;
+    if (top > KNAPSACK_MAX || top * n > KNAPSACK_STEPS_MAX)
+        return fraction;
+    double *best = weft_arena_array(arena, (size_t)top + 1, sizeof *best);
+    for (uint32_t g = 0; g <= (uint32_t)top; g++) {
+        for (uint32_t i = 0; i < n; i++)
+            if (items[i].units / unit <= g)
+                best[g] = fmax(best[g], best[g - items[i].units / unit] + items[i].peak);
+        if (g > 0)
+            best[g] = fmax(best[g], best[g - 1]);
+        if (best[g] >= rate && g > 0)
+            return fmax(fraction, (double)g * unit / UNITS);
+    }
+    return fraction;
+}
+
+/* -- Bounds ----------------------------------------------------------------------------------- */
+
+/* A whole number from below, against rounding. */
+static double round_up(double x)
+{
+    return ceil(x * (1 - 1e-9) - 1e-9);
+}
+
+double weft_menu__lower_bound(const weft_menu *menu)
+{
+    const weft_demands *demands = menu->problem->demands;
+    weft_arena *arena = menu->problem->rules.isolated ? weft_arena_create(0) : NULL;
+    jmp_buf env;
+    volatile double sum = 0;
+    volatile uint32_t d = 0;
+    if (menu->problem->goal == WEFT_GOAL_GOODPUT || demands->n == 0) {
+        weft_arena_destroy(arena);
+        return 0;
+    }
+    /* Without memory for the knapsack the fractional bound has to do. */
+    volatile bool whole = arena != NULL;
+    if (arena && setjmp(env) != 0)
+        whole = false;
+    else if (arena)
+        (void)weft_arena_guard(arena, &env);
+    for (; d < demands->n; d++) {
+        double part = demands->at[d].rate_per_s * least_ratio(menu, d, false);
+        if (whole) {
+            weft_arena_mark mark = weft_arena_get_mark(arena);
+            part = least_slices(menu, d, part, arena);
+            weft_arena_reset(arena, mark);
+        }
+        sum += part;
+    }
+    weft_arena_destroy(arena);
+    return fmax(1, round_up(sum));
+}
+
+double weft_menu__cost_bound(const weft_menu *menu)
+{
+    const weft_demands *demands = menu->problem->demands;
+    double sum = 0;
+    for (uint32_t d = 0; d < demands->n && menu->problem->goal != WEFT_GOAL_GOODPUT; d++)
+        sum += demands->at[d].rate_per_s * least_ratio(menu, d, true);
+    return sum;
+}

@@ -1,0 +1,376 @@
+/* The menu: what each demand can run on, looked up in constant or logarithmic time.
+ *
+ * Profiles are lists in any order. Here every (device, slice) that some profile names becomes one
+ * shape, resolved against the fleet once; points are sorted by shape, processes and batch, which
+ * gives the longest time of this batch or a smaller one (rule `exact`, slo.c) in one sweep; and the
+ * points that the SLO, the rules, the memory and the fleet allow become options, grouped by shape.
+ *
+ * The order of demands and rows does not show: shapes are in the order of fleet rows and names.
+ * O(p log p) for p points of all demands. */
+#include "scheduler/scheduler_int.h"
+
+#include "base/hash.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NONE UINT32_MAX
+
+/* -- Shapes ----------------------------------------------------------------------------------- */
+
+typedef struct shape_table {
+    WEFT_VEC(weft_shape) shapes;
+    uint32_t *slot; /* index of a shape + 1, 0: free */
+    uint32_t n_slot;
+    weft_arena *arena;
+} shape_table;
+
+static uint64_t hash_shape(const char *device, const char *slice)
+{
+    return weft_hash64(slice, strlen(slice), weft_hash64(device, strlen(device), 0));
+}
+
+/* The slot of a shape, or the free one where it belongs. */
+static uint32_t find_slot(const weft_shape *shape, const uint32_t *slot, uint32_t n_slot,
+                          const char *device, const char *slice)
+{
+    uint32_t i = (uint32_t)hash_shape(device, slice) & (n_slot - 1);
+    while (slot[i] && (strcmp(shape[slot[i] - 1].slice, slice) != 0 ||
+                       strcmp(shape[slot[i] - 1].device, device) != 0))
+        i = (i + 1) & (n_slot - 1);
+    return i;
+}
+
+static void rebuild_slots(shape_table *t, uint32_t n_slot)
+{
+    t->slot = weft_arena_array(t->arena, n_slot, sizeof *t->slot);
+    t->n_slot = n_slot;
+    for (uint32_t i = 0; i < t->shapes.len; i++) {
+        const weft_shape *s = &t->shapes.at[i];
+        t->slot[find_slot(t->shapes.at, t->slot, n_slot, s->device, s->slice)] = i + 1;
+    }
+}
+
+static uint32_t intern_shape(shape_table *t, const weft_problem *problem, const char *device,
+                             const char *slice)
+{
+    uint32_t i = find_slot(t->shapes.at, t->slot, t->n_slot, device, slice);
+    if (t->slot[i])
+        return t->slot[i] - 1;
+    weft_shape shape = {.device = device,
+                        .slice = slice,
+                        .row = weft_fleet__row(problem->fleet, device),
+                        .why = "the fleet has no such device"};
+    if (shape.row)
+        shape.known = weft_slice__resolve(shape.row, slice, &shape.spec, &shape.why);
+    double keep = 1 - problem->rules.mem_reserve;
+    if (problem->rules.mem_reserve > 0)
+        shape.spec.mem_bytes = (uint64_t)((double)shape.spec.mem_bytes * keep);
+    WEFT_VEC_PUSH(t->arena, &t->shapes, shape);
+    t->slot[i] = t->shapes.len;
+    if (t->shapes.len * 2 > t->n_slot)
+        rebuild_slots(t, t->n_slot * 2);
+    return t->shapes.len - 1;
+}
+
+/* Fleet rows first, in their order, by name; what the fleet does not have follows. */
+static int compare_shapes(const void *a, const void *b)
+{
+    const weft_shape *p = a, *q = b;
+    if (!p->row != !q->row)
+        return p->row ? -1 : 1;
+    if (p->row != q->row)
+        return p->row < q->row ? -1 : 1;
+    int order = strcmp(p->slice, q->slice);
+    return order ? order : strcmp(p->device, q->device);
+}
+
+const weft_shape *weft_menu__shape(const weft_menu *menu, const char *device, const char *slice)
+{
+    uint32_t i = find_slot(menu->shape, menu->slot, menu->n_slot, device, slice);
+    return menu->slot[i] ? &menu->shape[menu->slot[i] - 1] : NULL;
+}
+
+/* -- Points ----------------------------------------------------------------------------------- */
+
+/* Equal points are refused where profiles are read; their order is fixed all the same. */
+static int compare_known(const void *a, const void *b)
+{
+    const weft_known *p = a, *q = b;
+    if (p->shape != q->shape)
+        return p->shape < q->shape ? -1 : 1;
+    if (p->point->procs != q->point->procs)
+        return p->point->procs < q->point->procs ? -1 : 1;
+    if (p->point->batch != q->point->batch)
+        return p->point->batch < q->point->batch ? -1 : 1;
+    return (p->point->cost.time_us < q->point->cost.time_us) -
+           (p->point->cost.time_us > q->point->cost.time_us);
+}
+
+/* Time of each point by the rules: with `exact` the longest of this batch and smaller ones. */
+static void sweep_times(const weft_rules *rules, weft_known *known, uint32_t n)
+{
+    double longest = 0; /* of smaller batches than the one in hand */
+    for (uint32_t i = 0, first = 0; i < n; i++) {
+        const weft_profile_point *p = known[i].point, *q = known[first].point;
+        if (known[first].shape != known[i].shape || q->procs != p->procs) {
+            longest = 0;
+            first = i;
+        } else if (q->batch != p->batch) {
+            for (; first < i; first++)
+                if (known[first].point->cost.time_us > longest)
+                    longest = known[first].point->cost.time_us;
+        }
+        known[i].exec_us = p->cost.time_us;
+        if (rules->latency == WEFT_RULE_EXACT && longest > known[i].exec_us)
+            known[i].exec_us = longest;
+    }
+}
+
+static void list_known(weft_menu *menu, uint32_t demand, const uint32_t *id, const uint32_t *rank,
+                       weft_arena *arena)
+{
+    const weft_profile *profile = &menu->problem->demands->at[demand].profile;
+    weft_known *known = weft_arena_array(arena, profile->n, sizeof *known);
+    bool sorted = true;
+    for (size_t i = 0; i < profile->n; i++) {
+        known[i] = (weft_known){.point = &profile->point[i], .shape = rank[id[i]]};
+        sorted = sorted && (i == 0 || compare_known(&known[i - 1], &known[i]) < 0);
+    }
+    if (!sorted)
+        qsort(known, profile->n, sizeof *known, compare_known);
+    sweep_times(&menu->problem->rules, known, (uint32_t)profile->n);
+    menu->known[demand] = known;
+    menu->n_known[demand] = (uint32_t)profile->n;
+}
+
+const weft_known *weft_menu__find(const weft_menu *menu, uint32_t demand, const weft_shape *shape,
+                                  uint32_t batch, uint32_t procs)
+{
+    const weft_known *known = menu->known[demand];
+    uint32_t lo = 0, hi = menu->n_known[demand], want = shape ? (uint32_t)(shape - menu->shape) : 0;
+    if (!shape)
+        return NULL;
+    while (lo < hi) {
+        uint32_t mid = lo + (hi - lo) / 2;
+        const weft_profile_point *p = known[mid].point;
+        bool less = known[mid].shape != want ? known[mid].shape < want
+                    : p->procs != procs      ? p->procs < procs
+                                             : p->batch < batch;
+        if (less)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    if (lo == menu->n_known[demand] || known[lo].shape != want || known[lo].point->procs != procs ||
+        known[lo].point->batch != batch || !weft_profile__usable(known[lo].point))
+        return NULL;
+    return &known[lo];
+}
+
+/* -- Options ---------------------------------------------------------------------------------- */
+
+typedef enum verdict { FITS, NO_DEVICE, NO_SLICE, NO_MEMORY, TOO_SLOW } verdict;
+
+/* Whether the fleet, the rules, the memory and the SLO allow a point, asked in this order. */
+static verdict judge_point(const weft_menu *menu, const weft_demand *demand, const weft_known *k)
+{
+    const weft_shape *shape = &menu->shape[k->shape];
+    const weft_profile_point *p = k->point;
+    if (!shape->row || !weft_profile__usable(p))
+        return NO_DEVICE;
+    if (!shape->known || !weft_rules__allow_procs(&menu->problem->rules, p->procs))
+        return NO_SLICE;
+    if (shape->spec.kind != WEFT_SLICE_CORES && p->procs > WEFT_MPS_CLIENTS_MAX)
+        return NO_SLICE;
+    if (shape->spec.mig && p->procs > weft_mig__clients_max(shape->spec.mig))
+        return NO_SLICE;
+    if (shape->spec.mem_bytes && weft_load__mem(p) > shape->spec.mem_bytes)
+        return NO_MEMORY;
+    return weft_rules__allow(&menu->problem->rules, demand, k->exec_us) ? FITS : TOO_SLOW;
+}
+
+static int compare_options(const void *a, const void *b)
+{
+    const weft_option *p = a, *q = b;
+    if (p->shape != q->shape)
+        return p->shape < q->shape ? -1 : 1;
+    if (p->point->batch != q->point->batch)
+        return p->point->batch < q->point->batch ? -1 : 1;
+    return (p->point->procs > q->point->procs) - (p->point->procs < q->point->procs);
+}
+
+static void list_choices(weft_menu *menu, uint32_t demand, weft_arena *arena)
+{
+    const weft_option *option = menu->option[demand];
+    uint32_t n = menu->n_option[demand], n_choice = 0;
+    for (uint32_t i = 0; i < n; i++)
+        n_choice += i == 0 || option[i - 1].shape != option[i].shape;
+    weft_choice *choice = weft_arena_array(arena, n_choice, sizeof *choice);
+    n_choice = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (i == 0 || option[i - 1].shape != option[i].shape)
+            choice[n_choice++] = (weft_choice){.shape = option[i].shape, .first = i};
+        choice[n_choice - 1].n++;
+    }
+    menu->choice[demand] = choice;
+    menu->n_choice[demand] = n_choice;
+}
+
+static void list_options(weft_menu *menu, uint32_t demand, weft_arena *arena)
+{
+    const weft_demand *d = &menu->problem->demands->at[demand];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < menu->n_known[demand]; i++)
+        n += judge_point(menu, d, &menu->known[demand][i]) == FITS;
+    weft_option *option = weft_arena_array(arena, n, sizeof *option);
+    n = 0;
+    for (uint32_t i = 0; i < menu->n_known[demand]; i++) {
+        const weft_known *k = &menu->known[demand][i];
+        if (judge_point(menu, d, k) != FITS)
+            continue;
+        const weft_shape *shape = &menu->shape[k->shape];
+        option[n++] = (weft_option){.row = shape->row,
+                                    .spec = shape->spec,
+                                    .point = k->point,
+                                    .shape = k->shape,
+                                    .exec_us = k->exec_us,
+                                    .peak_per_s = weft_load__peak_per_s(k->point, k->exec_us),
+                                    .mem_bytes = weft_load__mem(k->point),
+                                    .use = weft_point__use(shape->row, k->point)};
+    }
+    qsort(option, n, sizeof *option, compare_options);
+    menu->option[demand] = option;
+    menu->n_option[demand] = n;
+    list_choices(menu, demand, arena);
+}
+
+weft_choice weft_menu__choice(const weft_menu *menu, uint32_t demand, uint32_t shape)
+{
+    const weft_choice *choice = menu->choice[demand];
+    uint32_t lo = 0, hi = menu->n_choice[demand];
+    while (lo < hi) {
+        uint32_t mid = lo + (hi - lo) / 2;
+        if (choice[mid].shape < shape)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    if (lo < menu->n_choice[demand] && choice[lo].shape == shape)
+        return choice[lo];
+    return (weft_choice){.shape = shape};
+}
+
+const weft_option *weft_menu__option(const weft_menu *menu, uint32_t demand, uint32_t shape,
+                                     uint32_t batch, uint32_t procs)
+{
+    weft_choice choice = weft_menu__choice(menu, demand, shape);
+    const weft_option *option = menu->option[demand] + choice.first;
+    uint32_t lo = 0, hi = choice.n;
+    while (lo < hi) {
+        uint32_t mid = lo + (hi - lo) / 2;
+        const weft_profile_point *p = option[mid].point;
+        if (p->batch < batch || (p->batch == batch && p->procs < procs))
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    if (lo < choice.n && option[lo].point->batch == batch && option[lo].point->procs == procs)
+        return &option[lo];
+    return NULL;
+}
+
+/* -- Building --------------------------------------------------------------------------------- */
+
+void weft_menu__build(const weft_problem *problem, weft_arena *arena, weft_menu *out)
+{
+    const weft_demands *demands = problem->demands;
+    weft_menu menu = {.problem = problem};
+    shape_table t = {.arena = arena};
+    rebuild_slots(&t, 64);
+    menu.known = weft_arena_array(arena, demands->n, sizeof *menu.known);
+    menu.n_known = weft_arena_array(arena, demands->n, sizeof *menu.n_known);
+    menu.option = weft_arena_array(arena, demands->n, sizeof *menu.option);
+    menu.n_option = weft_arena_array(arena, demands->n, sizeof *menu.n_option);
+    menu.choice = weft_arena_array(arena, demands->n, sizeof *menu.choice);
+    menu.n_choice = weft_arena_array(arena, demands->n, sizeof *menu.n_choice);
+    uint32_t **id = weft_arena_array(arena, demands->n, sizeof *id);
+    for (size_t d = 0; d < demands->n; d++) {
+        const weft_profile *profile = &demands->at[d].profile;
+        id[d] = weft_arena_array(arena, profile->n, sizeof **id);
+        for (size_t i = 0; i < profile->n; i++)
+            id[d][i] = intern_shape(&t, problem, profile->point[i].device, profile->point[i].slice);
+    }
+    /* Sorting moves shapes: rank[] leads from the order of sight to the order of names. */
+    weft_shape *shape = weft_arena_array(arena, t.shapes.len, sizeof *shape);
+    uint32_t *rank = weft_arena_array(arena, t.shapes.len, sizeof *rank);
+    if (t.shapes.len > 0) {
+        memcpy(shape, t.shapes.at, t.shapes.len * sizeof *shape);
+        qsort(shape, t.shapes.len, sizeof *shape, compare_shapes);
+    }
+    shape_table sorted = {.shapes = {.at = shape, .len = t.shapes.len, .cap = t.shapes.len},
+                          .arena = arena};
+    rebuild_slots(&sorted, t.n_slot);
+    for (uint32_t i = 0; i < t.shapes.len; i++)
+        rank[i] = sorted.slot[find_slot(shape, sorted.slot, sorted.n_slot, t.shapes.at[i].device,
+                                        t.shapes.at[i].slice)] -
+                  1;
+    menu.shape = shape;
+    menu.n_shape = t.shapes.len;
+    menu.slot = sorted.slot;
+    menu.n_slot = sorted.n_slot;
+    for (uint32_t d = 0; d < demands->n; d++) {
+        list_known(&menu, d, id[d], rank, arena);
+        list_options(&menu, d, arena);
+    }
+    *out = menu;
+}
+
+/* -- Refusals --------------------------------------------------------------------------------- */
+
+weft_err weft_menu__refuse(const weft_menu *menu, uint32_t demand, weft_diag *diag)
+{
+    const weft_demand *d = &menu->problem->demands->at[demand];
+    const weft_known *fastest = NULL, *least = NULL;
+    const weft_profile_point *first = d->profile.n ? menu->known[demand][0].point : NULL;
+    weft_where where = {.item = d->model};
+    verdict best = NO_DEVICE;
+    uint64_t mem_has = 0;
+    for (uint32_t i = 0; i < menu->n_known[demand]; i++) {
+        const weft_known *k = &menu->known[demand][i];
+        verdict v = judge_point(menu, d, k);
+        if (v > best)
+            best = v;
+        if (v == NO_MEMORY && (!least || weft_load__mem(k->point) < weft_load__mem(least->point)))
+            least = k;
+        if (v == NO_MEMORY && menu->shape[k->shape].spec.mem_bytes > mem_has)
+            mem_has = menu->shape[k->shape].spec.mem_bytes;
+        if (v == TOO_SLOW && (!fastest || k->exec_us < fastest->exec_us))
+            fastest = k;
+    }
+    if (best == TOO_SLOW) {
+        const weft_profile_point *p = fastest->point;
+        return weft_diag_error(
+            diag, WEFT_ERR_INFEASIBLE, where,
+            "slo: %.6g ms, but the lowest latency that any slice reaches is %.6g ms "
+            "(%s%s%s, batch %u); an SLO of %.6g ms would be feasible",
+            d->slo_us / 1e3, 2 * fastest->exec_us / 1e3, p->device, p->slice[0] ? " " : "",
+            p->slice, p->batch,
+            ceil(weft_rules__least_slo_us(&menu->problem->rules, fastest->exec_us)) / 1e3);
+    }
+    if (best == NO_MEMORY)
+        return weft_diag_error(
+            diag, WEFT_ERR_INFEASIBLE, where, "needs %llu bytes, the largest slice has %llu",
+            (unsigned long long)weft_load__mem(least->point), (unsigned long long)mem_has);
+    if (best == NO_SLICE)
+        return weft_diag_error(
+            diag, WEFT_ERR_INFEASIBLE, where,
+            "no profile for a slice that the fleet allows; allow MIG, MPS or the "
+            "slices it was profiled on, such as '%s' of %s",
+            first->slice, first->device);
+    return weft_diag_error(diag, WEFT_ERR_INFEASIBLE, where,
+                           "no profile for any device of the fleet; profile it there, or add a "
+                           "device it was profiled on%s%s",
+                           first ? ": " : "", first ? first->device : "");
+}
