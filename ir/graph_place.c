@@ -100,7 +100,15 @@ bool weft_graph_place(weft_graph *g, const weft_dimpool *dims, const int64_t *sy
                       uint32_t n_symbol, weft_places *places)
 {
     weft_module *m = weft_graph_module(g);
+    uint32_t i = 0;
     memset(&places->value[0], 0, sizeof places->value[0]);
+    WEFT_FOREACH_NODE (m, g, n) {
+        weft_place_launch *l = &places->launch[i++];
+        weft_dim start;
+        l->cut = !l->late &&
+                 weft_place_is_cut(l->op, weft_node_attrs(m, n), l->n_in, &l->axis, &start) &&
+                 weft_dim_eval(dims, start, symbol, n_symbol, &l->start);
+    }
     for (uint32_t v = 1; v <= places->n; v++)
         if (!describe(m, dims, symbol, n_symbol, places->val[v], &places->value[v]))
             return false;

@@ -8,7 +8,11 @@
  *
  *   %c2 = concat %x, %a           %c2 is the front of %c3
  *   %c3 = concat %x, %a, %b       %x, %a and %b are computed in %c3
- */
+ *
+ * An operand that is a view of all of a value with memory of its own takes that value with it.
+ *
+ * Slices without copying. A slice along the outermost axis that is longer than 1 is a run of its
+ * operand's bytes; where it starts at a multiple of the alignment it lies in the operand. */
 #include "ops/place.h"
 
 #include <string.h>
@@ -35,6 +39,43 @@ static bool is_view(const weft_place_value *value, const weft_place_launch *l)
             (in->rank == out->rank && memcmp(in->dim, out->dim, sizeof in->dim) == 0));
 }
 
+bool weft_place_is_cut(weft_op_id op, weft_attrs attrs, uint32_t n_in, int64_t *out_axis,
+                       weft_dim *out_start)
+{
+    uint32_t n_axis = 0, n_step = 0;
+    const int64_t *axis = weft_attrs_ints(attrs, WEFT_ATTR_AXES, &n_axis);
+    const int64_t *step = weft_attrs_ints(attrs, WEFT_ATTR_STEPS, &n_step);
+    const weft_attr *starts = weft_attrs_find(attrs, WEFT_ATTR_STARTS);
+    if (op != WEFT_OP_SLICE || n_in != 1 || n_axis != 1 || !starts ||
+        starts->kind != WEFT_KIND_DIMS || starts->n != 1 || (step && (n_step != 1 || *step != 1)))
+        return false;
+    *out_axis = *axis;
+    *out_start = starts->u.dims[0];
+    return true;
+}
+
+/* Bytes from the operand's start to the result's, where the result is a run of its bytes. */
+static bool find_run(const weft_place_value *value, const weft_place_launch *l, uint64_t *shift)
+{
+    if (!l->cut || l->n_in != 1 || l->n_out != 1 || !l->in[0] || !l->out[0])
+        return false;
+    const weft_place_value *in = &value[l->in[0]], *out = &value[l->out[0]];
+    int64_t axis = l->axis < 0 ? l->axis + in->rank : l->axis;
+    /* Memory of the caller and weights have no place in the arena to lie in. */
+    if (value[in->root].place != WEFT_PLACE_ARENA || in->layout != out->layout ||
+        in->dtype != out->dtype || in->rank != out->rank || axis < 0 || axis >= in->rank ||
+        (axis > 0 && in->layout != WEFT_LAYOUT_PLAIN))
+        return false;
+    for (int32_t d = 0; d < in->rank; d++)
+        if ((d < axis && in->dim[d] != 1) || (d != axis && in->dim[d] != out->dim[d]))
+            return false;
+    int64_t length = in->dim[axis];
+    if (length <= 0 || l->start < 0 || l->start > length || out->dim[axis] > length - l->start)
+        return false;
+    *shift = in->bytes / (uint64_t)length * (uint64_t)l->start;
+    return *shift % ALIGN == 0;
+}
+
 /* Places the results of launch i and notes the life of its operands. */
 static void place_launch(weft_place_value *value, weft_place_launch *l, uint32_t i)
 {
@@ -46,7 +87,8 @@ static void place_launch(weft_place_value *value, weft_place_launch *l, uint32_t
     }
     for (uint32_t k = 0; k < l->n_out; k++)
         l->late = l->late || (l->out[k] && value[l->out[k]].place == WEFT_PLACE_LATE);
-    l->view = !l->late && is_view(value, l);
+    uint64_t shift = 0;
+    l->view = !l->late && (is_view(value, l) || find_run(value, l, &shift));
     for (uint32_t k = 0; k < l->n_out; k++) {
         weft_place_value *out = &value[l->out[k]];
         if (!l->out[k])
@@ -54,7 +96,7 @@ static void place_launch(weft_place_value *value, weft_place_launch *l, uint32_t
         out->place = l->late ? WEFT_PLACE_LATE : l->view ? WEFT_PLACE_ALIAS : WEFT_PLACE_ARENA;
         if (l->view) {
             out->root = value[l->in[0]].root;
-            out->shift = value[l->in[0]].shift;
+            out->shift = value[l->in[0]].shift + shift;
         }
         out->first = out->last = i;
     }
@@ -71,8 +113,11 @@ static bool follows(const joint *j, const weft_place_launch *l)
 
     if (axis < 0)
         axis += out->rank;
-    if (axis < 0 || axis >= out->rank || out->layout == WEFT_LAYOUT_NHWC ||
-        (block > 1 && axis != 1))
+    if (axis < 0 || axis >= out->rank)
+        return false;
+    if (axis == 0)
+        block = 1; /* images follow each other in every layout */
+    else if (out->layout == WEFT_LAYOUT_NHWC || (block > 1 && axis != 1))
         return false;
     for (int64_t d = 0; d < axis; d++)
         if (out->dim[d] != 1)
@@ -88,15 +133,17 @@ static bool follows(const joint *j, const weft_place_launch *l)
     return bytes == out->bytes;
 }
 
-/* Operands that have memory of their own, each once. */
+/* Operands that have memory of their own, or are views of all of a value that has, each once. */
 static bool are_free(const joint *j, const weft_place_launch *l)
 {
+    uint32_t host = j->value[l->out[0]].root;
     for (uint32_t i = 0; i < l->n_in; i++) {
-        const weft_place_value *in = &j->value[l->in[i]];
-        if (in->place != WEFT_PLACE_ARENA || in->hosts || l->in[i] == l->out[0])
+        const weft_place_value *in = &j->value[l->in[i]], *root = &j->value[in->root];
+        if (root->place != WEFT_PLACE_ARENA || root->hosts || in->shift != 0 ||
+            in->bytes != root->bytes || in->root == host)
             return false;
         for (uint32_t k = 0; k < i; k++)
-            if (l->in[k] == l->in[i])
+            if (j->value[l->in[k]].root == in->root)
                 return false;
     }
     return true;
@@ -142,8 +189,9 @@ static void join(joint *j, weft_place_launch *l)
         uint64_t at = out->shift;
         j->value[out->root].hosts = true;
         for (uint32_t k = 0; k < l->n_in; k++) {
-            move(j, l->in[k], out->root, at);
-            at += j->value[l->in[k]].bytes;
+            uint64_t bytes = j->value[l->in[k]].bytes;
+            move(j, j->value[l->in[k]].root, out->root, at);
+            at += bytes;
         }
     } else if (own && !out->hosts && are_joined(j, l)) {
         const weft_place_value *front = &j->value[l->in[0]];

@@ -1,8 +1,9 @@
 /* Which values of a program need memory, which lie in another's, and from when to when.
  *
  * The one rule that the memory planner, the verifier of its plans and the runtime share, so that
- * what is planned is what is used: at concrete dimensions a view lies in what it views, and the
- * operands of a concatenation lie in its result where that needs no copy. */
+ * what is planned is what is used: at concrete dimensions a view lies in what it views, so does a
+ * slice whose elements are one run of its operand's bytes, and the operands of a concatenation lie
+ * in its result where that needs no copy. */
 #ifndef WEFT_OPS_PLACE_H
 #define WEFT_OPS_PLACE_H
 
@@ -36,14 +37,21 @@ typedef struct weft_place_value {
 typedef struct weft_place_launch {
     /* Given. Values count from 1, 0 is none; each is made once, before it is used. */
     weft_op_id op;
-    int64_t axis; /* of a concatenation */
+    int64_t axis;  /* of a concatenation */
+    bool cut;      /* a slice with steps of 1 that takes a run of one axis, */
+    int64_t start; /* from here on */
     const uint32_t *in, *out;
     uint32_t n_in, n_out;
     bool late; /* attributes that only running tells; found: or operands, or results */
     /* Found. */
-    bool view;   /* the result has the bytes of the operand */
+    bool view;   /* the result lies in the operand */
     bool joined; /* a concatenation whose operands lie in its result */
 } weft_place_launch;
+
+/* Whether a launch is a slice that takes a run of one axis: its axis, and the dim where it starts.
+ */
+bool weft_place_is_cut(weft_op_id op, weft_attrs attrs, uint32_t n_in, int64_t *out_axis,
+                       weft_dim *out_start);
 
 /* value[0] is not used: v is value[v]. O(values) for each concatenation that may be joined, with a
  * bound on the whole. */

@@ -118,6 +118,9 @@ static weft_err describe_launch(build *b, uint32_t i, bool *made, weft_place_lau
                                .out = l->out,
                                .n_out = l->n_out,
                                .late = attrs_are_late(b, l->attrs)};
+    weft_dim start;
+    out->cut = !out->late && weft_place_is_cut(l->op, l->attrs, l->n_in, &out->axis, &start) &&
+               weft_dim_eval(b->p->dims, start, b->spec->symbol, b->p->n_symbol, &out->start);
     return WEFT_ERR_OK;
 }
 
@@ -484,8 +487,7 @@ static weft_err build_spec(build *b, const int64_t *symbol)
     return err;
 }
 
-static weft_err create_spec(weft_session *s, const int64_t *symbol, weft_diag *diag,
-                            weft_spec **out)
+weft_err weft_spec__make(weft_session *s, const int64_t *symbol, weft_diag *diag, weft_spec **out)
 {
     jmp_buf env;
     weft_spec *spec = calloc(1, sizeof *spec);
@@ -528,7 +530,7 @@ weft_err weft_spec__get(weft_session *s, const int64_t *symbol, weft_diag *diag,
             at = i;
     }
     weft_spec *spec;
-    WEFT_TRY(create_spec(s, symbol, diag, &spec));
+    WEFT_TRY(weft_spec__make(s, symbol, diag, &spec));
     weft_spec__destroy(s, s->spec[at]);
     s->spec[at] = spec;
     spec->last_use = ++s->clock;

@@ -35,11 +35,16 @@ static void init_world(world *w, int64_t images)
     w->value[V].rank = 1;
     w->value[V].dim[0] = images * 32;
     w->value[X].place = WEFT_PLACE_INPUT;
-    w->launch[0] = (weft_place_launch){WEFT_OP_EW, 0, w->x, w->a, 1, 1, false, false, false};
-    w->launch[1] = (weft_place_launch){WEFT_OP_EW, 0, w->x, w->b, 1, 1, false, false, false};
-    w->launch[2] = (weft_place_launch){WEFT_OP_CONCAT, 1, w->ab, w->c, 2, 1, false, false, false};
-    w->launch[3] = (weft_place_launch){WEFT_OP_VIEW, 0, w->c, w->v, 1, 1, false, false, false};
-    w->launch[4] = (weft_place_launch){WEFT_OP_EW, 0, w->v, w->y, 1, 1, false, false, false};
+    w->launch[0] =
+        (weft_place_launch){.op = WEFT_OP_EW, .in = w->x, .out = w->a, .n_in = 1, .n_out = 1};
+    w->launch[1] =
+        (weft_place_launch){.op = WEFT_OP_EW, .in = w->x, .out = w->b, .n_in = 1, .n_out = 1};
+    w->launch[2] = (weft_place_launch){
+        .op = WEFT_OP_CONCAT, .axis = 1, .in = w->ab, .out = w->c, .n_in = 2, .n_out = 1};
+    w->launch[3] =
+        (weft_place_launch){.op = WEFT_OP_VIEW, .in = w->c, .out = w->v, .n_in = 1, .n_out = 1};
+    w->launch[4] =
+        (weft_place_launch){.op = WEFT_OP_EW, .in = w->v, .out = w->y, .n_in = 1, .n_out = 1};
 }
 
 static void test_place__views_and_joins(void **state)
@@ -86,9 +91,83 @@ static void test_place__late_spreads(void **state)
     assert_true(w.launch[4].late && !w.launch[2].joined && !w.launch[3].view);
 }
 
+/* The launch that makes v becomes a slice of c along axis 0, from row `start` on. */
+static void cut_rows(world *w, int64_t start, int64_t rows)
+{
+    w->launch[3].op = WEFT_OP_SLICE;
+    w->launch[3].cut = true;
+    w->launch[3].start = start;
+    w->value[V] = make(rows, 32);
+}
+
+static void test_place__slices_lie_in_their_operand(void **state)
+{
+    (void)state;
+    world w;
+    init_world(&w, 4);
+    cut_rows(&w, 1, 2);
+    weft_place_values(w.value, Y, w.launch, 5, w.y, 1);
+    assert_true(w.launch[3].view);
+    assert_int_equal(w.value[V].root, C);
+    assert_int_equal(w.value[V].shift, 128);
+    assert_int_equal(w.value[C].last, 4);
+    /* Nothing at all, at the end. */
+    init_world(&w, 4);
+    cut_rows(&w, 4, 0);
+    weft_place_values(w.value, Y, w.launch, 5, w.y, 1);
+    assert_true(w.launch[3].view);
+    /* Over the end, of the caller's memory, not aligned, or not outermost: copied. */
+    init_world(&w, 4);
+    cut_rows(&w, 3, 2);
+    weft_place_values(w.value, Y, w.launch, 5, w.y, 1);
+    assert_false(w.launch[3].view);
+    init_world(&w, 4);
+    cut_rows(&w, 1, 2);
+    w.launch[3].in = w.x;
+    w.value[V] = make(2, 16);
+    weft_place_values(w.value, Y, w.launch, 5, w.y, 1);
+    assert_false(w.launch[3].view);
+    init_world(&w, 4);
+    cut_rows(&w, 1, 2);
+    for (uint32_t v = A; v <= V; v++)
+        w.value[v] = make(v == V ? 2 : 4, 3);
+    weft_place_values(w.value, Y, w.launch, 5, w.y, 1);
+    assert_false(w.launch[3].view);
+    init_world(&w, 4);
+    cut_rows(&w, 16, 4);
+    w.launch[3].axis = 1;
+    w.value[V] = make(4, 16);
+    weft_place_values(w.value, Y, w.launch, 5, w.y, 1);
+    assert_false(w.launch[3].view);
+}
+
+static void test_place__views_take_their_value_along(void **state)
+{
+    (void)state;
+    world w;
+    init_world(&w, 4);
+    /* v = view a; c = concat v, b along axis 0. */
+    w.launch[2] =
+        (weft_place_launch){.op = WEFT_OP_VIEW, .in = w.a, .out = w.v, .n_in = 1, .n_out = 1};
+    uint32_t vb[2] = {V, B};
+    w.launch[3] =
+        (weft_place_launch){.op = WEFT_OP_CONCAT, .in = vb, .out = w.c, .n_in = 2, .n_out = 1};
+    w.launch[4].in = w.c;
+    w.value[V] = make(4, 16);
+    w.value[C] = make(8, 16);
+    weft_place_values(w.value, Y, w.launch, 5, w.y, 1);
+    assert_true(w.launch[3].joined);
+    assert_int_equal(w.value[A].root, C);
+    assert_int_equal(w.value[V].root, C);
+    assert_int_equal(w.value[B].shift, 256);
+    assert_int_equal(w.value[C].first, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_place__slices_lie_in_their_operand),
+        cmocka_unit_test(test_place__views_take_their_value_along),
         cmocka_unit_test(test_place__views_and_joins),
         cmocka_unit_test(test_place__two_images_are_copied),
         cmocka_unit_test(test_place__late_spreads),
