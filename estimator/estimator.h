@@ -302,4 +302,39 @@ WEFT_MUST_USE weft_err weft_estimate_profile(weft_graph *g, const weft_slice *sl
                                              const weft_estimate_options *options,
                                              weft_arena *arena, weft_diag *diag, weft_profile *out);
 
+/* -- Contention ----------------------------------------------------------------------------- */
+
+/* What one execution takes of a slice on which it runs alone; parts are means over its time, 0..1.
+ * Zero is a model that takes nothing but time. */
+typedef struct weft_demand {
+    double time_us;
+    double busy;          /* of the bottleneck: units, or traffic */
+    double cache, memory; /* bandwidth of the last-level cache, of the memory */
+    double launches;
+} weft_demand;
+
+weft_demand weft_contention_demand(const weft_estimate *one, const weft_slice *slice);
+
+/* `procs` processes, each of which executes it again and again on the same slice: time of one
+ * execution, and executions a second of all together. INPUT: procs is 0 or over 1024, or no such
+ * demand. */
+WEFT_MUST_USE weft_err weft_contention_procs(const weft_demand *one, uint32_t procs,
+                                             weft_diag *diag, double *out_latency_us,
+                                             double *out_throughput_per_s);
+
+enum { WEFT_CONTENTION_MAX = 8 };
+
+typedef enum weft_contention {
+    WEFT_CONTENTION_QUEUE, /* best on the data there is; see contention.c */
+    WEFT_CONTENTION_GPULET,
+    WEFT_CONTENTION_IGNITER
+} weft_contention;
+
+/* How many times as long each of `n` models takes next to the others as alone, at least 1; demands
+ * on the same device. own_units: their MPS shares do not overlap (the queue knows the difference).
+ * INPUT: n is 0 or over 8, or no such demand. */
+WEFT_MUST_USE weft_err weft_contention_factors(weft_contention form, const weft_demand *demand,
+                                               uint32_t n, bool own_units, weft_diag *diag,
+                                               double *out_factor);
+
 #endif
