@@ -68,32 +68,78 @@ static void drop_pages(const weft_engine *e, uint32_t weight, uint64_t from, uin
         (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
 }
 
+/* With scratch memory of the caller's: oneDNN's own would stay in the heap, and for Winograd it is
+ * as large as the result. */
+static bool make_reorder(const weft_cpu *cpu, const dnnl_memory_desc_t *from,
+                         const dnnl_memory_desc_t *to, dnnl_primitive_desc_t *out)
+{
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_engine_t engine = cpu->dnnl_engine;
+    bool done =
+        dnnl_primitive_attr_create(&attr) == dnnl_success &&
+        dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) == dnnl_success &&
+        dnnl_reorder_primitive_desc_create(out, from, engine, to, engine, attr) == dnnl_success;
+    if (attr)
+        dnnl_primitive_attr_destroy(attr);
+    return done;
+}
+
+static uint64_t reorder_scratch(const_dnnl_primitive_desc_t pd)
+{
+    const dnnl_memory_desc_t *md = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+    uint64_t bytes = md ? dnnl_memory_desc_get_size(md) : 0;
+    return bytes ? weft_cpu__room(bytes) : 0;
+}
+
+static bool run_reorder(weft_cpu *cpu, const_dnnl_primitive_desc_t pd,
+                        const dnnl_memory_desc_t *from, const void *src,
+                        const dnnl_memory_desc_t *to, void *dst, void *scratch)
+{
+    const dnnl_memory_desc_t *md = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+    dnnl_primitive_t prim = NULL;
+    dnnl_memory_t memory[3] = {NULL};
+    dnnl_engine_t engine = cpu->dnnl_engine;
+    bool done =
+        dnnl_primitive_create(&prim, pd) == dnnl_success &&
+        dnnl_memory_create(&memory[0], from, engine, (void *)(uintptr_t)src) == dnnl_success &&
+        dnnl_memory_create(&memory[1], to, engine, dst) == dnnl_success &&
+        (!scratch || dnnl_memory_create(&memory[2], md, engine, scratch) == dnnl_success);
+    if (done) {
+        dnnl_exec_arg_t arg[3] = {
+            {DNNL_ARG_FROM, memory[0]}, {DNNL_ARG_TO, memory[1]}, {DNNL_ARG_SCRATCHPAD, memory[2]}};
+        done =
+            dnnl_primitive_execute(prim, cpu->dnnl_stream, scratch ? 3 : 2, arg) == dnnl_success &&
+            dnnl_stream_wait(cpu->dnnl_stream) == dnnl_success;
+    }
+    for (int i = 0; i < 3; i++)
+        if (memory[i])
+            dnnl_memory_destroy(memory[i]);
+    if (prim)
+        dnnl_primitive_destroy(prim);
+    return done;
+}
+
 static bool execute_reorder(weft_cpu *cpu, const dnnl_memory_desc_t *from, const void *src,
                             const dnnl_memory_desc_t *to, void *dst)
 {
     dnnl_primitive_desc_t pd = NULL;
-    dnnl_primitive_t prim = NULL;
-    dnnl_memory_t a = NULL, b = NULL;
-    dnnl_engine_t engine = cpu->dnnl_engine;
-    bool done =
-        dnnl_reorder_primitive_desc_create(&pd, from, engine, to, engine, NULL) == dnnl_success &&
-        dnnl_primitive_create(&prim, pd) == dnnl_success &&
-        dnnl_memory_create(&a, from, engine, (void *)(uintptr_t)src) == dnnl_success &&
-        dnnl_memory_create(&b, to, engine, dst) == dnnl_success;
-    if (done) {
-        dnnl_exec_arg_t arg[2] = {{DNNL_ARG_FROM, a}, {DNNL_ARG_TO, b}};
-        done = dnnl_primitive_execute(prim, cpu->dnnl_stream, 2, arg) == dnnl_success &&
-               dnnl_stream_wait(cpu->dnnl_stream) == dnnl_success;
-    }
-    if (a)
-        dnnl_memory_destroy(a);
-    if (b)
-        dnnl_memory_destroy(b);
-    if (prim)
-        dnnl_primitive_destroy(prim);
-    if (pd)
-        dnnl_primitive_desc_destroy(pd);
+    if (!make_reorder(cpu, from, to, &pd))
+        return false;
+    uint64_t room = reorder_scratch(pd);
+    void *scratch =
+        room ? mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : NULL;
+    bool done = scratch != MAP_FAILED && run_reorder(cpu, pd, from, src, to, dst, scratch);
+    if (scratch && scratch != MAP_FAILED)
+        munmap(scratch, room);
+    dnnl_primitive_desc_destroy(pd);
     return done;
+}
+
+/* Large ones a slice at a time. */
+static bool packs_in_slices(const weft_engine *e, uint32_t weight, const dnnl_memory_desc_t *to)
+{
+    return e->bundle->weight[weight - 1].bytes >= SLICE_MIN_BYTES &&
+           to->format_kind == dnnl_blocked;
 }
 
 /* Packs a large weight in slices along the dim that is outermost in the file, dropping the pages of
@@ -104,7 +150,7 @@ static bool reorder_slices(weft_engine *e, uint32_t weight, const dnnl_memory_de
     const weft_bundle_weight *w = &e->bundle->weight[weight - 1];
     dnnl_dims_t dims, offset = {0};
     int outer = 0;
-    if (w->bytes < SLICE_MIN_BYTES || to->format_kind != dnnl_blocked)
+    if (!packs_in_slices(e, weight, to))
         return false;
     for (int d = 0; d < from->ndims; d++) {
         dims[d] = from->dims[d];
@@ -129,6 +175,20 @@ static bool reorder_slices(weft_engine *e, uint32_t weight, const dnnl_memory_de
     return true;
 }
 
+/* What make_pack takes, without doing it. */
+static void count_pack(weft_engine *e, const weft_cpu_pack *pack)
+{
+    dnnl_primitive_desc_t pd = NULL;
+    uint64_t bytes = e->bundle->weight[pack->weight - 1].bytes, beside = bytes;
+    if (packs_in_slices(e, pack->weight, &pack->to) && bytes > SLICE_BYTES)
+        beside = SLICE_BYTES;
+    if (make_reorder(e->device, &pack->from, &pack->to, &pd)) {
+        beside += reorder_scratch(pd);
+        dnnl_primitive_desc_destroy(pd);
+    }
+    weft_engine__count_pack(e, pack->weight, pack->room, beside);
+}
+
 static weft_err make_pack(weft_engine *e, uint32_t weight, const dnnl_memory_desc_t *from,
                           const dnnl_memory_desc_t *to, weft_cpu_pack **out)
 {
@@ -136,6 +196,14 @@ static weft_err make_pack(weft_engine *e, uint32_t weight, const dnnl_memory_des
     if (!pack)
         return WEFT_ERR_NOMEM;
     pack->room = weft_cpu__room(dnnl_memory_desc_get_size(to));
+    pack->weight = weight;
+    pack->from = *from;
+    pack->to = *to;
+    if (e->count) {
+        count_pack(e, pack);
+        *out = pack;
+        return WEFT_ERR_OK;
+    }
     pack->data = pack->room ? mmap(NULL, pack->room, PROT_READ | PROT_WRITE,
                                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
                             : MAP_FAILED;
@@ -145,9 +213,6 @@ static weft_err make_pack(weft_engine *e, uint32_t weight, const dnnl_memory_des
     }
     if (pack->room >= HUGE_BYTES)
         (void)madvise(pack->data, pack->room, MADV_HUGEPAGE);
-    pack->weight = weight;
-    pack->from = *from;
-    pack->to = *to;
     if (!reorder_slices(e, weight, from, to, pack->data) &&
         !execute_reorder(e->device, from, e->bundle->weight[weight - 1].data, to, pack->data)) {
         munmap(pack->data, pack->room);
@@ -193,7 +258,8 @@ static void put_pack(weft_engine *e, weft_cpu_pack *pack)
         while (*at != pack)
             at = &(*at)->next;
         *at = pack->next;
-        munmap(pack->data, pack->room);
+        if (pack->data)
+            munmap(pack->data, pack->room);
         free(pack);
     }
     pthread_mutex_unlock(&e->lock);

@@ -59,7 +59,16 @@ struct weft_driver {
     uint64_t (*packed_bytes)(weft_engine *engine);
 };
 
+/* Memory of weights while a model is prepared, counted and not used. */
+typedef struct weft_weight_count {
+    bool *in_file;         /* by weight: its pages in the file are resident */
+    uint64_t file_bytes;   /* of those */
+    uint64_t packed_bytes; /* of packed ones */
+    uint64_t peak_bytes;   /* the most of both at a time */
+} weft_weight_count;
+
 struct weft_engine {
+    weft_weight_count *count; /* not NULL: weights are neither read nor packed, only counted */
     weft_bundle *bundle;
     bool owns_bundle;
     const weft_driver *driver;
@@ -80,6 +89,9 @@ WEFT_MUST_USE weft_err weft_engine__open_bundle(weft_bundle *bundle,
                                                 weft_engine **out);
 /* Compares a weight with its checksum, once. */
 WEFT_MUST_USE weft_err weft_engine__check_weight(weft_engine *engine, uint32_t w, weft_diag *diag);
+/* To be called, with a count, where weight w is packed: into `room` bytes, with `beside` bytes more
+ * (of the file, and scratch memory) until that is done. The file's are not needed any more. */
+void weft_engine__count_pack(weft_engine *engine, uint32_t w, uint64_t room, uint64_t beside);
 /* Takes memory from the limit; NOMEM with a message when it is over. */
 WEFT_MUST_USE weft_err weft_engine__take(weft_engine *engine, uint64_t bytes, weft_diag *diag);
 void weft_engine__give(weft_engine *engine, uint64_t bytes);

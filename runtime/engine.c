@@ -83,8 +83,39 @@ const weft_bundle *weft_engine_bundle(const weft_engine *engine)
     return engine->bundle;
 }
 
+static void note_peak(weft_weight_count *c, uint64_t bytes)
+{
+    c->peak_bytes = bytes > c->peak_bytes ? bytes : c->peak_bytes;
+}
+
+static void count_check(weft_engine *engine, uint32_t w)
+{
+    weft_weight_count *c = engine->count;
+    if (engine->checked[w])
+        return;
+    engine->checked[w] = 1;
+    c->in_file[w] = true;
+    c->file_bytes += engine->bundle->weight[w - 1].bytes;
+    note_peak(c, c->file_bytes + c->packed_bytes);
+}
+
+void weft_engine__count_pack(weft_engine *engine, uint32_t w, uint64_t room, uint64_t beside)
+{
+    weft_weight_count *c = engine->count;
+    uint64_t bytes = engine->bundle->weight[w - 1].bytes;
+    if (c->in_file[w])
+        c->file_bytes -= bytes;
+    c->in_file[w] = false;
+    c->packed_bytes += room;
+    note_peak(c, c->file_bytes + c->packed_bytes + beside);
+}
+
 weft_err weft_engine__check_weight(weft_engine *engine, uint32_t w, weft_diag *diag)
 {
+    if (engine->count) {
+        count_check(engine, w);
+        return WEFT_ERR_OK;
+    }
     pthread_mutex_lock(&engine->lock);
     bool checked = engine->checked[w];
     pthread_mutex_unlock(&engine->lock);

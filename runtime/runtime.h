@@ -76,6 +76,27 @@ typedef struct weft_session_memory {
     uint64_t high_bytes;    /* 1 + the last of them */
 } weft_session_memory;
 
+/* What a process takes that runs one model at one size once, and nothing else. */
+typedef struct weft_memory_plan {
+    uint64_t arena_bytes;   /* values */
+    uint64_t scratch_bytes; /* scratch memory that does not fit into gaps of the arena */
+    uint64_t packed_bytes;  /* weights in the layout that kernels want */
+    uint64_t file_bytes;    /* weights that are used where they lie in the file */
+    uint64_t input_bytes;
+    uint64_t
+        start_bytes; /* packed ones and those in the file, at most, while the model is prepared */
+    uint64_t process_bytes;    /* the program, its libraries, and what it knows of the model */
+    uint64_t peak_bytes;       /* resident, of all of it */
+    uint32_t n_kernel, n_conv; /* convolutions among them */
+} weft_memory_plan;
+
+/* Nothing is run and no weight is read: kernels are chosen as they would be on this machine, and
+ * what they want is counted. `symbol`: values of the program's symbols. */
+WEFT_MUST_USE weft_err weft_memory_plan_make(weft_bundle *bundle, const char *model,
+                                             const int64_t *symbol,
+                                             const weft_engine_options *options, weft_diag *diag,
+                                             weft_memory_plan *out);
+
 void weft_session_get_memory(const weft_session *session, weft_session_memory *out);
 /* Also runs the model twice over memory filled with two patterns and finds what was written. */
 WEFT_MUST_USE weft_err weft_session_measure_memory(weft_session *session, const weft_tensor *in,

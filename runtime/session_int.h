@@ -89,6 +89,10 @@ struct weft_session {
 /* Finds or makes the specialisation for these values of the program's symbols. */
 WEFT_MUST_USE weft_err weft_spec__get(weft_session *s, const int64_t *symbol, weft_diag *diag,
                                       weft_spec **out);
+/* Kernels and offsets of a specialisation, which the caller destroys; nothing is allocated for it.
+ */
+WEFT_MUST_USE weft_err weft_spec__make(weft_session *s, const int64_t *symbol, weft_diag *diag,
+                                       weft_spec **out);
 /* Points everything at the session's memory. */
 weft_err weft_spec__bind(weft_session *s, weft_spec *spec, weft_diag *diag);
 void weft_spec__destroy(weft_session *s, weft_spec *spec);
