@@ -3,25 +3,26 @@
  *
  * Each violation is one error whose text starts with the name of its rule:
  *
- *   structure   models and device types exist, every model appears, devices are numbered 0..n-1 and
- *               have one type, a slice id means one slice, no model is twice on one slice
- *   fleet       no more devices of a type than the fleet has
- *   slice       the slice exists on that device, and kinds of splitting are never mixed on one
- *               device; a whole device is one slice; CPU slices are those of the fleet, by index
- *   mig         a legal start slot, and memory slots that no other instance takes
- *   mps         shares add up to at most 100 %, at most 48 processes a device, and of a MIG
- *               instance its part of them
- *   profile     the point was measured or estimated, and its numbers are usable
- *   memory      the sum over a slice (and, without MIG, over the device) is at most what is usable;
- *               0 bytes at a measured point means: it fits because it was measured there
- *   rate        shares of a model add up to its rate, none above the capacity of its placement
- *   latency     the rule of slo.c
- *   objective   devices, cost, lower bound, and all numbers of the placements are as claimed
+ *   structure     models and device types exist, every model appears, devices are numbered 0..n-1
+ *                 and have one type, a slice id means one slice, no model is twice on one slice
+ *   fleet         no more devices of a type than the fleet has
+ *   slice         the slice exists on that device, and kinds of splitting are never mixed on one
+ *                 device; a whole device is one slice; CPU slices are those of the fleet, by index
+ *   mig           a legal start slot, and memory slots that no other instance takes; shares with
+ * one start slot are shares of one instance mps           shares of a device, or of an instance,
+ * add up to at most 100 % unless the plan says `oversubscribe`; at most 48 processes a device, and
+ * of a MIG instance its part of them profile       the point was measured or estimated, and its
+ * numbers are usable; the plan says which, and with what error memory        the sum over a slice
+ * (and, without MIG, over the device; of shares of an instance, over it) is at most what is usable
+ * less the reserve of the rules; 0 bytes at a measured point means: it fits because it was measured
+ * there rate          shares of a model add up to its rate, none above the capacity of its
+ * placement latency       the rule of slo.c interference  where the problem has coefficients: rate
+ * and latency with all neighbours present, on both sides of each pair (the violation is one only
+ * because of them) isolation     where the rules ask for it, no two models on one slice or instance
+ *   objective     devices, cost, goodput, power, lower bound, and all numbers of the placements are
+ *                 as claimed
  *
- * Interference: a point on an MPS share is by definition the time with the rest of the device busy
- * (docs/plan-json.md), so no further rule is needed between shares.
- *
- * O(p log p) for p placements, and O(p) look-ups in profiles. */
+ * O(p log p) for p placements. */
 #include "scheduler/scheduler_int.h"
 
 #include <math.h>
@@ -39,25 +40,50 @@ typedef struct check {
     const weft_fleet *fleet;
     weft_arena *arena;
     weft_diag *diag;
-    weft_menu menu;       /* by the rules of the plan */
-    uint32_t *order;      /* placements by device, slice, model */
-    uint32_t *by_name;    /* demands by model name */
-    uint32_t *demand_of;  /* by placement; NONE: unknown model */
-    double *rate_sum;     /* by demand */
-    uint32_t *uses;       /* by demand */
-    uint32_t *type_count; /* by fleet row */
+    weft_menu menu;           /* by the rules of the plan */
+    const weft_known **known; /* by placement; NULL: no such point */
+    uint32_t *order;          /* placements by device, slice, model */
+    uint32_t *by_name;        /* demands by model name */
+    uint32_t *demand_of;      /* by placement; NONE: unknown model */
+    double *rate_sum;         /* by demand */
+    uint32_t *uses;           /* by demand */
+    uint32_t *type_count;     /* by fleet row */
     double cost_per_hour;
+    weft_power power;
     uint32_t violations;
 } check;
+
+/* Slices that run at the same time on the same units: all MPS shares of a device, or all shares of
+ * one MIG instance. */
+typedef struct domain {
+    const weft_mig_profile *mig; /* of shares of an instance */
+    uint64_t percent, clients, mem_bytes;
+    uint64_t mem_limit; /* 0: none */
+    weft_use use;
+    const char *model; /* the first one */
+    uint32_t n_model;  /* different ones, counted up to 2 */
+} domain;
+
+enum { STARTS_MAX = 32 }; /* bits of weft_mig_profile.starts */
 
 /* What was seen of one device so far. */
 typedef struct device_state {
     const weft_fleet_device *row;
     uint32_t n_slice, n_whole, n_mig, n_mps, n_cores;
     uint32_t mig_taken; /* memory slots */
-    uint64_t percent, clients, mem_bytes;
-    uint64_t mem_limit; /* of shares without MIG; 0: none */
+    uint64_t clients;
+    domain shares;               /* without MIG; memory of CPU slices too */
+    domain instance[STARTS_MAX]; /* that are split, by start slot */
 } device_state;
+
+/* One slice: placements [from, to) of the order. */
+typedef struct slice_state {
+    size_t from, to;
+    bool known;
+    weft_slice_spec spec;
+    domain *among; /* NULL: nothing runs beside it */
+    weft_use use;  /* of its largest member */
+} slice_state;
 
 static void report(check *c, const char *model, const char *fmt, ...) WEFT_PRINTF(3, 4);
 
@@ -136,6 +162,14 @@ static void sort_all(check *c)
         c->order[i] = (uint32_t)i;
         c->demand_of[i] = find_demand(c, c->plan->at[i].model);
     }
+    c->known = weft_arena_array(c->arena, n, sizeof *c->known);
+    for (size_t i = 0; i < n; i++) {
+        const weft_placement *p = &c->plan->at[i];
+        if (c->demand_of[i] != NONE)
+            c->known[i] =
+                weft_menu__find(&c->menu, c->demand_of[i],
+                                weft_menu__shape(&c->menu, p->type, p->slice), p->batch, p->procs);
+    }
     if (n > 0)
         qsort_r(c->order, n, sizeof *c->order, compare_placements, c->plan->at);
 }
@@ -147,51 +181,51 @@ static const weft_placement *at(const check *c, size_t i)
 
 /* -- One placement ---------------------------------------------------------------------------- */
 
+/* The point behind a placement; NULL: none. */
 static const weft_known *find_known(const check *c, size_t i)
 {
-    const weft_placement *p = at(c, i);
-    uint32_t demand = c->demand_of[c->order[i]];
-    if (demand == NONE)
-        return NULL;
-    return weft_menu__find(&c->menu, demand, weft_menu__shape(&c->menu, p->type, p->slice),
-                           p->batch, p->procs);
+    return c->known[c->order[i]];
 }
 
-static const weft_profile_point *find_point(const check *c, size_t i)
+static const weft_demand *demand_at(const check *c, size_t i)
 {
-    const weft_known *known = find_known(c, i);
-    return known ? known->point : NULL;
+    return &c->demands->at[c->demand_of[c->order[i]]];
 }
 
-static void check_load(check *c, size_t i, bool alone, double cycle_us)
+/* Rate and latency, at the speed without neighbours and then with them. */
+static void check_load(check *c, size_t i, const weft_load_in *in, double alone_cycle_us)
 {
     const weft_placement *p = at(c, i);
-    uint32_t d = c->demand_of[c->order[i]];
-    const weft_profile_point *point = find_point(c, i);
-    if (!point)
-        return;
-    const weft_demand *demand = &c->demands->at[d];
-    weft_load_in in = {.rules = &c->plan->rules,
-                       .demand = demand,
-                       .point = point,
-                       .exec_us = find_known(c, i)->exec_us,
-                       .cycle_us = cycle_us,
-                       .alone = alone,
-                       .rate_per_s = p->rate_per_s};
-    weft_load load = weft_load__compute(&in);
-    if (!alone && p->procs != 1)
-        report(c, p->model, "slice: %u processes on a shared slice, must be 1", p->procs);
-    if (!(p->rate_per_s <= load.capacity_per_s * (1 + tolerance)))
-        report(c, p->model, "rate: device %u slice %u has %.9g/s, can serve %.9g/s", p->device,
-               p->slice_id, p->rate_per_s, load.capacity_per_s);
-    double slo_us = weft_rules__slo_us(&c->plan->rules, demand);
-    if (demand->slo_us > 0 && (!(load.latency_us <= slo_us * (1 + tolerance)) ||
-                               (alone && !weft_rules__allow(&c->plan->rules, demand, in.exec_us))))
-        report(c, p->model, "latency: device %u slice %u reaches %.9g us, the SLO is %.9g us",
-               p->device, p->slice_id, load.latency_us, slo_us);
-    if (!weft_rules__allow_procs(&c->plan->rules, p->procs))
-        report(c, p->model, "mps: %u processes of one model on a slice, the rules allow %u",
-               p->procs, c->plan->rules.procs_max);
+    const weft_rules *rules = &c->plan->rules;
+    double slo_us = weft_rules__slo_us(rules, in->demand);
+    weft_load_in without = *in;
+    without.exec_us = find_known(c, i)->exec_us;
+    without.cycle_us = alone_cycle_us;
+    without.slowdown = 1;
+    for (int with = 0; with < 2; with++) {
+        const weft_load_in *now = with ? in : &without;
+        weft_load load = weft_load__compute(now);
+        bool slow = !(p->rate_per_s <= load.capacity_per_s * (1 + tolerance));
+        bool late = in->demand->slo_us > 0 && (!(load.latency_us <= slo_us * (1 + tolerance)) ||
+                                               !weft_rules__allow(rules, in->demand, now->exec_us));
+        if (slow)
+            report(c, p->model, "%s: device %u slice %u has %.9g/s, can serve %.9g/s",
+                   with ? "interference" : "rate", p->device, p->slice_id, p->rate_per_s,
+                   load.capacity_per_s);
+        if (late)
+            report(c, p->model, "%s: device %u slice %u reaches %.9g us, the SLO is %.9g us (%s)",
+                   with ? "interference" : "latency", p->device, p->slice_id, load.latency_us,
+                   slo_us, weft_latency_rule_name(rules->latency));
+        if (slow || late || !(in->slowdown > 1))
+            return;
+    }
+}
+
+static void check_claims(check *c, size_t i, const weft_load_in *in)
+{
+    const weft_placement *p = at(c, i);
+    const weft_profile_point *point = in->point;
+    weft_load load = weft_load__compute(in);
     if (!near(p->capacity_per_s, load.capacity_per_s))
         report(c, p->model, "objective: capacity %.9g/s is claimed, %.9g/s is right",
                p->capacity_per_s, load.capacity_per_s);
@@ -201,6 +235,11 @@ static void check_load(check *c, size_t i, bool alone, double cycle_us)
     if (p->mem_bytes != weft_load__mem(point))
         report(c, p->model, "objective: %llu bytes are claimed, %llu are right",
                (unsigned long long)p->mem_bytes, (unsigned long long)weft_load__mem(point));
+    if (!p->source || strcmp(p->source, point->cost.source) != 0 ||
+        !near(p->expected_error, point->cost.expected_error))
+        report(c, p->model, "profile: %s with an error of %.3g is claimed, %s with %.3g is right",
+               p->source ? p->source : "nothing", p->expected_error, point->cost.source,
+               point->cost.expected_error);
 }
 
 /* Structure, profile and rate bookkeeping of one placement, whatever its slice. */
@@ -216,21 +255,23 @@ static void check_placement(check *c, size_t i)
     if (!isfinite(p->rate_per_s) || p->rate_per_s < 0)
         report(c, p->model, "rate: %g/s is no rate", p->rate_per_s);
     c->rate_sum[d] += p->rate_per_s;
-    if (!find_point(c, i))
+    if (!find_known(c, i))
         report(c, p->model, "profile: no point for %s slice '%s', batch %u, %u processes", p->type,
                p->slice, p->batch, p->procs);
+    else
+        weft_power__add(&c->power, find_known(c, i)->point, p->rate_per_s);
+    if (!weft_rules__allow_procs(&c->plan->rules, p->procs))
+        report(c, p->model, "mps: %u processes of one model on a slice, the rules allow %u",
+               p->procs, c->plan->rules.procs_max);
 }
 
 /* -- One slice -------------------------------------------------------------------------------- */
 
-static void check_mig(check *c, const weft_placement *p, const weft_slice_spec *spec,
-                      device_state *state)
+/* A new instance at a start slot. */
+static void check_start(check *c, const weft_placement *p, const weft_slice_spec *spec,
+                        device_state *state)
 {
     const weft_device_type *type = weft_device_type_find(p->type);
-    if (p->mig_start < 0 || p->mig_start > 31 || !(spec->mig->starts & 1u << p->mig_start)) {
-        report(c, p->model, "mig: %s cannot start at slot %d", p->slice, p->mig_start);
-        return;
-    }
     uint32_t range = ((1u << spec->mig->slots) - 1) << p->mig_start;
     if (range >> type->mig_slots)
         report(c, p->model, "mig: %s at slot %d leaves the device", p->slice, p->mig_start);
@@ -240,87 +281,206 @@ static void check_mig(check *c, const weft_placement *p, const weft_slice_spec *
     state->mig_taken |= range;
 }
 
-/* Kind of the slice: counts it in the state of its device, and checks what concerns it alone. */
-static void check_kind(check *c, const weft_placement *p, const weft_slice_spec *spec,
-                       device_state *state)
+static void check_mig(check *c, const weft_placement *p, slice_state *slice, device_state *state)
 {
-    const weft_fleet_device *row = state->row;
-    if (spec->kind == WEFT_SLICE_MIG) {
-        state->n_mig++;
-        check_mig(c, p, spec, state);
-    } else if (p->mig_start != -1) {
-        report(c, p->model, "mig: slot %d on a slice that is no MIG instance", p->mig_start);
+    const weft_slice_spec *spec = &slice->spec;
+    if (p->mig_start < 0 || p->mig_start >= STARTS_MAX ||
+        !(spec->mig->starts & 1u << p->mig_start)) {
+        report(c, p->model, "mig: %s cannot start at slot %d", p->slice, p->mig_start);
+        return;
     }
-    if (spec->kind == WEFT_SLICE_WHOLE)
-        state->n_whole++;
-    if (spec->kind == WEFT_SLICE_MPS) {
-        state->n_mps++;
-        state->percent += spec->percent;
+    domain *instance = &state->instance[p->mig_start];
+    if (!weft_slice__is_nested(spec)) {
+        check_start(c, p, spec, state);
+        return;
     }
-    if (spec->kind == WEFT_SLICE_CORES) {
-        uint32_t n = row->n_slice ? (uint32_t)row->n_slice : 1;
-        uint32_t cores =
-            p->slice_id < n ? (row->n_slice ? row->slice_cores[p->slice_id] : row->cores) : 0;
-        state->n_cores++;
-        if (cores != spec->cores)
-            report(c, p->model, "slice: slice %u of the cpu has %u cores, not %u", p->slice_id,
-                   cores, spec->cores);
-    }
-    if (!near(p->share, spec->share))
-        report(c, p->model, "objective: share %.9g is claimed, %.9g is right", p->share,
-               spec->share);
+    if (!instance->mig)
+        check_start(c, p, spec, state);
+    else if (instance->mig != spec->mig)
+        report(c, p->model, "mig: %s and a share of %s both start at slot %d of device %u",
+               p->slice, instance->mig->name, p->mig_start, p->device);
+    instance->mig = spec->mig;
+    slice->among = instance;
 }
 
-/* Placements [from, to) name one slice of one device. */
-static void check_slice(check *c, size_t from, size_t to, device_state *state)
+static void check_cores(check *c, const weft_placement *p, const weft_slice_spec *spec,
+                        const weft_fleet_device *row)
 {
-    const weft_placement *first = at(c, from);
-    weft_slice_spec spec;
+    uint32_t n = row->n_slice ? (uint32_t)row->n_slice : 1, cores = 0;
+    if (p->slice_id < n)
+        cores = row->n_slice ? row->slice_cores[p->slice_id] : row->cores;
+    if (cores != spec->cores)
+        report(c, p->model, "slice: slice %u of the cpu has %u cores, not %u", p->slice_id, cores,
+               spec->cores);
+}
+
+/* Kind of the slice: counts it in the state of its device, and checks what concerns it alone. */
+static void check_kind(check *c, const weft_placement *p, slice_state *slice, device_state *state)
+{
+    switch (slice->spec.kind) {
+    case WEFT_SLICE_MIG:
+        state->n_mig++;
+        check_mig(c, p, slice, state);
+        break;
+    case WEFT_SLICE_WHOLE:
+        state->n_whole++;
+        break;
+    case WEFT_SLICE_MPS:
+        state->n_mps++;
+        slice->among = &state->shares;
+        break;
+    case WEFT_SLICE_CORES:
+        state->n_cores++;
+        check_cores(c, p, &slice->spec, state->row);
+        break;
+    }
+    if (slice->spec.kind != WEFT_SLICE_MIG && p->mig_start != -1)
+        report(c, p->model, "mig: slot %d on a slice that is no MIG instance", p->mig_start);
+}
+
+/* Adds a slice to those that share its units; `clients` and `mem_bytes` are its own. */
+static void count_domain(domain *d, const slice_state *slice, const weft_placement *first,
+                         uint64_t clients, uint64_t mem_bytes)
+{
+    d->percent += slice->spec.percent;
+    d->clients = add_saturating(d->clients, clients);
+    d->mem_bytes = add_saturating(d->mem_bytes, mem_bytes);
+    d->mem_limit = slice->spec.mem_bytes;
+    d->use.l2 += slice->use.l2;
+    d->use.dram += slice->use.dram;
+    if (d->n_model == 0 || (d->n_model == 1 && strcmp(d->model, first->model) != 0))
+        d->n_model++;
+    d->model = d->n_model == 1 ? first->model : d->model;
+}
+
+/* The shape, as the menu has it, or, where no profile names it, from the fleet. */
+static bool resolve(const check *c, const device_state *state, const weft_placement *p,
+                    weft_slice_spec *spec)
+{
+    const weft_shape *shape = weft_menu__shape(&c->menu, p->type, p->slice);
     const char *why;
+    if (shape && shape->known)
+        *spec = shape->spec;
+    return (shape && shape->known) || weft_slice__resolve(state->row, p->slice, spec, &why);
+}
+
+static void report_slice(check *c, const device_state *state, const weft_placement *p)
+{
+    weft_slice_spec spec;
+    const char *why = "";
+    (void)weft_slice__resolve(state->row, p->slice, &spec, &why);
+    report(c, p->model, "slice: '%s' of %s: %s", p->slice, p->type, why);
+}
+
+/* Shape, room and memory; loads are looked at when all slices of the device are known. */
+static void check_slice(check *c, slice_state *slice, device_state *state)
+{
+    const weft_placement *first = at(c, slice->from);
     uint64_t mem_bytes = 0, clients = 0;
-    double cycle_us = 0;
-    bool known = weft_slice__resolve(state->row, first->slice, &spec, &why);
-    if (!known)
-        report(c, first->model, "slice: '%s' of %s: %s", first->slice, first->type, why);
+    bool shared = slice->to - slice->from > 1;
+    slice->known = resolve(c, state, first, &slice->spec);
+    if (!slice->known)
+        report_slice(c, state, first);
     state->n_slice++;
-    for (size_t i = from; i < to; i++) {
+    for (size_t i = slice->from; i < slice->to; i++) {
         const weft_placement *p = at(c, i);
-        const weft_profile_point *point = find_point(c, i);
+        const weft_known *known = find_known(c, i);
         if (strcmp(p->slice, first->slice) != 0 || p->mig_start != first->mig_start)
             report(c, p->model, "structure: device %u slice %u has two shapes", p->device,
                    p->slice_id);
-        if (i > from && strcmp(p->model, at(c, i - 1)->model) == 0)
+        if (i > slice->from && strcmp(p->model, at(c, i - 1)->model) == 0)
             report(c, p->model, "structure: twice on device %u slice %u", p->device, p->slice_id);
-        if (known && !near(p->share, first->share))
+        if (slice->known && !near(p->share, slice->spec.share))
             report(c, p->model, "objective: share %.9g is claimed, %.9g is right", p->share,
-                   spec.share);
-        clients = to - from == 1 ? p->procs : 1; /* a shared slice is one process */
-        if (!point)
+                   slice->spec.share);
+        if (shared && p->procs != 1)
+            report(c, p->model, "slice: %u processes on a shared slice, must be 1", p->procs);
+        clients = shared ? 1 : p->procs; /* a shared slice is one process */
+        if (!known)
             continue;
-        mem_bytes = add_saturating(mem_bytes, weft_load__mem(point));
-        cycle_us += find_known(c, i)->exec_us;
+        weft_use use = weft_point__use(state->row, known->point);
+        slice->use.l2 = fmax(slice->use.l2, use.l2);
+        slice->use.dram = fmax(slice->use.dram, use.dram);
+        mem_bytes = add_saturating(mem_bytes, weft_load__mem(known->point));
     }
-    for (size_t i = from; i < to; i++)
-        check_load(c, i, to - from == 1, cycle_us);
-    if (!known)
+    if (shared && c->plan->rules.isolated)
+        report(c, first->model, "isolation: %zu models on device %u slice %u",
+               slice->to - slice->from, first->device, first->slice_id);
+    if (!slice->known)
         return;
-    check_kind(c, first, &spec, state);
-    if (spec.kind != WEFT_SLICE_CORES)
-        state->clients += clients;
-    if (spec.kind == WEFT_SLICE_MIG && clients > weft_mig__clients_max(spec.mig))
+    check_kind(c, first, slice, state);
+    if (slice->spec.kind != WEFT_SLICE_CORES)
+        state->clients = add_saturating(state->clients, clients);
+    if (slice->spec.mig && clients > weft_mig__clients_max(slice->spec.mig))
         report(c, first->model, "mps: %llu processes on one %s, at most %u",
-               (unsigned long long)clients, first->slice, weft_mig__clients_max(spec.mig));
-    if (spec.mem_bytes && mem_bytes > spec.mem_bytes)
+               (unsigned long long)clients, first->slice, weft_mig__clients_max(slice->spec.mig));
+    if (slice->spec.mem_bytes && mem_bytes > slice->spec.mem_bytes)
         report(c, first->model, "memory: device %u slice %u needs %llu bytes, has %llu",
                first->device, first->slice_id, (unsigned long long)mem_bytes,
-               (unsigned long long)spec.mem_bytes);
-    if (spec.kind == WEFT_SLICE_MPS || spec.kind == WEFT_SLICE_CORES) {
-        state->mem_bytes = add_saturating(state->mem_bytes, mem_bytes);
-        state->mem_limit = spec.mem_bytes;
+               (unsigned long long)slice->spec.mem_bytes);
+    if (slice->among)
+        count_domain(slice->among, slice, first, clients, mem_bytes);
+    else if (slice->spec.kind == WEFT_SLICE_CORES)
+        count_domain(&state->shares, slice, first, 0, mem_bytes);
+}
+
+/* -- Loads of a slice ------------------------------------------------------------------------- */
+
+/* By what factor the neighbours of a slice slow the i-th placement down. */
+static double slowdown_of(const check *c, const slice_state *slice, size_t i,
+                          const device_state *state)
+{
+    const weft_interference *coeff = &c->problem->interference;
+    if (!slice->among || !weft_interference__any(coeff))
+        return 1;
+    weft_use others = {.l2 = fmax(0, slice->among->use.l2 - slice->use.l2),
+                       .dram = fmax(0, slice->among->use.dram - slice->use.dram)};
+    return weft_interference__factor(coeff, weft_point__use(state->row, find_known(c, i)->point),
+                                     others);
+}
+
+static void check_loads(check *c, const slice_state *slice, const device_state *state)
+{
+    double cycle_us = 0, alone_cycle_us = 0;
+    for (size_t i = slice->from; i < slice->to; i++) {
+        if (!find_known(c, i))
+            continue;
+        alone_cycle_us += find_known(c, i)->exec_us;
+        cycle_us += find_known(c, i)->exec_us * slowdown_of(c, slice, i, state);
+    }
+    for (size_t i = slice->from; i < slice->to; i++) {
+        if (!find_known(c, i))
+            continue;
+        double slowdown = slowdown_of(c, slice, i, state);
+        weft_load_in in = {.rules = &c->plan->rules,
+                           .demand = demand_at(c, i),
+                           .point = find_known(c, i)->point,
+                           .exec_us = find_known(c, i)->exec_us * slowdown,
+                           .slowdown = slowdown,
+                           .cycle_us = cycle_us,
+                           .alone = slice->to - slice->from == 1,
+                           .rate_per_s = at(c, i)->rate_per_s};
+        check_load(c, i, &in, alone_cycle_us);
+        check_claims(c, i, &in);
     }
 }
 
 /* -- One device ------------------------------------------------------------------------------- */
+
+static void check_domain(check *c, const weft_placement *p, const domain *d, const char *what)
+{
+    if (d->percent > 100 && !c->plan->rules.oversubscribe)
+        report(c, p->model, "mps: shares of %s %u add up to %llu %%", what, p->device,
+               (unsigned long long)d->percent);
+    if (d->mig && d->clients > weft_mig__clients_max(d->mig))
+        report(c, p->model, "mps: %llu processes on one %s, at most %u",
+               (unsigned long long)d->clients, d->mig->name, weft_mig__clients_max(d->mig));
+    if (d->mem_limit && d->mem_bytes > d->mem_limit)
+        report(c, p->model, "memory: %s %u needs %llu bytes, has %llu", what, p->device,
+               (unsigned long long)d->mem_bytes, (unsigned long long)d->mem_limit);
+    if (d->mig && d->n_model > 1 && c->plan->rules.isolated)
+        report(c, p->model, "isolation: more than one model on %s %u", what, p->device);
+}
 
 static void check_device_end(check *c, const weft_placement *p, const device_state *state)
 {
@@ -330,15 +490,13 @@ static void check_device_end(check *c, const weft_placement *p, const device_sta
         report(c, p->model, "slice: device %u is split in more than one way", p->device);
     if (state->n_whole > 1)
         report(c, p->model, "slice: device %u is whole in %u slices", p->device, state->n_whole);
-    if (state->percent > 100)
-        report(c, p->model, "mps: shares of device %u add up to %llu %%", p->device,
-               (unsigned long long)state->percent);
     if (state->clients > WEFT_MPS_CLIENTS_MAX)
         report(c, p->model, "mps: %llu processes on device %u, at most 48",
                (unsigned long long)state->clients, p->device);
-    if (state->mem_limit && state->mem_bytes > state->mem_limit)
-        report(c, p->model, "memory: device %u needs %llu bytes, has %llu", p->device,
-               (unsigned long long)state->mem_bytes, (unsigned long long)state->mem_limit);
+    check_domain(c, p, &state->shares, "device");
+    for (size_t i = 0; i < STARTS_MAX; i++)
+        if (state->instance[i].mig)
+            check_domain(c, p, &state->instance[i], "an instance of device");
 }
 
 /* Placements [from, to) name one device. */
@@ -358,13 +516,19 @@ static void check_device(check *c, size_t from, size_t to)
     }
     c->type_count[state.row - c->fleet->device]++;
     c->cost_per_hour += weft_fleet__price(state.row);
-    for (size_t i = from; i < to;) {
-        size_t end = i + 1;
-        while (end < to && at(c, end)->slice_id == at(c, i)->slice_id)
-            end++;
-        check_slice(c, i, end, &state);
-        i = end;
+    weft_arena_mark mark = weft_arena_get_mark(c->arena);
+    slice_state *slice = weft_arena_array(c->arena, to - from, sizeof *slice);
+    size_t n = 0;
+    for (size_t i = from; i < to; n++) {
+        slice[n] = (slice_state){.from = i, .to = i + 1};
+        while (slice[n].to < to && at(c, slice[n].to)->slice_id == at(c, i)->slice_id)
+            slice[n].to++;
+        check_slice(c, &slice[n], &state);
+        i = slice[n].to;
     }
+    for (size_t i = 0; i < n; i++)
+        check_loads(c, &slice[i], &state);
+    weft_arena_reset(c->arena, mark);
     check_device_end(c, first, &state);
 }
 
@@ -397,6 +561,12 @@ static void check_totals(check *c, uint32_t n_device)
     if (!near(plan->goodput_per_s, goodput))
         report(c, NULL, "objective: goodput %.9g/s is claimed, %.9g/s is right",
                plan->goodput_per_s, goodput);
+    if (!near(plan->power_w, weft_power__watts(&c->power)))
+        report(c, NULL, "objective: %.9g W are claimed, %.9g W are right", plan->power_w,
+               weft_power__watts(&c->power));
+    if (plan->proven && plan->gpus > plan->lower_bound)
+        report(c, NULL, "objective: %u devices are claimed to be fewest, the bound is %.9g",
+               plan->gpus, plan->lower_bound);
     /* A search may have proved more than the bound that is computed here. */
     if (!(plan->lower_bound >= bound * (1 - tolerance)) || plan->lower_bound > plan->gpus)
         report(c, NULL, "objective: lower bound %.9g is claimed, %.9g to %u is possible",
@@ -425,6 +595,7 @@ weft_err weft_plan_check(const weft_plan *plan, const weft_problem *problem, wef
 {
     const weft_demands *demands = problem->demands;
     WEFT_TRY(weft_demands__check(demands, diag));
+    WEFT_TRY(weft_rules__check(&plan->rules, diag));
     weft_arena *arena = weft_arena_create(0);
     if (!arena)
         return weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){0}, "out of memory");

@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-    PLAN_FORMAT_VERSION = 2,
+    PLAN_FORMAT_VERSION = 3,
     PLAN_BYTES_MAX = 256 << 20,
     PLAN_DIGITS = 15, /* a decimal of 15 digits survives double and back */
 };
@@ -39,6 +39,8 @@ static json_t *placement_to_json(const weft_placement *p)
     json_object_set_new(o, "capacity_per_s", number(p->capacity_per_s));
     json_object_set_new(o, "latency_us", number(p->latency_us));
     json_object_set_new(o, "mem_bytes", json_integer((json_int_t)p->mem_bytes));
+    json_object_set_new(o, "expected_error", number(p->expected_error));
+    json_object_set_new(o, "source", json_string(p->source ? p->source : ""));
     return o;
 }
 
@@ -95,6 +97,9 @@ static json_t *rules_to_json(const weft_rules *rules)
     json_object_set_new(o, "latency", json_string(weft_latency_rule_name(rules->latency)));
     json_object_set_new(o, "whole_ms", json_boolean(rules->whole_ms));
     json_object_set_new(o, "procs_max", json_integer(rules->procs_max));
+    json_object_set_new(o, "isolated", json_boolean(rules->isolated));
+    json_object_set_new(o, "oversubscribe", json_boolean(rules->oversubscribe));
+    json_object_set_new(o, "mem_reserve", number(rules->mem_reserve));
     return o;
 }
 
@@ -109,6 +114,7 @@ weft_err weft_plan_to_json(const weft_plan *plan, const weft_demands *demands, c
     json_object_set_new(root, "gpus", json_integer(plan->gpus));
     json_object_set_new(root, "cost_per_hour", number(plan->cost_per_hour));
     json_object_set_new(root, "goodput_per_s", number(plan->goodput_per_s));
+    json_object_set_new(root, "power_w", number(plan->power_w));
     json_object_set_new(root, "lower_bound", number(plan->lower_bound));
     json_object_set_new(root, "proven", json_boolean(plan->proven));
     json_object_set_new(root, "decision_ms", number(plan->decision_ms));
@@ -211,8 +217,9 @@ static weft_err read_number(const reader *rd, const json_t *o, const char *key, 
 static weft_err read_placement(reader *rd, const json_t *o, weft_placement *out)
 {
     static const char *const keys[] = {
-        "model", "device", "type",       "slice",          "slice_id",   "mig_start", "share",
-        "batch", "procs",  "rate_per_s", "capacity_per_s", "latency_us", "mem_bytes",
+        "model",          "device",     "type",      "slice",          "slice_id",
+        "mig_start",      "share",      "batch",     "procs",          "rate_per_s",
+        "capacity_per_s", "latency_us", "mem_bytes", "expected_error", "source",
     };
     weft_placement p = {.mig_start = -1};
     int64_t x;
@@ -236,6 +243,8 @@ static weft_err read_placement(reader *rd, const json_t *o, weft_placement *out)
     WEFT_TRY(read_number(rd, o, "latency_us", &p.latency_us));
     WEFT_TRY(read_integer(rd, o, "mem_bytes", 0, INT64_MAX, &x));
     p.mem_bytes = (uint64_t)x;
+    WEFT_TRY(read_number(rd, o, "expected_error", &p.expected_error));
+    WEFT_TRY(read_text(rd, o, "source", WEFT_SOURCE_NAME_MAX - 1, &p.source));
     *out = p;
     return WEFT_ERR_OK;
 }
@@ -271,22 +280,27 @@ static weft_err read_bool(const reader *rd, const json_t *o, const char *key, bo
 
 static weft_err read_rules(const reader *rd, const json_t *o, weft_rules *out)
 {
-    static const char *const keys[] = {"latency", "whole_ms", "procs_max"};
+    static const char *const keys[] = {"latency",  "whole_ms",      "procs_max",
+                                       "isolated", "oversubscribe", "mem_reserve"};
     const char *text;
     WEFT_TRY(check_keys(rd, o, keys, sizeof keys / sizeof keys[0]));
     WEFT_TRY(read_text(rd, o, "latency", 16, &text));
     if (!weft_latency_rule_parse(text, &out->latency))
         return fail(rd, "latency", "is no rule");
     WEFT_TRY(read_bool(rd, o, "whole_ms", &out->whole_ms));
-    return read_count(rd, o, "procs_max", 0, &out->procs_max);
+    WEFT_TRY(read_count(rd, o, "procs_max", 0, &out->procs_max));
+    WEFT_TRY(read_bool(rd, o, "isolated", &out->isolated));
+    WEFT_TRY(read_bool(rd, o, "oversubscribe", &out->oversubscribe));
+    WEFT_TRY(read_number(rd, o, "mem_reserve", &out->mem_reserve));
+    return out->mem_reserve < 1 ? WEFT_ERR_OK : fail(rd, "mem_reserve", "must be below 1");
 }
 
 static weft_err read_plan(reader *rd, const json_t *root, weft_plan *out)
 {
-    static const char *const keys[] = {"format",    "version",     "policy",        "goal",
-                                       "rules",     "gpus",        "cost_per_hour", "goodput_per_s",
-                                       "proven",    "lower_bound", "decision_ms",   "models",
-                                       "placements"};
+    static const char *const keys[] = {"format",  "version",   "policy",        "goal",
+                                       "rules",   "gpus",      "cost_per_hour", "goodput_per_s",
+                                       "power_w", "proven",    "lower_bound",   "decision_ms",
+                                       "models",  "placements"};
     weft_plan plan = {0};
     const char *format, *goal;
     int64_t version;
@@ -310,6 +324,7 @@ static weft_err read_plan(reader *rd, const json_t *root, weft_plan *out)
     WEFT_TRY(read_count(rd, root, "gpus", 0, &plan.gpus));
     WEFT_TRY(read_number(rd, root, "cost_per_hour", &plan.cost_per_hour));
     WEFT_TRY(read_number(rd, root, "goodput_per_s", &plan.goodput_per_s));
+    WEFT_TRY(read_number(rd, root, "power_w", &plan.power_w));
     WEFT_TRY(read_number(rd, root, "lower_bound", &plan.lower_bound));
     WEFT_TRY(read_bool(rd, root, "proven", &plan.proven));
     WEFT_TRY(read_number(rd, root, "decision_ms", &plan.decision_ms));

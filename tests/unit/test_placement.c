@@ -25,14 +25,27 @@
     }
 
 static const weft_profile_point points[] = {
-    POINT("cpu", "1core", 1, 1, 1000, 100),          POINT("cpu", "1core", 4, 1, 2000, 100),
-    POINT("h100", "", 1, 1, 100, 1u << 30),          POINT("h100", "", 8, 1, 400, 1u << 30),
-    POINT("h100", "1g.10gb", 4, 1, 1000, 4u << 20),  POINT("h100", "3g.40gb", 4, 1, 300, 4u << 20),
-    POINT("h100", "40%", 8, 1, 500, 30000000000u),   POINT("h100", "60%", 8, 1, 450, 30000000000u),
-    POINT("h100", "80%", 8, 1, 420, 30000000000u),   POINT("h100", "1g.10gb", 4, 2, 1800, 4u << 20),
-    POINT("h100", "1g.20gb", 4, 1, 1000, 4u << 20),  POINT("h100", "1g.10gb", 1, 9, 9000, 4u << 20),
-    POINT("h100", "10%", 1, 30, 9000, 4u << 20),     POINT("cpu", "1core", 8, 1, 1500, 100),
-    POINT("h100", "1g.10gb", 64, 1, 9000, 4u << 30), POINT("h100", "20%", 1, 1, 900, 70000000000u),
+    POINT("cpu", "1core", 1, 1, 1000, 100),
+    POINT("cpu", "1core", 4, 1, 2000, 100),
+    POINT("h100", "", 1, 1, 100, 1u << 30),
+    POINT("h100", "", 8, 1, 400, 1u << 30),
+    POINT("h100", "1g.10gb", 4, 1, 1000, 4u << 20),
+    POINT("h100", "3g.40gb", 4, 1, 300, 4u << 20),
+    POINT("h100", "40%", 8, 1, 500, 30000000000u),
+    POINT("h100", "60%", 8, 1, 450, 30000000000u),
+    POINT("h100", "80%", 8, 1, 420, 30000000000u),
+    POINT("h100", "1g.10gb", 4, 2, 1800, 4u << 20),
+    POINT("h100", "1g.20gb", 4, 1, 1000, 4u << 20),
+    POINT("h100", "1g.10gb", 1, 9, 9000, 4u << 20),
+    POINT("h100", "10%", 1, 30, 9000, 4u << 20),
+    POINT("cpu", "1core", 8, 1, 1500, 100),
+    POINT("h100", "1g.10gb", 64, 1, 9000, 4u << 30),
+    POINT("h100", "20%", 1, 1, 900, 70000000000u),
+    POINT("h100", "3g.40gb/50%", 4, 1, 700, 1u << 30),
+    POINT("h100", "3g.40gb/60%", 4, 1, 600, 1u << 30),
+    POINT("h100", "3g.40gb/40%", 1, 12, 900, 1u << 30),
+    POINT("h100", "4g.40gb/50%", 4, 1, 700, 1u << 30),
+    POINT("h100", "3g.40gb/10%", 2, 1, 900, 30000000000u),
 };
 
 #define N_POINT (sizeof points / sizeof points[0])
@@ -49,8 +62,8 @@ static const weft_fleet_device devices[] = {
     {.type = "h100", .count = 3, .price_per_hour = 3, .mig = true, .mps = true},
 };
 static const weft_fleet fleet = {.file = "fleet", .device = devices, .n_device = 2};
-static const weft_problem problem = {.demands = &demands, .fleet = &fleet};
-static const weft_rules rules;
+static weft_problem problem = {.demands = &demands, .fleet = &fleet};
+static weft_rules rules; /* that `complete` states */
 
 typedef struct fixture {
     weft_arena *arena;
@@ -76,12 +89,48 @@ static int tear_down(void **state)
     return 0;
 }
 
+/* Oracles that look at every row. */
+static const weft_profile_point *find_point(const weft_demand *d, const weft_placement *p)
+{
+    for (size_t i = 0; i < d->profile.n; i++) {
+        const weft_profile_point *q = &d->profile.point[i];
+        if (strcmp(q->device, p->type) == 0 && strcmp(q->slice, p->slice) == 0 &&
+            q->batch == p->batch && q->procs == p->procs)
+            return q;
+    }
+    return NULL;
+}
+
+static double exec_of(const weft_profile *profile, const weft_profile_point *point)
+{
+    double longest = point->cost.time_us;
+    for (size_t i = 0; i < profile->n; i++) {
+        const weft_profile_point *q = &profile->point[i];
+        if (strcmp(q->device, point->device) == 0 && strcmp(q->slice, point->slice) == 0 &&
+            q->batch < point->batch && q->procs == point->procs && q->cost.time_us > longest)
+            longest = q->cost.time_us;
+    }
+    return longest;
+}
+
+static double lower_bound(const weft_problem *ask)
+{
+    weft_arena *arena = weft_arena_create(0);
+    weft_menu menu;
+    weft_menu__build(ask, arena, &menu);
+    double bound = weft_menu__lower_bound(&menu);
+    weft_arena_destroy(arena);
+    return bound;
+}
+
 /* Fills in what the plan claims of each placement and of itself, so that a test plants exactly one
  * wrong thing. */
 static weft_plan complete(weft_placement *at, size_t n)
 {
-    weft_plan plan = {.policy = "hand", .at = at, .n = n};
-    plan.lower_bound = weft_plan__lower_bound(&problem);
+    weft_plan plan = {.policy = "hand", .at = at, .n = n, .rules = rules};
+    weft_problem judged = problem;
+    judged.rules = rules;
+    plan.lower_bound = lower_bound(&judged);
     plan.goodput_per_s = 0;
     for (size_t i = 0; i < n; i++)
         plan.goodput_per_s += at[i].rate_per_s;
@@ -89,8 +138,7 @@ static weft_plan complete(weft_placement *at, size_t n)
         weft_placement *p = &at[i];
         const weft_fleet_device *row = weft_fleet__row(&fleet, p->type);
         const weft_demand *d = strcmp(p->model, "a") == 0 ? &demand_list[0] : &demand_list[1];
-        const weft_profile_point *point =
-            weft_profile__find(&d->profile, p->type, p->slice, p->batch, p->procs);
+        const weft_profile_point *point = find_point(d, p);
         weft_slice_spec spec = {0};
         const char *why;
         double cycle = 0;
@@ -102,9 +150,8 @@ static weft_plan complete(weft_placement *at, size_t n)
             first = first && j >= i;
             if (at[j].slice_id != p->slice_id)
                 continue;
-            const weft_profile_point *other =
-                weft_profile__find(&d->profile, at[j].type, at[j].slice, at[j].batch, at[j].procs);
-            cycle += other ? weft_load__exec_us(&rules, &d->profile, other) : 0;
+            const weft_profile_point *other = find_point(d, &at[j]);
+            cycle += other ? exec_of(&d->profile, other) : 0;
             mates++;
         }
         if (first) {
@@ -118,7 +165,7 @@ static weft_plan complete(weft_placement *at, size_t n)
         weft_load_in in = {.rules = &rules,
                            .demand = d,
                            .point = point,
-                           .exec_us = weft_load__exec_us(&rules, &d->profile, point),
+                           .exec_us = exec_of(&d->profile, point),
                            .cycle_us = cycle,
                            .alone = mates == 1,
                            .rate_per_s = p->rate_per_s};
@@ -126,6 +173,8 @@ static weft_plan complete(weft_placement *at, size_t n)
         p->capacity_per_s = load.capacity_per_s;
         p->latency_us = load.latency_us;
         p->mem_bytes = weft_load__mem(point);
+        p->expected_error = point->cost.expected_error;
+        p->source = point->cost.source;
     }
     return plan;
 }
@@ -164,7 +213,7 @@ static void expect_violation(fixture *fx, weft_plan plan, const char *rule, cons
 static weft_load load_of(size_t i, double slo_us, double rate, double others_us)
 {
     weft_demand d = {.model = "m", .slo_us = slo_us, .profile = {points, N_POINT}};
-    double exec = weft_load__exec_us(&rules, &d.profile, &points[i]);
+    double exec = exec_of(&d.profile, &points[i]);
     weft_load_in in = {.rules = &rules,
                        .demand = &d,
                        .point = &points[i],
@@ -204,11 +253,13 @@ static void test_placement__load_shared(void **state)
 
 static void test_placement__smaller_batch_may_take_longer(void **state)
 {
-    weft_profile profile = {points, N_POINT};
-    (void)state;
+    fixture *fx = *state;
+    weft_menu menu;
+    weft_menu__build(&problem, fx->arena, &menu);
+    const weft_shape *core = weft_menu__shape(&menu, "cpu", "1core");
     /* Batch 8 takes 1.5 ms but batch 4 takes 2 ms, and a batch may be closed early. */
-    assert_true(weft_load__exec_us(&rules, &profile, &points[13]) == 2000);
-    assert_true(weft_load__exec_us(&rules, &profile, &points[0]) == 1000);
+    assert_true(weft_menu__find(&menu, 0, core, 8, 1)->exec_us == 2000);
+    assert_true(weft_menu__find(&menu, 0, core, 1, 1)->exec_us == 1000);
 }
 
 static void test_placement__lower_bound_is_worked_out(void **state)
@@ -220,12 +271,12 @@ static void test_placement__lower_bound_is_worked_out(void **state)
     weft_problem nothing = {.demands = &none, .fleet = &fleet};
     (void)state;
     /* 10000/s a device. */
-    assert_true(weft_plan__lower_bound(&ask) == 3);
+    assert_true(lower_bound(&ask) == 3);
     d.rate_per_s = 20000;
-    assert_true(weft_plan__lower_bound(&ask) == 2);
+    assert_true(lower_bound(&ask) == 2);
     d.rate_per_s = 0;
-    assert_true(weft_plan__lower_bound(&ask) == 1);
-    assert_true(weft_plan__lower_bound(&nothing) == 0);
+    assert_true(lower_bound(&ask) == 1);
+    assert_true(lower_bound(&nothing) == 0);
 }
 
 /* -- The checker ------------------------------------------------------------------------------ */
@@ -424,6 +475,143 @@ static void test_placement__objective(void **state)
     expect_violation(*state, good, "objective", "1 bytes are claimed");
 }
 
+static void test_placement__shares_of_an_instance(void **state)
+{
+    weft_placement at[] = {PLACE("a", 0, "h100", "3g.40gb/50%", 0, 4, 4, 1, 100),
+                           PLACE("b", 0, "h100", "3g.40gb/50%", 1, 4, 4, 1, 100)};
+    weft_placement beside[] = {PLACE("a", 0, "h100", "3g.40gb/50%", 0, 4, 4, 1, 100),
+                               PLACE("b", 0, "h100", "1g.10gb", 1, 3, 4, 1, 100)};
+    weft_placement turns[] = {PLACE("a", 0, "h100", "3g.40gb/50%", 0, 0, 4, 1, 100),
+                              PLACE("b", 0, "h100", "3g.40gb/50%", 0, 0, 4, 1, 100)};
+    expect_legal(*state, complete(at, 2));
+    expect_legal(*state, complete(beside, 2));
+    expect_legal(*state, complete(turns, 2));
+    beside[1].mig_start = 4;
+    expect_violation(*state, complete(beside, 2), "mig", "overlaps");
+    at[1].slice = "3g.40gb/60%";
+    expect_violation(*state, complete(at, 2), "mps", "an instance of device 0 add up to 110 %");
+    at[1].slice = "4g.40gb/50%";
+    at[0].mig_start = at[1].mig_start = 0;
+    expect_violation(*state, complete(at, 2), "mig", "both start at slot 0");
+    at[1].slice = "3g.40gb/50%";
+    at[1].mig_start = 4;
+    expect_legal(*state, complete(at, 2));
+    at[1].mig_start = 3;
+    expect_violation(*state, complete(at, 2), "mig", "cannot start at slot 3");
+    /* 3/7 of 48 clients is 20. */
+    weft_placement many[] = {PLACE("a", 0, "h100", "3g.40gb/40%", 0, 4, 1, 12, 100),
+                             PLACE("b", 0, "h100", "3g.40gb/40%", 1, 4, 1, 12, 100)};
+    expect_violation(*state, complete(many, 2), "mps", "24 processes on one 3g.40gb, at most 20");
+    weft_placement big[] = {PLACE("a", 0, "h100", "3g.40gb/10%", 0, 4, 2, 1, 100),
+                            PLACE("b", 0, "h100", "3g.40gb/10%", 1, 4, 2, 1, 100)};
+    expect_violation(*state, complete(big, 2), "memory", "60000000000 bytes");
+}
+
+static void test_placement__oversubscribe(void **state)
+{
+    weft_placement at[] = {PLACE("a", 0, "h100", "40%", 0, -1, 8, 1, 100),
+                           PLACE("b", 0, "h100", "80%", 1, -1, 8, 1, 100)};
+    rules.oversubscribe = true;
+    expect_legal(*state, complete(at, 2));
+    rules.oversubscribe = false;
+    expect_violation(*state, complete(at, 2), "mps", "add up to 120 %");
+}
+
+static void test_placement__reserve(void **state)
+{
+    weft_placement at[] = {PLACE("a", 0, "h100", "40%", 0, -1, 8, 1, 100),
+                           PLACE("b", 0, "h100", "60%", 1, -1, 8, 1, 100)};
+    expect_legal(*state, complete(at, 2));
+    rules.mem_reserve = 0.3; /* 60 of 84 GB fit, of 59 GB no more */
+    expect_violation(*state, complete(at, 2), "memory", "device 0 needs 60000000000");
+    rules.mem_reserve = 1;
+    weft_plan plan = complete(at, 2);
+    assert_int_equal(weft_plan_check(&plan, &problem, NULL), WEFT_ERR_INPUT);
+    rules.mem_reserve = 0;
+}
+
+static void test_placement__isolation(void **state)
+{
+    weft_placement turns[] = {PLACE("a", 0, "cpu", "1core", 1, -1, 4, 1, 100),
+                              PLACE("b", 0, "cpu", "1core", 1, -1, 4, 1, 100)};
+    weft_placement shares[] = {PLACE("a", 0, "h100", "3g.40gb/50%", 0, 4, 4, 1, 100),
+                               PLACE("b", 0, "h100", "3g.40gb/50%", 1, 4, 4, 1, 100)};
+    weft_placement apart[] = {PLACE("a", 0, "h100", "3g.40gb/50%", 0, 4, 4, 1, 100),
+                              PLACE("b", 0, "h100", "3g.40gb/50%", 1, 0, 4, 1, 100)};
+    rules.isolated = true;
+    expect_violation(*state, complete(turns, 2), "isolation", "2 models on device 0 slice 1");
+    expect_violation(*state, complete(shares, 2), "isolation", "an instance of device 0");
+    expect_legal(*state, complete(apart, 2));
+    rules.isolated = false;
+    expect_legal(*state, complete(shares, 2));
+}
+
+/* a and b use half of the bandwidth each: with c3 = 1 and c4 = 1 each takes 1.5 times as long. */
+static void test_placement__interference(void **state)
+{
+    weft_profile_point busy[] = {POINT("h100", "40%", 8, 1, 500, 100),
+                                 POINT("h100", "60%", 8, 1, 450, 100)};
+    weft_fleet_device row = devices[1];
+    weft_fleet one = {.file = "fleet", .device = &row, .n_device = 1};
+    weft_problem saved = problem;
+    weft_plan plan;
+    busy[0].cost.bandwidth_gbps = busy[1].cost.bandwidth_gbps = 1000;
+    row.bandwidth_gbps = 2000;
+    for (int i = 0; i < 2; i++)
+        demand_list[i].profile = (weft_profile){busy, 2};
+    problem.fleet = &one;
+    weft_placement at[] = {PLACE("a", 0, "h100", "40%", 0, -1, 8, 1, 100),
+                           PLACE("b", 0, "h100", "60%", 1, -1, 8, 1, 100)};
+    plan = complete(at, 2);
+    expect_legal(*state, plan);
+    problem.interference = (weft_interference){{0, 0, 0, 1, 1}};
+    expect_violation(*state, plan, "objective", "capacity 16000/s is claimed, 10666.6667/s");
+    at[0].capacity_per_s /= 1.5;
+    at[1].capacity_per_s /= 1.5;
+    /* wait = min(7/100 s, 20 - 1 - exec): latency = 19 ms whatever exec is */
+    expect_legal(*state, plan);
+    /* Fast enough alone, too slow beside the other: on both sides of the pair. */
+    demand_list[0].slo_us = demand_list[1].slo_us = 1200;
+    expect_violation(*state, plan, "interference", "slice 0 reaches 1500 us");
+    expect_violation(*state, plan, "interference", "slice 1 reaches 1350 us");
+    demand_list[0].slo_us = 900;
+    expect_violation(*state, plan, "latency", "the SLO is 900 us");
+    /* In turns there is nothing at the same time. */
+    demand_list[0].slo_us = demand_list[1].slo_us = 20000;
+    at[1].slice = "40%";
+    at[1].slice_id = 0;
+    expect_legal(*state, complete(at, 2));
+    problem = saved;
+    for (int i = 0; i < 2; i++)
+        demand_list[i].profile = (weft_profile){points, N_POINT};
+}
+
+static void test_placement__estimates_are_marked(void **state)
+{
+    weft_placement at[] = LEGAL;
+    weft_plan plan = complete(at, 2);
+    at[0].source = "analytic";
+    expect_violation(*state, plan, "profile", "analytic with an error of");
+    plan = complete(at, 2);
+    at[1].expected_error = 0.3;
+    expect_violation(*state, plan, "profile", "measured with an error of 0.3");
+}
+
+static void test_placement__power(void **state)
+{
+    weft_profile_point joules[N_POINT];
+    memcpy(joules, points, sizeof joules);
+    joules[1].cost.energy_j = 0.5; /* batch 4 on a core */
+    demand_list[0].profile.point = demand_list[1].profile.point = joules;
+    weft_placement at[] = LEGAL;
+    weft_plan plan = complete(at, 2);
+    expect_violation(*state, plan, "objective", "0 W are claimed, 25 W are right");
+    plan.power_w = 25; /* 2 * 100/s / 4 * 0.5 J */
+    expect_legal(*state, plan);
+    demand_list[0].profile.point = demand_list[1].profile.point = points;
+    expect_violation(*state, plan, "objective", "25 W are claimed, 0 W are right");
+}
+
 /* -- plan.json -------------------------------------------------------------------------------- */
 
 static void test_placement__json_reads_back(void **state)
@@ -475,7 +663,7 @@ static void test_placement__json_checks_every_field(void **state)
     char *text;
     assert_int_equal(weft_plan_to_json(&plan, &demands, &text), WEFT_ERR_OK);
     expect_bad_json(fx, text, "weft-plan", "other", "format");
-    expect_bad_json(fx, text, "\"version\": 2", "\"version\": 1", "make the plan anew");
+    expect_bad_json(fx, text, "\"version\": 3", "\"version\": 2", "make the plan anew");
     expect_bad_json(fx, text, "\"policy\": \"hand\"", "\"policy\": 1", "policy");
     expect_bad_json(fx, text, "\"gpus\": 1", "\"gpus\": -1", "gpus");
     expect_bad_json(fx, text, "\"gpus\": 1", "\"gpus\": 1.5", "gpus");
@@ -521,6 +709,13 @@ int main(void)
         TEST(test_placement__rate),
         TEST(test_placement__latency),
         TEST(test_placement__objective),
+        TEST(test_placement__shares_of_an_instance),
+        TEST(test_placement__oversubscribe),
+        TEST(test_placement__reserve),
+        TEST(test_placement__isolation),
+        TEST(test_placement__interference),
+        TEST(test_placement__estimates_are_marked),
+        TEST(test_placement__power),
         TEST(test_placement__json_reads_back),
         TEST(test_placement__json_checks_every_field),
     };
