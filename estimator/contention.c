@@ -44,9 +44,9 @@ static const double traffic_eff = 0.75;
 
 /* -- Demands ---------------------------------------------------------------------------------- */
 
-weft_demand weft_contention_demand(const weft_estimate *one, const weft_slice *slice)
+weft_contender weft_contention_demand(const weft_estimate *one, const weft_slice *slice)
 {
-    weft_demand d = {.time_us = one->total.time_us};
+    weft_contender d = {.time_us = one->total.time_us};
     double bottleneck_us = 0, memory_us = 0, cache_us = 0;
     for (size_t i = 0; i < one->n; i++) {
         const weft_kernel_cost *k = &one->kernel[i];
@@ -71,7 +71,7 @@ weft_demand weft_contention_demand(const weft_estimate *one, const weft_slice *s
 
 /* -- Processes of one model ------------------------------------------------------------------- */
 
-static weft_err check_demand(const weft_demand *d, weft_diag *diag)
+static weft_err check_demand(const weft_contender *d, weft_diag *diag)
 {
     bool ok = isfinite(d->time_us) && d->time_us > 0 && d->busy >= 0 && d->busy <= 1 &&
               d->cache >= 0 && d->cache <= 1 && d->memory >= 0 && d->memory <= 1 &&
@@ -81,7 +81,7 @@ static weft_err check_demand(const weft_demand *d, weft_diag *diag)
                                 "contention: a demand has a time above 0 and parts from 0 to 1");
 }
 
-weft_err weft_contention_procs(const weft_demand *one, uint32_t procs, weft_diag *diag,
+weft_err weft_contention_procs(const weft_contender *one, uint32_t procs, weft_diag *diag,
                                double *out_latency_us, double *out_throughput_per_s)
 {
     WEFT_TRY(check_demand(one, diag));
@@ -102,7 +102,7 @@ weft_err weft_contention_procs(const weft_demand *one, uint32_t procs, weft_diag
 /* -- Different models ------------------------------------------------------------------------- */
 
 /* Time at each station, as parts of the time alone; at most 1 together. */
-static void find_stations(const weft_demand *d, bool own_units, double out[STATIONS])
+static void find_stations(const weft_contender *d, bool own_units, double out[STATIONS])
 {
     out[0] = d->busy;
     out[1] = 0;
@@ -115,7 +115,7 @@ static void find_stations(const weft_demand *d, bool own_units, double out[STATI
 /* Mean value analysis with one process of each model. queue[s][j][k]: how many of model j stand at
  * station k while the models of the set s run; a process finds there what the others would be
  * without it. */
-static void solve_queue(const weft_demand *demand, uint32_t n, bool own_units, double *out)
+static void solve_queue(const weft_contender *demand, uint32_t n, bool own_units, double *out)
 {
     double queue[1 << WEFT_CONTENTION_MAX][WEFT_CONTENTION_MAX][STATIONS] = {0};
     double need[WEFT_CONTENTION_MAX][STATIONS];
@@ -140,7 +140,8 @@ static void solve_queue(const weft_demand *demand, uint32_t n, bool own_units, d
         }
 }
 
-static double add_neighbours(const weft_demand *demand, uint32_t n, uint32_t i, double *out_memory)
+static double add_neighbours(const weft_contender *demand, uint32_t n, uint32_t i,
+                             double *out_memory)
 {
     double cache = 0, memory = 0;
     for (uint32_t j = 0; j < n; j++) {
@@ -151,7 +152,7 @@ static double add_neighbours(const weft_demand *demand, uint32_t n, uint32_t i, 
     return cache;
 }
 
-weft_err weft_contention_factors(weft_contention form, const weft_demand *demand, uint32_t n,
+weft_err weft_contention_factors(weft_contention form, const weft_contender *demand, uint32_t n,
                                  bool own_units, weft_diag *diag, double *out_factor)
 {
     if (n == 0 || n > WEFT_CONTENTION_MAX)
@@ -163,7 +164,7 @@ weft_err weft_contention_factors(weft_contention form, const weft_demand *demand
     if (form == WEFT_CONTENTION_QUEUE)
         solve_queue(demand, n, own_units, factor);
     for (uint32_t i = 0; i < n; i++) {
-        const weft_demand *d = &demand[i];
+        const weft_contender *d = &demand[i];
         double memory, cache = add_neighbours(demand, n, i, &memory);
         if (form == WEFT_CONTENTION_GPULET && n > 1)
             factor[i] = gpulet_cache * (d->cache + cache) + gpulet_memory * (d->memory + memory) +

@@ -118,12 +118,25 @@ typedef enum weft_lowering {
     WEFT_LOWERING_FRAMEWORK /* what an eager framework launches for the same network */
 } weft_lowering;
 
+/* An eager framework; row of frameworks.def. */
+typedef struct weft_framework {
+    const char *name;
+    double host_us;           /* of one operator, on the thread that issues them */
+    double in_gbps, out_gbps; /* copies of inputs and outputs */
+    double conv_eff;          /* part of their peak that convolutions reach on matrix units */
+    double conv_traffic;      /* bytes of such a convolution, over what it needs */
+} weft_framework;
+
+const weft_framework *weft_framework_find(const char *name); /* NULL when unknown */
+const weft_framework *weft_framework_at(size_t i);           /* NULL behind the last */
+
 /* Zero-initialised: the defaults. */
 typedef struct weft_estimate_options {
     bool exact_f32;       /* f32 products on plain units, not as TF32 */
     uint64_t arena_bytes; /* peak of intermediate values, from the planner; 0: see estimate_graph */
     const char *model;    /* row of models.def to use; NULL: the first that supports the kernel */
     weft_lowering lowering;
+    const weft_framework *framework; /* NULL: the first row */
     bool folded_norm; /* FRAMEWORK: biases of convolutions stand for batch norms that were folded */
 } weft_estimate_options;
 
@@ -306,19 +319,19 @@ WEFT_MUST_USE weft_err weft_estimate_profile(weft_graph *g, const weft_slice *sl
 
 /* What one execution takes of a slice on which it runs alone; parts are means over its time, 0..1.
  * Zero is a model that takes nothing but time. */
-typedef struct weft_demand {
+typedef struct weft_contender {
     double time_us;
     double busy;          /* of the bottleneck: units, or traffic */
     double cache, memory; /* bandwidth of the last-level cache, of the memory */
     double launches;
-} weft_demand;
+} weft_contender;
 
-weft_demand weft_contention_demand(const weft_estimate *one, const weft_slice *slice);
+weft_contender weft_contention_demand(const weft_estimate *one, const weft_slice *slice);
 
 /* `procs` processes, each of which executes it again and again on the same slice: time of one
  * execution, and executions a second of all together. INPUT: procs is 0 or over 1024, or no such
  * demand. */
-WEFT_MUST_USE weft_err weft_contention_procs(const weft_demand *one, uint32_t procs,
+WEFT_MUST_USE weft_err weft_contention_procs(const weft_contender *one, uint32_t procs,
                                              weft_diag *diag, double *out_latency_us,
                                              double *out_throughput_per_s);
 
@@ -333,7 +346,7 @@ typedef enum weft_contention {
 /* How many times as long each of `n` models takes next to the others as alone, at least 1; demands
  * on the same device. own_units: their MPS shares do not overlap (the queue knows the difference).
  * INPUT: n is 0 or over 8, or no such demand. */
-WEFT_MUST_USE weft_err weft_contention_factors(weft_contention form, const weft_demand *demand,
+WEFT_MUST_USE weft_err weft_contention_factors(weft_contention form, const weft_contender *demand,
                                                uint32_t n, bool own_units, weft_diag *diag,
                                                double *out_factor);
 

@@ -21,9 +21,9 @@ static double draw(uint64_t *seed)
     return (double)(*seed >> 40) / (double)(1 << 24);
 }
 
-static weft_demand draw_demand(uint64_t *seed)
+static weft_contender draw_demand(uint64_t *seed)
 {
-    return (weft_demand){.time_us = 10 + 1e5 * draw(seed),
+    return (weft_contender){.time_us = 10 + 1e5 * draw(seed),
                          .busy = draw(seed),
                          .cache = draw(seed),
                          .memory = draw(seed),
@@ -37,7 +37,7 @@ static void test_contention__processes_share_what_there_is(void **state)
     uint64_t seed = 5;
     (void)state;
     for (int i = 0; i < 2000; i++) {
-        weft_demand d = draw_demand(&seed);
+        weft_contender d = draw_demand(&seed);
         double before = 0, latency, rate, alone = 1e6 / d.time_us;
         for (uint32_t p = 1; p <= 48; p++) {
             assert_int_equal(weft_contention_procs(&d, p, NULL, &latency, &rate), WEFT_ERR_OK);
@@ -55,7 +55,7 @@ static void test_contention__processes_share_what_there_is(void **state)
 
 static void test_contention__refuses_what_is_no_demand(void **state)
 {
-    const weft_demand wrong[] = {{.time_us = 0},
+    const weft_contender wrong[] = {{.time_us = 0},
                                  {.time_us = -1},
                                  {.time_us = (double)INFINITY},
                                  {.time_us = (double)NAN},
@@ -63,7 +63,7 @@ static void test_contention__refuses_what_is_no_demand(void **state)
                                  {.time_us = 1, .memory = (double)NAN},
                                  {.time_us = 1, .cache = -0.1},
                                  {.time_us = 1, .launches = -1}};
-    weft_demand good = {.time_us = 1}, many[WEFT_CONTENTION_MAX + 1];
+    weft_contender good = {.time_us = 1}, many[WEFT_CONTENTION_MAX + 1];
     double a, b, f[WEFT_CONTENTION_MAX + 1];
     (void)state;
     weft_diag *diag = weft_diag_create();
@@ -93,7 +93,7 @@ static void test_contention__equal_models_are_processes_of_one(void **state)
     uint64_t seed = 9;
     (void)state;
     for (int i = 0; i < 200; i++) {
-        weft_demand same[WEFT_CONTENTION_MAX];
+        weft_contender same[WEFT_CONTENTION_MAX];
         double factor[WEFT_CONTENTION_MAX], latency, rate;
         same[0] = draw_demand(&seed);
         for (uint32_t n = 1; n <= WEFT_CONTENTION_MAX; n++) {
@@ -116,7 +116,7 @@ static void test_contention__factors_grow_with_neighbours(void **state)
     (void)state;
     for (int form = WEFT_CONTENTION_QUEUE; form <= WEFT_CONTENTION_IGNITER; form++)
         for (int i = 0; i < 300; i++) {
-            weft_demand d[WEFT_CONTENTION_MAX];
+            weft_contender d[WEFT_CONTENTION_MAX];
             double before[WEFT_CONTENTION_MAX] = {0}, factor[WEFT_CONTENTION_MAX];
             for (uint32_t n = 1; n <= WEFT_CONTENTION_MAX; n++) {
                 d[n - 1] = draw_demand(&seed);
@@ -137,7 +137,7 @@ static void test_contention__factors_grow_with_neighbours(void **state)
 
 static void test_contention__who_takes_nothing_harms_nobody(void **state)
 {
-    weft_demand d[2] = {{.time_us = 100, .busy = 0.9, .cache = 0.3, .memory = 0.6},
+    weft_contender d[2] = {{.time_us = 100, .busy = 0.9, .cache = 0.3, .memory = 0.6},
                         {.time_us = 50}};
     double f[2];
     (void)state;
@@ -188,7 +188,7 @@ static double find_busy(double gain, uint32_t procs)
 {
     double lo = 0, hi = 1, latency, rate;
     for (int i = 0; i < 60; i++) {
-        weft_demand d = {.time_us = 1e6, .busy = (lo + hi) / 2};
+        weft_contender d = {.time_us = 1e6, .busy = (lo + hi) / 2};
         assert_int_equal(weft_contention_procs(&d, procs, NULL, &latency, &rate), WEFT_ERR_OK);
         *(rate > gain ? &lo : &hi) = d.busy;
     }
@@ -225,7 +225,7 @@ static void test_contention__queue_has_the_shape_of_measurements(void **state)
                     last--;
                 if (x[1] == 0 || last < 3)
                     continue;
-                weft_demand d = {.time_us = 1e6, .busy = find_busy(x[last] / x[1], last)};
+                weft_contender d = {.time_us = 1e6, .busy = find_busy(x[last] / x[1], last)};
                 for (uint32_t k = 2; k < last; k++) {
                     double latency, rate;
                     assert_int_equal(weft_contention_procs(&d, k, NULL, &latency, &rate),
