@@ -1,0 +1,290 @@
+/* Generated requests: one stream a service, merged by time.
+ *
+ * constant   request k of a service of rate r comes at (k + 1/2) / r, computed from k, so that
+ *            nothing adds up
+ * poisson    independent exponential gaps
+ * bursty     a Markov-modulated Poisson process of two states (W. Fischer, K. Meier-Hellstern, The
+ *            Markov-modulated Poisson process cookbook, Performance Evaluation 18, 1993): bursts of
+ *            mean length d in a part f of the time, with k times the rate of the time between, so
+ *            that the mean stays r: rate between = r / (1 - f + f k). States last exponentially;
+ *            each service has its own. The index of dispersion of counts tends to
+ *            1 + 2 (l1 - l2)^2 s1 s2 / ((s1 + s2)^2 (l1 s2 + l2 s1)), s = rates of leaving.
+ *
+ * Times are whole nanoseconds; a gap is rounded once. Each service draws from its own generator,
+ * seeded by the seed and its name: adding a service changes no other's requests. */
+#include "scheduler/arrivals_int.h"
+
+#include "base/hash.h"
+
+#include <math.h>
+#include <string.h>
+
+/* -- Random numbers --------------------------------------------------------------------------- */
+
+static uint64_t rotate_left(uint64_t x, int k)
+{
+    return (x << k) | (x >> (64 - k));
+}
+
+void weft_rng__seed(weft_rng *rng, uint64_t seed)
+{
+    for (int i = 0; i < 4; i++) {
+        uint64_t z = (seed += 0x9e3779b97f4a7c15u);
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+        rng->s[i] = z ^ (z >> 31);
+    }
+}
+
+void weft_rng__seed_name(weft_rng *rng, uint64_t seed, const char *name)
+{
+    weft_rng__seed(rng, weft_hash64(name, strlen(name), seed));
+}
+
+uint64_t weft_rng__next(weft_rng *rng)
+{
+    uint64_t *s = rng->s;
+    uint64_t result = rotate_left(s[1] * 5, 7) * 9, t = s[1] << 17;
+    s[2] ^= s[0];
+    s[3] ^= s[1];
+    s[1] ^= s[2];
+    s[0] ^= s[3];
+    s[2] ^= t;
+    s[3] = rotate_left(s[3], 45);
+    return result;
+}
+
+double weft_rng__unit(weft_rng *rng)
+{
+    return ((double)(weft_rng__next(rng) >> 12) + 0.5) * 0x1p-52;
+}
+
+static const double ln2_hi = 0x1.62e42fefa0000p-1, ln2_lo = 0x1.cf79abc9e3b3ap-40;
+
+/* x = m 2^e with m in [sqrt 1/2, sqrt 2); ln m = 2 artanh((m - 1) / (m + 1)). */
+double weft_num__ln(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    int e = (int)(bits >> 52) - 1023;
+    bits = (bits & 0xfffffffffffffu) | (uint64_t)1023 << 52;
+    double m;
+    memcpy(&m, &bits, sizeof m);
+    if (m > 0x1.6a09e667f3bcdp0) {
+        m *= 0.5;
+        e++;
+    }
+    double s = (m - 1) / (m + 1), z = s * s;
+    double p = 1.0 / 21;
+    p = p * z + 1.0 / 19;
+    p = p * z + 1.0 / 17;
+    p = p * z + 1.0 / 15;
+    p = p * z + 1.0 / 13;
+    p = p * z + 1.0 / 11;
+    p = p * z + 1.0 / 9;
+    p = p * z + 1.0 / 7;
+    p = p * z + 1.0 / 5;
+    p = p * z + 1.0 / 3;
+    return e * ln2_hi + (2 * s + (2 * s * z * p + e * ln2_lo));
+}
+
+/* x = k ln 2 + r with |r| <= ln 2 / 2; Taylor series of r. */
+double weft_num__exp(double x)
+{
+    if (x < -700)
+        return 0;
+    int k = (int)(x * 0x1.71547652b82fep0 - 0.5);
+    double r = (x - k * ln2_hi) - k * ln2_lo, p = 1;
+    for (int i = 16; i > 0; i--)
+        p = 1 + p * r / i;
+    uint64_t bits = (uint64_t)(k + 1023) << 52;
+    double scale;
+    memcpy(&scale, &bits, sizeof scale);
+    return p * scale;
+}
+
+double weft_rng__exponential(weft_rng *rng)
+{
+    return -weft_num__ln(weft_rng__unit(rng));
+}
+
+/* -- Options ---------------------------------------------------------------------------------- */
+
+static const char *const kind_name[] = {[WEFT_ARRIVE_POISSON] = "poisson",
+                                        [WEFT_ARRIVE_BURSTY] = "bursty",
+                                        [WEFT_ARRIVE_CONSTANT] = "constant"};
+
+enum { KIND_COUNT = sizeof kind_name / sizeof kind_name[0] };
+
+const char *weft_arrival_kind_name(weft_arrival_kind kind)
+{
+    return kind_name[kind];
+}
+
+bool weft_arrival_kind_parse(const char *text, weft_arrival_kind *out)
+{
+    for (int i = 0; i < KIND_COUNT; i++)
+        if (strcmp(text, kind_name[i]) == 0) {
+            *out = (weft_arrival_kind)i;
+            return true;
+        }
+    return false;
+}
+
+/* -- Streams ---------------------------------------------------------------------------------- */
+
+typedef struct stream {
+    weft_rng rng;
+    double gap_ns;    /* mean, in the state at hand */
+    double gap_of[2]; /* between bursts, in a burst */
+    double stay_of[2];
+    int64_t next_ns, switch_ns;
+    uint64_t k;
+    double rate_per_s;
+    bool burst;
+} stream;
+
+typedef struct generated {
+    weft_arrivals base;
+    weft_arrival_kind kind;
+    int64_t end_ns;
+    stream *stream;   /* by service */
+    weft_timer *heap; /* the next request of each stream */
+    size_t n;
+} generated;
+
+/* Later than any end: what does not come. */
+static const int64_t never_ns = INT64_MAX / 2;
+
+static int64_t later(int64_t from_ns, double gap_ns)
+{
+    return gap_ns < (double)(never_ns - from_ns) ? from_ns + (int64_t)(gap_ns + 0.5) : never_ns;
+}
+
+static void step_bursty(stream *s)
+{
+    int64_t at = s->next_ns;
+    for (;;) {
+        /* Exponential gaps forget: at a change of state the rest is drawn anew. */
+        int64_t next = later(at, s->gap_ns * weft_rng__exponential(&s->rng));
+        if (next < s->switch_ns || s->switch_ns >= never_ns) {
+            s->next_ns = next;
+            return;
+        }
+        at = s->switch_ns;
+        s->burst = !s->burst;
+        s->gap_ns = s->gap_of[s->burst];
+        s->switch_ns = later(at, s->stay_of[s->burst] * weft_rng__exponential(&s->rng));
+    }
+}
+
+static void step_stream(const generated *g, stream *s)
+{
+    switch (g->kind) {
+    case WEFT_ARRIVE_CONSTANT: {
+        double at = ((double)s->k + 0.5) * 1e9 / s->rate_per_s;
+        s->next_ns = later(0, at);
+        s->k++;
+        break;
+    }
+    case WEFT_ARRIVE_BURSTY:
+        step_bursty(s);
+        break;
+    default:
+        s->next_ns = later(s->next_ns, s->gap_ns * weft_rng__exponential(&s->rng));
+    }
+}
+
+static weft_err next_generated(weft_arrivals *self, weft_arrival *out, bool *more)
+{
+    generated *g = (generated *)self;
+    *more = g->n > 0;
+    if (g->n == 0)
+        return WEFT_ERR_OK;
+    *out = (weft_arrival){g->heap[0].time_ns, g->heap[0].key};
+    stream *s = &g->stream[g->heap[0].key];
+    step_stream(g, s);
+    if (s->next_ns >= g->end_ns) {
+        weft_timer__pop(g->heap, g->n--);
+    } else {
+        g->heap[0].time_ns = s->next_ns;
+        weft_timer__sink(g->heap, g->n);
+    }
+    return WEFT_ERR_OK;
+}
+
+static void init_stream(stream *s, const weft_service *service, const weft_arrivals_options *o)
+{
+    double k = o->burst_factor > 0 ? o->burst_factor : 5;
+    double f = o->burst_share > 0 ? o->burst_share : 0.1;
+    double d = o->burst_s > 0 ? o->burst_s : 1;
+    *s = (stream){.rate_per_s = service->rate_per_s, .gap_ns = 1e9 / service->rate_per_s};
+    weft_rng__seed_name(&s->rng, o->seed, service->name);
+    if (o->kind != WEFT_ARRIVE_BURSTY)
+        return;
+    double calm = service->rate_per_s / (1 - f + f * k);
+    s->gap_of[0] = 1e9 / calm;
+    s->gap_of[1] = 1e9 / (calm * k);
+    s->stay_of[0] = d * 1e9 * (1 - f) / f;
+    s->stay_of[1] = d * 1e9;
+    s->burst = weft_rng__unit(&s->rng) < f;
+    s->gap_ns = s->gap_of[s->burst];
+    s->switch_ns = later(0, s->stay_of[s->burst] * weft_rng__exponential(&s->rng));
+}
+
+static weft_err check_options(const weft_arrivals_options *o, const weft_service *service, size_t n,
+                              weft_diag *diag)
+{
+    const weft_where where = {0};
+    if (!(o->duration_s > 0) || !(o->duration_s <= 1e9))
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where,
+                               "duration %g s must be from above 0 to 1e9 s", o->duration_s);
+    if (!(o->burst_factor >= 0 && o->burst_factor <= 1e6) || !(o->burst_share >= 0) ||
+        o->burst_share >= 1 || !(o->burst_s >= 0 && o->burst_s <= 1e9))
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where,
+                               "bursts: factor %g up to 1e6, share %g below 1 and length %g s up "
+                               "to 1e9 s must not be negative",
+                               o->burst_factor, o->burst_share, o->burst_s);
+    if (n > WEFT_ARRIVAL_SERVICES_MAX)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "more than %d models",
+                               WEFT_ARRIVAL_SERVICES_MAX);
+    for (size_t i = 0; i < n; i++)
+        if (!(service[i].rate_per_s >= 0) || !(service[i].rate_per_s <= 1e9))
+            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = service[i].name},
+                                   "rate %g/s must be from 0 to 1e9/s", service[i].rate_per_s);
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_arrivals_generate(const weft_arrivals_options *options, const weft_service *service,
+                                size_t n, weft_arena *arena, weft_diag *diag, weft_arrivals **out)
+{
+    WEFT_TRY(check_options(options, service, n, diag));
+    generated *g = weft_arena_array(arena, 1, sizeof *g);
+    *g = (generated){.base = {.next = next_generated},
+                     .kind = options->kind,
+                     .end_ns = (int64_t)(options->duration_s * 1e9)};
+    g->stream = weft_arena_array(arena, n + 1, sizeof *g->stream);
+    g->heap = weft_arena_array(arena, n + 1, sizeof *g->heap);
+    for (size_t i = 0; i < n; i++) {
+        stream *s = &g->stream[i];
+        if (!(service[i].rate_per_s > 0))
+            continue;
+        init_stream(s, &service[i], options);
+        step_stream(g, s);
+        if (s->next_ns < g->end_ns)
+            weft_timer__push(g->heap, g->n++, (weft_timer){s->next_ns, (uint32_t)i});
+    }
+    *out = &g->base;
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_arrivals_next(weft_arrivals *arrivals, weft_arrival *out, bool *more)
+{
+    return arrivals->next(arrivals, out, more);
+}
+
+void weft_arrivals_close(weft_arrivals *arrivals)
+{
+    if (arrivals && arrivals->close)
+        arrivals->close(arrivals);
+}

@@ -1,0 +1,84 @@
+/* Shared by arrivals.c and trace_csv.c: the random generator, and what a stream of requests is. */
+#ifndef WEFT_SCHEDULER_ARRIVALS_INT_H
+#define WEFT_SCHEDULER_ARRIVALS_INT_H
+
+#include "scheduler/scheduler.h"
+
+enum { WEFT_ARRIVAL_SERVICES_MAX = 1 << 20 };
+
+/* xoshiro256** 1.0 (D. Blackman, S. Vigna, Scrambled linear pseudorandom number generators, ACM
+ * TOMS 47(4), 2021; public domain), seeded by splitmix64. */
+typedef struct weft_rng {
+    uint64_t s[4];
+} weft_rng;
+
+void weft_rng__seed(weft_rng *rng, uint64_t seed);
+uint64_t weft_rng__next(weft_rng *rng);
+/* In (0, 1). */
+double weft_rng__unit(weft_rng *rng);
+/* Exponential with mean 1. */
+double weft_rng__exponential(weft_rng *rng);
+/* Natural logarithm of x > 0 and exponential of x <= 0, by our own arithmetic: libm's last bit
+ * depends on its version, and a simulation must give the same bytes everywhere. Relative error
+ * below 1e-15. */
+double weft_num__ln(double x);
+double weft_num__exp(double x);
+/* The generator of one service: depends on seed and name alone. */
+void weft_rng__seed_name(weft_rng *rng, uint64_t seed, const char *name);
+
+struct weft_arrivals {
+    weft_err (*next)(weft_arrivals *self, weft_arrival *out, bool *more);
+    void (*close)(weft_arrivals *self);
+};
+
+/* -- A heap of (time, key), least first; equal times by key ----------------------------------- */
+
+typedef struct weft_timer {
+    int64_t time_ns;
+    uint32_t key;
+} weft_timer;
+
+static inline bool weft_timer__before(weft_timer a, weft_timer b)
+{
+    return a.time_ns < b.time_ns || (a.time_ns == b.time_ns && a.key < b.key);
+}
+
+/* Puts at[0] where it belongs. */
+static inline void weft_timer__sink(weft_timer *at, size_t n)
+{
+    weft_timer moving = at[0];
+    size_t i = 0;
+    for (;;) {
+        size_t child = 2 * i + 1;
+        if (child >= n)
+            break;
+        if (child + 1 < n && weft_timer__before(at[child + 1], at[child]))
+            child++;
+        if (!weft_timer__before(at[child], moving))
+            break;
+        at[i] = at[child];
+        i = child;
+    }
+    at[i] = moving;
+}
+
+/* Room for n + 1 must be there. */
+static inline void weft_timer__push(weft_timer *at, size_t n, weft_timer timer)
+{
+    size_t i = n;
+    while (i > 0 && weft_timer__before(timer, at[(i - 1) / 2])) {
+        at[i] = at[(i - 1) / 2];
+        i = (i - 1) / 2;
+    }
+    at[i] = timer;
+}
+
+/* Takes at[0] away. */
+static inline void weft_timer__pop(weft_timer *at, size_t n)
+{
+    at[0] = at[n - 1];
+    if (n > 1)
+        weft_timer__sink(at, n - 1);
+}
+
+#endif

@@ -1,0 +1,467 @@
+/* Request traces as CSV, streamed: memory does not grow with the trace. docs/simulate.md is the
+ * reference. The header says what the rows are:
+ *
+ *   time_s[,model]            one request a row, seconds from the start, not decreasing
+ *   gap_s[,model]             one request a row, seconds after the one before
+ *   minute,model,count        so many requests in the minute (or `second`), rows not decreasing
+ *   minute,NAME,NAME...       the same with a column a model
+ *
+ * Without the column `model` there must be one service. Counted requests are placed at random in
+ * their period: given their number, the times of a Poisson process are independent and uniform (S.
+ * Ross, Introduction to Probability Models, theorem 5.2). They are drawn in the order of time: the
+ * least of k uniform numbers on (t, end) is t + (end - t) (1 - u^(1/k)). */
+#include "scheduler/arrivals_int.h"
+
+#include "base/num.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    TRACE_LINE_MAX = 1 << 18,
+    TRACE_READ = 1 << 16,
+    TRACE_COLUMNS_MAX = 8192,
+    TRACE_COUNT_MAX = 1000000000,
+};
+static const double trace_end_s = 1e9;
+
+typedef enum trace_kind { TRACE_TIME, TRACE_GAP, TRACE_LONG, TRACE_WIDE } trace_kind;
+
+typedef struct trace {
+    weft_arrivals base;
+    weft_arena *arena;
+    weft_diag *diag;
+    weft_where where;
+    /* Bytes: from `fd`, or the rest of a text. */
+    int fd;
+    const char *text;
+    size_t text_len;
+    char *chunk;
+    size_t at, len;
+    bool eof;
+    char *line; /* in hand, NUL behind it */
+    char **field;
+    size_t n_field;
+    /* Names. */
+    const weft_service *service;
+    uint32_t *order; /* services by name */
+    size_t n;
+    /* Rows. */
+    trace_kind kind;
+    size_t n_column;
+    bool has_model;
+    uint32_t *column; /* wide: service by column */
+    double unit_s;
+    int64_t last_ns;
+    double last_s;
+    /* Periods: the requests of the one in hand, and the row that was read too far. */
+    weft_rng *rng; /* by service */
+    uint64_t *count;
+    weft_timer *heap;
+    size_t n_heap;
+    int64_t period, end_ns;
+    bool has_row;
+    int64_t row_period;
+} trace;
+
+static weft_err fail(trace *t, const char *what, const char *value)
+{
+    return weft_diag_error(t->diag, WEFT_ERR_INPUT, t->where, what, value);
+}
+
+/* -- Lines ------------------------------------------------------------------------------------ */
+
+static weft_err fill_chunk(trace *t)
+{
+    t->at = t->len = 0;
+    if (t->fd < 0) {
+        size_t n = t->text_len < TRACE_READ ? t->text_len : TRACE_READ;
+        memcpy(t->chunk, t->text, n);
+        t->text += n;
+        t->text_len -= n;
+        t->len = n;
+        t->eof = n == 0;
+        return WEFT_ERR_OK;
+    }
+    ssize_t n;
+    do
+        n = read(t->fd, t->chunk, TRACE_READ);
+    while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return weft_diag_error(t->diag, WEFT_ERR_IO, (weft_where){.file = t->where.file},
+                               "cannot be read: %s", strerror(errno));
+    t->len = (size_t)n;
+    t->eof = n == 0;
+    return WEFT_ERR_OK;
+}
+
+/* One line into t->line, without its end; *more false at the end of the trace. */
+static weft_err read_line(trace *t, bool *more)
+{
+    size_t len = 0;
+    bool any = false;
+    for (;;) {
+        if (t->at == t->len) {
+            if (!t->eof)
+                WEFT_TRY(fill_chunk(t));
+            if (t->eof)
+                break;
+        }
+        const char *from = t->chunk + t->at;
+        const char *stop = memchr(from, '\n', t->len - t->at);
+        size_t n = stop ? (size_t)(stop - from) : t->len - t->at;
+        if (!any)
+            t->where.line++;
+        any = true;
+        if (len + n >= TRACE_LINE_MAX)
+            return weft_diag_error(t->diag, WEFT_ERR_INPUT, t->where, "line has more than %d bytes",
+                                   TRACE_LINE_MAX - 1);
+        memcpy(t->line + len, from, n);
+        len += n;
+        t->at += n + (stop ? 1 : 0);
+        if (stop)
+            break;
+    }
+    *more = any;
+    if (memchr(t->line, 0, len))
+        return fail(t, "%s", "line holds a zero byte");
+    if (len > 0 && t->line[len - 1] == '\r')
+        len--;
+    t->line[len] = 0;
+    return WEFT_ERR_OK;
+}
+
+/* The fields of the next line that is neither empty nor a comment. */
+static weft_err next_row(trace *t, bool *more)
+{
+    for (;;) {
+        WEFT_TRY(read_line(t, more));
+        if (!*more)
+            return WEFT_ERR_OK;
+        if (t->line[0] != 0 && t->line[0] != '#')
+            break;
+    }
+    char *at = t->line;
+    t->n_field = 0;
+    while (at) {
+        if (t->n_field == TRACE_COLUMNS_MAX)
+            return weft_diag_error(t->diag, WEFT_ERR_INPUT, t->where, "more than %d fields",
+                                   TRACE_COLUMNS_MAX);
+        t->field[t->n_field++] = at;
+        at = strchr(at, ',');
+        if (at)
+            *at++ = 0;
+    }
+    if (t->n_column && t->n_field != t->n_column)
+        return weft_diag_error(t->diag, WEFT_ERR_INPUT, t->where, "%zu fields, the header has %zu",
+                               t->n_field, t->n_column);
+    return WEFT_ERR_OK;
+}
+
+/* -- Fields ----------------------------------------------------------------------------------- */
+
+static weft_err find_service(trace *t, const char *name, uint32_t *out)
+{
+    size_t lo = 0, hi = t->n;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        int c = strcmp(t->service[t->order[mid]].name, name);
+        if (c == 0) {
+            *out = t->order[mid];
+            return WEFT_ERR_OK;
+        }
+        if (c < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return fail(t, "model '%.64s' is not in the plan", name);
+}
+
+static weft_err parse_seconds(trace *t, const char *text, double *out)
+{
+    if (!weft_parse_f64(text, out) || !isfinite(*out) || *out < 0)
+        return fail(t, "time '%.64s' must be a number of seconds from 0", text);
+    return *out <= trace_end_s
+               ? WEFT_ERR_OK
+               : fail(t, "time '%.64s' is over 1e9 s: times count from the start of the trace",
+                      text);
+}
+
+static weft_err parse_count(trace *t, const char *text, int64_t max, int64_t *out)
+{
+    if (!weft_parse_i64(text, out) || *out < 0 || *out > max)
+        return weft_diag_error(t->diag, WEFT_ERR_INPUT, t->where,
+                               "'%.64s' must be a whole number from 0 to %lld", text,
+                               (long long)max);
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_period(trace *t)
+{
+    return parse_count(t, t->field[0], (int64_t)(trace_end_s / t->unit_s), &t->row_period);
+}
+
+/* -- Header ----------------------------------------------------------------------------------- */
+
+static weft_err read_wide_header(trace *t)
+{
+    t->kind = TRACE_WIDE;
+    t->column = weft_arena_array(t->arena, t->n_field, sizeof *t->column);
+    bool *taken = weft_arena_array(t->arena, t->n + 1, sizeof *taken);
+    for (size_t i = 1; i < t->n_field; i++) {
+        WEFT_TRY(find_service(t, t->field[i], &t->column[i]));
+        if (taken[t->column[i]])
+            return fail(t, "column '%.64s' appears twice", t->field[i]);
+        taken[t->column[i]] = true;
+    }
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_header(trace *t)
+{
+    bool more;
+    WEFT_TRY(next_row(t, &more));
+    if (!more)
+        return fail(t, "%s", "trace is empty: a header line is needed");
+    const char *first = t->field[0];
+    bool minute = strcmp(first, "minute") == 0, second = strcmp(first, "second") == 0;
+    bool model = t->n_field == 2 && strcmp(t->field[1], "model") == 0;
+    t->unit_s = minute ? 60 : 1;
+    if ((minute || second) && t->n_field == 3 && strcmp(t->field[1], "model") == 0 &&
+        strcmp(t->field[2], "count") == 0) {
+        t->kind = TRACE_LONG;
+    } else if ((minute || second) && t->n_field > 1) {
+        WEFT_TRY(read_wide_header(t));
+    } else if ((strcmp(first, "time_s") == 0 || strcmp(first, "gap_s") == 0) &&
+               (model || t->n_field == 1)) {
+        t->kind = first[0] == 't' ? TRACE_TIME : TRACE_GAP;
+        t->has_model = model;
+        if (!model && t->n != 1)
+            return weft_diag_error(t->diag, WEFT_ERR_INPUT, t->where,
+                                   "the plan has %zu models: a column 'model' is needed", t->n);
+    } else {
+        return fail(t,
+                    "header starts with '%.64s': it must be time_s[,model], gap_s[,model], "
+                    "minute,model,count or minute,NAME... (or second)",
+                    first);
+    }
+    t->n_column = t->n_field;
+    return WEFT_ERR_OK;
+}
+
+/* -- Rows of single requests ------------------------------------------------------------------ */
+
+static weft_err next_single(trace *t, weft_arrival *out, bool *more)
+{
+    double s;
+    uint32_t service = 0;
+    WEFT_TRY(next_row(t, more));
+    if (!*more)
+        return WEFT_ERR_OK;
+    WEFT_TRY(parse_seconds(t, t->field[0], &s));
+    if (t->has_model)
+        WEFT_TRY(find_service(t, t->field[1], &service));
+    if (t->kind == TRACE_GAP) {
+        int64_t gap_ns = (int64_t)(s * 1e9 + 0.5);
+        if (gap_ns > (int64_t)(trace_end_s * 1e9) - t->last_ns)
+            return fail(t, "%s", "the gaps add up to over 1e9 s");
+        t->last_ns += gap_ns;
+    } else {
+        if (s < t->last_s)
+            return weft_diag_error(t->diag, WEFT_ERR_INPUT, t->where,
+                                   "time %.9g s is before that of the row above, %.9g s", s,
+                                   t->last_s);
+        t->last_s = s;
+        t->last_ns = (int64_t)(s * 1e9 + 0.5);
+    }
+    *out = (weft_arrival){t->last_ns, service};
+    return WEFT_ERR_OK;
+}
+
+/* -- Rows of counts --------------------------------------------------------------------------- */
+
+/* The time of the first of the k requests that are left in (from, end). */
+static int64_t draw_next(trace *t, uint32_t service, int64_t from_ns)
+{
+    double k = (double)t->count[service];
+    double part = 1 - weft_num__exp(weft_num__ln(weft_rng__unit(&t->rng[service])) / k);
+    int64_t at = from_ns + (int64_t)((double)(t->end_ns - from_ns) * part);
+    return at < t->end_ns ? at : t->end_ns - 1;
+}
+
+static weft_err add_count(trace *t, uint32_t service, const char *text)
+{
+    int64_t count;
+    WEFT_TRY(parse_count(t, text, TRACE_COUNT_MAX, &count));
+    if (t->count[service] + (uint64_t)count > TRACE_COUNT_MAX)
+        return fail(t, "model '%.64s' has over 1000000000 requests in one period",
+                    t->service[service].name);
+    t->count[service] += (uint64_t)count;
+    return WEFT_ERR_OK;
+}
+
+static weft_err take_row(trace *t)
+{
+    uint32_t service;
+    if (t->kind == TRACE_LONG) {
+        WEFT_TRY(find_service(t, t->field[1], &service));
+        return add_count(t, service, t->field[2]);
+    }
+    for (size_t i = 1; i < t->n_field; i++)
+        WEFT_TRY(add_count(t, t->column[i], t->field[i]));
+    return WEFT_ERR_OK;
+}
+
+/* Reads the rows of the next period; t->n_heap stays 0 at the end of the trace. */
+static weft_err read_periods(trace *t)
+{
+    while (t->n_heap == 0) {
+        bool more = t->has_row;
+        if (!more) {
+            WEFT_TRY(next_row(t, &more));
+            if (!more)
+                return WEFT_ERR_OK;
+            WEFT_TRY(read_period(t));
+        }
+        t->has_row = false;
+        if (t->row_period < t->period || (t->kind == TRACE_WIDE && t->row_period == t->period))
+            return weft_diag_error(t->diag, WEFT_ERR_INPUT, t->where,
+                                   "period %lld comes after %lld", (long long)t->row_period,
+                                   (long long)t->period);
+        t->period = t->row_period;
+        WEFT_TRY(take_row(t));
+        while (t->kind == TRACE_LONG) {
+            WEFT_TRY(next_row(t, &more));
+            if (!more)
+                break;
+            WEFT_TRY(read_period(t));
+            if (t->row_period != t->period) {
+                t->has_row = true;
+                break;
+            }
+            WEFT_TRY(take_row(t));
+        }
+        int64_t start_ns = t->period * (int64_t)t->unit_s * 1000000000;
+        t->end_ns = start_ns + (int64_t)t->unit_s * 1000000000;
+        for (size_t i = 0; i < t->n; i++)
+            if (t->count[i] > 0)
+                weft_timer__push(t->heap, t->n_heap++,
+                                 (weft_timer){draw_next(t, (uint32_t)i, start_ns), (uint32_t)i});
+    }
+    return WEFT_ERR_OK;
+}
+
+static weft_err next_counted(trace *t, weft_arrival *out, bool *more)
+{
+    if (t->n_heap == 0)
+        WEFT_TRY(read_periods(t));
+    *more = t->n_heap > 0;
+    if (!*more)
+        return WEFT_ERR_OK;
+    weft_timer top = t->heap[0];
+    *out = (weft_arrival){top.time_ns, top.key};
+    if (--t->count[top.key] == 0) {
+        weft_timer__pop(t->heap, t->n_heap--);
+        return WEFT_ERR_OK;
+    }
+    t->heap[0].time_ns = draw_next(t, top.key, top.time_ns);
+    weft_timer__sink(t->heap, t->n_heap);
+    return WEFT_ERR_OK;
+}
+
+static weft_err next_trace(weft_arrivals *self, weft_arrival *out, bool *more)
+{
+    trace *t = (trace *)self;
+    return t->kind == TRACE_TIME || t->kind == TRACE_GAP ? next_single(t, out, more)
+                                                         : next_counted(t, out, more);
+}
+
+/* -- Opening ---------------------------------------------------------------------------------- */
+
+static void close_trace(weft_arrivals *self)
+{
+    trace *t = (trace *)self;
+    if (t->fd > 0)
+        close(t->fd);
+    t->fd = -1;
+    t->text_len = 0;
+}
+
+/* Order of services by name, by merging: equal inputs in any order give it in O(n log n). */
+static void sort_services(const weft_service *service, uint32_t *order, uint32_t *spare, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        order[i] = (uint32_t)i;
+    for (size_t width = 1; width < n; width *= 2) {
+        for (size_t lo = 0; lo < n; lo += 2 * width) {
+            size_t mid = lo + width < n ? lo + width : n;
+            size_t hi = lo + 2 * width < n ? lo + 2 * width : n;
+            size_t a = lo, b = mid, k = lo;
+            while (a < mid || b < hi)
+                spare[k++] = b == hi || (a < mid && strcmp(service[order[a]].name,
+                                                           service[order[b]].name) <= 0)
+                                 ? order[a++]
+                                 : order[b++];
+        }
+        memcpy(order, spare, n * sizeof *order);
+    }
+}
+
+static weft_err open_trace(trace init, const weft_service *service, size_t n, uint64_t seed,
+                           weft_arrivals **out)
+{
+    weft_arena *arena = init.arena;
+    trace *t = weft_arena_array(arena, 1, sizeof *t);
+    *t = init;
+    t->base = (weft_arrivals){.next = next_trace, .close = close_trace};
+    t->service = service;
+    t->n = n;
+    t->period = -1;
+    t->chunk = weft_arena_alloc(arena, TRACE_READ);
+    t->line = weft_arena_alloc(arena, TRACE_LINE_MAX);
+    t->field = weft_arena_array(arena, TRACE_COLUMNS_MAX, sizeof *t->field);
+    t->order = weft_arena_array(arena, n + 1, sizeof *t->order);
+    sort_services(service, t->order, weft_arena_array(arena, n + 1, sizeof *t->order), n);
+    t->rng = weft_arena_array(arena, n + 1, sizeof *t->rng);
+    t->count = weft_arena_array(arena, n + 1, sizeof *t->count);
+    t->heap = weft_arena_array(arena, n + 1, sizeof *t->heap);
+    for (size_t i = 0; i < n; i++)
+        weft_rng__seed_name(&t->rng[i], seed, service[i].name);
+    weft_err err = read_header(t);
+    if (err != WEFT_ERR_OK)
+        close_trace(&t->base);
+    else
+        *out = &t->base;
+    return err;
+}
+
+weft_err weft_trace_open(const char *path, const weft_service *service, size_t n, uint64_t seed,
+                         weft_arena *arena, weft_diag *diag, weft_arrivals **out)
+{
+    const weft_where where = {.file = path};
+    int fd = strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0)
+        return weft_diag_error(diag, WEFT_ERR_IO, where, "cannot be opened: %s", strerror(errno));
+    trace init = {.arena = arena, .diag = diag, .where = where, .fd = fd};
+    return open_trace(init, service, n, seed, out);
+}
+
+weft_err weft_trace_open_text(const char *text, size_t len, const char *file,
+                              const weft_service *service, size_t n, uint64_t seed,
+                              weft_arena *arena, weft_diag *diag, weft_arrivals **out)
+{
+    trace init = {.arena = arena,
+                  .diag = diag,
+                  .where = {.file = file},
+                  .fd = -1,
+                  .text = text,
+                  .text_len = len};
+    return open_trace(init, service, n, seed, out);
+}
