@@ -1,0 +1,308 @@
+/* Squishy bin packing: whole GPUs, each serving several models in turn.
+ *
+ * Source: Nexus (SOSP'19), the baseline of gpulet and of USHER. Its world: GPUs of one type that
+ * are never split; a session (model, rate, latency limit L) runs in batches; a GPU goes through its
+ * sessions in a fixed round, the duty cycle.
+ *
+ * Saturate. B = the batch with the highest throughput T = B / e(B) among those with 2 e(B) <= L;
+ * floor(r / T) whole GPUs work at nothing else. What is left is the residue q < T.
+ * Residue. Alone on a GPU it would run batch b once in D = b / q; occupancy e(b) / D. Chosen is the
+ * feasible b (e(b) + D <= L, e(b) <= D) of least occupancy.
+ * Merge. Residues by descending occupancy, each into the open GPU where the result is fullest: D =
+ * the smaller of both duty cycles, every batch becomes ceil(D q_i), feasible when sum of e_i <= D,
+ * D + e_i <= L_i and the memory fits; into a new GPU where there is none.
+ *
+ * Ours. Time is not monotone in the batch (vgg16 of the Nexus data gets faster at 35 of 173 steps),
+ * so every choice of a batch is an exact argmax over all of them, where Nexus searches for the
+ * largest: of equal throughput the smaller one. D is at most L - e(b): at a low rate the server
+ * closes the batch early, so b = 1 is feasible whenever 2 e(1) <= L (Nexus has no answer there).
+ * Of profiles with gaps, ceil(D q_i) stands for the fastest profiled batch that is no smaller. One
+ * process a model, as in the paper. Devices of several types: each model saturates the type that
+ * serves it at the least price a request and goes on to the next when that one is used up; a
+ * residue looks at open devices of every type before it opens one. Goal `goodput`: what finds no
+ * device is dropped, by models in the order of their names.
+ *
+ * No parameters. O(models * devices * options) for the merge. */
+#include "scheduler/scheduler_int.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static const double slack = 1e-9;
+
+typedef struct member {
+    uint32_t demand;
+    const weft_option *option;
+    double rate_per_s;
+} member;
+
+typedef struct bin {
+    uint32_t slice;   /* of the board */
+    uint32_t shape;   /* of its options */
+    double cycle_us;  /* of the round */
+    uint32_t refused; /* number of the residue that the board refused here last, from 1 */
+    WEFT_VEC(member) members;
+} bin;
+
+/* How a residue would run alone. */
+typedef struct residue {
+    uint32_t demand, rank;
+    double rate_per_s, occupancy;
+} residue;
+
+typedef struct packer {
+    weft_board *board;
+    WEFT_VEC(bin) bins;
+    WEFT_VEC(residue) residues;
+    member *trial; /* room for the largest bin and one more */
+    const weft_option **trial_option;
+    uint32_t trial_cap;
+} packer;
+
+/* What one execution after the other serves; never more than was measured. */
+static double peak_of(const weft_option *o)
+{
+    return fmin(o->peak_per_s, o->point->batch * 1e6 / o->exec_us);
+}
+
+static double slo_of(const weft_board *board, uint32_t demand)
+{
+    double slo_us = weft_rules__slo_us(&board->problem->rules, &board->demands->at[demand]);
+    return board->demands->at[demand].slo_us > 0 ? slo_us : INFINITY;
+}
+
+static bool is_whole(const weft_option *o)
+{
+    return o->point->procs == 1 &&
+           (o->spec.kind == WEFT_SLICE_WHOLE ||
+            (o->spec.kind == WEFT_SLICE_MIG && o->spec.mig->gpcs == o->spec.mig->of_gpcs));
+}
+
+static double price_of(const weft_option *o)
+{
+    double price = weft_fleet__price(o->row);
+    return price > 0 ? price : 1;
+}
+
+/* -- Saturation ------------------------------------------------------------------------------- */
+
+/* The option that serves most requests a dollar on a row with a free device; NULL: none. */
+static const weft_option *find_saturated(const weft_board *board, uint32_t demand)
+{
+    const weft_option *best = NULL;
+    for (uint32_t i = 0; i < board->n_option[demand]; i++) {
+        const weft_option *o = &board->option[demand][i];
+        if (!is_whole(o) || !weft_board__has_place(board, o))
+            continue;
+        double value = peak_of(o) / price_of(o);
+        if (!best || value > peak_of(best) / price_of(best) * (1 + slack))
+            best = o;
+    }
+    return best;
+}
+
+/* Duty cycle of a batch that is alone on its device; 0 when it cannot carry the rate so. */
+static double duty_cycle(const weft_board *board, uint32_t demand, const weft_option *o,
+                         double rate_per_s)
+{
+    if (rate_per_s > peak_of(o) * (1 + slack))
+        return 0;
+    double fill_us = rate_per_s > 0 ? o->point->batch * 1e6 / rate_per_s : INFINITY;
+    return fmin(fill_us, slo_of(board, demand) - o->exec_us);
+}
+
+/* The batch of least occupancy on slices of `shape` (UINT32_MAX: on any free device). */
+static const weft_option *find_residue(const weft_board *board, uint32_t demand, double rate_per_s,
+                                       uint32_t shape, double *out_occupancy)
+{
+    const weft_option *best = NULL;
+    double least = INFINITY;
+    for (uint32_t i = 0; i < board->n_option[demand]; i++) {
+        const weft_option *o = &board->option[demand][i];
+        if (!is_whole(o) ||
+            (shape != UINT32_MAX ? o->shape != shape : !weft_board__has_place(board, o)))
+            continue;
+        double cycle_us = duty_cycle(board, demand, o, rate_per_s);
+        if (!(cycle_us > 0) || o->exec_us > cycle_us * (1 + slack))
+            continue;
+        double cost = o->exec_us / cycle_us * price_of(o);
+        if (!best || cost < least * (1 - slack)) {
+            best = o;
+            least = cost;
+        }
+    }
+    if (best)
+        *out_occupancy = best->exec_us / duty_cycle(board, demand, best, rate_per_s);
+    return best;
+}
+
+static weft_err saturate(packer *p, uint32_t demand, uint32_t rank)
+{
+    weft_board *board = p->board;
+    double rate = board->demands->at[demand].rate_per_s, rest = rate;
+    bool any = false;
+    for (uint32_t i = 0; i < board->n_option[demand]; i++)
+        any = any || is_whole(&board->option[demand][i]);
+    if (!any && board->problem->goal == WEFT_GOAL_GOODPUT)
+        return WEFT_ERR_OK;
+    if (!any)
+        return weft_diag_error(board->diag, WEFT_ERR_INFEASIBLE,
+                               (weft_where){.item = board->demands->at[demand].model},
+                               "sbp places on whole GPUs only, and the model meets its SLO on none "
+                               "that it was profiled on; add a profile of a whole GPU, or relax "
+                               "the SLO");
+    for (;;) {
+        const weft_option *o = find_saturated(board, demand);
+        if (!o || rest < peak_of(o) * (1 - slack) || rest <= rate * slack)
+            break;
+        double part = fmin(rest, peak_of(o));
+        if (!weft_board__add(board, demand, o, part, false))
+            break;
+        rest -= part;
+    }
+    if (rest > rate * slack || rate == 0) {
+        residue r = {.demand = demand, .rank = rank, .rate_per_s = rest};
+        if (!find_residue(board, demand, rest, UINT32_MAX, &r.occupancy))
+            r.occupancy = 1;
+        WEFT_VEC_PUSH(board->arena, &p->residues, r);
+    }
+    return WEFT_ERR_OK;
+}
+
+/* -- Residues --------------------------------------------------------------------------------- */
+
+static int compare_residues(const void *a, const void *b)
+{
+    const residue *r = a, *s = b;
+    if (r->occupancy != s->occupancy)
+        return r->occupancy > s->occupancy ? -1 : 1;
+    return (r->rank > s->rank) - (r->rank < s->rank);
+}
+
+/* The fastest batch of at least cycle * rate requests that leaves room in the SLO; NULL: none. */
+static const weft_option *find_batch(const weft_board *board, const member *m, const bin *in,
+                                     double cycle_us)
+{
+    const weft_option *best = NULL;
+    for (uint32_t i = 0; i < board->n_option[m->demand]; i++) {
+        const weft_option *o = &board->option[m->demand][i];
+        if (!is_whole(o) || o->shape != in->shape)
+            continue;
+        if (m->rate_per_s > 0 && m->rate_per_s * cycle_us > o->point->batch * 1e6 * (1 + slack))
+            continue;
+        if (cycle_us + o->exec_us > slo_of(board, m->demand) * (1 + slack))
+            continue;
+        if (!best || o->exec_us < best->exec_us)
+            best = o;
+    }
+    return best;
+}
+
+/* Tries a residue in an open bin; the members with their new batches are left in p->trial.
+ * Occupancy of the result, or -1. */
+static double try_bin(packer *p, const bin *in, const residue *r, double *out_cycle_us)
+{
+    weft_board *board = p->board;
+    uint32_t n = in->members.len + 1;
+    double occupancy, sum_us = 0;
+    if (n > p->trial_cap) {
+        p->trial_cap = n * 2;
+        p->trial = weft_arena_array(board->arena, p->trial_cap, sizeof *p->trial);
+        p->trial_option = weft_arena_array(board->arena, p->trial_cap, sizeof *p->trial_option);
+    }
+    const weft_option *own = find_residue(board, r->demand, r->rate_per_s, in->shape, &occupancy);
+    if (!own)
+        return -1;
+    double cycle_us = fmin(in->cycle_us, duty_cycle(board, r->demand, own, r->rate_per_s));
+    for (uint32_t i = 0; i < n; i++) {
+        member *m = &p->trial[i];
+        *m = i + 1 < n ? in->members.at[i]
+                       : (member){.demand = r->demand, .rate_per_s = r->rate_per_s};
+        m->option = p->trial_option[i] = find_batch(board, m, in, cycle_us);
+        if (!m->option)
+            return -1;
+        sum_us += m->option->exec_us;
+    }
+    if (sum_us > cycle_us)
+        return -1;
+    *out_cycle_us = cycle_us;
+    return isinf(cycle_us) ? 0 : sum_us / cycle_us;
+}
+
+/* Puts a residue into the bin that gets fullest; false: into none. */
+static bool join_bin(packer *p, const residue *r)
+{
+    uint32_t number = (uint32_t)(r - p->residues.at) + 1;
+    for (;;) {
+        uint32_t best = UINT32_MAX;
+        double most = -1, cycle_us = 0;
+        for (uint32_t i = 0; i < p->bins.len; i++) {
+            double occupancy =
+                p->bins.at[i].refused == number ? -1 : try_bin(p, &p->bins.at[i], r, &cycle_us);
+            if (occupancy > most + slack) {
+                most = occupancy;
+                best = i;
+            }
+        }
+        if (best == UINT32_MAX)
+            return false;
+        bin *b = &p->bins.at[best];
+        (void)try_bin(p, b, r, &cycle_us);
+        /* The board knows of memory and of rules that forbid sharing. */
+        if (!weft_board__join(p->board, b->slice, r->demand, r->rate_per_s, p->trial_option)) {
+            b->refused = number;
+            continue;
+        }
+        b->cycle_us = cycle_us;
+        member own = p->trial[b->members.len];
+        for (uint32_t i = 0; i < b->members.len; i++)
+            b->members.at[i] = p->trial[i];
+        WEFT_VEC_PUSH(p->board->arena, &b->members, own);
+        return true;
+    }
+}
+
+/* Opens a device for a residue, which has it alone so far; false: none is free. */
+static bool open_bin(packer *p, const residue *r)
+{
+    weft_board *board = p->board;
+    double occupancy;
+    const weft_option *o = find_residue(board, r->demand, r->rate_per_s, UINT32_MAX, &occupancy);
+    if (!o || !weft_board__add(board, r->demand, o, r->rate_per_s, false))
+        return false;
+    bin b = {.slice = board->slices.len - 1,
+             .shape = o->shape,
+             .cycle_us = duty_cycle(board, r->demand, o, r->rate_per_s)};
+    member m = {.demand = r->demand, .option = o, .rate_per_s = r->rate_per_s};
+    WEFT_VEC_PUSH(board->arena, &b.members, m);
+    WEFT_VEC_PUSH(board->arena, &p->bins, b);
+    return true;
+}
+
+static weft_err place_sbp(void *state, const weft_problem *problem, weft_arena *arena,
+                          weft_diag *diag, weft_plan *out)
+{
+    weft_board board;
+    packer p = {.board = &board};
+    (void)state;
+    WEFT_TRY(weft_board__init(&board, problem, arena, diag));
+    for (uint32_t i = 0; i < problem->demands->n; i++)
+        WEFT_TRY(saturate(&p, board.order[i], i));
+    if (p.residues.len > 0)
+        qsort(p.residues.at, p.residues.len, sizeof *p.residues.at, compare_residues);
+    for (uint32_t i = 0; i < p.residues.len; i++) {
+        const residue *r = &p.residues.at[i];
+        if (!join_bin(&p, r) && !open_bin(&p, r) && problem->goal != WEFT_GOAL_GOODPUT)
+            return weft_board__full(&board, r->demand, r->rate_per_s);
+    }
+    weft_board__finish(&board, "sbp", out);
+    return WEFT_ERR_OK;
+}
+
+const weft_policy weft_policy_sbp = {
+    .name = "sbp",
+    .brief = "whole GPUs, several models in turn on each",
+    .cite = "squishy bin packing of Nexus, SOSP'19",
+    .splits = WEFT_SPLIT_WHOLE | WEFT_SPLIT_TIME,
+    .place = place_sbp,
+};
