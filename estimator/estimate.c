@@ -141,17 +141,63 @@ static void add_kernel(const weft_kernel_cost *k, weft_cost *total)
     total->time_us = time_us;
 }
 
-static weft_err estimate_one(const weft_graph_kernel *from, const weft_slice *slice,
+/* What takes most of the time: the launch, traffic that takes (nearly) as long as the rest, or
+ * arithmetic. */
+static const char *find_bound(const weft_kernel *kernel, const weft_slice *slice, double time_us)
+{
+    static const double most = 0.7;
+    double body_us = time_us - slice->gpu->launch_us;
+    if (body_us <= slice->gpu->launch_us)
+        return "launch";
+    double traffic_us = weft_slice__traffic_us(slice, kernel, slice->units);
+    return traffic_us >= most * body_us ? "memory" : "compute";
+}
+
+static const weft_framework *find_framework(const weft_estimate_options *options)
+{
+    return options && options->framework ? options->framework : weft_framework_at(0);
+}
+
+static weft_err estimate_one(const weft_workload *work, size_t i, const weft_slice *slice,
                              const weft_estimate_options *options, weft_diag *diag,
                              weft_kernel_cost *out)
 {
+    const weft_graph_kernel *from = &work->kernel[i];
     weft_kernel_cost k = {
         .node = from->node, .op = from->op, .kernel = from->kernel, .launches = from->launches};
+    if (work->lowering == WEFT_LOWERING_FRAMEWORK)
+        k.kernel = weft_framework__adapt(find_framework(options), &from->kernel, slice,
+                                         options && options->exact_f32);
     WEFT_TRY(estimate_kernel(&k.kernel, slice, options, diag, &k.cost, &k.model, &k.usage));
+    k.bound = find_bound(&k.kernel, slice, k.cost.time_us);
     k.cost.time_us *= k.launches;
     k.cost.energy_j *= k.launches;
     *out = k;
     return WEFT_ERR_OK;
+}
+
+/* The time that the kernels do not fill: nothing is used, idle power is drawn. */
+static void add_idle(const weft_slice *slice, double time_us, weft_cost *total)
+{
+    double used = total->time_us / time_us;
+    total->energy_j += weft_slice__idle_w(slice) * fmax(0, time_us - total->time_us) * 1e-6;
+    total->creq *= used;
+    total->bandwidth_gbps *= used;
+    total->time_us = time_us;
+}
+
+/* Where most of the time comes from. */
+static const char *find_source(const weft_kernel_cost *kernel, size_t n, double device_us)
+{
+    double other_us = 0;
+    const char *other = "analytic";
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(kernel[i].cost.source, "analytic") == 0)
+            continue;
+        other = kernel[i].cost.source;
+        other_us += kernel[i].cost.time_us;
+    }
+    return 2 * other_us > device_us ? other : "analytic";
 }
 
 weft_err weft_workload_estimate(const weft_workload *work, const weft_slice *slice,
@@ -161,7 +207,7 @@ weft_err weft_workload_estimate(const weft_workload *work, const weft_slice *sli
     weft_estimate e = {.n = work->n};
     weft_kernel_cost *kernel = weft_arena_array(arena, work->n + 1, sizeof *kernel);
     for (size_t i = 0; i < work->n; i++) {
-        WEFT_TRY(estimate_one(&work->kernel[i], slice, options, diag, &kernel[i]));
+        WEFT_TRY(estimate_one(work, i, slice, options, diag, &kernel[i]));
         add_kernel(&kernel[i], &e.total);
     }
     e.kernel = kernel;
@@ -170,10 +216,12 @@ weft_err weft_workload_estimate(const weft_workload *work, const weft_slice *sli
         e.total.creq = 1.0 / slice->all_units;
     }
     e.device_us = e.total.time_us;
+    if (work->lowering == WEFT_LOWERING_FRAMEWORK && !weft_gpu__is_cpu(slice->gpu) && e.n > 0)
+        add_idle(slice, weft_framework__time_us(find_framework(options), work, kernel), &e.total);
     weft_arena_mark mark = weft_arena_get_mark(arena);
     weft_workload__schedule(work, kernel, arena, &e.creq);
     weft_arena_reset(arena, mark);
-    snprintf(e.total.source, sizeof e.total.source, "analytic");
+    snprintf(e.total.source, sizeof e.total.source, "%s", find_source(kernel, e.n, e.device_us));
     weft_workload__sum_memory(work, slice, &e);
     *out = e;
     return WEFT_ERR_OK;

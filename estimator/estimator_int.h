@@ -28,6 +28,8 @@ double weft_slice__flops_per_us(const weft_slice *slice, const weft_kernel *kern
 /* Part of the peak that a long product reaches: 790 of 989 TFLOP/s sustained on an H200 and 0.85 by
  * the fit in README.md; on a CPU 231 of 272 GFLOP/s on ResNet-50 and VGG-16. */
 static const double weft_product_eff = 0.85;
+/* The same for convolutions on matrix units, fitted to whole networks (frameworks.def). */
+static const double weft_conv_eff = 0.638;
 /* Time of the memory traffic, us, when `units` units are at work. Never faster than the peaks. */
 double weft_slice__traffic_us(const weft_slice *slice, const weft_kernel *kernel, double units);
 /* Part of the traffic that reaches memory, bytes. */
@@ -75,6 +77,12 @@ void weft_workload__count_memory(const weft_sizes *s, const int64_t *symbol,
 /* Fills the bytes of the estimate. */
 void weft_workload__sum_memory(const weft_workload *work, const weft_slice *slice,
                                weft_estimate *out);
+/* The kernel as a framework runs it: more traffic for convolutions on matrix units. */
+weft_kernel weft_framework__adapt(const weft_framework *framework, const weft_kernel *kernel,
+                                  const weft_slice *slice, bool exact_f32);
+/* Time of one execution by a framework: its host, the kernels, copies of inputs and outputs. */
+double weft_framework__time_us(const weft_framework *framework, const weft_workload *work,
+                               const weft_kernel_cost *kernel);
 /* Fills start_us and end_us of the kernels, and the need of the graph over time. */
 void weft_workload__schedule(const weft_workload *work, weft_kernel_cost *kernel,
                              weft_arena *scratch, weft_creq *out);

@@ -1,0 +1,86 @@
+/* Convolutions on GPUs as implicit matrix products, and depthwise ones as what they are.
+ *
+ *   time    = launch + max(min over tile of waves * tile_us, traffic)
+ *   waves   = ceil(groups ceil(m / tm) ceil(n / tn) / SMs)
+ *   tile_us = 2 tm tn (k + 32) / (P / SMs * eff * eff_tile)
+ *
+ * m = images * positions, n = filters of a group, k = taps of a filter; +32 is one step of k to
+ * fill the pipeline. A narrow tile loads more for each product: eff_tile. `eff` is the part of the
+ * peak that long convolutions reach on matrix units, the only constant that was fitted (to whole
+ * networks, see frameworks.def); on plain units it is that of other products.
+ *
+ * One filter a channel shares nothing between filters and runs on plain units at 4.6 % of their
+ * peak or at the speed of its traffic: time of the stride-1 layers of MobileNet v2 in Orion's V100
+ * profile (orion/profiles/mobilenetv2_4_fwd_new.csv, 25 us for a million results of 9 taps).
+ *
+ * Whole networks on five MIG slices of an A100 tell how far off it is (README.md, Whole models);
+ * single layers on matrix units are not in any set that we have. O(tiles) a prediction, times the
+ * logarithm of the SMs for the need. */
+#include "estimator/estimator_int.h"
+
+#include <math.h>
+
+static const struct {
+    double m, n, eff;
+} tiles[] = {{128, 128, 1.0}, {128, 64, 0.8}, {64, 64, 0.6}, {64, 32, 0.35}};
+
+static const double fill_k = 32;
+static const double depthwise_eff = 0.046;
+static const double expected_error = 0.3;
+
+static bool supports(const weft_kernel *kernel, const weft_slice *slice)
+{
+    bool conv = kernel->kind == WEFT_KERNEL_CONV && kernel->m >= 1 && kernel->n >= 1 &&
+                kernel->k >= 1 && kernel->batch >= 1;
+    return (conv || kernel->kind == WEFT_KERNEL_DEPTHWISE) && !weft_gpu__is_cpu(slice->gpu) &&
+           weft_slice__flops_per_us(slice, kernel, true) > 0;
+}
+
+/* Arithmetic on `units` of the slice's SMs. */
+static double compute_us(const weft_kernel *kernel, const weft_slice *slice, double units,
+                         bool exact_f32)
+{
+    double peak = weft_slice__flops_per_us(slice, kernel, exact_f32);
+    double saving = kernel->flop_saving > 0 ? kernel->flop_saving : 1, best = INFINITY;
+    if (kernel->kind == WEFT_KERNEL_DEPTHWISE)
+        return kernel->work.flops / (peak / slice->units * units * depthwise_eff);
+    bool plain = peak <= slice->gpu->f32_gflops * slice->share * 1e3 * (1 + 1e-9);
+    double per_unit = peak / slice->units * (plain ? weft_product_eff : weft_conv_eff);
+    for (size_t i = 0; i < sizeof tiles / sizeof tiles[0]; i++) {
+        double blocks = kernel->batch * ceil(kernel->m / tiles[i].m) * ceil(kernel->n / tiles[i].n);
+        double tile_us =
+            2 * tiles[i].m * tiles[i].n * (kernel->k + fill_k) / (per_unit * tiles[i].eff);
+        best = fmin(best, ceil(blocks / units) * tile_us);
+    }
+    return best / saving;
+}
+
+static double body_us(const weft_kernel *kernel, const weft_slice *slice, double units,
+                      bool exact_f32)
+{
+    return fmax(compute_us(kernel, slice, units, exact_f32),
+                weft_slice__traffic_us(slice, kernel, units));
+}
+
+static weft_timing predict(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
+{
+    double launch_us = slice->gpu->launch_us;
+    double time_us = launch_us + body_us(kernel, slice, slice->units, exact_f32);
+    /* The fewest SMs that are enough: time does not grow with SMs, so halving finds them. */
+    double lo = 1, hi = slice->units;
+    while (lo < hi) {
+        double mid = floor((lo + hi) / 2);
+        if (launch_us + body_us(kernel, slice, mid, exact_f32) <= 1.05 * time_us)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    return (weft_timing){.time_us = time_us, .units = hi, .expected_error = expected_error};
+}
+
+const weft_model weft_model_implicit = {
+    .name = "implicit",
+    .brief = "convolutions as implicit products, tiles in waves over the SMs",
+    .supports = supports,
+    .predict = predict,
+};

@@ -1,0 +1,40 @@
+/* Networks of tests/regress/networks as a framework would run them. Programs that need them print
+ * what is wrong and give up. */
+#ifndef WEFT_TESTS_SUPPORT_NETWORK_H
+#define WEFT_TESTS_SUPPORT_NETWORK_H
+
+#include "base/file.h"
+#include "estimator/estimator.h"
+#include "passes/passes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static inline void network_give_up(const weft_diag *diag, const char *name)
+{
+    fprintf(stderr, "%s: %s\n", name,
+            weft_diag_count(diag) > 0 ? weft_diag_at(diag, 0)->text : "no message");
+    exit(1);
+}
+
+/* Parsed and run through the pipeline; owned by the caller. */
+static inline weft_module *network_load(const char *name, const char *pipeline)
+{
+    char path[1024];
+    size_t n = 0;
+    weft_file file;
+    weft_module *m = NULL;
+    weft_diag *diag = weft_diag_create();
+    weft_run_options options = {.verify = WEFT_VERIFY_END};
+    const weft_pass *const *pass = weft_pipeline(pipeline, &n);
+    snprintf(path, sizeof path, "%s/tests/regress/networks/%s.wir", WEFT_SOURCE_DIR, name);
+    if (weft_file_map(path, diag, &file) != WEFT_ERR_OK ||
+        weft_module_parse((const char *)file.at, file.len, name, NULL, diag, &m) != WEFT_ERR_OK ||
+        weft_passes_run(m, pass, n, &options, diag) != WEFT_ERR_OK)
+        network_give_up(diag, name);
+    weft_file_unmap(&file);
+    weft_diag_destroy(diag);
+    return m;
+}
+
+#endif
