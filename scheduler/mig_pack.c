@@ -33,7 +33,7 @@ uint32_t weft_mig__range(const weft_mig_profile *mig, int32_t start)
     return ((1u << mig->slots) - 1) << start;
 }
 
-int32_t weft_mig__start(const weft_mig_profile *mig, uint32_t taken)
+int32_t weft_mig__slot(const weft_mig_profile *mig, uint32_t taken)
 {
     bool right = mig->slots > mig->gpcs;
     for (int32_t i = 0; i < 8; i++) {

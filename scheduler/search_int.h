@@ -32,7 +32,7 @@ weft_mig_shape weft_mig__shape(const weft_device_type *type);
 /* Fewest devices that hold the instances, in closed form. */
 uint64_t weft_mig__devices(const weft_mig_shape *shape, const uint64_t *count);
 /* Start slot for one more instance beside `taken`, preferring those that waste least; -1: none. */
-int32_t weft_mig__start(const weft_mig_profile *mig, uint32_t taken);
+int32_t weft_mig__slot(const weft_mig_profile *mig, uint32_t taken);
 /* Memory slots of an instance as bits. */
 uint32_t weft_mig__range(const weft_mig_profile *mig, int32_t start);
 /* Multisets that fit one device; `maximal`: only those that no other one contains. Returns how
@@ -52,5 +52,50 @@ typedef struct weft_mig_place {
 uint32_t weft_mig__place(const weft_mig_shape *shape, const uint64_t *count, uint32_t devices,
                          uint32_t **taken, weft_arena *arena,
                          weft_mig_place *out[WEFT_MIG_PROFILES_MAX]);
+
+/* -- What one service can have (mig_top.c) ---------------------------------------------------- */
+
+/* The option with the highest capacity for each MIG profile of one fleet row; NULL: none within the
+ * rules. Equal capacities: the smaller batch, then fewer processes. `procs` 0: any number. */
+typedef struct weft_mig_top {
+    const weft_option *option[WEFT_MIG_PROFILES_MAX];
+    double per_s[WEFT_MIG_PROFILES_MAX]; /* 0: none */
+} weft_mig_top;
+
+weft_mig_top weft_mig__top(const weft_board *board, const weft_mig_shape *shape,
+                           const weft_fleet_device *row, uint32_t demand, uint32_t procs);
+/* -- The search for fewest devices (mig_search.c) ---------------------------------------------- */
+
+/* What one service asks for, and what one instance of each profile carries (0: not usable). */
+typedef struct weft_mig_load {
+    double rate_per_s;
+    double per_s[WEFT_MIG_PROFILES_MAX];
+} weft_mig_load;
+
+typedef struct weft_mig_counts {
+    uint32_t of[WEFT_MIG_PROFILES_MAX];
+} weft_mig_counts;
+
+typedef struct weft_mig_search {
+    const weft_mig_shape *shape;
+    const weft_mig_load *load;
+    uint32_t n;
+    uint32_t width; /* states kept at a time: how thorough the search is */
+    weft_arena *arena;
+} weft_mig_search;
+
+typedef struct weft_mig_found {
+    weft_mig_counts *count; /* by service */
+    uint64_t devices;
+    uint64_t bound; /* no counts that carry the loads need fewer */
+} weft_mig_found;
+
+/* false: some load is carried by no instance, or by more than we count. */
+bool weft_mig__search(const weft_mig_search *in, weft_mig_found *out);
+
+/* Value of "key=number" in the options of a problem; `otherwise` when absent. false, and an INPUT
+ * message, for a key not in `keys` (NULL-terminated) or what is no number. */
+bool weft_option__number(const weft_problem *problem, const char *const *keys, const char *key,
+                         double otherwise, weft_diag *diag, double *out);
 
 #endif

@@ -1,0 +1,625 @@
+/* ParvaGPU: MIG segments with MPS processes of one model inside.
+ *
+ * Source: ParvaGPU: Efficient Spatial GPU Sharing for Large-Scale DNN Inference in Cloud
+ * Environments (SC'24), with the published program where the text is silent.
+ *
+ * World. One kind of GPU that MIG splits, any number of them; services never share an instance; MPS
+ * only for the processes of one model inside an instance; every size, batch and process count is
+ * profiled. On a fleet of several kinds the plan is made on each alone, and the cheapest is taken.
+ *
+ * 4.1 Triplet decision: for each service and instance size the point with the highest throughput
+ *     within the latency rule (the first in order of batch, processes on ties).
+ * 4.2 Demand matching: the size with the most throughput a GPC, floor(rate / throughput) times, and
+ *     one last segment, the smallest that carries the rest.
+ * 4.3 Segment relocation: sizes in descending order, first fit, start slots 7:0 4:0 3:4 2:0 2 4
+ *     1:0..6. A 3g never starts at slot 0 here, where it would block slot 3.
+ * 4.4 Allocation optimisation: from the last GPU to the first, those with at most theta GPCs in use
+ *     are emptied and their load is cut into the smallest segments, which then fill gaps in front.
+ * 4.5 With a previous plan, services that it still serves keep their segments; the others go
+ *     through 4.1 to 4.4.
+ *
+ * Deviations. Placements are legal: the published maps overlap (a start slot is tested, not the
+ * range). A rate that is an exact multiple needs no last segment, and no segment is short for it.
+ * The plan before 4.4 is kept unless 4.4 saves a GPU, and whole-GPU instances for every service are
+ * taken when even they need fewer. Rates are split in proportion to the capacity of the segments.
+ * The 1g with double memory is not used.
+ *
+ * Rows: `parva`, `parva-single` (one process a segment), `parva-unoptimised` (without 4.4).
+ * Parameters: theta=4 (GPCs of seven; in proportion on other geometries). The paper's limit of
+ * three processes is the rule procs_max of the problem.
+ *
+ * Cost: O(services * options) and, since the first device with room for a size only moves to the
+ * right, O(segments + devices) for each pass of first fit. */
+#include "scheduler/search_int.h"
+
+#include <math.h>
+#include <string.h>
+
+#define NONE UINT32_MAX
+
+typedef struct segment {
+    uint32_t service, profile; /* service: position by name */
+    uint32_t device, next;     /* next: another segment of the device */
+    int32_t start;
+    const weft_option *option;
+} segment;
+
+typedef struct map {
+    WEFT_VEC(segment) segs;
+    WEFT_VEC(uint32_t) taken, head;       /* by device */
+    uint32_t from[WEFT_MIG_PROFILES_MAX]; /* no device before this one has room */
+} map;
+
+/* One service on one kind of device. */
+typedef struct service {
+    weft_mig_top top;
+    double rest_per_s; /* R of 4.4 */
+    bool kept;         /* as the previous plan has it */
+} service;
+
+typedef struct parva {
+    weft_board *board;
+    const weft_fleet_device *row;
+    weft_mig_shape shape;
+    service *service; /* by position */
+    uint32_t procs;   /* 0: any */
+    bool optimise;
+    double theta;
+    map map;
+} parva;
+
+static const weft_mig_profile *profile_of(const parva *pv, uint32_t p)
+{
+    return &pv->shape.type->mig[p];
+}
+
+/* The 1g with double memory is no size of the paper. */
+static bool is_size(const parva *pv, uint32_t p)
+{
+    for (uint32_t q = 0; q < pv->shape.n; q++)
+        if (profile_of(pv, q)->gpcs == profile_of(pv, p)->gpcs &&
+            profile_of(pv, q)->slots < profile_of(pv, p)->slots)
+            return false;
+    return true;
+}
+
+static const weft_demand *demand_of(const parva *pv, uint32_t s)
+{
+    return &pv->board->demands->at[pv->board->order[s]];
+}
+
+/* -- 4.1 and 4.2: what each service needs ------------------------------------------------------ */
+
+static bool choose_triplets(parva *pv, uint32_t s)
+{
+    bool any = false;
+    service *sv = &pv->service[s];
+    *sv = (service){
+        .top = weft_mig__top(pv->board, &pv->shape, pv->row, pv->board->order[s], pv->procs)};
+    for (uint32_t p = 0; p < pv->shape.n; p++) {
+        if (!is_size(pv, p))
+            sv->top.per_s[p] = 0;
+        any = any || sv->top.per_s[p] > 0;
+    }
+    return any;
+}
+
+/* The size with the most throughput a GPC; the smaller one on ties. */
+static uint32_t best_ratio(const parva *pv, const service *sv)
+{
+    uint32_t best = NONE;
+    for (uint32_t i = pv->shape.n; i-- > 0;) {
+        uint32_t p = pv->shape.order[i];
+        if (sv->top.per_s[p] > 0 &&
+            (best == NONE || sv->top.per_s[p] * profile_of(pv, best)->gpcs >
+                                 sv->top.per_s[best] * profile_of(pv, p)->gpcs))
+            best = p;
+    }
+    return best;
+}
+
+/* The smallest size that carries `rate`. It exists when the best ratio's size does. */
+static uint32_t smallest_for(const parva *pv, const service *sv, double rate)
+{
+    for (uint32_t i = pv->shape.n; i-- > 0;) {
+        uint32_t p = pv->shape.order[i];
+        if (sv->top.per_s[p] > 0 && sv->top.per_s[p] >= rate)
+            return p;
+    }
+    return NONE;
+}
+
+/* -- 4.3: first fit ---------------------------------------------------------------------------- */
+
+/* Start slot in the order of the paper: a 3g only at slot 4. */
+static int32_t start_on(const weft_mig_profile *mig, uint32_t taken)
+{
+    int32_t start = weft_mig__slot(mig, taken);
+    bool surplus = mig->slots > mig->gpcs && mig->slots < 8;
+    return surplus && mig->starts >> (start + 1) != 0 ? -1 : start;
+}
+
+static void put_segment(parva *pv, map *m, segment seg)
+{
+    weft_arena *arena = pv->board->arena;
+    while (seg.device >= m->taken.len) {
+        WEFT_VEC_PUSH(arena, &m->taken, 0);
+        WEFT_VEC_PUSH(arena, &m->head, NONE);
+    }
+    m->taken.at[seg.device] |= weft_mig__range(profile_of(pv, seg.profile), seg.start);
+    seg.next = m->head.at[seg.device];
+    m->head.at[seg.device] = m->segs.len;
+    WEFT_VEC_PUSH(arena, &m->segs, seg);
+}
+
+static void place_segment(parva *pv, map *m, uint32_t s, uint32_t p)
+{
+    const weft_mig_profile *mig = profile_of(pv, p);
+    uint32_t d = m->from[p];
+    while (d < m->taken.len && start_on(mig, m->taken.at[d]) < 0)
+        d++;
+    m->from[p] = d;
+    if (d >= pv->row->count && pv->board->problem->goal == WEFT_GOAL_GOODPUT)
+        return; /* the fleet is fixed: what finds no place is not carried */
+    segment seg = {.service = s,
+                   .profile = p,
+                   .device = d,
+                   .start = start_on(mig, d < m->taken.len ? m->taken.at[d] : 0),
+                   .option = pv->service[s].top.option[p]};
+    put_segment(pv, m, seg);
+}
+
+/* Takes all segments off a device; they stay in the list, on no device. */
+static uint32_t clear_device(parva *pv, map *m, uint32_t device)
+{
+    uint32_t first = m->head.at[device];
+    for (uint32_t i = first; i != NONE; i = m->segs.at[i].next)
+        m->segs.at[i].device = NONE;
+    m->head.at[device] = NONE;
+    m->taken.at[device] = 0;
+    for (uint32_t p = 0; p < pv->shape.n; p++)
+        m->from[p] = device < m->from[p] ? device : m->from[p];
+    return first;
+}
+
+static uint32_t devices_in_use(const map *m)
+{
+    uint32_t n = 0;
+    for (uint32_t d = 0; d < m->taken.len; d++)
+        n += m->head.at[d] != NONE;
+    return n;
+}
+
+/* More devices than 4.4 could ever save again: the demands are out of reach. */
+static bool is_hopeless(const parva *pv, const map *m)
+{
+    return m->taken.len > 2 * (uint64_t)pv->row->count + 16;
+}
+
+/* 4.2 and 4.3 for every service that is not kept. */
+static void relocate(parva *pv, map *m)
+{
+    uint32_t n = (uint32_t)pv->board->demands->n;
+    uint32_t *copies = weft_arena_array(pv->board->arena, n, sizeof *copies);
+    uint32_t *size = weft_arena_array(pv->board->arena, n, sizeof *size);
+    uint32_t *last = weft_arena_array(pv->board->arena, n, sizeof *last);
+    for (uint32_t s = 0; s < n; s++) {
+        const service *sv = &pv->service[s];
+        double rate = demand_of(pv, s)->rate_per_s;
+        size[s] = last[s] = NONE;
+        if (sv->kept || best_ratio(pv, sv) == NONE)
+            continue;
+        size[s] = best_ratio(pv, sv);
+        double whole = floor(rate / sv->top.per_s[size[s]]);
+        copies[s] = (uint32_t)fmin(whole, WEFT_PLAN_PLACEMENTS_MAX);
+        double rest = rate - copies[s] * sv->top.per_s[size[s]];
+        if (rest > rate * 1e-12 || copies[s] == 0)
+            last[s] = smallest_for(pv, sv, rest);
+    }
+    for (uint32_t i = 0; i < pv->shape.n; i++) {
+        uint32_t p = pv->shape.order[i];
+        for (uint32_t s = 0; s < n && !is_hopeless(pv, m); s++) {
+            for (uint32_t k = 0; size[s] == p && k < copies[s] && !is_hopeless(pv, m); k++)
+                place_segment(pv, m, s, p);
+            if (last[s] == p)
+                place_segment(pv, m, s, p);
+        }
+    }
+}
+
+/* -- 4.4: allocation optimisation ---------------------------------------------------------------
+ */
+
+/* The profile of that many GPCs, or NONE. */
+static uint32_t size_of(const parva *pv, uint32_t gpcs)
+{
+    for (uint32_t p = 0; p < pv->shape.n; p++)
+        if (profile_of(pv, p)->gpcs == gpcs && is_size(pv, p))
+            return p;
+    return NONE;
+}
+
+/* Small segments for the load that a service is owed; `twos`, `ones`: how many. */
+static void cut_small(const parva *pv, service *sv, uint32_t *twos, uint32_t *ones)
+{
+    uint32_t one = size_of(pv, 1), two = size_of(pv, 2);
+    double t1 = one == NONE ? 0 : sv->top.per_s[one], t2 = two == NONE ? 0 : sv->top.per_s[two];
+    *twos = *ones = 0;
+    if (!(sv->rest_per_s > 0))
+        return;
+    if (t1 > 0 && t2 / 2 <= t1) {
+        *ones = (uint32_t)ceil(sv->rest_per_s / t1);
+    } else if (t1 > 0) {
+        *twos = (uint32_t)floor(sv->rest_per_s / t2);
+        *ones = (uint32_t)ceil(fmax(0, sv->rest_per_s - *twos * t2) / t1);
+    } else {
+        *twos = (uint32_t)ceil(sv->rest_per_s / t2);
+    }
+    sv->rest_per_s -= *twos * t2 + *ones * t1;
+}
+
+static bool has_small(const parva *pv, const service *sv)
+{
+    uint32_t one = size_of(pv, 1), two = size_of(pv, 2);
+    return (one != NONE && sv->top.per_s[one] > 0) || (two != NONE && sv->top.per_s[two] > 0);
+}
+
+static uint32_t gpcs_on(const parva *pv, const map *m, uint32_t device)
+{
+    uint32_t gpcs = 0;
+    for (uint32_t i = m->head.at[device]; i != NONE; i = m->segs.at[i].next)
+        gpcs += profile_of(pv, m->segs.at[i].profile)->gpcs;
+    return gpcs;
+}
+
+/* Empties one device into small segments. At most as many services as the device has slots. */
+static void split_device(parva *pv, map *m, uint32_t device)
+{
+    uint32_t list[8], n = 0, twos[8], ones[8];
+    segment back[8];
+    uint32_t n_back = 0;
+    for (uint32_t i = clear_device(pv, m, device); i != NONE; i = m->segs.at[i].next) {
+        segment seg = m->segs.at[i];
+        service *sv = &pv->service[seg.service];
+        if (!has_small(pv, sv)) {
+            seg.device = device;
+            back[n_back++] = seg;
+            continue;
+        }
+        sv->rest_per_s += seg.option->peak_per_s;
+        uint32_t at = n;
+        for (; at > 0 && list[at - 1] > seg.service; at--)
+            list[at] = list[at - 1];
+        list[at] = seg.service;
+        n++;
+    }
+    for (uint32_t i = 0; i < n_back; i++)
+        put_segment(pv, m, back[i]);
+    for (uint32_t i = 0; i < n; i++) {
+        twos[i] = ones[i] = 0;
+        if (i == 0 || list[i] != list[i - 1])
+            cut_small(pv, &pv->service[list[i]], &twos[i], &ones[i]);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < twos[i]; k++)
+            place_segment(pv, m, list[i], size_of(pv, 2));
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < ones[i]; k++)
+            place_segment(pv, m, list[i], size_of(pv, 1));
+}
+
+static map copy_map(const parva *pv, const map *m)
+{
+    map copy = *m;
+    weft_arena *arena = pv->board->arena;
+    copy.segs.at = weft_arena_array(arena, m->segs.cap, sizeof *m->segs.at);
+    copy.taken.at = weft_arena_array(arena, m->taken.cap, sizeof *m->taken.at);
+    copy.head.at = weft_arena_array(arena, m->head.cap, sizeof *m->head.at);
+    if (m->segs.len > 0)
+        memcpy(copy.segs.at, m->segs.at, m->segs.len * sizeof *m->segs.at);
+    if (m->taken.len > 0) {
+        memcpy(copy.taken.at, m->taken.at, m->taken.len * sizeof *m->taken.at);
+        memcpy(copy.head.at, m->head.at, m->head.len * sizeof *m->head.at);
+    }
+    return copy;
+}
+
+static void optimise(parva *pv)
+{
+    map better = copy_map(pv, &pv->map);
+    double theta = pv->theta * pv->shape.type->mig[0].of_gpcs / 7;
+    for (uint32_t s = 0; s < pv->board->demands->n; s++)
+        pv->service[s].rest_per_s = 0;
+    for (uint32_t d = better.taken.len; d-- > 0;) {
+        uint32_t gpcs = gpcs_on(pv, &better, d);
+        if (gpcs > 0 && gpcs <= theta)
+            split_device(pv, &better, d);
+    }
+    if (devices_in_use(&better) < devices_in_use(&pv->map))
+        pv->map = better;
+}
+
+/* -- 4.5: what the previous plan has ------------------------------------------------------------
+ */
+
+/* Position of a model by name; NONE: not asked for. */
+static uint32_t find_service(const parva *pv, const char *model)
+{
+    uint32_t lo = 0, hi = (uint32_t)pv->board->demands->n;
+    while (lo < hi) {
+        uint32_t mid = (lo + hi) / 2;
+        int order = strcmp(model, demand_of(pv, mid)->model);
+        if (order == 0)
+            return mid;
+        if (order < 0)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    return NONE;
+}
+
+/* The option that a placement of the previous plan is today; NULL: none. */
+static const weft_option *find_option(const parva *pv, uint32_t s, const weft_placement *p)
+{
+    uint32_t demand = pv->board->order[s];
+    if (strcmp(p->type, pv->row->type) != 0 || p->mig_start < 0 || p->mig_start > 7)
+        return NULL;
+    for (uint32_t i = 0; i < pv->board->n_option[demand]; i++) {
+        const weft_option *o = &pv->board->option[demand][i];
+        if (o->row == pv->row && o->spec.kind == WEFT_SLICE_MIG && o->spec.percent == 0 &&
+            o->point->batch == p->batch && o->point->procs == p->procs &&
+            (pv->procs == 0 || p->procs == pv->procs) && strcmp(o->spec.name, p->slice) == 0 &&
+            o->spec.mig->starts & 1u << p->mig_start)
+            return o;
+    }
+    return NULL;
+}
+
+/* Keeps the segments of every service whose rate is the same and whose segments still carry it. */
+static void restore(parva *pv, const weft_plan *previous)
+{
+    uint32_t n = (uint32_t)pv->board->demands->n;
+    double *rate = weft_arena_array(pv->board->arena, n, sizeof *rate);
+    double *peak = weft_arena_array(pv->board->arena, n, sizeof *peak);
+    for (uint32_t s = 0; s < n; s++)
+        pv->service[s].kept = true;
+    for (size_t i = 0; i < previous->n; i++) {
+        const weft_placement *p = &previous->at[i];
+        uint32_t s = find_service(pv, p->model);
+        const weft_option *o = s == NONE ? NULL : find_option(pv, s, p);
+        if (s != NONE && (!o || p->device >= pv->row->count))
+            pv->service[s].kept = false;
+        if (s == NONE || !o)
+            continue;
+        rate[s] += p->rate_per_s;
+        peak[s] += o->peak_per_s;
+    }
+    for (uint32_t s = 0; s < n; s++) {
+        double asked = demand_of(pv, s)->rate_per_s;
+        if (peak[s] <= 0 || peak[s] < asked * (1 - 1e-9) || fabs(rate[s] - asked) > 1e-9 * asked)
+            pv->service[s].kept = false;
+    }
+    for (size_t i = 0; i < previous->n; i++) {
+        const weft_placement *p = &previous->at[i];
+        uint32_t s = find_service(pv, p->model);
+        if (s == NONE || !pv->service[s].kept)
+            continue;
+        const weft_option *o = find_option(pv, s, p);
+        uint32_t range = weft_mig__range(o->spec.mig, p->mig_start);
+        segment seg = {.service = s,
+                       .profile = (uint32_t)(o->spec.mig - pv->shape.type->mig),
+                       .device = p->device,
+                       .start = p->mig_start,
+                       .option = o};
+        /* A damaged plan: two segments on the same slots. The whole plan is made anew then. */
+        if (p->device < pv->map.taken.len && pv->map.taken.at[p->device] & range) {
+            pv->map = (map){.segs = {0}};
+            for (uint32_t k = 0; k < n; k++)
+                pv->service[k].kept = false;
+            return;
+        }
+        put_segment(pv, &pv->map, seg);
+    }
+}
+
+/* -- The plan ---------------------------------------------------------------------------------- */
+
+/* Whole-GPU instances for all, when that is fewer devices (9.3). */
+static void take_exclusive(parva *pv)
+{
+    uint32_t whole = pv->shape.order[0], n = (uint32_t)pv->board->demands->n;
+    double sum = 0;
+    for (uint32_t s = 0; s < n; s++) {
+        double per_s = pv->service[s].top.per_s[whole];
+        if (!(per_s > 0))
+            return;
+        sum += fmax(1, ceil(demand_of(pv, s)->rate_per_s / per_s));
+    }
+    if (sum >= devices_in_use(&pv->map))
+        return;
+    pv->map = (map){.segs = {0}};
+    for (uint32_t s = 0; s < n; s++) {
+        double copies =
+            fmax(1, ceil(demand_of(pv, s)->rate_per_s / pv->service[s].top.per_s[whole]));
+        for (uint32_t k = 0; k < copies; k++)
+            place_segment(pv, &pv->map, s, whole);
+    }
+}
+
+static void make_map(parva *pv, const weft_plan *previous)
+{
+    pv->map = (map){.segs = {0}};
+    for (uint32_t s = 0; s < pv->board->demands->n; s++)
+        pv->service[s].kept = false;
+    if (previous)
+        restore(pv, previous);
+    relocate(pv, &pv->map);
+    if (is_hopeless(pv, &pv->map))
+        return;
+    if (pv->optimise)
+        optimise(pv);
+    if (!previous)
+        take_exclusive(pv);
+}
+
+/* Puts the segments on the board, devices in their order, start slots ascending. With the goal
+ * goodput, what finds no device is left out. */
+static weft_err emit(parva *pv)
+{
+    weft_board *board = pv->board;
+    uint32_t n = (uint32_t)board->demands->n, used = 0;
+    double *peak = weft_arena_array(board->arena, n, sizeof *peak);
+    bool goodput = board->problem->goal == WEFT_GOAL_GOODPUT;
+    for (uint32_t i = 0; i < pv->map.segs.len; i++)
+        if (pv->map.segs.at[i].device != NONE)
+            peak[pv->map.segs.at[i].service] += pv->map.segs.at[i].option->peak_per_s;
+    for (uint32_t d = 0; d < pv->map.taken.len; d++) {
+        if (pv->map.head.at[d] == NONE)
+            continue;
+        uint32_t device = NONE;
+        if (used++ < pv->row->count)
+            device = weft_board__open(board, pv->row, WEFT_SLICE_MIG);
+        for (int32_t start = 0; start < 8; start++)
+            for (uint32_t i = pv->map.head.at[d]; i != NONE; i = pv->map.segs.at[i].next) {
+                const segment *seg = &pv->map.segs.at[i];
+                if (seg->start != start)
+                    continue;
+                uint32_t demand = board->order[seg->service];
+                double rate = board->demands->at[demand].rate_per_s;
+                double share = seg->option->peak_per_s * fmin(1, rate / peak[seg->service]);
+                if (device != NONE &&
+                    weft_board__put(board, device, start, demand, seg->option, share))
+                    continue;
+                if (!goodput)
+                    return weft_board__full(board, demand, share);
+            }
+    }
+    return WEFT_ERR_OK;
+}
+
+static weft_err refuse(const parva *pv, uint32_t s)
+{
+    return weft_diag_error(
+        pv->board->diag, WEFT_ERR_INFEASIBLE, (weft_where){.item = demand_of(pv, s)->model},
+        "parva places on MIG instances only, and the model meets its SLO on none of %s%s; allow "
+        "MIG "
+        "there, profile it on MIG instances, or raise the SLO",
+        pv->row ? pv->row->type : "the fleet", pv->procs == 1 ? " with one process" : "");
+}
+
+/* The plan on one kind of device. */
+static weft_err place_on_row(parva *pv, const weft_fleet_device *row)
+{
+    const weft_problem *problem = pv->board->problem;
+    uint32_t n = (uint32_t)pv->board->demands->n;
+    pv->row = row;
+    pv->shape = weft_mig__shape(weft_device_type_find(row->type));
+    pv->service = weft_arena_array(pv->board->arena, n, sizeof *pv->service);
+    for (uint32_t s = 0; s < n; s++)
+        if (!choose_triplets(pv, s) && problem->goal != WEFT_GOAL_GOODPUT)
+            return refuse(pv, s);
+    bool follow = problem->previous && problem->previous->n > 0;
+    make_map(pv, follow ? problem->previous : NULL);
+    if (follow && devices_in_use(&pv->map) > row->count)
+        make_map(pv, NULL);
+    return emit(pv);
+}
+
+static bool is_better(const weft_plan *a, const weft_plan *b)
+{
+    if (a->goodput_per_s > b->goodput_per_s * (1 + 1e-9))
+        return true;
+    if (a->goodput_per_s < b->goodput_per_s * (1 - 1e-9))
+        return false;
+    return a->cost_per_hour < b->cost_per_hour ||
+           (a->cost_per_hour <= b->cost_per_hour && a->gpus < b->gpus);
+}
+
+static weft_err place(const weft_problem *problem, weft_arena *arena, weft_diag *diag,
+                      const char *name, parva *settings, weft_plan *out)
+{
+    static const char *const keys[] = {"theta", NULL};
+    weft_board *board = weft_arena_alloc(arena, sizeof *board);
+    weft_plan best = {0};
+    weft_err result = WEFT_ERR_INFEASIBLE;
+    bool any_row = false, found = false;
+    if (!weft_option__number(problem, keys, "theta", 4, diag, &settings->theta))
+        return WEFT_ERR_INPUT;
+    WEFT_TRY(weft_board__init(board, problem, arena, diag));
+    settings->board = board;
+    for (size_t i = 0; i < problem->fleet->n_device; i++) {
+        const weft_fleet_device *row = &problem->fleet->device[i];
+        weft_plan plan;
+        if (!row->mig || row->count == 0)
+            continue;
+        uint32_t mark = weft_board__mark(board);
+        any_row = true;
+        weft_err err = place_on_row(settings, row);
+        if (err == WEFT_ERR_OK) {
+            weft_board__finish(board, name, &plan);
+            if (!found || is_better(&plan, &best))
+                best = plan;
+            found = true;
+        }
+        weft_board__undo(board, mark);
+    }
+    if (!any_row && problem->demands->n > 0) {
+        settings->row = NULL;
+        return refuse(settings, 0);
+    }
+    if (!any_row)
+        weft_board__finish(board, name, &best);
+    else if (!found)
+        return result;
+    *out = best;
+    return WEFT_ERR_OK;
+}
+
+static weft_err place_parva(void *state, const weft_problem *problem, weft_arena *arena,
+                            weft_diag *diag, weft_plan *out)
+{
+    parva settings = {.optimise = true};
+    (void)state;
+    return place(problem, arena, diag, "parva", &settings, out);
+}
+
+static weft_err place_single(void *state, const weft_problem *problem, weft_arena *arena,
+                             weft_diag *diag, weft_plan *out)
+{
+    parva settings = {.optimise = true, .procs = 1};
+    (void)state;
+    return place(problem, arena, diag, "parva-single", &settings, out);
+}
+
+static weft_err place_unoptimised(void *state, const weft_problem *problem, weft_arena *arena,
+                                  weft_diag *diag, weft_plan *out)
+{
+    parva settings = {.procs = 0};
+    (void)state;
+    return place(problem, arena, diag, "parva-unoptimised", &settings, out);
+}
+
+const weft_policy weft_policy_parva = {
+    .name = "parva",
+    .brief = "MIG segments with MPS inside, cut small to fill gaps",
+    .cite = "ParvaGPU, SC'24",
+    .splits = WEFT_SPLIT_MIG,
+    .place = place_parva,
+};
+
+const weft_policy weft_policy_parva_single = {
+    .name = "parva-single",
+    .brief = "parva with one process a segment",
+    .cite = "ParvaGPU-single, SC'24",
+    .splits = WEFT_SPLIT_MIG,
+    .place = place_single,
+};
+
+const weft_policy weft_policy_parva_unoptimised = {
+    .name = "parva-unoptimised",
+    .brief = "parva without its allocation optimisation",
+    .cite = "ParvaGPU-unoptimized, SC'24",
+    .splits = WEFT_SPLIT_MIG,
+    .place = place_unoptimised,
+};
