@@ -1,0 +1,438 @@
+/* The menu against a look at every row, and the board: explicit places, turns, shares of instances,
+ * undoing, and fleets of ten thousand devices. What the board builds passes the checker. */
+#include "base/arena.h"
+#include "base/diag.h"
+#include "scheduler/scheduler.h"
+#include "scheduler/scheduler_int.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { MODELS = 6, POINTS = 80 };
+
+typedef struct scene {
+    char name[MODELS][8];
+    weft_profile_point point[MODELS][POINTS];
+    weft_demand demand[MODELS];
+    weft_demands demands;
+    weft_fleet_device device[2];
+    weft_fleet fleet;
+    weft_problem problem;
+} scene;
+
+static uint64_t next_random(uint64_t *seed)
+{
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return *seed >> 33;
+}
+
+static void add_point(scene *sc, size_t m, const char *device, const char *slice, uint32_t batch,
+                      uint32_t procs, double time_us, uint64_t mem_bytes)
+{
+    weft_profile *profile = &sc->demand[m].profile;
+    weft_profile_point *p = &sc->point[m][profile->n++];
+    profile->point = sc->point[m];
+    *p = (weft_profile_point){.batch = batch, .procs = procs};
+    snprintf(p->device, sizeof p->device, "%s", device);
+    snprintf(p->slice, sizeof p->slice, "%s", slice);
+    snprintf(p->cost.source, sizeof p->cost.source, "measured");
+    p->cost.time_us = time_us;
+    p->cost.mreq_bytes = mem_bytes;
+    p->cost.creq = 0.2;
+    p->cost.bandwidth_gbps = 300;
+}
+
+static const char *const slices[] = {"",    "1g.10gb", "2g.20gb",     "3g.40gb",     "4g.40gb",
+                                     "20%", "50%",     "3g.40gb/50%", "3g.40gb/30%", "7g.80gb"};
+
+enum { SLICES = sizeof slices / sizeof slices[0] };
+
+static void make_scene(scene *sc, uint64_t *seed)
+{
+    memset(sc, 0, sizeof *sc);
+    for (size_t m = 0; m < MODELS; m++) {
+        snprintf(sc->name[m], sizeof sc->name[m], "m%zu", m);
+        sc->demand[m] = (weft_demand){.model = sc->name[m], .slo_us = 50000, .rate_per_s = 10};
+        for (size_t s = 0; s < SLICES; s++)
+            for (uint32_t batch = 1; batch <= 8; batch *= 2)
+                for (uint32_t procs = 1; procs <= 2; procs++)
+                    add_point(sc, m, s % 2 && s < 4 ? "a100-80" : "h100", slices[s], batch, procs,
+                              (double)(500 + next_random(seed) % 9000),
+                              next_random(seed) % 12 << 30);
+    }
+    sc->device[0] = (weft_fleet_device){
+        .type = "h100", .count = 4, .mig = true, .mps = true, .bandwidth_gbps = 3000};
+    sc->device[1] = (weft_fleet_device){.type = "a100-80", .count = 3, .mig = true, .mps = true};
+    sc->demands = (weft_demands){sc->demand, MODELS};
+    sc->fleet = (weft_fleet){.file = "fleet", .device = sc->device, .n_device = 2};
+    sc->problem = (weft_problem){.demands = &sc->demands, .fleet = &sc->fleet};
+}
+
+/* -- The menu --------------------------------------------------------------------------------- */
+
+static void test_menu__finds_what_a_search_of_all_rows_finds(void **state)
+{
+    scene *sc = malloc(sizeof *sc);
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        uint64_t random = seed;
+        weft_arena *arena = weft_arena_create(0);
+        weft_menu menu;
+        make_scene(sc, &random);
+        weft_menu__build(&sc->problem, arena, &menu);
+        for (uint32_t d = 0; d < MODELS; d++)
+            for (size_t i = 0; i < sc->demand[d].profile.n; i++) {
+                const weft_profile_point *p = &sc->point[d][i];
+                double longest = p->cost.time_us;
+                for (size_t j = 0; j < sc->demand[d].profile.n; j++) {
+                    const weft_profile_point *q = &sc->point[d][j];
+                    if (strcmp(q->device, p->device) == 0 && strcmp(q->slice, p->slice) == 0 &&
+                        q->procs == p->procs && q->batch < p->batch)
+                        longest = fmax(longest, q->cost.time_us);
+                }
+                const weft_shape *shape = weft_menu__shape(&menu, p->device, p->slice);
+                const weft_known *known = weft_menu__find(&menu, d, shape, p->batch, p->procs);
+                assert_non_null(known);
+                assert_ptr_equal(known->point, p);
+                assert_true(known->exec_us == longest);
+                assert_null(weft_menu__find(&menu, d, shape, p->batch + 100, p->procs));
+                uint32_t at = (uint32_t)(shape - menu.shape);
+                const weft_option *o = weft_menu__option(&menu, d, at, p->batch, p->procs);
+                bool fits = 2 * longest <= 50000 && shape->known &&
+                            (!shape->spec.mem_bytes ||
+                             p->cost.mreq_bytes * p->procs <= shape->spec.mem_bytes);
+                assert_true(fits == (o != NULL));
+                assert_true(!o || o->point == p);
+            }
+        assert_null(weft_menu__shape(&menu, "h100", "nothing"));
+        assert_null(weft_menu__find(&menu, 0, NULL, 1, 1));
+        weft_arena_destroy(arena);
+    }
+    free(sc);
+}
+
+static void test_menu__choices_cover_the_options(void **state)
+{
+    scene *sc = malloc(sizeof *sc);
+    weft_arena *arena = weft_arena_create(0);
+    uint64_t seed = 5;
+    weft_menu menu;
+    (void)state;
+    make_scene(sc, &seed);
+    weft_menu__build(&sc->problem, arena, &menu);
+    for (uint32_t d = 0; d < MODELS; d++) {
+        uint32_t sum = 0;
+        for (uint32_t i = 0; i < menu.n_choice[d]; i++) {
+            const weft_choice *c = &menu.choice[d][i];
+            assert_int_equal(c->first, sum);
+            assert_true(i == 0 || menu.choice[d][i - 1].shape < c->shape);
+            sum += c->n;
+            for (uint32_t j = c->first; j < c->first + c->n; j++)
+                assert_int_equal(menu.option[d][j].shape, c->shape);
+            assert_int_equal(weft_menu__choice(&menu, d, c->shape).n, c->n);
+        }
+        assert_int_equal(sum, menu.n_option[d]);
+    }
+    weft_arena_destroy(arena);
+    free(sc);
+}
+
+/* -- Bounds ----------------------------------------------------------------------------------- */
+
+/* 150/s on slices of 1/7 (20/s), 2/7 (50/s) and 3/7 (70/s): fractions say 150 * (2/7) / 50 = 0.857
+ * of a device; whole slices 2 + 2 + 2 of 7. Two such models: 12/7, two devices. Three: 18/7. */
+static void test_menu__bound_of_whole_slices(void **state)
+{
+    scene *sc = calloc(1, sizeof *sc);
+    weft_arena *arena = weft_arena_create(0);
+    (void)state;
+    for (size_t m = 0; m < 3; m++) {
+        snprintf(sc->name[m], sizeof sc->name[m], "m%zu", m);
+        sc->demand[m] = (weft_demand){.model = sc->name[m], .rate_per_s = 150};
+        add_point(sc, m, "a100-80", "1g.10gb", 1, 1, 50000, 0);
+        add_point(sc, m, "a100-80", "2g.20gb", 1, 1, 20000, 0);
+        add_point(sc, m, "a100-80", "3g.40gb", 1, 1, 1e6 / 70, 0);
+    }
+    sc->device[0] =
+        (weft_fleet_device){.type = "a100-80", .count = 9, .mig = true, .price_per_hour = 7};
+    sc->fleet = (weft_fleet){.file = "f", .device = sc->device, .n_device = 1};
+    for (size_t n = 1; n <= 3; n++) {
+        weft_menu menu;
+        sc->demands = (weft_demands){sc->demand, n};
+        sc->problem = (weft_problem){.demands = &sc->demands, .fleet = &sc->fleet};
+        weft_menu__build(&sc->problem, arena, &menu);
+        assert_true(weft_menu__lower_bound(&menu) == ceil((double)n * 6 / 7));
+        assert_true(fabs(weft_menu__cost_bound(&menu) - (double)n * 6) < 1e-9);
+        sc->problem.rules.isolated = true;
+        sc->demand[0].rate_per_s = 151; /* one slot more, for a request more */
+        weft_menu__build(&sc->problem, arena, &menu);
+        assert_true(weft_menu__lower_bound(&menu) == ceil((double)(n * 6 + 1) / 7));
+        sc->demand[0].rate_per_s = 150;
+        sc->problem.goal = WEFT_GOAL_GOODPUT;
+        assert_true(weft_menu__lower_bound(&menu) == 0);
+    }
+    weft_arena_destroy(arena);
+    free(sc);
+}
+
+/* -- The board -------------------------------------------------------------------------------- */
+
+static const weft_option *option_of(const weft_board *board, uint32_t demand, const char *device,
+                                    const char *slice, uint32_t batch)
+{
+    const weft_shape *shape = weft_menu__shape(&board->menu, device, slice);
+    const weft_option *o =
+        weft_menu__option(&board->menu, demand, (uint32_t)(shape - board->menu.shape), batch, 1);
+    assert_non_null(o);
+    return o;
+}
+
+static void make_easy(scene *sc)
+{
+    memset(sc, 0, sizeof *sc);
+    for (size_t m = 0; m < MODELS; m++) {
+        snprintf(sc->name[m], sizeof sc->name[m], "m%zu", m);
+        sc->demand[m] = (weft_demand){.model = sc->name[m], .slo_us = 50000, .rate_per_s = 10};
+        for (size_t s = 0; s < SLICES; s++)
+            add_point(sc, m, "h100", slices[s], 4, 1, 5000, 1 << 20);
+    }
+    sc->device[0] = (weft_fleet_device){.type = "h100", .count = 2, .mig = true, .mps = true};
+    sc->demands = (weft_demands){sc->demand, MODELS};
+    sc->fleet = (weft_fleet){.file = "fleet", .device = sc->device, .n_device = 1};
+    sc->problem = (weft_problem){.demands = &sc->demands, .fleet = &sc->fleet};
+}
+
+static void test_menu__board_puts_where_told(void **state)
+{
+    scene *sc = malloc(sizeof *sc);
+    weft_arena *arena = weft_arena_create(0);
+    weft_diag *diag = weft_diag_create();
+    weft_board board;
+    weft_plan plan;
+    (void)state;
+    make_easy(sc);
+    assert_int_equal(weft_board__init(&board, &sc->problem, arena, diag), WEFT_ERR_OK);
+    const weft_fleet_device *row = &sc->device[0];
+    uint32_t first = weft_board__open(&board, row, WEFT_SLICE_MIG);
+    uint32_t second = weft_board__open(&board, row, WEFT_SLICE_MIG);
+    assert_int_equal(weft_board__open(&board, row, WEFT_SLICE_MPS), UINT32_MAX);
+    assert_true(
+        weft_board__put(&board, second, 0, 0, option_of(&board, 0, "h100", "3g.40gb", 4), 10));
+    /* Taken, no start, out of range, another kind, too high a rate, no such device. */
+    const weft_option *one = option_of(&board, 1, "h100", "1g.10gb", 4);
+    assert_false(weft_board__put(&board, second, 3, 1, one, 10));
+    assert_false(weft_board__put(&board, second, 7, 1, one, 10));
+    assert_false(weft_board__put(&board, second, 40, 1, one, 10));
+    assert_false(weft_board__put(&board, second, -1, 1, option_of(&board, 1, "h100", "50%", 4), 1));
+    assert_false(weft_board__put(&board, second, 4, 1, one, 801));
+    assert_false(weft_board__put(&board, 2, 4, 1, one, 10));
+    assert_true(weft_board__put(&board, second, -1, 1, one, 10));
+    assert_int_equal(board.slices.at[1].mig_start, 4);
+    /* Shares of one instance join it; the next one of 50 % finds no room in it. */
+    const weft_option *half = option_of(&board, 2, "h100", "3g.40gb/50%", 4);
+    assert_true(weft_board__put(&board, first, 4, 2, half, 10));
+    assert_true(
+        weft_board__put(&board, first, -1, 3, option_of(&board, 3, "h100", "3g.40gb/30%", 4), 10));
+    assert_int_equal(board.slices.at[3].mig_start, 4);
+    assert_false(weft_board__put(&board, first, 4, 4, half, 10));
+    assert_true(
+        weft_board__add(&board, 4, option_of(&board, 4, "h100", "3g.40gb/50%", 4), 10, true));
+    assert_int_equal(board.slices.at[4].mig_start, 0);
+    /* In turns with a given batch; not with itself. */
+    const weft_option *both[] = {option_of(&board, 1, "h100", "1g.10gb", 4),
+                                 option_of(&board, 5, "h100", "1g.10gb", 4)};
+    assert_false(weft_board__join(&board, 1, 1, 10, both));
+    assert_true(weft_board__join(&board, 1, 5, 10, both));
+    weft_board__finish(&board, "hand", &plan);
+    assert_int_equal(plan.gpus, 2);
+    assert_int_equal(plan.n, 6);
+    if (weft_plan_check(&plan, &sc->problem, diag) != WEFT_ERR_OK)
+        fail_msg("%s", weft_diag_at(diag, 0)->text);
+    weft_arena_destroy(arena);
+    weft_diag_destroy(diag);
+    free(sc);
+}
+
+static void test_menu__empty_devices_are_not_in_the_plan(void **state)
+{
+    scene *sc = malloc(sizeof *sc);
+    weft_arena *arena = weft_arena_create(0);
+    weft_board board;
+    weft_plan plan;
+    (void)state;
+    make_easy(sc);
+    sc->demands.n = 1;
+    assert_int_equal(weft_board__init(&board, &sc->problem, arena, NULL), WEFT_ERR_OK);
+    (void)weft_board__open(&board, &sc->device[0], WEFT_SLICE_WHOLE);
+    uint32_t second = weft_board__open(&board, &sc->device[0], WEFT_SLICE_MPS);
+    assert_true(weft_board__put(&board, second, -1, 0, option_of(&board, 0, "h100", "20%", 4), 10));
+    weft_board__finish(&board, "hand", &plan);
+    assert_int_equal(plan.gpus, 1);
+    assert_int_equal(plan.at[0].device, 0);
+    assert_int_equal(weft_plan_check(&plan, &sc->problem, NULL), WEFT_ERR_OK);
+    weft_arena_destroy(arena);
+    free(sc);
+}
+
+static char *board_text(const weft_board *board)
+{
+    weft_plan plan;
+    char *text = NULL;
+    weft_board__finish(board, "random", &plan);
+    assert_int_equal(weft_plan_to_json(&plan, board->demands, &text), WEFT_ERR_OK);
+    return text;
+}
+
+/* One random change; rates are kept low, so that many fit. */
+static void change_board(weft_board *board, uint64_t *seed)
+{
+    uint32_t d = (uint32_t)(next_random(seed) % MODELS), occupied = board->slices.len;
+    if (board->n_option[d] == 0)
+        return;
+    const weft_option *o = &board->option[d][next_random(seed) % board->n_option[d]];
+    double rate = (double)(next_random(seed) % 100) / 10, busy;
+    switch (next_random(seed) % 5) {
+    case 0:
+        (void)weft_board__open(board, o->row, o->spec.kind);
+        break;
+    case 1:
+        if (occupied > 0)
+            (void)weft_board__share(board, (uint32_t)(next_random(seed) % occupied), d, rate,
+                                    next_random(seed) % 2, &busy);
+        break;
+    case 2:
+        if (board->devices.len > 0)
+            (void)weft_board__put(board, (uint32_t)(next_random(seed) % board->devices.len),
+                                  (int32_t)(next_random(seed) % 10) - 1, d, o, rate);
+        break;
+    default:
+        (void)weft_board__add(board, d, o, rate, next_random(seed) % 2);
+    }
+}
+
+/* Whatever is built is legal (with the goal goodput: what was carried is what was asked), and
+ * undoing gives the same board again, to the byte, and the same next steps. */
+static void test_menu__random_boards_are_legal_and_undo(void **state)
+{
+    scene *sc = malloc(sizeof *sc);
+    weft_diag *diag = weft_diag_create();
+    uint32_t placed = 0;
+    (void)state;
+    for (uint64_t round = 1; round <= 400; round++) {
+        uint64_t seed = round * 7919, again;
+        weft_arena *arena = weft_arena_create(0);
+        weft_board board;
+        weft_plan plan;
+        make_scene(sc, &seed);
+        sc->problem.goal = WEFT_GOAL_GOODPUT;
+        sc->problem.rules.isolated = round % 5 == 0;
+        sc->problem.rules.oversubscribe = round % 7 == 0;
+        sc->problem.rules.mem_reserve = round % 3 ? 0 : 0.1;
+        if (round % 2)
+            sc->problem.interference = (weft_interference){{0.3, 0.5, 0.2, 0.9, 0.8}};
+        for (size_t m = 0; m < MODELS; m++)
+            sc->demand[m].rate_per_s = 1e6;
+        assert_int_equal(weft_board__init(&board, &sc->problem, arena, diag), WEFT_ERR_OK);
+        for (int i = 0; i < 20; i++)
+            change_board(&board, &seed);
+        char *before = board_text(&board);
+        uint32_t mark = weft_board__mark(&board);
+        again = seed;
+        for (int i = 0; i < 30; i++)
+            change_board(&board, &seed);
+        char *after = board_text(&board);
+        weft_board__undo(&board, mark);
+        char *undone = board_text(&board);
+        assert_string_equal(before, undone);
+        for (int i = 0; i < 30; i++)
+            change_board(&board, &again);
+        char *redone = board_text(&board);
+        assert_string_equal(after, redone);
+        weft_board__finish(&board, "random", &plan);
+        weft_diag_clear(diag);
+        placed += (uint32_t)plan.n;
+        if (weft_plan_check(&plan, &sc->problem, diag) != WEFT_ERR_OK)
+            fail_msg("round %llu: %s", (unsigned long long)round, weft_diag_at(diag, 0)->text);
+        free(before);
+        free(after);
+        free(undone);
+        free(redone);
+        weft_arena_destroy(arena);
+    }
+    assert_true(placed > 4000);
+    weft_diag_destroy(diag);
+    free(sc);
+}
+
+/* -- Scale ------------------------------------------------------------------------------------ */
+
+enum { BIG_MODELS = 1000, BIG_DEVICES = 10000 };
+
+typedef struct big {
+    char name[BIG_MODELS][8];
+    weft_profile_point point[BIG_MODELS][5];
+    weft_demand demand[BIG_MODELS];
+} big;
+
+/* A thousand models on ten thousand devices, seven slices on each: built, checked, and small. */
+static void test_menu__ten_thousand_devices(void **state)
+{
+    static const char *const names[] = {"1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"};
+    big *b = calloc(1, sizeof *b);
+    weft_arena *arena = weft_arena_create(0);
+    weft_diag *diag = weft_diag_create();
+    weft_board board;
+    weft_plan plan;
+    (void)state;
+    for (size_t m = 0; m < BIG_MODELS; m++) {
+        snprintf(b->name[m], sizeof b->name[m], "m%04zu", m);
+        for (size_t s = 0; s < 5; s++) {
+            weft_profile_point *p = &b->point[m][s];
+            *p = (weft_profile_point){.device = "a100-80", .batch = 4, .procs = 1};
+            snprintf(p->slice, sizeof p->slice, "%s", names[s]);
+            snprintf(p->cost.source, sizeof p->cost.source, "measured");
+            p->cost.time_us = 4000 / (double)(s + 1);
+        }
+        b->demand[m] = (weft_demand){
+            .model = b->name[m], .slo_us = 50000, .rate_per_s = 70000, .profile = {b->point[m], 5}};
+    }
+    weft_demands demands = {b->demand, BIG_MODELS};
+    weft_fleet_device row = {.type = "a100-80", .count = BIG_DEVICES, .mig = true};
+    weft_fleet fleet = {.file = "fleet", .device = &row, .n_device = 1};
+    weft_problem problem = {.demands = &demands, .fleet = &fleet};
+    assert_int_equal(weft_board__init(&board, &problem, arena, diag), WEFT_ERR_OK);
+    for (uint32_t i = 0; i < 70; i++)
+        for (uint32_t d = 0; d < BIG_MODELS; d++)
+            assert_true(weft_board__add(&board, d, &board.option[d][0], 1000, i % 2));
+    assert_false(weft_board__add(&board, 0, &board.option[0][0], 1, true));
+    weft_board__finish(&board, "hand", &plan);
+    assert_int_equal(plan.gpus, BIG_DEVICES);
+    assert_int_equal(plan.n, 70000);
+    if (weft_plan_check(&plan, &problem, diag) != WEFT_ERR_OK)
+        fail_msg("%s", weft_diag_at(diag, 0)->text);
+    assert_true(weft_arena_used(arena) < (size_t)200 << 20);
+    weft_arena_destroy(arena);
+    weft_diag_destroy(diag);
+    free(b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_menu__finds_what_a_search_of_all_rows_finds),
+        cmocka_unit_test(test_menu__choices_cover_the_options),
+        cmocka_unit_test(test_menu__bound_of_whole_slices),
+        cmocka_unit_test(test_menu__board_puts_where_told),
+        cmocka_unit_test(test_menu__empty_devices_are_not_in_the_plan),
+        cmocka_unit_test(test_menu__random_boards_are_legal_and_undo),
+        cmocka_unit_test(test_menu__ten_thousand_devices),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
