@@ -1,0 +1,290 @@
+/* USHER: replicas with exactly the compute and memory that they need, models that need much of the
+ * one beside models that need much of the other.
+ *
+ * Source: USHER (OSDI'24). Its world: GPUs of several types with prices, shared by MPS; each model
+ * has a rate and an SLO and runs in replicas (batch BS, replication degree RD); a replica gets
+ * its requirement, so that compute and memory never compete.
+ *
+ * Requirements (usher_need.c). Creq: the estimator's share of the compute units (cost.creq of the
+ * whole device); where a profile has none, the smallest share that is within eps of the speed of
+ * the whole device. The replica gets the smallest profiled MPS share that is no less and on which
+ * the batch keeps its SLO; its time is that of the share, not of the whole device as in the paper.
+ * Where only whole devices are profiled or allowed, Creq is 100 % and USHER is exclusive placement.
+ * Mreq: memory capacity (the paper's design section; its implementation measures bandwidth, which
+ * belongs to the estimator's times here), in thousandths of a device, rounded up.
+ * Groups. Imbalance Creq - Mreq; two passes of pairing make groups of up to four whose sums are as
+ * near to 0 as can be. The paper uses a balanced k-means; pairing the smallest with the largest is
+ * exact.
+ * Configurations (usher_search.c). For each group, with the devices of earlier groups there: BS of
+ * 4, 8 .. 128 and RD of 1 .. 6 times c, c = replicas of the largest batch that carry the rate; the
+ * cheapest combination with full goodput, or, with a fixed fleet (goal goodput), the one with the
+ * most, RD capped by the number of GPUs. All batches that the profile has, where it has none of
+ * these; where no RD of the list is sure to carry the rate on every type, the one that is.
+ * Placement (usher_place.c). Models whose Creq is 1.2 times their Mreq are C-heavy, M-heavy the
+ * other way round, else neutral. C-heavy and M-heavy are paired by descending Creq + Mreq; a pair
+ * of replicas goes on one device: first of this group's, then of other groups', where least is
+ * left, then a new one of the cheapest type. After a new device is opened, the rest is tried on it
+ * first.
+ *
+ * Ours. T (a replica serves BS / T) is the execution alone, because the next batch collects during
+ * it; wait=1 counts the time to collect too, as the paper does. Every replica is used, its part of
+ * the rate in proportion to BS / T. A pair that fits on no device together is two single models.
+ * Deterministic where the paper leaves ties open. Merging models is the compiler's work here: a
+ * merged group comes as one model with its own profile. The trigger (a rate that moved by 500/s)
+ * belongs to the caller, who decides when to plan.
+ *
+ * Options: alternate=0, divide=0 (groups in the order of names), sort=0: the paper's ablations.
+ * full=1: every combination (slow; for tests). degree=N: RD up to N times c (6). eps (0.05).
+ * stats=1: a note tells how many combinations there were, what was dropped, cut, placed. effort:
+ * placements, 200000 by default; when they do not suffice a warning says that the plan is the best
+ * of those tried.
+ *
+ * Complexity: a placement costs O(replicas' classes * classes of equal devices); combinations as in
+ * usher_search.c. */
+#include "scheduler/search_int.h"
+#include "scheduler/usher_int.h"
+
+#include <math.h>
+#include <string.h>
+
+static const double slack = 1e-9;
+
+/* A replica on a device of the board. */
+typedef struct replica {
+    uint32_t device, model;
+    const weft_usher_need *need;
+} replica;
+
+typedef struct builder {
+    weft_usher u;
+    WEFT_VEC(uint32_t) next; /* by device: the next of its class */
+    WEFT_VEC(replica) replicas;
+    double *capacity; /* by model */
+} builder;
+
+/* -- Carrying out a placement ----------------------------------------------------------------- */
+
+static void push_device(builder *b, uint32_t class, uint32_t device)
+{
+    weft_usher_class *k = &b->u.classes.at[class];
+    if (k->first == UINT32_MAX)
+        k->first = device;
+    else
+        b->next.at[k->last] = device;
+    k->last = device;
+    b->next.at[device] = UINT32_MAX;
+}
+
+static uint32_t pop_device(builder *b, uint32_t class)
+{
+    weft_usher_class *k = &b->u.classes.at[class];
+    uint32_t device = k->first;
+    k->first = b->next.at[device];
+    return device;
+}
+
+static uint32_t open_device(builder *b, uint32_t type, const weft_usher_need *need)
+{
+    weft_slice_kind kind = need[type].option->spec.kind;
+    uint32_t none = UINT32_MAX;
+    uint32_t device = weft_board__open(b->u.board, b->u.type[type].row, kind);
+    while (b->next.len <= device)
+        WEFT_VEC_PUSH(b->u.board->arena, &b->next, none);
+    return device;
+}
+
+/* Gives real devices to the moves of the last placement. */
+static void realise(builder *b, const uint32_t *group, const weft_usher_config *const *config)
+{
+    weft_usher *u = &b->u;
+    for (uint32_t i = 0; i < u->moves.len; i++) {
+        const weft_usher_move *move = &u->moves.at[i];
+        uint32_t type = u->classes.at[move->to].type;
+        for (uint32_t k = 0; k < move->count; k++) {
+            uint32_t device = move->from == UINT32_MAX
+                                  ? open_device(b, type, config[move->model[0]]->need)
+                                  : pop_device(b, move->from);
+            push_device(b, move->to, device);
+            for (uint32_t r = 0; r < move->each * 2; r++) {
+                uint32_t m = move->model[r % 2];
+                if (m == UINT32_MAX)
+                    continue;
+                replica x = {.device = device, .model = group[m], .need = &config[m]->need[type]};
+                b->capacity[x.model] += x.need->rate_per_s;
+                WEFT_VEC_PUSH(u->board->arena, &b->replicas, x);
+            }
+        }
+    }
+}
+
+/* Devices of this group are those of others for the next one: equal states become one class, and
+ * what has no room for anything is forgotten. */
+static void close_group(builder *b)
+{
+    weft_usher *u = &b->u;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < u->classes.len; i++) {
+        weft_usher_class k = u->classes.at[i];
+        uint32_t same = 0;
+        k.inside = false;
+        if (k.count == 0 || k.c_free == 0)
+            continue;
+        while (same < n &&
+               (u->classes.at[same].type != k.type || u->classes.at[same].c_free != k.c_free ||
+                u->classes.at[same].m_free != k.m_free))
+            same++;
+        if (same == n) {
+            u->classes.at[n++] = k;
+            continue;
+        }
+        weft_usher_class *to = &u->classes.at[same];
+        to->count += k.count;
+        b->next.at[to->last] = k.first;
+        to->last = k.last;
+    }
+    u->classes.len = n;
+}
+
+/* -- The rates -------------------------------------------------------------------------------- */
+
+/* Parts of the rates in proportion to what replicas can serve. A replica of a model that cannot be
+ * carried fully (goal goodput) works at its capacity. */
+static weft_err put_replicas(builder *b)
+{
+    weft_board *board = b->u.board;
+    for (uint32_t i = 0; i < b->replicas.len; i++) {
+        const replica *x = &b->replicas.at[i];
+        const weft_usher_model *m = &b->u.model[x->model];
+        double part = fmin(1, m->rate_per_s / b->capacity[x->model]);
+        double rate = fmin(x->need->rate_per_s * part, x->need->option->peak_per_s);
+        if (weft_board__put(board, x->device, -1, m->demand, x->need->option, rate))
+            continue;
+        if (board->problem->goal == WEFT_GOAL_GOODPUT)
+            continue;
+        return weft_diag_error(board->diag, WEFT_ERR_INFEASIBLE,
+                               (weft_where){.item = board->demands->at[m->demand].model},
+                               "its neighbours slow it down beyond its SLO, and usher plans as if "
+                               "they did not; a larger SLO or no interference would make it "
+                               "feasible");
+    }
+    return WEFT_ERR_OK;
+}
+
+static weft_err refuse_group(const builder *b, const uint32_t *group, uint32_t n,
+                             const weft_usher_result *r)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const weft_usher_model *m = &b->u.model[group[i]];
+        if (r->part[i] < m->rate_per_s * (1 - slack))
+            return weft_board__full(b->u.board, m->demand, m->rate_per_s - r->part[i]);
+    }
+    return weft_board__full(b->u.board, b->u.model[group[0]].demand, 0);
+}
+
+static weft_err place_groups(builder *b)
+{
+    weft_usher *u = &b->u;
+    uint64_t effort = u->effort;
+    for (uint32_t i = 0; i < u->n_group; i++) {
+        const weft_usher_config *config[WEFT_USHER_GROUP];
+        double rate[WEFT_USHER_GROUP];
+        weft_usher_result r;
+        uint32_t n = 0;
+        while (n < WEFT_USHER_GROUP && u->group[i][n] != UINT32_MAX) {
+            rate[n] = u->model[u->group[i][n]].rate_per_s;
+            n++;
+        }
+        /* What one group leaves of the effort the others may use. */
+        u->effort = (effort - fmin(effort, u->stats.placed)) / (u->n_group - i);
+        u->effort = u->effort > 0 ? u->effort : 1;
+        if (!weft_usher__search(u, u->group[i], n, config, &r))
+            return refuse_group(b, u->group[i], n, &r);
+        (void)weft_usher__place(u, config, rate, n);
+        realise(b, u->group[i], config);
+        close_group(b);
+    }
+    return WEFT_ERR_OK;
+}
+
+/* -- The policy ------------------------------------------------------------------------------- */
+
+static bool read_options(const weft_problem *problem, weft_diag *diag, weft_usher_options *out)
+{
+    static const char *const keys[] = {"alternate", "divide", "sort", "full", "wait",
+                                       "stats",     "degree", "eps",  NULL};
+    double value[8];
+    static const double otherwise[8] = {1, 1, 1, 0, 0, 0, WEFT_USHER_DEGREES, 0.05};
+    for (uint32_t i = 0; keys[i]; i++)
+        if (!weft_option__number(problem, keys, keys[i], otherwise[i], diag, &value[i]))
+            return false;
+    *out = (weft_usher_options){.no_alternate = !(value[0] > 0),
+                                .no_divide = !(value[1] > 0),
+                                .no_sort = !(value[2] > 0),
+                                .full = value[3] > 0,
+                                .wait = value[4] > 0,
+                                .stats = value[5] > 0,
+                                .degree = (uint32_t)fmax(1, fmin(value[6], WEFT_USHER_DEGREES)),
+                                .eps = value[7] >= 0 ? value[7] : 0};
+    return true;
+}
+
+static void list_types(weft_usher *u)
+{
+    const weft_fleet *fleet = u->board->fleet;
+    weft_usher_type *type = weft_arena_array(u->board->arena, fleet->n_device, sizeof *type);
+    for (uint32_t i = 0; i < fleet->n_device; i++) {
+        const weft_fleet_device *row = &fleet->device[i];
+        double price = weft_fleet__price(row);
+        if (strcmp(row->type, "cpu") != 0)
+            type[u->n_type++] = (weft_usher_type){.row = row, .price = price > 0 ? price : 1};
+    }
+    u->type = type;
+    u->opened = weft_arena_array(u->board->arena, u->n_type, sizeof *u->opened);
+}
+
+static void report(const weft_usher *u, weft_diag *diag)
+{
+    const weft_usher_stats *s = &u->stats;
+    weft_where where = {.item = "usher"};
+    if (s->limited > 0)
+        weft_diag_warn(
+            diag, where,
+            "the effort ended the search of %u of %u groups; more may find a better plan",
+            s->limited, s->groups);
+    if (u->options.stats)
+        weft_diag_note(diag, where,
+                       "%u groups, %.0f combinations: %.0f dropped, %.0f cut by the bound, %.0f "
+                       "placed",
+                       s->groups, s->combinations, s->dropped, s->cut,
+                       s->combinations - s->dropped - s->cut);
+}
+
+static weft_err place_usher(void *state, const weft_problem *problem, weft_arena *arena,
+                            weft_diag *diag, weft_plan *out)
+{
+    weft_board board;
+    builder b = {.u = {.board = &board}};
+    weft_usher *u = &b.u;
+    (void)state;
+    if (!read_options(problem, diag, &u->options))
+        return WEFT_ERR_INPUT;
+    WEFT_TRY(weft_board__init(&board, problem, arena, diag));
+    u->effort = problem->effort > 0 ? problem->effort : WEFT_USHER_EFFORT;
+    list_types(u);
+    WEFT_TRY(weft_usher__models(u));
+    weft_usher__group(u);
+    b.capacity = weft_arena_array(arena, u->n_model, sizeof *b.capacity);
+    WEFT_TRY(place_groups(&b));
+    WEFT_TRY(put_replicas(&b));
+    report(u, diag);
+    weft_board__finish(&board, "usher", out);
+    return WEFT_ERR_OK;
+}
+
+const weft_policy weft_policy_usher = {
+    .name = "usher",
+    .brief = "replicas with what they need, C-heavy beside M-heavy models",
+    .cite = "USHER, OSDI'24",
+    .splits = WEFT_SPLIT_WHOLE | WEFT_SPLIT_MPS,
+    .place = place_usher,
+};
