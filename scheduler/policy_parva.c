@@ -21,8 +21,9 @@
  * Deviations. Placements are legal: the published maps overlap (a start slot is tested, not the
  * range). A rate that is an exact multiple needs no last segment, and no segment is short for it.
  * The plan before 4.4 is kept unless 4.4 saves a GPU, and whole-GPU instances for every service are
- * taken when even they need fewer. Rates are split in proportion to the capacity of the segments.
- * The 1g with double memory is not used.
+ * taken when even they need fewer (not by parva-unoptimised, which is there to show its waste).
+ * Rates are split in proportion to the capacity of the segments. The 1g with double memory is not
+ * used.
  *
  * Rows: `parva`, `parva-single` (one process a segment), `parva-unoptimised` (without 4.4).
  * Parameters: theta=4 (GPCs of seven; in proportion on other geometries). The paper's limit of
@@ -457,8 +458,9 @@ static void make_map(parva *pv, const weft_plan *previous)
     relocate(pv, &pv->map);
     if (is_hopeless(pv, &pv->map))
         return;
-    if (pv->optimise)
-        optimise(pv);
+    if (!pv->optimise)
+        return;
+    optimise(pv);
     if (!previous)
         take_exclusive(pv);
 }
