@@ -43,7 +43,6 @@ typedef struct check {
     weft_menu menu;           /* by the rules of the plan */
     const weft_known **known; /* by placement; NULL: no such point */
     uint32_t *order;          /* placements by device, slice, model */
-    uint32_t *by_name;        /* demands by model name */
     uint32_t *demand_of;      /* by placement; NONE: unknown model */
     double *rate_sum;         /* by demand */
     uint32_t *uses;           /* by demand */
@@ -111,67 +110,24 @@ static uint64_t add_saturating(uint64_t a, uint64_t b)
 
 /* -- Order and look-up ------------------------------------------------------------------------ */
 
-static int compare_placements(const void *a, const void *b, void *plan)
-{
-    uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
-    const weft_placement *p = (weft_placement *)plan + i, *q = (weft_placement *)plan + j;
-    if (p->device != q->device)
-        return p->device < q->device ? -1 : 1;
-    if (p->slice_id != q->slice_id)
-        return p->slice_id < q->slice_id ? -1 : 1;
-    int order = strcmp(p->model, q->model);
-    return order ? order : (i > j) - (i < j);
-}
-
-static int compare_demands(const void *a, const void *b, void *demands)
-{
-    const weft_demand *at = demands;
-    return strcmp(at[*(const uint32_t *)a].model, at[*(const uint32_t *)b].model);
-}
-
-static uint32_t find_demand(const check *c, const char *model)
-{
-    size_t lo = 0, hi = c->demands->n;
-    while (lo < hi) {
-        size_t mid = (lo + hi) / 2;
-        int order = strcmp(model, c->demands->at[c->by_name[mid]].model);
-        if (order == 0)
-            return c->by_name[mid];
-        if (order < 0)
-            hi = mid;
-        else
-            lo = mid + 1;
-    }
-    return NONE;
-}
-
 static void sort_all(check *c)
 {
     size_t n = c->plan->n, m = c->demands->n;
-    c->order = weft_arena_array(c->arena, n, sizeof *c->order);
     c->demand_of = weft_arena_array(c->arena, n, sizeof *c->demand_of);
-    c->by_name = weft_arena_array(c->arena, m, sizeof *c->by_name);
     c->rate_sum = weft_arena_array(c->arena, m, sizeof *c->rate_sum);
     c->uses = weft_arena_array(c->arena, m, sizeof *c->uses);
     c->type_count = weft_arena_array(c->arena, c->fleet->n_device, sizeof *c->type_count);
-    for (size_t i = 0; i < m; i++)
-        c->by_name[i] = (uint32_t)i;
-    if (m > 0)
-        qsort_r(c->by_name, m, sizeof *c->by_name, compare_demands, (void *)c->demands->at);
-    for (size_t i = 0; i < n; i++) {
-        c->order[i] = (uint32_t)i;
-        c->demand_of[i] = find_demand(c, c->plan->at[i].model);
-    }
+    weft_demand_index index = weft_demands__index(c->demands, c->arena);
     c->known = weft_arena_array(c->arena, n, sizeof *c->known);
     for (size_t i = 0; i < n; i++) {
         const weft_placement *p = &c->plan->at[i];
+        c->demand_of[i] = weft_demands__find(&index, p->model);
         if (c->demand_of[i] != NONE)
             c->known[i] =
                 weft_menu__find(&c->menu, c->demand_of[i],
                                 weft_menu__shape(&c->menu, p->type, p->slice), p->batch, p->procs);
     }
-    if (n > 0)
-        qsort_r(c->order, n, sizeof *c->order, compare_placements, c->plan->at);
+    c->order = weft_plan__order(c->plan, c->arena);
 }
 
 static const weft_placement *at(const check *c, size_t i)

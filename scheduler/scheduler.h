@@ -236,6 +236,118 @@ WEFT_MUST_USE weft_err weft_plan_to_json(const weft_plan *plan, const weft_deman
 WEFT_MUST_USE weft_err weft_plan_from_json(const char *text, size_t len, const char *file,
                                            weft_arena *arena, weft_diag *diag, weft_plan *out);
 
+/* -- Plans made elsewhere ------------------------------------------------------------------- */
+
+/* Fills in what a plan claims of itself (all but policy, rules, goal and the choices of each
+ * placement) from profiles and fleet, as the checker would. */
+void weft_plan_complete(weft_plan *plan, const weft_problem *problem, weft_arena *arena);
+
+/* Whether a text is a deployment map of ParvaGPU (SC'24). */
+bool weft_parvagpu_detect(const char *text, size_t len);
+/* Reads such a map as a plan under the problem's rules. A map has no rates: those of a model are
+ * spread over its instances in proportion to their capacity. */
+WEFT_MUST_USE weft_err weft_plan_from_parvagpu(const char *text, size_t len, const char *file,
+                                               const weft_problem *problem, weft_arena *arena,
+                                               weft_diag *diag, weft_plan *out);
+
+/* -- Reports on plans ----------------------------------------------------------------------- */
+
+typedef struct weft_plan_metrics {
+    double internal_slack;         /* part of the placed slices that stays idle, 0..1 */
+    double external_fragmentation; /* part of the devices in use that no slice covers, 0..1 */
+    double cost_bound;             /* dollars an hour that any plan costs; 0: not known */
+    double gap;                    /* devices over the lower bound, relative; 0: none */
+    double carbon_g_per_h;         /* 0: not known */
+} weft_plan_metrics;
+
+/* ParvaGPU's metrics (SC'24): slack 1 - sum(part of the device * busy part) / sum(part), and
+ * fragmentation 1 - sum(part) / devices. */
+void weft_plan_measure(const weft_plan *plan, const weft_problem *problem, weft_arena *arena,
+                       weft_plan_metrics *out);
+
+/* A placement that starts (from NULL), ends (to NULL) or changes its place, batch or processes. */
+typedef struct weft_plan_move {
+    const char *model;
+    const weft_placement *from, *to;
+} weft_plan_move;
+
+/* What has to be done to come from one plan to another, whatever the numbers of their devices; by
+ * model. A change of rates alone is no move. */
+void weft_plan_compare(const weft_plan *before, const weft_plan *after, weft_arena *arena,
+                       const weft_plan_move **out, size_t *out_n);
+
+/* What became of one way to run a model. */
+typedef enum weft_verdict {
+    WEFT_VERDICT_CHOSEN,
+    WEFT_VERDICT_POSSIBLE,  /* legal, and the fleet has room */
+    WEFT_VERDICT_NO_ROOM,   /* legal, but the fleet has no room beside this plan */
+    WEFT_VERDICT_SLO,       /* too slow */
+    WEFT_VERDICT_MEMORY,    /* too large */
+    WEFT_VERDICT_RULES,     /* more processes than the rules or the device allow */
+    WEFT_VERDICT_NO_SLICE,  /* the fleet does not allow the slice */
+    WEFT_VERDICT_NO_DEVICE, /* not in the fleet */
+} weft_verdict;
+
+const char *weft_verdict_name(weft_verdict verdict); /* "chosen", "slo", ... */
+
+/* A slice of a model's profile, by its best batch. */
+typedef struct weft_explain_option {
+    const char *type, *slice;
+    uint32_t batch, procs;
+    double capacity_per_s, latency_us; /* latency of a full queue: twice the execution */
+    double per_device_per_s;           /* capacity of a whole device of such slices */
+    weft_verdict verdict;
+    const char *reason; /* in words, with both numbers */
+} weft_explain_option;
+
+typedef struct weft_explain_place {
+    const weft_placement *at;
+    double slack_rate, slack_latency; /* part of capacity and of the SLO that is left; latency
+                                       * 1 without an SLO */
+    const char *const *with;          /* models on the same slice */
+    size_t n_with;
+    const char *const *beside; /* models on the same device, on other slices */
+    size_t n_beside;
+} weft_explain_place;
+
+/* What would change the answer. */
+typedef struct weft_explain_change {
+    enum { WEFT_CHANGE_SLO, WEFT_CHANGE_RATE } what;
+    double from, to;      /* us, or requests a second */
+    const char *slice;    /* the smaller slice it then fits; NULL: it saves devices */
+    const char *type;     /* of that slice */
+    uint32_t gpus;        /* devices then */
+    double cost_per_hour; /* then */
+} weft_explain_change;
+
+typedef struct weft_explanation {
+    const char *model;
+    double slo_us, rate_per_s;
+    const weft_explain_place *place;
+    size_t n_place;
+    const weft_explain_option *option;
+    size_t n_option;
+    const weft_explain_change *change;
+    size_t n_change;
+} weft_explanation;
+
+/* Why a model is where it is. Changes that save devices are looked for by planning again with
+ * `policy`, at most some 40 times; NULL: they are not. INPUT when the plan has no such model. */
+WEFT_MUST_USE weft_err weft_plan_explain(const weft_plan *plan, const weft_problem *problem,
+                                         const weft_policy *policy, const char *model,
+                                         weft_arena *arena, weft_diag *diag, weft_explanation *out);
+
+/* The packed devices as a picture: MIG slots or shares, coloured by model. */
+typedef struct weft_draw_options {
+    bool color;     /* terminal: with ANSI colours */
+    uint32_t width; /* terminal: columns; 0: 100 */
+} weft_draw_options;
+
+/* Owned by the caller (free). */
+WEFT_MUST_USE weft_err weft_plan_draw_text(const weft_plan *plan, const weft_draw_options *options,
+                                           char **out);
+WEFT_MUST_USE weft_err weft_plan_draw_svg(const weft_plan *plan, char **out);
+
 /* -- Simulation ----------------------------------------------------------------------------- */
 
 /* Who is asked: a model or an app, by name. */

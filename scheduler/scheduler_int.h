@@ -80,6 +80,18 @@ double weft_fleet__price(const weft_fleet_device *row);
 bool weft_slice__resolve(const weft_fleet_device *row, const char *name, weft_slice_spec *out,
                          const char **why);
 
+/* -- Plans and demands in order (complete.c) -------------------------------------------------- */
+
+typedef struct weft_demand_index {
+    const weft_demands *demands;
+    const uint32_t *by_name;
+} weft_demand_index;
+
+weft_demand_index weft_demands__index(const weft_demands *demands, weft_arena *arena);
+uint32_t weft_demands__find(const weft_demand_index *index, const char *model); /* UINT32_MAX */
+/* Placements by device, slice, model. */
+uint32_t *weft_plan__order(const weft_plan *plan, weft_arena *arena);
+
 /* -- Load formulas (slo.c states them) -------------------------------------------------------- */
 
 /* Where the numbers of one placement come from. */

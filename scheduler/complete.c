@@ -1,0 +1,262 @@
+/* What a plan claims of itself, computed; and measures of a plan. Both look at placements in the
+ * order of devices and slices. */
+#include "scheduler/scheduler_int.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NONE UINT32_MAX
+
+/* -- Demands by name -------------------------------------------------------------------------- */
+
+static int compare_names(const void *a, const void *b, void *demands)
+{
+    const weft_demand *at = demands;
+    return strcmp(at[*(const uint32_t *)a].model, at[*(const uint32_t *)b].model);
+}
+
+weft_demand_index weft_demands__index(const weft_demands *demands, weft_arena *arena)
+{
+    uint32_t *order = weft_arena_array(arena, demands->n, sizeof *order);
+    for (size_t i = 0; i < demands->n; i++)
+        order[i] = (uint32_t)i;
+    if (demands->n > 0)
+        qsort_r(order, demands->n, sizeof *order, compare_names, (void *)demands->at);
+    return (weft_demand_index){.demands = demands, .by_name = order};
+}
+
+uint32_t weft_demands__find(const weft_demand_index *index, const char *model)
+{
+    size_t lo = 0, hi = index->demands->n;
+    while (lo < hi) {
+        size_t mid = (lo + hi) / 2;
+        int order = strcmp(model, index->demands->at[index->by_name[mid]].model);
+        if (order == 0)
+            return index->by_name[mid];
+        if (order < 0)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    return NONE;
+}
+
+/* -- Placements in order ---------------------------------------------------------------------- */
+
+static int compare_places(const void *a, const void *b, void *plan)
+{
+    uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
+    const weft_placement *p = (weft_placement *)plan + i, *q = (weft_placement *)plan + j;
+    if (p->device != q->device)
+        return p->device < q->device ? -1 : 1;
+    if (p->slice_id != q->slice_id)
+        return p->slice_id < q->slice_id ? -1 : 1;
+    int order = strcmp(p->model, q->model);
+    return order ? order : (i > j) - (i < j);
+}
+
+uint32_t *weft_plan__order(const weft_plan *plan, weft_arena *arena)
+{
+    uint32_t *order = weft_arena_array(arena, plan->n, sizeof *order);
+    for (size_t i = 0; i < plan->n; i++)
+        order[i] = (uint32_t)i;
+    if (plan->n > 0)
+        qsort_r(order, plan->n, sizeof *order, compare_places, plan->at);
+    return order;
+}
+
+/* -- Completing ------------------------------------------------------------------------------- */
+
+typedef struct completion {
+    weft_plan *plan;
+    const weft_problem *problem;
+    weft_menu menu;
+    const weft_known **known; /* by placement */
+    uint32_t *demand;         /* by placement */
+    weft_use *others;         /* by placement: what its neighbours use */
+} completion;
+
+static const weft_slice_spec *spec_of(const completion *c, const weft_placement *p)
+{
+    const weft_shape *shape = weft_menu__shape(&c->menu, p->type, p->slice);
+    return shape && shape->known ? &shape->spec : NULL;
+}
+
+static bool is_among(const weft_slice_spec *spec)
+{
+    return spec && (spec->kind == WEFT_SLICE_MPS || weft_slice__is_nested(spec));
+}
+
+/* What runs at the same time beside each slice of order[from .. to), one device. */
+static void sum_uses(completion *c, const uint32_t *order, size_t from, size_t to)
+{
+    enum { STARTS = 33 }; /* start slots, and none */
+    weft_use sum[STARTS] = {0};
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = from; i < to;) {
+            const weft_placement *first = &c->plan->at[order[i]];
+            const weft_slice_spec *spec = spec_of(c, first);
+            size_t start = first->mig_start >= 0 ? (size_t)first->mig_start % 32 : 32, end = i;
+            weft_use most = {0};
+            for (; end < to && c->plan->at[order[end]].slice_id == first->slice_id; end++) {
+                const weft_known *known = c->known[order[end]];
+                if (!known || !is_among(spec))
+                    continue;
+                weft_use use =
+                    weft_point__use(weft_fleet__row(c->problem->fleet, first->type), known->point);
+                most.l2 = fmax(most.l2, use.l2);
+                most.dram = fmax(most.dram, use.dram);
+            }
+            if (pass == 0) {
+                sum[start].l2 += most.l2;
+                sum[start].dram += most.dram;
+            }
+            for (; i < end; i++)
+                if (pass == 1)
+                    c->others[order[i]] = (weft_use){fmax(0, sum[start].l2 - most.l2),
+                                                     fmax(0, sum[start].dram - most.dram)};
+        }
+}
+
+static double slowdown_of(const completion *c, uint32_t i)
+{
+    const weft_placement *p = &c->plan->at[i];
+    if (!weft_interference__any(&c->problem->interference) || !is_among(spec_of(c, p)))
+        return 1;
+    weft_use own = weft_point__use(weft_fleet__row(c->problem->fleet, p->type), c->known[i]->point);
+    return weft_interference__factor(&c->problem->interference, own, c->others[i]);
+}
+
+/* Placements order[from .. to) share one slice. */
+static void complete_slice(completion *c, const uint32_t *order, size_t from, size_t to)
+{
+    double cycle_us = 0;
+    for (size_t i = from; i < to; i++)
+        if (c->known[order[i]])
+            cycle_us += c->known[order[i]]->exec_us * slowdown_of(c, order[i]);
+    for (size_t i = from; i < to; i++) {
+        weft_placement *p = &c->plan->at[order[i]];
+        const weft_slice_spec *spec = spec_of(c, p);
+        const weft_known *known = c->known[order[i]];
+        p->share = spec ? spec->share : 0;
+        p->source = known ? known->point->cost.source : "";
+        if (!known)
+            continue;
+        double slowdown = slowdown_of(c, order[i]);
+        weft_load_in in = {.rules = &c->plan->rules,
+                           .demand = &c->problem->demands->at[c->demand[order[i]]],
+                           .point = known->point,
+                           .exec_us = known->exec_us * slowdown,
+                           .slowdown = slowdown,
+                           .cycle_us = cycle_us,
+                           .alone = to - from == 1,
+                           .rate_per_s = p->rate_per_s};
+        weft_load load = weft_load__compute(&in);
+        p->capacity_per_s = load.capacity_per_s;
+        p->latency_us = load.latency_us;
+        p->mem_bytes = weft_load__mem(known->point);
+        p->expected_error = known->point->cost.expected_error;
+    }
+}
+
+static void complete_device(completion *c, const uint32_t *order, size_t from, size_t to)
+{
+    const weft_placement *p = c->plan->at;
+    const weft_fleet_device *row = weft_fleet__row(c->problem->fleet, p[order[from]].type);
+    c->plan->gpus++;
+    c->plan->cost_per_hour += row ? weft_fleet__price(row) : 0;
+    if (weft_interference__any(&c->problem->interference))
+        sum_uses(c, order, from, to);
+    for (size_t i = from; i < to;) {
+        size_t end = i;
+        while (end < to && p[order[end]].slice_id == p[order[i]].slice_id)
+            end++;
+        complete_slice(c, order, i, end);
+        i = end;
+    }
+}
+
+void weft_plan_complete(weft_plan *plan, const weft_problem *problem, weft_arena *arena)
+{
+    weft_problem judged = *problem;
+    judged.rules = plan->rules;
+    judged.goal = plan->goal;
+    completion c = {.plan = plan, .problem = &judged};
+    weft_power power = {0};
+    weft_demand_index index = weft_demands__index(problem->demands, arena);
+    uint32_t *order = weft_plan__order(plan, arena);
+    weft_menu__build(&judged, arena, &c.menu);
+    c.known = weft_arena_array(arena, plan->n, sizeof *c.known);
+    c.demand = weft_arena_array(arena, plan->n, sizeof *c.demand);
+    c.others = weft_arena_array(arena, plan->n, sizeof *c.others);
+    plan->gpus = 0;
+    plan->cost_per_hour = plan->goodput_per_s = 0;
+    for (size_t i = 0; i < plan->n; i++) {
+        const weft_placement *p = &plan->at[i];
+        c.demand[i] = weft_demands__find(&index, p->model);
+        if (c.demand[i] != NONE)
+            c.known[i] =
+                weft_menu__find(&c.menu, c.demand[i], weft_menu__shape(&c.menu, p->type, p->slice),
+                                p->batch, p->procs);
+        if (c.known[i])
+            weft_power__add(&power, c.known[i]->point, p->rate_per_s);
+        plan->goodput_per_s += p->rate_per_s;
+    }
+    for (size_t i = 0; i < plan->n;) {
+        size_t end = i;
+        while (end < plan->n && plan->at[order[end]].device == plan->at[order[i]].device)
+            end++;
+        complete_device(&c, order, i, end);
+        i = end;
+    }
+    plan->power_w = weft_power__watts(&power);
+    plan->lower_bound = weft_menu__lower_bound(&c.menu);
+    plan->proven = plan->gpus <= plan->lower_bound;
+}
+
+/* -- Measures --------------------------------------------------------------------------------- */
+
+/* Part of the time in which the slice executes this placement. In turns, capacity is one batch a
+ * round and latency a round and the execution (slo.c). */
+static double busy_part(const weft_placement *p, bool shared)
+{
+    if (!(p->capacity_per_s > 0))
+        return 0;
+    if (!shared)
+        return p->rate_per_s / p->capacity_per_s;
+    double exec_us = p->latency_us - p->batch * 1e6 / p->capacity_per_s;
+    return p->rate_per_s / p->batch * exec_us / 1e6;
+}
+
+void weft_plan_measure(const weft_plan *plan, const weft_problem *problem, weft_arena *arena,
+                       weft_plan_metrics *out)
+{
+    weft_plan_metrics m = {0};
+    weft_menu menu;
+    weft_problem judged = *problem;
+    double parts = 0, busy = 0;
+    uint32_t *order = weft_plan__order(plan, arena);
+    judged.rules = plan->rules;
+    judged.goal = plan->goal;
+    weft_menu__build(&judged, arena, &menu);
+    for (size_t i = 0; i < plan->n;) {
+        const weft_placement *first = &plan->at[order[i]];
+        const weft_shape *shape = weft_menu__shape(&menu, first->type, first->slice);
+        double part = shape && shape->known ? shape->spec.weight : 0, use = 0;
+        size_t from = i;
+        while (i < plan->n && plan->at[order[i]].device == first->device &&
+               plan->at[order[i]].slice_id == first->slice_id)
+            i++;
+        for (size_t k = from; k < i; k++)
+            use += busy_part(&plan->at[order[k]], i - from > 1);
+        parts += part;
+        busy += part * fmin(1, use);
+    }
+    m.internal_slack = parts > 0 ? 1 - busy / parts : 0;
+    m.external_fragmentation = plan->gpus > 0 ? fmax(0, 1 - parts / plan->gpus) : 0;
+    m.cost_bound = weft_menu__cost_bound(&menu);
+    m.gap = plan->lower_bound > 0 ? plan->gpus / plan->lower_bound - 1 : 0;
+    m.carbon_g_per_h = plan->power_w / 1e3 * problem->carbon_g_per_kwh;
+    *out = m;
+}

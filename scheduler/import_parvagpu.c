@@ -1,0 +1,190 @@
+/* Deployment maps of ParvaGPU (SC'24) as plans.
+ *
+ *   Num instance,Num GPU,Model,Placement,Instance size,Batch size,Num proc
+ *   0,0,resnet50,4,3,64,2
+ *
+ * node, GPU of the node, model, start slot, compute slots, batch, MPS processes; GPUs are A100
+ * 80 GB. The published maps state slots that overlap (a start slot was tested there, not its
+ * range); they are read as they are, for the checker to find that.
+ *
+ * A map has no rates. The rate of a model is spread over its instances in proportion to their
+ * capacity, which keeps every share legal if any spreading does. */
+#include "scheduler/scheduler_int.h"
+
+#include "base/num.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char header[] =
+    "Num instance,Num GPU,Model,Placement,Instance size,Batch size,Num proc";
+
+enum { FIELDS = 7, LINE_MAX_BYTES = 512, NODE_GPUS_MAX = 1 << 20 };
+
+typedef struct map_row {
+    uint32_t node, gpu;
+    weft_placement place;
+} map_row;
+
+typedef struct reader {
+    const char *at, *end;
+    weft_where where;
+    weft_arena *arena;
+    weft_diag *diag;
+    char line[LINE_MAX_BYTES];
+    WEFT_VEC(map_row) rows;
+} reader;
+
+bool weft_parvagpu_detect(const char *text, size_t len)
+{
+    return len >= sizeof header - 1 && memcmp(text, header, sizeof header - 1) == 0;
+}
+
+/* The next line that is not empty, in rd->line; *more false at the end. */
+static weft_err next_line(reader *rd, bool *more)
+{
+    for (*more = false; rd->at < rd->end && !*more;) {
+        size_t left = (size_t)(rd->end - rd->at);
+        const char *stop = memchr(rd->at, '\n', left);
+        size_t len = stop ? (size_t)(stop - rd->at) : left;
+        rd->where.line++;
+        if (len >= LINE_MAX_BYTES || memchr(rd->at, 0, len))
+            return weft_diag_error(rd->diag, WEFT_ERR_INPUT, rd->where,
+                                   "line is longer than 511 bytes or holds a zero byte");
+        memcpy(rd->line, rd->at, len);
+        rd->line[len] = 0;
+        if (len > 0 && rd->line[len - 1] == '\r')
+            rd->line[len - 1] = 0;
+        rd->at += len + (stop ? 1 : 0);
+        *more = rd->line[0] != 0;
+    }
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_count(const reader *rd, const char *text, const char *name, int64_t lo,
+                           int64_t hi, uint32_t *out)
+{
+    int64_t x;
+    if (!weft_parse_i64(text, &x) || x < lo || x > hi)
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, rd->where,
+                               "%s: '%s' is no number from %lld to %lld", name, text, (long long)lo,
+                               (long long)hi);
+    *out = (uint32_t)x;
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_row(reader *rd)
+{
+    static const char *const slice_of[8] = {NULL,      "1g.10gb", "2g.20gb", "3g.40gb",
+                                            "4g.40gb", NULL,      NULL,      "7g.80gb"};
+    char *field[FIELDS], *at = rd->line;
+    map_row row = {.place = {.type = "a100-80"}};
+    uint32_t start = 0, size = 0;
+    size_t n = 0;
+    for (; at && n < FIELDS; n++) {
+        field[n] = at;
+        at = strchr(at, ',');
+        if (at)
+            *at++ = 0;
+    }
+    if (n != FIELDS || at)
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, rd->where, "line must have 7 fields");
+    WEFT_TRY(read_count(rd, field[0], "Num instance", 0, NODE_GPUS_MAX, &row.node));
+    WEFT_TRY(read_count(rd, field[1], "Num GPU", 0, NODE_GPUS_MAX, &row.gpu));
+    WEFT_TRY(read_count(rd, field[3], "Placement", 0, 31, &start));
+    WEFT_TRY(read_count(rd, field[4], "Instance size", 1, 7, &size));
+    WEFT_TRY(read_count(rd, field[5], "Batch size", 1, 1 << 20, &row.place.batch));
+    WEFT_TRY(read_count(rd, field[6], "Num proc", 1, 1 << 10, &row.place.procs));
+    if (!weft_model_name_valid(field[2]))
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, rd->where, "'%.128s' is no model name",
+                               field[2]);
+    if (!slice_of[size])
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, rd->where,
+                               "Instance size: %u, must be 1, 2, 3, 4 or 7", size);
+    if (rd->rows.len == WEFT_PLAN_PLACEMENTS_MAX)
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, rd->where, "more than 1048576 instances");
+    row.place.model = weft_arena_strdup(rd->arena, field[2]);
+    row.place.slice = slice_of[size];
+    row.place.mig_start = (int32_t)start;
+    WEFT_VEC_PUSH(rd->arena, &rd->rows, row);
+    return WEFT_ERR_OK;
+}
+
+static int compare_rows(const void *a, const void *b)
+{
+    const map_row *p = a, *q = b;
+    if (p->node != q->node)
+        return p->node < q->node ? -1 : 1;
+    if (p->gpu != q->gpu)
+        return p->gpu < q->gpu ? -1 : 1;
+    if (p->place.mig_start != q->place.mig_start)
+        return p->place.mig_start < q->place.mig_start ? -1 : 1;
+    int order = strcmp(p->place.model, q->place.model);
+    return order ? order : strcmp(p->place.slice, q->place.slice);
+}
+
+/* GPUs are numbered in order, slices of each from 0. */
+static void make_plan(reader *rd, weft_plan *plan)
+{
+    const map_row *row = rd->rows.at;
+    uint32_t device = 0, slice = 0;
+    plan->n = rd->rows.len;
+    plan->at = weft_arena_array(rd->arena, plan->n, sizeof *plan->at);
+    qsort(rd->rows.at, rd->rows.len, sizeof *rd->rows.at, compare_rows);
+    for (size_t i = 0; i < plan->n; i++) {
+        bool next = i > 0 && (row[i].node != row[i - 1].node || row[i].gpu != row[i - 1].gpu);
+        device += next;
+        slice = i == 0 || next ? 0 : slice + 1;
+        plan->at[i] = row[i].place;
+        plan->at[i].device = device;
+        plan->at[i].slice_id = slice;
+    }
+}
+
+/* Rates by capacity; a model that nobody asks for gets none. */
+static void spread_rates(weft_plan *plan, const weft_problem *problem, weft_arena *arena)
+{
+    const weft_demands *demands = problem->demands;
+    weft_demand_index index = weft_demands__index(demands, arena);
+    double *sum = weft_arena_array(arena, demands->n, sizeof *sum);
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < plan->n; i++) {
+            weft_placement *p = &plan->at[i];
+            uint32_t d = weft_demands__find(&index, p->model);
+            if (d == UINT32_MAX)
+                continue;
+            if (pass == 0)
+                sum[d] += p->capacity_per_s;
+            else if (sum[d] > 0)
+                p->rate_per_s = demands->at[d].rate_per_s * p->capacity_per_s / sum[d];
+        }
+}
+
+weft_err weft_plan_from_parvagpu(const char *text, size_t len, const char *file,
+                                 const weft_problem *problem, weft_arena *arena, weft_diag *diag,
+                                 weft_plan *out)
+{
+    reader rd = {
+        .at = text, .end = text + len, .where = {.file = file}, .arena = arena, .diag = diag};
+    weft_plan plan = {.policy = "parvagpu", .rules = problem->rules, .goal = WEFT_GOAL_COST};
+    bool more;
+    WEFT_TRY(next_line(&rd, &more));
+    if (!more || strcmp(rd.line, header) != 0)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, rd.where, "header must be '%s'", header);
+    for (;;) {
+        WEFT_TRY(next_line(&rd, &more));
+        if (!more)
+            break;
+        WEFT_TRY(read_row(&rd));
+    }
+    if (rd.rows.len == 0)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = file},
+                               "the map has no instance");
+    make_plan(&rd, &plan);
+    weft_plan_complete(&plan, problem, arena); /* capacities, from which rates follow */
+    spread_rates(&plan, problem, arena);
+    weft_plan_complete(&plan, problem, arena);
+    *out = plan;
+    return WEFT_ERR_OK;
+}

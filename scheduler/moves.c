@@ -1,0 +1,225 @@
+/* What has to be done to come from one plan to another.
+ *
+ * The numbers of devices mean nothing from plan to plan, so devices are matched first: each device
+ * of the new plan takes the old one of its type with which it has most placements in common (same
+ * model, slice, start slot, batch and processes), devices that are equal in all first. What is not
+ * in common on matched devices ends or starts; an end and a start of one model make a move.
+ *
+ * O(p log p + c) for p placements and c pairs of equal ones, of which at most 64 a placement are
+ * looked at. */
+#include "scheduler/scheduler_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NONE UINT32_MAX
+
+enum { CANDIDATES_MAX = 64 };
+
+typedef struct matching {
+    const weft_plan *before, *after;
+    weft_arena *arena;
+    uint32_t *order;            /* of the old plan, by what a placement is */
+    uint32_t n_before, n_after; /* devices */
+    uint32_t *size_before;      /* by device: placements */
+    uint32_t *old_of;           /* by new device; NONE: a fresh one */
+    bool *taken;                /* by old device */
+    uint32_t *votes;            /* by old device */
+} matching;
+
+/* Orders placements by all that makes one the same as another. */
+static int compare_same(const weft_placement *p, const weft_placement *q)
+{
+    int order = strcmp(p->model, q->model);
+    if (!order)
+        order = strcmp(p->slice, q->slice);
+    if (!order)
+        order = strcmp(p->type, q->type);
+    if (order)
+        return order;
+    if (p->mig_start != q->mig_start)
+        return p->mig_start < q->mig_start ? -1 : 1;
+    if (p->batch != q->batch)
+        return p->batch < q->batch ? -1 : 1;
+    return (p->procs > q->procs) - (p->procs < q->procs);
+}
+
+static int compare_before(const void *a, const void *b, void *plan)
+{
+    uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
+    const weft_placement *p = (weft_placement *)plan + i, *q = (weft_placement *)plan + j;
+    int order = compare_same(p, q);
+    if (order)
+        return order;
+    return p->device != q->device ? (p->device < q->device ? -1 : 1) : (i > j) - (i < j);
+}
+
+/* First of the old placements, in the order, that is the same as `p` or behind it. */
+static size_t find_first(const matching *m, const weft_placement *p)
+{
+    size_t lo = 0, hi = m->before->n;
+    while (lo < hi) {
+        size_t mid = (lo + hi) / 2;
+        if (compare_same(&m->before->at[m->order[mid]], p) < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+static uint32_t count_devices(const weft_plan *plan)
+{
+    uint32_t n = 0;
+    for (size_t i = 0; i < plan->n; i++)
+        if (plan->at[i].device >= n && plan->at[i].device < WEFT_PLAN_PLACEMENTS_MAX)
+            n = plan->at[i].device + 1;
+    return n;
+}
+
+/* The free old device with most in common with the new placements order[from .. to); NONE. Ties:
+ * the lowest number. */
+static uint32_t find_partner(matching *m, const uint32_t *order, size_t from, size_t to,
+                             bool whole_only)
+{
+    uint32_t touched[CANDIDATES_MAX], n_touched = 0, best = NONE;
+    for (size_t i = from; i < to; i++) {
+        const weft_placement *p = &m->after->at[order[i]];
+        uint32_t last = NONE;
+        for (size_t k = find_first(m, p), tried = 0; k < m->before->n && tried < CANDIDATES_MAX;
+             k++, tried++) {
+            const weft_placement *q = &m->before->at[m->order[k]];
+            if (compare_same(p, q) != 0)
+                break;
+            if (q->device >= m->n_before || q->device == last || m->taken[q->device])
+                continue;
+            last = q->device;
+            if (m->votes[q->device] == 0 && n_touched == CANDIDATES_MAX)
+                continue;
+            if (m->votes[q->device]++ == 0)
+                touched[n_touched++] = q->device;
+        }
+    }
+    for (uint32_t t = 0; t < n_touched; t++) {
+        uint32_t d = touched[t];
+        bool whole = m->votes[d] >= to - from && m->size_before[d] == to - from;
+        if ((!whole_only || whole) && (best == NONE || m->votes[d] > m->votes[best] ||
+                                       (m->votes[d] == m->votes[best] && d < best)))
+            best = d;
+    }
+    for (uint32_t t = 0; t < n_touched; t++)
+        m->votes[touched[t]] = 0;
+    return best;
+}
+
+static void match_devices(matching *m, const uint32_t *order)
+{
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < m->after->n;) {
+            uint32_t device = m->after->at[order[i]].device;
+            size_t end = i;
+            while (end < m->after->n && m->after->at[order[end]].device == device)
+                end++;
+            if (device < m->n_after && m->old_of[device] == NONE) {
+                m->old_of[device] = find_partner(m, order, i, end, pass == 0);
+                if (m->old_of[device] != NONE)
+                    m->taken[m->old_of[device]] = true;
+            }
+            i = end;
+        }
+}
+
+static int compare_moves(const void *a, const void *b)
+{
+    const weft_plan_move *p = a, *q = b;
+    int order = strcmp(p->model, q->model);
+    if (order)
+        return order;
+    const weft_placement *x = p->to ? p->to : p->from, *y = q->to ? q->to : q->from;
+    return x->device != y->device ? (x->device < y->device ? -1 : 1)
+                                  : (x->slice_id > y->slice_id) - (x->slice_id < y->slice_id);
+}
+
+/* Ends and starts of one model, both in the order of devices, become moves. `ends` and `starts` are
+ * sorted by model. */
+static size_t pair_moves(const weft_plan_move *end, size_t n_end, const weft_plan_move *start,
+                         size_t n_start, weft_plan_move *out)
+{
+    size_t i = 0, j = 0, n = 0;
+    while (i < n_end || j < n_start) {
+        int order = i == n_end ? 1 : j == n_start ? -1 : strcmp(end[i].model, start[j].model);
+        if (order < 0)
+            out[n++] = end[i++];
+        else if (order > 0)
+            out[n++] = start[j++];
+        else
+            out[n++] = (weft_plan_move){end[i].model, end[i].from, start[j].to}, i++, j++;
+    }
+    return n;
+}
+
+/* Marks the old placements that stay, and lists the new ones that do not. */
+static size_t list_starts(const matching *m, bool *stays, weft_plan_move *start)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < m->after->n; i++) {
+        const weft_placement *p = &m->after->at[i];
+        uint32_t old = p->device < m->n_after ? m->old_of[p->device] : NONE;
+        bool found = false;
+        /* Equal placements lie side by side, by device: a second search inside them. */
+        size_t lo = find_first(m, p), hi = m->before->n;
+        while (lo < hi && old != NONE) {
+            size_t mid = (lo + hi) / 2;
+            const weft_placement *q = &m->before->at[m->order[mid]];
+            if (compare_same(q, p) == 0 && q->device < old)
+                lo = mid + 1;
+            else
+                hi = mid;
+        }
+        for (; old != NONE && lo < m->before->n && !found; lo++) {
+            const weft_placement *q = &m->before->at[m->order[lo]];
+            if (compare_same(q, p) != 0 || q->device != old)
+                break;
+            found = !stays[m->order[lo]];
+            stays[m->order[lo]] = true;
+        }
+        if (!found)
+            start[n++] = (weft_plan_move){.model = p->model, .to = p};
+    }
+    return n;
+}
+
+void weft_plan_compare(const weft_plan *before, const weft_plan *after, weft_arena *arena,
+                       const weft_plan_move **out, size_t *out_n)
+{
+    matching m = {.before = before, .after = after, .arena = arena};
+    m.n_before = count_devices(before);
+    m.n_after = count_devices(after);
+    m.size_before = weft_arena_array(arena, m.n_before, sizeof *m.size_before);
+    m.votes = weft_arena_array(arena, m.n_before, sizeof *m.votes);
+    m.taken = weft_arena_array(arena, m.n_before, sizeof *m.taken);
+    m.old_of = weft_arena_array(arena, m.n_after, sizeof *m.old_of);
+    m.order = weft_arena_array(arena, before->n, sizeof *m.order);
+    for (uint32_t i = 0; i < m.n_after; i++)
+        m.old_of[i] = NONE;
+    for (size_t i = 0; i < before->n; i++) {
+        m.order[i] = (uint32_t)i;
+        if (before->at[i].device < m.n_before)
+            m.size_before[before->at[i].device]++;
+    }
+    if (before->n > 0)
+        qsort_r(m.order, before->n, sizeof *m.order, compare_before, before->at);
+    match_devices(&m, weft_plan__order(after, arena));
+    bool *stays = weft_arena_array(arena, before->n, sizeof *stays);
+    weft_plan_move *start = weft_arena_array(arena, after->n, sizeof *start);
+    weft_plan_move *end = weft_arena_array(arena, before->n, sizeof *end);
+    size_t n_start = list_starts(&m, stays, start), n_end = 0;
+    for (size_t i = 0; i < before->n; i++)
+        if (!stays[i])
+            end[n_end++] = (weft_plan_move){.model = before->at[i].model, .from = &before->at[i]};
+    qsort(start, n_start, sizeof *start, compare_moves);
+    qsort(end, n_end, sizeof *end, compare_moves);
+    weft_plan_move *move = weft_arena_array(arena, n_start + n_end, sizeof *move);
+    *out_n = pair_moves(end, n_end, start, n_start, move);
+    *out = move;
+}
