@@ -42,14 +42,15 @@ typedef struct weft_slice {
     uint32_t units;                 /* SMs, or cores */
     uint32_t all_units;             /* of the device; of a CPU: those of the slice */
     double share;                   /* units / all_units */
-    double bandwidth_gbps, cache_gbps;
+    double bandwidth_gbps, cache_gbps; /* what its units draw while nobody else does */
+    uint32_t bandwidth_units;          /* of which it may have a part; 0: `units` have all of it */
     uint64_t cache_bytes;
     uint64_t mem_bytes; /* 0: not known */
 } weft_slice;
 
-/* `slice`: "" (a GPU as a whole), "1g.18gb" (MIG), "40%" (MPS: SMs and, since the rest of the
- * device may be busy, bandwidth in proportion), "2core" (CPU; "" is one core). INPUT when the
- * device or the slice is unknown. */
+/* `slice`: "" (a GPU as a whole), "1g.18gb" (MIG), "40%" (MPS: so many of the SMs and what they
+ * draw of the bandwidth while nobody else does), "3g.71gb/40%" (MPS in a MIG instance), "2core"
+ * (CPU; "" is one core). INPUT when the device or the slice is unknown. */
 WEFT_MUST_USE weft_err weft_slice_make(const char *gpu, const char *slice, weft_diag *diag,
                                        weft_slice *out);
 

@@ -67,37 +67,81 @@ static weft_err make_cpu(const char *name, weft_diag *diag, weft_slice *s)
     return WEFT_ERR_OK;
 }
 
+/* Part of the bandwidth that a part of the units draws, of what all of them reach; README.md,
+ * Slices. */
+static double draw_part(double units_part)
+{
+    static const double half = 0.2;
+    return fmin(1, (1 + half) * units_part / (units_part + half));
+}
+
+static const weft_mig_profile *find_mig(const weft_device_type *type, const char *name, size_t len)
+{
+    for (size_t i = 0; i < type->n_mig; i++)
+        if (strlen(type->mig[i].name) == len && memcmp(type->mig[i].name, name, len) == 0)
+            return &type->mig[i];
+    return NULL;
+}
+
+static void make_whole(const weft_device_type *type, weft_slice *s)
+{
+    s->units = s->all_units = type->sms;
+    s->share = 1;
+    s->bandwidth_gbps = s->gpu->bandwidth_gbps;
+    s->cache_gbps = s->gpu->cache_gbps;
+    s->cache_bytes = s->gpu->cache_bytes;
+    s->mem_bytes = type->mem_bytes;
+}
+
+static void make_mig(const weft_device_type *type, const weft_mig_profile *mig, weft_slice *s)
+{
+    double part = (double)mig->slots / type->mig_slots;
+    s->units = mig->sms;
+    s->bandwidth_gbps *= part;
+    s->cache_gbps *= part;
+    s->cache_bytes = (uint64_t)((double)s->cache_bytes * part);
+    s->mem_bytes = mig->mem_bytes;
+}
+
+/* A cap on the SMs; cache and memory stay common. */
+static void make_mps(double percent, weft_slice *s)
+{
+    double units = fmax(1, floor(percent * s->units + 1e-9)), drawn = draw_part(units / s->units);
+    s->bandwidth_units = s->units;
+    s->units = (uint32_t)units;
+    s->bandwidth_gbps *= drawn;
+    s->cache_gbps *= drawn;
+}
+
+/* "1g.18gb", "40%", "3g.71gb/40%". */
 static weft_err make_part(const weft_device_type *type, const char *name, weft_diag *diag,
                           weft_slice *s)
 {
-    const weft_mig_profile *mig = NULL;
-    double percent = 0, memory_part;
-    for (size_t i = 0; i < type->n_mig; i++)
-        if (strcmp(type->mig[i].name, name) == 0)
-            mig = &type->mig[i];
-    if (mig && mig->sms == 0) {
-        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = type->name},
-                               "slice '%s': how many SMs it has is not known", name);
-    } else if (mig) {
-        s->units = mig->sms;
-        s->mem_bytes = mig->mem_bytes;
-        memory_part = (double)mig->slots / type->mig_slots;
-    } else if (weft_parse_percent(name, &percent) && percent > 0 && percent <= 1) {
-        s->units = (uint32_t)fmax(1, floor(percent * type->sms + 1e-9));
-        s->mem_bytes = type->mem_bytes;
-        memory_part = percent;
-    } else {
-        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = type->name},
-                               "slice '%s' is neither a MIG profile of this device nor a share "
-                               "such as 40%%",
-                               name);
+    const char *slash = strchr(name, '/'), *share = slash ? slash + 1 : name;
+    bool is_share = name[strlen(name) - 1] == '%';
+    double percent = 0;
+    make_whole(type, s);
+    if (slash || !is_share) {
+        const weft_mig_profile *mig =
+            find_mig(type, name, slash ? (size_t)(slash - name) : strlen(name));
+        if (!mig)
+            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = type->name},
+                                   "slice '%s' is neither a MIG profile of this device nor a "
+                                   "share such as 40%% nor both, as in PROFILE/40%%",
+                                   name);
+        if (mig->sms == 0)
+            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = type->name},
+                                   "slice '%s': how many SMs it has is not known", name);
+        make_mig(type, mig, s);
+    }
+    if (slash || is_share) {
+        if (!weft_parse_percent(share, &percent) || !(percent > 0 && percent <= 1))
+            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = type->name},
+                                   "slice '%s': a share is more than 0%% and at most 100%%", name);
+        make_mps(percent, s);
     }
     snprintf(s->name, sizeof s->name, "%s", name);
-    s->all_units = type->sms;
-    s->share = (double)s->units / type->sms;
-    s->bandwidth_gbps = s->gpu->bandwidth_gbps * memory_part;
-    s->cache_gbps = s->gpu->cache_gbps * memory_part;
-    s->cache_bytes = (uint64_t)((double)s->gpu->cache_bytes * memory_part);
+    s->share = (double)s->units / s->all_units;
     return WEFT_ERR_OK;
 }
 
@@ -116,12 +160,7 @@ weft_err weft_slice_make(const char *gpu, const char *slice, weft_diag *diag, we
     } else if (slice[0]) {
         WEFT_TRY(make_part(type, slice, diag, &s));
     } else {
-        s.units = s.all_units = type->sms;
-        s.share = 1;
-        s.bandwidth_gbps = s.gpu->bandwidth_gbps;
-        s.cache_gbps = s.gpu->cache_gbps;
-        s.cache_bytes = s.gpu->cache_bytes;
-        s.mem_bytes = type->mem_bytes;
+        make_whole(type, &s);
     }
     *out = s;
     return WEFT_ERR_OK;
@@ -173,13 +212,13 @@ double weft_slice__memory_bytes(const weft_slice *slice, const weft_kernel *kern
 
 double weft_slice__traffic_us(const weft_slice *slice, const weft_kernel *kernel, double units)
 {
-    /* A unit alone draws about 2.1 times its part of the bandwidth (fit in README.md). The CPU's
-     * rates are measured, not taken from a data sheet. */
-    static const double gpu_memory_eff = 0.75, cpu_memory_eff = 0.95, unit_draw = 2.1;
+    /* Fits in README.md. The CPU's rates are measured, not taken from a data sheet. */
+    static const double gpu_memory_eff = 0.75, cpu_memory_eff = 0.95;
     double memory_eff = weft_gpu__is_cpu(slice->gpu) ? cpu_memory_eff : gpu_memory_eff;
-    double part = units / slice->units;
-    double gbps = slice->bandwidth_gbps * fmin(memory_eff, unit_draw * part);
-    double cache_gbps = slice->cache_gbps * fmin(memory_eff, unit_draw * part);
+    double all = fmax(slice->units, slice->bandwidth_units);
+    double drawn = memory_eff * draw_part(units / all) / draw_part(slice->units / all);
+    double gbps = slice->bandwidth_gbps * drawn;
+    double cache_gbps = slice->cache_gbps * drawn;
     double memory_bytes = weft_slice__memory_bytes(slice, kernel);
     double cached_bytes =
         is_cached(slice, kernel) ? kernel->work.bytes_read + kernel->work.bytes_written : 0;

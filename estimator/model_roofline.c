@@ -47,7 +47,7 @@ static weft_timing predict(const weft_kernel *kernel, const weft_slice *slice, b
     double compute_us = flops / (peak * eff);
     double traffic_us = weft_slice__traffic_us(slice, kernel, slice->units);
     double body_us = fmax(compute_us, traffic_us);
-    /* Fewer units slow the arithmetic down in proportion, the traffic only below the knee. */
+    /* Fewer units slow the arithmetic down in proportion, the traffic by far less. */
     double total_us = slice->gpu->launch_us + body_us;
     double units = slice->units;
     while (units > 1) {

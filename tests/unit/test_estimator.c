@@ -42,7 +42,9 @@ static void test_estimator__slices_are_parts(void **state)
     assert_int_equal(weft_slice_make("h200", "1g.35gb", NULL, &s), WEFT_ERR_OK);
     assert_true(s.units == 26 && s.share == 26.0 / 132 && s.bandwidth_gbps == 1200);
     assert_int_equal(weft_slice_make("h200", "40%", NULL, &s), WEFT_ERR_OK);
-    assert_true(s.units == 52 && s.bandwidth_gbps == 1920);
+    assert_true(s.units == 52 && s.bandwidth_gbps > 0.7 * 4800 && s.bandwidth_gbps < 4800);
+    assert_int_equal(weft_slice_make("h200", "3g.71gb/50%", NULL, &s), WEFT_ERR_OK);
+    assert_true(s.units == 30 && s.bandwidth_gbps < 2400 && s.cache_bytes == 30u << 20);
     assert_int_equal(weft_slice_make("h200", "0.1%", NULL, &s), WEFT_ERR_OK);
     assert_true(s.units == 1);
     assert_int_equal(weft_slice_make("cpu", "", NULL, &s), WEFT_ERR_OK);
@@ -59,6 +61,11 @@ static void test_estimator__refuses_unknown_slices(void **state)
         {"h200", "1g.10gb"},
         {"h200", "0%"},
         {"h200", "101%"},
+        {"h200", "3g.71gb/"},
+        {"h200", "/40%"},
+        {"h200", "40%/40%"},
+        {"h200", "3g.71gb/0%"},
+        {"h200", "3g.71gb/40%/40%"},
         {"h200", "-5%"},
         {"t4", "1g.10gb"},
         {"h200", "nan%"},
