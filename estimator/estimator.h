@@ -38,10 +38,10 @@ const weft_gpu *weft_gpu_at(size_t i);           /* NULL behind the last */
 /* A part of a device, as numbers. */
 typedef struct weft_slice {
     const weft_gpu *gpu;
-    char name[WEFT_SLICE_NAME_MAX]; /* "": whole device */
-    uint32_t units;                 /* SMs, or cores */
-    uint32_t all_units;             /* of the device; of a CPU: those of the slice */
-    double share;                   /* units / all_units */
+    char name[WEFT_SLICE_NAME_MAX];    /* "": whole device */
+    uint32_t units;                    /* SMs, or cores */
+    uint32_t all_units;                /* of the device; of a CPU: those of the slice */
+    double share;                      /* units / all_units */
     double bandwidth_gbps, cache_gbps; /* what its units draw while nobody else does */
     uint32_t bandwidth_units;          /* of which it may have a part; 0: `units` have all of it */
     uint64_t cache_bytes;
@@ -76,7 +76,8 @@ bool weft_kernel_is_product(weft_kernel_kind kind);
  *              of a group, k = taps of a filter; and `conv`
  *   DEPTHWISE  `conv`, rows, cols
  *   ATTENTION  batch = images * heads, m queries, n keys, k head size
- *   the rest   rows x cols elements of the result; what is reduced or normalised is a row */
+ *   the rest   rows x cols elements of the result; what is reduced or normalised is a row; a batch
+ *              norm has channels as rows, and batch = images */
 typedef struct weft_kernel {
     weft_kernel_kind kind;
     weft_dtype dtype; /* of the operands */
@@ -104,7 +105,7 @@ weft_kernel weft_kernel_make_attention(weft_dtype dtype, double images, double h
 /* What the learned model looks at: for training it. `family` names the trees that correct such a
  * kernel, "none" where there are none; what they correct is base_us, and no prediction is below
  * floor_us. Names are those of features.def. */
-enum { WEFT_FEATURES_MAX = 64 };
+enum { WEFT_FEATURES_MAX = 96 };
 typedef struct weft_features {
     const char *family;
     double base_us, floor_us;
@@ -131,6 +132,8 @@ typedef struct weft_framework {
 const weft_framework *weft_framework_find(const char *name); /* NULL when unknown */
 const weft_framework *weft_framework_at(size_t i);           /* NULL behind the last */
 
+typedef struct weft_calibration weft_calibration;
+
 /* Zero-initialised: the defaults. */
 typedef struct weft_estimate_options {
     bool exact_f32;       /* f32 products on plain units, not as TF32 */
@@ -139,6 +142,7 @@ typedef struct weft_estimate_options {
     weft_lowering lowering;
     const weft_framework *framework; /* NULL: the first row */
     bool folded_norm; /* FRAMEWORK: biases of convolutions stand for batch norms that were folded */
+    const weft_calibration *calibration; /* of the slice's device; NULL: none */
 } weft_estimate_options;
 
 /* mreq_bytes is 0: a kernel has no memory of its own. *out_model: the row that was used. */
@@ -308,13 +312,85 @@ WEFT_MUST_USE weft_err weft_estimate_graph(weft_graph *g, const int64_t *symbol,
                                            const weft_estimate_options *options, weft_arena *arena,
                                            weft_diag *diag, weft_estimate *out);
 
+/* -- Profiles ------------------------------------------------------------------------------- */
+
 /* The profile of a graph: one point for each slice (as weft_slice_make), batch and number of
- * processes, in the order of the arguments, also where the slice's memory is too small (the
- * scheduler says so by name). */
+ * processes (n_procs 0: one), in the order of the arguments, also where the slice's memory is too
+ * small (the scheduler says so by name). mreq_bytes are those of one process. */
 WEFT_MUST_USE weft_err weft_estimate_profile(weft_graph *g, const weft_slice *slice, size_t n_slice,
                                              const uint32_t *batch, size_t n_batch,
+                                             const uint32_t *procs, size_t n_procs,
                                              const weft_estimate_options *options,
                                              weft_arena *arena, weft_diag *diag, weft_profile *out);
+
+/* What the time of a kernel is made of. */
+typedef struct weft_kernel_reason {
+    double peak_gflops;  /* of the slice, for its element type */
+    double saving;       /* fewer flops by its algorithm */
+    double compute_us;   /* flops / saving / peak */
+    double bytes;        /* read and written */
+    double memory_bytes; /* those that miss the cache */
+    double traffic_us;   /* at the bandwidth that is reached */
+    double launch_us;
+    double roofline_us; /* launch + the longer of compute and traffic */
+    const char *family; /* trees that correct it, "none" */
+    double base_us;     /* what they correct */
+    double correction;  /* time / base */
+    double floor_us;    /* nothing is faster */
+} weft_kernel_reason;
+
+void weft_kernel_explain(const weft_kernel *kernel, const weft_slice *slice,
+                         const weft_estimate_options *options, double time_us,
+                         weft_kernel_reason *out);
+
+/* -- Calibration ---------------------------------------------------------------------------- */
+
+/* Constants of a device that measurements can tell; calibrate.c. */
+typedef enum weft_calibration_constant {
+    WEFT_CALIBRATION_LAUNCH,
+    WEFT_CALIBRATION_PRODUCT, /* bound by arithmetic, as the next two */
+    WEFT_CALIBRATION_CONV,
+    WEFT_CALIBRATION_VECTOR,
+    WEFT_CALIBRATION_MEMORY, /* bound by traffic */
+    WEFT_CALIBRATION_CONSTANTS
+} weft_calibration_constant;
+
+enum { WEFT_CALIBRATION_ROWS_MIN = 8 };
+
+struct weft_calibration {
+    char gpu[WEFT_DEVICE_NAME_MAX];
+    double scale[WEFT_CALIBRATION_CONSTANTS]; /* of times; 1: as the device's row has it */
+    bool fitted[WEFT_CALIBRATION_CONSTANTS];  /* false: too few rows, kept */
+    size_t rows[WEFT_CALIBRATION_CONSTANTS];  /* that say something of it */
+    size_t n_rows;
+    /* Mean relative errors: of the device's row, of the fit on its own rows, and of fits on shapes
+     * that they had not seen (if there were enough). */
+    double error_before, error_fitted, error_after;
+    bool held_out;
+};
+
+/* One measurement: a kernel, or all kernels of a model. */
+typedef struct weft_calibration_row {
+    double launch_us;                           /* predicted: of all launches, */
+    double body_us[WEFT_CALIBRATION_CONSTANTS]; /* and of the rest, by constant */
+    double measured_us;
+    uint64_t shape; /* rows of one shape are never both fitted and tested */
+} weft_calibration_row;
+
+const char *weft_calibration_name(weft_calibration_constant c); /* NULL: no such */
+/* Adds what is predicted for a kernel, or a workload, to a row. */
+WEFT_MUST_USE weft_err weft_calibration_add_kernel(const weft_kernel *kernel, double launches,
+                                                   const weft_slice *slice,
+                                                   const weft_estimate_options *options,
+                                                   weft_diag *diag, weft_calibration_row *row);
+WEFT_MUST_USE weft_err weft_calibration_add_workload(const weft_workload *work,
+                                                     const weft_slice *slice,
+                                                     const weft_estimate_options *options,
+                                                     weft_diag *diag, weft_calibration_row *row);
+/* INPUT: fewer than WEFT_CALIBRATION_ROWS_MIN rows, or times that are none. */
+WEFT_MUST_USE weft_err weft_calibration_fit(const weft_calibration_row *row, size_t n,
+                                            const weft_gpu *gpu, weft_diag *diag,
+                                            weft_calibration *out);
 
 /* -- Contention ----------------------------------------------------------------------------- */
 

@@ -212,6 +212,7 @@ static weft_kernel make_bias(const lowering_ctx *cx, const weft_kernel *conv)
         k.fn = "batch_norm";
         k.work.flops = 8 * numel;
         k.work.weight_bytes = 4 * channels * size;
+        k.batch = conv->conv.images;
         k.rows = channels;
         k.cols = numel / channels;
     }

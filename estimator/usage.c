@@ -24,6 +24,7 @@
 #include "estimator/estimator_int.h"
 
 #include <math.h>
+#include <string.h>
 
 /* -- Launches --------------------------------------------------------------------------------- */
 
@@ -70,6 +71,7 @@ enum {
     SPLIT_COST = 30,
     EW_THREADS = 128,
     EW_ELEMENTS = 512, /* of a block: 128 threads of 4 */
+    POOL_THREADS = 1024,
     WARP_COLS_MAX = 1024,
     ROW_THREADS_MAX = 1024,
     SHARED_DEFAULT = 49152
@@ -98,9 +100,15 @@ static weft_launch launch_product(const weft_kernel *kernel, const weft_slice *s
                                   bool exact_f32)
 {
     block_list list = list_blocks(kernel, slice, exact_f32);
-    size_t n_split = kernel->batch > 1 ? 1 : sizeof splits / sizeof splits[0];
+    bool conv = kernel->kind == WEFT_KERNEL_CONV;
+    size_t n_split = kernel->batch > 1 || conv ? 1 : sizeof splits / sizeof splits[0];
     double best = INFINITY, batch = fmax(1, kernel->batch), m = fmax(1, kernel->m);
     double n = fmax(1, kernel->n), k = fmax(1, kernel->k);
+    /* Convolutions have positions first and do not split k. */
+    if (conv) {
+        m = fmax(1, kernel->n);
+        n = fmax(1, kernel->m);
+    }
     weft_launch launch = {.blocks = 1};
     for (size_t i = 0; i < list.n; i++) {
         const product_block *b = &list.at[i];
@@ -170,6 +178,29 @@ static weft_launch launch_attention(const weft_kernel *kernel, const weft_slice 
                          .shared_bytes = wgmma ? 180224 : 49152};
 }
 
+static double thread_size(double elements)
+{
+    double size = 32;
+    while (size < elements && size < 512)
+        size *= 2;
+    return size;
+}
+
+/* A block a row; batch norms as ATen's batch_norm_transform_input launches them: blocks of one
+ * channel and one or more images. */
+static weft_launch launch_norm(const weft_kernel *kernel)
+{
+    double rows = fmax(1, kernel->rows);
+    if (!(kernel->batch >= 1) || !kernel->fn || strcmp(kernel->fn, "batch_norm") != 0)
+        return (weft_launch){.blocks = rows, .threads = 128, .regs = 40, .shared_bytes = 32};
+    double positions = fmax(1, kernel->cols / kernel->batch);
+    double across = fmax(thread_size(positions / 4), fmin(thread_size(positions), 64));
+    double images = fmax(1, floor(64 / across));
+    double groups = fmin(floor(262144 / rows), ceil(kernel->batch / images));
+    return (weft_launch){
+        .blocks = rows * fmax(1, groups), .threads = (uint32_t)(across * images), .regs = 32};
+}
+
 weft_launch weft_kernel__launch(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
 {
     weft_launch launch = {0};
@@ -184,8 +215,7 @@ weft_launch weft_kernel__launch(const weft_kernel *kernel, const weft_slice *sli
         launch = launch_attention(kernel, slice);
         break;
     case WEFT_KERNEL_NORM:
-        launch = (weft_launch){
-            .blocks = fmax(1, kernel->rows), .threads = 128, .regs = 40, .shared_bytes = 32};
+        launch = launch_norm(kernel);
         break;
     case WEFT_KERNEL_SOFTMAX:
         launch = launch_softmax(kernel);
@@ -194,8 +224,10 @@ weft_launch weft_kernel__launch(const weft_kernel *kernel, const weft_slice *sli
         launch = launch_reduce(kernel);
         break;
     case WEFT_KERNEL_DEPTHWISE:
-    case WEFT_KERNEL_POOL:
-        launch = launch_elements(kernel, 40);
+    case WEFT_KERNEL_POOL: /* one result a thread (ATen) */
+        launch = (weft_launch){.blocks = ceil(count_elements(kernel) / POOL_THREADS),
+                               .threads = POOL_THREADS,
+                               .regs = 32};
         break;
     default: /* element-wise functions, copies, and what nothing is known of */
         launch = launch_elements(kernel, 32);

@@ -196,6 +196,8 @@ static void find_rows(const weft_work_ctx *cx, weft_nest *out)
     double numel = weft_work__numel(x);
     out->cols = x->rank > 0 ? row_elements(cx, x) : 1;
     out->rows = numel / at_least_1(out->cols);
+    if (cx->op->row == WEFT_ROW_CHANNEL)
+        out->batch = dim_at(x, 0);
 }
 
 /* -- The table -------------------------------------------------------------------------------- */

@@ -55,7 +55,8 @@ typedef struct weft_conv_shape {
  *   RECURRENT  batch = directions, rows = steps, m = images, n = gates * hidden, k = hidden,
  *              cols = input size
  *   the rest   rows x cols elements: of the result; of operand 0 where rows of it are reduced or
- *              normalised, a row being what is reduced or normalised together */
+ *              normalised, a row being what is reduced or normalised together. ROWS(CHANNEL):
+ *              batch = images */
 typedef struct weft_nest {
     weft_form form;
     double batch, m, n, k;
