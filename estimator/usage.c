@@ -52,7 +52,8 @@ static const product_block mma_blocks[] = {
     {64, 64, 0.60, 128, 96, 32768},
 };
 
-/* Hopper and later: one block of three warp groups fills the shared memory of an SM. */
+/* Hopper and data-centre Blackwell: a block of three warp groups fills the shared memory of an SM.
+ */
 static const product_block wgmma_blocks[] = {
     {128, 256, 1.00, 384, 168, 217088},
     {128, 128, 0.95, 384, 168, 200704},
@@ -65,7 +66,8 @@ static const double blocks_max = 1e15;
 static const double splits[] = {1, 2, 4, 8, 16};
 
 enum {
-    WGMMA_SINCE = 90,
+    MMA_SINCE = 70,
+    WGMMA_BYTES = 220 * 1024, /* shared memory of those that have it */
     SPLIT_K_MIN = 128,
     WAVE_K = 30, /* fixed cost of a wave, in steps of k */
     SPLIT_COST = 30,
@@ -82,14 +84,25 @@ typedef struct block_list {
     size_t n;
 } block_list;
 
+static uint32_t shared_max(const weft_gpu *gpu)
+{
+    const weft_sm_limits *sm = weft_sm_limits_find(gpu->capability);
+    return sm ? sm->opt_in_bytes : 0;
+}
+
+static bool has_wgmma(const weft_gpu *gpu)
+{
+    return shared_max(gpu) >= WGMMA_BYTES;
+}
+
 static block_list list_blocks(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
 {
     const weft_gpu *gpu = slice->gpu;
     bool plain = weft_slice__flops_per_us(slice, kernel, exact_f32) <=
                  gpu->f32_gflops * slice->share * 1e3 * (1 + 1e-9);
-    if (plain)
+    if (plain || gpu->capability < MMA_SINCE)
         return (block_list){plain_blocks, sizeof plain_blocks / sizeof plain_blocks[0]};
-    if (gpu->capability < WGMMA_SINCE)
+    if (!has_wgmma(gpu))
         return (block_list){mma_blocks, sizeof mma_blocks / sizeof mma_blocks[0]};
     return (block_list){wgmma_blocks, sizeof wgmma_blocks / sizeof wgmma_blocks[0]};
 }
@@ -109,9 +122,12 @@ static weft_launch launch_product(const weft_kernel *kernel, const weft_slice *s
         m = fmax(1, kernel->n);
         n = fmax(1, kernel->m);
     }
+    uint32_t most_bytes = shared_max(slice->gpu);
     weft_launch launch = {.blocks = 1};
     for (size_t i = 0; i < list.n; i++) {
         const product_block *b = &list.at[i];
+        if (b->shared_bytes > most_bytes)
+            continue;
         for (size_t s = 0; s < n_split; s++) {
             double part = ceil(k / splits[s]);
             if (s > 0 && part < SPLIT_K_MIN)
@@ -171,7 +187,7 @@ static weft_launch launch_reduce(const weft_kernel *kernel)
 /* Flash attention: a block for 128 queries of a head. */
 static weft_launch launch_attention(const weft_kernel *kernel, const weft_slice *slice)
 {
-    bool wgmma = slice->gpu->capability >= WGMMA_SINCE;
+    bool wgmma = has_wgmma(slice->gpu);
     return (weft_launch){.blocks = fmax(1, kernel->batch) * ceil(fmax(1, kernel->m) / 128),
                          .threads = wgmma ? 384 : 128,
                          .regs = wgmma ? 168 : 254,
