@@ -70,7 +70,7 @@ static const char *find_fn(const weft_work_ctx *work, weft_diag *diag)
 {
     const weft_attr *steps = weft_attrs_find(work->attrs, WEFT_ATTR_STEPS);
     weft_step step;
-    if (!steps)
+    if (!steps || steps->kind != WEFT_KIND_STRS) /* those of a slice are numbers */
         return work->op->name;
     if (steps->n != 1 ||
         weft_steps_parse(steps->u.strs, 1, work->n_in, diag, (weft_where){0}, &step))

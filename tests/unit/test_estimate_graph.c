@@ -169,10 +169,12 @@ static void test_estimate_graph__rows(void **state)
               "  %l : f32[2,4,4,8] = max_pool %x {kernel_shape = [2, 2], strides = [2, 2]}\n"
               "  %m : f32[16,8,4,2] = transpose %x {perm = [3, 2, 1, 0]}\n"
               "  %n : f32[3,4,8,16] = gather %x, %i {axis = 0}\n"
+              "  %o : f32[2,4,8,8] = slice %x {axes = dims[3], ends = dims[16], starts = "
+              "dims[0], steps = dims[2]}\n"
               "  return \"a\" %a, \"b\" %b, \"c\" %c, \"d\" %d, \"e\" %e, \"f\" %f, \"h\" %h, "
-              "\"j\" %j, \"k\" %k, \"l\" %l, \"m\" %m, \"n\" %n\n"
+              "\"j\" %j, \"k\" %k, \"l\" %l, \"m\" %m, \"n\" %n, \"o\" %o\n"
               "}\n");
-    assert_int_equal(w.work.n, 12);
+    assert_int_equal(w.work.n, 13);
     assert_rows(at(&w, 0), WEFT_KERNEL_EW, "gelu", 64, 16);
     assert_rows(at(&w, 1), WEFT_KERNEL_EW, NULL, 64, 16);
     assert_rows(at(&w, 2), WEFT_KERNEL_NORM, "layer_norm", 64, 16);
@@ -186,6 +188,7 @@ static void test_estimate_graph__rows(void **state)
     assert_rows(at(&w, 9), WEFT_KERNEL_POOL, "max_pool", 32, 8);
     assert_rows(at(&w, 10), WEFT_KERNEL_MOVE, "transpose", 512, 2);
     assert_rows(at(&w, 11), WEFT_KERNEL_MOVE, "gather", 96, 16);
+    assert_rows(at(&w, 12), WEFT_KERNEL_MOVE, "slice", 64, 8);
     close_world(&w);
 }
 
