@@ -93,6 +93,43 @@ typedef struct weft_mig_found {
 /* false: some load is carried by no instance, or by more than we count. */
 bool weft_mig__search(const weft_mig_search *in, weft_mig_found *out);
 
+/* -- Plans as lists, rebuilt and improved on a board (mix.c) ------------------------------------
+ */
+
+typedef struct weft_piece {
+    uint32_t device, slice_id, demand, rank;
+    int32_t start; /* MIG slot or CPU slice, -1: none */
+    const weft_option *option;
+    double rate_per_s;
+} weft_piece;
+
+/* In the order of devices and slices. */
+typedef struct weft_pieces {
+    weft_piece *at;
+    uint32_t n, devices;
+    double cost_per_hour, goodput_per_s;
+    double fullness; /* sum of squares of the parts of devices in use */
+} weft_pieces;
+
+/* The pieces of a plan by the options of a board; false: the plan has what the board does not. */
+bool weft_mix__read(const weft_board *board, const weft_plan *plan, weft_pieces *out);
+void weft_mix__sort(weft_pieces *list);
+/* An empty board with these pieces put; false: one does not fit. */
+bool weft_mix__put(weft_board *board, const weft_pieces *pieces);
+/* Places `rate` of a demand: on slices that carry it, cheapest first, or in turn with others.
+ * `bulk`: slices for what no slice carries alone are those of the best ratio, else the largest. */
+bool weft_mix__add(weft_board *board, uint32_t demand, double rate_per_s, bool bulk);
+/* Empties devices and finds other places for what was on them, `tries` times, keeping what is
+ * better for the goal. `fleet`: rows of the board's fleet, whose counts it may lower meanwhile. */
+void weft_mix__improve(weft_board *board, weft_fleet_device *fleet, uint32_t tries, uint64_t seed,
+                       weft_pieces *best);
+/* Better for the goal: more carried, or cheaper, or fewer devices. */
+bool weft_mix__is_better(weft_goal goal, const weft_pieces *a, const weft_pieces *b);
+/* What is on the board. */
+weft_pieces weft_mix__list(const weft_board *board);
+
+extern const weft_policy weft_policy_weft;
+
 /* Value of "key=number" in the options of a problem; `otherwise` when absent. false, and an INPUT
  * message, for a key not in `keys` (NULL-terminated) or what is no number. */
 bool weft_option__number(const weft_problem *problem, const char *const *keys, const char *key,

@@ -1,0 +1,580 @@
+/* Weft's own policy: exact where it can be, a local search where not, never worse than the others.
+ *
+ * Sources: the exact form of ParvaGPU's problem (reference: scheduling, section 9.6) for MIG, ruin
+ * and recreate (Schrimpf et al. 2000) for the rest; the plans of all other policies as starts.
+ *
+ * World. Whatever the fleet allows and the profiles know: devices of several types and prices,
+ * whole, split by MIG, MPS or both, models in turn on one slice. No two ways of splitting on one
+ * device but MPS inside MIG. A model with the profile of a merge group is placed as a unit like any
+ * other: the group is one demand.
+ *
+ * A new plan:
+ *   1. For each type with MIG: fewest devices of it for all models without sharing (mig_search.c).
+ *   2. Two greedy plans over everything the fleet allows (mix.c).
+ *   3. The plans of the other policies: all of them for small sets, the fast ones for large sets.
+ *   4. The best two are improved by emptying devices and placing anew what was on them (mix.c).
+ *   5. The best by the goal: most goodput, then fewest dollars, then fewest devices.
+ * So with the default effort the plan is never worse than that of any policy that was run. The
+ * lower bound is raised by what the search excludes where its world is the whole one: one type, MIG
+ * only, models isolated.
+ *
+ * With a previous plan, what still holds stays where it is. Models whose rate or SLO changed first
+ * use the slices they have, give up those they need no more, and find places for the rest as in 2.
+ * A new plan is made as well for small sets; it is taken when it saves more than its moves cost:
+ * each piece that is not where it was costs `move` devices.
+ *
+ * Goal goodput: as much as the fleet can carry, best ratio of requests to devices first. Goal
+ * carbon: the plan with the least power among all that were made, where profiles tell it.
+ *
+ * Effort: 1 is the fast mode: step 1 with a narrow search, or a greedy plan where there is no MIG.
+ * 0: the default, 240 tries of step 4. More: so many tries, and a wider search.
+ *
+ * Parameters: move=0.02 (devices a moved piece costs), others=1 (0: without step 3).
+ *
+ * Cost: mig_search.c and mix.c say theirs; a try costs O(pieces), so large sets get fewer. */
+#include "scheduler/search_int.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NONE UINT32_MAX
+
+enum {
+    WIDTH_FAST = 16,
+    WIDTH_WIDE = 512,
+    TRIES = 240,
+    PUTS_MAX = 400000,       /* pieces put by the tries of one plan */
+    THOROUGH_MODELS_MAX = 48 /* more models: only the fast policies, no second plan */
+};
+
+typedef struct weft_run {
+    weft_problem problem; /* with our own copy of the fleet, whose counts the search lowers */
+    weft_fleet fleet;
+    weft_fleet_device *row;
+    weft_board *board;
+    weft_arena *arena;
+    weft_diag *diag;
+    bool fast, others;
+    double move;
+    uint32_t tries, width;
+    /* What was found. */
+    weft_pieces start[2]; /* the best two plans, as lists */
+    uint32_t n_start;
+    weft_plan other; /* the best plan of another policy, where it is no list of ours */
+    bool has_other;
+    uint64_t bound; /* 0: nothing was excluded */
+} weft_run;
+
+static void consider(weft_run *run, const weft_pieces *list)
+{
+    weft_goal goal = run->problem.goal;
+    uint32_t at = run->n_start;
+    while (at > 0 && weft_mix__is_better(goal, list, &run->start[at - 1]))
+        at--;
+    if (at >= 2)
+        return;
+    if (at == 0)
+        run->start[1] = run->start[0];
+    run->start[at] = *list;
+    run->n_start += run->n_start < 2;
+}
+
+/* -- 1: MIG without sharing -------------------------------------------------------------------- */
+
+/* Whether plans of this search are all plans there are. */
+static bool is_whole_world(const weft_run *run, const weft_fleet_device *row)
+{
+    const weft_board *board = run->board;
+    if (!run->problem.rules.isolated || run->fleet.n_device != 1)
+        return false;
+    for (uint32_t d = 0; d < board->demands->n; d++)
+        for (uint32_t i = 0; i < board->n_option[d]; i++) {
+            const weft_option *o = &board->option[d][i];
+            if (o->row != row || o->spec.kind != WEFT_SLICE_MIG || o->spec.percent != 0)
+                return false;
+        }
+    return true;
+}
+
+typedef struct mig_plan {
+    weft_mig_shape shape;
+    const weft_fleet_device *row;
+    weft_mig_top *top;   /* by position */
+    weft_mig_load *load; /* by position */
+} mig_plan;
+
+/* false: some model cannot be on MIG instances of the row. */
+static bool load_services(weft_run *run, const weft_fleet_device *row, mig_plan *out)
+{
+    const weft_board *board = run->board;
+    uint32_t n = (uint32_t)board->demands->n;
+    *out = (mig_plan){.shape = weft_mig__shape(weft_device_type_find(row->type)), .row = row};
+    out->top = weft_arena_array(run->arena, n, sizeof *out->top);
+    out->load = weft_arena_array(run->arena, n, sizeof *out->load);
+    if (out->shape.n == 0)
+        return false;
+    for (uint32_t s = 0; s < n; s++) {
+        uint32_t demand = board->order[s];
+        bool any = false;
+        out->top[s] = weft_mig__top(board, &out->shape, row, demand, 0);
+        out->load[s].rate_per_s = board->demands->at[demand].rate_per_s;
+        for (uint32_t p = 0; p < out->shape.n; p++) {
+            out->load[s].per_s[p] = out->top[s].per_s[p];
+            any = any || out->top[s].per_s[p] > 0;
+        }
+        if (!any)
+            return false;
+    }
+    return true;
+}
+
+/* Instances get places, places get models in the order of names. */
+static weft_pieces list_pieces(weft_run *run, const mig_plan *mp, const weft_mig_found *found)
+{
+    const weft_board *board = run->board;
+    uint32_t n = (uint32_t)board->demands->n, total = 0, *taken = NULL;
+    uint64_t count[WEFT_MIG_PROFILES_MAX] = {0}, next[WEFT_MIG_PROFILES_MAX] = {0};
+    weft_mig_place *place[WEFT_MIG_PROFILES_MAX];
+    for (uint32_t s = 0; s < n; s++)
+        for (uint32_t p = 0; p < mp->shape.n; p++) {
+            count[p] += found->count[s].of[p];
+            total += found->count[s].of[p];
+        }
+    weft_pieces list = {.at = weft_arena_array(run->arena, total, sizeof *list.at)};
+    list.devices = weft_mig__place(&mp->shape, count, 0, &taken, run->arena, place);
+    for (uint32_t s = 0; s < n; s++) {
+        double peak = 0, rate = mp->load[s].rate_per_s;
+        for (uint32_t p = 0; p < mp->shape.n; p++)
+            peak += found->count[s].of[p] * mp->load[s].per_s[p];
+        for (uint32_t p = 0; p < mp->shape.n; p++)
+            for (uint32_t k = 0; k < found->count[s].of[p]; k++) {
+                const weft_mig_place *at = &place[p][next[p]++];
+                list.at[list.n++] =
+                    (weft_piece){.device = at->device,
+                                 .slice_id = (uint32_t)at->start,
+                                 .demand = board->order[s],
+                                 .start = at->start,
+                                 .option = mp->top[s].option[p],
+                                 .rate_per_s = mp->load[s].per_s[p] * fmin(1, rate / peak)};
+            }
+    }
+    return list;
+}
+
+static void try_mig(weft_run *run, const weft_fleet_device *row)
+{
+    mig_plan mp;
+    weft_mig_found found, wide;
+    if (!row->mig || !load_services(run, row, &mp))
+        return;
+    weft_mig_search in = {.shape = &mp.shape,
+                          .load = mp.load,
+                          .n = (uint32_t)run->board->demands->n,
+                          .width = WIDTH_FAST,
+                          .arena = run->arena};
+    if (!weft_mig__search(&in, &found))
+        return;
+    in.width = run->width;
+    if (!run->fast && found.bound < found.devices && weft_mig__search(&in, &wide)) {
+        uint64_t bound = found.bound > wide.bound ? found.bound : wide.bound;
+        found = wide.devices < found.devices ? wide : found;
+        found.bound = bound;
+    }
+    if (is_whole_world(run, row))
+        run->bound = found.bound;
+    if (found.devices > row->count)
+        return;
+    weft_pieces list = list_pieces(run, &mp, &found);
+    weft_mix__sort(&list);
+    if (weft_mix__put(run->board, &list)) {
+        list = weft_mix__list(run->board);
+        consider(run, &list);
+    }
+}
+
+/* -- 2: greedy -----------------------------------------------------------------------------------
+ */
+
+typedef struct need {
+    uint32_t demand;
+    double key;
+    uint32_t rank;
+} need;
+
+static int compare_needs(const void *a, const void *b)
+{
+    const need *p = a, *q = b;
+    if (p->key != q->key)
+        return p->key > q->key ? -1 : 1;
+    return (p->rank > q->rank) - (p->rank < q->rank);
+}
+
+/* Demands by descending need of devices; with the goal goodput, by what a device carries. */
+static need *order_needs(const weft_run *run)
+{
+    const weft_board *board = run->board;
+    need *list = weft_arena_array(run->arena, board->demands->n, sizeof *list);
+    for (uint32_t s = 0; s < board->demands->n; s++) {
+        uint32_t d = board->order[s];
+        double least = 0;
+        for (uint32_t i = 0; i < board->n_option[d]; i++) {
+            double ratio = board->option[d][i].spec.weight / board->option[d][i].peak_per_s;
+            least = i == 0 || ratio < least ? ratio : least;
+        }
+        bool goodput = run->problem.goal == WEFT_GOAL_GOODPUT;
+        list[s] = (need){.demand = d,
+                         .rank = s,
+                         .key = !goodput    ? least * board->demands->at[d].rate_per_s
+                                : least > 0 ? 1 / least
+                                            : 0};
+    }
+    if (board->demands->n > 0)
+        qsort(list, board->demands->n, sizeof *list, compare_needs);
+    return list;
+}
+
+static bool try_greedy(weft_run *run, bool bulk)
+{
+    weft_board *board = run->board;
+    const need *list = order_needs(run);
+    weft_board__undo(board, 0);
+    for (uint32_t i = 0; i < board->demands->n; i++) {
+        uint32_t d = list[i].demand;
+        if (board->n_option[d] > 0 &&
+            !weft_mix__add(board, d, board->demands->at[d].rate_per_s, bulk) &&
+            run->problem.goal != WEFT_GOAL_GOODPUT)
+            return false;
+    }
+    weft_pieces pieces = weft_mix__list(board);
+    consider(run, &pieces);
+    return true;
+}
+
+/* -- 3: the other policies -----------------------------------------------------------------------
+ */
+
+static bool is_plan_better(weft_goal goal, const weft_plan *a, const weft_plan *b)
+{
+    weft_pieces p = {
+        .devices = a->gpus, .cost_per_hour = a->cost_per_hour, .goodput_per_s = a->goodput_per_s};
+    weft_pieces q = {
+        .devices = b->gpus, .cost_per_hour = b->cost_per_hour, .goodput_per_s = b->goodput_per_s};
+    if (goal == WEFT_GOAL_CARBON && a->power_w > 0 && b->power_w > 0) {
+        if (a->power_w < b->power_w * (1 - 1e-9))
+            return true;
+        if (a->power_w > b->power_w * (1 + 1e-9))
+            return false;
+    }
+    return weft_mix__is_better(goal, &p, &q);
+}
+
+static bool is_fast_policy(const char *name)
+{
+    static const char *const fast[] = {"bestfit", "fifo", "parva"};
+    for (size_t i = 0; i < sizeof fast / sizeof fast[0]; i++)
+        if (strcmp(fast[i], name) == 0)
+            return true;
+    return false;
+}
+
+static void try_others(weft_run *run)
+{
+    bool all = run->problem.demands->n <= THOROUGH_MODELS_MAX;
+    weft_problem problem = run->problem;
+    problem.options = NULL;
+    problem.effort = 0;
+    for (size_t i = 0; weft_policy_at(i); i++) {
+        const weft_policy *policy = weft_policy_at(i);
+        weft_plan plan;
+        if (policy == &weft_policy_weft || (!all && !is_fast_policy(policy->name)))
+            continue;
+        void *state =
+            policy->state_size ? weft_arena_array(run->arena, 1, policy->state_size) : NULL;
+        if (policy->place(state, &problem, run->arena, NULL, &plan) != WEFT_ERR_OK)
+            continue;
+        weft_pieces list;
+        if (weft_mix__read(run->board, &plan, &list))
+            consider(run, &list);
+        if (!run->has_other || is_plan_better(problem.goal, &plan, &run->other))
+            run->other = plan;
+        run->has_other = true;
+    }
+}
+
+/* -- 4 and 5: a new plan --------------------------------------------------------------------------
+ */
+
+static weft_plan finish(weft_run *run)
+{
+    weft_plan plan;
+    weft_board__finish(run->board, "weft", &plan);
+    if (run->problem.goal != WEFT_GOAL_GOODPUT && (double)run->bound > plan.lower_bound)
+        plan.lower_bound = (double)run->bound;
+    plan.proven = plan.gpus <= plan.lower_bound;
+    return plan;
+}
+
+static bool is_at_bound(const weft_run *run, const weft_pieces *list)
+{
+    return run->problem.goal == WEFT_GOAL_COST && run->fleet.n_device == 1 &&
+           (list->devices <= run->bound ||
+            list->devices <= weft_menu__lower_bound(&run->board->menu));
+}
+
+/* INFEASIBLE: no way was found. */
+static weft_err plan_anew(weft_run *run, weft_plan *out)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < run->fleet.n_device; i++)
+        try_mig(run, &run->row[i]);
+    if (!run->fast || run->n_start == 0) {
+        (void)try_greedy(run, true);
+        (void)try_greedy(run, false);
+    }
+    if (!run->fast && run->others)
+        try_others(run);
+    weft_plan best = {0};
+    for (uint32_t i = 0; i < run->n_start; i++) {
+        weft_pieces *list = &run->start[i];
+        uint32_t tries = run->fast || is_at_bound(run, list) ? 0 : run->tries;
+        if (tries > PUTS_MAX / (list->n + 1))
+            tries = PUTS_MAX / (list->n + 1);
+        weft_mix__improve(run->board, run->row, tries, run->problem.seed + i, list);
+        if (!weft_mix__put(run->board, list))
+            continue;
+        weft_plan plan = finish(run);
+        if (!found || is_plan_better(run->problem.goal, &plan, &best))
+            best = plan;
+        found = true;
+        if (is_at_bound(run, list))
+            break;
+    }
+    if (run->has_other && (!found || is_plan_better(run->problem.goal, &run->other, &best))) {
+        best = run->other;
+        best.policy = "weft";
+        found = true;
+    }
+    if (!found)
+        return WEFT_ERR_INFEASIBLE;
+    *out = best;
+    return WEFT_ERR_OK;
+}
+
+/* -- A previous plan
+ * -------------------------------------------------------------------------------- */
+
+static uint32_t find_demand(const weft_board *board, const char *model)
+{
+    size_t lo = 0, hi = board->demands->n;
+    while (lo < hi) {
+        size_t mid = (lo + hi) / 2;
+        int order = strcmp(model, board->demands->at[board->order[mid]].model);
+        if (order == 0)
+            return board->order[mid];
+        if (order < 0)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    return NONE;
+}
+
+/* What of the previous plan can stay: pieces whose option is still within the rules. */
+static weft_pieces read_kept(const weft_run *run)
+{
+    const weft_plan *previous = run->problem.previous;
+    const weft_board *board = run->board;
+    weft_pieces list = {.at = weft_arena_array(run->arena, previous->n, sizeof *list.at)};
+    for (size_t i = 0; i < previous->n; i++) {
+        const weft_placement *p = &previous->at[i];
+        uint32_t demand = find_demand(board, p->model);
+        const weft_shape *shape = weft_menu__shape(&board->menu, p->type, p->slice);
+        const weft_option *o =
+            demand == NONE || !shape
+                ? NULL
+                : weft_menu__option(&board->menu, demand, (uint32_t)(shape - board->menu.shape),
+                                    p->batch, p->procs);
+        if (o)
+            list.at[list.n++] = (weft_piece){
+                .device = p->device,
+                .slice_id = p->slice_id,
+                .demand = demand,
+                .start = o->spec.kind == WEFT_SLICE_CORES ? (int32_t)p->slice_id : p->mig_start,
+                .option = o,
+                .rate_per_s = p->rate_per_s};
+    }
+    weft_mix__sort(&list);
+    return list;
+}
+
+static bool is_lone(const weft_pieces *list, uint32_t i)
+{
+    const weft_piece *p = &list->at[i];
+    return (i == 0 || p[-1].device != p->device || p[-1].slice_id != p->slice_id) &&
+           (i + 1 == list->n || p[1].device != p->device || p[1].slice_id != p->slice_id);
+}
+
+/* Fits the kept pieces to the rates of today: lone ones are filled or given up, pieces of shared
+ * slices only get less. *rest: by demand, what finds no place among them (-1: no piece at all). */
+static void refit(const weft_run *run, weft_pieces *list, double *rest)
+{
+    const weft_demands *demands = run->board->demands;
+    uint32_t n = (uint32_t)demands->n, kept = 0;
+    double *carried = weft_arena_array(run->arena, n, sizeof *carried);
+    uint32_t *pieces = weft_arena_array(run->arena, n, sizeof *pieces);
+    for (uint32_t i = 0; i < list->n; i++)
+        carried[list->at[i].demand] += list->at[i].rate_per_s;
+    for (uint32_t d = 0; d < n; d++)
+        rest[d] = demands->at[d].rate_per_s;
+    for (uint32_t i = 0; i < list->n; i++) {
+        weft_piece *p = &list->at[i];
+        double rate = demands->at[p->demand].rate_per_s, part = p->rate_per_s;
+        bool same = fabs(carried[p->demand] - rate) <= 1e-9 * rate;
+        if (!same)
+            part = fmin(is_lone(list, i) ? p->option->peak_per_s : p->rate_per_s, rest[p->demand]);
+        if (part > p->option->peak_per_s)
+            part = p->option->peak_per_s;
+        if (!same && !(part > rate * 1e-9) && pieces[p->demand] > 0)
+            continue;
+        p->rate_per_s = part;
+        rest[p->demand] -= part;
+        pieces[p->demand]++;
+        list->at[kept++] = *p;
+    }
+    list->n = kept;
+    for (uint32_t d = 0; d < n; d++)
+        if (pieces[d] == 0)
+            rest[d] = -1;
+}
+
+/* false: it does not fit any more. */
+static bool plan_from_previous(weft_run *run, weft_plan *out)
+{
+    weft_board *board = run->board;
+    double *rest = weft_arena_array(run->arena, board->demands->n, sizeof *rest);
+    weft_pieces list = read_kept(run);
+    refit(run, &list, rest);
+    if (!weft_mix__put(board, &list))
+        return false;
+    for (uint32_t s = 0; s < board->demands->n; s++) {
+        uint32_t d = board->order[s];
+        double rate = board->demands->at[d].rate_per_s;
+        bool wants = rest[d] < 0 || rest[d] > rate * 1e-9;
+        if (wants && board->n_option[d] > 0 &&
+            !weft_mix__add(board, d, rest[d] < 0 ? rate : rest[d], true) &&
+            run->problem.goal != WEFT_GOAL_GOODPUT)
+            return false;
+    }
+    *out = finish(run);
+    return true;
+}
+
+static int compare_places(const void *a, const void *b)
+{
+    const weft_placement *p = *(const weft_placement *const *)a;
+    const weft_placement *q = *(const weft_placement *const *)b;
+    int order = strcmp(p->model, q->model);
+    order = order ? order : strcmp(p->slice, q->slice);
+    if (order)
+        return order;
+    if (p->mig_start != q->mig_start)
+        return p->mig_start < q->mig_start ? -1 : 1;
+    if (p->batch != q->batch)
+        return p->batch < q->batch ? -1 : 1;
+    return (p->procs > q->procs) - (p->procs < q->procs);
+}
+
+static const weft_placement **sort_places(weft_arena *arena, const weft_plan *plan)
+{
+    const weft_placement **list = weft_arena_array(arena, plan->n + 1, sizeof *list);
+    for (size_t i = 0; i < plan->n; i++)
+        list[i] = &plan->at[i];
+    qsort(list, plan->n, sizeof *list, compare_places);
+    return list;
+}
+
+/* Pieces of `to` that `from` has nothing alike for: workers that have to be started. */
+static uint32_t count_moves(weft_arena *arena, const weft_plan *from, const weft_plan *to)
+{
+    const weft_placement **a = sort_places(arena, from), **b = sort_places(arena, to);
+    uint32_t moves = 0;
+    size_t i = 0;
+    for (size_t j = 0; j < to->n; j++) {
+        while (i < from->n && compare_places(&a[i], &b[j]) < 0)
+            i++;
+        if (i < from->n && compare_places(&a[i], &b[j]) == 0)
+            i++;
+        else
+            moves++;
+    }
+    return moves;
+}
+
+/* -- The policy
+ * -------------------------------------------------------------------------------------- */
+
+static weft_err start_run(const weft_problem *problem, weft_arena *arena, weft_diag *diag,
+                          weft_run *run)
+{
+    static const char *const keys[] = {"move", "others", NULL};
+    double others;
+    *run = (weft_run){.problem = *problem, .arena = arena, .diag = diag};
+    if (!weft_option__number(problem, keys, "move", 0.02, diag, &run->move) ||
+        !weft_option__number(problem, keys, "others", 1, diag, &others))
+        return WEFT_ERR_INPUT;
+    run->others = others > 0;
+    run->fast = problem->effort == 1;
+    run->tries = problem->effort > 1 ? (uint32_t)fmin((double)problem->effort, 1e6) : TRIES;
+    run->width =
+        problem->effort > TRIES ? (uint32_t)fmin(2.0 * (double)problem->effort, 16384) : WIDTH_WIDE;
+    run->row = weft_arena_array(arena, problem->fleet->n_device, sizeof *run->row);
+    memcpy(run->row, problem->fleet->device, problem->fleet->n_device * sizeof *run->row);
+    run->fleet = *problem->fleet;
+    run->fleet.device = run->row;
+    run->problem.fleet = &run->fleet;
+    run->board = weft_arena_alloc(arena, sizeof *run->board);
+    return weft_board__init(run->board, &run->problem, arena, diag);
+}
+
+static weft_err place_weft(void *state, const weft_problem *problem, weft_arena *arena,
+                           weft_diag *diag, weft_plan *out)
+{
+    weft_run *run = weft_arena_alloc(arena, sizeof *run);
+    weft_plan kept, fresh;
+    (void)state;
+    WEFT_TRY(start_run(problem, arena, diag, run));
+    bool has_kept = problem->previous && problem->previous->n > 0 && plan_from_previous(run, &kept);
+    if (has_kept && (run->fast || problem->demands->n > THOROUGH_MODELS_MAX)) {
+        *out = kept;
+        return WEFT_ERR_OK;
+    }
+    weft_err err = plan_anew(run, &fresh);
+    if (err != WEFT_ERR_OK && !has_kept) {
+        /* Whoever comes nearest says what is missing. */
+        err = weft_policy_find("bestfit")->place(NULL, &run->problem, arena, diag, out);
+        out->policy = "weft";
+        return err;
+    }
+    if (has_kept && err == WEFT_ERR_OK) {
+        uint32_t more = count_moves(arena, problem->previous, &fresh);
+        uint32_t less = count_moves(arena, problem->previous, &kept);
+        double saved = (double)kept.gpus - fresh.gpus;
+        if (kept.gpus > 0 && kept.cost_per_hour > 0)
+            saved = (kept.cost_per_hour - fresh.cost_per_hour) / (kept.cost_per_hour / kept.gpus);
+        bool carries_more = fresh.goodput_per_s > kept.goodput_per_s * (1 + 1e-6);
+        if (!carries_more && saved <= run->move * ((double)more - less))
+            fresh = kept;
+    }
+    *out = has_kept && err != WEFT_ERR_OK ? kept : fresh;
+    return WEFT_ERR_OK;
+}
+
+const weft_policy weft_policy_weft = {
+    .name = "weft",
+    .brief = "exact for MIG, else local search from the best of all policies",
+    .cite = "this project; exact form of ParvaGPU's problem, ruin and recreate",
+    .splits =
+        WEFT_SPLIT_WHOLE | WEFT_SPLIT_MIG | WEFT_SPLIT_MPS | WEFT_SPLIT_CORES | WEFT_SPLIT_TIME,
+    .place = place_weft,
+};
