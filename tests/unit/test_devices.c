@@ -1,0 +1,242 @@
+/* Devices: their tables are sound, and no estimate of any kernel is above what a device can do. */
+#include "base/device.h"
+#include "base/diag.h"
+#include "estimator/estimator_int.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+/* -- Tables ----------------------------------------------------------------------------------- */
+
+static void test_devices__all_that_are_promised_are_there(void **state)
+{
+    static const char *const names[] = {"k80", "v100", "t4",   "a100-40", "a100-80", "a30",
+                                        "l4",  "l40s", "h100", "h200",    "b200",    "cpu"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        assert_non_null(weft_device_type_find(names[i]));
+        assert_non_null(weft_gpu_find(names[i]));
+        assert_true(weft_device_type_find(names[i])->source[0] != 0);
+    }
+}
+
+/* Instances lie inside the device, in slots they may start at, and have a part of it. */
+static void check_mig(const weft_device_type *type, const weft_mig_profile *mig)
+{
+    assert_true(mig->gpcs >= 1 && mig->gpcs <= mig->of_gpcs && mig->starts != 0);
+    assert_true(mig->sms > 0 && mig->sms <= type->sms);
+    assert_true(fabs(mig->share - (double)mig->sms / type->sms) < 1e-12);
+    assert_true(mig->slots >= 1 && mig->slots <= type->mig_slots);
+    for (uint32_t s = 0; s < 32; s++)
+        if (mig->starts & 1u << s)
+            assert_true(s + mig->slots <= type->mig_slots);
+    assert_true(mig->mem_bytes > 0);
+    /* No more than its memory slots, but for what formatting leaves. */
+    double part = (double)mig->slots / type->mig_slots;
+    assert_true((double)mig->mem_bytes <= 1.02 * part * (double)type->mem_bytes);
+}
+
+static void test_devices__mig_profiles_are_parts(void **state)
+{
+    size_t with_mig = 0;
+    (void)state;
+    for (size_t i = 0; weft_device_type_at(i); i++) {
+        const weft_device_type *type = weft_device_type_at(i);
+        assert_true((type->n_mig > 0) == (type->mig_slots > 0));
+        with_mig += type->n_mig > 0;
+        for (size_t k = 0; k < type->n_mig; k++) {
+            check_mig(type, &type->mig[k]);
+            for (size_t j = 0; j < k; j++)
+                assert_true(strcmp(type->mig[j].name, type->mig[k].name) != 0);
+        }
+    }
+    assert_int_equal(with_mig, 6);
+}
+
+/* Peaks follow from SMs and clock where the generation's rate for each is known. */
+static void test_devices__rates_follow_from_the_clock(void **state)
+{
+    static const struct {
+        const char *name;
+        double lanes; /* f32 multiply-adds of an SM in a clock */
+    } rows[] = {{"k80", 192}, {"p100", 64},    {"v100", 64},    {"v100-pcie-32", 64}, {"t4", 64},
+                {"a30", 64},  {"a100-40", 64}, {"a100-80", 64}, {"a10", 128},         {"a10g", 128},
+                {"l4", 128},  {"l40s", 128},   {"b200", 128}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const weft_gpu *g = weft_gpu_find(rows[i].name);
+        double gflops =
+            2 * rows[i].lanes * weft_device_type_find(rows[i].name)->sms * g->clock_mhz / 1e3;
+        if (fabs(gflops / g->f32_gflops - 1) > 0.03)
+            fail_msg("%s: %g and %g GFLOP/s", rows[i].name, gflops, g->f32_gflops);
+        assert_true(g->base_mhz <= g->clock_mhz);
+    }
+}
+
+static void test_devices__units_are_those_of_the_generation(void **state)
+{
+    (void)state;
+    for (size_t i = 0; weft_gpu_at(i); i++) {
+        const weft_gpu *g = weft_gpu_at(i);
+        if (weft_gpu__is_cpu(g))
+            continue;
+        assert_true((g->f16_gflops > 0) == (g->capability >= 60));
+        assert_true((g->i8_gflops > 0) == (g->capability >= 70));
+        assert_true((g->bf16_gflops > 0) == (g->capability >= 80));
+        assert_true((g->tf32_gflops > 0) == (g->capability >= 80));
+        assert_true((g->f8_gflops > 0) == (g->capability >= 89));
+        assert_true(g->f8_gflops == 0 || g->f8_gflops >= 1.99 * g->f16_gflops);
+    }
+}
+
+/* -- Physics ---------------------------------------------------------------------------------- */
+
+static double draw(uint64_t *seed, double lo, double hi)
+{
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return floor(lo * pow(hi / lo, (double)(*seed >> 40) / (double)(1 << 24)));
+}
+
+static weft_conv_shape draw_conv(uint64_t *seed)
+{
+    double size = draw(seed, 1, 300), taps = fmin(size, draw(seed, 1, 8)),
+           stride = draw(seed, 1, 4);
+    double result = floor((size - taps) / stride) + 1;
+    double groups = draw(seed, 1, 3) > 1 ? draw(seed, 1, 512) : 1;
+    return (weft_conv_shape){.images = draw(seed, 1, 300),
+                             .in_channels = groups * draw(seed, 1, 600),
+                             .out_channels = groups * draw(seed, 1, 600),
+                             .groups = groups,
+                             .in_h = size,
+                             .in_w = size,
+                             .out_h = result,
+                             .out_w = result,
+                             .kernel_h = taps,
+                             .kernel_w = taps,
+                             .stride_h = stride,
+                             .stride_w = stride};
+}
+
+/* Every kind, every type, sizes from 1 to far beyond what anyone runs. */
+static weft_kernel draw_kernel(uint64_t *seed, weft_kernel_kind kind, weft_dtype dtype)
+{
+    static const char *const functions[] = {NULL, "relu", "gelu", "add", "tanh", "layer_norm"};
+    const char *fn = functions[(size_t)draw(seed, 1, 7) - 1];
+    weft_conv_shape c;
+    switch (kind) {
+    case WEFT_KERNEL_GEMM:
+        return weft_kernel_make_gemm(dtype, draw(seed, 1, 1e3), draw(seed, 1, 1e6),
+                                     draw(seed, 1, 1e6), draw(seed, 1, 1e6), draw(seed, 1, 3) > 1);
+    case WEFT_KERNEL_CONV:
+        c = draw_conv(seed);
+        return weft_kernel_make_conv(dtype, &c);
+    case WEFT_KERNEL_DEPTHWISE:
+        c = draw_conv(seed);
+        c.groups = c.in_channels = c.out_channels = draw(seed, 2, 4000);
+        return weft_kernel_make_conv(dtype, &c);
+    case WEFT_KERNEL_ATTENTION:
+        return weft_kernel_make_attention(dtype, draw(seed, 1, 300), draw(seed, 1, 100),
+                                          draw(seed, 1, 1e5), draw(seed, 1, 1e5),
+                                          draw(seed, 1, 512));
+    default:
+        return weft_kernel_make_rows(kind, fn, dtype, draw(seed, 1, 4), draw(seed, 1, 1e7),
+                                     draw(seed, 1, 1e5));
+    }
+}
+
+static bool is_possible(const weft_slice *s, const weft_kernel *k, bool exact, const weft_cost *c)
+{
+    const double over = 1 + 1e-9;
+    double parts = weft_gpu__is_cpu(s->gpu) ? s->units : s->share;
+    double us = c->time_us * over, saving = k->flop_saving > 1 ? k->flop_saving : 1;
+    double all = k->work.bytes_read + k->work.bytes_written + k->work.weight_bytes;
+    double memory = weft_slice__memory_bytes(s, k), watts = c->energy_j / (c->time_us * 1e-6);
+    return isfinite(c->time_us) && c->time_us >= s->gpu->launch_us &&
+           k->work.flops / saving <= us * weft_slice__flops_per_us(s, k, exact) &&
+           memory <= us * s->bandwidth_gbps * 1e3 &&
+           all - memory <= us * fmax(s->cache_gbps, s->bandwidth_gbps) * 1e3 &&
+           c->bandwidth_gbps >= 0 && c->bandwidth_gbps <= s->bandwidth_gbps * over && c->creq > 0 &&
+           c->creq <= s->share * over && watts <= s->gpu->power_w * parts * over &&
+           watts >= s->gpu->idle_w * parts / over && c->expected_error > 0 &&
+           isfinite(c->expected_error);
+}
+
+static void test_devices__no_estimate_is_above_the_device(void **state)
+{
+    static const char *const slices[] = {"",        "1%",      "35%",     "1g.5gb",  "1g.10gb",
+                                         "2g.20gb", "3g.40gb", "7g.80gb", "1g.6gb",  "4g.24gb",
+                                         "1g.45gb", "3g.90gb", "1g.18gb", "3g.71gb", "3g.40gb/50%",
+                                         "2core",   "64core"};
+    static const weft_dtype dtypes[] = {WEFT_DTYPE_F32,  WEFT_DTYPE_F64, WEFT_DTYPE_F16,
+                                        WEFT_DTYPE_BF16, WEFT_DTYPE_I8,  WEFT_DTYPE_I32,
+                                        WEFT_DTYPE_I64,  WEFT_DTYPE_BOOL};
+    uint64_t seed = 31;
+    size_t n = 0;
+    (void)state;
+    for (size_t g = 0; weft_gpu_at(g); g++)
+        for (size_t j = 0; j < sizeof slices / sizeof slices[0]; j++) {
+            weft_slice s;
+            if (weft_slice_make(weft_gpu_at(g)->name, slices[j], NULL, &s) != WEFT_ERR_OK)
+                continue;
+            for (int kind = 0; kind < WEFT_KERNEL_COUNT; kind++)
+                for (size_t d = 0; d < 6 * sizeof dtypes / sizeof dtypes[0]; d++) {
+                    weft_kernel k = draw_kernel(&seed, (weft_kernel_kind)kind,
+                                                dtypes[d % (sizeof dtypes / sizeof dtypes[0])]);
+                    weft_estimate_options o = {.exact_f32 = d % 2};
+                    if (kind == WEFT_KERNEL_CONV && d % 3 == 0)
+                        k.flop_saving = 2;
+                    weft_cost c;
+                    const char *model;
+                    assert_int_equal(weft_estimate_kernel(&k, &s, &o, NULL, &c, &model),
+                                     WEFT_ERR_OK);
+                    if (!is_possible(&s, &k, o.exact_f32, &c))
+                        fail_msg("%s %s, %s %s: %g flops, %g bytes in %g us by %s", s.gpu->name,
+                                 s.name, weft_kernel_kind_name(k.kind), weft_dtype_name(k.dtype),
+                                 k.work.flops,
+                                 k.work.bytes_read + k.work.bytes_written + k.work.weight_bytes,
+                                 c.time_us, model);
+                    n++;
+                }
+        }
+    print_message("%zu kernels\n", n);
+    assert_true(n > 30000);
+}
+
+/* The text names what was wrong and what would be right. */
+static void test_devices__refusals_say_why(void **state)
+{
+    static const char *const wrong[][3] = {
+        {"k20", "", "k20"},           {"", "", "weft list gpus"},  {"h200", "1g.10gb", "1g.10gb"},
+        {"t4", "1g.10gb", "MIG"},     {"a30", "1g.5gb", "1g.5gb"}, {"l4", "120%", "120%"},
+        {"b200", "1g.23gb/0%", "0%"}, {"cpu", "0core", "1core"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        weft_diag *diag = weft_diag_create();
+        weft_slice s;
+        assert_int_equal(weft_slice_make(wrong[i][0], wrong[i][1], diag, &s), WEFT_ERR_INPUT);
+        assert_int_equal(weft_diag_count(diag), 1);
+        if (!strstr(weft_diag_at(diag, 0)->text, wrong[i][2]))
+            fail_msg("%s: no '%s'", weft_diag_at(diag, 0)->text, wrong[i][2]);
+        weft_diag_destroy(diag);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_devices__all_that_are_promised_are_there),
+        cmocka_unit_test(test_devices__mig_profiles_are_parts),
+        cmocka_unit_test(test_devices__rates_follow_from_the_clock),
+        cmocka_unit_test(test_devices__units_are_those_of_the_generation),
+        cmocka_unit_test(test_devices__no_estimate_is_above_the_device),
+        cmocka_unit_test(test_devices__refusals_say_why),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
