@@ -79,6 +79,9 @@ static weft_err estimate_kernel(const weft_kernel *kernel, const weft_slice *sli
     if (!isfinite(t.time_us) || !(t.time_us > 0))
         return weft_diag_error(diag, WEFT_ERR_BUG, (weft_where){.item = model->name},
                                "model predicts %g us", t.time_us);
+    bool calibrated = options && options->calibration;
+    if (calibrated)
+        weft_calibration__apply(options->calibration, kernel, slice, exact_f32, &t);
     weft_usage u = weft_kernel__usage(kernel, slice, exact_f32, t.time_us, t.units);
     *out =
         (weft_cost){.time_us = t.time_us,
@@ -87,6 +90,8 @@ static weft_err estimate_kernel(const weft_kernel *kernel, const weft_slice *sli
                     .energy_j = weft_kernel__energy_j(kernel, slice, exact_f32, t.time_us, &u),
                     .expected_error = t.expected_error};
     snprintf(out->source, sizeof out->source, "analytic");
+    if (calibrated)
+        snprintf(out->source, sizeof out->source, "calibrated");
     *out_model = model->name;
     *out_usage = u;
     return WEFT_ERR_OK;

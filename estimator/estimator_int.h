@@ -89,4 +89,9 @@ void weft_workload__schedule(const weft_workload *work, weft_kernel_cost *kernel
 /* Time of a product by the wave model, without the search for the units it needs. */
 double weft_wave__time_us(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32);
 
+/* -- calibrate.c -- */
+
+void weft_calibration__apply(const weft_calibration *calibration, const weft_kernel *kernel,
+                             const weft_slice *slice, bool exact_f32, weft_timing *t);
+
 #endif

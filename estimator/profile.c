@@ -1,35 +1,63 @@
-/* Profiles: the estimate of a graph over slices and batches, as the scheduler reads it. */
+/* Profiles: the estimate of a graph over slices, batches and processes, as the scheduler reads it.
+ *
+ * The kernels of a graph depend on the batch alone: they are found once for each and then predicted
+ * for each slice; processes follow from that prediction by the queue of contention.c. */
 #include "estimator/estimator_int.h"
 
 #include <stdio.h>
 
-static void name_point(const weft_slice *slice, uint32_t batch, const weft_cost *cost,
-                       weft_profile_point *out)
+static const uint32_t one_process = 1;
+
+static weft_err make_point(const weft_slice *slice, uint32_t batch, uint32_t procs,
+                           const weft_estimate *e, const weft_contender *alone, weft_diag *diag,
+                           weft_profile_point *out)
 {
-    *out = (weft_profile_point){.share = slice->share, .batch = batch, .procs = 1, .cost = *cost};
+    *out = (weft_profile_point){
+        .share = slice->share, .batch = batch, .procs = procs, .cost = e->total};
     snprintf(out->device, sizeof out->device, "%s", slice->gpu->name);
     snprintf(out->slice, sizeof out->slice, "%s", slice->name);
+    if (procs == 1)
+        return WEFT_ERR_OK;
+    double per_s = 0;
+    WEFT_TRY(weft_contention_procs(alone, procs, diag, &out->cost.time_us, &per_s));
+    out->throughput_per_s = per_s * batch;
+    /* Of all together; the energy of one execution stays what it is alone. */
+    double faster = per_s * e->total.time_us * 1e-6;
+    double creq = e->total.creq * faster, gbps = e->total.bandwidth_gbps * faster;
+    out->cost.creq = creq < slice->share ? creq : slice->share;
+    out->cost.bandwidth_gbps = gbps < slice->bandwidth_gbps ? gbps : slice->bandwidth_gbps;
+    return WEFT_ERR_OK;
 }
 
 weft_err weft_estimate_profile(weft_graph *g, const weft_slice *slice, size_t n_slice,
-                               const uint32_t *batch, size_t n_batch,
-                               const weft_estimate_options *options, weft_arena *arena,
-                               weft_diag *diag, weft_profile *out)
+                               const uint32_t *batch, size_t n_batch, const uint32_t *procs,
+                               size_t n_procs, const weft_estimate_options *options,
+                               weft_arena *arena, weft_diag *diag, weft_profile *out)
 {
-    weft_profile_point *point = weft_arena_array(arena, n_slice * n_batch + 1, sizeof *point);
+    if (n_procs == 0) {
+        procs = &one_process;
+        n_procs = 1;
+    }
+    size_t n = n_slice * n_batch * n_procs;
+    weft_profile_point *point = weft_arena_array(arena, n + 1, sizeof *point);
     int64_t *symbol =
         weft_arena_array(arena, (size_t)weft_graph_symbol_count(g) + 1, sizeof *symbol);
-    size_t n = 0;
-    for (size_t s = 0; s < n_slice; s++) {
-        for (size_t b = 0; b < n_batch; b++) {
+    for (size_t b = 0; b < n_batch; b++) {
+        weft_workload work;
+        weft_arena_mark mark = weft_arena_get_mark(arena);
+        WEFT_TRY(weft_estimate_symbols(g, batch[b], diag, symbol));
+        WEFT_TRY(weft_workload_make(g, symbol, options, arena, diag, &work));
+        for (size_t s = 0; s < n_slice; s++) {
             weft_estimate e;
-            WEFT_TRY(weft_estimate_symbols(g, batch[b], diag, symbol));
-            /* Per-kernel numbers are not kept: what they took is given back. */
-            weft_arena_mark mark = weft_arena_get_mark(arena);
-            WEFT_TRY(weft_estimate_graph(g, symbol, &slice[s], options, arena, diag, &e));
-            weft_arena_reset(arena, mark);
-            name_point(&slice[s], batch[b], &e.total, &point[n++]);
+            weft_arena_mark inner = weft_arena_get_mark(arena);
+            WEFT_TRY(weft_workload_estimate(&work, &slice[s], options, arena, diag, &e));
+            weft_contender alone = weft_contention_demand(&e, &slice[s]);
+            for (size_t p = 0; p < n_procs; p++)
+                WEFT_TRY(make_point(&slice[s], batch[b], procs[p], &e, &alone, diag,
+                                    &point[(s * n_batch + b) * n_procs + p]));
+            weft_arena_reset(arena, inner);
         }
+        weft_arena_reset(arena, mark);
     }
     *out = (weft_profile){.point = point, .n = n};
     return WEFT_ERR_OK;

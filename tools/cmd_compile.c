@@ -2,21 +2,22 @@
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
 #include "scheduler/scheduler.h"
-#include "tools/compile.h"
+#include "tools/calibration_file.h"
 #include "tools/pipeline.h"
+#include "tools/profiles.h"
 #include "tools/tune.h"
 
 #include <string.h>
 
 typedef struct options {
     weft_tool_pipeline pipeline;
-    const char *output, *depfile, *report, *gpu;
+    const char *output, *depfile, *report, *gpu, *calibration;
     bool allow_hard_links, tune;
     char **file;
     int n_file;
 } options;
 
-enum { OPT_DEPFILE = 1, OPT_REPORT, OPT_MERGE, OPT_GPU, OPT_HARD_LINKS, OPT_TUNE };
+enum { OPT_DEPFILE = 1, OPT_REPORT, OPT_MERGE, OPT_GPU, OPT_HARD_LINKS, OPT_TUNE, OPT_CALIBRATION };
 
 static int check_merge(const char *arg)
 {
@@ -43,6 +44,9 @@ static int take(options *o, int opt)
     case OPT_GPU:
         o->gpu = optarg;
         return 0;
+    case OPT_CALIBRATION:
+        o->calibration = optarg;
+        return 0;
     case OPT_HARD_LINKS:
         o->allow_hard_links = true;
         return 0;
@@ -64,6 +68,7 @@ static int parse(int argc, char **argv, options *o)
                                           {"report", required_argument, NULL, OPT_REPORT},
                                           {"merge", required_argument, NULL, OPT_MERGE},
                                           {"gpu", required_argument, NULL, OPT_GPU},
+                                          {"calibration", required_argument, NULL, OPT_CALIBRATION},
                                           {"allow-hard-links", no_argument, NULL, OPT_HARD_LINKS},
                                           {"tune", no_argument, NULL, OPT_TUNE},
                                           {"help", no_argument, NULL, 'h'},
@@ -136,7 +141,13 @@ static weft_err write_bundle(options *o, const weft_tool_sources *sources, weft_
     weft_codegen_model *model =
         weft_arena_array(arena, (size_t)weft_graph_count(m) + 1, sizeof *model);
     weft_bundle bundle = {0};
-    WEFT_TRY(weft_tool_profile_models(sources, o->gpu, arena, diag, model));
+    weft_calibration fit;
+    weft_tool_profile_options how = {0};
+    if (o->calibration) {
+        WEFT_TRY(weft_tool_calibration_load(o->calibration, diag, &fit));
+        how.calibration = &fit;
+    }
+    WEFT_TRY(weft_tool_profile_models(sources, o->gpu, &how, arena, diag, model));
     weft_tool_progress("writing %s", o->output);
     WEFT_TRY(weft_codegen_bundle(m, weft_backend_find("cpu"), model, NULL, arena, diag, &bundle));
     WEFT_TRY(weft_bundle_write(&bundle, o->output, diag));
@@ -194,6 +205,7 @@ const weft_verb weft_verb_compile = {
         "      --merge MODE         auto (default), exact or off; no strategy merges operators\n"
         "                           yet, equal weights are stored once in any case\n"
         "      --gpu NAME           also estimate for this device (weft list gpus)\n"
+        "      --calibration FILE   constants of a device, fitted by weft estimate --calibrate\n"
         "      --tune               measure the algorithms of convolutions on this CPU\n"
         "      --depfile FILE       write a make rule that names all files read\n"
         "      --report FILE        write what was shared, as JSON\n"

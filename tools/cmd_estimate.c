@@ -1,92 +1,23 @@
 /* weft estimate: what models cost on a device, without running them. */
+#include "tools/estimate.h"
+
+#include "base/num.h"
 #include "ir/bundle.h"
-#include "tools/compile.h"
+#include "tools/calibration_file.h"
+#include "tools/estimate_kernels.h"
 #include "tools/pipeline.h"
 #include "tools/profiles.h"
 
-#include "base/num.h"
-
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { DIMS_MAX = 16 };
+enum { BATCH_MAX = 1 << 20, PROCS_MAX = 48 };
 
-typedef struct options {
-    char *const *file;
-    int n_file;
-    const char *gpu, *slice, *output;
-    const char *dim[DIMS_MAX]; /* "seq=128" */
-    size_t n_dim;
-    int64_t batch;
-    bool per_kernel, exact_f32, json;
-} options;
-
-/* -- Printing --------------------------------------------------------------------------------- */
-
-static json_t *cost_to_json(const char *name, const weft_cost *c)
-{
-    json_t *o = json_object();
-    json_object_set_new(o, "name", json_string(name));
-    json_object_set_new(o, "time_us", json_real(c->time_us));
-    json_object_set_new(o, "creq", json_real(c->creq));
-    json_object_set_new(o, "mreq_bytes", json_integer((json_int_t)c->mreq_bytes));
-    json_object_set_new(o, "bandwidth_gbps", json_real(c->bandwidth_gbps));
-    json_object_set_new(o, "energy_j", json_real(c->energy_j));
-    json_object_set_new(o, "source", json_string(c->source));
-    json_object_set_new(o, "expected_error", json_real(c->expected_error));
-    return o;
-}
-
-static json_t *kernel_to_json(const weft_module *m, const weft_kernel_cost *k)
-{
-    const char *item = weft_node_loc(m, k->node).item;
-    const weft_kernel *kernel = &k->kernel;
-    json_t *o = cost_to_json(item ? item : "", &k->cost);
-    json_object_set_new(o, "op", json_string(k->op));
-    json_object_set_new(o, "model", json_string(k->model));
-    json_object_set_new(o, "flops", json_real(kernel->work.flops));
-    json_object_set_new(o, "bytes",
-                        json_real(kernel->work.bytes_read + kernel->work.bytes_written +
-                                  kernel->work.weight_bytes));
-    return o;
-}
-
-static void print_cost(const char *name, const weft_cost *c)
-{
-    char size[32];
-    printf("%-28s %12.1f us +-%.0f %%  creq %5.1f %%  mreq %-10s %8.1f GB/s  %.4g J  %s\n", name,
-           c->time_us, c->expected_error * 100, c->creq * 100, weft_tool_bytes(c->mreq_bytes, size),
-           c->bandwidth_gbps, c->energy_j, c->source);
-}
-
-static void print_kernels(const weft_module *m, const weft_estimate *e)
-{
-    for (size_t i = 0; i < e->n; i++) {
-        const weft_kernel_cost *k = &e->kernel[i];
-        const char *item = weft_node_loc(m, k->node).item;
-        printf("  %-20s %10.2f us  creq %5.1f %%  %10.3g flop %10.3g B  %-8s %s\n", k->op,
-               k->cost.time_us, k->cost.creq * 100, k->kernel.work.flops,
-               k->kernel.work.bytes_read + k->kernel.work.bytes_written +
-                   k->kernel.work.weight_bytes,
-               k->model, item ? item : "");
-    }
-}
-
-/* -- Modules ---------------------------------------------------------------------------------- */
-
-/* A kernel needs its operands and results in memory, nothing else. */
-static void count_kernel_memory(weft_estimate *e)
-{
-    weft_kernel_cost *k = (weft_kernel_cost *)e->kernel;
-    for (size_t i = 0; i < e->n; i++)
-        k[i].cost.mreq_bytes =
-            (uint64_t)(k[i].kernel.work.bytes_read + k[i].kernel.work.bytes_written +
-                       k[i].kernel.work.weight_bytes);
-}
+/* -- One model on one slice ------------------------------------------------------------------- */
 
 /* Values given with --dim. A name that the graph does not have is left to its other graphs. */
-static weft_err set_dims(const options *o, const weft_graph *g, int64_t *symbol, weft_diag *diag)
+static weft_err set_dims(const weft_tool_estimate *o, const weft_graph *g, int64_t *symbol,
+                         weft_diag *diag)
 {
     weft_dimpool *pool = weft_module_dims(weft_graph_module(g));
     for (size_t i = 0; i < o->n_dim; i++) {
@@ -108,229 +39,536 @@ static weft_err set_dims(const options *o, const weft_graph *g, int64_t *symbol,
     return WEFT_ERR_OK;
 }
 
-static weft_err estimate_one(const options *o, weft_graph *g, const weft_slice *slice,
-                             json_t *models, weft_arena *arena, weft_diag *diag)
+weft_err weft_tool_estimate_symbols(const weft_tool_estimate *o, weft_graph *g, int64_t batch,
+                                    weft_diag *diag, int64_t *out)
 {
-    const weft_module *m = weft_graph_module(g);
-    weft_estimate_options how = {.exact_f32 = o->exact_f32};
-    int64_t *symbol =
-        weft_arena_array(arena, (size_t)weft_graph_symbol_count(g) + 1, sizeof *symbol);
-    weft_estimate e;
-    WEFT_TRY(weft_estimate_symbols(g, (uint32_t)o->batch, diag, symbol));
-    WEFT_TRY(set_dims(o, g, symbol, diag));
-    WEFT_TRY(weft_estimate_graph(g, symbol, slice, &how, arena, diag, &e));
-    count_kernel_memory(&e);
-    if (!o->json) {
-        print_cost(weft_graph_name(g), &e.total);
-        if (o->per_kernel)
-            print_kernels(m, &e);
-        return WEFT_ERR_OK;
+    WEFT_TRY(weft_estimate_symbols(g, (uint32_t)batch, diag, out));
+    return set_dims(o, g, out, diag);
+}
+
+/* On a CPU the driver of this machine tells what its kernels want: packed weights and scratch
+ * memory depend on the kernel. Where it cannot, the estimator's own sum stays. */
+static void count_memory(weft_bundle *bundle, const int64_t *symbol, weft_tool_finding *f)
+{
+    const weft_engine_options options = {.threads = f->slice->units};
+    weft_diag *why = weft_diag_create();
+    weft_memory_plan *m = &f->memory;
+    weft_estimate *e = &f->e;
+    f->is_exact_memory =
+        why && weft_memory_plan_make(bundle, f->name, symbol, &options, why, m) == WEFT_ERR_OK;
+    weft_diag_destroy(why);
+    if (!f->is_exact_memory)
+        return;
+    e->weight_bytes = m->packed_bytes + m->file_bytes;
+    e->arena_bytes = m->arena_bytes;
+    e->io_bytes = m->input_bytes;
+    e->context_bytes = m->process_bytes;
+    e->workspace_bytes =
+        m->peak_bytes - e->weight_bytes - e->arena_bytes - e->io_bytes - e->context_bytes;
+    e->total.mreq_bytes = m->peak_bytes;
+}
+
+static void add_price(weft_tool_finding *f)
+{
+    const weft_device_type *type = weft_device_type_find(f->slice->gpu->name);
+    if (!type || !(type->price_per_hour > 0) || !(f->throughput_per_s > 0))
+        return;
+    f->price_per_hour = type->price_per_hour * f->slice->share;
+    f->price_per_million = f->price_per_hour / 3600 / f->throughput_per_s * 1e6;
+}
+
+/* What follows from `cost` of one process and from `procs`. */
+static weft_err add_up(weft_tool_finding *f, weft_diag *diag)
+{
+    double per_s = 1e6 / f->cost.time_us;
+    if (f->procs > 1) {
+        weft_contender alone = weft_contention_demand(&f->e, f->slice);
+        WEFT_TRY(weft_contention_procs(&alone, f->procs, diag, &f->cost.time_us, &per_s));
     }
-    json_t *row = cost_to_json(weft_graph_name(g), &e.total);
-    json_object_set_new(row, "weight_bytes", json_integer((json_int_t)e.weight_bytes));
-    json_object_set_new(row, "arena_bytes", json_integer((json_int_t)e.arena_bytes));
-    json_object_set_new(row, "n_kernels", json_integer((json_int_t)e.n));
-    if (o->per_kernel) {
-        json_t *kernels = json_array();
-        for (size_t i = 0; i < e.n; i++)
-            json_array_append_new(kernels, kernel_to_json(m, &e.kernel[i]));
-        json_object_set_new(row, "kernels", kernels);
-    }
-    json_array_append_new(models, row);
+    f->throughput_per_s = per_s * (double)f->batch;
+    f->fits_known = f->slice->mem_bytes > 0;
+    f->fits = f->cost.mreq_bytes <= f->slice->mem_bytes / f->procs;
+    add_price(f);
     return WEFT_ERR_OK;
 }
 
-static weft_err estimate_sources(const options *o, const weft_slice *slice, json_t *models,
-                                 weft_tool_sources *sources, weft_arena *arena, weft_diag *diag)
+static weft_err estimate_slice(const weft_tool_estimate *o, const weft_workload *work,
+                               weft_bundle *bundle, const int64_t *symbol, weft_arena *arena,
+                               weft_diag *diag, weft_tool_finding *f)
+{
+    if (o->calibration && strcmp(o->fit.gpu, f->slice->gpu->name) == 0)
+        f->how.calibration = &o->fit;
+    WEFT_TRY(weft_workload_estimate(work, f->slice, &f->how, arena, diag, &f->e));
+    if (bundle && strcmp(f->slice->gpu->name, "cpu") == 0)
+        count_memory(bundle, symbol, f);
+    f->cost = f->e.total;
+    return add_up(f, diag);
+}
+
+static weft_err estimate_graph(weft_tool_estimate *o, weft_graph *g, weft_bundle *bundle,
+                               weft_arena *arena, weft_diag *diag, weft_tool_finding *out)
+{
+    weft_estimate_options how = {.exact_f32 = o->exact_f32, .model = o->model};
+    if (o->framework)
+        how.lowering = WEFT_LOWERING_FRAMEWORK;
+    for (size_t b = 0; b < o->n_batch; b++) {
+        int64_t *symbol =
+            weft_arena_array(arena, (size_t)weft_graph_symbol_count(g) + 1, sizeof *symbol);
+        weft_workload work;
+        weft_err err = weft_tool_estimate_symbols(o, g, o->batch[b], diag, symbol);
+        o->usage = err != WEFT_ERR_OK;
+        WEFT_TRY(err);
+        WEFT_TRY(weft_workload_make(g, symbol, &how, arena, diag, &work));
+        for (size_t s = 0; s < o->n_at; s++) {
+            weft_tool_finding *f = out++;
+            *f = (weft_tool_finding){.name = weft_graph_name(g),
+                                     .m = weft_graph_module(g),
+                                     .slice = &o->at[s],
+                                     .batch = o->batch[b],
+                                     .procs = (uint32_t)o->procs,
+                                     .how = how};
+            WEFT_TRY(estimate_slice(o, &work, bundle, symbol, arena, diag, f));
+        }
+    }
+    return WEFT_ERR_OK;
+}
+
+/* -- Models ----------------------------------------------------------------------------------- */
+
+static weft_err lower(const weft_tool_estimate *o, weft_module *m, weft_diag *diag)
+{
+    weft_tool_pipeline pipeline = {
+        .run = {.verify = WEFT_VERIFY_OFF, .pass = {.batch = o->batch, .n_batch = o->n_batch}}};
+    size_t n = 0;
+    if (weft_module_stage(m) != WEFT_STAGE_GRAPH)
+        return o->framework
+                   ? weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.file = o->file[0]},
+                                     "is lowered already; --lowering framework needs the "
+                                     "graph stage")
+                   : WEFT_ERR_OK;
+    const weft_pass *const *pass = weft_pipeline(o->framework ? "framework" : "cpu", &n);
+    weft_tool_progress("lowering");
+    weft_err err = weft_tool_pipeline_run(&pipeline, m, pass, n, diag);
+    weft_tool_progress(NULL);
+    return err;
+}
+
+/* What the CPU driver would be given; NULL: no CPU is asked about, or there is no plan. */
+static weft_bundle *make_bundle(const weft_tool_estimate *o, weft_module *m, weft_arena *arena)
+{
+    bool is_cpu = false;
+    for (size_t i = 0; i < o->n_at; i++)
+        is_cpu = is_cpu || strcmp(o->at[i].gpu->name, "cpu") == 0;
+    if (!is_cpu || o->framework || weft_module_stage(m) != WEFT_STAGE_PLAN)
+        return NULL;
+    weft_bundle *bundle = weft_arena_array(arena, 1, sizeof *bundle);
+    weft_diag *why = weft_diag_create();
+    bool done = why && weft_codegen_bundle(m, weft_backend_find("cpu"), NULL, NULL, arena, why,
+                                           bundle) == WEFT_ERR_OK;
+    weft_diag_destroy(why);
+    return done ? bundle : NULL;
+}
+
+static weft_err write_profile(weft_tool_estimate *o, weft_module *m, weft_arena *arena,
+                              weft_diag *diag)
+{
+    const weft_slice *slice;
+    size_t n;
+    weft_profile profile;
+    weft_tool_profile_options how = {.calibration = o->calibration ? &o->fit : NULL};
+    if (weft_graph_count(m) != 1)
+        return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.file = o->file[0]},
+                               "holds %u models; a profile is of one", weft_graph_count(m));
+    WEFT_TRY(weft_tool_gpu_slices(o->gpu, arena, diag, &slice, &n));
+    WEFT_TRY(weft_tool_profile_by(weft_graph_at(m, 0), slice, n, &how, arena, diag, &profile));
+    if (profile.n == 0)
+        return WEFT_ERR_UNSUP;
+    return weft_tool_write_profile(&profile, o->output, diag);
+}
+
+static weft_err report(const weft_tool_estimate *o, const weft_tool_finding *f, size_t n,
+                       weft_diag *diag)
+{
+    if (o->json)
+        return weft_tool_write_findings(o, f, n, diag);
+    if (o->compare && !o->explain && !o->per_kernel) {
+        weft_tool_print_comparison(f, n);
+        return WEFT_ERR_OK;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0)
+            putchar('\n');
+        weft_tool_print_finding(o, &f[i]);
+    }
+    return WEFT_ERR_OK;
+}
+
+static weft_err estimate_module(weft_tool_estimate *o, weft_module *m, weft_arena *arena,
+                                weft_diag *diag)
+{
+    size_t each = o->n_at * o->n_batch, n = each * weft_graph_count(m);
+    weft_tool_finding *f = weft_arena_array(arena, n + 1, sizeof *f);
+    WEFT_TRY(lower(o, m, diag));
+    if (o->calibrate)
+        return weft_tool_calibrate(o, m, diag);
+    if (o->profile)
+        return write_profile(o, m, arena, diag);
+    weft_bundle *bundle = make_bundle(o, m, arena);
+    for (uint32_t i = 0; i < weft_graph_count(m); i++)
+        WEFT_TRY(estimate_graph(o, weft_graph_at(m, i), bundle, arena, diag, &f[i * each]));
+    return report(o, f, n, diag);
+}
+
+static weft_err estimate_sources(weft_tool_estimate *o, weft_arena *arena, weft_diag *diag)
 {
     const weft_import_options import = {0};
-    WEFT_TRY(weft_tool_load_sources(o->file, o->n_file, &import, arena, diag, sources));
-    weft_module *m = sources->module;
-    if (weft_module_stage(m) == WEFT_STAGE_GRAPH) {
-        weft_tool_pipeline pipeline = {
-            .run = {.verify = WEFT_VERIFY_OFF, .pass = {.batch = &o->batch, .n_batch = 1}}};
-        size_t n = 0;
-        const weft_pass *const *pass = weft_pipeline("cpu", &n);
-        weft_tool_progress("lowering");
-        WEFT_TRY(weft_tool_pipeline_run(&pipeline, m, pass, n, diag));
-        weft_tool_progress(NULL);
-    }
-    for (uint32_t i = 0; i < weft_graph_count(m); i++)
-        WEFT_TRY(estimate_one(o, weft_graph_at(m, i), slice, models, arena, diag));
-    return WEFT_ERR_OK;
+    weft_tool_sources sources = {0};
+    weft_err err = weft_tool_load_sources(o->file, o->n_file, &import, arena, diag, &sources);
+    if (err == WEFT_ERR_OK)
+        err = estimate_module(o, sources.module, arena, diag);
+    weft_module_destroy(sources.module);
+    return err;
 }
 
 /* -- Bundles ---------------------------------------------------------------------------------- */
 
+static const weft_profile_point *find_point(const weft_profile *profile, const weft_slice *slice,
+                                            int64_t batch, int64_t procs)
+{
+    for (size_t k = 0; k < profile->n; k++) {
+        const weft_profile_point *point = &profile->point[k];
+        if (point->batch == batch && point->procs == procs &&
+            strcmp(point->device, slice->gpu->name) == 0 && strcmp(point->slice, slice->name) == 0)
+            return point;
+    }
+    return NULL;
+}
+
+static weft_err find_in_bundle(weft_tool_estimate *o, const weft_bundle_program *p, size_t b,
+                               size_t s, weft_diag *diag, weft_tool_finding *f)
+{
+    const weft_slice *slice = &o->at[s];
+    const weft_profile_point *point = find_point(&p->profile, slice, o->batch[b], o->procs);
+    o->usage = !point;
+    if (!point)
+        return weft_diag_error(
+            diag, WEFT_ERR_UNSUP, (weft_where){.file = o->file[0], .item = p->name},
+            "the bundle has no estimate for %s '%s', batch %lld, %lld processes; "
+            "compile with --gpu and --batch, or give the model file",
+            slice->gpu->name, slice->name, (long long)o->batch[b], (long long)o->procs);
+    *f = (weft_tool_finding){.name = p->name,
+                             .slice = slice,
+                             .batch = o->batch[b],
+                             .procs = (uint32_t)o->procs,
+                             .cost = point->cost,
+                             .throughput_per_s = point->throughput_per_s > 0
+                                                     ? point->throughput_per_s
+                                                     : (double)point->batch * point->procs * 1e6 /
+                                                           point->cost.time_us};
+    f->fits_known = slice->mem_bytes > 0;
+    f->fits = f->cost.mreq_bytes <= slice->mem_bytes / f->procs;
+    add_price(f);
+    return WEFT_ERR_OK;
+}
+
 /* A bundle carries estimates, not graphs of the compiler: what it has is shown, nothing is made up.
  */
-static weft_err estimate_bundle(const options *o, const weft_slice *slice, json_t *models,
-                                weft_diag *diag)
+static weft_err read_bundle(weft_tool_estimate *o, const weft_bundle *bundle, weft_arena *arena,
+                            weft_diag *diag)
+{
+    size_t n = 0;
+    weft_tool_finding *f =
+        weft_arena_array(arena, (size_t)bundle->n_program * o->n_at * o->n_batch + 1, sizeof *f);
+    if (o->per_kernel || o->explain || o->framework || o->calibrate || o->n_dim)
+        return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.file = o->file[0]},
+                               "a bundle has no kernels of the compiler; give the model file");
+    if (o->profile && bundle->n_program != 1)
+        return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.file = o->file[0]},
+                               "holds %u models; a profile is of one", bundle->n_program);
+    if (o->profile)
+        return weft_tool_write_profile(&bundle->program[0].profile, o->output, diag);
+    for (uint32_t i = 0; i < bundle->n_program; i++)
+        for (size_t b = 0; b < o->n_batch; b++)
+            for (size_t s = 0; s < o->n_at; s++)
+                WEFT_TRY(find_in_bundle(o, &bundle->program[i], b, s, diag, &f[n++]));
+    return report(o, f, n, diag);
+}
+
+static weft_err estimate_bundle(weft_tool_estimate *o, weft_arena *arena, weft_diag *diag)
 {
     weft_bundle *bundle = NULL;
     WEFT_TRY(weft_bundle_open(o->file[0], diag, &bundle));
-    weft_err err = WEFT_ERR_OK;
-    if (o->per_kernel)
-        err = weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.file = o->file[0]},
-                              "a bundle has no estimates per kernel; give the model file");
-    for (uint32_t i = 0; i < bundle->n_program && err == WEFT_ERR_OK; i++) {
-        const weft_bundle_program *p = &bundle->program[i];
-        const weft_profile_point *found = NULL;
-        for (size_t k = 0; k < p->profile.n && !found; k++) {
-            const weft_profile_point *point = &p->profile.point[k];
-            if (point->batch == o->batch && strcmp(point->device, slice->gpu->name) == 0 &&
-                strcmp(point->slice, slice->name) == 0)
-                found = point;
-        }
-        if (!found)
-            err = weft_diag_error(diag, WEFT_ERR_UNSUP,
-                                  (weft_where){.file = o->file[0], .item = p->name},
-                                  "the bundle has no estimate for %s '%s', batch %lld; compile "
-                                  "with --gpu and --batch, or give the model file",
-                                  slice->gpu->name, slice->name, (long long)o->batch);
-        else if (o->json)
-            json_array_append_new(models, cost_to_json(p->name, &found->cost));
-        else
-            print_cost(p->name, &found->cost);
-    }
+    weft_err err = read_bundle(o, bundle, arena, diag);
     weft_bundle_close(bundle);
     return err;
 }
 
 /* -- The verb --------------------------------------------------------------------------------- */
 
-static weft_err write_json(const options *o, const weft_slice *slice, json_t *models,
-                           weft_diag *diag)
-{
-    json_t *root = json_object();
-    json_object_set_new(root, "device", json_string(slice->gpu->name));
-    json_object_set_new(root, "slice", json_string(slice->name));
-    json_object_set_new(root, "batch", json_integer(o->batch));
-    json_object_set(root, "models", models);
-    char *text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-    json_decref(root);
-    if (!text)
-        return WEFT_ERR_NOMEM;
-    weft_buf buf = {0};
-    weft_buf_printf(&buf, "%s\n", text);
-    free(text);
-    weft_err err = buf.failed ? WEFT_ERR_NOMEM
-                              : weft_file_write(o->output ? o->output : "-", buf.at, buf.len, diag);
-    weft_buf_finish(&buf);
-    return err;
-}
-
-static weft_err estimate(const options *o, const weft_slice *slice, weft_diag *diag)
+static weft_err run_options(weft_tool_estimate *o, weft_arena *arena, weft_diag *diag)
 {
     weft_file_kind kind = WEFT_FILE_ONNX;
-    weft_tool_sources sources = {0};
-    weft_arena *arena = weft_arena_create(0);
-    json_t *models = json_array();
-    weft_err err = arena && models ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
-    if (err == WEFT_ERR_OK && o->n_file == 1 && strcmp(o->file[0], "-") != 0)
-        err = weft_tool_sniff(o->file[0], diag, &kind);
-    if (err == WEFT_ERR_OK)
-        err = kind == WEFT_FILE_BUNDLE ? estimate_bundle(o, slice, models, diag)
-                                       : estimate_sources(o, slice, models, &sources, arena, diag);
-    if (err == WEFT_ERR_OK && o->json)
-        err = write_json(o, slice, models, diag);
-    json_decref(models);
-    weft_module_destroy(sources.module);
-    weft_arena_destroy(arena);
-    return err;
+    if (o->kernels) {
+        const weft_tool_kernels how = {.input = o->kernels,
+                                       .output = o->output,
+                                       .gpu = o->gpu,
+                                       .slice = o->slice,
+                                       .model = o->model,
+                                       .features = o->features};
+        return weft_tool_estimate_kernels(&how, diag);
+    }
+    if (o->calibration) {
+        WEFT_TRY(weft_tool_calibration_load(o->calibration, diag, &o->fit));
+        bool used = false;
+        for (size_t i = 0; i < o->n_at; i++)
+            used = used || strcmp(o->at[i].gpu->name, o->fit.gpu) == 0;
+        if (!used)
+            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = o->calibration},
+                                   "is a calibration of %s, not of %s", o->fit.gpu,
+                                   o->at[0].gpu->name);
+    }
+    if (o->n_file == 0)
+        return weft_tool_calibrate(o, NULL, diag);
+    if (o->n_file == 1 && strcmp(o->file[0], "-") != 0)
+        WEFT_TRY(weft_tool_sniff(o->file[0], diag, &kind));
+    return kind == WEFT_FILE_BUNDLE ? estimate_bundle(o, arena, diag)
+                                    : estimate_sources(o, arena, diag);
 }
 
-enum { OPT_GPU = 1, OPT_SLICE, OPT_SHARE, OPT_BATCH, OPT_DIM, OPT_KERNEL, OPT_EXACT, OPT_FORMAT };
+enum {
+    OPT_GPU = 1,
+    OPT_SLICE,
+    OPT_SHARE,
+    OPT_BATCH,
+    OPT_PROCS,
+    OPT_DIM,
+    OPT_KERNEL,
+    OPT_EXACT,
+    OPT_FORMAT,
+    OPT_EXPLAIN,
+    OPT_COMPARE,
+    OPT_LOWERING,
+    OPT_PROFILE,
+    OPT_KERNELS,
+    OPT_FEATURES,
+    OPT_CALIBRATE,
+    OPT_CALIBRATION,
+    OPT_MODEL
+};
 
-/* Returns -1 to go on, or an exit code. */
-static int parse(int argc, char **argv, options *o)
+static const struct option long_options[] = {
+    {"gpu", required_argument, NULL, OPT_GPU},
+    {"slice", required_argument, NULL, OPT_SLICE},
+    {"share", required_argument, NULL, OPT_SHARE},
+    {"batch", required_argument, NULL, OPT_BATCH},
+    {"procs", required_argument, NULL, OPT_PROCS},
+    {"dim", required_argument, NULL, OPT_DIM},
+    {"per-kernel", no_argument, NULL, OPT_KERNEL},
+    {"exact-f32", no_argument, NULL, OPT_EXACT},
+    {"format", required_argument, NULL, OPT_FORMAT},
+    {"explain", no_argument, NULL, OPT_EXPLAIN},
+    {"compare", required_argument, NULL, OPT_COMPARE},
+    {"lowering", required_argument, NULL, OPT_LOWERING},
+    {"profile", no_argument, NULL, OPT_PROFILE},
+    {"kernels", required_argument, NULL, OPT_KERNELS},
+    {"features", no_argument, NULL, OPT_FEATURES},
+    {"calibrate", required_argument, NULL, OPT_CALIBRATE},
+    {"calibration", required_argument, NULL, OPT_CALIBRATION},
+    {"model", required_argument, NULL, OPT_MODEL},
+    {"output", required_argument, NULL, 'o'},
+    {"help", no_argument, NULL, 'h'},
+    {NULL, 0, NULL, 0}};
+
+#define USAGE(...) weft_tool_usage(&weft_verb_estimate, __VA_ARGS__)
+
+static int take_slice(weft_tool_estimate *o, const char *gpu, const char *slice)
 {
-    static const struct option longs[] = {{"gpu", required_argument, NULL, OPT_GPU},
-                                          {"slice", required_argument, NULL, OPT_SLICE},
-                                          {"share", required_argument, NULL, OPT_SHARE},
-                                          {"batch", required_argument, NULL, OPT_BATCH},
-                                          {"dim", required_argument, NULL, OPT_DIM},
-                                          {"per-kernel", no_argument, NULL, OPT_KERNEL},
-                                          {"exact-f32", no_argument, NULL, OPT_EXACT},
-                                          {"format", required_argument, NULL, OPT_FORMAT},
-                                          {"output", required_argument, NULL, 'o'},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {NULL, 0, NULL, 0}};
-    double part;
-    int opt;
-    optind = 1;
-    while ((opt = getopt_long(argc, argv, "o:h", longs, NULL)) != -1) {
-        switch (opt) {
-        case 'h':
-            return weft_tool_help(&weft_verb_estimate);
-        case 'o':
-            o->output = optarg;
-            o->json = true;
-            break;
-        case OPT_GPU:
-            o->gpu = optarg;
-            break;
-        case OPT_SLICE:
-            o->slice = optarg;
-            break;
-        case OPT_SHARE:
-            o->slice = optarg;
-            if (!weft_parse_percent(optarg, &part))
-                return weft_tool_usage(&weft_verb_estimate,
-                                       "--share needs a percentage such as 40%%, not '%s'", optarg);
-            break;
-        case OPT_BATCH:
-            if (!weft_parse_i64(optarg, &o->batch) || o->batch < 1 || o->batch > 1 << 20)
-                return weft_tool_usage(&weft_verb_estimate,
-                                       "--batch needs a number from 1 to 1048576, not '%s'",
-                                       optarg);
-            break;
-        case OPT_DIM:
-            if (!strchr(optarg, '=') || o->n_dim == DIMS_MAX)
-                return weft_tool_usage(&weft_verb_estimate,
-                                       "--dim needs NAME=VALUE, at most 16 times, not '%s'",
-                                       optarg);
-            o->dim[o->n_dim++] = optarg;
-            break;
-        case OPT_KERNEL:
-            o->per_kernel = true;
-            break;
-        case OPT_EXACT:
-            o->exact_f32 = true;
-            break;
-        case OPT_FORMAT:
-            if (!weft_tool_parse_format(optarg, &o->json))
-                return weft_tool_usage(&weft_verb_estimate, "--format takes text or json, not '%s'",
-                                       optarg);
-            break;
-        default:
-            return weft_tool_usage(&weft_verb_estimate, "wrong option");
-        }
+    weft_diag *diag = weft_diag_create();
+    int code = 0;
+    if (o->n_at == WEFT_ESTIMATE_SLICES_MAX)
+        code = USAGE("at most %d devices", WEFT_ESTIMATE_SLICES_MAX);
+    else if (!diag || weft_slice_make(gpu, slice, diag, &o->at[o->n_at]) != WEFT_ERR_OK)
+        code = USAGE("%s", diag && weft_diag_count(diag) ? weft_diag_at(diag, 0)->text : gpu);
+    else
+        o->n_at++;
+    weft_diag_destroy(diag);
+    return code;
+}
+
+/* "h100,h200:1g.18gb,l4" */
+static int take_devices(weft_tool_estimate *o, const char *text)
+{
+    while (text) {
+        size_t len = strcspn(text, ",");
+        char item[WEFT_DEVICE_NAME_MAX + WEFT_SLICE_NAME_MAX + 2];
+        if (len == 0 || len >= sizeof item)
+            return USAGE("--compare takes names of devices, h100,h200:1g.18gb, not '%s'", text);
+        memcpy(item, text, len);
+        item[len] = 0;
+        char *colon = strchr(item, ':');
+        if (colon)
+            *colon++ = 0;
+        int code = take_slice(o, item, colon ? colon : "");
+        if (code)
+            return code;
+        text = text[len] ? text + len + 1 : NULL;
     }
-    o->file = argv + optind;
-    o->n_file = argc - optind;
-    if (o->n_file < 1)
-        return weft_tool_usage(&weft_verb_estimate, "name a model, a set or a bundle");
-    if (!o->gpu)
-        return weft_tool_usage(&weft_verb_estimate, "--gpu NAME is needed");
+    o->compare = true;
+    return 0;
+}
+
+static int take_batches(weft_tool_estimate *o, const char *text)
+{
+    o->n_batch = weft_tool_parse_list(text, o->batch, WEFT_ESTIMATE_BATCHES_MAX);
+    bool ok = o->n_batch > 0;
+    for (size_t i = 0; i < o->n_batch; i++)
+        ok = ok && o->batch[i] <= BATCH_MAX;
+    return ok ? 0 : USAGE("--batch needs numbers from 1 to %d, not '%s'", BATCH_MAX, text);
+}
+
+static int take_name(weft_tool_estimate *o, int opt, const char *text)
+{
+    double part;
+    switch (opt) {
+    case OPT_SHARE:
+        o->slice = text;
+        return weft_parse_percent(text, &part)
+                   ? 0
+                   : USAGE("--share needs a percentage such as 40%%, not '%s'", text);
+    case OPT_PROCS:
+        return weft_parse_i64(text, &o->procs) && o->procs >= 1 && o->procs <= PROCS_MAX
+                   ? 0
+                   : USAGE("--procs needs a number from 1 to %d, not '%s'", PROCS_MAX, text);
+    case OPT_DIM:
+        if (!strchr(text, '=') || o->n_dim == WEFT_ESTIMATE_DIMS_MAX)
+            return USAGE("--dim needs NAME=VALUE, at most %d times, not '%s'",
+                         WEFT_ESTIMATE_DIMS_MAX, text);
+        o->dim[o->n_dim++] = text;
+        return 0;
+    case OPT_FORMAT:
+        return weft_tool_parse_format(text, &o->json)
+                   ? 0
+                   : USAGE("--format takes text or json, not '%s'", text);
+    default: /* OPT_LOWERING */
+        o->framework = strcmp(text, "framework") == 0;
+        return o->framework || strcmp(text, "fused") == 0
+                   ? 0
+                   : USAGE("--lowering takes fused or framework, not '%s'", text);
+    }
+}
+
+static int take(weft_tool_estimate *o, int opt)
+{
+    switch (opt) {
+    case 'o':
+        o->output = optarg;
+        return 0;
+    case OPT_GPU:
+        o->gpu = optarg;
+        return 0;
+    case OPT_SLICE:
+        o->slice = optarg;
+        return 0;
+    case OPT_BATCH:
+        return take_batches(o, optarg);
+    case OPT_KERNEL:
+        o->per_kernel = true;
+        return 0;
+    case OPT_EXACT:
+        o->exact_f32 = true;
+        return 0;
+    case OPT_EXPLAIN:
+        o->explain = true;
+        return 0;
+    case OPT_COMPARE:
+        return take_devices(o, optarg);
+    case OPT_PROFILE:
+        o->profile = true;
+        return 0;
+    case OPT_KERNELS:
+        o->kernels = optarg;
+        return 0;
+    case OPT_FEATURES:
+        o->features = true;
+        return 0;
+    case OPT_CALIBRATE:
+        o->calibrate = optarg;
+        return 0;
+    case OPT_CALIBRATION:
+        o->calibration = optarg;
+        return 0;
+    case OPT_MODEL:
+        o->model = optarg;
+        return 0;
+    case '?':
+        return USAGE("wrong option");
+    default:
+        return take_name(o, opt, optarg);
+    }
+}
+
+/* What does not go together. */
+static int check(weft_tool_estimate *o)
+{
+    int modes = !!o->kernels + !!o->calibrate + o->profile + o->compare;
+    if (modes > 1)
+        return USAGE("--kernels, --calibrate, --profile and --compare exclude each other");
+    if (o->features && !o->kernels)
+        return USAGE("--features goes with --kernels");
+    if (o->kernels)
+        return o->n_file ? USAGE("--kernels takes no model file") : -1;
+    if (o->compare && (o->gpu || o->slice[0]))
+        return USAGE("--compare names the devices itself: no --gpu, --slice or --share");
+    if (o->n_file < 1 && !o->calibrate)
+        return USAGE("name a model, a set or a bundle");
+    if (!o->gpu && !o->compare)
+        return USAGE("--gpu NAME is needed");
+    if (o->calibrate && o->calibration)
+        return USAGE("--calibrate makes what --calibration takes");
+    int code = o->compare ? 0 : take_slice(o, o->gpu, o->slice);
+    if (code)
+        return code;
+    for (size_t i = 0; i < o->n_at; i++)
+        if (o->procs > 1 && strcmp(o->at[i].gpu->name, "cpu") == 0)
+            return USAGE("--procs: processes share GPUs, a CPU slice has one");
+    o->json = o->json || o->output;
     return -1;
 }
 
 static int run_estimate(int argc, char **argv)
 {
-    options o = {.slice = "", .batch = 1};
-    int code = parse(argc, argv, &o);
-    if (code >= 0)
-        return code;
+    int opt, code = 0;
+    weft_tool_estimate *o = calloc(1, sizeof *o);
     weft_diag *diag = weft_diag_create();
-    weft_slice slice;
-    if (!diag)
-        return weft_tool_report(NULL, WEFT_ERR_NOMEM);
-    if (weft_slice_make(o.gpu, o.slice, diag, &slice) != WEFT_ERR_OK)
-        code = weft_tool_usage(&weft_verb_estimate, "%s", weft_diag_at(diag, 0)->text);
-    else
-        code = weft_tool_report(diag, estimate(&o, &slice, diag));
+    weft_arena *arena = weft_arena_create(0);
+    weft_err err = o && diag && arena ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
+    if (err == WEFT_ERR_OK) {
+        *o = (weft_tool_estimate){.slice = "", .batch = {1}, .n_batch = 1, .procs = 1};
+        optind = 1;
+        while (!code && (opt = getopt_long(argc, argv, "o:h", long_options, NULL)) != -1) {
+            if (opt == 'h') {
+                code = -2;
+                break;
+            }
+            code = take(o, opt);
+        }
+        o->file = argv + optind;
+        o->n_file = argc - optind;
+        code = code ? code : check(o);
+    }
+    if (code == -2)
+        code = weft_tool_help(&weft_verb_estimate);
+    else if (code <= 0) {
+        if (err == WEFT_ERR_OK)
+            err = run_options(o, arena, diag);
+        weft_tool_progress(NULL);
+        code = weft_tool_report(diag, err);
+        if (err != WEFT_ERR_OK && o && o->usage)
+            code = WEFT_EXIT_USAGE;
+    }
+    weft_arena_destroy(arena);
     weft_diag_destroy(diag);
+    free(o);
     return code;
 }
 
@@ -339,16 +577,31 @@ const weft_verb weft_verb_estimate = {
     .brief = "estimate time, compute, memory and energy without running",
     .usage =
         "usage: weft estimate MODEL.onnx|SET.yaml|MODULE.wir|BUNDLE.weft --gpu NAME [OPTIONS]\n"
+        "       weft estimate MODEL.onnx --compare h100,h200:1g.18gb,l4 [OPTIONS]\n"
+        "       weft estimate MODEL.onnx --gpu NAME --profile -o PROFILE.csv\n"
+        "       weft estimate --kernels KERNELS.csv [--gpu NAME] -o OUT.csv\n"
+        "       weft estimate [MODEL.onnx...] --gpu NAME --calibrate MEASURED.csv -o FILE\n"
         "Estimates time, compute need (creq), memory need (mreq) and energy of each model, one\n"
-        "execution of one batch, and says where the numbers come from and their expected error.\n\n"
+        "execution of one batch; says what bounds it, which kernels are the dearest, where the\n"
+        "numbers come from and their expected error.\n\n"
         "      --gpu NAME           device; `weft list gpus` names them\n"
         "      --slice NAME         MIG profile such as 1g.18gb, or cores of a CPU such as 2core\n"
         "      --share 40%          MPS share of the device\n"
-        "      --batch N            batch size (1)\n"
+        "      --batch 1,8,32       batch sizes (1)\n"
+        "      --procs N            processes of the model that share the slice (1)\n"
         "      --dim NAME=VALUE     value of another symbolic dimension; several may be given\n"
-        "      --per-kernel         each kernel too\n"
+        "      --compare LIST       a table over devices, or slices of them (gpu:slice)\n"
+        "      --per-kernel         each kernel too, not only the dearest ten\n"
+        "      --explain            why: formulas with their numbers, for the dearest kernels\n"
+        "      --lowering HOW       fused (what Weft launches) or framework (what PyTorch would)\n"
         "      --exact-f32          no TF32 for f32 products\n"
-        "  -o, --output FILE        write JSON there\n"
+        "      --model NAME         estimator model for all kernels (roofline, ...)\n"
+        "      --profile            CSV of all slices x batches x 1 to 3 processes, for weft plan\n"
+        "      --kernels FILE       predict bare kernels of a table; --features: training data\n"
+        "      --calibrate FILE     fit the device's constants to measurements; kernels as for\n"
+        "                           --kernels plus measured_us, or model,batch,measured_us\n"
+        "      --calibration FILE   use such a fit\n"
+        "  -o, --output FILE        write JSON there (a table with --profile, --kernels, ...)\n"
         "      --format text|json   what is printed\n",
     .run = run_estimate,
 };

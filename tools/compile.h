@@ -20,11 +20,6 @@ WEFT_MUST_USE weft_err weft_tool_load_sources(char *const *file, int n_file,
                                               const weft_import_options *import, weft_arena *arena,
                                               weft_diag *diag, weft_tool_sources *out);
 
-/* SLO, rate and profile of each graph of a plan-stage module: this CPU, and `gpu` if given. */
-WEFT_MUST_USE weft_err weft_tool_profile_models(const weft_tool_sources *sources, const char *gpu,
-                                                weft_arena *arena, weft_diag *diag,
-                                                weft_codegen_model *out);
-
 /* Which weights which models share, and the bytes that saves, as JSON. */
 WEFT_MUST_USE weft_err weft_tool_write_report(const weft_bundle *bundle, const char *path,
                                               weft_diag *diag);

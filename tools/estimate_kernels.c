@@ -53,6 +53,7 @@ typedef enum column {
     COL_SEQ,
     COL_HEADS,
     COL_HEAD,
+    COL_MEASURED,
     COL_COUNT
 } column;
 
@@ -77,6 +78,7 @@ static const char *const column_names[COL_COUNT][7] = {
     [COL_SEQ] = {"isl", "seq", "seq_len"},
     [COL_HEADS] = {"num_heads", "heads"},
     [COL_HEAD] = {"head_dim", "head_size"},
+    [COL_MEASURED] = {"measured_us"},
 };
 
 static const char *const result_names[] = {"time_us", "creq",   "energy_j",      "bound",
@@ -426,6 +428,18 @@ static weft_err read_header(table *t)
     return WEFT_ERR_OK;
 }
 
+/* Hands a row over with what was measured. */
+static weft_err give_row(table *t, const weft_kernel *kernel, bool exact)
+{
+    const char *text = get_text(t, COL_MEASURED);
+    double x = 0;
+    if (!text)
+        return refuse(t, "measured_us", "is missing", NULL);
+    if (!weft_parse_f64(text, &x) || !isfinite(x) || !(x > 0) || x > size_max * 1e6)
+        return refuse(t, "measured_us", "must be a time above 0, not", text);
+    return t->options->on_row(t->options->user, kernel, &t->slice, exact, x, t->diag);
+}
+
 static weft_err put_rows(table *t, weft_buf *to)
 {
     bool more;
@@ -454,6 +468,10 @@ static weft_err put_rows(table *t, weft_buf *to)
                                    t->rows->n_field, t->n_column);
         WEFT_TRY(get_slice(t));
         WEFT_TRY(get_kernel(t, &kernel, &exact));
+        if (t->options->on_row) {
+            WEFT_TRY(give_row(t, &kernel, exact));
+            continue;
+        }
         weft_buf_add(to, t->rows->raw, t->rows->raw_len);
         if (t->options->features)
             put_features(t, &kernel, exact, to);
@@ -485,7 +503,7 @@ weft_err weft_tool_estimate_kernels(const weft_tool_kernels *options, weft_diag 
         err = put_rows(&t, &to);
     if (err == WEFT_ERR_OK && to.failed)
         err = WEFT_ERR_NOMEM;
-    if (err == WEFT_ERR_OK)
+    if (err == WEFT_ERR_OK && !options->on_row)
         err = weft_file_write(options->output ? options->output : "-", to.at, to.len, diag);
     weft_buf_finish(&to);
     weft_file_unmap(&file);

@@ -2,7 +2,7 @@
 #ifndef WEFT_TOOLS_ESTIMATE_KERNELS_H
 #define WEFT_TOOLS_ESTIMATE_KERNELS_H
 
-#include "base/diag.h"
+#include "estimator/estimator.h"
 
 #include <stdbool.h>
 
@@ -13,6 +13,11 @@ typedef struct weft_tool_kernels {
     const char *slice;  /* of rows that name none; NULL or "": the whole device */
     const char *model;  /* row of the estimator's models; NULL: the best one */
     bool features;      /* what the trees see instead of predictions: for training them */
+    /* Called for each row instead of predicting it, when set: nothing is written. measured_us: of
+     * the row, which must have it. */
+    weft_err (*on_row)(void *user, const weft_kernel *kernel, const weft_slice *slice, bool exact,
+                       double measured_us, weft_diag *diag);
+    void *user;
 } weft_tool_kernels;
 
 /* Nothing is written unless every row is good. */

@@ -1,11 +1,10 @@
 /* Which slices and batches to estimate, and what a bundle says of the cost of its models. */
 #include "tools/profiles.h"
 
-#include "tools/compile.h"
-
 #include <string.h>
 
 enum { BATCHES_MAX = 64, CPU_SLICES = 3, MPS_STEP = 10 };
+static const uint32_t default_procs[] = {1, 2, 3};
 
 /* -- Slices ----------------------------------------------------------------------------------- */
 
@@ -84,13 +83,52 @@ static size_t find_batches(const weft_graph *g, uint32_t *out)
     return n;
 }
 
-weft_err weft_tool_profile_graph(weft_graph *g, const weft_slice *slice, size_t n_slice,
-                                 weft_arena *arena, weft_diag *diag, weft_profile *out)
+/* Processes share a GPU, not the cores of a CPU slice. */
+static weft_err profile_device(weft_graph *g, const weft_slice *slice, size_t n_slice,
+                               const uint32_t *batch, size_t n_batch,
+                               const weft_tool_profile_options *options, weft_arena *arena,
+                               weft_diag *diag, weft_profile *out)
 {
+    const weft_calibration *c = options->calibration;
+    bool is_cpu = strcmp(slice->gpu->name, "cpu") == 0;
+    weft_estimate_options how = {0};
+    if (c && strcmp(c->gpu, slice->gpu->name) == 0)
+        how.calibration = c;
+    return weft_estimate_profile(g, slice, n_slice, batch, n_batch, default_procs,
+                                 is_cpu ? 1 : sizeof default_procs / sizeof default_procs[0], &how,
+                                 arena, diag, out);
+}
+
+static weft_err profile_all(weft_graph *g, const weft_slice *slice, size_t n_slice,
+                            const uint32_t *batch, size_t n_batch,
+                            const weft_tool_profile_options *options, weft_arena *arena,
+                            weft_diag *diag, weft_profile *out)
+{
+    WEFT_VEC(weft_profile_point) all = {0};
+    for (size_t i = 0; i < n_slice;) {
+        size_t n = 1;
+        weft_profile part;
+        while (i + n < n_slice && slice[i + n].gpu == slice[i].gpu)
+            n++;
+        WEFT_TRY(profile_device(g, &slice[i], n, batch, n_batch, options, arena, diag, &part));
+        for (size_t k = 0; k < part.n; k++)
+            WEFT_VEC_PUSH(arena, &all, part.point[k]);
+        i += n;
+    }
+    *out = (weft_profile){.point = all.at, .n = all.len};
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_tool_profile_by(weft_graph *g, const weft_slice *slice, size_t n_slice,
+                              const weft_tool_profile_options *options, weft_arena *arena,
+                              weft_diag *diag, weft_profile *out)
+{
+    static const weft_tool_profile_options defaults;
     uint32_t batch[BATCHES_MAX];
     size_t n_batch = find_batches(g, batch);
     weft_diag *why = weft_diag_create();
-    weft_err err = weft_estimate_profile(g, slice, n_slice, batch, n_batch, NULL, arena, why, out);
+    weft_err err = profile_all(g, slice, n_slice, batch, n_batch, options ? options : &defaults,
+                               arena, why, out);
     if (err == WEFT_ERR_UNSUP || err == WEFT_ERR_INPUT) {
         const weft_message *msg = why && weft_diag_count(why) > 0 ? weft_diag_at(why, 0) : NULL;
         weft_diag_warn(diag, (weft_where){.item = weft_graph_name(g)}, "no estimate: %s",
@@ -102,10 +140,31 @@ weft_err weft_tool_profile_graph(weft_graph *g, const weft_slice *slice, size_t 
     return err;
 }
 
+weft_err weft_tool_profile_graph(weft_graph *g, const weft_slice *slice, size_t n_slice,
+                                 weft_arena *arena, weft_diag *diag, weft_profile *out)
+{
+    return weft_tool_profile_by(g, slice, n_slice, NULL, arena, diag, out);
+}
+
+weft_err weft_tool_gpu_slices(const char *gpu, weft_arena *arena, weft_diag *diag,
+                              const weft_slice **out, size_t *out_n)
+{
+    slice_list list = {.arena = arena, .diag = diag};
+    if (strcmp(gpu, "cpu") == 0)
+        for (uint32_t i = 0; i < CPU_SLICES; i++)
+            WEFT_TRY(add_cores(&list, 1u << i));
+    else
+        WEFT_TRY(add_gpu(&list, gpu, true, true));
+    *out = list.slices.at;
+    *out_n = list.slices.len;
+    return WEFT_ERR_OK;
+}
+
 /* The bundle must not depend on the machine that made it: one, two and four cores, whatever this
  * one has. */
 weft_err weft_tool_profile_models(const weft_tool_sources *sources, const char *gpu,
-                                  weft_arena *arena, weft_diag *diag, weft_codegen_model *out)
+                                  const weft_tool_profile_options *options, weft_arena *arena,
+                                  weft_diag *diag, weft_codegen_model *out)
 {
     slice_list list = {.arena = arena, .diag = diag};
     for (uint32_t i = 0; i < CPU_SLICES; i++)
@@ -116,8 +175,8 @@ weft_err weft_tool_profile_models(const weft_tool_sources *sources, const char *
         const weft_set_model *model = sources->model[i];
         out[i] = (weft_codegen_model){.slo_us = model ? model->slo_us : 0,
                                       .rate_per_s = model ? model->rate_per_s : 0};
-        WEFT_TRY(weft_tool_profile_graph(weft_graph_at(sources->module, i), list.slices.at,
-                                         list.slices.len, arena, diag, &out[i].profile));
+        WEFT_TRY(weft_tool_profile_by(weft_graph_at(sources->module, i), list.slices.at,
+                                      list.slices.len, options, arena, diag, &out[i].profile));
     }
     return WEFT_ERR_OK;
 }

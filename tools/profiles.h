@@ -4,6 +4,7 @@
 
 #include "estimator/estimator.h"
 #include "scheduler/scheduler.h"
+#include "tools/compile.h"
 #include "tools/tools.h"
 
 /* Distinct slices that a fleet may make. */
@@ -11,10 +12,29 @@ WEFT_MUST_USE weft_err weft_tool_fleet_slices(const weft_fleet *fleet, weft_aren
                                               weft_diag *diag, const weft_slice **out,
                                               size_t *out_n);
 
-/* The profile of a plan-stage graph over the batches of its buckets. A graph that cannot be
- * estimated gives a warning and an empty profile. */
+/* Every way to use one device: whole, each MIG profile, MPS shares in steps of 10 %; of a CPU 1, 2
+ * and 4 cores. */
+WEFT_MUST_USE weft_err weft_tool_gpu_slices(const char *gpu, weft_arena *arena, weft_diag *diag,
+                                            const weft_slice **out, size_t *out_n);
+
+/* Zero-initialised: the defaults. */
+typedef struct weft_tool_profile_options {
+    const weft_calibration *calibration; /* of the device it names; NULL: none */
+} weft_tool_profile_options;
+
+/* The profile of a plan-stage graph over the batches of its buckets and, on GPUs, one to three
+ * processes. A graph that cannot be estimated gives a warning and an empty profile. */
 WEFT_MUST_USE weft_err weft_tool_profile_graph(weft_graph *g, const weft_slice *slice,
                                                size_t n_slice, weft_arena *arena, weft_diag *diag,
                                                weft_profile *out);
+/* The same with options; NULL: the defaults. */
+WEFT_MUST_USE weft_err weft_tool_profile_by(weft_graph *g, const weft_slice *slice, size_t n_slice,
+                                            const weft_tool_profile_options *options,
+                                            weft_arena *arena, weft_diag *diag, weft_profile *out);
+/* SLO, rate and profile of each graph of a plan-stage module: the CPU, and `gpu` if given. */
+WEFT_MUST_USE weft_err weft_tool_profile_models(const weft_tool_sources *sources, const char *gpu,
+                                                const weft_tool_profile_options *options,
+                                                weft_arena *arena, weft_diag *diag,
+                                                weft_codegen_model *out);
 
 #endif

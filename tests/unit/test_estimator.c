@@ -318,7 +318,7 @@ static void test_estimator__profile_covers_slices_and_batches(void **state)
     assert_int_equal(weft_slice_make("cpu", "1core", diag, &s[0]), WEFT_ERR_OK);
     assert_int_equal(weft_slice_make("h200", "1g.18gb", diag, &s[1]), WEFT_ERR_OK);
     assert_int_equal(
-        weft_estimate_profile(weft_graph_at(m, 0), s, 2, batch, 3, NULL, arena, diag, &p),
+        weft_estimate_profile(weft_graph_at(m, 0), s, 2, batch, 3, NULL, 0, NULL, arena, diag, &p),
         WEFT_ERR_OK);
     assert_int_equal(p.n, 6);
     assert_string_equal(p.point[5].device, "h200");
