@@ -50,6 +50,7 @@ typedef struct weft_usher_config {
     bool sure;                       /* carries the rate on any type that can have it */
     double c, m;                     /* mean over types, percent */
     double goodput;                  /* at most, capped at the rate */
+    double must[WEFT_USHER_BOUNDS];  /* the same of the replicas that carry its goodput */
     double least[WEFT_USHER_BOUNDS]; /* dollars that its replicas take of devices, at least */
     double unit[2]; /* parts of devices that one request a second takes, at least */
 } weft_usher_config;

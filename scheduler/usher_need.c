@@ -178,12 +178,12 @@ static void finish_config(const weft_usher *u, const weft_usher_model *m, weft_u
                                            : WEFT_USHER_NEUTRAL;
     c->sure = c->replicas * lo >= m->rate_per_s * (1 - slack);
     c->goodput = fmin(m->rate_per_s, c->replicas * hi);
-    /* With a fixed fleet only what carries the goodput has to be placed. */
-    double replicas = c->replicas;
-    if (u->board->problem->goal == WEFT_GOAL_GOODPUT && hi > 0)
-        replicas = ceil(c->goodput / hi * (1 - slack));
-    for (uint32_t q = 0; q < WEFT_USHER_BOUNDS; q++)
-        c->least[q] = replicas * least[q];
+    double carriers = hi > 0 ? ceil(c->goodput / hi * (1 - slack)) : c->replicas;
+    bool fixed = u->board->problem->goal == WEFT_GOAL_GOODPUT;
+    for (uint32_t q = 0; q < WEFT_USHER_BOUNDS; q++) {
+        c->must[q] = carriers * least[q];
+        c->least[q] = fixed ? c->must[q] : c->replicas * least[q];
+    }
 }
 
 static bool is_same(const weft_usher *u, const weft_usher_config *a, const weft_usher_config *b)

@@ -35,7 +35,9 @@ typedef struct search {
     double rate[WEFT_USHER_GROUP];
     uint32_t n;
     double rest[WEFT_USHER_GROUP + 1][WEFT_USHER_BOUNDS]; /* least of the models from here on */
+    double rest_must[WEFT_USHER_GROUP + 1][WEFT_USHER_BOUNDS];
     double rest_goodput[WEFT_USHER_GROUP + 1];
+    double stock; /* dollars of the devices that are not open */
     double free_value[WEFT_USHER_BOUNDS], free_part[2]; /* of open devices; of the whole fleet */
     double step;                                        /* least price of a device */
     double beyond, within;                              /* bounds of this pass: (beyond, within] */
@@ -79,6 +81,7 @@ static void measure_free(search *s)
     }
     for (uint32_t g = 0; g < u->n_type; g++) {
         s->step = fmin(s->step, u->type[g].price);
+        s->stock += u->type[g].price * (u->type[g].row->count - u->opened[g]);
         for (uint32_t q = 0; q < 2; q++)
             s->free_part[q] += u->type[g].row->count - u->opened[g];
     }
@@ -88,14 +91,18 @@ static void measure_rest(search *s)
 {
     for (uint32_t i = s->n; i-- > 0;) {
         const weft_usher_model *m = s->model[i];
-        double least[WEFT_USHER_BOUNDS] = {INFINITY, INFINITY, INFINITY, INFINITY}, most = 0;
-        for (uint32_t k = 0; k < m->n_config; k++) {
-            for (uint32_t q = 0; q < WEFT_USHER_BOUNDS; q++)
-                least[q] = fmin(least[q], m->config[k].least[q]);
+        double most = 0;
+        for (uint32_t k = 0; k < m->n_config; k++)
             most = fmax(most, m->config[k].goodput);
+        for (uint32_t q = 0; q < WEFT_USHER_BOUNDS; q++) {
+            double least = INFINITY, must = INFINITY;
+            for (uint32_t k = 0; k < m->n_config; k++) {
+                least = fmin(least, m->config[k].least[q]);
+                must = fmin(must, m->config[k].must[q]);
+            }
+            s->rest[i][q] = s->rest[i + 1][q] + least;
+            s->rest_must[i][q] = s->rest_must[i + 1][q] + must;
         }
-        for (uint32_t q = 0; q < WEFT_USHER_BOUNDS; q++)
-            s->rest[i][q] = s->rest[i + 1][q] + least[q];
         s->rest_goodput[i] = s->rest_goodput[i + 1] + most;
     }
 }
@@ -108,6 +115,20 @@ static double bound_of(const search *s, const double *sum, uint32_t level)
     if (lb <= near_zero(s->step))
         return 0;
     return s->u->n_type == 1 ? s->step * ceil(lb / s->step - 1e-9) : fmax(lb, s->step);
+}
+
+/* Whether the fleet has not enough left for what must be placed of the models chosen up to
+ * `level` and of the others. */
+static bool is_too_much(const search *s, uint32_t level)
+{
+    for (uint32_t q = 0; q < WEFT_USHER_BOUNDS; q++) {
+        double sum = s->rest_must[level][q];
+        for (uint32_t i = 0; i < level; i++)
+            sum += s->at[i]->must[q];
+        if (sum - s->free_value[q] > s->stock + near_zero(s->step))
+            return true;
+    }
+    return false;
 }
 
 /* What the fleet's free compute (q 0) or memory (1) can carry of the combination. */
@@ -179,6 +200,8 @@ static bool is_outside(search *s, const double *sum, double goodput, uint32_t le
     if (is_fixed(s))
         return is_hopeless(s, sum, goodput, level);
     double lb = bound_of(s, sum, level);
+    if (lb > s->stock && is_too_much(s, level))
+        return true;
     if (s->any && s->best.complete && lb >= s->best.cost - near_zero(s->step))
         return true;
     s->more = s->more || lb > s->within;

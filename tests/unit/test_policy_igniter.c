@@ -1,0 +1,161 @@
+/* iGniter: shares by hand, with and without neighbours that cost something. */
+#include "base/arena.h"
+#include "base/diag.h"
+#include "scheduler/scheduler.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { MODELS = 4, POINTS = 40 };
+
+typedef struct scene {
+    weft_demand demand[MODELS];
+    weft_profile_point point[MODELS][POINTS];
+    weft_fleet_device device;
+    weft_fleet fleet;
+    weft_demands demands;
+    weft_problem problem;
+} scene;
+
+/* Batches 1, 2, 4, 8 on shares of 10 .. 90 % and all: time = batch * 1 ms / share. */
+static void make_scene(scene *sc, const double *rate_per_s, size_t n)
+{
+    static const char *const name[MODELS] = {"a", "b", "c", "d"};
+    memset(sc, 0, sizeof *sc);
+    for (size_t m = 0; m < n; m++) {
+        weft_profile *profile = &sc->demand[m].profile;
+        profile->point = sc->point[m];
+        sc->demand[m].model = name[m];
+        sc->demand[m].slo_us = 100e3;
+        sc->demand[m].rate_per_s = rate_per_s[m];
+        for (uint32_t percent = 10; percent <= 100; percent += 10)
+            for (uint32_t batch = 1; batch <= 8; batch *= 2) {
+                weft_profile_point *p = &sc->point[m][profile->n++];
+                *p = (weft_profile_point){
+                    .device = "v100", .share = percent / 100.0, .batch = batch, .procs = 1};
+                if (percent < 100)
+                    snprintf(p->slice, sizeof p->slice, "%u%%", percent);
+                p->cost.time_us = 1e3 * (1 + batch) / 2 * 100 / percent;
+                p->cost.mreq_bytes = 1000000;
+                p->cost.creq = percent / 100.0;
+            }
+    }
+    sc->device = (weft_fleet_device){.type = "v100", .count = 8, .mps = true};
+    sc->fleet = (weft_fleet){.file = "fleet", .device = &sc->device, .n_device = 1};
+    sc->demands = (weft_demands){sc->demand, n};
+    sc->problem = (weft_problem){.demands = &sc->demands, .fleet = &sc->fleet};
+}
+
+static weft_plan plan_of(const scene *sc, weft_arena *arena)
+{
+    weft_plan plan = {0};
+    weft_diag *diag = weft_diag_create();
+    if (weft_plan_make(weft_policy_find("igniter"), NULL, &sc->problem, arena, diag, &plan))
+        fail_msg("%s", weft_diag_at(diag, 0)->text);
+    weft_diag_destroy(diag);
+    return plan;
+}
+
+static uint32_t percent_of(const weft_plan *plan, const char *model)
+{
+    for (size_t i = 0; i < plan->n; i++)
+        if (strcmp(plan->at[i].model, model) == 0)
+            return (uint32_t)lround(plan->at[i].share * 100);
+    return 0;
+}
+
+/* Batch 8 on a share p serves 8 / 4.5 ms * p: 1777/s on all; 1000/s need 60 %, 700/s 40 %. */
+static void test_igniter__least_share_first_fit_by_size(void **state)
+{
+    static const double rate[MODELS] = {1000, 700, 1000, 170};
+    scene *sc = malloc(sizeof *sc);
+    (void)state;
+    make_scene(sc, rate, 4);
+    weft_arena *arena = weft_arena_create(0);
+    weft_plan plan = plan_of(sc, arena);
+    assert_int_equal(percent_of(&plan, "a"), 60);
+    assert_int_equal(percent_of(&plan, "b"), 40);
+    assert_int_equal(percent_of(&plan, "c"), 60);
+    assert_int_equal(percent_of(&plan, "d"), 10);
+    assert_int_equal(plan.gpus, 2);
+    /* d asks for 170/s of 177: the largest batch; with 90/s one of 1 will do. */
+    for (size_t i = 0; i < plan.n; i++)
+        if (strcmp(plan.at[i].model, "d") == 0)
+            assert_int_equal(plan.at[i].batch, 8);
+    sc->demand[3].rate_per_s = 90;
+    plan = plan_of(sc, arena);
+    for (size_t i = 0; i < plan.n; i++)
+        if (strcmp(plan.at[i].model, "d") == 0)
+            assert_int_equal(plan.at[i].batch, 1);
+    weft_arena_destroy(arena);
+    free(sc);
+}
+
+/* A neighbour on 40 % costs 0.5 * 0.4 = 20 % of time on top of nothing: 1000/s beside 700/s need
+ * more than 60 % + 40 %, so that they come to two devices; alone they need no extra. */
+static void test_igniter__neighbours_cost_share(void **state)
+{
+    static const double rate[MODELS] = {600, 300};
+    scene *sc = malloc(sizeof *sc);
+    (void)state;
+    make_scene(sc, rate, 2);
+    weft_arena *arena = weft_arena_create(0);
+    weft_plan plan = plan_of(sc, arena);
+    assert_int_equal(percent_of(&plan, "a"), 40);
+    assert_int_equal(percent_of(&plan, "b"), 20);
+    assert_int_equal(plan.gpus, 1);
+    /* a beside b: 1 + 0.7 * share of b = 1.14, 600 * 1.14 = 684 needs 40 %. b beside a: 1.28, 384
+     * needs 30 %; then a: 1.21, 726 needs 50 %; then b: 1.35, 405 still 30 %. */
+    sc->problem.interference.c[1] = 0.7;
+    sc->problem.interference.c[4] = 1;
+    plan = plan_of(sc, arena);
+    assert_int_equal(plan.gpus, 1);
+    assert_int_equal(percent_of(&plan, "a"), 50);
+    assert_int_equal(percent_of(&plan, "b"), 30);
+    /* So much that no share below 100 % together is enough. */
+    sc->problem.interference.c[1] = 5;
+    plan = plan_of(sc, arena);
+    assert_int_equal(plan.gpus, 2);
+    assert_int_equal(percent_of(&plan, "a"), 40);
+    weft_arena_destroy(arena);
+    free(sc);
+}
+
+static void test_igniter__does_not_split_a_model(void **state)
+{
+    static const double rate[MODELS] = {4000, 300};
+    scene *sc = malloc(sizeof *sc);
+    weft_plan plan;
+    (void)state;
+    make_scene(sc, rate, 2);
+    weft_arena *arena = weft_arena_create(0);
+    weft_diag *diag = weft_diag_create();
+    assert_int_equal(
+        weft_plan_make(weft_policy_find("igniter"), NULL, &sc->problem, arena, diag, &plan),
+        WEFT_ERR_INFEASIBLE);
+    assert_string_equal(weft_diag_at(diag, 0)->item, "a");
+    assert_non_null(strstr(weft_diag_at(diag, 0)->text, "3 services"));
+    sc->problem.goal = WEFT_GOAL_GOODPUT;
+    plan = plan_of(sc, arena);
+    assert_true(fabs(plan.goodput_per_s - (8 / 4.5e-3 + 300)) < 1e-6);
+    weft_arena_destroy(arena);
+    weft_diag_destroy(diag);
+    free(sc);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_igniter__least_share_first_fit_by_size),
+        cmocka_unit_test(test_igniter__neighbours_cost_share),
+        cmocka_unit_test(test_igniter__does_not_split_a_model),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
