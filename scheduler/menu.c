@@ -171,29 +171,28 @@ const weft_known *weft_menu__find(const weft_menu *menu, uint32_t demand, const 
 
 /* -- Options ---------------------------------------------------------------------------------- */
 
-typedef enum verdict { FITS, NO_DEVICE, NO_SLICE, NO_MEMORY, TOO_SLOW } verdict;
-
-/* Whether the fleet, the rules, the memory and the SLO allow a point, asked in this order. */
-static verdict judge_point(const weft_menu *menu, const weft_demand *demand, const weft_known *k)
+weft_verdict weft_menu__judge(const weft_menu *menu, uint32_t demand, const weft_known *k)
 {
+    const weft_demand *d = &menu->problem->demands->at[demand];
     const weft_shape *shape = &menu->shape[k->shape];
     const weft_profile_point *p = k->point;
     if (!shape->row || !weft_profile__usable(p))
-        return NO_DEVICE;
-    if (!shape->known || !weft_rules__allow_procs(&menu->problem->rules, p->procs))
-        return NO_SLICE;
-    if (shape->spec.kind != WEFT_SLICE_CORES && p->procs > WEFT_MPS_CLIENTS_MAX)
-        return NO_SLICE;
-    if (shape->spec.mig && p->procs > weft_mig__clients_max(shape->spec.mig))
-        return NO_SLICE;
+        return WEFT_VERDICT_NO_DEVICE;
+    if (!shape->known)
+        return WEFT_VERDICT_NO_SLICE;
+    if (!weft_rules__allow_procs(&menu->problem->rules, p->procs) ||
+        (shape->spec.kind != WEFT_SLICE_CORES && p->procs > WEFT_MPS_CLIENTS_MAX) ||
+        (shape->spec.mig && p->procs > weft_mig__clients_max(shape->spec.mig)))
+        return WEFT_VERDICT_RULES;
     if (shape->spec.mem_bytes && weft_load__mem(p) > shape->spec.mem_bytes)
-        return NO_MEMORY;
-    return weft_rules__allow(&menu->problem->rules, demand, k->exec_us) ? FITS : TOO_SLOW;
+        return WEFT_VERDICT_MEMORY;
+    return weft_rules__allow(&menu->problem->rules, d, k->exec_us) ? WEFT_VERDICT_POSSIBLE
+                                                                   : WEFT_VERDICT_SLO;
 }
 
-static int compare_options(const void *a, const void *b)
+static int compare_possible(const void *a, const void *b)
 {
-    const weft_option *p = a, *q = b;
+    const weft_known *p = *(const weft_known *const *)a, *q = *(const weft_known *const *)b;
     if (p->shape != q->shape)
         return p->shape < q->shape ? -1 : 1;
     if (p->point->batch != q->point->batch)
@@ -220,27 +219,26 @@ static void list_choices(weft_menu *menu, uint32_t demand, weft_arena *arena)
 
 static void list_options(weft_menu *menu, uint32_t demand, weft_arena *arena)
 {
-    const weft_demand *d = &menu->problem->demands->at[demand];
     uint32_t n = 0;
+    /* Pointers are sorted, not options, which are large. */
+    const weft_known **list = weft_arena_array(arena, menu->n_known[demand], sizeof *list);
     for (uint32_t i = 0; i < menu->n_known[demand]; i++)
-        n += judge_point(menu, d, &menu->known[demand][i]) == FITS;
+        if (weft_menu__judge(menu, demand, &menu->known[demand][i]) == WEFT_VERDICT_POSSIBLE)
+            list[n++] = &menu->known[demand][i];
+    qsort(list, n, sizeof *list, compare_possible);
     weft_option *option = weft_arena_array(arena, n, sizeof *option);
-    n = 0;
-    for (uint32_t i = 0; i < menu->n_known[demand]; i++) {
-        const weft_known *k = &menu->known[demand][i];
-        if (judge_point(menu, d, k) != FITS)
-            continue;
+    for (uint32_t i = 0; i < n; i++) {
+        const weft_known *k = list[i];
         const weft_shape *shape = &menu->shape[k->shape];
-        option[n++] = (weft_option){.row = shape->row,
-                                    .spec = shape->spec,
-                                    .point = k->point,
-                                    .shape = k->shape,
-                                    .exec_us = k->exec_us,
-                                    .peak_per_s = weft_load__peak_per_s(k->point, k->exec_us),
-                                    .mem_bytes = weft_load__mem(k->point),
-                                    .use = weft_point__use(shape->row, k->point)};
+        option[i] = (weft_option){.row = shape->row,
+                                  .spec = shape->spec,
+                                  .point = k->point,
+                                  .shape = k->shape,
+                                  .exec_us = k->exec_us,
+                                  .peak_per_s = weft_load__peak_per_s(k->point, k->exec_us),
+                                  .mem_bytes = weft_load__mem(k->point),
+                                  .use = weft_point__use(shape->row, k->point)};
     }
-    qsort(option, n, sizeof *option, compare_options);
     menu->option[demand] = option;
     menu->n_option[demand] = n;
     list_choices(menu, demand, arena);
@@ -299,8 +297,13 @@ void weft_menu__build(const weft_problem *problem, weft_arena *arena, weft_menu 
     for (size_t d = 0; d < demands->n; d++) {
         const weft_profile *profile = &demands->at[d].profile;
         id[d] = weft_arena_array(arena, profile->n, sizeof **id);
-        for (size_t i = 0; i < profile->n; i++)
-            id[d][i] = intern_shape(&t, problem, profile->point[i].device, profile->point[i].slice);
+        for (size_t i = 0; i < profile->n; i++) {
+            const weft_profile_point *p = &profile->point[i];
+            /* Most rows name the slice of the row before. */
+            bool again =
+                i > 0 && strcmp(p->slice, p[-1].slice) == 0 && strcmp(p->device, p[-1].device) == 0;
+            id[d][i] = again ? id[d][i - 1] : intern_shape(&t, problem, p->device, p->slice);
+        }
     }
     /* Sorting moves shapes: rank[] leads from the order of sight to the order of names. */
     weft_shape *shape = weft_arena_array(arena, t.shapes.len, sizeof *shape);
@@ -335,21 +338,21 @@ weft_err weft_menu__refuse(const weft_menu *menu, uint32_t demand, weft_diag *di
     const weft_known *fastest = NULL, *least = NULL;
     const weft_profile_point *first = d->profile.n ? menu->known[demand][0].point : NULL;
     weft_where where = {.item = d->model};
-    verdict best = NO_DEVICE;
+    weft_verdict best = WEFT_VERDICT_NO_DEVICE; /* verdicts count down to the best */
     uint64_t mem_has = 0;
     for (uint32_t i = 0; i < menu->n_known[demand]; i++) {
         const weft_known *k = &menu->known[demand][i];
-        verdict v = judge_point(menu, d, k);
-        if (v > best)
-            best = v;
-        if (v == NO_MEMORY && (!least || weft_load__mem(k->point) < weft_load__mem(least->point)))
+        weft_verdict v = weft_menu__judge(menu, demand, k);
+        best = v < best ? v : best;
+        if (v == WEFT_VERDICT_MEMORY &&
+            (!least || weft_load__mem(k->point) < weft_load__mem(least->point)))
             least = k;
-        if (v == NO_MEMORY && menu->shape[k->shape].spec.mem_bytes > mem_has)
+        if (v == WEFT_VERDICT_MEMORY && menu->shape[k->shape].spec.mem_bytes > mem_has)
             mem_has = menu->shape[k->shape].spec.mem_bytes;
-        if (v == TOO_SLOW && (!fastest || k->exec_us < fastest->exec_us))
+        if (v == WEFT_VERDICT_SLO && (!fastest || k->exec_us < fastest->exec_us))
             fastest = k;
     }
-    if (best == TOO_SLOW) {
+    if (best == WEFT_VERDICT_SLO) {
         const weft_profile_point *p = fastest->point;
         return weft_diag_error(
             diag, WEFT_ERR_INFEASIBLE, where,
@@ -359,11 +362,15 @@ weft_err weft_menu__refuse(const weft_menu *menu, uint32_t demand, weft_diag *di
             p->slice, p->batch,
             ceil(weft_rules__least_slo_us(&menu->problem->rules, fastest->exec_us)) / 1e3);
     }
-    if (best == NO_MEMORY)
+    if (best == WEFT_VERDICT_MEMORY)
         return weft_diag_error(
             diag, WEFT_ERR_INFEASIBLE, where, "needs %llu bytes, the largest slice has %llu",
             (unsigned long long)weft_load__mem(least->point), (unsigned long long)mem_has);
-    if (best == NO_SLICE)
+    if (best == WEFT_VERDICT_RULES)
+        return weft_diag_error(diag, WEFT_ERR_INFEASIBLE, where,
+                               "no profile with as few processes on a slice as the rules and the "
+                               "device allow; profile it with one process");
+    if (best == WEFT_VERDICT_NO_SLICE)
         return weft_diag_error(
             diag, WEFT_ERR_INFEASIBLE, where,
             "no profile for a slice that the fleet allows; allow MIG, MPS or the "

@@ -211,6 +211,9 @@ weft_choice weft_menu__choice(const weft_menu *menu, uint32_t demand, uint32_t s
 /* The option of that batch and so many processes; NULL: none. O(log n). */
 const weft_option *weft_menu__option(const weft_menu *menu, uint32_t demand, uint32_t shape,
                                      uint32_t batch, uint32_t procs);
+/* Whether the fleet, the rules, the memory and the SLO allow a point, asked in this order:
+ * POSSIBLE, or the first that does not. */
+weft_verdict weft_menu__judge(const weft_menu *menu, uint32_t demand, const weft_known *known);
 /* INFEASIBLE: why a demand has no option, and what would give it one. */
 weft_err weft_menu__refuse(const weft_menu *menu, uint32_t demand, weft_diag *diag);
 /* Devices that any plan within the rules needs (bound.c). */

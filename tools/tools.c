@@ -13,10 +13,10 @@
 
 /* -- Reporting ------------------------------------------------------------------------------ */
 
-static bool use_colour(void)
+bool weft_tool_has_color(FILE *stream)
 {
     const char *no = getenv("NO_COLOR");
-    return isatty(STDERR_FILENO) && !(no && *no);
+    return isatty(fileno(stream)) && !(no && *no);
 }
 
 int weft_tool_report(const weft_diag *diag, weft_err err)
@@ -26,7 +26,7 @@ int weft_tool_report(const weft_diag *diag, weft_err err)
     static const char *const colours[] = {[WEFT_SEV_ERROR] = "\033[1;31m",
                                           [WEFT_SEV_WARNING] = "\033[1;35m",
                                           [WEFT_SEV_NOTE] = "\033[1;36m"};
-    bool colour = use_colour();
+    bool colour = weft_tool_has_color(stderr);
     size_t n = diag ? weft_diag_count(diag) : 0;
     bool any = false;
     for (size_t i = 0; i < n; i++) {

@@ -38,6 +38,8 @@ int weft_tool_report(const weft_diag *diag, weft_err err);
 int weft_tool_usage(const weft_verb *verb, const char *fmt, ...) WEFT_PRINTF(2, 3);
 /* Handles --help (prints usage, returns true and sets *out_exit). To be called for option 'h'. */
 int weft_tool_help(const weft_verb *verb);
+/* Whether a stream is a terminal that may be coloured (NO_COLOR). */
+bool weft_tool_has_color(FILE *stream);
 /* "text" or "json"; anything else: false. */
 bool weft_tool_parse_format(const char *text, bool *out_json);
 /* "1,2,4" as positive numbers, at most `max`; returns the count, 0 when wrong. */

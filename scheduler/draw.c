@@ -1,0 +1,110 @@
+/* Where each slice of a plan lies on its device. The plan need not be legal: what reaches over the
+ * edge is cut, what overlaps is drawn over. */
+#include "scheduler/draw_int.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int compare_texts(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Models by name, each once. */
+static void list_models(const weft_plan *plan, weft_arena *arena, weft_drawing *out)
+{
+    const char **name = weft_arena_array(arena, plan->n, sizeof *name);
+    uint32_t n = 0;
+    for (size_t i = 0; i < plan->n; i++)
+        name[i] = plan->at[i].model;
+    if (plan->n > 0)
+        qsort(name, plan->n, sizeof *name, compare_texts);
+    for (size_t i = 0; i < plan->n; i++)
+        if (n == 0 || strcmp(name[n - 1], name[i]) != 0)
+            name[n++] = name[i];
+    out->model = name;
+    out->n_model = n;
+}
+
+static uint32_t color_of(const weft_drawing *d, const char *model)
+{
+    const char **hit = bsearch(&model, d->model, d->n_model, sizeof *d->model, compare_texts);
+    return hit ? (uint32_t)((const char *const *)hit - d->model) : 0;
+}
+
+static double cut(double x)
+{
+    return x > 0 ? fmin(1, x) : 0;
+}
+
+/* What lies left of the next share: of the device, and of each MIG instance. */
+typedef struct offsets {
+    double device;
+    double instance[32];
+} offsets;
+
+static void locate(const weft_placement *p, offsets *at, uint32_t *slots, weft_box *box)
+{
+    const weft_device_type *type = weft_device_type_find(p->type);
+    weft_fleet_device any = {.type = p->type, .count = 1, .mig = true, .mps = true};
+    weft_slice_spec spec = {0};
+    const char *why;
+    bool known =
+        type && strcmp(p->type, "cpu") != 0 && weft_slice__resolve(&any, p->slice, &spec, &why);
+    if (known && spec.mig && type->mig_slots > 0 && p->mig_start >= 0 && p->mig_start < 32) {
+        double from = (double)p->mig_start / type->mig_slots;
+        double width = (double)spec.mig->slots / type->mig_slots;
+        double *left = &at->instance[p->mig_start];
+        *slots = type->mig_slots;
+        box->from = cut(from + (spec.percent ? width * *left : 0));
+        *left += spec.percent / 100.0;
+        box->to = cut(from + (spec.percent ? width * *left : width));
+        return;
+    }
+    double share = spec.kind == WEFT_SLICE_WHOLE && known ? 1 : p->share;
+    box->from = cut(at->device);
+    at->device += share;
+    box->to = cut(at->device);
+}
+
+/* Placements order[from .. to) of one device. */
+static weft_drawn_device draw_device(const weft_plan *plan, const weft_drawing *d,
+                                     const uint32_t *order, size_t from, size_t to,
+                                     weft_arena *arena)
+{
+    const weft_placement *first = &plan->at[order[from]];
+    weft_drawn_device device = {.type = first->type, .number = first->device};
+    weft_box *box = weft_arena_array(arena, to - from, sizeof *box);
+    const weft_placement **place = weft_arena_array(arena, to - from, sizeof *place);
+    offsets at = {0};
+    for (size_t i = from; i < to; i++)
+        place[i - from] = &plan->at[order[i]];
+    for (size_t i = 0; i < to - from;) {
+        weft_box *b = &box[device.n_box++];
+        *b = (weft_box){.place = &place[i], .color = color_of(d, place[i]->model)};
+        locate(place[i], &at, &device.slots, b);
+        while (i < to - from && place[i]->slice_id == b->place[0]->slice_id) {
+            b->n_place++;
+            i++;
+        }
+    }
+    device.box = box;
+    return device;
+}
+
+void weft_drawing__make(const weft_plan *plan, weft_arena *arena, weft_drawing *out)
+{
+    const uint32_t *order = weft_plan__order(plan, arena);
+    weft_drawn_device *device = weft_arena_array(arena, plan->n, sizeof *device);
+    weft_drawing d = {.device = device};
+    list_models(plan, arena, &d);
+    for (size_t i = 0; i < plan->n;) {
+        size_t end = i;
+        while (end < plan->n && plan->at[order[end]].device == plan->at[order[i]].device)
+            end++;
+        device[d.n_device++] = draw_device(plan, &d, order, i, end, arena);
+        i = end;
+    }
+    *out = d;
+}

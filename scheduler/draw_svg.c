@@ -1,0 +1,177 @@
+/* A plan as an SVG picture: a row a device, its slices as boxes coloured by model, lines at MIG
+ * slots, a legend, and what each box is as its tooltip. All texts are escaped, numbers have two
+ * decimals: the same plan gives the same bytes. */
+#include "scheduler/draw_int.h"
+
+#include "base/str.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { LEFT = 130, WIDTH = 840, ROW = 36, BOX = 28, TOP = 46, LEGEND_COLUMNS = 4, LEGEND_ROW = 20 };
+
+static const double letter = 6.6; /* width of one, 11 px */
+
+/* XML text: markup is escaped, what XML cannot hold becomes '?'. */
+static void put_text(weft_buf *buf, const char *text)
+{
+    for (; *text; text++)
+        switch (*text) {
+        case '&':
+            weft_buf_printf(buf, "&amp;");
+            break;
+        case '<':
+            weft_buf_printf(buf, "&lt;");
+            break;
+        case '>':
+            weft_buf_printf(buf, "&gt;");
+            break;
+        case '"':
+            weft_buf_printf(buf, "&quot;");
+            break;
+        default:
+            weft_buf_putc(buf, (unsigned char)*text < 0x20 || *text == 0x7f ? '?' : *text);
+        }
+}
+
+/* Hues a golden angle apart, light enough for black text. */
+static void put_color(weft_buf *buf, uint32_t color)
+{
+    double hue = fmod(color * 137.508, 360) / 60, light = color % 2 ? 0.82 : 0.72;
+    double chroma = (1 - fabs(2 * light - 1)) * 0.62, x = chroma * (1 - fabs(fmod(hue, 2) - 1));
+    double rgb[6][3] = {{chroma, x, 0}, {x, chroma, 0}, {0, chroma, x},
+                        {0, x, chroma}, {x, 0, chroma}, {chroma, 0, x}};
+    int sector = (int)hue % 6, part[3];
+    for (int i = 0; i < 3; i++)
+        part[i] = (int)((rgb[sector][i] + light - chroma / 2) * 255 + 0.5);
+    weft_buf_printf(buf, "#%02x%02x%02x", part[0], part[1], part[2]);
+}
+
+static void put_title(weft_buf *buf, const weft_box *box)
+{
+    weft_buf_printf(buf, "<title>");
+    for (uint32_t i = 0; i < box->n_place; i++) {
+        const weft_placement *p = box->place[i];
+        if (i > 0)
+            weft_buf_printf(buf, "&#10;");
+        put_text(buf, p->model);
+        weft_buf_printf(buf, ": ");
+        put_text(buf, p->slice[0] ? p->slice : "whole device");
+        weft_buf_printf(buf, ", batch %u x %u, %.6g of %.6g/s, %.6g ms", p->batch, p->procs,
+                        p->rate_per_s, p->capacity_per_s, p->latency_us / 1e3);
+    }
+    weft_buf_printf(buf, "</title>");
+}
+
+/* As many letters of the name as the box has room for. */
+static void put_name(weft_buf *buf, const weft_box *box, double x, double y, double width)
+{
+    char name[160];
+    size_t room = width > 8 ? (size_t)((width - 8) / letter) : 0;
+    const weft_placement *p = box->place[0];
+    if (box->n_place > 1)
+        snprintf(name, sizeof name, "%.100s +%u", p->model, box->n_place - 1);
+    else if (p->procs > 1)
+        snprintf(name, sizeof name, "%.100s x%u", p->model, p->procs);
+    else
+        snprintf(name, sizeof name, "%.128s", p->model);
+    if (room < 2)
+        return;
+    if (strlen(name) > room)
+        name[room] = 0;
+    weft_buf_printf(buf, "<text x=\"%.2f\" y=\"%.2f\">", x + 4, y + BOX / 2.0 + 4);
+    put_text(buf, name);
+    weft_buf_printf(buf, "</text>");
+}
+
+static void put_device(weft_buf *buf, const weft_drawn_device *d, double y)
+{
+    weft_buf_printf(buf, "<text x=\"8\" y=\"%.2f\" class=\"head\">", y + BOX / 2.0 + 4);
+    put_text(buf, d->type);
+    weft_buf_printf(buf, " %u</text>\n", d->number);
+    weft_buf_printf(buf,
+                    "<rect x=\"%d\" y=\"%.2f\" width=\"%d\" height=\"%d\" class=\"device\"/>\n",
+                    LEFT, y, WIDTH, BOX);
+    for (uint32_t i = 1; i < d->slots; i++)
+        weft_buf_printf(
+            buf, "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\" class=\"slot\"/>\n",
+            LEFT + (double)WIDTH * i / d->slots, y, LEFT + (double)WIDTH * i / d->slots, y + BOX);
+    for (uint32_t i = 0; i < d->n_box; i++) {
+        const weft_box *box = &d->box[i];
+        double x = LEFT + WIDTH * box->from, width = WIDTH * (box->to - box->from);
+        weft_buf_printf(buf,
+                        "<g><rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%d\" rx=\"3\" "
+                        "class=\"box\" fill=\"",
+                        x + 0.5, y + 0.5, fmax(0, width - 1), BOX - 1);
+        put_color(buf, box->color);
+        weft_buf_printf(buf, "\">");
+        put_title(buf, box);
+        weft_buf_printf(buf, "</rect>");
+        put_name(buf, box, x, y, width);
+        weft_buf_printf(buf, "</g>\n");
+    }
+}
+
+static void put_legend(weft_buf *buf, const weft_drawing *d, double y)
+{
+    for (uint32_t i = 0; i < d->n_model; i++) {
+        double x = 8 + (double)(i % LEGEND_COLUMNS) * (LEFT + WIDTH) / LEGEND_COLUMNS;
+        double line = y + (double)(i / LEGEND_COLUMNS) * LEGEND_ROW;
+        weft_buf_printf(
+            buf, "<rect x=\"%.2f\" y=\"%.2f\" width=\"12\" height=\"12\" class=\"box\" fill=\"", x,
+            line);
+        put_color(buf, i);
+        weft_buf_printf(buf, "\"/><text x=\"%.2f\" y=\"%.2f\">", x + 18, line + 10);
+        put_text(buf, d->model[i]);
+        weft_buf_printf(buf, "</text>\n");
+    }
+}
+
+static void put_drawing(weft_buf *buf, const weft_plan *plan, const weft_drawing *d)
+{
+    double legend = TOP + (double)d->n_device * ROW + 12;
+    uint32_t lines = (d->n_model + LEGEND_COLUMNS - 1) / LEGEND_COLUMNS;
+    double height = legend + (double)lines * LEGEND_ROW + 8;
+    weft_buf_printf(buf,
+                    "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+                    "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\" "
+                    "viewBox=\"0 0 %d %.0f\">\n"
+                    "<style>text{font:11px monospace}.head{font-weight:bold}.title{font-size:14px}"
+                    ".device{fill:#f4f4f4;stroke:#888}.slot{stroke:#ccc}"
+                    ".box{stroke:#444;stroke-width:0.7}</style>\n"
+                    "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n"
+                    "<text x=\"8\" y=\"24\" class=\"title\">",
+                    LEFT + WIDTH + 12, height, LEFT + WIDTH + 12, height);
+    put_text(buf, plan->policy ? plan->policy : "plan");
+    weft_buf_printf(buf, ": %u device%s, $%.2f/h, %.6g requests/s</text>\n", plan->gpus,
+                    plan->gpus == 1 ? "" : "s", plan->cost_per_hour, plan->goodput_per_s);
+    for (uint32_t i = 0; i < d->n_device; i++)
+        put_device(buf, &d->device[i], TOP + (double)i * ROW);
+    put_legend(buf, d, legend);
+    weft_buf_printf(buf, "</svg>\n");
+}
+
+weft_err weft_plan_draw_svg(const weft_plan *plan, char **out)
+{
+    weft_arena *arena = weft_arena_create(0);
+    weft_buf buf = {0};
+    weft_drawing d;
+    jmp_buf env;
+    if (!arena)
+        return WEFT_ERR_NOMEM;
+    if (setjmp(env) != 0) {
+        weft_arena_destroy(arena);
+        return WEFT_ERR_NOMEM;
+    }
+    (void)weft_arena_guard(arena, &env);
+    weft_drawing__make(plan, arena, &d);
+    put_drawing(&buf, plan, &d);
+    weft_arena_destroy(arena);
+    if (buf.failed) {
+        weft_buf_finish(&buf);
+        return WEFT_ERR_NOMEM;
+    }
+    *out = buf.at;
+    return WEFT_ERR_OK;
+}

@@ -1,0 +1,427 @@
+/* Why a model is where it is.
+ *
+ * Places: what it shares its slice and its device with, and what is left of capacity and SLO.
+ *
+ * Options: each slice that the profile knows, by its best legal batch (highest capacity), or, where
+ * none is legal, with the reason of the one that came closest. Legal ones are ordered by what a
+ * whole device of such slices would carry, the measure by which slices of different sizes compare.
+ *
+ * Changes: the smallest change of SLO or rate by which the model's smallest placement fits a
+ * smaller slice, from the profile alone; and the smallest by which the policy needs fewer devices
+ * or dollars. The latter is found by planning again and halving the interval between no change and
+ * an eighth of the rate (eight times the SLO), which finds a smallest change only where the need
+ * falls steadily; what is stated was planned and is true in any case. */
+#include "scheduler/scheduler_int.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NONE UINT32_MAX
+
+enum { HALVINGS = 10, NAMES_MAX = 64 };
+
+static const double farthest = 8;
+
+static const char *const verdict_name[] = {
+    [WEFT_VERDICT_CHOSEN] = "chosen",     [WEFT_VERDICT_POSSIBLE] = "possible",
+    [WEFT_VERDICT_NO_ROOM] = "no-room",   [WEFT_VERDICT_SLO] = "slo",
+    [WEFT_VERDICT_MEMORY] = "memory",     [WEFT_VERDICT_RULES] = "rules",
+    [WEFT_VERDICT_NO_SLICE] = "no-slice", [WEFT_VERDICT_NO_DEVICE] = "no-device",
+};
+
+const char *weft_verdict_name(weft_verdict verdict)
+{
+    return verdict_name[verdict];
+}
+
+typedef struct explainer {
+    const weft_plan *plan;
+    const weft_problem *problem; /* by the rules of the plan */
+    const weft_policy *policy;
+    weft_arena *arena;
+    uint32_t demand;
+    const weft_demand *d;
+    weft_board board; /* the plan without the model */
+    weft_explanation out;
+} explainer;
+
+/* -- Places ----------------------------------------------------------------------------------- */
+
+typedef struct names {
+    WEFT_VEC(const char *) list;
+} names;
+
+static void add_name(explainer *e, names *to, const char *name)
+{
+    for (uint32_t i = 0; i < to->list.len; i++)
+        if (strcmp(to->list.at[i], name) == 0)
+            return;
+    if (to->list.len < NAMES_MAX)
+        WEFT_VEC_PUSH(e->arena, &to->list, name);
+}
+
+static void list_places(explainer *e)
+{
+    const weft_plan *plan = e->plan;
+    WEFT_VEC(weft_explain_place) places = {0};
+    double slo_us = weft_rules__slo_us(&plan->rules, e->d);
+    for (size_t i = 0; i < plan->n; i++) {
+        const weft_placement *p = &plan->at[i];
+        if (strcmp(p->model, e->d->model) != 0)
+            continue;
+        names with = {0}, beside = {0};
+        for (size_t j = 0; j < plan->n; j++) {
+            const weft_placement *q = &plan->at[j];
+            if (q->device == p->device && j != i)
+                add_name(e, q->slice_id == p->slice_id ? &with : &beside, q->model);
+        }
+        weft_explain_place place = {.at = p,
+                                    .with = with.list.at,
+                                    .n_with = with.list.len,
+                                    .beside = beside.list.at,
+                                    .n_beside = beside.list.len,
+                                    .slack_latency = 1};
+        if (p->capacity_per_s > 0)
+            place.slack_rate = 1 - p->rate_per_s / p->capacity_per_s;
+        if (e->d->slo_us > 0)
+            place.slack_latency = 1 - p->latency_us / slo_us;
+        WEFT_VEC_PUSH(e->arena, &places, place);
+    }
+    e->out.place = places.at;
+    e->out.n_place = places.len;
+}
+
+static bool is_chosen(const explainer *e, const weft_shape *shape)
+{
+    for (size_t i = 0; i < e->out.n_place; i++)
+        if (strcmp(e->out.place[i].at->type, shape->device) == 0 &&
+            strcmp(e->out.place[i].at->slice, shape->slice) == 0)
+            return true;
+    return false;
+}
+
+/* -- The plan without the model --------------------------------------------------------------- */
+
+/* What cannot be put, of a plan that is not legal, is left out. */
+static void load_board(explainer *e)
+{
+    const weft_plan *plan = e->plan;
+    weft_demand_index index = weft_demands__index(e->problem->demands, e->arena);
+    const uint32_t *order = weft_plan__order(plan, e->arena);
+    uint32_t device = NONE, slice = NONE;
+    for (size_t i = 0; i < plan->n; i++) {
+        const weft_placement *p = &plan->at[order[i]];
+        const weft_placement *before = i > 0 ? &plan->at[order[i - 1]] : NULL;
+        const weft_shape *shape = weft_menu__shape(&e->board.menu, p->type, p->slice);
+        uint32_t d = weft_demands__find(&index, p->model);
+        bool fresh = !before || before->device != p->device;
+        if (fresh)
+            device = NONE;
+        if (fresh || before->slice_id != p->slice_id)
+            slice = NONE;
+        if (d == NONE || !shape || !shape->known)
+            continue;
+        if (device == NONE)
+            device = weft_board__open(&e->board, shape->row, shape->spec.kind);
+        const weft_option *o = weft_menu__option(
+            &e->board.menu, d, (uint32_t)(shape - e->board.menu.shape), p->batch, p->procs);
+        if (device == NONE || !o || d == e->demand || slice != NONE)
+            continue;
+        int32_t start = shape->spec.kind == WEFT_SLICE_CORES ? (int32_t)p->slice_id : p->mig_start;
+        if (weft_board__put(&e->board, device, start, d, o, p->rate_per_s))
+            slice = e->board.slices.len - 1;
+    }
+}
+
+/* -- Options ---------------------------------------------------------------------------------- */
+
+/* The point of a shape that is told about: the legal one with the highest capacity, else the one
+ * that came closest. Points [from, to) of the menu. */
+static const weft_known *pick_point(const explainer *e, uint32_t from, uint32_t to,
+                                    weft_verdict *verdict)
+{
+    const weft_menu *menu = &e->board.menu;
+    const weft_known *best = NULL;
+    for (uint32_t i = from; i < to; i++) {
+        const weft_known *k = &menu->known[e->demand][i];
+        weft_verdict v = weft_menu__judge(menu, e->demand, k);
+        bool better = !best || v < *verdict;
+        if (best && v == *verdict && v == WEFT_VERDICT_POSSIBLE)
+            better = weft_load__peak_per_s(k->point, k->exec_us) >
+                     weft_load__peak_per_s(best->point, best->exec_us);
+        if (best && v == *verdict && v == WEFT_VERDICT_SLO)
+            better = k->exec_us < best->exec_us;
+        if (best && v == *verdict && v == WEFT_VERDICT_MEMORY)
+            better = weft_load__mem(k->point) < weft_load__mem(best->point);
+        if (better) {
+            best = k;
+            *verdict = v;
+        }
+    }
+    return best;
+}
+
+static const char *refusal_of(const explainer *e, const weft_known *k, weft_verdict verdict)
+{
+    const weft_shape *shape = &e->board.menu.shape[k->shape];
+    const weft_rules *rules = &e->problem->rules;
+    double slo_us = weft_rules__slo_us(rules, e->d);
+    double needs_us = weft_rules__least_slo_us(rules, k->exec_us);
+    switch (verdict) {
+    case WEFT_VERDICT_SLO:
+        return weft_arena_printf(
+            e->arena,
+            "batch %u x %u takes %.6g ms and needs an SLO of %.6g ms, %.6g ms (%.0f %%) "
+            "over the SLO of %.6g ms",
+            k->point->batch, k->point->procs, k->exec_us / 1e3, needs_us / 1e3,
+            (needs_us - slo_us) / 1e3, slo_us > 0 ? (needs_us / slo_us - 1) * 100 : 0,
+            slo_us / 1e3);
+    case WEFT_VERDICT_MEMORY:
+        return weft_arena_printf(e->arena, "needs %llu bytes, the slice has %llu",
+                                 (unsigned long long)weft_load__mem(k->point),
+                                 (unsigned long long)shape->spec.mem_bytes);
+    case WEFT_VERDICT_RULES:
+        return weft_arena_printf(e->arena, "%u processes, more than allowed", k->point->procs);
+    default:
+        return shape->why ? shape->why : "the profile has no usable number";
+    }
+}
+
+/* A slice of the profile; the comparison with the best is added when all are known. */
+static weft_explain_option tell_option(explainer *e, uint32_t from, uint32_t to)
+{
+    const weft_menu *menu = &e->board.menu;
+    weft_verdict verdict = WEFT_VERDICT_NO_DEVICE;
+    const weft_known *k = pick_point(e, from, to, &verdict);
+    const weft_shape *shape = &menu->shape[k->shape];
+    weft_explain_option o = {.type = shape->device,
+                             .slice = shape->slice,
+                             .batch = k->point->batch,
+                             .procs = k->point->procs,
+                             .latency_us = 2 * k->exec_us,
+                             .verdict = verdict};
+    if (verdict != WEFT_VERDICT_POSSIBLE) {
+        o.reason = refusal_of(e, k, verdict);
+        return o;
+    }
+    const weft_option *option =
+        weft_menu__option(menu, e->demand, k->shape, k->point->batch, k->point->procs);
+    o.capacity_per_s = option->peak_per_s;
+    o.per_device_per_s = option->peak_per_s / shape->spec.weight;
+    if (is_chosen(e, shape))
+        o.verdict = WEFT_VERDICT_CHOSEN;
+    else if (!weft_board__has_place(&e->board, option))
+        o.verdict = WEFT_VERDICT_NO_ROOM;
+    return o;
+}
+
+/* What speaks for a legal slice or against it, beside the best one. */
+static const char *comparison_of(const explainer *e, const weft_explain_option *o,
+                                 const weft_explain_option *best)
+{
+    double slices = ceil(e->d->rate_per_s / o->capacity_per_s * (1 - 1e-9));
+    double worse = 1 - o->per_device_per_s / best->per_device_per_s;
+    const char *much = weft_arena_printf(
+        e->arena, "batch %u x %u carries %.6g/s (%.0f slice%s), a device of them %.6g/s", o->batch,
+        o->procs, o->capacity_per_s, fmax(1, slices), slices > 1 ? "s" : "", o->per_device_per_s);
+    if (worse > 1e-9)
+        much = weft_arena_printf(e->arena, "%s, %.1f %% less than %s %s", much, worse * 100,
+                                 best->type, best->slice[0] ? best->slice : "whole");
+    if (o->verdict == WEFT_VERDICT_NO_ROOM)
+        much = weft_arena_printf(e->arena, "%s; no device has room for it beside this plan", much);
+    return much;
+}
+
+static bool is_legal(const weft_explain_option *o)
+{
+    return o->verdict <= WEFT_VERDICT_NO_ROOM;
+}
+
+static int compare_told(const void *a, const void *b)
+{
+    const weft_explain_option *p = a, *q = b;
+    if (is_legal(p) != is_legal(q))
+        return is_legal(p) ? -1 : 1;
+    if (is_legal(p) && p->per_device_per_s != q->per_device_per_s)
+        return p->per_device_per_s > q->per_device_per_s ? -1 : 1;
+    if (!is_legal(p) && p->verdict != q->verdict)
+        return p->verdict < q->verdict ? -1 : 1;
+    int order = strcmp(p->type, q->type);
+    return order ? order : strcmp(p->slice, q->slice);
+}
+
+static void list_options(explainer *e)
+{
+    const weft_menu *menu = &e->board.menu;
+    const weft_known *known = menu->known[e->demand];
+    uint32_t n = menu->n_known[e->demand];
+    WEFT_VEC(weft_explain_option) told = {0};
+    for (uint32_t i = 0; i < n;) {
+        uint32_t end = i;
+        while (end < n && known[end].shape == known[i].shape)
+            end++;
+        weft_explain_option o = tell_option(e, i, end);
+        WEFT_VEC_PUSH(e->arena, &told, o);
+        i = end;
+    }
+    if (told.len > 0)
+        qsort(told.at, told.len, sizeof *told.at, compare_told);
+    for (uint32_t i = 0; i < told.len; i++)
+        if (is_legal(&told.at[i]))
+            told.at[i].reason = comparison_of(e, &told.at[i], &told.at[0]);
+    e->out.option = told.at;
+    e->out.n_option = told.len;
+}
+
+/* -- A smaller slice -------------------------------------------------------------------------- */
+
+typedef struct change_list {
+    WEFT_VEC(weft_explain_change) list;
+} change_list;
+
+/* The placement of least weight. */
+static const weft_placement *find_smallest(const explainer *e, double *weight)
+{
+    const weft_placement *least = NULL;
+    for (size_t i = 0; i < e->out.n_place; i++) {
+        const weft_placement *p = e->out.place[i].at;
+        const weft_shape *shape = weft_menu__shape(&e->board.menu, p->type, p->slice);
+        if (!shape || !shape->known || (least && shape->spec.weight >= *weight))
+            continue;
+        least = p;
+        *weight = shape->spec.weight;
+    }
+    return least;
+}
+
+static void find_smaller_slice(explainer *e, change_list *to)
+{
+    const weft_menu *menu = &e->board.menu;
+    double weight = 0, slo_us = 0, rate = 0;
+    const weft_placement *now = find_smallest(e, &weight);
+    const weft_shape *by_slo = NULL, *by_rate = NULL;
+    for (uint32_t i = 0; now && i < menu->n_known[e->demand]; i++) {
+        const weft_known *k = &menu->known[e->demand][i];
+        const weft_shape *shape = &menu->shape[k->shape];
+        weft_verdict v = weft_menu__judge(menu, e->demand, k);
+        if (!shape->known || shape->spec.weight >= weight * (1 - 1e-9) ||
+            (v != WEFT_VERDICT_SLO && v != WEFT_VERDICT_POSSIBLE))
+            continue;
+        double peak = weft_load__peak_per_s(k->point, k->exec_us);
+        double needs_us = weft_rules__least_slo_us(&e->problem->rules, k->exec_us);
+        if (peak >= now->rate_per_s && needs_us > e->d->slo_us && (!by_slo || needs_us < slo_us)) {
+            by_slo = shape;
+            slo_us = needs_us;
+        }
+        if (v == WEFT_VERDICT_POSSIBLE && peak < now->rate_per_s && (!by_rate || peak > rate)) {
+            by_rate = shape;
+            rate = peak;
+        }
+    }
+    if (by_slo && e->d->slo_us > 0) {
+        weft_explain_change c = {.what = WEFT_CHANGE_SLO,
+                                 .from = e->d->slo_us,
+                                 .to = slo_us,
+                                 .slice = by_slo->slice,
+                                 .type = by_slo->device};
+        WEFT_VEC_PUSH(e->arena, &to->list, c);
+    }
+    if (by_rate) {
+        weft_explain_change c = {.what = WEFT_CHANGE_RATE,
+                                 .from = e->d->rate_per_s,
+                                 .to = e->d->rate_per_s - now->rate_per_s + rate,
+                                 .slice = by_rate->slice,
+                                 .type = by_rate->device};
+        WEFT_VEC_PUSH(e->arena, &to->list, c);
+    }
+}
+
+/* -- Fewer devices ---------------------------------------------------------------------------- */
+
+/* Plans with one number changed; false: no plan, or none that needs less. */
+static bool plan_saves(explainer *e, weft_explain_change *c, double value)
+{
+    const weft_demands *demands = e->problem->demands;
+    weft_arena_mark mark = weft_arena_get_mark(e->arena);
+    weft_demand *list = weft_arena_array(e->arena, demands->n, sizeof *list);
+    memcpy(list, demands->at, demands->n * sizeof *list);
+    if (c->what == WEFT_CHANGE_SLO)
+        list[e->demand].slo_us = value;
+    else
+        list[e->demand].rate_per_s = value;
+    weft_demands changed = {list, demands->n};
+    weft_problem problem = *e->problem;
+    problem.demands = &changed;
+    problem.previous = NULL;
+    void *state = weft_arena_alloc(e->arena, e->policy->state_size + 1);
+    weft_plan plan = {0};
+    bool saves =
+        e->policy->place(state, &problem, e->arena, NULL, &plan) == WEFT_ERR_OK &&
+        (plan.gpus < e->plan->gpus || plan.cost_per_hour < e->plan->cost_per_hour * (1 - 1e-9));
+    if (saves) {
+        c->to = value;
+        c->gpus = plan.gpus;
+        c->cost_per_hour = plan.cost_per_hour;
+    }
+    weft_arena_reset(e->arena, mark);
+    return saves;
+}
+
+static void find_saving(explainer *e, weft_explain_change change, double far, change_list *to)
+{
+    double near = change.from;
+    if (!(change.from > 0) || !plan_saves(e, &change, far))
+        return;
+    for (int i = 0; i < HALVINGS; i++) {
+        double mid = near + (far - near) / 2;
+        if (plan_saves(e, &change, mid))
+            far = mid;
+        else
+            near = mid;
+    }
+    WEFT_VEC_PUSH(e->arena, &to->list, change);
+}
+
+static void list_changes(explainer *e)
+{
+    change_list changes = {0};
+    find_smaller_slice(e, &changes);
+    if (e->policy) {
+        double slo_us = e->d->slo_us, rate = e->d->rate_per_s;
+        find_saving(e, (weft_explain_change){.what = WEFT_CHANGE_SLO, .from = slo_us},
+                    slo_us * farthest, &changes);
+        find_saving(e, (weft_explain_change){.what = WEFT_CHANGE_RATE, .from = rate},
+                    rate / farthest, &changes);
+    }
+    e->out.change = changes.list.at;
+    e->out.n_change = changes.list.len;
+}
+
+weft_err weft_plan_explain(const weft_plan *plan, const weft_problem *problem,
+                           const weft_policy *policy, const char *model, weft_arena *arena,
+                           weft_diag *diag, weft_explanation *out)
+{
+    weft_problem judged = *problem;
+    judged.rules = plan->rules;
+    judged.goal = plan->goal;
+    explainer e = {.plan = plan, .problem = &judged, .policy = policy, .arena = arena};
+    weft_demand_index index = weft_demands__index(problem->demands, arena);
+    e.demand = weft_demands__find(&index, model);
+    if (e.demand == NONE)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = model},
+                               "the set has no such model");
+    e.d = &problem->demands->at[e.demand];
+    e.out = (weft_explanation){
+        .model = e.d->model, .slo_us = e.d->slo_us, .rate_per_s = e.d->rate_per_s};
+    WEFT_TRY(weft_board__init(&e.board, &judged, arena, diag));
+    list_places(&e);
+    if (e.out.n_place == 0)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = model},
+                               "the plan does not place the model");
+    load_board(&e);
+    list_options(&e);
+    list_changes(&e);
+    *out = e.out;
+    return WEFT_ERR_OK;
+}
