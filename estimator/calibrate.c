@@ -57,6 +57,17 @@ static weft_calibration_constant find_class(const weft_kernel *kernel, const wef
     }
 }
 
+/* Peaks alone: a calibrated launch may be shorter than the row's, which floor_us includes. */
+static double find_floor(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
+{
+    double floor_us = weft_kernel__floor_us(kernel, slice, exact_f32);
+    double saving = fmax(4, kernel->flop_saving); /* the most that floor_us allows */
+    if (floor_us > slice->gpu->launch_us)
+        return floor_us;
+    return fmax(kernel->work.flops / saving / weft_slice__flops_per_us(slice, kernel, exact_f32),
+                weft_slice__memory_bytes(slice, kernel) / (slice->bandwidth_gbps * 1e3));
+}
+
 void weft_calibration__apply(const weft_calibration *c, const weft_kernel *kernel,
                              const weft_slice *slice, bool exact_f32, weft_timing *t)
 {
@@ -64,8 +75,7 @@ void weft_calibration__apply(const weft_calibration *c, const weft_kernel *kerne
     double launch_us = slice->gpu->launch_us;
     double body_us = fmax(0, t->time_us - launch_us);
     double time_us = launch_us * c->scale[WEFT_CALIBRATION_LAUNCH] + body_us * c->scale[class];
-    double floor_us = weft_kernel__floor_us(kernel, slice, exact_f32) - launch_us;
-    t->time_us = fmax(time_us, fmax(floor_us, 1e-3 * launch_us));
+    t->time_us = fmax(time_us, find_floor(kernel, slice, exact_f32));
     if (c->fitted[class] && c->held_out)
         t->expected_error = c->error_after;
 }

@@ -1,0 +1,21 @@
+# Devices side by side, as text and as JSON; slices by device:slice.
+command -v jq >/dev/null || skip "no jq"
+model=$examples/digits_cnn.onnx
+expect 0 "$WEFT" estimate "$model" --compare h100,h200:1g.18gb,l4,cpu:2core
+has out h200:1g.18gb
+has out '$/million'
+expect 0 "$WEFT" estimate "$model" --compare h100,h200:1g.18gb,l4,cpu:2core --batch 1,8 --format json
+jq -e '[.models[] | .device] == ["h100", "h200", "l4", "cpu", "h100", "h200", "l4", "cpu"]
+    and .models[1].slice == "1g.18gb" and .models[3].price_per_hour == null
+    and .models[3].fits == null and .models[0].fits == true
+    and all(.models[]; .time_us > 0 and .throughput_per_s > 0 and .energy_j > 0)
+    and .models[1].price_per_hour < .models[0].price_per_hour' out >/dev/null || die "$(shown out)"
+# On a CPU the driver counts: the parts are the whole.
+jq -e '.models[3] | .mreq_bytes == .weight_bytes + .arena_bytes + .workspace_bytes + .io_bytes
+    + .context_bytes' out >/dev/null || die "$(shown out)"
+expect 2 "$WEFT" estimate "$model" --compare h100,nothing
+has err nothing
+expect 2 "$WEFT" estimate "$model" --compare h100:1g.99gb
+has err 1g.99gb
+expect 2 "$WEFT" estimate "$model" --compare h100, 
+expect 2 "$WEFT" estimate "$model" --compare h100 --gpu h200

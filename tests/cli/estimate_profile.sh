@@ -1,0 +1,29 @@
+# A profile has every slice, batch and number of processes, and weft plan takes it back.
+command -v jq >/dev/null || skip "no jq"
+model=$examples/digits_cnn.onnx
+expect 0 "$WEFT" estimate "$model" --gpu h200 --batch 1,8 --profile -o p.csv
+empty out
+slices=$(cut -d, -f2 p.csv | tail -n +2 | sort -u | wc -l)
+at_most 16 "$slices"
+[ "$(tail -n +2 p.csv | wc -l)" -eq $((slices * 2 * 3)) ] || die "$(shown p.csv)"
+printf 'models:\n  - {name: m, profile: p.csv, slo: 50ms, rate: 1000/s}\n' >set.yaml
+printf 'devices:\n  - {type: h200, count: 2, mig: true, mps: true}\n' >fleet.yaml
+expect 0 "$WEFT" plan set.yaml --fleet fleet.yaml -o plan.json
+expect 0 "$WEFT" plan set.yaml --fleet fleet.yaml --check plan.json
+# The bundle has the same points, and gives them as they are.
+expect 0 "$WEFT" compile "$model" -o m.weft --gpu h200 --batch 1,8
+expect 0 "$WEFT" estimate m.weft --gpu h200 --profile -o b.csv
+grep '^h200,' b.csv >b200.csv
+tail -n +2 p.csv >p200.csv
+cmp -s p200.csv b200.csv || die "differs: $(diff p200.csv b200.csv | head -4)"
+expect 0 "$WEFT" estimate m.weft --gpu h200 --share 30% --batch 8 --procs 2
+has out '2 processes'
+expect 0 "$WEFT" inspect m.weft --format json
+jq -e '[.models[0].profile[].procs] | max == 3' out >/dev/null || die "$(shown out)"
+# More processes never give less in all, and each is never faster.
+awk -F, 'NR > 1 { if ($4 > 1 && ($5 < last_us * 0.999999 || $6 < last_s * 0.999999)) { print; bad = 1 }
+    last_us = $5; last_s = $6 } END { exit bad }' p.csv >worse || die "$(shown worse)"
+expect 2 "$WEFT" estimate m.weft --gpu h200 --batch 7
+has err "no estimate"
+expect 1 "$WEFT" estimate "$model" "$examples/digits_parity.onnx" --gpu h200 --profile
+has err "2 models"
