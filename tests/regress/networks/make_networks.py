@@ -22,6 +22,12 @@ CNNS = [
     "densenet121", "densenet169", "densenet201", "mobilenet_v2", "resnet50", "resnet101",
     "resnet152", "vgg16", "vgg19", "inception_v3",
 ]
+# For sets of many models (tests/regress/usher_setting.c).
+MORE_CNNS = [
+    "alexnet", "efficientnet_b0", "mnasnet1_0", "resnet18", "resnext50_32x4d",
+    "shufflenet_v2_x1_0", "squeezenet1_1", "vgg11",
+]
+BERTS = {"bert_base": (12, 768, 12), "bert_large": (24, 1024, 16)}  # layers, hidden size, heads
 
 
 class Layer(torch.nn.Module):
@@ -72,9 +78,9 @@ class Bert(torch.nn.Module):
 
 def make(name):
     """Returns (model, inputs, input names, number of characters that name the network)."""
-    if name == "bert_large":
+    if name in BERTS:
         ids = torch.zeros(2, 64, dtype=torch.int64)
-        return Bert(24, 1024, 16, 30522), (ids, torch.ones(2, 64)), ["ids", "mask"]
+        return Bert(*BERTS[name], 30522), (ids, torch.ones(2, 64)), ["ids", "mask"]
     kind = getattr(torchvision.models, name)
     extra = {"aux_logits": False, "init_weights": False} if name == "inception_v3" else {}
     if name.startswith("vgg"):
@@ -96,7 +102,7 @@ def strip(text):
 
 def main():
     weft, folder, names = sys.argv[1], sys.argv[2], sys.argv[3:]
-    for name in names or CNNS + ["bert_large"]:
+    for name in names or CNNS + MORE_CNNS + list(BERTS):
         torch.manual_seed(0)
         model, inputs, input_names = make(name)
         axes = {n: {0: "batch"} for n in input_names + ["result"]}
