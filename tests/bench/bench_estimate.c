@@ -4,8 +4,8 @@
  *
  * For each model, on an H100: one estimate for one batch size of a module that is loaded (best and
  * median of N), its two halves (kernels of the graph, prediction on one slice), and a whole profile
- * of all MIG slices, eight batch sizes and three process counts. No file is read while the clock
- * runs. */
+ * of all slices (whole, MIG, MPS shares), eight batch sizes and three process counts. No file is
+ * read while the clock runs. */
 #include "estimator/estimator.h"
 #include "frontend/frontend.h"
 #include "passes/passes.h"
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { ROUNDS_MAX = 1000, SLICES_MAX = 16 };
+enum { ROUNDS_MAX = 1000, SLICES_MAX = 32 };
 
 static double now_ms(void)
 {
@@ -59,9 +59,16 @@ static size_t make_slices(weft_slice *out, weft_diag *diag)
 {
     const weft_device_type *type = weft_device_type_find("h100");
     size_t n = 0;
-    for (size_t i = 0; type && i < type->n_mig && n < SLICES_MAX; i++)
+    for (size_t i = 0; type && i < type->n_mig && n < SLICES_MAX - 10; i++)
         if (weft_slice_make("h100", type->mig[i].name, diag, &out[n++]) != WEFT_ERR_OK)
             give_up(diag, "slice");
+    for (int percent = 10; percent <= 100; percent += 10) {
+        char name[8] = "";
+        if (percent < 100)
+            snprintf(name, sizeof name, "%d%%", percent);
+        if (weft_slice_make("h100", name, diag, &out[n++]) != WEFT_ERR_OK)
+            give_up(diag, "slice");
+    }
     return n;
 }
 
