@@ -9,7 +9,9 @@
  * other: the group is one demand.
  *
  * A new plan:
- *   1. For each type with MIG: fewest devices of it for all models without sharing (mig_search.c).
+ *   1. For each type with MIG: fewest devices of it for all models without sharing (mig_search.c),
+ *      and what that leaves open by an integer program where the problem brings a solver, within a
+ *      limit on nodes (mig_program.c).
  *   2. Two greedy plans over everything the fleet allows (mix.c).
  *   3. The plans of the other policies: all of them for small sets, the fast ones for large sets.
  *   4. The best two are improved by emptying devices and placing anew what was on them (mix.c).
@@ -44,6 +46,8 @@ enum {
     WIDTH_FAST = 16,
     WIDTH_WIDE = 512,
     TRIES = 240,
+    SOLVER_MODELS_MAX = 200,
+    SOLVER_NODES = 2000,
     PUTS_MAX = 400000,       /* pieces put by the tries of one plan */
     THOROUGH_MODELS_MAX = 48 /* more models: only the fast policies, no second plan */
 };
@@ -57,7 +61,7 @@ typedef struct weft_run {
     weft_diag *diag;
     bool fast, others;
     double move;
-    uint32_t tries, width;
+    uint32_t tries, width, nodes;
     /* What was found. */
     weft_pieces start[2]; /* the best two plans, as lists */
     uint32_t n_start;
@@ -181,6 +185,10 @@ static void try_mig(weft_run *run, const weft_fleet_device *row)
         found = wide.devices < found.devices ? wide : found;
         found.bound = bound;
     }
+    /* What the search leaves open goes to the solver, where there is one. */
+    if (!run->fast && found.bound < found.devices && run->problem.solver &&
+        in.n <= SOLVER_MODELS_MAX)
+        (void)weft_mig__solve(&in, run->problem.solver, found.devices - 1, run->nodes, &found);
     if (is_whole_world(run, row))
         run->bound = found.bound;
     if (found.devices > row->count)
@@ -444,8 +452,7 @@ static void refit(const weft_run *run, weft_pieces *list, double *rest)
     }
     list->n = kept;
     for (uint32_t d = 0; d < n; d++)
-        if (pieces[d] == 0)
-            rest[d] = -1;
+        rest[d] = pieces[d] > 0 ? fmax(0, rest[d]) : -1;
 }
 
 /* false: it does not fit any more. */
@@ -528,6 +535,8 @@ static weft_err start_run(const weft_problem *problem, weft_arena *arena, weft_d
     run->tries = problem->effort > 1 ? (uint32_t)fmin((double)problem->effort, 1e6) : TRIES;
     run->width =
         problem->effort > TRIES ? (uint32_t)fmin(2.0 * (double)problem->effort, 16384) : WIDTH_WIDE;
+    run->nodes = problem->effort > SOLVER_NODES ? (uint32_t)fmin((double)problem->effort, 1e8)
+                                                : SOLVER_NODES;
     run->row = weft_arena_array(arena, problem->fleet->n_device, sizeof *run->row);
     memcpy(run->row, problem->fleet->device, problem->fleet->n_device * sizeof *run->row);
     run->fleet = *problem->fleet;

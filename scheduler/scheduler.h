@@ -135,6 +135,27 @@ typedef struct weft_interference {
     double c[5];
 } weft_interference;
 
+/* An integer program: least cost * x with row_lo <= A x <= row_hi and 0 <= x <= upper, x whole. A
+ * is stored by columns: entries start[c] .. start[c + 1) are (row[i], coeff[i]). */
+typedef struct weft_program {
+    uint32_t n_col, n_row;
+    const double *cost, *upper;    /* by column */
+    const double *row_lo, *row_hi; /* by row; HUGE_VAL: none */
+    const uint32_t *start, *row;
+    const double *coeff;
+    uint32_t nodes_max;
+} weft_program;
+
+/* A solver for them, given from outside, so that only programs which plan offline link one: NULL in
+ * a problem means that policies search by themselves. Deterministic. */
+typedef struct weft_solver {
+    const char *name;
+    /* *out_bound: no solution costs less. *out_found: x (n_col, by the caller) has a solution. */
+    weft_err (*solve)(const weft_program *program, double *x, bool *out_found, double *out_bound);
+} weft_solver;
+
+extern const weft_solver weft_solver_cbc; /* COIN-OR CBC; library weft_cbc */
+
 struct weft_plan;
 
 /* All that a policy may look at. */
@@ -150,8 +171,9 @@ typedef struct weft_problem {
     double now_s;                     /* of the caller's clock, for policies with periods */
     double carbon_g_per_kwh;          /* 0: not known */
     uint64_t seed;
-    uint64_t effort;     /* steps of a search; 0: the policy's default */
-    const char *options; /* "key=value,...": parameters of the policy; NULL: its defaults */
+    uint64_t effort;           /* steps of a search; 0: the policy's default */
+    const char *options;       /* "key=value,...": parameters of the policy; NULL: its defaults */
+    const weft_solver *solver; /* may be NULL */
 } weft_problem;
 
 /* Reads a measured profile. Layouts: "weft" (our own CSV, docs), "parvagpu". */
@@ -548,13 +570,17 @@ WEFT_MUST_USE weft_err weft_sim_to_csv(const weft_sim_report *report, char **out
 
 /* -- Export --------------------------------------------------------------------------------- */
 
+/* Paths are those of the nodes. NULL or 0: the default in brackets. */
 typedef struct weft_export_options {
-    const char *bundle;                          /* path of the bundle where it will be served */
-    const char *plan_file;                       /* path of the plan there */
-    const char *weft;                            /* path of the program there */
-    const char *image;                           /* container image, Kubernetes */
-    const char *name;                            /* prefix of what is made; a DNS label */
-    uint32_t http_port, grpc_port, metrics_port; /* of the first worker set; others count up */
+    const weft_demands *demands; /* of the plan: SLOs */
+    const char *bundle;          /* [/srv/weft/models.weft] */
+    const char *weft;            /* the program [/usr/bin/weft] */
+    const char *config;          /* folder of the exported plans [/etc/weft] */
+    const char *image;           /* container image [weft:latest] */
+    const char *claim;           /* volume claim that holds the bundle [weft-models] */
+    const char *name;            /* prefix of all that is made, a DNS label [weft] */
+    uint32_t port;               /* HTTP of the first worker; gRPC and metrics follow [8000] */
+    uint32_t gpus_per_node;      /* [8] */
 } weft_export_options;
 
 typedef struct weft_export_file {

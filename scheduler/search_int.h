@@ -93,6 +93,12 @@ typedef struct weft_mig_found {
 /* false: some load is carried by no instance, or by more than we count. */
 bool weft_mig__search(const weft_mig_search *in, weft_mig_found *out);
 
+/* The same problem as an integer program over the maximal multisets of the geometry, for a solver
+ * (mig_program.c): fewest devices, at most `devices`. false: the solver found nothing better;
+ * out->bound is raised by what it excludes all the same. */
+bool weft_mig__solve(const weft_mig_search *in, const weft_solver *solver, uint64_t devices,
+                     uint32_t nodes_max, weft_mig_found *out);
+
 /* -- Plans as lists, rebuilt and improved on a board (mix.c) ------------------------------------
  */
 

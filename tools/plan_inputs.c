@@ -118,7 +118,8 @@ weft_err weft_tool_plan_inputs(weft_plan_options *o, weft_arena *arena, weft_dia
                                  .carbon_g_per_kwh = o->carbon_g_per_kwh,
                                  .seed = (uint64_t)o->seed,
                                  .effort = (uint64_t)o->effort,
-                                 .options = o->policy_options};
+                                 .options = o->policy_options,
+                                 .solver = &weft_solver_cbc};
     if (!o->previous)
         return WEFT_ERR_OK;
     WEFT_TRY(weft_tool_plan_read(o->previous, o->layout, &in->problem, arena, diag, &in->previous));

@@ -214,6 +214,39 @@ static void test_mig_search__large_loads_stay_near_the_bound(void **state)
     free(load);
 }
 
+/* Two exact methods that share no code but the geometry: our search, and CBC on the program over
+ * maximal multisets. */
+static void test_mig_search__equals_the_integer_program(void **state)
+{
+    static const char *const types[] = {"a100-80", "h100", "a30"};
+    uint64_t seed = 911;
+    (void)state;
+    for (uint32_t round = 0; round < 40; round++) {
+        weft_arena *arena = weft_arena_create(0);
+        weft_mig_shape shape = weft_mig__shape(weft_device_type_find(types[round % 3]));
+        weft_mig_load load[10];
+        weft_mig_search in = {.shape = &shape,
+                              .load = load,
+                              .n = 2 + (uint32_t)next_random(&seed) % 9,
+                              .width = 4096,
+                              .arena = arena};
+        weft_mig_found found, solved = {0};
+        make_loads(&shape, &seed, in.n, 1.2, load);
+        assert_true(weft_mig__search(&in, &found));
+        assert_int_equal(found.devices, found.bound);
+        solved.bound = 1;
+        assert_true(weft_mig__solve(&in, &weft_solver_cbc, found.devices + 2, 100000, &solved));
+        check_found(&in, &solved);
+        assert_int_equal(solved.devices, found.devices);
+        assert_int_equal(solved.bound, found.devices);
+        /* One device less: excluded by the solver, too. */
+        solved.bound = 1;
+        assert_false(weft_mig__solve(&in, &weft_solver_cbc, found.devices - 1, 100000, &solved));
+        assert_int_equal(solved.bound, found.devices > 1 ? found.devices : 1);
+        weft_arena_destroy(arena);
+    }
+}
+
 static void test_mig_search__refuses_what_nothing_carries(void **state)
 {
     weft_arena *arena = weft_arena_create(0);
@@ -238,6 +271,7 @@ int main(void)
         cmocka_unit_test(test_mig_search__equals_brute_force),
         cmocka_unit_test(test_mig_search__is_monotone),
         cmocka_unit_test(test_mig_search__large_loads_stay_near_the_bound),
+        cmocka_unit_test(test_mig_search__equals_the_integer_program),
         cmocka_unit_test(test_mig_search__refuses_what_nothing_carries),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
