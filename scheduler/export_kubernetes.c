@@ -1,0 +1,586 @@
+/* Kubernetes: manifests for kustomize.
+ *
+ *   kustomization.yaml   = device-plugin, so that `kubectl apply -k DIR` works
+ *   base/                a ConfigMap a group of workers: its part of the plan
+ *   services/            a Service a group, and one a model over all groups that serve it
+ *   device-plugin/       Deployments; slices as nvidia.com/mig-PROFILE, nvidia.com/gpu and
+ *                        nvidia.com/gpu.shared
+ *   dra/                 the same Deployments with resource claims (resource.k8s.io/v1); shares of
+ *                        one GPU share a claim, so these are one Deployment a worker
+ *   kserve/              ServingRuntime and InferenceService a group
+ *
+ * Nodes carry the label weft/device-type. The bundle lies on a volume claim, mounted read-only at
+ * its folder. Readiness asks for a model of the worker: the bundle may hold others, which are ready
+ * elsewhere. */
+#include "scheduler/export_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum style { STYLE_PLUGIN, STYLE_DRA, STYLE_KSERVE } style;
+
+static const char plan_folder[] = "/etc/weft/plan";
+
+#define put        weft_yaml_out__put
+#define put_number weft_yaml_out__put_number
+#define put_bool   weft_yaml_out__put_bool
+#define open_map   weft_yaml_out__open_map
+#define open_seq   weft_yaml_out__open_seq
+#define end_map    weft_yaml_out__end_map
+#define end_seq    weft_yaml_out__end_seq
+
+static const char *model_label(const export_ctx *ctx, const char *model)
+{
+    return weft_export__label(ctx->arena, model, 40);
+}
+
+static const char *model_key(const export_ctx *ctx, const char *model)
+{
+    return weft_arena_printf(ctx->arena, "model.weft/%s", model_label(ctx, model));
+}
+
+static void begin_object(weft_yaml_out *y, const char *api, const char *kind, const char *name)
+{
+    weft_yaml_out__document(y);
+    weft_yaml_out__map(y);
+    put(y, "apiVersion", api);
+    put(y, "kind", kind);
+    open_map(y, "metadata");
+    put(y, "name", name);
+}
+
+static weft_err add_file(export_ctx *ctx, weft_yaml_out *y, const char *path)
+{
+    char *text = weft_yaml_out__finish(y);
+    if (!text)
+        return WEFT_ERR_NOMEM;
+    weft_export__add(ctx, path, text, false);
+    free(text);
+    return WEFT_ERR_OK;
+}
+
+/* -- Kustomizations --------------------------------------------------------------------------- */
+
+static weft_err add_kustomization(export_ctx *ctx, const char *folder, const char *const *resource,
+                                  size_t n)
+{
+    weft_yaml_out y;
+    weft_yaml_out__begin(&y);
+    weft_yaml_out__document(&y);
+    weft_yaml_out__map(&y);
+    put(&y, "apiVersion", "kustomize.config.k8s.io/v1beta1");
+    put(&y, "kind", "Kustomization");
+    open_seq(&y, "resources");
+    for (size_t i = 0; i < n; i++)
+        weft_yaml_out__text(&y, resource[i]);
+    end_seq(&y);
+    end_map(&y);
+    return add_file(ctx, &y, weft_arena_printf(ctx->arena, "%skustomization.yaml", folder));
+}
+
+/* ConfigMaps keep their names: custom resources refer to them too. */
+static weft_err add_base(export_ctx *ctx)
+{
+    weft_yaml_out y;
+    weft_yaml_out__begin(&y);
+    weft_yaml_out__document(&y);
+    weft_yaml_out__map(&y);
+    put(&y, "apiVersion", "kustomize.config.k8s.io/v1beta1");
+    put(&y, "kind", "Kustomization");
+    open_map(&y, "generatorOptions");
+    put_bool(&y, "disableNameSuffixHash", true);
+    end_map(&y);
+    open_seq(&y, "configMapGenerator");
+    for (uint32_t i = 0; i < ctx->n_group; i++) {
+        const export_group *g = &ctx->group[i];
+        const char *path = weft_arena_printf(ctx->arena, "plans/%s.json", g->name);
+        weft_yaml_out__map(&y);
+        put(&y, "name", g->name);
+        open_seq(&y, "files");
+        weft_yaml_out__text(&y, weft_arena_printf(ctx->arena, "plan.json=%s", path));
+        end_seq(&y);
+        end_map(&y);
+        weft_export__add(ctx, weft_arena_printf(ctx->arena, "base/%s", path),
+                         ctx->worker[g->first].plan, false);
+    }
+    end_seq(&y);
+    end_map(&y);
+    return add_file(ctx, &y, "base/kustomization.yaml");
+}
+
+/* -- Services --------------------------------------------------------------------------------- */
+
+static void write_service(weft_yaml_out *y, const export_ctx *ctx, const char *name,
+                          const char *key, const char *value)
+{
+    static const char *const port[] = {"http", "grpc", "metrics"};
+    begin_object(y, "v1", "Service", name);
+    end_map(y);
+    open_map(y, "spec");
+    open_map(y, "selector");
+    put(y, key, value);
+    end_map(y);
+    open_seq(y, "ports");
+    for (uint32_t i = 0; i < 3; i++) {
+        weft_yaml_out__map(y);
+        put(y, "name", port[i]);
+        put_number(y, "port", ctx->o.port + i);
+        put(y, "targetPort", port[i]);
+        end_map(y);
+    }
+    end_seq(y);
+    end_map(y);
+    end_map(y);
+}
+
+static weft_err add_services(export_ctx *ctx)
+{
+    static const char *const files[] = {"services.yaml"};
+    weft_yaml_out y;
+    weft_yaml_out__begin(&y);
+    for (uint32_t i = 0; i < ctx->n_group; i++)
+        write_service(&y, ctx, ctx->group[i].name, "weft/group", ctx->group[i].name);
+    for (uint32_t i = 0; i < ctx->n_model; i++) {
+        const char *name = weft_arena_printf(ctx->arena, "%s-model-%s", ctx->o.name, ctx->model[i]);
+        write_service(&y, ctx, weft_export__label(ctx->arena, name, WEFT_EXPORT_LABEL_MAX),
+                      model_key(ctx, ctx->model[i]), "true");
+    }
+    WEFT_TRY(add_file(ctx, &y, "services/services.yaml"));
+    return add_kustomization(ctx, "services/", files, 1);
+}
+
+/* -- Containers ------------------------------------------------------------------------------- */
+
+static const char *resource_of(const export_ctx *ctx, const export_worker *w)
+{
+    switch (w->kind) {
+    case WEFT_SLICE_MIG:
+        return weft_arena_printf(ctx->arena, "nvidia.com/mig-%s", w->slice);
+    case WEFT_SLICE_MPS:
+        return "nvidia.com/gpu.shared";
+    default:
+        return "nvidia.com/gpu";
+    }
+}
+
+static void write_resources(weft_yaml_out *y, const export_ctx *ctx, const export_worker *w,
+                            style how)
+{
+    bool cpu = w->kind == WEFT_SLICE_CORES;
+    if (!cpu && how == STYLE_DRA) {
+        open_map(y, "resources");
+        open_seq(y, "claims");
+        weft_yaml_out__map(y);
+        put(y, "name", "slice");
+        end_map(y);
+        end_seq(y);
+        end_map(y);
+        return;
+    }
+    if (cpu && w->cores == 0)
+        return;
+    open_map(y, "resources");
+    /* Whole cores with equal request and limit: the kubelet's static policy pins them. */
+    if (cpu) {
+        open_map(y, "requests");
+        put_number(y, "cpu", w->cores);
+        end_map(y);
+    }
+    open_map(y, "limits");
+    put_number(y, cpu ? "cpu" : resource_of(ctx, w), cpu ? w->cores : 1);
+    end_map(y);
+    end_map(y);
+}
+
+static void write_probe(weft_yaml_out *y, const char *probe, const char *path, int64_t failures)
+{
+    open_map(y, probe);
+    open_map(y, "httpGet");
+    put(y, "path", path);
+    put(y, "port", "http");
+    end_map(y);
+    put_number(y, "periodSeconds", 10);
+    put_number(y, "failureThreshold", failures);
+    end_map(y);
+}
+
+static void write_security(weft_yaml_out *y)
+{
+    open_map(y, "securityContext");
+    put_bool(y, "allowPrivilegeEscalation", false);
+    put_bool(y, "readOnlyRootFilesystem", true);
+    open_map(y, "capabilities");
+    open_seq(y, "drop");
+    weft_yaml_out__text(y, "ALL");
+    end_seq(y);
+    end_map(y);
+    end_map(y);
+}
+
+static void write_arguments(weft_yaml_out *y, const export_ctx *ctx, const char *bundle,
+                            const uint32_t *port)
+{
+    static const char *const flag[] = {"--http", "--grpc", "--metrics"};
+    open_seq(y, "command");
+    weft_yaml_out__text(y, ctx->o.weft);
+    end_seq(y);
+    open_seq(y, "args");
+    weft_yaml_out__text(y, "serve");
+    weft_yaml_out__text(y, bundle);
+    weft_yaml_out__text(y, weft_arena_printf(ctx->arena, "%s/plan.json", plan_folder));
+    weft_yaml_out__text(y, "--address");
+    weft_yaml_out__text(y, "0.0.0.0");
+    for (int i = 0; i < 3; i++) {
+        weft_yaml_out__text(y, flag[i]);
+        weft_yaml_out__text(y, weft_arena_printf(ctx->arena, "%u", port[i]));
+    }
+    end_seq(y);
+}
+
+static void write_container(weft_yaml_out *y, const export_ctx *ctx, const export_worker *w,
+                            style how, const char *bundle, const uint32_t *port)
+{
+    static const char *const port_name[] = {"http", "grpc", "metrics"};
+    weft_yaml_out__map(y);
+    put(y, "name", how == STYLE_KSERVE ? "kserve-container" : "weft");
+    put(y, "image", ctx->o.image);
+    write_arguments(y, ctx, bundle, port);
+    if (w->kind == WEFT_SLICE_MPS) {
+        open_seq(y, "env");
+        weft_yaml_out__map(y);
+        put(y, "name", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
+        put(y, "value", weft_arena_printf(ctx->arena, "%u", w->percent));
+        end_map(y);
+        end_seq(y);
+    }
+    open_seq(y, "ports");
+    for (int i = 0; i < 3; i++) {
+        weft_yaml_out__map(y);
+        put(y, "name", how == STYLE_KSERVE && i == 1 ? "h2c" : port_name[i]);
+        put_number(y, "containerPort", port[i]);
+        end_map(y);
+    }
+    end_seq(y);
+    write_resources(y, ctx, w, how);
+    write_probe(y, "startupProbe", "/v2/health/live", 30);
+    write_probe(y, "livenessProbe", "/v2/health/live", 3);
+    write_probe(y, "readinessProbe",
+                weft_arena_printf(ctx->arena, "/v2/models/%s/ready", w->at[0]->model), 3);
+    write_security(y);
+    open_seq(y, "volumeMounts");
+    if (how != STYLE_KSERVE) {
+        const char *slash = strrchr(bundle, '/');
+        weft_yaml_out__map(y);
+        put(y, "name", "models");
+        put(y, "mountPath", weft_arena_strndup(ctx->arena, bundle, (size_t)(slash - bundle)));
+        put_bool(y, "readOnly", true);
+        end_map(y);
+    }
+    weft_yaml_out__map(y);
+    put(y, "name", "plan");
+    put(y, "mountPath", plan_folder);
+    put_bool(y, "readOnly", true);
+    end_map(y);
+    end_seq(y);
+    end_map(y);
+}
+
+static void write_plan_volume(weft_yaml_out *y, const char *group)
+{
+    weft_yaml_out__map(y);
+    put(y, "name", "plan");
+    open_map(y, "configMap");
+    put(y, "name", group);
+    end_map(y);
+    end_map(y);
+}
+
+/* -- Deployments ------------------------------------------------------------------------------ */
+
+static void write_labels(weft_yaml_out *y, const export_ctx *ctx, const export_worker *w,
+                         const char *name)
+{
+    open_map(y, "labels");
+    put(y, "app.kubernetes.io/name", "weft");
+    put(y, "weft/worker", name);
+    put(y, "weft/group", ctx->group[w->group].name);
+    for (uint32_t i = 0; i < ctx->n_model; i++)
+        for (uint32_t k = 0; k < w->n; k++)
+            if (strcmp(w->at[k]->model, ctx->model[i]) == 0) {
+                put(y, model_key(ctx, ctx->model[i]), "true");
+                break;
+            }
+    end_map(y);
+}
+
+static void write_claims(weft_yaml_out *y, const export_ctx *ctx, const export_worker *w)
+{
+    if (w->kind == WEFT_SLICE_CORES)
+        return;
+    open_seq(y, "resourceClaims");
+    weft_yaml_out__map(y);
+    put(y, "name", "slice");
+    if (w->kind == WEFT_SLICE_MPS)
+        put(y, "resourceClaimName",
+            weft_arena_printf(ctx->arena, "%s-d%u", ctx->o.name, w->device));
+    else
+        put(y, "resourceClaimTemplateName", ctx->group[w->group].name);
+    end_map(y);
+    end_seq(y);
+}
+
+static void write_pod(weft_yaml_out *y, const export_ctx *ctx, const export_worker *w, style how)
+{
+    const uint32_t port[] = {ctx->o.port, ctx->o.port + 1, ctx->o.port + 2};
+    open_map(y, "spec");
+    open_map(y, "nodeSelector");
+    put(y, "weft/device-type", w->type);
+    end_map(y);
+    put_number(y, "terminationGracePeriodSeconds", 40);
+    open_map(y, "securityContext");
+    put_bool(y, "runAsNonRoot", true);
+    put_number(y, "runAsUser", 1000);
+    end_map(y);
+    if (how == STYLE_DRA)
+        write_claims(y, ctx, w);
+    open_seq(y, "containers");
+    write_container(y, ctx, w, how, ctx->o.bundle, port);
+    end_seq(y);
+    open_seq(y, "volumes");
+    weft_yaml_out__map(y);
+    put(y, "name", "models");
+    open_map(y, "persistentVolumeClaim");
+    put(y, "claimName", ctx->o.claim);
+    put_bool(y, "readOnly", true);
+    end_map(y);
+    end_map(y);
+    write_plan_volume(y, ctx->group[w->group].name);
+    end_seq(y);
+    end_map(y);
+}
+
+static void write_deployment(weft_yaml_out *y, const export_ctx *ctx, const export_worker *w,
+                             const char *name, uint32_t replicas, style how)
+{
+    begin_object(y, "apps/v1", "Deployment", name);
+    write_labels(y, ctx, w, name);
+    end_map(y);
+    open_map(y, "spec");
+    put_number(y, "replicas", replicas);
+    open_map(y, "selector");
+    open_map(y, "matchLabels");
+    put(y, "weft/worker", name);
+    end_map(y);
+    end_map(y);
+    open_map(y, "template");
+    open_map(y, "metadata");
+    write_labels(y, ctx, w, name);
+    end_map(y);
+    write_pod(y, ctx, w, how);
+    end_map(y);
+    end_map(y);
+    end_map(y);
+}
+
+static weft_err add_deployments(export_ctx *ctx, const char *path, style how)
+{
+    weft_yaml_out y;
+    weft_yaml_out__begin(&y);
+    for (uint32_t i = 0; i < ctx->n_group; i++) {
+        const export_worker *w = &ctx->worker[ctx->group[i].first];
+        if (how == STYLE_DRA && w->kind == WEFT_SLICE_MPS)
+            continue;
+        write_deployment(&y, ctx, w, ctx->group[i].name, ctx->group[i].n, how);
+    }
+    for (uint32_t i = 0; i < ctx->n_worker && how == STYLE_DRA; i++)
+        if (ctx->worker[i].kind == WEFT_SLICE_MPS)
+            write_deployment(&y, ctx, &ctx->worker[i], ctx->worker[i].name, 1, how);
+    return add_file(ctx, &y, path);
+}
+
+/* -- Claims ----------------------------------------------------------------------------------- */
+
+static void write_devices(weft_yaml_out *y, const export_ctx *ctx, const export_worker *w)
+{
+    open_map(y, "devices");
+    open_seq(y, "requests");
+    weft_yaml_out__map(y);
+    put(y, "name", "slice");
+    open_map(y, "exactly");
+    put(y, "deviceClassName", w->kind == WEFT_SLICE_MIG ? "mig.nvidia.com" : "gpu.nvidia.com");
+    if (w->kind == WEFT_SLICE_MIG) {
+        open_seq(y, "selectors");
+        weft_yaml_out__map(y);
+        open_map(y, "cel");
+        put(y, "expression",
+            weft_arena_printf(ctx->arena, "device.attributes['gpu.nvidia.com'].profile == '%s'",
+                              w->slice));
+        end_map(y);
+        end_map(y);
+        end_seq(y);
+    }
+    end_map(y);
+    end_map(y);
+    end_seq(y);
+    if (w->kind == WEFT_SLICE_MPS) {
+        open_seq(y, "config");
+        weft_yaml_out__map(y);
+        open_seq(y, "requests");
+        weft_yaml_out__text(y, "slice");
+        end_seq(y);
+        open_map(y, "opaque");
+        put(y, "driver", "gpu.nvidia.com");
+        open_map(y, "parameters");
+        put(y, "apiVersion", "resource.nvidia.com/v1beta1");
+        put(y, "kind", "GpuConfig");
+        open_map(y, "sharing");
+        put(y, "strategy", "MPS");
+        open_map(y, "mpsConfig");
+        put_number(y, "defaultActiveThreadPercentage", 100);
+        end_map(y);
+        end_map(y);
+        end_map(y);
+        end_map(y);
+        end_map(y);
+        end_seq(y);
+    }
+    end_map(y);
+}
+
+static weft_err add_claims(export_ctx *ctx, bool *any)
+{
+    weft_yaml_out y;
+    uint32_t last = UINT32_MAX;
+    weft_yaml_out__begin(&y);
+    for (uint32_t i = 0; i < ctx->n_group; i++) {
+        const export_worker *w = &ctx->worker[ctx->group[i].first];
+        if (w->kind == WEFT_SLICE_CORES || w->kind == WEFT_SLICE_MPS)
+            continue;
+        *any = true;
+        begin_object(&y, "resource.k8s.io/v1", "ResourceClaimTemplate", ctx->group[i].name);
+        end_map(&y);
+        open_map(&y, "spec");
+        open_map(&y, "spec");
+        write_devices(&y, ctx, w);
+        end_map(&y);
+        end_map(&y);
+        end_map(&y);
+    }
+    for (uint32_t i = 0; i < ctx->n_worker; i++) {
+        const export_worker *w = &ctx->worker[i];
+        if (w->kind != WEFT_SLICE_MPS || w->device == last)
+            continue;
+        *any = true;
+        last = w->device;
+        begin_object(&y, "resource.k8s.io/v1", "ResourceClaim",
+                     weft_arena_printf(ctx->arena, "%s-d%u", ctx->o.name, w->device));
+        end_map(&y);
+        open_map(&y, "spec");
+        write_devices(&y, ctx, w);
+        end_map(&y);
+        end_map(&y);
+    }
+    if (*any)
+        return add_file(ctx, &y, "dra/claims.yaml");
+    free(weft_yaml_out__finish(&y));
+    return WEFT_ERR_OK;
+}
+
+/* -- KServe ----------------------------------------------------------------------------------- */
+
+static void write_runtime(weft_yaml_out *y, const export_ctx *ctx, const export_group *g)
+{
+    static const uint32_t port[] = {8080, 9000, 8002};
+    const export_worker *w = &ctx->worker[g->first];
+    const char *file = strrchr(ctx->o.bundle, '/');
+    begin_object(y, "serving.kserve.io/v1alpha1", "ServingRuntime", g->name);
+    end_map(y);
+    open_map(y, "spec");
+    open_map(y, "annotations");
+    put(y, "prometheus.kserve.io/port", "8002");
+    put(y, "prometheus.kserve.io/path", "/metrics");
+    end_map(y);
+    open_seq(y, "supportedModelFormats");
+    weft_yaml_out__map(y);
+    put(y, "name", "weft");
+    put(y, "version", "1");
+    put_bool(y, "autoSelect", false);
+    end_map(y);
+    end_seq(y);
+    open_seq(y, "protocolVersions");
+    weft_yaml_out__text(y, "v2");
+    weft_yaml_out__text(y, "grpc-v2");
+    end_seq(y);
+    open_seq(y, "containers");
+    write_container(y, ctx, w, STYLE_KSERVE, weft_arena_printf(ctx->arena, "/mnt/models%s", file),
+                    port);
+    end_seq(y);
+    open_seq(y, "volumes");
+    write_plan_volume(y, g->name);
+    end_seq(y);
+    end_map(y);
+    end_map(y);
+}
+
+static void write_inference(weft_yaml_out *y, const export_ctx *ctx, const export_group *g)
+{
+    const export_worker *w = &ctx->worker[g->first];
+    begin_object(y, "serving.kserve.io/v1beta1", "InferenceService", g->name);
+    write_labels(y, ctx, w, g->name);
+    end_map(y);
+    open_map(y, "spec");
+    open_map(y, "predictor");
+    put_number(y, "minReplicas", g->n);
+    put_number(y, "maxReplicas", g->n);
+    open_map(y, "nodeSelector");
+    put(y, "weft/device-type", w->type);
+    end_map(y);
+    open_map(y, "model");
+    open_map(y, "modelFormat");
+    put(y, "name", "weft");
+    put(y, "version", "1");
+    end_map(y);
+    put(y, "runtime", g->name);
+    put(y, "protocolVersion", "v2");
+    put(y, "storageUri", weft_arena_printf(ctx->arena, "pvc://%s", ctx->o.claim));
+    end_map(y);
+    end_map(y);
+    end_map(y);
+    end_map(y);
+}
+
+static weft_err add_kserve(export_ctx *ctx)
+{
+    static const char *const files[] = {"../base", "runtimes.yaml", "services.yaml"};
+    weft_yaml_out y;
+    weft_yaml_out__begin(&y);
+    for (uint32_t i = 0; i < ctx->n_group; i++)
+        write_runtime(&y, ctx, &ctx->group[i]);
+    WEFT_TRY(add_file(ctx, &y, "kserve/runtimes.yaml"));
+    weft_yaml_out__begin(&y);
+    for (uint32_t i = 0; i < ctx->n_group; i++)
+        write_inference(&y, ctx, &ctx->group[i]);
+    WEFT_TRY(add_file(ctx, &y, "kserve/services.yaml"));
+    return add_kustomization(ctx, "kserve/", files, 3);
+}
+
+weft_err weft_export__kubernetes(export_ctx *ctx)
+{
+    static const char *const top[] = {"device-plugin"};
+    static const char *const plugin[] = {"../base", "../services", "deployments.yaml"};
+    static const char *const dra[] = {"../base", "../services", "deployments.yaml", "claims.yaml"};
+    bool claims = false;
+    for (uint32_t i = 0; i < ctx->n_group; i++)
+        if (strlen(ctx->worker[ctx->group[i].first].plan) > 1000000)
+            return weft_diag_error(ctx->diag, WEFT_ERR_UNSUP, (weft_where){0},
+                                   "the plan of one worker is over the 1 MiB of a ConfigMap");
+    WEFT_TRY(add_kustomization(ctx, "", top, 1));
+    WEFT_TRY(add_base(ctx));
+    WEFT_TRY(add_services(ctx));
+    WEFT_TRY(add_deployments(ctx, "device-plugin/deployments.yaml", STYLE_PLUGIN));
+    WEFT_TRY(add_kustomization(ctx, "device-plugin/", plugin, 3));
+    WEFT_TRY(add_claims(ctx, &claims));
+    WEFT_TRY(add_deployments(ctx, "dra/deployments.yaml", STYLE_DRA));
+    WEFT_TRY(add_kustomization(ctx, "dra/", dra, claims ? 4 : 3));
+    return add_kserve(ctx);
+}

@@ -1,0 +1,97 @@
+/* mig-parted: one configuration a node of GPUs, under the node's name as label.
+ *
+ *   nvidia-mig-parted apply -f mig-parted.yaml -c weft-h100-0
+ *   kubectl label node NODE nvidia.com/mig.config=weft-h100-0      (GPU operator's MIG manager)
+ *
+ * The file counts instances; where they start is the driver's choice. Every legal set of instances
+ * has a legal placement, and instances of one profile are alike, so that workers find theirs by
+ * profile and number. */
+#include "scheduler/export_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The instances of a GPU, by profile in the order of the device table. */
+static void write_instances(weft_yaml_out *y, const export_ctx *ctx, const export_node *node,
+                            uint32_t gpu)
+{
+    const weft_device_type *type = weft_device_type_find(node->type);
+    weft_yaml_out__open_map(y, "mig-devices");
+    for (size_t i = 0; type && i < type->n_mig; i++) {
+        uint32_t n = 0;
+        for (uint32_t k = node->first; k < node->first + node->n; k++)
+            n += ctx->worker[k].gpu == gpu && strcmp(ctx->worker[k].slice, type->mig[i].name) == 0;
+        if (n > 0)
+            weft_yaml_out__put_number(y, type->mig[i].name, n);
+    }
+    weft_yaml_out__end_map(y);
+}
+
+static bool same_instances(const export_ctx *ctx, const export_node *node, uint32_t a, uint32_t b)
+{
+    const weft_device_type *type = weft_device_type_find(node->type);
+    for (size_t i = 0; type && i < type->n_mig; i++) {
+        int diff = 0;
+        for (uint32_t k = node->first; k < node->first + node->n; k++)
+            if (strcmp(ctx->worker[k].slice, type->mig[i].name) == 0)
+                diff += (ctx->worker[k].gpu == a) - (ctx->worker[k].gpu == b);
+        if (diff != 0)
+            return false;
+    }
+    return true;
+}
+
+/* GPUs with the same instances are one entry, at the first of them. */
+static void write_gpu(weft_yaml_out *y, const export_ctx *ctx, const export_node *node,
+                      uint32_t gpu)
+{
+    bool mig = node->kind == WEFT_SLICE_MIG;
+    for (uint32_t k = 0; k < gpu; k++)
+        if (!mig || same_instances(ctx, node, k, gpu))
+            return;
+    weft_yaml_out__map(y);
+    weft_yaml_out__open_seq(y, "devices");
+    for (uint32_t k = gpu; k < node->n_gpu; k++)
+        if (!mig || same_instances(ctx, node, gpu, k))
+            weft_yaml_out__number(y, k);
+    weft_yaml_out__end_seq(y);
+    weft_yaml_out__put_bool(y, "mig-enabled", mig);
+    if (mig) {
+        write_instances(y, ctx, node, gpu);
+    } else {
+        weft_yaml_out__open_map(y, "mig-devices");
+        weft_yaml_out__end_map(y);
+    }
+    weft_yaml_out__end_map(y);
+}
+
+weft_err weft_export__mig_parted(export_ctx *ctx)
+{
+    weft_yaml_out y;
+    bool any = false;
+    weft_yaml_out__begin(&y);
+    weft_yaml_out__document(&y);
+    weft_yaml_out__map(&y);
+    weft_yaml_out__put(&y, "version", "v1");
+    weft_yaml_out__open_map(&y, "mig-configs");
+    for (uint32_t i = 0; i < ctx->n_node; i++) {
+        const export_node *node = &ctx->node[i];
+        if (node->kind == WEFT_SLICE_CORES)
+            continue;
+        any = true;
+        weft_yaml_out__open_seq(&y, node->name);
+        for (uint32_t gpu = 0; gpu < node->n_gpu; gpu++)
+            write_gpu(&y, ctx, node, gpu);
+        weft_yaml_out__end_seq(&y);
+    }
+    weft_yaml_out__end_map(&y);
+    weft_yaml_out__end_map(&y);
+    char *text = weft_yaml_out__finish(&y);
+    if (!text)
+        return WEFT_ERR_NOMEM;
+    weft_export__add(ctx, "mig-parted.yaml", text, false);
+    free(text);
+    return any ? WEFT_ERR_OK
+               : weft_diag_error(ctx->diag, WEFT_ERR_INPUT, (weft_where){0},
+                                 "the plan has no GPU: there is nothing for mig-parted");
+}

@@ -1,0 +1,129 @@
+/* systemd: a folder a node, with a service a worker and a target that holds them.
+ *
+ *   NODE/WORKER.service, NODE/NAME.target   for /etc/systemd/system; systemctl start NAME.target
+ *   NODE/devices.sh                    run once as root when the MIG instances are made: writes
+ *                                      CONFIG/devices/WORKER.env with CUDA_VISIBLE_DEVICES
+ *   NODE/plans/WORKER.json             for CONFIG/plans
+ *
+ * Workers with an MPS share, or with several processes in one MIG instance, need the control
+ * daemon of their GPU or instance: a service of its own, with its pipe under /run. */
+#include "scheduler/export_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Which MPS daemon a worker needs; NULL: none. */
+static const char *mps_of(const export_ctx *ctx, const export_worker *w)
+{
+    if (w->kind == WEFT_SLICE_MIG && w->clients > 1)
+        return weft_arena_printf(ctx->arena, "%s-mps", w->name);
+    if (w->kind == WEFT_SLICE_MPS || (w->kind == WEFT_SLICE_WHOLE && w->clients > 1))
+        return weft_arena_printf(ctx->arena, "%s-mps-gpu%u", ctx->o.name, w->gpu);
+    return NULL;
+}
+
+static void write_device(const export_ctx *ctx, const export_worker *w, weft_buf *buf)
+{
+    if (w->kind == WEFT_SLICE_MIG)
+        weft_buf_printf(buf, "EnvironmentFile=%s/devices/%s.env\n", ctx->o.config, w->name);
+    else if (w->kind != WEFT_SLICE_CORES)
+        weft_buf_printf(buf, "Environment=CUDA_VISIBLE_DEVICES=%u\n", w->gpu);
+}
+
+static void add_unit(export_ctx *ctx, const export_worker *w, const char *unit, weft_buf *buf)
+{
+    weft_export__add(ctx,
+                     weft_arena_printf(ctx->arena, "%s/%s.service", ctx->node[w->node].name, unit),
+                     buf->at ? buf->at : "", false);
+    weft_buf_finish(buf);
+}
+
+static void write_mps(export_ctx *ctx, const export_worker *w, const char *mps)
+{
+    weft_buf buf = {0};
+    weft_buf_printf(&buf,
+                    "[Unit]\n"
+                    "Description=CUDA MPS control daemon %s\n\n"
+                    "[Service]\n"
+                    "Type=exec\n",
+                    mps);
+    write_device(ctx, w, &buf);
+    weft_buf_printf(&buf,
+                    "Environment=CUDA_MPS_PIPE_DIRECTORY=/run/%s\n"
+                    "Environment=CUDA_MPS_LOG_DIRECTORY=/var/log/%s\n"
+                    "RuntimeDirectory=%s\n"
+                    "RuntimeDirectoryMode=0755\n"
+                    "LogsDirectory=%s\n"
+                    "ExecStart=/usr/bin/env nvidia-cuda-mps-control -f\n"
+                    "Restart=on-failure\n",
+                    mps, mps, mps, mps);
+    add_unit(ctx, w, mps, &buf);
+}
+
+static void write_worker(export_ctx *ctx, const export_worker *w, const char *mps)
+{
+    weft_buf buf = {0};
+    weft_buf_puts(&buf, "[Unit]\nDescription=Weft:");
+    for (uint32_t i = 0; i < w->n; i++)
+        weft_buf_printf(&buf, " %s", w->at[i]->model);
+    weft_buf_printf(&buf, " on %s %u %s\nAfter=network.target%s%s%s\n", w->type, w->device,
+                    w->slice[0] ? w->kind == WEFT_SLICE_MPS ? "(share)" : w->slice : "(whole)",
+                    mps ? " " : "", mps ? mps : "", mps ? ".service" : "");
+    if (mps)
+        weft_buf_printf(&buf, "Requires=%s.service\n", mps);
+    weft_buf_printf(&buf, "PartOf=%s.target\n\n[Service]\nType=exec\n", ctx->o.name);
+    write_device(ctx, w, &buf);
+    if (mps)
+        weft_buf_printf(&buf, "Environment=CUDA_MPS_PIPE_DIRECTORY=/run/%s\n", mps);
+    if (w->kind == WEFT_SLICE_MPS)
+        weft_buf_printf(&buf, "Environment=CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%u\n", w->percent);
+    weft_buf_printf(&buf,
+                    "ExecStart=%s\n"
+                    "Restart=on-failure\n"
+                    "RestartSec=1\n"
+                    "KillMode=mixed\n"
+                    "TimeoutStopSec=40\n"
+                    "DynamicUser=yes\n"
+                    "ProtectSystem=strict\n"
+                    "ProtectHome=read-only\n"
+                    "NoNewPrivileges=yes\n\n"
+                    "[Install]\n"
+                    "WantedBy=%s.target\n",
+                    weft_export__command(ctx, w, "0.0.0.0"), ctx->o.name);
+    add_unit(ctx, w, w->name, &buf);
+}
+
+static void write_target(export_ctx *ctx, const export_node *node)
+{
+    weft_buf buf = {0};
+    weft_buf_printf(&buf, "[Unit]\nDescription=Weft: all workers of %s\n", node->name);
+    for (uint32_t i = node->first; i < node->first + node->n; i++)
+        weft_buf_printf(&buf, "Wants=%s.service\n", ctx->worker[i].name);
+    weft_buf_puts(&buf, "\n[Install]\nWantedBy=multi-user.target\n");
+    weft_export__add(ctx, weft_arena_printf(ctx->arena, "%s/%s.target", node->name, ctx->o.name),
+                     buf.at ? buf.at : "", false);
+    weft_buf_finish(&buf);
+}
+
+weft_err weft_export__systemd(export_ctx *ctx)
+{
+    for (uint32_t i = 0; i < ctx->n_node; i++) {
+        const export_node *node = &ctx->node[i];
+        const char *last = NULL;
+        write_target(ctx, node);
+        weft_export__add_devices(ctx, node,
+                                 weft_arena_printf(ctx->arena, "%s/devices.sh", node->name));
+        for (uint32_t k = node->first; k < node->first + node->n; k++) {
+            const export_worker *w = &ctx->worker[k];
+            const char *mps = mps_of(ctx, w);
+            if (mps && (!last || strcmp(last, mps) != 0))
+                write_mps(ctx, w, mps);
+            last = mps ? mps : last;
+            write_worker(ctx, w, mps);
+            weft_export__add(ctx,
+                             weft_arena_printf(ctx->arena, "%s/plans/%s.json", node->name, w->name),
+                             w->plan, false);
+        }
+    }
+    return WEFT_ERR_OK;
+}
