@@ -55,11 +55,11 @@ static weft_err check_kernel(const weft_kernel *k, weft_diag *diag)
 }
 
 static const weft_model *choose_model(const weft_kernel *kernel, const weft_slice *slice,
-                                      const char *name)
+                                      bool exact_f32, const char *name)
 {
     for (size_t i = 0; i < MODEL_COUNT; i++)
         if ((!name || strcmp(name, model_table[i]->name) == 0) &&
-            model_table[i]->supports(kernel, slice))
+            model_table[i]->supports(kernel, slice, exact_f32))
             return model_table[i];
     return NULL;
 }
@@ -70,7 +70,8 @@ static weft_err estimate_kernel(const weft_kernel *kernel, const weft_slice *sli
 {
     bool exact_f32 = options && options->exact_f32;
     WEFT_TRY(check_kernel(kernel, diag));
-    const weft_model *model = choose_model(kernel, slice, options ? options->model : NULL);
+    const weft_model *model =
+        choose_model(kernel, slice, exact_f32, options ? options->model : NULL);
     if (!model)
         return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.item = slice->gpu->name},
                                "no model estimates such a kernel (%s) there",
@@ -89,7 +90,7 @@ static weft_err estimate_kernel(const weft_kernel *kernel, const weft_slice *sli
                     .bandwidth_gbps = weft_slice__memory_bytes(slice, kernel) / (t.time_us * 1e3),
                     .energy_j = weft_kernel__energy_j(kernel, slice, exact_f32, t.time_us, &u),
                     .expected_error = t.expected_error};
-    snprintf(out->source, sizeof out->source, "analytic");
+    snprintf(out->source, sizeof out->source, "%s", t.learned ? "learned" : "analytic");
     if (calibrated)
         snprintf(out->source, sizeof out->source, "calibrated");
     *out_model = model->name;

@@ -153,6 +153,9 @@ WEFT_MUST_USE weft_err weft_estimate_kernel(const weft_kernel *kernel, const wef
 /* "compute", "memory" or "launch": which of them takes longest at the slice's peaks. */
 const char *weft_kernel_bound(const weft_kernel *kernel, const weft_slice *slice,
                               const weft_estimate_options *options);
+/* Time from the call of such an operator in an eager framework to the start of its kernel, which
+ * published times of single f32 operators contain; 0 for other types and on CPUs. */
+double weft_kernel_dispatch_us(const weft_kernel *kernel, const weft_slice *slice);
 void weft_kernel_find_features(const weft_kernel *kernel, const weft_slice *slice,
                                const weft_estimate_options *options, weft_features *out);
 

@@ -9,13 +9,14 @@ typedef struct weft_timing {
     double time_us;
     double units;          /* fewest units that run it within 5 % of that time */
     double expected_error; /* relative, of time_us */
+    bool learned;          /* from measurements of such kernels on this device */
 } weft_timing;
 
 /* Row of models.def. */
 typedef struct weft_model {
     const char *name;
     const char *brief;
-    bool (*supports)(const weft_kernel *kernel, const weft_slice *slice);
+    bool (*supports)(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32);
     weft_timing (*predict)(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32);
 } weft_model;
 

@@ -8,53 +8,6 @@
 #include <math.h>
 #include <string.h>
 
-/* Sizes and times the expressions of features.def use. */
-typedef struct facts {
-    double b, m, n, k;
-    double rows, cols, row_bytes, reads;
-    double flops, bytes, n_bytes, out_bytes, cache_bytes;
-    double compute_us, memory_us, launch_us, base_us, wave_us;
-    double chain_us;                  /* one tile of 128 x 128, on one unit at its peak */
-    double rate_unit, bandwidth_unit; /* flops and bytes of a unit in a clock */
-    double units;
-    double images, in_channels, out_h, taps, stride, groups;
-    double is_norm, is_softmax, is_costly;
-} facts;
-
-static double lg(double x)
-{
-    return log2(fmax(x, 0x1p-30));
-}
-
-/* Tiles for each unit. */
-static double waves(const facts *f, double tile_m, double tile_n)
-{
-    return f->b * ceil(f->m / tile_m) * ceil(f->n / tile_n) / f->units;
-}
-
-/* How full the waves are: 1, all of them. */
-static double tail(double wave)
-{
-    return wave / ceil(wave);
-}
-
-/* Part of a size that is not padding to a multiple of `step`. */
-static double fill(double size, double step)
-{
-    return size / (ceil(size / step) * step);
-}
-
-/* Power of two that divides a size, up to 2^6: what loads of several elements need. */
-static double even(double size)
-{
-    double power = 0;
-    while (power < 6 && size >= 2 && fmod(size, 2) == 0) {
-        size /= 2;
-        power++;
-    }
-    return power;
-}
-
 /* -- Families --------------------------------------------------------------------------------- */
 
 static const char *const family_names[] = {
@@ -69,7 +22,7 @@ const char *weft_family__name(weft_family family)
 }
 
 /* True when the product runs on plain units: f32 as itself, or a type without a matrix unit. */
-static bool is_plain(const weft_kernel *kernel, const weft_gpu *gpu, bool exact_f32)
+bool weft_kernel__is_plain(const weft_kernel *kernel, const weft_gpu *gpu, bool exact_f32)
 {
     switch (kernel->dtype) {
     case WEFT_DTYPE_F32:
@@ -95,19 +48,24 @@ weft_family weft_family__of(const weft_kernel *kernel, const weft_gpu *gpu, bool
 {
     if (weft_gpu__is_cpu(gpu))
         return WEFT_FAMILY_NONE;
-    bool plain = is_plain(kernel, gpu, exact_f32);
+    bool plain = weft_kernel__is_plain(kernel, gpu, exact_f32);
     switch (kernel->kind) {
     case WEFT_KERNEL_GEMM:
         if (!has_product(kernel))
             return WEFT_FAMILY_NONE;
         return plain ? WEFT_FAMILY_PLAIN : WEFT_FAMILY_MATRIX;
     case WEFT_KERNEL_CONV:
-        return has_product(kernel) && kernel->conv.images >= 1 ? WEFT_FAMILY_CONV
-                                                               : WEFT_FAMILY_NONE;
+        /* On matrix units, and with other filters, nothing was measured. */
+        return plain && has_product(kernel) && weft_kernel__is_fast_conv(kernel) ? WEFT_FAMILY_CONV
+                                                                                 : WEFT_FAMILY_NONE;
     case WEFT_KERNEL_ATTENTION:
         return has_product(kernel) ? WEFT_FAMILY_ATTENTION : WEFT_FAMILY_NONE;
-    case WEFT_KERNEL_EW:
     case WEFT_KERNEL_NORM:
+        /* At inference a batch norm is an element-wise function. */
+        if (kernel->fn && strcmp(kernel->fn, "batch_norm") == 0)
+            return WEFT_FAMILY_NONE;
+        return kernel->rows >= 1 && kernel->cols >= 1 ? WEFT_FAMILY_VECTOR : WEFT_FAMILY_NONE;
+    case WEFT_KERNEL_EW:
     case WEFT_KERNEL_SOFTMAX:
         return kernel->rows >= 1 && kernel->cols >= 1 ? WEFT_FAMILY_VECTOR : WEFT_FAMILY_NONE;
     default:
@@ -153,7 +111,7 @@ const char *weft_features__name(weft_family family, size_t i)
     return NULL;
 }
 
-/* -- Values ----------------------------------------------------------------------------------- */
+/* -- Products --------------------------------------------------------------------------------- */
 
 weft_slice weft_slice__whole(const weft_slice *slice)
 {
@@ -172,20 +130,182 @@ static double all_bytes(const weft_kernel *kernel)
     return kernel->work.bytes_read + kernel->work.bytes_written + kernel->work.weight_bytes;
 }
 
+/* Arithmetic of a product in whole tiles and whole waves of one tile for each unit, by the tile
+ * that suits it best, us. A tile costs 16 steps of k more than it has, for its prologue and
+ * epilogue. */
+static double tiles_us(const weft_kernel *k, const weft_slice *whole, double rate)
+{
+    static const struct {
+        double m, n, eff;
+    } tile[] = {{128, 128, 1},   {128, 64, 0.95}, {64, 128, 0.95}, {64, 64, 0.9},
+                {128, 32, 0.85}, {32, 128, 0.85}, {32, 32, 0.6}};
+    static const double extra_k = 16;
+    double best = INFINITY;
+    for (size_t i = 0; i < sizeof tile / sizeof tile[0]; i++) {
+        double count = k->batch * ceil(k->m / tile[i].m) * ceil(k->n / tile[i].n);
+        double tile_us = 2 * tile[i].m * tile[i].n * (k->k + extra_k) * whole->units / rate;
+        best = fmin(best, ceil(count / whole->units) * tile_us / tile[i].eff);
+    }
+    return best;
+}
+
+/* -- Convolutions on plain units ---------------------------------------------------------------
+ *
+ * A library has several ways to a convolution of 3 x 3 filters at stride 1; tiles and padding here
+ * are those that the grids of cuDNN's kernels have on V100 and A100 (neusight/conv.csv):
+ *
+ *   implicit   a product of (images x positions) x (channels x taps), as any other
+ *   winograd2  F(2x2,3x3) in one kernel: blocks of 32 filters x 8 x 16 results, or 4 images x 8 x
+ * 4; 16 multiplications for 4 results winograd4  F(4x4,3x3) in four kernels, 36 products of (images
+ * to a multiple of 16 x tiles) x channels by filters, with all their operands written to memory and
+ * read again fft        17 x 32 complex products over tiles of 30 x 30 results, likewise
+ *
+ * Winograd: Lavin, Gray, "Fast algorithms for convolutional neural networks" (2016). */
+
+bool weft_kernel__is_fast_conv(const weft_kernel *k)
+{
+    const weft_conv_shape *c = &k->conv;
+    return c->kernel_h == 3 && c->kernel_w == 3 && c->stride_h == 1 && c->stride_w == 1 &&
+           c->groups == 1;
+}
+
+static double winograd2_us(const weft_kernel *k, const weft_slice *whole, double rate)
+{
+    const weft_conv_shape *c = &k->conv;
+    double wide = c->images * ceil(c->out_h / 8) * ceil(c->out_w / 16);
+    double deep = ceil(c->images / 4) * ceil(c->out_h / 8) * ceil(c->out_w / 4);
+    double blocks = fmin(wide, deep) * ceil(c->out_channels / 32);
+    double block_us = 2 * 32 * 32 * 16 * (c->in_channels + 16) * whole->units / rate;
+    return ceil(blocks / whole->units) * block_us;
+}
+
+/* `count` products of m x in_channels by in_channels x out_channels, `cost` real ones each, of
+ * matrices that are made from `points` values of the operands and go through memory. */
+static double transformed_us(const weft_kernel *k, const weft_slice *whole, double rate,
+                             double count, double m, double cost)
+{
+    const weft_conv_shape *c = &k->conv;
+    weft_kernel product = {.batch = count, .m = m, .n = c->out_channels, .k = c->in_channels};
+    double values = count *
+                    (m * (c->in_channels + c->out_channels) + c->in_channels * c->out_channels) *
+                    2 * (cost > 1 ? 2 : 1);
+    return cost * tiles_us(&product, whole, rate) + 3 * whole->gpu->launch_us +
+           (values * 4 + all_bytes(k)) / (whole->bandwidth_gbps * 1e3);
+}
+
+static double winograd4_us(const weft_kernel *k, const weft_slice *whole, double rate)
+{
+    const weft_conv_shape *c = &k->conv;
+    double tiles = ceil(c->images / 16) * 16 * ceil(c->out_h / 4) * ceil(c->out_w / 4);
+    return transformed_us(k, whole, rate, 36, tiles, 1);
+}
+
+static double fft_us(const weft_kernel *k, const weft_slice *whole, double rate)
+{
+    const weft_conv_shape *c = &k->conv;
+    double tiles = c->images * ceil(c->out_h / 30) * ceil(c->out_w / 30);
+    return transformed_us(k, whole, rate, 17 * 32, tiles, 4);
+}
+
+typedef struct conv_ways {
+    double implicit_us, winograd2_us, winograd4_us, fft_us;
+} conv_ways;
+
+/* Ways that a shape does not have are far behind. */
+static conv_ways find_ways(const weft_kernel *k, const weft_slice *whole, double rate)
+{
+    conv_ways w = {.implicit_us = tiles_us(k, whole, rate)};
+    w.winograd2_us = w.winograd4_us = w.fft_us = 8 * w.implicit_us;
+    if (weft_kernel__is_fast_conv(k)) {
+        w.winograd2_us = winograd2_us(k, whole, rate);
+        w.winograd4_us = winograd4_us(k, whole, rate);
+        w.fft_us = fft_us(k, whole, rate);
+    }
+    return w;
+}
+
+/* -- Bounds ----------------------------------------------------------------------------------- */
+
+static double compute_us(const weft_kernel *k, const weft_slice *whole, double rate)
+{
+    if (k->kind == WEFT_KERNEL_CONV && has_product(k)) {
+        conv_ways w = find_ways(k, whole, rate);
+        return fmin(fmin(w.implicit_us, w.winograd2_us), fmin(w.winograd4_us, w.fft_us));
+    }
+    if (k->kind == WEFT_KERNEL_GEMM && has_product(k))
+        return tiles_us(k, whole, rate);
+    return k->work.flops / rate;
+}
+
 double weft_features__base_us(const weft_kernel *kernel, const weft_slice *whole, bool exact_f32)
 {
     double rate = weft_slice__flops_per_us(whole, kernel, exact_f32);
     return whole->gpu->launch_us +
-           fmax(kernel->work.flops / rate, all_bytes(kernel) / (whole->bandwidth_gbps * 1e3));
+           fmax(compute_us(kernel, whole, rate), all_bytes(kernel) / (whole->bandwidth_gbps * 1e3));
 }
 
 double weft_kernel__floor_us(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
 {
     double saving = kernel->flop_saving > 1 ? kernel->flop_saving : 1;
-    double compute_us =
-        kernel->work.flops / saving / weft_slice__flops_per_us(slice, kernel, exact_f32);
-    double memory_us = weft_slice__memory_bytes(slice, kernel) / (slice->bandwidth_gbps * 1e3);
-    return fmax(slice->gpu->launch_us, fmax(compute_us, memory_us));
+    if (kernel->kind == WEFT_KERNEL_CONV && weft_kernel__is_fast_conv(kernel) &&
+        weft_kernel__is_plain(kernel, slice->gpu, exact_f32))
+        saving = fmax(saving, 4); /* F(4x4,3x3) multiplies 36 times for 144 */
+    double flops = kernel->work.flops / saving;
+    double busy_us = fmax(flops / weft_slice__flops_per_us(slice, kernel, exact_f32),
+                          weft_slice__memory_bytes(slice, kernel) / (slice->bandwidth_gbps * 1e3));
+    static const double rounding = 1 + 1e-12; /* a rate from this time is not above the peak */
+    return fmax(slice->gpu->launch_us, busy_us * rounding);
+}
+
+/* -- Values ----------------------------------------------------------------------------------- */
+
+/* Sizes and times the expressions of features.def use. */
+typedef struct facts {
+    double b, m, n, k;
+    double size; /* bytes of an element */
+    double rows, cols, row_bytes, reads;
+    double flops, bytes, n_bytes, out_bytes, cache_bytes;
+    double compute_us, memory_us, launch_us, base_us;
+    double chain_us;                  /* one tile of 128 x 128, on one unit at its peak */
+    double rate_unit, bandwidth_unit; /* flops and bytes of a unit in a clock */
+    double units;
+    double images, in_channels, out_h, taps, stride, groups;
+    conv_ways way;
+    double is_norm, is_softmax, is_costly;
+} facts;
+
+static double lg(double x)
+{
+    return log2(fmax(x, 0x1p-30));
+}
+
+/* Tiles for each unit. */
+static double waves(const facts *f, double tile_m, double tile_n)
+{
+    return f->b * ceil(f->m / tile_m) * ceil(f->n / tile_n) / f->units;
+}
+
+/* How full the waves are: 1, all of them. */
+static double tail(double wave)
+{
+    return wave / ceil(wave);
+}
+
+/* Part of a size that is not padding to a multiple of `step`. */
+static double fill(double size, double step)
+{
+    return size / (ceil(size / step) * step);
+}
+
+/* Power of two that divides a size, as far as loads of 16 bytes can use it. */
+static double even(const facts *f, double size)
+{
+    double power = 0;
+    for (double bytes = f->size; bytes < 16 && fmod(size, 2) == 0; bytes *= 2) {
+        size /= 2;
+        power++;
+    }
+    return power;
 }
 
 static bool is_costly(const weft_kernel *kernel)
@@ -204,6 +324,7 @@ static void find_facts(const weft_kernel *k, const weft_slice *whole, bool exact
                  .m = k->m,
                  .n = k->n,
                  .k = k->k,
+                 .size = size,
                  .rows = k->rows,
                  .cols = k->cols,
                  .row_bytes = k->cols * size,
@@ -230,9 +351,8 @@ static void find_facts(const weft_kernel *k, const weft_slice *whole, bool exact
                  .is_norm = k->kind == WEFT_KERNEL_NORM,
                  .is_softmax = k->kind == WEFT_KERNEL_SOFTMAX,
                  .is_costly = is_costly(k)};
-    f->wave_us = f->base_us;
-    if (weft_kernel_is_product(k->kind) && weft_model_wave.supports(k, whole))
-        f->wave_us = weft_wave__time_us(k, whole, exact_f32);
+    if (k->kind == WEFT_KERNEL_CONV)
+        f->way = find_ways(k, whole, rate);
 }
 
 void weft_features__find(weft_family family, const weft_kernel *kernel, const weft_slice *whole,

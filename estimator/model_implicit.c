@@ -28,12 +28,12 @@ static const double fill_k = 32;
 static const double depthwise_eff = 0.046;
 static const double expected_error = 0.3;
 
-static bool supports(const weft_kernel *kernel, const weft_slice *slice)
+static bool supports(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
 {
     bool conv = kernel->kind == WEFT_KERNEL_CONV && kernel->m >= 1 && kernel->n >= 1 &&
                 kernel->k >= 1 && kernel->batch >= 1;
     return (conv || kernel->kind == WEFT_KERNEL_DEPTHWISE) && !weft_gpu__is_cpu(slice->gpu) &&
-           weft_slice__flops_per_us(slice, kernel, true) > 0;
+           weft_slice__flops_per_us(slice, kernel, exact_f32) > 0;
 }
 
 /* Arithmetic on `units` of the slice's SMs. */

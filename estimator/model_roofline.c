@@ -32,9 +32,9 @@ static double shape_eff(const weft_kernel *kernel, const weft_slice *slice)
     return lanes * kernel->k / (kernel->k + CPU_SHORT_K);
 }
 
-static bool supports(const weft_kernel *kernel, const weft_slice *slice)
+static bool supports(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
 {
-    return weft_slice__flops_per_us(slice, kernel, true) > 0;
+    return weft_slice__flops_per_us(slice, kernel, exact_f32) > 0;
 }
 
 static weft_timing predict(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)

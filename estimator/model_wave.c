@@ -38,12 +38,12 @@ static const double splits[] = {1, 2, 4, 8, 16};
 static const double shortest_split_k = 256;
 static const double fitted_error = 0.15, conv_error = 0.7, other_error = 0.5;
 
-static bool supports(const weft_kernel *kernel, const weft_slice *slice)
+static bool supports(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
 {
     /* Attention is two products, and its scores are no result: tiles of m x n say nothing of it. */
     return weft_kernel_is_product(kernel->kind) && kernel->kind != WEFT_KERNEL_ATTENTION &&
            !weft_gpu__is_cpu(slice->gpu) && kernel->m >= 1 && kernel->n >= 1 && kernel->k >= 1 &&
-           kernel->batch >= 1 && weft_slice__flops_per_us(slice, kernel, true) > 0;
+           kernel->batch >= 1 && weft_slice__flops_per_us(slice, kernel, exact_f32) > 0;
 }
 
 /* Body of the kernel on `units` of the slice's SMs. */

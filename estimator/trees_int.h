@@ -16,9 +16,15 @@ typedef enum weft_family {
 
 const char *weft_family__name(weft_family family);
 weft_family weft_family__of(const weft_kernel *kernel, const weft_gpu *gpu, bool exact_f32);
+/* True when it runs on plain units: f32 as itself, or a type without a matrix unit. */
+bool weft_kernel__is_plain(const weft_kernel *kernel, const weft_gpu *gpu, bool exact_f32);
+/* 3 x 3 filters at stride 1, for which libraries have more than one way. */
+bool weft_kernel__is_fast_conv(const weft_kernel *kernel);
 /* Number and names of a family's features, in the order of weft_features__find. */
 size_t weft_features__count(weft_family family);
 const char *weft_features__name(weft_family family, size_t i);
+/* The name a table of trees has for its feature i; NULL behind the last. */
+const char *weft_trees__feature(weft_family family, size_t i);
 /* The whole device that a slice is a part of. */
 weft_slice weft_slice__whole(const weft_slice *slice);
 /* What the trees correct: launch + max(flops / P, bytes / B), of the whole device. */

@@ -1,0 +1,327 @@
+/* Trees learned from measurements: a bound of physics, corrected.
+ *
+ *   time(whole device) = bound * 2^(sum of the trees of the family at the kernel's features)
+ *   time(slice)        = time(whole device) * analytic(slice) / analytic(whole device)
+ *
+ * and never below the floor of the slice: a launch, its peak rate, its bandwidth. The bound is a
+ * launch and the longer of the arithmetic, for products in whole tiles and waves, and the traffic
+ * (features.c). `analytic` is the wave model for products, the roofline for the rest: measurements
+ * are of whole devices, so the trees are asked about those alone; that a slice is a smaller device
+ * is the analytic models' part, which also keeps a larger share from being slower. The units a
+ * kernel needs are theirs as well.
+ *
+ * Gradient boosted regression trees (Friedman, "Greedy function approximation", 2001) on the
+ * logarithm of time / bound. features.def has what they see, README.md how far off they are on
+ * shapes they never saw, scripts/train_estimator.py makes the tables. Each feature is cut into at
+ * most 255 bins once; a node is one word, its left child is the next one:
+ *
+ *   leaf   1 << 31 | correction as 16 bits with a sign, in 1 / 4096 of a power of two
+ *   inner  feature << 16 | cut << 8 | distance of the right child; left when x <= cut
+ *
+ * `source` is "learned" for whole devices the family was measured on, in the types it was measured
+ * in; expected_error is then the mean relative error on held-out rows of that device. For other
+ * devices and for slices the source stays "analytic", and the error is 1.5 times that of the worst
+ * device left out of training; for types that were never measured it is the analytic model's own.
+ * O(trees * depth): a few microseconds. */
+#include "estimator/trees_int.h"
+
+#include <math.h>
+#include <string.h>
+
+/* A feature and its cuts, or a tree and its nodes. */
+typedef struct span {
+    const char *name;
+    size_t n;
+} span;
+
+typedef struct forest {
+    const span *feature; /* in the order of features.def */
+    const float *cut;
+    const uint32_t *node;
+    const uint16_t *tree; /* nodes of each */
+    size_t n_feature, n_tree;
+    double start; /* before any tree, a power of two */
+} forest;
+
+#define COUNT_OF(type, ...) (sizeof((type[]){__VA_ARGS__}) / sizeof(type))
+
+/* The tables of each family: cuts twice, as names and as numbers; trees twice, as lengths and as
+ * nodes. */
+#define CUTS(name, ...) {#name, COUNT_OF(float, __VA_ARGS__)},
+static const span matrix_features[] = {
+#include "estimator/trees/matrix_cuts.def"
+};
+static const span plain_features[] = {
+#include "estimator/trees/plain_cuts.def"
+};
+static const span conv_features[] = {
+#include "estimator/trees/conv_cuts.def"
+};
+static const span vector_features[] = {
+#include "estimator/trees/vector_cuts.def"
+};
+static const span attention_features[] = {
+#include "estimator/trees/attention_cuts.def"
+};
+#undef CUTS
+
+#define CUTS(name, ...) __VA_ARGS__,
+static const float matrix_cut[] = {
+#include "estimator/trees/matrix_cuts.def"
+};
+static const float plain_cut[] = {
+#include "estimator/trees/plain_cuts.def"
+};
+static const float conv_cut[] = {
+#include "estimator/trees/conv_cuts.def"
+};
+static const float vector_cut[] = {
+#include "estimator/trees/vector_cuts.def"
+};
+static const float attention_cut[] = {
+#include "estimator/trees/attention_cuts.def"
+};
+#undef CUTS
+
+#define TREE(...) COUNT_OF(uint32_t, __VA_ARGS__),
+static const uint16_t matrix_tree[] = {
+#include "estimator/trees/matrix.def"
+};
+static const uint16_t plain_tree[] = {
+#include "estimator/trees/plain.def"
+};
+static const uint16_t conv_tree[] = {
+#include "estimator/trees/conv.def"
+};
+static const uint16_t vector_tree[] = {
+#include "estimator/trees/vector.def"
+};
+static const uint16_t attention_tree[] = {
+#include "estimator/trees/attention.def"
+};
+#undef TREE
+
+#define TREE(...) __VA_ARGS__,
+static const uint32_t matrix_node[] = {
+#include "estimator/trees/matrix.def"
+};
+static const uint32_t plain_node[] = {
+#include "estimator/trees/plain.def"
+};
+static const uint32_t conv_node[] = {
+#include "estimator/trees/conv.def"
+};
+static const uint32_t vector_node[] = {
+#include "estimator/trees/vector.def"
+};
+static const uint32_t attention_node[] = {
+#include "estimator/trees/attention.def"
+};
+#undef TREE
+
+#define LENGTH(array) (sizeof(array) / sizeof(array)[0])
+#define FOREST(family, id, start_)                                \
+    [WEFT_FAMILY_##family] = {.feature = id##_features,           \
+                              .cut = id##_cut,                    \
+                              .node = id##_node,                  \
+                              .tree = id##_tree,                  \
+                              .n_feature = LENGTH(id##_features), \
+                              .n_tree = LENGTH(id##_tree),        \
+                              .start = (start_)},
+#define LEARNED(family, device, error)
+#define ELSEWHERE(family, error)
+#define DISPATCH(call, device, us)
+static const forest forest_table[WEFT_FAMILY_COUNT] = {
+#include "estimator/trees/learned.def"
+};
+#undef FOREST
+#undef LEARNED
+#undef ELSEWHERE
+#undef DISPATCH
+
+/* -- How far off ------------------------------------------------------------------------------ */
+
+#define FOREST(family, id, start)
+#define DISPATCH(call, device, us)
+#define ELSEWHERE(family, error)
+#define LEARNED(family_, device_, error_) {WEFT_FAMILY_##family_, device_, error_},
+static const struct {
+    weft_family family;
+    const char *device;
+    double error;
+} learned_table[] = {
+#include "estimator/trees/learned.def"
+};
+#undef LEARNED
+#undef ELSEWHERE
+#define LEARNED(family, device, error)
+#define ELSEWHERE(family, error) [WEFT_FAMILY_##family] = (error),
+static const double elsewhere_error[WEFT_FAMILY_COUNT] = {
+#include "estimator/trees/learned.def"
+};
+#undef LEARNED
+#undef ELSEWHERE
+#undef DISPATCH
+#define LEARNED(family, device, error)
+#define ELSEWHERE(family, error)
+#define DISPATCH(call_, device_, us_) {call_, device_, us_},
+static const struct {
+    const char *call, *device; /* device "": those not named */
+    double us;
+} dispatch_table[] = {
+#include "estimator/trees/learned.def"
+};
+#undef FOREST
+#undef LEARNED
+#undef ELSEWHERE
+#undef DISPATCH
+
+/* Types that the family was measured in. */
+static bool is_measured_type(weft_family family, weft_dtype dtype)
+{
+    if (family == WEFT_FAMILY_MATRIX || family == WEFT_FAMILY_ATTENTION)
+        return dtype == WEFT_DTYPE_BF16 || dtype == WEFT_DTYPE_F16;
+    return dtype == WEFT_DTYPE_F32;
+}
+
+/* Sets *learned; returns the expected error, 0: that of the analytic model. */
+static double find_error(weft_family family, const weft_kernel *kernel, const weft_slice *slice,
+                         bool *learned)
+{
+    *learned = false;
+    if (!is_measured_type(family, kernel->dtype))
+        return 0;
+    for (size_t i = 0; i < LENGTH(learned_table); i++)
+        if (learned_table[i].family == family && slice->units == slice->all_units &&
+            strcmp(learned_table[i].device, slice->gpu->name) == 0) {
+            *learned = true;
+            return learned_table[i].error;
+        }
+    return elsewhere_error[family];
+}
+
+static const char *call_name(const weft_kernel *kernel)
+{
+    switch (kernel->kind) {
+    case WEFT_KERNEL_GEMM:
+        return kernel->work.weight_bytes > 0 ? "linear" : "bmm";
+    case WEFT_KERNEL_CONV:
+    case WEFT_KERNEL_DEPTHWISE:
+        return "conv";
+    default:
+        return "vector";
+    }
+}
+
+double weft_kernel_dispatch_us(const weft_kernel *kernel, const weft_slice *slice)
+{
+    double found = 0;
+    if (kernel->dtype != WEFT_DTYPE_F32 || weft_gpu__is_cpu(slice->gpu))
+        return 0;
+    for (size_t i = 0; i < LENGTH(dispatch_table); i++) {
+        if (strcmp(dispatch_table[i].call, call_name(kernel)) != 0)
+            continue;
+        if (strcmp(dispatch_table[i].device, slice->gpu->name) == 0)
+            return dispatch_table[i].us;
+        if (!dispatch_table[i].device[0])
+            found = dispatch_table[i].us;
+    }
+    return found;
+}
+
+/* -- Trees ------------------------------------------------------------------------------------ */
+
+/* Number of cuts below x. */
+static uint8_t find_bin(const float *cut, size_t n, float x)
+{
+    size_t lo = 0;
+    while (n > 0) {
+        size_t half = n / 2;
+        if (x > cut[lo + half]) {
+            lo += half + 1;
+            n -= half + 1;
+        } else {
+            n = half;
+        }
+    }
+    return (uint8_t)lo;
+}
+
+/* Sum of all trees, a power of two. */
+static double sum_trees(const forest *f, const float *x)
+{
+    static const double unit = 1.0 / 4096;
+    uint8_t bin[WEFT_FEATURES_MAX];
+    const float *cut = f->cut;
+    for (size_t i = 0; i < f->n_feature; i++) {
+        bin[i] = find_bin(cut, f->feature[i].n, x[i]);
+        cut += f->feature[i].n;
+    }
+    int64_t sum = 0;
+    const uint32_t *root = f->node;
+    for (size_t i = 0; i < f->n_tree; i++) {
+        const uint32_t *node = root;
+        while (!(*node >> 31))
+            node += bin[*node >> 16] <= (*node >> 8 & 0xff) ? 1 : *node & 0xff;
+        sum += (int16_t)(*node & 0xffff);
+        root += f->tree[i];
+    }
+    return f->start + (double)sum * unit;
+}
+
+const char *weft_trees__feature(weft_family family, size_t i)
+{
+    return i < forest_table[family].n_feature ? forest_table[family].feature[i].name : NULL;
+}
+
+/* -- The model -------------------------------------------------------------------------------- */
+
+/* What says how a slice compares with its device, and how many units are needed. */
+static const weft_model *analytic_model(const weft_kernel *kernel, const weft_slice *slice,
+                                        bool exact_f32)
+{
+    if (weft_model_implicit.supports(kernel, slice, exact_f32))
+        return &weft_model_implicit;
+    return weft_model_wave.supports(kernel, slice, exact_f32) ? &weft_model_wave
+                                                              : &weft_model_roofline;
+}
+
+static bool supports(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
+{
+    return weft_family__of(kernel, slice->gpu, exact_f32) != WEFT_FAMILY_NONE &&
+           weft_slice__flops_per_us(slice, kernel, exact_f32) > 0;
+}
+
+static double analytic_us(const weft_model *model, const weft_kernel *kernel,
+                          const weft_slice *slice, bool exact_f32)
+{
+    return model == &weft_model_wave ? weft_wave__time_us(kernel, slice, exact_f32)
+                                     : model->predict(kernel, slice, exact_f32).time_us;
+}
+
+static weft_timing predict(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
+{
+    weft_family family = weft_family__of(kernel, slice->gpu, exact_f32);
+    weft_slice whole = weft_slice__whole(slice);
+    const weft_model *analytic = analytic_model(kernel, slice, exact_f32);
+    weft_timing timing = analytic->predict(kernel, slice, exact_f32);
+    float x[WEFT_FEATURES_MAX];
+    weft_features__find(family, kernel, &whole, exact_f32, x);
+    double time_us = weft_features__base_us(kernel, &whole, exact_f32) *
+                     exp2(sum_trees(&forest_table[family], x));
+    time_us = fmax(time_us, weft_kernel__floor_us(kernel, &whole, exact_f32));
+    if (slice->units < slice->all_units)
+        time_us *= timing.time_us / analytic_us(analytic, kernel, &whole, exact_f32);
+    timing.time_us = fmax(time_us, weft_kernel__floor_us(kernel, slice, exact_f32));
+    double error = find_error(family, kernel, slice, &timing.learned);
+    if (error > 0)
+        timing.expected_error = error;
+    return timing;
+}
+
+const weft_model weft_model_trees = {
+    .name = "trees",
+    .brief = "bound of physics corrected by trees learned from measurements",
+    .supports = supports,
+    .predict = predict,
+};
