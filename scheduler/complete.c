@@ -77,10 +77,12 @@ typedef struct completion {
     weft_use *others;         /* by placement: what its neighbours use */
 } completion;
 
-static const weft_slice_spec *spec_of(const completion *c, const weft_placement *p)
+/* Part of the device; NULL: the fleet has no such slice. */
+static const weft_slice_spec *spec_of(const completion *c, const weft_placement *p,
+                                      weft_slice_spec *spec)
 {
-    const weft_shape *shape = weft_menu__shape(&c->menu, p->type, p->slice);
-    return shape && shape->known ? &shape->spec : NULL;
+    const char *why;
+    return weft_menu__spec(&c->menu, p->type, p->slice, spec, &why) ? spec : NULL;
 }
 
 static bool is_among(const weft_slice_spec *spec)
@@ -96,7 +98,8 @@ static void sum_uses(completion *c, const uint32_t *order, size_t from, size_t t
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = from; i < to;) {
             const weft_placement *first = &c->plan->at[order[i]];
-            const weft_slice_spec *spec = spec_of(c, first);
+            weft_slice_spec room;
+            const weft_slice_spec *spec = spec_of(c, first, &room);
             size_t start = first->mig_start >= 0 ? (size_t)first->mig_start % 32 : 32, end = i;
             weft_use most = {0};
             for (; end < to && c->plan->at[order[end]].slice_id == first->slice_id; end++) {
@@ -122,7 +125,8 @@ static void sum_uses(completion *c, const uint32_t *order, size_t from, size_t t
 static double slowdown_of(const completion *c, uint32_t i)
 {
     const weft_placement *p = &c->plan->at[i];
-    if (!weft_interference__any(&c->problem->interference) || !is_among(spec_of(c, p)))
+    weft_slice_spec room;
+    if (!weft_interference__any(&c->problem->interference) || !is_among(spec_of(c, p, &room)))
         return 1;
     weft_use own = weft_point__use(weft_fleet__row(c->problem->fleet, p->type), c->known[i]->point);
     return weft_interference__factor(&c->problem->interference, own, c->others[i]);
@@ -137,7 +141,8 @@ static void complete_slice(completion *c, const uint32_t *order, size_t from, si
             cycle_us += c->known[order[i]]->exec_us * slowdown_of(c, order[i]);
     for (size_t i = from; i < to; i++) {
         weft_placement *p = &c->plan->at[order[i]];
-        const weft_slice_spec *spec = spec_of(c, p);
+        weft_slice_spec room;
+        const weft_slice_spec *spec = spec_of(c, p, &room);
         const weft_known *known = c->known[order[i]];
         p->share = spec ? spec->share : 0;
         p->source = known ? known->point->cost.source : "";

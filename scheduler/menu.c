@@ -52,21 +52,26 @@ static void rebuild_slots(shape_table *t, uint32_t n_slot)
     }
 }
 
+/* Device and slice are known: what the fleet and the rules make of them. */
+static void resolve_shape(const weft_problem *problem, weft_shape *shape)
+{
+    shape->row = weft_fleet__row(problem->fleet, shape->device);
+    shape->why = "the fleet has no such device";
+    if (shape->row)
+        shape->known = weft_slice__resolve(shape->row, shape->slice, &shape->spec, &shape->why);
+    if (problem->rules.mem_reserve > 0)
+        shape->spec.mem_bytes =
+            (uint64_t)((double)shape->spec.mem_bytes * (1 - problem->rules.mem_reserve));
+}
+
 static uint32_t intern_shape(shape_table *t, const weft_problem *problem, const char *device,
                              const char *slice)
 {
     uint32_t i = find_slot(t->shapes.at, t->slot, t->n_slot, device, slice);
     if (t->slot[i])
         return t->slot[i] - 1;
-    weft_shape shape = {.device = device,
-                        .slice = slice,
-                        .row = weft_fleet__row(problem->fleet, device),
-                        .why = "the fleet has no such device"};
-    if (shape.row)
-        shape.known = weft_slice__resolve(shape.row, slice, &shape.spec, &shape.why);
-    double keep = 1 - problem->rules.mem_reserve;
-    if (problem->rules.mem_reserve > 0)
-        shape.spec.mem_bytes = (uint64_t)((double)shape.spec.mem_bytes * keep);
+    weft_shape shape = {.device = device, .slice = slice};
+    resolve_shape(problem, &shape);
     WEFT_VEC_PUSH(t->arena, &t->shapes, shape);
     t->slot[i] = t->shapes.len;
     if (t->shapes.len * 2 > t->n_slot)
@@ -90,6 +95,21 @@ const weft_shape *weft_menu__shape(const weft_menu *menu, const char *device, co
 {
     uint32_t i = find_slot(menu->shape, menu->slot, menu->n_slot, device, slice);
     return menu->slot[i] ? &menu->shape[menu->slot[i] - 1] : NULL;
+}
+
+bool weft_menu__spec(const weft_menu *menu, const char *device, const char *slice,
+                     weft_slice_spec *out, const char **why)
+{
+    const weft_shape *shape = weft_menu__shape(menu, device, slice);
+    weft_shape own = {.device = device, .slice = slice};
+    if (!shape) {
+        resolve_shape(menu->problem, &own);
+        shape = &own;
+    }
+    *why = shape->why;
+    if (shape->known)
+        *out = shape->spec;
+    return shape->known;
 }
 
 /* -- Points ----------------------------------------------------------------------------------- */

@@ -19,12 +19,13 @@ enum { CANDIDATES_MAX = 64 };
 typedef struct matching {
     const weft_plan *before, *after;
     weft_arena *arena;
-    uint32_t *order;            /* of the old plan, by what a placement is */
-    uint32_t n_before, n_after; /* devices */
-    uint32_t *size_before;      /* by device: placements */
-    uint32_t *old_of;           /* by new device; NONE: a fresh one */
-    bool *taken;                /* by old device */
-    uint32_t *votes;            /* by old device */
+    uint32_t *order;                        /* of the old plan, by what a placement is */
+    uint32_t *device_before, *device_after; /* by placement: its device, counted from 0 */
+    uint32_t n_before, n_after;             /* devices */
+    uint32_t *size_before;                  /* by device: placements */
+    uint32_t *old_of;                       /* by new device; NONE: a fresh one */
+    bool *taken;                            /* by old device */
+    uint32_t *votes;                        /* by old device */
 } matching;
 
 /* Orders placements by all that makes one the same as another. */
@@ -68,13 +69,18 @@ static size_t find_first(const matching *m, const weft_placement *p)
     return lo;
 }
 
-static uint32_t count_devices(const weft_plan *plan)
+/* Devices as numbers without gaps, by placement; the numbers of a plan of anyone may be any. */
+static uint32_t *number_devices(const weft_plan *plan, const uint32_t *order, weft_arena *arena,
+                                uint32_t *out_n)
 {
-    uint32_t n = 0;
-    for (size_t i = 0; i < plan->n; i++)
-        if (plan->at[i].device >= n && plan->at[i].device < WEFT_PLAN_PLACEMENTS_MAX)
-            n = plan->at[i].device + 1;
-    return n;
+    uint32_t *number = weft_arena_array(arena, plan->n, sizeof *number), n = 0;
+    for (size_t i = 0; i < plan->n; i++) {
+        if (i > 0 && plan->at[order[i]].device != plan->at[order[i - 1]].device)
+            n++;
+        number[order[i]] = n;
+    }
+    *out_n = plan->n > 0 ? n + 1 : 0;
+    return number;
 }
 
 /* The free old device with most in common with the new placements order[from .. to); NONE. Ties:
@@ -88,16 +94,16 @@ static uint32_t find_partner(matching *m, const uint32_t *order, size_t from, si
         uint32_t last = NONE;
         for (size_t k = find_first(m, p), tried = 0; k < m->before->n && tried < CANDIDATES_MAX;
              k++, tried++) {
-            const weft_placement *q = &m->before->at[m->order[k]];
-            if (compare_same(p, q) != 0)
+            uint32_t old = m->device_before[m->order[k]];
+            if (compare_same(p, &m->before->at[m->order[k]]) != 0)
                 break;
-            if (q->device >= m->n_before || q->device == last || m->taken[q->device])
+            if (old == last || m->taken[old])
                 continue;
-            last = q->device;
-            if (m->votes[q->device] == 0 && n_touched == CANDIDATES_MAX)
+            last = old;
+            if (m->votes[old] == 0 && n_touched == CANDIDATES_MAX)
                 continue;
-            if (m->votes[q->device]++ == 0)
-                touched[n_touched++] = q->device;
+            if (m->votes[old]++ == 0)
+                touched[n_touched++] = old;
         }
     }
     for (uint32_t t = 0; t < n_touched; t++) {
@@ -116,11 +122,11 @@ static void match_devices(matching *m, const uint32_t *order)
 {
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 0; i < m->after->n;) {
-            uint32_t device = m->after->at[order[i]].device;
+            uint32_t device = m->device_after[order[i]];
             size_t end = i;
-            while (end < m->after->n && m->after->at[order[end]].device == device)
+            while (end < m->after->n && m->device_after[order[end]] == device)
                 end++;
-            if (device < m->n_after && m->old_of[device] == NONE) {
+            if (m->old_of[device] == NONE) {
                 m->old_of[device] = find_partner(m, order, i, end, pass == 0);
                 if (m->old_of[device] != NONE)
                     m->taken[m->old_of[device]] = true;
@@ -164,21 +170,21 @@ static size_t list_starts(const matching *m, bool *stays, weft_plan_move *start)
     size_t n = 0;
     for (size_t i = 0; i < m->after->n; i++) {
         const weft_placement *p = &m->after->at[i];
-        uint32_t old = p->device < m->n_after ? m->old_of[p->device] : NONE;
+        uint32_t old = m->old_of[m->device_after[i]];
         bool found = false;
         /* Equal placements lie side by side, by device: a second search inside them. */
         size_t lo = find_first(m, p), hi = m->before->n;
         while (lo < hi && old != NONE) {
             size_t mid = (lo + hi) / 2;
-            const weft_placement *q = &m->before->at[m->order[mid]];
-            if (compare_same(q, p) == 0 && q->device < old)
+            if (compare_same(&m->before->at[m->order[mid]], p) == 0 &&
+                m->device_before[m->order[mid]] < old)
                 lo = mid + 1;
             else
                 hi = mid;
         }
         for (; old != NONE && lo < m->before->n && !found; lo++) {
-            const weft_placement *q = &m->before->at[m->order[lo]];
-            if (compare_same(q, p) != 0 || q->device != old)
+            if (compare_same(&m->before->at[m->order[lo]], p) != 0 ||
+                m->device_before[m->order[lo]] != old)
                 break;
             found = !stays[m->order[lo]];
             stays[m->order[lo]] = true;
@@ -193,8 +199,9 @@ void weft_plan_compare(const weft_plan *before, const weft_plan *after, weft_are
                        const weft_plan_move **out, size_t *out_n)
 {
     matching m = {.before = before, .after = after, .arena = arena};
-    m.n_before = count_devices(before);
-    m.n_after = count_devices(after);
+    const uint32_t *order = weft_plan__order(after, arena);
+    m.device_before = number_devices(before, weft_plan__order(before, arena), arena, &m.n_before);
+    m.device_after = number_devices(after, order, arena, &m.n_after);
     m.size_before = weft_arena_array(arena, m.n_before, sizeof *m.size_before);
     m.votes = weft_arena_array(arena, m.n_before, sizeof *m.votes);
     m.taken = weft_arena_array(arena, m.n_before, sizeof *m.taken);
@@ -204,12 +211,11 @@ void weft_plan_compare(const weft_plan *before, const weft_plan *after, weft_are
         m.old_of[i] = NONE;
     for (size_t i = 0; i < before->n; i++) {
         m.order[i] = (uint32_t)i;
-        if (before->at[i].device < m.n_before)
-            m.size_before[before->at[i].device]++;
+        m.size_before[m.device_before[i]]++;
     }
     if (before->n > 0)
         qsort_r(m.order, before->n, sizeof *m.order, compare_before, before->at);
-    match_devices(&m, weft_plan__order(after, arena));
+    match_devices(&m, order);
     bool *stays = weft_arena_array(arena, before->n, sizeof *stays);
     weft_plan_move *start = weft_arena_array(arena, after->n, sizeof *start);
     weft_plan_move *end = weft_arena_array(arena, before->n, sizeof *end);

@@ -309,34 +309,16 @@ static void count_domain(domain *d, const slice_state *slice, const weft_placeme
     d->model = d->n_model == 1 ? first->model : d->model;
 }
 
-/* The shape, as the menu has it, or, where no profile names it, from the fleet. */
-static bool resolve(const check *c, const device_state *state, const weft_placement *p,
-                    weft_slice_spec *spec)
-{
-    const weft_shape *shape = weft_menu__shape(&c->menu, p->type, p->slice);
-    const char *why;
-    if (shape && shape->known)
-        *spec = shape->spec;
-    return (shape && shape->known) || weft_slice__resolve(state->row, p->slice, spec, &why);
-}
-
-static void report_slice(check *c, const device_state *state, const weft_placement *p)
-{
-    weft_slice_spec spec;
-    const char *why = "";
-    (void)weft_slice__resolve(state->row, p->slice, &spec, &why);
-    report(c, p->model, "slice: '%s' of %s: %s", p->slice, p->type, why);
-}
-
 /* Shape, room and memory; loads are looked at when all slices of the device are known. */
 static void check_slice(check *c, slice_state *slice, device_state *state)
 {
     const weft_placement *first = at(c, slice->from);
     uint64_t mem_bytes = 0, clients = 0;
     bool shared = slice->to - slice->from > 1;
-    slice->known = resolve(c, state, first, &slice->spec);
+    const char *why;
+    slice->known = weft_menu__spec(&c->menu, first->type, first->slice, &slice->spec, &why);
     if (!slice->known)
-        report_slice(c, state, first);
+        report(c, first->model, "slice: '%s' of %s: %s", first->slice, first->type, why);
     state->n_slice++;
     for (size_t i = slice->from; i < slice->to; i++) {
         const weft_placement *p = at(c, i);

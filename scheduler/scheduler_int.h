@@ -203,6 +203,9 @@ typedef struct weft_menu {
 void weft_menu__build(const weft_problem *problem, weft_arena *arena, weft_menu *out);
 /* The shape of a device type and slice that some profile names; NULL: none does. O(1). */
 const weft_shape *weft_menu__shape(const weft_menu *menu, const char *device, const char *slice);
+/* A slice of the fleet as the rules see it, whether a profile names it or not; false: *why. */
+bool weft_menu__spec(const weft_menu *menu, const char *device, const char *slice,
+                     weft_slice_spec *out, const char **why);
 /* The usable point of a demand; NULL: none. O(log n). */
 const weft_known *weft_menu__find(const weft_menu *menu, uint32_t demand, const weft_shape *shape,
                                   uint32_t batch, uint32_t procs);
