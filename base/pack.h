@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { WEFT_ARENA_ALIGN = 64 }; /* of the buffers of a model */
+
 typedef struct weft_block {
     uint64_t size;        /* bytes; 0 takes no room */
     uint32_t first, last; /* steps, inclusive */

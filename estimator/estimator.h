@@ -179,7 +179,7 @@ const weft_sm_limits *weft_sm_limits_find(uint32_t capability); /* NULL when unk
 const weft_sm_limits *weft_sm_limits_at(size_t i);              /* NULL behind the last */
 
 /* What one block of a kernel takes. Zero is the default everywhere but `threads`. */
-typedef struct weft_block {
+typedef struct weft_thread_block {
     uint32_t threads, regs;               /* registers of a thread */
     uint32_t static_bytes, dynamic_bytes; /* shared memory */
     bool opt_in;                          /* may have more than 48 KiB: ... */
@@ -187,7 +187,7 @@ typedef struct weft_block {
     bool has_carveout;                    /* asks for a split of shared memory and L1: ... */
     uint32_t carveout_percent;            /* ... so much shared memory, 0..100 */
     uint32_t barriers, virtual_resources;
-} weft_block;
+} weft_thread_block;
 
 enum { WEFT_OCCUPANCY_UNLIMITED = INT32_MAX };
 
@@ -199,7 +199,7 @@ typedef struct weft_occupancy {
 } weft_occupancy;
 
 /* UNSUP: capability unknown. INPUT: no block at all. */
-WEFT_MUST_USE weft_err weft_occupancy_find(uint32_t capability, const weft_block *block,
+WEFT_MUST_USE weft_err weft_occupancy_find(uint32_t capability, const weft_thread_block *block,
                                            weft_diag *diag, weft_occupancy *out);
 
 /* How a kernel is launched, as far as occupancy depends on it. */

@@ -30,7 +30,7 @@ double weft_slice__flops_per_us(const weft_slice *slice, const weft_kernel *kern
  * the fit in README.md; on a CPU 231 of 272 GFLOP/s on ResNet-50 and VGG-16. */
 static const double weft_product_eff = 0.85;
 /* The same for convolutions on matrix units, fitted to whole networks (frameworks.def). */
-static const double weft_conv_eff = 0.638;
+static const double weft_conv_eff = 0.652;
 /* Time of the memory traffic, us, when `units` units are at work. Never faster than the peaks. */
 double weft_slice__traffic_us(const weft_slice *slice, const weft_kernel *kernel, double units);
 /* Part of the traffic that reaches memory, bytes. */
@@ -73,8 +73,9 @@ void weft_sizes__begin(weft_graph *g, const int64_t *symbol, weft_arena *arena, 
 /* false: a dimension is not known. */
 bool weft_sizes__eval(const weft_sizes *s, const weft_ttype *type, int64_t *dim);
 /* Fills the bytes of the workload. */
-void weft_workload__count_memory(const weft_sizes *s, const int64_t *symbol,
-                                 const weft_estimate_options *options, weft_workload *out);
+WEFT_MUST_USE weft_err weft_workload__count_memory(const weft_sizes *s, const int64_t *symbol,
+                                                   const weft_estimate_options *options,
+                                                   weft_workload *out);
 /* Fills the bytes of the estimate. */
 void weft_workload__sum_memory(const weft_workload *work, const weft_slice *slice,
                                weft_estimate *out);

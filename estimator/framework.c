@@ -32,32 +32,16 @@ const weft_framework *weft_framework_find(const char *name)
     return NULL;
 }
 
-/* What cuDNN runs as Winograd F(2,3): f32 on plain units, 3 x 3 with stride 1 in one group. A tile
- * of 2 x 2 results takes 4 x 4 products instead of 2 x 2 x 9. */
-static const double winograd_saving = 2.25;
-
-static bool is_winograd(const weft_kernel *kernel)
-{
-    const weft_conv_shape *c = &kernel->conv;
-    return kernel->kind == WEFT_KERNEL_CONV && kernel->dtype == WEFT_DTYPE_F32 &&
-           c->kernel_h == 3 && c->kernel_w == 3 && c->stride_h == 1 && c->stride_w == 1 &&
-           c->groups == 1 && kernel->flop_saving == 0;
-}
-
 weft_kernel weft_framework__adapt(const weft_framework *framework, const weft_kernel *kernel,
                                   const weft_slice *slice, bool exact_f32)
 {
     weft_kernel k = *kernel;
     bool matrix = weft_slice__flops_per_us(slice, kernel, exact_f32) >
                   slice->gpu->f32_gflops * slice->share * 1e3 * (1 + 1e-9);
-    if (weft_gpu__is_cpu(slice->gpu))
-        return k;
-    if (k.kind == WEFT_KERNEL_CONV && matrix) {
+    if (k.kind == WEFT_KERNEL_CONV && matrix && !weft_gpu__is_cpu(slice->gpu)) {
         k.work.bytes_read *= framework->conv_traffic;
         k.work.bytes_written *= framework->conv_traffic;
         k.flop_saving = framework->conv_eff / weft_conv_eff;
-    } else if (is_winograd(&k)) {
-        k.flop_saving = winograd_saving;
     }
     return k;
 }

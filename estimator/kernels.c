@@ -319,12 +319,13 @@ weft_err weft_workload_make(weft_graph *g, const int64_t *symbol,
             step_of[weft_node_out(m, node, i).i] = n_step;
         n_step++;
     }
-    *out = (weft_workload){.kernel = cx.kernel.at,
-                           .n = cx.kernel.len,
-                           .step = step,
-                           .n_step = n_step,
-                           .edge = edge,
-                           .lowering = o->lowering};
-    weft_workload__count_memory(&cx.s, symbol, o, out);
+    weft_workload work = {.kernel = cx.kernel.at,
+                          .n = cx.kernel.len,
+                          .step = step,
+                          .n_step = n_step,
+                          .edge = edge,
+                          .lowering = o->lowering};
+    WEFT_TRY(weft_workload__count_memory(&cx.s, symbol, o, &work));
+    *out = work;
     return WEFT_ERR_OK;
 }

@@ -3,15 +3,17 @@
  *   mreq = weights + arena + workspace + inputs + context
  *
  * Weights count once however many nodes read them; share-equal has made those of equal content one.
- * The arena, which holds outputs too, is what the planner planned for these very sizes; without a
- * plan it is the most that is alive at once, which is what a perfect packing would take (and, for a
- * framework, its caching allocator without fragmentation).
+ * The arena, which holds outputs too, is what plan-memory planned for these very sizes, or what it
+ * would plan: the same places (ir/place.c) packed the same way (base/pack.h). For a framework that
+ * stands for its caching allocator without fragmentation.
  *
  * Workspace, on GPUs: cuBLAS takes one buffer a process as soon as there is a product; NVIDIA
  * recommends 32 MiB from compute capability 9.0 on and 4 MiB before (documentation of
  * cublasSetWorkspace), PyTorch allocates 8 MiB before (CUBLAS_WORKSPACE_CONFIG :4096:2:16:8).
  * Convolutions by implicit product need none. */
 #include "estimator/estimator_int.h"
+
+#include "base/pack.h"
 
 #include <string.h>
 
@@ -55,86 +57,51 @@ static uint64_t count_weights(const weft_sizes *s)
 
 /* -- Intermediate values ---------------------------------------------------------------------- */
 
-/* The value whose memory v lies in: a view has that of its operand. */
-static weft_val find_owner(const weft_sizes *s, weft_val v)
+/* What plan-memory would plan for these sizes: the same places, packed the same way. */
+static weft_err plan_arena(const weft_sizes *s, uint64_t *out)
 {
-    while (v.i && weft_val_get_kind(s->m, v) == WEFT_VAL_NODE) {
-        weft_node n = weft_val_node(s->m, v);
-        if (!(weft_node_opdef(s->m, n)->traits & WEFT_T_VIEW))
-            break;
-        v = weft_node_in(s->m, n, 0);
+    weft_places places;
+    uint32_t n = 0;
+    weft_graph_place_start(s->g, s->arena, &places);
+    if (!weft_graph_place(s->g, weft_module_dims(s->m), s->value, s->n_value, &places))
+        return weft_diag_error(s->diag, WEFT_ERR_UNSUP, (weft_where){.item = weft_graph_name(s->g)},
+                               "a shape depends on data, its memory cannot be planned");
+    weft_block *block = weft_arena_array(s->arena, (size_t)places.n + 1, sizeof *block);
+    for (uint32_t v = 1; v <= places.n; v++) {
+        const weft_place_value *p = &places.value[v];
+        if (p->place == WEFT_PLACE_ARENA)
+            block[n++] = (weft_block){.size = p->bytes, .first = p->first, .last = p->last};
     }
-    return v;
+    return weft_pack_blocks(block, n, WEFT_ARENA_ALIGN, out);
 }
 
-/* Values that need memory of their own: results of nodes, except views. */
-static bool needs_memory(const weft_sizes *s, weft_val v)
-{
-    return v.i && weft_val_get_kind(s->m, v) == WEFT_VAL_NODE &&
-           !(weft_node_opdef(s->m, weft_val_node(s->m, v))->traits & WEFT_T_VIEW);
-}
-
-static uint64_t peak_alive(const weft_sizes *s)
-{
-    uint32_t n_val = weft_val_count(s->m) + 1, step = 0;
-    uint32_t *last = weft_arena_array(s->arena, n_val, sizeof *last);
-    uint64_t now = 0, peak = 0;
-    WEFT_FOREACH_NODE (s->m, s->g, n) {
-        step++;
-        for (uint32_t i = 0; i < weft_node_in_count(s->m, n); i++)
-            last[find_owner(s, weft_node_in(s->m, n, i)).i] = step;
-    }
-    for (uint32_t i = 0; i < weft_graph_output_count(s->g); i++)
-        last[find_owner(s, weft_graph_output(s->g, i)).i] = step + 1;
-    step = 0;
-    WEFT_FOREACH_NODE (s->m, s->g, k) {
-        uint64_t unread = 0;
-        step++;
-        for (uint32_t i = 0; i < weft_node_out_count(s->m, k); i++) {
-            weft_val v = weft_node_out(s->m, k, i);
-            if (!needs_memory(s, v))
-                continue;
-            uint64_t bytes = val_bytes(s, v);
-            now = add_capped(now, bytes);
-            if (last[v.i] == 0)
-                unread = add_capped(unread, bytes);
-        }
-        peak = now > peak ? now : peak;
-        now -= unread < now ? unread : now;
-        for (uint32_t i = 0; i < weft_node_in_count(s->m, k); i++) {
-            weft_val v = find_owner(s, weft_node_in(s->m, k, i));
-            if (last[v.i] != step || !needs_memory(s, v))
-                continue;
-            last[v.i] = 0; /* once, also when it is two operands */
-            uint64_t bytes = val_bytes(s, v);
-            now -= bytes < now ? bytes : now;
-        }
-    }
-    return peak;
-}
-
-static uint64_t find_arena(const weft_sizes *s, const int64_t *symbol)
+static weft_err find_arena(const weft_sizes *s, const int64_t *symbol, uint64_t *out)
 {
     uint32_t n = weft_graph_symbol_count(s->g);
     for (uint32_t i = 0; i < weft_graph_bucket_count(s->g); i++) {
         const weft_bucket *b = weft_graph_bucket(s->g, i);
-        if (b->n_symbol == n && (n == 0 || memcmp(b->symbol, symbol, n * sizeof *symbol) == 0))
-            return b->arena_bytes;
+        if (b->n_symbol == n && (n == 0 || memcmp(b->symbol, symbol, n * sizeof *symbol) == 0)) {
+            *out = b->arena_bytes;
+            return WEFT_ERR_OK;
+        }
     }
-    return peak_alive(s);
+    return plan_arena(s, out);
 }
 
 /* -- Sums ------------------------------------------------------------------------------------- */
 
-void weft_workload__count_memory(const weft_sizes *s, const int64_t *symbol,
-                                 const weft_estimate_options *options, weft_workload *out)
+weft_err weft_workload__count_memory(const weft_sizes *s, const int64_t *symbol,
+                                     const weft_estimate_options *options, weft_workload *out)
 {
     out->weight_bytes = count_weights(s);
-    out->arena_bytes = options->arena_bytes ? options->arena_bytes : find_arena(s, symbol);
+    out->arena_bytes = options->arena_bytes;
+    if (!out->arena_bytes)
+        WEFT_TRY(find_arena(s, symbol, &out->arena_bytes));
     for (uint32_t i = 0; i < weft_graph_input_count(s->g); i++)
         out->in_bytes = add_capped(out->in_bytes, val_bytes(s, weft_graph_input(s->g, i)));
     for (uint32_t i = 0; i < weft_graph_output_count(s->g); i++)
         out->out_bytes = add_capped(out->out_bytes, val_bytes(s, weft_graph_output(s->g, i)));
+    return WEFT_ERR_OK;
 }
 
 static uint64_t find_workspace(const weft_workload *work, const weft_slice *slice)

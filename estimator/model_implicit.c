@@ -9,6 +9,9 @@
  * peak that long convolutions reach on matrix units, the only constant that was fitted (to whole
  * networks, see frameworks.def); on plain units it is that of other products.
  *
+ * f32 convolutions of 3 x 3 with stride 1 on plain units run as Winograd F(2,3) in cuDNN: a tile of
+ * 2 x 2 results takes 4 x 4 products instead of 2 x 2 x 9.
+ *
  * One filter a channel shares nothing between filters and runs on plain units at 4.6 % of their
  * peak or at the speed of its traffic: time of the stride-1 layers of MobileNet v2 in Orion's V100
  * profile (orion/profiles/mobilenetv2_4_fwd_new.csv, 25 us for a million results of 9 taps).
@@ -16,7 +19,7 @@
  * Whole networks on five MIG slices of an A100 tell how far off it is (README.md, Whole models);
  * single layers on matrix units are not in any set that we have. O(tiles) a prediction, times the
  * logarithm of the SMs for the need. */
-#include "estimator/estimator_int.h"
+#include "estimator/trees_int.h"
 
 #include <math.h>
 
@@ -27,6 +30,7 @@ static const struct {
 static const double fill_k = 32;
 static const double depthwise_eff = 0.046;
 static const double expected_error = 0.3;
+static const double winograd_saving = 2.25;
 
 static bool supports(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
 {
@@ -41,10 +45,14 @@ static double compute_us(const weft_kernel *kernel, const weft_slice *slice, dou
                          bool exact_f32)
 {
     double peak = weft_slice__flops_per_us(slice, kernel, exact_f32);
-    double saving = kernel->flop_saving > 0 ? kernel->flop_saving : 1, best = INFINITY;
+    double best = INFINITY;
     if (kernel->kind == WEFT_KERNEL_DEPTHWISE)
         return kernel->work.flops / (peak / slice->units * units * depthwise_eff);
     bool plain = peak <= slice->gpu->f32_gflops * slice->share * 1e3 * (1 + 1e-9);
+    double saving = kernel->flop_saving > 0 ? kernel->flop_saving : 1;
+    if (plain && kernel->dtype == WEFT_DTYPE_F32 && kernel->flop_saving == 0 &&
+        weft_kernel__is_fast_conv(kernel))
+        saving = winograd_saving;
     double per_unit = peak / slice->units * (plain ? weft_product_eff : weft_conv_eff);
     for (size_t i = 0; i < sizeof tiles / sizeof tiles[0]; i++) {
         double blocks = kernel->batch * ceil(kernel->m / tiles[i].m) * ceil(kernel->n / tiles[i].n);

@@ -61,14 +61,15 @@ static uint32_t round_up(uint32_t x, uint32_t unit)
 
 /* -- Limits ----------------------------------------------------------------------------------- */
 
-static uint32_t limit_warps(const weft_sm_limits *sm, const weft_block *block)
+static uint32_t limit_warps(const weft_sm_limits *sm, const weft_thread_block *block)
 {
     if (block->threads > BLOCK_THREADS_MAX)
         return 0;
     return sm->threads / WARP / (round_up(block->threads, WARP) / WARP);
 }
 
-static uint32_t limit_regs(const weft_sm_limits *sm, const weft_block *block, uint32_t *out_regs)
+static uint32_t limit_regs(const weft_sm_limits *sm, const weft_thread_block *block,
+                           uint32_t *out_regs)
 {
     uint32_t warps = round_up(block->threads, WARP) / WARP;
     uint32_t warp_regs = round_up(block->regs * WARP, REG_UNIT);
@@ -92,7 +93,8 @@ static uint32_t fit_carveout(const weft_sm_limits *sm, uint32_t bytes)
     return 0;
 }
 
-static uint32_t limit_shared(const weft_sm_limits *sm, const weft_block *block, uint32_t *out_bytes)
+static uint32_t limit_shared(const weft_sm_limits *sm, const weft_thread_block *block,
+                             uint32_t *out_bytes)
 {
     uint32_t fixed = block->static_bytes + sm->reserved_bytes;
     uint32_t bytes = round_up(fixed + block->dynamic_bytes, sm->shared_unit);
@@ -115,20 +117,20 @@ static uint32_t limit_shared(const weft_sm_limits *sm, const weft_block *block, 
     return bytes > 0 ? all / bytes : WEFT_OCCUPANCY_UNLIMITED;
 }
 
-static uint32_t limit_barriers(const weft_sm_limits *sm, const weft_block *block)
+static uint32_t limit_barriers(const weft_sm_limits *sm, const weft_thread_block *block)
 {
     return sm->capability >= BARRIERS_SINCE && block->barriers > 0 ? sm->barriers / block->barriers
                                                                    : WEFT_OCCUPANCY_UNLIMITED;
 }
 
-static uint32_t limit_resources(const weft_sm_limits *sm, const weft_block *block)
+static uint32_t limit_resources(const weft_sm_limits *sm, const weft_thread_block *block)
 {
     return sm->capability >= VIRTUAL_SINCE && block->virtual_resources > 0
                ? VIRTUAL_RESOURCES / block->virtual_resources
                : WEFT_OCCUPANCY_UNLIMITED;
 }
 
-weft_err weft_occupancy_find(uint32_t capability, const weft_block *block, weft_diag *diag,
+weft_err weft_occupancy_find(uint32_t capability, const weft_thread_block *block, weft_diag *diag,
                              weft_occupancy *out)
 {
     const weft_sm_limits *sm = weft_sm_limits_find(capability);

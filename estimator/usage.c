@@ -259,7 +259,7 @@ weft_launch weft_kernel__launch(const weft_kernel *kernel, const weft_slice *sli
  * of that size which does. */
 static double count_resident(const weft_launch *launch, const weft_sm_limits *sm)
 {
-    weft_block block = {.threads = launch->threads, .regs = launch->regs};
+    weft_thread_block block = {.threads = launch->threads, .regs = launch->regs};
     if (launch->shared_bytes > SHARED_DEFAULT) {
         block.opt_in = true;
         block.dynamic_bytes = block.dynamic_max_bytes = launch->shared_bytes;

@@ -12,13 +12,7 @@
 
 #include <string.h>
 
-enum {
-    ALIGN_BYTES = 64,
-    BUCKETS_MAX = 64,
-    CHOICES_MAX = 16,
-    UNBOUNDED_DEFAULT = 128,
-    SMALLEST_STEP = 16
-};
+enum { BUCKETS_MAX = 64, CHOICES_MAX = 16, UNBOUNDED_DEFAULT = 128, SMALLEST_STEP = 16 };
 
 static const int64_t default_batch[] = {1, 2, 4, 8};
 
@@ -72,7 +66,7 @@ static weft_err plan_bucket(weft_passctx *cx, weft_graph *g, weft_places *places
         buffer[n++].val = places->val[v];
     }
     uint64_t total = 0;
-    WEFT_TRY(weft_pack_blocks(block, n, ALIGN_BYTES, &total));
+    WEFT_TRY(weft_pack_blocks(block, n, WEFT_ARENA_ALIGN, &total));
     for (uint32_t i = 0; i < n; i++)
         buffer[i] = (weft_buffer){.val = buffer[i].val,
                                   .offset = block[i].offset,

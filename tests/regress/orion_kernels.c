@@ -108,11 +108,11 @@ static int kind_of_kernel(weft_kernel_kind kind)
 static double find_units(const weft_slice *slice, const weft_launch *launch, weft_diag *diag)
 {
     weft_occupancy fits;
-    weft_block block = {.threads = launch->threads,
-                        .regs = launch->regs,
-                        .dynamic_bytes = launch->shared_bytes,
-                        .opt_in = true,
-                        .dynamic_max_bytes = launch->shared_bytes};
+    weft_thread_block block = {.threads = launch->threads,
+                               .regs = launch->regs,
+                               .dynamic_bytes = launch->shared_bytes,
+                               .opt_in = true,
+                               .dynamic_max_bytes = launch->shared_bytes};
     if (weft_occupancy_find(slice->gpu->capability, &block, diag, &fits) != WEFT_ERR_OK ||
         fits.blocks == 0)
         network_give_up(diag, "occupancy");

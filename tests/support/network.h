@@ -17,15 +17,17 @@ static inline void network_give_up(const weft_diag *diag, const char *name)
     exit(1);
 }
 
-/* Parsed and run through the pipeline; owned by the caller. */
-static inline weft_module *network_load(const char *name, const char *pipeline)
+/* Parsed and run through the pipeline, planned for these batch sizes; owned by the caller. */
+static inline weft_module *network_load_for(const char *name, const char *pipeline,
+                                            const int64_t *batch, size_t n_batch)
 {
     char path[1024];
     size_t n = 0;
     weft_file file;
     weft_module *m = NULL;
     weft_diag *diag = weft_diag_create();
-    weft_run_options options = {.verify = WEFT_VERIFY_END};
+    weft_run_options options = {.pass = {.batch = batch, .n_batch = n_batch},
+                                .verify = WEFT_VERIFY_END};
     const weft_pass *const *pass = weft_pipeline(pipeline, &n);
     snprintf(path, sizeof path, "%s/tests/regress/networks/%s.wir", WEFT_SOURCE_DIR, name);
     if (weft_file_map(path, diag, &file) != WEFT_ERR_OK ||
@@ -35,6 +37,11 @@ static inline weft_module *network_load(const char *name, const char *pipeline)
     weft_file_unmap(&file);
     weft_diag_destroy(diag);
     return m;
+}
+
+static inline weft_module *network_load(const char *name, const char *pipeline)
+{
+    return network_load_for(name, pipeline, NULL, 0);
 }
 
 #endif

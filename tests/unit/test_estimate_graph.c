@@ -1,6 +1,6 @@
 /* From nodes to kernels: kinds and problem sizes of every form, what a framework launches, and
  * memory. */
-#include "estimator/estimator.h"
+#include "tests/support/network.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -330,6 +330,40 @@ static void test_estimate_graph__memory(void **state)
     close_world(&w);
 }
 
+/* The arena of a plan is that of the plan's bucket; without the bucket the same is planned. */
+static void test_estimate_graph__arena_is_plan_memorys(void **state)
+{
+    static const char *const names[] = {"mobilenet_v2", "shufflenet_v2_x1_0", "resnet18"};
+    static const int64_t batches[] = {1, 8, 32};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        weft_module *m = network_load_for(names[i], "cpu", batches, 3);
+        weft_graph *g = weft_graph_at(m, 0);
+        weft_arena *arena = weft_arena_create(0);
+        weft_diag *diag = weft_diag_create();
+        uint64_t planned[3];
+        assert_int_equal(weft_graph_bucket_count(g), 3);
+        for (int round = 0; round < 2; round++) {
+            for (size_t b = 0; b < 3; b++) {
+                weft_workload work;
+                int64_t symbol[8] = {0};
+                if (round == 0)
+                    planned[b] = weft_graph_bucket(g, (uint32_t)b)->arena_bytes;
+                assert_int_equal(weft_estimate_symbols(g, (uint32_t)batches[b], diag, symbol),
+                                 WEFT_ERR_OK);
+                assert_int_equal(weft_workload_make(g, symbol, NULL, arena, diag, &work),
+                                 WEFT_ERR_OK);
+                assert_int_equal(work.arena_bytes, planned[b]);
+                assert_true(work.arena_bytes > 0);
+            }
+            weft_graph_clear_buckets(g);
+        }
+        weft_diag_destroy(diag);
+        weft_arena_destroy(arena);
+        weft_module_destroy(m);
+    }
+}
+
 static void test_estimate_graph__shapes_of_data_are_refused(void **state)
 {
     world w;
@@ -357,6 +391,7 @@ int main(void)
         cmocka_unit_test(test_estimate_graph__frameworks_launch_more),
         cmocka_unit_test(test_estimate_graph__framework_time),
         cmocka_unit_test(test_estimate_graph__memory),
+        cmocka_unit_test(test_estimate_graph__arena_is_plan_memorys),
         cmocka_unit_test(test_estimate_graph__shapes_of_data_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,10 +27,11 @@ static uint32_t draw(uint64_t *seed, uint32_t below)
 }
 
 /* Any of the values that matter: round ones, odd ones, and those that cannot run. */
-static weft_block draw_block(uint64_t *seed, const weft_sm_limits *sm)
+static weft_thread_block draw_block(uint64_t *seed, const weft_sm_limits *sm)
 {
-    weft_block b = {.threads = draw(seed, 4) ? 32 * (1 + draw(seed, 33)) : 1 + draw(seed, 1100),
-                    .regs = draw(seed, draw(seed, 4) ? 90 : 270)};
+    weft_thread_block b = {.threads =
+                               draw(seed, 4) ? 32 * (1 + draw(seed, 33)) : 1 + draw(seed, 1100),
+                           .regs = draw(seed, draw(seed, 4) ? 90 : 270)};
     uint32_t top = draw(seed, 3) ? 49152 : sm->opt_in_bytes;
     switch (draw(seed, 4)) {
     case 0:
@@ -65,7 +66,7 @@ static const char *const head = "capability,threads,regs,static,dynamic,opt_in,d
                                 ",by_barriers,by_resources,block_regs,block_shared";
 
 /* One line of the file. Limits that do not apply are -1; no carveout is -1. */
-static void print_row(char *out, size_t size, uint32_t capability, const weft_block *b,
+static void print_row(char *out, size_t size, uint32_t capability, const weft_thread_block *b,
                       const weft_occupancy *o)
 {
     const uint32_t v[] = {o->blocks,          o->limit_warps,  o->limit_blocks,
@@ -80,7 +81,7 @@ static void print_row(char *out, size_t size, uint32_t capability, const weft_bl
                        v[i] == WEFT_OCCUPANCY_UNLIMITED ? -1 : (int)v[i]);
 }
 
-static void read_block(const char *line, uint32_t *capability, weft_block *b)
+static void read_block(const char *line, uint32_t *capability, weft_thread_block *b)
 {
     int opt_in, carveout;
     assert_int_equal(sscanf(line, "%u,%u,%u,%u,%u,%d,%u,%d,%u,%u", capability, &b->threads,
@@ -105,7 +106,7 @@ static void test_occupancy__is_as_recorded(void **state)
         if (line[0] == '#' || strcmp(line, head) == 0)
             continue;
         uint32_t capability;
-        weft_block b = {0};
+        weft_thread_block b = {0};
         weft_occupancy o;
         read_block(line, &capability, &b);
         assert_int_equal(weft_occupancy_find(capability, &b, NULL, &o), WEFT_ERR_OK);
@@ -141,7 +142,7 @@ static cudaOccDeviceProp make_device(const weft_sm_limits *sm)
 }
 
 /* false: the header does not know the capability. */
-static bool ask_header(const weft_sm_limits *sm, const weft_block *b, weft_occupancy *out)
+static bool ask_header(const weft_sm_limits *sm, const weft_thread_block *b, weft_occupancy *out)
 {
     cudaOccDeviceProp device = make_device(sm);
     cudaOccFuncAttributes function = {
@@ -181,16 +182,18 @@ static bool ask_header(const weft_sm_limits *sm, const weft_block *b, weft_occup
     return true;
 }
 
-/* CUDA 12 has no virtual resources and gave 10.3 two barriers for each block, as 10.0 has. */
-static void fit_to_header(const weft_sm_limits *sm, weft_block *b)
+/* Headers before 13.1 have no virtual resources. Those before 13.5 give 10.3 two barriers for each
+ * block, as 10.0 has; Weft says what later ones do. */
+static void fit_to_header(const weft_sm_limits *sm, weft_thread_block *b)
 {
-#ifdef WEFT_CUDA_OCCUPANCY_VIRTUAL
-    (void)sm, (void)b;
-#else
+    weft_thread_block probe = {.threads = 32, .barriers = 1};
+    weft_occupancy theirs;
+#ifndef WEFT_CUDA_OCCUPANCY_VIRTUAL
     b->virtual_resources = 0;
-    if (sm->capability == 103)
-        b->barriers = 0;
 #endif
+    if (sm->capability == 103 && ask_header(sm, &probe, &theirs) &&
+        theirs.limit_barriers != sm->barriers)
+        b->barriers = 0;
 }
 
 static void bless(void)
@@ -207,7 +210,7 @@ static void bless(void)
             head);
     for (size_t i = 0; weft_sm_limits_at(i); i++)
         for (int k = 0; k < PER_ROW; k++) {
-            weft_block b = draw_block(&seed, weft_sm_limits_at(i));
+            weft_thread_block b = draw_block(&seed, weft_sm_limits_at(i));
             weft_occupancy o;
             assert_true(ask_header(weft_sm_limits_at(i), &b, &o));
             print_row(row, sizeof row, weft_sm_limits_at(i)->capability, &b, &o);
@@ -231,7 +234,7 @@ static void test_occupancy__is_that_of_the_header(void **state)
         const weft_sm_limits *sm = weft_sm_limits_at(i);
         uint32_t compared = 0, running = 0;
         for (int k = 0; k < COMPARED; k++) {
-            weft_block b = draw_block(&seed, sm);
+            weft_thread_block b = draw_block(&seed, sm);
             weft_occupancy a, o;
             fit_to_header(sm, &b);
             if (!ask_header(sm, &b, &a))
@@ -273,7 +276,7 @@ static void test_occupancy__more_needs_never_hold_more_blocks(void **state)
         while (weft_sm_limits_at(n))
             n++;
         const weft_sm_limits *sm = weft_sm_limits_at(draw(&seed, (uint32_t)n));
-        weft_block b = draw_block(&seed, sm), more;
+        weft_thread_block b = draw_block(&seed, sm), more;
         weft_occupancy a, o;
         b.has_carveout = false;
         b.opt_in = true;
@@ -295,18 +298,19 @@ static void test_occupancy__refuses_what_is_no_block(void **state)
 {
     weft_diag *diag = weft_diag_create();
     weft_occupancy o;
-    weft_block b = {.threads = 128, .regs = 32};
+    weft_thread_block b = {.threads = 128, .regs = 32};
     (void)state;
     assert_int_equal(weft_occupancy_find(90, &b, diag, &o), WEFT_ERR_OK);
     assert_int_equal(o.blocks, 16);
     assert_int_equal(weft_occupancy_find(35, &b, diag, &o), WEFT_ERR_UNSUP);
     assert_non_null(strstr(weft_diag_at(diag, 0)->text, "3.5"));
-    const weft_block wrong[] = {{.threads = 0},
-                                {.threads = UINT32_MAX},
-                                {.threads = 1, .regs = UINT32_MAX},
-                                {.threads = 1, .static_bytes = UINT32_MAX},
-                                {.threads = 1, .dynamic_bytes = UINT32_MAX},
-                                {.threads = 1, .has_carveout = true, .carveout_percent = 101}};
+    const weft_thread_block wrong[] = {
+        {.threads = 0},
+        {.threads = UINT32_MAX},
+        {.threads = 1, .regs = UINT32_MAX},
+        {.threads = 1, .static_bytes = UINT32_MAX},
+        {.threads = 1, .dynamic_bytes = UINT32_MAX},
+        {.threads = 1, .has_carveout = true, .carveout_percent = 101}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         assert_int_equal(weft_occupancy_find(90, &wrong[i], diag, &o), WEFT_ERR_INPUT);
     weft_diag_destroy(diag);

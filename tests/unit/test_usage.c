@@ -86,11 +86,11 @@ static void test_usage__launches_fit(void **state)
         for (int round = 0; round < 500; round++) {
             weft_kernel k = draw_kernel(&seed);
             weft_launch l = weft_kernel__launch(&k, &s, round % 2);
-            weft_block b = {.threads = l.threads,
-                            .regs = l.regs,
-                            .dynamic_bytes = l.shared_bytes,
-                            .dynamic_max_bytes = l.shared_bytes,
-                            .opt_in = true};
+            weft_thread_block b = {.threads = l.threads,
+                                   .regs = l.regs,
+                                   .dynamic_bytes = l.shared_bytes,
+                                   .dynamic_max_bytes = l.shared_bytes,
+                                   .opt_in = true};
             weft_occupancy o;
             assert_int_equal(weft_occupancy_find(s.gpu->capability, &b, NULL, &o), WEFT_ERR_OK);
             if (o.blocks == 0)
