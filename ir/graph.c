@@ -113,6 +113,30 @@ weft_dim weft_graph_symbol_dim(const weft_graph *g, uint32_t i)
     return g->symbols.at[i].dim;
 }
 
+void weft_graph_share_symbol(weft_graph *g, const char *name, weft_dim dim)
+{
+    weft_graph__add_symbol(g, name, dim);
+}
+
+/* -- Parts ------------------------------------------------------------------------------------ */
+
+void weft_graph_add_part(weft_graph *g, const weft_part *part)
+{
+    weft_part copy = *part;
+    copy.model = weft_module__name(g->m, part->model);
+    WEFT_VEC_PUSH(g->m->arena, &g->parts, copy);
+}
+
+uint32_t weft_graph_part_count(const weft_graph *g)
+{
+    return g->parts.len;
+}
+
+const weft_part *weft_graph_part(const weft_graph *g, uint32_t i)
+{
+    return &g->parts.at[i];
+}
+
 /* -- Inputs and outputs ------------------------------------------------------------------------ */
 
 weft_val weft_module__add_val(weft_module *m, const weft_val_rec *rec)

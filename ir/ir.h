@@ -105,6 +105,20 @@ uint32_t weft_graph_symbol_count(const weft_graph *g);
 const char *weft_graph_symbol_name(const weft_graph *g, uint32_t i);
 weft_dim weft_graph_symbol_dim(const weft_graph *g, uint32_t i);
 
+/* Symbol `name` of a graph that shares the dim of another graph's symbol. */
+void weft_graph_share_symbol(weft_graph *g, const char *name, weft_dim dim);
+
+/* A joint graph runs several models at once: its inputs and outputs are those of its parts, one
+ * model after the other, and it has their symbols. Any part may be empty: its batch is 0. */
+typedef struct weft_part {
+    const char *model; /* graph of the module */
+    uint32_t n_in, n_out;
+} weft_part;
+
+void weft_graph_add_part(weft_graph *g, const weft_part *part);
+uint32_t weft_graph_part_count(const weft_graph *g); /* 0: the graph of one model */
+const weft_part *weft_graph_part(const weft_graph *g, uint32_t i);
+
 /* Index of the symbol along which requests may be batched: dim 0 of every input and output, and no
  * operator mixes along it (conservative analysis, batch_symbol.c). UINT32_MAX: none. */
 uint32_t weft_graph_batch_symbol(const weft_graph *g);

@@ -87,6 +87,7 @@ struct weft_graph {
     WEFT_VEC(weft_graph_port) inputs;
     WEFT_VEC(weft_graph_port) outputs;
     WEFT_VEC(weft_bucket) buckets;
+    WEFT_VEC(weft_part) parts;
 };
 
 struct weft_module {

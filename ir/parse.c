@@ -124,6 +124,26 @@ static weft_err parse_graph_symbol(weft_parser *p)
     return WEFT_ERR_OK;
 }
 
+/* part @model 2 1 */
+static weft_err parse_part(weft_parser *p)
+{
+    weft_part part = {0};
+    uint64_t n_in = 0, n_out = 0;
+    WEFT_TRY(weft_parser__next(p));
+    if (p->tok.kind != WEFT_TOKEN_GRAPH)
+        return weft_parser__expected(p, "the name of a graph");
+    if (p->g->parts.len == GRAPHS_MAX)
+        return weft_parser__fail(p, "more than %d parts", GRAPHS_MAX);
+    part.model = weft_module__name(p->m, p->tok.s);
+    WEFT_TRY(weft_parser__next(p));
+    WEFT_TRY(weft_parser__u64(p, UINT32_MAX, "a number of inputs", &n_in));
+    WEFT_TRY(weft_parser__u64(p, UINT32_MAX, "a number of outputs", &n_out));
+    part.n_in = (uint32_t)n_in;
+    part.n_out = (uint32_t)n_out;
+    weft_graph_add_part(p->g, &part);
+    return WEFT_ERR_OK;
+}
+
 /* -- Values ----------------------------------------------------------------------------------- */
 
 static weft_err check_new(weft_parser *p, uint32_t *out_name)
@@ -523,6 +543,8 @@ static weft_err parse_graph(weft_parser *p)
     WEFT_TRY(weft_parser__punct(p, '{'));
     while (weft_parser__is_word(p, "symbol"))
         WEFT_TRY(parse_graph_symbol(p));
+    while (weft_parser__is_word(p, "part"))
+        WEFT_TRY(parse_part(p));
     while (!weft_parser__is_word(p, "return"))
         WEFT_TRY(parse_node(p));
     WEFT_TRY(parse_return(p));

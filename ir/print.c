@@ -449,6 +449,12 @@ static void print_head(printer *p, uint32_t *next)
         put_string(p, weft_graph_symbol_name(g, i));
         weft_buf_putc(p->out, '\n');
     }
+    for (uint32_t i = 0; i < weft_graph_part_count(g); i++) {
+        const weft_part *part = weft_graph_part(g, i);
+        weft_buf_puts(p->out, "  part ");
+        print_name(p, '@', part->model);
+        weft_buf_printf(p->out, " %u %u\n", part->n_in, part->n_out);
+    }
 }
 
 static void print_loc(printer *p, weft_loc loc)

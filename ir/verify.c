@@ -310,6 +310,37 @@ static void check_node(weft_verifier *v, weft_node n, weft_diag *said)
         check_view(v, n);
 }
 
+/* A joint graph has the inputs and outputs of the models that it names. */
+static void check_parts(weft_verifier *v)
+{
+    uint64_t n_in = 0, n_out = 0;
+    uint32_t n = weft_graph_part_count(v->g);
+    for (uint32_t i = 0; i < n; i++) {
+        const weft_part *part = weft_graph_part(v->g, i);
+        const weft_graph *model = weft_graph_find(v->m, part->model);
+        n_in += part->n_in;
+        n_out += part->n_out;
+        if (!model || weft_graph_part_count(model) > 0)
+            weft_verifier__report(v, "parts", weft_verifier__where(v), "@%s is no model",
+                                  part->model);
+        else if (weft_graph_input_count(model) != part->n_in ||
+                 weft_graph_output_count(model) != part->n_out)
+            weft_verifier__report(v, "parts", weft_verifier__where(v),
+                                  "@%s has %u inputs and %u outputs, its part %u and %u",
+                                  part->model, weft_graph_input_count(model),
+                                  weft_graph_output_count(model), part->n_in, part->n_out);
+        for (uint32_t k = 0; k < i; k++)
+            if (strcmp(weft_graph_part(v->g, k)->model, part->model) == 0)
+                weft_verifier__report(v, "parts", weft_verifier__where(v), "@%s is twice a part",
+                                      part->model);
+    }
+    if (n > 0 && (n_in != weft_graph_input_count(v->g) || n_out != weft_graph_output_count(v->g)))
+        weft_verifier__report(v, "parts", weft_verifier__where(v),
+                              "parts have %llu inputs and %llu outputs, the graph %u and %u",
+                              (unsigned long long)n_in, (unsigned long long)n_out,
+                              weft_graph_input_count(v->g), weft_graph_output_count(v->g));
+}
+
 static void check_graph(weft_verifier *v, weft_diag *said)
 {
     uint32_t number = 0;
@@ -320,6 +351,7 @@ static void check_graph(weft_verifier *v, weft_diag *said)
             v->order[weft_node_out(v->m, n, i).i] = number;
     }
     check_ports(v);
+    check_parts(v);
     /* The plan's rules follow views, so they need a sound graph. */
     if (v->m->stage == WEFT_STAGE_PLAN && v->err == WEFT_ERR_OK)
         weft_verifier__plan(v);
