@@ -66,6 +66,19 @@ static void fail(generator *g, weft_err err, const char *text, const char *name)
 
 /* -- Dims ------------------------------------------------------------------------------------- */
 
+/* Whether `d` is the batch of a part of a joint graph. */
+static bool is_part_batch(const weft_graph *g, weft_dim d)
+{
+    for (uint32_t i = 0; i < weft_graph_part_count(g); i++) {
+        const weft_graph *model =
+            weft_graph_find(weft_graph_module(g), weft_graph_part(g, i)->model);
+        uint32_t batch = model ? weft_graph_batch_symbol(model) : UINT32_MAX;
+        if (batch != UINT32_MAX && weft_graph_symbol_dim(model, batch) == d)
+            return true;
+    }
+    return false;
+}
+
 static void make_symbols(generator *g, weft_bundle_program *p)
 {
     const weft_dimpool *from = weft_module_dims(g->m);
@@ -87,6 +100,8 @@ static void make_symbols(generator *g, weft_bundle_program *p)
         }
         weft_dim_symbol(g->dims, text, lo, hi);
         weft_map_put(g->dim_of, (uint64_t)weft_graph_symbol_dim(g->g, i), (uint64_t)d);
+        if (is_part_batch(g->g, weft_graph_symbol_dim(g->g, i)))
+            lo = 0; /* nobody asks this model just now */
         symbol[i] = (weft_bundle_symbol){name, lo, hi};
     }
     p->symbol = symbol;
@@ -196,6 +211,8 @@ static uint32_t add_weight(generator *g, weft_weight weight)
 static void mark_weight(generator *g, uint32_t w)
 {
     content *c = &g->contents.at[w - 1];
+    if (weft_graph_part_count(g->g) > 0)
+        return; /* its models are the users */
     if (c->marked != g->program + 1)
         c->w.n_users++;
     c->marked = g->program + 1;
@@ -300,6 +317,25 @@ static void make_buckets(generator *g, weft_bundle_program *p)
     }
 }
 
+static uint32_t find_model(const weft_module *m, const char *name)
+{
+    uint32_t i = 0;
+    while (i < weft_graph_count(m) && strcmp(weft_graph_name(weft_graph_at(m, i)), name) != 0)
+        i++;
+    return i;
+}
+
+static void make_parts(generator *g, weft_bundle_program *p)
+{
+    p->n_part = weft_graph_part_count(g->g);
+    weft_bundle_part *part = weft_arena_array(g->arena, p->n_part, sizeof *part);
+    for (uint32_t i = 0; i < p->n_part; i++) {
+        const weft_part *from = weft_graph_part(g->g, i);
+        part[i] = (weft_bundle_part){find_model(g->m, from->model), from->n_in, from->n_out};
+    }
+    p->part = part;
+}
+
 static void make_program(generator *g, uint32_t i, const weft_codegen_model *model,
                          weft_bundle_program *p)
 {
@@ -314,8 +350,9 @@ static void make_program(generator *g, uint32_t i, const weft_codegen_model *mod
     p->value = g->values.at;
     p->n_value = g->values.len;
     make_buckets(g, p);
-    p->batch_symbol = weft_graph_batch_symbol(g->g);
-    if (model) {
+    make_parts(g, p);
+    p->batch_symbol = p->n_part ? UINT32_MAX : weft_graph_batch_symbol(g->g);
+    if (model && p->n_part == 0) {
         p->slo_us = model[i].slo_us;
         p->rate_per_s = model[i].rate_per_s;
         p->profile = model[i].profile;
@@ -342,8 +379,14 @@ static void make_bundle(generator *g, const weft_codegen_model *model, const cha
     g->content_of =
         weft_arena_array(g->arena, weft_weight_count(g->m) + (size_t)1, sizeof *g->content_of);
     g->number = weft_arena_array(g->arena, weft_val_count(g->m) + (size_t)1, sizeof *g->number);
-    for (uint32_t i = 0; i < n; i++)
+    uint32_t n_joint = 0;
+    for (uint32_t i = 0; i < n; i++) {
         make_program(g, i, model, &program[i]);
+        n_joint += program[i].n_part > 0;
+        if (n_joint > 0 && program[i].n_part == 0)
+            fail(g, WEFT_ERR_BUG, "joint graphs come after the models, not before",
+                 program[i].name);
+    }
     weft_bundle_weight *weight = weft_arena_array(g->arena, g->contents.len, sizeof *weight);
     for (uint32_t i = 0; i < g->contents.len; i++)
         weight[i] = g->contents.at[i].w;
@@ -352,7 +395,8 @@ static void make_bundle(generator *g, const weft_codegen_model *model, const cha
                          .weight = weight,
                          .n_weight = g->contents.len,
                          .program = program,
-                         .n_program = n,
+                         .n_program = n - n_joint,
+                         .n_joint = n_joint,
                          .plan_json = plan_json && *plan_json ? plan_json : NULL};
 }
 

@@ -217,12 +217,23 @@ uint32_t weft_bundle_sections(const weft_bundle *bundle,
     return WEFT_BUNDLE_SECTIONS;
 }
 
-const weft_bundle_program *weft_bundle_find(const weft_bundle *bundle, const char *model)
+static const weft_bundle_program *find_among(const weft_bundle *bundle, uint32_t n,
+                                             const char *name)
 {
-    for (uint32_t i = 0; i < bundle->n_program; i++)
-        if (strcmp(bundle->program[i].name, model) == 0)
+    for (uint32_t i = 0; i < n; i++)
+        if (strcmp(bundle->program[i].name, name) == 0)
             return &bundle->program[i];
     return NULL;
+}
+
+const weft_bundle_program *weft_bundle_find(const weft_bundle *bundle, const char *model)
+{
+    return find_among(bundle, bundle->n_program, model);
+}
+
+const weft_bundle_program *weft_bundle_find_any(const weft_bundle *bundle, const char *name)
+{
+    return find_among(bundle, bundle->n_program + bundle->n_joint, name);
 }
 
 uint32_t weft_bundle_find_port(const weft_bundle_port *port, uint32_t n, const char *name)

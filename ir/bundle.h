@@ -32,7 +32,7 @@ typedef struct weft_bundle_weight {
     uint64_t bytes;
     uint64_t checksum; /* reader: as stored; writer: computed */
     const char *name;  /* "model:initialiser" of the first user */
-    uint32_t n_users;  /* programs that use it */
+    uint32_t n_users;  /* models that use it */
 } weft_bundle_weight;
 
 typedef struct weft_bundle_value {
@@ -72,6 +72,12 @@ typedef struct weft_bundle_symbol {
     int64_t lo, hi;
 } weft_bundle_symbol;
 
+/* A model that a joint program runs: its inputs and outputs follow those of the parts before. */
+typedef struct weft_bundle_part {
+    uint32_t program; /* index of the model's own */
+    uint32_t n_in, n_out;
+} weft_bundle_part;
+
 typedef struct weft_bundle_program {
     const char *name;   /* of the model */
     weft_dimpool *dims; /* symbol i of `symbol` is symbol i of the pool; data symbols follow */
@@ -88,6 +94,9 @@ typedef struct weft_bundle_program {
     /* Symbol (index) that is dim 0 of every input and output: requests may be batched along it.
      * UINT32_MAX: the model cannot be batched. */
     uint32_t batch_symbol;
+    /* Of a joint program: the models that it runs at once, any of which may have no rows. */
+    const weft_bundle_part *part;
+    uint32_t n_part;
     double slo_us, rate_per_s; /* from the set file, 0: none */
     weft_profile profile;
 } weft_bundle_program;
@@ -98,8 +107,9 @@ typedef struct weft_bundle {
     const char *target;               /* "cpu" */
     const weft_bundle_weight *weight; /* weight w is weight[w - 1] */
     uint32_t n_weight;
-    const weft_bundle_program *program;
-    uint32_t n_program;
+    const weft_bundle_program *program; /* one a model, then the joint ones */
+    uint32_t n_program;                 /* models */
+    uint32_t n_joint;
     const char *plan_json; /* placement, or NULL */
     weft_arena *arena;     /* owns what the reader made */
 } weft_bundle;
@@ -122,6 +132,8 @@ uint32_t weft_bundle_sections(const weft_bundle *bundle,
 WEFT_MUST_USE weft_err weft_bundle_check_weight(const weft_bundle *bundle, uint32_t w,
                                                 weft_diag *diag);
 const weft_bundle_program *weft_bundle_find(const weft_bundle *bundle, const char *model);
+/* Joint programs too. */
+const weft_bundle_program *weft_bundle_find_any(const weft_bundle *bundle, const char *name);
 /* Index of the port called `name`; UINT32_MAX when there is none. */
 uint32_t weft_bundle_find_port(const weft_bundle_port *port, uint32_t n, const char *name);
 /* Checks inputs (in the program's order) against its types and gives the value of each of its

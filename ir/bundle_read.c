@@ -247,7 +247,7 @@ static weft_err read_value(reader *r, const Weft__Bundle__Value *m, uint32_t v,
         return refuse(r, "value %u does not have the type of weight %u", v, m->weight);
     r->defined[v] = BY_WEIGHT;
     uint32_t program = (uint32_t)(r->p - r->b->program) + 1;
-    if (r->marked[m->weight - 1] != program)
+    if (r->marked[m->weight - 1] != program && program <= r->b->n_program)
         r->users[m->weight - 1]++;
     r->marked[m->weight - 1] = program;
     return WEFT_ERR_OK;
@@ -565,6 +565,49 @@ static weft_err read_batch_symbol(reader *r, const Weft__Bundle__Program *m)
               : refuse(r, "symbol %u is not dimension 0 of each input and output", m->batch_symbol);
 }
 
+/* Ports [first, first + n) have the element types and ranks of those of the model. */
+static bool same_ports(const weft_bundle_program *p, const weft_bundle_port *port, uint64_t first,
+                       const weft_bundle_program *model, const weft_bundle_port *own, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const weft_ttype *a = &p->value[port[first + i].value - 1].type;
+        const weft_ttype *b = &model->value[own[i].value - 1].type;
+        if (a->dtype != b->dtype || a->rank != b->rank)
+            return false;
+    }
+    return true;
+}
+
+static weft_err read_parts(reader *r, const Weft__Bundle__Program *m)
+{
+    weft_bundle_program *p = r->p;
+    weft_bundle_part *part = weft_arena_array(r->arena, m->n_part, sizeof *part);
+    uint64_t n_in = 0, n_out = 0;
+    bool ok = m->n_part <= r->b->n_program;
+    bool is_joint = p >= r->b->program + r->b->n_program;
+    for (size_t i = 0; ok && i < m->n_part; i++) {
+        part[i] = (weft_bundle_part){m->part[i]->program, m->part[i]->inputs, m->part[i]->outputs};
+        ok = part[i].program < r->b->n_program;
+        const weft_bundle_program *model = &r->b->program[ok ? part[i].program : 0];
+        ok = ok && model->batch_symbol != UINT32_MAX && part[i].n_in == model->n_input &&
+             part[i].n_out == model->n_output && n_in + part[i].n_in <= p->n_input &&
+             n_out + part[i].n_out <= p->n_output;
+        for (size_t k = 0; ok && k < i; k++)
+            ok = part[k].program != part[i].program;
+        ok = ok && same_ports(p, p->input, n_in, model, model->input, part[i].n_in) &&
+             same_ports(p, p->output, n_out, model, model->output, part[i].n_out);
+        n_in += part[i].n_in;
+        n_out += part[i].n_out;
+    }
+    p->part = part;
+    p->n_part = (uint32_t)m->n_part;
+    if (!is_joint && m->n_part == 0)
+        return WEFT_ERR_OK;
+    ok = ok && is_joint && m->n_part > 0 && n_in == p->n_input && n_out == p->n_output &&
+         p->batch_symbol == UINT32_MAX;
+    return ok ? WEFT_ERR_OK : refuse(r, "its parts are not those of models");
+}
+
 static weft_err read_program(reader *r, const Weft__Bundle__Program *m)
 {
     weft_bundle_program *p = r->p;
@@ -579,21 +622,24 @@ static weft_err read_program(reader *r, const Weft__Bundle__Program *m)
     p->n_output = (uint32_t)m->n_output;
     WEFT_TRY(read_buckets(r, m));
     WEFT_TRY(read_batch_symbol(r, m));
+    WEFT_TRY(read_parts(r, m));
     return read_profile(r, m);
 }
 
 static weft_err read_programs(reader *r)
 {
-    size_t n = r->msg->n_program;
-    weft_bundle_program *program = weft_arena_array(r->arena, n, sizeof *program);
+    size_t n = r->msg->n_program, all = n + r->msg->n_joint;
+    weft_bundle_program *program = weft_arena_array(r->arena, all, sizeof *program);
     weft_names *names = weft_names_create(r->scratch);
     r->b->program = program;
     r->b->n_program = (uint32_t)n;
-    for (size_t i = 0; i < n; i++) {
-        if (!add_name(names, r->msg->program[i]->name))
+    r->b->n_joint = (uint32_t)r->msg->n_joint;
+    for (size_t i = 0; i < all; i++) {
+        const Weft__Bundle__Program *from = i < n ? r->msg->program[i] : r->msg->joint[i - n];
+        if (!add_name(names, from->name))
             return refuse(r, "model %zu has no name of its own", i);
         r->p = &program[i];
-        WEFT_TRY(read_program(r, r->msg->program[i]));
+        WEFT_TRY(read_program(r, from));
     }
     r->item = NULL;
     for (uint32_t w = 0; w < r->b->n_weight; w++)

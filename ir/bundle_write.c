@@ -239,6 +239,17 @@ static void put_profile(writer *w, const weft_profile *profile, Weft__Bundle__Pr
     }
 }
 
+static void put_parts(writer *w, const weft_bundle_program *p, Weft__Bundle__Program *to)
+{
+    to->n_part = p->n_part;
+    NEW_MESSAGES(w, p->n_part, to->part, Weft__Bundle__Part, weft__bundle__part__init);
+    for (uint32_t i = 0; i < p->n_part; i++) {
+        to->part[i]->program = p->part[i].program;
+        to->part[i]->inputs = p->part[i].n_in;
+        to->part[i]->outputs = p->part[i].n_out;
+    }
+}
+
 static void put_program(writer *w, const weft_bundle_program *p, Weft__Bundle__Program *to)
 {
     w->dims = p->dims;
@@ -257,6 +268,7 @@ static void put_program(writer *w, const weft_bundle_program *p, Weft__Bundle__P
     to->slo_us = p->slo_us;
     to->rate_per_s = p->rate_per_s;
     put_profile(w, &p->profile, to);
+    put_parts(w, p, to);
     to->n_expr = w->expr.len;
     to->expr = w->expr.at;
 }
@@ -303,6 +315,10 @@ static weft_err make_metadata(writer *w, weft_bundle_weight *hashed, weft_span *
     NEW_MESSAGES(w, msg.n_program, msg.program, Weft__Bundle__Program, weft__bundle__program__init);
     for (uint32_t i = 0; i < w->b->n_program; i++)
         put_program(w, &w->b->program[i], msg.program[i]);
+    msg.n_joint = w->b->n_joint;
+    NEW_MESSAGES(w, msg.n_joint, msg.joint, Weft__Bundle__Program, weft__bundle__program__init);
+    for (uint32_t i = 0; i < w->b->n_joint; i++)
+        put_program(w, &w->b->program[w->b->n_program + i], msg.joint[i]);
     msg.n_op = w->op.name.len;
     msg.op = w->op.name.at;
     msg.n_key = w->key.name.len;

@@ -20,6 +20,29 @@ typedef struct weft_tuned_conv {
     const char *algo;         /* "direct", "winograd"; one that does not fit is not taken */
 } weft_tuned_conv;
 
+/* Merging of models (pass merge-models). */
+typedef enum weft_merge {
+    WEFT_MERGE_OFF,
+    WEFT_MERGE_AUTO, /* what pays */
+    WEFT_MERGE_EXACT /* what leaves every bit of the results as it is */
+} weft_merge;
+
+/* One product that several models have, by the same weight, and what became of it. */
+typedef struct weft_merge_row {
+    const char *op, *item;    /* ONNX node of the first model */
+    const char *const *model; /* names */
+    uint32_t n_model;
+    uint64_t weight_bytes;
+    double gain_small, gain_large; /* predicted: time apart / joint, at small and large sizes */
+    bool joined;
+    const char *reason;
+} weft_merge_row;
+
+typedef struct weft_merge_log {
+    weft_arena *arena; /* given by the caller; owns the rows */
+    WEFT_VEC(weft_merge_row) rows;
+} weft_merge_log;
+
 /* Zero-initialised: the defaults. */
 typedef struct weft_pass_options {
     const char *target;   /* "cpu", "cpu:avx2"; NULL: "cpu" */
@@ -29,6 +52,8 @@ typedef struct weft_pass_options {
     bool allow_fast;        /* rewrites that change floating-point results beyond rounding order */
     const weft_tuned_conv *tuned;
     size_t n_tuned;
+    weft_merge merge;
+    weft_merge_log *merge_log; /* rows are added; NULL: not wanted */
 } weft_pass_options;
 
 typedef enum weft_verify_when {

@@ -2,11 +2,12 @@
  *
  * Buckets are the batch sizes asked for, crossed with a few values of every other symbol: its upper
  * bound and the powers of two from 16 below it; a symbol without a bound is planned at
- * UNBOUNDED_DEFAULT. Other dims still run, planned when they are met. For each bucket
+ * UNBOUNDED_DEFAULT. In a joint graph all parts have one size. Other dims still run, planned when
+ * they are met. For each bucket
  * all dims are numbers; ops/place.h tells which values need memory and from when to when,
  * an output to the end, and base/pack.h places the blocks. Data-dependent values live on the heap
  * and have no buffer. O(buckets * nodes^2) at worst, in practice linear. */
-#include "passes/passes_int.h"
+#include "passes/merge.h"
 
 #include "base/pack.h"
 
@@ -81,17 +82,55 @@ static weft_err plan_bucket(weft_passctx *cx, weft_graph *g, weft_places *places
     return WEFT_ERR_OK;
 }
 
+/* Symbols that take their values together: each of its own, but in a joint graph all batches, and
+ * symbols of one name ("a/seq", "b/seq"). Returns the first symbol of the class of symbol i. */
+static uint32_t find_class(const weft_graph *g, uint32_t i, const bool *is_batch)
+{
+    const char *name = strrchr(weft_graph_symbol_name(g, i), '/');
+    if (weft_graph_part_count(g) == 0)
+        return i;
+    for (uint32_t k = 0; k < i; k++) {
+        const char *other = strrchr(weft_graph_symbol_name(g, k), '/');
+        if (is_batch[k] != is_batch[i])
+            continue;
+        if (is_batch[i] || (name && other && strcmp(name, other) == 0))
+            return k;
+    }
+    return i;
+}
+
+/* Which symbols are batches: of the graph, or of its parts. */
+static void find_batches(const weft_graph *g, bool *out)
+{
+    const weft_module *m = weft_graph_module(g);
+    uint32_t n = weft_graph_symbol_count(g), own = weft_graph_batch_symbol(g);
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = i == own && weft_graph_part_count(g) == 0;
+    for (uint32_t k = 0; k < weft_graph_part_count(g); k++) {
+        const weft_graph *model = weft_graph_find(m, weft_graph_part(g, k)->model);
+        weft_dim batch = model ? weft_merge__batch(model) : 0;
+        for (uint32_t i = 0; i < n && batch != 0; i++)
+            out[i] = out[i] || weft_graph_symbol_dim(g, i) == batch;
+    }
+}
+
 static weft_err plan_graph(weft_passctx *cx, weft_graph *g)
 {
     weft_dimpool *pool = weft_module_dims(weft_graph_module(g));
-    uint32_t n = weft_graph_symbol_count(g), batch = weft_graph_batch_symbol(g);
+    uint32_t n = weft_graph_symbol_count(g);
     choices *choice = weft_arena_array(cx->scratch, (size_t)n + 1, sizeof *choice);
     uint32_t *turn = weft_arena_array(cx->scratch, (size_t)n + 1, sizeof *turn);
+    uint32_t *class = weft_arena_array(cx->scratch, (size_t)n + 1, sizeof *class);
+    bool *is_batch = weft_arena_array(cx->scratch, (size_t)n + 1, sizeof *is_batch);
     int64_t *symbol = weft_arena_array(cx->scratch, (size_t)n + 1, sizeof *symbol);
+    find_batches(g, is_batch);
     for (uint32_t i = 0; i < n; i++) {
         int64_t lo = 0, hi = 0;
         weft_dim_bounds(pool, weft_graph_symbol_dim(g, i), &lo, &hi);
-        if (i == batch)
+        class[i] = find_class(g, i, is_batch);
+        if (class[i] != i)
+            choice[i].n = 1; /* follows its class */
+        else if (is_batch[i])
             choose_batch(cx->options, lo, hi, &choice[i]);
         else
             choose_other(lo, hi, &choice[i]);
@@ -101,8 +140,12 @@ static weft_err plan_graph(weft_passctx *cx, weft_graph *g)
     weft_graph_clear_buckets(g);
     /* All combinations, the last symbol turning fastest. */
     for (uint32_t made = 0; made < BUCKETS_MAX; made++) {
-        for (uint32_t i = 0; i < n; i++)
-            symbol[i] = choice[i].at[turn[i]];
+        for (uint32_t i = 0; i < n; i++) {
+            int64_t lo = 0, hi = 0;
+            weft_dim_bounds(pool, weft_graph_symbol_dim(g, i), &lo, &hi);
+            symbol[i] = choice[class[i]].at[turn[class[i]]];
+            symbol[i] = symbol[i] < lo ? lo : symbol[i] > hi ? hi : symbol[i];
+        }
         WEFT_TRY(plan_bucket(cx, g, &places, symbol, n));
         uint32_t i = n;
         while (i > 0 && ++turn[i - 1] == choice[i - 1].n)

@@ -11,7 +11,7 @@
 weft_err weft_session_open(weft_engine *engine, const char *model, weft_diag *diag,
                            weft_session **out)
 {
-    const weft_bundle_program *p = weft_bundle_find(engine->bundle, model);
+    const weft_bundle_program *p = weft_bundle_find_any(engine->bundle, model);
     if (!p)
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0}, "no model is named %s",
                                model);

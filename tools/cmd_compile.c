@@ -19,12 +19,18 @@ typedef struct options {
 
 enum { OPT_DEPFILE = 1, OPT_REPORT, OPT_MERGE, OPT_GPU, OPT_HARD_LINKS, OPT_TUNE, OPT_CALIBRATION };
 
-static int check_merge(const char *arg)
+static int take_merge(const char *arg, weft_merge *out)
 {
-    if (strcmp(arg, "auto") == 0 || strcmp(arg, "off") == 0 || strcmp(arg, "exact") == 0)
-        return 0;
-    return weft_tool_usage(&weft_verb_compile,
-                           "--merge takes auto, exact or off; there is no strategy '%s'", arg);
+    if (strcmp(arg, "auto") == 0)
+        *out = WEFT_MERGE_AUTO;
+    else if (strcmp(arg, "off") == 0)
+        *out = WEFT_MERGE_OFF;
+    else if (strcmp(arg, "exact") == 0)
+        *out = WEFT_MERGE_EXACT;
+    else
+        return weft_tool_usage(&weft_verb_compile,
+                               "--merge takes auto, exact or off; there is no strategy '%s'", arg);
+    return 0;
 }
 
 static int take(options *o, int opt)
@@ -40,7 +46,7 @@ static int take(options *o, int opt)
         o->report = optarg;
         return 0;
     case OPT_MERGE:
-        return check_merge(optarg);
+        return take_merge(optarg, &o->pipeline.run.pass.merge);
     case OPT_GPU:
         o->gpu = optarg;
         return 0;
@@ -152,7 +158,7 @@ static weft_err write_bundle(options *o, const weft_tool_sources *sources, weft_
     WEFT_TRY(weft_codegen_bundle(m, weft_backend_find("cpu"), model, NULL, arena, diag, &bundle));
     WEFT_TRY(weft_bundle_write(&bundle, o->output, diag));
     if (o->report)
-        WEFT_TRY(weft_tool_write_report(&bundle, o->report, diag));
+        WEFT_TRY(weft_tool_write_report(&bundle, o->pipeline.run.pass.merge_log, o->report, diag));
     return o->depfile ? write_depfile(o, sources, diag) : WEFT_ERR_OK;
 }
 
@@ -168,6 +174,8 @@ static weft_err compile(options *o, weft_tool_sources *sources, weft_arena *aren
     WEFT_TRY(weft_tool_load_sources(o->file, o->n_file, &import, arena, diag, sources));
     size_t n = 0;
     const weft_pass *const *pass = weft_pipeline("cpu", &n);
+    weft_merge_log log = {.arena = arena};
+    o->pipeline.run.pass.merge_log = &log;
     weft_tool_progress("compiling %u models", weft_graph_count(sources->module));
     WEFT_TRY(weft_tool_pipeline_run(&o->pipeline, sources->module, pass, n, diag));
     if (weft_module_stage(sources->module) != WEFT_STAGE_PLAN)
@@ -177,7 +185,7 @@ static weft_err compile(options *o, weft_tool_sources *sources, weft_arena *aren
 
 static int run_compile(int argc, char **argv)
 {
-    options o = {0};
+    options o = {.pipeline.run.pass.merge = WEFT_MERGE_AUTO};
     int code = parse(argc, argv, &o);
     if (code >= 0)
         return code;
@@ -202,8 +210,9 @@ const weft_verb weft_verb_compile = {
         "usage: weft compile SET.yaml|MODEL.onnx|MODULE.wir... -o OUT.weft [OPTIONS]\n"
         "Compiles models into one bundle. A set file names models with SLO and rate.\n\n"
         "  -o, --output FILE        the bundle (text IR when --stop-after cuts the pipeline)\n"
-        "      --merge MODE         auto (default), exact or off; no strategy merges operators\n"
-        "                           yet, equal weights are stored once in any case\n"
+        "      --merge MODE         what models with equal weights do together: auto (default)\n"
+        "                           joins products where that pays, exact keeps every bit,\n"
+        "                           off; equal weights are stored once in any case\n"
         "      --gpu NAME           also estimate for this device (weft list gpus)\n"
         "      --calibration FILE   constants of a device, fitted by weft estimate --calibrate\n"
         "      --tune               measure the algorithms of convolutions on this CPU\n"

@@ -102,7 +102,7 @@ static weft_err opt_file(options *o, weft_diag *diag)
 
 static int run_opt(int argc, char **argv)
 {
-    options o = {0};
+    options o = {.pipeline.run.pass.merge = WEFT_MERGE_AUTO};
     int code = parse(argc, argv, &o);
     if (code >= 0)
         return code;

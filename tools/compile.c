@@ -103,7 +103,19 @@ static json_t *report_weight(const weft_bundle *bundle, uint32_t w)
                      "models", models);
 }
 
-weft_err weft_tool_write_report(const weft_bundle *bundle, const char *path, weft_diag *diag)
+static json_t *report_merge(const weft_merge_row *row)
+{
+    json_t *models = json_array();
+    for (uint32_t i = 0; i < row->n_model; i++)
+        json_array_append_new(models, json_string(row->model[i]));
+    return json_pack("{s:s, s:s, s:o, s:I, s:f, s:f, s:b, s:s}", "op", row->op, "item", row->item,
+                     "models", models, "weight_bytes", (json_int_t)row->weight_bytes, "gain_small",
+                     row->gain_small, "gain_large", row->gain_large, "joined", (int)row->joined,
+                     "reason", row->reason);
+}
+
+weft_err weft_tool_write_report(const weft_bundle *bundle, const weft_merge_log *log,
+                                const char *path, weft_diag *diag)
 {
     json_t *shared = json_array();
     uint64_t distinct = 0, saved = 0;
@@ -115,8 +127,11 @@ weft_err weft_tool_write_report(const weft_bundle *bundle, const char *path, wef
         saved += weight->bytes * (weight->n_users - 1);
         json_array_append_new(shared, report_weight(bundle, w));
     }
-    json_t *root = json_pack("{s:I, s:I, s:o, s:[]}", "weight_bytes", (json_int_t)distinct,
-                             "bytes_saved", (json_int_t)saved, "shared", shared, "merges");
+    json_t *merges = json_array();
+    for (uint32_t i = 0; log && i < log->rows.len; i++)
+        json_array_append_new(merges, report_merge(&log->rows.at[i]));
+    json_t *root = json_pack("{s:I, s:I, s:o, s:o}", "weight_bytes", (json_int_t)distinct,
+                             "bytes_saved", (json_int_t)saved, "shared", shared, "merges", merges);
     char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
     json_decref(root);
     if (!text)

@@ -6,6 +6,7 @@
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
 #include "scheduler/scheduler.h"
+#include "passes/passes.h"
 #include "tools/tools.h"
 
 /* One module with the models of a set file or of files on the command line. */
@@ -21,7 +22,7 @@ WEFT_MUST_USE weft_err weft_tool_load_sources(char *const *file, int n_file,
                                               weft_diag *diag, weft_tool_sources *out);
 
 /* Which weights which models share, and the bytes that saves, as JSON. */
-WEFT_MUST_USE weft_err weft_tool_write_report(const weft_bundle *bundle, const char *path,
-                                              weft_diag *diag);
+WEFT_MUST_USE weft_err weft_tool_write_report(const weft_bundle *bundle, const weft_merge_log *log,
+                                              const char *path, weft_diag *diag);
 
 #endif

@@ -172,11 +172,15 @@ weft_err weft_tool_profile_models(const weft_tool_sources *sources, const char *
     if (gpu && strcmp(gpu, "cpu") != 0)
         WEFT_TRY(add_gpu(&list, gpu, true, true));
     for (uint32_t i = 0; i < weft_graph_count(sources->module); i++) {
+        weft_graph *g = weft_graph_at(sources->module, i);
+        out[i] = (weft_codegen_model){0};
+        if (weft_graph_part_count(g) > 0)
+            continue; /* its models have profiles */
         const weft_set_model *model = sources->model[i];
         out[i] = (weft_codegen_model){.slo_us = model ? model->slo_us : 0,
                                       .rate_per_s = model ? model->rate_per_s : 0};
-        WEFT_TRY(weft_tool_profile_by(weft_graph_at(sources->module, i), list.slices.at,
-                                      list.slices.len, options, arena, diag, &out[i].profile));
+        WEFT_TRY(weft_tool_profile_by(g, list.slices.at, list.slices.len, options, arena, diag,
+                                      &out[i].profile));
     }
     return WEFT_ERR_OK;
 }

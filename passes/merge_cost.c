@@ -1,0 +1,276 @@
+/* Which corresponding operators may become one, and whether that pays.
+ *
+ * May. An operator whose result rows depend on the same rows of its operands only can take the rows
+ * of several models at once: products by a weight, normalisation and softmax of the last dim,
+ * element-wise chains, look-ups in a table. Whatever else is right image by image (that is what
+ * makes a model batchable) can take the images of several models, when the other dims are the same
+ * constants.
+ *
+ * Pays. The time of one product for all against that of a product for each, both by the estimator
+ * of the target, plus the copies that bring operands together. Reading the weight once instead of
+ * once a model is the gain; it fades as rows grow and arithmetic decides. */
+#include "passes/merge.h"
+
+#include "estimator/estimator.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The bundle must not depend on the machine that makes it. */
+static const char target_device[] = "cpu", target_slice[] = "2core";
+enum { LARGE_BATCH = 8, LARGE_OTHER = 128 };
+
+weft_dim weft_merge__batch(const weft_graph *g)
+{
+    uint32_t which = weft_graph_batch_symbol(g);
+    return which == UINT32_MAX ? 0 : weft_graph_symbol_dim(g, which);
+}
+
+static bool is_weight(const weft_module *m, weft_val v)
+{
+    return v.i && weft_val_get_kind(m, v) == WEFT_VAL_WEIGHT;
+}
+
+bool weft_merge__is_heavy(const weft_module *m, weft_node n)
+{
+    return weft_node_opdef(m, n)->traits & WEFT_T_GEMM && weft_node_in_count(m, n) >= 2 &&
+           !is_weight(m, weft_node_in(m, n, 0)) && is_weight(m, weft_node_in(m, n, 1));
+}
+
+/* -- Level ------------------------------------------------------------------------------------ */
+
+static uint32_t results_wanted(const weft_module *m, weft_node n)
+{
+    uint32_t wanted = 0;
+    for (uint32_t i = 0; i < weft_node_out_count(m, n); i++)
+        wanted += weft_val_ttype(m, weft_node_out(m, n, i))->dtype != WEFT_DTYPE_NONE;
+    return wanted;
+}
+
+/* Broadcast along rows: one element, or one row. */
+static bool is_row_weight(const weft_module *m, weft_val v, weft_dim cols)
+{
+    const weft_ttype *t = weft_val_ttype(m, v);
+    for (uint32_t k = 0; k + 1 < t->rank; k++)
+        if (t->dim[k] != 1)
+            return false;
+    return t->rank <= 2 &&
+           (t->rank == 0 || t->dim[t->rank - 1] == 1 || t->dim[t->rank - 1] == cols);
+}
+
+/* The last dim a constant, the same for all: what is left are rows. */
+static bool has_rows(const weft_module *m, weft_val v)
+{
+    const weft_ttype *t = weft_val_ttype(m, v);
+    return t->rank >= 2 && t->layout == WEFT_LAYOUT_PLAIN && weft_dim_is_const(t->dim[t->rank - 1]);
+}
+
+/* Operands from `first` on have the rows of the result, or are the same for every row. */
+static bool row_operands(const weft_module *m, weft_node n, uint32_t first)
+{
+    const weft_ttype *y = weft_val_ttype(m, weft_node_out(m, n, 0));
+    for (uint32_t i = first; i < weft_node_in_count(m, n); i++) {
+        weft_val v = weft_node_in(m, n, i);
+        if (!v.i)
+            continue;
+        const weft_ttype *t = weft_val_ttype(m, v);
+        if (is_weight(m, v) ? !is_row_weight(m, v, y->dim[y->rank - 1])
+                            : t->rank != y->rank || memcmp(t->dim, y->dim, sizeof y->dim) != 0)
+            return false;
+    }
+    return true;
+}
+
+static bool normalises_rows(const weft_module *m, weft_node n)
+{
+    int64_t rank = weft_val_ttype(m, weft_node_in(m, n, 0))->rank;
+    int64_t axis = weft_attrs_int(weft_node_attrs(m, n), WEFT_ATTR_AXIS, -1);
+    return axis == -1 || axis == rank - 1;
+}
+
+static bool is_row_wise(const weft_module *m, weft_node n)
+{
+    weft_attrs attrs = weft_node_attrs(m, n);
+    if (results_wanted(m, n) != 1 || weft_node_out_count(m, n) < 1)
+        return false;
+    weft_val x = weft_node_in(m, n, 0), y = weft_node_out(m, n, 0), w = weft_node_in(m, n, 1);
+    switch (weft_node_op(m, n)) {
+    case WEFT_OP_MATMUL:
+        return has_rows(m, x) && has_rows(m, y) && is_weight(m, w) &&
+               weft_val_ttype(m, w)->rank == 2 && !weft_attrs_int(attrs, WEFT_ATTR_TRANS_A, 0) &&
+               row_operands(m, n, 2);
+    case WEFT_OP_EW:
+        return has_rows(m, y) && !is_weight(m, x) && row_operands(m, n, 0);
+    case WEFT_OP_LAYER_NORM:
+    case WEFT_OP_SOFTMAX:
+        return has_rows(m, x) && normalises_rows(m, n) && row_operands(m, n, 1);
+    default:
+        return false;
+    }
+}
+
+/* [batch, constants...] */
+static bool has_images(const weft_module *m, weft_val v, weft_dim batch)
+{
+    const weft_ttype *t = weft_val_ttype(m, v);
+    if (t->rank < 1 || t->dim[0] != batch)
+        return false;
+    for (uint32_t k = 1; k < t->rank; k++)
+        if (!weft_dim_is_const(t->dim[k]))
+            return false;
+    return true;
+}
+
+static bool is_image_wise(const weft_graph *g, weft_node n, weft_dim batch)
+{
+    const weft_module *m = weft_graph_module(g);
+    const weft_op *op = weft_node_opdef(m, n);
+    weft_attrs attrs = weft_node_attrs(m, n);
+    uint32_t activations = 0;
+    if (op->traits & (WEFT_T_RANDOM | WEFT_T_DATA))
+        return false;
+    for (uint32_t i = 0; i < attrs.n; i++)
+        for (uint32_t k = 0; attrs.at[i].kind == WEFT_KIND_DIMS && k < attrs.at[i].n; k++)
+            if (!weft_dim_is_const(attrs.at[i].u.dims[k]) &&
+                !(weft_node_op(m, n) == WEFT_OP_VIEW && k == 0 && attrs.at[i].u.dims[k] == batch))
+                return false;
+    for (uint32_t i = 0; i < weft_node_in_count(m, n); i++) {
+        weft_val v = weft_node_in(m, n, i);
+        if (!v.i || is_weight(m, v))
+            continue;
+        activations++;
+        if (!has_images(m, v, batch))
+            return false;
+    }
+    for (uint32_t i = 0; i < weft_node_out_count(m, n); i++) {
+        weft_val v = weft_node_out(m, n, i);
+        if (weft_val_ttype(m, v)->dtype != WEFT_DTYPE_NONE && !has_images(m, v, batch))
+            return false;
+    }
+    return activations > 0;
+}
+
+weft_joint_level weft_merge__level(const weft_columns *c, const weft_column *column)
+{
+    bool rows = true, images = true;
+    for (uint32_t i = 0; i < c->n_model; i++) {
+        weft_dim batch = weft_merge__batch(c->model[i]);
+        if (!column->node[i].i)
+            continue;
+        rows = rows && is_row_wise(weft_graph_module(c->model[i]), column->node[i]);
+        images = images && batch != 0 && is_image_wise(c->model[i], column->node[i], batch);
+    }
+    return rows ? WEFT_JOINT_ROWS : images ? WEFT_JOINT_IMAGES : WEFT_JOINT_NONE;
+}
+
+/* -- Gain ------------------------------------------------------------------------------------- */
+
+/* Values of a model's symbols: the smallest or the largest that are planned for. */
+static void set_symbols(const weft_graph *g, bool large, int64_t *value)
+{
+    weft_dimpool *pool = weft_module_dims(weft_graph_module(g));
+    weft_dim batch = weft_merge__batch(g);
+    for (uint32_t i = 0; i < weft_graph_symbol_count(g); i++) {
+        weft_dim d = weft_graph_symbol_dim(g, i);
+        int64_t lo, hi, most = d == batch ? LARGE_BATCH : LARGE_OTHER;
+        weft_dim_bounds(pool, d, &lo, &hi);
+        lo = lo > 1 ? lo : 1;
+        hi = hi < most ? hi : most;
+        value[weft_dim_as_symbol(pool, d)] = large && hi > lo ? hi : lo;
+    }
+}
+
+static bool count_elements(weft_module *m, weft_val v, const int64_t *value, uint32_t n,
+                           double *out)
+{
+    const weft_ttype *t = weft_val_ttype(m, v);
+    *out = 1;
+    for (uint32_t k = 0; k < t->rank; k++) {
+        int64_t dim;
+        if (!weft_dim_eval(weft_module_dims(m), t->dim[k], value, n, &dim))
+            return false;
+        *out *= (double)dim;
+    }
+    return true;
+}
+
+/* The product of one node for `y` elements of its result that it makes from `x`. */
+static weft_kernel make_product(const weft_module *m, weft_node n, double x, double y)
+{
+    const weft_ttype *w = weft_val_ttype(m, weft_node_in(m, n, 1));
+    const weft_ttype *out = weft_val_ttype(m, weft_node_out(m, n, 0));
+    double groups = (double)weft_attrs_int(weft_node_attrs(m, n), WEFT_ATTR_GROUP, 1), weights = 1;
+    bool conv = weft_node_op(m, n) != WEFT_OP_MATMUL;
+    for (uint32_t k = 0; k < w->rank; k++)
+        weights *= (double)w->dim[k];
+    double features = (double)out->dim[conv && out->rank > 1 ? 1 : out->rank - 1];
+    double size = (double)weft_dtype_size((weft_dtype)out->dtype);
+    weft_kernel k = {.kind = conv ? WEFT_KERNEL_CONV : WEFT_KERNEL_GEMM,
+                     .dtype = (weft_dtype)out->dtype,
+                     .batch = groups,
+                     .n = features / groups,
+                     .k = weights / features,
+                     .m = y / features};
+    k.work = (weft_work){.flops = 2 * y * k.k,
+                         .bytes_read = x * size,
+                         .bytes_written = y * size,
+                         .weight_bytes = weights * size};
+    return k;
+}
+
+static bool predict(const weft_kernel *kernel, const weft_slice *slice, double *sum)
+{
+    weft_cost cost;
+    if (weft_estimate_kernel(kernel, slice, NULL, NULL, &cost, NULL) != WEFT_ERR_OK)
+        return false;
+    *sum += cost.time_us;
+    return true;
+}
+
+static bool gain_at(weft_passctx *cx, const weft_columns *c, const weft_column *column, bool large,
+                    bool copied, const weft_slice *slice, double *out)
+{
+    weft_dimpool *pool = weft_module_dims(weft_graph_module(c->model[0]));
+    uint32_t n = weft_dim_symbol_count(pool);
+    int64_t *value = weft_arena_array(cx->scratch, (size_t)n + 1, sizeof *value);
+    double apart_us = 0, joint_us = 0, all_x = 0, all_y = 0;
+    weft_node some = {0};
+    for (uint32_t i = 0; i < n; i++)
+        value[i] = -1;
+    for (uint32_t i = 0; i < c->n_model; i++) {
+        weft_module *m = weft_graph_module(c->model[i]);
+        double x, y;
+        if (!column->node[i].i)
+            continue;
+        some = column->node[i];
+        set_symbols(c->model[i], large, value);
+        if (!count_elements(m, weft_node_in(m, some, 0), value, n, &x) ||
+            !count_elements(m, weft_node_out(m, some, 0), value, n, &y))
+            return false;
+        weft_kernel k = make_product(m, some, x, y);
+        if (!predict(&k, slice, &apart_us))
+            return false;
+        all_x += x;
+        all_y += y;
+    }
+    const weft_module *m = weft_graph_module(c->model[0]);
+    weft_kernel k = make_product(m, some, all_x, all_y);
+    if (!predict(&k, slice, &joint_us))
+        return false;
+    if (copied)
+        joint_us += 2 * k.work.bytes_read / (slice->bandwidth_gbps * 1e3);
+    *out = apart_us / joint_us;
+    return isfinite(*out);
+}
+
+bool weft_merge__gain(weft_passctx *cx, const weft_columns *columns, const weft_column *column,
+                      bool copied, weft_merge_gain *out)
+{
+    weft_slice slice;
+    weft_arena_mark mark = weft_arena_get_mark(cx->scratch);
+    bool ok = weft_slice_make(target_device, target_slice, NULL, &slice) == WEFT_ERR_OK &&
+              gain_at(cx, columns, column, false, copied, &slice, &out->small) &&
+              gain_at(cx, columns, column, true, copied, &slice, &out->large);
+    weft_arena_reset(cx->scratch, mark);
+    return ok;
+}
