@@ -1,6 +1,7 @@
 /* weft bench: latency and throughput of what is in a bundle, and where the time goes. */
 #include "base/num.h"
 #include "runtime/runtime.h"
+#include "tools/joint.h"
 #include "tools/ports.h"
 #include "tools/tools.h"
 
@@ -8,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SAMPLES_MAX = 100000, TOP_KERNELS = 12, BATCHES_MAX = 64 };
+enum { SAMPLES_MAX = 100000, TOP_KERNELS = 12, BATCHES_MAX = 64, DIMS_MAX = 16 };
 
 typedef struct options {
     const char *bundle, *model;
@@ -18,6 +19,8 @@ typedef struct options {
     bool json, per_kernel;
     weft_engine_options engine;
     weft_tool_bindings input;
+    weft_tool_dim dim[DIMS_MAX];
+    size_t n_dim;
 } options;
 
 typedef struct result {
@@ -27,7 +30,7 @@ typedef struct result {
     size_t n_runs;
 } result;
 
-enum { OPT_MODEL = 1, OPT_INPUT, OPT_BATCH, OPT_THREADS, OPT_TIME, OPT_FORMAT, OPT_PER_KERNEL };
+enum { OPT_MODEL = 1, OPT_INPUT, OPT_BATCH, OPT_THREADS, OPT_TIME, OPT_FORMAT, OPT_PER_KERNEL, OPT_DIM };
 
 static int take(options *o, int opt)
 {
@@ -57,6 +60,10 @@ static int take(options *o, int opt)
     case OPT_PER_KERNEL:
         o->per_kernel = true;
         return 0;
+    case OPT_DIM:
+        if (o->n_dim == DIMS_MAX)
+            return weft_tool_usage(&weft_verb_bench, "more than %d --dim", DIMS_MAX);
+        return weft_tool_take_dim(&weft_verb_bench, optarg, &o->dim[o->n_dim++]);
     default:
         return weft_tool_usage(&weft_verb_bench, "wrong option");
     }
@@ -72,6 +79,7 @@ static int parse(int argc, char **argv, options *o)
                                           {"time", required_argument, NULL, OPT_TIME},
                                           {"format", required_argument, NULL, OPT_FORMAT},
                                           {"per-kernel", no_argument, NULL, OPT_PER_KERNEL},
+                                          {"dim", required_argument, NULL, OPT_DIM},
                                           {"help", no_argument, NULL, 'h'},
                                           {NULL, 0, NULL, 0}};
     int opt;
@@ -107,7 +115,7 @@ static weft_err measure(weft_session *session, const options *o, int64_t batch, 
     if (o->input.n)
         WEFT_TRY(weft_tool_load_inputs(&o->input, p, arena, diag, in));
     else
-        WEFT_TRY(weft_tool_make_inputs(p, batch, arena, diag, in));
+        WEFT_TRY(weft_tool_make_inputs(p, batch, o->dim, o->n_dim, arena, diag, in));
     if (o->input.n && p->n_input && in[0].rank && p->batch_symbol < p->n_symbol)
         r->batch = batch = in[0].dim[0];
     double begin = weft_tool_now_ms();
@@ -226,6 +234,31 @@ static weft_err bench_model(const options *o, weft_engine *engine, const char *m
     return err;
 }
 
+/* -- Joint programs ------------------------------------------------------------------------- */
+
+static weft_err bench_joint(const options *o, weft_engine *engine, const weft_bundle_program *p,
+                            weft_diag *diag, json_t *list)
+{
+    static const int64_t usual[] = {1, 8};
+    const int64_t *batch = o->n_batch ? o->batch : usual;
+    size_t n = o->n_batch ? o->n_batch : sizeof usual / sizeof usual[0];
+    for (size_t i = 0; i < n; i++) {
+        weft_joint_timing t;
+        WEFT_TRY(weft_tool_time_joint(engine, p, batch[i], o->dim, o->n_dim, o->seconds, diag, &t));
+        if (!o->json)
+            printf("%-20s batch %-4lld apart %.3f ms  joint %.3f ms  gain %.2f  "
+                   "largest difference %.2g of scale\n",
+                   p->name, (long long)batch[i], t.apart_ms, t.joint_ms, t.apart_ms / t.joint_ms,
+                   t.difference);
+        json_array_append_new(list, json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:I}", "joint",
+                                              p->name, "batch", (json_int_t)batch[i], "apart_ms",
+                                              t.apart_ms, "joint_ms", t.joint_ms, "gain",
+                                              t.apart_ms / t.joint_ms, "difference", t.difference,
+                                              "runs", (json_int_t)t.n_runs));
+    }
+    return WEFT_ERR_OK;
+}
+
 static weft_err bench(const options *o, weft_diag *diag)
 {
     weft_engine *engine = NULL;
@@ -240,15 +273,24 @@ static weft_err bench(const options *o, weft_diag *diag)
         found = true;
         err = bench_model(o, engine, bundle->program[i].name, diag, list);
     }
+    json_t *joint = json_array();
+    for (uint32_t i = 0; i < bundle->n_joint && err == WEFT_ERR_OK; i++) {
+        const weft_bundle_program *p = &bundle->program[bundle->n_program + i];
+        if (o->model && strcmp(o->model, p->name) != 0)
+            continue;
+        found = true;
+        err = bench_joint(o, engine, p, diag, joint);
+    }
     if (err == WEFT_ERR_OK && !found)
         err = weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = o->bundle},
                               "has no model '%s'", o->model);
     if (err == WEFT_ERR_OK && o->json) {
-        json_t *root = json_pack("{s:O}", "results", list);
+        json_t *root = json_pack("{s:O, s:O}", "results", list, "joint", joint);
         json_dumpf(root, stdout, JSON_INDENT(2) | JSON_SORT_KEYS);
         putchar('\n');
         json_decref(root);
     }
+    json_decref(joint);
     json_decref(list);
     weft_engine_close(engine);
     return err;

@@ -1,6 +1,8 @@
 /* Tensors on the command line; see ports.h. */
 #include "tools/ports.h"
 
+#include "base/num.h"
+
 #include "frontend/frontend.h"
 #include "tools/npy.h"
 
@@ -78,11 +80,26 @@ static void fill(weft_tensor *t)
     }
 }
 
-weft_err weft_tool_make_inputs(const weft_bundle_program *p, int64_t batch, weft_arena *arena,
+int weft_tool_take_dim(const weft_verb *verb, char *arg, weft_tool_dim *out)
+{
+    char *equals = strchr(arg, '=');
+    if (!equals || equals == arg || !weft_parse_i64(equals + 1, &out->value) || out->value < 0)
+        return weft_tool_usage(verb, "--dim needs NAME=VALUE, not '%s'", arg);
+    *equals = 0;
+    out->name = arg;
+    return 0;
+}
+
+weft_err weft_tool_make_inputs(const weft_bundle_program *p, int64_t batch,
+                               const weft_tool_dim *dim, size_t n_dim, weft_arena *arena,
                                weft_diag *diag, weft_tensor *in)
 {
     int64_t *symbol = weft_arena_array(arena, (size_t)p->n_symbol + 1, sizeof *symbol);
     choose_symbols(p, batch, symbol);
+    for (size_t i = 0; i < n_dim; i++)
+        for (uint32_t k = 0; k < p->n_symbol; k++)
+            if (k != p->batch_symbol && strcmp(p->symbol[k].name, dim[i].name) == 0)
+                symbol[k] = dim[i].value;
     for (uint32_t i = 0; i < p->n_input; i++) {
         const weft_ttype *type = &p->value[p->input[i].value - 1].type;
         in[i] = (weft_tensor){.dtype = (weft_dtype)type->dtype, .rank = type->rank};
