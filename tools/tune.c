@@ -84,7 +84,7 @@ static weft_err time_session(weft_session *session, weft_arena *arena, weft_diag
     const weft_bundle_program *p = weft_session_program(session);
     weft_tensor *in = weft_arena_array(arena, (size_t)p->n_input + 1, sizeof *in);
     weft_tensor *result = weft_arena_array(arena, (size_t)p->n_output + 1, sizeof *result);
-    WEFT_TRY(weft_tool_make_inputs(p, smallest_batch(p), arena, diag, in));
+    WEFT_TRY(weft_tool_make_inputs(p, smallest_batch(p), NULL, 0, arena, diag, in));
     for (int i = 0; i < 2; i++)
         WEFT_TRY(weft_session_run(session, in, p->n_input, diag, result, p->n_output));
     weft_session_profile(session, true);

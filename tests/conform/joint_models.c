@@ -1,0 +1,237 @@
+/* Joint programs answer as their models do: models are compiled together, and every joint program
+ * is run with batches of 0 to 8 rows for each of its parts, unequal, and with other sizes of the
+ * other symbols, beside the models themselves. With --merge exact every bit must be the same, else
+ * 1e-5 of the largest element.
+ *
+ * usage: joint_models auto|exact ROUNDS MODEL.onnx... | joint_models auto|exact ROUNDS --env
+ * NAME... (models of the folder that WEFT_MODELS names; exit code 77 when it names none). At least
+ * one joint program is expected, unless ROUNDS is 0: then none. */
+#include "codegen/codegen.h"
+#include "frontend/frontend.h"
+#include "passes/passes.h"
+#include "runtime/runtime.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BATCH_MAX = 8, OTHER_MAX = 20, PARTS_MAX = 32 };
+
+typedef struct subject {
+    weft_engine *engine;
+    const weft_bundle *bundle;
+    const weft_bundle_program *joint;
+    weft_session *session, *model[PARTS_MAX];
+    weft_arena *arena;
+    weft_diag *diag;
+    uint64_t seed;
+    bool exact;
+    double worst;
+} subject;
+
+static uint64_t next_random(uint64_t *seed)
+{
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return *seed >> 33;
+}
+
+static weft_err compile(char *const *file, int n_file, weft_merge merge, const char *path,
+                        weft_arena *arena, weft_diag *diag)
+{
+    weft_module *m = weft_module_create(0);
+    weft_bundle bundle = {0};
+    size_t n = 0;
+    const weft_pass *const *pass = weft_pipeline("cpu", &n);
+    const weft_run_options run = {.pass = {.merge = merge}, .verify = WEFT_VERIFY_EACH};
+    weft_err err = m ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
+    for (int i = 0; i < n_file && err == WEFT_ERR_OK; i++) {
+        weft_graph *g = NULL;
+        err = weft_import_onnx(m, file[i], &(weft_import_options){0}, diag, &g);
+    }
+    if (err == WEFT_ERR_OK)
+        err = weft_passes_run(m, pass, n, &run, diag);
+    if (err == WEFT_ERR_OK)
+        err = weft_codegen_bundle(m, weft_backend_find("cpu"), NULL, NULL, arena, diag, &bundle);
+    if (err == WEFT_ERR_OK)
+        err = weft_bundle_write(&bundle, path, diag);
+    weft_module_destroy(m);
+    return err;
+}
+
+/* Inputs of a model with `batch` rows; whole numbers are 0 or 1, so that they may be indices. */
+static bool make_inputs(subject *s, const weft_bundle_program *p, int64_t batch, weft_tensor *in)
+{
+    int64_t symbol[16];
+    if (p->n_symbol > 16)
+        return false;
+    for (uint32_t i = 0; i < p->n_symbol; i++) {
+        int64_t lo = p->symbol[i].lo > 1 ? p->symbol[i].lo : 1;
+        int64_t hi = p->symbol[i].hi < OTHER_MAX ? p->symbol[i].hi : OTHER_MAX;
+        symbol[i] = lo + (hi > lo ? (int64_t)(next_random(&s->seed) % (uint64_t)(hi - lo + 1)) : 0);
+    }
+    symbol[p->batch_symbol] = batch;
+    for (uint32_t i = 0; i < p->n_input; i++) {
+        const weft_ttype *t = &p->value[p->input[i].value - 1].type;
+        in[i] = (weft_tensor){.dtype = (weft_dtype)t->dtype, .rank = t->rank};
+        for (uint32_t d = 0; d < t->rank; d++)
+            if (!weft_dim_eval(p->dims, t->dim[d], symbol, p->n_symbol, &in[i].dim[d]))
+                return false;
+        in[i].data = weft_arena_alloc(s->arena, weft_tensor_bytes(&in[i]) + 64);
+        for (int64_t k = 0; k < weft_tensor_numel(&in[i]); k++) {
+            double u = (double)(next_random(&s->seed) % 2001) / 1000 - 1;
+            weft_tensor_set_f64(&in[i], k, weft_dtype_is_float(in[i].dtype) ? u : u < 0);
+        }
+    }
+    return true;
+}
+
+static double difference(const weft_tensor *a, const weft_tensor *b)
+{
+    double most = 0, scale = 1e-30;
+    if (a->rank != b->rank || memcmp(a->dim, b->dim, (size_t)a->rank * sizeof *a->dim) != 0)
+        return INFINITY;
+    if (memcmp(a->data, b->data, weft_tensor_bytes(a)) == 0)
+        return 0;
+    for (int64_t i = 0; i < weft_tensor_numel(a); i++) {
+        double x = weft_tensor_get_f64(a, i), y = weft_tensor_get_f64(b, i);
+        if (isnan(x) || isnan(y))
+            return INFINITY;
+        most = fmax(most, fabs(x - y));
+        scale = fmax(scale, fabs(x));
+    }
+    return most / scale;
+}
+
+/* One run with these rows for each part. */
+static bool check_rows(subject *s, const int64_t *rows)
+{
+    const weft_bundle_program *joint = s->joint;
+    weft_tensor *in = weft_arena_array(s->arena, (size_t)joint->n_input + 1, sizeof *in);
+    weft_tensor *out = weft_arena_array(s->arena, (size_t)joint->n_output + 1, sizeof *out);
+    weft_tensor *own = weft_arena_array(s->arena, (size_t)joint->n_output + 1, sizeof *own);
+    uint32_t first = 0, first_out = 0;
+    for (uint32_t i = 0; i < joint->n_part; i++) {
+        const weft_bundle_part *part = &joint->part[i];
+        if (!make_inputs(s, &s->bundle->program[part->program], rows[i], &in[first]))
+            return false;
+        if (rows[i] > 0 && weft_session_run(s->model[i], &in[first], part->n_in, s->diag,
+                                            &own[first_out], part->n_out) != WEFT_ERR_OK)
+            return false;
+        first += part->n_in;
+        first_out += part->n_out;
+    }
+    if (weft_session_run(s->session, in, joint->n_input, s->diag, out, joint->n_output) !=
+        WEFT_ERR_OK)
+        return false;
+    first_out = 0;
+    for (uint32_t i = 0; i < joint->n_part; first_out += joint->part[i++].n_out)
+        for (uint32_t k = 0; k < joint->part[i].n_out; k++) {
+            const weft_tensor *mine = &out[first_out + k];
+            double apart = rows[i] > 0 ? difference(&own[first_out + k], mine)
+                                       : (double)weft_tensor_numel(mine);
+            s->worst = fmax(s->worst, apart);
+            if (apart <= (s->exact ? 0 : 1e-5))
+                continue;
+            printf("  %s: %s with rows", joint->name, joint->output[first_out + k].name);
+            for (uint32_t j = 0; j < joint->n_part; j++)
+                printf(" %lld", (long long)rows[j]);
+            printf(" differs by %g of scale\n", apart);
+            return false;
+        }
+    return true;
+}
+
+static bool check_joint(subject *s, int rounds)
+{
+    int64_t rows[PARTS_MAX];
+    uint32_t n = s->joint->n_part;
+    bool ok = n <= PARTS_MAX &&
+              weft_session_open(s->engine, s->joint->name, s->diag, &s->session) == WEFT_ERR_OK;
+    for (uint32_t i = 0; ok && i < n; i++)
+        ok = weft_session_open(s->engine, s->bundle->program[s->joint->part[i].program].name,
+                               s->diag, &s->model[i]) == WEFT_ERR_OK;
+    for (int round = 0; ok && round < rounds; round++) {
+        weft_arena_mark mark = weft_arena_get_mark(s->arena);
+        for (uint32_t i = 0; i < n; i++) {
+            /* Every subset of the parts in turn; then whatever comes. */
+            bool there = (uint64_t)round >> (i < 60 ? i : 60) & 1;
+            rows[i] = 1 + (int64_t)(next_random(&s->seed) % BATCH_MAX);
+            rows[i] = there || next_random(&s->seed) % 8 == 0 ? rows[i] : 0;
+        }
+        ok = check_rows(s, rows);
+        weft_arena_reset(s->arena, mark);
+    }
+    for (uint32_t i = 0; i < n && i < PARTS_MAX; i++) {
+        weft_session_close(s->model[i]);
+        s->model[i] = NULL;
+    }
+    weft_session_close(s->session);
+    s->session = NULL;
+    return ok;
+}
+
+static bool check_bundle(const char *path, bool exact, int rounds, weft_arena *arena,
+                         weft_diag *diag)
+{
+    const weft_engine_options options = {.threads = 2};
+    subject s = {.arena = arena, .diag = diag, .seed = 12345, .exact = exact};
+    if (weft_engine_open(path, &options, diag, &s.engine) != WEFT_ERR_OK)
+        return false;
+    s.bundle = weft_engine_bundle(s.engine);
+    bool ok = (s.bundle->n_joint > 0) == (rounds > 0);
+    if (!ok)
+        printf("  %u joint programs\n", s.bundle->n_joint);
+    for (uint32_t i = 0; ok && i < s.bundle->n_joint; i++) {
+        s.joint = &s.bundle->program[s.bundle->n_program + i];
+        ok = check_joint(&s, rounds);
+        printf("  %s: %u models, largest difference %.2g of scale%s\n", s.joint->name,
+               s.joint->n_part, s.worst, ok ? "" : ": FAILED");
+    }
+    weft_engine_close(s.engine);
+    return ok;
+}
+
+static bool check_set(char *const *file, int n_file, bool exact, int rounds)
+{
+    char path[64];
+    weft_diag *diag = weft_diag_create();
+    weft_arena *arena = weft_arena_create(0);
+    snprintf(path, sizeof path, "joint_models.%ld.weft", (long)getpid());
+    bool ok = diag && arena &&
+              compile(file, n_file, exact ? WEFT_MERGE_EXACT : WEFT_MERGE_AUTO, path, arena,
+                      diag) == WEFT_ERR_OK &&
+              check_bundle(path, exact, rounds, arena, diag);
+    unlink(path);
+    for (size_t i = 0; !ok && i < weft_diag_count(diag); i++) {
+        char text[1024];
+        weft_diag_format(weft_diag_at(diag, i), text, sizeof text);
+        printf("  %s\n", text);
+    }
+    weft_arena_destroy(arena);
+    weft_diag_destroy(diag);
+    return ok;
+}
+
+int main(int argc, char **argv)
+{
+    const char *folder = getenv("WEFT_MODELS");
+    if (argc < 5) {
+        puts("usage: joint_models auto|exact ROUNDS [--env] MODEL...");
+        return 2;
+    }
+    bool exact = strcmp(argv[1], "exact") == 0, env = strcmp(argv[3], "--env") == 0;
+    char **file = argv + (env ? 4 : 3);
+    int n = argc - (env ? 4 : 3);
+    static char path[PARTS_MAX][4096];
+    if (env && (!folder || !*folder)) {
+        puts("skipped: WEFT_MODELS names no folder of exported models");
+        return 77;
+    }
+    for (int i = 0; env && i < n && i < PARTS_MAX; i++) {
+        snprintf(path[i], sizeof path[i], "%s/%s.onnx", folder, file[i]);
+        file[i] = path[i];
+    }
+    return !check_set(file, n, exact, atoi(argv[2]));
+}
