@@ -172,6 +172,7 @@ static weft_err run_command(test *t, weft_module *m, weft_diag *diag)
     if (!t->n_pass)
         return WEFT_ERR_OK;
     t->options.verify = WEFT_VERIFY_EACH;
+    t->options.pass.merge = WEFT_MERGE_AUTO;
     return weft_passes_run(m, t->pass, t->n_pass, &t->options, diag);
 }
 
