@@ -311,6 +311,56 @@ static void test_policy__bestfit_is_never_dearer_than_fifo(void **state)
     free(sc);
 }
 
+/* Dearer, or as dear with more devices; with the goal goodput: carries less. */
+static bool is_worse(const weft_plan *a, const weft_plan *b)
+{
+    if (a->goal == WEFT_GOAL_GOODPUT && a->goodput_per_s < b->goodput_per_s * (1 - 1e-6))
+        return true;
+    if (a->goal == WEFT_GOAL_GOODPUT && a->goodput_per_s > b->goodput_per_s * (1 + 1e-6))
+        return false;
+    return a->cost_per_hour > b->cost_per_hour * (1 + 1e-6) ||
+           (a->cost_per_hour > b->cost_per_hour * (1 - 1e-6) && a->gpus > b->gpus);
+}
+
+static void test_policy__weft_is_never_worse_than_another(void **state)
+{
+    scene *sc = malloc(sizeof *sc);
+    weft_diag *diag = weft_diag_create();
+    uint32_t better = 0, equal = 0;
+    (void)state;
+    for (uint64_t round = 1; round <= 600; round++) {
+        uint64_t seed = round * 32452843;
+        weft_arena *arena = weft_arena_create(0);
+        weft_plan own, plan;
+        make_scene(sc, &seed);
+        sc->problem.goal = round % 3 == 0 ? WEFT_GOAL_GOODPUT : WEFT_GOAL_COST;
+        weft_diag_clear(diag);
+        weft_err err =
+            weft_plan_make(weft_policy_find("weft"), NULL, &sc->problem, arena, diag, &own);
+        if (err != WEFT_ERR_OK && err != WEFT_ERR_INFEASIBLE)
+            fail_with(diag, "weft", round);
+        bool best = true;
+        for (size_t i = 0; weft_policy_at(i); i++) {
+            if (strcmp(weft_policy_at(i)->name, "weft") == 0 ||
+                weft_plan_make(weft_policy_at(i), NULL, &sc->problem, arena, NULL, &plan))
+                continue;
+            if (err != WEFT_ERR_OK || is_worse(&own, &plan))
+                fail_msg("round %llu: %s has %u devices at %g for %g/s, weft %u at %g for %g/s",
+                         (unsigned long long)round, weft_policy_at(i)->name, plan.gpus,
+                         plan.cost_per_hour, plan.goodput_per_s, own.gpus, own.cost_per_hour,
+                         own.goodput_per_s);
+            best = best && is_worse(&plan, &own);
+        }
+        better += err == WEFT_ERR_OK && best;
+        equal += err == WEFT_ERR_OK && !best;
+        weft_arena_destroy(arena);
+    }
+    print_message("better than all others in %u of %u scenes\n", better, better + equal);
+    assert_true(better > 50);
+    weft_diag_destroy(diag);
+    free(sc);
+}
+
 static void test_policy__table_is_sound(void **state)
 {
     (void)state;
@@ -408,6 +458,7 @@ int main(void)
         cmocka_unit_test(test_policy__more_models_than_slices),
         cmocka_unit_test(test_policy__infeasible_names_model_and_remedy),
         cmocka_unit_test(test_policy__bestfit_is_never_dearer_than_fifo),
+        cmocka_unit_test(test_policy__weft_is_never_worse_than_another),
         cmocka_unit_test(test_policy__table_is_sound),
         cmocka_unit_test(test_policy__parvagpu_scenarios),
     };
