@@ -427,6 +427,39 @@ def stacked_us(f, x, mask, seed=0):
     return out
 
 
+# -- Measurements that nothing was trained on ------------------------------------------------------
+
+def read_vidur(data):
+    """Layers of two language models on an A100, f16, as products and vector functions."""
+    for model in ("Llama-2-7b-hf", "phi-2"):
+        for r in csv.DictReader(open(data / "vidur" / f"a100_{model}_ops.csv")):
+            size = lambda c, r=r: int(r[c])  # noqa: E731
+            tp, tokens, width = size("num_tensor_parallel_workers"), size("num_tokens"), size("n_embd")
+            head = width // size("n_head")
+            inner = size("n_expanded_embd") // tp
+            gates = 2 if r["use_gated_mlp"] == "True" else 1
+            gemms = {"attn_pre_proj": ((size("n_head") + 2 * size("n_kv_head")) * head // tp, width),
+                     "attn_post_proj": (width, width // tp), "mlp_up_proj": (gates * inner, width),
+                     "mlp_down_proj": (width, inner)}
+            for op, (n, k) in gemms.items():
+                yield dict(gpu="a100-80", kind="gemm", dtype="f16", m=tokens, n=n, k=k, call=op,
+                           measured_us=1e3 * float(r[f"{op}.median"]), role="test")
+            for op, kind in (("input_layernorm", "layer_norm"), ("add", "add")):
+                yield dict(gpu="a100-80", kind=kind, dtype="f16", b=tokens, h=width, call=op,
+                           measured_us=1e3 * float(r[f"{op}.median"]), role="test")
+
+
+def check_vidur(weft, data):
+    """Rows of the table. The times have a resolution of 1 us: those below 20 us are left out."""
+    rows = [r for r in read_vidur(data) if r["measured_us"] >= 20]
+    predicted = run_weft(weft, rows, ["--no-dispatch"])
+    for call in dict.fromkeys(r["call"] for r in rows):
+        e = np.array([abs(float(p["time_us"]) / r["measured_us"] - 1)
+                      for r, p in zip(rows, predicted) if r["call"] == call])
+        yield dict(family="vidur", call=call, gpu="a100-80", rows=len(e), mape=100 * e.mean(),
+                   median=100 * np.median(e), p95=100 * np.quantile(e, 0.95))
+
+
 # -- Program -------------------------------------------------------------------------------------
 
 def main():
@@ -474,6 +507,12 @@ def main():
                 for role in ("pair", "m", "pair+m"):
                     part = mask & (f.role == role)
                     print(f"    {role} {100 * error(predicted, f, part).mean():.2f}")
+    if not o.family:
+        vidur = list(check_vidur(o.weft, o.data))  # with the tables that `weft` was built with
+        table += vidur
+        for row in vidur:
+            print(" ".join(f"{k} {v:.2f}" if isinstance(v, float) else str(v)
+                           for k, v in row.items()))
     print("dispatch", dispatch, "drift", drifts)
     if o.dry_run or o.family:
         return

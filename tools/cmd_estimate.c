@@ -314,6 +314,7 @@ static weft_err run_options(weft_tool_estimate *o, weft_arena *arena, weft_diag 
                                        .gpu = o->gpu,
                                        .slice = o->slice,
                                        .model = o->model,
+                                       .no_dispatch = o->no_dispatch,
                                        .features = o->features};
         return weft_tool_estimate_kernels(&how, diag);
     }
@@ -351,6 +352,7 @@ enum {
     OPT_PROFILE,
     OPT_KERNELS,
     OPT_FEATURES,
+    OPT_DISPATCH,
     OPT_CALIBRATE,
     OPT_CALIBRATION,
     OPT_MODEL
@@ -372,6 +374,7 @@ static const struct option long_options[] = {
     {"profile", no_argument, NULL, OPT_PROFILE},
     {"kernels", required_argument, NULL, OPT_KERNELS},
     {"features", no_argument, NULL, OPT_FEATURES},
+    {"no-dispatch", no_argument, NULL, OPT_DISPATCH},
     {"calibrate", required_argument, NULL, OPT_CALIBRATE},
     {"calibration", required_argument, NULL, OPT_CALIBRATION},
     {"model", required_argument, NULL, OPT_MODEL},
@@ -491,6 +494,9 @@ static int take(weft_tool_estimate *o, int opt)
     case OPT_FEATURES:
         o->features = true;
         return 0;
+    case OPT_DISPATCH:
+        o->no_dispatch = true;
+        return 0;
     case OPT_CALIBRATE:
         o->calibrate = optarg;
         return 0;
@@ -515,6 +521,8 @@ static int check(weft_tool_estimate *o)
         return USAGE("--kernels, --calibrate, --profile and --compare exclude each other");
     if (o->features && !o->kernels)
         return USAGE("--features goes with --kernels");
+    if (o->no_dispatch && !o->kernels)
+        return USAGE("--no-dispatch goes with --kernels");
     if (o->kernels)
         return o->n_file ? USAGE("--kernels takes no model file") : -1;
     if (o->compare && (o->gpu || o->slice[0]))
@@ -597,7 +605,8 @@ const weft_verb weft_verb_estimate = {
         "      --exact-f32          no TF32 for f32 products\n"
         "      --model NAME         estimator model for all kernels (roofline, ...)\n"
         "      --profile            CSV of all slices x batches x 1 to 3 processes, for weft plan\n"
-        "      --kernels FILE       predict bare kernels of a table; --features: training data\n"
+        "      --kernels FILE       predict bare kernels of a table; --features: training data;\n"
+        "                           --no-dispatch: f32 without the call of a framework\n"
         "      --calibrate FILE     fit the device's constants to measurements; kernels as for\n"
         "                           --kernels plus measured_us, or model,batch,measured_us\n"
         "      --calibration FILE   use such a fit\n"

@@ -22,7 +22,7 @@ typedef struct weft_tool_estimate {
     int64_t procs;
     bool per_kernel, exact_f32, explain, compare, profile, json, framework;
     const char *kernels, *calibrate, *calibration, *model;
-    bool features;
+    bool features, no_dispatch;
     weft_calibration fit;
     bool usage; /* out: the command line asks for what a model does not have */
 } weft_tool_estimate;

@@ -12,6 +12,7 @@ typedef struct weft_tool_kernels {
     const char *gpu;    /* of rows that name none; NULL: every row must */
     const char *slice;  /* of rows that name none; NULL or "": the whole device */
     const char *model;  /* row of the estimator's models; NULL: the best one */
+    bool no_dispatch;   /* kernels alone, without the call of a framework that f32 tables contain */
     bool features;      /* what the trees see instead of predictions: for training them */
     /* Called for each row instead of predicting it, when set: nothing is written. measured_us: of
      * the row, which must have it. */
