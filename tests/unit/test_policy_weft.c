@@ -86,11 +86,217 @@ static void test_policy_weft__multiples_of_s5(void **state)
         }
 }
 
+/* -- Properties ------------------------------------------------------------------------------- */
+
+/* Bound <= exact <= fast mode <= parva <= whole devices, on models that share nothing. */
+static void test_policy_weft__between_bound_and_exclusive(void **state)
+{
+    uint32_t proven = 0, below = 0, runs = 0;
+    (void)state;
+    need_data();
+    for (uint64_t seed = 1000; seed < 2000; seed++) {
+        weft_arena *arena = weft_arena_create(0);
+        parvagpu_set set;
+        weft_plan exact, fast, parva, whole;
+        parvagpu_random(&data, seed, 2 + seed % 7, 2, 3, arena, &set);
+        for (size_t i = 0; i < set.demands.n; i++)
+            ((weft_demand *)set.demands.at)[i].slo_us *= 3;
+        make("weft", &set.problem, arena, &exact);
+        make("parva", &set.problem, arena, &parva);
+        make("fifo", &set.problem, arena, &whole);
+        set.problem.effort = 1;
+        make("weft", &set.problem, arena, &fast);
+        assert_true(exact.lower_bound <= exact.gpus && exact.gpus <= fast.gpus);
+        assert_true(fast.gpus <= parva.gpus && parva.gpus <= whole.gpus);
+        proven += exact.proven;
+        below += exact.gpus < parva.gpus;
+        runs++;
+        weft_arena_destroy(arena);
+    }
+    print_message("%u of %u proven, %u below parva\n", proven, runs, below);
+    assert_int_equal(proven, runs);
+}
+
+/* Easier demands never cost more. */
+static void test_policy_weft__exact_is_monotone(void **state)
+{
+    (void)state;
+    need_data();
+    for (uint64_t seed = 1; seed <= 150; seed++) {
+        weft_arena *arena = weft_arena_create(0);
+        parvagpu_set set;
+        weft_plan before, after;
+        parvagpu_random(&data, seed, 8, 2, 3, arena, &set);
+        weft_demand *demand = (weft_demand *)set.demands.at;
+        for (size_t i = 0; i < set.demands.n; i++)
+            demand[i].slo_us *= 2;
+        make("weft", &set.problem, arena, &before);
+        demand[seed % 8].rate_per_s *= 0.7;
+        make("weft", &set.problem, arena, &after);
+        assert_true(before.proven && after.proven && after.gpus <= before.gpus);
+        before = after;
+        demand[(seed + 1) % 8].slo_us *= 1.4;
+        make("weft", &set.problem, arena, &after);
+        assert_true(after.proven && after.gpus <= before.gpus);
+        /* Another type of device: never dearer. */
+        weft_fleet_device two[2] = {data.device, {.type = "h100", .count = 50, .mig = true}};
+        weft_fleet fleet = {.file = "fleet", .device = two, .n_device = 2};
+        set.problem.fleet = &fleet;
+        make("weft", &set.problem, arena, &before);
+        assert_true(before.cost_per_hour <= after.cost_per_hour * (1 + 1e-9));
+        weft_arena_destroy(arena);
+    }
+}
+
+/* Slices that may be shared in turn never cost a device, and save some where loads are small. */
+static void test_policy_weft__shares_small_loads(void **state)
+{
+    uint32_t saved = 0;
+    (void)state;
+    need_data();
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        weft_arena *arena = weft_arena_create(0);
+        parvagpu_set set;
+        weft_plan apart, together;
+        parvagpu_random(&data, seed, 20, 0.1, 3, arena, &set);
+        for (size_t i = 0; i < set.demands.n; i++)
+            ((weft_demand *)set.demands.at)[i].slo_us *= 4;
+        make("weft", &set.problem, arena, &apart);
+        set.problem.rules.isolated = false;
+        make("weft", &set.problem, arena, &together);
+        assert_true(together.gpus <= apart.gpus);
+        saved += apart.gpus - together.gpus;
+        weft_arena_destroy(arena);
+    }
+    print_message("%u devices saved in 40 sets\n", saved);
+    assert_true(saved >= 20);
+}
+
+/* -- Change ----------------------------------------------------------------------------------- */
+
+static bool same_piece(const weft_placement *a, const weft_placement *b)
+{
+    return strcmp(a->model, b->model) == 0 && strcmp(a->slice, b->slice) == 0 &&
+           a->mig_start == b->mig_start && a->batch == b->batch && a->procs == b->procs;
+}
+
+/* Pieces of `after` that `before` does not have, but for those of one model. */
+static uint32_t count_moved(const weft_plan *before, const weft_plan *after, const char *changed)
+{
+    bool *used = calloc(before->n + 1, sizeof *used);
+    uint32_t moved = 0;
+    for (size_t i = 0; i < after->n; i++) {
+        size_t j = 0;
+        if (strcmp(after->at[i].model, changed) == 0)
+            continue;
+        while (j < before->n && (used[j] || !same_piece(&after->at[i], &before->at[j])))
+            j++;
+        if (j < before->n)
+            used[j] = true;
+        else
+            moved++;
+    }
+    free(used);
+    return moved;
+}
+
+static void test_policy_weft__unchanged_models_stay(void **state)
+{
+    (void)state;
+    need_data();
+    for (uint64_t seed = 1; seed <= 100; seed++) {
+        weft_arena *arena = weft_arena_create(0);
+        parvagpu_set set;
+        weft_plan before, same, after, anew;
+        parvagpu_random(&data, seed, 0, 1, 3, arena, &set);
+        weft_demand *demand = (weft_demand *)set.demands.at, *one = &demand[seed % set.demands.n];
+        for (size_t i = 0; i < set.demands.n; i++)
+            demand[i].slo_us *= 4;
+        set.problem.rules.isolated = seed % 2;
+        make("weft", &set.problem, arena, &before);
+        set.problem.previous = &before;
+        set.problem.effort = 1;
+        make("weft", &set.problem, arena, &same);
+        assert_int_equal(count_moved(&before, &same, ""), 0);
+        assert_int_equal(same.gpus, before.gpus);
+        if (seed % 3 == 0)
+            one->slo_us *= 0.4;
+        else
+            one->rate_per_s *= seed % 3 == 1 ? 1.7 : 0.4;
+        make("weft", &set.problem, arena, &after);
+        assert_int_equal(count_moved(&before, &after, one->model), 0);
+        /* Moves that cost nothing: the best plan; moves beyond price: nobody moves. */
+        set.problem.effort = 0;
+        set.problem.options = "move=0";
+        make("weft", &set.problem, arena, &anew);
+        assert_true(anew.gpus <= after.gpus);
+        set.problem.options = "move=1000";
+        make("weft", &set.problem, arena, &anew);
+        assert_int_equal(count_moved(&before, &anew, one->model), 0);
+        weft_arena_destroy(arena);
+    }
+}
+
+/* Models come and go. */
+static void test_policy_weft__models_come_and_go(void **state)
+{
+    (void)state;
+    need_data();
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        weft_arena *arena = weft_arena_create(0);
+        parvagpu_set set;
+        weft_plan before, after;
+        parvagpu_random(&data, seed, 12, 1, 3, arena, &set);
+        for (size_t i = 0; i < 12; i++)
+            ((weft_demand *)set.demands.at)[i].slo_us *= 4;
+        set.demands.n = 9;
+        make("weft", &set.problem, arena, &before);
+        set.problem.previous = &before;
+        set.problem.effort = 1;
+        set.demands.n = 12;
+        make("weft", &set.problem, arena, &after);
+        assert_true(after.gpus >= before.gpus);
+        set.demands.at += 6;
+        set.demands.n = 6;
+        make("weft", &set.problem, arena, &before);
+        assert_true(before.gpus <= after.gpus);
+        weft_arena_destroy(arena);
+    }
+}
+
+static void test_policy_weft__refuses_unknown_options(void **state)
+{
+    weft_arena *arena = weft_arena_create(0);
+    weft_diag *diag = weft_diag_create();
+    parvagpu_set set;
+    weft_plan plan;
+    (void)state;
+    need_data();
+    parvagpu_scenario(&data, 0, 1, 3, arena, &set);
+    set.problem.options = "moves=1";
+    assert_int_equal(
+        weft_plan_make(weft_policy_find("weft"), NULL, &set.problem, arena, diag, &plan),
+        WEFT_ERR_INPUT);
+    assert_non_null(strstr(weft_diag_at(diag, 0)->text, "moves=1"));
+    set.problem.options = "move=cheap";
+    assert_int_equal(
+        weft_plan_make(weft_policy_find("weft"), NULL, &set.problem, arena, diag, &plan),
+        WEFT_ERR_INPUT);
+    weft_diag_destroy(diag);
+    weft_arena_destroy(arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_policy_weft__optimum_of_the_scenarios),
         cmocka_unit_test(test_policy_weft__multiples_of_s5),
+        cmocka_unit_test(test_policy_weft__between_bound_and_exclusive),
+        cmocka_unit_test(test_policy_weft__exact_is_monotone),
+        cmocka_unit_test(test_policy_weft__shares_small_loads),
+        cmocka_unit_test(test_policy_weft__unchanged_models_stay),
+        cmocka_unit_test(test_policy_weft__models_come_and_go),
+        cmocka_unit_test(test_policy_weft__refuses_unknown_options),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     weft_arena_destroy(data_arena);
