@@ -51,11 +51,25 @@ static void list_slices(void)
         }
 }
 
+static const struct {
+    uint32_t bit;
+    const char *name;
+} split_names[] = {{WEFT_SPLIT_WHOLE, "whole"},
+                   {WEFT_SPLIT_MIG, "mig"},
+                   {WEFT_SPLIT_MPS, "mps"},
+                   {WEFT_SPLIT_CORES, "cores"},
+                   {WEFT_SPLIT_TIME, "time"}};
+
 static void list_policies(void)
 {
     const weft_policy *policy;
-    for (size_t i = 0; (policy = weft_policy_at(i)); i++)
-        printf("%-12s %s\n", policy->name, policy->brief);
+    for (size_t i = 0; (policy = weft_policy_at(i)); i++) {
+        printf("%-18s %s; splits:", policy->name, policy->brief);
+        for (size_t k = 0; k < sizeof split_names / sizeof split_names[0]; k++)
+            if (policy->splits & split_names[k].bit)
+                printf(" %s", split_names[k].name);
+        printf("; %s\n", policy->cite);
+    }
 }
 
 static void list_drivers(void)

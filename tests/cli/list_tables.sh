@@ -8,6 +8,7 @@ done
 expect 0 "$WEFT" list policies
 has out fifo
 has out bestfit
+has out "splits: whole cores time; exclusive baseline of ParvaGPU"
 expect 0 "$WEFT" list gpus
 has out h100
 has out a100-80
