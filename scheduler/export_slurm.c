@@ -2,9 +2,10 @@
  *
  *   slurm-nodes.conf   to be included by slurm.conf: nodes with their gres
  *   gres.conf          nodes of whole GPUs name their device files, with 100 mps of each where the
- *                      plan has shares; nodes of MIG instances only count them by profile (Slurm
- *                      refuses files on some lines of a node and not on others, and the minor
- *                      numbers of instances are known once they are made)
+ *                      plan has shares; nodes of MIG instances count them by profile, as gres of
+ *                      the name mig. (Slurm's gpu plugin drops what has no device file, and the
+ *                      minor numbers of instances are known only once they are made; where slurmd
+ *                      is built with NVML, AutoDetect=nvml and gpu:PROFILE do instead.)
  *   jobs/WORKER.sh     sbatch jobs/WORKER.sh; on the node of the plan, with the worker's gres. A
  *                      MIG worker reads its device from CONFIG/devices/WORKER.env, which
  *                      NODE-devices.sh writes on the node
@@ -31,6 +32,14 @@ static bool is_first(const export_ctx *ctx, const export_node *node, uint32_t i)
     return true;
 }
 
+static bool has_kind(const export_ctx *ctx, weft_slice_kind kind)
+{
+    for (uint32_t i = 0; i < ctx->n_node; i++)
+        if (ctx->node[i].kind == kind)
+            return true;
+    return false;
+}
+
 static void write_node(const export_ctx *ctx, const export_node *node, weft_buf *conf,
                        weft_buf *gres)
 {
@@ -45,8 +54,8 @@ static void write_node(const export_ctx *ctx, const export_node *node, weft_buf 
             if (!is_first(ctx, node, i))
                 continue;
             uint32_t n = count_slices(ctx, node, slice);
-            weft_buf_printf(conf, "%sgpu:%s:%u", sep, slice, n);
-            weft_buf_printf(gres, "NodeName=%s Name=gpu Type=%s Count=%u\n", node->name, slice, n);
+            weft_buf_printf(conf, "%smig:%s:%u", sep, slice, n);
+            weft_buf_printf(gres, "NodeName=%s Name=mig Type=%s Count=%u\n", node->name, slice, n);
             sep = ",";
         }
     if (node->kind == WEFT_SLICE_WHOLE || node->kind == WEFT_SLICE_MPS) {
@@ -76,7 +85,7 @@ static void write_job(export_ctx *ctx, const export_worker *w)
                     "#SBATCH --signal=TERM@40\n",
                     w->name, ctx->node[w->node].name, w->cores ? w->cores : 1);
     if (w->kind == WEFT_SLICE_MIG)
-        weft_buf_printf(&buf, "#SBATCH --gres=gpu:%s:1\n", w->slice);
+        weft_buf_printf(&buf, "#SBATCH --gres=mig:%s:1\n", w->slice);
     else if (w->kind == WEFT_SLICE_WHOLE)
         weft_buf_printf(&buf, "#SBATCH --gres=gpu:%s:1\n", w->type);
     else if (w->kind == WEFT_SLICE_MPS)
@@ -97,10 +106,12 @@ weft_err weft_export__slurm(export_ctx *ctx)
 {
     weft_buf conf = {0}, gres = {0};
     weft_buf_printf(
-        &conf, "# Include from slurm.conf. Node names are those of the plan: rename them here, in\n"
-               "# gres.conf and in the jobs, or set NodeHostname.\n"
-               "GresTypes=gpu,mps\n"
-               "SelectType=select/cons_tres\n");
+        &conf,
+        "# Include from slurm.conf. Node names are those of the plan: rename them here, in\n"
+        "# gres.conf and in the jobs, or set NodeHostname.\n"
+        "GresTypes=gpu%s%s\n"
+        "SelectType=select/cons_tres\n",
+        has_kind(ctx, WEFT_SLICE_MPS) ? ",mps" : "", has_kind(ctx, WEFT_SLICE_MIG) ? ",mig" : "");
     weft_buf_puts(&gres,
                   "# MIG instances are counted; jobs take theirs from devices/WORKER.env.\n");
     for (uint32_t i = 0; i < ctx->n_node; i++) {

@@ -1,0 +1,43 @@
+# Slurm: slurmd reads the configuration of every node; the jobs are shell and ask for what exists.
+. "$WEFT_SOURCE_DIR/tests/support/export_plan.sh"
+expect 0 "$WEFT" export plan.json --to slurm -o slurm --config /opt/weft
+has slurm/slurm-nodes.conf "mig:1g.10gb:"
+has slurm/gres.conf "Name=mps Count=100 File=/dev/nvidia0"
+for job in slurm/jobs/*.sh; do
+    sh -n "$job" || die "$job is no shell script"
+    name=$(basename "$job" .sh)
+    has "$job" "/opt/weft/plans/$name.json"
+    filled "slurm/plans/$name.json"
+    node=$(sed -n 's/^#SBATCH --nodelist=//p' "$job")
+    has slurm/slurm-nodes.conf "NodeName=$node "
+done
+command -v slurmd >/dev/null || skip "no slurmd"
+# This machine has no /dev/nvidiaN: other character devices stand for them.
+check() {
+    {
+        printf 'ClusterName=test\nSlurmctldHost=localhost\nSlurmdSpoolDir=%s\n' "$PWD"
+        cat "$1/slurm-nodes.conf"
+    } >slurm.conf
+    sed -e 's#/dev/nvidia0#/dev/null#; s#/dev/nvidia1#/dev/zero#; s#/dev/nvidia2#/dev/full#' \
+        "$1/gres.conf" >gres.conf
+    : >all
+    for node in $(sed -n 's/^NodeName=\([^ ]*\).*/\1/p' slurm.conf); do
+        expect 0 timeout 60 slurmd -G -f "$PWD/slurm.conf" -N "$node"
+        lacks err "error"
+        cat out err >>all
+    done
+}
+check slurm
+has all "Type=1g.10gb"
+has all "Name=mps"
+# A cluster without shares has no mps.
+grep -v share set.yaml >less.yaml
+expect 0 "$WEFT" plan less.yaml --fleet fleet.yaml -o less.json
+expect 0 "$WEFT" export less.json --to slurm -o less
+lacks less/slurm-nodes.conf "mps"
+check less
+has all "Name=mig Type=1g.10gb"
+# The checker does see faults.
+sed -i 's/ Type=/ Typo=/' gres.conf
+timeout 60 slurmd -G -f "$PWD/slurm.conf" -N weft-h100-0 >out 2>err && die "a fault went unseen"
+true

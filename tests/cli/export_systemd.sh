@@ -1,0 +1,61 @@
+# systemd: units that systemd-analyze accepts, devices found on a node, and a worker that serves.
+. "$WEFT_SOURCE_DIR/tests/support/export_plan.sh"
+expect 0 "$WEFT" export plan.json --to systemd -o units --weft "$(realpath "$WEFT")" --config "$PWD/etc"
+has units/weft-a100-80-0/weft-d0-s0.service "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=40"
+[ -f units/weft-a100-80-0/weft-mps-gpu0.service ] || die "no MPS daemon: $(ls units/*)"
+# devices.sh finds each worker's instance by GPU, profile and number.
+mkdir bin
+cat >bin/nvidia-smi <<'END'
+#!/bin/sh
+echo 'GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-0)'
+for i in 0 1 2; do echo "  MIG 3g.40gb     Device  $i: (UUID: MIG-big-$i)"; done
+for i in 0 1 2 3 4 5 6; do echo "  MIG 1g.10gb     Device  $i: (UUID: MIG-0-$i)"; done
+echo 'GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-1)'
+for i in 0 1; do echo "  MIG 3g.40gb     Device  $i: (UUID: MIG-BIG-$i)"; done
+for i in 0 1 2 3 4 5 6; do echo "  MIG 1g.10gb     Device  $i: (UUID: MIG-1-$i)"; done
+END
+chmod +x bin/nvidia-smi
+expect 0 env PATH="$PWD/bin:$PATH" sh units/weft-h100-0/devices.sh "$PWD/etc/devices"
+count=$(cat etc/devices/*.env | sort -u | wc -l)
+[ "$count" -eq "$(find etc/devices -name '*.env' | wc -l)" ] || die "two workers have one device"
+grep -qh 'MIG-0-0' etc/devices/*.env || die "$(cat etc/devices/*.env)"
+if command -v systemd-analyze >/dev/null; then
+    for node in units/*/; do
+        # Links between units are looked for where they lie.
+        expect 0 env SYSTEMD_UNIT_PATH="$PWD/$node:" timeout 60 systemd-analyze verify --man=no \
+            "$node"*.service "$node"*.target
+        lacks err "$node"
+    done
+    sed 's/^ExecStart=.*/ExecStart=relative/' units/weft-cpu-0/weft-d*-s0.service >fault.service
+    timeout 60 systemd-analyze verify --man=no ./fault.service >out 2>err && [ ! -s err ] &&
+        die "a fault went unseen"
+else
+    printf 'systemd-analyze is not here: units are not verified\n'
+fi
+# The command of an exported CPU worker serves its part of the plan.
+command -v curl >/dev/null || skip "no curl"
+[ "$(nproc)" -ge 2 ] || skip "one core: the fleet of the example has two"
+"$WEFT" compile "$examples/digits.yaml" -o digits.weft 2>err || die "$(shown err)"
+expect 0 "$WEFT" plan "$examples/digits.yaml" --fleet "$examples/fleet.yaml" -o cpu.json
+expect 0 "$WEFT" export cpu.json --to systemd -o cpu --weft "$(realpath "$WEFT")" \
+    --bundle "$PWD/digits.weft" --config "$PWD/cpu/weft-cpu-0"
+read -r http grpc metrics < <(python3 -c '
+import socket
+s = [socket.socket() for _ in range(3)]
+[x.bind(("127.0.0.1", 0)) for x in s]
+print(*[x.getsockname()[1] for x in s])')
+command=$(sed -n 's/^ExecStart=//p' cpu/weft-cpu-0/weft-d0-s0.service |
+    sed "s/--http 8000 --grpc 8001 --metrics 8002/--http $http --grpc $grpc --metrics $metrics/; s/0\.0\.0\.0/127.0.0.1/")
+$command >log 2>&1 &
+server=$!
+for _ in $(seq 300); do
+    curl -fs -o /dev/null "http://127.0.0.1:$http/v2/health/ready" && break
+    kill -0 "$server" 2>/dev/null || die "the worker ended: $(shown log)"
+    sleep 0.1
+done
+expect 0 curl -fsS "http://127.0.0.1:$http/v2/models/digits/ready"
+kill -TERM "$server"
+code=0
+wait "$server" || code=$?
+server=
+[ "$code" = 0 ] || die "the worker ended with $code: $(shown log)"
