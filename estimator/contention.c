@@ -26,9 +26,9 @@
  *                                  launch, and work slowed by the cache use of the others
  *
  * Both papers fit their constants on one machine each. Ours are fitted to 2 to 5 processes of one
- * model in a MIG instance of an A100 (tests/regress/contention --fit: parvagpu, resnet50,
- * densenet121, vgg16) and tested on eight other networks there: median error of the factor 11.0 %
- * and 9.0 %, of the queue, which has no constants, 4.4 %. In that data both sides have equal
+ * model in a MIG instance of an A100 (tests/regress/mig_processes --fit: parvagpu, resnet50,
+ * densenet121, vgg16) and tested on eight other networks there: median error of the factor 11.2 %
+ * and 8.6 %, of the queue, which has no constants, 5.3 %. In that data both sides have equal
  * demands, so that c1 = c2 and c3 = c4 are assumptions. O(procs) and O(2^models). */
 #include "estimator/estimator_int.h"
 

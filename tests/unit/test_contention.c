@@ -24,10 +24,10 @@ static double draw(uint64_t *seed)
 static weft_contender draw_demand(uint64_t *seed)
 {
     return (weft_contender){.time_us = 10 + 1e5 * draw(seed),
-                         .busy = draw(seed),
-                         .cache = draw(seed),
-                         .memory = draw(seed),
-                         .launches = floor(500 * draw(seed))};
+                            .busy = draw(seed),
+                            .cache = draw(seed),
+                            .memory = draw(seed),
+                            .launches = floor(500 * draw(seed))};
 }
 
 /* -- Processes of one model ------------------------------------------------------------------- */
@@ -56,13 +56,13 @@ static void test_contention__processes_share_what_there_is(void **state)
 static void test_contention__refuses_what_is_no_demand(void **state)
 {
     const weft_contender wrong[] = {{.time_us = 0},
-                                 {.time_us = -1},
-                                 {.time_us = (double)INFINITY},
-                                 {.time_us = (double)NAN},
-                                 {.time_us = 1, .busy = 1.5},
-                                 {.time_us = 1, .memory = (double)NAN},
-                                 {.time_us = 1, .cache = -0.1},
-                                 {.time_us = 1, .launches = -1}};
+                                    {.time_us = -1},
+                                    {.time_us = (double)INFINITY},
+                                    {.time_us = (double)NAN},
+                                    {.time_us = 1, .busy = 1.5},
+                                    {.time_us = 1, .memory = (double)NAN},
+                                    {.time_us = 1, .cache = -0.1},
+                                    {.time_us = 1, .launches = -1}};
     weft_contender good = {.time_us = 1}, many[WEFT_CONTENTION_MAX + 1];
     double a, b, f[WEFT_CONTENTION_MAX + 1];
     (void)state;
@@ -138,7 +138,7 @@ static void test_contention__factors_grow_with_neighbours(void **state)
 static void test_contention__who_takes_nothing_harms_nobody(void **state)
 {
     weft_contender d[2] = {{.time_us = 100, .busy = 0.9, .cache = 0.3, .memory = 0.6},
-                        {.time_us = 50}};
+                           {.time_us = 50}};
     double f[2];
     (void)state;
     assert_int_equal(weft_contention_factors(WEFT_CONTENTION_QUEUE, d, 2, false, NULL, f),

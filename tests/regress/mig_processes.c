@@ -6,7 +6,7 @@
  * constants of gpulet and iGniter are fitted to resnet50, densenet121 and vgg16; the queue has
  * none.
  *
- * Usage: contention [--bless | --fit] */
+ * Usage: mig_processes [--bless | --fit] */
 #include "tests/support/data_dir.h"
 #include "tests/support/network.h"
 
@@ -176,7 +176,7 @@ static void print_table(FILE *out)
     fprintf(out,
             "# Time of an execution next to 1 to 4 others of the same model against alone: "
             "errors in %% of the three\n# forms of estimator/contention.c on parvagpu/profiles. "
-            "`regress_contention --bless` rewrites it.\n%s\n",
+            "`regress_mig_processes --bless` rewrites it.\n%s\n",
             head);
     for (int model = -2; model < MODELS; model++)
         print_row(out, model);
@@ -252,7 +252,7 @@ static int check(void)
 static int bless(void)
 {
     char path[1024];
-    snprintf(path, sizeof path, "%s/tests/regress/contention.csv", WEFT_SOURCE_DIR);
+    snprintf(path, sizeof path, "%s/tests/regress/mig_processes.csv", WEFT_SOURCE_DIR);
     FILE *f = fopen(path, "w");
     if (!f)
         return 1;
