@@ -255,6 +255,32 @@ static void test_estimate_graph__frameworks_launch_more(void **state)
     close_world(&folded);
 }
 
+/* As many kernels as were traced: orion/profiles has one row more of each (README.md), BERT-large
+ * is 20 a layer. */
+static void test_estimate_graph__framework_launches_what_was_traced(void **state)
+{
+    static const struct {
+        const char *name;
+        size_t kernels;
+    } cases[] = {{"resnet50", 174}, {"resnet101", 344}, {"mobilenet_v2", 151}, {"bert_large", 490}};
+    const weft_estimate_options o = {.lowering = WEFT_LOWERING_FRAMEWORK};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        weft_module *m = network_load(cases[i].name, "framework");
+        weft_arena *arena = weft_arena_create(0);
+        weft_diag *diag = weft_diag_create();
+        weft_graph *g = weft_graph_at(m, 0);
+        weft_workload work;
+        int64_t symbol[8] = {0};
+        assert_int_equal(weft_estimate_symbols(g, 4, diag, symbol), WEFT_ERR_OK);
+        assert_int_equal(weft_workload_make(g, symbol, &o, arena, diag, &work), WEFT_ERR_OK);
+        assert_int_equal(work.n, cases[i].kernels);
+        weft_diag_destroy(diag);
+        weft_arena_destroy(arena);
+        weft_module_destroy(m);
+    }
+}
+
 /* Small batches wait for the host, large ones for the device. */
 static void test_estimate_graph__framework_time(void **state)
 {
@@ -389,6 +415,7 @@ int main(void)
         cmocka_unit_test(test_estimate_graph__rows),
         cmocka_unit_test(test_estimate_graph__recurrent_layers_are_steps),
         cmocka_unit_test(test_estimate_graph__frameworks_launch_more),
+        cmocka_unit_test(test_estimate_graph__framework_launches_what_was_traced),
         cmocka_unit_test(test_estimate_graph__framework_time),
         cmocka_unit_test(test_estimate_graph__memory),
         cmocka_unit_test(test_estimate_graph__arena_is_plan_memorys),
