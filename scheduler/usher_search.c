@@ -210,7 +210,7 @@ static bool is_outside(search *s, const double *sum, double goodput, uint32_t le
 
 static void descend(search *s, const double *sum, double goodput, uint32_t level)
 {
-    if (level == s->n) {
+    if (level == s->n || level == WEFT_USHER_GROUP) {
         try_combination(s);
         return;
     }
