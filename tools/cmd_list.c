@@ -33,9 +33,12 @@ static void list_gpus(void)
 {
     const weft_device_type *type;
     for (size_t i = 0; (type = weft_device_type_at(i)); i++) {
-        char size[32];
-        printf("%-12s %10s  $%.2f/h  %s\n", type->name, weft_tool_bytes(type->mem_bytes, size),
-               type->price_per_hour, type->mig_slots ? "MIG" : "");
+        char size[32], price[32] = "-"; /* not known */
+        if (type->price_per_hour > 0)
+            snprintf(price, sizeof price, "$%.2f/h", type->price_per_hour);
+        printf("%-12s %10s  %9s  %s\n", type->name,
+               type->mem_bytes ? weft_tool_bytes(type->mem_bytes, size) : "-", price,
+               type->mig_slots ? "MIG" : "");
     }
 }
 
