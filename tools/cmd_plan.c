@@ -167,7 +167,8 @@ enum {
     OPT_GOAL,
     OPT_EFFORT,
     OPT_SEED,
-    OPT_PARAM
+    OPT_PARAM,
+    OPT_CALIBRATION
 };
 
 static const struct option long_options[] = {
@@ -195,6 +196,7 @@ static const struct option long_options[] = {
     {"effort", required_argument, NULL, OPT_EFFORT},
     {"seed", required_argument, NULL, OPT_SEED},
     {"policy-options", required_argument, NULL, OPT_PARAM},
+    {"calibration", required_argument, NULL, OPT_CALIBRATION},
     {"batch", required_argument, NULL, WEFT_OPT_BATCH},
     {"output", required_argument, NULL, 'o'},
     {"help", no_argument, NULL, 'h'},
@@ -327,6 +329,9 @@ static int take_option(weft_plan_options *o, int opt, const char *arg)
     case OPT_PARAM:
         o->policy_options = arg;
         return 0;
+    case OPT_CALIBRATION:
+        o->calibration = arg;
+        return 0;
     case WEFT_OPT_BATCH:
         return weft_tool_pipeline_option(&o->pipeline, verb, opt, arg);
     default:
@@ -429,6 +434,7 @@ const weft_verb weft_verb_plan = {
         "      --seed N             of a policy that draws\n"
         "      --policy-options K=V,...  parameters of the policy\n"
         "      --batch 1,2,4,8      batch sizes to consider for estimated models\n"
+        "      --calibration FILE   constants of a device, fitted by weft estimate --calibrate\n"
         "      --format text|json   what is printed\n",
     .run = run_plan,
 };

@@ -77,10 +77,10 @@ static weft_err profile_model(options *o, const inputs *in, const weft_set_model
 {
     const weft_slice *slice = NULL;
     size_t n_slice = 0;
-    if (model->profile)
-        return weft_profile_load(model->profile, in->set.profile_layout, model->name, arena, diag,
-                                 out);
-    if (!o->fleet)
+    bool found = false;
+    if (model->profile || o->fleet)
+        WEFT_TRY(weft_tool_recorded_profile(&in->set, model, arena, diag, &found, out));
+    if (found || !o->fleet)
         return WEFT_ERR_OK;
     WEFT_TRY(weft_tool_fleet_slices(&in->fleet, arena, diag, &slice, &n_slice));
     weft_module *m = weft_module_create(0);

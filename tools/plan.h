@@ -4,6 +4,7 @@
 
 #include "scheduler/scheduler.h"
 #include "tools/pipeline.h"
+#include "tools/profiles.h"
 #include "tools/tools.h"
 
 enum { WEFT_PLAN_CHANGES_MAX = 64 };
@@ -26,6 +27,8 @@ typedef struct weft_plan_options {
     weft_plan_change change[WEFT_PLAN_CHANGES_MAX];
     size_t n_change;
     weft_tool_pipeline pipeline;
+    const char *calibration; /* file, or NULL */
+    weft_tool_profile_options profile;
 } weft_plan_options;
 
 /* What a plan is made of. `problem` points into the same struct. */

@@ -4,7 +4,7 @@
 
 #include "estimator/estimator.h"
 #include "frontend/frontend.h"
-#include "tools/profiles.h"
+#include "tools/calibration_file.h"
 
 #include "base/file.h"
 #include "base/num.h"
@@ -31,17 +31,18 @@ static weft_err estimate_model(weft_plan_options *o, const weft_set_model *model
     weft_tool_progress("estimating %s", model->name);
     WEFT_TRY(weft_import_onnx(m, model->file, &import, diag, &g));
     WEFT_TRY(weft_tool_pipeline_run(&o->pipeline, m, pass, n, diag));
-    return weft_tool_profile_graph(g, slice, n_slice, arena, diag, out);
+    return weft_tool_profile_by(g, slice, n_slice, &o->profile, arena, diag, out);
 }
 
-/* Measured where the set has a profile, else estimated. */
+/* Recorded where the set has a profile or a bundle, else estimated. */
 static weft_err profile_model(weft_plan_options *o, const weft_set *set,
                               const weft_set_model *model, const weft_slice *slice, size_t n_slice,
                               weft_arena *arena, weft_diag *diag, weft_profile *out)
 {
-    if (model->profile)
-        return weft_profile_load(model->profile, set->profile_layout, model->name, arena, diag,
-                                 out);
+    bool found;
+    WEFT_TRY(weft_tool_recorded_profile(set, model, arena, diag, &found, out));
+    if (found)
+        return WEFT_ERR_OK;
     weft_module *m = weft_module_create(0);
     if (!m)
         return WEFT_ERR_NOMEM;
@@ -94,6 +95,11 @@ weft_err weft_tool_plan_inputs(weft_plan_options *o, weft_arena *arena, weft_dia
     const weft_slice *slice = NULL;
     size_t n_slice = 0;
     WEFT_TRY(weft_set_load(o->set, arena, diag, &in->set));
+    if (o->calibration) {
+        weft_calibration *fit = weft_arena_array(arena, 1, sizeof *fit);
+        WEFT_TRY(weft_tool_calibration_load(o->calibration, diag, fit));
+        o->profile.calibration = fit;
+    }
     WEFT_TRY(weft_fleet_load(o->fleet, arena, diag, &in->fleet));
     weft_fleet all = rows_with_changes(o, &in->fleet, arena);
     WEFT_TRY(weft_tool_fleet_slices(&all, arena, diag, &slice, &n_slice));

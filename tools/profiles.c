@@ -1,6 +1,8 @@
 /* Which slices and batches to estimate, and what a bundle says of the cost of its models. */
 #include "tools/profiles.h"
 
+#include "ir/bundle.h"
+
 #include <string.h>
 
 enum { BATCHES_MAX = 64, CPU_SLICES = 3, MPS_STEP = 10 };
@@ -183,4 +185,43 @@ weft_err weft_tool_profile_models(const weft_tool_sources *sources, const char *
                                       &out[i].profile));
     }
     return WEFT_ERR_OK;
+}
+
+/* -- Recorded profiles ------------------------------------------------------------------------ */
+
+static weft_err copy_profile(const weft_bundle *bundle, const weft_set_model *model,
+                             const char *path, weft_arena *arena, weft_diag *diag,
+                             weft_profile *out)
+{
+    const weft_bundle_program *p = weft_bundle_find(bundle, model->name);
+    weft_where where = {.file = path, .item = model->name};
+    if (!p && bundle->n_program == 1)
+        p = &bundle->program[0];
+    if (!p)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "the bundle has no such model");
+    if (p->profile.n == 0)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "the bundle has no profile of it");
+    weft_profile_point *point = weft_arena_array(arena, p->profile.n, sizeof *point);
+    memcpy(point, p->profile.point, p->profile.n * sizeof *point);
+    *out = (weft_profile){.point = point, .n = p->profile.n};
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_tool_recorded_profile(const weft_set *set, const weft_set_model *model,
+                                    weft_arena *arena, weft_diag *diag, bool *found,
+                                    weft_profile *out)
+{
+    const char *path = model->profile ? model->profile : model->file;
+    weft_file_kind kind = WEFT_FILE_TEXT;
+    weft_bundle *bundle = NULL;
+    *found = model->profile != NULL;
+    WEFT_TRY(weft_tool_sniff(path, diag, &kind));
+    if (kind != WEFT_FILE_BUNDLE)
+        return *found ? weft_profile_load(path, set->profile_layout, model->name, arena, diag, out)
+                      : WEFT_ERR_OK;
+    *found = true;
+    WEFT_TRY(weft_bundle_open(path, diag, &bundle));
+    weft_err err = copy_profile(bundle, model, path, arena, diag, out);
+    weft_bundle_close(bundle);
+    return err;
 }

@@ -37,4 +37,10 @@ WEFT_MUST_USE weft_err weft_tool_profile_models(const weft_tool_sources *sources
                                                 weft_arena *arena, weft_diag *diag,
                                                 weft_codegen_model *out);
 
+/* What was recorded of a model of a set, if anything: its `profile`, a CSV or a bundle, or a bundle
+ * as its `file`. *found false: it has to be estimated. */
+WEFT_MUST_USE weft_err weft_tool_recorded_profile(const weft_set *set, const weft_set_model *model,
+                                                  weft_arena *arena, weft_diag *diag, bool *found,
+                                                  weft_profile *out);
+
 #endif

@@ -33,6 +33,9 @@ has err 'a calibration of h100'
 expect 0 "$WEFT" compile "$model" -o m.weft --gpu h100 --calibration h100.cal
 expect 0 "$WEFT" estimate m.weft --gpu h100
 has out calibrated
+printf 'models:\n  - {name: m, file: %s, slo: 50ms, rate: 10/s}\n' "$model" >set.yaml
+printf 'devices:\n  - {type: h100, count: 1}\n' >fleet.yaml
+expect 0 "$WEFT" plan set.yaml --fleet fleet.yaml --calibration h100.cal
 # Whole models.
 printf 'batch,measured_us\n' >models.csv
 for batch in 1 2 3 4 5 6 8 10 12 16; do

@@ -16,6 +16,22 @@ expect 0 "$WEFT" estimate m.weft --gpu h200 --profile -o b.csv
 grep '^h200,' b.csv >b200.csv
 tail -n +2 p.csv >p200.csv
 cmp -s p200.csv b200.csv || die "differs: $(diff p200.csv b200.csv | head -4)"
+# weft plan reads it from the bundle too: the same plan.
+for where in 'profile: m.weft' 'file: m.weft'; do
+    printf 'models:\n  - {name: m, %s, slo: 50ms, rate: 1000/s}\n' "$where" >bundle.yaml
+    expect 0 "$WEFT" plan bundle.yaml --fleet fleet.yaml -o again.json
+    jq -S 'del(.decision_ms)' plan.json >a
+    jq -S 'del(.decision_ms)' again.json >b
+    cmp -s a b || die "differs: $(diff a b | head -6)"
+done
+expect 0 "$WEFT" compile "$model" -o bare.weft
+printf 'models:\n  - {name: m, profile: bare.weft, slo: 50ms, rate: 1000/s}\n' >bundle.yaml
+expect 3 "$WEFT" plan bundle.yaml --fleet fleet.yaml
+# A profile of two models knows them by name.
+expect 0 "$WEFT" compile "$model" "$examples/digits_parity.onnx" -o two.weft --gpu h200
+printf 'models:\n  - {name: m, profile: two.weft, rate: 1/s}\n' >bundle.yaml
+expect 1 "$WEFT" plan bundle.yaml --fleet fleet.yaml
+has err 'no such model'
 expect 0 "$WEFT" estimate m.weft --gpu h200 --share 30% --batch 8 --procs 2
 has out '2 processes'
 expect 0 "$WEFT" inspect m.weft --format json
