@@ -47,11 +47,14 @@ typedef struct weft_tool_finding {
 
 enum { WEFT_ESTIMATE_TOP = 10 };
 
-/* Numbers of the kernels by time, the dearest first; at most n. Returns how many. */
+/* estimate_dearest.c: numbers of the kernels by time, the dearest first; at most n. Returns how
+ * many. */
 size_t weft_tool_dearest(const weft_estimate *e, size_t *out, size_t n);
 /* Share of time by what bounds: compute, memory, launch. */
 void weft_tool_shares(const weft_estimate *e, double out[3]);
 
+/* estimate_options.c: -1 to go on, or an exit code. */
+int weft_tool_estimate_parse(int argc, char **argv, weft_tool_estimate *out);
 /* estimate_text.c */
 void weft_tool_print_finding(const weft_tool_estimate *o, const weft_tool_finding *f);
 void weft_tool_print_comparison(const weft_tool_finding *f, size_t n);
