@@ -1,0 +1,373 @@
+/* Elastic partitioning: each GPU is split into at most two shares, each of which may serve several
+ * models in turn.
+ *
+ * Source: gpulet, "Serving heterogeneous machine learning models on multi-GPU servers with
+ * spatio-temporal sharing" (ATC'22). Its world: GPUs of one type, MPS shares p and 100 - p (glets),
+ * a latency table L(batch, share) for each model, and a linear model of how two glets of one GPU
+ * slow each other down.
+ *
+ * Models by ascending rate * SLO. For each, while some of its rate is left:
+ *   p_eff   the knee of T(p), the most requests a second on a share p within the latency rule
+ *   p_req   the least share on which some batch b carries the rest: L <= b / rest and
+ *           L + b / rest <= SLO; 100 if none
+ *   p_ideal min(p_eff, p_req)
+ *   The free glet that fits best: of those with at least p_ideal the smallest; a whole GPU is split
+ *   into p_ideal and the rest. On it the largest batch that keeps the SLO beside the other glet,
+ * and only if the other glet then keeps its own. A rest that the glet would not saturate first
+ * tries to share a used glet in time; else it takes the glet. No glet: fail.
+ *
+ * Decided here where the paper is silent, and where its program differs:
+ * the knee is the largest distance of T(p), both axes scaled
+ * to [0, 1], from the diagonal, with 100 % among the shares (the program takes the steepest step
+ * and never looks at 100 %). Everything must be carried (the program accepts 85 % under
+ * interference, and any rest up to 15 requests/s). A model uses the largest share it was profiled
+ * on that fits in the glet. One process a model. Types of GPUs: each model tries them by what they
+ * serve a dollar. Time sharing is the board's: the smallest batches that keep up with the round,
+ * into the glet that gets fullest. Goal `goodput`: what finds no glet is dropped.
+ *
+ * The number of GPUs enters no decision - a free glet is preferred to a whole GPU - so the paper's
+ * loop over N = 1, 2, ... (scaling every 20 s) ends where one run with all GPUs ends.
+ *
+ * No parameters. O(glets * GPUs + glets^2 * batches). */
+#include "scheduler/scheduler_int.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static const double slack = 1e-9;
+
+enum { WHOLE_PERCENT = 100 };
+
+/* What a model can do on a share of one type of GPU. */
+typedef struct share {
+    uint32_t shape, percent;
+    double peak_per_s; /* of its best batch */
+} share;
+
+/* The shares of one model on one fleet row, ascending. */
+typedef struct shares {
+    const weft_fleet_device *row;
+    share at[WHOLE_PERCENT + 1];
+    uint32_t n;
+} shares;
+
+typedef struct turn {
+    uint32_t demand, rank;
+    double weight; /* rate * SLO */
+} turn;
+
+static int compare_turns(const void *a, const void *b)
+{
+    const turn *p = a, *q = b;
+    if (p->weight != q->weight)
+        return p->weight < q->weight ? -1 : 1;
+    return (p->rank > q->rank) - (p->rank < q->rank);
+}
+
+static bool is_share(const weft_option *o)
+{
+    return o->point->procs == 1 &&
+           (o->spec.kind == WEFT_SLICE_WHOLE || o->spec.kind == WEFT_SLICE_MPS);
+}
+
+static uint32_t percent_of(const weft_option *o)
+{
+    return o->spec.kind == WEFT_SLICE_WHOLE ? WHOLE_PERCENT : o->spec.percent;
+}
+
+static double price_of(const weft_fleet_device *row)
+{
+    double price = weft_fleet__price(row);
+    return price > 0 ? price : 1;
+}
+
+/* -- Shares of a model ------------------------------------------------------------------------ */
+
+static int compare_shares(const void *a, const void *b)
+{
+    const share *p = a, *q = b;
+    if (p->percent != q->percent)
+        return p->percent < q->percent ? -1 : 1;
+    return (p->shape > q->shape) - (p->shape < q->shape);
+}
+
+/* One share of each size: where a whole GPU and an MPS share of 100 % are both known, the first. */
+static void list_shares(const weft_board *board, uint32_t demand, const weft_fleet_device *row,
+                        shares *out)
+{
+    *out = (shares){.row = row};
+    for (uint32_t i = 0; i < board->n_option[demand]; i++) {
+        const weft_option *o = &board->option[demand][i];
+        uint32_t k = 0;
+        if (o->row != row || !is_share(o))
+            continue;
+        while (k < out->n && out->at[k].percent != percent_of(o))
+            k++;
+        if (k == out->n)
+            out->at[out->n++] = (share){.shape = o->shape, .percent = percent_of(o)};
+        if (out->at[k].shape == o->shape)
+            out->at[k].peak_per_s = fmax(out->at[k].peak_per_s, o->peak_per_s);
+    }
+    if (out->n > 0)
+        qsort(out->at, out->n, sizeof *out->at, compare_shares);
+}
+
+/* p_eff: where T(p) is farthest above the diagonal. */
+static uint32_t find_knee(const shares *s)
+{
+    double least = INFINITY, most = 0, distance = -INFINITY;
+    uint32_t knee = s->at[0].percent, first = s->at[0].percent, last = s->at[s->n - 1].percent;
+    for (uint32_t i = 0; i < s->n; i++) {
+        least = fmin(least, s->at[i].peak_per_s);
+        most = fmax(most, s->at[i].peak_per_s);
+    }
+    for (uint32_t i = 0; i < s->n; i++) {
+        double p = last > first ? (double)(s->at[i].percent - first) / (last - first) : 0;
+        double t = most > least ? (s->at[i].peak_per_s - least) / (most - least) : 0;
+        if (t - p > distance + slack) {
+            distance = t - p;
+            knee = s->at[i].percent;
+        }
+    }
+    return knee;
+}
+
+/* p_req: the least share on which some batch carries the rest. */
+static uint32_t find_required(const weft_board *board, uint32_t demand, const shares *s,
+                              double rest_per_s)
+{
+    const weft_demand *d = &board->demands->at[demand];
+    double slo_us = d->slo_us > 0 ? weft_rules__slo_us(&board->problem->rules, d) : INFINITY;
+    for (uint32_t i = 0; i < s->n; i++) {
+        weft_choice c = weft_menu__choice(&board->menu, demand, s->at[i].shape);
+        for (uint32_t k = 0; k < c.n; k++) {
+            const weft_option *o = &board->option[demand][c.first + k];
+            double fill_us = rest_per_s > 0 ? o->point->batch * 1e6 / rest_per_s : 0;
+            if (o->point->procs != 1)
+                continue;
+            if (rest_per_s <= 0 || (o->exec_us <= fill_us && o->exec_us + fill_us <= slo_us))
+                return s->at[i].percent;
+        }
+    }
+    return WHOLE_PERCENT;
+}
+
+/* The largest share that fits; NULL: none. */
+static const share *find_share(const shares *s, uint32_t percent)
+{
+    const share *found = NULL;
+    for (uint32_t i = 0; i < s->n && s->at[i].percent <= percent; i++)
+        found = &s->at[i];
+    return found;
+}
+
+/* -- Glets ------------------------------------------------------------------------------------ */
+
+/* Utilisations of what runs on the other glet of a device: of a glet in turns, its largest. */
+static weft_use use_beside(const weft_board *board, uint32_t device)
+{
+    weft_use use = {0};
+    uint32_t last = board->devices.at[device].last;
+    if (last == UINT32_MAX)
+        return use;
+    const weft_board_slice *slice = &board->slices.at[last];
+    for (uint32_t i = 0; i < slice->members.len; i++) {
+        use.l2 = fmax(use.l2, slice->members.at[i].option->use.l2);
+        use.dram = fmax(use.dram, slice->members.at[i].option->use.dram);
+    }
+    return use;
+}
+
+/* The largest batch that fits beside the other glet of the device takes what it can of the rest.
+ * `take` false: only tells, in *carried. */
+static bool use_glet(weft_board *board, uint32_t demand, const share *s, uint32_t device,
+                     double rest_per_s, bool take, double *carried)
+{
+    weft_choice c = weft_menu__choice(&board->menu, demand, s->shape);
+    weft_use other = use_beside(board, device);
+    /* By batch, then processes: from the last. */
+    for (uint32_t k = c.n; k-- > 0;) {
+        const weft_option *o = &board->option[demand][c.first + k];
+        if (o->point->procs != 1)
+            continue;
+        double factor = weft_interference__factor(&board->problem->interference, o->use, other);
+        double part = fmin(rest_per_s, o->peak_per_s / factor);
+        uint32_t mark = weft_board__mark(board);
+        if (!weft_board__put(board, device, -1, demand, o, part))
+            continue;
+        *carried = part;
+        if (!take)
+            weft_board__undo(board, mark);
+        return true;
+    }
+    return false;
+}
+
+/* Where a model would go: a free glet of an open device, or a new device (UINT32_MAX). */
+typedef struct glet {
+    const share *share;
+    uint32_t device;
+    double carried;
+} glet;
+
+/* Free glets that are large enough, the smallest first; then a whole GPU. */
+static bool find_glet(weft_board *board, uint32_t demand, const shares *s, uint32_t ideal,
+                      double rest_per_s, glet *out)
+{
+    for (uint32_t size = ideal; size < WHOLE_PERCENT; size++) {
+        const share *fits = find_share(s, size);
+        for (uint32_t i = 0; fits && i < board->devices.len; i++) {
+            const weft_board_device *device = &board->devices.at[i];
+            if (device->row != s->row || device->kind != WEFT_SLICE_MPS || device->n_slice != 1 ||
+                WHOLE_PERCENT - device->percent != size)
+                continue;
+            *out = (glet){.share = fits, .device = i};
+            if (use_glet(board, demand, fits, i, rest_per_s, false, &out->carried))
+                return true;
+        }
+    }
+    const share *split = find_share(s, ideal);
+    if (!split)
+        return false;
+    uint32_t mark = weft_board__mark(board);
+    weft_slice_kind kind = board->menu.shape[split->shape].spec.kind;
+    uint32_t device = weft_board__open(board, s->row, kind);
+    *out = (glet){.share = split, .device = UINT32_MAX};
+    bool ok = device != UINT32_MAX &&
+              use_glet(board, demand, split, device, rest_per_s, true, &out->carried);
+    weft_board__undo(board, mark);
+    return ok;
+}
+
+static bool take_glet(weft_board *board, uint32_t demand, const shares *s, const glet *g,
+                      double rest_per_s, double *carried)
+{
+    uint32_t device = g->device;
+    if (device == UINT32_MAX)
+        device = weft_board__open(board, s->row, board->menu.shape[g->share->shape].spec.kind);
+    return device != UINT32_MAX &&
+           use_glet(board, demand, g->share, device, rest_per_s, true, carried);
+}
+
+/* In turn with others on the used glet that gets fullest. */
+static bool share_glet(weft_board *board, uint32_t demand, double rest_per_s)
+{
+    uint32_t best = UINT32_MAX;
+    double most = -1, occupancy;
+    for (uint32_t i = 0; i < board->slices.len; i++) {
+        if (!weft_board__share(board, i, demand, rest_per_s, false, &occupancy))
+            continue;
+        if (best == UINT32_MAX || occupancy > most + slack) {
+            best = i;
+            most = occupancy;
+        }
+    }
+    return best != UINT32_MAX &&
+           weft_board__share(board, best, demand, rest_per_s, true, &occupancy);
+}
+
+/* -- The policy ------------------------------------------------------------------------------- */
+
+/* Rows by requests a dollar on a whole GPU, best first; how many have shares of the model. */
+static uint32_t rank_rows(const weft_board *board, uint32_t demand, shares *out)
+{
+    uint32_t n = 0;
+    for (size_t r = 0; r < board->fleet->n_device; r++) {
+        shares s;
+        list_shares(board, demand, &board->fleet->device[r], &s);
+        if (s.n == 0)
+            continue;
+        double value = s.at[s.n - 1].peak_per_s / price_of(s.row);
+        uint32_t at = n++;
+        for (; at > 0; at--) {
+            const shares *before = &out[at - 1];
+            if (before->at[before->n - 1].peak_per_s / price_of(before->row) >= value - slack)
+                break;
+            out[at] = out[at - 1];
+        }
+        out[at] = s;
+    }
+    return n;
+}
+
+/* One glet, or a place in turns, for some of the rest; false: there is none. */
+static bool place_some(weft_board *board, uint32_t demand, const shares *row, uint32_t n_row,
+                       double *rest)
+{
+    double carried = 0;
+    for (uint32_t i = 0; i < n_row; i++) {
+        const shares *s = &row[i];
+        glet g;
+        uint32_t knee = find_knee(s), required = find_required(board, demand, s, *rest);
+        uint32_t ideal = knee < required ? knee : required;
+        /* A glet on which no batch keeps the SLO is passed over for a larger one. */
+        for (; ideal <= WHOLE_PERCENT; ideal++)
+            if (find_glet(board, demand, s, ideal, *rest, &g))
+                break;
+        if (ideal > WHOLE_PERCENT)
+            continue;
+        if (g.carried >= *rest * (1 - slack) && share_glet(board, demand, *rest)) {
+            *rest = 0;
+            return true;
+        }
+        if (!take_glet(board, demand, s, &g, *rest, &carried))
+            continue;
+        *rest -= carried;
+        return true;
+    }
+    if (!share_glet(board, demand, *rest))
+        return false;
+    *rest = 0;
+    return true;
+}
+
+static weft_err place_model(weft_board *board, uint32_t demand, shares *row)
+{
+    const weft_demand *d = &board->demands->at[demand];
+    uint32_t n_row = rank_rows(board, demand, row);
+    double rest = d->rate_per_s;
+    bool drop = board->problem->goal == WEFT_GOAL_GOODPUT;
+    if (n_row == 0)
+        return drop ? WEFT_ERR_OK
+                    : weft_diag_error(board->diag, WEFT_ERR_INFEASIBLE,
+                                      (weft_where){.item = d->model},
+                                      "gpulet places on MPS shares and whole GPUs only, and the "
+                                      "model meets its SLO on none that it was profiled on; add "
+                                      "such a profile, allow mps, or relax the SLO");
+    do {
+        if (place_some(board, demand, row, n_row, &rest))
+            continue;
+        return drop ? WEFT_ERR_OK : weft_board__full(board, demand, rest);
+    } while (rest > d->rate_per_s * slack);
+    return WEFT_ERR_OK;
+}
+
+static weft_err place_gpulet(void *state, const weft_problem *problem, weft_arena *arena,
+                             weft_diag *diag, weft_plan *out)
+{
+    weft_board board;
+    size_t n = problem->demands->n;
+    (void)state;
+    WEFT_TRY(weft_board__init(&board, problem, arena, diag));
+    turn *turns = weft_arena_array(arena, n + 1, sizeof *turns);
+    shares *row = weft_arena_array(arena, problem->fleet->n_device + 1, sizeof *row);
+    for (uint32_t i = 0; i < n; i++) {
+        const weft_demand *d = &problem->demands->at[board.order[i]];
+        turns[i] =
+            (turn){board.order[i], i, d->rate_per_s * weft_rules__slo_us(&problem->rules, d)};
+    }
+    if (n > 0)
+        qsort(turns, n, sizeof *turns, compare_turns);
+    for (size_t i = 0; i < n; i++)
+        WEFT_TRY(place_model(&board, turns[i].demand, row));
+    weft_board__finish(&board, "gpulet", out);
+    return WEFT_ERR_OK;
+}
+
+const weft_policy weft_policy_gpulet = {
+    .name = "gpulet",
+    .brief = "two MPS shares a GPU, models in turn on each",
+    .cite = "gpulet, ATC'22",
+    .splits = WEFT_SPLIT_WHOLE | WEFT_SPLIT_MPS | WEFT_SPLIT_TIME,
+    .place = place_gpulet,
+};
