@@ -44,6 +44,13 @@ static const product_block plain_blocks[] = {
     {32, 32, 0.50, 128, 86, 33280},
 };
 
+/* Convolutions there: the scudnn kernels of cuDNN, positions by filters. */
+static const product_block conv_blocks[] = {
+    {128, 128, 1.00, 256, 126, 16640},
+    {128, 64, 0.95, 128, 126, 12544},
+    {128, 32, 0.80, 64, 126, 10496},
+};
+
 /* Matrix units before Hopper: kernels with mma and a staged copy of the operands. */
 static const product_block mma_blocks[] = {
     {256, 128, 1.00, 256, 230, 73728},
@@ -100,7 +107,10 @@ static block_list list_blocks(const weft_kernel *kernel, const weft_slice *slice
     const weft_gpu *gpu = slice->gpu;
     bool plain = weft_slice__flops_per_us(slice, kernel, exact_f32) <=
                  gpu->f32_gflops * slice->share * 1e3 * (1 + 1e-9);
-    if (plain || gpu->capability < MMA_SINCE)
+    plain = plain || gpu->capability < MMA_SINCE;
+    if (plain && kernel->kind == WEFT_KERNEL_CONV)
+        return (block_list){conv_blocks, sizeof conv_blocks / sizeof conv_blocks[0]};
+    if (plain)
         return (block_list){plain_blocks, sizeof plain_blocks / sizeof plain_blocks[0]};
     if (!has_wgmma(gpu))
         return (block_list){mma_blocks, sizeof mma_blocks / sizeof mma_blocks[0]};
@@ -108,9 +118,10 @@ static block_list list_blocks(const weft_kernel *kernel, const weft_slice *slice
 }
 
 /* The tile and the split of k that would be done first if every SM worked through its blocks at the
- * same rate. A library's column-major product has n first, so that tiles are long in n. */
+ * same rate; *out_cost: multiply-adds of the busiest SM. A library's column-major product has n
+ * first, so that tiles are long in n. */
 static weft_launch launch_product(const weft_kernel *kernel, const weft_slice *slice,
-                                  bool exact_f32)
+                                  bool exact_f32, double *out_cost)
 {
     block_list list = list_blocks(kernel, slice, exact_f32);
     bool conv = kernel->kind == WEFT_KERNEL_CONV;
@@ -146,7 +157,43 @@ static weft_launch launch_product(const weft_kernel *kernel, const weft_slice *s
             }
         }
     }
+    *out_cost = best;
     return launch;
+}
+
+/* A 3 x 3 convolution on plain units may be one of Winograd's instead: F(2x2,3x3) in one kernel, in
+ * blocks of 32 filters by 8 x 16 results or 4 images x 8 x 4, or F(4x4,3x3) as 36 products over
+ * tiles of 4 x 4 results, whose operands go through memory (grids of neusight/conv.csv). That the
+ * first has an SM to itself is what Orion's V100 profiles say of it, hence its registers. */
+static weft_launch launch_conv(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
+{
+    const weft_conv_shape *c = &kernel->conv;
+    double cost, cost2, cost4, flops_per_us = weft_slice__flops_per_us(slice, kernel, exact_f32);
+    weft_launch direct = launch_product(kernel, slice, exact_f32, &cost);
+    bool plain = flops_per_us <= slice->gpu->f32_gflops * slice->share * 1e3 * (1 + 1e-9);
+    if (!plain || c->kernel_h != 3 || c->kernel_w != 3 || c->stride_h != 1 || c->stride_w != 1 ||
+        c->groups != 1)
+        return direct;
+    double wide = c->images * ceil(c->out_h / 8) * ceil(c->out_w / 16);
+    double deep = ceil(c->images / 4) * ceil(c->out_h / 8) * ceil(c->out_w / 4);
+    weft_launch fused = {.blocks = fmin(wide, deep) * ceil(c->out_channels / 32),
+                         .threads = 256,
+                         .regs = 168,
+                         .shared_bytes = 49152};
+    cost2 = ceil(fused.blocks / slice->units) * 32 * 32 * 16 * (c->in_channels + 16);
+    weft_kernel product = *kernel;
+    product.kind = WEFT_KERNEL_GEMM;
+    product.batch = 36;
+    product.m = ceil(c->images / 16) * 16 * ceil(c->out_h / 4) * ceil(c->out_w / 4);
+    product.n = c->out_channels;
+    product.k = c->in_channels;
+    weft_launch parts = launch_product(&product, slice, exact_f32, &cost4);
+    double values = 36 * (product.m * (product.n + product.k) + product.n * product.k);
+    double traffic_us = 2 * 4 * values / (slice->bandwidth_gbps * 1e3);
+    cost4 += traffic_us * flops_per_us / 2 / slice->units;
+    if (cost2 <= cost && cost2 <= cost4)
+        return fused;
+    return cost4 < cost ? parts : direct;
 }
 
 static double count_elements(const weft_kernel *kernel)
@@ -220,12 +267,15 @@ static weft_launch launch_norm(const weft_kernel *kernel)
 weft_launch weft_kernel__launch(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
 {
     weft_launch launch = {0};
+    double cost;
     if (weft_gpu__is_cpu(slice->gpu))
         return launch;
     switch (kernel->kind) {
     case WEFT_KERNEL_GEMM:
+        launch = launch_product(kernel, slice, exact_f32, &cost);
+        break;
     case WEFT_KERNEL_CONV:
-        launch = launch_product(kernel, slice, exact_f32);
+        launch = launch_conv(kernel, slice, exact_f32);
         break;
     case WEFT_KERNEL_ATTENTION:
         launch = launch_attention(kernel, slice);
