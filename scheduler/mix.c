@@ -245,22 +245,27 @@ static bool share_some_slice(weft_board *board, uint32_t demand, double rest)
     return best != NONE && weft_board__share(board, best, demand, rest, true, &occupancy);
 }
 
-enum { CHOICES_MAX = 64 };
+uint32_t weft_mix__rank(const weft_board *board, uint32_t demand, double rest, bool bulk,
+                        const weft_option *out[WEFT_MIX_CHOICES_MAX])
+{
+    uint32_t n = 0;
+    for (uint32_t c = 0; c < board->menu.n_choice[demand] && n < WEFT_MIX_CHOICES_MAX; c++) {
+        const weft_choice *choice = &board->menu.choice[demand][c];
+        const weft_option *o =
+            best_of_choice(&board->menu.option[demand][choice->first], choice->n, rest);
+        uint32_t at = n++;
+        for (; at > 0 && is_before(o, out[at - 1], rest, bulk); at--)
+            out[at] = out[at - 1];
+        out[at] = o;
+    }
+    return n;
+}
 
 /* One slice for as much as it carries; false: none has a place. */
 static bool take_slice(weft_board *board, uint32_t demand, double *rest, bool bulk)
 {
-    const weft_option *list[CHOICES_MAX];
-    uint32_t n = 0;
-    for (uint32_t c = 0; c < board->menu.n_choice[demand] && n < CHOICES_MAX; c++) {
-        const weft_choice *choice = &board->menu.choice[demand][c];
-        const weft_option *o =
-            best_of_choice(&board->menu.option[demand][choice->first], choice->n, *rest);
-        uint32_t at = n++;
-        for (; at > 0 && is_before(o, list[at - 1], *rest, bulk); at--)
-            list[at] = list[at - 1];
-        list[at] = o;
-    }
+    const weft_option *list[WEFT_MIX_CHOICES_MAX];
+    uint32_t n = weft_mix__rank(board, demand, *rest, bulk, list);
     for (uint32_t i = 0; i < n; i++) {
         double part = fmin(list[i]->peak_per_s, *rest);
         if (!weft_board__add(board, demand, list[i], part, true))

@@ -21,7 +21,8 @@
  * only, models isolated.
  *
  * With a previous plan, what still holds stays where it is. Models whose rate or SLO changed first
- * use the slices they have, give up those they need no more, and find places for the rest as in 2.
+ * use the slices they have, give up those they need no more, and find places for the rest as in 2
+ * (mix_change.c where slices are dedicated, else on the board).
  * A new plan is made as well for small sets; it is taken when it saves more than its moves cost:
  * each piece that is not where it was costs `move` devices.
  *
@@ -459,6 +460,8 @@ static void refit(const weft_run *run, weft_pieces *list, double *rest)
 static bool plan_from_previous(weft_run *run, weft_plan *out)
 {
     weft_board *board = run->board;
+    if (weft_mix__change(board, run->problem.previous, out))
+        return true;
     double *rest = weft_arena_array(run->arena, board->demands->n, sizeof *rest);
     weft_pieces list = read_kept(run);
     refit(run, &list, rest);

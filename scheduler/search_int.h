@@ -125,6 +125,13 @@ bool weft_mix__put(weft_board *board, const weft_pieces *pieces);
 /* Places `rate` of a demand: on slices that carry it, cheapest first, or in turn with others.
  * `bulk`: slices for what no slice carries alone are those of the best ratio, else the largest. */
 bool weft_mix__add(weft_board *board, uint32_t demand, double rate_per_s, bool bulk);
+enum { WEFT_MIX_CHOICES_MAX = 64 };
+/* One option of each shape for the rest of a rate, in the order in which weft_mix__add asks. */
+uint32_t weft_mix__rank(const weft_board *board, uint32_t demand, double rest, bool bulk,
+                        const weft_option *out[WEFT_MIX_CHOICES_MAX]);
+/* The plan in force with the changes that the demands ask for; false: not a plan of dedicated
+ * slices, or it does not fit (mix_change.c). */
+bool weft_mix__change(const weft_board *board, const weft_plan *previous, weft_plan *out);
 /* Empties devices and finds other places for what was on them, `tries` times, keeping what is
  * better for the goal. `fleet`: rows of the board's fleet, whose counts it may lower meanwhile. */
 void weft_mix__improve(weft_board *board, weft_fleet_device *fleet, uint32_t tries, uint64_t seed,
