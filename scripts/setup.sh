@@ -12,6 +12,8 @@ packages=(
     libmicrohttpd-dev libnghttp2-dev libjansson-dev libcyaml-dev libyaml-dev libxxhash-dev zlib1g-dev
     # tests: unit tests, conformance data, second compiler, fuzzing, lint
     libcmocka-dev libonnx-testdata clang clang-format libclang-rt-14-dev valgrind
+    # checkers of what `weft export` writes (kubectl, where there is one, is used too)
+    slurmd systemd python3-yaml
     # clients of the demo and of the tests
     curl jq wrk python3 python3-numpy python3-grpcio python3-protobuf procps
 )
