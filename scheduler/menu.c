@@ -148,17 +148,55 @@ static void sweep_times(const weft_rules *rules, weft_known *known, uint32_t n)
     }
 }
 
+/* The order of options: shape, batch, processes. */
+static int compare_wanted(const weft_known *p, const weft_known *q)
+{
+    if (p->shape != q->shape)
+        return p->shape < q->shape ? -1 : 1;
+    if (p->point->batch != q->point->batch)
+        return p->point->batch < q->point->batch ? -1 : 1;
+    return (p->point->procs > q->point->procs) - (p->point->procs < q->point->procs);
+}
+
+static int compare_possible(const void *a, const void *b)
+{
+    return compare_wanted(*(const weft_known *const *)a, *(const weft_known *const *)b);
+}
+
+enum { PROCS_COUNTED = 64 };
+
+/* Rows in the order of shape, batch, processes, as profiles usually have them, are brought into the
+ * order of shape, processes, batch by counting; false: they are in another order. */
+static bool sort_by_counting(weft_known *known, uint32_t n, weft_arena *arena)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (known[i].point->procs >= PROCS_COUNTED ||
+            (i > 0 && compare_wanted(&known[i - 1], &known[i]) >= 0))
+            return false;
+    weft_arena_mark mark = weft_arena_get_mark(arena);
+    weft_known *copy = weft_arena_array(arena, n, sizeof *copy);
+    memcpy(copy, known, n * sizeof *copy);
+    for (uint32_t from = 0, to; from < n; from = to) {
+        uint32_t at[PROCS_COUNTED + 1] = {0};
+        for (to = from; to < n && copy[to].shape == copy[from].shape; to++)
+            at[copy[to].point->procs + 1]++;
+        for (uint32_t p = 0; p < PROCS_COUNTED; p++)
+            at[p + 1] += at[p];
+        for (uint32_t i = from; i < to; i++)
+            known[from + at[copy[i].point->procs]++] = copy[i];
+    }
+    weft_arena_reset(arena, mark);
+    return true;
+}
+
 static void list_known(weft_menu *menu, uint32_t demand, const uint32_t *id, const uint32_t *rank,
                        weft_arena *arena)
 {
     const weft_profile *profile = &menu->problem->demands->at[demand].profile;
     weft_known *known = weft_arena_array(arena, profile->n, sizeof *known);
-    bool sorted = true;
-    for (size_t i = 0; i < profile->n; i++) {
+    for (size_t i = 0; i < profile->n; i++)
         known[i] = (weft_known){.point = &profile->point[i], .shape = rank[id[i]]};
-        sorted = sorted && (i == 0 || compare_known(&known[i - 1], &known[i]) < 0);
-    }
-    if (!sorted)
+    if (profile->n > 0 && !sort_by_counting(known, (uint32_t)profile->n, arena))
         qsort(known, profile->n, sizeof *known, compare_known);
     sweep_times(&menu->problem->rules, known, (uint32_t)profile->n);
     menu->known[demand] = known;
@@ -210,16 +248,6 @@ weft_verdict weft_menu__judge(const weft_menu *menu, uint32_t demand, const weft
                                                                    : WEFT_VERDICT_SLO;
 }
 
-static int compare_possible(const void *a, const void *b)
-{
-    const weft_known *p = *(const weft_known *const *)a, *q = *(const weft_known *const *)b;
-    if (p->shape != q->shape)
-        return p->shape < q->shape ? -1 : 1;
-    if (p->point->batch != q->point->batch)
-        return p->point->batch < q->point->batch ? -1 : 1;
-    return (p->point->procs > q->point->procs) - (p->point->procs < q->point->procs);
-}
-
 static void list_choices(weft_menu *menu, uint32_t demand, weft_arena *arena)
 {
     const weft_option *option = menu->option[demand];
@@ -241,11 +269,20 @@ static void list_options(weft_menu *menu, uint32_t demand, weft_arena *arena)
 {
     uint32_t n = 0;
     /* Pointers are sorted, not options, which are large. */
-    const weft_known **list = weft_arena_array(arena, menu->n_known[demand], sizeof *list);
-    for (uint32_t i = 0; i < menu->n_known[demand]; i++)
-        if (weft_menu__judge(menu, demand, &menu->known[demand][i]) == WEFT_VERDICT_POSSIBLE)
-            list[n++] = &menu->known[demand][i];
-    qsort(list, n, sizeof *list, compare_possible);
+    uint32_t n_known = menu->n_known[demand];
+    const weft_profile_point *rows = menu->problem->demands->at[demand].profile.point;
+    const weft_known **by_row = weft_arena_array(arena, n_known, sizeof *by_row);
+    const weft_known **list = weft_arena_array(arena, n_known, sizeof *list);
+    for (uint32_t i = 0; i < n_known; i++)
+        by_row[menu->known[demand][i].point - rows] = &menu->known[demand][i];
+    bool sorted = true;
+    for (uint32_t i = 0; i < n_known; i++)
+        if (weft_menu__judge(menu, demand, by_row[i]) == WEFT_VERDICT_POSSIBLE) {
+            sorted = sorted && (n == 0 || compare_wanted(list[n - 1], by_row[i]) < 0);
+            list[n++] = by_row[i];
+        }
+    if (!sorted)
+        qsort(list, n, sizeof *list, compare_possible);
     weft_option *option = weft_arena_array(arena, n, sizeof *option);
     for (uint32_t i = 0; i < n; i++) {
         const weft_known *k = list[i];
