@@ -23,6 +23,7 @@
  * No parameters. O(models * options * devices). */
 #include "scheduler/scheduler_int.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 typedef struct need {
@@ -142,6 +143,17 @@ static weft_err place_greedy(const weft_problem *problem, weft_arena *arena, wef
     return WEFT_ERR_OK;
 }
 
+/* More is carried where that is the goal, else it is cheaper, else it needs fewer devices. */
+static bool is_better(const weft_plan *a, const weft_plan *b, weft_goal goal)
+{
+    double more = a->goodput_per_s - b->goodput_per_s;
+    if (goal == WEFT_GOAL_GOODPUT && fabs(more) > 1e-9 * b->goodput_per_s)
+        return more > 0;
+    if (a->cost_per_hour != b->cost_per_hour)
+        return a->cost_per_hour < b->cost_per_hour;
+    return a->gpus < b->gpus;
+}
+
 static weft_err place_bestfit(void *state, const weft_problem *problem, weft_arena *arena,
                               weft_diag *diag, weft_plan *out)
 {
@@ -154,8 +166,7 @@ static weft_err place_bestfit(void *state, const weft_problem *problem, weft_are
         return err;
     bool take = err != WEFT_ERR_OK;
     if (has_exclusive && !take)
-        take = exclusive.cost_per_hour < greedy.cost_per_hour ||
-               (exclusive.cost_per_hour <= greedy.cost_per_hour && exclusive.gpus < greedy.gpus);
+        take = is_better(&exclusive, &greedy, problem->goal);
     *out = take ? exclusive : greedy;
     out->policy = "bestfit";
     return WEFT_ERR_OK;

@@ -234,6 +234,20 @@ static void test_fleet__slices_resolve(void **state)
     assert_true(s.kind == WEFT_SLICE_MPS && s.percent == 40 && s.share == 0.4);
     assert_true(weft_slice__resolve(&h200, "", &s, &why));
     assert_true(s.kind == WEFT_SLICE_WHOLE && s.share == 1);
+    /* A share of an instance: half of 3 of 7 slots, the memory of all of it. */
+    assert_true(weft_slice__resolve(&h200, "3g.71gb/50%", &s, &why));
+    assert_true(s.kind == WEFT_SLICE_MIG && s.percent == 50 && weft_slice__is_nested(&s));
+    assert_true(s.share == 60.0 / 132 / 2 && s.weight == 3.0 / 14);
+    assert_true(s.mem_bytes == s.mig->mem_bytes && strcmp(s.mig->name, "3g.71gb") == 0);
+    assert_false(weft_slice__resolve(&h200, "3g.71gb/0%", &s, &why));
+    assert_false(weft_slice__resolve(&h200, "3g.71gb/101%", &s, &why));
+    assert_false(weft_slice__resolve(&h200, "3g.71gb/50", &s, &why));
+    assert_false(weft_slice__resolve(&h200, "3g.71gb/", &s, &why));
+    assert_false(weft_slice__resolve(&h200, "3g/50%", &s, &why));
+    assert_false(weft_slice__resolve(&h200, "/50%", &s, &why));
+    weft_fleet_device no_mps = h200;
+    no_mps.mps = false;
+    assert_false(weft_slice__resolve(&no_mps, "3g.71gb/50%", &s, &why));
     assert_false(weft_slice__resolve(&h200, "101%", &s, &why));
     assert_false(weft_slice__resolve(&h200, "0%", &s, &why));
     assert_false(weft_slice__resolve(&h200, "2.5%", &s, &why));
