@@ -33,7 +33,7 @@ const weft_gpu *weft_gpu_find(const char *name)
 
 bool weft_gpu__is_cpu(const weft_gpu *gpu)
 {
-    return strcmp(gpu->name, "cpu") == 0;
+    return gpu->capability == 0;
 }
 
 /* -- Slices ----------------------------------------------------------------------------------- */
@@ -72,7 +72,7 @@ static weft_err make_cpu(const char *name, weft_diag *diag, weft_slice *s)
 static double draw_part(double units_part)
 {
     static const double half = 0.2;
-    return fmin(1, (1 + half) * units_part / (units_part + half));
+    return units_part < 1 ? (1 + half) * units_part / (units_part + half) : 1;
 }
 
 static const weft_mig_profile *find_mig(const weft_device_type *type, const char *name, size_t len)
@@ -212,15 +212,22 @@ double weft_slice__memory_bytes(const weft_slice *slice, const weft_kernel *kern
 
 double weft_slice__traffic_us(const weft_slice *slice, const weft_kernel *kernel, double units)
 {
-    /* Fits in README.md. The CPU's rates are measured, not taken from a data sheet. */
+    /* Fits in README.md. The CPU's rates are measured, not taken from a data sheet. Called for
+     * every tile of every kernel: no library calls. */
     static const double gpu_memory_eff = 0.75, cpu_memory_eff = 0.95;
-    double memory_eff = weft_gpu__is_cpu(slice->gpu) ? cpu_memory_eff : gpu_memory_eff;
-    double all = fmax(slice->units, slice->bandwidth_units);
-    double drawn = memory_eff * draw_part(units / all) / draw_part(slice->units / all);
-    double gbps = slice->bandwidth_gbps * drawn;
-    double cache_gbps = slice->cache_gbps * drawn;
-    double memory_bytes = weft_slice__memory_bytes(slice, kernel);
-    double cached_bytes =
-        is_cached(slice, kernel) ? kernel->work.bytes_read + kernel->work.bytes_written : 0;
-    return memory_bytes / (gbps * 1e3) + cached_bytes / (fmax(gbps, cache_gbps) * 1e3);
+    double drawn = weft_gpu__is_cpu(slice->gpu) ? cpu_memory_eff : gpu_memory_eff;
+    double all = slice->units;
+    if (slice->bandwidth_units > slice->units) {
+        all = slice->bandwidth_units;
+        drawn /= draw_part(slice->units / all);
+    }
+    if (units < all)
+        drawn *= draw_part(units / all);
+    double bytes = kernel->work.bytes_read + kernel->work.bytes_written;
+    double bytes_per_us = slice->bandwidth_gbps * 1e3 * drawn;
+    if (!is_cached(slice, kernel))
+        return (kernel->work.weight_bytes + bytes) / bytes_per_us;
+    double cache_gbps =
+        slice->cache_gbps > slice->bandwidth_gbps ? slice->cache_gbps : slice->bandwidth_gbps;
+    return kernel->work.weight_bytes / bytes_per_us + bytes / (cache_gbps * 1e3 * drawn);
 }

@@ -12,7 +12,8 @@
  * The plain roofline is off by 19 to 33 % on 107 thousand bf16 products (H200, H100, A100), by 10
  * to 17 % on element-wise kernels (V100, A100), and on whole networks on a CPU by up to 45 %,
  * mostly less than 25 (README.md). Expected error: 70 % for convolutions on GPUs, 50 % for the rest
- * there, 35 % on CPUs. Units needed: those that keep the time within 5 %. O(units). */
+ * there, 35 % on CPUs. Units needed: those that keep the time within 5 %, found by halving. O(log
+ * units). */
 #include "estimator/estimator_int.h"
 
 #include <math.h>
@@ -49,18 +50,19 @@ static weft_timing predict(const weft_kernel *kernel, const weft_slice *slice, b
     double body_us = fmax(compute_us, traffic_us);
     /* Fewer units slow the arithmetic down in proportion, the traffic by far less. */
     double total_us = slice->gpu->launch_us + body_us;
-    double units = slice->units;
-    while (units > 1) {
-        double fewer = units - 1;
-        double slower =
-            fmax(compute_us * slice->units / fewer, weft_slice__traffic_us(slice, kernel, fewer));
-        if (slice->gpu->launch_us + slower > 1.05 * total_us)
-            break;
-        units = fewer;
+    double most_us = 1.05 * total_us - slice->gpu->launch_us, lo = 1, hi = slice->units;
+    while (lo < hi) {
+        double fewer = floor((lo + hi) / 2);
+        bool enough = compute_us * slice->units / fewer <= most_us &&
+                      weft_slice__traffic_us(slice, kernel, fewer) <= most_us;
+        if (enough)
+            hi = fewer;
+        else
+            lo = fewer + 1;
     }
     double error = kernel->kind == WEFT_KERNEL_CONV ? gpu_conv_error : gpu_error;
     return (weft_timing){
-        .time_us = total_us, .units = units, .expected_error = cpu ? cpu_error : error};
+        .time_us = total_us, .units = hi, .expected_error = cpu ? cpu_error : error};
 }
 
 const weft_model weft_model_roofline = {
