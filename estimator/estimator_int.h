@@ -30,7 +30,7 @@ double weft_slice__flops_per_us(const weft_slice *slice, const weft_kernel *kern
  * the fit in README.md; on a CPU 231 of 272 GFLOP/s on ResNet-50 and VGG-16. */
 static const double weft_product_eff = 0.85;
 /* The same for convolutions on matrix units, fitted to whole networks (frameworks.def). */
-static const double weft_conv_eff = 0.652;
+static const double weft_conv_eff = 0.648;
 /* Time of the memory traffic, us, when `units` units are at work. Never faster than the peaks. */
 double weft_slice__traffic_us(const weft_slice *slice, const weft_kernel *kernel, double units);
 /* Part of the traffic that reaches memory, bytes. */

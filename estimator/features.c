@@ -61,9 +61,6 @@ weft_family weft_family__of(const weft_kernel *kernel, const weft_gpu *gpu, bool
     case WEFT_KERNEL_ATTENTION:
         return has_product(kernel) ? WEFT_FAMILY_ATTENTION : WEFT_FAMILY_NONE;
     case WEFT_KERNEL_NORM:
-        /* At inference a batch norm is an element-wise function. */
-        if (kernel->fn && strcmp(kernel->fn, "batch_norm") == 0)
-            return WEFT_FAMILY_NONE;
         return kernel->rows >= 1 && kernel->cols >= 1 ? WEFT_FAMILY_VECTOR : WEFT_FAMILY_NONE;
     case WEFT_KERNEL_EW:
     case WEFT_KERNEL_SOFTMAX:
@@ -71,6 +68,19 @@ weft_family weft_family__of(const weft_kernel *kernel, const weft_gpu *gpu, bool
     default:
         return WEFT_FAMILY_NONE;
     }
+}
+
+weft_kernel weft_kernel__as_measured(const weft_kernel *kernel)
+{
+    weft_kernel k = *kernel;
+    if (k.kind != WEFT_KERNEL_NORM || !k.fn || strcmp(k.fn, "batch_norm") != 0 || !(k.batch >= 1))
+        return k;
+    k.kind = WEFT_KERNEL_EW;
+    k.fn = "mul";
+    k.rows = kernel->rows * kernel->batch;
+    k.cols = kernel->cols / kernel->batch;
+    k.work.flops = 2 * kernel->rows * kernel->cols;
+    return k;
 }
 
 /* -- Names ------------------------------------------------------------------------------------ */

@@ -299,8 +299,9 @@ static double analytic_us(const weft_model *model, const weft_kernel *kernel,
                                      : model->predict(kernel, slice, exact_f32).time_us;
 }
 
-static weft_timing predict(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
+static weft_timing predict(const weft_kernel *of, const weft_slice *slice, bool exact_f32)
 {
+    weft_kernel as = weft_kernel__as_measured(of), *kernel = &as;
     weft_family family = weft_family__of(kernel, slice->gpu, exact_f32);
     weft_slice whole = weft_slice__whole(slice);
     const weft_model *analytic = analytic_model(kernel, slice, exact_f32);

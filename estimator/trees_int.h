@@ -20,6 +20,8 @@ weft_family weft_family__of(const weft_kernel *kernel, const weft_gpu *gpu, bool
 bool weft_kernel__is_plain(const weft_kernel *kernel, const weft_gpu *gpu, bool exact_f32);
 /* 3 x 3 filters at stride 1, for which libraries have more than one way. */
 bool weft_kernel__is_fast_conv(const weft_kernel *kernel);
+/* At inference a batch norm is an element-wise function: a product and a sum, a channel a row. */
+weft_kernel weft_kernel__as_measured(const weft_kernel *kernel);
 /* Number and names of a family's features, in the order of weft_features__find. */
 size_t weft_features__count(weft_family family);
 const char *weft_features__name(weft_family family, size_t i);
