@@ -9,6 +9,8 @@
  * looked at. */
 #include "scheduler/scheduler_int.h"
 
+#include "base/hash.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +24,6 @@ typedef struct matching {
     uint32_t *order;                        /* of the old plan, by what a placement is */
     uint32_t *device_before, *device_after; /* by placement: its device, counted from 0 */
     uint32_t n_before, n_after;             /* devices */
-    uint32_t *size_before;                  /* by device: placements */
     uint32_t *old_of;                       /* by new device; NONE: a fresh one */
     bool *taken;                            /* by old device */
     uint32_t *votes;                        /* by old device */
@@ -85,8 +86,7 @@ static uint32_t *number_devices(const weft_plan *plan, const uint32_t *order, we
 
 /* The free old device with most in common with the new placements order[from .. to); NONE. Ties:
  * the lowest number. */
-static uint32_t find_partner(matching *m, const uint32_t *order, size_t from, size_t to,
-                             bool whole_only)
+static uint32_t find_partner(matching *m, const uint32_t *order, size_t from, size_t to)
 {
     uint32_t touched[CANDIDATES_MAX], n_touched = 0, best = NONE;
     for (size_t i = from; i < to; i++) {
@@ -108,9 +108,8 @@ static uint32_t find_partner(matching *m, const uint32_t *order, size_t from, si
     }
     for (uint32_t t = 0; t < n_touched; t++) {
         uint32_t d = touched[t];
-        bool whole = m->votes[d] >= to - from && m->size_before[d] == to - from;
-        if ((!whole_only || whole) && (best == NONE || m->votes[d] > m->votes[best] ||
-                                       (m->votes[d] == m->votes[best] && d < best)))
+        if (best == NONE || m->votes[d] > m->votes[best] ||
+            (m->votes[d] == m->votes[best] && d < best))
             best = d;
     }
     for (uint32_t t = 0; t < n_touched; t++)
@@ -118,21 +117,70 @@ static uint32_t find_partner(matching *m, const uint32_t *order, size_t from, si
     return best;
 }
 
+/* What is on each device, as a number that does not depend on any order. */
+typedef struct signature {
+    uint64_t sum;
+    uint32_t device;
+} signature;
+
+static signature *sign_devices(const weft_plan *plan, const uint32_t *device, uint32_t n,
+                               weft_arena *arena)
+{
+    signature *sign = weft_arena_array(arena, n, sizeof *sign);
+    for (size_t i = 0; i < plan->n; i++) {
+        const weft_placement *p = &plan->at[i];
+        uint64_t h = weft_hash64(p->model, strlen(p->model), p->batch);
+        h = weft_hash64(p->slice, strlen(p->slice), weft_hash_mix(h, p->procs));
+        h = weft_hash64(p->type, strlen(p->type), weft_hash_mix(h, (uint64_t)p->mig_start + 1));
+        sign[device[i]].sum += h;
+        sign[device[i]].device = device[i];
+    }
+    return sign;
+}
+
+static int compare_signatures(const void *a, const void *b)
+{
+    const signature *p = a, *q = b;
+    if (p->sum != q->sum)
+        return p->sum < q->sum ? -1 : 1;
+    return (p->device > q->device) - (p->device < q->device);
+}
+
+/* Devices with the same on them. A hash that deceives costs moves, not correctness. */
+static void match_equal(matching *m)
+{
+    signature *old = sign_devices(m->before, m->device_before, m->n_before, m->arena);
+    signature *new = sign_devices(m->after, m->device_after, m->n_after, m->arena);
+    qsort(old, m->n_before, sizeof *old, compare_signatures);
+    qsort(new, m->n_after, sizeof *new, compare_signatures);
+    for (uint32_t i = 0, j = 0; i < m->n_before && j < m->n_after;) {
+        if (old[i].sum == new[j].sum) {
+            m->old_of[new[j].device] = old[i].device;
+            m->taken[old[i].device] = true;
+            i++, j++;
+        } else if (old[i].sum < new[j].sum) {
+            i++;
+        } else {
+            j++;
+        }
+    }
+}
+
 static void match_devices(matching *m, const uint32_t *order)
 {
-    for (int pass = 0; pass < 2; pass++)
-        for (size_t i = 0; i < m->after->n;) {
-            uint32_t device = m->device_after[order[i]];
-            size_t end = i;
-            while (end < m->after->n && m->device_after[order[end]] == device)
-                end++;
-            if (m->old_of[device] == NONE) {
-                m->old_of[device] = find_partner(m, order, i, end, pass == 0);
-                if (m->old_of[device] != NONE)
-                    m->taken[m->old_of[device]] = true;
-            }
-            i = end;
+    match_equal(m);
+    for (size_t i = 0; i < m->after->n;) {
+        uint32_t device = m->device_after[order[i]];
+        size_t end = i;
+        while (end < m->after->n && m->device_after[order[end]] == device)
+            end++;
+        if (m->old_of[device] == NONE) {
+            m->old_of[device] = find_partner(m, order, i, end);
+            if (m->old_of[device] != NONE)
+                m->taken[m->old_of[device]] = true;
         }
+        i = end;
+    }
 }
 
 static int compare_moves(const void *a, const void *b)
@@ -202,17 +250,14 @@ void weft_plan_compare(const weft_plan *before, const weft_plan *after, weft_are
     const uint32_t *order = weft_plan__order(after, arena);
     m.device_before = number_devices(before, weft_plan__order(before, arena), arena, &m.n_before);
     m.device_after = number_devices(after, order, arena, &m.n_after);
-    m.size_before = weft_arena_array(arena, m.n_before, sizeof *m.size_before);
     m.votes = weft_arena_array(arena, m.n_before, sizeof *m.votes);
     m.taken = weft_arena_array(arena, m.n_before, sizeof *m.taken);
     m.old_of = weft_arena_array(arena, m.n_after, sizeof *m.old_of);
     m.order = weft_arena_array(arena, before->n, sizeof *m.order);
     for (uint32_t i = 0; i < m.n_after; i++)
         m.old_of[i] = NONE;
-    for (size_t i = 0; i < before->n; i++) {
+    for (size_t i = 0; i < before->n; i++)
         m.order[i] = (uint32_t)i;
-        m.size_before[m.device_before[i]]++;
-    }
     if (before->n > 0)
         qsort_r(m.order, before->n, sizeof *m.order, compare_before, before->at);
     match_devices(&m, order);
