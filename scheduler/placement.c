@@ -3,24 +3,29 @@
  *
  * Each violation is one error whose text starts with the name of its rule:
  *
- *   structure     models and device types exist, every model appears, devices are numbered 0..n-1
- *                 and have one type, a slice id means one slice, no model is twice on one slice
- *   fleet         no more devices of a type than the fleet has
- *   slice         the slice exists on that device, and kinds of splitting are never mixed on one
- *                 device; a whole device is one slice; CPU slices are those of the fleet, by index
- *   mig           a legal start slot, and memory slots that no other instance takes; shares with
- * one start slot are shares of one instance mps           shares of a device, or of an instance,
- * add up to at most 100 % unless the plan says `oversubscribe`; at most 48 processes a device, and
- * of a MIG instance its part of them profile       the point was measured or estimated, and its
- * numbers are usable; the plan says which, and with what error memory        the sum over a slice
- * (and, without MIG, over the device; of shares of an instance, over it) is at most what is usable
- * less the reserve of the rules; 0 bytes at a measured point means: it fits because it was measured
- * there rate          shares of a model add up to its rate, none above the capacity of its
- * placement latency       the rule of slo.c interference  where the problem has coefficients: rate
- * and latency with all neighbours present, on both sides of each pair (the violation is one only
- * because of them) isolation     where the rules ask for it, no two models on one slice or instance
- *   objective     devices, cost, goodput, power, lower bound, and all numbers of the placements are
- *                 as claimed
+ * - structure: models and device types exist, every model appears, devices are numbered 0..n-1 and
+ *   have one type, a slice id means one slice, no model is twice on one slice
+ * - fleet: no more devices of a type than the fleet has
+ * - slice: it exists on that device, and kinds of splitting are never mixed on one device; a whole
+ *   device is one slice; CPU slices are those of the fleet, by index
+ * - mig: a legal start slot, and memory slots that no other instance takes; shares with one start
+ *   slot are shares of one instance
+ * - mps: shares of a device, or of an instance, add up to at most 100 % unless the plan says
+ *   `oversubscribe`; at most 48 processes a device, and of a MIG instance its part of them
+ * - profile: the point was measured or estimated, and its numbers are usable; the plan says which,
+ *   and with what error
+ * - memory: the sum over a slice (and, without MIG, over the device; of shares of an instance, over
+ *   it) is at most what is usable less the reserve of the rules; 0 bytes at a measured point means
+ *   that it fits because it was measured there
+ * - rate: shares of a model add up to its rate, none above the capacity of its placement; what an
+ *   app asks for goes to its variants, beside their own rates
+ * - accuracy: of an app, weighted by requests, at least what it asks for
+ * - latency: the rule of slo.c
+ * - interference: where the problem has coefficients, rate and latency with all neighbours present,
+ *   on both sides of each pair (the violation is one only because of them)
+ * - isolation: where the rules ask for it, no two models on one slice or instance
+ * - objective: devices, cost, goodput, power, lower bound, and all numbers of the placements are as
+ *   claimed
  *
  * O(p log p) for p placements. */
 #include "scheduler/scheduler_int.h"
@@ -45,6 +50,7 @@ typedef struct check {
     uint32_t *order;          /* placements by device, slice, model */
     uint32_t *demand_of;      /* by placement; NONE: unknown model */
     double *rate_sum;         /* by demand */
+    const uint32_t *app_of;   /* by demand: 1 + its app with a rate; NULL: there are none */
     uint32_t *uses;           /* by demand */
     uint32_t *type_count;     /* by fleet row */
     double cost_per_hour;
@@ -472,6 +478,41 @@ static void check_device(check *c, size_t from, size_t to)
 
 /* -- The plan --------------------------------------------------------------------------------- */
 
+/* Requests of an app go to its variants in any mixture that is accurate enough. */
+static void check_app(check *c, const weft_set_app *app)
+{
+    double rate = 0, sum = 0, weight = 0;
+    weft_demand_index index = weft_demands__index(c->demands, c->arena);
+    for (size_t i = 0; i < app->n_variant; i++) {
+        uint32_t d = weft_demands__find(&index, app->variant[i].model);
+        if (d == NONE)
+            continue;
+        double more = c->rate_sum[d] - c->demands->at[d].rate_per_s;
+        rate += more;
+        weight += fmax(0, more);
+        sum += fmax(0, more) * app->variant[i].accuracy;
+    }
+    bool right = c->plan->goal == WEFT_GOAL_GOODPUT
+                     ? rate <= app->rate_per_s * (1 + tolerance)
+                     : fabs(rate - app->rate_per_s) <= tolerance * app->rate_per_s;
+    if (!right)
+        report(c, app->name, "rate: variants are assigned %.9g/s for it, %.9g/s are asked for",
+               rate, app->rate_per_s);
+    if (weight > 0 && sum / weight < app->accuracy * (1 - tolerance))
+        report(c, app->name, "accuracy: %.9g is reached, %.9g is asked for", sum / weight,
+               app->accuracy);
+}
+
+/* Rate of a model that takes some of an app's requests: at least its own. */
+static void check_variant(check *c, size_t i)
+{
+    const weft_demand *d = &c->demands->at[i];
+    if (c->plan->goal != WEFT_GOAL_GOODPUT && d->rate_per_s > 0 &&
+        !(c->rate_sum[i] >= d->rate_per_s * (1 - tolerance)))
+        report(c, d->model, "rate: %.9g/s are assigned, %.9g/s are asked for", c->rate_sum[i],
+               d->rate_per_s);
+}
+
 static void check_totals(check *c, uint32_t n_device)
 {
     const weft_plan *plan = c->plan;
@@ -483,7 +524,9 @@ static void check_totals(check *c, uint32_t n_device)
     for (size_t i = 0; i < c->demands->n; i++) {
         const weft_demand *d = &c->demands->at[i];
         goodput += c->rate_sum[i];
-        if (c->uses[i] == 0 && plan->goal != WEFT_GOAL_GOODPUT)
+        if (c->app_of && c->app_of[i])
+            check_variant(c, i);
+        else if (c->uses[i] == 0 && plan->goal != WEFT_GOAL_GOODPUT)
             report(c, d->model, "structure: the model is placed nowhere");
         else if (plan->goal == WEFT_GOAL_GOODPUT
                      ? !(c->rate_sum[i] <= d->rate_per_s * (1 + tolerance))
@@ -491,6 +534,9 @@ static void check_totals(check *c, uint32_t n_device)
             report(c, d->model, "rate: %.9g/s are assigned, %.9g/s are asked for", c->rate_sum[i],
                    d->rate_per_s);
     }
+    for (size_t i = 0; c->app_of && i < c->problem->n_app; i++)
+        if (weft_app__is_asked(&c->problem->app[i]))
+            check_app(c, &c->problem->app[i]);
     if (plan->gpus != n_device)
         report(c, NULL, "objective: %u devices are claimed, %u are in use", plan->gpus, n_device);
     if (!near(plan->cost_per_hour, c->cost_per_hour))
@@ -531,8 +577,7 @@ static void check_plan(check *c)
 
 weft_err weft_plan_check(const weft_plan *plan, const weft_problem *problem, weft_diag *diag)
 {
-    const weft_demands *demands = problem->demands;
-    WEFT_TRY(weft_demands__check(demands, diag));
+    WEFT_TRY(weft_demands__check(problem->demands, diag));
     WEFT_TRY(weft_rules__check(&plan->rules, diag));
     weft_arena *arena = weft_arena_create(0);
     if (!arena)
@@ -542,20 +587,22 @@ weft_err weft_plan_check(const weft_plan *plan, const weft_problem *problem, wef
     weft_problem judged = *problem;
     judged.rules = plan->rules;
     judged.goal = plan->goal;
-    check c = {.plan = plan,
-               .problem = &judged,
-               .demands = demands,
-               .fleet = problem->fleet,
-               .arena = arena,
-               .diag = diag};
+    check c = {
+        .plan = plan, .problem = &judged, .fleet = problem->fleet, .arena = arena, .diag = diag};
     weft_err err;
     if (setjmp(env) != 0) {
         err = weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){0}, "out of memory");
     } else {
         weft_arena_guard(arena, &env);
-        weft_menu__build(&judged, arena, &c.menu);
-        check_plan(&c);
-        err = c.violations ? WEFT_ERR_INPUT : WEFT_ERR_OK;
+        err = weft_apps__resolve(&judged, false, arena, diag, &judged);
+        if (err == WEFT_ERR_OK && judged.demands != problem->demands)
+            err = weft_apps__index(&judged, arena, diag, &c.app_of);
+        c.demands = judged.demands;
+        if (err == WEFT_ERR_OK) {
+            weft_menu__build(&judged, arena, &c.menu);
+            check_plan(&c);
+            err = c.violations ? WEFT_ERR_INPUT : WEFT_ERR_OK;
+        }
     }
     weft_arena_destroy(arena);
     return err;

@@ -40,6 +40,10 @@ typedef struct weft_set_variant {
 
 typedef struct weft_set_app {
     const char *name;
+    double
+        rate_per_s;  /* requests that any variant may answer, beside those of the models; 0: none */
+    double slo_us;   /* of the variants too; 0: none */
+    double accuracy; /* least, weighted by requests; 0: any */
     const weft_set_variant *variant;
     size_t n_variant;
 } weft_set_app;
@@ -220,8 +224,9 @@ enum {
     WEFT_SPLIT_WHOLE = 1, /* whole devices */
     WEFT_SPLIT_MIG = 2,
     WEFT_SPLIT_MPS = 4,
-    WEFT_SPLIT_CORES = 8, /* slices of CPUs */
-    WEFT_SPLIT_TIME = 16  /* several models on one slice in turn */
+    WEFT_SPLIT_CORES = 8,    /* slices of CPUs */
+    WEFT_SPLIT_TIME = 16,    /* several models on one slice in turn */
+    WEFT_SPLIT_VARIANTS = 32 /* chooses the variants of apps */
 };
 
 /* A policy: pure, deterministic. Rows in policies.def. */

@@ -92,6 +92,18 @@ uint32_t weft_demands__find(const weft_demand_index *index, const char *model); 
 /* Placements by device, slice, model. */
 uint32_t *weft_plan__order(const weft_plan *plan, weft_arena *arena);
 
+/* -- Apps (apps.c) ---------------------------------------------------------------------------- */
+
+bool weft_app__is_asked(const weft_set_app *app); /* has a rate of its own */
+uint32_t weft_app__best_variant(const weft_set_app *app);
+/* By demand: 1 + the app with a rate that it is a variant of, 0: none. INPUT: apps contradict. */
+WEFT_MUST_USE weft_err weft_apps__index(const weft_problem *problem, weft_arena *arena,
+                                        weft_diag *diag, const uint32_t **out);
+/* The problem with the SLOs of apps in those of their variants and, with `assign`, their rates in
+ * that of the best variant. */
+WEFT_MUST_USE weft_err weft_apps__resolve(const weft_problem *problem, bool assign,
+                                          weft_arena *arena, weft_diag *diag, weft_problem *out);
+
 /* -- Load formulas (slo.c states them) -------------------------------------------------------- */
 
 /* Where the numbers of one placement come from. */

@@ -29,7 +29,8 @@ typedef struct raw_variant {
 } raw_variant;
 
 typedef struct raw_app {
-    char *name;
+    char *name, *slo, *rate;
+    double accuracy;
     raw_variant *variants;
     uint32_t n_variants;
 } raw_app;
@@ -72,6 +73,9 @@ static const cyaml_schema_value_t variant_schema = {
 
 static const cyaml_schema_field_t app_fields[] = {
     CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, raw_app, name, 1, NAME_BYTES_MAX),
+    CYAML_FIELD_STRING_PTR("slo", OPT, raw_app, slo, 1, 64),
+    CYAML_FIELD_STRING_PTR("rate", OPT, raw_app, rate, 1, 64),
+    CYAML_FIELD_FLOAT("accuracy", CYAML_FLAG_OPTIONAL, raw_app, accuracy),
     {.key = "variants",
      .data_offset = offsetof(raw_app, variants),
      .count_offset = offsetof(raw_app, n_variants),
@@ -203,6 +207,20 @@ static weft_err read_dims(reader *rd, const yaml_node_t *node, weft_set_model *m
     return WEFT_ERR_OK;
 }
 
+/* SLO and rate of a model or an app; NULL: not given. */
+static weft_err read_target(const reader *rd, weft_where where, const char *slo, const char *rate,
+                            double *slo_us, double *rate_per_s)
+{
+    if (slo && (!weft_parse_duration_us(slo, slo_us) || !isfinite(*slo_us) || !(*slo_us > 0)))
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
+                               "slo: '%s' is no duration such as 108ms, 1.5s or 250us", slo);
+    if (rate &&
+        (!weft_parse_rate_per_s(rate, rate_per_s) || !isfinite(*rate_per_s) || !(*rate_per_s > 0)))
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
+                               "rate: '%s' is no rate such as 829/s or 60/min", rate);
+    return WEFT_ERR_OK;
+}
+
 static weft_err read_model(reader *rd, const raw_model *raw, const yaml_node_t *node,
                            weft_set_model *out)
 {
@@ -217,14 +235,7 @@ static weft_err read_model(reader *rd, const raw_model *raw, const yaml_node_t *
     if (!raw->file && !raw->profile)
         return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
                                "model has neither 'file' nor 'profile'");
-    if (raw->slo && (!weft_parse_duration_us(raw->slo, &model.slo_us) || !isfinite(model.slo_us) ||
-                     !(model.slo_us > 0)))
-        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
-                               "slo: '%s' is no duration such as 108ms, 1.5s or 250us", raw->slo);
-    if (raw->rate && (!weft_parse_rate_per_s(raw->rate, &model.rate_per_s) ||
-                      !isfinite(model.rate_per_s) || !(model.rate_per_s > 0)))
-        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
-                               "rate: '%s' is no rate such as 829/s or 60/min", raw->rate);
+    WEFT_TRY(read_target(rd, where, raw->slo, raw->rate, &model.slo_us, &model.rate_per_s));
     model.file = resolve_path(rd, raw->file);
     model.profile = resolve_path(rd, raw->profile);
     WEFT_TRY(read_dims(rd, node, &model));
@@ -256,7 +267,15 @@ static weft_err read_app(reader *rd, const raw_app *raw, const yaml_node_t *node
                                    "accuracy of variant '%s' is not a number from 0", v->model);
         variant[i] = (weft_set_variant){.model = v->model, .accuracy = v->accuracy};
     }
-    *out = (weft_set_app){.name = raw->name, .variant = variant, .n_variant = raw->n_variants};
+    weft_set_app app = {.name = raw->name,
+                        .accuracy = raw->accuracy,
+                        .variant = variant,
+                        .n_variant = raw->n_variants};
+    WEFT_TRY(read_target(rd, where, raw->slo, raw->rate, &app.slo_us, &app.rate_per_s));
+    if (!isfinite(app.accuracy) || app.accuracy < 0)
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
+                               "accuracy: %g is not a number from 0", app.accuracy);
+    *out = app;
     return WEFT_ERR_OK;
 }
 
