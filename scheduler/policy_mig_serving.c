@@ -23,6 +23,10 @@
  * all it needs is not made. Devices of several types: score over price. A whole device that is not
  * split is one more candidate, where its profile has it.
  *
+ * On the six scenarios of ParvaGPU it needs 2 3 5 7 13 17 GPUs, which is the optimum with one
+ * process on an instance; the 41 % that ParvaGPU saves over the published program are not to be had
+ * here.
+ *
  * No parameters. O(GPUs * (parts * log models + splits)). */
 #include "scheduler/search_int.h"
 

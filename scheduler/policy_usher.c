@@ -30,14 +30,14 @@
  * it; wait=1 counts the time to collect too, as the paper does. Every replica is used, its part of
  * the rate in proportion to BS / T. A pair that fits on no device together is two single models.
  * Deterministic where the paper leaves ties open. Merging models is the compiler's work here: a
- * merged group comes as one model with its own profile. The trigger (a rate that moved by 500/s)
- * belongs to the caller, who decides when to plan.
+ * merged group comes as one model with its own profile. A plan in force stays as long as no rate
+ * moved by 500/s or 10 % (usher_keep.c).
  *
  * Options: alternate=0, divide=0 (groups in the order of names), sort=0: the paper's ablations.
- * full=1: every combination (slow; for tests). degree=N: RD up to N times c (6). eps (0.05).
- * stats=1: a note tells how many combinations there were, what was dropped, cut, placed. effort:
- * placements, 200000 by default; when they do not suffice a warning says that the plan is the best
- * of those tried.
+ * trigger=0.1; 0: always plan anew. full=1: every combination (slow; for tests). degree=N: RD up to
+ * N times c (6). eps (0.05). stats=1: a note tells how many combinations there were, what was
+ * dropped, cut, placed. effort: placements, 200000 by default; when they do not suffice a warning
+ * says that the plan is the best of those tried.
  *
  * Complexity: a placement costs O(replicas' classes * classes of equal devices); combinations as in
  * usher_search.c. */
@@ -210,10 +210,10 @@ static weft_err place_groups(builder *b)
 
 static bool read_options(const weft_problem *problem, weft_diag *diag, weft_usher_options *out)
 {
-    static const char *const keys[] = {"alternate", "divide", "sort", "full", "wait",
-                                       "stats",     "degree", "eps",  NULL};
-    double value[8];
-    static const double otherwise[8] = {1, 1, 1, 0, 0, 0, WEFT_USHER_DEGREES, 0.05};
+    static const char *const keys[] = {"alternate", "divide", "sort", "full",    "wait",
+                                       "stats",     "degree", "eps",  "trigger", NULL};
+    double value[9];
+    static const double otherwise[9] = {1, 1, 1, 0, 0, 0, WEFT_USHER_DEGREES, 0.05, 0.1};
     for (uint32_t i = 0; keys[i]; i++)
         if (!weft_option__number(problem, keys, keys[i], otherwise[i], diag, &value[i]))
             return false;
@@ -224,7 +224,8 @@ static bool read_options(const weft_problem *problem, weft_diag *diag, weft_ushe
                                 .wait = value[4] > 0,
                                 .stats = value[5] > 0,
                                 .degree = (uint32_t)fmax(1, fmin(value[6], WEFT_USHER_DEGREES)),
-                                .eps = value[7] >= 0 ? value[7] : 0};
+                                .eps = value[7] >= 0 ? value[7] : 0,
+                                .trigger = value[8]};
     return true;
 }
 
@@ -269,6 +270,10 @@ static weft_err place_usher(void *state, const weft_problem *problem, weft_arena
     if (!read_options(problem, diag, &u->options))
         return WEFT_ERR_INPUT;
     WEFT_TRY(weft_board__init(&board, problem, arena, diag));
+    if (weft_usher__keep(&board, u->options.trigger)) {
+        weft_board__finish(&board, "usher", out);
+        return WEFT_ERR_OK;
+    }
     u->effort = problem->effort > 0 ? problem->effort : WEFT_USHER_EFFORT;
     list_types(u);
     WEFT_TRY(weft_usher__models(u));

@@ -22,6 +22,7 @@ typedef struct weft_usher_options {
     bool stats;      /* say what was searched */
     uint32_t degree; /* multiples of c, 1..6 */
     double eps;      /* slow-down that is as good as none */
+    double trigger;  /* part of its rate by which a model moves before all is planned anew */
 } weft_usher_options;
 
 typedef struct weft_usher_type {
@@ -110,6 +111,12 @@ typedef struct weft_usher {
     uint64_t effort;
     weft_usher_stats stats;
 } weft_usher;
+
+/* -- usher_keep.c ----------------------------------------------------------------------------- */
+
+/* Puts the plan in force again when no rate has moved by `trigger` of itself (0: never) or by
+ * 500/s; false, and nothing changed, when it is to be made anew. */
+bool weft_usher__keep(weft_board *board, double trigger);
 
 /* -- usher_need.c ----------------------------------------------------------------------------- */
 

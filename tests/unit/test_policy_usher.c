@@ -339,6 +339,46 @@ static void test_usher__ablations_and_waiting(void **state)
     free(sc);
 }
 
+/* A plan in force stays while rates move little, and makes way when they do not. */
+static void test_usher__keeps_a_plan_until_the_trigger(void **state)
+{
+    scene *sc = malloc(sizeof *sc);
+    uint64_t seed = 19;
+    weft_plan first, next, fresh;
+    (void)state;
+    random_scene(sc, &seed, 9, true, 400);
+    for (size_t m = 0; m < 9; m++)
+        sc->demand[m].rate_per_s = fmin(sc->demand[m].rate_per_s, 3000 + 100 * (double)m);
+    weft_arena *arena = weft_arena_create(0);
+    assert_int_equal(plan_with(sc, NULL, WEFT_GOAL_COST, arena, &first), WEFT_ERR_OK);
+    sc->problem.previous = &first;
+    for (size_t m = 0; m < 9; m++)
+        sc->demand[m].rate_per_s *= m % 2 ? 0.95 : 0.98;
+    assert_int_equal(plan_with(sc, NULL, WEFT_GOAL_COST, arena, &next), WEFT_ERR_OK);
+    assert_int_equal(next.n, first.n);
+    for (size_t i = 0; i < next.n; i++) {
+        assert_string_equal(next.at[i].model, first.at[i].model);
+        assert_string_equal(next.at[i].slice, first.at[i].slice);
+        assert_int_equal(next.at[i].device, first.at[i].device);
+        assert_int_equal(next.at[i].batch, first.at[i].batch);
+    }
+    /* Half of one rate: as if nothing had been there. */
+    sc->demand[3].rate_per_s *= 0.5;
+    assert_int_equal(plan_with(sc, NULL, WEFT_GOAL_COST, arena, &next), WEFT_ERR_OK);
+    assert_int_equal(plan_with(sc, "trigger=0", WEFT_GOAL_COST, arena, &fresh), WEFT_ERR_OK);
+    assert_true(next.n == fresh.n && next.cost_per_hour == fresh.cost_per_hour);
+    /* One model less, one that the fleet cannot have any more. */
+    sc->demands.n = 8;
+    assert_int_equal(plan_with(sc, NULL, WEFT_GOAL_COST, arena, &next), WEFT_ERR_OK);
+    sc->demands.n = 9;
+    sc->device[0].mps = sc->device[1].mps = false;
+    assert_int_equal(plan_with(sc, NULL, WEFT_GOAL_COST, arena, &next), WEFT_ERR_OK);
+    for (size_t i = 0; i < next.n; i++)
+        assert_string_equal(next.at[i].slice, "");
+    weft_arena_destroy(arena);
+    free(sc);
+}
+
 /* 6000 devices: classes of equal ones keep a placement as cheap as on six. */
 static void test_usher__thousands_of_devices(void **state)
 {
@@ -368,6 +408,7 @@ int main(void)
         cmocka_unit_test(test_usher__pairs_compute_with_memory),
         cmocka_unit_test(test_usher__replicas_carry_what_one_cannot),
         cmocka_unit_test(test_usher__ablations_and_waiting),
+        cmocka_unit_test(test_usher__keeps_a_plan_until_the_trigger),
         cmocka_unit_test(test_usher__thousands_of_devices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
