@@ -13,12 +13,12 @@
  *      and what that leaves open by an integer program where the problem brings a solver, within a
  *      limit on nodes (mig_program.c).
  *   2. Two greedy plans over everything the fleet allows (mix.c).
- *   3. The plans of the other policies: all of them for small sets, the fast ones for large sets.
+ *   3. The plans of the other policies: all of them up to 128 models, beyond that the fast ones.
  *   4. The best two are improved by emptying devices and placing anew what was on them (mix.c).
  *   5. The best by the goal: most goodput, then fewest dollars, then fewest devices.
- * So with the default effort the plan is never worse than that of any policy that was run. The
- * lower bound is raised by what the search excludes where its world is the whole one: one type, MIG
- * only, models isolated.
+ * A plan at the bound on a fleet of one type ends it at once. So with the default effort the plan
+ * is never worse than that of any policy that was run. The lower bound is raised by what the search
+ * excludes where its world is the whole one: one type, MIG only, models isolated.
  *
  * With a previous plan, what still holds stays where it is. Models whose rate or SLO changed first
  * use the slices they have, give up those they need no more, and find places for the rest as in 2
@@ -50,7 +50,8 @@ enum {
     SOLVER_MODELS_MAX = 200,
     SOLVER_NODES = 2000,
     PUTS_MAX = 400000,       /* pieces put by the tries of one plan */
-    THOROUGH_MODELS_MAX = 48 /* more models: only the fast policies, no second plan */
+    OTHERS_MODELS_MAX = 128, /* more models: only the fast ones of the other policies */
+    THOROUGH_MODELS_MAX = 48 /* more models: no new plan beside the one in force */
 };
 
 typedef struct weft_run {
@@ -289,7 +290,7 @@ static bool is_fast_policy(const char *name)
 
 static void try_others(weft_run *run)
 {
-    bool all = run->problem.demands->n <= THOROUGH_MODELS_MAX;
+    bool all = run->problem.demands->n <= OTHERS_MODELS_MAX;
     weft_problem problem = run->problem;
     problem.options = NULL;
     problem.effort = 0;
@@ -337,11 +338,12 @@ static weft_err plan_anew(weft_run *run, weft_plan *out)
     bool found = false;
     for (uint32_t i = 0; i < run->fleet.n_device; i++)
         try_mig(run, &run->row[i]);
-    if (!run->fast || run->n_start == 0) {
+    bool done = run->n_start > 0 && is_at_bound(run, &run->start[0]);
+    if (!done && (!run->fast || run->n_start == 0)) {
         (void)try_greedy(run, true);
         (void)try_greedy(run, false);
     }
-    if (!run->fast && run->others)
+    if (!done && !run->fast && run->others)
         try_others(run);
     weft_plan best = {0};
     for (uint32_t i = 0; i < run->n_start; i++) {

@@ -3,8 +3,8 @@
  *   bench_plan [--growth] [--policies a,b,...]
  *
  * Prints for scenario S5 once and ten times (11 and 110 services): devices, bound, milliseconds of
- * the decision (best of several runs, without the checker). ParvaGPU's own program takes 0.6 to 1.4
- * ms and 5.3 to 7.4 ms on a 2-core machine (reference: scheduling, section 11.4).
+ * CPU time for the decision (best of several runs, without the checker). ParvaGPU's own program
+ * takes 0.6 to 1.4 ms and 5.3 to 7.4 ms on a 2-core machine (reference: scheduling, section 11.4).
  * --growth: random sets of 10, 100 and 1,000 models at up to 15 M requests a second together on
  * 10,000 devices: milliseconds, and peak resident memory of the process so far; then the change of
  * one rate with the previous plan given. */
