@@ -558,8 +558,7 @@ typedef struct weft_sim_report {
     double energy_j, carbon_g;
 } weft_sim_report;
 
-/* Who can be asked under a problem: its models, then its apps, by name. The rate of a model that is
- * a variant belongs to its app. */
+/* Who can be asked under a problem: its models, then its apps, by name. */
 void weft_sim_services(const weft_problem *problem, weft_arena *arena, const weft_service **out,
                        size_t *out_n);
 /* What the plan file says of its models; profiles stay empty. */

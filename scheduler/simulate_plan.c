@@ -71,23 +71,10 @@ void weft_sim_services(const weft_problem *problem, weft_arena *arena, const wef
     size_t n = problem->demands->n;
     sort_all(problem, arena, &demand, &app);
     weft_service *list = weft_arena_array(arena, n + problem->n_app + 1, sizeof *list);
-    bool *taken = weft_arena_array(arena, n + 1, sizeof *taken);
     for (size_t i = 0; i < n; i++)
         list[i] = (weft_service){demand[i]->model, demand[i]->rate_per_s};
-    for (size_t i = 0; i < problem->n_app; i++) {
-        weft_service *s = &list[n + i];
-        *s = (weft_service){.name = app[i]->name};
-        for (size_t k = 0; k < app[i]->n_variant; k++) {
-            uint32_t m = find_model(list, n, app[i]->variant[k].model);
-            if (m != UINT32_MAX && !taken[m])
-                s->rate_per_s += list[m].rate_per_s;
-            if (m != UINT32_MAX)
-                taken[m] = true;
-        }
-    }
-    for (size_t i = 0; i < n; i++)
-        if (taken[i])
-            list[i].rate_per_s = 0;
+    for (size_t i = 0; i < problem->n_app; i++)
+        list[n + i] = (weft_service){app[i]->name, app[i]->rate_per_s};
     *out = list;
     *out_n = n + problem->n_app;
 }
@@ -97,6 +84,7 @@ static weft_err init_app(sim_world *w, const weft_service *names, const weft_set
 {
     double *accuracy = weft_arena_array(w->arena, app->n_variant + 1, sizeof *accuracy);
     s->app = true;
+    s->slo_us = app->slo_us;
     s->variant = weft_arena_array(w->arena, app->n_variant + 1, sizeof *s->variant);
     for (size_t k = 0; k < app->n_variant; k++) {
         uint32_t m = find_model(names, w->n_model, app->variant[k].model);
@@ -106,7 +94,7 @@ static weft_err init_app(sim_world *w, const weft_service *names, const weft_set
         s->variant[s->n_variant] = m;
         accuracy[s->n_variant++] = app->variant[k].accuracy;
         double slo_us = w->service[m].slo_us;
-        if (slo_us > 0 && (s->slo_us == 0 || slo_us < s->slo_us))
+        if (slo_us > 0 && !(app->slo_us > 0) && (s->slo_us == 0 || slo_us < s->slo_us))
             s->slo_us = slo_us;
     }
     s->accuracy = accuracy;
@@ -754,33 +742,27 @@ weft_err weft_sim__begin(sim_world *w, const weft_plan *plan)
 
 /* -- Policies that go along ------------------------------------------------------------------- */
 
-/* The demands as seen in the last period. What came to an app is shared by its variants in
- * proportion to the rates that the demands name. */
-static weft_demands observe(sim_world *w, weft_arena *arena)
+/* Demands and apps with the rates of the last period. */
+static void observe(sim_world *w, weft_arena *arena, weft_problem *problem, weft_demands *demands)
 {
-    const weft_demands *named = w->o->problem->demands;
-    weft_demand *d = weft_arena_array(arena, named->n + 1, sizeof *d);
-    double *seen = weft_arena_array(arena, w->n_model + 1, sizeof *seen);
-    double *rate = weft_arena_array(arena, w->n_model + 1, sizeof *rate);
-    for (size_t i = 0; i < named->n; i++)
-        rate[find_service(w, named->at[i].model)] = named->at[i].rate_per_s;
-    for (uint32_t i = 0; i < w->n_service; i++) {
-        const sim_service *s = &w->service[i];
-        double per_s = (double)s->seen / w->o->period_s, sum = 0;
-        if (!s->app)
-            seen[i] += per_s;
-        for (uint32_t k = 0; k < s->n_variant; k++)
-            sum += rate[s->variant[k]];
-        for (uint32_t k = 0; k < s->n_variant; k++)
-            seen[s->variant[k]] +=
-                sum > 0 ? per_s * rate[s->variant[k]] / sum : per_s / s->n_variant;
+    const weft_problem *named = w->o->problem;
+    weft_demand *d = weft_arena_array(arena, named->demands->n + 1, sizeof *d);
+    weft_set_app *app = weft_arena_array(arena, named->n_app + 1, sizeof *app);
+    for (size_t i = 0; i < named->demands->n; i++) {
+        d[i] = named->demands->at[i];
+        d[i].rate_per_s = (double)w->service[find_service(w, d[i].model)].seen / w->o->period_s;
+    }
+    for (size_t i = 0; i < named->n_app; i++) {
+        app[i] = named->app[i];
+        for (uint32_t k = w->n_model; k < w->n_service; k++)
+            if (strcmp(w->service[k].name, app[i].name) == 0)
+                app[i].rate_per_s = (double)w->service[k].seen / w->o->period_s;
+    }
+    for (uint32_t i = 0; i < w->n_service; i++)
         w->service[i].seen = 0;
-    }
-    for (size_t i = 0; i < named->n; i++) {
-        d[i] = named->at[i];
-        d[i].rate_per_s = seen[find_service(w, d[i].model)];
-    }
-    return (weft_demands){d, named->n};
+    *demands = (weft_demands){d, named->demands->n};
+    problem->demands = demands;
+    problem->app = app;
 }
 
 static double intensity_now(const sim_world *w)
@@ -799,8 +781,8 @@ static weft_err call_policy(sim_world *w)
     if (arena && diag) {
         weft_plan *plan = weft_arena_array(arena, 1, sizeof *plan);
         weft_problem problem = *w->o->problem;
-        weft_demands demands = observe(w, arena);
-        problem.demands = &demands;
+        weft_demands demands;
+        observe(w, arena, &problem, &demands);
         problem.previous = w->plan;
         problem.now_s = (double)w->now_ns / 1e9;
         problem.carbon_g_per_kwh = intensity_now(w);

@@ -511,10 +511,11 @@ static void test_simulate__counts_energy_and_carbon(void **state)
 static void test_simulate__serves_apps_by_their_variants(void **state)
 {
     static const weft_set_variant variant[] = {{"a", 70}, {"b", 80}};
-    static const weft_set_app app = {.name = "task", .variant = variant, .n_variant = 2};
+    static const weft_set_app app = {
+        .name = "task", .rate_per_s = 400, .variant = variant, .n_variant = 2};
     world *w = *state;
-    add_model(w, "a", 300, 0);
-    add_model(w, "b", 100, 0);
+    add_model(w, "a", 0, 0);
+    add_model(w, "b", 0, 0);
     add_point(w, 0, "", 1, 1, 1000);
     add_point(w, 1, "", 1, 1, 1000);
     w->problem.app = &app;
