@@ -354,6 +354,11 @@ uint32_t weft_pool__find(const weft_board *board, const weft_option *option, boo
                          weft_pool_fits fits, void *user, int32_t *start);
 /* First free start slot of a profile, -1: none. */
 int32_t weft_mig__start(const weft_mig_profile *mig, uint32_t taken);
+/* Whether models on other slices slow this one down. */
+bool weft_slice__has_neighbours(const weft_slice_spec *spec);
+/* Whether every member of a slice, and of its neighbours, keeps its rate and its SLO. */
+bool weft_board__keeps_slos(const weft_board *board, uint32_t slice);
+void weft_board__undo_join(weft_board *board, const weft_board_step *step); /* board_share.c */
 /* Whether the device has room for the option at that start (-1: any); *out: where. */
 bool weft_board__fits(const weft_board *board, const weft_board_device *device,
                       const weft_option *option, int32_t start, int32_t *out);
