@@ -473,6 +473,7 @@ typedef struct weft_sim_options {
     size_t n_step;
     const weft_policy *policy; /* called every period_s with the rates seen; NULL: never */
     double period_s;
+    double headroom; /* the policy is told the rates seen times this; 0: 1 */
     weft_sim_router router;
     weft_sim_close close;
     double duration_s; /* end of the world; 0: when the last request is answered */

@@ -125,6 +125,7 @@ typedef struct sim_world {
     uint32_t queue_max;
     bool fill;
     sim_service *service;
+    const weft_demand **demand; /* of the models, as they are among the services */
     uint32_t n_service, n_model;
     WEFT_VEC(sim_queue) queue;
     WEFT_VEC(sim_replica) replica;

@@ -116,6 +116,7 @@ weft_err weft_sim__init_services(sim_world *w)
     sort_all(problem, w->arena, &demand, &app);
     w->n_service = (uint32_t)n;
     w->n_model = (uint32_t)problem->demands->n;
+    w->demand = demand;
     w->service = weft_arena_array(w->arena, n + 1, sizeof *w->service);
     for (uint32_t i = 0; i < n; i++) {
         sim_service *s = &w->service[i];
@@ -182,11 +183,8 @@ static double exec_of_plan(const weft_placement *p, bool alone)
 
 static weft_err make_sizes(sim_world *w, const weft_placement *p, bool alone, sim_replica *r)
 {
-    const weft_profile *profile = NULL;
-    for (size_t i = 0; i < w->o->problem->demands->n && !profile; i++)
-        if (strcmp(w->o->problem->demands->at[i].model, p->model) == 0)
-            profile = &w->o->problem->demands->at[i].profile;
-    if (!profile || profile->n == 0) {
+    const weft_profile *profile = &w->demand[r->service]->profile;
+    if (profile->n == 0) {
         sim_size *size = weft_arena_array(w->arena, 1, sizeof *size);
         r->size = size;
         double exec_us = exec_of_plan(p, alone);
@@ -746,17 +744,19 @@ weft_err weft_sim__begin(sim_world *w, const weft_plan *plan)
 static void observe(sim_world *w, weft_arena *arena, weft_problem *problem, weft_demands *demands)
 {
     const weft_problem *named = w->o->problem;
+    double headroom = w->o->headroom > 0 ? w->o->headroom : 1;
     weft_demand *d = weft_arena_array(arena, named->demands->n + 1, sizeof *d);
     weft_set_app *app = weft_arena_array(arena, named->n_app + 1, sizeof *app);
     for (size_t i = 0; i < named->demands->n; i++) {
         d[i] = named->demands->at[i];
-        d[i].rate_per_s = (double)w->service[find_service(w, d[i].model)].seen / w->o->period_s;
+        d[i].rate_per_s =
+            headroom * (double)w->service[find_service(w, d[i].model)].seen / w->o->period_s;
     }
     for (size_t i = 0; i < named->n_app; i++) {
         app[i] = named->app[i];
         for (uint32_t k = w->n_model; k < w->n_service; k++)
             if (strcmp(w->service[k].name, app[i].name) == 0)
-                app[i].rate_per_s = (double)w->service[k].seen / w->o->period_s;
+                app[i].rate_per_s = headroom * (double)w->service[k].seen / w->o->period_s;
     }
     for (uint32_t i = 0; i < w->n_service; i++)
         w->service[i].seen = 0;

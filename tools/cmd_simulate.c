@@ -295,6 +295,7 @@ enum {
     OPT_MIG,
     OPT_POLICY,
     OPT_PERIOD,
+    OPT_HEADROOM,
     OPT_PARAM,
     OPT_CARBON,
     OPT_PUE,
@@ -399,6 +400,8 @@ static int take_model(options *o, int opt)
         return o->sim.policy ? 0 : wrong("--policy", "a name that `weft list policies` gives");
     case OPT_PERIOD:
         return take_seconds("--period", &o->sim.period_s);
+    case OPT_HEADROOM:
+        return take_number("--headroom", 0.1, 100, &o->sim.headroom);
     case OPT_PARAM:
         o->policy_options = optarg;
         return 0;
@@ -504,6 +507,7 @@ static int parse(int argc, char **argv, options *o)
         {"mig", required_argument, NULL, OPT_MIG},
         {"policy", required_argument, NULL, OPT_POLICY},
         {"period", required_argument, NULL, OPT_PERIOD},
+        {"headroom", required_argument, NULL, OPT_HEADROOM},
         {"policy-options", required_argument, NULL, OPT_PARAM},
         {"carbon", required_argument, NULL, OPT_CARBON},
         {"pue", required_argument, NULL, OPT_PUE},
@@ -579,6 +583,7 @@ const weft_verb weft_verb_simulate = {
         "      --policy NAME        ask this policy for a plan every --period, with the rates "
         "seen\n"
         "      --period T           such as 20s\n"
+        "      --headroom X         tell it those rates times X (1)\n"
         "      --policy-options K=V,...  parameters of the policy\n"
         "      --carbon FILE        grid intensity, hourly CSV\n"
         "      --pue X              power use of the site over that of its devices (1)\n"

@@ -74,6 +74,11 @@ expect 0 "$WEFT" simulate plan.json "${full[@]}" --trace load.csv --policy bestf
     --format json
 jq -e '(.changes | length) == 5 or (.changes | length) == 6' out >/dev/null || die "$(shown out)"
 jq -e '[.changes[].gpus] | max > min' out >/dev/null || die "$(shown out)"
+# With headroom it opens more of them.
+few=$(jq '[.changes[].gpus] | max' out)
+expect 0 "$WEFT" simulate plan.json "${full[@]}" --trace load.csv --policy bestfit --period 20s \
+    --headroom 1.5 --format json
+[ "$(jq '[.changes[].gpus] | max' out)" -gt "$few" ] || die "headroom: $few and $(shown out)"
 # Later plans.
 expect 0 "$WEFT" simulate plan.json "${full[@]}" --then 30s=plan.json --format json
 jq -e '.changes | length == 1 and .[0].kept > 0 and .[0].started == 0' out >/dev/null ||
