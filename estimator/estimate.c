@@ -206,16 +206,50 @@ static const char *find_source(const weft_kernel_cost *kernel, size_t n, double 
     return 2 * other_us > device_us ? other : "analytic";
 }
 
+/* The first of `n_first` kernels that is the same problem as kernel i; SIZE_MAX: none. Networks
+ * repeat themselves, and a prediction costs a thousand comparisons. Bytes between fields may make
+ * two equal kernels seem different, never the other way. */
+static size_t find_twin(const weft_workload *work, const size_t *first, size_t n_first, size_t i)
+{
+    const weft_graph_kernel *k = &work->kernel[i];
+    for (size_t f = 0; f < n_first; f++) {
+        const weft_graph_kernel *other = &work->kernel[first[f]];
+        if (other->launches == k->launches &&
+            memcmp(&other->kernel, &k->kernel, sizeof k->kernel) == 0)
+            return first[f];
+    }
+    return SIZE_MAX;
+}
+
+/* Each kernel that is not like one before it. */
+static weft_err estimate_all(const weft_workload *work, const weft_slice *slice,
+                             const weft_estimate_options *options, weft_arena *arena,
+                             weft_diag *diag, weft_kernel_cost *out)
+{
+    size_t n_first = 0, *first = weft_arena_array(arena, work->n + 1, sizeof *first);
+    for (size_t i = 0; i < work->n; i++) {
+        size_t twin = find_twin(work, first, n_first, i);
+        if (twin == SIZE_MAX) {
+            WEFT_TRY(estimate_one(work, i, slice, options, diag, &out[i]));
+            first[n_first++] = i;
+            continue;
+        }
+        out[i] = out[twin];
+        out[i].node = work->kernel[i].node;
+        out[i].op = work->kernel[i].op;
+    }
+    return WEFT_ERR_OK;
+}
+
 weft_err weft_workload_estimate(const weft_workload *work, const weft_slice *slice,
                                 const weft_estimate_options *options, weft_arena *arena,
                                 weft_diag *diag, weft_estimate *out)
 {
     weft_estimate e = {.n = work->n};
     weft_kernel_cost *kernel = weft_arena_array(arena, work->n + 1, sizeof *kernel);
-    for (size_t i = 0; i < work->n; i++) {
-        WEFT_TRY(estimate_one(work, i, slice, options, diag, &kernel[i]));
+    WEFT_TRY(estimate_all(work, slice, options, arena, diag, kernel));
+    for (size_t i = 0; i < work->n; i++)
         add_kernel(&kernel[i], &e.total);
-    }
     e.kernel = kernel;
     if (e.n == 0) { /* a graph of views: one launch to copy its result */
         e.total = (weft_cost){.time_us = slice->gpu->launch_us, .expected_error = 1};

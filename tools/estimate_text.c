@@ -163,6 +163,14 @@ static void explain_kernel(const weft_tool_finding *f, size_t i)
             u->sm_need * 100, u->occ_active * 100, u->occ_theory * 100, u->sm_active * 100);
 }
 
+/* Layers repeat: one explanation for all of a kind. */
+static bool is_alike(const weft_kernel_cost *a, const weft_kernel_cost *b)
+{
+    return strcmp(a->op, b->op) == 0 && a->cost.time_us == b->cost.time_us &&
+           a->kernel.work.flops == b->kernel.work.flops && a->kernel.m == b->kernel.m &&
+           a->kernel.n == b->kernel.n && a->kernel.k == b->kernel.k;
+}
+
 static void explain(const weft_tool_finding *f)
 {
     size_t top[WEFT_ESTIMATE_TOP];
@@ -187,7 +195,8 @@ static void explain(const weft_tool_finding *f)
              "outputs; workspace of the library of products; context of a process that loads it");
     }
     for (size_t i = 0; i < n; i++)
-        explain_kernel(f, top[i]);
+        if (i == 0 || !is_alike(&f->e.kernel[top[i - 1]], &f->e.kernel[top[i]]))
+            explain_kernel(f, top[i]);
 }
 
 /* -- All -------------------------------------------------------------------------------------- */
