@@ -1,0 +1,67 @@
+/* CLOVER's world: the variants of one application on the instances of some GPUs. Shared by clover.c
+ * (what a configuration is worth), clover_search.c (annealing and the reference schemes) and
+ * policy_clover.c. */
+#ifndef WEFT_SCHEDULER_CLOVER_INT_H
+#define WEFT_SCHEDULER_CLOVER_INT_H
+
+#include "scheduler/search_int.h"
+
+enum { WEFT_CLOVER_VARIANTS_MAX = 16 };
+
+/* An application, its GPUs and the wishes. */
+typedef struct weft_clover {
+    const weft_mig_shape *shape; /* of the type of GPU; sizes are its profiles */
+    uint32_t devices;            /* GPUs it may have */
+    uint32_t n_variant;
+    double accuracy[WEFT_CLOVER_VARIANTS_MAX];
+    /* The fastest way to run a variant on an instance of a size; NULL: it does not fit, or misses
+     * the SLO. Energy in joules a request. */
+    const weft_option *option[WEFT_CLOVER_VARIANTS_MAX][WEFT_MIG_PROFILES_MAX];
+    double energy_j[WEFT_CLOVER_VARIANTS_MAX][WEFT_MIG_PROFILES_MAX];
+    double rate_per_s;
+    double carbon_g_per_kwh;
+    double lambda;         /* weight of carbon against accuracy */
+    double least_accuracy; /* 0: any */
+    /* Of BASE: the best variant on whole GPUs, at the reference intensity. */
+    double base_accuracy, base_carbon;
+} weft_clover;
+
+/* The configuration graph: instances of each size that run each variant, over all GPUs. */
+typedef struct weft_clover_config {
+    uint32_t n[WEFT_CLOVER_VARIANTS_MAX][WEFT_MIG_PROFILES_MAX];
+} weft_clover_config;
+
+typedef struct weft_clover_score {
+    double energy_j, accuracy; /* a request, weighted by requests */
+    double capacity_per_s;
+    double f; /* lambda dCarbon + (1 - lambda) dAcc, percentage points */
+    double h; /* what annealing minimises: -f and penalties */
+    bool feasible;
+} weft_clover_score;
+
+/* Instances fit on the GPUs. */
+bool weft_clover__fits(const weft_clover *c, const weft_clover_config *x);
+weft_clover_score weft_clover__score(const weft_clover *c, const weft_clover_config *x);
+/* Graph edit distance: sum of differences of edge weights. */
+uint32_t weft_clover__distance(const weft_clover *c, const weft_clover_config *x,
+                               const weft_clover_config *y);
+/* A random neighbour: distance 1 to 4, and it fits. false: none was found. */
+bool weft_clover__neighbour(const weft_clover *c, const weft_clover_config *x, uint64_t *seed,
+                            weft_clover_config *out);
+
+/* Reference schemes. false: the GPUs do not carry the rate so. */
+bool weft_clover__base(const weft_clover *c,
+                       weft_clover_config *out); /* best variant, whole GPUs */
+bool weft_clover__co2opt(const weft_clover *c,
+                         weft_clover_config *out); /* least energy, smallest */
+/* Random search over configurations, `effort` of them (BLOVER). */
+bool weft_clover__random(const weft_clover *c, uint64_t seed, uint64_t effort,
+                         weft_clover_config *out);
+/* Every mixture of one GPU, the same on all of them. */
+bool weft_clover__oracle(const weft_clover *c, weft_clover_config *out);
+/* From `x` on, until `patience` evaluations in a row found nothing better, at most `effort`. *x
+ * becomes the best feasible configuration met; false: there was none. */
+bool weft_clover__anneal(const weft_clover *c, uint64_t seed, uint64_t effort, uint64_t patience,
+                         weft_clover_config *x);
+
+#endif
