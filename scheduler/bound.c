@@ -1,13 +1,16 @@
 /* Bounds: devices, and dollars, that any plan within the rules needs.
  *
  * Every option takes a part of its device (`weight`; the parts on one device never exceed 1) and
- * carries at most its peak, or batch * procs / exec in its part of the time of a shared slice. So a
+ * carries at most its peak, or batch / exec in its part of the time of a shared slice. So a
  * model with rate r takes at least r * min(weight / peak) devices; the sum over models, rounded up,
  * is the fractional bound.
  *
- * Where models never share a slice (rule `isolated`), a model takes whole slices: the least weight
- * that carries r is a knapsack, best(g) = max over options of best(g - weight) + peak, least g with
- * best(g) >= r. In units of MIG compute slots this is `min GPCs` (reference: exact form of
+ * Slices of its own a model takes whole, and a slice in turn with others has one process a model
+ * and at most all of its time: sum over its models of r * exec / batch <= 1. So of what whole
+ * slices leave of r, each request a second takes at least min(weight * exec / batch) over points
+ * with one process (nothing may be left with the rule `isolated`). The least weight that carries r
+ * in whole slices is a knapsack, best(g) = max over options of best(g - weight) + peak, least g
+ * with best(g) >= r. In units of MIG compute slots this is `min GPCs` (reference: exact form of
  * ParvaGPU's problem), and the bound is ceil(sum of min GPCs / 7).
  *
  * With the goal goodput nothing has to be carried, and the bounds are 0. Oversubscribed MPS shares
@@ -17,7 +20,7 @@
 #include <math.h>
 
 /* Weights as multiples of 1/UNITS of a device: percentages, sevenths and quarters are whole. */
-enum { UNITS = 700, KNAPSACK_MAX = 1 << 16, KNAPSACK_STEPS_MAX = 1 << 21 };
+enum { UNITS = 700, KNAPSACK_MAX = 1 << 16, KNAPSACK_STEPS_MAX = 1 << 18 };
 
 static double weight_of(const weft_rules *rules, const weft_option *o)
 {
@@ -27,11 +30,29 @@ static double weight_of(const weft_rules *rules, const weft_option *o)
     return o->spec.weight;
 }
 
-/* Shared, a point serves batch / exec in its part of the time, whatever was measured. */
+/* In turn with other models a point serves batch / exec in its part of the time, whatever was
+ * measured; such slices have one process a model. 0: not in turn. */
+static double turn_of(const weft_rules *rules, const weft_option *o)
+{
+    return rules->isolated || o->point->procs != 1 ? 0 : o->point->batch * 1e6 / o->exec_us;
+}
+
 static double peak_of(const weft_rules *rules, const weft_option *o)
 {
-    double busy = (double)o->point->batch * o->point->procs * 1e6 / o->exec_us;
-    return rules->isolated ? o->peak_per_s : fmax(o->peak_per_s, busy);
+    return fmax(o->peak_per_s, turn_of(rules, o));
+}
+
+/* Least part of a device for a request a second in turn with others; HUGE_VAL: not possible. */
+static double least_turn(const weft_menu *menu, uint32_t demand)
+{
+    const weft_rules *rules = &menu->problem->rules;
+    double least = HUGE_VAL;
+    for (uint32_t i = 0; i < menu->n_option[demand]; i++) {
+        const weft_option *o = &menu->option[demand][i];
+        if (turn_of(rules, o) > 0)
+            least = fmin(least, weight_of(rules, o) / turn_of(rules, o));
+    }
+    return least;
 }
 
 /* Least of weight / peak, times a price or not, over the options; 0: no option. */
@@ -68,7 +89,7 @@ static uint32_t list_items(const weft_menu *menu, uint32_t demand, item *out)
         double units = weight_of(rules, o) * UNITS, whole = round(units);
         if (fabs(units - whole) > 1e-6 || whole < 1 || whole > UNITS)
             return 0;
-        best[(uint32_t)whole] = fmax(best[(uint32_t)whole], peak_of(rules, o));
+        best[(uint32_t)whole] = fmax(best[(uint32_t)whole], o->peak_per_s);
     }
     for (uint32_t u = 1; u <= UNITS; u++)
         if (best[u] > 0)
@@ -86,7 +107,8 @@ static uint32_t gcd(uint32_t a, uint32_t b)
     return a;
 }
 
-/* Least part of devices, in whole slices, that carries the rate; at least `fraction`. */
+/* Least part of devices, in whole slices and in turns, that carries the rate; at least `fraction`.
+ */
 static double least_slices(const weft_menu *menu, uint32_t demand, double fraction,
                            weft_arena *arena)
 {
@@ -102,14 +124,20 @@ static double least_slices(const weft_menu *menu, uint32_t demand, double fracti
     if (top > KNAPSACK_MAX || top * n > KNAPSACK_STEPS_MAX)
         return fraction;
     double *best = weft_arena_array(arena, (size_t)top + 1, sizeof *best);
+    double turn = least_turn(menu, demand), least = HUGE_VAL;
     for (uint32_t g = 0; g <= (uint32_t)top; g++) {
         for (uint32_t i = 0; i < n; i++)
             if (items[i].units / unit <= g)
                 best[g] = fmax(best[g], best[g - items[i].units / unit] + items[i].peak);
         if (g > 0)
             best[g] = fmax(best[g], best[g - 1]);
-        if (best[g] >= rate && g > 0)
-            return fmax(fraction, (double)g * unit / UNITS);
+        /* What the whole slices leave is carried in turn with others, where that may be. */
+        double left = rate - best[g], here = (double)g * unit / UNITS;
+        if (left > 0 || (g == 0 && turn == HUGE_VAL)) {
+            least = fmin(least, here + left * turn);
+            continue;
+        }
+        return fmax(fraction, fmin(least, here));
     }
     return fraction;
 }
@@ -125,7 +153,7 @@ static double round_up(double x)
 double weft_menu__lower_bound(const weft_menu *menu)
 {
     const weft_demands *demands = menu->problem->demands;
-    weft_arena *arena = menu->problem->rules.isolated ? weft_arena_create(0) : NULL;
+    weft_arena *arena = weft_arena_create(0);
     jmp_buf env;
     volatile double sum = 0;
     volatile uint32_t d = 0;
