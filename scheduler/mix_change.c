@@ -20,6 +20,8 @@
 
 #define NONE UINT32_MAX
 
+enum { ADDED_MAX = 4096 }; /* new pieces; a change that asks for more is no small one */
+
 typedef struct device {
     const weft_fleet_device *row;
     uint32_t taken, pieces, next_id, number;
@@ -37,6 +39,7 @@ typedef struct edit {
 } edit;
 
 typedef struct change {
+    uint32_t added;
     const weft_board *board;
     const weft_plan *previous;
     weft_arena *arena;
@@ -238,7 +241,7 @@ static bool add_rest(change *ch, uint32_t demand)
             placed = is_plain(list[i]) && place_piece(ch, demand, list[i], part);
             ch->rest[demand] -= placed ? part : 0;
         }
-        if (!placed)
+        if (!placed || ch->added++ == ADDED_MAX)
             return false;
         ch->pieces[demand]++;
     }
