@@ -54,7 +54,9 @@ static weft_err check_file(const weft_plan_options *o, const weft_plan_inputs *i
     *differs = err == WEFT_ERR_INPUT;
     if (o->draw)
         WEFT_TRY(draw_plan(o->draw, &plan, diag));
-    if (err == WEFT_ERR_OK && !o->json)
+    if (o->json)
+        weft_tool_plan_print_check(&plan, diag, err == WEFT_ERR_OK);
+    else if (err == WEFT_ERR_OK)
         printf(
             "%s: legal; %u devices, %zu placements, at least %.0f devices needed (gap %.1f %%)\n",
             o->check, plan.gpus, plan.n, plan.lower_bound,

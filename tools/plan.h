@@ -62,6 +62,8 @@ void weft_tool_plan_print_moves(const weft_plan *before, const weft_plan *after,
 void weft_tool_plan_print_whatif(const weft_plan_options *o, const weft_plan *before,
                                  const char *why_not, const weft_plan *after,
                                  const weft_problem *problem, weft_arena *arena);
+/* The verdict of the checker; violations are the errors in `diag`. */
+void weft_tool_plan_print_check(const weft_plan *plan, const weft_diag *diag, bool legal);
 void weft_tool_plan_print_explanation(const weft_explanation *e, bool json);
 /* Every policy on the same demands. INFEASIBLE when none finds a plan. */
 WEFT_MUST_USE weft_err weft_tool_plan_compare(const weft_plan_options *o,

@@ -82,6 +82,29 @@ void weft_tool_plan_print_moves(const weft_plan *before, const weft_plan *after,
         print_move(&move[i]);
 }
 
+void weft_tool_plan_print_check(const weft_plan *plan, const weft_diag *diag, bool legal)
+{
+    json_t *root = json_object(), *list = json_array();
+    for (size_t i = 0; i < weft_diag_count(diag); i++) {
+        const weft_message *msg = weft_diag_at(diag, i);
+        size_t rule = strcspn(msg->text, ":");
+        if (msg->severity != WEFT_SEV_ERROR)
+            continue;
+        json_t *o = json_object();
+        json_object_set_new(o, "rule", json_stringn(msg->text, rule));
+        json_object_set_new(o, "model", msg->item ? json_string(msg->item) : json_null());
+        json_object_set_new(o, "text", json_string(msg->text));
+        json_array_append_new(list, o);
+    }
+    json_object_set_new(root, "legal", json_boolean(legal));
+    json_object_set_new(root, "gpus", json_integer(plan->gpus));
+    json_object_set_new(root, "placements", json_integer((json_int_t)plan->n));
+    set_number(root, "lower_bound", plan->lower_bound);
+    set_number(root, "gap", plan->lower_bound > 0 ? plan->gpus / plan->lower_bound - 1 : 0);
+    json_object_set_new(root, "violations", list);
+    print_json(root);
+}
+
 /* -- Comparing policies ----------------------------------------------------------------------- */
 
 static json_t *plan_row(const weft_plan *plan, const weft_plan_metrics *m)

@@ -33,6 +33,11 @@ for lie in '.gpus = 1:objective' '.placements[0].batch = 7:profile' \
     expect 4 "$WEFT" plan set.yaml --fleet fleet.yaml --check lie.json
     has err "${lie##*:}: "
 done
+expect 0 "$WEFT" plan set.yaml --fleet fleet.yaml --check plan.json --format json
+jq -e '.legal and .violations == [] and .gpus == 2' out >/dev/null || die "$(shown out)"
+expect 4 "$WEFT" plan set.yaml --fleet fleet.yaml --check lie.json --format json
+jq -e '(.legal | not) and any(.violations[]; .rule == "objective" and .model != null)' out >/dev/null ||
+    die "$(shown out)"
 # What is no plan at all is a failure, not a difference.
 echo '{}' >none.json
 expect 1 "$WEFT" plan set.yaml --fleet fleet.yaml --check none.json

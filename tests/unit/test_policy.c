@@ -3,6 +3,7 @@
 #include "base/arena.h"
 #include "base/diag.h"
 #include "scheduler/scheduler.h"
+#include "tests/support/data_dir.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -424,8 +425,8 @@ enum { PARVAGPU_MODELS = 11, PARVAGPU_ROWS = 6 };
 static void read_table(const char *folder, const char *name,
                        double out[PARVAGPU_ROWS][PARVAGPU_MODELS])
 {
-    char path[512], line[1024];
-    snprintf(path, sizeof path, "%s/parvagpu/SLO/%s", folder, name);
+    char path[600], line[1024];
+    snprintf(path, sizeof path, "%s/SLO/%s", folder, name);
     FILE *f = fopen(path, "r");
     assert_non_null(f);
     for (size_t r = 0; r < PARVAGPU_ROWS; r++) {
@@ -445,19 +446,21 @@ static void read_table(const char *folder, const char *name,
 static void test_policy__parvagpu_scenarios(void **state)
 {
     static const double optimum[PARVAGPU_ROWS] = {2, 3, 5, 7, 12, 15};
-    const char *folder = getenv("WEFT_DATA");
+    char folder[400];
     double rate[PARVAGPU_ROWS][PARVAGPU_MODELS], slo[PARVAGPU_ROWS][PARVAGPU_MODELS];
     weft_profile profile[PARVAGPU_MODELS];
     (void)state;
-    if (!folder)
+    if (!weft_data_path("parvagpu", folder, sizeof folder)) {
+        print_message("no parvagpu/ in the data folder (WEFT_DATA)\n");
         skip();
+    }
     weft_arena *arena = weft_arena_create(0);
     weft_diag *diag = weft_diag_create();
     read_table(folder, "SLO_req_rate.csv", rate);
     read_table(folder, "SLO_latency.csv", slo);
     for (size_t m = 0; m < PARVAGPU_MODELS; m++) {
-        char path[512];
-        snprintf(path, sizeof path, "%s/parvagpu/profiles/%s.csv", folder, parvagpu_model[m]);
+        char path[600];
+        snprintf(path, sizeof path, "%s/profiles/%s.csv", folder, parvagpu_model[m]);
         if (weft_profile_load(path, "parvagpu", parvagpu_model[m], arena, diag, &profile[m]))
             fail_with(diag, "profile", m);
     }
