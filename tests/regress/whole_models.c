@@ -2,14 +2,15 @@
  * slices, nine batch sizes, one to five processes).
  *
  * Three constants (estimator/frameworks.def) are fitted to resnet50, densenet121, vgg16 and bert
- * with one process; the other seven networks and all points with more processes are predicted. The
- * measured latency of a batch is rounded to 1 ms and compared as it is; throughput is that of one
- * process, the more exact column.
+ * with one process; the other seven networks and all points with more processes are predicted (the
+ * latter with one constant of contention.c, fitted to three of the same networks). The measured
+ * latency of a batch is rounded to 1 ms and compared as it is; throughput is that of one process,
+ * the more exact column.
  *
  * What the profiles do not say was concluded from them, from the time itself, not fitted point by
  * point:
  *   - All images are 224 x 224, also for Inception v3: at 299 x 299 it would be predicted 1.7 times
- *     as slow as measured at every batch and slice, (299 / 224)^2 = 1.78.
+ *     as slow as measured wherever the device is what bounds it, (299 / 224)^2 = 1.78.
  *   - bert is BERT-large. Its time has a part of 2.4 ms for each sample that no slice size changes
  *     and several processes share: the copy of a vocabulary of 30522 logits for each token to the
  *     host. The rest fits products as TF32 and 64 tokens; f32 on plain units would fit 20 tokens.
