@@ -4,7 +4,8 @@
  *
  * Options: each slice that the profile knows, by its best legal batch (highest capacity), or, where
  * none is legal, with the reason of the one that came closest. Legal ones are ordered by what a
- * whole device of such slices would carry, the measure by which slices of different sizes compare.
+ * whole device of such slices would carry for its price (where a price is not known: by what it
+ * would carry), the measure by which slices of different sizes and types compare.
  *
  * Changes: the smallest change of SLO or rate by which the model's smallest placement fits a
  * smaller slice, from the profile alone; and the smallest by which the policy needs fewer devices
@@ -209,6 +210,8 @@ static weft_explain_option tell_option(explainer *e, uint32_t from, uint32_t to)
         weft_menu__option(menu, e->demand, k->shape, k->point->batch, k->point->procs);
     o.capacity_per_s = option->peak_per_s;
     o.per_device_per_s = option->peak_per_s / shape->spec.weight;
+    if (weft_fleet__price(shape->row) > 0)
+        o.per_dollar = o.per_device_per_s * 3600 / weft_fleet__price(shape->row);
     if (is_chosen(e, shape))
         o.verdict = WEFT_VERDICT_CHOSEN;
     else if (!weft_board__has_place(&e->board, option))
@@ -221,13 +224,16 @@ static const char *comparison_of(const explainer *e, const weft_explain_option *
                                  const weft_explain_option *best)
 {
     double slices = ceil(e->d->rate_per_s / o->capacity_per_s * (1 - 1e-9));
-    double worse = 1 - o->per_device_per_s / best->per_device_per_s;
+    bool priced = o->per_dollar > 0 && best->per_dollar > 0;
+    double worse = priced ? 1 - o->per_dollar / best->per_dollar
+                          : 1 - o->per_device_per_s / best->per_device_per_s;
     const char *much = weft_arena_printf(
         e->arena, "batch %u x %u carries %.6g/s (%.0f slice%s), a device of them %.6g/s", o->batch,
         o->procs, o->capacity_per_s, fmax(1, slices), slices > 1 ? "s" : "", o->per_device_per_s);
     if (worse > 1e-9)
-        much = weft_arena_printf(e->arena, "%s, %.1f %% less than %s %s", much, worse * 100,
-                                 best->type, best->slice[0] ? best->slice : "whole");
+        much = weft_arena_printf(e->arena, "%s, %.1f %% less%s than %s %s", much, worse * 100,
+                                 priced ? " for its price" : "", best->type,
+                                 best->slice[0] ? best->slice : "whole");
     if (o->verdict == WEFT_VERDICT_NO_ROOM)
         much = weft_arena_printf(e->arena, "%s; no device has room for it beside this plan", much);
     return much;
@@ -243,6 +249,10 @@ static int compare_told(const void *a, const void *b)
     const weft_explain_option *p = a, *q = b;
     if (is_legal(p) != is_legal(q))
         return is_legal(p) ? -1 : 1;
+    if (is_legal(p) && !p->per_dollar != !q->per_dollar)
+        return p->per_dollar > 0 ? -1 : 1;
+    if (is_legal(p) && p->per_dollar != q->per_dollar)
+        return p->per_dollar > q->per_dollar ? -1 : 1;
     if (is_legal(p) && p->per_device_per_s != q->per_device_per_s)
         return p->per_device_per_s > q->per_device_per_s ? -1 : 1;
     if (!is_legal(p) && p->verdict != q->verdict)

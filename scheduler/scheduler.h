@@ -323,6 +323,7 @@ typedef struct weft_explain_option {
     uint32_t batch, procs;
     double capacity_per_s, latency_us; /* latency of a full queue: twice the execution */
     double per_device_per_s;           /* capacity of a whole device of such slices */
+    double per_dollar; /* requests for a dollar, by the price of the device; 0: not known */
     weft_verdict verdict;
     const char *reason; /* in words, with both numbers */
 } weft_explain_option;
@@ -521,6 +522,13 @@ typedef struct weft_sim_slice {
     uint64_t batches, requests;
 } weft_sim_slice;
 
+typedef struct weft_sim_device {
+    uint32_t device;
+    const char *type;
+    double used_s; /* with slices that serve or are being made */
+    double busy;   /* busy part of that, slices weighted by their share */
+} weft_sim_device;
+
 typedef struct weft_sim_bucket {
     double start_s, length_s;
     const weft_sim_counts *count; /* by service */
@@ -547,6 +555,8 @@ typedef struct weft_sim_report {
     size_t n_service;
     const weft_sim_slice *slice;
     size_t n_slice;
+    const weft_sim_device *device;
+    size_t n_device;
     const weft_sim_bucket *bucket;
     size_t n_bucket;
     const weft_sim_change *change;

@@ -312,6 +312,8 @@ static json_t *options_json(const weft_explanation *e)
         json_object_set_new(o, "procs", json_integer(option->procs));
         set_number(o, "capacity_per_s", option->capacity_per_s);
         set_number(o, "capacity_per_device_per_s", option->per_device_per_s);
+        json_object_set_new(o, "requests_per_dollar",
+                            option->per_dollar > 0 ? json_real(option->per_dollar) : json_null());
         set_number(o, "latency_us", option->latency_us);
         json_object_set_new(o, "verdict", json_string(weft_verdict_name(option->verdict)));
         json_object_set_new(o, "reason", json_string(option->reason));
@@ -383,7 +385,8 @@ void weft_tool_plan_print_explanation(const weft_explanation *e, bool json)
         print_names("; beside ", place->beside, place->n_beside);
         putchar('\n');
     }
-    printf("\noptions, best first (by what a whole device of such slices would carry)\n");
+    printf("\noptions, best first (by what a whole device of such slices would carry for its "
+           "price)\n");
     for (size_t i = 0; i < e->n_option; i++) {
         const weft_explain_option *o = &e->option[i];
         printf("  %-12s %-14s %-9s %s\n", o->type, o->slice[0] ? o->slice : "whole",
