@@ -67,6 +67,7 @@ typedef struct parva {
     bool optimise;
     double theta;
     map map;
+    WEFT_VEC(segment) left; /* goal goodput: what found no place in the fleet */
 } parva;
 
 static const weft_mig_profile *profile_of(const parva *pv, uint32_t p)
@@ -160,8 +161,12 @@ static void place_segment(parva *pv, map *m, uint32_t s, uint32_t p)
     while (d < m->taken.len && start_on(mig, m->taken.at[d]) < 0)
         d++;
     m->from[p] = d;
-    if (d >= pv->row->count && pv->board->problem->goal == WEFT_GOAL_GOODPUT)
-        return; /* the fleet is fixed: what finds no place is not carried */
+    if (d >= pv->row->count && pv->board->problem->goal == WEFT_GOAL_GOODPUT) {
+        segment left = {.service = s, .profile = p};
+        if (pv->left.len < 8 * (uint64_t)pv->row->count) /* more could never find one */
+            WEFT_VEC_PUSH(pv->board->arena, &pv->left, left);
+        return;
+    }
     segment seg = {.service = s,
                    .profile = p,
                    .device = d,
@@ -451,6 +456,7 @@ static void take_exclusive(parva *pv)
 static void make_map(parva *pv, const weft_plan *previous)
 {
     pv->map = (map){.segs = {0}};
+    pv->left.len = 0;
     for (uint32_t s = 0; s < pv->board->demands->n; s++)
         pv->service[s].kept = false;
     if (previous)
@@ -461,7 +467,10 @@ static void make_map(parva *pv, const weft_plan *previous)
     if (!pv->optimise)
         return;
     optimise(pv);
-    if (!previous)
+    /* The fleet is fixed: what finds no place now is not carried. */
+    for (uint32_t i = 0, n = pv->left.len; i < n; i++)
+        place_segment(pv, &pv->map, pv->left.at[i].service, pv->left.at[i].profile);
+    if (!previous && pv->left.len == 0)
         take_exclusive(pv);
 }
 
