@@ -24,23 +24,32 @@
  * are over the periods that were not refused. Merging, the paper's fourth ablation, is the
  * compiler's work here and needs merged models.
  *
- * What reproduces: the comparison. In `paper`, exclusive devices cost 2.2 times as much as usher on
- * V100s and 5.1 to 5.9 times in the mixed fleet (where fifo does not look at prices; paper: up to
- * 3.5), squishy bin packing 1.9 and 1.3
- * to 1.5 times; with a fixed fleet usher carries 2.1 to 2.2 times what exclusive devices do, and up
- * to twice what sbp does (paper: up to 2.6). What does not: the ablations. The paper has 24 to 52 %
- * less goodput without any one of alternation, division and sorting; here it is at most 8 % less
- * (15 % more dollars) without division, 3 % less (9 % more) without sorting, and nothing without
- * alternation, because only 4 of 120 networks and batches need more memory or bandwidth than
- * compute. With half of them so (`mirror`)
- * alternation is still worth 1.5 % of the dollars at most: the best fit of single replicas finds
- * the same pairs. With `need` almost every batch needs all of the device at some time, and usher is
- * exclusive placement. Greedy best fit is about as good as usher on V100s, and 1.4 to 1.7 times as
- * dear in the mixed fleet.
+ * What reproduces: the comparison. In `paper`, exclusive devices cost 2.3 to 2.4 times as much as
+ * usher on V100s (paper: up to 3.5) and 6 times in the mixed fleet, where fifo does not look at
+ * prices; squishy bin packing costs 1.5 to 2.1 times as much, gpulet 1.05 to 1.2 times. With a
+ * fixed fleet usher carries 1.8 to 2.2 times what exclusive devices do and 1.3 to 2.0 times what
+ * sbp does (paper: up to 2.6).
  *
- * Usage: usher_setting [--bless | --time]. Recomputes most rows of usher in usher_setting.csv;
- * fails when a plan is illegal, or usher is 5 % worse than recorded. --bless writes all rows.
- * --time prints decision times of this machine, also for 6000 V100s. */
+ * What does not: the ablations. The paper has 24 to 52 % less goodput without any one of
+ * alternation, division and sorting. Here alternation changes nothing, because only 4 of 120
+ * networks and batches need more memory or bandwidth than compute; with more of them (`mirror`: 16)
+ * it still changes nothing: the best fit of single replicas finds the same pairs. Plans are up to
+ * 10 % dearer without division, 19 % without sorting and 25 % without all three in `paper`, 22 %
+ * without division in `estimated`, and in other settings up to 5 % cheaper. Goodput is at most 8 %
+ * less without one of them, and mostly more without division: the groups that come first take what
+ * the last ones would need.
+ *
+ * What the assumption is worth: with shares as fast as they are estimated to be, the advantage over
+ * sbp shrinks to 1.1 to 1.2 times. With `need` almost every batch needs all of the device at some
+ * time, so that usher is exclusive placement and worse than sbp. Greedy best fit is as good as
+ * usher on V100s and 1.5 to 1.7 times as dear in the mixed fleet; weft costs 0.6 to 0.8 times as
+ * much in these three worlds.
+ *
+ * Usage: usher_setting [--estimate | --bless | --time]. Recomputes most rows of usher in
+ * usher_setting.csv from the estimates in usher_setting_profiles.csv, so that it tells of policies
+ * alone; fails when a plan is illegal, or usher is 1 % worse than recorded. --estimate writes the
+ * profiles anew, --bless the rows of all policies. --time prints decision times of this machine,
+ * also for 6000 V100s. */
 #include "scheduler/scheduler.h"
 #include "tests/support/network.h"
 
@@ -81,13 +90,14 @@ static const struct {
 
 enum { VARIANTS = sizeof variants / sizeof variants[0] };
 
-/* One estimate. */
+/* The estimates of a network at one batch on one type of device. */
 typedef struct cell {
-    double time_us, occupancy, need, bandwidth; /* bandwidth: part of the device's */
-    uint64_t mem_bytes, of_bytes;
+    double time_us[SHARES];            /* share i: (i + 1) * 10 % */
+    double occupancy, need, bandwidth; /* of the whole; bandwidth: part of the device's */
+    double mem_bytes, of_bytes;
 } cell;
 
-static cell cells[MODELS][TYPES][BATCHES][SHARES];   /* share i: (i + 1) * 10 % */
+static cell cells[MODELS][TYPES][BATCHES];
 static weft_profile_point points[2][MODELS][POINTS]; /* with Mreq, with memory alone */
 static double mean_rate[MODELS], slo_us[MODELS];
 
@@ -128,6 +138,26 @@ static double mean_occupancy(const weft_estimate *e)
     return time_us > 0 ? sum / fmax(time_us, e->total.time_us) : 0;
 }
 
+static void estimate_cell(const weft_workload *work, const weft_slice *slice, weft_arena *arena,
+                          weft_diag *diag, const char *name, cell *out)
+{
+    weft_estimate_options options = {.lowering = WEFT_LOWERING_FRAMEWORK};
+    for (int s = 0; s < SHARES; s++) {
+        weft_estimate e;
+        weft_arena_mark mark = weft_arena_get_mark(arena);
+        if (weft_workload_estimate(work, &slice[s], &options, arena, diag, &e) != WEFT_ERR_OK)
+            network_give_up(diag, name);
+        out->time_us[s] = e.total.time_us;
+        if (s == SHARES - 1) {
+            out->occupancy = mean_occupancy(&e);
+            out->need = e.creq.max;
+            out->bandwidth = e.total.bandwidth_gbps / slice[s].bandwidth_gbps;
+            out->mem_bytes = (double)e.total.mreq_bytes;
+        }
+        weft_arena_reset(arena, mark);
+    }
+}
+
 static void estimate_network(int model, weft_slice slice[TYPES][SHARES], weft_diag *diag)
 {
     weft_estimate_options options = {.lowering = WEFT_LOWERING_FRAMEWORK};
@@ -141,20 +171,7 @@ static void estimate_network(int model, weft_slice slice[TYPES][SHARES], weft_di
             weft_workload_make(g, symbol, &options, arena, diag, &work) != WEFT_ERR_OK)
             network_give_up(diag, network[model]);
         for (int t = 0; t < TYPES; t++)
-            for (int s = 0; s < SHARES; s++) {
-                weft_estimate e;
-                weft_arena_mark mark = weft_arena_get_mark(arena);
-                if (weft_workload_estimate(&work, &slice[t][s], &options, arena, diag, &e))
-                    network_give_up(diag, network[model]);
-                cells[model][t][b][s] =
-                    (cell){.time_us = e.total.time_us,
-                           .occupancy = mean_occupancy(&e),
-                           .need = e.creq.max,
-                           .bandwidth = e.total.bandwidth_gbps / slice[t][s].bandwidth_gbps,
-                           .mem_bytes = e.total.mreq_bytes,
-                           .of_bytes = weft_device_type_find(type_name[t])->mem_bytes};
-                weft_arena_reset(arena, mark);
-            }
+            estimate_cell(&work, slice[t], arena, diag, network[model], &cells[model][t][b]);
         weft_arena_destroy(arena);
     }
     weft_module_destroy(m);
@@ -177,15 +194,79 @@ static void estimate_all(void)
     weft_diag_destroy(diag);
 }
 
+static FILE *open_csv(const char *name, const char *mode)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s/tests/regress/%s", WEFT_SOURCE_DIR, name);
+    return fopen(path, mode);
+}
+
+static int write_estimates(void)
+{
+    FILE *f = open_csv("usher_setting_profiles.csv", "w");
+    if (!f)
+        return 1;
+    fputs("network,device,batch,occupancy,need,bandwidth,mem_bytes", f);
+    for (int s = 0; s < SHARES; s++)
+        fprintf(f, ",us_%d", 10 * (s + 1));
+    fputc('\n', f);
+    for (int i = 0; i < MODELS; i++)
+        for (int t = 0; t < TYPES; t++)
+            for (int b = 0; b < BATCHES; b++) {
+                const cell *c = &cells[i][t][b];
+                fprintf(f, "%s,%s,%d,%.4f,%.4f,%.4f,%.0f", network[i], type_name[t], 4 << b,
+                        c->occupancy, c->need, c->bandwidth, c->mem_bytes);
+                for (int s = 0; s < SHARES; s++)
+                    fprintf(f, ",%.0f", c->time_us[s]);
+                fputc('\n', f);
+            }
+    return fclose(f) == 0 ? 0 : 1;
+}
+
+/* One line of the file, which has the order in which it was written; false: it has not. */
+static bool read_cell(FILE *f, int model, int type, int batch, cell *out)
+{
+    char line[512], want[128];
+    int at = 0;
+    int len = snprintf(want, sizeof want, "%s,%s,%d,", network[model], type_name[type], batch);
+    if (!fgets(line, sizeof line, f) || strncmp(line, want, (size_t)len) != 0 ||
+        sscanf(line + len, "%lf,%lf,%lf,%lf%n", &out->occupancy, &out->need, &out->bandwidth,
+               &out->mem_bytes, &at) != 4)
+        return false;
+    char *next = line + len + at;
+    for (int s = 0; s < SHARES; s++) {
+        if (*next != ',')
+            return false;
+        out->time_us[s] = strtod(next + 1, &next);
+    }
+    return true;
+}
+
+static bool read_estimates(void)
+{
+    char line[512];
+    FILE *f = open_csv("usher_setting_profiles.csv", "r");
+    bool ok = f && fgets(line, sizeof line, f);
+    for (int i = 0; i < MODELS; i++)
+        for (int t = 0; t < TYPES; t++)
+            for (int b = 0; b < BATCHES; b++) {
+                ok = ok && read_cell(f, i, t, 4 << b, &cells[i][t][b]);
+                cells[i][t][b].of_bytes = (double)weft_device_type_find(type_name[t])->mem_bytes;
+            }
+    if (f)
+        fclose(f);
+    return ok;
+}
+
 /* SLOs and mean rates, from V100s as estimated. */
 static void choose_demands(void)
 {
     uint64_t seed = 20240710;
     for (int i = 0; i < MODELS; i++) {
         double peak = 0;
-        slo_us[i] = 8 * cells[i][0][1][SHARES - 1].time_us;
+        slo_us[i] = 8 * cells[i][0][1].time_us[SHARES - 1];
         for (int b = 0; b < BATCHES; b++) {
-            double time_us = cells[i][0][b][SHARES - 1].time_us;
+            double time_us = cells[i][0][b].time_us[SHARES - 1];
             if (2 * time_us <= slo_us[i])
                 peak = fmax(peak, (4 << b) * 1e6 / time_us);
         }
@@ -195,16 +276,16 @@ static void choose_demands(void)
 
 /* -- Worlds ----------------------------------------------------------------------------------- */
 
-static void fill_point(world w, const cell *whole, const cell *at, int t, int b, int s, bool mreq,
-                       bool odd, weft_profile_point *out)
+static void fill_point(world w, const cell *c, int t, int b, int s, bool mreq, bool odd,
+                       weft_profile_point *out)
 {
-    double share = (s + 1) / 10.0, creq = w == NEED ? whole->need : whole->occupancy;
-    double memory = (double)at->mem_bytes / (double)at->of_bytes, most = memory;
-    if (mreq && w != NEED)
-        most = fmax(memory, fmin(1, whole->bandwidth) * 0.999);
+    double share = (s + 1) / 10.0, whole_us = c->time_us[SHARES - 1];
+    double memory = c->mem_bytes / c->of_bytes, creq = w == NEED ? c->need : c->occupancy;
+    double most = mreq && w != NEED ? fmax(memory, fmin(1, c->bandwidth) * 0.999) : memory;
     if (w == MIRROR && odd) {
-        memory = most = fmin(creq, 0.999);
-        creq = fmax(0.01, fmax((double)at->mem_bytes / (double)at->of_bytes, whole->bandwidth));
+        double was = creq;
+        creq = fmax(0.01, fmax(memory, c->bandwidth));
+        memory = most = fmin(was, 0.999);
     }
     weft_profile_point p = {.share = share, .batch = 4u << b, .procs = 1};
     snprintf(p.device, sizeof p.device, "%s", type_name[t]);
@@ -214,8 +295,8 @@ static void fill_point(world w, const cell *whole, const cell *at, int t, int b,
     p.cost.expected_error = 0.3;
     p.cost.creq = fmin(1, creq);
     p.cost.time_us =
-        w == PAPER || w == MIRROR ? whole->time_us * fmax(1, p.cost.creq / share) : at->time_us;
-    p.cost.mreq_bytes = (uint64_t)((mreq ? most : memory) * (double)at->of_bytes);
+        w == PAPER || w == MIRROR ? whole_us * fmax(1, p.cost.creq / share) : c->time_us[s];
+    p.cost.mreq_bytes = (uint64_t)(most * c->of_bytes);
     *out = p;
 }
 
@@ -227,8 +308,7 @@ static void fill_world(world w)
             for (int t = 0; t < TYPES; t++)
                 for (int b = 0; b < BATCHES; b++)
                     for (int s = 0; s < SHARES; s++)
-                        fill_point(w, &cells[i][t][b][SHARES - 1], &cells[i][t][b][s], t, b, s,
-                                   mreq, i % 2, p++);
+                        fill_point(w, &cells[i][t][b], t, b, s, mreq, i % 2, p++);
         }
 }
 
@@ -334,16 +414,9 @@ static void plan_all(bool all)
 static const char head[] =
     "world,fleet,trace,goal,policy,refused,devices,dollars_per_hour,goodput_percent\n";
 
-static void csv_path(char *out, size_t size)
-{
-    snprintf(out, size, "%s/tests/regress/usher_setting.csv", WEFT_SOURCE_DIR);
-}
-
 static int bless(void)
 {
-    char path[1024];
-    csv_path(path, sizeof path);
-    FILE *f = fopen(path, "w");
+    FILE *f = open_csv("usher_setting.csv", "w");
     if (!f)
         return 1;
     fputs(head, f);
@@ -353,12 +426,12 @@ static int bless(void)
     return fclose(f) == 0 ? 0 : 1;
 }
 
-/* 5 % worse than recorded, or more refused. */
+/* 1 % worse than recorded, or more refused. */
 static int compare_row(const row *r, int refused, double dollars, double goodput)
 {
     bool usher = strstr(r->key, ",usher") != NULL;
-    if (usher && (r->refused > refused || r->dollars > dollars * 1.05 + 0.01 ||
-                  100 * r->goodput < goodput * 0.95 - 0.01)) {
+    if (usher && (r->refused > refused || r->dollars > dollars * 1.01 + 0.01 ||
+                  100 * r->goodput < goodput * 0.99 - 0.01)) {
         printf("%s: $%.2f/h %.2f %% %d refused, recorded $%.2f/h %.2f %% %d refused\n", r->key,
                r->dollars, 100 * r->goodput, r->refused, dollars, goodput, refused);
         return 1;
@@ -368,11 +441,10 @@ static int compare_row(const row *r, int refused, double dollars, double goodput
 
 static int compare(void)
 {
-    char path[1024], line[LINE_MAX * 2];
+    char line[LINE_MAX * 2];
     int worse = 0;
     size_t seen = 0;
-    csv_path(path, sizeof path);
-    FILE *f = fopen(path, "r");
+    FILE *f = open_csv("usher_setting.csv", "r");
     if (!f)
         return 1;
     while (fgets(line, sizeof line, f))
@@ -398,7 +470,7 @@ static void print_sides(world w)
     for (int i = 0; i < MODELS; i++)
         for (int b = 0; b < BATCHES; b++) {
             const weft_profile_point *p = &points[1][i][(b + 1) * SHARES - 1];
-            double m = (double)p->cost.mreq_bytes / (double)cells[i][0][b][0].of_bytes;
+            double m = (double)p->cost.mreq_bytes / cells[i][0][b].of_bytes;
             c_heavy += p->cost.creq >= 1.2 * m;
             m_heavy += m >= 1.2 * p->cost.creq;
         }
@@ -428,7 +500,14 @@ static void print_times(void)
 int main(int argc, char **argv)
 {
     const char *mode = argc > 1 ? argv[1] : "";
-    estimate_all();
+    if (strcmp(mode, "--estimate") == 0) {
+        estimate_all();
+        return write_estimates();
+    }
+    if (!read_estimates()) {
+        fputs("usher_setting_profiles.csv is not as --estimate writes it\n", stderr);
+        return 1;
+    }
     choose_demands();
     plan_all(mode[0] != 0);
     if (strcmp(mode, "--bless") == 0)
