@@ -39,8 +39,8 @@ const weft_bundle *weft_engine_bundle(const weft_engine *engine);
 
 typedef struct weft_session weft_session;
 
-/* Prepares a model or a joint program: checks and packs its weights (shared with the engine's other sessions where
- * equal). */
+/* Prepares a model or a joint program: checks and packs its weights (shared with the engine's other
+ * sessions where equal). */
 WEFT_MUST_USE weft_err weft_session_open(weft_engine *engine, const char *model, weft_diag *diag,
                                          weft_session **out);
 void weft_session_close(weft_session *session);

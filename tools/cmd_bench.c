@@ -30,7 +30,16 @@ typedef struct result {
     size_t n_runs;
 } result;
 
-enum { OPT_MODEL = 1, OPT_INPUT, OPT_BATCH, OPT_THREADS, OPT_TIME, OPT_FORMAT, OPT_PER_KERNEL, OPT_DIM };
+enum {
+    OPT_MODEL = 1,
+    OPT_INPUT,
+    OPT_BATCH,
+    OPT_THREADS,
+    OPT_TIME,
+    OPT_FORMAT,
+    OPT_PER_KERNEL,
+    OPT_DIM
+};
 
 static int take(options *o, int opt)
 {
@@ -250,11 +259,11 @@ static weft_err bench_joint(const options *o, weft_engine *engine, const weft_bu
                    "largest difference %.2g of scale\n",
                    p->name, (long long)batch[i], t.apart_ms, t.joint_ms, t.apart_ms / t.joint_ms,
                    t.difference);
-        json_array_append_new(list, json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:I}", "joint",
-                                              p->name, "batch", (json_int_t)batch[i], "apart_ms",
-                                              t.apart_ms, "joint_ms", t.joint_ms, "gain",
-                                              t.apart_ms / t.joint_ms, "difference", t.difference,
-                                              "runs", (json_int_t)t.n_runs));
+        json_array_append_new(list,
+                              json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:I}", "joint", p->name,
+                                        "batch", (json_int_t)batch[i], "apart_ms", t.apart_ms,
+                                        "joint_ms", t.joint_ms, "gain", t.apart_ms / t.joint_ms,
+                                        "difference", t.difference, "runs", (json_int_t)t.n_runs));
     }
     return WEFT_ERR_OK;
 }

@@ -11,10 +11,10 @@ enum { RUNS_MAX = 10000 };
 typedef struct pair {
     const weft_bundle *bundle;
     const weft_bundle_program *joint;
-    weft_session *session;   /* of the joint program */
-    weft_session **model;    /* of each part */
-    weft_tensor *in, *out;   /* of the joint program: those of the parts, one after the other */
-    weft_tensor *apart;      /* outputs of the models */
+    weft_session *session; /* of the joint program */
+    weft_session **model;  /* of each part */
+    weft_tensor *in, *out; /* of the joint program: those of the parts, one after the other */
+    weft_tensor *apart;    /* outputs of the models */
     weft_arena *arena;
     weft_diag *diag;
 } pair;
@@ -68,8 +68,7 @@ static weft_err open_pair(pair *p, weft_engine *engine, int64_t batch, const wef
     for (uint32_t i = 0; i < p->joint->n_part; i++) {
         const weft_bundle_program *model = &p->bundle->program[p->joint->part[i].program];
         WEFT_TRY(weft_session_open(engine, model->name, p->diag, &p->model[i]));
-        WEFT_TRY(
-            weft_tool_make_inputs(model, batch, dim, n_dim, p->arena, p->diag, &p->in[at]));
+        WEFT_TRY(weft_tool_make_inputs(model, batch, dim, n_dim, p->arena, p->diag, &p->in[at]));
         at += model->n_input;
     }
     return WEFT_ERR_OK;
