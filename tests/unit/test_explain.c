@@ -306,6 +306,35 @@ static void test_explain__tells_every_slice_and_true_changes(void **state)
     free(sc);
 }
 
+/* Twice as fast for four times the price comes second, and says so. */
+static void test_explain__options_compare_by_price(void **state)
+{
+    weft_profile_point points[] = {
+        {.device = "h100", .batch = 1, .procs = 1, .cost = {.time_us = 1000, .source = "measured"}},
+        {.device = "t4", .batch = 1, .procs = 1, .cost = {.time_us = 2000, .source = "measured"}},
+    };
+    weft_demand demand = {.model = "a", .rate_per_s = 100, .profile = {points, 2}};
+    weft_demands demands = {&demand, 1};
+    weft_fleet_device rows[] = {{.type = "h100", .count = 1, .price_per_hour = 4},
+                                {.type = "t4", .count = 1, .price_per_hour = 1}};
+    weft_fleet fleet = {.file = "f", .device = rows, .n_device = 2};
+    weft_problem problem = {.demands = &demands, .fleet = &fleet};
+    weft_arena *arena = weft_arena_create(0);
+    weft_plan plan;
+    weft_explanation e;
+    (void)state;
+    assert_int_equal(
+        weft_plan_make(weft_policy_find("bestfit"), NULL, &problem, arena, NULL, &plan),
+        WEFT_ERR_OK);
+    assert_int_equal(weft_plan_explain(&plan, &problem, NULL, "a", arena, NULL, &e), WEFT_ERR_OK);
+    assert_int_equal(e.n_option, 2);
+    assert_string_equal(e.option[0].type, "t4");
+    assert_int_equal(e.option[0].verdict, WEFT_VERDICT_CHOSEN);
+    assert_true(e.option[0].per_dollar == 500.0 * 3600);
+    assert_non_null(strstr(e.option[1].reason, "50.0 % less for its price than t4 whole"));
+    weft_arena_destroy(arena);
+}
+
 static void test_explain__unknown_models_are_refused(void **state)
 {
     scene *sc = malloc(sizeof *sc);
@@ -408,6 +437,7 @@ int main(void)
         cmocka_unit_test(test_explain__measures_are_worked_out),
         cmocka_unit_test(test_explain__numbers_of_devices_are_no_moves),
         cmocka_unit_test(test_explain__tells_every_slice_and_true_changes),
+        cmocka_unit_test(test_explain__options_compare_by_price),
         cmocka_unit_test(test_explain__unknown_models_are_refused),
         cmocka_unit_test(test_explain__terminal_picture),
         cmocka_unit_test(test_explain__svg_escapes_texts),
