@@ -363,11 +363,8 @@ static void try_free(sim_world *w, sim_slice *slice)
     slice->state = SIM_GONE;
     w->live_share -= slice->share;
     sim_device *d = &w->device.at[slice->device];
-    if (--d->live == 0) {
-        w->n_device--;
-        w->idle_w -= d->idle_w;
-        w->price_per_hour -= d->price_per_hour;
-    }
+    if (--d->live == 0)
+        weft_sim__use_device(w, d, false);
 }
 
 /* No service looks at the replica any more. */

@@ -10,6 +10,7 @@
  * that part. Carbon is energy times intensity, hour by hour. */
 #include "scheduler/simulate_int.h"
 
+#include <math.h>
 #include <string.h>
 
 /* -- Histograms ------------------------------------------------------------------------------- */
@@ -102,6 +103,25 @@ void weft_sim__account_server(sim_world *w, sim_server *server)
     w->busy_share_ns += dt * part;
     w->bucket_busy += dt * part;
     w->tick_energy_j += joules;
+}
+
+/* Counted time that the device was in use, until now if it is. */
+static int64_t counted_ns(const sim_world *w, const sim_device *d, bool in_use)
+{
+    int64_t from = d->since_ns > w->warm_ns ? d->since_ns : w->warm_ns;
+    return d->used_ns + (in_use && w->now_ns > from ? w->now_ns - from : 0);
+}
+
+void weft_sim__use_device(sim_world *w, sim_device *d, bool in_use)
+{
+    int sign = in_use ? 1 : -1;
+    if (in_use)
+        d->since_ns = w->now_ns;
+    else
+        d->used_ns = counted_ns(w, d, true);
+    w->n_device = in_use ? w->n_device + 1 : w->n_device - 1;
+    w->idle_w += sign * d->idle_w;
+    w->price_per_hour += sign * d->price_per_hour;
 }
 
 void weft_sim__account(sim_world *w)
@@ -295,6 +315,24 @@ static void report_slices(sim_world *w, weft_sim_report *out)
     out->n_slice = w->slice.len;
 }
 
+static void report_devices(sim_world *w, weft_sim_report *out)
+{
+    weft_sim_device *list = weft_arena_array(w->arena, w->device.len + 1, sizeof *list);
+    for (uint32_t i = 0; i < w->device.len; i++)
+        list[i] = (weft_sim_device){
+            .device = i,
+            .type = w->device.at[i].type,
+            .used_s = (double)counted_ns(w, &w->device.at[i], w->device.at[i].live > 0) / 1e9};
+    for (uint32_t i = 0; i < w->slice.len; i++) {
+        const sim_slice *s = &w->slice.at[i];
+        list[s->device].busy += (double)s->busy_ns / 1e9 * s->share / s->n_server;
+    }
+    for (uint32_t i = 0; i < w->device.len; i++)
+        list[i].busy = list[i].used_s > 0 ? fmin(1, list[i].busy / list[i].used_s) : 0;
+    out->device = list;
+    out->n_device = w->device.len;
+}
+
 void weft_sim__report(sim_world *w, weft_sim_report *out)
 {
     settle(w, intensity_at(w, w->now_ns > 0 ? w->now_ns - 1 : 0));
@@ -316,4 +354,5 @@ void weft_sim__report(sim_world *w, weft_sim_report *out)
         .carbon_g = w->carbon_g};
     report_services(w, out);
     report_slices(w, out);
+    report_devices(w, out);
 }

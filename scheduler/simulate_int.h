@@ -94,8 +94,9 @@ typedef struct sim_slice {
 typedef struct sim_device {
     const char *type;
     double idle_w, busy_w, price_per_hour;
-    uint32_t live; /* slices that are not gone */
-    uint64_t mark; /* hash of its slices, while a switch is worked out */
+    uint32_t live;             /* slices that are not gone */
+    int64_t since_ns, used_ns; /* in use since then, and before */
+    uint64_t mark;             /* hash of its slices, while a switch is worked out */
     bool taken;
 } sim_device;
 
@@ -184,6 +185,8 @@ WEFT_MUST_USE weft_err weft_sim__replan(sim_world *w);
 /* -- simulate_count.c ------------------------------------------------------------------------- */
 
 void weft_sim__account_server(sim_world *w, sim_server *server);
+/* A device comes into use, or goes out of it. */
+void weft_sim__use_device(sim_world *w, sim_device *d, bool in_use);
 /* Up to now: devices, slices that are there, idle power. */
 void weft_sim__account(sim_world *w);
 void weft_sim__count_answer(sim_world *w, const sim_request *r, const sim_server *server,

@@ -85,6 +85,16 @@ static json_t *slice_to_json(const weft_sim_slice *s)
     return o;
 }
 
+static json_t *device_to_json(const weft_sim_device *d)
+{
+    json_t *o = json_object();
+    put_count(o, "device", d->device);
+    put_text(o, "type", d->type);
+    put(o, "used_s", d->used_s);
+    put(o, "utilisation", d->busy);
+    return o;
+}
+
 static json_t *bucket_to_json(const weft_sim_report *r, const weft_sim_bucket *b)
 {
     json_t *o = json_object(), *models = json_array();
@@ -127,7 +137,7 @@ weft_err weft_sim_to_json(const weft_sim_report *report, char **out)
 {
     const weft_sim_report *r = report;
     json_t *root = json_object(), *models = json_array(), *slices = json_array();
-    json_t *time = json_array(), *changes = json_array();
+    json_t *time = json_array(), *changes = json_array(), *devices = json_array();
     put_text(root, "format", "weft-simulation");
     put_count(root, "version", 1);
     put(root, "simulated_s", r->simulated_s);
@@ -148,15 +158,18 @@ weft_err weft_sim_to_json(const weft_sim_report *report, char **out)
         json_array_append_new(models, service_to_json(&r->service[i], r->simulated_s));
     for (size_t i = 0; i < r->n_slice; i++)
         json_array_append_new(slices, slice_to_json(&r->slice[i]));
+    for (size_t i = 0; i < r->n_device; i++)
+        json_array_append_new(devices, device_to_json(&r->device[i]));
     for (size_t i = 0; i < r->n_bucket; i++)
         json_array_append_new(time, bucket_to_json(r, &r->bucket[i]));
     for (size_t i = 0; i < r->n_change; i++)
         json_array_append_new(changes, change_to_json(&r->change[i]));
     bool whole = root && models && json_array_size(models) == r->n_service &&
                  json_array_size(slices) == r->n_slice && json_array_size(time) == r->n_bucket &&
-                 json_array_size(changes) == r->n_change;
+                 json_array_size(changes) == r->n_change && json_array_size(devices) == r->n_device;
     json_object_set_new(root, "models", models);
     json_object_set_new(root, "slices", slices);
+    json_object_set_new(root, "devices", devices);
     json_object_set_new(root, "time", time);
     json_object_set_new(root, "changes", changes);
     char *text =

@@ -480,10 +480,11 @@ static weft_err add_replica(sim_world *w, const weft_placement *p, uint32_t slic
 /* Lanes of a slice: its replicas' queues, or those of the models and apps that they serve. */
 static uint32_t make_lanes(sim_world *w, const sim_slice *s, sim_lane **out)
 {
-    uint32_t n = 0, per = 1;
-    if (w->o->router == WEFT_SIM_PULL)
-        per += w->n_service - w->n_model;
-    sim_lane *lane = weft_arena_array(w->arena, (size_t)s->n_replica * per, sizeof *lane);
+    uint32_t n = 0, room = s->n_replica;
+    for (uint32_t i = 0; i < s->n_replica && w->o->router == WEFT_SIM_PULL; i++)
+        for (uint32_t k = w->n_model; k < w->n_service; k++)
+            room += serves_app(&w->service[k], w->replica.at[s->first_replica + i].service);
+    sim_lane *lane = weft_arena_array(w->arena, room, sizeof *lane);
     for (uint32_t i = 0; i < s->n_replica; i++) {
         uint32_t index = s->first_replica + i;
         const sim_replica *r = &w->replica.at[index];
@@ -541,11 +542,8 @@ static weft_err add_slice(sim_world *w, const group *g)
     weft_sim__account(w);
     w->live_share += s.share;
     sim_device *d = &w->device.at[s.device];
-    if (d->live++ == 0) {
-        w->n_device++;
-        w->idle_w += d->idle_w;
-        w->price_per_hour += d->price_per_hour;
-    }
+    if (d->live++ == 0)
+        weft_sim__use_device(w, d, true);
     return WEFT_ERR_OK;
 }
 

@@ -329,6 +329,15 @@ static void check_report(const weft_sim_report *r)
     assert_true(r->busy >= 0 && r->busy <= 1 + 1e-9);
     for (size_t i = 0; i < r->n_slice; i++)
         assert_true(r->slice[i].busy >= 0 && r->slice[i].busy <= 1);
+    double device_s = 0, busy = 0;
+    for (size_t i = 0; i < r->n_device; i++) {
+        assert_true(r->device[i].busy >= 0 && r->device[i].busy <= 1);
+        device_s += r->device[i].used_s;
+        busy += r->device[i].used_s * r->device[i].busy;
+    }
+    assert_true(fabs(device_s - r->device_s) <= 1e-6 * (1 + device_s));
+    if (r->n_slice == r->n_device) /* each device one slice of share 1 */
+        assert_true(fabs(busy - r->busy * device_s) <= 1e-6 * (1 + busy));
     weft_sim_counts sum = {0};
     double energy = 0;
     for (size_t i = 0; i < r->n_bucket; i++) {
