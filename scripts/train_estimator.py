@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Trains the trees of estimator/model_trees.c from public measurements and says how far off they are.
+"""Trains the trees of estimator/model_trees.c from public measurements and says how good they are.
 
     scripts/train_estimator.py --weft build/weft --data ../shared/data [--baselines] [--dry-run]
 
 Reads aiconfigurator (bf16 products, attention), neusight (f32 operators) below --data, writes
 estimator/trees/*.def, and prints the errors on rows that were held out. --baselines also fits
 USHER's stacked model (OSDI'24) on the same rows and writes tests/regress/held_out.csv. What the
-trees see is computed by `weft estimate --kernels --features`: there is no formula of a feature here.
+trees see is computed by `weft estimate --kernels --features`: no formula of a feature is here.
 
 Nothing is drawn at random but the rows of the baselines' subsample (fixed seed): splits are hashes
 of shapes. Needs numpy and scikit-learn, for the baselines xgboost.
@@ -153,7 +153,7 @@ def fit_drift(f, mask):
 
 
 def fit_dispatch(families):
-    """An eager framework's call takes a while before its kernel starts, and f32 measurements contain
+    """An eager framework's call takes a while before its kernel starts; f32 measurements contain
     that. Element-wise functions take dispatch + slope * traffic almost exactly: least squares of
     relative errors. Of products it is what the shortest take beyond their bound. Known for each
     device from rows that are not tests; elsewhere the mean. Returns it, and the drift of
@@ -354,8 +354,8 @@ def write_forest(folder, f, forest):
 def write_learned(folder, forests, families, errors, elsewhere, dispatch):
     with open(folder / "learned.def", "w") as out:
         out.write("/* Made by scripts/train_estimator.py; see model_trees.c. Errors are means of "
-                  "held-out rows,\n * elsewhere 1.5 times that of devices left out; dispatch in us, "
-                  "\"\" for devices not named. */\n")
+                  "held-out rows,\n * elsewhere 1.5 times that of devices left out; dispatch in "
+                  "us, \"\" for devices not named. */\n")
         for name, forest in forests.items():
             out.write(f"FOREST({name.upper()}, {name}, {forest.start:.6g})\n")
         for name in forests:
@@ -395,7 +395,8 @@ def usher_features(f):
 
 def stacked_us(f, x, mask, seed=0):
     """Lasso, kernel ridge, gradient boosting and XGBoost under a linear model, on the logarithm of
-    time (better for it than time itself). 12 thousand rows, kernel ridge 3 thousand: it is cubic."""
+    time (better for it than time itself). 12 thousand rows, kernel ridge 3 thousand: it is cubic.
+    """
     from sklearn.ensemble import GradientBoostingRegressor
     from sklearn.kernel_ridge import KernelRidge
     from sklearn.linear_model import Lasso, LinearRegression
@@ -434,11 +435,13 @@ def read_vidur(data):
     for model in ("Llama-2-7b-hf", "phi-2"):
         for r in csv.DictReader(open(data / "vidur" / f"a100_{model}_ops.csv")):
             size = lambda c, r=r: int(r[c])  # noqa: E731
-            tp, tokens, width = size("num_tensor_parallel_workers"), size("num_tokens"), size("n_embd")
+            tp, tokens = size("num_tensor_parallel_workers"), size("num_tokens")
+            width = size("n_embd")
             head = width // size("n_head")
             inner = size("n_expanded_embd") // tp
             gates = 2 if r["use_gated_mlp"] == "True" else 1
-            gemms = {"attn_pre_proj": ((size("n_head") + 2 * size("n_kv_head")) * head // tp, width),
+            heads = size("n_head") + 2 * size("n_kv_head")
+            gemms = {"attn_pre_proj": (heads * head // tp, width),
                      "attn_post_proj": (width, width // tp), "mlp_up_proj": (gates * inner, width),
                      "mlp_down_proj": (width, inner)}
             for op, (n, k) in gemms.items():
@@ -449,13 +452,22 @@ def read_vidur(data):
                            measured_us=1e3 * float(r[f"{op}.median"]), role="test")
 
 
-def check_vidur(weft, data):
+def check_vidur(weft, data, forests):
     """Rows of the table. The times have a resolution of 1 us: those below 20 us are left out."""
     rows = [r for r in read_vidur(data) if r["measured_us"] >= 20]
-    predicted = run_weft(weft, rows, ["--no-dispatch"])
+    found = run_weft(weft, rows, ["--features"])
+    predicted = np.zeros(len(rows))
+    for name, forest in forests.items():
+        of = [i for i, r in enumerate(found) if r["family"] == name]
+        if of:
+            x = np.array([[float(f.split("=")[1]) for f in found[i]["features"].split(" ")]
+                          for i in of])
+            bound = np.array([[float(found[i][c]) for c in ("base_us", "floor_us")] for i in of])
+            predicted[of] = np.maximum(bound[:, 0] * 2 ** forest.predict(x), bound[:, 1])
+    measured = np.array([r["measured_us"] for r in rows])
     for call in dict.fromkeys(r["call"] for r in rows):
-        e = np.array([abs(float(p["time_us"]) / r["measured_us"] - 1)
-                      for r, p in zip(rows, predicted) if r["call"] == call])
+        of = np.array([r["call"] == call for r in rows])
+        e = np.abs(predicted[of] / measured[of] - 1)
         yield dict(family="vidur", call=call, gpu="a100-80", rows=len(e), mape=100 * e.mean(),
                    median=100 * np.median(e), p95=100 * np.quantile(e, 0.95))
 
@@ -508,7 +520,7 @@ def main():
                     part = mask & (f.role == role)
                     print(f"    {role} {100 * error(predicted, f, part).mean():.2f}")
     if not o.family:
-        vidur = list(check_vidur(o.weft, o.data))  # with the tables that `weft` was built with
+        vidur = list(check_vidur(o.weft, o.data, forests))
         table += vidur
         for row in vidur:
             print(" ".join(f"{k} {v:.2f}" if isinstance(v, float) else str(v)
