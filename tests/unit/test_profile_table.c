@@ -127,7 +127,7 @@ static void test_profile_table__is_monotone(void **state)
             for (int s = 1; s < SLICES; s++)
                 /* Processes of tiny kernels wait for each other less where each takes longer. */
                 assert_true(point(&w, s, b, p)->cost.time_us >=
-                            point(&w, 0, b, p)->cost.time_us * (p == 0 ? 1 - 1e-9 : 0.9));
+                            point(&w, 0, b, p)->cost.time_us * (p == 0 ? 1 - 1e-9 : 0.85));
             for (int s = 0; s < SLICES && b > 0; s++) {
                 /* As measured: a tenth of bf16 products take 3 % less time with 8 rows than with 1.
                  */
