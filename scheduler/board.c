@@ -152,13 +152,13 @@ static bool are_neighbours(const weft_board_slice *a, const weft_board_slice *b)
 }
 
 /* What the neighbours of a slice use together; of a slice in turns, its largest member. */
-static weft_use use_of_others(const weft_board *board, const weft_board_slice *slice)
+static weft_pressure use_of_others(const weft_board *board, const weft_board_slice *slice)
 {
-    weft_use sum = {0};
+    weft_pressure sum = {0};
     for (uint32_t i = board->devices.at[slice->device].last; i != UINT32_MAX;
          i = board->slices.at[i].before) {
         const weft_board_slice *other = &board->slices.at[i];
-        weft_use most = {0};
+        weft_pressure most = {0};
         for (uint32_t j = 0; j < other->members.len && are_neighbours(slice, other); j++) {
             most.l2 = fmax(most.l2, other->members.at[j].option->use.l2);
             most.dram = fmax(most.dram, other->members.at[j].option->use.dram);

@@ -127,6 +127,19 @@ bool weft_clover__co2opt(const weft_clover *c, weft_clover_config *out)
     return least < INFINITY;
 }
 
+void weft_clover__start(const weft_clover *c, weft_clover_config *x)
+{
+    weft_clover_config one;
+    double h = weft_clover__fits(c, x) ? weft_clover__score(c, x).h : INFINITY;
+    for (uint32_t v = 0; v < c->n_variant; v++)
+        for (uint32_t z = 0; z < c->shape->n; z++) {
+            if (!fill(c, v, z, &one) || weft_clover__score(c, &one).h >= h)
+                continue;
+            h = weft_clover__score(c, &one).h;
+            *x = one;
+        }
+}
+
 /* -- Oracle ----------------------------------------------------------------------------------- */
 
 /* Every way to give the instances of one multiset their variants. */

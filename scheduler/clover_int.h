@@ -54,6 +54,9 @@ bool weft_clover__base(const weft_clover *c,
                        weft_clover_config *out); /* best variant, whole GPUs */
 bool weft_clover__co2opt(const weft_clover *c,
                          weft_clover_config *out); /* least energy, smallest */
+/* One variant on instances of one size, all GPUs full of them or as many as the rate takes: the
+ * best of these takes the place of *x where it is better. */
+void weft_clover__start(const weft_clover *c, weft_clover_config *x);
 /* Random search over configurations, `effort` of them (BLOVER). */
 bool weft_clover__random(const weft_clover *c, uint64_t seed, uint64_t effort,
                          weft_clover_config *out);

@@ -74,7 +74,7 @@ typedef struct completion {
     weft_menu menu;
     const weft_known **known; /* by placement */
     uint32_t *demand;         /* by placement */
-    weft_use *others;         /* by placement: what its neighbours use */
+    weft_pressure *others;    /* by placement: what its neighbours use */
 } completion;
 
 /* Part of the device; NULL: the fleet has no such slice. */
@@ -94,20 +94,20 @@ static bool is_among(const weft_slice_spec *spec)
 static void sum_uses(completion *c, const uint32_t *order, size_t from, size_t to)
 {
     enum { STARTS = 33 }; /* start slots, and none */
-    weft_use sum[STARTS] = {0};
+    weft_pressure sum[STARTS] = {0};
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = from; i < to;) {
             const weft_placement *first = &c->plan->at[order[i]];
             weft_slice_spec room;
             const weft_slice_spec *spec = spec_of(c, first, &room);
             size_t start = first->mig_start >= 0 ? (size_t)first->mig_start % 32 : 32, end = i;
-            weft_use most = {0};
+            weft_pressure most = {0};
             for (; end < to && c->plan->at[order[end]].slice_id == first->slice_id; end++) {
                 const weft_known *known = c->known[order[end]];
                 if (!known || !is_among(spec))
                     continue;
-                weft_use use =
-                    weft_point__use(weft_fleet__row(c->problem->fleet, first->type), known->point);
+                weft_pressure use = weft_point__pressure(
+                    weft_fleet__row(c->problem->fleet, first->type), known->point);
                 most.l2 = fmax(most.l2, use.l2);
                 most.dram = fmax(most.dram, use.dram);
             }
@@ -117,8 +117,8 @@ static void sum_uses(completion *c, const uint32_t *order, size_t from, size_t t
             }
             for (; i < end; i++)
                 if (pass == 1)
-                    c->others[order[i]] = (weft_use){fmax(0, sum[start].l2 - most.l2),
-                                                     fmax(0, sum[start].dram - most.dram)};
+                    c->others[order[i]] = (weft_pressure){fmax(0, sum[start].l2 - most.l2),
+                                                          fmax(0, sum[start].dram - most.dram)};
         }
 }
 
@@ -128,7 +128,8 @@ static double slowdown_of(const completion *c, uint32_t i)
     weft_slice_spec room;
     if (!weft_interference__any(&c->problem->interference) || !is_among(spec_of(c, p, &room)))
         return 1;
-    weft_use own = weft_point__use(weft_fleet__row(c->problem->fleet, p->type), c->known[i]->point);
+    weft_pressure own =
+        weft_point__pressure(weft_fleet__row(c->problem->fleet, p->type), c->known[i]->point);
     return weft_interference__factor(&c->problem->interference, own, c->others[i]);
 }
 

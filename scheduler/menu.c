@@ -294,7 +294,7 @@ static void list_options(weft_menu *menu, uint32_t demand, weft_arena *arena)
                                   .exec_us = k->exec_us,
                                   .peak_per_s = weft_load__peak_per_s(k->point, k->exec_us),
                                   .mem_bytes = weft_load__mem(k->point),
-                                  .use = weft_point__use(shape->row, k->point)};
+                                  .use = weft_point__pressure(shape->row, k->point)};
     }
     menu->option[demand] = option;
     menu->n_option[demand] = n;

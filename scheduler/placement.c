@@ -64,7 +64,7 @@ typedef struct domain {
     const weft_mig_profile *mig; /* of shares of an instance */
     uint64_t percent, clients, mem_bytes;
     uint64_t mem_limit; /* 0: none */
-    weft_use use;
+    weft_pressure use;
     const char *model; /* the first one */
     uint32_t n_model;  /* different ones, counted up to 2 */
 } domain;
@@ -86,8 +86,8 @@ typedef struct slice_state {
     size_t from, to;
     bool known;
     weft_slice_spec spec;
-    domain *among; /* NULL: nothing runs beside it */
-    weft_use use;  /* of its largest member */
+    domain *among;     /* NULL: nothing runs beside it */
+    weft_pressure use; /* of its largest member */
 } slice_state;
 
 static void report(check *c, const char *model, const char *fmt, ...) WEFT_PRINTF(3, 4);
@@ -342,7 +342,7 @@ static void check_slice(check *c, slice_state *slice, device_state *state)
         clients = shared ? 1 : p->procs; /* a shared slice is one process */
         if (!known)
             continue;
-        weft_use use = weft_point__use(state->row, known->point);
+        weft_pressure use = weft_point__pressure(state->row, known->point);
         slice->use.l2 = fmax(slice->use.l2, use.l2);
         slice->use.dram = fmax(slice->use.dram, use.dram);
         mem_bytes = add_saturating(mem_bytes, weft_load__mem(known->point));
@@ -377,10 +377,10 @@ static double slowdown_of(const check *c, const slice_state *slice, size_t i,
     const weft_interference *coeff = &c->problem->interference;
     if (!slice->among || !weft_interference__any(coeff))
         return 1;
-    weft_use others = {.l2 = fmax(0, slice->among->use.l2 - slice->use.l2),
-                       .dram = fmax(0, slice->among->use.dram - slice->use.dram)};
-    return weft_interference__factor(coeff, weft_point__use(state->row, find_known(c, i)->point),
-                                     others);
+    weft_pressure others = {.l2 = fmax(0, slice->among->use.l2 - slice->use.l2),
+                            .dram = fmax(0, slice->among->use.dram - slice->use.dram)};
+    return weft_interference__factor(
+        coeff, weft_point__pressure(state->row, find_known(c, i)->point), others);
 }
 
 static void check_loads(check *c, const slice_state *slice, const device_state *state)

@@ -9,10 +9,11 @@
  *
  * An app of the set with a rate is such an application; a model with a rate of its own is one with
  * a single variant, which leaves the sizes of its instances to choose. n is what BASE needs: the
- * most accurate variant on the largest instances. The search starts at the mixture in force, or at
- * BASE. It runs again when the carbon intensity is more than 5 % from that of the last run, or when
- * the mixture in force no longer carries the rate or misses the accuracy; otherwise the mixture
- * stays (the paper's triggers; its program compares with the mean of the trace).
+ * most accurate variant on the largest instances. The search starts at the mixture in force (at
+ * first at BASE), or at one variant on instances of one size where that is better. It runs again
+ * when the carbon intensity is more than 5 % from that of the last run, or when the mixture in
+ * force no longer carries the rate or misses the accuracy; otherwise the mixture stays (the paper's
+ * triggers; its program compares with the mean of the trace).
  *
  * One type of GPU: the first of the fleet that may be split by MIG and on which a variant runs. The
  * paper measures latency and energy of every new mixture on the GPUs; here both come from profiles.
@@ -195,6 +196,7 @@ static bool choose(const run *r, const task *t, weft_clover *c, uint32_t left,
     if (!has_previous && !has_start)
         return weft_clover__random(c, r->board->problem->seed, r->effort, out);
     *out = has_previous ? previous : base;
+    weft_clover__start(c, out);
     return weft_clover__anneal(c, r->board->problem->seed, r->effort, (uint64_t)r->patience, out);
 }
 

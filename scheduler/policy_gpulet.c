@@ -164,9 +164,9 @@ static const share *find_share(const shares *s, uint32_t percent)
 /* -- Glets ------------------------------------------------------------------------------------ */
 
 /* Utilisations of what runs on the other glet of a device: of a glet in turns, its largest. */
-static weft_use use_beside(const weft_board *board, uint32_t device)
+static weft_pressure use_beside(const weft_board *board, uint32_t device)
 {
-    weft_use use = {0};
+    weft_pressure use = {0};
     uint32_t last = board->devices.at[device].last;
     if (last == UINT32_MAX)
         return use;
@@ -184,7 +184,7 @@ static bool use_glet(weft_board *board, uint32_t demand, const share *s, uint32_
                      double rest_per_s, bool take, double *carried)
 {
     weft_choice c = weft_menu__choice(&board->menu, demand, s->shape);
-    weft_use other = use_beside(board, device);
+    weft_pressure other = use_beside(board, device);
     /* By batch, then processes: from the last. */
     for (uint32_t k = c.n; k-- > 0;) {
         const weft_option *o = &board->option[demand][c.first + k];

@@ -67,7 +67,7 @@ static uint32_t percent_of(const weft_option *o)
 
 /* Whether the option keeps rate and SLO beside neighbours that use so much. */
 static bool holds(const weft_board *board, uint32_t demand, const weft_option *o, double rate_per_s,
-                  weft_use others)
+                  weft_pressure others)
 {
     double slowdown = weft_interference__factor(&board->problem->interference, o->use, others);
     weft_load_in in = {.rules = &board->problem->rules,
@@ -85,7 +85,7 @@ static bool holds(const weft_board *board, uint32_t demand, const weft_option *o
  * none. */
 static const weft_option *find_share(const weft_board *board, uint32_t demand,
                                      const weft_fleet_device *row, uint32_t percent,
-                                     double rate_per_s, weft_use others)
+                                     double rate_per_s, weft_pressure others)
 {
     const weft_option *best = NULL;
     for (uint32_t i = 0; i < board->n_option[demand]; i++) {
@@ -125,7 +125,7 @@ static weft_err list_works(const weft_board *board, work *list, uint32_t *n)
             w.rate_per_s = fmin(w.rate_per_s, most);
         for (size_t r = 0; r < board->fleet->n_device; r++) {
             const weft_option *o =
-                find_share(board, d, &board->fleet->device[r], 0, w.rate_per_s, (weft_use){0});
+                find_share(board, d, &board->fleet->device[r], 0, w.rate_per_s, (weft_pressure){0});
             if (o && percent_of(o) < w.percent)
                 w.percent = percent_of(o);
         }
@@ -149,9 +149,9 @@ static weft_err list_works(const weft_board *board, work *list, uint32_t *n)
 
 /* -- Placing ---------------------------------------------------------------------------------- */
 
-static weft_use use_of_others(const resident *r, uint32_t n, uint32_t own)
+static weft_pressure use_of_others(const resident *r, uint32_t n, uint32_t own)
 {
-    weft_use sum = {0};
+    weft_pressure sum = {0};
     for (uint32_t i = 0; i < n; i++)
         if (i != own) {
             sum.l2 += r[i].option->use.l2;
@@ -190,7 +190,8 @@ static bool try_gpu(packer *p, const gpu *g, const work *w, uint32_t *extra)
         p->trial[i] = g->residents.at[i];
         before += percent_of(p->trial[i].option);
     }
-    const weft_option *own = find_share(board, w->demand, g->row, 0, w->rate_per_s, (weft_use){0});
+    const weft_option *own =
+        find_share(board, w->demand, g->row, 0, w->rate_per_s, (weft_pressure){0});
     if (!own)
         return false;
     p->trial[n - 1] = (resident){.demand = w->demand, .rate_per_s = w->rate_per_s, .option = own};
@@ -198,7 +199,7 @@ static bool try_gpu(packer *p, const gpu *g, const work *w, uint32_t *extra)
         return false;
     for (uint32_t i = 0; i < n;) { /* ends: shares only grow */
         resident *r = &p->trial[i];
-        weft_use others = use_of_others(p->trial, n, i);
+        weft_pressure others = use_of_others(p->trial, n, i);
         if (holds(board, r->demand, r->option, r->rate_per_s, others)) {
             i++;
             continue;
@@ -223,7 +224,8 @@ static const weft_fleet_device *choose_row(const packer *p, const work *w)
     double least = INFINITY;
     for (size_t i = 0; i < board->fleet->n_device; i++) {
         const weft_fleet_device *row = &board->fleet->device[i];
-        const weft_option *o = find_share(board, w->demand, row, 0, w->rate_per_s, (weft_use){0});
+        const weft_option *o =
+            find_share(board, w->demand, row, 0, w->rate_per_s, (weft_pressure){0});
         double price = weft_fleet__price(row);
         if (!o || p->opened[i] == row->count)
             continue;

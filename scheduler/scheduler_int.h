@@ -148,14 +148,15 @@ void weft_power__add(weft_power *power, const weft_profile_point *point, double 
 double weft_power__watts(const weft_power *power); /* 0: not known */
 
 /* What a point asks of the parts of a device that shares have in common, 0..1 (slo.c). */
-typedef struct weft_use {
+typedef struct weft_pressure {
     double l2, dram;
-} weft_use;
+} weft_pressure;
 
-weft_use weft_point__use(const weft_fleet_device *row, const weft_profile_point *point);
+weft_pressure weft_point__pressure(const weft_fleet_device *row, const weft_profile_point *point);
 bool weft_interference__any(const weft_interference *coeff);
 /* Factor >= 1 on the time of `own` beside `others`, the sum of what runs at the same time. */
-double weft_interference__factor(const weft_interference *coeff, weft_use own, weft_use others);
+double weft_interference__factor(const weft_interference *coeff, weft_pressure own,
+                                 weft_pressure others);
 
 /* Numbers out of range: INPUT. */
 WEFT_MUST_USE weft_err weft_rules__check(const weft_rules *rules, weft_diag *diag);
@@ -181,7 +182,7 @@ typedef struct weft_option {
     uint32_t shape; /* index into the menu's shapes */
     double exec_us, peak_per_s;
     uint64_t mem_bytes; /* of all processes */
-    weft_use use;
+    weft_pressure use;
 } weft_option;
 
 /* The options of one demand on one shape: option[first .. first + n), by batch, then processes. */

@@ -161,9 +161,9 @@ double weft_power__watts(const weft_power *power)
 
 /* -- Interference ----------------------------------------------------------------------------- */
 
-weft_use weft_point__use(const weft_fleet_device *row, const weft_profile_point *point)
+weft_pressure weft_point__pressure(const weft_fleet_device *row, const weft_profile_point *point)
 {
-    weft_use use = {.l2 = point->cost.creq};
+    weft_pressure use = {.l2 = point->cost.creq};
     if (row && row->bandwidth_gbps > 0)
         use.dram = point->cost.bandwidth_gbps / row->bandwidth_gbps;
     use.l2 = use.l2 > 0 ? fmin(1, use.l2) : 0;
@@ -179,7 +179,8 @@ bool weft_interference__any(const weft_interference *coeff)
     return false;
 }
 
-double weft_interference__factor(const weft_interference *coeff, weft_use own, weft_use others)
+double weft_interference__factor(const weft_interference *coeff, weft_pressure own,
+                                 weft_pressure others)
 {
     const double *c = coeff->c;
     double factor = c[0] * own.l2 + c[1] * fmin(1, others.l2) + c[2] * own.dram +
