@@ -167,6 +167,7 @@ static void test_clover__app_gets_its_rate_and_accuracy(void **state)
         rate[strcmp(plan.at[i].model, "small") == 0] += plan.at[i].rate_per_s;
     assert_true(fabs(rate[0] + rate[1] - 900) < 1e-6 && rate[0] >= 0.4 * 900 - 1e-6 && rate[1] > 0);
     /* Other policies answer with the best variant. */
+    problem.options = NULL;
     assert_int_equal(weft_plan_make(weft_policy_find("parva"), NULL, &problem, arena, diag, &plan),
                      WEFT_ERR_OK);
     for (size_t i = 0; i < plan.n; i++)
