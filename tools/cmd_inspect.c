@@ -346,6 +346,27 @@ static weft_err verify(const weft_bundle *b, weft_diag *diag)
     return err;
 }
 
+/* Programs that run several models at once. */
+static json_t *list_joint(const weft_bundle *b)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < b->n_joint; i++) {
+        const weft_bundle_program *p = &b->program[b->n_program + i];
+        json_t *o = json_object(), *models = json_array();
+        uint32_t apart = 0;
+        for (uint32_t k = 0; k < p->n_part; k++) {
+            json_array_append_new(models, json_name(b->program[p->part[k].program].name));
+            apart += b->program[p->part[k].program].n_launch;
+        }
+        json_object_set_new(o, "name", json_name(p->name));
+        json_object_set_new(o, "models", models);
+        json_object_set_new(o, "launches", json_count(p->n_launch));
+        json_object_set_new(o, "launches_apart", json_count(apart));
+        json_array_append_new(list, o);
+    }
+    return list;
+}
+
 static weft_err inspect_bundle(const char *path, const options *o, weft_diag *diag,
                                weft_arena *arena, json_t *root)
 {
@@ -369,6 +390,7 @@ static weft_err inspect_bundle(const char *path, const options *o, weft_diag *di
     put_totals(b, root);
     json_object_set_new(root, "shared", find_shared(b, uses, arena));
     json_object_set_new(root, "models", models);
+    json_object_set_new(root, "joint", list_joint(b));
     json_object_set_new(root, "plan", plan ? plan : json_null());
     weft_bundle_close(b);
     return err;
