@@ -117,10 +117,12 @@ static const weft_option *find_residue(const weft_board *board, uint32_t demand,
 {
     const weft_option *best = NULL;
     double least = INFINITY;
-    for (uint32_t i = 0; i < board->n_option[demand]; i++) {
+    weft_choice in = {.n = board->n_option[demand]};
+    if (shape != UINT32_MAX)
+        in = weft_menu__choice(&board->menu, demand, shape);
+    for (uint32_t i = in.first; i < in.first + in.n; i++) {
         const weft_option *o = &board->option[demand][i];
-        if (!is_whole(o) ||
-            (shape != UINT32_MAX ? o->shape != shape : !weft_board__has_place(board, o)))
+        if (!is_whole(o) || (shape == UINT32_MAX && !weft_board__has_place(board, o)))
             continue;
         double cycle_us = duty_cycle(board, demand, o, rate_per_s);
         if (!(cycle_us > 0) || o->exec_us > cycle_us * (1 + slack))
@@ -155,10 +157,16 @@ static weft_err saturate(packer *p, uint32_t demand, uint32_t rank)
         const weft_option *o = find_saturated(board, demand);
         if (!o || rest < peak_of(o) * (1 - slack) || rest <= rate * slack)
             break;
-        double part = fmin(rest, peak_of(o));
-        if (!weft_board__add(board, demand, o, part, false))
+        /* As many as that type has: the choice does not change before it is used up. */
+        uint32_t before = board->slices.len;
+        while (rest >= peak_of(o) * (1 - slack) && rest > rate * slack) {
+            double part = fmin(rest, peak_of(o));
+            if (!weft_board__add(board, demand, o, part, false))
+                break;
+            rest -= part;
+        }
+        if (board->slices.len == before)
             break;
-        rest -= part;
     }
     if (rest > rate * slack || rate == 0) {
         residue r = {.demand = demand, .rank = rank, .rate_per_s = rest};
@@ -184,9 +192,10 @@ static const weft_option *find_batch(const weft_board *board, const member *m, c
                                      double cycle_us)
 {
     const weft_option *best = NULL;
-    for (uint32_t i = 0; i < board->n_option[m->demand]; i++) {
+    weft_choice at = weft_menu__choice(&board->menu, m->demand, in->shape);
+    for (uint32_t i = at.first; i < at.first + at.n; i++) {
         const weft_option *o = &board->option[m->demand][i];
-        if (!is_whole(o) || o->shape != in->shape)
+        if (!is_whole(o))
             continue;
         if (m->rate_per_s > 0 && m->rate_per_s * cycle_us > o->point->batch * 1e6 * (1 + slack))
             continue;
