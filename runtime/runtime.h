@@ -91,10 +91,12 @@ typedef struct weft_memory_plan {
 } weft_memory_plan;
 
 /* Nothing is run and no weight is read: kernels are chosen as they would be on this machine, and
- * what they want is counted. `symbol`: values of the program's symbols. */
+ * what they want is counted. `symbol`: values of the program's symbols. program_bytes: resident of
+ * the program, with its libraries, before it has done anything. */
 WEFT_MUST_USE weft_err weft_memory_plan_make(weft_bundle *bundle, const char *model,
                                              const int64_t *symbol,
-                                             const weft_engine_options *options, weft_diag *diag,
+                                             const weft_engine_options *options,
+                                             uint64_t program_bytes, weft_diag *diag,
                                              weft_memory_plan *out);
 
 void weft_session_get_memory(const weft_session *session, weft_session_memory *out);

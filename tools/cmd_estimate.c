@@ -46,14 +46,15 @@ weft_err weft_tool_estimate_symbols(const weft_tool_estimate *o, weft_graph *g, 
 
 /* On a CPU the driver of this machine tells what its kernels want: packed weights and scratch
  * memory depend on the kernel. Where it cannot, the estimator's own sum stays. */
-static void count_memory(weft_bundle *bundle, const int64_t *symbol, weft_tool_finding *f)
+static void count_memory(const weft_tool_estimate *o, weft_bundle *bundle, const int64_t *symbol,
+                         weft_tool_finding *f)
 {
     const weft_engine_options options = {.threads = f->slice->units};
     weft_diag *why = weft_diag_create();
     weft_memory_plan *m = &f->memory;
     weft_estimate *e = &f->e;
-    f->is_exact_memory =
-        why && weft_memory_plan_make(bundle, f->name, symbol, &options, why, m) == WEFT_ERR_OK;
+    f->is_exact_memory = why && weft_memory_plan_make(bundle, f->name, symbol, &options,
+                                                      o->program_bytes, why, m) == WEFT_ERR_OK;
     weft_diag_destroy(why);
     if (!f->is_exact_memory)
         return;
@@ -98,7 +99,7 @@ static weft_err estimate_slice(const weft_tool_estimate *o, const weft_workload 
         f->how.calibration = &o->fit;
     WEFT_TRY(weft_workload_estimate(work, f->slice, &f->how, arena, diag, &f->e));
     if (bundle && strcmp(f->slice->gpu->name, "cpu") == 0)
-        count_memory(bundle, symbol, f);
+        count_memory(o, bundle, symbol, f);
     f->cost = f->e.total;
     return add_up(f, diag);
 }

@@ -24,7 +24,8 @@ typedef struct weft_tool_estimate {
     const char *kernels, *calibrate, *calibration, *model;
     bool features, no_dispatch;
     weft_calibration fit;
-    bool usage; /* out: the command line asks for what a model does not have */
+    uint64_t program_bytes; /* resident before anything was done */
+    bool usage;             /* out: the command line asks for what a model does not have */
 } weft_tool_estimate;
 
 /* One model on one slice at one batch size. */

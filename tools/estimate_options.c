@@ -217,7 +217,11 @@ static int check(weft_tool_estimate *o)
 int weft_tool_estimate_parse(int argc, char **argv, weft_tool_estimate *o)
 {
     int opt;
-    *o = (weft_tool_estimate){.slice = "", .batch = {1}, .n_batch = 1, .procs = 1};
+    *o = (weft_tool_estimate){.slice = "",
+                              .batch = {1},
+                              .n_batch = 1,
+                              .procs = 1,
+                              .program_bytes = weft_tool_resident_bytes()};
     optind = 1;
     while ((opt = getopt_long(argc, argv, "o:h", long_options, NULL)) != -1) {
         if (opt == 'h')

@@ -82,6 +82,18 @@ double weft_tool_now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
+uint64_t weft_tool_resident_bytes(void)
+{
+    FILE *f = fopen("/proc/self/statm", "re");
+    unsigned long long size, resident = 0;
+    if (!f)
+        return 0;
+    if (fscanf(f, "%llu %llu", &size, &resident) != 2)
+        resident = 0;
+    fclose(f);
+    return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
 const char *weft_tool_bytes(uint64_t bytes, char *buf)
 {
     static const char *const units[] = {"B", "kB", "MB", "GB", "TB"};

@@ -47,6 +47,8 @@ size_t weft_tool_parse_list(const char *text, int64_t *out, size_t max);
 /* Progress line on standard error, only on a terminal. NULL clears it. */
 void weft_tool_progress(const char *fmt, ...) WEFT_PRINTF(1, 2);
 double weft_tool_now_ms(void);
+/* Resident memory of this process, 0: not known. */
+uint64_t weft_tool_resident_bytes(void);
 /* "12.3 MB" in `buf` (at least 32 bytes); returns buf. */
 const char *weft_tool_bytes(uint64_t bytes, char *buf);
 

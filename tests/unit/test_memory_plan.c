@@ -27,8 +27,9 @@ static void test_memory_plan__is_what_a_session_takes(void **state)
         weft_session_memory m;
         weft_engine_options options = {.threads = 1};
         make_world(&w, batch);
-        assert_int_equal(weft_memory_plan_make(&w.bundle, "m", NULL, &options, w.diag, &plan),
-                         WEFT_ERR_OK);
+        assert_int_equal(
+            weft_memory_plan_make(&w.bundle, "m", NULL, &options, 1000000, w.diag, &plan),
+            WEFT_ERR_OK);
         open_world(&w, 1);
         assert_int_equal(weft_session_measure_memory(w.session, w.in, 1, w.diag, &m), WEFT_ERR_OK);
         assert_int_equal(plan.arena_bytes, m.arena_bytes);
@@ -52,7 +53,7 @@ static void test_memory_plan__unknown_model_is_refused(void **state)
     world w;
     weft_memory_plan plan;
     make_world(&w, 1);
-    assert_int_equal(weft_memory_plan_make(&w.bundle, "other", NULL, NULL, w.diag, &plan),
+    assert_int_equal(weft_memory_plan_make(&w.bundle, "other", NULL, NULL, 0, w.diag, &plan),
                      WEFT_ERR_INPUT);
     finish_world(&w);
 }
