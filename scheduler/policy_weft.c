@@ -49,9 +49,10 @@ enum {
     TRIES = 240,
     SOLVER_MODELS_MAX = 200,
     SOLVER_NODES = 2000,
-    PUTS_MAX = 400000,       /* pieces put by the tries of one plan */
-    OTHERS_MODELS_MAX = 128, /* more models: only the fast ones of the other policies */
-    THOROUGH_MODELS_MAX = 48 /* more models: no new plan beside the one in force */
+    PUTS_MAX = 400000,        /* pieces put by the tries of one plan */
+    OTHERS_PIECES_MAX = 5000, /* more pieces: only parva of them */
+    OTHERS_MODELS_MAX = 128,  /* more models: only the fast ones of the other policies */
+    THOROUGH_MODELS_MAX = 48  /* more models: no new plan beside the one in force */
 };
 
 typedef struct weft_run {
@@ -288,16 +289,43 @@ static bool is_fast_policy(const char *name)
     return false;
 }
 
+/* Pieces that any plan has at least, roughly, but no more than the fleet has room for. */
+static double count_pieces(const weft_board *board, uint32_t *most)
+{
+    double sum = 0, largest = -1;
+    for (uint32_t s = 0; s < board->demands->n; s++) {
+        uint32_t d = board->order[s];
+        double peak = 0;
+        for (uint32_t i = 0; i < board->n_option[d]; i++)
+            peak = fmax(peak, board->option[d][i].peak_per_s);
+        double pieces = peak > 0 ? board->demands->at[d].rate_per_s / peak : 0;
+        if (pieces > largest) {
+            largest = pieces;
+            *most = d;
+        }
+        sum += pieces;
+    }
+    return sum;
+}
+
+/* Others grow faster with the number of pieces than this policy. */
+static bool is_large(const weft_run *run)
+{
+    uint32_t most;
+    return count_pieces(run->board, &most) > OTHERS_PIECES_MAX;
+}
+
 static void try_others(weft_run *run)
 {
-    bool all = run->problem.demands->n <= OTHERS_MODELS_MAX;
+    bool all = run->problem.demands->n <= OTHERS_MODELS_MAX, large = is_large(run);
     weft_problem problem = run->problem;
     problem.options = NULL;
     problem.effort = 0;
     for (size_t i = 0; weft_policy_at(i); i++) {
         const weft_policy *policy = weft_policy_at(i);
         weft_plan plan;
-        if (policy == &weft_policy_weft || (!all && !is_fast_policy(policy->name)))
+        if (policy == &weft_policy_weft || (!all && !is_fast_policy(policy->name)) ||
+            (large && strcmp(policy->name, "parva") != 0))
             continue;
         void *state =
             policy->state_size ? weft_arena_array(run->arena, 1, policy->state_size) : NULL;
@@ -330,6 +358,24 @@ static bool is_at_bound(const weft_run *run, const weft_pieces *list)
     return run->problem.goal == WEFT_GOAL_COST && run->fleet.n_device == 1 &&
            (list->devices <= run->bound ||
             list->devices <= weft_menu__lower_bound(&run->board->menu));
+}
+
+/* More than all devices are needed: refused at once, by the model that asks for most. */
+static weft_err refuse_excess(weft_run *run)
+{
+    uint64_t devices = 0;
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < run->fleet.n_device; i++)
+        devices += run->row[i].count;
+    double bound = weft_menu__lower_bound(&run->board->menu);
+    if (run->problem.goal == WEFT_GOAL_GOODPUT || bound <= (double)devices)
+        return WEFT_ERR_OK;
+    (void)count_pieces(run->board, &most);
+    const weft_demand *d = &run->board->demands->at[most];
+    return weft_diag_error(run->diag, WEFT_ERR_INFEASIBLE, (weft_where){.item = d->model},
+                           "the fleet has no place left for %.6g/s: at least %.6g devices are "
+                           "needed in all, it has %llu",
+                           d->rate_per_s, bound, (unsigned long long)devices);
 }
 
 /* INFEASIBLE: no way was found. */
@@ -563,6 +609,8 @@ static weft_err place_weft(void *state, const weft_problem *problem, weft_arena 
         *out = kept;
         return WEFT_ERR_OK;
     }
+    if (!has_kept)
+        WEFT_TRY(refuse_excess(run));
     weft_err err = plan_anew(run, &fresh);
     if (err != WEFT_ERR_OK && !has_kept) {
         /* Whoever comes nearest says what is missing. */

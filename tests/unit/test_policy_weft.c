@@ -264,6 +264,35 @@ static void test_policy_weft__models_come_and_go(void **state)
     }
 }
 
+/* Refused at once, or carried as far as the fleet goes. */
+static void test_policy_weft__absurd_rates(void **state)
+{
+    static const double rates[] = {1e9, 1e15, 1e300};
+    (void)state;
+    need_data();
+    for (size_t i = 0; i < 3; i++) {
+        weft_arena *arena = weft_arena_create(0);
+        weft_diag *diag = weft_diag_create();
+        parvagpu_set set;
+        weft_plan plan;
+        weft_fleet_device device = data.device;
+        weft_fleet fleet = {.file = "fleet", .device = &device, .n_device = 1};
+        device.count = 300;
+        parvagpu_scenario(&data, 4, 1, 3, arena, &set);
+        set.problem.fleet = &fleet;
+        ((weft_demand *)set.demands.at)[0].rate_per_s = rates[i];
+        assert_int_equal(
+            weft_plan_make(weft_policy_find("weft"), NULL, &set.problem, arena, diag, &plan),
+            WEFT_ERR_INFEASIBLE);
+        assert_string_equal(weft_diag_at(diag, 0)->item, "bert");
+        set.problem.goal = WEFT_GOAL_GOODPUT;
+        make("weft", &set.problem, arena, &plan);
+        assert_int_equal(plan.gpus, 300);
+        weft_diag_destroy(diag);
+        weft_arena_destroy(arena);
+    }
+}
+
 static void test_policy_weft__refuses_unknown_options(void **state)
 {
     weft_arena *arena = weft_arena_create(0);
@@ -296,6 +325,7 @@ int main(void)
         cmocka_unit_test(test_policy_weft__shares_small_loads),
         cmocka_unit_test(test_policy_weft__unchanged_models_stay),
         cmocka_unit_test(test_policy_weft__models_come_and_go),
+        cmocka_unit_test(test_policy_weft__absurd_rates),
         cmocka_unit_test(test_policy_weft__refuses_unknown_options),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
