@@ -82,8 +82,7 @@ def read_rows(data):
         for r in csv.DictReader(open(data / "neusight" / f"{file}.csv")):
             gpu = NEUSIGHT_GPU[r["device"]]
             sizes = {c: r[c] for c in COLUMNS if c in r}
-            if file in ("linear", "bmm"):  # there (m x n) times (n x k): the grids say so
-                sizes.update(n=r["k"], k=r["n"])
+            # The kinds linear and bmm are (m x n) times (n x k), as the recorded grids say.
             yield dict(sizes, gpu=gpu, kind=r["op"], dtype="f32",
                        measured_us=1e3 * float(r["latency_ms"]), role=neusight_role(r, file),
                        call="vector" if file == "vector_ops" else file)

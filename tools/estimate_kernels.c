@@ -3,13 +3,12 @@
  * The first row names the columns, in any order and with the usual names; what is not known is kept
  * and not looked at. Which sizes a row needs depends on its kind:
  *
- *   gemm, linear, matmul, fc     m, n, k; b (1)
- *   bmm, batched_gemm            b, m, n, k
- *   conv, depthwise              b, cin, cout, ksize, hw; stride (1), pad (0), groups (1; of
- *                                depthwise: cin)
- *   attention                    batch_size, isl, num_heads, head_dim
- *   element-wise functions,      b (rows), h (columns)
- *   norms, softmax, reduce, move
+ *   gemm, matmul, fc             m, n, k; b (1): m x k by k x n
+ *   batched_gemm                 b, m, n, k: the same
+ *   linear, bmm                  the same names as in NeuSight's published table, which has m x n
+ * by n x k: n is summed over conv, depthwise              b, cin, cout, ksize, hw; stride (1), pad
+ * (0), groups (1; of depthwise: cin) attention                    batch_size, isl, num_heads,
+ * head_dim element-wise functions,      b (rows), h (columns) norms, softmax, reduce, move
  *
  * time_us is what a published table would say. Times of single f32 operators are those of calls by
  * an eager framework, so it contains dispatch_us, the time until the kernel starts; --no-dispatch
@@ -96,52 +95,53 @@ typedef struct kind_row {
     weft_kernel_kind kind;
     const char *fn;
     double operands; /* tensors that are read */
+    bool sums_n;     /* a product of m x n by n x k, not of m x k by k x n */
 } kind_row;
 
 static const kind_row kind_table[] = {
-    {"gemm", WEFT_KERNEL_GEMM, NULL, 1},
-    {"linear", WEFT_KERNEL_GEMM, NULL, 1},
-    {"matmul", WEFT_KERNEL_GEMM, NULL, 1},
-    {"fc", WEFT_KERNEL_GEMM, NULL, 1},
-    {"addmm", WEFT_KERNEL_GEMM, NULL, 1},
-    {"bmm", WEFT_KERNEL_GEMM, NULL, 2},
-    {"batched_gemm", WEFT_KERNEL_GEMM, NULL, 2},
-    {"batch_matmul", WEFT_KERNEL_GEMM, NULL, 2},
-    {"conv", WEFT_KERNEL_CONV, NULL, 1},
-    {"conv2d", WEFT_KERNEL_CONV, NULL, 1},
-    {"depthwise", WEFT_KERNEL_DEPTHWISE, NULL, 1},
-    {"depthwise_conv", WEFT_KERNEL_DEPTHWISE, NULL, 1},
-    {"attention", WEFT_KERNEL_ATTENTION, NULL, 1},
-    {"encoder_attention", WEFT_KERNEL_ATTENTION, NULL, 1},
-    {"ew", WEFT_KERNEL_EW, NULL, 1},
-    {"add", WEFT_KERNEL_EW, "add", 2},
-    {"sub", WEFT_KERNEL_EW, "sub", 2},
-    {"mul", WEFT_KERNEL_EW, "mul", 2},
-    {"div", WEFT_KERNEL_EW, "div", 2},
-    {"pow", WEFT_KERNEL_EW, "pow", 2},
-    {"addu", WEFT_KERNEL_EW, "add", 1},
-    {"subu", WEFT_KERNEL_EW, "sub", 1},
-    {"mulu", WEFT_KERNEL_EW, "mul", 1},
-    {"divu", WEFT_KERNEL_EW, "div", 1},
-    {"powu", WEFT_KERNEL_EW, "pow", 1},
-    {"gelu", WEFT_KERNEL_EW, "gelu", 1},
-    {"relu", WEFT_KERNEL_EW, "relu", 1},
-    {"tanh", WEFT_KERNEL_EW, "tanh", 1},
-    {"sigmoid", WEFT_KERNEL_EW, "sigmoid", 1},
-    {"silu", WEFT_KERNEL_EW, "sigmoid", 1},
-    {"exp", WEFT_KERNEL_EW, "exp", 1},
-    {"sqrt", WEFT_KERNEL_EW, "sqrt", 1},
-    {"norm", WEFT_KERNEL_NORM, NULL, 1},
-    {"ln", WEFT_KERNEL_NORM, "layer_norm", 1},
-    {"layer_norm", WEFT_KERNEL_NORM, "layer_norm", 1},
-    {"layernorm", WEFT_KERNEL_NORM, "layer_norm", 1},
-    {"rms_norm", WEFT_KERNEL_NORM, "rms_norm", 1},
-    {"rmsnorm", WEFT_KERNEL_NORM, "rms_norm", 1},
-    {"softmax", WEFT_KERNEL_SOFTMAX, "softmax", 1},
-    {"reduce", WEFT_KERNEL_REDUCE, NULL, 1},
-    {"move", WEFT_KERNEL_MOVE, NULL, 1},
-    {"copy", WEFT_KERNEL_MOVE, NULL, 1},
-    {"transpose", WEFT_KERNEL_MOVE, NULL, 1},
+    {"gemm", WEFT_KERNEL_GEMM, NULL, 1, false},
+    {"linear", WEFT_KERNEL_GEMM, NULL, 1, true},
+    {"matmul", WEFT_KERNEL_GEMM, NULL, 1, false},
+    {"fc", WEFT_KERNEL_GEMM, NULL, 1, false},
+    {"addmm", WEFT_KERNEL_GEMM, NULL, 1, false},
+    {"bmm", WEFT_KERNEL_GEMM, NULL, 2, true},
+    {"batched_gemm", WEFT_KERNEL_GEMM, NULL, 2, false},
+    {"batch_matmul", WEFT_KERNEL_GEMM, NULL, 2, false},
+    {"conv", WEFT_KERNEL_CONV, NULL, 1, false},
+    {"conv2d", WEFT_KERNEL_CONV, NULL, 1, false},
+    {"depthwise", WEFT_KERNEL_DEPTHWISE, NULL, 1, false},
+    {"depthwise_conv", WEFT_KERNEL_DEPTHWISE, NULL, 1, false},
+    {"attention", WEFT_KERNEL_ATTENTION, NULL, 1, false},
+    {"encoder_attention", WEFT_KERNEL_ATTENTION, NULL, 1, false},
+    {"ew", WEFT_KERNEL_EW, NULL, 1, false},
+    {"add", WEFT_KERNEL_EW, "add", 2, false},
+    {"sub", WEFT_KERNEL_EW, "sub", 2, false},
+    {"mul", WEFT_KERNEL_EW, "mul", 2, false},
+    {"div", WEFT_KERNEL_EW, "div", 2, false},
+    {"pow", WEFT_KERNEL_EW, "pow", 2, false},
+    {"addu", WEFT_KERNEL_EW, "add", 1, false},
+    {"subu", WEFT_KERNEL_EW, "sub", 1, false},
+    {"mulu", WEFT_KERNEL_EW, "mul", 1, false},
+    {"divu", WEFT_KERNEL_EW, "div", 1, false},
+    {"powu", WEFT_KERNEL_EW, "pow", 1, false},
+    {"gelu", WEFT_KERNEL_EW, "gelu", 1, false},
+    {"relu", WEFT_KERNEL_EW, "relu", 1, false},
+    {"tanh", WEFT_KERNEL_EW, "tanh", 1, false},
+    {"sigmoid", WEFT_KERNEL_EW, "sigmoid", 1, false},
+    {"silu", WEFT_KERNEL_EW, "sigmoid", 1, false},
+    {"exp", WEFT_KERNEL_EW, "exp", 1, false},
+    {"sqrt", WEFT_KERNEL_EW, "sqrt", 1, false},
+    {"norm", WEFT_KERNEL_NORM, NULL, 1, false},
+    {"ln", WEFT_KERNEL_NORM, "layer_norm", 1, false},
+    {"layer_norm", WEFT_KERNEL_NORM, "layer_norm", 1, false},
+    {"layernorm", WEFT_KERNEL_NORM, "layer_norm", 1, false},
+    {"rms_norm", WEFT_KERNEL_NORM, "rms_norm", 1, false},
+    {"rmsnorm", WEFT_KERNEL_NORM, "rms_norm", 1, false},
+    {"softmax", WEFT_KERNEL_SOFTMAX, "softmax", 1, false},
+    {"reduce", WEFT_KERNEL_REDUCE, NULL, 1, false},
+    {"move", WEFT_KERNEL_MOVE, NULL, 1, false},
+    {"copy", WEFT_KERNEL_MOVE, NULL, 1, false},
+    {"transpose", WEFT_KERNEL_MOVE, NULL, 1, false},
 };
 
 static const struct {
@@ -259,6 +259,11 @@ static weft_err get_gemm(const table *t, const kind_row *kind, weft_dtype dtype,
     WEFT_TRY(get_size(t, COL_M, -1, 1, &m));
     WEFT_TRY(get_size(t, COL_N, -1, 1, &n));
     WEFT_TRY(get_size(t, COL_K, -1, 1, &k));
+    if (kind->sums_n) {
+        double columns = k;
+        k = n;
+        n = columns;
+    }
     *out = weft_kernel_make_gemm(dtype, b, m, n, k, kind->operands <= 1 && b <= 1);
     return WEFT_ERR_OK;
 }
