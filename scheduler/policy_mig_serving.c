@@ -344,19 +344,20 @@ static void list_splits(const weft_board *board, kind *k)
     for (uint32_t w = 0; w < k->n_whole; w++) {
         const weft_mig_count *whole = &k->whole[w];
         weft_mig_count a = {{0}};
-        for (uint32_t p = 0; p < k->shape.n;) {
-            weft_mig_count b = *whole;
-            for (uint32_t q = 0; q < k->shape.n; q++)
-                b.of[q] = (uint8_t)(b.of[q] - a.of[q]);
+        for (bool more = true; more;) {
+            weft_mig_count b = {{0}};
+            for (uint32_t q = 0; q < WEFT_MIG_PROFILES_MAX; q++)
+                b.of[q] = (uint8_t)(whole->of[q] - a.of[q]);
             uint32_t first = find_part(k, &a), second = find_part(k, &b);
             if (first <= second) {
                 WEFT_VEC_PUSH(board->arena, &list, first);
                 WEFT_VEC_PUSH(board->arena, &list, second);
             }
-            for (p = 0; p < k->shape.n && a.of[p] == whole->of[p]; p++)
-                a.of[p] = 0;
-            if (p < k->shape.n)
-                a.of[p]++;
+            more = false;
+            for (uint32_t p = 0; p < WEFT_MIG_PROFILES_MAX && !more; p++) {
+                more = a.of[p] < whole->of[p];
+                a.of[p] = more ? (uint8_t)(a.of[p] + 1) : 0;
+            }
         }
     }
     k->n_split = list.len / 2;

@@ -101,7 +101,7 @@ static void try_all(brute *b, uint32_t s, uint64_t *total)
 {
     if (weft_mig__devices(b->shape, total) >= b->best)
         return;
-    if (s == b->n) {
+    if (s == b->n || s >= 6) {
         b->best = weft_mig__devices(b->shape, total);
         return;
     }
