@@ -54,6 +54,10 @@ typedef struct weft_slice {
 WEFT_MUST_USE weft_err weft_slice_make(const char *gpu, const char *slice, weft_diag *diag,
                                        weft_slice *out);
 
+/* Of an MPS share: what is left of bandwidth and cache when the rest of the device (or of its
+ * instance) takes its own part: what a plan may count on. Other slices stay as they are. */
+void weft_slice_crowd(weft_slice *slice);
+
 /* -- Kernels -------------------------------------------------------------------------------- */
 
 /* What a kernel computes, as far as its time depends on it. Rows of kinds.def. */

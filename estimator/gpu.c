@@ -166,6 +166,17 @@ weft_err weft_slice_make(const char *gpu, const char *slice, weft_diag *diag, we
     return WEFT_ERR_OK;
 }
 
+void weft_slice_crowd(weft_slice *slice)
+{
+    if (slice->bandwidth_units <= slice->units)
+        return;
+    double part = (double)slice->units / slice->bandwidth_units, drawn = draw_part(part);
+    slice->bandwidth_gbps *= part / drawn;
+    slice->cache_gbps *= part / drawn;
+    slice->cache_bytes = (uint64_t)((double)slice->cache_bytes * part);
+    slice->bandwidth_units = 0;
+}
+
 /* -- Rates ------------------------------------------------------------------------------------ */
 
 static double product_gflops(const weft_gpu *gpu, weft_dtype dtype, bool exact_f32)

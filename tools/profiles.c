@@ -20,6 +20,7 @@ static weft_err add_slice(slice_list *list, const char *gpu, const char *name)
 {
     weft_slice slice;
     WEFT_TRY(weft_slice_make(gpu, name, list->diag, &slice));
+    weft_slice_crowd(&slice); /* plans fill the rest of the device */
     for (uint32_t i = 0; i < list->slices.len; i++)
         if (list->slices.at[i].gpu == slice.gpu && strcmp(list->slices.at[i].name, slice.name) == 0)
             return WEFT_ERR_OK;

@@ -241,9 +241,32 @@ static void test_devices__refusals_say_why(void **state)
     }
 }
 
+/* A share beside busy neighbours has its part of everything; nothing else changes. */
+static void test_devices__crowded_shares_have_their_part(void **state)
+{
+    static const char *const whole[] = {"", "3g.71gb"}, *const share[] = {"40%", "3g.71gb/40%"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        weft_slice all, alone, crowded;
+        assert_int_equal(weft_slice_make("h200", whole[i], NULL, &all), WEFT_ERR_OK);
+        assert_int_equal(weft_slice_make("h200", share[i], NULL, &alone), WEFT_ERR_OK);
+        crowded = alone;
+        weft_slice_crowd(&crowded);
+        double part = (double)alone.units / all.units;
+        assert_true(fabs(crowded.bandwidth_gbps - part * all.bandwidth_gbps) < 1e-9);
+        assert_true(fabs(crowded.cache_gbps - part * all.cache_gbps) < 1e-9);
+        assert_true(crowded.bandwidth_gbps < alone.bandwidth_gbps);
+        assert_true(crowded.cache_bytes < all.cache_bytes && crowded.units == alone.units);
+        alone = all;
+        weft_slice_crowd(&all);
+        assert_memory_equal(&alone, &all, sizeof all);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_devices__crowded_shares_have_their_part),
         cmocka_unit_test(test_devices__all_that_are_promised_are_there),
         cmocka_unit_test(test_devices__mig_profiles_are_parts),
         cmocka_unit_test(test_devices__rates_follow_from_the_clock),
