@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The main job, from nothing: installs what is missing, builds, compiles the four models of
-# examples/ into one bundle, serves it, sends the held-out digits as HTTP requests, checks every
-# answer, prints a report, stops the server. WEFT_BUILD: build folder (default: build).
+# examples/ into one bundle, measures what its joint program gains, estimates, plans and simulates
+# it on GPUs that need not be here, serves it on this CPU, sends the held-out digits as HTTP
+# requests, checks every answer, prints a report, stops the server. WEFT_BUILD: build folder (default: build).
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -66,6 +67,23 @@ jq -r '"  weights in the bundle \(.weight_bytes) bytes; \(.shared | length) weig
 "$weft" inspect "$work/digits.weft" >"$work/inspected"
 sed -n '2,/^$/{/./p}; /^model/p; /^  bucket   batch = 8/p; /^  estimate cpu 1core/p' \
     "$work/inspected"
+
+jq -r '"  \([.merges[] | select(.joined)] | length) of \(.merges | length) products that siblings share run joined",
+    "  in the joint program of the bundle"' "$work/report.json"
+
+say "joint program beside its models, on this CPU"
+"$weft" bench "$work/digits.weft" --batch 1 --time 1 | sed -n '/joint/s/^/  /p'
+
+say "estimate for GPUs that need not be here"
+"$weft" estimate "$examples/digits_cnn.onnx" --compare h100,l4,t4 --batch 8 | sed 's/^/  /'
+
+say "plan examples/fleet_gpu.yaml, every policy"
+"$weft" plan "$examples/digits.yaml" --fleet "$examples/fleet_gpu.yaml" --compare | sed 's/^/  /'
+"$weft" plan "$examples/digits.yaml" --fleet "$examples/fleet_gpu.yaml" -o "$work/gpu_plan.json"
+
+say "simulate the plan: ten seconds of Poisson arrivals"
+"$weft" simulate "$work/gpu_plan.json" --set "$examples/digits.yaml" \
+    --fleet "$examples/fleet_gpu.yaml" --arrivals poisson --duration 10s --seed 1 | sed 's/^/  /'
 
 say "plan examples/fleet.yaml"
 "$weft" plan "$examples/digits.yaml" --fleet "$examples/fleet.yaml" -o "$work/plan.json"
