@@ -403,7 +403,7 @@ static void plan_all(bool all)
         fill_world(w);
         for (int setting = 0; setting < 8; setting++)
             for (size_t v = 0; v < VARIANTS; v++)
-                if (all || (v == 0 && (w < ESTIMATED || setting < 4)))
+                if (all || (v == 0 && (w == PAPER || (w != MIRROR && setting < 4))))
                     plan_row(w, setting & 2, setting & 1,
                              setting & 4 ? WEFT_GOAL_GOODPUT : WEFT_GOAL_COST, v);
     }
