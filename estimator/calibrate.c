@@ -259,6 +259,9 @@ static void hold_out(const problem *all, weft_calibration *out)
     out->error_after = sum / (double)q.n;
 }
 
+/* Times that are this much off are no microseconds of this device. */
+static const double off_max = 1e5;
+
 static weft_err check_rows(const weft_calibration_row *row, size_t n, weft_diag *diag)
 {
     for (size_t i = 0; i < n; i++) {
@@ -272,6 +275,11 @@ static weft_err check_rows(const weft_calibration_row *row, size_t n, weft_diag 
         if (!sound || !(sum > 0) || !isfinite(sum))
             return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0},
                                    "measurement %zu: times must be finite and above 0", i + 1);
+        if (!(row[i].measured_us > sum / off_max && row[i].measured_us < sum * off_max))
+            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0},
+                                   "measurement %zu: %g us where %g us are predicted; are these "
+                                   "microseconds of this device?",
+                                   i + 1, row[i].measured_us, sum);
     }
     return WEFT_ERR_OK;
 }

@@ -17,14 +17,9 @@
 
 static const double busy_part = 0.61, use_part = 0.57;
 
-static double count_parts(const weft_slice *slice)
-{
-    return weft_gpu__is_cpu(slice->gpu) ? slice->units : slice->share;
-}
-
 double weft_slice__idle_w(const weft_slice *slice)
 {
-    return slice->gpu->idle_w * count_parts(slice);
+    return slice->gpu->idle_w * weft_slice__parts(slice);
 }
 
 double weft_kernel__energy_j(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32,
@@ -39,6 +34,6 @@ double weft_kernel__energy_j(const weft_kernel *kernel, const weft_slice *slice,
     double busy = fmin(1, usage->sm_active / slice->share);
     double level = fmin(1, busy_part * busy + use_part * fmax(compute, memory));
     double watts =
-        weft_slice__idle_w(slice) + (gpu->power_w - gpu->idle_w) * count_parts(slice) * level;
+        weft_slice__idle_w(slice) + (gpu->power_w - gpu->idle_w) * weft_slice__parts(slice) * level;
     return watts * time_us * 1e-6;
 }

@@ -12,7 +12,11 @@ static const weft_model *const model_table[] = {
 #undef MODEL
 };
 
-enum { MODEL_COUNT = sizeof model_table / sizeof model_table[0], UNBOUNDED_DEFAULT = 128 };
+enum {
+    MODEL_COUNT = sizeof model_table / sizeof model_table[0],
+    UNBOUNDED_DEFAULT = 128,
+    TWINS_MAX = 1000
+};
 
 /* -- Kinds ------------------------------------------------------------------------------------ */
 
@@ -54,6 +58,11 @@ static weft_err check_kernel(const weft_kernel *k, weft_diag *diag)
                            "kernel: sizes and work must be finite numbers from 0");
 }
 
+const char *weft_model_name_at(size_t i)
+{
+    return i < MODEL_COUNT ? model_table[i]->name : NULL;
+}
+
 static const weft_model *choose_model(const weft_kernel *kernel, const weft_slice *slice,
                                       bool exact_f32, const char *name)
 {
@@ -70,12 +79,13 @@ static weft_err estimate_kernel(const weft_kernel *kernel, const weft_slice *sli
 {
     bool exact_f32 = options && options->exact_f32;
     WEFT_TRY(check_kernel(kernel, diag));
-    const weft_model *model =
-        choose_model(kernel, slice, exact_f32, options ? options->model : NULL);
+    const char *name = options ? options->model : NULL;
+    const weft_model *model = choose_model(kernel, slice, exact_f32, name);
     if (!model)
         return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.item = slice->gpu->name},
-                               "no model estimates such a kernel (%s) there",
-                               weft_dtype_name(kernel->dtype));
+                               "%s%s estimates no kernel of kind %s in %s there",
+                               name ? "model " : "no model", name ? name : "",
+                               weft_kernel_kind_name(kernel->kind), weft_dtype_name(kernel->dtype));
     weft_timing t = model->predict(kernel, slice, exact_f32);
     if (!isfinite(t.time_us) || !(t.time_us > 0))
         return weft_diag_error(diag, WEFT_ERR_BUG, (weft_where){.item = model->name},
@@ -174,7 +184,11 @@ static weft_err estimate_one(const weft_workload *work, size_t i, const weft_sli
     if (work->lowering == WEFT_LOWERING_FRAMEWORK)
         k.kernel = weft_framework__adapt(find_framework(options), &from->kernel, slice,
                                          options && options->exact_f32);
-    WEFT_TRY(estimate_kernel(&k.kernel, slice, options, diag, &k.cost, &k.model, &k.usage));
+    weft_err err = estimate_kernel(&k.kernel, slice, options, diag, &k.cost, &k.model, &k.usage);
+    if (err != WEFT_ERR_OK) {
+        weft_diag_note(diag, (weft_where){.item = k.op}, "kernel %zu of the model", i + 1);
+        return err;
+    }
     k.bound = find_bound(&k.kernel, slice, k.cost.time_us);
     k.cost.time_us *= k.launches;
     k.cost.energy_j *= k.launches;
@@ -206,13 +220,14 @@ static const char *find_source(const weft_kernel_cost *kernel, size_t n, double 
     return 2 * other_us > device_us ? other : "analytic";
 }
 
-/* The first of `n_first` kernels that is the same problem as kernel i; SIZE_MAX: none. Networks
- * repeat themselves, and a prediction costs a thousand comparisons. Bytes between fields may make
- * two equal kernels seem different, never the other way. */
+/* One of the last of `n_first` kernels that is the same problem as kernel i; SIZE_MAX: none.
+ * Networks repeat themselves, and a prediction costs a thousand comparisons, so that no more are
+ * made. Bytes between fields may make two equal kernels seem different, never the other way. */
 static size_t find_twin(const weft_workload *work, const size_t *first, size_t n_first, size_t i)
 {
     const weft_graph_kernel *k = &work->kernel[i];
-    for (size_t f = 0; f < n_first; f++) {
+    size_t least = n_first > TWINS_MAX ? n_first - TWINS_MAX : 0;
+    for (size_t f = n_first; f-- > least;) {
         const weft_graph_kernel *other = &work->kernel[first[f]];
         if (other->launches == k->launches &&
             memcmp(&other->kernel, &k->kernel, sizeof k->kernel) == 0)

@@ -154,6 +154,9 @@ WEFT_MUST_USE weft_err weft_estimate_kernel(const weft_kernel *kernel, const wef
                                             const weft_estimate_options *options, weft_diag *diag,
                                             weft_cost *out, const char **out_model);
 
+/* Names of the rows of models.def; NULL behind the last. */
+const char *weft_model_name_at(size_t i);
+
 /* "compute", "memory" or "launch": which of them takes longest at the slice's peaks. */
 const char *weft_kernel_bound(const weft_kernel *kernel, const weft_slice *slice,
                               const weft_estimate_options *options);

@@ -24,8 +24,14 @@ typedef struct weft_model {
 #include "estimator/models.def"
 #undef MODEL
 
+/* How many times the rates and the power of the device's row the slice has: cores of a CPU, whose
+ * row is one core, the share of a GPU. */
+double weft_slice__parts(const weft_slice *slice);
 /* Peak rate of the slice for this kernel, flops per us; 0: not known. */
 double weft_slice__flops_per_us(const weft_slice *slice, const weft_kernel *kernel, bool exact_f32);
+/* True when that rate is no more than what the plain units do in f32: where matrix units
+ * are no faster (A10G, f32), libraries take kernels of either. */
+bool weft_slice__is_plain_rate(const weft_slice *slice, const weft_kernel *kernel, bool exact_f32);
 /* Part of the peak that a long product reaches: 790 of 989 TFLOP/s sustained on an H200 and 0.85 by
  * the fit in README.md; on a CPU 231 of 272 GFLOP/s on ResNet-50 and VGG-16. */
 static const double weft_product_eff = 0.85;

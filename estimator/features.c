@@ -165,10 +165,14 @@ static double tiles_us(const weft_kernel *k, const weft_slice *whole, double rat
  * are those that the grids of cuDNN's kernels have on V100 and A100 (neusight/conv.csv):
  *
  *   implicit   a product of (images x positions) x (channels x taps), as any other
- *   winograd2  F(2x2,3x3) in one kernel: blocks of 32 filters x 8 x 16 results, or 4 images x 8 x
- * 4; 16 multiplications for 4 results winograd4  F(4x4,3x3) in four kernels, 36 products of (images
- * to a multiple of 16 x tiles) x channels by filters, with all their operands written to memory and
- * read again fft        17 x 32 complex products over tiles of 30 x 30 results, likewise
+ *
+ *   winograd2  F(2x2,3x3) in one kernel: blocks of 32 filters x 8 x 16 results, or x 4 images x
+ *              8 x 4; 16 multiplications for 4 results
+ *
+ *   winograd4  F(4x4,3x3) in four kernels: 36 products of (images to a multiple of 16 x tiles) x
+ *              channels by filters; all operands are written to memory and read again
+ *
+ *   fft        17 x 32 complex products over tiles of 30 x 30 results, likewise
  *
  * Winograd: Lavin, Gray, "Fast algorithms for convolutional neural networks" (2016). */
 
@@ -258,7 +262,7 @@ double weft_kernel__floor_us(const weft_kernel *kernel, const weft_slice *slice,
 {
     double saving = kernel->flop_saving > 1 ? kernel->flop_saving : 1;
     if (kernel->kind == WEFT_KERNEL_CONV && weft_kernel__is_fast_conv(kernel) &&
-        weft_kernel__is_plain(kernel, slice->gpu, exact_f32))
+        weft_slice__is_plain_rate(slice, kernel, exact_f32))
         saving = fmax(saving, 4); /* F(4x4,3x3) multiplies 36 times for 144 */
     double flops = kernel->work.flops / saving;
     double busy_us = fmax(flops / weft_slice__flops_per_us(slice, kernel, exact_f32),

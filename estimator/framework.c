@@ -36,9 +36,8 @@ weft_kernel weft_framework__adapt(const weft_framework *framework, const weft_ke
                                   const weft_slice *slice, bool exact_f32)
 {
     weft_kernel k = *kernel;
-    bool matrix = weft_slice__flops_per_us(slice, kernel, exact_f32) >
-                  slice->gpu->f32_gflops * slice->share * 1e3 * (1 + 1e-9);
-    if (k.kind == WEFT_KERNEL_CONV && matrix && !weft_gpu__is_cpu(slice->gpu)) {
+    if (k.kind == WEFT_KERNEL_CONV && !weft_gpu__is_cpu(slice->gpu) &&
+        !weft_slice__is_plain_rate(slice, kernel, exact_f32)) {
         k.work.bytes_read *= framework->conv_traffic;
         k.work.bytes_written *= framework->conv_traffic;
         k.flop_saving = framework->conv_eff / weft_conv_eff;

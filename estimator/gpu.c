@@ -199,14 +199,24 @@ static double product_gflops(const weft_gpu *gpu, weft_dtype dtype, bool exact_f
     }
 }
 
+double weft_slice__parts(const weft_slice *slice)
+{
+    return weft_gpu__is_cpu(slice->gpu) ? slice->units : slice->share;
+}
+
 double weft_slice__flops_per_us(const weft_slice *slice, const weft_kernel *kernel, bool exact_f32)
 {
     const weft_gpu *gpu = slice->gpu;
     double gflops = kernel->dtype == WEFT_DTYPE_F64 ? gpu->f64_gflops : gpu->f32_gflops;
     if (weft_kernel_is_product(kernel->kind))
         gflops = product_gflops(gpu, kernel->dtype, exact_f32);
-    double part = weft_gpu__is_cpu(gpu) ? slice->units : slice->share;
-    return gflops * part * 1e3;
+    return gflops * weft_slice__parts(slice) * 1e3;
+}
+
+bool weft_slice__is_plain_rate(const weft_slice *slice, const weft_kernel *kernel, bool exact_f32)
+{
+    return weft_slice__flops_per_us(slice, kernel, exact_f32) <=
+           slice->gpu->f32_gflops * weft_slice__parts(slice) * 1e3 * (1 + 1e-9);
 }
 
 /* Activations of the kernel before are still in the cache when they take half of it or less. */

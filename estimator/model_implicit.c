@@ -48,7 +48,7 @@ static double compute_us(const weft_kernel *kernel, const weft_slice *slice, dou
     double best = INFINITY;
     if (kernel->kind == WEFT_KERNEL_DEPTHWISE)
         return kernel->work.flops / (peak / slice->units * units * depthwise_eff);
-    bool plain = peak <= slice->gpu->f32_gflops * slice->share * 1e3 * (1 + 1e-9);
+    bool plain = weft_slice__is_plain_rate(slice, kernel, exact_f32);
     double saving = kernel->flop_saving > 0 ? kernel->flop_saving : 1;
     if (plain && kernel->dtype == WEFT_DTYPE_F32 && kernel->flop_saving == 0 &&
         weft_kernel__is_fast_conv(kernel))

@@ -105,9 +105,7 @@ static bool has_wgmma(const weft_gpu *gpu)
 static block_list list_blocks(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
 {
     const weft_gpu *gpu = slice->gpu;
-    bool plain = weft_slice__flops_per_us(slice, kernel, exact_f32) <=
-                 gpu->f32_gflops * slice->share * 1e3 * (1 + 1e-9);
-    plain = plain || gpu->capability < MMA_SINCE;
+    bool plain = weft_slice__is_plain_rate(slice, kernel, exact_f32) || gpu->capability < MMA_SINCE;
     if (plain && kernel->kind == WEFT_KERNEL_CONV)
         return (block_list){conv_blocks, sizeof conv_blocks / sizeof conv_blocks[0]};
     if (plain)
@@ -170,7 +168,7 @@ static weft_launch launch_conv(const weft_kernel *kernel, const weft_slice *slic
     const weft_conv_shape *c = &kernel->conv;
     double cost, cost2, cost4, flops_per_us = weft_slice__flops_per_us(slice, kernel, exact_f32);
     weft_launch direct = launch_product(kernel, slice, exact_f32, &cost);
-    bool plain = flops_per_us <= slice->gpu->f32_gflops * slice->share * 1e3 * (1 + 1e-9);
+    bool plain = weft_slice__is_plain_rate(slice, kernel, exact_f32);
     if (!plain || c->kernel_h != 3 || c->kernel_w != 3 || c->stride_h != 1 || c->stride_w != 1 ||
         c->groups != 1)
         return direct;

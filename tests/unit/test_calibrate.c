@@ -140,7 +140,7 @@ static void test_calibrate__same_rows_same_fit(void **state)
 static void test_calibrate__refuses_what_is_no_time(void **state)
 {
     (void)state;
-    static const double wrong[] = {0, -1, NAN, INFINITY};
+    static const double wrong[] = {0, -1, NAN, INFINITY, 1e12};
     static const double truth[] = {1, 1, 1, 1, 1};
     weft_calibration_row row[20];
     weft_calibration c;
@@ -154,6 +154,9 @@ static void test_calibrate__refuses_what_is_no_time(void **state)
         row[7].body_us[2] = i ? wrong[i] : -1e-9;
         assert_int_equal(weft_calibration_fit(row, 20, gpu, diag, &c), WEFT_ERR_INPUT);
     }
+    make_rows(row, 20, truth, 0x1e, 0, 14);
+    row[7].measured_us = 1e-9;
+    assert_int_equal(weft_calibration_fit(row, 20, gpu, diag, &c), WEFT_ERR_INPUT);
     make_rows(row, 20, truth, 0x1e, 0, 14);
     row[3] = (weft_calibration_row){.measured_us = 1};
     assert_int_equal(weft_calibration_fit(row, 20, gpu, diag, &c), WEFT_ERR_INPUT);

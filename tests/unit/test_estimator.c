@@ -179,6 +179,39 @@ static void test_estimator__stays_within_physics(void **state)
     }
 }
 
+/* Convolutions may run by an algorithm that needs fewer flops, but not by fewer than there is one
+ * for, whatever the device calls its fastest units. */
+static void test_estimator__convolutions_stay_above_the_floor(void **state)
+{
+    static const char *const parts[] = {"", "1%", "30%", "1g.10gb", "4core"};
+    uint64_t seed = 11;
+    (void)state;
+    for (size_t i = 0; weft_gpu_at(i); i++) {
+        for (size_t j = 0; j < sizeof parts / sizeof parts[0]; j++) {
+            weft_slice s;
+            if (weft_slice_make(weft_gpu_at(i)->name, parts[j], NULL, &s) != WEFT_ERR_OK)
+                continue;
+            for (size_t round = 0; round < 100; round++) {
+                double side = next_random(&seed, 2, 256), taps = round % 2 ? 3 : 1;
+                weft_conv_shape shape = {.images = next_random(&seed, 1, 64),
+                                         .in_channels = next_random(&seed, 1, 1024),
+                                         .out_channels = next_random(&seed, 1, 1024),
+                                         .groups = 1};
+                shape.in_h = shape.in_w = shape.out_h = shape.out_w = side;
+                shape.kernel_h = shape.kernel_w = taps;
+                shape.stride_h = shape.stride_w = 1;
+                weft_kernel k = weft_kernel_make_conv(WEFT_DTYPE_F32, &shape);
+                weft_estimate_options how = {.exact_f32 = round % 3 == 0};
+                weft_cost c;
+                weft_features f;
+                assert_int_equal(weft_estimate_kernel(&k, &s, &how, NULL, &c, NULL), WEFT_ERR_OK);
+                weft_kernel_find_features(&k, &s, &how, &f);
+                assert_true(c.time_us >= f.floor_us * (1 - 1e-9));
+            }
+        }
+    }
+}
+
 static void test_estimator__larger_share_is_never_slower(void **state)
 {
     uint64_t seed = 7;
@@ -413,6 +446,7 @@ int main(void)
         cmocka_unit_test(test_estimator__slices_are_parts),
         cmocka_unit_test(test_estimator__refuses_unknown_slices),
         cmocka_unit_test(test_estimator__stays_within_physics),
+        cmocka_unit_test(test_estimator__convolutions_stay_above_the_floor),
         cmocka_unit_test(test_estimator__larger_share_is_never_slower),
         cmocka_unit_test(test_estimator__small_kernels_need_few_units),
         cmocka_unit_test(test_estimator__refuses_what_is_no_kernel),
