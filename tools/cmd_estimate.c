@@ -13,6 +13,36 @@
 
 /* -- One model on one slice ------------------------------------------------------------------- */
 
+/* A name of --dim that no graph has, or that is the batch of one, is a mistake. */
+static weft_err check_dims(weft_tool_estimate *o, weft_module *m, weft_diag *diag)
+{
+    weft_where where = {.file = o->file[0]};
+    for (size_t i = 0; i < o->n_dim; i++) {
+        bool found = false;
+        size_t len = (size_t)(strchr(o->dim[i], '=') - o->dim[i]);
+        for (uint32_t k = 0; k < weft_graph_count(m); k++) {
+            const weft_graph *g = weft_graph_at(m, k);
+            for (uint32_t s = 0; s < weft_graph_symbol_count(g); s++) {
+                const char *name = weft_graph_symbol_name(g, s);
+                if (strlen(name) != len || strncmp(name, o->dim[i], len) != 0)
+                    continue;
+                found = true;
+                o->usage = o->usage || s == weft_graph_batch_symbol(g);
+            }
+        }
+        if (o->usage)
+            return weft_diag_error(diag, WEFT_ERR_INPUT, where,
+                                   "--dim %s: '%.*s' is the batch, which --batch sets", o->dim[i],
+                                   (int)len, o->dim[i]);
+        o->usage = !found;
+        if (!found)
+            return weft_diag_error(diag, WEFT_ERR_INPUT, where,
+                                   "--dim %s: no model has a symbolic dimension '%.*s'", o->dim[i],
+                                   (int)len, o->dim[i]);
+    }
+    return WEFT_ERR_OK;
+}
+
 /* Values given with --dim. A name that the graph does not have is left to its other graphs. */
 static weft_err set_dims(const weft_tool_estimate *o, const weft_graph *g, int64_t *symbol,
                          weft_diag *diag)
@@ -208,6 +238,7 @@ static weft_err estimate_module(weft_tool_estimate *o, weft_module *m, weft_aren
     size_t each = o->n_at * o->n_batch, n = each * weft_graph_count(m);
     weft_tool_finding *f = weft_arena_array(arena, n + 1, sizeof *f);
     WEFT_TRY(lower(o, m, diag));
+    WEFT_TRY(check_dims(o, m, diag));
     if (o->calibrate)
         return weft_tool_calibrate(o, m, diag);
     if (o->profile)

@@ -3,12 +3,12 @@
  * The first row names the columns, in any order and with the usual names; what is not known is kept
  * and not looked at. Which sizes a row needs depends on its kind:
  *
- *   gemm, matmul, fc             m, n, k; b (1): m x k by k x n
- *   batched_gemm                 b, m, n, k: the same
- *   linear, bmm                  the same names as in NeuSight's published table, which has m x n
- * by n x k: n is summed over conv, depthwise              b, cin, cout, ksize, hw; stride (1), pad
- * (0), groups (1; of depthwise: cin) attention                    batch_size, isl, num_heads,
- * head_dim element-wise functions,      b (rows), h (columns) norms, softmax, reduce, move
+ *   gemm, matmul, fc       m, n, k; b (1): m x k by k x n
+ *   batched_gemm           b, m, n, k: the same
+ *   linear, bmm            as in NeuSight's published tables, m x n by n x k: n is summed over
+ *   conv, depthwise        b, cin, cout, ksize, hw; stride, pad, groups
+ *   attention              batch_size, isl, num_heads, head_dim
+ *   all others             b (rows), h (columns)
  *
  * time_us is what a published table would say. Times of single f32 operators are those of calls by
  * an eager framework, so it contains dispatch_us, the time until the kernel starts; --no-dispatch
@@ -196,7 +196,7 @@ static const char *const device_aliases[][2] = {
     {"nvidia b200", "b200"},
 };
 
-static const char *find_device(const char *name)
+const char *weft_tool_find_device(const char *name)
 {
     for (size_t i = 0; weft_gpu_at(i); i++)
         if (strcasecmp(weft_gpu_at(i)->name, name) == 0)
@@ -361,7 +361,7 @@ static weft_err get_slice(table *t)
     if (strlen(gpu) >= sizeof t->device || strlen(part) >= sizeof t->part)
         return refuse(t, "gpu", "the name is too long:", gpu);
     weft_slice slice;
-    weft_err err = weft_slice_make(find_device(gpu), part, t->diag, &slice);
+    weft_err err = weft_slice_make(weft_tool_find_device(gpu), part, t->diag, &slice);
     if (err != WEFT_ERR_OK) {
         weft_diag_note(t->diag, (weft_where){.file = t->rows->file, .line = t->rows->line},
                        "column 'gpu' or 'slice': '%s' '%s'", gpu, part);

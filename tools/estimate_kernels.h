@@ -21,6 +21,8 @@ typedef struct weft_tool_kernels {
     void *user;
 } weft_tool_kernels;
 
+/* The device that a usual name stands for (H100-SXM-80GB); a name that is not known stays. */
+const char *weft_tool_find_device(const char *name);
 /* Nothing is written unless every row is good. */
 WEFT_MUST_USE weft_err weft_tool_estimate_kernels(const weft_tool_kernels *options,
                                                   weft_diag *diag);

@@ -2,6 +2,7 @@
 #include "tools/estimate.h"
 
 #include "base/num.h"
+#include "tools/estimate_kernels.h"
 
 #include <string.h>
 
@@ -184,18 +185,49 @@ static int take(weft_tool_estimate *o, int opt)
     }
 }
 
+/* The device and slice of rows that name none must exist, whether or not there are such rows. */
+static int check_kernels(weft_tool_estimate *o)
+{
+    if (o->n_file)
+        return USAGE("--kernels takes no model file");
+    if (!o->gpu)
+        return -1;
+    const char *gpu = weft_tool_find_device(o->gpu);
+    int code = take_slice(o, gpu, o->slice);
+    return code ? code : -1;
+}
+
+static int check_model(const char *name)
+{
+    char known[128] = "";
+    for (size_t i = 0, len = 0; weft_model_name_at(i) && len < sizeof known; i++) {
+        if (strcmp(weft_model_name_at(i), name) == 0)
+            return 0;
+        len += (size_t)snprintf(known + len, sizeof known - len, "%s%s", i > 0 ? ", " : "",
+                                weft_model_name_at(i));
+    }
+    return USAGE("--model takes one of %s, not '%s'", known, name);
+}
+
 /* What does not go together. */
 static int check(weft_tool_estimate *o)
 {
     int modes = !!o->kernels + !!o->calibrate + o->profile + o->compare;
     if (modes > 1)
         return USAGE("--kernels, --calibrate, --profile and --compare exclude each other");
+    bool is_special = o->n_dim || o->framework || o->exact_f32 || o->model || o->slice[0];
+    if (o->profile && (is_special || o->procs > 1))
+        return USAGE(
+            "--profile is of all slices, by the best models: no --slice, --share, --procs, "
+            "--dim, --lowering framework, --exact-f32 or --model");
     if (o->features && !o->kernels)
         return USAGE("--features goes with --kernels");
     if (o->no_dispatch && !o->kernels)
         return USAGE("--no-dispatch goes with --kernels");
+    if (o->model && check_model(o->model) != 0)
+        return WEFT_EXIT_USAGE;
     if (o->kernels)
-        return o->n_file ? USAGE("--kernels takes no model file") : -1;
+        return check_kernels(o);
     if (o->compare && (o->gpu || o->slice[0]))
         return USAGE("--compare names the devices itself: no --gpu, --slice or --share");
     if (o->n_file < 1 && !o->calibrate)

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { HISTOGRAM_WIDTH = 40, NAME_WIDTH = 34 };
+enum { HISTOGRAM_WIDTH = 40, NAME_WIDTH = 48 };
 
 static const char *item_of(const weft_module *m, const weft_kernel_cost *k)
 {
@@ -12,11 +12,18 @@ static const char *item_of(const weft_module *m, const weft_kernel_cost *k)
     return item ? item : "";
 }
 
-/* The end of a long name tells more than its beginning. */
-static const char *end_of(const char *item)
+/* The end of a long name tells more than its beginning: "..." and as many of its last parts as
+ * there is room for, or the last characters of one that is too long itself. */
+static const char *end_of(const char *item, char buf[NAME_WIDTH + 1])
 {
-    size_t len = strlen(item);
-    return len > NAME_WIDTH ? item + len - NAME_WIDTH : item;
+    size_t len = strlen(item), room = NAME_WIDTH - strlen("...");
+    if (len <= NAME_WIDTH)
+        return item;
+    const char *end = item + len - room, *part = strchr(end, '/');
+    while (!part && (*end & 0xc0) == 0x80)
+        end++; /* not in the middle of a character */
+    snprintf(buf, NAME_WIDTH + 1, "...%s", part && part[1] ? part : end);
+    return buf;
 }
 
 static const char *where_of(const weft_slice *slice, char *buf, size_t size)
@@ -100,9 +107,10 @@ static void print_kernel(const weft_tool_finding *f, size_t i)
     const weft_kernel_cost *k = &f->e.kernel[i];
     const weft_kernel *p = &k->kernel;
     double bytes = p->work.bytes_read + p->work.bytes_written + p->work.weight_bytes;
+    char name[NAME_WIDTH + 1];
     printf("  %10.2f %5.1f %%  %-8s %5.1f %%  %9.3g %9.3g  %-12s %-9s %-20s %s\n", k->cost.time_us,
            k->cost.time_us / f->e.device_us * 100, k->bound, k->cost.creq * 100, p->work.flops,
-           bytes, weft_kernel_kind_name(p->kind), k->model, k->op, end_of(item_of(f->m, k)));
+           bytes, weft_kernel_kind_name(p->kind), k->model, k->op, end_of(item_of(f->m, k), name));
 }
 
 static void print_kernels(const weft_tool_estimate *o, const weft_tool_finding *f)

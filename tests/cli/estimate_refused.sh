@@ -44,6 +44,22 @@ expect 2 "$WEFT" estimate bounded.wir --gpu h200 --batch 5
 has err '[1, 4]'
 expect 2 "$WEFT" estimate bounded.wir --gpu h200 --dim seq=65
 has err '[1, 64]'
+expect 2 "$WEFT" estimate bounded.wir --gpu h200 --dim sequence=7
+has err "no model has a symbolic dimension 'sequence'"
+expect 2 "$WEFT" estimate bounded.wir --gpu h200 --dim batch=2
+has err '--batch sets'
+expect 2 "$WEFT" estimate bounded.wir --gpu h200 --profile --dim seq=7
+# A model of the estimator that does not exist, or does not know such kernels.
+expect 2 "$WEFT" estimate bounded.wir --gpu h200 --model no-such-model
+has err no-such-model
+has err roofline
+expect 1 "$WEFT" estimate bounded.wir --gpu h200 --model wave
+has err 'model wave estimates no kernel of kind ew in f32'
+printf 'kind,dtype,gpu,m,n,k\ngemm,f32,h200,1,2,3\n' >kernels.csv
+expect 2 "$WEFT" estimate --kernels kernels.csv --gpu no-such-gpu
+has err no-such-gpu
+expect 2 "$WEFT" estimate --kernels kernels.csv --gpu h200 --slice 1g.10gb
+expect 0 "$WEFT" estimate --kernels kernels.csv --gpu H100-SXM-80GB
 # A shape that only data tells: the operator is named.
 cat >late.wir <<'END'
 wir 1 kernel
