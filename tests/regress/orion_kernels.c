@@ -282,6 +282,7 @@ int main(int argc, char **argv)
     for (int f = 0; f < FILES; f++) {
         if (!weft_data_path(files[f].file, data, sizeof data)) {
             printf("%s is not there (WEFT_DATA): skipped\n", files[f].file);
+            weft_diag_destroy(diag);
             return SKIP;
         }
         size_t n_measured = read_measured(data, measured);

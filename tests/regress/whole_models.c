@@ -356,6 +356,7 @@ int main(int argc, char **argv)
     for (int m = 0; m < MODELS; m++) {
         if (!read_profile(m)) {
             printf("parvagpu/profiles is not there (WEFT_DATA): skipped\n");
+            weft_diag_destroy(diag);
             return SKIP;
         }
     }

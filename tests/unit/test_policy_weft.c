@@ -295,12 +295,12 @@ static void test_policy_weft__absurd_rates(void **state)
 
 static void test_policy_weft__refuses_unknown_options(void **state)
 {
-    weft_arena *arena = weft_arena_create(0);
-    weft_diag *diag = weft_diag_create();
     parvagpu_set set;
     weft_plan plan;
     (void)state;
     need_data();
+    weft_arena *arena = weft_arena_create(0);
+    weft_diag *diag = weft_diag_create();
     parvagpu_scenario(&data, 0, 1, 3, arena, &set);
     set.problem.options = "moves=1";
     assert_int_equal(
