@@ -116,21 +116,34 @@ static void round_to_bucket(router_model *model, router_batch *batch)
         batch->padded_rows = above;
 }
 
-void weft_batch__take(router_model *model, router_batch *batch)
+int64_t weft_batch__waiting(const router_model *model)
+{
+    int64_t rows = 0, above, below;
+    uint32_t n = 0;
+    for (const weft_request *r = model->head; r && n < BATCH_REQUESTS_MAX; r = r->next, n++) {
+        if (r->attempts > 0 || r->rows <= 0 || rows + r->rows > model->largest_bucket ||
+            !fits_with(model->program, model->head, r))
+            break;
+        rows += r->rows;
+    }
+    find_buckets(model->program, rows, &above, &below);
+    return below;
+}
+
+void weft_batch__take(router_model *model, int64_t most, router_batch *batch)
 {
     const weft_bundle_program *p = model->program;
     weft_request *first = model->head, *next;
     bool alone = !can_batch(p) || first->attempts > 0 || first->rows <= 0;
     for (weft_request *r = first; r && batch->n < BATCH_REQUESTS_MAX; r = next) {
         next = r->next;
-        if (r != first &&
-            (alone || r->attempts > 0 || r->rows <= 0 ||
-             batch->rows + r->rows > model->largest_bucket || !fits_with(p, first, r)))
+        if (r != first && (alone || r->attempts > 0 || r->rows <= 0 ||
+                           batch->rows + r->rows > most || !fits_with(p, first, r)))
             continue;
         weft_batch__remove(model, r);
         batch->request[batch->n++] = r;
         batch->rows += r->rows;
-        if (alone || batch->rows >= model->largest_bucket)
+        if (alone || batch->rows >= most)
             break;
     }
     if (!can_batch(p) || batch->rows <= 0 || batch->rows > model->largest_bucket) {

@@ -49,4 +49,9 @@ void weft_metrics__write(const weft_router *router, bool nv_names, weft_buf *out
                     "# HELP weft_worker_restarts_total Workers started again\n"
                     "# TYPE weft_worker_restarts_total counter\nweft_worker_restarts_total %llu\n",
                     (unsigned long long)weft_router__restarts(router));
+    weft_buf_printf(out,
+                    "# HELP weft_joint_executions_total Executions of joint programs\n"
+                    "# TYPE weft_joint_executions_total counter\n"
+                    "weft_joint_executions_total %llu\n",
+                    (unsigned long long)weft_router__joint_executions(router));
 }

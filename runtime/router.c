@@ -2,7 +2,9 @@
  *
  * Whenever a request arrives or a worker falls idle, each idle worker gets a batch of the model
  * whose oldest request has waited longest among those that it serves: no model can starve another.
- * A batch leaves at once (a delay only where the options ask for one). A worker that dies takes its
+ * A batch leaves at once (a delay only where the options ask for one). Where the bundle has a joint
+ * program and all its models have requests, one batch of each leaves together; none waits for
+ * another. A worker that dies takes its
  * batch back to the front of the queue; a request that was in ATTEMPTS_MAX dying workers is
  * answered with an error, and after its first it runs alone, so that a poisonous one does not take
  * others with it. Every request has a deadline, after which it is answered in any case; a worker
@@ -127,6 +129,53 @@ static router_model *oldest_model(weft_router *router, const router_worker *work
     return best;
 }
 
+/* The joint program that runs the model and others that have requests too: all its models are
+ * served here, each has something to send, and no other idle worker could take one of them. *rows:
+ * the bucket that each of them fills. NULL: the model runs by itself. */
+static const weft_bundle_program *find_joint(const weft_router *router, const router_worker *worker,
+                                             uint32_t model, uint64_t now_ns, int64_t *rows)
+{
+    const weft_bundle *b = router->bundle;
+    for (uint32_t i = 0; i < b->n_joint; i++) {
+        const weft_bundle_program *joint = &b->program[b->n_program + i];
+        bool has = false, ready = true;
+        *rows = INT64_MAX;
+        for (uint32_t k = 0; k < joint->n_part && ready; k++) {
+            uint32_t at = joint->part[k].program;
+            const router_model *m = &router->model[at];
+            has = has || at == model;
+            int64_t waiting = m->head && worker->serves[at] && is_due(router, m, now_ns)
+                                  ? weft_batch__waiting(m)
+                                  : 0;
+            *rows = waiting < *rows ? waiting : *rows;
+            ready = waiting > 0;
+            for (uint32_t j = 0; j < router->n_worker && ready; j++)
+                ready = &router->worker[j] == worker || router->worker[j].state != WORKER_IDLE ||
+                        !router->worker[j].serves[at];
+        }
+        if (has && ready)
+            return joint;
+    }
+    return NULL;
+}
+
+/* Fills the worker's batches, of the model or of all models of a joint program. */
+static void fill_worker(weft_router *router, router_worker *w, router_model *m, uint64_t now_ns)
+{
+    uint32_t model = (uint32_t)(m - router->model);
+    int64_t rows = m->largest_bucket;
+    w->batch_id = ++router->next_id;
+    w->joint = find_joint(router, w, model, now_ns, &rows);
+    w->n_part = w->joint ? w->joint->n_part : 1;
+    if (!w->joint)
+        rows = m->largest_bucket;
+    for (uint32_t k = 0; k < w->n_part; k++) {
+        uint32_t at = w->joint ? w->joint->part[k].program : model;
+        w->part[k] = (router_batch){.model = at, .sent_ns = now_ns};
+        weft_batch__take(&router->model[at], rows, &w->part[k]);
+    }
+}
+
 void weft_router__dispatch(weft_router *router)
 {
     uint64_t now_ns = weft_clock__now_ns();
@@ -135,9 +184,7 @@ void weft_router__dispatch(weft_router *router)
         router_model *m = w->state == WORKER_IDLE ? oldest_model(router, w, now_ns) : NULL;
         if (!m)
             continue;
-        w->batch = (router_batch){
-            .id = ++router->next_id, .model = (uint32_t)(m - router->model), .sent_ns = now_ns};
-        weft_batch__take(m, &w->batch);
+        fill_worker(router, w, m, now_ns);
         weft_worker__send(w);
     }
 }
@@ -169,9 +216,10 @@ static bool is_hung(const router_worker *worker, uint64_t now_ns)
 {
     if (worker->state != WORKER_BUSY)
         return false;
-    for (uint32_t i = 0; i < worker->batch.n; i++)
-        if (worker->batch.request[i]->deadline_ns + hung_grace_ns > now_ns)
-            return false;
+    for (uint32_t k = 0; k < worker->n_part; k++)
+        for (uint32_t i = 0; i < worker->part[k].n; i++)
+            if (worker->part[k].request[i]->deadline_ns + hung_grace_ns > now_ns)
+                return false;
     return true;
 }
 
@@ -223,8 +271,19 @@ static weft_err set_served(weft_router *router, router_worker *worker, weft_diag
     return WEFT_ERR_OK;
 }
 
+/* Batches that a worker may hold at once: the most parts of a joint program. */
+static uint32_t count_parts(const weft_bundle *b)
+{
+    uint32_t most = 1;
+    for (uint32_t i = 0; i < b->n_joint; i++)
+        if (b->program[b->n_program + i].n_part > most)
+            most = b->program[b->n_program + i].n_part;
+    return most;
+}
+
 static weft_err create_workers(weft_router *router, weft_diag *diag)
 {
+    uint32_t parts = count_parts(router->bundle);
     static const weft_serve_slice whole = {0};
     const weft_serve_options *o = router->options;
     uint32_t n = o->n_slice ? o->n_slice : 1;
@@ -237,7 +296,9 @@ static weft_err create_workers(weft_router *router, weft_diag *diag)
             .router = router, .slice = o->n_slice ? &o->slice[i] : &whole, .fd = -1};
         router->n_worker++;
         w->serves = calloc(router->bundle->n_program + 1, sizeof *w->serves);
-        if (!w->serves)
+        w->part = calloc(parts, sizeof *w->part);
+        w->done = calloc(parts, sizeof *w->done);
+        if (!w->serves || !w->part || !w->done)
             return WEFT_ERR_NOMEM;
         WEFT_TRY(set_served(router, w, diag));
     }
@@ -282,6 +343,8 @@ void weft_router__destroy(weft_router *router)
     for (uint32_t i = 0; i < router->n_worker; i++) {
         weft_worker__stop(&router->worker[i]);
         free(router->worker[i].serves);
+        free(router->worker[i].part);
+        free(router->worker[i].done);
     }
     free(router->worker);
     free(router->model);
@@ -358,6 +421,11 @@ const weft_model_stats *weft_router__stats(const weft_router *router, uint32_t m
 uint32_t weft_router__worker_count(const weft_router *router)
 {
     return router->n_worker;
+}
+
+uint64_t weft_router__joint_executions(const weft_router *router)
+{
+    return router->joint_executions;
 }
 
 uint64_t weft_router__restarts(const weft_router *router)

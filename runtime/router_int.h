@@ -16,9 +16,8 @@ typedef struct router_model {
     weft_model_stats stats;
 } router_model;
 
-/* Requests that run together. */
+/* Requests of one model that run together. */
 typedef struct router_batch {
-    uint64_t id;
     uint32_t model;
     weft_request *request[BATCH_REQUESTS_MAX];
     uint32_t n;
@@ -41,7 +40,12 @@ typedef struct router_worker {
     pid_t pid;
     int fd;
     uint64_t start_ns, backoff_ns;
-    router_batch batch;
+    /* What it runs: a batch of one model, or, by a joint program, one of each of its models. */
+    uint64_t batch_id;
+    const weft_bundle_program *joint; /* NULL: one model's own program */
+    router_batch *part;
+    uint32_t n_part;
+    router_batch *done; /* as many: what was answered, while `part` is filled again */
     /* Being sent. */
     weft_wire_head tx_head;
     weft_wire_tensor *tx_tensor;
@@ -62,7 +66,7 @@ struct weft_router {
     router_model *model;
     router_worker *worker;
     uint32_t n_worker;
-    uint64_t next_id, restarts, next_scan_ns, timeout_ns;
+    uint64_t next_id, restarts, joint_executions, next_scan_ns, timeout_ns;
     uint32_t n_pending; /* accepted, not answered */
     bool draining;
     char failure[WEFT_REQUEST_MESSAGE_MAX];
@@ -75,8 +79,11 @@ bool weft_batch__admit(weft_router *router, weft_request *request);
 /* `again`: to where it stood before it was taken, so that it is not put before older ones. */
 void weft_batch__push(router_model *model, weft_request *request, bool again);
 void weft_batch__remove(router_model *model, weft_request *request);
-/* Fills `batch` from the model's queue: requests that fit together, oldest first. */
-void weft_batch__take(router_model *model, router_batch *batch);
+/* Rows of the largest bucket that the requests at the head of the queue would fill. */
+int64_t weft_batch__waiting(const router_model *model);
+/* Fills `batch` from the model's queue: requests that fit together, oldest first, up to `most` rows
+ * (the first in any case). */
+void weft_batch__take(router_model *model, int64_t most, router_batch *batch);
 /* Hands a worker's outputs to the requests of its batch; sets their answers. */
 void weft_batch__give(const router_model *model, router_batch *batch,
                       const weft_wire_tensor *tensor, uint32_t n_tensor, const uint8_t *payload);

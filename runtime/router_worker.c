@@ -58,23 +58,28 @@ static void wait_for_restart(router_worker *w)
     w->start_ns = weft_clock__now_ns() + w->backoff_ns;
 }
 
-/* What the dead worker ran goes back into its queue. */
-static void take_back(router_worker *w)
+static void take_back_batch(weft_router *router, const router_batch *batch)
 {
-    weft_router *router = w->router;
-    router_batch batch = w->batch;
-    w->batch.n = 0;
-    for (uint32_t i = batch.n; i-- > 0;) {
-        weft_request *r = batch.request[i];
+    for (uint32_t i = batch->n; i-- > 0;) {
+        weft_request *r = batch->request[i];
         r->attempts++;
         if (!r->abandoned && r->attempts < ATTEMPTS_MAX) {
-            weft_batch__push(&router->model[batch.model], r, true);
+            weft_batch__push(&router->model[batch->model], r, true);
             continue;
         }
         weft_router__set_answer(r, r->abandoned ? WEFT_ANSWER_UNAVAILABLE : WEFT_ANSWER_INTERNAL,
                                 "%d workers ended while running this request", ATTEMPTS_MAX);
         weft_router__finish(router, r);
     }
+}
+
+/* What the dead worker ran goes back into its queues. It gets nothing new meanwhile. */
+static void take_back(router_worker *w)
+{
+    uint32_t n = w->n_part;
+    w->n_part = 0;
+    for (uint32_t k = 0; k < n; k++)
+        take_back_batch(w->router, &w->part[k]);
 }
 
 void weft_worker__fail(router_worker *w)
@@ -196,13 +201,12 @@ static bool push_out(router_worker *w)
     return true;
 }
 
-/* One input of the whole batch: its rows one request after the other, then the last row again for
- * what is filled up. */
-static void add_input(router_worker *w, const weft_bundle_program *p, uint32_t i)
+/* One input of a batch: its rows one request after the other, then the last row again for what is
+ * filled up. */
+static void add_input(router_worker *w, const router_batch *b, const weft_bundle_program *p,
+                      uint32_t i, weft_wire_tensor *t)
 {
-    const router_batch *b = &w->batch;
     const weft_tensor *last = &b->request[b->n - 1]->in[i];
-    weft_wire_tensor *t = &w->tx_tensor[i];
     bool batched = p->batch_symbol < p->n_symbol;
     *t = (weft_wire_tensor){.dtype = last->dtype, .rank = last->rank};
     memcpy(t->dim, last->dim, sizeof t->dim);
@@ -222,29 +226,48 @@ static void add_input(router_worker *w, const weft_bundle_program *p, uint32_t i
     }
 }
 
+/* Inputs of all batches, and room for their pieces. */
+static void count_pieces(const router_worker *w, uint32_t *out_inputs, size_t *out_pieces)
+{
+    *out_inputs = 0;
+    *out_pieces = 2;
+    for (uint32_t k = 0; k < w->n_part; k++) {
+        const router_batch *b = &w->part[k];
+        uint32_t n_input = w->router->model[b->model].program->n_input;
+        size_t filled = (size_t)(b->padded_rows > b->rows ? b->padded_rows - b->rows : 0);
+        *out_inputs += n_input;
+        *out_pieces += n_input * (b->n + filled);
+    }
+}
+
 void weft_worker__send(router_worker *w)
 {
-    const router_batch *b = &w->batch;
-    const weft_bundle_program *p = w->router->model[b->model].program;
-    size_t filled = (size_t)(b->padded_rows > b->rows ? b->padded_rows - b->rows : 0);
+    const weft_bundle *bundle = w->router->bundle;
+    uint32_t n_input, at = 0;
+    size_t n_piece;
     forget_buffers(w);
     w->state = WORKER_BUSY;
-    w->tx_tensor = calloc(p->n_input + 1, sizeof *w->tx_tensor);
-    w->tx = calloc(2 + p->n_input * (b->n + filled), sizeof *w->tx);
+    count_pieces(w, &n_input, &n_piece);
+    w->tx_tensor = calloc(n_input + 1, sizeof *w->tx_tensor);
+    w->tx = calloc(n_piece, sizeof *w->tx);
     if (!w->tx_tensor || !w->tx) {
         weft_worker__fail(w);
         return;
     }
     w->tx_head = (weft_wire_head){.magic = WEFT_WIRE_MAGIC,
                                   .kind = WEFT_WIRE_RUN,
-                                  .id = b->id,
-                                  .model = b->model,
-                                  .n_tensor = p->n_input};
+                                  .id = w->batch_id,
+                                  .model = w->joint ? (uint32_t)(w->joint - bundle->program)
+                                                    : w->part[0].model,
+                                  .n_tensor = n_input};
     w->tx[w->n_tx++] = (struct iovec){.iov_base = &w->tx_head, .iov_len = sizeof w->tx_head};
     w->tx[w->n_tx++] =
-        (struct iovec){.iov_base = w->tx_tensor, .iov_len = p->n_input * sizeof *w->tx_tensor};
-    for (uint32_t i = 0; i < p->n_input; i++)
-        add_input(w, p, i);
+        (struct iovec){.iov_base = w->tx_tensor, .iov_len = n_input * sizeof *w->tx_tensor};
+    for (uint32_t k = 0; k < w->n_part; k++) {
+        const weft_bundle_program *p = w->router->model[w->part[k].model].program;
+        for (uint32_t i = 0; i < p->n_input; i++)
+            add_input(w, &w->part[k], p, i, &w->tx_tensor[at++]);
+    }
     if (!push_out(w))
         weft_worker__fail(w);
 }
@@ -286,37 +309,71 @@ static bool make_room(router_worker *w)
     return w->rx_tensor && w->rx_payload;
 }
 
+/* Hands the outputs to the batches: those of one after those of the other. */
+static void give_outputs(router_worker *w)
+{
+    const uint8_t *payload = w->rx_payload;
+    const weft_wire_tensor *t = w->rx_tensor;
+    uint32_t left = w->rx_head.n_tensor;
+    uint64_t now_ns = weft_clock__now_ns();
+    for (uint32_t k = 0; k < w->n_part; k++) {
+        router_model *model = &w->router->model[w->part[k].model];
+        uint32_t n = model->program->n_output;
+        /* An answer of another number of tensors fits nobody. */
+        bool fits = w->joint ? w->rx_head.n_tensor == w->joint->n_output : true;
+        n = fits && n <= left ? n : 0;
+        weft_batch__give(model, &w->part[k], t, w->joint ? n : w->rx_head.n_tensor, payload);
+        weft_batch__count(model, &w->part[k], &w->rx_head, now_ns);
+        for (uint32_t i = 0; i < n; i++)
+            payload +=
+                (size_t)weft_numel(t[i].dim, t[i].rank) * weft_dtype_size((weft_dtype)t[i].dtype);
+        t += n;
+        left -= n;
+    }
+}
+
+/* A batch that failed as a whole may have one bad request: with `apart` each gets its own verdict.
+ */
+static void finish_batch(weft_router *router, const router_batch *batch, bool apart)
+{
+    for (uint32_t i = 0; i < batch->n; i++) {
+        weft_request *r = batch->request[i];
+        if (apart && r->answer == WEFT_ANSWER_INVALID && !r->abandoned) {
+            r->attempts++;
+            weft_batch__push(&router->model[batch->model], r, true);
+        } else {
+            weft_router__finish(router, r);
+        }
+    }
+}
+
 static void answer_batch(router_worker *w)
 {
     weft_router *router = w->router;
-    router_batch batch = w->batch;
-    router_model *model = &router->model[batch.model];
-    if (w->rx_head.err == WEFT_ERR_OK) {
-        weft_batch__give(model, &batch, w->rx_tensor, w->rx_head.n_tensor, w->rx_payload);
-        weft_batch__count(model, &batch, &w->rx_head, weft_clock__now_ns());
-    }
+    uint32_t n_part = w->n_part, n_request = 0;
+    router_batch *part = w->part;
     weft_answer answer =
         w->rx_head.err == WEFT_ERR_INPUT ? WEFT_ANSWER_INVALID : WEFT_ANSWER_INTERNAL;
+    if (w->rx_head.err == WEFT_ERR_OK)
+        give_outputs(w);
+    router->joint_executions += w->joint && w->rx_head.err == WEFT_ERR_OK;
     w->rx_payload[w->rx_head.payload_bytes] = '\0';
-    for (uint32_t i = 0; i < batch.n && w->rx_head.err != WEFT_ERR_OK; i++)
-        weft_router__set_answer(batch.request[i], answer, "%s", (char *)w->rx_payload);
-    w->batch.n = 0;
+    for (uint32_t k = 0; k < n_part; k++) {
+        n_request += part[k].n;
+        for (uint32_t i = 0; i < part[k].n && w->rx_head.err != WEFT_ERR_OK; i++)
+            weft_router__set_answer(part[k].request[i], answer, "%s", (char *)w->rx_payload);
+    }
+    bool apart = w->rx_head.err != WEFT_ERR_OK && answer == WEFT_ANSWER_INVALID && n_request > 1;
+    w->part = w->done;
+    w->done = part;
+    w->n_part = 0;
     w->state = WORKER_IDLE;
     w->backoff_ns = 0;
     forget_buffers(w);
     /* The next batch goes out before the answers are written: the worker is what is scarce. */
     weft_router__dispatch(router);
-    /* A batch that failed as a whole may have one bad request: each gets its own verdict. */
-    bool apart = answer == WEFT_ANSWER_INVALID && batch.n > 1;
-    for (uint32_t i = 0; i < batch.n; i++) {
-        weft_request *r = batch.request[i];
-        if (apart && r->answer == WEFT_ANSWER_INVALID && !r->abandoned) {
-            r->attempts++;
-            weft_batch__push(model, r, true);
-        } else {
-            weft_router__finish(router, r);
-        }
-    }
+    for (uint32_t k = 0; k < n_part; k++)
+        finish_batch(router, &part[k], apart);
     if (apart)
         weft_router__dispatch(router);
 }
@@ -338,7 +395,7 @@ static bool take_message(router_worker *w)
                  (int)(h->payload_bytes < 200 ? h->payload_bytes : 200), (char *)w->rx_payload);
         return false;
     case WEFT_WIRE_DONE:
-        if (w->state != WORKER_BUSY || h->id != w->batch.id ||
+        if (w->state != WORKER_BUSY || h->id != w->batch_id ||
             (h->err == WEFT_ERR_OK &&
              !weft_wire__tensors_valid(w->rx_tensor, h->n_tensor, h->payload_bytes)))
             return false;

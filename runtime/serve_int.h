@@ -123,6 +123,7 @@ const char *weft_router__failure(const weft_router *router);
 const weft_model_stats *weft_router__stats(const weft_router *router, uint32_t model);
 uint32_t weft_router__worker_count(const weft_router *router);
 uint64_t weft_router__restarts(const weft_router *router);
+uint64_t weft_router__joint_executions(const weft_router *router);
 
 /* Takes the request until `done`. Checks types and dims against the program first. */
 void weft_router__submit(weft_router *router, weft_request *request);

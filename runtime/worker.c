@@ -13,7 +13,7 @@ enum { CPUS_MAX = 1024 };
 typedef struct worker {
     int fd;
     weft_engine *engine;
-    weft_session **session; /* by program; NULL: not served */
+    weft_session **session; /* by program, joint ones too; NULL: not served */
     uint8_t *payload;
     size_t payload_cap;
     weft_diag *diag;
@@ -116,7 +116,8 @@ static bool read_inputs(worker *w, const weft_wire_tensor *t, uint32_t n, weft_t
 static bool run_batch(worker *w, weft_wire_head head)
 {
     const weft_bundle *bundle = weft_engine_bundle(w->engine);
-    weft_session *session = head.model < bundle->n_program ? w->session[head.model] : NULL;
+    uint32_t n_program = bundle->n_program + bundle->n_joint;
+    weft_session *session = head.model < n_program ? w->session[head.model] : NULL;
     if (!session || head.n_tensor != weft_session_program(session)->n_input)
         return false;
     uint32_t n_out = weft_session_program(session)->n_output;
@@ -152,10 +153,34 @@ static uint32_t parse_cpus(const char *text, uint32_t *out)
     return n;
 }
 
+static weft_err open_program(worker *w, const weft_bundle_program *p)
+{
+    weft_session **session = &w->session[p - weft_engine_bundle(w->engine)->program];
+    WEFT_TRY(weft_session_open(w->engine, p->name, w->diag, session));
+    for (uint32_t b = 0; b < p->n_bucket; b++)
+        WEFT_TRY(weft_session_warm(*session, b, w->diag));
+    return WEFT_ERR_OK;
+}
+
+/* Joint programs of which every model is served here. */
+static weft_err open_joint(worker *w)
+{
+    const weft_bundle *bundle = weft_engine_bundle(w->engine);
+    for (uint32_t i = 0; i < bundle->n_joint; i++) {
+        const weft_bundle_program *p = &bundle->program[bundle->n_program + i];
+        bool all = true;
+        for (uint32_t k = 0; k < p->n_part; k++)
+            all = all && w->session[p->part[k].program];
+        if (all)
+            WEFT_TRY(open_program(w, p));
+    }
+    return WEFT_ERR_OK;
+}
+
 static weft_err open_models(worker *w, int n_model, char **model)
 {
     const weft_bundle *bundle = weft_engine_bundle(w->engine);
-    w->session = calloc(bundle->n_program + 1, sizeof *w->session);
+    w->session = calloc((size_t)bundle->n_program + bundle->n_joint + 1, sizeof *w->session);
     if (!w->session)
         return WEFT_ERR_NOMEM;
     for (int i = 0; i < n_model; i++) {
@@ -163,12 +188,9 @@ static weft_err open_models(worker *w, int n_model, char **model)
         if (!p)
             return weft_diag_error(w->diag, WEFT_ERR_INPUT, (weft_where){0}, "no model '%s'",
                                    model[i]);
-        weft_session **session = &w->session[p - bundle->program];
-        WEFT_TRY(weft_session_open(w->engine, model[i], w->diag, session));
-        for (uint32_t b = 0; b < p->n_bucket; b++)
-            WEFT_TRY(weft_session_warm(*session, b, w->diag));
+        WEFT_TRY(open_program(w, p));
     }
-    return WEFT_ERR_OK;
+    return open_joint(w);
 }
 
 static weft_err prepare(worker *w, char **argv, int argc)
@@ -203,9 +225,9 @@ int weft_worker_main(int argc, char **argv)
     } else {
         send_error(&w, (weft_wire_head){.kind = WEFT_WIRE_FAILED}, err);
     }
-    if (w.engine && w.session)
-        for (uint32_t i = 0; i < weft_engine_bundle(w.engine)->n_program; i++)
-            weft_session_close(w.session[i]);
+    const weft_bundle *bundle = w.engine ? weft_engine_bundle(w.engine) : NULL;
+    for (uint32_t i = 0; w.session && bundle && i < bundle->n_program + bundle->n_joint; i++)
+        weft_session_close(w.session[i]);
     free(w.session);
     weft_engine_close(w.engine);
     weft_diag_destroy(w.diag);

@@ -22,6 +22,7 @@ typedef struct subject {
     weft_router router;
     router_model model;
     router_worker worker;
+    router_batch batch;
     weft_bundle bundle;
     weft_bundle_program program;
     weft_bundle_bucket bucket[BUCKETS_MAX];
@@ -62,7 +63,8 @@ static void begin(subject *s, uint32_t seed)
     s->bundle.program = &s->program;
     s->bundle.n_program = 1;
     s->router = (weft_router){.bundle = &s->bundle, .model = &s->model};
-    s->worker = (router_worker){.router = &s->router, .fd = pair[0]};
+    s->worker =
+        (router_worker){.router = &s->router, .fd = pair[0], .part = &s->batch, .n_part = 1};
     s->peer = pair[1];
 }
 
@@ -102,7 +104,7 @@ static void add_request(subject *s)
 
 static void check_batch(const subject *s, const weft_request *oldest)
 {
-    const router_batch *b = &s->worker.batch;
+    const router_batch *b = &s->batch;
     int64_t rows = 0, least = 0;
     assert_true(b->n > 0 && b->n <= BATCH_REQUESTS_MAX);
     assert_ptr_equal(b->request[0], oldest);
@@ -144,7 +146,7 @@ static void receive(const subject *s, void *to, size_t len)
 /* What a worker would do with the batch: reads it, computes, and gives the outputs back. */
 static void play_worker(subject *s)
 {
-    router_batch *b = &s->worker.batch;
+    router_batch *b = &s->batch;
     weft_wire_head head;
     weft_wire_tensor t[2], out[3];
     receive(s, &head, sizeof head);
@@ -194,22 +196,22 @@ static void check_answer(const weft_request *r)
 static void run_batch(subject *s)
 {
     const weft_request *oldest = s->model.head;
-    s->worker.batch = (router_batch){0};
-    weft_batch__take(&s->model, &s->worker.batch);
+    s->batch = (router_batch){0};
+    weft_batch__take(&s->model, s->model.largest_bucket, &s->batch);
     check_batch(s, oldest);
     check_queue(s);
     if (pick(s, 10) == 0) { /* it dies: all of them go back to where they were */
-        for (uint32_t i = 0; i < s->worker.batch.n; i++)
-            weft_batch__push(&s->model, s->worker.batch.request[i], true);
+        for (uint32_t i = 0; i < s->batch.n; i++)
+            weft_batch__push(&s->model, s->batch.request[i], true);
         check_queue(s);
         return;
     }
     weft_worker__send(&s->worker);
     assert_int_equal(s->worker.state, WORKER_BUSY);
     play_worker(s);
-    for (uint32_t i = 0; i < s->worker.batch.n; i++)
-        check_answer(s->worker.batch.request[i]);
-    s->n_answered += s->worker.batch.n;
+    for (uint32_t i = 0; i < s->batch.n; i++)
+        check_answer(s->batch.request[i]);
+    s->n_answered += s->batch.n;
 }
 
 static void test_batch__each_request_gets_its_rows(void **state)
@@ -251,7 +253,7 @@ static void test_batch__refuses_outputs_that_do_not_fit(void **state)
     s.request[0]->rows = 2;
     s.request[1]->rows = 3;
     router_batch b = {0};
-    weft_batch__take(&s.model, &b);
+    weft_batch__take(&s.model, s.model.largest_bucket, &b);
     assert_int_equal(b.n, 2);
     static const weft_wire_tensor bad[] = {{WEFT_DTYPE_I32, 0, {0}},
                                            {WEFT_DTYPE_I32, 1, {4}},
