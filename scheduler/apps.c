@@ -99,5 +99,7 @@ weft_err weft_apps__resolve(const weft_problem *problem, bool assign, weft_arena
     }
     *demands = (weft_demands){at, n};
     out->demands = demands;
+    /* Their rates are in the demands now: nobody adds them a second time. */
+    out->n_app = assign ? 0 : problem->n_app;
     return WEFT_ERR_OK;
 }
