@@ -254,7 +254,7 @@ static weft_err lower_node(lowering_ctx *cx, weft_node node)
         ok = ok && make_operand(cx, weft_node_out(m, node, i), &out[i]);
     if (!ok)
         return weft_diag_error(cx->s.diag, WEFT_ERR_UNSUP, weft_node_where(m, node),
-                               "%s: a shape depends on data, its cost cannot be estimated",
+                               "%s: a shape depends on data, or is too large to estimate its cost",
                                op->name);
     weft_work_ctx work = {.op = op,
                           .attrs = weft_node_attrs(m, node),

@@ -64,8 +64,9 @@ static weft_err plan_arena(const weft_sizes *s, uint64_t *out)
     uint32_t n = 0;
     weft_graph_place_start(s->g, s->arena, &places);
     if (!weft_graph_place(s->g, weft_module_dims(s->m), s->value, s->n_value, &places))
-        return weft_diag_error(s->diag, WEFT_ERR_UNSUP, (weft_where){.item = weft_graph_name(s->g)},
-                               "a shape depends on data, its memory cannot be planned");
+        return weft_diag_error(
+            s->diag, WEFT_ERR_UNSUP, (weft_where){.item = weft_graph_name(s->g)},
+            "a shape depends on data, or is too large for its memory to be planned");
     weft_block *block = weft_arena_array(s->arena, (size_t)places.n + 1, sizeof *block);
     for (uint32_t v = 1; v <= places.n; v++) {
         const weft_place_value *p = &places.value[v];

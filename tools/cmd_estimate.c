@@ -281,11 +281,12 @@ static weft_err find_in_bundle(weft_tool_estimate *o, const weft_bundle_program 
     const weft_profile_point *point = find_point(&p->profile, slice, o->batch[b], o->procs);
     o->usage = !point;
     if (!point)
-        return weft_diag_error(
-            diag, WEFT_ERR_UNSUP, (weft_where){.file = o->file[0], .item = p->name},
-            "the bundle has no estimate for %s '%s', batch %lld, %lld processes; "
-            "compile with --gpu and --batch, or give the model file",
-            slice->gpu->name, slice->name, (long long)o->batch[b], (long long)o->procs);
+        return weft_diag_error(diag, WEFT_ERR_UNSUP,
+                               (weft_where){.file = o->file[0], .item = p->name},
+                               "the bundle has no estimate for %s%s%s, batch %lld, processes %lld; "
+                               "compile with --gpu and --batch, or give the model file",
+                               slice->gpu->name, slice->name[0] ? ":" : "", slice->name,
+                               (long long)o->batch[b], (long long)o->procs);
     *f = (weft_tool_finding){.name = p->name,
                              .slice = slice,
                              .batch = o->batch[b],
@@ -312,6 +313,10 @@ static weft_err read_bundle(weft_tool_estimate *o, const weft_bundle *bundle, we
     if (o->per_kernel || o->explain || o->framework || o->calibrate || o->n_dim)
         return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.file = o->file[0]},
                                "a bundle has no kernels of the compiler; give the model file");
+    if (o->exact_f32 || o->model || o->calibration)
+        return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.file = o->file[0]},
+                               "a bundle has estimates, which --exact-f32, --model and "
+                               "--calibration do not change; give the model file");
     if (o->profile && bundle->n_program != 1)
         return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.file = o->file[0]},
                                "holds %u models; a profile is of one", bundle->n_program);

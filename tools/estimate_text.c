@@ -219,22 +219,37 @@ void weft_tool_print_finding(const weft_tool_estimate *o, const weft_tool_findin
         explain(f);
 }
 
+/* Room for a text in its column, up to what still leaves a table. */
+static int widen(int width, const char *text)
+{
+    size_t len = strlen(text);
+    if (len > NAME_WIDTH)
+        len = NAME_WIDTH;
+    return (int)len > width ? (int)len : width;
+}
+
 void weft_tool_print_comparison(const weft_tool_finding *f, size_t n)
 {
     char where[80], time[32], mreq[32];
     const char *name = NULL;
-    printf("%-24s %-18s %6s %12s %6s %12s %7s %10s %5s %10s %10s\n", "model", "device", "batch",
-           "time", "+-", "inf/s", "creq", "mreq", "fits", "J/inf", "$/million");
+    int names = (int)strlen("model"), devices = (int)strlen("device");
+    for (size_t i = 0; i < n; i++) {
+        names = widen(names, f[i].name);
+        devices = widen(devices, where_of(f[i].slice, where, sizeof where));
+    }
+    printf("%-*s %-*s %7s %12s %6s %12s %7s %10s %5s %10s %10s\n", names, "model", devices,
+           "device", "batch", "time", "+-", "inf/s", "creq", "mreq", "fits", "J/inf", "$/million");
     for (size_t i = 0; i < n; i++, f++) {
         char price[32] = "-";
         if (f->price_per_million > 0)
             snprintf(price, sizeof price, "%.4g", f->price_per_million);
         bool same = name && strcmp(name, f->name) == 0;
         name = f->name;
-        printf("%-24s %-18s %6lld %12s %4.0f %% %12.4g %5.1f %% %10s %5s %10.4g %10s\n",
-               same ? "" : name, where_of(f->slice, where, sizeof where), (long long)f->batch,
-               time_text(f->cost.time_us, time, sizeof time), f->cost.expected_error * 100,
-               f->throughput_per_s, f->cost.creq * 100, weft_tool_bytes(f->cost.mreq_bytes, mreq),
+        printf("%-*s %-*s %7lld %12s %4.0f %% %12.4g %5.1f %% %10s %5s %10.4g %10s\n", names,
+               same ? "" : name, devices, where_of(f->slice, where, sizeof where),
+               (long long)f->batch, time_text(f->cost.time_us, time, sizeof time),
+               f->cost.expected_error * 100, f->throughput_per_s, f->cost.creq * 100,
+               weft_tool_bytes(f->cost.mreq_bytes, mreq),
                !f->fits_known ? "?"
                : f->fits      ? "yes"
                               : "no",

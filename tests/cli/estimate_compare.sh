@@ -19,3 +19,7 @@ expect 2 "$WEFT" estimate "$model" --compare h100:1g.99gb
 has err 1g.99gb
 expect 2 "$WEFT" estimate "$model" --compare h100, 
 expect 2 "$WEFT" estimate "$model" --compare h100 --gpu h200
+# Columns are as wide as what is in them.
+printf 'models:\n  - {name: a-model-with-a-rather-long-name, file: %s}\n' "$model" >set.yaml
+expect 0 "$WEFT" estimate set.yaml --compare l4,a100-80:3g.40gb/40% --batch 1,8
+test "$(awk '{print length($0)}' out | sort -u | wc -l)" = 1 || die "$(shown out)"
