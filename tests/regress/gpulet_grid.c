@@ -53,7 +53,9 @@ static FILE *open_csv(const char *name, const char *mode)
 
 static void share_name(int s, char out[8])
 {
-    snprintf(out, 8, s + 1 < SHARES ? "%d%%" : "", percent[s]);
+    out[0] = '\0'; /* the whole device */
+    if (s + 1 < SHARES)
+        snprintf(out, 8, "%d%%", percent[s]);
 }
 
 static void estimate_network(int m, FILE *f)
