@@ -355,6 +355,22 @@ static bool try_slice(weft_board *board, uint32_t index, int32_t start, weft_mem
     return false;
 }
 
+uint32_t weft_board__find_demand(const weft_board *board, const char *model)
+{
+    size_t lo = 0, hi = board->demands->n;
+    while (lo < hi) {
+        size_t mid = (lo + hi) / 2;
+        int order = strcmp(model, board->demands->at[board->order[mid]].model);
+        if (order == 0)
+            return board->order[mid];
+        if (order < 0)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    return UINT32_MAX;
+}
+
 uint32_t weft_board__mark(const weft_board *board)
 {
     return board->log.len;

@@ -94,28 +94,12 @@ weft_pieces weft_mix__list(const weft_board *board)
     return list;
 }
 
-static uint32_t find_demand(const weft_board *board, const char *model)
-{
-    size_t lo = 0, hi = board->demands->n;
-    while (lo < hi) {
-        size_t mid = (lo + hi) / 2;
-        int order = strcmp(model, board->demands->at[board->order[mid]].model);
-        if (order == 0)
-            return board->order[mid];
-        if (order < 0)
-            hi = mid;
-        else
-            lo = mid + 1;
-    }
-    return NONE;
-}
-
 bool weft_mix__read(const weft_board *board, const weft_plan *plan, weft_pieces *out)
 {
     weft_pieces list = {.at = weft_arena_array(board->arena, plan->n, sizeof *list.at)};
     for (size_t i = 0; i < plan->n; i++) {
         const weft_placement *p = &plan->at[i];
-        uint32_t demand = find_demand(board, p->model);
+        uint32_t demand = weft_board__find_demand(board, p->model);
         const weft_shape *shape = weft_menu__shape(&board->menu, p->type, p->slice);
         const weft_option *option =
             demand == NONE || !shape

@@ -151,7 +151,9 @@ static weft_err check_keys(const reader *rd, const json_t *o, const char *const 
     const char *key;
     json_t *value;
     if (!json_is_object(o))
-        return fail(rd, "plan", "must be an object");
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT,
+                               (weft_where){.file = rd->file, .item = rd->item},
+                               "must be an object");
     json_object_foreach((json_t *)o, key, value)
     {
         bool known = false;
@@ -249,22 +251,35 @@ static weft_err read_placement(reader *rd, const json_t *o, weft_placement *out)
     return WEFT_ERR_OK;
 }
 
+static weft_err check_model(const reader *rd, const json_t *o)
+{
+    static const char *const keys[] = {"model", "slo_us", "rate_per_s"};
+    const char *name;
+    double x;
+    WEFT_TRY(check_keys(rd, o, keys, 3));
+    WEFT_TRY(read_text(rd, o, "model", 128, &name));
+    if (!weft_model_name_valid(name))
+        return fail(rd, "model", "is not a model name");
+    WEFT_TRY(read_number(rd, o, "slo_us", &x));
+    return read_number(rd, o, "rate_per_s", &x);
+}
+
 /* The models of a plan are for people and for the server; only their form is checked here. */
 static weft_err check_models(reader *rd, const json_t *models)
 {
-    static const char *const keys[] = {"model", "slo_us", "rate_per_s"};
     size_t i;
     json_t *o;
     if (!json_is_array(models))
         return fail(rd, "models", "must be an array");
     json_array_foreach((json_t *)models, i, o)
     {
-        const char *name;
-        double x;
-        WEFT_TRY(check_keys(rd, o, keys, 3));
-        WEFT_TRY(read_text(rd, o, "model", 128, &name));
-        WEFT_TRY(read_number(rd, o, "slo_us", &x));
-        WEFT_TRY(read_number(rd, o, "rate_per_s", &x));
+        char item[48];
+        snprintf(item, sizeof item, "models[%zu]", i);
+        rd->item = item;
+        weft_err err = check_model(rd, o);
+        rd->item = NULL;
+        if (err != WEFT_ERR_OK)
+            return err;
     }
     return WEFT_ERR_OK;
 }
@@ -320,7 +335,11 @@ static weft_err read_plan(reader *rd, const json_t *root, weft_plan *out)
     WEFT_TRY(read_text(rd, root, "goal", 16, &goal));
     if (!weft_goal_parse(goal, &plan.goal))
         return fail(rd, "goal", "is no goal");
-    WEFT_TRY(read_rules(rd, json_object_get(root, "rules"), &plan.rules));
+    rd->item = "rules";
+    weft_err err = read_rules(rd, json_object_get(root, "rules"), &plan.rules);
+    rd->item = NULL;
+    if (err != WEFT_ERR_OK)
+        return err;
     WEFT_TRY(read_count(rd, root, "gpus", 0, &plan.gpus));
     WEFT_TRY(read_number(rd, root, "cost_per_hour", &plan.cost_per_hour));
     WEFT_TRY(read_number(rd, root, "goodput_per_s", &plan.goodput_per_s));
@@ -340,7 +359,7 @@ static weft_err read_plan(reader *rd, const json_t *root, weft_plan *out)
         char item[48];
         snprintf(item, sizeof item, "placements[%zu]", i);
         rd->item = item;
-        weft_err err = read_placement(rd, json_array_get(list, i), &plan.at[i]);
+        err = read_placement(rd, json_array_get(list, i), &plan.at[i]);
         rd->item = NULL;
         if (err != WEFT_ERR_OK)
             return err;

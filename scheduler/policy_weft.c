@@ -418,24 +418,8 @@ static weft_err plan_anew(weft_run *run, weft_plan *out)
     return WEFT_ERR_OK;
 }
 
-/* -- A previous plan
- * -------------------------------------------------------------------------------- */
-
-static uint32_t find_demand(const weft_board *board, const char *model)
-{
-    size_t lo = 0, hi = board->demands->n;
-    while (lo < hi) {
-        size_t mid = (lo + hi) / 2;
-        int order = strcmp(model, board->demands->at[board->order[mid]].model);
-        if (order == 0)
-            return board->order[mid];
-        if (order < 0)
-            hi = mid;
-        else
-            lo = mid + 1;
-    }
-    return NONE;
-}
+/* -- A previous plan ----------------------------------------------------------------------------
+ */
 
 /* What of the previous plan can stay: pieces whose option is still within the rules. */
 static weft_pieces read_kept(const weft_run *run)
@@ -445,7 +429,7 @@ static weft_pieces read_kept(const weft_run *run)
     weft_pieces list = {.at = weft_arena_array(run->arena, previous->n, sizeof *list.at)};
     for (size_t i = 0; i < previous->n; i++) {
         const weft_placement *p = &previous->at[i];
-        uint32_t demand = find_demand(board, p->model);
+        uint32_t demand = weft_board__find_demand(board, p->model);
         const weft_shape *shape = weft_menu__shape(&board->menu, p->type, p->slice);
         const weft_option *o =
             demand == NONE || !shape
@@ -569,8 +553,7 @@ static uint32_t count_moves(weft_arena *arena, const weft_plan *from, const weft
     return moves;
 }
 
-/* -- The policy
- * -------------------------------------------------------------------------------------- */
+/* -- The policy -------------------------------------------------------------------------------- */
 
 static weft_err start_run(const weft_problem *problem, weft_arena *arena, weft_diag *diag,
                           weft_run *run)

@@ -330,6 +330,8 @@ bool weft_board__join(weft_board *board, uint32_t slice, uint32_t demand, double
  * commit false: only tells. */
 bool weft_board__share(weft_board *board, uint32_t slice, uint32_t demand, double rate_per_s,
                        bool commit, double *occupancy);
+/* Number of the demand of this name; UINT32_MAX: there is none. */
+uint32_t weft_board__find_demand(const weft_board *board, const char *model);
 /* What was done since the mark is undone; slices and devices made since are gone. */
 uint32_t weft_board__mark(const weft_board *board);
 void weft_board__undo(weft_board *board, uint32_t mark);

@@ -347,6 +347,24 @@ static int order_marks(const void *a, const void *b)
     return p->device < q->device ? -1 : p->device > q->device;
 }
 
+/* Devices of the plan with the same slices as one of the world get that one. */
+static void match_marks(sim_world *w, marked *now, uint32_t n_now, marked *old, uint32_t n_old,
+                        uint32_t *to)
+{
+    qsort(now, n_now, sizeof *now, order_marks);
+    qsort(old, n_old, sizeof *old, order_marks);
+    for (uint32_t i = 0, k = 0; i < n_now && k < n_old;) {
+        if (now[i].mark == old[k].mark) {
+            to[now[i++].device] = old[k].device;
+            w->device.at[old[k++].device].taken = true;
+        } else if (now[i].mark < old[k].mark) {
+            i++;
+        } else {
+            k++;
+        }
+    }
+}
+
 /* Gives each device of the plan (numbered as there) one of the world. */
 static void map_devices(sim_world *w, const weft_plan *plan, group *g, uint32_t n,
                         weft_arena *arena)
@@ -378,18 +396,7 @@ static void map_devices(sim_world *w, const weft_plan *plan, group *g, uint32_t 
         old[i] = (marked){w->device.at[i].mark, i};
     for (uint32_t i = 0; i < n_plan; i++)
         to[i] = UINT32_MAX;
-    qsort(now, n_plan, sizeof *now, order_marks);
-    qsort(old, n_old, sizeof *old, order_marks);
-    for (uint32_t i = 0, k = 0; i < n_plan && k < n_old;) {
-        if (now[i].mark == old[k].mark) {
-            to[now[i++].device] = old[k].device;
-            w->device.at[old[k++].device].taken = true;
-        } else if (now[i].mark < old[k].mark) {
-            i++;
-        } else {
-            k++;
-        }
-    }
+    match_marks(w, now, n_plan, old, n_old, to);
     for (uint32_t i = 0; i < n_plan; i++) {
         uint32_t same = number[i];
         if (to[i] == UINT32_MAX && same < n_old && !w->device.at[same].taken &&

@@ -673,6 +673,10 @@ static void test_placement__json_checks_every_field(void **state)
     expect_bad_json(fx, text, "\"gpus\": 1", "\"gpus\": 1, \"x\": 1", "unknown key 'x'");
     expect_bad_json(fx, text, "\"decision_ms\": 0", "\"decision_ms\": -1", "decision_ms");
     expect_bad_json(fx, text, "\"slo_us\": 20000", "\"slo_us\": \"\"", "slo_us");
+    expect_bad_json(fx, text, "\"models\": [", "\"models\": [3,", "must be an object");
+    assert_string_equal(weft_diag_at(fx->diag, 0)->item, "models[0]");
+    expect_bad_json(fx, text, "\"models\": [\n    {\n      \"model\": \"",
+                    "\"models\": [\n    {\n      \"model\": \"../", "is not a model name");
     expect_bad_json(fx, text, "\"placements\": [", "\"placements\": [1,", "object");
     expect_bad_json(fx, text, "\"device\": 0", "\"device\": null", "device");
     expect_bad_json(fx, text, "\"type\": \"cpu\"", "\"type\": \"c\\u0000\"", "json");
