@@ -240,10 +240,10 @@ static weft_err check_options(const weft_arrivals_options *o, const weft_service
         return weft_diag_error(diag, WEFT_ERR_INPUT, where,
                                "duration %g s must be from above 0 to 1e9 s", o->duration_s);
     if (!(o->burst_factor >= 0 && o->burst_factor <= 1e6) || !(o->burst_share >= 0) ||
-        o->burst_share >= 1 || !(o->burst_s >= 0 && o->burst_s <= 1e9))
+        o->burst_share >= 1 || !(o->burst_s == 0 || (o->burst_s >= 1e-3 && o->burst_s <= 1e9)))
         return weft_diag_error(diag, WEFT_ERR_INPUT, where,
-                               "bursts: factor %g up to 1e6, share %g below 1 and length %g s up "
-                               "to 1e9 s must not be negative",
+                               "bursts: factor %g must be 0 to 1e6, share %g 0 to below 1, "
+                               "length %g s from 1e-3 to 1e9 s",
                                o->burst_factor, o->burst_share, o->burst_s);
     if (n > WEFT_ARRIVAL_SERVICES_MAX)
         return weft_diag_error(diag, WEFT_ERR_INPUT, where, "more than %d models",

@@ -495,6 +495,10 @@ static weft_err check_options(const weft_sim_options *o, weft_diag *diag)
                                o->warmup_s, o->duration_s);
     if (o->policy && !(o->period_s > 0))
         return weft_diag_error(diag, WEFT_ERR_INPUT, where, "a policy needs a period");
+    if (o->policy && o->period_s < 1e-3)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where,
+                               "a policy every %g s: the period must be at least 1 ms",
+                               o->period_s);
     for (size_t i = 0; i < o->n_step; i++)
         if (!(o->step[i].at_s >= (i ? o->step[i - 1].at_s : 0) && o->step[i].at_s <= 1e9))
             return weft_diag_error(diag, WEFT_ERR_INPUT, where,

@@ -95,6 +95,8 @@ expect 1 "$WEFT" simulate other.json
 has err "version"
 expect 1 "$WEFT" simulate plan.json --trace missing.csv
 expect 1 "$WEFT" simulate plan.json --bucket 1ns --duration 1h
+expect 1 "$WEFT" simulate plan.json --arrivals bursty --burst-length 1us
+has err "burst"
 expect 2 "$WEFT" simulate
 expect 2 "$WEFT" simulate plan.json --policy nobody
 expect 2 "$WEFT" simulate plan.json --policy bestfit --period 20s
