@@ -181,6 +181,10 @@ static weft_err estimate_one(const weft_workload *work, size_t i, const weft_sli
     const weft_graph_kernel *from = &work->kernel[i];
     weft_kernel_cost k = {
         .node = from->node, .op = from->op, .kernel = from->kernel, .launches = from->launches};
+    /* Winograd is a choice of the CPU's pipeline; on a GPU the model of convolutions makes its own.
+     */
+    if (!weft_gpu__is_cpu(slice->gpu))
+        k.kernel.flop_saving = 0;
     if (work->lowering == WEFT_LOWERING_FRAMEWORK)
         k.kernel = weft_framework__adapt(find_framework(options), &from->kernel, slice,
                                          options && options->exact_f32);
