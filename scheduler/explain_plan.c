@@ -364,10 +364,9 @@ static bool plan_saves(explainer *e, weft_explain_change *c, double value)
     weft_problem problem = *e->problem;
     problem.demands = &changed;
     problem.previous = NULL;
-    void *state = weft_arena_alloc(e->arena, e->policy->state_size + 1);
     weft_plan plan = {0};
     bool saves =
-        e->policy->place(state, &problem, e->arena, NULL, &plan) == WEFT_ERR_OK &&
+        weft_plan_decide(e->policy, NULL, &problem, e->arena, NULL, &plan) == WEFT_ERR_OK &&
         (plan.gpus < e->plan->gpus || plan.cost_per_hour < e->plan->cost_per_hour * (1 - 1e-9));
     if (saves) {
         c->to = value;

@@ -244,8 +244,13 @@ typedef struct weft_policy {
 const weft_policy *weft_policy_find(const char *name);
 const weft_policy *weft_policy_at(size_t i); /* NULL behind the last */
 
-/* Runs a policy and checks its plan (BUG when the plan is illegal). `state`: state_size bytes that
- * live from call to call; NULL: a first call. */
+/* Runs a policy; its plan is not checked. The rates and SLOs of apps are given to their variants
+ * first, as far as the policy does not choose variants itself. `state`: state_size bytes that live
+ * from call to call; NULL: a first call. */
+WEFT_MUST_USE weft_err weft_plan_decide(const weft_policy *policy, void *state,
+                                        const weft_problem *problem, weft_arena *arena,
+                                        weft_diag *diag, weft_plan *out);
+/* The same, and checks the plan (BUG when it is illegal). */
 WEFT_MUST_USE weft_err weft_plan_make(const weft_policy *policy, void *state,
                                       const weft_problem *problem, weft_arena *arena,
                                       weft_diag *diag, weft_plan *out);

@@ -252,10 +252,9 @@ weft_err weft_tool_plan_read(const char *path, const char *layout, const weft_pr
 weft_err weft_tool_plan_decide(const weft_policy *policy, const weft_problem *problem,
                                weft_arena *arena, weft_diag *diag, weft_plan *out)
 {
-    void *state = weft_arena_alloc(arena, policy->state_size + 1);
     weft_plan plan = {0};
     double start_ms = weft_tool_now_ms();
-    WEFT_TRY(policy->place(state, problem, arena, diag, &plan));
+    WEFT_TRY(weft_plan_decide(policy, NULL, problem, arena, diag, &plan));
     plan.decision_ms = weft_tool_now_ms() - start_ms;
     if (weft_plan_check(&plan, problem, diag) != WEFT_ERR_OK)
         return weft_diag_error(diag, WEFT_ERR_BUG, (weft_where){0},
