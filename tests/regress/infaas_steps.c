@@ -16,6 +16,11 @@
  * of devices at its end, least capacity over load, instances started and stopped, slots until the
  * first of them stopped (0: none did).
  *
+ * As recorded: the program is at the optimum in every slot. Greedy ends a rise at 1.00 to 1.14
+ * times the optimum; after a fall it gives up an instance each two or three slots, so that it still
+ * pays up to twice the optimum at the end of 40 slots, 1.1 to 15.8 times in their mean. Both
+ * have 1.05 of the load in every slot.
+ *
  * Usage: infaas_steps [--estimate | --bless]. Recomputes infaas_steps.csv from the estimates in
  * infaas_steps_profiles.csv; fails when a row differs, a plan is
  * below the optimum's cost or 1.05 of the load, or greedy scales down before the time to load has
