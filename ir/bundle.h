@@ -40,6 +40,92 @@ typedef struct weft_bundle_value {
     uint32_t weight; /* when it is a weight */
 } weft_bundle_value;
 
+/* -- Device code: how a launch runs on a GPU. Bundles for the CPU have none. ------------------- */
+
+/* Kernels are compiled in modules; there is an image of each module for each architecture. */
+typedef struct weft_bundle_image {
+    const char *arch; /* "sm_90": machine code; "compute_90": PTX, for later devices */
+    uint32_t module;
+    const uint8_t *data; /* as cuLibraryLoadData takes it */
+    uint64_t bytes;
+    uint64_t checksum; /* reader: as stored; writer: computed */
+} weft_bundle_image;
+
+/* What a kernel takes on one architecture of machine code, as its compiler says. */
+typedef struct weft_bundle_resource {
+    uint32_t registers;    /* of a thread */
+    uint32_t shared_bytes; /* static, of a block */
+    uint32_t local_bytes;  /* of a thread: spilled registers among them */
+} weft_bundle_resource;
+
+typedef struct weft_bundle_kernel {
+    const char *name; /* symbol in the images of its module */
+    uint32_t module;
+    uint32_t threads;                     /* of a block; blocks are one-dimensional */
+    uint32_t shared_bytes;                /* dynamic, of a block */
+    const weft_bundle_resource *resource; /* by architecture: n_arch */
+} weft_bundle_kernel;
+
+/* An argument of a kernel or of a library call. */
+typedef enum weft_step_arg_kind {
+    WEFT_STEP_ARG_NONE, /* none: a product without bias */
+    WEFT_STEP_ARG_IN,   /* address of operand `index` of the launch, `dim` bytes behind its start */
+    WEFT_STEP_ARG_OUT,  /* address of result `index`, likewise */
+    WEFT_STEP_ARG_SCRATCH, /* address in the launch's scratch memory, `dim` bytes behind its start
+                            */
+    WEFT_STEP_ARG_INT,     /* `dim`, as int32_t */
+    WEFT_STEP_ARG_FLOAT,   /* `f`, as float */
+    WEFT_STEP_ARG_KINDS
+} weft_step_arg_kind;
+
+typedef struct weft_step_arg {
+    uint8_t kind; /* weft_step_arg_kind */
+    uint32_t index;
+    weft_dim dim;
+    float f;
+} weft_step_arg;
+
+typedef enum weft_gemm_act {
+    WEFT_GEMM_ACT_NONE,
+    WEFT_GEMM_ACT_RELU,
+    WEFT_GEMM_ACT_GELU_TANH,
+    WEFT_GEMM_ACTS
+} weft_gemm_act;
+
+/* d = act(alpha op(a) op(b) + beta c + bias), for each of `batch` matrices: op(a) m x k, op(b)
+ * k x n, c and d m x n, all row-major, bias n; accumulated in f32. A leading dimension is the
+ * distance of two rows as they lie in memory, a stride that of two matrices, both in elements. */
+typedef struct weft_step_gemm {
+    weft_dtype dtype; /* f32, f16 or bf16, of all operands */
+    uint8_t act;      /* weft_gemm_act */
+    bool trans_a, trans_b;
+    weft_dim m, n, k, batch;
+    weft_step_arg a, b, c, d, bias; /* c and bias may be NONE */
+    weft_dim lda, ldb, ldc, ldd;
+    weft_dim stride_a, stride_b, stride_c, stride_d;
+    float alpha, beta;
+} weft_step_gemm;
+
+typedef enum weft_step_kind {
+    WEFT_STEP_KERNEL,
+    WEFT_STEP_GEMM, /* a library's: cuBLASLt */
+    WEFT_STEP_COPY, /* `bytes` from arg[1] to arg[0] */
+    WEFT_STEP_FILL, /* `bytes` of zero at arg[0] */
+    WEFT_STEP_KINDS
+} weft_step_kind;
+
+/* One call of the device's interface. Steps of a launch run one after the other. One whose grid,
+ * matrix or length is empty is left out. */
+typedef struct weft_bundle_step {
+    uint8_t kind;    /* weft_step_kind */
+    uint32_t kernel; /* of the bundle, from 0 */
+    weft_dim grid[3];
+    const weft_step_arg *arg; /* in the kernel's order */
+    uint32_t n_arg;
+    const weft_step_gemm *gemm;
+    weft_dim bytes;
+} weft_bundle_step;
+
 typedef struct weft_bundle_launch {
     weft_op_id op;
     const uint32_t *in; /* values; 0: omitted */
@@ -47,7 +133,10 @@ typedef struct weft_bundle_launch {
     const uint32_t *out; /* values; 0: not wanted */
     uint32_t n_out;
     weft_attrs attrs;
-    const char *item; /* name of the ONNX node it came from, "" unknown */
+    const char *item;             /* name of the ONNX node it came from, "" unknown */
+    const weft_bundle_step *step; /* on a GPU; none where the result lies in an operand */
+    uint32_t n_step;
+    weft_dim scratch_bytes; /* of its steps */
 } weft_bundle_launch;
 
 typedef struct weft_bundle_port {
@@ -104,12 +193,19 @@ typedef struct weft_bundle_program {
 typedef struct weft_bundle {
     weft_file file;                   /* zero when not read from a file */
     const char *tool;                 /* "weft 0.1.0" */
-    const char *target;               /* "cpu" */
+    const char *target;               /* "cpu", "sm_90", "sm_80,sm_90" */
     const weft_bundle_weight *weight; /* weight w is weight[w - 1] */
     uint32_t n_weight;
     const weft_bundle_program *program; /* one a model, then the joint ones */
     uint32_t n_program;                 /* models */
     uint32_t n_joint;
+    /* For GPUs: architectures of machine code, images of every module, kernels. */
+    const char *const *arch;
+    uint32_t n_arch;
+    const weft_bundle_image *image;
+    uint32_t n_image;
+    const weft_bundle_kernel *kernel;
+    uint32_t n_kernel;
     const char *plan_json; /* placement, or NULL */
     weft_arena *arena;     /* owns what the reader made */
 } weft_bundle;
