@@ -9,6 +9,14 @@
  * before it, and dims have a limit of terms. */
 enum { WEFT_MERGE_MODELS_MAX = 24 };
 
+struct weft_merge_strategy {
+    const char *name, *brief;
+};
+
+#define S(file) extern const weft_merge_strategy weft_merge_strategy_##file;
+#include "passes/strategies.def"
+#undef S
+
 /* Nodes of different models that correspond: same operator, attributes and weights. */
 typedef struct weft_column {
     weft_node *node; /* by model; none where the model has no such node */

@@ -20,22 +20,45 @@ typedef struct weft_tuned_conv {
     const char *algo;         /* "direct", "winograd"; one that does not fit is not taken */
 } weft_tuned_conv;
 
-/* Merging of models (pass merge-models). */
+/* -- Merging of models (pass merge-models) ---------------------------------------------------- */
+
+/* A way to run corresponding products of several models together: a row of strategies.def. */
+typedef struct weft_merge_strategy weft_merge_strategy;
+
+const weft_merge_strategy *weft_merge_strategy_find(const char *name); /* NULL: there is none */
+const weft_merge_strategy *weft_merge_strategy_at(size_t i);           /* NULL behind the last */
+const char *weft_merge_strategy_name(const weft_merge_strategy *strategy);
+const char *weft_merge_strategy_brief(const weft_merge_strategy *strategy);
+
 typedef enum weft_merge {
     WEFT_MERGE_OFF,
-    WEFT_MERGE_AUTO, /* what pays */
-    WEFT_MERGE_EXACT /* what leaves every bit of the results as it is */
+    WEFT_MERGE_AUTO,    /* what pays */
+    WEFT_MERGE_EXACT,   /* what leaves every bit of the results as it is */
+    WEFT_MERGE_STRATEGY /* options' strategy wherever it may be used, whether or not it pays */
 } weft_merge;
 
-/* One product that several models have, by the same weight, and what became of it. */
+/* One strategy for one group of products, as it was predicted. */
+typedef struct weft_merge_candidate {
+    const char *strategy;
+    bool fits;                     /* it may be used here; else only `reason` is set */
+    double gain_small, gain_large; /* time apart / together; 0: the estimator does not know */
+    uint64_t read_bytes;           /* weights read by one run for all models */
+    uint64_t made_bytes;           /* weights that it adds to the module */
+    const char *reason;            /* why not; "" for the chosen one */
+} weft_merge_candidate;
+
+/* Corresponding products of several models, and what became of them. */
 typedef struct weft_merge_row {
     const char *op, *item;    /* ONNX node of the first model */
     const char *const *model; /* names */
     uint32_t n_model;
-    uint64_t weight_bytes;
-    double gain_small, gain_large; /* predicted: time apart / joint, at small and large sizes */
-    bool joined;
+    uint64_t weight_bytes;         /* of the distinct weights of these products */
+    double gain_small, gain_large; /* of what was chosen; none: of the best that fits, 1 if none */
+    bool joined;                   /* the chosen strategy makes one product (or fewer) of them */
+    const char *strategy;          /* chosen: "none", "interleaved", "concatenated", ... */
     const char *reason;
+    const weft_merge_candidate *candidate; /* all that were considered, in order of the table */
+    uint32_t n_candidate;
 } weft_merge_row;
 
 typedef struct weft_merge_log {
@@ -53,7 +76,8 @@ typedef struct weft_pass_options {
     const weft_tuned_conv *tuned;
     size_t n_tuned;
     weft_merge merge;
-    weft_merge_log *merge_log; /* rows are added; NULL: not wanted */
+    const weft_merge_strategy *strategy; /* for WEFT_MERGE_STRATEGY */
+    weft_merge_log *merge_log;           /* rows are added; NULL: not wanted */
 } weft_pass_options;
 
 typedef enum weft_verify_when {

@@ -1,0 +1,40 @@
+/* The table of merging strategies. */
+#include "passes/merge.h"
+
+#include <string.h>
+
+const weft_merge_strategy weft_merge_strategy_none = {
+    .name = "none", .brief = "every model by itself, one after the other"};
+const weft_merge_strategy weft_merge_strategy_interleaved = {
+    .name = "interleaved", .brief = "corresponding operators back to back; every bit the same"};
+const weft_merge_strategy weft_merge_strategy_concatenated = {
+    .name = "concatenated", .brief = "one product for the rows of all models, by the same weight"};
+
+static const weft_merge_strategy *const strategies[] = {
+#define S(file) &weft_merge_strategy_##file,
+#include "passes/strategies.def"
+#undef S
+    NULL};
+
+const weft_merge_strategy *weft_merge_strategy_at(size_t i)
+{
+    return i < sizeof strategies / sizeof strategies[0] ? strategies[i] : NULL;
+}
+
+const weft_merge_strategy *weft_merge_strategy_find(const char *name)
+{
+    for (size_t i = 0; strategies[i]; i++)
+        if (strcmp(strategies[i]->name, name) == 0)
+            return strategies[i];
+    return NULL;
+}
+
+const char *weft_merge_strategy_name(const weft_merge_strategy *strategy)
+{
+    return strategy->name;
+}
+
+const char *weft_merge_strategy_brief(const weft_merge_strategy *strategy)
+{
+    return strategy->brief;
+}
