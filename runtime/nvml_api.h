@@ -1,0 +1,129 @@
+/* What Weft uses of NVML, the library that NVIDIA's driver brings for managing its GPUs: own
+ * declarations of its binary interface (structs, values and functions of nvml.h, versions that
+ * driver 525 and later have), so that nothing of NVIDIA's is needed to build. Names of functions
+ * are NVML's; rows of nvml_syms.def. */
+#ifndef WEFT_RUNTIME_NVML_API_H
+#define WEFT_RUNTIME_NVML_API_H
+
+typedef int weft_nvml_result; /* nvmlReturn_t */
+
+enum {
+    WEFT_NVML_SUCCESS = 0,
+    WEFT_NVML_UNINITIALIZED = 1,
+    WEFT_NVML_INVALID_ARGUMENT = 2,
+    WEFT_NVML_NOT_SUPPORTED = 3,
+    WEFT_NVML_NO_PERMISSION = 4,
+    WEFT_NVML_NOT_FOUND = 6,
+    WEFT_NVML_INSUFFICIENT_SIZE = 7,
+    WEFT_NVML_DRIVER_NOT_LOADED = 9,
+    WEFT_NVML_FUNCTION_NOT_FOUND = 13,
+    WEFT_NVML_GPU_IS_LOST = 15,
+    WEFT_NVML_LIB_RM_VERSION_MISMATCH = 18, /* library and kernel module differ */
+    WEFT_NVML_IN_USE = 19,
+    WEFT_NVML_INSUFFICIENT_RESOURCES = 23,
+    WEFT_NVML_UNKNOWN = 999
+};
+
+enum {
+    WEFT_NVML_NAME_BYTES = 96, /* NVML_DEVICE_NAME_V2_BUFFER_SIZE */
+    WEFT_NVML_UUID_BYTES = 96, /* NVML_DEVICE_UUID_V2_BUFFER_SIZE */
+    WEFT_NVML_VERSION_BYTES = 80,
+    WEFT_NVML_CLOCK_SM = 1,
+    WEFT_NVML_CLOCK_MEM = 2,
+    WEFT_NVML_COMPUTE_DEFAULT = 0,
+    WEFT_NVML_COMPUTE_PROHIBITED = 2,
+    WEFT_NVML_COMPUTE_EXCLUSIVE_PROCESS = 3,
+    WEFT_NVML_GPM_VERSION = 1,
+    WEFT_NVML_GPM_METRICS = 98 /* room that the oldest version asks for */
+};
+
+/* Ids of GPM metrics: percent of the time between two samples. */
+enum {
+    WEFT_NVML_GPM_SM_UTIL = 2,
+    WEFT_NVML_GPM_SM_OCCUPANCY = 3,
+    WEFT_NVML_GPM_ANY_TENSOR_UTIL = 5,
+    WEFT_NVML_GPM_DRAM_BW_UTIL = 10
+};
+
+/* Rows of GPU and compute instance profiles that are asked for by number. The last is behind those
+ * of any driver known; asking ends at INVALID_ARGUMENT. */
+enum { WEFT_NVML_GPU_PROFILES_MAX = 64, WEFT_NVML_CI_ENGINES_SHARED = 0 };
+
+typedef struct weft_nvml_device_st *weft_nvml_device; /* a GPU or a MIG device */
+typedef struct weft_nvml_gi_st *weft_nvml_gi;         /* GPU instance */
+typedef struct weft_nvml_ci_st *weft_nvml_ci;         /* compute instance */
+typedef struct weft_nvml_gpm_sample_st *weft_nvml_gpm_sample;
+
+typedef struct weft_nvml_memory { /* bytes */
+    unsigned long long total, free, used;
+} weft_nvml_memory;
+
+typedef struct weft_nvml_utilization { /* percent of the last sample period */
+    unsigned int gpu, memory;
+} weft_nvml_utilization;
+
+/* Of a MIG device. */
+typedef struct weft_nvml_attributes {
+    unsigned int sms, copy_engines, decoders, encoders, jpegs, ofas;
+    unsigned int gi_slices, ci_slices;
+    unsigned long long mem_mb;
+} weft_nvml_attributes;
+
+typedef struct weft_nvml_placement { /* memory slots */
+    unsigned int start, size;
+} weft_nvml_placement;
+
+typedef struct weft_nvml_gi_profile {
+    unsigned int id, p2p, slices, count, sms;
+    unsigned int copy_engines, decoders, encoders, jpegs, ofas;
+    unsigned long long mem_mb;
+} weft_nvml_gi_profile;
+
+typedef struct weft_nvml_gi_profile_v2 {
+    unsigned int version; /* WEFT_NVML_GI_PROFILE_V2 */
+    unsigned int id, p2p, slices, count, sms;
+    unsigned int copy_engines, decoders, encoders, jpegs, ofas;
+    unsigned long long mem_mb;
+    char name[WEFT_NVML_NAME_BYTES]; /* "1g.18gb" */
+} weft_nvml_gi_profile_v2;
+
+#define WEFT_NVML_GI_PROFILE_V2 ((unsigned int)sizeof(weft_nvml_gi_profile_v2) | 2u << 24)
+
+typedef struct weft_nvml_gi_info {
+    weft_nvml_device device;
+    unsigned int id, profile_id;
+    weft_nvml_placement placement;
+} weft_nvml_gi_info;
+
+typedef struct weft_nvml_ci_profile {
+    unsigned int id, slices, count, sms;
+    unsigned int copy_engines, decoders, encoders, jpegs, ofas;
+} weft_nvml_ci_profile;
+
+typedef struct weft_nvml_gpm_support {
+    unsigned int version, supported;
+} weft_nvml_gpm_support;
+
+typedef struct weft_nvml_gpm_metric {
+    unsigned int id;
+    weft_nvml_result result;
+    double value;
+    struct {
+        char *short_name, *long_name, *unit;
+    } info;
+} weft_nvml_gpm_metric;
+
+typedef struct weft_nvml_gpm_metrics {
+    unsigned int version, n;
+    weft_nvml_gpm_sample sample1, sample2;
+    weft_nvml_gpm_metric metric[WEFT_NVML_GPM_METRICS];
+} weft_nvml_gpm_metrics;
+
+/* The functions, as pointers. NULL: this driver's library does not have it. */
+typedef struct weft_nvml_syms {
+#define NVML_SYM(name, need, args) weft_nvml_result(*name) args;
+#include "runtime/nvml_syms.def"
+#undef NVML_SYM
+} weft_nvml_syms;
+
+#endif
