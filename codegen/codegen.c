@@ -40,6 +40,8 @@ typedef struct generator {
     const weft_backend *backend;
     weft_arena *arena;
     weft_diag *diag;
+    const weft_codegen_options *options;
+    weft_device_code code;
     weft_names *symbol_names; /* symbol i of the module has number i + 1 */
     WEFT_VEC(content) contents;
     weft_map *content_of_hash; /* lower half to 1 + the last content with it */
@@ -278,6 +280,8 @@ static void make_launch(generator *g, weft_node n, weft_bundle_launch *l)
     }
     l->in = in;
     l->out = out;
+    if (g->backend->emit && g->err == WEFT_ERR_OK)
+        g->err = g->backend->emit(&g->code, n, l);
 }
 
 static void make_launches(generator *g, weft_bundle_program *p)
@@ -364,9 +368,14 @@ static void make_program(generator *g, uint32_t i, const weft_codegen_model *mod
 
 /* -- The bundle ------------------------------------------------------------------------------- */
 
-static void make_bundle(generator *g, const weft_codegen_model *model, const char *plan_json,
-                        weft_bundle *out)
+static weft_dim carry_for_code(void *user, weft_dim d)
 {
+    return carry_dim(user, d);
+}
+
+static void make_bundle(generator *g, weft_bundle *out)
+{
+    const weft_codegen_options *o = g->options;
     const weft_dimpool *dims = weft_module_dims(g->m);
     uint32_t n = weft_graph_count(g->m);
     weft_bundle_program *program = weft_arena_array(g->arena, n, sizeof *program);
@@ -381,7 +390,7 @@ static void make_bundle(generator *g, const weft_codegen_model *model, const cha
     g->number = weft_arena_array(g->arena, weft_val_count(g->m) + (size_t)1, sizeof *g->number);
     uint32_t n_joint = 0;
     for (uint32_t i = 0; i < n; i++) {
-        make_program(g, i, model, &program[i]);
+        make_program(g, i, o->model, &program[i]);
         n_joint += program[i].n_part > 0;
         if (n_joint > 0 && program[i].n_part == 0)
             fail(g, WEFT_ERR_BUG, "joint graphs come after the models, not before",
@@ -391,29 +400,49 @@ static void make_bundle(generator *g, const weft_codegen_model *model, const cha
     for (uint32_t i = 0; i < g->contents.len; i++)
         weight[i] = g->contents.at[i].w;
     *out = (weft_bundle){.tool = "weft " WEFT_VERSION,
-                         .target = g->backend->name,
+                         .target = o->target ? o->target : g->backend->name,
                          .weight = weight,
                          .n_weight = g->contents.len,
                          .program = program,
                          .n_program = n - n_joint,
                          .n_joint = n_joint,
-                         .plan_json = plan_json && *plan_json ? plan_json : NULL};
+                         .plan_json = o->plan_json && *o->plan_json ? o->plan_json : NULL};
+    if (g->backend->finish && g->err == WEFT_ERR_OK)
+        g->err = g->backend->finish(&g->code, out);
+}
+
+weft_err weft_codegen_make(weft_module *m, const weft_backend *backend,
+                           const weft_codegen_options *options, weft_arena *arena, weft_diag *diag,
+                           weft_bundle *out)
+{
+    generator g = {.m = m, .backend = backend, .arena = arena, .diag = diag, .options = options};
+    jmp_buf env;
+    jmp_buf *before = weft_arena_guard(weft_module_arena(m), &env);
+    jmp_buf *arena_before = weft_arena_guard(arena, &env);
+    g.code = (weft_device_code){.m = m,
+                                .arena = arena,
+                                .diag = diag,
+                                .options = options,
+                                .carry = carry_for_code,
+                                .user = &g};
+    if (setjmp(env)) {
+        g.err = weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){0},
+                                "out of memory while making the bundle");
+    } else {
+        if (backend->start)
+            g.err = backend->start(&g.code);
+        if (g.err == WEFT_ERR_OK)
+            make_bundle(&g, out);
+    }
+    weft_arena_guard(arena, arena_before);
+    weft_arena_guard(weft_module_arena(m), before);
+    return g.err;
 }
 
 weft_err weft_codegen_bundle(weft_module *m, const weft_backend *backend,
                              const weft_codegen_model *model, const char *plan_json,
                              weft_arena *arena, weft_diag *diag, weft_bundle *out)
 {
-    generator g = {.m = m, .backend = backend, .arena = arena, .diag = diag};
-    jmp_buf env;
-    jmp_buf *before = weft_arena_guard(weft_module_arena(m), &env);
-    jmp_buf *arena_before = weft_arena_guard(arena, &env);
-    if (setjmp(env))
-        g.err = weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){0},
-                                "out of memory while making the bundle");
-    else
-        make_bundle(&g, model, plan_json, out);
-    weft_arena_guard(arena, arena_before);
-    weft_arena_guard(weft_module_arena(m), before);
-    return g.err;
+    const weft_codegen_options options = {.model = model, .plan_json = plan_json};
+    return weft_codegen_make(m, backend, &options, arena, diag, out);
 }

@@ -6,11 +6,20 @@
 #include "ir/bundle.h"
 #include "ir/ir.h"
 
+/* What a backend with device code writes to (codegen_int.h). */
+typedef struct weft_device_code weft_device_code;
+
 typedef struct weft_backend {
     const char *name; /* "cpu" */
     const char *brief;
     /* false: cannot be launched; *why is one sentence, static. */
     bool (*supports)(const weft_module *m, weft_node n, const char **why);
+    /* For devices that run code of ours; NULL: launches have no steps. `emit` sets the steps and
+     * the scratch memory of a launch and adds a message to the error that it returns; `finish` adds
+     * architectures, images and kernels to the bundle. */
+    weft_err (*start)(weft_device_code *code);
+    weft_err (*emit)(weft_device_code *code, weft_node n, weft_bundle_launch *launch);
+    weft_err (*finish)(weft_device_code *code, weft_bundle *bundle);
 } weft_backend;
 
 const weft_backend *weft_backend_find(const char *name);
@@ -21,6 +30,18 @@ typedef struct weft_codegen_model {
     double slo_us, rate_per_s;
     weft_profile profile;
 } weft_codegen_model;
+
+typedef struct weft_codegen_options {
+    const weft_codegen_model *model; /* by graph; NULL: nothing is known */
+    const char *plan_json;           /* NULL: none */
+    const char *target;              /* "sm_80,sm_90"; NULL: the backend's name */
+    uint32_t n_thread;               /* for compilers; 0: one */
+} weft_codegen_options;
+
+/* As below, for backends with device code too. */
+WEFT_MUST_USE weft_err weft_codegen_make(weft_module *m, const weft_backend *backend,
+                                         const weft_codegen_options *options, weft_arena *arena,
+                                         weft_diag *diag, weft_bundle *out);
 
 /* Fills `out` (in `arena`, referring to the module's weights): one program a graph, weights once
  * per distinct content, in the order of first use. Deterministic. */
