@@ -145,10 +145,9 @@ static void note(merger *g, const weft_column *c, const weft_merge_gain *gain, b
                           .gain_small = gain->small,
                           .gain_large = gain->large,
                           .joined = joins,
-                          .strategy = joins ? "concatenated"
-                                      : g->cx->options->merge == WEFT_MERGE_EXACT
-                                          ? "interleaved"
-                                          : "none",
+                          .strategy = joins                                       ? "concatenated"
+                                      : g->cx->options->merge == WEFT_MERGE_EXACT ? "interleaved"
+                                                                                  : "none",
                           .reason = reason};
     const char **model = weft_arena_array(g->log->arena, c->n, sizeof *model);
     for (uint32_t i = 0; i < g->columns.n_model; i++)
