@@ -1,0 +1,31 @@
+/* Shared by the files that look at this machine: NVML once loaded, and what is read through it. */
+#ifndef WEFT_RUNTIME_MACHINE_INT_H
+#define WEFT_RUNTIME_MACHINE_INT_H
+
+#include "base/dynlib.h"
+#include "runtime/nvml_api.h"
+#include "runtime/runtime.h"
+
+/* NVML, initialised. */
+typedef struct weft_nvml {
+    weft_dynlib *lib; /* NULL: the functions are someone else's (tests) */
+    weft_nvml_syms fn;
+} weft_nvml;
+
+/* NODEV names what was looked for, or what NVML said. */
+WEFT_MUST_USE weft_err weft_nvml__open(weft_diag *diag, weft_nvml *out);
+/* A zeroed one is fine. */
+void weft_nvml__close(weft_nvml *nvml);
+/* "no permission (4)" */
+const char *weft_nvml__text(weft_nvml_result result);
+/* Adds the error of a call that changes or must not fail. */
+weft_err weft_nvml__error(weft_diag *diag, const char *call, const char *on,
+                          weft_nvml_result result);
+
+/* Reads GPUs through NVML. */
+WEFT_MUST_USE weft_err weft_machine__read_gpus(const weft_nvml *nvml, weft_arena *arena,
+                                               weft_diag *diag, weft_machine *out);
+/* The row of the table of devices for what NVML calls a GPU, with so much memory; NULL: none. */
+const weft_device_type *weft_machine__find_type(const char *name, uint64_t mem_bytes);
+
+#endif
