@@ -54,6 +54,7 @@ typedef unsigned weft_cu_result; /* CUresult */
     X(CUDA_ERROR_MPS_MAX_CLIENTS_REACHED, 808)        \
     X(CUDA_ERROR_MPS_CLIENT_TERMINATED, 810)          \
     X(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, 901)     \
+    X(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, 910)      \
     X(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, 915) \
     X(CUDA_ERROR_UNKNOWN, 999)
 
@@ -169,6 +170,12 @@ typedef struct weft_cu_node_params {
     } u; /* cuda.h: without a name */
     long long reserved2;
 } weft_cu_node_params;
+
+/* CUgraphExecUpdateResultInfo */
+typedef struct weft_cu_exec_update {
+    unsigned result; /* CUgraphExecUpdateResult, 0: updated */
+    weft_cu_graph_node errorNode, errorFromNode;
+} weft_cu_exec_update;
 
 typedef struct weft_cu_edge_data weft_cu_edge_data; /* CUgraphEdgeData: never given */
 

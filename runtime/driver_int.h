@@ -22,6 +22,7 @@ typedef struct weft_slot {
     bool present;
     uint8_t layout;     /* weft_layout */
     uint32_t weight;    /* of the bundle; 0: none */
+    uint32_t align;     /* its address on a device is a multiple of this; 0: not told */
     weft_tensor tensor; /* data: of a weight (checked), or known at this moment; else NULL */
 } weft_slot;
 
@@ -34,6 +35,11 @@ typedef struct weft_prep {
     uint32_t n_in, n_out;
     weft_diag *diag;
     weft_where where;
+    /* Where it stands in the bundle, and the symbols' values: for its steps. */
+    const weft_bundle_program *program;
+    const weft_bundle_launch *launch;
+    const int64_t *symbol;
+    uint32_t n_symbol;
     /* Set by the driver. */
     weft_kernel_fn run; /* NULL: declined */
     void *state;
@@ -41,6 +47,58 @@ typedef struct weft_prep {
     const char *variant;          /* lives as long as the state */
     uint64_t scratch_bytes;       /* 64-byte aligned memory for one run */
 } weft_prep;
+
+/* A launch with the addresses that it runs on. */
+typedef struct weft_bound {
+    uint32_t launch;  /* of the program */
+    void *state;      /* of its weft_prep */
+    void *const *arg; /* as of a kernel, addresses of the device */
+} weft_bound;
+
+typedef struct weft_bound_list {
+    const weft_bundle_program *program;
+    const weft_bound *at; /* in order of execution, without those that need not run */
+    uint32_t n;
+} weft_bound_list;
+
+/* What a driver has beside when its device has memory of its own. Addresses of that memory are
+ * handed on and never followed. Such a driver's `prepare` need not set `run`; launches that only
+ * running tells (late) are refused.
+ *
+ * A queue is one session's: what is put into it happens in order, and later; `wait` waits for all
+ * of it and reports what went wrong. Faults that the device does not recover from make every call
+ * fail from then on, and `lost` say why. */
+typedef struct weft_device_ops {
+    /* Brings these weights (of the bundle, each once, checked) to the device, those that are not
+     * there yet, and keeps them until the engine is closed. NOMEM with the device's numbers. */
+    weft_err (*load_weights)(weft_engine *engine, const uint32_t *weight, uint32_t n,
+                             weft_diag *diag);
+    /* Address of one that was loaded. */
+    void *(*weight)(weft_engine *engine, uint32_t weight);
+    weft_err (*open_queue)(weft_engine *engine, weft_diag *diag, void **out);
+    void (*close_queue)(weft_engine *engine, void *queue);
+    /* Memory of the host that is copied from and to. */
+    weft_err (*host_alloc)(weft_engine *engine, uint64_t bytes, void **out);
+    void (*host_free)(weft_engine *engine, void *data, uint64_t bytes);
+    weft_err (*copy_in)(weft_engine *engine, void *queue, void *to, const void *from,
+                        uint64_t bytes);
+    weft_err (*copy_out)(weft_engine *engine, void *queue, void *to, const void *from,
+                         uint64_t bytes);
+    /* One thing to run for all launches, which may run at the same time where neither reads or
+     * writes what the other writes. *inout: NULL, or what was made of the same launches at other
+     * addresses, which is changed or replaced. Addresses are read now. */
+    weft_err (*fuse)(weft_engine *engine, void *queue, const weft_bound_list *list, weft_diag *diag,
+                     void **inout);
+    void (*free_fused)(weft_engine *engine, void *fused);
+    weft_err (*run_fused)(weft_engine *engine, void *queue, void *fused);
+    /* Runs one after the other and adds the time of each to time_us[bound.launch]. Waits. */
+    weft_err (*run_timed)(weft_engine *engine, void *queue, const weft_bound_list *list,
+                          double *time_us, weft_diag *diag);
+    weft_err (*wait)(weft_engine *engine, void *queue, weft_diag *diag);
+    /* Adds a note on the device's memory and what this engine has of it. */
+    void (*note_memory)(weft_engine *engine, weft_diag *diag);
+    const char *(*lost)(const weft_engine *engine); /* NULL: it works */
+} weft_device_ops;
 
 struct weft_driver {
     const char *name, *brief;
@@ -55,8 +113,9 @@ struct weft_driver {
     /* Around the launches of a run, on the thread that runs them. May be NULL. */
     void (*begin)(weft_engine *engine);
     void (*end)(weft_engine *engine);
-    /* Bytes of the weights it packed. May be NULL: none. */
+    /* Bytes of the weights it packed or loaded. May be NULL: none. */
     uint64_t (*packed_bytes)(weft_engine *engine);
+    const weft_device_ops *own; /* NULL: activations are in the host's memory */
 };
 
 /* Memory of weights while a model is prepared, counted and not used. */
@@ -77,8 +136,10 @@ struct weft_engine {
     uint32_t threads;
     uint32_t *cpu;
     uint32_t n_cpu;
+    uint32_t gpu;            /* ordinal among those that this process sees */
+    uint32_t sm_first, n_sm; /* multiprocessors of the slice; n_sm 0: all */
     uint64_t mem_limit_bytes;
-    _Atomic uint64_t mem_bytes; /* in use by arenas and results */
+    _Atomic uint64_t mem_bytes; /* in use by arenas and results, and weights on a device */
     pthread_mutex_t lock;       /* of what sessions share: checked, and the driver's tables */
     uint8_t *checked;           /* weight w was compared with its checksum */
 };

@@ -5,18 +5,29 @@
 #include <string.h>
 #include <unistd.h>
 
+/* The driver for "cpu", "null", "sm_80,sm_90"; bundles made by hand have no target. */
+static const char *driver_of_target(const char *target)
+{
+    if (!target || !*target)
+        return "cpu";
+    return strncmp(target, "sm_", 3) == 0 ? "cuda" : target;
+}
+
 static weft_err init_engine(weft_engine *e, weft_bundle *bundle, const weft_engine_options *options,
                             weft_diag *diag)
 {
     static const weft_engine_options defaults;
     const weft_engine_options *o = options ? options : &defaults;
-    const char *name = o->driver ? o->driver : "cpu";
+    const char *name = o->driver ? o->driver : driver_of_target(bundle->target);
 
     e->driver = weft_driver_find(name);
     if (!e->driver)
         return weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){0}, "no driver is named %s",
                                name);
     e->mem_limit_bytes = o->mem_limit_bytes;
+    e->gpu = o->gpu;
+    e->sm_first = o->sm_first;
+    e->n_sm = o->n_sm;
     e->n_cpu = o->cpu ? o->n_cpu : 0;
     e->threads = o->threads;
     if (e->n_cpu) {
@@ -81,6 +92,11 @@ void weft_engine_close(weft_engine *engine)
 const weft_bundle *weft_engine_bundle(const weft_engine *engine)
 {
     return engine->bundle;
+}
+
+const char *weft_engine_lost(const weft_engine *engine)
+{
+    return engine->driver->own ? engine->driver->own->lost(engine) : NULL;
 }
 
 static void note_peak(weft_weight_count *c, uint64_t bytes)

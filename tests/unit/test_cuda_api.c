@@ -103,6 +103,11 @@ MEMBER(weft_cu_node_params, CUgraphNodeParams, kernel);
 MEMBER(weft_cu_node_params, CUgraphNodeParams, memcpy);
 MEMBER(weft_cu_node_params, CUgraphNodeParams, memset);
 
+SIZE(weft_cu_exec_update, CUgraphExecUpdateResultInfo);
+FIELD(weft_cu_exec_update, CUgraphExecUpdateResultInfo, result);
+FIELD(weft_cu_exec_update, CUgraphExecUpdateResultInfo, errorNode);
+FIELD(weft_cu_exec_update, CUgraphExecUpdateResultInfo, errorFromNode);
+
 SIZE(weft_cu_resource, CUdevResource);
 FIELD(weft_cu_resource, CUdevResource, type);
 MEMBER(weft_cu_resource, CUdevResource, sm);
@@ -125,6 +130,7 @@ F(wavesCount);
 #define weft_cu_uuid        CUuuid
 #define weft_cu_node_params CUgraphNodeParams
 #define weft_cu_edge_data   CUgraphEdgeData
+#define weft_cu_exec_update CUgraphExecUpdateResultInfo
 #define weft_cu_resource    CUdevResource
 #define CUDA_SYM(name, version, need, args)                                                       \
     _Static_assert(__builtin_types_compatible_p(PFN_##name##_v##version, weft_cu_result(*) args), \
