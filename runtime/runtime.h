@@ -6,6 +6,8 @@
 #ifndef WEFT_RUNTIME_RUNTIME_H
 #define WEFT_RUNTIME_RUNTIME_H
 
+#include "base/arena.h"
+#include "base/device.h"
 #include "base/tensor.h"
 #include "ir/bundle.h"
 
@@ -111,6 +113,67 @@ void weft_session_get_memory(const weft_session *session, weft_session_memory *o
 WEFT_MUST_USE weft_err weft_session_measure_memory(weft_session *session, const weft_tensor *in,
                                                    uint32_t n_in, weft_diag *diag,
                                                    weft_session_memory *out);
+
+/* -- The machine: what it has --------------------------------------------------------------- */
+
+enum { WEFT_MACHINE_NAME_MAX = 96 };
+
+/* A way to cut a GPU by MIG, as its driver tells. */
+typedef struct weft_machine_profile {
+    char name[WEFT_MACHINE_NAME_MAX]; /* "1g.18gb"; "1g.18gb+me": with the media engines */
+    uint32_t id;                      /* of NVML */
+    uint32_t count;                   /* instances at most */
+    uint32_t gpcs;                    /* compute slots */
+    uint32_t slots;                   /* memory slots, 0: not told */
+    uint32_t starts; /* bit i: may start at slot i; 0: not told (needs privileges) */
+    uint32_t sms;
+    uint64_t mem_bytes;
+} weft_machine_profile;
+
+/* A MIG instance: a compute instance over the whole or a part of a GPU instance. */
+typedef struct weft_machine_mig {
+    char uuid[WEFT_MACHINE_NAME_MAX];
+    char profile[WEFT_MACHINE_NAME_MAX]; /* of the GPU instance; "2c.3g.71gb": a part of it */
+    uint32_t gi, ci;                     /* ids */
+    int32_t start;                       /* first memory slot, -1: not told */
+    uint32_t sms;
+    uint64_t mem_bytes, mem_used_bytes;
+} weft_machine_mig;
+
+typedef struct weft_machine_gpu {
+    char uuid[WEFT_MACHINE_NAME_MAX], name[WEFT_MACHINE_NAME_MAX];
+    const weft_device_type *type; /* NULL: not in the table of devices */
+    uint32_t index;               /* NVML's */
+    int cc_major, cc_minor;       /* 0: not told */
+    uint32_t sms;                 /* 0: not told */
+    uint64_t mem_bytes, mem_used_bytes;
+    bool mig_capable, mig_on, mig_pending; /* mode now, and after the next reset */
+    bool prohibited, exclusive;            /* compute mode */
+    bool gpm;                              /* counts the activity of its SMs */
+    double power_w, power_limit_w;         /* 0: not told */
+    uint32_t sm_mhz, sm_max_mhz, mem_mhz;  /* 0: not told */
+    double busy;                           /* part of the time with a kernel, -1: not told */
+    const weft_machine_profile *profile;
+    uint32_t n_profile;
+    const weft_machine_mig *mig;
+    uint32_t n_mig;
+} weft_machine_gpu;
+
+typedef struct weft_machine {
+    char why_no_gpu[256]; /* empty: NVML answers */
+    char driver[WEFT_MACHINE_NAME_MAX];
+    int cuda_version; /* that the driver supports: 13000 is 13.0; 0: not told */
+    const weft_machine_gpu *gpu;
+    uint32_t n_gpu;
+    const uint32_t *cpu; /* that this process may use */
+    uint32_t n_cpu;
+} weft_machine;
+
+/* Reads all of it; changes nothing. A machine without NVML has no GPUs, which is no error. */
+WEFT_MUST_USE weft_err weft_machine_read(weft_arena *arena, weft_diag *diag, weft_machine *out);
+/* Lines on how the GPU's profiles differ from those of our table of devices. */
+void weft_machine_differences(const weft_machine_gpu *gpu, weft_arena *arena,
+                              const char *const **out, size_t *out_n);
 
 /* -- Serving -------------------------------------------------------------------------------- */
 
