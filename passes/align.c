@@ -1,188 +1,107 @@
-/* Which operators of several models correspond.
+/* Which operators of several models correspond, and an order that suits all of them.
  *
- * Nodes correspond when operator, attributes and weights are the same; where the activations come
- * from does not matter here. Models are taken one after the other: the nodes of the next are
- * aligned with the columns found so far by a longest common subsequence (Needleman and Wunsch,
- * 1970, with matches only). Both sides are in topological order and a match never crosses another,
- * so the order of the columns is a topological order of every model: merging can make no cycle.
- * That is the guarantee which matching by similarity alone does not give (a1 < a2 in one model, b2
- * < b1 in the other, a1 = b1 and a2 = b2 would wait for each other).
+ * Models are taken one after the other; the nodes of the next are matched with the columns found so
+ * far, in three steps.
+ *
+ *   1. Anchors: nodes with equal weights, by a longest common subsequence of those alone. Content
+ *      tells more than place: a shared layer is found wherever it is.
+ *   2. Between two anchors, an alignment of largest score (Needleman and Wunsch, "A general method
+ *      applicable to the search for similarities", 1970; nothing is paid for gaps). Equal nodes
+ *      score most, then products of one shape by the likeness of their weights, then products that
+ *      differ in rows or columns.
+ *   3. match_rest.c: what is left, in any order, where that makes no cycle.
+ *
+ * Steps 1 and 2 cross nothing and both sides are in topological order, so the order of the columns
+ * is a topological order of every model; after step 3 they are sorted anew. So merging a column
+ * into one node can make no cycle, which matching by similarity alone does not give.
  *
  * Equal heads and tails are cut off first; siblings are mostly that. O(n m) for what is left, up to
- * TABLE_MAX cells; beyond, what is left is not matched. */
-#include "passes/merge.h"
+ * TABLE_MAX cells at once and CELLS_MAX in all; beyond, only step 3 looks at it. */
+#include "passes/align.h"
 
-#include "base/hash.h"
+#include "base/map.h"
 
 #include <string.h>
 
-enum { TABLE_MAX = 1 << 26 };
+enum { TABLE_MAX = 1 << 25, CELLS_MAX = 1 << 27, VISITS_MAX = 1 << 26 };
 
-/* -- Keys ------------------------------------------------------------------------------------- */
+/* -- Scores ----------------------------------------------------------------------------------- */
 
-/* A dim as it is in every model: a constant, the batch, or something else. */
-static int64_t plain_dim(weft_dim d, weft_dim batch)
+uint32_t weft_align__score_column(const weft_matching *x, uint32_t column, uint32_t own)
 {
-    if (weft_dim_is_const(d))
-        return d;
-    return d == batch ? INT64_MIN : INT64_MIN + 1;
+    uint32_t best = 0;
+    const weft_variant *first = x->variant[column];
+    if (first->item.class[WEFT_COLUMN_SIZE] != x->own[own].class[WEFT_COLUMN_SIZE])
+        return 0; /* all of a column are of one class */
+    for (const weft_variant *v = first; v; v = v->next) {
+        uint32_t score = weft_align__score(x->m, x->resemblance, &v->item, &x->own[own]);
+        best = score > best ? score : best;
+    }
+    return best;
 }
 
-static uint64_t hash_text(uint64_t h, const char *s)
+static bool equals_column(const weft_matching *x, uint32_t column, uint32_t own)
 {
-    return weft_hash_mix(h, weft_hash64(s, strlen(s), 0));
+    for (const weft_variant *v = x->variant[column]; v; v = v->next)
+        if (v->item.class[WEFT_COLUMN_EQUAL] == x->own[own].class[WEFT_COLUMN_EQUAL])
+            return true;
+    return false;
 }
 
-static uint64_t hash_attr(uint64_t h, const weft_attr *a, weft_dim batch)
+/* -- Alignment of two sequences --------------------------------------------------------------- */
+
+/* Some columns and some items of the model, in order; anchors count alike, others by score. */
+typedef struct span {
+    const uint32_t *column, *own;
+    uint32_t n, k;
+    bool anchors;
+} span;
+
+static uint32_t score_pair(const weft_matching *x, const span *s, uint32_t i, uint32_t j)
 {
-    h = weft_hash_mix(weft_hash_mix(h, a->key), a->kind);
-    uint64_t bits = 0;
-    switch ((weft_attr_kind)a->kind) {
-    case WEFT_KIND_INT:
-        return weft_hash_mix(h, (uint64_t)a->u.i);
-    case WEFT_KIND_FLOAT:
-        memcpy(&bits, &a->u.f, sizeof bits);
-        return weft_hash_mix(h, bits);
-    case WEFT_KIND_STR:
-        return hash_text(h, a->u.s);
-    case WEFT_KIND_DTYPE:
-        return weft_hash_mix(h, a->u.dtype);
-    default:
-        break;
-    }
-    h = weft_hash_mix(h, a->n);
-    for (uint32_t i = 0; i < a->n; i++) {
-        if (a->kind == WEFT_KIND_INTS)
-            h = weft_hash_mix(h, (uint64_t)a->u.ints[i]);
-        else if (a->kind == WEFT_KIND_FLOATS)
-            h = weft_hash_mix(h, weft_hash64(&a->u.floats[i], sizeof a->u.floats[i], 0));
-        else if (a->kind == WEFT_KIND_STRS)
-            h = hash_text(h, a->u.strs[i]);
-        else if (a->kind == WEFT_KIND_DIMS)
-            h = weft_hash_mix(h, (uint64_t)plain_dim(a->u.dims[i], batch));
-    }
-    return h;
+    return s->anchors ? equals_column(x, s->column[i], s->own[j])
+                      : weft_align__score_column(x, s->column[i], s->own[j]);
 }
 
-static uint64_t hash_node(const weft_module *m, weft_node n, weft_dim batch)
+static void pair_up(weft_matching *x, const span *s, uint32_t i, uint32_t j)
 {
-    weft_attrs attrs = weft_node_attrs(m, n);
-    uint32_t n_in = weft_node_in_count(m, n), n_out = weft_node_out_count(m, n);
-    uint64_t h = weft_hash_mix(weft_hash_mix(weft_node_op(m, n), n_in), n_out);
-    for (uint32_t i = 0; i < attrs.n; i++)
-        h = hash_attr(h, &attrs.at[i], batch);
-    for (uint32_t i = 0; i < n_in; i++) {
-        weft_val v = weft_node_in(m, n, i);
-        bool weight = v.i && weft_val_get_kind(m, v) == WEFT_VAL_WEIGHT;
-        h = weft_hash_mix(h, weight ? v.i : UINT64_MAX - (v.i == 0));
-    }
-    for (uint32_t i = 0; i < n_out; i++) {
-        const weft_ttype *t = weft_val_ttype(m, weft_node_out(m, n, i));
-        h = weft_hash_mix(weft_hash_mix(h, t->dtype), weft_hash_mix(t->layout, t->rank));
-        for (uint32_t k = 0; k < t->rank; k++)
-            h = weft_hash_mix(h, (uint64_t)plain_dim(t->dim[k], batch));
-    }
-    return h;
+    x->match[s->column[i]] = s->own[j] + 1;
+    x->column_of[s->own[j]] = s->column[i] + 1;
 }
 
-static bool same_attr(const weft_attr *a, weft_dim batch_a, const weft_attr *b, weft_dim batch_b)
+static void make_room(weft_matching *x, size_t row, size_t step)
 {
-    if (a->key != b->key || a->kind != b->kind)
-        return false;
-    switch ((weft_attr_kind)a->kind) {
-    case WEFT_KIND_INT:
-        return a->u.i == b->u.i;
-    case WEFT_KIND_FLOAT:
-        return memcmp(&a->u.f, &b->u.f, sizeof a->u.f) == 0;
-    case WEFT_KIND_STR:
-        return strcmp(a->u.s, b->u.s) == 0;
-    case WEFT_KIND_DTYPE:
-        return a->u.dtype == b->u.dtype;
-    default:
-        break;
+    if (row > x->row_room) {
+        x->row_room = 2 * row;
+        x->row = weft_arena_array(x->cx->scratch, x->row_room, sizeof *x->row);
     }
-    if (a->n != b->n)
-        return false;
-    for (uint32_t i = 0; i < a->n; i++) {
-        bool same = true;
-        if (a->kind == WEFT_KIND_INTS)
-            same = a->u.ints[i] == b->u.ints[i];
-        else if (a->kind == WEFT_KIND_FLOATS)
-            same = memcmp(&a->u.floats[i], &b->u.floats[i], sizeof a->u.floats[i]) == 0;
-        else if (a->kind == WEFT_KIND_STRS)
-            same = strcmp(a->u.strs[i], b->u.strs[i]) == 0;
-        else if (a->kind == WEFT_KIND_DIMS)
-            same = plain_dim(a->u.dims[i], batch_a) == plain_dim(b->u.dims[i], batch_b);
-        if (!same)
-            return false;
+    if (step > x->step_room) {
+        x->step_room = 2 * step;
+        x->step = weft_arena_array(x->cx->scratch, x->step_room, 1);
     }
-    return true;
+    memset(x->row, 0, row * sizeof *x->row);
 }
 
-/* Equal hashes may be a collision: corresponding nodes must be the same in all that the hash saw.
- */
-static bool same_node(const weft_module *m, weft_node a, weft_dim batch_a, weft_node b,
-                      weft_dim batch_b)
+static void align_middle(weft_matching *x, const span *s)
 {
-    weft_attrs x = weft_node_attrs(m, a), y = weft_node_attrs(m, b);
-    uint32_t n_in = weft_node_in_count(m, a), n_out = weft_node_out_count(m, a);
-    if (weft_node_op(m, a) != weft_node_op(m, b) || n_in != weft_node_in_count(m, b) ||
-        n_out != weft_node_out_count(m, b) || x.n != y.n)
-        return false;
-    for (uint32_t i = 0; i < x.n; i++)
-        if (!same_attr(&x.at[i], batch_a, &y.at[i], batch_b))
-            return false;
-    for (uint32_t i = 0; i < n_in; i++) {
-        weft_val v = weft_node_in(m, a, i), w = weft_node_in(m, b, i);
-        bool weight = v.i && weft_val_get_kind(m, v) == WEFT_VAL_WEIGHT;
-        if ((v.i == 0) != (w.i == 0) ||
-            weight != (w.i && weft_val_get_kind(m, w) == WEFT_VAL_WEIGHT) || (weight && v.i != w.i))
-            return false;
-    }
-    for (uint32_t i = 0; i < n_out; i++) {
-        const weft_ttype *s = weft_val_ttype(m, weft_node_out(m, a, i));
-        const weft_ttype *t = weft_val_ttype(m, weft_node_out(m, b, i));
-        if (s->dtype != t->dtype || s->layout != t->layout || s->rank != t->rank)
-            return false;
-        for (uint32_t k = 0; k < s->rank; k++)
-            if (plain_dim(s->dim[k], batch_a) != plain_dim(t->dim[k], batch_b))
-                return false;
-    }
-    return true;
-}
-
-/* -- Alignment -------------------------------------------------------------------------------- */
-
-typedef struct item {
-    weft_node node;
-    weft_dim batch;
-    uint64_t key;
-} item;
-
-static bool matches(const weft_module *m, const item *a, const item *b)
-{
-    return a->key == b->key && same_node(m, a->node, a->batch, b->node, b->batch);
-}
-
-/* match[i]: 1 + index in b that a[i] goes with, 0: none. For the middle that is left. */
-static void match_middle(weft_passctx *cx, const weft_module *m, const item *a, uint32_t n,
-                         const item *b, uint32_t k, uint32_t *match)
-{
-    if (n == 0 || k == 0 || (uint64_t)(n + 1) * (k + 1) > TABLE_MAX)
-        return;
-    weft_arena_mark mark = weft_arena_get_mark(cx->scratch);
+    uint32_t n = s->n, k = s->k;
     size_t width = (size_t)k + 1;
-    uint32_t *row = weft_arena_array(cx->scratch, width * 2, sizeof *row);
-    uint8_t *step = weft_arena_array(cx->scratch, width * ((size_t)n + 1), 1);
-    uint32_t *next = row + width; /* lengths of the row below */
-    memset(row, 0, width * 2 * sizeof *row);
+    uint64_t cells = (uint64_t)(n + 1) * width;
+    if (n == 0 || k == 0 || cells > TABLE_MAX || cells > x->cells_left)
+        return;
+    x->cells_left -= cells;
+    make_room(x, width * 2, cells);
+    uint64_t *row = x->row;
+    uint8_t *step = x->step;
+    uint64_t *next = row + width; /* scores of the row below */
     for (uint32_t i = n; i-- > 0;) {
         row[k] = 0;
         for (uint32_t j = k; j-- > 0;) {
-            uint8_t how = row[j + 1] > next[j] ? 2 : 1; /* skip b[j], skip a[i] */
+            uint8_t how = row[j + 1] > next[j] ? 2 : 1; /* skip own j, skip column i */
+            uint32_t score = score_pair(x, s, i, j);
             row[j] = how == 2 ? row[j + 1] : next[j];
-            if (next[j + 1] + 1 > row[j] && matches(m, &a[i], &b[j])) {
-                row[j] = next[j + 1] + 1;
+            if (score && next[j + 1] + score > row[j]) {
+                row[j] = next[j + 1] + score;
                 how = 0;
             }
             step[i * width + j] = how;
@@ -192,88 +111,228 @@ static void match_middle(weft_passctx *cx, const weft_module *m, const item *a, 
     for (uint32_t i = 0, j = 0; i < n && j < k;) {
         uint8_t how = step[i * width + j];
         if (how == 0)
-            match[i] = j + 1;
+            pair_up(x, s, i, j);
         i += how != 2;
         j += how != 1;
     }
-    weft_arena_reset(cx->scratch, mark);
 }
 
-static void match_items(weft_passctx *cx, const weft_module *m, const item *a, uint32_t n,
-                        const item *b, uint32_t k, uint32_t *match)
+/* No pair scores more than equal nodes, so that equal ends belong together in some best alignment.
+ */
+static void align(weft_matching *x, span s)
 {
-    uint32_t head = 0, tail = 0;
-    while (head < n && head < k && matches(m, &a[head], &b[head])) {
-        match[head] = head + 1;
-        head++;
+    while (s.n && s.k && equals_column(x, s.column[0], s.own[0])) {
+        pair_up(x, &s, 0, 0);
+        s.column++, s.own++;
+        s.n--, s.k--;
     }
-    while (tail < n - head && tail < k - head && matches(m, &a[n - 1 - tail], &b[k - 1 - tail])) {
-        match[n - 1 - tail] = k - tail;
-        tail++;
+    while (s.n && s.k && equals_column(x, s.column[s.n - 1], s.own[s.k - 1])) {
+        s.n--, s.k--;
+        pair_up(x, &s, s.n, s.k);
     }
-    match_middle(cx, m, a + head, n - head - tail, b + head, k - head - tail, match + head);
-    for (uint32_t i = head; i < n - tail; i++)
-        match[i] += match[i] ? head : 0;
+    align_middle(x, &s);
 }
 
-static item *list_items(weft_passctx *cx, const weft_graph *g, uint32_t *out_n)
+/* -- Steps ------------------------------------------------------------------------------------ */
+
+static void match_anchors(weft_matching *x)
 {
-    const weft_module *m = weft_graph_module(g);
-    item *list = weft_arena_array(cx->scratch, (size_t)weft_graph_node_count(g) + 1, sizeof *list);
-    weft_dim batch = weft_merge__batch(g);
-    *out_n = 0;
-    WEFT_FOREACH_NODE (m, g, n)
-        list[(*out_n)++] = (item){n, batch, hash_node(m, n, batch)};
-    return list;
+    weft_map *held = weft_map_create(x->cx->scratch), *there = weft_map_create(x->cx->scratch);
+    uint32_t *column = weft_arena_array(x->cx->scratch, (size_t)x->columns->n + 1, sizeof *column);
+    uint32_t *own = weft_arena_array(x->cx->scratch, (size_t)x->n_own + 1, sizeof *own);
+    span s = {.column = column, .own = own, .anchors = true};
+    for (uint32_t j = 0; j < x->n_own; j++)
+        if (x->own[j].anchors)
+            weft_map_put(there, x->own[j].class[WEFT_COLUMN_EQUAL], 1);
+    for (uint32_t i = 0; i < x->columns->n; i++) {
+        bool found = false;
+        for (const weft_variant *v = x->variant[i]; v; v = v->next) {
+            uint64_t one;
+            if (!v->item.anchors || !weft_map_get(there, v->item.class[WEFT_COLUMN_EQUAL], &one))
+                continue;
+            weft_map_put(held, v->item.class[WEFT_COLUMN_EQUAL], 1);
+            found = true;
+        }
+        if (found)
+            column[s.n++] = i;
+    }
+    for (uint32_t j = 0; j < x->n_own; j++) {
+        uint64_t one;
+        if (x->own[j].anchors && weft_map_get(held, x->own[j].class[WEFT_COLUMN_EQUAL], &one))
+            own[s.k++] = j;
+    }
+    align(x, s);
 }
+
+static void match_between(weft_matching *x)
+{
+    uint32_t n_column = x->columns->n, i = 0, j = 0;
+    uint32_t *all = weft_arena_array(x->cx->scratch, (size_t)n_column + x->n_own + 1, sizeof *all);
+    uint32_t *own = all + n_column;
+    for (uint32_t k = 0; k < n_column; k++)
+        all[k] = k;
+    for (uint32_t k = 0; k < x->n_own; k++)
+        own[k] = k;
+    for (uint32_t until = 0; until <= n_column; until++) {
+        if (until < n_column && !x->match[until])
+            continue;
+        uint32_t own_until = until < n_column ? x->match[until] - 1 : x->n_own;
+        align(x, (span){all + i, own + j, until - i, own_until - j, false});
+        i = until + 1;
+        j = own_until + 1;
+    }
+}
+
+/* Vertices (see match_rest.c) in one order: matches where they meet, before them first what only
+ * the columns have, then what only the model has. */
+static uint32_t *list_in_order(const weft_matching *x, uint32_t *out_n)
+{
+    uint32_t n_column = x->columns->n, j = 0, n = 0;
+    uint32_t *order =
+        weft_arena_array(x->cx->scratch, (size_t)n_column + x->n_own + 1, sizeof *order);
+    for (uint32_t i = 0; i <= n_column; i++) {
+        uint32_t until = i == n_column ? x->n_own : x->match[i] ? x->match[i] - 1 : j;
+        for (; j < until; j++)
+            if (!x->column_of[j])
+                order[n++] = n_column + j;
+        if (i < n_column)
+            order[n++] = i;
+    }
+    *out_n = n;
+    return order;
+}
+
+/* -- Columns ---------------------------------------------------------------------------------- */
 
 static weft_column make_column(weft_passctx *cx, uint32_t n_model, uint32_t model, weft_node n)
 {
     weft_column c = {.n = 1};
     c.node = weft_arena_array(cx->scratch, n_model, sizeof *c.node);
-    memset(c.node, 0, n_model * sizeof *c.node);
     c.node[model] = n;
     return c;
 }
 
-/* Columns and a model's nodes in one order: matches where they meet, before them first what only
- * the columns have, then what only the model has. `seen`: an item of each column. */
-static void add_model(weft_passctx *cx, weft_columns *c, uint32_t model, item **seen)
+static const weft_variant *add_variant(weft_passctx *cx, const weft_variant *list,
+                                       const weft_item *item)
 {
-    const weft_module *m = weft_graph_module(c->model[model]);
-    uint32_t k = 0, n = 0, j = 0;
-    item *own = list_items(cx, c->model[model], &k);
-    uint32_t *match = weft_arena_array(cx->scratch, (size_t)c->n + 1, sizeof *match);
-    memset(match, 0, ((size_t)c->n + 1) * sizeof *match);
-    match_items(cx, m, *seen, c->n, own, k, match);
-    weft_column *at = weft_arena_array(cx->scratch, (size_t)c->n + k + 1, sizeof *at);
-    item *both = weft_arena_array(cx->scratch, (size_t)c->n + k + 1, sizeof *both);
-    for (uint32_t i = 0; i <= c->n; i++) {
-        uint32_t until = i == c->n ? k : match[i] ? match[i] - 1 : j;
-        for (; j < until; j++) {
-            at[n] = make_column(cx, c->n_model, model, own[j].node);
-            both[n++] = own[j];
+    for (const weft_variant *v = list; v; v = v->next)
+        if (v->item.class[WEFT_COLUMN_EQUAL] == item->class[WEFT_COLUMN_EQUAL])
+            return list;
+    weft_variant *v = weft_arena_alloc(cx->scratch, sizeof *v);
+    *v = (weft_variant){*item, list};
+    return v;
+}
+
+static weft_column_kind kind_of(const weft_variant *list)
+{
+    weft_column_kind kind = WEFT_COLUMN_EQUAL;
+    for (const weft_variant *v = list; v && v->next; v = v->next) {
+        bool shape = v->item.class[WEFT_COLUMN_SHAPE] == v->next->item.class[WEFT_COLUMN_SHAPE];
+        if (kind != WEFT_COLUMN_SIZE)
+            kind = shape ? WEFT_COLUMN_SHAPE : WEFT_COLUMN_SIZE;
+    }
+    return kind;
+}
+
+static void add_model(weft_matching *x)
+{
+    weft_passctx *cx = x->cx;
+    weft_columns *c = x->columns;
+    size_t most = (size_t)c->n + x->n_own + 1;
+    x->match = weft_arena_array(cx->scratch, (size_t)c->n + 1, sizeof *x->match);
+    x->column_of = weft_arena_array(cx->scratch, (size_t)x->n_own + 1, sizeof *x->column_of);
+    match_anchors(x);
+    match_between(x);
+    uint32_t n = 0, *order = list_in_order(x, &n);
+    if (weft_align__match_rest(x)) {
+        order = list_in_order(x, &n);
+        weft_align__sort(x, order, n);
+    }
+    weft_column *at = weft_arena_array(cx->scratch, most, sizeof *at);
+    const weft_variant **variant = weft_arena_array(cx->scratch, most, sizeof *variant);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t own = order[i] >= c->n ? order[i] - c->n + 1 : x->match[order[i]];
+        at[i] = order[i] < c->n ? c->at[order[i]]
+                                : make_column(cx, c->n_model, x->model, x->own[own - 1].node);
+        variant[i] = order[i] < c->n ? x->variant[order[i]] : NULL;
+        if (own)
+            variant[i] = add_variant(cx, variant[i], &x->own[own - 1]);
+        if (own && order[i] < c->n) {
+            at[i].node[x->model] = x->own[own - 1].node;
+            at[i].n++;
         }
-        if (i == c->n)
-            break;
-        at[n] = c->at[i];
-        both[n] = (*seen)[i];
-        if (match[i]) {
-            at[n].node[model] = own[j++].node;
-            at[n].n++;
-        }
-        n++;
+        at[i].kind = kind_of(variant[i]);
     }
     c->at = at;
     c->n = n;
-    *seen = both;
+    x->variant = variant;
+}
+
+weft_columns weft_merge__match(weft_passctx *cx, weft_graph *const *model, uint32_t n_model)
+{
+    weft_columns c = {.model = model, .n_model = n_model};
+    if (n_model == 0)
+        return c;
+    const weft_module *m = weft_graph_module(model[0]);
+    weft_node_classes *classes = weft_align__make_classes(m, cx->scratch);
+    weft_matching x = {.cx = cx, .m = m, .columns = &c};
+    x.cells_left = CELLS_MAX;
+    x.visits_left = VISITS_MAX;
+    x.resemblance = weft_align__make_resemblance(cx->scratch);
+    for (uint32_t i = 0; i < n_model; i++) {
+        weft_dim batch = weft_merge__batch(model[i]);
+        weft_item *own =
+            weft_arena_array(cx->scratch, (size_t)weft_graph_node_count(model[i]) + 1, sizeof *own);
+        x.n_own = 0;
+        x.model = i;
+        WEFT_FOREACH_NODE (m, model[i], n)
+            own[x.n_own++] = weft_align__make_item(classes, n, batch);
+        x.own = own;
+        add_model(&x);
+    }
+    return c;
+}
+
+/* -- Parting ---------------------------------------------------------------------------------- */
+
+typedef WEFT_VEC(weft_column) column_list;
+
+static void split_column(weft_passctx *cx, const weft_columns *columns, const weft_column *wide,
+                         column_list *list)
+{
+    const weft_module *m = weft_graph_module(columns->model[0]);
+    weft_node_classes *classes = weft_align__make_classes(m, cx->scratch);
+    uint32_t first = list->len;
+    for (uint32_t k = 0; k < columns->n_model; k++) {
+        weft_node n = wide->node[k];
+        if (!n.i)
+            continue;
+        weft_item item = weft_align__make_item(classes, n, weft_merge__batch(columns->model[k]));
+        uint32_t at = first + item.class[WEFT_COLUMN_EQUAL];
+        if (at == list->len) {
+            weft_column one = make_column(cx, columns->n_model, k, n);
+            WEFT_VEC_PUSH(cx->scratch, list, one);
+        } else {
+            list->at[at].node[k] = n;
+            list->at[at].n++;
+        }
+    }
+}
+
+weft_columns weft_merge__split(weft_passctx *cx, const weft_columns *columns)
+{
+    column_list list = {0};
+    for (uint32_t i = 0; i < columns->n; i++) {
+        if (columns->at[i].kind == WEFT_COLUMN_EQUAL)
+            WEFT_VEC_PUSH(cx->scratch, &list, columns->at[i]);
+        else
+            split_column(cx, columns, &columns->at[i], &list);
+    }
+    return (weft_columns){columns->model, columns->n_model, list.at, list.len};
 }
 
 weft_columns weft_merge__align(weft_passctx *cx, weft_graph *const *model, uint32_t n_model)
 {
-    weft_columns c = {.model = model, .n_model = n_model};
-    item *seen = NULL;
-    for (uint32_t i = 0; i < n_model; i++)
-        add_model(cx, &c, i, &seen);
-    return c;
+    weft_columns wide = weft_merge__match(cx, model, n_model);
+    return weft_merge__split(cx, &wide);
 }

@@ -9,28 +9,34 @@
  * before it, and dims have a limit of terms. */
 enum { WEFT_MERGE_MODELS_MAX = 24 };
 
-struct weft_merge_strategy {
-    const char *name, *brief;
-};
+/* How alike the nodes of a column are. */
+typedef enum weft_column_kind {
+    WEFT_COLUMN_EQUAL, /* the same operator, attributes and weights: one node could serve all */
+    WEFT_COLUMN_SHAPE, /* some weights have other bytes, all the same shapes */
+    WEFT_COLUMN_SIZE   /* products (or look-ups) whose weights have other numbers of rows or columns
+                        */
+} weft_column_kind;
 
-#define S(file) extern const weft_merge_strategy weft_merge_strategy_##file;
-#include "passes/strategies.def"
-#undef S
-
-/* Nodes of different models that correspond: same operator, attributes and weights. */
+/* Nodes of different models that correspond. */
 typedef struct weft_column {
     weft_node *node; /* by model; none where the model has no such node */
     uint32_t n;      /* models that have one */
+    weft_column_kind kind;
 } weft_column;
 
+/* Making one vertex of each column leaves no cycle: columns stand in an order in which every
+ * operand of a node is made by a column before. */
 typedef struct weft_columns {
     weft_graph *const *model;
     uint32_t n_model;
-    weft_column *at; /* every node of every model is in one; an order that suits all models */
+    weft_column *at; /* every node of every model is in one */
     uint32_t n;
 } weft_columns;
 
-/* Lives in cx->scratch. */
+/* All in cx->scratch: columns of every kind; the same with each parted into columns of equal nodes,
+ * one after the other; both at once. */
+weft_columns weft_merge__match(weft_passctx *cx, weft_graph *const *model, uint32_t n_model);
+weft_columns weft_merge__split(weft_passctx *cx, const weft_columns *columns);
 weft_columns weft_merge__align(weft_passctx *cx, weft_graph *const *model, uint32_t n_model);
 
 /* How the operands of a column's nodes are put together. */
@@ -46,14 +52,5 @@ weft_joint_level weft_merge__level(const weft_columns *columns, const weft_colum
 bool weft_merge__is_heavy(const weft_module *m, weft_node n);
 /* Symbol of the batch of a model; 0 when it cannot be batched. */
 weft_dim weft_merge__batch(const weft_graph *g);
-
-/* Predicted time of the nodes of a column one by one over that of one product for all of them, with
- * `copied` when their operands have to be copied together first; for the smallest and the largest
- * sizes planned for. false: the estimator does not know. */
-typedef struct weft_merge_gain {
-    double small, large;
-} weft_merge_gain;
-bool weft_merge__gain(weft_passctx *cx, const weft_columns *columns, const weft_column *column,
-                      bool copied, weft_merge_gain *out);
 
 #endif

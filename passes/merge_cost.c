@@ -9,9 +9,7 @@
  * Pays. The time of one product for all against that of a product for each, both by the estimator
  * of the target, plus the copies that bring operands together. Reading the weight once instead of
  * once a model is the gain; it fades as rows grow and arithmetic decides. */
-#include "passes/merge.h"
-
-#include "estimator/estimator.h"
+#include "passes/merge_int.h"
 
 #include <math.h>
 #include <string.h>
@@ -163,7 +161,7 @@ weft_joint_level weft_merge__level(const weft_columns *c, const weft_column *col
     return rows ? WEFT_JOINT_ROWS : images ? WEFT_JOINT_IMAGES : WEFT_JOINT_NONE;
 }
 
-/* -- Gain ------------------------------------------------------------------------------------- */
+/* -- Time ------------------------------------------------------------------------------------- */
 
 /* Values of a model's symbols: the smallest or the largest that are planned for. */
 static void set_symbols(const weft_graph *g, bool large, int64_t *value)
@@ -227,50 +225,56 @@ static bool predict(const weft_kernel *kernel, const weft_slice *slice, double *
     return true;
 }
 
-static bool gain_at(weft_passctx *cx, const weft_columns *c, const weft_column *column, bool large,
-                    bool copied, const weft_slice *slice, double *out)
+bool weft_merge__count(const weft_merge_sizes *at, weft_module *m, weft_val v, double *sum)
 {
-    weft_dimpool *pool = weft_module_dims(weft_graph_module(c->model[0]));
-    uint32_t n = weft_dim_symbol_count(pool);
-    int64_t *value = weft_arena_array(cx->scratch, (size_t)n + 1, sizeof *value);
-    double apart_us = 0, joint_us = 0, all_x = 0, all_y = 0;
-    weft_node some = {0};
-    for (uint32_t i = 0; i < n; i++)
-        value[i] = -1;
-    for (uint32_t i = 0; i < c->n_model; i++) {
-        weft_module *m = weft_graph_module(c->model[i]);
-        double x, y;
-        if (!column->node[i].i)
-            continue;
-        some = column->node[i];
-        set_symbols(c->model[i], large, value);
-        if (!count_elements(m, weft_node_in(m, some, 0), value, n, &x) ||
-            !count_elements(m, weft_node_out(m, some, 0), value, n, &y))
-            return false;
-        weft_kernel k = make_product(m, some, x, y);
-        if (!predict(&k, slice, &apart_us))
-            return false;
-        all_x += x;
-        all_y += y;
-    }
-    const weft_module *m = weft_graph_module(c->model[0]);
-    weft_kernel k = make_product(m, some, all_x, all_y);
-    if (!predict(&k, slice, &joint_us))
+    double n;
+    if (!count_elements(m, v, at->value, at->n, &n))
         return false;
-    if (copied)
-        joint_us += 2 * k.work.bytes_read / (slice->bandwidth_gbps * 1e3);
-    *out = apart_us / joint_us;
-    return isfinite(*out);
+    *sum += n;
+    return true;
 }
 
-bool weft_merge__gain(weft_passctx *cx, const weft_columns *columns, const weft_column *column,
-                      bool copied, weft_merge_gain *out)
+bool weft_merge__elements_us(const weft_merge_sizes *at, const weft_module *m, weft_node like,
+                             double x, double y, double *us)
 {
-    weft_slice slice;
-    weft_arena_mark mark = weft_arena_get_mark(cx->scratch);
-    bool ok = weft_slice_make(target_device, target_slice, NULL, &slice) == WEFT_ERR_OK &&
-              gain_at(cx, columns, column, false, copied, &slice, &out->small) &&
-              gain_at(cx, columns, column, true, copied, &slice, &out->large);
-    weft_arena_reset(cx->scratch, mark);
-    return ok;
+    weft_kernel k = make_product(m, like, x, y);
+    return predict(&k, &at->slice, us) && isfinite(*us);
+}
+
+bool weft_merge__node_us(const weft_merge_sizes *at, weft_module *m, weft_node n, double *us)
+{
+    double x = 0, y = 0;
+    return weft_merge__count(at, m, weft_node_in(m, n, 0), &x) &&
+           weft_merge__count(at, m, weft_node_out(m, n, 0), &y) &&
+           weft_merge__elements_us(at, m, n, x, y, us);
+}
+
+bool weft_merge__product_us(const weft_merge_sizes *at, const weft_module *m, weft_node like,
+                            const weft_merge_product *p, double *us)
+{
+    weft_kernel k = make_product(m, like, p->x, p->rows * p->features);
+    double size = (double)weft_dtype_size(k.dtype);
+    k.batch = 1;
+    k.m = p->rows;
+    k.n = p->features;
+    k.k = p->taps;
+    k.work.flops = 2 * p->rows * p->features * p->taps;
+    k.work.weight_bytes = p->features * p->taps * size;
+    return predict(&k, &at->slice, us) && isfinite(*us);
+}
+
+double weft_merge__copy_us(const weft_merge_sizes *at, double bytes)
+{
+    return 2 * bytes / (at->slice.bandwidth_gbps * 1e3);
+}
+
+bool weft_merge__sizes(weft_merger *g, bool large, weft_merge_sizes *out)
+{
+    *out = (weft_merge_sizes){.n = weft_dim_symbol_count(g->dims)};
+    out->value = weft_arena_array(g->cx->scratch, (size_t)out->n + 1, sizeof *out->value);
+    for (uint32_t i = 0; i < out->n; i++)
+        out->value[i] = -1;
+    for (uint32_t i = 0; i < g->columns.n_model; i++)
+        set_symbols(g->columns.model[i], large, out->value);
+    return weft_slice_make(target_device, target_slice, NULL, &out->slice) == WEFT_ERR_OK;
 }

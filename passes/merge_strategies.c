@@ -1,14 +1,7 @@
 /* The table of merging strategies. */
-#include "passes/merge.h"
+#include "passes/merge_int.h"
 
 #include <string.h>
-
-const weft_merge_strategy weft_merge_strategy_none = {
-    .name = "none", .brief = "every model by itself, one after the other"};
-const weft_merge_strategy weft_merge_strategy_interleaved = {
-    .name = "interleaved", .brief = "corresponding operators back to back; every bit the same"};
-const weft_merge_strategy weft_merge_strategy_concatenated = {
-    .name = "concatenated", .brief = "one product for the rows of all models, by the same weight"};
 
 static const weft_merge_strategy *const strategies[] = {
 #define S(file) &weft_merge_strategy_##file,

@@ -1,0 +1,74 @@
+/* Finding which nodes of several models correspond: what align.c, node_class.c, match_rest.c and
+ * resemble.c share. */
+#ifndef WEFT_PASSES_ALIGN_H
+#define WEFT_PASSES_ALIGN_H
+
+#include "passes/merge.h"
+
+enum {
+    WEFT_COLUMN_KINDS = WEFT_COLUMN_SIZE + 1,
+    /* A weight of fewer bytes is no sign that two nodes correspond: scalars are alike everywhere.
+     */
+    WEFT_ANCHOR_BYTES = 64
+};
+
+/* -- Nodes with their classes (node_class.c) -------------------------------------------------- */
+
+typedef struct weft_item {
+    weft_node node;
+    weft_dim batch;                    /* of its model */
+    uint32_t class[WEFT_COLUMN_KINDS]; /* equal numbers: the same at that level */
+    bool heavy, anchors;               /* a product; has a weight that tells it from others */
+} weft_item;
+
+typedef struct weft_node_classes weft_node_classes;
+
+weft_node_classes *weft_align__make_classes(const weft_module *m, weft_arena *arena);
+weft_item weft_align__make_item(weft_node_classes *c, weft_node n, weft_dim batch);
+/* Operand that is the weight of a product or of a look-up in a table; UINT32_MAX: none. */
+uint32_t weft_align__main_weight(const weft_module *m, weft_node n);
+
+/* -- Likeness of weights (resemble.c) --------------------------------------------------------- */
+
+typedef struct weft_resemblance weft_resemblance; /* what is known of the weights, made once each */
+
+weft_resemblance *weft_align__make_resemblance(weft_arena *arena);
+/* An estimate from 0 (nothing in common) to 1 (equal), to choose among candidates by. */
+double weft_align__resemble(weft_resemblance *r, const weft_module *m, weft_weight a,
+                            weft_weight b);
+/* 0: the two do not go together. More for equal weights than for like ones than for others. */
+uint32_t weft_align__score(const weft_module *m, weft_resemblance *r, const weft_item *a,
+                           const weft_item *b);
+
+/* -- Matching a model with the columns so far (align.c, match_rest.c) -------------------------- */
+
+/* The different nodes of a column. */
+typedef struct weft_variant {
+    weft_item item;
+    const struct weft_variant *next;
+} weft_variant;
+
+typedef struct weft_matching {
+    weft_passctx *cx;
+    const weft_module *m;
+    weft_resemblance *resemblance;
+    weft_columns *columns;
+    const weft_variant **variant; /* by column */
+    const weft_item *own;         /* nodes of the model that is added */
+    uint32_t n_own, model;
+    uint32_t *match;     /* by column: 1 + own item, 0: none */
+    uint32_t *column_of; /* by own item: 1 + column, 0: none */
+    /* Room for tables, kept: what is found out about weights lies behind it in the same arena. */
+    uint64_t *row;
+    uint8_t *step;
+    size_t row_room, step_room;
+    uint64_t cells_left, visits_left; /* of aligning and of looking for cycles: hostile graphs */
+} weft_matching;
+
+uint32_t weft_align__score_column(const weft_matching *x, uint32_t column, uint32_t own);
+/* Matches what an order-preserving alignment left, where that makes no cycle. true: something. */
+bool weft_align__match_rest(weft_matching *x);
+/* Puts vertices (columns, then own items without one) in topological order, near the given one. */
+void weft_align__sort(const weft_matching *x, uint32_t *order, uint32_t n);
+
+#endif

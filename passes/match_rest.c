@@ -1,0 +1,362 @@
+/* Matching what an alignment in order has left: nodes that stand elsewhere in the other models, as
+ * when two branches were written down the other way round.
+ *
+ * Products first. Those without a partner, of one class, are the two sides of a bipartite graph
+ * with the likeness of their weights on its edges; igraph finds the matching of maximum weight
+ * (push-relabel with potentials, Cherkassky et al., "Augment or push", 1998). Then, in topological
+ * order, nodes of one class whose operands correspond.
+ *
+ * No cycle. Nodes that correspond become one vertex of the quotient of all models' graphs. Matching
+ * u with v is right unless one can be reached from the other there: a1 -> a2 in one model, b2 -> b1
+ * in the other, a1 = b1 matched, then a2 = b2 would wait for itself. Every match is checked by a
+ * search among the ancestors, dearest first, and what is refused is matched anew without that edge.
+ * O(V + E) for each check; MATCH_MAX products on a side, more are matched greedily; EDGES_MAX pairs
+ * are looked at, and when the checks have gone along weft_matching.visits_left edges, nothing more
+ * is matched. */
+#include "passes/align.h"
+
+#include "base/hash.h"
+#include "base/map.h"
+
+#include <igraph/igraph.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MATCH_MAX = 256, EDGES_MAX = 1 << 17, ROUNDS = 4 };
+
+typedef struct edge {
+    uint32_t column, own, score;
+} edge;
+
+typedef struct rest {
+    weft_matching *x;
+    weft_arena *scratch;
+    uint32_t *owner; /* by value: 1 + vertex that makes it */
+    uint32_t *seen;  /* by vertex: the last search that was there */
+    uint32_t *stack;
+    uint32_t search;
+} rest;
+
+/* -- The quotient graph ----------------------------------------------------------------------- */
+
+/* Vertices: the columns, then the items of the model; one with a column stands there instead. */
+static uint32_t count_vertices(const weft_matching *x)
+{
+    return x->columns->n + x->n_own;
+}
+
+static uint32_t *list_owners(const weft_matching *x)
+{
+    uint32_t *owner =
+        weft_arena_array(x->cx->scratch, (size_t)weft_val_count(x->m) + 1, sizeof *owner);
+    for (uint32_t i = 0; i < x->columns->n; i++)
+        for (uint32_t k = 0; k < x->columns->n_model; k++) {
+            weft_node n = x->columns->at[i].node[k];
+            for (uint32_t r = 0; n.i && r < weft_node_out_count(x->m, n); r++)
+                owner[weft_node_out(x->m, n, r).i] = i + 1;
+        }
+    for (uint32_t j = 0; j < x->n_own; j++)
+        for (uint32_t r = 0; r < weft_node_out_count(x->m, x->own[j].node); r++)
+            owner[weft_node_out(x->m, x->own[j].node, r).i] =
+                x->column_of[j] ? x->column_of[j] : x->columns->n + j + 1;
+    return owner;
+}
+
+/* k-th node of a vertex; none behind the last, which *end tells. */
+static weft_node node_of(const weft_matching *x, uint32_t vertex, uint32_t k, bool *end)
+{
+    uint32_t n_model = x->columns->n_model;
+    *end = false;
+    if (vertex >= x->columns->n) {
+        *end = k > 0;
+        return k > 0 ? (weft_node){0} : x->own[vertex - x->columns->n].node;
+    }
+    if (k < n_model)
+        return x->columns->at[vertex].node[k];
+    uint32_t own = x->match[vertex];
+    *end = k > n_model || own == 0;
+    return *end ? (weft_node){0} : x->own[own - 1].node;
+}
+
+/* Calls for every vertex that makes an operand of `vertex`: the next one from *node, *operand on; 0
+ * when there is none left. */
+static uint32_t next_maker(const weft_matching *x, const uint32_t *owner, uint32_t vertex,
+                           uint32_t *node, uint32_t *operand)
+{
+    for (bool end = false;; ++*node, *operand = 0) {
+        weft_node n = node_of(x, vertex, *node, &end);
+        if (end)
+            return 0;
+        while (n.i && *operand < weft_node_in_count(x->m, n)) {
+            weft_val v = weft_node_in(x->m, n, (*operand)++);
+            if (v.i && owner[v.i])
+                return owner[v.i];
+        }
+    }
+}
+
+/* Whether `target` is among the ancestors of `from`, or that takes too long to find out. */
+static bool depends_on(rest *r, uint32_t from, uint32_t target)
+{
+    uint32_t n = 0;
+    r->search++;
+    r->stack[n++] = from;
+    while (n > 0) {
+        uint32_t at = r->stack[--n], node = 0, operand = 0, maker;
+        while ((maker = next_maker(r->x, r->owner, at, &node, &operand))) {
+            if (maker - 1 == target || r->x->visits_left == 0)
+                return true;
+            r->x->visits_left--;
+            if (r->seen[maker - 1] == r->search)
+                continue;
+            r->seen[maker - 1] = r->search;
+            r->stack[n++] = maker - 1;
+        }
+    }
+    return false;
+}
+
+/* Makes the two one vertex unless that closes a cycle. */
+static bool contract(rest *r, uint32_t column, uint32_t own)
+{
+    weft_matching *x = r->x;
+    uint32_t vertex = x->columns->n + own;
+    if (depends_on(r, vertex, column) || depends_on(r, column, vertex))
+        return false;
+    x->match[column] = own + 1;
+    x->column_of[own] = column + 1;
+    for (uint32_t i = 0; i < weft_node_out_count(x->m, x->own[own].node); i++)
+        r->owner[weft_node_out(x->m, x->own[own].node, i).i] = column + 1;
+    return true;
+}
+
+/* -- Products: matching of maximum weight ----------------------------------------------------- */
+
+static int by_score(const void *a, const void *b)
+{
+    const edge *x = a, *y = b;
+    if (x->score != y->score)
+        return x->score < y->score ? 1 : -1;
+    if (x->column != y->column)
+        return x->column > y->column ? 1 : -1;
+    return (x->own > y->own) - (x->own < y->own);
+}
+
+/* igraph's answer in match: by left vertex the index of the edge, 1 on. false: it had no memory. */
+static bool solve(const edge *list, uint32_t n, const uint32_t *left, uint32_t n_left,
+                  const uint32_t *right, uint32_t n_right, igraph_vector_int_t *out)
+{
+    igraph_t g;
+    igraph_vector_int_t ends;
+    igraph_vector_t weights;
+    igraph_vector_bool_t sides;
+    bool ok = false;
+    if (igraph_vector_int_init(&ends, 2 * (igraph_integer_t)n) != IGRAPH_SUCCESS)
+        return false;
+    if (igraph_vector_init(&weights, n) == IGRAPH_SUCCESS) {
+        if (igraph_vector_bool_init(&sides, n_left + n_right) == IGRAPH_SUCCESS) {
+            for (uint32_t i = 0; i < n; i++) {
+                VECTOR(ends)[2 * i] = left[list[i].column];
+                VECTOR(ends)[2 * i + 1] = n_left + right[list[i].own];
+                VECTOR(weights)[i] = list[i].score;
+            }
+            for (uint32_t i = n_left; i < n_left + n_right; i++)
+                VECTOR(sides)[i] = true;
+            if (igraph_create(&g, &ends, n_left + n_right, IGRAPH_UNDIRECTED) == IGRAPH_SUCCESS) {
+                ok = igraph_maximum_bipartite_matching(&g, &sides, NULL, NULL, out, &weights, 0) ==
+                     IGRAPH_SUCCESS;
+                igraph_destroy(&g);
+            }
+            igraph_vector_bool_destroy(&sides);
+        }
+        igraph_vector_destroy(&weights);
+    }
+    igraph_vector_int_destroy(&ends);
+    return ok;
+}
+
+/* Keeps the edges of the best matching, in front; returns how many. `list` is in order of score. */
+static uint32_t choose_edges(rest *r, edge *list, uint32_t n)
+{
+    const weft_matching *x = r->x;
+    weft_arena_mark mark = weft_arena_get_mark(r->scratch);
+    uint32_t *left = weft_arena_array(r->scratch, (size_t)x->columns->n + 1, sizeof *left);
+    uint32_t *right = weft_arena_array(r->scratch, (size_t)x->n_own + 1, sizeof *right);
+    uint32_t n_left = 0, n_right = 0, kept = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        left[list[i].column] = left[list[i].column] ? left[list[i].column] : ++n_left;
+        right[list[i].own] = right[list[i].own] ? right[list[i].own] : ++n_right;
+    }
+    for (uint32_t i = 0; i < x->columns->n; i++)
+        left[i] -= left[i] > 0;
+    for (uint32_t i = 0; i < x->n_own; i++)
+        right[i] -= right[i] > 0;
+    igraph_vector_int_t match;
+    igraph_error_handler_t *before = igraph_set_error_handler(igraph_error_handler_ignore);
+    if (n_left <= MATCH_MAX && n_right <= MATCH_MAX &&
+        igraph_vector_int_init(&match, 0) == IGRAPH_SUCCESS) {
+        if (solve(list, n, left, n_left, right, n_right, &match)) {
+            for (uint32_t i = 0; i < n; i++)
+                if (VECTOR(match)[left[list[i].column]] == n_left + right[list[i].own])
+                    list[kept++] = list[i];
+            n = kept; /* what is left goes, in order of score, for as long as it is free */
+        }
+        igraph_vector_int_destroy(&match);
+    }
+    igraph_set_error_handler(before);
+    weft_arena_reset(r->scratch, mark);
+    return n;
+}
+
+/* Pairs of one class that have no partner. */
+static edge *list_edges(rest *r, uint32_t *out_n)
+{
+    const weft_matching *x = r->x;
+    weft_map *last = weft_map_create(r->scratch); /* class to 1 + its last column */
+    uint32_t *before = weft_arena_array(r->scratch, (size_t)x->columns->n + 1, sizeof *before);
+    WEFT_VEC(edge) list = {0};
+    for (uint32_t i = 0; i < x->columns->n; i++) {
+        uint64_t at = 0;
+        if (x->match[i])
+            continue;
+        weft_map_get(last, x->variant[i]->item.class[WEFT_COLUMN_SIZE], &at);
+        before[i] = (uint32_t)at;
+        weft_map_put(last, x->variant[i]->item.class[WEFT_COLUMN_SIZE], i + 1);
+    }
+    for (uint32_t j = 0; j < x->n_own; j++) {
+        uint64_t at = 0;
+        if (x->column_of[j] || !(x->own[j].heavy || x->own[j].anchors) ||
+            !weft_map_get(last, x->own[j].class[WEFT_COLUMN_SIZE], &at))
+            continue;
+        for (; at && list.len < EDGES_MAX; at = before[at - 1]) {
+            edge e = {(uint32_t)at - 1, j, weft_align__score_column(x, (uint32_t)at - 1, j)};
+            if (e.score > 0)
+                WEFT_VEC_PUSH(r->scratch, &list, e);
+        }
+    }
+    *out_n = list.len;
+    return list.at;
+}
+
+static bool match_products(rest *r)
+{
+    weft_matching *x = r->x;
+    uint32_t n = 0;
+    bool any = false;
+    edge *list = list_edges(r, &n);
+    if (n > 0)
+        qsort(list, n, sizeof *list, by_score);
+    for (int round = 0; round < ROUNDS && n > 0; round++) {
+        edge *best = weft_arena_array(r->scratch, n, sizeof *best);
+        memcpy(best, list, n * sizeof *best);
+        uint32_t n_best = choose_edges(r, best, n), kept = 0;
+        for (uint32_t i = 0; i < n_best; i++)
+            if (!x->match[best[i].column] && !x->column_of[best[i].own])
+                any = contract(r, best[i].column, best[i].own) || any;
+        /* What is still free, but for the edges that were refused just now. */
+        for (uint32_t i = 0, k = 0; i < n; i++) {
+            bool tried = k < n_best && by_score(&list[i], &best[k]) == 0;
+            k += tried;
+            if (!tried && !x->match[list[i].column] && !x->column_of[list[i].own])
+                list[kept++] = list[i];
+        }
+        n = kept;
+    }
+    return any;
+}
+
+/* -- What follows from them ------------------------------------------------------------------- */
+
+/* Class and operands of a node; 0: none of them is matched, it says nothing. */
+static uint64_t hash_place(const rest *r, weft_node n, uint32_t class)
+{
+    const weft_matching *x = r->x;
+    uint64_t h = weft_hash_mix(1, class);
+    bool any = false;
+    for (uint32_t i = 0; i < weft_node_in_count(x->m, n); i++) {
+        weft_val v = weft_node_in(x->m, n, i);
+        weft_val_kind kind = v.i ? weft_val_get_kind(x->m, v) : WEFT_VAL_WEIGHT;
+        h = weft_hash_mix(h, kind);
+        if (kind == WEFT_VAL_WEIGHT)
+            continue;
+        h = weft_hash_mix(h, weft_val_index(x->m, v));
+        h = weft_hash_mix(h, kind == WEFT_VAL_NODE ? r->owner[v.i] : 0);
+        any = any || kind == WEFT_VAL_NODE;
+    }
+    return any ? h : 0;
+}
+
+static bool match_followers(rest *r)
+{
+    weft_matching *x = r->x;
+    weft_map *place = weft_map_create(r->scratch); /* to 1 + column */
+    bool any = false;
+    for (uint32_t i = 0; i < x->columns->n; i++)
+        for (uint32_t k = 0; k < x->columns->n_model && !x->match[i]; k++) {
+            weft_node n = x->columns->at[i].node[k];
+            uint32_t class = x->variant[i]->item.class[WEFT_COLUMN_SHAPE];
+            uint64_t h = n.i ? hash_place(r, n, class) : 0;
+            if (h)
+                weft_map_put(place, h, i + 1);
+        }
+    for (uint32_t j = 0; j < x->n_own; j++) {
+        uint64_t column = 0, h;
+        if (x->column_of[j])
+            continue;
+        h = hash_place(r, x->own[j].node, x->own[j].class[WEFT_COLUMN_SHAPE]);
+        if (h && weft_map_get(place, h, &column) && !x->match[column - 1] &&
+            weft_align__score_column(x, (uint32_t)column - 1, j) > 0)
+            any = contract(r, (uint32_t)column - 1, j) || any;
+    }
+    return any;
+}
+
+bool weft_align__match_rest(weft_matching *x)
+{
+    weft_arena *scratch = x->cx->scratch;
+    size_t n = (size_t)count_vertices(x) + 1;
+    rest r = {.x = x, .scratch = scratch, .owner = list_owners(x)};
+    r.seen = weft_arena_array(scratch, n, sizeof *r.seen);
+    r.stack = weft_arena_array(scratch, n, sizeof *r.stack);
+    bool any = match_products(&r);
+    return match_followers(&r) || any;
+}
+
+/* -- Order ------------------------------------------------------------------------------------ */
+
+typedef struct visit {
+    uint32_t vertex, node, operand; /* what comes next */
+} visit;
+
+/* Vertices in the given order, each after what it needs: those are drawn to the front. */
+void weft_align__sort(const weft_matching *x, uint32_t *order, uint32_t n)
+{
+    weft_arena *scratch = x->cx->scratch;
+    weft_arena_mark mark = weft_arena_get_mark(scratch);
+    const uint32_t *owner = list_owners(x);
+    size_t room = (size_t)count_vertices(x) + 1;
+    uint32_t *sorted = weft_arena_array(scratch, room, sizeof *sorted);
+    visit *stack = weft_arena_array(scratch, room, sizeof *stack);
+    bool *done = weft_arena_array(scratch, room, sizeof *done);
+    uint32_t n_sorted = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t depth = 0, maker;
+        if (!done[order[i]])
+            stack[depth++] = (visit){.vertex = order[i]};
+        while (depth > 0) {
+            visit *at = &stack[depth - 1];
+            while ((maker = next_maker(x, owner, at->vertex, &at->node, &at->operand)) &&
+                   done[maker - 1])
+                ;
+            if (maker) {
+                stack[depth++] = (visit){.vertex = maker - 1};
+                continue;
+            }
+            done[at->vertex] = true;
+            sorted[n_sorted++] = at->vertex;
+            depth--;
+        }
+    }
+    memcpy(order, sorted, n * sizeof *order);
+    weft_arena_reset(scratch, mark);
+}

@@ -1,0 +1,410 @@
+/* Which corresponding nodes are run together, and how.
+ *
+ * Column after column, in the order of the joint graph. A product by weights is offered to every
+ * strategy: for all models that have it, then for those whose weights are the same. What gains
+ * MARGIN over its alternative at small or at large sizes and loses at neither more than LOSS is a
+ * candidate; of those the one that gains most is taken. What stands between products - element-wise
+ * chains, normalisation, pooling - is joined when its operands lie together already, so that
+ * activations stay together from one product to the next. A column may fall apart into pieces. */
+#include "passes/merge_int.h"
+
+#include <math.h>
+#include <string.h>
+
+static const double margin = 1.05, loss = 0.98;
+
+/* -- Columns ---------------------------------------------------------------------------------- */
+
+weft_node weft_merge__first(const weft_merger *g, const weft_column *c)
+{
+    for (uint32_t i = 0; i < g->columns.n_model; i++)
+        if (c->node[i].i)
+            return c->node[i];
+    return (weft_node){0};
+}
+
+bool weft_merge__is_weight(const weft_merger *g, weft_val v)
+{
+    return v.i && weft_val_get_kind(g->m, v) == WEFT_VAL_WEIGHT;
+}
+
+bool weft_merge__same_weights(const weft_merger *g, weft_node a, weft_node b)
+{
+    uint32_t n = weft_node_in_count(g->m, a);
+    for (uint32_t k = 0; k < n; k++) {
+        weft_val x = weft_node_in(g->m, a, k), y = weft_node_in(g->m, b, k);
+        if ((weft_merge__is_weight(g, x) || weft_merge__is_weight(g, y)) && x.i != y.i)
+            return false;
+    }
+    return n == weft_node_in_count(g->m, b);
+}
+
+bool weft_merge__same_models(const weft_merger *g, const weft_column *a, const weft_column *b)
+{
+    for (uint32_t i = 0; i < g->columns.n_model; i++)
+        if ((a->node[i].i != 0) != (b->node[i].i != 0))
+            return false;
+    return true;
+}
+
+/* -- Pieces ----------------------------------------------------------------------------------- */
+
+static weft_piece make_piece(weft_merger *g)
+{
+    weft_piece p = {.how = &weft_merge_strategy_none};
+    uint32_t n = g->columns.n_model;
+    p.column.node = weft_arena_array(g->cx->scratch, n, sizeof *p.column.node);
+    memset(p.column.node, 0, n * sizeof *p.column.node);
+    return p;
+}
+
+static void add_node(weft_piece *p, uint32_t model, weft_node n)
+{
+    p->column.node[model] = n;
+    p->column.n++;
+}
+
+/* The piece of the models in `set` (bit i: model i). */
+static weft_piece take_models(weft_merger *g, const weft_column *c, uint32_t set)
+{
+    weft_piece p = make_piece(g);
+    for (uint32_t i = 0; i < g->columns.n_model; i++)
+        if (set >> i & 1 && c->node[i].i)
+            add_node(&p, i, c->node[i]);
+    p.level = p.column.n ? weft_merge__level(&g->columns, &p.column) : WEFT_JOINT_NONE;
+    return p;
+}
+
+static uint32_t models_of(const weft_merger *g, const weft_column *c)
+{
+    uint32_t set = 0;
+    for (uint32_t i = 0; i < g->columns.n_model; i++)
+        set |= (uint32_t)(c->node[i].i != 0) << i;
+    return set;
+}
+
+/* Models of the column with the same weights as the first of `left`. */
+static uint32_t equal_to_first(const weft_merger *g, const weft_column *c, uint32_t left)
+{
+    uint32_t set = 0;
+    weft_node first = {0};
+    for (uint32_t i = 0; i < g->columns.n_model; i++) {
+        if (!(left >> i & 1))
+            continue;
+        if (!first.i)
+            first = c->node[i];
+        if (weft_merge__same_weights(g, first, c->node[i]))
+            set |= 1u << i;
+    }
+    return set;
+}
+
+static void push(weft_merger *g, const weft_piece *p)
+{
+    if (p->column.n == 0)
+        return;
+    WEFT_VEC_PUSH(g->cx->scratch, &g->pieces, *p);
+    for (uint32_t i = 0; p->how->together && i < g->columns.n_model; i++) {
+        weft_node n = p->column.node[i];
+        for (uint32_t r = 0; n.i && r < weft_node_out_count(g->m, n); r++)
+            g->decided_of[weft_node_out(g->m, n, r).i] = g->pieces.len;
+    }
+}
+
+/* -- What lies together ----------------------------------------------------------------------- */
+
+/* Whether operand `k` of all nodes lies together already: results of one joined piece with the same
+ * models. */
+static bool lies_together(const weft_merger *g, const weft_piece *p, uint32_t k)
+{
+    uint32_t in = 0, result = 0;
+    for (uint32_t i = 0; i < g->columns.n_model; i++) {
+        if (!p->column.node[i].i)
+            continue;
+        weft_val v = weft_node_in(g->m, p->column.node[i], k);
+        uint32_t found = v.i && v.i < g->n_place ? g->decided_of[v.i] : 0;
+        if (!found || (in && (found != in || weft_val_index(g->m, v) != result)))
+            return false;
+        in = found;
+        result = weft_val_index(g->m, v);
+    }
+    return in && weft_merge__same_models(g, &p->column, &g->pieces.at[in - 1].column);
+}
+
+/* Whether bringing operand 0 together takes copies: a node that makes it can do so in place. */
+static bool needs_copies(const weft_merger *g, const weft_piece *p)
+{
+    if (lies_together(g, p, 0))
+        return false;
+    for (uint32_t i = 0; i < g->columns.n_model; i++) {
+        weft_node n = p->column.node[i];
+        weft_val v = n.i ? weft_node_in(g->m, n, 0) : (weft_val){0};
+        if (v.i && (weft_val_get_kind(g->m, v) != WEFT_VAL_NODE || g->decided_of[v.i]))
+            return true;
+    }
+    return false;
+}
+
+static bool all_together(const weft_merger *g, const weft_piece *p)
+{
+    weft_node n = weft_merge__first(g, &p->column);
+    for (uint32_t k = 0; k < weft_node_in_count(g->m, n); k++) {
+        weft_val v = weft_node_in(g->m, n, k);
+        if (v.i && !weft_merge__is_weight(g, v) && !lies_together(g, p, k))
+            return false;
+    }
+    return true;
+}
+
+/* -- Candidates ------------------------------------------------------------------------------- */
+
+typedef struct candidate {
+    weft_piece piece;
+    bool fits, known;
+    double small_us, large_us;
+    double gain_small, gain_large; /* over the alternative */
+    const char *reason;
+} candidate;
+
+static bool time_piece(weft_merger *g, const weft_piece *p, const weft_merge_sizes *at, double *us)
+{
+    double x = 0;
+    if (!g->sized || !p->how->time || !p->how->time(g, p, at, us))
+        return false;
+    if (p->how == &weft_merge_strategy_none || p->how == &weft_merge_strategy_interleaved ||
+        !needs_copies(g, p))
+        return true;
+    for (uint32_t i = 0; i < g->columns.n_model; i++) {
+        weft_node n = p->column.node[i];
+        if (n.i && !weft_merge__count(at, g->m, weft_node_in(g->m, n, 0), &x))
+            return false;
+    }
+    weft_val v = weft_node_in(g->m, weft_merge__first(g, &p->column), 0);
+    *us += weft_merge__copy_us(
+        at, x * (double)weft_dtype_size((weft_dtype)weft_val_ttype(g->m, v)->dtype));
+    return true;
+}
+
+static bool has_equal_weights(const weft_merger *g, const weft_column *c)
+{
+    uint32_t all = models_of(g, c);
+    return equal_to_first(g, c, all) == all;
+}
+
+static candidate consider(weft_merger *g, const weft_merge_strategy *how, const weft_piece *piece)
+{
+    candidate c = {.piece = *piece, .reason = ""};
+    c.piece.how = how;
+    c.piece.plan = NULL;
+    if (how->equal_only && !has_equal_weights(g, &piece->column))
+        c.reason = "the weights differ";
+    else if (how->fit)
+        c.reason = how->fit(g, &c.piece);
+    if (!c.reason)
+        c.reason = "";
+    c.fits = *c.reason == 0;
+    c.known = c.fits && time_piece(g, &c.piece, &g->small, &c.small_us) &&
+              time_piece(g, &c.piece, &g->large, &c.large_us);
+    if (c.fits && !c.known)
+        c.reason = "the estimator does not know this product";
+    return c;
+}
+
+/* Against what is done otherwise. */
+static bool is_worth_it(candidate *c, double small_us, double large_us)
+{
+    if (!c->known)
+        return false;
+    c->gain_small = small_us / c->small_us;
+    c->gain_large = large_us / c->large_us;
+    if (c->gain_small < margin && c->gain_large < margin)
+        c->reason = "no gain: arithmetic decides, not reading the weight";
+    else if (c->gain_small < loss || c->gain_large < loss)
+        c->reason = "loses at some sizes";
+    else
+        return true;
+    return false;
+}
+
+/* -- The log ---------------------------------------------------------------------------------- */
+
+static uint64_t weight_bytes(const weft_merger *g, const weft_column *c)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < g->columns.n_model; i++) {
+        weft_val w = c->node[i].i ? weft_node_in(g->m, c->node[i], 1) : (weft_val){0};
+        bool seen = !w.i;
+        for (uint32_t k = 0; k < i && !seen; k++)
+            seen = c->node[k].i && weft_node_in(g->m, c->node[k], 1).i == w.i;
+        if (!seen)
+            bytes += weft_weight_get(g->m, weft_val_weight(g->m, w))->bytes;
+    }
+    return bytes;
+}
+
+static void list_candidates(weft_merger *g, const candidate *all, uint32_t n, weft_merge_row *row)
+{
+    weft_merge_candidate *list = weft_arena_array(g->log->arena, (size_t)n + 1, sizeof *list);
+    for (uint32_t i = 0; i < n; i++) {
+        const candidate *c = &all[i];
+        weft_merge_candidate *one = &list[i];
+        *one = (weft_merge_candidate){.strategy = c->piece.how->name,
+                                      .fits = c->fits,
+                                      .gain_small = c->gain_small,
+                                      .gain_large = c->gain_large,
+                                      .reason = weft_arena_strdup(g->log->arena, c->reason)};
+        if (!c->fits)
+            continue;
+        one->read_bytes = weight_bytes(g, &c->piece.column);
+        if (c->piece.how->bytes)
+            c->piece.how->bytes(g, &c->piece, &one->read_bytes, &one->made_bytes);
+    }
+    row->candidate = list;
+    row->n_candidate = n;
+}
+
+/* `chosen`: index of a candidate, or n: nothing is done. */
+static void note(weft_merger *g, const weft_column *column, const candidate *all, uint32_t n,
+                 uint32_t chosen, const char *reason)
+{
+    if (!g->log)
+        return;
+    weft_node first = weft_merge__first(g, column);
+    const char *item = weft_node_loc(g->m, first).item;
+    const char **model = weft_arena_array(g->log->arena, column->n, sizeof *model);
+    weft_merge_row row = {.op = weft_node_opdef(g->m, first)->name,
+                          .item = weft_arena_strdup(g->log->arena, item ? item : ""),
+                          .model = model,
+                          .weight_bytes = weight_bytes(g, column),
+                          .gain_small = 1,
+                          .gain_large = 1,
+                          .strategy = chosen < n ? all[chosen].piece.how->name : "none",
+                          .reason = weft_arena_strdup(g->log->arena, reason)};
+    for (uint32_t i = 0; i < g->columns.n_model; i++)
+        if (column->node[i].i)
+            model[row.n_model++] =
+                weft_arena_strdup(g->log->arena, weft_graph_name(g->columns.model[i]));
+    double most = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        double gain = all[i].gain_small * all[i].gain_large;
+        if (chosen < n ? i != chosen : gain <= most)
+            continue;
+        most = gain;
+        row.gain_small = gain > 0 ? all[i].gain_small : 1;
+        row.gain_large = gain > 0 ? all[i].gain_large : 1;
+    }
+    row.joined = chosen < n && all[chosen].piece.how != &weft_merge_strategy_interleaved;
+    list_candidates(g, all, n, &row);
+    WEFT_VEC_PUSH(g->log->arena, &g->log->rows, row);
+}
+
+/* -- Products --------------------------------------------------------------------------------- */
+
+enum { STRATEGIES_MAX = 16 };
+
+/* Products by the same weights: together or not. Returns how many products they become fewer. */
+static uint32_t choose_equal(weft_merger *g, const weft_piece *piece)
+{
+    candidate one = {.piece = *piece};
+    weft_merge mode = g->cx->options->merge;
+    const weft_merge_strategy *asked = g->cx->options->strategy;
+    const char *reason = "gains at small sizes, loses at none";
+    bool take = false;
+    double small_us = 0, large_us = 0;
+    one = consider(g, &weft_merge_strategy_concatenated, piece);
+    if (one.known && time_piece(g, piece, &g->small, &small_us) &&
+        time_piece(g, piece, &g->large, &large_us))
+        take = is_worth_it(&one, small_us, large_us);
+    if (!take)
+        reason = one.reason;
+    if (mode == WEFT_MERGE_EXACT ||
+        (mode == WEFT_MERGE_STRATEGY && asked == &weft_merge_strategy_interleaved)) {
+        take = false;
+        if (one.fits)
+            reason = "interleaved: a joint product need not have the same bits";
+        one.piece.how = &weft_merge_strategy_interleaved;
+    } else if (mode == WEFT_MERGE_STRATEGY) {
+        take = one.fits && asked != &weft_merge_strategy_none;
+        reason = !one.fits ? one.reason : take ? "asked for" : "not asked for";
+    }
+    bool interleaved = one.piece.how == &weft_merge_strategy_interleaved;
+    note(g, &piece->column, &one, 1, take || interleaved ? 0 : 1, reason);
+    if (!take && !interleaved)
+        one.piece = *piece;
+    push(g, &one.piece);
+    return take ? piece->column.n - 1 : 0;
+}
+
+static uint32_t choose_products(weft_merger *g, const weft_column *c)
+{
+    uint32_t left = models_of(g, c), fewer = 0;
+    while (left) {
+        uint32_t set = equal_to_first(g, c, left);
+        weft_piece p = take_models(g, c, set);
+        left &= ~set;
+        if (p.column.n > 1)
+            fewer += choose_equal(g, &p);
+        else
+            push(g, &p);
+    }
+    return fewer;
+}
+
+/* -- What is between products ----------------------------------------------------------------- */
+
+/* Models whose operands lie together with those of the first of `left`, and have its weights. */
+static uint32_t beside_first(const weft_merger *g, const weft_column *c, uint32_t left)
+{
+    uint32_t set = equal_to_first(g, c, left), in = 0;
+    bool first = true;
+    for (uint32_t i = 0; i < g->columns.n_model; i++) {
+        if (!(set >> i & 1))
+            continue;
+        uint32_t found = 0;
+        for (uint32_t k = 0; k < weft_node_in_count(g->m, c->node[i]) && !found; k++) {
+            weft_val v = weft_node_in(g->m, c->node[i], k);
+            found = v.i && v.i < g->n_place ? g->decided_of[v.i] : 0;
+        }
+        if (first)
+            in = found;
+        first = false;
+        if (found != in)
+            set &= ~(1u << i);
+    }
+    return set;
+}
+
+static void choose_light(weft_merger *g, const weft_column *c)
+{
+    uint32_t left = models_of(g, c), alone = 0;
+    while (left) {
+        uint32_t set = beside_first(g, c, left);
+        weft_piece p = take_models(g, c, set);
+        left &= ~set;
+        if (p.column.n < 2 || p.level == WEFT_JOINT_NONE || !all_together(g, &p)) {
+            alone |= set;
+            continue;
+        }
+        p.how = &weft_merge_strategy_concatenated;
+        push(g, &p);
+    }
+    weft_piece rest = take_models(g, c, alone);
+    push(g, &rest);
+}
+
+uint32_t weft_merge__choose(weft_merger *g, uint32_t *out_heavy)
+{
+    uint32_t fewer = 0;
+    *out_heavy = 0;
+    g->sized = weft_merge__sizes(g, false, &g->small) && weft_merge__sizes(g, true, &g->large);
+    for (uint32_t i = 0; i < g->columns.n; i++) {
+        const weft_column *c = &g->columns.at[i];
+        bool heavy = weft_merge__is_heavy(g->m, weft_merge__first(g, c));
+        *out_heavy += heavy && c->n > 1;
+        if (heavy && c->n > 1)
+            fewer += choose_products(g, c);
+        else
+            choose_light(g, c);
+    }
+    return fewer;
+}

@@ -1,0 +1,150 @@
+/* What the files of pass merge-models share: the decisions, the joint graph in the making, and the
+ * record of a strategy. merge_models.c says how they go together. */
+#ifndef WEFT_PASSES_MERGE_INT_H
+#define WEFT_PASSES_MERGE_INT_H
+
+#include "base/map.h"
+#include "estimator/estimator.h"
+#include "passes/merge.h"
+
+typedef struct weft_merger weft_merger;
+
+/* -- Times: merge_cost.c ---------------------------------------------------------------------- */
+
+/* Values of symbols that times are predicted for, on the target. */
+typedef struct weft_merge_sizes {
+    weft_slice slice;
+    int64_t *value;
+    uint32_t n;
+} weft_merge_sizes;
+
+/* A product that a strategy would make: so many rows (of a convolution: positions of all images) by
+ * features, each the sum of so many products; `x`: elements of its first operand. */
+typedef struct weft_merge_product {
+    double rows, features, taps, x;
+} weft_merge_product;
+
+/* The smallest sizes that are planned for, or the largest. */
+bool weft_merge__sizes(weft_merger *g, bool large, weft_merge_sizes *out);
+/* These add to *sum and *us. false: not known. */
+bool weft_merge__count(const weft_merge_sizes *at, weft_module *m, weft_val v, double *sum);
+bool weft_merge__node_us(const weft_merge_sizes *at, weft_module *m, weft_node n, double *us);
+/* The product of a node for `y` elements of its result that it makes from `x`. */
+bool weft_merge__elements_us(const weft_merge_sizes *at, const weft_module *m, weft_node like,
+                             double x, double y, double *us);
+bool weft_merge__product_us(const weft_merge_sizes *at, const weft_module *m, weft_node like,
+                            const weft_merge_product *p, double *us);
+/* Of copying so many bytes. */
+double weft_merge__copy_us(const weft_merge_sizes *at, double bytes);
+
+/* -- What is decided and made ----------------------------------------------------------------- */
+
+/* Corresponding nodes and how they are run: a column, or some of its models. */
+typedef struct weft_piece {
+    weft_column column;
+    weft_joint_level level;
+    const weft_merge_strategy *how;
+    void *plan; /* the strategy's own, in scratch */
+} weft_piece;
+
+/* A result of one piece's nodes in one value of the joint graph: rows of the models that have the
+ * node, one model after the other. */
+typedef struct weft_joined {
+    weft_val val;
+    weft_joint_level level;
+    const weft_piece *piece;
+    const weft_dim *start; /* by model: first row; [n_model]: all rows */
+} weft_joined;
+
+/* Where a value of a model is in the joint graph. */
+typedef struct weft_joint_place {
+    weft_val val; /* on its own; none: in `in`, not taken out yet */
+    uint32_t in;  /* 1 + index of what it is joined in, 0: nothing */
+} weft_joint_place;
+
+struct weft_merger {
+    weft_passctx *cx;
+    weft_module *m;
+    weft_dimpool *dims;
+    weft_columns columns;
+    weft_merge_log *log; /* may be NULL */
+    /* Decisions, in the order of the joint graph. */
+    WEFT_VEC(weft_piece) pieces;
+    uint32_t *decided_of;          /* by value of the models: 1 + piece that it is joined in */
+    weft_merge_sizes small, large; /* what is planned for; both unknown when `sized` is not set */
+    bool sized;
+    weft_map *memo; /* what strategies found out about pairs of weights */
+    /* Emission. */
+    weft_graph *joint;
+    weft_joint_place *place; /* by value of the models */
+    uint32_t n_place;
+    WEFT_VEC(weft_joined) joined;
+};
+
+/* -- Strategies ------------------------------------------------------------------------------- */
+
+struct weft_merge_strategy {
+    const char *name, *brief;
+    bool together;   /* results lie in one value, one model after the other */
+    bool equal_only; /* nodes have the same weights */
+    bool asked_only; /* a baseline, never chosen by itself */
+    /* Whether the piece may be run so, whether or not it pays: NULL and piece->plan set, or why
+     * not. NULL here: always. */
+    const char *(*fit)(weft_merger *g, weft_piece *piece);
+    /* Predicted time of all its nodes, its copies but not those that bring operand 0 together.
+     * false: not known. */
+    bool (*time)(weft_merger *g, const weft_piece *piece, const weft_merge_sizes *at, double *us);
+    /* Bytes of weights read by one run, and of weights that it makes; NULL: those of the nodes, and
+     * none. */
+    void (*bytes)(weft_merger *g, const weft_piece *piece, uint64_t *read, uint64_t *made);
+    void (*emit)(weft_merger *g, const weft_piece *piece);
+};
+
+#define S(name) extern const weft_merge_strategy weft_merge_strategy_##name;
+#include "passes/strategies.def"
+#undef S
+
+/* -- Columns ---------------------------------------------------------------------------------- */
+
+weft_node weft_merge__first(const weft_merger *g, const weft_column *c);
+bool weft_merge__is_weight(const weft_merger *g, weft_val v);
+/* Both have the same operands that are weights. */
+bool weft_merge__same_weights(const weft_merger *g, weft_node a, weft_node b);
+bool weft_merge__same_models(const weft_merger *g, const weft_column *a, const weft_column *b);
+
+/* -- Decisions: merge_choose.c ---------------------------------------------------------------- */
+
+/* Fills g->pieces; returns how many products are run together, *out_heavy: how many could be. */
+uint32_t weft_merge__choose(weft_merger *g, uint32_t *out_heavy);
+
+/* -- The joint graph: merge_emit.c ------------------------------------------------------------ */
+
+void weft_merge__build(weft_merger *g);
+
+/* A node with one result, at the end of the joint graph. */
+weft_val weft_merge__append(weft_merger *g, weft_op_id op, const weft_val *in, uint32_t n_in,
+                            const weft_attr *attr, uint32_t n_attr, const weft_ttype *type,
+                            weft_loc loc);
+/* A view of `v` as that type; `v` itself when it has it. */
+weft_val weft_merge__view(weft_merger *g, weft_val v, const weft_ttype *type, weft_loc loc);
+/* Rows (or images) of a value of that type. */
+weft_dim weft_merge__rows(weft_merger *g, const weft_ttype *type, weft_joint_level level);
+/* The type with `rows` rows in the place of its own; of rank 2 at WEFT_JOINT_ROWS. */
+weft_ttype weft_merge__with_rows(const weft_ttype *type, weft_joint_level level, weft_dim rows);
+/* First row of each model's part in a result of the piece; [n_model]: all rows. */
+const weft_dim *weft_merge__starts(weft_merger *g, const weft_piece *piece);
+/* `rows` rows of `v` from `start` on. */
+weft_val weft_merge__cut(weft_merger *g, weft_val v, weft_dim start, weft_dim rows, weft_loc loc);
+/* Value `v` of model i, on its own. */
+weft_val weft_merge__own(weft_merger *g, uint32_t i, weft_val v, weft_loc loc);
+/* Operand k of all nodes of the piece together, with its rows at the piece's level. */
+weft_val weft_merge__operand(weft_merger *g, const weft_piece *piece, uint32_t k, weft_loc loc);
+/* Result k of the piece's nodes is that value: of all models, or of model i. */
+void weft_merge__set_joined(weft_merger *g, const weft_piece *piece, uint32_t k, weft_val val,
+                            const weft_dim *start);
+void weft_merge__set_own(weft_merger *g, weft_val of, weft_val val);
+
+/* Each node as it is. */
+void weft_merge__emit_copies(weft_merger *g, const weft_piece *piece);
+
+#endif

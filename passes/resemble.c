@@ -1,0 +1,189 @@
+/* How alike two weights are, at a glance: the aligner asks for many pairs, most of which have
+ * nothing in common, so a pair must cost less than reading the weights.
+ *
+ * Weights of one shape: SAMPLES elements at the same places of both. The larger of the share that
+ * is equal bit by bit (frozen or pruned rows, sparse changes) and of the cosine (a fine-tuned
+ * weight points where its origin points; two trained apart are orthogonal up to 1/sqrt(SAMPLES)).
+ * Weights of which one has more rows or columns: the share of the smaller one's rows (columns) that
+ * the other has, by hash, wherever they are. After PAIRS_MAX pairs nothing is known of the rest. */
+#include "passes/align.h"
+
+#include "base/hash.h"
+#include "base/map.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { SAMPLES = 256, PAIRS_MAX = 1 << 19 };
+
+typedef struct sketch {
+    double *sample;      /* NULL: not taken */
+    uint64_t *row, *col; /* hashes; NULL: not made */
+} sketch;
+
+struct weft_resemblance {
+    weft_arena *arena;
+    weft_map *known; /* weight to index */
+    weft_map *pairs; /* of weights, to what was said of them: the bits of a double */
+    WEFT_VEC(sketch) sketches;
+};
+
+weft_resemblance *weft_align__make_resemblance(weft_arena *arena)
+{
+    weft_resemblance *r = weft_arena_alloc(arena, sizeof *r);
+    r->arena = arena;
+    r->known = weft_map_create(arena);
+    r->pairs = weft_map_create(arena);
+    return r;
+}
+
+static sketch *find_sketch(weft_resemblance *r, weft_weight w)
+{
+    uint64_t at = 0;
+    if (weft_map_get(r->known, w.i, &at))
+        return &r->sketches.at[at];
+    sketch none = {0};
+    WEFT_VEC_PUSH(r->arena, &r->sketches, none);
+    weft_map_put(r->known, w.i, r->sketches.len - 1);
+    return &r->sketches.at[r->sketches.len - 1];
+}
+
+/* -- Samples ---------------------------------------------------------------------------------- */
+
+static const double *take_samples(weft_resemblance *r, const weft_module *m, weft_weight w)
+{
+    sketch *s = find_sketch(r, w);
+    weft_tensor t = weft_weight_tensor(m, w);
+    uint64_t n = (uint64_t)weft_tensor_numel(&t), stride = n / SAMPLES;
+    if (s->sample)
+        return s->sample;
+    s->sample = weft_arena_array(r->arena, SAMPLES, sizeof *s->sample);
+    for (uint64_t i = 0; i < SAMPLES && n > 0; i++) {
+        uint64_t at = stride ? i * stride + weft_hash_mix(i, n) % stride : i % n;
+        size_t size = weft_dtype_size(t.dtype);
+        uint64_t bits[2] = {0};
+        memcpy(bits, (const uint8_t *)t.data + at * size, size);
+        weft_tensor one = {.dtype = t.dtype, .data = bits};
+        s->sample[i] = weft_tensor_get_f64(&one, 0);
+    }
+    return s->sample;
+}
+
+static double compare_samples(const double *a, const double *b)
+{
+    double ab = 0, aa = 0, bb = 0, equal = 0;
+    for (int i = 0; i < SAMPLES; i++) {
+        ab += a[i] * b[i];
+        aa += a[i] * a[i];
+        bb += b[i] * b[i];
+        equal += memcmp(&a[i], &b[i], sizeof a[i]) == 0;
+    }
+    double cosine = aa > 0 && bb > 0 ? ab / sqrt(aa * bb) : 0;
+    equal /= SAMPLES;
+    return isfinite(cosine) && cosine > equal ? fmin(cosine, 1) : equal;
+}
+
+/* -- Rows and columns ------------------------------------------------------------------------- */
+
+/* A weight as its first dim by the rest. */
+static uint64_t row_bytes(const weft_tensor *t)
+{
+    return t->rank > 0 && t->dim[0] > 0 ? weft_tensor_bytes(t) / (uint64_t)t->dim[0] : 0;
+}
+
+static const uint64_t *hash_rows(weft_resemblance *r, const weft_module *m, weft_weight w)
+{
+    sketch *s = find_sketch(r, w);
+    weft_tensor t = weft_weight_tensor(m, w);
+    if (s->row)
+        return s->row;
+    s->row = weft_arena_array(r->arena, (size_t)t.dim[0] + 1, sizeof *s->row);
+    for (int64_t i = 0; i < t.dim[0]; i++)
+        s->row[i] =
+            weft_hash64((const uint8_t *)t.data + (uint64_t)i * row_bytes(&t), row_bytes(&t), 0);
+    return s->row;
+}
+
+static const uint64_t *hash_cols(weft_resemblance *r, const weft_module *m, weft_weight w)
+{
+    sketch *s = find_sketch(r, w);
+    weft_tensor t = weft_weight_tensor(m, w);
+    size_t col = t.dim[1] > 0 ? row_bytes(&t) / (uint64_t)t.dim[1] : 0;
+    if (s->col)
+        return s->col;
+    s->col = weft_arena_array(r->arena, (size_t)t.dim[1] + 1, sizeof *s->col);
+    for (int64_t i = 0; i < t.dim[0]; i++)
+        for (int64_t k = 0; k < t.dim[1]; k++) {
+            uint64_t part = 0;
+            const uint8_t *at = (const uint8_t *)t.data + (uint64_t)i * row_bytes(&t);
+            at += (uint64_t)k * col;
+            if (col <= sizeof part)
+                memcpy(&part, at, col);
+            else
+                part = weft_hash64(at, col, 0);
+            s->col[k] = weft_hash_mix(s->col[k], part);
+        }
+    return s->col;
+}
+
+/* The share of the fewer ones that the others have too. */
+static double share_common(weft_arena *scratch, const uint64_t *a, int64_t n_a, const uint64_t *b,
+                           int64_t n_b)
+{
+    weft_arena_mark mark = weft_arena_get_mark(scratch);
+    weft_map *left = weft_map_create(scratch);
+    int64_t common = 0, fewer = n_a < n_b ? n_a : n_b;
+    for (int64_t i = 0; i < n_b; i++) {
+        uint64_t count = 0;
+        weft_map_get(left, b[i], &count);
+        weft_map_put(left, b[i], count + 1);
+    }
+    for (int64_t i = 0; i < n_a; i++) {
+        uint64_t count = 0;
+        if (!weft_map_get(left, a[i], &count) || count == 0)
+            continue;
+        weft_map_put(left, a[i], count - 1);
+        common++;
+    }
+    weft_arena_reset(scratch, mark);
+    return fewer > 0 ? (double)common / (double)fewer : 0;
+}
+
+static double compare(weft_resemblance *r, const weft_module *m, weft_weight a, weft_weight b)
+{
+    weft_tensor s = weft_weight_tensor(m, a), t = weft_weight_tensor(m, b);
+    if (s.dtype != t.dtype || s.rank != t.rank)
+        return 0;
+    if (memcmp(s.dim, t.dim, s.rank * sizeof s.dim[0]) == 0) {
+        const double *x = take_samples(r, m, a);
+        return compare_samples(x, take_samples(r, m, b));
+    }
+    if (s.rank < 2)
+        return 0;
+    if (s.dim[1] == t.dim[1]) {
+        const uint64_t *x = hash_rows(r, m, a);
+        return share_common(r->arena, x, s.dim[0], hash_rows(r, m, b), t.dim[0]);
+    }
+    if (s.dim[0] != t.dim[0])
+        return 0;
+    const uint64_t *x = hash_cols(r, m, a);
+    return share_common(r->arena, x, s.dim[1], hash_cols(r, m, b), t.dim[1]);
+}
+
+double weft_align__resemble(weft_resemblance *r, const weft_module *m, weft_weight a, weft_weight b)
+{
+    uint64_t pair = a.i < b.i ? (uint64_t)a.i << 32 | b.i : (uint64_t)b.i << 32 | a.i, bits = 0;
+    double alike = 0;
+    if (a.i == b.i)
+        return 1;
+    if (weft_map_get(r->pairs, pair, &bits)) {
+        memcpy(&alike, &bits, sizeof alike);
+        return alike;
+    }
+    if (weft_map_len(r->pairs) >= PAIRS_MAX)
+        return 0;
+    alike = compare(r, m, a, b);
+    memcpy(&bits, &alike, sizeof bits);
+    weft_map_put(r->pairs, pair, bits);
+    return alike;
+}
