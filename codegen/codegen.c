@@ -434,6 +434,8 @@ weft_err weft_codegen_make(weft_module *m, const weft_backend *backend,
         if (g.err == WEFT_ERR_OK)
             make_bundle(&g, out);
     }
+    if (backend->stop)
+        backend->stop(&g.code);
     weft_arena_guard(arena, arena_before);
     weft_arena_guard(weft_module_arena(m), before);
     return g.err;

@@ -20,6 +20,7 @@ typedef struct weft_backend {
     weft_err (*start)(weft_device_code *code);
     weft_err (*emit)(weft_device_code *code, weft_node n, weft_bundle_launch *launch);
     weft_err (*finish)(weft_device_code *code, weft_bundle *bundle);
+    void (*stop)(weft_device_code *code); /* always, last; frees what is in no arena */
 } weft_backend;
 
 const weft_backend *weft_backend_find(const char *name);
@@ -36,6 +37,7 @@ typedef struct weft_codegen_options {
     const char *plan_json;           /* NULL: none */
     const char *target;              /* "sm_80,sm_90"; NULL: the backend's name */
     uint32_t n_thread;               /* for compilers; 0: one */
+    bool tf32;                       /* products of f32 may be rounded to TF32 */
 } weft_codegen_options;
 
 /* As below, for backends with device code too. */

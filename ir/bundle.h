@@ -99,6 +99,7 @@ typedef struct weft_step_gemm {
     weft_dtype dtype; /* f32, f16 or bf16, of all operands */
     uint8_t act;      /* weft_gemm_act */
     bool trans_a, trans_b;
+    bool tf32; /* f32 operands may be rounded to TF32 */
     weft_dim m, n, k, batch;
     weft_step_arg a, b, c, d, bias; /* c and bias may be NONE */
     weft_dim lda, ldb, ldc, ldd;

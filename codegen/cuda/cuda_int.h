@@ -51,6 +51,8 @@ weft_attrs weft_cuda__attrs(const weft_cuda *cu);
 /* Type of operand or result i; NULL when it is omitted or not wanted. */
 const weft_ttype *weft_cuda__in_type(const weft_cuda *cu, uint32_t i);
 const weft_ttype *weft_cuda__out_type(const weft_cuda *cu, uint32_t i);
+/* Whether products of f32 may be rounded to TF32 on their way (--precision tf32). */
+bool weft_cuda__tf32(const weft_cuda *cu);
 /* Whether operand i is a weight, known when the bundle is made. */
 bool weft_cuda__in_is_weight(const weft_cuda *cu, uint32_t i);
 /* Adds a message "OP: TEXT" at the node; returns UNSUP. */
@@ -73,6 +75,7 @@ weft_dim weft_cuda__numel(weft_cuda *cu, const weft_ttype *t);
 
 /* `threads` of a block; blocks are one-dimensional. */
 weft_cuda_kernel *weft_cuda__kernel(weft_cuda *cu, const char *stem, uint32_t threads);
+weft_cuda *weft_cuda__of(const weft_cuda_kernel *k);
 /* At most so many registers that `blocks` blocks fit a multiprocessor: __launch_bounds__. */
 void weft_cuda__min_blocks(weft_cuda_kernel *k, uint32_t blocks);
 /* Needs the file codegen/cuda/NAME ("conv.cuh"); once or more. Order of inclusion is that of the
@@ -91,6 +94,8 @@ void weft_cuda__pointer(weft_cuda_kernel *k, const char *name, weft_dtype dtype,
 /* Decimal text when `d` is constant, else the name of an `int` parameter, the same for equal dims.
  * At run time a value over 2^31 - 1 is an error of the driver's. */
 const char *weft_cuda__int(weft_cuda_kernel *k, weft_dim d);
+/* Product of dims from .. to - 1 as text of type size_t. */
+const char *weft_cuda__long(weft_cuda_kernel *k, const weft_ttype *t, uint32_t from, uint32_t to);
 /* The name of a `float` parameter. */
 const char *weft_cuda__float(weft_cuda_kernel *k, float f);
 
@@ -121,6 +126,17 @@ const char *weft_cuda__f32_text(weft_cuda *cu, float x);
  * Without steps it is the identity. */
 WEFT_MUST_USE weft_err weft_cuda__epilogue(weft_cuda_kernel *k, weft_attr_key key, int32_t axis,
                                            const char **out);
+
+/* Writes to the top of the kernel a structure `@_chain` that computes the node's steps of `key`
+ * (STEPS) for some elements of result 0 that follow each other, and gives the text that makes one.
+ * Operands are added to the parameters as "x0", "x1"...
+ *
+ *     float y[N]; chain(y, at, left);
+ *
+ * `at`, size_t: index of the first, a multiple of `pack`, which N divides; `left`, int: elements
+ * from there on to the end. */
+WEFT_MUST_USE weft_err weft_cuda__chain(weft_cuda_kernel *k, weft_attr_key key, int64_t pack,
+                                        const char **out);
 
 /* -- Other steps ---------------------------------------------------------------------------------
  */
@@ -158,7 +174,8 @@ extern const weft_cuda_header weft_cuda__headers[];
 /* A module of kernels on its way to images. */
 typedef struct weft_cuda_source {
     const char *text;
-    const char *const *kernel; /* names */
+    const char *const *kernel; /* names; the compiler's errors name them as files */
+    const char *const *origin; /* what each was made for: "conv Conv_12" */
     uint32_t n_kernel;
 } weft_cuda_source;
 

@@ -1,0 +1,192 @@
+/* NVIDIA GPUs. Each node becomes steps (kernels of ours, products of cuBLASLt, copies) by the
+ * emitter that its row in cuda/kernels.def names; the kernels are compiled to machine code for each
+ * architecture of the target, and to PTX of the newest for those that come later.
+ *
+ * Shapes that only running tells have no place in launches that are recorded before: such nodes are
+ * refused here. Views need no steps, nor do slices and concatenations where the runtime finds that
+ * their result lies in their operand; they have steps for where it does not. */
+#include "codegen/cuda/gen_int.h"
+
+#include <string.h>
+
+static const struct {
+    weft_op_id op;
+    weft_cuda_emit_fn emit;
+} rows[] = {
+#define K(op, fn) {WEFT_OP_##op, weft_cuda_emit_##fn},
+#include "codegen/cuda/kernels.def"
+#undef K
+    {WEFT_OP_NONE, NULL}};
+
+static weft_cuda_emit_fn find_emitter(weft_op_id op)
+{
+    for (size_t i = 0; rows[i].emit; i++)
+        if (rows[i].op == op)
+            return rows[i].emit;
+    return NULL;
+}
+
+/* What NVRTC 13 compiles for; older ones lack the last. */
+static const char *const architectures[] = {"sm_75",  "sm_80",  "sm_86",  "sm_87",
+                                            "sm_88",  "sm_89",  "sm_90",  "sm_100",
+                                            "sm_103", "sm_110", "sm_120", "sm_121"};
+
+enum { ARCHITECTURES = sizeof architectures / sizeof architectures[0] };
+
+static bool supports(const weft_module *m, weft_node n, const char **why)
+{
+    const weft_op *op = weft_node_opdef(m, n);
+    if (op->traits & WEFT_T_GRAPH_ONLY) {
+        *why = "the operator should have been lowered before this stage";
+        return false;
+    }
+    if (!(op->traits & WEFT_T_VIEW) && !find_emitter(weft_node_op(m, n))) {
+        *why = "no CUDA kernel for the operator";
+        return false;
+    }
+    return true;
+}
+
+/* -- Targets ----------------------------------------------------------------------------------- */
+
+static weft_err refuse_target(weft_device_code *code, const char *name, size_t len)
+{
+    weft_buf list = {0};
+    for (size_t i = 0; i < ARCHITECTURES; i++)
+        weft_buf_printf(&list, " %s", architectures[i]);
+    weft_err err = weft_diag_error(code->diag, WEFT_ERR_INPUT, (weft_where){0},
+                                   "no GPU architecture is called \"%.*s\"; there are%s", (int)len,
+                                   name, list.at ? list.at : "");
+    weft_buf_finish(&list);
+    return err;
+}
+
+/* "sm_80,sm_90" into names, by age, each once. */
+static weft_err read_target(weft_device_code *code, weft_cuda *cu)
+{
+    const char *s = code->options->target ? code->options->target : "sm_80,sm_90";
+    bool wanted[ARCHITECTURES] = {false};
+    const char **arch = weft_arena_array(code->arena, ARCHITECTURES, sizeof *arch);
+    for (;;) {
+        size_t len = strcspn(s, ","), i = 0;
+        while (i < ARCHITECTURES &&
+               (strlen(architectures[i]) != len || strncmp(architectures[i], s, len) != 0))
+            i++;
+        if (i == ARCHITECTURES)
+            return refuse_target(code, s, len);
+        wanted[i] = true;
+        if (!s[len])
+            break;
+        s += len + 1;
+    }
+    for (size_t i = 0; i < ARCHITECTURES; i++)
+        if (wanted[i])
+            arch[cu->n_arch++] = architectures[i];
+    cu->arch = arch;
+    return WEFT_ERR_OK;
+}
+
+static weft_err start(weft_device_code *code)
+{
+    weft_cuda *cu = weft_cuda__start(code);
+    code->state = cu;
+    return read_target(code, cu);
+}
+
+/* -- Launches ---------------------------------------------------------------------------------- */
+
+static bool is_late(weft_module *m, const weft_ttype *t)
+{
+    for (uint32_t k = 0; k < t->rank; k++)
+        if (weft_dim_is_data(weft_module_dims(m), t->dim[k]))
+            return true;
+    return false;
+}
+
+/* Types that every emitter may count on. */
+static weft_err check_value(weft_cuda *cu, const char *what, uint32_t i, const weft_ttype *t)
+{
+    if (t && is_late(cu->code->m, t))
+        return weft_cuda__unsup(cu,
+                                "only running tells the shape of %s %u; launches on a GPU are "
+                                "planned before",
+                                what, i);
+    if (t && t->layout != WEFT_LAYOUT_PLAIN)
+        return weft_cuda__unsup(cu, "%s %u has layout %s, kernels take plain ones", what, i,
+                                weft_layout_name((weft_layout)t->layout));
+    return WEFT_ERR_OK;
+}
+
+static weft_err check_node(weft_cuda *cu, weft_node n)
+{
+    weft_module *m = cu->code->m;
+    cu->node = n;
+    for (uint32_t i = 0; i < weft_node_in_count(m, n); i++)
+        WEFT_TRY(check_value(cu, "operand", i, weft_cuda__in_type(cu, i)));
+    for (uint32_t i = 0; i < weft_node_out_count(m, n); i++)
+        WEFT_TRY(check_value(cu, "result", i, weft_cuda__out_type(cu, i)));
+    weft_attrs attrs = weft_node_attrs(m, n);
+    for (uint32_t i = 0; i < attrs.n; i++)
+        for (uint32_t k = 0; attrs.at[i].kind == WEFT_KIND_DIMS && k < attrs.at[i].n; k++)
+            if (weft_dim_is_data(weft_module_dims(m), attrs.at[i].u.dims[k]))
+                return weft_cuda__unsup(
+                    cu, "only running tells `%s`; launches on a GPU are planned before",
+                    weft_attr_key_name((weft_attr_key)attrs.at[i].key));
+    return WEFT_ERR_OK;
+}
+
+static weft_err emit(weft_device_code *code, weft_node n, weft_bundle_launch *launch)
+{
+    weft_cuda *cu = code->state;
+    WEFT_TRY(check_node(cu, n));
+    weft_cuda_emit_fn fn = find_emitter(weft_node_op(code->m, n));
+    return fn ? weft_cuda__emit_node(cu, n, fn, launch) : WEFT_ERR_OK;
+}
+
+/* -- The bundle -------------------------------------------------------------------------------- */
+
+static weft_err finish(weft_device_code *code, weft_bundle *bundle)
+{
+    weft_cuda *cu = code->state;
+    weft_cuda_source *source = NULL;
+    weft_bundle_image *image = NULL;
+    weft_bundle_resource *resource = NULL;
+    uint32_t n_source = 0, n_kernel = cu->made.len;
+    WEFT_TRY(weft_cuda__sources(cu, &source, &n_source));
+    WEFT_TRY(weft_cuda__compile(source, n_source, cu->arch, cu->n_arch, code->options->n_thread,
+                                code->arena, code->diag, &image, &bundle->n_image, &resource));
+    weft_bundle_kernel *kernel = weft_arena_array(code->arena, n_kernel, sizeof *kernel);
+    for (uint32_t i = 0; i < n_kernel; i++)
+        kernel[i] = (weft_bundle_kernel){.name = cu->made.at[i].name,
+                                         .module = i / WEFT_CUDA_MODULE_KERNELS,
+                                         .threads = cu->made.at[i].threads,
+                                         .shared_bytes = cu->made.at[i].shared_bytes,
+                                         .resource = resource + (size_t)i * cu->n_arch};
+    weft_buf target = {0};
+    for (uint32_t i = 0; i < cu->n_arch; i++)
+        weft_buf_printf(&target, "%s%s", i ? "," : "", cu->arch[i]);
+    bundle->target = weft_arena_strndup(code->arena, target.at ? target.at : "", target.len);
+    weft_buf_finish(&target);
+    bundle->arch = cu->arch;
+    bundle->n_arch = cu->n_arch;
+    bundle->image = image;
+    bundle->kernel = kernel;
+    bundle->n_kernel = n_kernel;
+    return WEFT_ERR_OK;
+}
+
+static void stop(weft_device_code *code)
+{
+    if (code->state)
+        weft_cuda__stop(code->state);
+}
+
+const weft_backend weft_backend_cuda = {
+    .name = "cuda",
+    .brief = "NVIDIA GPUs",
+    .supports = supports,
+    .start = start,
+    .emit = emit,
+    .finish = finish,
+    .stop = stop,
+};

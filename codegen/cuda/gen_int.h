@@ -1,0 +1,64 @@
+/* Private to gen.c, gen_steps.c and cg_cuda.c: what lies behind cuda_int.h. */
+#ifndef WEFT_CODEGEN_CUDA_GEN_INT_H
+#define WEFT_CODEGEN_CUDA_GEN_INT_H
+
+#include "base/hash.h"
+#include "base/map.h"
+#include "codegen/cuda/cuda_int.h"
+
+/* Kernels of a module: few enough that modules keep all processors busy, enough that the files that
+ * they include are not read for each of them. */
+enum { WEFT_CUDA_MODULE_KERNELS = 8 };
+
+typedef struct weft_cuda__kernel_param {
+    const char *text; /* "const f32 *__restrict__ x" */
+    weft_step_arg arg;
+} weft_cuda__kernel_param;
+
+struct weft_cuda_kernel {
+    weft_cuda *cu;
+    const char *stem;
+    uint32_t threads, min_blocks;
+    WEFT_VEC(const char *) include;
+    WEFT_VEC(weft_cuda__kernel_param) param;
+    WEFT_VEC(weft_dim) symbol; /* those with a parameter, "d0" the first */
+    uint32_t n_float;
+    weft_buf top, body;
+    weft_cuda_kernel *next_open;
+};
+
+/* A finished kernel. */
+typedef struct weft_cuda__made {
+    const char *stem, *key; /* with '@' where its name stands */
+    const char *name, *text;
+    const char *origin; /* operator and node, for messages */
+    uint32_t threads, shared_bytes;
+    const char *const *include;
+    uint32_t n_include;
+    uint32_t next; /* 1 + the next of the same hash */
+} weft_cuda__made;
+
+struct weft_cuda {
+    weft_device_code *code;
+    const char *const *arch;
+    uint32_t n_arch;
+    WEFT_VEC(weft_cuda__made) made;
+    weft_map *made_by_hash;
+    weft_cuda_kernel *open; /* not launched yet */
+    bool out_of_memory;
+    /* Of the node at hand. */
+    weft_node node;
+    WEFT_VEC(weft_bundle_step) step;
+    weft_dim scratch;
+};
+
+weft_cuda *weft_cuda__start(weft_device_code *code);
+/* Frees what the arena does not own. */
+void weft_cuda__stop(weft_cuda *cu);
+/* Runs an emitter and gives the launch what it wrote. */
+WEFT_MUST_USE weft_err weft_cuda__emit_node(weft_cuda *cu, weft_node n, weft_cuda_emit_fn emit,
+                                            weft_bundle_launch *launch);
+/* All kernels as modules. */
+WEFT_MUST_USE weft_err weft_cuda__sources(weft_cuda *cu, weft_cuda_source **out, uint32_t *out_n);
+
+#endif

@@ -1,0 +1,296 @@
+/* Steps as C++: structures whose operator() applies them, to one element (epilogues of products) or
+ * to a few at once (element-wise kernels).
+ *
+ * An operand is read where broadcasting puts it. Neighbouring dims that are broadcast alike count
+ * as one, so that the bias of a convolution is `at / 3136ll % 64ll` of its elements and the one of
+ * a product `at % 768ll`. */
+#include "codegen/cuda/gen_int.h"
+
+#include <string.h>
+
+/* A run of dims of the result, [from, to), through which an operand advances or stands still. */
+typedef struct segment {
+    uint32_t from, to;
+    bool moves;
+} segment;
+
+typedef struct access {
+    segment at[WEFT_RANK_MAX];
+    uint32_t n;
+    bool whole, single; /* element for element; one element for all */
+} access;
+
+/* -- Broadcasting ------------------------------------------------------------------------------ */
+
+/* How `t` is read beside result `o`. false: only running tells whether a dim is 1. */
+static bool find_access(const weft_ttype *t, const weft_ttype *o, access *a)
+{
+    memset(a, 0, sizeof *a);
+    a->whole = a->single = true;
+    for (uint32_t k = 0; k < o->rank; k++) {
+        uint32_t lead = o->rank - t->rank;
+        weft_dim d = k < lead ? 1 : t->dim[k - lead];
+        if (o->dim[k] == 1)
+            continue;
+        if (d != o->dim[k] && d != 1)
+            return false;
+        bool moves = d != 1;
+        a->whole = a->whole && moves;
+        a->single = a->single && !moves;
+        if (a->n > 0 && a->at[a->n - 1].moves == moves)
+            a->at[a->n - 1].to = k + 1;
+        else
+            a->at[a->n++] = (segment){k, k + 1, moves};
+    }
+    return true;
+}
+
+static const char *times(weft_arena *arena, const char *text, const char *factor)
+{
+    return strcmp(factor, "(size_t)1ll") == 0 ? text
+                                              : weft_arena_printf(arena, "%s * %s", text, factor);
+}
+
+/* Index of the operand's element for element `at` (text) of the result. */
+static const char *index_text(weft_cuda_kernel *k, const weft_ttype *o, const access *a,
+                              const char *at)
+{
+    weft_arena *arena = weft_cuda__arena(weft_cuda__of(k));
+    const char *sum = NULL;
+    if (a->whole)
+        return at;
+    weft_ttype own = *o; /* the operand's dims: those of the result, 1 where it stands still */
+    for (uint32_t i = 0; i < a->n; i++)
+        for (uint32_t d = a->at[i].from; !a->at[i].moves && d < a->at[i].to; d++)
+            own.dim[d] = 1;
+    for (uint32_t i = 0; i < a->n; i++) {
+        const segment *s = &a->at[i];
+        if (!s->moves)
+            continue;
+        const char *text = at;
+        const char *below = weft_cuda__long(k, o, s->to, o->rank);
+        if (strcmp(below, "(size_t)1ll") != 0)
+            text = weft_arena_printf(arena, "%s / %s", text, below);
+        if (i > 0)
+            text =
+                weft_arena_printf(arena, "%s %% %s", text, weft_cuda__long(k, o, s->from, s->to));
+        text = times(arena, text, weft_cuda__long(k, &own, s->to, o->rank));
+        sum = sum ? weft_arena_printf(arena, "%s + %s", sum, text) : text;
+    }
+    return sum ? sum : "0";
+}
+
+/* Elements of the result that follow each other for which the index stays (0: *step) or advances by
+ * one: a known number of them, 1 when it is not known. */
+static int64_t run_length(const weft_ttype *o, const access *a, bool *advances)
+{
+    const segment *last = &a->at[a->n - 1];
+    int64_t n = 1;
+    *advances = last->moves;
+    for (uint32_t k = last->to; k-- > last->from;) {
+        if (!weft_dim_is_const(o->dim[k]))
+            break;
+        n *= o->dim[k];
+    }
+    /* Of a symbolic factor any multiple of what is known is a run too. */
+    return n;
+}
+
+/* -- Expressions ------------------------------------------------------------------------------- */
+
+typedef struct chain {
+    weft_cuda_kernel *k;
+    weft_step step[WEFT_STEPS_MAX];
+    uint32_t n_step;
+    bool used[WEFT_RANK_MAX * 8]; /* operands that the steps read */
+} chain;
+
+enum { OPERANDS_MAX = WEFT_RANK_MAX * 8 };
+
+static weft_err parse_chain(weft_cuda_kernel *k, weft_attr_key key, chain *c)
+{
+    weft_cuda *cu = weft_cuda__of(k);
+    const weft_attr *a = weft_attrs_find(weft_cuda__attrs(cu), key);
+    uint32_t n_in = weft_node_in_count(weft_cuda__module(cu), weft_cuda__node(cu));
+    *c = (chain){.k = k};
+    if (!a)
+        return WEFT_ERR_OK;
+    if (n_in > OPERANDS_MAX)
+        return weft_cuda__unsup(cu, "%u operands, at most %d", n_in, OPERANDS_MAX);
+    WEFT_TRY(weft_steps_parse(a->u.strs, a->n, n_in, weft_cuda__diag(cu),
+                              weft_node_where(weft_cuda__module(cu), weft_cuda__node(cu)),
+                              c->step));
+    c->n_step = a->n;
+    for (uint32_t i = 0; i < a->n; i++)
+        for (uint32_t j = 0; j < c->step[i].n_args; j++)
+            if (c->step[i].arg[j].kind == WEFT_ARG_INPUT)
+                c->used[c->step[i].arg[j].idx] = true;
+    return WEFT_ERR_OK;
+}
+
+/* One line for each step; operand N is `iN` with `suffix` behind it. */
+static void print_steps(const chain *c, const char *acc, const char *suffix, const char *indent,
+                        weft_buf *out)
+{
+    weft_cuda *cu = weft_cuda__of(c->k);
+    for (uint32_t i = 0; i < c->n_step; i++) {
+        const weft_step *s = &c->step[i];
+        weft_buf_printf(out, "%sf32 s%u = step_%s(", indent, i, weft_step_name(s->op));
+        for (uint32_t j = 0; j < s->n_args; j++) {
+            weft_buf_puts(out, j ? ", " : "");
+            switch (s->arg[j].kind) {
+            case WEFT_ARG_INPUT:
+                weft_buf_printf(out, "i%u%s", s->arg[j].idx, suffix);
+                break;
+            case WEFT_ARG_STEP:
+                weft_buf_printf(out, "s%u", s->arg[j].idx);
+                break;
+            case WEFT_ARG_ACC:
+                if (i > 0)
+                    weft_buf_printf(out, "s%u", i - 1);
+                else
+                    weft_buf_puts(out, acc);
+                break;
+            default:
+                weft_buf_puts(out, weft_cuda__f32_text(cu, s->arg[j].number));
+            }
+        }
+        weft_buf_puts(out, ");\n");
+    }
+}
+
+/* The members of the structure: addresses of operands and the symbols that indices use. `made`: the
+ * expression that makes one. */
+static const char *print_members(const chain *c, const char *name, const char *prefix,
+                                 weft_buf *out)
+{
+    weft_cuda *cu = weft_cuda__of(c->k);
+    weft_arena *arena = weft_cuda__arena(cu);
+    const char *made = NULL;
+    weft_buf_printf(out, "struct @_%s {\n", name);
+    for (uint32_t i = 0; i < OPERANDS_MAX; i++) {
+        if (!c->used[i])
+            continue;
+        const char *own = weft_arena_printf(arena, "%s%u", prefix, i);
+        weft_buf_printf(out, "    const %s *__restrict__ %s;\n",
+                        weft_dtype_name((weft_dtype)weft_cuda__in_type(cu, i)->dtype), own);
+        weft_cuda__in(c->k, own, i);
+        made = made ? weft_arena_printf(arena, "%s, %s", made, own) : own;
+    }
+    for (uint32_t i = 0; i < c->k->symbol.len; i++) {
+        weft_buf_printf(out, "    int d%u;\n", i);
+        made = made ? weft_arena_printf(arena, "%s, d%u", made, i)
+                    : weft_arena_printf(arena, "d%u", i);
+    }
+    return weft_arena_printf(arena, "@_%s{%s}", name, made ? made : "");
+}
+
+static weft_err refuse_broadcast(weft_cuda *cu, uint32_t operand)
+{
+    return weft_cuda__unsup(cu, "only running tells how operand %u is broadcast", operand);
+}
+
+/* -- Epilogues --------------------------------------------------------------------------------- */
+
+/* Whether `t` is one element for each coordinate along `axis` of `o`. */
+static bool is_along(const access *a, uint32_t axis)
+{
+    uint32_t moving = 0;
+    bool here = false;
+    for (uint32_t i = 0; i < a->n; i++)
+        if (a->at[i].moves) {
+            moving++;
+            here = a->at[i].from == axis && a->at[i].to == axis + 1;
+        }
+    return moving == 1 && here;
+}
+
+weft_err weft_cuda__epilogue(weft_cuda_kernel *k, weft_attr_key key, int32_t axis, const char **out)
+{
+    weft_cuda *cu = weft_cuda__of(k);
+    const weft_ttype *o = weft_cuda__out_type(cu, 0);
+    chain c;
+    WEFT_TRY(parse_chain(k, key, &c));
+    weft_buf *top = weft_cuda__top(k), body = {0};
+    uint32_t along = axis < 0 ? o->rank - (uint32_t)-axis : (uint32_t)axis;
+    for (uint32_t i = 0; i < OPERANDS_MAX; i++) {
+        access a;
+        if (!c.used[i])
+            continue;
+        if (!find_access(weft_cuda__in_type(cu, i), o, &a)) {
+            weft_buf_finish(&body);
+            return refuse_broadcast(cu, i);
+        }
+        const char *index = a.single ? "0" : is_along(&a, along) ? "c" : index_text(k, o, &a, "at");
+        weft_buf_printf(&body, "        f32 i%u = convert<f32>(e%u[%s]);\n", i, i, index);
+    }
+    print_steps(&c, "acc", "", "        ", &body);
+    *out = print_members(&c, "epilogue", "e", top);
+    weft_buf_puts(top, "    __device__ f32 operator()(f32 acc, size_t at, int c) const\n    {\n");
+    weft_buf_puts(top, body.at ? body.at : "");
+    if (c.n_step)
+        weft_buf_printf(top, "        return s%u;\n    }\n};\n", c.n_step - 1);
+    else
+        weft_buf_puts(top, "        return acc;\n    }\n};\n");
+    top->failed = top->failed || body.failed;
+    weft_buf_finish(&body);
+    return WEFT_ERR_OK;
+}
+
+/* -- Element-wise chains ----------------------------------------------------------------------- */
+
+/* Fills i<N>[], the `pack` elements of operand `i` from `at` on. */
+static void print_load(const chain *c, uint32_t i, const weft_ttype *o, const access *a,
+                       int64_t pack, weft_buf *out)
+{
+    weft_buf_printf(out, "        f32 i%u[N] = {};\n", i);
+    bool advances = true;
+    int64_t run = a->single || a->n == 0 ? pack : run_length(o, a, &advances);
+    if (a->single || a->n == 0 || (!advances && run % pack == 0)) {
+        const char *index = a->single || a->n == 0 ? "0" : index_text(c->k, o, a, "at");
+        weft_buf_printf(out,
+                        "        f32 x%u_ = convert<f32>(x%u[%s]);\n"
+                        "        for (int n = 0; n < N; n++)\n"
+                        "            i%u[n] = x%u_;\n",
+                        i, i, index, i, i);
+    } else if (a->whole || (advances && run % pack == 0)) {
+        weft_buf_printf(out, "        load_pack<N>(i%u, x%u, %s, left);\n", i, i,
+                        index_text(c->k, o, a, "at"));
+    } else {
+        weft_buf_printf(out,
+                        "        for (int n = 0; n < N; n++)\n"
+                        "            if (n < left)\n"
+                        "                i%u[n] = convert<f32>(x%u[%s]);\n",
+                        i, i, index_text(c->k, o, a, "(at + n)"));
+    }
+}
+
+weft_err weft_cuda__chain(weft_cuda_kernel *k, weft_attr_key key, int64_t pack, const char **out)
+{
+    weft_cuda *cu = weft_cuda__of(k);
+    const weft_ttype *o = weft_cuda__out_type(cu, 0);
+    chain c;
+    WEFT_TRY(parse_chain(k, key, &c));
+    weft_buf *top = weft_cuda__top(k), body = {0};
+    for (uint32_t i = 0; i < OPERANDS_MAX; i++) {
+        access a;
+        if (!c.used[i])
+            continue;
+        if (!find_access(weft_cuda__in_type(cu, i), o, &a)) {
+            weft_buf_finish(&body);
+            return refuse_broadcast(cu, i);
+        }
+        print_load(&c, i, o, &a, pack, &body);
+    }
+    *out = print_members(&c, "chain", "x", top);
+    weft_buf_puts(top, "    template <int N>\n"
+                       "    __device__ void operator()(f32 (&y)[N], size_t at, int left) const\n"
+                       "    {\n");
+    weft_buf_puts(top, body.at ? body.at : "");
+    weft_buf_puts(top, "#pragma unroll\n        for (int n = 0; n < N; n++) {\n");
+    print_steps(&c, "0", "[n]", "            ", top);
+    weft_buf_printf(top, "            y[n] = s%u;\n        }\n    }\n};\n", c.n_step - 1);
+    top->failed = top->failed || body.failed;
+    weft_buf_finish(&body);
+    return WEFT_ERR_OK;
+}
