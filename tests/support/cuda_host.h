@@ -1,0 +1,196 @@
+/* Kernels of codegen/cuda on the host: compiles CUDA C++ with the system's C++ compiler and
+ * cuda_emu.h, and launches what came of it. Tests that have no such compiler skip.
+ *
+ *     cuda_host *h = cuda_host_build(text);
+ *     float *x = cuda_host_memory(h, bytes, shift);
+ *     cuda_host_launch(h, "kernel", 3, 1, 1, 256, 0, (void *[]){&x, &n});
+ *     cuda_host_close(h);
+ */
+#ifndef WEFT_TESTS_SUPPORT_CUDA_HOST_H
+#define WEFT_TESTS_SUPPORT_CUDA_HOST_H
+
+#include "base/str.h"
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Of the build; "" when there is none. */
+#ifndef WEFT_CXX
+#define WEFT_CXX ""
+#endif
+
+enum { CUDA_HOST_BLOCKS = 64 };
+
+typedef struct cuda_host {
+    void *object;
+    struct {
+        void *pages;
+        size_t bytes;
+    } memory[CUDA_HOST_BLOCKS];
+    uint32_t n_memory;
+} cuda_host;
+
+/* Adds the entries that cuda_emu.h wants behind the kernels of `text`, which are written as
+ * `extern "C" __global__ void __launch_bounds__(BOUNDS) NAME(`. */
+static inline void cuda_host_entries(const char *text, weft_buf *out)
+{
+    static const char start[] = "extern \"C\" __global__ void __launch_bounds__(";
+    for (const char *at = text; (at = strstr(at, start)) != NULL;) {
+        at += sizeof start - 1;
+        size_t bounds = strcspn(at, ")");
+        const char *name = at + bounds + 1;
+        name += strspn(name, " \n");
+        size_t len = strcspn(name, "( ");
+        weft_buf_printf(out, "WEFT_EMU_ENTRY(%.*s, (%.*s))\n", (int)len, name, (int)bounds, at);
+    }
+}
+
+/* The compiler's command; *object is the file that it makes. */
+static inline void cuda_host_compile(const char *text, const char *dir, weft_buf *object)
+{
+    weft_buf source = {0}, command = {0};
+    weft_buf_printf(&source, "%s/kernels.cpp", dir);
+    FILE *f = fopen(source.at, "w");
+    assert_non_null(f);
+    weft_buf entries = {0};
+    cuda_host_entries(text, &entries);
+    fprintf(f, "%s\n%s", text, entries.at ? entries.at : "");
+    assert_int_equal(fclose(f), 0);
+    weft_buf_printf(object, "%s/kernels.so", dir);
+    weft_buf_printf(&command,
+                    WEFT_CXX " -std=c++17 -O1 -w -fPIC -shared -ffp-contract=off"
+                             " -I" WEFT_SOURCE_DIR "/codegen/cuda"
+                             " -include " WEFT_SOURCE_DIR "/tests/support/cuda_emu.h"
+                             " -o %s %s 2>%s/log || { head -c 4000 %s/log; exit 1; }",
+                    object->at, source.at, dir, dir);
+    if (system(command.at) != 0)
+        fail_msg("the host's compiler refuses %s", source.at);
+    unlink(source.at);
+    weft_buf_finish(&source);
+    weft_buf_finish(&command);
+    weft_buf_finish(&entries);
+}
+
+/* Skips the test without a compiler. */
+static inline cuda_host *cuda_host_build(const char *text)
+{
+    if (WEFT_CXX[0] == '\0') {
+        print_message("no C++ compiler was found when this was built\n");
+        skip();
+    }
+    char dir[] = "/tmp/weft-cuda-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    weft_buf object = {0};
+    cuda_host_compile(text, dir, &object);
+    cuda_host *h = calloc(1, sizeof *h);
+    assert_non_null(h);
+    h->object = dlopen(object.at, RTLD_NOW | RTLD_LOCAL);
+    if (h->object == NULL)
+        fail_msg("%s", dlerror());
+    unlink(object.at);
+    weft_buf log = {0};
+    weft_buf_printf(&log, "%s/log", dir);
+    unlink(log.at);
+    rmdir(dir);
+    weft_buf_finish(&log);
+    weft_buf_finish(&object);
+    return h;
+}
+
+/* Of a file of tests/support. */
+static inline cuda_host *cuda_host_build_file(const char *name)
+{
+    weft_buf path = {0};
+    weft_buf_printf(&path, "%s/tests/support/%s", WEFT_SOURCE_DIR, name);
+    FILE *f = fopen(path.at, "r");
+    assert_non_null(f);
+    weft_buf text = {0};
+    char line[512];
+    while (fgets(line, sizeof line, f) != NULL)
+        weft_buf_puts(&text, line);
+    fclose(f);
+    cuda_host *h = cuda_host_build(text.at);
+    weft_buf_finish(&text);
+    weft_buf_finish(&path);
+    return h;
+}
+
+/* Pages without access follow `bytes` of memory filled with 0xff (NaN); its address is `shift` over
+ * a multiple of 64, if that can be: the end then lies up to 63 bytes before the page. */
+static inline void *cuda_host_memory(cuda_host *h, size_t bytes, size_t shift)
+{
+    const size_t page = 4096;
+    size_t room = (bytes + 64 + page - 1) / page * page;
+    assert_true(h->n_memory < CUDA_HOST_BLOCKS);
+    unsigned char *p =
+        mmap(NULL, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(p != MAP_FAILED);
+    mprotect(p + room, page, PROT_NONE);
+    memset(p, 0xff, room);
+    h->memory[h->n_memory].pages = p;
+    h->memory[h->n_memory++].bytes = room + page;
+    return p + (room - bytes - shift) / 64 * 64 + shift;
+}
+
+static inline void cuda_host_forget_memory(cuda_host *h)
+{
+    while (h->n_memory > 0) {
+        h->n_memory--;
+        munmap(h->memory[h->n_memory].pages, h->memory[h->n_memory].bytes);
+    }
+}
+
+static inline void cuda_host_close(cuda_host *h)
+{
+    cuda_host_forget_memory(h);
+    dlclose(h->object);
+    free(h);
+}
+
+static inline void *cuda_host_symbol(cuda_host *h, const char *name)
+{
+    void *p = dlsym(h->object, name);
+    if (p == NULL)
+        fail_msg("no %s in the object", name);
+    return p;
+}
+
+/* The order in which threads start: 0 or 1. */
+static inline void cuda_host_order(cuda_host *h, unsigned order)
+{
+    *(unsigned *)cuda_host_symbol(h, "weft_emu_order") = order;
+}
+
+/* What went wrong, or NULL. */
+static inline const char *cuda_host_try(cuda_host *h, const char *kernel, unsigned gx, unsigned gy,
+                                        unsigned gz, unsigned threads, unsigned shared_bytes,
+                                        void **params)
+{
+    void (*run)(unsigned, unsigned, unsigned, unsigned, unsigned, void **);
+    const char *(*fault)(void);
+    weft_buf name = {0};
+    weft_buf_printf(&name, "weft_emu_%s", kernel);
+    *(void **)&run = cuda_host_symbol(h, name.at);
+    *(void **)&fault = cuda_host_symbol(h, "weft_emu_fault");
+    weft_buf_finish(&name);
+    run(gx, gy, gz, threads, shared_bytes, params);
+    return fault();
+}
+
+static inline void cuda_host_launch(cuda_host *h, const char *kernel, unsigned gx, unsigned gy,
+                                    unsigned gz, unsigned threads, unsigned shared_bytes,
+                                    void **params)
+{
+    const char *fault = cuda_host_try(h, kernel, gx, gy, gz, threads, shared_bytes, params);
+    if (fault != NULL)
+        fail_msg("%s", fault);
+}
+
+#endif
