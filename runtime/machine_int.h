@@ -25,7 +25,8 @@ weft_err weft_nvml__error(weft_diag *diag, const char *call, const char *on,
 /* Reads GPUs through NVML. */
 WEFT_MUST_USE weft_err weft_machine__read_gpus(const weft_nvml *nvml, weft_arena *arena,
                                                weft_diag *diag, weft_machine *out);
-/* The row of the table of devices for what NVML calls a GPU, with so much memory; NULL: none. */
-const weft_device_type *weft_machine__find_type(const char *name, uint64_t mem_bytes);
+/* The row of the table of devices for what NVML calls a GPU ("NVIDIA A100-SXM4-40GB"), with so much
+ * memory and so many SMs (0: not known); NULL: none. */
+const weft_device_type *weft_machine__find_type(const char *name, uint64_t mem_bytes, uint32_t sms);
 
 #endif

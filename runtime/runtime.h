@@ -142,6 +142,7 @@ typedef struct weft_machine_mig {
 
 typedef struct weft_machine_gpu {
     char uuid[WEFT_MACHINE_NAME_MAX], name[WEFT_MACHINE_NAME_MAX];
+    char why_not[64];             /* it cannot be read, and nothing else is known: "lost" */
     const weft_device_type *type; /* NULL: not in the table of devices */
     uint32_t index;               /* NVML's */
     int cc_major, cc_minor;       /* 0: not told */
@@ -153,6 +154,7 @@ typedef struct weft_machine_gpu {
     double power_w, power_limit_w;         /* 0: not told */
     uint32_t sm_mhz, sm_max_mhz, mem_mhz;  /* 0: not told */
     double busy;                           /* part of the time with a kernel, -1: not told */
+    uint32_t part_min, part_step;          /* SMs of a green context: at least, and multiples of */
     const weft_machine_profile *profile;
     uint32_t n_profile;
     const weft_machine_mig *mig;
@@ -162,7 +164,8 @@ typedef struct weft_machine_gpu {
 typedef struct weft_machine {
     char why_no_gpu[256]; /* empty: NVML answers */
     char driver[WEFT_MACHINE_NAME_MAX];
-    int cuda_version; /* that the driver supports: 13000 is 13.0; 0: not told */
+    int cuda_version;      /* that the driver supports: 13000 is 13.0; 0: not told */
+    char mps_control[256]; /* path of nvidia-cuda-mps-control; empty: there is none */
     const weft_machine_gpu *gpu;
     uint32_t n_gpu;
     const uint32_t *cpu; /* that this process may use */
@@ -171,7 +174,7 @@ typedef struct weft_machine {
 
 /* Reads all of it; changes nothing. A machine without NVML has no GPUs, which is no error. */
 WEFT_MUST_USE weft_err weft_machine_read(weft_arena *arena, weft_diag *diag, weft_machine *out);
-/* Lines on how the GPU's profiles differ from those of our table of devices. */
+/* Lines on how the GPU differs from our table of devices. */
 void weft_machine_differences(const weft_machine_gpu *gpu, weft_arena *arena,
                               const char *const **out, size_t *out_n);
 
