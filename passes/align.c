@@ -3,17 +3,19 @@
  * Models are taken one after the other; the nodes of the next are matched with the columns found so
  * far, in three steps.
  *
- *   1. Anchors: nodes with equal weights, by a longest common subsequence of those alone. Content
- *      tells more than place: a shared layer is found wherever it is.
+ *   1. Anchors: nodes with equal weights, by a longest common subsequence of those alone; then
+ * those that cross them, where that makes no cycle (match_rest.c). Content tells more than place: a
+ *      shared layer is found wherever it is.
  *   2. Between two anchors, an alignment of largest score (Needleman and Wunsch, "A general method
  *      applicable to the search for similarities", 1970; nothing is paid for gaps). Equal nodes
  *      score most, then products of one shape by the likeness of their weights, then products that
  *      differ in rows or columns.
  *   3. match_rest.c: what is left, in any order, where that makes no cycle.
  *
- * Steps 1 and 2 cross nothing and both sides are in topological order, so the order of the columns
- * is a topological order of every model; after step 3 they are sorted anew. So merging a column
- * into one node can make no cycle, which matching by similarity alone does not give.
+ * After anchors that cross each other all nodes are sorted anew, so that the alignment has both
+ * sides in topological order and crosses nothing; after step 3 again. So the order of the columns
+ * is a topological order of every model, and merging a column into one node can make no cycle,
+ * which matching by similarity alone does not give.
  *
  * Equal heads and tails are cut off first; siblings are mostly that. O(n m) for what is left, up to
  * TABLE_MAX cells at once and CELLS_MAX in all; beyond, only step 3 looks at it. */
@@ -40,7 +42,7 @@ uint32_t weft_align__score_column(const weft_matching *x, uint32_t column, uint3
     return best;
 }
 
-static bool equals_column(const weft_matching *x, uint32_t column, uint32_t own)
+bool weft_align__equals_column(const weft_matching *x, uint32_t column, uint32_t own)
 {
     for (const weft_variant *v = x->variant[column]; v; v = v->next)
         if (v->item.class[WEFT_COLUMN_EQUAL] == x->own[own].class[WEFT_COLUMN_EQUAL])
@@ -59,8 +61,10 @@ typedef struct span {
 
 static uint32_t score_pair(const weft_matching *x, const span *s, uint32_t i, uint32_t j)
 {
-    return s->anchors ? equals_column(x, s->column[i], s->own[j])
-                      : weft_align__score_column(x, s->column[i], s->own[j]);
+    if (s->anchors)
+        return weft_align__equals_column(x, s->column[i], s->own[j]);
+    uint32_t score = weft_align__score_column(x, s->column[i], s->own[j]);
+    return score > WEFT_SCORE_WEAK ? score : 0;
 }
 
 static void pair_up(weft_matching *x, const span *s, uint32_t i, uint32_t j)
@@ -121,12 +125,12 @@ static void align_middle(weft_matching *x, const span *s)
  */
 static void align(weft_matching *x, span s)
 {
-    while (s.n && s.k && equals_column(x, s.column[0], s.own[0])) {
+    while (s.n && s.k && weft_align__equals_column(x, s.column[0], s.own[0])) {
         pair_up(x, &s, 0, 0);
         s.column++, s.own++;
         s.n--, s.k--;
     }
-    while (s.n && s.k && equals_column(x, s.column[s.n - 1], s.own[s.k - 1])) {
+    while (s.n && s.k && weft_align__equals_column(x, s.column[s.n - 1], s.own[s.k - 1])) {
         s.n--, s.k--;
         pair_up(x, &s, s.n, s.k);
     }
@@ -164,25 +168,6 @@ static void match_anchors(weft_matching *x)
     align(x, s);
 }
 
-static void match_between(weft_matching *x)
-{
-    uint32_t n_column = x->columns->n, i = 0, j = 0;
-    uint32_t *all = weft_arena_array(x->cx->scratch, (size_t)n_column + x->n_own + 1, sizeof *all);
-    uint32_t *own = all + n_column;
-    for (uint32_t k = 0; k < n_column; k++)
-        all[k] = k;
-    for (uint32_t k = 0; k < x->n_own; k++)
-        own[k] = k;
-    for (uint32_t until = 0; until <= n_column; until++) {
-        if (until < n_column && !x->match[until])
-            continue;
-        uint32_t own_until = until < n_column ? x->match[until] - 1 : x->n_own;
-        align(x, (span){all + i, own + j, until - i, own_until - j, false});
-        i = until + 1;
-        j = own_until + 1;
-    }
-}
-
 /* Vertices (see match_rest.c) in one order: matches where they meet, before them first what only
  * the columns have, then what only the model has. */
 static uint32_t *list_in_order(const weft_matching *x, uint32_t *out_n)
@@ -200,6 +185,25 @@ static uint32_t *list_in_order(const weft_matching *x, uint32_t *out_n)
     }
     *out_n = n;
     return order;
+}
+
+/* Aligns what stands between two matches, in an order of all vertices in which these cross nothing.
+ */
+static void match_between(weft_matching *x, const uint32_t *order, uint32_t n)
+{
+    uint32_t *column = weft_arena_array(x->cx->scratch, (size_t)n + 1, sizeof *column);
+    uint32_t *own = weft_arena_array(x->cx->scratch, (size_t)n + 1, sizeof *own);
+    span s = {.column = column, .own = own};
+    for (uint32_t i = 0; i <= n; i++) {
+        if (i < n && order[i] >= x->columns->n) {
+            own[s.k++] = order[i] - x->columns->n;
+        } else if (i < n && !x->match[order[i]]) {
+            column[s.n++] = order[i];
+        } else {
+            align(x, s);
+            s.n = s.k = 0;
+        }
+    }
 }
 
 /* -- Columns ---------------------------------------------------------------------------------- */
@@ -242,12 +246,15 @@ static void add_model(weft_matching *x)
     x->match = weft_arena_array(cx->scratch, (size_t)c->n + 1, sizeof *x->match);
     x->column_of = weft_arena_array(cx->scratch, (size_t)x->n_own + 1, sizeof *x->column_of);
     match_anchors(x);
-    match_between(x);
+    bool crossed = weft_align__match_crossed(x);
     uint32_t n = 0, *order = list_in_order(x, &n);
-    if (weft_align__match_rest(x)) {
-        order = list_in_order(x, &n);
+    if (crossed)
         weft_align__sort(x, order, n);
-    }
+    match_between(x, order, n);
+    bool rest = weft_align__match_rest(x);
+    order = list_in_order(x, &n);
+    if (crossed || rest)
+        weft_align__sort(x, order, n);
     weft_column *at = weft_arena_array(cx->scratch, most, sizeof *at);
     const weft_variant **variant = weft_arena_array(cx->scratch, most, sizeof *variant);
     for (uint32_t i = 0; i < n; i++) {

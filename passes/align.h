@@ -9,7 +9,9 @@ enum {
     WEFT_COLUMN_KINDS = WEFT_COLUMN_SIZE + 1,
     /* A weight of fewer bytes is no sign that two nodes correspond: scalars are alike everywhere.
      */
-    WEFT_ANCHOR_BYTES = 64
+    WEFT_ANCHOR_BYTES = 64,
+    /* Scores up to this say that two nodes may correspond, not that anything speaks for it. */
+    WEFT_SCORE_WEAK = 1
 };
 
 /* -- Nodes with their classes (node_class.c) -------------------------------------------------- */
@@ -65,8 +67,12 @@ typedef struct weft_matching {
     uint64_t cells_left, visits_left; /* of aligning and of looking for cycles: hostile graphs */
 } weft_matching;
 
+/* A node of the column has the same weights and all else. */
+bool weft_align__equals_column(const weft_matching *x, uint32_t column, uint32_t own);
 uint32_t weft_align__score_column(const weft_matching *x, uint32_t column, uint32_t own);
-/* Matches what an order-preserving alignment left, where that makes no cycle. true: something. */
+/* Match what is free, in any order, where that makes no cycle: nodes of equal weights; all that may
+ * correspond. true: something was matched. */
+bool weft_align__match_crossed(weft_matching *x);
 bool weft_align__match_rest(weft_matching *x);
 /* Puts vertices (columns, then own items without one) in topological order, near the given one. */
 void weft_align__sort(const weft_matching *x, uint32_t *order, uint32_t n);

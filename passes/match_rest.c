@@ -19,6 +19,7 @@
 #include "base/map.h"
 
 #include <igraph/igraph.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -208,8 +209,15 @@ static uint32_t choose_edges(rest *r, edge *list, uint32_t n)
     return n;
 }
 
-/* Pairs of one class that have no partner. */
-static edge *list_edges(rest *r, uint32_t *out_n)
+/* Equal pairs go with those that stand at about the same place. */
+static uint32_t place_score(const weft_matching *x, uint32_t column, uint32_t own, uint32_t score)
+{
+    double apart = fabs((double)column / x->columns->n - (double)own / x->n_own);
+    return score * 64 + (uint32_t)(63 * (1 - apart));
+}
+
+/* Pairs of one class that have no partner; `equal`: with equal weights. */
+static edge *list_edges(rest *r, bool equal, uint32_t *out_n)
 {
     const weft_matching *x = r->x;
     weft_map *last = weft_map_create(r->scratch); /* class to 1 + its last column */
@@ -229,8 +237,12 @@ static edge *list_edges(rest *r, uint32_t *out_n)
             !weft_map_get(last, x->own[j].class[WEFT_COLUMN_SIZE], &at))
             continue;
         for (; at && list.len < EDGES_MAX; at = before[at - 1]) {
-            edge e = {(uint32_t)at - 1, j, weft_align__score_column(x, (uint32_t)at - 1, j)};
-            if (e.score > 0)
+            uint32_t column = (uint32_t)at - 1;
+            if (equal && !weft_align__equals_column(x, column, j))
+                continue;
+            uint32_t score = weft_align__score_column(x, column, j);
+            edge e = {column, j, place_score(x, column, j, score)};
+            if (score > 0)
                 WEFT_VEC_PUSH(r->scratch, &list, e);
         }
     }
@@ -238,12 +250,12 @@ static edge *list_edges(rest *r, uint32_t *out_n)
     return list.at;
 }
 
-static bool match_products(rest *r)
+static bool match_products(rest *r, bool equal)
 {
     weft_matching *x = r->x;
     uint32_t n = 0;
     bool any = false;
-    edge *list = list_edges(r, &n);
+    edge *list = list_edges(r, equal, &n);
     if (n > 0)
         qsort(list, n, sizeof *list, by_score);
     for (int round = 0; round < ROUNDS && n > 0; round++) {
@@ -311,14 +323,26 @@ static bool match_followers(rest *r)
     return any;
 }
 
-bool weft_align__match_rest(weft_matching *x)
+static rest make_rest(weft_matching *x)
 {
     weft_arena *scratch = x->cx->scratch;
     size_t n = (size_t)count_vertices(x) + 1;
     rest r = {.x = x, .scratch = scratch, .owner = list_owners(x)};
     r.seen = weft_arena_array(scratch, n, sizeof *r.seen);
     r.stack = weft_arena_array(scratch, n, sizeof *r.stack);
-    bool any = match_products(&r);
+    return r;
+}
+
+bool weft_align__match_crossed(weft_matching *x)
+{
+    rest r = make_rest(x);
+    return match_products(&r, true);
+}
+
+bool weft_align__match_rest(weft_matching *x)
+{
+    rest r = make_rest(x);
+    bool any = match_products(&r, false);
     return match_followers(&r) || any;
 }
 

@@ -289,5 +289,7 @@ uint32_t weft_align__score(const weft_module *m, weft_resemblance *r, const weft
     if (!shape && (s->rank < 2 || (s->dim[0] != t->dim[0] && s->dim[1] != t->dim[1])))
         return 0;
     double alike = weft_align__resemble(r, m, weft_val_weight(m, v), weft_val_weight(m, w));
+    if (!shape && alike < 0.02)
+        return WEFT_SCORE_WEAK;
     return shape ? 50 + (uint32_t)(40 * alike) : 25 + (uint32_t)(20 * alike);
 }
