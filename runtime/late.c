@@ -159,7 +159,11 @@ static weft_err run_late(weft_session *s, weft_spec *spec, uint32_t launch, weft
                       .out = slot + l->n_in,
                       .n_out = l->n_out,
                       .diag = diag,
-                      .where = {.item = l->item}};
+                      .where = {.item = l->item},
+                      .program = s->program,
+                      .launch = l,
+                      .symbol = s->symbol,
+                      .n_symbol = s->n_symbol};
     return run_kernel(s, &prep, slot, diag);
 }
 

@@ -33,6 +33,13 @@ weft_err weft_session_open(weft_engine *engine, const char *model, weft_diag *di
         weft_session_close(s);
         return WEFT_ERR_NOMEM;
     }
+    if (engine->driver->own && !engine->count) {
+        weft_err err = weft_session__open_device(s, diag);
+        if (err != WEFT_ERR_OK) {
+            weft_session_close(s);
+            return err;
+        }
+    }
     *out = s;
     return WEFT_ERR_OK;
 }
@@ -47,6 +54,8 @@ void weft_session_close(weft_session *session)
     if (session->memory)
         session->engine->driver->free(session->engine, session->memory, session->memory_bytes);
     weft_engine__give(session->engine, session->memory_bytes);
+    if (session->engine->driver->own)
+        weft_session__close_device(session);
     if (session->scratch)
         weft_arena_destroy(session->scratch);
     free(session->symbol);
@@ -182,6 +191,12 @@ weft_err weft_session_run(weft_session *session, const weft_tensor *in, uint32_t
     weft_err err = weft_spec__get(s, s->symbol, diag, &spec);
     if (err == WEFT_ERR_OK)
         err = weft_spec__bind(s, spec, diag);
+    if (err == WEFT_ERR_OK && s->engine->driver->own) {
+        err = weft_session__run_device(s, spec, in, diag, out);
+        if (s->engine->driver->end)
+            s->engine->driver->end(s->engine);
+        return err;
+    }
     if (err == WEFT_ERR_OK)
         err = take_inputs(s, spec, in, diag);
     if (err == WEFT_ERR_OK)
@@ -206,6 +221,8 @@ weft_err weft_session_warm(weft_session *session, uint32_t bucket, weft_diag *di
     weft_err err = weft_spec__get(s, s->program->bucket[bucket].symbol, diag, &spec);
     if (err == WEFT_ERR_OK)
         err = weft_spec__bind(s, spec, diag);
+    if (err == WEFT_ERR_OK && s->engine->driver->own)
+        err = weft_spec__fuse(s, spec, diag);
     if (s->engine->driver->end)
         s->engine->driver->end(s->engine);
     return err;

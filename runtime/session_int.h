@@ -51,11 +51,20 @@ typedef struct weft_spec {
     uint32_t n_patch;
     uint32_t *alias; /* values that lie in an input */
     uint32_t n_alias;
-    uint64_t *copy;       /* per output: offset + 1 of the memory to copy it to, 0: none */
-    uint64_t bytes;       /* of the session's memory */
-    uint64_t arena_bytes; /* of the values alone, without scratch memory */
-    bool planned;         /* values lie where the bundle says */
-    const char *base;     /* memory that addresses point into */
+    uint64_t *copy; /* per output: offset + 1 of the memory to copy it to, 0: none */
+    /* On devices with memory of their own (session_device.c). Inputs lie behind each other in the
+     * session's memory, as on their way there in the host's; outputs in the host's behind them. */
+    uint64_t input_offset, input_bytes;
+    uint64_t *input_at;  /* per input: behind the first */
+    uint64_t *output_at; /* per output: behind the inputs in the host's memory */
+    uint64_t host_bytes;
+    weft_bound_list bound;
+    void *fused;
+    const char *fused_base; /* memory that it points into */
+    uint64_t bytes;         /* of the session's memory */
+    uint64_t arena_bytes;   /* of the values alone, without scratch memory */
+    bool planned;           /* values lie where the bundle says */
+    const char *base;       /* memory that addresses point into */
     uint64_t last_use;
 } weft_spec;
 
@@ -72,6 +81,10 @@ struct weft_session {
     uint64_t clock;
     void *memory; /* arena of activations and results */
     uint64_t memory_bytes;
+    /* Of devices with memory of their own. */
+    void *queue;
+    char *host;
+    uint64_t host_bytes;
     /* Late launches. */
     int64_t *symbol; /* value of every symbol of the pool in this run, -1 unknown */
     uint32_t n_symbol;
@@ -103,6 +116,14 @@ WEFT_MUST_USE weft_err weft_spec__attrs(const weft_bundle_program *program,
                                         weft_attrs *out);
 /* INPUT when the results are not what inference makes of the operands. */
 WEFT_MUST_USE weft_err weft_spec__check_types(const weft_prep *prep, weft_arena *scratch);
+/* The parts of a session, a specialisation and a run where the device has memory of its own. */
+WEFT_MUST_USE weft_err weft_session__open_device(weft_session *s, weft_diag *diag);
+void weft_session__close_device(weft_session *s);
+void weft_spec__place_device(weft_session *s, weft_spec *spec);
+WEFT_MUST_USE weft_err weft_spec__fuse(weft_session *s, weft_spec *spec, weft_diag *diag);
+WEFT_MUST_USE weft_err weft_session__run_device(weft_session *s, weft_spec *spec,
+                                                const weft_tensor *in, weft_diag *diag,
+                                                weft_tensor *out);
 void weft_slot__to_operand(const weft_slot *slot, weft_operand *out);
 WEFT_MUST_USE weft_err weft_late__run(weft_session *s, weft_spec *spec, uint32_t launch,
                                       weft_diag *diag);

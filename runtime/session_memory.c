@@ -35,6 +35,9 @@ weft_err weft_session_measure_memory(weft_session *session, const weft_tensor *i
 {
     weft_session *s = session;
     uint8_t *written = NULL;
+    if (s->engine->driver->own)
+        return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.item = s->program->name},
+                               "what a run writes is measured on CPUs");
     weft_tensor *result = calloc((size_t)s->program->n_output + 1, sizeof *result);
     if (!result)
         return WEFT_ERR_NOMEM;

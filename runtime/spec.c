@@ -194,6 +194,11 @@ static weft_err place_values(build *b)
     }
     find_places(b, launch);
     weft_arena_reset(arena, mark);
+    for (uint32_t i = 0; b->s->engine->driver->own && i < p->n_launch; i++)
+        if (b->spec->launch[i].late)
+            return weft_diag_error(b->diag, WEFT_ERR_UNSUP, launch_where(&p->launch[i]),
+                                   "%s: sizes that only data tells are for CPUs",
+                                   weft_op_get(p->launch[i].op)->name);
     return WEFT_ERR_OK;
 }
 
@@ -226,6 +231,13 @@ weft_err weft_spec__attrs(const weft_bundle_program *program, const weft_bundle_
     return WEFT_ERR_OK;
 }
 
+/* What its address on a device is a multiple of. */
+static uint32_t alignment(const weft_spec_value *v)
+{
+    uint64_t shift = v->shift | ALIGN;
+    return (uint32_t)(shift & (~shift + 1));
+}
+
 static weft_err prepare_launch(build *b, uint32_t i)
 {
     const weft_bundle_launch *l = &b->p->launch[i];
@@ -235,14 +247,18 @@ static weft_err prepare_launch(build *b, uint32_t i)
     bool empty = true;
 
     for (uint32_t k = 0; k < l->n_in; k++) {
-        if (l->in[k])
+        if (l->in[k]) {
             slot[k] = b->spec->value[l->in[k]].slot;
+            slot[k].align = alignment(&b->spec->value[l->in[k]]);
+        }
         if (slot[k].weight)
             WEFT_TRY(weft_engine__check_weight(b->s->engine, slot[k].weight, b->diag));
     }
     for (uint32_t k = 0; k < l->n_out; k++) {
-        if (l->out[k])
+        if (l->out[k]) {
             slot[l->n_in + k] = b->spec->value[l->out[k]].slot;
+            slot[l->n_in + k].align = alignment(&b->spec->value[l->out[k]]);
+        }
         if (l->out[k] && weft_tensor_numel(&slot[l->n_in + k].tensor) > 0)
             empty = false;
     }
@@ -256,7 +272,11 @@ static weft_err prepare_launch(build *b, uint32_t i)
                       .out = slot + l->n_in,
                       .n_out = l->n_out,
                       .diag = b->diag,
-                      .where = launch_where(l)};
+                      .where = launch_where(l),
+                      .program = b->p,
+                      .launch = l,
+                      .symbol = b->spec->symbol,
+                      .n_symbol = b->p->n_symbol};
     weft_arena_mark mark = weft_arena_get_mark(arena);
     WEFT_TRY(weft_spec__check_types(&prep, arena));
     weft_arena_reset(arena, mark);
@@ -351,7 +371,8 @@ static weft_err pack(build *b)
     size_t n_value, n = 0;
     weft_block *fixed = weft_arena_array(spec->arena, p->n_value, sizeof *fixed);
     weft_block *block =
-        weft_arena_array(spec->arena, (size_t)p->n_launch + p->n_output, sizeof *block);
+        weft_arena_array(spec->arena, (size_t)p->n_launch + p->n_output + 1, sizeof *block);
+    bool own = b->s->engine->driver->own != NULL;
 
     WEFT_TRY(pack_values(b, fixed, &n_value));
     for (uint32_t i = 0; i < p->n_launch; i++)
@@ -359,11 +380,17 @@ static weft_err pack(build *b)
     for (uint32_t i = 0; i < p->n_output; i++) {
         const weft_spec_value *v = &spec->value[p->output[i].value];
         weft_place place = spec->value[v->root].place;
-        bool copied = place == WEFT_PLACE_WEIGHT || place == WEFT_PLACE_INPUT;
+        bool copied = !own && (place == WEFT_PLACE_WEIGHT || place == WEFT_PLACE_INPUT);
         block[n++] = (weft_block){.size = copied ? v->bytes : 0, .last = p->n_launch};
         spec->copy[i] = copied;
     }
+    block[n] = (weft_block){.size = spec->input_bytes};
+    for (uint32_t i = 0; own && i < p->n_input; i++)
+        if (b->last[p->input[i].value] > block[n].last)
+            block[n].last = b->last[p->input[i].value];
+    n++;
     WEFT_TRY(weft_pack_around(fixed, n_value, block, n, ALIGN, &spec->bytes));
+    spec->input_offset = block[n - 1].offset;
     n = 0;
     for (uint32_t i = 0; i < p->n_launch; i++)
         spec->launch[i].scratch_offset = block[n++].offset;
@@ -400,9 +427,15 @@ static void list_patches(build *b)
 
 static void *address(weft_session *s, const weft_spec *spec, uint32_t v)
 {
+    const weft_device_ops *own = s->engine->driver->own;
     const weft_spec_value *root = &spec->value[spec->value[v].root];
     if (root->place == WEFT_PLACE_ARENA)
         return (char *)s->memory + root->offset + spec->value[v].shift;
+    if (own && root->place == WEFT_PLACE_INPUT)
+        return (char *)s->memory + spec->input_offset + spec->input_at[root->input] +
+               spec->value[v].shift;
+    if (own && root->place == WEFT_PLACE_WEIGHT)
+        return (char *)own->weight(s->engine, root->slot.weight) + spec->value[v].shift;
     return root->place == WEFT_PLACE_WEIGHT ? root->slot.tensor.data : NULL;
 }
 
@@ -420,9 +453,12 @@ weft_err weft_spec__bind(weft_session *s, weft_spec *spec, weft_diag *diag)
         weft_err err = e->driver->alloc(e, bytes, &s->memory);
         if (err != WEFT_ERR_OK) {
             weft_engine__give(e, bytes);
-            return weft_diag_error(diag, err, (weft_where){.item = s->program->name},
-                                   "no memory for %llu bytes of activations",
-                                   (unsigned long long)bytes);
+            err = weft_diag_error(diag, err, (weft_where){.item = s->program->name},
+                                  "no memory for %llu bytes of activations",
+                                  (unsigned long long)bytes);
+            if (e->driver->own)
+                e->driver->own->note_memory(e, diag);
+            return err;
         }
         s->memory_bytes = bytes;
     }
@@ -451,8 +487,10 @@ void weft_spec__destroy(weft_session *s, weft_spec *spec)
 {
     if (!spec)
         return;
+    if (spec->fused)
+        s->engine->driver->own->free_fused(s->engine, spec->fused);
     for (uint32_t i = 0; i < s->program->n_launch; i++)
-        if (spec->launch[i].run)
+        if (spec->launch[i].destroy)
             spec->launch[i].destroy(spec->launch[i].state);
     weft_arena_destroy(spec->arena);
     free(spec);
@@ -479,6 +517,8 @@ static weft_err build_spec(build *b, const int64_t *symbol)
     weft_err err = place_values(b);
     if (err == WEFT_ERR_OK)
         err = prepare_launches(b);
+    if (err == WEFT_ERR_OK && b->s->engine->driver->own)
+        weft_spec__place_device(b->s, spec);
     if (err == WEFT_ERR_OK)
         err = pack(b);
     if (err == WEFT_ERR_OK)

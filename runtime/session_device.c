@@ -1,0 +1,176 @@
+/* Sessions on devices with memory of their own.
+ *
+ * A run is one copy in, one executable, a copy out for each output, one wait:
+ *
+ *   host    | inputs | outputs |            what copies go from and to
+ *             copy     ^
+ *   device  | inputs .. values .. scratch | the session's memory; weights are the engine's
+ *
+ * so that its addresses never change and the executable of a specialisation is made once. */
+#include "runtime/session_int.h"
+
+#include "base/num.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGN = 64 };
+
+/* -- Life ----------------------------------------------------------------------------------- */
+
+/* Weights of the program, each once. */
+static weft_err load_weights(weft_session *s, weft_diag *diag)
+{
+    weft_engine *e = s->engine;
+    uint32_t n = 0;
+    uint32_t *list = calloc((size_t)e->bundle->n_weight + 1, sizeof *list);
+    bool *has = calloc((size_t)e->bundle->n_weight + 1, sizeof *has);
+    weft_err err = list && has ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
+    for (uint32_t v = 0; err == WEFT_ERR_OK && v < s->program->n_value; v++) {
+        uint32_t w = s->program->value[v].weight;
+        if (!w || w > e->bundle->n_weight || has[w])
+            continue;
+        has[w] = true;
+        list[n++] = w;
+        err = weft_engine__check_weight(e, w, diag);
+    }
+    if (err == WEFT_ERR_OK)
+        err = e->driver->own->load_weights(e, list, n, diag);
+    free(list);
+    free(has);
+    return err;
+}
+
+weft_err weft_session__open_device(weft_session *s, weft_diag *diag)
+{
+    const weft_driver *d = s->engine->driver;
+    if (d->begin)
+        d->begin(s->engine);
+    weft_err err = load_weights(s, diag);
+    if (err == WEFT_ERR_OK)
+        err = d->own->open_queue(s->engine, diag, &s->queue);
+    if (d->end)
+        d->end(s->engine);
+    return err;
+}
+
+void weft_session__close_device(weft_session *s)
+{
+    const weft_device_ops *own = s->engine->driver->own;
+    if (s->host)
+        own->host_free(s->engine, s->host, s->host_bytes);
+    if (s->queue)
+        own->close_queue(s->engine, s->queue);
+}
+
+/* -- Specialisations ------------------------------------------------------------------------ */
+
+/* Inputs and outputs behind each other; the launches that run. */
+void weft_spec__place_device(weft_session *s, weft_spec *spec)
+{
+    const weft_bundle_program *p = s->program;
+    weft_bound *bound = weft_arena_array(spec->arena, p->n_launch, sizeof *bound);
+    spec->input_at = weft_arena_array(spec->arena, p->n_input, sizeof *spec->input_at);
+    spec->output_at = weft_arena_array(spec->arena, p->n_output, sizeof *spec->output_at);
+    for (uint32_t i = 0; i < p->n_input; i++) {
+        spec->input_at[i] = spec->input_bytes;
+        spec->input_bytes += weft_align_up(spec->value[p->input[i].value].bytes, ALIGN);
+    }
+    spec->host_bytes = spec->input_bytes;
+    for (uint32_t i = 0; i < p->n_output; i++) {
+        spec->output_at[i] = spec->host_bytes;
+        spec->host_bytes += weft_align_up(spec->value[p->output[i].value].bytes, ALIGN);
+    }
+    spec->bound = (weft_bound_list){.program = p, .at = bound};
+    for (uint32_t i = 0; i < p->n_launch; i++)
+        if (spec->launch[i].state)
+            bound[spec->bound.n++] = (weft_bound){
+                .launch = i, .state = spec->launch[i].state, .arg = spec->launch[i].arg};
+}
+
+weft_err weft_spec__fuse(weft_session *s, weft_spec *spec, weft_diag *diag)
+{
+    if (spec->fused && spec->fused_base == spec->base)
+        return WEFT_ERR_OK;
+    WEFT_TRY(s->engine->driver->own->fuse(s->engine, s->queue, &spec->bound, diag, &spec->fused));
+    spec->fused_base = spec->base;
+    return WEFT_ERR_OK;
+}
+
+/* -- Running -------------------------------------------------------------------------------- */
+
+static weft_err take_host(weft_session *s, const weft_spec *spec, weft_diag *diag)
+{
+    const weft_device_ops *own = s->engine->driver->own;
+    if (s->host && spec->host_bytes <= s->host_bytes)
+        return WEFT_ERR_OK;
+    if (s->host)
+        own->host_free(s->engine, s->host, s->host_bytes);
+    s->host = NULL;
+    void *at;
+    uint64_t bytes = spec->host_bytes ? spec->host_bytes : ALIGN;
+    weft_err err = own->host_alloc(s->engine, bytes, &at);
+    if (err != WEFT_ERR_OK)
+        return weft_diag_error(diag, err, (weft_where){.item = s->program->name},
+                               "no memory for %llu bytes of inputs and outputs",
+                               (unsigned long long)bytes);
+    s->host = at;
+    s->host_bytes = bytes;
+    return WEFT_ERR_OK;
+}
+
+static weft_err copy_inputs(weft_session *s, const weft_spec *spec, const weft_tensor *in)
+{
+    for (uint32_t i = 0; i < s->program->n_input; i++) {
+        size_t bytes = weft_tensor_bytes(&in[i]);
+        if (bytes)
+            memcpy(s->host + spec->input_at[i], in[i].data, bytes);
+    }
+    if (!spec->input_bytes)
+        return WEFT_ERR_OK;
+    return s->engine->driver->own->copy_in(
+        s->engine, s->queue, (char *)s->memory + spec->input_offset, s->host, spec->input_bytes);
+}
+
+static weft_err copy_outputs(weft_session *s, const weft_spec *spec, weft_tensor *out)
+{
+    weft_err err = WEFT_ERR_OK;
+    for (uint32_t i = 0; err == WEFT_ERR_OK && i < s->program->n_output; i++) {
+        const weft_spec_value *v = &spec->value[s->program->output[i].value];
+        out[i] = v->slot.tensor;
+        out[i].data = s->host + spec->output_at[i];
+        if (v->bytes)
+            err = s->engine->driver->own->copy_out(s->engine, s->queue, out[i].data,
+                                                   v->slot.tensor.data, v->bytes);
+    }
+    return err;
+}
+
+static weft_err run_all(weft_session *s, weft_spec *spec, weft_diag *diag)
+{
+    const weft_device_ops *own = s->engine->driver->own;
+    if (!s->profile)
+        return own->run_fused(s->engine, s->queue, spec->fused);
+    WEFT_TRY(own->run_timed(s->engine, s->queue, &spec->bound, s->sum_us, diag));
+    for (uint32_t i = 0; i < s->program->n_launch; i++) {
+        const weft_spec_launch *l = &spec->launch[i];
+        s->time[i].variant = l->state ? l->variant : l->joined ? "joined" : "view";
+    }
+    s->n_profiled++;
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_session__run_device(weft_session *s, weft_spec *spec, const weft_tensor *in,
+                                  weft_diag *diag, weft_tensor *out)
+{
+    WEFT_TRY(take_host(s, spec, diag));
+    WEFT_TRY(weft_spec__fuse(s, spec, diag));
+    weft_err err = copy_inputs(s, spec, in);
+    if (err == WEFT_ERR_OK)
+        err = run_all(s, spec, diag);
+    if (err == WEFT_ERR_OK)
+        err = copy_outputs(s, spec, out);
+    /* Also after an error: nothing of this run may go on in memory that the next one uses. */
+    weft_err waited = s->engine->driver->own->wait(s->engine, s->queue, diag);
+    return waited != WEFT_ERR_OK ? waited : err;
+}

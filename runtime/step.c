@@ -1,0 +1,374 @@
+/* Steps of a GPU's launch at concrete dims. Nothing is taken on trust: what is written in a bundle
+ * must stay inside its operands, and inside what a device can launch. */
+#include "runtime/step_int.h"
+
+#include "base/num.h"
+#include "base/pack.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { THREADS_MAX = 1024, GRID_YZ_MAX = 65535 };
+
+typedef struct maker {
+    const weft_prep *p;
+    weft_steps *to;
+    uint32_t step;
+    weft_step_value *value;     /* room for arguments */
+    weft_step_product *product; /* and for products */
+} maker;
+
+static weft_err refuse(const maker *m, const char *what)
+{
+    return weft_diag_error(m->p->diag, WEFT_ERR_INPUT, m->p->where, "%s: step %u: %s",
+                           weft_op_get(m->p->op)->name, m->step + 1, what);
+}
+
+static weft_err eval(const maker *m, weft_dim d, const char *what, int64_t *out)
+{
+    *out = d;
+    if (weft_dim_is_const(d) ||
+        weft_dim_eval(m->p->program->dims, d, m->p->symbol, m->p->n_symbol, out))
+        return WEFT_ERR_OK;
+    return refuse(m, what);
+}
+
+/* -- Arguments ------------------------------------------------------------------------------ */
+
+static bool is_ref(uint8_t kind)
+{
+    return kind == WEFT_STEP_ARG_IN || kind == WEFT_STEP_ARG_OUT || kind == WEFT_STEP_ARG_SCRATCH;
+}
+
+/* The address of an argument, and that it lies inside what it points into. */
+static weft_err find_ref(const maker *m, const weft_step_arg *arg, weft_step_ref *out)
+{
+    const weft_prep *p = m->p;
+    int64_t offset;
+    WEFT_TRY(eval(m, arg->dim, "an offset has no value for these inputs", &offset));
+    if (offset < 0)
+        return refuse(m, "an offset is negative");
+    if (arg->kind == WEFT_STEP_ARG_SCRATCH) {
+        *out = (weft_step_ref){m->to->n_operand, (uint64_t)offset};
+    } else {
+        bool in = arg->kind == WEFT_STEP_ARG_IN;
+        const weft_slot *slot = in ? p->in : p->out;
+        if (arg->index >= (in ? p->n_in : p->n_out) || !slot[arg->index].present)
+            return refuse(m, "an argument is an operand that is not there");
+        if ((uint64_t)offset % weft_dtype_size(slot[arg->index].tensor.dtype) != 0)
+            return refuse(m, "an offset does not start at an element");
+        *out = (weft_step_ref){arg->index + (in ? 0 : p->n_in), (uint64_t)offset};
+    }
+    if (out->offset > m->to->bytes[out->at])
+        return refuse(m, "an offset lies behind its operand");
+    if (arg->kind != WEFT_STEP_ARG_IN)
+        m->to->access[out->at] |= WEFT_ACCESS_WRITE;
+    else if (!p->in[arg->index].weight) /* nobody writes those */
+        m->to->access[out->at] |= WEFT_ACCESS_READ;
+    return WEFT_ERR_OK;
+}
+
+/* What is written must be a result or scratch memory. */
+static weft_err find_target(const maker *m, const weft_step_arg *arg, weft_step_ref *out)
+{
+    if (arg->kind != WEFT_STEP_ARG_OUT && arg->kind != WEFT_STEP_ARG_SCRATCH)
+        return refuse(m, "it writes to what is no result");
+    return find_ref(m, arg, out);
+}
+
+static weft_err check_run(const maker *m, weft_step_ref at, uint64_t bytes)
+{
+    if (bytes > m->to->bytes[at.at] - at.offset)
+        return refuse(m, "it reaches behind an operand");
+    return WEFT_ERR_OK;
+}
+
+static weft_err make_value(const maker *m, const weft_step_arg *arg, weft_step_value *out)
+{
+    int64_t x;
+    out->kind = arg->kind;
+    if (is_ref(arg->kind))
+        return find_ref(m, arg, &out->ref);
+    out->ref.at = WEFT_STEP_NO_REF;
+    if (arg->kind == WEFT_STEP_ARG_FLOAT) {
+        out->f = arg->f;
+        return WEFT_ERR_OK;
+    }
+    if (arg->kind != WEFT_STEP_ARG_INT)
+        return refuse(m, "an argument has no kind");
+    WEFT_TRY(eval(m, arg->dim, "an argument has no value for these inputs", &x));
+    if (x < INT32_MIN || x > INT32_MAX)
+        return refuse(m, "an argument is more than 2^31 - 1");
+    out->i = (int32_t)x;
+    return WEFT_ERR_OK;
+}
+
+/* -- Kinds of steps ------------------------------------------------------------------------- */
+
+static weft_err make_kernel(maker *m, const weft_bundle_step *from, weft_step_now *to, bool *empty)
+{
+    const weft_bundle *b = m->p->engine->bundle;
+    if (from->kernel >= b->n_kernel)
+        return refuse(m, "the bundle does not have its kernel");
+    to->kernel = from->kernel;
+    for (int d = 0; d < 3; d++) {
+        int64_t n;
+        WEFT_TRY(eval(m, from->grid[d], "the grid has no size for these inputs", &n));
+        if (n < 0 || n > (d ? (int64_t)GRID_YZ_MAX : (int64_t)INT32_MAX))
+            return refuse(m, "the grid is larger than a device launches");
+        to->grid[d] = (uint32_t)n;
+        *empty = *empty || n == 0;
+    }
+    to->arg = m->value;
+    to->n_arg = from->n_arg;
+    for (uint32_t i = 0; i < from->n_arg; i++)
+        WEFT_TRY(make_value(m, &from->arg[i], m->value++));
+    return WEFT_ERR_OK;
+}
+
+static weft_err make_move(maker *m, const weft_bundle_step *from, weft_step_now *to, bool *empty)
+{
+    int64_t bytes;
+    uint32_t n = from->kind == WEFT_STEP_COPY ? 2 : 1;
+    if (from->n_arg != n)
+        return refuse(m, "a copy has two addresses, a fill one");
+    WEFT_TRY(eval(m, from->bytes, "its length has no value for these inputs", &bytes));
+    if (bytes < 0)
+        return refuse(m, "its length is negative");
+    to->bytes = (uint64_t)bytes;
+    *empty = bytes == 0;
+    to->arg = m->value;
+    to->n_arg = n;
+    m->value += n;
+    to->arg[0].kind = from->arg[0].kind;
+    WEFT_TRY(find_target(m, &from->arg[0], &to->arg[0].ref));
+    WEFT_TRY(check_run(m, to->arg[0].ref, to->bytes));
+    if (n == 1)
+        return WEFT_ERR_OK;
+    if (!is_ref(from->arg[1].kind))
+        return refuse(m, "it reads what is no operand");
+    to->arg[1].kind = from->arg[1].kind;
+    WEFT_TRY(find_ref(m, &from->arg[1], &to->arg[1].ref));
+    return check_run(m, to->arg[1].ref, to->bytes);
+}
+
+/* A matrix of `rows` x `cols` and its batch lie inside their operand. */
+static weft_err make_matrix(const maker *m, const weft_step_product *g, const weft_step_arg *arg,
+                            bool written, int64_t rows, int64_t cols, int64_t ld, int64_t stride,
+                            weft_step_ref *out)
+{
+    uint64_t last, batch, bytes, size = weft_dtype_size(g->dtype);
+    if (!is_ref(arg->kind))
+        return refuse(m, "a matrix is no operand");
+    if (written)
+        WEFT_TRY(find_target(m, arg, out));
+    else
+        WEFT_TRY(find_ref(m, arg, out));
+    if (ld < cols || stride < 0 || ld > INT32_MAX)
+        return refuse(m, "rows of a matrix overlap, or are too long");
+    if (!weft_size_mul((uint64_t)(rows - 1), (uint64_t)ld, &last) ||
+        !weft_size_mul((uint64_t)(g->batch - 1), (uint64_t)stride, &batch) ||
+        !weft_size_add(last, batch, &last) || !weft_size_add(last, (uint64_t)cols, &last) ||
+        !weft_size_mul(last, size, &bytes) || out->offset % size != 0)
+        return refuse(m, "a matrix is too large, or does not start at an element");
+    return check_run(m, *out, bytes);
+}
+
+static weft_err eval_product(maker *m, const weft_step_gemm *g, weft_step_product *to)
+{
+    const struct {
+        weft_dim from;
+        int64_t *to;
+    } dim[] = {{g->m, &to->m},
+               {g->n, &to->n},
+               {g->k, &to->k},
+               {g->batch, &to->batch},
+               {g->lda, &to->lda},
+               {g->ldb, &to->ldb},
+               {g->ldc, &to->ldc},
+               {g->ldd, &to->ldd},
+               {g->stride_a, &to->stride_a},
+               {g->stride_b, &to->stride_b},
+               {g->stride_c, &to->stride_c},
+               {g->stride_d, &to->stride_d}};
+    for (size_t i = 0; i < sizeof dim / sizeof *dim; i++)
+        WEFT_TRY(eval(m, dim[i].from, "a matrix has no size for these inputs", dim[i].to));
+    for (size_t i = 0; i < 4; i++)
+        if (*dim[i].to < 0 || *dim[i].to > INT32_MAX)
+            return refuse(m, "a matrix is too large");
+    to->dtype = g->dtype;
+    to->act = g->act;
+    to->trans_a = g->trans_a;
+    to->trans_b = g->trans_b;
+    to->tf32 = g->tf32;
+    to->alpha = g->alpha;
+    to->beta = g->beta;
+    return WEFT_ERR_OK;
+}
+
+static weft_err make_product(maker *m, const weft_bundle_step *from, weft_step_now *to, bool *empty)
+{
+    const weft_step_gemm *g = from->gemm;
+    weft_step_product *p = m->product++;
+    if (!g || g->act >= WEFT_GEMM_ACTS ||
+        (g->dtype != WEFT_DTYPE_F32 && g->dtype != WEFT_DTYPE_F16 && g->dtype != WEFT_DTYPE_BF16))
+        return refuse(m, "a product has no type");
+    to->product = p;
+    p->c.at = p->bias.at = WEFT_STEP_NO_REF;
+    WEFT_TRY(eval_product(m, g, p));
+    *empty = p->m == 0 || p->n == 0 || p->batch == 0;
+    if (*empty)
+        return WEFT_ERR_OK;
+    if (p->k == 0)
+        return refuse(m, "a product of nothing");
+    WEFT_TRY(make_matrix(m, p, &g->a, false, p->trans_a ? p->k : p->m, p->trans_a ? p->m : p->k,
+                         p->lda, p->stride_a, &p->a));
+    WEFT_TRY(make_matrix(m, p, &g->b, false, p->trans_b ? p->n : p->k, p->trans_b ? p->k : p->n,
+                         p->ldb, p->stride_b, &p->b));
+    WEFT_TRY(make_matrix(m, p, &g->d, true, p->m, p->n, p->ldd, p->stride_d, &p->d));
+    if (g->c.kind != WEFT_STEP_ARG_NONE)
+        WEFT_TRY(make_matrix(m, p, &g->c, false, p->m, p->n, p->ldc, p->stride_c, &p->c));
+    else if (p->beta != 0)
+        return refuse(m, "a product adds a matrix that is not there");
+    if (g->bias.kind == WEFT_STEP_ARG_NONE)
+        return WEFT_ERR_OK;
+    if (!is_ref(g->bias.kind))
+        return refuse(m, "a bias is no operand");
+    WEFT_TRY(find_ref(m, &g->bias, &p->bias));
+    return check_run(m, p->bias, (uint64_t)p->n * weft_dtype_size(p->dtype));
+}
+
+/* -- All of a launch ------------------------------------------------------------------------ */
+
+static weft_err make_steps(maker *m)
+{
+    const weft_bundle_launch *l = m->p->launch;
+    for (m->step = 0; m->step < l->n_step; m->step++) {
+        const weft_bundle_step *from = &l->step[m->step];
+        weft_step_now *to = &m->to->at[m->to->n];
+        bool empty = false;
+        to->kind = from->kind;
+        switch (from->kind) {
+        case WEFT_STEP_KERNEL:
+            WEFT_TRY(make_kernel(m, from, to, &empty));
+            break;
+        case WEFT_STEP_GEMM:
+            WEFT_TRY(make_product(m, from, to, &empty));
+            break;
+        case WEFT_STEP_COPY:
+        case WEFT_STEP_FILL:
+            WEFT_TRY(make_move(m, from, to, &empty));
+            break;
+        default:
+            return refuse(m, "it has no kind");
+        }
+        if (empty)
+            memset(to, 0, sizeof *to);
+        else
+            m->to->n++;
+    }
+    return WEFT_ERR_OK;
+}
+
+static void note_operands(const weft_prep *p, weft_steps *to)
+{
+    for (uint32_t i = 0; i < p->n_in + p->n_out; i++) {
+        const weft_slot *slot = i < p->n_in ? &p->in[i] : &p->out[i - p->n_in];
+        to->align[i] = slot->align ? slot->align : 1;
+        /* Layouts with padding are the CPU's: sizes here are those of plain tensors. */
+        to->bytes[i] = slot->present ? weft_tensor_bytes(&slot->tensor) : 0;
+    }
+    to->bytes[to->n_operand] = to->scratch_bytes;
+    to->align[to->n_operand] = WEFT_ARENA_ALIGN;
+}
+
+weft_err weft_steps__make(const weft_prep *prep, weft_steps **out)
+{
+    const weft_bundle_launch *l = prep->launch;
+    maker m = {.p = prep};
+    size_t n_value = 0, n_product = 0, n_arg = (size_t)prep->n_in + prep->n_out + 1;
+    int64_t scratch;
+    if (!l || !l->n_step)
+        return weft_diag_error(prep->diag, WEFT_ERR_UNSUP, prep->where,
+                               "%s: the bundle does not say how to run it on a GPU",
+                               weft_op_get(prep->op)->name);
+    WEFT_TRY(eval(&m, l->scratch_bytes, "its scratch memory has no size", &scratch));
+    if (scratch < 0 || scratch > INT64_MAX / 2)
+        return refuse(&m, "its scratch memory has no size");
+    for (uint32_t i = 0; i < l->n_step; i++) {
+        n_value += l->step[i].n_arg;
+        n_product += l->step[i].gemm != NULL;
+    }
+    weft_steps *s = calloc(1, sizeof *s + l->n_step * sizeof *s->at + n_value * sizeof *m.value +
+                                  (n_product + 1) * sizeof *m.product +
+                                  n_arg * (sizeof *s->bytes + sizeof *s->align + 1));
+    if (!s)
+        return WEFT_ERR_NOMEM;
+    s->at = (weft_step_now *)(s + 1);
+    m.product = (weft_step_product *)(s->at + l->n_step);
+    m.value = (weft_step_value *)(m.product + n_product + 1);
+    s->bytes = (uint64_t *)(m.value + n_value);
+    s->align = (uint32_t *)(s->bytes + n_arg);
+    s->access = (uint8_t *)(s->align + n_arg);
+    s->n_operand = prep->n_in + prep->n_out;
+    s->scratch_bytes = (uint64_t)scratch;
+    m.to = s;
+    note_operands(prep, s);
+    weft_err err = make_steps(&m);
+    if (err != WEFT_ERR_OK) {
+        free(s);
+        return err;
+    }
+    *out = s;
+    return WEFT_ERR_OK;
+}
+
+/* -- Limits of a device --------------------------------------------------------------------- */
+
+weft_err weft_steps__check_limits(const weft_prep *prep, const weft_steps *steps,
+                                  const weft_step_limits *limits)
+{
+    const weft_bundle *b = prep->engine->bundle;
+    for (uint32_t i = 0; i < steps->n; i++) {
+        if (steps->at[i].kind != WEFT_STEP_KERNEL)
+            continue;
+        const weft_bundle_kernel *k = &b->kernel[steps->at[i].kernel];
+        bool known = k->resource && limits->arch < b->n_arch;
+        uint64_t shared =
+            (uint64_t)k->shared_bytes + (known ? k->resource[limits->arch].shared_bytes : 0);
+        uint64_t registers = known ? (uint64_t)k->resource[limits->arch].registers * k->threads : 0;
+        if (k->threads == 0 || k->threads > THREADS_MAX)
+            return weft_diag_error(prep->diag, WEFT_ERR_INPUT, prep->where,
+                                   "kernel %s: blocks of %u threads: they have 1 to %d", k->name,
+                                   k->threads, THREADS_MAX);
+        if (shared > limits->shared_bytes)
+            return weft_diag_error(prep->diag, WEFT_ERR_UNSUP, prep->where,
+                                   "kernel %s: a block takes %llu bytes of shared memory, %s has "
+                                   "%u",
+                                   k->name, (unsigned long long)shared, limits->device,
+                                   limits->shared_bytes);
+        if (registers > limits->register_count)
+            return weft_diag_error(prep->diag, WEFT_ERR_UNSUP, prep->where,
+                                   "kernel %s: a block takes %llu registers, %s has %u", k->name,
+                                   (unsigned long long)registers, limits->device,
+                                   limits->register_count);
+    }
+    return WEFT_ERR_OK;
+}
+
+/* CUDA C++ programming guide, table of technical specifications by compute capability: the most
+ * shared memory of a block, registers of a block. */
+weft_step_limits weft_step__limits(const char *arch)
+{
+    static const struct {
+        const char *arch;
+        uint32_t shared_kib;
+    } row[] = {{"sm_70", 96},   {"sm_72", 96},  {"sm_75", 64},  {"sm_80", 163},  {"sm_86", 99},
+               {"sm_87", 163},  {"sm_89", 99},  {"sm_90", 227}, {"sm_100", 227}, {"sm_103", 227},
+               {"sm_110", 227}, {"sm_120", 99}, {"sm_121", 99}};
+    weft_step_limits out = {.device = arch, .shared_bytes = 48 << 10, .register_count = 65536};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        if (strcmp(row[i].arch, arch) == 0)
+            out.shared_bytes = row[i].shared_kib << 10;
+    return out;
+}
