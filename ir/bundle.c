@@ -17,8 +17,9 @@ typedef struct opener {
     const char *path;
     weft_arena *scratch;
     weft_diag *diag;
+    uint32_t n_section;
     weft_file section[WEFT_SECTION_END];
-    uint64_t weights_checksum;
+    uint64_t checksum[WEFT_SECTION_END];
 } opener;
 
 static weft_err refuse(opener *o, const char *text)
@@ -44,6 +45,17 @@ uint64_t weft_bundle__hash_weights(const weft_bundle_weight *weight, uint32_t n)
     return hash;
 }
 
+uint64_t weft_bundle__hash_images(const weft_bundle_image *image, uint32_t n)
+{
+    uint64_t hash = n;
+    for (uint32_t i = 0; i < n; i++) {
+        uint8_t bytes[8];
+        weft_bundle__put(bytes, 8, image[i].checksum);
+        hash = weft_hash64(bytes, sizeof bytes, hash);
+    }
+    return hash;
+}
+
 static bool is_zero(const uint8_t *at, uint64_t len)
 {
     for (uint64_t i = 0; i < len; i++)
@@ -57,7 +69,7 @@ static bool is_zero(const uint8_t *at, uint64_t len)
 static weft_err check_header(opener *o, uint64_t *out_table_at)
 {
     const uint8_t *h = o->b.file.at;
-    uint64_t len = o->b.file.len, table_bytes = WEFT_BUNDLE_SECTIONS * WEFT_BUNDLE_ENTRY_BYTES;
+    uint64_t len = o->b.file.len;
     weft_where where = {.file = o->path};
     if (len < 8 || memcmp(h, WEFT_BUNDLE_MAGIC, 4) != 0)
         return refuse(o, "not a bundle");
@@ -65,19 +77,22 @@ static weft_err check_header(opener *o, uint64_t *out_table_at)
         return weft_diag_error(o->diag, WEFT_ERR_UNSUP, where,
                                "the bundle has version %llu, this program reads %d",
                                (unsigned long long)weft_bundle__get(h + 4, 4), WEFT_BUNDLE_VERSION);
-    if (len < WEFT_BUNDLE_HEADER_BYTES + table_bytes)
+    if (len < WEFT_BUNDLE_HEADER_BYTES + WEFT_BUNDLE_SECTIONS_MIN * WEFT_BUNDLE_ENTRY_BYTES)
         return weft_diag_error(o->diag, WEFT_ERR_INPUT, where,
                                "the bundle is cut off after %llu bytes", (unsigned long long)len);
     if (weft_bundle__get(h + 8, 8) != len)
         return weft_diag_error(
             o->diag, WEFT_ERR_INPUT, where, "the bundle should have %llu bytes and has %llu",
             (unsigned long long)weft_bundle__get(h + 8, 8), (unsigned long long)len);
-    uint64_t table_at = weft_bundle__get(h + 16, 8);
-    if (table_at != len - table_bytes || table_at % WEFT_BUNDLE_ALIGN ||
-        weft_bundle__get(h + 24, 4) != WEFT_BUNDLE_SECTIONS || !is_zero(h + 28, 28))
+    uint64_t table_at = weft_bundle__get(h + 16, 8), n = weft_bundle__get(h + 24, 4);
+    uint64_t table_bytes = n * WEFT_BUNDLE_ENTRY_BYTES;
+    if (n < WEFT_BUNDLE_SECTIONS_MIN || n > WEFT_BUNDLE_SECTIONS ||
+        len < WEFT_BUNDLE_HEADER_BYTES + table_bytes || table_at != len - table_bytes ||
+        table_at % WEFT_BUNDLE_ALIGN || !is_zero(h + 28, 28))
         return refuse(o, "the header is damaged");
     if (weft_bundle__get(h + 56, 8) != weft_bundle__hash_head(h, h + table_at, (size_t)table_bytes))
         return refuse(o, "header and section table do not have their checksum");
+    o->n_section = (uint32_t)n;
     *out_table_at = table_at;
     return WEFT_ERR_OK;
 }
@@ -87,9 +102,9 @@ static weft_err find_sections(opener *o)
     uint64_t table_at = 0, next = WEFT_BUNDLE_HEADER_BYTES;
     const uint8_t *file = o->b.file.at;
     WEFT_TRY(check_header(o, &table_at));
-    for (uint32_t kind = WEFT_SECTION_META; kind < WEFT_SECTION_END; kind++) {
+    for (uint32_t kind = WEFT_SECTION_META; kind <= o->n_section; kind++) {
         const uint8_t *e = file + table_at + (kind - 1) * WEFT_BUNDLE_ENTRY_BYTES;
-        uint64_t len = weft_bundle__get(e + 16, 8), checksum = weft_bundle__get(e + 24, 8);
+        uint64_t len = weft_bundle__get(e + 16, 8);
         if (weft_bundle__get(e, 4) != kind || !is_zero(e + 4, 4) ||
             weft_bundle__get(e + 8, 8) != next || len > table_at - next)
             return refuse(o, "the section table is damaged");
@@ -98,9 +113,9 @@ static weft_err find_sections(opener *o)
         next = weft_align_up(end, WEFT_BUNDLE_ALIGN); /* table_at is aligned: not behind it */
         if (!is_zero(file + end, next - end))
             return refuse(o, "there are bytes between sections");
-        if (kind == WEFT_SECTION_WEIGHTS)
-            o->weights_checksum = checksum;
-        else if (weft_hash64(file + end - len, (size_t)len, 0) != checksum)
+        o->checksum[kind] = weft_bundle__get(e + 24, 8);
+        if (kind == WEFT_SECTION_META &&
+            weft_hash64(file + end - len, (size_t)len, 0) != o->checksum[kind])
             return refuse(o, "the metadata do not have their checksum");
     }
     if (next != table_at)
@@ -136,10 +151,15 @@ static weft_err read_metadata(opener *o)
      * twice, a number in more bytes than it needs. */
     if (msg->base.n_unknown_fields || weft__bundle__bundle__get_packed_size(msg) != meta.len)
         return refuse(o, "the metadata are not as a writer writes them");
-    WEFT_TRY(weft_bundle__read(&o->b, msg, &o->section[WEFT_SECTION_WEIGHTS], o->path, o->scratch,
-                               o->diag));
-    if (weft_bundle__hash_weights(o->b.weight, o->b.n_weight) != o->weights_checksum)
+    const weft_file *code =
+        o->n_section >= WEFT_SECTION_CODE ? &o->section[WEFT_SECTION_CODE] : NULL;
+    WEFT_TRY(weft_bundle__read(&o->b, msg, &o->section[WEFT_SECTION_WEIGHTS], code, o->path,
+                               o->scratch, o->diag));
+    if (weft_bundle__hash_weights(o->b.weight, o->b.n_weight) != o->checksum[WEFT_SECTION_WEIGHTS])
         return refuse(o, "the weights section does not have its checksum");
+    if (code &&
+        weft_bundle__hash_images(o->b.image, o->b.n_image) != o->checksum[WEFT_SECTION_CODE])
+        return refuse(o, "the code section does not have its checksum");
     return WEFT_ERR_OK;
 }
 
@@ -206,15 +226,17 @@ weft_err weft_bundle_check_weight(const weft_bundle *bundle, uint32_t w, weft_di
 uint32_t weft_bundle_sections(const weft_bundle *bundle,
                               weft_bundle_section out[WEFT_BUNDLE_SECTIONS_MAX])
 {
-    static const char *const names[] = {
-        [WEFT_SECTION_META] = "metadata", [WEFT_SECTION_WEIGHTS] = "weights"};
+    static const char *const names[] = {[WEFT_SECTION_META] = "metadata",
+                                        [WEFT_SECTION_WEIGHTS] = "weights",
+                                        [WEFT_SECTION_CODE] = "code"};
     if (!bundle->file.len)
         return 0;
     const uint8_t *e = bundle->file.at + weft_bundle__get(bundle->file.at + 16, 8);
-    for (uint32_t i = 0; i < WEFT_BUNDLE_SECTIONS; i++, e += WEFT_BUNDLE_ENTRY_BYTES)
+    uint32_t n = (uint32_t)weft_bundle__get(bundle->file.at + 24, 4);
+    for (uint32_t i = 0; i < n; i++, e += WEFT_BUNDLE_ENTRY_BYTES)
         out[i] = (weft_bundle_section){names[weft_bundle__get(e, 4)], weft_bundle__get(e + 8, 8),
                                        weft_bundle__get(e + 16, 8)};
-    return WEFT_BUNDLE_SECTIONS;
+    return n;
 }
 
 static const weft_bundle_program *find_among(const weft_bundle *bundle, uint32_t n,

@@ -6,6 +6,7 @@
  *   | metadata section   protobuf (bundle.proto), 64-byte aligned  |
  *   | weights section    raw bytes, once per distinct content,     |
  *   |   each 64-byte aligned                                       |
+ *   | code section       for GPUs: images, each 64-byte aligned    |
  *   | section table      kind, offset, length, XXH3 checksum       |
  *   +--------------------------------------------------------------+
  *
@@ -214,7 +215,8 @@ typedef struct weft_bundle {
 /* Reads and checks everything but the weights' bytes. Close unmaps. */
 WEFT_MUST_USE weft_err weft_bundle_open(const char *path, weft_diag *diag, weft_bundle **out);
 void weft_bundle_close(weft_bundle *bundle);
-/* Sections of the file, in order: "metadata", "weights". Returns their number. */
+/* Sections of the file, in order: "metadata", "weights", and "code" for GPUs. Returns their number.
+ */
 typedef struct weft_bundle_section {
     const char *name;
     uint64_t offset, bytes;

@@ -21,15 +21,24 @@ enum {
     WEFT_BUNDLE_META_MAX_BYTES = 256 << 20
 };
 
-/* In this order, each once. */
+/* In this order, each at most once. */
 typedef enum weft_section_kind {
     WEFT_SECTION_NONE,
     WEFT_SECTION_META,
     WEFT_SECTION_WEIGHTS,
+    WEFT_SECTION_CODE, /* only of bundles for GPUs */
     WEFT_SECTION_END
 } weft_section_kind;
 
-enum { WEFT_BUNDLE_SECTIONS = WEFT_SECTION_END - 1 };
+enum { WEFT_BUNDLE_SECTIONS_MIN = WEFT_SECTION_WEIGHTS, WEFT_BUNDLE_SECTIONS = WEFT_SECTION_CODE };
+
+/* What a step may ask for; more is no GPU's. */
+enum {
+    WEFT_BUNDLE_ARCHS_MAX = 32,
+    WEFT_BUNDLE_PARAMS_MAX = 128,
+    WEFT_BUNDLE_THREADS_MAX = 1024,
+    WEFT_BUNDLE_SHARED_MAX_BYTES = 256 << 10
+};
 
 static inline uint64_t weft_bundle__get(const uint8_t *at, unsigned bytes)
 {
@@ -49,11 +58,13 @@ static inline void weft_bundle__put(uint8_t *at, unsigned bytes, uint64_t x)
 uint64_t weft_bundle__hash_head(const uint8_t *header, const uint8_t *table, size_t table_bytes);
 /* Checksum of the weights section: of its weights' checksums, so that it needs no look at them. */
 uint64_t weft_bundle__hash_weights(const weft_bundle_weight *weight, uint32_t n);
+/* Likewise of the code section. */
+uint64_t weft_bundle__hash_images(const weft_bundle_image *image, uint32_t n);
 
-/* The structures of the metadata, checked, in b->arena. `weights` is the section with the bytes;
- * `scratch` is for work. Both arenas unwind. */
+/* The structures of the metadata, checked, in b->arena. `weights` and `code` (NULL: none) are the
+ * sections with the bytes; `scratch` is for work. Both arenas unwind. */
 WEFT_MUST_USE weft_err weft_bundle__read(weft_bundle *b, const struct Weft__Bundle__Bundle *msg,
-                                         const weft_file *weights, const char *path,
-                                         weft_arena *scratch, weft_diag *diag);
+                                         const weft_file *weights, const weft_file *code,
+                                         const char *path, weft_arena *scratch, weft_diag *diag);
 
 #endif

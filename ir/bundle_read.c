@@ -2,41 +2,14 @@
  * indices against counts, dims and bounds by reading them, launches in SSA order, buffers against
  * their arena and their type. What it hands out, codegen could have made. */
 #include "base/num.h"
-#include "ir/bundle_int.h"
-
-#include "bundle.pb-c.h"
+#include "ir/bundle_read_int.h"
 
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-typedef enum definition { UNDEFINED, BY_WEIGHT, BY_INPUT, BY_LAUNCH } definition;
-
-typedef struct reader {
-    weft_bundle *b;
-    const Weft__Bundle__Bundle *msg;
-    weft_arena *arena, *scratch;
-    const char *path;
-    weft_diag *diag;
-    /* By number of the message. */
-    weft_op_id *op;
-    weft_attr_key *key;
-    weft_dtype *dtype;
-    weft_layout *layout;
-    uint32_t *users;  /* by weight */
-    uint32_t *marked; /* by weight: 1 + the last program that uses it */
-    /* Of the current program. */
-    weft_bundle_program *p;
-    const char *item;
-    weft_dim *expr;
-    size_t n_expr;
-    uint8_t *defined; /* definition by value, from 1 */
-} reader;
-
-static weft_err refuse(reader *r, const char *fmt, ...) WEFT_PRINTF(2, 3);
-
-static weft_err refuse(reader *r, const char *fmt, ...)
+weft_err weft_bundle__refuse(weft_bundle__reader *r, const char *fmt, ...)
 {
     char text[300];
     va_list ap;
@@ -47,7 +20,7 @@ static weft_err refuse(reader *r, const char *fmt, ...)
                            "%s", text);
 }
 
-static const char *keep(reader *r, const char *s)
+static const char *keep(weft_bundle__reader *r, const char *s)
 {
     return weft_arena_strdup(r->arena, s);
 }
@@ -64,7 +37,7 @@ static bool add_name(weft_names *names, const char *s)
 
 /* -- Tables ----------------------------------------------------------------------------------- */
 
-static weft_err read_tables(reader *r)
+static weft_err read_tables(weft_bundle__reader *r)
 {
     const Weft__Bundle__Bundle *m = r->msg;
     r->op = weft_arena_array(r->scratch, m->n_op, sizeof *r->op);
@@ -74,27 +47,28 @@ static weft_err read_tables(reader *r)
     for (size_t i = 0; i < m->n_op; i++) {
         r->op[i] = weft_op_find(m->op[i]);
         if (r->op[i] == WEFT_OP_NONE)
-            return refuse(r, "no operator is called \"%s\"", m->op[i]);
+            return weft_bundle__refuse(r, "no operator is called \"%s\"", m->op[i]);
     }
     for (size_t i = 0; i < m->n_key; i++) {
         r->key[i] = weft_attr_key_parse(m->key[i]);
         if (r->key[i] == WEFT_ATTR_NONE)
-            return refuse(r, "no attribute is called \"%s\"", m->key[i]);
+            return weft_bundle__refuse(r, "no attribute is called \"%s\"", m->key[i]);
     }
     for (size_t i = 0; i < m->n_dtype; i++) {
         r->dtype[i] = weft_dtype_parse(m->dtype[i]);
         if (r->dtype[i] == WEFT_DTYPE_NONE)
-            return refuse(r, "no element type is called \"%s\"", m->dtype[i]);
+            return weft_bundle__refuse(r, "no element type is called \"%s\"", m->dtype[i]);
     }
     for (size_t i = 0; i < m->n_layout; i++)
         if (!weft_layout_parse(m->layout[i], &r->layout[i]))
-            return refuse(r, "no layout is called \"%s\"", m->layout[i]);
+            return weft_bundle__refuse(r, "no layout is called \"%s\"", m->layout[i]);
     return WEFT_ERR_OK;
 }
 
 /* -- Weights ---------------------------------------------------------------------------------- */
 
-static weft_err read_weight(reader *r, const Weft__Bundle__Weight *m, weft_bundle_weight *w)
+static weft_err read_weight(weft_bundle__reader *r, const Weft__Bundle__Weight *m,
+                            weft_bundle_weight *w)
 {
     w->name = keep(r, m->name);
     w->dtype = weft_dtype_parse(m->dtype);
@@ -102,18 +76,19 @@ static weft_err read_weight(reader *r, const Weft__Bundle__Weight *m, weft_bundl
     w->checksum = m->checksum;
     w->n_users = m->users;
     if (w->dtype == WEFT_DTYPE_NONE || m->n_dim > WEFT_RANK_MAX)
-        return refuse(r, "weight \"%s\" has type \"%s\" and rank %zu", m->name, m->dtype, m->n_dim);
+        return weft_bundle__refuse(r, "weight \"%s\" has type \"%s\" and rank %zu", m->name,
+                                   m->dtype, m->n_dim);
     for (uint32_t k = 0; k < w->rank; k++) {
         if (m->dim[k] > (uint64_t)WEFT_NUMEL_MAX)
-            return refuse(r, "weight \"%s\" is too large", m->name);
+            return weft_bundle__refuse(r, "weight \"%s\" is too large", m->name);
         w->dim[k] = (int64_t)m->dim[k];
     }
     if (!weft_layout_bytes(w->dtype, WEFT_LAYOUT_PLAIN, w->dim, (int32_t)w->rank, &w->bytes))
-        return refuse(r, "weight \"%s\" is too large", m->name);
+        return weft_bundle__refuse(r, "weight \"%s\" is too large", m->name);
     return WEFT_ERR_OK;
 }
 
-static weft_err read_weights(reader *r, const weft_file *section)
+static weft_err read_weights(weft_bundle__reader *r, const weft_file *section)
 {
     uint64_t at = 0;
     size_t n = r->msg->n_weight;
@@ -122,15 +97,15 @@ static weft_err read_weights(reader *r, const weft_file *section)
         WEFT_TRY(read_weight(r, r->msg->weight[i], &weight[i]));
         uint64_t left = section->len - at;
         if (weight[i].bytes > left || weft_align_up(weight[i].bytes, WEFT_BUNDLE_ALIGN) > left)
-            return refuse(r, "weight \"%s\" has %llu bytes, %llu are left in its section",
-                          weight[i].name, (unsigned long long)weight[i].bytes,
-                          (unsigned long long)left);
+            return weft_bundle__refuse(
+                r, "weight \"%s\" has %llu bytes, %llu are left in its section", weight[i].name,
+                (unsigned long long)weight[i].bytes, (unsigned long long)left);
         weight[i].data = section->at + at;
         at += weft_align_up(weight[i].bytes, WEFT_BUNDLE_ALIGN);
     }
     if (at != section->len)
-        return refuse(r, "the weights have %llu bytes, their section %llu", (unsigned long long)at,
-                      (unsigned long long)section->len);
+        return weft_bundle__refuse(r, "the weights have %llu bytes, their section %llu",
+                                   (unsigned long long)at, (unsigned long long)section->len);
     r->b->weight = weight;
     r->b->n_weight = (uint32_t)n;
     r->users = weft_arena_array(r->scratch, n, sizeof *r->users);
@@ -140,11 +115,12 @@ static weft_err read_weights(reader *r, const weft_file *section)
 
 /* -- Symbols and dims ------------------------------------------------------------------------- */
 
-static weft_err read_symbols(reader *r, const Weft__Bundle__Program *m)
+static weft_err read_symbols(weft_bundle__reader *r, const Weft__Bundle__Program *m)
 {
     weft_bundle_program *p = r->p;
     if (m->n_symbol > WEFT_BUNDLE_SYMBOLS_MAX)
-        return refuse(r, "%zu symbols, at most %d", m->n_symbol, WEFT_BUNDLE_SYMBOLS_MAX);
+        return weft_bundle__refuse(r, "%zu symbols, at most %d", m->n_symbol,
+                                   WEFT_BUNDLE_SYMBOLS_MAX);
     weft_bundle_symbol *symbol = weft_arena_array(r->arena, m->n_symbol, sizeof *symbol);
     weft_names *names = weft_names_create(r->scratch);
     p->dims = weft_dimpool_create(r->arena);
@@ -157,8 +133,9 @@ static weft_err read_symbols(reader *r, const Weft__Bundle__Program *m)
             weft_dim_symbol_range(p->dims, i, &lo, &hi);
         if (!ok || lo != s->lo || hi != s->hi ||
             strcmp(weft_dim_symbol_name(p->dims, i), s->text) != 0)
-            return refuse(r, "symbol \"%s\" (%s, %lld to %lld) is wrong or there twice", s->name,
-                          s->text, (long long)s->lo, (long long)s->hi);
+            return weft_bundle__refuse(r,
+                                       "symbol \"%s\" (%s, %lld to %lld) is wrong or there twice",
+                                       s->name, s->text, (long long)s->lo, (long long)s->hi);
         symbol[i] = (weft_bundle_symbol){keep(r, s->name), lo, hi};
     }
     for (uint32_t i = 0; i < m->n_data_symbol; i++) {
@@ -166,14 +143,15 @@ static weft_err read_symbols(reader *r, const Weft__Bundle__Program *m)
         weft_dim d = weft_dim_declare_data(p->dims, m->data_symbol[i]);
         if (weft_dim_as_symbol(p->dims, d) != want ||
             strcmp(weft_dim_symbol_name(p->dims, want), m->data_symbol[i]) != 0)
-            return refuse(r, "symbol \"%s\" is wrong or there twice", m->data_symbol[i]);
+            return weft_bundle__refuse(r, "symbol \"%s\" is wrong or there twice",
+                                       m->data_symbol[i]);
     }
     p->symbol = symbol;
     p->n_symbol = (uint32_t)m->n_symbol;
     return WEFT_ERR_OK;
 }
 
-static weft_err read_exprs(reader *r, const Weft__Bundle__Program *m)
+static weft_err read_exprs(weft_bundle__reader *r, const Weft__Bundle__Program *m)
 {
     weft_dimpool *dims = r->p->dims;
     uint32_t n_symbol = weft_dim_symbol_count(dims);
@@ -193,13 +171,13 @@ static weft_err read_exprs(reader *r, const Weft__Bundle__Program *m)
         }
         r->expr[i] = d;
         if (!ok)
-            err = refuse(r, "dimension \"%s\" cannot be read", m->expr[i]);
+            err = weft_bundle__refuse(r, "dimension \"%s\" cannot be read", m->expr[i]);
     }
     weft_buf_finish(&text);
     return err;
 }
 
-static bool get_dim(const reader *r, int64_t code, weft_dim *out)
+bool weft_bundle__get_dim(const weft_bundle__reader *r, int64_t code, weft_dim *out)
 {
     if (code >= 0) {
         *out = code;
@@ -224,27 +202,27 @@ static bool is_weight_type(const weft_ttype *t, const weft_bundle_weight *w)
     return true;
 }
 
-static weft_err read_value(reader *r, const Weft__Bundle__Value *m, uint32_t v,
+static weft_err read_value(weft_bundle__reader *r, const Weft__Bundle__Value *m, uint32_t v,
                            weft_bundle_value *value)
 {
     if (m->dtype >= r->msg->n_dtype || m->layout >= r->msg->n_layout || m->n_dim > WEFT_RANK_MAX)
-        return refuse(r, "value %u has no sound type", v);
+        return weft_bundle__refuse(r, "value %u has no sound type", v);
     value->type.dtype = (uint8_t)r->dtype[m->dtype];
     value->type.layout = (uint8_t)r->layout[m->layout];
     value->type.rank = (uint8_t)m->n_dim;
     for (uint32_t k = 0; k < m->n_dim; k++) {
         weft_dim d;
-        if (!get_dim(r, m->dim[k], &d) || (d < 0 && weft_dim_is_const(d)))
-            return refuse(r, "value %u has a wrong dimension", v);
+        if (!weft_bundle__get_dim(r, m->dim[k], &d) || (d < 0 && weft_dim_is_const(d)))
+            return weft_bundle__refuse(r, "value %u has a wrong dimension", v);
         value->type.dim[k] = d;
     }
     value->weight = m->weight;
     if (!m->weight)
         return WEFT_ERR_OK;
     if (m->weight > r->b->n_weight)
-        return refuse(r, "value %u is weight %u of %u", v, m->weight, r->b->n_weight);
+        return weft_bundle__refuse(r, "value %u is weight %u of %u", v, m->weight, r->b->n_weight);
     if (!is_weight_type(&value->type, &r->b->weight[m->weight - 1]))
-        return refuse(r, "value %u does not have the type of weight %u", v, m->weight);
+        return weft_bundle__refuse(r, "value %u does not have the type of weight %u", v, m->weight);
     r->defined[v] = BY_WEIGHT;
     uint32_t program = (uint32_t)(r->p - r->b->program) + 1;
     if (r->marked[m->weight - 1] != program && program <= r->b->n_program)
@@ -253,7 +231,7 @@ static weft_err read_value(reader *r, const Weft__Bundle__Value *m, uint32_t v,
     return WEFT_ERR_OK;
 }
 
-static weft_err read_values(reader *r, const Weft__Bundle__Program *m)
+static weft_err read_values(weft_bundle__reader *r, const Weft__Bundle__Program *m)
 {
     weft_bundle_value *value = weft_arena_array(r->arena, m->n_value, sizeof *value);
     r->p->value = value;
@@ -264,8 +242,8 @@ static weft_err read_values(reader *r, const Weft__Bundle__Program *m)
     return WEFT_ERR_OK;
 }
 
-static weft_err read_ports(reader *r, Weft__Bundle__Port *const *m, size_t n, bool input,
-                           const weft_bundle_port **out)
+static weft_err read_ports(weft_bundle__reader *r, Weft__Bundle__Port *const *m, size_t n,
+                           bool input, const weft_bundle_port **out)
 {
     weft_names *names = weft_names_create(r->scratch);
     weft_bundle_port *port = weft_arena_array(r->arena, n, sizeof *port);
@@ -273,12 +251,13 @@ static weft_err read_ports(reader *r, Weft__Bundle__Port *const *m, size_t n, bo
     for (size_t i = 0; i < n; i++) {
         uint32_t v = m[i]->value;
         if (!add_name(names, m[i]->name))
-            return refuse(r, "%s %zu has no name of its own", what, i);
+            return weft_bundle__refuse(r, "%s %zu has no name of its own", what, i);
         if (v == 0 || v > r->p->n_value || (r->defined[v] == UNDEFINED) != input)
-            return refuse(r, "%s \"%s\" is value %u, which %s", what, m[i]->name, v,
-                          input ? "is defined elsewhere" : "is not defined");
+            return weft_bundle__refuse(r, "%s \"%s\" is value %u, which %s", what, m[i]->name, v,
+                                       input ? "is defined elsewhere" : "is not defined");
         if (r->p->value[v - 1].type.layout != WEFT_LAYOUT_PLAIN)
-            return refuse(r, "%s \"%s\" does not have the plain layout", what, m[i]->name);
+            return weft_bundle__refuse(r, "%s \"%s\" does not have the plain layout", what,
+                                       m[i]->name);
         if (input)
             r->defined[v] = BY_INPUT;
         port[i] = (weft_bundle_port){keep(r, m[i]->name), v};
@@ -289,7 +268,7 @@ static weft_err read_ports(reader *r, Weft__Bundle__Port *const *m, size_t n, bo
 
 /* -- Launches --------------------------------------------------------------------------------- */
 
-static weft_err read_list(reader *r, const Weft__Bundle__Attr *m, weft_attr *a)
+static weft_err read_list(weft_bundle__reader *r, const Weft__Bundle__Attr *m, weft_attr *a)
 {
     if (a->kind == WEFT_KIND_FLOATS) {
         double *floats = weft_arena_array(r->arena, m->n_floats, sizeof *floats);
@@ -308,18 +287,18 @@ static weft_err read_list(reader *r, const Weft__Bundle__Attr *m, weft_attr *a)
         a->n = (uint32_t)m->n_ints;
         for (uint32_t i = 0; i < a->n; i++) {
             ints[i] = m->ints[i];
-            if (a->kind == WEFT_KIND_DIMS && !get_dim(r, m->ints[i], &ints[i]))
-                return refuse(r, "an attribute has a wrong dimension");
+            if (a->kind == WEFT_KIND_DIMS && !weft_bundle__get_dim(r, m->ints[i], &ints[i]))
+                return weft_bundle__refuse(r, "an attribute has a wrong dimension");
         }
         a->u.ints = ints; /* dims are int64_t too */
     }
     return WEFT_ERR_OK;
 }
 
-static weft_err read_attr(reader *r, const Weft__Bundle__Attr *m, weft_attr *a)
+static weft_err read_attr(weft_bundle__reader *r, const Weft__Bundle__Attr *m, weft_attr *a)
 {
     if (m->key >= r->msg->n_key)
-        return refuse(r, "an attribute has key %u of %zu", m->key, r->msg->n_key);
+        return weft_bundle__refuse(r, "an attribute has key %u of %zu", m->key, r->msg->n_key);
     a->key = (uint16_t)r->key[m->key];
     /* The numbers of the message are those of the enumeration; both are contracts. */
     a->kind = m->kind >= WEFT__BUNDLE__KIND__INT && m->kind <= WEFT__BUNDLE__KIND__DIMS
@@ -327,7 +306,7 @@ static weft_err read_attr(reader *r, const Weft__Bundle__Attr *m, weft_attr *a)
                   : WEFT_KIND_NONE;
     switch (a->kind) {
     case WEFT_KIND_NONE:
-        return refuse(r, "an attribute has kind %d", (int)m->kind);
+        return weft_bundle__refuse(r, "an attribute has kind %d", (int)m->kind);
     case WEFT_KIND_INT:
         a->u.i = m->i;
         return WEFT_ERR_OK;
@@ -340,7 +319,7 @@ static weft_err read_attr(reader *r, const Weft__Bundle__Attr *m, weft_attr *a)
     case WEFT_KIND_DTYPE:
         a->u.dtype = weft_dtype_parse(m->s);
         if (a->u.dtype == WEFT_DTYPE_NONE)
-            return refuse(r, "no element type is called \"%s\"", m->s);
+            return weft_bundle__refuse(r, "no element type is called \"%s\"", m->s);
         return WEFT_ERR_OK;
     default:
         return read_list(r, m, a);
@@ -359,45 +338,48 @@ static void sort_attrs(weft_attr *at, uint32_t n)
     }
 }
 
-static weft_err read_attrs(reader *r, const Weft__Bundle__Launch *m, const weft_op *op,
+static weft_err read_attrs(weft_bundle__reader *r, const Weft__Bundle__Launch *m, const weft_op *op,
                            weft_attrs *out)
 {
     if (m->n_attr >= WEFT_ATTR_COUNT)
-        return refuse(r, "%s: %zu attributes", op->name, m->n_attr);
+        return weft_bundle__refuse(r, "%s: %zu attributes", op->name, m->n_attr);
     weft_attr *at = weft_arena_array(r->arena, m->n_attr, sizeof *at);
     for (size_t i = 0; i < m->n_attr; i++)
         WEFT_TRY(read_attr(r, m->attr[i], &at[i]));
     sort_attrs(at, (uint32_t)m->n_attr);
     for (size_t i = 1; i < m->n_attr; i++)
         if (at[i].key == at[i - 1].key)
-            return refuse(r, "%s: attribute `%s` is given twice", op->name,
-                          weft_attr_key_name((weft_attr_key)at[i].key));
+            return weft_bundle__refuse(r, "%s: attribute `%s` is given twice", op->name,
+                                       weft_attr_key_name((weft_attr_key)at[i].key));
     *out = (weft_attrs){.at = at, .n = (uint32_t)m->n_attr};
     return weft_op_check_attrs(op, *out, r->diag, (weft_where){.file = r->path, .item = r->item});
 }
 
-static weft_err check_operands(reader *r, const Weft__Bundle__Launch *m, const weft_op *op)
+static weft_err check_operands(weft_bundle__reader *r, const Weft__Bundle__Launch *m,
+                               const weft_op *op)
 {
     if (m->n_in < op->in_min || (op->in_max != WEFT_VARIADIC && m->n_in > op->in_max) ||
         m->n_out < op->out_min || (op->out_max != WEFT_VARIADIC && m->n_out > op->out_max))
-        return refuse(r, "%s: %zu operands and %zu results", op->name, m->n_in, m->n_out);
+        return weft_bundle__refuse(r, "%s: %zu operands and %zu results", op->name, m->n_in,
+                                   m->n_out);
     for (size_t i = 0; i < m->n_in; i++) {
         uint32_t v = m->in[i];
         if ((v == 0 && i < op->in_min) || v > r->p->n_value || (v && r->defined[v] == UNDEFINED))
-            return refuse(r, "%s: operand %zu is value %u, which is not defined", op->name, i, v);
+            return weft_bundle__refuse(r, "%s: operand %zu is value %u, which is not defined",
+                                       op->name, i, v);
     }
     for (size_t i = 0; i < m->n_out; i++) {
         uint32_t v = m->out[i];
         if (v > r->p->n_value || (v && r->defined[v] != UNDEFINED))
-            return refuse(r, "%s: result %zu is value %u, which is defined elsewhere", op->name, i,
-                          v);
+            return weft_bundle__refuse(r, "%s: result %zu is value %u, which is defined elsewhere",
+                                       op->name, i, v);
         if (v)
             r->defined[v] = BY_LAUNCH;
     }
     return WEFT_ERR_OK;
 }
 
-static const uint32_t *keep_indices(reader *r, const uint32_t *at, size_t n)
+static const uint32_t *keep_indices(weft_bundle__reader *r, const uint32_t *at, size_t n)
 {
     uint32_t *copy = weft_arena_array(r->arena, n, sizeof *copy);
     if (n)
@@ -405,18 +387,19 @@ static const uint32_t *keep_indices(reader *r, const uint32_t *at, size_t n)
     return copy;
 }
 
-static weft_err read_launches(reader *r, const Weft__Bundle__Program *m)
+static weft_err read_launches(weft_bundle__reader *r, const Weft__Bundle__Program *m)
 {
     weft_bundle_launch *launch = weft_arena_array(r->arena, m->n_launch, sizeof *launch);
     for (size_t i = 0; i < m->n_launch; i++) {
         const Weft__Bundle__Launch *from = m->launch[i];
         weft_bundle_launch *l = &launch[i];
         if (from->op >= r->msg->n_op)
-            return refuse(r, "launch %zu has operator %u of %zu", i, from->op, r->msg->n_op);
+            return weft_bundle__refuse(r, "launch %zu has operator %u of %zu", i, from->op,
+                                       r->msg->n_op);
         l->op = r->op[from->op];
         const weft_op *op = weft_op_get(l->op);
         if (op->traits & WEFT_T_GRAPH_ONLY)
-            return refuse(r, "%s cannot be launched", op->name);
+            return weft_bundle__refuse(r, "%s cannot be launched", op->name);
         WEFT_TRY(check_operands(r, from, op));
         WEFT_TRY(read_attrs(r, from, op, &l->attrs));
         l->in = keep_indices(r, from->in, from->n_in);
@@ -424,25 +407,27 @@ static weft_err read_launches(reader *r, const Weft__Bundle__Program *m)
         l->out = keep_indices(r, from->out, from->n_out);
         l->n_out = (uint32_t)from->n_out;
         l->item = keep(r, from->item);
+        WEFT_TRY(weft_bundle__read_steps(r, from, l));
     }
     r->p->launch = launch;
     r->p->n_launch = (uint32_t)m->n_launch;
     for (uint32_t v = 1; v <= r->p->n_value; v++)
         if (r->defined[v] == UNDEFINED)
-            return refuse(r, "value %u is not defined", v);
+            return weft_bundle__refuse(r, "value %u is not defined", v);
     return WEFT_ERR_OK;
 }
 
 /* -- Buckets ---------------------------------------------------------------------------------- */
 
 /* `seen`: by value, 1 + the last bucket that has a buffer of it. */
-static weft_err read_buffer(reader *r, const Weft__Bundle__Buffer *m, uint32_t bucket,
+static weft_err read_buffer(weft_bundle__reader *r, const Weft__Bundle__Buffer *m, uint32_t bucket,
                             const weft_bundle_bucket *b, uint32_t *seen)
 {
     const weft_bundle_program *p = r->p;
     if (m->value == 0 || m->value > p->n_value || r->defined[m->value] != BY_LAUNCH ||
         seen[m->value] == bucket + 1)
-        return refuse(r, "bucket %u has a wrong buffer for value %u", bucket, m->value);
+        return weft_bundle__refuse(r, "bucket %u has a wrong buffer for value %u", bucket,
+                                   m->value);
     seen[m->value] = bucket + 1;
     const weft_ttype *t = &p->value[m->value - 1].type;
     int64_t dim[WEFT_RANK_MAX];
@@ -453,27 +438,28 @@ static weft_err read_buffer(reader *r, const Weft__Bundle__Buffer *m, uint32_t b
     if (!known ||
         !weft_layout_bytes((weft_dtype)t->dtype, (weft_layout)t->layout, dim, t->rank, &need) ||
         m->bytes < need)
-        return refuse(r, "bucket %u: the buffer of value %u has %llu bytes", bucket, m->value,
-                      (unsigned long long)m->bytes);
+        return weft_bundle__refuse(r, "bucket %u: the buffer of value %u has %llu bytes", bucket,
+                                   m->value, (unsigned long long)m->bytes);
     if (m->offset > b->arena_bytes || m->bytes > b->arena_bytes - m->offset)
-        return refuse(r, "bucket %u: %llu bytes at %llu are outside the arena of %llu", bucket,
-                      (unsigned long long)m->bytes, (unsigned long long)m->offset,
-                      (unsigned long long)b->arena_bytes);
+        return weft_bundle__refuse(r, "bucket %u: %llu bytes at %llu are outside the arena of %llu",
+                                   bucket, (unsigned long long)m->bytes,
+                                   (unsigned long long)m->offset,
+                                   (unsigned long long)b->arena_bytes);
     return WEFT_ERR_OK;
 }
 
-static weft_err read_bucket(reader *r, const Weft__Bundle__Bucket *m, uint32_t i,
+static weft_err read_bucket(weft_bundle__reader *r, const Weft__Bundle__Bucket *m, uint32_t i,
                             weft_bundle_bucket *b, uint32_t *seen)
 {
     if (m->n_symbol != r->p->n_symbol || m->arena_bytes > (uint64_t)INT64_MAX)
-        return refuse(r, "bucket %u has %zu symbols and %llu bytes", i, m->n_symbol,
-                      (unsigned long long)m->arena_bytes);
+        return weft_bundle__refuse(r, "bucket %u has %zu symbols and %llu bytes", i, m->n_symbol,
+                                   (unsigned long long)m->arena_bytes);
     int64_t *symbol = weft_arena_array(r->arena, m->n_symbol, sizeof *symbol);
     for (size_t k = 0; k < m->n_symbol; k++) {
         symbol[k] = m->symbol[k];
         if (symbol[k] < r->p->symbol[k].lo || symbol[k] > r->p->symbol[k].hi)
-            return refuse(r, "bucket %u: symbol \"%s\" is %lld", i, r->p->symbol[k].name,
-                          (long long)symbol[k]);
+            return weft_bundle__refuse(r, "bucket %u: symbol \"%s\" is %lld", i,
+                                       r->p->symbol[k].name, (long long)symbol[k]);
     }
     weft_bundle_buffer *buffer = weft_arena_array(r->arena, m->n_buffer, sizeof *buffer);
     b->symbol = symbol;
@@ -488,7 +474,7 @@ static weft_err read_bucket(reader *r, const Weft__Bundle__Bucket *m, uint32_t i
     return WEFT_ERR_OK;
 }
 
-static weft_err read_buckets(reader *r, const Weft__Bundle__Program *m)
+static weft_err read_buckets(weft_bundle__reader *r, const Weft__Bundle__Program *m)
 {
     weft_bundle_bucket *bucket = weft_arena_array(r->arena, m->n_bucket, sizeof *bucket);
     uint32_t *seen = weft_arena_array(r->scratch, r->p->n_value + (size_t)1, sizeof *seen);
@@ -535,21 +521,21 @@ static bool read_point(const Weft__Bundle__Point *m, weft_profile_point *p)
            is_amount(p->cost.energy_j) && is_amount(p->cost.expected_error);
 }
 
-static weft_err read_profile(reader *r, const Weft__Bundle__Program *m)
+static weft_err read_profile(weft_bundle__reader *r, const Weft__Bundle__Program *m)
 {
     weft_profile_point *point = weft_arena_array(r->arena, m->n_profile, sizeof *point);
     for (size_t i = 0; i < m->n_profile; i++)
         if (!read_point(m->profile[i], &point[i]))
-            return refuse(r, "point %zu of the profile is wrong", i);
+            return weft_bundle__refuse(r, "point %zu of the profile is wrong", i);
     r->p->profile = (weft_profile){point, m->n_profile};
     r->p->slo_us = m->slo_us;
     r->p->rate_per_s = m->rate_per_s;
     if (!is_amount(m->slo_us) || !is_amount(m->rate_per_s))
-        return refuse(r, "SLO %g us, rate %g/s", m->slo_us, m->rate_per_s);
+        return weft_bundle__refuse(r, "SLO %g us, rate %g/s", m->slo_us, m->rate_per_s);
     return WEFT_ERR_OK;
 }
 
-static weft_err read_batch_symbol(reader *r, const Weft__Bundle__Program *m)
+static weft_err read_batch_symbol(weft_bundle__reader *r, const Weft__Bundle__Program *m)
 {
     weft_bundle_program *p = r->p;
     p->batch_symbol = m->batch_symbol ? m->batch_symbol - 1 : UINT32_MAX;
@@ -562,7 +548,8 @@ static weft_err read_batch_symbol(reader *r, const Weft__Bundle__Program *m)
         ok = t->rank && weft_dim_as_symbol(p->dims, t->dim[0]) == p->batch_symbol;
     }
     return ok ? WEFT_ERR_OK
-              : refuse(r, "symbol %u is not dimension 0 of each input and output", m->batch_symbol);
+              : weft_bundle__refuse(r, "symbol %u is not dimension 0 of each input and output",
+                                    m->batch_symbol);
 }
 
 /* Ports [first, first + n) have the element types and ranks of those of the model. */
@@ -578,7 +565,7 @@ static bool same_ports(const weft_bundle_program *p, const weft_bundle_port *por
     return true;
 }
 
-static weft_err read_parts(reader *r, const Weft__Bundle__Program *m)
+static weft_err read_parts(weft_bundle__reader *r, const Weft__Bundle__Program *m)
 {
     weft_bundle_program *p = r->p;
     weft_bundle_part *part = weft_arena_array(r->arena, m->n_part, sizeof *part);
@@ -605,10 +592,10 @@ static weft_err read_parts(reader *r, const Weft__Bundle__Program *m)
         return WEFT_ERR_OK;
     ok = ok && is_joint && m->n_part > 0 && n_in == p->n_input && n_out == p->n_output &&
          p->batch_symbol == UINT32_MAX;
-    return ok ? WEFT_ERR_OK : refuse(r, "its parts are not those of models");
+    return ok ? WEFT_ERR_OK : weft_bundle__refuse(r, "its parts are not those of models");
 }
 
-static weft_err read_program(reader *r, const Weft__Bundle__Program *m)
+static weft_err read_program(weft_bundle__reader *r, const Weft__Bundle__Program *m)
 {
     weft_bundle_program *p = r->p;
     r->item = p->name = keep(r, m->name);
@@ -626,7 +613,7 @@ static weft_err read_program(reader *r, const Weft__Bundle__Program *m)
     return read_profile(r, m);
 }
 
-static weft_err read_programs(reader *r)
+static weft_err read_programs(weft_bundle__reader *r)
 {
     size_t n = r->msg->n_program, all = n + r->msg->n_joint;
     weft_bundle_program *program = weft_arena_array(r->arena, all, sizeof *program);
@@ -637,28 +624,29 @@ static weft_err read_programs(reader *r)
     for (size_t i = 0; i < all; i++) {
         const Weft__Bundle__Program *from = i < n ? r->msg->program[i] : r->msg->joint[i - n];
         if (!add_name(names, from->name))
-            return refuse(r, "model %zu has no name of its own", i);
+            return weft_bundle__refuse(r, "model %zu has no name of its own", i);
         r->p = &program[i];
         WEFT_TRY(read_program(r, from));
     }
     r->item = NULL;
     for (uint32_t w = 0; w < r->b->n_weight; w++)
         if (r->users[w] != r->b->weight[w].n_users)
-            return refuse(r, "weight \"%s\" says it has %u users and has %u", r->b->weight[w].name,
-                          r->b->weight[w].n_users, r->users[w]);
+            return weft_bundle__refuse(r, "weight \"%s\" says it has %u users and has %u",
+                                       r->b->weight[w].name, r->b->weight[w].n_users, r->users[w]);
     return WEFT_ERR_OK;
 }
 
 weft_err weft_bundle__read(weft_bundle *b, const Weft__Bundle__Bundle *msg,
-                           const weft_file *weights, const char *path, weft_arena *scratch,
-                           weft_diag *diag)
+                           const weft_file *weights, const weft_file *code, const char *path,
+                           weft_arena *scratch, weft_diag *diag)
 {
-    reader r = {
+    weft_bundle__reader r = {
         .b = b, .msg = msg, .arena = b->arena, .scratch = scratch, .path = path, .diag = diag};
     b->tool = keep(&r, msg->tool);
     b->target = keep(&r, msg->target);
     b->plan_json = *msg->plan_json ? keep(&r, msg->plan_json) : NULL;
     WEFT_TRY(read_tables(&r));
     WEFT_TRY(read_weights(&r, weights));
+    WEFT_TRY(weft_bundle__read_code(&r, code));
     return read_programs(&r);
 }

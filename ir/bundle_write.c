@@ -163,6 +163,70 @@ static uint32_t *copy_indices(writer *w, const uint32_t *at, uint32_t n)
     return copy;
 }
 
+static uint32_t float_bits(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static void put_gemm(writer *w, const weft_step_gemm *g, Weft__Bundle__Step *to)
+{
+    const weft_dim dim[] = {g->m,   g->n,   g->k,        g->batch,    g->lda,      g->ldb,
+                            g->ldc, g->ldd, g->stride_a, g->stride_b, g->stride_c, g->stride_d};
+    Weft__Bundle__Gemm *m = weft_arena_alloc(w->arena, sizeof *m);
+    weft__bundle__gemm__init(m);
+    m->dtype = intern(w, &w->dtype, g->dtype, weft_dtype_name(g->dtype));
+    m->act = g->act;
+    m->flags = (g->trans_a ? 1u : 0u) | (g->trans_b ? 2u : 0u) | (g->tf32 ? 4u : 0u);
+    m->n_dim = sizeof dim / sizeof dim[0];
+    m->dim = weft_arena_array(w->arena, m->n_dim, sizeof *m->dim);
+    for (size_t i = 0; i < m->n_dim; i++)
+        m->dim[i] = put_dim(w, dim[i]);
+    m->alpha = float_bits(g->alpha);
+    m->beta = float_bits(g->beta);
+    to->gemm = m;
+}
+
+static void put_args(writer *w, const weft_step_arg *arg, uint32_t n, Weft__Bundle__Step *to)
+{
+    to->n_arg = n;
+    NEW_MESSAGES(w, n, to->arg, Weft__Bundle__Arg, weft__bundle__arg__init);
+    for (uint32_t i = 0; i < n; i++) {
+        to->arg[i]->kind = arg[i].kind;
+        to->arg[i]->index = arg[i].index;
+        to->arg[i]->dim = put_dim(w, arg[i].dim);
+        to->arg[i]->f = float_bits(arg[i].f);
+    }
+}
+
+static void put_steps(writer *w, const weft_bundle_launch *l, Weft__Bundle__Launch *to)
+{
+    to->n_step = l->n_step;
+    to->scratch_bytes = put_dim(w, l->scratch_bytes);
+    NEW_MESSAGES(w, l->n_step, to->step, Weft__Bundle__Step, weft__bundle__step__init);
+    for (uint32_t i = 0; i < l->n_step; i++) {
+        const weft_bundle_step *s = &l->step[i];
+        Weft__Bundle__Step *m = to->step[i];
+        m->kind = s->kind;
+        m->kernel = s->kernel;
+        m->bytes = put_dim(w, s->bytes);
+        if (s->kind == WEFT_STEP_KERNEL) {
+            m->n_grid = 3;
+            m->grid = weft_arena_array(w->arena, m->n_grid, sizeof *m->grid);
+            for (uint32_t k = 0; k < 3; k++)
+                m->grid[k] = put_dim(w, s->grid[k]);
+        }
+        if (s->kind == WEFT_STEP_GEMM) {
+            const weft_step_gemm *g = s->gemm;
+            put_args(w, (weft_step_arg[]){g->a, g->b, g->c, g->d, g->bias}, 5, m);
+            put_gemm(w, g, m);
+        } else {
+            put_args(w, s->arg, s->n_arg, m);
+        }
+    }
+}
+
 static void put_launches(writer *w, const weft_bundle_program *p, Weft__Bundle__Program *to)
 {
     to->n_launch = p->n_launch;
@@ -180,6 +244,7 @@ static void put_launches(writer *w, const weft_bundle_program *p, Weft__Bundle__
         NEW_MESSAGES(w, l->attrs.n, m->attr, Weft__Bundle__Attr, weft__bundle__attr__init);
         for (uint32_t k = 0; k < l->attrs.n; k++)
             put_attr(w, &l->attrs.at[k], m->attr[k]);
+        put_steps(w, l, m);
     }
 }
 
@@ -295,12 +360,49 @@ static void put_weights(writer *w, Weft__Bundle__Bundle *to, weft_bundle_weight 
     }
 }
 
+static void put_code(writer *w, Weft__Bundle__Bundle *to, weft_bundle_image *hashed)
+{
+    const weft_bundle *b = w->b;
+    to->n_arch = b->n_arch;
+    to->arch = weft_arena_array(w->arena, b->n_arch, sizeof *to->arch);
+    for (uint32_t i = 0; i < b->n_arch; i++)
+        to->arch[i] = borrow(b->arch[i]);
+    to->n_image = b->n_image;
+    NEW_MESSAGES(w, b->n_image, to->image, Weft__Bundle__Image, weft__bundle__image__init);
+    for (uint32_t i = 0; i < b->n_image; i++) {
+        hashed[i] = b->image[i];
+        hashed[i].checksum = weft_hash64(b->image[i].data, (size_t)b->image[i].bytes, 0);
+        to->image[i]->arch = borrow(b->image[i].arch);
+        to->image[i]->module = b->image[i].module;
+        to->image[i]->bytes = b->image[i].bytes;
+        to->image[i]->checksum = hashed[i].checksum;
+    }
+    to->n_kernel = b->n_kernel;
+    NEW_MESSAGES(w, b->n_kernel, to->kernel, Weft__Bundle__Kernel, weft__bundle__kernel__init);
+    for (uint32_t i = 0; i < b->n_kernel; i++) {
+        const weft_bundle_kernel *k = &b->kernel[i];
+        Weft__Bundle__Kernel *m = to->kernel[i];
+        m->name = borrow(k->name);
+        m->module = k->module;
+        m->threads = k->threads;
+        m->shared_bytes = k->shared_bytes;
+        m->n_resource = 3 * (size_t)b->n_arch;
+        m->resource = weft_arena_array(w->arena, m->n_resource, sizeof *m->resource);
+        for (uint32_t a = 0; a < b->n_arch; a++) {
+            m->resource[3 * a] = k->resource[a].registers;
+            m->resource[3 * a + 1] = k->resource[a].shared_bytes;
+            m->resource[3 * a + 2] = k->resource[a].local_bytes;
+        }
+    }
+}
+
 static void make_table(writer *w, name_table *t, uint32_t count)
 {
     t->number = weft_arena_array(w->arena, count, sizeof *t->number);
 }
 
-static weft_err make_metadata(writer *w, weft_bundle_weight *hashed, weft_span *out)
+static weft_err make_metadata(writer *w, weft_bundle_weight *hashed, weft_bundle_image *image,
+                              weft_span *out)
 {
     Weft__Bundle__Bundle msg = WEFT__BUNDLE__BUNDLE__INIT;
     make_table(w, &w->op, WEFT_OP_COUNT);
@@ -311,6 +413,7 @@ static weft_err make_metadata(writer *w, weft_bundle_weight *hashed, weft_span *
     msg.target = borrow(w->b->target);
     msg.plan_json = borrow(w->b->plan_json);
     put_weights(w, &msg, hashed);
+    put_code(w, &msg, image);
     msg.n_program = w->b->n_program;
     NEW_MESSAGES(w, msg.n_program, msg.program, Weft__Bundle__Program, weft__bundle__program__init);
     for (uint32_t i = 0; i < w->b->n_program; i++)
@@ -359,33 +462,59 @@ static void put_entry(uint8_t *at, weft_section_kind kind, uint64_t offset, uint
     weft_bundle__put(at + 24, 8, checksum);
 }
 
+/* Length of the section. */
+static uint64_t add_weights(writer *w, span_list *list)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < w->b->n_weight; i++) {
+        const weft_bundle_weight *weight = &w->b->weight[i];
+        add_padded(w, list, (weft_span){weight->data, (size_t)weight->bytes});
+        bytes += weft_align_up(weight->bytes, WEFT_BUNDLE_ALIGN);
+    }
+    return bytes;
+}
+
+static uint64_t add_images(writer *w, span_list *list)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < w->b->n_image; i++) {
+        const weft_bundle_image *image = &w->b->image[i];
+        add_padded(w, list, (weft_span){image->data, (size_t)image->bytes});
+        bytes += weft_align_up(image->bytes, WEFT_BUNDLE_ALIGN);
+    }
+    return bytes;
+}
+
 static weft_err write_file(writer *w, const char *path)
 {
     uint8_t header[WEFT_BUNDLE_HEADER_BYTES] = WEFT_BUNDLE_MAGIC;
     uint8_t table[WEFT_BUNDLE_SECTIONS * WEFT_BUNDLE_ENTRY_BYTES] = {0};
     weft_bundle_weight *hashed = weft_arena_array(w->arena, w->b->n_weight, sizeof *hashed);
+    weft_bundle_image *image = weft_arena_array(w->arena, w->b->n_image, sizeof *image);
+    uint32_t n_section = w->b->n_arch ? WEFT_SECTION_CODE : WEFT_SECTION_WEIGHTS;
+    size_t table_bytes = (size_t)n_section * WEFT_BUNDLE_ENTRY_BYTES;
     span_list list = {0};
     weft_span meta;
-    WEFT_TRY(make_metadata(w, hashed, &meta));
+    WEFT_TRY(make_metadata(w, hashed, image, &meta));
     WEFT_VEC_PUSH(w->arena, &list, ((weft_span){header, sizeof header}));
     add_padded(w, &list, meta);
     uint64_t weights_at = sizeof header + weft_align_up(meta.len, WEFT_BUNDLE_ALIGN);
-    uint64_t weight_bytes = 0;
-    for (uint32_t i = 0; i < w->b->n_weight; i++) {
-        const weft_bundle_weight *weight = &w->b->weight[i];
-        add_padded(w, &list, (weft_span){weight->data, (size_t)weight->bytes});
-        weight_bytes += weft_align_up(weight->bytes, WEFT_BUNDLE_ALIGN);
-    }
-    WEFT_VEC_PUSH(w->arena, &list, ((weft_span){table, sizeof table}));
+    uint64_t weight_bytes = add_weights(w, &list);
+    uint64_t code_at = weights_at + weight_bytes, code_bytes = add_images(w, &list);
+    uint64_t table_at = code_at + code_bytes;
+    WEFT_VEC_PUSH(w->arena, &list, ((weft_span){table, table_bytes}));
 
     put_entry(table, WEFT_SECTION_META, sizeof header, meta.len, weft_hash64(meta.at, meta.len, 0));
     put_entry(table + WEFT_BUNDLE_ENTRY_BYTES, WEFT_SECTION_WEIGHTS, weights_at, weight_bytes,
               weft_bundle__hash_weights(hashed, w->b->n_weight));
+    if (n_section >= WEFT_SECTION_CODE)
+        put_entry(table + 2 * WEFT_BUNDLE_ENTRY_BYTES, WEFT_SECTION_CODE, code_at, code_bytes,
+                  weft_bundle__hash_images(image, w->b->n_image));
     weft_bundle__put(header + 4, 4, WEFT_BUNDLE_VERSION);
-    weft_bundle__put(header + 8, 8, weights_at + weight_bytes + sizeof table);
-    weft_bundle__put(header + 16, 8, weights_at + weight_bytes);
-    weft_bundle__put(header + 24, 4, WEFT_BUNDLE_SECTIONS);
-    weft_bundle__put(header + 56, 8, weft_bundle__hash_head(header, table, sizeof table));
+    weft_bundle__put(header + 8, 8, table_at + table_bytes);
+    weft_bundle__put(header + 16, 8, table_at);
+    weft_bundle__put(header + 24, 4, n_section);
+    weft_bundle__put(header + 56, 8, weft_bundle__hash_head(header, table, table_bytes));
     return weft_file_write_spans(path, list.at, list.len, w->diag);
 }
 
