@@ -126,6 +126,11 @@ const char *weft_cuda__f32_text(weft_cuda *cu, float x);
  * Without steps it is the identity. */
 WEFT_MUST_USE weft_err weft_cuda__epilogue(weft_cuda_kernel *k, weft_attr_key key, int32_t axis,
                                            const char **out);
+/* Of acc * alpha + beta * x, x the element of operand `addend` that broadcasting puts there;
+ * UINT32_MAX: none. */
+WEFT_MUST_USE weft_err weft_cuda__sum_epilogue(weft_cuda_kernel *k, weft_attr_key key, int32_t axis,
+                                               float alpha, float beta, uint32_t addend,
+                                               const char **out);
 
 /* Writes to the top of the kernel a structure `@_chain` that computes the node's steps of `key`
  * (STEPS) for some elements of result 0 that follow each other, and gives the text that makes one.

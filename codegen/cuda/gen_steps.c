@@ -207,10 +207,31 @@ static bool is_along(const access *a, uint32_t axis)
 
 weft_err weft_cuda__epilogue(weft_cuda_kernel *k, weft_attr_key key, int32_t axis, const char **out)
 {
+    return weft_cuda__sum_epilogue(k, key, axis, 1, 1, UINT32_MAX, out);
+}
+
+/* acc = acc * alpha + beta * addend */
+static void print_sum(weft_cuda *cu, float alpha, float beta, uint32_t addend, weft_buf *out)
+{
+    if (alpha != 1)
+        weft_buf_printf(out, "        acc = acc * %s;\n", weft_cuda__f32_text(cu, alpha));
+    if (addend == UINT32_MAX)
+        return;
+    if (beta != 1)
+        weft_buf_printf(out, "        acc += i%u * %s;\n", addend, weft_cuda__f32_text(cu, beta));
+    else
+        weft_buf_printf(out, "        acc += i%u;\n", addend);
+}
+
+weft_err weft_cuda__sum_epilogue(weft_cuda_kernel *k, weft_attr_key key, int32_t axis, float alpha,
+                                 float beta, uint32_t addend, const char **out)
+{
     weft_cuda *cu = weft_cuda__of(k);
     const weft_ttype *o = weft_cuda__out_type(cu, 0);
     chain c;
     WEFT_TRY(parse_chain(k, key, &c));
+    if (addend != UINT32_MAX)
+        c.used[addend] = true;
     weft_buf *top = weft_cuda__top(k), body = {0};
     uint32_t along = axis < 0 ? o->rank - (uint32_t)-axis : (uint32_t)axis;
     for (uint32_t i = 0; i < OPERANDS_MAX; i++) {
@@ -224,6 +245,7 @@ weft_err weft_cuda__epilogue(weft_cuda_kernel *k, weft_attr_key key, int32_t axi
         const char *index = a.single ? "0" : is_along(&a, along) ? "c" : index_text(k, o, &a, "at");
         weft_buf_printf(&body, "        f32 i%u = convert<f32>(e%u[%s]);\n", i, i, index);
     }
+    print_sum(cu, alpha, beta, addend, &body);
     print_steps(&c, "acc", "", "        ", &body);
     *out = print_members(&c, "epilogue", "e", top);
     weft_buf_puts(top, "    __device__ f32 operator()(f32 acc, size_t at, int c) const\n    {\n");
