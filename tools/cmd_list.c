@@ -4,6 +4,7 @@
 #include "passes/passes.h"
 #include "runtime/runtime.h"
 #include "scheduler/scheduler.h"
+#include "tools/list_slices.h"
 #include "tools/tools.h"
 
 #include <string.h>
@@ -42,18 +43,6 @@ static void list_gpus(void)
     }
 }
 
-static void list_slices(void)
-{
-    const weft_device_type *type;
-    for (size_t i = 0; (type = weft_device_type_at(i)); i++)
-        for (size_t k = 0; k < type->n_mig; k++) {
-            const weft_mig_profile *p = &type->mig[k];
-            char size[32];
-            printf("%-12s %-12s %u slots  %5.1f %% of SMs  %s\n", type->name, p->name, p->slots,
-                   p->share * 100, weft_tool_bytes(p->mem_bytes, size));
-        }
-}
-
 static const struct {
     uint32_t bit;
     const char *name;
@@ -85,27 +74,47 @@ static void list_drivers(void)
 static const struct {
     const char *name;
     void (*print)(void);
-} tables[] = {{"ops", list_ops},       {"passes", list_passes},     {"gpus", list_gpus},
-              {"slices", list_slices}, {"policies", list_policies}, {"drivers", list_drivers}};
+} tables[] = {{"ops", list_ops},
+              {"passes", list_passes},
+              {"gpus", list_gpus},
+              {"policies", list_policies},
+              {"drivers", list_drivers}};
 
 static int run_list(int argc, char **argv)
 {
-    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
-        return weft_tool_help(&weft_verb_list);
-    if (argc != 2)
+    static const struct option longs[] = {{"format", required_argument, NULL, 'f'},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {NULL, 0, NULL, 0}};
+    bool json = false;
+    int opt;
+    optind = 1;
+    while ((opt = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
+        if (opt == 'h')
+            return weft_tool_help(&weft_verb_list);
+        if (opt != 'f' || !weft_tool_parse_format(optarg, &json))
+            return weft_tool_usage(&weft_verb_list, "wrong option");
+    }
+    if (argc - optind != 1)
         return weft_tool_usage(&weft_verb_list, "name one table");
+    const char *name = argv[optind];
+    if (strcmp(name, "slices") == 0)
+        return weft_list_slices(json);
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++)
-        if (strcmp(tables[i].name, argv[1]) == 0) {
+        if (strcmp(tables[i].name, name) == 0) {
+            if (json)
+                return weft_tool_usage(&weft_verb_list, "'%s' is written as text only", name);
             tables[i].print();
             return WEFT_EXIT_DONE;
         }
-    return weft_tool_usage(&weft_verb_list, "no table '%s'", argv[1]);
+    return weft_tool_usage(&weft_verb_list, "no table '%s'", name);
 }
 
 const weft_verb weft_verb_list = {
     .name = "list",
     .brief = "print a table: ops, passes, gpus, slices, policies, drivers",
-    .usage = "usage: weft list ops|passes|gpus|slices|policies|drivers\n"
-             "Prints what this build knows.\n",
+    .usage = "usage: weft list ops|passes|gpus|slices|policies|drivers [--format text|json]\n"
+             "Prints what this build knows. 'slices' also looks at this machine, and changes\n"
+             "nothing: its CPUs and GPUs, how MIG has cut them and how it could, what MPS and\n"
+             "green contexts can give, and where a GPU differs from the table. JSON: slices.\n",
     .run = run_list,
 };
