@@ -39,6 +39,9 @@ weft_columns weft_merge__match(weft_passctx *cx, weft_graph *const *model, uint3
 weft_columns weft_merge__split(weft_passctx *cx, const weft_columns *columns);
 weft_columns weft_merge__align(weft_passctx *cx, weft_graph *const *model, uint32_t n_model);
 
+/* Fills the log's pairs when it wants them. */
+void weft_merge__measure_pairs(weft_passctx *cx, weft_module *m);
+
 /* How the operands of a column's nodes are put together. */
 typedef enum weft_joint_level {
     WEFT_JOINT_NONE,

@@ -87,6 +87,7 @@ static bool merge_group(weft_passctx *cx, weft_module *m, weft_graph *const *mod
 static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
 {
     uint32_t n = weft_graph_count(m), kept = 0;
+    weft_merge__measure_pairs(cx, m);
     if (cx->options->merge == WEFT_MERGE_OFF)
         return WEFT_ERR_OK;
     weft_merger g = {.cx = cx, .m = m};

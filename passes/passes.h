@@ -61,9 +61,23 @@ typedef struct weft_merge_row {
     uint32_t n_candidate;
 } weft_merge_row;
 
+/* What two models have in common; weights are those of products and of look-ups in tables. */
+typedef struct weft_merge_pair {
+    const char *model[2];
+    uint32_t nodes[2], matched; /* matched: nodes that correspond */
+    double architecture;        /* 2 matched / (nodes of both) */
+    uint64_t bytes[2];          /* of weights */
+    uint64_t equal_bytes;       /* of weights of corresponding nodes that are the same */
+    uint64_t common_bytes;      /* of the largest rectangles that corresponding weights share */
+    double similarity;          /* USHER's: 2 common / (bytes of both) */
+    bool lower_bound;           /* too much to look at: similarity is at least this */
+} weft_merge_pair;
+
 typedef struct weft_merge_log {
     weft_arena *arena; /* given by the caller; owns the rows */
     WEFT_VEC(weft_merge_row) rows;
+    bool want_pairs; /* every two models are measured, whatever `merge` is: takes seconds */
+    WEFT_VEC(weft_merge_pair) pairs;
 } weft_merge_log;
 
 /* Zero-initialised: the defaults. */
