@@ -1,0 +1,25 @@
+/* Products as cuBLASLt has them, by the host: matrices are column-major. */
+#ifndef WEFT_TESTS_DOUBLES_GEMM_H
+#define WEFT_TESTS_DOUBLES_GEMM_H
+
+#include "double.h"
+
+enum { WEFT_GEMM_NONE, WEFT_GEMM_RELU, WEFT_GEMM_GELU };
+
+/* d = act(alpha op(a) op(b) + beta c + bias), op(a) m x k, bias m; for each of `batch`. */
+typedef struct weft_gemm {
+    unsigned type; /* cudaDataType of all */
+    int act;
+    bool trans_a, trans_b;
+    uint64_t m, n, k, batch;
+    uint64_t ld[4], stride[4]; /* a, b, c, d; in elements */
+    const void *a, *b, *c, *bias;
+    void *d;
+    float alpha, beta;
+} weft_gemm;
+
+/* Bytes of an element; 0: a type that is not known. */
+size_t weft_gemm_bytes(unsigned type);
+void weft_gemm_run(void *gemm);
+
+#endif
