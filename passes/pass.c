@@ -41,17 +41,31 @@ const char *weft_pass_brief(const weft_pass *pass)
 
 static const weft_pass *const pipeline_cpu[] = {
 #define STEP_cpu(file) &weft_pass_##file,
+#define STEP_gpu(file)
 #define STEP_framework(file)
 #include "passes/pipelines.def"
 #undef STEP_cpu
+#undef STEP_gpu
+#undef STEP_framework
+};
+
+static const weft_pass *const pipeline_gpu[] = {
+#define STEP_cpu(file)
+#define STEP_gpu(file) &weft_pass_##file,
+#define STEP_framework(file)
+#include "passes/pipelines.def"
+#undef STEP_cpu
+#undef STEP_gpu
 #undef STEP_framework
 };
 
 static const weft_pass *const pipeline_framework[] = {
 #define STEP_cpu(file)
+#define STEP_gpu(file)
 #define STEP_framework(file) &weft_pass_##file,
 #include "passes/pipelines.def"
 #undef STEP_cpu
+#undef STEP_gpu
 #undef STEP_framework
 };
 
@@ -63,6 +77,7 @@ static const struct {
     size_t n;
 } pipelines[] = {
     {"cpu", pipeline_cpu, sizeof pipeline_cpu / sizeof pipeline_cpu[0]},
+    {"gpu", pipeline_gpu, sizeof pipeline_gpu / sizeof pipeline_gpu[0]},
     {"framework", pipeline_framework, sizeof pipeline_framework / sizeof pipeline_framework[0]},
 };
 

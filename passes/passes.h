@@ -117,7 +117,7 @@ typedef struct weft_run_options {
 WEFT_MUST_USE weft_err weft_passes_run(weft_module *m, const weft_pass *const *pass, size_t n,
                                        const weft_run_options *options, weft_diag *diag);
 
-/* Passes of a named pipeline ("cpu": graph stage to plan stage; "framework": graph stage to kernel
+/* Passes of a named pipeline ("cpu", "gpu": graph stage to plan stage; "framework": graph to kernel
  * stage, as an eager framework would run it); NULL when unknown. */
 const weft_pass *const *weft_pipeline(const char *name, size_t *out_n);
 

@@ -8,6 +8,7 @@
 #include "tools/tune.h"
 
 #include <string.h>
+#include <unistd.h>
 
 typedef struct options {
     weft_tool_pipeline pipeline;
@@ -140,6 +141,26 @@ static weft_err write_text(weft_module *m, const char *path, weft_diag *diag)
     return err;
 }
 
+static bool is_for_gpu(const options *o)
+{
+    const char *target = o->pipeline.run.pass.target;
+    return target && strncmp(target, "sm_", 3) == 0;
+}
+
+/* For GPUs kernels are compiled too, as many at once as there are processors. */
+static weft_err make_bundle(const options *o, weft_module *m, const weft_codegen_model *model,
+                            weft_arena *arena, weft_diag *diag, weft_bundle *out)
+{
+    long n_cpu = sysconf(_SC_NPROCESSORS_ONLN);
+    const weft_codegen_options how = {.model = model,
+                                      .target = o->pipeline.run.pass.target,
+                                      .n_thread = n_cpu > 0 ? (uint32_t)n_cpu : 1};
+    if (!is_for_gpu(o))
+        return weft_codegen_bundle(m, weft_backend_find("cpu"), model, NULL, arena, diag, out);
+    weft_tool_progress("compiling kernels for %s", how.target);
+    return weft_codegen_make(m, weft_backend_find("cuda"), &how, arena, diag, out);
+}
+
 static weft_err write_bundle(options *o, const weft_tool_sources *sources, weft_arena *arena,
                              weft_diag *diag)
 {
@@ -154,8 +175,8 @@ static weft_err write_bundle(options *o, const weft_tool_sources *sources, weft_
         how.calibration = &fit;
     }
     WEFT_TRY(weft_tool_profile_models(sources, o->gpu, &how, arena, diag, model));
+    WEFT_TRY(make_bundle(o, m, model, arena, diag, &bundle));
     weft_tool_progress("writing %s", o->output);
-    WEFT_TRY(weft_codegen_bundle(m, weft_backend_find("cpu"), model, NULL, arena, diag, &bundle));
     WEFT_TRY(weft_bundle_write(&bundle, o->output, diag));
     if (o->report)
         WEFT_TRY(weft_tool_write_report(&bundle, o->pipeline.run.pass.merge_log, o->report, diag));
@@ -173,7 +194,7 @@ static weft_err compile(options *o, weft_tool_sources *sources, weft_arena *aren
     }
     WEFT_TRY(weft_tool_load_sources(o->file, o->n_file, &import, arena, diag, sources));
     size_t n = 0;
-    const weft_pass *const *pass = weft_pipeline("cpu", &n);
+    const weft_pass *const *pass = weft_pipeline(is_for_gpu(o) ? "gpu" : "cpu", &n);
     weft_merge_log log = {.arena = arena};
     o->pipeline.run.pass.merge_log = &log;
     weft_tool_progress("compiling %u models", weft_graph_count(sources->module));

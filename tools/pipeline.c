@@ -97,8 +97,9 @@ int weft_tool_pipeline_option(weft_tool_pipeline *p, const weft_verb *verb, int 
         return 0;
     case WEFT_OPT_TARGET:
         p->run.pass.target = arg;
-        if (strcmp(arg, "cpu") != 0 && strcmp(arg, "cpu:avx2") != 0)
-            return weft_tool_usage(verb, "no target '%s'; there are cpu and cpu:avx2", arg);
+        if (strcmp(arg, "cpu") != 0 && strcmp(arg, "cpu:avx2") != 0 && strncmp(arg, "sm_", 3) != 0)
+            return weft_tool_usage(
+                verb, "no target '%s'; there are cpu, cpu:avx2 and sm_NN of a GPU", arg);
         return 0;
     case WEFT_OPT_BATCH:
         p->run.pass.n_batch =

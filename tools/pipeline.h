@@ -43,7 +43,7 @@ enum {
     }
 
 #define WEFT_PIPELINE_USAGE                                                                 \
-    "      --target NAME        cpu (default), cpu:avx2\n"                                  \
+    "      --target NAME        cpu (default), cpu:avx2, or GPUs: sm_80,sm_90\n"            \
     "      --batch 1,2,4,8      batch sizes to plan for\n"                                  \
     "      --dump-before PASS   print the module before a pass ('all': each)\n"             \
     "      --dump-after PASS    print the module after a pass ('all': each)\n"              \

@@ -70,6 +70,8 @@ weft_dim weft_cuda__ceil_div(weft_cuda *cu, weft_dim a, int64_t b);
 /* Product of dims from .. to - 1 of a type. */
 weft_dim weft_cuda__product(weft_cuda *cu, const weft_ttype *t, uint32_t from, uint32_t to);
 weft_dim weft_cuda__numel(weft_cuda *cu, const weft_ttype *t);
+/* Blocks of `threads` that take `pack` of n elements each. */
+weft_dim weft_cuda__packs(weft_cuda *cu, weft_dim n, int64_t pack, uint32_t threads);
 
 /* -- Kernels ----------------------------------------------------------------------------------- */
 
@@ -94,8 +96,11 @@ void weft_cuda__pointer(weft_cuda_kernel *k, const char *name, weft_dtype dtype,
 /* Decimal text when `d` is constant, else the name of an `int` parameter, the same for equal dims.
  * At run time a value over 2^31 - 1 is an error of the driver's. */
 const char *weft_cuda__int(weft_cuda_kernel *k, weft_dim d);
+/* Those parameters so far: "d0" to "d<n-1>". */
+uint32_t weft_cuda__int_count(const weft_cuda_kernel *k);
 /* Product of dims from .. to - 1 as text of type size_t. */
 const char *weft_cuda__long(weft_cuda_kernel *k, const weft_ttype *t, uint32_t from, uint32_t to);
+const char *weft_cuda__long_of(weft_cuda_kernel *k, const weft_dim *dim, uint32_t n);
 /* The name of a `float` parameter. */
 const char *weft_cuda__float(weft_cuda_kernel *k, float f);
 

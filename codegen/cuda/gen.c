@@ -168,6 +168,11 @@ weft_dim weft_cuda__numel(weft_cuda *cu, const weft_ttype *t)
     return weft_cuda__product(cu, t, 0, t->rank);
 }
 
+weft_dim weft_cuda__packs(weft_cuda *cu, weft_dim n, int64_t pack, uint32_t threads)
+{
+    return weft_cuda__ceil_div(cu, n, pack * threads);
+}
+
 /* -- Kernels ----------------------------------------------------------------------------------- */
 
 weft_cuda_kernel *weft_cuda__kernel(weft_cuda *cu, const char *stem, uint32_t threads)
@@ -248,6 +253,11 @@ const char *weft_cuda__int(weft_cuda_kernel *k, weft_dim d)
     return name;
 }
 
+uint32_t weft_cuda__int_count(const weft_cuda_kernel *k)
+{
+    return k->symbol.len;
+}
+
 const char *weft_cuda__float(weft_cuda_kernel *k, float f)
 {
     weft_arena *arena = k->cu->code->arena;
@@ -257,21 +267,26 @@ const char *weft_cuda__float(weft_cuda_kernel *k, float f)
     return name;
 }
 
-const char *weft_cuda__long(weft_cuda_kernel *k, const weft_ttype *t, uint32_t from, uint32_t to)
+const char *weft_cuda__long_of(weft_cuda_kernel *k, const weft_dim *dim, uint32_t n)
 {
     weft_arena *arena = k->cu->code->arena;
-    int64_t known = 1;
+    weft_dim known = 1; /* through the pool, which knows overflow */
     const char *text = "";
-    for (uint32_t i = from; i < to; i++) {
-        if (weft_dim_is_const(t->dim[i]))
-            known *= t->dim[i]; /* a type's constant dims have a product below 2^62 */
+    for (uint32_t i = 0; i < n; i++) {
+        if (weft_dim_is_const(dim[i]))
+            known = weft_cuda__mul(k->cu, known, dim[i]);
         else
-            text = weft_arena_printf(arena, "%s * %s", text, weft_cuda__int(k, t->dim[i]));
+            text = weft_arena_printf(arena, "%s * %s", text, weft_cuda__int(k, dim[i]));
     }
     if (!*text)
         return weft_arena_printf(arena, "(size_t)%lldll", (long long)known);
     return known == 1 ? weft_arena_printf(arena, "((size_t)%s)", text + 3)
                       : weft_arena_printf(arena, "((size_t)%lldll%s)", (long long)known, text);
+}
+
+const char *weft_cuda__long(weft_cuda_kernel *k, const weft_ttype *t, uint32_t from, uint32_t to)
+{
+    return weft_cuda__long_of(k, t->dim + from, to - from);
 }
 
 weft_buf *weft_cuda__top(weft_cuda_kernel *k)

@@ -1,0 +1,65 @@
+/* Movement: elements go from where an index says to where the thread stands. T is an unsigned
+ * integer of the element's size. */
+#ifndef WEFT_MOVE_CUH
+#define WEFT_MOVE_CUH
+#include "prelude.cuh"
+
+/* y[at] = x[index(at)] for n elements, N at once: they follow each other in x too. */
+template <int N, class T, class F>
+__device__ inline void move(const T *x, T *y, size_t n, F index)
+{
+    size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * N;
+    if (at >= n)
+        return;
+    int left = n - at < N ? (int)(n - at) : N;
+    T v[N];
+    load_pack<N>(v, x, index(at), left);
+    store_pack<N>(y, at, v, left);
+}
+
+/* Planes of rows x cols, dense along the rows in x and along the columns in y, through tiles of
+ * shared memory so that both sides are read and written in whole lines:
+ *
+ *     y[yo + row * ys + col] = x[xo + row + col * xs],    rest(plane, &xo, &yo)
+ *
+ * 256 threads, one block for each tile. */
+template <class T, class F>
+__device__ inline void transpose(const T *x, T *y, size_t rows, size_t cols, size_t xs, size_t ys,
+                                 F rest)
+{
+    __shared__ T tile[32][33];
+    size_t across = (cols + 31) / 32, down = (rows + 31) / 32;
+    size_t c0 = blockIdx.x % across * 32, r0 = blockIdx.x / across % down * 32, xo, yo;
+    rest(blockIdx.x / across / down, xo, yo);
+    int lane = threadIdx.x % 32;
+    for (int j = threadIdx.x / 32; j < 32; j += 8)
+        if (r0 + lane < rows && c0 + j < cols)
+            tile[j][lane] = x[xo + r0 + lane + (c0 + j) * xs];
+    __syncthreads();
+    for (int j = threadIdx.x / 32; j < 32; j += 8)
+        if (r0 + j < rows && c0 + lane < cols)
+            y[yo + (r0 + j) * ys + c0 + lane] = tile[lane][j];
+}
+
+/* y[o][i][c] = x[o][index[i]][c] for n elements of y; N divides `inner`. An index outside the
+ * operand gives `absent`: a launch cannot fail. */
+template <int N, class T, class I>
+__device__ inline void gather(const T *x, const I *index, T *y, size_t n, size_t count, size_t inner,
+                              i64 limit, T absent)
+{
+    size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * N;
+    if (at >= n)
+        return;
+    size_t row = at / inner;
+    i64 i = index[row % count];
+    i += i < 0 ? limit : 0;
+    T v[N];
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        v[k] = absent;
+    if (i >= 0 && i < limit)
+        load_pack<N>(v, x, (row / count * limit + i) * inner + at % inner, N);
+    store_pack<N>(y, at, v, N);
+}
+
+#endif
