@@ -1,0 +1,352 @@
+/* Matrix products.
+ *
+ * Rule: cuBLASLt computes what it can express, for it knows each GPU's fastest instructions; a
+ * kernel of ours (gemm.cuh) computes the rest in one pass. It can express a product of f32, f16 or
+ * bf16 whose matrices lie at one distance from each other, with
+ *
+ *     d = act(alpha a b + beta c + bias)      act: none, ReLU, GELU by tanh
+ *
+ * where `bias` is one number for each column and c has the result's shape: an epilogue of at most
+ * one sum with an operand of that shape and one of those functions behind it. GELU by erf,
+ * sigmoids, sums that are broadcast otherwise, products of functions, batches broadcast along inner
+ * dims only, and depths that may be 0 (the library would leave the result as it was) are ours. f64
+ * and integers are multiplied plainly, an element a thread.
+ *
+ * Products whose right factor is one matrix for all of the batch have the batch among their rows.
+ */
+#include "codegen/cuda/product_int.h"
+
+#include <string.h>
+
+/* Stacks of matrices: m x k times k x n for each index of the batch. */
+typedef struct problem {
+    weft_dtype dtype;
+    weft_dim m, n, k;
+    bool trans_a, trans_b;
+    uint32_t n_batch;
+    weft_dim batch[WEFT_RANK_MAX];                         /* sizes, outermost first */
+    weft_dim step_a[WEFT_RANK_MAX], step_b[WEFT_RANK_MAX]; /* in elements; 0: the same matrix */
+    uint32_t addend;                                       /* operand; UINT32_MAX: none */
+    float alpha, beta;
+} problem;
+
+/* -- Shapes ------------------------------------------------------------------------------------ */
+
+/* Distance in elements of what follows in batch dim `d` (of `rank`) of operand t; false: only
+ * running tells whether it is broadcast. */
+static bool find_step(weft_cuda *cu, const weft_ttype *t, uint32_t d, uint32_t rank, weft_dim size,
+                      weft_dim *out)
+{
+    uint32_t own = t->rank < 2 ? 0 : t->rank - 2u;
+    *out = 0;
+    if (d + own < rank)
+        return true;
+    uint32_t at = d + own - rank;
+    if (t->dim[at] == 1)
+        return true;
+    *out = weft_cuda__product(cu, t, at + 1, t->rank);
+    return t->dim[at] == size;
+}
+
+/* Joins batch dims that follow each other in both operands. */
+static void join_batch(weft_cuda *cu, problem *p)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->n_batch; i++) {
+        if (p->batch[i] == 1)
+            continue;
+        if (n > 0 && p->step_a[n - 1] == weft_cuda__mul(cu, p->step_a[i], p->batch[i]) &&
+            p->step_b[n - 1] == weft_cuda__mul(cu, p->step_b[i], p->batch[i])) {
+            p->batch[n - 1] = weft_cuda__mul(cu, p->batch[n - 1], p->batch[i]);
+            p->step_a[n - 1] = p->step_a[i];
+            p->step_b[n - 1] = p->step_b[i];
+            continue;
+        }
+        p->batch[n] = p->batch[i];
+        p->step_a[n] = p->step_a[i];
+        p->step_b[n++] = p->step_b[i];
+    }
+    p->n_batch = n;
+}
+
+/* One right factor, and left ones that follow each other: one product of many rows. */
+static void join_rows(weft_cuda *cu, problem *p)
+{
+    while (p->n_batch > 0 && !p->trans_a) {
+        uint32_t last = p->n_batch - 1;
+        if (p->step_b[last] != 0 || p->step_a[last] != weft_cuda__mul(cu, p->m, p->k))
+            return;
+        p->m = weft_cuda__mul(cu, p->m, p->batch[last]);
+        p->n_batch--;
+    }
+}
+
+static weft_err read_problem(weft_cuda *cu, bool trans_a, bool trans_b, problem *p)
+{
+    const weft_ttype *a = weft_cuda__in_type(cu, 0), *b = weft_cuda__in_type(cu, 1);
+    const weft_ttype *o = weft_cuda__out_type(cu, 0);
+    p->dtype = (weft_dtype)o->dtype;
+    p->trans_a = trans_a && a->rank > 1;
+    p->trans_b = trans_b || b->rank == 1; /* a vector is the only row of its transposed */
+    p->m = a->rank < 2 ? 1 : a->dim[a->rank - (trans_a ? 1 : 2)];
+    p->k = a->dim[a->rank - (p->trans_a ? 2 : 1)];
+    p->n = b->rank < 2 ? 1 : b->dim[b->rank - (trans_b ? 2 : 1)];
+    p->n_batch = o->rank - (a->rank > 1) - (b->rank > 1);
+    for (uint32_t d = 0; d < p->n_batch; d++) {
+        p->batch[d] = o->dim[d];
+        if (!find_step(cu, a, d, p->n_batch, o->dim[d], &p->step_a[d]) ||
+            !find_step(cu, b, d, p->n_batch, o->dim[d], &p->step_b[d]))
+            return weft_cuda__unsup(cu, "only running tells how the batch is broadcast");
+    }
+    join_batch(cu, p);
+    join_rows(cu, p);
+    return WEFT_ERR_OK;
+}
+
+/* -- The library ------------------------------------------------------------------------------- */
+
+static bool same_shape(const weft_ttype *a, const weft_ttype *b)
+{
+    return a->dtype == b->dtype && a->rank == b->rank &&
+           memcmp(a->dim, b->dim, a->rank * sizeof a->dim[0]) == 0;
+}
+
+/* One number for each column. */
+static bool is_row(const weft_ttype *t, weft_dim n)
+{
+    for (uint32_t i = 0; i + 1 < t->rank; i++)
+        if (t->dim[i] != 1)
+            return false;
+    return t->rank > 0 && t->dim[t->rank - 1] == n;
+}
+
+static bool is_last(const weft_step *s, uint32_t i, uint32_t arg)
+{
+    return s->arg[arg].kind == WEFT_ARG_ACC ||
+           (i > 0 && s->arg[arg].kind == WEFT_ARG_STEP && s->arg[arg].idx == i - 1);
+}
+
+/* The sum with an operand of the result's shape: its number, or UINT32_MAX. */
+static uint32_t residual_of(weft_cuda *cu, const weft_step *s)
+{
+    for (uint32_t i = 0; i < 2 && s->op == WEFT_STEP_ADD; i++)
+        if (is_last(s, 0, i) && s->arg[1 - i].kind == WEFT_ARG_INPUT) {
+            uint32_t x = s->arg[1 - i].idx;
+            if (same_shape(weft_cuda__in_type(cu, x), weft_cuda__out_type(cu, 0)))
+                return x;
+        }
+    return UINT32_MAX;
+}
+
+/* Sets c, beta and act of g to what the epilogue means; false when there is more to it. */
+static weft_err read_epilogue(weft_cuda *cu, weft_step_gemm *g, bool *out_fits)
+{
+    const weft_attr *a = weft_attrs_find(weft_cuda__attrs(cu), WEFT_ATTR_EPILOGUE);
+    weft_step step[WEFT_STEPS_MAX];
+    *out_fits = true;
+    if (!a)
+        return WEFT_ERR_OK;
+    weft_node n = weft_cuda__node(cu);
+    weft_module *m = weft_cuda__module(cu);
+    WEFT_TRY(weft_steps_parse(a->u.strs, a->n, weft_node_in_count(m, n), weft_cuda__diag(cu),
+                              weft_node_where(m, n), step));
+    uint32_t i = 0, residual = a->n > 0 ? residual_of(cu, &step[0]) : UINT32_MAX;
+    if (residual != UINT32_MAX && g->c.kind == WEFT_STEP_ARG_NONE) {
+        g->c = weft_cuda__at_in(residual, 0);
+        g->beta = 1;
+        i++;
+    }
+    if (i < a->n && step[i].n_args == 1 && is_last(&step[i], i, 0)) {
+        if (step[i].op == WEFT_STEP_RELU)
+            g->act = WEFT_GEMM_ACT_RELU;
+        else if (step[i].op == WEFT_STEP_GELU_TANH)
+            g->act = WEFT_GEMM_ACT_GELU_TANH;
+        i += g->act != WEFT_GEMM_ACT_NONE;
+    }
+    *out_fits = i == a->n;
+    return WEFT_ERR_OK;
+}
+
+/* Whether the library can: *g is then complete. */
+static weft_err fit_library(weft_cuda *cu, const problem *p, weft_step_gemm *g, bool *out_fits)
+{
+    int64_t k_lo, hi;
+    weft_dim_bounds(weft_cuda__dims(cu), p->k, &k_lo, &hi);
+    *out_fits = false;
+    if ((p->dtype != WEFT_DTYPE_F32 && p->dtype != WEFT_DTYPE_F16 && p->dtype != WEFT_DTYPE_BF16) ||
+        p->n_batch > 1 || k_lo < 1)
+        return WEFT_ERR_OK;
+    *g = (weft_step_gemm){.dtype = p->dtype,
+                          .trans_a = p->trans_a,
+                          .trans_b = p->trans_b,
+                          .m = p->m,
+                          .n = p->n,
+                          .k = p->k,
+                          .batch = p->n_batch ? p->batch[0] : 1,
+                          .a = weft_cuda__at_in(0, 0),
+                          .b = weft_cuda__at_in(1, 0),
+                          .d = weft_cuda__at_out(0, 0),
+                          .lda = p->trans_a ? p->m : p->k,
+                          .ldb = p->trans_b ? p->k : p->n,
+                          .ldc = p->n,
+                          .ldd = p->n,
+                          .stride_a = p->n_batch ? p->step_a[0] : 0,
+                          .stride_b = p->n_batch ? p->step_b[0] : 0,
+                          .stride_c = p->n_batch ? weft_cuda__mul(cu, p->m, p->n) : 0,
+                          .alpha = p->alpha};
+    g->stride_d = g->stride_c;
+    if (p->addend != UINT32_MAX) {
+        const weft_ttype *t = weft_cuda__in_type(cu, p->addend);
+        if (same_shape(t, weft_cuda__out_type(cu, 0))) {
+            g->c = weft_cuda__at_in(p->addend, 0);
+            g->beta = p->beta;
+        } else if (is_row(t, p->n) && p->beta == 1) {
+            g->bias = weft_cuda__at_in(p->addend, 0);
+        } else {
+            return WEFT_ERR_OK;
+        }
+    }
+    return read_epilogue(cu, g, out_fits);
+}
+
+/* -- Our own ----------------------------------------------------------------------------------- */
+
+/* Text of the offset of the operand's matrix: sum of index * step over batch dims. */
+static const char *offset_text(weft_cuda_kernel *k, const problem *p, const weft_dim *step,
+                               const char *batch)
+{
+    weft_cuda *cu = weft_cuda__of(k);
+    weft_arena *arena = weft_cuda__arena(cu);
+    const char *text = "0", *below = NULL;
+    for (uint32_t i = p->n_batch; i-- > 0;) {
+        const char *size = weft_cuda__int(k, p->batch[i]);
+        if (step[i] != 0) {
+            const char *index = below ? weft_arena_printf(arena, "%s / (%s)", batch, below) : batch;
+            if (i > 0)
+                index = weft_arena_printf(arena, "%s %% %s", index, size);
+            text = weft_arena_printf(arena, "%s + %s * (size_t)%s", text, index,
+                                     weft_cuda__int(k, step[i]));
+        }
+        below = below ? weft_arena_printf(arena, "%s * %s", below, size)
+                      : weft_arena_printf(arena, "(size_t)%s", size);
+    }
+    return text;
+}
+
+static weft_err emit_tiled(weft_cuda *cu, const problem *p, const weft_cuda_variant *v)
+{
+    const weft_cuda_tile *t = v->tile;
+    weft_arena *arena = weft_cuda__arena(cu);
+    const char *type = weft_dtype_name(p->dtype), *post;
+    weft_cuda_kernel *k =
+        weft_cuda__kernel(cu, weft_arena_printf(arena, "gemm_%s_%ux%u", type, t->bm, t->bn),
+                          weft_cuda__tile_threads(t));
+    weft_cuda__min_blocks(k, t->min_blocks);
+    weft_cuda__include(k, "gemm.cuh");
+    weft_cuda__in(k, "a", 0);
+    weft_cuda__in(k, "b", 1);
+    weft_cuda__out(k, "y", 0);
+    const char *m = weft_cuda__int(k, p->m), *n = weft_cuda__int(k, p->n);
+    const char *depth = weft_cuda__int(k, p->k);
+    WEFT_TRY(
+        weft_cuda__sum_epilogue(k, WEFT_ATTR_EPILOGUE, -1, p->alpha, p->beta, p->addend, &post));
+    const char *at_a = offset_text(k, p, p->step_a, "place.batch");
+    const char *at_b = offset_text(k, p, p->step_b, "place.batch");
+    weft_buf_printf(weft_cuda__body(k),
+                    "    const gemm_place place(%s, %s, %u, %u);\n"
+                    "    gemm<%s, %s, %s, %s>(a + (%s), %s, b + (%s), %s, y,\n"
+                    "        place.batch * (size_t)%s * %s, place, %s, %s, %s, %s);\n",
+                    m, n, t->bm, t->bn, type, weft_cuda__tile_text(cu, t),
+                    p->trans_a ? "true" : "false", p->trans_b ? "true" : "false", at_a,
+                    p->trans_a ? m : depth, at_b, p->trans_b ? depth : n, m, n, m, n, depth, post);
+    weft_cuda__launch(k, v->blocks, 1, 1, 0);
+    return WEFT_ERR_OK;
+}
+
+/* f64 and integers. */
+static weft_err emit_plain(weft_cuda *cu, const problem *p)
+{
+    enum { THREADS = 128 };
+    if (p->addend != UINT32_MAX || p->alpha != 1 ||
+        weft_attrs_find(weft_cuda__attrs(cu), WEFT_ATTR_EPILOGUE))
+        return weft_cuda__unsup(cu, "sums and steps behind products of %s",
+                                weft_dtype_name(p->dtype));
+    weft_cuda_kernel *k = weft_cuda__kernel(cu, "gemm_plain", THREADS);
+    weft_cuda__include(k, "gemm.cuh");
+    weft_cuda__in(k, "a", 0);
+    weft_cuda__in(k, "b", 1);
+    weft_cuda__out(k, "y", 0);
+    const char *m = weft_cuda__int(k, p->m), *n = weft_cuda__int(k, p->n);
+    const char *depth = weft_cuda__int(k, p->k);
+    const char *at_a = offset_text(k, p, p->step_a, "batch");
+    const char *at_b = offset_text(k, p, p->step_b, "batch");
+    weft_dim size = weft_cuda__mul(cu, p->m, p->n), batch = 1;
+    for (uint32_t i = 0; i < p->n_batch; i++)
+        batch = weft_cuda__mul(cu, batch, p->batch[i]);
+    weft_dim blocks = weft_cuda__ceil_div(cu, size, THREADS);
+    const char *type = weft_dtype_name(p->dtype);
+    weft_buf_printf(weft_cuda__body(k),
+                    "    const size_t batch = blockIdx.x / (u32)%s;\n"
+                    "    const size_t index = blockIdx.x %% (u32)%s * (size_t)%d + threadIdx.x;\n"
+                    "    gemm_plain<%s>(a + (%s), %s, %s, b + (%s), %s, %s, y, "
+                    "batch * (size_t)%s * %s, index, %s, %s, %s);\n",
+                    weft_cuda__int(k, blocks), weft_cuda__int(k, blocks), THREADS, type, at_a,
+                    p->trans_a ? "1" : depth, p->trans_a ? m : "1", at_b, p->trans_b ? "1" : n,
+                    p->trans_b ? depth : "1", m, n, m, n, depth);
+    weft_cuda__launch(k, weft_cuda__mul(cu, blocks, batch), 1, 1, 0);
+    return WEFT_ERR_OK;
+}
+
+static weft_err emit_product(weft_cuda *cu, problem *p)
+{
+    weft_step_gemm g;
+    bool fits;
+    WEFT_TRY(fit_library(cu, p, &g, &fits));
+    if (fits) {
+        weft_cuda__gemm(cu, &g);
+        return WEFT_ERR_OK;
+    }
+    switch (p->dtype) {
+    case WEFT_DTYPE_F32:
+    case WEFT_DTYPE_F16:
+    case WEFT_DTYPE_BF16:
+        break;
+    case WEFT_DTYPE_F64:
+    case WEFT_DTYPE_I32:
+    case WEFT_DTYPE_I64:
+    case WEFT_DTYPE_U32:
+    case WEFT_DTYPE_U64:
+        return emit_plain(cu, p);
+    default:
+        return weft_cuda__unsup(cu, "products of %s", weft_dtype_name(p->dtype));
+    }
+    weft_dim batch = 1;
+    for (uint32_t i = 0; i < p->n_batch; i++)
+        batch = weft_cuda__mul(cu, batch, p->batch[i]);
+    weft_cuda_variant v[WEFT_CUDA_VARIANTS_MAX];
+    uint32_t count = weft_cuda__tiles(cu, p->dtype, p->m, p->n, batch, v);
+    for (uint32_t i = 0; i < count; i++)
+        WEFT_TRY(emit_tiled(cu, p, &v[i]));
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_cuda_emit_matmul(weft_cuda *cu, weft_node n)
+{
+    weft_attrs attrs = weft_cuda__attrs(cu);
+    problem p = {.alpha = (float)weft_attrs_float(attrs, WEFT_ATTR_ALPHA, 1), .beta = 1};
+    p.addend = weft_node_in(weft_cuda__module(cu), n, 2).i ? 2 : UINT32_MAX;
+    WEFT_TRY(read_problem(cu, weft_attrs_int(attrs, WEFT_ATTR_TRANS_A, 0) != 0,
+                          weft_attrs_int(attrs, WEFT_ATTR_TRANS_B, 0) != 0, &p));
+    return emit_product(cu, &p);
+}
+
+weft_err weft_cuda_emit_gemm(weft_cuda *cu, weft_node n)
+{
+    weft_attrs attrs = weft_cuda__attrs(cu);
+    problem p = {.alpha = (float)weft_attrs_float(attrs, WEFT_ATTR_ALPHA, 1),
+                 .beta = (float)weft_attrs_float(attrs, WEFT_ATTR_BETA, 1)};
+    p.addend = weft_node_in(weft_cuda__module(cu), n, 2).i ? 2 : UINT32_MAX;
+    WEFT_TRY(read_problem(cu, weft_attrs_int(attrs, WEFT_ATTR_TRANSA, 0) != 0,
+                          weft_attrs_int(attrs, WEFT_ATTR_TRANSB, 0) != 0, &p));
+    return emit_product(cu, &p);
+}

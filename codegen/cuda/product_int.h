@@ -1,0 +1,34 @@
+/* Private to emitters of products (emit_gemm.c, emit_conv.c): tiles of gemm.cuh and their choice.
+ */
+#ifndef WEFT_CODEGEN_CUDA_PRODUCT_INT_H
+#define WEFT_CODEGEN_CUDA_PRODUCT_INT_H
+
+#include "codegen/cuda/cuda_int.h"
+
+/* A block's part of the result and how its warps divide it (template parameters of gemm.cuh). */
+typedef struct weft_cuda_tile {
+    uint32_t bm, bn, warps_m, warps_n, stages;
+    uint32_t min_blocks; /* of a multiprocessor, 0: as it comes */
+} weft_cuda_tile;
+
+/* One of the kernels that a product becomes: at run time just one has blocks. */
+typedef struct weft_cuda_variant {
+    const weft_cuda_tile *tile;
+    weft_dim blocks;
+} weft_cuda_variant;
+
+enum { WEFT_CUDA_VARIANTS_MAX = 3 };
+
+/* Tiles for `batch` products of m x n: the largest that give a GPU enough blocks. Which one that is
+ * may depend on symbols: then there are several, and `blocks` of all but one is 0. Returns their
+ * number. */
+uint32_t weft_cuda__tiles(weft_cuda *cu, weft_dtype dtype, weft_dim m, weft_dim n, weft_dim batch,
+                          weft_cuda_variant out[WEFT_CUDA_VARIANTS_MAX]);
+static inline uint32_t weft_cuda__tile_threads(const weft_cuda_tile *t)
+{
+    return t->warps_m * t->warps_n * 32;
+}
+/* "128, 128, 2, 4, 3": BM to STAGES of a template's arguments. */
+const char *weft_cuda__tile_text(weft_cuda *cu, const weft_cuda_tile *t);
+
+#endif

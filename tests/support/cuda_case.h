@@ -1,0 +1,360 @@
+/* Graphs compiled for a GPU and run on the host: what the backend "cuda" writes goes to the host's
+ * C++ compiler instead of NVRTC (weft_cuda__compile is defined here), its steps are done one after
+ * the other, and results are compared with weft_graph_eval. All graphs of a module are compiled at
+ * once. Values lie in memory of their own, at addresses as crooked as is asked for, with a page
+ * without access behind it. */
+#ifndef WEFT_TESTS_SUPPORT_CUDA_CASE_H
+#define WEFT_TESTS_SUPPORT_CUDA_CASE_H
+
+#include "base/f16.h"
+#include "codegen/cuda/cuda_int.h"
+#include "ir/ir.h"
+#include "tests/support/cuda_host.h"
+
+#include <math.h>
+
+static char *cuda_case_text; /* of all modules of source */
+
+weft_err weft_cuda__compile(const weft_cuda_source *source, uint32_t n_source,
+                            const char *const *arch, uint32_t n_arch, uint32_t n_thread,
+                            weft_arena *arena, weft_diag *diag, weft_bundle_image **out_image,
+                            uint32_t *out_n_image, weft_bundle_resource **out_resource)
+{
+    (void)arch, (void)n_thread, (void)diag;
+    weft_buf all = {0};
+    uint32_t n_kernel = 0;
+    for (uint32_t i = 0; i < n_source; i++) {
+        weft_buf_puts(&all, source[i].text);
+        n_kernel += source[i].n_kernel;
+    }
+    free(cuda_case_text);
+    cuda_case_text = all.at ? all.at : calloc(1, 1);
+    *out_image = NULL;
+    *out_n_image = 0;
+    *out_resource = weft_arena_array(arena, (size_t)n_kernel * n_arch + 1, sizeof **out_resource);
+    return WEFT_ERR_OK;
+}
+
+typedef struct cuda_case {
+    weft_module *m;
+    weft_arena *arena;
+    weft_diag *diag;
+    weft_bundle bundle;
+    cuda_host *host;
+} cuda_case;
+
+static inline void cuda_case_check(const cuda_case *c, weft_err err)
+{
+    if (err != WEFT_ERR_OK)
+        fail_msg("%s: %s", weft_err_name(err),
+                 weft_diag_count(c->diag) ? weft_diag_at(c->diag, 0)->text : "no message");
+}
+
+/* Reads kernel-stage text and compiles it. */
+static inline cuda_case *cuda_case_start(const char *text)
+{
+    if (WEFT_CXX[0] == '\0') {
+        print_message("no C++ compiler was found when this was built\n");
+        skip();
+    }
+    cuda_case *c = calloc(1, sizeof *c);
+    assert_non_null(c);
+    c->diag = weft_diag_create();
+    c->arena = weft_arena_create(0);
+    cuda_case_check(c, weft_module_parse(text, strlen(text), "case", NULL, c->diag, &c->m));
+    cuda_case_check(c, weft_module_verify(c->m, c->diag));
+    weft_codegen_options options = {.target = "sm_80"};
+    cuda_case_check(c, weft_codegen_make(c->m, weft_backend_find("cuda"), &options, c->arena,
+                                         c->diag, &c->bundle));
+    c->host = cuda_host_build(cuda_case_text);
+    return c;
+}
+
+static inline void cuda_case_stop(cuda_case *c)
+{
+    cuda_host_close(c->host);
+    weft_module_destroy(c->m);
+    weft_arena_destroy(c->arena);
+    weft_diag_destroy(c->diag);
+    free(c);
+    free(cuda_case_text);
+    cuda_case_text = NULL;
+}
+
+/* -- Steps ------------------------------------------------------------------------------------- */
+
+typedef struct cuda_case_run {
+    cuda_case *c;
+    const weft_bundle_program *p;
+    int64_t symbol[64];
+    weft_tensor *value; /* by value - 1 */
+    const weft_bundle_launch *launch;
+    unsigned char *scratch;
+} cuda_case_run;
+
+static inline int64_t cuda_case_dim(const cuda_case_run *r, weft_dim d)
+{
+    int64_t x;
+    if (!weft_dim_eval(r->p->dims, d, r->symbol, r->p->n_symbol, &x))
+        fail_msg("a dim without a value");
+    return x;
+}
+
+static inline void *cuda_case_address(const cuda_case_run *r, const weft_step_arg *arg)
+{
+    int64_t at = cuda_case_dim(r, arg->dim);
+    switch (arg->kind) {
+    case WEFT_STEP_ARG_IN:
+        return (unsigned char *)r->value[r->launch->in[arg->index] - 1].data + at;
+    case WEFT_STEP_ARG_OUT:
+        return (unsigned char *)r->value[r->launch->out[arg->index] - 1].data + at;
+    case WEFT_STEP_ARG_SCRATCH:
+        return r->scratch + at;
+    default:
+        return NULL;
+    }
+}
+
+static inline void cuda_case_kernel(const cuda_case_run *r, const weft_bundle_step *s)
+{
+    const weft_bundle_kernel *k = &r->c->bundle.kernel[s->kernel];
+    void *pointer[64], *param[64];
+    int32_t whole[64];
+    float real[64];
+    int64_t grid[3];
+    assert_true(s->n_arg <= 64);
+    for (uint32_t i = 0; i < s->n_arg; i++) {
+        const weft_step_arg *arg = &s->arg[i];
+        if (arg->kind == WEFT_STEP_ARG_INT) {
+            int64_t x = cuda_case_dim(r, arg->dim);
+            assert_true(x >= INT32_MIN && x <= INT32_MAX);
+            whole[i] = (int32_t)x;
+            param[i] = &whole[i];
+        } else if (arg->kind == WEFT_STEP_ARG_FLOAT) {
+            real[i] = arg->f;
+            param[i] = &real[i];
+        } else {
+            pointer[i] = cuda_case_address(r, arg);
+            param[i] = &pointer[i];
+        }
+    }
+    for (int i = 0; i < 3; i++) {
+        grid[i] = cuda_case_dim(r, s->grid[i]);
+        if (grid[i] == 0)
+            return;
+        assert_true(grid[i] > 0 && grid[i] <= (i == 0 ? INT32_MAX : 65535));
+    }
+    cuda_host_launch(r->c->host, k->name, (unsigned)grid[0], (unsigned)grid[1], (unsigned)grid[2],
+                     k->threads, k->shared_bytes, param);
+}
+
+static inline float cuda_case_get(weft_dtype t, const void *p, int64_t i)
+{
+    weft_tensor x = {.dtype = t, .rank = 1, .dim = {i + 1}, .data = (void *)(uintptr_t)p};
+    return (float)weft_tensor_get_f64(&x, i);
+}
+
+static inline void cuda_case_put(weft_dtype t, void *p, int64_t i, float x)
+{
+    if (t == WEFT_DTYPE_F32)
+        ((float *)p)[i] = x;
+    else if (t == WEFT_DTYPE_F16)
+        ((uint16_t *)p)[i] = weft_f16_from_f32(x);
+    else if (t == WEFT_DTYPE_BF16)
+        ((uint16_t *)p)[i] = weft_bf16_from_f32(x);
+    else if (t == WEFT_DTYPE_F64)
+        ((double *)p)[i] = x;
+    else if (t == WEFT_DTYPE_BOOL)
+        ((bool *)p)[i] = x != 0;
+    else if (t == WEFT_DTYPE_I64)
+        ((int64_t *)p)[i] = (int64_t)x;
+    else if (t == WEFT_DTYPE_I32)
+        ((int32_t *)p)[i] = (int32_t)x;
+    else
+        fail_msg("no elements of type %s", weft_dtype_name(t));
+}
+
+/* What the library would do: see ir/bundle.h. */
+static inline void cuda_case_gemm(const cuda_case_run *r, const weft_step_gemm *g)
+{
+    int64_t m = cuda_case_dim(r, g->m), n = cuda_case_dim(r, g->n), k = cuda_case_dim(r, g->k);
+    int64_t lda = cuda_case_dim(r, g->lda), ldb = cuda_case_dim(r, g->ldb);
+    int64_t ldc = cuda_case_dim(r, g->ldc), ldd = cuda_case_dim(r, g->ldd);
+    assert_true(k > 0 && lda >= (g->trans_a ? m : k) && ldb >= (g->trans_b ? k : n) && ldd >= n);
+    const void *pa = cuda_case_address(r, &g->a), *pb = cuda_case_address(r, &g->b);
+    const void *pc = cuda_case_address(r, &g->c), *bias = cuda_case_address(r, &g->bias);
+    void *pd = cuda_case_address(r, &g->d);
+    for (int64_t b = 0; b < cuda_case_dim(r, g->batch); b++) {
+        int64_t at_a = b * cuda_case_dim(r, g->stride_a), at_b = b * cuda_case_dim(r, g->stride_b);
+        int64_t at_c = b * cuda_case_dim(r, g->stride_c), at_d = b * cuda_case_dim(r, g->stride_d);
+        for (int64_t i = 0; i < m; i++) {
+            for (int64_t j = 0; j < n; j++) {
+                float sum = 0;
+                for (int64_t x = 0; x < k; x++)
+                    sum += cuda_case_get(g->dtype, pa,
+                                         at_a + (g->trans_a ? x * lda + i : i * lda + x)) *
+                           cuda_case_get(g->dtype, pb,
+                                         at_b + (g->trans_b ? j * ldb + x : x * ldb + j));
+                sum *= g->alpha;
+                if (pc != NULL)
+                    sum += g->beta * cuda_case_get(g->dtype, pc, at_c + i * ldc + j);
+                if (bias != NULL)
+                    sum += cuda_case_get(g->dtype, bias, j);
+                if (g->act == WEFT_GEMM_ACT_RELU)
+                    sum = weft_step_apply(WEFT_STEP_RELU, &sum);
+                else if (g->act == WEFT_GEMM_ACT_GELU_TANH)
+                    sum = weft_step_apply(WEFT_STEP_GELU_TANH, &sum);
+                cuda_case_put(g->dtype, pd, at_d + i * ldd + j, sum);
+            }
+        }
+    }
+}
+
+static inline void cuda_case_step(const cuda_case_run *r, const weft_bundle_step *s)
+{
+    switch (s->kind) {
+    case WEFT_STEP_KERNEL:
+        cuda_case_kernel(r, s);
+        break;
+    case WEFT_STEP_GEMM:
+        cuda_case_gemm(r, s->gemm);
+        break;
+    case WEFT_STEP_COPY:
+        memmove(cuda_case_address(r, &s->arg[0]), cuda_case_address(r, &s->arg[1]),
+                (size_t)cuda_case_dim(r, s->bytes));
+        break;
+    default:
+        memset(cuda_case_address(r, &s->arg[0]), 0, (size_t)cuda_case_dim(r, s->bytes));
+    }
+}
+
+/* -- Programs ---------------------------------------------------------------------------------- */
+
+/* Runs program `index` on inputs (in order); `out` refers to memory that the next run frees.
+ * `shift`: elements that addresses are off a multiple of 64 bytes; `order`: of threads. */
+static inline void cuda_case_go(cuda_case *c, uint32_t index, const weft_tensor *in, size_t shift,
+                                unsigned order, weft_tensor *out)
+{
+    cuda_case_run r = {.c = c, .p = &c->bundle.program[index]};
+    const weft_bundle_program *p = r.p;
+    cuda_host_forget_memory(c->host);
+    cuda_host_order(c->host, order);
+    assert_true(p->n_symbol <= 64);
+    cuda_case_check(c, weft_bundle_bind(p, in, p->n_input, r.symbol, c->diag));
+    r.value = calloc(p->n_value, sizeof *r.value);
+    for (uint32_t v = 0; v < p->n_value; v++) {
+        weft_tensor *t = &r.value[v];
+        const weft_ttype *type = &p->value[v].type;
+        *t = (weft_tensor){.dtype = (weft_dtype)type->dtype, .rank = type->rank};
+        for (uint32_t d = 0; d < type->rank; d++)
+            t->dim[d] = cuda_case_dim(&r, type->dim[d]);
+        size_t size = weft_dtype_size(t->dtype), bytes = weft_tensor_bytes(t);
+        t->data = cuda_host_memory(c->host, bytes, shift * size % 64);
+        if (p->value[v].weight)
+            memcpy(t->data, c->bundle.weight[p->value[v].weight - 1].data, bytes);
+    }
+    for (uint32_t i = 0; i < p->n_input; i++)
+        if (p->input[i].value)
+            memcpy(r.value[p->input[i].value - 1].data, in[i].data, weft_tensor_bytes(&in[i]));
+    for (uint32_t l = 0; l < p->n_launch; l++) {
+        r.launch = &p->launch[l];
+        r.scratch =
+            cuda_host_memory(c->host, (size_t)cuda_case_dim(&r, r.launch->scratch_bytes), 0);
+        for (uint32_t s = 0; s < r.launch->n_step; s++)
+            cuda_case_step(&r, &r.launch->step[s]);
+    }
+    for (uint32_t o = 0; o < p->n_output; o++)
+        out[o] = r.value[p->output[o].value - 1];
+    free(r.value);
+}
+
+/* Numbers in [-1, 1), the same for the same seed. */
+static inline float cuda_case_random(uint64_t *seed)
+{
+    uint64_t x = *seed += 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return (float)((x ^ x >> 31) >> 40) * 0x1p-23f - 1;
+}
+
+/* NaN where NaN is expected, infinities likewise, the rest within `tolerance` of the largest. */
+static inline void cuda_case_compare(const char *name, const weft_tensor *have,
+                                     const weft_tensor *want, double tolerance)
+{
+    int64_t n = weft_tensor_numel(want);
+    double scale = 0;
+    assert_int_equal(weft_tensor_numel(have), n);
+    for (int64_t i = 0; i < n; i++) {
+        double w = fabs(weft_tensor_get_f64(want, i));
+        if (isfinite(w) && w > scale)
+            scale = w;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        double w = weft_tensor_get_f64(want, i), h = weft_tensor_get_f64(have, i);
+        if (isfinite(w) ? !(fabs(h - w) <= tolerance * scale) : !(isnan(w) ? isnan(h) : h == w))
+            fail_msg("%s: element %lld of %lld is %g instead of %g", name, (long long)i,
+                     (long long)n, h, w);
+    }
+}
+
+static inline double cuda_case_tolerance(weft_dtype t)
+{
+    return t == WEFT_DTYPE_F16 ? 2e-3 : t == WEFT_DTYPE_BF16 ? 1.2e-2 : 1e-5;
+}
+
+enum { CUDA_CASE_PORTS = 16 };
+
+/* What a run is like. */
+typedef struct cuda_case_spec {
+    const int64_t *symbol; /* values of the graph's symbols */
+    size_t shift;
+    bool special;     /* some NaN and infinities among the inputs */
+    double tolerance; /* 0: by element type */
+} cuda_case_spec;
+
+/* Runs graph `index` on random inputs in both orders of threads and compares all outputs. */
+static inline void cuda_case_verify(cuda_case *c, uint32_t index, const cuda_case_spec *spec)
+{
+    weft_graph *g = weft_graph_at(c->m, index);
+    const weft_dimpool *pool = weft_module_dims(c->m);
+    weft_tensor in[CUDA_CASE_PORTS], want[CUDA_CASE_PORTS], have[CUDA_CASE_PORTS];
+    uint32_t n_in = weft_graph_input_count(g), n_out = weft_graph_output_count(g);
+    int64_t symbol[64];
+    uint64_t seed = index * 1000 + spec->shift;
+    memset(symbol, 0xff, sizeof symbol);
+    for (uint32_t i = 0; i < weft_graph_symbol_count(g); i++)
+        symbol[weft_dim_as_symbol(pool, weft_graph_symbol_dim(g, i))] = spec->symbol[i];
+    assert_true(n_in <= CUDA_CASE_PORTS && n_out <= CUDA_CASE_PORTS);
+    for (uint32_t i = 0; i < n_in; i++) {
+        const weft_ttype *t = weft_val_ttype(c->m, weft_graph_input(g, i));
+        in[i] = (weft_tensor){.dtype = (weft_dtype)t->dtype, .rank = t->rank};
+        for (uint32_t d = 0; d < t->rank; d++)
+            assert_true(weft_dim_eval(pool, t->dim[d], symbol, 64, &in[i].dim[d]));
+        int64_t n = weft_tensor_numel(&in[i]);
+        in[i].data = malloc(weft_tensor_bytes(&in[i]) + 1);
+        for (int64_t k = 0; k < n; k++) {
+            float x = cuda_case_random(&seed);
+            if (in[i].dtype == WEFT_DTYPE_BOOL)
+                x = x > -0.5f;
+            else if (in[i].dtype == WEFT_DTYPE_I64 || in[i].dtype == WEFT_DTYPE_I32)
+                x = floorf(x * 100);
+            else if (spec->special && (k * 7919 + i) % 997 == 5)
+                x = k % 3 == 0 ? (float)NAN : k % 3 == 1 ? INFINITY : -INFINITY;
+            cuda_case_put(in[i].dtype, in[i].data, k, x);
+        }
+    }
+    weft_arena *arena = weft_arena_create(0);
+    cuda_case_check(c, weft_graph_eval(g, in, n_in, arena, c->diag, want, n_out));
+    for (unsigned order = 0; order < 2; order++) {
+        cuda_case_go(c, index, in, spec->shift, order, have);
+        for (uint32_t o = 0; o < n_out; o++)
+            cuda_case_compare(weft_graph_name(g), &have[o], &want[o],
+                              spec->tolerance > 0 ? spec->tolerance
+                                                  : cuda_case_tolerance(want[o].dtype));
+    }
+    weft_arena_destroy(arena);
+    for (uint32_t i = 0; i < n_in; i++)
+        free(in[i].data);
+}
+
+#endif
