@@ -91,6 +91,9 @@ typedef struct weft_kernel {
     double rows, cols;
     weft_conv_shape conv;
     double flop_saving; /* algorithm needs flops / this (Winograd); 0: 1 */
+    /* What the program touches between two uses of this kernel's weights: a cache of that size
+     * still has them. 0: not known, they come from memory. */
+    double reuse_bytes;
 } weft_kernel;
 
 /* Kernels by their sizes, with the work that follows from them.
@@ -146,6 +149,7 @@ typedef struct weft_estimate_options {
     weft_lowering lowering;
     const weft_framework *framework; /* NULL: the first row */
     bool folded_norm; /* FRAMEWORK: biases of convolutions stand for batch norms that were folded */
+    uint64_t beside_bytes;               /* what others touch between two executions of the graph */
     const weft_calibration *calibration; /* of the slice's device; NULL: none */
 } weft_estimate_options;
 

@@ -43,6 +43,26 @@ double weft_slice__traffic_us(const weft_slice *slice, const weft_kernel *kernel
 double weft_slice__memory_bytes(const weft_slice *slice, const weft_kernel *kernel);
 bool weft_gpu__is_cpu(const weft_gpu *gpu);
 
+/* -- model_cpu.c -- */
+
+/* Times of a call and parts of the CPU row's rates; model_cpu.c says what they stand for. All
+ * doubles, so that a fit can walk over them. */
+typedef struct weft_cpu_constants {
+    double call_us, loop_us, cold_us, enter_us;
+    double product_eff, product_rows, cache_eff, near_eff, near_bytes, memory_eff;
+    double overlap, overlap_rows, kept, lost;
+    double conv_eff, conv_rows, winograd_eff;
+    double head_us, query_us, attention_eff;
+    double ew_eff, norm_eff, pool_eff, reduce_eff, move_eff, depthwise_eff;
+} weft_cpu_constants;
+
+extern const weft_cpu_constants weft_cpu__fitted;
+/* Part of the weights that the last-level cache has lost, 0..1. */
+double weft_cpu__missed(const weft_cpu_constants *c, const weft_slice *slice, double reuse_bytes);
+/* On so many of the slice's cores. */
+double weft_cpu__time_us(const weft_cpu_constants *c, const weft_kernel *kernel,
+                         const weft_slice *slice, double cores, bool exact_f32);
+
 /* -- usage.c -- */
 
 /* The launch that a library is likely to choose; all 0 on a CPU. */
@@ -78,6 +98,9 @@ void weft_sizes__begin(weft_graph *g, const int64_t *symbol, weft_arena *arena, 
                        weft_sizes *out);
 /* false: a dimension is not known. */
 bool weft_sizes__eval(const weft_sizes *s, const weft_ttype *type, int64_t *dim);
+/* Fills reuse_bytes of the kernels: what is touched between two uses of their weights. */
+void weft_workload__find_reuse(const weft_sizes *s, const weft_estimate_options *options,
+                               weft_workload *out);
 /* Fills the bytes of the workload. */
 WEFT_MUST_USE weft_err weft_workload__count_memory(const weft_sizes *s, const int64_t *symbol,
                                                    const weft_estimate_options *options,

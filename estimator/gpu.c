@@ -16,7 +16,7 @@ static const weft_gpu gpu_table[] = {
 enum { GPU_COUNT = sizeof gpu_table / sizeof gpu_table[0], CORES_MAX = 4096 };
 
 /* README.md: a slice of two or more cores; bandwidth of the second core against the first. */
-static const double cpu_pair_bandwidth = 48.0 / 41.0;
+static const double cpu_pair_bandwidth = 66.0 / 56.0;
 
 const weft_gpu *weft_gpu_at(size_t i)
 {
@@ -227,7 +227,10 @@ static bool is_cached(const weft_slice *slice, const weft_kernel *kernel)
 
 double weft_slice__memory_bytes(const weft_slice *slice, const weft_kernel *kernel)
 {
-    return kernel->work.weight_bytes +
+    double missed = weft_gpu__is_cpu(slice->gpu)
+                        ? weft_cpu__missed(&weft_cpu__fitted, slice, kernel->reuse_bytes)
+                        : 1;
+    return kernel->work.weight_bytes * missed +
            (is_cached(slice, kernel) ? 0 : kernel->work.bytes_read + kernel->work.bytes_written);
 }
 

@@ -326,6 +326,7 @@ weft_err weft_workload_make(weft_graph *g, const int64_t *symbol,
                           .edge = edge,
                           .lowering = o->lowering};
     WEFT_TRY(weft_workload__count_memory(&cx.s, symbol, o, &work));
+    weft_workload__find_reuse(&cx.s, o, &work);
     *out = work;
     return WEFT_ERR_OK;
 }

@@ -15,6 +15,7 @@
 
 #include "base/pack.h"
 
+#include <math.h>
 #include <string.h>
 
 static const uint64_t mib = 1024 * 1024;
@@ -87,6 +88,57 @@ static weft_err find_arena(const weft_sizes *s, const int64_t *symbol, uint64_t 
         }
     }
     return plan_arena(s, out);
+}
+
+/* -- Reuse ------------------------------------------------------------------------------------ */
+
+/* The largest weight that a node reads. */
+static weft_weight main_weight(const weft_module *m, weft_node n)
+{
+    weft_weight best = {0};
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < weft_node_in_count(m, n); i++) {
+        weft_val v = weft_node_in(m, n, i);
+        weft_weight w = v.i ? weft_val_weight(m, v) : (weft_weight){0};
+        uint64_t bytes = w.i ? weft_weight_get(m, w)->bytes : 0;
+        if (bytes > most) {
+            best = w;
+            most = bytes;
+        }
+    }
+    return best;
+}
+
+/* Between two uses lie the weights that are used in between, each once, this one among them, and
+ * what the kernels wrote, the arena at most; between the last use of an execution and the first of
+ * the next also what others touch. Two rounds: the second sees what the first has left. */
+void weft_workload__find_reuse(const weft_sizes *s, const weft_estimate_options *options,
+                               weft_workload *out)
+{
+    weft_graph_kernel *kernel = (weft_graph_kernel *)(uintptr_t)out->kernel;
+    size_t n_weight = (size_t)weft_weight_count(s->m) + 1;
+    struct {
+        double weights, written;
+        int round;
+    } *last = weft_arena_array(s->arena, n_weight, sizeof *last), at = {0};
+    memset(last, 0, n_weight * sizeof *last);
+    for (at.round = 1; at.round <= 2; at.round++) {
+        for (size_t i = 0; i < out->n; i++) {
+            const weft_work *work = &kernel[i].kernel.work;
+            uint32_t w = main_weight(s->m, kernel[i].node).i;
+            bool is_new = last[w].round < at.round;
+            double before = at.weights;
+            at.weights += is_new || w == 0 ? work->weight_bytes : 0;
+            double weights = before - last[w].weights + work->weight_bytes;
+            double written = fmin(at.written - last[w].written, (double)out->arena_bytes);
+            kernel[i].kernel.reuse_bytes = w ? weights + written : 0;
+            at.written += work->bytes_written * kernel[i].launches;
+            last[w].weights = at.weights;
+            last[w].written = at.written;
+            last[w].round = at.round;
+        }
+        at.weights += (double)options->beside_bytes;
+    }
 }
 
 /* -- Sums ------------------------------------------------------------------------------------- */

@@ -48,10 +48,10 @@ static void test_estimator__slices_are_parts(void **state)
     assert_int_equal(weft_slice_make("h200", "0.1%", NULL, &s), WEFT_ERR_OK);
     assert_true(s.units == 1);
     assert_int_equal(weft_slice_make("cpu", "", NULL, &s), WEFT_ERR_OK);
-    assert_true(s.units == 1 && s.bandwidth_gbps == 41);
+    assert_true(s.units == 1 && s.bandwidth_gbps == 56);
     assert_string_equal(s.name, "1core");
     assert_int_equal(weft_slice_make("cpu", "2core", NULL, &s), WEFT_ERR_OK);
-    assert_true(s.units == 2 && fabs(s.bandwidth_gbps - 48) < 1e-9);
+    assert_true(s.units == 2 && fabs(s.bandwidth_gbps - 66) < 1e-9);
 }
 
 static void test_estimator__refuses_unknown_slices(void **state)

@@ -1,0 +1,244 @@
+/* Kernels on a CPU, as this runtime has them: products by oneDNN, everything else by its own loops.
+ *
+ *   product      time = call + enter + missed cold + max(c, mem) + overlap min(c, mem)
+ *     c          = max(flops / (u P) (m + m0) / m, weights / (u R))    arithmetic, or the cache
+ *     mem        = missed weights / M
+ *     overlap    = o m^2 / (m^2 + mo^2)     one row: reading hides behind nothing and nothing
+ * behind it; many rows: the next block is not read in advance convolution  time = call + enter +
+ * max(flops / (u P) (m + mc) / m, missed / M) + bytes / (u R) attention    time = loop + enter +
+ * heads (h0 + h1 queries + flops / P) / u the rest     time = loop + enter + bytes / (u R of the
+ * kind)
+ *
+ * u: cores at work, no more than there is work for; enter: of the team of threads, where u > 1. R
+ * of products is that of the second-level cache while a core's part of what is reused fits in it,
+ * else that of the last level. Features are counted in whole vectors of 16, positions of Winograd
+ * convolutions in whole tiles of 4 x 4.
+ *
+ * What of the weights has to come from memory depends on what the program touches between two uses
+ * of them (weft_kernel.reuse_bytes, a stack distance): nothing while that is `kept` of the last
+ * level of cache, all from `lost` times it on, in between by the logarithm. Where it is not known,
+ * all of them do. That is what merging saves: a weight that is read once for several models.
+ *
+ * The constants are one least-error fit (tests/regress/cpu_kernels.c --fit) to single kernels
+ * measured on the machine of the CPU row by tests/bench/bench_kernels; README.md has the errors on
+ * shapes that had no part in it. Rates are parts of the row's, so that another row scales them.
+ * Other types than f32 were never measured: the same with their own peaks. */
+#include "estimator/estimator_int.h"
+
+#include <math.h>
+
+enum { LANES = 16, BLOCK_FEATURES = 64, BLOCK_ROWS = 12, BLOCKS_EVEN = 16, WINOGRAD_TILE = 4 };
+
+const weft_cpu_constants weft_cpu__fitted = {
+    .call_us = 0.2292,
+    .loop_us = 0.09538,
+    .cold_us = 0.4328,
+    .enter_us = 0.7118,
+    .product_eff = 0.9651,
+    .product_rows = 0.987,
+    .cache_eff = 0.6816,
+    .near_eff = 0.9682,
+    .near_bytes = 6.009e+05,
+    .memory_eff = 0.945,
+    .overlap = 0.7241,
+    .overlap_rows = 1.456,
+    .kept = 0.5566,
+    .lost = 1.333,
+    .conv_eff = 0.9612,
+    .conv_rows = 17.43,
+    .winograd_eff = 0.476,
+    .head_us = 0.1154,
+    .query_us = 0.06988,
+    .attention_eff = 0.5621,
+    .ew_eff = 0.6931,
+    .norm_eff = 0.3172,
+    .pool_eff = 0.4398,
+    .reduce_eff = 0.7976,
+    .move_eff = 0.6391,
+    .depthwise_eff = 0.4083,
+};
+
+static const double fitted_error = 0.15, simple_error = 0.35, enter_worth_us = 8;
+
+/* -- Weights ---------------------------------------------------------------------------------- */
+
+double weft_cpu__missed(const weft_cpu_constants *c, const weft_slice *slice, double reuse_bytes)
+{
+    if (!(reuse_bytes > 0))
+        return 1;
+    double at = log(reuse_bytes / (double)slice->cache_bytes), kept = log(c->kept);
+    return fmin(1, fmax(0, (at - kept) / (log(c->lost) - kept)));
+}
+
+/* -- Products --------------------------------------------------------------------------------- */
+
+static double pad(double n, double unit)
+{
+    return ceil(n / unit) * unit;
+}
+
+static double product_us(const weft_cpu_constants *c, const weft_kernel *k, const weft_slice *s,
+                         double cores, double flops_per_us)
+{
+    double size = k->work.weight_bytes > 0 && k->n * k->k * k->batch > 0
+                      ? k->work.weight_bytes / (k->batch * k->n * k->k)
+                      : (double)weft_dtype_size(k->dtype);
+    double n = pad(k->n, LANES), weights = k->batch * n * k->k * size;
+    double blocks = k->batch * ceil(k->n / BLOCK_FEATURES) * fmax(1, floor(k->m / BLOCK_ROWS));
+    double u = fmin(cores, blocks);
+    /* Few blocks do not divide evenly. */
+    double uneven = blocks > BLOCKS_EVEN ? 1 : ceil(blocks / u) * u / blocks;
+    double reused = k->reuse_bytes > 0 ? k->reuse_bytes : weights;
+    double far = fmin(1, fmax(0, reused / u / c->near_bytes - 1));
+    double core_gbps = s->cache_gbps / s->units * 1e3;
+    double cache_us =
+        weights / u * uneven / core_gbps * (far / c->cache_eff + (1 - far) / c->near_eff);
+    double flops = 2 * k->batch * k->m * n * k->k;
+    double compute_us = flops / u * uneven / (flops_per_us / s->units * c->product_eff) *
+                        (k->m + c->product_rows) / k->m;
+    double near_us = fmax(cache_us, compute_us);
+    double missed = k->work.weight_bytes > 0 ? weft_cpu__missed(c, s, k->reuse_bytes) : 0;
+    double drawn =
+        u < s->units ? fmin(s->bandwidth_gbps, s->gpu->bandwidth_gbps * u) : s->bandwidth_gbps;
+    double memory_us = missed * weights / (drawn * 1e3 * c->memory_eff);
+    double rows = k->m * k->m, half = c->overlap_rows * c->overlap_rows;
+    double overlap = c->overlap * rows / (rows + half);
+    return c->call_us + (u > 1 ? c->enter_us : 0) + missed * c->cold_us + fmax(near_us, memory_us) +
+           overlap * fmin(near_us, memory_us);
+}
+
+/* Positions of the result, those of a Winograd tile that are thrown away counted too. */
+static double positions(const weft_kernel *k)
+{
+    if (!(k->flop_saving > 1) || !(k->conv.out_h > 0) || !(k->conv.out_w > 0))
+        return k->m;
+    return k->conv.images * pad(k->conv.out_h, WINOGRAD_TILE) * pad(k->conv.out_w, WINOGRAD_TILE);
+}
+
+static double conv_us(const weft_cpu_constants *c, const weft_kernel *k, const weft_slice *s,
+                      double cores, double flops_per_us)
+{
+    double saving = k->flop_saving > 1 ? 4 * c->winograd_eff : 1;
+    double waste = k->m > 0 ? positions(k) / k->m * pad(k->n, LANES) / k->n : 1;
+    double compute_us = k->work.flops * waste / saving / (flops_per_us * cores / s->units) /
+                        c->conv_eff * (k->m + c->conv_rows) / fmax(1, k->m);
+    /* Winograd's weights are 36 numbers for 9. */
+    double weights = k->work.weight_bytes * (k->flop_saving > 1 ? 4 : 1);
+    double memory_us = weft_cpu__missed(c, s, k->reuse_bytes) * weights /
+                       (s->bandwidth_gbps * 1e3 * c->memory_eff);
+    double bytes = k->work.bytes_read + k->work.bytes_written;
+    return c->call_us + (cores > 1 ? c->enter_us : 0) + fmax(compute_us, memory_us) +
+           bytes / (s->cache_gbps * cores / s->units * 1e3 * c->move_eff);
+}
+
+/* -- The rest --------------------------------------------------------------------------------- */
+
+/* Our own loops: one core where a team would not be worth it. */
+static double spread(const weft_cpu_constants *c, double work_us, double cores)
+{
+    if (cores <= 1 || work_us < enter_worth_us)
+        return c->loop_us + work_us;
+    return c->loop_us + c->enter_us + work_us / cores;
+}
+
+static double attention_us(const weft_cpu_constants *c, const weft_kernel *k, const weft_slice *s,
+                           double cores, double flops_per_us)
+{
+    double keys = pad(k->n, LANES), flops = 4 * k->m * keys * k->k;
+    double head_us =
+        c->head_us + c->query_us * k->m + flops / (flops_per_us / s->units * c->attention_eff);
+    return spread(c, k->batch * head_us, fmin(cores, k->batch));
+}
+
+static double loop_us(const weft_cpu_constants *c, const weft_kernel *k, const weft_slice *s,
+                      double cores, double flops_per_us)
+{
+    static const double plain_eff = 0.25; /* of the peak, where there is much to compute */
+    double bytes = k->work.bytes_read + k->work.bytes_written + k->work.weight_bytes;
+    double eff = c->move_eff;
+    switch (k->kind) {
+    case WEFT_KERNEL_EW:
+        eff = c->ew_eff;
+        break;
+    case WEFT_KERNEL_NORM:
+    case WEFT_KERNEL_SOFTMAX:
+        eff = c->norm_eff;
+        break;
+    case WEFT_KERNEL_POOL:
+        eff = c->pool_eff;
+        break;
+    case WEFT_KERNEL_REDUCE:
+        eff = c->reduce_eff;
+        break;
+    default:
+        break;
+    }
+    double cached_us = bytes / (s->cache_gbps / s->units * 1e3 * eff);
+    double compute_us = k->work.flops / (flops_per_us / s->units * plain_eff);
+    if (k->kind == WEFT_KERNEL_DEPTHWISE)
+        compute_us = k->work.flops / (flops_per_us / s->units * c->depthwise_eff);
+    double us = spread(c, fmax(cached_us, compute_us), cores);
+    return fmax(us, weft_slice__memory_bytes(s, k) / (s->bandwidth_gbps * 1e3));
+}
+
+double weft_cpu__time_us(const weft_cpu_constants *c, const weft_kernel *k, const weft_slice *s,
+                         double cores, bool exact_f32)
+{
+    double rate = weft_slice__flops_per_us(s, k, exact_f32), us;
+    switch (k->kind) {
+    case WEFT_KERNEL_GEMM:
+        us = product_us(c, k, s, cores, rate);
+        break;
+    case WEFT_KERNEL_CONV:
+        us = conv_us(c, k, s, cores, rate);
+        break;
+    case WEFT_KERNEL_ATTENTION:
+        us = attention_us(c, k, s, cores, rate);
+        break;
+    default:
+        us = loop_us(c, k, s, cores, rate);
+    }
+    double saving = k->flop_saving > 1 ? 4 : 1;
+    double bytes = k->work.bytes_read + k->work.bytes_written + k->work.weight_bytes;
+    double memory_bytes = weft_slice__memory_bytes(s, k);
+    double peak_us = fmax(fmax(k->work.flops / saving / (rate * cores / s->units),
+                               memory_bytes / (s->bandwidth_gbps * 1e3)),
+                          (bytes - memory_bytes) / (s->cache_gbps * 1e3));
+    static const double rounding = 1 + 1e-12; /* a rate from this time is not above the peak */
+    return fmax(fmax(us, peak_us * rounding), s->gpu->launch_us);
+}
+
+/* -- The model -------------------------------------------------------------------------------- */
+
+static bool supports(const weft_kernel *k, const weft_slice *slice, bool exact_f32)
+{
+    bool product = k->kind == WEFT_KERNEL_GEMM || k->kind == WEFT_KERNEL_ATTENTION;
+    return weft_gpu__is_cpu(slice->gpu) && k->kind != WEFT_KERNEL_OTHER &&
+           weft_slice__flops_per_us(slice, k, exact_f32) > 0 &&
+           (!product || (k->m >= 1 && k->n >= 1 && k->k >= 1 && k->batch >= 1));
+}
+
+static weft_timing predict(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
+{
+    const weft_cpu_constants *c = &weft_cpu__fitted;
+    double time_us = weft_cpu__time_us(c, kernel, slice, slice->units, exact_f32);
+    double lo = 1, hi = slice->units;
+    while (lo < hi) {
+        double fewer = floor((lo + hi) / 2);
+        if (weft_cpu__time_us(c, kernel, slice, fewer, exact_f32) <= 1.05 * time_us)
+            hi = fewer;
+        else
+            lo = fewer + 1;
+    }
+    bool fitted = kernel->dtype == WEFT_DTYPE_F32 &&
+                  (kernel->kind == WEFT_KERNEL_GEMM || kernel->kind == WEFT_KERNEL_CONV);
+    return (weft_timing){
+        .time_us = time_us, .units = hi, .expected_error = fitted ? fitted_error : simple_error};
+}
+
+const weft_model weft_model_cpu = {
+    .name = "cpu",
+    .brief = "products and loops of the CPU driver, by what the cache keeps",
+    .supports = supports,
+    .predict = predict,
+};
