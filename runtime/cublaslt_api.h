@@ -20,6 +20,7 @@ typedef unsigned weft_cublas_status; /* cublasStatus_t */
     X(CUBLAS_OP_N, 0)                                 \
     X(CUBLAS_OP_T, 1)                                 \
     X(CUBLAS_COMPUTE_32F, 68)                         \
+    X(CUBLAS_COMPUTE_32F_FAST_TF32, 77)               \
     X(CUDA_R_32F, 0)                                  \
     X(CUDA_R_16F, 2)                                  \
     X(CUDA_R_16BF, 14)                                \
@@ -31,12 +32,10 @@ typedef unsigned weft_cublas_status; /* cublasStatus_t */
     X(CUBLASLT_MATMUL_DESC_BIAS_POINTER, 8)           \
     X(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, 15)       \
     X(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, 1)    \
-    X(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, 3)  \
     X(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, 5)  \
     X(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, 6)  \
     X(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, 7)  \
     X(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, 8)  \
-    X(CUBLASLT_REDUCTION_SCHEME_NONE, 0)              \
     X(CUBLASLT_EPILOGUE_DEFAULT, 1)                   \
     X(CUBLASLT_EPILOGUE_RELU, 2)                      \
     X(CUBLASLT_EPILOGUE_BIAS, 4)                      \

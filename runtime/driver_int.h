@@ -81,16 +81,16 @@ typedef struct weft_device_ops {
     weft_err (*host_alloc)(weft_engine *engine, uint64_t bytes, void **out);
     void (*host_free)(weft_engine *engine, void *data, uint64_t bytes);
     weft_err (*copy_in)(weft_engine *engine, void *queue, void *to, const void *from,
-                        uint64_t bytes);
+                        uint64_t bytes, weft_diag *diag);
     weft_err (*copy_out)(weft_engine *engine, void *queue, void *to, const void *from,
-                         uint64_t bytes);
+                         uint64_t bytes, weft_diag *diag);
     /* One thing to run for all launches, which may run at the same time where neither reads or
      * writes what the other writes. *inout: NULL, or what was made of the same launches at other
      * addresses, which is changed or replaced. Addresses are read now. */
     weft_err (*fuse)(weft_engine *engine, void *queue, const weft_bound_list *list, weft_diag *diag,
                      void **inout);
     void (*free_fused)(weft_engine *engine, void *fused);
-    weft_err (*run_fused)(weft_engine *engine, void *queue, void *fused);
+    weft_err (*run_fused)(weft_engine *engine, void *queue, void *fused, weft_diag *diag);
     /* Runs one after the other and adds the time of each to time_us[bound.launch]. Waits. */
     weft_err (*run_timed)(weft_engine *engine, void *queue, const weft_bound_list *list,
                           double *time_us, weft_diag *diag);

@@ -6,8 +6,11 @@
  *
  *   - begin and end come in pairs, kernels run between them;
  *   - activations lie in memory of alloc, which is given back as it was taken;
- *   - results never lie in a weight, and are aligned to 64 bytes. */
+ *   - results never lie in a weight, and are aligned to 64 bytes;
+ *   - what a bundle for GPUs says of a launch stays inside its operands and the limits of the GPUs
+ *     that it is for (step.c). */
 #include "runtime/cpu_int.h"
+#include "runtime/step_int.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -184,8 +187,27 @@ static double time_of(const weft_prep *p)
     return compute > memory ? compute : memory;
 }
 
+/* What a bundle for GPUs says of the launch could be done on each device that it is for. */
+static weft_err check_steps(const weft_prep *p)
+{
+    const weft_bundle *b = p->engine->bundle;
+    weft_steps *steps;
+    if (b->n_arch == 0)
+        return WEFT_ERR_OK;
+    WEFT_TRY(weft_steps__make(p, &steps));
+    weft_err err = WEFT_ERR_OK;
+    for (uint32_t i = 0; err == WEFT_ERR_OK && i < b->n_arch; i++) {
+        weft_step_limits limits = weft_step__limits(b->arch[i]);
+        limits.arch = i;
+        err = weft_steps__check_limits(p, steps, &limits);
+    }
+    free(steps);
+    return err;
+}
+
 static weft_err prepare_null(weft_prep *p)
 {
+    WEFT_TRY(check_steps(p));
     WEFT_TRY(weft_cpu__prepare_ref(p));
     null_kernel *k = calloc(1, sizeof *k);
     if (!k) {

@@ -119,7 +119,8 @@ static weft_err take_host(weft_session *s, const weft_spec *spec, weft_diag *dia
     return WEFT_ERR_OK;
 }
 
-static weft_err copy_inputs(weft_session *s, const weft_spec *spec, const weft_tensor *in)
+static weft_err copy_inputs(weft_session *s, const weft_spec *spec, const weft_tensor *in,
+                            weft_diag *diag)
 {
     for (uint32_t i = 0; i < s->program->n_input; i++) {
         size_t bytes = weft_tensor_bytes(&in[i]);
@@ -128,11 +129,13 @@ static weft_err copy_inputs(weft_session *s, const weft_spec *spec, const weft_t
     }
     if (!spec->input_bytes)
         return WEFT_ERR_OK;
-    return s->engine->driver->own->copy_in(
-        s->engine, s->queue, (char *)s->memory + spec->input_offset, s->host, spec->input_bytes);
+    return s->engine->driver->own->copy_in(s->engine, s->queue,
+                                           (char *)s->memory + spec->input_offset, s->host,
+                                           spec->input_bytes, diag);
 }
 
-static weft_err copy_outputs(weft_session *s, const weft_spec *spec, weft_tensor *out)
+static weft_err copy_outputs(weft_session *s, const weft_spec *spec, weft_diag *diag,
+                             weft_tensor *out)
 {
     weft_err err = WEFT_ERR_OK;
     for (uint32_t i = 0; err == WEFT_ERR_OK && i < s->program->n_output; i++) {
@@ -141,7 +144,7 @@ static weft_err copy_outputs(weft_session *s, const weft_spec *spec, weft_tensor
         out[i].data = s->host + spec->output_at[i];
         if (v->bytes)
             err = s->engine->driver->own->copy_out(s->engine, s->queue, out[i].data,
-                                                   v->slot.tensor.data, v->bytes);
+                                                   v->slot.tensor.data, v->bytes, diag);
     }
     return err;
 }
@@ -150,7 +153,7 @@ static weft_err run_all(weft_session *s, weft_spec *spec, weft_diag *diag)
 {
     const weft_device_ops *own = s->engine->driver->own;
     if (!s->profile)
-        return own->run_fused(s->engine, s->queue, spec->fused);
+        return own->run_fused(s->engine, s->queue, spec->fused, diag);
     WEFT_TRY(own->run_timed(s->engine, s->queue, &spec->bound, s->sum_us, diag));
     for (uint32_t i = 0; i < s->program->n_launch; i++) {
         const weft_spec_launch *l = &spec->launch[i];
@@ -165,12 +168,13 @@ weft_err weft_session__run_device(weft_session *s, weft_spec *spec, const weft_t
 {
     WEFT_TRY(take_host(s, spec, diag));
     WEFT_TRY(weft_spec__fuse(s, spec, diag));
-    weft_err err = copy_inputs(s, spec, in);
+    weft_err err = copy_inputs(s, spec, in, diag);
     if (err == WEFT_ERR_OK)
         err = run_all(s, spec, diag);
     if (err == WEFT_ERR_OK)
-        err = copy_outputs(s, spec, out);
+        err = copy_outputs(s, spec, diag, out);
     /* Also after an error: nothing of this run may go on in memory that the next one uses. */
-    weft_err waited = s->engine->driver->own->wait(s->engine, s->queue, diag);
-    return waited != WEFT_ERR_OK ? waited : err;
+    weft_err waited =
+        s->engine->driver->own->wait(s->engine, s->queue, err == WEFT_ERR_OK ? diag : NULL);
+    return err != WEFT_ERR_OK ? err : waited;
 }

@@ -1,0 +1,148 @@
+/* libcuda.so.1 and libcublasLt.so: found at run time, so that one program serves machines with and
+ * without a GPU. */
+#include "runtime/drv_cuda_int.h"
+
+#include "base/dynlib.h"
+
+#include <string.h>
+
+/* Kinds of need in cuda_syms.def; 1 and 0 stand for themselves. */
+enum { GRAPH = 2, GREEN = 3 };
+
+static const char *const cuda_names[] = {"libcuda.so.1"};
+static const char *const cublaslt_names[] = {"libcublasLt.so.13", "libcublasLt.so.12",
+                                             "/usr/local/cuda/lib64/libcublasLt.so.13",
+                                             "/usr/local/cuda/lib64/libcublasLt.so.12"};
+
+typedef struct symbol {
+    const char *name;
+    int version, need;
+    size_t offset; /* in weft_cu_api */
+} symbol;
+
+static const symbol symbol_table[] = {
+#define CUDA_SYM(name, version, need, args) {#name, version, need, offsetof(weft_cu_api, name)},
+#include "runtime/cuda_syms.def"
+#undef CUDA_SYM
+};
+
+static const weft_dynlib_symbol cublaslt_table[] = {
+#define CUBLASLT_SYM(result, name, args) {#name, offsetof(weft_cublaslt_api, name), true},
+#include "runtime/cublaslt_syms.def"
+#undef CUBLASLT_SYM
+};
+
+/* Loaded libraries stay: CUDA's threads and exit handlers do not survive their code. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static weft_cuda_lib cuda;
+static weft_cublaslt_lib cublaslt;
+static weft_dynlib *cuda_lib, *cublaslt_lib;
+
+/* -- The driver ----------------------------------------------------------------------------- */
+
+static weft_err too_old(const weft_dynlib *lib, int version, weft_diag *diag)
+{
+    return weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){.file = weft_dynlib_name(lib)},
+                           "the CUDA driver is too old: it is for CUDA %d.%d, needed is %d.%d",
+                           version / 1000, version % 1000 / 10, WEFT_CUDA_VERSION_MIN / 1000,
+                           WEFT_CUDA_VERSION_MIN % 1000 / 10);
+}
+
+/* A driver from before CUDA 12.0 has no cuGetProcAddress_v2. */
+static weft_err check_version(const weft_dynlib *lib, weft_diag *diag, int *out)
+{
+    weft_cu_result (*get_version)(int *) = NULL;
+    const weft_dynlib_symbol row[] = {{"cuDriverGetVersion", 0, true}};
+    WEFT_TRY(weft_dynlib_resolve(lib, row, 1, &get_version, diag));
+    weft_cu_result result = get_version(out);
+    if (result != WEFT_CUDA_SUCCESS)
+        return weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){.file = weft_dynlib_name(lib)},
+                               result == WEFT_CUDA_ERROR_STUB_LIBRARY
+                                   ? "this is the stub for linking, not a CUDA driver"
+                                   : "the CUDA driver does not tell its version (error %u)",
+                               result);
+    return *out < WEFT_CUDA_VERSION_MIN ? too_old(lib, *out, diag) : WEFT_ERR_OK;
+}
+
+static weft_err resolve(const weft_dynlib *lib, weft_cuda_lib *to, weft_diag *diag)
+{
+    weft_cu_get_proc get = NULL;
+    const weft_dynlib_symbol row[] = {{"cuGetProcAddress_v2", 0, true}};
+    WEFT_TRY(weft_dynlib_resolve(lib, row, 1, &get, diag));
+    to->graphs = to->green = true;
+    for (size_t i = 0; i < sizeof symbol_table / sizeof *symbol_table; i++) {
+        const symbol *s = &symbol_table[i];
+        void *at = NULL;
+        unsigned status = 0;
+        /* A version that is newer than the driver is an error, a name that it lacks is not. */
+        weft_cu_result result =
+            get(s->name, &at, s->version, WEFT_CU_GET_PROC_ADDRESS_DEFAULT, &status);
+        if (result != WEFT_CUDA_SUCCESS || status != WEFT_CU_GET_PROC_ADDRESS_SUCCESS)
+            at = NULL;
+        memcpy((char *)&to->api + s->offset, &at, sizeof at);
+        if (at)
+            continue;
+        if (s->need == 1)
+            return weft_diag_error(
+                diag, WEFT_ERR_NODEV, (weft_where){.file = weft_dynlib_name(lib)},
+                "the CUDA driver, for CUDA %d.%d, lacks %s of CUDA %d.%d", to->version / 1000,
+                to->version % 1000 / 10, s->name, s->version / 1000, s->version % 1000 / 10);
+        to->graphs = to->graphs && s->need != GRAPH;
+        to->green = to->green && s->need != GREEN;
+    }
+    return WEFT_ERR_OK;
+}
+
+static weft_err load_cuda(weft_diag *diag)
+{
+    weft_dynlib *lib;
+    weft_cuda_lib found = {0};
+    WEFT_TRY(weft_dynlib_open("the CUDA driver", cuda_names, sizeof cuda_names / sizeof *cuda_names,
+                              diag, &lib));
+    weft_err err = check_version(lib, diag, &found.version);
+    if (err == WEFT_ERR_OK)
+        err = resolve(lib, &found, diag);
+    if (err != WEFT_ERR_OK) {
+        weft_dynlib_close(lib);
+        return err;
+    }
+    cuda = found;
+    cuda_lib = lib;
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_cuda_lib__get(weft_diag *diag, const weft_cuda_lib **out)
+{
+    pthread_mutex_lock(&lock);
+    weft_err err = cuda_lib ? WEFT_ERR_OK : load_cuda(diag);
+    pthread_mutex_unlock(&lock);
+    *out = err == WEFT_ERR_OK ? &cuda : NULL;
+    return err;
+}
+
+/* -- cuBLASLt ------------------------------------------------------------------------------- */
+
+static weft_err load_cublaslt(weft_diag *diag)
+{
+    weft_dynlib *lib;
+    WEFT_TRY(weft_dynlib_open("cuBLASLt", cublaslt_names,
+                              sizeof cublaslt_names / sizeof *cublaslt_names, diag, &lib));
+    weft_err err = weft_dynlib_resolve(
+        lib, cublaslt_table, sizeof cublaslt_table / sizeof *cublaslt_table, &cublaslt.api, diag);
+    if (err != WEFT_ERR_OK) {
+        weft_dynlib_close(lib);
+        return err;
+    }
+    cublaslt.version = cublaslt.api.cublasLtGetVersion();
+    cublaslt_lib = lib;
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_cublaslt_lib__get(weft_diag *diag, const weft_cublaslt_lib **out)
+{
+    pthread_mutex_lock(&lock);
+    weft_err err = cublaslt_lib ? WEFT_ERR_OK : load_cublaslt(diag);
+    pthread_mutex_unlock(&lock);
+    *out = err == WEFT_ERR_OK ? &cublaslt : NULL;
+    return err;
+}

@@ -1,0 +1,299 @@
+/* The CUDA driver: one GPU, a MIG instance that this process was given, or a part of a GPU's
+ * multiprocessors (a green context), through libcuda.so.1 and cuBLASLt. */
+#include "runtime/drv_cuda_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* -- Faults --------------------------------------------------------------------------------- */
+
+/* Errors after which the context answers nothing but errors. */
+static bool is_sticky(weft_cu_result result)
+{
+    static const weft_cu_result table[] = {WEFT_CUDA_ERROR_DEINITIALIZED,
+                                           WEFT_CUDA_ERROR_DEVICE_UNAVAILABLE,
+                                           WEFT_CUDA_ERROR_ECC_UNCORRECTABLE,
+                                           WEFT_CUDA_ERROR_NVLINK_UNCORRECTABLE,
+                                           WEFT_CUDA_ERROR_CONTAINED,
+                                           WEFT_CUDA_ERROR_ILLEGAL_ADDRESS,
+                                           WEFT_CUDA_ERROR_LAUNCH_TIMEOUT,
+                                           WEFT_CUDA_ERROR_CONTEXT_IS_DESTROYED,
+                                           WEFT_CUDA_ERROR_ASSERT,
+                                           WEFT_CUDA_ERROR_HARDWARE_STACK_ERROR,
+                                           WEFT_CUDA_ERROR_ILLEGAL_INSTRUCTION,
+                                           WEFT_CUDA_ERROR_MISALIGNED_ADDRESS,
+                                           WEFT_CUDA_ERROR_INVALID_ADDRESS_SPACE,
+                                           WEFT_CUDA_ERROR_INVALID_PC,
+                                           WEFT_CUDA_ERROR_LAUNCH_FAILED,
+                                           WEFT_CUDA_ERROR_MPS_RPC_FAILURE,
+                                           WEFT_CUDA_ERROR_MPS_CLIENT_TERMINATED,
+                                           WEFT_CUDA_ERROR_UNKNOWN};
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (table[i] == result)
+            return true;
+    return false;
+}
+
+/* Errors that say that the device cannot be had now. */
+static bool is_absent(weft_cu_result result)
+{
+    static const weft_cu_result table[] = {
+        WEFT_CUDA_ERROR_NOT_INITIALIZED,         WEFT_CUDA_ERROR_NO_DEVICE,
+        WEFT_CUDA_ERROR_INVALID_DEVICE,          WEFT_CUDA_ERROR_STUB_LIBRARY,
+        WEFT_CUDA_ERROR_NOT_PERMITTED,           WEFT_CUDA_ERROR_NOT_SUPPORTED,
+        WEFT_CUDA_ERROR_SYSTEM_NOT_READY,        WEFT_CUDA_ERROR_SYSTEM_DRIVER_MISMATCH,
+        WEFT_CUDA_ERROR_MPS_CONNECTION_FAILED,   WEFT_CUDA_ERROR_MPS_SERVER_NOT_READY,
+        WEFT_CUDA_ERROR_MPS_MAX_CLIENTS_REACHED, WEFT_CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION};
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (table[i] == result)
+            return true;
+    return false;
+}
+
+/* "cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY: out of memory" */
+static weft_err describe(weft_gpu *g, weft_cu_result result, const char *call, char *text)
+{
+    const char *name = NULL, *what = NULL;
+    if (g->cu->cuGetErrorName(result, &name) != WEFT_CUDA_SUCCESS || !name)
+        name = "an error that the driver has no name for";
+    if (g->cu->cuGetErrorString(result, &what) != WEFT_CUDA_SUCCESS || !what)
+        what = "";
+    snprintf(text, WEFT_GPU_TEXT_MAX, "%s: %s (%u)%s%s", call, name, result, *what ? ": " : "",
+             what);
+    if (is_sticky(result)) {
+        pthread_mutex_lock(&g->lost_lock);
+        if (!g->is_lost)
+            snprintf(g->lost, sizeof g->lost, "%s", text);
+        g->is_lost = true;
+        pthread_mutex_unlock(&g->lost_lock);
+        return WEFT_ERR_NODEV;
+    }
+    if (result == WEFT_CUDA_ERROR_OUT_OF_MEMORY)
+        return WEFT_ERR_NOMEM;
+    return is_absent(result) ? WEFT_ERR_NODEV : WEFT_ERR_BUG;
+}
+
+weft_err weft_gpu__check(weft_gpu *g, weft_cu_result result, const char *call, weft_diag *diag)
+{
+    char text[WEFT_GPU_TEXT_MAX];
+    if (result == WEFT_CUDA_SUCCESS)
+        return WEFT_ERR_OK;
+    weft_err err = describe(g, result, call, text);
+    return weft_diag_error(diag, err, (weft_where){.file = g->name[0] ? g->name : "CUDA"}, "%s%s",
+                           g->is_lost ? "the GPU is lost: " : "", text);
+}
+
+static const char *lost_cuda(const weft_engine *e)
+{
+    const weft_gpu *g = weft_gpu__of(e);
+    return g && g->is_lost ? g->lost : NULL;
+}
+
+/* -- Devices -------------------------------------------------------------------------------- */
+
+static weft_err find_device(weft_gpu *g, uint32_t ordinal, weft_diag *diag)
+{
+    int n = 0, major = 0, minor = 0, value = 0;
+    const weft_cu_api *cu = g->cu;
+    weft_cu_result result = cu->cuInit(0);
+    if (result != WEFT_CUDA_SUCCESS && result != WEFT_CUDA_ERROR_NO_DEVICE)
+        return weft_gpu__check(g, result, "cuInit", diag);
+    if (result == WEFT_CUDA_SUCCESS)
+        WEFT_TRY(weft_gpu__check(g, cu->cuDeviceGetCount(&n), "cuDeviceGetCount", diag));
+    if (n <= 0 || ordinal >= (uint32_t)n)
+        return weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){0},
+                               n <= 0 ? "the CUDA driver finds no GPU (CUDA_VISIBLE_DEVICES hides "
+                                        "those that are not in it)"
+                                      : "GPU %u is asked for, this process sees %d",
+                               ordinal, n);
+    WEFT_TRY(weft_gpu__check(g, cu->cuDeviceGet(&g->device, (int)ordinal), "cuDeviceGet", diag));
+    WEFT_TRY(weft_gpu__check(g, cu->cuDeviceGetName(g->name, sizeof g->name - 1, g->device),
+                             "cuDeviceGetName", diag));
+    const struct {
+        unsigned attribute;
+        int *to;
+    } row[] = {{WEFT_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &major},
+               {WEFT_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &minor},
+               {WEFT_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &n},
+               {WEFT_CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, &value}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        WEFT_TRY(weft_gpu__check(g,
+                                 cu->cuDeviceGetAttribute(row[i].to, row[i].attribute, g->device),
+                                 "cuDeviceGetAttribute", diag));
+    size_t bytes = 0;
+    WEFT_TRY(weft_gpu__check(g, cu->cuDeviceTotalMem(&bytes, g->device), "cuDeviceTotalMem", diag));
+    g->mem_bytes = bytes;
+    g->cc = major * 10 + minor;
+    g->sms = (uint32_t)n;
+    g->limits = (weft_step_limits){
+        .device = g->name, .shared_bytes = (uint32_t)value, .register_count = 65536};
+    return WEFT_ERR_OK;
+}
+
+/* -- Partitions ----------------------------------------------------------------------------- */
+
+/* Multiprocessors come in groups of this size. Drivers before 13.0 do not tell it; then it is that
+ * of the CUDA driver API's documentation of cuDevSmResourceSplitByCount. */
+static uint32_t group_size(const weft_gpu *g, const weft_cu_resource *all)
+{
+    uint32_t size = all->u.sm.minSmPartitionSize;
+    if (g->lib->version < 13000 || size == 0)
+        size = g->cc >= 90 ? 8 : g->cc >= 80 ? 4 : 2;
+    if (g->lib->version >= 13000 && all->u.sm.smCoscheduledAlignment > size)
+        size = all->u.sm.smCoscheduledAlignment;
+    return size;
+}
+
+static weft_err make_green(weft_gpu *g, weft_cu_resource *group, uint32_t n_sm, uint32_t count,
+                           weft_diag *diag)
+{
+    weft_cu_resource_desc desc;
+    const weft_cu_api *cu = g->cu;
+    WEFT_TRY(weft_gpu__check(g, cu->cuDevResourceGenerateDesc(&desc, group, count),
+                             "cuDevResourceGenerateDesc", diag));
+    WEFT_TRY(weft_gpu__check(
+        g, cu->cuGreenCtxCreate(&g->green, desc, g->device, WEFT_CU_GREEN_CTX_DEFAULT_STREAM),
+        "cuGreenCtxCreate", diag));
+    WEFT_TRY(
+        weft_gpu__check(g, cu->cuCtxFromGreenCtx(&g->ctx, g->green), "cuCtxFromGreenCtx", diag));
+    g->sms = n_sm;
+    return WEFT_ERR_OK;
+}
+
+/* Groups of one split in the order that the driver gives them in: the same for every engine, so
+ * that partitions that do not overlap in numbers do not on the device. */
+static weft_err take_partition(weft_gpu *g, uint32_t first, uint32_t n_sm, weft_diag *diag)
+{
+    weft_cu_resource all, rest;
+    const weft_cu_api *cu = g->cu;
+    if (!g->lib->green)
+        return weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){.file = g->name},
+                               "partitions of multiprocessors need a driver for CUDA 12.5, this "
+                               "one is for %d.%d",
+                               g->lib->version / 1000, g->lib->version % 1000 / 10);
+    memset(&all, 0, sizeof all);
+    WEFT_TRY(weft_gpu__check(
+        g, cu->cuDeviceGetDevResource(g->device, &all, WEFT_CU_DEV_RESOURCE_TYPE_SM),
+        "cuDeviceGetDevResource", diag));
+    uint32_t size = group_size(g, &all), from = first / size;
+    uint32_t to = (uint32_t)(((uint64_t)first + n_sm + size - 1) / size);
+    unsigned n_group = 0;
+    WEFT_TRY(weft_gpu__check(g,
+                             cu->cuDevSmResourceSplitByCount(NULL, &n_group, &all, NULL, 0, size),
+                             "cuDevSmResourceSplitByCount", diag));
+    if (to > n_group)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = g->name},
+                               "multiprocessors %u to %u are asked for, it has %u groups of %u",
+                               first, first + n_sm - 1, n_group, size);
+    weft_cu_resource *group = calloc(n_group, sizeof *group);
+    if (!group)
+        return WEFT_ERR_NOMEM;
+    weft_err err =
+        weft_gpu__check(g, cu->cuDevSmResourceSplitByCount(group, &n_group, &all, &rest, 0, size),
+                        "cuDevSmResourceSplitByCount", diag);
+    uint32_t got = 0;
+    for (uint32_t i = from; err == WEFT_ERR_OK && i < to && i < n_group; i++)
+        got += group[i].u.sm.smCount;
+    if (err == WEFT_ERR_OK)
+        err = make_green(g, group + from, got, to - from, diag);
+    free(group);
+    return err;
+}
+
+/* -- Life ----------------------------------------------------------------------------------- */
+
+static void begin_cuda(weft_engine *e)
+{
+    weft_gpu__enter(weft_gpu__of(e));
+}
+
+static weft_err open_device(weft_engine *e, weft_gpu *g, weft_diag *diag)
+{
+    WEFT_TRY(find_device(g, e->gpu, diag));
+    WEFT_TRY(weft_gpu__choose_images(e, diag));
+    WEFT_TRY(weft_gpu__check(g, g->cu->cuDevicePrimaryCtxRetain(&g->primary, g->device),
+                             "cuDevicePrimaryCtxRetain", diag));
+    g->ctx = g->primary;
+    WEFT_TRY(weft_gpu__check(g, g->cu->cuCtxSetCurrent(g->primary), "cuCtxSetCurrent", diag));
+    if (e->n_sm)
+        WEFT_TRY(take_partition(g, e->sm_first, e->n_sm, diag));
+    WEFT_TRY(weft_gpu__check(g, g->cu->cuCtxSetCurrent(g->ctx), "cuCtxSetCurrent", diag));
+    return weft_gpu__open_stream(g, diag, &g->load);
+}
+
+static weft_err open_cuda(weft_engine *e, weft_diag *diag)
+{
+    const weft_cuda_lib *lib;
+    WEFT_TRY(weft_cuda_lib__get(diag, &lib));
+    weft_gpu *g = calloc(1, sizeof *g);
+    if (!g)
+        return WEFT_ERR_NOMEM;
+    pthread_mutex_init(&g->lock, NULL);
+    pthread_mutex_init(&g->lost_lock, NULL);
+    g->lib = lib;
+    g->cu = &lib->api;
+    e->device = g;
+    g->kernel = calloc((size_t)e->bundle->n_kernel + 1, sizeof *g->kernel);
+    g->weight = calloc((size_t)e->bundle->n_weight + 1, sizeof *g->weight);
+    if (!g->kernel || !g->weight)
+        return WEFT_ERR_NOMEM;
+    return open_device(e, g, diag);
+}
+
+/* What a lost device answers here is of no interest. */
+static void close_cuda(weft_engine *e)
+{
+    weft_gpu *g = weft_gpu__of(e);
+    const weft_cu_api *cu = g->cu;
+    if (g->primary) {
+        weft_gpu__enter(g);
+        weft_gpu__close_products(g);
+        weft_gpu__unload_images(g);
+        weft_gpu__free_weights(e);
+        if (g->load)
+            (void)cu->cuStreamDestroy(g->load);
+        (void)cu->cuCtxSetCurrent(NULL);
+        if (g->green)
+            (void)cu->cuGreenCtxDestroy(g->green);
+        (void)cu->cuDevicePrimaryCtxRelease(g->device);
+    }
+    pthread_mutex_destroy(&g->lock);
+    pthread_mutex_destroy(&g->lost_lock);
+    free(g->module);
+    free(g->kernel);
+    free(g->weight);
+    free(g);
+    e->device = NULL;
+}
+
+static const weft_device_ops cuda_ops = {
+    .load_weights = weft_gpu__load_weights,
+    .weight = weft_gpu__weight,
+    .open_queue = weft_gpu__open_queue,
+    .close_queue = weft_gpu__close_queue,
+    .host_alloc = weft_gpu__host_alloc,
+    .host_free = weft_gpu__host_free,
+    .copy_in = weft_gpu__copy_in,
+    .copy_out = weft_gpu__copy_out,
+    .fuse = weft_gpu__fuse,
+    .free_fused = weft_gpu__free_fused,
+    .run_fused = weft_gpu__run_fused,
+    .run_timed = weft_gpu__run_timed,
+    .wait = weft_gpu__wait,
+    .note_memory = weft_gpu__note_memory,
+    .lost = lost_cuda,
+};
+
+const weft_driver weft_driver_cuda = {
+    .name = "cuda",
+    .brief = "NVIDIA GPUs and slices of them: CUDA graphs, cuBLASLt",
+    .open = open_cuda,
+    .close = close_cuda,
+    .alloc = weft_gpu__alloc,
+    .free = weft_gpu__free,
+    .prepare = weft_gpu__prepare,
+    .begin = begin_cuda,
+    .packed_bytes = weft_gpu__weight_bytes,
+    .own = &cuda_ops,
+};

@@ -1,0 +1,325 @@
+/* The CUDA driver's code: which images of the bundle a device takes, kernels of them, and launches
+ * as calls of the driver. */
+#include "runtime/drv_cuda_int.h"
+
+#include "base/hash.h"
+#include "base/num.h"
+#include "base/pack.h"
+#include "base/str.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* -- Images --------------------------------------------------------------------------------- */
+
+/* "sm_90", "sm_90a", "compute_80": the number and whether it is for that device only. */
+static bool read_arch(const char *text, const char *prefix, int *out, char *suffix)
+{
+    size_t n = strlen(prefix);
+    char *end;
+    if (strncmp(text, prefix, n) != 0 || text[n] < '0' || text[n] > '9')
+        return false;
+    long x = strtol(text + n, &end, 10);
+    *suffix = *end;
+    *out = (int)x;
+    return x < 10000 && (*end == 0 || end[1] == 0);
+}
+
+/* Machine code runs on devices of its capability and later ones of the same major number; with a
+ * suffix only on its own (a), or its family (f). */
+static int fitness(int cc, int arch, char suffix)
+{
+    if (arch == cc)
+        return INT32_MAX;
+    bool same_major = arch / 10 == cc / 10 && arch < cc;
+    return same_major && (suffix == 0 || suffix == 'f') ? arch : -1;
+}
+
+weft_err weft_gpu__choose_images(weft_engine *e, weft_diag *diag)
+{
+    weft_gpu *g = weft_gpu__of(e);
+    const weft_bundle *b = e->bundle;
+    const char *best_name = NULL;
+    int best = -1, arch;
+    char suffix;
+    g->arch = b->n_arch;
+    for (uint32_t i = 0; i < b->n_arch; i++) {
+        int fit = read_arch(b->arch[i], "sm_", &arch, &suffix) ? fitness(g->cc, arch, suffix) : -1;
+        if (fit > best) {
+            best = fit;
+            best_name = b->arch[i];
+            g->arch = i;
+        }
+    }
+    for (uint32_t i = 0; g->arch == b->n_arch && i < b->n_image; i++)
+        if (read_arch(b->image[i].arch, "compute_", &arch, &suffix) && arch <= g->cc &&
+            suffix == 0 && arch > best) {
+            best = arch;
+            best_name = b->image[i].arch;
+        }
+    if (!best_name && b->n_kernel)
+        return weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){.file = g->name},
+                               "the bundle is compiled for %s, this GPU is sm_%d: compile it with "
+                               "--target sm_%d",
+                               b->target && *b->target ? b->target : "no GPU", g->cc, g->cc);
+    snprintf(g->image, sizeof g->image, "%s", best_name ? best_name : "");
+    for (uint32_t i = 0; i < b->n_image; i++)
+        if (b->image[i].module < UINT32_MAX && b->image[i].module >= g->n_module)
+            g->n_module = b->image[i].module + 1;
+    if (g->n_module > b->n_image)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0},
+                               "images of the bundle are of %u modules, there are %u images",
+                               g->n_module, b->n_image);
+    g->module = calloc((size_t)g->n_module + 1, sizeof *g->module);
+    return g->module ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
+}
+
+void weft_gpu__unload_images(weft_gpu *g)
+{
+    for (uint32_t i = 0; i < g->n_module; i++)
+        if (g->module[i])
+            (void)g->cu->cuLibraryUnload(g->module[i]);
+}
+
+static weft_err refuse_image(weft_gpu *g, uint32_t module, const char *why, weft_diag *diag)
+{
+    return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = g->name},
+                           "image of module %u for %s: %s", module, g->image, why);
+}
+
+/* What the driver does not take is the bundle's fault, unless the driver is too old for it. */
+static weft_err check_load(weft_gpu *g, uint32_t module, weft_cu_result result, weft_diag *diag)
+{
+    weft_err err = weft_gpu__check(g, result, "cuLibraryLoadData", diag);
+    if (err != WEFT_ERR_BUG)
+        return err;
+    if (result == WEFT_CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
+        return weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){.file = g->name},
+                               "image of module %u for %s is of a newer CUDA than the driver, "
+                               "which is for %d.%d",
+                               module, g->image, g->lib->version / 1000,
+                               g->lib->version % 1000 / 10);
+    return refuse_image(g, module, "the driver does not take it", diag);
+}
+
+static weft_err load_module(weft_engine *e, uint32_t module, weft_diag *diag)
+{
+    weft_gpu *g = weft_gpu__of(e);
+    const weft_bundle *b = e->bundle;
+    const weft_bundle_image *image = NULL;
+    for (uint32_t i = 0; i < b->n_image && !image; i++)
+        if (b->image[i].module == module && strcmp(b->image[i].arch, g->image) == 0)
+            image = &b->image[i];
+    if (!image)
+        return refuse_image(g, module, "there is none", diag);
+    if (b->file.len && weft_hash64(image->data, image->bytes, 0) != image->checksum)
+        return refuse_image(g, module, "its bytes do not have their checksum", diag);
+    if (image->bytes == 0)
+        return refuse_image(g, module, "it is empty", diag);
+    /* The driver reads PTX as text. */
+    if (g->arch == b->n_arch && image->data[image->bytes - 1] != 0)
+        return refuse_image(g, module, "its text has no end", diag);
+    return check_load(
+        g, module,
+        g->cu->cuLibraryLoadData(&g->module[module], image->data, NULL, NULL, 0, NULL, NULL, 0),
+        diag);
+}
+
+/* -- Kernels -------------------------------------------------------------------------------- */
+
+/* Shared memory beyond this must be asked for. */
+enum { SHARED_PLAIN = 48 << 10 };
+
+static weft_err find_kernel(weft_engine *e, uint32_t i, weft_diag *diag, weft_cu_kernel *out)
+{
+    weft_gpu *g = weft_gpu__of(e);
+    const weft_bundle_kernel *k = &e->bundle->kernel[i];
+    *out = g->kernel[i];
+    if (*out)
+        return WEFT_ERR_OK;
+    if (k->module >= g->n_module)
+        return refuse_image(g, k->module, "there is none", diag);
+    if (!g->module[k->module])
+        WEFT_TRY(load_module(e, k->module, diag));
+    weft_cu_result result = g->cu->cuLibraryGetKernel(out, g->module[k->module], k->name);
+    if (result == WEFT_CUDA_ERROR_NOT_FOUND)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = g->name},
+                               "image of module %u for %s has no kernel %s", k->module, g->image,
+                               k->name);
+    WEFT_TRY(weft_gpu__check(g, result, "cuLibraryGetKernel", diag));
+    if (k->shared_bytes > SHARED_PLAIN)
+        WEFT_TRY(weft_gpu__check(
+            g,
+            g->cu->cuKernelSetAttribute(WEFT_CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                        (int)k->shared_bytes, *out, g->device),
+            "cuKernelSetAttribute", diag));
+    g->kernel[i] = *out;
+    return WEFT_ERR_OK;
+}
+
+static size_t value_bytes(const weft_step_value *v)
+{
+    return v->ref.at == WEFT_STEP_NO_REF ? 4 : 8;
+}
+
+/* The driver copies as many arguments as the kernel has parameters. */
+static weft_err check_params(const weft_prep *p, const weft_step_now *s, weft_cu_kernel kernel)
+{
+    weft_gpu *g = weft_gpu__of(p->engine);
+    size_t offset, bytes;
+    if (!g->cu->cuKernelGetParamInfo)
+        return WEFT_ERR_OK;
+    bool sound = true;
+    for (uint32_t i = 0; sound && i < s->n_arg; i++)
+        sound = g->cu->cuKernelGetParamInfo(kernel, i, &offset, &bytes) == WEFT_CUDA_SUCCESS &&
+                bytes == value_bytes(&s->arg[i]);
+    if (sound &&
+        g->cu->cuKernelGetParamInfo(kernel, s->n_arg, &offset, &bytes) == WEFT_CUDA_SUCCESS)
+        sound = false;
+    if (sound)
+        return WEFT_ERR_OK;
+    return weft_diag_error(p->diag, WEFT_ERR_INPUT, p->where,
+                           "kernel %s does not have the parameters that it is given: %u",
+                           p->engine->bundle->kernel[s->kernel].name, s->n_arg);
+}
+
+/* -- Launches ------------------------------------------------------------------------------- */
+
+static void destroy_launch(void *state)
+{
+    weft_gpu_launch *l = state;
+    if (!l)
+        return;
+    for (uint32_t i = 0; l->product && i < l->steps->n; i++)
+        weft_gpu__free_product(l->product[i]);
+    free(l->steps);
+    free(l->kernel);
+    free(l->row);
+    free(l->product);
+    free(l->param);
+    free(l->word);
+    free(l);
+}
+
+static weft_err prepare_step(const weft_prep *p, weft_gpu_launch *l, uint32_t i,
+                             uint64_t *workspace)
+{
+    weft_gpu *g = l->gpu;
+    const weft_step_now *s = &l->steps->at[i];
+    if (s->kind == WEFT_STEP_GEMM) {
+        uint64_t bytes = 0;
+        WEFT_TRY(weft_gpu__make_product(g, p, l->steps, i, &l->product[i], &bytes));
+        *workspace = bytes > *workspace ? bytes : *workspace;
+    }
+    if (s->kind != WEFT_STEP_KERNEL)
+        return WEFT_ERR_OK;
+    l->row[i] = &p->engine->bundle->kernel[s->kernel];
+    pthread_mutex_lock(&g->lock);
+    weft_err err = find_kernel(p->engine, s->kernel, p->diag, &l->kernel[i]);
+    pthread_mutex_unlock(&g->lock);
+    return err == WEFT_ERR_OK ? check_params(p, s, l->kernel[i]) : err;
+}
+
+static weft_err prepare_steps(const weft_prep *p, weft_gpu_launch *l)
+{
+    uint32_t n_arg = 0;
+    uint64_t workspace = 0;
+    weft_steps *s = l->steps;
+    WEFT_TRY(weft_steps__check_limits(p, s, &l->gpu->limits));
+    l->kernel = calloc((size_t)s->n + 1, sizeof *l->kernel);
+    l->row = calloc((size_t)s->n + 1, sizeof *l->row);
+    l->product = calloc((size_t)s->n + 1, sizeof *l->product);
+    for (uint32_t i = 0; i < s->n; i++)
+        n_arg = s->at[i].n_arg > n_arg ? s->at[i].n_arg : n_arg;
+    l->param = calloc((size_t)n_arg + 1, sizeof *l->param);
+    l->word = calloc((size_t)n_arg + 1, sizeof *l->word);
+    if (!l->kernel || !l->row || !l->product || !l->param || !l->word)
+        return WEFT_ERR_NOMEM;
+    for (uint32_t i = 0; i < s->n; i++)
+        WEFT_TRY(prepare_step(p, l, i, &workspace));
+    l->workspace_offset = weft_align_up(s->scratch_bytes, WEFT_ARENA_ALIGN);
+    if (workspace) {
+        /* Scratch memory is aligned to less than a workspace. */
+        s->bytes[s->n_operand] = l->workspace_offset + workspace + WEFT_GPU_WORKSPACE_ALIGN;
+        s->access[s->n_operand] |= WEFT_ACCESS_WRITE;
+    }
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_gpu__prepare(weft_prep *p)
+{
+    weft_gpu_launch *l = calloc(1, sizeof *l);
+    if (!l)
+        return WEFT_ERR_NOMEM;
+    l->gpu = weft_gpu__of(p->engine);
+    weft_err err = weft_steps__make(p, &l->steps);
+    if (err == WEFT_ERR_OK)
+        err = prepare_steps(p, l);
+    if (err != WEFT_ERR_OK) {
+        destroy_launch(l);
+        return err;
+    }
+    p->state = l;
+    p->destroy = destroy_launch;
+    p->scratch_bytes = l->steps->bytes[l->steps->n_operand];
+    p->variant = "nothing";
+    for (uint32_t i = l->steps->n; i-- > 0;)
+        p->variant = l->row[i]                                ? l->row[i]->name
+                     : l->steps->at[i].kind == WEFT_STEP_GEMM ? "cublaslt"
+                                                              : "copy";
+    return WEFT_ERR_OK;
+}
+
+/* -- Steps ---------------------------------------------------------------------------------- */
+
+void weft_gpu__set_params(weft_gpu_launch *l, uint32_t i, void *const *arg)
+{
+    const weft_step_now *s = &l->steps->at[i];
+    for (uint32_t k = 0; k < s->n_arg; k++) {
+        const weft_step_value *v = &s->arg[k];
+        l->word[k] = 0;
+        if (v->ref.at != WEFT_STEP_NO_REF)
+            l->word[k] = weft_gpu__address(arg, v->ref);
+        else if (v->kind == WEFT_STEP_ARG_INT)
+            memcpy(&l->word[k], &v->i, sizeof v->i);
+        else
+            memcpy(&l->word[k], &v->f, sizeof v->f);
+        l->param[k] = &l->word[k];
+    }
+}
+
+static weft_cu_deviceptr workspace_of(const weft_gpu_launch *l, void *const *arg)
+{
+    const weft_step_ref at = {l->steps->n_operand, l->workspace_offset};
+    return weft_align_up(weft_gpu__address(arg, at), WEFT_GPU_WORKSPACE_ALIGN);
+}
+
+weft_err weft_gpu__run_step(weft_gpu_launch *l, uint32_t i, void *const *arg, weft_cu_stream stream,
+                            weft_diag *diag)
+{
+    weft_gpu *g = l->gpu;
+    const weft_step_now *s = &l->steps->at[i];
+    switch (s->kind) {
+    case WEFT_STEP_KERNEL:
+        weft_gpu__set_params(l, i, arg);
+        return weft_gpu__check(g,
+                               g->cu->cuLaunchKernel((weft_cu_function)l->kernel[i], s->grid[0],
+                                                     s->grid[1], s->grid[2], l->row[i]->threads, 1,
+                                                     1, l->row[i]->shared_bytes, stream, l->param,
+                                                     NULL),
+                               "cuLaunchKernel", diag);
+    case WEFT_STEP_GEMM:
+        return weft_gpu__run_product(l->product[i], arg, workspace_of(l, arg), stream, diag);
+    case WEFT_STEP_COPY:
+        return weft_gpu__check(g,
+                               g->cu->cuMemcpyDtoDAsync(weft_gpu__address(arg, s->arg[0].ref),
+                                                        weft_gpu__address(arg, s->arg[1].ref),
+                                                        s->bytes, stream),
+                               "cuMemcpyDtoDAsync", diag);
+    default:
+        return weft_gpu__check(
+            g, g->cu->cuMemsetD8Async(weft_gpu__address(arg, s->arg[0].ref), 0, s->bytes, stream),
+            "cuMemsetD8Async", diag);
+    }
+}

@@ -1,0 +1,345 @@
+/* The CUDA driver's graphs: all launches of a specialisation as one thing to run.
+ *
+ * Launches become nodes; a launch follows those whose memory it must wait for (hazard.c), so that
+ * independent branches run at the same time. Products are captured from a stream into the same
+ * graph. At other addresses the graph is recorded anew and the executable, which took the driver's
+ * time to make, is updated. Without graphs (a driver before CUDA 12.3) launches go into the queue
+ * one after the other. */
+#include "runtime/drv_cuda_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct fused {
+    weft_cu_graph_exec exec;     /* NULL: no graphs, or nothing to run */
+    const weft_bound_list *list; /* lives longer */
+    uint32_t n;                  /* launches of it that have steps */
+} fused;
+
+/* Recording. */
+typedef struct recorder {
+    weft_gpu *g;
+    weft_cu_stream stream; /* for capture */
+    weft_diag *diag;
+    const weft_bound **item; /* launches that have steps */
+    uint32_t n;
+    uint32_t *edge, *edge_first;
+    weft_cu_graph graph;
+    weft_cu_graph_node *last;  /* by item: its last node */
+    weft_cu_graph_node *after; /* room for what a node follows */
+} recorder;
+
+static weft_gpu_launch *launch_of(const weft_bound *b)
+{
+    return b->state;
+}
+
+/* -- Edges ---------------------------------------------------------------------------------- */
+
+static weft_err find_edges(recorder *r)
+{
+    size_t n_touch = 0, at = 0;
+    for (uint32_t i = 0; i < r->n; i++)
+        n_touch += (size_t)launch_of(r->item[i])->steps->n_operand + 1;
+    weft_touch *touch = calloc(n_touch + 1, sizeof *touch);
+    uint32_t *first = calloc((size_t)r->n + 1, sizeof *first);
+    weft_err err = touch && first ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
+    for (uint32_t i = 0; err == WEFT_ERR_OK && i < r->n; i++) {
+        const weft_steps *s = launch_of(r->item[i])->steps;
+        for (uint32_t k = 0; k <= s->n_operand; k++) {
+            uint64_t begin = (uint64_t)(uintptr_t)r->item[i]->arg[k];
+            if (s->access[k])
+                touch[at++] = (weft_touch){begin, begin + s->bytes[k], s->access[k]};
+        }
+        first[i + 1] = (uint32_t)at;
+    }
+    if (err == WEFT_ERR_OK)
+        err = weft_hazard__edges(touch, first, r->n, &r->edge, &r->edge_first);
+    free(touch);
+    free(first);
+    return err;
+}
+
+/* -- Nodes ---------------------------------------------------------------------------------- */
+
+static weft_err add_node(recorder *r, weft_cu_node_params *params, size_t n_after,
+                         weft_cu_graph_node *out)
+{
+    return weft_gpu__check(r->g, r->g->cu->cuGraphAddNode(out, r->graph, r->after, n_after, params),
+                           "cuGraphAddNode", r->diag);
+}
+
+static void set_kernel(weft_gpu_launch *l, uint32_t i, void *const *arg, weft_cu_node_params *to)
+{
+    const weft_step_now *s = &l->steps->at[i];
+    weft_gpu__set_params(l, i, arg);
+    to->type = WEFT_CU_GRAPH_NODE_TYPE_KERNEL;
+    to->u.kernel = (weft_cu_kernel_node){.gridDimX = s->grid[0],
+                                         .gridDimY = s->grid[1],
+                                         .gridDimZ = s->grid[2],
+                                         .blockDimX = l->row[i]->threads,
+                                         .blockDimY = 1,
+                                         .blockDimZ = 1,
+                                         .sharedMemBytes = l->row[i]->shared_bytes,
+                                         .kernelParams = l->param,
+                                         .kern = l->kernel[i],
+                                         .ctx = l->gpu->ctx};
+}
+
+static void set_copy(const weft_gpu *g, weft_cu_deviceptr to, weft_cu_deviceptr from,
+                     uint64_t bytes, weft_cu_node_params *out)
+{
+    out->type = WEFT_CU_GRAPH_NODE_TYPE_MEMCPY;
+    out->u.memcpy.copyCtx = g->primary;
+    out->u.memcpy.copyParams = (weft_cu_memcpy3d){.srcMemoryType = WEFT_CU_MEMORYTYPE_DEVICE,
+                                                  .srcDevice = from,
+                                                  .dstMemoryType = WEFT_CU_MEMORYTYPE_DEVICE,
+                                                  .dstDevice = to,
+                                                  .WidthInBytes = bytes,
+                                                  .Height = 1,
+                                                  .Depth = 1};
+}
+
+static void set_fill(const weft_gpu *g, weft_cu_deviceptr to, uint64_t bytes,
+                     weft_cu_node_params *out)
+{
+    bool words = to % 4 == 0 && bytes % 4 == 0;
+    out->type = WEFT_CU_GRAPH_NODE_TYPE_MEMSET;
+    out->u.memset = (weft_cu_memset_node){.dst = to,
+                                          .elementSize = words ? 4 : 1,
+                                          .width = words ? bytes / 4 : bytes,
+                                          .height = 1,
+                                          .ctx = g->primary};
+}
+
+/* One node that stands for all those that a capture ended with. */
+static weft_err join_tail(recorder *r, const weft_cu_graph_node *last, size_t n,
+                          weft_cu_graph_node *out)
+{
+    weft_cu_node_params params;
+    if (n == 1) {
+        *out = last[0];
+        return WEFT_ERR_OK;
+    }
+    memset(&params, 0, sizeof params);
+    params.type = WEFT_CU_GRAPH_NODE_TYPE_EMPTY;
+    return weft_gpu__check(r->g, r->g->cu->cuGraphAddNode(out, r->graph, last, n, &params),
+                           "cuGraphAddNode", r->diag);
+}
+
+/* cuBLASLt knows streams only: what it puts into one becomes nodes. */
+static weft_err capture(recorder *r, weft_gpu_launch *l, uint32_t i, void *const *arg,
+                        size_t n_after, weft_cu_graph_node *out)
+{
+    const weft_cu_api *cu = r->g->cu;
+    unsigned status = WEFT_CU_STREAM_CAPTURE_STATUS_NONE;
+    uint64_t id;
+    weft_cu_graph graph = NULL;
+    const weft_cu_graph_node *last = NULL;
+    size_t n_last = 0;
+    WEFT_TRY(weft_gpu__check(
+        r->g,
+        cu->cuStreamBeginCaptureToGraph(r->stream, r->graph, r->after, NULL, n_after,
+                                        WEFT_CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+        "cuStreamBeginCaptureToGraph", r->diag));
+    weft_err err = weft_gpu__run_step(l, i, arg, r->stream, r->diag);
+    if (err == WEFT_ERR_OK)
+        err = weft_gpu__check(
+            r->g, cu->cuStreamGetCaptureInfo(r->stream, &status, &id, &graph, &last, &n_last),
+            "cuStreamGetCaptureInfo", r->diag);
+    if (err == WEFT_ERR_OK &&
+        (status != WEFT_CU_STREAM_CAPTURE_STATUS_ACTIVE || n_last == 0 || graph != r->graph))
+        err = weft_diag_error(r->diag, WEFT_ERR_BUG, (weft_where){.file = r->g->name},
+                              "a product left the capture in state %u with %zu nodes", status,
+                              n_last);
+    if (err == WEFT_ERR_OK)
+        err = join_tail(r, last, n_last, out);
+    /* Always: a stream that captures does nothing else. */
+    weft_err ended = weft_gpu__check(r->g, cu->cuStreamEndCapture(r->stream, &graph),
+                                     "cuStreamEndCapture", err == WEFT_ERR_OK ? r->diag : NULL);
+    return err != WEFT_ERR_OK ? err : ended;
+}
+
+static weft_err add_step(recorder *r, weft_gpu_launch *l, uint32_t i, void *const *arg,
+                         size_t n_after, weft_cu_graph_node *out)
+{
+    const weft_step_now *s = &l->steps->at[i];
+    weft_cu_node_params params;
+    if (s->kind == WEFT_STEP_GEMM)
+        return capture(r, l, i, arg, n_after, out);
+    memset(&params, 0, sizeof params);
+    if (s->kind == WEFT_STEP_KERNEL)
+        set_kernel(l, i, arg, &params);
+    else if (s->kind == WEFT_STEP_COPY)
+        set_copy(r->g, weft_gpu__address(arg, s->arg[0].ref), weft_gpu__address(arg, s->arg[1].ref),
+                 s->bytes, &params);
+    else
+        set_fill(r->g, weft_gpu__address(arg, s->arg[0].ref), s->bytes, &params);
+    return add_node(r, &params, n_after, out);
+}
+
+static weft_err add_launch(recorder *r, uint32_t item)
+{
+    weft_gpu_launch *l = launch_of(r->item[item]);
+    size_t n_after = 0;
+    for (uint32_t k = r->edge_first[item]; k < r->edge_first[item + 1]; k++)
+        r->after[n_after++] = r->last[r->edge[k]];
+    for (uint32_t i = 0; i < l->steps->n; i++) {
+        WEFT_TRY(add_step(r, l, i, r->item[item]->arg, n_after, &r->last[item]));
+        r->after[0] = r->last[item];
+        n_after = 1;
+    }
+    return WEFT_ERR_OK;
+}
+
+static weft_err record(recorder *r)
+{
+    WEFT_TRY(find_edges(r));
+    r->last = calloc((size_t)r->n + 1, sizeof *r->last);
+    r->after = calloc((size_t)r->n + 1, sizeof *r->after);
+    if (!r->last || !r->after)
+        return WEFT_ERR_NOMEM;
+    WEFT_TRY(
+        weft_gpu__check(r->g, r->g->cu->cuGraphCreate(&r->graph, 0), "cuGraphCreate", r->diag));
+    for (uint32_t i = 0; i < r->n; i++)
+        WEFT_TRY(add_launch(r, i));
+    return WEFT_ERR_OK;
+}
+
+/* -- Executables ---------------------------------------------------------------------------- */
+
+static weft_err make_exec(recorder *r, fused *f)
+{
+    const weft_cu_api *cu = r->g->cu;
+    weft_cu_exec_update said;
+    if (f->exec) {
+        memset(&said, 0, sizeof said);
+        weft_cu_result result = cu->cuGraphExecUpdate(f->exec, r->graph, &said);
+        if (result == WEFT_CUDA_SUCCESS)
+            return WEFT_ERR_OK;
+        if (result != WEFT_CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE)
+            return weft_gpu__check(r->g, result, "cuGraphExecUpdate", r->diag);
+        (void)cu->cuGraphExecDestroy(f->exec);
+        f->exec = NULL;
+    }
+    WEFT_TRY(weft_gpu__check(r->g, cu->cuGraphInstantiateWithFlags(&f->exec, r->graph, 0),
+                             "cuGraphInstantiateWithFlags", r->diag));
+    return weft_gpu__check(r->g, cu->cuGraphUpload(f->exec, r->stream), "cuGraphUpload", r->diag);
+}
+
+static weft_err record_and_make(recorder *r, const weft_bound_list *list, fused *f)
+{
+    r->item = calloc((size_t)list->n + 1, sizeof *r->item);
+    if (!r->item)
+        return WEFT_ERR_NOMEM;
+    for (uint32_t i = 0; i < list->n; i++)
+        if (launch_of(&list->at[i])->steps->n)
+            r->item[r->n++] = &list->at[i];
+    f->list = list;
+    f->n = r->n;
+    if (!r->g->lib->graphs || r->n == 0)
+        return WEFT_ERR_OK;
+    WEFT_TRY(record(r));
+    return make_exec(r, f);
+}
+
+weft_err weft_gpu__fuse(weft_engine *e, void *queue, const weft_bound_list *list, weft_diag *diag,
+                        void **inout)
+{
+    weft_gpu_queue *q = queue;
+    fused *f = *inout ? *inout : calloc(1, sizeof *f);
+    if (!f)
+        return WEFT_ERR_NOMEM;
+    recorder r = {.g = weft_gpu__of(e), .stream = q->stream, .diag = diag};
+    weft_err err = record_and_make(&r, list, f);
+    if (r.graph)
+        (void)r.g->cu->cuGraphDestroy(r.graph);
+    free(r.item);
+    free(r.edge);
+    free(r.edge_first);
+    free(r.last);
+    free(r.after);
+    if (err != WEFT_ERR_OK) {
+        weft_gpu__free_fused(e, f);
+        f = NULL;
+    }
+    *inout = f;
+    return err;
+}
+
+void weft_gpu__free_fused(weft_engine *e, void *data)
+{
+    weft_gpu *g = weft_gpu__of(e);
+    fused *f = data;
+    weft_gpu__enter(g);
+    if (f->exec)
+        (void)g->cu->cuGraphExecDestroy(f->exec);
+    free(f);
+}
+
+/* -- Running -------------------------------------------------------------------------------- */
+
+static weft_err run_launch(weft_gpu_queue *q, const weft_bound *b, weft_diag *diag)
+{
+    weft_gpu_launch *l = launch_of(b);
+    for (uint32_t i = 0; i < l->steps->n; i++)
+        WEFT_TRY(weft_gpu__run_step(l, i, b->arg, q->stream, diag));
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_gpu__run_fused(weft_engine *e, void *queue, void *data, weft_diag *diag)
+{
+    weft_gpu *g = weft_gpu__of(e);
+    weft_gpu_queue *q = queue;
+    const fused *f = data;
+    if (f->exec)
+        return weft_gpu__check(g, g->cu->cuGraphLaunch(f->exec, q->stream), "cuGraphLaunch", diag);
+    for (uint32_t i = 0; f->n && i < f->list->n; i++)
+        WEFT_TRY(run_launch(q, &f->list->at[i], diag));
+    return WEFT_ERR_OK;
+}
+
+static weft_err make_events(weft_gpu *g, weft_gpu_queue *q, uint32_t n, weft_diag *diag)
+{
+    if (n <= q->n_event)
+        return WEFT_ERR_OK;
+    weft_cu_event *more = realloc(q->event, n * sizeof(weft_cu_event));
+    if (!more)
+        return WEFT_ERR_NOMEM;
+    q->event = more;
+    while (q->n_event < n) {
+        WEFT_TRY(weft_gpu__check(g,
+                                 g->cu->cuEventCreate(&q->event[q->n_event], WEFT_CU_EVENT_DEFAULT),
+                                 "cuEventCreate", diag));
+        q->n_event++;
+    }
+    return WEFT_ERR_OK;
+}
+
+static weft_err mark(weft_gpu *g, weft_gpu_queue *q, uint32_t i, weft_diag *diag)
+{
+    return weft_gpu__check(g, g->cu->cuEventRecord(q->event[i], q->stream), "cuEventRecord", diag);
+}
+
+/* An event before the first launch and one behind each. */
+weft_err weft_gpu__run_timed(weft_engine *e, void *queue, const weft_bound_list *list,
+                             double *time_us, weft_diag *diag)
+{
+    weft_gpu *g = weft_gpu__of(e);
+    weft_gpu_queue *q = queue;
+    WEFT_TRY(make_events(g, q, list->n + 1, diag));
+    WEFT_TRY(mark(g, q, 0, diag));
+    for (uint32_t i = 0; i < list->n; i++) {
+        WEFT_TRY(run_launch(q, &list->at[i], diag));
+        WEFT_TRY(mark(g, q, i + 1, diag));
+    }
+    WEFT_TRY(weft_gpu__wait(e, queue, diag));
+    for (uint32_t i = 0; i < list->n; i++) {
+        float ms = 0;
+        WEFT_TRY(weft_gpu__check(g, g->cu->cuEventElapsedTime(&ms, q->event[i], q->event[i + 1]),
+                                 "cuEventElapsedTime", diag));
+        time_us[list->at[i].launch] += (double)ms * 1e3;
+    }
+    return WEFT_ERR_OK;
+}

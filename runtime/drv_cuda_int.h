@@ -1,0 +1,185 @@
+/* Private to runtime/: the CUDA driver.
+ *
+ *   cuda_load.c       libcuda.so.1 and libcublasLt.so, found at run time
+ *   drv_cuda.c        the driver's record; devices, partitions, faults
+ *   drv_cuda_mem.c    weights, activations, queues and copies
+ *   drv_cuda_code.c   images of the bundle into kernels; launches into calls
+ *   drv_cuda_gemm.c   products by cuBLASLt
+ *   drv_cuda_graph.c  all launches of a specialisation as one graph; their times
+ *
+ * Device addresses are `void *` or weft_cu_deviceptr; nobody follows them. */
+#ifndef WEFT_RUNTIME_DRV_CUDA_INT_H
+#define WEFT_RUNTIME_DRV_CUDA_INT_H
+
+#include "runtime/cublaslt_api.h"
+#include "runtime/cuda_api.h"
+#include "runtime/step_int.h"
+
+/* -- Libraries ------------------------------------------------------------------------------ */
+
+/* First CUDA whose driver will do. */
+enum { WEFT_CUDA_VERSION_MIN = 12000 };
+
+typedef struct weft_cuda_lib {
+    weft_cu_api api;
+    int version; /* of CUDA, that the driver is for: 13000 is 13.0 */
+    bool graphs; /* has all that graphs need */
+    bool green;  /* has all that partitions need */
+} weft_cuda_lib;
+
+typedef struct weft_cublaslt_lib {
+    weft_cublaslt_api api;
+    size_t version;
+} weft_cublaslt_lib;
+
+/* Loaded once and kept until the process ends. NODEV with what was looked for, or with the version
+ * that is needed and the one found. Thread-safe. */
+WEFT_MUST_USE weft_err weft_cuda_lib__get(weft_diag *diag, const weft_cuda_lib **out);
+WEFT_MUST_USE weft_err weft_cublaslt_lib__get(weft_diag *diag, const weft_cublaslt_lib **out);
+
+/* -- Devices -------------------------------------------------------------------------------- */
+
+enum { WEFT_GPU_TEXT_MAX = 256 };
+
+/* What weights of one session's model were loaded into. */
+typedef struct weft_gpu_chunk {
+    struct weft_gpu_chunk *next;
+    weft_cu_deviceptr at;
+    uint64_t bytes;
+} weft_gpu_chunk;
+
+/* engine->device */
+typedef struct weft_gpu {
+    const weft_cu_api *cu;
+    const weft_cuda_lib *lib;
+    weft_cu_device device;
+    weft_cu_context primary; /* memory is its */
+    weft_cu_context ctx;     /* kernels run in it: the primary one, or that of `green` */
+    weft_cu_green_ctx green; /* NULL: the whole device */
+    weft_cu_stream load;     /* for weights and zeros; under the lock */
+    char name[WEFT_GPU_TEXT_MAX];
+    int cc;       /* 90: compute capability 9.0 */
+    uint32_t sms; /* of the partition */
+    uint64_t mem_bytes;
+    pthread_mutex_t lock;
+    /* Code, by module and by kernel of the bundle; under the lock. */
+    uint32_t arch;  /* of machine code; n_arch: PTX */
+    char image[16]; /* name of the images that are used, "sm_90" */
+    weft_step_limits limits;
+    weft_cu_library *module;
+    uint32_t n_module;
+    weft_cu_kernel *kernel;
+    /* By weight of the bundle, 0: not loaded; under the lock. */
+    weft_cu_deviceptr *weight;
+    weft_gpu_chunk *chunk;
+    uint64_t weight_bytes;
+    _Atomic uint64_t arena_bytes;
+    /* Made when the first product is prepared; under the lock. */
+    const weft_cublaslt_lib *lt;
+    weft_cublaslt_handle lt_handle;
+    /* Why it cannot be used any more; the text is written before the flag, under its own lock. */
+    pthread_mutex_t lost_lock;
+    _Atomic bool is_lost;
+    char lost[WEFT_GPU_TEXT_MAX];
+} weft_gpu;
+
+typedef struct weft_gpu_queue {
+    weft_cu_stream stream;
+    weft_cu_event *event;
+    uint32_t n_event;
+} weft_gpu_queue;
+
+static inline weft_gpu *weft_gpu__of(const weft_engine *engine)
+{
+    return engine->device;
+}
+
+/* Makes its context the thread's. What it may answer, the next call answers too. */
+static inline void weft_gpu__enter(weft_gpu *g)
+{
+    (void)g->cu->cuCtxSetCurrent(g->ctx);
+}
+
+/* What `result` of the function `call` comes to; OK for success. NOMEM: out of memory; NODEV: the
+ * device is lost, and is noted as such, or cannot be had; BUG: a call that we should not have made.
+ */
+WEFT_MUST_USE weft_err weft_gpu__check(weft_gpu *g, weft_cu_result result, const char *call,
+                                       weft_diag *diag);
+
+/* -- Memory: hooks of the driver ------------------------------------------------------------ */
+
+weft_err weft_gpu__alloc(weft_engine *e, uint64_t bytes, void **out);
+void weft_gpu__free(weft_engine *e, void *data, uint64_t bytes);
+weft_err weft_gpu__load_weights(weft_engine *e, const uint32_t *weight, uint32_t n,
+                                weft_diag *diag);
+void *weft_gpu__weight(weft_engine *e, uint32_t weight);
+uint64_t weft_gpu__weight_bytes(weft_engine *e);
+void weft_gpu__free_weights(weft_engine *e);
+void weft_gpu__note_memory(weft_engine *e, weft_diag *diag);
+weft_err weft_gpu__host_alloc(weft_engine *e, uint64_t bytes, void **out);
+void weft_gpu__host_free(weft_engine *e, void *data, uint64_t bytes);
+weft_err weft_gpu__open_stream(weft_gpu *g, weft_diag *diag, weft_cu_stream *out);
+weft_err weft_gpu__open_queue(weft_engine *e, weft_diag *diag, void **out);
+void weft_gpu__close_queue(weft_engine *e, void *queue);
+weft_err weft_gpu__copy_in(weft_engine *e, void *queue, void *to, const void *from, uint64_t bytes,
+                           weft_diag *diag);
+weft_err weft_gpu__copy_out(weft_engine *e, void *queue, void *to, const void *from, uint64_t bytes,
+                            weft_diag *diag);
+weft_err weft_gpu__wait(weft_engine *e, void *queue, weft_diag *diag);
+
+/* -- Code ----------------------------------------------------------------------------------- */
+
+typedef struct weft_gpu_product weft_gpu_product;
+
+/* State of a launch that is ready to run. */
+typedef struct weft_gpu_launch {
+    weft_gpu *gpu;
+    weft_steps *steps;
+    weft_cu_kernel *kernel; /* by step */
+    const weft_bundle_kernel **row;
+    weft_gpu_product **product; /* by step */
+    uint64_t workspace_offset;  /* in scratch memory */
+    /* Arguments of the kernel at hand. */
+    void **param;
+    uint64_t *word;
+} weft_gpu_launch;
+
+/* Which images of the bundle this device takes; NODEV when it has none for it. */
+WEFT_MUST_USE weft_err weft_gpu__choose_images(weft_engine *e, weft_diag *diag);
+void weft_gpu__unload_images(weft_gpu *g);
+weft_err weft_gpu__prepare(weft_prep *p);
+/* Address of an argument. */
+static inline weft_cu_deviceptr weft_gpu__address(void *const *arg, weft_step_ref ref)
+{
+    return (weft_cu_deviceptr)(uintptr_t)arg[ref.at] + ref.offset;
+}
+/* Arguments of step i in launch->param. */
+void weft_gpu__set_params(weft_gpu_launch *l, uint32_t i, void *const *arg);
+/* Puts step i into a stream. */
+WEFT_MUST_USE weft_err weft_gpu__run_step(weft_gpu_launch *l, uint32_t i, void *const *arg,
+                                          weft_cu_stream stream, weft_diag *diag);
+
+/* -- Products ------------------------------------------------------------------------------- */
+
+/* Asks cuBLASLt for an algorithm. *workspace: bytes that it takes, from a multiple of
+ * WEFT_GPU_WORKSPACE_ALIGN on. */
+enum { WEFT_GPU_WORKSPACE_ALIGN = 256 };
+WEFT_MUST_USE weft_err weft_gpu__make_product(weft_gpu *g, const weft_prep *p,
+                                              const weft_steps *steps, uint32_t step,
+                                              weft_gpu_product **out, uint64_t *workspace);
+void weft_gpu__free_product(weft_gpu_product *product);
+WEFT_MUST_USE weft_err weft_gpu__run_product(weft_gpu_product *product, void *const *arg,
+                                             weft_cu_deviceptr workspace, weft_cu_stream stream,
+                                             weft_diag *diag);
+void weft_gpu__close_products(weft_gpu *g);
+
+/* -- Graphs: hooks of the driver ------------------------------------------------------------ */
+
+weft_err weft_gpu__fuse(weft_engine *e, void *queue, const weft_bound_list *list, weft_diag *diag,
+                        void **inout);
+void weft_gpu__free_fused(weft_engine *e, void *fused);
+weft_err weft_gpu__run_fused(weft_engine *e, void *queue, void *fused, weft_diag *diag);
+weft_err weft_gpu__run_timed(weft_engine *e, void *queue, const weft_bound_list *list,
+                             double *time_us, weft_diag *diag);
+
+#endif
