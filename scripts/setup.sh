@@ -14,6 +14,8 @@ packages=(
     libcmocka-dev libonnx-testdata clang clang-format libclang-rt-14-dev valgrind
     # checkers of what `weft export` writes (kubectl, where there is one, is used too)
     slurmd systemd python3-yaml
+    # pictures of merged graphs
+    graphviz
     # clients of the demo and of the tests
     curl jq wrk python3 python3-numpy python3-grpcio python3-protobuf procps
 )

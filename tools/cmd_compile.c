@@ -3,6 +3,7 @@
 #include "frontend/frontend.h"
 #include "scheduler/scheduler.h"
 #include "tools/calibration_file.h"
+#include "tools/merge_report.h"
 #include "tools/pipeline.h"
 #include "tools/profiles.h"
 #include "tools/tune.h"
@@ -12,13 +13,24 @@
 
 typedef struct options {
     weft_tool_pipeline pipeline;
-    const char *output, *depfile, *report, *gpu, *calibration;
-    bool allow_hard_links, tune;
+    const char *output, *depfile, *report, *similarity, *picture, *gpu, *calibration;
+    bool allow_hard_links, tune, text_report;
     char **file;
     int n_file;
 } options;
 
-enum { OPT_DEPFILE = 1, OPT_REPORT, OPT_MERGE, OPT_GPU, OPT_HARD_LINKS, OPT_TUNE, OPT_CALIBRATION };
+enum {
+    OPT_DEPFILE = 1,
+    OPT_REPORT,
+    OPT_FORMAT,
+    OPT_SIMILARITY,
+    OPT_PICTURE,
+    OPT_MERGE,
+    OPT_GPU,
+    OPT_HARD_LINKS,
+    OPT_TUNE,
+    OPT_CALIBRATION
+};
 
 static int take_merge(const char *arg, weft_merge *out)
 {
@@ -45,6 +57,17 @@ static int take(options *o, int opt)
         return 0;
     case OPT_REPORT:
         o->report = optarg;
+        return 0;
+    case OPT_FORMAT:
+        o->text_report = strcmp(optarg, "text") == 0;
+        if (!o->text_report && strcmp(optarg, "json") != 0)
+            return weft_tool_usage(&weft_verb_compile, "--format takes text or json");
+        return 0;
+    case OPT_SIMILARITY:
+        o->similarity = optarg;
+        return 0;
+    case OPT_PICTURE:
+        o->picture = optarg;
         return 0;
     case OPT_MERGE:
         return take_merge(optarg, &o->pipeline.run.pass.merge);
@@ -73,6 +96,9 @@ static int parse(int argc, char **argv, options *o)
     static const struct option longs[] = {{"output", required_argument, NULL, 'o'},
                                           {"depfile", required_argument, NULL, OPT_DEPFILE},
                                           {"report", required_argument, NULL, OPT_REPORT},
+                                          {"format", required_argument, NULL, OPT_FORMAT},
+                                          {"similarity", required_argument, NULL, OPT_SIMILARITY},
+                                          {"picture", required_argument, NULL, OPT_PICTURE},
                                           {"merge", required_argument, NULL, OPT_MERGE},
                                           {"gpu", required_argument, NULL, OPT_GPU},
                                           {"calibration", required_argument, NULL, OPT_CALIBRATION},
@@ -161,6 +187,17 @@ static weft_err make_bundle(const options *o, weft_module *m, const weft_codegen
     return weft_codegen_make(m, weft_backend_find("cuda"), &how, arena, diag, out);
 }
 
+static weft_err write_reports(const options *o, weft_module *m, const weft_bundle *bundle,
+                              weft_diag *diag)
+{
+    const weft_merge_log *log = o->pipeline.run.pass.merge_log;
+    if (o->report)
+        WEFT_TRY(weft_tool_write_report(bundle, log, o->report, !o->text_report, diag));
+    if (o->similarity)
+        WEFT_TRY(weft_tool_write_pairs(log, o->similarity, diag));
+    return o->picture ? weft_tool_write_picture(m, o->picture, diag) : WEFT_ERR_OK;
+}
+
 static weft_err write_bundle(options *o, const weft_tool_sources *sources, weft_arena *arena,
                              weft_diag *diag)
 {
@@ -178,8 +215,7 @@ static weft_err write_bundle(options *o, const weft_tool_sources *sources, weft_
     WEFT_TRY(make_bundle(o, m, model, arena, diag, &bundle));
     weft_tool_progress("writing %s", o->output);
     WEFT_TRY(weft_bundle_write(&bundle, o->output, diag));
-    if (o->report)
-        WEFT_TRY(weft_tool_write_report(&bundle, o->pipeline.run.pass.merge_log, o->report, diag));
+    WEFT_TRY(write_reports(o, m, &bundle, diag));
     return o->depfile ? write_depfile(o, sources, diag) : WEFT_ERR_OK;
 }
 
@@ -195,7 +231,7 @@ static weft_err compile(options *o, weft_tool_sources *sources, weft_arena *aren
     WEFT_TRY(weft_tool_load_sources(o->file, o->n_file, &import, arena, diag, sources));
     size_t n = 0;
     const weft_pass *const *pass = weft_pipeline(is_for_gpu(o) ? "gpu" : "cpu", &n);
-    weft_merge_log log = {.arena = arena};
+    weft_merge_log log = {.arena = arena, .want_pairs = o->report || o->similarity};
     o->pipeline.run.pass.merge_log = &log;
     weft_tool_progress("compiling %u models", weft_graph_count(sources->module));
     WEFT_TRY(weft_tool_pipeline_run(&o->pipeline, sources->module, pass, n, diag));
@@ -238,7 +274,10 @@ const weft_verb weft_verb_compile = {
         "      --calibration FILE   constants of a device, fitted by weft estimate --calibrate\n"
         "      --tune               measure the algorithms of convolutions on this CPU\n"
         "      --depfile FILE       write a make rule that names all files read\n"
-        "      --report FILE        write what was shared, as JSON\n"
+        "      --report FILE        write what was shared and merged, and why or why not\n"
+        "      --format FMT         of the report: json (default) or text\n"
+        "      --similarity FILE    write how much every two models have in common, as CSV\n"
+        "      --picture FILE       write the merged graphs: .svg (needs graphviz) or .dot\n"
         "      --allow-hard-links   external weights may have several hard links\n" //
     WEFT_PIPELINE_USAGE,
     .run = run_compile,

@@ -1,8 +1,6 @@
-/* Loading the models of a set, and the numbers and reports that go with their bundle. */
+/* Loading the models of a set. */
 #include "tools/compile.h"
 
-#include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 
 static bool has_suffix(const char *s, const char *suffix)
@@ -80,63 +78,4 @@ weft_err weft_tool_load_sources(char *const *file, int n_file, const weft_import
         return WEFT_ERR_NOMEM;
     return is_set ? load_set(file[0], import, arena, diag, out)
                   : load_models(file, n_file, import, arena, diag, out);
-}
-
-/* -- Report --------------------------------------------------------------------------------- */
-
-static bool uses_weight(const weft_bundle_program *p, uint32_t w)
-{
-    for (uint32_t i = 0; i < p->n_value; i++)
-        if (p->value[i].weight == w)
-            return true;
-    return false;
-}
-
-static json_t *report_weight(const weft_bundle *bundle, uint32_t w)
-{
-    const weft_bundle_weight *weight = &bundle->weight[w - 1];
-    json_t *models = json_array();
-    for (uint32_t i = 0; i < bundle->n_program; i++)
-        if (uses_weight(&bundle->program[i], w))
-            json_array_append_new(models, json_string(bundle->program[i].name));
-    return json_pack("{s:s, s:I, s:o}", "weight", weight->name, "bytes", (json_int_t)weight->bytes,
-                     "models", models);
-}
-
-static json_t *report_merge(const weft_merge_row *row)
-{
-    json_t *models = json_array();
-    for (uint32_t i = 0; i < row->n_model; i++)
-        json_array_append_new(models, json_string(row->model[i]));
-    return json_pack("{s:s, s:s, s:o, s:I, s:f, s:f, s:b, s:s}", "op", row->op, "item", row->item,
-                     "models", models, "weight_bytes", (json_int_t)row->weight_bytes, "gain_small",
-                     row->gain_small, "gain_large", row->gain_large, "joined", (int)row->joined,
-                     "reason", row->reason);
-}
-
-weft_err weft_tool_write_report(const weft_bundle *bundle, const weft_merge_log *log,
-                                const char *path, weft_diag *diag)
-{
-    json_t *shared = json_array();
-    uint64_t distinct = 0, saved = 0;
-    for (uint32_t w = 1; w <= bundle->n_weight; w++) {
-        const weft_bundle_weight *weight = &bundle->weight[w - 1];
-        distinct += weight->bytes;
-        if (weight->n_users < 2)
-            continue;
-        saved += weight->bytes * (weight->n_users - 1);
-        json_array_append_new(shared, report_weight(bundle, w));
-    }
-    json_t *merges = json_array();
-    for (uint32_t i = 0; log && i < log->rows.len; i++)
-        json_array_append_new(merges, report_merge(&log->rows.at[i]));
-    json_t *root = json_pack("{s:I, s:I, s:o, s:o}", "weight_bytes", (json_int_t)distinct,
-                             "bytes_saved", (json_int_t)saved, "shared", shared, "merges", merges);
-    char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
-    json_decref(root);
-    if (!text)
-        return WEFT_ERR_NOMEM;
-    weft_err err = weft_file_write(path, text, strlen(text), diag);
-    free(text);
-    return err;
 }

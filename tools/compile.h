@@ -21,8 +21,4 @@ WEFT_MUST_USE weft_err weft_tool_load_sources(char *const *file, int n_file,
                                               const weft_import_options *import, weft_arena *arena,
                                               weft_diag *diag, weft_tool_sources *out);
 
-/* Which weights which models share, and the bytes that saves, as JSON. */
-WEFT_MUST_USE weft_err weft_tool_write_report(const weft_bundle *bundle, const weft_merge_log *log,
-                                              const char *path, weft_diag *diag);
-
 #endif

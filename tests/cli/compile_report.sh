@@ -1,0 +1,72 @@
+# What compile says of merging, as JSON and as text: pairs, groups, candidates; hostile names do no
+# harm in text, JSON, CSV or picture; a picture without graphviz is a clear refusal.
+command -v jq >/dev/null || skip "no jq"
+expect 0 "$WEFT" compile "$examples"/digits_{attn,cnn,parity}.onnx -o a.weft --report a.json \
+    --similarity a.csv --picture a.dot
+jq -e '(.pairs | length) == 3 and all(.pairs[]; .similarity >= 0 and .similarity <= 1)' a.json \
+    >/dev/null || die "$(shown a.json)"
+jq -e '[.pairs[] | select(.similarity > 0.9)] | length == 1 and .[0].architecture == 1
+    and .[0].equal_bytes > 0 and .[0].equal_bytes < .[0].bytes_a' a.json >/dev/null ||
+    die "$(shown a.json)"
+jq -e '(.merges | length) > 0 and all(.merges[]; (.candidates | length) > 0 and .reason != ""
+    and (.strategy | type) == "string")' a.json >/dev/null || die "$(shown a.json)"
+[ "$(wc -l <a.csv)" -eq 4 ] || die "$(shown a.csv)"
+has a.csv digits_cnn,digits_parity,0.9
+has a.dot '#f6b26b'
+
+# The same as text, to standard output.
+expect 0 "$WEFT" compile "$examples"/digits_{cnn,parity}.onnx -o a.weft --report - --format text
+has out "digits_cnn, digits_parity"
+has out "expected gain"
+expect 2 "$WEFT" compile "$examples"/digits_cnn.onnx -o a.weft --report - --format xml
+has err --format
+
+# Pairs are measured with merging off, too.
+expect 0 "$WEFT" compile "$examples"/digits_{cnn,parity}.onnx -o b.weft --merge off --report b.json
+jq -e '.pairs[0].similarity > 0.9 and .merges == []' b.json >/dev/null || die "$(shown b.json)"
+
+# Names: quotes, markup, an escape sequence, a line feed, a byte that is no UTF-8.
+cat >names.wir <<'WIR'
+wir 1 kernel
+symbol ?b = [1, 8]
+symbol ?c = [1, 8]
+weight $w : f32[256,1024] = random 1
+graph @"a\x1b[31m<b>&\"\\\n\xff" (%0 "x\"];evil[label=\"" : f32[?b,256]) {
+  symbol ?b "batch"
+  %1 : f32[?b,1024] = matmul %0, $w
+  return "y" %1
+}
+graph @"b,\xc2\x9b" (%0 "x" : f32[?c,256]) {
+  symbol ?c "batch"
+  %1 : f32[?c,1024] = matmul %0, $w
+  return "y" %1
+}
+WIR
+expect 0 "$WEFT" opt names.wir -p drop-dead
+for format in json text; do
+    expect 0 "$WEFT" compile names.wir --start-at merge-models -o n.weft --report "n.$format" \
+        --format "$format" --similarity n.csv --picture n.dot
+done
+jq -e '.pairs[0].similarity == 1' n.json >/dev/null || die "$(shown n.json)"
+[ "$(wc -l <n.csv)" -eq 2 ] || die "$(shown n.csv)"
+for file in n.json n.text n.csv n.dot; do
+    ! LC_ALL=C grep -q $'[\x01-\x09\x0b-\x1f\x7f\xff]' "$file" || die "control bytes in $file"
+done
+if command -v dot >/dev/null; then
+    dot -Tplain n.dot >n.plain || die "dot refuses $(shown n.dot)"
+    ! grep -q '^node evil' n.plain || die "a name became a node"
+    expect 0 "$WEFT" compile "$examples"/digits_{cnn,parity}.onnx -o a.weft --picture a.svg
+    has a.svg '</svg>'
+    has a.svg digits_parity
+fi
+
+# Without graphviz, with a dot that fails.
+mkdir bin
+expect 1 env PATH="$PWD/bin" "$WEFT" compile "$examples/digits_cnn.onnx" -o a.weft --picture c.svg
+has err graphviz
+[ ! -e c.svg ] || die "a picture without graphviz"
+printf '#!/bin/sh\nexit 3\n' >bin/dot
+chmod +x bin/dot
+expect 1 env PATH="$PWD/bin:$PATH" "$WEFT" compile "$examples/digits_cnn.onnx" -o a.weft \
+    --picture c.svg
+has err "dot of graphviz failed"

@@ -1,0 +1,28 @@
+/* What `weft compile` says of merging: reports, the similarity of every two models, a picture. */
+#ifndef WEFT_TOOLS_MERGE_REPORT_H
+#define WEFT_TOOLS_MERGE_REPORT_H
+
+#include "ir/bundle.h"
+#include "passes/passes.h"
+#include "tools/tools.h"
+
+#include <jansson.h>
+
+/* docs/compile-report.md has the keys. */
+WEFT_MUST_USE weft_err weft_tool_write_report(const weft_bundle *bundle, const weft_merge_log *log,
+                                              const char *path, bool json, weft_diag *diag);
+/* A report read back. INPUT: not one. *out is the caller's. */
+WEFT_MUST_USE weft_err weft_tool_read_report(const char *path, weft_diag *diag, json_t **out);
+/* `path`: "-" is standard output. */
+WEFT_MUST_USE weft_err weft_tool_save_report(const json_t *root, const char *path, bool json,
+                                             weft_diag *diag);
+
+/* The pairs of the log as CSV, a row each. */
+WEFT_MUST_USE weft_err weft_tool_write_pairs(const weft_merge_log *log, const char *path,
+                                             weft_diag *diag);
+
+/* merge_picture.c: the models' graphs, or the joint graphs where there are some, for graphviz: as
+ * its text, or drawn by its program `dot` when `path` ends with .svg. */
+WEFT_MUST_USE weft_err weft_tool_write_picture(weft_module *m, const char *path, weft_diag *diag);
+
+#endif
