@@ -39,7 +39,7 @@ typedef struct object {
     const void *bias;
     /* Preference */
     uint64_t workspace_max;
-    uint32_t reduction_mask, align[4];
+    uint32_t align[4];
 } object;
 
 static object *all;
@@ -192,8 +192,6 @@ static weft_cublas_status set(const void *handle, kind k, const char *call, unsi
         {0, NULL, 0}};
     const place pref[] = {
         {WEFT_CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &o->workspace_max, sizeof o->workspace_max},
-        {WEFT_CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &o->reduction_mask,
-         sizeof o->reduction_mask},
         {WEFT_CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &o->align[0], sizeof *o->align},
         {WEFT_CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &o->align[1], sizeof *o->align},
         {WEFT_CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &o->align[2], sizeof *o->align},
@@ -253,7 +251,6 @@ weft_cublas_status cublasLtMatmulPreferenceCreate(weft_cublaslt_pref *out)
     weft_cublas_status s = make(PREF, "cublasLtMatmulPreferenceCreate", &o);
     if (s)
         return s;
-    o->reduction_mask = UINT32_MAX;
     for (int i = 0; i < 4; i++)
         o->align[i] = 256;
     *out = (weft_cublaslt_pref)o;

@@ -411,6 +411,49 @@ weft_cu_result cuGraphInstantiateWithFlags(weft_cu_graph_exec *out, weft_cu_grap
     return weft_cuda__leave(r, call, "%u, %zu nodes", g ? g->o.serial : 0, x ? x->n : 0);
 }
 
+/* The same nodes with the same edges, of the same kinds. */
+static bool same_shape(const weft_cuda_exec *a, const weft_cuda_exec *b)
+{
+    if (a->n != b->n)
+        return false;
+    for (size_t i = 0; i < a->n; i++) {
+        const exec_node *x = &a->node[i], *y = &b->node[i];
+        if (x->work.kind != y->work.kind || x->n_after != y->n_after ||
+            memcmp(x->after, y->after, x->n_after * sizeof *x->after) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Launches that wait are not concerned: they run now, as they are. */
+weft_cu_result cuGraphExecUpdate(weft_cu_graph_exec exec, weft_cu_graph graph,
+                                 weft_cu_exec_update *result)
+{
+    const char *call = "cuGraphExecUpdate";
+    weft_cu_result r = weft_cuda__enter(call, WEFT_IN_CONTEXT);
+    weft_cuda_exec *x = r ? NULL : weft_cuda__get(exec, WEFT_EXEC, call), now = {0};
+    weft_cuda_graph *g = r ? NULL : weft_cuda__get(graph, WEFT_GRAPH, call);
+    if (!r && (!x || !g || g->capturing))
+        r = WEFT_CUDA_ERROR_INVALID_VALUE;
+    if (!r && weft_stream__uses(&x->o))
+        r = weft_stream__finish_all();
+    if (!r && !fill_exec(&now, g))
+        r = WEFT_CUDA_ERROR_OUT_OF_MEMORY;
+    if (!r && !same_shape(x, &now))
+        r = WEFT_CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    if (!r) {
+        exec_node *node = x->node;
+        x->node = now.node;
+        now.node = node;
+        x->checked = false;
+    }
+    if (now.node)
+        end_exec(&now.o);
+    memset(result, 0, sizeof *result);
+    result->result = r ? 1 : 0;
+    return weft_cuda__leave(r, call, "%u, %u", x ? x->o.serial : 0, g ? g->o.serial : 0);
+}
+
 static void check_pair(const exec_node *a, const exec_node *b)
 {
     uintptr_t at = weft_spans__meet(&a->work.write, &b->work.write);

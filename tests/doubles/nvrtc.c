@@ -51,9 +51,10 @@ static const char head_text[] =
     "}\n";
 
 static const char watch_text[] =
+    "static void weft_double_nobody(const void *, size_t, int) {}\n"
     "extern \"C\" {\n"
     "__attribute__((visibility(\"default\")))\n"
-    "void (*weft_double_touch)(const void *at, size_t bytes, int write);\n"
+    "void (*weft_double_touch)(const void *, size_t, int) = weft_double_nobody;\n"
     "#define WATCH(name, bytes, write) __attribute__((visibility(\"hidden\"), "
     "no_sanitize(\"thread\"))) \\\n"
     "    void name(void *p) { weft_double_touch(p, bytes, write); }\n"
