@@ -104,7 +104,7 @@ static void push(weft_merger *g, const weft_piece *p)
     if (p->column.n == 0)
         return;
     WEFT_VEC_PUSH(g->cx->scratch, &g->pieces, *p);
-    for (uint32_t i = 0; p->how->together && i < g->columns.n_model; i++) {
+    for (uint32_t i = 0; p->together && i < g->columns.n_model; i++) {
         weft_node n = p->column.node[i];
         for (uint32_t r = 0; n.i && r < weft_node_out_count(g->m, n); r++)
             g->decided_of[weft_node_out(g->m, n, r).i] = g->pieces.len;
@@ -194,8 +194,12 @@ static bool has_equal_weights(const weft_merger *g, const weft_column *c)
 static candidate consider(weft_merger *g, const weft_merge_strategy *how, const weft_piece *piece)
 {
     candidate c = {.piece = *piece, .reason = ""};
+    uint32_t n = g->columns.n_model;
     c.piece.how = how;
     c.piece.plan = NULL;
+    c.piece.together = false;
+    c.piece.column.node = weft_arena_array(g->cx->scratch, n, sizeof *c.piece.column.node);
+    memcpy(c.piece.column.node, piece->column.node, n * sizeof *c.piece.column.node);
     if (how->equal_only && !has_equal_weights(g, &piece->column))
         c.reason = "the weights differ";
     else if (how->fit)
@@ -335,11 +339,102 @@ static uint32_t choose_equal(weft_merger *g, const weft_piece *piece)
     return take ? piece->column.n - 1 : 0;
 }
 
+/* -- Products by unequal weights -------------------------------------------------------------- */
+
+/* Time of the piece's products when those with the same weights are run together, or not, whichever
+ * is less. */
+static bool time_by_class(weft_merger *g, const weft_piece *p, const weft_merge_sizes *at,
+                          double *us)
+{
+    uint32_t left = models_of(g, &p->column);
+    *us = 0;
+    while (left) {
+        uint32_t set = equal_to_first(g, &p->column, left);
+        weft_piece one = take_models(g, &p->column, set);
+        double apart = 0, joint = 0;
+        left &= ~set;
+        if (!time_piece(g, &one, at, &apart))
+            return false;
+        one.how = &weft_merge_strategy_concatenated;
+        if (one.column.n > 1 && one.level != WEFT_JOINT_NONE && time_piece(g, &one, at, &joint))
+            apart = joint < apart ? joint : apart;
+        *us += apart;
+    }
+    return true;
+}
+
+/* Whether a strategy is tried at all. */
+static bool is_tried(const weft_merger *g, const weft_merge_strategy *how)
+{
+    if (how->equal_only || how == &weft_merge_strategy_none)
+        return false;
+    return g->cx->options->merge == WEFT_MERGE_STRATEGY ? how == g->cx->options->strategy
+                                                        : !how->asked_only;
+}
+
+/* Of all candidates for products by different weights the one that gains most and is worth it; n:
+ * none. */
+static uint32_t find_best(weft_merger *g, candidate *all, uint32_t n)
+{
+    bool asked = g->cx->options->merge == WEFT_MERGE_STRATEGY;
+    uint32_t best = n;
+    for (uint32_t i = 0; i < n; i++) {
+        double small_us = 0, large_us = 0;
+        bool worth = false;
+        if (all[i].known && time_by_class(g, &all[i].piece, &g->small, &small_us) &&
+            time_by_class(g, &all[i].piece, &g->large, &large_us))
+            worth = is_worth_it(&all[i], small_us, large_us);
+        if (!(worth || (asked && all[i].fits)))
+            continue;
+        if (best == n ||
+            all[i].gain_small * all[i].gain_large > all[best].gain_small * all[best].gain_large)
+            best = i;
+    }
+    for (uint32_t i = 0; best < n && i < n; i++)
+        if (i != best && all[i].known && !*all[i].reason)
+            all[i].reason = "another gains more";
+    return best;
+}
+
+/* Tries all strategies for products by different weights on these models; *out_set: those that the
+ * chosen one serves. */
+static bool choose_unequal(weft_merger *g, const weft_column *c, uint32_t models, bool is_noted,
+                           uint32_t *out_set)
+{
+    candidate all[STRATEGIES_MAX];
+    weft_piece p = take_models(g, c, models);
+    uint32_t n = 0;
+    for (size_t i = 0; weft_merge_strategy_at(i); i++)
+        if (is_tried(g, weft_merge_strategy_at(i)) && n < STRATEGIES_MAX)
+            all[n++] = consider(g, weft_merge_strategy_at(i), &p);
+    uint32_t best = find_best(g, all, n);
+    if (best < n) {
+        all[best].reason = "";
+        note(g, &all[best].piece.column, all, n, best,
+             g->cx->options->merge == WEFT_MERGE_STRATEGY ? "asked for"
+                                                          : "gains at small sizes, loses at none");
+        push(g, &all[best].piece);
+        *out_set = models_of(g, &all[best].piece.column);
+    } else if (is_noted) {
+        note(g, &p.column, all, n, n, "the weights differ, and no strategy for that gains");
+    }
+    return best < n;
+}
+
 static uint32_t choose_products(weft_merger *g, const weft_column *c)
 {
-    uint32_t left = models_of(g, c), fewer = 0;
+    uint32_t left = models_of(g, c), fewer = 0, set = 0;
+    bool first = true;
     while (left) {
-        uint32_t set = equal_to_first(g, c, left);
+        bool differ = equal_to_first(g, c, left) != left;
+        if (differ && g->cx->options->merge != WEFT_MERGE_EXACT &&
+            choose_unequal(g, c, left, first, &set)) {
+            left &= ~set;
+            fewer++;
+            continue;
+        }
+        first = false;
+        set = equal_to_first(g, c, left);
         weft_piece p = take_models(g, c, set);
         left &= ~set;
         if (p.column.n > 1)
@@ -386,6 +481,7 @@ static void choose_light(weft_merger *g, const weft_column *c)
             continue;
         }
         p.how = &weft_merge_strategy_concatenated;
+        p.together = true;
         push(g, &p);
     }
     weft_piece rest = take_models(g, c, alone);
@@ -399,12 +495,17 @@ uint32_t weft_merge__choose(weft_merger *g, uint32_t *out_heavy)
     g->sized = weft_merge__sizes(g, false, &g->small) && weft_merge__sizes(g, true, &g->large);
     for (uint32_t i = 0; i < g->columns.n; i++) {
         const weft_column *c = &g->columns.at[i];
-        bool heavy = weft_merge__is_heavy(g->m, weft_merge__first(g, c));
-        *out_heavy += heavy && c->n > 1;
-        if (heavy && c->n > 1)
+        if (weft_merge__is_heavy(g->m, weft_merge__first(g, c)) && c->n > 1) {
+            ++*out_heavy;
             fewer += choose_products(g, c);
-        else
-            choose_light(g, c);
+            continue;
+        }
+        weft_columns one = g->columns;
+        one.at = &g->columns.at[i];
+        one.n = 1;
+        one = weft_merge__split(g->cx, &one);
+        for (uint32_t k = 0; k < one.n; k++)
+            choose_light(g, &one.at[k]);
     }
     return fewer;
 }

@@ -238,6 +238,7 @@ bool weft_merge__elements_us(const weft_merge_sizes *at, const weft_module *m, w
                              double x, double y, double *us)
 {
     weft_kernel k = make_product(m, like, x, y);
+    k.reuse_bytes = at->reuse_bytes;
     return predict(&k, &at->slice, us) && isfinite(*us);
 }
 
@@ -252,14 +253,23 @@ bool weft_merge__node_us(const weft_merge_sizes *at, weft_module *m, weft_node n
 bool weft_merge__product_us(const weft_merge_sizes *at, const weft_module *m, weft_node like,
                             const weft_merge_product *p, double *us)
 {
-    weft_kernel k = make_product(m, like, p->x, p->rows * p->features);
+    weft_kernel k = make_product(m, like, p->x, p->rows * p->features * p->batch);
     double size = (double)weft_dtype_size(k.dtype);
-    k.batch = 1;
+    k.batch = p->batch;
     k.m = p->rows;
     k.n = p->features;
     k.k = p->taps;
-    k.work.flops = 2 * p->rows * p->features * p->taps;
-    k.work.weight_bytes = p->features * p->taps * size;
+    k.work.flops = 2 * k.batch * p->rows * p->features * p->taps;
+    k.work.weight_bytes = k.batch * p->features * p->taps * size;
+    k.reuse_bytes = at->reuse_bytes;
+    return predict(&k, &at->slice, us) && isfinite(*us);
+}
+
+bool weft_merge__chain_us(const weft_merge_sizes *at, const weft_module *m, weft_val v,
+                          double elements, double operands, double *us)
+{
+    weft_dtype dtype = (weft_dtype)weft_val_ttype(m, v)->dtype;
+    weft_kernel k = weft_kernel_make_rows(WEFT_KERNEL_EW, NULL, dtype, operands, elements, 1);
     return predict(&k, &at->slice, us) && isfinite(*us);
 }
 
@@ -268,9 +278,26 @@ double weft_merge__copy_us(const weft_merge_sizes *at, double bytes)
     return 2 * bytes / (at->slice.bandwidth_gbps * 1e3);
 }
 
+/* Of all weights of products, each once: what lies between two uses of one. */
+static double sum_weights(weft_merger *g)
+{
+    weft_map *seen = weft_map_create(g->cx->scratch);
+    double bytes = 0;
+    for (uint32_t i = 0; i < g->columns.n_model; i++)
+        WEFT_FOREACH_NODE (g->m, g->columns.model[i], n) {
+            uint64_t one;
+            weft_val w = weft_merge__is_heavy(g->m, n) ? weft_node_in(g->m, n, 1) : (weft_val){0};
+            if (!w.i || weft_map_get(seen, w.i, &one))
+                continue;
+            weft_map_put(seen, w.i, 1);
+            bytes += (double)weft_weight_get(g->m, weft_val_weight(g->m, w))->bytes;
+        }
+    return bytes;
+}
+
 bool weft_merge__sizes(weft_merger *g, bool large, weft_merge_sizes *out)
 {
-    *out = (weft_merge_sizes){.n = weft_dim_symbol_count(g->dims)};
+    *out = (weft_merge_sizes){.n = weft_dim_symbol_count(g->dims), .reuse_bytes = sum_weights(g)};
     out->value = weft_arena_array(g->cx->scratch, (size_t)out->n + 1, sizeof *out->value);
     for (uint32_t i = 0; i < out->n; i++)
         out->value[i] = -1;

@@ -16,12 +16,14 @@ typedef struct weft_merge_sizes {
     weft_slice slice;
     int64_t *value;
     uint32_t n;
+    double reuse_bytes; /* that a program touches between two uses of a weight */
 } weft_merge_sizes;
 
 /* A product that a strategy would make: so many rows (of a convolution: positions of all images) by
  * features, each the sum of so many products; `x`: elements of its first operand. */
 typedef struct weft_merge_product {
     double rows, features, taps, x;
+    uint32_t batch; /* so many such products, by different weights */
 } weft_merge_product;
 
 /* The smallest sizes that are planned for, or the largest. */
@@ -36,6 +38,9 @@ bool weft_merge__product_us(const weft_merge_sizes *at, const weft_module *m, we
                             const weft_merge_product *p, double *us);
 /* Of copying so many bytes. */
 double weft_merge__copy_us(const weft_merge_sizes *at, double bytes);
+/* Of an element-wise chain over so many elements like those of `v`, with so many operands. */
+bool weft_merge__chain_us(const weft_merge_sizes *at, const weft_module *m, weft_val v,
+                          double elements, double operands, double *us);
 
 /* -- What is decided and made ----------------------------------------------------------------- */
 
@@ -44,7 +49,8 @@ typedef struct weft_piece {
     weft_column column;
     weft_joint_level level;
     const weft_merge_strategy *how;
-    void *plan; /* the strategy's own, in scratch */
+    bool together; /* results lie in one value, one model after the other */
+    void *plan;    /* the strategy's own, in scratch */
 } weft_piece;
 
 /* A result of one piece's nodes in one value of the joint graph: rows of the models that have the
@@ -59,7 +65,7 @@ typedef struct weft_joined {
 /* Where a value of a model is in the joint graph. */
 typedef struct weft_joint_place {
     weft_val val; /* on its own; none: in `in`, not taken out yet */
-    uint32_t in;  /* 1 + index of what it is joined in, 0: nothing */
+    uint32_t in;  /* 1 + index of what it is joined in, too or only; 0: nothing */
 } weft_joint_place;
 
 struct weft_merger {
@@ -85,11 +91,11 @@ struct weft_merger {
 
 struct weft_merge_strategy {
     const char *name, *brief;
-    bool together;   /* results lie in one value, one model after the other */
     bool equal_only; /* nodes have the same weights */
     bool asked_only; /* a baseline, never chosen by itself */
-    /* Whether the piece may be run so, whether or not it pays: NULL and piece->plan set, or why
-     * not. NULL here: always. */
+    /* Whether the piece may be run so, whether or not it pays: NULL and piece->plan and
+     * piece->together set, or why not. Models that it does not suit may be taken out of the piece;
+     * two at least stay. NULL here: always. */
     const char *(*fit)(weft_merger *g, weft_piece *piece);
     /* Predicted time of all its nodes, its copies but not those that bring operand 0 together.
      * false: not known. */
@@ -111,6 +117,51 @@ bool weft_merge__is_weight(const weft_merger *g, weft_val v);
 /* Both have the same operands that are weights. */
 bool weft_merge__same_weights(const weft_merger *g, weft_node a, weft_node b);
 bool weft_merge__same_models(const weft_merger *g, const weft_column *a, const weft_column *b);
+
+/* -- Products by unequal weights: merge_product.c --------------------------------------------- */
+
+/* A product by a weight of rank 2, as numbers. */
+typedef struct weft_merge_form {
+    weft_val x, w;
+    uint32_t taps, features;
+    bool by_feature; /* the weight is stored as [features, taps], else as [taps, features] */
+} weft_merge_form;
+
+/* Why strategies for unequal weights do not apply to the piece; NULL: they do, and every node has a
+ * form. */
+const char *weft_merge__refuse(const weft_merger *g, const weft_piece *piece);
+weft_merge_form weft_merge__form(const weft_merger *g, weft_node n);
+/* Bytes of the weight of a form. */
+const uint8_t *weft_merge__bytes(const weft_merger *g, const weft_merge_form *f);
+/* Rows of a node's result. false: not known. */
+bool weft_merge__node_rows(const weft_merge_sizes *at, weft_module *m, weft_node n, double *rows);
+
+/* A weight [rows, cols] of f32; the bytes are copied. */
+weft_val weft_merge__weight(weft_merger *g, uint32_t rows, uint32_t cols, const float *at,
+                            const char *name);
+/* x by a weight; the result has the rows of x. */
+weft_val weft_merge__multiply(weft_merger *g, weft_val x, weft_val w, weft_loc loc);
+/* One product of all rows of operand 0. */
+weft_val weft_merge__multiply_all(weft_merger *g, const weft_piece *piece, weft_val w);
+/* Model i's rows of a value that has those of all models, as its node's result. */
+weft_val weft_merge__part(weft_merger *g, const weft_piece *piece, uint32_t i, weft_val joint,
+                          const weft_dim *start);
+/* Columns of `v`, in that order; `v` itself when that is all of them. */
+weft_val weft_merge__pick(weft_merger *g, weft_val v, const uint32_t *col, uint32_t n,
+                          weft_loc loc);
+/* Values side by side, in the last dim. */
+weft_val weft_merge__beside(weft_merger *g, const weft_val *part, uint32_t n, weft_loc loc);
+/* What a node does to its product: bias and epilogue. */
+bool weft_merge__finishes(const weft_merger *g, weft_node n);
+weft_val weft_merge__finish(weft_merger *g, uint32_t i, weft_node n, weft_val product);
+/* The same for the sum of `product` and x by w. */
+weft_val weft_merge__finish_sum(weft_merger *g, uint32_t i, weft_node n, weft_val x, weft_val w,
+                                weft_val product);
+/* The results of the piece's nodes are these values, by model; together too when the piece says so.
+ */
+void weft_merge__set_parts(weft_merger *g, const weft_piece *piece, const weft_val *part);
+/* Whether parts lie one behind the other without a copy. */
+bool weft_merge__parts_align(const weft_merger *g, const weft_piece *piece);
 
 /* -- Decisions: merge_choose.c ---------------------------------------------------------------- */
 

@@ -68,7 +68,8 @@ static bool merge_group(weft_passctx *cx, weft_module *m, weft_graph *const *mod
         cx->options->merge == WEFT_MERGE_EXACT ||
         (cx->options->merge == WEFT_MERGE_STRATEGY && asked == &weft_merge_strategy_interleaved);
     uint32_t heavy = 0;
-    g.columns = weft_merge__align(cx, model, n);
+    g.columns = weft_merge__match(cx, model, n);
+    g.memo = weft_map_create(cx->scratch);
     g.n_place = weft_val_count(m) + 1;
     g.place = weft_arena_array(cx->scratch, g.n_place, sizeof *g.place);
     g.decided_of = weft_arena_array(cx->scratch, g.n_place, sizeof *g.decided_of);

@@ -41,6 +41,7 @@ const weft_merge_strategy weft_merge_strategy_interleaved = {
 static const char *fit_concatenated(weft_merger *g, weft_piece *p)
 {
     (void)g;
+    p->together = true;
     return p->level == WEFT_JOINT_NONE ? "its rows depend on each other" : NULL;
 }
 
@@ -115,7 +116,6 @@ static void emit_concatenated(weft_merger *g, const weft_piece *p)
 const weft_merge_strategy weft_merge_strategy_concatenated = {
     .name = "concatenated",
     .brief = "one product by the same weight for the rows of all models",
-    .together = true,
     .equal_only = true,
     .fit = fit_concatenated,
     .time = time_concatenated,

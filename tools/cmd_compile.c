@@ -32,17 +32,33 @@ enum {
     OPT_CALIBRATION
 };
 
-static int take_merge(const char *arg, weft_merge *out)
+/* All names that --merge takes. */
+static int refuse_merge(const char *arg)
 {
-    if (strcmp(arg, "auto") == 0)
-        *out = WEFT_MERGE_AUTO;
+    weft_buf names = {0};
+    const weft_merge_strategy *one;
+    for (size_t i = 0; (one = weft_merge_strategy_at(i)); i++)
+        weft_buf_printf(&names, ", %s", weft_merge_strategy_name(one));
+    int code = weft_tool_usage(&weft_verb_compile,
+                               "--merge takes auto, exact, off%s; there is no strategy '%s'",
+                               names.at && !names.failed ? names.at : "", arg);
+    weft_buf_finish(&names);
+    return code;
+}
+
+static int take_merge(const char *arg, weft_pass_options *pass)
+{
+    pass->strategy = weft_merge_strategy_find(arg);
+    if (pass->strategy)
+        pass->merge = WEFT_MERGE_STRATEGY;
+    else if (strcmp(arg, "auto") == 0)
+        pass->merge = WEFT_MERGE_AUTO;
     else if (strcmp(arg, "off") == 0)
-        *out = WEFT_MERGE_OFF;
+        pass->merge = WEFT_MERGE_OFF;
     else if (strcmp(arg, "exact") == 0)
-        *out = WEFT_MERGE_EXACT;
+        pass->merge = WEFT_MERGE_EXACT;
     else
-        return weft_tool_usage(&weft_verb_compile,
-                               "--merge takes auto, exact or off; there is no strategy '%s'", arg);
+        return refuse_merge(arg);
     return 0;
 }
 
@@ -70,7 +86,7 @@ static int take(options *o, int opt)
         o->picture = optarg;
         return 0;
     case OPT_MERGE:
-        return take_merge(optarg, &o->pipeline.run.pass.merge);
+        return take_merge(optarg, &o->pipeline.run.pass);
     case OPT_GPU:
         o->gpu = optarg;
         return 0;
@@ -267,9 +283,10 @@ const weft_verb weft_verb_compile = {
         "usage: weft compile SET.yaml|MODEL.onnx|MODULE.wir... -o OUT.weft [OPTIONS]\n"
         "Compiles models into one bundle. A set file names models with SLO and rate.\n\n"
         "  -o, --output FILE        the bundle (text IR when --stop-after cuts the pipeline)\n"
-        "      --merge MODE         what models with equal weights do together: auto (default)\n"
+        "      --merge MODE         what models with like weights do together: auto (default)\n"
         "                           joins products where that pays, exact keeps every bit,\n"
-        "                           off; equal weights are stored once in any case\n"
+        "                           off; or one strategy wherever it can be used (weft list\n"
+        "                           strategies); equal weights are stored once in any case\n"
         "      --gpu NAME           also estimate for this device (weft list gpus)\n"
         "      --calibration FILE   constants of a device, fitted by weft estimate --calibrate\n"
         "      --tune               measure the algorithms of convolutions on this CPU\n"

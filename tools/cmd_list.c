@@ -64,6 +64,13 @@ static void list_policies(void)
     }
 }
 
+static void list_strategies(void)
+{
+    const weft_merge_strategy *one;
+    for (size_t i = 0; (one = weft_merge_strategy_at(i)); i++)
+        printf("%-18s %s\n", weft_merge_strategy_name(one), weft_merge_strategy_brief(one));
+}
+
 static void list_drivers(void)
 {
     const weft_driver *driver;
@@ -74,11 +81,9 @@ static void list_drivers(void)
 static const struct {
     const char *name;
     void (*print)(void);
-} tables[] = {{"ops", list_ops},
-              {"passes", list_passes},
-              {"gpus", list_gpus},
-              {"policies", list_policies},
-              {"drivers", list_drivers}};
+} tables[] = {
+    {"ops", list_ops},           {"passes", list_passes},         {"gpus", list_gpus},
+    {"policies", list_policies}, {"strategies", list_strategies}, {"drivers", list_drivers}};
 
 static int run_list(int argc, char **argv)
 {
@@ -111,10 +116,11 @@ static int run_list(int argc, char **argv)
 
 const weft_verb weft_verb_list = {
     .name = "list",
-    .brief = "print a table: ops, passes, gpus, slices, policies, drivers",
-    .usage = "usage: weft list ops|passes|gpus|slices|policies|drivers [--format text|json]\n"
-             "Prints what this build knows. 'slices' also looks at this machine, and changes\n"
-             "nothing: its CPUs and GPUs, how MIG has cut them and how it could, what MPS and\n"
-             "green contexts can give, and where a GPU differs from the table. JSON: slices.\n",
+    .brief = "print a table: ops, passes, gpus, slices, policies, strategies...",
+    .usage =
+        "usage: weft list ops|passes|gpus|slices|policies|strategies|drivers [--format text|json]\n"
+        "Prints what this build knows. 'slices' also looks at this machine, and changes\n"
+        "nothing: its CPUs and GPUs, how MIG has cut them and how it could, what MPS and\n"
+        "green contexts can give, and where a GPU differs from the table. JSON: slices.\n",
     .run = run_list,
 };

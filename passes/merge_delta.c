@@ -1,0 +1,354 @@
+/* Strategies for weights that are one weight plus little: one product by that weight for the rows
+ * of all models, and for each model the little that it has more.
+ *
+ *     %1 = matmul %x, $w         %z = concat %x, %y {axis = 0}
+ *     %2 = matmul %y, $v         %p = matmul %z, $w              one pass over the large weight
+ *                          =>    %1 = slice %p                   no copy
+ *                                %a = matmul %y, $u              $v = $w + $u $t
+ *                                %2 = matmul %a, $t, %p2 {epilogue = ["add acc i3"]}
+ *
+ * low_rank: u and t are thin, as low-rank adaptation (Hu et al., "LoRA", 2021) leaves them when
+ * adapters are merged into the weights; find_similar.c finds them. sparse: v differs from w in few
+ * input features; u picks those columns of y, t has the differences. What follows a product - bias,
+ * epilogue - is done by the last product of a model, or by itself for models that have w as it is.
+ *
+ * The base is the weight of most models (the first of those); models whose weight is no such sum
+ * are left out. */
+#include "passes/merge_int.h"
+#include "passes/similar.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { RANK_MAX = 64 };
+
+/* Thin products cost time of their own: no more than this part of the weight. */
+static const double thin_max = 0.5, scale_max = 2;
+
+/* What a model has beside the base; nothing: it has the base itself. */
+typedef struct delta {
+    uint32_t rank;
+    const float *first;  /* [taps, rank]; NULL: `pick` says which inputs */
+    const float *second; /* [rank, features] */
+    const uint32_t *pick;
+} delta;
+
+typedef struct plan {
+    weft_val base;
+    const delta **by_model; /* NULL: the model is not in the piece */
+} plan;
+
+/* -- Finding the base and the differences ----------------------------------------------------- */
+
+typedef bool find_delta(weft_merger *g, const weft_merge_form *base, const weft_merge_form *own,
+                        delta *out);
+
+static weft_matrix matrix_of(const weft_merger *g, const weft_merge_form *f)
+{
+    return (weft_matrix){.data = weft_merge__bytes(g, f),
+                         .rows = f->by_feature ? f->features : f->taps,
+                         .cols = f->by_feature ? f->taps : f->features,
+                         .bytes = sizeof(float)};
+}
+
+static uint32_t rank_limit(const weft_merge_form *f)
+{
+    double most = thin_max * f->taps * f->features / ((double)f->taps + f->features);
+    return most < RANK_MAX ? (uint32_t)most : RANK_MAX;
+}
+
+/* The node whose weight most nodes of the piece have. */
+static weft_node find_base(const weft_merger *g, const weft_column *c)
+{
+    weft_node best = {0};
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < g->columns.n_model; i++) {
+        uint32_t same = 0;
+        for (uint32_t k = 0; c->node[i].i && k < g->columns.n_model; k++)
+            same += c->node[k].i &&
+                    weft_node_in(g->m, c->node[k], 1).i == weft_node_in(g->m, c->node[i], 1).i;
+        if (same > most)
+            best = c->node[i];
+        most = same > most ? same : most;
+    }
+    return best;
+}
+
+/* The difference of a weight from the base, looked for once; NULL: it is none of this kind. */
+static const delta *recall(weft_merger *g, find_delta *find, uint64_t kind,
+                           const weft_merge_form *base, const weft_merge_form *own)
+{
+    static const delta none;
+    uint64_t key = kind << 62 ^ (uint64_t)base->w.i << 31 ^ own->w.i, found = 0;
+    if (base->w.i == own->w.i)
+        return &none;
+    if (weft_map_get(g->memo, key, &found))
+        return (const delta *)(uintptr_t)found;
+    delta *d = NULL, made = {0};
+    if (base->taps == own->taps && base->features == own->features &&
+        base->by_feature == own->by_feature && find(g, base, own, &made)) {
+        d = weft_arena_alloc(g->cx->scratch, sizeof *d);
+        *d = made;
+    }
+    weft_map_put(g->memo, key, (uint64_t)(uintptr_t)d);
+    return d;
+}
+
+static const char *fit(weft_merger *g, weft_piece *p, find_delta *find, uint64_t kind,
+                       const char *none)
+{
+    const char *reason = weft_merge__refuse(g, p);
+    if (reason)
+        return reason;
+    plan *made = weft_arena_alloc(g->cx->scratch, sizeof *made);
+    weft_node base_node = find_base(g, &p->column);
+    weft_merge_form base = weft_merge__form(g, base_node);
+    uint32_t kept = 0, differ = 0;
+    made->base = base.w;
+    made->by_model = weft_arena_array(g->cx->scratch, g->columns.n_model, sizeof *made->by_model);
+    for (uint32_t i = 0; i < g->columns.n_model; i++) {
+        if (!p->column.node[i].i)
+            continue;
+        weft_merge_form own = weft_merge__form(g, p->column.node[i]);
+        made->by_model[i] = recall(g, find, kind, &base, &own);
+        kept += made->by_model[i] != NULL;
+        differ += made->by_model[i] && made->by_model[i]->rank > 0;
+    }
+    if (differ == 0)
+        return none;
+    for (uint32_t i = 0; i < g->columns.n_model; i++)
+        if (!made->by_model[i])
+            p->column.node[i] = (weft_node){0};
+    p->column.n = kept;
+    p->plan = made;
+    p->together = weft_merge__parts_align(g, p);
+    return NULL;
+}
+
+static double largest(const weft_merger *g, const weft_merge_form *f)
+{
+    const uint8_t *at = weft_merge__bytes(g, f);
+    double most = 0;
+    for (size_t i = 0; i < (size_t)f->taps * f->features; i++) {
+        float x;
+        memcpy(&x, at + i * sizeof x, sizeof x);
+        most = fmax(most, fabs((double)x));
+    }
+    return most;
+}
+
+/* A base with larger elements than the weight itself would leave its rounding in the sum. */
+static bool is_near(const weft_merger *g, const weft_merge_form *base, const weft_merge_form *own)
+{
+    double b = largest(g, base), a = largest(g, own);
+    return isfinite(a) && b <= scale_max * a;
+}
+
+static bool find_low_rank(weft_merger *g, const weft_merge_form *base, const weft_merge_form *own,
+                          delta *out)
+{
+    weft_matrix a = matrix_of(g, own), b = matrix_of(g, base);
+    weft_low_rank low;
+    uint32_t most = rank_limit(own);
+    if (most == 0 || !is_near(g, base, own) ||
+        !weft_similar__low_rank(&a, &b, most, 0, g->cx->scratch, &low) || !low.rank)
+        return false;
+    /* (u v)^T = v^T u^T for a weight stored by feature. */
+    const float *thin = own->by_feature ? low.v : low.u;
+    float *first = weft_arena_array(g->cx->scratch, (size_t)own->taps * low.rank, sizeof *first);
+    for (uint32_t t = 0; t < own->taps; t++)
+        for (uint32_t r = 0; r < low.rank; r++)
+            first[(size_t)t * low.rank + r] = thin[(size_t)r * own->taps + t];
+    *out = (delta){.rank = low.rank, .first = first, .second = own->by_feature ? low.u : low.v};
+    return true;
+}
+
+static float element(const weft_merge_form *f, const uint8_t *bytes, uint32_t tap, uint32_t feature)
+{
+    float x;
+    size_t at =
+        f->by_feature ? (size_t)feature * f->taps + tap : (size_t)tap * f->features + feature;
+    memcpy(&x, bytes + at * sizeof x, sizeof x);
+    return x;
+}
+
+/* Input features by which the weights differ: a weight stored by feature is gone through row by
+ * row. */
+static void mark_taps(const weft_merge_form *f, const uint8_t *a, const uint8_t *b, bool *differs)
+{
+    size_t row = (f->by_feature ? f->taps : f->features) * sizeof(float);
+    uint32_t rows = f->by_feature ? f->features : f->taps;
+    for (uint32_t r = 0; r < rows; r++) {
+        const uint8_t *x = a + r * row, *y = b + r * row;
+        if (memcmp(x, y, row) == 0)
+            continue;
+        if (!f->by_feature)
+            differs[r] = true;
+        for (uint32_t t = 0; f->by_feature && t < f->taps; t++)
+            differs[t] = differs[t] ||
+                         memcmp(x + t * sizeof(float), y + t * sizeof(float), sizeof(float)) != 0;
+    }
+}
+
+static bool find_sparse(weft_merger *g, const weft_merge_form *base, const weft_merge_form *own,
+                        delta *out)
+{
+    const uint8_t *a = weft_merge__bytes(g, own), *b = weft_merge__bytes(g, base);
+    bool *differs = weft_arena_array(g->cx->scratch, own->taps, sizeof *differs);
+    uint32_t n = 0, *pick;
+    mark_taps(own, a, b, differs);
+    for (uint32_t t = 0; t < own->taps; t++)
+        n += differs[t];
+    if (n == 0 || n > thin_max * own->taps || !is_near(g, base, own))
+        return false;
+    pick = weft_arena_array(g->cx->scratch, n, sizeof *pick);
+    float *second = weft_arena_array(g->cx->scratch, (size_t)n * own->features, sizeof *second);
+    n = 0;
+    for (uint32_t t = 0; t < own->taps; t++) {
+        for (uint32_t f = 0; differs[t] && f < own->features; f++) {
+            second[(size_t)n * own->features + f] = element(own, a, t, f) - element(base, b, t, f);
+        }
+        if (differs[t])
+            pick[n++] = t;
+    }
+    *out = (delta){.rank = n, .second = second, .pick = pick};
+    return true;
+}
+
+static const char *fit_low_rank(weft_merger *g, weft_piece *p)
+{
+    return fit(g, p, find_low_rank, 1, "the weights' differences are of no low rank");
+}
+
+static const char *fit_sparse(weft_merger *g, weft_piece *p)
+{
+    return fit(g, p, find_sparse, 2, "the weights differ in many inputs, or in none");
+}
+
+/* -- Time ------------------------------------------------------------------------------------- */
+
+static bool time_own(weft_merger *g, weft_node n, const delta *d, const weft_merge_form *f,
+                     const weft_merge_sizes *at, double rows, double *us)
+{
+    weft_merge_product first = {rows, d->rank, f->taps, rows * f->taps, 1};
+    weft_merge_product second = {rows, f->features, d->rank, rows * d->rank, 1};
+    weft_val y = weft_node_out(g->m, n, 0);
+    if (d->rank == 0)
+        return !weft_merge__finishes(g, n) ||
+               weft_merge__chain_us(at, g->m, y, rows * f->features, 2, us);
+    if (d->pick)
+        return weft_merge__chain_us(at, g->m, y, rows * d->rank, 1, us) &&
+               weft_merge__product_us(at, g->m, n, &second, us);
+    return weft_merge__product_us(at, g->m, n, &first, us) &&
+           weft_merge__product_us(at, g->m, n, &second, us);
+}
+
+static bool time_delta(weft_merger *g, const weft_piece *p, const weft_merge_sizes *at, double *us)
+{
+    const plan *made = p->plan;
+    weft_node first = weft_merge__first(g, &p->column);
+    weft_merge_form f = weft_merge__form(g, first);
+    double all = 0;
+    *us = 0;
+    for (uint32_t i = 0; i < g->columns.n_model; i++) {
+        weft_node n = p->column.node[i];
+        double rows = 0;
+        if (n.i && (!weft_merge__node_rows(at, g->m, n, &rows) ||
+                    !time_own(g, n, made->by_model[i], &f, at, rows, us)))
+            return false;
+        all += rows;
+    }
+    weft_merge_product base = {all, f.features, f.taps, all * f.taps, 1};
+    return weft_merge__product_us(at, g->m, first, &base, us);
+}
+
+static void count_bytes(weft_merger *g, const weft_piece *p, uint64_t *read, uint64_t *made)
+{
+    const plan *x = p->plan;
+    weft_merge_form f = weft_merge__form(g, weft_merge__first(g, &p->column));
+    *read = (uint64_t)f.taps * f.features * sizeof(float);
+    *made = 0;
+    for (uint32_t i = 0; i < g->columns.n_model; i++) {
+        const delta *d = x->by_model[i];
+        for (uint32_t k = 0; k < i && d; k++)
+            d = x->by_model[k] == d ? NULL : d;
+        if (d && d->rank)
+            *made += (uint64_t)d->rank * (f.features + (d->first ? f.taps : 0)) * sizeof(float);
+    }
+    *read += *made;
+}
+
+/* -- The joint graph -------------------------------------------------------------------------- */
+
+/* The two weights of a difference, made once for all models that have it. */
+static void make_weights(weft_merger *g, const plan *x, uint32_t model, const weft_merge_form *f,
+                         weft_val (*made)[2])
+{
+    const delta *d = x->by_model[model];
+    for (uint32_t k = 0; k < model; k++)
+        if (x->by_model[k] == d) {
+            memcpy(made[model], made[k], sizeof made[k]);
+            return;
+        }
+    if (d->first)
+        made[model][0] = weft_merge__weight(g, f->taps, d->rank, d->first, "merge.down");
+    made[model][1] = weft_merge__weight(g, d->rank, f->features, d->second, "merge.up");
+}
+
+static weft_val base_product(weft_merger *g, const weft_piece *p)
+{
+    const plan *x = p->plan;
+    weft_node first = weft_merge__first(g, &p->column);
+    weft_merge_form f = weft_merge__form(g, first);
+    weft_loc loc = weft_node_loc(g->m, first);
+    const weft_val in[] = {weft_merge__operand(g, p, 0, loc), x->base};
+    weft_ttype type = *weft_val_ttype(g->m, in[0]);
+    weft_attr trans = WEFT_ATTR_OF_INT(TRANS_B, 1);
+    type.dim[type.rank - 1] = f.features;
+    return weft_merge__append(g, WEFT_OP_MATMUL, in, 2, &trans, f.by_feature, &type, loc);
+}
+
+static void emit_delta(weft_merger *g, const weft_piece *p)
+{
+    const plan *x = p->plan;
+    const weft_dim *start = weft_merge__starts(g, p);
+    weft_val all = base_product(g, p), part[WEFT_MERGE_MODELS_MAX] = {{0}};
+    weft_val made[WEFT_MERGE_MODELS_MAX][2] = {{{0}}};
+    for (uint32_t i = 0; i < g->columns.n_model; i++) {
+        weft_node n = p->column.node[i];
+        const delta *d = x->by_model[i];
+        if (!n.i)
+            continue;
+        weft_loc loc = weft_node_loc(g->m, n);
+        weft_merge_form f = weft_merge__form(g, n);
+        weft_val product = weft_merge__part(g, p, i, all, start);
+        if (d->rank == 0) {
+            part[i] = weft_merge__finish(g, i, n, product);
+            continue;
+        }
+        make_weights(g, x, i, &f, made);
+        weft_val own = weft_merge__own(g, i, f.x, loc);
+        weft_val thin = d->pick ? weft_merge__pick(g, own, d->pick, d->rank, loc)
+                                : weft_merge__multiply(g, own, made[i][0], loc);
+        part[i] = weft_merge__finish_sum(g, i, n, thin, made[i][1], product);
+    }
+    weft_merge__set_parts(g, p, part);
+}
+
+const weft_merge_strategy weft_merge_strategy_low_rank = {
+    .name = "low_rank",
+    .brief = "one product by a base weight for all, thin products for the differences",
+    .fit = fit_low_rank,
+    .time = time_delta,
+    .bytes = count_bytes,
+    .emit = emit_delta,
+};
+
+const weft_merge_strategy weft_merge_strategy_sparse = {
+    .name = "sparse",
+    .brief = "one product by a base weight for all, and one of the inputs that differ",
+    .fit = fit_sparse,
+    .time = time_delta,
+    .bytes = count_bytes,
+    .emit = emit_delta,
+};

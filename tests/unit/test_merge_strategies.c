@@ -1,0 +1,270 @@
+/* Every merging strategy on random sets of siblings: whatever weights have in common and whatever
+ * follows the products, each model's answers are those that it gives by itself. */
+#include "base/arena.h"
+#include "base/diag.h"
+#include "base/str.h"
+#include "ir/ir.h"
+#include "passes/passes.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { WIDTH = 32, LAYERS = 3, MODELS_MAX = 4, SIZE = WIDTH * WIDTH };
+
+static uint64_t next_random(uint64_t *seed)
+{
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return *seed >> 33;
+}
+
+static float uniform(uint64_t *seed)
+{
+    return (float)(next_random(seed) % 2001) / 1000 - 1;
+}
+
+/* -- Siblings --------------------------------------------------------------------------------- */
+
+typedef enum relation { EQUAL, LOW_RANK, TAPS, FEATURES, SHUFFLED, RECTANGLE, NOTHING } relation;
+
+/* A weight [32, 32] like `base` in one way. */
+static void make_sibling(const float *base, relation how, uint64_t *seed, float *out)
+{
+    float u[2][WIDTH], v[2][WIDTH];
+    uint32_t shift = 1 + (uint32_t)(next_random(seed) % (WIDTH - 1)), keep = 20;
+    for (int i = 0; i < WIDTH; i++)
+        for (int k = 0; k < 2; k++) {
+            u[k][i] = uniform(seed);
+            v[k][i] = uniform(seed);
+        }
+    for (uint32_t r = 0; r < WIDTH; r++)
+        for (uint32_t c = 0; c < WIDTH; c++) {
+            float x = base[r * WIDTH + c], y = uniform(seed);
+            bool other = (how == TAPS && r % 8 == 3) || (how == FEATURES && c % 4 == 1) ||
+                         (how == RECTANGLE && (r >= keep || c >= keep)) || how == NOTHING;
+            if (how == LOW_RANK)
+                x += u[0][r] * v[0][c] + u[1][r] * v[1][c];
+            if (how == SHUFFLED)
+                x = base[r * WIDTH + (c + shift) % WIDTH];
+            out[r * WIDTH + c] = other ? y : x;
+        }
+}
+
+static void print_weight(weft_buf *text, int model, int layer, const float *at, bool by_feature)
+{
+    weft_buf_printf(text, "weight $m%dw%d : f32[%d,%d] = dense [", model, layer, WIDTH, WIDTH);
+    for (uint32_t i = 0; i < SIZE; i++) {
+        weft_buf_printf(text, i ? ", " : "");
+        weft_buf_put_f32(text, at[by_feature ? i % WIDTH * WIDTH + i / WIDTH : i]);
+    }
+    weft_buf_printf(text, "]\n");
+}
+
+/* Layers of a product with or without a bias, a residual and a function, transposed or not: the
+ * same for all models. */
+static void print_graph(weft_buf *text, int model, uint64_t shape)
+{
+    char type[64];
+    snprintf(type, sizeof type, "f32[?b%d,?s%d,%d]", model, model, WIDTH);
+    weft_buf_printf(text,
+                    "graph @m%d (%%0 : %s) {\n  symbol ?b%d \"batch\"\n  symbol ?s%d \"seq\"\n",
+                    model, type, model, model);
+    for (int i = 0; i < LAYERS; i++, shape >>= 4) {
+        bool residual = shape & 2;
+        weft_buf_printf(text, "  %%%d : %s = matmul %%%d, $m%dw%d%s%s", i + 1, type, i, model, i,
+                        shape & 1 || residual ? ", $n" : "", residual ? ", %0" : "");
+        const char *steps = residual ? "epilogue = [\"add i3 acc\", \"tanh acc\", \"mul acc s0\"]"
+                            : shape & 4 ? "epilogue = [\"relu acc\"]"
+                                        : "";
+        const char *trans = shape & 8 ? "trans_b = 1" : "";
+        bool both = *steps && *trans;
+        if (*steps || *trans)
+            weft_buf_printf(text, " {%s%s%s}", steps, both ? ", " : "", trans);
+        weft_buf_printf(text, "\n");
+    }
+    weft_buf_printf(text, "  return \"y\" %%%d, \"z\" %%1\n}\n", LAYERS);
+}
+
+static weft_module *make_siblings(int n_model, relation how, uint64_t *seed, weft_diag *diag)
+{
+    static float weight[MODELS_MAX][LAYERS][SIZE];
+    weft_buf text = {0};
+    weft_module *m = NULL;
+    uint64_t shape = next_random(seed);
+    weft_buf_printf(&text, "wir 1 kernel\n");
+    for (int i = 0; i < n_model; i++)
+        weft_buf_printf(&text, "symbol ?b%d = [1, 8]\nsymbol ?s%d = [1, 4]\n", i, i);
+    for (int l = 0; l < LAYERS; l++)
+        for (int k = 0; k < SIZE; k++)
+            weight[0][l][k] = uniform(seed) / 4;
+    for (int i = 0; i < n_model; i++)
+        for (int l = 0; l < LAYERS; l++) {
+            /* One layer is equal in all models, one in some. */
+            bool equal = l == 1 || (l == 2 && next_random(seed) % 2);
+            if (i > 0)
+                make_sibling(weight[0][l], equal ? EQUAL : how, seed, weight[i][l]);
+            print_weight(&text, i, l, weight[i][l], shape >> (4 * l) & 8);
+        }
+    weft_buf_printf(&text, "weight $n : f32[%d] = random 99\n", WIDTH);
+    for (int i = 0; i < n_model; i++)
+        print_graph(&text, i, shape);
+    assert_false(text.failed);
+    if (weft_module_parse(text.at, text.len, "siblings", NULL, diag, &m) != WEFT_ERR_OK)
+        fail_msg("%s", weft_diag_at(diag, 0)->text);
+    weft_buf_finish(&text);
+    return m;
+}
+
+/* -- Comparison ------------------------------------------------------------------------------- */
+
+static weft_tensor make_input(weft_arena *arena, uint64_t *seed)
+{
+    weft_tensor in = {.dtype = WEFT_DTYPE_F32, .rank = 3};
+    in.dim[0] = 1 + (int64_t)(next_random(seed) % 5);
+    in.dim[1] = 1 + (int64_t)(next_random(seed) % 4);
+    in.dim[2] = WIDTH;
+    in.data = weft_arena_alloc(arena, weft_tensor_bytes(&in));
+    for (int64_t i = 0; i < weft_tensor_numel(&in); i++)
+        weft_tensor_set_f64(&in, i, uniform(seed));
+    return in;
+}
+
+/* 1e-5 of the largest element. */
+static void expect_same(const weft_tensor *a, const weft_tensor *b, const char *what)
+{
+    double most = 0, apart = 0;
+    assert_int_equal(a->rank, b->rank);
+    assert_memory_equal(a->dim, b->dim, (size_t)a->rank * sizeof *a->dim);
+    for (int64_t i = 0; i < weft_tensor_numel(a); i++) {
+        double x = weft_tensor_get_f64(a, i), d = fabs(x - weft_tensor_get_f64(b, i));
+        most = fmax(most, fabs(x));
+        apart = isnan(d) ? INFINITY : fmax(apart, d);
+    }
+    if (!(apart <= 1e-5 * most))
+        fail_msg("%s: %g of %g", what, apart, most);
+}
+
+static void compare(weft_module *m, weft_graph *joint, const char *what, weft_diag *diag,
+                    uint64_t *seed)
+{
+    weft_arena *arena = weft_arena_create(0);
+    weft_tensor in[MODELS_MAX], apart[2 * MODELS_MAX], out[2 * MODELS_MAX];
+    uint32_t n = weft_graph_part_count(joint);
+    for (uint32_t i = 0; i < n; i++) {
+        weft_graph *g = weft_graph_find(m, weft_graph_part(joint, i)->model);
+        in[i] = make_input(arena, seed);
+        assert_int_equal(weft_graph_eval(g, &in[i], 1, arena, diag, &apart[2 * i], 2), WEFT_ERR_OK);
+    }
+    if (weft_graph_eval(joint, in, n, arena, diag, out, 2 * n) != WEFT_ERR_OK)
+        fail_msg("%s: %s", what, weft_diag_at(diag, 0)->text);
+    for (uint32_t i = 0; i < 2 * n; i++)
+        expect_same(&apart[i], &out[i], what);
+    weft_arena_destroy(arena);
+}
+
+/* Merges siblings of one kind and compares; returns how many products the strategy was used for. */
+static uint32_t run_set(const char *strategy, relation how, uint64_t seed, weft_diag *diag)
+{
+    weft_arena *arena = weft_arena_create(0);
+    int n_model = 2 + (int)(next_random(&seed) % (MODELS_MAX - 1));
+    weft_module *m = make_siblings(n_model, how, &seed, diag);
+    weft_merge_log log = {.arena = arena};
+    const weft_pass *pass[] = {weft_pass_find("share-equal"), weft_pass_find("merge-models"),
+                               weft_pass_find("drop-dead")};
+    weft_run_options run = {.pass = {.merge_log = &log}, .verify = WEFT_VERIFY_EACH};
+    run.pass.strategy = weft_merge_strategy_find(strategy);
+    run.pass.merge = run.pass.strategy ? WEFT_MERGE_STRATEGY : WEFT_MERGE_AUTO;
+    if (weft_passes_run(m, pass, 3, &run, diag) != WEFT_ERR_OK)
+        fail_msg("%s: %s", strategy, weft_diag_at(diag, 0)->text);
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < log.rows.len; i++)
+        used += strcmp(log.rows.at[i].strategy, strategy) == 0;
+    for (uint32_t i = (uint32_t)n_model; i < weft_graph_count(m); i++)
+        compare(m, weft_graph_at(m, i), strategy, diag, &seed);
+    weft_module_destroy(m);
+    weft_arena_destroy(arena);
+    return used;
+}
+
+static void check_strategy(const char *strategy, relation its_own)
+{
+    weft_diag *diag = weft_diag_create();
+    uint32_t used = 0;
+    for (uint64_t round = 0; round < 20; round++)
+        used += run_set(strategy, its_own, round * 7919 + 1, diag);
+    assert_true(used >= 20);
+    for (relation how = EQUAL; how <= NOTHING; how++)
+        for (uint64_t round = 0; round < 6; round++)
+            run_set(strategy, how, round * 104729 + how, diag);
+    weft_diag_destroy(diag);
+}
+
+static void test_merge_strategy__low_rank(void **state)
+{
+    (void)state;
+    check_strategy("low_rank", LOW_RANK);
+}
+
+static void test_merge_strategy__sparse(void **state)
+{
+    (void)state;
+    check_strategy("sparse", TAPS);
+}
+
+static void test_merge_strategy__classes(void **state)
+{
+    (void)state;
+    check_strategy("classes", FEATURES);
+    check_strategy("classes", SHUFFLED);
+}
+
+static void test_merge_strategy__union_stack(void **state)
+{
+    (void)state;
+    check_strategy("union_stack", FEATURES);
+    check_strategy("union_stack", SHUFFLED);
+    check_strategy("union_stack", NOTHING);
+}
+
+static void test_merge_strategy__auto_keeps_answers(void **state)
+{
+    weft_diag *diag = weft_diag_create();
+    (void)state;
+    for (relation how = EQUAL; how <= NOTHING; how++)
+        for (uint64_t round = 0; round < 10; round++)
+            run_set("auto", how, round * 104729 + how, diag);
+    weft_diag_destroy(diag);
+}
+
+static void test_merge_strategy__table_has_names(void **state)
+{
+    size_t n = 0;
+    (void)state;
+    for (; weft_merge_strategy_at(n); n++) {
+        const char *name = weft_merge_strategy_name(weft_merge_strategy_at(n));
+        assert_ptr_equal(weft_merge_strategy_find(name), weft_merge_strategy_at(n));
+        assert_true(*weft_merge_strategy_brief(weft_merge_strategy_at(n)) != 0);
+    }
+    assert_true(n >= 5);
+    assert_null(weft_merge_strategy_find("wishful"));
+    assert_null(weft_merge_strategy_at(n + 1));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_merge_strategy__table_has_names),
+        cmocka_unit_test(test_merge_strategy__low_rank),
+        cmocka_unit_test(test_merge_strategy__sparse),
+        cmocka_unit_test(test_merge_strategy__classes),
+        cmocka_unit_test(test_merge_strategy__union_stack),
+        cmocka_unit_test(test_merge_strategy__auto_keeps_answers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
