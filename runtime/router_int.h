@@ -40,6 +40,10 @@ typedef struct router_worker {
     pid_t pid;
     int fd;
     uint64_t start_ns, backoff_ns;
+    uint64_t restarts, losses;
+    bool lost;                          /* its device: since it ended last */
+    bool spoke;                         /* this process said why it ends */
+    char why[WEFT_REQUEST_MESSAGE_MAX]; /* last words of the one before, until one is ready */
     /* What it runs: a batch of one model, or, by a joint program, one of each of its models. */
     uint64_t batch_id;
     const weft_bundle_program *joint; /* NULL: one model's own program */

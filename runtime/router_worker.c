@@ -40,9 +40,11 @@ static void end_process(router_worker *w)
         close(w->fd);
     }
     if (w->pid > 0) {
+        int status = 0;
         kill(w->pid, SIGKILL);
-        while (waitpid(w->pid, NULL, 0) < 0 && errno == EINTR)
+        while (waitpid(w->pid, &status, 0) < 0 && errno == EINTR)
             ;
+        w->lost = WIFEXITED(status) && WEXITSTATUS(status) == WEFT_WORKER_LOST;
     }
     w->fd = -1;
     w->pid = 0;
@@ -82,14 +84,27 @@ static void take_back(router_worker *w)
         take_back_batch(w->router, &w->part[k]);
 }
 
+/* The worker's last words, with the name of its slice. */
+static void hear(router_worker *w, const char *text, size_t len)
+{
+    const char *slice = w->slice->name ? w->slice->name : "";
+    w->spoke = true;
+    snprintf(w->why, sizeof w->why, "%s%s%.*s", slice, *slice ? ": " : "",
+             (int)(len < 200 ? len : 200), text);
+}
+
 void weft_worker__fail(router_worker *w)
 {
+    static const char silent[] = "a worker ended while it prepared its models";
     bool was_starting = w->state == WORKER_STARTING, was_busy = w->state == WORKER_BUSY;
+    if (was_starting && !w->spoke)
+        hear(w, silent, strlen(silent));
     if (was_starting && w->router->failure[0] == '\0')
-        snprintf(w->router->failure, sizeof w->router->failure,
-                 "a worker ended while it prepared its models");
+        snprintf(w->router->failure, sizeof w->router->failure, "%s", w->why);
     end_process(w);
     w->router->restarts++;
+    w->restarts++;
+    w->losses += w->lost;
     wait_for_restart(w);
     if (was_busy)
         take_back(w);
@@ -102,10 +117,20 @@ void weft_worker__stop(router_worker *w)
     w->start_ns = UINT64_MAX;
 }
 
-/* argv of the worker: EXE --worker FD BUNDLE CPU,CPU|- MODEL... */
+static void set_environment(const weft_serve_slice *slice)
+{
+    for (uint32_t i = 0; i < slice->n_env; i++) {
+        if (strchr(slice->env[i], '='))
+            putenv((char *)slice->env[i]);
+        else
+            unsetenv(slice->env[i]);
+    }
+}
+
+/* argv of the worker: EXE --worker FD BUNDLE CPU,CPU|- SM,SMS,BYTES MODEL... */
 static void run_child(const router_worker *w, int fd)
 {
-    static char fd_text[16], cpus[8192];
+    static char fd_text[16], cpus[8192], part[64];
     static char *argv[ARGS_MAX];
     const weft_serve_slice *slice = w->slice;
     const weft_bundle *bundle = w->router->bundle;
@@ -123,6 +148,9 @@ static void run_child(const router_worker *w, int fd)
     argv[n++] = fd_text;
     argv[n++] = (char *)w->router->options->bundle;
     argv[n++] = slice->n_cpu ? cpus : (char *)"-";
+    snprintf(part, sizeof part, "%u,%u,%llu", slice->sm_first, slice->n_sm,
+             (unsigned long long)slice->mem_limit_bytes);
+    argv[n++] = part;
     for (uint32_t i = 0; i < bundle->n_program && n + 1 < ARGS_MAX; i++)
         if (w->serves[i])
             argv[n++] = (char *)bundle->program[i].name;
@@ -131,6 +159,7 @@ static void run_child(const router_worker *w, int fd)
      * processes: threads that spin for long at each barrier would take the time that the others
      * need to get there. */
     setenv("GOMP_SPINCOUNT", "1000", 0);
+    set_environment(slice);
     execv(argv[0], argv);
     _exit(127);
 }
@@ -164,6 +193,7 @@ void weft_worker__start(router_worker *w)
     w->pid = pid;
     w->fd = pair[0];
     w->state = WORKER_STARTING;
+    w->spoke = false;
 }
 
 /* -- Sending -------------------------------------------------------------------------------- */
@@ -387,12 +417,14 @@ static bool take_message(router_worker *w)
         if (w->state != WORKER_STARTING)
             return false;
         w->state = WORKER_IDLE;
+        w->lost = false;
+        w->why[0] = '\0';
         forget_buffers(w);
         weft_router__dispatch(w->router);
         return true;
     case WEFT_WIRE_FAILED:
-        snprintf(w->router->failure, sizeof w->router->failure, "%.*s",
-                 (int)(h->payload_bytes < 200 ? h->payload_bytes : 200), (char *)w->rx_payload);
+    case WEFT_WIRE_LOST:
+        hear(w, (const char *)w->rx_payload, h->payload_bytes);
         return false;
     case WEFT_WIRE_DONE:
         if (w->state != WORKER_BUSY || h->id != w->batch_id ||

@@ -178,6 +178,25 @@ WEFT_MUST_USE weft_err weft_machine_read(weft_arena *arena, weft_diag *diag, wef
 void weft_machine_differences(const weft_machine_gpu *gpu, weft_arena *arena,
                               const char *const **out, size_t *out_n);
 
+/* Makes a GPU's instances those that are wanted: destroys others, creates the missing ones. The one
+ * function that changes a GPU; needs root and MIG mode, and instances that nobody uses. What it did
+ * goes to `diag` as notes. */
+typedef struct weft_mig_want {
+    const char *profile; /* "3g.71gb" */
+    uint32_t start;      /* memory slot */
+} weft_mig_want;
+WEFT_MUST_USE weft_err weft_machine_set_mig(uint32_t gpu, const weft_mig_want *want, uint32_t n,
+                                            weft_diag *diag);
+
+/* A daemon of NVIDIA's MPS for one GPU or MIG instance (by UUID), of this process alone. Clients
+ * find it by CUDA_MPS_PIPE_DIRECTORY. Owned; ends with stop, which warns when it cannot be ended.
+ * `control`: path of nvidia-cuda-mps-control. */
+typedef struct weft_mps weft_mps;
+WEFT_MUST_USE weft_err weft_mps_start(const char *control, const char *visible, weft_diag *diag,
+                                      weft_mps **out);
+const char *weft_mps_pipe_dir(const weft_mps *mps);
+void weft_mps_stop(weft_mps *mps, weft_diag *diag); /* NULL is fine */
+
 /* -- Serving -------------------------------------------------------------------------------- */
 
 /* Zero-initialised: the defaults. */
@@ -186,6 +205,12 @@ typedef struct weft_serve_slice {
     uint32_t n_cpu;
     const char *const *model; /* models this slice serves; n_model 0: all */
     uint32_t n_model;
+    const char *name;       /* in messages and metrics: "gpu 0, 1g.18gb at slot 4"; NULL: none */
+    const char *gpu;        /* its UUID (of the whole GPU); NULL: no GPU */
+    const char *const *env; /* "NAME=value": set for the worker; "NAME": not for the worker */
+    uint32_t n_env;
+    uint32_t sm_first, n_sm;  /* as of weft_engine_options */
+    uint64_t mem_limit_bytes; /* likewise */
 } weft_serve_slice;
 
 typedef struct weft_serve_options {
@@ -211,6 +236,7 @@ typedef struct weft_serve_options {
 WEFT_MUST_USE weft_err weft_serve(const weft_serve_options *options, weft_diag *diag);
 
 /* The worker's side: serves one slice over the socket it inherited; returns an exit code. */
+enum { WEFT_WORKER_FAILED = 1, WEFT_WORKER_MISUSED, WEFT_WORKER_LOST /* its device */ };
 int weft_worker_main(int argc, char **argv);
 
 #endif

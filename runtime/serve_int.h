@@ -122,6 +122,16 @@ bool weft_router__all_ready(const weft_router *router);
 const char *weft_router__failure(const weft_router *router);
 const weft_model_stats *weft_router__stats(const weft_router *router, uint32_t model);
 uint32_t weft_router__worker_count(const weft_router *router);
+/* What a worker's slice is and how it is. */
+typedef struct weft_slice_state {
+    const char *name, *gpu; /* as of the options; NULL: none */
+    bool ready;
+    bool lost;         /* the device was, when the worker ended last */
+    const char *why;   /* the worker said when it ended last; "": nothing */
+    uint64_t restarts; /* of the worker */
+    uint64_t losses;   /* of them: because the device was lost */
+} weft_slice_state;
+weft_slice_state weft_router__slice(const weft_router *router, uint32_t worker);
 uint64_t weft_router__restarts(const weft_router *router);
 uint64_t weft_router__joint_executions(const weft_router *router);
 
@@ -167,7 +177,8 @@ typedef enum weft_wire_kind {
     WEFT_WIRE_READY = 1, /* worker: sessions are open and warm */
     WEFT_WIRE_FAILED,    /* worker: cannot serve; text is the payload */
     WEFT_WIRE_RUN,       /* router: inputs of one batch */
-    WEFT_WIRE_DONE       /* worker: outputs, or an error with its text */
+    WEFT_WIRE_DONE,      /* worker: outputs, or an error with its text */
+    WEFT_WIRE_LOST       /* worker: the device is gone, and so am I; text is the payload */
 } weft_wire_kind;
 
 /* Fixed size, native byte order (both ends are this program), followed by n_tensor tensor heads

@@ -1,9 +1,11 @@
 /* A worker: one slice, one process. Opens the bundle, prepares its models, then answers batches
- * that come over the socket until it closes. Run as: EXE --worker FD BUNDLE CPU,CPU|- MODEL... */
+ * that come over the socket until it closes. Run as: EXE --worker FD BUNDLE CPU,CPU|- SM,SMS,BYTES
+ * MODEL... (SMs of the slice: the first, and how many; memory at most; 0: all). */
 #include "runtime/serve_int.h"
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,6 +18,7 @@ typedef struct worker {
     weft_session **session; /* by program, joint ones too; NULL: not served */
     uint8_t *payload;
     size_t payload_cap;
+    bool lost; /* the device is gone */
     weft_diag *diag;
 } worker;
 
@@ -132,7 +135,14 @@ static bool run_batch(worker *w, weft_wire_head head)
         weft_err err = weft_session_run(session, in, head.n_tensor, w->diag, out, n_out);
         head.kind = WEFT_WIRE_DONE;
         head.infer_ns = weft_clock__now_ns() - start_ns;
-        ok = err == WEFT_ERR_OK ? send_outputs(w, head, out, n_out) : send_error(w, head, err);
+        /* Nothing runs any more in this process then: another one may answer. */
+        const char *lost = err == WEFT_ERR_OK ? NULL : weft_engine_lost(w->engine);
+        w->lost = lost != NULL;
+        if (lost)
+            head.kind = WEFT_WIRE_LOST;
+        ok = err == WEFT_ERR_OK ? send_outputs(w, head, out, n_out)
+             : lost             ? (send_text(w->fd, head, lost), false)
+                                : send_error(w, head, err);
     }
     free(t);
     free(in);
@@ -197,8 +207,12 @@ static weft_err prepare(worker *w, char **argv, int argc)
 {
     static uint32_t cpu[CPUS_MAX];
     weft_engine_options options = {.cpu = cpu, .n_cpu = parse_cpus(argv[4], cpu)};
+    unsigned long long limit = 0;
+    if (sscanf(argv[5], "%u,%u,%llu", &options.sm_first, &options.n_sm, &limit) != 3)
+        return WEFT_ERR_BUG;
+    options.mem_limit_bytes = limit;
     WEFT_TRY(weft_engine_open(argv[3], &options, w->diag, &w->engine));
-    return open_models(w, argc - 5, argv + 5);
+    return open_models(w, argc - 6, argv + 6);
 }
 
 static void serve_batches(worker *w)
@@ -211,8 +225,8 @@ static void serve_batches(worker *w)
 
 int weft_worker_main(int argc, char **argv)
 {
-    if (argc < 5)
-        return 2;
+    if (argc < 6)
+        return WEFT_WORKER_MISUSED;
     /* The router ends its workers by closing the socket; a signal to the whole group must not. */
     signal(SIGINT, SIG_IGN);
     signal(SIGTERM, SIG_IGN);
@@ -232,5 +246,7 @@ int weft_worker_main(int argc, char **argv)
     weft_engine_close(w.engine);
     weft_diag_destroy(w.diag);
     free(w.payload);
-    return err == WEFT_ERR_OK ? 0 : 1;
+    if (w.lost || err == WEFT_ERR_NODEV)
+        return WEFT_WORKER_LOST;
+    return err == WEFT_ERR_OK ? 0 : WEFT_WORKER_FAILED;
 }

@@ -1,24 +1,19 @@
 /* weft serve: a bundle behind the Open Inference Protocol. */
 #include "base/num.h"
 #include "runtime/runtime.h"
-#include "scheduler/scheduler.h"
+#include "tools/serve_slices.h"
 #include "tools/tools.h"
 
-#include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { SLICES_MAX = 256, CPUS_MAX = 1024 };
-
 typedef struct options {
     weft_serve_options serve;
-    const char *plan;
-    int64_t cores[SLICES_MAX]; /* of each slice */
-    size_t n_slice;
-    weft_serve_slice slice[SLICES_MAX];
-    uint32_t cpu[CPUS_MAX]; /* those this process may use */
-    uint32_t n_cpu;
+    weft_slices_options cut;
+    int64_t cores[WEFT_SLICES_MAX];   /* of each slice */
+    uint32_t device[WEFT_SLICES_MAX]; /* of the plan */
 } options;
 
 enum {
@@ -31,7 +26,11 @@ enum {
     OPT_DELAY,
     OPT_TIMEOUT,
     OPT_DRAIN,
-    OPT_NV
+    OPT_NV,
+    OPT_DEVICES,
+    OPT_MPS,
+    OPT_SHARES,
+    OPT_MIG
 };
 
 /* -- Options -------------------------------------------------------------------------------- */
@@ -57,6 +56,24 @@ static int take_duration(double *out, double scale)
     return 0;
 }
 
+/* "0,2": numbers of devices of the plan. */
+static int take_devices(options *o)
+{
+    o->cut.device = o->device;
+    o->cut.n_device = 0;
+    for (const char *at = optarg;; at++) {
+        char *end;
+        unsigned long x = strtoul(at, &end, 10);
+        if (*at < '0' || *at > '9' || x > UINT32_MAX || o->cut.n_device == WEFT_SLICES_MAX ||
+            (*end && *end != ','))
+            return weft_tool_usage(&weft_verb_serve, "wrong --devices '%s'", optarg);
+        o->device[o->cut.n_device++] = (uint32_t)x;
+        at = end;
+        if (!*at)
+            return 0;
+    }
+}
+
 static int take(options *o, int opt)
 {
     switch (opt) {
@@ -70,8 +87,10 @@ static int take(options *o, int opt)
         o->serve.address = optarg;
         return 0;
     case OPT_SLICES:
-        o->n_slice = weft_tool_parse_list(optarg, o->cores, SLICES_MAX);
-        return o->n_slice ? 0 : weft_tool_usage(&weft_verb_serve, "wrong --slices '%s'", optarg);
+        o->cut.cores = o->cores;
+        o->cut.n_cores = weft_tool_parse_list(optarg, o->cores, WEFT_SLICES_MAX);
+        return o->cut.n_cores ? 0
+                              : weft_tool_usage(&weft_verb_serve, "wrong --slices '%s'", optarg);
     case OPT_MAX_REQUEST:
         if (!weft_parse_bytes(optarg, &o->serve.max_request_bytes) || !o->serve.max_request_bytes)
             return weft_tool_usage(&weft_verb_serve, "wrong --max-request '%s'", optarg);
@@ -84,6 +103,19 @@ static int take(options *o, int opt)
         return take_duration(&o->serve.drain_timeout_s, 1e-6);
     case OPT_NV:
         o->serve.nv_metrics = true;
+        return 0;
+    case OPT_DEVICES:
+        return take_devices(o);
+    case OPT_MPS:
+        o->cut.start_mps = true;
+        return 0;
+    case OPT_SHARES:
+        o->cut.green = strcmp(optarg, "green") == 0;
+        if (!o->cut.green && strcmp(optarg, "mps") != 0)
+            return weft_tool_usage(&weft_verb_serve, "wrong --shares '%s'", optarg);
+        return 0;
+    case OPT_MIG:
+        o->cut.reconfigure_mig = true;
         return 0;
     default:
         return weft_tool_usage(&weft_verb_serve, "wrong option");
@@ -103,6 +135,10 @@ static int parse(int argc, char **argv, options *o)
                                           {"timeout", required_argument, NULL, OPT_TIMEOUT},
                                           {"drain-timeout", required_argument, NULL, OPT_DRAIN},
                                           {"nv-metrics", no_argument, NULL, OPT_NV},
+                                          {"devices", required_argument, NULL, OPT_DEVICES},
+                                          {"mps", no_argument, NULL, OPT_MPS},
+                                          {"shares", required_argument, NULL, OPT_SHARES},
+                                          {"reconfigure-mig", no_argument, NULL, OPT_MIG},
                                           {"help", no_argument, NULL, 'h'},
                                           {NULL, 0, NULL, 0}};
     int opt;
@@ -117,82 +153,13 @@ static int parse(int argc, char **argv, options *o)
     if (argc - optind < 1 || argc - optind > 2)
         return weft_tool_usage(&weft_verb_serve, "name one bundle, and a plan if you have one");
     o->serve.bundle = argv[optind];
-    o->plan = argv[optind + 1];
-    if (o->plan && o->n_slice)
+    o->cut.plan = argv[optind + 1];
+    if (o->cut.plan && o->cut.n_cores)
         return weft_tool_usage(&weft_verb_serve, "--slices and a plan exclude each other");
+    if (!o->cut.plan && (o->cut.n_device || o->cut.start_mps || o->cut.reconfigure_mig))
+        return weft_tool_usage(&weft_verb_serve,
+                               "--devices, --mps and --reconfigure-mig need a plan");
     return -1;
-}
-
-/* -- Slices --------------------------------------------------------------------------------- */
-
-static void find_cpus(options *o)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) != 0)
-        return;
-    for (uint32_t i = 0; i < CPU_SETSIZE && o->n_cpu < CPUS_MAX; i++)
-        if (CPU_ISSET(i, &set))
-            o->cpu[o->n_cpu++] = i;
-}
-
-/* CPU slices of the first CPU device of the plan, with the models placed on each. */
-static weft_err read_plan(options *o, weft_arena *arena, weft_diag *diag)
-{
-    char *text = NULL;
-    size_t len = 0;
-    weft_plan plan;
-    const weft_where where = {.file = o->plan};
-    WEFT_TRY(weft_file_read(o->plan, (uint64_t)256 << 20, diag, &text, &len));
-    weft_err err = weft_plan_from_json(text, len, o->plan, arena, diag, &plan);
-    free(text);
-    WEFT_TRY(err);
-    for (size_t i = 0; i < plan.n; i++) {
-        const weft_placement *p = &plan.at[i];
-        if (strcmp(p->type, "cpu") != 0)
-            return weft_diag_error(diag, WEFT_ERR_NODEV, where,
-                                   "model '%s' is placed on a %s: this node has none", p->model,
-                                   p->type);
-        if (p->device != plan.at[0].device)
-            return weft_diag_error(diag, WEFT_ERR_INPUT, where,
-                                   "the plan has several nodes: serve one at a time");
-        if (p->slice_id >= SLICES_MAX)
-            return weft_diag_error(diag, WEFT_ERR_INPUT, where, "over %d slices", SLICES_MAX);
-        long cores = p->slice[0] ? strtol(p->slice, NULL, 10) : (long)o->n_cpu;
-        if (cores < 1)
-            return weft_diag_error(diag, WEFT_ERR_INPUT, where, "'%s' is no slice of a CPU",
-                                   p->slice);
-        weft_serve_slice *s = &o->slice[p->slice_id];
-        const char **model = weft_arena_array(arena, s->n_model + 1, sizeof *model);
-        for (uint32_t k = 0; k < s->n_model; k++)
-            model[k] = s->model[k];
-        model[s->n_model++] = p->model;
-        s->model = model;
-        o->cores[p->slice_id] = cores;
-        o->n_slice = p->slice_id + 1 > o->n_slice ? p->slice_id + 1 : o->n_slice;
-    }
-    return WEFT_ERR_OK;
-}
-
-static weft_err cut_slices(options *o, weft_diag *diag)
-{
-    uint32_t at = 0, n = 0;
-    for (size_t i = 0; i < o->n_slice; i++) {
-        if (o->cores[i] <= 0)
-            continue; /* a slice of the plan with no model */
-        if ((uint64_t)o->cores[i] > o->n_cpu - at)
-            return weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){0},
-                                   "the slices need more cores than the %u this process may use",
-                                   o->n_cpu);
-        o->slice[n] = o->slice[i];
-        o->slice[n].cpu = &o->cpu[at];
-        o->slice[n].n_cpu = (uint32_t)o->cores[i];
-        at += (uint32_t)o->cores[i];
-        n++;
-    }
-    o->serve.slice = o->slice;
-    o->serve.n_slice = n;
-    return WEFT_ERR_OK;
 }
 
 /* -- The verb ------------------------------------------------------------------------------- */
@@ -205,6 +172,19 @@ static void on_ready(void *user, int http_port, int grpc_port, int metrics_port)
     fflush(stdout);
 }
 
+/* A bundle for CPUs on slices of GPUs may be a rehearsal. */
+static weft_err check_target(const options *o, const weft_slices *slices, weft_diag *diag)
+{
+    weft_bundle *bundle;
+    WEFT_TRY(weft_bundle_open(o->serve.bundle, diag, &bundle));
+    const char *target = bundle->target && *bundle->target ? bundle->target : "cpu";
+    if (slices->n && slices->at[0].gpu && strncmp(target, "sm_", 3) != 0)
+        weft_diag_warn(diag, (weft_where){.file = o->serve.bundle},
+                       "is compiled for %s: its models do not run on the GPUs of the plan", target);
+    weft_bundle_close(bundle);
+    return WEFT_ERR_OK;
+}
+
 static weft_err serve(options *o, weft_arena *arena, weft_diag *diag)
 {
     static char exe[4096];
@@ -214,12 +194,26 @@ static weft_err serve(options *o, weft_arena *arena, weft_diag *diag)
     exe[len] = '\0';
     o->serve.exe = exe;
     o->serve.on_ready = on_ready;
-    find_cpus(o);
-    if (o->plan)
-        WEFT_TRY(read_plan(o, arena, diag));
-    if (o->n_slice)
-        WEFT_TRY(cut_slices(o, diag));
-    return weft_serve(&o->serve, diag);
+    /* From here on the server reads them: what is started for it is also ended. */
+    sigset_t ends;
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGTERM);
+    sigaddset(&ends, SIGINT);
+    sigprocmask(SIG_BLOCK, &ends, NULL);
+    static weft_slices slices;
+    weft_err err = weft_slices_make(&o->cut, arena, diag, &slices);
+    o->serve.slice = slices.at;
+    o->serve.n_slice = slices.n;
+    if (err == WEFT_ERR_OK)
+        err = check_target(o, &slices, diag);
+    if (err == WEFT_ERR_OK) {
+        /* Warnings are to be known now, not when the server ends. */
+        weft_tool_report(diag, err);
+        weft_diag_clear(diag);
+        err = weft_serve(&o->serve, diag);
+    }
+    weft_slices_end(&slices, diag);
+    return err;
 }
 
 static int run_serve(int argc, char **argv)
@@ -252,6 +246,13 @@ const weft_verb weft_verb_serve = {
         "      --max-queue-delay T    wait this long for a fuller batch, within the SLO (0s)\n"
         "      --timeout T            answer every request within this time (30s)\n"
         "      --drain-timeout T      time to answer what is left when ending (30s)\n"
-        "      --nv-metrics           also write Triton's metric names\n",
+        "      --nv-metrics           also write Triton's metric names\n"
+        "      --devices 0,1          serve these devices of the plan alone (all)\n"
+        "      --mps                  start MPS daemons of our own for shares of GPUs, and stop\n"
+        "                             them at the end (default: one runs already)\n"
+        "      --shares mps|green     shares of GPUs are MPS percentages (mps), or SMs of their\n"
+        "                             own by green contexts\n"
+        "      --reconfigure-mig      make the MIG instances of the plan; destroys others on\n"
+        "                             its GPUs\n",
     .run = run_serve,
 };

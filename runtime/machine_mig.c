@@ -1,0 +1,173 @@
+/* Changes the MIG instances of a GPU, on request alone. Steps of NVML: compute instances go before
+ * their GPU instance; a GPU instance is created at its placement, then one compute instance over
+ * all of it. */
+#include "runtime/machine_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { INSTANCES_MAX = 64, CI_PROFILES_MAX = 16 };
+
+typedef struct changer {
+    weft_nvml nvml;
+    weft_nvml_device device;
+    const weft_machine_gpu *gpu;
+    char where[32];
+    weft_diag *diag;
+} changer;
+
+static weft_err refuse(const changer *c, const char *what, const char *profile,
+                       weft_nvml_result result)
+{
+    return weft_diag_error(c->diag, WEFT_ERR_NODEV, (weft_where){.item = c->where},
+                           "the MIG instance %s cannot be %s: %s", profile, what,
+                           weft_nvml__text(result));
+}
+
+static weft_nvml_result destroy_compute(const changer *c, weft_nvml_gi gi)
+{
+    const weft_nvml_syms *fn = &c->nvml.fn;
+    weft_nvml_result result = WEFT_NVML_SUCCESS;
+    for (uint32_t i = 0; i < CI_PROFILES_MAX && result == WEFT_NVML_SUCCESS; i++) {
+        weft_nvml_ci_profile info = {0};
+        weft_nvml_ci ci[INSTANCES_MAX];
+        unsigned int n = INSTANCES_MAX;
+        if (fn->nvmlGpuInstanceGetComputeInstanceProfileInfo(gi, i, WEFT_NVML_CI_ENGINES_SHARED,
+                                                             &info) != WEFT_NVML_SUCCESS ||
+            fn->nvmlGpuInstanceGetComputeInstances(gi, info.id, ci, &n) != WEFT_NVML_SUCCESS)
+            continue;
+        for (unsigned int k = 0; k < n && result == WEFT_NVML_SUCCESS; k++)
+            result = fn->nvmlComputeInstanceDestroy(ci[k]);
+    }
+    return result;
+}
+
+/* A compute instance over all of the GPU instance: the profile with as many slices. */
+static weft_nvml_result create_compute(const changer *c, weft_nvml_gi gi, uint32_t slices)
+{
+    const weft_nvml_syms *fn = &c->nvml.fn;
+    for (uint32_t i = 0; i < CI_PROFILES_MAX; i++) {
+        weft_nvml_ci_profile info = {0};
+        weft_nvml_ci ci = NULL;
+        if (fn->nvmlGpuInstanceGetComputeInstanceProfileInfo(gi, i, WEFT_NVML_CI_ENGINES_SHARED,
+                                                             &info) == WEFT_NVML_SUCCESS &&
+            info.slices == slices)
+            return fn->nvmlGpuInstanceCreateComputeInstance(gi, info.id, &ci);
+    }
+    return WEFT_NVML_NOT_FOUND;
+}
+
+static const weft_machine_profile *find_profile(const changer *c, const char *name)
+{
+    for (uint32_t i = 0; i < c->gpu->n_profile; i++)
+        if (strcmp(c->gpu->profile[i].name, name) == 0)
+            return &c->gpu->profile[i];
+    return NULL;
+}
+
+static bool is_wanted(const weft_machine_profile *p, uint32_t start, const weft_mig_want *want,
+                      uint32_t n, bool *have)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (!have[i] && want[i].start == start && strcmp(want[i].profile, p->name) == 0) {
+            have[i] = true;
+            return true;
+        }
+    return false;
+}
+
+static weft_err destroy_others(const changer *c, const weft_mig_want *want, uint32_t n, bool *have)
+{
+    const weft_nvml_syms *fn = &c->nvml.fn;
+    for (uint32_t i = 0; i < c->gpu->n_profile; i++) {
+        const weft_machine_profile *p = &c->gpu->profile[i];
+        weft_nvml_gi gi[INSTANCES_MAX];
+        unsigned int n_gi = INSTANCES_MAX;
+        weft_nvml_result result = fn->nvmlDeviceGetGpuInstances(c->device, p->id, gi, &n_gi);
+        if (result != WEFT_NVML_SUCCESS)
+            return refuse(c, "listed", p->name, result);
+        for (unsigned int k = 0; k < n_gi; k++) {
+            weft_nvml_gi_info info = {0};
+            result = fn->nvmlGpuInstanceGetInfo(gi[k], &info);
+            if (result == WEFT_NVML_SUCCESS && is_wanted(p, info.placement.start, want, n, have))
+                continue;
+            if (result == WEFT_NVML_SUCCESS)
+                result = destroy_compute(c, gi[k]);
+            if (result == WEFT_NVML_SUCCESS)
+                result = fn->nvmlGpuInstanceDestroy(gi[k]);
+            if (result != WEFT_NVML_SUCCESS)
+                return refuse(c, "destroyed", p->name, result);
+            weft_diag_note(c->diag, (weft_where){.item = c->where},
+                           "the MIG instance %s at slot %u was destroyed", p->name,
+                           info.placement.start);
+        }
+    }
+    return WEFT_ERR_OK;
+}
+
+static weft_err create_missing(const changer *c, const weft_mig_want *want, uint32_t n,
+                               const bool *have)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const weft_machine_profile *p = find_profile(c, want[i].profile);
+        weft_nvml_gi gi = NULL;
+        if (have[i])
+            continue;
+        if (!p)
+            return refuse(c, "created", want[i].profile, WEFT_NVML_NOT_FOUND);
+        const weft_nvml_placement at = {.start = want[i].start, .size = p->slots};
+        weft_nvml_result result =
+            c->nvml.fn.nvmlDeviceCreateGpuInstanceWithPlacement(c->device, p->id, &at, &gi);
+        if (result == WEFT_NVML_SUCCESS)
+            result = create_compute(c, gi, p->gpcs);
+        if (result != WEFT_NVML_SUCCESS)
+            return refuse(c, "created", p->name, result);
+        weft_diag_note(c->diag, (weft_where){.item = c->where},
+                       "the MIG instance %s at slot %u was created", p->name, want[i].start);
+    }
+    return WEFT_ERR_OK;
+}
+
+static weft_err change(changer *c, const weft_mig_want *want, uint32_t n)
+{
+    const weft_nvml_syms *fn = &c->nvml.fn;
+    bool have[INSTANCES_MAX] = {false};
+    if (!c->gpu->mig_on)
+        return weft_diag_error(c->diag, WEFT_ERR_NODEV, (weft_where){.item = c->where},
+                               "MIG mode is off: 'nvidia-smi -i %u -mig 1' switches it on",
+                               c->gpu->index);
+    if (n > INSTANCES_MAX)
+        return WEFT_ERR_BUG;
+    if (!fn->nvmlDeviceGetGpuInstances || !fn->nvmlDeviceCreateGpuInstanceWithPlacement ||
+        !fn->nvmlGpuInstanceDestroy || !fn->nvmlGpuInstanceGetInfo ||
+        !fn->nvmlGpuInstanceGetComputeInstanceProfileInfo ||
+        !fn->nvmlGpuInstanceGetComputeInstances || !fn->nvmlGpuInstanceCreateComputeInstance ||
+        !fn->nvmlComputeInstanceDestroy)
+        return weft_diag_error(c->diag, WEFT_ERR_NODEV, (weft_where){.item = c->where},
+                               "this driver's NVML cannot change MIG instances");
+    weft_nvml_result result = fn->nvmlDeviceGetHandleByIndex_v2(c->gpu->index, &c->device);
+    if (result != WEFT_NVML_SUCCESS)
+        return weft_nvml__error(c->diag, "nvmlDeviceGetHandleByIndex", c->where, result);
+    WEFT_TRY(destroy_others(c, want, n, have));
+    return create_missing(c, want, n, have);
+}
+
+weft_err weft_machine_set_mig(uint32_t gpu, const weft_mig_want *want, uint32_t n, weft_diag *diag)
+{
+    weft_machine machine = {0};
+    changer c = {.diag = diag};
+    weft_arena *arena = weft_arena_create(0);
+    weft_err err = arena ? weft_nvml__open(diag, &c.nvml) : WEFT_ERR_NOMEM;
+    if (err == WEFT_ERR_OK)
+        err = weft_machine__read_gpus(&c.nvml, arena, diag, &machine);
+    snprintf(c.where, sizeof c.where, "GPU %u", gpu);
+    if (err == WEFT_ERR_OK && gpu >= machine.n_gpu)
+        err = weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){.item = c.where}, "is not here");
+    if (err == WEFT_ERR_OK) {
+        c.gpu = &machine.gpu[gpu];
+        err = change(&c, want, n);
+    }
+    weft_nvml__close(&c.nvml);
+    weft_arena_destroy(arena);
+    return err;
+}

@@ -1,0 +1,167 @@
+/* A private MPS daemon: its own pipe and log directories, so that it meets no other daemon of this
+ * machine, and one GPU or MIG instance. Steps of NVIDIA's "Multi-Process Service", 5.1: the control
+ * program started with -d puts itself into the background and returns; "quit" on its standard
+ * input ends servers and daemon. The compute mode is left as it is. */
+#include "runtime/runtime.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PATH_BYTES = 512, START_SECONDS = 20, STOP_SECONDS = 20 };
+
+struct weft_mps {
+    char control[PATH_BYTES]; /* the program */
+    char pipe[PATH_BYTES], log[PATH_BYTES];
+    char visible[WEFT_MACHINE_NAME_MAX];
+    bool runs;
+};
+
+static bool make_dirs(weft_mps *m)
+{
+    const char *tmp = getenv("TMPDIR");
+    int n = snprintf(m->pipe, sizeof m->pipe, "%s/weft-mps-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    /* Names of sockets inside have to fit into 108 bytes. */
+    if (n < 0 || n > 80 || !mkdtemp(m->pipe)) {
+        m->pipe[0] = '\0';
+        return false;
+    }
+    n = snprintf(m->log, sizeof m->log, "%s/log", m->pipe);
+    return n > 0 && mkdir(m->log, 0700) == 0;
+}
+
+static void remove_files(const char *dir)
+{
+    char path[PATH_BYTES + 300];
+    DIR *d = opendir(dir);
+    for (const struct dirent *e; d && (e = readdir(d));) {
+        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        unlink(path); /* not the directories in it */
+    }
+    if (d)
+        closedir(d);
+    rmdir(dir);
+}
+
+/* Runs the control program with the daemon's environment. `in`: its standard input. */
+static pid_t spawn(const weft_mps *m, const char *arg, int in)
+{
+    pid_t pid = fork();
+    if (pid != 0)
+        return pid;
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    int null = open("/dev/null", O_RDWR);
+    dup2(in >= 0 ? in : null, 0);
+    dup2(null, 1);
+    dup2(null, 2);
+    setenv("CUDA_MPS_PIPE_DIRECTORY", m->pipe, 1);
+    setenv("CUDA_MPS_LOG_DIRECTORY", m->log, 1);
+    setenv("CUDA_VISIBLE_DEVICES", m->visible, 1);
+    execl(m->control, m->control, arg, (char *)NULL);
+    _exit(127);
+}
+
+/* Exit code; -1: it did not end in time and was killed, or by a signal. */
+static int wait_for(pid_t pid, int seconds)
+{
+    const struct timespec pause = {.tv_nsec = 10000000};
+    int status = 0;
+    for (int i = 0; i < seconds * 100; i++) {
+        pid_t got = waitpid(pid, &status, WNOHANG);
+        if (got == pid)
+            return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+        if (got < 0 && errno != EINTR)
+            return -1;
+        nanosleep(&pause, NULL);
+    }
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    return -1;
+}
+
+static void put_log(const weft_mps *m, weft_diag *diag)
+{
+    char path[PATH_BYTES + 32], line[256], last[256] = "";
+    snprintf(path, sizeof path, "%s/control.log", m->log);
+    FILE *f = fopen(path, "r");
+    while (f && fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = '\0';
+        snprintf(last, sizeof last, "%s", line);
+    }
+    if (f)
+        fclose(f);
+    if (last[0])
+        weft_diag_note(diag, (weft_where){0}, "its log ends with: %s", last);
+}
+
+weft_err weft_mps_start(const char *control, const char *visible, weft_diag *diag, weft_mps **out)
+{
+    const weft_where where = {.item = "MPS"};
+    weft_mps *m = calloc(1, sizeof *m);
+    if (!m)
+        return WEFT_ERR_NOMEM;
+    snprintf(m->control, sizeof m->control, "%s", control);
+    snprintf(m->visible, sizeof m->visible, "%s", visible);
+    if (!make_dirs(m)) {
+        weft_err err = weft_diag_error(diag, WEFT_ERR_IO, where, "no directory for its pipes: %s",
+                                       strerror(errno));
+        weft_mps_stop(m, diag);
+        return err;
+    }
+    pid_t pid = spawn(m, "-d", -1);
+    int code = pid > 0 ? wait_for(pid, START_SECONDS) : -1;
+    if (code != 0) {
+        weft_err err =
+            weft_diag_error(diag, WEFT_ERR_NODEV, where, "'%s -d' for %s %s %d", control, visible,
+                            code < 0 ? "did not end within seconds" : "ended with code",
+                            code < 0 ? START_SECONDS : code);
+        put_log(m, diag);
+        weft_mps_stop(m, diag);
+        return err;
+    }
+    m->runs = true;
+    *out = m;
+    return WEFT_ERR_OK;
+}
+
+const char *weft_mps_pipe_dir(const weft_mps *mps)
+{
+    return mps->pipe;
+}
+
+static bool quit(const weft_mps *m)
+{
+    static const char word[] = "quit\n";
+    int pair[2];
+    if (pipe(pair) != 0)
+        return false;
+    bool ok = write(pair[1], word, sizeof word - 1) == (ssize_t)(sizeof word - 1);
+    close(pair[1]);
+    pid_t pid = ok ? spawn(m, NULL, pair[0]) : -1;
+    close(pair[0]);
+    return pid > 0 && wait_for(pid, STOP_SECONDS) == 0;
+}
+
+void weft_mps_stop(weft_mps *mps, weft_diag *diag)
+{
+    if (!mps)
+        return;
+    if (mps->runs && !quit(mps))
+        weft_diag_warn(diag, (weft_where){.item = "MPS"},
+                       "the daemon with the pipe directory %s did not stop", mps->pipe);
+    else if (mps->pipe[0]) {
+        remove_files(mps->log);
+        remove_files(mps->pipe);
+    }
+    free(mps);
+}

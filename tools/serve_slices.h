@@ -1,0 +1,54 @@
+/* What `weft serve` cuts this machine into: CPU slices that were asked for, or the slices of a plan
+ * on its CPUs or GPUs. */
+#ifndef WEFT_TOOLS_SERVE_SLICES_H
+#define WEFT_TOOLS_SERVE_SLICES_H
+
+#include "runtime/runtime.h"
+#include "scheduler/scheduler.h"
+
+enum { WEFT_SLICES_MAX = 256, WEFT_SLICE_CPUS_MAX = 1024 };
+
+typedef struct weft_slices_options {
+    const int64_t *cores; /* of CPU slices, without a plan */
+    size_t n_cores;
+    const char *plan;
+    const uint32_t *device; /* of the plan: to be served here; n_device 0: all */
+    size_t n_device;
+    bool start_mps;       /* private daemons for MPS shares; else there is one already */
+    bool green;           /* shares are SMs of their own (green contexts), no MPS percentages */
+    bool reconfigure_mig; /* makes the instances that the plan asks for */
+} weft_slices_options;
+
+typedef struct weft_slices {
+    weft_serve_slice at[WEFT_SLICES_MAX];
+    uint32_t n;
+    weft_mps *mps[WEFT_SLICES_MAX];
+    uint32_t n_mps;
+    uint32_t cpu[WEFT_SLICE_CPUS_MAX]; /* those this process may use */
+    uint32_t n_cpu;
+} weft_slices;
+
+/* Strings live in `arena`, the rest in `out`, which is to be ended whatever is returned. */
+WEFT_MUST_USE weft_err weft_slices_make(const weft_slices_options *options, weft_arena *arena,
+                                        weft_diag *diag, weft_slices *out);
+/* Stops the daemons. */
+void weft_slices_end(weft_slices *slices, weft_diag *diag);
+
+/* -- Between serve_slices.c and serve_gpus.c ------------------------------------------------ */
+
+/* A slice of the plan, with all that is placed on it. */
+typedef struct weft_slice_group {
+    uint32_t device, slice_id;
+    const weft_placement *first;
+    const char **model;
+    uint32_t n_model, procs;
+    uint64_t mem_bytes; /* of all its models; 0: one is not known */
+} weft_slice_group;
+
+typedef WEFT_VEC(weft_slice_group) weft_slice_groups;
+
+WEFT_MUST_USE weft_err weft_slices__on_gpus(const weft_slices_options *options,
+                                            const weft_plan *plan, const weft_slice_groups *groups,
+                                            weft_arena *arena, weft_diag *diag, weft_slices *out);
+
+#endif
