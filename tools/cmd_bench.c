@@ -2,6 +2,8 @@
 #include "base/num.h"
 #include "runtime/runtime.h"
 #include "tools/joint.h"
+#include "tools/merge_report.h"
+#include "tools/names.h"
 #include "tools/ports.h"
 #include "tools/tools.h"
 
@@ -12,7 +14,7 @@
 enum { SAMPLES_MAX = 100000, TOP_KERNELS = 12, BATCHES_MAX = 64, DIMS_MAX = 16 };
 
 typedef struct options {
-    const char *bundle, *model;
+    const char *bundle, *model, *report;
     int64_t batch[BATCHES_MAX];
     size_t n_batch;
     double seconds;
@@ -38,7 +40,8 @@ enum {
     OPT_TIME,
     OPT_FORMAT,
     OPT_PER_KERNEL,
-    OPT_DIM
+    OPT_DIM,
+    OPT_REPORT
 };
 
 static int take(options *o, int opt)
@@ -66,6 +69,9 @@ static int take(options *o, int opt)
         if (!weft_tool_parse_format(optarg, &o->json))
             return weft_tool_usage(&weft_verb_bench, "--format takes text or json");
         return 0;
+    case OPT_REPORT:
+        o->report = optarg;
+        return 0;
     case OPT_PER_KERNEL:
         o->per_kernel = true;
         return 0;
@@ -89,6 +95,7 @@ static int parse(int argc, char **argv, options *o)
                                           {"format", required_argument, NULL, OPT_FORMAT},
                                           {"per-kernel", no_argument, NULL, OPT_PER_KERNEL},
                                           {"dim", required_argument, NULL, OPT_DIM},
+                                          {"report", required_argument, NULL, OPT_REPORT},
                                           {"help", no_argument, NULL, 'h'},
                                           {NULL, 0, NULL, 0}};
     int opt;
@@ -245,27 +252,113 @@ static weft_err bench_model(const options *o, weft_engine *engine, const char *m
 
 /* -- Joint programs ------------------------------------------------------------------------- */
 
+static bool has_model(const weft_bundle *bundle, const weft_bundle_program *joint, const char *name)
+{
+    for (uint32_t i = 0; i < joint->n_part; i++)
+        if (strcmp(bundle->program[joint->part[i].program].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* Groups of a report that this joint program runs: rows of `merges` in `row`, their nodes in
+ * `node`; both have room for all. */
+static size_t list_groups(const weft_bundle *bundle, const weft_bundle_program *joint,
+                          const json_t *report, json_t **row, weft_joint_node *node)
+{
+    size_t i, k, n = 0;
+    json_t *one, *model;
+    json_array_foreach(json_object_get(report, "merges"), i, one)
+    {
+        const char *item = json_string_value(json_object_get(one, "item"));
+        bool all = item && *item;
+        json_array_foreach(json_object_get(one, "models"), k, model)
+        {
+            const char *name = json_string_value(model);
+            all = all && name && has_model(bundle, joint, name);
+        }
+        if (!all)
+            continue;
+        row[n] = one;
+        node[n++] = (weft_joint_node){.item = item};
+    }
+    return n;
+}
+
+static void note_groups(json_t *const *row, const weft_joint_node *node, size_t n, int64_t batch)
+{
+    for (size_t i = 0; i < n; i++) {
+        json_t *list = json_object_get(row[i], "measured");
+        if (!(node[i].joint_us > 0) || !(node[i].apart_us > 0))
+            continue;
+        json_array_append_new(list,
+                              json_pack("{s:I, s:f, s:f, s:f}", "batch", (json_int_t)batch,
+                                        "apart_us", node[i].apart_us, "joint_us", node[i].joint_us,
+                                        "gain", node[i].apart_us / node[i].joint_us));
+    }
+}
+
+/* `report`: NULL, or where to note what single groups gain. */
 static weft_err bench_joint(const options *o, weft_engine *engine, const weft_bundle_program *p,
-                            weft_diag *diag, json_t *list)
+                            json_t *report, weft_diag *diag, json_t *list)
 {
     static const int64_t usual[] = {1, 8};
     const int64_t *batch = o->n_batch ? o->batch : usual;
     size_t n = o->n_batch ? o->n_batch : sizeof usual / sizeof usual[0];
-    for (size_t i = 0; i < n; i++) {
+    size_t room = json_array_size(json_object_get(report, "merges")) + 1, n_group;
+    json_t **row = calloc(room, sizeof *row);
+    weft_joint_node *node = calloc(room, sizeof *node);
+    weft_err err = row && node ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
+    for (size_t i = 0; i < n && err == WEFT_ERR_OK; i++) {
         weft_joint_timing t;
-        WEFT_TRY(weft_tool_time_joint(engine, p, batch[i], o->dim, o->n_dim, o->seconds, diag, &t));
+        n_group = list_groups(weft_engine_bundle(engine), p, report, row, node);
+        err = weft_tool_time_joint(engine, p, batch[i], o->dim, o->n_dim, o->seconds, diag, node,
+                                   n_group, &t);
+        if (err != WEFT_ERR_OK)
+            break;
+        note_groups(row, node, n_group, batch[i]);
         if (!o->json)
             printf("%-20s batch %-4lld apart %.3f ms  joint %.3f ms  gain %.2f  "
                    "largest difference %.2g of scale\n",
                    p->name, (long long)batch[i], t.apart_ms, t.joint_ms, t.apart_ms / t.joint_ms,
                    t.difference);
-        json_array_append_new(list,
-                              json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:I}", "joint", p->name,
-                                        "batch", (json_int_t)batch[i], "apart_ms", t.apart_ms,
-                                        "joint_ms", t.joint_ms, "gain", t.apart_ms / t.joint_ms,
-                                        "difference", t.difference, "runs", (json_int_t)t.n_runs));
+        json_array_append_new(
+            list, json_pack("{s:o, s:I, s:f, s:f, s:f, s:f, s:I}", "joint",
+                            weft_tool_json_name(p->name), "batch", (json_int_t)batch[i], "apart_ms",
+                            t.apart_ms, "joint_ms", t.joint_ms, "gain", t.apart_ms / t.joint_ms,
+                            "difference", t.difference, "runs", (json_int_t)t.n_runs));
     }
+    free(row);
+    free(node);
+    return err;
+}
+
+/* What was measured before goes. */
+static weft_err open_report(const options *o, weft_diag *diag, json_t **out)
+{
+    size_t i;
+    json_t *one;
+    if (!o->report)
+        return WEFT_ERR_OK;
+    WEFT_TRY(weft_tool_read_report(o->report, diag, out));
+    json_array_foreach(json_object_get(*out, "merges"), i, one)
+        json_object_set_new(one, "measured", json_array());
     return WEFT_ERR_OK;
+}
+
+static weft_err finish(const options *o, json_t *list, json_t *joint, json_t *report,
+                       weft_diag *diag)
+{
+    if (o->json) {
+        json_t *root = json_pack("{s:O, s:O}", "results", list, "joint", joint);
+        json_dumpf(root, stdout, JSON_INDENT(2) | JSON_SORT_KEYS);
+        putchar('\n');
+        json_decref(root);
+    }
+    if (!report)
+        return WEFT_ERR_OK;
+    json_object_set(report, "joint", joint);
+    WEFT_TRY(weft_tool_save_report(report, o->report, true, diag));
+    return o->json ? WEFT_ERR_OK : weft_tool_save_report(report, "-", false, diag);
 }
 
 static weft_err bench(const options *o, weft_diag *diag)
@@ -273,8 +366,8 @@ static weft_err bench(const options *o, weft_diag *diag)
     weft_engine *engine = NULL;
     WEFT_TRY(weft_engine_open(o->bundle, &o->engine, diag, &engine));
     const weft_bundle *bundle = weft_engine_bundle(engine);
-    json_t *list = json_array();
-    weft_err err = WEFT_ERR_OK;
+    json_t *list = json_array(), *report = NULL;
+    weft_err err = open_report(o, diag, &report);
     bool found = false;
     for (uint32_t i = 0; i < bundle->n_program && err == WEFT_ERR_OK; i++) {
         if (o->model && strcmp(o->model, bundle->program[i].name) != 0)
@@ -288,17 +381,14 @@ static weft_err bench(const options *o, weft_diag *diag)
         if (o->model && strcmp(o->model, p->name) != 0)
             continue;
         found = true;
-        err = bench_joint(o, engine, p, diag, joint);
+        err = bench_joint(o, engine, p, report, diag, joint);
     }
     if (err == WEFT_ERR_OK && !found)
         err = weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = o->bundle},
                               "has no model '%s'", o->model);
-    if (err == WEFT_ERR_OK && o->json) {
-        json_t *root = json_pack("{s:O, s:O}", "results", list, "joint", joint);
-        json_dumpf(root, stdout, JSON_INDENT(2) | JSON_SORT_KEYS);
-        putchar('\n');
-        json_decref(root);
-    }
+    if (err == WEFT_ERR_OK)
+        err = finish(o, list, joint, report, diag);
+    json_decref(report);
     json_decref(joint);
     json_decref(list);
     weft_engine_close(engine);
@@ -329,6 +419,7 @@ const weft_verb weft_verb_bench = {
              "      --threads N          CPU threads\n"
              "      --time SECONDS       for each measurement (1)\n"
              "      --per-kernel         the dearest kernels and what runs them\n"
+             "      --report FILE        a JSON report of weft compile: adds what was gained\n"
              "      --format FMT         text or json\n",
     .run = run_bench,
 };

@@ -133,9 +133,61 @@ static weft_err time_pair(pair *p, double seconds, weft_joint_timing *out)
     return WEFT_ERR_OK;
 }
 
+/* -- Nodes ------------------------------------------------------------------------------------ */
+
+static double time_of(weft_session *session, const char *item)
+{
+    const weft_bundle_program *p = weft_session_program(session);
+    uint32_t n = 0;
+    const weft_launch_time *time = weft_session_times(session, &n);
+    double us = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (strcmp(p->launch[time[i].launch].item, item) == 0)
+            us += time[i].time_us;
+    return us;
+}
+
+enum { NODE_RUNS_MAX = 201 };
+
+static void start_profile(pair *p)
+{
+    weft_session_profile(p->session, true);
+    for (uint32_t i = 0; i < p->joint->n_part; i++)
+        weft_session_profile(p->model[i], true);
+}
+
+/* Medians of single runs: one that was interrupted says nothing. */
+static weft_err time_nodes(pair *p, double seconds, weft_joint_node *node, size_t n_node)
+{
+    double *us = weft_arena_array(p->arena, 2 * n_node * NODE_RUNS_MAX, sizeof *us);
+    double start = weft_tool_now_ms();
+    size_t n = 0;
+    while (n < NODE_RUNS_MAX && (n < 3 || weft_tool_now_ms() - start < seconds * 1e3)) {
+        start_profile(p);
+        WEFT_TRY(run_apart(p));
+        WEFT_TRY(run_joint(p));
+        for (size_t k = 0; k < n_node; k++) {
+            double *apart = us + 2 * k * NODE_RUNS_MAX + n;
+            for (uint32_t i = 0; i < p->joint->n_part; i++)
+                *apart += time_of(p->model[i], node[k].item);
+            apart[NODE_RUNS_MAX] = time_of(p->session, node[k].item);
+        }
+        n++;
+    }
+    for (size_t k = 0; k < n_node; k++) {
+        double *apart = us + 2 * k * NODE_RUNS_MAX, *joint = apart + NODE_RUNS_MAX;
+        qsort(apart, n, sizeof *apart, by_value);
+        qsort(joint, n, sizeof *joint, by_value);
+        node[k].apart_us = apart[n / 2];
+        node[k].joint_us = joint[n / 2];
+    }
+    return WEFT_ERR_OK;
+}
+
 weft_err weft_tool_time_joint(weft_engine *engine, const weft_bundle_program *joint, int64_t batch,
                               const weft_tool_dim *dim, size_t n_dim, double seconds,
-                              weft_diag *diag, weft_joint_timing *out)
+                              weft_diag *diag, weft_joint_node *node, size_t n_node,
+                              weft_joint_timing *out)
 {
     pair p = {.bundle = weft_engine_bundle(engine),
               .joint = joint,
@@ -145,6 +197,8 @@ weft_err weft_tool_time_joint(weft_engine *engine, const weft_bundle_program *jo
     weft_err err = p.arena ? open_pair(&p, engine, batch, dim, n_dim) : WEFT_ERR_NOMEM;
     if (err == WEFT_ERR_OK)
         err = time_pair(&p, seconds, out);
+    if (err == WEFT_ERR_OK && n_node > 0)
+        err = time_nodes(&p, seconds / 2, node, n_node);
     close_pair(&p);
     weft_arena_destroy(p.arena);
     return err;

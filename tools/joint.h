@@ -12,12 +12,20 @@ typedef struct weft_joint_timing {
     size_t n_runs;
 } weft_joint_timing;
 
+/* Nodes of one name (of the ONNX file), in all models and in the joint program, where copies that
+ * bring operands together have it too. */
+typedef struct weft_joint_node {
+    const char *item;
+    double apart_us, joint_us; /* out: medians */
+} weft_joint_node;
+
 /* Runs every model of the joint program with `batch` rows of made-up inputs, apart and joint, for
- * `seconds`. DIFFERS is not an error: `difference` says how far the answers are apart. */
+ * `seconds`, and half of that again for the nodes. DIFFERS is not an error: `difference` says how
+ * far the answers are apart. */
 WEFT_MUST_USE weft_err weft_tool_time_joint(weft_engine *engine, const weft_bundle_program *joint,
                                             int64_t batch, const weft_tool_dim *dim, size_t n_dim,
-                                            double seconds, weft_diag *diag,
-                                            weft_joint_timing *out);
+                                            double seconds, weft_diag *diag, weft_joint_node *node,
+                                            size_t n_node, weft_joint_timing *out);
 
 /* Largest difference of two tensors of one type, over the largest element of `a`; INFINITY when
  * shapes differ or just one of two elements is a number. */

@@ -70,3 +70,17 @@ chmod +x bin/dot
 expect 1 env PATH="$PWD/bin:$PATH" "$WEFT" compile "$examples/digits_cnn.onnx" -o a.weft \
     --picture c.svg
 has err "dot of graphviz failed"
+
+# What was gained goes into the report, beside what was expected.
+expect 0 "$WEFT" compile "$examples"/digits_{attn,cnn,parity}.onnx -o a.weft --report a.json
+expect 0 "$WEFT" bench a.weft --time 0.02 --threads 1 --batch 1 --report a.json
+has out "measured batch 1"
+jq -e '(.joint | length) == 1 and .joint[0].gain > 0 and any(.merges[];
+    (.measured | length) == 1 and .measured[0].gain > 0)' a.json >/dev/null || die "$(shown a.json)"
+expect 0 "$WEFT" bench a.weft --time 0.02 --threads 1 --batch 1 --report a.json --format json
+jq -e 'all(.merges[]; (.measured | length) <= 1)' a.json >/dev/null || die "measured twice"
+printf '[1, 2' >broken.json
+expect 1 "$WEFT" bench a.weft --report broken.json
+has err broken.json
+printf '{"merges": [1, {"item": 3, "models": {}}, {"item": "x", "models": [2]}]}' >odd.json
+expect 0 "$WEFT" bench a.weft --time 0.02 --batch 1 --report odd.json
