@@ -1,0 +1,284 @@
+#include "tests/bench/merge_sets.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HEAD = 10, IMAGE = 28 };
+
+static uint64_t next_random(uint64_t *seed)
+{
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return *seed >> 33;
+}
+
+static float uniform(uint64_t *seed)
+{
+    return (float)next_random(seed) / (float)(1u << 30) - 1;
+}
+
+/* -- Made-up models --------------------------------------------------------------------------- */
+
+static void write_mlp(weft_buf *t, int i, unsigned w, unsigned layers)
+{
+    weft_buf_printf(t, "graph @m%d (%%0 : f32[?b%d,%u]) {\n  symbol ?b%d \"batch\"\n", i, i, w, i);
+    for (unsigned l = 0; l < layers; l++)
+        weft_buf_printf(t,
+                        "  %%%u : f32[?b%d,%u] = matmul %%%u, $w%u\n"
+                        "  %%%u : f32[?b%d,%u] = relu %%%u\n",
+                        2 * l + 1, i, w, 2 * l, l, 2 * l + 2, i, w, 2 * l + 1);
+    weft_buf_printf(t, "  %%%u : f32[?b%d,%d] = matmul %%%u, $head\n  return \"y\" %%%u\n}\n",
+                    2 * layers + 1, i, HEAD, 2 * layers, 2 * layers + 1);
+}
+
+static void write_ffn(weft_buf *t, int i, unsigned w, unsigned layers)
+{
+    weft_buf_printf(t, "graph @m%d (%%0 : f32[?b%d,?s%d,%u]) {\n  symbol ?b%d \"batch\"\n", i, i, i,
+                    w, i);
+    weft_buf_printf(t, "  symbol ?s%d \"seq\"\n", i);
+    for (unsigned l = 0, x = 0; l < layers; l++, x += 5) {
+        weft_buf_printf(t,
+                        "  %%%u : f32[?b%d,?s%d,%u] = layer_norm %%%u, $n {axis = -1, "
+                        "epsilon = 1e-05}\n",
+                        x + 1, i, i, w, x);
+        weft_buf_printf(t, "  %%%u : f32[?b%d,?s%d,%u] = matmul %%%u, $u%u\n", x + 2, i, i, 4 * w,
+                        x + 1, l);
+        weft_buf_printf(t, "  %%%u : f32[?b%d,?s%d,%u] = gelu %%%u\n", x + 3, i, i, 4 * w, x + 2);
+        weft_buf_printf(t, "  %%%u : f32[?b%d,?s%d,%u] = matmul %%%u, $d%u\n", x + 4, i, i, w,
+                        x + 3, l);
+        weft_buf_printf(t, "  %%%u : f32[?b%d,?s%d,%u] = add %%%u, %%%u\n", x + 5, i, i, w, x + 4,
+                        x);
+    }
+    weft_buf_printf(t, "  %%%u : f32[?b%d,?s%d,%d] = matmul %%%u, $head\n  return \"y\" %%%u\n}\n",
+                    5 * layers + 1, i, i, HEAD, 5 * layers, 5 * layers + 1);
+}
+
+static void write_cnn(weft_buf *t, int i, unsigned w, unsigned layers)
+{
+    weft_buf_printf(t, "graph @m%d (%%0 : f32[?b%d,%u,%d,%d]) {\n  symbol ?b%d \"batch\"\n", i, i,
+                    w, IMAGE, IMAGE, i);
+    for (unsigned l = 0; l < layers; l++)
+        weft_buf_printf(t,
+                        "  %%%u : f32[?b%d,%u,%d,%d] = conv %%%u, $c%u {pads = [1, 1, 1, 1]}\n"
+                        "  %%%u : f32[?b%d,%u,%d,%d] = relu %%%u\n",
+                        2 * l + 1, i, w, IMAGE, IMAGE, 2 * l, l, 2 * l + 2, i, w, IMAGE, IMAGE,
+                        2 * l + 1);
+    unsigned x = 2 * layers;
+    weft_buf_printf(t,
+                    "  %%%u : f32[?b%d,%u,1,1] = global_average_pool %%%u\n"
+                    "  %%%u : f32[?b%d,%u] = flatten %%%u\n"
+                    "  %%%u : f32[?b%d,%d] = matmul %%%u, $head\n  return \"y\" %%%u\n}\n",
+                    x + 1, i, w, x, x + 2, i, w, x + 1, x + 3, i, HEAD, x + 2, x + 3);
+}
+
+static void write_weights(weft_buf *t, const char *family, unsigned w, unsigned layers)
+{
+    for (unsigned l = 0; l < layers; l++) {
+        if (strcmp(family, "mlp") == 0)
+            weft_buf_printf(t, "weight $w%u : f32[%u,%u] = random %u\n", l, w, w, l + 1);
+        else if (strcmp(family, "ffn") == 0)
+            weft_buf_printf(t,
+                            "weight $u%u : f32[%u,%u] = random %u\n"
+                            "weight $d%u : f32[%u,%u] = random %u\n",
+                            l, w, 4 * w, 2 * l + 1, l, 4 * w, w, 2 * l + 2);
+        else
+            weft_buf_printf(t, "weight $c%u : f32[%u,%u,3,3] = random %u\n", l, w, w, l + 1);
+    }
+    weft_buf_printf(t, "weight $n : f32[%u] = random 98\nweight $head : f32[%u,%d] = random 99\n",
+                    w, w, HEAD);
+}
+
+static bool write_model(const merge_spec *spec, weft_buf *t)
+{
+    char family[8];
+    unsigned w, layers;
+    if (sscanf(spec->model, "%7[a-z]:%ux%u", family, &w, &layers) != 3 || w == 0 || layers == 0)
+        return false;
+    weft_buf_printf(t, "wir 1 graph\n");
+    for (int i = 0; i < spec->k; i++) {
+        weft_buf_printf(t, "symbol ?b%d = [1, 1024]\n", i);
+        if (strcmp(family, "ffn") == 0)
+            weft_buf_printf(t, "symbol ?s%d = [1, 512]\n", i);
+    }
+    write_weights(t, family, w, layers);
+    for (int i = 0; i < spec->k; i++) {
+        if (strcmp(family, "mlp") == 0)
+            write_mlp(t, i, w, layers);
+        else if (strcmp(family, "ffn") == 0)
+            write_ffn(t, i, w, layers);
+        else
+            write_cnn(t, i, w, layers);
+    }
+    return true;
+}
+
+/* -- Rules ------------------------------------------------------------------------------------ */
+
+static bool is_product(const weft_module *m, weft_node n)
+{
+    weft_val w = weft_node_in(m, n, 1);
+    return weft_node_opdef(m, n)->traits & WEFT_T_GEMM && w.i &&
+           weft_val_get_kind(m, w) == WEFT_VAL_WEIGHT && weft_val_ttype(m, w)->rank >= 2 &&
+           weft_val_ttype(m, w)->dtype == WEFT_DTYPE_F32;
+}
+
+/* The weight as a matrix: `rows` of which each is one feature, or each of whose columns is. */
+typedef struct matrix {
+    float *at;
+    size_t rows, cols;
+    bool by_row; /* features are rows */
+} matrix;
+
+static void add_low_rank(const matrix *x, int rank, uint64_t *seed)
+{
+    for (int r = 0; r < rank; r++) {
+        uint64_t columns = next_random(seed);
+        for (size_t i = 0; i < x->rows; i++) {
+            float u = 0.05f * uniform(seed);
+            uint64_t again = columns;
+            for (size_t k = 0; k < x->cols; k++)
+                x->at[i * x->cols + k] += u * uniform(&again);
+        }
+    }
+}
+
+static void change_elements(const matrix *x, double part, uint64_t *seed)
+{
+    size_t n = x->rows * x->cols;
+    for (size_t i = 0; i < (size_t)(part * (double)n); i++)
+        x->at[next_random(seed) % n] = uniform(seed);
+}
+
+/* The last features: what was appended, or trained anew. */
+static void change_features(const matrix *x, double part, uint64_t *seed)
+{
+    size_t features = x->by_row ? x->rows : x->cols;
+    size_t first = features - (size_t)(part * (double)features + 0.5);
+    for (size_t i = 0; i < x->rows; i++)
+        for (size_t k = 0; k < x->cols; k++)
+            if ((x->by_row ? i : k) >= first)
+                x->at[i * x->cols + k] = uniform(seed);
+}
+
+/* Product `at` of `n` in a sibling. */
+static void change(const matrix *x, const char *rule, uint32_t at, uint32_t n, uint64_t *seed)
+{
+    const char *colon = strchr(rule, ':');
+    double arg = colon ? atof(colon + 1) : 0;
+    bool is_head = at + 1 == n;
+    if (strncmp(rule, "lora", 4) == 0 && !is_head)
+        add_low_rank(x, (int)arg, seed);
+    else if (strncmp(rule, "sparse", 6) == 0 && !is_head)
+        change_elements(x, arg, seed);
+    else if (strncmp(rule, "rows", 4) == 0 && !is_head)
+        change_features(x, arg, seed);
+    else if (strcmp(rule, "moved") == 0)
+        for (size_t i = 0; i < x->rows * x->cols; i++)
+            x->at[i] += 1e-3f * uniform(seed);
+    else
+        change_features(x, 1, seed);
+}
+
+static bool is_changed(const char *rule, uint32_t at, uint32_t n)
+{
+    if (strcmp(rule, "head") == 0)
+        return at + 1 == n;
+    if (strncmp(rule, "last:", 5) == 0)
+        return at >= n - (uint32_t)(atof(rule + 5) * n + 0.5) || at + 1 == n;
+    return true;
+}
+
+static void change_weight(weft_module *m, weft_node n, const char *rule, uint32_t at,
+                          uint32_t count, weft_arena *arena, uint64_t *seed)
+{
+    weft_weight w = weft_val_weight(m, weft_node_in(m, n, 1));
+    weft_weight_info info = *weft_weight_get(m, w);
+    const weft_ttype *type = weft_type_get(m, info.type);
+    float *data = weft_arena_alloc(arena, info.bytes + 1);
+    bool conv = weft_node_op(m, n) != WEFT_OP_MATMUL && weft_node_op(m, n) != WEFT_OP_GEMM;
+    bool trans = weft_attrs_int(weft_node_attrs(m, n), WEFT_ATTR_TRANSB, 0) != 0 ||
+                 weft_attrs_int(weft_node_attrs(m, n), WEFT_ATTR_TRANS_B, 0) != 0;
+    memcpy(data, info.data, info.bytes);
+    matrix x = {.at = data, .by_row = conv || trans};
+    x.rows = (size_t)type->dim[0];
+    x.cols = info.bytes / sizeof *data / x.rows;
+    change(&x, rule, at, count, seed);
+    info.data = (const uint8_t *)data;
+    info.file_id = 0;
+    info.name = "changed";
+    weft_node_set_in(m, n, 1, weft_weight_val(m, weft_weight_add(m, &info)));
+}
+
+static void change_graph(weft_graph *g, const char *rule, weft_arena *arena, uint64_t seed)
+{
+    weft_module *m = weft_graph_module(g);
+    uint32_t count = 0, at = 0;
+    WEFT_FOREACH_NODE (m, g, n)
+        count += is_product(m, n);
+    WEFT_FOREACH_NODE (m, g, n) {
+        if (!is_product(m, n))
+            continue;
+        if (is_changed(rule, at, count))
+            change_weight(m, n, rule, at, count, arena, &seed);
+        at++;
+    }
+}
+
+/* -- Sets ------------------------------------------------------------------------------------- */
+
+static weft_err import_models(const merge_spec *spec, merge_set *set, weft_diag *diag)
+{
+    set->module = weft_module_create(0);
+    weft_err err = set->module ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
+    for (int i = 0; i < spec->k && err == WEFT_ERR_OK; i++) {
+        weft_graph *g = NULL;
+        const weft_import_options how = {.graph_name = set->name[i]};
+        err = weft_import_onnx(set->module, spec->model, &how, diag, &g);
+    }
+    return err;
+}
+
+void merge_set_make(const merge_spec *spec, weft_arena *arena, weft_diag *diag, merge_set *out)
+{
+    merge_set set = {.n = (uint32_t)spec->k};
+    weft_buf text = {0};
+    weft_err err;
+    for (uint32_t i = 0; i < set.n && i < MERGE_SET_MAX; i++)
+        snprintf(set.name[i], sizeof set.name[i], "m%u", i);
+    if (spec->k > MERGE_SET_MAX)
+        err = WEFT_ERR_INPUT;
+    else if (write_model(spec, &text))
+        err = weft_module_parse(text.at, text.len, spec->model, NULL, diag, &set.module);
+    else
+        err = import_models(spec, &set, diag);
+    weft_buf_finish(&text);
+    for (uint32_t i = 1; i < set.n && err == WEFT_ERR_OK; i++)
+        change_graph(weft_graph_find(set.module, set.name[i]), spec->rule, arena, 1000 + i);
+    if (err != WEFT_ERR_OK) {
+        weft_module_destroy(set.module);
+        set.module = NULL;
+    }
+    *out = set;
+}
+
+void merge_spec_draw(uint64_t *seed, merge_spec *out)
+{
+    static const char *const families[] = {"mlp", "ffn", "ffn", "cnn"};
+    static const int widths[] = {128, 256, 384, 512, 768};
+    static const char *const rules[] = {"head",      "last:0.25", "last:0.5", "last:0.75",
+                                        "none",      "lora:4",    "lora:16",  "sparse:0.01",
+                                        "rows:0.25", "rows:0.75", "moved"};
+    static const int64_t rows[] = {1, 1, 2, 4, 8, 16, 32, 64};
+    const char *family = families[next_random(seed) % 4];
+    bool image = strcmp(family, "cnn") == 0;
+    *out = (merge_spec){.k = 2 << next_random(seed) % 3, .other = 1};
+    int width = widths[next_random(seed) % (image ? 1 : 5)] / (image ? 2 : 1);
+    snprintf(out->model, sizeof out->model, "%s:%dx%d", family, width,
+             (int)(2 + next_random(seed) % 5));
+    snprintf(out->rule, sizeof out->rule, "%s", rules[next_random(seed) % 11]);
+    out->rows = rows[next_random(seed) % (image ? 4 : 8)];
+    if (strcmp(family, "ffn") == 0 && next_random(seed) % 2) {
+        out->other = 4;
+        out->rows = out->rows > 16 ? 16 : out->rows;
+    }
+}
