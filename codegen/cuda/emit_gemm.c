@@ -237,30 +237,43 @@ static weft_err emit_tiled(weft_cuda *cu, const problem *p, const weft_cuda_vari
 {
     const weft_cuda_tile *t = v->tile;
     weft_arena *arena = weft_cuda__arena(cu);
-    const char *type = weft_dtype_name(p->dtype), *post;
+    const char *type = weft_dtype_name(p->dtype), *post = "no_post{}", *first = "0";
     weft_cuda_kernel *k =
         weft_cuda__kernel(cu, weft_arena_printf(arena, "gemm_%s_%ux%u", type, t->bm, t->bn),
                           weft_cuda__tile_threads(t));
+    weft_dim scratch =
+        v->parts > 1 ? weft_cuda__scratch_bytes(cu, weft_cuda__parts_bytes(cu, v)) : 0;
     weft_cuda__min_blocks(k, t->min_blocks);
     weft_cuda__include(k, "gemm.cuh");
     weft_cuda__in(k, "a", 0);
     weft_cuda__in(k, "b", 1);
-    weft_cuda__out(k, "y", 0);
+    if (v->parts > 1)
+        weft_cuda__scratch(k, "y", WEFT_DTYPE_F32, scratch, false);
+    else
+        weft_cuda__out(k, "y", 0);
     const char *m = weft_cuda__int(k, p->m), *n = weft_cuda__int(k, p->n);
     const char *depth = weft_cuda__int(k, p->k);
-    WEFT_TRY(
-        weft_cuda__sum_epilogue(k, WEFT_ATTR_EPILOGUE, -1, p->alpha, p->beta, p->addend, &post));
+    if (v->parts > 1) {
+        const weft_ttype *o = weft_cuda__out_type(cu, 0);
+        first = weft_arena_printf(arena, "blockIdx.y * %s", weft_cuda__long(k, o, 0, o->rank));
+    } else {
+        WEFT_TRY(weft_cuda__sum_epilogue(k, WEFT_ATTR_EPILOGUE, -1, p->alpha, p->beta, p->addend,
+                                         &post));
+    }
     const char *at_a = offset_text(k, p, p->step_a, "place.batch");
     const char *at_b = offset_text(k, p, p->step_b, "place.batch");
     weft_buf_printf(weft_cuda__body(k),
                     "    const gemm_place place(%s, %s, %u, %u);\n"
-                    "    gemm<%s, %s, %s, %s>(a + (%s), %s, b + (%s), %s, y,\n"
-                    "        place.batch * (size_t)%s * %s, place, %s, %s, %s, %s);\n",
+                    "    gemm<%s, %s, %s, %s, %u>(a + (%s), %s, b + (%s), %s, y,\n"
+                    "        %s + place.batch * (size_t)%s * %s, place, %s, %s, %s, %s);\n",
                     m, n, t->bm, t->bn, type, weft_cuda__tile_text(cu, t),
-                    p->trans_a ? "true" : "false", p->trans_b ? "true" : "false", at_a,
-                    p->trans_a ? m : depth, at_b, p->trans_b ? depth : n, m, n, m, n, depth, post);
-    weft_cuda__launch(k, v->blocks, 1, 1, 0);
-    return WEFT_ERR_OK;
+                    p->trans_a ? "true" : "false", p->trans_b ? "true" : "false", v->each, at_a,
+                    p->trans_a ? m : depth, at_b, p->trans_b ? depth : n, first, m, n, m, n, depth,
+                    post);
+    weft_cuda__launch(k, v->blocks, v->parts, 1, 0);
+    return v->parts > 1
+               ? weft_cuda__sum_parts(cu, v, scratch, -1, false, p->alpha, p->beta, p->addend)
+               : WEFT_ERR_OK;
 }
 
 /* f64 and integers. */
@@ -324,7 +337,7 @@ static weft_err emit_product(weft_cuda *cu, problem *p)
     for (uint32_t i = 0; i < p->n_batch; i++)
         batch = weft_cuda__mul(cu, batch, p->batch[i]);
     weft_cuda_variant v[WEFT_CUDA_VARIANTS_MAX];
-    uint32_t count = weft_cuda__tiles(cu, p->dtype, p->m, p->n, batch, v);
+    uint32_t count = weft_cuda__tiles(cu, p->dtype, p->m, p->n, batch, p->k, v);
     for (uint32_t i = 0; i < count; i++)
         WEFT_TRY(emit_tiled(cu, p, &v[i]));
     return WEFT_ERR_OK;

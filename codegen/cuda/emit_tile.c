@@ -2,7 +2,9 @@
  *
  * A large tile reads each operand less often; a small one makes more blocks. So the largest tile is
  * taken that still makes FULL_BLOCKS of them, about one for each multiprocessor of a large GPU, and
- * the smallest when none does. Sizes that are symbols decide at run time: with q blocks of a tile,
+ * the smallest when none does. When even that leaves most of the GPU without work (fewer than
+ * FEW_BLOCKS) and the depth is known and large, blocks get parts of it, which are added by a kernel
+ * behind. Sizes that are symbols decide at run time: with q blocks of a tile,
  *
  *     enough(q) = min(1, max(0, q - FULL_BLOCKS + 1))
  *
@@ -11,16 +13,19 @@
  * launched. */
 #include "codegen/cuda/product_int.h"
 
-enum { FULL_BLOCKS = 100 };
+enum { FULL_BLOCKS = 96, FEW_BLOCKS = 48, TILES = 3 };
+
+/* Depth that a part has at least, parts at most. */
+enum { PART_DEPTH = 128, PARTS_MAX = 8, DEPTH_STEP = 32 };
 
 /* Three stages of the largest tile take 48 KiB, the most that needs no special launch. */
-static const weft_cuda_tile half_tiles[WEFT_CUDA_VARIANTS_MAX] = {
+static const weft_cuda_tile half_tiles[TILES] = {
     {.bm = 128, .bn = 128, .warps_m = 2, .warps_n = 4, .stages = 3},
     {.bm = 64, .bn = 64, .warps_m = 2, .warps_n = 2, .stages = 4},
     {.bm = 32, .bn = 32, .warps_m = 1, .warps_n = 2, .stages = 4},
 };
 
-static const weft_cuda_tile float_tiles[WEFT_CUDA_VARIANTS_MAX] = {
+static const weft_cuda_tile float_tiles[TILES] = {
     {.bm = 128, .bn = 128, .warps_m = 2, .warps_n = 4, .stages = 2, .min_blocks = 2},
     {.bm = 64, .bn = 64, .warps_m = 2, .warps_n = 2, .stages = 2},
     {.bm = 32, .bn = 32, .warps_m = 1, .warps_n = 2, .stages = 2},
@@ -32,17 +37,17 @@ const char *weft_cuda__tile_text(weft_cuda *cu, const weft_cuda_tile *t)
                              t->warps_n, t->stages);
 }
 
-/* 1 where q >= FULL_BLOCKS, else 0. */
-static weft_dim enough(weft_cuda *cu, weft_dim q)
+/* 1 where q >= n, else 0. */
+static weft_dim enough(weft_cuda *cu, weft_dim q, int64_t n)
 {
     weft_dimpool *pool = weft_cuda__dims(cu);
     int64_t lo, hi;
     weft_dim_bounds(pool, q, &lo, &hi);
-    if (lo >= FULL_BLOCKS)
+    if (lo >= n)
         return 1;
-    if (hi < FULL_BLOCKS)
+    if (hi < n)
         return 0;
-    weft_dim over = weft_dim_add(pool, q, 1 - FULL_BLOCKS);
+    weft_dim over = weft_dim_add(pool, q, 1 - n);
     return weft_dim_min(pool, 1, weft_dim_max(pool, 0, over));
 }
 
@@ -55,27 +60,101 @@ static bool is_wasteful(const weft_cuda *cu, const weft_cuda_tile *t, weft_dim m
     return m_hi <= t->bm / 2 || n_hi <= t->bn / 2;
 }
 
-uint32_t weft_cuda__tiles(weft_cuda *cu, weft_dtype dtype, weft_dim m, weft_dim n, weft_dim batch,
-                          weft_cuda_variant out[WEFT_CUDA_VARIANTS_MAX])
+/* How many parts a depth is worth dividing into when there are q blocks. */
+static uint32_t count_parts(weft_dim depth, weft_dim q)
 {
-    weft_dimpool *pool = weft_cuda__dims(cu);
+    if (!weft_dim_is_const(depth) || depth < 2 * PART_DEPTH)
+        return 1;
+    int64_t n = depth / PART_DEPTH;
+    if (weft_dim_is_const(q) && q > 0 && n > 2 * FULL_BLOCKS / q)
+        n = 2 * FULL_BLOCKS / q;
+    return (uint32_t)(n < PARTS_MAX ? n : PARTS_MAX);
+}
+
+/* Adds a variant for where `left` is 1 and takes from it; true when nothing is left. */
+static bool add_variant(weft_cuda *cu, weft_cuda_variant v, weft_dim q, weft_dim taken,
+                        weft_dim *left, weft_cuda_variant *out, uint32_t *n)
+{
+    if (taken == 0)
+        return false;
+    v.taken = weft_cuda__mul(cu, *left, taken);
+    v.blocks = weft_cuda__mul(cu, q, v.taken);
+    out[(*n)++] = v;
+    *left = weft_cuda__mul(cu, *left, weft_dim_sub(weft_cuda__dims(cu), 1, taken));
+    return *left == 0;
+}
+
+uint32_t weft_cuda__tiles(weft_cuda *cu, weft_dtype dtype, weft_dim m, weft_dim n, weft_dim batch,
+                          weft_dim depth, weft_cuda_variant out[WEFT_CUDA_VARIANTS_MAX])
+{
     const weft_cuda_tile *tile = dtype == WEFT_DTYPE_F32 ? float_tiles : half_tiles;
     weft_dim left = 1; /* 1 where no larger tile was taken */
     uint32_t count = 0;
-    for (uint32_t i = 0; i < WEFT_CUDA_VARIANTS_MAX && left != 0; i++) {
-        const weft_cuda_tile *t = &tile[i];
-        bool last = i + 1 == WEFT_CUDA_VARIANTS_MAX;
-        if (!last && is_wasteful(cu, t, m, n))
+    for (uint32_t i = 0; i < TILES; i++) {
+        weft_cuda_variant v = {.tile = &tile[i], .parts = 1};
+        bool last = i + 1 == TILES;
+        if (!last && is_wasteful(cu, v.tile, m, n))
             continue;
         weft_dim q =
-            weft_cuda__mul(cu, weft_cuda__mul(cu, weft_cuda__ceil_div(cu, m, t->bm), batch),
-                           weft_cuda__ceil_div(cu, n, t->bn));
-        weft_dim taken = last ? 1 : enough(cu, q);
-        if (taken == 0)
-            continue;
-        out[count++] =
-            (weft_cuda_variant){t, weft_cuda__mul(cu, q, weft_cuda__mul(cu, left, taken))};
-        left = weft_cuda__mul(cu, left, weft_dim_sub(pool, 1, taken));
+            weft_cuda__mul(cu, weft_cuda__mul(cu, weft_cuda__ceil_div(cu, m, v.tile->bm), batch),
+                           weft_cuda__ceil_div(cu, n, v.tile->bn));
+        uint32_t parts = last ? count_parts(depth, q) : 1;
+        weft_dim taken = parts > 1 ? enough(cu, q, FEW_BLOCKS)
+                         : last    ? 1
+                                   : enough(cu, q, FULL_BLOCKS);
+        if (add_variant(cu, v, q, taken, &left, out, &count))
+            return count;
+        if (parts > 1) {
+            int64_t each = (depth + parts - 1) / parts;
+            v.each = (uint32_t)(each + DEPTH_STEP - 1) / DEPTH_STEP * DEPTH_STEP;
+            v.parts = (uint32_t)((depth + v.each - 1) / v.each);
+            add_variant(cu, v, q, 1, &left, out, &count);
+        }
     }
     return count;
+}
+
+/* -- Parts ------------------------------------------------------------------------------------- */
+
+weft_dim weft_cuda__parts_bytes(weft_cuda *cu, const weft_cuda_variant *v)
+{
+    weft_dim n = weft_cuda__numel(cu, weft_cuda__out_type(cu, 0));
+    /* Where there are more elements this variant is not taken. */
+    if (!weft_dim_is_const(n))
+        n = weft_dim_min(weft_cuda__dims(cu), n, (int64_t)FEW_BLOCKS * v->tile->bm * v->tile->bn);
+    return weft_cuda__mul(cu, n, (int64_t)v->parts * 4);
+}
+
+weft_err weft_cuda__sum_parts(weft_cuda *cu, const weft_cuda_variant *v, weft_dim scratch,
+                              int32_t axis, bool bias, float alpha, float beta, uint32_t addend)
+{
+    enum { THREADS = 256 };
+    const weft_ttype *o = weft_cuda__out_type(cu, 0);
+    uint32_t along = axis < 0 ? o->rank - (uint32_t)-axis : (uint32_t)axis;
+    const char *post;
+    weft_cuda_kernel *k = weft_cuda__kernel(cu, "sum_parts", THREADS);
+    weft_cuda__include(k, "gemm.cuh");
+    weft_cuda__scratch(k, "part", WEFT_DTYPE_F32, scratch, true);
+    weft_cuda__out(k, "y", 0);
+    if (bias)
+        weft_cuda__in(k, "bias", 2);
+    const char *n = weft_cuda__long(k, o, 0, o->rank);
+    const char *below = weft_cuda__long(k, o, along + 1, o->rank);
+    const char *size = weft_cuda__long(k, o, along, along + 1);
+    WEFT_TRY(weft_cuda__sum_epilogue(k, WEFT_ATTR_EPILOGUE, axis, alpha, beta, addend, &post));
+    if (bias) {
+        weft_buf_printf(weft_cuda__top(k),
+                        "struct @_biased {\n"
+                        "    const %s *bias;\n"
+                        "    @_epilogue post;\n"
+                        "    __device__ f32 operator()(f32 acc, size_t at, int c) const\n    {\n"
+                        "        return post(acc + to_f32(bias[c]), at, c);\n    }\n};\n",
+                        weft_dtype_name((weft_dtype)o->dtype));
+        post = weft_arena_printf(weft_cuda__arena(cu), "@_biased{bias, %s}", post);
+    }
+    weft_buf_printf(weft_cuda__body(k), "    sum_parts<%u>(part, y, %s, %s, (int)%s, %s);\n",
+                    v->parts, n, below, size, post);
+    weft_dim blocks = weft_cuda__ceil_div(cu, weft_cuda__numel(cu, o), THREADS);
+    weft_cuda__launch(k, weft_cuda__mul(cu, blocks, v->taken), 1, 1, 0);
+    return WEFT_ERR_OK;
 }

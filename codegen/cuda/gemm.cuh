@@ -146,7 +146,7 @@ __device__ inline void load_fragment(u32 (&r)[4], const T *tile, int row, int k)
 
 /* WARPS_M x WARPS_N warps, STAGES tiles at once in shared memory. */
 template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, class A, class B, class Out>
-__device__ inline void product_mma(A &a, B &b, int depth, const Out &out)
+__device__ inline void product_mma(A &a, B &b, int begin, int depth, const Out &out)
 {
     const int TM = BM / WARPS_M / 16, TN = BN / WARPS_N / 8;
     __shared__ __align__(16) T sa[STAGES][BM * MMA_DEPTH], sb[STAGES][BN * MMA_DEPTH];
@@ -156,16 +156,16 @@ __device__ inline void product_mma(A &a, B &b, int depth, const Out &out)
 
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++) {
-        if (s * MMA_DEPTH < depth) {
-            a.fetch(sa[s], s * MMA_DEPTH);
-            b.fetch(sb[s], s * MMA_DEPTH);
+        if (begin + s * MMA_DEPTH < depth) {
+            a.fetch(sa[s], begin + s * MMA_DEPTH);
+            b.fetch(sb[s], begin + s * MMA_DEPTH);
             a.store(sa[s]);
             b.store(sb[s]);
         }
         copy_commit();
     }
     int now = 0;
-    for (int k0 = 0; k0 < depth; k0 += MMA_DEPTH) {
+    for (int k0 = begin; k0 < depth; k0 += MMA_DEPTH) {
         int ahead = k0 + (STAGES - 1) * MMA_DEPTH, next = now == 0 ? STAGES - 1 : now - 1;
         copy_wait<STAGES - 2>();
         __syncthreads(); /* this tile has come, and the one before it has been read by all */
@@ -212,7 +212,7 @@ __device__ inline void product_mma(A &a, B &b, int depth, const Out &out)
 
 /* Each thread has TM x TN elements, in groups of four rows and four columns. */
 template <int BM, int BN, int THREADS, class A, class B, class Out>
-__device__ inline void product_fma(A &a, B &b, int depth, const Out &out)
+__device__ inline void product_fma(A &a, B &b, int begin, int depth, const Out &out)
 {
     const int EACH = BM * BN / THREADS, TM = EACH >= 32 ? 8 : 4, TN = EACH / TM;
     const int ACROSS = BN / TN, LA = BM + 4, LB = BN + 4;
@@ -220,14 +220,14 @@ __device__ inline void product_fma(A &a, B &b, int depth, const Out &out)
     int ty = threadIdx.x / ACROSS, tx = threadIdx.x % ACROSS;
     f32 acc[TM][TN] = {};
 
-    if (depth > 0) {
-        a.fetch_f32(0);
-        b.fetch_f32(0);
+    if (begin < depth) {
+        a.fetch_f32(begin);
+        b.fetch_f32(begin);
         a.store_f32(sa[0]);
         b.store_f32(sb[0]);
     }
     int now = 0;
-    for (int k0 = 0; k0 < depth; k0 += FMA_DEPTH, now ^= 1) {
+    for (int k0 = begin; k0 < depth; k0 += FMA_DEPTH, now ^= 1) {
         bool more = k0 + FMA_DEPTH < depth;
         __syncthreads();
         if (more) {
@@ -270,14 +270,52 @@ __device__ inline void product_fma(A &a, B &b, int depth, const Out &out)
                      acc[i][j], acc[i][j + 1]);
 }
 
-/* Whichever this device has for T. */
+/* Over depth begin .. depth - 1 (that of the sources), by whichever this device has for T. `begin`
+ * is a multiple of MMA_DEPTH. */
 template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, class A, class B, class Out>
-__device__ inline void product(A &a, B &b, int depth, const Out &out)
+__device__ inline void product(A &a, B &b, int begin, int depth, const Out &out)
 {
     if constexpr (has_mma<T>::yes)
-        product_mma<T, BM, BN, WARPS_M, WARPS_N, STAGES>(a, b, depth, out);
+        product_mma<T, BM, BN, WARPS_M, WARPS_N, STAGES>(a, b, begin, depth, out);
     else
-        product_fma<BM, BN, WARPS_M * WARPS_N * 32>(a, b, depth, out);
+        product_fma<BM, BN, WARPS_M * WARPS_N * 32>(a, b, begin, depth, out);
+}
+
+/* -- Parts of the depth ------------------------------------------------------------------------- */
+
+/* The depth that blockIdx.y has of `total`: EACH, or all of it (0). */
+template <int EACH> struct depth_part {
+    int begin, end;
+
+    __device__ depth_part(int total)
+    {
+        begin = EACH ? (int)blockIdx.y * EACH : 0;
+        end = EACH && begin + EACH < total ? begin + EACH : total;
+    }
+};
+
+/* Sums of parts go to scratch memory as they are... */
+struct no_post {
+    __device__ f32 operator()(f32 acc, size_t, int) const
+    {
+        return acc;
+    }
+};
+
+/* ...and are added here, a thread an element: y[at] = post(sum of part[s][at], at, c), `c` the
+ * coordinate of `at` along a dim of `size` with `below` elements behind each. */
+template <int PARTS, class T, class Post>
+__device__ inline void sum_parts(const f32 *part, T *y, size_t n, size_t below, int size,
+                                 const Post &post)
+{
+    size_t at = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (at >= n)
+        return;
+    f32 acc = 0;
+#pragma unroll
+    for (int s = 0; s < PARTS; s++)
+        acc += part[s * n + at];
+    y[at] = convert<T>(post(acc, at, (int)(at / below % (size_t)size)));
 }
 
 /* -- Products of matrices ----------------------------------------------------------------------- */
@@ -332,17 +370,19 @@ template <class T, class Post> struct gemm_out {
     }
 };
 
-/* y = post(op(a) op(b)), op(a) m x k and op(b) k x n, of the matrices that the place's batch has. */
+/* y = post(op(a) op(b)), op(a) m x k and op(b) k x n, of the matrices that the place's batch has. EACH:
+ * the depth of a part, if blocks have parts (Y is then f32, and `first` that of the part). */
 template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TRANS_A, bool TRANS_B,
-          class Post>
-__device__ inline void gemm(const T *a, size_t lda, const T *b, size_t ldb, T *y, size_t first,
+          int EACH, class Y, class Post>
+__device__ inline void gemm(const T *a, size_t lda, const T *b, size_t ldb, Y *y, size_t first,
                             const gemm_place &place, int m, int n, int k, const Post &post)
 {
     const int THREADS = WARPS_M * WARPS_N * 32;
-    matrix<T, !TRANS_A, BM, THREADS> left(a, lda, place.row, m, k);
-    matrix<T, TRANS_B, BN, THREADS> right(b, ldb, place.col, n, k);
-    gemm_out<T, Post> out(y, post, first, place.row, place.col, m, n);
-    product<T, BM, BN, WARPS_M, WARPS_N, STAGES>(left, right, k, out);
+    const depth_part<EACH> part(k);
+    matrix<T, !TRANS_A, BM, THREADS> left(a, lda, place.row, m, part.end);
+    matrix<T, TRANS_B, BN, THREADS> right(b, ldb, place.col, n, part.end);
+    gemm_out<Y, Post> out(y, post, first, place.row, place.col, m, n);
+    product<T, BM, BN, WARPS_M, WARPS_N, STAGES>(left, right, part.begin, part.end, out);
 }
 
 /* One element of the result by each thread, in arithmetic of T: for element types without anything

@@ -14,16 +14,26 @@ typedef struct weft_cuda_tile {
 /* One of the kernels that a product becomes: at run time just one has blocks. */
 typedef struct weft_cuda_variant {
     const weft_cuda_tile *tile;
-    weft_dim blocks;
+    weft_dim blocks; /* of a part */
+    weft_dim taken;  /* 1 where this is the one, else 0; in `blocks` already */
+    /* The depth is divided: `parts` sums over `each` of it go to scratch memory, where another
+     * kernel adds them (sum_parts). 1 and 0: it is not. */
+    uint32_t parts, each;
 } weft_cuda_variant;
 
-enum { WEFT_CUDA_VARIANTS_MAX = 3 };
+enum { WEFT_CUDA_VARIANTS_MAX = 4 };
 
-/* Tiles for `batch` products of m x n: the largest that give a GPU enough blocks. Which one that is
- * may depend on symbols: then there are several, and `blocks` of all but one is 0. Returns their
- * number. */
+/* Tiles for `batch` products of m x n over `depth`: the largest that give a GPU enough blocks.
+ * Which one that is may depend on symbols: then there are several. Returns their number. */
 uint32_t weft_cuda__tiles(weft_cuda *cu, weft_dtype dtype, weft_dim m, weft_dim n, weft_dim batch,
-                          weft_cuda_variant out[WEFT_CUDA_VARIANTS_MAX]);
+                          weft_dim depth, weft_cuda_variant out[WEFT_CUDA_VARIANTS_MAX]);
+/* Scratch memory for the parts of a variant, for result 0. */
+weft_dim weft_cuda__parts_bytes(weft_cuda *cu, const weft_cuda_variant *v);
+/* The kernel that adds them: `bias` names a parameter for operand 2, one number for each coordinate
+ * along `axis`; NULL: there is none. The rest as in weft_cuda__sum_epilogue. */
+WEFT_MUST_USE weft_err weft_cuda__sum_parts(weft_cuda *cu, const weft_cuda_variant *v,
+                                            weft_dim scratch, int32_t axis, bool bias, float alpha,
+                                            float beta, uint32_t addend);
 static inline uint32_t weft_cuda__tile_threads(const weft_cuda_tile *t)
 {
     return t->warps_m * t->warps_n * 32;

@@ -98,6 +98,17 @@ static const gemm_case cases[] = {
      "T[2,33,34] = matmul %a, %b, %c, %r {epilogue = [\"mul acc i3\", \"tanh s0\"]}",
      {0},
      false},
+    /* Few blocks and much depth: in parts. */
+    {"",
+     "%a : T[21,700], %b : T[50,700], %c : T[50], %r : T[21,50]",
+     "T[21,50] = matmul %a, %b, %c, %r {epilogue = [\"gelu acc\", \"add s0 i3\"], trans_b = 1}",
+     {0},
+     false},
+    {"symbol ?b4 \"b4\"\n",
+     "%a : T[?b4,2,20,300], %b : T[?b4,1,300,30]",
+     "T[?b4,2,20,30] = matmul %a, %b {" OWN ", alpha = 2.0}",
+     {3},
+     false},
     /* The library's. */
     {"",
      "%a : T[33,17], %b : T[34,17], %c : T[34]",
@@ -142,8 +153,10 @@ static void put_typed(weft_buf *out, const char *text, const char *type)
 /* All cases as graphs of one module. */
 static void print_cases(weft_buf *out, const char *type)
 {
-    weft_buf_puts(out, "wir 1 kernel\nsymbol ?b0 = [0, 64]\nsymbol ?s0 = [1, 128]\n"
-                       "symbol ?b1 = [1, 400]\nsymbol ?b2 = [1, 8]\nsymbol ?b3 = [1, 8]\n");
+    weft_buf_puts(
+        out,
+        "wir 1 kernel\nsymbol ?b0 = [0, 64]\nsymbol ?s0 = [1, 128]\n"
+        "symbol ?b1 = [1, 400]\nsymbol ?b2 = [1, 8]\nsymbol ?b3 = [1, 8]\nsymbol ?b4 = [0, 80]\n");
     for (int i = 0; i < CASES; i++) {
         weft_buf_printf(out, "graph @case%d_%s (", i, type);
         put_typed(out, cases[i].inputs, type);
@@ -169,6 +182,8 @@ static void run_cases(const char *type)
     /* No rows at all, and few. */
     cuda_case_verify(c, 12, &(cuda_case_spec){.symbol = (int64_t[]){0, 5}});
     cuda_case_verify(c, 13, &(cuda_case_spec){.symbol = (int64_t[]){1}});
+    cuda_case_verify(c, 20, &(cuda_case_spec){.symbol = (int64_t[]){0}});
+    cuda_case_verify(c, 20, &(cuda_case_spec){.symbol = (int64_t[]){49}});
     cuda_case_stop(c);
     weft_buf_finish(&text);
 }
@@ -224,7 +239,7 @@ static void test_cuda_gemm__rule_of_choice(void **state)
     print_cases(&text, "bf16");
     cuda_case *c = cuda_case_start(text.at);
     static const bool library[CASES] = {
-        [10] = true, [19] = true, [20] = true, [21] = false, [22] = true, [23] = true};
+        [10] = true, [21] = true, [22] = true, [23] = false, [24] = true, [25] = true};
     for (uint32_t i = 0; i < CASES; i++) {
         assert_int_equal(count_steps(c, i, WEFT_STEP_GEMM), library[i]);
         assert_true(library[i] ? count_steps(c, i, WEFT_STEP_KERNEL) == 0

@@ -1,0 +1,259 @@
+/* Convolutions of images [n, c, d, h, w] (spatial dims that are missing are 1).
+ *
+ * conv: as a product of weights [m, c * kd * kh * kw] and the windows of the input, which are read
+ * where they lie (implicit GEMM): rows are output channels of a group, columns the pixels of all
+ * images. Windows of one pixel are matrices of memory.
+ *
+ * conv_depthwise: groups of one input channel each; a thread has a few neighbours of a row. */
+#ifndef WEFT_CONV_CUH
+#define WEFT_CONV_CUH
+
+#include "gemm.cuh"
+
+/* Sizes of a convolution; a structure of constants where the shape is known. */
+struct conv_shape {
+    int kd, kh, kw;    /* kernel */
+    int sd, sh, sw;    /* strides */
+    int dd, dh, dw;    /* dilations */
+    int pd, ph, pw;    /* padding in front */
+    int id, ih, iw;    /* input */
+    int od, oh, ow;    /* output */
+    int images, group; /* groups */
+    int c, m;          /* channels of a group: input, output */
+
+    __device__ int in_pixels() const
+    {
+        return id * ih * iw;
+    }
+    __device__ int out_pixels() const
+    {
+        return od * oh * ow;
+    }
+    __device__ int depth() const
+    {
+        return c * kd * kh * kw;
+    }
+};
+
+/* Windows of pixels `from` on (of all images) as rows of a source (gemm.cuh): depth is (channel,
+ * place in the kernel), as weights have it. A thread has one pixel, and of its depth groups of
+ * eight. */
+template <class T, int ROWS, int THREADS> struct windows {
+    static const bool ALONG_K = true;
+    typedef half_tile<ROWS, MMA_DEPTH> tile;
+    static const int TOGETHER = THREADS / ROWS; /* threads of a pixel */
+    static const int GROUPS = MMA_DEPTH / 8 / TOGETHER;
+    static const int EACH = FMA_DEPTH / TOGETHER;
+
+    const T *x; /* first channel of the group in the pixel's image */
+    const conv_shape &s;
+    int depth, z0, y0, x0;
+    bool inside;
+    pack<T, 8> kept[GROUPS];
+    f32 kept_f32[EACH];
+
+    __device__ windows(const T *input, const conv_shape &s, int group, int from, int depth)
+        : s(s), depth(depth)
+    {
+        int pixel = from + threadIdx.x % ROWS, each = s.out_pixels();
+        inside = pixel < s.images * each;
+        int image = inside ? pixel / each : 0, p = pixel % each;
+        x = input + ((size_t)image * s.group + group) * s.c * s.in_pixels();
+        x0 = p % s.ow * s.sw - s.pw;
+        y0 = p / s.ow % s.oh * s.sh - s.ph;
+        z0 = p / s.ow / s.oh * s.sd - s.pd;
+    }
+
+    /* N elements from depth k on. */
+    template <int N, class C> __device__ void read(C (&to)[N], int k) const
+    {
+        int kx = k % s.kw, ky = k / s.kw % s.kh, kz = k / (s.kw * s.kh) % s.kd;
+        int channel = k / (s.kw * s.kh * s.kd);
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            int iz = z0 + kz * s.dd, iy = y0 + ky * s.dh, ix = x0 + kx * s.dw;
+            bool here = inside && k + i < depth && (u32)iz < (u32)s.id && (u32)iy < (u32)s.ih &&
+                        (u32)ix < (u32)s.iw;
+            if (here)
+                to[i] = convert<C>(x[((size_t)(channel * s.id + iz) * s.ih + iy) * s.iw + ix]);
+            else
+                to[i] = convert<C>(0.0f);
+            if (++kx == s.kw) {
+                kx = 0;
+                if (++ky == s.kh) {
+                    ky = 0;
+                    if (++kz == s.kd) {
+                        kz = 0;
+                        channel++;
+                    }
+                }
+            }
+        }
+    }
+
+    __device__ void fetch(T *, int k0)
+    {
+#pragma unroll
+        for (int i = 0; i < GROUPS; i++)
+            read(kept[i].at, k0 + (i * TOGETHER + threadIdx.x / ROWS) * 8);
+    }
+
+    __device__ void store(T *to)
+    {
+#pragma unroll
+        for (int i = 0; i < GROUPS; i++)
+            *(pack<T, 8> *)(to + tile::at(threadIdx.x % ROWS, i * TOGETHER + threadIdx.x / ROWS)) =
+                kept[i];
+    }
+
+    __device__ void fetch_f32(int k0)
+    {
+        read(kept_f32, k0 + threadIdx.x / ROWS * EACH);
+    }
+
+    __device__ void store_f32(f32 *to)
+    {
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+            to[(threadIdx.x / ROWS * EACH + i) * (ROWS + 4) + threadIdx.x % ROWS] = kept_f32[i];
+    }
+};
+
+/* y[image][channel][pixel] = post(acc + bias[channel], index in y, channel). */
+template <class Y, class B, class Post> struct conv_out {
+    Y *y;
+    const B *bias;
+    Post post;
+    int row0, col0, first, m, channels, pixels, columns;
+    bool even; /* two neighbours from an even pixel on are of one image and aligned */
+
+    __device__ conv_out(Y *y, const B *bias, const Post &post, const conv_shape &s, int group,
+                        int row0, int col0)
+        : y(y), bias(bias), post(post), row0(row0), col0(col0), first(group * s.m), m(s.m),
+          channels(s.group * s.m), pixels(s.out_pixels()), columns(s.images * s.out_pixels()),
+          even(is_aligned<Y, 2>(y) && s.out_pixels() % 2 == 0)
+    {
+    }
+
+    __device__ size_t index(int channel, int col) const
+    {
+        return ((size_t)(col / pixels) * channels + channel) * pixels + col % pixels;
+    }
+
+    __device__ void pair(int row, int col, f32 lo, f32 hi) const
+    {
+        row += row0;
+        col += col0;
+        if (row >= m || col >= columns)
+            return;
+        int channel = first + row;
+        if (bias) {
+            f32 b = to_f32(bias[channel]);
+            lo += b;
+            hi += b;
+        }
+        size_t at = index(channel, col);
+        if (even) {
+            pack<Y, 2> p;
+            p.at[0] = convert<Y>(post(lo, at, channel));
+            p.at[1] = convert<Y>(post(hi, at + 1, channel));
+            *(pack<Y, 2> *)(y + at) = p;
+            return;
+        }
+        y[at] = convert<Y>(post(lo, at, channel));
+        if (col + 1 < columns) {
+            at = index(channel, col + 1);
+            y[at] = convert<Y>(post(hi, at, channel));
+        }
+    }
+};
+
+/* EACH as in gemm. The place's batch is the group. */
+template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, int EACH, class Y, class Post>
+__device__ inline void conv(const T *x, const T *w, const T *bias, Y *y, const conv_shape &s,
+                            const Post &post)
+{
+    const int THREADS = WARPS_M * WARPS_N * 32;
+    const gemm_place place(s.m, s.images * s.out_pixels(), BM, BN);
+    const depth_part<EACH> part(s.depth());
+    int group = (int)place.batch;
+    matrix<T, true, BM, THREADS> left(w + (size_t)group * s.m * s.depth(), s.depth(), place.row, s.m,
+                                      part.end);
+    windows<T, BN, THREADS> right(x, s, group, place.col, part.end);
+    conv_out<Y, T, Post> out(y, bias, post, s, group, place.row, place.col);
+    product<T, BM, BN, WARPS_M, WARPS_N, STAGES>(left, right, part.begin, part.end, out);
+}
+
+/* Kernels of one pixel, stride 1, no padding: images are matrices. The place's batch is (image,
+ * group). */
+template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, int EACH, class Y, class Post>
+__device__ inline void conv_pointwise(const T *x, const T *w, const T *bias, Y *y,
+                                      const conv_shape &s, const Post &post)
+{
+    const int THREADS = WARPS_M * WARPS_N * 32;
+    const gemm_place place(s.m, s.out_pixels(), BM, BN);
+    const depth_part<EACH> part(s.c);
+    int group = (int)(place.batch % s.group), image = (int)(place.batch / s.group);
+    matrix<T, true, BM, THREADS> left(w + (size_t)group * s.m * s.c, s.c, place.row, s.m, part.end);
+    matrix<T, false, BN, THREADS> right(x + place.batch * s.c * s.in_pixels(), s.in_pixels(),
+                                        place.col, s.out_pixels(), part.end);
+    conv_shape one = s;
+    one.images = 1;
+    size_t skip = (size_t)image * s.group * s.m * s.out_pixels();
+    struct later {
+        Post post;
+        size_t skip;
+        __device__ f32 operator()(f32 acc, size_t at, int c) const
+        {
+            return post(acc, skip + at, c);
+        }
+    };
+    conv_out<Y, T, later> out(y + skip, bias, later{post, skip}, one, group, place.row, place.col);
+    product<T, BM, BN, WARPS_M, WARPS_N, STAGES>(left, right, part.begin, part.end, out);
+}
+
+/* One input channel a group (s.c is 1), at most two spatial dims; PER neighbours of an output row by
+ * each thread. */
+template <int KH, int KW, int SW, int DW, int PER, class T, class Post>
+__device__ inline void conv_depthwise(const T *x, const T *w, const T *bias, T *y,
+                                      const conv_shape &s, const Post &post)
+{
+    const int SPAN = (PER - 1) * SW + (KW - 1) * DW + 1;
+    u32 across = (u32)((s.ow + PER - 1) / PER), channels = (u32)(s.group * s.m);
+    size_t id = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    int ox = (int)(id % across) * PER, oy = (int)(id / across % (u32)s.oh);
+    size_t plane = id / ((size_t)across * s.oh), image = plane / channels;
+    if (image >= (size_t)s.images)
+        return;
+    int channel = (int)(plane % channels);
+    x += (image * s.group + channel / s.m) * s.in_pixels();
+    w += (size_t)channel * KH * KW;
+    f32 acc[PER] = {};
+    int y0 = oy * s.sh - s.ph, x0 = ox * SW - s.pw;
+#pragma unroll
+    for (int ky = 0; ky < KH; ky++) {
+        int iy = y0 + ky * s.dh;
+        bool inside = (u32)iy < (u32)s.ih;
+        f32 row[SPAN]; /* the padding counts: zero times infinity */
+#pragma unroll
+        for (int i = 0; i < SPAN; i++)
+            row[i] = inside && (u32)(x0 + i) < (u32)s.iw
+                         ? to_f32(x[(size_t)iy * s.iw + x0 + i])
+                         : 0.0f;
+#pragma unroll
+        for (int kx = 0; kx < KW; kx++) {
+            f32 f = to_f32(w[ky * KW + kx]);
+#pragma unroll
+            for (int i = 0; i < PER; i++)
+                acc[i] += f * row[i * SW + kx * DW];
+        }
+    }
+    size_t at = (plane * s.oh + oy) * s.ow + ox;
+    f32 b = bias ? to_f32(bias[channel]) : 0.0f;
+#pragma unroll
+    for (int i = 0; i < PER; i++)
+        if (ox + i < s.ow)
+            y[at + i] = convert<T>(post(acc[i] + b, at + i, channel));
+}
+
+#endif

@@ -1,0 +1,157 @@
+/* Convolutions for GPUs: the kernels of emit_conv.c against the operator's reference, over element
+ * types, strides, paddings, dilations, groups, one to three spatial dims, epilogues, crooked
+ * addresses, NaN and infinities. */
+#include "ir/ir.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "tests/support/cuda_case.h"
+
+/* Types are written T[...]. */
+typedef struct conv_case {
+    const char *kernel; /* that it becomes, by the start of its name */
+    const char *inputs, *node;
+    bool symbol; /* dim ?b: images */
+} conv_case;
+
+static const conv_case cases[] = {
+    /* Stem, with stride and padding. */
+    {"conv_T_", "%x : T[?b,3,21,19], %w : T[8,3,7,7], %c : T[8]",
+     "T[?b,8,11,10] = conv %x, %w, %c {epilogue = [\"relu acc\"], pads = [3, 3, 3, 3], strides = "
+     "[2, 2]}",
+     true},
+    /* The common one, with a sum. */
+    {"conv_T_", "%x : T[?b,16,12,12], %w : T[40,16,3,3], %c : T[40], %r : T[?b,40,12,12]",
+     "T[?b,40,12,12] = conv %x, %w, %c, %r {epilogue = [\"add acc i3\", \"relu s0\"], pads = [1, "
+     "1, 1, 1]}",
+     true},
+    /* Without bias, stride 2, padding on one side. */
+    {"conv_T_", "%x : T[2,5,9,9], %w : T[7,5,2,3]",
+     "T[2,7,5,5] = conv %x, %w {pads = [0, 1, 1, 1], strides = [2, 2]}", false},
+    /* Dilated. */
+    {"conv_T_", "%x : T[1,4,13,15], %w : T[6,4,3,3], %c : T[6]",
+     "T[1,6,13,11] = conv %x, %w, %c {dilations = [2, 2], pads = [2, 0, 2, 0]}", false},
+    /* Groups of several channels. */
+    {"conv_T_", "%x : T[2,12,8,9], %w : T[18,4,3,3], %c : T[18]",
+     "T[2,18,8,9] = conv %x, %w, %c {epilogue = [\"silu acc\"], group = 3, pads = [1, 1, 1, 1]}",
+     false},
+    /* One spatial dim, and three. */
+    {"conv_T_", "%x : T[2,6,50], %w : T[10,6,5], %c : T[10]",
+     "T[2,10,25] = conv %x, %w, %c {pads = [2, 2], strides = [2]}", false},
+    {"conv_T_", "%x : T[1,3,6,7,8], %w : T[4,3,3,2,3], %c : T[4]",
+     "T[1,4,3,6,8] = conv %x, %w, %c {pads = [1, 0, 1, 1, 0, 1], strides = [2, 1, 1]}", false},
+    /* Padding by name. */
+    {"conv_T_", "%x : T[1,3,10,11], %w : T[4,3,4,3]",
+     "T[1,4,5,6] = conv %x, %w {auto_pad = \"SAME_UPPER\", strides = [2, 2]}", false},
+    {"conv_T_", "%x : T[1,3,10,11], %w : T[4,3,4,3]",
+     "T[1,4,5,6] = conv %x, %w {auto_pad = \"SAME_LOWER\", strides = [2, 2]}", false},
+    {"conv_T_", "%x : T[1,3,10,11], %w : T[4,3,4,3]",
+     "T[1,4,7,9] = conv %x, %w {auto_pad = \"VALID\", pads = [0, 0, 0, 0]}", false},
+    /* One pixel: matrices, odd sizes, strides. */
+    {"conv_pointwise_T_", "%x : T[?b,20,8,8], %w : T[33,20,1,1], %c : T[33], %r : T[?b,33,8,8]",
+     "T[?b,33,8,8] = conv %x, %w, %c, %r {epilogue = [\"add acc i3\", \"gelu s0\"]}", true},
+    {"conv_pointwise_T_", "%x : T[2,8,4,10], %w : T[12,4,1,1], %c : T[12]",
+     "T[2,12,4,10] = conv %x, %w, %c {group = 2}", false},
+    {"conv_T_", "%x : T[2,20,7,7], %w : T[24,20,1,1], %c : T[24]",
+     "T[2,24,7,7] = conv %x, %w, %c {epilogue = [\"clip acc #0.0 #6.0\"]}", false},
+    {"conv_T_", "%x : T[2,20,9,8], %w : T[24,20,1,1], %c : T[24]",
+     "T[2,24,5,4] = conv %x, %w, %c {strides = [2, 2]}", false},
+    /* Few pixels and much depth: in parts. */
+    {"conv_T_", "%x : T[1,64,4,5], %w : T[24,64,3,3], %c : T[24], %r : T[1,24,4,5]",
+     "T[1,24,4,5] = conv %x, %w, %c, %r {epilogue = [\"add acc i3\", \"relu s0\"], pads = [1, 1, "
+     "1, 1]}",
+     false},
+    {"conv_pointwise_T_", "%x : T[?b,300,4,4], %w : T[24,300,1,1], %c : T[24]",
+     "T[?b,24,4,4] = conv %x, %w, %c {epilogue = [\"relu acc\"]}", true},
+    /* Depthwise. */
+    {"conv_depthwise", "%x : T[?b,10,9,11], %w : T[10,1,3,3], %c : T[10], %r : T[?b,10,9,11]",
+     "T[?b,10,9,11] = conv %x, %w, %c, %r {epilogue = [\"mul acc i3\"], group = 10, pads = [1, 1, "
+     "1, 1]}",
+     true},
+    {"conv_depthwise", "%x : T[1,3,14,13], %w : T[6,1,5,3]",
+     "T[1,6,7,5] = conv %x, %w {dilations = [1, 2], group = 3, pads = [2, 0, 2, 0], strides = [2, "
+     "2]}",
+     false},
+    {"conv_depthwise", "%x : T[2,4,20], %w : T[4,1,7], %c : T[4]",
+     "T[2,4,20] = conv %x, %w, %c {group = 4, pads = [3, 3]}", false},
+    {"conv_T_", "%x : T[1,4,3,5,6], %w : T[4,1,3,3,3], %c : T[4]",
+     "T[1,4,3,5,6] = conv %x, %w, %c {group = 4, pads = [1, 1, 1, 1, 1, 1]}", false},
+};
+
+enum { CASES = sizeof cases / sizeof cases[0] };
+
+static void put_typed(weft_buf *out, const char *text, const char *type)
+{
+    for (; *text; text++) {
+        if (text[0] == 'T' && (text[1] == '[' || text[1] == '_'))
+            weft_buf_puts(out, type);
+        else
+            weft_buf_putc(out, *text);
+    }
+}
+
+static void run_cases(const char *type)
+{
+    weft_buf text = {0};
+    weft_buf_puts(&text, "wir 1 kernel\nsymbol ?b = [0, 64]\n");
+    for (int i = 0; i < CASES; i++) {
+        weft_buf_printf(&text, "graph @case%d_%s (", i, type);
+        put_typed(&text, cases[i].inputs, type);
+        weft_buf_printf(&text, ") {\n%s  %%y : ", cases[i].symbol ? "  symbol ?b \"b\"\n" : "");
+        put_typed(&text, cases[i].node, type);
+        weft_buf_puts(&text, "\n  return \"y\" %y\n}\n");
+    }
+    cuda_case *c = cuda_case_start(text.at);
+    static const int64_t images[] = {3};
+    for (uint32_t i = 0; i < CASES; i++) {
+        weft_buf name = {0};
+        put_typed(&name, cases[i].kernel, type);
+        const weft_bundle_step *s = &c->bundle.program[i].launch[0].step[0];
+        assert_int_equal(s->kind, WEFT_STEP_KERNEL);
+        if (strncmp(c->bundle.kernel[s->kernel].name, name.at, name.len) != 0)
+            fail_msg("case %u: %s", i, c->bundle.kernel[s->kernel].name);
+        weft_buf_finish(&name);
+        cuda_case_verify(c, i, &(cuda_case_spec){.symbol = images});
+        cuda_case_verify(c, i, &(cuda_case_spec){.symbol = images, .shift = 5});
+        cuda_case_verify(c, i, &(cuda_case_spec){.symbol = images, .shift = 8, .special = true});
+        if (cases[i].symbol)
+            cuda_case_verify(c, i, &(cuda_case_spec){.symbol = (int64_t[]){0}});
+    }
+    cuda_case_stop(c);
+    weft_buf_finish(&text);
+}
+
+static void test_cuda_conv__f32_is_the_reference(void **state)
+{
+    (void)state;
+    run_cases("f32");
+}
+
+static void test_cuda_conv__f16_is_the_reference(void **state)
+{
+    (void)state;
+    run_cases("f16");
+}
+
+static void test_cuda_conv__bf16_is_the_reference(void **state)
+{
+    (void)state;
+    run_cases("bf16");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cuda_conv__f32_is_the_reference),
+        cmocka_unit_test(test_cuda_conv__f16_is_the_reference),
+        cmocka_unit_test(test_cuda_conv__bf16_is_the_reference),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
