@@ -1,0 +1,75 @@
+/* Pooling by windows. */
+#include "codegen/cuda/cuda_int.h"
+
+#include <string.h>
+
+enum { THREADS = 256, SPATIAL = 3 };
+
+/* A list of `n` numbers, or all `otherwise`. */
+static int64_t get_at(weft_attrs attrs, weft_attr_key key, uint32_t i, int64_t otherwise)
+{
+    uint32_t n;
+    const int64_t *list = weft_attrs_ints(attrs, key, &n);
+    return list && i < n ? list[i] : otherwise;
+}
+
+/* Spatial dim i as a pool_dim. */
+static const char *dim_text(weft_cuda_kernel *k, uint32_t i)
+{
+    weft_cuda *cu = weft_cuda__of(k);
+    weft_attrs attrs = weft_cuda__attrs(cu);
+    const weft_ttype *x = weft_cuda__in_type(cu, 0), *y = weft_cuda__out_type(cu, 0);
+    const char *pad = weft_attrs_str(attrs, WEFT_ATTR_AUTO_PAD, "NOTSET");
+    bool is_set = strcmp(pad, "NOTSET") == 0;
+    const char *in = weft_cuda__int(k, x->dim[2 + i]), *out = weft_cuda__int(k, y->dim[2 + i]);
+    long long kernel = get_at(attrs, WEFT_ATTR_KERNEL_SHAPE, i, 1);
+    long long stride = get_at(attrs, WEFT_ATTR_STRIDES, i, 1);
+    long long dilation = get_at(attrs, WEFT_ATTR_DILATIONS, i, 1);
+    if (strncmp(pad, "SAME", 4) == 0)
+        return weft_arena_printf(weft_cuda__arena(cu), "pool_same(%s, %s, %lld, %lld, %lld, %s)",
+                                 in, out, kernel, stride, dilation,
+                                 strcmp(pad, "SAME_LOWER") == 0 ? "true" : "false");
+    long long lo = is_set ? get_at(attrs, WEFT_ATTR_PADS, i, 0) : 0;
+    long long hi = is_set ? get_at(attrs, WEFT_ATTR_PADS, x->rank - 2u + i, 0) : 0;
+    return weft_arena_printf(weft_cuda__arena(cu), "pool_dim{%s, %s, %lld, %lld, %lld, %lld, %lld}",
+                             in, out, kernel, stride, dilation, lo, hi);
+}
+
+weft_err weft_cuda_emit_pool(weft_cuda *cu, weft_node n)
+{
+    const weft_ttype *x = weft_cuda__in_type(cu, 0), *y = weft_cuda__out_type(cu, 0);
+    weft_attrs attrs = weft_cuda__attrs(cu);
+    weft_op_id op = weft_node_op(weft_cuda__module(cu), n);
+    weft_arena *arena = weft_cuda__arena(cu);
+    uint32_t spatial = x->rank - 2u;
+    if (spatial > SPATIAL)
+        return weft_cuda__unsup(cu, "%u spatial dims, at most %d", spatial, SPATIAL);
+    const char *acc = x->dtype == WEFT_DTYPE_F64 ? "f64" : "f32", *window;
+    if (op == WEFT_OP_MAX_POOL)
+        window = weft_arena_printf(arena, "pool_max<%s>", acc);
+    else if (op == WEFT_OP_AVERAGE_POOL)
+        window = weft_arena_printf(arena, "pool_average<%s, %s>", acc,
+                                   weft_attrs_int(attrs, WEFT_ATTR_COUNT_INCLUDE_PAD, 0) ? "true"
+                                                                                         : "false");
+    else
+        window = weft_arena_printf(arena, "pool_lp<%s, %lld>", acc,
+                                   (long long)weft_attrs_int(attrs, WEFT_ATTR_P, 2));
+    weft_cuda_kernel *k = weft_cuda__kernel(cu, "pool", THREADS);
+    weft_cuda__include(k, "pool.cuh");
+    weft_cuda__in(k, "x", 0);
+    weft_cuda__out(k, "y", 0);
+    const char *where = "(i64 *)0";
+    if (weft_cuda__out_type(cu, 1))
+        weft_cuda__out(k, where = "where", 1);
+    const char *dim[SPATIAL];
+    for (uint32_t i = 0; i < SPATIAL; i++)
+        dim[i] = i < SPATIAL - spatial ? "pool_dim{1, 1, 1, 1, 1, 0, 0}"
+                                       : dim_text(k, i - (SPATIAL - spatial));
+    weft_buf_printf(weft_cuda__body(k),
+                    "    pool<%s, %s>(x, y, %s, %s,\n         %s,\n         %s,\n"
+                    "         %s, %s);\n",
+                    window, acc, where, weft_cuda__long(k, y, 0, y->rank), dim[0], dim[1], dim[2],
+                    weft_attrs_int(attrs, WEFT_ATTR_STORAGE_ORDER, 0) ? "true" : "false");
+    weft_cuda__launch(k, weft_cuda__packs(cu, weft_cuda__numel(cu, y), 1, THREADS), 1, 1, 0);
+    return WEFT_ERR_OK;
+}

@@ -1,0 +1,446 @@
+/* Kernels for GPUs but products: what emitters write, run on the host, against the operators'
+ * references; over element types, sizes at and off the edges, symbols, crooked addresses, NaN and
+ * infinities. */
+#include "ir/ir.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "tests/support/cuda_case.h"
+
+/* One graph. In the texts T is the element type at hand. */
+typedef struct emit_case {
+    const char *inputs;  /* "%x : T[?b,3]" */
+    const char *node;    /* "T[?b,3] = ew %x {...}" */
+    const char *symbols; /* those of ?b, ?s, ?t in use, in this order: "bs" */
+    int64_t symbol[3];
+    bool plain; /* no NaN among the inputs: the order of maxima is not told with them */
+} emit_case;
+
+static void put_typed(weft_buf *out, const char *text, const char *type)
+{
+    for (; *text; text++) {
+        bool is_type = *text == 'T' && text[1] == '[';
+        if (is_type)
+            weft_buf_puts(out, type);
+        else
+            weft_buf_putc(out, *text);
+    }
+}
+
+/* A module with a graph for each case; symbols have names of their own in each. */
+static char *module_text(const emit_case *cases, size_t n, const char *weights, const char *type)
+{
+    weft_buf out = {0}, body = {0};
+    weft_buf_puts(&out, "wir 1 kernel\n");
+    for (size_t i = 0; i < n; i++) {
+        const emit_case *c = &cases[i];
+        for (const char *s = c->symbols; *s; s++)
+            weft_buf_printf(&out, "symbol ?%c%zu = [0, inf]\n", *s, i);
+        weft_buf_printf(&body, "graph @g%zu (", i);
+        put_typed(&body, c->inputs, type);
+        weft_buf_puts(&body, ") {\n");
+        for (const char *s = c->symbols; *s; s++)
+            weft_buf_printf(&body, "  symbol ?%c%zu \"%c\"\n", *s, i, *s);
+        weft_buf_puts(&body, "  %y : ");
+        put_typed(&body, c->node, type);
+        weft_buf_puts(&body, "\n  return \"y\" %y\n}\n");
+    }
+    weft_buf_puts(&out, weights);
+    /* "?b" of case 7 is "?b7". */
+    size_t graph = 0;
+    for (const char *s = body.at; *s; s++) {
+        if (strncmp(s, "graph @g", 8) == 0)
+            graph = (size_t)strtoul(s + 8, NULL, 10);
+        weft_buf_putc(&out, *s);
+        if (s[0] == '?' && strchr("bst", s[1]) && !(s[2] >= '0' && s[2] <= '9')) {
+            weft_buf_printf(&out, "%c%zu", s[1], graph);
+            s++;
+        }
+    }
+    weft_buf_finish(&body);
+    return out.at;
+}
+
+static void check_cases(const emit_case *cases, size_t n, const char *weights, const char *type,
+                        double tolerance)
+{
+    char *text = module_text(cases, n, weights, type);
+    cuda_case *c = cuda_case_start(text);
+    for (uint32_t i = 0; i < n; i++)
+        for (size_t shift = 0; shift < 2; shift++) {
+            const cuda_case_spec spec = {.symbol = cases[i].symbol,
+                                         .shift = shift,
+                                         .special = shift == 1 && !cases[i].plain,
+                                         .tolerance = tolerance};
+            cuda_case_verify(c, i, &spec);
+        }
+    cuda_case_stop(c);
+    free(text);
+}
+
+#define CHECK(cases, weights, type, tolerance) \
+    check_cases(cases, sizeof cases / sizeof cases[0], weights, type, tolerance)
+
+/* -- Element by element ------------------------------------------------------------------------ */
+
+static const char ew_weights[] = "weight $c \"c\" : T[24,1,1] = random 3\n"
+                                 "weight $v \"v\" : T[7] = random 4\n"
+                                 "weight $e \"e\" : T[16] = random 5\n";
+
+static const emit_case ew_cases[] = {
+    {"%x : T[1023]", "T[1023] = ew %x {steps = [\"add i0 #1.5\", \"gelu s0\"]}", "", {0}, false},
+    {"%x : T[3,5,7], %z : T[3,5,7]",
+     "T[3,5,7] = ew %x, %z {steps = [\"mul i0 i1\", \"sub s0 i0\", \"max s1 #-inf\"]}",
+     "",
+     {0},
+     false},
+    /* By channel, by column, by row, one for all; packs that fit and do not. */
+    {"%x : T[?b,24,4,3]",
+     "T[?b,24,4,3] = ew %x, $c {steps = [\"add i0 i1\", \"relu s0\"]}",
+     "b",
+     {3},
+     false},
+    {"%x : T[?b,24,5,1]", "T[?b,24,5,1] = ew %x, $c {steps = [\"mul i1 i0\"]}", "b", {2}, false},
+    {"%x : T[?b,?s,7]",
+     "T[?b,?s,7] = ew %x, $v {steps = [\"add i0 i1\", \"tanh s0\"]}",
+     "bs",
+     {2, 5},
+     false},
+    {"%x : T[?b,?s,16], %z : T[1,?s,16], %u : T[?b,1,1]",
+     "T[?b,?s,16] = ew %x, %z, %u, $e {steps = [\"add i0 i1\", \"mul s0 i2\", \"add acc i3\"]}",
+     "bs",
+     {3, 5},
+     false},
+    {"%x : T[?b,1], %z : T[1,?s]",
+     "T[?b,?s] = ew %x, %z {steps = [\"add i0 i1\"]}",
+     "bs",
+     {9, 13},
+     false},
+    {"%x : T[], %z : T[1,33]", "T[1,33] = ew %x, %z {steps = [\"div i1 i0\"]}", "", {0}, false},
+    {"%k : bool[3,1,9], %x : T[3,4,9]",
+     "T[3,4,9] = ew %k, %x {steps = [\"where i0 i1 #-10000\"]}",
+     "",
+     {0},
+     false},
+    {"%x : T[?b,8]", "T[?b,8] = ew %x {steps = [\"relu i0\"]}", "b", {0}, false},
+    {"%x : T[300]",
+     "T[300] = ew %x {steps = [\"sigmoid i0\", \"silu i0\", \"min s0 s1\", \"hard_swish i0\", "
+     "\"add s2 s3\", \"softplus i0\", \"add s4 s5\", \"leaky_relu i0 #0.1\", \"add s6 s7\", "
+     "\"elu i0 #1.25\", \"add s8 s9\", \"hard_sigmoid i0 #0.2 #0.5\", \"add s10 s11\", "
+     "\"gelu_tanh i0\", \"add s12 s13\", \"erf i0\", \"add s14 s15\"]}",
+     "",
+     {0},
+     false},
+    {"%x : T[257]",
+     "T[257] = ew %x {steps = [\"abs i0\", \"sqrt s0\", \"exp i0\", \"add s1 s2\", \"square i0\", "
+     "\"neg s4\", \"add s3 s5\", \"clip i0 #-0.5 #0.25\", \"add s6 s7\", \"pow s0 #1.7\", \"add "
+     "s8 s9\"]}",
+     "",
+     {0},
+     true},
+};
+
+static void check_typed_weights(const emit_case *cases, size_t n, const char *weights,
+                                const char *type, double tolerance)
+{
+    weft_buf text = {0};
+    put_typed(&text, weights, type);
+    check_cases(cases, n, text.at, type, tolerance);
+    weft_buf_finish(&text);
+}
+
+static void test_cuda_emit__chains_equal_the_reference(void **state)
+{
+    (void)state;
+    size_t n = sizeof ew_cases / sizeof ew_cases[0];
+    check_typed_weights(ew_cases, n, ew_weights, "f32", 0);
+    check_typed_weights(ew_cases, n, ew_weights, "f16", 0);
+    check_typed_weights(ew_cases, n, ew_weights, "bf16", 0);
+}
+
+static const emit_case cast_cases[] = {
+    {"%x : i64[?b,1,1,7]", "f32[?b,1,1,7] = cast %x {to = f32}", "b", {3}, false},
+    {"%x : f32[1001]", "i64[1001] = cast %x {to = i64}", "", {0}, false},
+    {"%x : f32[1001]", "f16[1001] = cast %x {to = f16}", "", {0}, false},
+    {"%x : f32[1001]", "bf16[1001] = cast %x {to = bf16}", "", {0}, false},
+    {"%x : f16[1001]", "f32[1001] = cast %x {to = f32}", "", {0}, false},
+    {"%x : bf16[1001]", "f16[1001] = cast %x {to = f16}", "", {0}, false},
+    {"%x : bool[101]", "f32[101] = cast %x {to = f32}", "", {0}, false},
+    {"%x : i32[101]", "bool[101] = cast %x {to = bool}", "", {0}, false},
+    {"%x : f32[101]", "i32[101] = cast %x {to = i32}", "", {0}, false},
+    {"%x : f64[101]", "f32[101] = cast %x {to = f32}", "", {0}, false},
+};
+
+static void test_cuda_emit__casts_equal_the_reference(void **state)
+{
+    (void)state;
+    CHECK(cast_cases, "", "f32", 1e-7);
+}
+
+/* -- Movement ---------------------------------------------------------------------------------- */
+
+static const emit_case move_cases[] = {
+    {"%x : T[3,40,50]", "T[3,50,40] = transpose %x {perm = [0, 2, 1]}", "", {0}, false},
+    {"%x : T[?b,?s,3,8]", "T[?b,3,?s,8] = transpose %x {perm = [0, 2, 1, 3]}", "bs", {2, 5}, false},
+    {"%x : T[?b,?s,3,8]",
+     "T[?b,3,8,?s] = transpose %x {perm = [0, 2, 3, 1]}",
+     "bs",
+     {2, 37},
+     false},
+    {"%x : T[33,2,65]", "T[65,2,33] = transpose %x", "", {0}, false},
+    {"%x : T[4,2,3]", "T[3,4,2] = transpose %x {perm = [-1, 0, 1]}", "", {0}, false},
+    {"%x : T[?b,7]", "T[7,?b] = transpose %x {perm = [1, 0]}", "b", {0}, false},
+    {"%x : T[?b,2,58,12]", "T[?b,58,2,12] = transpose %x {perm = [0, 2, 1, 3]}", "b", {2}, false},
+    {"%x : T[5,1,7]", "T[2,5,3,7] = expand %x {shape = dims[2, 5, 3, 7]}", "", {0}, false},
+    {"%x : T[?b,6]", "T[?b*3,12] = tile %x {repeats = dims[3, 2]}", "b", {2}, false},
+    {"%x : T[2,12,4,6]", "T[2,3,8,12] = depth_to_space %x {blocksize = 2}", "", {0}, false},
+    {"%x : T[2,12,4,6]",
+     "T[2,3,8,12] = depth_to_space %x {blocksize = 2, mode = \"CRD\"}",
+     "",
+     {0},
+     false},
+    {"%x : T[2,3,4,6]", "T[2,12,2,3] = space_to_depth %x {blocksize = 2}", "", {0}, false},
+    {"%x : T[?b,16,9]",
+     "T[?b,8,9] = slice %x {axes = dims[1], starts = dims[8], ends = dims[16]}",
+     "b",
+     {3},
+     false},
+    {"%x : T[9,20]",
+     "T[4,7] = slice %x {axes = dims[1, 0], starts = dims[-1, -8], ends = dims[-21, 100], steps = "
+     "dims[-3, 2]}",
+     "",
+     {0},
+     false},
+    {"%x : T[1,1,16,16], %z : T[?s]",
+     "T[1,1,min(?s, 16),min(?s, 16)] = slice %x {axes = dims[2, 3], starts = dims[0, 0], ends = "
+     "dims[?s, ?s]}",
+     "s",
+     {5},
+     false},
+    {"%x : T[?b,3,8], %z : T[?b,5,8], %u : T[?b,1,8]",
+     "T[?b,9,8] = concat %x, %z, %u {axis = 1}",
+     "b",
+     {4},
+     false},
+    {"%x : T[4,3], %z : T[4,?s]", "T[4,?s+3] = concat %x, %z {axis = -1}", "s", {6}, false},
+    {"%x : T[?b,3], %z : T[?s,3]", "T[?b+?s,3] = concat %x, %z {axis = 0}", "bs", {2, 0}, false},
+};
+
+static void test_cuda_emit__movement_equals_the_reference(void **state)
+{
+    (void)state;
+    CHECK(move_cases, "", "f32", 1e-9);
+    CHECK(move_cases, "", "f16", 1e-9);
+    CHECK(move_cases, "", "i64", 1e-9);
+    CHECK(move_cases, "", "bool", 1e-9);
+}
+
+static const char gather_weights[] = "weight $i \"i\" : i64[2,3] = dense [0, -1, 4, 2, -5, 3]\n"
+                                     "weight $k \"k\" : i32[] = dense [2]\n";
+
+static const emit_case gather_cases[] = {
+    {"%x : T[5,12]", "T[2,3,12] = gather %x, $i", "", {0}, false},
+    {"%x : T[?b,5,7]", "T[?b,2,3,7] = gather %x, $i {axis = 1}", "b", {3}, false},
+    {"%x : T[?b,4,8]", "T[?b,8] = gather %x, $k {axis = -2}", "b", {3}, false},
+    {"%x : T[6,5]", "T[6,2,3] = gather %x, $i {axis = 1}", "", {0}, false},
+};
+
+static void test_cuda_emit__gathers_equal_the_reference(void **state)
+{
+    (void)state;
+    CHECK(gather_cases, gather_weights, "f32", 1e-9);
+    CHECK(gather_cases, gather_weights, "bf16", 1e-9);
+}
+
+/* -- Normalisation ----------------------------------------------------------------------------- */
+
+static const char norm_weights[] = "weight $s \"s\" : T[96] = random 3\n"
+                                   "weight $o \"o\" : T[96] = random 4\n"
+                                   "weight $l \"l\" : T[1100] = random 5\n"
+                                   "weight $m \"m\" : T[9000] = random 6\n"
+                                   "weight $i \"i\" : T[] = splat 1.5\n"
+                                   "weight $c \"c\" : T[6] = random 7\n"
+                                   "weight $g \"g\" : T[2] = random 8\n"
+                                   "weight $v \"v\" : T[6] = splat 0.75\n";
+
+static const emit_case norm_cases[] = {
+    {"%x : T[?b,?s,96]", "T[?b,?s,96] = layer_norm %x, $s, $o {axis = -1}", "bs", {2, 5}, false},
+    {"%x : T[7,96]", "T[7,96] = layer_norm %x, $s {axis = 1, epsilon = 0.1}", "", {0}, false},
+    {"%x : T[3,5,20]", "T[3,5,20] = layer_norm %x, $i, $i {axis = 1}", "", {0}, false},
+    {"%x : T[3,1100]", "T[3,1100] = layer_norm %x, $l, $l {axis = 1}", "", {0}, false},
+    {"%x : T[2,9000]", "T[2,9000] = layer_norm %x, $m, $m {axis = 1}", "", {0}, false},
+    {"%x : T[4,?s]", "T[4,?s] = layer_norm %x, $i, $i {axis = 1}", "s", {33}, false},
+    {"%x : T[?b,6,5,3]", "T[?b,6,5,3] = group_norm %x, $c, $c {num_groups = 2}", "b", {3}, false},
+    {"%x : T[2,6,5,3]", "T[2,6,5,3] = group_norm %x, $g, $g {num_groups = 2}", "", {0}, false},
+    {"%x : T[2,6,7,?s]", "T[2,6,7,?s] = instance_norm %x, $c, $c", "s", {4}, false},
+    {"%x : T[?b,6,4,5]", "T[?b,6,4,5] = batch_norm %x, $c, $c, $c, $v", "b", {2}, false},
+    {"%x : T[2,7,4,3]", "T[2,7,4,3] = lrn %x {size = 4, alpha = 0.5}", "", {0}, false},
+    {"%x : T[?b,?s,31]", "T[?b,?s,31] = softmax %x", "bs", {3, 5}, false},
+    {"%x : T[5,96]", "T[5,96] = log_softmax %x", "", {0}, false},
+    {"%x : T[2,2000]", "T[2,2000] = softmax %x {axis = 1}", "", {0}, false},
+    {"%x : T[2,9000]", "T[2,9000] = log_softmax %x {axis = 1}", "", {0}, false},
+    {"%x : T[4,?s]", "T[4,?s] = softmax %x {axis = -1}", "s", {300}, false},
+    {"%x : T[3,?s,7]", "T[3,?s,7] = softmax %x {axis = 1}", "s", {11}, false},
+    {"%x : T[3,9,7]", "T[3,9,7] = hardmax %x {axis = 1}", "", {0}, false},
+    {"%x : T[3,9,7]", "T[3,9,7] = lp_norm %x {axis = 1}", "", {0}, false},
+    {"%x : T[3,9,7]", "T[3,9,7] = lp_norm %x {axis = 2, p = 1}", "", {0}, false},
+};
+
+static void test_cuda_emit__norms_equal_the_reference(void **state)
+{
+    (void)state;
+    size_t n = sizeof norm_cases / sizeof norm_cases[0];
+    check_typed_weights(norm_cases, n, norm_weights, "f32", 0);
+    check_typed_weights(norm_cases, n, norm_weights, "bf16", 0);
+}
+
+/* Mean and deviation as results of their own. */
+static const emit_case stat_cases[] = {
+    {"%x : T[5,96]",
+     "T[5,96], %m : f32[5,1], %v : f32[5,1] = layer_norm %x, $s {axis = 1}",
+     "",
+     {0},
+     false},
+    {"%x : T[5,96]", "T[5,96], _, %v : f32[5,1] = layer_norm %x, $s {axis = 1}", "", {0}, false},
+};
+
+static void test_cuda_emit__norms_give_their_statistics(void **state)
+{
+    (void)state;
+    static const char *const out[] = {"\"m\" %m, \"v\" %v", "\"v\" %v"};
+    for (size_t i = 0; i < 2; i++) {
+        weft_buf text = {0};
+        put_typed(&text, "wir 1 kernel\nweight $s \"s\" : T[96] = random 3\ngraph @g (", "f16");
+        put_typed(&text, stat_cases[i].inputs, "f16");
+        weft_buf_puts(&text, ") {\n  %y : ");
+        put_typed(&text, stat_cases[i].node, "f16");
+        weft_buf_printf(&text, "\n  return %s\n}\n", out[i]);
+        cuda_case *c = cuda_case_start(text.at);
+        cuda_case_verify(c, 0, &(cuda_case_spec){.tolerance = 1e-4});
+        cuda_case_stop(c);
+        weft_buf_finish(&text);
+    }
+}
+
+/* -- Reductions -------------------------------------------------------------------------------- */
+
+static const emit_case reduce_cases[] = {
+    {"%x : T[?b,?s,31]", "T[?b,?s,1] = reduce_sum %x {axes = dims[-1]}", "bs", {3, 5}, false},
+    {"%x : T[?b,40,7]", "T[?b,7] = reduce_mean %x {axes = dims[1], keepdims = 0}", "b", {3}, false},
+    {"%x : T[2,3,4,5]", "T[1,3,1,5] = reduce_max %x {axes = dims[0, 2]}", "", {0}, false},
+    {"%x : T[2,3,4,5]", "T[1,3,1,5] = reduce_min %x {axes = dims[0, 2]}", "", {0}, false},
+    {"%x : T[2,3,4,5]", "T[3,5] = reduce_l1 %x {axes = dims[0, 2], keepdims = 0}", "", {0}, false},
+    {"%x : T[2,3,4,5]", "T[2,1,4,1] = reduce_prod %x {axes = dims[1, 3]}", "", {0}, false},
+    {"%x : T[6,1,500]", "T[1,1,1] = reduce_sum_square %x", "", {0}, false},
+    {"%x : T[?b,5000]", "T[?b] = reduce_sum %x {axes = dims[1], keepdims = 0}", "b", {3}, false},
+    {"%x : T[4,6]", "T[4,6] = reduce_sum %x {noop_with_empty_axes = 1}", "", {0}, false},
+    {"%x : T[4,?s]", "T[4,1] = reduce_max %x {axes = dims[1]}", "s", {300}, false},
+};
+
+static const emit_case real_cases[] = {
+    {"%x : T[3,40]", "T[3,1] = reduce_l2 %x {axes = dims[1]}", "", {0}, false},
+    {"%x : T[40,3]", "T[1,3] = reduce_log_sum_exp %x {axes = dims[0]}", "", {0}, false},
+    {"%x : T[3,4000]", "T[3,1] = reduce_log_sum_exp %x {axes = dims[1]}", "", {0}, false},
+    {"%x : T[3,40]", "T[3,1] = reduce_log_sum %x {axes = dims[1]}", "", {0}, false},
+    {"%x : T[?b,6,7,7]", "T[?b,6,1,1] = global_average_pool %x", "b", {2}, false},
+    {"%x : T[2,6,5]", "T[2,6,1] = global_max_pool %x", "", {0}, false},
+    {"%x : T[2,6,5]", "T[2,6,1] = global_lp_pool %x {p = 3}", "", {0}, false},
+    {"%x : T[2,6,5]", "T[2,6,1] = global_lp_pool %x", "", {0}, false},
+};
+
+static const emit_case place_cases[] = {
+    {"%x : T[3,?s]", "i64[3,1] = arg_max %x {axis = 1}", "s", {100}, false},
+    {"%x : T[3,50,7]", "i64[3,7] = arg_min %x {axis = 1, keepdims = 0}", "", {0}, false},
+    {"%x : T[50,3]", "i64[1,3] = arg_max %x {axis = 0, select_last_index = 1}", "", {0}, false},
+    {"%x : T[3,50,7]", "T[3,50,7] = cum_sum %x {axis = dims[1]}", "", {0}, false},
+    {"%x : T[3,50]",
+     "T[3,50] = cum_sum %x {axis = dims[-1], exclusive = 1, reverse = 1}",
+     "",
+     {0},
+     false},
+};
+
+static void test_cuda_emit__reductions_equal_the_reference(void **state)
+{
+    (void)state;
+    CHECK(reduce_cases, "", "f32", 1e-5);
+    CHECK(reduce_cases, "", "f16", 2e-3);
+    CHECK(reduce_cases, "", "i32", 1e-9);
+    CHECK(real_cases, "", "f32", 1e-5);
+    CHECK(real_cases, "", "bf16", 1.2e-2);
+    CHECK(place_cases, "", "f32", 1e-5);
+    CHECK(place_cases, "", "i64", 1e-9);
+}
+
+/* -- Pooling ----------------------------------------------------------------------------------- */
+
+static const emit_case pool_cases[] = {
+    {"%x : T[?b,3,13,14]",
+     "T[?b,3,7,7] = max_pool %x {kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]}",
+     "b",
+     {2},
+     true},
+    {"%x : T[2,3,13,14]",
+     "T[2,3,6,7] = max_pool %x {kernel_shape = [3, 2], strides = [2, 2], ceil_mode = 1}",
+     "",
+     {0},
+     true},
+    {"%x : T[2,3,17]",
+     "T[2,3,13] = max_pool %x {kernel_shape = [3], dilations = [2]}",
+     "",
+     {0},
+     true},
+    {"%x : T[2,3,5,6,7]",
+     "T[2,3,3,3,4] = max_pool %x {kernel_shape = [3, 3, 3], strides = [2, 2, 2], auto_pad = "
+     "\"SAME_UPPER\"}",
+     "",
+     {0},
+     true},
+    {"%x : T[2,3,13,14]",
+     "T[2,3,7,8] = average_pool %x {kernel_shape = [3, 2], strides = [2, 2], pads = [1, 1, 1, 1]}",
+     "",
+     {0},
+     false},
+    {"%x : T[2,3,13,14]",
+     "T[2,3,7,8] = average_pool %x {kernel_shape = [3, 2], strides = [2, 2], pads = [1, 1, 1, 1], "
+     "count_include_pad = 1}",
+     "",
+     {0},
+     false},
+    {"%x : T[2,3,?s]",
+     "T[2,3,floordiv(?s + 1, 2)] = average_pool %x {kernel_shape = [2], strides = [2], auto_pad = "
+     "\"SAME_LOWER\"}",
+     "s",
+     {9},
+     false},
+    {"%x : T[2,3,9]", "T[2,3,4] = lp_pool %x {kernel_shape = [2], strides = [2]}", "", {0}, false},
+};
+
+static void test_cuda_emit__pools_equal_the_reference(void **state)
+{
+    (void)state;
+    CHECK(pool_cases, "", "f32", 1e-6);
+    CHECK(pool_cases, "", "f16", 2e-3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cuda_emit__chains_equal_the_reference),
+        cmocka_unit_test(test_cuda_emit__casts_equal_the_reference),
+        cmocka_unit_test(test_cuda_emit__movement_equals_the_reference),
+        cmocka_unit_test(test_cuda_emit__gathers_equal_the_reference),
+        cmocka_unit_test(test_cuda_emit__norms_equal_the_reference),
+        cmocka_unit_test(test_cuda_emit__norms_give_their_statistics),
+        cmocka_unit_test(test_cuda_emit__reductions_equal_the_reference),
+        cmocka_unit_test(test_cuda_emit__pools_equal_the_reference),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
