@@ -106,7 +106,7 @@ struct weft_driver {
     weft_err (*open)(weft_engine *engine, weft_diag *diag);
     void (*close)(weft_engine *engine);
     /* Memory of activations, 64-byte aligned, zeroed. */
-    weft_err (*alloc)(weft_engine *engine, uint64_t bytes, void **out);
+    weft_err (*alloc)(weft_engine *engine, uint64_t bytes, weft_diag *diag, void **out);
     void (*free)(weft_engine *engine, void *data, uint64_t bytes);
     /* UNSUP with a message names what the driver lacks. */
     weft_err (*prepare)(weft_prep *prep);

@@ -70,9 +70,10 @@ static weft_err open_cpu(weft_engine *e, weft_diag *diag)
     return weft_cpu__dnnl_open(cpu, diag);
 }
 
-static weft_err alloc_cpu(weft_engine *e, uint64_t bytes, void **out)
+static weft_err alloc_cpu(weft_engine *e, uint64_t bytes, weft_diag *diag, void **out)
 {
     (void)e;
+    (void)diag;
     uint64_t room = weft_cpu__room(bytes);
     void *at = room ? mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
                     : MAP_FAILED;

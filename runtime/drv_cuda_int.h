@@ -108,7 +108,7 @@ WEFT_MUST_USE weft_err weft_gpu__check(weft_gpu *g, weft_cu_result result, const
 
 /* -- Memory: hooks of the driver ------------------------------------------------------------ */
 
-weft_err weft_gpu__alloc(weft_engine *e, uint64_t bytes, void **out);
+weft_err weft_gpu__alloc(weft_engine *e, uint64_t bytes, weft_diag *diag, void **out);
 void weft_gpu__free(weft_engine *e, void *data, uint64_t bytes);
 weft_err weft_gpu__load_weights(weft_engine *e, const uint32_t *weight, uint32_t n,
                                 weft_diag *diag);

@@ -23,12 +23,12 @@ static weft_err fill_zero(weft_gpu *g, weft_cu_deviceptr at, uint64_t bytes, wef
     return err;
 }
 
-weft_err weft_gpu__alloc(weft_engine *e, uint64_t bytes, void **out)
+weft_err weft_gpu__alloc(weft_engine *e, uint64_t bytes, weft_diag *diag, void **out)
 {
     weft_gpu *g = weft_gpu__of(e);
     weft_cu_deviceptr at = 0;
-    WEFT_TRY(weft_gpu__check(g, g->cu->cuMemAlloc(&at, bytes), "cuMemAlloc", NULL));
-    weft_err err = fill_zero(g, at, bytes, NULL);
+    WEFT_TRY(weft_gpu__check(g, g->cu->cuMemAlloc(&at, bytes), "cuMemAlloc", diag));
+    weft_err err = fill_zero(g, at, bytes, diag);
     if (err != WEFT_ERR_OK) {
         (void)g->cu->cuMemFree(at);
         return err;

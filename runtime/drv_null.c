@@ -62,8 +62,9 @@ static void close_null(weft_engine *e)
     e->device = NULL;
 }
 
-static weft_err alloc_null(weft_engine *e, uint64_t bytes, void **out)
+static weft_err alloc_null(weft_engine *e, uint64_t bytes, weft_diag *diag, void **out)
 {
+    (void)diag;
     null_device *d = e->device;
     null_block *block = calloc(1, sizeof *block);
     if (bytes > SIZE_MAX / 2 || !block) {

@@ -439,6 +439,20 @@ static void *address(weft_session *s, const weft_spec *spec, uint32_t v)
     return root->place == WEFT_PLACE_WEIGHT ? root->slot.tensor.data : NULL;
 }
 
+/* A device's driver has said what it cannot do; here is what for. */
+static void explain_memory(weft_session *s, weft_err err, uint64_t bytes, weft_diag *diag)
+{
+    const weft_device_ops *own = s->engine->driver->own;
+    const weft_where where = {.item = s->program->name};
+    if (!own)
+        (void)weft_diag_error(diag, err, where, "no memory for %llu bytes of activations",
+                              (unsigned long long)bytes);
+    if (own && err == WEFT_ERR_NOMEM) {
+        weft_diag_note(diag, where, "activations take %llu bytes", (unsigned long long)bytes);
+        own->note_memory(s->engine, diag);
+    }
+}
+
 weft_err weft_spec__bind(weft_session *s, weft_spec *spec, weft_diag *diag)
 {
     if (spec->bytes > s->memory_bytes || !s->memory) {
@@ -450,14 +464,10 @@ weft_err weft_spec__bind(weft_session *s, weft_spec *spec, weft_diag *diag)
         s->memory_bytes = 0;
         uint64_t bytes = spec->bytes ? spec->bytes : ALIGN;
         WEFT_TRY(weft_engine__take(e, bytes, diag));
-        weft_err err = e->driver->alloc(e, bytes, &s->memory);
+        weft_err err = e->driver->alloc(e, bytes, diag, &s->memory);
         if (err != WEFT_ERR_OK) {
             weft_engine__give(e, bytes);
-            err = weft_diag_error(diag, err, (weft_where){.item = s->program->name},
-                                  "no memory for %llu bytes of activations",
-                                  (unsigned long long)bytes);
-            if (e->driver->own)
-                e->driver->own->note_memory(e, diag);
+            explain_memory(s, err, bytes, diag);
             return err;
         }
         s->memory_bytes = bytes;

@@ -1,6 +1,7 @@
 /* weft bench: latency and throughput of what is in a bundle, and where the time goes. */
 #include "base/num.h"
 #include "runtime/runtime.h"
+#include "tools/device_options.h"
 #include "tools/joint.h"
 #include "tools/merge_report.h"
 #include "tools/names.h"
@@ -80,7 +81,9 @@ static int take(options *o, int opt)
             return weft_tool_usage(&weft_verb_bench, "more than %d --dim", DIMS_MAX);
         return weft_tool_take_dim(&weft_verb_bench, optarg, &o->dim[o->n_dim++]);
     default:
-        return weft_tool_usage(&weft_verb_bench, "wrong option");
+        return weft_device_is_option(opt)
+                   ? weft_device_take_option(&weft_verb_bench, opt, optarg, &o->engine)
+                   : weft_tool_usage(&weft_verb_bench, "wrong option");
     }
 }
 
@@ -91,6 +94,7 @@ static int parse(int argc, char **argv, options *o)
                                           {"input", required_argument, NULL, OPT_INPUT},
                                           {"batch", required_argument, NULL, OPT_BATCH},
                                           {"threads", required_argument, NULL, OPT_THREADS},
+                                          WEFT_DEVICE_OPTIONS,
                                           {"time", required_argument, NULL, OPT_TIME},
                                           {"format", required_argument, NULL, OPT_FORMAT},
                                           {"per-kernel", no_argument, NULL, OPT_PER_KERNEL},
@@ -416,7 +420,7 @@ const weft_verb weft_verb_bench = {
              "      --model M            only this model\n"
              "      --input NAME=@FILE   run on this input, once for each input of the model\n"
              "      --batch 1,8          these batch sizes (default: those of the buckets)\n"
-             "      --threads N          CPU threads\n"
+             "      --threads N          CPU threads\n" WEFT_DEVICE_USAGE
              "      --time SECONDS       for each measurement (1)\n"
              "      --per-kernel         the dearest kernels and what runs them\n"
              "      --report FILE        a JSON report of weft compile: adds what was gained\n"

@@ -1,6 +1,7 @@
 /* weft run: one inference from files. */
 #include "base/num.h"
 #include "runtime/runtime.h"
+#include "tools/device_options.h"
 #include "tools/npy.h"
 #include "tools/ports.h"
 #include "tools/tools.h"
@@ -43,7 +44,9 @@ static int take(options *o, int opt)
         o->engine.threads = (uint32_t)threads;
         return 0;
     default:
-        return weft_tool_usage(&weft_verb_run, "wrong option");
+        return weft_device_is_option(opt)
+                   ? weft_device_take_option(&weft_verb_run, opt, optarg, &o->engine)
+                   : weft_tool_usage(&weft_verb_run, "wrong option");
     }
 }
 
@@ -56,6 +59,7 @@ static int parse(int argc, char **argv, options *o)
                                           {"expect", required_argument, NULL, OPT_EXPECT},
                                           {"tolerance", required_argument, NULL, OPT_TOLERANCE},
                                           {"threads", required_argument, NULL, OPT_THREADS},
+                                          WEFT_DEVICE_OPTIONS,
                                           {"help", no_argument, NULL, 'h'},
                                           {NULL, 0, NULL, 0}};
     int opt;
@@ -222,6 +226,6 @@ const weft_verb weft_verb_run = {
              "      --output NAME=@FILE  write an output as .npy; none: print the first values\n"
              "      --expect NAME=@FILE  compare an output; exit code 4 when it differs\n"
              "      --tolerance X        largest difference relative to the scale (1e-4)\n"
-             "      --threads N          CPU threads\n",
+             "      --threads N          CPU threads\n" WEFT_DEVICE_USAGE,
     .run = run_run,
 };
