@@ -37,8 +37,8 @@ static void get_live(const target *t)
 static void get_ready(const target *t)
 {
     bool ready = weft_router__all_ready(t->router) && !weft_router__is_draining(t->router);
-    weft_http__reply(t->x, ready ? 200 : 400,
-                     strdup(ready ? "{\"ready\":true}" : "{\"ready\":false}"), "application/json");
+    weft_http__reply(t->x, ready ? 200 : 400, weft_oip__server_ready(t->router, ready),
+                     "application/json");
 }
 
 static void get_server(const target *t)

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,24 +52,61 @@ static void remove_files(const char *dir)
     rmdir(dir);
 }
 
-/* Runs the control program with the daemon's environment. `in`: its standard input. */
+extern char **environ;
+
+/* The environment with the daemon's three variables; to be freed. */
+static char **make_environment(char *const set[3])
+{
+    size_t n = 0, m = 0;
+    while (environ[n])
+        n++;
+    char **out = calloc(n + 4, sizeof *out);
+    for (size_t i = 0; out && i < n; i++) {
+        bool ours = false;
+        for (size_t k = 0; k < 3; k++)
+            ours = ours || strncmp(environ[i], set[k], strcspn(set[k], "=") + 1) == 0;
+        if (!ours)
+            out[m++] = environ[i];
+    }
+    for (size_t k = 0; out && k < 3; k++)
+        out[m++] = set[k];
+    return out;
+}
+
+/* Runs the control program with the daemon's environment. `in`: its standard input, -1: none. */
 static pid_t spawn(const weft_mps *m, const char *arg, int in)
 {
-    pid_t pid = fork();
-    if (pid != 0)
-        return pid;
+    char pipe_dir[PATH_BYTES + 32], log_dir[PATH_BYTES + 32], visible[WEFT_MACHINE_NAME_MAX + 32];
+    char *const set[3] = {pipe_dir, log_dir, visible};
+    char *const argv[] = {(char *)m->control, (char *)arg, NULL};
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attr;
     sigset_t none;
+    pid_t pid = -1;
+    snprintf(pipe_dir, sizeof pipe_dir, "CUDA_MPS_PIPE_DIRECTORY=%s", m->pipe);
+    snprintf(log_dir, sizeof log_dir, "CUDA_MPS_LOG_DIRECTORY=%s", m->log);
+    snprintf(visible, sizeof visible, "CUDA_VISIBLE_DEVICES=%s", m->visible);
+    char **env = make_environment(set);
+    if (!env || posix_spawn_file_actions_init(&files) != 0) {
+        free(env);
+        return -1;
+    }
+    posix_spawnattr_init(&attr);
     sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    int null = open("/dev/null", O_RDWR);
-    dup2(in >= 0 ? in : null, 0);
-    dup2(null, 1);
-    dup2(null, 2);
-    setenv("CUDA_MPS_PIPE_DIRECTORY", m->pipe, 1);
-    setenv("CUDA_MPS_LOG_DIRECTORY", m->log, 1);
-    setenv("CUDA_VISIBLE_DEVICES", m->visible, 1);
-    execl(m->control, m->control, arg, (char *)NULL);
-    _exit(127);
+    posix_spawnattr_setsigmask(&attr, &none);
+    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK);
+    if (in >= 0)
+        posix_spawn_file_actions_adddup2(&files, in, 0);
+    else
+        posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
+    posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
+    if (posix_spawn(&pid, m->control, &files, &attr, argv, env) != 0)
+        pid = -1;
+    posix_spawnattr_destroy(&attr);
+    posix_spawn_file_actions_destroy(&files);
+    free(env);
+    return pid;
 }
 
 /* Exit code; -1: it did not end in time and was killed, or by a signal. */
@@ -143,7 +181,7 @@ static bool quit(const weft_mps *m)
 {
     static const char word[] = "quit\n";
     int pair[2];
-    if (pipe(pair) != 0)
+    if (pipe2(pair, O_CLOEXEC) != 0)
         return false;
     bool ok = write(pair[1], word, sizeof word - 1) == (ssize_t)(sizeof word - 1);
     close(pair[1]);

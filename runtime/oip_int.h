@@ -40,6 +40,8 @@ bool weft_oip__write_infer(const weft_oip_infer *infer, weft_buf *out, size_t *o
 
 /* JSON texts, owned by the caller (free); NULL when out of memory. */
 char *weft_oip__server_metadata(void);
+/* With the state of each slice that has a name. */
+char *weft_oip__server_ready(const weft_router *router, bool ready);
 char *weft_oip__model_metadata(const weft_bundle_program *program);
 char *weft_oip__model_ready(const weft_bundle_program *program, bool ready);
 char *weft_oip__model_config(const weft_bundle_program *program);
@@ -56,5 +58,14 @@ enum { WEFT_OIP_DEPTH_MAX = 100 };
 
 /* Our own metrics, and Triton's names where asked for: Prometheus text format 0.0.4. */
 void weft_metrics__write(const weft_router *router, bool nv_names, weft_buf *out);
+
+/* Those of the GPUs that are served on, and of the slices there (metrics_gpu.c). NULL when out of
+ * memory. */
+typedef struct weft_meters weft_meters;
+weft_meters *weft_meters__open(const weft_serve_options *options);
+void weft_meters__close(weft_meters *meters); /* NULL is fine */
+/* Reads the GPUs. */
+void weft_meters__write(weft_meters *meters, const weft_router *router, bool nv_names,
+                        weft_buf *out);
 
 #endif

@@ -215,6 +215,22 @@ char *weft_oip__model_metadata(const weft_bundle_program *p)
                           list_ports(p, p->output, p->n_output, false, 0)));
 }
 
+char *weft_oip__server_ready(const weft_router *router, bool ready)
+{
+    json_t *root = json_pack("{s:b}", "ready", ready), *slices = json_array();
+    for (uint32_t i = 0; i < weft_router__worker_count(router); i++) {
+        weft_slice_state s = weft_router__slice(router, i);
+        if (s.name)
+            json_array_append_new(slices,
+                                  json_pack("{s:s, s:b, s:b, s:s}", "slice", s.name, "ready",
+                                            s.ready, "lost", s.lost, "why", s.why));
+    }
+    if (json_array_size(slices))
+        json_object_set(root, "slices", slices);
+    json_decref(slices);
+    return dump(root);
+}
+
 char *weft_oip__model_ready(const weft_bundle_program *p, bool ready)
 {
     return dump(json_pack("{s:s, s:b}", "name", p->name, "ready", (int)ready));

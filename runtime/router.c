@@ -129,9 +129,21 @@ static router_model *oldest_model(weft_router *router, const router_worker *work
     return best;
 }
 
+/* Whether the joint program pays with `rows` rows of each of its models, like their oldest. */
+static bool pays(const weft_router *router, const weft_bundle_program *joint, int64_t rows)
+{
+    double elements = 0;
+    for (uint32_t k = 0; k < joint->n_part; k++) {
+        const weft_request *r = router->model[joint->part[k].program].head;
+        for (uint32_t i = 0; i < joint->part[k].n_in && r->rows > 0; i++)
+            elements += (double)weft_tensor_numel(&r->in[i]) / (double)r->rows * (double)rows;
+    }
+    return joint->limit == 0 || elements <= (double)joint->limit;
+}
+
 /* The joint program that runs the model and others that have requests too: all its models are
- * served here, each has something to send, and no other idle worker could take one of them. *rows:
- * the bucket that each of them fills. NULL: the model runs by itself. */
+ * served here, each has something to send, no other idle worker could take one of them, and it pays
+ * for so much. *rows: the bucket that each of them fills. NULL: the model runs by itself. */
 static const weft_bundle_program *find_joint(const weft_router *router, const router_worker *worker,
                                              uint32_t model, uint64_t now_ns, int64_t *rows)
 {
@@ -153,7 +165,7 @@ static const weft_bundle_program *find_joint(const weft_router *router, const ro
                 ready = &router->worker[j] == worker || router->worker[j].state != WORKER_IDLE ||
                         !router->worker[j].serves[at];
         }
-        if (has && ready)
+        if (has && ready && pays(router, joint, *rows))
             return joint;
     }
     return NULL;
@@ -428,6 +440,7 @@ weft_slice_state weft_router__slice(const weft_router *router, uint32_t worker)
     const router_worker *w = &router->worker[worker];
     return (weft_slice_state){.name = w->slice->name,
                               .gpu = w->slice->gpu,
+                              .mig = w->slice->mig,
                               .ready = w->state == WORKER_IDLE || w->state == WORKER_BUSY,
                               .lost = w->lost,
                               .why = w->why,

@@ -188,6 +188,27 @@ typedef struct weft_mig_want {
 WEFT_MUST_USE weft_err weft_machine_set_mig(uint32_t gpu, const weft_mig_want *want, uint32_t n,
                                             weft_diag *diag);
 
+/* Reads a GPU, or a MIG instance, again and again. Thread-compatible. */
+typedef struct weft_gpu_meter weft_gpu_meter;
+
+/* Negative: not told. */
+typedef struct weft_gpu_reading {
+    double power_w, power_limit_w;
+    double energy_j; /* since the driver was loaded */
+    double mem_bytes, mem_used_bytes;
+    double busy; /* part of the time with some kernel, of the last moment */
+    /* Mean since the reading before, of counters: part of the SMs with work, of their warps, of the
+     * tensor cores, of the memory's bandwidth. */
+    double sms, warps, tensor, bandwidth;
+} weft_gpu_reading;
+
+/* `uuid` NULL: the GPU that CUDA_VISIBLE_DEVICES names first, else the first. NODEV when it is not
+ * here. Owned. */
+WEFT_MUST_USE weft_err weft_gpu_meter_open(const char *uuid, weft_diag *diag, weft_gpu_meter **out);
+void weft_gpu_meter_close(weft_gpu_meter *meter); /* NULL is fine */
+const char *weft_gpu_meter_uuid(const weft_gpu_meter *meter);
+void weft_gpu_meter_read(weft_gpu_meter *meter, weft_gpu_reading *out);
+
 /* A daemon of NVIDIA's MPS for one GPU or MIG instance (by UUID), of this process alone. Clients
  * find it by CUDA_MPS_PIPE_DIRECTORY. Owned; ends with stop, which warns when it cannot be ended.
  * `control`: path of nvidia-cuda-mps-control. */
@@ -206,7 +227,8 @@ typedef struct weft_serve_slice {
     const char *const *model; /* models this slice serves; n_model 0: all */
     uint32_t n_model;
     const char *name;       /* in messages and metrics: "gpu 0, 1g.18gb at slot 4"; NULL: none */
-    const char *gpu;        /* its UUID (of the whole GPU); NULL: no GPU */
+    const char *gpu;        /* UUID of the whole GPU; NULL: no GPU */
+    const char *mig;        /* UUID of the MIG instance on it; NULL: none */
     const char *const *env; /* "NAME=value": set for the worker; "NAME": not for the worker */
     uint32_t n_env;
     uint32_t sm_first, n_sm;  /* as of weft_engine_options */

@@ -124,7 +124,7 @@ const weft_model_stats *weft_router__stats(const weft_router *router, uint32_t m
 uint32_t weft_router__worker_count(const weft_router *router);
 /* What a worker's slice is and how it is. */
 typedef struct weft_slice_state {
-    const char *name, *gpu; /* as of the options; NULL: none */
+    const char *name, *gpu, *mig; /* as of the options; NULL: none */
     bool ready;
     bool lost;         /* the device was, when the worker ended last */
     const char *why;   /* the worker said when it ended last; "": nothing */

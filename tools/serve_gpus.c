@@ -350,8 +350,12 @@ static weft_err add_slice(mapper *m, const target *t, const weft_slice_group *g,
     bool mps = (c.percent && !m->options->green) || g->procs > 1 || (c.percent && *pipe) ||
                (c.percent && m->options->start_mps);
     const char **env = weft_arena_array(m->arena, ENV_MAX, sizeof *env);
-    weft_serve_slice s = {
-        .name = name, .gpu = t->gpu->uuid, .model = g->model, .n_model = g->n_model, .env = env};
+    weft_serve_slice s = {.name = name,
+                          .gpu = t->gpu->uuid,
+                          .mig = mig ? mig->uuid : NULL,
+                          .model = g->model,
+                          .n_model = g->n_model,
+                          .env = env};
     if (c.profile[0] && !mig)
         return weft_diag_error(m->diag, WEFT_ERR_NODEV, (weft_where){.item = name},
                                "the MIG instance is gone");

@@ -110,6 +110,33 @@ CUDA_VISIBLE_DEVICES=MIG-00000000-0000-0000-0001-000000000002
 END
 diff want seen || die "workers see something else"
 curl -fsS "http://127.0.0.1:$http/v2/models/digits_cnn/ready" >/dev/null || die "not ready"
+
+# What is said of them: power of the GPU, memory and activity of both, the state of each slice.
+scrape() { curl -fsS "http://127.0.0.1:$metrics/metrics" >scraped || die "no metrics"; }
+scrape
+gpu=GPU-00000000-0000-0000-0000-000000000001
+has scraped "weft_gpu_power_watts{gpu=\"$gpu\"} 100"
+has scraped "weft_gpu_memory_bytes{gpu=\"$gpu\",instance=\"MIG-00000000-0000-0000-0001-000000000003\"} 74625056768"
+has scraped "weft_gpu_sm_activity_ratio{gpu=\"$gpu\"} 0.12"
+has scraped "weft_gpu_sm_activity_ratio{gpu=\"$gpu\",instance=\"MIG-00000000-0000-0000-0001-000000000002\"} 0.12"
+has scraped "weft_slice_ready{slice=\"GPU 1 1g.18gb at slot 6\"} 1"
+has scraped "weft_slice_losses_total{slice=\"GPU 1 3g.71gb at slot 0\"} 0"
+lacks scraped weft_gpu_busy_ratio # not told under MIG
+lacks scraped nv_gpu
+grep -q '^weft_gpu_energy_joules_total{gpu="'$gpu'"} [0-9]' scraped || die "$(shown scraped)"
+if command -v promtool >/dev/null; then
+    expect 0 promtool check metrics <scraped
+fi
+curl -fsS "http://127.0.0.1:$http/v2/health/ready" >health || die "not ready"
+has health '{"slice":"GPU 1 3g.71gb at slot 0","ready":true,"lost":false,"why":""}'
+
+# An instance that goes away is left out, and nobody asks for it by a dead handle.
+cp machine kept
+echo "unmig 1 2" >>machine
+scrape
+lacks scraped MIG-00000000-0000-0000-0001-000000000002
+has scraped MIG-00000000-0000-0000-0001-000000000003
+cp kept machine
 stop
 # Without root the slots are not told: by profile then.
 WEFT_DOUBLE_NVML_USER=1 start 2
@@ -177,7 +204,10 @@ plan 40%::1000:1 60%::3000:1
 refused
 has err "needs an MPS daemon, and none runs"
 has err "GPU 2 share 40% (slice 0)"
-start 2 --mps
+start 2 --mps --nv-metrics
+scrape
+has scraped 'nv_gpu_utilization{gpu_uuid="GPU-00000000-0000-0000-0000-000000000002"} 0.42'
+has scraped 'weft_slice_ready{slice="GPU 2 share 40% (slice 0)"} 1'
 environments >seen
 cat >want <<'END'
 CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=40 CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=17972M CUDA_MPS_PIPE_DIRECTORY=OURS CUDA_VISIBLE_DEVICES=GPU-00000000-0000-0000-0000-000000000002 

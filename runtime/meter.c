@@ -1,0 +1,193 @@
+/* Power, memory and activity of a GPU or a MIG instance, through NVML.
+ *
+ * Activity is that of NVML's GPM counters (Hopper and later): two samples, and what happened
+ * between them, the first when the meter is opened. A GPU whose MIG mode is on, or an older one,
+ * does not tell everything. */
+#include "runtime/machine_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MIG_MAX = 64 };
+
+struct weft_gpu_meter {
+    weft_nvml nvml;
+    weft_nvml_device gpu, mig; /* mig NULL: the whole GPU */
+    unsigned int gi;
+    char uuid[WEFT_MACHINE_NAME_MAX];
+    weft_nvml_gpm_sample before, now; /* NULL: it has no counters */
+    bool sampled;                     /* `before` is filled */
+};
+
+/* -- Finding it ------------------------------------------------------------------------------- */
+
+static bool has_uuid(const weft_gpu_meter *m, weft_nvml_device device, const char *uuid)
+{
+    char text[WEFT_NVML_UUID_BYTES];
+    return m->nvml.fn.nvmlDeviceGetUUID(device, text, sizeof text) == WEFT_NVML_SUCCESS &&
+           strcmp(text, uuid) == 0;
+}
+
+static bool find_mig(weft_gpu_meter *m, weft_nvml_device gpu, const char *uuid)
+{
+    const weft_nvml_syms *fn = &m->nvml.fn;
+    unsigned int n = 0;
+    if (!fn->nvmlDeviceGetMaxMigDeviceCount || !fn->nvmlDeviceGetMigDeviceHandleByIndex ||
+        !fn->nvmlDeviceGetGpuInstanceId ||
+        fn->nvmlDeviceGetMaxMigDeviceCount(gpu, &n) != WEFT_NVML_SUCCESS)
+        return false;
+    for (unsigned int i = 0; i < n && i < MIG_MAX; i++) {
+        weft_nvml_device mig = NULL;
+        if (fn->nvmlDeviceGetMigDeviceHandleByIndex(gpu, i, &mig) == WEFT_NVML_SUCCESS &&
+            has_uuid(m, mig, uuid) &&
+            fn->nvmlDeviceGetGpuInstanceId(mig, &m->gi) == WEFT_NVML_SUCCESS) {
+            m->mig = mig;
+            return true;
+        }
+    }
+    return false;
+}
+
+static weft_err find(weft_gpu_meter *m, const char *uuid, unsigned int index, weft_diag *diag)
+{
+    const weft_nvml_syms *fn = &m->nvml.fn;
+    unsigned int n = 0;
+    fn->nvmlDeviceGetCount_v2(&n);
+    for (unsigned int i = uuid ? 0 : index; i < n; i++) {
+        if (fn->nvmlDeviceGetHandleByIndex_v2(i, &m->gpu) != WEFT_NVML_SUCCESS)
+            continue;
+        if (!uuid || has_uuid(m, m->gpu, uuid) || find_mig(m, m->gpu, uuid))
+            return WEFT_ERR_OK;
+    }
+    if (uuid)
+        return weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){0}, "no GPU has the UUID %s",
+                               uuid);
+    return weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){0}, "there is no GPU %u", index);
+}
+
+static bool sample(weft_gpu_meter *m, weft_nvml_gpm_sample to)
+{
+    const weft_nvml_syms *fn = &m->nvml.fn;
+    return (m->mig ? fn->nvmlGpmMigSampleGet(m->gpu, m->gi, to)
+                   : fn->nvmlGpmSampleGet(m->gpu, to)) == WEFT_NVML_SUCCESS;
+}
+
+static void open_counters(weft_gpu_meter *m)
+{
+    const weft_nvml_syms *fn = &m->nvml.fn;
+    weft_nvml_gpm_support support = {.version = WEFT_NVML_GPM_VERSION};
+    if (!fn->nvmlGpmQueryDeviceSupport || !fn->nvmlGpmSampleAlloc || !fn->nvmlGpmSampleFree ||
+        !fn->nvmlGpmSampleGet || !fn->nvmlGpmMetricsGet || (m->mig && !fn->nvmlGpmMigSampleGet) ||
+        fn->nvmlGpmQueryDeviceSupport(m->gpu, &support) != WEFT_NVML_SUCCESS || !support.supported)
+        return;
+    if (fn->nvmlGpmSampleAlloc(&m->before) != WEFT_NVML_SUCCESS)
+        m->before = NULL;
+    if (m->before && fn->nvmlGpmSampleAlloc(&m->now) != WEFT_NVML_SUCCESS)
+        m->now = NULL;
+}
+
+weft_err weft_gpu_meter_open(const char *uuid, weft_diag *diag, weft_gpu_meter **out)
+{
+    const char *visible = uuid ? NULL : getenv("CUDA_VISIBLE_DEVICES");
+    char first[WEFT_MACHINE_NAME_MAX];
+    unsigned int index = 0;
+    weft_gpu_meter *m = calloc(1, sizeof *m);
+    if (!m)
+        return WEFT_ERR_NOMEM;
+    if (visible && *visible) {
+        snprintf(first, sizeof first, "%.*s", (int)strcspn(visible, ","), visible);
+        char *end;
+        index = (unsigned int)strtoul(first, &end, 10);
+        uuid = *end ? first : NULL;
+    }
+    weft_err err = weft_nvml__open(diag, &m->nvml);
+    if (err == WEFT_ERR_OK)
+        err = find(m, uuid, index, diag);
+    if (err != WEFT_ERR_OK) {
+        weft_gpu_meter_close(m);
+        return err;
+    }
+    if (m->nvml.fn.nvmlDeviceGetUUID(m->mig ? m->mig : m->gpu, m->uuid, sizeof m->uuid) != 0)
+        m->uuid[0] = '\0';
+    open_counters(m);
+    m->sampled = m->now && sample(m, m->before);
+    *out = m;
+    return WEFT_ERR_OK;
+}
+
+void weft_gpu_meter_close(weft_gpu_meter *meter)
+{
+    if (!meter)
+        return;
+    if (meter->before)
+        meter->nvml.fn.nvmlGpmSampleFree(meter->before);
+    if (meter->now)
+        meter->nvml.fn.nvmlGpmSampleFree(meter->now);
+    weft_nvml__close(&meter->nvml);
+    free(meter);
+}
+
+const char *weft_gpu_meter_uuid(const weft_gpu_meter *meter)
+{
+    return meter->uuid;
+}
+
+/* -- Reading ---------------------------------------------------------------------------------- */
+
+static void read_counters(weft_gpu_meter *m, weft_gpu_reading *out)
+{
+    static const unsigned int ids[] = {WEFT_NVML_GPM_SM_UTIL, WEFT_NVML_GPM_SM_OCCUPANCY,
+                                       WEFT_NVML_GPM_ANY_TENSOR_UTIL, WEFT_NVML_GPM_DRAM_BW_UTIL};
+    double *const value[] = {&out->sms, &out->warps, &out->tensor, &out->bandwidth};
+    if (!m->now)
+        return;
+    if (!m->sampled) {
+        m->sampled = sample(m, m->before);
+        return;
+    }
+    weft_nvml_gpm_metrics metrics = {.version = WEFT_NVML_GPM_VERSION,
+                                     .n = sizeof ids / sizeof ids[0],
+                                     .sample1 = m->before,
+                                     .sample2 = m->now};
+    for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++)
+        metrics.metric[i].id = ids[i];
+    if (!sample(m, m->now) || m->nvml.fn.nvmlGpmMetricsGet(&metrics) != WEFT_NVML_SUCCESS)
+        return;
+    for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++)
+        if (metrics.metric[i].result == WEFT_NVML_SUCCESS)
+            *value[i] = metrics.metric[i].value * 1e-2;
+    m->before = metrics.sample2;
+    m->now = metrics.sample1;
+}
+
+void weft_gpu_meter_read(weft_gpu_meter *meter, weft_gpu_reading *out)
+{
+    const weft_nvml_syms *fn = &meter->nvml.fn;
+    weft_nvml_memory memory;
+    weft_nvml_utilization busy;
+    unsigned int mw = 0;
+    unsigned long long mj = 0;
+    *out = (weft_gpu_reading){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+    /* A handle dies with its instance. */
+    if (meter->mig && !find_mig(meter, meter->gpu, meter->uuid))
+        return;
+    if (fn->nvmlDeviceGetMemoryInfo(meter->mig ? meter->mig : meter->gpu, &memory) == 0) {
+        out->mem_bytes = (double)memory.total;
+        out->mem_used_bytes = (double)memory.used;
+    }
+    read_counters(meter, out);
+    if (meter->mig)
+        return; /* the rest is the whole GPU's */
+    if (fn->nvmlDeviceGetPowerUsage && fn->nvmlDeviceGetPowerUsage(meter->gpu, &mw) == 0)
+        out->power_w = mw * 1e-3;
+    if (fn->nvmlDeviceGetEnforcedPowerLimit &&
+        fn->nvmlDeviceGetEnforcedPowerLimit(meter->gpu, &mw) == 0)
+        out->power_limit_w = mw * 1e-3;
+    if (fn->nvmlDeviceGetTotalEnergyConsumption &&
+        fn->nvmlDeviceGetTotalEnergyConsumption(meter->gpu, &mj) == 0)
+        out->energy_j = (double)mj * 1e-3;
+    if (fn->nvmlDeviceGetUtilizationRates &&
+        fn->nvmlDeviceGetUtilizationRates(meter->gpu, &busy) == 0)
+        out->busy = busy.gpu * 1e-2;
+}

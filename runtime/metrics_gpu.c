@@ -1,0 +1,145 @@
+/* Metrics of GPUs, their MIG instances, and the slices that are served on them. */
+#include "runtime/oip_int.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *name, *type, *help, *nv_name;
+    size_t field;
+    bool whole;
+} metrics[] = {
+#define GPU_METRIC(name, type, help, nv_name, field, whole) \
+    {name, type, help, nv_name, offsetof(weft_gpu_reading, field), whole},
+#include "runtime/metrics_gpu.def"
+#undef GPU_METRIC
+};
+
+struct weft_meters {
+    struct {
+        const char *gpu, *mig; /* of the options; mig NULL: the whole GPU */
+        weft_gpu_meter *meter; /* NULL: it cannot be read */
+        weft_gpu_reading last;
+    } *at;
+    uint32_t n;
+};
+
+static void add(weft_meters *m, const char *gpu, const char *mig)
+{
+    for (uint32_t i = 0; i < m->n; i++) {
+        const char *uuid = m->at[i].mig;
+        if (strcmp(m->at[i].gpu, gpu) == 0 && (uuid && mig ? strcmp(uuid, mig) == 0 : uuid == mig))
+            return;
+    }
+    m->at[m->n].gpu = gpu;
+    m->at[m->n].mig = mig;
+    /* A GPU that cannot be read is served all the same. */
+    if (weft_gpu_meter_open(mig ? mig : gpu, NULL, &m->at[m->n].meter) != WEFT_ERR_OK)
+        m->at[m->n].meter = NULL;
+    m->n++;
+}
+
+weft_meters *weft_meters__open(const weft_serve_options *options)
+{
+    weft_meters *m = calloc(1, sizeof *m);
+    if (!m)
+        return NULL;
+    m->at = calloc((size_t)options->n_slice * 2 + 1, sizeof *m->at);
+    for (uint32_t i = 0; m->at && i < options->n_slice; i++) {
+        const weft_serve_slice *s = &options->slice[i];
+        if (s->gpu)
+            add(m, s->gpu, NULL);
+        if (s->gpu && s->mig)
+            add(m, s->gpu, s->mig);
+    }
+    return m;
+}
+
+void weft_meters__close(weft_meters *meters)
+{
+    if (!meters)
+        return;
+    for (uint32_t i = 0; i < meters->n; i++)
+        weft_gpu_meter_close(meters->at[i].meter);
+    free(meters->at);
+    free(meters);
+}
+
+/* UUIDs are those that NVML gave: letters, digits and -. */
+static void put_line(weft_buf *out, const char *name, const weft_meters *m, uint32_t i,
+                     double value, bool nv)
+{
+    weft_buf_printf(out, "%s{%s=\"%s\"", name, nv ? "gpu_uuid" : "gpu", m->at[i].gpu);
+    if (!nv && m->at[i].mig)
+        weft_buf_printf(out, ",instance=\"%s\"", m->at[i].mig);
+    weft_buf_puts(out, "} ");
+    weft_buf_put_f64(out, value);
+    weft_buf_putc(out, '\n');
+}
+
+static void put_family(const weft_meters *m, size_t which, bool nv, weft_buf *out)
+{
+    const char *name = nv ? metrics[which].nv_name : metrics[which].name;
+    bool head = false;
+    for (uint32_t i = 0; i < m->n; i++) {
+        double value = *(const double *)((const char *)&m->at[i].last + metrics[which].field);
+        if (value < 0 || (m->at[i].mig && (nv || metrics[which].whole)))
+            continue;
+        if (!head)
+            weft_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, metrics[which].help, name,
+                            metrics[which].type);
+        head = true;
+        put_line(out, name, m, i, value, nv);
+    }
+}
+
+static void put_slices(const weft_router *router, const char *name, const char *type,
+                       const char *help, double (*value)(const weft_slice_state *), weft_buf *out)
+{
+    weft_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+    for (uint32_t i = 0; i < weft_router__worker_count(router); i++) {
+        weft_slice_state s = weft_router__slice(router, i);
+        weft_buf_printf(out, "%s{slice=\"%s\"} %.0f\n", name, s.name ? s.name : "", value(&s));
+    }
+}
+
+static double is_ready(const weft_slice_state *s)
+{
+    return s->ready;
+}
+
+static double restarts(const weft_slice_state *s)
+{
+    return (double)s->restarts;
+}
+
+static double losses(const weft_slice_state *s)
+{
+    return (double)s->losses;
+}
+
+void weft_meters__write(weft_meters *meters, const weft_router *router, bool nv_names,
+                        weft_buf *out)
+{
+    if (!meters || meters->n == 0)
+        return;
+    for (uint32_t i = 0; i < meters->n; i++) {
+        weft_gpu_reading *r = &meters->at[i].last;
+        if (meters->at[i].meter)
+            weft_gpu_meter_read(meters->at[i].meter, r);
+        else
+            *r = (weft_gpu_reading){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+    }
+    for (size_t i = 0; i < sizeof metrics / sizeof metrics[0]; i++) {
+        put_family(meters, i, false, out);
+        if (nv_names && metrics[i].nv_name[0])
+            put_family(meters, i, true, out);
+    }
+    put_slices(router, "weft_slice_ready", "gauge", "The worker of the slice can answer", is_ready,
+               out);
+    put_slices(router, "weft_slice_restarts_total", "counter", "Workers started again", restarts,
+               out);
+    put_slices(router, "weft_slice_losses_total", "counter",
+               "Workers that ended because their device was lost", losses, out);
+}
