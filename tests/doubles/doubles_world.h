@@ -16,7 +16,8 @@ typedef struct doubles {
     weft_cublaslt_api lt;
     unsigned (*mistakes)(const char **text); /* of libcuda, and of cuBLASLt */
     unsigned (*lt_mistakes)(const char **text);
-    void (*reset)(void);
+    void (*reset)(void), (*lt_reset)(void);
+    unsigned (*calls)(void);
     weft_cu_context ctx;
     weft_cu_stream stream;
 } doubles;
@@ -44,7 +45,7 @@ static inline void doubles_resolve(doubles *d)
 #undef CUBLASLT_SYM
 }
 
-static inline void doubles_load(doubles *d)
+static inline void doubles_open_all(doubles *d)
 {
     memset(d, 0, sizeof *d);
     d->cuda = doubles_open("libcuda.so.1");
@@ -53,6 +54,14 @@ static inline void doubles_load(doubles *d)
     *(void **)&d->mistakes = dlsym(d->cuda, "weft_double_mistakes");
     *(void **)&d->lt_mistakes = dlsym(d->cublaslt, "weft_double_mistakes");
     *(void **)&d->reset = dlsym(d->cuda, "weft_double_reset");
+    *(void **)&d->lt_reset = dlsym(d->cublaslt, "weft_double_reset");
+    *(void **)&d->calls = dlsym(d->cuda, "weft_double_calls");
+}
+
+/* With the functions of both. */
+static inline void doubles_load(doubles *d)
+{
+    doubles_open_all(d);
     doubles_resolve(d);
 }
 

@@ -1,0 +1,629 @@
+/* The CUDA driver on the doubles: results against the CPU driver, and what it says and leaves when
+ * calls fail, memory ends, images are bad, or the device is not the one that was compiled for.
+ *
+ *     test_drv_cuda SMALL.cpu SMALL.gpu [MORE.cpu MORE.gpu]...   all tests
+ *     test_drv_cuda --only NAME SMALL.cpu SMALL.gpu              one, in an environment of its own
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "doubles_world.h"
+#include "runtime/runtime.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <unistd.h>
+
+enum { PORTS_MAX = 8 };
+
+static char **bundles; /* cpu, gpu, cpu, gpu... */
+static int n_bundles;
+static doubles d;
+static weft_diag *diag;
+
+/* -- Models ------------------------------------------------------------------------------------ */
+
+/* One model of a bundle, opened. */
+typedef struct subject {
+    weft_engine *engine;
+    weft_session *session;
+} subject;
+
+static void close_subject(subject *s)
+{
+    weft_session_close(s->session);
+    weft_engine_close(s->engine);
+    *s = (subject){0};
+}
+
+static weft_err open_subject(subject *s, const char *path, const char *model,
+                             const weft_engine_options *options)
+{
+    *s = (subject){0};
+    weft_err err = weft_engine_open(path, options, diag, &s->engine);
+    if (err == WEFT_ERR_OK && !model)
+        model = weft_engine_bundle(s->engine)->program[0].name;
+    if (err == WEFT_ERR_OK)
+        err = weft_session_open(s->engine, model, diag, &s->session);
+    if (err != WEFT_ERR_OK)
+        close_subject(s);
+    return err;
+}
+
+static uint32_t seed = 1;
+
+static float noise(void)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (float)(seed >> 8) / (float)(1 << 23) - 1.0f;
+}
+
+/* Inputs at the least sizes but for the batch; whole numbers are small and not negative. */
+static uint32_t make_inputs(const weft_bundle_program *p, int64_t batch, weft_tensor *in)
+{
+    int64_t symbol[64] = {0};
+    for (uint32_t i = 0; i < p->n_symbol && i < 64; i++)
+        symbol[i] = i == p->batch_symbol ? batch : p->symbol[i].lo;
+    for (uint32_t i = 0; i < p->n_input; i++) {
+        const weft_ttype *t = &p->value[p->input[i].value - 1].type;
+        in[i] = (weft_tensor){.dtype = (weft_dtype)t->dtype, .rank = t->rank};
+        for (int k = 0; k < t->rank; k++)
+            assert_true(weft_dim_eval(p->dims, t->dim[k], symbol, p->n_symbol, &in[i].dim[k]));
+        int64_t n = weft_numel(in[i].dim, in[i].rank);
+        in[i].data = malloc((size_t)n * weft_dtype_size(in[i].dtype) + 1);
+        assert_non_null(in[i].data);
+        for (int64_t k = 0; k < n; k++)
+            weft_tensor_set_f64(&in[i], k,
+                                in[i].dtype == WEFT_DTYPE_F32 ? (double)noise()
+                                                              : fabs((double)noise()) * 9);
+    }
+    return p->n_input;
+}
+
+static void free_inputs(weft_tensor *in, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        free(in[i].data);
+}
+
+static void say(void)
+{
+    char text[512];
+    for (size_t i = 0; i < weft_diag_count(diag); i++) {
+        weft_diag_format(weft_diag_at(diag, i), text, sizeof text);
+        print_message("%s\n", text);
+    }
+}
+
+static bool is_said(const char *text)
+{
+    for (size_t i = 0; i < weft_diag_count(diag); i++)
+        if (strstr(weft_diag_at(diag, i)->text, text))
+            return true;
+    return false;
+}
+
+static void need(weft_err err)
+{
+    if (err != WEFT_ERR_OK)
+        say();
+    assert_int_equal(err, WEFT_ERR_OK);
+}
+
+/* Largest difference, relative to the largest value. */
+static double difference(const weft_tensor *a, const weft_tensor *b)
+{
+    double worst = 0, scale = 0;
+    assert_int_equal(a->rank, b->rank);
+    assert_memory_equal(a->dim, b->dim, (size_t)a->rank * sizeof *a->dim);
+    int64_t n = weft_numel(a->dim, a->rank);
+    for (int64_t i = 0; i < n; i++) {
+        double x = weft_tensor_get_f64(a, i), y = weft_tensor_get_f64(b, i);
+        if (fabs(y) > scale)
+            scale = fabs(y);
+        if (!(fabs(x - y) <= worst) && x != y)
+            worst = isnan(x - y) ? INFINITY : fabs(x - y);
+    }
+    return scale > 0 ? worst / scale : worst;
+}
+
+static void compare(subject *gpu, subject *cpu, int64_t batch)
+{
+    const weft_bundle_program *p = weft_session_program(cpu->session);
+    weft_tensor in[PORTS_MAX], a[PORTS_MAX], b[PORTS_MAX];
+    assert_true(p->n_input <= PORTS_MAX && p->n_output <= PORTS_MAX);
+    uint32_t n = make_inputs(p, batch, in);
+    need(weft_session_run(cpu->session, in, n, diag, b, p->n_output));
+    need(weft_session_run(gpu->session, in, n, diag, a, p->n_output));
+    for (uint32_t i = 0; i < p->n_output; i++) {
+        double x = difference(&a[i], &b[i]);
+        if (!(x <= 1e-4))
+            fail_msg("%s, batch %lld, output %u: difference %g", p->name, (long long)batch, i, x);
+    }
+    free_inputs(in, n);
+}
+
+/* The doubles found nothing wrong. */
+static void sound(void)
+{
+    const char *text;
+    if (d.mistakes(&text))
+        fail_msg("mistakes: %s", text);
+    if (d.lt_mistakes(&text))
+        fail_msg("mistakes: %s", text);
+}
+
+static int64_t batch_max(const weft_bundle_program *p)
+{
+    return p->batch_symbol == UINT32_MAX ? 1 : p->symbol[p->batch_symbol].hi;
+}
+
+static void compare_model(const char *cpu_path, const char *gpu_path, const char *model,
+                          const weft_engine_options *options, int64_t most)
+{
+    subject gpu, cpu;
+    const weft_engine_options plain = {.threads = 1};
+    need(open_subject(&cpu, cpu_path, model, &plain));
+    need(open_subject(&gpu, gpu_path, model, options));
+    int64_t hi = batch_max(weft_session_program(cpu.session));
+    for (int64_t batch = 1; batch <= hi && batch <= most; batch++)
+        compare(&gpu, &cpu, batch);
+    compare(&gpu, &cpu, 1); /* from the cache of sizes */
+    close_subject(&gpu);
+    close_subject(&cpu);
+    sound();
+}
+
+static int start(void **state)
+{
+    (void)state;
+    unsetenv("WEFT_DOUBLE_FAIL");
+    unsetenv("WEFT_DOUBLE_MEM");
+    unsetenv("WEFT_DOUBLE_ARCH");
+    unsetenv("WEFT_DOUBLE_DEVICES");
+    unsetenv("WEFT_DOUBLE_ORDER");
+    d.reset();
+    d.lt_reset();
+    seed = 1;
+    diag = weft_diag_create();
+    return diag ? 0 : -1;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    weft_diag_destroy(diag);
+    diag = NULL;
+    return 0;
+}
+
+/* -- Results ----------------------------------------------------------------------------------- */
+
+static const weft_engine_options whole = {.threads = 1};
+
+static void test_drv_cuda__equals_the_cpu(void **state)
+{
+    (void)state;
+    for (int i = 0; i < n_bundles; i += 2) {
+        subject s;
+        need(open_subject(&s, bundles[i], NULL, &whole));
+        uint32_t n = weft_engine_bundle(s.engine)->n_program;
+        for (uint32_t k = 0; k < n; k++)
+            compare_model(bundles[i], bundles[i + 1], weft_engine_bundle(s.engine)->program[k].name,
+                          &whole, i ? 2 : 6);
+        close_subject(&s);
+    }
+}
+
+/* Nodes of a graph in the order of their launches, not the other way round. */
+static void test_drv_cuda__does_not_depend_on_the_order(void **state)
+{
+    (void)state;
+    setenv("WEFT_DOUBLE_ORDER", "first", 1);
+    compare_model(bundles[0], bundles[1], NULL, &whole, 6);
+}
+
+static void test_drv_cuda__runs_on_partitions(void **state)
+{
+    (void)state;
+    const weft_engine_options part = {.threads = 1, .sm_first = 16, .n_sm = 20};
+    compare_model(bundles[0], bundles[1], NULL, &part, 2);
+    const weft_engine_options beyond = {.threads = 1, .sm_first = 120, .n_sm = 20};
+    subject s;
+    assert_int_not_equal(open_subject(&s, bundles[1], NULL, &beyond), WEFT_ERR_OK);
+    assert_true(is_said("multiprocessors 120 to 139 are asked for"));
+    sound();
+}
+
+static void test_drv_cuda__compiles_ptx_for_later_devices(void **state)
+{
+    (void)state;
+    setenv("WEFT_DOUBLE_ARCH", "100", 1);
+    compare_model(bundles[0], bundles[1], NULL, &whole, 2);
+}
+
+static void test_drv_cuda__tells_times(void **state)
+{
+    (void)state;
+    subject gpu, cpu;
+    uint32_t n;
+    need(open_subject(&cpu, bundles[0], NULL, &whole));
+    need(open_subject(&gpu, bundles[1], NULL, &whole));
+    weft_session_profile(gpu.session, true);
+    for (int i = 0; i < 3; i++)
+        compare(&gpu, &cpu, 2);
+    const weft_launch_time *t = weft_session_times(gpu.session, &n);
+    assert_true(n > 3);
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += t[i].time_us;
+    assert_true(sum > 0);
+    close_subject(&gpu);
+    close_subject(&cpu);
+    sound();
+}
+
+/* Two sessions of one engine, each on a thread of its own. */
+static void *run_often(void *arg)
+{
+    subject *s = arg;
+    const weft_bundle_program *p = weft_session_program(s->session);
+    weft_tensor in[PORTS_MAX], out[PORTS_MAX];
+    weft_diag *own = weft_diag_create();
+    uint32_t n = make_inputs(p, 2, in);
+    intptr_t failed = 0;
+    for (int i = 0; i < 20; i++)
+        failed += weft_session_run(s->session, in, n, own, out, p->n_output) != WEFT_ERR_OK;
+    free_inputs(in, n);
+    weft_diag_destroy(own);
+    return (void *)failed; // NOLINT: a count
+}
+
+static void test_drv_cuda__runs_sessions_at_the_same_time(void **state)
+{
+    (void)state;
+    subject s, other;
+    need(open_subject(&s, bundles[1], NULL, &whole));
+    other.engine = s.engine;
+    need(weft_session_open(s.engine, weft_session_program(s.session)->name, diag, &other.session));
+    pthread_t thread;
+    void *failed;
+    assert_int_equal(pthread_create(&thread, NULL, run_often, &other), 0);
+    assert_null(run_often(&s));
+    pthread_join(thread, &failed);
+    assert_null(failed);
+    weft_session_close(other.session);
+    close_subject(&s);
+    sound();
+}
+
+/* -- Failing calls ----------------------------------------------------------------------------- */
+
+/* Opens, runs twice with other sizes, closes. */
+static weft_err run_all(bool profile)
+{
+    subject s;
+    weft_tensor in[PORTS_MAX], out[PORTS_MAX];
+    weft_err err = open_subject(&s, bundles[1], NULL, &whole);
+    if (err != WEFT_ERR_OK)
+        return err;
+    const weft_bundle_program *p = weft_session_program(s.session);
+    weft_session_profile(s.session, profile);
+    for (int64_t batch = 1; err == WEFT_ERR_OK && batch <= 2; batch++) {
+        uint32_t n = make_inputs(p, batch, in);
+        err = weft_session_run(s.session, in, n, diag, out, p->n_output);
+        free_inputs(in, n);
+    }
+    close_subject(&s);
+    return err;
+}
+
+static void clear_diag(void)
+{
+    weft_diag_destroy(diag);
+    diag = weft_diag_create();
+    assert_non_null(diag);
+}
+
+/* One call after the other fails with `code`: there is an error with a message, or the call is one
+ * that does not matter; nothing is left and nothing is used that is gone. Returns how many. */
+static unsigned fail_each(const char *call, unsigned code, bool profile, unsigned *out_failed)
+{
+    unsigned n = 0, failed = 0, calls = 8;
+    if (strcmp(call, "*") == 0) {
+        d.reset();
+        need(run_all(profile));
+        calls = d.calls();
+    }
+    while (n < calls) {
+        char text[96];
+        n++;
+        snprintf(text, sizeof text, "%s:%u=%u", call, n, code);
+        setenv("WEFT_DOUBLE_FAIL", text, 1);
+        d.reset();
+        d.lt_reset();
+        clear_diag();
+        weft_err err = run_all(profile);
+        if (err != WEFT_ERR_OK) {
+            failed++;
+            if (weft_diag_count(diag) == 0 && err != WEFT_ERR_NOMEM)
+                fail_msg("%s: error %d without a message", text, (int)err);
+        }
+        const char *found;
+        if (d.mistakes(&found) || d.lt_mistakes(&found))
+            fail_msg("%s: %s", text, found);
+    }
+    unsetenv("WEFT_DOUBLE_FAIL");
+    *out_failed = failed;
+    return n;
+}
+
+static void test_drv_cuda__survives_each_failing_call(void **state)
+{
+    (void)state;
+    static const unsigned codes[] = {WEFT_CUDA_ERROR_UNKNOWN, WEFT_CUDA_ERROR_LAUNCH_FAILED,
+                                     WEFT_CUDA_ERROR_INVALID_VALUE};
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        unsigned failed, n = fail_each("*", codes[i], false, &failed);
+        /* Calls that end things may fail unheard, others may not. */
+        assert_true(n > 60);
+        assert_true(failed > n / 2);
+    }
+}
+
+static void test_drv_cuda__survives_failing_calls_of_profiles(void **state)
+{
+    (void)state;
+    static const char *const calls[] = {"cuEventCreate", "cuEventRecord", "cuEventElapsedTime",
+                                        "cuLaunchKernel", "cuMemsetD8Async"};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        unsigned failed;
+        fail_each(calls[i], WEFT_CUDA_ERROR_UNKNOWN, true, &failed);
+        assert_true(failed > 0);
+    }
+}
+
+static void test_drv_cuda__survives_failing_products(void **state)
+{
+    (void)state;
+#define CUBLASLT_SYM(result, name, args) #name,
+    static const char *const calls[] = {
+#include "runtime/cublaslt_syms.def"
+    };
+#undef CUBLASLT_SYM
+    static const unsigned codes[] = {WEFT_CUBLAS_STATUS_ALLOC_FAILED,
+                                     WEFT_CUBLAS_STATUS_INTERNAL_ERROR,
+                                     WEFT_CUBLAS_STATUS_NOT_SUPPORTED};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        for (size_t k = 0; k < sizeof codes / sizeof *codes; k++) {
+            unsigned failed;
+            fail_each(calls[i], codes[k], false, &failed);
+            if (!strstr(calls[i], "Destroy") && strstr(calls[i], "cublasLtM"))
+                assert_true(failed > 0);
+        }
+    }
+}
+
+static void test_drv_cuda__tells_when_memory_ends(void **state)
+{
+    (void)state;
+    unsigned failed;
+    fail_each("cuMemAlloc", WEFT_CUDA_ERROR_OUT_OF_MEMORY, false, &failed);
+    assert_true(failed >= 2);
+    /* Without pinned memory, pageable memory does. */
+    fail_each("cuMemHostAlloc", WEFT_CUDA_ERROR_OUT_OF_MEMORY, false, &failed);
+    assert_int_equal(failed, 0);
+    /* The device is too small: what the plan wants beside what there is. */
+    static const char *const sizes[] = {"1000", "16000", "19000"};
+    for (size_t i = 0; i < 3; i++) {
+        setenv("WEFT_DOUBLE_MEM", sizes[i], 1);
+        d.reset();
+        clear_diag();
+        assert_int_equal(run_all(false), WEFT_ERR_NOMEM);
+        if (!is_said(sizes[i])) {
+            say();
+            fail_msg("a device of %s bytes: its size is not told", sizes[i]);
+        }
+        sound();
+    }
+}
+
+/* -- Bad devices, bad images ------------------------------------------------------------------- */
+
+static void test_drv_cuda__tells_when_the_device_is_lost(void **state)
+{
+    (void)state;
+    subject s;
+    weft_tensor in[PORTS_MAX], out[PORTS_MAX];
+    need(open_subject(&s, bundles[1], NULL, &whole));
+    const weft_bundle_program *p = weft_session_program(s.session);
+    uint32_t n = make_inputs(p, 1, in);
+    need(weft_session_run(s.session, in, n, diag, out, p->n_output));
+    assert_null(weft_engine_lost(s.engine));
+    setenv("WEFT_DOUBLE_FAIL", "cuGraphLaunch:2=214", 1);
+    assert_int_equal(weft_session_run(s.session, in, n, diag, out, p->n_output), WEFT_ERR_NODEV);
+    assert_true(is_said("ECC_UNCORRECTABLE"));
+    assert_non_null(weft_engine_lost(s.engine));
+    /* And stays so. */
+    assert_int_not_equal(weft_session_run(s.session, in, n, diag, out, p->n_output), WEFT_ERR_OK);
+    free_inputs(in, n);
+    close_subject(&s);
+    sound();
+}
+
+static void test_drv_cuda__refuses_other_devices(void **state)
+{
+    (void)state;
+    subject s;
+    setenv("WEFT_DOUBLE_ARCH", "80", 1);
+    assert_int_equal(open_subject(&s, bundles[1], NULL, &whole), WEFT_ERR_NODEV);
+    assert_true(is_said("this GPU is sm_80"));
+    unsetenv("WEFT_DOUBLE_ARCH");
+    d.reset();
+    const weft_engine_options second = {.threads = 1, .gpu = 1};
+    assert_int_equal(open_subject(&s, bundles[1], NULL, &second), WEFT_ERR_NODEV);
+    assert_true(is_said("GPU 1 is asked for, this process sees 1"));
+    setenv("WEFT_DOUBLE_DEVICES", "0", 1);
+    d.reset();
+    assert_int_equal(open_subject(&s, bundles[1], NULL, &whole), WEFT_ERR_NODEV);
+    assert_true(is_said("finds no GPU"));
+    sound();
+}
+
+static void refuse_image(const char *fail, const char *said)
+{
+    setenv("WEFT_DOUBLE_FAIL", fail, 1);
+    d.reset();
+    clear_diag();
+    assert_int_not_equal(run_all(false), WEFT_ERR_OK);
+    if (!is_said(said)) {
+        say();
+        fail_msg("%s: not said: %s", fail, said);
+    }
+    sound();
+}
+
+static void test_drv_cuda__refuses_images_that_the_driver_refuses(void **state)
+{
+    (void)state;
+    refuse_image("cuLibraryLoadData:1=200", "the driver does not take it");
+    refuse_image("cuLibraryLoadData:1=209", "the driver does not take it");
+    refuse_image("cuLibraryLoadData:1=222", "is of a newer CUDA than the driver");
+    refuse_image("cuLibraryGetKernel:1=500", "has no kernel");
+}
+
+/* The bundle with one byte of its code changed. */
+static void test_drv_cuda__refuses_images_with_changed_bytes(void **state)
+{
+    (void)state;
+    weft_bundle *b;
+    subject s;
+    need(weft_bundle_open(bundles[1], diag, &b));
+    size_t at = (size_t)(b->image[0].data - b->file.at) + b->image[0].bytes / 2;
+    char path[] = "/tmp/weft-doubles-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    FILE *f = fdopen(fd, "wb");
+    for (size_t i = 0; i < b->file.len; i++)
+        fputc((b->file.at)[i] ^ (i == at), f);
+    fclose(f);
+    weft_bundle_close(b);
+    weft_err err = open_subject(&s, path, NULL, &whole);
+    if (err == WEFT_ERR_OK) {
+        weft_tensor in[PORTS_MAX], out[PORTS_MAX];
+        const weft_bundle_program *p = weft_session_program(s.session);
+        uint32_t n = make_inputs(p, 1, in);
+        err = weft_session_run(s.session, in, n, diag, out, p->n_output);
+        free_inputs(in, n);
+        close_subject(&s);
+    }
+    remove(path);
+    assert_int_equal(err, WEFT_ERR_INPUT);
+    assert_true(is_said("does not have its checksum"));
+    sound();
+}
+
+/* -- Other drivers: each in a process of its own, as the driver is loaded once -------------------
+ */
+
+/* WEFT_DOUBLE_DRIVER=11080 */
+static void test_drv_cuda__refuses_old_drivers(void **state)
+{
+    (void)state;
+    subject s;
+    assert_int_equal(open_subject(&s, bundles[1], NULL, &whole), WEFT_ERR_NODEV);
+    assert_true(is_said("the CUDA driver is too old: it is for CUDA 11.8, needed is 12.0"));
+}
+
+/* WEFT_DOUBLE_ABSENT=cuMemAlloc */
+static void test_drv_cuda__refuses_drivers_that_lack_functions(void **state)
+{
+    (void)state;
+    subject s;
+    assert_int_equal(open_subject(&s, bundles[1], NULL, &whole), WEFT_ERR_NODEV);
+    assert_true(is_said("lacks cuMemAlloc"));
+}
+
+/* WEFT_DOUBLE_DRIVER=12000: no graphs, no partitions. */
+static void test_drv_cuda__runs_without_graphs(void **state)
+{
+    (void)state;
+    subject s;
+    compare_model(bundles[0], bundles[1], NULL, &whole, 6);
+    const weft_engine_options part = {.threads = 1, .n_sm = 16};
+    assert_int_equal(open_subject(&s, bundles[1], NULL, &part), WEFT_ERR_NODEV);
+    assert_true(is_said("partitions of multiprocessors need"));
+    unsigned failed;
+    fail_each("*", WEFT_CUDA_ERROR_UNKNOWN, false, &failed);
+}
+
+/* LD_LIBRARY_PATH names no doubles, and there is no CUDA. */
+static void test_drv_cuda__says_that_there_is_no_driver(void **state)
+{
+    (void)state;
+    subject s;
+    diag = weft_diag_create();
+    weft_err err = open_subject(&s, bundles[1], NULL, &whole);
+    if (err == WEFT_ERR_OK) {
+        close_subject(&s);
+        print_message("this machine has a GPU\n");
+        skip();
+    }
+    assert_int_equal(err, WEFT_ERR_NODEV);
+    assert_true(is_said("libcuda.so.1") || is_said("cuInit") || is_said("finds no GPU"));
+    weft_diag_destroy(diag);
+}
+
+static int load_all(void **state)
+{
+    (void)state;
+    doubles_open_all(&d);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+#define T(name) cmocka_unit_test_setup_teardown(test_drv_cuda__##name, start, end)
+    const struct CMUnitTest tests[] = {
+        T(equals_the_cpu),
+        T(does_not_depend_on_the_order),
+        T(runs_on_partitions),
+        T(compiles_ptx_for_later_devices),
+        T(tells_times),
+        T(runs_sessions_at_the_same_time),
+        T(survives_each_failing_call),
+        T(survives_failing_calls_of_profiles),
+        T(survives_failing_products),
+        T(tells_when_memory_ends),
+        T(tells_when_the_device_is_lost),
+        T(refuses_other_devices),
+        T(refuses_images_that_the_driver_refuses),
+        T(refuses_images_with_changed_bytes),
+    };
+    const struct CMUnitTest alone[] = {
+        T(refuses_old_drivers),
+        T(refuses_drivers_that_lack_functions),
+        T(runs_without_graphs),
+    };
+    const struct CMUnitTest bare[] = {
+        cmocka_unit_test(test_drv_cuda__says_that_there_is_no_driver),
+    };
+    int first = argc > 2 && strcmp(argv[1], "--only") == 0 ? 3 : 1;
+    bundles = argv + first;
+    n_bundles = argc - first;
+    if (n_bundles < 2 || n_bundles % 2)
+        return 2;
+    if (access(bundles[1], R_OK) != 0) {
+        printf("%s was not compiled\n", bundles[1]);
+        return 77;
+    }
+    if (first == 1)
+        return cmocka_run_group_tests(tests, load_all, NULL);
+    if (strcmp(argv[2], "says_that_there_is_no_driver") == 0)
+        return cmocka_run_group_tests(bare, NULL, NULL);
+    cmocka_set_test_filter(argv[2]);
+    return cmocka_run_group_tests(alone, load_all, NULL);
+}
