@@ -1,6 +1,7 @@
 /* weft inspect: what is in an ONNX file, a text IR file or a bundle. The facts are gathered as JSON
  * (docs/bundle.md has the keys); the text form is printed from it. */
 #include "ir/bundle.h"
+#include "tools/inspect_code.h"
 #include "tools/tools.h"
 
 #include <jansson.h>
@@ -391,6 +392,7 @@ static weft_err inspect_bundle(const char *path, const options *o, weft_diag *di
     json_object_set_new(root, "shared", find_shared(b, uses, arena));
     json_object_set_new(root, "models", models);
     json_object_set_new(root, "joint", list_joint(b));
+    json_object_set_new(root, "code", weft_tool_code_json(b));
     json_object_set_new(root, "plan", plan ? plan : json_null());
     weft_bundle_close(b);
     return err;
@@ -566,6 +568,7 @@ static void print_bundle(const json_t *root)
         }
         printf("\n");
     }
+    weft_tool_code_print(json_object_get(root, "code"));
     const json_t *plan = json_object_get(root, "plan");
     if (!json_is_null(plan))
         printf("  plan     %zu placements on %llu devices\n",
