@@ -37,8 +37,7 @@ const char *weft_cuda__tile_text(weft_cuda *cu, const weft_cuda_tile *t)
                              t->warps_n, t->stages);
 }
 
-/* 1 where q >= n, else 0. */
-static weft_dim enough(weft_cuda *cu, weft_dim q, int64_t n)
+weft_dim weft_cuda__enough(weft_cuda *cu, weft_dim q, int64_t n)
 {
     weft_dimpool *pool = weft_cuda__dims(cu);
     int64_t lo, hi;
@@ -99,9 +98,9 @@ uint32_t weft_cuda__tiles(weft_cuda *cu, weft_dtype dtype, weft_dim m, weft_dim 
             weft_cuda__mul(cu, weft_cuda__mul(cu, weft_cuda__ceil_div(cu, m, v.tile->bm), batch),
                            weft_cuda__ceil_div(cu, n, v.tile->bn));
         uint32_t parts = last ? count_parts(depth, q) : 1;
-        weft_dim taken = parts > 1 ? enough(cu, q, FEW_BLOCKS)
+        weft_dim taken = parts > 1 ? weft_cuda__enough(cu, q, FEW_BLOCKS)
                          : last    ? 1
-                                   : enough(cu, q, FULL_BLOCKS);
+                                   : weft_cuda__enough(cu, q, FULL_BLOCKS);
         if (add_variant(cu, v, q, taken, &left, out, &count))
             return count;
         if (parts > 1) {

@@ -24,7 +24,7 @@
 /* Of 16-bit elements: LINES lines of WIDTH. Groups of eight elements (16 bytes) of a line change
  * places, so that the eight lines that load_matrices reads at once lie in different banks. */
 template <int LINES, int WIDTH> struct half_tile {
-    static const int GROUPS = WIDTH / 8, TOTAL = LINES * GROUPS;
+    static const int GROUPS = WIDTH / 8;
     static const int SHARE = GROUPS < 8 ? 8 / GROUPS : 1; /* lines in 128 bytes */
     static const int TURNS = GROUPS < 8 ? GROUPS : 8;
 
@@ -34,6 +34,34 @@ template <int LINES, int WIDTH> struct half_tile {
         return line * WIDTH + (group ^ (line / SHARE % TURNS)) * 8;
     }
 };
+
+/* Copies the tile from (line0, col0) of a matrix whose lines are `ld` apart; zero from line `lines`
+ * and column `width` on. `wide`: groups of eight are aligned. Groups from USED on are left out. */
+template <class T, int LINES, int WIDTH, int USED, int THREADS>
+__device__ inline void copy_tile(T *to, const T *x, size_t ld, int line0, int col0, int lines,
+                                 int width, bool wide)
+{
+    const int TOTAL = LINES * USED;
+#pragma unroll 4
+    for (int i = 0; i < (TOTAL + THREADS - 1) / THREADS; i++) {
+        int id = i * THREADS + threadIdx.x, line = id / USED, group = id % USED;
+        if (TOTAL % THREADS && id >= TOTAL)
+            break;
+        int l = line0 + line, c = col0 + group * 8, n = l < lines ? width - c : 0;
+        n = n < 0 ? 0 : n < 8 ? n : 8;
+        const T *src = x + (n ? (size_t)l * ld + c : 0);
+        T *dst = to + half_tile<LINES, WIDTH>::at(line, group);
+        if (wide) {
+            copy_async(dst, src, 2 * n);
+        } else {
+            pack<T, 8> p;
+#pragma unroll
+            for (int j = 0; j < 8; j++)
+                p.at[j].bits = j < n ? src[j].bits : 0;
+            *(pack<T, 8> *)dst = p;
+        }
+    }
+}
 
 /* Depth of a tile of half_tile, of product_fma. */
 #define MMA_DEPTH 32
@@ -72,25 +100,8 @@ template <class T, bool K, int ROWS, int THREADS> struct matrix {
 
     __device__ void fetch(T *to, int k0)
     {
-#pragma unroll
-        for (int i = 0; i < (tile::TOTAL + THREADS - 1) / THREADS; i++) {
-            int id = i * THREADS + threadIdx.x, line = id / tile::GROUPS, group = id % tile::GROUPS;
-            if (tile::TOTAL % THREADS && id >= tile::TOTAL)
-                break;
-            int l = line + (K ? from : k0), c = group * 8 + (K ? k0 : from);
-            int n = inside(l, c, 8);
-            const T *src = x + (n ? (size_t)l * ld + c : 0);
-            T *dst = to + tile::at(line, group);
-            if (wide) {
-                copy_async(dst, src, 2 * n);
-            } else {
-                pack<T, 8> p;
-#pragma unroll
-                for (int j = 0; j < 8; j++)
-                    p.at[j].bits = j < n ? src[j].bits : 0;
-                *(pack<T, 8> *)dst = p;
-            }
-        }
+        copy_tile<T, LINES, WIDTH, tile::GROUPS, THREADS>(to, x, ld, K ? from : k0, K ? k0 : from,
+                                                          K ? rows : depth, K ? depth : rows, wide);
     }
 
     __device__ void store(T *) {}

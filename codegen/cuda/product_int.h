@@ -1,4 +1,5 @@
-/* Private to emitters of products (emit_gemm.c, emit_conv.c): tiles of gemm.cuh and their choice.
+/* Private to emitters of products (emit_gemm.c, emit_conv.c, emit_attention.c): tiles of gemm.cuh
+ * and their choice.
  */
 #ifndef WEFT_CODEGEN_CUDA_PRODUCT_INT_H
 #define WEFT_CODEGEN_CUDA_PRODUCT_INT_H
@@ -22,6 +23,9 @@ typedef struct weft_cuda_variant {
 } weft_cuda_variant;
 
 enum { WEFT_CUDA_VARIANTS_MAX = 4 };
+
+/* 1 where q >= n, else 0. */
+weft_dim weft_cuda__enough(weft_cuda *cu, weft_dim q, int64_t n);
 
 /* Tiles for `batch` products of m x n over `depth`: the largest that give a GPU enough blocks.
  * Which one that is may depend on symbols: then there are several. Returns their number. */

@@ -1,0 +1,144 @@
+/* Attention, fused: a block for some rows of one head (attention.cuh). 16-bit heads of up to 128
+ * columns have two kernels: 64 rows a block where that makes enough blocks, 16 where it does not;
+ * sizes that are symbols decide at run time, as in emit_tile.c. */
+#include "codegen/cuda/product_int.h"
+
+#include <math.h>
+
+enum { HEAD_MAX = 256, FULL_BLOCKS = 96, SCORE_RANK = 4 };
+
+typedef struct problem {
+    weft_dtype dtype;
+    weft_dim batch, rows, keys;
+    int64_t heads, head;
+} problem;
+
+/* Geometry of a kernel: 32 `warps` threads have `rows` rows and see `keys` keys at a time. */
+typedef struct shape {
+    uint32_t warps, rows, keys, width;
+} shape;
+
+/* Shared memory stays under 48 KiB; the tile's width is one that half_tile can turn. */
+static shape find_shape(const problem *p, bool small)
+{
+    uint32_t head = (uint32_t)p->head;
+    shape s = {.width = head <= 16 ? 16 : head <= 32 ? 32 : (head + 63) / 64 * 64};
+    if (p->dtype == WEFT_DTYPE_F32) {
+        s.warps = 4;
+        s.rows = head <= 128 ? 32 : 16;
+        s.keys = s.rows;
+        s.width = (head + 7) / 8 * 8;
+        return s;
+    }
+    s.warps = small || head > 128 ? 1 : 4;
+    s.rows = 16 * s.warps;
+    s.keys = head <= 64 ? 64 : 32;
+    return s;
+}
+
+/* Statement `const X mask = ...;` for operand 3 beside scores [batch, heads, rows, keys]. */
+static weft_err print_mask(weft_cuda *cu, weft_cuda_kernel *k, const problem *p)
+{
+    const weft_ttype *t = weft_cuda__in_type(cu, 3);
+    weft_arena *arena = weft_cuda__arena(cu);
+    const weft_dim size[SCORE_RANK] = {p->batch, p->heads, p->rows, p->keys};
+    const char *step[SCORE_RANK] = {"(size_t)0", "(size_t)0", "(size_t)0", "(size_t)0"};
+    if (!t) {
+        weft_buf_puts(weft_cuda__body(k), "    const no_mask mask;\n");
+        return WEFT_ERR_OK;
+    }
+    weft_cuda__in(k, "mask_at", 3);
+    for (uint32_t d = SCORE_RANK - t->rank, i = 0; d < SCORE_RANK; d++, i++) {
+        if (t->dim[i] != size[d] && t->dim[i] != 1)
+            return weft_cuda__unsup(cu, "only running tells how the mask is broadcast");
+        if (t->dim[i] != 1)
+            step[d] = weft_cuda__long(k, t, i + 1, t->rank);
+    }
+    const char *at =
+        weft_arena_printf(arena, "mask_at + place.batch * %s + place.head * %s", step[0], step[1]);
+    if (t->dtype == WEFT_DTYPE_BOOL) {
+        double fill = weft_attrs_float(weft_cuda__attrs(cu), WEFT_ATTR_FILL, -INFINITY);
+        weft_buf_printf(weft_cuda__body(k), "    const bool_mask mask = {%s, %s, %s, %s};\n", at,
+                        step[2], step[3], weft_cuda__f32_text(cu, (float)fill));
+    } else {
+        weft_buf_printf(weft_cuda__body(k), "    const added_mask<%s> mask = {%s, %s, %s};\n",
+                        weft_dtype_name((weft_dtype)t->dtype), at, step[2], step[3]);
+    }
+    return WEFT_ERR_OK;
+}
+
+/* "x + (place.batch * rows) * width + offset + place.head * head". */
+static const char *head_text(weft_cuda_kernel *k, const problem *p, const char *name,
+                             const weft_ttype *t, int64_t offset)
+{
+    return weft_arena_printf(
+        weft_cuda__arena(weft_cuda__of(k)), "%s + place.batch * %s + %lld + place.head * %lld",
+        name, weft_cuda__long(k, t, 1, t->rank), (long long)offset, (long long)p->head);
+}
+
+static weft_err emit_shape(weft_cuda *cu, const problem *p, const shape *s, weft_dim taken)
+{
+    static const weft_attr_key key[3] = {WEFT_ATTR_Q_OFFSET, WEFT_ATTR_K_OFFSET,
+                                         WEFT_ATTR_V_OFFSET};
+    static const char *const name[3] = {"q", "k", "v"};
+    weft_arena *arena = weft_cuda__arena(cu);
+    weft_attrs attrs = weft_cuda__attrs(cu);
+    const char *type = weft_dtype_name(p->dtype), *at[3], *step[3];
+    weft_cuda_kernel *k = weft_cuda__kernel(
+        cu, weft_arena_printf(arena, "attention_%s_%u", type, s->rows), 32 * s->warps);
+    weft_cuda__include(k, "attention.cuh");
+    for (uint32_t i = 0; i < 3; i++)
+        weft_cuda__in(k, name[i], i);
+    weft_cuda__out(k, "y", 0);
+    const char *rows = weft_cuda__int(k, p->rows), *keys = weft_cuda__int(k, p->keys);
+    weft_buf_printf(weft_cuda__body(k), "    const attention_place place(%s, %lld, %u);\n", rows,
+                    (long long)p->heads, s->rows);
+    for (uint32_t i = 0; i < 3; i++) {
+        const weft_ttype *t = weft_cuda__in_type(cu, i);
+        at[i] = head_text(k, p, name[i], t, weft_attrs_int(attrs, key[i], 0));
+        step[i] = weft_cuda__long(k, t, 2, 3);
+    }
+    const weft_ttype *o = weft_cuda__out_type(cu, 0);
+    WEFT_TRY(print_mask(cu, k, p));
+    weft_buf_printf(weft_cuda__body(k),
+                    "    const attention_head<%s> h = {%s,\n        %s,\n        %s,\n        %s,\n"
+                    "        %s, %s, %s, %s, %s, %s, %s};\n"
+                    "    attention<%s, %lld, %u, %u, %u, %u>(h, place.row, mask);\n",
+                    type, at[0], at[1], at[2], head_text(k, p, "y", o, 0), step[0], step[1],
+                    step[2], weft_cuda__long(k, o, 2, 3), rows, keys,
+                    weft_cuda__f32_text(cu, (float)weft_attrs_float(attrs, WEFT_ATTR_SCALE, 1)),
+                    type, (long long)p->head, s->width, s->warps, s->rows, s->keys);
+    weft_dim blocks = weft_cuda__mul(
+        cu, weft_cuda__mul(cu, weft_cuda__ceil_div(cu, p->rows, s->rows), p->batch), p->heads);
+    weft_cuda__launch(k, weft_cuda__mul(cu, blocks, taken), 1, 1, 0);
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_cuda_emit_attention(weft_cuda *cu, weft_node n)
+{
+    (void)n;
+    const weft_ttype *q = weft_cuda__in_type(cu, 0), *k = weft_cuda__in_type(cu, 1);
+    weft_attrs attrs = weft_cuda__attrs(cu);
+    problem p = {.dtype = (weft_dtype)q->dtype,
+                 .batch = q->dim[0],
+                 .rows = q->dim[1],
+                 .keys = k->dim[1],
+                 .heads = weft_attrs_int(attrs, WEFT_ATTR_HEADS, 1),
+                 .head = weft_attrs_int(attrs, WEFT_ATTR_HEAD_DIM, 1)};
+    if (p.dtype != WEFT_DTYPE_F32 && p.dtype != WEFT_DTYPE_F16 && p.dtype != WEFT_DTYPE_BF16)
+        return weft_cuda__unsup(cu, "element type %s", weft_dtype_name(p.dtype));
+    if (p.head > HEAD_MAX)
+        return weft_cuda__unsup(cu, "heads of %lld columns, at most %d", (long long)p.head,
+                                HEAD_MAX);
+    shape large = find_shape(&p, false), small = find_shape(&p, true);
+    if (large.rows == small.rows)
+        return emit_shape(cu, &p, &large, 1);
+    weft_dim blocks = weft_cuda__mul(
+        cu, weft_cuda__mul(cu, weft_cuda__ceil_div(cu, p.rows, large.rows), p.batch), p.heads);
+    weft_dim taken = weft_cuda__enough(cu, blocks, FULL_BLOCKS);
+    if (taken != 0)
+        WEFT_TRY(emit_shape(cu, &p, &large, taken));
+    if (taken != 1)
+        WEFT_TRY(emit_shape(cu, &p, &small, weft_dim_sub(weft_cuda__dims(cu), 1, taken)));
+    return WEFT_ERR_OK;
+}
