@@ -1,0 +1,315 @@
+/* Bundles for GPUs: images, kernels and steps come back as they were written; what no writer makes
+ * is refused. Images are stand-ins: nothing is compiled here. */
+#include "base/f16.h"
+#include "codegen/cuda/cuda_int.h"
+#include "ir/ir.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* In place of NVRTC. */
+weft_err weft_cuda__compile(const weft_cuda_source *source, uint32_t n_source,
+                            const char *const *arch, uint32_t n_arch, uint32_t n_thread,
+                            weft_arena *arena, weft_diag *diag, weft_bundle_image **out_image,
+                            uint32_t *out_n_image, weft_bundle_resource **out_resource)
+{
+    (void)n_thread, (void)diag;
+    uint32_t n = n_source * (n_arch + 1), kernel = 0;
+    weft_bundle_image *image = weft_arena_array(arena, n, sizeof *image);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t k = i % (n_arch + 1);
+        image[i].arch =
+            k < n_arch ? arch[k] : weft_arena_printf(arena, "compute_%s", arch[n_arch - 1] + 3);
+        image[i].module = i / (n_arch + 1);
+        image[i].data = (const uint8_t *)weft_arena_printf(arena, "%s %s", image[i].arch,
+                                                           source[image[i].module].text);
+        image[i].bytes = strlen((const char *)image[i].data);
+    }
+    for (uint32_t i = 0; i < n_source; i++)
+        kernel += source[i].n_kernel;
+    weft_bundle_resource *resource =
+        weft_arena_array(arena, (size_t)kernel * n_arch, sizeof *resource);
+    for (uint32_t i = 0; i < kernel * n_arch; i++)
+        resource[i] = (weft_bundle_resource){16 + i, 4 * i, i % 2};
+    *out_image = image;
+    *out_n_image = n;
+    *out_resource = resource;
+    return WEFT_ERR_OK;
+}
+
+static const char module_text[] = "wir 1 kernel\n"
+                                  "symbol ?b = [1, 8]\n"
+                                  "weight $w \"w\" : f32[64,64] = random 3\n"
+                                  "graph @m (%x : f32[?b,64], %k : i64[?b,3]) {\n"
+                                  "  symbol ?b \"batch\"\n"
+                                  "  %1 : f32[?b,64] = matmul %x, $w\n"
+                                  "  %2 : f32[?b,64] = ew %1, %x {steps = [\"add i0 i1\"]}\n"
+                                  "  %3 : f32[64,?b] = transpose %2\n"
+                                  "  %4 : f32[?b,3,64] = gather %2, %k\n"
+                                  "  return \"y\" %3, \"z\" %4\n"
+                                  "}\n";
+
+typedef struct fixture {
+    weft_diag *diag;
+    weft_arena *arena;
+    weft_module *m;
+    weft_bundle bundle;
+    char path[64], other[64];
+} fixture;
+
+static fixture f;
+
+static void succeed(weft_err err)
+{
+    if (err != WEFT_ERR_OK)
+        fail_msg("%s: %s", weft_err_name(err),
+                 weft_diag_count(f.diag) ? weft_diag_at(f.diag, 0)->text : "no message");
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    memset(&f, 0, sizeof f);
+    f.diag = weft_diag_create();
+    f.arena = weft_arena_create(0);
+    snprintf(f.path, sizeof f.path, "code-%ld.weft", (long)getpid());
+    snprintf(f.other, sizeof f.other, "code-%ld-b.weft", (long)getpid());
+    succeed(weft_module_parse(module_text, strlen(module_text), "t.wir", NULL, f.diag, &f.m));
+    const weft_codegen_options options = {.target = "sm_90,sm_80", .tf32 = true};
+    succeed(
+        weft_codegen_make(f.m, weft_backend_find("cuda"), &options, f.arena, f.diag, &f.bundle));
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    remove(f.path);
+    remove(f.other);
+    weft_module_destroy(f.m);
+    weft_arena_destroy(f.arena);
+    weft_diag_destroy(f.diag);
+    return 0;
+}
+
+/* -- Round trip -------------------------------------------------------------------------------- */
+
+static void same_args(const weft_step_arg *a, const weft_step_arg *b, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        assert_int_equal(a[i].kind, b[i].kind);
+        assert_int_equal(a[i].index, b[i].index);
+        assert_true(a[i].f == b[i].f);
+        assert_true(weft_dim_is_const(a[i].dim) == weft_dim_is_const(b[i].dim));
+    }
+}
+
+static void test_bundle_code__comes_back_as_written(void **state)
+{
+    (void)state;
+    weft_bundle *b = NULL;
+    succeed(weft_bundle_write(&f.bundle, f.path, f.diag));
+    succeed(weft_bundle_open(f.path, f.diag, &b));
+    assert_string_equal(b->target, "sm_80,sm_90"); /* by age */
+    assert_int_equal(b->n_arch, 2);
+    assert_string_equal(b->arch[1], "sm_90");
+    assert_int_equal(b->n_image, 3);
+    assert_string_equal(b->image[2].arch, "compute_90");
+    for (uint32_t i = 0; i < b->n_image; i++) {
+        assert_int_equal((uintptr_t)b->image[i].data % 64, 0);
+        assert_int_equal(b->image[i].bytes, f.bundle.image[i].bytes);
+        assert_memory_equal(b->image[i].data, f.bundle.image[i].data, b->image[i].bytes);
+    }
+    assert_true(b->n_kernel >= 3);
+    assert_int_equal(b->n_kernel, f.bundle.n_kernel);
+    for (uint32_t i = 0; i < b->n_kernel; i++) {
+        assert_string_equal(b->kernel[i].name, f.bundle.kernel[i].name);
+        assert_int_equal(b->kernel[i].threads, f.bundle.kernel[i].threads);
+        assert_memory_equal(b->kernel[i].resource, f.bundle.kernel[i].resource,
+                            2 * sizeof *b->kernel[i].resource);
+    }
+    const weft_bundle_program *p = &b->program[0], *q = &f.bundle.program[0];
+    const weft_step_gemm *g = p->launch[0].step[0].gemm;
+    assert_int_equal(p->launch[0].step[0].kind, WEFT_STEP_GEMM);
+    assert_true(g->tf32 && g->dtype == WEFT_DTYPE_F32 && g->alpha == 1 && g->beta == 0);
+    assert_int_equal(g->n, 64);
+    int64_t batch = 5, m = 0;
+    assert_true(weft_dim_eval(p->dims, g->m, &batch, 1, &m));
+    assert_int_equal(m, 5);
+    for (uint32_t l = 1; l < p->n_launch; l++) {
+        assert_int_equal(p->launch[l].n_step, q->launch[l].n_step);
+        for (uint32_t s = 0; s < p->launch[l].n_step; s++) {
+            const weft_bundle_step *a = &p->launch[l].step[s], *c = &q->launch[l].step[s];
+            assert_int_equal(a->kernel, c->kernel);
+            assert_int_equal(a->n_arg, c->n_arg);
+            same_args(a->arg, c->arg, a->n_arg);
+        }
+    }
+    weft_bundle_section section[WEFT_BUNDLE_SECTIONS_MAX];
+    assert_int_equal(weft_bundle_sections(b, section), 3);
+    assert_string_equal(section[2].name, "code");
+    /* What the reader gives the writer takes. */
+    succeed(weft_bundle_write(b, f.other, f.diag));
+    weft_bundle_close(b);
+    char *one = NULL, *two = NULL;
+    size_t n_one, n_two;
+    succeed(weft_file_read(f.path, UINT64_MAX, f.diag, &one, &n_one));
+    succeed(weft_file_read(f.other, UINT64_MAX, f.diag, &two, &n_two));
+    assert_int_equal(n_one, n_two);
+    assert_memory_equal(one, two, n_one);
+    free(one);
+    free(two);
+}
+
+static void test_bundle_code__is_refused_when_a_byte_differs(void **state)
+{
+    (void)state;
+    weft_bundle *b = NULL;
+    char *at = NULL;
+    size_t len;
+    succeed(weft_bundle_write(&f.bundle, f.path, f.diag));
+    succeed(weft_bundle_open(f.path, f.diag, &b));
+    weft_bundle_section section[WEFT_BUNDLE_SECTIONS_MAX];
+    weft_bundle_sections(b, section);
+    size_t first = (size_t)section[2].offset, last = first + (size_t)section[2].bytes;
+    weft_bundle_close(b);
+    succeed(weft_file_read(f.path, UINT64_MAX, f.diag, &at, &len));
+    for (size_t i = first; i < last; i += 97) {
+        at[i] ^= 1;
+        succeed(weft_file_write(f.other, at, len, f.diag));
+        assert_int_equal(weft_bundle_open(f.other, f.diag, &b), WEFT_ERR_INPUT);
+        at[i] ^= 1;
+    }
+    assert_non_null(strstr(weft_diag_at(f.diag, 0)->text, "does not have its checksum"));
+    free(at);
+}
+
+/* -- What no writer makes ---------------------------------------------------------------------- */
+
+static weft_bundle bad;
+static weft_bundle_program program;
+static weft_bundle_launch launch[8];
+static weft_bundle_step step;
+static weft_bundle_kernel kernel[8];
+static weft_bundle_image image[8];
+static weft_step_arg arg[8];
+static weft_step_gemm gemm;
+static const char *arch[2];
+
+/* A copy of the bundle down to step 0 of launch `l`, to be changed. */
+static void copy_bundle(uint32_t l)
+{
+    bad = f.bundle;
+    program = bad.program[0];
+    memcpy(launch, program.launch, program.n_launch * sizeof launch[0]);
+    memcpy(kernel, bad.kernel, bad.n_kernel * sizeof kernel[0]);
+    memcpy(image, bad.image, bad.n_image * sizeof image[0]);
+    memcpy(arch, bad.arch, sizeof arch);
+    step = launch[l].step[0];
+    assert_true(step.n_arg <= 8);
+    if (step.n_arg)
+        memcpy(arg, step.arg, step.n_arg * sizeof arg[0]);
+    if (step.gemm)
+        gemm = *step.gemm;
+    step.arg = arg;
+    step.gemm = step.gemm ? &gemm : NULL;
+    launch[l].step = &step;
+    launch[l].n_step = 1;
+    program.launch = launch;
+    bad.program = &program;
+    bad.kernel = kernel;
+    bad.image = image;
+    bad.arch = arch;
+}
+
+static void refuse(const char *text)
+{
+    weft_bundle *b = NULL;
+    weft_diag_clear(f.diag);
+    succeed(weft_bundle_write(&bad, f.path, f.diag));
+    if (weft_bundle_open(f.path, f.diag, &b) != WEFT_ERR_INPUT)
+        fail_msg("accepted: %s", text);
+    if (!strstr(weft_diag_at(f.diag, 0)->text, text))
+        fail_msg("\"%s\" instead of \"%s\"", weft_diag_at(f.diag, 0)->text, text);
+}
+
+#define REFUSE(launch_index, change, text) \
+    do {                                   \
+        copy_bundle(launch_index);         \
+        change;                            \
+        refuse(text);                      \
+    } while (0)
+
+enum { GEMM, EW, TRANSPOSE };
+
+static void test_bundle_code__wrong_code_is_refused(void **state)
+{
+    (void)state;
+    REFUSE(EW, arch[0] = "sm_", "architecture \"sm_\"");
+    REFUSE(EW, arch[0] = "sm_90", "there twice");
+    REFUSE(EW, bad.target = "sm_80", "target");
+    REFUSE(EW, bad.target = "sm_80,sm_90,", "target");
+    REFUSE(EW, image[1].arch = "sm_80", "image 1");
+    REFUSE(EW, image[1].module = 1, "image 1");
+    REFUSE(EW, image[2].arch = "compute_80", "image 2");
+    REFUSE(EW, bad.n_image = 2, "2 images");
+    REFUSE(EW, image[0].bytes = 0, "0 bytes");
+    REFUSE(EW, bad.n_arch = 1, "target");
+    REFUSE(EW, kernel[0].name = "a b", "has no name of its own");
+    REFUSE(EW, kernel[0].name = "", "has no name of its own");
+    REFUSE(EW, kernel[1].name = kernel[0].name, "has no name of its own");
+    REFUSE(EW, kernel[0].module = 1, "module 1 of 1");
+    REFUSE(EW, kernel[0].threads = 0, "0 threads");
+    REFUSE(EW, kernel[0].threads = 1025, "1025 threads");
+    REFUSE(EW, kernel[0].shared_bytes = 1 << 20, "shared memory");
+    REFUSE(EW, (bad.n_arch = bad.n_image = bad.n_kernel = 0), "steps without code");
+}
+
+static void test_bundle_code__wrong_steps_are_refused(void **state)
+{
+    (void)state;
+    REFUSE(EW, step.kind = WEFT_STEP_KINDS, "wrong kind");
+    REFUSE(EW, step.kernel = bad.n_kernel, "wrong kernel");
+    REFUSE(EW, step.bytes = 4, "wrong kernel");
+    REFUSE(EW, step.grid[1] = -1, "wrong grid");
+    REFUSE(EW, arg[0].index = 2, "wrong argument");
+    REFUSE(EW, arg[0].kind = WEFT_STEP_ARG_KINDS, "wrong argument");
+    REFUSE(EW, arg[0].kind = WEFT_STEP_ARG_NONE, "wrong argument");
+    REFUSE(EW, arg[0].dim = -4, "wrong argument");
+    REFUSE(EW, arg[0].f = 1, "wrong argument");
+    REFUSE(EW, launch[EW].scratch_bytes = -1, "steps without code");
+    REFUSE(EW, (step.kernel = f.bundle.program[0].launch[TRANSPOSE].step[0].kernel),
+           "is used with arguments");
+    REFUSE(EW, (step.kind = WEFT_STEP_COPY, step.n_arg = 1), "wrong copy");
+    REFUSE(EW, (step.kind = WEFT_STEP_COPY, step.n_arg = 2), "wrong copy"); /* to an operand */
+    REFUSE(EW, (step.kind = WEFT_STEP_FILL, step.n_arg = 1), "wrong fill");
+    REFUSE(GEMM, gemm.dtype = WEFT_DTYPE_I64, "wrong product");
+    REFUSE(GEMM, (gemm.dtype = WEFT_DTYPE_BF16), "wrong product"); /* TF32 of bf16 */
+    REFUSE(GEMM, gemm.act = WEFT_GEMM_ACTS, "wrong product");
+    REFUSE(GEMM, gemm.k = -2, "wrong product");
+    REFUSE(GEMM, gemm.d = gemm.a, "wrong product");
+    REFUSE(GEMM, gemm.beta = 1, "wrong product"); /* of no matrix */
+    REFUSE(GEMM, gemm.alpha = 1e38f * 1e38f, "wrong product");
+    REFUSE(GEMM, gemm.b.kind = WEFT_STEP_ARG_INT, "wrong product");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_bundle_code__comes_back_as_written, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_bundle_code__is_refused_when_a_byte_differs, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_bundle_code__wrong_code_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_bundle_code__wrong_steps_are_refused, set_up,
+                                        tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
