@@ -87,20 +87,34 @@ static void open_counters(weft_gpu_meter *m)
         m->now = NULL;
 }
 
-weft_err weft_gpu_meter_open(const char *uuid, weft_diag *diag, weft_gpu_meter **out)
+/* Entry `ordinal` of the list in CUDA_VISIBLE_DEVICES: a UUID (true), or a number. */
+static bool find_visible(uint32_t ordinal, char uuid[WEFT_MACHINE_NAME_MAX], unsigned int *index)
 {
-    const char *visible = uuid ? NULL : getenv("CUDA_VISIBLE_DEVICES");
-    char first[WEFT_MACHINE_NAME_MAX];
+    const char *at = getenv("CUDA_VISIBLE_DEVICES");
+    char *end;
+    *index = ordinal;
+    if (!at || !*at)
+        return false;
+    for (; ordinal > 0 && at[strcspn(at, ",")]; ordinal--)
+        at += strcspn(at, ",") + 1;
+    if (ordinal > 0)
+        *index = UINT32_MAX;
+    snprintf(uuid, WEFT_MACHINE_NAME_MAX, "%.*s", (int)strcspn(at, ","), at);
+    if (ordinal == 0)
+        *index = (unsigned int)strtoul(uuid, &end, 10);
+    return ordinal == 0 && *end;
+}
+
+weft_err weft_gpu_meter_open(const char *uuid, uint32_t ordinal, weft_diag *diag,
+                             weft_gpu_meter **out)
+{
+    char visible[WEFT_MACHINE_NAME_MAX];
     unsigned int index = 0;
     weft_gpu_meter *m = calloc(1, sizeof *m);
     if (!m)
         return WEFT_ERR_NOMEM;
-    if (visible && *visible) {
-        snprintf(first, sizeof first, "%.*s", (int)strcspn(visible, ","), visible);
-        char *end;
-        index = (unsigned int)strtoul(first, &end, 10);
-        uuid = *end ? first : NULL;
-    }
+    if (!uuid && find_visible(ordinal, visible, &index))
+        uuid = visible;
     weft_err err = weft_nvml__open(diag, &m->nvml);
     if (err == WEFT_ERR_OK)
         err = find(m, uuid, index, diag);
@@ -131,6 +145,16 @@ void weft_gpu_meter_close(weft_gpu_meter *meter)
 const char *weft_gpu_meter_uuid(const weft_gpu_meter *meter)
 {
     return meter->uuid;
+}
+
+const weft_device_type *weft_gpu_meter_type(const weft_gpu_meter *meter)
+{
+    char name[WEFT_NVML_NAME_BYTES];
+    weft_nvml_memory memory;
+    if (meter->mig || meter->nvml.fn.nvmlDeviceGetName(meter->gpu, name, sizeof name) != 0 ||
+        meter->nvml.fn.nvmlDeviceGetMemoryInfo(meter->gpu, &memory) != 0)
+        return NULL;
+    return weft_machine__find_type(name, memory.total, 0);
 }
 
 /* -- Reading ---------------------------------------------------------------------------------- */

@@ -21,7 +21,7 @@ struct weft_meters {
         const char *gpu, *mig; /* of the options; mig NULL: the whole GPU */
         weft_gpu_meter *meter; /* NULL: it cannot be read */
         weft_gpu_reading last;
-    } *at;
+    } * at;
     uint32_t n;
 };
 
@@ -35,7 +35,7 @@ static void add(weft_meters *m, const char *gpu, const char *mig)
     m->at[m->n].gpu = gpu;
     m->at[m->n].mig = mig;
     /* A GPU that cannot be read is served all the same. */
-    if (weft_gpu_meter_open(mig ? mig : gpu, NULL, &m->at[m->n].meter) != WEFT_ERR_OK)
+    if (weft_gpu_meter_open(mig ? mig : gpu, 0, NULL, &m->at[m->n].meter) != WEFT_ERR_OK)
         m->at[m->n].meter = NULL;
     m->n++;
 }

@@ -75,6 +75,11 @@ void weft_session_profile(weft_session *session, bool on);
 /* Borrowed until the next run. */
 const weft_launch_time *weft_session_times(weft_session *session, uint32_t *out_n);
 
+/* Runs what ran last again, n times one behind the other, on what its inputs were: the time of one
+ * on the device, without copies. UNSUP on CPUs. */
+WEFT_MUST_USE weft_err weft_session_time_device(weft_session *session, uint32_t n, weft_diag *diag,
+                                                double *out_us);
+
 /* Memory of a session, of the sizes it ran last (0 before). */
 typedef struct weft_session_memory {
     bool planned;           /* values lie where the bundle says */
@@ -202,11 +207,14 @@ typedef struct weft_gpu_reading {
     double sms, warps, tensor, bandwidth;
 } weft_gpu_reading;
 
-/* `uuid` NULL: the GPU that CUDA_VISIBLE_DEVICES names first, else the first. NODEV when it is not
- * here. Owned. */
-WEFT_MUST_USE weft_err weft_gpu_meter_open(const char *uuid, weft_diag *diag, weft_gpu_meter **out);
+/* `uuid` NULL: number `ordinal` of those that CUDA_VISIBLE_DEVICES names, or of all. NODEV when it
+ * is not here. Owned. */
+WEFT_MUST_USE weft_err weft_gpu_meter_open(const char *uuid, uint32_t ordinal, weft_diag *diag,
+                                           weft_gpu_meter **out);
 void weft_gpu_meter_close(weft_gpu_meter *meter); /* NULL is fine */
 const char *weft_gpu_meter_uuid(const weft_gpu_meter *meter);
+/* The row of the table of devices of a whole GPU; NULL: none, or a MIG instance. */
+const weft_device_type *weft_gpu_meter_type(const weft_gpu_meter *meter);
 void weft_gpu_meter_read(weft_gpu_meter *meter, weft_gpu_reading *out);
 
 /* A daemon of NVIDIA's MPS for one GPU or MIG instance (by UUID), of this process alone. Clients

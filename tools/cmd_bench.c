@@ -1,6 +1,7 @@
 /* weft bench: latency and throughput of what is in a bundle, and where the time goes. */
 #include "base/num.h"
 #include "runtime/runtime.h"
+#include "tools/bench_gpu.h"
 #include "tools/device_options.h"
 #include "tools/joint.h"
 #include "tools/merge_report.h"
@@ -31,6 +32,7 @@ typedef struct result {
     int64_t batch;
     double load_ms, first_ms, min_ms, median_ms, p99_ms, throughput;
     size_t n_runs;
+    weft_bench_reading gpu;
 } result;
 
 enum {
@@ -125,8 +127,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static weft_err measure(weft_session *session, const options *o, int64_t batch, weft_arena *arena,
-                        weft_diag *diag, result *r)
+static weft_err measure(weft_session *session, const options *o, weft_bench_meter *meter,
+                        int64_t batch, weft_arena *arena, weft_diag *diag, result *r)
 {
     const weft_bundle_program *p = weft_session_program(session);
     weft_tensor *in = weft_arena_array(arena, (size_t)p->n_input + 1, sizeof *in);
@@ -143,6 +145,7 @@ static weft_err measure(weft_session *session, const options *o, int64_t batch, 
     r->first_ms = weft_tool_now_ms() - begin;
     WEFT_TRY(weft_session_run(session, in, p->n_input, diag, out, p->n_output));
     weft_session_profile(session, o->per_kernel);
+    weft_bench_meter_begin(meter);
     double start = weft_tool_now_ms(), now = start;
     while (r->n_runs < SAMPLES_MAX && (now - start < o->seconds * 1e3 || r->n_runs < 3)) {
         WEFT_TRY(weft_session_run(session, in, p->n_input, diag, out, p->n_output));
@@ -150,6 +153,7 @@ static weft_err measure(weft_session *session, const options *o, int64_t batch, 
         sample[r->n_runs++] = end - now;
         now = end;
     }
+    weft_bench_meter_end(meter, p, batch, r->n_runs, (now - start) * 1e-3, &r->gpu);
     qsort(sample, r->n_runs, sizeof *sample, by_value);
     r->min_ms = sample[0];
     r->median_ms = sample[r->n_runs / 2];
@@ -193,14 +197,19 @@ static void print_result(const options *o, const result *r)
                "%.3f   first %.1f   runs %zu\n",
                r->model, (long long)r->batch, r->throughput, r->min_ms, r->median_ms, r->p99_ms,
                r->first_ms, r->n_runs);
+    if (!o->json)
+        weft_bench_reading_print(&r->gpu, r->median_ms);
 }
 
 static json_t *result_json(const result *r)
 {
-    return json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:I}", "model", r->model, "batch",
-                     (json_int_t)r->batch, "throughput_per_s", r->throughput, "min_ms", r->min_ms,
-                     "median_ms", r->median_ms, "p99_ms", r->p99_ms, "first_ms", r->first_ms,
-                     "load_ms", r->load_ms, "runs", (json_int_t)r->n_runs);
+    json_t *row =
+        json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:I}", "model", r->model, "batch",
+                  (json_int_t)r->batch, "throughput_per_s", r->throughput, "min_ms", r->min_ms,
+                  "median_ms", r->median_ms, "p99_ms", r->p99_ms, "first_ms", r->first_ms,
+                  "load_ms", r->load_ms, "runs", (json_int_t)r->n_runs);
+    weft_bench_reading_add(&r->gpu, row);
+    return row;
 }
 
 /* -- The verb ------------------------------------------------------------------------------- */
@@ -228,8 +237,8 @@ static size_t list_batches(const options *o, const weft_bundle_program *p, int64
     return n;
 }
 
-static weft_err bench_model(const options *o, weft_engine *engine, const char *model,
-                            weft_diag *diag, json_t *list)
+static weft_err bench_model(const options *o, weft_engine *engine, weft_bench_meter *meter,
+                            const char *model, weft_diag *diag, json_t *list)
 {
     weft_session *session = NULL;
     double begin = weft_tool_now_ms();
@@ -241,7 +250,7 @@ static weft_err bench_model(const options *o, weft_engine *engine, const char *m
     for (size_t i = 0; i < n && err == WEFT_ERR_OK; i++) {
         weft_arena *arena = weft_arena_create(0);
         result r = {.model = model, .batch = batch[i], .load_ms = load_ms};
-        err = arena ? measure(session, o, batch[i], arena, diag, &r) : WEFT_ERR_NOMEM;
+        err = arena ? measure(session, o, meter, batch[i], arena, diag, &r) : WEFT_ERR_NOMEM;
         if (err == WEFT_ERR_OK) {
             print_result(o, &r);
             json_array_append_new(list, result_json(&r));
@@ -368,7 +377,13 @@ static weft_err finish(const options *o, json_t *list, json_t *joint, json_t *re
 static weft_err bench(const options *o, weft_diag *diag)
 {
     weft_engine *engine = NULL;
-    WEFT_TRY(weft_engine_open(o->bundle, &o->engine, diag, &engine));
+    weft_bench_meter meter;
+    weft_bench_meter_open(&meter, o->bundle, o->engine.gpu);
+    weft_err opened = weft_engine_open(o->bundle, &o->engine, diag, &engine);
+    if (opened != WEFT_ERR_OK) {
+        weft_bench_meter_close(&meter);
+        return opened;
+    }
     const weft_bundle *bundle = weft_engine_bundle(engine);
     json_t *list = json_array(), *report = NULL;
     weft_err err = open_report(o, diag, &report);
@@ -377,7 +392,7 @@ static weft_err bench(const options *o, weft_diag *diag)
         if (o->model && strcmp(o->model, bundle->program[i].name) != 0)
             continue;
         found = true;
-        err = bench_model(o, engine, bundle->program[i].name, diag, list);
+        err = bench_model(o, engine, &meter, bundle->program[i].name, diag, list);
     }
     json_t *joint = json_array();
     for (uint32_t i = 0; i < bundle->n_joint && err == WEFT_ERR_OK; i++) {
@@ -396,6 +411,7 @@ static weft_err bench(const options *o, weft_diag *diag)
     json_decref(joint);
     json_decref(list);
     weft_engine_close(engine);
+    weft_bench_meter_close(&meter);
     return err;
 }
 
