@@ -298,7 +298,7 @@ static void test_bundle_code__wrong_steps_are_refused(void **state)
     REFUSE(GEMM, gemm.d = gemm.a, "wrong product");
     REFUSE(GEMM, gemm.beta = 1, "wrong product"); /* of no matrix */
     REFUSE(GEMM, gemm.alpha = 1e38f * 1e38f, "wrong product");
-    REFUSE(GEMM, gemm.b.kind = WEFT_STEP_ARG_INT, "wrong product");
+    REFUSE(GEMM, (gemm.b.kind = WEFT_STEP_ARG_INT, gemm.b.index = 0), "wrong product");
 }
 
 int main(void)
