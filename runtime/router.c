@@ -3,8 +3,8 @@
  * Whenever a request arrives or a worker falls idle, each idle worker gets a batch of the model
  * whose oldest request has waited longest among those that it serves: no model can starve another.
  * A batch leaves at once (a delay only where the options ask for one). Where the bundle has a joint
- * program and all its models have requests, one batch of each leaves together; none waits for
- * another. A worker that dies takes its
+ * program, batches of all its models that have requests leave together (router_joint.c); none waits
+ * for another. A worker that dies takes its
  * batch back to the front of the queue; a request that was in ATTEMPTS_MAX dying workers is
  * answered with an error, and after its first it runs alone, so that a poisonous one does not take
  * others with it. Every request has a deadline, after which it is answered in any case; a worker
@@ -106,7 +106,7 @@ void weft_router__abandon(weft_router *router, weft_request *request)
 
 /* May the model's queue be sent now? Not while a configured delay may still bring a fuller batch.
  */
-static bool is_due(const weft_router *router, const router_model *model, uint64_t now_ns)
+bool weft_router__is_due(const weft_router *router, const router_model *model, uint64_t now_ns)
 {
     double delay_us = router->options->max_queue_delay_us;
     if (delay_us <= 0 || model->largest_bucket <= 1 || router->draining)
@@ -122,69 +122,26 @@ static router_model *oldest_model(weft_router *router, const router_worker *work
     router_model *best = NULL;
     for (uint32_t i = 0; i < router->bundle->n_program; i++) {
         router_model *m = &router->model[i];
-        if (worker->serves[i] && m->head && is_due(router, m, now_ns) &&
+        if (worker->serves[i] && m->head && weft_router__is_due(router, m, now_ns) &&
             (!best || m->head->arrived_ns < best->head->arrived_ns))
             best = m;
     }
     return best;
 }
 
-/* Whether the joint program pays with `rows` rows of each of its models, like their oldest. */
-static bool pays(const weft_router *router, const weft_bundle_program *joint, int64_t rows)
-{
-    double elements = 0;
-    for (uint32_t k = 0; k < joint->n_part; k++) {
-        const weft_request *r = router->model[joint->part[k].program].head;
-        for (uint32_t i = 0; i < joint->part[k].n_in && r->rows > 0; i++)
-            elements += (double)weft_tensor_numel(&r->in[i]) / (double)r->rows * (double)rows;
-    }
-    return joint->limit == 0 || elements <= (double)joint->limit;
-}
-
-/* The joint program that runs the model and others that have requests too: all its models are
- * served here, each has something to send, no other idle worker could take one of them, and it pays
- * for so much. *rows: the bucket that each of them fills. NULL: the model runs by itself. */
-static const weft_bundle_program *find_joint(const weft_router *router, const router_worker *worker,
-                                             uint32_t model, uint64_t now_ns, int64_t *rows)
-{
-    const weft_bundle *b = router->bundle;
-    for (uint32_t i = 0; i < b->n_joint; i++) {
-        const weft_bundle_program *joint = &b->program[b->n_program + i];
-        bool has = false, ready = true;
-        *rows = INT64_MAX;
-        for (uint32_t k = 0; k < joint->n_part && ready; k++) {
-            uint32_t at = joint->part[k].program;
-            const router_model *m = &router->model[at];
-            has = has || at == model;
-            int64_t waiting = m->head && worker->serves[at] && is_due(router, m, now_ns)
-                                  ? weft_batch__waiting(m)
-                                  : 0;
-            *rows = waiting < *rows ? waiting : *rows;
-            ready = waiting > 0;
-            for (uint32_t j = 0; j < router->n_worker && ready; j++)
-                ready = &router->worker[j] == worker || router->worker[j].state != WORKER_IDLE ||
-                        !router->worker[j].serves[at];
-        }
-        if (has && ready && pays(router, joint, *rows))
-            return joint;
-    }
-    return NULL;
-}
-
-/* Fills the worker's batches, of the model or of all models of a joint program. */
+/* Fills the worker's batches: of the model, or of it and others that have requests too. */
 static void fill_worker(weft_router *router, router_worker *w, router_model *m, uint64_t now_ns)
 {
+    joint_part part[JOINT_PARTS_MAX] = {{.rows = m->largest_bucket}};
     uint32_t model = (uint32_t)(m - router->model);
-    int64_t rows = m->largest_bucket;
     w->batch_id = ++router->next_id;
-    w->joint = find_joint(router, w, model, now_ns, &rows);
-    w->n_part = w->joint ? w->joint->n_part : 1;
-    if (!w->joint)
-        rows = m->largest_bucket;
+    w->joint = weft_joint__find(router, w, model, now_ns, part);
+    w->n_part = w->joint ? w->joint->program->n_part : 1;
     for (uint32_t k = 0; k < w->n_part; k++) {
-        uint32_t at = w->joint ? w->joint->part[k].program : model;
+        uint32_t at = w->joint ? w->joint->program->part[k].program : model;
         w->part[k] = (router_batch){.model = at, .sent_ns = now_ns};
-        weft_batch__take(&router->model[at], rows, &w->part[k]);
+        if (part[k].rows > 0)
+            weft_batch__take(&router->model[at], part[k].rows, &w->part[k]);
     }
 }
 
@@ -337,6 +294,8 @@ weft_err weft_router__create(const weft_serve_options *options, weft_loop *loop,
         router->model[i].largest_bucket = largest > 0 ? largest : 1;
     }
     if (err == WEFT_ERR_OK)
+        err = weft_joint__create(router);
+    if (err == WEFT_ERR_OK)
         err = create_workers(router, diag);
     if (err == WEFT_ERR_OK && !weft_loop__idle(loop, on_idle, router))
         err = WEFT_ERR_BUG;
@@ -360,6 +319,7 @@ void weft_router__destroy(weft_router *router)
     }
     free(router->worker);
     free(router->model);
+    weft_joint__destroy(router);
     weft_bundle_close(router->bundle);
     free(router);
 }

@@ -7,6 +7,9 @@
 #include <sys/types.h>
 
 enum { QUEUE_MAX = 4096, BATCH_REQUESTS_MAX = 256, ATTEMPTS_MAX = 3 };
+/* Parts of a joint program; combinations of sizes that are sent to it, as many as a session keeps
+ * prepared. */
+enum { JOINT_PARTS_MAX = 64, JOINT_KEPT_MAX = 16 };
 
 typedef struct router_model {
     const weft_bundle_program *program;
@@ -24,6 +27,19 @@ typedef struct router_batch {
     int64_t rows, padded_rows;
     uint64_t sent_ns;
 } router_batch;
+
+/* One part of a joint program: rows, 0: it is left empty; and what else tells its size. */
+typedef struct joint_part {
+    int64_t rows;
+    uint64_t shape;
+} joint_part;
+
+typedef struct router_joint {
+    const weft_bundle_program *program;
+    weft_wire_tensor *empty; /* inputs of parts without rows; NULL: the program is not used */
+    joint_part *kept;        /* sizes of all parts, one combination after the other */
+    uint32_t uses[JOINT_KEPT_MAX], n_kept;
+} router_joint;
 
 typedef enum worker_state {
     WORKER_WAITING,  /* to be started again at start_ns */
@@ -44,9 +60,10 @@ typedef struct router_worker {
     bool lost;                          /* its device: since it ended last */
     bool spoke;                         /* this process said why it ends */
     char why[WEFT_REQUEST_MESSAGE_MAX]; /* last words of the one before, until one is ready */
-    /* What it runs: a batch of one model, or, by a joint program, one of each of its models. */
+    /* What it runs: a batch of one model, or, by a joint program, one of each of its models, some
+     * of them without requests. */
     uint64_t batch_id;
-    const weft_bundle_program *joint; /* NULL: one model's own program */
+    const router_joint *joint; /* NULL: one model's own program */
     router_batch *part;
     uint32_t n_part;
     router_batch *done; /* as many: what was answered, while `part` is filled again */
@@ -68,6 +85,7 @@ struct weft_router {
     weft_loop *loop;
     weft_bundle *bundle;
     router_model *model;
+    router_joint *joint; /* by joint program */
     router_worker *worker;
     uint32_t n_worker;
     uint64_t next_id, restarts, joint_executions, next_scan_ns, timeout_ns;
@@ -95,6 +113,19 @@ void weft_batch__give(const router_model *model, router_batch *batch,
 void weft_batch__count(router_model *model, const router_batch *batch, const weft_wire_head *head,
                        uint64_t now_ns);
 
+/* -- Joint programs (router_joint.c) -------------------------------------------------------- */
+
+WEFT_MUST_USE weft_err weft_joint__create(weft_router *router);
+void weft_joint__destroy(weft_router *router);
+/* The joint program by which the worker should run the model, and others that have requests too and
+ * that no other idle worker could take; `out`: the rows of each part. NULL: the model runs by
+ * itself. */
+router_joint *weft_joint__find(weft_router *router, const router_worker *worker, uint32_t model,
+                               uint64_t now_ns, joint_part *out);
+/* What to send of what waits, part `must` in any case; false: that part by itself. Learns. */
+bool weft_joint__choose(router_joint *joint, const joint_part *waiting, uint32_t must,
+                        joint_part *out);
+
 /* -- Workers (router_worker.c) -------------------------------------------------------------- */
 
 void weft_worker__start(router_worker *worker);
@@ -110,6 +141,9 @@ void weft_router__set_answer(weft_request *request, weft_answer answer, const ch
     WEFT_PRINTF(3, 4);
 /* Ends a request: counts it, calls done. */
 void weft_router__finish(weft_router *router, weft_request *request);
+/* May the model's queue be sent now? Not while a configured delay may still bring a fuller batch.
+ */
+bool weft_router__is_due(const weft_router *router, const router_model *model, uint64_t now_ns);
 /* Something became possible: sends batches to idle workers. */
 void weft_router__dispatch(weft_router *router);
 

@@ -232,10 +232,14 @@ static bool push_out(router_worker *w)
 }
 
 /* One input of a batch: its rows one request after the other, then the last row again for what is
- * filled up. */
+ * filled up. `empty`: what it is without requests, in a joint program. */
 static void add_input(router_worker *w, const router_batch *b, const weft_bundle_program *p,
-                      uint32_t i, weft_wire_tensor *t)
+                      uint32_t i, const weft_wire_tensor *empty, weft_wire_tensor *t)
 {
+    if (b->n == 0) {
+        *t = *empty;
+        return;
+    }
     const weft_tensor *last = &b->request[b->n - 1]->in[i];
     bool batched = p->batch_symbol < p->n_symbol;
     *t = (weft_wire_tensor){.dtype = last->dtype, .rank = last->rank};
@@ -284,19 +288,20 @@ void weft_worker__send(router_worker *w)
         weft_worker__fail(w);
         return;
     }
-    w->tx_head = (weft_wire_head){.magic = WEFT_WIRE_MAGIC,
-                                  .kind = WEFT_WIRE_RUN,
-                                  .id = w->batch_id,
-                                  .model = w->joint ? (uint32_t)(w->joint - bundle->program)
-                                                    : w->part[0].model,
-                                  .n_tensor = n_input};
+    w->tx_head = (weft_wire_head){
+        .magic = WEFT_WIRE_MAGIC,
+        .kind = WEFT_WIRE_RUN,
+        .id = w->batch_id,
+        .model = w->joint ? (uint32_t)(w->joint->program - bundle->program) : w->part[0].model,
+        .n_tensor = n_input};
     w->tx[w->n_tx++] = (struct iovec){.iov_base = &w->tx_head, .iov_len = sizeof w->tx_head};
     w->tx[w->n_tx++] =
         (struct iovec){.iov_base = w->tx_tensor, .iov_len = n_input * sizeof *w->tx_tensor};
     for (uint32_t k = 0; k < w->n_part; k++) {
         const weft_bundle_program *p = w->router->model[w->part[k].model].program;
-        for (uint32_t i = 0; i < p->n_input; i++)
-            add_input(w, &w->part[k], p, i, &w->tx_tensor[at++]);
+        for (uint32_t i = 0; i < p->n_input; i++, at++)
+            add_input(w, &w->part[k], p, i, w->joint ? &w->joint->empty[at] : NULL,
+                      &w->tx_tensor[at]);
     }
     if (!push_out(w))
         weft_worker__fail(w);
@@ -350,10 +355,12 @@ static void give_outputs(router_worker *w)
         router_model *model = &w->router->model[w->part[k].model];
         uint32_t n = model->program->n_output;
         /* An answer of another number of tensors fits nobody. */
-        bool fits = w->joint ? w->rx_head.n_tensor == w->joint->n_output : true;
+        bool fits = w->joint ? w->rx_head.n_tensor == w->joint->program->n_output : true;
         n = fits && n <= left ? n : 0;
-        weft_batch__give(model, &w->part[k], t, w->joint ? n : w->rx_head.n_tensor, payload);
-        weft_batch__count(model, &w->part[k], &w->rx_head, now_ns);
+        if (w->part[k].n > 0) {
+            weft_batch__give(model, &w->part[k], t, w->joint ? n : w->rx_head.n_tensor, payload);
+            weft_batch__count(model, &w->part[k], &w->rx_head, now_ns);
+        }
         for (uint32_t i = 0; i < n; i++)
             payload +=
                 (size_t)weft_numel(t[i].dim, t[i].rank) * weft_dtype_size((weft_dtype)t[i].dtype);

@@ -1,0 +1,126 @@
+/* Which models of a joint program are run together: every subset with requests has its entry, no
+ * more combinations of sizes are sent than a worker keeps prepared, and the frequent ones win. */
+#include "runtime/router_int.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { PARTS = 8 };
+
+typedef struct subject {
+    weft_bundle_program program;
+    router_joint joint;
+    joint_part kept[JOINT_KEPT_MAX * PARTS];
+} subject;
+
+static void open_subject(subject *s, uint32_t n_part)
+{
+    memset(s, 0, sizeof *s);
+    s->program.n_part = n_part;
+    s->joint.program = &s->program;
+    s->joint.kept = s->kept;
+}
+
+static uint64_t next_random(uint64_t *seed)
+{
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return *seed >> 33;
+}
+
+static void test_joint__every_subset_of_two_and_more(void **state)
+{
+    subject s;
+    (void)state;
+    open_subject(&s, 3);
+    for (uint32_t set = 0; set < 8; set++)
+        for (uint32_t must = 0; must < 3; must++) {
+            joint_part waiting[3] = {{0}}, out[3];
+            for (uint32_t k = 0; k < 3; k++)
+                waiting[k].rows = set >> k & 1 ? 1 + k : 0;
+            bool several = (set & (set - 1)) != 0, wanted = set >> must & 1;
+            assert_int_equal(weft_joint__choose(&s.joint, waiting, must, out), several && wanted);
+            if (several && wanted)
+                assert_memory_equal(out, waiting, sizeof waiting);
+        }
+}
+
+/* Unequal rows are taken as they are. */
+static void test_joint__each_part_has_its_rows(void **state)
+{
+    subject s;
+    const joint_part waiting[3] = {{8, 5}, {0, 0}, {1, 6}};
+    joint_part out[3];
+    (void)state;
+    open_subject(&s, 3);
+    assert_true(weft_joint__choose(&s.joint, waiting, 0, out));
+    assert_memory_equal(out, waiting, sizeof waiting);
+}
+
+/* Whatever comes, what is chosen waits, holds the oldest model's part and serves more than that
+ * model alone; and at most JOINT_KEPT_MAX combinations are alive between two that are forgotten. */
+static void test_joint__random_loads_are_served_soundly(void **state)
+{
+    static const int64_t bucket[] = {0, 0, 1, 2, 4, 8};
+    uint64_t seed = 3, joint = 0;
+    subject s;
+    (void)state;
+    open_subject(&s, PARTS);
+    for (int round = 0; round < 20000; round++) {
+        joint_part waiting[PARTS], out[PARTS];
+        uint32_t must = (uint32_t)(next_random(&seed) % PARTS);
+        for (uint32_t k = 0; k < PARTS; k++)
+            waiting[k] = (joint_part){bucket[next_random(&seed) % 6], next_random(&seed) % 2};
+        if (!weft_joint__choose(&s.joint, waiting, must, out))
+            continue;
+        int64_t rows = 0;
+        uint32_t ready = 0;
+        joint++;
+        for (uint32_t k = 0; k < PARTS; k++) {
+            assert_true(out[k].rows >= 0 && out[k].rows <= waiting[k].rows);
+            assert_true(out[k].rows == 0 || out[k].shape == waiting[k].shape);
+            rows += out[k].rows;
+            ready += out[k].rows > 0;
+        }
+        assert_true(ready >= 2 && out[must].rows > 0);
+        assert_true(rows > waiting[must].rows);
+        assert_true(s.joint.n_kept <= JOINT_KEPT_MAX);
+    }
+    assert_true(joint > 1000);
+}
+
+/* A combination that is half of the load stays among many rare ones. */
+static void test_joint__frequent_sizes_are_kept(void **state)
+{
+    static const joint_part frequent[PARTS] = {{1, 0}, {1, 0}, {1, 0}, {1, 0}};
+    uint64_t seed = 7;
+    int missed = 0;
+    subject s;
+    (void)state;
+    open_subject(&s, PARTS);
+    for (int round = 0; round < 4000; round++) {
+        joint_part waiting[PARTS], out[PARTS];
+        memcpy(waiting, frequent, sizeof waiting);
+        for (uint32_t k = 0; k < PARTS && round % 2; k++)
+            waiting[k] = (joint_part){1, next_random(&seed)}; /* lengths that never come again */
+        bool chosen = weft_joint__choose(&s.joint, waiting, 0, out);
+        if (round % 2 == 0 && !(chosen && memcmp(out, frequent, sizeof out) == 0))
+            missed++;
+    }
+    assert_true(missed <= 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_joint__every_subset_of_two_and_more),
+        cmocka_unit_test(test_joint__each_part_has_its_rows),
+        cmocka_unit_test(test_joint__random_loads_are_served_soundly),
+        cmocka_unit_test(test_joint__frequent_sizes_are_kept),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
