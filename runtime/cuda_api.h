@@ -83,6 +83,7 @@ typedef unsigned weft_cu_result; /* CUresult */
     X(CU_GRAPH_NODE_TYPE_MEMCPY, 1)                              \
     X(CU_GRAPH_NODE_TYPE_MEMSET, 2)                              \
     X(CU_GRAPH_NODE_TYPE_EMPTY, 5)                               \
+    X(CU_GRAPH_NODE_TYPE_EVENT_RECORD, 7)                        \
     X(CU_DEV_RESOURCE_TYPE_SM, 1)                                \
     X(CU_GREEN_CTX_DEFAULT_STREAM, 1)
 
@@ -159,6 +160,11 @@ typedef struct weft_cu_memset_node {
     weft_cu_context ctx;
 } weft_cu_memset_node;
 
+/* CUDA_EVENT_RECORD_NODE_PARAMS */
+typedef struct weft_cu_event_node {
+    weft_cu_event event;
+} weft_cu_event_node;
+
 typedef struct weft_cu_node_params {
     unsigned type;
     int reserved0[3];
@@ -167,6 +173,7 @@ typedef struct weft_cu_node_params {
         weft_cu_kernel_node kernel;
         weft_cu_memcpy_node memcpy;
         weft_cu_memset_node memset;
+        weft_cu_event_node eventRecord;
     } u; /* cuda.h: without a name */
     long long reserved2;
 } weft_cu_node_params;

@@ -85,15 +85,20 @@ typedef struct weft_device_ops {
     weft_err (*copy_out)(weft_engine *engine, void *queue, void *to, const void *from,
                          uint64_t bytes, weft_diag *diag);
     /* One thing to run for all launches, which may run at the same time where neither reads or
-     * writes what the other writes. *inout: NULL, or what was made of the same launches at other
-     * addresses, which is changed or replaced. Addresses are read now. */
+     * writes what the other writes. *inout: NULL, or what was made of the same program at other
+     * sizes or addresses, which is changed or replaced. Addresses are read now; the list lives as
+     * long as what is made of it. */
     weft_err (*fuse)(weft_engine *engine, void *queue, const weft_bound_list *list, weft_diag *diag,
                      void **inout);
     void (*free_fused)(weft_engine *engine, void *fused);
     weft_err (*run_fused)(weft_engine *engine, void *queue, void *fused, weft_diag *diag);
-    /* Runs one after the other and adds the time of each to time_us[bound.launch]. Waits. */
-    weft_err (*run_timed)(weft_engine *engine, void *queue, const weft_bound_list *list,
-                          double *time_us, weft_diag *diag);
+    /* Runs its launches one after the other and adds the time of each to time_us[bound.launch]. The
+     * time between two, which the device takes to start one, counts to the second. Waits. */
+    weft_err (*run_timed)(weft_engine *engine, void *queue, void *fused, double *time_us,
+                          weft_diag *diag);
+    /* Runs it n times, one behind the other: the time on the device of one. Waits. */
+    weft_err (*time_fused)(weft_engine *engine, void *queue, void *fused, uint32_t n,
+                           double *out_us, weft_diag *diag);
     weft_err (*wait)(weft_engine *engine, void *queue, weft_diag *diag);
     /* Adds a note on the device's memory and what this engine has of it. */
     void (*note_memory)(weft_engine *engine, weft_diag *diag);

@@ -280,6 +280,7 @@ static const weft_device_ops cuda_ops = {
     .free_fused = weft_gpu__free_fused,
     .run_fused = weft_gpu__run_fused,
     .run_timed = weft_gpu__run_timed,
+    .time_fused = weft_gpu__time_fused,
     .wait = weft_gpu__wait,
     .note_memory = weft_gpu__note_memory,
     .lost = lost_cuda,

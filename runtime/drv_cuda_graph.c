@@ -12,7 +12,8 @@
 #include <string.h>
 
 typedef struct fused {
-    weft_cu_graph_exec exec;     /* NULL: no graphs, or nothing to run */
+    weft_cu_graph_exec timed; /* one launch after the other, events between; NULL: not asked for */
+    weft_cu_graph_exec exec;  /* NULL: no graphs, or nothing to run */
     const weft_bound_list *list; /* lives longer */
     uint32_t n;                  /* launches of it that have steps */
 } fused;
@@ -252,6 +253,9 @@ weft_err weft_gpu__fuse(weft_engine *e, void *queue, const weft_bound_list *list
     if (!f)
         return WEFT_ERR_NOMEM;
     recorder r = {.g = weft_gpu__of(e), .stream = q->stream, .diag = diag};
+    if (f->timed)
+        (void)r.g->cu->cuGraphExecDestroy(f->timed);
+    f->timed = NULL;
     weft_err err = record_and_make(&r, list, f);
     if (r.graph)
         (void)r.g->cu->cuGraphDestroy(r.graph);
@@ -275,6 +279,8 @@ void weft_gpu__free_fused(weft_engine *e, void *data)
     weft_gpu__enter(g);
     if (f->exec)
         (void)g->cu->cuGraphExecDestroy(f->exec);
+    if (f->timed)
+        (void)g->cu->cuGraphExecDestroy(f->timed);
     free(f);
 }
 
@@ -300,6 +306,8 @@ weft_err weft_gpu__run_fused(weft_engine *e, void *queue, void *data, weft_diag 
     return WEFT_ERR_OK;
 }
 
+/* -- Times ---------------------------------------------------------------------------------- */
+
 static weft_err make_events(weft_gpu *g, weft_gpu_queue *q, uint32_t n, weft_diag *diag)
 {
     if (n <= q->n_event)
@@ -322,24 +330,105 @@ static weft_err mark(weft_gpu *g, weft_gpu_queue *q, uint32_t i, weft_diag *diag
     return weft_gpu__check(g, g->cu->cuEventRecord(q->event[i], q->stream), "cuEventRecord", diag);
 }
 
-/* An event before the first launch and one behind each. */
-weft_err weft_gpu__run_timed(weft_engine *e, void *queue, const weft_bound_list *list,
-                             double *time_us, weft_diag *diag)
+static weft_err elapsed(weft_gpu *g, const weft_gpu_queue *q, uint32_t from, uint32_t to,
+                        double *out_us, weft_diag *diag)
 {
-    weft_gpu *g = weft_gpu__of(e);
-    weft_gpu_queue *q = queue;
-    WEFT_TRY(make_events(g, q, list->n + 1, diag));
+    float ms = 0;
+    WEFT_TRY(weft_gpu__check(g, g->cu->cuEventElapsedTime(&ms, q->event[from], q->event[to]),
+                             "cuEventElapsedTime", diag));
+    *out_us = (double)ms * 1e3;
+    return WEFT_ERR_OK;
+}
+
+static weft_err add_event(recorder *r, weft_cu_event event, size_t n_after)
+{
+    weft_cu_node_params params;
+    memset(&params, 0, sizeof params);
+    params.type = WEFT_CU_GRAPH_NODE_TYPE_EVENT_RECORD;
+    params.u.eventRecord.event = event;
+    weft_cu_graph_node node;
+    WEFT_TRY(add_node(r, &params, n_after, &node));
+    r->after[0] = node;
+    return WEFT_ERR_OK;
+}
+
+/* Launches in a row, an event before the first and one behind each. */
+static weft_err record_timed(recorder *r, const weft_gpu_queue *q, const weft_bound_list *list)
+{
+    weft_cu_graph_node after[1];
+    r->after = after;
+    WEFT_TRY(
+        weft_gpu__check(r->g, r->g->cu->cuGraphCreate(&r->graph, 0), "cuGraphCreate", r->diag));
+    WEFT_TRY(add_event(r, q->event[0], 0));
+    for (uint32_t i = 0; i < list->n; i++) {
+        weft_gpu_launch *l = launch_of(&list->at[i]);
+        for (uint32_t k = 0; k < l->steps->n; k++)
+            WEFT_TRY(add_step(r, l, k, list->at[i].arg, 1, &after[0]));
+        WEFT_TRY(add_event(r, q->event[i + 1], 1));
+    }
+    return WEFT_ERR_OK;
+}
+
+static weft_err make_timed(weft_gpu *g, const weft_gpu_queue *q, fused *f, weft_diag *diag)
+{
+    recorder r = {.g = g, .stream = q->stream, .diag = diag};
+    weft_err err = record_timed(&r, q, f->list);
+    if (err == WEFT_ERR_OK)
+        err = weft_gpu__check(g, g->cu->cuGraphInstantiateWithFlags(&f->timed, r.graph, 0),
+                              "cuGraphInstantiateWithFlags", diag);
+    if (r.graph)
+        (void)g->cu->cuGraphDestroy(r.graph);
+    return err;
+}
+
+/* Without graphs the host's calls are part of what is measured. */
+static weft_err run_marked(weft_gpu *g, weft_gpu_queue *q, const weft_bound_list *list,
+                           weft_diag *diag)
+{
     WEFT_TRY(mark(g, q, 0, diag));
     for (uint32_t i = 0; i < list->n; i++) {
         WEFT_TRY(run_launch(q, &list->at[i], diag));
         WEFT_TRY(mark(g, q, i + 1, diag));
     }
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_gpu__run_timed(weft_engine *e, void *queue, void *data, double *time_us,
+                             weft_diag *diag)
+{
+    weft_gpu *g = weft_gpu__of(e);
+    weft_gpu_queue *q = queue;
+    fused *f = data;
+    WEFT_TRY(make_events(g, q, f->list->n + 1, diag));
+    if (g->lib->graphs && !f->timed)
+        WEFT_TRY(make_timed(g, q, f, diag));
+    if (f->timed)
+        WEFT_TRY(
+            weft_gpu__check(g, g->cu->cuGraphLaunch(f->timed, q->stream), "cuGraphLaunch", diag));
+    else
+        WEFT_TRY(run_marked(g, q, f->list, diag));
     WEFT_TRY(weft_gpu__wait(e, queue, diag));
-    for (uint32_t i = 0; i < list->n; i++) {
-        float ms = 0;
-        WEFT_TRY(weft_gpu__check(g, g->cu->cuEventElapsedTime(&ms, q->event[i], q->event[i + 1]),
-                                 "cuEventElapsedTime", diag));
-        time_us[list->at[i].launch] += (double)ms * 1e3;
+    for (uint32_t i = 0; i < f->list->n; i++) {
+        double us;
+        WEFT_TRY(elapsed(g, q, i, i + 1, &us, diag));
+        time_us[f->list->at[i].launch] += us;
     }
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_gpu__time_fused(weft_engine *e, void *queue, void *data, uint32_t n, double *out_us,
+                              weft_diag *diag)
+{
+    weft_gpu *g = weft_gpu__of(e);
+    weft_gpu_queue *q = queue;
+    double us;
+    WEFT_TRY(make_events(g, q, 2, diag));
+    WEFT_TRY(mark(g, q, 0, diag));
+    for (uint32_t i = 0; i < n; i++)
+        WEFT_TRY(weft_gpu__run_fused(e, queue, data, diag));
+    WEFT_TRY(mark(g, q, 1, diag));
+    WEFT_TRY(weft_gpu__wait(e, queue, diag));
+    WEFT_TRY(elapsed(g, q, 0, 1, &us, diag));
+    *out_us = us / n;
     return WEFT_ERR_OK;
 }

@@ -179,7 +179,9 @@ weft_err weft_gpu__fuse(weft_engine *e, void *queue, const weft_bound_list *list
                         void **inout);
 void weft_gpu__free_fused(weft_engine *e, void *fused);
 weft_err weft_gpu__run_fused(weft_engine *e, void *queue, void *fused, weft_diag *diag);
-weft_err weft_gpu__run_timed(weft_engine *e, void *queue, const weft_bound_list *list,
-                             double *time_us, weft_diag *diag);
+weft_err weft_gpu__run_timed(weft_engine *e, void *queue, void *fused, double *time_us,
+                             weft_diag *diag);
+weft_err weft_gpu__time_fused(weft_engine *e, void *queue, void *fused, uint32_t n, double *out_us,
+                              weft_diag *diag);
 
 #endif

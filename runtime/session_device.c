@@ -154,7 +154,7 @@ static weft_err run_all(weft_session *s, weft_spec *spec, weft_diag *diag)
     const weft_device_ops *own = s->engine->driver->own;
     if (!s->profile)
         return own->run_fused(s->engine, s->queue, spec->fused, diag);
-    WEFT_TRY(own->run_timed(s->engine, s->queue, &spec->bound, s->sum_us, diag));
+    WEFT_TRY(own->run_timed(s->engine, s->queue, spec->fused, s->sum_us, diag));
     for (uint32_t i = 0; i < s->program->n_launch; i++) {
         const weft_spec_launch *l = &spec->launch[i];
         s->time[i].variant = l->state ? l->variant : l->joined ? "joined" : "view";
@@ -177,4 +177,20 @@ weft_err weft_session__run_device(weft_session *s, weft_spec *spec, const weft_t
     weft_err waited =
         s->engine->driver->own->wait(s->engine, s->queue, err == WEFT_ERR_OK ? diag : NULL);
     return err != WEFT_ERR_OK ? err : waited;
+}
+
+weft_err weft_session_time_device(weft_session *session, uint32_t n, weft_diag *diag,
+                                  double *out_us)
+{
+    weft_session *s = session;
+    const weft_driver *d = s->engine->driver;
+    if (!d->own || !s->now || !s->now->fused_base || s->now->fused_base != s->memory || n == 0)
+        return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.item = s->program->name},
+                               "there is no run on a device to be timed");
+    if (d->begin)
+        d->begin(s->engine);
+    weft_err err = d->own->time_fused(s->engine, s->queue, s->now->fused, n, out_us, diag);
+    if (d->end)
+        d->end(s->engine);
+    return err;
 }

@@ -581,6 +581,11 @@ weft_err weft_spec__get(weft_session *s, const int64_t *symbol, weft_diag *diag,
     }
     weft_spec *spec;
     WEFT_TRY(weft_spec__make(s, symbol, diag, &spec));
+    /* To change an executable is quicker than to make one. */
+    if (s->spec[at]) {
+        spec->fused = s->spec[at]->fused;
+        s->spec[at]->fused = NULL;
+    }
     weft_spec__destroy(s, s->spec[at]);
     s->spec[at] = spec;
     spec->last_use = ++s->clock;

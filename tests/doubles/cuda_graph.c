@@ -218,11 +218,22 @@ static weft_cu_result set_work(const weft_cu_memset_node *m, weft_work *out)
     return 0;
 }
 
+static weft_cu_result event_work(const weft_cu_event_node *e, weft_work *out)
+{
+    weft_cuda_event *event = weft_cuda__get(e->event, WEFT_EVENT, "cuGraphAddNode");
+    if (!event)
+        return WEFT_CUDA_ERROR_INVALID_HANDLE;
+    *out = (weft_work){.kind = WEFT_WORK_EVENT, .event = event, .what = "event"};
+    return 0;
+}
+
 static weft_cu_result node_work(const weft_cu_node_params *p, weft_work *out)
 {
     static const size_t used[] = {sizeof(weft_cu_kernel_node), sizeof(weft_cu_memcpy_node),
                                   sizeof(weft_cu_memset_node)};
     size_t room = sizeof p->u, n = p->type < 3 ? used[p->type] : 0;
+    if (p->type == WEFT_CU_GRAPH_NODE_TYPE_EVENT_RECORD)
+        n = sizeof p->u.eventRecord;
     if (!is_zero(p->reserved0, sizeof p->reserved0) || p->reserved2 ||
         !is_zero((const char *)&p->u + n, room - n)) {
         weft_double_mistake("cuGraphAddNode: unused bytes of the parameters are not zero");
@@ -238,6 +249,8 @@ static weft_cu_result node_work(const weft_cu_node_params *p, weft_work *out)
     case WEFT_CU_GRAPH_NODE_TYPE_EMPTY:
         *out = (weft_work){.kind = WEFT_WORK_EMPTY, .what = "empty node"};
         return 0;
+    case WEFT_CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+        return event_work(&p->u.eventRecord, out);
     default:
         weft_double_mistake("cuGraphAddNode: nodes of type %u are not known", p->type);
         return WEFT_CUDA_ERROR_INVALID_VALUE;
@@ -537,6 +550,16 @@ weft_cu_result cuGraphLaunch(weft_cu_graph_exec exec, weft_cu_stream stream)
         weft_double_mistake("cuGraphLaunch: library %u of %s was unloaded", k->library->o.serial,
                             x->node[i].work.what);
         r = WEFT_CUDA_ERROR_INVALID_HANDLE;
+    }
+    for (size_t i = 0; !r && i < x->n; i++) {
+        weft_cuda_event *e = x->node[i].work.event;
+        if (!e)
+            continue;
+        if (e->o.dead) {
+            weft_double_mistake("cuGraphLaunch: event %u was destroyed", e->o.serial);
+            r = WEFT_CUDA_ERROR_INVALID_HANDLE;
+        }
+        e->recorded = e->pending = true;
     }
     if (!r) {
         weft_work w = {.kind = WEFT_WORK_GRAPH, .exec = x};

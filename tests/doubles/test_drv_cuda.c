@@ -245,9 +245,8 @@ static void test_drv_cuda__compiles_ptx_for_later_devices(void **state)
     compare_model(bundles[0], bundles[1], NULL, &whole, 2);
 }
 
-static void test_drv_cuda__tells_times(void **state)
+static void check_times(void)
 {
-    (void)state;
     subject gpu, cpu;
     uint32_t n;
     need(open_subject(&cpu, bundles[0], NULL, &whole));
@@ -261,9 +260,24 @@ static void test_drv_cuda__tells_times(void **state)
     for (uint32_t i = 0; i < n; i++)
         sum += t[i].time_us;
     assert_true(sum > 0);
+    weft_session_profile(gpu.session, false);
+    compare(&gpu, &cpu, 2);
+    double us = -1;
+    need(weft_session_time_device(gpu.session, 3, diag, &us));
+    assert_true(us > 0);
+    compare(&gpu, &cpu, 3); /* other addresses, or other sizes */
+    weft_session_profile(gpu.session, true);
+    compare(&gpu, &cpu, 2);
+    assert_int_equal(weft_session_time_device(cpu.session, 3, diag, &us), WEFT_ERR_UNSUP);
     close_subject(&gpu);
     close_subject(&cpu);
     sound();
+}
+
+static void test_drv_cuda__tells_times(void **state)
+{
+    (void)state;
+    check_times();
 }
 
 /* Two sessions of one engine, each on a thread of its own. */
@@ -374,16 +388,21 @@ static void test_drv_cuda__survives_each_failing_call(void **state)
     }
 }
 
-static void test_drv_cuda__survives_failing_calls_of_profiles(void **state)
+static void fail_profiles(const char *const *calls, size_t n)
 {
-    (void)state;
-    static const char *const calls[] = {"cuEventCreate", "cuEventRecord", "cuEventElapsedTime",
-                                        "cuLaunchKernel", "cuMemsetD8Async"};
-    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+    for (size_t i = 0; i < n; i++) {
         unsigned failed;
         fail_each(calls[i], WEFT_CUDA_ERROR_UNKNOWN, true, &failed);
         assert_true(failed > 0);
     }
+}
+
+static void test_drv_cuda__survives_failing_calls_of_profiles(void **state)
+{
+    (void)state;
+    static const char *const calls[] = {"cuEventCreate", "cuEventElapsedTime", "cuGraphAddNode",
+                                        "cuGraphInstantiateWithFlags", "cuGraphLaunch"};
+    fail_profiles(calls, sizeof calls / sizeof *calls);
 }
 
 static void test_drv_cuda__survives_failing_products(void **state)
@@ -558,6 +577,10 @@ static void test_drv_cuda__runs_without_graphs(void **state)
     assert_true(is_said("partitions of multiprocessors need"));
     unsigned failed;
     fail_each("*", WEFT_CUDA_ERROR_UNKNOWN, false, &failed);
+    check_times();
+    static const char *const calls[] = {"cuEventCreate", "cuEventRecord", "cuEventElapsedTime",
+                                        "cuLaunchKernel", "cuMemsetD8Async"};
+    fail_profiles(calls, sizeof calls / sizeof *calls);
 }
 
 /* LD_LIBRARY_PATH names no doubles, and there is no CUDA. */

@@ -102,6 +102,7 @@ MEMBER(weft_cu_node_params, CUgraphNodeParams, reserved1);
 MEMBER(weft_cu_node_params, CUgraphNodeParams, kernel);
 MEMBER(weft_cu_node_params, CUgraphNodeParams, memcpy);
 MEMBER(weft_cu_node_params, CUgraphNodeParams, memset);
+MEMBER(weft_cu_node_params, CUgraphNodeParams, eventRecord);
 
 SIZE(weft_cu_exec_update, CUgraphExecUpdateResultInfo);
 FIELD(weft_cu_exec_update, CUgraphExecUpdateResultInfo, result);
