@@ -132,6 +132,8 @@ static double largest(const weft_merger *g, const weft_merge_form *f)
     for (size_t i = 0; i < (size_t)f->taps * f->features; i++) {
         float x;
         memcpy(&x, at + i * sizeof x, sizeof x);
+        if (isnan(x)) /* neither side of a sum */
+            return (double)INFINITY;
         most = fmax(most, fabs((double)x));
     }
     return most;
