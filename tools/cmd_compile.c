@@ -14,13 +14,20 @@
 typedef struct options {
     weft_tool_pipeline pipeline;
     const char *output, *depfile, *report, *similarity, *picture, *gpu, *calibration;
-    bool allow_hard_links, tune, text_report;
+    bool allow_hard_links, tune, text_report, tf32;
     char **file;
     int n_file;
 } options;
 
+static bool is_for_gpu(const options *o)
+{
+    const char *target = o->pipeline.run.pass.target;
+    return target && strncmp(target, "sm_", 3) == 0;
+}
+
 enum {
     OPT_DEPFILE = 1,
+    OPT_PRECISION,
     OPT_REPORT,
     OPT_FORMAT,
     OPT_SIMILARITY,
@@ -62,6 +69,21 @@ static int take_merge(const char *arg, weft_pass_options *pass)
     return 0;
 }
 
+static int take_precision(const char *arg, options *o)
+{
+    o->tf32 = strcmp(arg, "tf32") == 0;
+    o->pipeline.run.pass.precision = o->tf32 ? WEFT_DTYPE_F32 : weft_dtype_parse(arg);
+    switch (o->pipeline.run.pass.precision) {
+    case WEFT_DTYPE_F32:
+    case WEFT_DTYPE_F16:
+    case WEFT_DTYPE_BF16:
+        return 0;
+    default:
+        return weft_tool_usage(&weft_verb_compile,
+                               "--precision takes f32, tf32, f16 or bf16, not '%s'", arg);
+    }
+}
+
 static int take(options *o, int opt)
 {
     switch (opt) {
@@ -93,6 +115,8 @@ static int take(options *o, int opt)
     case OPT_CALIBRATION:
         o->calibration = optarg;
         return 0;
+    case OPT_PRECISION:
+        return take_precision(optarg, o);
     case OPT_HARD_LINKS:
         o->allow_hard_links = true;
         return 0;
@@ -120,6 +144,7 @@ static int parse(int argc, char **argv, options *o)
                                           {"calibration", required_argument, NULL, OPT_CALIBRATION},
                                           {"allow-hard-links", no_argument, NULL, OPT_HARD_LINKS},
                                           {"tune", no_argument, NULL, OPT_TUNE},
+                                          {"precision", required_argument, NULL, OPT_PRECISION},
                                           {"help", no_argument, NULL, 'h'},
                                           WEFT_PIPELINE_OPTIONS,
                                           {NULL, 0, NULL, 0}};
@@ -136,6 +161,11 @@ static int parse(int argc, char **argv, options *o)
     o->n_file = argc - optind;
     if (o->n_file == 0)
         return weft_tool_usage(&weft_verb_compile, "name a set file or ONNX files");
+    bool is_f32 = !o->tf32 && (o->pipeline.run.pass.precision == WEFT_DTYPE_NONE ||
+                               o->pipeline.run.pass.precision == WEFT_DTYPE_F32);
+    if (!is_f32 && !is_for_gpu(o))
+        return weft_tool_usage(&weft_verb_compile, "--precision other than f32 wants a GPU as "
+                                                   "--target; CPUs compute in f32");
     bool cut = o->pipeline.run.stop_after != NULL;
     if (!o->output && !cut)
         return weft_tool_usage(&weft_verb_compile, "say where the bundle goes: -o FILE");
@@ -183,12 +213,6 @@ static weft_err write_text(weft_module *m, const char *path, weft_diag *diag)
     return err;
 }
 
-static bool is_for_gpu(const options *o)
-{
-    const char *target = o->pipeline.run.pass.target;
-    return target && strncmp(target, "sm_", 3) == 0;
-}
-
 /* For GPUs kernels are compiled too, as many at once as there are processors. */
 static weft_err make_bundle(const options *o, weft_module *m, const weft_codegen_model *model,
                             weft_arena *arena, weft_diag *diag, weft_bundle *out)
@@ -196,7 +220,8 @@ static weft_err make_bundle(const options *o, weft_module *m, const weft_codegen
     long n_cpu = sysconf(_SC_NPROCESSORS_ONLN);
     const weft_codegen_options how = {.model = model,
                                       .target = o->pipeline.run.pass.target,
-                                      .n_thread = n_cpu > 0 ? (uint32_t)n_cpu : 1};
+                                      .n_thread = n_cpu > 0 ? (uint32_t)n_cpu : 1,
+                                      .tf32 = o->tf32};
     if (!is_for_gpu(o))
         return weft_codegen_bundle(m, weft_backend_find("cpu"), model, NULL, arena, diag, out);
     weft_tool_progress("compiling kernels for %s", how.target);
@@ -289,6 +314,8 @@ const weft_verb weft_verb_compile = {
         "                           strategies); equal weights are stored once in any case\n"
         "      --gpu NAME           also estimate for this device (weft list gpus)\n"
         "      --calibration FILE   constants of a device, fitted by weft estimate --calibrate\n"
+        "      --precision TYPE     f32 (default), tf32, f16 or bf16 inside models for GPUs;\n"
+        "                           sums are f32 in any case\n"
         "      --tune               measure the algorithms of convolutions on this CPU\n"
         "      --depfile FILE       write a make rule that names all files read\n"
         "      --report FILE        write what was shared and merged, and why or why not\n"
