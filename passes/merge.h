@@ -9,6 +9,23 @@
  * before it, and dims have a limit of terms. */
 enum { WEFT_MERGE_MODELS_MAX = 24 };
 
+/* -- Groups (group_models.c) ------------------------------------------------------------------ */
+
+typedef struct weft_model_group {
+    weft_graph **model;
+    uint32_t n; /* 1 .. WEFT_MERGE_MODELS_MAX */
+} weft_model_group;
+
+typedef struct weft_model_groups {
+    weft_model_group *at; /* every model is in one */
+    uint32_t n;
+} weft_model_groups;
+
+/* Models that may gain by being merged; lives in cx->scratch. */
+weft_model_groups weft_merge__group(weft_passctx *cx, weft_graph *const *model, uint32_t n);
+
+/* -- Columns (align.c) ------------------------------------------------------------------------ */
+
 /* How alike the nodes of a column are. */
 typedef enum weft_column_kind {
     WEFT_COLUMN_EQUAL, /* the same operator, attributes and weights: one node could serve all */

@@ -13,7 +13,7 @@
  * when several of them have requests. Any part may be empty (its batch 0), so no request waits for
  * another model.
  *
- * Steps. Models that share the weight of a product form a group (transitively). align.c finds which
+ * Steps. group_models.c says which models are matched with which, align.c finds which of their
  * nodes correspond, in an order that suits all models. merge_choose.c decides what is run together
  * and how: the ways are rows of strategies.def, each saying where it may be used, how long it would
  * take (merge_cost.c) and what it puts into the joint graph. merge_emit.c builds that graph. What
@@ -30,34 +30,7 @@
 
 #include <string.h>
 
-/* -- Groups ----------------------------------------------------------------------------------- */
-
-/* 1 + index of the first model of the group that each belongs to. */
-static uint32_t find_root(uint32_t *root, uint32_t i)
-{
-    while (root[i] != i)
-        i = root[i] = root[root[i]];
-    return i;
-}
-
-/* Models with the weight of a product in common, transitively. */
-static void group_models(weft_merger *g, weft_graph *const *model, uint32_t n, uint32_t *root)
-{
-    weft_map *user = weft_map_create(g->cx->scratch); /* weight to 1 + model */
-    for (uint32_t i = 0; i < n; i++) {
-        root[i] = i;
-        WEFT_FOREACH_NODE (g->m, model[i], node) {
-            uint64_t other = 0;
-            if (!weft_merge__is_heavy(g->m, node))
-                continue;
-            weft_val w = weft_node_in(g->m, node, 1);
-            if (weft_map_get(user, w.i, &other))
-                root[find_root(root, i)] = find_root(root, (uint32_t)other - 1);
-            else
-                weft_map_put(user, w.i, i + 1);
-        }
-    }
-}
+/* -- The pass --------------------------------------------------------------------------------- */
 
 static bool merge_group(weft_passctx *cx, weft_module *m, weft_graph *const *model, uint32_t n)
 {
@@ -91,24 +64,16 @@ static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
     weft_merge__measure_pairs(cx, m);
     if (cx->options->merge == WEFT_MERGE_OFF)
         return WEFT_ERR_OK;
-    weft_merger g = {.cx = cx, .m = m};
     weft_graph **model = weft_arena_array(cx->scratch, (size_t)n + 1, sizeof *model);
-    weft_graph **group = weft_arena_array(cx->scratch, (size_t)n + 1, sizeof *group);
-    uint32_t *root = weft_arena_array(cx->scratch, (size_t)n + 1, sizeof *root);
     for (uint32_t i = 0; i < n; i++) {
         weft_graph *one = weft_graph_at(m, i);
         if (weft_graph_part_count(one) == 0 && weft_merge__batch(one) != 0)
             model[kept++] = one;
     }
-    group_models(&g, model, kept, root);
-    for (uint32_t i = 0; i < kept; i++) {
-        uint32_t members = 0;
-        for (uint32_t k = i; root[i] != UINT32_MAX && find_root(root, i) == i && k < kept; k++)
-            if (find_root(root, k) == i && members < WEFT_MERGE_MODELS_MAX)
-                group[members++] = model[k];
-        if (members > 1)
-            *changed = merge_group(cx, m, group, members) || *changed;
-    }
+    weft_model_groups groups = weft_merge__group(cx, model, kept);
+    for (uint32_t i = 0; i < groups.n; i++)
+        if (groups.at[i].n > 1)
+            *changed = merge_group(cx, m, groups.at[i].model, groups.at[i].n) || *changed;
     return WEFT_ERR_OK;
 }
 

@@ -1,0 +1,285 @@
+/* Which models are matched with which: groups of alike architecture whose weights are related, and
+ * models that share the weight of a product whatever their architecture.
+ *
+ * Architecture. A canonical hash first: labels as of Weisfeiler and Lehman (1968), where a node's
+ * label is its class (node_class.c, weights apart) with the labels of its operands, taken in
+ * topological order so that one round sees all depths; a model's hash is that of its labels as a
+ * multiset. Models of one hash are the same but for weights and the number of outputs features.
+ * Where hashes differ, the distance of two graphs is the share of nodes that an edit takes away or
+ * adds: the edit path is the alignment of align.c, so that this is an upper bound of the graph edit
+ * distance, which is NP-hard. USHER (OSDI'24, section 4.3) clusters distances by DBSCAN (Ester et
+ * al., 1996); with its least number of points at 2, every model with a neighbour is a core point
+ * and clusters are what is connected by distances up to NEAR.
+ *
+ * Weights. Neighbours belong together when some product's weight is the same, or as alike as a
+ * fine-tune is to its origin. Two models that were trained apart have nothing to gain.
+ *
+ * A cluster of more than WEFT_MERGE_MODELS_MAX falls into groups of about equal size, each grown by
+ * the model that shares most with it. O(nodes) for hashes; at most CELLS_MAX cells of alignments of
+ * different hashes and a bounded number of comparisons of weights, what is beyond stays apart. */
+#include "passes/align.h"
+
+#include "base/hash.h"
+#include "base/map.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { CELLS_MAX = 1 << 28 };
+
+static const double near = 0.25, related = 0.5;
+
+/* A product, by its place in the architecture. */
+typedef struct heavy_node {
+    uint64_t label;
+    uint32_t number; /* in the order of the graph */
+    weft_weight weight;
+} heavy_node;
+
+typedef struct member {
+    weft_graph *graph;
+    uint64_t hash;
+    heavy_node *heavy; /* in order of label */
+    uint32_t n_heavy;
+    uint32_t root; /* of its cluster: union-find */
+} member;
+
+typedef struct grouping {
+    weft_passctx *cx;
+    const weft_module *m;
+    weft_node_classes *classes;
+    weft_resemblance *resemblance;
+    member *at;
+    uint32_t n;
+} grouping;
+
+/* -- Clusters --------------------------------------------------------------------------------- */
+
+static uint32_t find_root(grouping *g, uint32_t i)
+{
+    while (g->at[i].root != i)
+        i = g->at[i].root = g->at[g->at[i].root].root;
+    return i;
+}
+
+/* The smaller number stays the root. */
+static void join(grouping *g, uint32_t i, uint32_t k)
+{
+    i = find_root(g, i);
+    k = find_root(g, k);
+    g->at[i > k ? i : k].root = i > k ? k : i;
+}
+
+/* -- Canonical hash --------------------------------------------------------------------------- */
+
+static int by_label(const void *a, const void *b)
+{
+    const heavy_node *x = a, *y = b;
+    if (x->label != y->label)
+        return x->label < y->label ? -1 : 1;
+    return (x->number > y->number) - (x->number < y->number);
+}
+
+/* Label of a value: that of its node and which result, or what kind of operand it is. */
+static uint64_t label_of(const grouping *g, const uint64_t *label, weft_val v)
+{
+    if (!v.i)
+        return 1;
+    if (weft_val_get_kind(g->m, v) == WEFT_VAL_WEIGHT)
+        return 2;
+    if (weft_val_get_kind(g->m, v) == WEFT_VAL_INPUT)
+        return weft_hash_mix(3, weft_val_index(g->m, v));
+    return weft_hash_mix(label[v.i], weft_val_index(g->m, v));
+}
+
+/* `label`: by value, room for all. */
+static void read_model(grouping *g, member *one, uint64_t *label)
+{
+    weft_dim batch = weft_merge__batch(one->graph);
+    size_t n = (size_t)weft_graph_node_count(one->graph) + 1;
+    one->heavy = weft_arena_array(g->cx->scratch, n, sizeof *one->heavy);
+    WEFT_FOREACH_NODE (g->m, one->graph, node) {
+        weft_item item = weft_align__make_item(g->classes, node, batch);
+        uint64_t h = weft_hash_mix(4, item.class[WEFT_COLUMN_SIZE]);
+        for (uint32_t k = 0; k < weft_node_in_count(g->m, node); k++)
+            h = weft_hash_mix(h, label_of(g, label, weft_node_in(g->m, node, k)));
+        for (uint32_t k = 0; k < weft_node_out_count(g->m, node); k++)
+            label[weft_node_out(g->m, node, k).i] = h;
+        one->hash += weft_hash_mix(5, h); /* a sum does not depend on the order */
+        if (item.heavy)
+            one->heavy[one->n_heavy] =
+                (heavy_node){h, one->n_heavy, weft_val_weight(g->m, weft_node_in(g->m, node, 1))};
+        one->n_heavy += item.heavy;
+    }
+    qsort(one->heavy, one->n_heavy, sizeof *one->heavy, by_label);
+}
+
+/* -- Links ------------------------------------------------------------------------------------ */
+
+/* Products with the same weight, whatever else. */
+static void join_by_weight(grouping *g)
+{
+    weft_map *user = weft_map_create(g->cx->scratch); /* weight to 1 + model */
+    for (uint32_t i = 0; i < g->n; i++)
+        for (uint32_t k = 0; k < g->at[i].n_heavy; k++) {
+            uint64_t other = 0;
+            if (weft_map_get(user, g->at[i].heavy[k].weight.i, &other))
+                join(g, i, (uint32_t)other - 1);
+            else
+                weft_map_put(user, g->at[i].heavy[k].weight.i, i + 1);
+        }
+}
+
+/* Of one hash: the products of both are in the same order. */
+static bool are_related(grouping *g, const member *a, const member *b)
+{
+    for (uint32_t k = 0; k < a->n_heavy && k < b->n_heavy; k++)
+        if (a->heavy[k].label == b->heavy[k].label &&
+            weft_align__resemble(g->resemblance, g->m, a->heavy[k].weight, b->heavy[k].weight) >=
+                related)
+            return true;
+    return false;
+}
+
+/* Each model with those that stand for the clusters of its hash; related to none, it is one more.
+ */
+static void join_by_hash(grouping *g)
+{
+    weft_map *last = weft_map_create(g->cx->scratch); /* hash to 1 + the last that stands for one */
+    uint32_t *before = weft_arena_array(g->cx->scratch, (size_t)g->n + 1, sizeof *before);
+    for (uint32_t i = 0; i < g->n; i++) {
+        uint64_t head = 0;
+        bool covered = false;
+        weft_map_get(last, g->at[i].hash, &head);
+        for (uint64_t k = head; k; k = before[k - 1]) {
+            bool same = find_root(g, (uint32_t)k - 1) == find_root(g, i);
+            if (!same && !are_related(g, &g->at[k - 1], &g->at[i]))
+                continue;
+            join(g, (uint32_t)k - 1, i);
+            covered = true;
+        }
+        if (covered)
+            continue;
+        before[i] = (uint32_t)head;
+        weft_map_put(last, g->at[i].hash, i + 1);
+    }
+}
+
+/* Whether the alignment leaves few nodes over, and some weights in it are related. */
+static bool are_near(grouping *g, uint32_t i, uint32_t k)
+{
+    weft_graph *const both[] = {g->at[i].graph, g->at[k].graph};
+    double total = (double)weft_graph_node_count(both[0]) + weft_graph_node_count(both[1]);
+    double least = (double)weft_graph_node_count(both[0]) - weft_graph_node_count(both[1]);
+    if (least > near * total || -least > near * total)
+        return false;
+    weft_arena_mark mark = weft_arena_get_mark(g->cx->scratch);
+    weft_columns c = weft_merge__match(g->cx, both, 2);
+    weft_resemblance *r = weft_align__make_resemblance(g->cx->scratch);
+    uint32_t matched = 0;
+    bool alike = false;
+    for (uint32_t j = 0; j < c.n; j++) {
+        const weft_node *n = c.at[j].node;
+        matched += c.at[j].n == 2;
+        if (c.at[j].n == 2 && !alike && weft_merge__is_heavy(g->m, n[0]))
+            alike =
+                weft_align__resemble(r, g->m, weft_val_weight(g->m, weft_node_in(g->m, n[0], 1)),
+                                     weft_val_weight(g->m, weft_node_in(g->m, n[1], 1))) >= related;
+    }
+    weft_arena_reset(g->cx->scratch, mark);
+    return alike && total - 2 * matched <= near * total;
+}
+
+/* One of each cluster. */
+static void join_by_distance(grouping *g)
+{
+    uint64_t left = CELLS_MAX;
+    for (uint32_t i = 0; i < g->n; i++)
+        for (uint32_t k = i + 1; k < g->n; k++) {
+            if (find_root(g, i) != i || find_root(g, k) != k || g->at[i].hash == g->at[k].hash)
+                continue;
+            uint64_t cells = (uint64_t)weft_graph_node_count(g->at[i].graph) *
+                             weft_graph_node_count(g->at[k].graph);
+            if (cells >= left)
+                return;
+            left -= cells + 1;
+            if (are_near(g, i, k))
+                join(g, i, k);
+        }
+}
+
+/* -- Groups ----------------------------------------------------------------------------------- */
+
+static uint64_t count_shared(const grouping *g, const member *one, const weft_map *held)
+{
+    uint64_t bytes = 0, yes;
+    for (uint32_t k = 0; k < one->n_heavy; k++)
+        if (weft_map_get(held, one->heavy[k].weight.i, &yes))
+            bytes += weft_weight_get(g->m, one->heavy[k].weight)->bytes;
+    return bytes;
+}
+
+/* Fills a group with `most` of the models that are left (root UINT32_MAX: taken), first the first.
+ */
+static void grow(grouping *g, uint32_t *left, uint32_t *n_left, uint32_t most,
+                 weft_model_group *out)
+{
+    weft_arena_mark mark = weft_arena_get_mark(g->cx->scratch);
+    weft_map *held = weft_map_create(g->cx->scratch);
+    bool all = *n_left <= most;
+    for (uint32_t next = 0; *n_left > 0 && out->n < most; next = 0) {
+        uint64_t best = 0;
+        for (uint32_t i = 0; i < *n_left && out->n > 0 && !all; i++) {
+            uint64_t shared = count_shared(g, &g->at[left[i]], held);
+            if (shared > best) {
+                best = shared;
+                next = i;
+            }
+        }
+        const member *one = &g->at[left[next]];
+        out->model[out->n++] = one->graph;
+        memmove(left + next, left + next + 1, (--*n_left - next) * sizeof *left);
+        for (uint32_t k = 0; k < one->n_heavy && !all; k++)
+            weft_map_put(held, one->heavy[k].weight.i, 1);
+    }
+    weft_arena_reset(g->cx->scratch, mark);
+}
+
+weft_model_groups weft_merge__group(weft_passctx *cx, weft_graph *const *model, uint32_t n)
+{
+    weft_arena *scratch = cx->scratch;
+    weft_model_groups out = {.at = weft_arena_array(scratch, (size_t)n + 1, sizeof *out.at)};
+    weft_graph **room = weft_arena_array(scratch, (size_t)n + 1, sizeof *room);
+    if (n == 0)
+        return out;
+    weft_arena_mark mark = weft_arena_get_mark(scratch);
+    const weft_module *m = weft_graph_module(model[0]);
+    grouping g = {.cx = cx, .m = m, .n = n};
+    g.classes = weft_align__make_classes(m, scratch);
+    g.resemblance = weft_align__make_resemblance(scratch);
+    g.at = weft_arena_array(scratch, n, sizeof *g.at);
+    uint64_t *label = weft_arena_array(scratch, (size_t)weft_val_count(m) + 1, sizeof *label);
+    for (uint32_t i = 0; i < n; i++) {
+        g.at[i] = (member){.graph = model[i], .root = i};
+        read_model(&g, &g.at[i], label);
+    }
+    join_by_weight(&g);
+    join_by_hash(&g);
+    join_by_distance(&g);
+    uint32_t *left = weft_arena_array(scratch, (size_t)n + 1, sizeof *left);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t n_left = 0;
+        for (uint32_t k = i; k < n && find_root(&g, i) == i; k++)
+            if (find_root(&g, k) == i)
+                left[n_left++] = k;
+        uint32_t n_group = (n_left + WEFT_MERGE_MODELS_MAX - 1) / WEFT_MERGE_MODELS_MAX;
+        for (; n_left > 0; n_group--) {
+            weft_model_group *one = &out.at[out.n++];
+            one->model = room;
+            grow(&g, left, &n_left, (n_left + n_group - 1) / n_group, one);
+            room += one->n;
+        }
+    }
+    weft_arena_reset(scratch, mark);
+    return out;
+}
