@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs one test of the server: `run.sh TEST.py ARGUMENTS`, with WEFT (the program), WEFT_SOURCE_DIR
+# Runs one test of the server: `run_client.sh TEST.py ARGUMENTS`, with WEFT (the program), WEFT_SOURCE_DIR
 # and WEFT_ONNX_DATA in the environment. A line "# needs: MODULE MODULE" in the test names what a
 # Python must have: the first of $WEFT_PYTHON and those in PATH that has it all is taken, none means
 # skipped (77).
