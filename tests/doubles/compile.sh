@@ -12,3 +12,7 @@ pair() { # NAME SOURCE
     "$WEFT" compile "$2" --target sm_90 -o "$out/$1.gpu.weft"
 }
 pair small "$here/small.wir"
+for name in digits_cnn digits_attn; do
+    pair $name "$here/../../examples/$name.onnx"
+done
+pair digits "$here/../../examples/digits.yaml" # siblings, with joint programs

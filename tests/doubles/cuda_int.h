@@ -150,7 +150,6 @@ struct weft_cuda_event {
 
 typedef struct weft_cuda_library {
     weft_object o;
-    void *handle;
     const weft_double_kernel *kernel;
     unsigned *order; /* of the emulation: which thread runs first */
     const char *(*fault)(void);

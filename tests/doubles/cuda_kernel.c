@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #define W weft_cuda__world
@@ -36,14 +35,25 @@ static weft_cu_result check_image(const weft_double_image *image)
     return 0;
 }
 
-/* Each load is an object of its own, with its own variables. */
-static void *open_image(const weft_double_image *image)
+/* Objects stay loaded: C++ has symbols that keep one from being unloaded, and each has stacks. */
+typedef struct loaded {
+    uint64_t sum;
+    void *handle;
+} loaded;
+
+static loaded *loadeds;
+static size_t n_loaded;
+
+/* The loader tells objects apart by their paths. */
+static void *load_file(const weft_double_image *image)
 {
     size_t bytes = image->bytes - sizeof *image - 1;
-    int fd = memfd_create("weft-kernels", MFD_CLOEXEC);
+    const char *at = (const char *)(image + 1), *tmp = getenv("TMPDIR");
+    char path[512];
+    snprintf(path, sizeof path, "%s/weft-kernels-XXXXXX", tmp ? tmp : "/tmp");
+    int fd = mkstemp(path);
     if (fd < 0)
         return NULL;
-    const char *at = (const char *)(image + 1);
     while (bytes) {
         ssize_t n = write(fd, at, bytes);
         if (n <= 0)
@@ -51,12 +61,25 @@ static void *open_image(const weft_double_image *image)
         at += n;
         bytes -= (size_t)n;
     }
-    char path[32];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    close(fd);
     void *handle = bytes ? NULL : dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!handle && !bytes)
         weft_double_log("dlopen: %s", dlerror());
-    close(fd);
+    unlink(path);
+    return handle;
+}
+
+static void *open_image(const weft_double_image *image)
+{
+    for (size_t i = 0; i < n_loaded; i++)
+        if (loadeds[i].sum == image->sum)
+            return loadeds[i].handle;
+    void *handle = load_file(image);
+    loaded *more = handle ? realloc(loadeds, (n_loaded + 1) * sizeof *more) : NULL;
+    if (!more)
+        return NULL;
+    loadeds = more;
+    loadeds[n_loaded++] = (loaded){image->sum, handle};
     return handle;
 }
 
@@ -66,9 +89,6 @@ static void end_library(weft_object *o)
     for (weft_object *k = W.object; k; k = k->next)
         if (k->kind == WEFT_KERNEL && ((weft_cuda_kernel *)k)->library == lib)
             k->dead = true;
-    if (lib->handle)
-        dlclose(lib->handle);
-    lib->handle = NULL;
 }
 
 static weft_cu_result load(weft_cuda_library **out, const weft_double_image *image)
@@ -80,11 +100,8 @@ static weft_cu_result load(weft_cuda_library **out, const weft_double_image *ima
     if (!handle)
         return WEFT_CUDA_ERROR_INVALID_IMAGE;
     weft_cuda_library *lib = weft_cuda__make(WEFT_LIBRARY, sizeof *lib, end_library);
-    if (!lib) {
-        dlclose(handle);
+    if (!lib)
         return WEFT_CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    lib->handle = handle;
     lib->kernel = dlsym(handle, "weft_double_kernels");
     lib->order = dlsym(handle, "weft_emu_order");
     void *fault = dlsym(handle, "weft_emu_fault");

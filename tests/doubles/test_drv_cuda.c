@@ -210,7 +210,8 @@ static void test_drv_cuda__equals_the_cpu(void **state)
     for (int i = 0; i < n_bundles; i += 2) {
         subject s;
         need(open_subject(&s, bundles[i], NULL, &whole));
-        uint32_t n = weft_engine_bundle(s.engine)->n_program;
+        uint32_t n =
+            weft_engine_bundle(s.engine)->n_program + weft_engine_bundle(s.engine)->n_joint;
         for (uint32_t k = 0; k < n; k++)
             compare_model(bundles[i], bundles[i + 1], weft_engine_bundle(s.engine)->program[k].name,
                           &whole, i ? 2 : 6);
