@@ -5,8 +5,8 @@
  * MODEL is an ONNX file, or mlp:NxK:BYTES: products with N x K and K x N weights in turn, as many
  * of them as make BYTES of distinct weights, so that the weights come from the cache that so many
  * bytes fit in. Each model is compiled and run as `weft run` does, up to RUNS times. Prints a CSV,
- * one row for each different launch: the sizes that the estimator is given, beside the time.
- * `set_bytes`: weights and values that one run touches. */
+ * one row for each different launch: the sizes that the estimator is given, beside the time of one
+ * run in ten that was below: others use the machine too. measure_kernels runs a grid of them. */
 #include "codegen/codegen.h"
 #include "estimator/estimator.h"
 #include "frontend/frontend.h"
@@ -149,39 +149,32 @@ static void run_once(subject *s, const weft_tensor *in, weft_tensor *out)
         give_up(s->diag, s->name);
 }
 
-/* Time of each launch; returns that of a whole run without profiling. Both are what one run in ten
- * is below: others use this machine too. */
-static double measure(subject *s, const options *o, const weft_tensor *in, double *launch_us,
-                      const char **variant)
+/* Time of each launch: what one run in ten is below. */
+static void measure(subject *s, const options *o, const weft_tensor *in, double *launch_us,
+                    const char **variant)
 {
     const weft_bundle_program *p = weft_session_program(s->session);
     size_t most = (size_t)o->runs, n_run = 0;
     weft_tensor *out = weft_arena_array(s->arena, (size_t)p->n_output + 1, sizeof *out);
     double *sample = weft_arena_array(s->arena, p->n_launch * most + 1, sizeof *sample);
-    double *whole = weft_arena_array(s->arena, most + 1, sizeof *whole);
     run_once(s, in, out);
     run_once(s, in, out);
+    weft_session_profile(s->session, true);
     for (double start = now_us(); n_run < most && (n_run < 3 || now_us() - start < RUN_US);
          n_run++) {
         uint32_t n = 0;
-        double begin = now_us();
-        run_once(s, in, out);
-        whole[n_run] = now_us() - begin;
-        weft_session_profile(s->session, true);
         run_once(s, in, out);
         const weft_launch_time *t = weft_session_times(s->session, &n);
         for (uint32_t i = 0; i < n; i++) {
             sample[t[i].launch * most + n_run] = t[i].time_us;
             variant[t[i].launch] = t[i].variant;
         }
-        weft_session_profile(s->session, false);
     }
+    weft_session_profile(s->session, false);
     for (uint32_t i = 0; i < p->n_launch; i++) {
         qsort(sample + i * most, n_run, sizeof *sample, by_value);
         launch_us[i] = sample[i * most + n_run / 10];
     }
-    qsort(whole, n_run, sizeof *whole, by_value);
-    return whole[n_run / 10];
 }
 
 /* -- Rows ------------------------------------------------------------------------------------- */
@@ -199,7 +192,7 @@ static bool same_problem(const weft_kernel *a, const weft_kernel *b)
 
 /* Equal launches are one row: their mean. */
 static void print_rows(const subject *s, const options *o, const weft_workload *work,
-                       const double *launch_us, const char *const *variant, double whole_us)
+                       const double *launch_us, const char *const *variant)
 {
     const char *name = strrchr(s->name, '/') ? strrchr(s->name, '/') + 1 : s->name;
     for (size_t i = 0; i < work->n; i++) {
@@ -224,14 +217,12 @@ static void print_rows(const subject *s, const options *o, const weft_workload *
         }
         if (seen)
             continue;
-        printf("%s,%u,%.0f,%s,%s,%s,%s,%g,%g,%g,%g,%g,%g,%g,%g,%g,%g,%.0f,%.0f,%.0f,%.0f,%u,%.4g,"
-               "%.5g\n",
-               name, o->threads, (double)(work->weight_bytes + work->arena_bytes),
-               work->kernel[i].op, variant[first], weft_kernel_kind_name(k->kind),
-               weft_dtype_name(k->dtype), k->batch, k->m, k->n, k->k, k->rows, k->cols,
-               k->conv.kernel_h, k->conv.kernel_w, k->conv.stride_h, k->flop_saving, k->work.flops,
-               k->work.bytes_read, k->work.bytes_written, k->work.weight_bytes, count, sum / count,
-               whole_us);
+        printf(
+            "%s,%u,%s,%s,%s,%s,%g,%g,%g,%g,%.0f,%.0f,%g,%g,%g,%.0f,%.0f,%.0f,%.0f,%.0f,%u,%.4g\n",
+            name, o->threads, variant[first], work->kernel[i].op, weft_kernel_kind_name(k->kind),
+            weft_dtype_name(k->dtype), k->batch, k->m, k->n, k->k, k->rows, k->cols, k->conv.out_h,
+            k->conv.out_w, k->flop_saving, k->work.flops, k->work.bytes_read, k->work.bytes_written,
+            k->work.weight_bytes, k->reuse_bytes, count, sum / count);
     }
 }
 
@@ -250,8 +241,8 @@ static void bench_sizes(subject *s, const options *o, int64_t batch, int64_t dim
     const char **variant = weft_arena_array(s->arena, (size_t)p->n_launch + 1, sizeof *variant);
     if (weft_workload_make(s->g, symbol, NULL, s->arena, s->diag, &work) != WEFT_ERR_OK)
         give_up(s->diag, s->name);
-    double whole_us = measure(s, o, make_inputs(s, symbol), launch_us, variant);
-    print_rows(s, o, &work, launch_us, variant, whole_us);
+    measure(s, o, make_inputs(s, symbol), launch_us, variant);
+    print_rows(s, o, &work, launch_us, variant);
     fflush(stdout);
 }
 
@@ -305,8 +296,9 @@ int main(int argc, char **argv)
               stderr);
         return 2;
     }
-    puts("model,threads,set_bytes,op,variant,kind,dtype,b,m,n,k,rows,cols,kernel_h,kernel_w,"
-         "stride,saving,flops,bytes_read,bytes_written,weight_bytes,launches,time_us,whole_us");
+    puts(
+        "model,threads,variant,op,kind,dtype,b,m,n,k,rows,cols,out_h,out_w,saving,flops,bytes_read,"
+        "bytes_written,weight_bytes,reuse_bytes,launches,time_us");
     for (int i = optind; i < argc; i++)
         bench_model(argv[i], &o);
     return 0;
