@@ -292,7 +292,7 @@ static bool run_program(checker *c, const bundle_run *b, const char *name, const
 
 static bool same_values(const weft_tensor *a, const weft_tensor *b, bool exact)
 {
-    double scale = 1e-30;
+    double scale = 1e-30, worst = 0;
     if (a->rank != b->rank || memcmp(a->dim, b->dim, (size_t)a->rank * sizeof *a->dim) != 0)
         return false;
     if (memcmp(a->data, b->data, weft_tensor_bytes(a)) == 0)
@@ -302,10 +302,14 @@ static bool same_values(const weft_tensor *a, const weft_tensor *b, bool exact)
             scale = fmax(scale, fabs(weft_tensor_get_f64(a, i)));
     for (int64_t i = 0; i < weft_tensor_numel(a); i++) {
         double x = weft_tensor_get_f64(a, i), y = weft_tensor_get_f64(b, i);
-        if (isnan(x) != isnan(y) || fabs(x - y) > (exact ? 0 : 1e-5 * scale))
-            return false;
+        if (isnan(x) != isnan(y) || isinf(x) != isinf(y))
+            worst = INFINITY;
+        else if (isfinite(x))
+            worst = fmax(worst, fabs(x - y) / scale);
     }
-    return !exact;
+    if (worst > (exact ? 0 : 1e-5))
+        printf("  %g of scale apart\n", worst);
+    return worst <= (exact ? 0 : 1e-5);
 }
 
 enum { OUTPUTS = 2 };
