@@ -32,7 +32,7 @@ static shape find_shape(const problem *p, bool small)
     }
     s.warps = small || head > 128 ? 1 : 4;
     s.rows = 16 * s.warps;
-    s.keys = head <= 64 ? 64 : 32;
+    s.keys = head <= 64 ? 64 : head <= 128 ? 32 : 16;
     return s;
 }
 

@@ -1,0 +1,147 @@
+/* Kernels of products, convolutions and attention, of the shapes that common models have, compiled
+ * by NVRTC for every architecture: what they take of registers, shared and local memory, and how
+ * many blocks a multiprocessor then holds. Skipped where there is no NVRTC. */
+#include "codegen/codegen.h"
+#include "estimator/estimator.h"
+#include "ir/ir.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#define TARGETS "sm_75,sm_80,sm_86,sm_89,sm_90,sm_100,sm_120"
+
+enum {
+    SHARED_MAX = 48 << 10, /* that every device gives without being asked */
+    LOCAL_MAX = 128,       /* bytes of a thread: a few registers outside of inner loops */
+    WARPS_MIN = 2,  /* that a multiprocessor holds at once, where tensor cores take every type... */
+    FULL_CORES = 80 /* ...from this capability on */
+};
+
+/* Element type, operands, node: of BERT, GPT, ResNet and MobileNet, at sizes that take each tile.
+ * Types are written T[...]. */
+static const char *const nodes[][3] = {
+    {"f16", "%a : T[8192,768], %b : T[3072,768], %c : T[3072]",
+     "T[8192,3072] = matmul %a, %b, %c {epilogue = [\"gelu acc\"], trans_b = 1}"},
+    {"bf16", "%a : T[128,768], %b : T[3072,768], %c : T[3072]",
+     "T[128,3072] = matmul %a, %b, %c {epilogue = [\"gelu acc\"], trans_b = 1}"},
+    {"f16", "%a : T[16,768], %b : T[768,768], %r : T[16,768]",
+     "T[16,768] = matmul %a, %b, _, %r {epilogue = [\"sigmoid acc\", \"mul s0 i3\"]}"},
+    {"f32", "%a : T[8192,768], %b : T[3072,768], %c : T[3072]",
+     "T[8192,3072] = matmul %a, %b, %c {epilogue = [\"gelu acc\"], trans_b = 1}"},
+    {"f32", "%a : T[128,3072], %b : T[3072,768]",
+     "T[128,768] = matmul %a, %b {epilogue = [\"gelu acc\"], trans_a = 0}"},
+    {"f16", "%q : T[8,?s,2304], %m : T[8,1,1,?s]",
+     "T[8,?s,768] = attention %q, %q, %q, %m {head_dim = 64, heads = 12, k_offset = 768, scale = "
+     "0.125, v_offset = 1536}"},
+    {"bf16", "%q : T[1,?s,1024], %m : bool[?s,?s]",
+     "T[1,?s,1024] = attention %q, %q, %q, %m {head_dim = 256, heads = 4, scale = 0.06}"},
+    {"f32", "%q : T[8,?s,1024]",
+     "T[8,?s,1024] = attention %q, %q, %q {head_dim = 128, heads = 8, scale = 0.09}"},
+    {"f16", "%x : T[64,256,56,56], %w : T[128,256,3,3], %c : T[128]",
+     "T[64,128,28,28] = conv %x, %w, %c {epilogue = [\"relu acc\"], pads = [1, 1, 1, 1], strides = "
+     "[2, 2]}"},
+    {"f32", "%x : T[1,512,7,7], %w : T[512,512,3,3], %c : T[512], %r : T[1,512,7,7]",
+     "T[1,512,7,7] = conv %x, %w, %c, %r {epilogue = [\"add acc i3\", \"relu s0\"], pads = [1, 1, "
+     "1, 1]}"},
+    {"f16", "%x : T[8,256,56,56], %w : T[64,256,1,1], %c : T[64]",
+     "T[8,64,56,56] = conv %x, %w, %c {epilogue = [\"relu acc\"]}"},
+    {"f16", "%x : T[?b,144,56,56], %w : T[144,1,3,3], %c : T[144]",
+     "T[?b,144,28,28] = conv %x, %w, %c {epilogue = [\"clip acc #0.0 #6.0\"], group = 144, pads = "
+     "[1, 1, 1, 1], strides = [2, 2]}"},
+};
+
+enum { NODES = sizeof nodes / sizeof nodes[0] };
+
+static void put_typed(weft_buf *out, const char *text, const char *type)
+{
+    for (; *text; text++) {
+        if (text[0] == 'T' && text[1] == '[')
+            weft_buf_puts(out, type);
+        else
+            weft_buf_putc(out, *text);
+    }
+}
+
+static weft_module *make_module(weft_diag *diag)
+{
+    weft_buf text = {0};
+    weft_module *m = NULL;
+    weft_buf_puts(&text, "wir 1 kernel\nsymbol ?b = [1, 64]\nsymbol ?s = [1, 512]\n");
+    for (int i = 0; i < NODES; i++) {
+        weft_buf_printf(&text, "graph @node%d (", i);
+        put_typed(&text, nodes[i][1], nodes[i][0]);
+        weft_buf_printf(&text,
+                        ") {\n%s%s  %%y : ", strstr(nodes[i][1], "?b") ? "  symbol ?b \"b\"\n" : "",
+                        strstr(nodes[i][1], "?s") ? "  symbol ?s \"s\"\n" : "");
+        put_typed(&text, nodes[i][2], nodes[i][0]);
+        weft_buf_puts(&text, "\n  return \"y\" %y\n}\n");
+    }
+    if (weft_module_parse(text.at, text.len, "nodes", NULL, diag, &m) != WEFT_ERR_OK)
+        fail_msg("%s", weft_diag_at(diag, 0)->text);
+    weft_buf_finish(&text);
+    return m;
+}
+
+static void check_kernel(const weft_bundle *b, const weft_bundle_kernel *k, uint32_t arch)
+{
+    const weft_bundle_resource *r = &k->resource[arch];
+    const char *name = b->arch[arch];
+    uint32_t capability = (uint32_t)strtoul(name + 3, NULL, 10);
+    weft_diag *diag = weft_diag_create();
+    weft_occupancy o;
+    if (r->registers == 0 || r->registers > 255)
+        fail_msg("%s %s: %u registers", name, k->name, r->registers);
+    /* A KiB of each block is the system's from sm_80 on; in cubins it is counted from sm_90 on. */
+    if (r->shared_bytes + k->shared_bytes > SHARED_MAX + (capability >= 90 ? 1024 : 0))
+        fail_msg("%s %s: %u bytes of shared memory", name, k->name, r->shared_bytes);
+    if (r->local_bytes > LOCAL_MAX)
+        fail_msg("%s %s: %u bytes of local memory", name, k->name, r->local_bytes);
+    uint32_t shared = r->shared_bytes + k->shared_bytes;
+    if (capability >= 90 && shared > 0)
+        shared -= 1024;
+    weft_thread_block block = {.threads = k->threads, .regs = r->registers, .static_bytes = shared};
+    if (weft_occupancy_find(capability, &block, diag, &o) != WEFT_ERR_OK)
+        fail_msg("%s", weft_diag_at(diag, 0)->text);
+    if (o.blocks < 1 || (capability >= FULL_CORES && o.warps < WARPS_MIN))
+        fail_msg("%s %s: %u blocks, %u warps at once", name, k->name, o.blocks, o.warps);
+    weft_diag_destroy(diag);
+}
+
+static void test_cuda_targets__kernels_fit_every_architecture(void **state)
+{
+    (void)state;
+    weft_diag *diag = weft_diag_create();
+    weft_arena *arena = weft_arena_create(0);
+    weft_module *m = make_module(diag);
+    weft_bundle b = {0};
+    weft_codegen_options options = {.target = TARGETS, .n_thread = 2};
+    weft_err err = weft_codegen_make(m, weft_backend_find("cuda"), &options, arena, diag, &b);
+    if (err == WEFT_ERR_NODEV) {
+        print_message("%s\n", weft_diag_at(diag, 0)->text);
+        skip();
+    }
+    if (err != WEFT_ERR_OK)
+        fail_msg("%s", weft_diag_at(diag, 0)->text);
+    assert_int_equal(b.n_arch, 7);
+    assert_in_range(b.n_kernel, NODES, 2 * NODES);
+    for (uint32_t i = 0; i < b.n_kernel; i++)
+        for (uint32_t a = 0; a < b.n_arch; a++)
+            check_kernel(&b, &b.kernel[i], a);
+    weft_module_destroy(m);
+    weft_arena_destroy(arena);
+    weft_diag_destroy(diag);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cuda_targets__kernels_fit_every_architecture),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
