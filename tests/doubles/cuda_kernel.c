@@ -10,7 +10,7 @@
 
 #define W weft_cuda__world
 
-enum { STATIC_SHARED_MAX = 48 << 10, PARAM_ROOM = 16 };
+enum { STATIC_SHARED_MAX = 48 << 10, PARAM_ROOM = 16, LOADED_MAX = 4096 };
 
 /* -- Images ----------------------------------------------------------------------------------- */
 
@@ -41,7 +41,7 @@ typedef struct loaded {
     void *handle;
 } loaded;
 
-static loaded *loadeds;
+static loaded loadeds[LOADED_MAX];
 static size_t n_loaded;
 
 /* The loader tells objects apart by their paths. */
@@ -75,11 +75,8 @@ static void *open_image(const weft_double_image *image)
         if (loadeds[i].sum == image->sum)
             return loadeds[i].handle;
     void *handle = load_file(image);
-    loaded *more = handle ? realloc(loadeds, (n_loaded + 1) * sizeof *more) : NULL;
-    if (!more)
-        return NULL;
-    loadeds = more;
-    loadeds[n_loaded++] = (loaded){image->sum, handle};
+    if (handle && n_loaded < LOADED_MAX)
+        loadeds[n_loaded++] = (loaded){image->sum, handle};
     return handle;
 }
 
