@@ -237,3 +237,28 @@ void weft_place_values(weft_place_value *value, uint32_t n_value, weft_place_lau
         value[value[output[i]].root].last = n_launch;
     join_all(&j, launch, n_launch);
 }
+
+/* -- Waves ------------------------------------------------------------------------------------ */
+
+void weft_place_waves(const weft_place_launch *launch, uint32_t n_launch, uint32_t *maker,
+                      weft_place_wave *out)
+{
+    uint32_t begin = 0;
+    for (uint32_t i = 0; i < n_launch; i++) {
+        const weft_place_launch *l = &launch[i];
+        bool looks = l->view || l->joined;
+        uint32_t newest = 0; /* 1 + the last launch that makes an operand */
+        for (uint32_t k = 0; k < l->n_in; k++)
+            if (l->in[k] && maker[l->in[k]] > newest)
+                newest = maker[l->in[k]];
+        if (!looks && newest > begin)
+            begin = i;
+        out[i].first = begin;
+        for (uint32_t k = 0; k < l->n_out; k++)
+            if (l->out[k])
+                maker[l->out[k]] = looks ? newest : i + 1;
+    }
+    for (uint32_t i = n_launch; i-- > 0;)
+        out[i].last = i + 1 < n_launch && out[i + 1].first == out[i].first ? out[i + 1].last : i;
+    out[n_launch] = (weft_place_wave){n_launch, n_launch};
+}

@@ -6,7 +6,10 @@
  * they are met. For each bucket
  * all dims are numbers; ops/place.h tells which values need memory and from when to when,
  * an output to the end, and base/pack.h places the blocks. Data-dependent values live on the heap
- * and have no buffer. O(buckets * nodes^2) at worst, in practice linear. */
+ * and have no buffer. O(buckets * nodes^2) at worst, in practice linear.
+ *
+ * For GPUs, which run launches that do not need each other at the same time, a value lives from the
+ * beginning of the wave that makes it (order-waves) to the end of the last one that reads it. */
 #include "passes/merge.h"
 
 #include "base/pack.h"
@@ -45,6 +48,18 @@ static void choose_other(int64_t lo, int64_t hi, choices *out)
     out->at[out->n++] = hi;
 }
 
+/* Lives of whole waves. */
+static void widen(weft_passctx *cx, const weft_places *p, weft_block *block, uint32_t n)
+{
+    weft_place_wave *wave = weft_arena_array(cx->scratch, (size_t)p->n_launch + 1, sizeof *wave);
+    uint32_t *maker = weft_arena_array(cx->scratch, (size_t)p->n + 1, sizeof *maker);
+    weft_place_waves(p->launch, p->n_launch, maker, wave);
+    for (uint32_t i = 0; i < n; i++) {
+        block[i].first = wave[block[i].first].first;
+        block[i].last = wave[block[i].last].last;
+    }
+}
+
 static weft_err plan_bucket(weft_passctx *cx, weft_graph *g, weft_places *places,
                             const int64_t *symbol, uint32_t n_symbol)
 {
@@ -67,6 +82,8 @@ static weft_err plan_bucket(weft_passctx *cx, weft_graph *g, weft_places *places
         buffer[n++].val = places->val[v];
     }
     uint64_t total = 0;
+    if (cx->options->target && strncmp(cx->options->target, "sm_", 3) == 0)
+        widen(cx, places, block, n);
     WEFT_TRY(weft_pack_blocks(block, n, WEFT_ARENA_ALIGN, &total));
     for (uint32_t i = 0; i < n; i++)
         buffer[i] = (weft_buffer){.val = buffer[i].val,
