@@ -57,7 +57,12 @@ if [ -n "$models" ]; then
         if [ -n "$only" ] && [[ $only != *,$name,* ]]; then continue; fi
         list+=("$path")
     done
-    python3 "$here/skeleton.py" "$stage/models" "${list[@]}"
+    for python in python3 /usr/bin/python3; do
+        "$python" -c 'import numpy, onnx' 2>/dev/null && break
+        python=
+    done
+    [ -n "$python" ] || { echo "pack.sh: no Python with numpy and onnx" >&2 && exit 1; }
+    "$python" "$here/skeleton.py" "$stage/models" "${list[@]}"
 fi
 if [ -n "$loose" ]; then
     rm -rf "$out/payload"

@@ -16,7 +16,7 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TOLERANCE = {"fp32": 1e-4, "bf16": 2e-2, "fp16": 1e-2}
+TOLERANCE = {"fp32": 1e-4, "bf16": 2e-2, "f16": 2e-2}
 SM_SWEEP = [8, 16, 24, 32, 48, 64, 96, 132]
 
 
@@ -198,6 +198,8 @@ def compare_model(run, name, entry, folder, bundles, batches):
             slices = [("whole", [])]
             if batch == batches[0] and run.sms and run.sms >= 64:
                 slices += [("sms 32", ["--sms", "32"]), ("sms 24@32", ["--sms", "24@32"])]
+            if kind == "f16" and batch != batches[0]:
+                continue
             for slice_name, extra in slices:
                 argv = [run.weft, "run", bundle["bundle"]] + inputs + extra
                 for port, path in outputs:
@@ -216,7 +218,7 @@ def models(run):
     precisions = ["fp32"]
     code, out, _ = run.call(run.weft, "compile", "--help")
     if "--precision" in out and not run.args.quick:
-        precisions.append("bf16")
+        precisions += ["bf16", "f16"]
     compiled, rows = {}, {}
     with futures.ThreadPoolExecutor(max(1, run.cores // 4)) as pool:
         jobs = {m[0]: pool.submit(compile_model, run, *m, precisions) for m in chosen}
@@ -237,7 +239,12 @@ def models(run):
             run.say("model %s: %d of %d comparisons right" % (name, right, len(rows[name])))
             run.note("models", {"compiled": compiled, "compared": rows})
     run.note("models", {"compiled": compiled, "compared": rows})
-    return {n: b["fp32"]["bundle"] for n, b in compiled.items() if "bundle" in b.get("fp32", {})}
+    found = {}
+    for kind in ("fp32", "bf16"):
+        for name, b in compiled.items():
+            if "bundle" in b.get(kind, {}):
+                found[name if kind == "fp32" else name + " " + kind] = b[kind]["bundle"]
+    return found
 
 
 # -- Measurements ---------------------------------------------------------------------------------
@@ -258,7 +265,7 @@ def measure_models(run, bundles):
             continue
         rows[name] = bench(run, bundle, "--batch", "1" if run.args.quick else "1,8,64")
         for r in rows[name].get("results", []):
-            run.say("bench %-16s batch %-3d %.3f ms" % (name, r["batch"], r["median_ms"]))
+            run.say("bench %-18s batch %-3d %.3f ms" % (name, r["batch"], r["median_ms"]))
         run.note("bench", rows)
     run.note("bench", rows)
 

@@ -6,7 +6,11 @@
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-if ! command -v python3 >/dev/null; then
+for python in python3 /usr/bin/python3; do
+    "$python" -c 'import numpy' 2>/dev/null && break
+    python=
+done
+if [ -z "$python" ]; then
     echo "run.sh: needs python3 with numpy" >&2
     exit 1
 fi
@@ -14,4 +18,4 @@ if [ ! -f "$here/payload.tar.xz" ] && [ ! -d "$here/payload" ]; then
     echo "run.sh: no payload beside it: make a folder with pack.sh" >&2
     exit 1
 fi
-exec python3 "$here/run.py" "$@"
+exec "$python" "$here/run.py" "$@"
