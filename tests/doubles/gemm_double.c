@@ -1,5 +1,5 @@
 /* Products: both sides are brought to f32, columns of the result made four at a time. */
-#include "gemm.h"
+#include "gemm_double.h"
 
 #include "base/f16.h"
 #include "runtime/cublaslt_api.h"

@@ -1,7 +1,7 @@
 /* The double of libcublasLt.so.13: products with epilogues, computed by the host when the double of
  * libcuda.so.1 comes to them in a stream or a graph. Checks descriptors, that the algorithm is one
  * that was given for them, alignments, and its workspace. */
-#include "gemm.h"
+#include "gemm_double.h"
 
 #include "runtime/cublaslt_api.h"
 

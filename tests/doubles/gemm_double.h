@@ -1,6 +1,6 @@
 /* Products as cuBLASLt has them, by the host: matrices are column-major. */
-#ifndef WEFT_TESTS_DOUBLES_GEMM_H
-#define WEFT_TESTS_DOUBLES_GEMM_H
+#ifndef WEFT_TESTS_DOUBLES_GEMM_DOUBLE_H
+#define WEFT_TESTS_DOUBLES_GEMM_DOUBLE_H
 
 #include "double.h"
 
