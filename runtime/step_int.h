@@ -5,7 +5,7 @@
 
 #include "runtime/driver_int.h"
 
-enum { WEFT_STEP_NO_REF = UINT32_MAX };
+#define WEFT_STEP_NO_REF UINT32_MAX
 
 /* An address: arg[at] of the launch (in, out, scratch), and so many bytes behind. */
 typedef struct weft_step_ref {
