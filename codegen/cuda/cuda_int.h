@@ -96,6 +96,8 @@ void weft_cuda__pointer(weft_cuda_kernel *k, const char *name, weft_dtype dtype,
 /* Decimal text when `d` is constant, else the name of an `int` parameter, the same for equal dims.
  * At run time a value over 2^31 - 1 is an error of the driver's. */
 const char *weft_cuda__int(weft_cuda_kernel *k, weft_dim d);
+/* The name of a parameter for constants too: kernels that differ in it only are one. */
+const char *weft_cuda__number(weft_cuda_kernel *k, weft_dim d);
 /* Those parameters so far: "d0" to "d<n-1>". */
 uint32_t weft_cuda__int_count(const weft_cuda_kernel *k);
 /* Product of dims from .. to - 1 as text of type size_t. */
