@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NONE = UINT32_MAX };
+#define NONE UINT32_MAX
 
 /* More items than this keep edges that follow from others: sets of them would take 64 MiB. */
 enum { REDUCE_MAX = 23000 };
