@@ -77,7 +77,6 @@ typedef unsigned weft_cu_result; /* CUresult */
     X(CU_STREAM_CAPTURE_STATUS_NONE, 0)                          \
     X(CU_STREAM_CAPTURE_STATUS_ACTIVE, 1)                        \
     X(CU_STREAM_CAPTURE_STATUS_INVALIDATED, 2)                   \
-    X(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, 1)                    \
     X(CU_STREAM_CAPTURE_MODE_RELAXED, 2)                         \
     X(CU_GRAPH_NODE_TYPE_KERNEL, 0)                              \
     X(CU_GRAPH_NODE_TYPE_MEMCPY, 1)                              \

@@ -128,9 +128,6 @@ static weft_err load_module(weft_engine *e, uint32_t module, weft_diag *diag)
 
 /* -- Kernels -------------------------------------------------------------------------------- */
 
-/* Shared memory beyond this must be asked for. */
-enum { SHARED_PLAIN = 48 << 10 };
-
 static weft_err find_kernel(weft_engine *e, uint32_t i, weft_diag *diag, weft_cu_kernel *out)
 {
     weft_gpu *g = weft_gpu__of(e);
@@ -148,7 +145,8 @@ static weft_err find_kernel(weft_engine *e, uint32_t i, weft_diag *diag, weft_cu
                                "image of module %u for %s has no kernel %s", k->module, g->image,
                                k->name);
     WEFT_TRY(weft_gpu__check(g, result, "cuLibraryGetKernel", diag));
-    if (k->shared_bytes > SHARED_PLAIN)
+    /* Beyond 48 KiB with the static part, it must be asked for. */
+    if (k->shared_bytes)
         WEFT_TRY(weft_gpu__check(
             g,
             g->cu->cuKernelSetAttribute(WEFT_CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
@@ -293,6 +291,14 @@ static weft_cu_deviceptr workspace_of(const weft_gpu_launch *l, void *const *arg
 {
     const weft_step_ref at = {l->steps->n_operand, l->workspace_offset};
     return weft_align_up(weft_gpu__address(arg, at), WEFT_GPU_WORKSPACE_ALIGN);
+}
+
+weft_err weft_gpu__warm_step(weft_gpu_launch *l, uint32_t i, void *const *arg,
+                             weft_cu_stream stream, weft_diag *diag)
+{
+    if (l->steps->at[i].kind != WEFT_STEP_GEMM)
+        return WEFT_ERR_OK;
+    return weft_gpu__warm_product(l->product[i], arg, workspace_of(l, arg), stream, diag);
 }
 
 weft_err weft_gpu__run_step(weft_gpu_launch *l, uint32_t i, void *const *arg, weft_cu_stream stream,

@@ -23,6 +23,7 @@ struct weft_gpu_product {
     weft_cublaslt_layout a, b, c, d; /* cuBLASLt's A and B */
     weft_cublaslt_algo algo;
     size_t workspace;
+    bool warm;
 };
 
 /* -- The library ---------------------------------------------------------------------------- */
@@ -279,4 +280,14 @@ weft_err weft_gpu__run_product(weft_gpu_product *product, void *const *arg,
                                        p->workspace ? (void *)(uintptr_t)workspace : NULL,
                                        p->workspace, stream),
                  "cublasLtMatmul", diag);
+}
+
+weft_err weft_gpu__warm_product(weft_gpu_product *product, void *const *arg,
+                                weft_cu_deviceptr workspace, weft_cu_stream stream, weft_diag *diag)
+{
+    if (product->warm)
+        return WEFT_ERR_OK;
+    WEFT_TRY(weft_gpu__run_product(product, arg, workspace, stream, diag));
+    product->warm = true;
+    return WEFT_ERR_OK;
 }

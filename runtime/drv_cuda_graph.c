@@ -139,11 +139,12 @@ static weft_err capture(recorder *r, weft_gpu_launch *l, uint32_t i, void *const
     weft_cu_graph graph = NULL;
     const weft_cu_graph_node *last = NULL;
     size_t n_last = 0;
-    WEFT_TRY(weft_gpu__check(
-        r->g,
-        cu->cuStreamBeginCaptureToGraph(r->stream, r->graph, r->after, NULL, n_after,
-                                        WEFT_CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
-        "cuStreamBeginCaptureToGraph", r->diag));
+    WEFT_TRY(weft_gpu__warm_step(l, i, arg, r->stream, r->diag));
+    WEFT_TRY(weft_gpu__check(r->g,
+                             cu->cuStreamBeginCaptureToGraph(r->stream, r->graph, r->after, NULL,
+                                                             n_after,
+                                                             WEFT_CU_STREAM_CAPTURE_MODE_RELAXED),
+                             "cuStreamBeginCaptureToGraph", r->diag));
     weft_err err = weft_gpu__run_step(l, i, arg, r->stream, r->diag);
     if (err == WEFT_ERR_OK)
         err = weft_gpu__check(

@@ -155,6 +155,9 @@ static inline weft_cu_deviceptr weft_gpu__address(void *const *arg, weft_step_re
 }
 /* Arguments of step i in launch->param. */
 void weft_gpu__set_params(weft_gpu_launch *l, uint32_t i, void *const *arg);
+/* Before step i is captured. */
+WEFT_MUST_USE weft_err weft_gpu__warm_step(weft_gpu_launch *l, uint32_t i, void *const *arg,
+                                           weft_cu_stream stream, weft_diag *diag);
 /* Puts step i into a stream. */
 WEFT_MUST_USE weft_err weft_gpu__run_step(weft_gpu_launch *l, uint32_t i, void *const *arg,
                                           weft_cu_stream stream, weft_diag *diag);
@@ -171,6 +174,11 @@ void weft_gpu__free_product(weft_gpu_product *product);
 WEFT_MUST_USE weft_err weft_gpu__run_product(weft_gpu_product *product, void *const *arg,
                                              weft_cu_deviceptr workspace, weft_cu_stream stream,
                                              weft_diag *diag);
+/* Runs it once, on whatever its operands hold, unless that was done: the library loads code when it
+ * is first used, which must not happen in a capture. */
+WEFT_MUST_USE weft_err weft_gpu__warm_product(weft_gpu_product *product, void *const *arg,
+                                              weft_cu_deviceptr workspace, weft_cu_stream stream,
+                                              weft_diag *diag);
 void weft_gpu__close_products(weft_gpu *g);
 
 /* -- Graphs: hooks of the driver ------------------------------------------------------------ */

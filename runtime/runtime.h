@@ -75,6 +75,8 @@ void weft_session_profile(weft_session *session, bool on);
 /* Borrowed until the next run. */
 const weft_launch_time *weft_session_times(weft_session *session, uint32_t *out_n);
 
+/* Whether it runs on a device with memory of its own. */
+bool weft_session_has_device(const weft_session *session);
 /* Runs what ran last again, n times one behind the other, on what its inputs were: the time of one
  * on the device, without copies. UNSUP on CPUs. */
 WEFT_MUST_USE weft_err weft_session_time_device(weft_session *session, uint32_t n, weft_diag *diag,

@@ -179,6 +179,11 @@ weft_err weft_session__run_device(weft_session *s, weft_spec *spec, const weft_t
     return err != WEFT_ERR_OK ? err : waited;
 }
 
+bool weft_session_has_device(const weft_session *session)
+{
+    return session->engine->driver->own != NULL;
+}
+
 weft_err weft_session_time_device(weft_session *session, uint32_t n, weft_diag *diag,
                                   double *out_us)
 {

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SAMPLES_MAX = 100000, TOP_KERNELS = 12, BATCHES_MAX = 64, DIMS_MAX = 16 };
+enum { PROFILE_RUNS = 20, SAMPLES_MAX = 100000, TOP_KERNELS = 12, BATCHES_MAX = 64, DIMS_MAX = 16 };
 
 typedef struct options {
     const char *bundle, *model, *report;
@@ -31,6 +31,7 @@ typedef struct result {
     const char *model;
     int64_t batch;
     double load_ms, first_ms, min_ms, median_ms, p99_ms, throughput;
+    double device_ms; /* of the launches alone; negative: the device is the CPU */
     size_t n_runs;
     weft_bench_reading gpu;
 } result;
@@ -127,6 +128,25 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Runs without the host and its copies, for a quarter of the time. */
+static weft_err measure_device(weft_session *session, double seconds, weft_diag *diag,
+                               double *out_ms)
+{
+    double us = 0;
+    *out_ms = -1;
+    if (!weft_session_has_device(session))
+        return WEFT_ERR_OK;
+    WEFT_TRY(weft_session_time_device(session, 1, diag, &us));
+    double n = seconds * 0.25e6 / (us > 1 ? us : 1);
+    WEFT_TRY(weft_session_time_device(session,
+                                      n < 3       ? 3
+                                      : n < 10000 ? (uint32_t)n
+                                                  : 10000,
+                                      diag, &us));
+    *out_ms = us * 1e-3;
+    return WEFT_ERR_OK;
+}
+
 static weft_err measure(weft_session *session, const options *o, weft_bench_meter *meter,
                         int64_t batch, weft_arena *arena, weft_diag *diag, result *r)
 {
@@ -144,7 +164,8 @@ static weft_err measure(weft_session *session, const options *o, weft_bench_mete
     WEFT_TRY(weft_session_run(session, in, p->n_input, diag, out, p->n_output));
     r->first_ms = weft_tool_now_ms() - begin;
     WEFT_TRY(weft_session_run(session, in, p->n_input, diag, out, p->n_output));
-    weft_session_profile(session, o->per_kernel);
+    WEFT_TRY(measure_device(session, o->seconds, diag, &r->device_ms));
+    weft_session_profile(session, o->per_kernel && r->device_ms < 0);
     weft_bench_meter_begin(meter);
     double start = weft_tool_now_ms(), now = start;
     while (r->n_runs < SAMPLES_MAX && (now - start < o->seconds * 1e3 || r->n_runs < 3)) {
@@ -159,6 +180,10 @@ static weft_err measure(weft_session *session, const options *o, weft_bench_mete
     r->median_ms = sample[r->n_runs / 2];
     r->p99_ms = sample[(r->n_runs * 99) / 100 < r->n_runs ? (r->n_runs * 99) / 100 : 0];
     r->throughput = (double)batch * (double)r->n_runs / ((now - start) * 1e-3);
+    /* A device is slower while it tells times. */
+    weft_session_profile(session, o->per_kernel);
+    for (int i = 0; o->per_kernel && r->device_ms >= 0 && i < PROFILE_RUNS; i++)
+        WEFT_TRY(weft_session_run(session, in, p->n_input, diag, out, p->n_output));
     return WEFT_ERR_OK;
 }
 
@@ -197,6 +222,8 @@ static void print_result(const options *o, const result *r)
                "%.3f   first %.1f   runs %zu\n",
                r->model, (long long)r->batch, r->throughput, r->min_ms, r->median_ms, r->p99_ms,
                r->first_ms, r->n_runs);
+    if (!o->json && r->device_ms >= 0)
+        printf("    device    %.3f ms\n", r->device_ms);
     if (!o->json)
         weft_bench_reading_print(&r->gpu, r->median_ms);
 }
@@ -208,6 +235,8 @@ static json_t *result_json(const result *r)
                   (json_int_t)r->batch, "throughput_per_s", r->throughput, "min_ms", r->min_ms,
                   "median_ms", r->median_ms, "p99_ms", r->p99_ms, "first_ms", r->first_ms,
                   "load_ms", r->load_ms, "runs", (json_int_t)r->n_runs);
+    json_object_set_new(row, "device_ms",
+                        r->device_ms >= 0 ? json_real(r->device_ms) : json_null());
     weft_bench_reading_add(&r->gpu, row);
     return row;
 }
