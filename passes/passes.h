@@ -78,6 +78,10 @@ typedef struct weft_merge_log {
     WEFT_VEC(weft_merge_row) rows;
     bool want_pairs; /* every two models are measured, whatever `merge` is: takes seconds */
     WEFT_VEC(weft_merge_pair) pairs;
+    /* Weights that were replaced by near ones (merge_tolerance), and the largest difference. */
+    uint32_t near_weights;
+    uint64_t near_bytes;
+    double near_most;
 } weft_merge_log;
 
 /* Zero-initialised: the defaults. */
@@ -93,6 +97,7 @@ typedef struct weft_pass_options {
     weft_merge merge;
     const weft_merge_strategy *strategy; /* for WEFT_MERGE_STRATEGY */
     weft_merge_log *merge_log;           /* rows are added; NULL: not wanted */
+    double merge_tolerance; /* weights of which no element differs by more are equal; 0: by bits */
 } weft_pass_options;
 
 typedef enum weft_verify_when {

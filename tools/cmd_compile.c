@@ -1,4 +1,5 @@
 /* weft compile: a set of models in, one bundle out. */
+#include "base/num.h"
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
 #include "scheduler/scheduler.h"
@@ -15,6 +16,7 @@ typedef struct options {
     weft_tool_pipeline pipeline;
     const char *output, *depfile, *report, *similarity, *picture, *gpu, *calibration;
     bool allow_hard_links, tune, text_report, tf32;
+    weft_tool_changes changes; /* by the tolerance */
     char **file;
     int n_file;
 } options;
@@ -33,6 +35,7 @@ enum {
     OPT_SIMILARITY,
     OPT_PICTURE,
     OPT_MERGE,
+    OPT_NEAR,
     OPT_GPU,
     OPT_HARD_LINKS,
     OPT_TUNE,
@@ -109,6 +112,14 @@ static int take(options *o, int opt)
         return 0;
     case OPT_MERGE:
         return take_merge(optarg, &o->pipeline.run.pass);
+    case OPT_NEAR:
+        if (!weft_parse_f64(optarg, &o->pipeline.run.pass.merge_tolerance) ||
+            !(o->pipeline.run.pass.merge_tolerance >= 0) ||
+            o->pipeline.run.pass.merge_tolerance > 1)
+            return weft_tool_usage(&weft_verb_compile,
+                                   "--merge-tolerance takes a number from 0 to 1, not '%s'",
+                                   optarg);
+        return 0;
     case OPT_GPU:
         o->gpu = optarg;
         return 0;
@@ -140,6 +151,7 @@ static int parse(int argc, char **argv, options *o)
                                           {"similarity", required_argument, NULL, OPT_SIMILARITY},
                                           {"picture", required_argument, NULL, OPT_PICTURE},
                                           {"merge", required_argument, NULL, OPT_MERGE},
+                                          {"merge-tolerance", required_argument, NULL, OPT_NEAR},
                                           {"gpu", required_argument, NULL, OPT_GPU},
                                           {"calibration", required_argument, NULL, OPT_CALIBRATION},
                                           {"allow-hard-links", no_argument, NULL, OPT_HARD_LINKS},
@@ -233,7 +245,9 @@ static weft_err write_reports(const options *o, weft_module *m, const weft_bundl
 {
     const weft_merge_log *log = o->pipeline.run.pass.merge_log;
     if (o->report)
-        WEFT_TRY(weft_tool_write_report(bundle, log, o->report, !o->text_report, diag));
+        WEFT_TRY(weft_tool_write_report(bundle, log, o->pipeline.run.pass.merge_tolerance,
+                                        o->changes.at ? &o->changes : NULL, o->report,
+                                        !o->text_report, diag));
     if (o->similarity)
         WEFT_TRY(weft_tool_write_pairs(log, o->similarity, diag));
     return o->picture ? weft_tool_write_picture(m, o->picture, diag) : WEFT_ERR_OK;
@@ -260,6 +274,25 @@ static weft_err write_bundle(options *o, const weft_tool_sources *sources, weft_
     return o->depfile ? write_depfile(o, sources, diag) : WEFT_ERR_OK;
 }
 
+/* What the tolerance does to answers; said aloud, for it is the user's to judge. */
+static weft_err measure_tolerance(options *o, const weft_import_options *import, weft_arena *arena,
+                                  weft_diag *diag)
+{
+    const weft_pass_options *pass = &o->pipeline.run.pass;
+    const weft_tool_change *worst = NULL;
+    WEFT_TRY(
+        weft_tool_measure_tolerance(o->file, o->n_file, import, pass, arena, diag, &o->changes));
+    for (uint32_t i = 0; i < o->changes.n; i++)
+        if (!worst || o->changes.at[i].difference > worst->difference)
+            worst = &o->changes.at[i];
+    if (worst)
+        weft_diag_warn(diag, (weft_where){.item = worst->model},
+                       "weights equal within %g: output %s changes by up to %.3g of scale in %u "
+                       "runs, those of other models by no more",
+                       pass->merge_tolerance, worst->output, worst->difference, worst->runs);
+    return WEFT_ERR_OK;
+}
+
 static weft_err compile(options *o, weft_tool_sources *sources, weft_arena *arena, weft_diag *diag)
 {
     const weft_import_options import = {.allow_hard_links = o->allow_hard_links};
@@ -269,6 +302,8 @@ static weft_err compile(options *o, weft_tool_sources *sources, weft_arena *aren
                                 &tuned, &o->pipeline.run.pass.n_tuned));
         o->pipeline.run.pass.tuned = tuned;
     }
+    if (o->pipeline.run.pass.merge_tolerance > 0)
+        WEFT_TRY(measure_tolerance(o, &import, arena, diag));
     WEFT_TRY(weft_tool_load_sources(o->file, o->n_file, &import, arena, diag, sources));
     size_t n = 0;
     const weft_pass *const *pass = weft_pipeline(is_for_gpu(o) ? "gpu" : "cpu", &n);
@@ -312,6 +347,8 @@ const weft_verb weft_verb_compile = {
         "                           joins products where that pays, exact keeps every bit,\n"
         "                           off; or one strategy wherever it can be used (weft list\n"
         "                           strategies); equal weights are stored once in any case\n"
+        "      --merge-tolerance T  weights of which no element differs by more count as equal;\n"
+        "                           what that does to the outputs is measured (default 0: bits)\n"
         "      --gpu NAME           also estimate for this device (weft list gpus)\n"
         "      --calibration FILE   constants of a device, fitted by weft estimate --calibrate\n"
         "      --precision TYPE     f32 (default), tf32, f16 or bf16 inside models for GPUs;\n"

@@ -4,6 +4,7 @@
 #include "tools/csv_rows.h"
 #include "tools/names.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,6 +74,23 @@ static json_t *report_pair(const weft_merge_pair *p)
                      "common_bytes", json_count(p->common_bytes), "nodes_a",
                      (json_int_t)p->nodes[0], "nodes_b", (json_int_t)p->nodes[1], "matched",
                      (json_int_t)p->matched);
+}
+
+static json_t *report_tolerance(const weft_merge_log *log, double tolerance,
+                                const weft_tool_changes *changes)
+{
+    json_t *outputs = json_array();
+    for (uint32_t i = 0; i < changes->n; i++) {
+        const weft_tool_change *c = &changes->at[i];
+        json_array_append_new(outputs, json_pack("{s:o, s:o, s:f, s:I}", "model",
+                                                 weft_tool_json_name(c->model), "output",
+                                                 weft_tool_json_name(c->output), "difference",
+                                                 isfinite(c->difference) ? c->difference : 1e300,
+                                                 "runs", (json_int_t)c->runs));
+    }
+    return json_pack("{s:f, s:I, s:o, s:f, s:o}", "value", tolerance, "weights",
+                     (json_int_t)log->near_weights, "bytes", json_count(log->near_bytes),
+                     "largest_change", log->near_most, "outputs", outputs);
 }
 
 static json_t *make_report(const weft_bundle *bundle, const weft_merge_log *log)
@@ -233,6 +251,28 @@ static void put_joint(weft_buf *out, const json_t *list)
     }
 }
 
+static void put_tolerance(weft_buf *out, const json_t *t)
+{
+    size_t i;
+    json_t *one;
+    if (!json_is_object(t))
+        return;
+    weft_buf_printf(
+        out,
+        "\nTolerance %g: %.0f weights were replaced by near ones, elements change by up "
+        "to %.3g; outputs, measured, by up to\n",
+        number_of(t, "value"), number_of(t, "weights"), number_of(t, "largest_change"));
+    json_array_foreach(json_object_get(t, "outputs"), i, one)
+    {
+        weft_buf_printf(out, "  %.3g of scale (%.0f inputs)  ", number_of(one, "difference"),
+                        number_of(one, "runs"));
+        weft_tool_put_name(out, text_of(one, "model"));
+        weft_buf_puts(out, " ");
+        weft_tool_put_name(out, text_of(one, "output"));
+        weft_buf_puts(out, "\n");
+    }
+}
+
 static void put_report(weft_buf *out, const json_t *root)
 {
     size_t i;
@@ -242,6 +282,7 @@ static void put_report(weft_buf *out, const json_t *root)
     weft_buf_puts(out, " stored, each content once; ");
     put_bytes(out, root, "bytes_saved");
     weft_buf_puts(out, " more if every model had its own\n");
+    put_tolerance(out, json_object_get(root, "tolerance"));
     put_pairs(out, json_object_get(root, "pairs"));
     if (json_array_size(merges))
         weft_buf_puts(out,
@@ -272,9 +313,12 @@ weft_err weft_tool_save_report(const json_t *root, const char *path, bool json, 
 }
 
 weft_err weft_tool_write_report(const weft_bundle *bundle, const weft_merge_log *log,
+                                double tolerance, const weft_tool_changes *changes,
                                 const char *path, bool json, weft_diag *diag)
 {
     json_t *root = make_report(bundle, log);
+    if (root && changes)
+        json_object_set_new(root, "tolerance", report_tolerance(log, tolerance, changes));
     weft_err err = root ? weft_tool_save_report(root, path, json, diag) : WEFT_ERR_NOMEM;
     json_decref(root);
     return err;

@@ -4,12 +4,14 @@
 
 #include "ir/bundle.h"
 #include "passes/passes.h"
-#include "tools/tools.h"
+#include "tools/tolerance.h"
 
 #include <jansson.h>
 
-/* docs/compile-report.md has the keys. */
+/* `changes`: what a tolerance did, NULL where there is none. docs/compile-report.md has the keys.
+ */
 WEFT_MUST_USE weft_err weft_tool_write_report(const weft_bundle *bundle, const weft_merge_log *log,
+                                              double tolerance, const weft_tool_changes *changes,
                                               const char *path, bool json, weft_diag *diag);
 /* A report read back. INPUT: not one. *out is the caller's. */
 WEFT_MUST_USE weft_err weft_tool_read_report(const char *path, weft_diag *diag, json_t **out);
