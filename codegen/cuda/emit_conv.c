@@ -82,22 +82,30 @@ static weft_err read_problem(weft_cuda *cu, problem *p)
 
 /* -- Kernels ----------------------------------------------------------------------------------- */
 
-/* `const conv_shape s = {...};` */
-static void print_shape(weft_cuda_kernel *k, const problem *p)
+/* `const conv_shape s = {...};`. Sizes are parameters where `shared`, so that many convolutions
+ * share a kernel; kernel, strides, dilations and padding are known to the compiler in any case. */
+static void print_shape(weft_cuda_kernel *k, const problem *p, bool shared)
 {
     weft_arena *arena = weft_cuda__arena(weft_cuda__of(k));
     const char *text = "";
     const int64_t *const known[] = {p->kernel, p->stride, p->dilation};
     const weft_dim *const dims[] = {p->pad, p->in, p->out};
+    const weft_dim other[] = {p->images, p->group, p->c, p->m};
     for (uint32_t g = 0; g < 3; g++)
         for (uint32_t i = 0; i < SPATIAL; i++)
             text = weft_arena_printf(arena, "%s%lld, ", text, (long long)known[g][i]);
     for (uint32_t g = 0; g < 3; g++)
-        for (uint32_t i = 0; i < SPATIAL; i++)
-            text = weft_arena_printf(arena, "%s%s, ", text, weft_cuda__int(k, dims[g][i]));
-    weft_buf_printf(weft_cuda__body(k), "    const conv_shape s = {%s%s, %lld, %lld, %lld};\n",
-                    text, weft_cuda__int(k, p->images), (long long)p->group, (long long)p->c,
-                    (long long)p->m);
+        for (uint32_t i = 0; i < SPATIAL; i++) {
+            bool own = shared && g > 0 && dims[g][i] != 1;
+            text = weft_arena_printf(arena, "%s%s, ", text,
+                                     own ? weft_cuda__number(k, dims[g][i])
+                                         : weft_cuda__int(k, dims[g][i]));
+        }
+    for (uint32_t i = 0; i < 4; i++)
+        text = weft_arena_printf(arena, "%s%s%s", text, i ? ", " : "",
+                                 shared && other[i] != 1 ? weft_cuda__number(k, other[i])
+                                                         : weft_cuda__int(k, other[i]));
+    weft_buf_printf(weft_cuda__body(k), "    const conv_shape s = {%s};\n", text);
 }
 
 static void add_operands(weft_cuda_kernel *k, const problem *p)
@@ -125,13 +133,13 @@ static weft_err emit_tiled(weft_cuda *cu, const problem *p, const char *fn,
     weft_cuda__min_blocks(k, t->min_blocks);
     add_operands(k, p);
     if (v->parts > 1) {
-        const weft_ttype *o = weft_cuda__out_type(cu, 0);
+        weft_dim all = weft_cuda__numel(cu, weft_cuda__out_type(cu, 0));
         weft_cuda__scratch(k, "y", WEFT_DTYPE_F32, scratch, false);
-        to = weft_arena_printf(arena, "y + blockIdx.y * %s", weft_cuda__long(k, o, 0, o->rank));
+        to = weft_arena_printf(arena, "y + blockIdx.y * (size_t)%s", weft_cuda__number(k, all));
     } else {
         weft_cuda__out(k, "y", 0);
     }
-    print_shape(k, p);
+    print_shape(k, p, true);
     if (v->parts == 1)
         WEFT_TRY(weft_cuda__sum_epilogue(k, WEFT_ATTR_EPILOGUE, 1, 1, 1, UINT32_MAX, &post));
     bool biased = p->has_bias && v->parts == 1;
@@ -155,7 +163,7 @@ static weft_err emit_depthwise(weft_cuda *cu, const problem *p)
     weft_cuda_kernel *k = weft_cuda__kernel(cu, "conv_depthwise", DEPTHWISE_THREADS);
     add_operands(k, p);
     weft_cuda__out(k, "y", 0);
-    print_shape(k, p);
+    print_shape(k, p, false);
     WEFT_TRY(weft_cuda__sum_epilogue(k, WEFT_ATTR_EPILOGUE, 1, 1, 1, UINT32_MAX, &post));
     weft_buf_printf(weft_cuda__body(k),
                     "    conv_depthwise<%lld, %lld, %lld, %lld, %d>(x, w, bias, y, s, %s);\n",

@@ -219,13 +219,13 @@ static const char *offset_text(weft_cuda_kernel *k, const problem *p, const weft
     weft_arena *arena = weft_cuda__arena(cu);
     const char *text = "0", *below = NULL;
     for (uint32_t i = p->n_batch; i-- > 0;) {
-        const char *size = weft_cuda__int(k, p->batch[i]);
+        const char *size = weft_cuda__number(k, p->batch[i]);
         if (step[i] != 0) {
             const char *index = below ? weft_arena_printf(arena, "%s / (%s)", batch, below) : batch;
             if (i > 0)
                 index = weft_arena_printf(arena, "%s %% %s", index, size);
             text = weft_arena_printf(arena, "%s + %s * (size_t)%s", text, index,
-                                     weft_cuda__int(k, step[i]));
+                                     weft_cuda__number(k, step[i]));
         }
         below = below ? weft_arena_printf(arena, "%s * %s", below, size)
                       : weft_arena_printf(arena, "(size_t)%s", size);
@@ -251,11 +251,11 @@ static weft_err emit_tiled(weft_cuda *cu, const problem *p, const weft_cuda_vari
         weft_cuda__scratch(k, "y", WEFT_DTYPE_F32, scratch, false);
     else
         weft_cuda__out(k, "y", 0);
-    const char *m = weft_cuda__int(k, p->m), *n = weft_cuda__int(k, p->n);
-    const char *depth = weft_cuda__int(k, p->k);
+    const char *m = weft_cuda__number(k, p->m), *n = weft_cuda__number(k, p->n);
+    const char *depth = weft_cuda__number(k, p->k);
     if (v->parts > 1) {
-        const weft_ttype *o = weft_cuda__out_type(cu, 0);
-        first = weft_arena_printf(arena, "blockIdx.y * %s", weft_cuda__long(k, o, 0, o->rank));
+        weft_dim all = weft_cuda__numel(cu, weft_cuda__out_type(cu, 0));
+        first = weft_arena_printf(arena, "blockIdx.y * (size_t)%s", weft_cuda__number(k, all));
     } else {
         WEFT_TRY(weft_cuda__sum_epilogue(k, WEFT_ATTR_EPILOGUE, -1, p->alpha, p->beta, p->addend,
                                          &post));

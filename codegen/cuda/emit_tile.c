@@ -137,9 +137,9 @@ weft_err weft_cuda__sum_parts(weft_cuda *cu, const weft_cuda_variant *v, weft_di
     weft_cuda__out(k, "y", 0);
     if (bias)
         weft_cuda__in(k, "bias", 2);
-    const char *n = weft_cuda__long(k, o, 0, o->rank);
-    const char *below = weft_cuda__long(k, o, along + 1, o->rank);
-    const char *size = weft_cuda__long(k, o, along, along + 1);
+    const char *n = weft_cuda__number(k, weft_cuda__numel(cu, o));
+    const char *below = weft_cuda__number(k, weft_cuda__product(cu, o, along + 1, o->rank));
+    const char *size = weft_cuda__number(k, o->dim[along]);
     WEFT_TRY(weft_cuda__sum_epilogue(k, WEFT_ATTR_EPILOGUE, axis, alpha, beta, addend, &post));
     if (bias) {
         weft_buf_printf(weft_cuda__top(k),
@@ -151,8 +151,8 @@ weft_err weft_cuda__sum_parts(weft_cuda *cu, const weft_cuda_variant *v, weft_di
                         weft_dtype_name((weft_dtype)o->dtype));
         post = weft_arena_printf(weft_cuda__arena(cu), "@_biased{bias, %s}", post);
     }
-    weft_buf_printf(weft_cuda__body(k), "    sum_parts<%u>(part, y, %s, %s, (int)%s, %s);\n",
-                    v->parts, n, below, size, post);
+    weft_buf_printf(weft_cuda__body(k), "    sum_parts<%u>(part, y, %s, %s, %s, %s);\n", v->parts,
+                    n, below, size, post);
     weft_dim blocks = weft_cuda__ceil_div(cu, weft_cuda__numel(cu, o), THREADS);
     weft_cuda__launch(k, weft_cuda__mul(cu, blocks, v->taken), 1, 1, 0);
     return WEFT_ERR_OK;

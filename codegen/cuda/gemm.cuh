@@ -316,17 +316,16 @@ struct no_post {
 /* ...and are added here, a thread an element: y[at] = post(sum of part[s][at], at, c), `c` the
  * coordinate of `at` along a dim of `size` with `below` elements behind each. */
 template <int PARTS, class T, class Post>
-__device__ inline void sum_parts(const f32 *part, T *y, size_t n, size_t below, int size,
-                                 const Post &post)
+__device__ inline void sum_parts(const f32 *part, T *y, u32 n, u32 below, u32 size, const Post &post)
 {
-    size_t at = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    u32 at = blockIdx.x * blockDim.x + threadIdx.x;
     if (at >= n)
         return;
     f32 acc = 0;
 #pragma unroll
     for (int s = 0; s < PARTS; s++)
-        acc += part[s * n + at];
-    y[at] = convert<T>(post(acc, at, (int)(at / below % (size_t)size)));
+        acc += part[(size_t)s * n + at];
+    y[at] = convert<T>(post(acc, at, (int)(at / below % size)));
 }
 
 /* -- Products of matrices ----------------------------------------------------------------------- */

@@ -239,16 +239,17 @@ void weft_cuda__scratch(weft_cuda_kernel *k, const char *name, weft_dtype dtype,
 
 const char *weft_cuda__int(weft_cuda_kernel *k, weft_dim d)
 {
-    weft_arena *arena = k->cu->code->arena;
     return weft_dim_is_const(d)
-               ? weft_arena_printf(arena, d > INT_MAX || d < INT_MIN ? "%lldll" : "%lld",
-                                   (long long)d)
+               ? weft_arena_printf(k->cu->code->arena,
+                                   d > INT_MAX || d < INT_MIN ? "%lldll" : "%lld", (long long)d)
                : weft_cuda__number(k, d);
 }
 
 const char *weft_cuda__number(weft_cuda_kernel *k, weft_dim d)
 {
     weft_arena *arena = k->cu->code->arena;
+    if (weft_dim_is_const(d) && (d > INT_MAX || d < INT_MIN)) /* no int at all */
+        return weft_cuda__int(k, d);
     for (uint32_t i = 0; i < k->symbol.len; i++)
         if (k->symbol.at[i] == d)
             return weft_arena_printf(arena, "d%u", i);
