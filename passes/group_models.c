@@ -245,6 +245,15 @@ static void grow(grouping *g, uint32_t *left, uint32_t *n_left, uint32_t most,
     weft_arena_reset(g->cx->scratch, mark);
 }
 
+static void note_group(weft_merge_log *log, const weft_model_group *group)
+{
+    const char **name = weft_arena_array(log->arena, group->n, sizeof *name);
+    for (uint32_t i = 0; i < group->n; i++)
+        name[i] = weft_arena_strdup(log->arena, weft_graph_name(group->model[i]));
+    weft_merge_group one = {name, group->n};
+    WEFT_VEC_PUSH(log->arena, &log->groups, one);
+}
+
 weft_model_groups weft_merge__group(weft_passctx *cx, weft_graph *const *model, uint32_t n)
 {
     weft_arena *scratch = cx->scratch;
@@ -278,6 +287,8 @@ weft_model_groups weft_merge__group(weft_passctx *cx, weft_graph *const *model, 
             one->model = room;
             grow(&g, left, &n_left, (n_left + n_group - 1) / n_group, one);
             room += one->n;
+            if (one->n > 1 && cx->options->merge_log)
+                note_group(cx->options->merge_log, one);
         }
     }
     weft_arena_reset(scratch, mark);

@@ -93,9 +93,18 @@ static json_t *report_tolerance(const weft_merge_log *log, double tolerance,
                      "largest_change", log->near_most, "outputs", outputs);
 }
 
+static json_t *report_names(const weft_merge_group *group)
+{
+    json_t *names = json_array();
+    for (uint32_t i = 0; i < group->n_model; i++)
+        json_array_append_new(names, weft_tool_json_name(group->model[i]));
+    return names;
+}
+
 static json_t *make_report(const weft_bundle *bundle, const weft_merge_log *log)
 {
-    json_t *shared = json_array(), *merges = json_array(), *pairs = json_array();
+    json_t *shared = json_array(), *groups = json_array(), *merges = json_array();
+    json_t *pairs = json_array();
     uint64_t distinct = 0, saved = 0;
     for (uint32_t w = 1; w <= bundle->n_weight; w++) {
         const weft_bundle_weight *weight = &bundle->weight[w - 1];
@@ -107,11 +116,13 @@ static json_t *make_report(const weft_bundle *bundle, const weft_merge_log *log)
     }
     for (uint32_t i = 0; log && i < log->rows.len; i++)
         json_array_append_new(merges, report_merge(&log->rows.at[i]));
+    for (uint32_t i = 0; log && i < log->groups.len; i++)
+        json_array_append_new(groups, report_names(&log->groups.at[i]));
     for (uint32_t i = 0; log && i < log->pairs.len; i++)
         json_array_append_new(pairs, report_pair(&log->pairs.at[i]));
-    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "weight_bytes", json_count(distinct),
-                     "bytes_saved", json_count(saved), "shared", shared, "merges", merges, "pairs",
-                     pairs);
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "weight_bytes", json_count(distinct),
+                     "bytes_saved", json_count(saved), "shared", shared, "groups", groups, "merges",
+                     merges, "pairs", pairs);
 }
 
 /* -- Text ------------------------------------------------------------------------------------- */
@@ -284,6 +295,12 @@ static void put_report(weft_buf *out, const json_t *root)
     weft_buf_puts(out, " more if every model had its own\n");
     put_tolerance(out, json_object_get(root, "tolerance"));
     put_pairs(out, json_object_get(root, "pairs"));
+    json_array_foreach(json_object_get(root, "groups"), i, one)
+    {
+        weft_buf_puts(out, i ? "  " : "\nModels that were matched with each other\n  ");
+        put_names(out, one);
+        weft_buf_puts(out, "\n");
+    }
     if (json_array_size(merges))
         weft_buf_puts(out,
                       "\nGroups of corresponding products, the choice and what else there was\n");
