@@ -11,7 +11,9 @@
 
 #include <setjmp.h>
 
-enum { WEFT_SPEC_MAX = 16, WEFT_LAUNCH_ARG_MAX = 4096 };
+/* Specialisations that a session keeps: on the host fewer, whose kernels have memory of their own.
+ */
+enum { WEFT_SPEC_MAX = 64, WEFT_SPEC_HOST_MAX = 16, WEFT_LAUNCH_ARG_MAX = 4096 };
 
 typedef struct weft_spec_value {
     weft_place place;

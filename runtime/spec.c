@@ -578,7 +578,8 @@ weft_err weft_spec__get(weft_session *s, const int64_t *symbol, weft_diag *diag,
 {
     uint32_t at = 0;
     size_t bytes = s->program->n_symbol * sizeof *symbol;
-    for (uint32_t i = 0; i < WEFT_SPEC_MAX; i++) {
+    uint32_t room = s->engine->driver->own ? WEFT_SPEC_MAX : WEFT_SPEC_HOST_MAX;
+    for (uint32_t i = 0; i < room; i++) {
         if (s->spec[i] && (bytes == 0 || memcmp(s->spec[i]->symbol, symbol, bytes) == 0)) {
             s->spec[i]->last_use = ++s->clock;
             s->now = *out = s->spec[i];
