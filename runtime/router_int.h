@@ -59,6 +59,7 @@ typedef struct router_worker {
     uint64_t restarts, losses;
     bool lost;                          /* its device: since it ended last */
     bool spoke;                         /* this process said why it ends */
+    bool says_lost;                     /* because of its device */
     char why[WEFT_REQUEST_MESSAGE_MAX]; /* last words of the one before, until one is ready */
     /* What it runs: a batch of one model, or, by a joint program, one of each of its models, some
      * of them without requests. */

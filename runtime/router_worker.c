@@ -44,7 +44,8 @@ static void end_process(router_worker *w)
         kill(w->pid, SIGKILL);
         while (waitpid(w->pid, &status, 0) < 0 && errno == EINTR)
             ;
-        w->lost = WIFEXITED(status) && WEXITSTATUS(status) == WEFT_WORKER_LOST;
+        /* It said so, or had no time to. */
+        w->lost = w->says_lost || (WIFEXITED(status) && WEXITSTATUS(status) == WEFT_WORKER_LOST);
     }
     w->fd = -1;
     w->pid = 0;
@@ -193,7 +194,7 @@ void weft_worker__start(router_worker *w)
     w->pid = pid;
     w->fd = pair[0];
     w->state = WORKER_STARTING;
-    w->spoke = false;
+    w->spoke = w->says_lost = false;
 }
 
 /* -- Sending -------------------------------------------------------------------------------- */
@@ -432,6 +433,7 @@ static bool take_message(router_worker *w)
     case WEFT_WIRE_FAILED:
     case WEFT_WIRE_LOST:
         hear(w, (const char *)w->rx_payload, h->payload_bytes);
+        w->says_lost = h->kind == WEFT_WIRE_LOST || h->err == WEFT_ERR_NODEV;
         return false;
     case WEFT_WIRE_DONE:
         if (w->state != WORKER_BUSY || h->id != w->batch_id ||
