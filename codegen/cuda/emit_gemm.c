@@ -9,14 +9,20 @@
  * where `bias` is one number for each column and c has the result's shape: an epilogue of at most
  * one sum with an operand of that shape and one of those functions behind it. GELU by erf,
  * sigmoids, sums that are broadcast otherwise, products of functions, batches broadcast along inner
- * dims only, and depths that may be 0 (the library would leave the result as it was) are ours. f64
- * and integers are multiplied plainly, an element a thread.
+ * dims only, and depths that may be 0 (the library would leave the result as it was) are ours.
+ *
+ * Large products of much depth take so long that the library's advantage pays for another pass over
+ * the result: from LIBRARY_BLOCKS tiles of 128 x 128 and LIBRARY_DEPTH on, the library multiplies
+ * and a kernel applies the rest in place (finish_rows). Sizes that are symbols decide at run time,
+ * as in emit_tile.c. f64 and integers are multiplied plainly, an element a thread.
  *
  * Products whose right factor is one matrix for all of the batch have the batch among their rows.
  */
 #include "codegen/cuda/product_int.h"
 
 #include <string.h>
+
+enum { LIBRARY_BLOCKS = 384, LIBRARY_DEPTH = 512, LIBRARY_TILE = 128 };
 
 /* Stacks of matrices: m x k times k x n for each index of the batch. */
 typedef struct problem {
@@ -167,15 +173,14 @@ static weft_err read_epilogue(weft_cuda *cu, weft_step_gemm *g, bool *out_fits)
     return WEFT_ERR_OK;
 }
 
-/* Whether the library can: *g is then complete. */
-static weft_err fit_library(weft_cuda *cu, const problem *p, weft_step_gemm *g, bool *out_fits)
+/* The bare product of the library, without addend and epilogue; false when it has none. */
+static bool fit_product(weft_cuda *cu, const problem *p, weft_step_gemm *g)
 {
     int64_t k_lo, hi;
     weft_dim_bounds(weft_cuda__dims(cu), p->k, &k_lo, &hi);
-    *out_fits = false;
     if ((p->dtype != WEFT_DTYPE_F32 && p->dtype != WEFT_DTYPE_F16 && p->dtype != WEFT_DTYPE_BF16) ||
         p->n_batch > 1 || k_lo < 1)
-        return WEFT_ERR_OK;
+        return false;
     *g = (weft_step_gemm){.dtype = p->dtype,
                           .trans_a = p->trans_a,
                           .trans_b = p->trans_b,
@@ -195,18 +200,68 @@ static weft_err fit_library(weft_cuda *cu, const problem *p, weft_step_gemm *g, 
                           .stride_c = p->n_batch ? weft_cuda__mul(cu, p->m, p->n) : 0,
                           .alpha = p->alpha};
     g->stride_d = g->stride_c;
-    if (p->addend != UINT32_MAX) {
-        const weft_ttype *t = weft_cuda__in_type(cu, p->addend);
-        if (same_shape(t, weft_cuda__out_type(cu, 0))) {
-            g->c = weft_cuda__at_in(p->addend, 0);
-            g->beta = p->beta;
-        } else if (is_row(t, p->n) && p->beta == 1) {
-            g->bias = weft_cuda__at_in(p->addend, 0);
-        } else {
-            return WEFT_ERR_OK;
-        }
+    return true;
+}
+
+/* Makes the addend the bias or c of the product; false when it is neither. */
+static bool fit_addend(weft_cuda *cu, const problem *p, weft_step_gemm *g)
+{
+    if (p->addend == UINT32_MAX)
+        return true;
+    const weft_ttype *t = weft_cuda__in_type(cu, p->addend);
+    if (same_shape(t, weft_cuda__out_type(cu, 0))) {
+        g->c = weft_cuda__at_in(p->addend, 0);
+        g->beta = p->beta;
+    } else if (is_row(t, p->n) && p->beta == 1) {
+        g->bias = weft_cuda__at_in(p->addend, 0);
+    } else {
+        return false;
     }
-    return read_epilogue(cu, g, out_fits);
+    return true;
+}
+
+/* Whether the library can do all of it: *g is then complete. */
+static weft_err fit_library(weft_cuda *cu, const problem *p, weft_step_gemm *g, bool *out_fits)
+{
+    *out_fits = fit_product(cu, p, g) && fit_addend(cu, p, g);
+    return *out_fits ? read_epilogue(cu, g, out_fits) : WEFT_ERR_OK;
+}
+
+/* The library's product and a pass over its result, where `taken` is 1. */
+static weft_err emit_two_passes(weft_cuda *cu, const problem *p, weft_dim taken)
+{
+    enum { THREADS = 256, EACH = 4 };
+    weft_step_gemm g;
+    const char *post;
+    if (!fit_product(cu, p, &g))
+        return weft_cuda__unsup(cu, "no product of the library");
+    bool added = fit_addend(cu, p, &g);
+    g.m = weft_cuda__mul(cu, g.m, taken); /* without rows it is left out */
+    weft_cuda__gemm(cu, &g);
+    weft_dim all = weft_cuda__numel(cu, weft_cuda__out_type(cu, 0));
+    weft_cuda_kernel *k = weft_cuda__kernel(cu, "finish_rows", THREADS);
+    weft_cuda__include(k, "gemm.cuh");
+    weft_cuda__out(k, "y", 0);
+    const char *m = weft_cuda__number(k, p->m), *n = weft_cuda__number(k, p->n);
+    const char *batch = weft_cuda__number(k, g.batch);
+    WEFT_TRY(weft_cuda__sum_epilogue(k, WEFT_ATTR_EPILOGUE, -1, 1, p->beta,
+                                     added ? UINT32_MAX : p->addend, &post));
+    weft_buf_printf(weft_cuda__body(k), "    finish_rows(y, (size_t)%s * %s * %s, %s, %s);\n", m, n,
+                    batch, n, post);
+    weft_dim blocks = weft_cuda__ceil_div(cu, all, THREADS * EACH);
+    weft_cuda__launch(k, weft_cuda__mul(cu, blocks, taken), 1, 1, 0);
+    return WEFT_ERR_OK;
+}
+
+/* 1 where two passes are faster than one of ours. */
+static weft_dim worth_two_passes(weft_cuda *cu, const problem *p)
+{
+    weft_step_gemm g;
+    if (!weft_dim_is_const(p->k) || p->k < LIBRARY_DEPTH || !fit_product(cu, p, &g))
+        return 0;
+    weft_dim blocks = weft_cuda__mul(cu, weft_cuda__ceil_div(cu, p->m, LIBRARY_TILE),
+                                     weft_cuda__ceil_div(cu, p->n, LIBRARY_TILE));
+    return weft_cuda__enough(cu, weft_cuda__mul(cu, blocks, g.batch), LIBRARY_BLOCKS);
 }
 
 /* -- Our own ----------------------------------------------------------------------------------- */
@@ -310,6 +365,24 @@ static weft_err emit_plain(weft_cuda *cu, const problem *p)
     return WEFT_ERR_OK;
 }
 
+/* f32, f16, bf16 with more than the library can. */
+static weft_err emit_own(weft_cuda *cu, const problem *p)
+{
+    weft_dim batch = 1, library = worth_two_passes(cu, p);
+    for (uint32_t i = 0; i < p->n_batch; i++)
+        batch = weft_cuda__mul(cu, batch, p->batch[i]);
+    if (library != 0)
+        WEFT_TRY(emit_two_passes(cu, p, library));
+    if (library == 1)
+        return WEFT_ERR_OK;
+    weft_cuda_variant v[WEFT_CUDA_VARIANTS_MAX];
+    weft_dim left = weft_dim_sub(weft_cuda__dims(cu), 1, library);
+    uint32_t count = weft_cuda__tiles(cu, p->dtype, p->m, p->n, batch, p->k, left, v);
+    for (uint32_t i = 0; i < count; i++)
+        WEFT_TRY(emit_tiled(cu, p, &v[i]));
+    return WEFT_ERR_OK;
+}
+
 static weft_err emit_product(weft_cuda *cu, problem *p)
 {
     weft_step_gemm g;
@@ -333,14 +406,7 @@ static weft_err emit_product(weft_cuda *cu, problem *p)
     default:
         return weft_cuda__unsup(cu, "products of %s", weft_dtype_name(p->dtype));
     }
-    weft_dim batch = 1;
-    for (uint32_t i = 0; i < p->n_batch; i++)
-        batch = weft_cuda__mul(cu, batch, p->batch[i]);
-    weft_cuda_variant v[WEFT_CUDA_VARIANTS_MAX];
-    uint32_t count = weft_cuda__tiles(cu, p->dtype, p->m, p->n, batch, p->k, v);
-    for (uint32_t i = 0; i < count; i++)
-        WEFT_TRY(emit_tiled(cu, p, &v[i]));
-    return WEFT_ERR_OK;
+    return emit_own(cu, p);
 }
 
 weft_err weft_cuda_emit_matmul(weft_cuda *cu, weft_node n)

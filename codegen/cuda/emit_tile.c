@@ -20,7 +20,7 @@ enum { PART_DEPTH = 128, PARTS_MAX = 8, DEPTH_STEP = 32 };
 
 /* Three stages of the largest tile take 48 KiB, the most that needs no special launch. */
 static const weft_cuda_tile half_tiles[TILES] = {
-    {.bm = 128, .bn = 128, .warps_m = 2, .warps_n = 4, .stages = 3},
+    {.bm = 128, .bn = 128, .warps_m = 2, .warps_n = 4, .stages = 3, .min_blocks = 2},
     {.bm = 64, .bn = 64, .warps_m = 2, .warps_n = 2, .stages = 4},
     {.bm = 32, .bn = 32, .warps_m = 1, .warps_n = 2, .stages = 4},
 };
@@ -84,10 +84,10 @@ static bool add_variant(weft_cuda *cu, weft_cuda_variant v, weft_dim q, weft_dim
 }
 
 uint32_t weft_cuda__tiles(weft_cuda *cu, weft_dtype dtype, weft_dim m, weft_dim n, weft_dim batch,
-                          weft_dim depth, weft_cuda_variant out[WEFT_CUDA_VARIANTS_MAX])
+                          weft_dim depth, weft_dim left,
+                          weft_cuda_variant out[WEFT_CUDA_VARIANTS_MAX])
 {
     const weft_cuda_tile *tile = dtype == WEFT_DTYPE_F32 ? float_tiles : half_tiles;
-    weft_dim left = 1; /* 1 where no larger tile was taken */
     uint32_t count = 0;
     for (uint32_t i = 0; i < TILES; i++) {
         weft_cuda_variant v = {.tile = &tile[i], .parts = 1};

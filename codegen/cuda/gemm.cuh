@@ -328,6 +328,26 @@ __device__ inline void sum_parts(const f32 *part, T *y, u32 n, u32 below, u32 si
     y[at] = convert<T>(post(acc, at, (int)(at / below % size)));
 }
 
+/* y = post(y) of n elements in rows of `columns`, four a thread: behind a product of the library's. */
+template <class T, class Post>
+__device__ inline void finish_rows(T *y, size_t n, u32 columns, const Post &post)
+{
+    size_t at = (blockIdx.x * (size_t)blockDim.x + threadIdx.x) * 4;
+    if (at >= n)
+        return;
+    int left = n - at < 4 ? (int)(n - at) : 4;
+    u32 c = (u32)(at % columns);
+    f32 v[4] = {0, 0, 0, 0};
+    load_pack(v, y, at, left);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        if (i < left)
+            v[i] = post(v[i], at + i, (int)c);
+        c = c + 1 == columns ? 0 : c + 1;
+    }
+    store_pack(y, at, v, left);
+}
+
 /* -- Products of matrices ----------------------------------------------------------------------- */
 
 /* Where a block works: blocks count along the rows of the result first, then its columns, then the

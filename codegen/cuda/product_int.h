@@ -28,9 +28,11 @@ enum { WEFT_CUDA_VARIANTS_MAX = 4 };
 weft_dim weft_cuda__enough(weft_cuda *cu, weft_dim q, int64_t n);
 
 /* Tiles for `batch` products of m x n over `depth`: the largest that give a GPU enough blocks.
- * Which one that is may depend on symbols: then there are several. Returns their number. */
+ * Which one that is may depend on symbols: then there are several. `left`: 1 where one is to be
+ * taken at all, else 0. Returns their number. */
 uint32_t weft_cuda__tiles(weft_cuda *cu, weft_dtype dtype, weft_dim m, weft_dim n, weft_dim batch,
-                          weft_dim depth, weft_cuda_variant out[WEFT_CUDA_VARIANTS_MAX]);
+                          weft_dim depth, weft_dim left,
+                          weft_cuda_variant out[WEFT_CUDA_VARIANTS_MAX]);
 /* Scratch memory for the parts of a variant, for result 0. */
 weft_dim weft_cuda__parts_bytes(weft_cuda *cu, const weft_cuda_variant *v);
 /* The kernel that adds them: `bias` names a parameter for operand 2, one number for each coordinate
