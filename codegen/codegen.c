@@ -332,6 +332,7 @@ static uint32_t find_model(const weft_module *m, const char *name)
 static void make_parts(generator *g, weft_bundle_program *p)
 {
     p->n_part = weft_graph_part_count(g->g);
+    p->limit = weft_graph_limit(g->g);
     weft_bundle_part *part = weft_arena_array(g->arena, p->n_part, sizeof *part);
     for (uint32_t i = 0; i < p->n_part; i++) {
         const weft_part *from = weft_graph_part(g->g, i);

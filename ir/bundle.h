@@ -188,6 +188,7 @@ typedef struct weft_bundle_program {
     /* Of a joint program: the models that it runs at once, any of which may have no rows. */
     const weft_bundle_part *part;
     uint32_t n_part;
+    uint64_t limit; /* elements of its inputs, all together, up to which it pays; 0: always */
     double slo_us, rate_per_s; /* from the set file, 0: none */
     weft_profile profile;
 } weft_bundle_program;

@@ -588,7 +588,8 @@ static weft_err read_parts(weft_bundle__reader *r, const Weft__Bundle__Program *
     }
     p->part = part;
     p->n_part = (uint32_t)m->n_part;
-    if (!is_joint && m->n_part == 0)
+    p->limit = m->limit;
+    if (!is_joint && m->n_part == 0 && m->limit == 0)
         return WEFT_ERR_OK;
     ok = ok && is_joint && m->n_part > 0 && n_in == p->n_input && n_out == p->n_output &&
          p->batch_symbol == UINT32_MAX;

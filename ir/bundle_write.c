@@ -307,6 +307,7 @@ static void put_profile(writer *w, const weft_profile *profile, Weft__Bundle__Pr
 static void put_parts(writer *w, const weft_bundle_program *p, Weft__Bundle__Program *to)
 {
     to->n_part = p->n_part;
+    to->limit = p->limit;
     NEW_MESSAGES(w, p->n_part, to->part, Weft__Bundle__Part, weft__bundle__part__init);
     for (uint32_t i = 0; i < p->n_part; i++) {
         to->part[i]->program = p->part[i].program;

@@ -137,6 +137,16 @@ const weft_part *weft_graph_part(const weft_graph *g, uint32_t i)
     return &g->parts.at[i];
 }
 
+void weft_graph_set_limit(weft_graph *g, uint64_t elements)
+{
+    g->limit = elements;
+}
+
+uint64_t weft_graph_limit(const weft_graph *g)
+{
+    return g->limit;
+}
+
 /* -- Inputs and outputs ------------------------------------------------------------------------ */
 
 weft_val weft_module__add_val(weft_module *m, const weft_val_rec *rec)

@@ -118,6 +118,10 @@ typedef struct weft_part {
 void weft_graph_add_part(weft_graph *g, const weft_part *part);
 uint32_t weft_graph_part_count(const weft_graph *g); /* 0: the graph of one model */
 const weft_part *weft_graph_part(const weft_graph *g, uint32_t i);
+/* The most elements that a joint graph's inputs may have, all together, for it to pay; beyond, its
+ * models do better by themselves. 0: it always pays. */
+void weft_graph_set_limit(weft_graph *g, uint64_t elements);
+uint64_t weft_graph_limit(const weft_graph *g);
 
 /* Index of the symbol along which requests may be batched: dim 0 of every input and output, and no
  * operator mixes along it (conservative analysis, batch_symbol.c). UINT32_MAX: none. */

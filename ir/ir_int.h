@@ -88,6 +88,7 @@ struct weft_graph {
     WEFT_VEC(weft_graph_port) outputs;
     WEFT_VEC(weft_bucket) buckets;
     WEFT_VEC(weft_part) parts;
+    uint64_t limit; /* of a joint graph */
 };
 
 struct weft_module {

@@ -144,6 +144,18 @@ static weft_err parse_part(weft_parser *p)
     return WEFT_ERR_OK;
 }
 
+/* limit 4096 */
+static weft_err parse_limit(weft_parser *p)
+{
+    uint64_t elements = 0;
+    if (p->g->parts.len == 0)
+        return weft_parser__fail(p, "a limit of a graph without parts");
+    WEFT_TRY(weft_parser__next(p));
+    WEFT_TRY(weft_parser__u64(p, INT64_MAX, "a number of elements", &elements));
+    weft_graph_set_limit(p->g, elements);
+    return WEFT_ERR_OK;
+}
+
 /* -- Values ----------------------------------------------------------------------------------- */
 
 static weft_err check_new(weft_parser *p, uint32_t *out_name)
@@ -545,6 +557,8 @@ static weft_err parse_graph(weft_parser *p)
         WEFT_TRY(parse_graph_symbol(p));
     while (weft_parser__is_word(p, "part"))
         WEFT_TRY(parse_part(p));
+    if (weft_parser__is_word(p, "limit"))
+        WEFT_TRY(parse_limit(p));
     while (!weft_parser__is_word(p, "return"))
         WEFT_TRY(parse_node(p));
     WEFT_TRY(parse_return(p));

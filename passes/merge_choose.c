@@ -11,7 +11,11 @@
 #include <math.h>
 #include <string.h>
 
-static const double margin = 1.05, loss = 0.98;
+static const double margin = 1.05, loss = 0.98, small_margin = 1.1;
+/* Of the time of all products at small sizes: for less, no joint program is made. */
+static const double least_saved = 0.02;
+/* By which algorithm a convolution runs is chosen later: its time is less certain. */
+static const double conv_margin = 1.35;
 
 /* -- Columns ---------------------------------------------------------------------------------- */
 
@@ -215,19 +219,30 @@ static candidate consider(weft_merger *g, const weft_merge_strategy *how, const 
 }
 
 /* Against what is done otherwise. */
-static bool is_worth_it(candidate *c, double small_us, double large_us)
+static bool is_worth_it(const weft_merger *g, candidate *c, double small_us, double large_us)
 {
+    weft_node first = weft_merge__first(g, &c->piece.column);
+    double least = weft_node_op(g->m, first) == WEFT_OP_MATMUL ? margin : conv_margin;
     if (!c->known)
         return false;
     c->gain_small = small_us / c->small_us;
     c->gain_large = large_us / c->large_us;
-    if (c->gain_small < margin && c->gain_large < margin)
+    if (c->gain_small < least && c->gain_large < least)
         c->reason = "no gain: arithmetic decides, not reading the weight";
     else if (c->gain_small < loss || c->gain_large < loss)
         c->reason = "loses at some sizes";
     else
         return true;
-    return false;
+    /* The joint program need not be run where it loses (find_limit). */
+    return c->gain_small >= small_margin;
+}
+
+static const char *praise(const weft_merger *g, const candidate *c)
+{
+    if (g->cx->options->merge == WEFT_MERGE_STRATEGY)
+        return "asked for";
+    return c->gain_large < loss ? "gains at small sizes, is not run at large ones"
+                                : "gains at small sizes, loses at none";
 }
 
 /* -- The log ---------------------------------------------------------------------------------- */
@@ -312,21 +327,21 @@ static uint32_t choose_equal(weft_merger *g, const weft_piece *piece)
     candidate one = {.piece = *piece};
     weft_merge mode = g->cx->options->merge;
     const weft_merge_strategy *asked = g->cx->options->strategy;
-    const char *reason = "gains at small sizes, loses at none";
+    const char *reason = "";
     bool take = false;
     double small_us = 0, large_us = 0;
     one = consider(g, &weft_merge_strategy_concatenated, piece);
     if (one.known && time_piece(g, piece, &g->small, &small_us) &&
         time_piece(g, piece, &g->large, &large_us))
-        take = is_worth_it(&one, small_us, large_us);
-    if (!take)
-        reason = one.reason;
+        take = is_worth_it(g, &one, small_us, large_us);
+    reason = take ? praise(g, &one) : one.reason;
     if (mode == WEFT_MERGE_EXACT ||
         (mode == WEFT_MERGE_STRATEGY && asked == &weft_merge_strategy_interleaved)) {
         take = false;
         if (one.fits)
             reason = "interleaved: a joint product need not have the same bits";
         one.piece.how = &weft_merge_strategy_interleaved;
+        one.piece.together = false;
     } else if (mode == WEFT_MERGE_STRATEGY) {
         take = one.fits && asked != &weft_merge_strategy_none;
         reason = !one.fits ? one.reason : take ? "asked for" : "not asked for";
@@ -383,7 +398,7 @@ static uint32_t find_best(weft_merger *g, candidate *all, uint32_t n)
         bool worth = false;
         if (all[i].known && time_by_class(g, &all[i].piece, &g->small, &small_us) &&
             time_by_class(g, &all[i].piece, &g->large, &large_us))
-            worth = is_worth_it(&all[i], small_us, large_us);
+            worth = is_worth_it(g, &all[i], small_us, large_us);
         if (!(worth || (asked && all[i].fits)))
             continue;
         if (best == n ||
@@ -410,9 +425,7 @@ static bool choose_unequal(weft_merger *g, const weft_column *c, uint32_t models
     uint32_t best = find_best(g, all, n);
     if (best < n) {
         all[best].reason = "";
-        note(g, &all[best].piece.column, all, n, best,
-             g->cx->options->merge == WEFT_MERGE_STRATEGY ? "asked for"
-                                                          : "gains at small sizes, loses at none");
+        note(g, &all[best].piece.column, all, n, best, praise(g, &all[best]));
         push(g, &all[best].piece);
         *out_set = models_of(g, &all[best].piece.column);
     } else if (is_noted) {
@@ -488,11 +501,73 @@ static void choose_light(weft_merger *g, const weft_column *c)
     push(g, &rest);
 }
 
+/* -- Where the joint program pays ------------------------------------------------------------- */
+
+/* Time of the products that are run together, so and apart; false: not known. */
+static bool time_all(weft_merger *g, const weft_merge_sizes *at, double *joint_us, double *apart_us)
+{
+    *joint_us = *apart_us = 0;
+    for (uint32_t i = 0; i < g->pieces.len; i++) {
+        weft_piece p = g->pieces.at[i];
+        double joint = 0, apart = 0;
+        if (p.column.n < 2 || !weft_merge__is_heavy(g->m, weft_merge__first(g, &p.column)))
+            continue;
+        if (!time_piece(g, &p, at, &joint))
+            return false;
+        p.how = &weft_merge_strategy_none;
+        if (!time_piece(g, &p, at, &apart))
+            return false;
+        *joint_us += joint;
+        *apart_us += apart;
+    }
+    return true;
+}
+
+bool weft_merge__is_worth_it(weft_merger *g)
+{
+    double joint = 0, apart = 0, all = 0;
+    if (g->cx->options->merge != WEFT_MERGE_AUTO)
+        return true;
+    if (!g->sized || !time_all(g, &g->small, &joint, &apart))
+        return false;
+    for (uint32_t i = 0; i < g->columns.n_model; i++)
+        WEFT_FOREACH_NODE (g->m, g->columns.model[i], n)
+            if (weft_merge__is_heavy(g->m, n) && !weft_merge__node_us(&g->small, g->m, n, &all))
+                return false;
+    return apart - joint >= least_saved * all;
+}
+
+static double count_inputs(weft_merger *g, const weft_merge_sizes *at)
+{
+    double n = 0;
+    for (uint32_t i = 0; i < g->columns.n_model; i++)
+        for (uint32_t k = 0; k < weft_graph_input_count(g->columns.model[i]); k++)
+            weft_merge__count(at, g->m, weft_graph_input(g->columns.model[i], k), &n);
+    return n;
+}
+
+uint64_t weft_merge__find_limit(weft_merger *g)
+{
+    double limit = INFINITY;
+    if (g->cx->options->merge != WEFT_MERGE_AUTO)
+        return 0;
+    for (int64_t batch = 1; batch <= WEFT_MERGE_LARGE_BATCH; batch *= 2)
+        for (int64_t other = 1; other <= WEFT_MERGE_LARGE_OTHER; other *= 2) {
+            weft_merge_sizes at;
+            double joint = 0, apart = 0;
+            if (weft_merge__sizes(g, batch, other, &at) && time_all(g, &at, &joint, &apart) &&
+                joint > apart)
+                limit = fmin(limit, count_inputs(g, &at) - 1);
+        }
+    return isfinite(limit) && limit >= 1 ? (uint64_t)limit : 0;
+}
+
 uint32_t weft_merge__choose(weft_merger *g, uint32_t *out_heavy)
 {
     uint32_t fewer = 0;
     *out_heavy = 0;
-    g->sized = weft_merge__sizes(g, false, &g->small) && weft_merge__sizes(g, true, &g->large);
+    g->sized = weft_merge__sizes(g, 1, 1, &g->small) &&
+               weft_merge__sizes(g, WEFT_MERGE_LARGE_BATCH, WEFT_MERGE_LARGE_OTHER, &g->large);
     for (uint32_t i = 0; i < g->columns.n; i++) {
         const weft_column *c = &g->columns.at[i];
         if (weft_merge__is_heavy(g->m, weft_merge__first(g, c)) && c->n > 1) {

@@ -16,7 +16,6 @@
 
 /* The bundle must not depend on the machine that makes it. */
 static const char target_device[] = "cpu", target_slice[] = "2core";
-enum { LARGE_BATCH = 8, LARGE_OTHER = 128 };
 
 weft_dim weft_merge__batch(const weft_graph *g)
 {
@@ -56,11 +55,12 @@ static bool is_row_weight(const weft_module *m, weft_val v, weft_dim cols)
            (t->rank == 0 || t->dim[t->rank - 1] == 1 || t->dim[t->rank - 1] == cols);
 }
 
-/* The last dim a constant, the same for all: what is left are rows. */
+/* The last dim a constant, not 0, the same for all: what is left are rows. */
 static bool has_rows(const weft_module *m, weft_val v)
 {
     const weft_ttype *t = weft_val_ttype(m, v);
-    return t->rank >= 2 && t->layout == WEFT_LAYOUT_PLAIN && weft_dim_is_const(t->dim[t->rank - 1]);
+    return t->rank >= 2 && t->layout == WEFT_LAYOUT_PLAIN &&
+           weft_dim_is_const(t->dim[t->rank - 1]) && t->dim[t->rank - 1] != 0;
 }
 
 /* Operands from `first` on have the rows of the result, or are the same for every row. */
@@ -163,18 +163,17 @@ weft_joint_level weft_merge__level(const weft_columns *c, const weft_column *col
 
 /* -- Time ------------------------------------------------------------------------------------- */
 
-/* Values of a model's symbols: the smallest or the largest that are planned for. */
-static void set_symbols(const weft_graph *g, bool large, int64_t *value)
+/* Values of a model's symbols: these, as far as they can have them. */
+static void set_symbols(const weft_graph *g, int64_t batch, int64_t other, int64_t *value)
 {
     weft_dimpool *pool = weft_module_dims(weft_graph_module(g));
-    weft_dim batch = weft_merge__batch(g);
     for (uint32_t i = 0; i < weft_graph_symbol_count(g); i++) {
         weft_dim d = weft_graph_symbol_dim(g, i);
-        int64_t lo, hi, most = d == batch ? LARGE_BATCH : LARGE_OTHER;
+        int64_t lo, hi, x = d == weft_merge__batch(g) ? batch : other;
         weft_dim_bounds(pool, d, &lo, &hi);
         lo = lo > 1 ? lo : 1;
-        hi = hi < most ? hi : most;
-        value[weft_dim_as_symbol(pool, d)] = large && hi > lo ? hi : lo;
+        x = x < lo ? lo : x;
+        value[weft_dim_as_symbol(pool, d)] = x > hi && hi >= lo ? hi : x;
     }
 }
 
@@ -295,13 +294,13 @@ static double sum_weights(weft_merger *g)
     return bytes;
 }
 
-bool weft_merge__sizes(weft_merger *g, bool large, weft_merge_sizes *out)
+bool weft_merge__sizes(weft_merger *g, int64_t batch, int64_t other, weft_merge_sizes *out)
 {
     *out = (weft_merge_sizes){.n = weft_dim_symbol_count(g->dims), .reuse_bytes = sum_weights(g)};
     out->value = weft_arena_array(g->cx->scratch, (size_t)out->n + 1, sizeof *out->value);
     for (uint32_t i = 0; i < out->n; i++)
         out->value[i] = -1;
     for (uint32_t i = 0; i < g->columns.n_model; i++)
-        set_symbols(g->columns.model[i], large, out->value);
+        set_symbols(g->columns.model[i], batch, other, out->value);
     return weft_slice_make(target_device, target_slice, NULL, &out->slice) == WEFT_ERR_OK;
 }

@@ -26,8 +26,11 @@ typedef struct weft_merge_product {
     uint32_t batch; /* so many such products, by different weights */
 } weft_merge_product;
 
-/* The smallest sizes that are planned for, or the largest. */
-bool weft_merge__sizes(weft_merger *g, bool large, weft_merge_sizes *out);
+/* Batches of so many rows, other symbols of that value, as far as they can have it. false: the
+ * target is not known. */
+bool weft_merge__sizes(weft_merger *g, int64_t batch, int64_t other, weft_merge_sizes *out);
+/* What is planned for at most. */
+enum { WEFT_MERGE_LARGE_BATCH = 8, WEFT_MERGE_LARGE_OTHER = 128 };
 /* These add to *sum and *us. false: not known. */
 bool weft_merge__count(const weft_merge_sizes *at, weft_module *m, weft_val v, double *sum);
 bool weft_merge__node_us(const weft_merge_sizes *at, weft_module *m, weft_node n, double *us);
@@ -167,6 +170,11 @@ bool weft_merge__parts_align(const weft_merger *g, const weft_piece *piece);
 
 /* Fills g->pieces; returns how many products are run together, *out_heavy: how many could be. */
 uint32_t weft_merge__choose(weft_merger *g, uint32_t *out_heavy);
+
+/* Whether what is run together gains enough for a joint program. */
+bool weft_merge__is_worth_it(weft_merger *g);
+/* Elements of the joint graph's inputs up to which it is predicted to pay; 0: it always does. */
+uint64_t weft_merge__find_limit(weft_merger *g);
 
 /* -- The joint graph: merge_emit.c ------------------------------------------------------------ */
 

@@ -49,11 +49,12 @@ static bool merge_group(weft_passctx *cx, weft_module *m, weft_graph *const *mod
     memset(g.place, 0, g.n_place * sizeof *g.place);
     memset(g.decided_of, 0, g.n_place * sizeof *g.decided_of);
     uint32_t fewer = weft_merge__choose(&g, &heavy);
-    bool wanted = fewer > 0 || (exact && heavy > 0);
-    if (wanted && weft_rewrite__allow(cx))
+    bool wanted = exact ? heavy > 0 : fewer > 0 && weft_merge__is_worth_it(&g);
+    wanted = wanted && weft_rewrite__allow(cx);
+    if (wanted) {
         weft_merge__build(&g);
-    else
-        wanted = false;
+        weft_graph_set_limit(g.joint, weft_merge__find_limit(&g));
+    }
     weft_arena_reset(cx->scratch, mark);
     return wanted;
 }

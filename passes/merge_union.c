@@ -21,6 +21,8 @@
 
 enum { CLASSES_MAX = 8 };
 
+static const char nothing_shared[] = "no output feature in common";
+
 typedef struct feature {
     uint32_t model, at; /* whose it is */
     uint32_t users;     /* bit i: model i has it */
@@ -167,14 +169,24 @@ static bool time_finish(weft_merger *g, weft_node n, const weft_merge_sizes *at,
     return !weft_merge__finishes(g, n) || weft_merge__chain_us(at, g->m, y, elements, 2, us);
 }
 
+static bool is_shared(uint32_t set)
+{
+    return set & (set - 1);
+}
+
 /* -- Union ------------------------------------------------------------------------------------ */
 
 static const char *fit_union(weft_merger *g, weft_piece *piece)
 {
     plan *p = NULL;
     const char *reason = find_features(g, piece, &p);
+    bool shared = false;
     if (reason)
         return reason;
+    for (uint32_t i = 0; i < p->n_distinct; i++)
+        shared = shared || is_shared(p->distinct[i].users);
+    if (!shared)
+        return nothing_shared;
     piece->plan = p;
     piece->together = weft_merge__parts_align(g, piece);
     return NULL;
@@ -240,11 +252,6 @@ const weft_merge_strategy weft_merge_strategy_union_stack = {
 
 /* -- Classes ---------------------------------------------------------------------------------- */
 
-static bool is_shared(uint32_t set)
-{
-    return set & (set - 1);
-}
-
 static const char *find_classes(plan *p)
 {
     bool shared = false;
@@ -259,7 +266,7 @@ static const char *find_classes(plan *p)
         p->members[k]++;
         shared = shared || is_shared(p->class[k]);
     }
-    return shared ? NULL : "no output feature in common";
+    return shared ? NULL : nothing_shared;
 }
 
 static const char *fit_classes(weft_merger *g, weft_piece *piece)

@@ -108,6 +108,19 @@ static bool is_free_elsewhere(const weft_router *router, const router_worker *wo
     return false;
 }
 
+/* Whether it pays for so much. */
+static bool pays(const weft_router *router, const router_joint *j, const joint_part *part)
+{
+    double elements = 0;
+    for (uint32_t k = 0; k < j->program->n_part; k++) {
+        const weft_request *r = router->model[j->program->part[k].program].head;
+        for (uint32_t i = 0; part[k].rows > 0 && r->rows > 0 && i < j->program->part[k].n_in; i++)
+            elements +=
+                (double)weft_tensor_numel(&r->in[i]) / (double)r->rows * (double)part[k].rows;
+    }
+    return j->program->limit == 0 || elements <= (double)j->program->limit;
+}
+
 router_joint *weft_joint__find(weft_router *router, const router_worker *worker, uint32_t model,
                                uint64_t now_ns, joint_part *out)
 {
@@ -127,7 +140,8 @@ router_joint *weft_joint__find(weft_router *router, const router_worker *worker,
                 continue;
             waiting[k] = (joint_part){weft_batch__waiting(m), hash_shape(m->program, m->head)};
         }
-        if (served && must < n && weft_joint__choose(j, waiting, must, out))
+        if (served && must < n && pays(router, j, waiting) &&
+            weft_joint__choose(j, waiting, must, out))
             return j;
     }
     return NULL;

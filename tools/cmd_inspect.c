@@ -363,6 +363,7 @@ static json_t *list_joint(const weft_bundle *b)
         json_object_set_new(o, "models", models);
         json_object_set_new(o, "launches", json_count(p->n_launch));
         json_object_set_new(o, "launches_apart", json_count(apart));
+        json_object_set_new(o, "limit", json_integer((json_int_t)p->limit));
         json_array_append_new(list, o);
     }
     return list;

@@ -3,9 +3,9 @@
  * other symbols, beside the models themselves. With --merge exact every bit must be the same, else
  * 1e-5 of the largest element.
  *
- * usage: joint_models auto|exact ROUNDS MODEL.onnx... | joint_models auto|exact ROUNDS --env
- * NAME... (models of the folder that WEFT_MODELS names; exit code 77 when it names none). At least
- * one joint program is expected, unless ROUNDS is 0: then none. */
+ * usage: joint_models auto|exact|STRATEGY ROUNDS [--env] MODEL.onnx... (--env: names of models of
+ * the folder that WEFT_MODELS names; exit code 77 when it names none). At least one joint program
+ * is expected, unless ROUNDS is 0: then none. */
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
 #include "passes/passes.h"
@@ -37,14 +37,18 @@ static uint64_t next_random(uint64_t *seed)
     return *seed >> 33;
 }
 
-static weft_err compile(char *const *file, int n_file, weft_merge merge, const char *path,
+static weft_err compile(char *const *file, int n_file, const char *mode, const char *path,
                         weft_arena *arena, weft_diag *diag)
 {
     weft_module *m = weft_module_create(0);
     weft_bundle bundle = {0};
     size_t n = 0;
     const weft_pass *const *pass = weft_pipeline("cpu", &n);
-    const weft_run_options run = {.pass = {.merge = merge}, .verify = WEFT_VERIFY_EACH};
+    weft_run_options run = {.verify = WEFT_VERIFY_EACH};
+    run.pass.strategy = weft_merge_strategy_find(mode);
+    run.pass.merge = run.pass.strategy            ? WEFT_MERGE_STRATEGY
+                     : strcmp(mode, "exact") == 0 ? WEFT_MERGE_EXACT
+                                                  : WEFT_MERGE_AUTO;
     weft_err err = m ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
     for (int i = 0; i < n_file && err == WEFT_ERR_OK; i++) {
         weft_graph *g = NULL;
@@ -60,7 +64,8 @@ static weft_err compile(char *const *file, int n_file, weft_merge merge, const c
     return err;
 }
 
-/* Inputs of a model with `batch` rows; whole numbers are 0 or 1, so that they may be indices. */
+/* Inputs of a model with `batch` rows; whole numbers are 0 or 1, so that they may be indices; the
+ * first of a row 1: a mask of nothing but 0 leaves scores that are all rounding. */
 static bool make_inputs(subject *s, const weft_bundle_program *p, int64_t batch, weft_tensor *in)
 {
     int64_t symbol[16];
@@ -81,7 +86,8 @@ static bool make_inputs(subject *s, const weft_bundle_program *p, int64_t batch,
         in[i].data = weft_arena_alloc(s->arena, weft_tensor_bytes(&in[i]) + 64);
         for (int64_t k = 0; k < weft_tensor_numel(&in[i]); k++) {
             double u = (double)(next_random(&s->seed) % 2001) / 1000 - 1;
-            weft_tensor_set_f64(&in[i], k, weft_dtype_is_float(in[i].dtype) ? u : u < 0);
+            bool first = in[i].rank > 0 && k % in[i].dim[in[i].rank - 1] == 0;
+            weft_tensor_set_f64(&in[i], k, weft_dtype_is_float(in[i].dtype) ? u : first || u < 0);
         }
     }
     return true;
@@ -193,16 +199,14 @@ static bool check_bundle(const char *path, bool exact, int rounds, weft_arena *a
     return ok;
 }
 
-static bool check_set(char *const *file, int n_file, bool exact, int rounds)
+static bool check_set(char *const *file, int n_file, const char *mode, int rounds)
 {
     char path[64];
     weft_diag *diag = weft_diag_create();
     weft_arena *arena = weft_arena_create(0);
     snprintf(path, sizeof path, "joint_models.%ld.weft", (long)getpid());
-    bool ok = diag && arena &&
-              compile(file, n_file, exact ? WEFT_MERGE_EXACT : WEFT_MERGE_AUTO, path, arena,
-                      diag) == WEFT_ERR_OK &&
-              check_bundle(path, exact, rounds, arena, diag);
+    bool ok = diag && arena && compile(file, n_file, mode, path, arena, diag) == WEFT_ERR_OK &&
+              check_bundle(path, strcmp(mode, "exact") == 0, rounds, arena, diag);
     unlink(path);
     for (size_t i = 0; !ok && i < weft_diag_count(diag); i++) {
         char text[1024];
@@ -218,10 +222,10 @@ int main(int argc, char **argv)
 {
     const char *folder = getenv("WEFT_MODELS");
     if (argc < 5) {
-        puts("usage: joint_models auto|exact ROUNDS [--env] MODEL...");
+        puts("usage: joint_models auto|exact|STRATEGY ROUNDS [--env] MODEL...");
         return 2;
     }
-    bool exact = strcmp(argv[1], "exact") == 0, env = strcmp(argv[3], "--env") == 0;
+    bool env = strcmp(argv[3], "--env") == 0;
     char **file = argv + (env ? 4 : 3);
     int n = argc - (env ? 4 : 3);
     static char path[PARTS_MAX][4096];
@@ -233,5 +237,5 @@ int main(int argc, char **argv)
         snprintf(path[i], sizeof path[i], "%s/%s.onnx", folder, file[i]);
         file[i] = path[i];
     }
-    return !check_set(file, n, exact, atoi(argv[2]));
+    return !check_set(file, n, argv[1], atoi(argv[2]));
 }

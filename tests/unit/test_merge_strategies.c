@@ -229,7 +229,6 @@ static void test_merge_strategy__union_stack(void **state)
     (void)state;
     check_strategy("union_stack", FEATURES);
     check_strategy("union_stack", SHUFFLED);
-    check_strategy("union_stack", NOTHING);
 }
 
 static void test_merge_strategy__auto_keeps_answers(void **state)
