@@ -7,12 +7,31 @@ here=$(dirname "${BASH_SOURCE[0]}")
 command -v "${WEFT_DOUBLE_CXX:-c++}" >/dev/null || { echo "no C++ compiler"; exit 77; }
 mkdir -p "$out"
 rm -f "$out"/*
-pair() { # NAME SOURCE
-    "$WEFT" compile "$2" -o "$out/$1.cpu.weft"
-    "$WEFT" compile "$2" --target sm_90 -o "$out/$1.gpu.weft"
+pair() { # NAME SOURCE OPTIONS...
+    "$WEFT" compile "$2" "${@:3}" -o "$out/$1.cpu.weft"
+    "$WEFT" compile "$2" "${@:3}" --target sm_90 -o "$out/$1.gpu.weft"
 }
 pair small "$here/small.wir"
 for name in digits_cnn digits_attn; do
     pair $name "$here/../../examples/$name.onnx"
+    for type in f16 bf16; do
+        cp "$out/$name.cpu.weft" "$out/$name.$type.cpu.weft"
+        "$WEFT" compile "$here/../../examples/$name.onnx" --precision $type --target sm_90 \
+            -o "$out/$name.$type.gpu.weft"
+    done
 done
 pair digits "$here/../../examples/digits.yaml" # siblings, with joint programs
+
+# Two models in each way of running them at once. Their weights differ by a product of rank 2, in the
+# output features from 40 on, in the last 4 inputs.
+rows='slice $first {axes = [1], starts = [0], ends = [40], steps = [1]}'
+few='slice $first {axes = [0], starts = [0], ends = [92], steps = [1]}'
+sed "s/%d : .*/%d : f32[96,40] = $rows/; s/%w : .*/%w : f32[96,64] = concat %d, \$own {axis = 1}/" \
+    "$here/kin.wir" >"$out/rows.wir"
+sed "s/%d : .*/%d : f32[92,64] = $few/; s/%w : .*/%w : f32[96,64] = concat %d, \$few {axis = 0}/" \
+    "$here/kin.wir" >"$out/few.wir"
+pair low_rank "$here/kin.wir" --merge low_rank
+pair sparse "$out/few.wir" --merge sparse
+for way in concatenated interleaved classes union_stack; do
+    pair $way "$out/rows.wir" --merge $way
+done

@@ -61,12 +61,16 @@ static float noise(void)
     return (float)(seed >> 8) / (float)(1 << 23) - 1.0f;
 }
 
-/* Inputs at the least sizes but for the batch; whole numbers are small and not negative. */
+/* Inputs at the least sizes but for the batch; models of a joint program have batches of their own,
+ * of which some are empty. Whole numbers are small and not negative. */
 static uint32_t make_inputs(const weft_bundle_program *p, int64_t batch, weft_tensor *in)
 {
     int64_t symbol[64] = {0};
-    for (uint32_t i = 0; i < p->n_symbol && i < 64; i++)
-        symbol[i] = i == p->batch_symbol ? batch : p->symbol[i].lo;
+    for (uint32_t i = 0; i < p->n_symbol && i < 64; i++) {
+        symbol[i] = p->n_part ? (batch + i) % 4 : i == p->batch_symbol ? batch : 0;
+        symbol[i] = symbol[i] < p->symbol[i].lo ? p->symbol[i].lo : symbol[i];
+        symbol[i] = symbol[i] > p->symbol[i].hi ? p->symbol[i].hi : symbol[i];
+    }
     for (uint32_t i = 0; i < p->n_input; i++) {
         const weft_ttype *t = &p->value[p->input[i].value - 1].type;
         in[i] = (weft_tensor){.dtype = (weft_dtype)t->dtype, .rank = t->rank};
@@ -130,6 +134,8 @@ static double difference(const weft_tensor *a, const weft_tensor *b)
     return scale > 0 ? worst / scale : worst;
 }
 
+static double tolerance = 1e-4;
+
 static void compare(subject *gpu, subject *cpu, int64_t batch)
 {
     const weft_bundle_program *p = weft_session_program(cpu->session);
@@ -140,7 +146,7 @@ static void compare(subject *gpu, subject *cpu, int64_t batch)
     need(weft_session_run(gpu->session, in, n, diag, a, p->n_output));
     for (uint32_t i = 0; i < p->n_output; i++) {
         double x = difference(&a[i], &b[i]);
-        if (!(x <= 1e-4))
+        if (!(x <= tolerance))
             fail_msg("%s, batch %lld, output %u: difference %g", p->name, (long long)batch, i, x);
     }
     free_inputs(in, n);
@@ -158,6 +164,8 @@ static void sound(void)
 
 static int64_t batch_max(const weft_bundle_program *p)
 {
+    if (p->n_part)
+        return 4;
     return p->batch_symbol == UINT32_MAX ? 1 : p->symbol[p->batch_symbol].hi;
 }
 
@@ -207,16 +215,19 @@ static const weft_engine_options whole = {.threads = 1};
 static void test_drv_cuda__equals_the_cpu(void **state)
 {
     (void)state;
+    uint32_t n_joint = 0;
     for (int i = 0; i < n_bundles; i += 2) {
         subject s;
+        tolerance = strstr(bundles[i], "f16.") ? 2e-2 : 1e-4;
         need(open_subject(&s, bundles[i], NULL, &whole));
         uint32_t n =
             weft_engine_bundle(s.engine)->n_program + weft_engine_bundle(s.engine)->n_joint;
         for (uint32_t k = 0; k < n; k++)
-            compare_model(bundles[i], bundles[i + 1], weft_engine_bundle(s.engine)->program[k].name,
-                          &whole, i ? 2 : 6);
+            compare_model(bundles[i], bundles[i + 1], b->program[k].name, &whole, 4);
         close_subject(&s);
     }
+    tolerance = 1e-4;
+    assert_true(n_bundles == 2 || n_joint >= 7);
 }
 
 /* Nodes of a graph in the order of their launches, not the other way round. */
