@@ -245,13 +245,16 @@ static void add_model(weft_matching *x)
     size_t most = (size_t)c->n + x->n_own + 1;
     x->match = weft_arena_array(cx->scratch, (size_t)c->n + 1, sizeof *x->match);
     x->column_of = weft_arena_array(cx->scratch, (size_t)x->n_own + 1, sizeof *x->column_of);
-    match_anchors(x);
-    bool crossed = weft_align__match_crossed(x);
+    uint32_t without = cx->options->match_without;
+    if (!(without & WEFT_MATCH_ANCHORS))
+        match_anchors(x);
+    bool crossed = !(without & WEFT_MATCH_CROSSED) && weft_align__match_crossed(x);
     uint32_t n = 0, *order = list_in_order(x, &n);
     if (crossed)
         weft_align__sort(x, order, n);
-    match_between(x, order, n);
-    bool rest = weft_align__match_rest(x);
+    if (!(without & WEFT_MATCH_BETWEEN))
+        match_between(x, order, n);
+    bool rest = !(without & WEFT_MATCH_REST) && weft_align__match_rest(x);
     order = list_in_order(x, &n);
     if (crossed || rest)
         weft_align__sort(x, order, n);

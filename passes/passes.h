@@ -91,6 +91,14 @@ typedef struct weft_merge_log {
     double near_most;
 } weft_merge_log;
 
+/* Steps of matching models (align.c). */
+enum {
+    WEFT_MATCH_ANCHORS = 1, /* nodes with equal weights, in order */
+    WEFT_MATCH_CROSSED = 2, /* those that cross them */
+    WEFT_MATCH_BETWEEN = 4, /* alignment by likeness of what is between */
+    WEFT_MATCH_REST = 8     /* bipartite matching of what is left, and what follows from it */
+};
+
 /* Zero-initialised: the defaults. */
 typedef struct weft_pass_options {
     const char *target;   /* "cpu", "cpu:avx2"; NULL: "cpu" */
@@ -104,6 +112,7 @@ typedef struct weft_pass_options {
     weft_merge merge;
     const weft_merge_strategy *strategy; /* for WEFT_MERGE_STRATEGY */
     weft_merge_log *merge_log;           /* rows are added; NULL: not wanted */
+    uint32_t match_without; /* WEFT_MATCH_* that are left out, to see what they are good for */
     double merge_tolerance; /* weights of which no element differs by more are equal; 0: by bits */
 } weft_pass_options;
 

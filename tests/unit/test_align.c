@@ -217,6 +217,42 @@ static void test_align__random_models_make_no_cycle(void **state)
     assert_true(wide > 20 * ROUNDS && equal > 10 * ROUNDS && wide > equal);
 }
 
+/* Each step by itself left out, all but one, and none: sound all the same, and each is good for
+ * something. */
+static void test_align__every_step_counts(void **state)
+{
+    static const uint32_t all = 15;
+    uint64_t wide[16] = {0}, equal[16] = {0};
+    (void)state;
+    for (uint64_t round = 1; round <= 200; round++)
+        for (uint32_t without = 0; without <= all; without++) {
+            weft_buf text = {0};
+            const weft_pass_options options = {.match_without = without};
+            world w;
+            make_random(&text, round * 104729);
+            open_world(&w, &text);
+            w.cx.options = &options;
+            weft_columns c = weft_merge__match(&w.cx, w.model, w.n_model);
+            wide[without] += expect_sound(&w, &c);
+            weft_columns parted = weft_merge__split(&w.cx, &c);
+            equal[without] += expect_sound(&w, &parted);
+            close_world(&w);
+        }
+    print_message("without      joined  of equal weights\n");
+    for (uint32_t i = 0; i <= all; i++)
+        print_message("%s%s%s%s %8llu %8llu\n", i & WEFT_MATCH_ANCHORS ? "a" : "-",
+                      i & WEFT_MATCH_CROSSED ? "c" : "-", i & WEFT_MATCH_BETWEEN ? "b" : "-",
+                      i & WEFT_MATCH_REST ? "r" : "-", (unsigned long long)wide[i],
+                      (unsigned long long)equal[i]);
+    assert_int_equal(wide[all], 0);
+    for (uint32_t step = 1; step < all; step *= 2)
+        assert_true(wide[all - step] > 0);
+    /* What the anchors in order find, the next step would too: they are there for its time. */
+    assert_true(equal[0] > equal[WEFT_MATCH_CROSSED]);
+    assert_true(equal[0] > equal[WEFT_MATCH_ANCHORS | WEFT_MATCH_CROSSED]);
+    assert_true(wide[0] > wide[WEFT_MATCH_BETWEEN] && wide[0] > wide[WEFT_MATCH_REST]);
+}
+
 /* -- Crossed orders --------------------------------------------------------------------------- */
 
 /* Branches from the input, each a product by its own weight and a tanh, added up in the order in
@@ -354,6 +390,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_align__random_models_make_no_cycle),
+        cmocka_unit_test(test_align__every_step_counts),
         cmocka_unit_test(test_align__branches_in_any_order_correspond),
         cmocka_unit_test(test_align__crossed_chains_are_refused),
         cmocka_unit_test(test_align__huge_unlike_models_end),
