@@ -247,6 +247,14 @@ static unsigned char *guarded(size_t bytes)
     return p + page + room - bytes;
 }
 
+/* Of whole pages. */
+static void forget(unsigned char *p, size_t bytes)
+{
+    const size_t page = 4096;
+    if (p)
+        munmap(p - page, bytes + 2 * page);
+}
+
 /* -- Threads ----------------------------------------------------------------------------------- */
 
 struct copy {
@@ -654,6 +662,20 @@ static void start_machine()
     for (unsigned i = 0; i < THREADS_MAX; i++)
         M.threads_at[i].number = i;
 }
+
+/* When the object is unloaded. */
+struct machine_owner {
+    ~machine_owner()
+    {
+        for (unsigned i = 0; M.stacks && i <= THREADS_MAX; i++)
+            forget(M.stacks[i].bytes, STACK_BYTES);
+        forget(M.shared_end ? M.shared_end - SHARED_BYTES : nullptr, SHARED_BYTES);
+        free(M.threads_at);
+        free(M.warps);
+        free(M.stacks);
+    }
+};
+static machine_owner owner;
 
 static void run_block()
 {
