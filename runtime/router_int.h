@@ -6,7 +6,7 @@
 
 #include <sys/types.h>
 
-enum { QUEUE_MAX = 4096, BATCH_REQUESTS_MAX = 256, ATTEMPTS_MAX = 3 };
+enum { QUEUE_MAX = 4096, BATCH_REQUESTS_MAX = 256, ATTEMPTS_MAX = 3, WORKER_WORDS_MAX = 640 };
 /* Parts of a joint program; combinations of sizes that are sent to it, as many as a session keeps
  * prepared. */
 enum { JOINT_PARTS_MAX = 64, JOINT_KEPT_MAX = 16 };
@@ -57,10 +57,10 @@ typedef struct router_worker {
     int fd;
     uint64_t start_ns, backoff_ns;
     uint64_t restarts, losses;
-    bool lost;                          /* its device: since it ended last */
-    bool spoke;                         /* this process said why it ends */
-    bool says_lost;                     /* because of its device */
-    char why[WEFT_REQUEST_MESSAGE_MAX]; /* last words of the one before, until one is ready */
+    bool lost;                  /* its device: since it ended last */
+    bool spoke;                 /* this process said why it ends */
+    bool says_lost;             /* because of its device */
+    char why[WORKER_WORDS_MAX]; /* last words of the one before, until one is ready */
     /* What it runs: a batch of one model, or, by a joint program, one of each of its models, some
      * of them without requests. */
     uint64_t batch_id;
@@ -92,7 +92,7 @@ struct weft_router {
     uint64_t next_id, restarts, joint_executions, next_scan_ns, timeout_ns;
     uint32_t n_pending; /* accepted, not answered */
     bool draining;
-    char failure[WEFT_REQUEST_MESSAGE_MAX];
+    char failure[WORKER_WORDS_MAX];
 };
 
 /* -- Queues and batches (batch.c) ----------------------------------------------------------- */

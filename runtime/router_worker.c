@@ -91,7 +91,7 @@ static void hear(router_worker *w, const char *text, size_t len)
     const char *slice = w->slice->name ? w->slice->name : "";
     w->spoke = true;
     snprintf(w->why, sizeof w->why, "%s%s%.*s", slice, *slice ? ": " : "",
-             (int)(len < 200 ? len : 200), text);
+             (int)(len < 400 ? len : 400), text);
 }
 
 void weft_worker__fail(router_worker *w)
@@ -433,6 +433,10 @@ static bool take_message(router_worker *w)
     case WEFT_WIRE_FAILED:
     case WEFT_WIRE_LOST:
         hear(w, (const char *)w->rx_payload, h->payload_bytes);
+        if (h->err == WEFT_ERR_NOMEM && w->slice->plan_bytes)
+            snprintf(w->why + strlen(w->why), sizeof w->why - strlen(w->why),
+                     "; the plan counts on %llu bytes here",
+                     (unsigned long long)w->slice->plan_bytes);
         w->says_lost = h->kind == WEFT_WIRE_LOST || h->err == WEFT_ERR_NODEV;
         return false;
     case WEFT_WIRE_DONE:

@@ -243,6 +243,7 @@ typedef struct weft_serve_slice {
     uint32_t n_env;
     uint32_t sm_first, n_sm;  /* as of weft_engine_options */
     uint64_t mem_limit_bytes; /* likewise */
+    uint64_t plan_bytes;      /* what the plan counts on, for messages; 0: not known */
 } weft_serve_slice;
 
 typedef struct weft_serve_options {

@@ -1,6 +1,7 @@
 /* A worker: one slice, one process. Opens the bundle, prepares its models, then answers batches
  * that come over the socket until it closes. Run as: EXE --worker FD BUNDLE CPU,CPU|- SM,SMS,BYTES
  * MODEL... (SMs of the slice: the first, and how many; memory at most; 0: all). */
+#include "base/str.h"
 #include "runtime/serve_int.h"
 
 #include <errno.h>
@@ -60,11 +61,20 @@ static bool send_text(int fd, weft_wire_head head, const char *text)
     return write_all(fd, &head, sizeof head) && write_all(fd, text, head.payload_bytes);
 }
 
+/* The first message, with the notes that belong to it. */
 static bool send_error(worker *w, weft_wire_head head, weft_err err)
 {
-    const weft_message *msg = weft_diag_count(w->diag) ? weft_diag_at(w->diag, 0) : NULL;
+    weft_buf text = {0};
+    for (size_t i = 0; i < weft_diag_count(w->diag); i++) {
+        const weft_message *m = weft_diag_at(w->diag, i);
+        if (i > 0 && m->severity != WEFT_SEV_NOTE)
+            break;
+        weft_buf_printf(&text, "%s%s", i ? "; " : "", m->text);
+    }
     head.err = err;
-    return send_text(w->fd, head, msg ? msg->text : weft_err_text(err));
+    bool ok = send_text(w->fd, head, text.at ? text.at : weft_err_text(err));
+    weft_buf_finish(&text);
+    return ok;
 }
 
 /* -- Batches -------------------------------------------------------------------------------- */

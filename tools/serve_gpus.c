@@ -353,6 +353,7 @@ static weft_err add_slice(mapper *m, const target *t, const weft_slice_group *g,
     weft_serve_slice s = {.name = name,
                           .gpu = t->gpu->uuid,
                           .mig = mig ? mig->uuid : NULL,
+                          .plan_bytes = g->mem_bytes,
                           .model = g->model,
                           .n_model = g->n_model,
                           .env = env};

@@ -110,6 +110,8 @@ def read_machine(run):
 def run_case(run, folder, target):
     name = os.path.basename(folder)
     bundle = os.path.join(run.work, name + ".weft")
+    if run.left() < run.args.seconds * 0.75:
+        return name, "left out", "no time was left"
     code, _, err = run.call(run.weft, "compile", os.path.join(folder, "model.onnx"), "--target", target,
                             "-o", bundle)
     if code != 0:
@@ -133,11 +135,13 @@ def operators(run):
         folders = folders[:: max(1, len(folders) // 8)]
     with futures.ThreadPoolExecutor(run.cores) as pool:
         done = list(pool.map(lambda f: run_case(run, f, run.target), folders))
-    count = {kind: sum(1 for d in done if d[1] == kind) for kind in ("right", "wrong", "unsupported")}
+    count = {kind: sum(1 for d in done if d[1] == kind) for kind in
+             ("right", "wrong", "unsupported", "left out")}
     for name, kind, text in done:
         if kind == "wrong":
             run.fail("operator %s: %s" % (name, text))
-    run.say("operators: %(right)d right, %(wrong)d wrong, %(unsupported)d not supported" % count)
+    run.say("operators: %(right)d right, %(wrong)d wrong, %(unsupported)d not supported, "
+            "%(left out)d left out" % count)
     run.note("operators", {"count": count, "not_right": [d for d in done if d[1] != "right"]})
 
 
@@ -176,7 +180,31 @@ def compile_model(run, name, path, entry, precisions):
     return found
 
 
-def compare_model(run, name, entry, folder, bundles, batches):
+class Mps:
+    """A private daemon while it is open; `env` is empty where there is none."""
+
+    def __init__(self, run):
+        self.run, self.env, self.why, self.pipe = run, {}, "no nvidia-cuda-mps-control here", None
+        if not run.mps_control:
+            return
+        self.pipe = tempfile.mkdtemp(prefix="weft-mps-")
+        env = {"CUDA_MPS_PIPE_DIRECTORY": self.pipe, "CUDA_MPS_LOG_DIRECTORY": self.pipe}
+        code, _, err = run.call(run.mps_control, "-d", env=env, seconds=20)
+        self.why = "" if code == 0 else "the daemon does not start: %s" % err.strip()
+        self.env = env if code == 0 else {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        if self.env:
+            subprocess.run([self.run.mps_control], input="quit\n", text=True, timeout=30,
+                           env=dict(self.run.env, **self.env), capture_output=True)
+        if self.pipe:
+            shutil.rmtree(self.pipe, ignore_errors=True)
+
+
+def compare_model(run, name, entry, folder, bundles, batches, mps):
     import fill
     rows = []
     for batch in batches:
@@ -195,16 +223,20 @@ def compare_model(run, name, entry, folder, bundles, batches):
         for kind, bundle in bundles.items():
             if kind == "cpu" or "bundle" not in bundle:
                 continue
-            slices = [("whole", [])]
+            slices = [("whole", [], {})]
             if batch == batches[0] and run.sms and run.sms >= 64:
-                slices += [("sms 32", ["--sms", "32"]), ("sms 24@32", ["--sms", "24@32"])]
+                slices += [("sms 32", ["--sms", "32"], {}), ("sms 24@32", ["--sms", "24@32"], {})]
+            if batch == batches[0] and mps.env:
+                half = dict(mps.env, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="50")
+                slices += [("mps 50%", [], half)]
             if kind == "f16" and batch != batches[0]:
                 continue
-            for slice_name, extra in slices:
+            for slice_name, extra, env in slices:
                 argv = [run.weft, "run", bundle["bundle"]] + inputs + extra
                 for port, path in outputs:
                     argv += ["--expect", "%s=@%s" % (port, path)]
-                code, out, err = run.call(*argv, "--tolerance", str(TOLERANCE[kind]), seconds=100)
+                code, out, err = run.call(*argv, "--tolerance", str(TOLERANCE[kind]), seconds=100,
+                                          env=env)
                 text = (err.strip() or out.strip()).split("\n")[0]
                 rows.append({"batch": batch, "precision": kind, "slice": slice_name,
                              "right": code == 0, "text": text})
@@ -220,7 +252,7 @@ def models(run):
     if "--precision" in out and not run.args.quick:
         precisions += ["bf16", "f16"]
     compiled, rows = {}, {}
-    with futures.ThreadPoolExecutor(max(1, run.cores // 4)) as pool:
+    with futures.ThreadPoolExecutor(max(1, run.cores // 4)) as pool, Mps(run) as mps:
         jobs = {m[0]: pool.submit(compile_model, run, *m, precisions) for m in chosen}
         for name, path, entry in chosen:
             bundles = jobs[name].result()
@@ -234,7 +266,7 @@ def models(run):
                 rows[name] = "no time was left"
                 continue
             rows[name] = compare_model(run, name, entry, os.path.dirname(path), bundles,
-                                       [1] if run.args.quick else [1, 3, 8])
+                                       [1] if run.args.quick else [1, 3, 8], mps)
             right = sum(1 for r in rows[name] if r.get("right"))
             run.say("model %s: %d of %d comparisons right" % (name, right, len(rows[name])))
             run.note("models", {"compiled": compiled, "compared": rows})
@@ -308,30 +340,17 @@ def sharing(run, bundles):
     none = lambda i: []
     for count in (1, 2, 4):
         rows["in turn %d" % count] = concurrent_bench(run, bundles[name], count, {}, none)
-    control = run.mps_control
-    if not control:
-        rows["mps"] = "no nvidia-cuda-mps-control here"
-    else:
-        pipe = tempfile.mkdtemp(prefix="weft-mps-")
-        mps = {"CUDA_MPS_PIPE_DIRECTORY": pipe, "CUDA_MPS_LOG_DIRECTORY": pipe}
-        code, _, err = run.call(control, "-d", env=mps, seconds=20)
-        if code != 0:
-            rows["mps"] = "the daemon does not start: %s" % err.strip()
-        else:
-            try:
-                for count in (1, 2, 4):
-                    rows["mps %d" % count] = concurrent_bench(run, bundles[name], count, mps, none)
-                    capped = dict(mps, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=str(100 // count))
-                    rows["mps percent %d" % count] = concurrent_bench(run, bundles[name], count,
-                                                                      capped, none)
-                    part = (run.sms or 0) // count // 8 * 8
-                    rows["mps green %d" % count] = concurrent_bench(
-                        run, bundles[name], count, mps,
-                        lambda i: ["--sms", "%d@%d" % (part, i * part)])
-            finally:
-                subprocess.run([control], input="quit\n", text=True, env=dict(run.env, **mps),
-                               timeout=30, capture_output=True)
-        shutil.rmtree(pipe, ignore_errors=True)
+    with Mps(run) as mps:
+        if mps.why:
+            rows["mps"] = mps.why
+        for count in (1, 2, 4) if mps.env else ():
+            rows["mps %d" % count] = concurrent_bench(run, bundles[name], count, mps.env, none)
+            capped = dict(mps.env, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=str(100 // count))
+            rows["mps percent %d" % count] = concurrent_bench(run, bundles[name], count, capped, none)
+            part = (run.sms or 0) // count // 8 * 8
+            rows["mps green %d" % count] = concurrent_bench(
+                run, bundles[name], count, mps.env,
+                lambda i: ["--sms", "%d@%d" % (part, i * part)])
     run.note("sharing", rows)
 
 

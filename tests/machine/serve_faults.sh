@@ -88,3 +88,12 @@ wait "$server" && die "the server started"
 server=
 has errors "d.weft: GPU 0 share"
 has errors "the CUDA driver finds no GPU"
+
+# Too little memory: what the GPU has, and what the plan counted on.
+sed -i 's/"mem_bytes": 0/"mem_bytes": 12345678/' plan.json
+WEFT_DOUBLE_MEM=100000 start
+wait "$server" && die "the server started"
+server=
+has errors OUT_OF_MEMORY
+has errors "bytes are free"
+has errors "the plan counts on 12345678 bytes here"
