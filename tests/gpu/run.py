@@ -124,9 +124,9 @@ def run_case(run, folder, target):
         argv += ["--input", "%s=@%s/input_%d.pb" % (port["name"], data, i)]
     for i, port in enumerate(model["outputs"]):
         argv += ["--expect", "%s=@%s/output_%d.pb" % (port["name"], data, i)]
-    code, _, err = run.call(*argv, "--tolerance", "1e-3")
+    code, out, err = run.call(*argv, "--tolerance", "1e-3")
     os.unlink(bundle)
-    return name, "right" if code == 0 else "wrong", err.strip().split("\n")[0]
+    return name, "right" if code == 0 else "wrong", (err.strip() or out.strip()).split("\n")[0]
 
 
 def operators(run):
