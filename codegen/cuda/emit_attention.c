@@ -139,6 +139,6 @@ weft_err weft_cuda_emit_attention(weft_cuda *cu, weft_node n)
     if (taken != 0)
         WEFT_TRY(emit_shape(cu, &p, &large, taken));
     if (taken != 1)
-        WEFT_TRY(emit_shape(cu, &p, &small, weft_dim_sub(weft_cuda__dims(cu), 1, taken)));
+        WEFT_TRY(emit_shape(cu, &p, &small, weft_cuda__fewer(cu, blocks, FULL_BLOCKS)));
     return WEFT_ERR_OK;
 }

@@ -253,15 +253,15 @@ static weft_err emit_two_passes(weft_cuda *cu, const problem *p, weft_dim taken)
     return WEFT_ERR_OK;
 }
 
-/* 1 where two passes are faster than one of ours. */
-static weft_dim worth_two_passes(weft_cuda *cu, const problem *p)
+/* Blocks of two passes' measure; 0: they are never faster than one of ours. */
+static weft_dim library_blocks(weft_cuda *cu, const problem *p)
 {
     weft_step_gemm g;
     if (!weft_dim_is_const(p->k) || p->k < LIBRARY_DEPTH || !fit_product(cu, p, &g))
         return 0;
     weft_dim blocks = weft_cuda__mul(cu, weft_cuda__ceil_div(cu, p->m, LIBRARY_TILE),
                                      weft_cuda__ceil_div(cu, p->n, LIBRARY_TILE));
-    return weft_cuda__enough(cu, weft_cuda__mul(cu, blocks, g.batch), LIBRARY_BLOCKS);
+    return weft_cuda__mul(cu, blocks, g.batch);
 }
 
 /* -- Our own ----------------------------------------------------------------------------------- */
@@ -368,7 +368,8 @@ static weft_err emit_plain(weft_cuda *cu, const problem *p)
 /* f32, f16, bf16 with more than the library can. */
 static weft_err emit_own(weft_cuda *cu, const problem *p)
 {
-    weft_dim batch = 1, library = worth_two_passes(cu, p);
+    weft_dim batch = 1, blocks = library_blocks(cu, p);
+    weft_dim library = weft_cuda__enough(cu, blocks, LIBRARY_BLOCKS);
     for (uint32_t i = 0; i < p->n_batch; i++)
         batch = weft_cuda__mul(cu, batch, p->batch[i]);
     if (library != 0)
@@ -376,7 +377,7 @@ static weft_err emit_own(weft_cuda *cu, const problem *p)
     if (library == 1)
         return WEFT_ERR_OK;
     weft_cuda_variant v[WEFT_CUDA_VARIANTS_MAX];
-    weft_dim left = weft_dim_sub(weft_cuda__dims(cu), 1, library);
+    weft_dim left = weft_cuda__fewer(cu, blocks, LIBRARY_BLOCKS);
     uint32_t count = weft_cuda__tiles(cu, p->dtype, p->m, p->n, batch, p->k, left, v);
     for (uint32_t i = 0; i < count; i++)
         WEFT_TRY(emit_tiled(cu, p, &v[i]));

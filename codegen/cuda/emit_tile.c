@@ -8,9 +8,10 @@
  *
  *     enough(q) = min(1, max(0, q - FULL_BLOCKS + 1))
  *
- * is 1 where the tile is large enough a choice and 0 elsewhere, and each tile's kernel gets its
- * blocks times its own `enough` and what the larger tiles left. A kernel without blocks is not
- * launched. */
+ * is 1 where the tile is large enough a choice and 0 elsewhere, `fewer` the reverse, and each
+ * tile's kernel gets its blocks times its own `enough` and the `fewer` of the larger tiles. A
+ * kernel without blocks is not launched. (fewer is not written 1 - enough: products of such sums
+ * would grow beyond what a dim can be.) */
 #include "codegen/cuda/product_int.h"
 
 enum { FULL_BLOCKS = 96, FEW_BLOCKS = 48, TILES = 3 };
@@ -50,6 +51,15 @@ weft_dim weft_cuda__enough(weft_cuda *cu, weft_dim q, int64_t n)
     return weft_dim_min(pool, 1, weft_dim_max(pool, 0, over));
 }
 
+weft_dim weft_cuda__fewer(weft_cuda *cu, weft_dim q, int64_t n)
+{
+    weft_dimpool *pool = weft_cuda__dims(cu);
+    weft_dim enough = weft_cuda__enough(cu, q, n);
+    if (weft_dim_is_const(enough))
+        return 1 - enough;
+    return weft_dim_min(pool, 1, weft_dim_max(pool, 0, weft_dim_sub(pool, n, q)));
+}
+
 /* More than half of the tile would lie outside at any size. */
 static bool is_wasteful(const weft_cuda *cu, const weft_cuda_tile *t, weft_dim m, weft_dim n)
 {
@@ -70,16 +80,18 @@ static uint32_t count_parts(weft_dim depth, weft_dim q)
     return (uint32_t)(n < PARTS_MAX ? n : PARTS_MAX);
 }
 
-/* Adds a variant for where `left` is 1 and takes from it; true when nothing is left. */
-static bool add_variant(weft_cuda *cu, weft_cuda_variant v, weft_dim q, weft_dim taken,
+/* Adds a variant of q blocks for where `left` is 1 and q >= least, and takes from `left`; true when
+ * nothing is left. */
+static bool add_variant(weft_cuda *cu, weft_cuda_variant v, weft_dim q, int64_t least,
                         weft_dim *left, weft_cuda_variant *out, uint32_t *n)
 {
+    weft_dim taken = least > 0 ? weft_cuda__enough(cu, q, least) : 1;
     if (taken == 0)
         return false;
     v.taken = weft_cuda__mul(cu, *left, taken);
     v.blocks = weft_cuda__mul(cu, q, v.taken);
     out[(*n)++] = v;
-    *left = weft_cuda__mul(cu, *left, weft_dim_sub(weft_cuda__dims(cu), 1, taken));
+    *left = least > 0 ? weft_cuda__mul(cu, *left, weft_cuda__fewer(cu, q, least)) : 0;
     return *left == 0;
 }
 
@@ -98,16 +110,14 @@ uint32_t weft_cuda__tiles(weft_cuda *cu, weft_dtype dtype, weft_dim m, weft_dim 
             weft_cuda__mul(cu, weft_cuda__mul(cu, weft_cuda__ceil_div(cu, m, v.tile->bm), batch),
                            weft_cuda__ceil_div(cu, n, v.tile->bn));
         uint32_t parts = last ? count_parts(depth, q) : 1;
-        weft_dim taken = parts > 1 ? weft_cuda__enough(cu, q, FEW_BLOCKS)
-                         : last    ? 1
-                                   : weft_cuda__enough(cu, q, FULL_BLOCKS);
-        if (add_variant(cu, v, q, taken, &left, out, &count))
+        int64_t least = parts > 1 ? FEW_BLOCKS : last ? 0 : FULL_BLOCKS;
+        if (add_variant(cu, v, q, least, &left, out, &count))
             return count;
         if (parts > 1) {
             int64_t each = (depth + parts - 1) / parts;
             v.each = (uint32_t)(each + DEPTH_STEP - 1) / DEPTH_STEP * DEPTH_STEP;
             v.parts = (uint32_t)((depth + v.each - 1) / v.each);
-            add_variant(cu, v, q, 1, &left, out, &count);
+            add_variant(cu, v, q, 0, &left, out, &count);
         }
     }
     return count;

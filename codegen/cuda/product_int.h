@@ -24,8 +24,9 @@ typedef struct weft_cuda_variant {
 
 enum { WEFT_CUDA_VARIANTS_MAX = 4 };
 
-/* 1 where q >= n, else 0. */
+/* 1 where q >= n, else 0; 1 where q < n, else 0. */
 weft_dim weft_cuda__enough(weft_cuda *cu, weft_dim q, int64_t n);
+weft_dim weft_cuda__fewer(weft_cuda *cu, weft_dim q, int64_t n);
 
 /* Tiles for `batch` products of m x n over `depth`: the largest that give a GPU enough blocks.
  * Which one that is may depend on symbols: then there are several. `left`: 1 where one is to be
