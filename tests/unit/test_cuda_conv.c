@@ -146,12 +146,60 @@ static void test_cuda_conv__bf16_is_the_reference(void **state)
     run_cases("bf16");
 }
 
+/* Images of many models behind each other: sizes of launches are sums over the models, and can
+ * still be told before. */
+static void test_cuda_conv__images_of_many_models(void **state)
+{
+    (void)state;
+    enum { MODELS = 12 };
+    weft_buf text = {0};
+    weft_buf_puts(&text, "wir 1 kernel\n");
+    for (int i = 0; i < MODELS; i++)
+        weft_buf_printf(&text, "symbol ?a%d = [0, 8]\n", i);
+    weft_buf_puts(&text, "graph @joint (");
+    for (int i = 0; i < MODELS; i++)
+        weft_buf_printf(&text, "%%x%d : f16[?a%d,300,4,4], ", i, i);
+    weft_buf_puts(&text, "%w : f16[24,300,1,1], %v : f16[20,24,3,3], %u : f16[4,80]) {\n");
+    weft_buf sum = {0};
+    for (int i = 0; i < MODELS; i++) {
+        weft_buf_printf(&text, "  symbol ?a%d \"a%d\"\n", i, i);
+        weft_buf_printf(&sum, "%s?a%d", i ? " + " : "", i);
+    }
+    weft_buf_printf(&text, "  %%c : f16[%s,300,4,4] = concat ", sum.at);
+    for (int i = 0; i < MODELS; i++)
+        weft_buf_printf(&text, "%s%%x%d", i ? ", " : "", i);
+    weft_buf_printf(
+        &text,
+        " {axis = 0}\n  %%d : f16[%s,24,4,4] = conv %%c, %%w {epilogue = [\"relu acc\"]}\n"
+        "  %%e : f16[%s,20,4,4] = conv %%d, %%v {pads = [1, 1, 1, 1]}\n"
+        "  %%f : f16[%s,20,4,80] = matmul %%e, %%u {epilogue = [\"gelu acc\"]}\n"
+        "  return \"y\" %%f\n}\n",
+        sum.at, sum.at, sum.at);
+    cuda_case *c = cuda_case_start(text.at);
+    const weft_bundle_program *p = &c->bundle.program[0];
+    uint32_t variants = 0;
+    for (uint32_t l = 0; l < p->n_launch; l++) {
+        for (uint32_t s = 0; s < p->launch[l].n_step; s++) {
+            if (p->launch[l].step[s].kind == WEFT_STEP_KERNEL)
+                assert_false(weft_dim_is_data(p->dims, p->launch[l].step[s].grid[0]));
+            variants += l > 0;
+        }
+    }
+    assert_in_range(variants, 6, 16);
+    cuda_case_verify(c, 0, &(cuda_case_spec){.symbol = (int64_t[MODELS]){1, 0, 2, 0, 0, 1}});
+    cuda_case_verify(c, 0, &(cuda_case_spec){.symbol = (int64_t[MODELS]){8, 8, 8, 8, 8, 8, 3}});
+    cuda_case_stop(c);
+    weft_buf_finish(&sum);
+    weft_buf_finish(&text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cuda_conv__f32_is_the_reference),
         cmocka_unit_test(test_cuda_conv__f16_is_the_reference),
         cmocka_unit_test(test_cuda_conv__bf16_is_the_reference),
+        cmocka_unit_test(test_cuda_conv__images_of_many_models),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
