@@ -153,8 +153,8 @@ static weft_err finish(weft_device_code *code, weft_bundle *bundle)
     weft_bundle_resource *resource = NULL;
     uint32_t n_source = 0, n_kernel = cu->made.len;
     WEFT_TRY(weft_cuda__sources(cu, &source, &n_source));
-    WEFT_TRY(weft_cuda__compile(source, n_source, cu->arch, cu->n_arch, code->options->n_thread,
-                                code->arena, code->diag, &image, &bundle->n_image, &resource));
+    WEFT_TRY(weft_cuda__compile(source, n_source, cu->arch, cu->n_arch, code->options, code->arena,
+                                code->diag, &image, &bundle->n_image, &resource));
     weft_bundle_kernel *kernel = weft_arena_array(code->arena, n_kernel, sizeof *kernel);
     for (uint32_t i = 0; i < n_kernel; i++)
         kernel[i] = (weft_bundle_kernel){.name = cu->made.at[i].name,

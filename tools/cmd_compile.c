@@ -233,7 +233,8 @@ static weft_err make_bundle(const options *o, weft_module *m, const weft_codegen
     const weft_codegen_options how = {.model = model,
                                       .target = o->pipeline.run.pass.target,
                                       .n_thread = n_cpu > 0 ? (uint32_t)n_cpu : 1,
-                                      .tf32 = o->tf32};
+                                      .tf32 = o->tf32,
+                                      .worker = "/proc/self/exe"};
     if (!is_for_gpu(o))
         return weft_codegen_bundle(m, weft_backend_find("cpu"), model, NULL, arena, diag, out);
     weft_tool_progress("compiling kernels for %s", how.target);

@@ -10,9 +10,12 @@ static json_t *list_images(const weft_bundle *b)
     json_t *images = json_array();
     for (uint32_t i = 0; i < b->n_image; i++) {
         json_t *o = json_object();
+        char checksum[24];
+        snprintf(checksum, sizeof checksum, "%016llx", (unsigned long long)b->image[i].checksum);
         json_object_set_new(o, "module", json_integer(b->image[i].module));
         json_object_set_new(o, "arch", json_string(b->image[i].arch));
         json_object_set_new(o, "bytes", json_integer((json_int_t)b->image[i].bytes));
+        json_object_set_new(o, "checksum", json_string(checksum));
         json_array_append_new(images, o);
     }
     return images;

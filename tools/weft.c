@@ -1,4 +1,5 @@
 /* The command `weft`: finds the verb and runs it. */
+#include "codegen/codegen.h"
 #include "runtime/runtime.h"
 #include "tools/tools.h"
 
@@ -48,6 +49,9 @@ int main(int argc, char **argv)
     /* What `weft serve` runs once for each slice; no verb for people. */
     if (strcmp(name, "--worker") == 0)
         return weft_worker_main(argc, argv);
+    /* What `weft compile` runs for each module of kernels. */
+    if (strcmp(name, WEFT_CODEGEN_WORKER) == 0)
+        return weft_codegen_worker(argv);
     for (size_t i = 0; i < N_VERBS; i++) {
         if (strcmp(verbs[i]->name, name) != 0)
             continue;

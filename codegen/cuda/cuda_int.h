@@ -191,14 +191,15 @@ typedef struct weft_cuda_source {
     uint32_t n_kernel;
 } weft_cuda_source;
 
-/* Compiles every module for every architecture ("sm_90"), and as PTX of the newest; n_thread at
- * once. Images: by module, then architecture, PTX last. Resources: by kernel over all modules, then
- * architecture. NODEV: no NVRTC here, or it does not know an architecture; INPUT never; BUG with
- * the compiler's first error. */
+/* Compiles every module for every architecture ("sm_90"), and as PTX of the newest; as many at once
+ * and where the options say. Images: by module, then architecture, PTX last. Resources: by kernel
+ * over all modules, then architecture. NODEV: no NVRTC here, or it does not know an architecture;
+ * INPUT never; BUG with the compiler's first error. */
 WEFT_MUST_USE weft_err weft_cuda__compile(const weft_cuda_source *source, uint32_t n_source,
                                           const char *const *arch, uint32_t n_arch,
-                                          uint32_t n_thread, weft_arena *arena, weft_diag *diag,
-                                          weft_bundle_image **out_image, uint32_t *out_n_image,
+                                          const weft_codegen_options *options, weft_arena *arena,
+                                          weft_diag *diag, weft_bundle_image **out_image,
+                                          uint32_t *out_n_image,
                                           weft_bundle_resource **out_resource);
 
 #endif

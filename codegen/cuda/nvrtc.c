@@ -3,9 +3,7 @@
  * Each pair of a module and an architecture is a job; threads take them in order, results are laid
  * out by number, so that neither their count nor their speed shows in the bundle. */
 #include "codegen/cuda/cubin.h"
-#include "codegen/cuda/cuda_int.h"
-
-#include "base/dynlib.h"
+#include "codegen/cuda/nvrtc_int.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,105 +11,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { THREADS_MAX = 64, HEADERS_MAX = 64, ARCHS_MAX = 128 };
-
-typedef struct nvrtc {
-#define SYM(need, name, params) int(*name) params;
-#include "codegen/cuda/nvrtc_syms.def"
-#undef SYM
-} nvrtc;
-
-static const weft_dynlib_symbol symbols[] = {
-#define SYM(need, name, params) {#name, offsetof(nvrtc, name), need},
-#include "codegen/cuda/nvrtc_syms.def"
-#undef SYM
-};
-
-static const char *const library_names[] = {
-    "libnvrtc.so.13",
-    "libnvrtc.so.12",
-    "/usr/local/cuda/lib64/libnvrtc.so.13",
-    "/usr/local/cuda/lib64/libnvrtc.so.12",
-};
-
-/* What a job leaves, on the heap. */
-typedef struct result {
-    char *cubin, *ptx, *log;
-    size_t cubin_bytes, ptx_bytes;
-    const char *failed; /* function; NULL: all went well */
-    int code;
-} result;
+enum { THREADS_MAX = 64, ARCHS_MAX = 128 };
 
 typedef struct compiler {
-    nvrtc api;
+    weft_nvrtc api;
     const weft_cuda_source *source;
     const char *const *arch;
     uint32_t n_arch, n_job;
-    const char *header_text[HEADERS_MAX], *header_name[HEADERS_MAX];
-    int n_header;
+    const char *worker;
     atomic_uint next;
-    result *result;
+    weft_nvrtc__result *result;
 } compiler;
 
-/* -- One job ----------------------------------------------------------------------------------- */
-
-/* One call of a pair that gives a size, then as many bytes. false: it is in `r` what failed. */
-static bool fetch(result *r, const char *what, int (*size)(void *, size_t *),
-                  int (*get)(void *, char *), void *program, char **out, size_t *out_bytes)
-{
-    size_t bytes = 0;
-    int code = size(program, &bytes);
-    char *at = code == 0 ? malloc(bytes + 1) : NULL;
-    if (at)
-        code = get(program, at);
-    if (!at || code != 0) {
-        free(at);
-        r->failed = at || code != 0 ? what : "malloc";
-        r->code = code;
-        return false;
-    }
-    at[bytes] = 0;
-    *out = at;
-    *out_bytes = bytes;
-    return true;
-}
-
-static void compile_program(const compiler *c, uint32_t job, void *program, result *r)
-{
-    const nvrtc *api = &c->api;
-    uint32_t arch = job % c->n_arch;
-    char target[64];
-    size_t log_bytes;
-    snprintf(target, sizeof target, "--gpu-architecture=%s", c->arch[arch]);
-    const char *const option[] = {target, "--std=c++17", "--no-source-include"};
-    int code = api->nvrtcCompileProgram(program, sizeof option / sizeof option[0], option);
-    if (code != 0) {
-        (void)fetch(r, "nvrtcGetProgramLog", api->nvrtcGetProgramLogSize, api->nvrtcGetProgramLog,
-                    program, &r->log, &log_bytes);
-        r->failed = "nvrtcCompileProgram";
-        r->code = code;
-        return;
-    }
-    if (fetch(r, "nvrtcGetCUBIN", api->nvrtcGetCUBINSize, api->nvrtcGetCUBIN, program, &r->cubin,
-              &r->cubin_bytes) &&
-        arch + 1 == c->n_arch)
-        (void)fetch(r, "nvrtcGetPTX", api->nvrtcGetPTXSize, api->nvrtcGetPTX, program, &r->ptx,
-                    &r->ptx_bytes);
-}
-
-static void run_job(const compiler *c, uint32_t job)
-{
-    result *r = &c->result[job];
-    void *program = NULL;
-    r->code = c->api.nvrtcCreateProgram(&program, c->source[job / c->n_arch].text, "weft.cu",
-                                        c->n_header, c->header_text, c->header_name);
-    if (r->code != 0) {
-        r->failed = "nvrtcCreateProgram";
-        return;
-    }
-    compile_program(c, job, program, r);
-    c->api.nvrtcDestroyProgram(&program);
-}
+/* -- Jobs -------------------------------------------------------------------------------------- */
 
 static void *run_jobs(void *arg)
 {
@@ -120,7 +32,12 @@ static void *run_jobs(void *arg)
         uint32_t job = atomic_fetch_add(&c->next, 1);
         if (job >= c->n_job)
             return NULL;
-        run_job(c, job);
+        const char *text = c->source[job / c->n_arch].text, *arch = c->arch[job % c->n_arch];
+        bool want_ptx = job % c->n_arch + 1 == c->n_arch;
+        if (c->worker)
+            weft_nvrtc__delegate(c->worker, text, arch, want_ptx, &c->result[job]);
+        else
+            weft_nvrtc__compile(&c->api, text, arch, want_ptx, &c->result[job]);
     }
 }
 
@@ -170,7 +87,7 @@ static void first_error(const char *log, char *out, size_t size)
 
 static weft_err report(const compiler *c, uint32_t job, weft_diag *diag)
 {
-    const result *r = &c->result[job];
+    const weft_nvrtc__result *r = &c->result[job];
     const weft_cuda_source *source = &c->source[job / c->n_arch];
     char line[300];
     if (!r->log || source->n_kernel == 0)
@@ -186,13 +103,14 @@ static weft_err report(const compiler *c, uint32_t job, weft_diag *diag)
 
 /* -- The library ------------------------------------------------------------------------------- */
 
-static weft_err check_archs(const compiler *c, const weft_dynlib *lib, weft_diag *diag)
+static weft_err check_archs(const compiler *c, weft_diag *diag)
 {
     int known[ARCHS_MAX], n = 0, major = 0, minor = 0;
     if (c->api.nvrtcVersion(&major, &minor) != 0 || c->api.nvrtcGetNumSupportedArchs(&n) != 0 ||
         n < 0 || n > ARCHS_MAX || c->api.nvrtcGetSupportedArchs(known) != 0)
         return weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){0},
-                               "%s does not say for which GPUs it compiles", weft_dynlib_name(lib));
+                               "%s does not say for which GPUs it compiles",
+                               weft_dynlib_name(c->api.lib));
     for (uint32_t i = 0; i < c->n_arch; i++) {
         bool found = false;
         for (int k = 0; k < n; k++)
@@ -201,18 +119,10 @@ static weft_err check_archs(const compiler *c, const weft_dynlib *lib, weft_diag
             return weft_diag_error(
                 diag, WEFT_ERR_NODEV, (weft_where){0},
                 "NVRTC %d.%d (%s) does not compile for %s; it does for sm_%d to sm_%d", major,
-                minor, weft_dynlib_name(lib), c->arch[i], n ? known[0] : 0, n ? known[n - 1] : 0);
+                minor, weft_dynlib_name(c->api.lib), c->arch[i], n ? known[0] : 0,
+                n ? known[n - 1] : 0);
     }
     return WEFT_ERR_OK;
-}
-
-static void add_headers(compiler *c)
-{
-    while (weft_cuda__headers[c->n_header].name && c->n_header < HEADERS_MAX) {
-        c->header_text[c->n_header] = weft_cuda__headers[c->n_header].text;
-        c->header_name[c->n_header] = weft_cuda__headers[c->n_header].name;
-        c->n_header++;
-    }
 }
 
 /* -- Results ----------------------------------------------------------------------------------- */
@@ -234,14 +144,14 @@ static void keep_results(const compiler *c, uint32_t n_source, weft_arena *arena
     uint32_t n_image = 0, kernel = 0;
     for (uint32_t module = 0; module < n_source; module++) {
         for (uint32_t i = 0; i < c->n_arch; i++) {
-            const result *r = &c->result[module * c->n_arch + i];
+            const weft_nvrtc__result *r = &c->result[module * c->n_arch + i];
             keep_image(arena, &image[n_image++], c->arch[i], module, r->cubin, r->cubin_bytes);
             for (uint32_t k = 0; k < c->source[module].n_kernel; k++)
                 weft_cubin_resource((const uint8_t *)r->cubin, r->cubin_bytes,
                                     c->source[module].kernel[k],
                                     &resource[(size_t)(kernel + k) * c->n_arch + i]);
         }
-        const result *last = &c->result[module * c->n_arch + c->n_arch - 1];
+        const weft_nvrtc__result *last = &c->result[module * c->n_arch + c->n_arch - 1];
         keep_image(arena, &image[n_image++], ptx_arch, module, last->ptx, last->ptx_bytes);
         kernel += c->source[module].n_kernel;
     }
@@ -249,18 +159,14 @@ static void keep_results(const compiler *c, uint32_t n_source, weft_arena *arena
 
 static void free_results(compiler *c)
 {
-    for (uint32_t i = 0; c->result && i < c->n_job; i++) {
-        free(c->result[i].cubin);
-        free(c->result[i].ptx);
-        free(c->result[i].log);
-    }
+    for (uint32_t i = 0; c->result && i < c->n_job; i++)
+        weft_nvrtc__free(&c->result[i]);
     free(c->result);
 }
 
-static weft_err compile_all(compiler *c, const weft_dynlib *lib, uint32_t n_thread, weft_diag *diag)
+static weft_err compile_all(compiler *c, uint32_t n_thread, weft_diag *diag)
 {
-    WEFT_TRY(weft_dynlib_resolve(lib, symbols, sizeof symbols / sizeof symbols[0], &c->api, diag));
-    WEFT_TRY(check_archs(c, lib, diag));
+    WEFT_TRY(check_archs(c, diag));
     c->result = calloc(c->n_job, sizeof *c->result);
     if (!c->result)
         return weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){0},
@@ -273,12 +179,16 @@ static weft_err compile_all(compiler *c, const weft_dynlib *lib, uint32_t n_thre
 }
 
 weft_err weft_cuda__compile(const weft_cuda_source *source, uint32_t n_source,
-                            const char *const *arch, uint32_t n_arch, uint32_t n_thread,
-                            weft_arena *arena, weft_diag *diag, weft_bundle_image **out_image,
-                            uint32_t *out_n_image, weft_bundle_resource **out_resource)
+                            const char *const *arch, uint32_t n_arch,
+                            const weft_codegen_options *options, weft_arena *arena, weft_diag *diag,
+                            weft_bundle_image **out_image, uint32_t *out_n_image,
+                            weft_bundle_resource **out_resource)
 {
-    compiler c = {.source = source, .arch = arch, .n_arch = n_arch, .n_job = n_source * n_arch};
-    weft_dynlib *lib = NULL;
+    compiler c = {.source = source,
+                  .arch = arch,
+                  .n_arch = n_arch,
+                  .n_job = n_source * n_arch,
+                  .worker = options->worker};
     size_t n_kernel = 0;
     for (uint32_t i = 0; i < n_source; i++)
         n_kernel += source[i].n_kernel;
@@ -286,14 +196,12 @@ weft_err weft_cuda__compile(const weft_cuda_source *source, uint32_t n_source,
     weft_bundle_image *image = weft_arena_array(arena, n_image, sizeof *image);
     weft_bundle_resource *resource = weft_arena_array(arena, n_kernel * n_arch, sizeof *resource);
     if (n_source > 0) {
-        WEFT_TRY(weft_dynlib_open("NVRTC, the compiler of CUDA kernels,", library_names,
-                                  sizeof library_names / sizeof library_names[0], diag, &lib));
-        add_headers(&c);
-        weft_err err = compile_all(&c, lib, n_thread, diag);
+        WEFT_TRY(weft_nvrtc__open(diag, &c.api));
+        weft_err err = compile_all(&c, options->n_thread, diag);
         if (err == WEFT_ERR_OK)
             keep_results(&c, n_source, arena, image, resource);
         free_results(&c);
-        weft_dynlib_close(lib);
+        weft_nvrtc__close(&c.api);
         WEFT_TRY(err);
     }
     *out_image = image;

@@ -16,11 +16,12 @@
 static char *cuda_case_text; /* of all modules of source */
 
 weft_err weft_cuda__compile(const weft_cuda_source *source, uint32_t n_source,
-                            const char *const *arch, uint32_t n_arch, uint32_t n_thread,
-                            weft_arena *arena, weft_diag *diag, weft_bundle_image **out_image,
-                            uint32_t *out_n_image, weft_bundle_resource **out_resource)
+                            const char *const *arch, uint32_t n_arch,
+                            const weft_codegen_options *options, weft_arena *arena, weft_diag *diag,
+                            weft_bundle_image **out_image, uint32_t *out_n_image,
+                            weft_bundle_resource **out_resource)
 {
-    (void)arch, (void)n_thread, (void)diag;
+    (void)arch, (void)options, (void)diag;
     weft_buf all = {0};
     uint32_t n_kernel = 0;
     for (uint32_t i = 0; i < n_source; i++) {

@@ -17,11 +17,12 @@
 
 /* In place of NVRTC. */
 weft_err weft_cuda__compile(const weft_cuda_source *source, uint32_t n_source,
-                            const char *const *arch, uint32_t n_arch, uint32_t n_thread,
-                            weft_arena *arena, weft_diag *diag, weft_bundle_image **out_image,
-                            uint32_t *out_n_image, weft_bundle_resource **out_resource)
+                            const char *const *arch, uint32_t n_arch,
+                            const weft_codegen_options *options, weft_arena *arena, weft_diag *diag,
+                            weft_bundle_image **out_image, uint32_t *out_n_image,
+                            weft_bundle_resource **out_resource)
 {
-    (void)n_thread, (void)diag;
+    (void)options, (void)diag;
     uint32_t n = n_source * (n_arch + 1), kernel = 0;
     weft_bundle_image *image = weft_arena_array(arena, n, sizeof *image);
     for (uint32_t i = 0; i < n; i++) {

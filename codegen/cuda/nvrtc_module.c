@@ -1,0 +1,360 @@
+/* One module, one architecture.
+ *
+ * NVRTC's optimiser orders some of its work by addresses: where these are drawn by chance (ASLR),
+ * or differ by what was compiled before, equal source gives code of other bytes now and then. So
+ * each job has a process of its own, without ASLR, that starts from the same state: the program
+ * runs itself again with WEFT_CODEGEN_WORKER, with nothing of the environment but where libraries,
+ * programs and temporary files are, and compiles on a thread, whose stack does not begin where
+ * these end. It reads
+ *
+ *     u32 length of architecture  u32 whether PTX is wanted  u32 length of text  both strings
+ *
+ * from standard input and writes
+ *
+ *     u32 which function failed (0: none)  i32 code  u64 length of cubin, PTX, log  and these
+ *
+ * to standard output, all in the order of bytes of this machine. Where a process may not turn ASLR
+ * off (a container can forbid it), it compiles all the same. */
+#include "codegen/cuda/nvrtc_int.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/personality.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+enum { HEADERS_MAX = 64, STACK_BYTES = 8 << 20, TEXT_MAX = 64 << 20 };
+
+/* -- The library ------------------------------------------------------------------------------- */
+
+static const weft_dynlib_symbol symbols[] = {
+#define SYM(need, name, params) {#name, offsetof(weft_nvrtc, name), need},
+#include "codegen/cuda/nvrtc_syms.def"
+#undef SYM
+};
+
+static const char *const library_names[] = {
+    "libnvrtc.so.13",
+    "libnvrtc.so.12",
+    "/usr/local/cuda/lib64/libnvrtc.so.13",
+    "/usr/local/cuda/lib64/libnvrtc.so.12",
+};
+
+weft_err weft_nvrtc__open(weft_diag *diag, weft_nvrtc *out)
+{
+    weft_nvrtc api = {0};
+    WEFT_TRY(weft_dynlib_open("NVRTC, the compiler of CUDA kernels,", library_names,
+                              sizeof library_names / sizeof library_names[0], diag, &api.lib));
+    weft_err err =
+        weft_dynlib_resolve(api.lib, symbols, sizeof symbols / sizeof symbols[0], &api, diag);
+    if (err != WEFT_ERR_OK)
+        weft_dynlib_close(api.lib);
+    else
+        *out = api;
+    return err;
+}
+
+void weft_nvrtc__close(weft_nvrtc *api)
+{
+    weft_dynlib_close(api->lib);
+}
+
+/* -- In this process --------------------------------------------------------------------------- */
+
+/* What can fail, by the number that goes from process to process. */
+static const char *const functions[] = {NULL,
+                                        "nvrtcCreateProgram",
+                                        "nvrtcCompileProgram",
+                                        "nvrtcGetProgramLog",
+                                        "nvrtcGetCUBIN",
+                                        "nvrtcGetPTX",
+                                        "malloc",
+                                        "dlopen",
+                                        "a process that compiles"};
+
+enum { NONE, CREATE, COMPILE, GET_LOG, GET_CUBIN, GET_PTX, MALLOC, DLOPEN, WORKER, FUNCTIONS };
+
+static void fail(weft_nvrtc__result *r, int function, int code)
+{
+    r->failed = functions[function];
+    r->code = code;
+}
+
+void weft_nvrtc__free(weft_nvrtc__result *r)
+{
+    free(r->cubin);
+    free(r->ptx);
+    free(r->log);
+}
+
+/* One pair of calls: a size, then as many bytes. */
+static bool fetch(weft_nvrtc__result *r, int function, int (*size)(void *, size_t *),
+                  int (*get)(void *, char *), void *program, char **out, size_t *out_bytes)
+{
+    size_t bytes = 0;
+    int code = size(program, &bytes);
+    char *at = code == 0 ? malloc(bytes + 1) : NULL;
+    if (at)
+        code = get(program, at);
+    if (!at || code != 0) {
+        free(at);
+        fail(r, at || code != 0 ? function : MALLOC, code);
+        return false;
+    }
+    at[bytes] = 0;
+    *out = at;
+    *out_bytes = bytes;
+    return true;
+}
+
+static void compile_program(const weft_nvrtc *api, const char *arch, bool want_ptx, void *program,
+                            weft_nvrtc__result *r)
+{
+    char target[64];
+    snprintf(target, sizeof target, "--gpu-architecture=%s", arch);
+    const char *const option[] = {target, "--std=c++17", "--no-source-include"};
+    int code = api->nvrtcCompileProgram(program, sizeof option / sizeof option[0], option);
+    if (code != 0) {
+        (void)fetch(r, GET_LOG, api->nvrtcGetProgramLogSize, api->nvrtcGetProgramLog, program,
+                    &r->log, &r->log_bytes);
+        fail(r, COMPILE, code);
+        return;
+    }
+    if (fetch(r, GET_CUBIN, api->nvrtcGetCUBINSize, api->nvrtcGetCUBIN, program, &r->cubin,
+              &r->cubin_bytes) &&
+        want_ptx)
+        (void)fetch(r, GET_PTX, api->nvrtcGetPTXSize, api->nvrtcGetPTX, program, &r->ptx,
+                    &r->ptx_bytes);
+}
+
+void weft_nvrtc__compile(const weft_nvrtc *api, const char *text, const char *arch, bool want_ptx,
+                         weft_nvrtc__result *r)
+{
+    const char *header[HEADERS_MAX], *name[HEADERS_MAX];
+    int n = 0;
+    void *program = NULL;
+    for (; weft_cuda__headers[n].name && n < HEADERS_MAX; n++) {
+        header[n] = weft_cuda__headers[n].text;
+        name[n] = weft_cuda__headers[n].name;
+    }
+    int code = api->nvrtcCreateProgram(&program, text, "weft.cu", n, header, name);
+    if (code != 0) {
+        fail(r, CREATE, code);
+        return;
+    }
+    compile_program(api, arch, want_ptx, program, r);
+    api->nvrtcDestroyProgram(&program);
+}
+
+/* -- Bytes from process to process ------------------------------------------------------------- */
+
+static bool read_all(int fd, void *at, size_t bytes)
+{
+    for (char *p = at; bytes > 0;) {
+        ssize_t n = read(fd, p, bytes);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        p += n;
+        bytes -= (size_t)n;
+    }
+    return true;
+}
+
+static bool write_all(int fd, const void *at, size_t bytes)
+{
+    for (const char *p = at; bytes > 0;) {
+        ssize_t n = write(fd, p, bytes);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        p += n;
+        bytes -= (size_t)n;
+    }
+    return true;
+}
+
+/* As many bytes and a NUL, on the heap; NULL when they do not come. */
+static char *read_text(int fd, uint64_t bytes)
+{
+    char *at = bytes <= (uint64_t)1 << 32 ? malloc((size_t)bytes + 1) : NULL;
+    if (at && !read_all(fd, at, (size_t)bytes)) {
+        free(at);
+        return NULL;
+    }
+    if (at)
+        at[bytes] = 0;
+    return at;
+}
+
+typedef struct answer {
+    uint32_t function;
+    int32_t code;
+    uint64_t cubin_bytes, ptx_bytes, log_bytes;
+} answer;
+
+/* -- The process that compiles ----------------------------------------------------------------- */
+
+enum { ENV_MAX = 64 };
+
+static bool is_kept(const char *variable)
+{
+    static const char *const prefix[] = {"LD_LIBRARY_PATH=", "PATH=", "TMPDIR=", "WEFT_"};
+    for (size_t i = 0; i < sizeof prefix / sizeof prefix[0]; i++)
+        if (strncmp(variable, prefix[i], strlen(prefix[i])) == 0)
+            return true;
+    return false;
+}
+
+/* Starts the program again without ASLR and with a stack of known size, unless that is so. */
+static void leave_chance(char **argv)
+{
+    struct rlimit stack;
+    char *env[ENV_MAX + 1];
+    size_t n = 0;
+    int now = personality(0xffffffff);
+    if (now < 0 || (now & ADDR_NO_RANDOMIZE) || getrlimit(RLIMIT_STACK, &stack) != 0)
+        return;
+    stack.rlim_cur = STACK_BYTES;
+    if (personality((unsigned)now | ADDR_NO_RANDOMIZE) < 0)
+        return;
+    if (stack.rlim_max == RLIM_INFINITY || stack.rlim_max >= STACK_BYTES)
+        (void)setrlimit(RLIMIT_STACK, &stack);
+    for (char **v = environ; *v && n < ENV_MAX; v++)
+        if (is_kept(*v))
+            env[n++] = *v;
+    env[n] = NULL;
+    (void)execve("/proc/self/exe", argv, env);
+}
+
+typedef struct job {
+    const char *text, *arch;
+    bool want_ptx;
+    weft_nvrtc__result r;
+} job;
+
+static void *run_job(void *arg)
+{
+    job *j = arg;
+    weft_nvrtc api;
+    if (weft_nvrtc__open(NULL, &api) != WEFT_ERR_OK) {
+        fail(&j->r, DLOPEN, 0);
+        return NULL;
+    }
+    weft_nvrtc__compile(&api, j->text, j->arch, j->want_ptx, &j->r);
+    weft_nvrtc__close(&api);
+    return NULL;
+}
+
+int weft_codegen_worker(char **argv)
+{
+    uint32_t head[3];
+    leave_chance(argv);
+    /* NVRTC asks where it is, and keeps the name. */
+    if (chdir("/") != 0 || !read_all(STDIN_FILENO, head, sizeof head) || head[0] > 64 ||
+        head[2] > TEXT_MAX)
+        return 1;
+    char *arch = read_text(STDIN_FILENO, head[0]), *text = read_text(STDIN_FILENO, head[2]);
+    job j = {.text = text, .arch = arch, .want_ptx = head[1] != 0};
+    weft_nvrtc__result *r = &j.r;
+    answer a = {.function = MALLOC};
+    pthread_t thread;
+    if (arch && text && pthread_create(&thread, NULL, run_job, &j) == 0) {
+        pthread_join(thread, NULL);
+        a.function = NONE;
+        while (a.function + 1 < FUNCTIONS && functions[a.function] != r->failed)
+            a.function++;
+    }
+    a.code = r->code;
+    a.cubin_bytes = r->cubin_bytes;
+    a.ptx_bytes = r->ptx_bytes;
+    a.log_bytes = r->log_bytes;
+    bool ok = write_all(STDOUT_FILENO, &a, sizeof a) &&
+              write_all(STDOUT_FILENO, r->cubin, r->cubin_bytes) &&
+              write_all(STDOUT_FILENO, r->ptx, r->ptx_bytes) &&
+              write_all(STDOUT_FILENO, r->log, r->log_bytes);
+    weft_nvrtc__free(r);
+    free(arch);
+    free(text);
+    return ok ? 0 : 1;
+}
+
+/* -- The process that asks --------------------------------------------------------------------- */
+
+static bool ask(int fd, const char *text, const char *arch, bool want_ptx)
+{
+    const uint32_t head[3] = {(uint32_t)strlen(arch), want_ptx, (uint32_t)strlen(text)};
+    return head[2] <= TEXT_MAX && write_all(fd, head, sizeof head) &&
+           write_all(fd, arch, head[0]) && write_all(fd, text, head[2]);
+}
+
+static bool hear(int fd, weft_nvrtc__result *r)
+{
+    answer a;
+    if (!read_all(fd, &a, sizeof a) || a.function >= FUNCTIONS)
+        return false;
+    r->cubin = read_text(fd, a.cubin_bytes);
+    r->ptx = r->cubin ? read_text(fd, a.ptx_bytes) : NULL;
+    r->log = r->ptx ? read_text(fd, a.log_bytes) : NULL;
+    if (!r->log)
+        return false;
+    r->cubin_bytes = (size_t)a.cubin_bytes;
+    r->ptx_bytes = (size_t)a.ptx_bytes;
+    r->log_bytes = (size_t)a.log_bytes;
+    if (a.function)
+        fail(r, (int)a.function, a.code);
+    return true;
+}
+
+/* Runs `worker` with both ends of its standard streams at `fd`. */
+static int start_worker(const char *worker, int fd, pid_t *pid)
+{
+    posix_spawn_file_actions_t actions;
+    const char *const argv[] = {"weft", WEFT_CODEGEN_WORKER, NULL};
+    int err = posix_spawn_file_actions_init(&actions);
+    if (err)
+        return err;
+    err = posix_spawn_file_actions_adddup2(&actions, fd, STDIN_FILENO);
+    if (!err)
+        err = posix_spawn_file_actions_adddup2(&actions, fd, STDOUT_FILENO);
+    if (!err)
+        err = posix_spawn(pid, worker, &actions, NULL, (char *const *)(uintptr_t)argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    return err;
+}
+
+void weft_nvrtc__delegate(const char *worker, const char *text, const char *arch, bool want_ptx,
+                          weft_nvrtc__result *r)
+{
+    int pair[2], err, status = 0;
+    pid_t pid;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
+        fail(r, WORKER, errno);
+        return;
+    }
+    err = start_worker(worker, pair[1], &pid);
+    close(pair[1]);
+    if (err) {
+        close(pair[0]);
+        fail(r, WORKER, err);
+        return;
+    }
+    /* A worker that dies before it has read all makes writing fail: EPIPE, as the caller ignores
+     * SIGPIPE. */
+    bool ok = ask(pair[0], text, arch, want_ptx) && hear(pair[0], r);
+    close(pair[0]);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        continue;
+    if (!ok)
+        fail(r, WORKER, WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+}

@@ -1,0 +1,67 @@
+# Bundles for GPUs: options are checked without a compiler of kernels; with NVRTC the demo's models
+# compile for several architectures, to the same bytes each time, and inspect tells what of.
+set=$examples/digits.yaml
+expect 2 "$WEFT" compile "$set" --target gtx -o a.weft
+has err "no target 'gtx'"
+expect 2 "$WEFT" compile "$set" --precision bf16 -o a.weft
+has err "wants a GPU"
+expect 2 "$WEFT" compile "$set" --target sm_80 --precision i8 -o a.weft
+has err "--precision takes f32, tf32, f16 or bf16, not 'i8'"
+expect 1 "$WEFT" compile "$set" --target sm_80,sm_79 -o a.weft
+has err 'no GPU architecture is called "sm_79"; there are sm_75'
+
+# What cannot run on a GPU is named, all of it.
+cat >late.wir <<'END'
+wir 1 graph
+symbol ?d0 data
+graph @m (%x : f32[4,4], %i : i64[4]) {
+  %1 : i64[1,?d0] = non_zero %i loc "late.onnx" "Count_7"
+  %2 : f32[4,4] = det %x loc "late.onnx" "Det_9"
+  %3 : f32[] = det %x loc "late.onnx" "Det_9"
+  return "y" %1, "z" %3
+}
+END
+sed -i '/Det_9/{/4,4\] = det/d}' late.wir
+expect 1 "$WEFT" compile late.wir --target sm_80 -o a.weft
+has err "Count_7: non_zero: no CUDA kernel for the operator"
+has err "Det_9: det: no CUDA kernel for the operator"
+cat >shape.wir <<'END'
+wir 1 graph
+symbol ?d0 data
+graph @m (%x : f32[4,6], %n : i64[1]) {
+  %1 : f32[?d0,6] = slice %x, _, %n {starts = dims[0], axes = dims[0]} loc "late.onnx" "Slice_3"
+  return "y" %1
+}
+END
+expect 1 "$WEFT" compile shape.wir --target sm_80 -o a.weft
+has err "Slice_3: slice: only running tells"
+
+code=0
+"$WEFT" compile "$set" --target sm_90,sm_80 -o a.weft >out 2>err || code=$?
+if [ "$code" -ne 0 ] && grep -q "NVRTC, the compiler of CUDA kernels, is not here" err; then
+    has err libnvrtc.so
+    skip "no NVRTC: $(head -1 err)"
+fi
+[ "$code" -eq 0 ] || die "compile: $(shown err)"
+# The same bytes from other places, unless processes must live with addresses drawn by chance.
+if setarch -R true 2>/dev/null; then
+    (cd / && env -u HOME LC_ALL=C TZ=Asia/Tokyo EXTRA=1 taskset -c 0 \
+        "$WEFT" compile "$set" --target sm_80,sm_90 -o "$box/b.weft")
+    cmp a.weft b.weft
+fi
+expect 0 "$WEFT" inspect a.weft
+has out "for sm_80,sm_90"
+has out "section  code"
+has out "kernel   "
+"$WEFT" compile "$examples/digits_cnn.onnx" --target sm_75 --precision f16 -o c.weft
+expect 0 "$WEFT" inspect c.weft
+has out "for sm_75"
+command -v jq >/dev/null || exit 0
+"$WEFT" inspect a.weft --format json >out
+jq -e '.target == "sm_80,sm_90" and .code.arch == ["sm_80", "sm_90"]' out >/dev/null || die "target"
+jq -e '.sections | map(.name) == ["metadata", "weights", "code"]' out >/dev/null || die "sections"
+jq -e '.code.kernels | length > 5 and all(.resources | length == 2 and all(.registers > 0))' \
+    out >/dev/null || die "registers: $(shown out)"
+jq -e '.code.kernels | map(.name) | (unique | length) == length' out >/dev/null || die "names"
+# Each module for both, and as PTX.
+jq -e '.code.images | length % 3 == 0 and (.[2].arch == "compute_90")' out >/dev/null || die "images"
