@@ -114,6 +114,96 @@ static void test_joint__frequent_sizes_are_kept(void **state)
     assert_true(missed <= 1);
 }
 
+/* -- From queues ------------------------------------------------------------------------------ */
+
+enum { MODELS = 3, SERVED = 2 };
+
+/* Three models of an input [batch, 4], their joint program, two workers. */
+typedef struct place {
+    weft_bundle_program program[MODELS + 1];
+    weft_bundle_part part[MODELS];
+    weft_bundle bundle;
+    weft_router router;
+    router_model model[MODELS];
+    router_worker worker[SERVED];
+    bool serves[SERVED][MODELS];
+    weft_request request[MODELS];
+    weft_tensor in[MODELS];
+    weft_serve_options options;
+    subject joint;
+    weft_wire_tensor empty[MODELS];
+} place;
+
+static void open_place(place *p)
+{
+    static const int64_t one[] = {1}, two[] = {2}, four[] = {4}, eight[] = {8};
+    static const weft_bundle_bucket bucket[] = {
+        {.symbol = one}, {.symbol = two}, {.symbol = four}, {.symbol = eight}};
+    memset(p, 0, sizeof *p);
+    open_subject(&p->joint, MODELS);
+    for (uint32_t k = 0; k < MODELS; k++) {
+        p->program[k] = (weft_bundle_program){
+            .n_symbol = 1, .n_input = 1, .n_output = 1, .bucket = bucket, .n_bucket = 4};
+        p->part[k] = (weft_bundle_part){k, 1, 1};
+        p->model[k] = (router_model){.program = &p->program[k], .largest_bucket = 8};
+        for (uint32_t w = 0; w < SERVED; w++)
+            p->serves[w][k] = w == 0;
+    }
+    p->program[MODELS] = p->joint.program;
+    p->program[MODELS].part = p->part;
+    p->joint.joint.program = &p->program[MODELS];
+    p->joint.joint.empty = p->empty;
+    p->bundle = (weft_bundle){.program = p->program, .n_program = MODELS, .n_joint = 1};
+    for (uint32_t w = 0; w < SERVED; w++)
+        p->worker[w] = (router_worker){.serves = p->serves[w], .state = WORKER_IDLE};
+    p->router = (weft_router){.options = &p->options,
+                              .bundle = &p->bundle,
+                              .model = p->model,
+                              .joint = &p->joint.joint,
+                              .worker = p->worker,
+                              .n_worker = SERVED};
+}
+
+static void ask(place *p, uint32_t model, int64_t rows)
+{
+    p->in[model] = (weft_tensor){.dtype = WEFT_DTYPE_F32, .rank = 2, .dim = {rows, 4}};
+    p->request[model] = (weft_request){.model = model, .in = &p->in[model], .rows = rows};
+    weft_batch__push(&p->model[model], &p->request[model], false);
+}
+
+static void test_joint__what_waits_in_queues(void **state)
+{
+    static place p;
+    joint_part out[JOINT_PARTS_MAX];
+    (void)state;
+    open_place(&p);
+    assert_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out)); /* nothing waits */
+    ask(&p, 0, 1);
+    assert_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out)); /* one alone */
+    ask(&p, 2, 5);
+    assert_non_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
+    assert_true(out[0].rows == 1 && out[1].rows == 0 && out[2].rows == 4);
+    assert_null(weft_joint__find(&p.router, &p.worker[0], 1, 1, out)); /* that model has none */
+    /* Another worker that is idle may take model 2; a busy one may not. */
+    p.serves[1][2] = true;
+    assert_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
+    p.worker[1].state = WORKER_BUSY;
+    assert_non_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
+    /* A worker that does not serve all of its models does not have the joint program. */
+    p.serves[0][1] = false;
+    assert_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
+    p.serves[0][1] = true;
+    /* It pays up to 20 elements, 5 rows of 4. */
+    p.program[MODELS].limit = 20;
+    assert_non_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
+    p.program[MODELS].limit = 19;
+    assert_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
+    /* A request that a worker died with runs alone. */
+    p.program[MODELS].limit = 0;
+    p.request[2].attempts = 1;
+    assert_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -121,6 +211,7 @@ int main(void)
         cmocka_unit_test(test_joint__each_part_has_its_rows),
         cmocka_unit_test(test_joint__random_loads_are_served_soundly),
         cmocka_unit_test(test_joint__frequent_sizes_are_kept),
+        cmocka_unit_test(test_joint__what_waits_in_queues),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
