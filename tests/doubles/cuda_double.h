@@ -153,7 +153,7 @@ typedef struct weft_cuda_library {
     const weft_double_kernel *kernel;
     unsigned *order; /* of the emulation: which thread runs first */
     const char *(*fault)(void);
-    bool watched; /* tells its accesses */
+    weft_double_touch_fn *touch; /* who is told of accesses; NULL: it does not tell */
 } weft_cuda_library;
 
 struct weft_cuda_kernel {

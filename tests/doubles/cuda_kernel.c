@@ -103,10 +103,7 @@ static weft_cu_result load(weft_cuda_library **out, const weft_double_image *ima
     lib->order = dlsym(handle, "weft_emu_order");
     void *fault = dlsym(handle, "weft_emu_fault");
     memcpy(&lib->fault, &fault, sizeof fault);
-    weft_double_touch_fn *touch = dlsym(handle, "weft_double_touch");
-    if (touch)
-        *touch = weft_watch__touch;
-    lib->watched = touch != NULL;
+    lib->touch = dlsym(handle, "weft_double_touch");
     if (!lib->kernel || !lib->order || !lib->fault) {
         weft_cuda__kill(&lib->o);
         return WEFT_CUDA_ERROR_INVALID_IMAGE;
@@ -303,11 +300,17 @@ weft_cu_result weft_kernel__run(weft_work *w)
     for (unsigned i = 0; i < n; i++)
         param[i] = w->arg + i * PARAM_ROOM;
     *lib->order = (unsigned)weft_double_number("THREADS_LAST_FIRST", 0);
-    if (lib->watched)
+    weft_double_touch_fn nobody = lib->touch ? *lib->touch : NULL;
+    if (lib->touch) {
         weft_watch__start(w);
+        *lib->touch = weft_watch__touch;
+    }
     k->of->run(w->grid[0], w->grid[1], w->grid[2], w->threads, w->shared_bytes, param);
-    if (lib->watched)
+    if (lib->touch) {
+        /* The object outlives this library. */
+        *lib->touch = nobody;
         weft_watch__end(w);
+    }
     W.now_us += 1 + 0.01 * w->grid[0] * w->grid[1] * w->grid[2];
     const char *fault = lib->fault();
     if (!fault)

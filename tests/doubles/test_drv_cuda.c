@@ -661,5 +661,6 @@ int main(int argc, char **argv)
     if (strcmp(argv[2], "says_that_there_is_no_driver") == 0)
         return cmocka_run_group_tests(bare, NULL, NULL);
     cmocka_set_test_filter(argv[2]);
-    return cmocka_run_group_tests(alone, load_all, NULL);
+    int failed = cmocka_run_group_tests(alone, load_all, NULL);
+    return failed ? failed : cmocka_run_group_tests(tests, load_all, NULL);
 }
