@@ -231,6 +231,20 @@ static void test_merge_strategy__union_stack(void **state)
     check_strategy("union_stack", SHUFFLED);
 }
 
+static void test_merge_strategy__batched(void **state)
+{
+    (void)state;
+    check_strategy("batched", NOTHING);
+}
+
+static void test_merge_strategy__rectangles(void **state)
+{
+    (void)state;
+    check_strategy("rectangle_compact", RECTANGLE);
+    check_strategy("rectangle_compact", SHUFFLED);
+    check_strategy("rectangle_literal", RECTANGLE);
+}
+
 static void test_merge_strategy__auto_keeps_answers(void **state)
 {
     weft_diag *diag = weft_diag_create();
@@ -250,7 +264,7 @@ static void test_merge_strategy__table_has_names(void **state)
         assert_ptr_equal(weft_merge_strategy_find(name), weft_merge_strategy_at(n));
         assert_true(*weft_merge_strategy_brief(weft_merge_strategy_at(n)) != 0);
     }
-    assert_true(n >= 5);
+    assert_true(n >= 10);
     assert_null(weft_merge_strategy_find("wishful"));
     assert_null(weft_merge_strategy_at(n + 1));
 }
@@ -263,6 +277,8 @@ int main(void)
         cmocka_unit_test(test_merge_strategy__sparse),
         cmocka_unit_test(test_merge_strategy__classes),
         cmocka_unit_test(test_merge_strategy__union_stack),
+        cmocka_unit_test(test_merge_strategy__batched),
+        cmocka_unit_test(test_merge_strategy__rectangles),
         cmocka_unit_test(test_merge_strategy__auto_keeps_answers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
