@@ -106,7 +106,8 @@ static weft_nvml_result get_profile(const weft_nvml *nvml, weft_nvml_device devi
     weft_nvml_result result = WEFT_NVML_FUNCTION_NOT_FOUND;
     if (nvml->fn.nvmlDeviceGetGpuInstanceProfileInfoV)
         result = nvml->fn.nvmlDeviceGetGpuInstanceProfileInfoV(device, i, &v2);
-    if (result == WEFT_NVML_FUNCTION_NOT_FOUND && nvml->fn.nvmlDeviceGetGpuInstanceProfileInfo) {
+    if ((result == WEFT_NVML_FUNCTION_NOT_FOUND || result == WEFT_NVML_ARGUMENT_VERSION_MISMATCH) &&
+        nvml->fn.nvmlDeviceGetGpuInstanceProfileInfo) {
         weft_nvml_gi_profile v1 = {0};
         result = nvml->fn.nvmlDeviceGetGpuInstanceProfileInfo(device, i, &v1);
         v2 = (weft_nvml_gi_profile_v2){.id = v1.id,

@@ -11,10 +11,12 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { ARGS_MAX = 4096, SOCKET_BUFFER_BYTES = 4 << 20 };
 static const uint64_t first_backoff_ns = 10000000, longest_backoff_ns = 5000000000u;
+static const uint64_t stop_grace_ns = 3000000000u;
 
 /* -- Process -------------------------------------------------------------------------------- */
 
@@ -33,7 +35,21 @@ static void forget_buffers(router_worker *w)
     w->tx_blocked = false;
 }
 
-static void end_process(router_worker *w)
+/* Its socket is closed: it ends by itself, and leaves its GPU in order. */
+static bool has_ended(const router_worker *w, uint64_t grace_ns)
+{
+    const struct timespec pause = {.tv_nsec = 5000000};
+    uint64_t until_ns = weft_clock__now_ns() + grace_ns;
+    siginfo_t info = {0};
+    while (grace_ns && weft_clock__now_ns() < until_ns) {
+        if (waitid(P_PID, (id_t)w->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid)
+            return true;
+        nanosleep(&pause, NULL);
+    }
+    return false;
+}
+
+static void end_process(router_worker *w, uint64_t grace_ns)
 {
     if (w->fd >= 0) {
         weft_loop__unwatch(w->router->loop, w->fd);
@@ -41,7 +57,8 @@ static void end_process(router_worker *w)
     }
     if (w->pid > 0) {
         int status = 0;
-        kill(w->pid, SIGKILL);
+        if (!has_ended(w, grace_ns))
+            kill(w->pid, SIGKILL);
         while (waitpid(w->pid, &status, 0) < 0 && errno == EINTR)
             ;
         /* It said so, or had no time to. */
@@ -102,7 +119,7 @@ void weft_worker__fail(router_worker *w)
         hear(w, silent, strlen(silent));
     if (was_starting && w->router->failure[0] == '\0')
         snprintf(w->router->failure, sizeof w->router->failure, "%s", w->why);
-    end_process(w);
+    end_process(w, 0);
     w->router->restarts++;
     w->restarts++;
     w->losses += w->lost;
@@ -113,7 +130,7 @@ void weft_worker__fail(router_worker *w)
 
 void weft_worker__stop(router_worker *w)
 {
-    end_process(w);
+    end_process(w, w->slice->gpu ? stop_grace_ns : 0);
     w->state = WORKER_WAITING;
     w->start_ns = UINT64_MAX;
 }

@@ -45,10 +45,22 @@ lacks out "at slot"
 unset WEFT_DOUBLE_NVML_USER
 
 # An older driver: profiles without names. NOT_SUPPORTED, FUNCTION_NOT_FOUND: left out.
-export WEFT_DOUBLE_FAIL=nvmlDeviceGetGpuInstanceProfileInfoV:1=13
-list
-has out "could 1g.18gb "
-unset WEFT_DOUBLE_FAIL
+for result in 13 25; do
+    export WEFT_DOUBLE_FAIL=nvmlDeviceGetGpuInstanceProfileInfoV:1=$result
+    list
+    has out "could 1g.18gb "
+    unset WEFT_DOUBLE_FAIL
+done
+
+# Any one call that fails: something is told, or the error.
+for n in $(seq 1 3 90); do
+    for result in 3 4 15; do
+        code=0
+        WEFT_DOUBLE_FAIL="*:$n=$result" LD_LIBRARY_PATH=$DOUBLES "$WEFT" list slices >out 2>err || code=$?
+        [ "$code" = 0 ] || [ "$code" = 1 ] || die "call $n, result $result: exit code $code"
+        [ "$code" = 0 ] || has err "nvml"
+    done
+done
 
 list --format json
 python3 -c '
