@@ -1,0 +1,192 @@
+/* Kernels for GPUs through the real NVRTC, where there is one: every template compiles for every
+ * architecture, cubins tell their registers, and errors name kernel and operator. */
+#include "codegen/cuda/cubin.h"
+#include "codegen/cuda/cuda_int.h"
+#include "ir/ir.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static weft_diag *diag;
+static weft_arena *arena;
+static weft_module *m;
+static weft_bundle bundle;
+
+static int set_up(void **state)
+{
+    (void)state;
+    diag = weft_diag_create();
+    arena = weft_arena_create(0);
+    m = NULL;
+    memset(&bundle, 0, sizeof bundle);
+    return diag && arena ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    weft_module_destroy(m);
+    weft_arena_destroy(arena);
+    weft_diag_destroy(diag);
+    return 0;
+}
+
+static weft_err generate(const char *text, const char *target)
+{
+    if (weft_module_parse(text, strlen(text), "t.wir", NULL, diag, &m) != WEFT_ERR_OK)
+        fail_msg("%s", weft_diag_at(diag, 0)->text);
+    const weft_codegen_options options = {.target = target, .n_thread = 2};
+    return weft_codegen_make(m, weft_backend_find("cuda"), &options, arena, diag, &bundle);
+}
+
+/* Skips without NVRTC, or with one that is too old. */
+static void succeed(weft_err err)
+{
+    if (err == WEFT_ERR_NODEV) {
+        print_message("%s\n", weft_diag_at(diag, 0)->text);
+        skip();
+    }
+    if (err != WEFT_ERR_OK)
+        fail_msg("%s", weft_diag_count(diag) ? weft_diag_at(diag, 0)->text : weft_err_name(err));
+}
+
+/* One of each template. */
+static const char all[] =
+    "wir 1 kernel\n"
+    "symbol ?b = [1, 8]\n"
+    "weight $w \"w\" : bf16[96,96] = random 3\n"
+    "weight $s \"s\" : bf16[96] = random 4\n"
+    "weight $k \"k\" : bf16[32,8,3,3] = random 5\n"
+    "weight $d \"d\" : bf16[32,1,3,3] = random 6\n"
+    "weight $f \"f\" : f32[32,8,3,3] = random 5\n"
+    "graph @m (%x : bf16[?b,96], %i : i64[?b,3], %c : bf16[?b,8,9,9], %e : f32[?b,8,9,9]) {\n"
+    "  symbol ?b \"batch\"\n"
+    "  %1 : bf16[?b,96] = matmul %x, $w, $s {epilogue = [\"gelu acc\"]}\n"
+    "  %2 : bf16[?b,96] = ew %1, $s {steps = [\"add i0 i1\", \"tanh s0\"]}\n"
+    "  %3 : bf16[?b,96] = layer_norm %2, $s, $s {axis = 1}\n"
+    "  %4 : bf16[?b,96] = softmax %3\n"
+    "  %5 : bf16[?b,3,96] = gather %4, %i\n"
+    "  %6 : bf16[96,3,?b] = transpose %5\n"
+    "  %7 : bf16[96,6,?b] = concat %6, %6 {axis = 1}\n"
+    "  %8 : f32[96,6,?b] = cast %7 {to = f32}\n"
+    "  %9 : f32[96,1,?b] = reduce_log_sum_exp %8 {axes = dims[1]}\n"
+    "  %10 : f32[96,1,1] = reduce_mean %9 {axes = dims[2]}\n"
+    "  %11 : bf16[?b,32,9,9] = conv %c, $k {pads = [1, 1, 1, 1]}\n"
+    "  %12 : bf16[?b,32,9,9] = conv %11, $d {pads = [1, 1, 1, 1], group = 32}\n"
+    "  %13 : bf16[?b,32,4,4] = max_pool %12 {kernel_shape = [3, 3], strides = [2, 2]}\n"
+    "  %14 : f32[?b,32,9,9] = conv %e, $f {pads = [1, 1, 1, 1]}\n"
+    "  %15 : i64[?b,1] = arg_max %4 {axis = 1}\n"
+    "  %16 : bf16[?b,3,32] = attention %5, %5, %5 {heads = 1, head_dim = 32}\n"
+    "  return \"a\" %10, \"b\" %13, \"c\" %14, \"d\" %15, \"e\" %16\n"
+    "}\n";
+
+static void test_cuda_nvrtc__every_template_for_every_architecture(void **state)
+{
+    (void)state;
+    succeed(generate(all, "sm_75,sm_80,sm_86,sm_87,sm_88,sm_89,sm_90,sm_100,sm_103,sm_110,sm_120,"
+                          "sm_121"));
+    assert_int_equal(bundle.n_arch, 12);
+    assert_int_equal(bundle.n_image % 13, 0);
+    assert_string_equal(bundle.image[12].arch, "compute_121");
+    for (uint32_t i = 0; i < bundle.n_image; i++)
+        assert_true(i % 13 == 12 ? strstr((const char *)bundle.image[i].data, ".version") != NULL
+                                 : memcmp(bundle.image[i].data,
+                                          "\x7f"
+                                          "ELF",
+                                          4) == 0);
+    for (uint32_t i = 0; i < bundle.n_kernel; i++)
+        for (uint32_t a = 0; a < 12; a++) {
+            const weft_bundle_resource *r = &bundle.kernel[i].resource[a];
+            if (r->registers == 0 || r->registers > 255)
+                fail_msg("%s on %s: %u registers", bundle.kernel[i].name, bundle.arch[a],
+                         r->registers);
+            /* So that a block fits: 64 Ki registers, allocated by 8 for a thread. */
+            assert_true((r->registers + 7) / 8 * 8 * bundle.kernel[i].threads <= 65536);
+            assert_true(r->shared_bytes <= 48 << 10 || bundle.kernel[i].shared_bytes == 0);
+        }
+}
+
+static void test_cuda_nvrtc__errors_name_kernel_and_operator(void **state)
+{
+    (void)state;
+    static const char *const kernel[] = {"fine_1", "broken_12"};
+    static const char *const origin[] = {"relu Relu_1", "conv Conv_7"};
+    static const char *const arch[] = {"sm_80"};
+    const weft_cuda_source source = {
+        "#line 1 \"fine_1\"\nextern \"C\" __global__ void fine_1(int *x)\n{\n    *x = 1;\n}\n"
+        "#line 1 \"broken_12\"\nextern \"C\" __global__ void broken_12(int *x)\n{\n"
+        "    *x = missing;\n}\n",
+        kernel, origin, 2};
+    weft_bundle_image *image;
+    uint32_t n_image;
+    weft_bundle_resource *resource;
+    const weft_codegen_options options = {.n_thread = 1};
+    weft_err err =
+        weft_cuda__compile(&source, 1, arch, 1, &options, arena, diag, &image, &n_image, &resource);
+    if (err == WEFT_ERR_NODEV)
+        succeed(err);
+    assert_int_equal(err, WEFT_ERR_BUG);
+    const weft_message *said = weft_diag_at(diag, 0);
+    assert_string_equal(said->item, "conv Conv_7");
+    assert_non_null(strstr(said->text, "kernel broken_12 does not compile for sm_80"));
+    assert_non_null(strstr(said->text, "\"missing\" is undefined"));
+}
+
+static void test_cuda_nvrtc__unknown_architectures_are_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(generate(all, "sm_80,sm_70"), WEFT_ERR_INPUT);
+    assert_non_null(strstr(weft_diag_at(diag, 0)->text, "\"sm_70\"; there are sm_75 sm_80"));
+}
+
+/* No bytes make the reader of cubins fall over. */
+static void test_cuda_nvrtc__damaged_cubins_tell_nothing(void **state)
+{
+    (void)state;
+    static const char small[] = "wir 1 kernel\ngraph @m (%x : f32[64,33]) {\n"
+                                "  %y : f32[64,1] = reduce_max %x {axes = dims[1]}\n"
+                                "  return \"y\" %y\n}\n";
+    succeed(generate(small, "sm_90"));
+    const char *name = bundle.kernel[0].name;
+    size_t n = (size_t)bundle.image[0].bytes;
+    uint8_t *copy = malloc(n);
+    uint32_t seed = 12345;
+    for (int round = 0; round < 2000; round++) {
+        weft_bundle_resource r = {0};
+        memcpy(copy, bundle.image[0].data, n);
+        for (int k = 0; k < 1 + round % 8; k++) {
+            seed = seed * 1664525u + 1013904223u;
+            /* Headers and tables more often than code. */
+            size_t at = round % 2 ? seed % n : round % 4 ? seed % 64 : n - 1 - seed % (n / 4);
+            copy[at] = (uint8_t)(seed >> 24);
+        }
+        weft_cubin_resource(copy, round % 16 == 0 ? seed % n : n, name, &r);
+    }
+    weft_bundle_resource whole = {0};
+    weft_cubin_resource(bundle.image[0].data, n, name, &whole);
+    assert_int_equal(whole.registers, bundle.kernel[0].resource[0].registers);
+    assert_true(whole.registers > 0);
+    free(copy);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_cuda_nvrtc__every_template_for_every_architecture,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_cuda_nvrtc__errors_name_kernel_and_operator, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_cuda_nvrtc__unknown_architectures_are_refused, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_cuda_nvrtc__damaged_cubins_tell_nothing, set_up,
+                                        tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
