@@ -18,6 +18,7 @@
 enum { PAIRS_MAX = 4096, SEARCH_PASSES = 8 };
 
 static const uint64_t budget_bytes = 4ull << 30; /* read, 2 to 4 s on one core */
+static const uint64_t cells_max = 1ull << 30;    /* of alignments; pairs beyond are left out */
 
 typedef struct measurer {
     weft_passctx *cx;
@@ -122,10 +123,15 @@ void weft_merge__measure_pairs(weft_passctx *cx, weft_module *m)
     if (!log || !log->want_pairs)
         return;
     measurer x = {.cx = cx, .m = m, .log = log, .left = budget_bytes};
+    uint64_t left = cells_max;
     x.known = weft_map_create(log->arena);
     for (uint32_t i = 0; i < n; i++)
-        for (uint32_t k = i + 1; k < n && log->pairs.len < PAIRS_MAX; k++)
-            if (weft_graph_part_count(weft_graph_at(m, i)) == 0 &&
-                weft_graph_part_count(weft_graph_at(m, k)) == 0)
-                measure_pair(&x, weft_graph_at(m, i), weft_graph_at(m, k));
+        for (uint32_t k = i + 1; k < n && log->pairs.len < PAIRS_MAX; k++) {
+            weft_graph *a = weft_graph_at(m, i), *b = weft_graph_at(m, k);
+            uint64_t cells = (uint64_t)weft_graph_node_count(a) * weft_graph_node_count(b);
+            if (weft_graph_part_count(a) > 0 || weft_graph_part_count(b) > 0 || cells > left)
+                continue;
+            left -= cells;
+            measure_pair(&x, a, b);
+        }
 }

@@ -4,9 +4,9 @@
  * Two weights are near when they have the same type and no two elements at one place differ by more
  * than the tolerance; a NaN is near only to the same bits, as is an infinity. A weight is compared
  * with those that were kept, never with one that was replaced: nothing drifts further than the
- * tolerance from what it was. Weights below BYTES_MIN are left alone: an epsilon or a scale is
- * no weight. O(weights of one type squared) comparisons, which end at the first element that
- * differs; ELEMENTS_MAX elements in all, beyond which weights stay as they are. */
+ * tolerance from what it was. Weights below BYTES_MIN are left alone: an epsilon or a scale is no
+ * weight. O(weights of one type squared) comparisons, which end at the first element that differs;
+ * elements_max elements in all, beyond which weights stay as they are. */
 #include "passes/passes_int.h"
 
 #include "base/map.h"
@@ -38,13 +38,22 @@ static uint32_t *find_owners(weft_passctx *cx, const weft_module *m)
     return owner;
 }
 
-static double element(const weft_tensor *t, uint64_t i)
+static double element(weft_dtype dtype, const uint8_t *at)
 {
-    size_t size = weft_dtype_size(t->dtype);
-    uint64_t bits[2] = {0};
-    memcpy(bits, (const uint8_t *)t->data + i * size, size);
-    const weft_tensor one = {.dtype = t->dtype, .data = bits};
+    uint64_t bits = 0;
+    memcpy(&bits, at, weft_dtype_size(dtype));
+    const weft_tensor one = {.dtype = dtype, .data = &bits};
     return weft_tensor_get_f64(&one, 0);
+}
+
+static double distance(weft_dtype dtype, const uint8_t *x, const uint8_t *y)
+{
+    float a, b;
+    if (dtype != WEFT_DTYPE_F32)
+        return fabs(element(dtype, x) - element(dtype, y));
+    memcpy(&a, x, sizeof a);
+    memcpy(&b, y, sizeof b);
+    return fabs((double)a - (double)b);
 }
 
 /* `left`: elements that may still be looked at. */
@@ -59,7 +68,7 @@ static bool are_near(const weft_tensor *a, const weft_tensor *b, double toleranc
         const uint8_t *y = (const uint8_t *)b->data + i * size;
         if (memcmp(x, y, size) == 0)
             continue;
-        double apart = fabs(element(a, i) - element(b, i));
+        double apart = distance(a->dtype, x, y);
         if (!(apart <= tolerance)) /* of a NaN neither is true */
             return false;
         found = fmax(found, apart);
