@@ -4,7 +4,9 @@
  * where they lie (implicit GEMM): rows are output channels of a group, columns the pixels of all
  * images. Windows of one pixel are matrices of memory.
  *
- * conv_depthwise: groups of one input channel each; a thread has a few neighbours of a row. */
+ * conv_depthwise: groups of one input channel each; a thread has a few neighbours of a row.
+ *
+ * conv_transposed: a thread gathers the inputs that reach one element. */
 #ifndef WEFT_CONV_CUH
 #define WEFT_CONV_CUH
 
@@ -254,6 +256,45 @@ __device__ inline void conv_depthwise(const T *x, const T *w, const T *bias, T *
     for (int i = 0; i < PER; i++)
         if (ox + i < s.ow)
             y[at + i] = convert<T>(post(acc[i] + b, at + i, channel));
+}
+
+/* Weights [group * c, m, kd, kh, kw]; `pd` to `pw` are cut from the front of the result. */
+template <class T>
+__device__ inline void conv_transposed(const T *x, const T *w, const T *bias, T *y,
+                                       const conv_shape &s)
+{
+    size_t at = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    u32 pixels = (u32)s.out_pixels(), channels = (u32)(s.group * s.m);
+    int pixel = (int)(at % pixels), channel = (int)(at / pixels % channels);
+    size_t image = at / pixels / channels;
+    if (image >= (size_t)s.images)
+        return;
+    int ox = pixel % s.ow + s.pw, oy = pixel / s.ow % s.oh + s.ph, oz = pixel / s.ow / s.oh + s.pd;
+    int group = channel / s.m, taps = s.kd * s.kh * s.kw;
+    x += (image * s.group + group) * s.c * s.in_pixels();
+    w += ((size_t)group * s.c * s.m + channel % s.m) * taps;
+    f32 acc = 0;
+    for (int kz = 0; kz < s.kd; kz++) {
+        int iz = oz - kz * s.dd;
+        if (iz < 0 || iz % s.sd || iz / s.sd >= s.id)
+            continue;
+        for (int ky = 0; ky < s.kh; ky++) {
+            int iy = oy - ky * s.dh;
+            if (iy < 0 || iy % s.sh || iy / s.sh >= s.ih)
+                continue;
+            for (int kx = 0; kx < s.kw; kx++) {
+                int ix = ox - kx * s.dw;
+                if (ix < 0 || ix % s.sw || ix / s.sw >= s.iw)
+                    continue;
+                size_t from = ((size_t)(iz / s.sd) * s.ih + iy / s.sh) * s.iw + ix / s.sw;
+                int tap = (kz * s.kh + ky) * s.kw + kx;
+                for (int c = 0; c < s.c; c++)
+                    acc += to_f32(x[from + (size_t)c * s.in_pixels()]) *
+                           to_f32(w[(size_t)c * s.m * taps + tap]);
+            }
+        }
+    }
+    y[at] = convert<T>(acc + (bias ? to_f32(bias[channel]) : 0.0f));
 }
 
 #endif

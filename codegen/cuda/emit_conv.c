@@ -45,7 +45,7 @@ static weft_dim find_pad(weft_cuda *cu, const problem *p, uint32_t i, uint32_t s
     return weft_dim_floordiv(pool, weft_cuda__add(cu, total, lower), 2);
 }
 
-static weft_err read_problem(weft_cuda *cu, problem *p)
+static weft_err read_problem(weft_cuda *cu, bool transposed, problem *p)
 {
     const weft_ttype *x = weft_cuda__in_type(cu, 0), *w = weft_cuda__in_type(cu, 1);
     const weft_ttype *o = weft_cuda__out_type(cu, 0);
@@ -62,8 +62,8 @@ static weft_err read_problem(weft_cuda *cu, problem *p)
     const int64_t *stride = weft_attrs_ints(attrs, WEFT_ATTR_STRIDES, &n);
     const int64_t *dilation = weft_attrs_ints(attrs, WEFT_ATTR_DILATIONS, &n);
     p->group = weft_attrs_int(attrs, WEFT_ATTR_GROUP, 1);
-    p->c = w->dim[1];
-    p->m = w->dim[0] / p->group;
+    p->c = transposed ? w->dim[0] / p->group : w->dim[1];
+    p->m = transposed ? w->dim[1] : w->dim[0] / p->group;
     p->images = x->dim[0];
     p->pixels = weft_cuda__product(cu, o, 2, o->rank);
     p->has_bias = weft_cuda__in_type(cu, 2) != NULL;
@@ -188,7 +188,7 @@ weft_err weft_cuda_emit_conv(weft_cuda *cu, weft_node n)
 {
     (void)n;
     problem p = {0};
-    WEFT_TRY(read_problem(cu, &p));
+    WEFT_TRY(read_problem(cu, false, &p));
     if (is_depthwise(&p))
         return emit_depthwise(cu, &p);
     bool pointwise = is_pointwise(&p);
@@ -199,5 +199,26 @@ weft_err weft_cuda_emit_conv(weft_cuda *cu, weft_node n)
     uint32_t count = weft_cuda__tiles(cu, p.dtype, p.m, columns, batch, depth, 1, v);
     for (uint32_t i = 0; i < count; i++)
         WEFT_TRY(emit_tiled(cu, &p, pointwise ? "conv_pointwise" : "conv", &v[i]));
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_cuda_emit_conv_transpose(weft_cuda *cu, weft_node n)
+{
+    enum { THREADS = 128 };
+    (void)n;
+    problem p = {0};
+    weft_attrs attrs = weft_cuda__attrs(cu);
+    if (strncmp(weft_attrs_str(attrs, WEFT_ATTR_AUTO_PAD, "NOTSET"), "SAME_", 5) == 0)
+        return weft_cuda__unsup(cu, "auto_pad SAME");
+    if (weft_attrs_find(attrs, WEFT_ATTR_OUTPUT_SHAPE))
+        return weft_cuda__unsup(cu, "output_shape");
+    WEFT_TRY(read_problem(cu, true, &p));
+    weft_cuda_kernel *k = weft_cuda__kernel(cu, "conv_transposed", THREADS);
+    add_operands(k, &p);
+    weft_cuda__out(k, "y", 0);
+    print_shape(k, &p, false);
+    weft_buf_puts(weft_cuda__body(k), "    conv_transposed(x, w, bias, y, s);\n");
+    weft_dim all = weft_cuda__numel(cu, weft_cuda__out_type(cu, 0));
+    weft_cuda__launch(k, weft_cuda__ceil_div(cu, all, THREADS), 1, 1, 0);
     return WEFT_ERR_OK;
 }

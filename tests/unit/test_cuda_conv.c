@@ -83,6 +83,14 @@ static const conv_case cases[] = {
      "T[2,4,20] = conv %x, %w, %c {group = 4, pads = [3, 3]}", false},
     {"conv_T_", "%x : T[1,4,3,5,6], %w : T[4,1,3,3,3], %c : T[4]",
      "T[1,4,3,5,6] = conv %x, %w, %c {group = 4, pads = [1, 1, 1, 1, 1, 1]}", false},
+    /* Transposed. */
+    {"conv_transposed", "%x : T[?b,6,5,7], %w : T[6,4,3,3], %c : T[4]",
+     "T[?b,4,10,14] = conv_transpose %x, %w, %c {output_padding = [1, 1], pads = [1, 1, 1, 1], "
+     "strides = [2, 2]}",
+     true},
+    {"conv_transposed", "%x : T[2,6,9], %w : T[6,2,4]",
+     "T[2,6,18] = conv_transpose %x, %w {dilations = [2], group = 3, pads = [3, 2], strides = [2]}",
+     false},
 };
 
 enum { CASES = sizeof cases / sizeof cases[0] };
