@@ -15,7 +15,7 @@
 #include <string.h>
 
 /* The bundle must not depend on the machine that makes it. */
-static const char target_device[] = "cpu", target_slice[] = "2core";
+static const char cpu_slice[] = "2core";
 
 weft_dim weft_merge__batch(const weft_graph *g)
 {
@@ -294,6 +294,28 @@ static double sum_weights(weft_merger *g)
     return bytes;
 }
 
+/* The first device of the table that runs code for "sm_90". */
+static const char *find_device(const char *target)
+{
+    uint32_t capability = 0;
+    const weft_gpu *gpu;
+    for (const char *s = target + 3; *s >= '0' && *s <= '9' && capability < 1000; s++)
+        capability = 10 * capability + (uint32_t)(*s - '0');
+    for (size_t i = 0; (gpu = weft_gpu_at(i)); i++)
+        if (capability && gpu->capability == capability)
+            return gpu->name;
+    return "";
+}
+
+static weft_err make_slice(const weft_pass_options *o, weft_slice *out)
+{
+    if (o->device)
+        return weft_slice_make(o->device, o->slice ? o->slice : "", NULL, out);
+    if (o->target && strncmp(o->target, "sm_", 3) == 0)
+        return weft_slice_make(find_device(o->target), o->slice ? o->slice : "", NULL, out);
+    return weft_slice_make("cpu", o->slice ? o->slice : cpu_slice, NULL, out);
+}
+
 bool weft_merge__sizes(weft_merger *g, int64_t batch, int64_t other, weft_merge_sizes *out)
 {
     *out = (weft_merge_sizes){.n = weft_dim_symbol_count(g->dims), .reuse_bytes = sum_weights(g)};
@@ -302,5 +324,5 @@ bool weft_merge__sizes(weft_merger *g, int64_t batch, int64_t other, weft_merge_
         out->value[i] = -1;
     for (uint32_t i = 0; i < g->columns.n_model; i++)
         set_symbols(g->columns.model[i], batch, other, out->value);
-    return weft_slice_make(target_device, target_slice, NULL, &out->slice) == WEFT_ERR_OK;
+    return make_slice(g->cx->options, &out->slice) == WEFT_ERR_OK;
 }

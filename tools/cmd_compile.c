@@ -307,6 +307,8 @@ static weft_err compile(options *o, weft_tool_sources *sources, weft_arena *aren
         WEFT_TRY(measure_tolerance(o, &import, arena, diag));
     WEFT_TRY(weft_tool_load_sources(o->file, o->n_file, &import, arena, diag, sources));
     size_t n = 0;
+    if (is_for_gpu(o))
+        o->pipeline.run.pass.device = o->gpu;
     const weft_pass *const *pass = weft_pipeline(is_for_gpu(o) ? "gpu" : "cpu", &n);
     weft_merge_log log = {.arena = arena, .want_pairs = o->report || o->similarity};
     o->pipeline.run.pass.merge_log = &log;

@@ -245,6 +245,133 @@ static void test_merge_strategy__rectangles(void **state)
     check_strategy("rectangle_literal", RECTANGLE);
 }
 
+/* Two siblings, one element of the second's weights no number: the first answers as before. */
+static void run_poisoned(const weft_merge_strategy *how, const char *number, weft_diag *diag)
+{
+    static float weight[SIZE];
+    uint64_t seed = 5;
+    weft_buf text = {0};
+    weft_module *m = NULL;
+    weft_arena *arena = weft_arena_create(0);
+    const weft_pass *pass = weft_pass_find("merge-models");
+    weft_run_options run = {.pass = {.merge = WEFT_MERGE_STRATEGY, .strategy = how}};
+    weft_tensor in[2], apart[2], out[4];
+    weft_buf_printf(&text, "wir 1 kernel\nsymbol ?b = [1, 8]\nsymbol ?c = [1, 8]\n"
+                           "weight $k : f32[32,32] = random 1\n");
+    for (int k = 0; k < SIZE; k++)
+        weight[k] = uniform(&seed);
+    for (int i = 0; i < 2; i++) {
+        weft_buf_printf(&text, "weight $w%d : f32[32,32] = dense [", i);
+        for (int k = 0; k < SIZE; k++) {
+            weft_buf_printf(&text, k ? ", " : "");
+            if (i == 1 && k == 5 * WIDTH + 7)
+                weft_buf_printf(&text, "%s", number);
+            else
+                weft_buf_put_f32(&text, weight[k]);
+        }
+        weft_buf_printf(&text, "]\n");
+    }
+    for (int i = 0; i < 2; i++)
+        weft_buf_printf(
+            &text,
+            "graph @m%d (%%0 : f32[?%c,32]) {\n  symbol ?%c \"batch\"\n"
+            "  %%1 : f32[?%c,32] = matmul %%0, $k\n"
+            "  %%2 : f32[?%c,32] = matmul %%1, $w%d\n  return \"y\" %%2, \"z\" %%1\n}\n",
+            i, 'b' + i, 'b' + i, 'b' + i, 'b' + i, i);
+    if (weft_module_parse(text.at, text.len, "poisoned", NULL, diag, &m) != WEFT_ERR_OK ||
+        weft_passes_run(m, &pass, 1, &run, diag) != WEFT_ERR_OK)
+        fail_msg("%s", weft_diag_at(diag, 0)->text);
+    for (int i = 0; i < 2; i++) {
+        in[i] = make_input(arena, &seed);
+        in[i].rank = 2;
+        in[i].dim[1] = WIDTH;
+        in[i].dim[0] = 1;
+    }
+    assert_int_equal(weft_graph_eval(weft_graph_at(m, 0), in, 1, arena, diag, apart, 2),
+                     WEFT_ERR_OK);
+    if (weft_graph_count(m) == 3) {
+        assert_int_equal(weft_graph_eval(weft_graph_at(m, 2), in, 2, arena, diag, out, 4),
+                         WEFT_ERR_OK);
+        expect_same(&apart[0], &out[0], number);
+        expect_same(&apart[1], &out[1], number);
+    }
+    weft_module_destroy(m);
+    weft_arena_destroy(arena);
+    weft_buf_finish(&text);
+}
+
+/* Models that no strategy may trip over: merged in every way, legal and with the same answers. */
+static void run_text(const char *text, const char *what, uint64_t seed)
+{
+    weft_diag *diag = weft_diag_create();
+    for (size_t i = 0; weft_merge_strategy_at(i); i++) {
+        weft_module *m = NULL;
+        const weft_pass *pass[] = {weft_pass_find("share-equal"), weft_pass_find("merge-models"),
+                                   weft_pass_find("drop-dead")};
+        weft_run_options run = {.verify = WEFT_VERIFY_EACH};
+        run.pass.merge = WEFT_MERGE_STRATEGY;
+        run.pass.strategy = weft_merge_strategy_at(i);
+        if (weft_module_parse(text, strlen(text), what, NULL, diag, &m) != WEFT_ERR_OK ||
+            weft_passes_run(m, pass, 3, &run, diag) != WEFT_ERR_OK)
+            fail_msg("%s: %s", what, weft_diag_at(diag, 0)->text);
+        for (uint32_t k = 0; k < weft_graph_count(m); k++)
+            if (weft_graph_part_count(weft_graph_at(m, k)) > 0)
+                compare(m, weft_graph_at(m, k), what, diag, &seed);
+        weft_module_destroy(m);
+    }
+    weft_diag_destroy(diag);
+}
+
+/* Two models whose second product is by `w` and by `v`; the first is by the same weight. */
+static void run_pair(const char *w, const char *v, const char *w_type, const char *v_type)
+{
+    weft_buf text = {0};
+    weft_buf_printf(&text,
+                    "wir 1 kernel\nsymbol ?b = [1, 8]\nsymbol ?s = [1, 4]\n"
+                    "symbol ?c = [1, 8]\nsymbol ?t = [1, 4]\n"
+                    "weight $k : f32[32,32] = random 1\nweight $w : %s = %s\n"
+                    "weight $v : %s = %s\n",
+                    w_type, w, v_type, v);
+    for (int i = 0; i < 2; i++) {
+        const char *type = i ? v_type : w_type, *cols = strchr(type, ',') + 1;
+        char b = i ? 'c' : 'b', s = i ? 't' : 's';
+        weft_buf_printf(&text,
+                        "graph @m%d (%%0 : f32[?%c,?%c,32]) {\n  symbol ?%c \"batch\"\n"
+                        "  symbol ?%c \"seq\"\n  %%1 : f32[?%c,?%c,32] = matmul %%0, $k\n"
+                        "  %%2 : f32[?%c,?%c,%s = matmul %%1, $%c\n"
+                        "  return \"y\" %%2, \"z\" %%1\n}\n",
+                        i, b, s, b, s, b, s, b, s, cols, i ? 'v' : 'w');
+    }
+    assert_false(text.failed);
+    run_text(text.at, w, 7);
+    weft_buf_finish(&text);
+}
+
+static void test_merge_strategy__odd_weights(void **state)
+{
+    (void)state;
+    run_pair("random 2", "random 3", "f32[32,8]", "f32[32,12]"); /* other numbers of features */
+    run_pair("random 2", "random 2", "f32[32,8]", "f32[32,8]");  /* two names of one weight */
+    run_pair("random 2", "splat 0", "f32[32,1]", "f32[32,1]");
+    run_pair("splat 0", "splat 0", "f32[32,16]", "f32[32,32]");
+    run_pair("splat 0.5", "splat 0.5", "f32[32,8]", "f32[32,12]"); /* all features in common */
+    run_pair("splat 1", "splat 1e30", "f32[32,32]", "f32[32,32]");
+    run_pair("splat 1e-30", "splat 1", "f32[32,32]", "f32[32,32]");
+}
+
+/* A model with NaN in its weight gives none to the other, whatever the strategy. */
+static void test_merge_strategy__numbers_that_are_none(void **state)
+{
+    static const char *const bad[] = {"nan", "inf", "-inf"};
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        weft_diag *diag = weft_diag_create();
+        for (size_t k = 0; weft_merge_strategy_at(k); k++)
+            run_poisoned(weft_merge_strategy_at(k), bad[i], diag);
+        weft_diag_destroy(diag);
+    }
+}
+
 static void test_merge_strategy__auto_keeps_answers(void **state)
 {
     weft_diag *diag = weft_diag_create();
@@ -279,6 +406,8 @@ int main(void)
         cmocka_unit_test(test_merge_strategy__union_stack),
         cmocka_unit_test(test_merge_strategy__batched),
         cmocka_unit_test(test_merge_strategy__rectangles),
+        cmocka_unit_test(test_merge_strategy__odd_weights),
+        cmocka_unit_test(test_merge_strategy__numbers_that_are_none),
         cmocka_unit_test(test_merge_strategy__auto_keeps_answers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
