@@ -259,6 +259,39 @@ static void test_cuda_emit__gathers_equal_the_reference(void **state)
     CHECK(gather_cases, gather_weights, "bf16", 1e-9);
 }
 
+static const emit_case pad_cases[] = {
+    {"%x : T[4,7]", "T[7,8] = pad %x {pads = dims[1, 0, 2, 1]}", "", {0}, false},
+    {"%x : T[4,7]", "T[2,9] = pad %x {pads = dims[-1, 3, -1, -1]}", "", {0}, false},
+    {"%x : T[?b,3,8], %z : T[?s]",
+     "T[?s,3,8] = pad %x {pads = dims[0, 0, 0, ?s-?b, 0, 0]}",
+     "bs",
+     {2, 5},
+     false},
+    {"%x : T[?b,4], %z : T[]",
+     "T[?b+2,4] = pad %x, _, %z {pads = dims[2, 0, 0, 0]}",
+     "b",
+     {3},
+     false},
+    {"%x : T[5,6]",
+     "T[9,6] = pad %x {axes = [0], mode = \"edge\", pads = dims[1, 3]}",
+     "",
+     {0},
+     false},
+    {"%x : T[3,4]",
+     "T[11,6] = pad %x {mode = \"reflect\", pads = dims[5, 1, 3, 1]}",
+     "",
+     {0},
+     false},
+    {"%x : T[3,4]", "T[9,7] = pad %x {mode = \"wrap\", pads = dims[4, 1, 2, 2]}", "", {0}, false},
+};
+
+static void test_cuda_emit__pads_equal_the_reference(void **state)
+{
+    (void)state;
+    CHECK(pad_cases, "", "f32", 1e-9);
+    CHECK(pad_cases, "", "bool", 1e-9);
+}
+
 /* -- Normalisation ----------------------------------------------------------------------------- */
 
 static const char norm_weights[] = "weight $s \"s\" : T[96] = random 3\n"
@@ -437,6 +470,7 @@ int main(void)
         cmocka_unit_test(test_cuda_emit__casts_equal_the_reference),
         cmocka_unit_test(test_cuda_emit__movement_equals_the_reference),
         cmocka_unit_test(test_cuda_emit__gathers_equal_the_reference),
+        cmocka_unit_test(test_cuda_emit__pads_equal_the_reference),
         cmocka_unit_test(test_cuda_emit__norms_equal_the_reference),
         cmocka_unit_test(test_cuda_emit__norms_give_their_statistics),
         cmocka_unit_test(test_cuda_emit__reductions_equal_the_reference),
