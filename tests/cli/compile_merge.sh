@@ -1,0 +1,22 @@
+# --merge takes every name of the table, and nothing else.
+digits=("$examples"/digits_{cnn,parity}.onnx)
+"$WEFT" list strategies >names
+for strategy in $(cut -d' ' -f1 names); do
+    expect 0 "$WEFT" compile "${digits[@]}" -o "$strategy.weft" --merge "$strategy" --report r.json
+    jq -e --arg s "$strategy" \
+        'all(.merges[]; .strategy == $s or .strategy == "concatenated" or .strategy == "none")' \
+        r.json >/dev/null || die "$strategy: $(jq -c '[.merges[].strategy]' r.json)"
+done
+expect 2 "$WEFT" compile "${digits[@]}" -o x.weft --merge wishful
+has err "there is no strategy 'wishful'"
+for strategy in auto exact off $(cut -d' ' -f1 names); do
+    has err "$strategy"
+done
+# Bits stay where nothing is joined: the same programs, one after the other.
+expect 0 "$WEFT" compile "${digits[@]}" -o exact.weft --merge exact
+"$WEFT" inspect --format json exact.weft >exact.json
+jq -e 'all(.joint[]; .limit == 0)' exact.json >/dev/null || die "$(shown exact.json)"
+# off makes none.
+expect 0 "$WEFT" compile "$examples"/digits_{cnn,parity,size}.onnx -o three.weft --merge off
+"$WEFT" inspect --format json three.weft >three.json
+jq -e '.joint == []' three.json >/dev/null || die "$(shown three.json)"
