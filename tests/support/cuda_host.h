@@ -193,4 +193,10 @@ static inline void cuda_host_launch(cuda_host *h, const char *kernel, unsigned g
         fail_msg("%s", fault);
 }
 
+/* What main returns of cmocka's result: without a compiler all was skipped. */
+static inline int cuda_host_status(int failed)
+{
+    return failed == 0 && WEFT_CXX[0] == '\0' ? 77 : failed;
+}
+
 #endif

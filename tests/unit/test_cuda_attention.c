@@ -172,5 +172,5 @@ int main(void)
         cmocka_unit_test(test_cuda_attention__bf16_is_the_reference),
         cmocka_unit_test(test_cuda_attention__rows_without_keys),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cuda_host_status(cmocka_run_group_tests(tests, NULL, NULL));
 }

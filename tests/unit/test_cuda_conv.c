@@ -209,5 +209,5 @@ int main(void)
         cmocka_unit_test(test_cuda_conv__bf16_is_the_reference),
         cmocka_unit_test(test_cuda_conv__images_of_many_models),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cuda_host_status(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -282,5 +282,5 @@ int main(void)
         cmocka_unit_test(test_cuda_gemm__others_are_plain),
         cmocka_unit_test(test_cuda_gemm__rule_of_choice),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cuda_host_status(cmocka_run_group_tests(tests, NULL, NULL));
 }

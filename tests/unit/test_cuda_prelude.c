@@ -269,5 +269,5 @@ int main(void)
         cmocka_unit_test(test_cuda_prelude__matrix_instructions_multiply),
         cmocka_unit_test(test_cuda_prelude__mistakes_are_found),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cuda_host_status(cmocka_run_group_tests(tests, set_up, tear_down));
 }
