@@ -369,6 +369,86 @@ weft_err weft_cuda_emit_split(weft_cuda *cu, weft_node n)
     return WEFT_ERR_OK;
 }
 
+/* -- Padding ----------------------------------------------------------------------------------- */
+
+/* Elements before each dim; false when only running tells. */
+static bool find_pads(weft_cuda *cu, weft_dim before[WEFT_RANK_MAX])
+{
+    const weft_ttype *x = weft_cuda__in_type(cu, 0);
+    const weft_dim *pads, *axes;
+    uint32_t n, n_axes;
+    if (!weft_cuda__param(cu, 1, WEFT_ATTR_PADS, &pads, &n) ||
+        !weft_cuda__param(cu, 3, WEFT_ATTR_AXES, &axes, &n_axes))
+        return false;
+    n_axes = axes ? n_axes : x->rank;
+    for (uint32_t i = 0; i < n_axes && n == 2 * n_axes; i++) {
+        int64_t axis = axes ? axes[i] : (int64_t)i;
+        before[axis + (axis < 0 ? x->rank : 0)] = pads[i];
+    }
+    return n == 2 * n_axes;
+}
+
+/* Where element `at` of the result comes from, dim by dim; the last `tail` dims lie dense. */
+static const char *source_text(weft_cuda_kernel *k, const weft_dim *before, uint32_t tail,
+                               char mode)
+{
+    weft_cuda *cu = weft_cuda__of(k);
+    weft_arena *arena = weft_cuda__arena(cu);
+    const weft_ttype *x = weft_cuda__in_type(cu, 0), *y = weft_cuda__out_type(cu, 0);
+    uint32_t dense = y->rank - tail;
+    const char *text = weft_arena_printf(arena, "        from = at %% %s;\n        i64 c;\n",
+                                         weft_cuda__long(k, y, dense, y->rank));
+    for (uint32_t i = 0; i < dense; i++) {
+        const char *in = weft_cuda__int(k, x->dim[i]);
+        const char *place = weft_arena_printf(
+            arena, "(i64)(at / %s %% %s) - %s", weft_cuda__long(k, y, i + 1, y->rank),
+            weft_cuda__long(k, y, i, i + 1), weft_cuda__int(k, before[i]));
+        if (mode == 'c')
+            text = weft_arena_printf(arena,
+                                     "%s        c = %s;\n"
+                                     "        if (c < 0 || c >= %s)\n            return false;\n",
+                                     text, place, in);
+        else
+            text = weft_arena_printf(arena, "%s        c = mirror(%s, %s, '%c');\n", text, place,
+                                     in, mode);
+        text = weft_arena_printf(arena, "%s        from += c * %s;\n", text,
+                                 weft_cuda__long(k, x, i + 1, x->rank));
+    }
+    return weft_arena_printf(arena, "%s        return true;\n", text);
+}
+
+weft_err weft_cuda_emit_pad(weft_cuda *cu, weft_node n)
+{
+    (void)n;
+    const weft_ttype *x = weft_cuda__in_type(cu, 0), *y = weft_cuda__out_type(cu, 0);
+    weft_dim before[WEFT_RANK_MAX] = {0};
+    const char *value, *mode = weft_attrs_str(weft_cuda__attrs(cu), WEFT_ATTR_MODE, "constant");
+    weft_dtype bits = bits_of(y);
+    if (!find_pads(cu, before))
+        return weft_cuda__unsup(cu, "only running tells `pads`");
+    uint32_t tail = 0;
+    while (tail < y->rank && before[y->rank - 1 - tail] == 0 &&
+           x->dim[y->rank - 1 - tail] == y->dim[y->rank - 1 - tail])
+        tail++;
+    int64_t pack =
+        pack_of(bits, known_factor(cu, weft_cuda__product(cu, y, y->rank - tail, y->rank)));
+    weft_cuda_kernel *k = weft_cuda__kernel(cu, "pad", THREADS);
+    weft_cuda__include(k, "move.cuh");
+    weft_cuda__pointer(k, "x", bits, true, weft_cuda__at_in(0, 0));
+    weft_cuda__pointer(k, "y", bits, false, weft_cuda__at_out(0, 0));
+    if (weft_cuda__in_type(cu, 2) && mode[0] == 'c')
+        weft_cuda__pointer(k, value = "value", bits, true, weft_cuda__at_in(2, 0));
+    else
+        value = weft_arena_printf(weft_cuda__arena(cu), "(const %s *)0", weft_dtype_name(bits));
+    const char *body = source_text(k, before, tail, mode[0]);
+    const char *count = weft_cuda__long(k, y, 0, y->rank);
+    const char *made = print_index(k, "source", "bool operator()(size_t at, size_t &from)", body);
+    weft_buf_printf(weft_cuda__body(k), "    pad<%lld>(x, y, %s, %s, %s);\n", (long long)pack,
+                    count, made, value);
+    weft_cuda__launch(k, weft_cuda__packs(cu, weft_cuda__numel(cu, y), pack, THREADS), 1, 1, 0);
+    return WEFT_ERR_OK;
+}
+
 /* -- Concatenation ----------------------------------------------------------------------------- */
 
 enum { CONCAT_MAX = 48 }; /* operands of one kernel: their addresses and widths are parameters */

@@ -41,6 +41,35 @@ __device__ inline void transpose(const T *x, T *y, size_t rows, size_t cols, siz
             y[yo + (r0 + j) * ys + c0 + lane] = tile[lane][j];
 }
 
+/* Index of an operand of d elements that index i, which may lie outside, shows: by mode 'e'dge,
+ * 'r'eflect or 'w'rap. */
+__device__ inline i64 mirror(i64 i, i64 d, char mode)
+{
+    if (mode == 'e')
+        return i < 0 ? 0 : i >= d ? d - 1 : i;
+    i64 period = mode == 'w' ? d : d > 1 ? 2 * (d - 1) : 1;
+    i %= period;
+    i = i < 0 ? i + period : i;
+    return i < d ? i : period - i;
+}
+
+/* y[at] = x[from] where source(at, from) says that there is an element, else *value or 0; N at
+ * once, all of them inside or all of them not. */
+template <int N, class T, class F>
+__device__ inline void pad(const T *x, T *y, size_t n, F source, const T *value)
+{
+    size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * N, from = 0;
+    if (at >= n)
+        return;
+    T v[N];
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        v[k] = value ? *value : (T)0;
+    if (source(at, from))
+        load_pack<N>(v, x, from, N);
+    store_pack<N>(y, at, v, N);
+}
+
 /* y[o][i][c] = x[o][index[i]][c] for n elements of y; N divides `inner`. An index outside the
  * operand gives `absent`: a launch cannot fail. */
 template <int N, class T, class I>
