@@ -19,7 +19,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { PROBES = 8, ROOK_MOVES = 4 };
+enum { PROBES = 8, ROOK_MOVES = 4, CLEAR = 1000 };
 
 /* -- Rows and columns ------------------------------------------------------------------------- */
 
@@ -244,6 +244,60 @@ static double largest_element(const weft_matrix *m)
     return most;
 }
 
+/* Element of the matrix in hand that is largest among those not eliminated, moved to (k, k). */
+static double take_pivot(double *at, uint32_t n, uint32_t k)
+{
+    uint32_t row = k, col = k;
+    for (uint32_t r = k; r < n; r++)
+        for (uint32_t c = k; c < n; c++)
+            if (!(fabs(at[r * n + c]) <= fabs(at[row * n + col]))) {
+                row = r;
+                col = c;
+            }
+    for (uint32_t c = 0; c < n; c++) {
+        double x = at[k * n + c];
+        at[k * n + c] = at[row * n + c];
+        at[row * n + c] = x;
+    }
+    for (uint32_t r = 0; r < n; r++) {
+        double x = at[r * n + k];
+        at[r * n + k] = at[r * n + col];
+        at[r * n + col] = x;
+    }
+    return at[k * n + k];
+}
+
+/* Whether rows and columns spread over the difference say that its rank is higher: Gaussian
+ * elimination with complete pivoting leaves something clearly above the tolerance. That is what
+ * most pairs are, and costs next to nothing. */
+static bool is_of_high_rank(const weft_matrix *a, const weft_matrix *b, uint32_t max_rank,
+                            double tolerance, weft_arena *scratch)
+{
+    uint32_t n = max_rank + 1;
+    if (n > a->rows || n > a->cols)
+        return false;
+    double *at = weft_arena_array(scratch, (size_t)n * n, sizeof *at);
+    for (uint32_t r = 0; r < n; r++)
+        for (uint32_t c = 0; c < n; c++) {
+            uint32_t row = (uint32_t)((uint64_t)r * a->rows / n);
+            uint32_t col = (uint32_t)((uint64_t)c * a->cols / n);
+            at[r * n + c] = (double)value(a, row, col) - value(b, row, col);
+        }
+    for (uint32_t k = 0; k < max_rank; k++) {
+        double pivot = take_pivot(at, n, k);
+        if (!isfinite(pivot))
+            return true;
+        if (fabs(pivot) <= tolerance)
+            return false;
+        for (uint32_t r = k + 1; r < n; r++) {
+            double f = at[r * n + k] / pivot;
+            for (uint32_t c = k; c < n; c++)
+                at[r * n + c] -= f * at[k * n + c];
+        }
+    }
+    return !(fabs(at[max_rank * n + max_rank]) <= CLEAR * tolerance);
+}
+
 bool weft_similar__low_rank(const weft_matrix *a, const weft_matrix *b, uint32_t max_rank,
                             double tolerance, weft_arena *arena, weft_low_rank *out)
 {
@@ -254,6 +308,10 @@ bool weft_similar__low_rank(const weft_matrix *a, const weft_matrix *b, uint32_t
     if (!(tolerance > 0))
         tolerance = 4 * FLT_EPSILON * fmax(largest_element(a), largest_element(b));
     weft_arena_mark mark = weft_arena_get_mark(arena);
+    if (is_of_high_rank(a, b, max_rank, tolerance, arena)) {
+        weft_arena_reset(arena, mark);
+        return false;
+    }
     cross x = {.a = a, .b = b};
     x.u = weft_arena_array(arena, (size_t)a->rows * max_rank + 1, sizeof *x.u);
     x.v = weft_arena_array(arena, (size_t)a->cols * max_rank + 1, sizeof *x.v);

@@ -44,7 +44,7 @@ static bool time_batched(weft_merger *g, const weft_piece *piece, const weft_mer
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
         weft_node n = piece->column.node[i];
         if (n.i && (!weft_merge__chain_us(at, g->m, y, most * f.taps, 1, us) ||
-                    (weft_merge__finishes(g, n) &&
+                    (weft_merge__finishes(g, n, false) &&
                      !weft_merge__chain_us(at, g->m, y, most * f.features, 2, us))))
             return false;
     }
@@ -133,7 +133,7 @@ static void emit_batched(weft_merger *g, const weft_piece *piece)
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
         weft_node n = piece->column.node[i];
         if (n.i)
-            part[i] = weft_merge__finish(g, i, n, weft_merge__part(g, piece, i, all, start));
+            part[i] = weft_merge__finish(g, i, n, weft_merge__part(g, piece, i, all, start), false);
     }
     weft_merge__set_parts(g, piece, part);
 }

@@ -319,7 +319,8 @@ static void note(weft_merger *g, const weft_column *column, const candidate *all
 
 /* -- Products --------------------------------------------------------------------------------- */
 
-enum { STRATEGIES_MAX = 16 };
+/* So many sets of models are tried in vain: each takes its time. */
+enum { STRATEGIES_MAX = 16, TRIES_MAX = 3 };
 
 /* Products by the same weights: together or not. Returns how many products they become fewer. */
 static uint32_t choose_equal(weft_merger *g, const weft_piece *piece)
@@ -437,16 +438,15 @@ static bool choose_unequal(weft_merger *g, const weft_column *c, uint32_t models
 static uint32_t choose_products(weft_merger *g, const weft_column *c)
 {
     uint32_t left = models_of(g, c), fewer = 0, set = 0;
-    bool first = true;
+    uint32_t tries = g->cx->options->merge == WEFT_MERGE_EXACT ? 0 : TRIES_MAX;
     while (left) {
         bool differ = equal_to_first(g, c, left) != left;
-        if (differ && g->cx->options->merge != WEFT_MERGE_EXACT &&
-            choose_unequal(g, c, left, first, &set)) {
+        if (differ && tries > 0 && choose_unequal(g, c, left, tries == TRIES_MAX, &set)) {
             left &= ~set;
             fewer++;
             continue;
         }
-        first = false;
+        tries -= differ && tries > 0;
         set = equal_to_first(g, c, left);
         weft_piece p = take_models(g, c, set);
         left &= ~set;

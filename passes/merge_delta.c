@@ -35,6 +35,7 @@ typedef struct delta {
 
 typedef struct plan {
     weft_val base;
+    weft_val bias; /* of all nodes: the base product adds it; none: they differ, or have none */
     const delta **by_model; /* NULL: the model is not in the piece */
 } plan;
 
@@ -94,6 +95,20 @@ static const delta *recall(weft_merger *g, find_delta *find, uint64_t kind,
     return d;
 }
 
+/* The bias that all nodes of the column have; none: they do not. */
+static weft_val common_bias(const weft_merger *g, const weft_column *c)
+{
+    weft_node first = weft_merge__first(g, c);
+    weft_val bias =
+        weft_node_in_count(g->m, first) > 2 ? weft_node_in(g->m, first, 2) : (weft_val){0};
+    for (uint32_t i = 0; i < g->columns.n_model; i++) {
+        weft_node n = c->node[i];
+        if (n.i && (weft_node_in_count(g->m, n) < 3 || weft_node_in(g->m, n, 2).i != bias.i))
+            return (weft_val){0};
+    }
+    return weft_merge__is_weight(g, bias) ? bias : (weft_val){0};
+}
+
 static const char *fit(weft_merger *g, weft_piece *p, find_delta *find, uint64_t kind,
                        const char *none)
 {
@@ -120,6 +135,7 @@ static const char *fit(weft_merger *g, weft_piece *p, find_delta *find, uint64_t
         if (!made->by_model[i])
             p->column.node[i] = (weft_node){0};
     p->column.n = kept;
+    made->bias = common_bias(g, &p->column);
     p->plan = made;
     p->together = weft_merge__parts_align(g, p);
     return NULL;
@@ -152,8 +168,8 @@ static bool find_low_rank(weft_merger *g, const weft_merge_form *base, const wef
     weft_matrix a = matrix_of(g, own), b = matrix_of(g, base);
     weft_low_rank low;
     uint32_t most = rank_limit(own);
-    if (most == 0 || !is_near(g, base, own) ||
-        !weft_similar__low_rank(&a, &b, most, 0, g->cx->scratch, &low) || !low.rank)
+    if (most == 0 || !weft_similar__low_rank(&a, &b, most, 0, g->cx->scratch, &low) || !low.rank ||
+        !is_near(g, base, own))
         return false;
     /* (u v)^T = v^T u^T for a weight stored by feature. */
     const float *thin = own->by_feature ? low.v : low.u;
@@ -229,14 +245,14 @@ static const char *fit_sparse(weft_merger *g, weft_piece *p)
 
 /* -- Time ------------------------------------------------------------------------------------- */
 
-static bool time_own(weft_merger *g, weft_node n, const delta *d, const weft_merge_form *f,
-                     const weft_merge_sizes *at, double rows, double *us)
+static bool time_own(weft_merger *g, weft_node n, const delta *d, bool biased,
+                     const weft_merge_form *f, const weft_merge_sizes *at, double rows, double *us)
 {
     weft_merge_product first = {rows, d->rank, f->taps, rows * f->taps, 1};
     weft_merge_product second = {rows, f->features, d->rank, rows * d->rank, 1};
     weft_val y = weft_node_out(g->m, n, 0);
     if (d->rank == 0)
-        return !weft_merge__finishes(g, n) ||
+        return !weft_merge__finishes(g, n, biased) ||
                weft_merge__chain_us(at, g->m, y, rows * f->features, 2, us);
     if (d->pick)
         return weft_merge__chain_us(at, g->m, y, rows * d->rank, 1, us) &&
@@ -256,7 +272,7 @@ static bool time_delta(weft_merger *g, const weft_piece *p, const weft_merge_siz
         weft_node n = p->column.node[i];
         double rows = 0;
         if (n.i && (!weft_merge__node_rows(at, g->m, n, &rows) ||
-                    !time_own(g, n, made->by_model[i], &f, at, rows, us)))
+                    !time_own(g, n, made->by_model[i], made->bias.i != 0, &f, at, rows, us)))
             return false;
         all += rows;
     }
@@ -303,11 +319,12 @@ static weft_val base_product(weft_merger *g, const weft_piece *p)
     weft_node first = weft_merge__first(g, &p->column);
     weft_merge_form f = weft_merge__form(g, first);
     weft_loc loc = weft_node_loc(g->m, first);
-    const weft_val in[] = {weft_merge__operand(g, p, 0, loc), x->base};
+    const weft_val in[] = {weft_merge__operand(g, p, 0, loc), x->base, x->bias};
     weft_ttype type = *weft_val_ttype(g->m, in[0]);
     weft_attr trans = WEFT_ATTR_OF_INT(TRANS_B, 1);
     type.dim[type.rank - 1] = f.features;
-    return weft_merge__append(g, WEFT_OP_MATMUL, in, 2, &trans, f.by_feature, &type, loc);
+    return weft_merge__append(g, WEFT_OP_MATMUL, in, x->bias.i ? 3 : 2, &trans, f.by_feature, &type,
+                              loc);
 }
 
 static void emit_delta(weft_merger *g, const weft_piece *p)
@@ -325,14 +342,14 @@ static void emit_delta(weft_merger *g, const weft_piece *p)
         weft_merge_form f = weft_merge__form(g, n);
         weft_val product = weft_merge__part(g, p, i, all, start);
         if (d->rank == 0) {
-            part[i] = weft_merge__finish(g, i, n, product);
+            part[i] = weft_merge__finish(g, i, n, product, x->bias.i != 0);
             continue;
         }
         make_weights(g, x, i, &f, made);
         weft_val own = weft_merge__own(g, i, f.x, loc);
         weft_val thin = d->pick ? weft_merge__pick(g, own, d->pick, d->rank, loc)
                                 : weft_merge__multiply(g, own, made[i][0], loc);
-        part[i] = weft_merge__finish_sum(g, i, n, thin, made[i][1], product);
+        part[i] = weft_merge__finish_sum(g, i, n, thin, made[i][1], product, x->bias.i != 0);
     }
     weft_merge__set_parts(g, p, part);
 }

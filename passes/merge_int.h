@@ -154,12 +154,12 @@ weft_val weft_merge__pick(weft_merger *g, weft_val v, const uint32_t *col, uint3
                           weft_loc loc);
 /* Values side by side, in the last dim. */
 weft_val weft_merge__beside(weft_merger *g, const weft_val *part, uint32_t n, weft_loc loc);
-/* What a node does to its product: bias and epilogue. */
-bool weft_merge__finishes(const weft_merger *g, weft_node n);
-weft_val weft_merge__finish(weft_merger *g, uint32_t i, weft_node n, weft_val product);
+/* What a node does to its product: bias (`biased`: the product has it already) and epilogue. */
+bool weft_merge__finishes(const weft_merger *g, weft_node n, bool biased);
+weft_val weft_merge__finish(weft_merger *g, uint32_t i, weft_node n, weft_val product, bool biased);
 /* The same for the sum of `product` and x by w. */
 weft_val weft_merge__finish_sum(weft_merger *g, uint32_t i, weft_node n, weft_val x, weft_val w,
-                                weft_val product);
+                                weft_val product, bool biased);
 /* The results of the piece's nodes are these values, by model; together too when the piece says so.
  */
 void weft_merge__set_parts(weft_merger *g, const weft_piece *piece, const weft_val *part);
@@ -175,6 +175,8 @@ uint32_t weft_merge__choose(weft_merger *g, uint32_t *out_heavy);
 bool weft_merge__is_worth_it(weft_merger *g);
 /* Elements of the joint graph's inputs up to which it is predicted to pay; 0: it always does. */
 uint64_t weft_merge__find_limit(weft_merger *g);
+/* The same by the time of whole graphs, for a joint graph that is built: merge_whole.c. */
+uint64_t weft_merge__whole_limit(weft_merger *g);
 
 /* -- The joint graph: merge_emit.c ------------------------------------------------------------ */
 

@@ -152,10 +152,10 @@ weft_val weft_merge__beside(weft_merger *g, const weft_val *part, uint32_t n, we
 
 /* -- What follows ----------------------------------------------------------------------------- */
 
-bool weft_merge__finishes(const weft_merger *g, weft_node n)
+bool weft_merge__finishes(const weft_merger *g, weft_node n, bool biased)
 {
     return weft_attrs_find(weft_node_attrs(g->m, n), WEFT_ATTR_EPILOGUE) ||
-           (weft_node_in_count(g->m, n) > 2 && weft_node_in(g->m, n, 2).i);
+           (!biased && weft_node_in_count(g->m, n) > 2 && weft_node_in(g->m, n, 2).i);
 }
 
 /* Step `s` as text, `shift` steps further on, operand k called operand[k]. `acc`: what stands for
@@ -200,17 +200,17 @@ static uint32_t add_epilogue(weft_merger *g, weft_node n, const uint32_t *operan
     return n_steps + old->n;
 }
 
-weft_val weft_merge__finish(weft_merger *g, uint32_t i, weft_node n, weft_val product)
+weft_val weft_merge__finish(weft_merger *g, uint32_t i, weft_node n, weft_val product, bool biased)
 {
     weft_loc loc = weft_node_loc(g->m, n);
     uint32_t n_in = weft_node_in_count(g->m, n), n_own = 1, n_steps = 0;
     uint32_t operand[OPERANDS_MAX] = {0};
     weft_val in[OPERANDS_MAX] = {product};
     const char *steps[WEFT_STEPS_MAX];
-    bool bias = n_in > 2 && weft_node_in(g->m, n, 2).i;
-    if (!weft_merge__finishes(g, n))
+    bool bias = !biased && n_in > 2 && weft_node_in(g->m, n, 2).i;
+    if (!weft_merge__finishes(g, n, biased))
         return product;
-    for (uint32_t k = 2; k < n_in; k++) {
+    for (uint32_t k = bias ? 2 : 3; k < n_in; k++) {
         weft_val v = weft_merge__own(g, i, weft_node_in(g->m, n, k), loc);
         operand[k] = n_own;
         if (v.i)
@@ -225,7 +225,7 @@ weft_val weft_merge__finish(weft_merger *g, uint32_t i, weft_node n, weft_val pr
 }
 
 weft_val weft_merge__finish_sum(weft_merger *g, uint32_t i, weft_node n, weft_val x, weft_val w,
-                                weft_val product)
+                                weft_val product, bool biased)
 {
     weft_loc loc = weft_node_loc(g->m, n);
     uint32_t n_in = weft_node_in_count(g->m, n), n_own = n_in < 3 ? 3 : n_in;
@@ -234,7 +234,7 @@ weft_val weft_merge__finish_sum(weft_merger *g, uint32_t i, weft_node n, weft_va
     const char *steps[WEFT_STEPS_MAX];
     for (uint32_t k = 0; k < n_in; k++)
         operand[k] = k;
-    for (uint32_t k = 2; k < n_in; k++)
+    for (uint32_t k = biased ? 3 : 2; k < n_in; k++)
         in[k] = weft_merge__own(g, i, weft_node_in(g->m, n, k), loc);
     in[n_own] = product;
     steps[0] = weft_arena_printf(g->cx->scratch, "add acc i%u", n_own);

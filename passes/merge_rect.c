@@ -267,7 +267,7 @@ static void emit_compact(weft_merger *g, const weft_piece *piece)
             continue;
         weft_val own = weft_merge__part(g, piece, i, all, start);
         own = put_together(g, p, i, n, add_other_taps(g, p, i, n, own));
-        part[i] = weft_merge__finish(g, i, n, own);
+        part[i] = weft_merge__finish(g, i, n, own, false);
     }
     weft_merge__set_parts(g, piece, part);
 }
@@ -356,7 +356,7 @@ static void emit_literal(weft_merger *g, const weft_piece *piece)
             all = weft_merge__multiply_all(g, piece, blank(g, p, i, &f, false));
         weft_val x = weft_merge__own(g, i, f.x, weft_node_loc(g->m, n));
         weft_val product = weft_merge__part(g, piece, i, all, start);
-        part[i] = weft_merge__finish_sum(g, i, n, x, blank(g, p, i, &f, true), product);
+        part[i] = weft_merge__finish_sum(g, i, n, x, blank(g, p, i, &f, true), product, false);
     }
     weft_merge__set_parts(g, piece, part);
 }

@@ -46,10 +46,15 @@ static const uint8_t *element(const weft_merge_form *f, const uint8_t *at, uint3
     return at + i * sizeof(float);
 }
 
-static uint64_t *hash_features(weft_merger *g, const weft_merge_form *f)
+/* Made once for each weight. */
+static const uint64_t *hash_features(weft_merger *g, const weft_merge_form *f)
 {
     const uint8_t *at = weft_merge__bytes(g, f);
-    uint64_t *hash = weft_arena_array(g->cx->scratch, f->features, sizeof *hash);
+    uint64_t *hash, key = (uint64_t)3 << 62 ^ f->w.i, found = 0;
+    if (weft_map_get(g->memo, key, &found))
+        return (const uint64_t *)(uintptr_t)found;
+    hash = weft_arena_array(g->cx->scratch, f->features, sizeof *hash);
+    weft_map_put(g->memo, key, (uint64_t)(uintptr_t)hash);
     size_t row = (size_t)f->taps * sizeof(float);
     for (uint32_t c = 0; f->by_feature && c < f->features; c++)
         hash[c] = weft_hash64(at + c * row, row, 0);
@@ -166,7 +171,7 @@ static bool time_finish(weft_merger *g, weft_node n, const weft_merge_sizes *at,
     for (uint32_t k = 0; k < n_copies; k++)
         if (!weft_merge__chain_us(at, g->m, y, elements, 1, us))
             return false;
-    return !weft_merge__finishes(g, n) || weft_merge__chain_us(at, g->m, y, elements, 2, us);
+    return !weft_merge__finishes(g, n, false) || weft_merge__chain_us(at, g->m, y, elements, 2, us);
 }
 
 static bool is_shared(uint32_t set)
@@ -236,7 +241,7 @@ static void emit_union(weft_merger *g, const weft_piece *piece)
         weft_val own = weft_merge__part(g, piece, i, all, start);
         own = weft_merge__pick(g, own, p->of[i], weft_merge__form(g, n).features,
                                weft_node_loc(g->m, n));
-        part[i] = weft_merge__finish(g, i, n, own);
+        part[i] = weft_merge__finish(g, i, n, own, false);
     }
     weft_merge__set_parts(g, piece, part);
 }
@@ -399,7 +404,7 @@ static void emit_classes(weft_merger *g, const weft_piece *piece)
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
         weft_node n = piece->column.node[i];
         if (n.i)
-            part[i] = weft_merge__finish(g, i, n, put_together(g, p, i, n, place, value[i]));
+            part[i] = weft_merge__finish(g, i, n, put_together(g, p, i, n, place, value[i]), false);
     }
     weft_merge__set_parts(g, piece, part);
 }
