@@ -127,18 +127,21 @@ static void test_cuda_targets__kernels_fit_every_architecture(void **state)
     if (err == WEFT_ERR_NODEV) {
         print_message("%s\n", weft_diag_at(diag, 0)->text);
         skipped = true;
-        skip();
     }
-    if (err != WEFT_ERR_OK)
+    if (err != WEFT_ERR_OK && !skipped)
         fail_msg("%s", weft_diag_at(diag, 0)->text);
-    assert_int_equal(b.n_arch, 7);
-    assert_in_range(b.n_kernel, NODES, 2 * NODES);
+    if (!skipped) {
+        assert_int_equal(b.n_arch, 7);
+        assert_in_range(b.n_kernel, NODES, 2 * NODES);
+    }
     for (uint32_t i = 0; i < b.n_kernel; i++)
         for (uint32_t a = 0; a < b.n_arch; a++)
             check_kernel(&b, &b.kernel[i], a);
     weft_module_destroy(m);
     weft_arena_destroy(arena);
     weft_diag_destroy(diag);
+    if (skipped)
+        skip();
 }
 
 int main(void)
