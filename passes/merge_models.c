@@ -53,7 +53,8 @@ static bool merge_group(weft_passctx *cx, weft_module *m, weft_graph *const *mod
     wanted = wanted && weft_rewrite__allow(cx);
     if (wanted) {
         weft_merge__build(&g);
-        weft_graph_set_limit(g.joint, weft_merge__find_limit(&g));
+        uint64_t limit = weft_merge__find_limit(&g), whole = weft_merge__whole_limit(&g);
+        weft_graph_set_limit(g.joint, limit && (!whole || limit < whole) ? limit : whole);
     }
     weft_arena_reset(cx->scratch, mark);
     return wanted;
