@@ -38,7 +38,9 @@ weft_err weft_dynlib_open(const char *what, const char *const *name, size_t n, w
 {
     char *why = NULL;
     for (size_t i = 0; i < n; i++) {
-        void *handle = dlopen(name[i], RTLD_NOW | RTLD_LOCAL);
+        /* Code stays where it is after the last close: threads and handlers of the library's own
+         * may still need it, and what it never frees can still be reached. */
+        void *handle = dlopen(name[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
         if (handle) {
             weft_dynlib *lib = calloc(1, sizeof *lib);
             char *copy = strdup(name[i]);
