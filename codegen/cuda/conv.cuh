@@ -113,11 +113,11 @@ template <class T, int ROWS, int THREADS> struct windows {
         read(kept_f32, k0 + threadIdx.x / ROWS * EACH);
     }
 
-    __device__ void store_f32(f32 *to)
+    template <int LD> __device__ void store_f32(f32 *to)
     {
 #pragma unroll
         for (int i = 0; i < EACH; i++)
-            to[(threadIdx.x / ROWS * EACH + i) * (ROWS + 4) + threadIdx.x % ROWS] = kept_f32[i];
+            to[(threadIdx.x / ROWS * EACH + i) * LD + threadIdx.x % ROWS] = kept_f32[i];
     }
 };
 
@@ -171,7 +171,8 @@ template <class Y, class B, class Post> struct conv_out {
 };
 
 /* EACH as in gemm. The place's batch is the group. */
-template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, int EACH, class Y, class Post>
+template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TF32, int EACH, class Y,
+          class Post>
 __device__ inline void conv(const T *x, const T *w, const T *bias, Y *y, const conv_shape &s,
                             const Post &post)
 {
@@ -183,12 +184,13 @@ __device__ inline void conv(const T *x, const T *w, const T *bias, Y *y, const c
                                       part.end);
     windows<T, BN, THREADS> right(x, s, group, place.col, part.end);
     conv_out<Y, T, Post> out(y, bias, post, s, group, place.row, place.col);
-    product<T, BM, BN, WARPS_M, WARPS_N, STAGES>(left, right, part.begin, part.end, out);
+    product<T, BM, BN, WARPS_M, WARPS_N, STAGES, TF32>(left, right, part.begin, part.end, out);
 }
 
 /* Kernels of one pixel, stride 1, no padding: images are matrices. The place's batch is (image,
  * group). */
-template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, int EACH, class Y, class Post>
+template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TF32, int EACH, class Y,
+          class Post>
 __device__ inline void conv_pointwise(const T *x, const T *w, const T *bias, Y *y,
                                       const conv_shape &s, const Post &post)
 {
@@ -211,7 +213,7 @@ __device__ inline void conv_pointwise(const T *x, const T *w, const T *bias, Y *
         }
     };
     conv_out<Y, T, later> out(y + skip, bias, later{post, skip}, one, group, place.row, place.col);
-    product<T, BM, BN, WARPS_M, WARPS_N, STAGES>(left, right, part.begin, part.end, out);
+    product<T, BM, BN, WARPS_M, WARPS_N, STAGES, TF32>(left, right, part.begin, part.end, out);
 }
 
 /* One input channel a group (s.c is 1), at most two spatial dims; PER neighbours of an output row by

@@ -34,8 +34,9 @@ static const weft_cuda_tile float_tiles[TILES] = {
 
 const char *weft_cuda__tile_text(weft_cuda *cu, const weft_cuda_tile *t)
 {
-    return weft_arena_printf(weft_cuda__arena(cu), "%u, %u, %u, %u, %u", t->bm, t->bn, t->warps_m,
-                             t->warps_n, t->stages);
+    return weft_arena_printf(weft_cuda__arena(cu), "%u, %u, %u, %u, %u, %s", t->bm, t->bn,
+                             t->warps_m, t->warps_n, t->stages,
+                             weft_cuda__tf32(cu) ? "true" : "false");
 }
 
 weft_dim weft_cuda__enough(weft_cuda *cu, weft_dim q, int64_t n)

@@ -2,9 +2,10 @@
  * sources of any kind. Matrices of memory are here, windows of images in conv.cuh.
  *
  *   product_mma   f16, bf16: fragments of shared tiles on tensor cores, copies several tiles ahead
+ *   product_tf32  f32 where less precise factors will do: the same, through the tiles of product_fma
  *   product_fma   f32, and what tensor cores lack: a little matrix of each thread, in registers
  *
- * Both sum in f32. A source is a tile's rows (of the result, or its columns) by depth. It has
+ * All sum in f32. A source is a tile's rows (of the result, or its columns) by depth. It has
  *
  *   ALONG_K         tiles lie in memory as [rows][depth], else as [depth][rows]
  *   fetch(tile, k0) starts to bring the depth from k0 on into a tile of shared memory
@@ -106,7 +107,7 @@ template <class T, bool K, int ROWS, int THREADS> struct matrix {
 
     __device__ void store(T *) {}
 
-    /* The same for product_fma: tiles are [FMA_DEPTH][ROWS + 4] of f32. */
+    /* The same for product_fma and product_tf32: tiles are [FMA_DEPTH][LD] of f32. */
     __device__ void fetch_f32(int k0)
     {
         const int per_line = (K ? FMA_DEPTH : ROWS) / 4;
@@ -121,7 +122,7 @@ template <class T, bool K, int ROWS, int THREADS> struct matrix {
         }
     }
 
-    __device__ void store_f32(f32 *to)
+    template <int LD> __device__ void store_f32(f32 *to)
     {
         const int per_line = (K ? FMA_DEPTH : ROWS) / 4;
 #pragma unroll
@@ -130,9 +131,9 @@ template <class T, bool K, int ROWS, int THREADS> struct matrix {
             if (K) {
 #pragma unroll
                 for (int j = 0; j < 4; j++)
-                    to[(c + j) * (ROWS + 4) + line] = kept[i][j];
+                    to[(c + j) * LD + line] = kept[i][j];
             } else {
-                store_pack(to, line * (ROWS + 4) + c, kept[i], 4);
+                store_pack(to, line * LD + c, kept[i], 4);
             }
         }
     }
@@ -234,8 +235,8 @@ __device__ inline void product_fma(A &a, B &b, int begin, int depth, const Out &
     if (begin < depth) {
         a.fetch_f32(begin);
         b.fetch_f32(begin);
-        a.store_f32(sa[0]);
-        b.store_f32(sb[0]);
+        a.template store_f32<LA>(sa[0]);
+        b.template store_f32<LB>(sb[0]);
     }
     int now = 0;
     for (int k0 = begin; k0 < depth; k0 += FMA_DEPTH, now ^= 1) {
@@ -269,8 +270,8 @@ __device__ inline void product_fma(A &a, B &b, int begin, int depth, const Out &
                     acc[i][j] += x[i] * y[j];
         }
         if (more) {
-            a.store_f32(sa[now ^ 1]);
-            b.store_f32(sb[now ^ 1]);
+            a.template store_f32<LA>(sa[now ^ 1]);
+            b.template store_f32<LB>(sb[now ^ 1]);
         }
     }
 #pragma unroll
@@ -281,13 +282,78 @@ __device__ inline void product_fma(A &a, B &b, int begin, int depth, const Out &
                      acc[i][j], acc[i][j + 1]);
 }
 
-/* Over depth begin .. depth - 1 (that of the sources), by whichever this device has for T. `begin`
- * is a multiple of MMA_DEPTH. */
-template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, class A, class B, class Out>
+/* -- TF32 --------------------------------------------------------------------------------------- */
+
+/* Lines of tiles are eight elements longer than their rows: the four lines and eight rows that a
+ * fragment is read from lie in different banks. */
+template <int BM, int BN, int WARPS_M, int WARPS_N, class A, class B, class Out>
+__device__ inline void product_tf32(A &a, B &b, int begin, int depth, const Out &out)
+{
+    const int TM = BM / WARPS_M / 16, TN = BN / WARPS_N / 8, LA = BM + 8, LB = BN + 8;
+    __shared__ __align__(16) f32 sa[2][FMA_DEPTH * LA], sb[2][FMA_DEPTH * LB];
+    int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    int row0 = warp / WARPS_N * (BM / WARPS_M), col0 = warp % WARPS_N * (BN / WARPS_N);
+    f32 acc[TM][TN][4] = {};
+
+    if (begin < depth) {
+        a.fetch_f32(begin);
+        b.fetch_f32(begin);
+        a.template store_f32<LA>(sa[0]);
+        b.template store_f32<LB>(sb[0]);
+    }
+    int now = 0;
+    for (int k0 = begin; k0 < depth; k0 += FMA_DEPTH, now ^= 1) {
+        bool more = k0 + FMA_DEPTH < depth;
+        __syncthreads();
+        if (more) {
+            a.fetch_f32(k0 + FMA_DEPTH);
+            b.fetch_f32(k0 + FMA_DEPTH);
+        }
+#pragma unroll
+        for (int k = 0; k < FMA_DEPTH; k += 8) {
+            u32 fa[TM][4], fb[TN][2];
+#pragma unroll
+            for (int i = 0; i < TM; i++)
+#pragma unroll
+                for (int r = 0; r < 4; r++)
+                    fa[i][r] = to_tf32(
+                        sa[now][(k + t + r / 2 * 4) * LA + row0 + 16 * i + g + r % 2 * 8]);
+#pragma unroll
+            for (int j = 0; j < TN; j++)
+#pragma unroll
+                for (int r = 0; r < 2; r++)
+                    fb[j][r] = to_tf32(sb[now][(k + t + r * 4) * LB + col0 + 8 * j + g]);
+#pragma unroll
+            for (int i = 0; i < TM; i++)
+#pragma unroll
+                for (int j = 0; j < TN; j++)
+                    mma_tf32(acc[i][j], fa[i], fb[j]);
+        }
+        if (more) {
+            a.template store_f32<LA>(sa[now ^ 1]);
+            b.template store_f32<LB>(sb[now ^ 1]);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < TM; i++)
+#pragma unroll
+        for (int j = 0; j < TN; j++) {
+            int row = row0 + 16 * i + g, col = col0 + 8 * j + 2 * t;
+            out.pair(row, col, acc[i][j][0], acc[i][j][1]);
+            out.pair(row + 8, col, acc[i][j][2], acc[i][j][3]);
+        }
+}
+
+/* Over depth begin .. depth - 1 (that of the sources), by whichever this device has for T; TF32: f32
+ * may be rounded to it. `begin` is a multiple of MMA_DEPTH. */
+template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TF32, class A, class B,
+          class Out>
 __device__ inline void product(A &a, B &b, int begin, int depth, const Out &out)
 {
     if constexpr (has_mma<T>::yes)
         product_mma<T, BM, BN, WARPS_M, WARPS_N, STAGES>(a, b, begin, depth, out);
+    else if constexpr (TF32 && has_tf32::yes)
+        product_tf32<BM, BN, WARPS_M, WARPS_N>(a, b, begin, depth, out);
     else
         product_fma<BM, BN, WARPS_M * WARPS_N * 32>(a, b, begin, depth, out);
 }
@@ -402,8 +468,8 @@ template <class T, class Post> struct gemm_out {
 
 /* y = post(op(a) op(b)), op(a) m x k and op(b) k x n, of the matrices that the place's batch has. EACH:
  * the depth of a part, if blocks have parts (Y is then f32, and `first` that of the part). */
-template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TRANS_A, bool TRANS_B,
-          int EACH, class Y, class Post>
+template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TF32, bool TRANS_A,
+          bool TRANS_B, int EACH, class Y, class Post>
 __device__ inline void gemm(const T *a, size_t lda, const T *b, size_t ldb, Y *y, size_t first,
                             const gemm_place &place, int m, int n, int k, const Post &post)
 {
@@ -412,7 +478,7 @@ __device__ inline void gemm(const T *a, size_t lda, const T *b, size_t ldb, Y *y
     matrix<T, !TRANS_A, BM, THREADS> left(a, lda, place.row, m, part.end);
     matrix<T, TRANS_B, BN, THREADS> right(b, ldb, place.col, n, part.end);
     gemm_out<Y, Post> out(y, post, first, place.row, place.col, m, n);
-    product<T, BM, BN, WARPS_M, WARPS_N, STAGES>(left, right, part.begin, part.end, out);
+    product<T, BM, BN, WARPS_M, WARPS_N, STAGES, TF32>(left, right, part.begin, part.end, out);
 }
 
 /* One element of the result by each thread, in arithmetic of T: for element types without anything

@@ -7,14 +7,17 @@
  *                    a[1]: row g + 8, columns 2t, 2t + 1     a[3]: row g + 8, columns 2t + 8, + 9
  *                    b[0]: rows 2t, 2t + 1 of column g       b[1]: rows 2t + 8, + 9 of column g
  *                    d[0], d[1]: row g, columns 2t, 2t + 1   d[2], d[3]: row g + 8, the same
+ *   mma_tf32       d[16][8] += a[16][8] b[8][8] of f32 rounded to 10 bits of mantissa:
+ *                    a[0]: row g, column t   a[1]: row g + 8   a[2], a[3]: the same, column t + 4
+ *                    b[0]: row t of column g                   b[1]: row t + 4
  *   load_matrices  four 8 x 8 matrices of 16-bit elements; lane l gives the address of row l % 8 of
  *                  matrix l / 8 (16 bytes) and gets, of each, row g, columns 2t, 2t + 1; transposed:
  *                  rows 2t, 2t + 1 of column g
  *   copy_async     16 bytes, of which `given` are read and the others are zero; seen after
  *                  copy_wait and a barrier
  *
- * (PTX ISA, mma.m16n8k16, ldmatrix, cp.async.) Before sm_80 there are products of half the depth,
- * none of bf16 (has_mma), and copies are done at once. */
+ * (PTX ISA, mma.m16n8k16, mma.m16n8k8, ldmatrix, cp.async.) Before sm_80 there are products of half
+ * the depth, none of bf16 (has_mma) and tf32 (has_tf32), and copies are done at once. */
 #ifndef WEFT_MMA_CUH
 #define WEFT_MMA_CUH
 
@@ -35,7 +38,32 @@ template <> struct has_mma<bf16> {
 #endif
 };
 
+struct has_tf32 {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+    static const bool yes = false;
+#else
+    static const bool yes = true;
+#endif
+};
+
 #ifdef __CUDA_ARCH__
+
+#if __CUDA_ARCH__ >= 800
+__device__ inline u32 to_tf32(f32 x)
+{
+    u32 y;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
+    return y;
+}
+
+__device__ inline void mma_tf32(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2])
+{
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+#endif
 
 __device__ inline u32 shared_address(const void *p)
 {
@@ -144,6 +172,18 @@ inline void mma(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2], f16)
 inline void mma(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2], bf16)
 {
     weft_emu::mma16<bfloat_value>(d, a, b);
+}
+
+/* To nearest, halves away from zero. */
+inline u32 to_tf32(f32 x)
+{
+    u32 bits = (u32)__float_as_int(x);
+    return (bits & 0x7f800000u) == 0x7f800000u ? bits : (bits + 0x1000u) & 0xffffe000u;
+}
+
+inline void mma_tf32(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2])
+{
+    weft_emu::mma8(d, a, b);
 }
 
 template <bool TRANSPOSED> inline void load_matrices(u32 (&r)[4], const void *row)

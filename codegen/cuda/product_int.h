@@ -45,7 +45,7 @@ static inline uint32_t weft_cuda__tile_threads(const weft_cuda_tile *t)
 {
     return t->warps_m * t->warps_n * 32;
 }
-/* "128, 128, 2, 4, 3": BM to STAGES of a template's arguments. */
+/* "128, 128, 2, 4, 3, false": BM to TF32 of a template's arguments. */
 const char *weft_cuda__tile_text(weft_cuda *cu, const weft_cuda_tile *t);
 
 #endif

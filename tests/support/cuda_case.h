@@ -51,8 +51,8 @@ static inline void cuda_case_check(const cuda_case *c, weft_err err)
                  weft_diag_count(c->diag) ? weft_diag_at(c->diag, 0)->text : "no message");
 }
 
-/* Reads kernel-stage text and compiles it. */
-static inline cuda_case *cuda_case_start(const char *text)
+/* Reads kernel-stage text and compiles it; tf32: products of f32 may be of TF32. */
+static inline cuda_case *cuda_case_start_as(const char *text, bool tf32)
 {
     if (WEFT_CXX[0] == '\0') {
         print_message("no C++ compiler was found when this was built\n");
@@ -64,11 +64,16 @@ static inline cuda_case *cuda_case_start(const char *text)
     c->arena = weft_arena_create(0);
     cuda_case_check(c, weft_module_parse(text, strlen(text), "case", NULL, c->diag, &c->m));
     cuda_case_check(c, weft_module_verify(c->m, c->diag));
-    weft_codegen_options options = {.target = "sm_80"};
+    weft_codegen_options options = {.target = "sm_80", .tf32 = tf32};
     cuda_case_check(c, weft_codegen_make(c->m, weft_backend_find("cuda"), &options, c->arena,
                                          c->diag, &c->bundle));
     c->host = cuda_host_build(cuda_case_text);
     return c;
+}
+
+static inline cuda_case *cuda_case_start(const char *text)
+{
+    return cuda_case_start_as(text, false);
 }
 
 static inline void cuda_case_stop(cuda_case *c)

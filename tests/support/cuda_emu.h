@@ -35,6 +35,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <tuple>
+#include <initializer_list>
 #include <type_traits>
 #include <utility>
 #if !defined(__x86_64__)
@@ -563,6 +564,45 @@ static void mma16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2])
                        int g = l / 4, t = l % 4;
                        for (int i = 0; i < 4; i++)
                            for (int k = 0; k < 16; k++)
+                               it.d[i] += am[g + 8 * (i / 2)][k] * bm[k][2 * t + i % 2];
+                       memcpy(out[l], it.d, sizeof it.d);
+                   }
+               });
+}
+
+/* The same of 32-bit elements, as mma.m16n8k8 has them: bits that are not TF32's must be zero. */
+static void mma8(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2])
+{
+    struct item {
+        float d[4];
+        unsigned a[4], b[2];
+    } mine;
+    if (M.threads % 32)
+        fail("matrix instruction in a block of %u threads", M.threads);
+    memcpy(mine.d, d, sizeof mine.d);
+    memcpy(mine.a, a, sizeof mine.a);
+    memcpy(mine.b, b, sizeof mine.b);
+    for (unsigned bits : {a[0], a[1], a[2], a[3], b[0], b[1]})
+        if ((bits & 0x7f800000u) != 0x7f800000u && (bits & 0x1fffu))
+            fail("operand of a TF32 product that was not rounded");
+    collective(-21, &mine, sizeof mine, d, sizeof mine.d,
+               [](const lanes_data &in, lanes_data &out, unsigned) {
+                   float am[16][8], bm[8][8];
+                   for (int l = 0; l < 32; l++) {
+                       item it;
+                       memcpy(&it, in[l], sizeof it);
+                       int g = l / 4, t = l % 4;
+                       for (int r = 0; r < 4; r++)
+                           am[g + r % 2 * 8][t + r / 2 * 4] = __uint_as_float(it.a[r]);
+                       for (int r = 0; r < 2; r++)
+                           bm[t + r * 4][g] = __uint_as_float(it.b[r]);
+                   }
+                   for (int l = 0; l < 32; l++) {
+                       item it;
+                       memcpy(&it, in[l], sizeof it);
+                       int g = l / 4, t = l % 4;
+                       for (int i = 0; i < 4; i++)
+                           for (int k = 0; k < 8; k++)
                                it.d[i] += am[g + 8 * (i / 2)][k] * bm[k][2 * t + i % 2];
                        memcpy(out[l], it.d, sizeof it.d);
                    }

@@ -105,8 +105,9 @@ static void put_typed(weft_buf *out, const char *text, const char *type)
     }
 }
 
-static void run_cases(const char *type)
+static void run_cases(const char *type, bool tf32)
 {
+    const double tolerance = tf32 ? 3e-3 : 0;
     weft_buf text = {0};
     weft_buf_puts(&text, "wir 1 kernel\nsymbol ?b = [0, 64]\n");
     for (int i = 0; i < CASES; i++) {
@@ -116,7 +117,7 @@ static void run_cases(const char *type)
         put_typed(&text, cases[i].node, type);
         weft_buf_puts(&text, "\n  return \"y\" %y\n}\n");
     }
-    cuda_case *c = cuda_case_start(text.at);
+    cuda_case *c = cuda_case_start_as(text.at, tf32);
     static const int64_t images[] = {3};
     for (uint32_t i = 0; i < CASES; i++) {
         weft_buf name = {0};
@@ -126,11 +127,16 @@ static void run_cases(const char *type)
         if (strncmp(c->bundle.kernel[s->kernel].name, name.at, name.len) != 0)
             fail_msg("case %u: %s", i, c->bundle.kernel[s->kernel].name);
         weft_buf_finish(&name);
-        cuda_case_verify(c, i, &(cuda_case_spec){.symbol = images});
-        cuda_case_verify(c, i, &(cuda_case_spec){.symbol = images, .shift = 5});
-        cuda_case_verify(c, i, &(cuda_case_spec){.symbol = images, .shift = 8, .special = true});
+        cuda_case_verify(c, i, &(cuda_case_spec){.tolerance = tolerance, .symbol = images});
+        cuda_case_verify(c, i,
+                         &(cuda_case_spec){.tolerance = tolerance, .symbol = images, .shift = 5});
+        cuda_case_verify(
+            c, i,
+            &(cuda_case_spec){
+                .tolerance = tolerance, .symbol = images, .shift = 8, .special = true});
         if (cases[i].symbol)
-            cuda_case_verify(c, i, &(cuda_case_spec){.symbol = (int64_t[]){0}});
+            cuda_case_verify(c, i,
+                             &(cuda_case_spec){.tolerance = tolerance, .symbol = (int64_t[]){0}});
     }
     cuda_case_stop(c);
     weft_buf_finish(&text);
@@ -139,19 +145,25 @@ static void run_cases(const char *type)
 static void test_cuda_conv__f32_is_the_reference(void **state)
 {
     (void)state;
-    run_cases("f32");
+    run_cases("f32", false);
+}
+
+static void test_cuda_conv__tf32_is_near_the_reference(void **state)
+{
+    (void)state;
+    run_cases("f32", true);
 }
 
 static void test_cuda_conv__f16_is_the_reference(void **state)
 {
     (void)state;
-    run_cases("f16");
+    run_cases("f16", false);
 }
 
 static void test_cuda_conv__bf16_is_the_reference(void **state)
 {
     (void)state;
-    run_cases("bf16");
+    run_cases("bf16", false);
 }
 
 /* Images of many models behind each other: sizes of launches are sums over the models, and can
@@ -205,6 +217,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cuda_conv__f32_is_the_reference),
+        cmocka_unit_test(test_cuda_conv__tf32_is_near_the_reference),
         cmocka_unit_test(test_cuda_conv__f16_is_the_reference),
         cmocka_unit_test(test_cuda_conv__bf16_is_the_reference),
         cmocka_unit_test(test_cuda_conv__images_of_many_models),

@@ -176,26 +176,33 @@ static void print_cases(weft_buf *out, const char *type)
     }
 }
 
-static void run_cases(const char *type)
+static void run_cases(const char *type, bool tf32)
 {
+    const double tolerance = tf32 ? 3e-3 : 0;
     weft_buf text = {0};
     print_cases(&text, type);
-    cuda_case *c = cuda_case_start(text.at);
+    cuda_case *c = cuda_case_start_as(text.at, tf32);
     for (uint32_t i = 0; i < CASES; i++) {
-        cuda_case_verify(c, i, &(cuda_case_spec){.symbol = cases[i].symbol});
+        cuda_case_verify(c, i,
+                         &(cuda_case_spec){.tolerance = tolerance, .symbol = cases[i].symbol});
         if (i == 7) /* large */
             continue;
-        cuda_case_verify(c, i, &(cuda_case_spec){.symbol = cases[i].symbol, .shift = 3});
-        cuda_case_verify(c, i,
-                         &(cuda_case_spec){.symbol = cases[i].symbol, .shift = 8, .special = true});
+        cuda_case_verify(
+            c, i, &(cuda_case_spec){.tolerance = tolerance, .symbol = cases[i].symbol, .shift = 3});
+        cuda_case_verify(
+            c, i,
+            &(cuda_case_spec){
+                .tolerance = tolerance, .symbol = cases[i].symbol, .shift = 8, .special = true});
     }
     /* No rows at all, and few. */
-    cuda_case_verify(c, 12, &(cuda_case_spec){.symbol = (int64_t[]){0, 5}});
-    cuda_case_verify(c, 13, &(cuda_case_spec){.symbol = (int64_t[]){1}});
-    cuda_case_verify(c, 20, &(cuda_case_spec){.symbol = (int64_t[]){0}});
-    cuda_case_verify(c, 20, &(cuda_case_spec){.symbol = (int64_t[]){49}});
+    cuda_case_verify(c, 12, &(cuda_case_spec){.tolerance = tolerance, .symbol = (int64_t[]){0, 5}});
+    cuda_case_verify(c, 13, &(cuda_case_spec){.tolerance = tolerance, .symbol = (int64_t[]){1}});
+    cuda_case_verify(c, 20, &(cuda_case_spec){.tolerance = tolerance, .symbol = (int64_t[]){0}});
+    cuda_case_verify(c, 20, &(cuda_case_spec){.tolerance = tolerance, .symbol = (int64_t[]){49}});
     for (uint32_t i = 21; i < 23; i++)
-        cuda_case_verify(c, i, &(cuda_case_spec){.symbol = (int64_t[]){390}, .shift = 1});
+        cuda_case_verify(
+            c, i,
+            &(cuda_case_spec){.tolerance = tolerance, .symbol = (int64_t[]){390}, .shift = 1});
     cuda_case_stop(c);
     weft_buf_finish(&text);
 }
@@ -203,19 +210,25 @@ static void run_cases(const char *type)
 static void test_cuda_gemm__f32_is_the_reference(void **state)
 {
     (void)state;
-    run_cases("f32");
+    run_cases("f32", false);
+}
+
+static void test_cuda_gemm__tf32_is_near_the_reference(void **state)
+{
+    (void)state;
+    run_cases("f32", true);
 }
 
 static void test_cuda_gemm__f16_is_the_reference(void **state)
 {
     (void)state;
-    run_cases("f16");
+    run_cases("f16", false);
 }
 
 static void test_cuda_gemm__bf16_is_the_reference(void **state)
 {
     (void)state;
-    run_cases("bf16");
+    run_cases("bf16", false);
 }
 
 /* f64 and integers. */
@@ -277,6 +290,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cuda_gemm__f32_is_the_reference),
+        cmocka_unit_test(test_cuda_gemm__tf32_is_near_the_reference),
         cmocka_unit_test(test_cuda_gemm__f16_is_the_reference),
         cmocka_unit_test(test_cuda_gemm__bf16_is_the_reference),
         cmocka_unit_test(test_cuda_gemm__others_are_plain),
