@@ -63,6 +63,7 @@ weft_err weft_gpu__choose_images(weft_engine *e, weft_diag *diag)
                                "the bundle is compiled for %s, this GPU is sm_%d: compile it with "
                                "--target sm_%d",
                                b->target && *b->target ? b->target : "no GPU", g->cc, g->cc);
+    g->limits.arch = g->arch;
     snprintf(g->image, sizeof g->image, "%s", best_name ? best_name : "");
     for (uint32_t i = 0; i < b->n_image; i++)
         if (b->image[i].module < UINT32_MAX && b->image[i].module >= g->n_module)
