@@ -189,8 +189,11 @@ class Mps:
             return
         self.pipe = tempfile.mkdtemp(prefix="weft-mps-")
         env = {"CUDA_MPS_PIPE_DIRECTORY": self.pipe, "CUDA_MPS_LOG_DIRECTORY": self.pipe}
-        code, _, err = run.call(run.mps_control, "-d", env=env, seconds=20)
-        self.why = "" if code == 0 else "the daemon does not start: %s" % err.strip()
+        # The daemon may keep what it inherits open: no pipes.
+        code = subprocess.call([run.mps_control, "-d"], env=dict(run.env, **env), timeout=20,
+                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
+        self.why = "" if code == 0 else "the daemon does not start: code %d" % code
         self.env = env if code == 0 else {}
 
     def __enter__(self):
@@ -320,13 +323,14 @@ def concurrent_bench(run, bundle, count, env, extra):
     begin = [subprocess.Popen([run.weft, "bench", bundle, "--time", "1", "--batch", "1", "--format",
                                "json"] + extra(i), env=dict(run.env, **env), text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE) for i in range(count)]
-    total, error = 0.0, None
+    total, error, end = 0.0, None, time.monotonic() + min(30, max(1, run.left()))
     for process in begin:
         try:
-            out, err = process.communicate(timeout=max(1, min(60, run.left())))
+            out, err = process.communicate(timeout=max(0.1, end - time.monotonic()))
             total += json.loads(out)["results"][0]["throughput_per_s"]
         except (subprocess.TimeoutExpired, ValueError, LookupError):
             process.kill()
+            process.communicate()
             error = "one process gave no result"
     return {"throughput_per_s": total, "error": error}
 
@@ -338,6 +342,9 @@ def sharing(run, bundles):
         return
     rows = {"model": name}
     none = lambda i: []
+    if run.left() < 60:
+        run.note("sharing", "no time was left")
+        return
     for count in (1, 2, 4):
         rows["in turn %d" % count] = concurrent_bench(run, bundles[name], count, {}, none)
     with Mps(run) as mps:
