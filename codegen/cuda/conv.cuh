@@ -22,6 +22,7 @@ struct conv_shape {
     int od, oh, ow;    /* output */
     int images, group; /* groups */
     int c, m;          /* channels of a group: input, output */
+    int columns;       /* of the product: pixels of all images, or of one if each has its own */
 
     __device__ int in_pixels() const
     {
@@ -58,7 +59,7 @@ template <class T, int ROWS, int THREADS> struct windows {
         : s(s), depth(depth)
     {
         int pixel = from + threadIdx.x % ROWS, each = s.out_pixels();
-        inside = pixel < s.images * each;
+        inside = pixel < s.columns;
         int image = inside ? pixel / each : 0, p = pixel % each;
         x = input + ((size_t)image * s.group + group) * s.c * s.in_pixels();
         x0 = p % s.ow * s.sw - s.pw;
@@ -132,7 +133,7 @@ template <class Y, class B, class Post> struct conv_out {
     __device__ conv_out(Y *y, const B *bias, const Post &post, const conv_shape &s, int group,
                         int row0, int col0)
         : y(y), bias(bias), post(post), row0(row0), col0(col0), first(group * s.m), m(s.m),
-          channels(s.group * s.m), pixels(s.out_pixels()), columns(s.images * s.out_pixels()),
+          channels(s.group * s.m), pixels(s.out_pixels()), columns(s.columns),
           even(is_aligned<Y, 2>(y) && s.out_pixels() % 2 == 0)
     {
     }
@@ -177,7 +178,7 @@ __device__ inline void conv(const T *x, const T *w, const T *bias, Y *y, const c
                             const Post &post)
 {
     const int THREADS = WARPS_M * WARPS_N * 32;
-    const gemm_place place(s.m, s.images * s.out_pixels(), BM, BN);
+    const gemm_place place(s.m, s.columns, BM, BN);
     const depth_part<EACH> part(s.depth());
     int group = (int)place.batch;
     matrix<T, true, BM, THREADS> left(w + (size_t)group * s.m * s.depth(), s.depth(), place.row, s.m,
@@ -195,14 +196,12 @@ __device__ inline void conv_pointwise(const T *x, const T *w, const T *bias, Y *
                                       const conv_shape &s, const Post &post)
 {
     const int THREADS = WARPS_M * WARPS_N * 32;
-    const gemm_place place(s.m, s.out_pixels(), BM, BN);
+    const gemm_place place(s.m, s.columns, BM, BN);
     const depth_part<EACH> part(s.c);
     int group = (int)(place.batch % s.group), image = (int)(place.batch / s.group);
     matrix<T, true, BM, THREADS> left(w + (size_t)group * s.m * s.c, s.c, place.row, s.m, part.end);
     matrix<T, false, BN, THREADS> right(x + place.batch * s.c * s.in_pixels(), s.in_pixels(),
                                         place.col, s.out_pixels(), part.end);
-    conv_shape one = s;
-    one.images = 1;
     size_t skip = (size_t)image * s.group * s.m * s.out_pixels();
     struct later {
         Post post;
@@ -212,7 +211,7 @@ __device__ inline void conv_pointwise(const T *x, const T *w, const T *bias, Y *
             return post(acc, skip + at, c);
         }
     };
-    conv_out<Y, T, later> out(y + skip, bias, later{post, skip}, one, group, place.row, place.col);
+    conv_out<Y, T, later> out(y + skip, bias, later{post, skip}, s, group, place.row, place.col);
     product<T, BM, BN, WARPS_M, WARPS_N, STAGES, TF32>(left, right, part.begin, part.end, out);
 }
 

@@ -19,6 +19,7 @@ typedef struct problem {
     int64_t kernel[SPATIAL], stride[SPATIAL], dilation[SPATIAL];
     weft_dim pad[SPATIAL], in[SPATIAL], out[SPATIAL];
     weft_dim images, pixels; /* of the result's image */
+    weft_dim columns;        /* of the product */
     int64_t group, c, m;     /* channels of a group: input, result */
     bool has_bias;
 } problem;
@@ -66,6 +67,7 @@ static weft_err read_problem(weft_cuda *cu, bool transposed, problem *p)
     p->m = transposed ? w->dim[1] : w->dim[0] / p->group;
     p->images = x->dim[0];
     p->pixels = weft_cuda__product(cu, o, 2, o->rank);
+    p->columns = p->pixels;
     p->has_bias = weft_cuda__in_type(cu, 2) != NULL;
     for (uint32_t i = 0; i < SPATIAL; i++) {
         bool is_there = i + spatial >= SPATIAL;
@@ -90,7 +92,7 @@ static void print_shape(weft_cuda_kernel *k, const problem *p, bool shared)
     const char *text = "";
     const int64_t *const known[] = {p->kernel, p->stride, p->dilation};
     const weft_dim *const dims[] = {p->pad, p->in, p->out};
-    const weft_dim other[] = {p->images, p->group, p->c, p->m};
+    const weft_dim other[] = {p->images, p->group, p->c, p->m, p->columns};
     for (uint32_t g = 0; g < 3; g++)
         for (uint32_t i = 0; i < SPATIAL; i++)
             text = weft_arena_printf(arena, "%s%lld, ", text, (long long)known[g][i]);
@@ -101,7 +103,7 @@ static void print_shape(weft_cuda_kernel *k, const problem *p, bool shared)
                                      own ? weft_cuda__number(k, dims[g][i])
                                          : weft_cuda__int(k, dims[g][i]));
         }
-    for (uint32_t i = 0; i < 4; i++)
+    for (uint32_t i = 0; i < sizeof other / sizeof other[0]; i++)
         text = weft_arena_printf(arena, "%s%s%s", text, i ? ", " : "",
                                  shared && other[i] != 1 ? weft_cuda__number(k, other[i])
                                                          : weft_cuda__int(k, other[i]));
@@ -192,11 +194,11 @@ weft_err weft_cuda_emit_conv(weft_cuda *cu, weft_node n)
     if (is_depthwise(&p))
         return emit_depthwise(cu, &p);
     bool pointwise = is_pointwise(&p);
-    weft_dim columns = pointwise ? p.pixels : weft_cuda__mul(cu, p.pixels, p.images);
+    p.columns = pointwise ? p.pixels : weft_cuda__mul(cu, p.pixels, p.images);
     weft_dim batch = pointwise ? weft_cuda__mul(cu, p.images, p.group) : p.group;
     weft_dim depth = p.c * p.kernel[0] * p.kernel[1] * p.kernel[2];
     weft_cuda_variant v[WEFT_CUDA_VARIANTS_MAX];
-    uint32_t count = weft_cuda__tiles(cu, p.dtype, p.m, columns, batch, depth, 1, v);
+    uint32_t count = weft_cuda__tiles(cu, p.dtype, p.m, p.columns, batch, depth, 1, v);
     for (uint32_t i = 0; i < count; i++)
         WEFT_TRY(emit_tiled(cu, &p, pointwise ? "conv_pointwise" : "conv", &v[i]));
     return WEFT_ERR_OK;
