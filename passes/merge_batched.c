@@ -22,6 +22,10 @@ static const char *fit_batched(weft_merger *g, weft_piece *piece)
         if (f.taps != first.taps || f.features != first.features)
             reason = "the weights have different shapes";
     }
+    /* Nobody measured batched products there: no time of theirs is to be believed. */
+    if (!reason && g->cx->options->merge == WEFT_MERGE_AUTO && g->sized &&
+        g->small.slice.gpu->capability == 0)
+        reason = "on a CPU no launch is dear enough";
     piece->together = !reason && weft_merge__parts_align(g, piece);
     return reason;
 }

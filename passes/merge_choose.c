@@ -12,6 +12,8 @@
 #include <string.h>
 
 static const double margin = 1.05, loss = 0.98, small_margin = 1.1;
+/* Products that are made anew for less than that are not worth their weights. */
+static const double least_us = 0.3;
 /* Of the time of all products at small sizes: for less, no joint program is made. */
 static const double least_saved = 0.02;
 /* By which algorithm a convolution runs is chosen later: its time is less certain. */
@@ -227,6 +229,11 @@ static bool is_worth_it(const weft_merger *g, candidate *c, double small_us, dou
         return false;
     c->gain_small = small_us / c->small_us;
     c->gain_large = large_us / c->large_us;
+    if (!c->piece.how->equal_only && small_us - c->small_us < least_us &&
+        large_us - c->large_us < least_us) {
+        c->reason = "saves less than 0.3 us";
+        return false;
+    }
     if (c->gain_small < least && c->gain_large < least)
         c->reason = "no gain: arithmetic decides, not reading the weight";
     else if (c->gain_small < loss || c->gain_large < loss)

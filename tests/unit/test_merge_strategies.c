@@ -382,6 +382,61 @@ static void test_merge_strategy__auto_keeps_answers(void **state)
     weft_diag_destroy(diag);
 }
 
+/* Base plus low rank pays for few rows only: the joint graph says so. */
+static void test_merge_strategy__auto_has_a_limit(void **state)
+{
+    enum { WIDE = 256 };
+    static float weight[WIDE * WIDE];
+    weft_diag *diag = weft_diag_create();
+    weft_arena *arena = weft_arena_create(0);
+    weft_buf text = {0};
+    weft_module *m = NULL;
+    weft_merge_log log = {.arena = arena};
+    const weft_pass *pass = weft_pass_find("merge-models");
+    weft_run_options run = {.pass = {.merge = WEFT_MERGE_AUTO, .merge_log = &log}};
+    uint64_t seed = 3;
+    (void)state;
+    weft_buf_printf(&text, "wir 1 kernel\nsymbol ?b = [1, 8]\nsymbol ?s = [1, 512]\n"
+                           "symbol ?c = [1, 8]\nsymbol ?t = [1, 512]\n");
+    for (int k = 0; k < WIDE * WIDE; k++)
+        weight[k] = uniform(&seed);
+    for (int i = 0; i < 2; i++) {
+        float u[WIDE], v[WIDE];
+        for (int k = 0; k < WIDE; k++) {
+            u[k] = uniform(&seed);
+            v[k] = uniform(&seed) * (float)i;
+        }
+        weft_buf_printf(&text, "weight $w%d : f32[%d,%d] = dense [", i, WIDE, WIDE);
+        for (int k = 0; k < WIDE * WIDE; k++) {
+            weft_buf_printf(&text, k ? ", " : "");
+            weft_buf_put_f32(&text, weight[k] + u[k / WIDE] * v[k % WIDE]);
+        }
+        weft_buf_printf(&text, "]\n");
+    }
+    weft_buf_printf(&text, "weight $k : f32[256,256] = random 1\n");
+    for (int i = 0; i < 2; i++) {
+        char b = i ? 'c' : 'b', s = i ? 't' : 's';
+        weft_buf_printf(&text,
+                        "graph @m%d (%%0 : f32[?%c,?%c,256]) {\n  symbol ?%c \"batch\"\n"
+                        "  symbol ?%c \"seq\"\n  %%1 : f32[?%c,?%c,256] = matmul %%0, $k\n"
+                        "  %%2 : f32[?%c,?%c,256] = matmul %%1, $w%d\n  return \"y\" %%2\n}\n",
+                        i, b, s, b, s, b, s, b, s, i);
+    }
+    if (weft_module_parse(text.at, text.len, "limit", NULL, diag, &m) != WEFT_ERR_OK ||
+        weft_passes_run(m, &pass, 1, &run, diag) != WEFT_ERR_OK)
+        fail_msg("%s", weft_diag_at(diag, 0)->text);
+    assert_int_equal(weft_graph_count(m), 3);
+    assert_int_equal(log.rows.len, 2);
+    assert_string_equal(log.rows.at[1].strategy, "low_rank");
+    assert_true(log.rows.at[1].gain_small > 1.1 && log.rows.at[1].gain_large < 1);
+    uint64_t limit = weft_graph_limit(weft_graph_at(m, 2)), one = 2 * WIDE;
+    assert_true(limit >= one && limit < 8 * 128 * one);
+    weft_module_destroy(m);
+    weft_buf_finish(&text);
+    weft_arena_destroy(arena);
+    weft_diag_destroy(diag);
+}
+
 static void test_merge_strategy__table_has_names(void **state)
 {
     size_t n = 0;
@@ -408,6 +463,7 @@ int main(void)
         cmocka_unit_test(test_merge_strategy__rectangles),
         cmocka_unit_test(test_merge_strategy__odd_weights),
         cmocka_unit_test(test_merge_strategy__numbers_that_are_none),
+        cmocka_unit_test(test_merge_strategy__auto_has_a_limit),
         cmocka_unit_test(test_merge_strategy__auto_keeps_answers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
