@@ -384,7 +384,7 @@ static bool rule_transpose(const view *v, uint32_t *axis, weft_dim *inner)
         return false;
     *axis = rank - 1 - v->first->axis;
     for (uint32_t k = 0; k < n; k++)
-        if (perm[k] == v->first->axis)
+        if (perm[k] == v->first->axis || perm[k] + rank == v->first->axis)
             *axis = k;
     return n == 0 || n == rank;
 }

@@ -109,13 +109,13 @@ static weft_err cast_like_to_cast(match *k)
     return replace_by_new(k, WEFT_OP_CAST, &x, 1, &to, 1);
 }
 
-/* perm of a transpose; the default reverses */
+/* perm of a transpose, counted from the front; the default reverses */
 static void get_perm(const match *k, weft_node n, int64_t *out, uint32_t rank)
 {
     uint32_t count = 0;
     const int64_t *perm = weft_attrs_ints(weft_node_attrs(k->m, n), WEFT_ATTR_PERM, &count);
     for (uint32_t i = 0; i < rank; i++)
-        out[i] = perm && i < count ? perm[i] : (int64_t)(rank - 1 - i);
+        out[i] = !perm || i >= count ? (int64_t)(rank - 1 - i) : perm[i] + (perm[i] < 0 ? rank : 0);
 }
 
 static bool is_identity_perm(const int64_t *perm, uint32_t rank)

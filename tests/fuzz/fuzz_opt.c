@@ -14,8 +14,13 @@ static weft_err run_passes(weft_module *m, weft_diag *diag)
 {
     size_t n;
     const weft_pass *const *pass = weft_pipeline("cpu", &n);
-    weft_run_options options = {.verify = WEFT_VERIFY_EACH};
-    return weft_passes_run(m, pass, n, &options, diag);
+    weft_merge_log log = {.arena = weft_arena_create(0), .want_pairs = true};
+    weft_run_options options = {.pass = {.merge = WEFT_MERGE_AUTO, .merge_tolerance = 1e-6},
+                                .verify = WEFT_VERIFY_EACH};
+    options.pass.merge_log = log.arena ? &log : NULL;
+    weft_err err = weft_passes_run(m, pass, n, &options, diag);
+    weft_arena_destroy(log.arena);
+    return err;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
