@@ -1,7 +1,7 @@
 /* Bundles: any file is read or refused; what is read can be written, and that reads as the same.
  *
  * Input: 0 and the bytes of a file; or 1 and metadata, around which a file with right checksums and
- * weights of zeros is built, so that the checks behind the checksums are met too. */
+ * weights and images of zeros is built, so that the checks behind the checksums are met too. */
 #include "base/num.h"
 #include "ir/bundle.h"
 
@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { WEIGHTS_MAX_BYTES = 1 << 20 };
+enum { WEIGHTS_MAX_BYTES = 1 << 20, IMAGE_MAX_BYTES = 1 << 16, IMAGES_MAX = 64 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -52,26 +52,62 @@ static void put_entry(uint8_t *at, uint32_t kind, uint64_t offset, uint64_t len,
     put(at + 24, 8, checksum);
 }
 
+/* Metadata whose images have the checksums of zeros; NULL where there are none, or too large ones.
+ * *out_bytes and *out_checksum: of the section. */
+static uint8_t *fill_images(const uint8_t *meta, size_t len, size_t *out_len, uint64_t *out_bytes,
+                            uint64_t *out_checksum)
+{
+    static const uint8_t zeros[IMAGE_MAX_BYTES];
+    Weft__Bundle__Bundle *msg = weft__bundle__bundle__unpack(NULL, len, meta);
+    uint8_t *copy = NULL;
+    bool ok = msg && msg->n_arch > 0 && msg->n_image <= IMAGES_MAX;
+    *out_bytes = 0;
+    *out_checksum = ok ? msg->n_image : 0;
+    for (size_t i = 0; ok && i < msg->n_image; i++) {
+        Weft__Bundle__Image *image = msg->image[i];
+        uint8_t checksum[8];
+        ok = image->bytes <= IMAGE_MAX_BYTES;
+        image->checksum = weft_hash64(zeros, ok ? (size_t)image->bytes : 0, 0);
+        put(checksum, 8, image->checksum);
+        *out_checksum = weft_hash64(checksum, 8, *out_checksum);
+        *out_bytes += weft_align_up(image->bytes, 64);
+    }
+    if (ok)
+        copy = malloc(weft__bundle__bundle__get_packed_size(msg) + 1);
+    if (copy)
+        *out_len = weft__bundle__bundle__pack(msg, copy);
+    if (msg)
+        weft__bundle__bundle__free_unpacked(msg, NULL);
+    return copy;
+}
+
 /* The file around the metadata; its length. */
 static size_t build_file(const uint8_t *meta, size_t len, uint8_t **out)
 {
-    uint64_t checksum, weights = measure_weights(meta, len, &checksum);
+    uint64_t code = 0, code_checksum = 0, checksum;
+    uint8_t *copy = fill_images(meta, len, &len, &code, &code_checksum);
+    uint32_t n_section = copy ? 3 : 2, table_bytes = 32 * n_section;
+    meta = copy ? copy : meta;
+    uint64_t weights = measure_weights(meta, len, &checksum);
     size_t weights_at = 64 + (size_t)weft_align_up(len, 64);
-    size_t table_at = weights_at + (size_t)weights;
-    uint8_t *file = calloc(1, table_at + 64);
+    size_t code_at = weights_at + (size_t)weights, table_at = code_at + (copy ? (size_t)code : 0);
+    uint8_t *file = calloc(1, table_at + table_bytes);
     *out = file;
-    if (!file)
-        return 0;
-    if (len)
-        memcpy(file + 64, meta, len);
-    put_entry(file + table_at, 1, 64, len, weft_hash64(file + 64, len, 0));
-    put_entry(file + table_at + 32, 2, weights_at, weights, checksum);
-    memcpy(file, "WEFT\1", 5);
-    put(file + 8, 8, table_at + 64);
-    put(file + 16, 8, table_at);
-    put(file + 24, 4, 2);
-    put(file + 56, 8, weft_hash64(file + table_at, 64, weft_hash64(file, 56, 0)));
-    return table_at + 64;
+    if (file) {
+        if (len)
+            memcpy(file + 64, meta, len);
+        put_entry(file + table_at, 1, 64, len, weft_hash64(file + 64, len, 0));
+        put_entry(file + table_at + 32, 2, weights_at, weights, checksum);
+        if (copy)
+            put_entry(file + table_at + 64, 3, code_at, code, code_checksum);
+        memcpy(file, "WEFT\1", 5);
+        put(file + 8, 8, table_at + table_bytes);
+        put(file + 16, 8, table_at);
+        put(file + 24, 4, n_section);
+        put(file + 56, 8, weft_hash64(file + table_at, table_bytes, weft_hash64(file, 56, 0)));
+    }
+    free(copy);
+    return file ? table_at + table_bytes : 0;
 }
 
 static void write_and_compare(const weft_bundle *b)
