@@ -340,9 +340,3 @@ weft_columns weft_merge__split(weft_passctx *cx, const weft_columns *columns)
     }
     return (weft_columns){columns->model, columns->n_model, list.at, list.len};
 }
-
-weft_columns weft_merge__align(weft_passctx *cx, weft_graph *const *model, uint32_t n_model)
-{
-    weft_columns wide = weft_merge__match(cx, model, n_model);
-    return weft_merge__split(cx, &wide);
-}

@@ -51,10 +51,9 @@ typedef struct weft_columns {
 } weft_columns;
 
 /* All in cx->scratch: columns of every kind; the same with each parted into columns of equal nodes,
- * one after the other; both at once. */
+ * one after the other. */
 weft_columns weft_merge__match(weft_passctx *cx, weft_graph *const *model, uint32_t n_model);
 weft_columns weft_merge__split(weft_passctx *cx, const weft_columns *columns);
-weft_columns weft_merge__align(weft_passctx *cx, weft_graph *const *model, uint32_t n_model);
 
 /* Fills the log's pairs when it wants them. */
 void weft_merge__measure_pairs(weft_passctx *cx, weft_module *m);

@@ -1,11 +1,15 @@
 /* Which corresponding nodes are run together, and how.
  *
- * Column after column, in the order of the joint graph. A product by weights is offered to every
- * strategy: for all models that have it, then for those whose weights are the same. What gains
- * MARGIN over its alternative at small or at large sizes and loses at neither more than LOSS is a
- * candidate; of those the one that gains most is taken. What stands between products - element-wise
- * chains, normalisation, pooling - is joined when its operands lie together already, so that
- * activations stay together from one product to the next. A column may fall apart into pieces. */
+ * Column after column, in the order of the joint graph. Products by different weights are offered
+ * to every strategy for that, which may serve some of the models only, and compared with the same
+ * products run by classes of equal weights; of those that are worth it the one that saves most is
+ * taken, and what is left of the column is offered again. Products by the same weight are run
+ * together or not. Worth it is what gains `margin` at small or at large sizes and loses at neither
+ * more than `loss`, or gains `small_margin` at small ones: the joint graph has a limit on its size
+ * where it is predicted to lose.
+ *
+ * What stands between products - element-wise chains, normalisation, pooling - is joined when its
+ * operands lie together already, so that activations stay together from one product to the next. */
 #include "passes/merge_int.h"
 
 #include <math.h>
@@ -169,6 +173,7 @@ typedef struct candidate {
     bool fits, known;
     double small_us, large_us;
     double gain_small, gain_large; /* over the alternative */
+    double saved_us;               /* at small sizes */
     const char *reason;
 } candidate;
 
@@ -229,6 +234,7 @@ static bool is_worth_it(const weft_merger *g, candidate *c, double small_us, dou
         return false;
     c->gain_small = small_us / c->small_us;
     c->gain_large = large_us / c->large_us;
+    c->saved_us = small_us - c->small_us;
     if (!c->piece.how->equal_only && small_us - c->small_us < least_us &&
         large_us - c->large_us < least_us) {
         c->reason = "saves less than 0.3 us";
@@ -395,7 +401,7 @@ static bool is_tried(const weft_merger *g, const weft_merge_strategy *how)
                                                         : !how->asked_only;
 }
 
-/* Of all candidates for products by different weights the one that gains most and is worth it; n:
+/* Of all candidates for products by different weights the one that is worth it and saves most; n:
  * none. */
 static uint32_t find_best(weft_merger *g, candidate *all, uint32_t n)
 {
@@ -409,13 +415,12 @@ static uint32_t find_best(weft_merger *g, candidate *all, uint32_t n)
             worth = is_worth_it(g, &all[i], small_us, large_us);
         if (!(worth || (asked && all[i].fits)))
             continue;
-        if (best == n ||
-            all[i].gain_small * all[i].gain_large > all[best].gain_small * all[best].gain_large)
+        if (best == n || all[i].saved_us > all[best].saved_us)
             best = i;
     }
     for (uint32_t i = 0; best < n && i < n; i++)
         if (i != best && all[i].known && !*all[i].reason)
-            all[i].reason = "another gains more";
+            all[i].reason = "another saves more";
     return best;
 }
 
