@@ -284,8 +284,9 @@ weft_cu_result weft_kernel__work(weft_work *out, const char *call, void *kernel,
             weft_work__free(&w);
             return WEFT_CUDA_ERROR_INVALID_VALUE;
         }
-        if (at)
-            weft_spans__add(p->kind == WEFT_DOUBLE_POINTER ? &w.write : &w.read, at, 1);
+        /* Until it tells: results have elements, or the grid were empty; operands may have none. */
+        if (at && p->kind == WEFT_DOUBLE_POINTER)
+            weft_spans__add(&w.write, at, 1);
     }
     *out = w;
     return 0;
