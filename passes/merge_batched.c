@@ -10,9 +10,14 @@
 
 #include <string.h>
 
+/* The largest of more rows than this is no expression that dims can hold. */
+enum { MODELS_MAX = 16 };
+
 static const char *fit_batched(weft_merger *g, weft_piece *piece)
 {
     const char *reason = weft_merge__refuse(g, piece);
+    if (!reason && piece->column.n > MODELS_MAX)
+        reason = "more models than a maximum of rows can be written for";
     weft_merge_form first = {0};
     for (uint32_t i = 0; !reason && i < g->columns.n_model; i++) {
         if (!piece->column.node[i].i)
