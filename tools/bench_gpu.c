@@ -3,6 +3,8 @@
  * in use than before: of the whole GPU, so others that come and go disturb. */
 #include "tools/bench_gpu.h"
 
+#include "tools/tools.h"
+
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,6 +38,7 @@ void weft_bench_meter_begin(weft_bench_meter *meter)
 {
     if (meter->gpu)
         weft_gpu_meter_read(meter->gpu, &meter->begin);
+    meter->begin_ms = weft_tool_now_ms();
 }
 
 static const weft_cost *find_estimate(const weft_bundle_program *p, const char *device,
@@ -59,9 +62,10 @@ void weft_bench_meter_end(weft_bench_meter *meter, const weft_bundle_program *pr
     if (!meter->gpu)
         return;
     weft_gpu_meter_read(meter->gpu, &now);
+    double between_s = (weft_tool_now_ms() - meter->begin_ms) * 1e-3;
     if (now.energy_j >= 0 && meter->begin.energy_j >= 0 && seconds >= least_energy_s && runs) {
-        out->power_w = (now.energy_j - meter->begin.energy_j) / seconds;
-        out->energy_j = (now.energy_j - meter->begin.energy_j) / (double)runs;
+        out->power_w = (now.energy_j - meter->begin.energy_j) / between_s;
+        out->energy_j = out->power_w * seconds / (double)runs;
     }
     if (now.mem_used_bytes >= 0 && meter->free_bytes >= 0)
         out->mem_bytes = now.mem_used_bytes - meter->free_bytes;

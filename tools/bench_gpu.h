@@ -11,6 +11,7 @@ typedef struct weft_bench_meter {
     double free_bytes;   /* in use by others, when it was opened */
     const char *device;  /* row of the table of devices; NULL: none */
     weft_gpu_reading begin;
+    double begin_ms; /* when it was read */
 } weft_bench_meter;
 
 /* Of one measurement; negative: not known. */
