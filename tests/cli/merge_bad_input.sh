@@ -61,7 +61,21 @@ expect 0 "$WEFT" list strategies
 strategies=$(awk 'NF && !/^(strategy|name)/ { print $1 }' out)
 for strategy in auto exact off $strategies; do
     for file in empty alias other types nan payload scalar; do
-        joined $file.wir "$strategy" >joined
+        joined $file.wir "$strategy" >&2
     done
 done
 [ "$(joined scalar.wir concatenated)" -eq 1 ] || die "a scalar weight keeps products apart"
+
+# Twenty models: what cannot be written for so many is not done.
+{
+    printf 'wir 1 graph\n'
+    for i in {1..20}; do printf 'symbol ?b%d = [1, 8]\n' "$i"; done
+    printf 'weight $w : f32[4,4] = random 1\n'
+    for i in {1..20}; do printf 'weight $v%d : f32[4,4] = random 1%d\n' "$i" "$i"; done
+    for i in {1..20}; do
+        printf 'graph @m%d (%%0 : f32[?b%d,4]) {\n  symbol ?b%d "batch"\n' "$i" "$i" "$i"
+        printf '  %%1 : f32[?b%d,4] = matmul %%0, $w\n' "$i"
+        printf '  %%2 : f32[?b%d,4] = matmul %%1, $v%d\n  return "y" %%2\n}\n' "$i" "$i"
+    done
+} >twenty.wir
+joined twenty.wir batched >&2
