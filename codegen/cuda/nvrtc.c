@@ -90,7 +90,7 @@ static weft_err report(const compiler *c, uint32_t job, weft_diag *diag)
     const weft_nvrtc__result *r = &c->result[job];
     const weft_cuda_source *source = &c->source[job / c->n_arch];
     char line[300];
-    if (!r->log || source->n_kernel == 0)
+    if (r->log_bytes == 0 || source->n_kernel == 0)
         return weft_diag_error(
             diag, strcmp(r->failed, "malloc") == 0 ? WEFT_ERR_NOMEM : WEFT_ERR_BUG, (weft_where){0},
             "%s: NVRTC's error %d, for %s", r->failed, r->code, c->arch[job % c->n_arch]);
