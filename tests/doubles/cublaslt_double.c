@@ -16,7 +16,7 @@ const char *const weft_double_library = "libcublasLt";
 #include "runtime/cublaslt_syms.def"
 #undef CUBLASLT_SYM
 
-enum { ALGO_MAGIC = 0x77656674, WORKSPACE_BYTES = 4096, COMPUTE_32F_FAST_TF32 = 77 };
+enum { ALGO_MAGIC = 0x77656674, WORKSPACE_BYTES = 4096 };
 
 typedef enum kind { HANDLE, LAYOUT, DESC, PREF, KINDS } kind;
 
@@ -226,7 +226,8 @@ weft_cublas_status cublasLtMatmulDescCreate(weft_cublaslt_desc *out, unsigned co
     o->scale = scale_type;
     o->epilogue = WEFT_CUBLASLT_EPILOGUE_DEFAULT;
     *out = (weft_cublaslt_desc)o;
-    if ((compute_type == WEFT_CUBLAS_COMPUTE_32F || compute_type == COMPUTE_32F_FAST_TF32) &&
+    if ((compute_type == WEFT_CUBLAS_COMPUTE_32F ||
+         compute_type == WEFT_CUBLAS_COMPUTE_32F_FAST_TF32) &&
         scale_type == WEFT_CUDA_R_32F)
         return s;
     weft_double_mistake("%s: compute type %u, scale type %u", call, compute_type, scale_type);

@@ -24,11 +24,6 @@ static const char *const kind_names[WEFT_KINDS] = {
     "context", "stream", "event",      "library",    "kernel",
     "graph",   "node",   "executable", "descriptor", "green context"};
 
-const char *weft_cuda__kind_name(weft_kind kind)
-{
-    return kind_names[kind];
-}
-
 void *weft_cuda__make(weft_kind kind, size_t bytes, void (*destroy)(weft_object *o))
 {
     weft_object *o = calloc(1, bytes);
@@ -401,7 +396,7 @@ weft_cu_result cuDevicePrimaryCtxRelease(weft_cu_device device)
         r = r ? r : WEFT_CUDA_ERROR_INVALID_CONTEXT;
     } else if (--W.device[device].retained == 0) {
         tell_leaks(device);
-        weft_memory__end(device, true);
+        weft_memory__end(device);
         weft_cuda__kill(&W.device[device].primary->o);
     }
     return weft_cuda__leave(r, call, "%d", device);

@@ -45,7 +45,6 @@ void *weft_cuda__make(weft_kind kind, size_t bytes, void (*destroy)(weft_object 
 /* Live object of a kind. When it is not: a mistake of `call` is told, and NULL. */
 void *weft_cuda__get(const void *handle, weft_kind kind, const char *call);
 void weft_cuda__kill(weft_object *o);
-const char *weft_cuda__kind_name(weft_kind kind);
 
 /* -- Work ------------------------------------------------------------------------------------- */
 
@@ -220,7 +219,7 @@ bool weft_memory__is_pinned(uintptr_t at);
 /* Address range of all device memory so far. */
 void weft_memory__bounds(uintptr_t *from, uintptr_t *to);
 /* Tells of what is left on a device and frees it. */
-void weft_memory__end(int device, bool tell);
+void weft_memory__end(int device);
 void weft_memory__reset(void);
 
 /* -- Accesses --------------------------------------------------------------------------------- */

@@ -150,17 +150,16 @@ bool weft_memory__check_host(const char *what, uintptr_t at, size_t bytes)
     return !is_in(&rooms[HOST], at) || check(&rooms[HOST], what, at, bytes);
 }
 
-void weft_memory__end(int device, bool tell)
+void weft_memory__end(int device)
 {
     for (int i = 0; i < 2; i++) {
         for (size_t k = 0; k < rooms[i].n; k++) {
             block *b = &rooms[i].b[k];
             if (!b->live || b->device != device)
                 continue;
-            if (tell)
-                weft_double_mistake("device %d is released, %zu bytes of %s at %p were not freed",
-                                    device, b->bytes, i == DEVICE ? "its memory" : "pinned memory",
-                                    (void *)b->at);
+            weft_double_mistake("device %d is released, %zu bytes of %s at %p were not freed",
+                                device, b->bytes, i == DEVICE ? "its memory" : "pinned memory",
+                                (void *)b->at);
             drop(b);
         }
     }

@@ -12,7 +12,7 @@
 enum { CALLS_MAX = 256, TEXT_BYTES = 16384 };
 
 static struct {
-    unsigned n, untold;
+    unsigned untold;
     char text[TEXT_BYTES], told[TEXT_BYTES];
     unsigned n_call, calls;
     struct {
@@ -108,7 +108,6 @@ void weft_double_mistake(const char *format, ...)
     weft_double_log("MISTAKE: %s", line);
     size_t used = strlen(D.text);
     snprintf(D.text + used, sizeof D.text - used, "%s\n", line);
-    D.n++;
     D.untold++;
     weft_double_unlock();
 }
@@ -135,7 +134,7 @@ void weft_double_reset(void)
 {
     weft_double_lock();
     weft_double_library_reset();
-    D.n = D.untold = D.n_call = D.calls = 0;
+    D.untold = D.n_call = D.calls = 0;
     D.text[0] = '\0';
     if (D.log >= 0)
         close(D.log);
