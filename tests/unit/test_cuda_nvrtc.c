@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -139,6 +141,35 @@ static void test_cuda_nvrtc__errors_name_kernel_and_operator(void **state)
     assert_non_null(strstr(said->text, "\"missing\" is undefined"));
 }
 
+/* A process that could not load NVRTC says so; no kernel is to blame. */
+static void test_cuda_nvrtc__a_compiler_that_fails_blames_no_kernel(void **state)
+{
+    (void)state;
+    static const char *const kernel[] = {"fine_1"}, *const origin[] = {"relu Relu_1"};
+    static const char *const arch[] = {"sm_80"};
+    const weft_cuda_source source = {
+        "extern \"C\" __global__ void fine_1(int *x)\n{\n    *x = 1;\n}\n", kernel, origin, 1};
+    char worker[] = "/tmp/test_cuda_nvrtc_XXXXXX";
+    /* Reads some of the job, then answers: function 7, code 0, nothing else. */
+    static const char script[] = "#!/bin/sh\nhead -c 40 > /dev/null\n"
+                                 "printf '\\007'\nhead -c 31 /dev/zero\n";
+    int fd = mkstemp(worker);
+    assert_true(fd >= 0 && write(fd, script, sizeof script - 1) == sizeof script - 1);
+    assert_int_equal(fchmod(fd, 0700), 0);
+    close(fd);
+    weft_bundle_image *image;
+    uint32_t n_image;
+    weft_bundle_resource *resource;
+    const weft_codegen_options options = {.n_thread = 1, .worker = worker};
+    weft_err err =
+        weft_cuda__compile(&source, 1, arch, 1, &options, arena, diag, &image, &n_image, &resource);
+    unlink(worker);
+    if (err == WEFT_ERR_NODEV)
+        succeed(err);
+    assert_int_equal(err, WEFT_ERR_BUG);
+    assert_string_equal(weft_diag_at(diag, 0)->text, "dlopen: NVRTC's error 0, for sm_80");
+}
+
 static void test_cuda_nvrtc__unknown_architectures_are_refused(void **state)
 {
     (void)state;
@@ -183,6 +214,8 @@ int main(void)
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_cuda_nvrtc__errors_name_kernel_and_operator, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(test_cuda_nvrtc__a_compiler_that_fails_blames_no_kernel,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_cuda_nvrtc__unknown_architectures_are_refused, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_cuda_nvrtc__damaged_cubins_tell_nothing, set_up,
