@@ -54,8 +54,9 @@ static weft_err find(weft_gpu_meter *m, const char *uuid, unsigned int index, we
     const weft_nvml_syms *fn = &m->nvml.fn;
     unsigned int n = 0;
     fn->nvmlDeviceGetCount_v2(&n);
-    for (unsigned int i = uuid ? 0 : index; i < n; i++) {
-        if (fn->nvmlDeviceGetHandleByIndex_v2(i, &m->gpu) != WEFT_NVML_SUCCESS)
+    for (unsigned int i = 0; i < n; i++) {
+        if ((!uuid && i != index) ||
+            fn->nvmlDeviceGetHandleByIndex_v2(i, &m->gpu) != WEFT_NVML_SUCCESS)
             continue;
         if (!uuid || has_uuid(m, m->gpu, uuid) || find_mig(m, m->gpu, uuid))
             return WEFT_ERR_OK;
