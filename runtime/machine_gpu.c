@@ -27,16 +27,13 @@ static uint32_t cores_per_sm(int major, int minor)
     return 128;
 }
 
-/* CUDA driver API, cuDevSmResourceSplitByCount: the least count and its multiple. */
+/* CUDA driver API, cuDevSmResourceSplitByCount: the least count. Partitions are made of whole
+ * groups of that size (take_partition in drv_cuda.c), so that other multiples would share a group.
+ */
 static void set_partitions(weft_machine_gpu *g)
 {
-    if (g->cc_major >= 9)
-        g->part_min = g->part_step = 8;
-    else if (g->cc_major == 8) {
-        g->part_min = 4;
-        g->part_step = 2;
-    } else if (g->cc_major >= 6)
-        g->part_min = g->part_step = 2;
+    if (g->cc_major >= 6)
+        g->part_min = g->part_step = g->cc_major >= 9 ? 8 : g->cc_major == 8 ? 4 : 2;
 }
 
 static void read_kind(const weft_nvml *nvml, weft_nvml_device device, weft_machine_gpu *g)
