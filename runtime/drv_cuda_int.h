@@ -72,7 +72,7 @@ typedef struct weft_gpu {
     /* By weight of the bundle, 0: not loaded; under the lock. */
     weft_cu_deviceptr *weight;
     weft_gpu_chunk *chunk;
-    uint64_t weight_bytes;
+    _Atomic uint64_t weight_bytes; /* both read without the lock */
     _Atomic uint64_t arena_bytes;
     /* Made when the first product is prepared; under the lock. */
     const weft_cublaslt_lib *lt;

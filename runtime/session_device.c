@@ -92,6 +92,7 @@ weft_err weft_spec__fuse(weft_session *s, weft_spec *spec, weft_diag *diag)
 {
     if (spec->fused && spec->fused_base == spec->base)
         return WEFT_ERR_OK;
+    spec->fused_base = NULL; /* until there is one again */
     WEFT_TRY(s->engine->driver->own->fuse(s->engine, s->queue, &spec->bound, diag, &spec->fused));
     spec->fused_base = spec->base;
     return WEFT_ERR_OK;
