@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 static const uint64_t scan_every_ns = 20000000;
 static const uint64_t hung_grace_ns = 5000000000u;
@@ -311,6 +312,10 @@ void weft_router__destroy(weft_router *router)
 {
     if (!router)
         return;
+    /* They end side by side. */
+    for (uint32_t i = 0; i < router->n_worker; i++)
+        if (router->worker[i].fd >= 0)
+            shutdown(router->worker[i].fd, SHUT_RDWR);
     for (uint32_t i = 0; i < router->n_worker; i++) {
         weft_worker__stop(&router->worker[i]);
         free(router->worker[i].serves);
