@@ -1,9 +1,10 @@
 /* Convolutions. In order of preference:
  *
- *   conv_depthwise   one input channel a group, at most two spatial dims, small kernels: a thread
- * has a few neighbours of a row conv_pointwise   one pixel, stride 1, no padding, and rows of
- * pixels that can be read in groups: a product for each image conv             anything else, as a
- * product with the windows of all images
+ * - conv_depthwise: one input channel a group, at most two spatial dims, small kernels. A thread
+ * has a few neighbours of a row.
+ * - conv_pointwise: one pixel, stride 1, no padding, and rows of pixels that can be read in groups.
+ *   A product for each image.
+ * - conv: anything else. A product with the windows of all images.
  *
  * All three apply bias and epilogue; cuBLASLt is not asked, for its bias goes along the other side
  * of the product. Where few blocks have much depth, it is divided (emit_tile.c). */
