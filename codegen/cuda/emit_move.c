@@ -84,8 +84,8 @@ static const char *stride_text(weft_cuda_kernel *k, weft_dim stride)
     return weft_arena_printf(arena, "(size_t)(%s)", weft_cuda__int(k, stride));
 }
 
-/* The structure `@_index` around `text`, an expression of `at`; gives what makes one. */
-static const char *print_index(weft_cuda_kernel *k, const char *name, const char *args,
+/* A structure `@_NAME` with one function, of the head and body given; gives what makes one. */
+static const char *print_index(weft_cuda_kernel *k, const char *name, const char *head,
                                const char *body)
 {
     weft_arena *arena = weft_cuda__arena(weft_cuda__of(k));
@@ -96,11 +96,11 @@ static const char *print_index(weft_cuda_kernel *k, const char *name, const char
         weft_buf_printf(top, "    int d%u;\n", i);
         made = weft_arena_printf(arena, "%s%sd%u", made, i ? ", " : "", i);
     }
-    weft_buf_printf(top, "    __device__ %s const\n    {\n%s    }\n};\n", args, body);
+    weft_buf_printf(top, "    __device__ %s const\n    {\n%s    }\n};\n", head, body);
     return weft_arena_printf(arena, "@_%s{%s}", name, made);
 }
 
-/* Sum of the coordinates' parts; `at` counts dims [0, n), of which those in `skip` stay 0. */
+/* Sum over dims of coordinate * stride; `at` counts through all of them. */
 static const char *offset_text(weft_cuda_kernel *k, const char *at, const weft_dim *extent,
                                const weft_dim *stride, uint32_t n)
 {

@@ -80,8 +80,8 @@ static const char *index_text(weft_cuda_kernel *k, const weft_ttype *o, const ac
     return sum ? sum : "0";
 }
 
-/* Elements of the result that follow each other for which the index stays (0: *step) or advances by
- * one: a known number of them, 1 when it is not known. */
+/* Elements of the result that follow each other while the operand's index stays, or advances by one
+ * (*advances): any run of them is a multiple of this number. */
 static int64_t run_length(const weft_ttype *o, const access *a, bool *advances)
 {
     const segment *last = &a->at[a->n - 1];
@@ -92,20 +92,19 @@ static int64_t run_length(const weft_ttype *o, const access *a, bool *advances)
             break;
         n *= o->dim[k];
     }
-    /* Of a symbolic factor any multiple of what is known is a run too. */
     return n;
 }
 
 /* -- Expressions ------------------------------------------------------------------------------- */
 
+enum { OPERANDS_MAX = 64 };
+
 typedef struct chain {
     weft_cuda_kernel *k;
     weft_step step[WEFT_STEPS_MAX];
     uint32_t n_step;
-    bool used[WEFT_RANK_MAX * 8]; /* operands that the steps read */
+    bool used[OPERANDS_MAX]; /* operands that the steps read */
 } chain;
-
-enum { OPERANDS_MAX = WEFT_RANK_MAX * 8 };
 
 static weft_err parse_chain(weft_cuda_kernel *k, weft_attr_key key, chain *c)
 {
