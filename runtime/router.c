@@ -212,7 +212,8 @@ static uint64_t on_idle(void *user)
             continue;
         if (w->start_ns <= now_ns)
             weft_worker__start(w);
-        else if (w->start_ns - now_ns < wait_ns)
+        /* Perhaps later. */
+        if (w->state == WORKER_WAITING && w->start_ns > now_ns && w->start_ns - now_ns < wait_ns)
             wait_ns = w->start_ns - now_ns;
     }
     /* What a dead worker gave back, and queues whose delay is over. */

@@ -53,7 +53,7 @@ typedef struct router_worker {
     const weft_serve_slice *slice;
     bool *serves; /* by model */
     worker_state state;
-    pid_t pid;
+    pid_t pid; /* 0: none that has not been waited for */
     int fd;
     uint64_t start_ns, backoff_ns;
     uint64_t restarts, losses;

@@ -49,23 +49,35 @@ static bool has_ended(const router_worker *w, uint64_t grace_ns)
     return false;
 }
 
+/* Takes note of how the process ended; false: it has not. */
+static bool reap(router_worker *w, int options)
+{
+    int status = 0;
+    pid_t ended = 0;
+    if (w->pid == 0)
+        return true;
+    while ((ended = waitpid(w->pid, &status, options)) < 0 && errno == EINTR)
+        ;
+    if (ended == 0)
+        return false;
+    /* It said so, or had no time to. */
+    w->lost = w->says_lost || (WIFEXITED(status) && WEXITSTATUS(status) == WEFT_WORKER_LOST);
+    w->losses += w->lost;
+    w->pid = 0;
+    return true;
+}
+
+/* What a process has of a GPU can take seconds to be taken from it: that is not waited for here. */
 static void end_process(router_worker *w, uint64_t grace_ns)
 {
     if (w->fd >= 0) {
         weft_loop__unwatch(w->router->loop, w->fd);
         close(w->fd);
     }
-    if (w->pid > 0) {
-        int status = 0;
-        if (!has_ended(w, grace_ns))
-            kill(w->pid, SIGKILL);
-        while (waitpid(w->pid, &status, 0) < 0 && errno == EINTR)
-            ;
-        /* It said so, or had no time to. */
-        w->lost = w->says_lost || (WIFEXITED(status) && WEXITSTATUS(status) == WEFT_WORKER_LOST);
-    }
+    if (w->pid > 0 && !has_ended(w, grace_ns))
+        kill(w->pid, SIGKILL);
+    w->lost = w->says_lost;
     w->fd = -1;
-    w->pid = 0;
     forget_buffers(w);
 }
 
@@ -122,7 +134,6 @@ void weft_worker__fail(router_worker *w)
     end_process(w, 0);
     w->router->restarts++;
     w->restarts++;
-    w->losses += w->lost;
     wait_for_restart(w);
     if (was_busy)
         take_back(w);
@@ -131,6 +142,7 @@ void weft_worker__fail(router_worker *w)
 void weft_worker__stop(router_worker *w)
 {
     end_process(w, w->slice->gpu ? stop_grace_ns : 0);
+    (void)reap(w, 0);
     w->state = WORKER_WAITING;
     w->start_ns = UINT64_MAX;
 }
@@ -187,6 +199,10 @@ static void on_event(void *user, uint32_t events);
 void weft_worker__start(router_worker *w)
 {
     int pair[2];
+    if (!reap(w, WNOHANG)) {
+        w->start_ns = weft_clock__now_ns() + first_backoff_ns;
+        return;
+    }
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
         wait_for_restart(w);
         return;
