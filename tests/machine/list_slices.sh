@@ -72,6 +72,7 @@ assert g[0]["mig"] and [i["profile"] for i in g[0]["instances"]] == ["1g.18gb", 
 assert g[0]["instances"][1]["start"] == 4 and g[0]["instances"][1]["sms"] == 60
 assert {p["name"]: p["starts"] for p in g[0]["profiles"]}["2g.35gb"] == [0, 2, 4]
 assert g[0]["green_contexts"] == {"min_sms": 8, "step_sms": 8, "count": 16}
+assert g[1]["green_contexts"] == {"min_sms": 4, "step_sms": 4, "count": 27}
 assert g[1]["type"] == "a100-40" and not g[1]["mig"] and g[1]["busy"] == 0.42
 assert g[2]["profiles"] == [] and not g[2]["mig_capable"]
 assert "lost" in g[3]["error"] and "uuid" not in g[3]
