@@ -32,6 +32,11 @@ static weft_err check(weft_gpu *g, weft_cublas_status status, const char *call, 
 {
     if (status == WEFT_CUBLAS_STATUS_SUCCESS)
         return WEFT_ERR_OK;
+    /* Its errors do not tell that the device is lost: the driver does. */
+    if (status == WEFT_CUBLAS_STATUS_EXECUTION_FAILED ||
+        status == WEFT_CUBLAS_STATUS_INTERNAL_ERROR)
+        WEFT_TRY(
+            weft_gpu__check(g, g->cu->cuStreamSynchronize(g->load), "cuStreamSynchronize", diag));
     const char *text = g->lt->api.cublasLtGetStatusString(status);
     weft_err err = status == WEFT_CUBLAS_STATUS_ALLOC_FAILED       ? WEFT_ERR_NOMEM
                    : status == WEFT_CUBLAS_STATUS_NOT_SUPPORTED    ? WEFT_ERR_UNSUP

@@ -486,6 +486,26 @@ static void test_drv_cuda__tells_when_the_device_is_lost(void **state)
     sound();
 }
 
+/* cuBLASLt is the first to see it, and has no word for it. */
+static void test_drv_cuda__tells_that_a_product_lost_the_device(void **state)
+{
+    (void)state;
+    subject s;
+    weft_tensor in[PORTS_MAX], out[PORTS_MAX];
+    /* Streams are waited for after weights, after zeros, then after the failure. */
+    setenv("WEFT_DOUBLE_FAIL", "cublasLtMatmul:1=13,cuStreamSynchronize:3=700", 1);
+    d.reset();
+    need(open_subject(&s, bundles[1], NULL, &whole));
+    const weft_bundle_program *p = weft_session_program(s.session);
+    uint32_t n = make_inputs(p, 1, in);
+    assert_int_equal(weft_session_run(s.session, in, n, diag, out, p->n_output), WEFT_ERR_NODEV);
+    assert_true(is_said("ILLEGAL_ADDRESS"));
+    assert_non_null(weft_engine_lost(s.engine));
+    free_inputs(in, n);
+    close_subject(&s);
+    sound();
+}
+
 static void test_drv_cuda__refuses_other_devices(void **state)
 {
     (void)state;
@@ -635,6 +655,7 @@ int main(int argc, char **argv)
         T(survives_failing_products),
         T(tells_when_memory_ends),
         T(tells_when_the_device_is_lost),
+        T(tells_that_a_product_lost_the_device),
         T(refuses_other_devices),
         T(refuses_images_that_the_driver_refuses),
         T(refuses_images_with_changed_bytes),
