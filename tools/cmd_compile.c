@@ -4,9 +4,11 @@
 #include "frontend/frontend.h"
 #include "scheduler/scheduler.h"
 #include "tools/calibration_file.h"
+#include "tools/measure_error.h"
 #include "tools/merge_report.h"
 #include "tools/pipeline.h"
 #include "tools/profiles.h"
+#include "tools/tolerance.h"
 #include "tools/tune.h"
 
 #include <string.h>
@@ -15,8 +17,9 @@
 typedef struct options {
     weft_tool_pipeline pipeline;
     const char *output, *depfile, *report, *similarity, *picture, *gpu, *calibration;
-    bool allow_hard_links, tune, text_report, tf32;
+    bool allow_hard_links, tune, text_report, tf32, is_f32;
     weft_tool_changes changes; /* by the tolerance */
+    weft_tool_precision watch;
     char **file;
     int n_file;
 } options;
@@ -173,9 +176,9 @@ static int parse(int argc, char **argv, options *o)
     o->n_file = argc - optind;
     if (o->n_file == 0)
         return weft_tool_usage(&weft_verb_compile, "name a set file or ONNX files");
-    bool is_f32 = !o->tf32 && (o->pipeline.run.pass.precision == WEFT_DTYPE_NONE ||
-                               o->pipeline.run.pass.precision == WEFT_DTYPE_F32);
-    if (!is_f32 && !is_for_gpu(o))
+    o->is_f32 = !o->tf32 && (o->pipeline.run.pass.precision == WEFT_DTYPE_NONE ||
+                             o->pipeline.run.pass.precision == WEFT_DTYPE_F32);
+    if (!o->is_f32 && !is_for_gpu(o))
         return weft_tool_usage(&weft_verb_compile, "--precision other than f32 wants a GPU as "
                                                    "--target; CPUs compute in f32");
     bool cut = o->pipeline.run.stop_after != NULL;
@@ -245,10 +248,12 @@ static weft_err write_reports(const options *o, weft_module *m, const weft_bundl
                               weft_diag *diag)
 {
     const weft_merge_log *log = o->pipeline.run.pass.merge_log;
+    const weft_tool_measured measured = {.tolerance = o->pipeline.run.pass.merge_tolerance,
+                                         .by_tolerance = o->changes,
+                                         .precision = o->watch.name,
+                                         .by_precision = o->watch.changes};
     if (o->report)
-        WEFT_TRY(weft_tool_write_report(bundle, log, o->pipeline.run.pass.merge_tolerance,
-                                        o->changes.at ? &o->changes : NULL, o->report,
-                                        !o->text_report, diag));
+        WEFT_TRY(weft_tool_write_report(bundle, log, &measured, o->report, !o->text_report, diag));
     if (o->similarity)
         WEFT_TRY(weft_tool_write_pairs(log, o->similarity, diag));
     return o->picture ? weft_tool_write_picture(m, o->picture, diag) : WEFT_ERR_OK;
@@ -294,6 +299,11 @@ static weft_err measure_tolerance(options *o, const weft_import_options *import,
     return WEFT_ERR_OK;
 }
 
+static const char *precision_name(const options *o)
+{
+    return o->tf32 ? "tf32" : weft_dtype_name(o->pipeline.run.pass.precision);
+}
+
 static weft_err compile(options *o, weft_tool_sources *sources, weft_arena *arena, weft_diag *diag)
 {
     const weft_import_options import = {.allow_hard_links = o->allow_hard_links};
@@ -312,6 +322,11 @@ static weft_err compile(options *o, weft_tool_sources *sources, weft_arena *aren
     const weft_pass *const *pass = weft_pipeline(is_for_gpu(o) ? "gpu" : "cpu", &n);
     weft_merge_log log = {.arena = arena, .want_pairs = o->report || o->similarity};
     o->pipeline.run.pass.merge_log = &log;
+    if (!o->is_f32) {
+        o->watch = (weft_tool_precision){.name = precision_name(o), .arena = arena, .diag = diag};
+        o->pipeline.watch = weft_tool_precision_watch;
+        o->pipeline.watcher = &o->watch;
+    }
     weft_tool_progress("compiling %u models", weft_graph_count(sources->module));
     WEFT_TRY(weft_tool_pipeline_run(&o->pipeline, sources->module, pass, n, diag));
     if (weft_module_stage(sources->module) != WEFT_STAGE_PLAN)
@@ -331,6 +346,7 @@ static int run_compile(int argc, char **argv)
     weft_err err = WEFT_ERR_NOMEM;
     if (diag && arena)
         err = compile(&o, &sources, arena, diag);
+    weft_tool_precision_finish(&o.watch);
     weft_tool_progress(NULL);
     code = weft_tool_report(diag, err);
     weft_module_destroy(sources.module);
@@ -355,7 +371,8 @@ const weft_verb weft_verb_compile = {
         "      --gpu NAME           also estimate for this device (weft list gpus)\n"
         "      --calibration FILE   constants of a device, fitted by weft estimate --calibrate\n"
         "      --precision TYPE     f32 (default), tf32, f16 or bf16 inside models for GPUs;\n"
-        "                           sums are f32 in any case\n"
+        "                           sums are f32 in any case; what that does to the outputs is\n"
+        "                           measured\n"
         "      --tune               measure the algorithms of convolutions on this CPU\n"
         "      --depfile FILE       write a make rule that names all files read\n"
         "      --report FILE        write what was shared and merged, and why or why not\n"

@@ -2,6 +2,8 @@
  * answers are compared with the models' own before anything is timed. */
 #include "tools/joint.h"
 
+#include "tools/measure_error.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,43 +20,6 @@ typedef struct pair {
     weft_arena *arena;
     weft_diag *diag;
 } pair;
-
-static double element(const weft_tensor *t, int64_t i)
-{
-    switch (t->dtype) {
-    case WEFT_DTYPE_F32:
-        return ((const float *)t->data)[i];
-    case WEFT_DTYPE_F64:
-        return ((const double *)t->data)[i];
-    case WEFT_DTYPE_I64:
-        return (double)((const int64_t *)t->data)[i];
-    case WEFT_DTYPE_I32:
-        return ((const int32_t *)t->data)[i];
-    default:
-        return ((const uint8_t *)t->data)[i];
-    }
-}
-
-double weft_tool_difference(const weft_tensor *a, const weft_tensor *b)
-{
-    double most = 0, scale = 0;
-    int64_t n = weft_tensor_numel(a);
-    if (a->dtype != b->dtype || a->rank != b->rank ||
-        memcmp(a->dim, b->dim, (size_t)a->rank * sizeof *a->dim) != 0)
-        return INFINITY;
-    if (memcmp(a->data, b->data, weft_tensor_bytes(a)) == 0)
-        return 0;
-    for (int64_t i = 0; i < n; i++) {
-        double x = element(a, i), y = element(b, i);
-        if (isnan(x) != isnan(y))
-            return INFINITY;
-        if (!isnan(x) && x != y)
-            most = fmax(most, fabs(x - y));
-        if (isfinite(x))
-            scale = fmax(scale, fabs(x));
-    }
-    return most / fmax(scale, 1e-30);
-}
 
 static weft_err open_pair(pair *p, weft_engine *engine, int64_t batch, const weft_tool_dim *dim,
                           size_t n_dim)

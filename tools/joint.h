@@ -27,8 +27,4 @@ WEFT_MUST_USE weft_err weft_tool_time_joint(weft_engine *engine, const weft_bund
                                             double seconds, weft_diag *diag, weft_joint_node *node,
                                             size_t n_node, weft_joint_timing *out);
 
-/* Largest difference of two tensors of one type, over the largest element of `a`; INFINITY when
- * shapes differ or just one of two elements is a number. */
-double weft_tool_difference(const weft_tensor *a, const weft_tensor *b);
-
 #endif

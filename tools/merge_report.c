@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* JSON has no infinity. */
+#define NO_NUMBER 1e300
+
 /* -- JSON ------------------------------------------------------------------------------------- */
 
 static json_t *json_count(uint64_t n)
@@ -76,19 +79,30 @@ static json_t *report_pair(const weft_merge_pair *p)
                      (json_int_t)p->matched);
 }
 
-static json_t *report_tolerance(const weft_merge_log *log, double tolerance,
-                                const weft_tool_changes *changes)
+static json_t *report_change(const weft_tool_change *c)
+{
+    json_t *one = json_pack("{s:o, s:o, s:I}", "model", weft_tool_json_name(c->model), "output",
+                            weft_tool_json_name(c->output), "runs", (json_int_t)c->runs);
+    if (c->why)
+        json_object_set_new(one, "not_measured", weft_tool_json_name(c->why));
+    json_object_set_new(one, "difference",
+                        c->why ? json_null()
+                               : json_real(isfinite(c->difference) ? c->difference : NO_NUMBER));
+    return one;
+}
+
+static json_t *report_changes(const weft_tool_changes *changes)
 {
     json_t *outputs = json_array();
-    for (uint32_t i = 0; i < changes->n; i++) {
-        const weft_tool_change *c = &changes->at[i];
-        json_array_append_new(outputs, json_pack("{s:o, s:o, s:f, s:I}", "model",
-                                                 weft_tool_json_name(c->model), "output",
-                                                 weft_tool_json_name(c->output), "difference",
-                                                 isfinite(c->difference) ? c->difference : 1e300,
-                                                 "runs", (json_int_t)c->runs));
-    }
-    return json_pack("{s:f, s:I, s:o, s:f, s:o}", "value", tolerance, "weights",
+    for (uint32_t i = 0; i < changes->n; i++)
+        json_array_append_new(outputs, report_change(&changes->at[i]));
+    return outputs;
+}
+
+static json_t *report_tolerance(const weft_merge_log *log, const weft_tool_measured *measured)
+{
+    json_t *outputs = report_changes(&measured->by_tolerance);
+    return json_pack("{s:f, s:I, s:o, s:f, s:o}", "value", measured->tolerance, "weights",
                      (json_int_t)log->near_weights, "bytes", json_count(log->near_bytes),
                      "largest_change", log->near_most, "outputs", outputs);
 }
@@ -262,10 +276,42 @@ static void put_joint(weft_buf *out, const json_t *list)
     }
 }
 
-static void put_tolerance(weft_buf *out, const json_t *t)
+static void put_changes(weft_buf *out, const json_t *outputs)
 {
     size_t i;
     json_t *one;
+    json_array_foreach(outputs, i, one)
+    {
+        const char *why = text_of(one, "not_measured");
+        if (*why)
+            weft_buf_puts(out, "  not measured  ");
+        else if (number_of(one, "difference") >= NO_NUMBER)
+            weft_buf_puts(out, "  overflows, or is no number  ");
+        else
+            weft_buf_printf(out, "  %.3g of scale (%.0f inputs)  ", number_of(one, "difference"),
+                            number_of(one, "runs"));
+        weft_tool_put_name(out, text_of(one, "model"));
+        weft_buf_puts(out, " ");
+        weft_tool_put_name(out, text_of(one, "output"));
+        weft_buf_puts(out, *why ? ": " : "");
+        weft_tool_put_name(out, why);
+        weft_buf_puts(out, "\n");
+    }
+}
+
+static void put_precision(weft_buf *out, const json_t *p)
+{
+    if (!json_is_object(p))
+        return;
+    weft_buf_puts(out, "\nPrecision ");
+    weft_tool_put_name(out, text_of(p, "type"));
+    weft_buf_puts(out, ": outputs differ from those of f32, measured on the CPU at the smallest "
+                       "sizes, by up to\n");
+    put_changes(out, json_object_get(p, "outputs"));
+}
+
+static void put_tolerance(weft_buf *out, const json_t *t)
+{
     if (!json_is_object(t))
         return;
     weft_buf_printf(
@@ -273,15 +319,7 @@ static void put_tolerance(weft_buf *out, const json_t *t)
         "\nTolerance %g: %.0f weights were replaced by near ones, elements change by up "
         "to %.3g; outputs, measured, by up to\n",
         number_of(t, "value"), number_of(t, "weights"), number_of(t, "largest_change"));
-    json_array_foreach(json_object_get(t, "outputs"), i, one)
-    {
-        weft_buf_printf(out, "  %.3g of scale (%.0f inputs)  ", number_of(one, "difference"),
-                        number_of(one, "runs"));
-        weft_tool_put_name(out, text_of(one, "model"));
-        weft_buf_puts(out, " ");
-        weft_tool_put_name(out, text_of(one, "output"));
-        weft_buf_puts(out, "\n");
-    }
+    put_changes(out, json_object_get(t, "outputs"));
 }
 
 static void put_report(weft_buf *out, const json_t *root)
@@ -294,6 +332,7 @@ static void put_report(weft_buf *out, const json_t *root)
     put_bytes(out, root, "bytes_saved");
     weft_buf_puts(out, " more if every model had its own\n");
     put_tolerance(out, json_object_get(root, "tolerance"));
+    put_precision(out, json_object_get(root, "precision"));
     put_pairs(out, json_object_get(root, "pairs"));
     json_array_foreach(json_object_get(root, "groups"), i, one)
     {
@@ -330,12 +369,16 @@ weft_err weft_tool_save_report(const json_t *root, const char *path, bool json, 
 }
 
 weft_err weft_tool_write_report(const weft_bundle *bundle, const weft_merge_log *log,
-                                double tolerance, const weft_tool_changes *changes,
-                                const char *path, bool json, weft_diag *diag)
+                                const weft_tool_measured *measured, const char *path, bool json,
+                                weft_diag *diag)
 {
     json_t *root = make_report(bundle, log);
-    if (root && changes)
-        json_object_set_new(root, "tolerance", report_tolerance(log, tolerance, changes));
+    if (root && measured->by_tolerance.at)
+        json_object_set_new(root, "tolerance", report_tolerance(log, measured));
+    if (root && measured->by_precision.at)
+        json_object_set_new(root, "precision",
+                            json_pack("{s:s, s:o}", "type", measured->precision, "outputs",
+                                      report_changes(&measured->by_precision)));
     weft_err err = root ? weft_tool_save_report(root, path, json, diag) : WEFT_ERR_NOMEM;
     json_decref(root);
     return err;

@@ -4,15 +4,22 @@
 
 #include "ir/bundle.h"
 #include "passes/passes.h"
-#include "tools/tolerance.h"
+#include "tools/measure_error.h"
 
 #include <jansson.h>
 
-/* `changes`: what a tolerance did, NULL where there is none. docs/compile-report.md has the keys.
- */
+/* What options that change answers did to them, measured; zero-initialised: nothing. */
+typedef struct weft_tool_measured {
+    double tolerance;
+    weft_tool_changes by_tolerance;
+    const char *precision;
+    weft_tool_changes by_precision;
+} weft_tool_measured;
+
+/* docs/compile-report.md has the keys. */
 WEFT_MUST_USE weft_err weft_tool_write_report(const weft_bundle *bundle, const weft_merge_log *log,
-                                              double tolerance, const weft_tool_changes *changes,
-                                              const char *path, bool json, weft_diag *diag);
+                                              const weft_tool_measured *measured, const char *path,
+                                              bool json, weft_diag *diag);
 /* A report read back. INPUT: not one. *out is the caller's. */
 WEFT_MUST_USE weft_err weft_tool_read_report(const char *path, weft_diag *diag, json_t **out);
 /* `path`: "-" is standard output. */

@@ -34,6 +34,8 @@ static void hook(void *user, const weft_pass *pass, uint32_t number, bool after,
                  double time_ms, weft_module *m)
 {
     const weft_tool_pipeline *p = user;
+    if (p->watch)
+        p->watch(p->watcher, pass, number, after, changed, time_ms, m);
     if (!after && wants(p->dump_before, pass))
         dump(p, pass, number, ".before", m);
     /* A dump directory alone means: after every pass. */

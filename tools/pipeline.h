@@ -11,6 +11,8 @@ typedef struct weft_tool_pipeline {
     const char *dump_before, *dump_after; /* pass name, "all", or NULL */
     const char *dump_dir;                 /* NULL: standard error */
     bool show_time;
+    weft_pass_hook *watch; /* called too around each pass; NULL: nobody */
+    void *watcher;
     int64_t batch[64];
 } weft_tool_pipeline;
 

@@ -65,8 +65,7 @@ static void choose_symbols(const weft_bundle_program *p, int64_t batch, int64_t 
         out[p->batch_symbol] = batch;
 }
 
-/* Floats uniform in [-1, 1); integers 0 or 1, which every index accepts. */
-static void fill(weft_tensor *t)
+void weft_tool_fill_tensor(weft_tensor *t)
 {
     uint64_t state = 0x9e3779b97f4a7c15u;
     int64_t n = weft_tensor_numel(t);
@@ -112,7 +111,7 @@ weft_err weft_tool_make_inputs(const weft_bundle_program *p, int64_t batch,
             return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
                                    "input '%s' is too large", p->input[i].name);
         in[i].data = weft_arena_alloc(arena, weft_tensor_bytes(&in[i]));
-        fill(&in[i]);
+        weft_tool_fill_tensor(&in[i]);
     }
     return WEFT_ERR_OK;
 }

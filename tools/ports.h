@@ -34,8 +34,10 @@ typedef struct weft_tool_dim {
 /* Takes "NAME=VALUE" apart in place. Returns 0, or an exit code after a usage message. */
 int weft_tool_take_dim(const weft_verb *verb, char *arg, weft_tool_dim *out);
 
+/* Made-up elements: floats uniform in [-1, 1); integers 0 or 1, which every index accepts. */
+void weft_tool_fill_tensor(weft_tensor *t);
 /* Made-up inputs of the bucket with that batch size, and with the symbols of `dim` (those that the
- * program has) at their values: floats uniform in [-1, 1), integers 0 or 1. */
+ * program has) at their values. */
 WEFT_MUST_USE weft_err weft_tool_make_inputs(const weft_bundle_program *p, int64_t batch,
                                              const weft_tool_dim *dim, size_t n_dim,
                                              weft_arena *arena, weft_diag *diag, weft_tensor *in);

@@ -2,7 +2,6 @@
 #include "tools/tolerance.h"
 
 #include "runtime/runtime.h"
-#include "tools/joint.h"
 #include "tools/ports.h"
 
 #include <math.h>
