@@ -126,8 +126,10 @@ int64_t weft_batch__waiting(const router_model *model)
             break;
         rows += r->rows;
     }
+    if (rows == 0)
+        return 0;
     find_buckets(model->program, rows, &above, &below);
-    return below;
+    return model->head->rows > below ? above : below; /* a request is not cut, but filled up */
 }
 
 void weft_batch__take(router_model *model, int64_t most, router_batch *batch)

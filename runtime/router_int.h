@@ -102,7 +102,8 @@ bool weft_batch__admit(weft_router *router, weft_request *request);
 /* `again`: to where it stood before it was taken, so that it is not put before older ones. */
 void weft_batch__push(router_model *model, weft_request *request, bool again);
 void weft_batch__remove(router_model *model, weft_request *request);
-/* Rows of the largest bucket that the requests at the head of the queue would fill. */
+/* Rows of the largest bucket that the requests at the head of the queue would fill; the first by
+ * itself is filled up to one. 0: it runs alone. */
 int64_t weft_batch__waiting(const router_model *model);
 /* Fills `batch` from the model's queue: requests that fit together, oldest first, up to `most` rows
  * (the first in any case). */

@@ -182,7 +182,8 @@ static void test_joint__what_waits_in_queues(void **state)
     assert_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out)); /* one alone */
     ask(&p, 2, 5);
     assert_non_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
-    assert_true(out[0].rows == 1 && out[1].rows == 0 && out[2].rows == 4);
+    /* The request of 5 rows is not cut: it is filled up to 8. */
+    assert_true(out[0].rows == 1 && out[1].rows == 0 && out[2].rows == 8);
     assert_null(weft_joint__find(&p.router, &p.worker[0], 1, 1, out)); /* that model has none */
     /* Another worker that is idle may take model 2; a busy one may not. */
     p.serves[1][2] = true;
@@ -193,15 +194,49 @@ static void test_joint__what_waits_in_queues(void **state)
     p.serves[0][1] = false;
     assert_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
     p.serves[0][1] = true;
-    /* It pays up to 20 elements, 5 rows of 4. */
-    p.program[MODELS].limit = 20;
-    assert_non_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
-    p.program[MODELS].limit = 19;
-    assert_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
     /* A request that a worker died with runs alone. */
-    p.program[MODELS].limit = 0;
     p.request[2].attempts = 1;
     assert_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
+}
+
+/* Elements of input count as they are sent, and only those of models with requests. */
+static void test_joint__is_not_used_beyond_its_limit(void **state)
+{
+    static place p;
+    joint_part out[JOINT_PARTS_MAX];
+    (void)state;
+    open_place(&p);
+    ask(&p, 0, 1);
+    ask(&p, 2, 5);
+    p.program[MODELS].limit = 36; /* 1 row and 8 of 4 elements */
+    assert_non_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
+    p.program[MODELS].limit = 35;
+    assert_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
+    assert_null(weft_joint__find(&p.router, &p.worker[0], 2, 1, out));
+    p.program[MODELS].limit = 36;
+    ask(&p, 1, 1);
+    assert_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
+    p.program[MODELS].limit = 0; /* none */
+    assert_non_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
+}
+
+/* What is counted as waiting is what is taken, whatever the sizes of the requests at the head. */
+static void test_joint__waiting_rows_are_those_taken(void **state)
+{
+    static place p;
+    (void)state;
+    for (int64_t rows = 1; rows <= 8; rows++) {
+        router_batch batch = {0};
+        open_place(&p);
+        ask(&p, 0, rows);
+        int64_t waiting = weft_batch__waiting(&p.model[0]);
+        weft_batch__take(&p.model[0], waiting, &batch);
+        assert_int_equal(batch.padded_rows, waiting);
+        assert_int_equal(batch.rows, rows);
+    }
+    open_place(&p);
+    ask(&p, 0, 9); /* larger than any bucket: by itself */
+    assert_int_equal(weft_batch__waiting(&p.model[0]), 0);
 }
 
 int main(void)
@@ -212,6 +247,8 @@ int main(void)
         cmocka_unit_test(test_joint__random_loads_are_served_soundly),
         cmocka_unit_test(test_joint__frequent_sizes_are_kept),
         cmocka_unit_test(test_joint__what_waits_in_queues),
+        cmocka_unit_test(test_joint__is_not_used_beyond_its_limit),
+        cmocka_unit_test(test_joint__waiting_rows_are_those_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
