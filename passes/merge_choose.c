@@ -244,10 +244,10 @@ static bool is_worth_it(const weft_merger *g, candidate *c, double small_us, dou
         c->reason = "no gain: arithmetic decides, not reading the weight";
     else if (c->gain_small < loss || c->gain_large < loss)
         c->reason = "loses at some sizes";
-    else
-        return true;
     /* The joint program need not be run where it loses (find_limit). */
-    return c->gain_small >= small_margin;
+    if (c->gain_small >= small_margin)
+        c->reason = "";
+    return *c->reason == 0;
 }
 
 static const char *praise(const weft_merger *g, const candidate *c)
@@ -335,36 +335,39 @@ static void note(weft_merger *g, const weft_column *column, const candidate *all
 /* So many sets of models are tried in vain: each takes its time. */
 enum { STRATEGIES_MAX = 16, TRIES_MAX = 3 };
 
+/* Products by the same weights, run one after the other: of what that gains nothing is known. */
+static void choose_interleaved(weft_merger *g, const weft_piece *piece, const candidate *joint)
+{
+    candidate both[] = {*joint, consider(g, &weft_merge_strategy_interleaved, piece)};
+    if (joint->fits)
+        both[0].reason = "a joint product need not have the same bits";
+    note(g, &piece->column, both, 2, 1, both[0].reason);
+    push(g, &both[1].piece);
+}
+
 /* Products by the same weights: together or not. Returns how many products they become fewer. */
 static uint32_t choose_equal(weft_merger *g, const weft_piece *piece)
 {
-    candidate one = {.piece = *piece};
     weft_merge mode = g->cx->options->merge;
     const weft_merge_strategy *asked = g->cx->options->strategy;
-    const char *reason = "";
+    candidate one = consider(g, &weft_merge_strategy_concatenated, piece);
     bool take = false;
     double small_us = 0, large_us = 0;
-    one = consider(g, &weft_merge_strategy_concatenated, piece);
     if (one.known && time_piece(g, piece, &g->small, &small_us) &&
         time_piece(g, piece, &g->large, &large_us))
         take = is_worth_it(g, &one, small_us, large_us);
-    reason = take ? praise(g, &one) : one.reason;
     if (mode == WEFT_MERGE_EXACT ||
         (mode == WEFT_MERGE_STRATEGY && asked == &weft_merge_strategy_interleaved)) {
-        take = false;
-        if (one.fits)
-            reason = "interleaved: a joint product need not have the same bits";
-        one.piece.how = &weft_merge_strategy_interleaved;
-        one.piece.together = false;
-    } else if (mode == WEFT_MERGE_STRATEGY) {
+        choose_interleaved(g, piece, &one);
+        return 0;
+    }
+    const char *reason = take ? praise(g, &one) : one.reason;
+    if (mode == WEFT_MERGE_STRATEGY) {
         take = one.fits && asked != &weft_merge_strategy_none;
         reason = !one.fits ? one.reason : take ? "asked for" : "not asked for";
     }
-    bool interleaved = one.piece.how == &weft_merge_strategy_interleaved;
-    note(g, &piece->column, &one, 1, take || interleaved ? 0 : 1, reason);
-    if (!take && !interleaved)
-        one.piece = *piece;
-    push(g, &one.piece);
+    note(g, &piece->column, &one, 1, take ? 0 : 1, reason);
+    push(g, take ? &one.piece : piece);
     return take ? piece->column.n - 1 : 0;
 }
 

@@ -13,7 +13,9 @@ for strategy in auto exact off $(cut -d' ' -f1 names); do
     has err "$strategy"
 done
 # Bits stay where nothing is joined: the same programs, one after the other.
-expect 0 "$WEFT" compile "${digits[@]}" -o exact.weft --merge exact
+expect 0 "$WEFT" compile "${digits[@]}" -o exact.weft --merge exact --report r.json
+jq -e '(.merges | length) > 0 and all(.merges[]; .strategy == "interleaved" and (.joined | not)
+    and .gain_small == 1 and .gain_large == 1)' r.json >/dev/null || die "$(shown r.json)"
 "$WEFT" inspect --format json exact.weft >exact.json
 jq -e 'all(.joint[]; .limit == 0)' exact.json >/dev/null || die "$(shown exact.json)"
 # off makes none.
