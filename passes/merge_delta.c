@@ -75,12 +75,14 @@ static weft_node find_base(const weft_merger *g, const weft_column *c)
     return best;
 }
 
-/* The difference of a weight from the base, looked for once; NULL: it is none of this kind. */
+/* The difference of a weight from the base, looked for once for each way to store it (a tied weight
+ * is used both ways); NULL: it is none of this kind. */
 static const delta *recall(weft_merger *g, find_delta *find, uint64_t kind,
                            const weft_merge_form *base, const weft_merge_form *own)
 {
     static const delta none;
-    uint64_t key = kind << 62 ^ (uint64_t)base->w.i << 31 ^ own->w.i, found = 0;
+    uint64_t way = (uint64_t)own->w.i << 1 | own->by_feature, found = 0;
+    uint64_t key = kind << 62 ^ (uint64_t)base->w.i << 31 ^ way;
     if (base->w.i == own->w.i)
         return &none;
     if (weft_map_get(g->memo, key, &found))

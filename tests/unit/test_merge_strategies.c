@@ -67,22 +67,23 @@ static void print_weight(weft_buf *text, int model, int layer, const float *at, 
 }
 
 /* Layers of a product with or without a bias, a residual and a function, transposed or not: the
- * same for all models. */
+ * same for all models. The last may have the weight of the first, transposed: tied weights. */
 static void print_graph(weft_buf *text, int model, uint64_t shape)
 {
     char type[64];
+    bool tied = shape >> (4 * LAYERS) & 1, first = shape & 8;
     snprintf(type, sizeof type, "f32[?b%d,?s%d,%d]", model, model, WIDTH);
     weft_buf_printf(text,
                     "graph @m%d (%%0 : %s) {\n  symbol ?b%d \"batch\"\n  symbol ?s%d \"seq\"\n",
                     model, type, model, model);
     for (int i = 0; i < LAYERS; i++, shape >>= 4) {
-        bool residual = shape & 2;
-        weft_buf_printf(text, "  %%%d : %s = matmul %%%d, $m%dw%d%s%s", i + 1, type, i, model, i,
-                        shape & 1 || residual ? ", $n" : "", residual ? ", %0" : "");
+        bool residual = shape & 2, again = tied && i == LAYERS - 1;
+        weft_buf_printf(text, "  %%%d : %s = matmul %%%d, $m%dw%d%s%s", i + 1, type, i, model,
+                        again ? 0 : i, shape & 1 || residual ? ", $n" : "", residual ? ", %0" : "");
         const char *steps = residual ? "epilogue = [\"add i3 acc\", \"tanh acc\", \"mul acc s0\"]"
                             : shape & 4 ? "epilogue = [\"relu acc\"]"
                                         : "";
-        const char *trans = shape & 8 ? "trans_b = 1" : "";
+        const char *trans = (again ? !first : shape & 8) ? "trans_b = 1" : "";
         bool both = *steps && *trans;
         if (*steps || *trans)
             weft_buf_printf(text, " {%s%s%s}", steps, both ? ", " : "", trans);
