@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "tests/support/cuda_case.h"
+#include "tests/support/typed_text.h"
 
 /* Types are written T[...]; ?b, ?s: batch and length. */
 typedef struct attention_case {
@@ -57,16 +58,6 @@ static const attention_case cases[] = {
 };
 
 enum { CASES = sizeof cases / sizeof cases[0] };
-
-static void put_typed(weft_buf *out, const char *text, const char *type)
-{
-    for (; *text; text++) {
-        if (text[0] == 'T' && text[1] == '[')
-            weft_buf_puts(out, type);
-        else
-            weft_buf_putc(out, *text);
-    }
-}
 
 static cuda_case *start_cases(const char *type)
 {

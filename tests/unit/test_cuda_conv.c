@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "tests/support/cuda_case.h"
+#include "tests/support/typed_text.h"
 
 /* Types are written T[...]. */
 typedef struct conv_case {
@@ -94,16 +95,6 @@ static const conv_case cases[] = {
 };
 
 enum { CASES = sizeof cases / sizeof cases[0] };
-
-static void put_typed(weft_buf *out, const char *text, const char *type)
-{
-    for (; *text; text++) {
-        if (text[0] == 'T' && (text[1] == '[' || text[1] == '_'))
-            weft_buf_puts(out, type);
-        else
-            weft_buf_putc(out, *text);
-    }
-}
 
 static void run_cases(const char *type, bool tf32)
 {

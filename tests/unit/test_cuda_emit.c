@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "tests/support/cuda_case.h"
+#include "tests/support/typed_text.h"
 
 /* One graph. In the texts T is the element type at hand. */
 typedef struct emit_case {
@@ -22,17 +23,6 @@ typedef struct emit_case {
     int64_t symbol[3];
     bool plain; /* no NaN among the inputs: the order of maxima is not told with them */
 } emit_case;
-
-static void put_typed(weft_buf *out, const char *text, const char *type)
-{
-    for (; *text; text++) {
-        bool is_type = *text == 'T' && text[1] == '[';
-        if (is_type)
-            weft_buf_puts(out, type);
-        else
-            weft_buf_putc(out, *text);
-    }
-}
 
 /* A module with a graph for each case; symbols have names of their own in each. */
 static char *module_text(const emit_case *cases, size_t n, const char *weights, const char *type)

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "tests/support/cuda_case.h"
+#include "tests/support/typed_text.h"
 
 /* One graph: operands, then the node. Types are written %s. */
 typedef struct gemm_case {
@@ -150,16 +151,6 @@ static const gemm_case cases[] = {
 };
 
 enum { CASES = sizeof cases / sizeof cases[0] };
-
-static void put_typed(weft_buf *out, const char *text, const char *type)
-{
-    for (; *text; text++) {
-        if (text[0] == 'T' && text[1] == '[')
-            weft_buf_puts(out, type);
-        else
-            weft_buf_putc(out, *text);
-    }
-}
 
 /* All cases as graphs of one module. */
 static void print_cases(weft_buf *out, const char *type)

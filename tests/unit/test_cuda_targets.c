@@ -14,6 +14,8 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "tests/support/typed_text.h"
+
 #define TARGETS "sm_75,sm_80,sm_86,sm_89,sm_90,sm_100,sm_120"
 
 enum {
@@ -57,16 +59,6 @@ static const char *const nodes[][3] = {
 };
 
 enum { NODES = sizeof nodes / sizeof nodes[0] };
-
-static void put_typed(weft_buf *out, const char *text, const char *type)
-{
-    for (; *text; text++) {
-        if (text[0] == 'T' && text[1] == '[')
-            weft_buf_puts(out, type);
-        else
-            weft_buf_putc(out, *text);
-    }
-}
 
 static weft_module *make_module(weft_diag *diag)
 {
