@@ -183,15 +183,6 @@ static bool find_low_rank(weft_merger *g, const weft_merge_form *base, const wef
     return true;
 }
 
-static float element(const weft_merge_form *f, const uint8_t *bytes, uint32_t tap, uint32_t feature)
-{
-    float x;
-    size_t at =
-        f->by_feature ? (size_t)feature * f->taps + tap : (size_t)tap * f->features + feature;
-    memcpy(&x, bytes + at * sizeof x, sizeof x);
-    return x;
-}
-
 /* Input features by which the weights differ: a weight stored by feature is gone through row by
  * row. */
 static void mark_taps(const weft_merge_form *f, const uint8_t *a, const uint8_t *b, bool *differs)
@@ -226,7 +217,8 @@ static bool find_sparse(weft_merger *g, const weft_merge_form *base, const weft_
     n = 0;
     for (uint32_t t = 0; t < own->taps; t++) {
         for (uint32_t f = 0; differs[t] && f < own->features; f++) {
-            second[(size_t)n * own->features + f] = element(own, a, t, f) - element(base, b, t, f);
+            second[(size_t)n * own->features + f] =
+                weft_merge__element(own, a, t, f) - weft_merge__element(base, b, t, f);
         }
         if (differs[t])
             pick[n++] = t;

@@ -136,6 +136,9 @@ const char *weft_merge__refuse(const weft_merger *g, const weft_piece *piece);
 weft_merge_form weft_merge__form(const weft_merger *g, weft_node n);
 /* Bytes of the weight of a form. */
 const uint8_t *weft_merge__bytes(const weft_merger *g, const weft_merge_form *f);
+/* One of them, whichever way the weight is stored. */
+float weft_merge__element(const weft_merge_form *f, const uint8_t *bytes, uint32_t tap,
+                          uint32_t feature);
 /* Rows of a node's result. false: not known. */
 bool weft_merge__node_rows(const weft_merge_sizes *at, weft_module *m, weft_node n, double *rows);
 

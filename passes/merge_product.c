@@ -67,6 +67,16 @@ const uint8_t *weft_merge__bytes(const weft_merger *g, const weft_merge_form *f)
     return weft_weight_tensor(g->m, weft_val_weight(g->m, f->w)).data;
 }
 
+float weft_merge__element(const weft_merge_form *f, const uint8_t *bytes, uint32_t tap,
+                          uint32_t feature)
+{
+    float x;
+    size_t at =
+        f->by_feature ? (size_t)feature * f->taps + tap : (size_t)tap * f->features + feature;
+    memcpy(&x, bytes + at * sizeof x, sizeof x);
+    return x;
+}
+
 bool weft_merge__node_rows(const weft_merge_sizes *at, weft_module *m, weft_node n, double *rows)
 {
     const weft_ttype *y = weft_val_ttype(m, weft_node_out(m, n, 0));

@@ -30,15 +30,6 @@ typedef struct plan {
 
 /* -- The rectangle ---------------------------------------------------------------------------- */
 
-static float element(const weft_merge_form *f, const uint8_t *bytes, uint32_t tap, uint32_t feature)
-{
-    float x;
-    size_t i =
-        f->by_feature ? (size_t)feature * f->taps + tap : (size_t)tap * f->features + feature;
-    memcpy(&x, bytes + i * sizeof x, sizeof x);
-    return x;
-}
-
 /* A copy [taps, features] of elements of a weight. */
 static float *take(weft_merger *g, const weft_merge_form *f, const uint32_t *tap, uint32_t n_tap,
                    const uint32_t *feature, uint32_t n_feature)
@@ -47,7 +38,7 @@ static float *take(weft_merger *g, const weft_merge_form *f, const uint32_t *tap
     float *out = weft_arena_array(g->cx->scratch, (size_t)n_tap * n_feature + 1, sizeof *out);
     for (uint32_t t = 0; t < n_tap; t++)
         for (uint32_t i = 0; i < n_feature; i++)
-            out[(size_t)t * n_feature + i] = element(f, bytes, tap[t], feature[i]);
+            out[(size_t)t * n_feature + i] = weft_merge__element(f, bytes, tap[t], feature[i]);
     return out;
 }
 
