@@ -2,6 +2,7 @@
  * (docs/bundle.md has the keys); the text form is printed from it. */
 #include "ir/bundle.h"
 #include "tools/inspect_code.h"
+#include "tools/names.h"
 #include "tools/tools.h"
 
 #include <jansson.h>
@@ -16,21 +17,6 @@ typedef struct options {
 } options;
 
 /* -- JSON ------------------------------------------------------------------------------------- */
-
-/* Names come from files: what is not UTF-8 loses the bytes that make it so. */
-static json_t *json_name(const char *s)
-{
-    json_t *text = json_string(s);
-    if (text)
-        return text;
-    char *copy = strdup(s);
-    for (char *c = copy; copy && *c; c++)
-        if ((unsigned char)*c >= 0x80)
-            *c = '?';
-    text = copy ? json_string(copy) : NULL;
-    free(copy);
-    return text;
-}
 
 static json_t *json_count(uint64_t n)
 {
@@ -49,10 +35,10 @@ static json_t *json_dim(const scope *s, weft_dim d)
         return json_integer(d);
     uint32_t symbol = weft_dim_as_symbol(s->dims, d);
     if (symbol != UINT32_MAX && s->name[symbol])
-        return json_name(s->name[symbol]);
+        return weft_tool_json_name(s->name[symbol]);
     weft_buf text = {0};
     weft_dim_print(s->dims, d, &text);
-    json_t *out = json_name(text.at ? text.at : "");
+    json_t *out = weft_tool_json_name(text.at ? text.at : "");
     weft_buf_finish(&text);
     return out;
 }
@@ -60,7 +46,7 @@ static json_t *json_dim(const scope *s, weft_dim d)
 static json_t *json_port(const scope *s, const char *name, const weft_ttype *t)
 {
     json_t *port = json_object(), *shape = json_array();
-    json_object_set_new(port, "name", json_name(name));
+    json_object_set_new(port, "name", weft_tool_json_name(name));
     json_object_set_new(port, "dtype", json_string(weft_dtype_name((weft_dtype)t->dtype)));
     for (uint32_t k = 0; k < t->rank; k++)
         json_array_append_new(shape, json_dim(s, t->dim[k]));
@@ -71,7 +57,7 @@ static json_t *json_port(const scope *s, const char *name, const weft_ttype *t)
 static void add_symbol(json_t *symbols, const char *name, int64_t lo, int64_t hi)
 {
     json_t *symbol = json_object();
-    json_object_set_new(symbol, "name", json_name(name));
+    json_object_set_new(symbol, "name", weft_tool_json_name(name));
     json_object_set_new(symbol, "min", json_integer(lo));
     json_object_set_new(symbol, "max", hi >= INT64_MAX / 4 ? json_null() : json_integer(hi));
     json_array_append_new(symbols, symbol);
@@ -147,7 +133,7 @@ static json_t *inspect_graph(const weft_graph *g, weft_arena *arena)
     }
     WEFT_FOREACH_NODE (m, g, n)
         count_op(ops, weft_node_opdef(m, n)->name);
-    json_object_set_new(model, "name", json_name(weft_graph_name(g)));
+    json_object_set_new(model, "name", weft_tool_json_name(weft_graph_name(g)));
     json_object_set_new(model, "inputs", graph_ports(&s, g, true));
     json_object_set_new(model, "outputs", graph_ports(&s, g, false));
     json_object_set_new(model, "symbols", symbols);
@@ -203,8 +189,8 @@ static json_t *program_profile(const weft_bundle_program *p)
     for (size_t i = 0; i < p->profile.n; i++) {
         const weft_profile_point *from = &p->profile.point[i];
         json_t *point = json_object();
-        json_object_set_new(point, "device", json_name(from->device));
-        json_object_set_new(point, "slice", json_name(from->slice));
+        json_object_set_new(point, "device", weft_tool_json_name(from->device));
+        json_object_set_new(point, "slice", weft_tool_json_name(from->slice));
         json_object_set_new(point, "share", json_real(from->share));
         json_object_set_new(point, "batch", json_integer(from->batch));
         json_object_set_new(point, "procs", json_integer(from->procs));
@@ -214,7 +200,7 @@ static json_t *program_profile(const weft_bundle_program *p)
         json_object_set_new(point, "mreq_bytes", json_count(from->cost.mreq_bytes));
         json_object_set_new(point, "bandwidth_gbps", json_real(from->cost.bandwidth_gbps));
         json_object_set_new(point, "energy_j", json_real(from->cost.energy_j));
-        json_object_set_new(point, "source", json_name(from->cost.source));
+        json_object_set_new(point, "source", weft_tool_json_name(from->cost.source));
         json_object_set_new(point, "expected_error", json_real(from->cost.expected_error));
         json_array_append_new(profile, point);
     }
@@ -252,13 +238,14 @@ static json_t *inspect_program(const weft_bundle *b, const weft_bundle_program *
     }
     for (uint32_t i = 0; i < p->n_launch; i++)
         count_op(ops, weft_op_get(p->launch[i].op)->name);
-    json_object_set_new(model, "name", json_name(p->name));
+    json_object_set_new(model, "name", weft_tool_json_name(p->name));
     json_object_set_new(model, "inputs", program_ports(&s, p, p->input, p->n_input));
     json_object_set_new(model, "outputs", program_ports(&s, p, p->output, p->n_output));
     json_object_set_new(model, "symbols", symbols);
     json_object_set_new(model, "batch_symbol",
-                        p->batch_symbol == UINT32_MAX ? json_null()
-                                                      : json_name(p->symbol[p->batch_symbol].name));
+                        p->batch_symbol == UINT32_MAX
+                            ? json_null()
+                            : weft_tool_json_name(p->symbol[p->batch_symbol].name));
     json_object_set_new(model, "nodes", json_integer(p->n_launch));
     json_object_set_new(model, "ops", ops);
     put_program_weights(model, b, uses);
@@ -297,7 +284,7 @@ static json_t *find_shared(const weft_bundle *b, bool *const *uses, weft_arena *
         json_t *group = json_object(), *models = json_array();
         for (uint32_t i = 0; i < b->n_program; i++)
             if (uses[i][w])
-                json_array_append_new(models, json_name(b->program[i].name));
+                json_array_append_new(models, weft_tool_json_name(b->program[i].name));
         json_object_set_new(group, "models", models);
         json_object_set_new(group, "count", json_integer(count));
         json_object_set_new(group, "bytes", json_count(bytes));
@@ -356,10 +343,10 @@ static json_t *list_joint(const weft_bundle *b)
         json_t *o = json_object(), *models = json_array();
         uint32_t apart = 0;
         for (uint32_t k = 0; k < p->n_part; k++) {
-            json_array_append_new(models, json_name(b->program[p->part[k].program].name));
+            json_array_append_new(models, weft_tool_json_name(b->program[p->part[k].program].name));
             apart += b->program[p->part[k].program].n_launch;
         }
-        json_object_set_new(o, "name", json_name(p->name));
+        json_object_set_new(o, "name", weft_tool_json_name(p->name));
         json_object_set_new(o, "models", models);
         json_object_set_new(o, "launches", json_count(p->n_launch));
         json_object_set_new(o, "launches_apart", json_count(apart));
@@ -385,8 +372,8 @@ static weft_err inspect_bundle(const char *path, const options *o, weft_diag *di
     json_t *plan = b->plan_json ? json_loads(b->plan_json, 0, NULL) : NULL;
     json_object_set_new(root, "kind", json_string("bundle"));
     json_object_set_new(root, "bytes", json_count(b->file.len));
-    json_object_set_new(root, "tool", json_name(b->tool));
-    json_object_set_new(root, "target", json_name(b->target));
+    json_object_set_new(root, "tool", weft_tool_json_name(b->tool));
+    json_object_set_new(root, "target", weft_tool_json_name(b->target));
     json_object_set_new(root, "verified", json_boolean(!o->no_verify));
     put_sections(b, root);
     put_totals(b, root);
@@ -623,7 +610,7 @@ static weft_err inspect(const options *o, weft_diag *diag, weft_arena *arena, js
     weft_file_kind kind = WEFT_FILE_TEXT;
     if (err == WEFT_ERR_OK)
         err = weft_tool_sniff(file, diag, &kind);
-    json_object_set_new(root, "file", json_name(is_stdin ? "<stdin>" : o->file));
+    json_object_set_new(root, "file", weft_tool_json_name(is_stdin ? "<stdin>" : o->file));
     if (err == WEFT_ERR_OK)
         err =
             kind == WEFT_FILE_BUNDLE

@@ -96,8 +96,7 @@ weft_err weft_tool_measure_tolerance(char *const *file, int n_file,
                                      const weft_pass_options *options, weft_arena *arena,
                                      weft_diag *diag, weft_tool_changes *out)
 {
-    const char *dir = getenv("TMPDIR");
-    char *path[2] = {NULL, NULL};
+    const char *path[2] = {NULL, NULL};
     weft_engine *engine[2] = {NULL, NULL};
     weft_pass_options how = *options;
     weft_err err = WEFT_ERR_OK;
@@ -105,14 +104,8 @@ weft_err weft_tool_measure_tolerance(char *const *file, int n_file,
     how.merge_log = NULL;
     how.target = NULL;
     for (int i = 0; i < 2 && err == WEFT_ERR_OK; i++) {
-        path[i] = weft_arena_printf(arena, "%s/weft-near-XXXXXX", dir && *dir ? dir : "/tmp");
-        int fd = mkstemp(path[i]);
         how.merge_tolerance = i ? options->merge_tolerance : 0;
-        if (fd >= 0)
-            close(fd);
-        else
-            err = weft_diag_error(diag, WEFT_ERR_IO, (weft_where){.file = path[i]},
-                                  "cannot make a temporary file");
+        err = weft_tool_make_temporary("weft-near", arena, diag, &path[i]);
         if (err == WEFT_ERR_OK)
             err = compile_version(file, n_file, import, &how, path[i], arena, diag);
         if (err == WEFT_ERR_OK)

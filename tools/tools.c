@@ -94,6 +94,20 @@ uint64_t weft_tool_resident_bytes(void)
     return resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
+weft_err weft_tool_make_temporary(const char *stem, weft_arena *arena, weft_diag *diag,
+                                  const char **out)
+{
+    const char *dir = getenv("TMPDIR");
+    char *path = weft_arena_printf(arena, "%s/%s-XXXXXX", dir && *dir ? dir : "/tmp", stem);
+    int fd = mkstemp(path);
+    if (fd < 0)
+        return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){.file = path},
+                               "cannot make a temporary file");
+    close(fd);
+    *out = path;
+    return WEFT_ERR_OK;
+}
+
 const char *weft_tool_bytes(uint64_t bytes, char *buf)
 {
     static const char *const units[] = {"B", "kB", "MB", "GB", "TB"};

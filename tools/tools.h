@@ -52,6 +52,11 @@ uint64_t weft_tool_resident_bytes(void);
 /* "12.3 MB" in `buf` (at least 32 bytes); returns buf. */
 const char *weft_tool_bytes(uint64_t bytes, char *buf);
 
+/* Path of a new, empty file in TMPDIR whose name begins with `stem`; the caller unlinks it. IO when
+ * none can be made. */
+WEFT_MUST_USE weft_err weft_tool_make_temporary(const char *stem, weft_arena *arena,
+                                                weft_diag *diag, const char **out);
+
 /* Loads an ONNX file, a text IR file ("-": standard input), told apart by their first bytes, into a
  * new module. */
 WEFT_MUST_USE weft_err weft_tool_load_module(const char *path, weft_diag *diag, weft_module **out);

@@ -151,7 +151,7 @@ static void choose(const timings *time, uint32_t n_conv, weft_arena *arena, weft
 
 /* The two versions take turns, so that a machine whose speed drifts favours neither. */
 static weft_err tune(char *const *file, int n_file, const weft_import_options *import,
-                     const weft_pass_options *options, char *const *path, weft_arena *arena,
+                     const weft_pass_options *options, const char **path, weft_arena *arena,
                      weft_diag *diag, weft_tuned_conv **out, size_t *out_n)
 {
     timings time[2] = {{0}, {0}};
@@ -172,18 +172,10 @@ weft_err weft_tool_tune(char *const *file, int n_file, const weft_import_options
                         const weft_pass_options *options, weft_arena *arena, weft_diag *diag,
                         weft_tuned_conv **out, size_t *out_n)
 {
-    const char *dir = getenv("TMPDIR");
-    char *path[2] = {NULL, NULL};
+    const char *path[2] = {NULL, NULL};
     weft_err err = WEFT_ERR_OK;
-    for (int i = 0; i < 2 && err == WEFT_ERR_OK; i++) {
-        path[i] = weft_arena_printf(arena, "%s/weft-tune-XXXXXX", dir && *dir ? dir : "/tmp");
-        int fd = mkstemp(path[i]);
-        if (fd >= 0)
-            close(fd);
-        else
-            err = weft_diag_error(diag, WEFT_ERR_IO, (weft_where){.file = path[i]},
-                                  "cannot make a temporary file");
-    }
+    for (int i = 0; i < 2 && err == WEFT_ERR_OK; i++)
+        err = weft_tool_make_temporary("weft-tune", arena, diag, &path[i]);
     if (err == WEFT_ERR_OK)
         err = tune(file, n_file, import, options, path, arena, diag, out, out_n);
     for (int i = 0; i < 2 && path[i]; i++)
