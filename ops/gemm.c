@@ -11,9 +11,8 @@
 
 /* -- Inference ------------------------------------------------------------------------------ */
 
-/* Shape of a @ b by NumPy's rules, with the last two dims of a or b swapped on demand. */
-static weft_err infer_product(weft_infer_ctx *cx, uint32_t ia, uint32_t ib, bool trans_a,
-                              bool trans_b, weft_ttype *out)
+weft_err weft_gemm__infer(weft_infer_ctx *cx, uint32_t ia, uint32_t ib, bool trans_a, bool trans_b,
+                          weft_ttype *out)
 {
     const weft_ttype *a = &cx->in[ia].type, *b = &cx->in[ib].type;
     WEFT_TRY(weft_infer__rank(cx, ia, 1, WEFT_RANK_MAX));
@@ -39,8 +38,7 @@ static weft_err infer_product(weft_infer_ctx *cx, uint32_t ia, uint32_t ib, bool
     return WEFT_ERR_OK;
 }
 
-/* An operand that is added to the result must not make it larger. */
-static weft_err check_addend(weft_infer_ctx *cx, uint32_t in, const weft_ttype *out)
+weft_err weft_gemm__check_addend(weft_infer_ctx *cx, uint32_t in, const weft_ttype *out)
 {
     weft_ttype wide = *out;
     const weft_ttype *t = &cx->in[in].type;
@@ -58,11 +56,11 @@ weft_err weft_infer_matmul(weft_infer_ctx *cx)
     weft_ttype *out = weft_infer__out(cx, 0, (weft_dtype)cx->in[0].type.dtype, 0);
     WEFT_TRY(weft_infer__same_dtype(cx, 0, 1));
     WEFT_TRY(weft_infer__dtype(cx, 0, WEFT_M_NUM));
-    WEFT_TRY(infer_product(cx, 0, 1, weft_attrs_int(cx->attrs, WEFT_ATTR_TRANS_A, 0) != 0,
-                           weft_attrs_int(cx->attrs, WEFT_ATTR_TRANS_B, 0) != 0, out));
+    WEFT_TRY(weft_gemm__infer(cx, 0, 1, weft_attrs_int(cx->attrs, WEFT_ATTR_TRANS_A, 0) != 0,
+                              weft_attrs_int(cx->attrs, WEFT_ATTR_TRANS_B, 0) != 0, out));
     if (weft_infer__has(cx, 2)) {
         WEFT_TRY(weft_infer__same_dtype(cx, 0, 2));
-        WEFT_TRY(check_addend(cx, 2, out));
+        WEFT_TRY(weft_gemm__check_addend(cx, 2, out));
     }
     if (cx->n_in > 3 && weft_attrs_find(cx->attrs, WEFT_ATTR_EPILOGUE) == NULL)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "%u operands without an epilogue", cx->n_in);
@@ -76,12 +74,12 @@ weft_err weft_infer_gemm(weft_infer_ctx *cx)
     WEFT_TRY(weft_infer__dtype(cx, 0, WEFT_M_NUM));
     WEFT_TRY(weft_infer__rank(cx, 0, 2, 2));
     WEFT_TRY(weft_infer__rank(cx, 1, 2, 2));
-    WEFT_TRY(infer_product(cx, 0, 1, weft_attrs_int(cx->attrs, WEFT_ATTR_TRANSA, 0) != 0,
-                           weft_attrs_int(cx->attrs, WEFT_ATTR_TRANSB, 0) != 0, out));
+    WEFT_TRY(weft_gemm__infer(cx, 0, 1, weft_attrs_int(cx->attrs, WEFT_ATTR_TRANSA, 0) != 0,
+                              weft_attrs_int(cx->attrs, WEFT_ATTR_TRANSB, 0) != 0, out));
     if (!weft_infer__has(cx, 2))
         return WEFT_ERR_OK;
     WEFT_TRY(weft_infer__same_dtype(cx, 0, 2));
-    return check_addend(cx, 2, out);
+    return weft_gemm__check_addend(cx, 2, out);
 }
 
 weft_err weft_infer_matmul_integer(weft_infer_ctx *cx)
@@ -89,7 +87,7 @@ weft_err weft_infer_matmul_integer(weft_infer_ctx *cx)
     weft_ttype *out = weft_infer__out(cx, 0, WEFT_DTYPE_I32, 0);
     WEFT_TRY(weft_infer__dtype(cx, 0, WEFT_M_BYTE));
     WEFT_TRY(weft_infer__dtype(cx, 1, WEFT_M_BYTE));
-    return infer_product(cx, 0, 1, false, false, out);
+    return weft_gemm__infer(cx, 0, 1, false, false, out);
 }
 
 weft_err weft_infer_qlinear_matmul(weft_infer_ctx *cx)
@@ -98,7 +96,7 @@ weft_err weft_infer_qlinear_matmul(weft_infer_ctx *cx)
     WEFT_TRY(weft_infer__dtype(cx, 0, WEFT_M_BYTE));
     WEFT_TRY(weft_infer__dtype(cx, 3, WEFT_M_BYTE));
     WEFT_TRY(weft_infer__dtype(cx, 7, WEFT_M_BYTE));
-    return infer_product(cx, 0, 3, false, false, out);
+    return weft_gemm__infer(cx, 0, 3, false, false, out);
 }
 
 /* -- Work ----------------------------------------------------------------------------------- */
@@ -328,6 +326,18 @@ static weft_err eval_product(weft_eval_ctx *cx, bool trans_a, bool trans_b, scal
         return weft_map__i64(cx, out, in, n, sum_i64, &sum);
     }
     return more ? weft_steps__eval(cx, WEFT_ATTR_EPILOGUE, &acc, out) : WEFT_ERR_OK;
+}
+
+weft_err weft_gemm__eval_f32(weft_eval_ctx *cx, bool trans_b, const weft_tensor *out)
+{
+    const weft_tensor *in[2] = {out, weft_eval__in(cx, 2)};
+    scaled_sum sum = {.alpha = 1, .beta = 1, .has_addend = true};
+    product p;
+    if (!plan_product(&p, cx->in[0], cx->in[1], out, false, trans_b))
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "shapes do not fit");
+    stack_f32(cx->scratch, &p, weft_eval__f32(cx, cx->in[0]), weft_eval__f32(cx, cx->in[1]),
+              out->data);
+    return in[1] == NULL ? WEFT_ERR_OK : weft_map__f32(cx, out, in, 2, sum_f32, &sum);
 }
 
 weft_err weft_eval_matmul(weft_eval_ctx *cx)

@@ -178,6 +178,8 @@ typedef enum weft_op_id {
 /* Never NULL for id in 1 .. WEFT_OP_COUNT - 1. */
 const weft_op *weft_op_get(weft_op_id id);
 weft_op_id weft_op_find(const char *name); /* NONE when unknown */
+/* Number of the first operand that belongs to the epilogue of a node with WEFT_T_EPILOGUE. */
+uint32_t weft_epilogue_first(weft_op_id op, weft_attrs attrs);
 /* Keys and kinds of the attributes against the row; weft_op_infer and weft_op_eval do it too. */
 WEFT_MUST_USE weft_err weft_op_check_attrs(const weft_op *op, weft_attrs attrs, weft_diag *diag,
                                            weft_where where);
@@ -259,6 +261,18 @@ WEFT_MUST_USE weft_err weft_op_eval(weft_eval_ctx *cx);
 /* As weft_infer_param, on concrete data; the list is allocated from scratch. */
 bool weft_eval_param(weft_eval_ctx *cx, uint32_t in, weft_attr_key key, const int64_t **out,
                      uint32_t *out_n);
+
+/* -- low_rank_matmul: low_rank.c ------------------------------------------------------------ */
+
+enum { WEFT_LOW_RANK_SEGMENTS = 24 };
+
+/* Operand u of segment i; its v is the next one. */
+static inline uint32_t weft_low_rank_u(uint32_t i)
+{
+    return 3 + 2 * i;
+}
+/* First rows of the segments, of `rows` in all. false: not known, or no such rows. */
+bool weft_low_rank_starts(weft_attrs attrs, int64_t rows, const int64_t **out, uint32_t *out_n);
 
 /* -- Steps: the little language of `ew` kernels and epilogues ------------------------------------
  *

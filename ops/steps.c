@@ -235,13 +235,16 @@ static void apply_block(weft_step_op op, const float *const *arg, uint32_t n_arg
 
 enum { NOT_USED = WEFT_ITER_MAX };
 
+/* Operands of a node with steps, used by them or not. */
+enum { OPERANDS_MAX = WEFT_ITER_MAX + WEFT_STEPS_MAX };
+
 typedef struct program {
     uint32_t n;
     bool has_acc;
     weft_step step[WEFT_STEPS_MAX];
-    uint8_t slot[WEFT_ITER_MAX + WEFT_STEPS_MAX]; /* operand number to operand of the map */
-    float *reg;                                   /* [n][WEFT_MAP_BLOCK] results of steps */
-    float *number;                                /* [WEFT_STEP_ARGS_MAX][WEFT_MAP_BLOCK] */
+    uint8_t slot[OPERANDS_MAX]; /* operand number to operand of the map */
+    float *reg;                 /* [n][WEFT_MAP_BLOCK] results of steps */
+    float *number;              /* [WEFT_STEP_ARGS_MAX][WEFT_MAP_BLOCK] */
 } program;
 
 static void run_program(const void *state, const float *const *in, float *out, int64_t n)
@@ -284,8 +287,8 @@ weft_err weft_steps__eval(weft_eval_ctx *cx, weft_attr_key key, const weft_tenso
     int32_t n = 0;
     if (a == NULL)
         return WEFT_ERR_OK;
-    if (cx->n_in > WEFT_ITER_MAX)
-        return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "%u operands, at most %d", cx->n_in, WEFT_ITER_MAX);
+    if (cx->n_in > OPERANDS_MAX)
+        return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "%u operands, at most %d", cx->n_in, OPERANDS_MAX);
     program *p = weft_arena_alloc(cx->scratch, sizeof *p);
     WEFT_TRY(weft_steps_parse(a->u.strs, a->n, cx->n_in, cx->diag, cx->where, p->step));
     p->n = a->n;
@@ -326,8 +329,8 @@ weft_err weft_steps__infer(weft_infer_ctx *cx, weft_attr_key key, bool has_acc, 
     weft_step step[WEFT_STEPS_MAX];
     if (a == NULL)
         return WEFT_ERR_OK;
-    if (cx->n_in > WEFT_ITER_MAX)
-        return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "%u operands, at most %d", cx->n_in, WEFT_ITER_MAX);
+    if (cx->n_in > OPERANDS_MAX)
+        return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "%u operands, at most %d", cx->n_in, OPERANDS_MAX);
     WEFT_TRY(weft_steps_parse(a->u.strs, a->n, cx->n_in, cx->diag, cx->where, step));
     if (a->n == 0)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "no steps");

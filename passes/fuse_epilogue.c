@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { EPILOGUE_MAX = 8, FIRST_OPERAND = 3 };
+enum { EPILOGUE_MAX = 8 };
 
 /* A weight with one element, or one for each channel (dim 1 of a convolution, the last dim of a
  * product). */
@@ -30,6 +30,14 @@ static bool is_channel_weight(const weft_module *m, weft_node n, weft_val v)
             return false;
     }
     return true;
+}
+
+/* Number of the next operand that the epilogue gets. */
+static uint32_t next_operand(const weft_module *m, weft_node n)
+{
+    uint32_t n_in = weft_node_in_count(m, n);
+    uint32_t first = weft_epilogue_first(weft_node_op(m, n), weft_node_attrs(m, n));
+    return n_in < first ? first : n_in;
 }
 
 /* Position of `v` among the operands of `user`, which uses it once; UINT32_MAX otherwise. */
@@ -72,9 +80,7 @@ static const char *step_of(weft_passctx *cx, const weft_module *m, weft_node n, 
         if (weft_rewrite__scalar(m, other, &x)) {
             arg[1 - at] = weft_rewrite__number_text((float)x, cx->scratch);
         } else {
-            uint32_t idx = weft_node_in_count(m, n);
-            idx = idx < FIRST_OPERAND ? FIRST_OPERAND : idx;
-            arg[1 - at] = weft_arena_printf(cx->scratch, "i%u", idx);
+            arg[1 - at] = weft_arena_printf(cx->scratch, "i%u", next_operand(m, n));
             *out_other = other;
         }
     }
@@ -118,10 +124,8 @@ static bool absorb(weft_passctx *cx, weft_graph *g, weft_node n)
     const char *step = step_of(cx, m, n, user, &other);
     if (!step || later_taker(g, n, other) || !weft_rewrite__allow(cx))
         return false;
-    if (other.i) {
-        uint32_t idx = weft_node_in_count(m, n);
-        weft_node_grow_in(m, n, idx < FIRST_OPERAND ? FIRST_OPERAND : idx, other);
-    }
+    if (other.i)
+        weft_node_grow_in(m, n, next_operand(m, n), other);
     add_step(cx, m, n, step);
     weft_node_move_before(g, n, user);
     weft_rewrite__replace_result(g, user, 0, weft_node_out(m, n, 0));

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CASE_IN = 8, CASE_OUT = 4, CASE_ATTR = 12 };
+enum { CASE_IN = 10, CASE_OUT = 4, CASE_ATTR = 12 };
 
 typedef struct ops_case {
     weft_arena *arena;
