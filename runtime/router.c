@@ -8,7 +8,7 @@
  * batch back to the front of the queue; a request that was in ATTEMPTS_MAX dying workers is
  * answered with an error, and after its first it runs alone, so that a poisonous one does not take
  * others with it. Every request has a deadline, after which it is answered in any case; a worker
- * that holds one for longer is taken for hung and killed. */
+ * that holds one for longer is taken for hung and killed, as is one that does not get ready. */
 #include "runtime/router_int.h"
 
 #include <stdarg.h>
@@ -184,6 +184,8 @@ static void expire_queued(weft_router *router, router_model *model, uint64_t now
 
 static bool is_hung(const router_worker *worker, uint64_t now_ns)
 {
+    if (worker->state == WORKER_STARTING)
+        return worker->ready_by_ns <= now_ns;
     if (worker->state != WORKER_BUSY)
         return false;
     for (uint32_t k = 0; k < worker->n_part; k++)
@@ -191,6 +193,15 @@ static bool is_hung(const router_worker *worker, uint64_t now_ns)
             if (worker->part[k].request[i]->deadline_ns + hung_grace_ns > now_ns)
                 return false;
     return true;
+}
+
+/* Until something has to be done for a worker that does not answer requests. */
+static uint64_t time_left(const router_worker *w, uint64_t now_ns)
+{
+    uint64_t at_ns = w->state == WORKER_WAITING    ? w->start_ns
+                     : w->state == WORKER_STARTING ? w->ready_by_ns
+                                                   : UINT64_MAX;
+    return at_ns == UINT64_MAX ? at_ns : at_ns > now_ns ? at_ns - now_ns : scan_every_ns;
 }
 
 static uint64_t on_idle(void *user)
@@ -204,17 +215,14 @@ static uint64_t on_idle(void *user)
             expire_queued(router, &router->model[i], now_ns);
         for (uint32_t i = 0; i < router->n_worker; i++)
             if (is_hung(&router->worker[i], now_ns))
-                weft_worker__fail(&router->worker[i]);
+                weft_worker__expire(&router->worker[i]);
     }
     for (uint32_t i = 0; i < router->n_worker; i++) {
         router_worker *w = &router->worker[i];
-        if (w->state != WORKER_WAITING)
-            continue;
-        if (w->start_ns <= now_ns)
+        if (w->state == WORKER_WAITING && w->start_ns <= now_ns)
             weft_worker__start(w);
-        /* Perhaps later. */
-        if (w->state == WORKER_WAITING && w->start_ns > now_ns && w->start_ns - now_ns < wait_ns)
-            wait_ns = w->start_ns - now_ns;
+        uint64_t left_ns = time_left(w, now_ns);
+        wait_ns = left_ns < wait_ns ? left_ns : wait_ns;
     }
     /* What a dead worker gave back, and queues whose delay is over. */
     if (router->n_pending)
@@ -283,8 +291,11 @@ weft_err weft_router__create(const weft_serve_options *options, weft_loop *loop,
     if (!router)
         return WEFT_ERR_NOMEM;
     double timeout_s = options->request_timeout_s > 0 ? options->request_timeout_s : 30;
-    *router =
-        (weft_router){.options = options, .loop = loop, .timeout_ns = (uint64_t)(timeout_s * 1e9)};
+    double start_s = options->start_timeout_s > 0 ? options->start_timeout_s : 300;
+    *router = (weft_router){.options = options,
+                            .loop = loop,
+                            .timeout_ns = (uint64_t)(timeout_s * 1e9),
+                            .start_timeout_ns = (uint64_t)(start_s * 1e9)};
     weft_err err = weft_bundle_open(options->bundle, diag, &router->bundle);
     if (err == WEFT_ERR_OK) {
         router->model = calloc(router->bundle->n_program + 1, sizeof *router->model);

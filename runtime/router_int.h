@@ -56,6 +56,7 @@ typedef struct router_worker {
     pid_t pid; /* 0: none that has not been waited for */
     int fd;
     uint64_t start_ns, backoff_ns;
+    uint64_t ready_by_ns; /* STARTING: when it is taken for hung */
     uint64_t restarts, losses;
     bool lost;                  /* its device: since it ended last */
     bool spoke;                 /* this process said why it ends */
@@ -89,7 +90,7 @@ struct weft_router {
     router_joint *joint; /* by joint program */
     router_worker *worker;
     uint32_t n_worker;
-    uint64_t next_id, restarts, joint_executions, next_scan_ns, timeout_ns;
+    uint64_t next_id, restarts, joint_executions, next_scan_ns, timeout_ns, start_timeout_ns;
     uint32_t n_pending; /* accepted, not answered */
     bool draining;
     char failure[WORKER_WORDS_MAX];
@@ -135,6 +136,8 @@ void weft_worker__start(router_worker *worker);
 void weft_worker__send(router_worker *worker);
 /* Kills the process and takes what it ran back into the queues. */
 void weft_worker__fail(router_worker *worker);
+/* As that, of one that took too long to prepare its models, or to answer. */
+void weft_worker__expire(router_worker *worker);
 void weft_worker__stop(router_worker *worker);
 
 /* -- Back into the router (router.c) -------------------------------------------------------- */

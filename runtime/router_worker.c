@@ -139,6 +139,16 @@ void weft_worker__fail(router_worker *w)
         take_back(w);
 }
 
+void weft_worker__expire(router_worker *w)
+{
+    char text[96];
+    snprintf(text, sizeof text, "a worker was not ready within %g s",
+             (double)w->router->start_timeout_ns * 1e-9);
+    if (w->state == WORKER_STARTING)
+        hear(w, text, strlen(text));
+    weft_worker__fail(w);
+}
+
 void weft_worker__stop(router_worker *w)
 {
     end_process(w, w->slice->gpu ? stop_grace_ns : 0);
@@ -227,6 +237,7 @@ void weft_worker__start(router_worker *w)
     w->pid = pid;
     w->fd = pair[0];
     w->state = WORKER_STARTING;
+    w->ready_by_ns = weft_clock__now_ns() + w->router->start_timeout_ns;
     w->spoke = w->says_lost = false;
 }
 

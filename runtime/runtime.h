@@ -209,8 +209,8 @@ typedef struct weft_gpu_reading {
     double sms, warps, tensor, bandwidth;
 } weft_gpu_reading;
 
-/* `uuid` NULL: number `ordinal` of those that CUDA_VISIBLE_DEVICES names, or of all. NODEV when it
- * is not here. Owned. */
+/* `uuid` NULL: the GPU, or MIG instance, that is number `ordinal` to CUDA in this process. NODEV
+ * when it is not here. Owned. */
 WEFT_MUST_USE weft_err weft_gpu_meter_open(const char *uuid, uint32_t ordinal, weft_diag *diag,
                                            weft_gpu_meter **out);
 void weft_gpu_meter_close(weft_gpu_meter *meter); /* NULL is fine */
@@ -258,6 +258,7 @@ typedef struct weft_serve_options {
     double max_queue_delay_us;  /* without an SLO; 0: a batch leaves as soon as a worker is idle */
     double request_timeout_s;   /* 0: 30 */
     double drain_timeout_s;     /* 0: 30 */
+    double start_timeout_s;     /* a worker prepares its models within this; 0: 300 */
     bool nv_metrics;            /* also Triton's metric names */
     /* Called once when all models are ready; ports as bound (-1: off). */
     void (*on_ready)(void *user, int http_port, int grpc_port, int metrics_port);

@@ -26,6 +26,7 @@ enum {
     OPT_DELAY,
     OPT_TIMEOUT,
     OPT_DRAIN,
+    OPT_START,
     OPT_NV,
     OPT_DEVICES,
     OPT_MPS,
@@ -101,6 +102,8 @@ static int take(options *o, int opt)
         return take_duration(&o->serve.request_timeout_s, 1e-6);
     case OPT_DRAIN:
         return take_duration(&o->serve.drain_timeout_s, 1e-6);
+    case OPT_START:
+        return take_duration(&o->serve.start_timeout_s, 1e-6);
     case OPT_NV:
         o->serve.nv_metrics = true;
         return 0;
@@ -134,6 +137,7 @@ static int parse(int argc, char **argv, options *o)
                                           {"max-queue-delay", required_argument, NULL, OPT_DELAY},
                                           {"timeout", required_argument, NULL, OPT_TIMEOUT},
                                           {"drain-timeout", required_argument, NULL, OPT_DRAIN},
+                                          {"start-timeout", required_argument, NULL, OPT_START},
                                           {"nv-metrics", no_argument, NULL, OPT_NV},
                                           {"devices", required_argument, NULL, OPT_DEVICES},
                                           {"mps", no_argument, NULL, OPT_MPS},
@@ -246,6 +250,7 @@ const weft_verb weft_verb_serve = {
         "      --max-queue-delay T    wait this long for a fuller batch, within the SLO (0s)\n"
         "      --timeout T            answer every request within this time (30s)\n"
         "      --drain-timeout T      time to answer what is left when ending (30s)\n"
+        "      --start-timeout T      time for a worker to prepare its models (300s)\n"
         "      --nv-metrics           also write Triton's metric names\n"
         "      --devices 0,1          serve these devices of the plan alone (all)\n"
         "      --mps                  start MPS daemons of our own for shares of GPUs, and stop\n"

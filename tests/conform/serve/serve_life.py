@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import resource
+import shutil
 import signal
 import socket
 import struct
@@ -13,6 +14,7 @@ import threading
 import time
 
 import numpy as np
+import serving
 from serving import WEFT, Server, compile_bundle, digits, is_close, read_answer, tensor, wait_until
 
 compile_bundle(more=False)
@@ -165,6 +167,33 @@ def check_late():
         good(s)
 
 
+def check_never_ready():
+    """A worker that hangs while it prepares its models is ended: at the start with an error, later
+    it is started again."""
+    with open("hang", "w") as f:
+        f.write("#!/bin/sh\nexec sleep 1000\n")
+    os.chmod("hang", 0o755)
+    shutil.copy(serving.WEFT, "weft")
+    real, serving.WEFT = serving.WEFT, "./weft"
+    try:
+        with Server("--start-timeout", "1s") as s:
+            good(s)
+            os.rename("weft", "kept")
+            os.rename("hang", "weft")  # a worker that starts now never says that it is ready
+            os.kill(s.workers()[0], signal.SIGKILL)
+            wait_until(lambda: b"weft_worker_restarts_total 2\n" in
+                       s.request("GET", "/metrics", port=s.metrics)[2])
+            os.rename("weft", "hang")
+            os.rename("kept", "weft")
+            wait_until(lambda: s.get("/v2/health/ready")[0] == 200)
+            good(s)
+    finally:
+        serving.WEFT = real
+    late = Server("--start-timeout", "1ms", ready=False)
+    assert late.process.wait(30) == 1, late.text()
+    assert "a worker was not ready within 0.001 s" in late.text(), late.text()
+
+
 def check_broken():
     """A bundle that cannot be served: a clear error and exit code 1."""
     def serve(path):
@@ -237,6 +266,6 @@ def answers(s):
 
 
 for check in (check_broken, check_drain, check_accepted_are_answered, check_drain_timeout, check_late,
-              check_files, check_held_bytes):
+              check_never_ready, check_files, check_held_bytes):
     check()
     print(check.__name__, "ok", flush=True)
