@@ -3,6 +3,7 @@
  * Activity is that of NVML's GPM counters (Hopper and later): two samples, and what happened
  * between them, the first when the meter is opened. A GPU whose MIG mode is on, or an older one,
  * does not tell everything. */
+#include "runtime/drv_cuda_int.h"
 #include "runtime/machine_int.h"
 
 #include <stdio.h>
@@ -22,11 +23,13 @@ struct weft_gpu_meter {
 
 /* -- Finding it ------------------------------------------------------------------------------- */
 
+/* `uuid`: "GPU-...", "MIG-...", or what follows that. */
 static bool has_uuid(const weft_gpu_meter *m, weft_nvml_device device, const char *uuid)
 {
     char text[WEFT_NVML_UUID_BYTES];
     return m->nvml.fn.nvmlDeviceGetUUID(device, text, sizeof text) == WEFT_NVML_SUCCESS &&
-           strcmp(text, uuid) == 0;
+           (strcmp(text, uuid) == 0 ||
+            (strchr(text, '-') && strcmp(strchr(text, '-') + 1, uuid) == 0));
 }
 
 static bool find_mig(weft_gpu_meter *m, weft_nvml_device gpu, const char *uuid)
@@ -49,22 +52,16 @@ static bool find_mig(weft_gpu_meter *m, weft_nvml_device gpu, const char *uuid)
     return false;
 }
 
-static weft_err find(weft_gpu_meter *m, const char *uuid, unsigned int index, weft_diag *diag)
+static weft_err find(weft_gpu_meter *m, const char *uuid, weft_diag *diag)
 {
     const weft_nvml_syms *fn = &m->nvml.fn;
     unsigned int n = 0;
     fn->nvmlDeviceGetCount_v2(&n);
-    for (unsigned int i = 0; i < n; i++) {
-        if ((!uuid && i != index) ||
-            fn->nvmlDeviceGetHandleByIndex_v2(i, &m->gpu) != WEFT_NVML_SUCCESS)
-            continue;
-        if (!uuid || has_uuid(m, m->gpu, uuid) || find_mig(m, m->gpu, uuid))
+    for (unsigned int i = 0; i < n; i++)
+        if (fn->nvmlDeviceGetHandleByIndex_v2(i, &m->gpu) == WEFT_NVML_SUCCESS &&
+            (has_uuid(m, m->gpu, uuid) || find_mig(m, m->gpu, uuid)))
             return WEFT_ERR_OK;
-    }
-    if (uuid)
-        return weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){0}, "no GPU has the UUID %s",
-                               uuid);
-    return weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){0}, "there is no GPU %u", index);
+    return weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){0}, "no GPU has the UUID %s", uuid);
 }
 
 static bool sample(weft_gpu_meter *m, weft_nvml_gpm_sample to)
@@ -88,37 +85,39 @@ static void open_counters(weft_gpu_meter *m)
         m->now = NULL;
 }
 
-/* Entry `ordinal` of the list in CUDA_VISIBLE_DEVICES: a UUID (true), or a number. */
-static bool find_visible(uint32_t ordinal, char uuid[WEFT_MACHINE_NAME_MAX], unsigned int *index)
+/* The UUID, without what is before its first dash, of CUDA's device `ordinal`. Its numbers are not
+ * NVML's: CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER change them, and the fastest comes first. */
+static weft_err ask_cuda(uint32_t ordinal, weft_diag *diag, char out[WEFT_MACHINE_NAME_MAX])
 {
-    const char *at = getenv("CUDA_VISIBLE_DEVICES");
-    char *end;
-    *index = ordinal;
-    if (!at || !*at)
-        return false;
-    for (; ordinal > 0 && at[strcspn(at, ",")]; ordinal--)
-        at += strcspn(at, ",") + 1;
-    if (ordinal > 0)
-        *index = UINT32_MAX;
-    snprintf(uuid, WEFT_MACHINE_NAME_MAX, "%.*s", (int)strcspn(at, ","), at);
-    if (ordinal == 0)
-        *index = (unsigned int)strtoul(uuid, &end, 10);
-    return ordinal == 0 && *end;
+    const weft_cuda_lib *lib;
+    weft_cu_device device;
+    weft_cu_uuid uuid;
+    WEFT_TRY(weft_cuda_lib__get(diag, &lib));
+    if (lib->api.cuInit(0) != WEFT_CUDA_SUCCESS ||
+        lib->api.cuDeviceGet(&device, (int)ordinal) != WEFT_CUDA_SUCCESS ||
+        lib->api.cuDeviceGetUuid(&uuid, device) != WEFT_CUDA_SUCCESS)
+        return weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){0}, "CUDA has no GPU %u",
+                               ordinal);
+    size_t at = 0;
+    for (int i = 0; i < 16; i++)
+        at += (size_t)snprintf(out + at, WEFT_MACHINE_NAME_MAX - at, "%s%02x",
+                               i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+                               (unsigned char)uuid.bytes[i]);
+    return WEFT_ERR_OK;
 }
 
 weft_err weft_gpu_meter_open(const char *uuid, uint32_t ordinal, weft_diag *diag,
                              weft_gpu_meter **out)
 {
-    char visible[WEFT_MACHINE_NAME_MAX];
-    unsigned int index = 0;
+    char of_cuda[WEFT_MACHINE_NAME_MAX];
     weft_gpu_meter *m = calloc(1, sizeof *m);
     if (!m)
         return WEFT_ERR_NOMEM;
-    if (!uuid && find_visible(ordinal, visible, &index))
-        uuid = visible;
-    weft_err err = weft_nvml__open(diag, &m->nvml);
+    weft_err err = uuid ? WEFT_ERR_OK : ask_cuda(ordinal, diag, of_cuda);
     if (err == WEFT_ERR_OK)
-        err = find(m, uuid, index, diag);
+        err = weft_nvml__open(diag, &m->nvml);
+    if (err == WEFT_ERR_OK)
+        err = find(m, uuid ? uuid : of_cuda, diag);
     if (err != WEFT_ERR_OK) {
         weft_gpu_meter_close(m);
         return err;

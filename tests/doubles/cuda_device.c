@@ -66,8 +66,10 @@ void weft_cuda__kill(weft_object *o)
 
 /* -- Devices ---------------------------------------------------------------------------------- */
 
+/* UUIDs are those of NVML's double; the fastest comes first. */
 static void make_devices(void)
 {
+    int fastest = (int)weft_double_number("FASTEST", 0) % 10;
     W.n_device = (int)weft_double_number("DEVICES", 1);
     if (W.n_device > WEFT_DEVICES_MAX)
         W.n_device = WEFT_DEVICES_MAX;
@@ -77,8 +79,7 @@ static void make_devices(void)
         *d = (weft_cuda_device){.major = cc / 10, .minor = cc % 10};
         const char *name = weft_double_text("NAME");
         snprintf(d->name, sizeof d->name, "%s", name ? name : "NVIDIA H200");
-        memcpy(d->uuid, "weft double of a", 16);
-        d->uuid[15] = (unsigned char)i;
+        d->uuid[15] = (unsigned char)(i == 0 ? fastest : i <= fastest ? i - 1 : i);
         d->sms = (int)weft_double_number("SMS", 132);
         d->mem_bytes = weft_double_number("MEM", (uint64_t)140 << 30);
         d->smallest_group = d->major >= 9 ? 8 : d->major == 8 ? 4 : 2;
@@ -402,13 +403,21 @@ weft_cu_result cuDevicePrimaryCtxRelease(weft_cu_device device)
     return weft_cuda__leave(r, call, "%d", device);
 }
 
+/* A green context is current to one thread at a time. */
 weft_cu_result cuCtxSetCurrent(weft_cu_context ctx)
 {
     weft_cu_result r = weft_cuda__enter("cuCtxSetCurrent", WEFT_AFTER_INIT);
-    weft_cuda_ctx *c = NULL;
+    weft_cuda_ctx *c = NULL, *old = weft_cuda__current();
     if (!r && ctx && !(c = weft_cuda__get(ctx, WEFT_CONTEXT, "cuCtxSetCurrent")))
         r = WEFT_CUDA_ERROR_INVALID_CONTEXT;
+    if (!r && c && c != old && c->taken)
+        weft_double_mistake("cuCtxSetCurrent: green context %u is current to another thread",
+                            c->green->o.serial);
     if (!r) {
+        if (old)
+            old->taken = false;
+        if (c)
+            c->taken = c->green != NULL;
         current = c;
         current_age = age;
     }

@@ -16,6 +16,14 @@ expect 0 "$WEFT" bench d.weft --time 0.3
 has out "    measured  "
 has out " W  SMs 12%  tensor cores 15%  bandwidth 20%"
 has out "    estimated "
+# CUDA shows the second GPU first, and has no second one.
+printf 'driver 580.65.06 13000\ngpu a100-40\ngpu h200\npower 0 50000\npower 1 250000\n' >machine
+WEFT_DOUBLE_FASTEST=1 expect 0 "$WEFT" bench d.weft --time 0.3 --format json
+python3 -c '
+import json
+r = json.load(open("out"))["results"][0]
+assert 100 < r["power_w"] < 600 and r["estimate"]["time_us"] > 0, r
+' || die "$(shown out)"
 # A GPU that tells nothing: what was estimated stays.
 LD_LIBRARY_PATH=$DOUBLES WEFT_DOUBLE_NVML=$PWD/none expect 0 "$WEFT" bench d.weft --time 0.1 --format json
 python3 -c '
