@@ -83,6 +83,15 @@ static weft_err check_run(const maker *m, weft_step_ref at, uint64_t bytes)
     return WEFT_ERR_OK;
 }
 
+/* What a device copies from and to must not overlap. */
+static weft_err check_apart(const maker *m, weft_step_ref a, weft_step_ref b, uint64_t bytes)
+{
+    uint64_t distance = a.offset < b.offset ? b.offset - a.offset : a.offset - b.offset;
+    if (a.at == b.at && distance < bytes)
+        return refuse(m, "a copy overlaps what it is made of");
+    return WEFT_ERR_OK;
+}
+
 static weft_err make_value(const maker *m, const weft_step_arg *arg, weft_step_value *out)
 {
     int64_t x;
@@ -149,7 +158,8 @@ static weft_err make_move(maker *m, const weft_bundle_step *from, weft_step_now 
         return refuse(m, "it reads what is no operand");
     to->arg[1].kind = from->arg[1].kind;
     WEFT_TRY(find_ref(m, &from->arg[1], &to->arg[1].ref));
-    return check_run(m, to->arg[1].ref, to->bytes);
+    WEFT_TRY(check_run(m, to->arg[1].ref, to->bytes));
+    return check_apart(m, to->arg[0].ref, to->arg[1].ref, to->bytes);
 }
 
 /* A matrix of `rows` x `cols` and its batch lie inside their operand. */

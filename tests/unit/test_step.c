@@ -187,6 +187,9 @@ BREAK(negative_copy, f->step[2].bytes = -1)
 BREAK(copy_of_one, f->step[2].n_arg = 1)
 BREAK(copy_into_operand, f->move[0].kind = WEFT_STEP_ARG_IN)
 BREAK(copy_of_number, f->move[1].kind = WEFT_STEP_ARG_INT)
+BREAK(copy_of_itself, f->move[0] = f->move[1]; f->move[0].dim = 316; f->step[2].bytes = 4;
+      f->move[1].dim = 316)
+BREAK(copy_that_overlaps, f->move[0] = f->move[1]; f->move[0].dim = 248; f->step[2].bytes = 12)
 BREAK(long_fill, f->step[3].bytes = 321)
 BREAK(small_scratch, f->launch.scratch_bytes = 300)
 BREAK(negative_scratch, f->launch.scratch_bytes = -1)
@@ -231,6 +234,8 @@ static const struct {
     {copy_of_one, WEFT_ERR_INPUT, "a copy has two addresses"},
     {copy_into_operand, WEFT_ERR_INPUT, "writes to what is no result"},
     {copy_of_number, WEFT_ERR_INPUT, "reads what is no operand"},
+    {copy_of_itself, WEFT_ERR_INPUT, "step 3: a copy overlaps"},
+    {copy_that_overlaps, WEFT_ERR_INPUT, "step 3: a copy overlaps"},
     {long_fill, WEFT_ERR_INPUT, "step 4: it reaches behind"},
     {small_scratch, WEFT_ERR_INPUT, "step 2: it reaches behind"},
     {negative_scratch, WEFT_ERR_INPUT, "scratch memory has no size"},
