@@ -218,7 +218,6 @@ static weft_err open_device(weft_engine *e, weft_gpu *g, weft_diag *diag)
     WEFT_TRY(weft_gpu__check(g, g->cu->cuCtxSetCurrent(g->primary), "cuCtxSetCurrent", diag));
     if (e->n_sm)
         WEFT_TRY(take_partition(g, e->sm_first, e->n_sm, diag));
-    WEFT_TRY(weft_gpu__check(g, g->cu->cuCtxSetCurrent(g->ctx), "cuCtxSetCurrent", diag));
     return weft_gpu__open_stream(g, diag, &g->load);
 }
 

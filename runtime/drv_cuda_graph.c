@@ -4,7 +4,10 @@
  * independent branches run at the same time. Products are captured from a stream into the same
  * graph. At other addresses the graph is recorded anew and the executable, which took the driver's
  * time to make, is updated. Without graphs (a driver before CUDA 12.3) launches go into the queue
- * one after the other. */
+ * one after the other.
+ *
+ * Nodes name the context that they run in, that of a partition where there is one: it takes calls
+ * of one thread at a time, so recording is under the engine's lock. */
 #include "runtime/drv_cuda_int.h"
 
 #include <stdio.h>
@@ -92,7 +95,7 @@ static void set_copy(const weft_gpu *g, weft_cu_deviceptr to, weft_cu_deviceptr 
                      uint64_t bytes, weft_cu_node_params *out)
 {
     out->type = WEFT_CU_GRAPH_NODE_TYPE_MEMCPY;
-    out->u.memcpy.copyCtx = g->primary;
+    out->u.memcpy.copyCtx = g->ctx;
     out->u.memcpy.copyParams = (weft_cu_memcpy3d){.srcMemoryType = WEFT_CU_MEMORYTYPE_DEVICE,
                                                   .srcDevice = from,
                                                   .dstMemoryType = WEFT_CU_MEMORYTYPE_DEVICE,
@@ -111,7 +114,7 @@ static void set_fill(const weft_gpu *g, weft_cu_deviceptr to, uint64_t bytes,
                                           .elementSize = words ? 4 : 1,
                                           .width = words ? bytes / 4 : bytes,
                                           .height = 1,
-                                          .ctx = g->primary};
+                                          .ctx = g->ctx};
 }
 
 /* One node that stands for all those that a capture ended with. */
@@ -157,9 +160,13 @@ static weft_err capture(recorder *r, weft_gpu_launch *l, uint32_t i, void *const
                               n_last);
     if (err == WEFT_ERR_OK)
         err = join_tail(r, last, n_last, out);
-    /* Always: a stream that captures does nothing else. */
+    /* Always: a stream that captures does nothing else. A capture that was invalidated takes its
+     * graph with it. */
+    graph = NULL;
     weft_err ended = weft_gpu__check(r->g, cu->cuStreamEndCapture(r->stream, &graph),
                                      "cuStreamEndCapture", err == WEFT_ERR_OK ? r->diag : NULL);
+    if (!graph)
+        r->graph = NULL;
     return err != WEFT_ERR_OK ? err : ended;
 }
 
@@ -256,7 +263,9 @@ weft_err weft_gpu__fuse(weft_engine *e, void *queue, const weft_bound_list *list
     if (f->timed)
         (void)r.g->cu->cuGraphExecDestroy(f->timed);
     f->timed = NULL;
+    pthread_mutex_lock(&r.g->lock);
     weft_err err = record_and_make(&r, list, f);
+    pthread_mutex_unlock(&r.g->lock);
     if (r.graph)
         (void)r.g->cu->cuGraphDestroy(r.graph);
     free(r.item);
@@ -372,7 +381,9 @@ static weft_err record_timed(recorder *r, const weft_gpu_queue *q, const weft_bo
 static weft_err make_timed(weft_gpu *g, const weft_gpu_queue *q, fused *f, weft_diag *diag)
 {
     recorder r = {.g = g, .stream = q->stream, .diag = diag};
+    pthread_mutex_lock(&g->lock);
     weft_err err = record_timed(&r, q, f->list);
+    pthread_mutex_unlock(&g->lock);
     if (err == WEFT_ERR_OK)
         err = weft_gpu__check(g, g->cu->cuGraphInstantiateWithFlags(&f->timed, r.graph, 0),
                               "cuGraphInstantiateWithFlags", diag);

@@ -53,9 +53,9 @@ typedef struct weft_gpu {
     const weft_cu_api *cu;
     const weft_cuda_lib *lib;
     weft_cu_device device;
-    weft_cu_context primary; /* memory is its */
-    weft_cu_context ctx;     /* kernels run in it: the primary one, or that of `green` */
-    weft_cu_green_ctx green; /* NULL: the whole device */
+    weft_cu_context primary; /* memory is its, and it is current where calls are made */
+    weft_cu_context ctx;     /* nodes of graphs run in it: the primary one, or that of `green` */
+    weft_cu_green_ctx green; /* NULL: the whole device; calls that name it are under the lock */
     weft_cu_stream load;     /* for weights and zeros; under the lock */
     char name[WEFT_GPU_TEXT_MAX];
     int cc;       /* 90: compute capability 9.0 */
@@ -94,10 +94,11 @@ static inline weft_gpu *weft_gpu__of(const weft_engine *engine)
     return engine->device;
 }
 
-/* Makes its context the thread's. What it may answer, the next call answers too. */
+/* Makes its primary context the thread's: a green one may be current to one thread at a time, and
+ * is reached through its streams and nodes. What it may answer, the next call answers too. */
 static inline void weft_gpu__enter(weft_gpu *g)
 {
-    (void)g->cu->cuCtxSetCurrent(g->ctx);
+    (void)g->cu->cuCtxSetCurrent(g->primary);
 }
 
 /* What `result` of the function `call` comes to; OK for success. NOMEM: out of memory; NODEV: the

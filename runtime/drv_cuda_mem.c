@@ -222,12 +222,15 @@ void weft_gpu__host_free(weft_engine *e, void *data, uint64_t bytes)
 
 weft_err weft_gpu__open_stream(weft_gpu *g, weft_diag *diag, weft_cu_stream *out)
 {
-    if (g->green)
-        return weft_gpu__check(
-            g, g->cu->cuGreenCtxStreamCreate(out, g->green, WEFT_CU_STREAM_NON_BLOCKING, 0),
-            "cuGreenCtxStreamCreate", diag);
-    return weft_gpu__check(g, g->cu->cuStreamCreate(out, WEFT_CU_STREAM_NON_BLOCKING),
-                           "cuStreamCreate", diag);
+    if (!g->green)
+        return weft_gpu__check(g, g->cu->cuStreamCreate(out, WEFT_CU_STREAM_NON_BLOCKING),
+                               "cuStreamCreate", diag);
+    pthread_mutex_lock(&g->lock);
+    weft_err err = weft_gpu__check(
+        g, g->cu->cuGreenCtxStreamCreate(out, g->green, WEFT_CU_STREAM_NON_BLOCKING, 0),
+        "cuGreenCtxStreamCreate", diag);
+    pthread_mutex_unlock(&g->lock);
+    return err;
 }
 
 weft_err weft_gpu__open_queue(weft_engine *e, weft_diag *diag, void **out)

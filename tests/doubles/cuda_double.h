@@ -82,6 +82,7 @@ typedef struct weft_work {
     void *data;
     weft_cuda_event *event;
     weft_cuda_exec *exec;
+    struct weft_cuda_ctx *ctx; /* of a graph's node; NULL: it needs none */
     /* Of the last time it ran; known before for copies, sets and calls. */
     weft_spans read, write;
     /* In a stream */
@@ -102,6 +103,7 @@ typedef struct weft_cuda_green weft_cuda_green;
 typedef struct weft_cuda_ctx {
     weft_object o;
     weft_cuda_green *green; /* NULL: primary */
+    bool taken;             /* green: current to some thread */
 } weft_cuda_ctx;
 
 struct weft_cuda_green {
@@ -120,6 +122,7 @@ typedef struct weft_cuda_graph {
     struct weft_cuda_node **node;
     size_t n, room;
     unsigned capturing; /* streams */
+    weft_cuda_ctx *ctx; /* of the nodes so far; NULL: none has one */
 } weft_cuda_graph;
 
 typedef struct weft_cuda_node {

@@ -67,6 +67,10 @@ static bool check_after(weft_cuda_graph *g, weft_cuda_node *const *after, size_t
 weft_cu_result weft_graph__add(weft_cuda_graph *g, weft_cuda_node *const *after, size_t n_after,
                                weft_work *w, weft_cuda_node **out)
 {
+    if (w->ctx && g->ctx && w->ctx != g->ctx)
+        weft_double_mistake("graph %u: %s runs in context %u, nodes before it in %u", g->o.serial,
+                            w->what, w->ctx->o.serial, g->ctx->o.serial);
+    g->ctx = w->ctx ? w->ctx : g->ctx;
     if (g->n == g->room) {
         size_t room = g->room ? 2 * g->room : 16;
         weft_cuda_node **p = realloc(g->node, room * sizeof(weft_cuda_node *));
@@ -135,11 +139,10 @@ static bool is_zero(const void *at, size_t bytes)
     return true;
 }
 
-static weft_cu_result check_ctx(weft_cu_context ctx, const char *call)
+/* NULL: that of the thread. */
+static weft_cuda_ctx *find_ctx(weft_cu_context ctx)
 {
-    if (!ctx || weft_cuda__get(ctx, WEFT_CONTEXT, call))
-        return 0;
-    return WEFT_CUDA_ERROR_INVALID_CONTEXT;
+    return ctx ? weft_cuda__get(ctx, WEFT_CONTEXT, "cuGraphAddNode") : weft_cuda__current();
 }
 
 static weft_cu_result kernel_work(const weft_cu_kernel_node *k, weft_work *out)
@@ -147,9 +150,6 @@ static weft_cu_result kernel_work(const weft_cu_kernel_node *k, weft_work *out)
     const char *call = "cuGraphAddNode";
     const unsigned grid[3] = {k->gridDimX, k->gridDimY, k->gridDimZ};
     const unsigned block[3] = {k->blockDimX, k->blockDimY, k->blockDimZ};
-    weft_cu_result r = check_ctx(k->ctx, call);
-    if (r)
-        return r;
     void *kernel = k->func ? (void *)k->func : (void *)k->kern;
     return weft_kernel__work(out, call, kernel, grid, block, k->sharedMemBytes, k->kernelParams,
                              k->extra);
@@ -170,9 +170,6 @@ static weft_cu_result copy_work(const weft_cu_memcpy_node *c, weft_work *out)
 {
     const weft_cu_memcpy3d *p = &c->copyParams;
     size_t bytes = p->WidthInBytes;
-    weft_cu_result r = check_ctx(c->copyCtx, "cuGraphAddNode");
-    if (r)
-        return r;
     uintptr_t src = side(p->srcMemoryType, p->srcHost, p->srcDevice, bytes);
     uintptr_t dst = side(p->dstMemoryType, p->dstHost, p->dstDevice, bytes);
     if (!src || !dst || p->Height != 1 || p->Depth != 1 || !bytes || p->srcXInBytes ||
@@ -196,9 +193,6 @@ static weft_cu_result copy_work(const weft_cu_memcpy_node *c, weft_work *out)
 static weft_cu_result set_work(const weft_cu_memset_node *m, weft_work *out)
 {
     size_t bytes = m->width * m->elementSize;
-    weft_cu_result r = check_ctx(m->ctx, "cuGraphAddNode");
-    if (r)
-        return r;
     unsigned char byte = (unsigned char)m->value;
     bool same = m->elementSize == 1 || m->value == 0;
     if (!same || m->height != 1 || !bytes ||
@@ -225,6 +219,21 @@ static weft_cu_result event_work(const weft_cu_event_node *e, weft_work *out)
         return WEFT_CUDA_ERROR_INVALID_HANDLE;
     *out = (weft_work){.kind = WEFT_WORK_EVENT, .event = event, .what = "event"};
     return 0;
+}
+
+/* Where a node runs; false: nowhere. */
+static bool node_ctx(const weft_cu_node_params *p, weft_cuda_ctx **out)
+{
+    *out = NULL;
+    if (p->type == WEFT_CU_GRAPH_NODE_TYPE_KERNEL)
+        *out = find_ctx(p->u.kernel.ctx);
+    else if (p->type == WEFT_CU_GRAPH_NODE_TYPE_MEMCPY)
+        *out = find_ctx(p->u.memcpy.copyCtx);
+    else if (p->type == WEFT_CU_GRAPH_NODE_TYPE_MEMSET)
+        *out = find_ctx(p->u.memset.ctx);
+    else
+        return true;
+    return *out != NULL;
 }
 
 static weft_cu_result node_work(const weft_cu_node_params *p, weft_work *out)
@@ -270,6 +279,10 @@ weft_cu_result cuGraphAddNode(weft_cu_graph_node *out, weft_cu_graph graph,
         r = WEFT_CUDA_ERROR_INVALID_VALUE;
     if (!r)
         r = node_work(params, &w);
+    if (!r && !node_ctx(params, &w.ctx)) {
+        weft_work__free(&w);
+        r = WEFT_CUDA_ERROR_INVALID_CONTEXT;
+    }
     char what[sizeof w.what];
     memcpy(what, w.what, sizeof what);
     weft_cuda_node *made = NULL;
@@ -338,6 +351,7 @@ weft_cu_result cuStreamGetCaptureInfo(weft_cu_stream stream, unsigned *status, u
     return weft_cuda__leave(r, call, "%u", s ? s->o.serial : 0);
 }
 
+/* A capture that was invalidated, or cannot be ended, takes its graph with it. */
 weft_cu_result cuStreamEndCapture(weft_cu_stream stream, weft_cu_graph *graph)
 {
     const char *call = "cuStreamEndCapture";
@@ -350,9 +364,10 @@ weft_cu_result cuStreamEndCapture(weft_cu_stream stream, weft_cu_graph *graph)
     } else {
         if (!r && s->broken)
             r = WEFT_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-        if (!r)
-            *graph = (weft_cu_graph)s->capture;
         s->capture->capturing--;
+        *graph = r ? NULL : (weft_cu_graph)s->capture;
+        if (r)
+            weft_cuda__kill(&s->capture->o);
         s->capture = NULL;
         s->n_after = 0;
     }

@@ -151,6 +151,7 @@ weft_cu_result weft_stream__enqueue(weft_cuda_stream *s, weft_work *w)
 {
     if (s->capture) {
         weft_cuda_node *n;
+        w->ctx = s->green ? s->green->ctx : W.device[s->o.device].primary;
         weft_cu_result r = weft_graph__add(s->capture, s->after, s->n_after, w, &n);
         if (r)
             return r;

@@ -7,6 +7,8 @@
 
 #include "doubles_world.h"
 
+#include <pthread.h>
+
 static doubles d;
 static weft_cu_api *api;
 
@@ -326,10 +328,14 @@ static void test_doubles__find_wrong_order(void **state)
     weft_cu_graph same;
     assert_int_equal(api->cuStreamEndCapture(d.stream, &same),
                      WEFT_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    assert_null(same);
+    assert_int_not_equal(api->cuGraphDestroy(g), 0);
+    doubles_found(&d, "was destroyed before"); /* with the capture */
     assert_int_not_equal(api->cuStreamEndCapture(d.stream, &same), 0);
     doubles_found(&d, "is not captured");
     weft_cu_node_params p = kernel_node("reversed", 1, (void *[]){&x});
     p.reserved0[1] = 1;
+    assert_int_equal(api->cuGraphCreate(&g, 0), 0);
     assert_int_not_equal(api->cuGraphAddNode(&n, g, NULL, 0, &p), 0);
     doubles_found(&d, "unused bytes");
     assert_int_equal(api->cuCtxSetCurrent(NULL), 0);
@@ -535,6 +541,56 @@ static void test_doubles__split_multiprocessors(void **state)
     doubles_end(&d);
 }
 
+static weft_cu_green_ctx make_green(weft_cu_context *out)
+{
+    weft_cu_resource all, group[1];
+    weft_cu_resource_desc desc;
+    weft_cu_green_ctx green;
+    unsigned n = 1;
+    assert_int_equal(api->cuDeviceGetDevResource(0, &all, WEFT_CU_DEV_RESOURCE_TYPE_SM), 0);
+    assert_int_equal(api->cuDevSmResourceSplitByCount(group, &n, &all, NULL, 0, 8), 0);
+    assert_int_equal(api->cuDevResourceGenerateDesc(&desc, group, 1), 0);
+    assert_int_equal(api->cuGreenCtxCreate(&green, desc, 0, WEFT_CU_GREEN_CTX_DEFAULT_STREAM), 0);
+    assert_int_equal(api->cuCtxFromGreenCtx(out, green), 0);
+    return green;
+}
+
+static void *take_ctx(void *ctx)
+{
+    (void)api->cuCtxSetCurrent(ctx);
+    return NULL;
+}
+
+static void test_doubles__find_green_contexts_of_two_threads(void **state)
+{
+    (void)state;
+    weft_cu_context ctx;
+    pthread_t thread;
+    (void)make_green(&ctx);
+    assert_int_equal(api->cuCtxSetCurrent(ctx), 0);
+    assert_int_equal(pthread_create(&thread, NULL, take_ctx, ctx), 0);
+    pthread_join(thread, NULL);
+    doubles_found(&d, "is current to another thread");
+}
+
+/* A copy in the primary context, between nodes that run in a partition. */
+static void test_doubles__find_nodes_of_two_contexts(void **state)
+{
+    (void)state;
+    weft_cu_context ctx;
+    weft_cu_graph g;
+    weft_cu_graph_node n;
+    (void)make_green(&ctx);
+    weft_cu_node_params set = {.type = WEFT_CU_GRAPH_NODE_TYPE_MEMSET};
+    set.u.memset = (weft_cu_memset_node){
+        .dst = doubles_alloc(&d, 16), .elementSize = 1, .width = 16, .height = 1, .ctx = ctx};
+    assert_int_equal(api->cuGraphCreate(&g, 0), 0);
+    assert_int_equal(api->cuGraphAddNode(&n, g, NULL, 0, &set), 0);
+    set.u.memset.ctx = d.ctx;
+    (void)api->cuGraphAddNode(&n, g, &n, 1, &set);
+    doubles_found(&d, "runs in context");
+}
+
 static int load_all(void **state)
 {
     (void)state;
@@ -571,6 +627,8 @@ int main(void)
         T(capture_products),
         T(find_wrong_products),
         T(split_multiprocessors),
+        T(find_green_contexts_of_two_threads),
+        T(find_nodes_of_two_contexts),
     };
     return cmocka_run_group_tests(tests, load_all, close_all);
 }
