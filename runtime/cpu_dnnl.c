@@ -249,7 +249,7 @@ static weft_err get_pack(weft_engine *e, uint32_t weight, const dnnl_memory_desc
     return err;
 }
 
-static void put_pack(weft_engine *e, weft_cpu_pack *pack)
+void weft_cpu__put_pack(weft_engine *e, weft_cpu_pack *pack)
 {
     weft_cpu *cpu = e->device;
     pthread_mutex_lock(&e->lock);
@@ -263,6 +263,22 @@ static void put_pack(weft_engine *e, weft_cpu_pack *pack)
         free(pack);
     }
     pthread_mutex_unlock(&e->lock);
+}
+
+weft_err weft_cpu__pack_transposed(weft_prep *p, uint32_t in, weft_cpu_pack **out)
+{
+    const weft_tensor *w = &p->in[in].tensor;
+    const dnnl_dims_t dims = {w->dim[0], w->dim[1]};
+    dnnl_memory_desc_t from, to;
+    if (dnnl_memory_desc_init_by_tag(&from, 2, dims, dnnl_f32, dnnl_ab) != dnnl_success ||
+        dnnl_memory_desc_init_by_tag(&to, 2, dims, dnnl_f32, dnnl_ba) != dnnl_success)
+        return WEFT_ERR_UNSUP;
+    return get_pack(p->engine, p->in[in].weight, &from, &to, out);
+}
+
+const float *weft_cpu__pack_data(const weft_cpu_pack *pack)
+{
+    return pack->data;
 }
 
 uint64_t weft_cpu__packed_bytes(weft_engine *e)
@@ -299,7 +315,7 @@ void weft_dnnl__destroy(void *kernel)
         dnnl_primitive_destroy(k->step[i].prim);
     }
     for (uint32_t i = 0; i < k->n_pack; i++)
-        put_pack(k->engine, k->pack[i]);
+        weft_cpu__put_pack(k->engine, k->pack[i]);
     weft_cpu__ew_destroy(k->ew);
     free(k);
 }

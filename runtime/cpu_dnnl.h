@@ -11,6 +11,13 @@ uint64_t weft_cpu__room(uint64_t bytes);
 
 /* A reorder of f32 between two layouts. */
 weft_err weft_cpu__prepare_dnnl_reorder(weft_prep *p);
+/* A matmul of f32, added to what the result held before its epilogue. */
+weft_err weft_cpu__prepare_dnnl_onto(weft_prep *p);
+/* Operand `in`, a weight [rows, cols] of f32, as [cols, rows]: packed once per engine. Its data are
+ * NULL where weights are only counted. */
+weft_err weft_cpu__pack_transposed(weft_prep *p, uint32_t in, weft_cpu_pack **out);
+const float *weft_cpu__pack_data(const weft_cpu_pack *pack);
+void weft_cpu__put_pack(weft_engine *e, weft_cpu_pack *pack);
 /* Bytes of packed weights in use. */
 uint64_t weft_cpu__packed_bytes(weft_engine *e);
 

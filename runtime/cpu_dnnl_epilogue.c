@@ -210,7 +210,8 @@ static bool reset(dnnl_epilogue *e)
     return dnnl_post_ops_create(&e->ops) == dnnl_success &&
            dnnl_primitive_attr_create(&e->attr) == dnnl_success &&
            dnnl_primitive_attr_set_scratchpad_mode(e->attr, dnnl_scratchpad_mode_user) ==
-               dnnl_success;
+               dnnl_success &&
+           (!e->onto || dnnl_post_ops_append_sum(e->ops, 1.0f) == dnnl_success);
 }
 
 weft_err weft_dnnl__epilogue(weft_prep *p, dnnl_epilogue *e, bool collapsed, const weft_step *front,

@@ -77,6 +77,7 @@ bool weft_dnnl__md(const weft_slot *s, dnnl_memory_desc_t *out);
 typedef struct dnnl_epilogue {
     uint32_t n_step;
     weft_step step[WEFT_STEPS_MAX];
+    bool onto;  /* set by the caller: what the result held is added before the steps */
     bool fused; /* the steps are in `ops`; else an element-wise pass must follow */
     dnnl_post_ops_t ops;
     dnnl_primitive_attr_t attr;

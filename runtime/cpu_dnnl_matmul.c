@@ -188,13 +188,24 @@ static weft_err prepare_product(weft_prep *p, product *m)
     return err;
 }
 
-weft_err weft_cpu__prepare_dnnl_matmul(weft_prep *p)
+static weft_err prepare_matmul(weft_prep *p, bool onto)
 {
-    product m = {.trans_a = weft_attrs_int(p->attrs, WEFT_ATTR_TRANS_A, 0) != 0,
+    product m = {.epilogue.onto = onto,
+                 .trans_a = weft_attrs_int(p->attrs, WEFT_ATTR_TRANS_A, 0) != 0,
                  .trans_b = weft_attrs_int(p->attrs, WEFT_ATTR_TRANS_B, 0) != 0,
                  .alpha = (float)weft_attrs_float(p->attrs, WEFT_ATTR_ALPHA, 1),
                  .beta = 1.0f};
     return prepare_product(p, &m);
+}
+
+weft_err weft_cpu__prepare_dnnl_matmul(weft_prep *p)
+{
+    return prepare_matmul(p, false);
+}
+
+weft_err weft_cpu__prepare_dnnl_onto(weft_prep *p)
+{
+    return prepare_matmul(p, true);
 }
 
 weft_err weft_cpu__prepare_dnnl_gemm(weft_prep *p)

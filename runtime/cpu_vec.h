@@ -26,6 +26,9 @@ typedef struct weft_cpu_vec {
     float (*sum)(const float *x, size_t n);
     float (*max)(const float *x, size_t n);
     float (*dot)(const float *x, const float *y, size_t n);
+    /* out[r][j] = x[r] . y[j], vectors of n, for rows x cols of them. */
+    void (*dots)(float *out, size_t out_stride, const float *x, size_t x_stride, size_t rows,
+                 const float *y, size_t y_stride, size_t cols, size_t n);
     /* y[i] += x[i] */
     void (*accumulate)(float *y, const float *x, size_t n);
     /* y[i] += a * x[i] */

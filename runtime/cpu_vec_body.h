@@ -517,6 +517,55 @@ static void qk(float *scores, size_t scores_stride, const float *q, size_t q_str
                scale);
 }
 
+/* R x C sums at a time: R + C loads for R * C multiplications. */
+#define DOTS(R, C)                                                                               \
+    INLINE void dots_##R##_##C(float *out, size_t out_stride, const float *x, size_t x_stride,   \
+                               const float *y, size_t y_stride, size_t n)                        \
+    {                                                                                            \
+        vf a[R][C];                                                                              \
+        size_t i = 0;                                                                            \
+        for (int r = 0; r < R; r++)                                                              \
+            for (int c = 0; c < C; c++)                                                          \
+                a[r][c] = splat(0);                                                              \
+        for (; i + LANES <= n; i += LANES)                                                       \
+            for (int r = 0; r < R; r++)                                                          \
+                for (int c = 0; c < C; c++)                                                      \
+                    a[r][c] +=                                                                   \
+                        load(x + (size_t)r * x_stride + i) * load(y + (size_t)c * y_stride + i); \
+        for (int r = 0; i < n && r < R; r++)                                                     \
+            for (int c = 0; c < C; c++)                                                          \
+                a[r][c] += load_part(x + (size_t)r * x_stride + i, n - i, 0) *                   \
+                           load_part(y + (size_t)c * y_stride + i, n - i, 0);                    \
+        for (int r = 0; r < R; r++)                                                              \
+            for (int c = 0; c < C; c++)                                                          \
+                out[(size_t)r * out_stride + (size_t)c] = sum_v(a[r][c]);                        \
+    }
+DOTS(4, 4)
+DOTS(1, 4)
+DOTS(4, 1)
+DOTS(1, 1)
+
+static void dots(float *out, size_t out_stride, const float *x, size_t x_stride, size_t rows,
+                 const float *y, size_t y_stride, size_t cols, size_t n)
+{
+    for (size_t r = 0, step; r < rows; r += step) {
+        float *to = out + r * out_stride;
+        const float *row = x + r * x_stride;
+        size_t c = 0;
+        step = LANES == 16 && r + 4 <= rows ? 4 : 1;
+        for (; c + 4 <= cols; c += 4)
+            if (step == 4)
+                dots_4_4(to + c, out_stride, row, x_stride, y + c * y_stride, y_stride, n);
+            else
+                dots_1_4(to + c, out_stride, row, x_stride, y + c * y_stride, y_stride, n);
+        for (; c < cols; c++)
+            if (step == 4)
+                dots_4_1(to + c, out_stride, row, x_stride, y + c * y_stride, y_stride, n);
+            else
+                dots_1_1(to + c, out_stride, row, x_stride, y + c * y_stride, y_stride, n);
+    }
+}
+
 #define PV_ROWS(R, C)                                                                         \
     INLINE void pv_##R##_##C(float *out, size_t out_stride, const float *p, size_t p_stride,  \
                              const float *v, size_t v_stride, size_t n, const float *factor)  \
@@ -623,6 +672,7 @@ const weft_cpu_vec VEC_TABLE = {
     .sum = sum,
     .max = max,
     .dot = dot,
+    .dots = dots,
     .accumulate = accumulate,
     .axpy = axpy,
     .sum16 = sum16,

@@ -130,7 +130,7 @@ static inline void low_rank_make(low_rank_case *c, weft_arena *arena, uint32_t s
     if (low_rank_draw(c, 2))
         low_rank_add(c, 2, 1, c->n, 0);
     for (uint32_t i = 0; i < segments; i++) {
-        int64_t rank = low_rank_draw(c, 10);
+        int64_t rank = low_rank_draw(c, 64) ? 1 + low_rank_draw(c, 20) : 0;
         if (low_rank_draw(c, 4) == 0)
             continue;
         low_rank_add(c, weft_low_rank_u(i), 2, c->k, rank);

@@ -1,0 +1,80 @@
+/* low_rank_matmul by the CPU's kernel, against the definition. */
+#include "tests/support/session_world.h"
+
+#include "tests/support/low_rank_case.h"
+
+static void add_operands(world *w, const low_rank_case *c, uint32_t *value)
+{
+    for (uint32_t i = 0; i < c->n_operand; i++) {
+        bool rows = i == 0 || (c->gelu && i + 1 == c->n_operand);
+        value[i] = !c->operand[i] ? 0
+                   : rows         ? add_input(w, c->tensor[i])
+                                  : add_weight(w, c->tensor[i]);
+    }
+}
+
+/* The error of two runs of a session of that problem, at most. */
+static double run_case(uint32_t seed, uint32_t segments, uint32_t most, uint32_t threads,
+                       const char **out_variant)
+{
+    world w;
+    low_rank_case c;
+    uint32_t value[LOW_RANK_OPERANDS], n;
+    weft_tensor got;
+    double worst = 0;
+    init_world(&w);
+    low_rank_make(&c, w.arena, seed, WEFT_DTYPE_F32, segments, most);
+    add_operands(&w, &c, value);
+    uint32_t y = add_value(&w, WEFT_DTYPE_F32, WEFT_LAYOUT_PLAIN, 2, (int64_t[]){c.rows, c.n});
+    add_launch(&w, WEFT_OP_LOW_RANK_MATMUL, c.attrs, value, c.n_operand, y);
+    add_output(&w, y);
+    open_world(&w, threads);
+    for (int round = 0; round < 2; round++) {
+        weft_session_profile(w.session, true);
+        weft_err err = weft_session_run(w.session, w.in, w.program.n_input, w.diag, &got, 1);
+        explain(&w);
+        assert_int_equal(err, WEFT_ERR_OK);
+        worst = fmax(worst, low_rank_error(&c, &got));
+        *out_variant = strncmp(weft_session_times(w.session, &n)[0].variant, "low_rank+onednn", 15)
+                           ? "other"
+                           : "low_rank";
+    }
+    finish_world(&w);
+    return worst;
+}
+
+static void test_cpu_low_rank__agrees_with_the_definition(void **state)
+{
+    (void)state;
+    uint32_t by_kernel = 0;
+    for (uint32_t seed = 0; seed < 96; seed++) {
+        const char *variant;
+        double error =
+            run_case(seed, 1 + seed % WEFT_LOW_RANK_SEGMENTS, seed % 7, 1 + seed % 3, &variant);
+        if (!(error <= 1e-5))
+            fail_msg("seed %u: error %g", seed, error);
+        by_kernel += strcmp(variant, "low_rank") == 0;
+    }
+    assert_true(by_kernel >= 60); /* the others have an empty operand */
+}
+
+static void test_cpu_low_rank__many_rows_are_shared_out(void **state)
+{
+    (void)state;
+    for (uint32_t threads = 1; threads < 5; threads++) {
+        const char *variant;
+        double error = run_case(7 + threads, 5, 300, threads, &variant);
+        if (!(error <= 1e-5))
+            fail_msg("%u threads: error %g", threads, error);
+        assert_string_equal(variant, "low_rank");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cpu_low_rank__agrees_with_the_definition),
+        cmocka_unit_test(test_cpu_low_rank__many_rows_are_shared_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
