@@ -3,8 +3,10 @@
  *   u8 format (4: a length and as many bytes; others have 2 bytes)  u8 attribute  u16 length/value
  *
  * of which these have a symbol's number and a value, u32 each: 0x2f registers, 0x11 stack frame.
- * Section .nv.shared.NAME is as long as the static shared memory of kernel NAME. Names as cuobjdump
- * and nvdisasm print them. */
+ * Section .nv.shared.NAME is as long as the static shared memory of kernel NAME, and 1 KiB longer
+ * where there is a section .nv.shared.reserved.0 (from sm_90 on): the system's share of a block,
+ * which each block takes from sm_80 on, whatever the cubin says. Names as cuobjdump and nvdisasm
+ * print them. */
 #include "codegen/cuda/cubin.h"
 
 #include <string.h>
@@ -16,7 +18,8 @@ enum {
     SECTION_SYMBOLS = 2, /* SHT_SYMTAB */
     INFO_SIZED = 4,
     INFO_REGISTERS = 0x2f,
-    INFO_FRAME = 0x11
+    INFO_FRAME = 0x11,
+    SYSTEM_BYTES = 1024
 };
 
 typedef struct elf {
@@ -106,15 +109,19 @@ void weft_cubin_resource(const uint8_t *image, size_t bytes, const char *name,
     if (!open_elf(image, bytes, &e))
         return;
     section names = read_section(&e, e.names, NULL), symbols = {0}, info = {0};
+    uint64_t system = 0, all = 0;
     for (uint32_t i = 0; i < e.n_section; i++) {
         section s = read_section(&e, i, &names);
         if (s.type == SECTION_SYMBOLS)
             symbols = s;
         else if (strcmp(s.name, ".nv.info") == 0)
             info = s;
+        else if (strcmp(s.name, ".nv.shared.reserved.0") == 0)
+            system = SYSTEM_BYTES;
         else if (strncmp(s.name, shared, sizeof shared - 1) == 0 &&
                  strcmp(s.name + sizeof shared - 1, name) == 0)
-            out->shared_bytes = (uint32_t)s.bytes;
+            all = s.bytes;
     }
+    out->shared_bytes = (uint32_t)(all > system ? all - system : 0);
     read_info(&e, &info, &symbols, name, out);
 }

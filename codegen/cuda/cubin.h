@@ -4,7 +4,8 @@
 
 #include "ir/bundle.h"
 
-/* Of kernel `name`; what the image does not tell stays 0. Any bytes may be given. */
+/* Of kernel `name`; what the image does not tell stays 0. Shared memory is what the kernel
+ * declares, the same for every architecture. Any bytes may be given. */
 void weft_cubin_resource(const uint8_t *image, size_t bytes, const char *name,
                          weft_bundle_resource *out);
 

@@ -177,6 +177,31 @@ static void test_cuda_nvrtc__unknown_architectures_are_refused(void **state)
     assert_non_null(strstr(weft_diag_at(diag, 0)->text, "\"sm_70\"; there are sm_75 sm_80"));
 }
 
+/* A KiB of each block is the system's; no architecture's cubins show it. */
+static void test_cuda_nvrtc__shared_memory_is_what_a_kernel_declares(void **state)
+{
+    (void)state;
+    static const char *const kernel[] = {"none_0", "some_1", "both_2"};
+    static const char *const arch[] = {"sm_75", "sm_80", "sm_90", "sm_100", "sm_120"};
+    static const uint32_t bytes[] = {0, 400, 16};
+    const weft_cuda_source source = {
+        "extern \"C\" __global__ void none_0(int *x)\n{\n    *x = 1;\n}\n"
+        "extern \"C\" __global__ void some_1(int *x)\n{\n    __shared__ int s[100];\n"
+        "    s[threadIdx.x] = x[1];\n    __syncthreads();\n    *x = s[5];\n}\n"
+        "extern \"C\" __global__ void both_2(int *x)\n{\n    extern __shared__ int d[];\n"
+        "    __shared__ int s[4];\n    d[threadIdx.x] = x[1];\n    s[threadIdx.x] = x[2];\n"
+        "    __syncthreads();\n    *x = s[2] + d[1];\n}\n",
+        kernel, kernel, 3};
+    weft_bundle_image *image;
+    uint32_t n_image;
+    weft_bundle_resource *resource;
+    const weft_codegen_options options = {.n_thread = 2};
+    succeed(weft_cuda__compile(&source, 1, arch, 5, &options, arena, diag, &image, &n_image,
+                               &resource));
+    for (uint32_t i = 0; i < 15; i++)
+        assert_int_equal(resource[i].shared_bytes, bytes[i / 5]);
+}
+
 /* No bytes make the reader of cubins fall over. */
 static void test_cuda_nvrtc__damaged_cubins_tell_nothing(void **state)
 {
@@ -218,6 +243,8 @@ int main(void)
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_cuda_nvrtc__unknown_architectures_are_refused, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(test_cuda_nvrtc__shared_memory_is_what_a_kernel_declares,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_cuda_nvrtc__damaged_cubins_tell_nothing, set_up,
                                         tear_down),
     };

@@ -89,14 +89,11 @@ static void check_kernel(const weft_bundle *b, const weft_bundle_kernel *k, uint
     weft_occupancy o;
     if (r->registers == 0 || r->registers > 255)
         fail_msg("%s %s: %u registers", name, k->name, r->registers);
-    /* A KiB of each block is the system's from sm_80 on; in cubins it is counted from sm_90 on. */
-    if (r->shared_bytes + k->shared_bytes > SHARED_MAX + (capability >= 90 ? 1024 : 0))
-        fail_msg("%s %s: %u bytes of shared memory", name, k->name, r->shared_bytes);
+    uint32_t shared = r->shared_bytes + k->shared_bytes;
+    if (shared > SHARED_MAX)
+        fail_msg("%s %s: %u bytes of shared memory", name, k->name, shared);
     if (r->local_bytes > LOCAL_MAX)
         fail_msg("%s %s: %u bytes of local memory", name, k->name, r->local_bytes);
-    uint32_t shared = r->shared_bytes + k->shared_bytes;
-    if (capability >= 90 && shared > 0)
-        shared -= 1024;
     weft_thread_block block = {.threads = k->threads, .regs = r->registers, .static_bytes = shared};
     if (weft_occupancy_find(capability, &block, diag, &o) != WEFT_ERR_OK)
         fail_msg("%s", weft_diag_at(diag, 0)->text);
