@@ -1,7 +1,10 @@
 /* A private MPS daemon: its own pipe and log directories, so that it meets no other daemon of this
  * machine, and one GPU or MIG instance. Steps of NVIDIA's "Multi-Process Service", 5.1: the control
  * program started with -d puts itself into the background and returns; "quit" on its standard
- * input ends servers and daemon. The compute mode is left as it is. */
+ * input ends servers and daemon. The compute mode is left as it is.
+ *
+ * The daemon is nobody's child, and would outlive us. A watching child ends it when the other end
+ * of its pipe is closed: by weft_mps_stop, or because this process is no more, however it ended. */
 #include "runtime/runtime.h"
 
 #include <dirent.h>
@@ -12,18 +15,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { PATH_BYTES = 512, START_SECONDS = 20, STOP_SECONDS = 20 };
+/* Descriptor of the watching child. */
+enum { WATCHED = 3 };
 
 struct weft_mps {
     char control[PATH_BYTES]; /* the program */
     char pipe[PATH_BYTES], log[PATH_BYTES];
     char visible[WEFT_MACHINE_NAME_MAX];
-    bool runs;
+    pid_t watcher; /* 0: none */
+    int end;       /* of its pipe */
 };
 
 static bool make_dirs(weft_mps *m)
@@ -142,41 +149,6 @@ static void put_log(const weft_mps *m, weft_diag *diag)
         weft_diag_note(diag, (weft_where){0}, "its log ends with: %s", last);
 }
 
-weft_err weft_mps_start(const char *control, const char *visible, weft_diag *diag, weft_mps **out)
-{
-    const weft_where where = {.item = "MPS"};
-    weft_mps *m = calloc(1, sizeof *m);
-    if (!m)
-        return WEFT_ERR_NOMEM;
-    snprintf(m->control, sizeof m->control, "%s", control);
-    snprintf(m->visible, sizeof m->visible, "%s", visible);
-    if (!make_dirs(m)) {
-        weft_err err = weft_diag_error(diag, WEFT_ERR_IO, where, "no directory for its pipes: %s",
-                                       strerror(errno));
-        weft_mps_stop(m, diag);
-        return err;
-    }
-    pid_t pid = spawn(m, "-d", -1);
-    int code = pid > 0 ? wait_for(pid, START_SECONDS) : -1;
-    if (code != 0) {
-        weft_err err =
-            weft_diag_error(diag, WEFT_ERR_NODEV, where, "'%s -d' for %s %s %d", control, visible,
-                            code < 0 ? "did not end within seconds" : "ended with code",
-                            code < 0 ? START_SECONDS : code);
-        put_log(m, diag);
-        weft_mps_stop(m, diag);
-        return err;
-    }
-    m->runs = true;
-    *out = m;
-    return WEFT_ERR_OK;
-}
-
-const char *weft_mps_pipe_dir(const weft_mps *mps)
-{
-    return mps->pipe;
-}
-
 static bool quit(const weft_mps *m)
 {
     static const char word[] = "quit\n";
@@ -190,16 +162,112 @@ static bool quit(const weft_mps *m)
     return pid > 0 && wait_for(pid, STOP_SECONDS) == 0;
 }
 
+static void remove_dirs(const weft_mps *m)
+{
+    remove_files(m->log);
+    remove_files(m->pipe);
+}
+
+/* The watching child. Keeps nothing open that others wait to be closed, ends by no signal but KILL.
+ */
+static _Noreturn void watch(const weft_mps *m, int from)
+{
+    sigset_t every;
+    char byte;
+    sigfillset(&every);
+    sigprocmask(SIG_SETMASK, &every, NULL);
+    setsid();
+    prctl(PR_SET_NAME, "weft-mps");
+    dup2(from, WATCHED);
+    closefrom(WATCHED + 1);
+    for (int fd = 0; fd < WATCHED; fd++) {
+        close(fd);
+        if (open("/dev/null", O_RDWR) != fd)
+            _exit(1);
+    }
+    while (read(WATCHED, &byte, 1) < 0 && errno == EINTR)
+        ;
+    bool ended = quit(m);
+    if (ended)
+        remove_dirs(m);
+    _exit(ended ? 0 : 1);
+}
+
+static bool start_watcher(weft_mps *m)
+{
+    int pair[2];
+    if (pipe2(pair, O_CLOEXEC) != 0)
+        return false;
+    m->watcher = fork();
+    if (m->watcher == 0)
+        watch(m, pair[0]);
+    close(pair[0]);
+    m->end = pair[1];
+    if (m->watcher > 0)
+        return true;
+    m->watcher = 0;
+    close(pair[1]);
+    return false;
+}
+
+/* There is no daemon to be ended. */
+static void drop_watcher(weft_mps *m)
+{
+    kill(m->watcher, SIGKILL);
+    waitpid(m->watcher, NULL, 0);
+    close(m->end);
+    m->watcher = 0;
+}
+
+weft_err weft_mps_start(const char *control, const char *visible, weft_diag *diag, weft_mps **out)
+{
+    const weft_where where = {.item = "MPS"};
+    weft_mps *m = calloc(1, sizeof *m);
+    if (!m)
+        return WEFT_ERR_NOMEM;
+    snprintf(m->control, sizeof m->control, "%s", control);
+    snprintf(m->visible, sizeof m->visible, "%s", visible);
+    if (!make_dirs(m) || !start_watcher(m)) {
+        weft_err err =
+            weft_diag_error(diag, WEFT_ERR_IO, where,
+                            "no directory for its pipes, or no process: %s", strerror(errno));
+        weft_mps_stop(m, diag);
+        return err;
+    }
+    pid_t pid = spawn(m, "-d", -1);
+    int code = pid > 0 ? wait_for(pid, START_SECONDS) : -1;
+    if (code != 0) {
+        weft_err err =
+            weft_diag_error(diag, WEFT_ERR_NODEV, where, "'%s -d' for %s %s %d", control, visible,
+                            code < 0 ? "did not end within seconds" : "ended with code",
+                            code < 0 ? START_SECONDS : code);
+        put_log(m, diag);
+        /* One that did not come back may have left a daemon behind. */
+        if (code > 0)
+            drop_watcher(m);
+        weft_mps_stop(m, diag);
+        return err;
+    }
+    *out = m;
+    return WEFT_ERR_OK;
+}
+
+const char *weft_mps_pipe_dir(const weft_mps *mps)
+{
+    return mps->pipe;
+}
+
 void weft_mps_stop(weft_mps *mps, weft_diag *diag)
 {
     if (!mps)
         return;
-    if (mps->runs && !quit(mps))
-        weft_diag_warn(diag, (weft_where){.item = "MPS"},
-                       "the daemon with the pipe directory %s did not stop", mps->pipe);
-    else if (mps->pipe[0]) {
-        remove_files(mps->log);
-        remove_files(mps->pipe);
+    if (mps->watcher) {
+        close(mps->end);
+        if (wait_for(mps->watcher, STOP_SECONDS + 1) != 0)
+            weft_diag_warn(diag, (weft_where){.item = "MPS"},
+                           "the daemon with the pipe directory %s did not stop", mps->pipe);
+    } else if (mps->pipe[0]) {
+        remove_dirs(mps);
     }
     free(mps);
 }

@@ -12,6 +12,7 @@ if [ "$1" = -d ]; then
     echo "start $CUDA_VISIBLE_DEVICES" >>"$MPS_RECORD"
     [ -z "$MPS_FAILS" ] || { echo "no such device" >"$CUDA_MPS_LOG_DIRECTORY/control.log"; exit 1; }
     : >"$CUDA_MPS_PIPE_DIRECTORY/control"
+    [ -z "$MPS_HANGS" ] || exec sleep 1000
 else
     read -r word
     echo "$word $CUDA_VISIBLE_DEVICES" >>"$MPS_RECORD"
@@ -19,7 +20,7 @@ else
 fi
 END
 chmod +x bin/nvidia-cuda-mps-control
-export MPS_RECORD=$PWD/mps MPS_FAILS=
+export MPS_RECORD=$PWD/mps MPS_FAILS= MPS_HANGS=
 
 # plan SLICE:START:MEM:PROCS[:DEVICE[:TYPE]]...
 plan() {
@@ -41,7 +42,13 @@ print(json.dumps(dict(format="weft-plan", version=3, policy="weft", goal="cost",
     placements=places)))
 END
 }
-workers() { grep -lx "PPid:	$server" /proc/[0-9]*/status 2>/dev/null | sed 's/[^0-9]//g' | sort -n; }
+workers() {
+    local pid
+    for pid in $(grep -lx "PPid:	$server" /proc/[0-9]*/status 2>/dev/null |
+        sed 's/[^0-9]//g' | sort -n); do
+        ! tr '\0' ' ' <"/proc/$pid/cmdline" | grep -q -- " --worker " || echo "$pid"
+    done
+}
 # start WORKERS OPTION...
 start() {
     local n=$1
@@ -80,7 +87,7 @@ environments() {
     done
 }
 refused() {
-    expect "${code:-1}" env PATH="$PWD/bin:$PATH" LD_LIBRARY_PATH="$DOUBLES" timeout 20 "$WEFT" serve \
+    expect "${code:-1}" env PATH="$PWD/bin:$PATH" LD_LIBRARY_PATH="$DOUBLES" timeout "${timeout:-20}" "$WEFT" serve \
         digits.weft plan.json --http 0 --grpc off --metrics off "$@"
 }
 
@@ -223,6 +230,19 @@ END
 diff want mps || die "the daemon"
 ! ls -d weft-mps-* 2>/dev/null || die "the pipe directory was left"
 
+# The daemon ends with us, also when we are killed.
+rm mps
+start 2 --mps
+kill -KILL "$server"
+wait "$server" || true
+server=
+for _ in $(seq 100); do
+    ls -d weft-mps-* >/dev/null 2>&1 || break
+    sleep 0.1
+done
+! ls -d weft-mps-* 2>/dev/null || die "the pipe directory was left"
+diff want mps || die "the daemon was left"
+
 # Another's daemon.
 mkdir theirs && : >theirs/control
 CUDA_MPS_PIPE_DIRECTORY=$PWD/theirs start 2
@@ -259,6 +279,13 @@ stop
 MPS_FAILS=1 refused --mps
 has err "ended with code 1"
 has err "its log ends with: no such device"
+! ls -d weft-mps-* 2>/dev/null || die "the pipe directory was left"
+
+# One that hangs while it starts, and may have left a daemon behind.
+rm mps
+MPS_HANGS=1 timeout=40 refused --mps
+has err "did not end within seconds 20"
+grep -q quit mps || die "$(shown mps)"
 ! ls -d weft-mps-* 2>/dev/null || die "the pipe directory was left"
 
 # Hostile plans.
