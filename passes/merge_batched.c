@@ -4,6 +4,9 @@
  *     x [m, k] w    =>   [max(m, n), k] of x      [w]
  *     y [n, k] v         [max(m, n), k] of y   x  [v]
  *
+ * Convolutions become one in groups, a group for each model: their channels side by side, images
+ * filled up.
+ *
  * No byte less is read: what is saved are launches, and processors that one product alone leaves
  * idle. That is a gain on GPUs with small layers; the weights are stored once more. */
 #include "passes/merge_int.h"
@@ -50,15 +53,16 @@ static bool time_batched(weft_merger *g, const weft_piece *piece, const weft_mer
             return false;
         most = rows > most ? rows : most;
     }
+    weft_merge_product one = weft_merge__numbers(&f, most, f.taps, f.features);
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
         weft_node n = piece->column.node[i];
-        if (n.i && (!weft_merge__chain_us(at, g->m, y, most * f.taps, 1, us) ||
+        if (n.i && (!weft_merge__chain_us(at, g->m, y, one.x, 1, us) ||
                     (weft_merge__finishes(g, n, false) &&
                      !weft_merge__chain_us(at, g->m, y, most * f.features, 2, us))))
             return false;
     }
-    weft_merge_product one = {most, f.features, f.taps, most * f.taps * piece->column.n,
-                              piece->column.n};
+    one.x *= piece->column.n;
+    one.batch = piece->column.n;
     return weft_merge__product_us(at, g->m, first, &one, us);
 }
 
@@ -68,27 +72,42 @@ static void batched_bytes(weft_merger *g, const weft_piece *piece, uint64_t *rea
     *read = *made = (uint64_t)piece->column.n * f.taps * f.features * sizeof(float);
 }
 
-/* The weights [models, taps, features]. */
+/* The weights, [models, taps, features], or [models * features, channels, ...]. */
 static weft_val stack_weights(weft_merger *g, const weft_piece *piece)
 {
     weft_merge_form f = weft_merge__form(g, weft_merge__first(g, &piece->column));
     size_t size = (size_t)f.taps * f.features;
     float *all = weft_arena_array(g->cx->scratch, size * piece->column.n, sizeof *all), *to = all;
+    weft_tensor w = weft_weight_tensor(g->m, weft_val_weight(g->m, f.w));
     const int64_t dim[] = {piece->column.n, f.taps, f.features};
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
         if (!piece->column.node[i].i)
             continue;
         weft_merge_form own = weft_merge__form(g, piece->column.node[i]);
         const uint8_t *from = weft_merge__bytes(g, &own);
-        if (!f.by_feature)
+        bool turned = f.by_feature && !f.conv;
+        if (!turned)
             memcpy(to, from, size * sizeof *to);
-        for (uint32_t t = 0; f.by_feature && t < f.taps; t++)
+        for (uint32_t t = 0; turned && t < f.taps; t++)
             for (uint32_t k = 0; k < f.features; k++)
-                memcpy(&to[(size_t)t * f.features + k],
-                       from + ((size_t)k * f.taps + t) * sizeof *to, sizeof *to);
+                to[(size_t)t * f.features + k] = weft_merge__element(&own, from, t, k);
         to += size;
     }
-    return weft_rewrite__constant(g->m, WEFT_DTYPE_F32, dim, 3, all, "merge.stacked");
+    w.dim[0] *= piece->column.n;
+    return weft_rewrite__constant(g->m, WEFT_DTYPE_F32, f.conv ? w.dim : dim, f.conv ? w.rank : 3,
+                                  all, "merge.stacked");
+}
+
+static weft_dim most_rows(weft_merger *g, const weft_piece *piece)
+{
+    weft_dim most = 0;
+    for (uint32_t i = 0; i < g->columns.n_model; i++)
+        if (piece->column.node[i].i) {
+            weft_val y = weft_node_out(g->m, piece->column.node[i], 0);
+            weft_dim rows = weft_merge__rows(g, weft_val_ttype(g->m, y), piece->level);
+            most = most ? weft_dim_max(g->dims, most, rows) : rows;
+        }
+    return most;
 }
 
 /* Model i's operand with `most` rows. */
@@ -98,51 +117,68 @@ static weft_val fill_up(weft_merger *g, const weft_piece *piece, uint32_t i, wef
     weft_loc loc = weft_node_loc(g->m, n);
     weft_val x = weft_merge__own(g, i, weft_node_in(g->m, n, 0), loc);
     weft_ttype type = *weft_val_ttype(g->m, x);
-    weft_dim rows = weft_merge__rows(g, &type, piece->level);
+    weft_dim rows = weft_merge__rows(g, &type, piece->level), pads[2 * WEFT_RANK_MAX] = {0};
     type = weft_merge__with_rows(&type, piece->level, rows);
     x = weft_merge__view(g, x, &type, loc);
-    weft_dim pads[] = {0, 0, weft_dim_sub(g->dims, most, rows), 0};
-    weft_attr attr = WEFT_ATTR_OF_DIMS(PADS, pads, 4);
+    pads[type.rank] = weft_dim_sub(g->dims, most, rows);
+    weft_attr attr = WEFT_ATTR_OF_DIMS(PADS, pads, 2u * type.rank);
     type.dim[0] = most;
     return weft_merge__append(g, WEFT_OP_PAD, &x, 1, &attr, 1, &type, loc);
 }
 
+/* All products, of operands with `most` rows: [models * most, features]. */
+static weft_val multiply_rows(weft_merger *g, const weft_merge_form *f, const weft_val *part,
+                              uint32_t n, weft_dim most, weft_val w)
+{
+    weft_loc loc = weft_node_loc(g->m, f->node);
+    weft_attr axis = WEFT_ATTR_OF_INT(AXIS, 0);
+    weft_ttype flat = *weft_val_ttype(g->m, part[0]), type = flat;
+    flat.dim[0] = weft_dim_mul(g->dims, n, most);
+    weft_val x = weft_merge__append(g, WEFT_OP_CONCAT, part, n, &axis, 1, &flat, loc);
+    type.rank = 3;
+    type.dim[0] = n;
+    type.dim[1] = most;
+    type.dim[2] = f->taps;
+    const weft_val in[] = {weft_merge__view(g, x, &type, loc), w};
+    type.dim[2] = flat.dim[1] = f->features;
+    weft_val all = weft_merge__append(g, WEFT_OP_MATMUL, in, 2, NULL, 0, &type, loc);
+    return weft_merge__view(g, all, &flat, loc);
+}
+
+/* The same of convolutions: [most, models * features, ...]. */
+static weft_val multiply_images(weft_merger *g, const weft_merge_form *f, const weft_val *part,
+                                uint32_t n, weft_val w)
+{
+    weft_val y = weft_merge__product(g, f, weft_merge__beside(g, f, part, n), w);
+    weft_node_set_attr(g->m, weft_val_node(g->m, y), &WEFT_ATTR_OF_INT(GROUP, n));
+    return y;
+}
+
 static void emit_batched(weft_merger *g, const weft_piece *piece)
 {
-    weft_node first = weft_merge__first(g, &piece->column);
-    weft_merge_form f = weft_merge__form(g, first);
-    weft_loc loc = weft_node_loc(g->m, first);
+    weft_merge_form f = weft_merge__form(g, weft_merge__first(g, &piece->column));
     weft_val row[WEFT_MERGE_MODELS_MAX], part[WEFT_MERGE_MODELS_MAX] = {{0}};
-    weft_dim most = 0, start[WEFT_MERGE_MODELS_MAX + 1] = {0}, count = piece->column.n;
+    weft_dim most = most_rows(g, piece), start[WEFT_MERGE_MODELS_MAX + 1] = {0};
     uint32_t n_row = 0;
     for (uint32_t i = 0; i < g->columns.n_model; i++)
         if (piece->column.node[i].i) {
-            weft_val y = weft_node_out(g->m, piece->column.node[i], 0);
-            weft_dim rows = weft_merge__rows(g, weft_val_ttype(g->m, y), piece->level);
-            most = most ? weft_dim_max(g->dims, most, rows) : rows;
-        }
-    for (uint32_t i = 0; i < g->columns.n_model; i++)
-        if (piece->column.node[i].i) {
-            start[i] = weft_dim_mul(g->dims, n_row, most);
+            start[i] = f.conv ? 0 : weft_dim_mul(g->dims, n_row, most);
             row[n_row++] = fill_up(g, piece, i, most);
         }
-    weft_attr axis = WEFT_ATTR_OF_INT(AXIS, 0);
-    weft_ttype type = *weft_val_ttype(g->m, row[0]);
-    type.dim[0] = weft_dim_mul(g->dims, count, most);
-    weft_val x = weft_merge__append(g, WEFT_OP_CONCAT, row, n_row, &axis, 1, &type, loc);
-    weft_ttype flat = type;
-    type.rank = 3;
-    type.dim[0] = count;
-    type.dim[1] = most;
-    type.dim[2] = f.taps;
-    const weft_val in[] = {weft_merge__view(g, x, &type, loc), stack_weights(g, piece)};
-    type.dim[2] = flat.dim[1] = f.features;
-    weft_val all = weft_merge__append(g, WEFT_OP_MATMUL, in, 2, NULL, 0, &type, loc);
-    all = weft_merge__view(g, all, &flat, loc);
-    for (uint32_t i = 0; i < g->columns.n_model; i++) {
+    weft_val w = stack_weights(g, piece);
+    weft_val all =
+        f.conv ? multiply_images(g, &f, row, n_row, w) : multiply_rows(g, &f, row, n_row, most, w);
+    uint32_t *feature = weft_arena_array(g->cx->scratch, f.features, sizeof *feature);
+    for (uint32_t i = 0, first = 0; i < g->columns.n_model; i++) {
         weft_node n = piece->column.node[i];
-        if (n.i)
-            part[i] = weft_merge__finish(g, i, n, weft_merge__part(g, piece, i, all, start), false);
+        if (!n.i)
+            continue;
+        for (uint32_t k = 0; k < f.features; k++)
+            feature[k] = first + k;
+        first += f.conv ? f.features : 0;
+        weft_val own = weft_merge__take(g, &f, all, feature, f.features);
+        own = weft_merge__part(g, piece, i, own, start);
+        part[i] = weft_merge__finish(g, i, n, own, false);
     }
     weft_merge__set_parts(g, piece, part);
 }

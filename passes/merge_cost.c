@@ -148,15 +148,37 @@ static bool is_image_wise(const weft_graph *g, weft_node n, weft_dim batch)
     return activations > 0;
 }
 
+/* Operands of the two nodes can lie one behind the other. Results of one shape do not say so: a
+ * convolution of stride 2 makes 4 x 4 of 7 x 7 and of 8 x 8. How many channels it reads is for its
+ * weight to say. */
+static bool have_like_images(const weft_module *m, weft_node a, weft_node b)
+{
+    for (uint32_t i = 0; i < weft_node_in_count(m, a); i++) {
+        weft_val v = weft_node_in(m, a, i), w = weft_node_in(m, b, i);
+        if (!v.i || !w.i || is_weight(m, v) || is_weight(m, w))
+            continue;
+        const weft_ttype *s = weft_val_ttype(m, v), *t = weft_val_ttype(m, w);
+        bool like = s->rank == t->rank;
+        for (uint32_t k = i == 0 && weft_merge__is_heavy(m, a) ? 2 : 1; like && k < s->rank; k++)
+            like = s->dim[k] == t->dim[k];
+        if (!like)
+            return false;
+    }
+    return true;
+}
+
 weft_joint_level weft_merge__level(const weft_columns *c, const weft_column *column)
 {
     bool rows = true, images = true;
+    weft_node first = {0};
     for (uint32_t i = 0; i < c->n_model; i++) {
         weft_dim batch = weft_merge__batch(c->model[i]);
         if (!column->node[i].i)
             continue;
         rows = rows && is_row_wise(weft_graph_module(c->model[i]), column->node[i]);
         images = images && batch != 0 && is_image_wise(c->model[i], column->node[i], batch);
+        first = first.i ? first : column->node[i];
+        images = images && have_like_images(weft_graph_module(c->model[i]), first, column->node[i]);
     }
     return rows ? WEFT_JOINT_ROWS : images ? WEFT_JOINT_IMAGES : WEFT_JOINT_NONE;
 }

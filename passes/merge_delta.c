@@ -11,6 +11,7 @@
  * adapters are merged into the weights; find_similar.c finds them. sparse: v differs from w in few
  * input features; u picks those columns of y, t has the differences. What follows a product - bias,
  * epilogue - is done by the last product of a model, or by itself for models that have w as it is.
+ * Of convolutions u is one with few features and t one of 1 x 1, or u picks channels.
  *
  * The base is the weight of most models (the first of those); models whose weight is no such sum
  * are left out. */
@@ -29,7 +30,7 @@ static const double thin_max = 0.5, scale_max = 2;
 typedef struct delta {
     uint32_t rank;
     const float *first;  /* [taps, rank]; NULL: `pick` says which inputs */
-    const float *second; /* [rank, features] */
+    const float *second; /* [rank, features]; with a whole kernel for each of those inputs */
     const uint32_t *pick;
 } delta;
 
@@ -185,7 +186,7 @@ static bool find_low_rank(weft_merger *g, const weft_merge_form *base, const wef
 
 /* Input features by which the weights differ: a weight stored by feature is gone through row by
  * row. */
-static void mark_taps(const weft_merge_form *f, const uint8_t *a, const uint8_t *b, bool *differs)
+static void mark_inputs(const weft_merge_form *f, const uint8_t *a, const uint8_t *b, bool *differs)
 {
     size_t row = (f->by_feature ? f->taps : f->features) * sizeof(float);
     uint32_t rows = f->by_feature ? f->features : f->taps;
@@ -196,8 +197,8 @@ static void mark_taps(const weft_merge_form *f, const uint8_t *a, const uint8_t 
         if (!f->by_feature)
             differs[r] = true;
         for (uint32_t t = 0; f->by_feature && t < f->taps; t++)
-            differs[t] = differs[t] ||
-                         memcmp(x + t * sizeof(float), y + t * sizeof(float), sizeof(float)) != 0;
+            if (memcmp(x + t * sizeof(float), y + t * sizeof(float), sizeof(float)) != 0)
+                differs[t / f->window] = true;
     }
 }
 
@@ -205,25 +206,26 @@ static bool find_sparse(weft_merger *g, const weft_merge_form *base, const weft_
                         delta *out)
 {
     const uint8_t *a = weft_merge__bytes(g, own), *b = weft_merge__bytes(g, base);
-    bool *differs = weft_arena_array(g->cx->scratch, own->taps, sizeof *differs);
-    uint32_t n = 0, *pick;
-    mark_taps(own, a, b, differs);
-    for (uint32_t t = 0; t < own->taps; t++)
-        n += differs[t];
-    if (n == 0 || n > thin_max * own->taps || !is_near(g, base, own))
+    uint32_t n = 0, inputs = own->taps / own->window;
+    bool *differs = weft_arena_array(g->cx->scratch, inputs, sizeof *differs);
+    mark_inputs(own, a, b, differs);
+    for (uint32_t c = 0; c < inputs; c++)
+        n += differs[c];
+    if (n == 0 || n > thin_max * inputs || !is_near(g, base, own))
         return false;
-    pick = weft_arena_array(g->cx->scratch, n, sizeof *pick);
-    float *second = weft_arena_array(g->cx->scratch, (size_t)n * own->features, sizeof *second);
+    uint32_t *pick = weft_arena_array(g->cx->scratch, n, sizeof *pick), taps = n * own->window;
+    float *second = weft_arena_array(g->cx->scratch, (size_t)taps * own->features, sizeof *second);
+    float *to = second;
     n = 0;
     for (uint32_t t = 0; t < own->taps; t++) {
-        for (uint32_t f = 0; differs[t] && f < own->features; f++) {
-            second[(size_t)n * own->features + f] =
-                weft_merge__element(own, a, t, f) - weft_merge__element(base, b, t, f);
-        }
-        if (differs[t])
-            pick[n++] = t;
+        if (!differs[t / own->window])
+            continue;
+        pick[n] = t / own->window;
+        n += (t + 1) % own->window == 0;
+        for (uint32_t f = 0; f < own->features; f++)
+            *to++ = weft_merge__element(own, a, t, f) - weft_merge__element(base, b, t, f);
     }
-    *out = (delta){.rank = n, .second = second, .pick = pick};
+    *out = (delta){.rank = taps, .second = second, .pick = pick};
     return true;
 }
 
@@ -242,14 +244,16 @@ static const char *fit_sparse(weft_merger *g, weft_piece *p)
 static bool time_own(weft_merger *g, weft_node n, const delta *d, bool biased,
                      const weft_merge_form *f, const weft_merge_sizes *at, double rows, double *us)
 {
-    weft_merge_product first = {rows, d->rank, f->taps, rows * f->taps, 1};
-    weft_merge_product second = {rows, f->features, d->rank, rows * d->rank, 1};
+    weft_merge_form thin = weft_merge__pointwise(f, d->rank);
+    weft_merge_product first = weft_merge__numbers(f, rows, f->taps, d->rank);
+    weft_merge_product second =
+        weft_merge__numbers(d->pick ? f : &thin, rows, d->rank, f->features);
     weft_val y = weft_node_out(g->m, n, 0);
     if (d->rank == 0)
         return !weft_merge__finishes(g, n, biased) ||
                weft_merge__chain_us(at, g->m, y, rows * f->features, 2, us);
     if (d->pick)
-        return weft_merge__chain_us(at, g->m, y, rows * d->rank, 1, us) &&
+        return weft_merge__chain_us(at, g->m, y, second.x, 1, us) &&
                weft_merge__product_us(at, g->m, n, &second, us);
     return weft_merge__product_us(at, g->m, n, &first, us) &&
            weft_merge__product_us(at, g->m, n, &second, us);
@@ -270,7 +274,7 @@ static bool time_delta(weft_merger *g, const weft_piece *p, const weft_merge_siz
             return false;
         all += rows;
     }
-    weft_merge_product base = {all, f.features, f.taps, all * f.taps, 1};
+    weft_merge_product base = weft_merge__numbers(&f, all, f.taps, f.features);
     return weft_merge__product_us(at, g->m, first, &base, us);
 }
 
@@ -302,37 +306,25 @@ static void make_weights(weft_merger *g, const plan *x, uint32_t model, const we
             memcpy(made[model], made[k], sizeof made[k]);
             return;
         }
+    weft_merge_form thin = weft_merge__pointwise(f, d->rank);
     if (d->first)
-        made[model][0] = weft_merge__weight(g, f->taps, d->rank, d->first, "merge.down");
-    made[model][1] = weft_merge__weight(g, d->rank, f->features, d->second, "merge.up");
-}
-
-static weft_val base_product(weft_merger *g, const weft_piece *p)
-{
-    const plan *x = p->plan;
-    weft_node first = weft_merge__first(g, &p->column);
-    weft_merge_form f = weft_merge__form(g, first);
-    weft_loc loc = weft_node_loc(g->m, first);
-    const weft_val in[] = {weft_merge__operand(g, p, 0, loc), x->base, x->bias};
-    weft_ttype type = *weft_val_ttype(g->m, in[0]);
-    weft_attr trans = WEFT_ATTR_OF_INT(TRANS_B, 1);
-    type.dim[type.rank - 1] = f.features;
-    return weft_merge__append(g, WEFT_OP_MATMUL, in, x->bias.i ? 3 : 2, &trans, f.by_feature, &type,
-                              loc);
+        made[model][0] = weft_merge__make_weight(g, f, f->taps, d->rank, d->first, "merge.down");
+    made[model][1] = weft_merge__make_weight(g, d->first ? &thin : f, d->rank, f->features,
+                                             d->second, "merge.up");
 }
 
 static void emit_delta(weft_merger *g, const weft_piece *p)
 {
     const plan *x = p->plan;
     const weft_dim *start = weft_merge__starts(g, p);
-    weft_val all = base_product(g, p), part[WEFT_MERGE_MODELS_MAX] = {{0}};
+    weft_val all = weft_merge__multiply_base(g, p, x->base, x->bias),
+             part[WEFT_MERGE_MODELS_MAX] = {{0}};
     weft_val made[WEFT_MERGE_MODELS_MAX][2] = {{{0}}};
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
         weft_node n = p->column.node[i];
         const delta *d = x->by_model[i];
         if (!n.i)
             continue;
-        weft_loc loc = weft_node_loc(g->m, n);
         weft_merge_form f = weft_merge__form(g, n);
         weft_val product = weft_merge__part(g, p, i, all, start);
         if (d->rank == 0) {
@@ -340,10 +332,12 @@ static void emit_delta(weft_merger *g, const weft_piece *p)
             continue;
         }
         make_weights(g, x, i, &f, made);
-        weft_val own = weft_merge__own(g, i, f.x, loc);
-        weft_val thin = d->pick ? weft_merge__pick(g, own, d->pick, d->rank, loc)
-                                : weft_merge__multiply(g, own, made[i][0], loc);
-        part[i] = weft_merge__finish_sum(g, i, n, thin, made[i][1], product, x->bias.i != 0);
+        weft_merge_form second = d->pick ? f : weft_merge__pointwise(&f, d->rank);
+        weft_val own = weft_merge__own(g, i, f.x, weft_node_loc(g->m, n));
+        weft_val thin = d->pick ? weft_merge__take(g, &f, own, d->pick, d->rank / f.window)
+                                : weft_merge__product(g, &f, own, made[i][0]);
+        part[i] =
+            weft_merge__finish_product(g, i, &second, thin, made[i][1], product, x->bias.i != 0);
     }
     weft_merge__set_parts(g, p, part);
 }

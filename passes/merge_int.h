@@ -121,26 +121,61 @@ bool weft_merge__is_weight(const weft_merger *g, weft_val v);
 bool weft_merge__same_weights(const weft_merger *g, weft_node a, weft_node b);
 bool weft_merge__same_models(const weft_merger *g, const weft_column *a, const weft_column *b);
 
-/* -- Products by unequal weights: merge_product.c --------------------------------------------- */
+/* -- Products by unequal weights: merge_form.c, merge_product.c -------------------------------- */
 
-/* A product by a weight of rank 2, as numbers. */
+/* A product by a weight [taps, features] as numbers. Of a convolution the taps are those of its
+ * kernel at each input channel, the rows positions of all images, and the features channels. */
 typedef struct weft_merge_form {
+    weft_node node;
     weft_val x, w;
     uint32_t taps, features;
+    uint32_t window; /* taps of one input feature: elements of a convolution's kernel, else 1 */
+    double spread;   /* elements of x for a tap of a row: 1, but of a convolution */
     bool by_feature; /* the weight is stored as [features, taps], else as [taps, features] */
+    bool conv;
+    bool pointwise; /* a convolution of what one like `node` made: 1 x 1, nothing beside it */
 } weft_merge_form;
+
+/* Operands of a node that has a form. */
+enum { WEFT_MERGE_OPERANDS_MAX = 24 };
 
 /* Why strategies for unequal weights do not apply to the piece; NULL: they do, and every node has a
  * form. */
 const char *weft_merge__refuse(const weft_merger *g, const weft_piece *piece);
 weft_merge_form weft_merge__form(const weft_merger *g, weft_node n);
+/* Of a product by [taps, features] of what a product of form `f` by [.., taps] made. */
+weft_merge_form weft_merge__pointwise(const weft_merge_form *f, uint32_t taps);
+/* So many rows of it, with some of the taps and features. */
+weft_merge_product weft_merge__numbers(const weft_merge_form *f, double rows, uint32_t taps,
+                                       uint32_t features);
 /* Bytes of the weight of a form. */
 const uint8_t *weft_merge__bytes(const weft_merger *g, const weft_merge_form *f);
 /* One of them, whichever way the weight is stored. */
 float weft_merge__element(const weft_merge_form *f, const uint8_t *bytes, uint32_t tap,
                           uint32_t feature);
-/* Rows of a node's result. false: not known. */
+/* Rows of a node's product. false: not known. */
 bool weft_merge__node_rows(const weft_merge_sizes *at, weft_module *m, weft_node n, double *rows);
+/* Dim of an operand or result of that type whose elements are features. */
+uint32_t weft_merge__axis(const weft_merge_form *f, const weft_ttype *type);
+
+/* A weight for such products from [taps, features]; the elements are copied. */
+weft_val weft_merge__make_weight(weft_merger *g, const weft_merge_form *f, uint32_t taps,
+                                 uint32_t features, const float *at, const char *name);
+/* x by such a weight; the result has the rows of x. */
+weft_val weft_merge__product(weft_merger *g, const weft_merge_form *f, weft_val x, weft_val w);
+/* The same, added to `to`. */
+weft_val weft_merge__add_product(weft_merger *g, const weft_merge_form *f, weft_val x, weft_val w,
+                                 weft_val to);
+/* These features of `v`, in that order; `v` itself when that is all of them. */
+weft_val weft_merge__take(weft_merger *g, const weft_merge_form *f, weft_val v,
+                          const uint32_t *feature, uint32_t n);
+/* Features of all values, side by side. */
+weft_val weft_merge__beside(weft_merger *g, const weft_merge_form *f, const weft_val *part,
+                            uint32_t n);
+/* What a node does to the sum of `product` and x by w, a product of form `f`; `biased`: as above.
+ */
+weft_val weft_merge__finish_product(weft_merger *g, uint32_t i, const weft_merge_form *f,
+                                    weft_val x, weft_val w, weft_val product, bool biased);
 
 /* A weight [rows, cols] of f32; the bytes are copied. */
 weft_val weft_merge__weight(weft_merger *g, uint32_t rows, uint32_t cols, const float *at,
@@ -149,14 +184,15 @@ weft_val weft_merge__weight(weft_merger *g, uint32_t rows, uint32_t cols, const 
 weft_val weft_merge__multiply(weft_merger *g, weft_val x, weft_val w, weft_loc loc);
 /* One product of all rows of operand 0. */
 weft_val weft_merge__multiply_all(weft_merger *g, const weft_piece *piece, weft_val w);
+/* The same by the weight of one of the nodes, as it is stored; bias: none, or of all nodes. */
+weft_val weft_merge__multiply_base(weft_merger *g, const weft_piece *piece, weft_val w,
+                                   weft_val bias);
 /* Model i's rows of a value that has those of all models, as its node's result. */
 weft_val weft_merge__part(weft_merger *g, const weft_piece *piece, uint32_t i, weft_val joint,
                           const weft_dim *start);
 /* Columns of `v`, in that order; `v` itself when that is all of them. */
 weft_val weft_merge__pick(weft_merger *g, weft_val v, const uint32_t *col, uint32_t n,
                           weft_loc loc);
-/* Values side by side, in the last dim. */
-weft_val weft_merge__beside(weft_merger *g, const weft_val *part, uint32_t n, weft_loc loc);
 /* What a node does to its product: bias (`biased`: the product has it already) and epilogue. */
 bool weft_merge__finishes(const weft_merger *g, weft_node n, bool biased);
 weft_val weft_merge__finish(weft_merger *g, uint32_t i, weft_node n, weft_val product, bool biased);

@@ -1,91 +1,16 @@
-/* What strategies for products by unequal weights are made of: a product as numbers, parts of it as
- * nodes of the joint graph, and what its node does to the product afterwards.
+/* What strategies for products by unequal weights are made of: products and parts of them as nodes
+ * of the joint graph, and what a node does to its product afterwards.
  *
  *     %y = matmul %x, $w, $bias, %r {epilogue = ["add acc i3", "gelu acc"]}
  *
  * is the product x w, made in whatever way, and the finish "add bias, add r, gelu": an element-wise
  * chain of its own, or, when the last step of making the product is a sum with a product, the
- * epilogue of that. */
+ * epilogue of that. Convolutions go the same way, their features in dim 1. */
 #include "passes/merge_int.h"
 
 #include <string.h>
 
-/* -- Forms ------------------------------------------------------------------------------------ */
-
-enum { FINISH_MAX = WEFT_STEPS_MAX - 2, OPERANDS_MAX = 24, ALIGN = 64 };
-
-static bool trans_b(const weft_module *m, weft_node n)
-{
-    return weft_attrs_int(weft_node_attrs(m, n), WEFT_ATTR_TRANS_B, 0) != 0;
-}
-
-static const char *refuse_node(const weft_merger *g, weft_node n)
-{
-    weft_attrs attrs = weft_node_attrs(g->m, n);
-    const weft_attr *epilogue = weft_attrs_find(attrs, WEFT_ATTR_EPILOGUE);
-    weft_step step[WEFT_STEPS_MAX];
-    if (weft_node_op(g->m, n) != WEFT_OP_MATMUL)
-        return "not done for convolutions";
-    weft_tensor w = weft_weight_tensor(g->m, weft_val_weight(g->m, weft_node_in(g->m, n, 1)));
-    if (w.dtype != WEFT_DTYPE_F32)
-        return "not done for this type of element";
-    if (w.rank != 2 || w.dim[0] <= 0 || w.dim[1] <= 0 || w.dim[0] > INT32_MAX ||
-        w.dim[1] > INT32_MAX)
-        return "the weight is no matrix, or empty";
-    if (weft_node_in_count(g->m, n) > OPERANDS_MAX ||
-        (epilogue && (epilogue->n > FINISH_MAX ||
-                      weft_steps_parse(epilogue->u.strs, epilogue->n, weft_node_in_count(g->m, n),
-                                       NULL, (weft_where){0}, step) != WEFT_ERR_OK)))
-        return "too much is done to the product afterwards";
-    return NULL;
-}
-
-const char *weft_merge__refuse(const weft_merger *g, const weft_piece *p)
-{
-    if (p->level != WEFT_JOINT_ROWS)
-        return "its rows depend on each other, or are images";
-    for (uint32_t i = 0; i < g->columns.n_model; i++) {
-        const char *reason = p->column.node[i].i ? refuse_node(g, p->column.node[i]) : NULL;
-        if (reason)
-            return reason;
-    }
-    return NULL;
-}
-
-weft_merge_form weft_merge__form(const weft_merger *g, weft_node n)
-{
-    weft_merge_form f = {.x = weft_node_in(g->m, n, 0), .w = weft_node_in(g->m, n, 1)};
-    weft_tensor w = weft_weight_tensor(g->m, weft_val_weight(g->m, f.w));
-    f.by_feature = trans_b(g->m, n);
-    f.taps = (uint32_t)w.dim[f.by_feature];
-    f.features = (uint32_t)w.dim[!f.by_feature];
-    return f;
-}
-
-const uint8_t *weft_merge__bytes(const weft_merger *g, const weft_merge_form *f)
-{
-    return weft_weight_tensor(g->m, weft_val_weight(g->m, f->w)).data;
-}
-
-float weft_merge__element(const weft_merge_form *f, const uint8_t *bytes, uint32_t tap,
-                          uint32_t feature)
-{
-    float x;
-    size_t at =
-        f->by_feature ? (size_t)feature * f->taps + tap : (size_t)tap * f->features + feature;
-    memcpy(&x, bytes + at * sizeof x, sizeof x);
-    return x;
-}
-
-bool weft_merge__node_rows(const weft_merge_sizes *at, weft_module *m, weft_node n, double *rows)
-{
-    const weft_ttype *y = weft_val_ttype(m, weft_node_out(m, n, 0));
-    double elements = 0;
-    if (!weft_merge__count(at, m, weft_node_out(m, n, 0), &elements))
-        return false;
-    *rows = elements / (double)y->dim[y->rank - 1];
-    return true;
-}
+enum { OPERANDS_MAX = WEFT_MERGE_OPERANDS_MAX, ALIGN = 64 };
 
 /* -- Parts of products ------------------------------------------------------------------------ */
 
@@ -104,10 +29,80 @@ weft_val weft_merge__multiply(weft_merger *g, weft_val x, weft_val w, weft_loc l
     return weft_merge__append(g, WEFT_OP_MATMUL, in, 2, NULL, 0, &type, loc);
 }
 
+weft_val weft_merge__make_weight(weft_merger *g, const weft_merge_form *f, uint32_t taps,
+                                 uint32_t features, const float *at, const char *name)
+{
+    int64_t dim[WEFT_RANK_MAX] = {taps, features};
+    const weft_ttype *old = weft_val_ttype(g->m, weft_node_in(g->m, f->node, 1));
+    if (!f->conv)
+        return weft_rewrite__constant(g->m, WEFT_DTYPE_F32, dim, 2, at, name);
+    float *turned = weft_arena_array(g->cx->scratch, (size_t)taps * features, sizeof *turned);
+    for (uint32_t t = 0; t < taps; t++)
+        for (uint32_t i = 0; i < features; i++)
+            turned[(size_t)i * taps + t] = at[(size_t)t * features + i];
+    dim[0] = features;
+    dim[1] = taps / f->window;
+    for (uint32_t k = 2; k < old->rank; k++)
+        dim[k] = f->pointwise ? 1 : old->dim[k];
+    return weft_rewrite__constant(g->m, WEFT_DTYPE_F32, dim, old->rank, turned, name);
+}
+
+/* A node that makes a product of form `f`, of so many features, of its first two operands. */
+static weft_node append_product(weft_merger *g, const weft_merge_form *f, uint32_t features,
+                                const weft_val *in, uint32_t n_in)
+{
+    weft_attrs attrs = weft_node_attrs(g->m, f->node);
+    weft_ttype type = *weft_val_ttype(g->m, in[0]);
+    if (f->conv)
+        type = *weft_val_ttype(g->m, weft_node_out(g->m, f->node, 0));
+    type.dim[0] = weft_val_ttype(g->m, in[0])->dim[0];
+    type.dim[weft_merge__axis(f, &type)] = features;
+    bool keeps = f->conv && !f->pointwise;
+    weft_val y = weft_merge__append(g, weft_node_op(g->m, f->node), in, n_in, attrs.at,
+                                    keeps ? attrs.n : 0, &type, weft_node_loc(g->m, f->node));
+    weft_node made = weft_val_node(g->m, y);
+    weft_node_drop_attr(g->m, made, WEFT_ATTR_EPILOGUE);
+    return made;
+}
+
+/* Of a weight that was made for such products. */
+static uint32_t features_of(const weft_merger *g, const weft_merge_form *f, weft_val w)
+{
+    return (uint32_t)weft_val_ttype(g->m, w)->dim[!f->conv];
+}
+
+weft_val weft_merge__product(weft_merger *g, const weft_merge_form *f, weft_val x, weft_val w)
+{
+    const weft_val in[] = {x, w};
+    return weft_node_out(g->m, append_product(g, f, features_of(g, f, w), in, 2), 0);
+}
+
+weft_val weft_merge__add_product(weft_merger *g, const weft_merge_form *f, weft_val x, weft_val w,
+                                 weft_val to)
+{
+    static const char *const steps[] = {"add acc i3"};
+    const weft_val in[] = {x, w, {0}, to};
+    weft_node made = append_product(g, f, features_of(g, f, w), in, 4);
+    weft_node_set_attr(g->m, made, &WEFT_ATTR_OF_STRS(EPILOGUE, steps, 1));
+    return weft_node_out(g->m, made, 0);
+}
+
 weft_val weft_merge__multiply_all(weft_merger *g, const weft_piece *p, weft_val w)
 {
-    weft_loc loc = weft_node_loc(g->m, weft_merge__first(g, &p->column));
-    return weft_merge__multiply(g, weft_merge__operand(g, p, 0, loc), w, loc);
+    weft_merge_form f = weft_merge__form(g, weft_merge__first(g, &p->column));
+    weft_val x = weft_merge__operand(g, p, 0, weft_node_loc(g->m, f.node));
+    return weft_merge__product(g, &f, x, w);
+}
+
+weft_val weft_merge__multiply_base(weft_merger *g, const weft_piece *p, weft_val w, weft_val bias)
+{
+    weft_merge_form f = weft_merge__form(g, weft_merge__first(g, &p->column));
+    weft_val x = weft_merge__operand(g, p, 0, weft_node_loc(g->m, f.node));
+    const weft_val in[] = {x, w, bias};
+    weft_node made = append_product(g, &f, f.features, in, bias.i ? 3 : 2);
+    if (f.by_feature && !f.conv)
+        weft_node_set_attr(g->m, made, &WEFT_ATTR_OF_INT(TRANS_B, 1));
+    return weft_node_out(g->m, made, 0);
 }
 
 weft_val weft_merge__part(weft_merger *g, const weft_piece *p, uint32_t i, weft_val joint,
@@ -117,24 +112,26 @@ weft_val weft_merge__part(weft_merger *g, const weft_piece *p, uint32_t i, weft_
     weft_loc loc = weft_node_loc(g->m, n);
     weft_ttype type = *weft_val_ttype(g->m, weft_node_out(g->m, n, 0));
     weft_dim rows = weft_merge__rows(g, &type, p->level);
-    type.dim[type.rank - 1] = weft_val_ttype(g->m, joint)->dim[1];
+    weft_merge_form f = weft_merge__form(g, n);
+    type.dim[weft_merge__axis(&f, &type)] = weft_val_ttype(g->m, joint)->dim[1];
     return weft_merge__view(g, weft_merge__cut(g, joint, start[i], rows, loc), &type, loc);
 }
 
-weft_val weft_merge__pick(weft_merger *g, weft_val v, const uint32_t *col, uint32_t n, weft_loc loc)
+/* Elements `col` of `v` along a dim. */
+static weft_val pick(weft_merger *g, weft_val v, uint32_t dim_at, const uint32_t *col, uint32_t n,
+                     weft_loc loc)
 {
     weft_ttype type = *weft_val_ttype(g->m, v);
-    uint32_t last = type.rank - 1u;
-    bool run = true, all = n == (uint64_t)type.dim[last];
+    bool run = true, all = n == (uint64_t)type.dim[dim_at];
     for (uint32_t i = 0; i < n; i++) {
         run = run && col[i] == col[0] + i;
         all = all && col[i] == i;
     }
     if (all)
         return v;
-    type.dim[last] = n;
+    type.dim[dim_at] = n;
     if (run) {
-        weft_dim axis = last, start = col[0], end = (weft_dim)col[0] + n, step = 1;
+        weft_dim axis = dim_at, start = col[0], end = (weft_dim)col[0] + n, step = 1;
         weft_attr attr[] = {WEFT_ATTR_OF_DIMS(AXES, &axis, 1), WEFT_ATTR_OF_DIMS(ENDS, &end, 1),
                             WEFT_ATTR_OF_DIMS(STARTS, &start, 1),
                             WEFT_ATTR_OF_DIMS(STEPS, &step, 1)};
@@ -146,18 +143,33 @@ weft_val weft_merge__pick(weft_merger *g, weft_val v, const uint32_t *col, uint3
     const int64_t dim[] = {n};
     const weft_val in[] = {
         v, weft_rewrite__constant(g->m, WEFT_DTYPE_I64, dim, 1, index, "merge.columns")};
-    weft_attr axis = WEFT_ATTR_OF_INT(AXIS, last);
+    weft_attr axis = WEFT_ATTR_OF_INT(AXIS, dim_at);
     return weft_merge__append(g, WEFT_OP_GATHER, in, 2, &axis, 1, &type, loc);
 }
 
-weft_val weft_merge__beside(weft_merger *g, const weft_val *part, uint32_t n, weft_loc loc)
+weft_val weft_merge__take(weft_merger *g, const weft_merge_form *f, weft_val v,
+                          const uint32_t *feature, uint32_t n)
+{
+    return pick(g, v, weft_merge__axis(f, weft_val_ttype(g->m, v)), feature, n,
+                weft_node_loc(g->m, f->node));
+}
+
+weft_val weft_merge__pick(weft_merger *g, weft_val v, const uint32_t *col, uint32_t n, weft_loc loc)
+{
+    return pick(g, v, weft_val_ttype(g->m, v)->rank - 1u, col, n, loc);
+}
+
+weft_val weft_merge__beside(weft_merger *g, const weft_merge_form *f, const weft_val *part,
+                            uint32_t n)
 {
     weft_ttype type = *weft_val_ttype(g->m, part[0]);
-    uint32_t last = type.rank - 1u;
-    weft_attr axis = WEFT_ATTR_OF_INT(AXIS, last);
+    uint32_t at = weft_merge__axis(f, &type);
+    weft_attr axis = WEFT_ATTR_OF_INT(AXIS, at);
     for (uint32_t i = 1; i < n; i++)
-        type.dim[last] += weft_val_ttype(g->m, part[i])->dim[last];
-    return n == 1 ? part[0] : weft_merge__append(g, WEFT_OP_CONCAT, part, n, &axis, 1, &type, loc);
+        type.dim[at] += weft_val_ttype(g->m, part[i])->dim[at];
+    return n == 1 ? part[0]
+                  : weft_merge__append(g, WEFT_OP_CONCAT, part, n, &axis, 1, &type,
+                                       weft_node_loc(g->m, f->node));
 }
 
 /* -- What follows ----------------------------------------------------------------------------- */
@@ -210,6 +222,20 @@ static uint32_t add_epilogue(weft_merger *g, weft_node n, const uint32_t *operan
     return n_steps + old->n;
 }
 
+/* The bias of a node so that it is added to each of its features: the one it has, or, where these
+ * are no last dim, [features, 1 ...]. */
+static weft_val spread_bias(weft_merger *g, uint32_t i, weft_node n)
+{
+    weft_val bias = weft_node_in(g->m, n, 2);
+    const weft_ttype *y = weft_val_ttype(g->m, weft_node_out(g->m, n, 0));
+    if (weft_node_op(g->m, n) != WEFT_OP_CONV)
+        return weft_merge__own(g, i, bias, weft_node_loc(g->m, n));
+    weft_tensor b = weft_weight_tensor(g->m, weft_val_weight(g->m, bias));
+    for (; b.rank + 1u < y->rank; b.rank++)
+        b.dim[b.rank] = 1;
+    return weft_rewrite__constant(g->m, b.dtype, b.dim, b.rank, b.data, "merge.bias");
+}
+
 weft_val weft_merge__finish(weft_merger *g, uint32_t i, weft_node n, weft_val product, bool biased)
 {
     weft_loc loc = weft_node_loc(g->m, n);
@@ -220,24 +246,26 @@ weft_val weft_merge__finish(weft_merger *g, uint32_t i, weft_node n, weft_val pr
     bool bias = !biased && n_in > 2 && weft_node_in(g->m, n, 2).i;
     if (!weft_merge__finishes(g, n, biased))
         return product;
-    for (uint32_t k = bias ? 2 : 3; k < n_in; k++) {
+    if (bias) {
+        in[n_own++] = spread_bias(g, i, n);
+        steps[n_steps++] = "add i0 i1";
+    }
+    for (uint32_t k = 3; k < n_in; k++) {
         weft_val v = weft_merge__own(g, i, weft_node_in(g->m, n, k), loc);
         operand[k] = n_own;
         if (v.i)
             in[n_own++] = v;
     }
-    if (bias)
-        steps[n_steps++] = "add i0 i1";
     n_steps = add_epilogue(g, n, operand, bias ? NULL : "i0", steps, n_steps);
     weft_attr attr = WEFT_ATTR_OF_STRS(STEPS, steps, n_steps);
     return weft_merge__append(g, WEFT_OP_EW, in, n_own, &attr, 1,
                               weft_val_ttype(g->m, weft_node_out(g->m, n, 0)), loc);
 }
 
-weft_val weft_merge__finish_sum(weft_merger *g, uint32_t i, weft_node n, weft_val x, weft_val w,
-                                weft_val product, bool biased)
+weft_val weft_merge__finish_product(weft_merger *g, uint32_t i, const weft_merge_form *f,
+                                    weft_val x, weft_val w, weft_val product, bool biased)
 {
-    weft_loc loc = weft_node_loc(g->m, n);
+    weft_node n = f->node;
     uint32_t n_in = weft_node_in_count(g->m, n), n_own = n_in < 3 ? 3 : n_in;
     uint32_t operand[OPERANDS_MAX];
     weft_val in[OPERANDS_MAX + 1] = {x, w};
@@ -245,29 +273,41 @@ weft_val weft_merge__finish_sum(weft_merger *g, uint32_t i, weft_node n, weft_va
     for (uint32_t k = 0; k < n_in; k++)
         operand[k] = k;
     for (uint32_t k = biased ? 3 : 2; k < n_in; k++)
-        in[k] = weft_merge__own(g, i, weft_node_in(g->m, n, k), loc);
+        in[k] = weft_merge__own(g, i, weft_node_in(g->m, n, k), weft_node_loc(g->m, n));
     in[n_own] = product;
     steps[0] = weft_arena_printf(g->cx->scratch, "add acc i%u", n_own);
     uint32_t n_steps = add_epilogue(g, n, operand, NULL, steps, 1);
-    weft_attr attr = WEFT_ATTR_OF_STRS(EPILOGUE, steps, n_steps);
-    return weft_merge__append(g, WEFT_OP_MATMUL, in, n_own + 1, &attr, 1,
-                              weft_val_ttype(g->m, weft_node_out(g->m, n, 0)), loc);
+    weft_node made = append_product(g, f, f->features, in, n_own + 1);
+    weft_node_set_attr(g->m, made, &WEFT_ATTR_OF_STRS(EPILOGUE, steps, n_steps));
+    return weft_node_out(g->m, made, 0);
+}
+
+weft_val weft_merge__finish_sum(weft_merger *g, uint32_t i, weft_node n, weft_val x, weft_val w,
+                                weft_val product, bool biased)
+{
+    weft_merge_form f = weft_merge__form(g, n);
+    return weft_merge__finish_product(g, i, &f, x, w, product, biased);
 }
 
 /* -- Results ---------------------------------------------------------------------------------- */
 
+/* Bytes of a row, or of an image, of a node's result. */
+static uint64_t row_bytes(const weft_merger *g, const weft_piece *p, weft_node n)
+{
+    const weft_ttype *y = weft_val_ttype(g->m, weft_node_out(g->m, n, 0));
+    uint64_t bytes = weft_dtype_size((weft_dtype)y->dtype);
+    for (uint32_t k = p->level == WEFT_JOINT_ROWS ? y->rank - 1u : 1; k < y->rank; k++)
+        bytes *= (uint64_t)y->dim[k];
+    return bytes;
+}
+
 bool weft_merge__parts_align(const weft_merger *g, const weft_piece *p)
 {
-    weft_node first = weft_merge__first(g, &p->column);
-    const weft_ttype *y = weft_val_ttype(g->m, weft_node_out(g->m, first, 0));
-    uint64_t features = (uint64_t)y->dim[y->rank - 1];
-    for (uint32_t i = 0; i < g->columns.n_model; i++) {
-        weft_node n = p->column.node[i];
-        const weft_ttype *t = n.i ? weft_val_ttype(g->m, weft_node_out(g->m, n, 0)) : y;
-        if ((uint64_t)t->dim[t->rank - 1] != features)
+    uint64_t first = row_bytes(g, p, weft_merge__first(g, &p->column));
+    for (uint32_t i = 0; i < g->columns.n_model; i++)
+        if (p->column.node[i].i && row_bytes(g, p, p->column.node[i]) != first)
             return false;
-    }
-    return features * weft_dtype_size((weft_dtype)y->dtype) % ALIGN == 0;
+    return first % ALIGN == 0;
 }
 
 void weft_merge__set_parts(weft_merger *g, const weft_piece *p, const weft_val *part)

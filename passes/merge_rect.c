@@ -1,12 +1,14 @@
 /* The strategies of USHER (Shubha et al., OSDI 2024), kept to be compared with: weights that have a
  * rectangle of elements in common.
  *
- *     w = [R a]   v = [R d]     R: taps of both by features of both, anywhere in either
+ *     w = [R a]   v = [R d]     R: inputs of both by features of both, anywhere in either
  *         [b c]       [e f]
  *
+ * Inputs are taps, or channels that a convolution reads, with a whole kernel for each feature.
+ *
  * rectangle_compact: one product of the inputs that meet R, for the rows of all models, by R; what
- * is left of each weight - the taps beside R, the features beside R - is multiplied for each model
- * and put together with its part.
+ * is left of each weight - the inputs beside R, the features beside R - is multiplied for each
+ * model and put together with its part.
  *
  * rectangle_literal: as the paper writes it. R in zeros of the size of the weights is multiplied
  * with the rows of all models; each weight with zeros in the place of R with those of its own. That
@@ -17,29 +19,38 @@
 #include "passes/merge_int.h"
 #include "passes/similar.h"
 
+#include "base/hash.h"
+
 #include <string.h>
 
 typedef struct corner {
-    uint32_t tap, feature;
+    uint32_t input, feature;
 } corner;
 
 typedef struct plan {
-    uint32_t taps, features; /* of the rectangle */
-    corner *at;              /* by model */
+    uint32_t inputs, features; /* of the rectangle */
+    corner *at;                /* by model */
 } plan;
 
 /* -- The rectangle ---------------------------------------------------------------------------- */
 
-/* A copy [taps, features] of elements of a weight. */
-static float *take(weft_merger *g, const weft_merge_form *f, const uint32_t *tap, uint32_t n_tap,
-                   const uint32_t *feature, uint32_t n_feature)
+static uint32_t inputs_of(const weft_merge_form *f)
+{
+    return f->taps / f->window;
+}
+
+/* A copy [taps, features] of some inputs and features of a weight. */
+static float *take(weft_merger *g, const weft_merge_form *f, const uint32_t *input,
+                   uint32_t n_input, const uint32_t *feature, uint32_t n_feature)
 {
     const uint8_t *bytes = weft_merge__bytes(g, f);
-    float *out = weft_arena_array(g->cx->scratch, (size_t)n_tap * n_feature + 1, sizeof *out);
-    for (uint32_t t = 0; t < n_tap; t++)
-        for (uint32_t i = 0; i < n_feature; i++)
-            out[(size_t)t * n_feature + i] = weft_merge__element(f, bytes, tap[t], feature[i]);
-    return out;
+    size_t size = (size_t)n_input * f->window * n_feature;
+    float *all = weft_arena_array(g->cx->scratch, size + 1, sizeof *all), *out = all;
+    for (uint32_t t = 0; t < n_input; t++)
+        for (uint32_t k = 0; k < f->window; k++)
+            for (uint32_t i = 0; i < n_feature; i++)
+                *out++ = weft_merge__element(f, bytes, input[t] * f->window + k, feature[i]);
+    return all;
 }
 
 /* n numbers from `from` on. */
@@ -61,33 +72,60 @@ static uint32_t *run_outside(weft_merger *g, uint32_t n, uint32_t from, uint32_t
     return list;
 }
 
-/* All of a weight as [taps, features]. */
-static weft_matrix plain_matrix(weft_merger *g, const weft_merge_form *f, corner at, uint32_t taps,
-                                uint32_t features)
+/* What a weight has of each input for each feature, [inputs, features], as so many bytes: the
+ * element, or the hash of a kernel. */
+static weft_matrix make_matrix(weft_merger *g, const weft_merge_form *f, corner at, uint32_t inputs,
+                               uint32_t features)
 {
-    const float *copy =
-        take(g, f, run_of(g, at.tap, taps), taps, run_of(g, at.feature, features), features);
-    return (weft_matrix){
-        .data = (const uint8_t *)copy, .rows = taps, .cols = features, .bytes = sizeof *copy};
+    const uint32_t *input = run_of(g, at.input, inputs), *feature = run_of(g, at.feature, features);
+    const uint8_t *bytes = weft_merge__bytes(g, f);
+    weft_matrix m = {.rows = inputs, .cols = features, .bytes = sizeof(float)};
+    if (f->window == 1) {
+        m.data = (const uint8_t *)take(g, f, input, inputs, feature, features);
+        return m;
+    }
+    uint64_t *hash = weft_arena_array(g->cx->scratch, (size_t)inputs * features, sizeof *hash);
+    size_t kernel = f->window * sizeof(float);
+    for (uint32_t t = 0; t < inputs; t++)
+        for (uint32_t i = 0; i < features; i++)
+            hash[(size_t)t * features + i] = weft_hash64(
+                bytes + ((size_t)feature[i] * inputs_of(f) + input[t]) * kernel, kernel, 0);
+    m.data = (const uint8_t *)hash;
+    m.bytes = sizeof *hash;
+    return m;
+}
+
+/* Equal hashes need not be equal kernels. */
+static bool same_rectangle(weft_merger *g, const plan *p, const weft_merge_form *a, corner at_a,
+                           const weft_merge_form *b, corner at_b)
+{
+    size_t kernel = a->window * sizeof(float), inputs = inputs_of(a), others = inputs_of(b);
+    const uint8_t *x = weft_merge__bytes(g, a), *y = weft_merge__bytes(g, b);
+    for (uint32_t i = 0; a->window > 1 && i < p->features; i++)
+        if (memcmp(x + ((at_a.feature + i) * inputs + at_a.input) * kernel,
+                   y + ((at_b.feature + i) * others + at_b.input) * kernel,
+                   p->inputs * kernel) != 0)
+            return false;
+    return true;
 }
 
 /* Takes weight `own` of model i in: the rectangle shrinks to what it has of it. */
 static bool shrink(weft_merger *g, plan *p, const weft_merge_form *first, uint32_t first_model,
                    const weft_merge_form *own, uint32_t i)
 {
-    weft_matrix a = plain_matrix(g, first, p->at[first_model], p->taps, p->features);
-    weft_matrix b = plain_matrix(g, own, (corner){0}, own->taps, own->features);
+    weft_matrix a = make_matrix(g, first, p->at[first_model], p->inputs, p->features);
+    weft_matrix b = make_matrix(g, own, (corner){0}, inputs_of(own), own->features);
     weft_rect r = weft_similar__largest_rect(&a, &b, g->cx->scratch);
     if (r.rows == 0 || r.cols == 0)
         return false;
     for (uint32_t k = 0; k < i; k++) {
-        p->at[k].tap += r.row_a;
+        p->at[k].input += r.row_a;
         p->at[k].feature += r.col_a;
     }
     p->at[i] = (corner){r.row_b, r.col_b};
-    p->taps = r.rows;
+    p->inputs = r.rows;
     p->features = r.cols;
-    return true;
+    return same_rectangle(g, p, first, p->at[first_model], own, p->at[i]);
 }
 
 static const char *find_rectangle(weft_merger *g, weft_piece *piece, plan **out)
@@ -107,7 +145,7 @@ static const char *find_rectangle(weft_merger *g, weft_piece *piece, plan **out)
         if (first_model == UINT32_MAX) {
             first_model = i;
             first = own;
-            p->taps = own.taps;
+            p->inputs = inputs_of(&own);
             p->features = own.features;
             continue;
         }
@@ -132,17 +170,19 @@ static const char *fit_compact(weft_merger *g, weft_piece *piece)
     return find_rectangle(g, piece, &p);
 }
 
-static bool time_one(weft_merger *g, weft_node n, const weft_merge_sizes *at, double rows,
-                     uint32_t taps, uint32_t features, double *us)
+static bool time_one(weft_merger *g, const weft_merge_form *f, const weft_merge_sizes *at,
+                     double rows, uint32_t taps, uint32_t features, double *us)
 {
-    weft_merge_product one = {rows, features, taps, rows * taps, 1};
-    return taps == 0 || features == 0 || weft_merge__product_us(at, g->m, n, &one, us);
+    weft_merge_product one = weft_merge__numbers(f, rows, taps, features);
+    return taps == 0 || features == 0 || weft_merge__product_us(at, g->m, f->node, &one, us);
 }
 
 static bool time_compact(weft_merger *g, const weft_piece *piece, const weft_merge_sizes *at,
                          double *us)
 {
     const plan *p = piece->plan;
+    weft_merge_form first = weft_merge__form(g, weft_merge__first(g, &piece->column));
+    uint32_t taps = p->inputs * first.window;
     double all = 0;
     *us = 0;
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
@@ -153,20 +193,21 @@ static bool time_compact(weft_merger *g, const weft_piece *piece, const weft_mer
         weft_merge_form f = weft_merge__form(g, n);
         weft_val y = weft_node_out(g->m, n, 0);
         if (!weft_merge__node_rows(at, g->m, n, &rows) ||
-            !time_one(g, n, at, rows, f.taps - p->taps, p->features, us) ||
-            !time_one(g, n, at, rows, f.taps, f.features - p->features, us) ||
-            !weft_merge__chain_us(at, g->m, y, rows * p->taps, 1, us) ||
+            !time_one(g, &f, at, rows, f.taps - taps, p->features, us) ||
+            !time_one(g, &f, at, rows, f.taps, f.features - p->features, us) ||
+            !weft_merge__chain_us(at, g->m, y, rows * taps * f.spread, 1, us) ||
             !weft_merge__chain_us(at, g->m, y, rows * f.features, 2, us))
             return false;
         all += rows;
     }
-    return time_one(g, weft_merge__first(g, &piece->column), at, all, p->taps, p->features, us);
+    return time_one(g, &first, at, all, taps, p->features, us);
 }
 
 static void compact_bytes(weft_merger *g, const weft_piece *piece, uint64_t *read, uint64_t *made)
 {
     const plan *p = piece->plan;
-    uint64_t rect = (uint64_t)p->taps * p->features;
+    weft_merge_form first = weft_merge__form(g, weft_merge__first(g, &piece->column));
+    uint64_t rect = (uint64_t)p->inputs * first.window * p->features;
     *made = rect * sizeof(float);
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
         weft_merge_form f = {0};
@@ -184,18 +225,20 @@ static weft_val multiply_rectangle(weft_merger *g, const weft_piece *piece)
     weft_val part[WEFT_MERGE_MODELS_MAX], w = {0};
     uint32_t n = 0;
     weft_ttype type = {0};
-    weft_loc loc = weft_node_loc(g->m, weft_merge__first(g, &piece->column));
+    weft_merge_form first = weft_merge__form(g, weft_merge__first(g, &piece->column));
+    weft_loc loc = weft_node_loc(g->m, first.node);
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
         if (!piece->column.node[i].i)
             continue;
         weft_merge_form f = weft_merge__form(g, piece->column.node[i]);
-        const uint32_t *tap = run_of(g, p->at[i].tap, p->taps);
+        const uint32_t *input = run_of(g, p->at[i].input, p->inputs);
+        const uint32_t *feature = run_of(g, p->at[i].feature, p->features);
         if (!w.i)
-            w = weft_merge__weight(
-                g, p->taps, p->features,
-                take(g, &f, tap, p->taps, run_of(g, p->at[i].feature, p->features), p->features),
-                "merge.rectangle");
-        weft_val x = weft_merge__pick(g, weft_merge__own(g, i, f.x, loc), tap, p->taps, loc);
+            w = weft_merge__make_weight(g, &f, p->inputs * f.window, p->features,
+                                        take(g, &f, input, p->inputs, feature, p->features),
+                                        "merge.rectangle");
+        weft_val x = weft_merge__own(g, i, f.x, loc);
+        x = weft_merge__take(g, &f, x, input, p->inputs);
         type = *weft_val_ttype(g->m, x);
         type = weft_merge__with_rows(&type, piece->level, weft_merge__rows(g, &type, piece->level));
         part[n++] = weft_merge__view(g, x, &type, loc);
@@ -203,48 +246,41 @@ static weft_val multiply_rectangle(weft_merger *g, const weft_piece *piece)
     type.dim[0] = weft_merge__starts(g, piece)[g->columns.n_model];
     weft_attr axis = WEFT_ATTR_OF_INT(AXIS, 0);
     weft_val x = weft_merge__append(g, WEFT_OP_CONCAT, part, n, &axis, 1, &type, loc);
-    return weft_merge__multiply(g, x, w, loc);
+    return weft_merge__product(g, &first, x, w);
 }
 
-/* `product` and what the taps beside the rectangle add to its features. */
-static weft_val add_other_taps(weft_merger *g, const plan *p, uint32_t i, weft_node n,
-                               weft_val product)
+/* `product` and what the inputs beside the rectangle add to its features. */
+static weft_val add_other_inputs(weft_merger *g, const plan *p, uint32_t i,
+                                 const weft_merge_form *f, weft_val product)
 {
-    static const char *const steps[] = {"add acc i3"};
-    weft_merge_form f = weft_merge__form(g, n);
-    weft_loc loc = weft_node_loc(g->m, n);
-    uint32_t left = f.taps - p->taps;
+    uint32_t left = inputs_of(f) - p->inputs;
     if (left == 0)
         return product;
-    const uint32_t *tap = run_outside(g, f.taps, p->at[i].tap, p->taps);
-    const float *w = take(g, &f, tap, left, run_of(g, p->at[i].feature, p->features), p->features);
-    const weft_val in[] = {weft_merge__pick(g, weft_merge__own(g, i, f.x, loc), tap, left, loc),
-                           weft_merge__weight(g, left, p->features, w, "merge.taps"),
-                           {0},
-                           product};
-    weft_attr attr = WEFT_ATTR_OF_STRS(EPILOGUE, steps, 1);
-    return weft_merge__append(g, WEFT_OP_MATMUL, in, 4, &attr, 1, weft_val_ttype(g->m, product),
-                              loc);
+    const uint32_t *input = run_outside(g, inputs_of(f), p->at[i].input, p->inputs);
+    const float *w = take(g, f, input, left, run_of(g, p->at[i].feature, p->features), p->features);
+    weft_val x = weft_merge__own(g, i, f->x, weft_node_loc(g->m, f->node));
+    return weft_merge__add_product(
+        g, f, weft_merge__take(g, f, x, input, left),
+        weft_merge__make_weight(g, f, left * f->window, p->features, w, "merge.inputs"), product);
 }
 
 /* The features of model i in their order. */
-static weft_val put_together(weft_merger *g, const plan *p, uint32_t i, weft_node n,
+static weft_val put_together(weft_merger *g, const plan *p, uint32_t i, const weft_merge_form *f,
                              weft_val product)
 {
-    weft_merge_form f = weft_merge__form(g, n);
-    weft_loc loc = weft_node_loc(g->m, n);
-    uint32_t left = f.features - p->features, from = p->at[i].feature;
+    uint32_t left = f->features - p->features, from = p->at[i].feature;
     if (left == 0)
         return product;
-    const uint32_t *other = run_outside(g, f.features, from, p->features);
-    weft_val w = weft_merge__weight(
-        g, f.taps, left, take(g, &f, run_of(g, 0, f.taps), f.taps, other, left), "merge.features");
-    const weft_val part[] = {product,
-                             weft_merge__multiply(g, weft_merge__own(g, i, f.x, loc), w, loc)};
-    uint32_t *pick = weft_arena_array(g->cx->scratch, f.features, sizeof *pick), k = 0;
-    for (uint32_t j = 0; j < f.features; j++)
+    const uint32_t *other = run_outside(g, f->features, from, p->features);
+    const float *w = take(g, f, run_of(g, 0, inputs_of(f)), inputs_of(f), other, left);
+    weft_val x = weft_merge__own(g, i, f->x, weft_node_loc(g->m, f->node));
+    const weft_val part[] = {
+        product, weft_merge__product(
+                     g, f, x, weft_merge__make_weight(g, f, f->taps, left, w, "merge.features"))};
+    uint32_t *pick = weft_arena_array(g->cx->scratch, f->features, sizeof *pick), k = 0;
+    for (uint32_t j = 0; j < f->features; j++)
         pick[j] = j - from < p->features ? j - from : p->features + k++;
-    return weft_merge__pick(g, weft_merge__beside(g, part, 2, loc), pick, f.features, loc);
+    return weft_merge__take(g, f, weft_merge__beside(g, f, part, 2), pick, f->features);
 }
 
 static void emit_compact(weft_merger *g, const weft_piece *piece)
@@ -256,8 +292,9 @@ static void emit_compact(weft_merger *g, const weft_piece *piece)
         weft_node n = piece->column.node[i];
         if (!n.i)
             continue;
+        weft_merge_form f = weft_merge__form(g, n);
         weft_val own = weft_merge__part(g, piece, i, all, start);
-        own = put_together(g, p, i, n, add_other_taps(g, p, i, n, own));
+        own = put_together(g, p, i, &f, add_other_inputs(g, p, i, &f, own));
         part[i] = weft_merge__finish(g, i, n, own, false);
     }
     weft_merge__set_parts(g, piece, part);
@@ -292,7 +329,7 @@ static const char *fit_literal(weft_merger *g, weft_piece *piece)
         }
         if (f.taps != first.taps || f.features != first.features)
             reason = "the weights have different shapes";
-        else if (p->at[i].tap != at.tap || p->at[i].feature != at.feature)
+        else if (p->at[i].input != at.input || p->at[i].feature != at.feature)
             reason = "the rectangle lies elsewhere in another weight";
     }
     return reason;
@@ -308,11 +345,11 @@ static bool time_literal(weft_merger *g, const weft_piece *piece, const weft_mer
         weft_node n = piece->column.node[i];
         double rows = 0;
         if (n.i && (!weft_merge__node_rows(at, g->m, n, &rows) ||
-                    !time_one(g, n, at, rows, f.taps, f.features, us)))
+                    !time_one(g, &f, at, rows, f.taps, f.features, us)))
             return false;
         all += rows;
     }
-    return time_one(g, weft_merge__first(g, &piece->column), at, all, f.taps, f.features, us);
+    return time_one(g, &f, at, all, f.taps, f.features, us);
 }
 
 static void literal_bytes(weft_merger *g, const weft_piece *piece, uint64_t *read, uint64_t *made)
@@ -325,12 +362,15 @@ static void literal_bytes(weft_merger *g, const weft_piece *piece, uint64_t *rea
 static weft_val blank(weft_merger *g, const plan *p, uint32_t i, const weft_merge_form *f,
                       bool inside)
 {
-    float *w = take(g, f, run_of(g, 0, f->taps), f->taps, run_of(g, 0, f->features), f->features);
+    uint32_t inputs = inputs_of(f);
+    float *w = take(g, f, run_of(g, 0, inputs), inputs, run_of(g, 0, f->features), f->features);
     for (uint32_t t = 0; t < f->taps; t++)
         for (uint32_t j = 0; j < f->features; j++)
-            if ((t - p->at[i].tap < p->taps && j - p->at[i].feature < p->features) == inside)
+            if ((t / f->window - p->at[i].input < p->inputs &&
+                 j - p->at[i].feature < p->features) == inside)
                 w[(size_t)t * f->features + j] = 0;
-    return weft_merge__weight(g, f->taps, f->features, w, inside ? "merge.rest" : "merge.common");
+    return weft_merge__make_weight(g, f, f->taps, f->features, w,
+                                   inside ? "merge.rest" : "merge.common");
 }
 
 static void emit_literal(weft_merger *g, const weft_piece *piece)
@@ -347,7 +387,7 @@ static void emit_literal(weft_merger *g, const weft_piece *piece)
             all = weft_merge__multiply_all(g, piece, blank(g, p, i, &f, false));
         weft_val x = weft_merge__own(g, i, f.x, weft_node_loc(g->m, n));
         weft_val product = weft_merge__part(g, piece, i, all, start);
-        part[i] = weft_merge__finish_sum(g, i, n, x, blank(g, p, i, &f, true), product, false);
+        part[i] = weft_merge__finish_product(g, i, &f, x, blank(g, p, i, &f, true), product, false);
     }
     weft_merge__set_parts(g, piece, part);
 }

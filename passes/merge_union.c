@@ -11,6 +11,8 @@
  *     w = [a b c]   union_stack: [x; y] [a b c d], x takes a b c, y takes b d
  *     v = [b d]     classes:     [x; y] [b], x [a c], y [d]
  *
+ * Features of a convolution are its output channels; what is concatenated are images.
+ *
  * Features are equal by bits: found by their hashes, compared before they are taken for one.
  * O(bytes of the weights) to find them. */
 #include "passes/merge_int.h"
@@ -146,20 +148,20 @@ static const char *find_features(weft_merger *g, weft_piece *piece, plan **out)
     return NULL;
 }
 
-/* The weight [taps, n] of distinct features `pick`. */
+/* The weight of distinct features `pick`. */
 static weft_val stack(weft_merger *g, const weft_piece *piece, const uint32_t *pick, uint32_t n)
 {
     const plan *p = piece->plan;
-    uint32_t taps = weft_merge__form(g, weft_merge__first(g, &piece->column)).taps;
-    float *all = weft_arena_array(g->cx->scratch, (size_t)taps * n, sizeof *all);
+    weft_merge_form first = weft_merge__form(g, weft_merge__first(g, &piece->column));
+    float *all = weft_arena_array(g->cx->scratch, (size_t)first.taps * n, sizeof *all);
     for (uint32_t i = 0; i < n; i++) {
         const feature *from = &p->distinct[pick[i]];
         weft_merge_form f = weft_merge__form(g, piece->column.node[from->model]);
         const uint8_t *at = weft_merge__bytes(g, &f);
-        for (uint32_t t = 0; t < taps; t++)
+        for (uint32_t t = 0; t < f.taps; t++)
             memcpy(&all[(size_t)t * n + i], element(&f, at, t, from->at), sizeof *all);
     }
-    return weft_merge__weight(g, taps, n, all, "merge.features");
+    return weft_merge__make_weight(g, &first, first.taps, n, all, "merge.features");
 }
 
 /* Of putting n_copies copies of a model's features together, and of what its node does then. */
@@ -201,8 +203,7 @@ static bool time_union(weft_merger *g, const weft_piece *piece, const weft_merge
                        double *us)
 {
     const plan *p = piece->plan;
-    weft_node first = weft_merge__first(g, &piece->column);
-    uint32_t taps = weft_merge__form(g, first).taps;
+    weft_merge_form first = weft_merge__form(g, weft_merge__first(g, &piece->column));
     double all = 0;
     *us = 0;
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
@@ -213,9 +214,8 @@ static bool time_union(weft_merger *g, const weft_piece *piece, const weft_merge
             return false;
         all += rows;
     }
-    weft_merge_product one = {
-        .rows = all, .features = p->n_distinct, .taps = taps, .x = all * taps, .batch = 1};
-    return weft_merge__product_us(at, g->m, first, &one, us);
+    weft_merge_product one = weft_merge__numbers(&first, all, first.taps, p->n_distinct);
+    return weft_merge__product_us(at, g->m, first.node, &one, us);
 }
 
 static void union_bytes(weft_merger *g, const weft_piece *piece, uint64_t *read, uint64_t *made)
@@ -239,8 +239,8 @@ static void emit_union(weft_merger *g, const weft_piece *piece)
         if (!n.i)
             continue;
         weft_val own = weft_merge__part(g, piece, i, all, start);
-        own = weft_merge__pick(g, own, p->of[i], weft_merge__form(g, n).features,
-                               weft_node_loc(g->m, n));
+        weft_merge_form f = weft_merge__form(g, n);
+        own = weft_merge__take(g, &f, own, p->of[i], f.features);
         part[i] = weft_merge__finish(g, i, n, own, false);
     }
     weft_merge__set_parts(g, piece, part);
@@ -291,8 +291,8 @@ static bool time_classes(weft_merger *g, const weft_piece *piece, const weft_mer
                          double *us)
 {
     const plan *p = piece->plan;
-    weft_node first = weft_merge__first(g, &piece->column);
-    double taps = weft_merge__form(g, first).taps, all[CLASSES_MAX] = {0};
+    weft_merge_form first = weft_merge__form(g, weft_merge__first(g, &piece->column));
+    double all[CLASSES_MAX] = {0};
     *us = 0;
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
         weft_node n = piece->column.node[i];
@@ -310,16 +310,12 @@ static bool time_classes(weft_merger *g, const weft_piece *piece, const weft_mer
             return false;
     }
     for (uint32_t k = 0; k < p->n_class; k++) {
-        weft_merge_product one = {.rows = all[k],
-                                  .features = p->members[k],
-                                  .taps = taps,
-                                  .x = all[k] * taps,
-                                  .batch = 1};
-        if (!weft_merge__product_us(at, g->m, first, &one, us))
+        weft_merge_product one = weft_merge__numbers(&first, all[k], first.taps, p->members[k]);
+        if (!weft_merge__product_us(at, g->m, first.node, &one, us))
             return false;
         /* The rows of some models only have to be brought together by themselves. */
         if (is_shared(p->class[k]) && p->n_class > 1)
-            *us += weft_merge__copy_us(at, all[k] * taps * sizeof(float));
+            *us += weft_merge__copy_us(at, one.x * sizeof(float));
     }
     return true;
 }
@@ -353,7 +349,6 @@ static void emit_class(weft_merger *g, const weft_piece *piece, uint32_t k, uint
             pick[n++] = f;
         }
     weft_val w = stack(g, piece, pick, n);
-    weft_node first = weft_merge__first(g, &sub.column);
     if (sub.column.n > 1) {
         weft_val all = weft_merge__multiply_all(g, &sub, w);
         for (uint32_t i = 0; i < g->columns.n_model; i++)
@@ -363,9 +358,9 @@ static void emit_class(weft_merger *g, const weft_piece *piece, uint32_t k, uint
     }
     for (uint32_t i = 0; i < g->columns.n_model; i++)
         if (sub.column.node[i].i) {
-            weft_loc loc = weft_node_loc(g->m, first);
-            weft_val x = weft_merge__own(g, i, weft_node_in(g->m, first, 0), loc);
-            value[i][k] = weft_merge__multiply(g, x, w, loc);
+            weft_merge_form f = weft_merge__form(g, sub.column.node[i]);
+            weft_val x = weft_merge__own(g, i, f.x, weft_node_loc(g->m, f.node));
+            value[i][k] = weft_merge__product(g, &f, x, w);
         }
 }
 
@@ -373,9 +368,9 @@ static void emit_class(weft_merger *g, const weft_piece *piece, uint32_t k, uint
 static weft_val put_together(weft_merger *g, const plan *p, uint32_t i, weft_node n,
                              const uint32_t *place, const weft_val *value)
 {
-    weft_loc loc = weft_node_loc(g->m, n);
-    uint32_t features = weft_merge__form(g, n).features, first[CLASSES_MAX], n_part = 0, at = 0;
-    uint32_t *pick = weft_arena_array(g->cx->scratch, features, sizeof *pick);
+    weft_merge_form form = weft_merge__form(g, n);
+    uint32_t first[CLASSES_MAX], n_part = 0, at = 0;
+    uint32_t *pick = weft_arena_array(g->cx->scratch, form.features, sizeof *pick);
     weft_val part[CLASSES_MAX];
     for (uint32_t k = 0; k < p->n_class; k++) {
         first[k] = at;
@@ -384,13 +379,14 @@ static weft_val put_together(weft_merger *g, const plan *p, uint32_t i, weft_nod
         at += p->members[k];
         part[n_part++] = value[k];
     }
-    for (uint32_t j = 0; j < features; j++) {
+    for (uint32_t j = 0; j < form.features; j++) {
         uint32_t f = p->of[i][j], k = 0;
         while (p->class[k] != p->distinct[f].users)
             k++;
         pick[j] = first[k] + place[f];
     }
-    return weft_merge__pick(g, weft_merge__beside(g, part, n_part, loc), pick, features, loc);
+    return weft_merge__take(g, &form, weft_merge__beside(g, &form, part, n_part), pick,
+                            form.features);
 }
 
 static void emit_classes(weft_merger *g, const weft_piece *piece)

@@ -16,7 +16,14 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { WIDTH = 32, LAYERS = 3, MODELS_MAX = 4, SIZE = WIDTH * WIDTH };
+enum {
+    WIDTH = 32,
+    LAYERS = 3,
+    MODELS_MAX = 4,
+    SIZE = WIDTH * WIDTH,
+    WINDOW_MAX = 4, /* of a convolution: taps of a channel */
+    HEIGHT = 3,     /* its images: 3 x 2 */
+};
 
 static uint64_t next_random(uint64_t *seed)
 {
@@ -33,21 +40,42 @@ static float uniform(uint64_t *seed)
 
 typedef enum relation { EQUAL, LOW_RANK, TAPS, FEATURES, SHUFFLED, RECTANGLE, NOTHING } relation;
 
-/* A weight [32, 32] like `base` in one way. */
-static void make_sibling(const float *base, relation how, uint64_t *seed, float *out)
+/* Models of LAYERS products; `shape` says, in 4 bits a layer, what each is. */
+typedef struct family {
+    bool conv;
+    uint64_t shape;
+} family;
+
+enum { BIASED = 1, RESIDUAL = 2, RELU = 4, OTHER_FORM = 8 }; /* transposed; 1 x 1 */
+
+static uint64_t layer_shape(const family *f, int layer)
 {
-    float u[2][WIDTH], v[2][WIDTH];
+    return f->shape >> (4 * layer);
+}
+
+static uint32_t window_of(const family *f, int layer)
+{
+    return !f->conv || layer_shape(f, layer) & OTHER_FORM ? 1 : WINDOW_MAX;
+}
+
+/* A weight [32 * window, 32] like `base` in one way. */
+static void make_sibling(const float *base, uint32_t window, relation how, uint64_t *seed,
+                         float *out)
+{
+    float u[2][WIDTH * WINDOW_MAX], v[2][WIDTH];
     uint32_t shift = 1 + (uint32_t)(next_random(seed) % (WIDTH - 1)), keep = 20;
-    for (int i = 0; i < WIDTH; i++)
-        for (int k = 0; k < 2; k++) {
+    for (uint32_t k = 0; k < 2; k++) {
+        for (uint32_t i = 0; i < WIDTH * window; i++)
             u[k][i] = uniform(seed);
+        for (int i = 0; i < WIDTH; i++)
             v[k][i] = uniform(seed);
-        }
-    for (uint32_t r = 0; r < WIDTH; r++)
+    }
+    for (uint32_t r = 0; r < WIDTH * window; r++)
         for (uint32_t c = 0; c < WIDTH; c++) {
             float x = base[r * WIDTH + c], y = uniform(seed);
-            bool other = (how == TAPS && r % 8 == 3) || (how == FEATURES && c % 4 == 1) ||
-                         (how == RECTANGLE && (r >= keep || c >= keep)) || how == NOTHING;
+            uint32_t input = r / window;
+            bool other = (how == TAPS && input % 8 == 3) || (how == FEATURES && c % 4 == 1) ||
+                         (how == RECTANGLE && (input >= keep || c >= keep)) || how == NOTHING;
             if (how == LOW_RANK)
                 x += u[0][r] * v[0][c] + u[1][r] * v[1][c];
             if (how == SHUFFLED)
@@ -56,65 +84,93 @@ static void make_sibling(const float *base, relation how, uint64_t *seed, float 
         }
 }
 
-static void print_weight(weft_buf *text, int model, int layer, const float *at, bool by_feature)
+static void print_weight(weft_buf *text, const family *f, int model, int layer, const float *at)
 {
-    weft_buf_printf(text, "weight $m%dw%d : f32[%d,%d] = dense [", model, layer, WIDTH, WIDTH);
-    for (uint32_t i = 0; i < SIZE; i++) {
+    uint32_t window = window_of(f, layer), taps = WIDTH * window, k = window == 1 ? 1 : 2;
+    bool by_feature = f->conv || layer_shape(f, layer) & OTHER_FORM;
+    weft_buf_printf(text, "weight $m%dw%d : f32[%d,%d", model, layer, WIDTH, WIDTH);
+    if (f->conv)
+        weft_buf_printf(text, ",%u,%u", k, k);
+    weft_buf_printf(text, "] = dense [");
+    for (uint32_t i = 0; i < taps * WIDTH; i++) {
         weft_buf_printf(text, i ? ", " : "");
-        weft_buf_put_f32(text, at[by_feature ? i % WIDTH * WIDTH + i / WIDTH : i]);
+        weft_buf_put_f32(text, at[by_feature ? i % taps * WIDTH + i / taps : i]);
     }
     weft_buf_printf(text, "]\n");
 }
 
-/* Layers of a product with or without a bias, a residual and a function, transposed or not: the
- * same for all models. The last may have the weight of the first, transposed: tied weights. */
-static void print_graph(weft_buf *text, int model, uint64_t shape)
+static void print_type(weft_buf *text, const family *f, int model, bool halved)
 {
-    char type[64];
-    bool tied = shape >> (4 * LAYERS) & 1, first = shape & 8;
-    snprintf(type, sizeof type, "f32[?b%d,?s%d,%d]", model, model, WIDTH);
-    weft_buf_printf(text,
-                    "graph @m%d (%%0 : %s) {\n  symbol ?b%d \"batch\"\n  symbol ?s%d \"seq\"\n",
-                    model, type, model, model);
-    for (int i = 0; i < LAYERS; i++, shape >>= 4) {
-        bool residual = shape & 2, again = tied && i == LAYERS - 1;
-        weft_buf_printf(text, "  %%%d : %s = matmul %%%d, $m%dw%d%s%s", i + 1, type, i, model,
-                        again ? 0 : i, shape & 1 || residual ? ", $n" : "", residual ? ", %0" : "");
-        const char *steps = residual ? "epilogue = [\"add i3 acc\", \"tanh acc\", \"mul acc s0\"]"
-                            : shape & 4 ? "epilogue = [\"relu acc\"]"
-                                        : "";
-        const char *trans = (again ? !first : shape & 8) ? "trans_b = 1" : "";
-        bool both = *steps && *trans;
-        if (*steps || *trans)
-            weft_buf_printf(text, " {%s%s%s}", steps, both ? ", " : "", trans);
-        weft_buf_printf(text, "\n");
-    }
+    if (f->conv)
+        weft_buf_printf(text, "f32[?b%d,%d,%d,2]", model, WIDTH, halved ? 2 : HEIGHT);
+    else
+        weft_buf_printf(text, "f32[?b%d,?s%d,%d]", model, model, WIDTH);
+}
+
+/* A product with or without a bias, a residual and a function. A convolution keeps the size of its
+ * images but for the last, which has every second row when it has no residual. */
+static void print_product(weft_buf *text, const family *f, int model, int layer, bool again)
+{
+    uint64_t shape = layer_shape(f, layer);
+    bool residual = shape & RESIDUAL, halves = f->conv && !residual && layer == LAYERS - 1;
+    bool trans = again ? !(layer_shape(f, 0) & OTHER_FORM) : shape & OTHER_FORM;
+    const char *steps = residual       ? "epilogue = [\"add i3 acc\", \"tanh acc\", \"mul acc s0\"]"
+                        : shape & RELU ? "epilogue = [\"relu acc\"]"
+                                       : "";
+    const char *pads = window_of(f, layer) == 1 ? "pads = [0, 0, 0, 0]" : "pads = [0, 0, 1, 1]";
+    const char *form = f->conv ? pads : trans ? "trans_b = 1" : "trans_b = 0";
+    weft_buf_printf(text, "  %%%d : ", layer + 1);
+    print_type(text, f, model, halves);
+    weft_buf_printf(text, " = %s %%%d, $m%dw%d%s%s {%s", f->conv ? "conv" : "matmul", layer, model,
+                    again ? 0 : layer, shape & BIASED || residual ? ", $n" : "",
+                    residual ? ", %0" : "", steps);
+    weft_buf_printf(text, "%s%s%s}\n", *steps ? ", " : "", form,
+                    halves ? ", strides = [2, 1]" : "");
+}
+
+/* The same layers for all models. The last may have the weight of the first, transposed: tied
+ * weights. */
+static void print_graph(weft_buf *text, const family *f, int model)
+{
+    bool tied = !f->conv && f->shape >> (4 * LAYERS) & 1;
+    weft_buf_printf(text, "graph @m%d (%%0 : ", model);
+    print_type(text, f, model, false);
+    weft_buf_printf(text, ") {\n  symbol ?b%d \"batch\"\n", model);
+    if (!f->conv)
+        weft_buf_printf(text, "  symbol ?s%d \"seq\"\n", model);
+    for (int i = 0; i < LAYERS; i++)
+        print_product(text, f, model, i, tied && i == LAYERS - 1);
     weft_buf_printf(text, "  return \"y\" %%%d, \"z\" %%1\n}\n", LAYERS);
 }
 
-static weft_module *make_siblings(int n_model, relation how, uint64_t *seed, weft_diag *diag)
+static weft_module *make_siblings(bool conv, int n_model, relation how, uint64_t *seed,
+                                  weft_diag *diag)
 {
-    static float weight[MODELS_MAX][LAYERS][SIZE];
+    static float weight[MODELS_MAX][LAYERS][SIZE * WINDOW_MAX];
     weft_buf text = {0};
     weft_module *m = NULL;
-    uint64_t shape = next_random(seed);
+    const family f = {.conv = conv, .shape = next_random(seed)};
     weft_buf_printf(&text, "wir 1 kernel\n");
-    for (int i = 0; i < n_model; i++)
-        weft_buf_printf(&text, "symbol ?b%d = [1, 8]\nsymbol ?s%d = [1, 4]\n", i, i);
+    for (int i = 0; i < n_model; i++) {
+        weft_buf_printf(&text, "symbol ?b%d = [1, 8]\n", i);
+        if (!conv)
+            weft_buf_printf(&text, "symbol ?s%d = [1, 4]\n", i);
+    }
     for (int l = 0; l < LAYERS; l++)
-        for (int k = 0; k < SIZE; k++)
+        for (int k = 0; k < SIZE * WINDOW_MAX; k++)
             weight[0][l][k] = uniform(seed) / 4;
     for (int i = 0; i < n_model; i++)
         for (int l = 0; l < LAYERS; l++) {
             /* One layer is equal in all models, one in some. */
             bool equal = l == 1 || (l == 2 && next_random(seed) % 2);
             if (i > 0)
-                make_sibling(weight[0][l], equal ? EQUAL : how, seed, weight[i][l]);
-            print_weight(&text, i, l, weight[i][l], shape >> (4 * l) & 8);
+                make_sibling(weight[0][l], window_of(&f, l), equal ? EQUAL : how, seed,
+                             weight[i][l]);
+            print_weight(&text, &f, i, l, weight[i][l]);
         }
     weft_buf_printf(&text, "weight $n : f32[%d] = random 99\n", WIDTH);
     for (int i = 0; i < n_model; i++)
-        print_graph(&text, i, shape);
+        print_graph(&text, &f, i);
     assert_false(text.failed);
     if (weft_module_parse(text.at, text.len, "siblings", NULL, diag, &m) != WEFT_ERR_OK)
         fail_msg("%s", weft_diag_at(diag, 0)->text);
@@ -124,12 +180,13 @@ static weft_module *make_siblings(int n_model, relation how, uint64_t *seed, wef
 
 /* -- Comparison ------------------------------------------------------------------------------- */
 
-static weft_tensor make_input(weft_arena *arena, uint64_t *seed)
+/* Of any size that the graph's input may have. */
+static weft_tensor make_input(const weft_graph *g, weft_arena *arena, uint64_t *seed)
 {
-    weft_tensor in = {.dtype = WEFT_DTYPE_F32, .rank = 3};
-    in.dim[0] = 1 + (int64_t)(next_random(seed) % 5);
-    in.dim[1] = 1 + (int64_t)(next_random(seed) % 4);
-    in.dim[2] = WIDTH;
+    const weft_ttype *t = weft_val_ttype(weft_graph_module(g), weft_graph_input(g, 0));
+    weft_tensor in = {.dtype = WEFT_DTYPE_F32, .rank = t->rank};
+    for (uint32_t i = 0; i < t->rank; i++)
+        in.dim[i] = weft_dim_is_const(t->dim[i]) ? t->dim[i] : 1 + (int64_t)(next_random(seed) % 4);
     in.data = weft_arena_alloc(arena, weft_tensor_bytes(&in));
     for (int64_t i = 0; i < weft_tensor_numel(&in); i++)
         weft_tensor_set_f64(&in, i, uniform(seed));
@@ -159,7 +216,7 @@ static void compare(weft_module *m, weft_graph *joint, const char *what, weft_di
     uint32_t n = weft_graph_part_count(joint);
     for (uint32_t i = 0; i < n; i++) {
         weft_graph *g = weft_graph_find(m, weft_graph_part(joint, i)->model);
-        in[i] = make_input(arena, seed);
+        in[i] = make_input(g, arena, seed);
         assert_int_equal(weft_graph_eval(g, &in[i], 1, arena, diag, &apart[2 * i], 2), WEFT_ERR_OK);
     }
     if (weft_graph_eval(joint, in, n, arena, diag, out, 2 * n) != WEFT_ERR_OK)
@@ -170,11 +227,12 @@ static void compare(weft_module *m, weft_graph *joint, const char *what, weft_di
 }
 
 /* Merges siblings of one kind and compares; returns how many products the strategy was used for. */
-static uint32_t run_set(const char *strategy, relation how, uint64_t seed, weft_diag *diag)
+static uint32_t run_set(const char *strategy, bool conv, relation how, uint64_t seed,
+                        weft_diag *diag)
 {
     weft_arena *arena = weft_arena_create(0);
     int n_model = 2 + (int)(next_random(&seed) % (MODELS_MAX - 1));
-    weft_module *m = make_siblings(n_model, how, &seed, diag);
+    weft_module *m = make_siblings(conv, n_model, how, &seed, diag);
     weft_merge_log log = {.arena = arena};
     const weft_pass *pass[] = {weft_pass_find("share-equal"), weft_pass_find("merge-models"),
                                weft_pass_find("drop-dead")};
@@ -193,57 +251,64 @@ static uint32_t run_set(const char *strategy, relation how, uint64_t seed, weft_
     return used;
 }
 
-static void check_strategy(const char *strategy, relation its_own)
+/* `rounds` sets of siblings of its own kind, on which it must be used, and some of every other. */
+static void check_strategy(const char *strategy, bool conv, relation its_own)
 {
     weft_diag *diag = weft_diag_create();
-    uint32_t used = 0;
-    for (uint64_t round = 0; round < 20; round++)
-        used += run_set(strategy, its_own, round * 7919 + 1, diag);
-    assert_true(used >= 20);
+    uint32_t used = 0, rounds = conv ? 8 : 20;
+    for (uint64_t round = 0; round < rounds; round++)
+        used += run_set(strategy, conv, its_own, round * 7919 + 1, diag);
+    assert_true(used >= rounds);
     for (relation how = EQUAL; how <= NOTHING; how++)
-        for (uint64_t round = 0; round < 6; round++)
-            run_set(strategy, how, round * 104729 + how, diag);
+        for (uint64_t round = 0; round < (conv ? 2 : 6); round++)
+            run_set(strategy, conv, how, round * 104729 + how, diag);
     weft_diag_destroy(diag);
+}
+
+static void check_both(const char *strategy, relation its_own)
+{
+    check_strategy(strategy, false, its_own);
+    check_strategy(strategy, true, its_own);
 }
 
 static void test_merge_strategy__low_rank(void **state)
 {
     (void)state;
-    check_strategy("low_rank", LOW_RANK);
+    check_both("low_rank", LOW_RANK);
 }
 
 static void test_merge_strategy__sparse(void **state)
 {
     (void)state;
-    check_strategy("sparse", TAPS);
+    check_both("sparse", TAPS);
 }
 
 static void test_merge_strategy__classes(void **state)
 {
     (void)state;
-    check_strategy("classes", FEATURES);
-    check_strategy("classes", SHUFFLED);
+    check_both("classes", FEATURES);
+    check_both("classes", SHUFFLED);
 }
 
 static void test_merge_strategy__union_stack(void **state)
 {
     (void)state;
-    check_strategy("union_stack", FEATURES);
-    check_strategy("union_stack", SHUFFLED);
+    check_both("union_stack", FEATURES);
+    check_both("union_stack", SHUFFLED);
 }
 
 static void test_merge_strategy__batched(void **state)
 {
     (void)state;
-    check_strategy("batched", NOTHING);
+    check_both("batched", NOTHING);
 }
 
 static void test_merge_strategy__rectangles(void **state)
 {
     (void)state;
-    check_strategy("rectangle_compact", RECTANGLE);
-    check_strategy("rectangle_compact", SHUFFLED);
-    check_strategy("rectangle_literal", RECTANGLE);
+    check_both("rectangle_compact", RECTANGLE);
+    check_both("rectangle_compact", SHUFFLED);
+    check_both("rectangle_literal", RECTANGLE);
 }
 
 /* Two siblings, one element of the second's weights no number: the first answers as before. */
@@ -282,12 +347,8 @@ static void run_poisoned(const weft_merge_strategy *how, const char *number, wef
     if (weft_module_parse(text.at, text.len, "poisoned", NULL, diag, &m) != WEFT_ERR_OK ||
         weft_passes_run(m, &pass, 1, &run, diag) != WEFT_ERR_OK)
         fail_msg("%s", weft_diag_at(diag, 0)->text);
-    for (int i = 0; i < 2; i++) {
-        in[i] = make_input(arena, &seed);
-        in[i].rank = 2;
-        in[i].dim[1] = WIDTH;
-        in[i].dim[0] = 1;
-    }
+    for (uint32_t i = 0; i < 2; i++)
+        in[i] = make_input(weft_graph_at(m, i), arena, &seed);
     assert_int_equal(weft_graph_eval(weft_graph_at(m, 0), in, 1, arena, diag, apart, 2),
                      WEFT_ERR_OK);
     if (weft_graph_count(m) == 3) {
@@ -324,7 +385,8 @@ static void run_text(const char *text, const char *what, uint64_t seed)
 }
 
 /* Two models whose second product is by `w` and by `v`; the first is by the same weight. */
-static void run_pair(const char *w, const char *v, const char *w_type, const char *v_type)
+static void run_pair(const char *w, const char *v, const char *w_type, const char *v_type,
+                     const char *attrs)
 {
     weft_buf text = {0};
     weft_buf_printf(&text,
@@ -339,25 +401,69 @@ static void run_pair(const char *w, const char *v, const char *w_type, const cha
         weft_buf_printf(&text,
                         "graph @m%d (%%0 : f32[?%c,?%c,32]) {\n  symbol ?%c \"batch\"\n"
                         "  symbol ?%c \"seq\"\n  %%1 : f32[?%c,?%c,32] = matmul %%0, $k\n"
-                        "  %%2 : f32[?%c,?%c,%s = matmul %%1, $%c\n"
+                        "  %%2 : f32[?%c,?%c,%s = matmul %%1, $%c {%s}\n"
                         "  return \"y\" %%2, \"z\" %%1\n}\n",
-                        i, b, s, b, s, b, s, b, s, cols, i ? 'v' : 'w');
+                        i, b, s, b, s, b, s, b, s, cols, i ? 'v' : 'w', attrs);
     }
     assert_false(text.failed);
     run_text(text.at, w, 7);
     weft_buf_finish(&text);
 }
 
+/* Two models whose second convolution is by equal weights, or by others, on images of that size. */
+static void run_images(const char *const *image, const char *weight, const char *result,
+                       const char *attrs, bool equal)
+{
+    weft_buf text = {0};
+    weft_buf_printf(&text,
+                    "wir 1 kernel\nsymbol ?b = [1, 4]\nsymbol ?c = [1, 4]\n"
+                    "weight $k : f32[8,8,1,1] = random 1\n"
+                    "weight $w0 : %s = random 2\nweight $w1 : %s = random %d\n",
+                    weight, weight, equal ? 2 : 3);
+    for (int i = 0; i < 2; i++)
+        weft_buf_printf(&text,
+                        "graph @m%d (%%0 : f32[?%c,8,%s]) {\n  symbol ?%c \"batch\"\n"
+                        "  %%1 : f32[?%c,8,%s] = conv %%0, $k\n"
+                        "  %%2 : f32[?%c,%s] = conv %%1, $w%d {%s}\n"
+                        "  return \"y\" %%2, \"z\" %%1\n}\n",
+                        i, 'b' + i, image[i], 'b' + i, 'b' + i, image[i], 'b' + i, result, i,
+                        attrs);
+    assert_false(text.failed);
+    run_text(text.at, attrs, 9);
+    weft_buf_finish(&text);
+}
+
+static void test_merge_strategy__odd_images(void **state)
+{
+    static const char *const alike[] = {"8,8", "8,8"}, *const others[] = {"7,7", "8,8"};
+    (void)state;
+    for (int equal = 0; equal < 2; equal++) {
+        /* Results of one size from images of two sizes. */
+        run_images(others, "f32[8,8,2,2]", "8,4,4", "pads = [0, 0, 1, 1], strides = [2, 2]", equal);
+        run_images(alike, "f32[8,8,3,3]", "8,4,2", "dilations = [2, 3], strides = [1, 1]", equal);
+        run_images(alike, "f32[8,8,3,3]", "8,8,8", "auto_pad = \"SAME_UPPER\"", equal);
+        run_images(alike, "f32[8,1,3,3]", "8,6,6", "group = 8", equal);
+        run_images(alike, "f32[8,2,1,1]", "8,8,8", "group = 4", equal);
+        run_images(alike, "f32[8,8,1,1]", "8,8,8", "epilogue = [\"add acc i0\"]", equal);
+    }
+}
+
 static void test_merge_strategy__odd_weights(void **state)
 {
+    static const char plain[] = "trans_a = 0";
     (void)state;
-    run_pair("random 2", "random 3", "f32[32,8]", "f32[32,12]"); /* other numbers of features */
-    run_pair("random 2", "random 2", "f32[32,8]", "f32[32,8]");  /* two names of one weight */
-    run_pair("random 2", "splat 0", "f32[32,1]", "f32[32,1]");
-    run_pair("splat 0", "splat 0", "f32[32,16]", "f32[32,32]");
-    run_pair("splat 0.5", "splat 0.5", "f32[32,8]", "f32[32,12]"); /* all features in common */
-    run_pair("splat 1", "splat 1e30", "f32[32,32]", "f32[32,32]");
-    run_pair("splat 1e-30", "splat 1", "f32[32,32]", "f32[32,32]");
+    run_pair("random 2", "random 3", "f32[32,8]", "f32[32,12]",
+             plain); /* other numbers of features */
+    run_pair("random 2", "random 2", "f32[32,8]", "f32[32,8]", plain); /* two names of one weight */
+    run_pair("random 2", "splat 0", "f32[32,1]", "f32[32,1]", plain);
+    run_pair("splat 0", "splat 0", "f32[32,16]", "f32[32,32]", plain);
+    run_pair("splat 0.5", "splat 0.5", "f32[32,8]", "f32[32,12]",
+             plain); /* all features in common */
+    run_pair("splat 1", "splat 1e30", "f32[32,32]", "f32[32,32]", plain);
+    run_pair("splat 1e-30", "splat 1", "f32[32,32]", "f32[32,32]", plain);
+    run_pair("random 2", "random 3", "f32[32,32]", "f32[32,32]", "alpha = 0.5");
+    run_pair("splat 0.5", "splat 0.5", "f32[32,8]", "f32[32,12]", "alpha = 0.5");
+    run_pair("random 2", "random 3", "f32[32,32]", "f32[32,32]", "epilogue = [\"add acc i0\"]");
 }
 
 /* A model with NaN in its weight gives none to the other, whatever the strategy. */
@@ -379,7 +485,7 @@ static void test_merge_strategy__auto_keeps_answers(void **state)
     (void)state;
     for (relation how = EQUAL; how <= NOTHING; how++)
         for (uint64_t round = 0; round < 10; round++)
-            run_set("auto", how, round * 104729 + how, diag);
+            run_set("auto", round % 3 == 0, how, round * 104729 + how, diag);
     weft_diag_destroy(diag);
 }
 
@@ -463,6 +569,7 @@ int main(void)
         cmocka_unit_test(test_merge_strategy__batched),
         cmocka_unit_test(test_merge_strategy__rectangles),
         cmocka_unit_test(test_merge_strategy__odd_weights),
+        cmocka_unit_test(test_merge_strategy__odd_images),
         cmocka_unit_test(test_merge_strategy__numbers_that_are_none),
         cmocka_unit_test(test_merge_strategy__auto_has_a_limit),
         cmocka_unit_test(test_merge_strategy__auto_keeps_answers),
