@@ -11,8 +11,8 @@ for library in $libraries; do
         while IFS= read -r hit; do
             case "$file:$hit" in
             base/arena.c:*abort*) continue ;;
-            # A worker process ends itself after fork(): no other way out of it.
-            runtime/*worker.c:*_exit*) continue ;;
+            # A process of our own ends itself after fork(): no other way out of it.
+            runtime/*worker.c:*_exit* | runtime/mps.c:*_exit*) continue ;;
             esac
             fail "$file:$hit"
         done < <(
