@@ -131,6 +131,12 @@ typedef struct weft_weight_count {
     uint64_t peak_bytes;   /* the most of both at a time */
 } weft_weight_count;
 
+/* Memory of activations and results; grows, never shrinks. */
+typedef struct weft_memory {
+    void *at;
+    uint64_t bytes;
+} weft_memory;
+
 struct weft_engine {
     weft_weight_count *count; /* not NULL: weights are neither read nor packed, only counted */
     weft_bundle *bundle;
@@ -145,8 +151,10 @@ struct weft_engine {
     uint32_t sm_first, n_sm; /* multiprocessors of the slice; n_sm 0: all */
     uint64_t mem_limit_bytes;
     _Atomic uint64_t mem_bytes; /* in use by arenas and results, and weights on a device */
-    pthread_mutex_t lock;       /* of what sessions share: checked, and the driver's tables */
-    uint8_t *checked;           /* weight w was compared with its checksum */
+    bool share_memory;          /* sessions use `memory`, not their own */
+    weft_memory memory;
+    pthread_mutex_t lock; /* of what sessions share: checked, and the driver's tables */
+    uint8_t *checked;     /* weight w was compared with its checksum */
 };
 
 /* As weft_engine_open on a bundle that is borrowed and outlives the engine. */
@@ -161,5 +169,7 @@ void weft_engine__count_pack(weft_engine *engine, uint32_t w, uint64_t room, uin
 /* Takes memory from the limit; NOMEM with a message when it is over. */
 WEFT_MUST_USE weft_err weft_engine__take(weft_engine *engine, uint64_t bytes, weft_diag *diag);
 void weft_engine__give(weft_engine *engine, uint64_t bytes);
+/* Frees it and gives it back; it is empty then. */
+void weft_engine__release(weft_engine *engine, weft_memory *memory);
 
 #endif

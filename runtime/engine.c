@@ -28,6 +28,7 @@ static weft_err init_engine(weft_engine *e, weft_bundle *bundle, const weft_engi
     e->gpu = o->gpu;
     e->sm_first = o->sm_first;
     e->n_sm = o->n_sm;
+    e->share_memory = o->share_memory && !e->driver->own;
     e->n_cpu = o->cpu ? o->n_cpu : 0;
     e->threads = o->threads;
     if (e->n_cpu) {
@@ -79,6 +80,7 @@ void weft_engine_close(weft_engine *engine)
 {
     if (!engine)
         return;
+    weft_engine__release(engine, &engine->memory);
     if (engine->device)
         engine->driver->close(engine);
     if (engine->owns_bundle)
@@ -160,4 +162,12 @@ weft_err weft_engine__take(weft_engine *engine, uint64_t bytes, weft_diag *diag)
 void weft_engine__give(weft_engine *engine, uint64_t bytes)
 {
     atomic_fetch_sub(&engine->mem_bytes, bytes);
+}
+
+void weft_engine__release(weft_engine *engine, weft_memory *memory)
+{
+    if (memory->at)
+        engine->driver->free(engine, memory->at, memory->bytes);
+    weft_engine__give(engine, memory->bytes);
+    *memory = (weft_memory){0};
 }

@@ -32,6 +32,9 @@ typedef struct weft_engine_options {
      * all. Rounded to what the GPU can do. */
     uint32_t sm_first, n_sm;
     uint64_t mem_limit_bytes; /* of arenas, results, and weights on a GPU; 0: none */
+    /* Sessions have their activations in one place: no two of them run at the same time, and the
+     * outputs of a run stay until any of them runs again. Ignored on GPUs. */
+    bool share_memory;
 } weft_engine_options;
 
 typedef struct weft_engine weft_engine;

@@ -20,6 +20,7 @@ weft_err weft_session_open(weft_engine *engine, const char *model, weft_diag *di
         return WEFT_ERR_NOMEM;
     s->engine = engine;
     s->program = p;
+    s->memory = engine->share_memory ? &engine->memory : &s->own_memory;
     s->n_symbol = weft_dim_symbol_count(p->dims);
     if (s->n_symbol < p->n_symbol)
         s->n_symbol = p->n_symbol;
@@ -51,9 +52,7 @@ void weft_session_close(weft_session *session)
     weft_late__reset(session);
     for (uint32_t i = 0; i < WEFT_SPEC_MAX; i++)
         weft_spec__destroy(session, session->spec[i]);
-    if (session->memory)
-        session->engine->driver->free(session->engine, session->memory, session->memory_bytes);
-    weft_engine__give(session->engine, session->memory_bytes);
+    weft_engine__release(session->engine, &session->own_memory);
     if (session->engine->driver->own)
         weft_session__close_device(session);
     if (session->scratch)
@@ -141,7 +140,7 @@ static void give_outputs(weft_session *s, weft_spec *spec, weft_tensor *out)
         }
         out[i] = value->slot.tensor;
         if (spec->copy[i]) {
-            void *to = (char *)s->memory + spec->copy[i] - 1;
+            void *to = (char *)s->memory->at + spec->copy[i] - 1;
             if (value->bytes)
                 memcpy(to, spec->value[value->root].slot.tensor.data, value->bytes);
             out[i].data = to;

@@ -131,7 +131,7 @@ static weft_err copy_inputs(weft_session *s, const weft_spec *spec, const weft_t
     if (!spec->input_bytes)
         return WEFT_ERR_OK;
     return s->engine->driver->own->copy_in(s->engine, s->queue,
-                                           (char *)s->memory + spec->input_offset, s->host,
+                                           (char *)s->memory->at + spec->input_offset, s->host,
                                            spec->input_bytes, diag);
 }
 
@@ -190,7 +190,7 @@ weft_err weft_session_time_device(weft_session *session, uint32_t n, weft_diag *
 {
     weft_session *s = session;
     const weft_driver *d = s->engine->driver;
-    if (!d->own || !s->now || !s->now->fused_base || s->now->fused_base != s->memory || n == 0)
+    if (!d->own || !s->now || !s->now->fused_base || s->now->fused_base != s->memory->at || n == 0)
         return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.item = s->program->name},
                                "there is no run on a device to be timed");
     if (d->begin)

@@ -81,8 +81,7 @@ struct weft_session {
     weft_spec *spec[WEFT_SPEC_MAX];
     const weft_spec *now; /* that of the last run */
     uint64_t clock;
-    void *memory; /* arena of activations and results */
-    uint64_t memory_bytes;
+    weft_memory *memory, own_memory; /* arena of activations and results: its own or the engine's */
     /* Of devices with memory of their own. */
     void *queue;
     char *host;

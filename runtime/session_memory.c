@@ -22,9 +22,9 @@ void weft_session_get_memory(const weft_session *session, weft_session_memory *o
 static weft_err run_over(weft_session *s, const weft_tensor *in, uint32_t n_in, weft_diag *diag,
                          int fill, weft_tensor *out, uint8_t *written, uint64_t n)
 {
-    memset(s->memory, fill, s->memory_bytes);
+    memset(s->memory->at, fill, s->memory->bytes);
     WEFT_TRY(weft_session_run(s, in, n_in, diag, out, s->program->n_output));
-    const uint8_t *at = s->memory;
+    const uint8_t *at = s->memory->at;
     for (uint64_t i = 0; i < n; i++)
         written[i] |= at[i] != fill;
     return WEFT_ERR_OK;

@@ -437,9 +437,9 @@ static void *address(weft_session *s, const weft_spec *spec, uint32_t v)
     const weft_device_ops *own = s->engine->driver->own;
     const weft_spec_value *root = &spec->value[spec->value[v].root];
     if (root->place == WEFT_PLACE_ARENA)
-        return (char *)s->memory + root->offset + spec->value[v].shift;
+        return (char *)s->memory->at + root->offset + spec->value[v].shift;
     if (own && root->place == WEFT_PLACE_INPUT)
-        return (char *)s->memory + spec->input_offset + spec->input_at[root->input] +
+        return (char *)s->memory->at + spec->input_offset + spec->input_at[root->input] +
                spec->value[v].shift;
     if (own && root->place == WEFT_PLACE_WEIGHT)
         return (char *)own->weight(s->engine, root->slot.weight) + spec->value[v].shift;
@@ -460,28 +460,28 @@ static void explain_memory(weft_session *s, weft_err err, uint64_t bytes, weft_d
     }
 }
 
+static weft_err grow(weft_session *s, uint64_t bytes, weft_diag *diag)
+{
+    weft_engine *e = s->engine;
+    weft_engine__release(e, s->memory);
+    WEFT_TRY(weft_engine__take(e, bytes, diag));
+    weft_err err = e->driver->alloc(e, bytes, diag, &s->memory->at);
+    if (err != WEFT_ERR_OK) {
+        weft_engine__give(e, bytes);
+        explain_memory(s, err, bytes, diag);
+        return err;
+    }
+    s->memory->bytes = bytes;
+    return WEFT_ERR_OK;
+}
+
 weft_err weft_spec__bind(weft_session *s, weft_spec *spec, weft_diag *diag)
 {
-    if (spec->bytes > s->memory_bytes || !s->memory) {
-        weft_engine *e = s->engine;
-        if (s->memory)
-            e->driver->free(e, s->memory, s->memory_bytes);
-        weft_engine__give(e, s->memory_bytes);
-        s->memory = NULL;
-        s->memory_bytes = 0;
-        uint64_t bytes = spec->bytes ? spec->bytes : ALIGN;
-        WEFT_TRY(weft_engine__take(e, bytes, diag));
-        weft_err err = e->driver->alloc(e, bytes, diag, &s->memory);
-        if (err != WEFT_ERR_OK) {
-            weft_engine__give(e, bytes);
-            explain_memory(s, err, bytes, diag);
-            return err;
-        }
-        s->memory_bytes = bytes;
-    }
-    if (spec->base == s->memory)
+    if (spec->bytes > s->memory->bytes || !s->memory->at)
+        WEFT_TRY(grow(s, spec->bytes ? spec->bytes : ALIGN, diag));
+    if (spec->base == s->memory->at)
         return WEFT_ERR_OK;
-    spec->base = s->memory;
+    spec->base = s->memory->at;
     for (uint32_t v = 1; v <= s->program->n_value; v++)
         spec->value[v].slot.tensor.data = address(s, spec, v);
     for (uint32_t i = 0; i < s->program->n_launch; i++) {
@@ -493,7 +493,7 @@ weft_err weft_spec__bind(weft_session *s, weft_spec *spec, weft_diag *diag)
             to->arg[k] = l->in[k] ? spec->value[l->in[k]].slot.tensor.data : NULL;
         for (uint32_t k = 0; k < l->n_out; k++)
             to->arg[l->n_in + k] = l->out[k] ? spec->value[l->out[k]].slot.tensor.data : NULL;
-        to->arg[l->n_in + l->n_out] = (char *)s->memory + to->scratch_offset;
+        to->arg[l->n_in + l->n_out] = (char *)s->memory->at + to->scratch_offset;
     }
     return WEFT_ERR_OK;
 }

@@ -216,7 +216,8 @@ static weft_err open_models(worker *w, int n_model, char **model)
 static weft_err prepare(worker *w, char **argv, int argc)
 {
     static uint32_t cpu[CPUS_MAX];
-    weft_engine_options options = {.cpu = cpu, .n_cpu = parse_cpus(argv[4], cpu)};
+    weft_engine_options options = {
+        .cpu = cpu, .n_cpu = parse_cpus(argv[4], cpu), .share_memory = true};
     unsigned long long limit = 0;
     if (sscanf(argv[5], "%u,%u,%llu", &options.sm_first, &options.n_sm, &limit) != 3)
         return WEFT_ERR_BUG;

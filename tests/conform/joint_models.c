@@ -10,6 +10,7 @@
 #include "frontend/frontend.h"
 #include "passes/passes.h"
 #include "runtime/runtime.h"
+#include "tests/support/made_inputs.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -30,12 +31,6 @@ typedef struct subject {
     bool exact;
     double worst;
 } subject;
-
-static uint64_t next_random(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return *seed >> 33;
-}
 
 static weft_err compile(char *const *file, int n_file, const char *mode, const char *path,
                         weft_arena *arena, weft_diag *diag)
@@ -64,9 +59,8 @@ static weft_err compile(char *const *file, int n_file, const char *mode, const c
     return err;
 }
 
-/* Inputs of a model with `batch` rows; whole numbers are 0 or 1, so that they may be indices; the
- * first of a row 1: a mask of nothing but 0 leaves scores that are all rounding. */
-static bool make_inputs(subject *s, const weft_bundle_program *p, int64_t batch, weft_tensor *in)
+/* Inputs of a model with `batch` rows, other symbols at random. */
+static bool make_part(subject *s, const weft_bundle_program *p, int64_t batch, weft_tensor *in)
 {
     int64_t symbol[16];
     if (p->n_symbol > 16)
@@ -74,23 +68,10 @@ static bool make_inputs(subject *s, const weft_bundle_program *p, int64_t batch,
     for (uint32_t i = 0; i < p->n_symbol; i++) {
         int64_t lo = p->symbol[i].lo > 1 ? p->symbol[i].lo : 1;
         int64_t hi = p->symbol[i].hi < OTHER_MAX ? p->symbol[i].hi : OTHER_MAX;
-        symbol[i] = lo + (hi > lo ? (int64_t)(next_random(&s->seed) % (uint64_t)(hi - lo + 1)) : 0);
+        symbol[i] = lo + (hi > lo ? (int64_t)(made_random(&s->seed) % (uint64_t)(hi - lo + 1)) : 0);
     }
     symbol[p->batch_symbol] = batch;
-    for (uint32_t i = 0; i < p->n_input; i++) {
-        const weft_ttype *t = &p->value[p->input[i].value - 1].type;
-        in[i] = (weft_tensor){.dtype = (weft_dtype)t->dtype, .rank = t->rank};
-        for (uint32_t d = 0; d < t->rank; d++)
-            if (!weft_dim_eval(p->dims, t->dim[d], symbol, p->n_symbol, &in[i].dim[d]))
-                return false;
-        in[i].data = weft_arena_alloc(s->arena, weft_tensor_bytes(&in[i]) + 64);
-        for (int64_t k = 0; k < weft_tensor_numel(&in[i]); k++) {
-            double u = (double)(next_random(&s->seed) % 2001) / 1000 - 1;
-            bool first = in[i].rank > 0 && k % in[i].dim[in[i].rank - 1] == 0;
-            weft_tensor_set_f64(&in[i], k, weft_dtype_is_float(in[i].dtype) ? u : first || u < 0);
-        }
-    }
-    return true;
+    return make_inputs(p, symbol, &s->seed, s->arena, in);
 }
 
 static double difference(const weft_tensor *a, const weft_tensor *b)
@@ -120,7 +101,7 @@ static bool check_rows(subject *s, const int64_t *rows)
     uint32_t first = 0, first_out = 0;
     for (uint32_t i = 0; i < joint->n_part; i++) {
         const weft_bundle_part *part = &joint->part[i];
-        if (!make_inputs(s, &s->bundle->program[part->program], rows[i], &in[first]))
+        if (!make_part(s, &s->bundle->program[part->program], rows[i], &in[first]))
             return false;
         if (rows[i] > 0 && weft_session_run(s->model[i], &in[first], part->n_in, s->diag,
                                             &own[first_out], part->n_out) != WEFT_ERR_OK)
@@ -163,8 +144,8 @@ static bool check_joint(subject *s, int rounds)
         for (uint32_t i = 0; i < n; i++) {
             /* Every subset of the parts in turn; then whatever comes. */
             bool there = (uint64_t)round >> (i < 60 ? i : 60) & 1;
-            rows[i] = 1 + (int64_t)(next_random(&s->seed) % BATCH_MAX);
-            rows[i] = there || next_random(&s->seed) % 8 == 0 ? rows[i] : 0;
+            rows[i] = 1 + (int64_t)(made_random(&s->seed) % BATCH_MAX);
+            rows[i] = there || made_random(&s->seed) % 8 == 0 ? rows[i] : 0;
         }
         ok = check_rows(s, rows);
         weft_arena_reset(s->arena, mark);

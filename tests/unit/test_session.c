@@ -141,6 +141,40 @@ static void test_session__memory_limit_holds(void **state)
     finish_world(&w);
 }
 
+/* Two sessions, one place: the limit holds for the larger one, not for both. */
+static void test_session__shared_memory_counts_once(void **state)
+{
+    (void)state;
+    for (int shared = 0; shared < 2; shared++) {
+        world w;
+        init_world(&w);
+        int64_t d[2] = {100, 1000};
+        uint32_t x = add_input(&w, make_tensor(&w, WEFT_DTYPE_F32, 2, d));
+        uint32_t y = add_value(&w, WEFT_DTYPE_F32, 0, 2, d);
+        const char *attrs[] = {"steps", "t:neg i0", NULL};
+        add_launch(&w, WEFT_OP_EW, parse_attrs(&w, attrs), &x, 1, y);
+        add_output(&w, y);
+        weft_engine_options options = {
+            .threads = 1, .mem_limit_bytes = 600000, .share_memory = shared};
+        weft_session *second = NULL;
+        weft_tensor got;
+        assert_int_equal(weft_engine__open_bundle(&w.bundle, &options, w.diag, &w.engine), 0);
+        assert_int_equal(weft_session_open(w.engine, "m", w.diag, &w.session), 0);
+        assert_int_equal(weft_session_open(w.engine, "m", w.diag, &second), 0);
+        for (int round = 0; round < 2; round++) {
+            assert_int_equal(weft_session_run(w.session, w.in, 1, w.diag, &got, 1), 0);
+            assert_int_equal(weft_session_run(second, w.in, 1, w.diag, &got, 1),
+                             shared ? WEFT_ERR_OK : WEFT_ERR_NOMEM);
+        }
+        const float *in = w.in[0].data, *out = got.data;
+        for (int64_t i = 0; i < 100 * 1000; i++)
+            assert_true(!shared || out[i] == -in[i]);
+        weft_session_close(second);
+        assert_int_equal(weft_session_run(w.session, w.in, 1, w.diag, &got, 1), 0);
+        finish_world(&w);
+    }
+}
+
 static void test_session__refuses_wrong_inputs(void **state)
 {
     (void)state;
@@ -195,6 +229,7 @@ int main(void)
         cmocka_unit_test(test_session__shapes_that_data_tells),
         cmocka_unit_test(test_session__joins_without_copies),
         cmocka_unit_test(test_session__memory_limit_holds),
+        cmocka_unit_test(test_session__shared_memory_counts_once),
         cmocka_unit_test(test_session__refuses_wrong_inputs),
         cmocka_unit_test(test_session__wrong_checksum_is_refused),
     };
