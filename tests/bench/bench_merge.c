@@ -485,11 +485,13 @@ static void suite_issue(const options *o)
         const char *model, *rule;
         int k;
         int64_t rows, other;
-    } sets[] = {{"bert_base", "last:0.09", 2, 1, 1},    {"sib_bert_base", "head", 8, 1, 1},
-                {"sib_bert_base", "head", 8, 1, 8},     {"sib_resnet18_base", "head", 8, 1, 1},
-                {"sib_bert_base", "lora:8", 2, 1, 1},   {"sib_bert_base", "none", 2, 1, 1},
-                {"sib_bert_base", "moved", 2, 1, 1},    {"sib_bert_base", "last:0.3", 4, 1, 1},
-                {"sib_bert_base", "rows:0.25", 2, 1, 1}};
+    } sets[] = {
+        {"bert_base", "last:0.09", 2, 1, 1},     {"sib_bert_base", "head", 8, 1, 1},
+        {"sib_bert_base", "head", 8, 1, 8},      {"sib_resnet18_base", "head", 8, 1, 1},
+        {"sib_bert_base", "lora:8", 2, 1, 1},    {"sib_bert_base", "none", 2, 1, 1},
+        {"sib_bert_base", "moved", 2, 1, 1},     {"sib_bert_base", "last:0.3", 4, 1, 1},
+        {"sib_bert_base", "rows:0.25", 2, 1, 1}, {"sib_resnet18_base", "rows:0.25", 2, 1, 1},
+        {"sib_resnet18_base", "lora:8", 2, 1, 1}};
     for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
         merge_spec spec = {.k = sets[i].k, .rows = sets[i].rows, .other = sets[i].other};
         snprintf(spec.rule, sizeof spec.rule, "%s", sets[i].rule);

@@ -149,14 +149,14 @@ static void change_elements(const matrix *x, double part, uint64_t *seed)
         x->at[next_random(seed) % n] = uniform(seed);
 }
 
-/* The last features: what was appended, or trained anew. */
-static void change_features(const matrix *x, double part, uint64_t *seed)
+/* The last rows, or the last columns. */
+static void change_last(const matrix *x, bool rows, double part, uint64_t *seed)
 {
-    size_t features = x->by_row ? x->rows : x->cols;
-    size_t first = features - (size_t)(part * (double)features + 0.5);
+    size_t n = rows ? x->rows : x->cols;
+    size_t first = n - (size_t)(part * (double)n + 0.5);
     for (size_t i = 0; i < x->rows; i++)
         for (size_t k = 0; k < x->cols; k++)
-            if ((x->by_row ? i : k) >= first)
+            if ((rows ? i : k) >= first)
                 x->at[i * x->cols + k] = uniform(seed);
 }
 
@@ -171,12 +171,14 @@ static void change(const matrix *x, const char *rule, uint32_t at, uint32_t n, u
     else if (strncmp(rule, "sparse", 6) == 0 && !is_head)
         change_elements(x, arg, seed);
     else if (strncmp(rule, "rows", 4) == 0 && !is_head)
-        change_features(x, arg, seed);
+        change_last(x, x->by_row, arg, seed);
+    else if (strncmp(rule, "inputs", 6) == 0 && !is_head)
+        change_last(x, !x->by_row, arg, seed);
     else if (strcmp(rule, "moved") == 0)
         for (size_t i = 0; i < x->rows * x->cols; i++)
             x->at[i] += 1e-3f * uniform(seed);
     else
-        change_features(x, 1, seed);
+        change_last(x, true, 1, seed);
 }
 
 static bool is_changed(const char *rule, uint32_t at, uint32_t n)

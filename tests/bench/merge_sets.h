@@ -17,7 +17,7 @@ enum { MERGE_SET_MAX = 32 };
  * rule: which weights of products a sibling has of its own: `head` (the last), `last:F` (so much of
  * the products, from the end), `none` (all; nothing is shared), `moved` (all of them by a little),
  * `lora:R` (all but the head, by an update of that rank), `sparse:F` (that part of the elements),
- * `rows:F` (that part of the features). */
+ * `rows:F` (that part of the features, the last ones), `inputs:F` (that part of the inputs). */
 typedef struct merge_spec {
     char model[256], rule[32];
     int k;               /* models */

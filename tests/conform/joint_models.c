@@ -3,13 +3,16 @@
  * other symbols, beside the models themselves. With --merge exact every bit must be the same, else
  * 1e-5 of the largest element.
  *
- * usage: joint_models auto|exact|STRATEGY ROUNDS [--env] MODEL.onnx... (--env: names of models of
- * the folder that WEFT_MODELS names; exit code 77 when it names none). At least one joint program
- * is expected, unless ROUNDS is 0: then none. */
+ * usage: joint_models auto|exact|STRATEGY ROUNDS [--env] [--rule RULE] MODEL.onnx...
+ *
+ * --env: names of models of the folder that WEFT_MODELS names; exit code 77 when it names none.
+ * --rule: the first model and two siblings of it with weights changed by a rule of merge_sets.h. At
+ * least one joint program is expected, unless ROUNDS is 0: then none. */
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
 #include "passes/passes.h"
 #include "runtime/runtime.h"
+#include "tests/bench/merge_sets.h"
 #include "tests/support/made_inputs.h"
 
 #include <math.h>
@@ -18,7 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BATCH_MAX = 8, OTHER_MAX = 20, PARTS_MAX = 32 };
+enum { BATCH_MAX = 8, OTHER_MAX = 20, PARTS_MAX = 32, SIBLINGS = 3 };
 
 typedef struct subject {
     weft_engine *engine;
@@ -32,10 +35,37 @@ typedef struct subject {
     double worst;
 } subject;
 
-static weft_err compile(char *const *file, int n_file, const char *mode, const char *path,
+typedef struct model_files {
+    char *const *file;
+    int n;
+    const char *rule; /* NULL: these models */
+} model_files;
+
+static weft_err import_models(const model_files *files, weft_arena *arena, weft_diag *diag,
+                              weft_module **out)
+{
+    weft_err err = WEFT_ERR_OK;
+    if (files->rule) {
+        merge_spec spec = {.k = SIBLINGS};
+        merge_set set;
+        snprintf(spec.model, sizeof spec.model, "%s", files->file[0]);
+        snprintf(spec.rule, sizeof spec.rule, "%s", files->rule);
+        merge_set_make(&spec, arena, diag, &set);
+        *out = set.module;
+        return set.module ? WEFT_ERR_OK : WEFT_ERR_INPUT;
+    }
+    *out = weft_module_create(0);
+    for (int i = 0; *out && i < files->n && err == WEFT_ERR_OK; i++) {
+        weft_graph *g = NULL;
+        err = weft_import_onnx(*out, files->file[i], &(weft_import_options){0}, diag, &g);
+    }
+    return *out ? err : WEFT_ERR_NOMEM;
+}
+
+static weft_err compile(const model_files *files, const char *mode, const char *path,
                         weft_arena *arena, weft_diag *diag)
 {
-    weft_module *m = weft_module_create(0);
+    weft_module *m = NULL;
     weft_bundle bundle = {0};
     size_t n = 0;
     const weft_pass *const *pass = weft_pipeline("cpu", &n);
@@ -44,11 +74,7 @@ static weft_err compile(char *const *file, int n_file, const char *mode, const c
     run.pass.merge = run.pass.strategy            ? WEFT_MERGE_STRATEGY
                      : strcmp(mode, "exact") == 0 ? WEFT_MERGE_EXACT
                                                   : WEFT_MERGE_AUTO;
-    weft_err err = m ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
-    for (int i = 0; i < n_file && err == WEFT_ERR_OK; i++) {
-        weft_graph *g = NULL;
-        err = weft_import_onnx(m, file[i], &(weft_import_options){0}, diag, &g);
-    }
+    weft_err err = import_models(files, arena, diag, &m);
     if (err == WEFT_ERR_OK)
         err = weft_passes_run(m, pass, n, &run, diag);
     if (err == WEFT_ERR_OK)
@@ -180,13 +206,13 @@ static bool check_bundle(const char *path, bool exact, int rounds, weft_arena *a
     return ok;
 }
 
-static bool check_set(char *const *file, int n_file, const char *mode, int rounds)
+static bool check_set(const model_files *files, const char *mode, int rounds)
 {
     char path[64];
     weft_diag *diag = weft_diag_create();
     weft_arena *arena = weft_arena_create(0);
     snprintf(path, sizeof path, "joint_models.%ld.weft", (long)getpid());
-    bool ok = diag && arena && compile(file, n_file, mode, path, arena, diag) == WEFT_ERR_OK &&
+    bool ok = diag && arena && compile(files, mode, path, arena, diag) == WEFT_ERR_OK &&
               check_bundle(path, strcmp(mode, "exact") == 0, rounds, arena, diag);
     unlink(path);
     for (size_t i = 0; !ok && i < weft_diag_count(diag); i++) {
@@ -199,17 +225,32 @@ static bool check_set(char *const *file, int n_file, const char *mode, int round
     return ok;
 }
 
+/* Takes an option off the front of the arguments. */
+static bool take_option(int *argc, char ***argv, const char *option)
+{
+    if (*argc < 1 || strcmp((*argv)[0], option) != 0)
+        return false;
+    (*argc)--;
+    (*argv)++;
+    return true;
+}
+
 int main(int argc, char **argv)
 {
+    static char path[PARTS_MAX][4096];
     const char *folder = getenv("WEFT_MODELS");
-    if (argc < 5) {
-        puts("usage: joint_models auto|exact|STRATEGY ROUNDS [--env] MODEL...");
+    if (argc < 4) {
+        puts("usage: joint_models auto|exact|STRATEGY ROUNDS [--env] [--rule RULE] MODEL...");
         return 2;
     }
-    bool env = strcmp(argv[3], "--env") == 0;
-    char **file = argv + (env ? 4 : 3);
-    int n = argc - (env ? 4 : 3);
-    static char path[PARTS_MAX][4096];
+    char **file = argv + 3;
+    int n = argc - 3;
+    bool env = take_option(&n, &file, "--env");
+    model_files files = {0};
+    if (n > 1 && take_option(&n, &file, "--rule")) {
+        files.rule = *file++;
+        n--;
+    }
     if (env && (!folder || !*folder)) {
         puts("skipped: WEFT_MODELS names no folder of exported models");
         return 77;
@@ -218,5 +259,7 @@ int main(int argc, char **argv)
         snprintf(path[i], sizeof path[i], "%s/%s.onnx", folder, file[i]);
         file[i] = path[i];
     }
-    return !check_set(file, n, argv[1], atoi(argv[2]));
+    files.file = file;
+    files.n = n;
+    return n < 1 || !check_set(&files, argv[1], atoi(argv[2]));
 }

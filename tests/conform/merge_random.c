@@ -3,11 +3,12 @@
  * not merged, bit for bit. With `exact` and `interleaved` the joint program's bits are the same
  * too; else 1e-5 of the largest element.
  *
- * Models are sequences of products, chains and norms over [b, s, W] or [b, W]. Each takes any
- * earlier values and uses the weights in its own order, so that orders cross. A model's weight may
- * be the common one, an alias of other name and the same bytes, one with a few other elements, with
- * a low-rank update, with some features of its own, with its features in another order, of another
- * number of features, with a NaN, of f64, or without relation. Initialisers of all models have the
+ * Models are sequences of products, chains and norms over [b, s, W] or [b, W], or of convolutions,
+ * chains and pools over [b, W, 3, 2]. Each takes any earlier values and uses the weights in its own
+ * order, so that orders cross. A model's weight may be the common one, an alias of other name and
+ * the same bytes, one with a few other elements, with a low-rank update, with some features of its
+ * own, with its features in another order, of another number of features, with a NaN, of f64, or
+ * without relation. Initialisers of all models have the
  * same names. There are scalar weights, and weights without elements.
  *
  * usage: merge_random ROUNDS [FIRST] */
@@ -23,6 +24,7 @@
 
 enum {
     WIDTH = 16,
+    WINDOW = 4, /* taps of a channel: 2 x 2 */
     WEIGHTS = 5,
     NODES_MAX = 10,
     MODELS_MAX = 4,
@@ -59,10 +61,12 @@ static float uniform(uint64_t *seed)
 
 /* -- Sets ------------------------------------------------------------------------------------- */
 
+typedef enum model_form { ROWS, SEQUENCES, IMAGES, FORMS } model_form;
+
 typedef struct model_text {
     weft_buf *t;
     int model;
-    bool rows;
+    model_form form;
     relation how[WEIGHTS];                  /* of this model's weights */
     uint32_t last;                          /* number of the value made last */
     uint32_t ready[NODES_MAX + 1], n_ready; /* values that nodes may take: f32, WIDTH features */
@@ -70,46 +74,43 @@ typedef struct model_text {
 
 static void write_type(const model_text *x, const char *dtype, int width)
 {
-    if (x->rows)
+    if (x->form == IMAGES)
+        weft_buf_printf(x->t, "%s[?b%d,%d,3,2]", dtype, x->model, width);
+    else if (x->form == SEQUENCES)
         weft_buf_printf(x->t, "%s[?b%d,?s%d,%d]", dtype, x->model, x->model, width);
     else
         weft_buf_printf(x->t, "%s[?b%d,%d]", dtype, x->model, width);
 }
 
-/* Elements [WIDTH, features]. */
-static void write_elements(weft_buf *t, const float *w, int features)
+/* Elements [taps, features]; of a convolution they are stored as [features, taps]. */
+static void write_elements(weft_buf *t, const float *w, int taps, int features, bool conv)
 {
     weft_buf_printf(t, " = dense [");
-    for (int i = 0; i < WIDTH * features; i++)
-        if (isnan(w[i]))
+    for (int i = 0; i < taps * features; i++) {
+        float x = w[conv ? i % taps * features + i / taps : i];
+        if (isnan(x))
             weft_buf_printf(t, "%snan", i ? ", " : "");
         else
-            weft_buf_printf(t, "%s%.9e", i ? ", " : "", (double)w[i]);
+            weft_buf_printf(t, "%s%.9e", i ? ", " : "", (double)x);
+    }
     weft_buf_printf(t, "]\n");
 }
 
-/* Weight i of a model: the common one and what it does to it. Returns its features. */
-static int write_weight(weft_buf *t, int model, int i, relation how, uint64_t *seed)
+/* Another weight [taps, WIDTH] in the place of `w`, related to it in that way. */
+static void change_weight(float *w, int taps, int model, int i, relation how, uint64_t *seed)
 {
-    float w[2 * WIDTH * WIDTH];
-    uint64_t common = (uint64_t)i * 7919 + 17;
-    int features = how == WIDER   ? WIDTH + 1 + (int)(next_random(seed) % (WIDTH - 1))
-                   : how == EMPTY ? 0
-                                  : WIDTH;
-    for (int k = 0; k < WIDTH; k++)
-        for (int f = 0; f < features; f++)
-            w[k * features + f] = (f < WIDTH ? uniform(&common) : uniform(seed)) / 4;
+    int size = taps * WIDTH;
     if (how == UNRELATED || how == SPARSE)
-        for (int n = how == SPARSE ? 5 : WIDTH * WIDTH; n > 0; n--)
-            w[how == SPARSE ? next_random(seed) % (WIDTH * WIDTH) : (uint64_t)n - 1] =
+        for (int n = how == SPARSE ? 5 : size; n > 0; n--)
+            w[how == SPARSE ? next_random(seed) % (uint64_t)size : (uint64_t)n - 1] =
                 uniform(seed) / 4;
     if (how == LOW_RANK)
-        for (int k = 0; k < WIDTH; k++)
+        for (int k = 0; k < taps; k++)
             for (int f = 0; f < WIDTH; f++)
                 w[k * WIDTH + f] +=
                     0.01f * (float)((k * 7 + i) % 5 - 2) * (float)((f * 3 + model) % 7 - 3);
     if (how == FEATURES || how == ORDER)
-        for (int k = 0; k < WIDTH; k++)
+        for (int k = 0; k < taps; k++)
             for (int f = 0; f < WIDTH / 2; f++) {
                 float other = w[k * WIDTH + WIDTH - 1 - f];
                 w[k * WIDTH + WIDTH - 1 - f] = how == ORDER ? w[k * WIDTH + f] : uniform(seed);
@@ -117,11 +118,30 @@ static int write_weight(weft_buf *t, int model, int i, relation how, uint64_t *s
                     w[k * WIDTH + f] = other;
             }
     if (how == WITH_NAN)
-        w[next_random(seed) % (WIDTH * WIDTH)] = NAN;
-    weft_buf_printf(t, "weight $w%d_%d \"%s.%d\" : %s[%d,%d]", model, i,
-                    how == ALIAS ? "alias" : "weight", i, how == OTHER_TYPE ? "f64" : "f32", WIDTH,
-                    features);
-    write_elements(t, w, features);
+        w[next_random(seed) % (uint64_t)size] = NAN;
+}
+
+/* Weight i of a model: the common one and what it does to it. Returns its features. */
+static int write_weight(weft_buf *t, model_form form, int model, int i, relation how,
+                        uint64_t *seed)
+{
+    float w[2 * WIDTH * WIDTH * WINDOW];
+    uint64_t common = (uint64_t)i * 7919 + 17;
+    bool conv = form == IMAGES;
+    int taps = conv ? WIDTH * WINDOW : WIDTH;
+    int features = how == WIDER   ? WIDTH + 1 + (int)(next_random(seed) % (WIDTH - 1))
+                   : how == EMPTY ? 0
+                                  : WIDTH;
+    for (int k = 0; k < taps; k++)
+        for (int f = 0; f < features; f++)
+            w[k * features + f] = (f < WIDTH ? uniform(&common) : uniform(seed)) / 4;
+    if (features == WIDTH)
+        change_weight(w, taps, model, i, how, seed);
+    weft_buf_printf(t, "weight $w%d_%d \"%s.%d\" : %s", model, i, how == ALIAS ? "alias" : "weight",
+                    i, how == OTHER_TYPE ? "f64" : "f32");
+    weft_buf_printf(t, conv ? "[%d,%d,2,2]" : "[%d,%d]", conv ? features : WIDTH,
+                    conv ? WIDTH : features);
+    write_elements(t, w, taps, features, conv);
     return features;
 }
 
@@ -133,6 +153,14 @@ static void write_node(model_text *x, const char *dtype, int width, const char *
     weft_buf_printf(x->t, " = %s\n", op);
 }
 
+static void print_product(const model_text *x, char *op, size_t size, uint32_t from, int i)
+{
+    if (x->form == IMAGES)
+        snprintf(op, size, "conv %%%u, $w%d_%d {pads = [0, 0, 1, 1]}", from, x->model, i);
+    else
+        snprintf(op, size, "matmul %%%u, $w%d_%d", from, x->model, i);
+}
+
 static void write_product(model_text *x, uint32_t from, int i)
 {
     char op[96];
@@ -142,7 +170,7 @@ static void write_product(model_text *x, uint32_t from, int i)
         write_node(x, "f64", WIDTH, op);
         from = x->last;
     }
-    snprintf(op, sizeof op, "matmul %%%u, $w%d_%d", from, x->model, i);
+    print_product(x, op, sizeof op, from, i);
     write_node(x, wide ? "f64" : "f32", WIDTH, op);
     if (wide) {
         snprintf(op, sizeof op, "cast %%%u {to = f32}", x->last);
@@ -162,6 +190,10 @@ static void write_some_node(model_text *x, uint64_t *seed)
         snprintf(op, sizeof op, "add %%%u, %%%u", from, with);
     else if (which == 1)
         snprintf(op, sizeof op, "tanh %%%u", from);
+    else if (which == 2 && x->form == IMAGES)
+        snprintf(op, sizeof op,
+                 "max_pool %%%u {kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [1, 1]}",
+                 from);
     else if (which == 2)
         snprintf(op, sizeof op, "layer_norm %%%u, $norm {axis = -1, epsilon = 1e-05}", from);
     else if (which == 3)
@@ -174,21 +206,21 @@ static void write_some_node(model_text *x, uint64_t *seed)
 }
 
 /* The last weight is the head's, of as many classes as `features` says. */
-static void write_model(weft_buf *t, int model, bool rows, const relation *how, int features,
+static void write_model(weft_buf *t, int model, model_form form, const relation *how, int features,
                         uint64_t *seed)
 {
     char op[96];
-    model_text x = {.t = t, .model = model, .rows = rows, .n_ready = 1};
+    model_text x = {.t = t, .model = model, .form = form, .n_ready = 1};
     memcpy(x.how, how, sizeof x.how);
     weft_buf_printf(t, "graph @m%d (%%0 \"x\" : ", model);
     write_type(&x, "f32", WIDTH);
     weft_buf_printf(t, ") {\n  symbol ?b%d \"batch\"\n", model);
-    if (rows)
+    if (form == SEQUENCES)
         weft_buf_printf(t, "  symbol ?s%d \"seq\"\n", model);
     for (uint64_t n = 3 + next_random(seed) % (NODES_MAX - 3); n > 0; n--)
         write_some_node(&x, seed);
     uint32_t body = x.last;
-    snprintf(op, sizeof op, "matmul %%%u, $w%d_%d", body, model, WEIGHTS - 1);
+    print_product(&x, op, sizeof op, body, WEIGHTS - 1);
     write_node(&x, "f32", features, op);
     weft_buf_printf(t, "  return \"y\" %%%u, \"body\" %%%u", x.last,
                     x.ready[next_random(seed) % x.n_ready]);
@@ -200,7 +232,7 @@ static void write_set(weft_buf *t, uint64_t *seed)
 {
     int n_model = 2 + (int)(next_random(seed) % (MODELS_MAX - 1)), features[MODELS_MAX];
     relation how[MODELS_MAX][WEIGHTS];
-    bool rows = next_random(seed) % 2;
+    model_form form = (model_form)(next_random(seed) % FORMS);
     weft_buf_printf(t, "wir 1 graph\n");
     for (int m = 0; m < n_model; m++)
         weft_buf_printf(t, "symbol ?b%d = [1, 64]\nsymbol ?s%d = [1, 16]\n", m, m);
@@ -215,10 +247,10 @@ static void write_set(weft_buf *t, uint64_t *seed)
                 how[m][i] = SPARSE;
             if (i == WEIGHTS - 1 && how[m][i] == OTHER_TYPE)
                 how[m][i] = WIDER;
-            features[m] = write_weight(t, m, i, how[m][i], seed);
+            features[m] = write_weight(t, form, m, i, how[m][i], seed);
         }
     for (int m = 0; m < n_model; m++)
-        write_model(t, m, rows, how[m], features[m], seed);
+        write_model(t, m, form, how[m], features[m], seed);
 }
 
 /* -- Running ---------------------------------------------------------------------------------- */
@@ -263,12 +295,15 @@ static bool open_bundle(checker *c, const weft_buf *text, const manner *how, bun
     return ok;
 }
 
-static weft_tensor make_input(checker *c, bool has_seq, int64_t batch, uint64_t *seed)
+static weft_tensor make_input(checker *c, const weft_bundle_program *p, int64_t batch,
+                              uint64_t *seed)
 {
-    weft_tensor in = {.dtype = WEFT_DTYPE_F32, .rank = has_seq ? 3 : 2};
+    const weft_ttype *t = &p->value[p->input[0].value - 1].type;
+    weft_tensor in = {.dtype = WEFT_DTYPE_F32, .rank = t->rank};
     in.dim[0] = batch;
-    in.dim[1] = has_seq ? 1 + (int64_t)(next_random(seed) % SEQ_MAX) : WIDTH;
-    in.dim[2] = has_seq ? WIDTH : 0;
+    for (uint32_t i = 1; i < t->rank; i++)
+        in.dim[i] =
+            weft_dim_is_const(t->dim[i]) ? t->dim[i] : 1 + (int64_t)(next_random(seed) % SEQ_MAX);
     in.data = weft_arena_alloc(c->arena, weft_tensor_bytes(&in) + 64);
     for (int64_t i = 0; i < weft_tensor_numel(&in); i++)
         ((float *)in.data)[i] = uniform(seed);
@@ -327,7 +362,7 @@ static bool check_bundle(checker *c, const bundle_run *off, const bundle_run *b,
                 const weft_bundle_program *p = &b->bundle->program[joint->part[i].program];
                 weft_tensor again[OUTPUTS];
                 int64_t batch = (int64_t)(next_random(seed) % (BATCH_MAX + 1));
-                in[i] = make_input(c, p->n_symbol > 1, batch, seed);
+                in[i] = make_input(c, p, batch, seed);
                 for (int k = 0; k < OUTPUTS; k++)
                     own[OUTPUTS * i + (uint32_t)k] = (weft_tensor){0};
                 if (batch == 0)
