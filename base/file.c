@@ -73,6 +73,19 @@ void weft_file_unmap(weft_file *file)
     file->len = 0;
 }
 
+/* A fault brings the pages around it too (Linux: 64 KiB), and so they go together: what is dropped
+ * of the neighbours is read again like the rest. */
+void weft_file_drop(const weft_file *file, const void *at, uint64_t bytes)
+{
+    enum { AROUND = 64 << 10 };
+    uintptr_t low = (uintptr_t)file->at, begin = (uintptr_t)at;
+    if (!file->len || begin < low || begin - low > file->len || bytes > file->len - (begin - low))
+        return;
+    uint64_t from = (begin - low) / AROUND * AROUND;
+    uint64_t to = ((begin - low + bytes) / AROUND + 1) * AROUND;
+    (void)madvise((void *)(low + from), (to < file->len ? to : file->len) - from, MADV_DONTNEED);
+}
+
 /* -- Below a folder --------------------------------------------------------------------------- */
 
 /* NULL when `rel` may be opened, else what is wrong with it. */

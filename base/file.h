@@ -15,6 +15,9 @@ typedef struct weft_file {
  * serve copy what must survive. `path` "-" is not special. */
 WEFT_MUST_USE weft_err weft_file_map(const char *path, weft_diag *diag, weft_file *out);
 void weft_file_unmap(weft_file *file);
+/* These bytes are not needed for now: they are read again from the file when they are. Nothing
+ * happens where they are not of the mapped file. */
+void weft_file_drop(const weft_file *file, const void *at, uint64_t bytes);
 
 /* Maps `rel` below folder `dir`: relative, no "..", no NUL, no backslash, no symbolic link in any
  * component, a regular file with one hard link. Uses openat2(RESOLVE_BENEATH |

@@ -193,7 +193,9 @@ weft_err weft_import_onnx(weft_module *m, const char *path, const weft_import_op
                         .len = (size_t)file.len,
                         .options = options};
     weft_err err = run_import(&cx);
-    if (!cx.file_id)
+    if (cx.file_id)
+        weft_file_drop(&file, file.at, file.len); /* weights are read again, one by one */
+    else
         weft_file_unmap(&file); /* failed before the module owned it */
     WEFT_TRY(err);
     *out = cx.g;

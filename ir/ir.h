@@ -52,6 +52,8 @@ void weft_module_set_stage(weft_module *m, weft_stage stage);
 /* The module unmaps the file when it is destroyed. `path` is copied; returns the file's id >= 1,
  * used as origin of weights and locations. */
 uint32_t weft_module_own_file(weft_module *m, const char *path, weft_file file);
+/* What was read of the mapped files need not stay in memory: it is read again when it is needed. */
+void weft_module_drop_files(const weft_module *m);
 /* A file that is only named in locations. */
 uint32_t weft_module_name_file(weft_module *m, const char *path);
 const char *weft_module_file_path(const weft_module *m, uint32_t file_id); /* NULL: no such id */
@@ -80,9 +82,12 @@ typedef struct weft_weight_info {
 
 /* `data` is borrowed: mapped file or the module's arena. `bytes` must be what the type needs. */
 weft_weight weft_weight_add(weft_module *m, const weft_weight_info *info);
+/* With a copy of `data`; or, unless it is small, one of the same type and content that was added
+ * like this before: what siblings make of equal weights takes memory once. */
+weft_weight weft_weight_add_copy(weft_module *m, const weft_weight_info *info);
 const weft_weight_info *weft_weight_get(const weft_module *m, weft_weight w);
 uint32_t weft_weight_count(const weft_module *m); /* weights are 1 .. count */
-/* Hash of type and bytes; computed once. */
+/* Hash of type and bytes; computed once. Bytes of a mapped file do not stay in memory for it. */
 weft_hash128 weft_weight_hash(weft_module *m, weft_weight w);
 /* The value that stands for the weight, shared by all graphs. */
 weft_val weft_weight_val(weft_module *m, weft_weight w);

@@ -97,6 +97,7 @@ struct weft_module {
     weft_names *names;
     weft_stage stage;
     weft_map *type_ids; /* hash of a type to the first type with it */
+    weft_map *copies;   /* hash of a weight to the first that weft_weight_add_copy made of it */
     WEFT_VEC(weft_type_rec *) types;
     WEFT_VEC(weft_weight_rec *) weights;
     WEFT_VEC(weft_graph *) graphs;

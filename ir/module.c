@@ -17,6 +17,7 @@ static weft_module *make_module(weft_arena *arena)
     m->dims = weft_dimpool_create(arena);
     m->names = weft_names_create(arena);
     m->type_ids = weft_map_create(arena);
+    m->copies = weft_map_create(arena);
     weft_type_rec *no_type = weft_arena_alloc(arena, sizeof *no_type);
     weft_weight_rec *no_weight = weft_arena_alloc(arena, sizeof *no_weight);
     WEFT_VEC_PUSH(arena, &m->types, no_type);
@@ -96,6 +97,13 @@ uint32_t weft_module_own_file(weft_module *m, const char *path, weft_file file)
     weft_module_file rec = {.path = weft_arena_strdup(m->arena, path), .file = file, .owned = true};
     WEFT_VEC_PUSH(m->arena, &m->files, rec);
     return m->files.len - 1;
+}
+
+void weft_module_drop_files(const weft_module *m)
+{
+    for (uint32_t i = 1; i < m->files.len; i++)
+        if (m->files.at[i].owned)
+            weft_file_drop(&m->files.at[i].file, m->files.at[i].file.at, m->files.at[i].file.len);
 }
 
 uint32_t weft_module_name_file(weft_module *m, const char *path)

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+enum { COPY_MIN_BYTES = 4096 };
+
 weft_weight weft_weight_add(weft_module *m, const weft_weight_info *info)
 {
     weft_weight_rec *rec = weft_arena_alloc(m->arena, sizeof *rec);
@@ -28,18 +30,53 @@ uint32_t weft_weight_count(const weft_module *m)
     return m->weights.len - 1;
 }
 
+static weft_hash128 hash_content(const weft_module *m, const weft_weight_info *info)
+{
+    const weft_ttype *t = weft_type_get(m, info->type);
+    uint64_t seed = weft_hash_mix(t->dtype, t->rank);
+    for (uint32_t i = 0; i < t->rank; i++)
+        seed = weft_hash_mix(seed, (uint64_t)t->dim[i]);
+    return weft_hash_content(info->data, info->bytes, seed);
+}
+
+static void set_hash(weft_weight_rec *rec, weft_hash128 hash)
+{
+    rec->hash = hash;
+    rec->hashed = true;
+}
+
 weft_hash128 weft_weight_hash(weft_module *m, weft_weight w)
 {
     weft_weight_rec *rec = m->weights.at[w.i];
     if (!rec->hashed) {
-        const weft_ttype *t = weft_type_get(m, rec->info.type);
-        uint64_t seed = weft_hash_mix(t->dtype, t->rank);
-        for (uint32_t i = 0; i < t->rank; i++)
-            seed = weft_hash_mix(seed, (uint64_t)t->dim[i]);
-        rec->hash = weft_hash_content(rec->info.data, rec->info.bytes, seed);
-        rec->hashed = true;
+        const weft_file *file = weft_module__file(m, rec->info.file_id);
+        set_hash(rec, hash_content(m, &rec->info));
+        if (file)
+            weft_file_drop(file, rec->info.data, rec->info.bytes);
     }
     return rec->hash;
+}
+
+weft_weight weft_weight_add_copy(weft_module *m, const weft_weight_info *info)
+{
+    weft_weight_info own = *info;
+    bool small = info->bytes < COPY_MIN_BYTES;
+    weft_hash128 hash = small ? (weft_hash128){0} : hash_content(m, info);
+    uint64_t key = weft_hash_mix(hash.lo, hash.hi), found = 0;
+    if (!small && weft_map_get(m->copies, key, &found) &&
+        m->weights.at[found]->info.type.i == info->type.i &&
+        weft_hash128_eq(m->weights.at[found]->hash, hash))
+        return (weft_weight){(uint32_t)found};
+    uint8_t *copy = weft_arena_alloc(m->arena, info->bytes);
+    if (info->bytes)
+        memcpy(copy, info->data, info->bytes);
+    own.data = copy;
+    weft_weight w = weft_weight_add(m, &own);
+    if (!small) {
+        set_hash(m->weights.at[w.i], hash);
+        weft_map_put(m->copies, key, w.i);
+    }
+    return w;
 }
 
 weft_val weft_weight_val(weft_module *m, weft_weight w)

@@ -181,12 +181,9 @@ weft_val weft_rewrite__constant(weft_module *m, weft_dtype dtype, const int64_t 
     for (uint32_t i = 0; i < rank; i++)
         dims[i] = dim[i];
     uint64_t size = (uint64_t)weft_numel(dim, (int32_t)rank) * weft_dtype_size(dtype);
-    uint8_t *copy = weft_arena_alloc(weft_module_arena(m), size);
-    if (size)
-        memcpy(copy, bytes, size);
     weft_weight_info info = {
-        .type = weft_type_make(m, dtype, dims, rank), .name = name, .data = copy, .bytes = size};
-    return weft_weight_val(m, weft_weight_add(m, &info));
+        .type = weft_type_make(m, dtype, dims, rank), .name = name, .data = bytes, .bytes = size};
+    return weft_weight_val(m, weft_weight_add_copy(m, &info));
 }
 
 bool weft_rewrite__scalar(const weft_module *m, weft_val v, double *out)

@@ -71,6 +71,7 @@ static weft_err run_one(weft_passctx *cx, weft_module *m, const weft_pass *pass,
     weft_arena_mark mark = weft_arena_get_mark(cx->scratch);
     WEFT_TRY(pass->run(cx, m, &changed));
     weft_arena_reset(cx->scratch, mark);
+    weft_module_drop_files(m);
     if (changed)
         *valid &= ~pass->breaks;
     if (!pass->any_stage)

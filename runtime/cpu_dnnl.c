@@ -57,15 +57,7 @@ struct weft_cpu_pack {
 /* Bytes [from, from + bytes) of a weight are not needed any more: the file has them. */
 static void drop_pages(const weft_engine *e, uint32_t weight, uint64_t from, uint64_t bytes)
 {
-    const weft_file *file = &e->bundle->file;
-    uintptr_t begin = (uintptr_t)e->bundle->weight[weight - 1].data + from, end = begin + bytes;
-    uintptr_t low = (uintptr_t)file->at;
-    if (!file->at || begin < low || end > low + file->len)
-        return;
-    begin = (begin + PAGE - 1) / PAGE * PAGE;
-    end = end / PAGE * PAGE;
-    if (begin < end)
-        (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+    weft_file_drop(&e->bundle->file, e->bundle->weight[weight - 1].data + from, bytes);
 }
 
 /* With scratch memory of the caller's: oneDNN's own would stay in the heap, and for Winograd it is

@@ -6,40 +6,18 @@
  * usage: joint_memory SIBLINGS ROWS OTHER MODEL | joint_memory SIBLINGS ROWS OTHER --env NAME
  * (MODEL: as of tests/bench/merge_sets.h, ROWS and OTHER likewise; NAME: of the folder that
  * WEFT_MODELS names; exit code 77 when it names none) */
-#include "codegen/codegen.h"
 #include "runtime/runtime.h"
 #include "tests/bench/merge_sets.h"
+#include "tests/support/compiled.h"
 #include "tests/support/made_inputs.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { SYMBOLS_MAX = 16 };
 
-static void explain(const weft_diag *diag)
-{
-    for (size_t i = 0; i < weft_diag_count(diag); i++) {
-        char text[1024];
-        weft_diag_format(weft_diag_at(diag, i), text, sizeof text);
-        fprintf(stderr, "%s\n", text);
-    }
-}
-
 /* -- A process that runs a bundle ------------------------------------------------------------- */
-
-static long peak_kb(void)
-{
-    char line[256];
-    long kb = -1;
-    FILE *f = fopen("/proc/self/status", "r");
-    while (f && fgets(line, sizeof line, f) && sscanf(line, "VmHWM: %ld kB", &kb) != 1)
-        ;
-    if (f)
-        fclose(f);
-    return kb;
-}
 
 static bool make_part(const weft_bundle_program *p, const merge_spec *spec, weft_arena *arena,
                       weft_tensor *in)
@@ -93,7 +71,7 @@ static int run_bundle(const char *path, merge_spec spec, int64_t together)
         weft_session_close(session[i]);
     free(session);
     weft_engine_close(engine);
-    explain(diag);
+    print_messages(diag);
     weft_diag_destroy(diag);
     return err != WEFT_ERR_OK;
 }
@@ -109,19 +87,12 @@ static weft_err compile(const merge_spec *spec, const char *path, weft_diag *dia
 {
     merge_set set;
     weft_bundle bundle = {0};
-    size_t n = 0;
-    const weft_pass *const *pass = weft_pipeline("cpu", &n);
     const weft_run_options run = {.pass.merge = WEFT_MERGE_AUTO};
     weft_arena *arena = weft_arena_create(0);
     merge_set_make(spec, arena, diag, &set);
-    weft_err err = set.module ? weft_passes_run(set.module, pass, n, &run, diag) : WEFT_ERR_INPUT;
-    if (err == WEFT_ERR_OK)
-        err = weft_codegen_bundle(set.module, weft_backend_find("cpu"), NULL, NULL, arena, diag,
-                                  &bundle);
-    if (err == WEFT_ERR_OK)
-        err = weft_bundle_write(&bundle, path, diag);
-    for (uint32_t i = 0; err == WEFT_ERR_OK && i < bundle.n_weight; i++)
-        out->weights += (double)bundle.weight[i].bytes;
+    weft_err err =
+        set.module ? compile_module(set.module, &run, path, arena, diag, &bundle) : WEFT_ERR_INPUT;
+    out->weights = (double)weight_bytes(&bundle);
     out->n_joint = bundle.n_joint;
     weft_module_destroy(set.module);
     weft_arena_destroy(arena);
@@ -144,7 +115,7 @@ static bool measure(const char *self, const merge_spec *spec, int64_t together, 
         pclose(f);
     out->peak = (double)kb * 1024;
     unlink(path);
-    explain(diag);
+    print_messages(diag);
     weft_diag_destroy(diag);
     return ok;
 }

@@ -8,15 +8,12 @@
  * --env: names of models of the folder that WEFT_MODELS names; exit code 77 when it names none.
  * --rule: the first model and two siblings of it with weights changed by a rule of merge_sets.h. At
  * least one joint program is expected, unless ROUNDS is 0: then none. */
-#include "codegen/codegen.h"
-#include "frontend/frontend.h"
-#include "passes/passes.h"
 #include "runtime/runtime.h"
 #include "tests/bench/merge_sets.h"
+#include "tests/support/compiled.h"
 #include "tests/support/made_inputs.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -44,7 +41,6 @@ typedef struct model_files {
 static weft_err import_models(const model_files *files, weft_arena *arena, weft_diag *diag,
                               weft_module **out)
 {
-    weft_err err = WEFT_ERR_OK;
     if (files->rule) {
         merge_spec spec = {.k = SIBLINGS};
         merge_set set;
@@ -55,11 +51,7 @@ static weft_err import_models(const model_files *files, weft_arena *arena, weft_
         return set.module ? WEFT_ERR_OK : WEFT_ERR_INPUT;
     }
     *out = weft_module_create(0);
-    for (int i = 0; *out && i < files->n && err == WEFT_ERR_OK; i++) {
-        weft_graph *g = NULL;
-        err = weft_import_onnx(*out, files->file[i], &(weft_import_options){0}, diag, &g);
-    }
-    return *out ? err : WEFT_ERR_NOMEM;
+    return *out ? import_files(*out, files->file, files->n, diag) : WEFT_ERR_NOMEM;
 }
 
 static weft_err compile(const model_files *files, const char *mode, const char *path,
@@ -67,8 +59,6 @@ static weft_err compile(const model_files *files, const char *mode, const char *
 {
     weft_module *m = NULL;
     weft_bundle bundle = {0};
-    size_t n = 0;
-    const weft_pass *const *pass = weft_pipeline("cpu", &n);
     weft_run_options run = {.verify = WEFT_VERIFY_EACH};
     run.pass.strategy = weft_merge_strategy_find(mode);
     run.pass.merge = run.pass.strategy            ? WEFT_MERGE_STRATEGY
@@ -76,11 +66,7 @@ static weft_err compile(const model_files *files, const char *mode, const char *
                                                   : WEFT_MERGE_AUTO;
     weft_err err = import_models(files, arena, diag, &m);
     if (err == WEFT_ERR_OK)
-        err = weft_passes_run(m, pass, n, &run, diag);
-    if (err == WEFT_ERR_OK)
-        err = weft_codegen_bundle(m, weft_backend_find("cpu"), NULL, NULL, arena, diag, &bundle);
-    if (err == WEFT_ERR_OK)
-        err = weft_bundle_write(&bundle, path, diag);
+        err = compile_module(m, &run, path, arena, diag, &bundle);
     weft_module_destroy(m);
     return err;
 }
@@ -215,11 +201,8 @@ static bool check_set(const model_files *files, const char *mode, int rounds)
     bool ok = diag && arena && compile(files, mode, path, arena, diag) == WEFT_ERR_OK &&
               check_bundle(path, strcmp(mode, "exact") == 0, rounds, arena, diag);
     unlink(path);
-    for (size_t i = 0; !ok && i < weft_diag_count(diag); i++) {
-        char text[1024];
-        weft_diag_format(weft_diag_at(diag, i), text, sizeof text);
-        printf("  %s\n", text);
-    }
+    if (!ok)
+        print_messages(diag);
     weft_arena_destroy(arena);
     weft_diag_destroy(diag);
     return ok;
