@@ -253,6 +253,12 @@ const weft_bundle_program *weft_bundle_find(const weft_bundle *bundle, const cha
     return find_among(bundle, bundle->n_program, model);
 }
 
+bool weft_tuning_is_for(const weft_bundle_tuning *tuning, const char *device, uint32_t sms,
+                        uint64_t version)
+{
+    return tuning->sms == sms && tuning->version == version && strcmp(tuning->device, device) == 0;
+}
+
 const weft_bundle_program *weft_bundle_find_any(const weft_bundle *bundle, const char *name)
 {
     return find_among(bundle, bundle->n_program + bundle->n_joint, name);

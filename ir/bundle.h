@@ -108,13 +108,59 @@ typedef struct weft_step_gemm {
     float alpha, beta;
 } weft_step_gemm;
 
+/* What the library's algorithms for a product depend on. No bytes between: it is compared as it
+ * lies. */
+typedef struct weft_product_key {
+    int64_t dim[12];   /* m n k batch lda ldb ldc ldd, strides of a b c d */
+    uint32_t align[4]; /* addresses of a b c d are multiples of these */
+    uint32_t dtype;    /* weft_dtype */
+    uint32_t act;      /* weft_gemm_act */
+    uint32_t flags;    /* weft_product_flag */
+    uint32_t zero;
+} weft_product_key;
+
+typedef enum weft_product_flag {
+    WEFT_PRODUCT_TRANS_A = 1,
+    WEFT_PRODUCT_TRANS_B = 2,
+    WEFT_PRODUCT_TF32 = 4,
+    WEFT_PRODUCT_C = 8,
+    WEFT_PRODUCT_BIAS = 16,
+    WEFT_PRODUCT_FLAGS = 32
+} weft_product_flag;
+
+enum { WEFT_ALGO_BYTES = 64 };
+
+/* The algorithm that was the fastest for a product: cublasLtMatmulAlgo_t. */
+typedef struct weft_bundle_algo {
+    weft_product_key product;
+    uint8_t bytes[WEFT_ALGO_BYTES];
+    double time_us;
+} weft_bundle_algo;
+
+/* Algorithms measured on one kind of GPU; of no meaning to others. */
+typedef struct weft_bundle_tuning {
+    const char *device; /* as the CUDA driver calls it */
+    uint32_t sms;       /* of it, or of its part */
+    uint64_t version;   /* of cuBLASLt */
+    const weft_bundle_algo *algo;
+    uint32_t n_algo;
+} weft_bundle_tuning;
+
 typedef enum weft_step_kind {
     WEFT_STEP_KERNEL,
     WEFT_STEP_GEMM, /* a library's: cuBLASLt */
     WEFT_STEP_COPY, /* `bytes` from arg[1] to arg[0] */
     WEFT_STEP_FILL, /* `bytes` of zero at arg[0] */
+    /* A kernel that does c, bias and act of the product before it, for where the library has no
+     * algorithm that does: the product is then without them. Else left out. */
+    WEFT_STEP_FINISH,
     WEFT_STEP_KINDS
 } weft_step_kind;
+
+static inline bool weft_step_is_kernel(uint8_t kind)
+{
+    return kind == WEFT_STEP_KERNEL || kind == WEFT_STEP_FINISH;
+}
 
 /* One call of the device's interface. Steps of a launch run one after the other. One whose grid,
  * matrix or length is empty is left out. */
@@ -209,6 +255,8 @@ typedef struct weft_bundle {
     uint32_t n_image;
     const weft_bundle_kernel *kernel;
     uint32_t n_kernel;
+    const weft_bundle_tuning *tuning;
+    uint32_t n_tuning;
     const char *plan_json; /* placement, or NULL */
     weft_arena *arena;     /* owns what the reader made */
 } weft_bundle;
@@ -232,6 +280,8 @@ uint32_t weft_bundle_sections(const weft_bundle *bundle,
 WEFT_MUST_USE weft_err weft_bundle_check_weight(const weft_bundle *bundle, uint32_t w,
                                                 weft_diag *diag);
 const weft_bundle_program *weft_bundle_find(const weft_bundle *bundle, const char *model);
+bool weft_tuning_is_for(const weft_bundle_tuning *tuning, const char *device, uint32_t sms,
+                        uint64_t version);
 /* Joint programs too. */
 const weft_bundle_program *weft_bundle_find_any(const weft_bundle *bundle, const char *name);
 /* Index of the port called `name`; UINT32_MAX when there is none. */

@@ -141,12 +141,64 @@ static weft_err read_kernel(weft_bundle__reader *r, const Weft__Bundle__Kernel *
     return WEFT_ERR_OK;
 }
 
+/* -- Algorithms -------------------------------------------------------------------------------- */
+
+static bool read_algo(const weft_bundle__reader *r, const Weft__Bundle__Algo *m,
+                      weft_bundle_algo *out)
+{
+    weft_product_key *p = &out->product;
+    if (m->n_dim != sizeof p->dim / sizeof p->dim[0] ||
+        m->n_align != sizeof p->align / sizeof p->align[0] || m->algo.len != sizeof out->bytes ||
+        m->dtype >= r->msg->n_dtype || m->act >= WEFT_GEMM_ACTS || m->flags >= WEFT_PRODUCT_FLAGS ||
+        !isfinite(m->time_us) || m->time_us < 0)
+        return false;
+    *out = (weft_bundle_algo){.time_us = m->time_us};
+    memcpy(out->bytes, m->algo.data, sizeof out->bytes);
+    memcpy(p->dim, m->dim, sizeof p->dim);
+    memcpy(p->align, m->align, sizeof p->align);
+    p->dtype = r->dtype[m->dtype];
+    p->act = m->act;
+    p->flags = m->flags;
+    return true;
+}
+
+static weft_err read_tuning(weft_bundle__reader *r, const Weft__Bundle__Tuning *m,
+                            weft_bundle_tuning *out)
+{
+    weft_bundle_algo *algo = weft_arena_array(r->arena, m->n_algo, sizeof *algo);
+    if (!*m->device || m->sms == 0)
+        return weft_bundle__refuse(r, "algorithms of products are for no GPU");
+    for (size_t i = 0; i < m->n_algo; i++)
+        if (!read_algo(r, m->algo[i], &algo[i]))
+            return weft_bundle__refuse(r, "algorithm %zu for %s is wrong", i, m->device);
+    *out = (weft_bundle_tuning){weft_arena_strdup(r->arena, m->device), m->sms, m->version, algo,
+                                (uint32_t)m->n_algo};
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_tunings(weft_bundle__reader *r)
+{
+    const Weft__Bundle__Bundle *m = r->msg;
+    weft_bundle_tuning *tuning = weft_arena_array(r->arena, m->n_tuning, sizeof *tuning);
+    for (size_t i = 0; i < m->n_tuning; i++) {
+        WEFT_TRY(read_tuning(r, m->tuning[i], &tuning[i]));
+        for (size_t k = 0; k < i; k++)
+            if (weft_tuning_is_for(&tuning[k], tuning[i].device, tuning[i].sms, tuning[i].version))
+                return weft_bundle__refuse(r, "algorithms for %s are there twice",
+                                           tuning[i].device);
+    }
+    r->b->tuning = tuning;
+    r->b->n_tuning = (uint32_t)m->n_tuning;
+    return WEFT_ERR_OK;
+}
+
 weft_err weft_bundle__read_code(weft_bundle__reader *r, const weft_file *section)
 {
     const Weft__Bundle__Bundle *m = r->msg;
     weft_names *names = weft_names_create(r->scratch);
     WEFT_TRY(read_archs(r));
-    if ((section != NULL) != (m->n_arch > 0) || (!section && (m->n_image || m->n_kernel)))
+    if ((section != NULL) != (m->n_arch > 0) ||
+        (!section && (m->n_image || m->n_kernel || m->n_tuning)))
         return weft_bundle__refuse(r, "code and architectures do not belong together");
     if (!section)
         return WEFT_ERR_OK;
@@ -157,7 +209,7 @@ weft_err weft_bundle__read_code(weft_bundle__reader *r, const weft_file *section
     r->b->kernel = kernel;
     r->b->n_kernel = (uint32_t)m->n_kernel;
     r->signature = weft_arena_array(r->scratch, m->n_kernel, sizeof *r->signature);
-    return WEFT_ERR_OK;
+    return read_tunings(r);
 }
 
 /* -- Steps ------------------------------------------------------------------------------------- */
@@ -340,7 +392,9 @@ weft_err weft_bundle__read_steps(weft_bundle__reader *r, const Weft__Bundle__Lau
         weft_step_arg *arg = NULL;
         to->kind = (uint8_t)from->kind;
         WEFT_TRY(read_args(&s, from, &arg));
-        if (from->kind == WEFT_STEP_KERNEL)
+        if (from->kind == WEFT_STEP_FINISH && (s.i == 0 || to[-1].kind != WEFT_STEP_GEMM))
+            return refuse_step(&s, "kernel that finishes no product");
+        if (weft_step_is_kernel(to->kind))
             WEFT_TRY(read_kernel_step(&s, from, arg, to));
         else if (from->kind == WEFT_STEP_GEMM)
             WEFT_TRY(read_gemm_step(&s, from, arg, to));

@@ -211,7 +211,7 @@ static void put_steps(writer *w, const weft_bundle_launch *l, Weft__Bundle__Laun
         m->kind = s->kind;
         m->kernel = s->kernel;
         m->bytes = put_dim(w, s->bytes);
-        if (s->kind == WEFT_STEP_KERNEL) {
+        if (weft_step_is_kernel(s->kind)) {
             m->n_grid = 3;
             m->grid = weft_arena_array(w->arena, m->n_grid, sizeof *m->grid);
             for (uint32_t k = 0; k < 3; k++)
@@ -397,6 +397,39 @@ static void put_code(writer *w, Weft__Bundle__Bundle *to, weft_bundle_image *has
     }
 }
 
+static void put_tunings(writer *w, Weft__Bundle__Bundle *to)
+{
+    const weft_bundle *b = w->b;
+    to->n_tuning = b->n_tuning;
+    NEW_MESSAGES(w, b->n_tuning, to->tuning, Weft__Bundle__Tuning, weft__bundle__tuning__init);
+    for (uint32_t i = 0; i < b->n_tuning; i++) {
+        const weft_bundle_tuning *from = &b->tuning[i];
+        Weft__Bundle__Tuning *t = to->tuning[i];
+        t->device = borrow(from->device);
+        t->sms = from->sms;
+        t->version = from->version;
+        t->n_algo = from->n_algo;
+        NEW_MESSAGES(w, from->n_algo, t->algo, Weft__Bundle__Algo, weft__bundle__algo__init);
+        for (uint32_t k = 0; k < from->n_algo; k++) {
+            const weft_bundle_algo *a = &from->algo[k];
+            const weft_product_key *p = &a->product;
+            Weft__Bundle__Algo *m = t->algo[k];
+            m->dtype = intern(w, &w->dtype, p->dtype, weft_dtype_name((weft_dtype)p->dtype));
+            m->act = p->act;
+            m->flags = p->flags;
+            m->n_dim = sizeof p->dim / sizeof p->dim[0];
+            m->dim = weft_arena_array(w->arena, m->n_dim, sizeof *m->dim);
+            memcpy(m->dim, p->dim, sizeof p->dim);
+            m->n_align = sizeof p->align / sizeof p->align[0];
+            m->align = copy_indices(w, p->align, (uint32_t)m->n_align);
+            m->algo.len = sizeof a->bytes;
+            m->algo.data = weft_arena_alloc(w->arena, sizeof a->bytes);
+            memcpy(m->algo.data, a->bytes, sizeof a->bytes);
+            m->time_us = a->time_us;
+        }
+    }
+}
+
 static void make_table(writer *w, name_table *t, uint32_t count)
 {
     t->number = weft_arena_array(w->arena, count, sizeof *t->number);
@@ -423,6 +456,7 @@ static weft_err make_metadata(writer *w, weft_bundle_weight *hashed, weft_bundle
     NEW_MESSAGES(w, msg.n_joint, msg.joint, Weft__Bundle__Program, weft__bundle__program__init);
     for (uint32_t i = 0; i < w->b->n_joint; i++)
         put_program(w, &w->b->program[w->b->n_program + i], msg.joint[i]);
+    put_tunings(w, &msg);
     msg.n_op = w->op.name.len;
     msg.op = w->op.name.at;
     msg.n_key = w->key.name.len;

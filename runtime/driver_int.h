@@ -137,7 +137,17 @@ typedef struct weft_memory {
     uint64_t bytes;
 } weft_memory;
 
+/* What products were measured to be fastest by (tune_products.c). */
+typedef struct weft_tuner {
+    char device[256];
+    uint32_t sms;
+    uint64_t version;
+    weft_bundle_algo *algo; /* of malloc */
+    uint32_t n;
+} weft_tuner;
+
 struct weft_engine {
+    weft_tuner *tuner;        /* not NULL: algorithms of products are measured, and noted there */
     weft_weight_count *count; /* not NULL: weights are neither read nor packed, only counted */
     weft_bundle *bundle;
     bool owns_bundle;

@@ -201,6 +201,17 @@ static void destroy_launch(void *state)
     free(l);
 }
 
+/* What finishes a product is a kernel like others now, or is left out. */
+static void settle_finish(weft_steps *s, uint32_t i, bool wanted)
+{
+    if (wanted) {
+        s->at[i].kind = WEFT_STEP_KERNEL;
+        return;
+    }
+    s->n--;
+    memmove(&s->at[i], &s->at[i + 1], (s->n - i) * sizeof *s->at);
+}
+
 static weft_err prepare_step(const weft_prep *p, weft_gpu_launch *l, uint32_t i,
                              uint64_t *workspace)
 {
@@ -208,8 +219,11 @@ static weft_err prepare_step(const weft_prep *p, weft_gpu_launch *l, uint32_t i,
     const weft_step_now *s = &l->steps->at[i];
     if (s->kind == WEFT_STEP_GEMM) {
         uint64_t bytes = 0;
-        WEFT_TRY(weft_gpu__make_product(g, p, l->steps, i, &l->product[i], &bytes));
+        bool finish = i + 1 < l->steps->n && s[1].kind == WEFT_STEP_FINISH, bare = finish;
+        WEFT_TRY(weft_gpu__make_product(g, p, l->steps, i, &bare, &l->product[i], &bytes));
         *workspace = bytes > *workspace ? bytes : *workspace;
+        if (finish)
+            settle_finish(l->steps, i + 1, bare);
     }
     if (s->kind != WEFT_STEP_KERNEL)
         return WEFT_ERR_OK;

@@ -12,23 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Memory that an algorithm may take: NVIDIA's advice for cuBLAS, from Hopper on and before. */
-enum { WORKSPACE_NEW = 32 << 20, WORKSPACE_OLD = 4 << 20 };
-
-struct weft_gpu_product {
-    weft_gpu *gpu;
-    const weft_cublaslt_api *lt;
-    const weft_step_product *now; /* of the launch's steps */
-    weft_cublaslt_desc desc;
-    weft_cublaslt_layout a, b, c, d; /* cuBLASLt's A and B */
-    weft_cublaslt_algo algo;
-    size_t workspace;
-    bool warm;
-};
-
 /* -- The library ---------------------------------------------------------------------------- */
 
-static weft_err check(weft_gpu *g, weft_cublas_status status, const char *call, weft_diag *diag)
+weft_err weft_gpu__check_blas(weft_gpu *g, weft_cublas_status status, const char *call,
+                              weft_diag *diag)
 {
     if (status == WEFT_CUBLAS_STATUS_SUCCESS)
         return WEFT_ERR_OK;
@@ -48,14 +35,17 @@ static weft_err check(weft_gpu *g, weft_cublas_status status, const char *call, 
                            text ? text : "an error that cuBLASLt has no name for", status);
 }
 
-static weft_err open_library(weft_gpu *g, weft_diag *diag)
+static weft_err open_library(weft_gpu *g, const weft_bundle *bundle, weft_diag *diag)
 {
     weft_err err = WEFT_ERR_OK;
     pthread_mutex_lock(&g->lock);
     if (!g->lt_handle) {
         err = weft_cublaslt_lib__get(diag, &g->lt);
         if (err == WEFT_ERR_OK)
-            err = check(g, g->lt->api.cublasLtCreate(&g->lt_handle), "cublasLtCreate", diag);
+            err = weft_gpu__check_blas(g, g->lt->api.cublasLtCreate(&g->lt_handle),
+                                       "cublasLtCreate", diag);
+        if (err == WEFT_ERR_OK)
+            weft_gpu__find_tuning(g, bundle);
     }
     pthread_mutex_unlock(&g->lock);
     return err;
@@ -82,17 +72,19 @@ static weft_err make_layout(weft_gpu_product *p, int64_t rows, int64_t cols, int
                             int64_t stride, weft_diag *diag, weft_cublaslt_layout *out)
 {
     int32_t batch = (int32_t)p->now->batch;
-    WEFT_TRY(check(p->gpu,
-                   p->lt->cublasLtMatrixLayoutCreate(out, data_type(p->now->dtype), (uint64_t)cols,
-                                                     (uint64_t)rows, ld),
-                   "cublasLtMatrixLayoutCreate", diag));
+    WEFT_TRY(
+        weft_gpu__check_blas(p->gpu,
+                             p->lt->cublasLtMatrixLayoutCreate(out, data_type(p->now->dtype),
+                                                               (uint64_t)cols, (uint64_t)rows, ld),
+                             "cublasLtMatrixLayoutCreate", diag));
     if (batch == 1)
         return WEFT_ERR_OK;
-    WEFT_TRY(check(p->gpu,
-                   p->lt->cublasLtMatrixLayoutSetAttribute(
-                       *out, WEFT_CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof batch),
-                   "cublasLtMatrixLayoutSetAttribute", diag));
-    return check(
+    WEFT_TRY(weft_gpu__check_blas(
+        p->gpu,
+        p->lt->cublasLtMatrixLayoutSetAttribute(*out, WEFT_CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                                                &batch, sizeof batch),
+        "cublasLtMatrixLayoutSetAttribute", diag));
+    return weft_gpu__check_blas(
         p->gpu,
         p->lt->cublasLtMatrixLayoutSetAttribute(
             *out, WEFT_CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride),
@@ -125,8 +117,9 @@ static uint32_t epilogue_of(const weft_step_product *n)
 static weft_err set_desc(weft_gpu_product *p, unsigned attribute, const void *value, size_t bytes,
                          weft_diag *diag)
 {
-    return check(p->gpu, p->lt->cublasLtMatmulDescSetAttribute(p->desc, attribute, value, bytes),
-                 "cublasLtMatmulDescSetAttribute", diag);
+    return weft_gpu__check_blas(
+        p->gpu, p->lt->cublasLtMatmulDescSetAttribute(p->desc, attribute, value, bytes),
+        "cublasLtMatmulDescSetAttribute", diag);
 }
 
 static weft_err make_desc(weft_gpu_product *p, weft_diag *diag)
@@ -136,11 +129,12 @@ static weft_err make_desc(weft_gpu_product *p, weft_diag *diag)
     int32_t b = n->trans_a ? WEFT_CUBLAS_OP_T : WEFT_CUBLAS_OP_N;
     uint32_t epilogue = epilogue_of(n);
     bool tf32 = n->tf32 && n->dtype == WEFT_DTYPE_F32;
-    WEFT_TRY(check(p->gpu,
-                   p->lt->cublasLtMatmulDescCreate(
-                       &p->desc, tf32 ? WEFT_CUBLAS_COMPUTE_32F_FAST_TF32 : WEFT_CUBLAS_COMPUTE_32F,
-                       WEFT_CUDA_R_32F),
-                   "cublasLtMatmulDescCreate", diag));
+    WEFT_TRY(weft_gpu__check_blas(
+        p->gpu,
+        p->lt->cublasLtMatmulDescCreate(
+            &p->desc, tf32 ? WEFT_CUBLAS_COMPUTE_32F_FAST_TF32 : WEFT_CUBLAS_COMPUTE_32F,
+            WEFT_CUDA_R_32F),
+        "cublasLtMatmulDescCreate", diag));
     WEFT_TRY(set_desc(p, WEFT_CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a, diag));
     WEFT_TRY(set_desc(p, WEFT_CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b, diag));
     WEFT_TRY(set_desc(p, WEFT_CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue, diag));
@@ -150,99 +144,88 @@ static weft_err make_desc(weft_gpu_product *p, weft_diag *diag)
     return set_desc(p, WEFT_CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &sms, sizeof sms, diag);
 }
 
-/* What addresses of a matrix are a multiple of. */
-static uint32_t alignment(const weft_steps *steps, weft_step_ref ref)
+weft_err weft_gpu__set_bias(weft_gpu_product *product, weft_cu_deviceptr at, weft_diag *diag)
 {
-    uint64_t x = steps->align[ref.at] | ref.offset;
-    return (uint32_t)(x & (~x + 1));
+    return set_desc(product, WEFT_CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at, sizeof at, diag);
 }
 
-static weft_err make_preference(weft_gpu_product *p, const weft_steps *steps,
-                                weft_cublaslt_pref pref, weft_diag *diag)
+static void free_handles(weft_gpu_product *p)
+{
+    const weft_cublaslt_layout layout[] = {p->a, p->b, p->c, p->d};
+    for (size_t i = 0; i < sizeof layout / sizeof *layout; i++)
+        if (layout[i])
+            (void)p->lt->cublasLtMatrixLayoutDestroy(layout[i]);
+    if (p->desc)
+        (void)p->lt->cublasLtMatmulDescDestroy(p->desc);
+    p->a = p->b = p->c = p->d = NULL;
+    p->desc = NULL;
+}
+
+static weft_err make_handles(weft_gpu_product *p, weft_diag *diag)
+{
+    WEFT_TRY(make_desc(p, diag));
+    return make_layouts(p, diag);
+}
+
+/* "f16 with bias and gelu" */
+static const char *epilogue_text(const weft_step_product *n, char text[32])
+{
+    static const char *const act[WEFT_GEMM_ACTS] = {"", "relu", "gelu"};
+    bool bias = n->bias.at != WEFT_STEP_NO_REF;
+    snprintf(text, 32, "%s%s%s%s", bias || n->act ? " with " : "", bias ? "bias" : "",
+             bias && n->act ? " and " : "", act[n->act]);
+    return text;
+}
+
+static weft_err refuse(const weft_gpu_product *p, const weft_prep *prep)
 {
     const weft_step_product *n = p->now;
-    uint64_t room = p->gpu->cc >= 90 ? WORKSPACE_NEW : WORKSPACE_OLD;
-    uint32_t d = alignment(steps, n->d);
-    uint32_t c = n->c.at == WEFT_STEP_NO_REF ? d : alignment(steps, n->c);
-    const struct {
-        unsigned attribute;
-        uint32_t value;
-    } row[] = {
-        {WEFT_CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(steps, n->b)},
-        {WEFT_CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(steps, n->a)},
-        {WEFT_CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, c},
-        {WEFT_CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, d},
-    };
-    static const char call[] = "cublasLtMatmulPreferenceSetAttribute";
-    WEFT_TRY(check(p->gpu,
-                   p->lt->cublasLtMatmulPreferenceSetAttribute(
-                       pref, WEFT_CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room, sizeof room),
-                   call, diag));
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
-        WEFT_TRY(check(p->gpu,
-                       p->lt->cublasLtMatmulPreferenceSetAttribute(
-                           pref, row[i].attribute, &row[i].value, sizeof row[i].value),
-                       call, diag));
-    return WEFT_ERR_OK;
+    char text[32];
+    return weft_diag_error(prep->diag, WEFT_ERR_UNSUP, prep->where,
+                           "%s: cuBLASLt %zu has no algorithm for a product of %lld x %lld x "
+                           "%lld in %s%s",
+                           weft_op_get(prep->op)->name, p->gpu->lt->version, (long long)n->m,
+                           (long long)n->n, (long long)n->k, weft_dtype_name(n->dtype),
+                           epilogue_text(n, text));
 }
 
-/* The bias' address is not known yet, but whether there is one changes what is found. */
-static weft_err set_bias(weft_gpu_product *p, weft_cu_deviceptr at, weft_diag *diag)
+/* The product by itself: something else does the rest. */
+static void strip(weft_step_product *n)
 {
-    if (p->now->bias.at == WEFT_STEP_NO_REF)
-        return WEFT_ERR_OK;
-    return set_desc(p, WEFT_CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at, sizeof at, diag);
+    n->c.at = n->bias.at = WEFT_STEP_NO_REF;
+    n->beta = 0;
+    n->act = WEFT_GEMM_ACT_NONE;
 }
 
 static weft_err choose(weft_gpu_product *p, const weft_prep *prep, const weft_steps *steps,
-                       weft_cublaslt_pref pref)
+                       uint32_t step, bool *bare)
 {
-    const weft_step_product *n = p->now;
-    weft_cublaslt_heuristic found;
-    int n_found = 0;
-    WEFT_TRY(make_preference(p, steps, pref, prep->diag));
-    if (n->bias.at != WEFT_STEP_NO_REF)
-        WEFT_TRY(set_bias(p, alignment(steps, n->bias), prep->diag));
-    memset(&found, 0, sizeof found);
-    weft_cublas_status status =
-        p->lt->cublasLtMatmulAlgoGetHeuristic(p->gpu->lt_handle, p->desc, p->a, p->b,
-                                              p->c ? p->c : p->d, p->d, pref, 1, &found, &n_found);
-    if (status == WEFT_CUBLAS_STATUS_SUCCESS && n_found > 0)
-        status = found.state;
-    if (status == WEFT_CUBLAS_STATUS_NOT_SUPPORTED ||
-        (status == WEFT_CUBLAS_STATUS_SUCCESS && n_found == 0))
-        return weft_diag_error(prep->diag, WEFT_ERR_UNSUP, prep->where,
-                               "%s: cuBLASLt %zu has no algorithm for a product of %lld x %lld x "
-                               "%lld in %s",
-                               weft_op_get(prep->op)->name, p->gpu->lt->version, (long long)n->m,
-                               (long long)n->n, (long long)n->k, weft_dtype_name(n->dtype));
-    WEFT_TRY(check(p->gpu, status, "cublasLtMatmulAlgoGetHeuristic", prep->diag));
-    p->algo = found.algo;
-    p->workspace = found.workspaceSize;
-    return WEFT_ERR_OK;
+    bool found = false, may_strip = *bare;
+    *bare = false;
+    WEFT_TRY(make_handles(p, prep->diag));
+    WEFT_TRY(weft_gpu__choose_algo(p, prep, steps, &found));
+    if (!found && may_strip) {
+        free_handles(p);
+        strip(steps->at[step].product);
+        *bare = true;
+        WEFT_TRY(make_handles(p, prep->diag));
+        WEFT_TRY(weft_gpu__choose_algo(p, prep, steps, &found));
+    }
+    return found ? WEFT_ERR_OK : refuse(p, prep);
 }
 
 weft_err weft_gpu__make_product(weft_gpu *g, const weft_prep *p, const weft_steps *steps,
-                                uint32_t step, weft_gpu_product **out, uint64_t *workspace)
+                                uint32_t step, bool *bare, weft_gpu_product **out,
+                                uint64_t *workspace)
 {
-    weft_cublaslt_pref pref = NULL;
-    WEFT_TRY(open_library(g, p->diag));
+    WEFT_TRY(open_library(g, p->engine->bundle, p->diag));
     weft_gpu_product *to = calloc(1, sizeof *to);
     if (!to)
         return WEFT_ERR_NOMEM;
     to->gpu = g;
     to->lt = &g->lt->api;
     to->now = steps->at[step].product;
-    weft_err err = make_desc(to, p->diag);
-    if (err == WEFT_ERR_OK)
-        err = make_layouts(to, p->diag);
-    if (err == WEFT_ERR_OK)
-        err = check(g, to->lt->cublasLtMatmulPreferenceCreate(&pref),
-                    "cublasLtMatmulPreferenceCreate", p->diag);
-    if (err == WEFT_ERR_OK)
-        err = choose(to, p, steps, pref);
-    if (pref)
-        (void)to->lt->cublasLtMatmulPreferenceDestroy(pref);
+    weft_err err = choose(to, p, steps, step, bare);
     if (err != WEFT_ERR_OK) {
         weft_gpu__free_product(to);
         return err;
@@ -256,35 +239,47 @@ void weft_gpu__free_product(weft_gpu_product *product)
 {
     if (!product)
         return;
-    const weft_cublaslt_layout layout[] = {product->a, product->b, product->c, product->d};
-    for (size_t i = 0; i < sizeof layout / sizeof *layout; i++)
-        if (layout[i])
-            (void)product->lt->cublasLtMatrixLayoutDestroy(layout[i]);
-    if (product->desc)
-        (void)product->lt->cublasLtMatmulDescDestroy(product->desc);
+    free_handles(product);
     free(product);
 }
 
 /* -- Running -------------------------------------------------------------------------------- */
 
-weft_err weft_gpu__run_product(weft_gpu_product *product, void *const *arg,
-                               weft_cu_deviceptr workspace, weft_cu_stream stream, weft_diag *diag)
+weft_err weft_gpu__multiply(weft_gpu_product *product, const weft_gpu_operands *at,
+                            weft_cu_stream stream, weft_diag *diag)
 {
     weft_gpu_product *p = product;
     const weft_step_product *n = p->now;
-    if (n->bias.at != WEFT_STEP_NO_REF)
-        WEFT_TRY(set_bias(p, weft_gpu__address(arg, n->bias), diag));
-    void *d = (void *)(uintptr_t)weft_gpu__address(arg, n->d);
     bool has_c = n->c.at != WEFT_STEP_NO_REF;
-    const void *c = has_c ? (const void *)(uintptr_t)weft_gpu__address(arg, n->c) : d;
-    return check(p->gpu,
-                 p->lt->cublasLtMatmul(p->gpu->lt_handle, p->desc, &n->alpha,
-                                       (const void *)(uintptr_t)weft_gpu__address(arg, n->b), p->a,
-                                       (const void *)(uintptr_t)weft_gpu__address(arg, n->a), p->b,
-                                       &n->beta, c, has_c ? p->c : p->d, d, p->d, &p->algo,
-                                       p->workspace ? (void *)(uintptr_t)workspace : NULL,
-                                       p->workspace, stream),
-                 "cublasLtMatmul", diag);
+    if (n->bias.at != WEFT_STEP_NO_REF)
+        WEFT_TRY(weft_gpu__set_bias(p, at->bias, diag));
+    void *d = (void *)(uintptr_t)at->d;
+    const void *a = (const void *)(uintptr_t)at->a, *b = (const void *)(uintptr_t)at->b;
+    return weft_gpu__check_blas(
+        p->gpu,
+        p->lt->cublasLtMatmul(
+            p->gpu->lt_handle, p->desc, &n->alpha, b, p->a, a, p->b, &n->beta,
+            has_c ? (const void *)(uintptr_t)at->c : d, has_c ? p->c : p->d, d, p->d, &p->algo,
+            p->workspace ? (void *)(uintptr_t)at->workspace : NULL, p->workspace, stream),
+        "cublasLtMatmul", diag);
+}
+
+static weft_cu_deviceptr address_of(void *const *arg, weft_step_ref ref)
+{
+    return ref.at == WEFT_STEP_NO_REF ? 0 : weft_gpu__address(arg, ref);
+}
+
+weft_err weft_gpu__run_product(weft_gpu_product *product, void *const *arg,
+                               weft_cu_deviceptr workspace, weft_cu_stream stream, weft_diag *diag)
+{
+    const weft_step_product *n = product->now;
+    const weft_gpu_operands at = {.a = address_of(arg, n->a),
+                                  .b = address_of(arg, n->b),
+                                  .c = address_of(arg, n->c),
+                                  .d = address_of(arg, n->d),
+                                  .bias = address_of(arg, n->bias),
+                                  .workspace = workspace};
+    return weft_gpu__multiply(product, &at, stream, diag);
 }
 
 weft_err weft_gpu__warm_product(weft_gpu_product *product, void *const *arg,

@@ -5,6 +5,7 @@
  *   drv_cuda_mem.c    weights, activations, queues and copies
  *   drv_cuda_code.c   images of the bundle into kernels; launches into calls
  *   drv_cuda_gemm.c   products by cuBLASLt
+ *   drv_cuda_algo.c   by which of its algorithms: stored, measured, or asked for
  *   drv_cuda_graph.c  all launches of a specialisation as one graph; their times
  *
  * Device addresses are `void *` or weft_cu_deviceptr; nobody follows them. */
@@ -77,6 +78,7 @@ typedef struct weft_gpu {
     /* Made when the first product is prepared; under the lock. */
     const weft_cublaslt_lib *lt;
     weft_cublaslt_handle lt_handle;
+    const weft_bundle_tuning *tuning; /* of the bundle, for this device; NULL: none */
     /* Why it cannot be used any more; the text is written before the flag, under its own lock. */
     pthread_mutex_t lost_lock;
     _Atomic bool is_lost;
@@ -165,13 +167,42 @@ WEFT_MUST_USE weft_err weft_gpu__run_step(weft_gpu_launch *l, uint32_t i, void *
 
 /* -- Products ------------------------------------------------------------------------------- */
 
-/* Asks cuBLASLt for an algorithm. *workspace: bytes that it takes, from a multiple of
- * WEFT_GPU_WORKSPACE_ALIGN on. */
+struct weft_gpu_product {
+    weft_gpu *gpu;
+    const weft_cublaslt_api *lt;
+    const weft_step_product *now; /* of the launch's steps */
+    weft_cublaslt_desc desc;
+    weft_cublaslt_layout a, b, c, d; /* cuBLASLt's A and B */
+    weft_cublaslt_algo algo;
+    size_t workspace;
+    bool warm;
+};
+
+/* Where the operands of a product are, in the order of its own: b of the step is its A. */
+typedef struct weft_gpu_operands {
+    weft_cu_deviceptr a, b, c, d, bias, workspace; /* c, bias: of no meaning where there is none */
+} weft_gpu_operands;
+
+/* Chooses an algorithm of cuBLASLt. *workspace: bytes that it takes, from a multiple of
+ * WEFT_GPU_WORKSPACE_ALIGN on. `bare`: what finishes the product is there; set when cuBLASLt has no
+ * algorithm with c, bias and act, and the step's product is without them now. */
 enum { WEFT_GPU_WORKSPACE_ALIGN = 256 };
 WEFT_MUST_USE weft_err weft_gpu__make_product(weft_gpu *g, const weft_prep *p,
-                                              const weft_steps *steps, uint32_t step,
+                                              const weft_steps *steps, uint32_t step, bool *bare,
                                               weft_gpu_product **out, uint64_t *workspace);
 void weft_gpu__free_product(weft_gpu_product *product);
+/* Errors of cuBLASLt in words. */
+WEFT_MUST_USE weft_err weft_gpu__check_blas(weft_gpu *g, weft_cublas_status status,
+                                            const char *call, weft_diag *diag);
+WEFT_MUST_USE weft_err weft_gpu__set_bias(weft_gpu_product *product, weft_cu_deviceptr at,
+                                          weft_diag *diag);
+/* Sets the product's algorithm and workspace; *found false: there is none. */
+WEFT_MUST_USE weft_err weft_gpu__choose_algo(weft_gpu_product *product, const weft_prep *p,
+                                             const weft_steps *steps, bool *found);
+/* What of the bundle's tunings is for this device and library. */
+void weft_gpu__find_tuning(weft_gpu *g, const weft_bundle *bundle);
+WEFT_MUST_USE weft_err weft_gpu__multiply(weft_gpu_product *product, const weft_gpu_operands *at,
+                                          weft_cu_stream stream, weft_diag *diag);
 WEFT_MUST_USE weft_err weft_gpu__run_product(weft_gpu_product *product, void *const *arg,
                                              weft_cu_deviceptr workspace, weft_cu_stream stream,
                                              weft_diag *diag);

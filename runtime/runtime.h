@@ -118,6 +118,14 @@ WEFT_MUST_USE weft_err weft_memory_plan_make(weft_bundle *bundle, const char *mo
                                              uint64_t program_bytes, weft_diag *diag,
                                              weft_memory_plan *out);
 
+/* Measures cuBLASLt's algorithms for the products of all programs at the sizes of their buckets, on
+ * the GPU that `options` mean. *out, in `arena`, is for weft_bundle.tuning of such a bundle; n_algo
+ * 0: it has no products, or is for CPUs. Figures are of operands that may be in the GPU's cache,
+ * and differ from run to run. */
+WEFT_MUST_USE weft_err weft_tune_products(weft_bundle *bundle, const weft_engine_options *options,
+                                          weft_arena *arena, weft_diag *diag,
+                                          weft_bundle_tuning *out);
+
 void weft_session_get_memory(const weft_session *session, weft_session_memory *out);
 /* Also runs the model twice over memory filled with two patterns and finds what was written. */
 WEFT_MUST_USE weft_err weft_session_measure_memory(weft_session *session, const weft_tensor *in,

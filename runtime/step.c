@@ -260,6 +260,7 @@ static weft_err make_steps(maker *m)
         to->kind = from->kind;
         switch (from->kind) {
         case WEFT_STEP_KERNEL:
+        case WEFT_STEP_FINISH:
             WEFT_TRY(make_kernel(m, from, to, &empty));
             break;
         case WEFT_STEP_GEMM:
@@ -272,6 +273,9 @@ static weft_err make_steps(maker *m)
         default:
             return refuse(m, "it has no kind");
         }
+        /* A product without rows has nothing to be finished. */
+        if (to->kind == WEFT_STEP_FINISH && (m->to->n == 0 || to[-1].kind != WEFT_STEP_GEMM))
+            empty = true;
         if (empty)
             memset(to, 0, sizeof *to);
         else
@@ -340,7 +344,7 @@ weft_err weft_steps__check_limits(const weft_prep *prep, const weft_steps *steps
 {
     const weft_bundle *b = prep->engine->bundle;
     for (uint32_t i = 0; i < steps->n; i++) {
-        if (steps->at[i].kind != WEFT_STEP_KERNEL)
+        if (!weft_step_is_kernel(steps->at[i].kind))
             continue;
         const weft_bundle_kernel *k = &b->kernel[steps->at[i].kernel];
         bool known = k->resource && limits->arch < b->n_arch;

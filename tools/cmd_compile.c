@@ -2,6 +2,7 @@
 #include "base/num.h"
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
+#include "runtime/runtime.h"
 #include "scheduler/scheduler.h"
 #include "tools/calibration_file.h"
 #include "tools/measure_error.h"
@@ -259,6 +260,17 @@ static weft_err write_reports(const options *o, weft_module *m, const weft_bundl
     return o->picture ? weft_tool_write_picture(m, o->picture, diag) : WEFT_ERR_OK;
 }
 
+/* Which of cuBLASLt's algorithms are the fastest on the GPU at hand. */
+static weft_err tune_products(weft_bundle *bundle, weft_arena *arena, weft_diag *diag)
+{
+    weft_bundle_tuning *tuning = weft_arena_alloc(arena, sizeof *tuning);
+    weft_tool_progress("measuring products");
+    WEFT_TRY(weft_tune_products(bundle, NULL, arena, diag, tuning));
+    bundle->tuning = tuning;
+    bundle->n_tuning = tuning->n_algo > 0;
+    return WEFT_ERR_OK;
+}
+
 static weft_err write_bundle(options *o, const weft_tool_sources *sources, weft_arena *arena,
                              weft_diag *diag)
 {
@@ -274,6 +286,8 @@ static weft_err write_bundle(options *o, const weft_tool_sources *sources, weft_
     }
     WEFT_TRY(weft_tool_profile_models(sources, o->gpu, &how, arena, diag, model));
     WEFT_TRY(make_bundle(o, m, model, arena, diag, &bundle));
+    if (o->tune && is_for_gpu(o))
+        WEFT_TRY(tune_products(&bundle, arena, diag));
     weft_tool_progress("writing %s", o->output);
     WEFT_TRY(weft_bundle_write(&bundle, o->output, diag));
     WEFT_TRY(write_reports(o, m, &bundle, diag));
@@ -307,7 +321,7 @@ static const char *precision_name(const options *o)
 static weft_err compile(options *o, weft_tool_sources *sources, weft_arena *arena, weft_diag *diag)
 {
     const weft_import_options import = {.allow_hard_links = o->allow_hard_links};
-    if (o->tune) {
+    if (o->tune && !is_for_gpu(o)) {
         weft_tuned_conv *tuned = NULL;
         WEFT_TRY(weft_tool_tune(o->file, o->n_file, &import, &o->pipeline.run.pass, arena, diag,
                                 &tuned, &o->pipeline.run.pass.n_tuned));
@@ -373,7 +387,8 @@ const weft_verb weft_verb_compile = {
         "      --precision TYPE     f32 (default), tf32, f16 or bf16 inside models for GPUs;\n"
         "                           sums are f32 in any case; what that does to the outputs is\n"
         "                           measured\n"
-        "      --tune               measure the algorithms of convolutions on this CPU\n"
+        "      --tune               measure the algorithms of convolutions on this CPU, or of\n"
+        "                           products on the GPU at hand, which has to be a target\n"
         "      --depfile FILE       write a make rule that names all files read\n"
         "      --report FILE        write what was shared and merged, and why or why not\n"
         "      --format FMT         of the report: json (default) or text\n"

@@ -29,7 +29,7 @@ static json_int_t *count_uses(const weft_bundle *b)
         for (uint32_t l = 0; l < b->program[i].n_launch; l++)
             for (uint32_t s = 0; s < b->program[i].launch[l].n_step; s++) {
                 const weft_bundle_step *step = &b->program[i].launch[l].step[s];
-                if (step->kind == WEFT_STEP_KERNEL)
+                if (weft_step_is_kernel(step->kind))
                     uses[step->kernel]++;
             }
     return uses;
@@ -64,7 +64,7 @@ static json_t *list_kernels(const weft_bundle *b)
 
 static json_t *count_steps(const weft_bundle *b)
 {
-    static const char *const name[WEFT_STEP_KINDS] = {"kernel", "gemm", "copy", "fill"};
+    static const char *const name[WEFT_STEP_KINDS] = {"kernel", "gemm", "copy", "fill", "finish"};
     json_int_t count[WEFT_STEP_KINDS] = {0};
     for (uint32_t i = 0; i < b->n_program + b->n_joint; i++)
         for (uint32_t l = 0; l < b->program[i].n_launch; l++)
@@ -74,6 +74,21 @@ static json_t *count_steps(const weft_bundle *b)
     for (uint32_t i = 0; i < WEFT_STEP_KINDS; i++)
         json_object_set_new(steps, name[i], json_integer(count[i]));
     return steps;
+}
+
+static json_t *list_tunings(const weft_bundle *b)
+{
+    json_t *tuned = json_array();
+    for (uint32_t i = 0; i < b->n_tuning; i++) {
+        const weft_bundle_tuning *t = &b->tuning[i];
+        json_t *o = json_object();
+        json_object_set_new(o, "device", json_string(t->device));
+        json_object_set_new(o, "sms", json_integer(t->sms));
+        json_object_set_new(o, "cublaslt", json_integer((json_int_t)t->version));
+        json_object_set_new(o, "products", json_integer(t->n_algo));
+        json_array_append_new(tuned, o);
+    }
+    return tuned;
 }
 
 json_t *weft_tool_code_json(const weft_bundle *b)
@@ -87,6 +102,7 @@ json_t *weft_tool_code_json(const weft_bundle *b)
     json_object_set_new(code, "steps", count_steps(b));
     json_object_set_new(code, "images", list_images(b));
     json_object_set_new(code, "kernels", list_kernels(b));
+    json_object_set_new(code, "tuned", list_tunings(b));
     return code;
 }
 
@@ -126,4 +142,7 @@ void weft_tool_code_print(const json_t *code)
         }
         printf("\n");
     }
+    json_array_foreach(json_object_get(code, "tuned"), i, o)
+        printf("  tuned    %lld products on %s with %lld SMs, cuBLASLt %lld\n", get(o, "products"),
+               json_string_value(json_object_get(o, "device")), get(o, "sms"), get(o, "cublaslt"));
 }

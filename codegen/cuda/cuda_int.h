@@ -169,6 +169,9 @@ static inline weft_step_arg weft_cuda__at_scratch(weft_dim byte_offset)
 /* Reserves scratch memory of this launch; returns its offset, a multiple of 256. */
 weft_dim weft_cuda__scratch_bytes(weft_cuda *cu, weft_dim bytes);
 void weft_cuda__gemm(weft_cuda *cu, const weft_step_gemm *gemm);
+/* The kernel that was launched last is for where the library has no algorithm for the product
+ * before it with c, bias and act: it does these. */
+void weft_cuda__finishes(weft_cuda *cu);
 void weft_cuda__copy(weft_cuda *cu, weft_step_arg to, weft_step_arg from, weft_dim bytes);
 void weft_cuda__fill(weft_cuda *cu, weft_step_arg to, weft_dim bytes); /* zeros */
 

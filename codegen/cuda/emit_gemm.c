@@ -16,6 +16,9 @@
  * and a kernel applies the rest in place (finish_rows). Sizes that are symbols decide at run time,
  * as in emit_tile.c. f64 and integers are multiplied plainly, an element a thread.
  *
+ * Epilogues of f16 and bf16 want rows of 16 bytes from some of its algorithms. Where rows are not
+ * known to be such, the same pass over the result is there for a GPU whose library has none.
+ *
  * Products whose right factor is one matrix for all of the batch have the batch among their rows.
  */
 #include "codegen/cuda/product_int.h"
@@ -227,29 +230,54 @@ static weft_err fit_library(weft_cuda *cu, const problem *p, weft_step_gemm *g, 
     return *out_fits ? read_epilogue(cu, g, out_fits) : WEFT_ERR_OK;
 }
 
-/* The library's product and a pass over its result, where `taken` is 1. */
-static weft_err emit_two_passes(weft_cuda *cu, const problem *p, weft_dim taken)
+/* A pass over the result of product g, for the addend (UINT32_MAX: the product has it) and the
+ * epilogue; where `taken` is 1. */
+static weft_err emit_pass(weft_cuda *cu, const problem *p, const weft_step_gemm *g, uint32_t addend,
+                          weft_dim taken)
 {
     enum { THREADS = 256, EACH = 4 };
-    weft_step_gemm g;
     const char *post;
-    if (!fit_product(cu, p, &g))
-        return weft_cuda__unsup(cu, "no product of the library");
-    bool added = fit_addend(cu, p, &g);
-    g.m = weft_cuda__mul(cu, g.m, taken); /* without rows it is left out */
-    weft_cuda__gemm(cu, &g);
     weft_dim all = weft_cuda__numel(cu, weft_cuda__out_type(cu, 0));
     weft_cuda_kernel *k = weft_cuda__kernel(cu, "finish_rows", THREADS);
     weft_cuda__include(k, "gemm.cuh");
     weft_cuda__out(k, "y", 0);
     const char *m = weft_cuda__number(k, p->m), *n = weft_cuda__number(k, p->n);
-    const char *batch = weft_cuda__number(k, g.batch);
-    WEFT_TRY(weft_cuda__sum_epilogue(k, WEFT_ATTR_EPILOGUE, -1, 1, p->beta,
-                                     added ? UINT32_MAX : p->addend, &post));
+    const char *batch = weft_cuda__number(k, g->batch);
+    WEFT_TRY(weft_cuda__sum_epilogue(k, WEFT_ATTR_EPILOGUE, -1, 1, p->beta, addend, &post));
     weft_buf_printf(weft_cuda__body(k), "    finish_rows(y, (size_t)%s * %s * %s, %s, %s);\n", m, n,
                     batch, n, post);
     weft_dim blocks = weft_cuda__ceil_div(cu, all, THREADS * EACH);
     weft_cuda__launch(k, weft_cuda__mul(cu, blocks, taken), 1, 1, 0);
+    return WEFT_ERR_OK;
+}
+
+/* The library's product and a pass over its result, where `taken` is 1. */
+static weft_err emit_two_passes(weft_cuda *cu, const problem *p, weft_dim taken)
+{
+    weft_step_gemm g;
+    if (!fit_product(cu, p, &g))
+        return weft_cuda__unsup(cu, "no product of the library");
+    bool added = fit_addend(cu, p, &g);
+    g.m = weft_cuda__mul(cu, g.m, taken); /* without rows it is left out */
+    weft_cuda__gemm(cu, &g);
+    return emit_pass(cu, p, &g, added ? UINT32_MAX : p->addend, taken);
+}
+
+static bool has_words(weft_dim row)
+{
+    return weft_dim_is_const(row) && row % 8 == 0;
+}
+
+/* All that the library can do, at once. */
+static weft_err emit_library(weft_cuda *cu, const problem *p, const weft_step_gemm *g)
+{
+    weft_cuda__gemm(cu, g);
+    if (p->dtype == WEFT_DTYPE_F32 ||
+        (g->act == WEFT_GEMM_ACT_NONE && g->bias.kind == WEFT_STEP_ARG_NONE) ||
+        (has_words(g->lda) && has_words(g->ldb) && has_words(g->ldd)))
+        return WEFT_ERR_OK;
+    WEFT_TRY(emit_pass(cu, p, g, p->addend, 1));
+    weft_cuda__finishes(cu);
     return WEFT_ERR_OK;
 }
 
@@ -389,10 +417,8 @@ static weft_err emit_product(weft_cuda *cu, problem *p)
     weft_step_gemm g;
     bool fits;
     WEFT_TRY(fit_library(cu, p, &g, &fits));
-    if (fits) {
-        weft_cuda__gemm(cu, &g);
-        return WEFT_ERR_OK;
-    }
+    if (fits)
+        return emit_library(cu, p, &g);
     switch (p->dtype) {
     case WEFT_DTYPE_F32:
     case WEFT_DTYPE_F16:

@@ -468,6 +468,11 @@ void weft_cuda__gemm(weft_cuda *cu, const weft_step_gemm *gemm)
     WEFT_VEC_PUSH(cu->code->arena, &cu->step, step);
 }
 
+void weft_cuda__finishes(weft_cuda *cu)
+{
+    cu->step.at[cu->step.len - 1].kind = WEFT_STEP_FINISH;
+}
+
 static void add_bytes(weft_cuda *cu, weft_step_kind kind, const weft_step_arg *from, uint32_t n,
                       weft_dim bytes)
 {

@@ -12,6 +12,9 @@ pair() { # NAME SOURCE OPTIONS...
     "$WEFT" compile "$2" "${@:3}" --target sm_90 -o "$out/$1.gpu.weft"
 }
 pair small "$here/small.wir"
+# Rows that are no multiple of 16 bytes.
+"$WEFT" compile "$here/odd.wir" -o "$out/odd.f16.cpu.weft"
+"$WEFT" compile "$here/odd.wir" --precision f16 --target sm_90 -o "$out/odd.f16.gpu.weft"
 for name in digits_cnn digits_attn; do
     pair $name "$here/../../examples/$name.onnx"
     for type in f16 bf16; do

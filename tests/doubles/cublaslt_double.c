@@ -16,7 +16,10 @@ const char *const weft_double_library = "libcublasLt";
 #include "runtime/cublaslt_syms.def"
 #undef CUBLASLT_SYM
 
-enum { ALGO_MAGIC = 0x77656674, WORKSPACE_BYTES = 4096 };
+enum { ALGO_MAGIC = 0x77656674, WORKSPACE_BYTES = 4096, ALGOS = 3 };
+
+/* Of the algorithms, the first guess first. */
+static const double algo_us[ALGOS] = {5, 3, 7};
 
 typedef enum kind { HANDLE, LAYOUT, DESC, PREF, KINDS } kind;
 
@@ -326,6 +329,25 @@ static bool get_layouts(const void *const handle[4], const char *call, const obj
     return true;
 }
 
+/* WEFT_DOUBLE_ABSENT: "gemm", all algorithms; "epilogue", those that do more than a product. */
+static bool is_absent(const object *desc)
+{
+    return weft_double_listed("ABSENT", "gemm") ||
+           (desc->epilogue != WEFT_CUBLASLT_EPILOGUE_DEFAULT &&
+            weft_double_listed("ABSENT", "epilogue"));
+}
+
+static void fill_algo(weft_cublaslt_algo *to, const object *desc, const object *const layout[4],
+                      const object *pref, int number)
+{
+    to->data[0] = ALGO_MAGIC;
+    to->data[1] = key_of(desc, layout);
+    to->data[2] = pref->workspace_max >= WORKSPACE_BYTES ? WORKSPACE_BYTES : 0;
+    for (int i = 0; i < 4; i++)
+        to->data[3 + i / 2] |= (uint64_t)pref->align[i] << (i % 2 * 32);
+    to->data[5] = (uint64_t)number;
+}
+
 weft_cublas_status cublasLtMatmulAlgoGetHeuristic(weft_cublaslt_handle handle,
                                                   weft_cublaslt_desc desc, weft_cublaslt_layout a,
                                                   weft_cublaslt_layout b, weft_cublaslt_layout c,
@@ -342,19 +364,37 @@ weft_cublas_status cublasLtMatmulAlgoGetHeuristic(weft_cublaslt_handle handle,
     if (!s && (!get(handle, HANDLE, call) || !x || !p || !get_layouts(handles, call, layout) ||
                n_wanted < 1 || !fill_sizes(x, layout, call, &g)))
         s = WEFT_CUBLAS_STATUS_INVALID_VALUE;
-    if (!s && weft_double_listed("ABSENT", "gemm"))
+    if (!s && (is_absent(x) || weft_double_listed("ABSENT", "guess")))
+        s = WEFT_CUBLAS_STATUS_NOT_SUPPORTED;
+    *out_n = s ? 0 : n_wanted < ALGOS ? n_wanted : ALGOS;
+    for (int i = 0; i < *out_n; i++) {
+        memset(&out[i], 0, sizeof *out);
+        fill_algo(&out[i].algo, x, layout, p, i);
+        out[i].workspaceSize = (size_t)out[i].algo.data[2];
+        out[i].wavesCount = 1;
+    }
+    return leave(s, call);
+}
+
+weft_cublas_status cublasLtMatmulAlgoCheck(weft_cublaslt_handle handle, weft_cublaslt_desc desc,
+                                           weft_cublaslt_layout a, weft_cublaslt_layout b,
+                                           weft_cublaslt_layout c, weft_cublaslt_layout d,
+                                           const weft_cublaslt_algo *algo,
+                                           weft_cublaslt_heuristic *out)
+{
+    const char *call = "cublasLtMatmulAlgoCheck";
+    weft_cublas_status s = enter(call);
+    const void *const handles[4] = {a, b, c, d};
+    const object *layout[4], *x = s ? NULL : get(desc, DESC, call);
+    if (!s && (!get(handle, HANDLE, call) || !x || !get_layouts(handles, call, layout) ||
+               algo->data[0] != ALGO_MAGIC || algo->data[1] != key_of(x, layout)))
+        s = WEFT_CUBLAS_STATUS_INVALID_VALUE;
+    if (!s && (algo->data[5] >= ALGOS || is_absent(x)))
         s = WEFT_CUBLAS_STATUS_NOT_SUPPORTED;
     if (!s) {
         memset(out, 0, sizeof *out);
-        uint64_t room = p->workspace_max >= WORKSPACE_BYTES ? WORKSPACE_BYTES : 0;
-        out->algo.data[0] = ALGO_MAGIC;
-        out->algo.data[1] = key_of(x, layout);
-        out->algo.data[2] = room;
-        for (int i = 0; i < 4; i++)
-            out->algo.data[3 + i / 2] |= (uint64_t)p->align[i] << (i % 2 * 32);
-        out->workspaceSize = room;
+        out->workspaceSize = (size_t)algo->data[2];
         out->wavesCount = 1;
-        *out_n = 1;
     }
     return leave(s, call);
 }
@@ -390,7 +430,7 @@ static bool check_algo(const weft_cublaslt_algo *algo, uint64_t key, const void 
                        const void *workspace, size_t workspace_bytes)
 {
     const char *call = "cublasLtMatmul";
-    if (algo->data[0] != ALGO_MAGIC || algo->data[1] != key) {
+    if (algo->data[0] != ALGO_MAGIC || algo->data[1] != key || algo->data[5] >= ALGOS) {
         weft_double_mistake("%s: the algorithm was not given for this product", call);
         return false;
     }
@@ -512,6 +552,7 @@ weft_cublas_status cublasLtMatmul(weft_cublaslt_handle handle, weft_cublaslt_des
     if (!s) {
         memcpy(&g.alpha, alpha, sizeof g.alpha);
         memcpy(&g.beta, beta, sizeof g.beta);
+        g.time_us = algo_us[algo->data[5]];
         g.a = a;
         g.b = b;
         g.c = c;

@@ -78,7 +78,7 @@ typedef struct weft_work {
     unsigned char *staged; /* pageable source, copied when it was enqueued */
     size_t bytes;
     unsigned char value;
-    void (*run)(void *data);
+    double (*run)(void *data);
     void *data;
     weft_cuda_event *event;
     weft_cuda_exec *exec;

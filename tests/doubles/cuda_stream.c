@@ -132,8 +132,7 @@ weft_cu_result weft_work__run(weft_work *w)
     case WEFT_WORK_CALL:
         if (!check_spans(w, &w->read) || !check_spans(w, &w->write))
             return WEFT_CUDA_ERROR_ILLEGAL_ADDRESS;
-        w->run(w->data);
-        W.now_us += 5;
+        W.now_us += w->run(w->data);
         return 0;
     case WEFT_WORK_EVENT:
         w->event->at_us = W.now_us;
@@ -424,12 +423,12 @@ weft_cu_result cuEventDestroy(weft_cu_event event)
 
 /* -- For the double of cuBLASLt --------------------------------------------------------------- */
 
-WEFT_EXPORT unsigned weft_double_enqueue(void *stream, const char *what, void (*run)(void *data),
+WEFT_EXPORT unsigned weft_double_enqueue(void *stream, const char *what, double (*run)(void *data),
                                          const void *data, size_t bytes,
                                          const weft_double_span *read, size_t n_read,
                                          const weft_double_span *write, size_t n_write);
 
-unsigned weft_double_enqueue(void *stream, const char *what, void (*run)(void *data),
+unsigned weft_double_enqueue(void *stream, const char *what, double (*run)(void *data),
                              const void *data, size_t bytes, const weft_double_span *read,
                              size_t n_read, const weft_double_span *write, size_t n_write)
 {

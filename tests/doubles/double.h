@@ -85,10 +85,12 @@ typedef struct weft_double_span {
 } weft_double_span;
 
 /* Exported by libcuda's double: work that touches these addresses joins a stream, or the graph that
- * the stream is captured into. `data` is copied. Returns a CUresult. */
-typedef unsigned (*weft_double_enqueue_fn)(void *stream, const char *what, void (*run)(void *data),
-                                           const void *data, size_t bytes,
-                                           const weft_double_span *read, size_t n_read,
-                                           const weft_double_span *write, size_t n_write);
+ * the stream is captured into. `data` is copied. `run` does it and tells the time that it takes,
+ * made up, in us. Returns a CUresult. */
+typedef unsigned (*weft_double_enqueue_fn)(void *stream, const char *what,
+                                           double (*run)(void *data), const void *data,
+                                           size_t bytes, const weft_double_span *read,
+                                           size_t n_read, const weft_double_span *write,
+                                           size_t n_write);
 
 #endif

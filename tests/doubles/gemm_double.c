@@ -109,7 +109,7 @@ static void run_one(const weft_gemm *g, uint64_t item, float *a, float *b, float
     }
 }
 
-void weft_gemm_run(void *gemm)
+double weft_gemm_run(void *gemm)
 {
     const weft_gemm *g = gemm;
     float *a = malloc(g->m * g->k * sizeof *a), *b = malloc(COLUMNS * g->k * sizeof *b);
@@ -123,4 +123,5 @@ void weft_gemm_run(void *gemm)
     free(a);
     free(b);
     free(sum);
+    return g->time_us;
 }

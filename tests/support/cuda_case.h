@@ -225,6 +225,8 @@ static inline void cuda_case_step(const cuda_case_run *r, const weft_bundle_step
     case WEFT_STEP_GEMM:
         cuda_case_gemm(r, s->gemm);
         break;
+    case WEFT_STEP_FINISH:
+        break; /* products here have all that they can have */
     case WEFT_STEP_COPY:
         memmove(cuda_case_address(r, &s->arg[0]), cuda_case_address(r, &s->arg[1]),
                 (size_t)cuda_case_dim(r, s->bytes));

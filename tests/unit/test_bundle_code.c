@@ -278,6 +278,7 @@ static void test_bundle_code__wrong_steps_are_refused(void **state)
 {
     (void)state;
     REFUSE(EW, step.kind = WEFT_STEP_KINDS, "wrong kind");
+    REFUSE(EW, step.kind = WEFT_STEP_FINISH, "finishes no product");
     REFUSE(EW, step.kernel = bad.n_kernel, "wrong kernel");
     REFUSE(EW, step.bytes = 4, "wrong kernel");
     REFUSE(EW, step.grid[1] = -1, "wrong grid");

@@ -1,0 +1,303 @@
+/* By which of cuBLASLt's algorithms a product runs.
+ *
+ * Its heuristic tells the one that it takes for the fastest, and is asked when a product is
+ * prepared. Where the bundle has one that was measured for this product on such a GPU
+ * (tune_products.c), that is used, if cuBLASLt's own check takes it. What was measured holds for
+ * one version of the library, one name of a GPU, and one number of its multiprocessors. */
+#include "runtime/drv_cuda_int.h"
+
+#include "base/num.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Memory that an algorithm may take: NVIDIA's advice for cuBLAS, from Hopper on and before. */
+enum { WORKSPACE_NEW = 32 << 20, WORKSPACE_OLD = 4 << 20 };
+
+static uint64_t workspace_room(const weft_gpu *g)
+{
+    return g->cc >= 90 ? WORKSPACE_NEW : WORKSPACE_OLD;
+}
+
+/* -- What is asked for ---------------------------------------------------------------------- */
+
+/* What addresses are a multiple of. */
+static uint32_t alignment(const weft_steps *steps, weft_step_ref ref)
+{
+    uint64_t x = steps->align[ref.at] | ref.offset;
+    return (uint32_t)(x & (~x + 1));
+}
+
+/* The product, and its addresses' alignments: those of a b c d. */
+static weft_product_key key_of(const weft_step_product *n, const weft_steps *steps)
+{
+    bool c = n->c.at != WEFT_STEP_NO_REF, bias = n->bias.at != WEFT_STEP_NO_REF;
+    uint32_t d = alignment(steps, n->d);
+    return (weft_product_key){
+        .dim = {n->m, n->n, n->k, n->batch, n->lda, n->ldb, c ? n->ldc : 0, n->ldd, n->stride_a,
+                n->stride_b, c ? n->stride_c : 0, n->stride_d},
+        .align = {alignment(steps, n->a), alignment(steps, n->b), c ? alignment(steps, n->c) : d,
+                  d},
+        .dtype = n->dtype,
+        .act = n->act,
+        .flags = (n->trans_a ? WEFT_PRODUCT_TRANS_A : 0u) |
+                 (n->trans_b ? WEFT_PRODUCT_TRANS_B : 0u) | (n->tf32 ? WEFT_PRODUCT_TF32 : 0u) |
+                 (c ? WEFT_PRODUCT_C : 0u) | (bias ? WEFT_PRODUCT_BIAS : 0u)};
+}
+
+static weft_err set_preference(weft_gpu_product *p, const weft_product_key *key,
+                               weft_cublaslt_pref pref, weft_diag *diag)
+{
+    uint64_t room = workspace_room(p->gpu);
+    /* Its A is our b. */
+    const struct {
+        unsigned attribute;
+        const void *value;
+        size_t bytes;
+    } row[] = {
+        {WEFT_CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room, sizeof room},
+        {WEFT_CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &key->align[1], sizeof key->align[1]},
+        {WEFT_CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &key->align[0], sizeof key->align[0]},
+        {WEFT_CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &key->align[2], sizeof key->align[2]},
+        {WEFT_CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &key->align[3], sizeof key->align[3]},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        WEFT_TRY(weft_gpu__check_blas(p->gpu,
+                                      p->lt->cublasLtMatmulPreferenceSetAttribute(
+                                          pref, row[i].attribute, row[i].value, row[i].bytes),
+                                      "cublasLtMatmulPreferenceSetAttribute", diag));
+    return WEFT_ERR_OK;
+}
+
+/* The library's guesses, best first; *n: at most, and how many there are. */
+static weft_err ask(weft_gpu_product *p, const weft_product_key *key, weft_diag *diag,
+                    weft_cublaslt_heuristic *out, int *n)
+{
+    int most = *n, n_found = 0;
+    weft_cublaslt_pref pref = NULL;
+    *n = 0;
+    WEFT_TRY(weft_gpu__check_blas(p->gpu, p->lt->cublasLtMatmulPreferenceCreate(&pref),
+                                  "cublasLtMatmulPreferenceCreate", diag));
+    weft_err err = set_preference(p, key, pref, diag);
+    if (err == WEFT_ERR_OK) {
+        weft_cublas_status status = p->lt->cublasLtMatmulAlgoGetHeuristic(
+            p->gpu->lt_handle, p->desc, p->a, p->b, p->c ? p->c : p->d, p->d, pref, most, out,
+            &n_found);
+        if (status != WEFT_CUBLAS_STATUS_NOT_SUPPORTED)
+            err = weft_gpu__check_blas(p->gpu, status, "cublasLtMatmulAlgoGetHeuristic", diag);
+    }
+    (void)p->lt->cublasLtMatmulPreferenceDestroy(pref);
+    for (int i = 0; err == WEFT_ERR_OK && i < n_found && i < most; i++)
+        if (out[i].state == WEFT_CUBLAS_STATUS_SUCCESS)
+            out[(*n)++] = out[i];
+    return err;
+}
+
+static void take(weft_gpu_product *p, const weft_cublaslt_heuristic *h)
+{
+    p->algo = h->algo;
+    p->workspace = h->workspaceSize;
+}
+
+/* -- Stored ones ---------------------------------------------------------------------------- */
+
+_Static_assert(sizeof(weft_cublaslt_algo) == WEFT_ALGO_BYTES, "an algorithm is stored as it lies");
+
+void weft_gpu__find_tuning(weft_gpu *g, const weft_bundle *bundle)
+{
+    for (uint32_t i = 0; i < bundle->n_tuning; i++)
+        if (weft_tuning_is_for(&bundle->tuning[i], g->name, g->sms, g->lt->version))
+            g->tuning = &bundle->tuning[i];
+}
+
+/* The one of `from` that was measured for the product; false: none, or the library refuses it. */
+static bool take_stored(weft_gpu_product *p, const weft_product_key *key,
+                        const weft_bundle_algo *from, uint32_t n)
+{
+    weft_cublaslt_heuristic h;
+    for (uint32_t i = 0; i < n; i++) {
+        if (memcmp(&from[i].product, key, sizeof *key) != 0)
+            continue;
+        weft_cublaslt_algo algo;
+        memcpy(&algo, from[i].bytes, sizeof algo);
+        memset(&h, 0, sizeof h);
+        if (p->lt->cublasLtMatmulAlgoCheck(p->gpu->lt_handle, p->desc, p->a, p->b,
+                                           p->c ? p->c : p->d, p->d, &algo,
+                                           &h) != WEFT_CUBLAS_STATUS_SUCCESS ||
+            h.state != WEFT_CUBLAS_STATUS_SUCCESS || h.workspaceSize > workspace_room(p->gpu))
+            return false;
+        h.algo = algo; /* the check leaves it as it was */
+        take(p, &h);
+        return true;
+    }
+    return false;
+}
+
+/* -- Measured ones -------------------------------------------------------------------------- */
+
+enum { CANDIDATES = 8, WARM_RUNS = 2, RUNS = 10, ROUNDS = 3, FILL = 0x3c };
+
+typedef struct bench {
+    weft_gpu_product *p;
+    weft_cu_deviceptr memory;
+    weft_gpu_operands at;
+    weft_cu_event from, to;
+    weft_diag *diag;
+} bench;
+
+/* Bytes from the first element of a batch of matrices to behind the last. */
+static uint64_t span_bytes(const weft_step_product *n, int64_t rows, int64_t cols, int64_t ld,
+                           int64_t stride)
+{
+    int64_t last = (n->batch - 1) * stride + (rows - 1) * ld + cols;
+    return weft_align_up((uint64_t)last * weft_dtype_size(n->dtype), WEFT_GPU_WORKSPACE_ALIGN);
+}
+
+/* Operands that the product can run on; steps.c has checked that sizes do not overflow. */
+static weft_err open_bench(bench *b)
+{
+    weft_gpu *g = b->p->gpu;
+    const weft_step_product *n = b->p->now;
+    const uint64_t bytes[] = {
+        span_bytes(n, n->trans_a ? n->k : n->m, n->trans_a ? n->m : n->k, n->lda, n->stride_a),
+        span_bytes(n, n->trans_b ? n->n : n->k, n->trans_b ? n->k : n->n, n->ldb, n->stride_b),
+        n->c.at == WEFT_STEP_NO_REF ? 0 : span_bytes(n, n->m, n->n, n->ldc, n->stride_c),
+        span_bytes(n, n->m, n->n, n->ldd, n->stride_d),
+        weft_align_up((uint64_t)n->n * weft_dtype_size(n->dtype), WEFT_GPU_WORKSPACE_ALIGN),
+        workspace_room(g)};
+    weft_cu_deviceptr *const at[] = {&b->at.a, &b->at.b,    &b->at.c,
+                                     &b->at.d, &b->at.bias, &b->at.workspace};
+    uint64_t all = 0;
+    for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
+        all += bytes[i];
+    WEFT_TRY(weft_gpu__check(g, g->cu->cuMemAlloc(&b->memory, all), "cuMemAlloc", b->diag));
+    weft_cu_deviceptr next = b->memory;
+    for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) {
+        *at[i] = next;
+        next += bytes[i];
+    }
+    WEFT_TRY(weft_gpu__check(g, g->cu->cuMemsetD8Async(b->memory, FILL, all, g->load),
+                             "cuMemsetD8Async", b->diag));
+    WEFT_TRY(weft_gpu__check(g, g->cu->cuEventCreate(&b->from, WEFT_CU_EVENT_DEFAULT),
+                             "cuEventCreate", b->diag));
+    return weft_gpu__check(g, g->cu->cuEventCreate(&b->to, WEFT_CU_EVENT_DEFAULT), "cuEventCreate",
+                           b->diag);
+}
+
+static void close_bench(bench *b)
+{
+    const weft_cu_api *cu = b->p->gpu->cu;
+    if (b->from)
+        (void)cu->cuEventDestroy(b->from);
+    if (b->to)
+        (void)cu->cuEventDestroy(b->to);
+    if (b->memory)
+        (void)cu->cuMemFree(b->memory);
+}
+
+static weft_err run_often(bench *b, int n)
+{
+    for (int i = 0; i < n; i++)
+        WEFT_TRY(weft_gpu__multiply(b->p, &b->at, b->p->gpu->load, b->diag));
+    return WEFT_ERR_OK;
+}
+
+/* The least of some rounds: what else happens only ever adds. */
+static weft_err measure(bench *b, double *out_us)
+{
+    weft_gpu *g = b->p->gpu;
+    *out_us = 0;
+    WEFT_TRY(run_often(b, WARM_RUNS));
+    for (int round = 0; round < ROUNDS; round++) {
+        float ms = 0;
+        WEFT_TRY(
+            weft_gpu__check(g, g->cu->cuEventRecord(b->from, g->load), "cuEventRecord", b->diag));
+        WEFT_TRY(run_often(b, RUNS));
+        WEFT_TRY(
+            weft_gpu__check(g, g->cu->cuEventRecord(b->to, g->load), "cuEventRecord", b->diag));
+        WEFT_TRY(weft_gpu__check(g, g->cu->cuStreamSynchronize(g->load), "cuStreamSynchronize",
+                                 b->diag));
+        WEFT_TRY(weft_gpu__check(g, g->cu->cuEventElapsedTime(&ms, b->from, b->to),
+                                 "cuEventElapsedTime", b->diag));
+        double us = (double)ms * 1e3 / RUNS;
+        *out_us = round == 0 || us < *out_us ? us : *out_us;
+    }
+    return WEFT_ERR_OK;
+}
+
+static weft_err measure_all(bench *b, const weft_cublaslt_heuristic *h, int n, double *out_us)
+{
+    int best = 0;
+    for (int i = 0; i < n; i++) {
+        double us;
+        take(b->p, &h[i]);
+        WEFT_TRY(measure(b, &us));
+        if (i == 0 || us < *out_us) {
+            best = i;
+            *out_us = us;
+        }
+    }
+    take(b->p, &h[best]);
+    return WEFT_ERR_OK;
+}
+
+static weft_err keep(weft_tuner *to, const weft_gpu *g, const weft_bundle_algo *algo)
+{
+    weft_bundle_algo *more = realloc(to->algo, ((size_t)to->n + 1) * sizeof *more);
+    if (!more)
+        return WEFT_ERR_NOMEM;
+    to->algo = more;
+    to->algo[to->n++] = *algo;
+    snprintf(to->device, sizeof to->device, "%s", g->name);
+    to->sms = g->sms;
+    to->version = g->lt->version;
+    return WEFT_ERR_OK;
+}
+
+/* Takes the fastest of the library's guesses, and lets the tuner know. */
+static weft_err tune(weft_gpu_product *p, const weft_product_key *key, weft_tuner *to,
+                     weft_diag *diag, bool *found)
+{
+    weft_cublaslt_heuristic h[CANDIDATES];
+    int n = CANDIDATES;
+    weft_bundle_algo algo = {.product = *key};
+    bench b = {.p = p, .diag = diag};
+    memset(h, 0, sizeof h);
+    WEFT_TRY(ask(p, key, diag, h, &n));
+    *found = n > 0;
+    if (n == 0)
+        return WEFT_ERR_OK;
+    weft_err err = open_bench(&b);
+    if (err == WEFT_ERR_OK)
+        err = measure_all(&b, h, n, &algo.time_us);
+    close_bench(&b);
+    memcpy(algo.bytes, &p->algo, sizeof algo.bytes);
+    return err == WEFT_ERR_OK ? keep(to, p->gpu, &algo) : err;
+}
+
+weft_err weft_gpu__choose_algo(weft_gpu_product *product, const weft_prep *p,
+                               const weft_steps *steps, bool *found)
+{
+    const weft_step_product *n = product->now;
+    const weft_product_key key = key_of(n, steps);
+    weft_tuner *tuner = p->engine->tuner;
+    const weft_bundle_tuning *t = product->gpu->tuning;
+    weft_cublaslt_heuristic guess;
+    int n_guess = 1;
+    /* The bias' address is not known yet, but whether there is one changes what is found. */
+    if (n->bias.at != WEFT_STEP_NO_REF)
+        WEFT_TRY(weft_gpu__set_bias(product, alignment(steps, n->bias), p->diag));
+    *found = tuner ? take_stored(product, &key, tuner->algo, tuner->n)
+                   : t && take_stored(product, &key, t->algo, t->n_algo);
+    if (*found)
+        return WEFT_ERR_OK;
+    if (tuner)
+        return tune(product, &key, tuner, p->diag, found);
+    memset(&guess, 0, sizeof guess);
+    WEFT_TRY(ask(product, &key, p->diag, &guess, &n_guess));
+    *found = n_guess > 0;
+    if (*found)
+        take(product, &guess);
+    return WEFT_ERR_OK;
+}
