@@ -213,8 +213,16 @@ static bool count_elements(weft_module *m, weft_val v, const int64_t *value, uin
     return true;
 }
 
+/* Of a value of that type, as it will be when it is computed. */
+static weft_dtype run_dtype(const weft_merge_sizes *at, const weft_module *m, weft_val v)
+{
+    weft_dtype dtype = (weft_dtype)weft_val_ttype(m, v)->dtype;
+    return dtype == WEFT_DTYPE_F32 && at->half != WEFT_DTYPE_NONE ? at->half : dtype;
+}
+
 /* The product of one node for `y` elements of its result that it makes from `x`. */
-static weft_kernel make_product(const weft_module *m, weft_node n, double x, double y)
+static weft_kernel make_product(const weft_merge_sizes *at, const weft_module *m, weft_node n,
+                                double x, double y)
 {
     const weft_ttype *w = weft_val_ttype(m, weft_node_in(m, n, 1));
     const weft_ttype *out = weft_val_ttype(m, weft_node_out(m, n, 0));
@@ -223,9 +231,10 @@ static weft_kernel make_product(const weft_module *m, weft_node n, double x, dou
     for (uint32_t k = 0; k < w->rank; k++)
         weights *= (double)w->dim[k];
     double features = (double)out->dim[conv && out->rank > 1 ? 1 : out->rank - 1];
-    double size = (double)weft_dtype_size((weft_dtype)out->dtype);
+    weft_dtype dtype = run_dtype(at, m, weft_node_out(m, n, 0));
+    double size = (double)weft_dtype_size(dtype);
     weft_kernel k = {.kind = conv ? WEFT_KERNEL_CONV : WEFT_KERNEL_GEMM,
-                     .dtype = (weft_dtype)out->dtype,
+                     .dtype = dtype,
                      .batch = groups,
                      .n = features / groups,
                      .k = weights / features,
@@ -237,10 +246,12 @@ static weft_kernel make_product(const weft_module *m, weft_node n, double x, dou
     return k;
 }
 
-static bool predict(const weft_kernel *kernel, const weft_slice *slice, double *sum)
+static bool predict(const weft_kernel *kernel, const weft_merge_sizes *at, double *sum)
 {
+    const weft_estimate_options how = {.exact_f32 = at->exact_f32};
     weft_cost cost;
-    if (weft_estimate_kernel(kernel, slice, NULL, NULL, &cost, NULL) != WEFT_ERR_OK)
+    if (weft_estimate_kernel(kernel, &at->slice, &how, NULL, &cost, NULL) != WEFT_ERR_OK ||
+        !isfinite(cost.time_us))
         return false;
     *sum += cost.time_us;
     return true;
@@ -258,9 +269,9 @@ bool weft_merge__count(const weft_merge_sizes *at, weft_module *m, weft_val v, d
 bool weft_merge__elements_us(const weft_merge_sizes *at, const weft_module *m, weft_node like,
                              double x, double y, double *us)
 {
-    weft_kernel k = make_product(m, like, x, y);
+    weft_kernel k = make_product(at, m, like, x, y);
     k.reuse_bytes = at->reuse_bytes;
-    return predict(&k, &at->slice, us) && isfinite(*us);
+    return predict(&k, at, us);
 }
 
 bool weft_merge__node_us(const weft_merge_sizes *at, weft_module *m, weft_node n, double *us)
@@ -274,7 +285,7 @@ bool weft_merge__node_us(const weft_merge_sizes *at, weft_module *m, weft_node n
 bool weft_merge__product_us(const weft_merge_sizes *at, const weft_module *m, weft_node like,
                             const weft_merge_product *p, double *us)
 {
-    weft_kernel k = make_product(m, like, p->x, p->rows * p->features * p->batch);
+    weft_kernel k = make_product(at, m, like, p->x, p->rows * p->features * p->batch);
     double size = (double)weft_dtype_size(k.dtype);
     k.batch = p->batch;
     k.m = p->rows;
@@ -283,20 +294,23 @@ bool weft_merge__product_us(const weft_merge_sizes *at, const weft_module *m, we
     k.work.flops = 2 * k.batch * p->rows * p->features * p->taps;
     k.work.weight_bytes = k.batch * p->features * p->taps * size;
     k.reuse_bytes = at->reuse_bytes;
-    return predict(&k, &at->slice, us) && isfinite(*us);
+    return predict(&k, at, us);
 }
 
 bool weft_merge__chain_us(const weft_merge_sizes *at, const weft_module *m, weft_val v,
                           double elements, double operands, double *us)
 {
-    weft_dtype dtype = (weft_dtype)weft_val_ttype(m, v)->dtype;
-    weft_kernel k = weft_kernel_make_rows(WEFT_KERNEL_EW, NULL, dtype, operands, elements, 1);
-    return predict(&k, &at->slice, us) && isfinite(*us);
+    weft_kernel k =
+        weft_kernel_make_rows(WEFT_KERNEL_EW, NULL, run_dtype(at, m, v), operands, elements, 1);
+    return predict(&k, at, us);
 }
 
-double weft_merge__copy_us(const weft_merge_sizes *at, double bytes)
+bool weft_merge__copy_us(const weft_merge_sizes *at, const weft_module *m, weft_val v,
+                         double elements, double *us)
 {
-    return 2 * bytes / (at->slice.bandwidth_gbps * 1e3);
+    weft_kernel k =
+        weft_kernel_make_rows(WEFT_KERNEL_MOVE, NULL, run_dtype(at, m, v), 1, elements, 1);
+    return elements == 0 || predict(&k, at, us);
 }
 
 /* Of all weights of products, each once: what lies between two uses of one. */
@@ -346,5 +360,8 @@ bool weft_merge__sizes(weft_merger *g, int64_t batch, int64_t other, weft_merge_
         out->value[i] = -1;
     for (uint32_t i = 0; i < g->columns.n_model; i++)
         set_symbols(g->columns.model[i], batch, other, out->value);
+    weft_dtype precision = g->cx->options->precision;
+    out->half = precision == WEFT_DTYPE_F32 ? WEFT_DTYPE_NONE : precision;
+    out->exact_f32 = !g->cx->options->tf32;
     return make_slice(g->cx->options, &out->slice) == WEFT_ERR_OK;
 }

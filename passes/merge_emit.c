@@ -95,53 +95,95 @@ weft_val weft_merge__own(weft_merger *g, uint32_t i, weft_val v, weft_loc loc)
     return g->place[v.i].val;
 }
 
-/* The one joined value that operand k of the piece's nodes is, NULL when there is none. */
-static const weft_joined *find_joined(const weft_merger *g, const weft_piece *p, uint32_t k)
+static void add_joined(weft_merger *g, const weft_piece *p, weft_val val, const weft_dim *start)
 {
-    uint32_t in = 0;
-    for (uint32_t i = 0; i < g->columns.n_model; i++) {
-        if (!p->column.node[i].i)
-            continue;
-        uint32_t found = g->place[weft_node_in(g->m, p->column.node[i], k).i].in;
-        if (!found || (in && found != in))
-            return NULL;
-        in = found;
+    weft_joined j = {val, p->level, weft_merge__models(g, &p->column), start};
+    WEFT_VEC_PUSH(g->cx->scratch, &g->joined, j);
+}
+
+/* Models from i on whose operand k follows that of model i in one joined value. */
+static uint32_t find_run(const weft_merger *g, const weft_piece *p, uint32_t k, uint32_t i)
+{
+    uint32_t set = weft_merge__models(g, &p->column), same = 0;
+    uint32_t in = g->place[weft_node_in(g->m, p->column.node[i], k).i].in;
+    for (uint32_t j = i; j < g->columns.n_model; j++)
+        if (set >> j & 1 && g->place[weft_node_in(g->m, p->column.node[j], k).i].in == in)
+            same |= 1u << j;
+    return in ? weft_merge__run(set, same, g->joined.at[in - 1].models, i) : 1u << i;
+}
+
+/* The operands k of these models as one value of that type, but for its rows: all of a joined
+ * value, a slice of it, or that of one model. */
+static weft_val take_run(weft_merger *g, const weft_piece *p, uint32_t k, uint32_t run,
+                         weft_ttype *type, weft_loc loc)
+{
+    uint32_t first = weft_merge__lowest(run);
+    weft_val v = weft_node_in(g->m, p->column.node[first], k);
+    const weft_joint_place *place = &g->place[v.i];
+    const weft_joined *j = place->in ? &g->joined.at[place->in - 1] : NULL;
+    weft_dim rows = 0;
+    if (j && run == j->models)
+        return weft_merge__view(g, j->val, type, loc);
+    if (!(run & (run - 1)))
+        return weft_merge__view(g, weft_merge__own(g, first, v, loc), type, loc);
+    for (uint32_t i = first; i < g->columns.n_model; i++)
+        if (run >> i & 1) {
+            v = weft_node_in(g->m, p->column.node[i], k);
+            weft_dim own = weft_merge__rows(g, weft_val_ttype(g->m, v), j->level);
+            rows = rows ? weft_dim_add(g->dims, rows, own) : own;
+        }
+    weft_val part = weft_merge__cut(g, j->val, j->start[first], rows, loc);
+    return weft_merge__view(g, part, type, loc);
+}
+
+/* Where the operands k of the piece begin when they are together. */
+static const weft_dim *find_starts(weft_merger *g, const weft_piece *p, uint32_t k)
+{
+    uint32_t n = g->columns.n_model;
+    weft_dim *start = weft_arena_array(g->cx->scratch, (size_t)n + 1, sizeof *start);
+    weft_dim rows = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        weft_node node = p->column.node[i];
+        start[i] = rows;
+        if (node.i)
+            rows = weft_dim_add(
+                g->dims, rows,
+                weft_merge__rows(g, weft_val_ttype(g->m, weft_node_in(g->m, node, k)), p->level));
     }
-    const weft_joined *j = in ? &g->joined.at[in - 1] : NULL;
-    return j && weft_merge__same_models(g, &p->column, &j->piece->column) ? j : NULL;
+    start[n] = rows;
+    return start;
 }
 
 weft_val weft_merge__operand(weft_merger *g, const weft_piece *p, uint32_t k, weft_loc loc)
 {
-    const weft_joined *have = find_joined(g, p, k);
+    const weft_dim *start = find_starts(g, p, k);
+    uint32_t models = weft_merge__models(g, &p->column), n = 0;
+    weft_val some = weft_node_in(g->m, weft_merge__first(g, &p->column), k);
+    weft_ttype type = weft_merge__with_rows(weft_val_ttype(g->m, some), p->level, 0);
     weft_val part[WEFT_MERGE_MODELS_MAX];
-    weft_ttype type = {0};
-    weft_dim rows = 0;
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < g->columns.n_model; i++) {
-        if (!p->column.node[i].i)
-            continue;
-        weft_val v = weft_node_in(g->m, p->column.node[i], k);
-        const weft_ttype *t = weft_val_ttype(g->m, v);
-        weft_dim own = weft_merge__rows(g, t, p->level);
-        type = weft_merge__with_rows(t, p->level, own);
-        rows = n == 0 ? own : weft_dim_add(g->dims, rows, own);
-        if (!have)
-            part[n] = weft_merge__view(g, weft_merge__own(g, i, v, loc), &type, loc);
-        n++;
+    for (uint32_t left = models; left;) {
+        uint32_t first = weft_merge__lowest(left), run = find_run(g, p, k, first);
+        left &= ~run;
+        type.dim[0] = weft_dim_sub(
+            g->dims, start[left ? weft_merge__lowest(left) : g->columns.n_model], start[first]);
+        part[n++] = take_run(g, p, k, run, &type, loc);
     }
-    type.dim[0] = rows;
-    if (have)
-        return weft_merge__view(g, have->val, &type, loc);
+    if (n == 1)
+        return part[0];
     weft_attr axis = WEFT_ATTR_OF_INT(AXIS, 0);
-    return weft_merge__append(g, WEFT_OP_CONCAT, part, n, &axis, 1, &type, loc);
+    type.dim[0] = start[g->columns.n_model];
+    weft_val all = weft_merge__append(g, WEFT_OP_CONCAT, part, n, &axis, 1, &type, loc);
+    add_joined(g, p, all, start);
+    for (uint32_t i = 0; i < g->columns.n_model; i++)
+        if (models >> i & 1)
+            g->place[weft_node_in(g->m, p->column.node[i], k).i].in = g->joined.len;
+    return all;
 }
 
 void weft_merge__set_joined(weft_merger *g, const weft_piece *p, uint32_t k, weft_val val,
                             const weft_dim *start)
 {
-    weft_joined j = {val, p->level, p, start};
-    WEFT_VEC_PUSH(g->cx->scratch, &g->joined, j);
+    add_joined(g, p, val, start);
     for (uint32_t i = 0; i < g->columns.n_model; i++)
         if (p->column.node[i].i)
             g->place[weft_node_out(g->m, p->column.node[i], k).i] =

@@ -17,6 +17,8 @@ typedef struct weft_merge_sizes {
     int64_t *value;
     uint32_t n;
     double reuse_bytes; /* that a program touches between two uses of a weight */
+    weft_dtype half;    /* F16, BF16: what f32 is computed in; else NONE */
+    bool exact_f32;     /* f32 is not computed as TF32 */
 } weft_merge_sizes;
 
 /* A product that a strategy would make: so many rows (of a convolution: positions of all images) by
@@ -39,8 +41,9 @@ bool weft_merge__elements_us(const weft_merge_sizes *at, const weft_module *m, w
                              double x, double y, double *us);
 bool weft_merge__product_us(const weft_merge_sizes *at, const weft_module *m, weft_node like,
                             const weft_merge_product *p, double *us);
-/* Of copying so many bytes. */
-double weft_merge__copy_us(const weft_merge_sizes *at, double bytes);
+/* Of copying so many elements like those of `v`. */
+bool weft_merge__copy_us(const weft_merge_sizes *at, const weft_module *m, weft_val v,
+                         double elements, double *us);
 /* Of an element-wise chain over so many elements like those of `v`, with so many operands. */
 bool weft_merge__chain_us(const weft_merge_sizes *at, const weft_module *m, weft_val v,
                           double elements, double operands, double *us);
@@ -52,16 +55,17 @@ typedef struct weft_piece {
     weft_column column;
     weft_joint_level level;
     const weft_merge_strategy *how;
-    bool together; /* results lie in one value, one model after the other */
-    void *plan;    /* the strategy's own, in scratch */
+    bool together;   /* results lie in one value, one model after the other */
+    uint64_t copied; /* bit k: operand k of its nodes is copied to be brought together */
+    void *plan;      /* the strategy's own, in scratch */
 } weft_piece;
 
-/* A result of one piece's nodes in one value of the joint graph: rows of the models that have the
- * node, one model after the other. */
+/* A result, or an operand, of one piece's nodes in one value of the joint graph: rows of the models
+ * that have the node, one model after the other. */
 typedef struct weft_joined {
     weft_val val;
     weft_joint_level level;
-    const weft_piece *piece;
+    uint32_t models;
     const weft_dim *start; /* by model: first row; [n_model]: all rows */
 } weft_joined;
 
@@ -79,7 +83,6 @@ struct weft_merger {
     weft_merge_log *log; /* may be NULL */
     /* Decisions, in the order of the joint graph. */
     WEFT_VEC(weft_piece) pieces;
-    uint32_t *decided_of;          /* by value of the models: 1 + piece that it is joined in */
     weft_merge_sizes small, large; /* what is planned for; both unknown when `sized` is not set */
     bool sized;
     weft_map *memo; /* what strategies found out about pairs of weights */
@@ -89,6 +92,9 @@ struct weft_merger {
     uint32_t n_place;
     WEFT_VEC(weft_joined) joined;
 };
+
+/* What is found out about the models lives in cx->scratch. */
+weft_merger weft_merge__open(weft_passctx *cx, weft_graph *const *model, uint32_t n);
 
 /* -- Strategies ------------------------------------------------------------------------------- */
 
@@ -113,13 +119,21 @@ struct weft_merge_strategy {
 #include "passes/strategies.def"
 #undef S
 
-/* -- Columns ---------------------------------------------------------------------------------- */
+/* -- Columns: merge_columns.c ----------------------------------------------------------------- */
 
 weft_node weft_merge__first(const weft_merger *g, const weft_column *c);
 bool weft_merge__is_weight(const weft_merger *g, weft_val v);
 /* Both have the same operands that are weights. */
 bool weft_merge__same_weights(const weft_merger *g, weft_node a, weft_node b);
-bool weft_merge__same_models(const weft_merger *g, const weft_column *a, const weft_column *b);
+/* Sets of models: bit i is model i. */
+uint32_t weft_merge__models(const weft_merger *g, const weft_column *c);
+uint32_t weft_merge__lowest(uint32_t set); /* 31 when it is empty */
+/* Those of `set` with the same weights as the first of them. */
+uint32_t weft_merge__equal_to_first(const weft_merger *g, const weft_column *c, uint32_t set);
+/* The nodes of these models, by themselves. */
+weft_piece weft_merge__piece(const weft_merger *g, const weft_column *c, uint32_t set);
+/* From model i on, those of `set` that follow each other in `whole`, too, and are all in `same`. */
+uint32_t weft_merge__run(uint32_t set, uint32_t same, uint32_t whole, uint32_t i);
 
 /* -- Products by unequal weights: merge_form.c, merge_product.c -------------------------------- */
 
@@ -207,15 +221,24 @@ bool weft_merge__parts_align(const weft_merger *g, const weft_piece *piece);
 
 /* -- Decisions: merge_choose.c ---------------------------------------------------------------- */
 
-/* Fills g->pieces; returns how many products are run together, *out_heavy: how many could be. */
-uint32_t weft_merge__choose(weft_merger *g, uint32_t *out_heavy);
+/* Fills g->pieces; returns how many products they make fewer, *out_heavy: of how many columns, and
+ * *out_saved_us: of the time at small sizes, predicted with a margin. `width`: states that are kept
+ * at most; 0: the default. */
+uint32_t weft_merge__choose(weft_merger *g, uint32_t width, double *out_saved_us,
+                            uint32_t *out_heavy);
+/* Nothing is joined: weights that are the same are read one after the other. */
+bool weft_merge__is_exact(const weft_merger *g);
+/* Time of a piece's nodes, its copies too. false: not known. */
+bool weft_merge__piece_us(weft_merger *g, const weft_piece *piece, const weft_merge_sizes *at,
+                          double *us);
+
+/* -- Where it pays: merge_limit.c ------------------------------------------------------------- */
 
 /* Whether what is run together gains enough for a joint program. */
 bool weft_merge__is_worth_it(weft_merger *g);
-/* Elements of the joint graph's inputs up to which it is predicted to pay; 0: it always does. */
+/* Elements of the joint graph's inputs up to which it is predicted to pay, by its products and as a
+ * whole; 0: it always does. For a joint graph that is built. */
 uint64_t weft_merge__find_limit(weft_merger *g);
-/* The same by the time of whole graphs, for a joint graph that is built: merge_whole.c. */
-uint64_t weft_merge__whole_limit(weft_merger *g);
 
 /* -- The joint graph: merge_emit.c ------------------------------------------------------------ */
 

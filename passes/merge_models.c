@@ -16,45 +16,42 @@
  * Steps. group_models.c says which models are matched with which, align.c finds which of their
  * nodes correspond, in an order that suits all models. merge_choose.c decides what is run together
  * and how: the ways are rows of strategies.def, each saying where it may be used, how long it would
- * take (merge_cost.c) and what it puts into the joint graph. merge_emit.c builds that graph. What
- * is not run together takes its part of a joined value as a slice. Slices along the outermost dim
- * and the views around them need no copy, and the planner computes what is joined next to each
- * other (ops/place.h), so that mostly nothing is copied at all.
+ * take (merge_cost.c) and what it puts into the joint graph. merge_emit.c builds that graph,
+ * merge_limit.c says up to which size it is run. What is not run together takes its part of a
+ * joined value as a slice. Slices along the outermost dim and the views around them need no copy,
+ * and the planner computes what is joined next to each other (ops/place.h), so that mostly nothing
+ * is copied at all.
  *
  * With `merge` = "exact" nothing is joined: corresponding nodes run one after the other
  * (interleaved), so that a weight that the first has read is still in the cache for the next, and
  * every bit of the results is that of the models alone. O(nodes^2) for aligning, O(nodes) else. */
 #include "passes/merge_int.h"
 
-#include "base/map.h"
-
-#include <string.h>
-
 /* -- The pass --------------------------------------------------------------------------------- */
 
-static bool merge_group(weft_passctx *cx, weft_module *m, weft_graph *const *model, uint32_t n)
+weft_merger weft_merge__open(weft_passctx *cx, weft_graph *const *model, uint32_t n)
 {
+    weft_module *m = weft_graph_module(model[0]);
     weft_merger g = {.cx = cx, .m = m, .dims = weft_module_dims(m), .log = cx->options->merge_log};
-    weft_arena_mark mark = weft_arena_get_mark(cx->scratch);
-    const weft_merge_strategy *asked = cx->options->strategy;
-    bool exact =
-        cx->options->merge == WEFT_MERGE_EXACT ||
-        (cx->options->merge == WEFT_MERGE_STRATEGY && asked == &weft_merge_strategy_interleaved);
-    uint32_t heavy = 0;
     g.columns = weft_merge__match(cx, model, n);
     g.memo = weft_map_create(cx->scratch);
     g.n_place = weft_val_count(m) + 1;
     g.place = weft_arena_array(cx->scratch, g.n_place, sizeof *g.place);
-    g.decided_of = weft_arena_array(cx->scratch, g.n_place, sizeof *g.decided_of);
-    memset(g.place, 0, g.n_place * sizeof *g.place);
-    memset(g.decided_of, 0, g.n_place * sizeof *g.decided_of);
-    uint32_t fewer = weft_merge__choose(&g, &heavy);
-    bool wanted = exact ? heavy > 0 : fewer > 0 && weft_merge__is_worth_it(&g);
+    return g;
+}
+
+static bool merge_group(weft_passctx *cx, weft_graph *const *model, uint32_t n)
+{
+    weft_arena_mark mark = weft_arena_get_mark(cx->scratch);
+    weft_merger g = weft_merge__open(cx, model, n);
+    uint32_t heavy = 0;
+    double saved_us = 0;
+    uint32_t fewer = weft_merge__choose(&g, 0, &saved_us, &heavy);
+    bool wanted = weft_merge__is_exact(&g) ? heavy > 0 : fewer > 0 && weft_merge__is_worth_it(&g);
     wanted = wanted && weft_rewrite__allow(cx);
     if (wanted) {
         weft_merge__build(&g);
-        uint64_t limit = weft_merge__find_limit(&g), whole = weft_merge__whole_limit(&g);
-        weft_graph_set_limit(g.joint, limit && (!whole || limit < whole) ? limit : whole);
+        weft_graph_set_limit(g.joint, weft_merge__find_limit(&g));
     }
     weft_arena_reset(cx->scratch, mark);
     return wanted;
@@ -75,7 +72,7 @@ static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
     weft_model_groups groups = weft_merge__group(cx, model, kept);
     for (uint32_t i = 0; i < groups.n; i++)
         if (groups.at[i].n > 1)
-            *changed = merge_group(cx, m, groups.at[i].model, groups.at[i].n) || *changed;
+            *changed = merge_group(cx, groups.at[i].model, groups.at[i].n) || *changed;
     return WEFT_ERR_OK;
 }
 

@@ -311,11 +311,11 @@ static bool time_classes(weft_merger *g, const weft_piece *piece, const weft_mer
     }
     for (uint32_t k = 0; k < p->n_class; k++) {
         weft_merge_product one = weft_merge__numbers(&first, all[k], first.taps, p->members[k]);
-        if (!weft_merge__product_us(at, g->m, first.node, &one, us))
-            return false;
         /* The rows of some models only have to be brought together by themselves. */
-        if (is_shared(p->class[k]) && p->n_class > 1)
-            *us += weft_merge__copy_us(at, one.x * sizeof(float));
+        bool copied = is_shared(p->class[k]) && p->n_class > 1;
+        if (!weft_merge__product_us(at, g->m, first.node, &one, us) ||
+            (copied && !weft_merge__copy_us(at, g->m, first.x, one.x, us)))
+            return false;
     }
     return true;
 }

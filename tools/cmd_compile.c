@@ -78,7 +78,7 @@ static int take_merge(const char *arg, weft_pass_options *pass)
 
 static int take_precision(const char *arg, options *o)
 {
-    o->tf32 = strcmp(arg, "tf32") == 0;
+    o->tf32 = o->pipeline.run.pass.tf32 = strcmp(arg, "tf32") == 0;
     o->pipeline.run.pass.precision = o->tf32 ? WEFT_DTYPE_F32 : weft_dtype_parse(arg);
     switch (o->pipeline.run.pass.precision) {
     case WEFT_DTYPE_F32:

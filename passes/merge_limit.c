@@ -1,0 +1,167 @@
+/* Whether a joint graph is made at all, and up to which size it is run.
+ *
+ * By its products: those that are run together must save a part of the time of all, and at no size
+ * take longer than apart. And as a whole, beside its models, with everything that strategies add to
+ * it (slices, copies, sums): ways to run products are chosen by the time of the products, but where
+ * those take a microsecond, what lies between them decides, and the estimator knows that once the
+ * graph is there. A bundle does not know how many cores it will have: a joint graph must not lose
+ * on one, nor on two. */
+#include "passes/merge_int.h"
+
+#include <math.h>
+
+/* A joint graph may be predicted to lose so much before it is not run: less is no loss to measure.
+ */
+static const double loss = 0.98;
+/* Of the time of all products at small sizes: for less, no joint program is made. */
+static const double least_saved = 0.02;
+
+/* -- Products --------------------------------------------------------------------------------- */
+
+/* Time of the products that are run together, so and apart; false: not known. */
+static bool time_products(weft_merger *g, const weft_merge_sizes *at, double *joint_us,
+                          double *apart_us)
+{
+    *joint_us = *apart_us = 0;
+    for (uint32_t i = 0; i < g->pieces.len; i++) {
+        weft_piece p = g->pieces.at[i];
+        double joint = 0, apart = 0;
+        if (p.column.n < 2 || !weft_merge__is_heavy(g->m, weft_merge__first(g, &p.column)))
+            continue;
+        if (!weft_merge__piece_us(g, &p, at, &joint))
+            return false;
+        p.how = &weft_merge_strategy_none;
+        p.copied = 0;
+        if (!weft_merge__piece_us(g, &p, at, &apart))
+            return false;
+        *joint_us += joint;
+        *apart_us += apart;
+    }
+    return true;
+}
+
+bool weft_merge__is_worth_it(weft_merger *g)
+{
+    double joint = 0, apart = 0, all = 0;
+    if (g->cx->options->merge != WEFT_MERGE_AUTO)
+        return true;
+    if (!g->sized || !time_products(g, &g->small, &joint, &apart))
+        return false;
+    for (uint32_t i = 0; i < g->columns.n_model; i++)
+        WEFT_FOREACH_NODE (g->m, g->columns.model[i], n)
+            if (weft_merge__is_heavy(g->m, n) && !weft_merge__node_us(&g->small, g->m, n, &all))
+                return false;
+    return apart - joint >= least_saved * all;
+}
+
+static double count_inputs(weft_merger *g, const weft_merge_sizes *at)
+{
+    double n = 0;
+    for (uint32_t k = 0; k < weft_graph_input_count(g->joint); k++)
+        weft_merge__count(at, g->m, weft_graph_input(g->joint, k), &n);
+    return n;
+}
+
+static double find_product_limit(weft_merger *g)
+{
+    double limit = INFINITY;
+    for (int64_t batch = 1; batch <= WEFT_MERGE_LARGE_BATCH; batch *= 2)
+        for (int64_t other = 1; other <= WEFT_MERGE_LARGE_OTHER; other *= 2) {
+            weft_merge_sizes at;
+            double joint = 0, apart = 0;
+            if (weft_merge__sizes(g, batch, other, &at) && time_products(g, &at, &joint, &apart) &&
+                joint > apart)
+                limit = fmin(limit, count_inputs(g, &at) - 1);
+        }
+    return limit;
+}
+
+/* -- The whole graph -------------------------------------------------------------------------- */
+
+/* The kernels as they are when f32 is computed in half of the bytes. */
+static void halve(const weft_merge_sizes *at, weft_arena *scratch, weft_workload *work)
+{
+    weft_graph_kernel *kernel = weft_arena_array(scratch, work->n + 1, sizeof *kernel);
+    for (size_t i = 0; i < work->n; i++) {
+        kernel[i] = work->kernel[i];
+        weft_kernel *k = &kernel[i].kernel;
+        if (k->dtype != WEFT_DTYPE_F32)
+            continue;
+        k->dtype = at->half;
+        k->work.bytes_read /= 2;
+        k->work.bytes_written /= 2;
+        k->work.weight_bytes /= 2;
+    }
+    work->kernel = kernel;
+}
+
+/* Time of one execution; `beside_bytes`: what others touch between two. false: not known. */
+static bool predict_graph(weft_merger *g, const weft_merge_sizes *at, weft_graph *graph,
+                          uint64_t beside_bytes, double *us, uint64_t *out_bytes)
+{
+    weft_arena *scratch = g->cx->scratch;
+    weft_arena_mark mark = weft_arena_get_mark(scratch);
+    uint32_t n = weft_graph_symbol_count(graph);
+    int64_t *symbol = weft_arena_array(scratch, (size_t)n + 1, sizeof *symbol);
+    const weft_estimate_options how = {.exact_f32 = at->exact_f32, .beside_bytes = beside_bytes};
+    weft_estimate e = {0};
+    weft_workload work;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t s = weft_dim_as_symbol(g->dims, weft_graph_symbol_dim(graph, i));
+        symbol[i] = s < at->n ? at->value[s] : -1;
+    }
+    bool known = weft_workload_make(graph, symbol, &how, scratch, NULL, &work) == WEFT_ERR_OK;
+    if (known && at->half != WEFT_DTYPE_NONE)
+        halve(at, scratch, &work);
+    known =
+        known && weft_workload_estimate(&work, &at->slice, &how, scratch, NULL, &e) == WEFT_ERR_OK;
+    *us += e.total.time_us;
+    *out_bytes = e.weight_bytes;
+    weft_arena_reset(scratch, mark);
+    return known && isfinite(*us);
+}
+
+/* Whether the models by themselves, one after the other, are predicted to be faster. */
+static bool loses(weft_merger *g, const weft_merge_sizes *at)
+{
+    double apart = 0, joint = 0;
+    uint64_t all = 0, own = 0;
+    if (!predict_graph(g, at, g->joint, 0, &joint, &all))
+        return false;
+    for (uint32_t i = 0; i < g->columns.n_model; i++) {
+        double once = 0;
+        weft_graph *model = g->columns.model[i];
+        if (!predict_graph(g, at, model, 0, &once, &own) ||
+            !predict_graph(g, at, model, all > own ? all - own : 0, &apart, &own))
+            return false;
+    }
+    return apart < loss * joint;
+}
+
+static double find_whole_limit(weft_merger *g)
+{
+    static const int64_t others[] = {1, 8, WEFT_MERGE_LARGE_OTHER};
+    double limit = INFINITY, before = 0;
+    for (int64_t batch = 1; batch <= WEFT_MERGE_LARGE_BATCH; batch *= 2)
+        for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+            weft_merge_sizes at;
+            if (!weft_merge__sizes(g, batch, others[i], &at))
+                return limit;
+            weft_merge_sizes one = at;
+            double elements = count_inputs(g, &at);
+            if (weft_slice_make(at.slice.gpu->name, "", NULL, &one.slice) != WEFT_ERR_OK)
+                return limit;
+            if (elements != before && elements <= limit && (loses(g, &at) || loses(g, &one)))
+                limit = elements - 1;
+            before = elements;
+        }
+    return limit;
+}
+
+uint64_t weft_merge__find_limit(weft_merger *g)
+{
+    if (g->cx->options->merge != WEFT_MERGE_AUTO)
+        return 0;
+    double limit = fmin(find_product_limit(g), find_whole_limit(g));
+    return isfinite(limit) && limit >= 1 ? (uint64_t)limit : 0;
+}

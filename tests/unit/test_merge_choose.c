@@ -1,0 +1,255 @@
+/* The choice of what is run together: never predicted to be worse than deciding column by column,
+ * nor than what a search without bound finds, and better where staying together pays. */
+#include "base/diag.h"
+#include "base/str.h"
+#include "passes/merge_int.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { MODELS_MAX = 5, LAYERS_MAX = 7, UNBOUNDED = 1 << 14 };
+
+static uint64_t next_random(uint64_t *seed)
+{
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return *seed >> 33;
+}
+
+/* -- Models ----------------------------------------------------------------------------------- */
+
+/* Models of products by [width, width], layer after layer; weight[l][i]: whose weight model i has
+ * in layer l. What the product takes, and what follows it, is the same for all. */
+typedef struct family {
+    int n_model, n_layer, width;
+    int weight[LAYERS_MAX][MODELS_MAX];
+    int from[LAYERS_MAX]; /* layer whose result it takes; -1: the input */
+    bool light[LAYERS_MAX], sum[LAYERS_MAX];
+} family;
+
+static void print_model(weft_buf *text, const family *f, int model)
+{
+    char type[32];
+    int at = 0, result[LAYERS_MAX];
+    snprintf(type, sizeof type, "f32[?b%d,%d]", model, f->width);
+    weft_buf_printf(text, "graph @m%d (%%0 : %s) {\n  symbol ?b%d \"batch\"\n", model, type, model);
+    for (int l = 0; l < f->n_layer; l++) {
+        int x = f->from[l] < 0 ? 0 : result[f->from[l]];
+        weft_buf_printf(text, "  %%%d : %s = matmul %%%d, $w%d_%d\n", at + 1, type, x, l,
+                        f->weight[l][model]);
+        at++;
+        if (f->light[l]) {
+            weft_buf_printf(text, "  %%%d : %s = ew %%%d {steps = [\"tanh i0\"]}\n", at + 1, type,
+                            at);
+            at++;
+        }
+        if (f->sum[l]) {
+            weft_buf_printf(text, "  %%%d : %s = ew %%%d, %%%d {steps = [\"add i0 i1\"]}\n", at + 1,
+                            type, at, x);
+            at++;
+        }
+        result[l] = at;
+    }
+    weft_buf_printf(text, "  return \"y\" %%%d", at);
+    for (int l = 0; l + 1 < f->n_layer; l++)
+        weft_buf_printf(text, ", \"y%d\" %%%d", l, result[l]);
+    weft_buf_puts(text, "\n}\n");
+}
+
+static weft_module *make_module(const family *f, weft_diag *diag)
+{
+    weft_buf text = {0};
+    weft_module *m = NULL;
+    weft_buf_puts(&text, "wir 1 kernel\n");
+    for (int i = 0; i < f->n_model; i++)
+        weft_buf_printf(&text, "symbol ?b%d = [1, 8]\n", i);
+    for (int l = 0; l < f->n_layer; l++)
+        for (int i = 0; i < f->n_model; i++)
+            weft_buf_printf(&text, "weight $w%d_%d : f32[%d,%d] = random %d\n", l, i, f->width,
+                            f->width, 100 * l + i + 1);
+    for (int i = 0; i < f->n_model; i++)
+        print_model(&text, f, i);
+    assert_false(text.failed);
+    if (weft_module_parse(text.at, text.len, "family", NULL, diag, &m) != WEFT_ERR_OK)
+        fail_msg("%s in\n%s", weft_diag_at(diag, 0)->text, text.at);
+    weft_buf_finish(&text);
+    return m;
+}
+
+static void draw_family(uint64_t *seed, family *f)
+{
+    *f = (family){.n_model = 2 + (int)(next_random(seed) % (MODELS_MAX - 1)),
+                  .n_layer = 2 + (int)(next_random(seed) % (LAYERS_MAX - 1)),
+                  .width = 32 << next_random(seed) % 4};
+    for (int l = 0; l < f->n_layer; l++) {
+        f->from[l] = next_random(seed) % 4 ? l - 1 : (int)(next_random(seed) % (l + 1u)) - 1;
+        f->light[l] = next_random(seed) % 2;
+        f->sum[l] = next_random(seed) % 3 == 0;
+        for (int i = 0; i < f->n_model; i++)
+            f->weight[l][i] = (int)(next_random(seed) % 2 ? 0 : next_random(seed) % (i + 1u));
+    }
+}
+
+/* -- Choices ---------------------------------------------------------------------------------- */
+
+typedef struct choice {
+    double saved_us;
+    uint32_t copied;   /* operands that are copied to be brought together, as predicted */
+    uint32_t moved;    /* concatenations and slices that the planner could not place */
+    bool is_different; /* products by different weights are joined: copies of their own */
+} choice;
+
+static uint32_t count_moves(weft_graph *g, weft_arena *arena)
+{
+    const weft_dimpool *pool = weft_module_dims(weft_graph_module(g));
+    int64_t symbol[MODELS_MAX] = {1, 1, 1, 1, 1};
+    weft_places places;
+    uint32_t n = 0;
+    weft_graph_place_start(g, arena, &places);
+    assert_true(weft_graph_place(g, pool, symbol, MODELS_MAX, &places));
+    for (uint32_t i = 0; i < places.n_launch; i++) {
+        const weft_place_launch *l = &places.launch[i];
+        n += (l->op == WEFT_OP_CONCAT && !l->joined) || (l->op == WEFT_OP_SLICE && !l->view);
+    }
+    return n;
+}
+
+/* `width`: states that are kept. */
+static choice choose(const family *f, uint32_t width)
+{
+    static const weft_pass_options options = {.merge = WEFT_MERGE_AUTO};
+    weft_diag *diag = weft_diag_create();
+    weft_module *m = make_module(f, diag);
+    weft_passctx cx = {.options = &options, .scratch = weft_arena_create(0), .diag = diag};
+    weft_graph *model[MODELS_MAX];
+    choice out = {0};
+    uint32_t heavy = 0;
+    for (int i = 0; i < f->n_model; i++)
+        model[i] = weft_graph_at(m, (uint32_t)i);
+    weft_merger g = weft_merge__open(&cx, model, (uint32_t)f->n_model);
+    weft_merge__choose(&g, width, &out.saved_us, &heavy);
+    for (uint32_t i = 0; i < g.pieces.len; i++) {
+        const weft_piece *p = &g.pieces.at[i];
+        for (uint64_t left = p->copied; left; left &= left - 1)
+            out.copied++;
+        out.is_different = out.is_different || (p->together && !p->how->equal_only);
+    }
+    weft_merge__build(&g);
+    out.moved = count_moves(g.joint, cx.scratch);
+    weft_arena_destroy(cx.scratch);
+    weft_module_destroy(m);
+    weft_diag_destroy(diag);
+    return out;
+}
+
+/* -- Tests ------------------------------------------------------------------------------------ */
+
+/* The bound on states costs nothing here, deciding column by column does, sometimes; and what is
+ * said to be copied is what the planner has to copy. */
+static void test_choose__never_worse_than_column_by_column(void **state)
+{
+    uint32_t better = 0, checked = 0;
+    (void)state;
+    for (uint64_t round = 0; round < 150; round++) {
+        uint64_t seed = round * 7919 + 3;
+        family f;
+        draw_family(&seed, &f);
+        choice greedy = choose(&f, 1), chosen = choose(&f, 0), best = choose(&f, UNBOUNDED);
+        double rounding = 1e-9 * fabs(best.saved_us);
+        if (!(chosen.saved_us >= greedy.saved_us - rounding && greedy.saved_us >= 0))
+            fail_msg("round %llu: %g us saved, %g column by column", (unsigned long long)round,
+                     chosen.saved_us, greedy.saved_us);
+        if (!(fabs(chosen.saved_us - best.saved_us) <= rounding))
+            fail_msg("round %llu: %g us saved of %g", (unsigned long long)round, chosen.saved_us,
+                     best.saved_us);
+        better += chosen.saved_us > greedy.saved_us + rounding;
+        if (chosen.is_different)
+            continue;
+        assert_int_equal(chosen.moved, chosen.copied);
+        checked++;
+    }
+    print_message("%u of 150 better than column by column, copies of %u checked\n", better,
+                  checked);
+    assert_true(better >= 10 && checked >= 50);
+}
+
+/* a and c have the weights of even layers in common, all three those of odd ones. Column by column,
+ * what follows a product is joined with it, and a and c are copied back and forth. */
+static void test_choose__groups_in_turn(void **state)
+{
+    family f = {.n_model = 3, .n_layer = 6, .width = 32};
+    (void)state;
+    for (int l = 0; l < f.n_layer; l++) {
+        f.from[l] = l - 1;
+        f.light[l] = true;
+        f.weight[l][1] = l % 2 == 0;
+    }
+    choice greedy = choose(&f, 1), chosen = choose(&f, 0);
+    assert_true(chosen.saved_us > greedy.saved_us);
+    assert_int_equal(greedy.moved, 6);
+    assert_int_equal(chosen.moved, 3);
+}
+
+/* a and b lie together behind each other: as part of three models they are taken as a slice, and
+ * what they become is put beside c without a copy. */
+static void test_choose__a_run_of_models_is_not_copied(void **state)
+{
+    family f = {.n_model = 3, .n_layer = 6, .width = 32};
+    (void)state;
+    for (int l = 0; l < f.n_layer; l++) {
+        f.from[l] = l - 1;
+        f.light[l] = true;
+        f.weight[l][2] = l % 2;
+    }
+    choice chosen = choose(&f, 0);
+    assert_int_equal(chosen.copied, 1); /* the inputs */
+    assert_int_equal(chosen.moved, 1);
+}
+
+/* A product that arithmetic decides: what it is computed in is what its time is predicted for. */
+static double time_product(weft_dtype precision, bool tf32)
+{
+    const weft_pass_options options = {.target = "sm_90", .precision = precision, .tf32 = tf32};
+    family f = {.n_model = 2, .n_layer = 1, .width = 2048, .from = {-1}};
+    weft_diag *diag = weft_diag_create();
+    weft_module *m = make_module(&f, diag);
+    weft_passctx cx = {.options = &options, .scratch = weft_arena_create(0), .diag = diag};
+    weft_graph *model[] = {weft_graph_at(m, 0), weft_graph_at(m, 1)};
+    weft_merger g = weft_merge__open(&cx, model, 2);
+    weft_merge_sizes at;
+    double us = 0;
+    assert_true(weft_merge__sizes(&g, 1, 1, &at));
+    weft_node n = weft_merge__first(&g, &g.columns.at[0]);
+    assert_true(weft_merge__elements_us(&at, m, n, 2048 * 2048, 2048 * 2048, &us));
+    weft_arena_destroy(cx.scratch);
+    weft_module_destroy(m);
+    weft_diag_destroy(diag);
+    return us;
+}
+
+static void test_choose__predicts_for_the_precision(void **state)
+{
+    (void)state;
+    double f32_us = time_product(WEFT_DTYPE_F32, false);
+    double tf32_us = time_product(WEFT_DTYPE_F32, true);
+    double half_us = time_product(WEFT_DTYPE_BF16, false);
+    assert_true(f32_us == time_product(WEFT_DTYPE_NONE, false));
+    assert_true(f32_us > 2 * tf32_us && tf32_us > 1.5 * half_us);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_choose__never_worse_than_column_by_column),
+        cmocka_unit_test(test_choose__groups_in_turn),
+        cmocka_unit_test(test_choose__a_run_of_models_is_not_copied),
+        cmocka_unit_test(test_choose__predicts_for_the_precision),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
