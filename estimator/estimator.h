@@ -90,6 +90,7 @@ typedef struct weft_kernel {
     double batch, m, n, k;
     double rows, cols;
     weft_conv_shape conv;
+    weft_thin thin;     /* GEMM: products of low rank on top */
     double flop_saving; /* algorithm needs flops / this (Winograd); 0: 1 */
     /* What the program touches between two uses of this kernel's weights: a cache of that size
      * still has them. 0: not known, they come from memory. */
@@ -103,6 +104,8 @@ typedef struct weft_kernel {
  *   attention  sizes of one head; k and v of `keys` rows */
 weft_kernel weft_kernel_make_gemm(weft_dtype dtype, double batch, double m, double n, double k,
                                   bool is_weight);
+/* A gemm with thin products on top. */
+void weft_kernel_add_thin(weft_kernel *gemm, const weft_thin *thin);
 weft_kernel weft_kernel_make_conv(weft_dtype dtype, const weft_conv_shape *shape);
 weft_kernel weft_kernel_make_rows(weft_kernel_kind kind, const char *fn, weft_dtype dtype,
                                   double operands, double rows, double cols);

@@ -37,6 +37,14 @@ weft_kernel weft_kernel_make_gemm(weft_dtype dtype, double batch, double m, doub
         .k = k};
 }
 
+void weft_kernel_add_thin(weft_kernel *gemm, const weft_thin *thin)
+{
+    double taps = gemm->k + gemm->n;
+    gemm->thin = *thin;
+    gemm->work.flops += 2 * gemm->m * thin->rank * taps;
+    gemm->work.weight_bytes += thin->ranks * taps * (double)weft_dtype_size(gemm->dtype);
+}
+
 weft_kernel weft_kernel_make_conv(weft_dtype dtype, const weft_conv_shape *shape)
 {
     const weft_conv_shape *c = shape;

@@ -98,6 +98,7 @@ static weft_kernel make_problem(const weft_work_ctx *work, weft_diag *diag, weft
                      .rows = nest.rows,
                      .cols = nest.cols,
                      .conv = nest.conv,
+                     .thin = nest.thin,
                      .flop_saving = find_saving(work->attrs)};
     /* What is computed in: the first operand's type (a comparison of floats gives bool). */
     if (work->n_in > 0 && work->in[0].present)
@@ -256,12 +257,12 @@ static weft_err lower_node(lowering_ctx *cx, weft_node node)
         return weft_diag_error(cx->s.diag, WEFT_ERR_UNSUP, weft_node_where(m, node),
                                "%s: a shape depends on data, or is too large to estimate its cost",
                                op->name);
-    weft_work_ctx work = {.op = op,
-                          .attrs = weft_node_attrs(m, node),
-                          .in = in,
-                          .out = out,
-                          .n_in = n_in,
-                          .n_out = n_out};
+    weft_attrs attrs = weft_node_attrs(m, node);
+    if (weft_attrs_bind(attrs, weft_module_dims(m), cx->s.value, cx->s.n_value, cx->s.arena,
+                        &attrs) != NULL)
+        attrs = weft_node_attrs(m, node); /* as they are, where only data tells */
+    weft_work_ctx work = {
+        .op = op, .attrs = attrs, .in = in, .out = out, .n_in = n_in, .n_out = n_out};
     cx->node = node;
     cx->work = &work;
     weft_form form;

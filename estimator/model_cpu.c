@@ -1,13 +1,17 @@
 /* Kernels on a CPU, as this runtime has them: products by oneDNN, everything else by its own loops.
  *
- *   product      time = call + enter + missed cold + max(c, mem) + overlap min(c, mem)
+ *   product      time = call + enter + missed cold + max(c, mem) + overlap min(c, mem) + thin
  *     c          = max(flops / (u P) (m + m0) / m, weights / (u R))    arithmetic, or the cache
  *     mem        = missed weights / M
- *     overlap    = o m^2 / (m^2 + mo^2)     one row: reading hides behind nothing and nothing
- * behind it; many rows: the next block is not read in advance convolution  time = call + enter +
- * max(flops / (u P) (m + mc) / m, missed / M) + bytes / (u R) attention    time = loop + enter +
- * heads (h0 + h1 queries + flops / P) / u the rest     time = loop + enter + bytes / (u R of the
- * kind)
+ *     overlap    = o m^2 / (m^2 + mo^2)
+ *     thin       = segments t0 + (thin flops / P + thin weights / R + 2 results / R) / u
+ *   convolution  time = call + enter + max(flops / (u P) (m + mc) / m, missed / M) + bytes / (u R)
+ *   attention    time = loop + enter + heads (h0 + h1 queries + flops / P) / u
+ *   the rest     time = loop + enter + bytes / (u R of the kind)
+ *
+ * Overlap: of one row, reading hides behind nothing and nothing behind it; of many rows, the next
+ * block is not read in advance. Thin: products of low rank go into the result first, which is
+ * written, read and written again.
  *
  * u: cores at work, no more than there is work for; enter: of the team of threads, where u > 1. R
  * of products is that of the second-level cache while a core's part of what is reused fits in it,
@@ -21,8 +25,9 @@
  *
  * The constants are one least-error fit (tests/regress/cpu_kernels.c --fit) to single kernels
  * measured on the machine of the CPU row by tests/bench/bench_kernels; README.md has the errors on
- * shapes that had no part in it. Rates are parts of the row's, so that another row scales them.
- * Other types than f32 were never measured: the same with their own peaks. */
+ * shapes that had no part in it; those of thin products are a least-squares fit to 400 shapes of
+ * the kernel beside its base product. Rates are parts of the row's, so that another row scales
+ * them. Other types than f32 were never measured: the same with their own peaks. */
 #include "estimator/estimator_int.h"
 
 #include <math.h>
@@ -56,6 +61,10 @@ const weft_cpu_constants weft_cpu__fitted = {
     .reduce_eff = 0.7976,
     .move_eff = 0.6391,
     .depthwise_eff = 0.4083,
+    .thin_us = 0.053,
+    .thin_eff = 0.346,
+    .thin_cache_eff = 0.7,
+    .thin_result_eff = 0.36,
 };
 
 static const double fitted_error = 0.15, simple_error = 0.35, enter_worth_us = 8;
@@ -70,6 +79,14 @@ double weft_cpu__missed(const weft_cpu_constants *c, const weft_slice *slice, do
     return fmin(1, fmax(0, (at - kept) / (log(c->lost) - kept)));
 }
 
+/* Our own loops: one core where a team would not be worth it. */
+static double spread(const weft_cpu_constants *c, double work_us, double cores)
+{
+    if (cores <= 1 || work_us < enter_worth_us)
+        return c->loop_us + work_us;
+    return c->loop_us + c->enter_us + work_us / cores;
+}
+
 /* -- Products --------------------------------------------------------------------------------- */
 
 static double pad(double n, double unit)
@@ -77,12 +94,32 @@ static double pad(double n, double unit)
     return ceil(n / unit) * unit;
 }
 
+static double thin_weights(const weft_kernel *k)
+{
+    return k->thin.ranks * (k->k + k->n) * (double)weft_dtype_size(k->dtype);
+}
+
+static double thin_us(const weft_cpu_constants *c, const weft_kernel *k, const weft_slice *s,
+                      double cores, double flops_per_us)
+{
+    double core_gbps = s->cache_gbps / s->units * 1e3;
+    double results = k->m * k->n * (double)weft_dtype_size(k->dtype);
+    double flops = 2 * k->m * k->thin.rank * (k->k + k->n);
+    if (!(k->thin.segments > 0))
+        return 0;
+    return spread(c,
+                  k->thin.segments * c->thin_us + flops / (flops_per_us / s->units * c->thin_eff) +
+                      thin_weights(k) / (core_gbps * c->thin_cache_eff) +
+                      2 * results / (core_gbps * c->thin_result_eff),
+                  cores);
+}
+
 static double product_us(const weft_cpu_constants *c, const weft_kernel *k, const weft_slice *s,
                          double cores, double flops_per_us)
 {
-    double size = k->work.weight_bytes > 0 && k->n * k->k * k->batch > 0
-                      ? k->work.weight_bytes / (k->batch * k->n * k->k)
-                      : (double)weft_dtype_size(k->dtype);
+    double own = k->work.weight_bytes - thin_weights(k);
+    double size = own > 0 && k->n * k->k * k->batch > 0 ? own / (k->batch * k->n * k->k)
+                                                        : (double)weft_dtype_size(k->dtype);
     double n = pad(k->n, LANES), weights = k->batch * n * k->k * size;
     double blocks = k->batch * ceil(k->n / BLOCK_FEATURES) * fmax(1, floor(k->m / BLOCK_ROWS));
     double u = fmin(cores, blocks);
@@ -100,11 +137,11 @@ static double product_us(const weft_cpu_constants *c, const weft_kernel *k, cons
     double missed = k->work.weight_bytes > 0 ? weft_cpu__missed(c, s, k->reuse_bytes) : 0;
     double drawn =
         u < s->units ? fmin(s->bandwidth_gbps, s->gpu->bandwidth_gbps * u) : s->bandwidth_gbps;
-    double memory_us = missed * weights / (drawn * 1e3 * c->memory_eff);
+    double memory_us = missed * (weights + thin_weights(k)) / (drawn * 1e3 * c->memory_eff);
     double rows = k->m * k->m, half = c->overlap_rows * c->overlap_rows;
     double overlap = c->overlap * rows / (rows + half);
     return c->call_us + (u > 1 ? c->enter_us : 0) + missed * c->cold_us + fmax(near_us, memory_us) +
-           overlap * fmin(near_us, memory_us);
+           overlap * fmin(near_us, memory_us) + thin_us(c, k, s, cores, flops_per_us);
 }
 
 /* Positions of the result, those of a Winograd tile that are thrown away counted too. */
@@ -132,14 +169,6 @@ static double conv_us(const weft_cpu_constants *c, const weft_kernel *k, const w
 }
 
 /* -- The rest --------------------------------------------------------------------------------- */
-
-/* Our own loops: one core where a team would not be worth it. */
-static double spread(const weft_cpu_constants *c, double work_us, double cores)
-{
-    if (cores <= 1 || work_us < enter_worth_us)
-        return c->loop_us + work_us;
-    return c->loop_us + c->enter_us + work_us / cores;
-}
 
 static double attention_us(const weft_cpu_constants *c, const weft_kernel *k, const weft_slice *s,
                            double cores, double flops_per_us)

@@ -46,16 +46,24 @@ static bool supports(const weft_kernel *kernel, const weft_slice *slice, bool ex
            kernel->batch >= 1 && weft_slice__flops_per_us(slice, kernel, exact_f32) > 0;
 }
 
+/* Tiles of so many rows: those of different segments share none. */
+static double row_tiles(const weft_kernel *kernel, double rows)
+{
+    return kernel->thin.segments > 1 ? floor(kernel->m / rows) + kernel->thin.segments
+                                     : ceil(kernel->m / rows);
+}
+
 /* Body of the kernel on `units` of the slice's SMs. */
 static double body_us(const weft_kernel *kernel, const weft_slice *slice, double units,
                       double flops_per_us)
 {
     double per_unit = flops_per_us / slice->units * weft_product_eff;
     double best = INFINITY;
+    double taps = kernel->k + kernel->thin.rank * (kernel->k + kernel->n) / kernel->n;
     for (size_t t = 0; t < sizeof tiles / sizeof tiles[0]; t++) {
-        double count = kernel->batch * ceil(kernel->m / tiles[t].m) * ceil(kernel->n / tiles[t].n);
+        double count = kernel->batch * row_tiles(kernel, tiles[t].m) * ceil(kernel->n / tiles[t].n);
         for (size_t s = 0; s < sizeof splits / sizeof splits[0]; s++) {
-            double k = ceil(kernel->k / splits[s]);
+            double k = ceil(taps / splits[s]);
             if (splits[s] > 1 && k < shortest_split_k)
                 break;
             double blocks = count * splits[s];

@@ -110,24 +110,14 @@ static weft_err bind_inputs(evaluator *e)
 /* The node's attributes with symbols replaced by their values. */
 static weft_err bind_attrs(evaluator *e, weft_node n, weft_attrs *out)
 {
-    weft_attrs attrs = weft_node_attrs(e->m, n);
-    weft_attr *copy = weft_arena_array(e->scratch, attrs.n, sizeof *copy);
-    for (uint32_t i = 0; i < attrs.n; i++) {
-        copy[i] = attrs.at[i];
-        if (copy[i].kind != WEFT_KIND_DIMS)
-            continue;
-        weft_dim *dims = weft_arena_array(e->scratch, copy[i].n, sizeof *dims);
-        for (uint32_t k = 0; k < copy[i].n; k++)
-            if (!weft_dim_eval(e->m->dims, copy[i].u.dims[k], e->symbol, e->n_symbol, &dims[k]))
-                return weft_diag_error(e->diag, WEFT_ERR_INPUT, weft_node_where(e->m, n),
-                                       "%s: attribute `%s` depends on %s, which has no value",
-                                       weft_node_opdef(e->m, n)->name,
-                                       weft_attr_key_name((weft_attr_key)copy[i].key),
-                                       dim_text(e, copy[i].u.dims[k]));
-        copy[i].u.dims = dims;
-    }
-    *out = (weft_attrs){copy, attrs.n};
-    return WEFT_ERR_OK;
+    const weft_attr *bad = weft_attrs_bind(weft_node_attrs(e->m, n), e->m->dims, e->symbol,
+                                           e->n_symbol, e->scratch, out);
+    if (!bad)
+        return WEFT_ERR_OK;
+    return weft_diag_error(e->diag, WEFT_ERR_INPUT, weft_node_where(e->m, n),
+                           "%s: attribute `%s` depends on what has no value",
+                           weft_node_opdef(e->m, n)->name,
+                           weft_attr_key_name((weft_attr_key)bad->key));
 }
 
 /* -- One node --------------------------------------------------------------------------------- */

@@ -13,6 +13,7 @@
 #include "ops/gemm_int.h"
 #include "ops/op_int.h"
 
+#include <math.h>
 #include <string.h>
 
 uint32_t weft_epilogue_first(weft_op_id op, weft_attrs attrs)
@@ -99,23 +100,32 @@ weft_err weft_infer_low_rank(weft_infer_ctx *cx)
 
 /* -- Work ----------------------------------------------------------------------------------- */
 
-/* Without known starts, all rows have the mean of the ranks. */
+/* Without known starts, all segments are as long. */
+weft_thin weft_low_rank__thin(const weft_work_ctx *cx)
+{
+    const weft_attr *starts = weft_attrs_find(cx->attrs, WEFT_ATTR_STARTS);
+    const int64_t *start = NULL, rows = cx->out[0].dim[0];
+    weft_thin thin = {.segments = starts->n};
+    uint32_t n = 0;
+    bool known = weft_low_rank_starts(cx->attrs, rows, &start, &n);
+    for (uint32_t i = 0; i < starts->n && weft_low_rank_u(i) < cx->n_in; i++) {
+        const weft_work_operand *u = &cx->in[weft_low_rank_u(i)];
+        double own = 1.0 / starts->n;
+        if (known)
+            own = (double)((i + 1 < n ? start[i + 1] : rows) - start[i]) / fmax(1, (double)rows);
+        if (!u->present)
+            continue;
+        thin.rank += own * (double)u->dim[1];
+        thin.ranks += (double)u->dim[1];
+    }
+    return thin;
+}
+
 weft_work weft_work_low_rank(const weft_work_ctx *cx)
 {
     weft_work w = weft_work_matmul(cx);
-    const weft_attr *starts = weft_attrs_find(cx->attrs, WEFT_ATTR_STARTS);
     double k = (double)cx->in[0].dim[1], n = (double)cx->out[0].dim[1];
-    const int64_t *start = NULL;
-    uint32_t segments = 0;
-    bool known = weft_low_rank_starts(cx->attrs, cx->out[0].dim[0], &start, &segments);
-    for (uint32_t i = 0; i < starts->n && weft_low_rank_u(i) < cx->n_in; i++) {
-        const weft_work_operand *u = &cx->in[weft_low_rank_u(i)];
-        double rows = (double)cx->out[0].dim[0] / starts->n;
-        if (known)
-            rows = (double)((i + 1 < segments ? start[i + 1] : cx->out[0].dim[0]) - start[i]);
-        if (u->present)
-            w.flops += 2 * rows * (double)u->dim[1] * (k + n);
-    }
+    w.flops += 2 * (double)cx->out[0].dim[0] * weft_low_rank__thin(cx).rank * (k + n);
     return w;
 }
 

@@ -54,6 +54,8 @@ static void find_gemm(const weft_work_ctx *cx, weft_nest *out)
     if (b->rank > 2 && product(b, 0, b->rank - 2u) > 1 && y->rank > 2)
         out->batch = product(y, 0, y->rank - 2u);
     out->m = numel / at_least_1(out->n * out->batch);
+    if (weft_op__id(cx->op) == WEFT_OP_LOW_RANK_MATMUL)
+        out->thin = weft_low_rank__thin(cx);
 }
 
 /* -- Convolutions ----------------------------------------------------------------------------- */

@@ -233,6 +233,25 @@ bool weft_axis__fix(int64_t axis, uint32_t rank, uint32_t *out)
     return true;
 }
 
+const weft_attr *weft_attrs_bind(weft_attrs attrs, const weft_dimpool *dims, const int64_t *symbol,
+                                 uint32_t n_symbol, weft_arena *arena, weft_attrs *out)
+{
+    weft_attr *at = weft_arena_array(arena, attrs.n, sizeof *at);
+    for (uint32_t i = 0; i < attrs.n; i++) {
+        at[i] = attrs.at[i];
+        if (at[i].kind != WEFT_KIND_DIMS)
+            continue;
+        weft_dim *value = weft_arena_array(arena, at[i].n, sizeof *value);
+        for (uint32_t k = 0; k < at[i].n; k++)
+            if (!weft_dim_eval(dims, at[i].u.dims[k], symbol, n_symbol, &value[k]) ||
+                !weft_dim_is_const(value[k]))
+                return &attrs.at[i];
+        at[i].u.dims = value;
+    }
+    *out = (weft_attrs){at, attrs.n};
+    return NULL;
+}
+
 /* -- Checks of every entry ------------------------------------------------------------------ */
 
 static bool kind_fits(uint16_t want, uint16_t have)

@@ -115,6 +115,10 @@ weft_dtype weft_attrs_dtype(weft_attrs attrs, weft_attr_key key, weft_dtype othe
 /* INTS, or DIMS that are all constant; NULL with *out_n = 0 when absent. */
 const int64_t *weft_attrs_ints(weft_attrs attrs, weft_attr_key key, uint32_t *out_n);
 
+/* With dims in the place of their values, in `arena`. Returns NULL, or the first that has none. */
+const weft_attr *weft_attrs_bind(weft_attrs attrs, const weft_dimpool *dims, const int64_t *symbol,
+                                 uint32_t n_symbol, weft_arena *arena, weft_attrs *out);
+
 /* -- The table ------------------------------------------------------------------------------ */
 
 typedef enum weft_trait {

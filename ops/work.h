@@ -45,9 +45,16 @@ typedef struct weft_conv_shape {
     double kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
 } weft_conv_shape;
 
+/* Thin products on top of a product, each for a segment of its rows (low_rank_matmul). */
+typedef struct weft_thin {
+    double segments;
+    double rank;  /* of what a row gets, on average */
+    double ranks; /* of all segments, summed: their weights are ranks * (k + n) elements */
+} weft_thin;
+
 /* Sizes of the loop nest. What does not apply is 0.
  *
- *   GEMM       batch products of m x k by k x n
+ *   GEMM       batch products of m x k by k x n; and `thin`
  *   CONV       the same as an implicit product: batch = groups, m = images * positions, n = filters
  *              of a group, k = taps of a filter; and `conv`. One spatial dim is the width; the
  *              first two of three count as one height
@@ -62,6 +69,7 @@ typedef struct weft_nest {
     double batch, m, n, k;
     double rows, cols;
     weft_conv_shape conv;
+    weft_thin thin;
 } weft_nest;
 
 #endif

@@ -293,6 +293,7 @@ bool weft_merge__product_us(const weft_merge_sizes *at, const weft_module *m, we
     k.k = p->taps;
     k.work.flops = 2 * k.batch * p->rows * p->features * p->taps;
     k.work.weight_bytes = k.batch * p->features * p->taps * size;
+    weft_kernel_add_thin(&k, &p->thin);
     k.reuse_bytes = at->reuse_bytes;
     return predict(&k, at, us);
 }

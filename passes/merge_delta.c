@@ -37,6 +37,8 @@ typedef struct delta {
 typedef struct plan {
     weft_val base;
     weft_val bias; /* of all nodes: the base product adds it; none: they differ, or have none */
+    bool one;      /* all of it is one node */
+    bool alike;    /* which does what follows, too */
     const delta **by_model; /* NULL: the model is not in the piece */
 } plan;
 
@@ -110,38 +112,6 @@ static weft_val common_bias(const weft_merger *g, const weft_column *c)
             return (weft_val){0};
     }
     return weft_merge__is_weight(g, bias) ? bias : (weft_val){0};
-}
-
-static const char *fit(weft_merger *g, weft_piece *p, find_delta *find, uint64_t kind,
-                       const char *none)
-{
-    const char *reason = weft_merge__refuse(g, p);
-    if (reason)
-        return reason;
-    plan *made = weft_arena_alloc(g->cx->scratch, sizeof *made);
-    weft_node base_node = find_base(g, &p->column);
-    weft_merge_form base = weft_merge__form(g, base_node);
-    uint32_t kept = 0, differ = 0;
-    made->base = base.w;
-    made->by_model = weft_arena_array(g->cx->scratch, g->columns.n_model, sizeof *made->by_model);
-    for (uint32_t i = 0; i < g->columns.n_model; i++) {
-        if (!p->column.node[i].i)
-            continue;
-        weft_merge_form own = weft_merge__form(g, p->column.node[i]);
-        made->by_model[i] = recall(g, find, kind, &base, &own);
-        kept += made->by_model[i] != NULL;
-        differ += made->by_model[i] && made->by_model[i]->rank > 0;
-    }
-    if (differ == 0)
-        return none;
-    for (uint32_t i = 0; i < g->columns.n_model; i++)
-        if (!made->by_model[i])
-            p->column.node[i] = (weft_node){0};
-    p->column.n = kept;
-    made->bias = common_bias(g, &p->column);
-    p->plan = made;
-    p->together = weft_merge__parts_align(g, p);
-    return NULL;
 }
 
 static double largest(const weft_merger *g, const weft_merge_form *f)
@@ -229,6 +199,47 @@ static bool find_sparse(weft_merger *g, const weft_merge_form *base, const weft_
     return true;
 }
 
+/* The low-rank form of a product as one node is the CPU's. */
+static bool has_kernel(const weft_merger *g)
+{
+    const char *target = g->cx->options->target;
+    return !target || strncmp(target, "sm_", 3) != 0;
+}
+
+static const char *fit(weft_merger *g, weft_piece *p, find_delta *find, uint64_t kind,
+                       const char *none)
+{
+    const char *reason = weft_merge__refuse(g, p);
+    if (reason)
+        return reason;
+    plan *made = weft_arena_alloc(g->cx->scratch, sizeof *made);
+    weft_node base_node = find_base(g, &p->column);
+    weft_merge_form base = weft_merge__form(g, base_node);
+    uint32_t kept = 0, differ = 0;
+    made->base = base.w;
+    made->by_model = weft_arena_array(g->cx->scratch, g->columns.n_model, sizeof *made->by_model);
+    for (uint32_t i = 0; i < g->columns.n_model; i++) {
+        if (!p->column.node[i].i)
+            continue;
+        weft_merge_form own = weft_merge__form(g, p->column.node[i]);
+        made->by_model[i] = recall(g, find, kind, &base, &own);
+        kept += made->by_model[i] != NULL;
+        differ += made->by_model[i] && made->by_model[i]->rank > 0;
+    }
+    if (differ == 0)
+        return none;
+    for (uint32_t i = 0; i < g->columns.n_model; i++)
+        if (!made->by_model[i])
+            p->column.node[i] = (weft_node){0};
+    p->column.n = kept;
+    made->bias = common_bias(g, &p->column);
+    made->one = find == find_low_rank && !base.conv && has_kernel(g);
+    made->alike = made->one && weft_merge__finish_alike(g, &p->column);
+    p->plan = made;
+    p->together = made->alike || weft_merge__parts_align(g, p);
+    return NULL;
+}
+
 static const char *fit_low_rank(weft_merger *g, weft_piece *p)
 {
     return fit(g, p, find_low_rank, 1, "the weights' differences are of no low rank");
@@ -259,9 +270,43 @@ static bool time_own(weft_merger *g, weft_node n, const delta *d, bool biased,
            weft_merge__product_us(at, g->m, n, &second, us);
 }
 
+/* Base and thin products in one; what follows by itself where the models differ in that. */
+static bool time_one(weft_merger *g, const weft_piece *p, const weft_merge_sizes *at, double *us)
+{
+    const plan *made = p->plan;
+    weft_node first = weft_merge__first(g, &p->column);
+    weft_merge_form f = weft_merge__form(g, first);
+    const delta *last = NULL;
+    weft_thin thin = {0};
+    double all = 0;
+    *us = 0;
+    for (uint32_t i = 0; i < g->columns.n_model; i++) {
+        weft_node n = p->column.node[i];
+        const delta *d = made->by_model[i];
+        double rows = 0;
+        if (!n.i)
+            continue;
+        if (!weft_merge__node_rows(at, g->m, n, &rows) ||
+            (!made->alike && weft_merge__finishes(g, n, made->bias.i != 0) &&
+             !weft_merge__chain_us(at, g->m, weft_node_out(g->m, n, 0), rows * f.features, 2, us)))
+            return false;
+        all += rows;
+        thin.rank += rows * d->rank;
+        thin.segments += d != last;
+        thin.ranks += d != last ? d->rank : 0;
+        last = d;
+    }
+    thin.rank /= fmax(1, all);
+    weft_merge_product base = weft_merge__numbers(&f, all, f.taps, f.features);
+    base.thin = thin;
+    return weft_merge__product_us(at, g->m, first, &base, us);
+}
+
 static bool time_delta(weft_merger *g, const weft_piece *p, const weft_merge_sizes *at, double *us)
 {
     const plan *made = p->plan;
+    if (made->one)
+        return time_one(g, p, at, us);
     weft_node first = weft_merge__first(g, &p->column);
     weft_merge_form f = weft_merge__form(g, first);
     double all = 0;
@@ -298,28 +343,54 @@ static void count_bytes(weft_merger *g, const weft_piece *p, uint64_t *read, uin
 
 /* The two weights of a difference, made once for all models that have it. */
 static void make_weights(weft_merger *g, const plan *x, uint32_t model, const weft_merge_form *f,
-                         weft_val (*made)[2])
+                         weft_merge_thin *made)
 {
     const delta *d = x->by_model[model];
     for (uint32_t k = 0; k < model; k++)
         if (x->by_model[k] == d) {
-            memcpy(made[model], made[k], sizeof made[k]);
+            made[model] = made[k];
             return;
         }
     weft_merge_form thin = weft_merge__pointwise(f, d->rank);
     if (d->first)
-        made[model][0] = weft_merge__make_weight(g, f, f->taps, d->rank, d->first, "merge.down");
-    made[model][1] = weft_merge__make_weight(g, d->first ? &thin : f, d->rank, f->features,
-                                             d->second, "merge.up");
+        made[model].u = weft_merge__make_weight(g, f, f->taps, d->rank, d->first, "merge.down");
+    made[model].v = weft_merge__make_weight(g, d->first ? &thin : f, d->rank, f->features,
+                                            d->second, "merge.up");
+}
+
+static void emit_one(weft_merger *g, const weft_piece *p)
+{
+    const plan *x = p->plan;
+    const weft_dim *start = weft_merge__starts(g, p);
+    weft_merge_form f = weft_merge__form(g, weft_merge__first(g, &p->column));
+    weft_merge_thin made[WEFT_MERGE_MODELS_MAX] = {{{0}, {0}}};
+    weft_val part[WEFT_MERGE_MODELS_MAX] = {{0}};
+    for (uint32_t i = 0; i < g->columns.n_model; i++)
+        if (p->column.node[i].i && x->by_model[i]->rank)
+            make_weights(g, x, i, &f, made);
+    weft_val all = weft_merge__low_rank(g, p, x->base, x->bias, made, x->alike);
+    if (x->alike) {
+        weft_merge__set_joined(g, p, 0, all, start);
+        return;
+    }
+    for (uint32_t i = 0; i < g->columns.n_model; i++)
+        if (p->column.node[i].i)
+            part[i] = weft_merge__finish(g, i, p->column.node[i],
+                                         weft_merge__part(g, p, i, all, start), x->bias.i != 0);
+    weft_merge__set_parts(g, p, part);
 }
 
 static void emit_delta(weft_merger *g, const weft_piece *p)
 {
     const plan *x = p->plan;
+    if (x->one) {
+        emit_one(g, p);
+        return;
+    }
     const weft_dim *start = weft_merge__starts(g, p);
-    weft_val all = weft_merge__multiply_base(g, p, x->base, x->bias),
-             part[WEFT_MERGE_MODELS_MAX] = {{0}};
-    weft_val made[WEFT_MERGE_MODELS_MAX][2] = {{{0}}};
+    weft_val all = weft_merge__multiply_base(g, p, x->base, x->bias);
+    weft_val part[WEFT_MERGE_MODELS_MAX] = {{0}};
+    weft_merge_thin made[WEFT_MERGE_MODELS_MAX] = {{{0}, {0}}};
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
         weft_node n = p->column.node[i];
         const delta *d = x->by_model[i];
@@ -335,9 +406,9 @@ static void emit_delta(weft_merger *g, const weft_piece *p)
         weft_merge_form second = d->pick ? f : weft_merge__pointwise(&f, d->rank);
         weft_val own = weft_merge__own(g, i, f.x, weft_node_loc(g->m, n));
         weft_val thin = d->pick ? weft_merge__take(g, &f, own, d->pick, d->rank / f.window)
-                                : weft_merge__product(g, &f, own, made[i][0]);
+                                : weft_merge__product(g, &f, own, made[i].u);
         part[i] =
-            weft_merge__finish_product(g, i, &second, thin, made[i][1], product, x->bias.i != 0);
+            weft_merge__finish_product(g, i, &second, thin, made[i].v, product, x->bias.i != 0);
     }
     weft_merge__set_parts(g, p, part);
 }

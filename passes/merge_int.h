@@ -26,6 +26,7 @@ typedef struct weft_merge_sizes {
 typedef struct weft_merge_product {
     double rows, features, taps, x;
     uint32_t batch; /* so many such products, by different weights */
+    weft_thin thin; /* on top of it */
 } weft_merge_product;
 
 /* Batches of so many rows, other symbols of that value, as far as they can have it. false: the
@@ -210,6 +211,10 @@ weft_val weft_merge__pick(weft_merger *g, weft_val v, const uint32_t *col, uint3
 /* What a node does to its product: bias (`biased`: the product has it already) and epilogue. */
 bool weft_merge__finishes(const weft_merger *g, weft_node n, bool biased);
 weft_val weft_merge__finish(weft_merger *g, uint32_t i, weft_node n, weft_val product, bool biased);
+/* Adds the steps of a node's epilogue behind the n there are, operand k called operand[k]. `acc`:
+ * the accumulator of its first; NULL: "acc". Returns the new count. */
+uint32_t weft_merge__add_epilogue(weft_merger *g, weft_node n, const uint32_t *operand,
+                                  const char *acc, const char **steps, uint32_t n_steps);
 /* The same for the sum of `product` and x by w. */
 weft_val weft_merge__finish_sum(weft_merger *g, uint32_t i, weft_node n, weft_val x, weft_val w,
                                 weft_val product, bool biased);
@@ -218,6 +223,20 @@ weft_val weft_merge__finish_sum(weft_merger *g, uint32_t i, weft_node n, weft_va
 void weft_merge__set_parts(weft_merger *g, const weft_piece *piece, const weft_val *part);
 /* Whether parts lie one behind the other without a copy. */
 bool weft_merge__parts_align(const weft_merger *g, const weft_piece *piece);
+
+/* -- A base product and thin ones in one node: merge_segments.c ------------------------------- */
+
+/* Factors of what a model has beside the base weight; none: nothing. */
+typedef struct weft_merge_thin {
+    weft_val u, v;
+} weft_merge_thin;
+
+/* All nodes have the same bias and epilogue, of the same weights. */
+bool weft_merge__finish_alike(const weft_merger *g, const weft_column *c);
+/* The product of the rows of all models by `w`, as the nodes store it, and their thin ones (by
+ * model); `finish`: with what the nodes, which finish alike, do afterwards. */
+weft_val weft_merge__low_rank(weft_merger *g, const weft_piece *piece, weft_val w, weft_val bias,
+                              const weft_merge_thin *thin, bool finish);
 
 /* -- Decisions: merge_choose.c ---------------------------------------------------------------- */
 

@@ -121,13 +121,16 @@ static bool predict_graph(weft_merger *g, const weft_merge_sizes *at, weft_graph
     return known && isfinite(*us);
 }
 
-/* Whether the models by themselves, one after the other, are predicted to be faster. */
+/* Whether the models by themselves, one after the other, are predicted to be faster. Between two
+ * runs of one all others touch their weights, which may be many more than the joint graph has. */
 static bool loses(weft_merger *g, const weft_merge_sizes *at)
 {
     double apart = 0, joint = 0;
     uint64_t all = 0, own = 0;
     if (!predict_graph(g, at, g->joint, 0, &joint, &all))
         return false;
+    if (at->reuse_bytes > (double)all)
+        all = (uint64_t)at->reuse_bytes;
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
         double once = 0;
         weft_graph *model = g->columns.model[i];

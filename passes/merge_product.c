@@ -206,10 +206,8 @@ static const char *step_text(weft_arena *arena, const weft_step *s, uint32_t shi
     return text;
 }
 
-/* Adds the steps of a node's epilogue behind the n there are. `acc`: the accumulator of its first;
- * NULL: "acc". Returns the new count. */
-static uint32_t add_epilogue(weft_merger *g, weft_node n, const uint32_t *operand, const char *acc,
-                             const char **steps, uint32_t n_steps)
+uint32_t weft_merge__add_epilogue(weft_merger *g, weft_node n, const uint32_t *operand,
+                                  const char *acc, const char **steps, uint32_t n_steps)
 {
     const weft_attr *old = weft_attrs_find(weft_node_attrs(g->m, n), WEFT_ATTR_EPILOGUE);
     weft_step step[WEFT_STEPS_MAX];
@@ -256,7 +254,7 @@ weft_val weft_merge__finish(weft_merger *g, uint32_t i, weft_node n, weft_val pr
         if (v.i)
             in[n_own++] = v;
     }
-    n_steps = add_epilogue(g, n, operand, bias ? NULL : "i0", steps, n_steps);
+    n_steps = weft_merge__add_epilogue(g, n, operand, bias ? NULL : "i0", steps, n_steps);
     weft_attr attr = WEFT_ATTR_OF_STRS(STEPS, steps, n_steps);
     return weft_merge__append(g, WEFT_OP_EW, in, n_own, &attr, 1,
                               weft_val_ttype(g->m, weft_node_out(g->m, n, 0)), loc);
@@ -276,7 +274,7 @@ weft_val weft_merge__finish_product(weft_merger *g, uint32_t i, const weft_merge
         in[k] = weft_merge__own(g, i, weft_node_in(g->m, n, k), weft_node_loc(g->m, n));
     in[n_own] = product;
     steps[0] = weft_arena_printf(g->cx->scratch, "add acc i%u", n_own);
-    uint32_t n_steps = add_epilogue(g, n, operand, NULL, steps, 1);
+    uint32_t n_steps = weft_merge__add_epilogue(g, n, operand, NULL, steps, 1);
     weft_node made = append_product(g, f, f->features, in, n_own + 1);
     weft_node_set_attr(g->m, made, &WEFT_ATTR_OF_STRS(EPILOGUE, steps, n_steps));
     return weft_node_out(g->m, made, 0);

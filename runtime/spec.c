@@ -213,27 +213,13 @@ weft_err weft_spec__attrs(const weft_bundle_program *program, const weft_bundle_
                           const int64_t *symbol, uint32_t n_symbol, weft_arena *arena,
                           weft_diag *diag, weft_attrs *out)
 {
-    weft_attr *at = weft_arena_array(arena, launch->attrs.n, sizeof *at);
-    for (uint32_t i = 0; i < launch->attrs.n; i++) {
-        at[i] = launch->attrs.at[i];
-        if (at[i].kind != WEFT_KIND_DIMS)
-            continue;
-        weft_dim *dims = weft_arena_array(arena, at[i].n, sizeof *dims);
-        for (uint32_t k = 0; k < at[i].n; k++) {
-            weft_dim d = at[i].u.dims[k];
-            int64_t x = d;
-            if (!weft_dim_is_const(d) &&
-                (!weft_dim_eval(program->dims, d, symbol, n_symbol, &x) || !weft_dim_is_const(x)))
-                return weft_diag_error(diag, WEFT_ERR_INPUT, launch_where(launch),
-                                       "%s: %s has no value for these inputs",
-                                       weft_op_get(launch->op)->name,
-                                       weft_attr_key_name(at[i].key));
-            dims[k] = x;
-        }
-        at[i].u.dims = dims;
-    }
-    *out = (weft_attrs){.at = at, .n = launch->attrs.n};
-    return WEFT_ERR_OK;
+    const weft_attr *bad =
+        weft_attrs_bind(launch->attrs, program->dims, symbol, n_symbol, arena, out);
+    if (!bad)
+        return WEFT_ERR_OK;
+    return weft_diag_error(diag, WEFT_ERR_INPUT, launch_where(launch),
+                           "%s: %s has no value for these inputs", weft_op_get(launch->op)->name,
+                           weft_attr_key_name((weft_attr_key)bad->key));
 }
 
 /* What its address on a device is a multiple of. */

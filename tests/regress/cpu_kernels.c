@@ -137,11 +137,12 @@ static double loss(const weft_cpu_constants *c)
 static void fit(void)
 {
     static const char *const names[] = {
-        "call_us",   "loop_us",       "cold_us",    "enter_us",   "product_eff",  "product_rows",
-        "cache_eff", "near_eff",      "near_bytes", "memory_eff", "overlap",      "overlap_rows",
-        "kept",      "lost",          "conv_eff",   "conv_rows",  "winograd_eff", "head_us",
-        "query_us",  "attention_eff", "ew_eff",     "norm_eff",   "pool_eff",     "reduce_eff",
-        "move_eff",  "depthwise_eff"};
+        "call_us",       "loop_us",      "cold_us",  "enter_us",       "product_eff",
+        "product_rows",  "cache_eff",    "near_eff", "near_bytes",     "memory_eff",
+        "overlap",       "overlap_rows", "kept",     "lost",           "conv_eff",
+        "conv_rows",     "winograd_eff", "head_us",  "query_us",       "attention_eff",
+        "ew_eff",        "norm_eff",     "pool_eff", "reduce_eff",     "move_eff",
+        "depthwise_eff", "thin_us",      "thin_eff", "thin_cache_eff", "thin_result_eff"};
     enum { N = sizeof names / sizeof names[0] };
     _Static_assert(sizeof(weft_cpu_constants) == N * sizeof(double), "a name for each constant");
     double p[N], best;

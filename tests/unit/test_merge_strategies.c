@@ -53,6 +53,12 @@ static uint64_t layer_shape(const family *f, int layer)
     return f->shape >> (4 * layer);
 }
 
+/* Each model has a bias of its own. */
+static bool has_own_bias(const family *f)
+{
+    return f->shape >> (4 * LAYERS + 1) & 1;
+}
+
 static uint32_t window_of(const family *f, int layer)
 {
     return !f->conv || layer_shape(f, layer) & OTHER_FORM ? 1 : WINDOW_MAX;
@@ -121,9 +127,11 @@ static void print_product(weft_buf *text, const family *f, int model, int layer,
     const char *form = f->conv ? pads : trans ? "trans_b = 1" : "trans_b = 0";
     weft_buf_printf(text, "  %%%d : ", layer + 1);
     print_type(text, f, model, halves);
-    weft_buf_printf(text, " = %s %%%d, $m%dw%d%s%s {%s", f->conv ? "conv" : "matmul", layer, model,
-                    again ? 0 : layer, shape & BIASED || residual ? ", $n" : "",
-                    residual ? ", %0" : "", steps);
+    weft_buf_printf(text, " = %s %%%d, $m%dw%d", f->conv ? "conv" : "matmul", layer, model,
+                    again ? 0 : layer);
+    if (shape & BIASED || residual)
+        weft_buf_printf(text, ", $n%d", has_own_bias(f) ? model : 0);
+    weft_buf_printf(text, "%s {%s", residual ? ", %0" : "", steps);
     weft_buf_printf(text, "%s%s%s}\n", *steps ? ", " : "", form,
                     halves ? ", strides = [2, 1]" : "");
 }
@@ -168,7 +176,8 @@ static weft_module *make_siblings(bool conv, int n_model, relation how, uint64_t
                              weight[i][l]);
             print_weight(&text, &f, i, l, weight[i][l]);
         }
-    weft_buf_printf(&text, "weight $n : f32[%d] = random 99\n", WIDTH);
+    for (int i = 0; i < n_model; i++)
+        weft_buf_printf(&text, "weight $n%d : f32[%d] = random %d\n", i, WIDTH, 99 + i);
     for (int i = 0; i < n_model; i++)
         print_graph(&text, &f, i);
     assert_false(text.failed);
@@ -226,6 +235,19 @@ static void compare(weft_module *m, weft_graph *joint, const char *what, weft_di
     weft_arena_destroy(arena);
 }
 
+static void merge(weft_module *m, const char *strategy, const char *target, weft_merge_log *log,
+                  weft_diag *diag)
+{
+    const weft_pass *pass[] = {weft_pass_find("share-equal"), weft_pass_find("merge-models"),
+                               weft_pass_find("drop-dead")};
+    weft_run_options run = {.pass = {.merge_log = log, .target = target},
+                            .verify = WEFT_VERIFY_EACH};
+    run.pass.strategy = weft_merge_strategy_find(strategy);
+    run.pass.merge = run.pass.strategy ? WEFT_MERGE_STRATEGY : WEFT_MERGE_AUTO;
+    if (weft_passes_run(m, pass, 3, &run, diag) != WEFT_ERR_OK)
+        fail_msg("%s: %s", strategy, weft_diag_at(diag, 0)->text);
+}
+
 /* Merges siblings of one kind and compares; returns how many products the strategy was used for. */
 static uint32_t run_set(const char *strategy, bool conv, relation how, uint64_t seed,
                         weft_diag *diag)
@@ -234,14 +256,8 @@ static uint32_t run_set(const char *strategy, bool conv, relation how, uint64_t 
     int n_model = 2 + (int)(next_random(&seed) % (MODELS_MAX - 1));
     weft_module *m = make_siblings(conv, n_model, how, &seed, diag);
     weft_merge_log log = {.arena = arena};
-    const weft_pass *pass[] = {weft_pass_find("share-equal"), weft_pass_find("merge-models"),
-                               weft_pass_find("drop-dead")};
-    weft_run_options run = {.pass = {.merge_log = &log}, .verify = WEFT_VERIFY_EACH};
-    run.pass.strategy = weft_merge_strategy_find(strategy);
-    run.pass.merge = run.pass.strategy ? WEFT_MERGE_STRATEGY : WEFT_MERGE_AUTO;
-    if (weft_passes_run(m, pass, 3, &run, diag) != WEFT_ERR_OK)
-        fail_msg("%s: %s", strategy, weft_diag_at(diag, 0)->text);
     uint32_t used = 0;
+    merge(m, strategy, NULL, &log, diag);
     for (uint32_t i = 0; i < log.rows.len; i++)
         used += strcmp(log.rows.at[i].strategy, strategy) == 0;
     for (uint32_t i = (uint32_t)n_model; i < weft_graph_count(m); i++)
@@ -275,6 +291,42 @@ static void test_merge_strategy__low_rank(void **state)
 {
     (void)state;
     check_both("low_rank", LOW_RANK);
+}
+
+static uint32_t count_nodes(const weft_module *m, weft_op_id op)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < weft_graph_count(m); i++)
+        WEFT_FOREACH_NODE (m, weft_graph_at(m, i), node)
+            n += weft_node_op(m, node) == op;
+    return n;
+}
+
+/* As many nodes as products; where the models add the same bias, they do what follows, too. */
+static void test_merge_strategy__low_rank_is_one_node(void **state)
+{
+    (void)state;
+    weft_diag *diag = weft_diag_create();
+    uint32_t alike = 0;
+    for (uint64_t round = 1; round < 20; round++) {
+        weft_arena *arena = weft_arena_create(0);
+        uint64_t seed = round, copy = round;
+        const family f = {.shape = next_random(&copy)};
+        weft_module *m = make_siblings(false, 3, LOW_RANK, &seed, diag);
+        weft_merge_log log = {.arena = arena};
+        uint32_t used = 0;
+        merge(m, "low_rank", NULL, &log, diag);
+        for (uint32_t i = 0; i < log.rows.len; i++)
+            used += strcmp(log.rows.at[i].strategy, "low_rank") == 0;
+        assert_int_equal(count_nodes(m, WEFT_OP_LOW_RANK_MATMUL), used);
+        if (!has_own_bias(&f))
+            assert_int_equal(count_nodes(m, WEFT_OP_EW), 0);
+        alike += used > 0 && !has_own_bias(&f);
+        weft_module_destroy(m);
+        weft_arena_destroy(arena);
+    }
+    assert_true(alike > 5 && alike < 19);
+    weft_diag_destroy(diag);
 }
 
 static void test_merge_strategy__sparse(void **state)
@@ -563,6 +615,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_merge_strategy__table_has_names),
         cmocka_unit_test(test_merge_strategy__low_rank),
+        cmocka_unit_test(test_merge_strategy__low_rank_is_one_node),
         cmocka_unit_test(test_merge_strategy__sparse),
         cmocka_unit_test(test_merge_strategy__classes),
         cmocka_unit_test(test_merge_strategy__union_stack),

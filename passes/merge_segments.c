@@ -1,0 +1,106 @@
+/* A product by a base weight and thin ones on top of it as one node for the rows of all models:
+ *
+ *     %z = concat %x, %y {axis = 0}
+ *     %p = low_rank_matmul %z, $w, $bias, _, _, $u, $t, %r {starts = [0, ?b],
+ *                                                           epilogue = ["add acc i7", "gelu acc"]}
+ *
+ * Neighbours with the same factors are one segment. What follows a product - bias, epilogue - is
+ * done by the node when all models do the same; their results then lie together, and what comes
+ * next can be joined too. Otherwise each model finishes its rows by itself. */
+#include "passes/merge_int.h"
+
+#include <string.h>
+
+/* -- Whether all models do the same afterwards ------------------------------------------------ */
+
+static bool same_steps(const weft_attr *a, const weft_attr *b)
+{
+    if (!a || !b || a->n != b->n)
+        return a == b;
+    for (uint32_t k = 0; k < a->n; k++)
+        if (strcmp(a->u.strs[k], b->u.strs[k]) != 0)
+            return false;
+    return true;
+}
+
+bool weft_merge__finish_alike(const weft_merger *g, const weft_column *c)
+{
+    weft_node first = weft_merge__first(g, c);
+    for (uint32_t i = 0; i < g->columns.n_model; i++) {
+        weft_node n = c->node[i];
+        if (!n.i)
+            continue;
+        if (weft_node_in_count(g->m, n) != weft_node_in_count(g->m, first) ||
+            !same_steps(weft_attrs_find(weft_node_attrs(g->m, n), WEFT_ATTR_EPILOGUE),
+                        weft_attrs_find(weft_node_attrs(g->m, first), WEFT_ATTR_EPILOGUE)))
+            return false;
+        for (uint32_t k = 2; k < weft_node_in_count(g->m, n); k++) {
+            weft_val a = weft_node_in(g->m, n, k), b = weft_node_in(g->m, first, k);
+            bool constant = !a.i || weft_merge__is_weight(g, a);
+            if (constant != (!b.i || weft_merge__is_weight(g, b)) || (constant && a.i != b.i))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* -- The node --------------------------------------------------------------------------------- */
+
+enum { IN_MAX = 3 + 2 * WEFT_LOW_RANK_SEGMENTS + WEFT_MERGE_OPERANDS_MAX };
+
+typedef struct segments {
+    weft_val in[IN_MAX];
+    uint32_t n_in, n;
+    weft_dim start[WEFT_LOW_RANK_SEGMENTS];
+} segments;
+
+static void add_segments(const weft_merger *g, const weft_piece *p, const weft_merge_thin *thin,
+                         const weft_dim *start, segments *s)
+{
+    weft_merge_thin last = {{UINT32_MAX}, {UINT32_MAX}};
+    for (uint32_t i = 0; i < g->columns.n_model; i++) {
+        bool same = thin[i].u.i == last.u.i && thin[i].v.i == last.v.i;
+        if (!p->column.node[i].i || same)
+            continue;
+        last = thin[i];
+        s->in[s->n_in++] = last.u;
+        s->in[s->n_in++] = last.v;
+        s->start[s->n++] = start[i];
+    }
+}
+
+/* The epilogue of all nodes; returns how many steps it has. */
+static uint32_t add_steps(weft_merger *g, const weft_piece *p, segments *s, const char **steps)
+{
+    weft_node n = weft_merge__first(g, &p->column);
+    uint32_t operand[WEFT_MERGE_OPERANDS_MAX] = {0};
+    for (uint32_t k = 3; k < weft_node_in_count(g->m, n); k++) {
+        weft_val v = weft_node_in(g->m, n, k);
+        operand[k] = s->n_in;
+        s->in[s->n_in++] = !v.i || weft_merge__is_weight(g, v)
+                               ? v
+                               : weft_merge__operand(g, p, k, weft_node_loc(g->m, n));
+    }
+    return weft_merge__add_epilogue(g, n, operand, NULL, steps, 0);
+}
+
+weft_val weft_merge__low_rank(weft_merger *g, const weft_piece *p, weft_val w, weft_val bias,
+                              const weft_merge_thin *thin, bool finish)
+{
+    weft_merge_form f = weft_merge__form(g, weft_merge__first(g, &p->column));
+    weft_loc loc = weft_node_loc(g->m, f.node);
+    const char *steps[WEFT_STEPS_MAX];
+    weft_attr attr[3];
+    uint32_t n_attr = 0;
+    segments s = {.in = {weft_merge__operand(g, p, 0, loc), w, bias}, .n_in = 3};
+    add_segments(g, p, thin, weft_merge__starts(g, p), &s);
+    uint32_t n_steps = finish ? add_steps(g, p, &s, steps) : 0;
+    if (n_steps)
+        attr[n_attr++] = WEFT_ATTR_OF_STRS(EPILOGUE, steps, n_steps);
+    attr[n_attr++] = WEFT_ATTR_OF_DIMS(STARTS, s.start, s.n);
+    if (f.by_feature)
+        attr[n_attr++] = WEFT_ATTR_OF_INT(TRANS_B, 1);
+    weft_ttype type = *weft_val_ttype(g->m, s.in[0]);
+    type.dim[1] = f.features;
+    return weft_merge__append(g, WEFT_OP_LOW_RANK_MATMUL, s.in, s.n_in, attr, n_attr, &type, loc);
+}
