@@ -1,15 +1,17 @@
 /* Matrix products of a block of threads: d[BM][BN] = a b^T of a tile, through shared memory, for
- * sources of any kind. Matrices of memory are here, windows of images in conv.cuh.
+ * sources of any kind. Matrices of memory are here, windows of images in conv.cuh. What is summed
+ * where, and through which tiles, is said by
  *
- *   product_mma   f16, bf16: fragments of shared tiles on tensor cores, copies several tiles ahead
- *   product_tf32  f32 where less precise factors will do: the same, through the tiles of product_fma
- *   product_fma   f32, and what tensor cores lack: a little matrix of each thread, in registers
+ *   half_sums    f16, bf16: fragments of shared tiles on tensor cores, copies several tiles ahead
+ *   tf32_sums    f32 where less precise factors will do: on tensor cores too
+ *   thread_sums  f32, and what tensor cores lack: a little matrix of each thread, in registers
  *
  * All sum in f32. A source is a tile's rows (of the result, or its columns) by depth. It has
  *
  *   ALONG_K         tiles lie in memory as [rows][depth], else as [depth][rows]
  *   fetch(tile, k0) starts to bring the depth from k0 on into a tile of shared memory
  *   store(tile)     ends it: what fetch kept in registers
+ *   fetch_f32(k0), store_f32<LD>(tile)  the same into tiles [FMA_DEPTH][LD] of f32
  *
  * Between fetch and store is the product of an earlier tile. What lies outside the matrix is zero in
  * both sources, so that no NaN or infinity comes from there.
@@ -64,7 +66,7 @@ __device__ inline void copy_tile(T *to, const T *x, size_t ld, int line0, int co
     }
 }
 
-/* Depth of a tile of half_tile, of product_fma. */
+/* Depth of a tile of half_tile, of f32. */
 #define MMA_DEPTH 32
 #define FMA_DEPTH 16
 
@@ -76,14 +78,14 @@ template <class T, bool K, int ROWS, int THREADS> struct matrix {
     static const bool ALONG_K = K;
     static const int LINES = K ? ROWS : MMA_DEPTH, WIDTH = K ? MMA_DEPTH : ROWS;
     typedef half_tile<LINES, WIDTH> tile;
-    /* Elements of a thread in product_fma, in fours along memory. */
-    static const int FOURS = ROWS * FMA_DEPTH / 4 / THREADS;
+    /* Elements of a tile of f32, and those of a thread, in fours along memory. */
+    static const int TILE = ROWS * FMA_DEPTH / 4, FOURS = (TILE + THREADS - 1) / THREADS;
 
     const T *x;
     size_t ld;
     int from, rows, depth;
     bool wide; /* groups of eight are aligned */
-    f32 kept[FOURS > 0 ? FOURS : 1][4];
+    f32 kept[FOURS][4];
 
     __device__ matrix(const T *x, size_t ld, int from, int rows, int depth)
         : x(x), ld(ld), from(from), rows(rows), depth(depth),
@@ -107,13 +109,14 @@ template <class T, bool K, int ROWS, int THREADS> struct matrix {
 
     __device__ void store(T *) {}
 
-    /* The same for product_fma and product_tf32: tiles are [FMA_DEPTH][LD] of f32. */
     __device__ void fetch_f32(int k0)
     {
         const int per_line = (K ? FMA_DEPTH : ROWS) / 4;
 #pragma unroll
         for (int i = 0; i < FOURS; i++) {
             int id = i * THREADS + threadIdx.x;
+            if (TILE % THREADS && id >= TILE)
+                break;
             int l = id / per_line + (K ? from : k0), c = id % per_line * 4 + (K ? k0 : from);
             int n = inside(l, c, 4);
             kept[i][0] = kept[i][1] = kept[i][2] = kept[i][3] = 0;
@@ -128,6 +131,8 @@ template <class T, bool K, int ROWS, int THREADS> struct matrix {
 #pragma unroll
         for (int i = 0; i < FOURS; i++) {
             int id = i * THREADS + threadIdx.x, line = id / per_line, c = id % per_line * 4;
+            if (TILE % THREADS && id >= TILE)
+                break;
             if (K) {
 #pragma unroll
                 for (int j = 0; j < 4; j++)
@@ -156,23 +161,232 @@ __device__ inline void load_fragment(u32 (&r)[4], const T *tile, int row, int k)
         load_matrices<true>(r, tile + Source::tile::at(k + depth_on + line, (row + rows_on) / 8));
 }
 
-/* WARPS_M x WARPS_N warps, STAGES tiles at once in shared memory. */
-template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, class A, class B, class Out>
-__device__ inline void product_mma(A &a, B &b, int begin, int depth, const Out &out)
-{
-    const int TM = BM / WARPS_M / 16, TN = BN / WARPS_N / 8;
-    __shared__ __align__(16) T sa[STAGES][BM * MMA_DEPTH], sb[STAGES][BN * MMA_DEPTH];
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int row0 = warp / WARPS_N * (BM / WARPS_M), col0 = warp % WARPS_N * (BN / WARPS_N);
-    f32 acc[TM][TN][4] = {};
+/* -- Sums in registers ------------------------------------------------------------------------- */
 
+/* d[BM][BN] of WARPS_M x WARPS_N warps, in fragments of 16 x 8. Of all sums:
+ *
+ *   put(out)         out.pair(row, column, d, d of the next column) for every other column
+ *   add(sa, sb)      d += of tiles [FMA_DEPTH][BM + 4] and [FMA_DEPTH][BN + 4] of f32, exactly
+ *   advance(sa, sb)  d += of tiles of `cell`, LEFT and RIGHT of them, STAGES tiles at once */
+template <int BM, int BN, int WARPS_M, int WARPS_N> struct warp_sums {
+    static const int TM = BM / WARPS_M / 16, TN = BN / WARPS_N / 8;
+    f32 acc[TM][TN][4] = {};
+    int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    int row0 = threadIdx.x / 32 / WARPS_N * (BM / WARPS_M);
+    int col0 = threadIdx.x / 32 % WARPS_N * (BN / WARPS_N);
+
+    __device__ void add(const f32 *sa, const f32 *sb)
+    {
+#pragma unroll 4
+        for (int k = 0; k < FMA_DEPTH; k++) {
+            const f32 *a = sa + k * (BM + 4) + row0 + g, *b = sb + k * (BN + 4) + col0 + 2 * t;
+#pragma unroll
+            for (int i = 0; i < TM; i++)
+#pragma unroll
+                for (int j = 0; j < TN; j++)
+#pragma unroll
+                    for (int r = 0; r < 4; r++)
+                        acc[i][j][r] += a[16 * i + r / 2 * 8] * b[8 * j + r % 2];
+        }
+    }
+
+    template <class Out> __device__ void put(const Out &out) const
+    {
+#pragma unroll
+        for (int i = 0; i < TM; i++)
+#pragma unroll
+            for (int j = 0; j < TN; j++) {
+                int row = row0 + 16 * i + g, col = col0 + 8 * j + 2 * t;
+                out.pair(row, col, acc[i][j][0], acc[i][j][1]);
+                out.pair(row + 8, col, acc[i][j][2], acc[i][j][3]);
+            }
+    }
+};
+
+/* By products of f16 or bf16. */
+template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int TILES>
+struct half_sums : warp_sums<BM, BN, WARPS_M, WARPS_N> {
+    typedef warp_sums<BM, BN, WARPS_M, WARPS_N> warps;
+    typedef T cell;
+    static const bool AHEAD = true;
+    static const int STAGES = TILES, LEFT = BM * MMA_DEPTH, RIGHT = BN * MMA_DEPTH;
+
+    template <class A, class B> __device__ void advance(const T *sa, const T *sb)
+    {
+        const int TM = warps::TM, TN = warps::TN;
+#pragma unroll
+        for (int k = 0; k < MMA_DEPTH; k += 16) {
+            u32 fa[TM][4], fb[TN / 2][4];
+#pragma unroll
+            for (int i = 0; i < TM; i++)
+                load_fragment<A, true>(fa[i], sa, this->row0 + 16 * i, k);
+#pragma unroll
+            for (int j = 0; j < TN / 2; j++)
+                load_fragment<B, false>(fb[j], sb, this->col0 + 16 * j, k);
+#pragma unroll
+            for (int i = 0; i < TM; i++)
+#pragma unroll
+                for (int j = 0; j < TN; j++) {
+                    u32 pair[2] = {fb[j / 2][j % 2 * 2], fb[j / 2][j % 2 * 2 + 1]};
+                    mma(this->acc[i][j], fa[i], pair, T());
+                }
+        }
+    }
+};
+
+/* By products of f32 rounded to TF32. Lines of tiles are eight elements longer than their rows: the
+ * four lines and eight rows that a fragment is read from lie in different banks. */
+template <int BM, int BN, int WARPS_M, int WARPS_N>
+struct tf32_sums : warp_sums<BM, BN, WARPS_M, WARPS_N> {
+    typedef warp_sums<BM, BN, WARPS_M, WARPS_N> warps;
+    typedef f32 cell;
+    static const bool AHEAD = false;
+    static const int STAGES = 2, LA = BM + 8, LB = BN + 8;
+    static const int LEFT = FMA_DEPTH * LA, RIGHT = FMA_DEPTH * LB;
+
+    template <class A, class B> __device__ void advance(const f32 *sa, const f32 *sb)
+    {
+        const int TM = warps::TM, TN = warps::TN;
+#pragma unroll
+        for (int k = 0; k < FMA_DEPTH; k += 8) {
+            u32 fa[TM][4], fb[TN][2];
+            const f32 *a = sa + (k + this->t) * LA + this->row0 + this->g;
+            const f32 *b = sb + (k + this->t) * LB + this->col0 + this->g;
+#pragma unroll
+            for (int i = 0; i < TM; i++)
+#pragma unroll
+                for (int r = 0; r < 4; r++)
+                    fa[i][r] = to_tf32(a[r / 2 * 4 * LA + 16 * i + r % 2 * 8]);
+#pragma unroll
+            for (int j = 0; j < TN; j++)
+#pragma unroll
+                for (int r = 0; r < 2; r++)
+                    fb[j][r] = to_tf32(b[r * 4 * LB + 8 * j]);
+#pragma unroll
+            for (int i = 0; i < TM; i++)
+#pragma unroll
+                for (int j = 0; j < TN; j++)
+                    mma_tf32(this->acc[i][j], fa[i], fb[j]);
+        }
+    }
+};
+
+/* Each thread has TM x TN elements, in groups of four rows and ACROSS columns. */
+template <int BM, int BN, int THREADS> struct thread_sums {
+    typedef f32 cell;
+    static const bool AHEAD = false;
+    static const int STAGES = 2, LA = BM + 4, LB = BN + 4;
+    static const int LEFT = FMA_DEPTH * LA, RIGHT = FMA_DEPTH * LB;
+    static const int EACH = BM * BN / THREADS, TM = EACH >= 32 ? 8 : 4, TN = EACH / TM;
+    static const int GROUP = TN < 4 ? TN : 4, ACROSS = BN / TN;
+    f32 acc[TM][TN] = {};
+    int ty = threadIdx.x / ACROSS, tx = threadIdx.x % ACROSS;
+
+    __device__ void add(const f32 *sa, const f32 *sb)
+    {
+#pragma unroll
+        for (int k = 0; k < FMA_DEPTH; k++) {
+            f32 x[TM], y[TN];
+#pragma unroll
+            for (int i = 0; i < TM; i += 4) {
+                pack<f32, 4> p = *(const pack<f32, 4> *)&sa[k * LA + i * (BM / TM) + ty * 4];
+#pragma unroll
+                for (int n = 0; n < 4; n++)
+                    x[i + n] = p.at[n];
+            }
+#pragma unroll
+            for (int j = 0; j < TN; j += GROUP) {
+                pack<f32, GROUP> p =
+                    *(const pack<f32, GROUP> *)&sb[k * LB + j * ACROSS + tx * GROUP];
+#pragma unroll
+                for (int n = 0; n < GROUP; n++)
+                    y[j + n] = p.at[n];
+            }
+#pragma unroll
+            for (int i = 0; i < TM; i++)
+#pragma unroll
+                for (int j = 0; j < TN; j++)
+                    acc[i][j] += x[i] * y[j];
+        }
+    }
+
+    template <class A, class B> __device__ void advance(const f32 *sa, const f32 *sb)
+    {
+        add(sa, sb);
+    }
+
+    template <class Out> __device__ void put(const Out &out) const
+    {
+#pragma unroll
+        for (int i = 0; i < TM; i++)
+#pragma unroll
+            for (int j = 0; j < TN; j += 2)
+                out.pair(i / 4 * 4 * (BM / TM) + ty * 4 + i % 4,
+                         j / GROUP * GROUP * ACROSS + tx * GROUP + j % GROUP, acc[i][j],
+                         acc[i][j + 1]);
+    }
+};
+
+/* Whichever this device has for T; TF32: f32 may be rounded to it. */
+template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TF32,
+          int HOW = has_mma<T>::yes ? 2 : TF32 && has_tf32::yes ? 1 : 0>
+struct sums_of {
+    typedef thread_sums<BM, BN, WARPS_M * WARPS_N * 32> type;
+};
+template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TF32>
+struct sums_of<T, BM, BN, WARPS_M, WARPS_N, STAGES, TF32, 1> {
+    typedef tf32_sums<BM, BN, WARPS_M, WARPS_N> type;
+};
+template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TF32>
+struct sums_of<T, BM, BN, WARPS_M, WARPS_N, STAGES, TF32, 2> {
+    typedef half_sums<T, BM, BN, WARPS_M, WARPS_N, STAGES> type;
+};
+
+/* -- Through the depth --------------------------------------------------------------------------- */
+
+/* Columns of the right factor: what they come from, their STAGES tiles, their sums. */
+template <class Source, class Sums> struct columns {
+    Source &from;
+    typename Sums::cell *tile;
+    Sums sums;
+
+    __device__ columns(Source &from, typename Sums::cell *tile) : from(from), tile(tile) {}
+
+    __device__ void fetch(int stage, int k0)
+    {
+        if constexpr (Sums::AHEAD)
+            from.fetch(tile + stage * Sums::RIGHT, k0);
+        else
+            from.fetch_f32(k0);
+    }
+
+    __device__ void store(int stage)
+    {
+        if constexpr (Sums::AHEAD)
+            from.store(tile + stage * Sums::RIGHT);
+        else
+            from.template store_f32<Sums::LB>(tile + stage * Sums::RIGHT);
+    }
+
+    template <class A> __device__ void advance(const typename Sums::cell *left, int stage)
+    {
+        sums.template advance<A, Source>(left, tile + stage * Sums::RIGHT);
+    }
+};
+
+/* Depth begin .. depth - 1 (that of the sources) of `a`, through tiles `sa`, by all columns `c`, with
+ * tiles on their way into shared memory while others are multiplied. */
+template <class Sums, class A, class... C>
+__device__ inline void multiply_ahead(A &a, typename Sums::cell *sa, int begin, int depth, C &...c)
+{
+    const int STAGES = Sums::STAGES;
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++) {
         if (begin + s * MMA_DEPTH < depth) {
-            a.fetch(sa[s], begin + s * MMA_DEPTH);
-            b.fetch(sb[s], begin + s * MMA_DEPTH);
-            a.store(sa[s]);
-            b.store(sb[s]);
+            a.fetch(sa + s * Sums::LEFT, begin + s * MMA_DEPTH);
+            (c.fetch(s, begin + s * MMA_DEPTH), ...);
+            a.store(sa + s * Sums::LEFT);
+            (c.store(s), ...);
         }
         copy_commit();
     }
@@ -182,180 +396,67 @@ __device__ inline void product_mma(A &a, B &b, int begin, int depth, const Out &
         copy_wait<STAGES - 2>();
         __syncthreads(); /* this tile has come, and the one before it has been read by all */
         if (ahead < depth) {
-            a.fetch(sa[next], ahead);
-            b.fetch(sb[next], ahead);
+            a.fetch(sa + next * Sums::LEFT, ahead);
+            (c.fetch(next, ahead), ...);
         }
         copy_commit();
-#pragma unroll
-        for (int k = 0; k < MMA_DEPTH; k += 16) {
-            u32 fa[TM][4], fb[TN / 2][4];
-#pragma unroll
-            for (int i = 0; i < TM; i++)
-                load_fragment<A, true>(fa[i], sa[now], row0 + 16 * i, k);
-#pragma unroll
-            for (int j = 0; j < TN / 2; j++)
-                load_fragment<B, false>(fb[j], sb[now], col0 + 16 * j, k);
-#pragma unroll
-            for (int i = 0; i < TM; i++)
-#pragma unroll
-                for (int j = 0; j < TN; j++) {
-                    u32 pair[2] = {fb[j / 2][j % 2 * 2], fb[j / 2][j % 2 * 2 + 1]};
-                    mma(acc[i][j], fa[i], pair, T());
-                }
-        }
+        (c.template advance<A>(sa + now * Sums::LEFT, now), ...);
         if (ahead < depth) {
-            a.store(sa[next]);
-            b.store(sb[next]);
+            a.store(sa + next * Sums::LEFT);
+            (c.store(next), ...);
         }
         now = now == STAGES - 1 ? 0 : now + 1;
     }
     copy_wait<0>();
-#pragma unroll
-    for (int i = 0; i < TM; i++)
-#pragma unroll
-        for (int j = 0; j < TN; j++) {
-            int row = row0 + 16 * i + lane / 4, col = col0 + 8 * j + lane % 4 * 2;
-            out.pair(row, col, acc[i][j][0], acc[i][j][1]);
-            out.pair(row + 8, col, acc[i][j][2], acc[i][j][3]);
-        }
 }
 
-/* -- Plain arithmetic --------------------------------------------------------------------------- */
-
-/* Each thread has TM x TN elements, in groups of four rows and four columns. */
-template <int BM, int BN, int THREADS, class A, class B, class Out>
-__device__ inline void product_fma(A &a, B &b, int begin, int depth, const Out &out)
+/* The same with the next tile in registers. */
+template <class Sums, class A, class... C>
+__device__ inline void multiply_f32(A &a, f32 *sa, int begin, int depth, C &...c)
 {
-    const int EACH = BM * BN / THREADS, TM = EACH >= 32 ? 8 : 4, TN = EACH / TM;
-    const int ACROSS = BN / TN, LA = BM + 4, LB = BN + 4;
-    __shared__ __align__(16) f32 sa[2][FMA_DEPTH * LA], sb[2][FMA_DEPTH * LB];
-    int ty = threadIdx.x / ACROSS, tx = threadIdx.x % ACROSS;
-    f32 acc[TM][TN] = {};
-
+    int now = 0;
     if (begin < depth) {
         a.fetch_f32(begin);
-        b.fetch_f32(begin);
-        a.template store_f32<LA>(sa[0]);
-        b.template store_f32<LB>(sb[0]);
+        (c.fetch(0, begin), ...);
+        a.template store_f32<Sums::LA>(sa);
+        (c.store(0), ...);
     }
-    int now = 0;
     for (int k0 = begin; k0 < depth; k0 += FMA_DEPTH, now ^= 1) {
-        bool more = k0 + FMA_DEPTH < depth;
+        int next = k0 + FMA_DEPTH;
         __syncthreads();
-        if (more) {
-            a.fetch_f32(k0 + FMA_DEPTH);
-            b.fetch_f32(k0 + FMA_DEPTH);
+        if (next < depth) {
+            a.fetch_f32(next);
+            (c.fetch(now ^ 1, next), ...);
         }
-#pragma unroll
-        for (int k = 0; k < FMA_DEPTH; k++) {
-            f32 x[TM], y[TN];
-#pragma unroll
-            for (int i = 0; i < TM; i += 4) {
-                pack<f32, 4> p = *(pack<f32, 4> *)&sa[now][k * LA + i * (BM / TM) + ty * 4];
-#pragma unroll
-                for (int n = 0; n < 4; n++)
-                    x[i + n] = p.at[n];
-            }
-#pragma unroll
-            for (int j = 0; j < TN; j += 4) {
-                pack<f32, 4> p = *(pack<f32, 4> *)&sb[now][k * LB + j * ACROSS + tx * 4];
-#pragma unroll
-                for (int n = 0; n < 4; n++)
-                    y[j + n] = p.at[n];
-            }
-#pragma unroll
-            for (int i = 0; i < TM; i++)
-#pragma unroll
-                for (int j = 0; j < TN; j++)
-                    acc[i][j] += x[i] * y[j];
-        }
-        if (more) {
-            a.template store_f32<LA>(sa[now ^ 1]);
-            b.template store_f32<LB>(sb[now ^ 1]);
+        (c.template advance<A>(sa + now * Sums::LEFT, now), ...);
+        if (next < depth) {
+            a.template store_f32<Sums::LA>(sa + (now ^ 1) * Sums::LEFT);
+            (c.store(now ^ 1), ...);
         }
     }
-#pragma unroll
-    for (int i = 0; i < TM; i++)
-#pragma unroll
-        for (int j = 0; j < TN; j += 2)
-            out.pair(i / 4 * 4 * (BM / TM) + ty * 4 + i % 4, j / 4 * 4 * ACROSS + tx * 4 + j % 4,
-                     acc[i][j], acc[i][j + 1]);
 }
 
-/* -- TF32 --------------------------------------------------------------------------------------- */
-
-/* Lines of tiles are eight elements longer than their rows: the four lines and eight rows that a
- * fragment is read from lie in different banks. */
-template <int BM, int BN, int WARPS_M, int WARPS_N, class A, class B, class Out>
-__device__ inline void product_tf32(A &a, B &b, int begin, int depth, const Out &out)
+/* Sums: of one of the columns. `begin` is a multiple of MMA_DEPTH. */
+template <class Sums, class A, class... C>
+__device__ inline void multiply(A &a, typename Sums::cell *sa, int begin, int depth, C &...c)
 {
-    const int TM = BM / WARPS_M / 16, TN = BN / WARPS_N / 8, LA = BM + 8, LB = BN + 8;
-    __shared__ __align__(16) f32 sa[2][FMA_DEPTH * LA], sb[2][FMA_DEPTH * LB];
-    int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    int row0 = warp / WARPS_N * (BM / WARPS_M), col0 = warp % WARPS_N * (BN / WARPS_N);
-    f32 acc[TM][TN][4] = {};
-
-    if (begin < depth) {
-        a.fetch_f32(begin);
-        b.fetch_f32(begin);
-        a.template store_f32<LA>(sa[0]);
-        b.template store_f32<LB>(sb[0]);
-    }
-    int now = 0;
-    for (int k0 = begin; k0 < depth; k0 += FMA_DEPTH, now ^= 1) {
-        bool more = k0 + FMA_DEPTH < depth;
-        __syncthreads();
-        if (more) {
-            a.fetch_f32(k0 + FMA_DEPTH);
-            b.fetch_f32(k0 + FMA_DEPTH);
-        }
-#pragma unroll
-        for (int k = 0; k < FMA_DEPTH; k += 8) {
-            u32 fa[TM][4], fb[TN][2];
-#pragma unroll
-            for (int i = 0; i < TM; i++)
-#pragma unroll
-                for (int r = 0; r < 4; r++)
-                    fa[i][r] = to_tf32(
-                        sa[now][(k + t + r / 2 * 4) * LA + row0 + 16 * i + g + r % 2 * 8]);
-#pragma unroll
-            for (int j = 0; j < TN; j++)
-#pragma unroll
-                for (int r = 0; r < 2; r++)
-                    fb[j][r] = to_tf32(sb[now][(k + t + r * 4) * LB + col0 + 8 * j + g]);
-#pragma unroll
-            for (int i = 0; i < TM; i++)
-#pragma unroll
-                for (int j = 0; j < TN; j++)
-                    mma_tf32(acc[i][j], fa[i], fb[j]);
-        }
-        if (more) {
-            a.template store_f32<LA>(sa[now ^ 1]);
-            b.template store_f32<LB>(sb[now ^ 1]);
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < TM; i++)
-#pragma unroll
-        for (int j = 0; j < TN; j++) {
-            int row = row0 + 16 * i + g, col = col0 + 8 * j + 2 * t;
-            out.pair(row, col, acc[i][j][0], acc[i][j][1]);
-            out.pair(row + 8, col, acc[i][j][2], acc[i][j][3]);
-        }
+    if constexpr (Sums::AHEAD)
+        multiply_ahead<Sums>(a, sa, begin, depth, c...);
+    else
+        multiply_f32<Sums>(a, sa, begin, depth, c...);
 }
 
-/* Over depth begin .. depth - 1 (that of the sources), by whichever this device has for T; TF32: f32
- * may be rounded to it. `begin` is a multiple of MMA_DEPTH. */
+/* out = a b^T over depth begin .. depth - 1. */
 template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TF32, class A, class B,
           class Out>
 __device__ inline void product(A &a, B &b, int begin, int depth, const Out &out)
 {
-    if constexpr (has_mma<T>::yes)
-        product_mma<T, BM, BN, WARPS_M, WARPS_N, STAGES>(a, b, begin, depth, out);
-    else if constexpr (TF32 && has_tf32::yes)
-        product_tf32<BM, BN, WARPS_M, WARPS_N>(a, b, begin, depth, out);
-    else
-        product_fma<BM, BN, WARPS_M * WARPS_N * 32>(a, b, begin, depth, out);
+    typedef typename sums_of<T, BM, BN, WARPS_M, WARPS_N, STAGES, TF32>::type Sums;
+    __shared__ __align__(16) typename Sums::cell sa[Sums::STAGES * Sums::LEFT],
+        sb[Sums::STAGES * Sums::RIGHT];
+    columns<B, Sums> c(b, sb);
+    multiply<Sums>(a, sa, begin, depth, c);
+    c.sums.put(out);
 }
 
 /* -- Parts of the depth ------------------------------------------------------------------------- */
