@@ -197,9 +197,10 @@ weft_err weft_cuda_emit_conv(weft_cuda *cu, weft_node n)
     bool pointwise = is_pointwise(&p);
     p.columns = pointwise ? p.pixels : weft_cuda__mul(cu, p.pixels, p.images);
     weft_dim batch = pointwise ? weft_cuda__mul(cu, p.images, p.group) : p.group;
-    weft_dim depth = p.c * p.kernel[0] * p.kernel[1] * p.kernel[2];
+    const weft_dim rows = p.m, depth = p.c * p.kernel[0] * p.kernel[1] * p.kernel[2];
+    const weft_cuda_extent e = {p.dtype, &rows, 1, p.columns, batch, depth};
     weft_cuda_variant v[WEFT_CUDA_VARIANTS_MAX];
-    uint32_t count = weft_cuda__tiles(cu, p.dtype, p.m, p.columns, batch, depth, 1, v);
+    uint32_t count = weft_cuda__tiles(cu, &e, 1, v);
     for (uint32_t i = 0; i < count; i++)
         WEFT_TRY(emit_tiled(cu, &p, pointwise ? "conv_pointwise" : "conv", &v[i]));
     return WEFT_ERR_OK;

@@ -406,7 +406,8 @@ static weft_err emit_own(weft_cuda *cu, const problem *p)
         return WEFT_ERR_OK;
     weft_cuda_variant v[WEFT_CUDA_VARIANTS_MAX];
     weft_dim left = weft_cuda__fewer(cu, blocks, LIBRARY_BLOCKS);
-    uint32_t count = weft_cuda__tiles(cu, p->dtype, p->m, p->n, batch, p->k, left, v);
+    const weft_cuda_extent e = {p->dtype, &p->m, 1, p->n, batch, p->k};
+    uint32_t count = weft_cuda__tiles(cu, &e, left, v);
     for (uint32_t i = 0; i < count; i++)
         WEFT_TRY(emit_tiled(cu, p, &v[i]));
     return WEFT_ERR_OK;

@@ -61,13 +61,24 @@ weft_dim weft_cuda__fewer(weft_cuda *cu, weft_dim q, int64_t n)
     return weft_dim_min(pool, 1, weft_dim_max(pool, 0, weft_dim_sub(pool, n, q)));
 }
 
-/* More than half of the tile would lie outside at any size. */
-static bool is_wasteful(const weft_cuda *cu, const weft_cuda_tile *t, weft_dim m, weft_dim n)
+weft_dim weft_cuda__row_tiles(weft_cuda *cu, const weft_cuda_extent *e, uint32_t bm)
 {
-    int64_t lo, m_hi, n_hi;
-    weft_dim_bounds(weft_cuda__dims(cu), m, &lo, &m_hi);
-    weft_dim_bounds(weft_cuda__dims(cu), n, &lo, &n_hi);
-    return m_hi <= t->bm / 2 || n_hi <= t->bn / 2;
+    weft_dim q = 0;
+    for (uint32_t i = 0; i < e->n_run; i++)
+        q = weft_cuda__add(cu, q, weft_cuda__ceil_div(cu, e->rows[i], bm));
+    return q;
+}
+
+/* More than half of every tile would lie outside at any size. */
+static bool is_wasteful(const weft_cuda *cu, const weft_cuda_tile *t, const weft_cuda_extent *e)
+{
+    int64_t lo, hi, most = 0;
+    for (uint32_t i = 0; i < e->n_run; i++) {
+        weft_dim_bounds(weft_cuda__dims(cu), e->rows[i], &lo, &hi);
+        most = hi > most ? hi : most;
+    }
+    weft_dim_bounds(weft_cuda__dims(cu), e->n, &lo, &hi);
+    return most <= t->bm / 2 || hi <= t->bn / 2;
 }
 
 /* How many parts a depth is worth dividing into when there are q blocks. */
@@ -96,28 +107,27 @@ static bool add_variant(weft_cuda *cu, weft_cuda_variant v, weft_dim q, int64_t 
     return *left == 0;
 }
 
-uint32_t weft_cuda__tiles(weft_cuda *cu, weft_dtype dtype, weft_dim m, weft_dim n, weft_dim batch,
-                          weft_dim depth, weft_dim left,
+uint32_t weft_cuda__tiles(weft_cuda *cu, const weft_cuda_extent *e, weft_dim left,
                           weft_cuda_variant out[WEFT_CUDA_VARIANTS_MAX])
 {
-    const weft_cuda_tile *tile = dtype == WEFT_DTYPE_F32 ? float_tiles : half_tiles;
+    const weft_cuda_tile *tile = e->dtype == WEFT_DTYPE_F32 ? float_tiles : half_tiles;
     uint32_t count = 0;
     for (uint32_t i = 0; i < TILES; i++) {
         weft_cuda_variant v = {.tile = &tile[i], .parts = 1};
         bool last = i + 1 == TILES;
-        if (!last && is_wasteful(cu, v.tile, m, n))
+        if (!last && is_wasteful(cu, v.tile, e))
             continue;
-        weft_dim q =
-            weft_cuda__mul(cu, weft_cuda__mul(cu, weft_cuda__ceil_div(cu, m, v.tile->bm), batch),
-                           weft_cuda__ceil_div(cu, n, v.tile->bn));
-        uint32_t parts = last ? count_parts(depth, q) : 1;
+        weft_dim q = weft_cuda__mul(
+            cu, weft_cuda__mul(cu, weft_cuda__row_tiles(cu, e, v.tile->bm), e->batch),
+            weft_cuda__ceil_div(cu, e->n, v.tile->bn));
+        uint32_t parts = last ? count_parts(e->depth, q) : 1;
         int64_t least = parts > 1 ? FEW_BLOCKS : last ? 0 : FULL_BLOCKS;
         if (add_variant(cu, v, q, least, &left, out, &count))
             return count;
         if (parts > 1) {
-            int64_t each = (depth + parts - 1) / parts;
+            int64_t each = (e->depth + parts - 1) / parts;
             v.each = (uint32_t)(each + DEPTH_STEP - 1) / DEPTH_STEP * DEPTH_STEP;
-            v.parts = (uint32_t)((depth + v.each - 1) / v.each);
+            v.parts = (uint32_t)((e->depth + v.each - 1) / v.each);
             add_variant(cu, v, q, 0, &left, out, &count);
         }
     }

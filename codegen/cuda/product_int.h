@@ -1,6 +1,5 @@
-/* Private to emitters of products (emit_gemm.c, emit_conv.c, emit_attention.c): tiles of gemm.cuh
- * and their choice.
- */
+/* Private to emitters of products (emit_gemm.c, emit_low_rank.c, emit_conv.c, emit_attention.c):
+ * tiles of gemm.cuh and their choice. */
 #ifndef WEFT_CODEGEN_CUDA_PRODUCT_INT_H
 #define WEFT_CODEGEN_CUDA_PRODUCT_INT_H
 
@@ -28,12 +27,22 @@ enum { WEFT_CUDA_VARIANTS_MAX = 4 };
 weft_dim weft_cuda__enough(weft_cuda *cu, weft_dim q, int64_t n);
 weft_dim weft_cuda__fewer(weft_cuda *cu, weft_dim q, int64_t n);
 
-/* Tiles for `batch` products of m x n over `depth`: the largest that give a GPU enough blocks.
- * Which one that is may depend on symbols: then there are several. `left`: 1 where one is to be
- * taken at all, else 0. Returns their number. */
-uint32_t weft_cuda__tiles(weft_cuda *cu, weft_dtype dtype, weft_dim m, weft_dim n, weft_dim batch,
-                          weft_dim depth, weft_dim left,
+/* `batch` products of rows x n over `depth`. Rows come in runs that share no tile, most often one.
+ */
+typedef struct weft_cuda_extent {
+    weft_dtype dtype;
+    const weft_dim *rows;
+    uint32_t n_run;
+    weft_dim n, batch, depth;
+} weft_cuda_extent;
+
+/* Tiles for it: the largest that give a GPU enough blocks. Which one that is may depend on symbols:
+ * then there are several. `left`: 1 where one is to be taken at all, else 0. Returns their number.
+ */
+uint32_t weft_cuda__tiles(weft_cuda *cu, const weft_cuda_extent *e, weft_dim left,
                           weft_cuda_variant out[WEFT_CUDA_VARIANTS_MAX]);
+/* Tiles of `bm` rows, of all runs. */
+weft_dim weft_cuda__row_tiles(weft_cuda *cu, const weft_cuda_extent *e, uint32_t bm);
 /* Scratch memory for the parts of a variant, for result 0. */
 weft_dim weft_cuda__parts_bytes(weft_cuda *cu, const weft_cuda_variant *v);
 /* The kernel that adds them: `bias` names a parameter for operand 2, one number for each coordinate

@@ -124,11 +124,12 @@ static inline void *cuda_case_address(const cuda_case_run *r, const weft_step_ar
 static inline void cuda_case_kernel(const cuda_case_run *r, const weft_bundle_step *s)
 {
     const weft_bundle_kernel *k = &r->c->bundle.kernel[s->kernel];
-    void *pointer[64], *param[64];
-    int32_t whole[64];
-    float real[64];
+    enum { ARGS = 128 };
+    void *pointer[ARGS], *param[ARGS];
+    int32_t whole[ARGS];
+    float real[ARGS];
     int64_t grid[3];
-    assert_true(s->n_arg <= 64);
+    assert_true(s->n_arg <= ARGS);
     for (uint32_t i = 0; i < s->n_arg; i++) {
         const weft_step_arg *arg = &s->arg[i];
         if (arg->kind == WEFT_STEP_ARG_INT) {

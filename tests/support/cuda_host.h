@@ -26,7 +26,7 @@
 #define WEFT_CXX ""
 #endif
 
-enum { CUDA_HOST_BLOCKS = 64 };
+enum { CUDA_HOST_BLOCKS = 128 };
 
 typedef struct cuda_host {
     void *object;

@@ -38,6 +38,14 @@ static const char *const nodes[][3] = {
      "T[8192,3072] = matmul %a, %b, %c {epilogue = [\"gelu acc\"], trans_b = 1}"},
     {"f32", "%a : T[128,3072], %b : T[3072,768]",
      "T[128,768] = matmul %a, %b {epilogue = [\"gelu acc\"], trans_a = 0}"},
+    {"bf16", "%x : T[64,768], %w : T[768,768], %m : T[768], %u : T[768,16], %v : T[16,768]",
+     "T[64,768] = low_rank_matmul %x, %w, %m, %u, %v, _, _ {starts = dims[0, 32], trans_b = 1}"},
+    {"f16", "%x : T[8192,768], %w : T[3072,768], %u : T[768,64], %v : T[64,3072]",
+     "T[8192,3072] = low_rank_matmul %x, %w, _, %u, %v, _, _ {epilogue = [\"gelu acc\"], starts = "
+     "dims[0, 4096], trans_b = 1}"},
+    {"f32", "%x : T[8192,768], %w : T[3072,768], %u : T[768,32], %v : T[32,3072]",
+     "T[8192,3072] = low_rank_matmul %x, %w, _, %u, %v, _, _ {epilogue = [\"gelu acc\"], starts = "
+     "dims[0, 4096], trans_b = 1}"},
     {"f16", "%q : T[8,?s,2304], %m : T[8,1,1,?s]",
      "T[8,?s,768] = attention %q, %q, %q, %m {head_dim = 64, heads = 12, k_offset = 768, scale = "
      "0.125, v_offset = 1536}"},

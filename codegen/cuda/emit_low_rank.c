@@ -1,0 +1,141 @@
+/* low_rank_matmul: one kernel for the rows of all segments (low_rank.cuh).
+ *
+ * Tiles are those of other products, but no tile has rows of two segments: a block has one pair of
+ * thin factors. Where few rows leave a GPU without work, the depth is divided as in emit_tile.c.
+ * What x u needs of shared memory and registers beside x w costs the largest tile of f16 its third
+ * stage and its second block on a multiprocessor. Blocks at once on sm_90 at rank 16, by registers
+ * (NVRTC 13.0): f16 1 of 128 x 128 (8 warps), 5 of 64 x 64 (20 warps); f32 2 (16) and 4 (16).
+ *
+ * Each block computes x u for its own columns: rank / BN more products than are needed, which is
+ * little beside what a second kernel and a pass over x would cost when rows are few. */
+#include "codegen/cuda/product_int.h"
+
+enum { RANK_MAX = 64, RANK_STEP = 16, STATIC_BYTES = 48 << 10 };
+
+typedef struct problem {
+    weft_dtype dtype;
+    weft_dim n, k;
+    bool trans_b;
+    uint32_t n_segment;
+    const weft_dim *start;                 /* [n_segment] */
+    weft_dim rows[WEFT_LOW_RANK_SEGMENTS]; /* of each segment */
+    uint32_t thin;                         /* columns for x u: 16, 32 or 64 */
+    uint32_t bias;                         /* operand; UINT32_MAX: none */
+} problem;
+
+/* Columns of u of segment i; 0: it has none. */
+static weft_dim rank_of(weft_cuda *cu, uint32_t i)
+{
+    const weft_ttype *u = weft_cuda__in_type(cu, weft_low_rank_u(i));
+    return u ? u->dim[1] : 0;
+}
+
+static weft_err read_segments(weft_cuda *cu, problem *p)
+{
+    weft_dim all = weft_cuda__in_type(cu, 0)->dim[0];
+    p->thin = RANK_STEP;
+    for (uint32_t i = 0; i < p->n_segment; i++) {
+        weft_dim last = i + 1 < p->n_segment ? p->start[i + 1] : all, rank = rank_of(cu, i);
+        int64_t least, most;
+        p->rows[i] = weft_dim_sub(weft_cuda__dims(cu), last, p->start[i]);
+        weft_dim_bounds(weft_cuda__dims(cu), p->rows[i], &least, &most);
+        if (least < 0)
+            return weft_cuda__unsup(cu, "only running tells whether segment %u has rows", i);
+        if (!weft_dim_is_const(rank))
+            return weft_cuda__unsup(cu, "only running tells the rank of segment %u", i);
+        if (rank > RANK_MAX)
+            return weft_cuda__unsup(cu, "segment %u has rank %lld, at most %d", i, (long long)rank,
+                                    RANK_MAX);
+        while (p->thin < rank)
+            p->thin *= 2;
+    }
+    return WEFT_ERR_OK;
+}
+
+/* The tile with as many stages as the shared memory has room for. */
+static weft_cuda_tile fit_tile(const problem *p, const weft_cuda_tile *t)
+{
+    weft_cuda_tile own = *t;
+    uint32_t bytes = (t->bm + t->bn + p->thin) * 32 * 2; /* of a stage, 16-bit elements */
+    while (own.stages * bytes > STATIC_BYTES)
+        own.stages--;
+    if (own.stages < t->stages || p->thin > RANK_STEP)
+        own.min_blocks = 0;
+    return own;
+}
+
+/* The block's place: a line for each segment. */
+static void print_place(weft_cuda_kernel *k, const problem *p, const weft_cuda_tile *t,
+                        weft_dim tiles)
+{
+    weft_arena *arena = weft_cuda__arena(weft_cuda__of(k));
+    weft_buf *body = weft_cuda__body(k);
+    weft_buf_printf(body, "    low_rank_place<%s> place(%s, %u);\n", weft_dtype_name(p->dtype),
+                    weft_cuda__number(k, tiles), t->bn);
+    for (uint32_t i = 0; i < p->n_segment; i++) {
+        weft_dim rank = rank_of(weft_cuda__of(k), i);
+        weft_dim last = weft_cuda__add(weft_cuda__of(k), p->start[i], p->rows[i]);
+        const char *factors = "0, 0";
+        if (rank > 0) {
+            const char *u = weft_arena_printf(arena, "u%u", i);
+            const char *v = weft_arena_printf(arena, "v%u", i);
+            weft_cuda__in(k, u, weft_low_rank_u(i));
+            weft_cuda__in(k, v, weft_low_rank_u(i) + 1);
+            factors = weft_arena_printf(arena, "%s, %s", u, v);
+        }
+        weft_buf_printf(body, "    place.segment(%u, %s, %s, %s, %lld);\n", t->bm,
+                        weft_cuda__number(k, p->start[i]), weft_cuda__number(k, last), factors,
+                        (long long)rank);
+    }
+}
+
+static weft_err emit_tiled(weft_cuda *cu, const problem *p, const weft_cuda_extent *e,
+                           const weft_cuda_variant *v)
+{
+    const weft_cuda_tile t = fit_tile(p, v->tile);
+    weft_arena *arena = weft_cuda__arena(cu);
+    const char *type = weft_dtype_name(p->dtype), *post = "no_post{}", *first = "0";
+    weft_cuda_kernel *k =
+        weft_cuda__kernel(cu, weft_arena_printf(arena, "low_rank_%s_%ux%u", type, t.bm, t.bn),
+                          weft_cuda__tile_threads(&t));
+    weft_dim scratch =
+        v->parts > 1 ? weft_cuda__scratch_bytes(cu, weft_cuda__parts_bytes(cu, v)) : 0;
+    weft_cuda__min_blocks(k, t.min_blocks);
+    weft_cuda__include(k, "low_rank.cuh");
+    weft_cuda__in(k, "x", 0);
+    weft_cuda__in(k, "w", 1);
+    print_place(k, p, &t, weft_cuda__row_tiles(cu, e, t.bm));
+    if (v->parts > 1) {
+        weft_dim all = weft_cuda__numel(cu, weft_cuda__out_type(cu, 0));
+        weft_cuda__scratch(k, "y", WEFT_DTYPE_F32, scratch, false);
+        first = weft_arena_printf(arena, "blockIdx.y * (size_t)%s", weft_cuda__number(k, all));
+    } else {
+        weft_cuda__out(k, "y", 0);
+        WEFT_TRY(weft_cuda__sum_epilogue(k, WEFT_ATTR_EPILOGUE, -1, 1, 1, p->bias, &post));
+    }
+    weft_buf_printf(weft_cuda__body(k),
+                    "    low_rank<%s, %s, %s, %u, %u>(x, w, y, %s, place, %s, %s, %s);\n", type,
+                    weft_cuda__tile_text(cu, &t), p->trans_b ? "true" : "false", p->thin, v->each,
+                    first, weft_cuda__number(k, p->n), weft_cuda__number(k, p->k), post);
+    weft_cuda__launch(k, v->blocks, v->parts, 1, 0);
+    return v->parts > 1 ? weft_cuda__sum_parts(cu, v, scratch, -1, false, 1, 1, p->bias)
+                        : WEFT_ERR_OK;
+}
+
+weft_err weft_cuda_emit_low_rank(weft_cuda *cu, weft_node n)
+{
+    const weft_ttype *x = weft_cuda__in_type(cu, 0), *y = weft_cuda__out_type(cu, 0);
+    weft_attrs attrs = weft_cuda__attrs(cu);
+    problem p = {.dtype = (weft_dtype)y->dtype, .n = y->dim[1], .k = x->dim[1]};
+    p.trans_b = weft_attrs_int(attrs, WEFT_ATTR_TRANS_B, 0) != 0;
+    p.bias = weft_node_in(weft_cuda__module(cu), n, 2).i ? 2 : UINT32_MAX;
+    if (!weft_cuda__param(cu, UINT32_MAX, WEFT_ATTR_STARTS, &p.start, &p.n_segment))
+        return weft_cuda__unsup(cu, "only running tells `starts`");
+    WEFT_TRY(read_segments(cu, &p));
+    const weft_cuda_extent e = {p.dtype, p.rows, p.n_segment, p.n, 1, p.k};
+    weft_cuda_variant v[WEFT_CUDA_VARIANTS_MAX];
+    uint32_t count = weft_cuda__tiles(cu, &e, 1, v);
+    for (uint32_t i = 0; i < count; i++)
+        WEFT_TRY(emit_tiled(cu, &p, &e, &v[i]));
+    return WEFT_ERR_OK;
+}

@@ -1,0 +1,94 @@
+/* Rows of several models by one weight and, on top, by each model's own two thin factors:
+ *
+ *     y[rows of a segment] = post(x w + (x u) v)        u [k, rank], v [rank, n] of the segment
+ *
+ * A block has a tile of rows of one segment by columns of the result. While it goes through the
+ * depth, the tile of x in shared memory serves w and u: x u comes beside x w, for `rank` more
+ * columns. Then x u goes, in f32, to the shared memory that the tiles had, and times v, in plain
+ * arithmetic, onto x w. Sums are linear in x: where the depth is divided into parts, each part adds
+ * the thin product of its own.
+ *
+ * One kernel for the adapters of many requests: Chen et al., "Punica", 2023. */
+#ifndef WEFT_LOW_RANK_CUH
+#define WEFT_LOW_RANK_CUH
+#include "gemm.cuh"
+
+/* Where a block works and with which factors. Blocks count along tiles of rows first, segment after
+ * segment, then columns: those that run at once share columns of w. */
+template <class T> struct low_rank_place {
+    int col, row = 0, end = 0, rank = 0; /* the segment's tile begins at `row`, the segment ends at `end` */
+    const T *u = 0, *v = 0;
+    int tile; /* among those of the segments not seen yet; negative: found */
+
+    __device__ low_rank_place(int down, int bn)
+        : col((int)(blockIdx.x / (u32)down) * bn), tile((int)(blockIdx.x % (u32)down))
+    {
+    }
+
+    /* The next segment is rows [first, last). */
+    __device__ void segment(int bm, int first, int last, const T *own_u, const T *own_v,
+                            int own_rank)
+    {
+        int tiles = (last - first + bm - 1) / bm;
+        if (tile >= 0 && tile < tiles) {
+            row = first + tile * bm;
+            end = last;
+            u = own_u;
+            v = own_v;
+            rank = own_rank;
+        }
+        tile -= tiles;
+    }
+};
+
+/* x u as tiles [depth][LD]; what lies beyond the rank, infinities times zeros among it, is none. */
+template <int LD> struct thin_out {
+    f32 *to;
+    int rank;
+
+    __device__ void pair(int row, int col, f32 lo, f32 hi) const
+    {
+        to[col * LD + row] = col < rank ? lo : 0;
+        to[(col + 1) * LD + row] = col + 1 < rank ? hi : 0;
+    }
+};
+
+/* x: rows of k elements; w: k x n, or n x k (TRANS_B). THIN: 16, 32 or 64, no less than the rank. EACH:
+ * the depth of a part, if blocks have parts. */
+template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TF32, bool TRANS_B,
+          int THIN, int EACH, class Y, class Post>
+__device__ inline void low_rank(const T *x, const T *w, Y *y, size_t first,
+                                const low_rank_place<T> &at, int n, int k, const Post &post)
+{
+    const int THREADS = WARPS_M * WARPS_N * 32, LA = BM + 4, LB = BN + 4;
+    typedef typename sums_of<T, BM, BN, WARPS_M, WARPS_N, STAGES, TF32>::type Sums;
+    typedef typename sums_of<T, BM, THIN, WARPS_M * WARPS_N, 1, STAGES, TF32>::type Thin;
+    typedef typename Sums::cell cell;
+    const int LEFT = Sums::STAGES * Sums::LEFT, RIGHT = Sums::STAGES * Sums::RIGHT;
+    const int TILES = (LEFT + RIGHT + Sums::STAGES * Thin::RIGHT) * sizeof(cell);
+    const int AFTER = (THIN * LA + FMA_DEPTH * LB) * sizeof(f32);
+    __shared__ __align__(16) unsigned char memory[TILES > AFTER ? TILES : AFTER];
+    cell *tile = (cell *)memory;
+    f32 *thin = (f32 *)memory, *slab = thin + THIN * LA;
+
+    const depth_part<EACH> part(k);
+    matrix<T, true, BM, THREADS> left(x, k, at.row, at.end, part.end);
+    matrix<T, TRANS_B, BN, THREADS> right(w, TRANS_B ? k : n, at.col, n, part.end);
+    matrix<T, false, THIN, THREADS> down(at.u, at.rank, 0, at.rank, part.end);
+    matrix<T, false, BN, THREADS> up(at.v, n, at.col, n, at.rank);
+    columns<decltype(right), Sums> wide(right, tile + LEFT);
+    columns<decltype(down), Thin> narrow(down, tile + LEFT + RIGHT);
+    multiply<Sums>(left, tile, part.begin, part.end, wide, narrow);
+    __syncthreads(); /* the tiles have been read by all */
+    narrow.sums.put(thin_out<LA>{thin, at.rank});
+    for (int r = 0; r < at.rank; r += FMA_DEPTH) {
+        up.fetch_f32(r);
+        __syncthreads(); /* x u has come, and the slab before has been read by all */
+        up.template store_f32<LB>(slab);
+        __syncthreads();
+        wide.sums.add(thin + r * LA, slab);
+    }
+    wide.sums.put(gemm_out<Y, Post>(y, post, first, at.row, at.col, at.end, n));
+}
+
+#endif
