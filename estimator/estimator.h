@@ -270,6 +270,7 @@ typedef struct weft_workload {
     size_t n_step;
     const uint32_t *edge; /* numbers of earlier steps */
     weft_lowering lowering;
+    uint32_t n_beside; /* products that may run at the same time, at most */
     uint64_t weight_bytes, arena_bytes, in_bytes, out_bytes;
 } weft_workload;
 

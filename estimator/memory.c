@@ -7,9 +7,11 @@
  * would plan: the same places (ir/place.c) packed the same way (base/pack.h). For a framework that
  * stands for its caching allocator without fragmentation.
  *
- * Workspace, on GPUs: cuBLAS takes one buffer a process as soon as there is a product; NVIDIA
- * recommends 32 MiB from compute capability 9.0 on and 4 MiB before (documentation of
- * cublasSetWorkspace), PyTorch allocates 8 MiB before (CUBLAS_WORKSPACE_CONFIG :4096:2:16:8).
+ * Workspace, on GPUs: what a product of cuBLAS may take; NVIDIA recommends 32 MiB from compute
+ * capability 9.0 on and 4 MiB before (documentation of cublasSetWorkspace), PyTorch allocates 8 MiB
+ * before (CUBLAS_WORKSPACE_CONFIG :4096:2:16:8). A framework has one buffer a process, Weft one for
+ * each product of a wave (ops/place.h), for these run at the same time. That is the most: its
+ * driver takes what each algorithm wants, and has it in gaps of the arena where it fits.
  * Convolutions by implicit product need none. */
 #include "estimator/estimator_int.h"
 
@@ -141,6 +143,38 @@ void weft_workload__find_reuse(const weft_sizes *s, const weft_estimate_options 
     }
 }
 
+/* -- Workspace ------------------------------------------------------------------------------- */
+
+static uint32_t count_products(const weft_workload *work, const weft_graph_step *s)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < s->n_kernel; k++)
+        n += work->kernel[s->first_kernel + k].kernel.kind == WEFT_KERNEL_GEMM;
+    return n > 0; /* those of one step run one after the other */
+}
+
+/* The most products of a wave: as weft_place_waves, a step without kernels ends none. */
+static uint32_t count_beside(const weft_workload *work, weft_arena *arena)
+{
+    uint32_t *maker = weft_arena_array(arena, work->n_step + 1, sizeof *maker);
+    uint32_t begin = 0, n = 0, most = 0;
+    for (uint32_t i = 0; i < work->n_step; i++) {
+        const weft_graph_step *s = &work->step[i];
+        uint32_t newest = 0; /* 1 + the last step that makes an operand */
+        for (uint32_t k = 0; k < s->n_edge; k++)
+            if (maker[work->edge[s->first_edge + k]] > newest)
+                newest = maker[work->edge[s->first_edge + k]];
+        maker[i] = s->n_kernel ? i + 1 : newest;
+        if (s->n_kernel && newest > begin) {
+            begin = i;
+            n = 0;
+        }
+        n += count_products(work, s);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
 /* -- Sums ------------------------------------------------------------------------------------- */
 
 weft_err weft_workload__count_memory(const weft_sizes *s, const int64_t *symbol,
@@ -154,23 +188,18 @@ weft_err weft_workload__count_memory(const weft_sizes *s, const int64_t *symbol,
         out->in_bytes = add_capped(out->in_bytes, val_bytes(s, weft_graph_input(s->g, i)));
     for (uint32_t i = 0; i < weft_graph_output_count(s->g); i++)
         out->out_bytes = add_capped(out->out_bytes, val_bytes(s, weft_graph_output(s->g, i)));
+    out->n_beside = count_beside(out, s->arena);
     return WEFT_ERR_OK;
 }
 
 static uint64_t find_workspace(const weft_workload *work, const weft_slice *slice)
 {
-    if (weft_gpu__is_cpu(slice->gpu))
+    if (weft_gpu__is_cpu(slice->gpu) || work->n_beside == 0)
         return 0;
-    for (size_t i = 0; i < work->n; i++) {
-        if (work->kernel[i].kernel.kind != WEFT_KERNEL_GEMM)
-            continue;
-        if (slice->gpu->capability >= new_capability)
-            return new_workspace_mib * mib;
-        return (work->lowering == WEFT_LOWERING_FRAMEWORK ? framework_workspace_mib
-                                                          : old_workspace_mib) *
-               mib;
-    }
-    return 0;
+    bool is_new = slice->gpu->capability >= new_capability;
+    if (work->lowering == WEFT_LOWERING_FRAMEWORK)
+        return (is_new ? new_workspace_mib : framework_workspace_mib) * mib;
+    return (is_new ? new_workspace_mib : old_workspace_mib) * mib * work->n_beside;
 }
 
 void weft_workload__sum_memory(const weft_workload *work, const weft_slice *slice,

@@ -356,6 +356,36 @@ static void test_estimate_graph__memory(void **state)
     close_world(&w);
 }
 
+/* Each product that may run beside others has a workspace: q, k, v and, after a view, w. */
+static void test_estimate_graph__workspaces_of_a_wave(void **state)
+{
+    world w;
+    weft_estimate e;
+    weft_slice slice;
+    (void)state;
+    lower(&w, "wir 1 kernel\n"
+              "weight $w : f32[64,64] = splat 0.0\n"
+              "graph @g (%x : f32[32,64]) {\n"
+              "  %q : f32[32,64] = matmul %x, $w\n"
+              "  %k : f32[32,64] = matmul %x, $w\n"
+              "  %v : f32[32,64] = matmul %x, $w\n"
+              "  %y : f32[2048] = view %x {shape = dims[2048]}\n"
+              "  %z : f32[32,64] = view %y {shape = dims[32, 64]}\n"
+              "  %w : f32[32,64] = matmul %z, $w\n"
+              "  %a : f32[32,64] = ew %q, %k, %v, %w {steps = [\"add i0 i1\", \"add acc i2\", "
+              "\"add acc i3\"]}\n"
+              "  %b : f32[32,64] = matmul %a, $w\n"
+              "  %c : f32[32,64] = matmul %a, $w\n"
+              "  return \"b\" %b, \"c\" %c\n"
+              "}\n");
+    assert_int_equal(w.work.n_beside, 4);
+    assert_int_equal(weft_slice_make("h200", "", w.diag, &slice), WEFT_ERR_OK);
+    assert_int_equal(weft_workload_estimate(&w.work, &slice, NULL, w.arena, w.diag, &e),
+                     WEFT_ERR_OK);
+    assert_int_equal(e.workspace_bytes, 4 * 32 << 20);
+    close_world(&w);
+}
+
 /* The arena of a plan is that of the plan's bucket; without the bucket the same is planned. */
 static void test_estimate_graph__arena_is_plan_memorys(void **state)
 {
@@ -418,6 +448,7 @@ int main(void)
         cmocka_unit_test(test_estimate_graph__framework_launches_what_was_traced),
         cmocka_unit_test(test_estimate_graph__framework_time),
         cmocka_unit_test(test_estimate_graph__memory),
+        cmocka_unit_test(test_estimate_graph__workspaces_of_a_wave),
         cmocka_unit_test(test_estimate_graph__arena_is_plan_memorys),
         cmocka_unit_test(test_estimate_graph__shapes_of_data_are_refused),
     };
