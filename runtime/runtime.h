@@ -91,7 +91,8 @@ typedef struct weft_session_memory {
     uint64_t arena_bytes;   /* of values; the bundle's arena when `planned` */
     uint64_t total_bytes;   /* with scratch memory and copies of outputs */
     uint64_t packed_bytes;  /* weights that the driver packed, of all sessions of the engine */
-    uint64_t touched_bytes; /* distinct bytes of the arena that a run writes, when measured */
+    uint64_t touched_bytes; /* distinct bytes of the arena that a run writes, when measured; on a
+                             * device with inputs and scratch memory in its gaps */
     uint64_t high_bytes;    /* 1 + the last of them */
 } weft_session_memory;
 

@@ -18,44 +18,79 @@ void weft_session_get_memory(const weft_session *session, weft_session_memory *o
         out->packed_bytes = e->driver->packed_bytes(session->engine);
 }
 
-/* One run over memory full of `fill`; marks what has another value afterwards. */
-static weft_err run_over(weft_session *s, const weft_tensor *in, uint32_t n_in, weft_diag *diag,
-                         int fill, weft_tensor *out, uint8_t *written, uint64_t n)
+/* -- What a run writes ---------------------------------------------------------------------- */
+
+/* Copies between `host` and a device's memory, and waits. */
+static weft_err move(weft_session *s, uint8_t *host, uint64_t n, bool in, weft_diag *diag)
 {
-    memset(s->memory->at, fill, s->memory->bytes);
+    const weft_driver *d = s->engine->driver;
+    if (d->begin)
+        d->begin(s->engine);
+    weft_err err = in ? d->own->copy_in(s->engine, s->queue, s->memory->at, host, n, diag)
+                      : d->own->copy_out(s->engine, s->queue, host, s->memory->at, n, diag);
+    if (err == WEFT_ERR_OK)
+        err = d->own->wait(s->engine, s->queue, diag);
+    if (d->end)
+        d->end(s->engine);
+    return err;
+}
+
+/* One run over memory full of `fill`; marks what has another value afterwards. `host`: room for it,
+ * where the session's memory is a device's, else that memory. */
+static weft_err run_over(weft_session *s, const weft_tensor *in, uint32_t n_in, weft_diag *diag,
+                         int fill, uint8_t *host, weft_tensor *out, uint8_t *written, uint64_t n)
+{
+    bool own = s->engine->driver->own != NULL;
+    memset(host, fill, n);
+    if (own && n)
+        WEFT_TRY(move(s, host, n, true, diag));
     WEFT_TRY(weft_session_run(s, in, n_in, diag, out, s->program->n_output));
-    const uint8_t *at = s->memory->at;
+    if (own && n)
+        WEFT_TRY(move(s, host, n, false, diag));
     for (uint64_t i = 0; i < n; i++)
-        written[i] |= at[i] != fill;
+        written[i] |= host[i] != fill;
     return WEFT_ERR_OK;
+}
+
+static weft_err measure(weft_session *s, const weft_tensor *in, uint32_t n_in, weft_diag *diag,
+                        weft_tensor *result, weft_session_memory *out)
+{
+    const weft_device_ops *own = s->engine->driver->own;
+    uint64_t n = out->arena_bytes;
+    void *host = s->memory->at;
+    uint8_t *written = calloc((size_t)n + 1, 1);
+    weft_err err = written ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
+    if (err == WEFT_ERR_OK && own)
+        err = own->host_alloc(s->engine, n + 1, &host);
+    if (err != WEFT_ERR_OK) {
+        free(written);
+        return err;
+    }
+    err = run_over(s, in, n_in, diag, FILL_A, host, result, written, n);
+    if (err == WEFT_ERR_OK)
+        err = run_over(s, in, n_in, diag, FILL_B, host, result, written, n);
+    for (uint64_t i = 0; err == WEFT_ERR_OK && i < n; i++) {
+        out->touched_bytes += written[i];
+        out->high_bytes = written[i] ? i + 1 : out->high_bytes;
+    }
+    if (own)
+        own->host_free(s->engine, host, n + 1);
+    free(written);
+    return err;
 }
 
 weft_err weft_session_measure_memory(weft_session *session, const weft_tensor *in, uint32_t n_in,
                                      weft_diag *diag, weft_session_memory *out)
 {
     weft_session *s = session;
-    uint8_t *written = NULL;
-    if (s->engine->driver->own)
-        return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.item = s->program->name},
-                               "what a run writes is measured on CPUs");
     weft_tensor *result = calloc((size_t)s->program->n_output + 1, sizeof *result);
     if (!result)
         return WEFT_ERR_NOMEM;
     weft_err err = weft_session_run(s, in, n_in, diag, result, s->program->n_output);
     if (err == WEFT_ERR_OK) {
         weft_session_get_memory(s, out);
-        written = calloc((size_t)out->arena_bytes + 1, 1);
-        err = written ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
+        err = measure(s, in, n_in, diag, result, out);
     }
-    if (err == WEFT_ERR_OK)
-        err = run_over(s, in, n_in, diag, FILL_A, result, written, out->arena_bytes);
-    if (err == WEFT_ERR_OK)
-        err = run_over(s, in, n_in, diag, FILL_B, result, written, out->arena_bytes);
-    for (uint64_t i = 0; err == WEFT_ERR_OK && i < out->arena_bytes; i++) {
-        out->touched_bytes += written[i];
-        out->high_bytes = written[i] ? i + 1 : out->high_bytes;
-    }
-    free(written);
     free(result);
     return err;
 }
