@@ -52,10 +52,13 @@ void weft_gpu__note_memory(weft_engine *e, weft_diag *diag)
     size_t left = 0, total = 0;
     if (g->cu->cuMemGetInfo(&left, &total) != WEFT_CUDA_SUCCESS)
         return;
+    /* The device's numbers do not know of it. */
+    const char *limit = getenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT");
     weft_diag_note(diag, (weft_where){.file = g->name},
-                   "%llu of %llu bytes are free; this engine has %llu of weights and %llu of "
+                   "%llu of %llu bytes are free%s%s; this engine has %llu of weights and %llu of "
                    "activations",
                    (unsigned long long)left, (unsigned long long)total,
+                   limit ? ", MPS limits this process to " : "", limit ? limit : "",
                    (unsigned long long)g->weight_bytes, (unsigned long long)g->arena_bytes);
 }
 

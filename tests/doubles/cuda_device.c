@@ -66,6 +66,24 @@ void weft_cuda__kill(weft_object *o)
 
 /* -- Devices ---------------------------------------------------------------------------------- */
 
+/* As the MPS documentation has it: a process that sees 40 % of the threads has 40 % of the
+ * multiprocessors, "0=6G,1=512M" limits the memory that it may take of devices 0 and 1. */
+static void limit_device(weft_cuda_device *d, int ordinal)
+{
+    const char *percent = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
+    const char *limit = getenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT");
+    if (percent)
+        d->sms = (int)(d->sms * atof(percent) / 100 + 0.5);
+    d->limit_bytes = UINT64_MAX;
+    for (const char *at = limit; at && *at; at += strcspn(at, ","), at += *at == ',') {
+        int device;
+        unsigned long long n;
+        char unit;
+        if (sscanf(at, "%d=%llu%c", &device, &n, &unit) == 3 && device == ordinal)
+            d->limit_bytes = n << (unit == 'G' ? 30 : 20);
+    }
+}
+
 /* UUIDs are those of NVML's double; the fastest comes first. */
 static void make_devices(void)
 {
@@ -82,6 +100,7 @@ static void make_devices(void)
         d->uuid[15] = (unsigned char)(i == 0 ? fastest : i <= fastest ? i - 1 : i);
         d->sms = (int)weft_double_number("SMS", 132);
         d->mem_bytes = weft_double_number("MEM", (uint64_t)140 << 30);
+        limit_device(d, i);
         d->smallest_group = d->major >= 9 ? 8 : d->major == 8 ? 4 : 2;
     }
 }

@@ -174,6 +174,7 @@ typedef struct weft_cuda_device {
     unsigned char uuid[16];
     int major, minor, sms;
     uint64_t mem_bytes, used_bytes;
+    uint64_t limit_bytes; /* of this process, by MPS */
     weft_cuda_ctx *primary;
     unsigned retained;
     unsigned smallest_group; /* SMs of a partition: the least, and its multiples */

@@ -198,7 +198,8 @@ weft_cu_result cuMemAlloc(weft_cu_deviceptr *out, size_t bytes)
         weft_double_mistake("cuMemAlloc of 0 bytes");
         r = WEFT_CUDA_ERROR_INVALID_VALUE;
     }
-    if (!r && bytes > d->mem_bytes - d->used_bytes)
+    if (!r && (bytes > d->mem_bytes - d->used_bytes || d->used_bytes >= d->limit_bytes ||
+               bytes > d->limit_bytes - d->used_bytes))
         r = WEFT_CUDA_ERROR_OUT_OF_MEMORY;
     if (!r && !(b = cut(&rooms[DEVICE], bytes)))
         r = WEFT_CUDA_ERROR_OUT_OF_MEMORY;

@@ -281,6 +281,55 @@ static void test_drv_cuda__tells_when_memory_ends(void **state)
     }
 }
 
+/* What a client of MPS gets: a part of the multiprocessors, and memory up to a limit, of which the
+ * device's own numbers know nothing. */
+static void test_drv_cuda__obeys_limits_of_mps(void **state)
+{
+    (void)state;
+    subject s;
+    const weft_engine_options much = {.threads = 1, .n_sm = 100};
+    setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "40", 1);
+    setenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=16M", 1);
+    d.reset();
+    compare_model(bundles[0], bundles[1], NULL, &whole, 2);
+    assert_int_not_equal(open_subject(&s, bundles[1], NULL, &much), WEFT_ERR_OK);
+    assert_true(is_said("multiprocessors 0 to 99 are asked for, it has 6 groups of 8"));
+    setenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=0M", 1);
+    d.reset();
+    assert_int_equal(run_all(false), WEFT_ERR_NOMEM);
+    assert_true(is_said("weights of the model take"));
+    assert_true(is_said("bytes are free, MPS limits this process to 0=0M"));
+    unsetenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
+    unsetenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT");
+    sound();
+}
+
+/* What a run writes of its memory: no more than was planned, and not less than the outputs. */
+static void test_drv_cuda__measures_what_a_run_writes(void **state)
+{
+    (void)state;
+    for (int i = 1; i < n_bundles; i += 2) {
+        subject s;
+        weft_tensor in[PORTS_MAX], out[PORTS_MAX];
+        weft_session_memory m;
+        need(open_subject(&s, bundles[i], NULL, &whole));
+        const weft_bundle_program *p = weft_session_program(s.session);
+        uint32_t n = make_inputs(p, 1, in);
+        need(weft_session_measure_memory(s.session, in, n, diag, &m));
+        assert_true(m.planned && m.packed_bytes > 0);
+        assert_true(m.touched_bytes > 0 && m.touched_bytes <= m.high_bytes);
+        assert_true(m.high_bytes <= m.arena_bytes && m.arena_bytes <= m.total_bytes);
+        uint64_t bytes = 0;
+        need(weft_session_run(s.session, in, n, diag, out, p->n_output));
+        for (uint32_t k = 0; k < p->n_output; k++)
+            bytes += weft_tensor_bytes(&out[k]);
+        assert_true(m.touched_bytes >= bytes);
+        free_inputs(in, n);
+        close_subject(&s);
+        sound();
+    }
+}
+
 /* -- Bad devices, bad images ------------------------------------------------------------------- */
 
 static void test_drv_cuda__tells_when_the_device_is_lost(void **state)
@@ -472,6 +521,8 @@ int main(int argc, char **argv)
         T(survives_failing_calls_of_profiles),
         T(survives_failing_products),
         T(tells_when_memory_ends),
+        T(obeys_limits_of_mps),
+        T(measures_what_a_run_writes),
         T(tells_when_the_device_is_lost),
         T(tells_that_a_product_lost_the_device),
         T(refuses_other_devices),
