@@ -51,25 +51,36 @@ static uint64_t *hash_cols(const weft_matrix *m, weft_arena *arena)
     return hash;
 }
 
-/* Entries of `a` that `b` has at the same index (*same) and anywhere (*common). */
-static void join(const uint64_t *a, uint32_t n_a, const uint64_t *b, uint32_t n_b,
-                 weft_arena *scratch, uint32_t *same, uint32_t *common)
+uint32_t weft_similar__count_common(const uint64_t *a, size_t n_a, const uint64_t *b, size_t n_b,
+                                    weft_arena *scratch)
 {
+    weft_arena_mark mark = weft_arena_get_mark(scratch);
     weft_map *left = weft_map_create(scratch);
-    *same = *common = 0;
-    for (uint32_t i = 0; i < n_b; i++) {
+    uint32_t common = 0;
+    for (size_t i = 0; i < n_b; i++) {
         uint64_t count = 0;
         weft_map_get(left, b[i], &count);
         weft_map_put(left, b[i], count + 1);
     }
-    for (uint32_t i = 0; i < n_a; i++) {
+    for (size_t i = 0; i < n_a; i++) {
         uint64_t count = 0;
-        *same += i < n_b && a[i] == b[i];
         if (!weft_map_get(left, a[i], &count) || count == 0)
             continue;
         weft_map_put(left, a[i], count - 1);
-        ++*common;
+        common++;
     }
+    weft_arena_reset(scratch, mark);
+    return common;
+}
+
+/* Entries of `a` that `b` has at the same index (*same) and anywhere (*common). */
+static void join(const uint64_t *a, uint32_t n_a, const uint64_t *b, uint32_t n_b,
+                 weft_arena *scratch, uint32_t *same, uint32_t *common)
+{
+    *same = 0;
+    for (uint32_t i = 0; i < n_a && i < n_b; i++)
+        *same += a[i] == b[i];
+    *common = weft_similar__count_common(a, n_a, b, n_b, scratch);
 }
 
 static uint64_t count_differing(const weft_matrix *a, const weft_matrix *b)

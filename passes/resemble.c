@@ -7,6 +7,7 @@
  * Weights of which one has more rows or columns: the share of the smaller one's rows (columns) that
  * the other has, by hash, wherever they are. After PAIRS_MAX pairs nothing is known of the rest. */
 #include "passes/align.h"
+#include "passes/similar.h"
 
 #include "base/hash.h"
 #include "base/map.h"
@@ -130,23 +131,9 @@ static const uint64_t *hash_cols(weft_resemblance *r, const weft_module *m, weft
 static double share_common(weft_arena *scratch, const uint64_t *a, int64_t n_a, const uint64_t *b,
                            int64_t n_b)
 {
-    weft_arena_mark mark = weft_arena_get_mark(scratch);
-    weft_map *left = weft_map_create(scratch);
-    int64_t common = 0, fewer = n_a < n_b ? n_a : n_b;
-    for (int64_t i = 0; i < n_b; i++) {
-        uint64_t count = 0;
-        weft_map_get(left, b[i], &count);
-        weft_map_put(left, b[i], count + 1);
-    }
-    for (int64_t i = 0; i < n_a; i++) {
-        uint64_t count = 0;
-        if (!weft_map_get(left, a[i], &count) || count == 0)
-            continue;
-        weft_map_put(left, a[i], count - 1);
-        common++;
-    }
-    weft_arena_reset(scratch, mark);
-    return fewer > 0 ? (double)common / (double)fewer : 0;
+    int64_t fewer = n_a < n_b ? n_a : n_b;
+    double common = weft_similar__count_common(a, (size_t)n_a, b, (size_t)n_b, scratch);
+    return fewer > 0 ? common / (double)fewer : 0;
 }
 
 static double compare(weft_resemblance *r, const weft_module *m, weft_weight a, weft_weight b)

@@ -44,6 +44,10 @@ typedef struct weft_similarity {
 weft_similarity weft_similar__measure(const weft_matrix *a, const weft_matrix *b,
                                       weft_arena *scratch);
 
+/* Numbers (hashes of rows, say) that both lists have, each of b once. O(n_a + n_b). */
+uint32_t weft_similar__count_common(const uint64_t *a, size_t n_a, const uint64_t *b, size_t n_b,
+                                    weft_arena *scratch);
+
 /* a - b as a sum of `rank` products of a column and a row, both f32: u is rows x rank, v rank x
  * cols, column after column and row after row. */
 typedef struct weft_low_rank {
