@@ -5,19 +5,23 @@
  * label is its class (node_class.c, weights apart) with the labels of its operands, taken in
  * topological order so that one round sees all depths; a model's hash is that of its labels as a
  * multiset. Models of one hash are the same but for weights and the number of outputs features.
- * Where hashes differ, the distance of two graphs is the share of nodes that an edit takes away or
- * adds: the edit path is the alignment of align.c, so that this is an upper bound of the graph edit
- * distance, which is NP-hard. USHER (OSDI'24, section 4.3) clusters distances by DBSCAN (Ester et
- * al., 1996); with its least number of points at 2, every model with a neighbour is a core point
- * and clusters are what is connected by distances up to NEAR.
+ * Where hashes differ, the graph edit distance decides, as the share of nodes and edges that edits
+ * take away or add. It is NP-hard, but only compared with NEAR: what the labels have in common is a
+ * lower bound, the alignment of align.c an edit path and so an upper one, and where NEAR lies
+ * between the two distance.c searches, up to STEPS_MAX steps for all pairs. USHER (OSDI'24, section
+ * 4.3) clusters distances by DBSCAN (Ester et al., 1996); with its least number of points at 2,
+ * every model with a neighbour is a core point and clusters are what is connected by distances up
+ * to NEAR.
  *
  * Weights. Neighbours belong together when some product's weight is the same, or as alike as a
- * fine-tune is to its origin. Two models that were trained apart have nothing to gain.
+ * fine-tune is to its origin. Two models that were trained apart have nothing to gain; where a
+ * strategy is asked for by name, they belong together all the same.
  *
  * A cluster of more than WEFT_MERGE_MODELS_MAX falls into groups of about equal size, each grown by
  * the model that shares most with it. O(nodes) for hashes; at most CELLS_MAX cells of alignments of
  * different hashes and a bounded number of comparisons of weights, what is beyond stays apart. */
 #include "passes/align.h"
+#include "passes/distance.h"
 
 #include "base/hash.h"
 #include "base/map.h"
@@ -25,7 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CELLS_MAX = 1 << 28 };
+enum { CELLS_MAX = 1 << 28, STEPS_MAX = 1 << 18 };
 
 static const double near = 0.25, related = 0.5;
 
@@ -41,6 +45,7 @@ typedef struct member {
     uint64_t hash;
     heavy_node *heavy; /* in order of label */
     uint32_t n_heavy;
+    weft_plain_graph plain;
     uint32_t root; /* of its cluster: union-find */
 } member;
 
@@ -51,6 +56,8 @@ typedef struct grouping {
     weft_resemblance *resemblance;
     member *at;
     uint32_t n;
+    uint32_t *number; /* by value: 1 + the node of its model that makes it, 0: none */
+    uint32_t steps;   /* of searching that are left */
 } grouping;
 
 /* -- Clusters --------------------------------------------------------------------------------- */
@@ -92,14 +99,33 @@ static uint64_t label_of(const grouping *g, const uint64_t *label, weft_val v)
     return weft_hash_mix(label[v.i], weft_val_index(g->m, v));
 }
 
+/* Classes of nodes, and what makes their operands. */
+static weft_plain_graph make_plain(grouping *g, const weft_graph *graph, const uint32_t *class)
+{
+    weft_arena *arena = g->cx->scratch;
+    uint32_t n = 0;
+    uint32_t *first = weft_arena_array(arena, weft_graph_node_count(graph) + 1u, sizeof *first);
+    WEFT_VEC(uint32_t) from = {0};
+    WEFT_FOREACH_NODE (g->m, graph, node) {
+        for (uint32_t k = 0; k < weft_node_in_count(g->m, node); k++)
+            WEFT_VEC_PUSH(arena, &from, g->number[weft_node_in(g->m, node, k).i]);
+        first[++n] = from.len;
+        for (uint32_t k = 0; k < weft_node_out_count(g->m, node); k++)
+            g->number[weft_node_out(g->m, node, k).i] = n;
+    }
+    return (weft_plain_graph){n, class, first, from.at};
+}
+
 /* `label`: by value, room for all. */
 static void read_model(grouping *g, member *one, uint64_t *label)
 {
     weft_dim batch = weft_merge__batch(one->graph);
     size_t n = (size_t)weft_graph_node_count(one->graph) + 1;
+    uint32_t *class = weft_arena_array(g->cx->scratch, n, sizeof *class), number = 0;
     one->heavy = weft_arena_array(g->cx->scratch, n, sizeof *one->heavy);
     WEFT_FOREACH_NODE (g->m, one->graph, node) {
         weft_item item = weft_align__make_item(g->classes, node, batch);
+        class[number++] = item.class[WEFT_COLUMN_SIZE];
         uint64_t h = weft_hash_mix(4, item.class[WEFT_COLUMN_SIZE]);
         for (uint32_t k = 0; k < weft_node_in_count(g->m, node); k++)
             h = weft_hash_mix(h, label_of(g, label, weft_node_in(g->m, node, k)));
@@ -111,6 +137,7 @@ static void read_model(grouping *g, member *one, uint64_t *label)
                 (heavy_node){h, one->n_heavy, weft_val_weight(g->m, weft_node_in(g->m, node, 1))};
         one->n_heavy += item.heavy;
     }
+    one->plain = make_plain(g, one->graph, class);
     qsort(one->heavy, one->n_heavy, sizeof *one->heavy, by_label);
 }
 
@@ -130,13 +157,18 @@ static void join_by_weight(grouping *g)
         }
 }
 
+static bool are_related(grouping *g, weft_resemblance *r, weft_weight a, weft_weight b)
+{
+    return g->cx->options->merge == WEFT_MERGE_STRATEGY ||
+           weft_align__resemble(r, g->m, a, b) >= related;
+}
+
 /* Of one hash: the products of both are in the same order. */
-static bool are_related(grouping *g, const member *a, const member *b)
+static bool have_related(grouping *g, const member *a, const member *b)
 {
     for (uint32_t k = 0; k < a->n_heavy && k < b->n_heavy; k++)
         if (a->heavy[k].label == b->heavy[k].label &&
-            weft_align__resemble(g->resemblance, g->m, a->heavy[k].weight, b->heavy[k].weight) >=
-                related)
+            are_related(g, g->resemblance, a->heavy[k].weight, b->heavy[k].weight))
             return true;
     return false;
 }
@@ -153,7 +185,7 @@ static void join_by_hash(grouping *g)
         weft_map_get(last, g->at[i].hash, &head);
         for (uint64_t k = head; k; k = before[k - 1]) {
             bool same = find_root(g, (uint32_t)k - 1) == find_root(g, i);
-            if (!same && !are_related(g, &g->at[k - 1], &g->at[i]))
+            if (!same && !have_related(g, &g->at[k - 1], &g->at[i]))
                 continue;
             join(g, (uint32_t)k - 1, i);
             covered = true;
@@ -165,29 +197,50 @@ static void join_by_hash(grouping *g)
     }
 }
 
-/* Whether the alignment leaves few nodes over, and some weights in it are related. */
+/* Nodes that the alignment maps to each other, and edges between them. */
+static uint32_t count_kept(grouping *g, const weft_columns *c, const member *a, const member *b)
+{
+    const weft_plain_graph *x = &a->plain, *y = &b->plain;
+    uint32_t *map = weft_arena_array(g->cx->scratch, x->n + 1u, sizeof *map), kept = 0;
+    for (uint32_t j = 0; j < c->n; j++)
+        if (c->at[j].n == 2) {
+            uint32_t i = g->number[weft_node_out(g->m, c->at[j].node[0], 0).i];
+            map[i] = g->number[weft_node_out(g->m, c->at[j].node[1], 0).i];
+        }
+    for (uint32_t i = 0; i < x->n; i++) {
+        uint32_t v = map[i + 1], k = x->first[i];
+        kept += v > 0;
+        for (uint32_t l = v ? y->first[v - 1] : 0; v && k < x->first[i + 1] && l < y->first[v];
+             k++, l++)
+            kept += x->from[k] && y->from[l] && map[x->from[k]] == y->from[l];
+    }
+    return kept;
+}
+
+/* Whether few edits make one of the other, and some weights that correspond are related. */
 static bool are_near(grouping *g, uint32_t i, uint32_t k)
 {
-    weft_graph *const both[] = {g->at[i].graph, g->at[k].graph};
-    double total = (double)weft_graph_node_count(both[0]) + weft_graph_node_count(both[1]);
-    double least = (double)weft_graph_node_count(both[0]) - weft_graph_node_count(both[1]);
-    if (least > near * total || -least > near * total)
+    const member *a = &g->at[i], *b = &g->at[k];
+    weft_graph *const both[] = {a->graph, b->graph};
+    uint32_t size = weft_distance__size(&a->plain) + weft_distance__size(&b->plain), none = 0;
+    uint32_t limit = (uint32_t)(near * size);
+    weft_arena *scratch = g->cx->scratch;
+    if (weft_distance__within(&a->plain, &b->plain, limit, &none, scratch) == WEFT_WITHIN_NO)
         return false;
-    weft_arena_mark mark = weft_arena_get_mark(g->cx->scratch);
+    weft_arena_mark mark = weft_arena_get_mark(scratch);
     weft_columns c = weft_merge__match(g->cx, both, 2);
-    weft_resemblance *r = weft_align__make_resemblance(g->cx->scratch);
-    uint32_t matched = 0;
+    weft_resemblance *r = weft_align__make_resemblance(scratch); /* what it finds out goes, too */
     bool alike = false;
-    for (uint32_t j = 0; j < c.n; j++) {
+    for (uint32_t j = 0; j < c.n && !alike; j++) {
         const weft_node *n = c.at[j].node;
-        matched += c.at[j].n == 2;
-        if (c.at[j].n == 2 && !alike && weft_merge__is_heavy(g->m, n[0]))
-            alike =
-                weft_align__resemble(r, g->m, weft_val_weight(g->m, weft_node_in(g->m, n[0], 1)),
-                                     weft_val_weight(g->m, weft_node_in(g->m, n[1], 1))) >= related;
+        alike = c.at[j].n == 2 && weft_merge__is_heavy(g->m, n[0]) &&
+                are_related(g, r, weft_val_weight(g->m, weft_node_in(g->m, n[0], 1)),
+                            weft_val_weight(g->m, weft_node_in(g->m, n[1], 1)));
     }
-    weft_arena_reset(g->cx->scratch, mark);
-    return alike && total - 2 * matched <= near * total;
+    bool aligned = alike && size - 2 * count_kept(g, &c, a, b) <= limit;
+    weft_arena_reset(scratch, mark);
+    return alike && (aligned || weft_distance__within(&a->plain, &b->plain, limit, &g->steps,
+                                                      scratch) == WEFT_WITHIN_YES);
 }
 
 /* One of each cluster. */
@@ -267,6 +320,8 @@ weft_model_groups weft_merge__group(weft_passctx *cx, weft_graph *const *model, 
     g.classes = weft_align__make_classes(m, scratch);
     g.resemblance = weft_align__make_resemblance(scratch);
     g.at = weft_arena_array(scratch, n, sizeof *g.at);
+    g.number = weft_arena_array(scratch, (size_t)weft_val_count(m) + 1, sizeof *g.number);
+    g.steps = STEPS_MAX;
     uint64_t *label = weft_arena_array(scratch, (size_t)weft_val_count(m) + 1, sizeof *label);
     for (uint32_t i = 0; i < n; i++) {
         g.at[i] = (member){.graph = model[i], .root = i};

@@ -18,6 +18,7 @@ typedef struct world {
     weft_module *m;
     weft_diag *diag;
     weft_arena *scratch;
+    weft_pass_options options;
     weft_passctx cx;
     weft_buf weights, graphs, symbols;
     weft_graph *model[MODELS_MAX];
@@ -47,9 +48,9 @@ static void add_text_weight(world *w, const char *name, uint32_t seed, uint32_t 
     weft_buf_puts(&w->weights, "]\n");
 }
 
-/* A chain of products by the named weights with `act` in between; the last is `cols` wide. */
-static void add_model(world *w, const char *const *weight, uint32_t n_weight, uint32_t cols,
-                      const char *act)
+/* A chain of products by the named weights, an act behind each; the last is `cols` wide. */
+static void add_chain(world *w, const char *const *weight, const char *const *act,
+                      uint32_t n_weight, uint32_t cols)
 {
     uint32_t at = 0, id = w->n++;
     weft_buf_printf(&w->symbols, "symbol ?b%u = [1, 8]\n", id);
@@ -60,10 +61,18 @@ static void add_model(world *w, const char *const *weight, uint32_t n_weight, ui
         weft_buf_printf(&w->graphs, "  %%%u : f32[?b%u,%u] = matmul %%%u, $%s\n", at + 1, id, n, at,
                         weight[i]);
         weft_buf_printf(&w->graphs, "  %%%u : f32[?b%u,%u] = ew %%%u {steps = [\"%s i0\"]}\n",
-                        at + 2, id, n, at + 1, act);
+                        at + 2, id, n, at + 1, act[i]);
         at += 2;
     }
     weft_buf_printf(&w->graphs, "  return \"y\" %%%u\n}\n", at);
+}
+
+static void add_model(world *w, const char *const *weight, uint32_t n_weight, uint32_t cols,
+                      const char *act)
+{
+    const char *const all[] = {act, act, act, act, act, act, act, act, act};
+    assert_true(n_weight <= sizeof all / sizeof all[0]);
+    add_chain(w, weight, all, n_weight, cols);
 }
 
 static void find_groups(world *w)
@@ -74,8 +83,7 @@ static void find_groups(world *w)
     if (weft_module_parse(text.at, text.len, "text", NULL, w->diag, &w->m) != WEFT_ERR_OK)
         fail_msg("%s", weft_diag_at(w->diag, 0)->text);
     weft_buf_finish(&text);
-    static const weft_pass_options options;
-    w->cx = (weft_passctx){.options = &options, .scratch = w->scratch, .diag = w->diag};
+    w->cx = (weft_passctx){.options = &w->options, .scratch = w->scratch, .diag = w->diag};
     for (uint32_t i = 0; i < w->n; i++)
         w->model[i] = weft_graph_at(w->m, i);
     w->groups = weft_merge__group(&w->cx, w->model, w->n);
@@ -220,6 +228,54 @@ static void test_group__more_than_fit_in_one(void **state)
     close_world(&w);
 }
 
+/* Two layers the other way round. No alignment in order has both, but few edits make one model of
+ * the other: products change their places, and what follows them goes along. */
+static void test_group__layers_in_another_order(void **state)
+{
+    static const char *const first[] = {"a", "b"}, *const second[] = {"c", "d"};
+    static const char *const act[] = {"tanh", "relu"}, *const turned[] = {"relu", "tanh"},
+                             *const other[] = {"sqrt", "exp"};
+    static world w;
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        open_world(&w);
+        for (uint32_t i = 0; i < 4; i++) {
+            const char name[] = {(char)('a' + i), 0};
+            add_text_weight(&w, name, 0, i ? 4 + i : 0);
+        }
+        add_chain(&w, first, act, 2, SIDE);
+        add_chain(&w, second, k ? other : turned, 2, SIDE);
+        find_groups(&w);
+        assert_int_equal(w.groups.n, k ? 2 : 1);
+        close_world(&w);
+    }
+}
+
+/* A strategy that is asked for is tried on what was trained apart, too; not on other architectures.
+ */
+static void test_group__asked_for(void **state)
+{
+    static const char *const first[] = {"a", "b"}, *const second[] = {"c", "d"},
+                             *const third[] = {"e"};
+    static world w;
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        open_world(&w);
+        for (uint32_t i = 0; i < 5; i++) {
+            const char name[] = {(char)('a' + i), 0};
+            add_text_weight(&w, name, i, 0);
+        }
+        add_model(&w, first, 2, SIDE, "tanh");
+        add_model(&w, second, 2, SIDE, "tanh");
+        add_model(&w, third, 1, SIDE, "relu");
+        w.options.merge = k ? WEFT_MERGE_STRATEGY : WEFT_MERGE_AUTO;
+        find_groups(&w);
+        assert_int_equal(w.group_of[0] == w.group_of[1], k);
+        assert_int_equal(w.groups.n, k ? 2 : 3);
+        close_world(&w);
+    }
+}
+
 static void test_group__none_and_one(void **state)
 {
     static world w;
@@ -241,6 +297,8 @@ int main(void)
         cmocka_unit_test(test_group__one_architecture),
         cmocka_unit_test(test_group__other_architectures),
         cmocka_unit_test(test_group__more_than_fit_in_one),
+        cmocka_unit_test(test_group__layers_in_another_order),
+        cmocka_unit_test(test_group__asked_for),
         cmocka_unit_test(test_group__none_and_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
