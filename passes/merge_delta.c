@@ -237,6 +237,7 @@ static const char *fit(weft_merger *g, weft_piece *p, find_delta *find, uint64_t
     made->alike = made->one && weft_merge__finish_alike(g, &p->column);
     p->plan = made;
     p->together = made->alike || weft_merge__parts_align(g, p);
+    p->gathers = made->alike;
     return NULL;
 }
 

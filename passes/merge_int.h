@@ -57,6 +57,7 @@ typedef struct weft_piece {
     weft_joint_level level;
     const weft_merge_strategy *how;
     bool together;   /* results lie in one value, one model after the other */
+    bool gathers;    /* all operands are brought together for it, not only operand 0 */
     uint64_t copied; /* bit k: operand k of its nodes is copied to be brought together */
     void *plan;      /* the strategy's own, in scratch */
 } weft_piece;
@@ -103,11 +104,11 @@ struct weft_merge_strategy {
     const char *name, *brief;
     bool equal_only; /* nodes have the same weights */
     bool asked_only; /* a baseline, never chosen by itself */
-    /* Whether the piece may be run so, whether or not it pays: NULL and piece->plan and
-     * piece->together set, or why not. Models that it does not suit may be taken out of the piece;
-     * two at least stay. NULL here: always. */
+    /* Whether the piece may be run so, whether or not it pays: NULL and piece->plan,
+     * `together` and `gathers` set, or why not. Models that it does not suit may be taken out of
+     * the piece; two at least stay. NULL here: always. */
     const char *(*fit)(weft_merger *g, weft_piece *piece);
-    /* Predicted time of all its nodes, its copies but not those that bring operand 0 together.
+    /* Predicted time of all its nodes, its copies but not those that bring operands together.
      * false: not known. */
     bool (*time)(weft_merger *g, const weft_piece *piece, const weft_merge_sizes *at, double *us);
     /* Bytes of weights read by one run, and of weights that it makes; NULL: those of the nodes, and

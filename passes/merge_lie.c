@@ -187,7 +187,7 @@ static bool bring(weft_lies *l, uint32_t *lie, const weft_piece *p, uint32_t k, 
 uint64_t weft_lie__bring(weft_lies *l, uint32_t *lie, const weft_piece *p, uint32_t *out_together)
 {
     weft_node first = weft_merge__first(l->g, &p->column);
-    uint32_t n = p->how->equal_only ? weft_node_in_count(l->g->m, first) : 1;
+    uint32_t n = p->gathers ? weft_node_in_count(l->g->m, first) : 1;
     uint64_t copied = 0;
     *out_together = 0;
     for (uint32_t k = 0; k < n && k < 64; k++) {

@@ -41,7 +41,7 @@ const weft_merge_strategy weft_merge_strategy_interleaved = {
 static const char *fit_concatenated(weft_merger *g, weft_piece *p)
 {
     (void)g;
-    p->together = true;
+    p->together = p->gathers = true;
     return p->level == WEFT_JOINT_NONE ? "its rows depend on each other" : NULL;
 }
 
