@@ -9,8 +9,10 @@
  * (Bebendorf, "Approximation of boundary element matrices", 2000) finds B and A from a few rows and
  * columns of the difference alone: take a row of what is left, its largest element as pivot, the
  * column through it, subtract their product, go on with the row of the largest element of that
- * column. It ends when the row in hand and PROBES others have nothing left above the tolerance.
- * Then every element is checked, so a wrong guess costs time, never correctness. */
+ * column. It ends when the row in hand and PROBES others have next to nothing left. Each row of B
+ * is then made anew, the least squares to its row of the difference: what the crosses took is
+ * rounded like W, and their pivots carry that on. Every element is checked on the way, so a wrong
+ * guess costs time, never correctness. */
 #include "passes/similar.h"
 
 #include "base/map.h"
@@ -19,7 +21,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { PROBES = 8, ROOK_MOVES = 4, CLEAR = 1000 };
+enum { PROBES = 8, ROOK_MOVES = 4, NEAR = 16, SPREAD = 8, CLEAR = 1000 };
 
 /* -- Rows and columns ------------------------------------------------------------------------- */
 
@@ -139,15 +141,23 @@ typedef struct cross {
     float *u, *v; /* u: rank columns of `rows`; v: rank rows of `cols` */
     uint32_t rank;
     double *row, *col; /* what is left of one row, of one column */
-    bool *used;        /* rows that were pivots */
+    /* Of least squares: a triangle, rows max_rank apart; [rank, cols]; [rank]. */
+    double *root, *sum, *one;
+    uint32_t max_rank;
+    bool *used; /* rows that were pivots */
 } cross;
+
+static void whole_row(cross *x, uint32_t row)
+{
+    for (uint32_t c = 0; c < x->a->cols; c++)
+        x->row[c] = (double)value(x->a, row, c) - value(x->b, row, c);
+}
 
 /* What is left of a row; its largest element. */
 static double rest_of_row(cross *x, uint32_t row, uint32_t *out_col)
 {
     double most = 0;
-    for (uint32_t c = 0; c < x->a->cols; c++)
-        x->row[c] = (double)value(x->a, row, c) - value(x->b, row, c);
+    whole_row(x, row);
     for (uint32_t k = 0; k < x->rank; k++) {
         double f = x->u[(size_t)k * x->a->rows + row];
         const float *v = x->v + (size_t)k * x->a->cols;
@@ -177,8 +187,8 @@ static void rest_of_col(cross *x, uint32_t col)
     }
 }
 
-/* A row with something left: `from`, else one of PROBES others, else any; false: none has. *most:
- * the largest element of those looked at last. */
+/* A row with something left: `from`, else one of PROBES others; false: none has. *most: the largest
+ * element of the one looked at last. */
 static bool find_pivot(cross *x, uint32_t from, double tolerance, uint32_t *row, uint32_t *col,
                        double *most)
 {
@@ -190,15 +200,116 @@ static bool find_pivot(cross *x, uint32_t from, double tolerance, uint32_t *row,
         if (!(*most <= tolerance))
             return true;
     }
-    *most = 0;
-    for (uint32_t r = 0; r < rows; r++) {
-        double rest = rest_of_row(x, r, col);
-        *row = r;
-        *most = fmax(*most, rest);
-        if (!(rest <= tolerance))
-            return true;
-    }
     return false;
+}
+
+/* The lower triangle at `root`, a sum of squares, becomes its root (Cholesky); false: of rows that
+ * depend on each other. */
+static bool find_root(cross *x)
+{
+    for (uint32_t i = 0; i < x->rank; i++)
+        for (uint32_t j = 0; j <= i; j++) {
+            double *to = x->root + (size_t)i * x->max_rank;
+            const double *other = x->root + (size_t)j * x->max_rank;
+            for (uint32_t k = 0; k < j; k++)
+                to[j] -= to[k] * other[k];
+            if (i == j && !(to[j] > 0))
+                return false;
+            to[j] = i == j ? sqrt(to[j]) : to[j] / other[j];
+        }
+    return true;
+}
+
+/* What `sum` is the product of, with that triangle and its transpose. */
+static void solve(const cross *x, double *sum)
+{
+    for (uint32_t k = 0; k < x->rank; k++) {
+        const double *root = x->root + (size_t)k * x->max_rank;
+        for (uint32_t j = 0; j < k; j++)
+            sum[k] -= root[j] * sum[j];
+        sum[k] /= root[k];
+    }
+    for (uint32_t k = x->rank; k-- > 0;) {
+        for (uint32_t j = k + 1; j < x->rank; j++)
+            sum[k] -= x->root[(size_t)j * x->max_rank + k] * sum[j];
+        sum[k] /= x->root[(size_t)k * x->max_rank + k];
+    }
+}
+
+static bool find_root_of_v(cross *x)
+{
+    for (uint32_t i = 0; i < x->rank; i++)
+        for (uint32_t j = 0; j <= i; j++) {
+            const float *a = x->v + (size_t)i * x->a->cols, *b = x->v + (size_t)j * x->a->cols;
+            double sum = 0;
+            for (uint32_t c = 0; c < x->a->cols; c++)
+                sum += (double)a[c] * b[c];
+            x->root[(size_t)i * x->max_rank + j] = sum;
+        }
+    return find_root(x);
+}
+
+/* The row of u that leaves the least squares. */
+static void fit_row(cross *x, uint32_t row)
+{
+    whole_row(x, row);
+    for (uint32_t k = 0; k < x->rank; k++) {
+        const float *v = x->v + (size_t)k * x->a->cols;
+        double sum = 0;
+        for (uint32_t c = 0; c < x->a->cols; c++)
+            sum += x->row[c] * v[c];
+        x->one[k] = sum;
+    }
+    solve(x, x->one);
+    for (uint32_t k = 0; k < x->rank; k++)
+        x->u[(size_t)k * x->a->rows + row] = (float)x->one[k];
+}
+
+/* Makes v anew from rows spread over the difference: the pivots it came from may have been weak. */
+static bool fit_v(cross *x)
+{
+    uint32_t rows = x->a->rows, cols = x->a->cols, n = SPREAD * (x->rank + 1);
+    n = n < rows ? n : rows;
+    memset(x->root, 0, (size_t)x->max_rank * x->max_rank * sizeof *x->root);
+    memset(x->sum, 0, (size_t)x->rank * cols * sizeof *x->sum);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t row = (uint32_t)((uint64_t)i * rows / n);
+        whole_row(x, row);
+        for (uint32_t k = 0; k < x->rank; k++) {
+            double f = x->u[(size_t)k * rows + row], *to = x->sum + (size_t)k * cols;
+            for (uint32_t c = 0; c < cols; c++)
+                to[c] += f * x->row[c];
+            for (uint32_t j = 0; j <= k; j++)
+                x->root[(size_t)k * x->max_rank + j] += f * x->u[(size_t)j * rows + row];
+        }
+    }
+    if (!find_root(x))
+        return false;
+    for (uint32_t c = 0; c < cols; c++) {
+        for (uint32_t k = 0; k < x->rank; k++)
+            x->one[k] = x->sum[(size_t)k * cols + c];
+        solve(x, x->one);
+        for (uint32_t k = 0; k < x->rank; k++)
+            x->v[(size_t)k * cols + c] = (float)x->one[k];
+    }
+    return true;
+}
+
+/* Makes v, then u anew, row by row, until more than the tolerance is left of one: *row, false. */
+static bool fit_all(cross *x, double tolerance, uint32_t *row, double *residual)
+{
+    uint32_t col;
+    *row = *residual = 0;
+    if (!fit_v(x) || !find_root_of_v(x))
+        return false;
+    for (; *row < x->a->rows; ++*row) {
+        fit_row(x, *row);
+        double rest = rest_of_row(x, *row, &col);
+        *residual = fmax(*residual, rest);
+        if (!(rest <= tolerance))
+            return false;
+    }
+    return true;
 }
 
 static uint32_t largest_of_col(const cross *x)
@@ -309,6 +420,26 @@ static bool is_of_high_rank(const weft_matrix *a, const weft_matrix *b, uint32_t
     return !(fabs(at[max_rank * n + max_rank]) <= CLEAR * tolerance);
 }
 
+static bool find_crosses(cross *x, double tolerance, double *residual)
+{
+    uint32_t row = 0, col = 0, next = 0;
+    for (;;) {
+        double most = 0;
+        bool more = find_pivot(x, next, tolerance, &row, &col, &most);
+        if (most <= NEAR * tolerance) {
+            uint32_t left;
+            if (fit_all(x, tolerance, &left, residual))
+                return true;
+            row = more ? row : left;
+            most = rest_of_row(x, row, &col);
+        }
+        if (!(most > tolerance) || !isfinite(most) || x->rank == x->max_rank || x->used[row])
+            return false;
+        improve_pivot(x, &row, &col);
+        add_cross(x, row, col, &next);
+    }
+}
+
 bool weft_similar__low_rank(const weft_matrix *a, const weft_matrix *b, uint32_t max_rank,
                             double tolerance, weft_arena *arena, weft_low_rank *out)
 {
@@ -323,22 +454,18 @@ bool weft_similar__low_rank(const weft_matrix *a, const weft_matrix *b, uint32_t
         weft_arena_reset(arena, mark);
         return false;
     }
-    cross x = {.a = a, .b = b};
+    cross x = {.a = a, .b = b, .max_rank = max_rank};
     x.u = weft_arena_array(arena, (size_t)a->rows * max_rank + 1, sizeof *x.u);
     x.v = weft_arena_array(arena, (size_t)a->cols * max_rank + 1, sizeof *x.v);
     x.row = weft_arena_array(arena, a->cols, sizeof *x.row);
     x.col = weft_arena_array(arena, a->rows, sizeof *x.col);
+    x.root = weft_arena_array(arena, (size_t)max_rank * max_rank + 1, sizeof *x.root);
+    x.sum = weft_arena_array(arena, (size_t)max_rank * a->cols + 1, sizeof *x.sum);
+    x.one = weft_arena_array(arena, (size_t)max_rank + 1, sizeof *x.one);
     x.used = weft_arena_array(arena, a->rows, sizeof *x.used);
     memset(x.used, 0, a->rows * sizeof *x.used);
-    uint32_t row = 0, col = 0, next = 0;
     double residual = 0;
-    bool more;
-    while ((more = find_pivot(&x, next, tolerance, &row, &col, &residual)) && x.rank < max_rank &&
-           !x.used[row] && isfinite(residual)) {
-        improve_pivot(&x, &row, &col);
-        add_cross(&x, row, col, &next);
-    }
-    if (more) {
+    if (!find_crosses(&x, tolerance, &residual)) {
         weft_arena_reset(arena, mark);
         return false;
     }

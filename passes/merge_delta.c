@@ -61,11 +61,38 @@ static uint32_t rank_limit(const weft_merge_form *f)
     return most < RANK_MAX ? (uint32_t)most : RANK_MAX;
 }
 
+/* Kinds of what is remembered of weights, each with a way to store it; 3 is merge_union.c's. */
+enum { KIND_BASE, KIND_LOW_RANK, KIND_SPARSE };
+
+static uint64_t way_of(const weft_merge_form *f)
+{
+    return (uint64_t)f->w.i << 1 | f->by_feature;
+}
+
+/* The base that was found for all nodes before, in a piece of more models. */
+static weft_node recall_base(const weft_merger *g, const weft_column *c)
+{
+    uint64_t base = 0;
+    for (uint32_t i = 0; i < g->columns.n_model; i++) {
+        uint64_t found = 0;
+        if (!c->node[i].i)
+            continue;
+        weft_merge_form own = weft_merge__form(g, c->node[i]);
+        if (!weft_map_get(g->memo, (uint64_t)KIND_BASE << 62 ^ way_of(&own), &found) ||
+            (base && found != base))
+            return (weft_node){0};
+        base = found;
+    }
+    return (weft_node){(uint32_t)base};
+}
+
 /* The node whose weight most nodes of the piece have. */
 static weft_node find_base(const weft_merger *g, const weft_column *c)
 {
-    weft_node best = {0};
+    weft_node best = recall_base(g, c);
     uint32_t most = 0;
+    if (best.i)
+        return best;
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
         uint32_t same = 0;
         for (uint32_t k = 0; c->node[i].i && k < g->columns.n_model; k++)
@@ -75,6 +102,11 @@ static weft_node find_base(const weft_merger *g, const weft_column *c)
             best = c->node[i];
         most = same > most ? same : most;
     }
+    for (uint32_t i = 0; i < g->columns.n_model; i++)
+        if (c->node[i].i) {
+            weft_merge_form own = weft_merge__form(g, c->node[i]);
+            weft_map_put(g->memo, (uint64_t)KIND_BASE << 62 ^ way_of(&own), best.i);
+        }
     return best;
 }
 
@@ -84,8 +116,7 @@ static const delta *recall(weft_merger *g, find_delta *find, uint64_t kind,
                            const weft_merge_form *base, const weft_merge_form *own)
 {
     static const delta none;
-    uint64_t way = (uint64_t)own->w.i << 1 | own->by_feature, found = 0;
-    uint64_t key = kind << 62 ^ (uint64_t)base->w.i << 31 ^ way;
+    uint64_t key = kind << 62 ^ (uint64_t)base->w.i << 31 ^ way_of(own), found = 0;
     if (base->w.i == own->w.i)
         return &none;
     if (weft_map_get(g->memo, key, &found))
@@ -226,7 +257,7 @@ static const char *fit(weft_merger *g, weft_piece *p, find_delta *find, uint64_t
         kept += made->by_model[i] != NULL;
         differ += made->by_model[i] && made->by_model[i]->rank > 0;
     }
-    if (differ == 0)
+    if (differ == 0 || kept < 2)
         return none;
     for (uint32_t i = 0; i < g->columns.n_model; i++)
         if (!made->by_model[i])
@@ -243,12 +274,12 @@ static const char *fit(weft_merger *g, weft_piece *p, find_delta *find, uint64_t
 
 static const char *fit_low_rank(weft_merger *g, weft_piece *p)
 {
-    return fit(g, p, find_low_rank, 1, "the weights' differences are of no low rank");
+    return fit(g, p, find_low_rank, KIND_LOW_RANK, "the weights' differences are of no low rank");
 }
 
 static const char *fit_sparse(weft_merger *g, weft_piece *p)
 {
-    return fit(g, p, find_sparse, 2, "the weights differ in many inputs, or in none");
+    return fit(g, p, find_sparse, KIND_SPARSE, "the weights differ in many inputs, or in none");
 }
 
 /* -- Time ------------------------------------------------------------------------------------- */

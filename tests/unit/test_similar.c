@@ -250,6 +250,37 @@ static void test_similar__low_rank_deltas(void **state)
     weft_arena_destroy(arena);
 }
 
+/* Thin factors of like size whose last pivots are weak: the rank is found, and what is left is no
+ * more than W's own rounding. */
+static void test_similar__low_rank_is_exact(void **state)
+{
+    enum { N = 256, RANK = 16, ROUNDS = 12 };
+    weft_arena *arena = weft_arena_create(0);
+    static float x[N * N], y[N * N];
+    uint64_t seed = 5;
+    weft_matrix a = {(const uint8_t *)x, N, N, 4}, b = {(const uint8_t *)y, N, N, 4};
+    (void)state;
+    for (int round = 0; round < ROUNDS; round++) {
+        static float u[N * RANK], v[N * RANK];
+        weft_low_rank found;
+        for (int i = 0; i < N * RANK; i++) {
+            u[i] = uniform(&seed) * 0.05f;
+            v[i] = uniform(&seed) * 0.05f;
+        }
+        for (int i = 0; i < N * N; i++) {
+            double delta = 0;
+            for (int k = 0; k < RANK; k++)
+                delta += (double)u[i / N * RANK + k] * v[i % N * RANK + k];
+            x[i] = uniform(&seed);
+            y[i] = (float)(x[i] + delta);
+        }
+        assert_true(weft_similar__low_rank(&a, &b, 64, 0, arena, &found));
+        assert_int_equal(found.rank, RANK);
+        assert_true(found.residual < 1.2e-7);
+    }
+    weft_arena_destroy(arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -259,6 +290,7 @@ int main(void)
         cmocka_unit_test(test_similar__bits_decide),
         cmocka_unit_test(test_similar__rows_and_columns_that_moved),
         cmocka_unit_test(test_similar__low_rank_deltas),
+        cmocka_unit_test(test_similar__low_rank_is_exact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
