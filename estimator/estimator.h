@@ -330,6 +330,23 @@ WEFT_MUST_USE weft_err weft_estimate_graph(weft_graph *g, const int64_t *symbol,
                                            const weft_estimate_options *options, weft_arena *arena,
                                            weft_diag *diag, weft_estimate *out);
 
+/* A joint graph, and the models that are its parts by themselves. */
+typedef struct weft_joint_estimate {
+    weft_estimate joint;
+    const weft_estimate *part; /* in order of the parts */
+    uint32_t n_part;
+    double apart_us; /* of the parts, one after the other */
+} weft_joint_estimate;
+
+/* One execution of each. Models that run one after the other find the caches as the others leave
+ * them, who read all of their weights, shared ones once, in between. `value`: of the module's
+ * symbols, as weft_dim_as_symbol counts them. INPUT: a part's model is not there. Lives in
+ * `arena`. */
+WEFT_MUST_USE weft_err weft_estimate_joint(weft_graph *joint, const int64_t *value,
+                                           uint32_t n_value, const weft_slice *slice,
+                                           weft_arena *arena, weft_diag *diag,
+                                           weft_joint_estimate *out);
+
 /* -- Profiles ------------------------------------------------------------------------------- */
 
 /* The profile of a graph: one point for each slice (as weft_slice_make), batch and number of

@@ -140,7 +140,9 @@ static weft_offer *consider(weft_offers *o, const weft_merge_strategy *how, uint
     x->piece = weft_merge__piece(g, o->column, models);
     x->piece.how = how;
     x->models = models;
-    x->reason = how->fit ? how->fit(g, &x->piece) : NULL;
+    x->reason = how == g->cx->options->strategy_without ? "left out"
+                : how->fit                              ? how->fit(g, &x->piece)
+                                                        : NULL;
     x->fits = !x->reason;
     x->reason = x->reason ? x->reason : "";
     x->set = weft_merge__models(g, &x->piece.column);

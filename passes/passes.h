@@ -114,7 +114,10 @@ typedef struct weft_pass_options {
     const weft_merge_strategy *strategy; /* for WEFT_MERGE_STRATEGY */
     const char *device, *slice; /* for which it must pay, as weft_slice_make; NULL: of the target */
     weft_merge_log *merge_log;  /* rows are added; NULL: not wanted */
-    uint32_t match_without;     /* WEFT_MATCH_* that are left out, to see what they are good for */
+    /* What is left out, to see what it is good for: steps of matching (WEFT_MATCH_*), a strategy.
+     */
+    uint32_t match_without;
+    const weft_merge_strategy *strategy_without;
     double merge_tolerance; /* weights of which no element differs by more are equal; 0: by bits */
 } weft_pass_options;
 

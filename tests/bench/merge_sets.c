@@ -19,96 +19,161 @@ static float uniform(uint64_t *seed)
 
 /* -- Made-up models --------------------------------------------------------------------------- */
 
-static void write_mlp(weft_buf *t, int i, unsigned w, unsigned layers)
+typedef struct shape {
+    char family[8];
+    unsigned width, layers, more; /* more: layers of its own that each sibling has */
+} shape;
+
+enum { LAYERS_MAX = 128 };
+
+/* The layers of model i in order, by number; those of its own are in the middle. */
+static unsigned list_layers(const shape *s, int i, unsigned *out)
 {
-    weft_buf_printf(t, "graph @m%d (%%0 : f32[?b%d,%u]) {\n  symbol ?b%d \"batch\"\n", i, i, w, i);
-    for (unsigned l = 0; l < layers; l++)
-        weft_buf_printf(t,
-                        "  %%%u : f32[?b%d,%u] = matmul %%%u, $w%u\n"
-                        "  %%%u : f32[?b%d,%u] = relu %%%u\n",
-                        2 * l + 1, i, w, 2 * l, l, 2 * l + 2, i, w, 2 * l + 1);
-    weft_buf_printf(t, "  %%%u : f32[?b%d,%d] = matmul %%%u, $head\n  return \"y\" %%%u\n}\n",
-                    2 * layers + 1, i, HEAD, 2 * layers, 2 * layers + 1);
+    unsigned n = 0;
+    for (unsigned l = 0; l < s->layers; l++) {
+        for (unsigned k = 0; i > 0 && l == s->layers / 2 && k < s->more; k++)
+            out[n++] = s->layers + ((unsigned)i - 1) * s->more + k;
+        out[n++] = l;
+    }
+    return n;
 }
 
-static void write_ffn(weft_buf *t, int i, unsigned w, unsigned layers)
+static void write_mlp(weft_buf *t, int i, const shape *s)
 {
+    unsigned w = s->width, x = 0, layer[LAYERS_MAX], n = list_layers(s, i, layer);
+    weft_buf_printf(t, "graph @m%d (%%0 : f32[?b%d,%u]) {\n  symbol ?b%d \"batch\"\n", i, i, w, i);
+    for (unsigned l = 0; l < n; l++, x += 2)
+        weft_buf_printf(t,
+                        "  %%%u : f32[?b%d,%u] = matmul %%%u, $w%u loc \"set\" \"w%u\"\n"
+                        "  %%%u : f32[?b%d,%u] = relu %%%u\n",
+                        x + 1, i, w, x, layer[l], layer[l], x + 2, i, w, x + 1);
+    weft_buf_printf(t,
+                    "  %%%u : f32[?b%d,%d] = matmul %%%u, $head loc \"set\" \"head\"\n"
+                    "  return \"y\" %%%u\n}\n",
+                    x + 1, i, HEAD, x, x + 1);
+}
+
+/* Odd siblings have their branches written down in the other order. */
+static void write_pair(weft_buf *t, int i, const shape *s)
+{
+    unsigned w = s->width, x = 0, layer[LAYERS_MAX], n = list_layers(s, i, layer);
+    bool turned = strcmp(s->family, "turned") == 0 && i % 2;
+    weft_buf_printf(t, "graph @m%d (%%0 : f32[?b%d,%u]) {\n  symbol ?b%d \"batch\"\n", i, i, 2 * w,
+                    i);
+    for (unsigned l = 0; l < n; l++, x += 5) {
+        for (unsigned k = 0; k < 2; k++) {
+            char name = turned == k ? 'u' : 'd';
+            weft_buf_printf(t,
+                            "  %%%u : f32[?b%d,%u] = matmul %%%u, $%c%u loc \"set\" \"%c%u\"\n"
+                            "  %%%u : f32[?b%d,%u] = relu %%%u\n",
+                            x + 2 * k + 1, i, w, x, name, layer[l], name, layer[l], x + 2 * k + 2,
+                            i, w, x + 2 * k + 1);
+        }
+        weft_buf_printf(t, "  %%%u : f32[?b%d,%u] = concat %%%u, %%%u {axis = 1}\n", x + 5, i,
+                        2 * w, x + (turned ? 4 : 2), x + (turned ? 2 : 4));
+    }
+    weft_buf_printf(t,
+                    "  %%%u : f32[?b%d,%d] = matmul %%%u, $head loc \"set\" \"head\"\n"
+                    "  return \"y\" %%%u\n}\n",
+                    x + 1, i, HEAD, x, x + 1);
+}
+
+static void write_ffn(weft_buf *t, int i, const shape *s)
+{
+    unsigned w = s->width, x = 0, layer[LAYERS_MAX], n = list_layers(s, i, layer);
     weft_buf_printf(t, "graph @m%d (%%0 : f32[?b%d,?s%d,%u]) {\n  symbol ?b%d \"batch\"\n", i, i, i,
                     w, i);
     weft_buf_printf(t, "  symbol ?s%d \"seq\"\n", i);
-    for (unsigned l = 0, x = 0; l < layers; l++, x += 5) {
+    for (unsigned l = 0; l < n; l++, x += 5) {
+        unsigned at = layer[l];
         weft_buf_printf(t,
                         "  %%%u : f32[?b%d,?s%d,%u] = layer_norm %%%u, $n {axis = -1, "
                         "epsilon = 1e-05}\n",
                         x + 1, i, i, w, x);
-        weft_buf_printf(t, "  %%%u : f32[?b%d,?s%d,%u] = matmul %%%u, $u%u\n", x + 2, i, i, 4 * w,
-                        x + 1, l);
+        weft_buf_printf(t, "  %%%u : f32[?b%d,?s%d,%u] = matmul %%%u, $u%u loc \"set\" \"u%u\"\n",
+                        x + 2, i, i, 4 * w, x + 1, at, at);
         weft_buf_printf(t, "  %%%u : f32[?b%d,?s%d,%u] = gelu %%%u\n", x + 3, i, i, 4 * w, x + 2);
-        weft_buf_printf(t, "  %%%u : f32[?b%d,?s%d,%u] = matmul %%%u, $d%u\n", x + 4, i, i, w,
-                        x + 3, l);
+        weft_buf_printf(t, "  %%%u : f32[?b%d,?s%d,%u] = matmul %%%u, $d%u loc \"set\" \"d%u\"\n",
+                        x + 4, i, i, w, x + 3, at, at);
         weft_buf_printf(t, "  %%%u : f32[?b%d,?s%d,%u] = add %%%u, %%%u\n", x + 5, i, i, w, x + 4,
                         x);
     }
-    weft_buf_printf(t, "  %%%u : f32[?b%d,?s%d,%d] = matmul %%%u, $head\n  return \"y\" %%%u\n}\n",
-                    5 * layers + 1, i, i, HEAD, 5 * layers, 5 * layers + 1);
+    weft_buf_printf(t,
+                    "  %%%u : f32[?b%d,?s%d,%d] = matmul %%%u, $head loc \"set\" \"head\"\n"
+                    "  return \"y\" %%%u\n}\n",
+                    x + 1, i, i, HEAD, x, x + 1);
 }
 
-static void write_cnn(weft_buf *t, int i, unsigned w, unsigned layers)
+static void write_cnn(weft_buf *t, int i, const shape *s)
 {
+    unsigned w = s->width, x = 0, layer[LAYERS_MAX], n = list_layers(s, i, layer);
     weft_buf_printf(t, "graph @m%d (%%0 : f32[?b%d,%u,%d,%d]) {\n  symbol ?b%d \"batch\"\n", i, i,
                     w, IMAGE, IMAGE, i);
-    for (unsigned l = 0; l < layers; l++)
+    for (unsigned l = 0; l < n; l++, x += 2)
         weft_buf_printf(t,
-                        "  %%%u : f32[?b%d,%u,%d,%d] = conv %%%u, $c%u {pads = [1, 1, 1, 1]}\n"
+                        "  %%%u : f32[?b%d,%u,%d,%d] = conv %%%u, $c%u {pads = [1, 1, 1, 1]} "
+                        "loc \"set\" \"c%u\"\n"
                         "  %%%u : f32[?b%d,%u,%d,%d] = relu %%%u\n",
-                        2 * l + 1, i, w, IMAGE, IMAGE, 2 * l, l, 2 * l + 2, i, w, IMAGE, IMAGE,
-                        2 * l + 1);
-    unsigned x = 2 * layers;
+                        x + 1, i, w, IMAGE, IMAGE, x, layer[l], layer[l], x + 2, i, w, IMAGE, IMAGE,
+                        x + 1);
     weft_buf_printf(t,
                     "  %%%u : f32[?b%d,%u,1,1] = global_average_pool %%%u\n"
                     "  %%%u : f32[?b%d,%u] = flatten %%%u\n"
-                    "  %%%u : f32[?b%d,%d] = matmul %%%u, $head\n  return \"y\" %%%u\n}\n",
+                    "  %%%u : f32[?b%d,%d] = matmul %%%u, $head loc \"set\" \"head\"\n"
+                    "  return \"y\" %%%u\n}\n",
                     x + 1, i, w, x, x + 2, i, w, x + 1, x + 3, i, HEAD, x + 2, x + 3);
 }
 
-static void write_weights(weft_buf *t, const char *family, unsigned w, unsigned layers)
+static const struct {
+    const char *name;
+    void (*write)(weft_buf *t, int i, const shape *s);
+    const char *weights; /* of a layer, see write_weights */
+} family_table[] = {{"mlp", write_mlp, "w11"},
+                    {"pair", write_pair, "u21d21"},
+                    {"turned", write_pair, "u21d21"},
+                    {"ffn", write_ffn, "u14d41"},
+                    {"cnn", write_cnn, "c33"}};
+
+/* Three characters each: a name, rows and columns in multiples of the width; 33: 3 x 3 kernels. */
+static void write_weights(weft_buf *t, const shape *s, const char *weights, unsigned layers)
 {
-    for (unsigned l = 0; l < layers; l++) {
-        if (strcmp(family, "mlp") == 0)
-            weft_buf_printf(t, "weight $w%u : f32[%u,%u] = random %u\n", l, w, w, l + 1);
-        else if (strcmp(family, "ffn") == 0)
-            weft_buf_printf(t,
-                            "weight $u%u : f32[%u,%u] = random %u\n"
-                            "weight $d%u : f32[%u,%u] = random %u\n",
-                            l, w, 4 * w, 2 * l + 1, l, 4 * w, w, 2 * l + 2);
-        else
-            weft_buf_printf(t, "weight $c%u : f32[%u,%u,3,3] = random %u\n", l, w, w, l + 1);
-    }
-    weft_buf_printf(t, "weight $n : f32[%u] = random 98\nweight $head : f32[%u,%d] = random 99\n",
-                    w, w, HEAD);
+    unsigned w = s->width, seed = 1;
+    for (unsigned l = 0; l < layers; l++)
+        for (const char *at = weights; *at; at += 3, seed++)
+            if (at[1] == '3')
+                weft_buf_printf(t, "weight $%c%u : f32[%u,%u,3,3] = random %u\n", at[0], l, w, w,
+                                seed);
+            else
+                weft_buf_printf(t, "weight $%c%u : f32[%u,%u] = random %u\n", at[0], l,
+                                w * (unsigned)(at[1] - '0'), w * (unsigned)(at[2] - '0'), seed);
+    weft_buf_printf(t,
+                    "weight $n : f32[%u] = random 9998\nweight $head : f32[%u,%d] = random 9999\n",
+                    w, *weights == 'u' && weights[1] == '2' ? 2 * w : w, HEAD);
 }
 
 static bool write_model(const merge_spec *spec, weft_buf *t)
 {
-    char family[8];
-    unsigned w, layers;
-    if (sscanf(spec->model, "%7[a-z]:%ux%u", family, &w, &layers) != 3 || w == 0 || layers == 0)
+    shape s = {0};
+    size_t f = 0;
+    if (sscanf(spec->model, "%7[a-z]:%ux%u", s.family, &s.width, &s.layers) != 3 || s.width == 0)
+        return false;
+    if (sscanf(spec->rule, "deeper:%u", &s.more) != 1)
+        s.more = 0;
+    while (f < sizeof family_table / sizeof family_table[0] &&
+           strcmp(family_table[f].name, s.family) != 0)
+        f++;
+    if (f == sizeof family_table / sizeof family_table[0] || s.layers == 0 ||
+        s.more > LAYERS_MAX / 2 || s.layers > LAYERS_MAX / 2)
         return false;
     weft_buf_printf(t, "wir 1 graph\n");
     for (int i = 0; i < spec->k; i++) {
         weft_buf_printf(t, "symbol ?b%d = [1, 1024]\n", i);
-        if (strcmp(family, "ffn") == 0)
+        if (strcmp(s.family, "ffn") == 0)
             weft_buf_printf(t, "symbol ?s%d = [1, 512]\n", i);
     }
-    write_weights(t, family, w, layers);
-    for (int i = 0; i < spec->k; i++) {
-        if (strcmp(family, "mlp") == 0)
-            write_mlp(t, i, w, layers);
-        else if (strcmp(family, "ffn") == 0)
-            write_ffn(t, i, w, layers);
-        else
-            write_cnn(t, i, w, layers);
-    }
+    write_weights(t, &s, family_table[f].weights, s.layers + s.more * (unsigned)(spec->k - 1));
+    for (int i = 0; i < spec->k; i++)
+        family_table[f].write(t, i, &s);
     return true;
 }
 
@@ -183,7 +248,7 @@ static void change(const matrix *x, const char *rule, uint32_t at, uint32_t n, u
 
 static bool is_changed(const char *rule, uint32_t at, uint32_t n)
 {
-    if (strcmp(rule, "head") == 0)
+    if (strcmp(rule, "head") == 0 || strncmp(rule, "deeper:", 7) == 0)
         return at + 1 == n;
     if (strncmp(rule, "last:", 5) == 0)
         return at >= n - (uint32_t)(atof(rule + 5) * n + 0.5) || at + 1 == n;
