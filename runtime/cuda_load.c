@@ -1,5 +1,5 @@
-/* libcuda.so.1 and libcublasLt.so: found at run time, so that one program serves machines with and
- * without a GPU. */
+/* libcuda.so.1, libcublasLt.so and libcupti.so: found at run time, so that one program serves
+ * machines with and without a GPU. */
 #include "runtime/drv_cuda_int.h"
 
 #include "base/dynlib.h"
@@ -13,6 +13,13 @@ static const char *const cuda_names[] = {"libcuda.so.1"};
 static const char *const cublaslt_names[] = {"libcublasLt.so.13", "libcublasLt.so.12",
                                              "/usr/local/cuda/lib64/libcublasLt.so.13",
                                              "/usr/local/cuda/lib64/libcublasLt.so.12"};
+
+static const char *const cupti_names[] = {"libcupti.so.13",
+                                          "libcupti.so.12",
+                                          "/usr/local/cuda/lib64/libcupti.so.13",
+                                          "/usr/local/cuda/lib64/libcupti.so.12",
+                                          "/usr/local/cuda/extras/CUPTI/lib64/libcupti.so.13",
+                                          "/usr/local/cuda/extras/CUPTI/lib64/libcupti.so.12"};
 
 typedef struct symbol {
     const char *name;
@@ -32,11 +39,19 @@ static const weft_dynlib_symbol cublaslt_table[] = {
 #undef CUBLASLT_SYM
 };
 
+static const weft_dynlib_symbol cupti_table[] = {
+#define CUPTI_SYM(name, args) {#name, offsetof(weft_cupti_api, name), true},
+#include "runtime/cupti_syms.def"
+#undef CUPTI_SYM
+};
+
 /* Loaded libraries stay: CUDA's threads and exit handlers do not survive their code. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static weft_cuda_lib cuda;
 static weft_cublaslt_lib cublaslt;
-static weft_dynlib *cuda_lib, *cublaslt_lib;
+static weft_cupti_api cupti;
+static weft_dynlib *cuda_lib, *cublaslt_lib, *cupti_lib;
+static bool cupti_tried;
 
 /* -- The driver ----------------------------------------------------------------------------- */
 
@@ -145,4 +160,30 @@ weft_err weft_cublaslt_lib__get(weft_diag *diag, const weft_cublaslt_lib **out)
     pthread_mutex_unlock(&lock);
     *out = err == WEFT_ERR_OK ? &cublaslt : NULL;
     return err;
+}
+
+/* -- CUPTI ---------------------------------------------------------------------------------- */
+
+static void load_cupti(void)
+{
+    cupti_tried = true;
+    if (weft_dynlib_open("CUPTI", cupti_names, sizeof cupti_names / sizeof *cupti_names, NULL,
+                         &cupti_lib) != WEFT_ERR_OK) {
+        cupti_lib = NULL;
+        return;
+    }
+    if (weft_dynlib_resolve(cupti_lib, cupti_table, sizeof cupti_table / sizeof *cupti_table,
+                            &cupti, NULL) == WEFT_ERR_OK)
+        return;
+    weft_dynlib_close(cupti_lib);
+    cupti_lib = NULL;
+}
+
+const weft_cupti_api *weft_cupti_lib__get(void)
+{
+    pthread_mutex_lock(&lock);
+    if (!cupti_tried)
+        load_cupti();
+    pthread_mutex_unlock(&lock);
+    return cupti_lib ? &cupti : NULL;
 }

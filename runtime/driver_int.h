@@ -93,7 +93,8 @@ typedef struct weft_device_ops {
     void (*free_fused)(weft_engine *engine, void *fused);
     weft_err (*run_fused)(weft_engine *engine, void *queue, void *fused, weft_diag *diag);
     /* Runs its launches one after the other and adds the time of each to time_us[bound.launch]. The
-     * time between two, which the device takes to start one, counts to the second. Waits. */
+     * time between two, which the device takes to start one, counts to the second, unless the
+     * device tells better. Waits. */
     weft_err (*run_timed)(weft_engine *engine, void *queue, void *fused, double *time_us,
                           weft_diag *diag);
     /* Runs it n times, one behind the other: the time on the device of one. Waits. */

@@ -295,11 +295,11 @@ void weft_gpu__free_fused(weft_engine *e, void *data)
 
 /* -- Running -------------------------------------------------------------------------------- */
 
-static weft_err run_launch(weft_gpu_queue *q, const weft_bound *b, weft_diag *diag)
+weft_err weft_gpu__run_launch(weft_gpu_queue *queue, const weft_bound *launch, weft_diag *diag)
 {
-    weft_gpu_launch *l = launch_of(b);
+    weft_gpu_launch *l = launch_of(launch);
     for (uint32_t i = 0; i < l->steps->n; i++)
-        WEFT_TRY(weft_gpu__run_step(l, i, b->arg, q->stream, diag));
+        WEFT_TRY(weft_gpu__run_step(l, i, launch->arg, queue->stream, diag));
     return WEFT_ERR_OK;
 }
 
@@ -311,7 +311,7 @@ weft_err weft_gpu__run_fused(weft_engine *e, void *queue, void *data, weft_diag 
     if (f->exec)
         return weft_gpu__check(g, g->cu->cuGraphLaunch(f->exec, q->stream), "cuGraphLaunch", diag);
     for (uint32_t i = 0; f->n && i < f->list->n; i++)
-        WEFT_TRY(run_launch(q, &f->list->at[i], diag));
+        WEFT_TRY(weft_gpu__run_launch(q, &f->list->at[i], diag));
     return WEFT_ERR_OK;
 }
 
@@ -398,7 +398,7 @@ static weft_err run_marked(weft_gpu *g, weft_gpu_queue *q, const weft_bound_list
 {
     WEFT_TRY(mark(g, q, 0, diag));
     for (uint32_t i = 0; i < list->n; i++) {
-        WEFT_TRY(run_launch(q, &list->at[i], diag));
+        WEFT_TRY(weft_gpu__run_launch(q, &list->at[i], diag));
         WEFT_TRY(mark(g, q, i + 1, diag));
     }
     return WEFT_ERR_OK;
@@ -410,6 +410,10 @@ weft_err weft_gpu__run_timed(weft_engine *e, void *queue, void *data, double *ti
     weft_gpu *g = weft_gpu__of(e);
     weft_gpu_queue *q = queue;
     fused *f = data;
+    bool told = false;
+    WEFT_TRY(weft_gpu__trace(e, q, f->list, time_us, diag, &told));
+    if (told)
+        return WEFT_ERR_OK;
     WEFT_TRY(make_events(g, q, f->list->n + 1, diag));
     if (g->lib->graphs && !f->timed)
         WEFT_TRY(make_timed(g, q, f, diag));

@@ -1,12 +1,13 @@
 /* Private to runtime/: the CUDA driver.
  *
- *   cuda_load.c       libcuda.so.1 and libcublasLt.so, found at run time
+ *   cuda_load.c       libcuda.so.1, libcublasLt.so and libcupti.so, found at run time
  *   drv_cuda.c        the driver's record; devices, partitions, faults
  *   drv_cuda_mem.c    weights, activations, queues and copies
  *   drv_cuda_code.c   images of the bundle into kernels; launches into calls
  *   drv_cuda_gemm.c   products by cuBLASLt
  *   drv_cuda_algo.c   by which of its algorithms: stored, measured, or asked for
- *   drv_cuda_graph.c  all launches of a specialisation as one graph; their times
+ *   drv_cuda_graph.c  all launches of a specialisation as one graph; their times by events
+ *   drv_cuda_trace.c  their times by CUPTI
  *
  * Device addresses are `void *` or weft_cu_deviceptr; nobody follows them. */
 #ifndef WEFT_RUNTIME_DRV_CUDA_INT_H
@@ -14,6 +15,7 @@
 
 #include "runtime/cublaslt_api.h"
 #include "runtime/cuda_api.h"
+#include "runtime/cupti_api.h"
 #include "runtime/step_int.h"
 
 /* -- Libraries ------------------------------------------------------------------------------ */
@@ -37,6 +39,9 @@ typedef struct weft_cublaslt_lib {
  * that is needed and the one found. Thread-safe. */
 WEFT_MUST_USE weft_err weft_cuda_lib__get(weft_diag *diag, const weft_cuda_lib **out);
 WEFT_MUST_USE weft_err weft_cublaslt_lib__get(weft_diag *diag, const weft_cublaslt_lib **out);
+
+/* NULL: not here; looked for once. Thread-safe. */
+const weft_cupti_api *weft_cupti_lib__get(void);
 
 /* -- Devices -------------------------------------------------------------------------------- */
 
@@ -223,5 +228,14 @@ weft_err weft_gpu__run_timed(weft_engine *e, void *queue, void *fused, double *t
                              weft_diag *diag);
 weft_err weft_gpu__time_fused(weft_engine *e, void *queue, void *fused, uint32_t n, double *out_us,
                               weft_diag *diag);
+
+/* Puts a launch into the queue's stream. */
+WEFT_MUST_USE weft_err weft_gpu__run_launch(weft_gpu_queue *queue, const weft_bound *launch,
+                                            weft_diag *diag);
+/* Runs the launches one after the other, and waits; *told: CUPTI told the time on the device of
+ * each, and they were added to time_us[bound.launch]. */
+WEFT_MUST_USE weft_err weft_gpu__trace(weft_engine *e, weft_gpu_queue *queue,
+                                       const weft_bound_list *list, double *time_us,
+                                       weft_diag *diag, bool *told);
 
 #endif

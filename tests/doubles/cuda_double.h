@@ -86,6 +86,7 @@ typedef struct weft_work {
     /* Of the last time it ran; known before for copies, sets and calls. */
     weft_spans read, write;
     /* In a stream */
+    uint32_t call; /* its number; 0: in a graph */
     struct weft_work *next;
     uint64_t enqueued;
 } weft_work;

@@ -109,7 +109,7 @@ static bool check_spans(const weft_work *w, const weft_spans *s)
     return true;
 }
 
-weft_cu_result weft_work__run(weft_work *w)
+static weft_cu_result run_work(weft_work *w)
 {
     W.now_us += 1;
     switch (w->kind) {
@@ -144,6 +144,30 @@ weft_cu_result weft_work__run(weft_work *w)
     return 0;
 }
 
+static const weft_double_tracer *tracer;
+
+WEFT_EXPORT void weft_double_trace(const weft_double_tracer *who);
+
+void weft_double_trace(const weft_double_tracer *who)
+{
+    tracer = who;
+}
+
+weft_cu_result weft_work__run(weft_work *w)
+{
+    double from_us = W.now_us;
+    weft_cu_result r = run_work(w);
+    bool is_work = w->kind == WEFT_WORK_KERNEL || w->kind == WEFT_WORK_CALL ||
+                   w->kind == WEFT_WORK_COPY || w->kind == WEFT_WORK_SET;
+    if (tracer && w->call && is_work)
+        tracer->ran(w->call,
+                    w->kind == WEFT_WORK_COPY  ? WEFT_DOUBLE_RAN_COPY
+                    : w->kind == WEFT_WORK_SET ? WEFT_DOUBLE_RAN_SET
+                                               : WEFT_DOUBLE_RAN_KERNEL,
+                    from_us, W.now_us);
+    return r;
+}
+
 /* -- Queues ----------------------------------------------------------------------------------- */
 
 weft_cu_result weft_stream__enqueue(weft_cuda_stream *s, weft_work *w)
@@ -170,6 +194,9 @@ weft_cu_result weft_stream__enqueue(weft_cuda_stream *s, weft_work *w)
     *copy = *w;
     copy->next = NULL;
     copy->enqueued = ++W.enqueued;
+    copy->call = (uint32_t)copy->enqueued;
+    if (tracer)
+        tracer->called(copy->call);
     *s->last = copy;
     s->last = &copy->next;
     return 0;

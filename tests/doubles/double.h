@@ -93,4 +93,19 @@ typedef unsigned (*weft_double_enqueue_fn)(void *stream, const char *what,
                                            size_t n_read, const weft_double_span *write,
                                            size_t n_write);
 
+/* -- For the double of CUPTI ---------------------------------------------------------------------
+ */
+
+enum { WEFT_DOUBLE_RAN_KERNEL, WEFT_DOUBLE_RAN_COPY, WEFT_DOUBLE_RAN_SET };
+
+/* Work of streams, not of graphs: when it is put there, by the thread that does, and when it ran.
+ */
+typedef struct weft_double_tracer {
+    void (*called)(uint32_t call);
+    void (*ran)(uint32_t call, int kind, double from_us, double to_us);
+} weft_double_tracer;
+
+/* Exported by libcuda's double as weft_double_trace; NULL: nobody wants to know. */
+typedef void (*weft_double_trace_fn)(const weft_double_tracer *tracer);
+
 #endif

@@ -257,6 +257,56 @@ static void test_drv_cuda__survives_failing_products(void **state)
     }
 }
 
+static double sum_of_times(const char *cupti)
+{
+    subject s;
+    uint32_t n;
+    double sum = 0;
+    weft_tensor in[PORTS_MAX], out[PORTS_MAX];
+    setenv("WEFT_DOUBLE_CUPTI", cupti, 1);
+    need(open_subject(&s, bundles[1], NULL, &whole));
+    const weft_bundle_program *p = weft_session_program(s.session);
+    uint32_t n_in = make_inputs(p, 2, in);
+    weft_session_profile(s.session, true);
+    for (int i = 0; i < 3; i++)
+        need(weft_session_run(s.session, in, n_in, diag, out, p->n_output));
+    const weft_launch_time *t = weft_session_times(s.session, &n);
+    for (uint32_t i = 0; i < n; i++)
+        sum += t[i].time_us;
+    unsetenv("WEFT_DOUBLE_CUPTI");
+    free_inputs(in, n_in);
+    close_subject(&s);
+    sound();
+    return sum;
+}
+
+/* Work takes what it takes; by events also the time of the event behind it, 1 us of the double's.
+ * Where a record is missing, events it is. */
+static void test_drv_cuda__tells_times_by_cupti(void **state)
+{
+    (void)state;
+    double events = sum_of_times(""), cupti = sum_of_times("1"), lossy = sum_of_times("forgets");
+    assert_true(cupti > 0 && cupti + 3 < events);
+    assert_true(fabs(lossy - events) < 1);
+    setenv("WEFT_DOUBLE_CUPTI", "1", 1);
+    subject gpu, cpu;
+    need(open_subject(&cpu, bundles[0], NULL, &whole));
+    need(open_subject(&gpu, bundles[1], NULL, &whole));
+    weft_session_profile(gpu.session, true);
+    for (int64_t batch = 1; batch <= 3; batch++)
+        compare(&gpu, &cpu, batch);
+    close_subject(&gpu);
+    close_subject(&cpu);
+    sound();
+    static const char *const calls[] = {"cuLaunchKernel", "cublasLtMatmul", "cuStreamSynchronize"};
+    fail_profiles(calls, sizeof calls / sizeof *calls);
+    unsigned failed;
+#define CUPTI_SYM(name, args) fail_each(#name, 999, true, &failed), assert_int_equal(failed, 0);
+#include "runtime/cupti_syms.def"
+#undef CUPTI_SYM
+    unsetenv("WEFT_DOUBLE_CUPTI");
+}
+
 static void test_drv_cuda__tells_when_memory_ends(void **state)
 {
     (void)state;
@@ -516,6 +566,7 @@ int main(int argc, char **argv)
         T(runs_on_partitions),
         T(compiles_ptx_for_later_devices),
         T(tells_times),
+        T(tells_times_by_cupti),
         T(runs_sessions_at_the_same_time),
         T(survives_each_failing_call),
         T(survives_failing_calls_of_profiles),

@@ -10,10 +10,14 @@
 #ifdef WEFT_CUDA_HEADERS
 #include "runtime/cublaslt_api.h"
 #include "runtime/cuda_api.h"
+#include "runtime/cupti_api.h"
 
 #include <cublasLt.h>
 #include <cuda.h>
 #include <cudaTypedefs.h>
+#if __has_include(<cupti.h>)
+#include <cupti.h>
+#endif
 
 #define X(name, value) _Static_assert((unsigned)(name) == (value), #name);
 WEFT_CU_RESULTS(X)
@@ -127,6 +131,25 @@ F(state);
 F(wavesCount);
 #undef F
 
+#if __has_include(<cupti.h>)
+#define X(name, value) _Static_assert((unsigned)(name) == (value), #name);
+WEFT_CUPTI_VALUES(X)
+#undef X
+#define F(ours, theirs)         \
+    FIELD(ours, theirs, start); \
+    FIELD(ours, theirs, end);   \
+    FIELD(ours, theirs, kind);  \
+    FIELD(ours, theirs, correlationId)
+F(weft_cupti_kernel, CUpti_ActivityKernel10);
+F(weft_cupti_move, CUpti_ActivityMemcpy6);
+F(weft_cupti_move, CUpti_ActivityMemset4);
+#undef F
+SIZE(weft_cupti_external, CUpti_ActivityExternalCorrelation);
+FIELD(weft_cupti_external, CUpti_ActivityExternalCorrelation, externalKind);
+FIELD(weft_cupti_external, CUpti_ActivityExternalCorrelation, externalId);
+FIELD(weft_cupti_external, CUpti_ActivityExternalCorrelation, correlationId);
+#endif
+
 /* Prototypes: the tables' with NVIDIA's structures in the place of ours. */
 #define weft_cu_uuid        CUuuid
 #define weft_cu_node_params CUgraphNodeParams
@@ -150,6 +173,15 @@ _Static_assert(__builtin_types_compatible_p(PFN_cuGetProcAddress_v12000, weft_cu
     _Static_assert(__builtin_types_compatible_p(__typeof__(&name), result(*) args), #name);
 #include "runtime/cublaslt_syms.def"
 #undef CUBLASLT_SYM
+
+#if __has_include(<cupti.h>)
+#define weft_cupti_activity CUpti_Activity
+#define CUPTI_SYM(name, args)                                                                  \
+    _Static_assert(__builtin_types_compatible_p(__typeof__(&name), weft_cupti_result(*) args), \
+                   #name);
+#include "runtime/cupti_syms.def"
+#undef CUPTI_SYM
+#endif
 
 /* What was compared is compared when this file compiles; here the number of it. */
 static void test_cuda_api__equals_nvidias_headers(void **state)

@@ -1,0 +1,66 @@
+/* What Weft uses of CUPTI (libcupti.so.13 or .12), as cuda_api.h of the driver: own declarations of
+ * its binary interface, which unit/cuda_api compares with cupti.h where that is installed. Of its
+ * records, only the part that versions of CUDA 9 to 13 have in common. */
+#ifndef WEFT_RUNTIME_CUPTI_API_H
+#define WEFT_RUNTIME_CUPTI_API_H
+
+#include "runtime/cuda_api.h"
+
+typedef unsigned weft_cupti_result; /* CUptiResult */
+
+/* X(name, value) */
+#define WEFT_CUPTI_VALUES(X)                        \
+    X(CUPTI_SUCCESS, 0)                             \
+    X(CUPTI_ERROR_NOT_SUPPORTED, 27)                \
+    X(CUPTI_ERROR_MAX_LIMIT_REACHED, 12)            \
+    X(CUPTI_ACTIVITY_KIND_MEMCPY, 1)                \
+    X(CUPTI_ACTIVITY_KIND_MEMSET, 2)                \
+    X(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, 10)    \
+    X(CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, 39) \
+    X(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, 3)
+
+enum {
+#define X(name, value) WEFT_##name = (value),
+    WEFT_CUPTI_VALUES(X)
+#undef X
+};
+
+/* What all records begin with. */
+typedef struct weft_cupti_activity {
+    uint32_t kind;
+} weft_cupti_activity;
+
+/* Work on a device, in ns. Of a kernel, and of a copy or a fill, which are shorter. */
+typedef struct weft_cupti_kernel {
+    uint32_t kind, config[3];
+    uint64_t start, end;
+    uint32_t between[15];
+    uint32_t correlationId;
+} weft_cupti_kernel;
+
+typedef struct weft_cupti_move {
+    uint32_t kind, config[3];
+    uint64_t start, end;
+    uint32_t between[3];
+    uint32_t correlationId;
+} weft_cupti_move;
+
+/* A call that was made under a number of ours. */
+typedef struct weft_cupti_external {
+    uint32_t kind, externalKind;
+    uint64_t externalId;
+    uint32_t correlationId, reserved;
+} weft_cupti_external;
+
+typedef void (*weft_cupti_request)(uint8_t **buffer, size_t *bytes, size_t *most_records);
+typedef void (*weft_cupti_complete)(weft_cu_context ctx, uint32_t stream, uint8_t *buffer,
+                                    size_t bytes, size_t valid_bytes);
+
+/* Pointers to all, called what cupti.h calls them. */
+typedef struct weft_cupti_api {
+#define CUPTI_SYM(name, args) weft_cupti_result(*name) args;
+#include "runtime/cupti_syms.def"
+#undef CUPTI_SYM
+} weft_cupti_api;
+
+#endif

@@ -1,0 +1,203 @@
+/* The CUDA driver's times of launches by CUPTI, where that is.
+ *
+ * Events around a launch also count what a device takes to come from one to the next, for small
+ * kernels more than they take themselves. CUPTI tells when each kernel, copy and fill began and
+ * ended. Launches go into the queue one after the other, each under a number of its own (external
+ * correlation); what ran under a number is summed. Its records come in buffers, in any order, maybe
+ * on a thread of its own. One trace at a time in a process, as CUPTI has one list of what it
+ * records.
+ *
+ * Whatever CUPTI refuses, and a launch that it tells nothing of, leads back to events. */
+#include "runtime/drv_cuda_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUFFER_BYTES = 1 << 20, BUFFER_ALIGN = 8 };
+
+/* A call of the driver: under which number, or how long on the device. */
+typedef struct entry {
+    uint32_t call;
+    uint32_t number;
+    double us;
+} entry;
+
+typedef struct entries {
+    entry *at;
+    size_t n, room;
+} entries;
+
+static pthread_mutex_t trace_lock = PTHREAD_MUTEX_INITIALIZER; /* a trace */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;       /* what follows */
+static const weft_cupti_api *cupti;                            /* callbacks are registered */
+static entries labels, works;
+static bool failed; /* no memory for a record */
+
+static const unsigned kinds[] = {WEFT_CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+                                 WEFT_CUPTI_ACTIVITY_KIND_MEMCPY, WEFT_CUPTI_ACTIVITY_KIND_MEMSET,
+                                 WEFT_CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+/* -- Records -------------------------------------------------------------------------------- */
+
+static void add(entries *to, entry e)
+{
+    if (to->n == to->room) {
+        size_t room = to->room ? 2 * to->room : 256;
+        entry *more = realloc(to->at, room * sizeof *more);
+        if (!more) {
+            failed = true;
+            return;
+        }
+        to->at = more;
+        to->room = room;
+    }
+    to->at[to->n++] = e;
+}
+
+static double span_us(uint64_t start, uint64_t end)
+{
+    return end > start ? (double)(end - start) * 1e-3 : 0;
+}
+
+static void take(const weft_cupti_activity *record)
+{
+    const weft_cupti_external *x = (const void *)record;
+    const weft_cupti_kernel *k = (const void *)record;
+    const weft_cupti_move *m = (const void *)record;
+    switch (record->kind) {
+    case WEFT_CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION:
+        if (x->externalKind == WEFT_CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0)
+            add(&labels, (entry){.call = x->correlationId, .number = (uint32_t)x->externalId});
+        break;
+    case WEFT_CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
+        add(&works, (entry){.call = k->correlationId, .us = span_us(k->start, k->end)});
+        break;
+    case WEFT_CUPTI_ACTIVITY_KIND_MEMCPY:
+    case WEFT_CUPTI_ACTIVITY_KIND_MEMSET:
+        add(&works, (entry){.call = m->correlationId, .us = span_us(m->start, m->end)});
+        break;
+    default:
+        break;
+    }
+}
+
+static void on_request(uint8_t **buffer, size_t *bytes, size_t *most_records)
+{
+    *buffer = aligned_alloc(BUFFER_ALIGN, BUFFER_BYTES);
+    *bytes = *buffer ? BUFFER_BYTES : 0;
+    *most_records = 0; /* as many as fit */
+}
+
+static void on_complete(weft_cu_context ctx, uint32_t stream, uint8_t *buffer, size_t bytes,
+                        size_t valid_bytes)
+{
+    weft_cupti_activity *record = NULL;
+    (void)ctx;
+    (void)stream;
+    (void)bytes;
+    pthread_mutex_lock(&lock);
+    while (valid_bytes &&
+           cupti->cuptiActivityGetNextRecord(buffer, valid_bytes, &record) == WEFT_CUPTI_SUCCESS)
+        take(record);
+    pthread_mutex_unlock(&lock);
+    free(buffer);
+}
+
+/* -- A trace -------------------------------------------------------------------------------- */
+
+static void stop(unsigned n_kind)
+{
+    for (unsigned i = 0; i < n_kind; i++)
+        (void)cupti->cuptiActivityDisable(kinds[i]);
+}
+
+static bool begin(void)
+{
+    if (!cupti) {
+        const weft_cupti_api *api = weft_cupti_lib__get();
+        if (!api ||
+            api->cuptiActivityRegisterCallbacks(on_request, on_complete) != WEFT_CUPTI_SUCCESS)
+            return false;
+        cupti = api;
+    }
+    for (unsigned i = 0; i < KINDS; i++)
+        if (cupti->cuptiActivityEnable(kinds[i]) != WEFT_CUPTI_SUCCESS) {
+            stop(i);
+            return false;
+        }
+    labels.n = works.n = 0;
+    failed = false;
+    return true;
+}
+
+static weft_err run(weft_engine *e, weft_gpu_queue *q, const weft_bound_list *list, weft_diag *diag)
+{
+    const unsigned custom = WEFT_CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
+    weft_err err = WEFT_ERR_OK;
+    uint64_t last;
+    for (uint32_t i = 0; err == WEFT_ERR_OK && i < list->n; i++) {
+        /* Without a number nothing is told of it, which is seen later. */
+        bool pushed =
+            cupti->cuptiActivityPushExternalCorrelationId(custom, i) == WEFT_CUPTI_SUCCESS;
+        err = weft_gpu__run_launch(q, &list->at[i], diag);
+        if (pushed)
+            (void)cupti->cuptiActivityPopExternalCorrelationId(custom, &last);
+    }
+    weft_err waited = weft_gpu__wait(e, q, err == WEFT_ERR_OK ? diag : NULL);
+    return err != WEFT_ERR_OK ? err : waited;
+}
+
+static int by_call(const void *a, const void *b)
+{
+    uint32_t x = ((const entry *)a)->call, y = ((const entry *)b)->call;
+    return (x > y) - (x < y);
+}
+
+/* Sums what ran under each number; false: of some launch nothing did. */
+static bool sum(const weft_bound_list *list, double *us)
+{
+    uint32_t *count = calloc((size_t)list->n + 1, sizeof *count);
+    bool all = count && !failed;
+    if (labels.n)
+        qsort(labels.at, labels.n, sizeof *labels.at, by_call);
+    for (size_t i = 0; all && i < works.n; i++) {
+        const entry *x =
+            labels.n ? bsearch(&works.at[i], labels.at, labels.n, sizeof *labels.at, by_call)
+                     : NULL;
+        if (!x || x->number >= list->n)
+            continue; /* somebody else's */
+        us[x->number] += works.at[i].us;
+        count[x->number]++;
+    }
+    for (uint32_t i = 0; all && i < list->n; i++) {
+        const weft_gpu_launch *l = list->at[i].state;
+        all = count[i] >= l->steps->n;
+    }
+    free(count);
+    return all;
+}
+
+weft_err weft_gpu__trace(weft_engine *e, weft_gpu_queue *queue, const weft_bound_list *list,
+                         double *time_us, weft_diag *diag, bool *told)
+{
+    double *us = calloc((size_t)list->n + 1, sizeof *us);
+    if (!us)
+        return WEFT_ERR_NOMEM;
+    weft_err err = WEFT_ERR_OK;
+    *told = false;
+    pthread_mutex_lock(&trace_lock);
+    if (begin()) {
+        err = run(e, queue, list, diag);
+        bool flushed = cupti->cuptiActivityFlushAll(0) == WEFT_CUPTI_SUCCESS;
+        stop(KINDS);
+        pthread_mutex_lock(&lock);
+        *told = err == WEFT_ERR_OK && flushed && sum(list, us);
+        pthread_mutex_unlock(&lock);
+    }
+    pthread_mutex_unlock(&trace_lock);
+    for (uint32_t i = 0; *told && i < list->n; i++)
+        time_us[list->at[i].launch] += us[i];
+    free(us);
+    return err;
+}
