@@ -23,7 +23,7 @@ static weft_cuda_emit_fn find_emitter(weft_op_id op)
     for (size_t i = 0; rows[i].emit; i++)
         if (rows[i].op == op)
             return rows[i].emit;
-    return NULL;
+    return weft_op_get(op)->traits & WEFT_T_EW ? weft_cuda_emit_math : NULL;
 }
 
 /* What NVRTC 13 compiles for; older ones lack the last. */

@@ -127,6 +127,17 @@ static const struct {
     [WEFT_OP_SHRINK] = {{WEFT_ATTR_BIAS, WEFT_ATTR_LAMBD}, {0.0, 0.5}},
 };
 
+uint32_t weft_unary_params(weft_op_id id, weft_attrs attrs, double param[2])
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < 2; i++) {
+        param[i] =
+            weft_attrs_float(attrs, (weft_attr_key)params[id].key[i], params[id].otherwise[i]);
+        n += params[id].key[i] != 0;
+    }
+    return n;
+}
+
 /* -- Entries -------------------------------------------------------------------------------- */
 
 static bool is_tanh(weft_attrs attrs)
@@ -158,9 +169,7 @@ weft_err weft_eval_unary(weft_eval_ctx *cx)
     weft_op_id id = weft_op__id(cx->op);
     const weft_tensor *out = &cx->out[0];
     double param[2];
-    for (int i = 0; i < 2; i++)
-        param[i] =
-            weft_attrs_float(cx->attrs, (weft_attr_key)params[id].key[i], params[id].otherwise[i]);
+    weft_unary_params(id, cx->attrs, param);
     const unary *f = id == WEFT_OP_GELU && is_tanh(cx->attrs) ? &gelu_tanh : &functions[id];
     weft_arith arith = weft_dtype__arith(out->dtype);
     if (arith == WEFT_ARITH_F32 && f->f32 != NULL)

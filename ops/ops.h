@@ -266,6 +266,10 @@ WEFT_MUST_USE weft_err weft_op_eval(weft_eval_ctx *cx);
 bool weft_eval_param(weft_eval_ctx *cx, uint32_t in, weft_attr_key key, const int64_t **out,
                      uint32_t *out_n);
 
+/* Numbers that are attributes of an element-wise operator of one operand, with ONNX's defaults;
+ * returns how many it has. */
+uint32_t weft_unary_params(weft_op_id id, weft_attrs attrs, double param[2]);
+
 /* -- low_rank_matmul: low_rank.c ------------------------------------------------------------ */
 
 enum { WEFT_LOW_RANK_SEGMENTS = 24 };

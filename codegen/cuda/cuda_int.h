@@ -37,6 +37,7 @@ typedef struct weft_cuda_kernel weft_cuda_kernel;
 typedef weft_err (*weft_cuda_emit_fn)(weft_cuda *cu, weft_node n);
 
 #define K(op, fn) weft_err weft_cuda_emit_##fn(weft_cuda *cu, weft_node n);
+K(NONE, math)
 #include "codegen/cuda/kernels.def"
 #undef K
 
@@ -148,6 +149,11 @@ WEFT_MUST_USE weft_err weft_cuda__sum_epilogue(weft_cuda_kernel *k, weft_attr_ke
  * `at`, size_t: index of the first, a multiple of `pack`, which N divides; `left`, int: elements
  * from there on to the end. */
 WEFT_MUST_USE weft_err weft_cuda__chain(weft_cuda_kernel *k, weft_attr_key key, int64_t pack,
+                                        const char **out);
+
+/* Index, as text, of the element of `operand` that broadcasting puts beside element `at` (text,
+ * size_t) of result 0. */
+WEFT_MUST_USE weft_err weft_cuda__index(weft_cuda_kernel *k, uint32_t operand, const char *at,
                                         const char **out);
 
 /* -- Other steps ---------------------------------------------------------------------------------

@@ -95,6 +95,22 @@ static int64_t run_length(const weft_ttype *o, const access *a, bool *advances)
     return n;
 }
 
+static weft_err refuse_broadcast(weft_cuda *cu, uint32_t operand)
+{
+    return weft_cuda__unsup(cu, "only running tells how operand %u is broadcast", operand);
+}
+
+weft_err weft_cuda__index(weft_cuda_kernel *k, uint32_t operand, const char *at, const char **out)
+{
+    weft_cuda *cu = weft_cuda__of(k);
+    const weft_ttype *o = weft_cuda__out_type(cu, 0);
+    access a;
+    if (!find_access(weft_cuda__in_type(cu, operand), o, &a))
+        return refuse_broadcast(cu, operand);
+    *out = a.single ? "0" : index_text(k, o, &a, at);
+    return WEFT_ERR_OK;
+}
+
 /* -- Expressions ------------------------------------------------------------------------------- */
 
 enum { OPERANDS_MAX = 64 };
@@ -182,11 +198,6 @@ static const char *print_members(const chain *c, const char *name, const char *p
                     : weft_arena_printf(arena, "d%u", i);
     }
     return weft_arena_printf(arena, "@_%s{%s}", name, made ? made : "");
-}
-
-static weft_err refuse_broadcast(weft_cuda *cu, uint32_t operand)
-{
-    return weft_cuda__unsup(cu, "only running tells how operand %u is broadcast", operand);
 }
 
 /* -- Epilogues --------------------------------------------------------------------------------- */

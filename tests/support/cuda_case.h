@@ -163,22 +163,8 @@ static inline float cuda_case_get(weft_dtype t, const void *p, int64_t i)
 
 static inline void cuda_case_put(weft_dtype t, void *p, int64_t i, float x)
 {
-    if (t == WEFT_DTYPE_F32)
-        ((float *)p)[i] = x;
-    else if (t == WEFT_DTYPE_F16)
-        ((uint16_t *)p)[i] = weft_f16_from_f32(x);
-    else if (t == WEFT_DTYPE_BF16)
-        ((uint16_t *)p)[i] = weft_bf16_from_f32(x);
-    else if (t == WEFT_DTYPE_F64)
-        ((double *)p)[i] = x;
-    else if (t == WEFT_DTYPE_BOOL)
-        ((bool *)p)[i] = x != 0;
-    else if (t == WEFT_DTYPE_I64)
-        ((int64_t *)p)[i] = (int64_t)x;
-    else if (t == WEFT_DTYPE_I32)
-        ((int32_t *)p)[i] = (int32_t)x;
-    else
-        fail_msg("no elements of type %s", weft_dtype_name(t));
+    const weft_tensor to = {.dtype = t, .rank = 1, .dim = {i + 1}, .data = p};
+    weft_tensor_set_f64(&to, i, x);
 }
 
 /* What the library would do: see ir/bundle.h. */
@@ -345,7 +331,7 @@ static inline void cuda_case_verify(cuda_case *c, uint32_t index, const cuda_cas
             float x = cuda_case_random(&seed);
             if (in[i].dtype == WEFT_DTYPE_BOOL)
                 x = x > -0.5f;
-            else if (in[i].dtype == WEFT_DTYPE_I64 || in[i].dtype == WEFT_DTYPE_I32)
+            else if (!weft_dtype_is_float(in[i].dtype))
                 x = floorf(x * 100);
             else if (spec->special && (k * 7919 + i) % 997 == 5)
                 x = k % 3 == 0 ? (float)NAN : k % 3 == 1 ? INFINITY : -INFINITY;

@@ -115,6 +115,41 @@ static void test_cuda_nvrtc__every_template_for_every_architecture(void **state)
         }
 }
 
+/* Functions of math.cuh are there for NVRTC in every arithmetic. */
+static void test_cuda_nvrtc__element_wise_operators(void **state)
+{
+    (void)state;
+    static const char *const type[] = {"f32", "f64", "i64", "u64"};
+    weft_buf text = {0};
+    weft_buf_puts(&text, "wir 1 kernel\n");
+    for (int id = 1; id < WEFT_OP_COUNT; id++) {
+        const weft_op *op = weft_op_get((weft_op_id)id);
+        for (int t = 0; t < 8 && (op->traits & WEFT_T_EW) && op->in_min <= 2; t++) {
+            weft_buf one = {0};
+            weft_buf_printf(&one,
+                            "graph @%s_%d (%%x : %s[9], %%z : %s[9]) {\n  %%y : %s[9] = %s %s%s\n"
+                            "  return \"y\" %%y\n}\n",
+                            op->name, t, type[t / 2], type[t / 2], t % 2 ? "bool" : type[t / 2],
+                            op->name, op->in_min == 1 ? "%x" : "%x, %z",
+                            id == WEFT_OP_BIT_SHIFT ? " {direction = \"LEFT\"}" : "");
+            weft_buf whole = {0};
+            weft_buf_printf(&whole, "wir 1 kernel\n%s", one.at);
+            if (weft_module_parse(whole.at, whole.len, "t", NULL, diag, &m) == WEFT_ERR_OK &&
+                weft_module_verify(m, diag) == WEFT_ERR_OK)
+                weft_buf_puts(&text, one.at);
+            weft_module_destroy(m);
+            m = NULL;
+            weft_diag_clear(diag);
+            weft_buf_finish(&one);
+            weft_buf_finish(&whole);
+        }
+    }
+    weft_err err = generate(text.at, "sm_90");
+    weft_buf_finish(&text);
+    succeed(err);
+    assert_true(bundle.n_kernel > 150);
+}
+
 static void test_cuda_nvrtc__errors_name_kernel_and_operator(void **state)
 {
     (void)state;
@@ -237,6 +272,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_cuda_nvrtc__every_template_for_every_architecture,
                                         set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_cuda_nvrtc__element_wise_operators, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_cuda_nvrtc__errors_name_kernel_and_operator, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_cuda_nvrtc__a_compiler_that_fails_blames_no_kernel,
