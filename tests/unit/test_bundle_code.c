@@ -63,6 +63,8 @@ typedef struct fixture {
     weft_arena *arena;
     weft_module *m;
     weft_bundle bundle;
+    weft_bundle_algo algo[2];
+    weft_bundle_tuning tuning[2];
     char path[64], other[64];
 } fixture;
 
@@ -73,6 +75,24 @@ static void succeed(weft_err err)
     if (err != WEFT_ERR_OK)
         fail_msg("%s: %s", weft_err_name(err),
                  weft_diag_count(f.diag) ? weft_diag_at(f.diag, 0)->text : "no message");
+}
+
+/* Two algorithms of one GPU, and none of another. */
+static void add_tunings(void)
+{
+    for (int i = 0; i < 2; i++) {
+        f.algo[i] = (weft_bundle_algo){.product = {.dim = {8, 64, 64, 1, 64, 64, 0, 64},
+                                                   .align = {64, 256, 64, 1u << 31},
+                                                   .dtype = i ? WEFT_DTYPE_BF16 : WEFT_DTYPE_F32,
+                                                   .act = WEFT_GEMM_ACT_GELU_TANH,
+                                                   .flags = WEFT_PRODUCT_BIAS},
+                                       .time_us = 1.5};
+        memset(f.algo[i].bytes, 0xf0 + i, sizeof f.algo[i].bytes);
+    }
+    f.tuning[0] = (weft_bundle_tuning){"NVIDIA H200", 132, 130100, f.algo, 2};
+    f.tuning[1] = (weft_bundle_tuning){"NVIDIA H200", 64, 130100, NULL, 0};
+    f.bundle.tuning = f.tuning;
+    f.bundle.n_tuning = 2;
 }
 
 static int set_up(void **state)
@@ -87,6 +107,7 @@ static int set_up(void **state)
     const weft_codegen_options options = {.target = "sm_90,sm_80", .tf32 = true};
     succeed(
         weft_codegen_make(f.m, weft_backend_find("cuda"), &options, f.arena, f.diag, &f.bundle));
+    add_tunings();
     return 0;
 }
 
@@ -137,6 +158,12 @@ static void test_bundle_code__comes_back_as_written(void **state)
         assert_memory_equal(b->kernel[i].resource, f.bundle.kernel[i].resource,
                             2 * sizeof *b->kernel[i].resource);
     }
+    assert_int_equal(b->n_tuning, 2);
+    assert_int_equal(b->tuning[1].n_algo, 0);
+    assert_true(weft_tuning_is_for(&b->tuning[0], "NVIDIA H200", 132, 130100));
+    assert_false(weft_tuning_is_for(&b->tuning[0], "NVIDIA H200", 132, 130101));
+    assert_int_equal(b->tuning[0].n_algo, 2);
+    assert_memory_equal(b->tuning[0].algo, f.algo, sizeof f.algo);
     const weft_bundle_program *p = &b->program[0], *q = &f.bundle.program[0];
     const weft_step_gemm *g = p->launch[0].step[0].gemm;
     assert_int_equal(p->launch[0].step[0].kind, WEFT_STEP_GEMM);
@@ -271,7 +298,28 @@ static void test_bundle_code__wrong_code_is_refused(void **state)
     REFUSE(EW, kernel[0].threads = 0, "0 threads");
     REFUSE(EW, kernel[0].threads = 1025, "1025 threads");
     REFUSE(EW, kernel[0].shared_bytes = 1 << 20, "shared memory");
-    REFUSE(EW, (bad.n_arch = bad.n_image = bad.n_kernel = 0), "steps without code");
+    REFUSE(EW, (bad.n_arch = bad.n_image = bad.n_kernel = bad.n_tuning = 0), "steps without code");
+}
+
+static void test_bundle_code__wrong_algorithms_are_refused(void **state)
+{
+    (void)state;
+    REFUSE(EW, f.tuning[1].sms = 132, "algorithms for NVIDIA H200 are there twice");
+    REFUSE(EW, f.tuning[1].sms = 0, "are for no GPU");
+    REFUSE(EW, (f.tuning[1].sms = 64, f.tuning[1].device = ""), "are for no GPU");
+    f.tuning[1].device = "NVIDIA H100";
+    REFUSE(EW, f.algo[1].product.act = WEFT_GEMM_ACTS, "algorithm 1 for NVIDIA H200 is wrong");
+    f.algo[1].product.act = 0;
+    REFUSE(EW, f.algo[1].product.flags = WEFT_PRODUCT_FLAGS, "algorithm 1");
+    f.algo[1].product.flags = 0;
+    REFUSE(EW, f.algo[1].time_us = -1, "algorithm 1");
+    REFUSE(EW, f.algo[1].time_us = 1e308 * 10, "algorithm 1");
+    f.algo[1].time_us = 0;
+    copy_bundle(EW);
+    weft_bundle *b = NULL;
+    succeed(weft_bundle_write(&bad, f.path, f.diag));
+    succeed(weft_bundle_open(f.path, f.diag, &b));
+    weft_bundle_close(b);
 }
 
 static void test_bundle_code__wrong_steps_are_refused(void **state)
@@ -310,6 +358,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_bundle_code__is_refused_when_a_byte_differs, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_bundle_code__wrong_code_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_bundle_code__wrong_algorithms_are_refused, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_bundle_code__wrong_steps_are_refused, set_up,
                                         tear_down),
     };
