@@ -137,7 +137,7 @@ weft_err weft_infer_concat(weft_infer_ctx *cx)
             return WEFT_FAIL(cx, WEFT_ERR_INPUT, "operand %u is missing", i);
         WEFT_TRY(weft_infer__same_dtype(cx, 0, i));
         WEFT_TRY(weft_infer__rank(cx, i, x->rank, x->rank));
-        if (y->layout != x->layout || (x->layout != WEFT_LAYOUT_PLAIN && axis != 1))
+        if (y->layout != x->layout || (x->layout != WEFT_LAYOUT_PLAIN && axis > 1))
             return WEFT_FAIL(cx, WEFT_ERR_INPUT, "operands have different layouts");
         for (uint32_t d = 0; d < x->rank; d++) {
             if (d == axis)

@@ -2,12 +2,12 @@
  * runs.
  *
  * On a CPU convolutions are fastest on channels in blocks of the vector width (c16 with AVX-512, c8
- * with AVX2), and element-wise kernels, pooling and aligned concatenation work on blocks as well;
- * everything else wants plain row-major values. One forward sweep decides node by node: a
- * convolution asks for blocks when the rules below say that it gains, followers keep what they are
- * given, others ask for plain. Where a value is asked for in a layout that it does not have, a
- * `reorder` is put before the first who asks and shared by the rest. Graph inputs and outputs are
- * plain.
+ * with AVX2), and element-wise kernels, pooling, aligned concatenation, and slices and
+ * concatenations of whole images work on blocks as well; everything else wants plain row-major
+ * values. One forward sweep decides node by node: a convolution asks for blocks when the rules
+ * below say that it gains, followers keep what they are given, others ask for plain. Where a value
+ * is asked for in a layout that it does not have, a `reorder` is put before the first who asks and
+ * shared by the rest. Graph inputs and outputs are plain.
  *
  * Rules for convolutions (measured with oneDNN 2.6 on AVX-512, batch 1 to 8):
  *   - f32 and blocks on the output side; dense, depthwise, or grouped by whole blocks;
@@ -19,6 +19,7 @@
 #include "passes/match.h"
 
 #include "base/map.h"
+#include "ops/place.h"
 
 #include <string.h>
 
@@ -150,6 +151,22 @@ static bool wants_blocks(const chooser *c, const conv_shape *s)
     return s->ci / s->group % c->block == 0 && s->co / s->group % c->block == 0;
 }
 
+/* A slice of whole images, which lie one behind the other in every layout. */
+static bool takes_images(const weft_module *m, weft_node n)
+{
+    int64_t axis;
+    weft_dim start;
+    return weft_place_is_cut(weft_node_op(m, n), weft_node_attrs(m, n), weft_node_in_count(m, n),
+                             &axis, &start) &&
+           axis == 0;
+}
+
+static bool takes_blocks(const weft_module *m, weft_node n)
+{
+    return weft_node_opdef(m, n)->traits & WEFT_T_LAYOUT &&
+           (weft_node_op(m, n) != WEFT_OP_SLICE || takes_images(m, n));
+}
+
 /* A small convolution that gets and must give plain values gains less than two reorders cost. */
 static bool is_lone(const chooser *c, weft_node n, const conv_shape *s)
 {
@@ -157,7 +174,7 @@ static bool is_lone(const chooser *c, weft_node n, const conv_shape *s)
     if (layout_of(c, weft_node_in(c->m, n, 0)) != WEFT_LAYOUT_PLAIN || s->ci < c->block)
         return false;
     for (uint32_t i = 0; i < weft_val_use_count(c->m, y); i++)
-        if (weft_node_opdef(c->m, weft_val_use(c->m, y, i).node)->traits & WEFT_T_LAYOUT)
+        if (takes_blocks(c->m, weft_val_use(c->m, y, i).node))
             return false;
     double per_pixel = 2.0 * (double)(s->ci / s->group) * (double)s->co;
     for (uint32_t i = 0; i < 2 && s->is_2d; i++)
@@ -266,12 +283,28 @@ static void choose_ew(chooser *c, weft_node n)
     give_result(c, n, c->blocked);
 }
 
+/* Images in blocks where half of them are. */
+static void choose_batch(chooser *c, weft_node n)
+{
+    uint32_t n_in = weft_node_in_count(c->m, n), blocked = 0;
+    for (uint32_t i = 0; i < n_in; i++)
+        blocked += layout_of(c, weft_node_in(c->m, n, i)) == c->blocked;
+    weft_layout layout = blocked && 2 * blocked >= n_in ? c->blocked : WEFT_LAYOUT_PLAIN;
+    for (uint32_t i = 0; i < n_in; i++)
+        ask_operand(c, n, i, layout);
+    give_result(c, n, layout);
+}
+
 static void choose_concat(chooser *c, weft_node n)
 {
     const weft_ttype *y = weft_val_ttype(c->m, weft_node_out(c->m, n, 0));
     int64_t axis = weft_attrs_int(weft_node_attrs(c->m, n), WEFT_ATTR_AXIS, 0);
     uint32_t n_in = weft_node_in_count(c->m, n);
     bool fits = y->rank >= 3 && (axis == 1 || axis + y->rank == 1);
+    if (axis == 0 || axis + y->rank == 0) {
+        choose_batch(c, n);
+        return;
+    }
     for (uint32_t i = 0; i < n_in && fits; i++) {
         const weft_ttype *x = weft_val_ttype(c->m, weft_node_in(c->m, n, i));
         bool whole = weft_dim_is_const(x->dim[1]) && x->dim[1] % c->block == 0;
@@ -305,6 +338,12 @@ static void choose_node(chooser *c, weft_node n)
         return;
     case WEFT_OP_CONCAT:
         choose_concat(c, n);
+        return;
+    case WEFT_OP_SLICE:
+        if (takes_images(c->m, n))
+            give_result(c, n, layout_of(c, weft_node_in(c->m, n, 0)));
+        else
+            ask_plain(c, n);
         return;
     case WEFT_OP_MAX_POOL:
     case WEFT_OP_AVERAGE_POOL:

@@ -209,16 +209,23 @@ weft_err weft_cpu__prepare_transpose(weft_prep *p)
     return weft_cpu__set_moves(p, &piece, 1, weft_dtype_size(in->dtype), "move");
 }
 
-/* Where `axis` splits a tensor: rows outside, bytes of one index inside, in a layout that keeps
+/* Elements of one index of dim 0, padding included: images follow each other in every layout. */
+static int64_t count_image(const weft_slot *s)
+{
+    weft_slot one = *s;
+    one.tensor.dim[0] = 1;
+    return weft_slot_stored(&one);
+}
+
+/* Where `axis` splits a tensor: rows outside, elements of one index inside, in a layout that keeps
  * channel blocks together (`block` > 1 only for axis 1). */
-static bool split_at(const weft_slot *s, int32_t axis, int64_t block, int64_t *out_rows,
+static void split_at(const weft_slot *s, int32_t axis, int64_t block, int64_t *out_rows,
                      int64_t *out_len, int64_t *out_inner)
 {
     const weft_tensor *t = &s->tensor;
     *out_rows = weft_slot_count(s, 0, axis);
     *out_len = (t->dim[axis] + block - 1) / block;
-    *out_inner = weft_slot_count(s, axis + 1, t->rank) * block;
-    return true;
+    *out_inner = axis == 0 ? count_image(s) : weft_slot_count(s, axis + 1, t->rank) * block;
 }
 
 static int32_t axis_of(const weft_prep *p, int32_t rank, int64_t otherwise)
@@ -233,8 +240,10 @@ weft_err weft_cpu__prepare_concat(weft_prep *p)
 {
     const weft_slot *out = &p->out[0];
     int32_t axis = axis_of(p, out->tensor.rank, 0);
-    int64_t block = weft_layout_block(out->layout), rows, len, inner, at = 0;
-    if (axis < 0 || p->n_in > 1024 || out->layout == WEFT_LAYOUT_NHWC || (block > 1 && axis != 1))
+    int64_t block = axis == 0 ? 1 : weft_layout_block(out->layout), rows, len, inner, at = 0;
+    bool blocked = out->layout != WEFT_LAYOUT_PLAIN;
+    if (axis < 0 || p->n_in > 1024 || (blocked && axis > 1) ||
+        (out->layout == WEFT_LAYOUT_NHWC && axis != 0))
         return WEFT_ERR_OK;
     weft_piece *piece = calloc(p->n_in + 1, sizeof *piece);
     if (!piece)
@@ -330,6 +339,25 @@ static bool read_param(const weft_prep *p, uint32_t in, weft_attr_key key, int64
     return true;
 }
 
+/* The images from `first` on of a value that is not plain. */
+static weft_err prepare_images(weft_prep *p, int64_t first)
+{
+    const weft_slot *in = &p->in[0], *out = &p->out[0];
+    int64_t image = count_image(in), n = in->tensor.dim[0], wanted = out->tensor.dim[0];
+    first = first < 0 ? first + n : first;
+    if (in->layout != out->layout || image != count_image(out) || first < 0 || first > n ||
+        wanted > n - first)
+        return WEFT_ERR_OK;
+    weft_piece piece = {.src = 0,
+                        .dst = p->n_in,
+                        .rank = 1,
+                        .dim = {wanted * image},
+                        .src_stride = {1},
+                        .dst_stride = {1},
+                        .src_at = first * image};
+    return weft_cpu__set_moves(p, &piece, 1, weft_dtype_size(in->tensor.dtype), "move");
+}
+
 weft_err weft_cpu__prepare_slice(weft_prep *p)
 {
     const weft_tensor *in = &p->in[0].tensor, *out = &p->out[0].tensor;
@@ -338,12 +366,16 @@ weft_err weft_cpu__prepare_slice(weft_prep *p)
     uint32_t n, n_axes, n_steps;
     weft_piece piece = {.src = 0, .dst = p->n_in, .rank = in->rank};
 
-    if (!all_plain(p) || in->dtype != out->dtype || in->rank == 0 || in->rank != out->rank ||
+    if (in->dtype != out->dtype || in->rank == 0 || in->rank != out->rank ||
         !read_param(p, 1, WEFT_ATTR_STARTS, starts, &n) ||
         !read_param(p, 3, WEFT_ATTR_AXES, axes, &n_axes) ||
         !read_param(p, 4, WEFT_ATTR_STEPS, steps, &n_steps) || n > (uint32_t)in->rank ||
         (n_axes && n_axes != n) || (n_steps && n_steps != n))
         return WEFT_ERR_OK;
+    if (!all_plain(p)) {
+        bool run = n == 1 && (!n_axes || axes[0] == 0) && (!n_steps || steps[0] == 1);
+        return run ? prepare_images(p, starts[0]) : WEFT_ERR_OK;
+    }
     plain_strides(in, stride);
     plain_strides(out, piece.dst_stride);
     memcpy(piece.dim, out->dim, sizeof out->dim);
