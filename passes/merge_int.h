@@ -139,6 +139,9 @@ uint32_t weft_merge__run(uint32_t set, uint32_t same, uint32_t whole, uint32_t i
 
 /* -- Products by unequal weights: merge_form.c, merge_product.c -------------------------------- */
 
+/* Operands of a node that has a form. */
+enum { WEFT_MERGE_OPERANDS_MAX = 24 };
+
 /* A product by a weight [taps, features] as numbers. Of a convolution the taps are those of its
  * kernel at each input channel, the rows positions of all images, and the features channels. */
 typedef struct weft_merge_form {
@@ -151,9 +154,6 @@ typedef struct weft_merge_form {
     bool conv;
     bool pointwise; /* a convolution of what one like `node` made: 1 x 1, nothing beside it */
 } weft_merge_form;
-
-/* Operands of a node that has a form. */
-enum { WEFT_MERGE_OPERANDS_MAX = 24 };
 
 /* Why strategies for unequal weights do not apply to the piece; NULL: they do, and every node has a
  * form. */
@@ -188,16 +188,6 @@ weft_val weft_merge__take(weft_merger *g, const weft_merge_form *f, weft_val v,
 /* Features of all values, side by side. */
 weft_val weft_merge__beside(weft_merger *g, const weft_merge_form *f, const weft_val *part,
                             uint32_t n);
-/* What a node does to the sum of `product` and x by w, a product of form `f`; `biased`: as above.
- */
-weft_val weft_merge__finish_product(weft_merger *g, uint32_t i, const weft_merge_form *f,
-                                    weft_val x, weft_val w, weft_val product, bool biased);
-
-/* A weight [rows, cols] of f32; the bytes are copied. */
-weft_val weft_merge__weight(weft_merger *g, uint32_t rows, uint32_t cols, const float *at,
-                            const char *name);
-/* x by a weight; the result has the rows of x. */
-weft_val weft_merge__multiply(weft_merger *g, weft_val x, weft_val w, weft_loc loc);
 /* One product of all rows of operand 0. */
 weft_val weft_merge__multiply_all(weft_merger *g, const weft_piece *piece, weft_val w);
 /* The same by the weight of one of the nodes, as it is stored; bias: none, or of all nodes. */
@@ -206,19 +196,16 @@ weft_val weft_merge__multiply_base(weft_merger *g, const weft_piece *piece, weft
 /* Model i's rows of a value that has those of all models, as its node's result. */
 weft_val weft_merge__part(weft_merger *g, const weft_piece *piece, uint32_t i, weft_val joint,
                           const weft_dim *start);
-/* Columns of `v`, in that order; `v` itself when that is all of them. */
-weft_val weft_merge__pick(weft_merger *g, weft_val v, const uint32_t *col, uint32_t n,
-                          weft_loc loc);
 /* What a node does to its product: bias (`biased`: the product has it already) and epilogue. */
 bool weft_merge__finishes(const weft_merger *g, weft_node n, bool biased);
 weft_val weft_merge__finish(weft_merger *g, uint32_t i, weft_node n, weft_val product, bool biased);
+/* The same for the sum of `product` and x by w, a product of form `f`. */
+weft_val weft_merge__finish_product(weft_merger *g, uint32_t i, const weft_merge_form *f,
+                                    weft_val x, weft_val w, weft_val product, bool biased);
 /* Adds the steps of a node's epilogue behind the n there are, operand k called operand[k]. `acc`:
  * the accumulator of its first; NULL: "acc". Returns the new count. */
 uint32_t weft_merge__add_epilogue(weft_merger *g, weft_node n, const uint32_t *operand,
                                   const char *acc, const char **steps, uint32_t n_steps);
-/* The same for the sum of `product` and x by w. */
-weft_val weft_merge__finish_sum(weft_merger *g, uint32_t i, weft_node n, weft_val x, weft_val w,
-                                weft_val product, bool biased);
 /* The results of the piece's nodes are these values, by model; together too when the piece says so.
  */
 void weft_merge__set_parts(weft_merger *g, const weft_piece *piece, const weft_val *part);

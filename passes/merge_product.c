@@ -14,21 +14,6 @@ enum { OPERANDS_MAX = WEFT_MERGE_OPERANDS_MAX, ALIGN = 64 };
 
 /* -- Parts of products ------------------------------------------------------------------------ */
 
-weft_val weft_merge__weight(weft_merger *g, uint32_t rows, uint32_t cols, const float *at,
-                            const char *name)
-{
-    const int64_t dim[] = {rows, cols};
-    return weft_rewrite__constant(g->m, WEFT_DTYPE_F32, dim, 2, at, name);
-}
-
-weft_val weft_merge__multiply(weft_merger *g, weft_val x, weft_val w, weft_loc loc)
-{
-    const weft_val in[] = {x, w};
-    weft_ttype type = *weft_val_ttype(g->m, x);
-    type.dim[type.rank - 1] = weft_val_ttype(g->m, w)->dim[1];
-    return weft_merge__append(g, WEFT_OP_MATMUL, in, 2, NULL, 0, &type, loc);
-}
-
 weft_val weft_merge__make_weight(weft_merger *g, const weft_merge_form *f, uint32_t taps,
                                  uint32_t features, const float *at, const char *name)
 {
@@ -117,21 +102,22 @@ weft_val weft_merge__part(weft_merger *g, const weft_piece *p, uint32_t i, weft_
     return weft_merge__view(g, weft_merge__cut(g, joint, start[i], rows, loc), &type, loc);
 }
 
-/* Elements `col` of `v` along a dim. */
-static weft_val pick(weft_merger *g, weft_val v, uint32_t dim_at, const uint32_t *col, uint32_t n,
-                     weft_loc loc)
+weft_val weft_merge__take(weft_merger *g, const weft_merge_form *f, weft_val v,
+                          const uint32_t *feature, uint32_t n)
 {
     weft_ttype type = *weft_val_ttype(g->m, v);
-    bool run = true, all = n == (uint64_t)type.dim[dim_at];
+    weft_loc loc = weft_node_loc(g->m, f->node);
+    uint32_t at = weft_merge__axis(f, &type);
+    bool run = true, all = n == (uint64_t)type.dim[at];
     for (uint32_t i = 0; i < n; i++) {
-        run = run && col[i] == col[0] + i;
-        all = all && col[i] == i;
+        run = run && feature[i] == feature[0] + i;
+        all = all && feature[i] == i;
     }
     if (all)
         return v;
-    type.dim[dim_at] = n;
+    type.dim[at] = n;
     if (run) {
-        weft_dim axis = dim_at, start = col[0], end = (weft_dim)col[0] + n, step = 1;
+        weft_dim axis = at, start = feature[0], end = (weft_dim)feature[0] + n, step = 1;
         weft_attr attr[] = {WEFT_ATTR_OF_DIMS(AXES, &axis, 1), WEFT_ATTR_OF_DIMS(ENDS, &end, 1),
                             WEFT_ATTR_OF_DIMS(STARTS, &start, 1),
                             WEFT_ATTR_OF_DIMS(STEPS, &step, 1)};
@@ -139,24 +125,12 @@ static weft_val pick(weft_merger *g, weft_val v, uint32_t dim_at, const uint32_t
     }
     int64_t *index = weft_arena_array(g->cx->scratch, n, sizeof *index);
     for (uint32_t i = 0; i < n; i++)
-        index[i] = col[i];
+        index[i] = feature[i];
     const int64_t dim[] = {n};
     const weft_val in[] = {
         v, weft_rewrite__constant(g->m, WEFT_DTYPE_I64, dim, 1, index, "merge.columns")};
-    weft_attr axis = WEFT_ATTR_OF_INT(AXIS, dim_at);
+    weft_attr axis = WEFT_ATTR_OF_INT(AXIS, at);
     return weft_merge__append(g, WEFT_OP_GATHER, in, 2, &axis, 1, &type, loc);
-}
-
-weft_val weft_merge__take(weft_merger *g, const weft_merge_form *f, weft_val v,
-                          const uint32_t *feature, uint32_t n)
-{
-    return pick(g, v, weft_merge__axis(f, weft_val_ttype(g->m, v)), feature, n,
-                weft_node_loc(g->m, f->node));
-}
-
-weft_val weft_merge__pick(weft_merger *g, weft_val v, const uint32_t *col, uint32_t n, weft_loc loc)
-{
-    return pick(g, v, weft_val_ttype(g->m, v)->rank - 1u, col, n, loc);
 }
 
 weft_val weft_merge__beside(weft_merger *g, const weft_merge_form *f, const weft_val *part,
@@ -278,13 +252,6 @@ weft_val weft_merge__finish_product(weft_merger *g, uint32_t i, const weft_merge
     weft_node made = append_product(g, f, f->features, in, n_own + 1);
     weft_node_set_attr(g->m, made, &WEFT_ATTR_OF_STRS(EPILOGUE, steps, n_steps));
     return weft_node_out(g->m, made, 0);
-}
-
-weft_val weft_merge__finish_sum(weft_merger *g, uint32_t i, weft_node n, weft_val x, weft_val w,
-                                weft_val product, bool biased)
-{
-    weft_merge_form f = weft_merge__form(g, n);
-    return weft_merge__finish_product(g, i, &f, x, w, product, biased);
 }
 
 /* -- Results ---------------------------------------------------------------------------------- */

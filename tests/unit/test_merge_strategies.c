@@ -217,6 +217,7 @@ static void expect_same(const weft_tensor *a, const weft_tensor *b, const char *
         fail_msg("%s: %g of %g", what, apart, most);
 }
 
+/* `joint` against the models that `m` has. */
 static void compare(weft_module *m, weft_graph *joint, const char *what, weft_diag *diag,
                     uint64_t *seed)
 {
@@ -362,6 +363,87 @@ static void test_merge_strategy__rectangles(void **state)
     check_both("rectangle_compact", SHUFFLED);
     check_both("rectangle_literal", RECTANGLE);
 }
+
+/* -- Attention -------------------------------------------------------------------------------- */
+
+/* Two models of an attention whose four weights are like each other in one way. */
+static void print_attention(weft_buf *text, relation how, uint64_t seed)
+{
+    static const family plain;
+    float weight[2][SIZE];
+    weft_buf_printf(text, "wir 1 graph\n");
+    for (int i = 0; i < 2; i++)
+        weft_buf_printf(text, "symbol ?b%d = [1, 8]\nsymbol ?s%d = [1, 4]\n", i, i);
+    for (int layer = 0; layer < 4; layer++) {
+        for (int k = 0; k < SIZE; k++)
+            weight[0][k] = uniform(&seed) / 4;
+        make_sibling(weight[0], 1, how, &seed, weight[1]);
+        for (int i = 0; i < 2; i++)
+            print_weight(text, &plain, i, layer, weight[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        char type[32];
+        snprintf(type, sizeof type, "f32[?b%d,?s%d,%d]", i, i, WIDTH);
+        weft_buf_printf(text,
+                        "graph @m%d (%%0 : %s) {\n  symbol ?b%d \"batch\"\n  symbol ?s%d \"seq\"\n",
+                        i, type, i, i);
+        for (int layer = 0; layer < 3; layer++)
+            weft_buf_printf(text, "  %%%d : %s = matmul %%0, $m%dw%d\n", layer + 1, type, i, layer);
+        weft_buf_printf(
+            text,
+            "  %%4 : %s = attention %%1, %%2, %%3 {head_dim = 8, heads = 4, scale = 0.5}\n"
+            "  %%5 : %s = matmul %%4, $m%dw3\n  return \"y\" %%5, \"z\" %%4\n}\n",
+            type, type, i);
+    }
+}
+
+/* The products that attention is made of, of which the passes make one, are joined by the strategy,
+ * and so is that behind it; the answers are those of the models as they were written. */
+static void run_attention(const char *strategy, relation how, uint64_t seed)
+{
+    weft_diag *diag = weft_diag_create();
+    weft_arena *arena = weft_arena_create(0);
+    weft_module *models = NULL, *m = NULL;
+    weft_buf text = {0};
+    weft_merge_log log = {.arena = arena};
+    size_t n = 0;
+    const weft_pass *const *pass = weft_pipeline("cpu", &n);
+    weft_run_options run = {.pass = {.merge = WEFT_MERGE_STRATEGY, .merge_log = &log},
+                            .verify = WEFT_VERIFY_EACH,
+                            .stop_after = "merge-models"};
+    run.pass.strategy = weft_merge_strategy_find(strategy);
+    print_attention(&text, how, seed);
+    assert_false(text.failed);
+    if (weft_module_parse(text.at, text.len, "attention", NULL, diag, &models) != WEFT_ERR_OK ||
+        weft_module_parse(text.at, text.len, "attention", NULL, diag, &m) != WEFT_ERR_OK ||
+        weft_passes_run(m, pass, n, &run, diag) != WEFT_ERR_OK)
+        fail_msg("%s: %s", strategy, weft_diag_at(diag, 0)->text);
+    assert_int_equal(weft_graph_count(m), 3);
+    assert_int_equal(log.rows.len, 2);
+    assert_int_equal(log.rows.at[0].weight_bytes, 2 * 3 * SIZE * sizeof(float));
+    for (uint32_t i = 0; i < 2; i++)
+        assert_string_equal(log.rows.at[i].strategy, strategy);
+    compare(models, weft_graph_at(m, 2), strategy, diag, &seed);
+    weft_module_destroy(m);
+    weft_module_destroy(models);
+    weft_buf_finish(&text);
+    weft_arena_destroy(arena);
+    weft_diag_destroy(diag);
+}
+
+static void test_merge_strategy__attention(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed < 4; seed++) {
+        run_attention("low_rank", LOW_RANK, seed);
+        run_attention("sparse", TAPS, seed);
+        run_attention("classes", FEATURES, seed);
+        run_attention("union_stack", FEATURES, seed);
+        run_attention("batched", NOTHING, seed);
+    }
+}
+
+/* -- Odd weights ------------------------------------------------------------------------------ */
 
 /* Two siblings, one element of the second's weights no number: the first answers as before. */
 static void run_poisoned(const weft_merge_strategy *how, const char *number, weft_diag *diag)
@@ -621,6 +703,7 @@ int main(void)
         cmocka_unit_test(test_merge_strategy__union_stack),
         cmocka_unit_test(test_merge_strategy__batched),
         cmocka_unit_test(test_merge_strategy__rectangles),
+        cmocka_unit_test(test_merge_strategy__attention),
         cmocka_unit_test(test_merge_strategy__odd_weights),
         cmocka_unit_test(test_merge_strategy__odd_images),
         cmocka_unit_test(test_merge_strategy__numbers_that_are_none),
