@@ -56,6 +56,8 @@ const weft_ttype *weft_cuda__out_type(const weft_cuda *cu, uint32_t i);
 bool weft_cuda__tf32(const weft_cuda *cu);
 /* Whether operand i is a weight, known when the bundle is made. */
 bool weft_cuda__in_is_weight(const weft_cuda *cu, uint32_t i);
+/* Its elements; false: it is none. */
+bool weft_cuda__in_tensor(const weft_cuda *cu, uint32_t i, weft_tensor *out);
 /* Adds a message "OP: TEXT" at the node; returns UNSUP. */
 weft_err weft_cuda__unsup(weft_cuda *cu, const char *fmt, ...) WEFT_PRINTF(2, 3);
 /* A parameter of the operator (ops.h) that is an attribute, or an operand that is a weight of

@@ -75,6 +75,14 @@ bool weft_cuda__in_is_weight(const weft_cuda *cu, uint32_t i)
     return weight_of(cu, i).i != 0;
 }
 
+bool weft_cuda__in_tensor(const weft_cuda *cu, uint32_t i, weft_tensor *out)
+{
+    weft_weight w = weight_of(cu, i);
+    if (w.i)
+        *out = weft_weight_tensor(cu->code->m, w);
+    return w.i != 0;
+}
+
 weft_err weft_cuda__unsup(weft_cuda *cu, const char *fmt, ...)
 {
     char text[300];
@@ -90,10 +98,9 @@ weft_err weft_cuda__unsup(weft_cuda *cu, const char *fmt, ...)
 /* A weight of i32 or i64. */
 static bool weight_ints(weft_cuda *cu, uint32_t in, const weft_dim **out, uint32_t *out_n)
 {
-    weft_weight w = weight_of(cu, in);
-    if (!w.i)
+    weft_tensor t;
+    if (!weft_cuda__in_tensor(cu, in, &t))
         return false;
-    weft_tensor t = weft_weight_tensor(cu->code->m, w);
     uint64_t n = 1;
     for (int32_t k = 0; k < t.rank; k++)
         n *= (uint64_t)t.dim[k];

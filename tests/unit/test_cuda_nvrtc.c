@@ -86,7 +86,9 @@ static const char all[] =
     "  %14 : f32[?b,32,9,9] = conv %e, $f {pads = [1, 1, 1, 1]}\n"
     "  %15 : i64[?b,1] = arg_max %4 {axis = 1}\n"
     "  %16 : bf16[?b,3,32] = attention %5, %5, %5 {heads = 1, head_dim = 32}\n"
-    "  return \"a\" %10, \"b\" %13, \"c\" %14, \"d\" %15, \"e\" %16\n"
+    "  %17 : bf16[?b,8,18,18] = resize %c {sizes = dims[?b, 8, 18, 18]}\n"
+    "  %18 : bf16[?b,8,7,18] = resize %17 {mode = \"cubic\", sizes = dims[?b, 8, 7, 18]}\n"
+    "  return \"r\" %18, \"a\" %10, \"b\" %13, \"c\" %14, \"d\" %15, \"e\" %16\n"
     "}\n";
 
 static void test_cuda_nvrtc__every_template_for_every_architecture(void **state)
