@@ -190,7 +190,7 @@ uint64_t weft_lie__bring(weft_lies *l, uint32_t *lie, const weft_piece *p, uint3
     uint32_t n = p->gathers ? weft_node_in_count(l->g->m, first) : 1;
     uint64_t copied = 0;
     *out_together = 0;
-    for (uint32_t k = 0; k < n && k < 64; k++) {
+    for (uint32_t k = 0; k < n && k < 63; k++) {
         weft_val v = weft_node_in(l->g->m, first, k);
         bool together = false;
         if (!v.i || weft_merge__is_weight(l->g, v))

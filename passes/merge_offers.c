@@ -24,12 +24,11 @@ static const double least_us = 0.3;
 /* So many sets of models are offered to strategies for different weights: each takes its time. */
 enum { TRIES_MAX = 4 };
 
-typedef struct
-try {
+/* What strategies for different weights make of a set of models. */
+typedef struct attempt {
     uint32_t models, n;
     const weft_offer *offer[WEFT_OFFERS_MAX];
-}
-try;
+} attempt;
 
 struct weft_offers {
     weft_merger *g;
@@ -37,7 +36,7 @@ struct weft_offers {
     bool heavy, known; /* the times apart are */
     double small_us[WEFT_MERGE_MODELS_MAX], large_us[WEFT_MERGE_MODELS_MAX]; /* by model, apart */
     WEFT_VEC(weft_offer *) same; /* for models with the same weights */
-    try tried[TRIES_MAX];
+    attempt tried[TRIES_MAX];
     uint32_t n_tried;
 };
 
@@ -249,7 +248,7 @@ uint32_t weft_offer__others(weft_offers *o, uint32_t models, const weft_offer **
         k++;
     if (k == TRIES_MAX || o->g->cx->options->merge == WEFT_MERGE_EXACT)
         return 0;
-    try *t = &o->tried[k];
+    attempt *t = &o->tried[k];
     if (k == o->n_tried) {
         o->n_tried++;
         t->models = models;
