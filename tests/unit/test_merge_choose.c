@@ -14,7 +14,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { MODELS_MAX = 5, LAYERS_MAX = 7, UNBOUNDED = 1 << 14 };
+enum { MODELS_MAX = 5, LAYERS_MAX = 7, UNBOUNDED = 1 << 10 };
 
 static uint64_t next_random(uint64_t *seed)
 {
@@ -86,7 +86,7 @@ static void draw_family(uint64_t *seed, family *f)
 {
     *f = (family){.n_model = 2 + (int)(next_random(seed) % (MODELS_MAX - 1)),
                   .n_layer = 2 + (int)(next_random(seed) % (LAYERS_MAX - 1)),
-                  .width = 32 << next_random(seed) % 4};
+                  .width = 32 << next_random(seed) % 3};
     for (int l = 0; l < f->n_layer; l++) {
         f->from[l] = next_random(seed) % 4 ? l - 1 : (int)(next_random(seed) % (l + 1u)) - 1;
         f->light[l] = next_random(seed) % 2;
