@@ -146,6 +146,22 @@ static void fill_worker(weft_router *router, router_worker *w, router_model *m, 
     }
 }
 
+/* Workers that have nothing to do while no model waits for one. */
+static void prepare_idle(weft_router *router)
+{
+    for (uint32_t i = 0; i < router->bundle->n_program; i++)
+        if (router->model[i].head)
+            return;
+    for (uint32_t i = 0; i < router->n_worker && !router->draining; i++) {
+        router_worker *w = &router->worker[i];
+        router_joint *joint = NULL;
+        const joint_size *size =
+            w->state == WORKER_IDLE ? weft_joint__unready(router, w, &joint) : NULL;
+        if (size)
+            weft_worker__prepare(w, joint, size);
+    }
+}
+
 void weft_router__dispatch(weft_router *router)
 {
     uint64_t now_ns = weft_clock__now_ns();
@@ -157,6 +173,7 @@ void weft_router__dispatch(weft_router *router)
         fill_worker(router, w, m, now_ns);
         weft_worker__send(w);
     }
+    prepare_idle(router);
 }
 
 /* -- Time ----------------------------------------------------------------------------------- */
@@ -184,7 +201,7 @@ static void expire_queued(weft_router *router, router_model *model, uint64_t now
 
 static bool is_hung(const router_worker *worker, uint64_t now_ns)
 {
-    if (worker->state == WORKER_STARTING)
+    if (worker->state == WORKER_STARTING || worker->prepares)
         return worker->ready_by_ns <= now_ns;
     if (worker->state != WORKER_BUSY)
         return false;
@@ -307,9 +324,9 @@ weft_err weft_router__create(const weft_serve_options *options, weft_loop *loop,
         router->model[i].largest_bucket = largest > 0 ? largest : 1;
     }
     if (err == WEFT_ERR_OK)
-        err = weft_joint__create(router);
-    if (err == WEFT_ERR_OK)
         err = create_workers(router, diag);
+    if (err == WEFT_ERR_OK)
+        err = weft_joint__create(router);
     if (err == WEFT_ERR_OK && !weft_loop__idle(loop, on_idle, router))
         err = WEFT_ERR_BUG;
     if (err != WEFT_ERR_OK) {

@@ -34,11 +34,20 @@ typedef struct joint_part {
     uint64_t shape;
 } joint_part;
 
+/* A combination of sizes of all parts. */
+typedef struct joint_size {
+    joint_part *part;
+    weft_wire_tensor *in; /* of all parts: dims */
+    bool *ready;          /* by worker: it has prepared this */
+    bool warm;            /* a bucket of the program: prepared when a worker starts */
+    uint32_t uses;
+} joint_size;
+
 typedef struct router_joint {
     const weft_bundle_program *program;
     weft_wire_tensor *empty; /* inputs of parts without rows; NULL: the program is not used */
-    joint_part *kept;        /* sizes of all parts, one combination after the other */
-    uint32_t uses[JOINT_KEPT_MAX], n_kept;
+    joint_size kept[JOINT_KEPT_MAX];
+    uint32_t n_kept, n_worker;
 } router_joint;
 
 typedef enum worker_state {
@@ -65,7 +74,8 @@ typedef struct router_worker {
     /* What it runs: a batch of one model, or, by a joint program, one of each of its models, some
      * of them without requests. */
     uint64_t batch_id;
-    const router_joint *joint; /* NULL: one model's own program */
+    router_joint *joint; /* NULL: one model's own program */
+    bool prepares;       /* no batch: sizes of the joint program */
     router_batch *part;
     uint32_t n_part;
     router_batch *done; /* as many: what was answered, while `part` is filled again */
@@ -125,15 +135,26 @@ void weft_joint__destroy(weft_router *router);
  * itself. */
 router_joint *weft_joint__find(weft_router *router, const router_worker *worker, uint32_t model,
                                uint64_t now_ns, joint_part *out);
-/* What to send of what waits, part `must` in any case; false: that part by itself. Learns. */
+/* What to send of what waits to this worker, part `must` in any case; false: that part by itself.
+ * Learns. */
 bool weft_joint__choose(router_joint *joint, const joint_part *waiting, uint32_t must,
-                        joint_part *out);
+                        uint32_t worker, joint_part *out);
+/* What an idle worker should prepare: the most frequent combination that it has not. NULL: none. */
+const joint_size *weft_joint__unready(weft_router *router, const router_worker *worker,
+                                      router_joint **out_joint);
+/* The worker has prepared what has these inputs; or it cannot, and nobody shall ask again soon. */
+void weft_joint__prepared(router_joint *joint, uint32_t worker, const weft_wire_tensor *in,
+                          bool done);
+/* A worker that has just started has prepared the buckets alone. */
+void weft_joint__restarted(weft_router *router, uint32_t worker);
 
 /* -- Workers (router_worker.c) -------------------------------------------------------------- */
 
 void weft_worker__start(router_worker *worker);
 /* Begins to send the batch that the worker holds. */
 void weft_worker__send(router_worker *worker);
+/* Has it prepare a combination of sizes, while it has nothing else to do. */
+void weft_worker__prepare(router_worker *worker, router_joint *joint, const joint_size *size);
 /* Kills the process and takes what it ran back into the queues. */
 void weft_worker__fail(router_worker *worker);
 /* As that, of one that took too long to prepare its models, or to answer. */

@@ -7,14 +7,21 @@
  * combinations than that from three models on, and with other symbols (lengths of sequences) any
  * number. The frequent ones are found as they come (Misra and Gries, "Finding repeated elements",
  * 1982): each has a counter; one that is not kept lowers the counters of all, and those that reach
- * 0 go. Instead of it the kept combination is sent that serves most of what waits, if it serves
- * more than the model by itself would. */
+ * 0 go.
+ *
+ * No request waits for that either. A worker prepares the program's buckets before it is ready, and
+ * other combinations that are kept when it has nothing to do; one that is never idle prepares what
+ * has come HASTE times with the request at hand. Until then that combination is sent, of those that
+ * the worker has prepared, that serves most of what waits, if it serves more than the model by
+ * itself would. */
 #include "runtime/router_int.h"
 
 #include "base/hash.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+enum { HASTE = 4 };
 
 /* -- Choice ----------------------------------------------------------------------------------- */
 
@@ -39,62 +46,135 @@ static int64_t serves(const joint_part *kept, const joint_part *waiting, uint32_
     return rows;
 }
 
-static void forget_rare(router_joint *j)
+static void forget(router_joint *j, uint32_t i)
 {
-    uint32_t n = j->program->n_part, left = 0;
-    for (uint32_t i = 0; i < j->n_kept; i++) {
-        if (--j->uses[i] == 0)
-            continue;
-        memmove(j->kept + (size_t)left * n, j->kept + (size_t)i * n, n * sizeof *j->kept);
-        j->uses[left++] = j->uses[i];
-    }
-    j->n_kept = left;
+    joint_size gone = j->kept[i];
+    memmove(&j->kept[i], &j->kept[i + 1], (--j->n_kept - i) * sizeof gone);
+    j->kept[j->n_kept] = gone; /* its room is used again */
 }
 
-bool weft_joint__choose(router_joint *j, const joint_part *waiting, uint32_t must, joint_part *out)
+static void forget_rare(router_joint *j)
 {
-    uint32_t n = j->program->n_part, ready = 0;
+    for (uint32_t i = j->n_kept; i-- > 0;)
+        if (--j->kept[i].uses == 0)
+            forget(j, i);
+}
+
+bool weft_joint__choose(router_joint *j, const joint_part *waiting, uint32_t must, uint32_t worker,
+                        joint_part *out)
+{
+    uint32_t n = j->program->n_part, ready = 0, at = 0;
     int64_t most = waiting[must].rows;
     const joint_part *best = NULL;
     for (uint32_t k = 0; k < n; k++)
         ready += waiting[k].rows > 0;
     if (ready < 2 || most == 0)
         return false;
-    for (uint32_t i = 0; i < j->n_kept && !best; i++)
-        if (is_same(j->kept + (size_t)i * n, waiting, n)) {
-            best = j->kept + (size_t)i * n;
-            j->uses[i]++;
-        }
-    if (!best && j->n_kept < JOINT_KEPT_MAX) {
-        best = memcpy(j->kept + (size_t)j->n_kept * n, waiting, n * sizeof *waiting);
-        j->uses[j->n_kept++] = 1;
+    while (at < j->n_kept && !is_same(j->kept[at].part, waiting, n))
+        at++;
+    bool known = at < j->n_kept || at < JOINT_KEPT_MAX;
+    if (at == j->n_kept && known) {
+        joint_size *s = &j->kept[j->n_kept++];
+        memcpy(s->part, waiting, n * sizeof *waiting);
+        memset(s->ready, 0, j->n_worker * sizeof *s->ready);
+        s->uses = 0;
+        s->warm = false;
     }
-    if (best) {
-        memcpy(out, best, n * sizeof *out);
+    if (known && (++j->kept[at].uses >= HASTE || j->kept[at].ready[worker])) {
+        j->kept[at].ready[worker] = true;
+        memcpy(out, waiting, n * sizeof *out);
         return true;
     }
     for (uint32_t i = 0; i < j->n_kept; i++) {
-        const joint_part *kept = j->kept + (size_t)i * n;
-        int64_t rows = kept[must].rows > 0 ? serves(kept, waiting, n) : 0;
+        const joint_size *s = &j->kept[i];
+        int64_t rows = s->ready[worker] && s->part[must].rows > 0 ? serves(s->part, waiting, n) : 0;
         if (rows > most) {
             most = rows;
-            best = kept;
+            best = s->part;
         }
     }
     if (best)
         memcpy(out, best, n * sizeof *out);
-    forget_rare(j);
+    if (!known)
+        forget_rare(j);
     return best != NULL;
 }
 
+/* -- Preparing -------------------------------------------------------------------------------- */
+
+static bool serves_all(const router_worker *w, const router_joint *j)
+{
+    for (uint32_t k = 0; k < j->program->n_part; k++)
+        if (!w->serves[j->program->part[k].program])
+            return false;
+    return j->empty != NULL;
+}
+
+const joint_size *weft_joint__unready(weft_router *router, const router_worker *worker,
+                                      router_joint **out_joint)
+{
+    const joint_size *best = NULL;
+    uint32_t number = (uint32_t)(worker - router->worker);
+    for (uint32_t i = 0; i < router->bundle->n_joint; i++) {
+        router_joint *j = &router->joint[i];
+        for (uint32_t k = 0; k < j->n_kept && serves_all(worker, j); k++) {
+            const joint_size *s = &j->kept[k];
+            if (s->ready[number] || (best && s->uses <= best->uses))
+                continue;
+            best = s;
+            *out_joint = j;
+        }
+    }
+    return best;
+}
+
+void weft_joint__prepared(router_joint *j, uint32_t worker, const weft_wire_tensor *in, bool done)
+{
+    for (uint32_t i = 0; i < j->n_kept; i++) {
+        if (memcmp(j->kept[i].in, in, j->program->n_input * sizeof *in) != 0)
+            continue;
+        if (done)
+            j->kept[i].ready[worker] = true;
+        else
+            forget(j, i);
+        return;
+    }
+}
+
+void weft_joint__restarted(weft_router *router, uint32_t worker)
+{
+    for (uint32_t i = 0; i < router->bundle->n_joint; i++)
+        for (uint32_t k = 0; k < router->joint[i].n_kept; k++)
+            router->joint[i].kept[k].ready[worker] = router->joint[i].kept[k].warm;
+}
+
 /* -- What waits ------------------------------------------------------------------------------- */
+
+static uint64_t hash_dims(const int64_t *dim, uint64_t seed)
+{
+    return weft_hash64(dim + 1, (WEFT_RANK_MAX - 1) * sizeof *dim, seed);
+}
 
 static uint64_t hash_shape(const weft_bundle_program *p, const weft_request *r)
 {
     uint64_t h = 0;
     for (uint32_t i = 0; i < p->n_input; i++)
-        h = weft_hash64(r->in[i].dim + 1, sizeof r->in[i].dim - sizeof r->in[i].dim[0], h);
+        h = hash_dims(r->in[i].dim, h);
     return h;
+}
+
+/* Inputs of what waits, as they will be sent. */
+static void note_inputs(const weft_router *router, const router_joint *j, joint_size *s)
+{
+    uint32_t at = 0;
+    memcpy(s->in, j->empty, j->program->n_input * sizeof *s->in);
+    for (uint32_t k = 0; k < j->program->n_part; at += j->program->part[k++].n_in) {
+        const weft_request *r = router->model[j->program->part[k].program].head;
+        for (uint32_t i = 0; s->part[k].rows > 0 && i < j->program->part[k].n_in; i++) {
+            memcpy(s->in[at + i].dim, r->in[i].dim, sizeof s->in[at + i].dim);
+            s->in[at + i].dim[0] = s->part[k].rows;
+        }
+    }
 }
 
 /* Another worker that has nothing to do serves the model. */
@@ -128,20 +208,25 @@ router_joint *weft_joint__find(weft_router *router, const router_worker *worker,
     for (uint32_t i = 0; i < router->bundle->n_joint; i++) {
         router_joint *j = &router->joint[i];
         uint32_t n = j->program->n_part, must = n;
-        bool served = j->empty != NULL && n <= JOINT_PARTS_MAX;
+        bool served = n <= JOINT_PARTS_MAX && serves_all(worker, j);
         for (uint32_t k = 0; k < n && served; k++) {
             uint32_t at = j->program->part[k].program;
             const router_model *m = &router->model[at];
             must = at == model ? k : must;
-            served = worker->serves[at];
             waiting[k] = (joint_part){0};
             if (!m->head || !weft_router__is_due(router, m, now_ns) ||
                 is_free_elsewhere(router, worker, at))
                 continue;
             waiting[k] = (joint_part){weft_batch__waiting(m), hash_shape(m->program, m->head)};
         }
-        if (served && must < n && pays(router, j, waiting) &&
-            weft_joint__choose(j, waiting, must, out))
+        if (!served || must == n || !pays(router, j, waiting))
+            continue;
+        uint32_t n_kept = j->n_kept;
+        bool chosen =
+            weft_joint__choose(j, waiting, must, (uint32_t)(worker - router->worker), out);
+        if (j->n_kept > n_kept)
+            note_inputs(router, j, &j->kept[n_kept]);
+        if (chosen)
             return j;
     }
     return NULL;
@@ -169,19 +254,58 @@ static bool make_empty(const weft_bundle_program *p, int64_t *symbol, weft_wire_
     return true;
 }
 
-static weft_err prepare(const weft_bundle *b, router_joint *j)
+static weft_err make_room(router_joint *j, uint32_t n_worker)
+{
+    j->n_worker = n_worker;
+    j->empty = calloc((size_t)j->program->n_input + 1, sizeof *j->empty);
+    bool ok = j->empty != NULL;
+    for (uint32_t i = 0; i < JOINT_KEPT_MAX; i++) {
+        joint_size *s = &j->kept[i];
+        s->part = calloc((size_t)j->program->n_part + 1, sizeof *s->part);
+        s->in = calloc((size_t)j->program->n_input + 1, sizeof *s->in);
+        s->ready = calloc((size_t)n_worker + 1, sizeof *s->ready);
+        ok = ok && s->part && s->in && s->ready;
+    }
+    return ok ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
+}
+
+/* The program's buckets are kept from the start. */
+static void keep_buckets(router_joint *j)
+{
+    const weft_bundle_program *p = j->program;
+    for (uint32_t b = 0; b < p->n_bucket && j->n_kept < JOINT_KEPT_MAX; b++) {
+        joint_size *s = &j->kept[j->n_kept];
+        uint32_t at = 0;
+        bool known = true;
+        memcpy(s->in, j->empty, p->n_input * sizeof *s->in);
+        for (uint32_t k = 0; k < p->n_part; k++) {
+            s->part[k] = (joint_part){0};
+            for (uint32_t i = 0; i < p->part[k].n_in && known; i++, at++) {
+                const weft_ttype *t = &p->value[p->input[at].value - 1].type;
+                for (uint32_t d = 0; d < t->rank && known; d++)
+                    known = weft_dim_eval(p->dims, t->dim[d], p->bucket[b].symbol, p->n_symbol,
+                                          &s->in[at].dim[d]);
+                s->part[k].rows = s->in[at].dim[0];
+                s->part[k].shape = hash_dims(s->in[at].dim, s->part[k].shape);
+            }
+        }
+        s->warm = true;
+        s->uses = 1;
+        j->n_kept += known;
+    }
+}
+
+static weft_err open_joint(const weft_bundle *b, router_joint *j, uint32_t n_worker)
 {
     uint32_t at = 0, n_symbol = 0;
     for (uint32_t k = 0; k < j->program->n_part; k++) {
         uint32_t n = b->program[j->program->part[k].program].n_symbol;
         n_symbol = n > n_symbol ? n : n_symbol;
     }
+    WEFT_TRY(make_room(j, n_worker));
     int64_t *symbol = calloc((size_t)n_symbol + 1, sizeof *symbol);
-    j->empty = calloc((size_t)j->program->n_input + 1, sizeof *j->empty);
-    j->kept = calloc((size_t)JOINT_KEPT_MAX * (j->program->n_part + 1), sizeof *j->kept);
-    weft_err err = symbol && j->empty && j->kept ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
     bool possible = true;
-    for (uint32_t k = 0; k < j->program->n_part && err == WEFT_ERR_OK; k++) {
+    for (uint32_t k = 0; k < j->program->n_part && symbol; k++) {
         const weft_bundle_program *p = &b->program[j->program->part[k].program];
         possible = possible && at + p->n_input <= j->program->n_input &&
                    make_empty(p, symbol, j->empty + at);
@@ -190,7 +314,10 @@ static weft_err prepare(const weft_bundle *b, router_joint *j)
     if (!possible) { /* never chosen then */
         free(j->empty);
         j->empty = NULL;
+    } else if (symbol) {
+        keep_buckets(j);
     }
+    weft_err err = symbol ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
     free(symbol);
     return err;
 }
@@ -203,7 +330,7 @@ weft_err weft_joint__create(weft_router *router)
         return WEFT_ERR_NOMEM;
     for (uint32_t i = 0; i < b->n_joint; i++) {
         router->joint[i].program = &b->program[b->n_program + i];
-        WEFT_TRY(prepare(b, &router->joint[i]));
+        WEFT_TRY(open_joint(b, &router->joint[i], router->n_worker));
     }
     return WEFT_ERR_OK;
 }
@@ -211,8 +338,13 @@ weft_err weft_joint__create(weft_router *router)
 void weft_joint__destroy(weft_router *router)
 {
     for (uint32_t i = 0; router->joint && i < router->bundle->n_joint; i++) {
-        free(router->joint[i].empty);
-        free(router->joint[i].kept);
+        router_joint *j = &router->joint[i];
+        for (uint32_t k = 0; k < JOINT_KEPT_MAX; k++) {
+            free(j->kept[k].part);
+            free(j->kept[k].in);
+            free(j->kept[k].ready);
+        }
+        free(j->empty);
     }
     free(router->joint);
 }

@@ -123,6 +123,14 @@ static void hear(router_worker *w, const char *text, size_t len)
              (int)(len < 400 ? len : 400), text);
 }
 
+/* It has prepared what it was told to, or could not, and is free again. */
+static void end_preparing(router_worker *w, bool done)
+{
+    if (w->prepares && w->tx_tensor)
+        weft_joint__prepared(w->joint, (uint32_t)(w - w->router->worker), w->tx_tensor, done);
+    w->prepares = false;
+}
+
 void weft_worker__fail(router_worker *w)
 {
     static const char silent[] = "a worker ended while it prepared its models";
@@ -131,6 +139,7 @@ void weft_worker__fail(router_worker *w)
         hear(w, silent, strlen(silent));
     if (was_starting && w->router->failure[0] == '\0')
         snprintf(w->router->failure, sizeof w->router->failure, "%s", w->why);
+    end_preparing(w, false);
     end_process(w, 0);
     w->router->restarts++;
     w->restarts++;
@@ -352,6 +361,35 @@ void weft_worker__send(router_worker *w)
         weft_worker__fail(w);
 }
 
+void weft_worker__prepare(router_worker *w, router_joint *joint, const joint_size *size)
+{
+    uint32_t n = joint->program->n_input;
+    forget_buffers(w);
+    w->state = WORKER_BUSY;
+    w->batch_id = ++w->router->next_id;
+    w->ready_by_ns = weft_clock__now_ns() + w->router->start_timeout_ns;
+    w->prepares = true;
+    w->joint = joint;
+    w->n_part = 0;
+    w->tx_tensor = calloc(n + 1, sizeof *w->tx_tensor);
+    w->tx = calloc(2, sizeof *w->tx);
+    if (!w->tx_tensor || !w->tx) {
+        weft_worker__fail(w);
+        return;
+    }
+    memcpy(w->tx_tensor, size->in, n * sizeof *w->tx_tensor);
+    w->tx_head = (weft_wire_head){.magic = WEFT_WIRE_MAGIC,
+                                  .kind = WEFT_WIRE_PREPARE,
+                                  .id = w->batch_id,
+                                  .model = (uint32_t)(joint->program - w->router->bundle->program),
+                                  .n_tensor = n};
+    w->tx[w->n_tx++] = (struct iovec){.iov_base = &w->tx_head, .iov_len = sizeof w->tx_head};
+    w->tx[w->n_tx++] =
+        (struct iovec){.iov_base = w->tx_tensor, .iov_len = n * sizeof *w->tx_tensor};
+    if (!push_out(w))
+        weft_worker__fail(w);
+}
+
 /* -- Receiving ------------------------------------------------------------------------------ */
 
 /* The part of a message that comes next: where it goes and how much is missing; false when the
@@ -469,6 +507,7 @@ static bool take_message(router_worker *w)
         if (w->state != WORKER_STARTING)
             return false;
         w->state = WORKER_IDLE;
+        weft_joint__restarted(w->router, (uint32_t)(w - w->router->worker));
         w->lost = false;
         w->why[0] = '\0';
         forget_buffers(w);
@@ -488,7 +527,14 @@ static bool take_message(router_worker *w)
             (h->err == WEFT_ERR_OK &&
              !weft_wire__tensors_valid(w->rx_tensor, h->n_tensor, h->payload_bytes)))
             return false;
-        answer_batch(w);
+        if (!w->prepares) {
+            answer_batch(w);
+            return true;
+        }
+        end_preparing(w, h->err == WEFT_ERR_OK);
+        w->state = WORKER_IDLE;
+        forget_buffers(w);
+        weft_router__dispatch(w->router);
         return true;
     default:
         return false;

@@ -61,6 +61,10 @@ const weft_bundle_program *weft_session_program(const weft_session *session);
 /* Makes ready for a bucket, so that the first request of that size is not slower. */
 WEFT_MUST_USE weft_err weft_session_warm(weft_session *session, uint32_t bucket, weft_diag *diag);
 
+/* The same for inputs of these dims; their data is not looked at. */
+WEFT_MUST_USE weft_err weft_session_prepare(weft_session *session, const weft_tensor *in,
+                                            uint32_t n_in, weft_diag *diag);
+
 /* Runs the model. `in` are in the program's input order with any dims inside the symbols' ranges
  * (bucket sizes are fastest, others are prepared on first use and kept in a small cache). `out`
  * gets the outputs in order; their data belongs to the session until its next run. INPUT when dims

@@ -178,7 +178,8 @@ typedef enum weft_wire_kind {
     WEFT_WIRE_FAILED,    /* worker: cannot serve; text is the payload */
     WEFT_WIRE_RUN,       /* router: inputs of one batch */
     WEFT_WIRE_DONE,      /* worker: outputs, or an error with its text */
-    WEFT_WIRE_LOST       /* worker: the device is gone, and so am I; text is the payload */
+    WEFT_WIRE_LOST,      /* worker: the device is gone, and so am I; text is the payload */
+    WEFT_WIRE_PREPARE    /* router: dims alone; a batch of them may come. Answer: DONE */
 } weft_wire_kind;
 
 /* Fixed size, native byte order (both ends are this program), followed by n_tensor tensor heads

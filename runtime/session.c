@@ -207,17 +207,12 @@ weft_err weft_session_run(weft_session *session, const weft_tensor *in, uint32_t
     return err;
 }
 
-weft_err weft_session_warm(weft_session *session, uint32_t bucket, weft_diag *diag)
+static weft_err make_ready(weft_session *s, const int64_t *symbol, weft_diag *diag)
 {
-    weft_session *s = session;
     weft_spec *spec;
-    if (bucket >= s->program->n_bucket)
-        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = s->program->name},
-                               "the model has %u buckets, not %u", s->program->n_bucket,
-                               bucket + 1);
     if (s->engine->driver->begin)
         s->engine->driver->begin(s->engine);
-    weft_err err = weft_spec__get(s, s->program->bucket[bucket].symbol, diag, &spec);
+    weft_err err = weft_spec__get(s, symbol, diag, &spec);
     if (err == WEFT_ERR_OK)
         err = weft_spec__bind(s, spec, diag);
     if (err == WEFT_ERR_OK && s->engine->driver->own)
@@ -225,6 +220,22 @@ weft_err weft_session_warm(weft_session *session, uint32_t bucket, weft_diag *di
     if (s->engine->driver->end)
         s->engine->driver->end(s->engine);
     return err;
+}
+
+weft_err weft_session_warm(weft_session *session, uint32_t bucket, weft_diag *diag)
+{
+    const weft_bundle_program *p = session->program;
+    if (bucket >= p->n_bucket)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
+                               "the model has %u buckets, not %u", p->n_bucket, bucket + 1);
+    return make_ready(session, p->bucket[bucket].symbol, diag);
+}
+
+weft_err weft_session_prepare(weft_session *session, const weft_tensor *in, uint32_t n_in,
+                              weft_diag *diag)
+{
+    WEFT_TRY(weft_bundle_bind(session->program, in, n_in, session->symbol, diag));
+    return make_ready(session, session->symbol, diag);
 }
 
 /* -- Profile -------------------------------------------------------------------------------- */

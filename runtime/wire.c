@@ -8,7 +8,7 @@ enum { PAYLOAD_MAX_GIB = 64 };
 bool weft_wire__head_valid(const weft_wire_head *head)
 {
     return head->magic == WEFT_WIRE_MAGIC && head->kind >= WEFT_WIRE_READY &&
-           head->kind <= WEFT_WIRE_LOST && head->n_tensor <= WEFT_WIRE_TENSORS_MAX &&
+           head->kind <= WEFT_WIRE_PREPARE && head->n_tensor <= WEFT_WIRE_TENSORS_MAX &&
            head->err < WEFT_ERR_COUNT && head->payload_bytes <= (uint64_t)PAYLOAD_MAX_GIB << 30;
 }
 

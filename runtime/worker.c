@@ -98,13 +98,18 @@ static bool send_outputs(worker *w, weft_wire_head head, const weft_tensor *out,
     return ok;
 }
 
+static void take_dims(const weft_wire_tensor *t, weft_tensor *out)
+{
+    *out = (weft_tensor){.dtype = (weft_dtype)t->dtype, .rank = t->rank};
+    memcpy(out->dim, t->dim, sizeof out->dim);
+}
+
 /* Reads the inputs, one behind the other, each to an address that is a multiple of 64. */
 static bool read_inputs(worker *w, const weft_wire_tensor *t, uint32_t n, weft_tensor *in)
 {
     size_t total = 0;
     for (uint32_t i = 0; i < n; i++) {
-        in[i] = (weft_tensor){.dtype = (weft_dtype)t[i].dtype, .rank = t[i].rank};
-        memcpy(in[i].dim, t[i].dim, sizeof in[i].dim);
+        take_dims(&t[i], &in[i]);
         total += (weft_tensor_bytes(&in[i]) + 63) / 64 * 64;
     }
     if (total > w->payload_cap) {
@@ -125,13 +130,43 @@ static bool read_inputs(worker *w, const weft_wire_tensor *t, uint32_t n, weft_t
     return true;
 }
 
-/* false: the router is gone or talks nonsense. */
-static bool run_batch(worker *w, weft_wire_head head)
+/* The session that a message is for; NULL: there is none, or it has other inputs. */
+static weft_session *find_session(const worker *w, const weft_wire_head *head)
 {
     const weft_bundle *bundle = weft_engine_bundle(w->engine);
     uint32_t n_program = bundle->n_program + bundle->n_joint;
-    weft_session *session = head.model < n_program ? w->session[head.model] : NULL;
-    if (!session || head.n_tensor != weft_session_program(session)->n_input)
+    weft_session *s = head->model < n_program ? w->session[head->model] : NULL;
+    return s && head->n_tensor == weft_session_program(s)->n_input ? s : NULL;
+}
+
+/* false: the router is gone or talks nonsense. */
+static bool prepare_sizes(worker *w, weft_wire_head head)
+{
+    weft_session *session = find_session(w, &head);
+    weft_wire_tensor *t = calloc(head.n_tensor + 1, sizeof *t);
+    weft_tensor *in = calloc(head.n_tensor + 1, sizeof *in);
+    bool ok = session && t && in && head.payload_bytes == 0 &&
+              read_all(w->fd, t, head.n_tensor * sizeof *t);
+    for (uint32_t i = 0; ok && i < head.n_tensor; i++) {
+        take_dims(&t[i], &in[i]);
+        ok = t[i].rank >= 0 && t[i].rank <= WEFT_RANK_MAX;
+    }
+    if (ok) {
+        weft_diag_clear(w->diag);
+        weft_err err = weft_session_prepare(session, in, head.n_tensor, w->diag);
+        head.kind = WEFT_WIRE_DONE;
+        ok = err == WEFT_ERR_OK ? send_text(w->fd, head, "") : send_error(w, head, err);
+    }
+    free(t);
+    free(in);
+    return ok;
+}
+
+/* false: the router is gone or talks nonsense. */
+static bool run_batch(worker *w, weft_wire_head head)
+{
+    weft_session *session = find_session(w, &head);
+    if (!session)
         return false;
     uint32_t n_out = weft_session_program(session)->n_output;
     weft_wire_tensor *t = calloc(head.n_tensor + 1, sizeof *t);
@@ -229,9 +264,11 @@ static weft_err prepare(worker *w, char **argv, int argc)
 static void serve_batches(worker *w)
 {
     weft_wire_head head;
-    while (read_all(w->fd, &head, sizeof head) && weft_wire__head_valid(&head) &&
-           head.kind == WEFT_WIRE_RUN && run_batch(w, head))
-        ;
+    bool ok = true;
+    while (ok && read_all(w->fd, &head, sizeof head) && weft_wire__head_valid(&head))
+        ok = head.kind == WEFT_WIRE_RUN       ? run_batch(w, head)
+             : head.kind == WEFT_WIRE_PREPARE ? prepare_sizes(w, head)
+                                              : false;
 }
 
 int weft_worker_main(int argc, char **argv)

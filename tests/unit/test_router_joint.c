@@ -15,15 +15,34 @@ enum { PARTS = 8 };
 typedef struct subject {
     weft_bundle_program program;
     router_joint joint;
-    joint_part kept[JOINT_KEPT_MAX * PARTS];
+    joint_part part[JOINT_KEPT_MAX][PARTS];
+    weft_wire_tensor in[JOINT_KEPT_MAX][PARTS];
+    bool ready[JOINT_KEPT_MAX][2];
 } subject;
 
 static void open_subject(subject *s, uint32_t n_part)
 {
     memset(s, 0, sizeof *s);
-    s->program.n_part = n_part;
+    s->program.n_part = s->program.n_input = n_part;
     s->joint.program = &s->program;
-    s->joint.kept = s->kept;
+    s->joint.n_worker = 2;
+    for (int i = 0; i < JOINT_KEPT_MAX; i++)
+        s->joint.kept[i] = (joint_size){.part = s->part[i], .in = s->in[i], .ready = s->ready[i]};
+}
+
+/* The worker has prepared everything that is kept. */
+static void prepare_all(subject *s)
+{
+    for (uint32_t i = 0; i < s->joint.n_kept; i++)
+        s->joint.kept[i].ready[0] = true;
+}
+
+/* What is chosen once what waits was seen before, and there was time to prepare it. */
+static bool choose(subject *s, const joint_part *waiting, uint32_t must, joint_part *out)
+{
+    (void)weft_joint__choose(&s->joint, waiting, must, 0, out);
+    prepare_all(s);
+    return weft_joint__choose(&s->joint, waiting, must, 0, out);
 }
 
 static uint64_t next_random(uint64_t *seed)
@@ -43,7 +62,7 @@ static void test_joint__every_subset_of_two_and_more(void **state)
             for (uint32_t k = 0; k < 3; k++)
                 waiting[k].rows = set >> k & 1 ? 1 + k : 0;
             bool several = (set & (set - 1)) != 0, wanted = set >> must & 1;
-            assert_int_equal(weft_joint__choose(&s.joint, waiting, must, out), several && wanted);
+            assert_int_equal(choose(&s, waiting, must, out), several && wanted);
             if (several && wanted)
                 assert_memory_equal(out, waiting, sizeof waiting);
         }
@@ -57,30 +76,60 @@ static void test_joint__each_part_has_its_rows(void **state)
     joint_part out[3];
     (void)state;
     open_subject(&s, 3);
-    assert_true(weft_joint__choose(&s.joint, waiting, 0, out));
+    assert_true(choose(&s, waiting, 0, out));
     assert_memory_equal(out, waiting, sizeof waiting);
+}
+
+/* A combination is not sent to a worker that has not prepared it: until then those that it has, or
+ * the model by itself; one that keeps coming is sent all the same. */
+static void test_joint__no_request_waits_for_preparation(void **state)
+{
+    subject s;
+    const joint_part both[3] = {{2, 5}, {1, 6}, {0, 0}}, all[3] = {{2, 5}, {1, 6}, {4, 7}};
+    joint_part out[3];
+    (void)state;
+    open_subject(&s, 3);
+    assert_false(weft_joint__choose(&s.joint, both, 0, 0, out));
+    prepare_all(&s);
+    assert_true(weft_joint__choose(&s.joint, both, 0, 0, out));
+    assert_false(weft_joint__choose(&s.joint, both, 0, 1, out)); /* the other worker has not */
+    assert_true(weft_joint__choose(&s.joint, all, 0, 0, out));
+    assert_memory_equal(out, both, sizeof both);
+    assert_false(weft_joint__choose(&s.joint, all, 2, 0, out)); /* `both` has nothing of it */
+    int times = 0;
+    while (!weft_joint__choose(&s.joint, all, 2, 0, out) && times < 1000)
+        times++;
+    assert_in_range(times, 1, 999);
+    assert_memory_equal(out, all, sizeof all);
 }
 
 /* Whatever comes, what is chosen waits, holds the oldest model's part and serves more than that
  * model alone; and at most JOINT_KEPT_MAX combinations are alive between two that are forgotten. */
 static void test_joint__random_loads_are_served_soundly(void **state)
 {
+    enum { SOME = 4 };
     static const int64_t bucket[] = {0, 0, 1, 2, 4, 8};
     uint64_t seed = 3, joint = 0;
     subject s;
     (void)state;
-    open_subject(&s, PARTS);
+    open_subject(&s, SOME);
     for (int round = 0; round < 20000; round++) {
         joint_part waiting[PARTS], out[PARTS];
-        uint32_t must = (uint32_t)(next_random(&seed) % PARTS);
-        for (uint32_t k = 0; k < PARTS; k++)
-            waiting[k] = (joint_part){bucket[next_random(&seed) % 6], next_random(&seed) % 2};
-        if (!weft_joint__choose(&s.joint, waiting, must, out))
+        uint32_t must = (uint32_t)(next_random(&seed) % SOME);
+        for (uint32_t k = 0; k < SOME; k++)
+            waiting[k] = round % 2
+                             ? (joint_part){bucket[next_random(&seed) % 6], next_random(&seed) % 2}
+                             : (joint_part){bucket[next_random(&seed) % 3], 0};
+        bool chosen = weft_joint__choose(&s.joint, waiting, must, 0, out);
+        assert_true(s.joint.n_kept <= JOINT_KEPT_MAX);
+        if (round % 3 == 0)
+            prepare_all(&s);
+        if (!chosen)
             continue;
         int64_t rows = 0;
         uint32_t ready = 0;
         joint++;
-        for (uint32_t k = 0; k < PARTS; k++) {
+        for (uint32_t k = 0; k < SOME; k++) {
             assert_true(out[k].rows >= 0 && out[k].rows <= waiting[k].rows);
             assert_true(out[k].rows == 0 || out[k].shape == waiting[k].shape);
             rows += out[k].rows;
@@ -88,7 +137,6 @@ static void test_joint__random_loads_are_served_soundly(void **state)
         }
         assert_true(ready >= 2 && out[must].rows > 0);
         assert_true(rows > waiting[must].rows);
-        assert_true(s.joint.n_kept <= JOINT_KEPT_MAX);
     }
     assert_true(joint > 1000);
 }
@@ -107,7 +155,8 @@ static void test_joint__frequent_sizes_are_kept(void **state)
         memcpy(waiting, frequent, sizeof waiting);
         for (uint32_t k = 0; k < PARTS && round % 2; k++)
             waiting[k] = (joint_part){1, next_random(&seed)}; /* lengths that never come again */
-        bool chosen = weft_joint__choose(&s.joint, waiting, 0, out);
+        bool chosen = weft_joint__choose(&s.joint, waiting, 0, 0, out);
+        prepare_all(&s);
         if (round % 2 == 0 && !(chosen && memcmp(out, frequent, sizeof out) == 0))
             missed++;
     }
@@ -153,6 +202,8 @@ static void open_place(place *p)
     p->program[MODELS].part = p->part;
     p->joint.joint.program = &p->program[MODELS];
     p->joint.joint.empty = p->empty;
+    for (int i = 0; i < MODELS; i++)
+        p->empty[i] = (weft_wire_tensor){.dtype = WEFT_DTYPE_F32, .rank = 2, .dim = {0, 4}};
     p->bundle = (weft_bundle){.program = p->program, .n_program = MODELS, .n_joint = 1};
     for (uint32_t w = 0; w < SERVED; w++)
         p->worker[w] = (router_worker){.serves = p->serves[w], .state = WORKER_IDLE};
@@ -171,6 +222,47 @@ static void ask(place *p, uint32_t model, int64_t rows)
     weft_batch__push(&p->model[model], &p->request[model], false);
 }
 
+/* The first worker prepares what is asked of it. */
+static void prepare(place *p)
+{
+    router_joint *j = NULL;
+    for (const joint_size *s; (s = weft_joint__unready(&p->router, &p->worker[0], &j)) != NULL;)
+        weft_joint__prepared(j, 0, s->in, true);
+}
+
+/* Idle workers prepare what was seen, most frequent first, as it will be sent; a worker that starts
+ * again has to do so anew, but for buckets; what cannot be prepared is not asked for again. */
+static void test_joint__idle_workers_prepare(void **state)
+{
+    static place p;
+    joint_part out[JOINT_PARTS_MAX];
+    router_joint *j = NULL;
+    (void)state;
+    open_place(&p);
+    assert_null(weft_joint__unready(&p.router, &p.worker[0], &j));
+    ask(&p, 0, 1);
+    ask(&p, 2, 5);
+    assert_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
+    const joint_size *size = weft_joint__unready(&p.router, &p.worker[0], &j);
+    assert_non_null(size);
+    assert_ptr_equal(j, &p.joint.joint);
+    assert_true(size->in[0].dim[0] == 1 && size->in[1].dim[0] == 0 && size->in[2].dim[0] == 8);
+    assert_true(size->in[2].rank == 2 && size->in[2].dim[1] == 4);
+    assert_null(weft_joint__unready(&p.router, &p.worker[1], &j)); /* does not serve them */
+    prepare(&p);
+    assert_null(weft_joint__unready(&p.router, &p.worker[0], &j));
+    ask(&p, 1, 2);
+    assert_non_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
+    assert_int_equal(out[1].rows, 0); /* what is prepared, without the new one */
+    size = weft_joint__unready(&p.router, &p.worker[0], &j);
+    assert_non_null(size);
+    assert_int_equal(size->in[1].dim[0], 2);
+    weft_joint__prepared(j, 0, size->in, false);
+    assert_null(weft_joint__unready(&p.router, &p.worker[0], &j));
+    weft_joint__restarted(&p.router, 0);
+    assert_non_null(weft_joint__unready(&p.router, &p.worker[0], &j));
+}
+
 static void test_joint__what_waits_in_queues(void **state)
 {
     static place p;
@@ -181,6 +273,8 @@ static void test_joint__what_waits_in_queues(void **state)
     ask(&p, 0, 1);
     assert_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out)); /* one alone */
     ask(&p, 2, 5);
+    assert_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out)); /* is not prepared */
+    prepare(&p);
     assert_non_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
     /* The request of 5 rows is not cut: it is filled up to 8. */
     assert_true(out[0].rows == 1 && out[1].rows == 0 && out[2].rows == 8);
@@ -209,6 +303,8 @@ static void test_joint__is_not_used_beyond_its_limit(void **state)
     ask(&p, 0, 1);
     ask(&p, 2, 5);
     p.program[MODELS].limit = 36; /* 1 row and 8 of 4 elements */
+    assert_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
+    prepare(&p);
     assert_non_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
     p.program[MODELS].limit = 35;
     assert_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
@@ -244,6 +340,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_joint__every_subset_of_two_and_more),
         cmocka_unit_test(test_joint__each_part_has_its_rows),
+        cmocka_unit_test(test_joint__no_request_waits_for_preparation),
+        cmocka_unit_test(test_joint__idle_workers_prepare),
         cmocka_unit_test(test_joint__random_loads_are_served_soundly),
         cmocka_unit_test(test_joint__frequent_sizes_are_kept),
         cmocka_unit_test(test_joint__what_waits_in_queues),

@@ -21,8 +21,11 @@ static void test_session__any_batch_inside_the_range(void **state)
     open_world(&w, 1);
     for (int64_t n = 0; n <= 41; n++) {
         int64_t d[2] = {n, 8};
-        weft_tensor t = make_tensor(&w, WEFT_DTYPE_F32, 2, d), got[2];
+        weft_tensor t = make_tensor(&w, WEFT_DTYPE_F32, 2, d), got[2], dims = t;
+        dims.data = NULL;
+        weft_err ready = weft_session_prepare(w.session, &dims, 1, w.diag);
         weft_err err = weft_session_run(w.session, &t, 1, w.diag, got, 2);
+        assert_int_equal(ready, err);
         assert_int_equal(err, n == 0 || n == 41 ? WEFT_ERR_INPUT : WEFT_ERR_OK);
         if (err)
             continue;
