@@ -381,6 +381,28 @@ def siblings(run):
     run.note("siblings", rows)
 
 
+def tuned(run):
+    """Products by algorithms that were measured here, beside those that cuBLASLt guesses."""
+    rows = {}
+    batches = "1" if run.args.quick else "1,8,64"
+    for name in ("digits_attn", "bert_tiny", "bert_base"):
+        path = os.path.join(run.payload, "models", name + ".onnx")
+        if not os.path.exists(path) or run.left() < run.args.seconds * 0.2:
+            continue
+        rows[name] = {}
+        for kind, extra in (("guessed", []), ("measured", ["--tune"])):
+            bundle = os.path.join(run.work, "%s.%s.weft" % (name, kind))
+            begin = time.monotonic()
+            code, _, err = run.call(run.weft, "compile", path, "--target", run.target, "--precision",
+                                    "bf16", "--batch", batches, "-o", bundle, *extra, seconds=100)
+            if code != 0:
+                run.fail("%s, products %s: %s" % (name, kind, err.strip().split("\n")[0]))
+                continue
+            took = time.monotonic() - begin
+            rows[name][kind] = dict(bench(run, bundle, "--batch", batches), compile_s=took)
+    run.note("tuned", rows)
+
+
 def per_kernel(run, bundles):
     rows = {}
     for name in ("bert_base", "resnet50", "mobilenet_v2"):
@@ -520,6 +542,7 @@ def main():
     bundles = models(run)
     measure_models(run, bundles)
     siblings(run)
+    tuned(run)
     sweep_sms(run, bundles)
     if not args.quick:
         torch(run, 60)

@@ -13,6 +13,7 @@ import json
 r = json.load(open("results/results.json"))
 count = r["steps"]["operators"]["count"]
 assert count["right"] >= 5 and count["wrong"] == 0, count
+assert "results" in r["steps"]["tuned"]["digits_attn"]["measured"], r["steps"]["tuned"]
 assert r["steps"]["serve"]["answers"] == 1 and r["machine"]["gpus"][0]["sms"] == 132
 ' || die "$(shown results/results.json)"
 # Without a GPU it says so.
