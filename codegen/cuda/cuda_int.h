@@ -73,6 +73,8 @@ weft_dim weft_cuda__ceil_div(weft_cuda *cu, weft_dim a, int64_t b);
 /* Product of dims from .. to - 1 of a type. */
 weft_dim weft_cuda__product(weft_cuda *cu, const weft_ttype *t, uint32_t from, uint32_t to);
 weft_dim weft_cuda__numel(weft_cuda *cu, const weft_ttype *t);
+/* Elements from one index of each dim to the next. */
+void weft_cuda__strides(weft_cuda *cu, const weft_ttype *t, weft_dim stride[WEFT_RANK_MAX]);
 /* Blocks of `threads` that take `pack` of n elements each. */
 weft_dim weft_cuda__packs(weft_cuda *cu, weft_dim n, int64_t pack, uint32_t threads);
 
@@ -106,6 +108,10 @@ uint32_t weft_cuda__int_count(const weft_cuda_kernel *k);
 /* Product of dims from .. to - 1 as text of type size_t. */
 const char *weft_cuda__long(weft_cuda_kernel *k, const weft_ttype *t, uint32_t from, uint32_t to);
 const char *weft_cuda__long_of(weft_cuda_kernel *k, const weft_dim *dim, uint32_t n);
+/* Sum over dims of coordinate * stride as text of type size_t; `at` (text) counts through all dims.
+ */
+const char *weft_cuda__offset(weft_cuda_kernel *k, const char *at, const weft_dim *extent,
+                              const weft_dim *stride, uint32_t n);
 /* The name of a `float` parameter. */
 const char *weft_cuda__float(weft_cuda_kernel *k, float f);
 
@@ -117,6 +123,8 @@ weft_buf *weft_cuda__body(weft_cuda_kernel *k); /* statements of the function */
 void weft_cuda__launch(weft_cuda_kernel *k, weft_dim gx, weft_dim gy, weft_dim gz,
                        uint32_t dynamic_shared_bytes);
 
+/* The type that elements are computed in (math.cuh): "f32", "f64", "i64" or "u64". */
+const char *weft_cuda__arith(weft_dtype dtype);
 /* A float as C text that reads back as the same ("0.5f", "__int_as_float(0x7f800000)"). */
 const char *weft_cuda__f32_text(weft_cuda *cu, float x);
 

@@ -16,7 +16,7 @@ typedef struct math {
     const char *name, *arith;
 } math;
 
-static const char *arith_of(weft_dtype dtype)
+const char *weft_cuda__arith(weft_dtype dtype)
 {
     if (weft_dtype_is_float(dtype))
         return dtype == WEFT_DTYPE_F64 ? "f64" : "f32";
@@ -168,7 +168,7 @@ weft_err weft_cuda_emit_math(weft_cuda *cu, weft_node n)
     const char *value;
     if (n_in > NUMBERS)
         return weft_cuda__unsup(cu, "%u operands, at most %d", n_in, NUMBERS);
-    a.arith = arith_of((weft_dtype)x->dtype);
+    a.arith = weft_cuda__arith((weft_dtype)x->dtype);
     a.k = weft_cuda__kernel(cu, a.name, THREADS);
     weft_cuda__include(a.k, "math.cuh");
     weft_cuda__out(a.k, "y", 0);

@@ -33,7 +33,7 @@ static weft_dtype bits_of(const weft_ttype *t)
     }
 }
 
-static void find_strides(weft_cuda *cu, const weft_ttype *t, weft_dim stride[WEFT_RANK_MAX])
+void weft_cuda__strides(weft_cuda *cu, const weft_ttype *t, weft_dim stride[WEFT_RANK_MAX])
 {
     weft_dim s = 1;
     for (uint32_t i = t->rank; i-- > 0;) {
@@ -100,9 +100,8 @@ static const char *print_index(weft_cuda_kernel *k, const char *name, const char
     return weft_arena_printf(arena, "@_%s{%s}", name, made);
 }
 
-/* Sum over dims of coordinate * stride; `at` counts through all of them. */
-static const char *offset_text(weft_cuda_kernel *k, const char *at, const weft_dim *extent,
-                               const weft_dim *stride, uint32_t n)
+const char *weft_cuda__offset(weft_cuda_kernel *k, const char *at, const weft_dim *extent,
+                              const weft_dim *stride, uint32_t n)
 {
     weft_arena *arena = weft_cuda__arena(weft_cuda__of(k));
     const char *sum = NULL;
@@ -154,7 +153,7 @@ static void emit_strided(weft_cuda *cu, const view *v, weft_dtype bits, uint32_t
     weft_cuda__pointer(k, "x", bits, true, weft_cuda__at_in(0, 0));
     weft_cuda__pointer(k, "y", bits, false, weft_cuda__at_out(result, 0));
     const char *body = weft_arena_printf(arena, "        return %s + %s;\n", base_text(k, v),
-                                         offset_text(k, "at", v->extent, v->stride, v->n));
+                                         weft_cuda__offset(k, "at", v->extent, v->stride, v->n));
     const char *count = weft_cuda__long_of(k, v->extent, v->n);
     const char *made = print_index(k, "index", "size_t operator()(size_t at)", body);
     weft_buf_printf(weft_cuda__body(k), "    move<%lld>(x, y, %s, %s);\n", (long long)pack, count,
@@ -186,9 +185,9 @@ static void emit_transposed(weft_cuda *cu, const view *v, uint32_t row, weft_dty
     weft_cuda__include(k, "move.cuh");
     weft_cuda__pointer(k, "x", bits, true, weft_cuda__at_in(0, 0));
     weft_cuda__pointer(k, "y", bits, false, weft_cuda__at_out(result, 0));
-    const char *body =
-        weft_arena_printf(arena, "        xo = %s + %s;\n        yo = %s;\n", base_text(k, v),
-                          offset_text(k, "at", extent, xs, n), offset_text(k, "at", extent, ys, n));
+    const char *body = weft_arena_printf(arena, "        xo = %s + %s;\n        yo = %s;\n",
+                                         base_text(k, v), weft_cuda__offset(k, "at", extent, xs, n),
+                                         weft_cuda__offset(k, "at", extent, ys, n));
     const char *rows = weft_cuda__long_of(k, &v->extent[row], 1);
     const char *cols = weft_cuda__long_of(k, &v->extent[last], 1);
     const char *x_col = stride_text(k, v->stride[last]), *y_text = stride_text(k, y_row);
@@ -231,7 +230,7 @@ weft_err weft_cuda_emit_transpose(weft_cuda *cu, weft_node n)
     uint32_t n_perm;
     const int64_t *perm = weft_attrs_ints(weft_cuda__attrs(cu), WEFT_ATTR_PERM, &n_perm);
     view v = {0};
-    find_strides(cu, x, stride);
+    weft_cuda__strides(cu, x, stride);
     for (uint32_t i = 0; i < x->rank; i++) {
         int64_t from = perm ? perm[i] : (int64_t)x->rank - 1 - i;
         from += from < 0 ? x->rank : 0;
@@ -246,7 +245,7 @@ weft_err weft_cuda_emit_expand(weft_cuda *cu, weft_node n)
     const weft_ttype *x = weft_cuda__in_type(cu, 0), *y = weft_cuda__out_type(cu, 0);
     weft_dim stride[WEFT_RANK_MAX];
     view v = {0};
-    find_strides(cu, x, stride);
+    weft_cuda__strides(cu, x, stride);
     for (uint32_t i = 0; i < y->rank; i++) {
         uint32_t lead = y->rank - x->rank;
         weft_dim d = i < lead ? 1 : x->dim[i - lead];
@@ -267,7 +266,7 @@ weft_err weft_cuda_emit_tile(weft_cuda *cu, weft_node n)
     view v = {0};
     if (!weft_cuda__param(cu, 1, WEFT_ATTR_REPEATS, &repeat, &n_repeat) || n_repeat != x->rank)
         return weft_cuda__unsup(cu, "only running tells `repeats`");
-    find_strides(cu, x, stride);
+    weft_cuda__strides(cu, x, stride);
     for (uint32_t i = 0; i < x->rank; i++) {
         add_dim(cu, &v, repeat[i], 0);
         add_dim(cu, &v, x->dim[i], stride[i]);
@@ -284,7 +283,7 @@ weft_err weft_cuda_emit_depth(weft_cuda *cu, weft_node n)
     bool to_space = weft_node_op(weft_cuda__module(cu), n) == WEFT_OP_DEPTH_TO_SPACE;
     weft_dim stride[WEFT_RANK_MAX], channels = to_space ? y->dim[1] : x->dim[1];
     view v = {0};
-    find_strides(cu, x, stride);
+    weft_cuda__strides(cu, x, stride);
     add_dim(cu, &v, x->dim[0], stride[0]);
     if (to_space) {
         /* DCR: channel (bh * b + bw) * channels + c; CRD: (c * b + bh) * b + bw. */
@@ -334,7 +333,7 @@ weft_err weft_cuda_emit_slice(weft_cuda *cu, weft_node n)
         !weft_cuda__param(cu, 3, WEFT_ATTR_AXES, &axes, &n_axes) ||
         !weft_cuda__param(cu, 4, WEFT_ATTR_STEPS, &steps, &n_steps))
         return weft_cuda__unsup(cu, "only running tells what is cut out");
-    find_strides(cu, x, stride);
+    weft_cuda__strides(cu, x, stride);
     for (uint32_t i = 0; i < n_start; i++) {
         int64_t axis = axes ? axes[i] : (int64_t)i, step = steps ? steps[i] : 1;
         axis += axis < 0 ? x->rank : 0;
@@ -354,7 +353,7 @@ weft_err weft_cuda_emit_split(weft_cuda *cu, weft_node n)
     int64_t axis = weft_attrs_int(weft_cuda__attrs(cu), WEFT_ATTR_AXIS, 0);
     weft_dim stride[WEFT_RANK_MAX], at = 0;
     axis += axis < 0 ? x->rank : 0;
-    find_strides(cu, x, stride);
+    weft_cuda__strides(cu, x, stride);
     uint32_t n_out = weft_node_out_count(weft_cuda__module(cu), n);
     for (uint32_t i = 0; i < n_out; i++) {
         const weft_ttype *y = weft_cuda__out_type(cu, i);

@@ -63,6 +63,7 @@ static void succeed(weft_err err)
 static const char all[] =
     "wir 1 kernel\n"
     "symbol ?b = [1, 8]\n"
+    "weight $i \"i\" : i64[4,1] = dense [3, 2, 1, 0]\n"
     "weight $w \"w\" : bf16[96,96] = random 3\n"
     "weight $s \"s\" : bf16[96] = random 4\n"
     "weight $k \"k\" : bf16[32,8,3,3] = random 5\n"
@@ -88,7 +89,11 @@ static const char all[] =
     "  %16 : bf16[?b,3,32] = attention %5, %5, %5 {heads = 1, head_dim = 32}\n"
     "  %17 : bf16[?b,8,18,18] = resize %c {sizes = dims[?b, 8, 18, 18]}\n"
     "  %18 : bf16[?b,8,7,18] = resize %17 {mode = \"cubic\", sizes = dims[?b, 8, 7, 18]}\n"
-    "  return \"r\" %18, \"a\" %10, \"b\" %13, \"c\" %14, \"d\" %15, \"e\" %16\n"
+    "  %19 : bf16[4,1] = gather_elements $w, $i\n"
+    "  %20 : bf16[96,96] = scatter_elements $w, $i, %19 {reduction = \"add\"}\n"
+    "  %21 : bf16[4,96] = gather_nd %20, $i\n"
+    "  %22 : bf16[96,96] = scatter_nd $w, $i, %21\n"
+    "  return \"g\" %22, \"r\" %18, \"a\" %10, \"b\" %13, \"c\" %14, \"d\" %15, \"e\" %16\n"
     "}\n";
 
 static void test_cuda_nvrtc__every_template_for_every_architecture(void **state)

@@ -1,0 +1,310 @@
+/* Operators whose elements come from where other elements say (gather, scatter and their kin) or
+ * depend on their own place (trilu, one_hot, range...). A thread has an element of the result.
+ *
+ * Scatters copy the data, then write the updates: each by its own thread, for ONNX wants indices
+ * that differ. A reduction may meet one element several times: there a thread has all updates that
+ * can meet, those along the axis or those at one place of their slices, and adds them in order, so
+ * that runs and the reference give the same bits. */
+#include "codegen/cuda/cuda_int.h"
+
+#include <string.h>
+
+enum { THREADS = 256 };
+
+/* -- Kernels of one element a thread ----------------------------------------------------------- */
+
+/* With "y" and `at`, the element's number; the body returns from threads beyond `count`. */
+static weft_cuda_kernel *start(weft_cuda *cu, const char *stem, weft_dim count)
+{
+    weft_cuda_kernel *k = weft_cuda__kernel(cu, stem, THREADS);
+    weft_cuda__include(k, "index.cuh");
+    weft_cuda__out(k, "y", 0);
+    weft_buf_printf(weft_cuda__body(k),
+                    "    const size_t at = (size_t)blockIdx.x * %d + threadIdx.x;\n"
+                    "    if (at >= %s)\n        return;\n",
+                    THREADS, weft_cuda__long_of(k, &count, 1));
+    return k;
+}
+
+static weft_err launch(weft_cuda_kernel *k, weft_dim count)
+{
+    weft_cuda *cu = weft_cuda__of(k);
+    weft_cuda__launch(k, weft_cuda__packs(cu, count, 1, THREADS), 1, 1, 0);
+    return WEFT_ERR_OK;
+}
+
+static const char *type_of(const weft_ttype *t)
+{
+    return weft_dtype_name((weft_dtype)t->dtype);
+}
+
+static int64_t axis_of(weft_cuda *cu, int64_t otherwise, uint32_t rank)
+{
+    int64_t axis = weft_attrs_int(weft_cuda__attrs(cu), WEFT_ATTR_AXIS, otherwise);
+    return axis + (axis < 0 ? rank : 0);
+}
+
+/* -- Gather ------------------------------------------------------------------------------------ */
+
+/* Offset in `t` of the element at place `at` of `shape`, but for dim `axis`. */
+static const char *offset_beside(weft_cuda_kernel *k, const weft_ttype *t, const weft_ttype *shape,
+                                 int64_t axis)
+{
+    weft_dim stride[WEFT_RANK_MAX];
+    weft_cuda__strides(weft_cuda__of(k), t, stride);
+    stride[axis] = 0;
+    return weft_cuda__offset(k, "at", shape->dim, stride, shape->rank);
+}
+
+weft_err weft_cuda_emit_gather_elements(weft_cuda *cu, weft_node n)
+{
+    (void)n;
+    const weft_ttype *x = weft_cuda__in_type(cu, 0), *y = weft_cuda__out_type(cu, 0);
+    uint32_t axis = (uint32_t)axis_of(cu, 0, x->rank);
+    weft_dim count = weft_cuda__numel(cu, y);
+    weft_cuda_kernel *k = start(cu, "gather_elements", count);
+    weft_cuda__in(k, "x", 0);
+    weft_cuda__in(k, "index", 1);
+    weft_buf_printf(weft_cuda__body(k),
+                    "    i64 i = index[at];\n"
+                    "    y[at] = fix_index(i, %s) ? x[%s + (size_t)i * %s] : absent<%s>();\n",
+                    weft_cuda__int(k, x->dim[axis]), offset_beside(k, x, y, axis),
+                    weft_cuda__long(k, x, axis + 1, x->rank), type_of(y));
+    return launch(k, count);
+}
+
+/* Arrays "limit" and "stride" of dims from .. from + depth - 1, for slice_at. */
+static void print_limits(weft_cuda_kernel *k, const weft_ttype *x, uint32_t from, uint32_t depth)
+{
+    weft_buf *body = weft_cuda__body(k);
+    weft_buf_printf(body, "    const i64 limit[%u] = {", depth);
+    for (uint32_t i = 0; i < depth; i++)
+        weft_buf_printf(body, "%s%s", i ? ", " : "", weft_cuda__int(k, x->dim[from + i]));
+    weft_buf_printf(body, "}, stride[%u] = {", depth);
+    for (uint32_t i = 0; i < depth; i++)
+        weft_buf_printf(body, "%s(i64)%s", i ? ", " : "",
+                        weft_cuda__long(k, x, from + i + 1, x->rank));
+    weft_buf_puts(body, "};\n    size_t from;\n");
+}
+
+weft_err weft_cuda_emit_gather_nd(weft_cuda *cu, weft_node n)
+{
+    (void)n;
+    const weft_ttype *x = weft_cuda__in_type(cu, 0), *index = weft_cuda__in_type(cu, 1);
+    const weft_ttype *y = weft_cuda__out_type(cu, 0);
+    uint32_t batch = (uint32_t)weft_attrs_int(weft_cuda__attrs(cu), WEFT_ATTR_BATCH_DIMS, 0);
+    uint32_t depth = (uint32_t)index->dim[index->rank - 1];
+    weft_dim count = weft_cuda__numel(cu, y);
+    weft_cuda_kernel *k = start(cu, "gather_nd", count);
+    weft_cuda__in(k, "x", 0);
+    weft_cuda__in(k, "index", 1);
+    print_limits(k, x, batch, depth);
+    weft_buf_printf(weft_cuda__body(k),
+                    "    const size_t inner = %s, row = at / inner, batch = row / (%s);\n"
+                    "    y[at] = slice_at<%u>(index + row * %u, limit, stride, from)\n"
+                    "                ? x[batch * %s + from + at %% inner] : absent<%s>();\n",
+                    weft_cuda__long(k, x, batch + depth, x->rank),
+                    weft_cuda__long(k, index, batch, index->rank - 1u), depth, depth,
+                    weft_cuda__long(k, x, batch, x->rank), type_of(y));
+    return launch(k, count);
+}
+
+/* -- Scatter ----------------------------------------------------------------------------------- */
+
+/* The structure of index.cuh; NULL: each update by its own thread. */
+static const char *reduction_of(weft_cuda *cu)
+{
+    const weft_ttype *y = weft_cuda__out_type(cu, 0);
+    const char *name = weft_attrs_str(weft_cuda__attrs(cu), WEFT_ATTR_REDUCTION, "none");
+    if (strcmp(name, "none") == 0)
+        return NULL;
+    return weft_arena_printf(weft_cuda__arena(cu), "scatter_%s<%s>", name,
+                             weft_cuda__arith((weft_dtype)y->dtype));
+}
+
+static void copy_data(weft_cuda *cu)
+{
+    const weft_ttype *y = weft_cuda__out_type(cu, 0);
+    int64_t size = (int64_t)weft_dtype_size((weft_dtype)y->dtype);
+    weft_cuda__copy(cu, weft_cuda__at_out(0, 0), weft_cuda__at_in(0, 0),
+                    weft_cuda__mul(cu, weft_cuda__numel(cu, y), size));
+}
+
+weft_err weft_cuda_emit_scatter_elements(weft_cuda *cu, weft_node n)
+{
+    (void)n;
+    const weft_ttype *x = weft_cuda__in_type(cu, 0), *index = weft_cuda__in_type(cu, 1);
+    const char *reduce = reduction_of(cu);
+    uint32_t axis = (uint32_t)axis_of(cu, 0, x->rank);
+    weft_ttype shape = *index; /* a thread's own: with a reduction, all along the axis */
+    weft_dim stride[WEFT_RANK_MAX];
+    weft_cuda__strides(cu, index, stride);
+    if (reduce)
+        shape.dim[axis] = 1;
+    weft_dim count = weft_cuda__numel(cu, &shape);
+    copy_data(cu);
+    weft_cuda_kernel *k = start(cu, "scatter_elements", count);
+    weft_cuda__in(k, "index", 1);
+    weft_cuda__in(k, "update", 2);
+    const char *beside = offset_beside(k, x, &shape, axis);
+    weft_buf_printf(weft_cuda__body(k),
+                    "    for (int j = 0; j < %s; j++) {\n"
+                    "        const size_t from = %s + j * %s;\n"
+                    "        i64 i = index[from];\n"
+                    "        if (fix_index(i, %s)) {\n"
+                    "            const size_t to = %s + (size_t)i * %s;\n"
+                    "            y[to] = %s::of(y[to], update[from]);\n        }\n    }\n",
+                    reduce ? weft_cuda__int(k, index->dim[axis]) : "1",
+                    weft_cuda__offset(k, "at", shape.dim, stride, shape.rank),
+                    weft_cuda__long(k, index, axis + 1, index->rank),
+                    weft_cuda__int(k, x->dim[axis]), beside,
+                    weft_cuda__long(k, x, axis + 1, x->rank), reduce ? reduce : "scatter_none");
+    return launch(k, count);
+}
+
+weft_err weft_cuda_emit_scatter_nd(weft_cuda *cu, weft_node n)
+{
+    (void)n;
+    const weft_ttype *x = weft_cuda__in_type(cu, 0), *index = weft_cuda__in_type(cu, 1);
+    weft_dim depth = index->dim[index->rank - 1];
+    const char *reduce = reduction_of(cu);
+    if (!weft_dim_is_const(depth))
+        return weft_cuda__unsup(cu, "only running tells how many indices a slice has");
+    weft_dim inner = weft_cuda__product(cu, x, (uint32_t)depth, x->rank);
+    weft_dim rows = weft_cuda__product(cu, index, 0, index->rank - 1u);
+    weft_dim count = reduce ? inner : weft_cuda__mul(cu, inner, rows);
+    copy_data(cu);
+    weft_cuda_kernel *k = start(cu, "scatter_nd", count);
+    weft_cuda__in(k, "index", 1);
+    weft_cuda__in(k, "update", 2);
+    print_limits(k, x, 0, (uint32_t)depth);
+    weft_buf_printf(weft_cuda__body(k),
+                    "    const size_t inner = %s;\n"
+                    "    for (size_t row = at / inner; row < %s; row += %s) {\n"
+                    "        if (slice_at<%u>(index + row * %u, limit, stride, from)) {\n"
+                    "            const size_t to = from + at %% inner;\n"
+                    "            y[to] = %s::of(y[to], update[row * inner + at %% inner]);\n"
+                    "        }\n    }\n",
+                    weft_cuda__long_of(k, &inner, 1), weft_cuda__long_of(k, &rows, 1),
+                    reduce ? "1" : weft_cuda__long_of(k, &rows, 1), (uint32_t)depth,
+                    (uint32_t)depth, reduce ? reduce : "scatter_none");
+    return launch(k, count);
+}
+
+/* -- By their own place ------------------------------------------------------------------------ */
+
+weft_err weft_cuda_emit_one_hot(weft_cuda *cu, weft_node n)
+{
+    (void)n;
+    const weft_ttype *y = weft_cuda__out_type(cu, 0);
+    uint32_t axis = (uint32_t)axis_of(cu, -1, y->rank);
+    weft_dim count = weft_cuda__numel(cu, y);
+    weft_cuda_kernel *k = start(cu, "one_hot", count);
+    weft_cuda__in(k, "x", 0);
+    weft_cuda__in(k, "value", 2);
+    const char *depth = weft_cuda__long(k, y, axis, axis + 1);
+    weft_buf_printf(weft_cuda__body(k),
+                    "    const size_t inner = %s, place = at / inner %% %s;\n"
+                    "    i64 i = convert<i64>(x[at / inner / %s * inner + at %% inner]);\n"
+                    "    y[at] = value[fix_index(i, (i64)%s) && (size_t)i == place];\n",
+                    weft_cuda__long(k, y, axis + 1, y->rank), depth, depth, depth);
+    return launch(k, count);
+}
+
+/* "row" and "col" of the last two dims of the result. */
+static void print_row_col(weft_cuda_kernel *k, const weft_ttype *y)
+{
+    const char *cols = weft_cuda__long(k, y, y->rank - 1u, y->rank);
+    weft_buf_printf(weft_cuda__body(k),
+                    "    const i64 row = (i64)(at / %s %% %s), col = (i64)(at %% %s);\n", cols,
+                    weft_cuda__long(k, y, y->rank - 2u, y->rank - 1u), cols);
+}
+
+weft_err weft_cuda_emit_trilu(weft_cuda *cu, weft_node n)
+{
+    (void)n;
+    const weft_ttype *y = weft_cuda__out_type(cu, 0);
+    bool upper = weft_attrs_int(weft_cuda__attrs(cu), WEFT_ATTR_UPPER, 1) != 0;
+    const weft_dim *diagonal;
+    uint32_t n_diagonal;
+    if (!weft_cuda__param(cu, 1, WEFT_ATTR_K, &diagonal, &n_diagonal) || n_diagonal > 1)
+        return weft_cuda__unsup(cu, "only running tells the diagonal");
+    weft_dim count = weft_cuda__numel(cu, y);
+    weft_cuda_kernel *k = start(cu, "trilu", count);
+    weft_cuda__in(k, "x", 0);
+    print_row_col(k, y);
+    weft_buf_printf(weft_cuda__body(k), "    y[at] = col - row %s %s ? x[at] : %s{};\n",
+                    upper ? ">=" : "<=", n_diagonal ? weft_cuda__int(k, diagonal[0]) : "0",
+                    type_of(y));
+    return launch(k, count);
+}
+
+weft_err weft_cuda_emit_eye_like(weft_cuda *cu, weft_node n)
+{
+    (void)n;
+    const weft_ttype *y = weft_cuda__out_type(cu, 0);
+    weft_dim count = weft_cuda__numel(cu, y);
+    weft_cuda_kernel *k = start(cu, "eye_like", count);
+    print_row_col(k, y);
+    weft_buf_printf(weft_cuda__body(k), "    y[at] = convert<%s>(col - row == %lldll);\n",
+                    type_of(y), (long long)weft_attrs_int(weft_cuda__attrs(cu), WEFT_ATTR_K, 0));
+    return launch(k, count);
+}
+
+/* Sequences along one of the first two dims, batches along the other. */
+weft_err weft_cuda_emit_reverse_sequence(weft_cuda *cu, weft_node n)
+{
+    (void)n;
+    const weft_ttype *y = weft_cuda__out_type(cu, 0);
+    uint32_t batch = weft_attrs_int(weft_cuda__attrs(cu), WEFT_ATTR_BATCH_AXIS, 1) != 0;
+    uint32_t time = 1 - batch;
+    weft_dim count = weft_cuda__numel(cu, y);
+    weft_cuda_kernel *k = start(cu, "reverse_sequence", count);
+    weft_cuda__in(k, "x", 0);
+    weft_cuda__in(k, "len", 1);
+    const char *below = weft_cuda__long(k, y, time + 1, y->rank);
+    weft_buf_printf(
+        weft_cuda__body(k),
+        "    const i64 t = (i64)(at / %s %% %s), own = len[at / %s %% %s];\n"
+        "    const bool turned = t < own && own <= %s;\n"
+        "    y[at] = x[at + (turned ? (size_t)(own - 1 - 2 * t) * %s : 0)];\n",
+        below, weft_cuda__long(k, y, time, time + 1), weft_cuda__long(k, y, batch + 1, y->rank),
+        weft_cuda__long(k, y, batch, batch + 1), weft_cuda__int(k, y->dim[time]), below);
+    return launch(k, count);
+}
+
+weft_err weft_cuda_emit_constant_of_shape(weft_cuda *cu, weft_node n)
+{
+    (void)n;
+    const weft_ttype *y = weft_cuda__out_type(cu, 0);
+    const weft_attr *value = weft_attrs_find(weft_cuda__attrs(cu), WEFT_ATTR_VALUE);
+    weft_dim count = weft_cuda__numel(cu, y);
+    weft_cuda_kernel *k = start(cu, "constant", count);
+    const char *text = "0";
+    if (value && value->kind == WEFT_KIND_INT)
+        text =
+            weft_arena_printf(weft_cuda__arena(cu), "(i64)%lluull", (unsigned long long)value->u.i);
+    else if (value && value->kind == WEFT_KIND_FLOAT)
+        text = weft_cuda__f32_text(cu, (float)value->u.f);
+    weft_buf_printf(weft_cuda__body(k), "    y[at] = convert<%s>(%s);\n", type_of(y), text);
+    return launch(k, count);
+}
+
+/* Of integers: those of floats are constants long before. */
+weft_err weft_cuda_emit_range(weft_cuda *cu, weft_node n)
+{
+    (void)n;
+    const weft_ttype *y = weft_cuda__out_type(cu, 0);
+    const weft_dim *first, *step;
+    uint32_t n_first, n_step;
+    if (weft_dtype_is_float((weft_dtype)y->dtype))
+        return weft_cuda__unsup(cu, "ranges of %s", type_of(y));
+    if (!weft_cuda__param(cu, 0, WEFT_ATTR_START, &first, &n_first) ||
+        !weft_cuda__param(cu, 2, WEFT_ATTR_DELTA, &step, &n_step) || n_first != 1 || n_step != 1)
+        return weft_cuda__unsup(cu, "only running tells start and step");
+    weft_dim count = weft_cuda__numel(cu, y);
+    weft_cuda_kernel *k = start(cu, "range", count);
+    weft_buf_printf(weft_cuda__body(k), "    y[at] = convert<%s>((i64)%s + (i64)at * %s);\n",
+                    type_of(y), weft_cuda__int(k, first[0]), weft_cuda__int(k, step[0]));
+    return launch(k, count);
+}

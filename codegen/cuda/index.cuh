@@ -1,0 +1,73 @@
+/* Elements at places that other elements tell, or that their own place tells. */
+#ifndef WEFT_INDEX_CUH
+#define WEFT_INDEX_CUH
+#include "math.cuh"
+
+/* Index i of `limit` elements, negative ones from the end; false when there is no such element: a
+ * launch cannot fail, so it gives `absent` or is left out. */
+__device__ inline bool fix_index(i64 &i, i64 limit)
+{
+    i += i < 0 ? limit : 0;
+    return i >= 0 && i < limit;
+}
+
+/* Not a number, where there is such a thing. */
+template <class T> __device__ inline T absent()
+{
+    return T{};
+}
+template <> __device__ inline f32 absent<f32>()
+{
+    return __int_as_float(0x7fc00000);
+}
+template <> __device__ inline f64 absent<f64>()
+{
+    return (f64)__int_as_float(0x7fc00000);
+}
+template <> __device__ inline f16 absent<f16>()
+{
+    return f16{0x7e00};
+}
+template <> __device__ inline bf16 absent<bf16>()
+{
+    return bf16{0x7fc0};
+}
+
+/* What a scatter makes of the element that is there and the update. */
+struct scatter_none {
+    template <class T> __device__ static T of(T, T update)
+    {
+        return update;
+    }
+};
+
+#define WEFT_SCATTER(name)                                             \
+    template <class C> struct scatter_##name {                         \
+        template <class T> __device__ static T of(T old, T update)     \
+        {                                                              \
+            return convert<T>(math_##name(convert<C>(old), convert<C>(update))); \
+        }                                                              \
+    };
+WEFT_SCATTER(add)
+WEFT_SCATTER(mul)
+WEFT_SCATTER(min)
+WEFT_SCATTER(max)
+
+/* Offset of the slice that `depth` indices show in dims of `limit`, `stride` apart. */
+template <int DEPTH, class I>
+__device__ inline bool slice_at(const I *index, const i64 (&limit)[DEPTH], const i64 (&stride)[DEPTH],
+                                size_t &out)
+{
+    size_t at = 0;
+#pragma unroll
+    for (int k = 0; k < DEPTH; k++) {
+        i64 i = index[k];
+        if (!fix_index(i, limit[k]))
+            return false;
+        at += (size_t)(i * stride[k]);
+    }
+    out = at;
+    return true;
+}
+
+#endif
