@@ -287,7 +287,8 @@ const weft_bundle_program *weft_bundle_find_any(const weft_bundle *bundle, const
 /* Index of the port called `name`; UINT32_MAX when there is none. */
 uint32_t weft_bundle_find_port(const weft_bundle_port *port, uint32_t n, const char *name);
 /* Checks inputs (in the program's order) against its types and gives the value of each of its
- * n_symbol symbols; one that no input shows gets its lower bound. INPUT with what does not fit. */
+ * n_symbol symbols; one that no input shows gets its lower bound. INPUT with what does not fit.
+ * Data is not looked at. */
 WEFT_MUST_USE weft_err weft_bundle_bind(const weft_bundle_program *program, const weft_tensor *in,
                                         uint32_t n_in, int64_t *out, weft_diag *diag);
 /* `path` "-" is standard output. Weights are not copied. */

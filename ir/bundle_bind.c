@@ -52,8 +52,6 @@ weft_err weft_bundle_bind(const weft_bundle_program *p, const weft_tensor *in, u
             return fail_input(p, i, diag, "has another rank than the model's");
         if (weft_numel(in[i].dim, in[i].rank) < 0)
             return fail_input(p, i, diag, "has no valid dimensions");
-        if (!in[i].data && weft_tensor_numel(&in[i]) > 0)
-            return fail_input(p, i, diag, "has no data");
     }
     /* Twice: the second round checks what depends on symbols of later inputs. */
     for (int round = 0; round < 2; round++)

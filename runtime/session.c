@@ -181,6 +181,10 @@ weft_err weft_session_run(weft_session *session, const weft_tensor *in, uint32_t
     for (uint32_t i = s->program->n_symbol; i < s->n_symbol; i++)
         s->symbol[i] = -1; /* known only when a launch has run */
     WEFT_TRY(weft_bundle_bind(s->program, in, n_in, s->symbol, diag));
+    for (uint32_t i = 0; i < n_in; i++)
+        if (!in[i].data && weft_tensor_numel(&in[i]) > 0)
+            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = s->program->name},
+                                   "input %s: has no data", s->program->input[i].name);
     if (n_out != s->program->n_output)
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = s->program->name},
                                "room for %u outputs is given, the model has %u", n_out,
