@@ -219,7 +219,7 @@ typedef struct weft_merge_thin {
     weft_val u, v;
 } weft_merge_thin;
 
-/* All nodes have the same bias and epilogue, of the same weights. */
+/* All nodes have the same bias (a weight, or none) and the same epilogue, of the same weights. */
 bool weft_merge__finish_alike(const weft_merger *g, const weft_column *c);
 /* The product of the rows of all models by `w`, as the nodes store it, and their thin ones (by
  * model); `finish`: with what the nodes, which finish alike, do afterwards. */

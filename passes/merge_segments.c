@@ -37,7 +37,8 @@ bool weft_merge__finish_alike(const weft_merger *g, const weft_column *c)
         for (uint32_t k = 2; k < weft_node_in_count(g->m, n); k++) {
             weft_val a = weft_node_in(g->m, n, k), b = weft_node_in(g->m, first, k);
             bool constant = !a.i || weft_merge__is_weight(g, a);
-            if (constant != (!b.i || weft_merge__is_weight(g, b)) || (constant && a.i != b.i))
+            if (constant != (!b.i || weft_merge__is_weight(g, b)) || (constant && a.i != b.i) ||
+                (k == 2 && !constant))
                 return false;
         }
     }
