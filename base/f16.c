@@ -80,6 +80,14 @@ uint16_t weft_bf16_from_f32(float f)
     return narrow_bf16(f);
 }
 
+float weft_tf32_from_f32(float f)
+{
+    uint32_t u = to_bits(f);
+    if ((u & 0x7f800000u) == 0x7f800000u) /* infinities and NaN stay */
+        return f;
+    return from_bits((u + 0xfffu + (u >> 13 & 1)) & 0xffffe000u);
+}
+
 /* Chunks of a known length: compilers then use vector instructions at -O2 as well. */
 enum { CHUNK = 16 };
 

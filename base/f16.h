@@ -1,4 +1,4 @@
-/* IEEE binary16 and bfloat16: conversions, round to nearest even. */
+/* IEEE binary16, bfloat16 and TF32: conversions, round to nearest even. */
 #ifndef WEFT_BASE_F16_H
 #define WEFT_BASE_F16_H
 
@@ -9,6 +9,8 @@ float weft_f16_to_f32(uint16_t h);
 uint16_t weft_f16_from_f32(float f);
 float weft_bf16_to_f32(uint16_t h);
 uint16_t weft_bf16_from_f32(float f);
+/* The nearest number of 10 bits of mantissa: what matrix units make of factors. */
+float weft_tf32_from_f32(float f);
 /* n elements; src and dst do not overlap. */
 void weft_f16_to_f32_array(const uint16_t *src, float *dst, size_t n);
 void weft_bf16_to_f32_array(const uint16_t *src, float *dst, size_t n);

@@ -6,6 +6,8 @@
  * on the heap until their last use. */
 #include "ir/ir_int.h"
 
+#include "base/f16.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +17,7 @@ typedef struct evaluator {
     weft_graph *g;
     weft_module *m;
     weft_node node; /* the only one, when folding */
+    bool tf32;
     weft_arena *scratch;
     weft_arena *results; /* where results of nodes go; NULL: the heap */
     weft_diag *diag;
@@ -259,6 +262,27 @@ static weft_err get_operand(evaluator *e, weft_node n, weft_val v, const weft_te
     return WEFT_ERR_OK;
 }
 
+/* A copy rounded to TF32, in scratch. */
+static const weft_tensor *round_factor(evaluator *e, const weft_tensor *t)
+{
+    int64_t n = weft_tensor_numel(t);
+    weft_tensor *copy = weft_arena_alloc(e->scratch, sizeof *copy);
+    float *to = weft_arena_array(e->scratch, (size_t)n + 1, sizeof *to);
+    for (int64_t i = 0; i < n; i++)
+        to[i] = weft_tf32_from_f32(((const float *)t->data)[i]);
+    *copy = *t;
+    copy->data = to;
+    return copy;
+}
+
+static void round_factors(evaluator *e, weft_node n, const weft_tensor **in, uint32_t n_in)
+{
+    for (uint32_t i = 0; i < n_in; i++)
+        if (in[i] && in[i]->dtype == WEFT_DTYPE_F32 &&
+            weft_op_is_factor(weft_node_op(e->m, n), weft_node_attrs(e->m, n), i))
+            in[i] = round_factor(e, in[i]);
+}
+
 static weft_err step_node(evaluator *e, weft_node n)
 {
     uint32_t n_in = weft_node_in_count(e->m, n), n_out = weft_node_out_count(e->m, n);
@@ -266,6 +290,8 @@ static weft_err step_node(evaluator *e, weft_node n)
     weft_tensor *out = weft_arena_array(e->scratch, n_out, sizeof *out);
     for (uint32_t i = 0; i < n_in; i++)
         WEFT_TRY(get_operand(e, n, weft_node_in(e->m, n, i), &in[i]));
+    if (e->tf32)
+        round_factors(e, n, in, n_in);
     WEFT_TRY(run_node(e, n, in, n_in, out, n_out));
     for (uint32_t i = 0; i < n_out; i++) {
         weft_val v = weft_node_out(e->m, n, i);
@@ -341,25 +367,44 @@ static weft_err run_guarded(evaluator *e, weft_arena *arena, weft_err (*body)(ev
     return err;
 }
 
+static weft_err eval_graph(evaluator *e)
+{
+    e->m = weft_graph_module(e->g);
+    e->scratch = weft_arena_create(0);
+    if (!e->scratch)
+        return weft_diag_error(e->diag, WEFT_ERR_NOMEM, (weft_where){0}, "out of memory");
+    weft_err err = run_guarded(e, e->out_arena, eval_all);
+    for (uint32_t i = 0; e->heap && i <= weft_val_count(e->m); i++)
+        free(e->heap[i]);
+    weft_arena_destroy(e->scratch);
+    return err;
+}
+
 weft_err weft_graph_eval(weft_graph *g, const weft_tensor *in, uint32_t n_in, weft_arena *arena,
                          weft_diag *diag, weft_tensor *out, uint32_t n_out)
 {
     evaluator e = {.g = g,
-                   .m = weft_graph_module(g),
-                   .scratch = weft_arena_create(0),
                    .diag = diag,
                    .in = in,
                    .n_in = n_in,
                    .out = out,
                    .n_out = n_out,
                    .out_arena = arena};
-    if (!e.scratch)
-        return weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){0}, "out of memory");
-    weft_err err = run_guarded(&e, arena, eval_all);
-    for (uint32_t i = 0; e.heap && i <= weft_val_count(e.m); i++)
-        free(e.heap[i]);
-    weft_arena_destroy(e.scratch);
-    return err;
+    return eval_graph(&e);
+}
+
+weft_err weft_graph_eval_tf32(weft_graph *g, const weft_tensor *in, uint32_t n_in,
+                              weft_arena *arena, weft_diag *diag, weft_tensor *out, uint32_t n_out)
+{
+    evaluator e = {.g = g,
+                   .tf32 = true,
+                   .diag = diag,
+                   .in = in,
+                   .n_in = n_in,
+                   .out = out,
+                   .n_out = n_out,
+                   .out_arena = arena};
+    return eval_graph(&e);
 }
 
 /* -- Folding ---------------------------------------------------------------------------------- */

@@ -298,6 +298,10 @@ WEFT_MUST_USE weft_err weft_module_verify(weft_module *m, weft_diag *diag);
 WEFT_MUST_USE weft_err weft_graph_eval(weft_graph *g, const weft_tensor *in, uint32_t n_in,
                                        weft_arena *arena, weft_diag *diag, weft_tensor *out,
                                        uint32_t n_out);
+/* The same with factors of f32 rounded to TF32 (weft_op_is_factor), summed in f32. */
+WEFT_MUST_USE weft_err weft_graph_eval_tf32(weft_graph *g, const weft_tensor *in, uint32_t n_in,
+                                            weft_arena *arena, weft_diag *diag, weft_tensor *out,
+                                            uint32_t n_out);
 /* Evaluates one node whose operands are all weights; results in the module's arena. */
 WEFT_MUST_USE weft_err weft_node_eval(weft_graph *g, weft_node n, weft_diag *diag, weft_tensor *out,
                                       uint32_t n_out);

@@ -22,6 +22,22 @@ uint32_t weft_epilogue_first(weft_op_id op, weft_attrs attrs)
     return op != WEFT_OP_LOW_RANK_MATMUL || starts == NULL ? 3 : weft_low_rank_u(starts->n);
 }
 
+/* x, w and the u of each segment; x u and v are multiplied as they are. */
+bool weft_op_is_factor(weft_op_id op, weft_attrs attrs, uint32_t in)
+{
+    switch (op) {
+    case WEFT_OP_MATMUL:
+    case WEFT_OP_GEMM:
+    case WEFT_OP_CONV:
+        return in < 2;
+    case WEFT_OP_LOW_RANK_MATMUL:
+        return in < 2 || (in >= weft_low_rank_u(0) && in < weft_epilogue_first(op, attrs) &&
+                          (in - weft_low_rank_u(0)) % 2 == 0);
+    default:
+        return false;
+    }
+}
+
 bool weft_low_rank_starts(weft_attrs attrs, int64_t rows, const int64_t **out, uint32_t *out_n)
 {
     uint32_t n;

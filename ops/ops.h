@@ -270,6 +270,10 @@ bool weft_eval_param(weft_eval_ctx *cx, uint32_t in, weft_attr_key key, const in
  * returns how many it has. */
 uint32_t weft_unary_params(weft_op_id id, weft_attrs attrs, double param[2]);
 
+/* Whether operand `in` is a factor that matrix units may round (TF32) where they compute the
+ * operator: of matrix products and convolutions. */
+bool weft_op_is_factor(weft_op_id op, weft_attrs attrs, uint32_t in);
+
 /* -- low_rank_matmul: low_rank.c ------------------------------------------------------------ */
 
 enum { WEFT_LOW_RANK_SEGMENTS = 24 };

@@ -2,8 +2,9 @@
  *
  * Both versions of a graph, f32 and lowered, are evaluated by the reference implementations, which
  * round where the lowered graph has values of the narrow type: where a kernel on the GPU reads and
- * writes them. Inside a kernel sums are f32 on both sides, in another order. The reference is slow,
- * so all models together have a limit of work; models beyond it are named as not measured. */
+ * writes them. Inside a kernel sums are f32 on both sides, in another order. For TF32, which
+ * lowers nothing, factors are rounded where products read them. The reference is slow, so all
+ * models together have a limit of work; models beyond it are named as not measured. */
 #include "tools/measure_error.h"
 
 #include "estimator/estimator.h"
@@ -165,18 +166,12 @@ static void start_trial(weft_tool_precision *p, weft_graph *g, weft_diag *diag,
 
 static void start_all(weft_tool_precision *p, weft_module *m, weft_diag *diag)
 {
-    bool is_half = strcmp(p->name, "tf32") != 0;
     uint32_t n = weft_graph_count(m);
     p->trial = weft_arena_array(p->tensors, (size_t)n + 1, sizeof *p->trial);
     for (uint32_t i = 0; i < n; i++) {
         weft_graph *g = weft_graph_at(m, i);
-        if (weft_graph_part_count(g))
-            continue;
-        if (is_half)
+        if (!weft_graph_part_count(g))
             start_trial(p, g, diag, &p->trial[i]);
-        else
-            p->trial[i].why = "the CPU has no TF32; products round their operands to 10 bits of "
-                              "mantissa on the GPU alone";
     }
 }
 
@@ -210,8 +205,10 @@ static void end_trial(weft_tool_precision *p, weft_graph *g, weft_diag *diag,
     weft_tool_change *at = &p->changes.at[p->changes.n], *worst = at;
     const char *model = weft_arena_strdup(p->arena, weft_graph_name(g)), *why = t->why;
     weft_err err = WEFT_ERR_OK;
+    bool tf32 = strcmp(p->name, "tf32") == 0;
     if (!why)
-        err = weft_graph_eval(g, t->in, weft_graph_input_count(g), p->tensors, diag, got, n);
+        err = (tf32 ? weft_graph_eval_tf32 : weft_graph_eval)(g, t->in, weft_graph_input_count(g),
+                                                              p->tensors, diag, got, n);
     if (err != WEFT_ERR_OK)
         why = take_reason(p, diag, err);
     for (uint32_t i = 0; i < n; i++) {

@@ -102,11 +102,32 @@ static void test_f16__arrays_agree_with_single_values(void **state)
     free(wide);
 }
 
+static void test_f16__tf32_keeps_ten_bits(void **state)
+{
+    (void)state;
+    static const float want[][2] = {
+        {1, 1},
+        {-60000, -60000},
+        {1 + 0x1p-10f, 1 + 0x1p-10f},
+        {1 + 0x1p-11f, 1}, /* ties go to even */
+        {1 + 0x1p-10f + 0x1p-11f, 1 + 0x1p-9f},
+        {1 + 0x1p-11f + 0x1p-23f, 1 + 0x1p-10f},
+        {-2 + 0x1p-23f, -2}, /* into the exponent */
+        {0x1.fffp127f, INFINITY},
+        {0x1p-149f, 0},
+        {-INFINITY, -INFINITY},
+    };
+    for (size_t i = 0; i < sizeof want / sizeof want[0]; i++)
+        assert_true(weft_tf32_from_f32(want[i][0]) == want[i][1]);
+    assert_true(isnan(weft_tf32_from_f32(NAN)));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_f16__every_half_widens_and_narrows_back),
         cmocka_unit_test(test_f16__ties_go_to_even),
+        cmocka_unit_test(test_f16__tf32_keeps_ten_bits),
         cmocka_unit_test(test_f16__arrays_agree_with_single_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
