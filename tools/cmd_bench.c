@@ -339,6 +339,44 @@ static void note_groups(json_t *const *row, const weft_joint_node *node, size_t 
     }
 }
 
+/* The gain that the report expects; 0: it does not say. */
+static double find_expected(const options *o, const json_t *report, const char *joint,
+                            int64_t batch)
+{
+    size_t i;
+    json_t *one;
+    json_array_foreach(json_object_get(report, "expected"), i, one)
+    {
+        const char *name = json_string_value(json_object_get(one, "joint"));
+        if (o->n_dim == 0 && name && strcmp(name, joint) == 0 &&
+            json_integer_value(json_object_get(one, "batch")) == batch)
+            return json_number_value(json_object_get(one, "gain"));
+    }
+    return 0;
+}
+
+static void print_joint(const weft_bundle_program *p, int64_t batch, const weft_joint_timing *t,
+                        double expected)
+{
+    printf("%-20s batch %-4lld apart %.3f ms  joint %.3f ms  gain %.2f  ", p->name,
+           (long long)batch, t->apart_ms, t->joint_ms, t->apart_ms / t->joint_ms);
+    if (expected > 0)
+        printf("expected %.2f  ", expected);
+    printf("largest difference %.2g of scale\n", t->difference);
+}
+
+static json_t *joint_json(const weft_bundle_program *p, int64_t batch, const weft_joint_timing *t,
+                          double expected)
+{
+    json_t *row = json_pack("{s:o, s:I, s:f, s:f, s:f, s:f, s:I}", "joint",
+                            weft_tool_json_name(p->name), "batch", (json_int_t)batch, "apart_ms",
+                            t->apart_ms, "joint_ms", t->joint_ms, "gain", t->apart_ms / t->joint_ms,
+                            "difference", t->difference, "runs", (json_int_t)t->n_runs);
+    if (expected > 0)
+        json_object_set_new(row, "expected", json_real(expected));
+    return row;
+}
+
 /* `report`: NULL, or where to note what single groups gain. */
 static weft_err bench_joint(const options *o, weft_engine *engine, const weft_bundle_program *p,
                             json_t *report, weft_diag *diag, json_t *list)
@@ -358,16 +396,10 @@ static weft_err bench_joint(const options *o, weft_engine *engine, const weft_bu
         if (err != WEFT_ERR_OK)
             break;
         note_groups(row, node, n_group, batch[i]);
+        double expected = find_expected(o, report, p->name, batch[i]);
         if (!o->json)
-            printf("%-20s batch %-4lld apart %.3f ms  joint %.3f ms  gain %.2f  "
-                   "largest difference %.2g of scale\n",
-                   p->name, (long long)batch[i], t.apart_ms, t.joint_ms, t.apart_ms / t.joint_ms,
-                   t.difference);
-        json_array_append_new(
-            list, json_pack("{s:o, s:I, s:f, s:f, s:f, s:f, s:I}", "joint",
-                            weft_tool_json_name(p->name), "batch", (json_int_t)batch[i], "apart_ms",
-                            t.apart_ms, "joint_ms", t.joint_ms, "gain", t.apart_ms / t.joint_ms,
-                            "difference", t.difference, "runs", (json_int_t)t.n_runs));
+            print_joint(p, batch[i], &t, expected);
+        json_array_append_new(list, joint_json(p, batch[i], &t, expected));
     }
     free(row);
     free(node);
@@ -400,6 +432,7 @@ static weft_err finish(const options *o, json_t *list, json_t *joint, json_t *re
         return WEFT_ERR_OK;
     json_object_set(report, "joint", joint);
     WEFT_TRY(weft_tool_save_report(report, o->report, true, diag));
+    fflush(stdout); /* the report is written behind what was printed */
     return o->json ? WEFT_ERR_OK : weft_tool_save_report(report, "-", false, diag);
 }
 

@@ -246,15 +246,19 @@ static weft_err make_bundle(const options *o, weft_module *m, const weft_codegen
 }
 
 static weft_err write_reports(const options *o, weft_module *m, const weft_bundle *bundle,
-                              weft_diag *diag)
+                              weft_arena *arena, weft_diag *diag)
 {
+    weft_tool_expectations expected = {0};
     const weft_merge_log *log = o->pipeline.run.pass.merge_log;
     const weft_tool_measured measured = {.tolerance = o->pipeline.run.pass.merge_tolerance,
                                          .by_tolerance = o->changes,
                                          .precision = o->watch.name,
                                          .by_precision = o->watch.changes};
-    if (o->report)
-        WEFT_TRY(weft_tool_write_report(bundle, log, &measured, o->report, !o->text_report, diag));
+    if (o->report) {
+        weft_tool_expect_joint(m, &o->pipeline.run.pass, arena, &expected);
+        WEFT_TRY(weft_tool_write_report(bundle, log, &expected, &measured, o->report,
+                                        !o->text_report, diag));
+    }
     if (o->similarity)
         WEFT_TRY(weft_tool_write_pairs(log, o->similarity, diag));
     return o->picture ? weft_tool_write_picture(m, o->picture, diag) : WEFT_ERR_OK;
@@ -290,7 +294,7 @@ static weft_err write_bundle(options *o, const weft_tool_sources *sources, weft_
         WEFT_TRY(tune_products(&bundle, arena, diag));
     weft_tool_progress("writing %s", o->output);
     WEFT_TRY(weft_bundle_write(&bundle, o->output, diag));
-    WEFT_TRY(write_reports(o, m, &bundle, diag));
+    WEFT_TRY(write_reports(o, m, &bundle, arena, diag));
     return o->depfile ? write_depfile(o, sources, diag) : WEFT_ERR_OK;
 }
 

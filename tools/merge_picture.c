@@ -219,10 +219,27 @@ static void count_uses(picture *x, const weft_graph *g)
             x->uses[weft_node_in(x->m, n, k).i]++;
 }
 
+static void put_legend(picture *x)
+{
+    for (uint32_t i = 0; i < weft_graph_count(x->m); i++)
+        if (weft_graph_part_count(weft_graph_at(x->m, i)) > 0) {
+            weft_buf_printf(
+                &x->text,
+                "  legend [shape=plaintext, style=\"\", label=<<table border=\"0\" "
+                "cellspacing=\"4\"><tr><td bgcolor=\"%s\">runs for several models at "
+                "once</td></tr><tr><td bgcolor=\"%s\">for one, with a weight that others "
+                "use too</td></tr></table>>];\n",
+                shared_color, same_color);
+            return;
+        }
+}
+
 static void put_module(picture *x)
 {
-    weft_buf_puts(&x->text, "digraph weft {\n  node [shape=box, style=\"filled,rounded\", "
-                            "fontsize=10];\n");
+    /* newrank: from top to bottom, whatever the boxes; strict: q, k and v are one arrow. */
+    weft_buf_puts(&x->text, "strict digraph weft {\n  newrank=true;\n"
+                            "  node [shape=box, style=\"filled,rounded\", fontsize=10];\n");
+    put_legend(x);
     for (int draw = 0; draw < 2; draw++)
         for (uint32_t i = 0; i < weft_graph_count(x->m); i++) {
             const weft_graph *g = weft_graph_at(x->m, i);

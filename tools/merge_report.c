@@ -115,10 +115,18 @@ static json_t *report_names(const weft_merge_group *group)
     return names;
 }
 
-static json_t *make_report(const weft_bundle *bundle, const weft_merge_log *log)
+static json_t *report_expectation(const weft_tool_expectation *e)
+{
+    return json_pack("{s:o, s:I, s:f, s:f, s:f}", "joint", weft_tool_json_name(e->joint), "batch",
+                     (json_int_t)e->batch, "apart_ms", e->apart_us * 1e-3, "joint_ms",
+                     e->joint_us * 1e-3, "gain", e->apart_us / e->joint_us);
+}
+
+static json_t *make_report(const weft_bundle *bundle, const weft_merge_log *log,
+                           const weft_tool_expectations *expected)
 {
     json_t *shared = json_array(), *groups = json_array(), *merges = json_array();
-    json_t *pairs = json_array();
+    json_t *pairs = json_array(), *expectations = json_array();
     uint64_t distinct = 0, saved = 0;
     for (uint32_t w = 1; w <= bundle->n_weight; w++) {
         const weft_bundle_weight *weight = &bundle->weight[w - 1];
@@ -134,9 +142,11 @@ static json_t *make_report(const weft_bundle *bundle, const weft_merge_log *log)
         json_array_append_new(groups, report_names(&log->groups.at[i]));
     for (uint32_t i = 0; log && i < log->pairs.len; i++)
         json_array_append_new(pairs, report_pair(&log->pairs.at[i]));
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "weight_bytes", json_count(distinct),
+    for (uint32_t i = 0; i < expected->len; i++)
+        json_array_append_new(expectations, report_expectation(&expected->at[i]));
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "weight_bytes", json_count(distinct),
                      "bytes_saved", json_count(saved), "shared", shared, "groups", groups, "merges",
-                     merges, "pairs", pairs);
+                     merges, "pairs", pairs, "expected", expectations);
 }
 
 /* -- Text ------------------------------------------------------------------------------------- */
@@ -258,21 +268,24 @@ static void put_merge(weft_buf *out, const json_t *m)
     json_array_foreach(json_object_get(m, "candidates"), i, c) put_candidate(out, c);
 }
 
-static void put_joint(weft_buf *out, const json_t *list)
+/* Measured, or as expected. */
+static void put_joint(weft_buf *out, const json_t *list, const char *title)
 {
     size_t i;
     json_t *j;
     if (json_array_size(list))
-        weft_buf_puts(out, "\nJoint programs, measured beside their models\n");
+        weft_buf_printf(out, "\n%s\n", title);
     json_array_foreach(list, i, j)
     {
         weft_buf_puts(out, "  ");
         weft_tool_put_name(out, text_of(j, "joint"));
-        weft_buf_printf(out,
-                        "  batch %.0f  apart %.3f ms  joint %.3f ms  gain %.2fx  largest "
-                        "difference %.2g of scale\n",
+        weft_buf_printf(out, "  batch %.0f  apart %.3f ms  joint %.3f ms  gain %.2fx",
                         number_of(j, "batch"), number_of(j, "apart_ms"), number_of(j, "joint_ms"),
-                        number_of(j, "gain"), number_of(j, "difference"));
+                        number_of(j, "gain"));
+        put_gain(out, "  expected ", j, "expected");
+        if (json_object_get(j, "difference"))
+            weft_buf_printf(out, "  largest difference %.2g of scale", number_of(j, "difference"));
+        weft_buf_puts(out, "\n");
     }
 }
 
@@ -346,7 +359,11 @@ static void put_report(weft_buf *out, const json_t *root)
     else
         weft_buf_puts(out, "\nNo two models have products that correspond: nothing to merge\n");
     json_array_foreach(merges, i, one) put_merge(out, one);
-    put_joint(out, json_object_get(root, "joint"));
+    if (json_array_size(json_object_get(root, "joint")))
+        put_joint(out, json_object_get(root, "joint"),
+                  "Joint programs, measured beside their models");
+    else
+        put_joint(out, json_object_get(root, "expected"), "Joint programs, as expected");
 }
 
 /* -- Files ------------------------------------------------------------------------------------ */
@@ -369,10 +386,11 @@ weft_err weft_tool_save_report(const json_t *root, const char *path, bool json, 
 }
 
 weft_err weft_tool_write_report(const weft_bundle *bundle, const weft_merge_log *log,
+                                const weft_tool_expectations *expected,
                                 const weft_tool_measured *measured, const char *path, bool json,
                                 weft_diag *diag)
 {
-    json_t *root = make_report(bundle, log);
+    json_t *root = make_report(bundle, log, expected);
     if (root && measured->by_tolerance.at)
         json_object_set_new(root, "tolerance", report_tolerance(log, measured));
     if (root && measured->by_precision.at)

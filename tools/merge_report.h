@@ -2,6 +2,7 @@
 #ifndef WEFT_TOOLS_MERGE_REPORT_H
 #define WEFT_TOOLS_MERGE_REPORT_H
 
+#include "estimator/estimator.h"
 #include "ir/bundle.h"
 #include "passes/passes.h"
 #include "tools/measure_error.h"
@@ -16,8 +17,22 @@ typedef struct weft_tool_measured {
     weft_tool_changes by_precision;
 } weft_tool_measured;
 
+/* One execution of a joint program, and of its models one after the other. */
+typedef struct weft_tool_expectation {
+    const char *joint;
+    int64_t batch; /* of every model */
+    double apart_us, joint_us;
+} weft_tool_expectation;
+typedef WEFT_VEC(weft_tool_expectation) weft_tool_expectations;
+
+/* joint_expected.c: as estimated for what the options name, at every bucket, where the estimator
+ * knows; after plan-memory. */
+void weft_tool_expect_joint(const weft_module *m, const weft_pass_options *options,
+                            weft_arena *arena, weft_tool_expectations *out);
+
 /* docs/compile-report.md has the keys. */
 WEFT_MUST_USE weft_err weft_tool_write_report(const weft_bundle *bundle, const weft_merge_log *log,
+                                              const weft_tool_expectations *expected,
                                               const weft_tool_measured *measured, const char *path,
                                               bool json, weft_diag *diag);
 /* A report read back. INPUT: not one. *out is the caller's. */

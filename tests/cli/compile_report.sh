@@ -59,6 +59,7 @@ if command -v dot >/dev/null; then
     expect 0 "$WEFT" compile "$examples"/digits_{cnn,parity}.onnx -o a.weft --picture a.svg
     has a.svg '</svg>'
     has a.svg digits_parity
+    has a.svg "several models at once"
 fi
 
 # Without graphviz, with a dot that fails.
@@ -74,8 +75,15 @@ has err "dot of graphviz failed"
 
 # What was gained goes into the report, beside what was expected.
 expect 0 "$WEFT" compile "$examples"/digits_{attn,cnn,parity}.onnx -o a.weft --report a.json
+jq -e '(.expected | length) > 1 and all(.expected[]; .gain > 0 and .joint_ms > 0)' a.json \
+    >/dev/null || die "$(shown a.json)"
 expect 0 "$WEFT" bench a.weft --time 0.02 --threads 1 --batch 1 --report a.json
 has out "measured batch 1"
+has out "  expected "
+[ "$(grep -n 'largest difference' out | head -n 1 | cut -d: -f1)" -lt "$(grep -n '^Weights' out |
+    cut -d: -f1)" ] || die "the report is not behind what was measured"
+jq -e '.joint[0].expected == (.expected[] | select(.batch == 1) | .gain)' a.json >/dev/null ||
+    die "$(shown a.json)"
 jq -e '(.joint | length) == 1 and .joint[0].gain > 0 and any(.merges[];
     (.measured | length) == 1 and .measured[0].gain > 0)' a.json >/dev/null || die "$(shown a.json)"
 expect 0 "$WEFT" bench a.weft --time 0.02 --threads 1 --batch 1 --report a.json --format json
