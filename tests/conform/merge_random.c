@@ -117,8 +117,10 @@ static void change_weight(float *w, int taps, int model, int i, relation how, ui
                 if (how == ORDER)
                     w[k * WIDTH + f] = other;
             }
+    /* Never beside an image, where some kernels multiply by zeros and some do not. */
     if (how == WITH_NAN)
-        w[next_random(seed) % (uint64_t)size] = NAN;
+        w[next_random(seed) % WIDTH * (uint64_t)(taps / WIDTH) * WIDTH +
+          next_random(seed) % WIDTH] = NAN;
 }
 
 /* Weight i of a model: the common one and what it does to it. Returns its features. */
@@ -192,7 +194,7 @@ static void write_some_node(model_text *x, uint64_t *seed)
         snprintf(op, sizeof op, "tanh %%%u", from);
     else if (which == 2 && x->form == IMAGES)
         snprintf(op, sizeof op,
-                 "max_pool %%%u {kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [1, 1]}",
+                 "average_pool %%%u {kernel_shape = [2, 2], pads = [0, 0, 1, 1], strides = [1, 1]}",
                  from);
     else if (which == 2)
         snprintf(op, sizeof op, "layer_norm %%%u, $norm {axis = -1, epsilon = 1e-05}", from);
