@@ -393,15 +393,29 @@ static weft_err make_timed(weft_gpu *g, const weft_gpu_queue *q, fused *f, weft_
 }
 
 /* Without graphs the host's calls are part of what is measured. */
-static weft_err run_marked(weft_gpu *g, weft_gpu_queue *q, const weft_bound_list *list,
+static weft_err run_marked(weft_gpu *g, weft_gpu_queue *q, const weft_bound_list *list, bool traced,
                            weft_diag *diag)
 {
     WEFT_TRY(mark(g, q, 0, diag));
     for (uint32_t i = 0; i < list->n; i++) {
-        WEFT_TRY(weft_gpu__run_launch(q, &list->at[i], diag));
+        WEFT_TRY(traced ? weft_gpu__trace_launch(q, list, i, diag)
+                        : weft_gpu__run_launch(q, &list->at[i], diag));
         WEFT_TRY(mark(g, q, i + 1, diag));
     }
     return WEFT_ERR_OK;
+}
+
+/* All launches in a row, with events between, and waits. */
+static weft_err run_row(weft_engine *e, weft_gpu_queue *q, fused *f, bool traced, weft_diag *diag)
+{
+    weft_gpu *g = weft_gpu__of(e);
+    bool graph = g->lib->graphs && !traced;
+    if (graph && !f->timed)
+        WEFT_TRY(make_timed(g, q, f, diag));
+    WEFT_TRY(
+        graph ? weft_gpu__check(g, g->cu->cuGraphLaunch(f->timed, q->stream), "cuGraphLaunch", diag)
+              : run_marked(g, q, f->list, traced, diag));
+    return weft_gpu__wait(e, q, diag);
 }
 
 weft_err weft_gpu__run_timed(weft_engine *e, void *queue, void *data, double *time_us,
@@ -410,19 +424,12 @@ weft_err weft_gpu__run_timed(weft_engine *e, void *queue, void *data, double *ti
     weft_gpu *g = weft_gpu__of(e);
     weft_gpu_queue *q = queue;
     fused *f = data;
-    bool told = false;
-    WEFT_TRY(weft_gpu__trace(e, q, f->list, time_us, diag, &told));
-    if (told)
-        return WEFT_ERR_OK;
     WEFT_TRY(make_events(g, q, f->list->n + 1, diag));
-    if (g->lib->graphs && !f->timed)
-        WEFT_TRY(make_timed(g, q, f, diag));
-    if (f->timed)
-        WEFT_TRY(
-            weft_gpu__check(g, g->cu->cuGraphLaunch(f->timed, q->stream), "cuGraphLaunch", diag));
-    else
-        WEFT_TRY(run_marked(g, q, f->list, diag));
-    WEFT_TRY(weft_gpu__wait(e, queue, diag));
+    bool traced = weft_gpu__trace_begin();
+    weft_err err = run_row(e, q, f, traced, diag);
+    bool told = traced && weft_gpu__trace_end(f->list, time_us);
+    if (err != WEFT_ERR_OK || told)
+        return err;
     for (uint32_t i = 0; i < f->list->n; i++) {
         double us;
         WEFT_TRY(elapsed(g, q, i, i + 1, &us, diag));

@@ -232,10 +232,12 @@ weft_err weft_gpu__time_fused(weft_engine *e, void *queue, void *fused, uint32_t
 /* Puts a launch into the queue's stream. */
 WEFT_MUST_USE weft_err weft_gpu__run_launch(weft_gpu_queue *queue, const weft_bound *launch,
                                             weft_diag *diag);
-/* Runs the launches one after the other, and waits; *told: CUPTI told the time on the device of
- * each, and they were added to time_us[bound.launch]. */
-WEFT_MUST_USE weft_err weft_gpu__trace(weft_engine *e, weft_gpu_queue *queue,
-                                       const weft_bound_list *list, double *time_us,
-                                       weft_diag *diag, bool *told);
+/* Times by CUPTI; false: it is not here, or refuses. After true, launches are run by what follows,
+ * one after the other, and the trace is ended: there is one at a time. */
+bool weft_gpu__trace_begin(void);
+WEFT_MUST_USE weft_err weft_gpu__trace_launch(weft_gpu_queue *queue, const weft_bound_list *list,
+                                              uint32_t i, weft_diag *diag);
+/* True: it told the time on the device of each, and they were added to time_us[bound.launch]. */
+bool weft_gpu__trace_end(const weft_bound_list *list, double *time_us);
 
 #endif

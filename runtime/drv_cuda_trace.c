@@ -4,10 +4,11 @@
  * kernels more than they take themselves. CUPTI tells when each kernel, copy and fill began and
  * ended. Launches go into the queue one after the other, each under a number of its own (external
  * correlation); what ran under a number is summed. Its records come in buffers, in any order, maybe
- * on a thread of its own. One trace at a time in a process, as CUPTI has one list of what it
- * records.
+ * on a thread of its own, and maybe after the trace: no number is given twice. One trace at a time
+ * in a process, as CUPTI has one list of what it records.
  *
- * Whatever CUPTI refuses, and a launch that it tells nothing of, leads back to events. */
+ * Whatever CUPTI refuses, and a launch that it tells nothing of, leads back to events, of the same
+ * run: a second one would find inputs that the first has overwritten. */
 #include "runtime/drv_cuda_int.h"
 
 #include <stdlib.h>
@@ -18,7 +19,7 @@ enum { BUFFER_BYTES = 1 << 20, BUFFER_ALIGN = 8 };
 /* A call of the driver: under which number, or how long on the device. */
 typedef struct entry {
     uint32_t call;
-    uint32_t number;
+    uint64_t number;
     double us;
 } entry;
 
@@ -28,6 +29,7 @@ typedef struct entries {
 } entries;
 
 static pthread_mutex_t trace_lock = PTHREAD_MUTEX_INITIALIZER; /* a trace */
+static uint64_t first_number;                                  /* of its launches; under that */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;       /* what follows */
 static const weft_cupti_api *cupti;                            /* callbacks are registered */
 static entries labels, works;
@@ -55,9 +57,11 @@ static void add(entries *to, entry e)
     to->at[to->n++] = e;
 }
 
-static double span_us(uint64_t start, uint64_t end)
+/* Both are 0 where CUPTI could not tell. */
+static void add_work(uint32_t call, uint64_t start, uint64_t end)
 {
-    return end > start ? (double)(end - start) * 1e-3 : 0;
+    if (end)
+        add(&works, (entry){.call = call, .us = end > start ? (double)(end - start) * 1e-3 : 0});
 }
 
 static void take(const weft_cupti_activity *record)
@@ -68,14 +72,14 @@ static void take(const weft_cupti_activity *record)
     switch (record->kind) {
     case WEFT_CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION:
         if (x->externalKind == WEFT_CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0)
-            add(&labels, (entry){.call = x->correlationId, .number = (uint32_t)x->externalId});
+            add(&labels, (entry){.call = x->correlationId, .number = x->externalId});
         break;
     case WEFT_CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
-        add(&works, (entry){.call = k->correlationId, .us = span_us(k->start, k->end)});
+        add_work(k->correlationId, k->start, k->end);
         break;
     case WEFT_CUPTI_ACTIVITY_KIND_MEMCPY:
     case WEFT_CUPTI_ACTIVITY_KIND_MEMSET:
-        add(&works, (entry){.call = m->correlationId, .us = span_us(m->start, m->end)});
+        add_work(m->correlationId, m->start, m->end);
         break;
     default:
         break;
@@ -126,26 +130,34 @@ static bool begin(void)
             stop(i);
             return false;
         }
+    pthread_mutex_lock(&lock);
     labels.n = works.n = 0;
     failed = false;
+    pthread_mutex_unlock(&lock);
     return true;
 }
 
-static weft_err run(weft_engine *e, weft_gpu_queue *q, const weft_bound_list *list, weft_diag *diag)
+bool weft_gpu__trace_begin(void)
+{
+    pthread_mutex_lock(&trace_lock);
+    bool begun = begin();
+    if (!begun)
+        pthread_mutex_unlock(&trace_lock);
+    return begun;
+}
+
+weft_err weft_gpu__trace_launch(weft_gpu_queue *queue, const weft_bound_list *list, uint32_t i,
+                                weft_diag *diag)
 {
     const unsigned custom = WEFT_CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
-    weft_err err = WEFT_ERR_OK;
     uint64_t last;
-    for (uint32_t i = 0; err == WEFT_ERR_OK && i < list->n; i++) {
-        /* Without a number nothing is told of it, which is seen later. */
-        bool pushed =
-            cupti->cuptiActivityPushExternalCorrelationId(custom, i) == WEFT_CUPTI_SUCCESS;
-        err = weft_gpu__run_launch(q, &list->at[i], diag);
-        if (pushed)
-            (void)cupti->cuptiActivityPopExternalCorrelationId(custom, &last);
-    }
-    weft_err waited = weft_gpu__wait(e, q, err == WEFT_ERR_OK ? diag : NULL);
-    return err != WEFT_ERR_OK ? err : waited;
+    /* Without a number nothing is told of it, which is seen later. */
+    bool pushed = cupti->cuptiActivityPushExternalCorrelationId(custom, first_number + i) ==
+                  WEFT_CUPTI_SUCCESS;
+    weft_err err = weft_gpu__run_launch(queue, &list->at[i], diag);
+    if (pushed)
+        (void)cupti->cuptiActivityPopExternalCorrelationId(custom, &last);
+    return err;
 }
 
 static int by_call(const void *a, const void *b)
@@ -165,10 +177,10 @@ static bool sum(const weft_bound_list *list, double *us)
         const entry *x =
             labels.n ? bsearch(&works.at[i], labels.at, labels.n, sizeof *labels.at, by_call)
                      : NULL;
-        if (!x || x->number >= list->n)
-            continue; /* somebody else's */
-        us[x->number] += works.at[i].us;
-        count[x->number]++;
+        if (!x || x->number - first_number >= list->n)
+            continue; /* somebody else's, or an earlier trace's */
+        us[x->number - first_number] += works.at[i].us;
+        count[x->number - first_number]++;
     }
     for (uint32_t i = 0; all && i < list->n; i++) {
         const weft_gpu_launch *l = list->at[i].state;
@@ -178,26 +190,18 @@ static bool sum(const weft_bound_list *list, double *us)
     return all;
 }
 
-weft_err weft_gpu__trace(weft_engine *e, weft_gpu_queue *queue, const weft_bound_list *list,
-                         double *time_us, weft_diag *diag, bool *told)
+bool weft_gpu__trace_end(const weft_bound_list *list, double *time_us)
 {
     double *us = calloc((size_t)list->n + 1, sizeof *us);
-    if (!us)
-        return WEFT_ERR_NOMEM;
-    weft_err err = WEFT_ERR_OK;
-    *told = false;
-    pthread_mutex_lock(&trace_lock);
-    if (begin()) {
-        err = run(e, queue, list, diag);
-        bool flushed = cupti->cuptiActivityFlushAll(0) == WEFT_CUPTI_SUCCESS;
-        stop(KINDS);
-        pthread_mutex_lock(&lock);
-        *told = err == WEFT_ERR_OK && flushed && sum(list, us);
-        pthread_mutex_unlock(&lock);
-    }
+    bool told = cupti->cuptiActivityFlushAll(0) == WEFT_CUPTI_SUCCESS && us;
+    stop(KINDS);
+    pthread_mutex_lock(&lock);
+    told = told && sum(list, us);
+    pthread_mutex_unlock(&lock);
+    first_number += list->n;
     pthread_mutex_unlock(&trace_lock);
-    for (uint32_t i = 0; *told && i < list->n; i++)
+    for (uint32_t i = 0; told && i < list->n; i++)
         time_us[list->at[i].launch] += us[i];
     free(us);
-    return err;
+    return told;
 }
