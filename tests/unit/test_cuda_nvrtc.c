@@ -93,7 +93,11 @@ static const char all[] =
     "  %20 : bf16[96,96] = scatter_elements $w, $i, %19 {reduction = \"add\"}\n"
     "  %21 : bf16[4,96] = gather_nd %20, $i\n"
     "  %22 : bf16[96,96] = scatter_nd $w, $i, %21\n"
-    "  return \"g\" %22, \"r\" %18, \"a\" %10, \"b\" %13, \"c\" %14, \"d\" %15, \"e\" %16\n"
+    "  %23 : u8[?b,32,9,9], %24 : f32[], %25 : u8[] = dynamic_quantize_linear %14\n"
+    "  %26 : i32[?b,32,9,9] = matmul_integer %23, %23, %25\n"
+    "  %27 : f32[?b,32,9,9] = dequantize_linear %26, %24\n"
+    "  return \"q\" %27, \"g\" %22, \"r\" %18, \"a\" %10, \"b\" %13, \"c\" %14, \"d\" %15, \"e\" "
+    "%16\n"
     "}\n";
 
 static void test_cuda_nvrtc__every_template_for_every_architecture(void **state)

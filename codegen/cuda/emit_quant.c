@@ -1,0 +1,194 @@
+/* Linear quantisation: a thread has an element; scales are one number, one for each place along an
+ * axis, or one for each block of it. Products of bytes are summed plainly, in i32. */
+#include "codegen/cuda/cuda_int.h"
+
+enum { THREADS = 256 };
+
+/* Index of the scale of element `at`. */
+static const char *scale_text(weft_cuda_kernel *k)
+{
+    weft_cuda *cu = weft_cuda__of(k);
+    weft_arena *arena = weft_cuda__arena(cu);
+    const weft_ttype *x = weft_cuda__in_type(cu, 0), *scale = weft_cuda__in_type(cu, 1);
+    int64_t axis = weft_attrs_int(weft_cuda__attrs(cu), WEFT_ATTR_AXIS, 1);
+    int64_t block = weft_attrs_int(weft_cuda__attrs(cu), WEFT_ATTR_BLOCK_SIZE, 0);
+    axis += axis < 0 ? x->rank : 0;
+    if (weft_cuda__numel(cu, scale) == 1)
+        return "0";
+    uint32_t d = (uint32_t)axis;
+    const char *inner = weft_cuda__long(k, x, d + 1, x->rank);
+    const char *len = weft_cuda__long(k, x, d, d + 1);
+    const char *along = weft_arena_printf(arena, "at / %s %% %s", inner, len);
+    if (block == 0)
+        return along;
+    return weft_arena_printf(arena, "(at / (%s * %s) * %s + %s / %lld) * %s + at %% %s", inner, len,
+                             weft_cuda__long(k, scale, d, d + 1), along, (long long)block, inner,
+                             inner);
+}
+
+/* y[at] = VALUE with the zero point and a bracket behind it; of x[at], scale[i], type Y. */
+static weft_err emit(weft_cuda *cu, const char *stem, const char *value)
+{
+    const weft_ttype *y = weft_cuda__out_type(cu, 0);
+    const char *type = weft_dtype_name((weft_dtype)y->dtype);
+    weft_cuda_kernel *k = weft_cuda__kernel(cu, stem, THREADS);
+    weft_cuda__include(k, "quant.cuh");
+    weft_cuda__in(k, "x", 0);
+    weft_cuda__in(k, "scale", 1);
+    if (weft_cuda__in_type(cu, 2))
+        weft_cuda__in(k, "zero", 2);
+    weft_cuda__out(k, "y", 0);
+    weft_buf_printf(weft_cuda__body(k),
+                    "    typedef %s Y;\n"
+                    "    const size_t at = (size_t)blockIdx.x * %d + threadIdx.x;\n"
+                    "    if (at >= %s)\n        return;\n"
+                    "    const size_t i = %s;\n"
+                    "    y[at] = %s%s);\n",
+                    type, THREADS, weft_cuda__long(k, y, 0, y->rank), scale_text(k), value,
+                    weft_cuda__in_type(cu, 2) ? "zero[i]" : "0");
+    weft_cuda__launch(k, weft_cuda__packs(cu, weft_cuda__numel(cu, y), 1, THREADS), 1, 1, 0);
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_cuda_emit_quantize(weft_cuda *cu, weft_node n)
+{
+    (void)n;
+    return emit(cu, "quantize", "quantized<Y>(convert<f32>(x[at]), convert<f32>(scale[i]), (f32)");
+}
+
+weft_err weft_cuda_emit_dequantize(weft_cuda *cu, weft_node n)
+{
+    (void)n;
+    return emit(cu, "dequantize", "dequantized<Y>(x[at], convert<f64>(scale[i]), ");
+}
+
+/* One kernel finds ranges of as many shares as a block has threads, the other puts them together in
+ * each block. */
+weft_err weft_cuda_emit_dynamic_quantize(weft_cuda *cu, weft_node n)
+{
+    (void)n;
+    static const char *const name[] = {"y", "scale", "zero"};
+    const weft_ttype *x = weft_cuda__in_type(cu, 0);
+    const char *arg[3];
+    weft_dim range = weft_cuda__scratch_bytes(cu, 2 * THREADS * 4);
+    weft_cuda_kernel *k = weft_cuda__kernel(cu, "find_range", THREADS);
+    weft_cuda__include(k, "quant.cuh");
+    weft_cuda__in(k, "x", 0);
+    weft_cuda__scratch(k, "range", WEFT_DTYPE_F32, range, false);
+    weft_buf_printf(weft_cuda__body(k), "    find_range<%d, %d>(x, %s, range);\n", THREADS, THREADS,
+                    weft_cuda__long(k, x, 0, x->rank));
+    weft_cuda__launch(k, THREADS, 1, 1, 0);
+    k = weft_cuda__kernel(cu, "quantize_range", THREADS);
+    weft_cuda__include(k, "quant.cuh");
+    weft_cuda__in(k, "x", 0);
+    weft_cuda__scratch(k, "range", WEFT_DTYPE_F32, range, true);
+    for (uint32_t i = 0; i < 3; i++) {
+        arg[i] = weft_cuda__out_type(cu, i) ? name[i] : "0";
+        if (weft_cuda__out_type(cu, i))
+            weft_cuda__out(k, name[i], i);
+    }
+    weft_buf_printf(weft_cuda__body(k), "    quantize_range<%d>(x, %s, range, %s, %s, %s);\n",
+                    THREADS, weft_cuda__long(k, x, 0, x->rank), arg[0], arg[1], arg[2]);
+    weft_dim blocks = weft_cuda__packs(cu, weft_cuda__numel(cu, x), 1, THREADS);
+    weft_cuda__launch(k, weft_dim_max(weft_cuda__dims(cu), blocks, 1), 1, 1, 0);
+    return WEFT_ERR_OK;
+}
+
+/* -- Products of bytes ------------------------------------------------------------------------- */
+
+/* Numbers of operands: factors, zero points, and for qlinear_matmul scales and what the result has.
+ */
+typedef struct product {
+    uint32_t b, zero_a, zero_b, scale_a, scale_b, scale, zero;
+} product;
+
+/* Offset of the matrix of operand t for matrix `batch` of the result. */
+static const char *matrix_text(weft_cuda_kernel *k, const weft_ttype *t, const weft_ttype *y)
+{
+    weft_dim own[WEFT_RANK_MAX], stride[WEFT_RANK_MAX] = {0};
+    uint32_t n = y->rank - 2u, lead = y->rank - t->rank;
+    weft_cuda__strides(weft_cuda__of(k), t, own);
+    for (uint32_t d = lead; d < n; d++)
+        stride[d] = t->dim[d - lead] == 1 ? 0 : own[d - lead];
+    return weft_cuda__offset(k, "batch", y->dim, stride, n);
+}
+
+/* Element of operand `in` for row or column `i` of `rows` in matrix `stack`; "0" without it. */
+static const char *pick_text(weft_cuda_kernel *k, uint32_t in, const char *name, const char *rows,
+                             const char *stack, const char *i)
+{
+    weft_cuda *cu = weft_cuda__of(k);
+    const weft_ttype *t = weft_cuda__in_type(cu, in);
+    if (!t)
+        return "0";
+    weft_cuda__in(k, name, in);
+    return weft_arena_printf(weft_cuda__arena(cu), "%s[pick(%s, %s, %s, %s)]", name,
+                             weft_cuda__long(k, t, 0, t->rank), rows, stack, i);
+}
+
+static void print_dot(weft_cuda_kernel *k, const product *p)
+{
+    weft_cuda *cu = weft_cuda__of(k);
+    const weft_ttype *a = weft_cuda__in_type(cu, 0), *b = weft_cuda__in_type(cu, p->b);
+    const weft_ttype *y = weft_cuda__out_type(cu, 0);
+    weft_buf *body = weft_cuda__body(k);
+    weft_buf_printf(body,
+                    "    const size_t at = (size_t)blockIdx.x * %d + threadIdx.x;\n"
+                    "    const size_t m = %s, n = %s, k = %s;\n"
+                    "    if (at >= %s)\n        return;\n"
+                    "    const size_t col = at %% n, row = at / n %% m, batch = at / (n * m);\n"
+                    "    const size_t at_a = %s, at_b = %s;\n",
+                    THREADS, weft_cuda__long(k, y, y->rank - 2u, y->rank - 1u),
+                    weft_cuda__long(k, y, y->rank - 1u, y->rank),
+                    weft_cuda__long(k, a, a->rank - 1u, a->rank), weft_cuda__long(k, y, 0, y->rank),
+                    matrix_text(k, a, y), matrix_text(k, b, y));
+    const char *zero_a = pick_text(k, p->zero_a, "zero_a", "m", "at_a / (m * k)", "row");
+    const char *zero_b = pick_text(k, p->zero_b, "zero_b", "n", "at_b / (k * n)", "col");
+    weft_buf_printf(
+        body, "    const i32 sum = dot(a + at_a + row * k, b + at_b + col, (int)k, n, %s, %s);\n",
+        zero_a, zero_b);
+}
+
+static weft_err emit_product(weft_cuda *cu, const char *stem, const product *p)
+{
+    const weft_ttype *a = weft_cuda__in_type(cu, 0), *b = weft_cuda__in_type(cu, p->b);
+    const weft_ttype *y = weft_cuda__out_type(cu, 0);
+    if (a->rank < 2 || b->rank < 2)
+        return weft_cuda__unsup(cu, "products of vectors");
+    weft_cuda_kernel *k = weft_cuda__kernel(cu, stem, THREADS);
+    weft_cuda__include(k, "quant.cuh");
+    weft_cuda__in(k, "a", 0);
+    weft_cuda__in(k, "b", p->b);
+    weft_cuda__out(k, "y", 0);
+    print_dot(k, p);
+    if (p->scale) {
+        const char *scale_a = pick_text(k, p->scale_a, "scale_a", "m", "batch", "row");
+        const char *scale_b = pick_text(k, p->scale_b, "scale_b", "n", "batch", "col");
+        weft_cuda__in(k, "scale", p->scale);
+        weft_cuda__in(k, "zero", p->zero);
+        weft_buf_printf(weft_cuda__body(k),
+                        "    const f32 s = convert<f32>(%s) * convert<f32>(%s) / "
+                        "convert<f32>(*scale);\n"
+                        "    y[at] = convert<%s>(rintf((f32)sum * s) + (f32)*zero);\n",
+                        scale_a, scale_b, weft_dtype_name((weft_dtype)y->dtype));
+    } else {
+        weft_buf_puts(weft_cuda__body(k), "    y[at] = sum;\n");
+    }
+    weft_cuda__launch(k, weft_cuda__packs(cu, weft_cuda__numel(cu, y), 1, THREADS), 1, 1, 0);
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_cuda_emit_matmul_integer(weft_cuda *cu, weft_node n)
+{
+    (void)n;
+    const product p = {.b = 1, .zero_a = 2, .zero_b = 3};
+    return emit_product(cu, "matmul_integer", &p);
+}
+
+weft_err weft_cuda_emit_qlinear_matmul(weft_cuda *cu, weft_node n)
+{
+    (void)n;
+    const product p = {
+        .b = 3, .zero_a = 2, .zero_b = 5, .scale_a = 1, .scale_b = 4, .scale = 6, .zero = 7};
+    return emit_product(cu, "qlinear_matmul", &p);
+}

@@ -1,0 +1,89 @@
+/* Linear quantisation (ops/quant.c): in f32, where the quotient's rounding, half to even, decides. */
+#ifndef WEFT_QUANT_CUH
+#define WEFT_QUANT_CUH
+#include "prelude.cuh"
+
+template <class T> __device__ inline T quantized(f32 x, f32 scale, f32 zero)
+{
+    return convert<T>(rintf(x / scale) + zero);
+}
+
+/* In f64: differences of 32 bits times f32 need more than f32 has. */
+template <class T, class From, class Zero>
+__device__ inline T dequantized(From x, f64 scale, Zero zero)
+{
+    return convert<T>((f64)((i64)x - (i64)zero) * scale);
+}
+
+/* -- Scale and zero point of the data itself --------------------------------------------------- */
+
+/* NaN is passed over. */
+struct lesser {
+    __device__ static f32 of(f32 a, f32 b)
+    {
+        return b < a ? b : a;
+    }
+};
+struct greater {
+    __device__ static f32 of(f32 a, f32 b)
+    {
+        return b > a ? b : a;
+    }
+};
+
+/* Least and largest of x and 0: range[0 .. BLOCKS - 1] and range[BLOCKS ...] get those of a block's
+ * share. */
+template <int THREADS, int BLOCKS>
+__device__ inline void find_range(const f32 *x, size_t n, f32 *range)
+{
+    f32 lo = 0, hi = 0;
+    for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < n; i += (size_t)BLOCKS * THREADS) {
+        lo = lesser::of(lo, x[i]);
+        hi = greater::of(hi, x[i]);
+    }
+    lo = block_reduce<THREADS, lesser>(lo);
+    hi = block_reduce<THREADS, greater>(hi);
+    if (threadIdx.x == 0) {
+        range[blockIdx.x] = lo;
+        range[BLOCKS + blockIdx.x] = hi;
+    }
+}
+
+/* y, *scale and *zero of n elements, an element a thread; NULL: not wanted. BLOCKS is THREADS. */
+template <int THREADS>
+__device__ inline void quantize_range(const f32 *x, size_t n, const f32 *range, u8 *y, f32 *scale,
+                                      u8 *zero)
+{
+    f32 lo = block_reduce<THREADS, lesser>(range[threadIdx.x]);
+    f32 hi = block_reduce<THREADS, greater>(range[THREADS + threadIdx.x]);
+    f32 step = hi > lo ? (hi - lo) / 255.0f : 1;
+    u8 at_zero = quantized<u8>(-lo, step, 0);
+    size_t at = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    if (y && at < n)
+        y[at] = quantized<u8>(x[at], step, (f32)at_zero);
+    if (scale && at == 0)
+        *scale = step;
+    if (zero && at == 0)
+        *zero = at_zero;
+}
+
+/* -- Products of bytes -------------------------------------------------------------------------- */
+
+/* Which of n scales or zero points row (or column) i of matrix `stack` has: one for all, one a row, or
+ * one a row of every matrix. */
+__device__ inline size_t pick(size_t n, size_t rows, size_t stack, size_t i)
+{
+    return n == 1 ? 0 : n == rows ? i : (stack * rows + i) % n;
+}
+
+/* Sum over k of (a - zero_a)(b - zero_b) of a row and a column, whose elements are ldb apart; i32 wraps. */
+template <class A, class B>
+__device__ inline i32 dot(const A *a, const B *b, int k, size_t ldb, i32 zero_a, i32 zero_b)
+{
+    u32 sum = 0;
+    for (int i = 0; i < k; i++)
+        sum += (u32)(((i32)a[i] - zero_a) * ((i32)b[i * ldb] - zero_b));
+    return (i32)sum;
+}
+
+#endif
