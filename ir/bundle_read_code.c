@@ -179,6 +179,9 @@ static weft_err read_tuning(weft_bundle__reader *r, const Weft__Bundle__Tuning *
 static weft_err read_tunings(weft_bundle__reader *r)
 {
     const Weft__Bundle__Bundle *m = r->msg;
+    if (m->n_tuning > WEFT_BUNDLE_TUNINGS_MAX)
+        return weft_bundle__refuse(r, "algorithms for %zu GPUs, at most %d", m->n_tuning,
+                                   WEFT_BUNDLE_TUNINGS_MAX);
     weft_bundle_tuning *tuning = weft_arena_array(r->arena, m->n_tuning, sizeof *tuning);
     for (size_t i = 0; i < m->n_tuning; i++) {
         WEFT_TRY(read_tuning(r, m->tuning[i], &tuning[i]));

@@ -315,6 +315,10 @@ static void test_bundle_code__wrong_algorithms_are_refused(void **state)
     REFUSE(EW, f.algo[1].time_us = -1, "algorithm 1");
     REFUSE(EW, f.algo[1].time_us = 1e308 * 10, "algorithm 1");
     f.algo[1].time_us = 0;
+    weft_bundle_tuning many[65];
+    for (uint32_t i = 0; i < 65; i++)
+        many[i] = (weft_bundle_tuning){"NVIDIA H200", i + 1, 130100, NULL, 0};
+    REFUSE(EW, (bad.tuning = many, bad.n_tuning = 65), "algorithms for 65 GPUs, at most 64");
     copy_bundle(EW);
     weft_bundle *b = NULL;
     succeed(weft_bundle_write(&bad, f.path, f.diag));
