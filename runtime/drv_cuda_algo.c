@@ -111,27 +111,30 @@ void weft_gpu__find_tuning(weft_gpu *g, const weft_bundle *bundle)
             g->tuning = &bundle->tuning[i];
 }
 
-/* The one of `from` that was measured for the product; false: none, or the library refuses it. */
-static bool take_stored(weft_gpu_product *p, const weft_product_key *key,
-                        const weft_bundle_algo *from, uint32_t n)
+static const weft_bundle_algo *find_stored(const weft_bundle_algo *from, uint32_t n,
+                                           const weft_product_key *key)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (memcmp(&from[i].product, key, sizeof *key) == 0)
+            return &from[i];
+    return NULL;
+}
+
+/* false: the library refuses it. */
+static bool take_stored(weft_gpu_product *p, const weft_bundle_algo *stored)
 {
     weft_cublaslt_heuristic h;
-    for (uint32_t i = 0; i < n; i++) {
-        if (memcmp(&from[i].product, key, sizeof *key) != 0)
-            continue;
-        weft_cublaslt_algo algo;
-        memcpy(&algo, from[i].bytes, sizeof algo);
-        memset(&h, 0, sizeof h);
-        if (p->lt->cublasLtMatmulAlgoCheck(p->gpu->lt_handle, p->desc, p->a, p->b,
-                                           p->c ? p->c : p->d, p->d, &algo,
-                                           &h) != WEFT_CUBLAS_STATUS_SUCCESS ||
-            h.state != WEFT_CUBLAS_STATUS_SUCCESS || h.workspaceSize > workspace_room(p->gpu))
-            return false;
-        h.algo = algo; /* the check leaves it as it was */
-        take(p, &h);
-        return true;
-    }
-    return false;
+    weft_cublaslt_algo algo;
+    memset(&h, 0, sizeof h);
+    memcpy(&algo, stored->bytes, sizeof algo);
+    weft_cublas_status status = p->lt->cublasLtMatmulAlgoCheck(
+        p->gpu->lt_handle, p->desc, p->a, p->b, p->c ? p->c : p->d, p->d, &algo, &h);
+    if (status != WEFT_CUBLAS_STATUS_SUCCESS || h.state != WEFT_CUBLAS_STATUS_SUCCESS ||
+        h.workspaceSize > workspace_room(p->gpu))
+        return false;
+    h.algo = algo; /* the check leaves it as it was */
+    take(p, &h);
+    return true;
 }
 
 /* -- Measured ones -------------------------------------------------------------------------- */
@@ -288,8 +291,10 @@ weft_err weft_gpu__choose_algo(weft_gpu_product *product, const weft_prep *p,
     /* The bias' address is not known yet, but whether there is one changes what is found. */
     if (n->bias.at != WEFT_STEP_NO_REF)
         WEFT_TRY(weft_gpu__set_bias(product, alignment(steps, n->bias), p->diag));
-    *found = tuner ? take_stored(product, &key, tuner->algo, tuner->n)
-                   : t && take_stored(product, &key, t->algo, t->n_algo);
+    const weft_bundle_algo *stored = tuner ? find_stored(tuner->algo, tuner->n, &key)
+                                     : t   ? find_stored(t->algo, t->n_algo, &key)
+                                           : NULL;
+    *found = stored && take_stored(product, stored);
     if (*found)
         return WEFT_ERR_OK;
     if (tuner)
