@@ -9,11 +9,12 @@
  * 1982): each has a counter; one that is not kept lowers the counters of all, and those that reach
  * 0 go.
  *
- * No request waits for that either. A worker prepares the program's buckets before it is ready, and
- * other combinations that are kept when it has nothing to do; one that is never idle prepares what
- * has come HASTE times with the request at hand. Until then that combination is sent, of those that
- * the worker has prepared, that serves most of what waits, if it serves more than the model by
- * itself would. */
+ * No request has its own sizes prepared first, but for the frequent of a worker that is never idle.
+ * A worker prepares the program's buckets before it is ready, and other combinations that are kept
+ * when it has nothing to do (what comes meanwhile waits for one of them at most); one that is never
+ * idle prepares what has come HASTE times with the request at hand. Until then that combination is
+ * sent, of those that the worker has prepared, that serves most of what waits, if it serves more
+ * than the model by itself would. */
 #include "runtime/router_int.h"
 
 #include "base/hash.h"
