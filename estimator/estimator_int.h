@@ -54,7 +54,7 @@ typedef struct weft_cpu_constants {
     double conv_eff, conv_rows, winograd_eff;
     double head_us, query_us, attention_eff;
     double ew_eff, norm_eff, pool_eff, reduce_eff, move_eff, depthwise_eff;
-    double thin_us, thin_eff, thin_cache_eff, thin_result_eff;
+    double thin_us, thin_eff, thin_cache_eff, thin_result_eff, element_eff;
 } weft_cpu_constants;
 
 extern const weft_cpu_constants weft_cpu__fitted;

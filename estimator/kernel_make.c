@@ -41,8 +41,10 @@ void weft_kernel_add_thin(weft_kernel *gemm, const weft_thin *thin)
 {
     double taps = gemm->k + gemm->n;
     gemm->thin = *thin;
-    gemm->work.flops += 2 * gemm->m * thin->rank * taps;
-    gemm->work.weight_bytes += thin->ranks * taps * (double)weft_dtype_size(gemm->dtype);
+    double size = (double)weft_dtype_size(gemm->dtype);
+    gemm->work.flops += 2 * gemm->m * (thin->rank * taps + thin->element);
+    gemm->work.weight_bytes +=
+        thin->ranks * taps * size + thin->elements * (size + (double)sizeof(int32_t));
 }
 
 weft_kernel weft_kernel_make_conv(weft_dtype dtype, const weft_conv_shape *shape)

@@ -10,8 +10,8 @@
  *   the rest     time = loop + enter + bytes / (u R of the kind)
  *
  * Overlap: of one row, reading hides behind nothing and nothing behind it; of many rows, the next
- * block is not read in advance. Thin: products of low rank go into the result first, which is
- * written, read and written again.
+ * block is not read in advance. Thin: products of low rank, or by few elements at a hundredth of
+ * the peak, go into the result first, which is written, read and written again.
  *
  * u: cores at work, no more than there is work for; enter: of the team of threads, where u > 1. R
  * of products is that of the second-level cache while a core's part of what is reused fits in it,
@@ -65,6 +65,7 @@ const weft_cpu_constants weft_cpu__fitted = {
     .thin_eff = 0.346,
     .thin_cache_eff = 0.7,
     .thin_result_eff = 0.36,
+    .element_eff = 0.01,
 };
 
 static const double fitted_error = 0.15, simple_error = 0.35, enter_worth_us = 8;
@@ -96,7 +97,8 @@ static double pad(double n, double unit)
 
 static double thin_weights(const weft_kernel *k)
 {
-    return k->thin.ranks * (k->k + k->n) * (double)weft_dtype_size(k->dtype);
+    double size = (double)weft_dtype_size(k->dtype);
+    return k->thin.ranks * (k->k + k->n) * size + k->thin.elements * (size + sizeof(int32_t));
 }
 
 static double thin_us(const weft_cpu_constants *c, const weft_kernel *k, const weft_slice *s,
@@ -109,6 +111,7 @@ static double thin_us(const weft_cpu_constants *c, const weft_kernel *k, const w
         return 0;
     return spread(c,
                   k->thin.segments * c->thin_us + flops / (flops_per_us / s->units * c->thin_eff) +
+                      2 * k->m * k->thin.element / (flops_per_us / s->units * c->element_eff) +
                       thin_weights(k) / (core_gbps * c->thin_cache_eff) +
                       2 * results / (core_gbps * c->thin_result_eff),
                   cores);

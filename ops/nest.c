@@ -56,6 +56,8 @@ static void find_gemm(const weft_work_ctx *cx, weft_nest *out)
     out->m = numel / at_least_1(out->n * out->batch);
     if (weft_op__id(cx->op) == WEFT_OP_LOW_RANK_MATMUL)
         out->thin = weft_low_rank__thin(cx);
+    if (weft_op__id(cx->op) == WEFT_OP_PATCHED_MATMUL)
+        out->thin = weft_patched__thin(cx);
 }
 
 /* -- Convolutions ----------------------------------------------------------------------------- */

@@ -274,15 +274,24 @@ uint32_t weft_unary_params(weft_op_id id, weft_attrs attrs, double param[2]);
  * operator: of matrix products and convolutions. */
 bool weft_op_is_factor(weft_op_id op, weft_attrs attrs, uint32_t in);
 
-/* -- low_rank_matmul: low_rank.c ------------------------------------------------------------ */
+/* -- low_rank_matmul, patched_matmul: segments.c -------------------------------------------- */
 
-enum { WEFT_LOW_RANK_SEGMENTS = 24 };
+enum { WEFT_LOW_RANK_SEGMENTS = 24, WEFT_PATCH_OPERANDS = 3 };
 
 /* Operand u of segment i; its v is the next one. */
 static inline uint32_t weft_low_rank_u(uint32_t i)
 {
     return 3 + 2 * i;
 }
+/* Operand `value` of segment i; its `tap` and `first` are the next ones. */
+static inline uint32_t weft_patch_value(uint32_t i)
+{
+    return 3 + WEFT_PATCH_OPERANDS * i;
+}
+/* Whether the latter two, of so many elements, say where they stand in a matrix [taps, features].
+ */
+bool weft_patch_is_sound(const int32_t *tap, const int32_t *first, int64_t elements, int64_t taps,
+                         int64_t features);
 /* First rows of the segments, of `rows` in all. false: not known, or no such rows. */
 bool weft_low_rank_starts(weft_attrs attrs, int64_t rows, const int64_t **out, uint32_t *out_n);
 

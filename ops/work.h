@@ -45,11 +45,14 @@ typedef struct weft_conv_shape {
     double kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
 } weft_conv_shape;
 
-/* Thin products on top of a product, each for a segment of its rows (low_rank_matmul). */
+/* What is added to a product, by segments of its rows: thin products (low_rank_matmul), or those by
+ * few elements (patched_matmul). */
 typedef struct weft_thin {
     double segments;
-    double rank;  /* of what a row gets, on average */
-    double ranks; /* of all segments, summed: their weights are ranks * (k + n) elements */
+    double rank;     /* of what a row gets, on average */
+    double ranks;    /* of all segments, summed: their weights are ranks * (k + n) elements */
+    double element;  /* elements by which a row is multiplied, on average */
+    double elements; /* of all segments, summed; each has an index beside it */
 } weft_thin;
 
 /* Sizes of the loop nest. What does not apply is 0.

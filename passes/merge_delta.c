@@ -11,6 +11,8 @@
  * adapters are merged into the weights; find_similar.c finds them. sparse: v differs from w in few
  * input features; u picks those columns of y, t has the differences. What follows a product - bias,
  * epilogue - is done by the last product of a model, or by itself for models that have w as it is.
+ * scattered: v differs from w in few elements, whichever they are. Of matrices, low_rank and
+ * scattered are one node for all models (merge_segments.c).
  * Of convolutions u is one with few features and t one of 1 x 1, or u picks channels.
  *
  * The base is the weight of most models (the first of those); models whose weight is no such sum
@@ -25,6 +27,8 @@ enum { RANK_MAX = 64 };
 
 /* Thin products cost time of their own: no more than this part of the weight. */
 static const double thin_max = 0.5, scale_max = 2;
+/* Elements by themselves cost a hundred times what those of a product do. */
+static const double scattered_max = 0.05;
 
 /* What a model has beside the base; nothing: it has the base itself. */
 typedef struct delta {
@@ -32,13 +36,23 @@ typedef struct delta {
     const float *first;  /* [taps, rank]; NULL: `pick` says which inputs */
     const float *second; /* [rank, features]; with a whole kernel for each of those inputs */
     const uint32_t *pick;
+    /* Or few elements, feature after feature, as patched_matmul has them. */
+    uint32_t elements;
+    const float *value;
+    const int32_t *tap, *start;
 } delta;
+
+static bool has_more(const delta *d)
+{
+    return d->rank > 0 || d->elements > 0;
+}
 
 typedef struct plan {
     weft_val base;
     weft_val bias; /* of all nodes: the base product adds it; none: they differ, or have none */
-    bool one;      /* all of it is one node */
-    bool alike;    /* which does what follows, too */
+    bool one;      /* all of it is one node: `op` */
+    weft_op_id op;
+    bool alike;             /* which does what follows, too */
     const delta **by_model; /* NULL: the model is not in the piece */
 } plan;
 
@@ -61,8 +75,8 @@ static uint32_t rank_limit(const weft_merge_form *f)
     return most < RANK_MAX ? (uint32_t)most : RANK_MAX;
 }
 
-/* Kinds of what is remembered of weights, each with a way to store it; 3 is merge_union.c's. */
-enum { KIND_BASE, KIND_LOW_RANK, KIND_SPARSE };
+/* Kinds of what is remembered of weights, each with a way to store it. */
+enum { KIND_BASE, KIND_LOW_RANK, KIND_SPARSE, KIND_SCATTERED };
 
 static uint64_t way_of(const weft_merge_form *f)
 {
@@ -78,7 +92,7 @@ static weft_node recall_base(const weft_merger *g, const weft_column *c)
         if (!c->node[i].i)
             continue;
         weft_merge_form own = weft_merge__form(g, c->node[i]);
-        if (!weft_map_get(g->memo, (uint64_t)KIND_BASE << 62 ^ way_of(&own), &found) ||
+        if (!weft_map_get(g->memo, (uint64_t)KIND_BASE << 61 ^ way_of(&own), &found) ||
             (base && found != base))
             return (weft_node){0};
         base = found;
@@ -105,7 +119,7 @@ static weft_node find_base(const weft_merger *g, const weft_column *c)
     for (uint32_t i = 0; i < g->columns.n_model; i++)
         if (c->node[i].i) {
             weft_merge_form own = weft_merge__form(g, c->node[i]);
-            weft_map_put(g->memo, (uint64_t)KIND_BASE << 62 ^ way_of(&own), best.i);
+            weft_map_put(g->memo, (uint64_t)KIND_BASE << 61 ^ way_of(&own), best.i);
         }
     return best;
 }
@@ -116,7 +130,7 @@ static const delta *recall(weft_merger *g, find_delta *find, uint64_t kind,
                            const weft_merge_form *base, const weft_merge_form *own)
 {
     static const delta none;
-    uint64_t key = kind << 62 ^ (uint64_t)base->w.i << 31 ^ way_of(own), found = 0;
+    uint64_t key = kind << 61 ^ (uint64_t)base->w.i << 31 ^ way_of(own), found = 0;
     if (base->w.i == own->w.i)
         return &none;
     if (weft_map_get(g->memo, key, &found))
@@ -230,11 +244,38 @@ static bool find_sparse(weft_merger *g, const weft_merge_form *base, const weft_
     return true;
 }
 
-/* The low-rank form of a product as one node is the CPU's. */
-static bool has_kernel(const weft_merger *g)
+/* Bits decide, feature after feature. */
+static uint32_t count_elements(const weft_merge_form *f, const uint8_t *a, const uint8_t *b)
 {
-    const char *target = g->cx->options->target;
-    return !target || strncmp(target, "sm_", 3) != 0;
+    uint32_t n = 0;
+    for (size_t i = 0; i < (size_t)f->taps * f->features; i++)
+        n += memcmp(a + i * sizeof(float), b + i * sizeof(float), sizeof(float)) != 0;
+    return n;
+}
+
+static bool find_scattered(weft_merger *g, const weft_merge_form *base, const weft_merge_form *own,
+                           delta *out)
+{
+    const uint8_t *a = weft_merge__bytes(g, own), *b = weft_merge__bytes(g, base);
+    uint32_t n = count_elements(own, a, b), at = 0;
+    if (n == 0 || n > scattered_max * own->taps * own->features || !is_near(g, base, own))
+        return false;
+    float *value = weft_arena_array(g->cx->scratch, n, sizeof *value);
+    int32_t *tap = weft_arena_array(g->cx->scratch, n, sizeof *tap);
+    int32_t *start = weft_arena_array(g->cx->scratch, (size_t)own->features + 1, sizeof *start);
+    for (uint32_t f = 0; f < own->features; f++) {
+        start[f] = (int32_t)at;
+        for (uint32_t t = 0; t < own->taps; t++) {
+            float x = weft_merge__element(own, a, t, f), y = weft_merge__element(base, b, t, f);
+            if (memcmp(&x, &y, sizeof x) == 0)
+                continue;
+            value[at] = x - y;
+            tap[at++] = (int32_t)t;
+        }
+    }
+    start[own->features] = (int32_t)at;
+    *out = (delta){.elements = n, .value = value, .tap = tap, .start = start};
+    return true;
 }
 
 static const char *fit(weft_merger *g, weft_piece *p, find_delta *find, uint64_t kind,
@@ -255,7 +296,7 @@ static const char *fit(weft_merger *g, weft_piece *p, find_delta *find, uint64_t
         weft_merge_form own = weft_merge__form(g, p->column.node[i]);
         made->by_model[i] = recall(g, find, kind, &base, &own);
         kept += made->by_model[i] != NULL;
-        differ += made->by_model[i] && made->by_model[i]->rank > 0;
+        differ += made->by_model[i] && has_more(made->by_model[i]);
     }
     if (differ == 0 || kept < 2)
         return none;
@@ -264,7 +305,8 @@ static const char *fit(weft_merger *g, weft_piece *p, find_delta *find, uint64_t
             p->column.node[i] = (weft_node){0};
     p->column.n = kept;
     made->bias = common_bias(g, &p->column);
-    made->one = find == find_low_rank && !base.conv && has_kernel(g);
+    made->one = find != find_sparse && !base.conv;
+    made->op = find == find_scattered ? WEFT_OP_PATCHED_MATMUL : WEFT_OP_LOW_RANK_MATMUL;
     made->alike = made->one && weft_merge__finish_alike(g, &p->column);
     p->plan = made;
     p->together = made->alike || weft_merge__parts_align(g, p);
@@ -275,6 +317,17 @@ static const char *fit(weft_merger *g, weft_piece *p, find_delta *find, uint64_t
 static const char *fit_low_rank(weft_merger *g, weft_piece *p)
 {
     return fit(g, p, find_low_rank, KIND_LOW_RANK, "the weights' differences are of no low rank");
+}
+
+static const char *fit_scattered(weft_merger *g, weft_piece *p)
+{
+    const char *target = g->cx->options->target;
+    if (target && strncmp(target, "sm_", 3) == 0)
+        return "not done for GPUs";
+    if (weft_node_op(g->m, weft_merge__first(g, &p->column)) != WEFT_OP_MATMUL)
+        return "not done for this operator";
+    return fit(g, p, find_scattered, KIND_SCATTERED,
+               "the weights differ in more than 5 % of their elements, or in none");
 }
 
 static const char *fit_sparse(weft_merger *g, weft_piece *p)
@@ -326,9 +379,12 @@ static bool time_one(weft_merger *g, const weft_piece *p, const weft_merge_sizes
         thin.rank += rows * d->rank;
         thin.segments += d != last;
         thin.ranks += d != last ? d->rank : 0;
+        thin.element += rows * d->elements;
+        thin.elements += d != last ? d->elements : 0;
         last = d;
     }
     thin.rank /= fmax(1, all);
+    thin.element /= fmax(1, all);
     weft_merge_product base = weft_merge__numbers(&f, all, f.taps, f.features);
     base.thin = thin;
     return weft_merge__product_us(at, g->m, first, &base, us);
@@ -367,15 +423,18 @@ static void count_bytes(weft_merger *g, const weft_piece *p, uint64_t *read, uin
             d = x->by_model[k] == d ? NULL : d;
         if (d && d->rank)
             *made += (uint64_t)d->rank * (f.features + (d->first ? f.taps : 0)) * sizeof(float);
+        if (d && d->elements)
+            *made += d->elements * (sizeof *d->value + sizeof *d->tap) +
+                     ((uint64_t)f.features + 1) * sizeof *d->start;
     }
     *read += *made;
 }
 
 /* -- The joint graph -------------------------------------------------------------------------- */
 
-/* The two weights of a difference, made once for all models that have it. */
+/* The weights of a difference, made once for all models that have it. */
 static void make_weights(weft_merger *g, const plan *x, uint32_t model, const weft_merge_form *f,
-                         weft_merge_thin *made)
+                         weft_merge_extra *made)
 {
     const delta *d = x->by_model[model];
     for (uint32_t k = 0; k < model; k++)
@@ -383,11 +442,21 @@ static void make_weights(weft_merger *g, const plan *x, uint32_t model, const we
             made[model] = made[k];
             return;
         }
+    if (d->elements) {
+        const int64_t n = d->elements, ends = (int64_t)f->features + 1;
+        made[model].in[0] =
+            weft_rewrite__constant(g->m, WEFT_DTYPE_F32, &n, 1, d->value, "merge.value");
+        made[model].in[1] =
+            weft_rewrite__constant(g->m, WEFT_DTYPE_I32, &n, 1, d->tap, "merge.tap");
+        made[model].in[2] =
+            weft_rewrite__constant(g->m, WEFT_DTYPE_I32, &ends, 1, d->start, "merge.first");
+        return;
+    }
     weft_merge_form thin = weft_merge__pointwise(f, d->rank);
     if (d->first)
-        made[model].u = weft_merge__make_weight(g, f, f->taps, d->rank, d->first, "merge.down");
-    made[model].v = weft_merge__make_weight(g, d->first ? &thin : f, d->rank, f->features,
-                                            d->second, "merge.up");
+        made[model].in[0] = weft_merge__make_weight(g, f, f->taps, d->rank, d->first, "merge.down");
+    made[model].in[1] = weft_merge__make_weight(g, d->first ? &thin : f, d->rank, f->features,
+                                                d->second, "merge.up");
 }
 
 static void emit_one(weft_merger *g, const weft_piece *p)
@@ -395,12 +464,12 @@ static void emit_one(weft_merger *g, const weft_piece *p)
     const plan *x = p->plan;
     const weft_dim *start = weft_merge__starts(g, p);
     weft_merge_form f = weft_merge__form(g, weft_merge__first(g, &p->column));
-    weft_merge_thin made[WEFT_MERGE_MODELS_MAX] = {{{0}, {0}}};
+    weft_merge_extra made[WEFT_MERGE_MODELS_MAX] = {{{{0}}}};
     weft_val part[WEFT_MERGE_MODELS_MAX] = {{0}};
     for (uint32_t i = 0; i < g->columns.n_model; i++)
-        if (p->column.node[i].i && x->by_model[i]->rank)
+        if (p->column.node[i].i && has_more(x->by_model[i]))
             make_weights(g, x, i, &f, made);
-    weft_val all = weft_merge__low_rank(g, p, x->base, x->bias, made, x->alike);
+    weft_val all = weft_merge__extended(g, p, x->op, x->base, x->bias, made, x->alike);
     if (x->alike) {
         weft_merge__set_joined(g, p, 0, all, start);
         return;
@@ -422,7 +491,7 @@ static void emit_delta(weft_merger *g, const weft_piece *p)
     const weft_dim *start = weft_merge__starts(g, p);
     weft_val all = weft_merge__multiply_base(g, p, x->base, x->bias);
     weft_val part[WEFT_MERGE_MODELS_MAX] = {{0}};
-    weft_merge_thin made[WEFT_MERGE_MODELS_MAX] = {{{0}, {0}}};
+    weft_merge_extra made[WEFT_MERGE_MODELS_MAX] = {{{{0}}}};
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
         weft_node n = p->column.node[i];
         const delta *d = x->by_model[i];
@@ -438,9 +507,9 @@ static void emit_delta(weft_merger *g, const weft_piece *p)
         weft_merge_form second = d->pick ? f : weft_merge__pointwise(&f, d->rank);
         weft_val own = weft_merge__own(g, i, f.x, weft_node_loc(g->m, n));
         weft_val thin = d->pick ? weft_merge__take(g, &f, own, d->pick, d->rank / f.window)
-                                : weft_merge__product(g, &f, own, made[i].u);
+                                : weft_merge__product(g, &f, own, made[i].in[0]);
         part[i] =
-            weft_merge__finish_product(g, i, &second, thin, made[i].v, product, x->bias.i != 0);
+            weft_merge__finish_product(g, i, &second, thin, made[i].in[1], product, x->bias.i != 0);
     }
     weft_merge__set_parts(g, p, part);
 }
@@ -458,6 +527,15 @@ const weft_merge_strategy weft_merge_strategy_sparse = {
     .name = "sparse",
     .brief = "one product by a base weight for all, and one of the inputs that differ",
     .fit = fit_sparse,
+    .time = time_delta,
+    .bytes = count_bytes,
+    .emit = emit_delta,
+};
+
+const weft_merge_strategy weft_merge_strategy_scattered = {
+    .name = "scattered",
+    .brief = "one product by a base weight for all, and the elements that differ",
+    .fit = fit_scattered,
     .time = time_delta,
     .bytes = count_bytes,
     .emit = emit_delta,

@@ -212,19 +212,20 @@ void weft_merge__set_parts(weft_merger *g, const weft_piece *piece, const weft_v
 /* Whether parts lie one behind the other without a copy. */
 bool weft_merge__parts_align(const weft_merger *g, const weft_piece *piece);
 
-/* -- A base product and thin ones in one node: merge_segments.c ------------------------------- */
+/* -- A base product and what models have more in one node: merge_segments.c ------------------- */
 
-/* Factors of what a model has beside the base weight; none: nothing. */
-typedef struct weft_merge_thin {
-    weft_val u, v;
-} weft_merge_thin;
+/* Operands of low_rank_matmul or patched_matmul for a model's rows; none: it has the base. */
+typedef struct weft_merge_extra {
+    weft_val in[WEFT_PATCH_OPERANDS];
+} weft_merge_extra;
 
 /* All nodes have the same bias (a weight, or none) and the same epilogue, of the same weights. */
 bool weft_merge__finish_alike(const weft_merger *g, const weft_column *c);
-/* The product of the rows of all models by `w`, as the nodes store it, and their thin ones (by
- * model); `finish`: with what the nodes, which finish alike, do afterwards. */
-weft_val weft_merge__low_rank(weft_merger *g, const weft_piece *piece, weft_val w, weft_val bias,
-                              const weft_merge_thin *thin, bool finish);
+/* The product of the rows of all models by `w`, as the nodes store it, and what they have more (by
+ * model), by one of these operators; `finish`: with what the nodes, which finish alike, do
+ * afterwards. */
+weft_val weft_merge__extended(weft_merger *g, const weft_piece *piece, weft_op_id op, weft_val w,
+                              weft_val bias, const weft_merge_extra *extra, bool finish);
 
 /* -- Decisions: merge_choose.c ---------------------------------------------------------------- */
 

@@ -1,10 +1,11 @@
-/* A product by a base weight and thin ones on top of it as one node for the rows of all models:
+/* A product by a base weight and what models have more as one node for the rows of all models:
  *
  *     %z = concat %x, %y {axis = 0}
  *     %p = low_rank_matmul %z, $w, $bias, _, _, $u, $t, %r {starts = [0, ?b],
  *                                                           epilogue = ["add acc i7", "gelu acc"]}
  *
- * Neighbours with the same factors are one segment. What follows a product - bias, epilogue - is
+ * or patched_matmul, where it is no thin product but few elements. Neighbours with the same are one
+ * segment. What follows a product - bias, epilogue - is
  * done by the node when all models do the same; their results then lie together, and what comes
  * next can be joined too. Otherwise each model finishes its rows by itself. */
 #include "passes/merge_int.h"
@@ -47,7 +48,7 @@ bool weft_merge__finish_alike(const weft_merger *g, const weft_column *c)
 
 /* -- The node --------------------------------------------------------------------------------- */
 
-enum { IN_MAX = 3 + 2 * WEFT_LOW_RANK_SEGMENTS + WEFT_MERGE_OPERANDS_MAX };
+enum { IN_MAX = 3 + WEFT_PATCH_OPERANDS * WEFT_LOW_RANK_SEGMENTS + WEFT_MERGE_OPERANDS_MAX };
 
 typedef struct segments {
     weft_val in[IN_MAX];
@@ -55,17 +56,17 @@ typedef struct segments {
     weft_dim start[WEFT_LOW_RANK_SEGMENTS];
 } segments;
 
-static void add_segments(const weft_merger *g, const weft_piece *p, const weft_merge_thin *thin,
-                         const weft_dim *start, segments *s)
+static void add_segments(const weft_merger *g, const weft_piece *p, weft_op_id op,
+                         const weft_merge_extra *extra, const weft_dim *start, segments *s)
 {
-    weft_merge_thin last = {{UINT32_MAX}, {UINT32_MAX}};
+    uint32_t width = op == WEFT_OP_PATCHED_MATMUL ? WEFT_PATCH_OPERANDS : 2;
+    const weft_merge_extra *last = NULL;
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
-        bool same = thin[i].u.i == last.u.i && thin[i].v.i == last.v.i;
-        if (!p->column.node[i].i || same)
+        if (!p->column.node[i].i || (last && memcmp(last, &extra[i], sizeof *last) == 0))
             continue;
-        last = thin[i];
-        s->in[s->n_in++] = last.u;
-        s->in[s->n_in++] = last.v;
+        last = &extra[i];
+        memcpy(s->in + s->n_in, last->in, width * sizeof *last->in);
+        s->n_in += width;
         s->start[s->n++] = start[i];
     }
 }
@@ -85,8 +86,8 @@ static uint32_t add_steps(weft_merger *g, const weft_piece *p, segments *s, cons
     return weft_merge__add_epilogue(g, n, operand, NULL, steps, 0);
 }
 
-weft_val weft_merge__low_rank(weft_merger *g, const weft_piece *p, weft_val w, weft_val bias,
-                              const weft_merge_thin *thin, bool finish)
+weft_val weft_merge__extended(weft_merger *g, const weft_piece *p, weft_op_id op, weft_val w,
+                              weft_val bias, const weft_merge_extra *extra, bool finish)
 {
     weft_merge_form f = weft_merge__form(g, weft_merge__first(g, &p->column));
     weft_loc loc = weft_node_loc(g->m, f.node);
@@ -94,7 +95,7 @@ weft_val weft_merge__low_rank(weft_merger *g, const weft_piece *p, weft_val w, w
     weft_attr attr[3];
     uint32_t n_attr = 0;
     segments s = {.in = {weft_merge__operand(g, p, 0, loc), w, bias}, .n_in = 3};
-    add_segments(g, p, thin, weft_merge__starts(g, p), &s);
+    add_segments(g, p, op, extra, weft_merge__starts(g, p), &s);
     uint32_t n_steps = finish ? add_steps(g, p, &s, steps) : 0;
     if (n_steps)
         attr[n_attr++] = WEFT_ATTR_OF_STRS(EPILOGUE, steps, n_steps);
@@ -103,5 +104,5 @@ weft_val weft_merge__low_rank(weft_merger *g, const weft_piece *p, weft_val w, w
         attr[n_attr++] = WEFT_ATTR_OF_INT(TRANS_B, 1);
     weft_ttype type = *weft_val_ttype(g->m, s.in[0]);
     type.dim[1] = f.features;
-    return weft_merge__append(g, WEFT_OP_LOW_RANK_MATMUL, s.in, s.n_in, attr, n_attr, &type, loc);
+    return weft_merge__append(g, op, s.in, s.n_in, attr, n_attr, &type, loc);
 }

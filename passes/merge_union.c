@@ -52,7 +52,7 @@ static const uint8_t *element(const weft_merge_form *f, const uint8_t *at, uint3
 static const uint64_t *hash_features(weft_merger *g, const weft_merge_form *f)
 {
     const uint8_t *at = weft_merge__bytes(g, f);
-    uint64_t *hash, key = (uint64_t)3 << 62 ^ (uint64_t)f->w.i << 1 ^ f->by_feature, found = 0;
+    uint64_t *hash, key = (uint64_t)7 << 61 ^ (uint64_t)f->w.i << 1 ^ f->by_feature, found = 0;
     if (weft_map_get(g->memo, key, &found))
         return (const uint64_t *)(uintptr_t)found;
     hash = weft_arena_array(g->cx->scratch, f->features, sizeof *hash);

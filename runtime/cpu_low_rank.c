@@ -1,10 +1,12 @@
-/* low_rank_matmul of f32: first the thin products of all segments into the result, by loops of our
- * own, then the base product of all rows by oneDNN on top of it, with bias and epilogue.
+/* low_rank_matmul and patched_matmul of f32: first what the segments have of their own into the
+ * result, by loops of ours, then the base product of all rows by oneDNN on top of it, with bias and
+ * epilogue.
  *
  * A thin product is little arithmetic on two small weights: as calls of a library it would cost
  * more than the base product of few rows. Blocks of rows of one segment are shared out among the
  * threads: x u, which stays in the nearest cache, by sums along the rows of u transposed (once, at
- * load), then its product with v. */
+ * load), then its product with v. A sparse one takes elements of one row where they are, or
+ * columns of a block of rows that was transposed for it. */
 #include "base/num.h"
 #include "runtime/cpu_dnnl.h"
 
@@ -12,21 +14,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct thin {
-    int64_t first, rows, rank; /* rank 0: nothing is added to these rows */
-    int64_t block;             /* number of its first block of rows */
-    weft_cpu_pack *u;          /* [rank, k] */
-    uint32_t v;                /* argument, [rank, n] */
-} thin;
+enum { SCALAR_ROWS = 2 };
+static const double multiply_ns = 0.02, element_ns = 0.3;
+
+/* What a segment has of its own: a thin product, few elements, or nothing. */
+typedef struct own {
+    int64_t first, rows;
+    int64_t block; /* number of its first block of rows */
+    int64_t rank;
+    weft_cpu_pack *u; /* [rank, k] */
+    uint32_t v;       /* argument, [rank, n] */
+    uint32_t value;   /* argument; 0: no elements. The next two are `tap` and `first` */
+} own;
 
 typedef struct low_rank_kernel {
     weft_engine *engine;
     int64_t k, n, blocks;
-    double block_ns;
-    uint32_t out; /* argument */
+    double row_ns; /* of the segment that has most */
+    uint32_t out;  /* argument */
     uint32_t n_segment;
-    thin segment[WEFT_LOW_RANK_SEGMENTS];
-    uint64_t thin_offset, thin_bytes; /* scratch memory: x u of a block, for each thread */
+    own segment[WEFT_LOW_RANK_SEGMENTS];
+    uint64_t own_offset, own_bytes; /* scratch memory: x u or x of a block, for each thread */
     weft_kernel_fn run_base;
     void *base;
     void (*destroy_base)(void *base);
@@ -36,28 +44,56 @@ typedef struct low_rank_kernel {
 
 /* -- Running -------------------------------------------------------------------------------- */
 
-static void run_block(const low_rank_kernel *k, const thin *s, int64_t block, float *part)
+static void run_thin(const low_rank_kernel *k, const own *s, const float *x, float *y, size_t rows,
+                     float *part)
 {
     static const float ones[WEFT_VEC_ROWS] = {1, 1, 1, 1, 1, 1, 1, 1};
     const weft_cpu_vec *vec = ((const weft_cpu *)k->engine->device)->vec;
-    int64_t from = (block - s->block) * WEFT_VEC_ROWS, left = s->rows - from;
-    size_t rows = (size_t)(left < WEFT_VEC_ROWS ? left : WEFT_VEC_ROWS);
     size_t taps = (size_t)k->k, cols = (size_t)k->n, rank = (size_t)s->rank;
-    const float *x = (const float *)k->arg[0] + (s->first + from) * k->k;
-    float *y = (float *)k->arg[k->out] + (s->first + from) * k->n;
-    if (rank == 0) {
-        memset(y, 0, rows * cols * sizeof *y);
-        return;
-    }
     vec->dots(part, rank, x, taps, rows, weft_cpu__pack_data(s->u), taps, rank, taps);
     vec->pv(y, cols, part, rank, rows, k->arg[s->v], cols, rank, cols, ones);
+}
+
+static void run_patch(const low_rank_kernel *k, const own *s, const float *x, float *y, size_t rows,
+                      float *part)
+{
+    const weft_cpu_vec *vec = ((const weft_cpu *)k->engine->device)->vec;
+    const float *value = k->arg[s->value];
+    const int32_t *tap = k->arg[s->value + 1], *first = k->arg[s->value + 2];
+    size_t taps = (size_t)k->k, cols = (size_t)k->n;
+    if (rows > SCALAR_ROWS) {
+        vec->transpose(part, WEFT_VEC_ROWS, x, taps, rows, taps);
+        vec->patch(y, cols, rows, part, value, tap, first, cols);
+        return;
+    }
+    for (size_t r = 0; r < rows; r++)
+        for (size_t f = 0; f < cols; f++) {
+            float sum = 0;
+            for (int32_t i = first[f]; i < first[f + 1]; i++)
+                sum += x[r * taps + (size_t)tap[i]] * value[i];
+            y[r * cols + f] = sum;
+        }
+}
+
+static void run_block(const low_rank_kernel *k, const own *s, int64_t block, float *part)
+{
+    int64_t from = (block - s->block) * WEFT_VEC_ROWS, left = s->rows - from;
+    size_t rows = (size_t)(left < WEFT_VEC_ROWS ? left : WEFT_VEC_ROWS);
+    const float *x = (const float *)k->arg[0] + (s->first + from) * k->k;
+    float *y = (float *)k->arg[k->out] + (s->first + from) * k->n;
+    if (s->rank)
+        run_thin(k, s, x, y, rows, part);
+    else if (s->value)
+        run_patch(k, s, x, y, rows, part);
+    else
+        memset(y, 0, rows * (size_t)k->n * sizeof *y);
 }
 
 static void run_blocks(void *cx, int64_t begin, int64_t end)
 {
     const low_rank_kernel *k = cx;
-    char *scratch = (char *)k->arg[k->out + 1] + k->thin_offset;
-    float *part = (float *)(scratch + weft_par_self() * k->thin_bytes);
+    char *scratch = (char *)k->arg[k->out + 1] + k->own_offset;
+    float *part = (float *)(scratch + weft_par_self() * k->own_bytes);
     uint32_t s = 0;
     for (int64_t i = begin; i < end; i++) {
         while (s + 1 < k->n_segment && k->segment[s + 1].block <= i)
@@ -70,8 +106,8 @@ static weft_err run_low_rank(void *state, void *const *arg)
 {
     low_rank_kernel *k = state;
     k->arg = arg;
-    weft_par_for(((const weft_cpu *)k->engine->device)->threads, k->blocks, k->block_ns, run_blocks,
-                 k);
+    weft_par_for(((const weft_cpu *)k->engine->device)->threads, k->blocks,
+                 WEFT_VEC_ROWS * k->row_ns, run_blocks, k);
     return k->run_base(k->base, arg);
 }
 
@@ -94,26 +130,66 @@ static bool is_matrix(const weft_prep *p, uint32_t in, int64_t rows, int64_t col
            s->tensor.dim[0] == rows && s->tensor.dim[1] == cols;
 }
 
+/* The thin product of a segment; false: not for this kernel. */
+static bool read_thin(const weft_prep *p, low_rank_kernel *k, uint32_t u, own *s)
+{
+    s->rank = p->in[u].tensor.dim[1];
+    s->v = u + 1;
+    if (!is_matrix(p, u, k->k, s->rank) || !p->in[u].weight || u + 1 >= p->n_in ||
+        !is_matrix(p, u + 1, s->rank, k->n))
+        return false;
+    double each = multiply_ns * (double)s->rank * (double)(k->k + k->n);
+    uint64_t bytes = (uint64_t)s->rank * WEFT_VEC_ROWS * sizeof(float);
+    k->row_ns = each > k->row_ns ? each : k->row_ns;
+    k->own_bytes = bytes > k->own_bytes ? bytes : k->own_bytes;
+    return s->rank < INT32_MAX;
+}
+
+static bool is_vector(const weft_slot *s, weft_dtype dtype, int64_t n)
+{
+    return weft_slot_is(s, dtype, WEFT_LAYOUT_PLAIN) && s->weight && s->tensor.rank == 1 &&
+           s->tensor.dim[0] == n;
+}
+
+/* The elements of a segment. */
+static bool read_patch(const weft_prep *p, low_rank_kernel *k, uint32_t value, own *s)
+{
+    if (value + 2 >= p->n_in)
+        return false;
+    const weft_slot *in = &p->in[value];
+    int64_t n = in[0].tensor.rank == 1 ? in[0].tensor.dim[0] : -1;
+    s->value = value;
+    if (!is_vector(&in[0], WEFT_DTYPE_F32, n) || !is_vector(&in[1], WEFT_DTYPE_I32, n) ||
+        !is_vector(&in[2], WEFT_DTYPE_I32, k->n + 1))
+        return false;
+    /* There are none while weights are only counted. */
+    if (in[1].tensor.data && in[2].tensor.data &&
+        !weft_patch_is_sound(in[1].tensor.data, in[2].tensor.data, n, k->k, k->n))
+        return false;
+    double each = element_ns * (double)n;
+    uint64_t bytes = (uint64_t)k->k * WEFT_VEC_ROWS * sizeof(float);
+    k->row_ns = each > k->row_ns ? each : k->row_ns;
+    k->own_bytes = bytes > k->own_bytes ? bytes : k->own_bytes;
+    return k->k < INT32_MAX;
+}
+
 /* Reads the segments; false: not for this kernel. */
-static bool read_segments(const weft_prep *p, low_rank_kernel *k, int64_t *out_rank)
+static bool read_segments(const weft_prep *p, low_rank_kernel *k)
 {
     const int64_t *start;
     int64_t rows = p->out[0].tensor.dim[0];
     if (!weft_low_rank_starts(p->attrs, rows, &start, &k->n_segment))
         return false;
     for (uint32_t i = 0; i < k->n_segment; i++) {
-        uint32_t u = weft_low_rank_u(i);
-        thin *s = &k->segment[i];
-        *s = (thin){.first = start[i], .block = k->blocks, .v = u + 1};
+        bool patched = p->op == WEFT_OP_PATCHED_MATMUL;
+        uint32_t in = patched ? weft_patch_value(i) : weft_low_rank_u(i);
+        own *s = &k->segment[i];
+        *s = (own){.first = start[i], .block = k->blocks};
         s->rows = (i + 1 < k->n_segment ? start[i + 1] : rows) - start[i];
         k->blocks += (s->rows + WEFT_VEC_ROWS - 1) / WEFT_VEC_ROWS;
-        if (u >= p->n_in || !p->in[u].present)
-            continue;
-        s->rank = p->in[u].tensor.dim[1];
-        if (!is_matrix(p, u, k->k, s->rank) || !p->in[u].weight || u + 1 >= p->n_in ||
-            !is_matrix(p, u + 1, s->rank, k->n))
+        if (in < p->n_in && p->in[in].present &&
+            !(patched ? read_patch(p, k, in, s) : read_thin(p, k, in, s)))
             return false;
-        *out_rank = s->rank > *out_rank ? s->rank : *out_rank;
     }
     return true;
 }
@@ -126,16 +202,16 @@ static weft_err pack_segments(weft_prep *p, low_rank_kernel *k)
     return WEFT_ERR_OK;
 }
 
-/* Puts the thin products before the base product that p has already. */
+/* Puts what the segments have before the base product that p has already. */
 static weft_err wrap(weft_prep *p, low_rank_kernel *k, uint64_t scratch_bytes)
 {
     k->run_base = p->run;
     k->base = p->state;
     k->destroy_base = p->destroy;
-    k->thin_offset = weft_align_up(p->scratch_bytes, 64);
+    k->own_offset = weft_align_up(p->scratch_bytes, 64);
     snprintf(k->variant, sizeof k->variant, "low_rank+%s", p->variant);
     weft_err err = pack_segments(p, k);
-    if (err == WEFT_ERR_OK && !weft_size_add(k->thin_offset, scratch_bytes, &scratch_bytes))
+    if (err == WEFT_ERR_OK && !weft_size_add(k->own_offset, scratch_bytes, &scratch_bytes))
         err = WEFT_ERR_NOMEM;
     if (err != WEFT_ERR_OK) {
         p->run = NULL;
@@ -152,10 +228,8 @@ static weft_err wrap(weft_prep *p, low_rank_kernel *k, uint64_t scratch_bytes)
 
 weft_err weft_cpu__prepare_low_rank(weft_prep *p)
 {
-    static const double multiply_ns = 0.02;
     const weft_tensor *y = &p->out[0].tensor;
-    int64_t rank = 0;
-    uint64_t bytes;
+    uint64_t bytes = 0;
     if (p->in[0].tensor.rank != 2 || y->rank != 2)
         return WEFT_ERR_OK;
     low_rank_kernel *k = calloc(1, sizeof *k);
@@ -165,10 +239,8 @@ weft_err weft_cpu__prepare_low_rank(weft_prep *p)
     k->k = p->in[0].tensor.dim[1];
     k->n = y->dim[1];
     k->out = p->n_in;
-    bool fits = read_segments(p, k, &rank) &&
-                weft_size_mul((uint64_t)rank, WEFT_VEC_ROWS * sizeof(float), &k->thin_bytes) &&
-                weft_size_mul(k->thin_bytes, weft_cpu__of(p)->threads, &bytes);
-    k->block_ns = multiply_ns * WEFT_VEC_ROWS * (double)rank * (double)(k->k + k->n);
+    bool fits =
+        read_segments(p, k) && weft_size_mul(k->own_bytes, weft_cpu__of(p)->threads, &bytes);
     weft_err err = fits ? weft_cpu__prepare_dnnl_onto(p) : WEFT_ERR_OK;
     if (p->run)
         return wrap(p, k, bytes);

@@ -29,6 +29,10 @@ typedef struct weft_cpu_vec {
     /* out[r][j] = x[r] . y[j], vectors of n, for rows x cols of them. */
     void (*dots)(float *out, size_t out_stride, const float *x, size_t x_stride, size_t rows,
                  const float *y, size_t y_stride, size_t cols, size_t n);
+    /* y[r][f] = sum of x[tap[i]][r] * value[i] for i in first[f] .. first[f + 1] - 1, for rows <= 8
+     * and n features; x has 8 columns. */
+    void (*patch)(float *y, size_t y_stride, size_t rows, const float *x, const float *value,
+                  const int32_t *tap, const int32_t *first, size_t n);
     /* y[i] += x[i] */
     void (*accumulate)(float *y, const float *x, size_t n);
     /* y[i] += a * x[i] */

@@ -566,6 +566,21 @@ static void dots(float *out, size_t out_stride, const float *x, size_t x_stride,
     }
 }
 
+static void patch(float *y, size_t y_stride, size_t rows, const float *x, const float *value,
+                  const int32_t *tap, const int32_t *first, size_t n)
+{
+    for (size_t f = 0; f < n; f++) {
+        float a[WEFT_VEC_ROWS] = {0};
+        for (int32_t i = first[f]; i < first[f + 1]; i++) {
+            const float *from = x + (size_t)tap[i] * WEFT_VEC_ROWS, by = value[i];
+            for (int r = 0; r < WEFT_VEC_ROWS; r++)
+                a[r] += from[r] * by;
+        }
+        for (size_t r = 0; r < rows; r++)
+            y[r * y_stride + f] = a[r];
+    }
+}
+
 #define PV_ROWS(R, C)                                                                         \
     INLINE void pv_##R##_##C(float *out, size_t out_stride, const float *p, size_t p_stride,  \
                              const float *v, size_t v_stride, size_t n, const float *factor)  \
@@ -673,6 +688,7 @@ const weft_cpu_vec VEC_TABLE = {
     .max = max,
     .dot = dot,
     .dots = dots,
+    .patch = patch,
     .accumulate = accumulate,
     .axpy = axpy,
     .sum16 = sum16,

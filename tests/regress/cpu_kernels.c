@@ -142,7 +142,8 @@ static void fit(void)
         "overlap",       "overlap_rows", "kept",     "lost",           "conv_eff",
         "conv_rows",     "winograd_eff", "head_us",  "query_us",       "attention_eff",
         "ew_eff",        "norm_eff",     "pool_eff", "reduce_eff",     "move_eff",
-        "depthwise_eff", "thin_us",      "thin_eff", "thin_cache_eff", "thin_result_eff"};
+        "depthwise_eff", "thin_us",      "thin_eff", "thin_cache_eff", "thin_result_eff",
+        "element_eff"};
     enum { N = sizeof names / sizeof names[0] };
     _Static_assert(sizeof(weft_cpu_constants) == N * sizeof(double), "a name for each constant");
     double p[N], best;

@@ -1,4 +1,5 @@
-/* Random problems of low_rank_matmul with results by the definition, in double. */
+/* Random problems of low_rank_matmul and patched_matmul with results by the definition, in double.
+ */
 #ifndef WEFT_TESTS_LOW_RANK_CASE_H
 #define WEFT_TESTS_LOW_RANK_CASE_H
 
@@ -7,10 +8,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { LOW_RANK_OPERANDS = 3 + 2 * WEFT_LOW_RANK_SEGMENTS + 1 };
+enum { LOW_RANK_OPERANDS = 3 + WEFT_PATCH_OPERANDS * WEFT_LOW_RANK_SEGMENTS + 1 };
 
 typedef struct low_rank_case {
     weft_arena *arena;
+    weft_op_id op;
     uint32_t seed;
     weft_dtype dtype;
     int64_t rows, k, n;
@@ -31,18 +33,42 @@ static inline uint32_t low_rank_draw(low_rank_case *c, uint32_t below)
     return (uint32_t)((uint64_t)(c->seed >> 4) * below >> 28);
 }
 
+static inline weft_tensor *low_rank_room(low_rank_case *c, uint32_t at, weft_dtype dtype,
+                                         int32_t rank, int64_t first, int64_t second)
+{
+    weft_tensor *t = &c->tensor[at];
+    *t = (weft_tensor){.dtype = dtype, .rank = rank, .dim = {first, second}};
+    t->data = weft_arena_alloc(c->arena, weft_tensor_bytes(t) + 128);
+    t->data = (void *)(((uintptr_t)t->data + 63) / 64 * 64);
+    c->operand[at] = t;
+    c->n_operand = at + 1;
+    return t;
+}
+
 static inline void low_rank_add(low_rank_case *c, uint32_t at, int32_t rank, int64_t first,
                                 int64_t second)
 {
-    weft_tensor *t = &c->tensor[at];
-    *t = (weft_tensor){.dtype = c->dtype, .rank = rank, .dim = {first, second}};
+    weft_tensor *t = low_rank_room(c, at, c->dtype, rank, first, second);
     int64_t numel = weft_tensor_numel(t);
-    t->data = weft_arena_alloc(c->arena, weft_tensor_bytes(t) + 128);
-    t->data = (void *)(((uintptr_t)t->data + 63) / 64 * 64);
     for (int64_t i = 0; i < numel; i++)
         weft_tensor_set_f64(t, i, (double)low_rank_draw(c, 1u << 16) / (1 << 15) - 1);
-    c->operand[at] = t;
-    c->n_operand = at + 1;
+}
+
+/* Some elements of each feature, of some none. */
+static inline void low_rank_add_patch(low_rank_case *c, uint32_t at)
+{
+    int32_t each = low_rank_draw(c, 64) ? 1 + (int32_t)low_rank_draw(c, 4) : 0, n = 0;
+    int32_t *first = low_rank_room(c, at + 2, WEFT_DTYPE_I32, 1, c->n + 1, 0)->data;
+    for (int64_t f = 0; f < c->n; f++) {
+        first[f] = n;
+        n += (int32_t)low_rank_draw(c, (uint32_t)each + 1);
+    }
+    first[c->n] = n;
+    low_rank_add(c, at, 1, n, 0);
+    int32_t *tap = low_rank_room(c, at + 1, WEFT_DTYPE_I32, 1, n, 0)->data;
+    for (int32_t i = 0; i < n; i++)
+        tap[i] = (int32_t)low_rank_draw(c, (uint32_t)c->k);
+    c->n_operand = at + 3;
 }
 
 static inline double low_rank_at(const weft_tensor *t, int64_t row, int64_t col)
@@ -50,10 +76,25 @@ static inline double low_rank_at(const weft_tensor *t, int64_t row, int64_t col)
     return weft_tensor_get_f64(t, t->rank == 1 ? col : row * t->dim[1] + col);
 }
 
+/* x p_i of one element. */
+static inline double low_rank_patch(const low_rank_case *c, uint32_t segment, int64_t row,
+                                    int64_t col)
+{
+    const weft_tensor *const *in = &c->operand[weft_patch_value(segment)];
+    double sum = 0;
+    for (int64_t i = in[0] ? weft_tensor_get_i64(in[2], col) : 0;
+         in[0] && i < weft_tensor_get_i64(in[2], col + 1); i++)
+        sum += low_rank_at(c->operand[0], row, weft_tensor_get_i64(in[1], i)) *
+               weft_tensor_get_f64(in[0], i);
+    return sum;
+}
+
 /* x u_i v_i of one element. */
 static inline double low_rank_thin(const low_rank_case *c, uint32_t segment, int64_t row,
                                    int64_t col)
 {
+    if (c->op == WEFT_OP_PATCHED_MATMUL)
+        return low_rank_patch(c, segment, row, col);
     const weft_tensor *u = c->operand[weft_low_rank_u(segment)];
     const weft_tensor *v = c->operand[weft_low_rank_u(segment) + 1];
     double sum = 0;
@@ -112,10 +153,11 @@ static inline void low_rank_attrs(low_rank_case *c)
 }
 
 /* Segments of up to `most` rows, some of them empty, some without a thin product. */
-static inline void low_rank_make(low_rank_case *c, weft_arena *arena, uint32_t seed,
+static inline void low_rank_make(low_rank_case *c, weft_op_id op, weft_arena *arena, uint32_t seed,
                                  weft_dtype dtype, uint32_t segments, uint32_t most)
 {
-    *c = (low_rank_case){.arena = arena, .seed = seed, .dtype = dtype, .segments = segments};
+    *c = (low_rank_case){
+        .arena = arena, .op = op, .seed = seed, .dtype = dtype, .segments = segments};
     c->k = 1 + low_rank_draw(c, 70);
     c->n = 1 + low_rank_draw(c, 90);
     c->trans_b = low_rank_draw(c, 2);
@@ -133,11 +175,18 @@ static inline void low_rank_make(low_rank_case *c, weft_arena *arena, uint32_t s
         int64_t rank = low_rank_draw(c, 64) ? 1 + low_rank_draw(c, 20) : 0;
         if (low_rank_draw(c, 4) == 0)
             continue;
+        if (op == WEFT_OP_PATCHED_MATMUL) {
+            low_rank_add_patch(c, weft_patch_value(i));
+            continue;
+        }
         low_rank_add(c, weft_low_rank_u(i), 2, c->k, rank);
         low_rank_add(c, weft_low_rank_u(i) + 1, 2, rank, c->n);
     }
     if (c->gelu)
-        low_rank_add(c, weft_low_rank_u(segments), 2, c->rows, c->n);
+        low_rank_add(c,
+                     op == WEFT_OP_PATCHED_MATMUL ? weft_patch_value(segments)
+                                                  : weft_low_rank_u(segments),
+                     2, c->rows, c->n);
     low_rank_attrs(c);
     low_rank_expect(c);
 }

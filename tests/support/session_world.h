@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VALUES = 64, LAUNCHES = 16 };
+enum { VALUES = 96, LAUNCHES = 16 };
 
 /* -- Programs by hand ----------------------------------------------------------------------- */
 

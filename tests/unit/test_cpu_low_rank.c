@@ -1,7 +1,9 @@
-/* low_rank_matmul by the CPU's kernel, against the definition. */
+/* low_rank_matmul and patched_matmul by the CPU's kernel, against the definition. */
 #include "tests/support/session_world.h"
 
 #include "tests/support/low_rank_case.h"
+
+static const weft_op_id operators[] = {WEFT_OP_LOW_RANK_MATMUL, WEFT_OP_PATCHED_MATMUL};
 
 static void add_operands(world *w, const low_rank_case *c, uint32_t *value)
 {
@@ -14,8 +16,8 @@ static void add_operands(world *w, const low_rank_case *c, uint32_t *value)
 }
 
 /* The error of two runs of a session of that problem, at most. */
-static double run_case(uint32_t seed, uint32_t segments, uint32_t most, uint32_t threads,
-                       const char **out_variant)
+static double run_case(weft_op_id op, uint32_t seed, uint32_t segments, uint32_t most,
+                       uint32_t threads, const char **out_variant)
 {
     world w;
     low_rank_case c;
@@ -23,10 +25,10 @@ static double run_case(uint32_t seed, uint32_t segments, uint32_t most, uint32_t
     weft_tensor got;
     double worst = 0;
     init_world(&w);
-    low_rank_make(&c, w.arena, seed, WEFT_DTYPE_F32, segments, most);
+    low_rank_make(&c, op, w.arena, seed, WEFT_DTYPE_F32, segments, most);
     add_operands(&w, &c, value);
     uint32_t y = add_value(&w, WEFT_DTYPE_F32, WEFT_LAYOUT_PLAIN, 2, (int64_t[]){c.rows, c.n});
-    add_launch(&w, WEFT_OP_LOW_RANK_MATMUL, c.attrs, value, c.n_operand, y);
+    add_launch(&w, op, c.attrs, value, c.n_operand, y);
     add_output(&w, y);
     open_world(&w, threads);
     for (int round = 0; round < 2; round++) {
@@ -47,27 +49,30 @@ static void test_cpu_low_rank__agrees_with_the_definition(void **state)
 {
     (void)state;
     uint32_t by_kernel = 0;
-    for (uint32_t seed = 0; seed < 96; seed++) {
+    for (uint32_t seed = 0; seed < 192; seed++) {
         const char *variant;
-        double error =
-            run_case(seed, 1 + seed % WEFT_LOW_RANK_SEGMENTS, seed % 7, 1 + seed % 3, &variant);
+        double error = run_case(operators[seed % 2], seed, 1 + seed / 2 % WEFT_LOW_RANK_SEGMENTS,
+                                seed % 7, 1 + seed % 3, &variant);
         if (!(error <= 1e-5))
             fail_msg("seed %u: error %g", seed, error);
         by_kernel += strcmp(variant, "low_rank") == 0;
     }
-    assert_true(by_kernel >= 60); /* the others have an empty operand */
+    assert_true(by_kernel >= 120); /* the others have an empty operand */
 }
 
 static void test_cpu_low_rank__many_rows_are_shared_out(void **state)
 {
     (void)state;
-    for (uint32_t threads = 1; threads < 5; threads++) {
+    uint32_t by_kernel = 0;
+    for (uint32_t round = 0; round < 8; round++) {
         const char *variant;
-        double error = run_case(7 + threads, 5, 300, threads, &variant);
+        uint32_t threads = 1 + round / 2;
+        double error = run_case(operators[round % 2], 7 + round, 5, 300, threads, &variant);
         if (!(error <= 1e-5))
             fail_msg("%u threads: error %g", threads, error);
-        assert_string_equal(variant, "low_rank");
+        by_kernel += strcmp(variant, "low_rank") == 0;
     }
+    assert_true(by_kernel >= 6);
 }
 
 int main(void)

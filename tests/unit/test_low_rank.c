@@ -1,4 +1,5 @@
-/* low_rank_matmul: its types on symbolic dims, what it refuses, its work, its results. */
+/* low_rank_matmul and patched_matmul: their types on symbolic dims, what they refuse, their work,
+ * their results. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -81,6 +82,34 @@ static void test_low_rank__refuses_operands_that_do_not_fit(void **state)
     refuse_with(starts, 9, "1, 7", add, "dimensions 5 and 7 do not broadcast");
 }
 
+static void test_low_rank__patches_are_three_vectors(void **state)
+{
+    (void)state;
+    static const struct {
+        weft_dtype tap;
+        const char *value, *taps, *first, *why;
+    } row[] = {{WEFT_DTYPE_I32, "7", "7", "6", NULL},
+               {WEFT_DTYPE_I32, "7", "6", "6", "elements and their taps: 7 and 6 differ"},
+               {WEFT_DTYPE_I32, "7", "7", "5", "features and one: 5 and 6 differ"},
+               {WEFT_DTYPE_I32, "7, 1", "7", "6", "operand 3 has rank 2, wants 1"},
+               {WEFT_DTYPE_I64, "7", "7", "6", "operand 4 cannot be i64"},
+               {WEFT_DTYPE_I32, "7", "7", NULL, "operands 3 to 5: 1 of them are missing"}};
+    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
+        again();
+        operand(0, WEFT_DTYPE_F32, "?b, 8");
+        operand(1, WEFT_DTYPE_F32, "8, 5");
+        operand(3, WEFT_DTYPE_F32, row[i].value);
+        operand(4, row[i].tap, row[i].taps);
+        if (row[i].first)
+            operand(5, WEFT_DTYPE_I32, row[i].first);
+        attr_dims(WEFT_ATTR_STARTS, "0");
+        if (row[i].why)
+            refuse(WEFT_OP_PATCHED_MATMUL, WEFT_ERR_INPUT, row[i].why);
+        else
+            infer(WEFT_OP_PATCHED_MATMUL, 1);
+    }
+}
+
 static void test_low_rank__refuses_other_types_of_element(void **state)
 {
     (void)state;
@@ -99,7 +128,7 @@ static weft_err eval_case(low_rank_case *c, weft_tensor *out, weft_diag *diag)
 {
     *out = (weft_tensor){.dtype = c->dtype, .rank = 2, .dim = {c->rows, c->n}};
     out->data = weft_arena_alloc(c->arena, weft_tensor_bytes(out) + 1);
-    weft_eval_ctx cx = {.op = weft_op_get(WEFT_OP_LOW_RANK_MATMUL),
+    weft_eval_ctx cx = {.op = weft_op_get(c->op),
                         .attrs = c->attrs,
                         .in = c->operand,
                         .n_in = c->n_operand,
@@ -117,13 +146,13 @@ static void test_low_rank__reference_agrees_with_the_definition(void **state)
         weft_dtype dtype;
         double tolerance;
     } row[] = {{WEFT_DTYPE_F32, 2e-6}, {WEFT_DTYPE_F16, 1e-3}, {WEFT_DTYPE_BF16, 8e-3}};
-    for (uint32_t seed = 0; seed < 72; seed++)
+    for (uint32_t seed = 0; seed < 144; seed++)
         for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
             weft_arena *arena = weft_arena_create(0);
             low_rank_case c;
             weft_tensor got;
-            low_rank_make(&c, arena, seed, row[i].dtype, 1 + seed % WEFT_LOW_RANK_SEGMENTS,
-                          seed % 5);
+            low_rank_make(&c, seed % 2 ? WEFT_OP_PATCHED_MATMUL : WEFT_OP_LOW_RANK_MATMUL, arena,
+                          seed, row[i].dtype, 1 + seed / 2 % WEFT_LOW_RANK_SEGMENTS, seed % 5);
             assert_int_equal(eval_case(&c, &got, NULL), WEFT_ERR_OK);
             double error = low_rank_error(&c, &got);
             if (!(error <= row[i].tolerance))
@@ -138,9 +167,33 @@ static void test_low_rank__reference_refuses_segments_behind_the_rows(void **sta
     weft_arena *arena = weft_arena_create(0);
     low_rank_case c;
     weft_tensor got;
-    low_rank_make(&c, arena, 1, WEFT_DTYPE_F32, 4, 3);
+    low_rank_make(&c, WEFT_OP_LOW_RANK_MATMUL, arena, 1, WEFT_DTYPE_F32, 4, 3);
     c.start[3] = c.rows + 1;
     assert_int_equal(eval_case(&c, &got, NULL), WEFT_ERR_INPUT);
+    weft_arena_destroy(arena);
+}
+
+static void test_low_rank__reference_refuses_what_is_no_sparse_matrix(void **state)
+{
+    (void)state;
+    weft_arena *arena = weft_arena_create(0);
+    low_rank_case c;
+    weft_tensor got;
+    uint32_t seed = 0, at = weft_patch_value(0);
+    do {
+        low_rank_make(&c, WEFT_OP_PATCHED_MATMUL, arena, seed++, WEFT_DTYPE_F32, 1, 3);
+    } while (!c.operand[at] || weft_tensor_numel(c.operand[at]) < 2 || c.n < 2);
+    int32_t *tap = c.tensor[at + 1].data, *first = c.tensor[at + 2].data;
+    int32_t *broken[] = {&tap[0], &tap[1], &first[0], &first[1], &first[c.n]};
+    int32_t by[] = {-1, (int32_t)c.k, 1, INT32_MAX, first[c.n] + 1};
+    assert_int_equal(eval_case(&c, &got, NULL), WEFT_ERR_OK);
+    for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
+        int32_t good = *broken[i];
+        *broken[i] = by[i];
+        assert_int_equal(eval_case(&c, &got, NULL), WEFT_ERR_INPUT);
+        *broken[i] = good;
+    }
+    assert_int_equal(eval_case(&c, &got, NULL), WEFT_ERR_OK);
     weft_arena_destroy(arena);
 }
 
@@ -174,9 +227,11 @@ int main(void)
         TEST(test_low_rank__rows_of_all_segments_stay_symbolic),
         TEST(test_low_rank__refuses_segments_that_are_none),
         TEST(test_low_rank__refuses_operands_that_do_not_fit),
+        TEST(test_low_rank__patches_are_three_vectors),
         TEST(test_low_rank__refuses_other_types_of_element),
         TEST(test_low_rank__reference_agrees_with_the_definition),
         TEST(test_low_rank__reference_refuses_segments_behind_the_rows),
+        TEST(test_low_rank__reference_refuses_what_is_no_sparse_matrix),
         TEST(test_low_rank__work_counts_the_thin_products_of_each_segment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -38,7 +38,16 @@ static float uniform(uint64_t *seed)
 
 /* -- Siblings --------------------------------------------------------------------------------- */
 
-typedef enum relation { EQUAL, LOW_RANK, TAPS, FEATURES, SHUFFLED, RECTANGLE, NOTHING } relation;
+typedef enum relation {
+    EQUAL,
+    LOW_RANK,
+    TAPS,
+    SCATTERED,
+    FEATURES,
+    SHUFFLED,
+    RECTANGLE,
+    NOTHING
+} relation;
 
 /* Models of LAYERS products; `shape` says, in 4 bits a layer, what each is. */
 typedef struct family {
@@ -87,6 +96,7 @@ static void make_sibling(const float *base, uint32_t window, relation how, uint6
             float x = base[r * WIDTH + c], y = uniform(seed);
             uint32_t input = r / window;
             bool other = (how == TAPS && input % 8 == 3) || (how == FEATURES && c % 4 == 1) ||
+                         (how == SCATTERED && (r * WIDTH + c) % 29 == shift % 29) ||
                          (how == RECTANGLE && (input >= keep || c >= keep)) || how == NOTHING;
             if (how == LOW_RANK)
                 x += u[0][r] * v[0][c] + u[1][r] * v[1][c];
@@ -335,6 +345,25 @@ static void test_merge_strategy__low_rank_is_one_node(void **state)
         weft_arena_destroy(arena);
     }
     assert_true(alike > 2 && alike < 19);
+    weft_diag_destroy(diag);
+}
+
+/* GPUs have no kernel for it. */
+static void test_merge_strategy__scattered(void **state)
+{
+    (void)state;
+    check_strategy("scattered", false, SCATTERED);
+    weft_diag *diag = weft_diag_create();
+    for (int gpu = 0; gpu < 2; gpu++) {
+        weft_arena *arena = weft_arena_create(0);
+        uint64_t seed = 3;
+        weft_module *m = make_siblings(false, 3, SCATTERED, &seed, diag);
+        weft_merge_log log = {.arena = arena};
+        merge(m, "scattered", gpu ? "sm_90" : "cpu", &log, diag);
+        assert_true((count_nodes(m, WEFT_OP_PATCHED_MATMUL) > 0) == !gpu);
+        weft_module_destroy(m);
+        weft_arena_destroy(arena);
+    }
     weft_diag_destroy(diag);
 }
 
@@ -706,6 +735,7 @@ int main(void)
         cmocka_unit_test(test_merge_strategy__table_has_names),
         cmocka_unit_test(test_merge_strategy__low_rank),
         cmocka_unit_test(test_merge_strategy__low_rank_is_one_node),
+        cmocka_unit_test(test_merge_strategy__scattered),
         cmocka_unit_test(test_merge_strategy__sparse),
         cmocka_unit_test(test_merge_strategy__classes),
         cmocka_unit_test(test_merge_strategy__union_stack),
