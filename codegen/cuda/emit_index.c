@@ -1,5 +1,6 @@
-/* Operators whose elements come from where other elements say (gather, scatter and their kin) or
- * depend on their own place (trilu, one_hot, range...). A thread has an element of the result.
+/* Operators whose elements come from where other elements say (gather, scatter and their kin), from
+ * their order (top_k), or depend on their own place (trilu, one_hot, range...). A thread has an
+ * element of the result.
  *
  * Scatters copy the data, then write the updates: each by its own thread, for ONNX wants indices
  * that differ. A reduction may meet one element several times: there a thread has all updates that
@@ -188,6 +189,47 @@ weft_err weft_cuda_emit_scatter_nd(weft_cuda *cu, weft_node n)
                     weft_cuda__long_of(k, &inner, 1), weft_cuda__long_of(k, &rows, 1),
                     reduce ? "1" : weft_cuda__long_of(k, &rows, 1), (uint32_t)depth,
                     (uint32_t)depth, reduce ? reduce : "scatter_none");
+    return launch(k, count);
+}
+
+/* -- Order ------------------------------------------------------------------------------------- */
+
+/* Each thread counts what comes before its element: as many steps as a line has elements, for lines
+ * of some thousands. */
+weft_err weft_cuda_emit_top_k(weft_cuda *cu, weft_node n)
+{
+    (void)n;
+    static const char *const name[] = {"value", "index"};
+    const weft_ttype *x = weft_cuda__in_type(cu, 0);
+    uint32_t axis = (uint32_t)axis_of(cu, -1, x->rank);
+    bool largest = weft_attrs_int(weft_cuda__attrs(cu), WEFT_ATTR_LARGEST, 1) != 0;
+    weft_dim count = weft_cuda__numel(cu, x), k_dim = 0;
+    const char *to[2] = {"(T *)0", "(i64 *)0"};
+    weft_cuda_kernel *k = weft_cuda__kernel(cu, "top_k", THREADS);
+    weft_cuda__include(k, "index.cuh");
+    weft_cuda__in(k, "x", 0);
+    const char *len = weft_cuda__int(k, x->dim[axis]);
+    const char *step = weft_cuda__long(k, x, axis + 1, x->rank);
+    for (uint32_t i = 0; i < 2; i++) {
+        const weft_ttype *y = weft_cuda__out_type(cu, i);
+        if (!y)
+            continue;
+        k_dim = y->dim[axis];
+        weft_cuda__out(k, name[i], i);
+        to[i] = weft_arena_printf(weft_cuda__arena(cu), "%s + line * %s * step + c", name[i],
+                                  weft_cuda__int(k, k_dim));
+    }
+    weft_buf_printf(
+        weft_cuda__body(k),
+        "    const size_t at = (size_t)blockIdx.x * %d + threadIdx.x;\n"
+        "    if (at >= %s)\n        return;\n"
+        "    typedef %s T;\n"
+        "    const size_t step = %s, c = at %% step, line = at / (step * %s);\n"
+        "    top_k<%s, %s>(x + line * %s * step + c, %s, step, (int)(at / step %% %s), %s, "
+        "%s, %s);\n",
+        THREADS, weft_cuda__long_of(k, &count, 1), type_of(x), step, len,
+        largest ? "true" : "false", weft_cuda__arith((weft_dtype)x->dtype), len, len, len,
+        weft_cuda__int(k, k_dim), to[0], to[1]);
     return launch(k, count);
 }
 

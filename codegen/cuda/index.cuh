@@ -70,4 +70,28 @@ __device__ inline bool slice_at(const I *index, const i64 (&limit)[DEPTH], const
     return true;
 }
 
+/* Whether a comes before b in the order of top_k; NaN is larger than every number. */
+template <bool LARGEST, class C> __device__ inline bool is_before(C a, C b)
+{
+    bool above = a > b || (a != a && b == b), below = a < b || (b != b && a == a);
+    return LARGEST ? above : below;
+}
+
+/* Element i of a line of `len`, `step` apart, goes to its place among the first `k`: as many places on
+ * as there are elements before it, equal ones in their order. */
+template <bool LARGEST, class C, class T>
+__device__ inline void top_k(const T *line, int len, size_t step, int i, int k, T *value, i64 *index)
+{
+    const C own = convert<C>(line[i * step]);
+    int place = 0;
+    for (int j = 0; j < len && place < k; j++) {
+        const C other = convert<C>(line[j * step]);
+        place += is_before<LARGEST>(other, own) || (j < i && !is_before<LARGEST>(own, other));
+    }
+    if (place < k && value)
+        value[place * step] = line[i * step];
+    if (place < k && index)
+        index[place * step] = i;
+}
+
 #endif

@@ -135,6 +135,35 @@ static void test_cuda_index__made_of_nothing(void **state)
     CHECK(made, "", "f32", 1e-9);
 }
 
+/* Values and places of the largest and smallest; equal elements, NaN and infinities among them. */
+static void test_cuda_index__top_k_equals_the_reference(void **state)
+{
+    (void)state;
+    static const char *const type[] = {"f32", "f16", "i64", "u8"};
+    for (size_t t = 0; t < 4; t++) {
+        weft_buf text = {0};
+        put_typed(&text,
+                  "wir 1 kernel\nsymbol ?b = [1, 9]\n"
+                  "graph @a (%x : T[?b,300]) {\n  symbol ?b \"b\"\n"
+                  "  %v : T[?b,7], %i : i64[?b,7] = top_k %x {k = dims[7]}\n"
+                  "  return \"v\" %v, \"i\" %i\n}\n"
+                  "graph @b (%x : T[3,300,4]) {\n"
+                  "  %v : T[3,300,4], %i : i64[3,300,4] = top_k %x {axis = 1, k = dims[300], "
+                  "largest = 0}\n  return \"v\" %v, \"i\" %i\n}\n"
+                  "graph @c (%x : T[3,50]) {\n  _, %i : i64[3,1] = top_k %x {k = dims[1]}\n"
+                  "  return \"i\" %i\n}\n",
+                  type[t]);
+        cuda_case *c = cuda_case_start(text.at);
+        for (uint32_t i = 0; i < 6; i++)
+            cuda_case_verify(
+                c, i / 2,
+                &(cuda_case_spec){
+                    .symbol = (int64_t[]){3}, .shift = i % 2, .special = i % 2, .tolerance = 1e-9});
+        cuda_case_stop(c);
+        weft_buf_finish(&text);
+    }
+}
+
 /* Launches cannot fail: what is not there reads as NaN and is not written. */
 static void test_cuda_index__outside_is_harmless(void **state)
 {
@@ -165,6 +194,7 @@ int main(void)
         cmocka_unit_test(test_cuda_index__elements_are_those_of_the_reference),
         cmocka_unit_test(test_cuda_index__reductions_equal_the_reference),
         cmocka_unit_test(test_cuda_index__made_of_nothing),
+        cmocka_unit_test(test_cuda_index__top_k_equals_the_reference),
         cmocka_unit_test(test_cuda_index__outside_is_harmless),
     };
     return cuda_host_status(cmocka_run_group_tests(tests, NULL, NULL));
