@@ -157,7 +157,7 @@ typedef enum weft_step_kind {
     WEFT_STEP_KINDS
 } weft_step_kind;
 
-static inline bool weft_step_is_kernel(uint8_t kind)
+static inline bool weft_step_is_kernel(uint32_t kind)
 {
     return kind == WEFT_STEP_KERNEL || kind == WEFT_STEP_FINISH;
 }

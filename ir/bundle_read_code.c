@@ -397,7 +397,7 @@ weft_err weft_bundle__read_steps(weft_bundle__reader *r, const Weft__Bundle__Lau
         WEFT_TRY(read_args(&s, from, &arg));
         if (from->kind == WEFT_STEP_FINISH && (s.i == 0 || to[-1].kind != WEFT_STEP_GEMM))
             return refuse_step(&s, "kernel that finishes no product");
-        if (weft_step_is_kernel(to->kind))
+        if (weft_step_is_kernel(from->kind))
             WEFT_TRY(read_kernel_step(&s, from, arg, to));
         else if (from->kind == WEFT_STEP_GEMM)
             WEFT_TRY(read_gemm_step(&s, from, arg, to));
