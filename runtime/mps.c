@@ -37,7 +37,7 @@ static bool make_dirs(weft_mps *m)
 {
     const char *tmp = getenv("TMPDIR");
     int n = snprintf(m->pipe, sizeof m->pipe, "%s/weft-mps-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    /* Names of sockets inside have to fit into 108 bytes. */
+    errno = ENAMETOOLONG; /* names of sockets inside have to fit into 108 bytes */
     if (n < 0 || n > 80 || !mkdtemp(m->pipe)) {
         m->pipe[0] = '\0';
         return false;
