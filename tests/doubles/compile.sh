@@ -38,3 +38,14 @@ pair sparse "$out/few.wir" --merge sparse
 for way in concatenated interleaved classes union_stack; do
     pair $way "$out/rows.wir" --merge $way
 done
+
+# The same of convolutions: their weights differ by a product of rank 2, in the last 8 channels.
+rows='slice $first {axes = [0], starts = [0], ends = [16], steps = [1]}'
+sed "s/%d : .*/%d : f32[16,8,3,3] = $rows/; /%e : /d; s/%w : .*/%w : f32[24,8,3,3] = concat %d, \$own {axis = 0}/" \
+    "$here/kin_conv.wir" >"$out/channels.wir"
+for way in low_rank batched; do
+    pair conv_$way "$here/kin_conv.wir" --merge $way
+done
+for way in classes union_stack; do
+    pair conv_$way "$out/channels.wir" --merge $way
+done
