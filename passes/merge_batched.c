@@ -16,11 +16,33 @@
 /* The largest of more rows than this is no expression that dims can hold. */
 enum { MODELS_MAX = 16 };
 
+static weft_dim rows_of(weft_merger *g, const weft_piece *piece, uint32_t i)
+{
+    weft_val y = weft_node_out(g->m, piece->column.node[i], 0);
+    return weft_merge__rows(g, weft_val_ttype(g->m, y), piece->level);
+}
+
+/* By the bounds of its symbols, one model never has more rows than another: where the other's part
+ * is empty, it has, and the maximum would leave it out. */
+static bool is_outdone(weft_merger *g, const weft_piece *piece)
+{
+    for (uint32_t i = 0; i < g->columns.n_model; i++)
+        for (uint32_t k = 0; k < i && piece->column.node[i].i; k++) {
+            if (!piece->column.node[k].i)
+                continue;
+            weft_dim a = rows_of(g, piece, i), b = rows_of(g, piece, k);
+            weft_dim most = weft_dim_max(g->dims, a, b);
+            if (most == a || most == b)
+                return true;
+        }
+    return false;
+}
+
 static const char *fit_batched(weft_merger *g, weft_piece *piece)
 {
     const char *reason = weft_merge__refuse(g, piece);
-    if (!reason && piece->column.n > MODELS_MAX)
-        reason = "more models than a maximum of rows can be written for";
+    if (!reason && (piece->column.n > MODELS_MAX || is_outdone(g, piece)))
+        reason = "no maximum of rows can be written for these models";
     weft_merge_form first = {0};
     for (uint32_t i = 0; !reason && i < g->columns.n_model; i++) {
         if (!piece->column.node[i].i)
@@ -103,8 +125,7 @@ static weft_dim most_rows(weft_merger *g, const weft_piece *piece)
     weft_dim most = 0;
     for (uint32_t i = 0; i < g->columns.n_model; i++)
         if (piece->column.node[i].i) {
-            weft_val y = weft_node_out(g->m, piece->column.node[i], 0);
-            weft_dim rows = weft_merge__rows(g, weft_val_ttype(g->m, y), piece->level);
+            weft_dim rows = rows_of(g, piece, i);
             most = most ? weft_dim_max(g->dims, most, rows) : rows;
         }
     return most;

@@ -393,6 +393,39 @@ static void test_merge_strategy__batched(void **state)
     check_both("batched", NOTHING);
 }
 
+/* No maximum of rows leaves a model out: by its bounds the second never has fewer rows than the
+ * first, but its part may be empty. */
+static void test_merge_strategy__batched_with_an_empty_part(void **state)
+{
+    static const char *const bounds[] = {"[1, 8]", "[2, 8]"};
+    (void)state;
+    for (int outdone = 0; outdone < 2; outdone++) {
+        weft_diag *diag = weft_diag_create();
+        weft_arena *arena = weft_arena_create(0);
+        weft_merge_log log = {.arena = arena};
+        weft_module *m = NULL;
+        weft_buf text = {0};
+        weft_buf_printf(&text, "wir 1 kernel\nsymbol ?b = [1, 2]\nsymbol ?c = %s\n",
+                        bounds[outdone]);
+        for (int i = 0; i < 2; i++)
+            weft_buf_printf(&text,
+                            "weight $w%d : f32[32,32] = random %d\n"
+                            "graph @m%d (%%0 : f32[?%c,32]) {\n  symbol ?%c \"batch\"\n"
+                            "  %%1 : f32[?%c,32] = matmul %%0, $w%d\n  return \"y\" %%1\n}\n",
+                            i, i + 1, i, 'b' + i, 'b' + i, 'b' + i, i);
+        assert_false(text.failed);
+        assert_int_equal(weft_module_parse(text.at, text.len, "text", NULL, diag, &m), WEFT_ERR_OK);
+        merge(m, "batched", NULL, &log, diag);
+        assert_int_equal(weft_graph_count(m), outdone ? 2 : 3);
+        assert_int_equal(log.rows.len, 1);
+        assert_string_equal(log.rows.at[0].strategy, outdone ? "none" : "batched");
+        weft_module_destroy(m);
+        weft_buf_finish(&text);
+        weft_arena_destroy(arena);
+        weft_diag_destroy(diag);
+    }
+}
+
 static void test_merge_strategy__rectangles(void **state)
 {
     (void)state;
@@ -740,6 +773,7 @@ int main(void)
         cmocka_unit_test(test_merge_strategy__classes),
         cmocka_unit_test(test_merge_strategy__union_stack),
         cmocka_unit_test(test_merge_strategy__batched),
+        cmocka_unit_test(test_merge_strategy__batched_with_an_empty_part),
         cmocka_unit_test(test_merge_strategy__rectangles),
         cmocka_unit_test(test_merge_strategy__attention),
         cmocka_unit_test(test_merge_strategy__odd_weights),
