@@ -32,8 +32,9 @@ typedef struct weft_engine_options {
      * all. Rounded to what the GPU can do. */
     uint32_t sm_first, n_sm;
     uint64_t mem_limit_bytes; /* of arenas, results, and weights on a GPU; 0: none */
-    /* Sessions have their activations in one place: no two of them run at the same time, and the
-     * outputs of a run stay until any of them runs again. Ignored on GPUs. */
+    /* Sessions have their activations in one place: no two of them run at the same time, the
+     * outputs of a run stay until any of them runs or is made ready, and are no inputs of such a
+     * run. Ignored on GPUs. */
     bool share_memory;
 } weft_engine_options;
 
@@ -58,7 +59,8 @@ WEFT_MUST_USE weft_err weft_session_open(weft_engine *engine, const char *model,
 void weft_session_close(weft_session *session);
 const weft_bundle_program *weft_session_program(const weft_session *session);
 
-/* Makes ready for a bucket, so that the first request of that size is not slower. */
+/* Makes ready for a bucket, so that the first request of that size is not slower. Outputs of the
+ * last run are gone. */
 WEFT_MUST_USE weft_err weft_session_warm(weft_session *session, uint32_t bucket, weft_diag *diag);
 
 /* The same for inputs of these dims; their data is not looked at. */
@@ -67,8 +69,8 @@ WEFT_MUST_USE weft_err weft_session_prepare(weft_session *session, const weft_te
 
 /* Runs the model. `in` are in the program's input order with any dims inside the symbols' ranges
  * (bucket sizes are fastest, others are prepared on first use and kept in a small cache). `out`
- * gets the outputs in order; their data belongs to the session until its next run. INPUT when dims
- * or dtypes do not fit; NOMEM over the limit. */
+ * gets the outputs in order; their data belongs to the session until it runs, or is made ready,
+ * again. INPUT when dims or dtypes do not fit; NOMEM over the limit. */
 WEFT_MUST_USE weft_err weft_session_run(weft_session *session, const weft_tensor *in, uint32_t n_in,
                                         weft_diag *diag, weft_tensor *out, uint32_t n_out);
 
