@@ -88,7 +88,7 @@ static uint32_t count_edits(const drawing *a, const drawing *b, const uint32_t *
 static uint32_t try_all(const drawing *a, const drawing *b, uint32_t i, uint32_t *map,
                         uint32_t used)
 {
-    if (i == a->n)
+    if (i == a->n || i == NODES)
         return count_edits(a, b, map);
     map[i] = NODES;
     uint32_t best = try_all(a, b, i + 1, map, used);
