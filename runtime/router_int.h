@@ -40,6 +40,7 @@ typedef struct joint_size {
     weft_wire_tensor *in; /* of all parts: dims */
     bool *ready;          /* by worker: it has prepared this */
     bool warm;            /* a bucket of the program: prepared when a worker starts */
+    bool refused;         /* a worker could not prepare it: it is not run */
     uint32_t uses;
 } joint_size;
 
@@ -142,7 +143,7 @@ bool weft_joint__choose(router_joint *joint, const joint_part *waiting, uint32_t
 /* What an idle worker should prepare: the most frequent combination that it has not. NULL: none. */
 const joint_size *weft_joint__unready(weft_router *router, const router_worker *worker,
                                       router_joint **out_joint);
-/* The worker has prepared what has these inputs; or it cannot, and nobody shall ask again soon. */
+/* The worker has prepared what has these inputs; or it cannot, and the combination is not run. */
 void weft_joint__prepared(router_joint *joint, uint32_t worker, const weft_wire_tensor *in,
                           bool done);
 /* A worker that has just started has prepared the buckets alone. */

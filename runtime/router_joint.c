@@ -14,7 +14,8 @@
  * when it has nothing to do (what comes meanwhile waits for one of them at most); one that is never
  * idle prepares what has come HASTE times with the request at hand. Until then that combination is
  * sent, of those that the worker has prepared, that serves most of what waits, if it serves more
- * than the model by itself would. */
+ * than the model by itself would. So it is with what a worker could not prepare: each model by
+ * itself may fit where all together do not. */
 #include "runtime/router_int.h"
 
 #include "base/hash.h"
@@ -79,16 +80,18 @@ bool weft_joint__choose(router_joint *j, const joint_part *waiting, uint32_t mus
         memcpy(s->part, waiting, n * sizeof *waiting);
         memset(s->ready, 0, j->n_worker * sizeof *s->ready);
         s->uses = 0;
-        s->warm = false;
+        s->warm = s->refused = false;
     }
-    if (known && (++j->kept[at].uses >= HASTE || j->kept[at].ready[worker])) {
+    if (known && (++j->kept[at].uses >= HASTE || j->kept[at].ready[worker]) &&
+        !j->kept[at].refused) {
         j->kept[at].ready[worker] = true;
         memcpy(out, waiting, n * sizeof *out);
         return true;
     }
     for (uint32_t i = 0; i < j->n_kept; i++) {
         const joint_size *s = &j->kept[i];
-        int64_t rows = s->ready[worker] && s->part[must].rows > 0 ? serves(s->part, waiting, n) : 0;
+        bool can = s->ready[worker] && !s->refused && s->part[must].rows > 0;
+        int64_t rows = can ? serves(s->part, waiting, n) : 0;
         if (rows > most) {
             most = rows;
             best = s->part;
@@ -120,7 +123,7 @@ const joint_size *weft_joint__unready(weft_router *router, const router_worker *
         router_joint *j = &router->joint[i];
         for (uint32_t k = 0; k < j->n_kept && serves_all(worker, j); k++) {
             const joint_size *s = &j->kept[k];
-            if (s->ready[number] || (best && s->uses <= best->uses))
+            if (s->ready[number] || s->refused || (best && s->uses <= best->uses))
                 continue;
             best = s;
             *out_joint = j;
@@ -134,10 +137,8 @@ void weft_joint__prepared(router_joint *j, uint32_t worker, const weft_wire_tens
     for (uint32_t i = 0; i < j->n_kept; i++) {
         if (memcmp(j->kept[i].in, in, j->program->n_input * sizeof *in) != 0)
             continue;
-        if (done)
-            j->kept[i].ready[worker] = true;
-        else
-            forget(j, i);
+        j->kept[i].ready[worker] = done;
+        j->kept[i].refused = !done;
         return;
     }
 }
