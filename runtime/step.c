@@ -245,6 +245,8 @@ static weft_err make_product(maker *m, const weft_bundle_step *from, weft_step_n
     if (!is_ref(g->bias.kind))
         return refuse(m, "a bias is no operand");
     WEFT_TRY(find_ref(m, &g->bias, &p->bias));
+    if (p->bias.offset % weft_dtype_size(p->dtype) != 0)
+        return refuse(m, "a bias does not start at an element");
     return check_run(m, p->bias, (uint64_t)p->n * weft_dtype_size(p->dtype));
 }
 
@@ -253,6 +255,7 @@ static weft_err make_product(maker *m, const weft_bundle_step *from, weft_step_n
 static weft_err make_steps(maker *m)
 {
     const weft_bundle_launch *l = m->p->launch;
+    bool after_product = false; /* the step before is one, and runs */
     for (m->step = 0; m->step < l->n_step; m->step++) {
         const weft_bundle_step *from = &l->step[m->step];
         weft_step_now *to = &m->to->at[m->to->n];
@@ -274,8 +277,9 @@ static weft_err make_steps(maker *m)
             return refuse(m, "it has no kind");
         }
         /* A product without rows has nothing to be finished. */
-        if (to->kind == WEFT_STEP_FINISH && (m->to->n == 0 || to[-1].kind != WEFT_STEP_GEMM))
+        if (from->kind == WEFT_STEP_FINISH && !after_product)
             empty = true;
+        after_product = from->kind == WEFT_STEP_GEMM && !empty;
         if (empty)
             memset(to, 0, sizeof *to);
         else

@@ -206,6 +206,7 @@ BREAK(product_c, f->gemm.beta = 1)
 BREAK(product_target, f->gemm.d.kind = WEFT_STEP_ARG_IN)
 BREAK(product_bias, f->gemm.bias.kind = WEFT_STEP_ARG_FLOAT)
 BREAK(long_bias, f->gemm.bias = f->arg[0]; f->gemm.bias.dim = 56)
+BREAK(odd_bias, f->gemm.bias = f->move[1]; f->gemm.bias.dim = 2)
 BREAK(no_threads, f->kernel.threads = 0)
 BREAK(many_threads, f->kernel.threads = 1025)
 BREAK(much_shared, f->kernel.shared_bytes = 163 << 10)
@@ -252,6 +253,7 @@ static const struct {
     {product_target, WEFT_ERR_INPUT, "writes to what is no result"},
     {product_bias, WEFT_ERR_INPUT, "a bias is no operand"},
     {long_bias, WEFT_ERR_INPUT, "step 2: it reaches behind"},
+    {odd_bias, WEFT_ERR_INPUT, "step 2: a bias does not start at an element"},
     {no_threads, WEFT_ERR_INPUT, "blocks of 0 threads"},
     {many_threads, WEFT_ERR_INPUT, "blocks of 1025 threads"},
     {much_shared, WEFT_ERR_UNSUP, "sm_80 has 166912"},
