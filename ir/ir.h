@@ -89,6 +89,9 @@ const weft_weight_info *weft_weight_get(const weft_module *m, weft_weight w);
 uint32_t weft_weight_count(const weft_module *m); /* weights are 1 .. count */
 /* Hash of type and bytes; computed once. Bytes of a mapped file do not stay in memory for it. */
 weft_hash128 weft_weight_hash(weft_module *m, weft_weight w);
+/* The same type and bytes. Those of equal hashes are compared: hashes are equal by chance never,
+ * but by intent. */
+bool weft_weight_equal(weft_module *m, weft_weight a, weft_weight b);
 /* The value that stands for the weight, shared by all graphs. */
 weft_val weft_weight_val(weft_module *m, weft_weight w);
 weft_tensor weft_weight_tensor(const weft_module *m, weft_weight w);

@@ -45,16 +45,39 @@ static void set_hash(weft_weight_rec *rec, weft_hash128 hash)
     rec->hashed = true;
 }
 
+/* Bytes of a mapped file need not stay in memory when they have been read. */
+static void drop_bytes(const weft_module *m, const weft_weight_info *info)
+{
+    const weft_file *file = weft_module__file(m, info->file_id);
+    if (file)
+        weft_file_drop(file, info->data, info->bytes);
+}
+
 weft_hash128 weft_weight_hash(weft_module *m, weft_weight w)
 {
     weft_weight_rec *rec = m->weights.at[w.i];
     if (!rec->hashed) {
-        const weft_file *file = weft_module__file(m, rec->info.file_id);
         set_hash(rec, hash_content(m, &rec->info));
-        if (file)
-            weft_file_drop(file, rec->info.data, rec->info.bytes);
+        drop_bytes(m, &rec->info);
     }
     return rec->hash;
+}
+
+static bool same_content(const weft_weight_info *a, const weft_weight_info *b)
+{
+    return a->type.i == b->type.i && a->bytes == b->bytes &&
+           (a->bytes == 0 || memcmp(a->data, b->data, (size_t)a->bytes) == 0);
+}
+
+bool weft_weight_equal(weft_module *m, weft_weight a, weft_weight b)
+{
+    const weft_weight_info *x = weft_weight_get(m, a), *y = weft_weight_get(m, b);
+    if (!weft_hash128_eq(weft_weight_hash(m, a), weft_weight_hash(m, b)))
+        return false;
+    bool same = same_content(x, y);
+    drop_bytes(m, x);
+    drop_bytes(m, y);
+    return same;
 }
 
 weft_weight weft_weight_add_copy(weft_module *m, const weft_weight_info *info)
@@ -64,8 +87,7 @@ weft_weight weft_weight_add_copy(weft_module *m, const weft_weight_info *info)
     weft_hash128 hash = small ? (weft_hash128){0} : hash_content(m, info);
     uint64_t key = weft_hash_mix(hash.lo, hash.hi), found = 0;
     if (!small && weft_map_get(m->copies, key, &found) &&
-        m->weights.at[found]->info.type.i == info->type.i &&
-        weft_hash128_eq(m->weights.at[found]->hash, hash))
+        same_content(&m->weights.at[found]->info, info))
         return (weft_weight){(uint32_t)found};
     uint8_t *copy = weft_arena_alloc(m->arena, info->bytes);
     if (info->bytes)

@@ -3,8 +3,8 @@
  * Weights of equal type and content become one, whichever models they come from; after that, nodes
  * of one graph with the same operator, operands and attributes become one (global value numbering
  * on SSA, as in Click, "Global code motion / global value numbering", 1995, without the motion).
- * Only weights of a size that occurs twice are hashed. Random operators are left alone. O(nodes +
- * bytes hashed). */
+ * Only weights of a size that occurs twice are hashed, and those of equal hashes compared. Random
+ * operators are left alone. O(nodes + bytes hashed). */
 #include "passes/passes_int.h"
 
 #include "base/map.h"
@@ -22,13 +22,6 @@ static void replace_everywhere(weft_module *m, weft_val old, weft_val with)
 {
     for (uint32_t i = 0; i < weft_graph_count(m); i++)
         weft_val_replace(weft_graph_at(m, i), old, with);
-}
-
-static bool same_weight(weft_module *m, weft_weight a, weft_weight b)
-{
-    const weft_weight_info *x = weft_weight_get(m, a), *y = weft_weight_get(m, b);
-    return x->type.i == y->type.i && x->bytes == y->bytes &&
-           weft_hash128_eq(weft_weight_hash(m, a), weft_weight_hash(m, b));
 }
 
 static bool share_weights(weft_passctx *cx, weft_module *m)
@@ -55,7 +48,7 @@ static bool share_weights(weft_passctx *cx, weft_module *m)
             continue;
         }
         weft_weight original = {(uint32_t)seen};
-        if (!same_weight(m, original, w) || !weft_rewrite__allow(cx))
+        if (!weft_weight_equal(m, original, w) || !weft_rewrite__allow(cx))
             continue;
         replace_everywhere(m, v, weft_weight_val(m, original));
         changed = true;

@@ -5,9 +5,12 @@
 
 #include <cmocka.h>
 
+#include "base/hash.h"
 #include "ir/ir.h"
 
+#define XXH_STATIC_LINKING_ONLY
 #include <string.h>
+#include <xxhash.h>
 
 typedef struct fixture {
     weft_module *m;
@@ -234,6 +237,37 @@ static void test_weight__hash_tells_type_and_bytes(void **state)
     assert_int_equal(weft_val_get_kind(f->m, weft_weight_val(f->m, c)), WEFT_VAL_WEIGHT);
 }
 
+/* Other bytes of the same hash, as anyone can make them: XXH3 multiplies the halves of each word,
+ * mixed with its secret, and adds the words as they are. Where one half is 0 the other is free, as
+ * long as the sum stays. */
+static void test_weight__other_bytes_of_the_same_hash_are_not_equal(void **state)
+{
+    fixture *f = *state;
+    static uint32_t word[2][1024];
+    uint32_t secret[XXH3_SECRET_DEFAULT_SIZE / 4];
+    weft_dim dim[] = {32, 32};
+    uint64_t seed = weft_hash_mix(weft_hash_mix(weft_hash_mix(WEFT_DTYPE_F32, 2), 32), 32);
+    XXH3_generateSecret_fromSeed(secret, seed);
+    for (uint32_t i = 0; i < 2; i++) {
+        word[i][0] = secret[0]; /* of the first stripe of 64 bytes, its secret from byte 0 on */
+        word[i][1] = 1000 + i;
+        word[i][16] = secret[2]; /* of the second, from byte 8 on */
+        word[i][17] = 1000 - i;
+    }
+    weft_weight_info info = {.type = weft_type_make(f->m, WEFT_DTYPE_F32, dim, 2),
+                             .name = "w",
+                             .data = (const uint8_t *)word[0],
+                             .bytes = sizeof word[0]};
+    weft_weight a = weft_weight_add(f->m, &info);
+    weft_weight copy = weft_weight_add_copy(f->m, &info);
+    info.data = (const uint8_t *)word[1];
+    weft_weight b = weft_weight_add(f->m, &info);
+    assert_true(weft_hash128_eq(weft_weight_hash(f->m, a), weft_weight_hash(f->m, b)));
+    assert_false(weft_weight_equal(f->m, a, b));
+    assert_true(weft_weight_equal(f->m, a, copy));
+    assert_int_not_equal(weft_weight_add_copy(f->m, &info).i, copy.i);
+}
+
 static void test_module__limit_unwinds_to_the_guard(void **state)
 {
     (void)state;
@@ -283,6 +317,7 @@ int main(void)
         TEST(test_node__attributes_stay_sorted),
         TEST(test_graph__symbols_of_two_graphs_stay_apart),
         TEST(test_weight__hash_tells_type_and_bytes),
+        TEST(test_weight__other_bytes_of_the_same_hash_are_not_equal),
         TEST(test_module__limit_unwinds_to_the_guard),
         TEST(test_graph__buckets_are_copied),
     };
