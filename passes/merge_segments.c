@@ -5,9 +5,9 @@
  *                                                           epilogue = ["add acc i7", "gelu acc"]}
  *
  * or patched_matmul, where it is no thin product but few elements. Neighbours with the same are one
- * segment. What follows a product - bias, epilogue - is
- * done by the node when all models do the same; their results then lie together, and what comes
- * next can be joined too. Otherwise each model finishes its rows by itself. */
+ * segment. What follows a product - bias, epilogue - is done by the node when all models do the
+ * same; their results then lie together, and what comes next can be joined too. Otherwise each
+ * model finishes its rows by itself. */
 #include "passes/merge_int.h"
 
 #include <string.h>
