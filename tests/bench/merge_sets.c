@@ -1,6 +1,7 @@
 #include "tests/bench/merge_sets.h"
 
 #include <stdio.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -207,11 +208,22 @@ static void add_low_rank(const matrix *x, int rank, uint64_t *seed)
     }
 }
 
+/* New elements are of the size of those there are: larger ones would make networks so steep that
+ * rounding alone, whatever is merged, tells in their answers. */
+static float largest(const matrix *x)
+{
+    float most = 0;
+    for (size_t i = 0; i < x->rows * x->cols; i++)
+        most = fmaxf(most, fabsf(x->at[i]));
+    return most;
+}
+
 static void change_elements(const matrix *x, double part, uint64_t *seed)
 {
     size_t n = x->rows * x->cols;
+    float size = largest(x);
     for (size_t i = 0; i < (size_t)(part * (double)n); i++)
-        x->at[next_random(seed) % n] = uniform(seed);
+        x->at[next_random(seed) % n] = size * uniform(seed);
 }
 
 /* The last rows, or the last columns. */
@@ -219,10 +231,11 @@ static void change_last(const matrix *x, bool rows, double part, uint64_t *seed)
 {
     size_t n = rows ? x->rows : x->cols;
     size_t first = n - (size_t)(part * (double)n + 0.5);
+    float size = largest(x);
     for (size_t i = 0; i < x->rows; i++)
         for (size_t k = 0; k < x->cols; k++)
             if ((rows ? i : k) >= first)
-                x->at[i * x->cols + k] = uniform(seed);
+                x->at[i * x->cols + k] = size * uniform(seed);
 }
 
 /* Product `at` of `n` in a sibling. */
