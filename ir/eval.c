@@ -367,44 +367,38 @@ static weft_err run_guarded(evaluator *e, weft_arena *arena, weft_err (*body)(ev
     return err;
 }
 
-static weft_err eval_graph(evaluator *e)
+static weft_err eval_graph(weft_graph *g, bool tf32, const weft_tensor *in, uint32_t n_in,
+                           weft_arena *arena, weft_diag *diag, weft_tensor *out, uint32_t n_out)
 {
-    e->m = weft_graph_module(e->g);
-    e->scratch = weft_arena_create(0);
-    if (!e->scratch)
-        return weft_diag_error(e->diag, WEFT_ERR_NOMEM, (weft_where){0}, "out of memory");
-    weft_err err = run_guarded(e, e->out_arena, eval_all);
-    for (uint32_t i = 0; e->heap && i <= weft_val_count(e->m); i++)
-        free(e->heap[i]);
-    weft_arena_destroy(e->scratch);
+    evaluator e = {.g = g,
+                   .m = weft_graph_module(g),
+                   .tf32 = tf32,
+                   .scratch = weft_arena_create(0),
+                   .diag = diag,
+                   .in = in,
+                   .n_in = n_in,
+                   .out = out,
+                   .n_out = n_out,
+                   .out_arena = arena};
+    if (!e.scratch)
+        return weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){0}, "out of memory");
+    weft_err err = run_guarded(&e, arena, eval_all);
+    for (uint32_t i = 0; e.heap && i <= weft_val_count(e.m); i++)
+        free(e.heap[i]);
+    weft_arena_destroy(e.scratch);
     return err;
 }
 
 weft_err weft_graph_eval(weft_graph *g, const weft_tensor *in, uint32_t n_in, weft_arena *arena,
                          weft_diag *diag, weft_tensor *out, uint32_t n_out)
 {
-    evaluator e = {.g = g,
-                   .diag = diag,
-                   .in = in,
-                   .n_in = n_in,
-                   .out = out,
-                   .n_out = n_out,
-                   .out_arena = arena};
-    return eval_graph(&e);
+    return eval_graph(g, false, in, n_in, arena, diag, out, n_out);
 }
 
 weft_err weft_graph_eval_tf32(weft_graph *g, const weft_tensor *in, uint32_t n_in,
                               weft_arena *arena, weft_diag *diag, weft_tensor *out, uint32_t n_out)
 {
-    evaluator e = {.g = g,
-                   .tf32 = true,
-                   .diag = diag,
-                   .in = in,
-                   .n_in = n_in,
-                   .out = out,
-                   .n_out = n_out,
-                   .out_arena = arena};
-    return eval_graph(&e);
+    return eval_graph(g, true, in, n_in, arena, diag, out, n_out);
 }
 
 /* -- Folding ---------------------------------------------------------------------------------- */
