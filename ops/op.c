@@ -160,6 +160,40 @@ weft_attr_key weft_attr_key_parse(const char *text)
     return WEFT_ATTR_NONE;
 }
 
+bool weft_attr_equal(const weft_attr *a, const weft_attr *b)
+{
+    if (a->key != b->key || a->kind != b->kind)
+        return false;
+    switch ((weft_attr_kind)a->kind) {
+    case WEFT_KIND_INT:
+        return a->u.i == b->u.i;
+    case WEFT_KIND_FLOAT:
+        return memcmp(&a->u.f, &b->u.f, sizeof a->u.f) == 0;
+    case WEFT_KIND_STR:
+        return strcmp(a->u.s, b->u.s) == 0;
+    case WEFT_KIND_DTYPE:
+        return a->u.dtype == b->u.dtype;
+    default:
+        break;
+    }
+    if (a->n != b->n)
+        return false;
+    for (uint32_t i = 0; i < a->n; i++) {
+        bool same = true;
+        if (a->kind == WEFT_KIND_INTS)
+            same = a->u.ints[i] == b->u.ints[i];
+        else if (a->kind == WEFT_KIND_FLOATS)
+            same = memcmp(&a->u.floats[i], &b->u.floats[i], sizeof a->u.floats[i]) == 0;
+        else if (a->kind == WEFT_KIND_STRS)
+            same = strcmp(a->u.strs[i], b->u.strs[i]) == 0;
+        else if (a->kind == WEFT_KIND_DIMS)
+            same = a->u.dims[i] == b->u.dims[i];
+        if (!same)
+            return false;
+    }
+    return true;
+}
+
 const weft_attr *weft_attrs_find(weft_attrs attrs, weft_attr_key key)
 {
     for (uint32_t i = 0; i < attrs.n; i++)

@@ -107,6 +107,8 @@ typedef struct weft_attrs {
     uint32_t n;
 } weft_attrs;
 
+/* The same key, kind and value: numbers by their bits, dims as handles. */
+bool weft_attr_equal(const weft_attr *a, const weft_attr *b);
 const weft_attr *weft_attrs_find(weft_attrs attrs, weft_attr_key key); /* NULL when absent */
 int64_t weft_attrs_int(weft_attrs attrs, weft_attr_key key, int64_t otherwise);
 double weft_attrs_float(weft_attrs attrs, weft_attr_key key, double otherwise);

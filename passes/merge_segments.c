@@ -16,12 +16,7 @@
 
 static bool same_steps(const weft_attr *a, const weft_attr *b)
 {
-    if (!a || !b || a->n != b->n)
-        return a == b;
-    for (uint32_t k = 0; k < a->n; k++)
-        if (strcmp(a->u.strs[k], b->u.strs[k]) != 0)
-            return false;
-    return true;
+    return a && b ? weft_attr_equal(a, b) : a == b;
 }
 
 bool weft_merge__finish_alike(const weft_merger *g, const weft_column *c)

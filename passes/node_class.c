@@ -144,36 +144,12 @@ static uint64_t hash_node(const weft_module *m, weft_node n, weft_dim batch, wef
 
 static bool same_attr(const weft_attr *a, weft_dim batch_a, const weft_attr *b, weft_dim batch_b)
 {
-    if (a->key != b->key || a->kind != b->kind)
-        return false;
-    switch ((weft_attr_kind)a->kind) {
-    case WEFT_KIND_INT:
-        return a->u.i == b->u.i;
-    case WEFT_KIND_FLOAT:
-        return memcmp(&a->u.f, &b->u.f, sizeof a->u.f) == 0;
-    case WEFT_KIND_STR:
-        return strcmp(a->u.s, b->u.s) == 0;
-    case WEFT_KIND_DTYPE:
-        return a->u.dtype == b->u.dtype;
-    default:
-        break;
-    }
-    if (a->n != b->n)
-        return false;
-    for (uint32_t i = 0; i < a->n; i++) {
-        bool same = true;
-        if (a->kind == WEFT_KIND_INTS)
-            same = a->u.ints[i] == b->u.ints[i];
-        else if (a->kind == WEFT_KIND_FLOATS)
-            same = memcmp(&a->u.floats[i], &b->u.floats[i], sizeof a->u.floats[i]) == 0;
-        else if (a->kind == WEFT_KIND_STRS)
-            same = strcmp(a->u.strs[i], b->u.strs[i]) == 0;
-        else if (a->kind == WEFT_KIND_DIMS)
-            same = plain_dim(a->u.dims[i], batch_a) == plain_dim(b->u.dims[i], batch_b);
-        if (!same)
-            return false;
-    }
-    return true;
+    if (a->kind != WEFT_KIND_DIMS)
+        return weft_attr_equal(a, b);
+    bool same = a->key == b->key && a->kind == b->kind && a->n == b->n;
+    for (uint32_t i = 0; same && i < a->n; i++)
+        same = plain_dim(a->u.dims[i], batch_a) == plain_dim(b->u.dims[i], batch_b);
+    return same;
 }
 
 static bool same_weight(const weft_module *m, weft_val v, weft_val w, weft_column_kind kind)

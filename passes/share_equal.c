@@ -79,25 +79,6 @@ static size_t payload_bytes(const weft_attr *a, const void **out)
     }
 }
 
-static bool same_strs(const weft_attr *a, const weft_attr *b)
-{
-    for (uint32_t i = 0; i < a->n; i++)
-        if (strcmp(a->u.strs[i], b->u.strs[i]) != 0)
-            return false;
-    return true;
-}
-
-static bool same_attr(const weft_attr *a, const weft_attr *b)
-{
-    if (a->key != b->key || a->kind != b->kind || a->n != b->n)
-        return false;
-    if (a->kind == WEFT_KIND_STRS)
-        return same_strs(a, b);
-    const void *x = NULL, *y = NULL;
-    size_t n = payload_bytes(a, &x);
-    return payload_bytes(b, &y) == n && (n == 0 || memcmp(x, y, n) == 0);
-}
-
 static bool same_node(const weft_module *m, weft_node a, weft_node b)
 {
     weft_attrs x = weft_node_attrs(m, a), y = weft_node_attrs(m, b);
@@ -113,7 +94,7 @@ static bool same_node(const weft_module *m, weft_node a, weft_node b)
             weft_val_type(m, weft_node_out(m, b, i)).i)
             return false;
     for (uint32_t i = 0; i < x.n; i++)
-        if (!same_attr(&x.at[i], &y.at[i]))
+        if (!weft_attr_equal(&x.at[i], &y.at[i]))
             return false;
     return true;
 }
