@@ -344,7 +344,7 @@ static const char *find_device(const char *target)
     return "";
 }
 
-static weft_err make_slice(const weft_pass_options *o, weft_slice *out)
+weft_err weft_merge_slice(const weft_pass_options *o, weft_slice *out)
 {
     if (o->device)
         return weft_slice_make(o->device, o->slice ? o->slice : "", NULL, out);
@@ -364,5 +364,5 @@ bool weft_merge__sizes(weft_merger *g, int64_t batch, int64_t other, weft_merge_
     weft_dtype precision = g->cx->options->precision;
     out->half = precision == WEFT_DTYPE_F32 ? WEFT_DTYPE_NONE : precision;
     out->exact_f32 = !g->cx->options->tf32;
-    return make_slice(g->cx->options, &out->slice) == WEFT_ERR_OK;
+    return weft_merge_slice(g->cx->options, &out->slice) == WEFT_ERR_OK;
 }

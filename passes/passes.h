@@ -5,6 +5,7 @@
 #ifndef WEFT_PASSES_PASSES_H
 #define WEFT_PASSES_PASSES_H
 
+#include "estimator/estimator.h"
 #include "ir/ir.h"
 
 typedef struct weft_pass weft_pass;
@@ -120,6 +121,9 @@ typedef struct weft_pass_options {
     const weft_merge_strategy *strategy_without;
     double merge_tolerance; /* weights of which no element differs by more are equal; 0: by bits */
 } weft_pass_options;
+
+/* The slice for which merging must pay: that of `device`, else of `target`; two cores of a CPU. */
+WEFT_MUST_USE weft_err weft_merge_slice(const weft_pass_options *options, weft_slice *out);
 
 typedef enum weft_verify_when {
     WEFT_VERIFY_END,

@@ -3,13 +3,6 @@
 
 #include <string.h>
 
-/* Two cores of a CPU, or the GPU, as merge-models decides for. */
-static weft_err make_slice(const weft_pass_options *o, weft_slice *out)
-{
-    const char *slice = o->slice ? o->slice : o->device ? "" : "2core";
-    return weft_slice_make(o->device ? o->device : "cpu", slice, NULL, out);
-}
-
 static weft_err expect_bucket(weft_graph *joint, const weft_bucket *bucket, const weft_slice *slice,
                               weft_arena *arena, weft_tool_expectation *out)
 {
@@ -39,7 +32,7 @@ void weft_tool_expect_joint(const weft_module *m, const weft_pass_options *optio
                             weft_arena *arena, weft_tool_expectations *out)
 {
     weft_slice slice;
-    if (make_slice(options, &slice) != WEFT_ERR_OK)
+    if (weft_merge_slice(options, &slice) != WEFT_ERR_OK)
         return;
     for (uint32_t i = 0; i < weft_graph_count(m); i++) {
         weft_graph *g = weft_graph_at(m, i);

@@ -37,7 +37,7 @@ expect 1 "$WEFT" compile shape.wir --target sm_80 -o a.weft
 has err "Slice_3: slice: only running tells"
 
 code=0
-"$WEFT" compile "$set" --target sm_90,sm_80 -o a.weft >out 2>err || code=$?
+"$WEFT" compile "$set" --target sm_90,sm_80 -o a.weft --report gpu.json >out 2>err || code=$?
 if [ "$code" -ne 0 ] && grep -q "NVRTC, the compiler of CUDA kernels, is not here" err; then
     has err libnvrtc.so
     skip "no NVRTC: $(head -1 err)"
@@ -65,3 +65,7 @@ jq -e '.code.kernels | length > 5 and all(.resources | length == 2 and all(.regi
 jq -e '.code.kernels | map(.name) | (unique | length) == length' out >/dev/null || die "names"
 # Each module for both, and as PTX.
 jq -e '.code.images | length % 3 == 0 and (.[2].arch == "compute_90")' out >/dev/null || die "images"
+# What joint programs are expected to gain is that of the target, not of a CPU.
+"$WEFT" compile "$set" -o d.weft --report cpu.json
+jq -en --slurpfile gpu gpu.json --slurpfile cpu cpu.json \
+    '$gpu[0].expected[0].apart_ms != $cpu[0].expected[0].apart_ms' >/dev/null || die "expected gain"
