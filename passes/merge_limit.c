@@ -95,28 +95,43 @@ static void halve(const weft_merge_sizes *at, weft_arena *scratch, weft_workload
     work->kernel = kernel;
 }
 
-/* Time of one execution; `beside_bytes`: what others touch between two. false: not known. */
-static bool predict_graph(weft_merger *g, const weft_merge_sizes *at, weft_graph *graph,
-                          uint64_t beside_bytes, double *us, uint64_t *out_bytes)
+/* What the graph runs at these sizes, at their precision. */
+static bool make_workload(weft_merger *g, const weft_merge_sizes *at, weft_graph *graph,
+                          const weft_estimate_options *how, weft_workload *out)
 {
     weft_arena *scratch = g->cx->scratch;
-    weft_arena_mark mark = weft_arena_get_mark(scratch);
     uint32_t n = weft_graph_symbol_count(graph);
     int64_t *symbol = weft_arena_array(scratch, (size_t)n + 1, sizeof *symbol);
-    const weft_estimate_options how = {.exact_f32 = at->exact_f32, .beside_bytes = beside_bytes};
-    weft_estimate e = {0};
-    weft_workload work;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t s = weft_dim_as_symbol(g->dims, weft_graph_symbol_dim(graph, i));
         symbol[i] = s < at->n ? at->value[s] : -1;
     }
-    bool known = weft_workload_make(graph, symbol, &how, scratch, NULL, &work) == WEFT_ERR_OK;
-    if (known && at->half != WEFT_DTYPE_NONE)
-        halve(at, scratch, &work);
+    if (weft_workload_make(graph, symbol, how, scratch, NULL, out) != WEFT_ERR_OK)
+        return false;
+    if (at->half != WEFT_DTYPE_NONE)
+        halve(at, scratch, out);
+    return true;
+}
+
+/* Adds the time of one execution, when `all_bytes` of weights are touched from one to the next, or
+ * those of the graph, if they are more. *out_bytes: those of the graph. false: not known. */
+static bool predict_graph(weft_merger *g, const weft_merge_sizes *at, weft_graph *graph,
+                          uint64_t all_bytes, double *us, uint64_t *out_bytes)
+{
+    weft_arena *scratch = g->cx->scratch;
+    weft_arena_mark mark = weft_arena_get_mark(scratch);
+    weft_estimate_options how = {.exact_f32 = at->exact_f32};
+    weft_estimate e = {0};
+    weft_workload work = {0};
+    bool known = make_workload(g, at, graph, &how, &work);
+    if (known && all_bytes > work.weight_bytes) {
+        how.beside_bytes = all_bytes - work.weight_bytes;
+        known = make_workload(g, at, graph, &how, &work);
+    }
     known =
         known && weft_workload_estimate(&work, &at->slice, &how, scratch, NULL, &e) == WEFT_ERR_OK;
     *us += e.total.time_us;
-    *out_bytes = e.weight_bytes;
+    *out_bytes = work.weight_bytes;
     weft_arena_reset(scratch, mark);
     return known && isfinite(*us);
 }
@@ -131,13 +146,9 @@ static bool loses(weft_merger *g, const weft_merge_sizes *at)
         return false;
     if (at->reuse_bytes > (double)all)
         all = (uint64_t)at->reuse_bytes;
-    for (uint32_t i = 0; i < g->columns.n_model; i++) {
-        double once = 0;
-        weft_graph *model = g->columns.model[i];
-        if (!predict_graph(g, at, model, 0, &once, &own) ||
-            !predict_graph(g, at, model, all > own ? all - own : 0, &apart, &own))
+    for (uint32_t i = 0; i < g->columns.n_model; i++)
+        if (!predict_graph(g, at, g->columns.model[i], all, &apart, &own))
             return false;
-    }
     return apart < loss * joint;
 }
 
