@@ -94,14 +94,14 @@ static bool time_copies(weft_merger *g, const weft_piece *p, const weft_merge_si
     weft_node first = weft_merge__first(g, &p->column);
     for (uint32_t k = 0; p->copied >> k; k++) {
         double x = 0;
+        if (!(p->copied >> k & 1))
+            continue;
         for (uint32_t i = 0; i < g->columns.n_model; i++) {
             weft_node n = p->column.node[i];
-            if (p->copied >> k & 1 && n.i &&
-                !weft_merge__count(at, g->m, weft_node_in(g->m, n, k), &x))
+            if (n.i && !weft_merge__count(at, g->m, weft_node_in(g->m, n, k), &x))
                 return false;
         }
-        if (p->copied >> k & 1 &&
-            !weft_merge__copy_us(at, g->m, weft_node_in(g->m, first, k), x, us))
+        if (!weft_merge__copy_us(at, g->m, weft_node_in(g->m, first, k), x, us))
             return false;
     }
     return true;
