@@ -123,6 +123,11 @@ weft_buf *weft_cuda__body(weft_cuda_kernel *k); /* statements of the function */
 void weft_cuda__launch(weft_cuda_kernel *k, weft_dim gx, weft_dim gy, weft_dim gz,
                        uint32_t dynamic_shared_bytes);
 
+/* Attribute `axis` of an operand of that rank, counted from the front. */
+uint32_t weft_cuda__axis(const weft_cuda *cu, int64_t otherwise, uint32_t rank);
+/* Opens a body in which a thread has one of dim[0] * ... * dim[n - 1] elements: "at" is its number,
+ * and threads beyond return. To be launched with weft_cuda__packs(cu, elements, 1, threads). */
+void weft_cuda__each(weft_cuda_kernel *k, const weft_dim *dim, uint32_t n);
 /* The type that elements are computed in (math.cuh): "f32", "f64", "i64" or "u64". */
 const char *weft_cuda__arith(weft_dtype dtype);
 /* A float as C text that reads back as the same ("0.5f", "__int_as_float(0x7f800000)"). */

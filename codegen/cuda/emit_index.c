@@ -20,10 +20,7 @@ static weft_cuda_kernel *start(weft_cuda *cu, const char *stem, weft_dim count)
     weft_cuda_kernel *k = weft_cuda__kernel(cu, stem, THREADS);
     weft_cuda__include(k, "index.cuh");
     weft_cuda__out(k, "y", 0);
-    weft_buf_printf(weft_cuda__body(k),
-                    "    const size_t at = (size_t)blockIdx.x * %d + threadIdx.x;\n"
-                    "    if (at >= %s)\n        return;\n",
-                    THREADS, weft_cuda__long_of(k, &count, 1));
+    weft_cuda__each(k, &count, 1);
     return k;
 }
 
@@ -37,12 +34,6 @@ static weft_err launch(weft_cuda_kernel *k, weft_dim count)
 static const char *type_of(const weft_ttype *t)
 {
     return weft_dtype_name((weft_dtype)t->dtype);
-}
-
-static int64_t axis_of(weft_cuda *cu, int64_t otherwise, uint32_t rank)
-{
-    int64_t axis = weft_attrs_int(weft_cuda__attrs(cu), WEFT_ATTR_AXIS, otherwise);
-    return axis + (axis < 0 ? rank : 0);
 }
 
 /* -- Gather ------------------------------------------------------------------------------------ */
@@ -61,7 +52,7 @@ weft_err weft_cuda_emit_gather_elements(weft_cuda *cu, weft_node n)
 {
     (void)n;
     const weft_ttype *x = weft_cuda__in_type(cu, 0), *y = weft_cuda__out_type(cu, 0);
-    uint32_t axis = (uint32_t)axis_of(cu, 0, x->rank);
+    uint32_t axis = weft_cuda__axis(cu, 0, x->rank);
     weft_dim count = weft_cuda__numel(cu, y);
     weft_cuda_kernel *k = start(cu, "gather_elements", count);
     weft_cuda__in(k, "x", 0);
@@ -136,7 +127,7 @@ weft_err weft_cuda_emit_scatter_elements(weft_cuda *cu, weft_node n)
     (void)n;
     const weft_ttype *x = weft_cuda__in_type(cu, 0), *index = weft_cuda__in_type(cu, 1);
     const char *reduce = reduction_of(cu);
-    uint32_t axis = (uint32_t)axis_of(cu, 0, x->rank);
+    uint32_t axis = weft_cuda__axis(cu, 0, x->rank);
     weft_ttype shape = *index; /* a thread's own: with a reduction, all along the axis */
     weft_dim stride[WEFT_RANK_MAX];
     weft_cuda__strides(cu, index, stride);
@@ -201,7 +192,7 @@ weft_err weft_cuda_emit_top_k(weft_cuda *cu, weft_node n)
     (void)n;
     static const char *const name[] = {"value", "index"};
     const weft_ttype *x = weft_cuda__in_type(cu, 0);
-    uint32_t axis = (uint32_t)axis_of(cu, -1, x->rank);
+    uint32_t axis = weft_cuda__axis(cu, -1, x->rank);
     bool largest = weft_attrs_int(weft_cuda__attrs(cu), WEFT_ATTR_LARGEST, 1) != 0;
     weft_dim count = weft_cuda__numel(cu, x), k_dim = 0;
     const char *to[2] = {"(T *)0", "(i64 *)0"};
@@ -219,17 +210,15 @@ weft_err weft_cuda_emit_top_k(weft_cuda *cu, weft_node n)
         to[i] = weft_arena_printf(weft_cuda__arena(cu), "%s + line * %s * step + c", name[i],
                                   weft_cuda__int(k, k_dim));
     }
+    weft_cuda__each(k, &count, 1);
     weft_buf_printf(
         weft_cuda__body(k),
-        "    const size_t at = (size_t)blockIdx.x * %d + threadIdx.x;\n"
-        "    if (at >= %s)\n        return;\n"
         "    typedef %s T;\n"
         "    const size_t step = %s, c = at %% step, line = at / (step * %s);\n"
         "    top_k<%s, %s>(x + line * %s * step + c, %s, step, (int)(at / step %% %s), %s, "
         "%s, %s);\n",
-        THREADS, weft_cuda__long_of(k, &count, 1), type_of(x), step, len,
-        largest ? "true" : "false", weft_cuda__arith((weft_dtype)x->dtype), len, len, len,
-        weft_cuda__int(k, k_dim), to[0], to[1]);
+        type_of(x), step, len, largest ? "true" : "false", weft_cuda__arith((weft_dtype)x->dtype),
+        len, len, len, weft_cuda__int(k, k_dim), to[0], to[1]);
     return launch(k, count);
 }
 
@@ -239,7 +228,7 @@ weft_err weft_cuda_emit_one_hot(weft_cuda *cu, weft_node n)
 {
     (void)n;
     const weft_ttype *y = weft_cuda__out_type(cu, 0);
-    uint32_t axis = (uint32_t)axis_of(cu, -1, y->rank);
+    uint32_t axis = weft_cuda__axis(cu, -1, y->rank);
     weft_dim count = weft_cuda__numel(cu, y);
     weft_cuda_kernel *k = start(cu, "one_hot", count);
     weft_cuda__in(k, "x", 0);

@@ -172,12 +172,10 @@ weft_err weft_cuda_emit_math(weft_cuda *cu, weft_node n)
     a.k = weft_cuda__kernel(cu, a.name, THREADS);
     weft_cuda__include(a.k, "math.cuh");
     weft_cuda__out(a.k, "y", 0);
-    const char *count = weft_cuda__long(a.k, y, 0, y->rank);
+    weft_cuda__each(a.k, y->dim, y->rank);
     WEFT_TRY(express(&a, weft_node_op(m, n), n_in, &value));
-    weft_buf_printf(weft_cuda__body(a.k),
-                    "    size_t at = (size_t)blockIdx.x * %d + threadIdx.x;\n"
-                    "    if (at < %s)\n        y[at] = convert<%s>(%s);\n",
-                    THREADS, count, weft_dtype_name((weft_dtype)y->dtype), value);
+    weft_buf_printf(weft_cuda__body(a.k), "    y[at] = convert<%s>(%s);\n",
+                    weft_dtype_name((weft_dtype)y->dtype), value);
     weft_cuda__launch(a.k, weft_cuda__packs(cu, weft_cuda__numel(cu, y), 1, THREADS), 1, 1, 0);
     return WEFT_ERR_OK;
 }

@@ -350,9 +350,8 @@ weft_err weft_cuda_emit_slice(weft_cuda *cu, weft_node n)
 weft_err weft_cuda_emit_split(weft_cuda *cu, weft_node n)
 {
     const weft_ttype *x = weft_cuda__in_type(cu, 0);
-    int64_t axis = weft_attrs_int(weft_cuda__attrs(cu), WEFT_ATTR_AXIS, 0);
+    uint32_t axis = weft_cuda__axis(cu, 0, x->rank);
     weft_dim stride[WEFT_RANK_MAX], at = 0;
-    axis += axis < 0 ? x->rank : 0;
     weft_cuda__strides(cu, x, stride);
     uint32_t n_out = weft_node_out_count(weft_cuda__module(cu), n);
     for (uint32_t i = 0; i < n_out; i++) {
@@ -506,18 +505,18 @@ weft_err weft_cuda_emit_concat(weft_cuda *cu, weft_node n)
 {
     const weft_ttype *y = weft_cuda__out_type(cu, 0);
     uint32_t n_in = weft_node_in_count(weft_cuda__module(cu), n);
-    int64_t axis = weft_attrs_int(weft_cuda__attrs(cu), WEFT_ATTR_AXIS, 0), pack = PACK_BYTES;
-    axis += axis < 0 ? y->rank : 0;
+    uint32_t axis = weft_cuda__axis(cu, 0, y->rank);
+    int64_t pack = PACK_BYTES;
     weft_dtype bits = bits_of(y);
     for (uint32_t i = 0; i < n_in; i++) {
-        weft_dim width = weft_cuda__product(cu, weft_cuda__in_type(cu, i), (uint32_t)axis, y->rank);
+        weft_dim width = weft_cuda__product(cu, weft_cuda__in_type(cu, i), axis, y->rank);
         int64_t one = pack_of(bits, known_factor(cu, width));
         pack = one < pack ? one : pack;
     }
     weft_dim before = 0;
     for (uint32_t i = 0; i < n_in; i += CONCAT_MAX) {
         uint32_t to = i + CONCAT_MAX < n_in ? i + CONCAT_MAX : n_in;
-        emit_concat_part(cu, i, to, (uint32_t)axis, before, pack, bits);
+        emit_concat_part(cu, i, to, axis, before, pack, bits);
         for (uint32_t j = i; j < to; j++)
             before = weft_cuda__add(cu, before, weft_cuda__in_type(cu, j)->dim[axis]);
     }
@@ -548,10 +547,9 @@ weft_err weft_cuda_emit_gather(weft_cuda *cu, weft_node n)
     (void)n;
     const weft_ttype *x = weft_cuda__in_type(cu, 0), *index = weft_cuda__in_type(cu, 1);
     const weft_ttype *y = weft_cuda__out_type(cu, 0);
-    int64_t axis = weft_attrs_int(weft_cuda__attrs(cu), WEFT_ATTR_AXIS, 0);
+    uint32_t axis = weft_cuda__axis(cu, 0, x->rank);
     weft_dtype bits = bits_of(x);
-    axis += axis < 0 ? x->rank : 0;
-    weft_dim inner = weft_cuda__product(cu, x, (uint32_t)axis + 1, x->rank);
+    weft_dim inner = weft_cuda__product(cu, x, axis + 1, x->rank);
     int64_t pack = pack_of(bits, known_factor(cu, inner));
     weft_cuda_kernel *k = weft_cuda__kernel(cu, "gather", THREADS);
     weft_cuda__include(k, "move.cuh");
@@ -561,9 +559,8 @@ weft_err weft_cuda_emit_gather(weft_cuda *cu, weft_node n)
     weft_buf_printf(weft_cuda__body(k), "    gather<%lld>(x, index, y, %s, %s, %s, %s, (%s)%s);\n",
                     (long long)pack, weft_cuda__long(k, y, 0, y->rank),
                     weft_cuda__long(k, index, 0, index->rank),
-                    weft_cuda__long(k, x, (uint32_t)axis + 1, x->rank),
-                    weft_cuda__int(k, x->dim[axis]), weft_dtype_name(bits),
-                    absent_bits((weft_dtype)x->dtype));
+                    weft_cuda__long(k, x, axis + 1, x->rank), weft_cuda__int(k, x->dim[axis]),
+                    weft_dtype_name(bits), absent_bits((weft_dtype)x->dtype));
     weft_cuda__launch(k, weft_cuda__packs(cu, weft_cuda__numel(cu, y), pack, THREADS), 1, 1, 0);
     return WEFT_ERR_OK;
 }

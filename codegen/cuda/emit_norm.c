@@ -95,10 +95,9 @@ weft_err weft_cuda_emit_layer_norm(weft_cuda *cu, weft_node n)
 {
     (void)n;
     const weft_ttype *x = weft_cuda__in_type(cu, 0);
-    int64_t axis = weft_attrs_int(weft_cuda__attrs(cu), WEFT_ATTR_AXIS, -1);
-    axis += axis < 0 ? x->rank : 0;
-    weft_dim rows = weft_cuda__product(cu, x, 0, (uint32_t)axis);
-    weft_dim len = weft_cuda__product(cu, x, (uint32_t)axis, x->rank);
+    uint32_t axis = weft_cuda__axis(cu, -1, x->rank);
+    weft_dim rows = weft_cuda__product(cu, x, 0, axis);
+    weft_dim len = weft_cuda__product(cu, x, axis, x->rank);
     row_plan p = plan_rows(cu, rows, len, (weft_dtype)x->dtype);
     bool has_bias = weft_cuda__in_type(cu, 2) != NULL;
     weft_cuda_kernel *k = weft_cuda__kernel(cu, "layer_norm", p.block);
@@ -118,7 +117,7 @@ weft_err weft_cuda_emit_layer_norm(weft_cuda *cu, weft_node n)
     weft_buf_finish(&members);
     weft_buf_finish(&body);
     WEFT_TRY(err);
-    return emit_rows(cu, k, &p, weft_cuda__long(k, x, 0, (uint32_t)axis), weft_cuda__int(k, len),
+    return emit_rows(cu, k, &p, weft_cuda__long(k, x, 0, axis), weft_cuda__int(k, len),
                      has_bias ? "@_affine{scale, bias}" : "@_affine{scale}");
 }
 
@@ -238,8 +237,7 @@ static weft_err emit_lanes(weft_cuda *cu, const char *call, uint32_t axis)
 static bool find_axis(weft_cuda *cu, uint32_t *out)
 {
     const weft_ttype *x = weft_cuda__in_type(cu, 0);
-    int64_t axis = weft_attrs_int(weft_cuda__attrs(cu), WEFT_ATTR_AXIS, -1);
-    *out = (uint32_t)(axis + (axis < 0 ? x->rank : 0));
+    *out = weft_cuda__axis(cu, -1, x->rank);
     return x->rank > 0;
 }
 

@@ -10,12 +10,10 @@ static const char *scale_text(weft_cuda_kernel *k)
     weft_cuda *cu = weft_cuda__of(k);
     weft_arena *arena = weft_cuda__arena(cu);
     const weft_ttype *x = weft_cuda__in_type(cu, 0), *scale = weft_cuda__in_type(cu, 1);
-    int64_t axis = weft_attrs_int(weft_cuda__attrs(cu), WEFT_ATTR_AXIS, 1);
     int64_t block = weft_attrs_int(weft_cuda__attrs(cu), WEFT_ATTR_BLOCK_SIZE, 0);
-    axis += axis < 0 ? x->rank : 0;
     if (weft_cuda__numel(cu, scale) == 1)
         return "0";
-    uint32_t d = (uint32_t)axis;
+    uint32_t d = weft_cuda__axis(cu, 1, x->rank);
     const char *inner = weft_cuda__long(k, x, d + 1, x->rank);
     const char *len = weft_cuda__long(k, x, d, d + 1);
     const char *along = weft_arena_printf(arena, "at / %s %% %s", inner, len);
@@ -38,14 +36,12 @@ static weft_err emit(weft_cuda *cu, const char *stem, const char *value)
     if (weft_cuda__in_type(cu, 2))
         weft_cuda__in(k, "zero", 2);
     weft_cuda__out(k, "y", 0);
+    weft_cuda__each(k, y->dim, y->rank);
     weft_buf_printf(weft_cuda__body(k),
                     "    typedef %s Y;\n"
-                    "    const size_t at = (size_t)blockIdx.x * %d + threadIdx.x;\n"
-                    "    if (at >= %s)\n        return;\n"
                     "    const size_t i = %s;\n"
                     "    y[at] = %s%s);\n",
-                    type, THREADS, weft_cuda__long(k, y, 0, y->rank), scale_text(k), value,
-                    weft_cuda__in_type(cu, 2) ? "zero[i]" : "0");
+                    type, scale_text(k), value, weft_cuda__in_type(cu, 2) ? "zero[i]" : "0");
     weft_cuda__launch(k, weft_cuda__packs(cu, weft_cuda__numel(cu, y), 1, THREADS), 1, 1, 0);
     return WEFT_ERR_OK;
 }
@@ -132,16 +128,15 @@ static void print_dot(weft_cuda_kernel *k, const product *p)
     const weft_ttype *a = weft_cuda__in_type(cu, 0), *b = weft_cuda__in_type(cu, p->b);
     const weft_ttype *y = weft_cuda__out_type(cu, 0);
     weft_buf *body = weft_cuda__body(k);
+    weft_cuda__each(k, y->dim, y->rank);
     weft_buf_printf(body,
-                    "    const size_t at = (size_t)blockIdx.x * %d + threadIdx.x;\n"
                     "    const size_t m = %s, n = %s, k = %s;\n"
-                    "    if (at >= %s)\n        return;\n"
                     "    const size_t col = at %% n, row = at / n %% m, batch = at / (n * m);\n"
                     "    const size_t at_a = %s, at_b = %s;\n",
-                    THREADS, weft_cuda__long(k, y, y->rank - 2u, y->rank - 1u),
+                    weft_cuda__long(k, y, y->rank - 2u, y->rank - 1u),
                     weft_cuda__long(k, y, y->rank - 1u, y->rank),
-                    weft_cuda__long(k, a, a->rank - 1u, a->rank), weft_cuda__long(k, y, 0, y->rank),
-                    matrix_text(k, a, y), matrix_text(k, b, y));
+                    weft_cuda__long(k, a, a->rank - 1u, a->rank), matrix_text(k, a, y),
+                    matrix_text(k, b, y));
     const char *zero_a = pick_text(k, p->zero_a, "zero_a", "m", "at_a / (m * k)", "row");
     const char *zero_b = pick_text(k, p->zero_b, "zero_b", "n", "at_b / (k * n)", "col");
     weft_buf_printf(

@@ -201,8 +201,7 @@ weft_err weft_cuda_emit_arg(weft_cuda *cu, weft_node n)
     weft_attrs attrs = weft_cuda__attrs(cu);
     bool least = weft_node_op(weft_cuda__module(cu), n) == WEFT_OP_ARG_MIN;
     bool last = weft_attrs_int(attrs, WEFT_ATTR_SELECT_LAST_INDEX, 0) != 0;
-    int64_t signed_axis = weft_attrs_int(attrs, WEFT_ATTR_AXIS, 0);
-    uint32_t axis = (uint32_t)(signed_axis + (signed_axis < 0 ? x->rank : 0));
+    uint32_t axis = weft_cuda__axis(cu, 0, x->rank);
     if (x->rank == 0)
         return weft_cuda__unsup(cu, "a single number has no CUDA kernel");
     weft_dim lanes = weft_cuda__numel(cu, weft_cuda__out_type(cu, 0));

@@ -216,10 +216,7 @@ static weft_err emit(resize *r, const char *stem)
     weft_cuda__include(r->k, "resize.cuh");
     weft_cuda__in(r->k, "x", 0);
     weft_cuda__out(r->k, "y", 0);
-    weft_buf_printf(body,
-                    "    const size_t at = (size_t)blockIdx.x * %d + threadIdx.x;\n"
-                    "    if (at >= %s)\n        return;\n",
-                    THREADS, weft_cuda__long(r->k, y, 0, y->rank));
+    weft_cuda__each(r->k, y->dim, y->rank);
     if (r->crop)
         weft_buf_puts(body, "    bool outside = false;\n");
     for (uint32_t i = 0; i < r->n_axis; i++)

@@ -475,6 +475,20 @@ void weft_cuda__gemm(weft_cuda *cu, const weft_step_gemm *gemm)
     WEFT_VEC_PUSH(cu->code->arena, &cu->step, step);
 }
 
+uint32_t weft_cuda__axis(const weft_cuda *cu, int64_t otherwise, uint32_t rank)
+{
+    int64_t axis = weft_attrs_int(weft_cuda__attrs(cu), WEFT_ATTR_AXIS, otherwise);
+    return (uint32_t)(axis + (axis < 0 ? rank : 0));
+}
+
+void weft_cuda__each(weft_cuda_kernel *k, const weft_dim *dim, uint32_t n)
+{
+    weft_buf_printf(weft_cuda__body(k),
+                    "    const size_t at = (size_t)blockIdx.x * %u + threadIdx.x;\n"
+                    "    if (at >= %s)\n        return;\n",
+                    k->threads, weft_cuda__long_of(k, dim, n));
+}
+
 void weft_cuda__finishes(weft_cuda *cu)
 {
     cu->step.at[cu->step.len - 1].kind = WEFT_STEP_FINISH;
