@@ -130,6 +130,14 @@ static bool is_matrix(const weft_prep *p, uint32_t in, int64_t rows, int64_t col
            s->tensor.dim[0] == rows && s->tensor.dim[1] == cols;
 }
 
+/* A row of a segment takes so long, a block of its rows so many floats a row. */
+static void widen(low_rank_kernel *k, double row_ns, int64_t row_floats)
+{
+    uint64_t bytes = (uint64_t)row_floats * WEFT_VEC_ROWS * sizeof(float);
+    k->row_ns = row_ns > k->row_ns ? row_ns : k->row_ns;
+    k->own_bytes = bytes > k->own_bytes ? bytes : k->own_bytes;
+}
+
 /* The thin product of a segment; false: not for this kernel. */
 static bool read_thin(const weft_prep *p, low_rank_kernel *k, uint32_t u, own *s)
 {
@@ -138,10 +146,7 @@ static bool read_thin(const weft_prep *p, low_rank_kernel *k, uint32_t u, own *s
     if (!is_matrix(p, u, k->k, s->rank) || !p->in[u].weight || u + 1 >= p->n_in ||
         !is_matrix(p, u + 1, s->rank, k->n))
         return false;
-    double each = multiply_ns * (double)s->rank * (double)(k->k + k->n);
-    uint64_t bytes = (uint64_t)s->rank * WEFT_VEC_ROWS * sizeof(float);
-    k->row_ns = each > k->row_ns ? each : k->row_ns;
-    k->own_bytes = bytes > k->own_bytes ? bytes : k->own_bytes;
+    widen(k, multiply_ns * (double)s->rank * (double)(k->k + k->n), s->rank);
     return s->rank < INT32_MAX;
 }
 
@@ -166,10 +171,7 @@ static bool read_patch(const weft_prep *p, low_rank_kernel *k, uint32_t value, o
     if (in[1].tensor.data && in[2].tensor.data &&
         !weft_patch_is_sound(in[1].tensor.data, in[2].tensor.data, n, k->k, k->n))
         return false;
-    double each = element_ns * (double)n;
-    uint64_t bytes = (uint64_t)k->k * WEFT_VEC_ROWS * sizeof(float);
-    k->row_ns = each > k->row_ns ? each : k->row_ns;
-    k->own_bytes = bytes > k->own_bytes ? bytes : k->own_bytes;
+    widen(k, element_ns * (double)n, k->k);
     return k->k < INT32_MAX;
 }
 
