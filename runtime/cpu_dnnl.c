@@ -347,9 +347,18 @@ void weft_dnnl__set(weft_prep *p, dnnl_kernel *k, const_dnnl_primitive_desc_t pd
     p->variant = k->variant;
 }
 
+static bool is_sound(const_dnnl_primitive_desc_t pd)
+{
+    const_dnnl_primitive_attr_t attr;
+    const_dnnl_post_ops_t ops;
+    return dnnl_primitive_desc_get_attr(pd, &attr) == dnnl_success &&
+           dnnl_primitive_attr_get_post_ops(attr, &ops) == dnnl_success &&
+           weft_dnnl__post_ops_are_sound(ops);
+}
+
 dnnl_step *weft_dnnl__add(dnnl_kernel *k, const_dnnl_primitive_desc_t pd)
 {
-    if (k->n_step == DNNL_STEP_MAX)
+    if (k->n_step == DNNL_STEP_MAX || !is_sound(pd))
         return NULL;
     dnnl_step *s = &k->step[k->n_step];
     if (dnnl_primitive_create(&s->prim, pd) != dnnl_success)

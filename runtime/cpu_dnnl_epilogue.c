@@ -1,9 +1,15 @@
 /* Epilogues as post-ops of oneDNN.
  *
  * A chain in which every step takes the value of the step before once becomes post-ops; anything
- * else is left to an element-wise pass over the result. */
+ * else is left to an element-wise pass over the result.
+ *
+ * oneDNN 2.6 generates code for element-wise post-ops once per algorithm: a second post-op of the
+ * same algorithm is computed with the parameters of the first. Neighbours are therefore composed
+ * (linear after linear, clip after clip); a chain that still holds one algorithm with two sets of
+ * parameters is not fused. weft_dnnl__add refuses any primitive that breaks this rule. */
 #include "runtime/cpu_dnnl_int.h"
 
+#include <math.h>
 #include <string.h>
 
 /* -- Single steps --------------------------------------------------------------------------- */
@@ -17,7 +23,67 @@ static bool number(const weft_step *s, uint32_t k, float *out)
 static bool append(dnnl_epilogue *e, dnnl_alg_kind_t alg, float alpha, float beta)
 {
     return dnnl_post_ops_len(e->ops) < 2 * DNNL_EPILOGUE_MAX &&
-           dnnl_post_ops_append_eltwise(e->ops, 1.0f, alg, alpha, beta) == dnnl_success;
+           dnnl_post_ops_append_eltwise(e->ops, 1.0f, alg, alpha, beta) == dnnl_success &&
+           weft_dnnl__post_ops_are_sound(e->ops);
+}
+
+/* The last post-op, if it is of algorithm `alg`. */
+static bool last_is(const dnnl_epilogue *e, dnnl_alg_kind_t alg, float *alpha, float *beta)
+{
+    int n = dnnl_post_ops_len(e->ops);
+    dnnl_alg_kind_t found;
+    float scale;
+    return n > 0 && dnnl_post_ops_get_kind(e->ops, n - 1) == dnnl_eltwise &&
+           dnnl_post_ops_get_params_eltwise(e->ops, n - 1, &scale, &found, alpha, beta) ==
+               dnnl_success &&
+           found == alg;
+}
+
+/* Replaces the last post-op: oneDNN has no call for it, so the others are copied. */
+static bool replace_last(dnnl_epilogue *e, dnnl_alg_kind_t alg, float alpha, float beta)
+{
+    dnnl_post_ops_t ops;
+    int n = dnnl_post_ops_len(e->ops) - 1;
+    if (dnnl_post_ops_create(&ops) != dnnl_success)
+        return false;
+    bool done = true;
+    for (int i = 0; i < n && done; i++)
+        done = weft_dnnl__copy_post_op(e->ops, i, ops);
+    done = done && dnnl_post_ops_append_eltwise(ops, 1.0f, alg, alpha, beta) == dnnl_success &&
+           weft_dnnl__post_ops_are_sound(ops);
+    dnnl_post_ops_destroy(done ? e->ops : ops);
+    if (done)
+        e->ops = ops;
+    return done;
+}
+
+/* A factor that rounding has not changed beyond the precision of f32: finite, and zero only if one
+ * of its own factors is. */
+static bool is_exact_factor(float product, float a, float b)
+{
+    return isnormal(product) || (product == 0 && (a == 0 || b == 0));
+}
+
+/* x * alpha + beta; after another linear step  (x*a + b)*c + d ==> x*(a*c) + (b*c + d). */
+static bool append_scale_shift(dnnl_epilogue *e, float alpha, float beta)
+{
+    float a, b;
+    if (!last_is(e, dnnl_eltwise_linear, &a, &b))
+        return append(e, dnnl_eltwise_linear, alpha, beta);
+    double shift = (double)b * alpha + beta;
+    return is_exact_factor(a * alpha, a, alpha) && isfinite(shift) &&
+           replace_last(e, dnnl_eltwise_linear, a * alpha, (float)shift);
+}
+
+/* min(max(x, low), high); after another clip both limits of the first are clipped by the second. */
+static bool append_clip(dnnl_epilogue *e, float low, float high)
+{
+    float a, b;
+    if (!last_is(e, dnnl_eltwise_clip, &a, &b))
+        return append(e, dnnl_eltwise_clip, low, high);
+    return a <= b && low <= high &&
+           replace_last(e, dnnl_eltwise_clip, fminf(fmaxf(a, low), high),
+                        fminf(fmaxf(b, low), high));
 }
 
 /* Steps of the accumulator (argument 0) and numbers. */
@@ -32,7 +98,7 @@ static bool append_unary(dnnl_epilogue *e, const weft_step *s)
     case WEFT_STEP_ELU:
         return number(s, 1, &a) && append(e, dnnl_eltwise_elu, a, 0);
     case WEFT_STEP_CLIP:
-        return number(s, 1, &a) && number(s, 2, &b) && append(e, dnnl_eltwise_clip, a, b);
+        return number(s, 1, &a) && number(s, 2, &b) && append_clip(e, a, b);
     case WEFT_STEP_SIGMOID:
         return append(e, dnnl_eltwise_logistic, 0, 0);
     case WEFT_STEP_TANH:
@@ -46,8 +112,8 @@ static bool append_unary(dnnl_epilogue *e, const weft_step *s)
     case WEFT_STEP_HARD_SWISH:
         return append(e, dnnl_eltwise_hardswish, 0, 0);
     case WEFT_STEP_HARD_SIGMOID:
-        return number(s, 1, &a) && number(s, 2, &b) && append(e, dnnl_eltwise_linear, a, b) &&
-               append(e, dnnl_eltwise_clip, 0, 1);
+        return number(s, 1, &a) && number(s, 2, &b) && append_scale_shift(e, a, b) &&
+               append_clip(e, 0, 1);
     case WEFT_STEP_EXP:
         return append(e, dnnl_eltwise_exp, 0, 0);
     case WEFT_STEP_SQRT:
@@ -57,7 +123,7 @@ static bool append_unary(dnnl_epilogue *e, const weft_step *s)
     case WEFT_STEP_SQUARE:
         return append(e, dnnl_eltwise_square, 0, 0);
     case WEFT_STEP_NEG:
-        return append(e, dnnl_eltwise_linear, -1, 0);
+        return append_scale_shift(e, -1, 0);
     case WEFT_STEP_IDENTITY:
         return true;
     default:
@@ -73,14 +139,13 @@ static bool append_linear(dnnl_epilogue *e, const weft_step *s, uint32_t acc)
         return false;
     switch (s->op) {
     case WEFT_STEP_ADD:
-        return append(e, dnnl_eltwise_linear, 1, x);
+        return append_scale_shift(e, 1, x);
     case WEFT_STEP_SUB:
-        return acc == 0 ? append(e, dnnl_eltwise_linear, 1, -x)
-                        : append(e, dnnl_eltwise_linear, -1, x);
+        return acc == 0 ? append_scale_shift(e, 1, -x) : append_scale_shift(e, -1, x);
     case WEFT_STEP_MUL:
-        return append(e, dnnl_eltwise_linear, x, 0);
+        return append_scale_shift(e, x, 0);
     case WEFT_STEP_DIV:
-        return acc == 0 && x != 0 && append(e, dnnl_eltwise_linear, 1 / x, 0);
+        return acc == 0 && x != 0 && append_scale_shift(e, 1 / x, 0);
     default:
         return false;
     }

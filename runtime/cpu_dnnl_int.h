@@ -41,7 +41,7 @@ dnnl_kernel *weft_dnnl__create(weft_prep *p);
 void weft_dnnl__destroy(void *kernel);
 /* Makes k the kernel of p, named after the implementation of pd. */
 void weft_dnnl__set(weft_prep *p, dnnl_kernel *k, const_dnnl_primitive_desc_t pd);
-/* Adds a primitive; NULL when it cannot be made. */
+/* Adds a primitive; NULL when it cannot be made or its post-ops are not sound. */
 dnnl_step *weft_dnnl__add(dnnl_kernel *k, const_dnnl_primitive_desc_t pd);
 /* Binds argument `dnnl_arg` to args[arg] + offset. */
 bool weft_dnnl__bind(dnnl_kernel *k, dnnl_step *s, int dnnl_arg, const dnnl_memory_desc_t *md,
@@ -71,6 +71,14 @@ static inline dnnl_engine_t weft_dnnl__engine(const weft_prep *p)
 /* The tag of a layout at a rank; dnnl_format_tag_undef when there is none. */
 dnnl_format_tag_t weft_dnnl__tag(weft_layout layout, int32_t rank);
 bool weft_dnnl__md(const weft_slot *s, dnnl_memory_desc_t *out);
+
+/* -- Post-ops: cpu_dnnl_postops.c ----------------------------------------------------------- */
+
+/* False if two element-wise post-ops share an algorithm but not its parameters: oneDNN 2.6 computes
+ * the second with the parameters of the first. */
+bool weft_dnnl__post_ops_are_sound(const_dnnl_post_ops_t ops);
+/* Appends entry `i` of `from` to `to`: a sum, an element-wise or a binary one. */
+bool weft_dnnl__copy_post_op(const_dnnl_post_ops_t from, int i, dnnl_post_ops_t to);
 
 /* -- Epilogues: cpu_dnnl_epilogue.c --------------------------------------------------------- */
 

@@ -1,0 +1,103 @@
+/* Kernels of the CPU driver, each compared with the reference implementation of its operator. */
+#ifndef WEFT_TESTS_KERNEL_CHECK_H
+#define WEFT_TESTS_KERNEL_CHECK_H
+
+#include "tests/support/session_world.h"
+
+/* -- Comparing one operator ----------------------------------------------------------------- */
+
+typedef struct check {
+    const char *name;
+    weft_op_id op;
+    const char *attrs[12]; /* key, value pairs: "i:3", "f:0.5", "l:1,2", "s:text", "t:a;b" */
+    const char *in[6];     /* "x 1,3,8,8" input, "w 4,3" weight, "c..." input reordered to c16,
+                            * "b..." bool input, "-" omitted */
+    const char *out;       /* dims */
+    weft_layout layout;    /* of the result of the operator */
+    double tolerance;
+    const char *variant; /* must occur in the name of the kernel */
+} check;
+
+static inline weft_attrs layout_attr(world *w, weft_layout layout)
+{
+    weft_attr *a = weft_arena_alloc(w->arena, sizeof *a);
+    *a = (weft_attr){.key = WEFT_ATTR_LAYOUT, .kind = WEFT_KIND_STR};
+    a->u.s = weft_layout_name(layout);
+    return (weft_attrs){.at = a, .n = 1};
+}
+
+static inline double compare(const weft_tensor *got, const weft_tensor *want)
+{
+    double worst = 0, scale = 1e-6;
+    int64_t n = weft_tensor_numel(want);
+    assert_int_equal(weft_tensor_numel(got), n);
+    for (int64_t i = 0; i < n; i++)
+        scale = fmax(scale, fabs(weft_tensor_get_f64(want, i)));
+    for (int64_t i = 0; i < n; i++) {
+        double e = fabs(weft_tensor_get_f64(got, i) - weft_tensor_get_f64(want, i)) / scale;
+        worst = e > worst || e != e ? e : worst;
+    }
+    return worst;
+}
+
+static inline void run_check(const check *c, uint32_t threads)
+{
+    world w;
+    int64_t dim[8];
+    uint32_t n_in = 0, in[6] = {0};
+    weft_tensor t[6], y, got;
+    const weft_tensor *operand[6] = {0};
+    init_world(&w);
+    for (; n_in < 6 && c->in[n_in]; n_in++) {
+        char kind = c->in[n_in][0];
+        if (kind == '-')
+            continue;
+        uint32_t rank = parse_dims(c->in[n_in] + 2, dim);
+        t[n_in] = make_tensor(&w, kind == 'b' ? WEFT_DTYPE_BOOL : WEFT_DTYPE_F32, rank, dim);
+        operand[n_in] = &t[n_in];
+        in[n_in] = kind == 'w' ? add_weight(&w, t[n_in]) : add_input(&w, t[n_in]);
+        if (kind == 'c') {
+            uint32_t v = add_value(&w, WEFT_DTYPE_F32, WEFT_LAYOUT_C16, rank, dim);
+            add_launch(&w, WEFT_OP_REORDER, layout_attr(&w, WEFT_LAYOUT_C16), &in[n_in], 1, v);
+            in[n_in] = v;
+        }
+    }
+    weft_attrs attrs = parse_attrs(&w, c->attrs);
+    uint32_t rank = parse_dims(c->out, dim), plain;
+    uint32_t out = add_value(&w, WEFT_DTYPE_F32, c->layout, rank, dim);
+    uint32_t at = w.program.n_launch;
+    add_launch(&w, c->op, attrs, in, n_in, out);
+    plain = out;
+    if (c->layout != WEFT_LAYOUT_PLAIN) {
+        plain = add_value(&w, WEFT_DTYPE_F32, WEFT_LAYOUT_PLAIN, rank, dim);
+        add_launch(&w, WEFT_OP_REORDER, layout_attr(&w, WEFT_LAYOUT_PLAIN), &out, 1, plain);
+    }
+    add_output(&w, plain);
+    y = make_tensor(&w, WEFT_DTYPE_F32, rank, dim);
+    weft_eval_ctx cx = {.op = weft_op_get(c->op),
+                        .attrs = attrs,
+                        .in = operand,
+                        .n_in = n_in,
+                        .out = &y,
+                        .n_out = 1,
+                        .scratch = w.arena,
+                        .diag = w.diag};
+    weft_err err = weft_op_eval(&cx);
+    explain(&w);
+    assert_int_equal(err, WEFT_ERR_OK);
+    open_world(&w, threads);
+    for (int round = 0; round < 2; round++) {
+        weft_session_profile(w.session, true);
+        err = weft_session_run(w.session, w.in, w.program.n_input, w.diag, &got, 1);
+        explain(&w);
+        assert_int_equal(err, WEFT_ERR_OK);
+        uint32_t n;
+        const char *variant = weft_session_times(w.session, &n)[at].variant;
+        double worst = compare(&got, &y);
+        if (!(worst <= c->tolerance) || !strstr(variant, c->variant))
+            fail_msg("%s: error %g, kernel %s", c->name, worst, variant);
+    }
+    finish_world(&w);
+}
+
+#endif
