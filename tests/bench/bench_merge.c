@@ -23,7 +23,7 @@
  * CSV. */
 #include "tests/bench/merge_run.h"
 
-#include "passes/similar.h"
+#include "passes/similarity/similar.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* Similarity of weights: against brute force, on planted structure, and on what is odd. */
 #include "base/arena.h"
-#include "passes/similar.h"
+#include "passes/similarity/similar.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -21,7 +21,7 @@
  *
  * O(nm) for hashing and O(nm) for each of at most OFFSETS_MAX + 1 offsets; 8 bytes of scratch for
  * each column and each tile. 4096 x 4096 f32 with a planted block: 0.1 to 0.2 s on one core. */
-#include "passes/similar.h"
+#include "passes/similarity/similar.h"
 
 #include "base/map.h"
 

@@ -13,7 +13,7 @@
  * is then made anew, the least squares to its row of the difference: what the crosses took is
  * rounded like W, and their pivots carry that on. Every element is checked on the way, so a wrong
  * guess costs time, never correctness. */
-#include "passes/similar.h"
+#include "passes/similarity/similar.h"
 
 #include "base/map.h"
 

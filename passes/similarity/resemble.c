@@ -7,7 +7,7 @@
  * Weights of which one has more rows or columns: the share of the smaller one's rows (columns) that
  * the other has, by hash, wherever they are. After PAIRS_MAX pairs nothing is known of the rest. */
 #include "passes/align.h"
-#include "passes/similar.h"
+#include "passes/similarity/similar.h"
 
 #include "base/hash.h"
 #include "base/map.h"

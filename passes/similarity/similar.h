@@ -1,8 +1,8 @@
 /* How alike two weights are. A weight is looked at as a matrix of n rows (output features,
  * filters) by k columns (input features, taps): what one row of a product's result reads. Equality
  * is by bits: a NaN equals itself, -0 and 0 differ. */
-#ifndef WEFT_PASSES_SIMILAR_H
-#define WEFT_PASSES_SIMILAR_H
+#ifndef WEFT_PASSES_SIMILARITY_SIMILAR_H
+#define WEFT_PASSES_SIMILARITY_SIMILAR_H
 
 #include "passes/passes_int.h"
 
