@@ -10,7 +10,7 @@
  *
  * For GPUs, which run launches that do not need each other at the same time, a value lives from the
  * beginning of the wave that makes it (order-waves) to the end of the last one that reads it. */
-#include "passes/merge.h"
+#include "passes/merge/merge.h"
 
 #include "base/pack.h"
 

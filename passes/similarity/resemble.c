@@ -6,7 +6,7 @@
  * weight points where its origin points; two trained apart are orthogonal up to 1/sqrt(SAMPLES)).
  * Weights of which one has more rows or columns: the share of the smaller one's rows (columns) that
  * the other has, by hash, wherever they are. After PAIRS_MAX pairs nothing is known of the rest. */
-#include "passes/align.h"
+#include "passes/merge/align.h"
 #include "passes/similarity/similar.h"
 
 #include "base/hash.h"

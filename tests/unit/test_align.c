@@ -2,7 +2,7 @@
  * orders, every node is in exactly one column, nodes of a column are alike as its kind says, and
  * the columns stand in a topological order of all models at once, so that merging them makes no
  * cycle. */
-#include "passes/align.h"
+#include "passes/merge/align.h"
 #include "base/diag.h"
 #include "base/str.h"
 

@@ -1,5 +1,5 @@
 /* Edit distance of graphs against all mappings of small ones. */
-#include "passes/distance.h"
+#include "passes/merge/distance.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

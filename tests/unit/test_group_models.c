@@ -1,5 +1,5 @@
 /* Which models are matched with which: families of siblings, whatever their number and order. */
-#include "passes/merge.h"
+#include "passes/merge/merge.h"
 #include "base/diag.h"
 #include "base/str.h"
 

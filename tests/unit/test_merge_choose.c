@@ -2,7 +2,7 @@
  * nor than what a search without bound finds, and better where staying together pays. */
 #include "base/diag.h"
 #include "base/str.h"
-#include "passes/merge_int.h"
+#include "passes/merge/merge_int.h"
 
 #include <math.h>
 #include <setjmp.h>

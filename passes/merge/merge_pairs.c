@@ -10,7 +10,7 @@
  * Equal weights are one weight in the module, and pairs of weights that were seen before cost
  * nothing; for the rest there is a budget. Beyond it the weights are compared only as they lie upon
  * each other, and at last not at all: what is found then is a lower bound, and said to be one. */
-#include "passes/align.h"
+#include "passes/merge/align.h"
 #include "passes/similarity/similar.h"
 
 #include "base/map.h"

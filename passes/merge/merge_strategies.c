@@ -1,11 +1,11 @@
 /* The table of merging strategies. */
-#include "passes/merge_int.h"
+#include "passes/merge/merge_int.h"
 
 #include <string.h>
 
 static const weft_merge_strategy *const strategies[] = {
 #define S(file) &weft_merge_strategy_##file,
-#include "passes/strategies.def"
+#include "passes/merge/strategies.def"
 #undef S
     NULL};
 

@@ -15,7 +15,7 @@
  *
  * Features are equal by bits: found by their hashes, compared before they are taken for one.
  * O(bytes of the weights) to find them. */
-#include "passes/merge_int.h"
+#include "passes/merge/merge_int.h"
 
 #include "base/hash.h"
 

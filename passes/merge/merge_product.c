@@ -6,7 +6,7 @@
  * is the product x w, made in whatever way, and the finish "add bias, add r, gelu": an element-wise
  * chain of its own, or, when the last step of making the product is a sum with a product, the
  * epilogue of that. Convolutions go the same way, their features in dim 1. */
-#include "passes/merge_int.h"
+#include "passes/merge/merge_int.h"
 
 #include <string.h>
 

@@ -19,7 +19,7 @@
  *
  * Equal heads and tails are cut off first; siblings are mostly that. O(n m) for what is left, up to
  * TABLE_MAX cells at once and CELLS_MAX in all; beyond, only step 3 looks at it. */
-#include "passes/align.h"
+#include "passes/merge/align.h"
 
 #include "base/map.h"
 

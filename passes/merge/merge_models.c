@@ -25,7 +25,7 @@
  * With `merge` = "exact" nothing is joined: corresponding nodes run one after the other
  * (interleaved), so that a weight that the first has read is still in the cache for the next, and
  * every bit of the results is that of the models alone. O(nodes^2) for aligning, O(nodes) else. */
-#include "passes/merge_int.h"
+#include "passes/merge/merge_int.h"
 
 /* -- The pass --------------------------------------------------------------------------------- */
 

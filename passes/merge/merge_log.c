@@ -1,6 +1,6 @@
 /* What merge-models says of its decisions: a row for all corresponding products of some models,
  * with what else they could have been. */
-#include "passes/choose.h"
+#include "passes/merge/choose.h"
 
 #include <string.h>
 

@@ -1,11 +1,11 @@
 /* What the files of pass merge-models share: the decisions, the joint graph in the making, and the
  * record of a strategy. merge_models.c says how they go together. */
-#ifndef WEFT_PASSES_MERGE_INT_H
-#define WEFT_PASSES_MERGE_INT_H
+#ifndef WEFT_PASSES_MERGE_MERGE_INT_H
+#define WEFT_PASSES_MERGE_MERGE_INT_H
 
 #include "base/map.h"
 #include "estimator/estimator.h"
-#include "passes/merge.h"
+#include "passes/merge/merge.h"
 
 typedef struct weft_merger weft_merger;
 
@@ -118,7 +118,7 @@ struct weft_merge_strategy {
 };
 
 #define S(name) extern const weft_merge_strategy weft_merge_strategy_##name;
-#include "passes/strategies.def"
+#include "passes/merge/strategies.def"
 #undef S
 
 /* -- Columns: merge_columns.c ----------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* How many edits make one graph of another. */
-#ifndef WEFT_PASSES_DISTANCE_H
-#define WEFT_PASSES_DISTANCE_H
+#ifndef WEFT_PASSES_MERGE_DISTANCE_H
+#define WEFT_PASSES_MERGE_DISTANCE_H
 
 #include "base/arena.h"
 

@@ -9,7 +9,7 @@
  * Pays. The time of one product for all against that of a product for each, both by the estimator
  * of the target, plus the copies that bring operands together. Reading the weight once instead of
  * once a model is the gain; it fades as rows grow and arithmetic decides. */
-#include "passes/merge_int.h"
+#include "passes/merge/merge_int.h"
 
 #include <math.h>
 #include <string.h>

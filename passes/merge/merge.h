@@ -1,7 +1,7 @@
 /* Models that run together: which of their operators correspond, which of those become one, and the
  * joint graph that says so. Shared by align.c, merge_cost.c and merge_models.c. */
-#ifndef WEFT_PASSES_MERGE_H
-#define WEFT_PASSES_MERGE_H
+#ifndef WEFT_PASSES_MERGE_MERGE_H
+#define WEFT_PASSES_MERGE_MERGE_H
 
 #include "passes/passes_int.h"
 

@@ -1,6 +1,6 @@
 /* Columns of the joint graph, sets of their models (bit i: model i), and the pieces that sets are.
  */
-#include "passes/merge_int.h"
+#include "passes/merge/merge_int.h"
 
 weft_node weft_merge__first(const weft_merger *g, const weft_column *c)
 {

@@ -10,7 +10,7 @@
  * Its rows are the positions of the result in all images, its taps the elements of the kernel, of
  * each channel in turn, so that $w as it is stored is [features, taps]. What strategies do to
  * whole columns of %x, they do to whole channels: `window` taps each. */
-#include "passes/merge_int.h"
+#include "passes/merge/merge_int.h"
 
 #include <string.h>
 

@@ -9,7 +9,7 @@
  *
  * No byte less is read: what is saved are launches, and processors that one product alone leaves
  * idle. That is a gain on GPUs with small layers; the weights are stored once more. */
-#include "passes/merge_int.h"
+#include "passes/merge/merge_int.h"
 
 #include <string.h>
 

@@ -20,8 +20,8 @@
  * A cluster of more than WEFT_MERGE_MODELS_MAX falls into groups of about equal size, each grown by
  * the model that shares most with it. O(nodes) for hashes; at most CELLS_MAX cells of alignments of
  * different hashes and a bounded number of comparisons of weights, what is beyond stays apart. */
-#include "passes/align.h"
-#include "passes/distance.h"
+#include "passes/merge/align.h"
+#include "passes/merge/distance.h"
 
 #include "base/hash.h"
 #include "base/map.h"

@@ -17,7 +17,7 @@
  *
  * The base is the weight of most models (the first of those); models whose weight is no such sum
  * are left out. */
-#include "passes/merge_int.h"
+#include "passes/merge/merge_int.h"
 #include "passes/similarity/similar.h"
 
 #include <math.h>

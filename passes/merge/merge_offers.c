@@ -15,7 +15,7 @@
  * Gains are those at small sizes, where weights are read for few rows and the joint program is run
  * most. At large ones a way may lose, but for a gain worth having: the joint program has a limit on
  * its size where it loses (merge_limit.c), and a way that gains little must not lower it. */
-#include "passes/choose.h"
+#include "passes/merge/choose.h"
 
 static const double product_margin = 1.05, conv_margin = 1.15, loss = 0.98, small_margin = 1.1;
 /* Products that are made anew for less than that are not worth their weights. */

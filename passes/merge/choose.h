@@ -1,9 +1,9 @@
 /* What merge_choose.c decides with: ways to run the nodes of a column (merge_offers.c), where the
  * values that are still needed lie (merge_lie.c), and what is said of it (merge_log.c). */
-#ifndef WEFT_PASSES_CHOOSE_H
-#define WEFT_PASSES_CHOOSE_H
+#ifndef WEFT_PASSES_MERGE_CHOOSE_H
+#define WEFT_PASSES_MERGE_CHOOSE_H
 
-#include "passes/merge_int.h"
+#include "passes/merge/merge_int.h"
 
 /* -- Where values lie: merge_lie.c ------------------------------------------------------------ */
 

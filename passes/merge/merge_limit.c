@@ -6,7 +6,7 @@
  * those take a microsecond, what lies between them decides, and the estimator knows that once the
  * graph is there. A bundle does not know how many cores it will have: a joint graph must not lose
  * on one, nor on two. */
-#include "passes/merge_int.h"
+#include "passes/merge/merge_int.h"
 
 #include <math.h>
 

@@ -6,7 +6,7 @@
  * Dims are compared as they are in every model: constants by value; the batch, which has another
  * symbol in each model, with the batch; other symbols with each other. Equal hashes may be a
  * collision: a node joins a class when it is the same in all that the hash saw. */
-#include "passes/align.h"
+#include "passes/merge/align.h"
 
 #include "base/hash.h"
 #include "base/map.h"

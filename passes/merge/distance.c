@@ -14,7 +14,7 @@
  * that all edges into a node are known when it is mapped; partners that keep most edges first. A
  * branch ends where even the lower bound is above the threshold, and the search where enough is
  * kept. O(nodes) for the bound, O(nodes) for each step, exact when the steps suffice. */
-#include "passes/distance.h"
+#include "passes/merge/distance.h"
 
 #include <stdbool.h>
 

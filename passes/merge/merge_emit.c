@@ -1,6 +1,6 @@
 /* The joint graph of merge-models: its ports, pieces one after the other, and where the values of
  * the models are in it. */
-#include "passes/merge_int.h"
+#include "passes/merge/merge_int.h"
 
 #include <string.h>
 

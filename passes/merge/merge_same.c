@@ -4,7 +4,7 @@
  *     %1 = matmul %x, $w         %x = concat %x, %y {axis = 0}
  *     %2 = matmul %y, $w    =>   %z = matmul %x, $w          one pass over the weight
  */
-#include "passes/merge_int.h"
+#include "passes/merge/merge_int.h"
 
 #include <string.h>
 

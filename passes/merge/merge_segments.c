@@ -8,7 +8,7 @@
  * segment. What follows a product - bias, epilogue - is done by the node when all models do the
  * same; their results then lie together, and what comes next can be joined too. Otherwise each
  * model finishes its rows by itself. */
-#include "passes/merge_int.h"
+#include "passes/merge/merge_int.h"
 
 #include <string.h>
 

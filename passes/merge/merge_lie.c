@@ -9,7 +9,7 @@
  *
  * What was put together once stays so: the next that needs it finds it there. Inputs, and views of
  * what lies elsewhere, have no memory of their own. O(operands) for each question. */
-#include "passes/choose.h"
+#include "passes/merge/choose.h"
 
 #include "base/hash.h"
 

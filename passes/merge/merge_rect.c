@@ -16,7 +16,7 @@
  *
  * The rectangle of more than two weights is found one weight after the other: what the next has of
  * what all before have. common_rect.c says what is found. */
-#include "passes/merge_int.h"
+#include "passes/merge/merge_int.h"
 #include "passes/similarity/similar.h"
 
 #include "base/hash.h"

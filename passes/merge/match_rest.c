@@ -13,7 +13,7 @@
  * O(V + E) for each check; MATCH_MAX products on a side, more are matched greedily; EDGES_MAX pairs
  * are looked at, and when the checks have gone along weft_matching.visits_left edges, nothing more
  * is matched. */
-#include "passes/align.h"
+#include "passes/merge/align.h"
 
 #include "base/hash.h"
 #include "base/map.h"

@@ -27,7 +27,7 @@
  *
  * O(columns WIDTH (models + values alive)) for the decisions, up to WORK_MAX, beyond which nothing
  * is run together; each time is asked of the estimator once. */
-#include "passes/choose.h"
+#include "passes/merge/choose.h"
 
 #include "base/hash.h"
 

@@ -1,9 +1,9 @@
 /* Finding which nodes of several models correspond: what align.c, node_class.c, match_rest.c and
  * resemble.c share. */
-#ifndef WEFT_PASSES_ALIGN_H
-#define WEFT_PASSES_ALIGN_H
+#ifndef WEFT_PASSES_MERGE_ALIGN_H
+#define WEFT_PASSES_MERGE_ALIGN_H
 
-#include "passes/merge.h"
+#include "passes/merge/merge.h"
 
 enum {
     WEFT_COLUMN_KINDS = WEFT_COLUMN_SIZE + 1,
