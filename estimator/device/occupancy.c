@@ -37,7 +37,7 @@ enum {
 
 static const weft_sm_limits sm_table[] = {
 #define SM(capability_, ...) {.capability = capability_, __VA_ARGS__},
-#include "estimator/sm_limits.def"
+#include "estimator/device/sm_limits.def"
 #undef SM
 };
 

@@ -9,7 +9,7 @@
 
 static const weft_gpu gpu_table[] = {
 #define GPU(name_, ...) {.name = name_, __VA_ARGS__},
-#include "estimator/gpus.def"
+#include "estimator/device/gpus.def"
 #undef GPU
 };
 
