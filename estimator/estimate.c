@@ -26,7 +26,7 @@ static const struct {
 } kind_table[WEFT_KERNEL_COUNT] = {
     [WEFT_KERNEL_OTHER] = {"other", false},
 #define KIND(name, text, brief, is_product) [WEFT_KERNEL_##name] = {text, is_product},
-#include "estimator/kinds.def"
+#include "estimator/workload/kinds.def"
 #undef KIND
 };
 

@@ -64,7 +64,7 @@ void weft_slice_crowd(weft_slice *slice);
 typedef enum weft_kernel_kind {
     WEFT_KERNEL_OTHER, /* nothing is known but its work */
 #define KIND(name, text, brief, is_product) WEFT_KERNEL_##name,
-#include "estimator/kinds.def"
+#include "estimator/workload/kinds.def"
 #undef KIND
     WEFT_KERNEL_COUNT
 } weft_kernel_kind;
