@@ -16,7 +16,7 @@
  * The error "after" is held out: rows are dealt to five parts by their shape, never row by row, and
  * each part is predicted by constants fitted to the other four. */
 #include "estimator/estimator_int.h"
-#include "estimator/trees_int.h"
+#include "estimator/models/trees_int.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 
 static const weft_model *const model_table[] = {
 #define MODEL(name) &weft_model_##name,
-#include "estimator/models.def"
+#include "estimator/models/models.def"
 #undef MODEL
 };
 

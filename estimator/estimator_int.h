@@ -21,7 +21,7 @@ typedef struct weft_model {
 } weft_model;
 
 #define MODEL(name) extern const weft_model weft_model_##name;
-#include "estimator/models.def"
+#include "estimator/models/models.def"
 #undef MODEL
 
 /* How many times the rates and the power of the device's row the slice has: cores of a CPU, whose

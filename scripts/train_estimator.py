@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Trains the trees of estimator/model_trees.c from public measurements and says how good they are.
+"""Trains the trees of estimator/models/model_trees.c from public measurements and says how good they are.
 
     scripts/train_estimator.py --weft build/weft --data ../shared/data [--baselines] [--dry-run]
 
 Reads aiconfigurator (bf16 products, attention), neusight (f32 operators) below --data, writes
-estimator/trees/*.def, and prints the errors on rows that were held out. --baselines also fits
+estimator/models/trees/*.def, and prints the errors on rows that were held out. --baselines also fits
 USHER's stacked model (OSDI'24) on the same rows and writes tests/regress/held_out.csv. What the
 trees see is computed by `weft estimate --kernels --features`: no formula of a feature is here.
 

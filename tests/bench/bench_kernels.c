@@ -1,4 +1,4 @@
-/* What single kernels take on this CPU, for estimator/model_cpu.c to be fitted to.
+/* What single kernels take on this CPU, for estimator/models/model_cpu.c to be fitted to.
  *
  *   bench_kernels [-t THREADS] [-b BATCH,...] [-d NAME=VALUE,...] [-r RUNS] MODEL...
  *

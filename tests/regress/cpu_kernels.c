@@ -1,4 +1,4 @@
-/* The CPU's model (estimator/model_cpu.c) on single kernels that were measured by
+/* The CPU's model (estimator/models/model_cpu.c) on single kernels that were measured by
  * tests/bench/bench_kernels, one after the other as in a program: cpu_kernels_measured.csv, with
  * the machine in its head. A shape is a kernel's kind and sizes but the rows of its first operand;
  * one shape in four is held out of the fit, all its rows and threads with it, by a hash of its

@@ -1,5 +1,5 @@
 /* Processes of one model in one slice: how much longer an execution takes next to the others,
- * predicted by the three forms of estimator/contention.c and measured (parvagpu/profiles: 11
+ * predicted by the three forms of estimator/models/contention.c and measured (parvagpu/profiles: 11
  * networks on MIG slices of an A100 80 GB, 2 to 5 processes against 1).
  *
  * Everything of the prediction is the estimator's, measured is only what it is compared with. All
@@ -172,11 +172,12 @@ static void print_row(FILE *out, int model)
 
 static void print_table(FILE *out)
 {
-    fprintf(out,
-            "# Time of an execution next to 1 to 4 others of the same model against alone: "
-            "errors in %% of the three\n# forms of estimator/contention.c on parvagpu/profiles. "
-            "`regress_mig_processes --bless` rewrites it.\n%s\n",
-            head);
+    fprintf(
+        out,
+        "# Time of an execution next to 1 to 4 others of the same model against alone: "
+        "errors in %% of the three\n# forms of estimator/models/contention.c on parvagpu/profiles. "
+        "`regress_mig_processes --bless` rewrites it.\n%s\n",
+        head);
     for (int model = -2; model < MODELS; model++)
         print_row(out, model);
 }

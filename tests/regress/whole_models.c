@@ -1,11 +1,11 @@
 /* Whole networks against ParvaGPU's profiles (parvagpu/profiles: PyTorch on an A100 80 GB, five MIG
  * slices, nine batch sizes, one to five processes).
  *
- * Three constants (estimator/frameworks.def) are fitted to resnet50, densenet121, vgg16 and bert
- * with one process; the other seven networks and all points with more processes are predicted (the
- * latter with one constant of contention.c, fitted to three of the same networks). The measured
- * latency of a batch is rounded to 1 ms and compared as it is; throughput is that of one process,
- * the more exact column.
+ * Three constants (estimator/models/frameworks.def) are fitted to resnet50, densenet121, vgg16 and
+ * bert with one process; the other seven networks and all points with more processes are predicted
+ * (the latter with one constant of contention.c, fitted to three of the same networks). The
+ * measured latency of a batch is rounded to 1 ms and compared as it is; throughput is that of one
+ * process, the more exact column.
  *
  * What the profiles do not say was concluded from them, from the time itself, not fitted point by
  * point:

@@ -1,6 +1,6 @@
 /* The trees: their tables belong to the features of this build, no prediction is beyond the floor,
  * slices follow their device, and what is called learned was measured. */
-#include "estimator/trees_int.h"
+#include "estimator/models/trees_int.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* What features.c, model_trees.c and the tables of trees share. */
-#ifndef WEFT_ESTIMATOR_TREES_INT_H
-#define WEFT_ESTIMATOR_TREES_INT_H
+#ifndef WEFT_ESTIMATOR_MODELS_TREES_INT_H
+#define WEFT_ESTIMATOR_MODELS_TREES_INT_H
 
 #include "estimator/estimator_int.h"
 
@@ -8,7 +8,7 @@
  * products of f32 on plain units. */
 typedef enum weft_family {
 #define FAMILY(name, text, brief) WEFT_FAMILY_##name,
-#include "estimator/families.def"
+#include "estimator/models/families.def"
 #undef FAMILY
     WEFT_FAMILY_COUNT,
     WEFT_FAMILY_NONE = WEFT_FAMILY_COUNT

@@ -23,7 +23,7 @@
  * devices and for slices the source stays "analytic", and the error is 1.5 times that of the worst
  * device left out of training; for types that were never measured it is the analytic model's own.
  * O(trees * depth): a few microseconds. */
-#include "estimator/trees_int.h"
+#include "estimator/models/trees_int.h"
 
 #include <math.h>
 #include <string.h>
@@ -49,73 +49,73 @@ typedef struct forest {
  * nodes. */
 #define CUTS(name, ...) {#name, COUNT_OF(float, __VA_ARGS__)},
 static const span matrix_features[] = {
-#include "estimator/trees/matrix_cuts.def"
+#include "estimator/models/trees/matrix_cuts.def"
 };
 static const span plain_features[] = {
-#include "estimator/trees/plain_cuts.def"
+#include "estimator/models/trees/plain_cuts.def"
 };
 static const span conv_features[] = {
-#include "estimator/trees/conv_cuts.def"
+#include "estimator/models/trees/conv_cuts.def"
 };
 static const span vector_features[] = {
-#include "estimator/trees/vector_cuts.def"
+#include "estimator/models/trees/vector_cuts.def"
 };
 static const span attention_features[] = {
-#include "estimator/trees/attention_cuts.def"
+#include "estimator/models/trees/attention_cuts.def"
 };
 #undef CUTS
 
 #define CUTS(name, ...) __VA_ARGS__,
 static const float matrix_cut[] = {
-#include "estimator/trees/matrix_cuts.def"
+#include "estimator/models/trees/matrix_cuts.def"
 };
 static const float plain_cut[] = {
-#include "estimator/trees/plain_cuts.def"
+#include "estimator/models/trees/plain_cuts.def"
 };
 static const float conv_cut[] = {
-#include "estimator/trees/conv_cuts.def"
+#include "estimator/models/trees/conv_cuts.def"
 };
 static const float vector_cut[] = {
-#include "estimator/trees/vector_cuts.def"
+#include "estimator/models/trees/vector_cuts.def"
 };
 static const float attention_cut[] = {
-#include "estimator/trees/attention_cuts.def"
+#include "estimator/models/trees/attention_cuts.def"
 };
 #undef CUTS
 
 #define TREE(...) COUNT_OF(uint32_t, __VA_ARGS__),
 static const uint16_t matrix_tree[] = {
-#include "estimator/trees/matrix.def"
+#include "estimator/models/trees/matrix.def"
 };
 static const uint16_t plain_tree[] = {
-#include "estimator/trees/plain.def"
+#include "estimator/models/trees/plain.def"
 };
 static const uint16_t conv_tree[] = {
-#include "estimator/trees/conv.def"
+#include "estimator/models/trees/conv.def"
 };
 static const uint16_t vector_tree[] = {
-#include "estimator/trees/vector.def"
+#include "estimator/models/trees/vector.def"
 };
 static const uint16_t attention_tree[] = {
-#include "estimator/trees/attention.def"
+#include "estimator/models/trees/attention.def"
 };
 #undef TREE
 
 #define TREE(...) __VA_ARGS__,
 static const uint32_t matrix_node[] = {
-#include "estimator/trees/matrix.def"
+#include "estimator/models/trees/matrix.def"
 };
 static const uint32_t plain_node[] = {
-#include "estimator/trees/plain.def"
+#include "estimator/models/trees/plain.def"
 };
 static const uint32_t conv_node[] = {
-#include "estimator/trees/conv.def"
+#include "estimator/models/trees/conv.def"
 };
 static const uint32_t vector_node[] = {
-#include "estimator/trees/vector.def"
+#include "estimator/models/trees/vector.def"
 };
 static const uint32_t attention_node[] = {
-#include "estimator/trees/attention.def"
+#include "estimator/models/trees/attention.def"
 };
 #undef TREE
 
@@ -132,7 +132,7 @@ static const uint32_t attention_node[] = {
 #define ELSEWHERE(family, error)
 #define DISPATCH(call, device, us)
 static const forest forest_table[WEFT_FAMILY_COUNT] = {
-#include "estimator/trees/learned.def"
+#include "estimator/models/trees/learned.def"
 };
 #undef FOREST
 #undef LEARNED
@@ -150,14 +150,14 @@ static const struct {
     const char *device;
     double error;
 } learned_table[] = {
-#include "estimator/trees/learned.def"
+#include "estimator/models/trees/learned.def"
 };
 #undef LEARNED
 #undef ELSEWHERE
 #define LEARNED(family, device, error)
 #define ELSEWHERE(family, error) [WEFT_FAMILY_##family] = (error),
 static const double elsewhere_error[WEFT_FAMILY_COUNT] = {
-#include "estimator/trees/learned.def"
+#include "estimator/models/trees/learned.def"
 };
 #undef LEARNED
 #undef ELSEWHERE
@@ -169,7 +169,7 @@ static const struct {
     const char *call, *device; /* device "": those not named */
     double us;
 } dispatch_table[] = {
-#include "estimator/trees/learned.def"
+#include "estimator/models/trees/learned.def"
 };
 #undef FOREST
 #undef LEARNED

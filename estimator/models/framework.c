@@ -15,7 +15,7 @@
 
 static const weft_framework table[] = {
 #define FRAMEWORK(name_, ...) {.name = name_, __VA_ARGS__},
-#include "estimator/frameworks.def"
+#include "estimator/models/frameworks.def"
 #undef FRAMEWORK
 };
 

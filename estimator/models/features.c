@@ -3,7 +3,7 @@
  *
  * All of them are of the whole device: no slice was ever measured for them. Rates are peaks, so
  * that a device that was never seen is described by the same numbers as those that were. */
-#include "estimator/trees_int.h"
+#include "estimator/models/trees_int.h"
 
 #include <math.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 static const char *const family_names[] = {
 #define FAMILY(name, text, brief) text,
-#include "estimator/families.def"
+#include "estimator/models/families.def"
 #undef FAMILY
 };
 
@@ -98,7 +98,7 @@ static const struct {
     const char *name;
 } feature_table[] = {
 #define FEATURE(families, name, expression) {families, #name},
-#include "estimator/features.def"
+#include "estimator/models/features.def"
 #undef FEATURE
 };
 
@@ -379,7 +379,7 @@ void weft_features__find(weft_family family, const weft_kernel *kernel, const we
 #define FEATURE(families, name, expression) \
     if ((unsigned)(families) >> family & 1) \
         out[n++] = (float)(expression);
-#include "estimator/features.def"
+#include "estimator/models/features.def"
 #undef FEATURE
 }
 
