@@ -16,7 +16,7 @@
 #include "runtime/cublaslt_api.h"
 #include "runtime/cuda_api.h"
 #include "runtime/cupti_api.h"
-#include "runtime/step_int.h"
+#include "runtime/session/step_int.h"
 
 /* -- Libraries ------------------------------------------------------------------------------ */
 

@@ -10,7 +10,7 @@
  *   - what a bundle for GPUs says of a launch stays inside its operands and the limits of the GPUs
  *     that it is for (step.c). */
 #include "runtime/cpu_int.h"
-#include "runtime/step_int.h"
+#include "runtime/session/step_int.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "runtime/step_int.h"
+#include "runtime/session/step_int.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Private to runtime/: the steps of a launch on a GPU at concrete dims, checked, for whoever runs
  * them or only looks whether they could be run. */
-#ifndef WEFT_RUNTIME_STEP_INT_H
-#define WEFT_RUNTIME_STEP_INT_H
+#ifndef WEFT_RUNTIME_SESSION_STEP_INT_H
+#define WEFT_RUNTIME_SESSION_STEP_INT_H
 
 #include "runtime/driver_int.h"
 

@@ -3,8 +3,8 @@
  * A specialisation is a program at concrete values of its symbols: every value has a place, every
  * launch a kernel. Values whose dims depend on data (weft_dim_is_data), and what is computed from
  * them, are "late": their launches are inferred, placed on the heap and prepared while running. */
-#ifndef WEFT_RUNTIME_SESSION_INT_H
-#define WEFT_RUNTIME_SESSION_INT_H
+#ifndef WEFT_RUNTIME_SESSION_SESSION_INT_H
+#define WEFT_RUNTIME_SESSION_SESSION_INT_H
 
 #include "ops/place.h"
 #include "runtime/driver_int.h"

@@ -1,5 +1,5 @@
 /* What a session's memory is made of, and which bytes of it a run really writes. */
-#include "runtime/session_int.h"
+#include "runtime/session/session_int.h"
 
 #include <stdlib.h>
 #include <string.h>

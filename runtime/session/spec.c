@@ -5,7 +5,7 @@
  * sound, else packed here. Nothing is taken from the bundle on trust: sizes are computed again. */
 #include "base/num.h"
 #include "base/pack.h"
-#include "runtime/session_int.h"
+#include "runtime/session/session_int.h"
 
 #include <stdlib.h>
 #include <string.h>

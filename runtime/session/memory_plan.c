@@ -5,7 +5,7 @@
  * inputs, which are loaded first:
  *
  *   peak = process + inputs + max(start, file + packed + arena + scratch) */
-#include "runtime/session_int.h"
+#include "runtime/session/session_int.h"
 
 #include <stdlib.h>
 

@@ -7,7 +7,7 @@
  *   device  | inputs .. values .. scratch | the session's memory; weights are the engine's
  *
  * so that its addresses never change and the executable of a specialisation is made once. */
-#include "runtime/session_int.h"
+#include "runtime/session/session_int.h"
 
 #include "base/num.h"
 

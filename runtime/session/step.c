@@ -1,6 +1,6 @@
 /* Steps of a GPU's launch at concrete dims. Nothing is taken on trust: what is written in a bundle
  * must stay inside its operands, and inside what a device can launch. */
-#include "runtime/step_int.h"
+#include "runtime/session/step_int.h"
 
 #include "base/num.h"
 #include "base/pack.h"

@@ -3,7 +3,7 @@
  * Such a launch is inferred with the data of all its operands, its results live on the heap until
  * the session's next run, and its kernel is prepared, run and dropped on the spot. */
 #include "base/num.h"
-#include "runtime/session_int.h"
+#include "runtime/session/session_int.h"
 
 #include <stdlib.h>
 #include <string.h>

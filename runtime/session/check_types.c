@@ -1,7 +1,7 @@
 /* Kernels trust the dims that they are given, and a bundle with right checksums may still lie about
  * them. So before a launch is prepared, inference at its concrete dims must agree with the types
  * that the program states. */
-#include "runtime/session_int.h"
+#include "runtime/session/session_int.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Sessions: one model of an engine, run at any dims inside the ranges of its symbols. */
 #include "base/num.h"
-#include "runtime/session_int.h"
+#include "runtime/session/session_int.h"
 
 #include <stdlib.h>
 #include <string.h>
