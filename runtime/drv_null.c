@@ -9,7 +9,7 @@
  *   - results never lie in a weight, and are aligned to 64 bytes;
  *   - what a bundle for GPUs says of a launch stays inside its operands and the limits of the GPUs
  *     that it is for (step.c). */
-#include "runtime/cpu_int.h"
+#include "runtime/cpu/cpu_int.h"
 #include "runtime/session/step_int.h"
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* Private to runtime/: what the CPU driver asks of oneDNN, without its types. */
-#ifndef WEFT_RUNTIME_CPU_DNNL_H
-#define WEFT_RUNTIME_CPU_DNNL_H
+#ifndef WEFT_RUNTIME_CPU_CPU_DNNL_H
+#define WEFT_RUNTIME_CPU_CPU_DNNL_H
 
-#include "runtime/cpu_int.h"
+#include "runtime/cpu/cpu_int.h"
 
 weft_err weft_cpu__dnnl_open(weft_cpu *cpu, weft_diag *diag);
 void weft_cpu__dnnl_close(weft_cpu *cpu);

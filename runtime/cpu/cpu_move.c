@@ -4,7 +4,7 @@
  * (loops of one turn dropped, loops that both sides walk as one merged) and its inner loops become
  * a memcpy, a tiled transposition, or a plain loop. */
 #include "base/num.h"
-#include "runtime/cpu_dnnl.h"
+#include "runtime/cpu/cpu_dnnl.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * A product with a two-dimensional second operand is one product of two matrices, whatever the
  * batch dims of the first; weights are packed once. Other products run over broadcast batch dims.
  */
-#include "runtime/cpu_dnnl_int.h"
+#include "runtime/cpu/cpu_dnnl_int.h"
 
 #include <string.h>
 

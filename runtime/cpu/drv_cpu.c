@@ -1,6 +1,6 @@
 /* The CPU driver: oneDNN for what it does best, own loops for the rest, on the CPUs of a slice. */
-#include "runtime/cpu_dnnl.h"
-#include "runtime/cpu_int.h"
+#include "runtime/cpu/cpu_dnnl.h"
+#include "runtime/cpu/cpu_int.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -101,7 +101,7 @@ static const struct {
     prepare_fn fn;
 } kernel_table[] = {
 #define K(op, fn) {WEFT_OP_##op, weft_cpu__prepare_##fn},
-#include "runtime/cpu_kernels.def"
+#include "runtime/cpu/cpu_kernels.def"
 #undef K
 };
 

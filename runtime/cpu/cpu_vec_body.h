@@ -3,7 +3,7 @@
  * Written with the vector extension of gcc and clang, in vectors of VEC_LANES floats (4, 8 or 16).
  * exp, log, tanh and erf are polynomials good to about 1e-7 relative; exp is Cephes' reduction, erf
  * has two minimax branches that meet at 0.9277. */
-#include "runtime/cpu_vec.h"
+#include "runtime/cpu/cpu_vec.h"
 
 #include <math.h>
 #include <string.h>

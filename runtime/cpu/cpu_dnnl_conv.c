@@ -3,8 +3,8 @@
  * Activations keep the layouts the compiler chose; the weight takes whatever the implementation
  * wants. When that implementation would be the reference one, the activations are reordered around
  * a fast one instead. Winograd is used where the compiler asks for it and oneDNN can. */
-#include "runtime/cpu_dnnl_int.h"
-#include "runtime/cpu_window.h"
+#include "runtime/cpu/cpu_dnnl_int.h"
+#include "runtime/cpu/cpu_window.h"
 
 #include "base/num.h"
 

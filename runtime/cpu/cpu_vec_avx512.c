@@ -9,7 +9,7 @@
 #define VEC_LANES 16
 #define VEC_TABLE weft_cpu_vec_avx512
 #define VEC_NAME  "avx512"
-#include "runtime/cpu_vec_body.h"
+#include "runtime/cpu/cpu_vec_body.h"
 #if defined(__clang__)
 #pragma clang attribute pop
 #endif

@@ -1,5 +1,5 @@
 /* Transposed convolutions by oneDNN. */
-#include "runtime/cpu_dnnl_int.h"
+#include "runtime/cpu/cpu_dnnl_int.h"
 
 #include "base/num.h"
 

@@ -2,8 +2,8 @@
  *
  * cpu_vec_body.h is included by one file per instruction set; weft_cpu__vec picks the widest that
  * this processor has. No alignment is assumed. Lengths are in floats. */
-#ifndef WEFT_RUNTIME_CPU_VEC_H
-#define WEFT_RUNTIME_CPU_VEC_H
+#ifndef WEFT_RUNTIME_CPU_CPU_VEC_H
+#define WEFT_RUNTIME_CPU_CPU_VEC_H
 
 #include "ops/ops.h"
 

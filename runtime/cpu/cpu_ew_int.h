@@ -1,8 +1,8 @@
 /* Private to cpu_ew*.c: what preparing leaves for running. */
-#ifndef WEFT_RUNTIME_CPU_EW_INT_H
-#define WEFT_RUNTIME_CPU_EW_INT_H
+#ifndef WEFT_RUNTIME_CPU_CPU_EW_INT_H
+#define WEFT_RUNTIME_CPU_CPU_EW_INT_H
 
-#include "runtime/cpu_int.h"
+#include "runtime/cpu/cpu_int.h"
 
 enum { EW_BLOCK = 1024, EW_BUFFERS = 24, EW_OPERANDS = 16, EW_DIMS = WEFT_RANK_MAX + 1 };
 

@@ -2,7 +2,7 @@
  * the weighted sum of values, all while they lie in the nearest caches. Queries, keys and values
  * are read where they are, whatever columns of a wider matrix they occupy: no transposition. */
 #include "base/num.h"
-#include "runtime/cpu_int.h"
+#include "runtime/cpu/cpu_int.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #define VEC_LANES 8
 #define VEC_TABLE weft_cpu_vec_avx2
 #define VEC_NAME  "avx2"
-#include "runtime/cpu_vec_body.h"
+#include "runtime/cpu/cpu_vec_body.h"
 #if defined(__clang__)
 #pragma clang attribute pop
 #endif

@@ -3,10 +3,10 @@
  * Rows of cpu_kernels.def say which functions may prepare an operator, best first; one that
  * declines leaves prep->run NULL and returns OK. Last comes the reference implementation of ops/.
  */
-#ifndef WEFT_RUNTIME_CPU_INT_H
-#define WEFT_RUNTIME_CPU_INT_H
+#ifndef WEFT_RUNTIME_CPU_CPU_INT_H
+#define WEFT_RUNTIME_CPU_CPU_INT_H
 
-#include "runtime/cpu_vec.h"
+#include "runtime/cpu/cpu_vec.h"
 #include "runtime/driver_int.h"
 
 typedef struct weft_cpu_pack weft_cpu_pack;
@@ -19,7 +19,7 @@ typedef struct weft_cpu {
 } weft_cpu;
 
 #define K(op, fn) weft_err weft_cpu__prepare_##fn(weft_prep *p);
-#include "runtime/cpu_kernels.def"
+#include "runtime/cpu/cpu_kernels.def"
 #undef K
 weft_err weft_cpu__prepare_ref(weft_prep *p);
 

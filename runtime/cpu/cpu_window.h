@@ -1,6 +1,6 @@
 /* Private to runtime/: windows of convolutions and pools. */
-#ifndef WEFT_RUNTIME_CPU_WINDOW_H
-#define WEFT_RUNTIME_CPU_WINDOW_H
+#ifndef WEFT_RUNTIME_CPU_CPU_WINDOW_H
+#define WEFT_RUNTIME_CPU_CPU_WINDOW_H
 
 #include "runtime/driver_int.h"
 

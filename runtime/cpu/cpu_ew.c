@@ -9,7 +9,7 @@
  *   scale   [ ][c/16][   ][16]     period 16: the buffer is filled once a unit
  */
 #include "base/f16.h"
-#include "runtime/cpu_ew_int.h"
+#include "runtime/cpu/cpu_ew_int.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,10 +3,10 @@
  * A kernel is up to four primitives run in order (reorders around the one that computes) and, where
  * oneDNN cannot fuse an epilogue, an element-wise program over the result. Arguments are bound to
  * addresses of the launch; a memory object is told of a new address only when it changed. */
-#ifndef WEFT_RUNTIME_CPU_DNNL_INT_H
-#define WEFT_RUNTIME_CPU_DNNL_INT_H
+#ifndef WEFT_RUNTIME_CPU_CPU_DNNL_INT_H
+#define WEFT_RUNTIME_CPU_CPU_DNNL_INT_H
 
-#include "runtime/cpu_dnnl.h"
+#include "runtime/cpu/cpu_dnnl.h"
 
 #include <oneapi/dnnl/dnnl.h>
 

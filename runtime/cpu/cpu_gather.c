@@ -1,6 +1,6 @@
 /* Gathers of whole rows, and casts between common element types. */
 #include "base/f16.h"
-#include "runtime/cpu_int.h"
+#include "runtime/cpu/cpu_int.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Normalisation, softmax and reductions of f32: row by row. */
-#include "runtime/cpu_int.h"
+#include "runtime/cpu/cpu_int.h"
 
 #include <math.h>
 #include <stdlib.h>

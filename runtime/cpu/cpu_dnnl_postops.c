@@ -1,5 +1,5 @@
 /* Post-ops of oneDNN: reading them back, and the rule that every primitive must keep. */
-#include "runtime/cpu_dnnl_int.h"
+#include "runtime/cpu/cpu_dnnl_int.h"
 
 typedef struct eltwise {
     dnnl_alg_kind_t alg;

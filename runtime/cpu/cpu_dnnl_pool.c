@@ -1,6 +1,6 @@
 /* Pooling by oneDNN. */
-#include "runtime/cpu_dnnl_int.h"
-#include "runtime/cpu_window.h"
+#include "runtime/cpu/cpu_dnnl_int.h"
+#include "runtime/cpu/cpu_window.h"
 
 static bool find(weft_prep *p, dnnl_alg_kind_t alg, const weft_cpu_window *w,
                  const dnnl_memory_desc_t *x, const dnnl_memory_desc_t *y,

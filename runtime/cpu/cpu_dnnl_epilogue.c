@@ -7,7 +7,7 @@
  * same algorithm is computed with the parameters of the first. Neighbours are therefore composed
  * (linear after linear, clip after clip); a chain that still holds one algorithm with two sets of
  * parameters is not fused. weft_dnnl__add refuses any primitive that breaks this rule. */
-#include "runtime/cpu_dnnl_int.h"
+#include "runtime/cpu/cpu_dnnl_int.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Windows of convolutions and pools: strides, dilations and padding from attributes. */
-#include "runtime/cpu_window.h"
+#include "runtime/cpu/cpu_window.h"
 
 #include <string.h>
 

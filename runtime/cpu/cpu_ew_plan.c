@@ -1,6 +1,6 @@
 /* Element-wise programs, prepared: the loops of the result's memory, how operands are walked in
  * them, buffers for steps, and the size of blocks. cpu_ew.c runs them. */
-#include "runtime/cpu_ew_int.h"
+#include "runtime/cpu/cpu_ew_int.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* oneDNN: kernels made of primitives, and weights packed for them. */
-#include "runtime/cpu_dnnl_int.h"
+#include "runtime/cpu/cpu_dnnl_int.h"
 
 #include "base/num.h"
 

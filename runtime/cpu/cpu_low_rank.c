@@ -8,7 +8,7 @@
  * load), then its product with v. A sparse one takes elements of one row where they are, or
  * columns of a block of rows that was transposed for it. */
 #include "base/num.h"
-#include "runtime/cpu_dnnl.h"
+#include "runtime/cpu/cpu_dnnl.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  *
  * The team is libgomp's, the one that oneDNN uses, entered by its ABI so that clang's own OpenMP
  * runtime does not come in beside it: two pools would fight for the same CPUs. */
-#include "runtime/cpu_int.h"
+#include "runtime/cpu/cpu_int.h"
 
 void GOMP_parallel(void (*fn)(void *), void *data, unsigned num_threads, unsigned flags);
 int omp_get_thread_num(void);

@@ -1,7 +1,7 @@
 /* Kernels that call the reference implementation of an operator: right for everything that ops/
  * knows, and slow. Operands in a blocked layout are copied to plain ones first. */
 #include "base/num.h"
-#include "runtime/cpu_int.h"
+#include "runtime/cpu/cpu_int.h"
 
 #include <setjmp.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #define VEC_LANES 4
 #define VEC_TABLE weft_cpu_vec_base
 #define VEC_NAME  "base"
-#include "runtime/cpu_vec_body.h"
+#include "runtime/cpu/cpu_vec_body.h"
 
 const weft_cpu_vec *weft_cpu__vec(void)
 {
