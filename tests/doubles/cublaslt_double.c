@@ -3,7 +3,7 @@
  * that was given for them, alignments, and its workspace. */
 #include "gemm_double.h"
 
-#include "runtime/cublaslt_api.h"
+#include "runtime/cuda/cublaslt_api.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 const char *const weft_double_library = "libcublasLt";
 
 #define CUBLASLT_SYM(result, name, args) WEFT_EXPORT result name args;
-#include "runtime/cublaslt_syms.def"
+#include "runtime/cuda/cublaslt_syms.def"
 #undef CUBLASLT_SYM
 
 enum { ALGO_MAGIC = 0x77656674, WORKSPACE_BYTES = 4096, ALGOS = 3 };

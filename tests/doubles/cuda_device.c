@@ -200,7 +200,7 @@ weft_cu_result cuGetProcAddress_v2(const char *symbol, void **out, int version, 
         void (*fn)(void);
     } all[] = {
 #define CUDA_SYM(name, version, need, args) {#name, version, (void (*)(void))name},
-#include "runtime/cuda_syms.def"
+#include "runtime/cuda/cuda_syms.def"
 #undef CUDA_SYM
     };
     (void)flags;

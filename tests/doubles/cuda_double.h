@@ -7,12 +7,12 @@
 #define WEFT_TESTS_DOUBLES_CUDA_DOUBLE_H
 
 #include "double.h"
-#include "runtime/cuda_api.h"
+#include "runtime/cuda/cuda_api.h"
 
 /* Functions that the double does not have are not found: NULL. */
 #define CUDA_SYM(name, version, need, args) \
     weft_cu_result name args __attribute__((weak, visibility("default")));
-#include "runtime/cuda_syms.def"
+#include "runtime/cuda/cuda_syms.def"
 #undef CUDA_SYM
 
 /* -- Objects ---------------------------------------------------------------------------------- */

@@ -4,7 +4,7 @@
  * the one before should have told. */
 #include "double.h"
 
-#include "runtime/cupti_api.h"
+#include "runtime/cuda/cupti_api.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 const char *const weft_double_library = "libcupti";
 
 #define CUPTI_SYM(name, args) WEFT_EXPORT weft_cupti_result name args;
-#include "runtime/cupti_syms.def"
+#include "runtime/cuda/cupti_syms.def"
 #undef CUPTI_SYM
 
 enum { KINDS_MAX = 64, STACK_MAX = 16, RECORDS_MAX = 4096, ROOM = 128 };

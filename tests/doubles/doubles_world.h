@@ -3,7 +3,7 @@
 #define WEFT_TESTS_DOUBLES_WORLD_H
 
 #include "double.h"
-#include "runtime/cublaslt_api.h"
+#include "runtime/cuda/cublaslt_api.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -38,10 +38,10 @@ static inline void doubles_resolve(doubles *d)
 #define CUDA_SYM(name, version, need, args)                                      \
     assert_int_equal(get(#name, (void **)&d->api.name, version, 0, &status), 0); \
     assert_int_equal(status, 0);
-#include "runtime/cuda_syms.def"
+#include "runtime/cuda/cuda_syms.def"
 #undef CUDA_SYM
 #define CUBLASLT_SYM(result, name, args) *(void **)&d->lt.name = dlsym(d->cublaslt, #name);
-#include "runtime/cublaslt_syms.def"
+#include "runtime/cuda/cublaslt_syms.def"
 #undef CUBLASLT_SYM
 }
 

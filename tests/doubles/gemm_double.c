@@ -2,7 +2,7 @@
 #include "gemm_double.h"
 
 #include "base/f16.h"
-#include "runtime/cublaslt_api.h"
+#include "runtime/cuda/cublaslt_api.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -239,7 +239,7 @@ static void test_drv_cuda__survives_failing_products(void **state)
     (void)state;
 #define CUBLASLT_SYM(result, name, args) #name,
     static const char *const calls[] = {
-#include "runtime/cublaslt_syms.def"
+#include "runtime/cuda/cublaslt_syms.def"
     };
 #undef CUBLASLT_SYM
     static const unsigned codes[] = {WEFT_CUBLAS_STATUS_ALLOC_FAILED,
@@ -312,7 +312,7 @@ static void test_drv_cuda__tells_times_by_cupti(void **state)
     fail_profiles(calls, sizeof calls / sizeof *calls);
     unsigned failed;
 #define CUPTI_SYM(name, args) fail_each(#name, 999, true, &failed), assert_int_equal(failed, 0);
-#include "runtime/cupti_syms.def"
+#include "runtime/cuda/cupti_syms.def"
 #undef CUPTI_SYM
     unsetenv("WEFT_DOUBLE_CUPTI");
 }

@@ -8,9 +8,9 @@
 #include <cmocka.h>
 
 #ifdef WEFT_CUDA_HEADERS
-#include "runtime/cublaslt_api.h"
-#include "runtime/cuda_api.h"
-#include "runtime/cupti_api.h"
+#include "runtime/cuda/cublaslt_api.h"
+#include "runtime/cuda/cuda_api.h"
+#include "runtime/cuda/cupti_api.h"
 
 #include <cublasLt.h>
 #include <cuda.h>
@@ -159,7 +159,7 @@ FIELD(weft_cupti_external, CUpti_ActivityExternalCorrelation, correlationId);
 #define CUDA_SYM(name, version, need, args)                                                       \
     _Static_assert(__builtin_types_compatible_p(PFN_##name##_v##version, weft_cu_result(*) args), \
                    #name);
-#include "runtime/cuda_syms.def"
+#include "runtime/cuda/cuda_syms.def"
 #undef CUDA_SYM
 _Static_assert(__builtin_types_compatible_p(PFN_cuGetProcAddress_v12000, weft_cu_get_proc),
                "cuGetProcAddress_v2");
@@ -171,7 +171,7 @@ _Static_assert(__builtin_types_compatible_p(PFN_cuGetProcAddress_v12000, weft_cu
 #define weft_cublaslt_heuristic cublasLtMatmulHeuristicResult_t
 #define CUBLASLT_SYM(result, name, args) \
     _Static_assert(__builtin_types_compatible_p(__typeof__(&name), result(*) args), #name);
-#include "runtime/cublaslt_syms.def"
+#include "runtime/cuda/cublaslt_syms.def"
 #undef CUBLASLT_SYM
 
 #if __has_include(<cupti.h>)
@@ -179,7 +179,7 @@ _Static_assert(__builtin_types_compatible_p(PFN_cuGetProcAddress_v12000, weft_cu
 #define CUPTI_SYM(name, args)                                                                  \
     _Static_assert(__builtin_types_compatible_p(__typeof__(&name), weft_cupti_result(*) args), \
                    #name);
-#include "runtime/cupti_syms.def"
+#include "runtime/cuda/cupti_syms.def"
 #undef CUPTI_SYM
 #endif
 
@@ -189,7 +189,7 @@ static void test_cuda_api__equals_nvidias_headers(void **state)
     (void)state;
     int n = 0;
 #define CUDA_SYM(name, version, need, args) n++;
-#include "runtime/cuda_syms.def"
+#include "runtime/cuda/cuda_syms.def"
 #undef CUDA_SYM
     print_message("%d functions of CUDA %d.%d\n", n, CUDA_VERSION / 1000, CUDA_VERSION % 1000 / 10);
     assert_true(n > 40);

@@ -1,10 +1,10 @@
 /* What Weft uses of CUPTI (libcupti.so.13 or .12), as cuda_api.h of the driver: own declarations of
  * its binary interface, which unit/cuda_api compares with cupti.h where that is installed. Of its
  * records, only the part that versions of CUDA 9 to 13 have in common. */
-#ifndef WEFT_RUNTIME_CUPTI_API_H
-#define WEFT_RUNTIME_CUPTI_API_H
+#ifndef WEFT_RUNTIME_CUDA_CUPTI_API_H
+#define WEFT_RUNTIME_CUDA_CUPTI_API_H
 
-#include "runtime/cuda_api.h"
+#include "runtime/cuda/cuda_api.h"
 
 typedef unsigned weft_cupti_result; /* CUptiResult */
 
@@ -59,7 +59,7 @@ typedef void (*weft_cupti_complete)(weft_cu_context ctx, uint32_t stream, uint8_
 /* Pointers to all, called what cupti.h calls them. */
 typedef struct weft_cupti_api {
 #define CUPTI_SYM(name, args) weft_cupti_result(*name) args;
-#include "runtime/cupti_syms.def"
+#include "runtime/cuda/cupti_syms.def"
 #undef CUPTI_SYM
 } weft_cupti_api;
 

@@ -8,7 +8,7 @@
  *
  * Nodes name the context that they run in, that of a partition where there is one: it takes calls
  * of one thread at a time, so recording is under the engine's lock. */
-#include "runtime/drv_cuda_int.h"
+#include "runtime/cuda/drv_cuda_int.h"
 
 #include <stdio.h>
 #include <stdlib.h>

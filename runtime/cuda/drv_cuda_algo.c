@@ -4,7 +4,7 @@
  * prepared. Where the bundle has one that was measured for this product on such a GPU
  * (tune_products.c), that is used, if cuBLASLt's own check takes it. What was measured holds for
  * one version of the library, one name of a GPU, and one number of its multiprocessors. */
-#include "runtime/drv_cuda_int.h"
+#include "runtime/cuda/drv_cuda_int.h"
 
 #include "base/num.h"
 

@@ -1,6 +1,6 @@
 /* The CUDA driver: one GPU, a MIG instance that this process was given, or a part of a GPU's
  * multiprocessors (a green context), through libcuda.so.1 and cuBLASLt. */
-#include "runtime/drv_cuda_int.h"
+#include "runtime/cuda/drv_cuda_int.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* The CUDA driver's code: which images of the bundle a device takes, kernels of them, and launches
  * as calls of the driver. */
-#include "runtime/drv_cuda_int.h"
+#include "runtime/cuda/drv_cuda_int.h"
 
 #include "base/hash.h"
 #include "base/num.h"

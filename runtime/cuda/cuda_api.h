@@ -2,8 +2,8 @@
  * so that nothing of NVIDIA's is needed to build. A type or value is called what cuda.h calls it,
  * with weft_ in front; functions are rows of cuda_syms.def. unit/cuda_api compares all of it with
  * cuda.h where that is installed. */
-#ifndef WEFT_RUNTIME_CUDA_API_H
-#define WEFT_RUNTIME_CUDA_API_H
+#ifndef WEFT_RUNTIME_CUDA_CUDA_API_H
+#define WEFT_RUNTIME_CUDA_CUDA_API_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -203,7 +203,7 @@ typedef struct weft_cu_resource {
 /* Pointers to all, called what cuda.h calls them; NULL: optional and not there. */
 typedef struct weft_cu_api {
 #define CUDA_SYM(name, version, need, args) weft_cu_result(*name) args;
-#include "runtime/cuda_syms.def"
+#include "runtime/cuda/cuda_syms.def"
 #undef CUDA_SYM
 } weft_cu_api;
 

@@ -6,7 +6,7 @@
  *   d^T = act(alpha op(b)^T op(a)^T + beta c^T + bias)
  *
  * with our b as its A and our a as its B; the bias is then one of its rows, as it wants it. */
-#include "runtime/drv_cuda_int.h"
+#include "runtime/cuda/drv_cuda_int.h"
 
 #include <stdio.h>
 #include <stdlib.h>

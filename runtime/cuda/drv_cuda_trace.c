@@ -9,7 +9,7 @@
  *
  * Whatever CUPTI refuses, and a launch that it tells nothing of, leads back to events, of the same
  * run: a second one would find inputs that the first has overwritten. */
-#include "runtime/drv_cuda_int.h"
+#include "runtime/cuda/drv_cuda_int.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -10,12 +10,12 @@
  *   drv_cuda_trace.c  their times by CUPTI
  *
  * Device addresses are `void *` or weft_cu_deviceptr; nobody follows them. */
-#ifndef WEFT_RUNTIME_DRV_CUDA_INT_H
-#define WEFT_RUNTIME_DRV_CUDA_INT_H
+#ifndef WEFT_RUNTIME_CUDA_DRV_CUDA_INT_H
+#define WEFT_RUNTIME_CUDA_DRV_CUDA_INT_H
 
-#include "runtime/cublaslt_api.h"
-#include "runtime/cuda_api.h"
-#include "runtime/cupti_api.h"
+#include "runtime/cuda/cublaslt_api.h"
+#include "runtime/cuda/cuda_api.h"
+#include "runtime/cuda/cupti_api.h"
 #include "runtime/session/step_int.h"
 
 /* -- Libraries ------------------------------------------------------------------------------ */

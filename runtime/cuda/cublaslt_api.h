@@ -1,9 +1,9 @@
 /* What Weft uses of cuBLASLt (libcublasLt.so.13 or .12), as cuda_api.h of the driver: own
  * declarations of its binary interface, which unit/cuda_api compares with cublasLt.h. */
-#ifndef WEFT_RUNTIME_CUBLASLT_API_H
-#define WEFT_RUNTIME_CUBLASLT_API_H
+#ifndef WEFT_RUNTIME_CUDA_CUBLASLT_API_H
+#define WEFT_RUNTIME_CUDA_CUBLASLT_API_H
 
-#include "runtime/cuda_api.h"
+#include "runtime/cuda/cuda_api.h"
 
 typedef unsigned weft_cublas_status; /* cublasStatus_t */
 
@@ -71,7 +71,7 @@ typedef struct weft_cublaslt_heuristic {
 /* Pointers to all, called what cublasLt.h calls them. */
 typedef struct weft_cublaslt_api {
 #define CUBLASLT_SYM(result, name, args) result(*name) args;
-#include "runtime/cublaslt_syms.def"
+#include "runtime/cuda/cublaslt_syms.def"
 #undef CUBLASLT_SYM
 } weft_cublaslt_api;
 

@@ -1,6 +1,6 @@
 /* libcuda.so.1, libcublasLt.so and libcupti.so: found at run time, so that one program serves
  * machines with and without a GPU. */
-#include "runtime/drv_cuda_int.h"
+#include "runtime/cuda/drv_cuda_int.h"
 
 #include "base/dynlib.h"
 
@@ -29,19 +29,19 @@ typedef struct symbol {
 
 static const symbol symbol_table[] = {
 #define CUDA_SYM(name, version, need, args) {#name, version, need, offsetof(weft_cu_api, name)},
-#include "runtime/cuda_syms.def"
+#include "runtime/cuda/cuda_syms.def"
 #undef CUDA_SYM
 };
 
 static const weft_dynlib_symbol cublaslt_table[] = {
 #define CUBLASLT_SYM(result, name, args) {#name, offsetof(weft_cublaslt_api, name), true},
-#include "runtime/cublaslt_syms.def"
+#include "runtime/cuda/cublaslt_syms.def"
 #undef CUBLASLT_SYM
 };
 
 static const weft_dynlib_symbol cupti_table[] = {
 #define CUPTI_SYM(name, args) {#name, offsetof(weft_cupti_api, name), true},
-#include "runtime/cupti_syms.def"
+#include "runtime/cuda/cupti_syms.def"
 #undef CUPTI_SYM
 };
 

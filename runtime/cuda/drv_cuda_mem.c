@@ -1,5 +1,5 @@
 /* The CUDA driver's memory: weights, activations, the host's side of copies; queues. */
-#include "runtime/drv_cuda_int.h"
+#include "runtime/cuda/drv_cuda_int.h"
 
 #include "base/num.h"
 
