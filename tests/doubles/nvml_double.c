@@ -13,7 +13,7 @@
  * What a caller changes is appended as such lines, so that other processes see it. No file: as if
  * no driver were loaded. WEFT_DOUBLE_NVML_USER=1: calls that need privileges are refused.
  * Instances never get an id twice; a handle that is used when its instance is gone is a mistake. */
-#include "runtime/nvml_api.h"
+#include "runtime/machine/nvml_api.h"
 #include "tests/doubles/double.h"
 
 #include <stdio.h>
@@ -260,7 +260,7 @@ static unsigned long long now_us(void)
 }
 
 #define NVML_SYM(name, need, args) WEFT_EXPORT weft_nvml_result name args;
-#include "runtime/nvml_syms.def"
+#include "runtime/machine/nvml_syms.def"
 #undef NVML_SYM
 
 /* -- Library ---------------------------------------------------------------------------------- */

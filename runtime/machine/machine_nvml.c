@@ -1,12 +1,12 @@
 /* NVML by dlopen: open, close, and its errors in words. */
-#include "runtime/machine_int.h"
+#include "runtime/machine/machine_int.h"
 
 #include <stdio.h>
 #include <string.h>
 
 static const weft_dynlib_symbol symbols[] = {
 #define NVML_SYM(name, need, args) {#name, offsetof(weft_nvml_syms, name), need},
-#include "runtime/nvml_syms.def"
+#include "runtime/machine/nvml_syms.def"
 #undef NVML_SYM
 };
 

@@ -1,7 +1,7 @@
 /* Changes the MIG instances of a GPU, on request alone. Steps of NVML: compute instances go before
  * their GPU instance; a GPU instance is created at its placement, then one compute instance over
  * all of it. */
-#include "runtime/machine_int.h"
+#include "runtime/machine/machine_int.h"
 
 #include <stdio.h>
 #include <string.h>

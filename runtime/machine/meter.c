@@ -4,7 +4,7 @@
  * between them, the first when the meter is opened. A GPU whose MIG mode is on, or an older one,
  * does not tell everything. */
 #include "runtime/cuda/drv_cuda_int.h"
-#include "runtime/machine_int.h"
+#include "runtime/machine/machine_int.h"
 
 #include <stdio.h>
 #include <stdlib.h>

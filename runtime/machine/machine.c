@@ -1,6 +1,6 @@
 /* What this machine has: CPUs, GPUs through NVML, the MPS control program; and how its GPUs differ
  * from the table of devices. Looks, changes nothing. */
-#include "runtime/machine_int.h"
+#include "runtime/machine/machine_int.h"
 
 #include <ctype.h>
 #include <math.h>

@@ -1,9 +1,9 @@
 /* Shared by the files that look at this machine: NVML once loaded, and what is read through it. */
-#ifndef WEFT_RUNTIME_MACHINE_INT_H
-#define WEFT_RUNTIME_MACHINE_INT_H
+#ifndef WEFT_RUNTIME_MACHINE_MACHINE_INT_H
+#define WEFT_RUNTIME_MACHINE_MACHINE_INT_H
 
 #include "base/dynlib.h"
-#include "runtime/nvml_api.h"
+#include "runtime/machine/nvml_api.h"
 #include "runtime/runtime.h"
 
 /* NVML, initialised. */

@@ -2,8 +2,8 @@
  * declarations of its binary interface (structs, values and functions of nvml.h, versions that
  * driver 525 and later have), so that nothing of NVIDIA's is needed to build. Names of functions
  * are NVML's; rows of nvml_syms.def. */
-#ifndef WEFT_RUNTIME_NVML_API_H
-#define WEFT_RUNTIME_NVML_API_H
+#ifndef WEFT_RUNTIME_MACHINE_NVML_API_H
+#define WEFT_RUNTIME_MACHINE_NVML_API_H
 
 typedef int weft_nvml_result; /* nvmlReturn_t */
 
@@ -123,7 +123,7 @@ typedef struct weft_nvml_gpm_metrics {
 /* The functions, as pointers. NULL: this driver's library does not have it. */
 typedef struct weft_nvml_syms {
 #define NVML_SYM(name, need, args) weft_nvml_result(*name) args;
-#include "runtime/nvml_syms.def"
+#include "runtime/machine/nvml_syms.def"
 #undef NVML_SYM
 } weft_nvml_syms;
 

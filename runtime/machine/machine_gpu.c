@@ -2,7 +2,7 @@
  *
  * Everything but a GPU's name, UUID and memory may be refused (old driver, no privileges, another
  * kind of GPU): it is then left at "not told". A GPU that is lost is listed by what is known. */
-#include "runtime/machine_int.h"
+#include "runtime/machine/machine_int.h"
 
 #include <math.h>
 #include <stdio.h>
