@@ -2,17 +2,17 @@
  *
  * A placement alone on its slice has `procs` processes that each run one batch at a time; the
  * placements of a shared slice have one process together. Requests wait in queues; a process that
- * falls idle takes a batch, as runtime/batch.c does: oldest first, up to the batch of the
+ * falls idle takes a batch, as runtime/server/batch.c does: oldest first, up to the batch of the
  * placement, filled up to the next size of the profile where that wastes less than a third, else
  * cut to the size below. An execution takes what the profile says of its size (with all processes
  * of the slice busy); without a profile, what the plan's capacity implies, whatever the batch
  * holds.
  *
- *   pull    one queue a model (runtime/router.c): the idle process with the least number takes the
- *           next batch, of the model whose oldest request has waited longest
- *   shares  a queue a placement; stride scheduling (C. Waldspurger, W. Weihl, MIT/LCS/TM-528, 1995)
- *           gives each its part of the requests; placements of a shared slice go in turn
- *   least   the same, the request goes where the load over the planned rate is least
+ *   pull    one queue a model (runtime/server/router.c): the idle process with the least number
+ * takes the next batch, of the model whose oldest request has waited longest shares  a queue a
+ * placement; stride scheduling (C. Waldspurger, W. Weihl, MIT/LCS/TM-528, 1995) gives each its part
+ * of the requests; placements of a shared slice go in turn least   the same, the request goes where
+ * the load over the planned rate is least
  *
  * A batch leaves as soon as a process is idle (`idle`), or when it is full or its oldest request
  * has reached the flush time of slo.c (`fill`). A request is dropped when its queue is full and

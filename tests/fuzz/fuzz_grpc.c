@@ -2,7 +2,7 @@
  * every input can be touched, and the answer to it can be decoded.
  *
  * The models have one input of each type and give their inputs back. */
-#include "runtime/grpc_int.h"
+#include "runtime/server/grpc_int.h"
 
 #include "grpc_service.pb-c.h"
 

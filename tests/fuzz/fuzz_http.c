@@ -3,8 +3,8 @@
  * Input, first byte: 0 an infer body (model, length of the JSON as two bytes, body), 1 a raw one
  * (model, body), 2 a request (method, path, newline, body). What is read has the data it claims,
  * and its answer is JSON. */
-#include "runtime/http_int.h"
-#include "runtime/router_int.h"
+#include "runtime/server/http_int.h"
+#include "runtime/server/router_int.h"
 #include "tests/support/oip_subject.h"
 
 #include <jansson.h>

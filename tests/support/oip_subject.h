@@ -6,7 +6,7 @@
 #ifndef WEFT_TESTS_OIP_SUBJECT_H
 #define WEFT_TESTS_OIP_SUBJECT_H
 
-#include "runtime/oip_int.h"
+#include "runtime/server/oip_int.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "runtime/router_int.h"
+#include "runtime/server/router_int.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Which models of a joint program are run together: every subset with requests has its entry, no
  * more combinations of sizes are sent than a worker keeps prepared, and the frequent ones win. */
-#include "runtime/router_int.h"
+#include "runtime/server/router_int.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

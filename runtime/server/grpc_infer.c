@@ -1,7 +1,7 @@
 /* ModelInfer: a decoded message into tensors, and the answer back. Input data stays where the
  * decoder put it (malloc aligns it), except narrow types of typed contents, which are converted.
  * Everything here is hostile: what can be malformed gives an error that names the input. */
-#include "runtime/grpc_int.h"
+#include "runtime/server/grpc_int.h"
 
 #include "grpc_service.pb-c.h"
 

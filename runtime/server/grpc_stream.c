@@ -3,7 +3,7 @@
  * Message bytes are kept as they come, never more than were announced, and counted over all
  * streams: a client cannot make the server hold more than a fixed multiple of one message. Both
  * directions have a deadline that grants every message 256 KiB/s. */
-#include "runtime/grpc_int.h"
+#include "runtime/server/grpc_int.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* The router's side of a worker: its process, and messages to and from it without ever blocking. */
-#include "runtime/router_int.h"
+#include "runtime/server/router_int.h"
 
 #include <errno.h>
 #include <fcntl.h>

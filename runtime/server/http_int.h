@@ -1,8 +1,8 @@
 /* Inside the HTTP transport: the exchange, from its first header to the last byte of its answer. */
-#ifndef WEFT_RUNTIME_HTTP_INT_H
-#define WEFT_RUNTIME_HTTP_INT_H
+#ifndef WEFT_RUNTIME_SERVER_HTTP_INT_H
+#define WEFT_RUNTIME_SERVER_HTTP_INT_H
 
-#include "runtime/oip_int.h"
+#include "runtime/server/oip_int.h"
 
 #include <microhttpd.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * Events and callbacks only mark a connection dirty; before the loop waits, every dirty connection
  * writes what it has, and one that is finished is closed there and nowhere else, so that no
  * callback can lose its connection under its feet. */
-#include "runtime/grpc_int.h"
+#include "runtime/server/grpc_int.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,9 +1,9 @@
 /* The Open Inference Protocol as data: what HTTP bodies say, whatever carries them (oip*.c). */
-#ifndef WEFT_RUNTIME_OIP_INT_H
-#define WEFT_RUNTIME_OIP_INT_H
+#ifndef WEFT_RUNTIME_SERVER_OIP_INT_H
+#define WEFT_RUNTIME_SERVER_OIP_INT_H
 
 #include "base/str.h"
-#include "runtime/serve_int.h"
+#include "runtime/server/serve_int.h"
 
 struct json_t;
 

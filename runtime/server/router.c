@@ -9,7 +9,7 @@
  * answered with an error, and after its first it runs alone, so that a poisonous one does not take
  * others with it. Every request has a deadline, after which it is answered in any case; a worker
  * that holds one for longer is taken for hung and killed, as is one that does not get ready. */
-#include "runtime/router_int.h"
+#include "runtime/server/router_int.h"
 
 #include <stdarg.h>
 #include <stdio.h>

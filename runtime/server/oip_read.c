@@ -1,7 +1,7 @@
 /* Infer requests: JSON with the binary tensor extension, into tensors. Everything here is hostile:
  * sizes are checked before anything is allocated, and error texts name inputs, never memory or
  * files. */
-#include "runtime/oip_int.h"
+#include "runtime/server/oip_int.h"
 
 #include <inttypes.h>
 #include <jansson.h>

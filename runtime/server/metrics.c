@@ -1,12 +1,12 @@
 /* Metrics in Prometheus' text format 0.0.4. Ours pass `promtool check metrics`; Triton's names are
  * written beside them where they are asked for. */
-#include "runtime/oip_int.h"
+#include "runtime/server/oip_int.h"
 
 static const struct {
     const char *name, *type, *help, *nv_name;
 } metrics[] = {
 #define METRIC(name, type, help, nv_name, value, nv_value) {name, type, help, nv_name},
-#include "runtime/metrics.def"
+#include "runtime/server/metrics.def"
 #undef METRIC
 };
 
@@ -14,7 +14,7 @@ static double value_of(const weft_model_stats *s, size_t which, bool nv)
 {
     const double values[][2] = {
 #define METRIC(name, type, help, nv_name, value, nv_value) {value, nv_value},
-#include "runtime/metrics.def"
+#include "runtime/server/metrics.def"
 #undef METRIC
     };
     return values[which][nv];

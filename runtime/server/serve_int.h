@@ -5,8 +5,8 @@
  *
  * The router is one thread: everything in this header is single-thread but weft_worker_main, which
  * runs in processes of its own. */
-#ifndef WEFT_RUNTIME_SERVE_INT_H
-#define WEFT_RUNTIME_SERVE_INT_H
+#ifndef WEFT_RUNTIME_SERVER_SERVE_INT_H
+#define WEFT_RUNTIME_SERVER_SERVE_INT_H
 
 #include "runtime/runtime.h"
 

@@ -16,7 +16,7 @@
  * sent, of those that the worker has prepared, that serves most of what waits, if it serves more
  * than the model by itself would. So it is with what a worker could not prepare: each model by
  * itself may fit where all together do not. */
-#include "runtime/router_int.h"
+#include "runtime/server/router_int.h"
 
 #include "base/hash.h"
 

@@ -2,7 +2,7 @@
  *
  * The first SIGTERM or SIGINT drains: no new connections, requests answered up to drain_timeout_s,
  * then 503. A second one ends at once. */
-#include "runtime/serve_int.h"
+#include "runtime/server/serve_int.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -3,7 +3,7 @@
  * An exchange collects the body under a limit, is routed once it is whole (http_routes.c), and is
  * answered at once or, for an inference, suspended until the router calls back. Bodies are never
  * chunked; errors are {"error": text}. A second daemon on a port of its own serves the metrics. */
-#include "runtime/http_int.h"
+#include "runtime/server/http_int.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* Metrics of GPUs, their MIG instances, and the slices that are served on them. */
-#include "runtime/oip_int.h"
+#include "runtime/server/oip_int.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@ static const struct {
 } metrics[] = {
 #define GPU_METRIC(name, type, help, nv_name, field, whole) \
     {name, type, help, nv_name, offsetof(weft_gpu_reading, field), whole},
-#include "runtime/metrics_gpu.def"
+#include "runtime/server/metrics_gpu.def"
 #undef GPU_METRIC
 };
 

@@ -1,5 +1,5 @@
 /* The server's clocks. */
-#include "runtime/serve_int.h"
+#include "runtime/server/serve_int.h"
 
 #include <time.h>
 

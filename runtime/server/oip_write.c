@@ -1,7 +1,7 @@
 /* Answers of the Open Inference Protocol: infer responses, metadata, configuration, statistics.
  * Numbers of infer responses are written by hand (jansson would build an object for each); the rest
  * by jansson. */
-#include "runtime/oip_int.h"
+#include "runtime/server/oip_int.h"
 
 #include <inttypes.h>
 #include <jansson.h>

@@ -5,10 +5,10 @@
  *
  * A stream embeds its call. When the client leaves while the router has the call, the stream stays
  * as an orphan (connection NULL) until the router is done with it. */
-#ifndef WEFT_RUNTIME_GRPC_INT_H
-#define WEFT_RUNTIME_GRPC_INT_H
+#ifndef WEFT_RUNTIME_SERVER_GRPC_INT_H
+#define WEFT_RUNTIME_SERVER_GRPC_INT_H
 
-#include "runtime/serve_int.h"
+#include "runtime/server/serve_int.h"
 
 #include <nghttp2/nghttp2.h>
 

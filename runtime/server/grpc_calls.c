@@ -1,7 +1,7 @@
 /* gRPC methods but ModelInfer: each is a row with its request type and the function that builds its
  * answer on an arena. */
-#include "runtime/grpc_int.h"
-#include "runtime/oip_int.h"
+#include "runtime/server/grpc_int.h"
+#include "runtime/server/oip_int.h"
 
 #include "grpc_service.pb-c.h"
 

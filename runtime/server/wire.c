@@ -1,7 +1,7 @@
 /* The messages between router and worker: checks. Both ends are this program, but a worker that
  * went wrong must not take the router with it. */
 #include "base/num.h"
-#include "runtime/serve_int.h"
+#include "runtime/server/serve_int.h"
 
 enum { PAYLOAD_MAX_GIB = 64 };
 

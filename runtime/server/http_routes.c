@@ -1,6 +1,6 @@
 /* Routes of the Open Inference Protocol over HTTP, with Triton's extensions. One table: every path
  * and alias goes through it, and so through the same checks. */
-#include "runtime/http_int.h"
+#include "runtime/server/http_int.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  *
  * A watch that is taken away while events are being delivered stays allocated until the round ends,
  * so that an event fetched before finds it dead instead of freed. */
-#include "runtime/serve_int.h"
+#include "runtime/server/serve_int.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * is filled up by repeating its last row when that wastes less than a third; otherwise it is cut to
  * the lower bucket and the rest goes with the next one. Rows are independent (the compiler made
  * sure), so that what is filled in changes nothing. */
-#include "runtime/router_int.h"
+#include "runtime/server/router_int.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * that come over the socket until it closes. Run as: EXE --worker FD BUNDLE CPU,CPU|- SM,SMS,BYTES
  * MODEL... (SMs of the slice: the first, and how many; memory at most; 0: all). */
 #include "base/str.h"
-#include "runtime/serve_int.h"
+#include "runtime/server/serve_int.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -1,8 +1,8 @@
 /* Shared by the router's files: models with their queues, workers with their batch. */
-#ifndef WEFT_RUNTIME_ROUTER_INT_H
-#define WEFT_RUNTIME_ROUTER_INT_H
+#ifndef WEFT_RUNTIME_SERVER_ROUTER_INT_H
+#define WEFT_RUNTIME_SERVER_ROUTER_INT_H
 
-#include "runtime/serve_int.h"
+#include "runtime/server/serve_int.h"
 
 #include <sys/types.h>
 
