@@ -4,7 +4,7 @@
 #ifndef WEFT_SCHEDULER_CLOVER_INT_H
 #define WEFT_SCHEDULER_CLOVER_INT_H
 
-#include "scheduler/search_int.h"
+#include "scheduler/mig/search_int.h"
 
 enum { WEFT_CLOVER_VARIANTS_MAX = 16 };
 

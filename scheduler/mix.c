@@ -12,7 +12,7 @@
  *
  * A try rebuilds the board: O(pieces). Choices of a try come from a linear congruence of the seed.
  */
-#include "scheduler/search_int.h"
+#include "scheduler/mig/search_int.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -35,7 +35,7 @@
  * instance), bw=8e9 (bytes/s it is loaded with), exact=0. effort: nodes of the program (2000).
  * O(variants * (kinds that run + 1)) ways for each application, each O(instances) to place. */
 #include "scheduler/infaas_int.h"
-#include "scheduler/search_int.h"
+#include "scheduler/mig/search_int.h"
 
 #include "base/hash.h"
 

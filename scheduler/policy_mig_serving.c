@@ -28,7 +28,7 @@
  * here.
  *
  * No parameters. O(GPUs * (parts * log models + splits)). */
-#include "scheduler/search_int.h"
+#include "scheduler/mig/search_int.h"
 
 #include <math.h>
 #include <stdlib.h>

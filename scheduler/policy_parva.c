@@ -31,7 +31,7 @@
  *
  * Cost: O(services * options) and, since the first device with room for a size only moves to the
  * right, O(segments + devices) for each pass of first fit. */
-#include "scheduler/search_int.h"
+#include "scheduler/mig/search_int.h"
 
 #include <math.h>
 #include <string.h>

@@ -41,7 +41,7 @@
  *
  * Complexity: a placement costs O(replicas' classes * classes of equal devices); combinations as in
  * usher_search.c. */
-#include "scheduler/search_int.h"
+#include "scheduler/mig/search_int.h"
 #include "scheduler/usher_int.h"
 
 #include <math.h>

@@ -35,7 +35,7 @@
  * Parameters: move=0.02 (devices a moved piece costs), others=1 (0: without step 3).
  *
  * Cost: mig_search.c and mix.c say theirs; a try costs O(pieces), so large sets get fewer. */
-#include "scheduler/search_int.h"
+#include "scheduler/mig/search_int.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * against exhaustive packing for every geometry of the device table, and placing what the test
  * allows. */
 #include "base/arena.h"
-#include "scheduler/search_int.h"
+#include "scheduler/mig/search_int.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

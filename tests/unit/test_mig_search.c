@@ -1,7 +1,7 @@
 /* The search for fewest devices: equal to brute force, its bound true, monotone, and fast enough in
  * numbers of states for large sets. */
 #include "base/arena.h"
-#include "scheduler/search_int.h"
+#include "scheduler/mig/search_int.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* What one service can have on the MIG profiles of a device, and parameters of policies as text. */
-#include "scheduler/search_int.h"
+#include "scheduler/mig/search_int.h"
 
 #include "base/num.h"
 

@@ -1,6 +1,6 @@
 /* What the packing and search files share: MIG geometry as numbers, and covers of one service. */
-#ifndef WEFT_SCHEDULER_SEARCH_INT_H
-#define WEFT_SCHEDULER_SEARCH_INT_H
+#ifndef WEFT_SCHEDULER_MIG_SEARCH_INT_H
+#define WEFT_SCHEDULER_MIG_SEARCH_INT_H
 
 #include "scheduler/scheduler_int.h"
 
