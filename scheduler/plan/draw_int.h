@@ -1,6 +1,6 @@
 /* Pictures of plans: where each slice lies on its device, for the terminal and for SVG. */
-#ifndef WEFT_SCHEDULER_DRAW_INT_H
-#define WEFT_SCHEDULER_DRAW_INT_H
+#ifndef WEFT_SCHEDULER_PLAN_DRAW_INT_H
+#define WEFT_SCHEDULER_PLAN_DRAW_INT_H
 
 #include "scheduler/scheduler_int.h"
 

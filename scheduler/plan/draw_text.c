@@ -2,7 +2,7 @@
  * nothing is. Devices that look the same follow each other as one line with their numbers.
  *
  *   a100-80 0-3   [resnet50 x2        ][bert   ][vgg16+vgg19]....... */
-#include "scheduler/draw_int.h"
+#include "scheduler/plan/draw_int.h"
 
 #include "base/str.h"
 

@@ -1,6 +1,6 @@
 /* Where each slice of a plan lies on its device. The plan need not be legal: what reaches over the
  * edge is cut, what overlaps is drawn over. */
-#include "scheduler/draw_int.h"
+#include "scheduler/plan/draw_int.h"
 
 #include <math.h>
 #include <stdlib.h>

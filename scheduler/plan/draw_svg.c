@@ -1,7 +1,7 @@
 /* A plan as an SVG picture: a row a device, its slices as boxes coloured by model, lines at MIG
  * slots, a legend, and what each box is as its tooltip. All texts are escaped, numbers have two
  * decimals: the same plan gives the same bytes. */
-#include "scheduler/draw_int.h"
+#include "scheduler/plan/draw_int.h"
 
 #include "base/str.h"
 
