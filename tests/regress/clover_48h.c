@@ -17,7 +17,7 @@
  * Usage: clover_48h [--bless]. Recomputes clover_48h.csv; fails when the policy's carbon is more
  * than 5 % above the oracle's, or its objective more than 5 % of the range between BASE and ORACLE
  * below the oracle's. Skips without the traces. */
-#include "scheduler/clover_int.h"
+#include "scheduler/policies/clover_int.h"
 #include "tests/support/data_dir.h"
 #include "tests/support/network.h"
 

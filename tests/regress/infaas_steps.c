@@ -25,7 +25,7 @@
  * infaas_steps_profiles.csv; fails when a row differs, a plan is
  * below the optimum's cost or 1.05 of the load, or greedy scales down before the time to load has
  * passed. */
-#include "scheduler/infaas_int.h"
+#include "scheduler/policies/infaas_int.h"
 #include "tests/support/network.h"
 
 #include <math.h>

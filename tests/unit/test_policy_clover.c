@@ -1,7 +1,7 @@
 /* CLOVER: its objective, its graph and its search. */
 #include "base/arena.h"
 #include "base/diag.h"
-#include "scheduler/clover_int.h"
+#include "scheduler/policies/clover_int.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -2,7 +2,7 @@
  * program, and when the policy scales down. */
 #include "base/arena.h"
 #include "base/diag.h"
-#include "scheduler/infaas_int.h"
+#include "scheduler/policies/infaas_int.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* USHER: exact pairing, a pruned search that costs what all combinations cost, placement by hand.
  */
-#include "scheduler/usher_int.h"
+#include "scheduler/policies/usher_int.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -22,7 +22,7 @@
  * Parameters: lambda=0.1 (weight of carbon against accuracy), trigger=0.05, patience=2000
  * evaluations without a better mixture (the paper stops after 5: its evaluations are measurements).
  * effort: evaluations (20000). O(effort * variants * sizes) for each application. */
-#include "scheduler/clover_int.h"
+#include "scheduler/policies/clover_int.h"
 
 #include <math.h>
 #include <stdlib.h>

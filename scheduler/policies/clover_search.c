@@ -7,7 +7,7 @@
  * least 0.1. An evaluation here is arithmetic, not a minute on GPUs: patience is a parameter, and
  * the search ends by climbing from the best mixture met (at T = 0.1 it would walk past gains of
  * less than a tenth of a percentage point). */
-#include "scheduler/clover_int.h"
+#include "scheduler/policies/clover_int.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* CLOVER's world: the variants of one application on the instances of some GPUs. Shared by clover.c
  * (what a configuration is worth), clover_search.c (annealing and the reference schemes) and
  * policy_clover.c. */
-#ifndef WEFT_SCHEDULER_CLOVER_INT_H
-#define WEFT_SCHEDULER_CLOVER_INT_H
+#ifndef WEFT_SCHEDULER_POLICIES_CLOVER_INT_H
+#define WEFT_SCHEDULER_POLICIES_CLOVER_INT_H
 
 #include "scheduler/mig/search_int.h"
 

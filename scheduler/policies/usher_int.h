@@ -1,8 +1,8 @@
 /* What the files of the policy usher share: what models need (usher_need.c), the placement of one
  * combination (usher_place.c) and the search over combinations (usher_search.c). policy_usher.c
  * says what it is about. */
-#ifndef WEFT_SCHEDULER_USHER_INT_H
-#define WEFT_SCHEDULER_USHER_INT_H
+#ifndef WEFT_SCHEDULER_POLICIES_USHER_INT_H
+#define WEFT_SCHEDULER_POLICIES_USHER_INT_H
 
 #include "scheduler/scheduler_int.h"
 

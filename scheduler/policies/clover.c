@@ -10,7 +10,7 @@
  * instance in proportion to its capacity. The paper multiplies -f by min(1, L_tail / p95), which
  * for f < 0 rewards a violation; here a violation always costs. That every instance keeps the SLO
  * is the business of its option; what can be violated is the capacity. PUE is on both sides. */
-#include "scheduler/clover_int.h"
+#include "scheduler/policies/clover_int.h"
 
 #include <math.h>
 #include <string.h>

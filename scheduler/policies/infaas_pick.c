@@ -12,7 +12,7 @@
  * in each node the least latency and the least key (load, or time to load and answer) of what is
  * offered below, and a branch is left when either says that nothing in it is better. Instances of a
  * variant and workers of a kind of hardware are in trees by load: the least is on top. */
-#include "scheduler/infaas_int.h"
+#include "scheduler/policies/infaas_int.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -23,7 +23,7 @@
  * The first two combinations tried are guesses, so that there is an answer whatever the effort.
  *
  * `effort` limits the placements; the best so far is then the answer, and the limit is reported. */
-#include "scheduler/usher_int.h"
+#include "scheduler/policies/usher_int.h"
 
 #include <math.h>
 

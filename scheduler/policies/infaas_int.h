@@ -1,8 +1,8 @@
 /* INFaaS's decisions, apart from placing: states of instances, the choice for a query, and how many
  * instances of which variant an application should have. Shared by infaas.c (scaling),
  * infaas_pick.c (queries) and policy_infaas.c. All pure functions of their arguments. */
-#ifndef WEFT_SCHEDULER_INFAAS_INT_H
-#define WEFT_SCHEDULER_INFAAS_INT_H
+#ifndef WEFT_SCHEDULER_POLICIES_INFAAS_INT_H
+#define WEFT_SCHEDULER_POLICIES_INFAAS_INT_H
 
 #include "scheduler/scheduler_int.h"
 

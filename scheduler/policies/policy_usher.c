@@ -42,7 +42,7 @@
  * Complexity: a placement costs O(replicas' classes * classes of equal devices); combinations as in
  * usher_search.c. */
 #include "scheduler/mig/search_int.h"
-#include "scheduler/usher_int.h"
+#include "scheduler/policies/usher_int.h"
 
 #include <math.h>
 #include <string.h>

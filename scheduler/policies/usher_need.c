@@ -1,6 +1,6 @@
 /* What models need of a device (USHER's Creq and Mreq), the pairs of batch and replicas that they
  * may run with, and the division of the models into groups. policy_usher.c has the essay. */
-#include "scheduler/usher_int.h"
+#include "scheduler/policies/usher_int.h"
 
 #include <math.h>
 #include <stdlib.h>

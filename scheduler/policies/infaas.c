@@ -8,7 +8,7 @@
  *
  * in linear form d = u - v, u, v >= 0. Variants that miss the SLO or the accuracy are not listed.
  * O(variants^2) for the greedy forms. */
-#include "scheduler/infaas_int.h"
+#include "scheduler/policies/infaas_int.h"
 
 #include <math.h>
 #include <stdlib.h>

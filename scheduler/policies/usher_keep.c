@@ -1,7 +1,7 @@
 /* USHER plans anew when a model's rate has moved by 500 requests a second (the paper) or by a part
  * of itself (trigger, ours), or when the set of models has changed. Until then the plan in force
  * stays, with the new rates spread over its replicas as the old ones were. */
-#include "scheduler/usher_int.h"
+#include "scheduler/policies/usher_int.h"
 
 #include <math.h>
 #include <stdlib.h>

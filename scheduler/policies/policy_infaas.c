@@ -34,7 +34,7 @@
  * Parameters: lambda=0.1 (1/s, weight of loading in the cost), slot=1 (s), start=1 (s to start an
  * instance), bw=8e9 (bytes/s it is loaded with), exact=0. effort: nodes of the program (2000).
  * O(variants * (kinds that run + 1)) ways for each application, each O(instances) to place. */
-#include "scheduler/infaas_int.h"
+#include "scheduler/policies/infaas_int.h"
 #include "scheduler/mig/search_int.h"
 
 #include "base/hash.h"

@@ -5,7 +5,7 @@
  * before, and no other fitted better), so it is filled at once, and so are all its equals as long
  * as replicas remain. What is done is a log of moves between classes; undoing is reading it
  * backwards. Nothing is allocated once the lists have grown to their size. */
-#include "scheduler/usher_int.h"
+#include "scheduler/policies/usher_int.h"
 
 #include <math.h>
 
