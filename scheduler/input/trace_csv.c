@@ -10,7 +10,7 @@
  * their period: given their number, the times of a Poisson process are independent and uniform (S.
  * Ross, Introduction to Probability Models, theorem 5.2). They are drawn in the order of time: the
  * least of k uniform numbers on (t, end) is t + (end - t) (1 - u^(1/k)). */
-#include "scheduler/arrivals_int.h"
+#include "scheduler/simulate/arrivals_int.h"
 
 #include "base/num.h"
 

@@ -1,6 +1,6 @@
 /* Generated requests: the generator against its published values, rates, gaps and bursts against
  * their formulas, and services that do not disturb each other. */
-#include "scheduler/arrivals_int.h"
+#include "scheduler/simulate/arrivals_int.h"
 
 #include "base/diag.h"
 

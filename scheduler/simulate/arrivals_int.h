@@ -1,6 +1,6 @@
 /* Shared by arrivals.c and trace_csv.c: the random generator, and what a stream of requests is. */
-#ifndef WEFT_SCHEDULER_ARRIVALS_INT_H
-#define WEFT_SCHEDULER_ARRIVALS_INT_H
+#ifndef WEFT_SCHEDULER_SIMULATE_ARRIVALS_INT_H
+#define WEFT_SCHEDULER_SIMULATE_ARRIVALS_INT_H
 
 #include "scheduler/scheduler.h"
 

@@ -1,6 +1,6 @@
 /* What the simulator says, as JSON and as CSV over time (docs/simulate.md); and what it can read of
  * a plan file when there is no set. */
-#include "scheduler/simulate_int.h"
+#include "scheduler/simulate/simulate_int.h"
 
 #include "base/str.h"
 

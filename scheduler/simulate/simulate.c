@@ -20,7 +20,7 @@
  *
  * Time is in whole nanoseconds. Simultaneous events go in a fixed order: ends of batches, flushes,
  * slices, arrivals. Cost of a request: a few steps in a heap of as many timers as processes. */
-#include "scheduler/simulate_int.h"
+#include "scheduler/simulate/simulate_int.h"
 
 #include <string.h>
 

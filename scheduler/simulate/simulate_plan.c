@@ -10,7 +10,7 @@
  *
  * A policy is called with the rates of the last period: the very object and state that a server
  * would call. What it refuses leaves the plan in force. */
-#include "scheduler/simulate_int.h"
+#include "scheduler/simulate/simulate_int.h"
 
 #include "base/hash.h"
 

@@ -1,9 +1,9 @@
 /* What the files of the simulator share: the world (slices, processes, queues), its clock, and the
  * accounts. simulate.c says how it works. */
-#ifndef WEFT_SCHEDULER_SIMULATE_INT_H
-#define WEFT_SCHEDULER_SIMULATE_INT_H
+#ifndef WEFT_SCHEDULER_SIMULATE_SIMULATE_INT_H
+#define WEFT_SCHEDULER_SIMULATE_SIMULATE_INT_H
 
-#include "scheduler/arrivals_int.h"
+#include "scheduler/simulate/arrivals_int.h"
 #include "scheduler/scheduler_int.h"
 
 enum {

@@ -12,7 +12,7 @@
  *
  * Times are whole nanoseconds; a gap is rounded once. Each service draws from its own generator,
  * seeded by the seed and its name: adding a service changes no other's requests. */
-#include "scheduler/arrivals_int.h"
+#include "scheduler/simulate/arrivals_int.h"
 
 #include "base/hash.h"
 

@@ -8,7 +8,7 @@
  * Energy: a device in use draws its idle power; an execution adds its energy from the profile less
  * the idle power of its part of the device, or, where the profile has none, (busy - idle) power in
  * that part. Carbon is energy times intensity, hour by hour. */
-#include "scheduler/simulate_int.h"
+#include "scheduler/simulate/simulate_int.h"
 
 #include <math.h>
 #include <string.h>
