@@ -1,6 +1,6 @@
 /* Exporters: names that every system takes, YAML that reads back, equal bytes for equal plans in
  * any order, and refusal of what could not be written safely. */
-#include "scheduler/export_int.h"
+#include "scheduler/export/export_int.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

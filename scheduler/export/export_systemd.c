@@ -7,7 +7,7 @@
  *
  * Workers with an MPS share, or with several processes in one MIG instance, need the control
  * daemon of their GPU or instance: a service of its own, with its pipe under /run. */
-#include "scheduler/export_int.h"
+#include "scheduler/export/export_int.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -10,7 +10,7 @@
  *                      MIG worker reads its device from CONFIG/devices/WORKER.env, which
  *                      NODE-devices.sh writes on the node
  *   plans/WORKER.json  for CONFIG/plans on the nodes */
-#include "scheduler/export_int.h"
+#include "scheduler/export/export_int.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,7 +6,7 @@
  * The file counts instances; where they start is the driver's choice. Every legal set of instances
  * has a legal placement, and instances of one profile are alike, so that workers find theirs by
  * profile and number. */
-#include "scheduler/export_int.h"
+#include "scheduler/export/export_int.h"
 
 #include <stdlib.h>
 #include <string.h>

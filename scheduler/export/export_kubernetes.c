@@ -12,7 +12,7 @@
  * Nodes carry the label weft/device-type. The bundle lies on a volume claim, mounted read-only at
  * its folder. Readiness asks for a model of the worker: the bundle may hold others, which are ready
  * elsewhere. */
-#include "scheduler/export_int.h"
+#include "scheduler/export/export_int.h"
 
 #include <stdlib.h>
 #include <string.h>

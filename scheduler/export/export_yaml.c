@@ -1,6 +1,6 @@
 /* YAML out of libyaml's emitter: quoting is its business, order is ours, so that equal plans give
  * equal bytes. Errors are remembered and reported once, at the end. */
-#include "scheduler/export_int.h"
+#include "scheduler/export/export_int.h"
 
 #include <ctype.h>
 #include <stdio.h>

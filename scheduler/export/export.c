@@ -8,7 +8,7 @@
  *
  * All that an exporter writes besides model names comes from here: paths and names are checked to
  * hold only letters, digits and -_./:@, so that no system's quoting matters. */
-#include "scheduler/export_int.h"
+#include "scheduler/export/export_int.h"
 
 #include "base/hash.h"
 #include "base/num.h"
@@ -430,12 +430,12 @@ static weft_err run_exporter(const weft_plan *plan, const weft_export_options *o
     {                                                                                          \
         return run_exporter(plan, options, arena, diag, out, out_n, weft_export__##id);        \
     }
-#include "scheduler/exporters.def"
+#include "scheduler/export/exporters.def"
 #undef EXPORTER
 
 static const weft_exporter exporter_table[] = {
 #define EXPORTER(id, name, brief) {name, brief, run_##id},
-#include "scheduler/exporters.def"
+#include "scheduler/export/exporters.def"
 #undef EXPORTER
 };
 

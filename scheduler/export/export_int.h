@@ -1,6 +1,6 @@
 /* What the exporters share: nodes, workers, names that every system takes, and YAML. */
-#ifndef WEFT_SCHEDULER_EXPORT_INT_H
-#define WEFT_SCHEDULER_EXPORT_INT_H
+#ifndef WEFT_SCHEDULER_EXPORT_EXPORT_INT_H
+#define WEFT_SCHEDULER_EXPORT_EXPORT_INT_H
 
 #include "scheduler/scheduler_int.h"
 
@@ -58,7 +58,7 @@ typedef struct export_ctx {
 } export_ctx;
 
 #define EXPORTER(id, name, brief) weft_err weft_export__##id(export_ctx *ctx);
-#include "scheduler/exporters.def"
+#include "scheduler/export/exporters.def"
 #undef EXPORTER
 
 /* A file of the export; text is copied, `path` is not. */
