@@ -12,7 +12,7 @@ for library in $libraries; do
             case "$file:$hit" in
             base/arena.c:*abort*) continue ;;
             # A process of our own ends itself after fork(): no other way out of it.
-            runtime/server/*worker.c:*_exit* | runtime/mps.c:*_exit*) continue ;;
+            runtime/server/*worker.c:*_exit* | runtime/machine/mps.c:*_exit*) continue ;;
             esac
             fail "$file:$hit"
         done < <(
