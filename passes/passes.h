@@ -74,16 +74,16 @@ typedef struct weft_merge_pair {
     bool lower_bound;           /* too much to look at: similarity is at least this */
 } weft_merge_pair;
 
-/* Models that were matched with each other, for their architecture and likeness. */
-typedef struct weft_merge_group {
+/* Models that were matched with each other: their architectures or weights are similar. */
+typedef struct weft_merge_model_group {
     const char *const *model; /* names */
     uint32_t n_model;
-} weft_merge_group;
+} weft_merge_model_group;
 
 typedef struct weft_merge_log {
     weft_arena *arena; /* given by the caller; owns the rows */
     WEFT_VEC(weft_merge_row) rows;
-    WEFT_VEC(weft_merge_group) groups; /* of two models and more */
+    WEFT_VEC(weft_merge_model_group) model_groups; /* of two models and more */
     bool want_pairs; /* every two models are measured, whatever `merge` is: takes seconds */
     WEFT_VEC(weft_merge_pair) pairs;
     /* Weights that were replaced by near ones (merge_tolerance), and the largest difference. */

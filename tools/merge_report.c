@@ -107,7 +107,7 @@ static json_t *report_tolerance(const weft_merge_log *log, const weft_tool_measu
                      "largest_change", log->near_most, "outputs", outputs);
 }
 
-static json_t *report_names(const weft_merge_group *group)
+static json_t *report_names(const weft_merge_model_group *group)
 {
     json_t *names = json_array();
     for (uint32_t i = 0; i < group->n_model; i++)
@@ -138,8 +138,8 @@ static json_t *make_report(const weft_bundle *bundle, const weft_merge_log *log,
     }
     for (uint32_t i = 0; log && i < log->rows.len; i++)
         json_array_append_new(merges, report_merge(&log->rows.at[i]));
-    for (uint32_t i = 0; log && i < log->groups.len; i++)
-        json_array_append_new(groups, report_names(&log->groups.at[i]));
+    for (uint32_t i = 0; log && i < log->model_groups.len; i++)
+        json_array_append_new(groups, report_names(&log->model_groups.at[i]));
     for (uint32_t i = 0; log && i < log->pairs.len; i++)
         json_array_append_new(pairs, report_pair(&log->pairs.at[i]));
     for (uint32_t i = 0; i < expected->len; i++)

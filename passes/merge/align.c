@@ -36,7 +36,7 @@ uint32_t weft_align__score_column(const weft_matching *x, uint32_t column, uint3
     if (first->item.class[WEFT_COLUMN_SIZE] != x->own[own].class[WEFT_COLUMN_SIZE])
         return 0; /* all of a column are of one class */
     for (const weft_variant *v = first; v; v = v->next) {
-        uint32_t score = weft_align__score(x->m, x->resemblance, &v->item, &x->own[own]);
+        uint32_t score = weft_align__score(x->m, x->sketches, &v->item, &x->own[own]);
         best = score > best ? score : best;
     }
     return best;
@@ -288,7 +288,7 @@ weft_columns weft_merge__match(weft_passctx *cx, weft_graph *const *model, uint3
     weft_matching x = {.cx = cx, .m = m, .columns = &c};
     x.cells_left = CELLS_MAX;
     x.visits_left = VISITS_MAX;
-    x.resemblance = weft_align__make_resemblance(cx->scratch);
+    x.sketches = weft_sketch__open(cx->scratch);
     for (uint32_t i = 0; i < n_model; i++) {
         weft_dim batch = weft_merge__batch(model[i]);
         weft_item *own =

@@ -1,9 +1,10 @@
 /* Finding which nodes of several models correspond: what align.c, node_class.c, match_rest.c and
- * resemble.c share. */
+ * weight_sketch.c share. */
 #ifndef WEFT_PASSES_MERGE_ALIGN_H
 #define WEFT_PASSES_MERGE_ALIGN_H
 
 #include "passes/merge/merge.h"
+#include "passes/similarity/weight_sketch.h"
 
 enum {
     WEFT_COLUMN_KINDS = WEFT_COLUMN_SIZE + 1,
@@ -20,7 +21,7 @@ typedef struct weft_item {
     weft_node node;
     weft_dim batch;                    /* of its model */
     uint32_t class[WEFT_COLUMN_KINDS]; /* equal numbers: the same at that level */
-    bool heavy, anchors;               /* a product; has a weight that tells it from others */
+    bool is_gemm, anchors; /* a GEMM by a weight; has a weight that tells it from others */
 } weft_item;
 
 typedef struct weft_node_classes weft_node_classes;
@@ -30,16 +31,10 @@ weft_item weft_align__make_item(weft_node_classes *c, weft_node n, weft_dim batc
 /* Operand that is the weight of a product or of a look-up in a table; UINT32_MAX: none. */
 uint32_t weft_align__main_weight(const weft_module *m, weft_node n);
 
-/* -- Likeness of weights (resemble.c) --------------------------------------------------------- */
+/* -- Scores (node_class.c) --------------------------------------------------------------------- */
 
-typedef struct weft_resemblance weft_resemblance; /* what is known of the weights, made once each */
-
-weft_resemblance *weft_align__make_resemblance(weft_arena *arena);
-/* An estimate from 0 (nothing in common) to 1 (equal), to choose among candidates by. */
-double weft_align__resemble(weft_resemblance *r, const weft_module *m, weft_weight a,
-                            weft_weight b);
 /* 0: the two do not go together. More for equal weights than for like ones than for others. */
-uint32_t weft_align__score(const weft_module *m, weft_resemblance *r, const weft_item *a,
+uint32_t weft_align__score(const weft_module *m, weft_sketches *r, const weft_item *a,
                            const weft_item *b);
 
 /* -- Matching a model with the columns so far (align.c, match_rest.c) -------------------------- */
@@ -53,7 +48,7 @@ typedef struct weft_variant {
 typedef struct weft_matching {
     weft_passctx *cx;
     const weft_module *m;
-    weft_resemblance *resemblance;
+    weft_sketches *sketches;
     weft_columns *columns;
     const weft_variant **variant; /* by column */
     const weft_item *own;         /* nodes of the model that is added */

@@ -1,65 +1,66 @@
 /* Which corresponding nodes are run together, and how: dynamic programming over the columns.
  *
  * Columns come in the order of the joint graph, so that what was decided before matters for what
- * follows only by how the values that are still needed lie: each by itself, or joined with those of
- * which models. That is the state. A product for some models costs its own time, and copies when
- * its operands lie otherwise; its results lie together then, and what stands between products
- * carries that on, or breaks it up. Of two ways to the same state the cheaper one is kept
- * (Bellman, "Dynamic Programming", 1957): so activations stay together through a chain of products
- * where splitting them up and copying them back would cost more than it gains, column by column.
+ * follows only by how the values that are still needed arrangement: each by itself, or joined with
+ * those of which models. That is the state. A product for some models costs its own time, and
+ * copies when its operands arrangement otherwise; its results arrangement together then, and what
+ * stands between products carries that on, or breaks it up. Of two ways to the same state the
+ * cheaper one is kept (Bellman, "Dynamic Programming", 1957): so activations stay together through
+ * a chain of products where splitting them up and copying them back would cost more than it gains,
+ * column by column.
  *
  *     a: w1 - w2 - w1 - w2        w1 is the same for a and c, w2 for all: reading w2 once instead
  *     b: x1 - w2 - x2 - w2        of twice is set against copying what a, b and c have to where
  *     c: w1 - w2 - w1 - w2        they are together, and back to where a and c are
  *
  * What is made least is the time at small sizes, with a margin for the estimator's error on what is
- * joined, among ways that lose little at large sizes (merge_offers.c). Running everything apart is
- * one way, so that nothing is predicted to become slower.
+ * joined, among ways that lose little at large sizes (merge_candidates.c). Running everything apart
+ * is one way, so that nothing is predicted to become slower.
  *
  * A decision joins some models, of those that have the same weights as the first that is left:
- * all; those whose operands lie with its own; those that some other column has together (the
- * WANTED_MAX sets that most columns have); or runs all of them apart. Where weights differ,
+ * all; those whose operands arrangement with its own; those that some other column has together
+ * (the WANTED_MAX sets that most columns have); or runs all of them apart. Where weights differ,
  * strategies for that are tried first. At most WIDTH states are kept, those that have saved most,
- * fewer when so many values are alive that their lies would be long. Then the result is exact - the
- * best of what these decisions can make - as long as no more than WIDTH states differ, as in
- * chains of two or three models; else bounded. The way that takes at every decision what saves most
- * there (WIDTH = 1) is kept in any case: the result is never predicted to be worse.
+ * fewer when so many values are alive that their arrangements would be long. Then the result is
+ * exact - the best of what these decisions can make - as long as no more than WIDTH states differ,
+ * as in chains of two or three models; else bounded. The way that takes at every decision what
+ * saves most there (WIDTH = 1) is kept in any case: the result is never predicted to be worse.
  *
  * O(columns WIDTH (models + values alive)) for the decisions, up to WORK_MAX, beyond which nothing
  * is run together; each time is asked of the estimator once. */
-#include "passes/merge/choose.h"
+#include "passes/merge/beam_search.h"
 
 #include "base/hash.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDTH = 32, CHOICES_MAX = 8 + WEFT_OFFERS_MAX, WANTED_MAX = 4, CELLS_MAX = 1 << 16 };
+enum { WIDTH = 32, DECISIONS_MAX = 8 + WEFT_CANDIDATES_MAX, WANTED_MAX = 4, CELLS_MAX = 1 << 16 };
 enum { WORK_MAX = 1 << 28 };
 
 /* The last of the decisions that led to a state. */
 typedef struct decision {
     const struct decision *before;
     uint32_t column, left; /* models that were left in it */
-    const weft_offer *offer;
-    weft_piece piece; /* the offer's, where values lie */
+    const weft_candidate *candidate;
+    weft_merge_group group; /* the candidate's, where values arrangement */
 } decision;
 
 typedef struct state {
     double saved_us;
-    uint64_t hash; /* of lie and left */
+    uint64_t hash; /* of arrangement and left */
     uint32_t left; /* models whose node of the column at hand is not decided on yet */
     bool greedy;   /* made by taking what saves most at every decision */
-    uint32_t *lie;
+    uint32_t *arrangement;
     decision made;        /* that led here; */
     const decision *last; /* where it is kept, NULL: not yet */
 } state;
 
 typedef struct search {
     weft_merger *g;
-    weft_lies *lies;
+    weft_arrangements *arrangements;
     weft_column *column;
-    weft_offers **offers;
+    weft_candidates **candidates;
     uint32_t n_column, at, width;
     uint32_t wanted[WANTED_MAX][WEFT_MERGE_MODELS_MAX]; /* by model: the set it is in */
     uint32_t n_wanted;
@@ -72,18 +73,20 @@ typedef struct search {
 
 static void copy_state(const search *s, state *to, const state *from)
 {
-    uint32_t *lie = to->lie;
-    memcpy(lie, from->lie, weft_lie__size(s->lies) * sizeof *lie);
+    uint32_t *arrangement = to->arrangement;
+    memcpy(arrangement, from->arrangement,
+           weft_arrangement__size(s->arrangements) * sizeof *arrangement);
     *to = *from;
-    to->lie = lie;
+    to->arrangement = arrangement;
 }
 
 static state *make_states(search *s, uint32_t n)
 {
     state *all = weft_arena_array(s->g->cx->scratch, n, sizeof *all);
     for (uint32_t i = 0; i < n; i++)
-        all[i].lie = weft_arena_array(s->g->cx->scratch, (size_t)weft_lie__size(s->lies) + 1,
-                                      sizeof *all[i].lie);
+        all[i].arrangement =
+            weft_arena_array(s->g->cx->scratch, (size_t)weft_arrangement__size(s->arrangements) + 1,
+                             sizeof *all[i].arrangement);
     return all;
 }
 
@@ -123,24 +126,24 @@ static void keep_best(search *s)
 
 /* -- Decisions -------------------------------------------------------------------------------- */
 
-/* One more state: models of the column as the offer says. `unforced`: only if nothing is copied for
- * it, and something lies together. */
-static void add(search *s, const state *from, const weft_offer *offer, bool unforced)
+/* One more state: models of the column as the candidate says. `unforced`: only if nothing is copied
+ * for it, and something arrangements together. */
+static void add(search *s, const state *from, const weft_candidate *candidate, bool unforced)
 {
     state *to = &s->next[s->n_next];
-    weft_piece p = offer->piece;
+    weft_merge_group p = candidate->group;
     uint32_t together = 0;
     copy_state(s, to, from);
-    if (weft_offer__is_joint(offer))
-        p.copied = weft_lie__bring(s->lies, to->lie, &p, &together);
+    if (weft_candidate__is_joint(candidate))
+        p.copied = weft_arrangement__bring(s->arrangements, to->arrangement, &p, &together);
     if (unforced && (p.copied || together == 0))
         return;
-    weft_lie__put(s->lies, to->lie, &p);
-    to->saved_us += weft_offer__saved_us(s->g, offer, &p);
-    to->left &= ~offer->set;
-    to->hash = weft_hash_mix(weft_lie__hash(s->lies, to->lie), to->left);
+    weft_arrangement__put(s->arrangements, to->arrangement, &p);
+    to->saved_us += weft_candidate__saved_us(s->g, candidate, &p);
+    to->left &= ~candidate->set;
+    to->hash = weft_hash_mix(weft_arrangement__hash(s->arrangements, to->arrangement), to->left);
     to->greedy = false;
-    to->made = (decision){from->last, s->at, from->left, offer, p};
+    to->made = (decision){from->last, s->at, from->left, candidate, p};
     to->last = NULL;
     s->n_next++;
 }
@@ -150,12 +153,13 @@ static uint32_t find_sets(const search *s, const state *from, uint32_t equal, ui
 {
     const weft_column *c = &s->column[s->at];
     uint32_t first = weft_merge__lowest(equal), n = 0, all = 0;
-    uint32_t found[2 + WANTED_MAX] = {equal, weft_lie__beside(s->lies, from->lie, c, equal)};
+    uint32_t found[2 + WANTED_MAX] = {
+        equal, weft_arrangement__beside(s->arrangements, from->arrangement, c, equal)};
     if (s->g->cx->options->merge == WEFT_MERGE_AUTO)
         for (all = 2; all < 2 + s->n_wanted; all++)
             found[all] = equal & s->wanted[all - 2][first];
     else
-        all = weft_merge__is_heavy(s->g->m, c->node[first]) ? 1 : 2;
+        all = weft_merge__is_gemm(s->g->m, c->node[first]) ? 1 : 2;
     for (uint32_t i = 0; i < all; i++) {
         bool known = !(found[i] & (found[i] - 1));
         for (uint32_t k = 0; k < n; k++)
@@ -171,29 +175,29 @@ static uint32_t find_sets(const search *s, const state *from, uint32_t equal, ui
 static void decide(search *s, const state *from)
 {
     const weft_column *c = &s->column[s->at];
-    weft_offers *offers = s->offers[s->at];
-    bool heavy = weft_merge__is_heavy(s->g->m, weft_merge__first(s->g, c));
+    weft_candidates *candidates = s->candidates[s->at];
+    bool is_gemm = weft_merge__is_gemm(s->g->m, weft_merge__first(s->g, c));
     bool asked = s->g->cx->options->merge == WEFT_MERGE_STRATEGY;
     uint32_t equal = weft_merge__equal_to_first(s->g, c, from->left), before = s->n_next;
-    const weft_offer *other[WEFT_OFFERS_MAX];
-    uint32_t n = heavy && equal != from->left && c->n > 1
-                     ? weft_offer__others(offers, from->left, other)
+    const weft_candidate *other[WEFT_CANDIDATES_MAX];
+    uint32_t n = is_gemm && equal != from->left && c->n > 1
+                     ? weft_candidate__unequal(candidates, from->left, other)
                      : 0;
     for (uint32_t i = 0; i < n; i++)
-        if (weft_offer__is_open(s->g, other[i]))
+        if (weft_candidate__is_open(s->g, other[i]))
             add(s, from, other[i], false);
     if (asked && s->n_next > before)
         return;
     uint32_t set[2 + WANTED_MAX];
     n = weft_merge__is_exact(s->g) ? 0 : find_sets(s, from, equal, set);
     for (uint32_t i = 0; i < n; i++) {
-        const weft_offer *joint = weft_offer__joint(offers, set[i]);
-        if (weft_offer__is_open(s->g, joint))
-            add(s, from, joint, !heavy);
+        const weft_candidate *joint = weft_candidate__joint(candidates, set[i]);
+        if (weft_candidate__is_open(s->g, joint))
+            add(s, from, joint, !is_gemm);
         if (asked && s->n_next > before)
             return;
     }
-    add(s, from, weft_offer__apart(offers, equal), false);
+    add(s, from, weft_candidate__apart(candidates, equal), false);
 }
 
 static void mark_greedy(search *s, uint32_t from)
@@ -227,8 +231,8 @@ static void pass_column(search *s)
         for (uint32_t i = 0; i < s->n_next; i++)
             more = more || s->next[i].left;
         for (uint32_t i = 0; i < s->n_next && !more; i++) {
-            weft_lie__leave(s->lies, s->next[i].lie, c, s->at);
-            s->next[i].hash = weft_lie__hash(s->lies, s->next[i].lie);
+            weft_arrangement__leave(s->arrangements, s->next[i].arrangement, c, s->at);
+            s->next[i].hash = weft_arrangement__hash(s->arrangements, s->next[i].arrangement);
         }
         keep_best(s);
     }
@@ -245,17 +249,18 @@ static void open_columns(search *s)
         weft_columns one = *all;
         one.at = &all->at[i];
         one.n = 1;
-        if (!weft_merge__is_heavy(s->g->m, weft_merge__first(s->g, &all->at[i])))
+        if (!weft_merge__is_gemm(s->g->m, weft_merge__first(s->g, &all->at[i])))
             one = weft_merge__split(s->g->cx, &one);
         for (uint32_t k = 0; k < one.n; k++)
             WEFT_VEC_PUSH(s->g->cx->scratch, &list, one.at[k]);
     }
     s->column = list.at;
     s->n_column = list.len;
-    s->offers = weft_arena_array(s->g->cx->scratch, (size_t)list.len + 1, sizeof(weft_offers *));
+    s->candidates =
+        weft_arena_array(s->g->cx->scratch, (size_t)list.len + 1, sizeof(weft_candidates *));
     for (uint32_t i = 0; i < list.len; i++)
-        s->offers[i] = weft_offer__open(s->g, &list.at[i]);
-    s->lies = weft_lie__open(s->g, list.at, list.len);
+        s->candidates[i] = weft_candidate__open(s->g, &list.at[i]);
+    s->arrangements = weft_arrangement__open(s->g, list.at, list.len);
 }
 
 typedef struct partition {
@@ -279,7 +284,7 @@ static void find_wanted(search *s)
         partition p = {.n_column = 1};
         uint32_t k = 0, left = weft_merge__models(s->g, &s->column[c]);
         if (!(left & (left - 1)) ||
-            !weft_merge__is_heavy(s->g->m, weft_merge__first(s->g, &s->column[c])))
+            !weft_merge__is_gemm(s->g->m, weft_merge__first(s->g, &s->column[c])))
             continue;
         while (left) {
             uint32_t set = weft_merge__equal_to_first(s->g, &s->column[c], left);
@@ -306,27 +311,27 @@ static void note(search *s, const decision *d)
 {
     weft_merger *g = s->g;
     const weft_column *c = &s->column[d->column];
-    weft_offers *offers = s->offers[d->column];
+    weft_candidates *candidates = s->candidates[d->column];
     uint32_t all = weft_merge__models(g, c), n = 1;
-    const weft_offer *list[WEFT_OFFERS_MAX];
-    bool differ = weft_offer__is_joint(d->offer) && !d->piece.how->equal_only;
-    if (!g->log || c->n < 2 || !weft_merge__is_heavy(g->m, weft_merge__first(g, c)))
+    const weft_candidate *list[WEFT_CANDIDATES_MAX];
+    bool differ = weft_candidate__is_joint(d->candidate) && !d->group.how->equal_only;
+    if (!g->log || c->n < 2 || !weft_merge__is_gemm(g->m, weft_merge__first(g, c)))
         return;
     if (!differ && d->left == all && weft_merge__equal_to_first(g, c, all) != all) {
-        n = weft_offer__others(offers, all, list);
+        n = weft_candidate__unequal(candidates, all, list);
         if (!weft_merge__is_exact(g))
-            weft_merge__note(g, &weft_offer__apart(offers, all)->piece, list, n, NULL);
+            weft_merge__note(g, &weft_candidate__apart(candidates, all)->group, list, n, NULL);
     }
-    if (d->piece.column.n < 2)
+    if (d->group.column.n < 2)
         return;
     if (differ)
-        n = weft_offer__others(offers, d->left, list);
+        n = weft_candidate__unequal(candidates, d->left, list);
     else
-        list[0] = weft_offer__joint(offers, d->offer->set);
-    weft_merge__note(g, &d->piece, list, differ ? n : 1, d->offer);
+        list[0] = weft_candidate__joint(candidates, d->candidate->set);
+    weft_merge__note(g, &d->group, list, differ ? n : 1, d->candidate);
 }
 
-/* Puts the decisions that led to a state into g->pieces; returns how many products they make fewer.
+/* Puts the decisions that led to a state into g->groups; returns how many products they make fewer.
  */
 static uint32_t take(search *s, const state *best)
 {
@@ -338,41 +343,41 @@ static uint32_t take(search *s, const state *best)
     for (const decision *d = best->last; d; d = d->before)
         list[--n] = d;
     for (; list[n]; n++) {
-        const weft_offer *offer = list[n]->offer;
-        if (weft_offer__is_joint(offer) &&
-            weft_merge__is_heavy(s->g->m, weft_merge__first(s->g, &offer->piece.column)))
-            fewer += offer->piece.column.n - 1;
+        const weft_candidate *candidate = list[n]->candidate;
+        if (weft_candidate__is_joint(candidate) &&
+            weft_merge__is_gemm(s->g->m, weft_merge__first(s->g, &candidate->group.column)))
+            fewer += candidate->group.column.n - 1;
         note(s, list[n]);
-        WEFT_VEC_PUSH(s->g->cx->scratch, &s->g->pieces, list[n]->piece);
+        WEFT_VEC_PUSH(s->g->cx->scratch, &s->g->groups, list[n]->group);
     }
     return fewer;
 }
 
-uint32_t weft_merge__choose(weft_merger *g, uint32_t width, double *out_saved_us,
-                            uint32_t *out_heavy)
+uint32_t weft_beam__search(weft_merger *g, uint32_t width, double *out_saved_us,
+                           uint32_t *out_gemm_columns)
 {
     search s = {.g = g};
-    *out_heavy = 0;
+    *out_gemm_columns = 0;
     *out_saved_us = 0;
     g->sized = weft_merge__sizes(g, 1, 1, &g->small) &&
                weft_merge__sizes(g, WEFT_MERGE_LARGE_BATCH, WEFT_MERGE_LARGE_OTHER, &g->large);
     open_columns(&s);
-    if ((uint64_t)s.n_column * weft_lie__size(s.lies) > WORK_MAX)
+    if ((uint64_t)s.n_column * weft_arrangement__size(s.arrangements) > WORK_MAX)
         return 0;
     find_wanted(&s);
     for (uint32_t i = 0; i < s.n_column; i++)
-        *out_heavy +=
-            s.column[i].n > 1 && weft_merge__is_heavy(g->m, weft_merge__first(g, &s.column[i]));
-    s.width = CELLS_MAX / (weft_lie__size(s.lies) + 1);
+        *out_gemm_columns +=
+            s.column[i].n > 1 && weft_merge__is_gemm(g->m, weft_merge__first(g, &s.column[i]));
+    s.width = CELLS_MAX / (weft_arrangement__size(s.arrangements) + 1);
     width = width ? width : WIDTH;
     s.width = s.width < 1 ? 1 : s.width < width ? s.width : width;
     s.now = make_states(&s, s.width + 1);
-    s.next = make_states(&s, (s.width + 1) * CHOICES_MAX);
+    s.next = make_states(&s, (s.width + 1) * DECISIONS_MAX);
     s.order =
-        weft_arena_array(g->cx->scratch, ((size_t)s.width + 1) * CHOICES_MAX, sizeof(state *));
+        weft_arena_array(g->cx->scratch, ((size_t)s.width + 1) * DECISIONS_MAX, sizeof(state *));
     s.n_now = 1;
     s.now[0].greedy = true;
-    weft_lie__start(s.lies, s.now[0].lie);
+    weft_arrangement__start(s.arrangements, s.now[0].arrangement);
     for (; s.at < s.n_column; s.at++)
         pass_column(&s);
     *out_saved_us = s.now[0].saved_us;

@@ -34,17 +34,17 @@ enum { CELLS_MAX = 1 << 28, STEPS_MAX = 1 << 18 };
 static const double near = 0.25, related = 0.5;
 
 /* A product, by its place in the architecture. */
-typedef struct heavy_node {
+typedef struct gemm_node {
     uint64_t label;
     uint32_t number; /* in the order of the graph */
     weft_weight weight;
-} heavy_node;
+} gemm_node;
 
 typedef struct member {
     weft_graph *graph;
     uint64_t hash;
-    heavy_node *heavy; /* in order of label */
-    uint32_t n_heavy;
+    gemm_node *gemm; /* in order of label */
+    uint32_t n_gemm;
     weft_plain_graph plain;
     uint32_t root; /* of its cluster: union-find */
 } member;
@@ -53,7 +53,7 @@ typedef struct grouping {
     weft_passctx *cx;
     const weft_module *m;
     weft_node_classes *classes;
-    weft_resemblance *resemblance;
+    weft_sketches *sketches;
     member *at;
     uint32_t n;
     uint32_t *number; /* by value: 1 + the node of its model that makes it, 0: none */
@@ -81,7 +81,7 @@ static void join(grouping *g, uint32_t i, uint32_t k)
 
 static int by_label(const void *a, const void *b)
 {
-    const heavy_node *x = a, *y = b;
+    const gemm_node *x = a, *y = b;
     if (x->label != y->label)
         return x->label < y->label ? -1 : 1;
     return (x->number > y->number) - (x->number < y->number);
@@ -122,7 +122,7 @@ static void read_model(grouping *g, member *one, uint64_t *label)
     weft_dim batch = weft_merge__batch(one->graph);
     size_t n = (size_t)weft_graph_node_count(one->graph) + 1;
     uint32_t *class = weft_arena_array(g->cx->scratch, n, sizeof *class), number = 0;
-    one->heavy = weft_arena_array(g->cx->scratch, n, sizeof *one->heavy);
+    one->gemm = weft_arena_array(g->cx->scratch, n, sizeof *one->gemm);
     WEFT_FOREACH_NODE (g->m, one->graph, node) {
         weft_item item = weft_align__make_item(g->classes, node, batch);
         class[number++] = item.class[WEFT_COLUMN_SIZE];
@@ -132,13 +132,13 @@ static void read_model(grouping *g, member *one, uint64_t *label)
         for (uint32_t k = 0; k < weft_node_out_count(g->m, node); k++)
             label[weft_node_out(g->m, node, k).i] = h;
         one->hash += weft_hash_mix(5, h); /* a sum does not depend on the order */
-        if (item.heavy)
-            one->heavy[one->n_heavy] =
-                (heavy_node){h, one->n_heavy, weft_val_weight(g->m, weft_node_in(g->m, node, 1))};
-        one->n_heavy += item.heavy;
+        if (item.is_gemm)
+            one->gemm[one->n_gemm] =
+                (gemm_node){h, one->n_gemm, weft_val_weight(g->m, weft_node_in(g->m, node, 1))};
+        one->n_gemm += item.is_gemm;
     }
     one->plain = make_plain(g, one->graph, class);
-    qsort(one->heavy, one->n_heavy, sizeof *one->heavy, by_label);
+    qsort(one->gemm, one->n_gemm, sizeof *one->gemm, by_label);
 }
 
 /* -- Links ------------------------------------------------------------------------------------ */
@@ -148,27 +148,27 @@ static void join_by_weight(grouping *g)
 {
     weft_map *user = weft_map_create(g->cx->scratch); /* weight to 1 + model */
     for (uint32_t i = 0; i < g->n; i++)
-        for (uint32_t k = 0; k < g->at[i].n_heavy; k++) {
+        for (uint32_t k = 0; k < g->at[i].n_gemm; k++) {
             uint64_t other = 0;
-            if (weft_map_get(user, g->at[i].heavy[k].weight.i, &other))
+            if (weft_map_get(user, g->at[i].gemm[k].weight.i, &other))
                 join(g, i, (uint32_t)other - 1);
             else
-                weft_map_put(user, g->at[i].heavy[k].weight.i, i + 1);
+                weft_map_put(user, g->at[i].gemm[k].weight.i, i + 1);
         }
 }
 
-static bool are_related(grouping *g, weft_resemblance *r, weft_weight a, weft_weight b)
+static bool are_related(grouping *g, weft_sketches *r, weft_weight a, weft_weight b)
 {
     return g->cx->options->merge == WEFT_MERGE_STRATEGY ||
-           weft_align__resemble(r, g->m, a, b) >= related;
+           weft_sketch__compare(r, g->m, a, b) >= related;
 }
 
 /* Of one hash: the products of both are in the same order. */
 static bool have_related(grouping *g, const member *a, const member *b)
 {
-    for (uint32_t k = 0; k < a->n_heavy && k < b->n_heavy; k++)
-        if (a->heavy[k].label == b->heavy[k].label &&
-            are_related(g, g->resemblance, a->heavy[k].weight, b->heavy[k].weight))
+    for (uint32_t k = 0; k < a->n_gemm && k < b->n_gemm; k++)
+        if (a->gemm[k].label == b->gemm[k].label &&
+            are_related(g, g->sketches, a->gemm[k].weight, b->gemm[k].weight))
             return true;
     return false;
 }
@@ -229,11 +229,11 @@ static bool are_near(grouping *g, uint32_t i, uint32_t k)
         return false;
     weft_arena_mark mark = weft_arena_get_mark(scratch);
     weft_columns c = weft_merge__match(g->cx, both, 2);
-    weft_resemblance *r = weft_align__make_resemblance(scratch); /* what it finds out goes, too */
+    weft_sketches *r = weft_sketch__open(scratch); /* what it finds out goes, too */
     bool alike = false;
     for (uint32_t j = 0; j < c.n && !alike; j++) {
         const weft_node *n = c.at[j].node;
-        alike = c.at[j].n == 2 && weft_merge__is_heavy(g->m, n[0]) &&
+        alike = c.at[j].n == 2 && weft_merge__is_gemm(g->m, n[0]) &&
                 are_related(g, r, weft_val_weight(g->m, weft_node_in(g->m, n[0], 1)),
                             weft_val_weight(g->m, weft_node_in(g->m, n[1], 1)));
     }
@@ -266,9 +266,9 @@ static void join_by_distance(grouping *g)
 static uint64_t count_shared(const grouping *g, const member *one, const weft_map *held)
 {
     uint64_t bytes = 0, yes;
-    for (uint32_t k = 0; k < one->n_heavy; k++)
-        if (weft_map_get(held, one->heavy[k].weight.i, &yes))
-            bytes += weft_weight_get(g->m, one->heavy[k].weight)->bytes;
+    for (uint32_t k = 0; k < one->n_gemm; k++)
+        if (weft_map_get(held, one->gemm[k].weight.i, &yes))
+            bytes += weft_weight_get(g->m, one->gemm[k].weight)->bytes;
     return bytes;
 }
 
@@ -292,8 +292,8 @@ static void grow(grouping *g, uint32_t *left, uint32_t *n_left, uint32_t most,
         const member *one = &g->at[left[next]];
         out->model[out->n++] = one->graph;
         memmove(left + next, left + next + 1, (--*n_left - next) * sizeof *left);
-        for (uint32_t k = 0; k < one->n_heavy && !all; k++)
-            weft_map_put(held, one->heavy[k].weight.i, 1);
+        for (uint32_t k = 0; k < one->n_gemm && !all; k++)
+            weft_map_put(held, one->gemm[k].weight.i, 1);
     }
     weft_arena_reset(g->cx->scratch, mark);
 }
@@ -303,11 +303,11 @@ static void note_group(weft_merge_log *log, const weft_model_group *group)
     const char **name = weft_arena_array(log->arena, group->n, sizeof *name);
     for (uint32_t i = 0; i < group->n; i++)
         name[i] = weft_arena_strdup(log->arena, weft_graph_name(group->model[i]));
-    weft_merge_group one = {name, group->n};
-    WEFT_VEC_PUSH(log->arena, &log->groups, one);
+    weft_merge_model_group one = {name, group->n};
+    WEFT_VEC_PUSH(log->arena, &log->model_groups, one);
 }
 
-weft_model_groups weft_merge__group(weft_passctx *cx, weft_graph *const *model, uint32_t n)
+weft_model_groups weft_merge__group_models(weft_passctx *cx, weft_graph *const *model, uint32_t n)
 {
     weft_arena *scratch = cx->scratch;
     weft_model_groups out = {.at = weft_arena_array(scratch, (size_t)n + 1, sizeof *out.at)};
@@ -318,7 +318,7 @@ weft_model_groups weft_merge__group(weft_passctx *cx, weft_graph *const *model, 
     const weft_module *m = weft_graph_module(model[0]);
     grouping g = {.cx = cx, .m = m, .n = n};
     g.classes = weft_align__make_classes(m, scratch);
-    g.resemblance = weft_align__make_resemblance(scratch);
+    g.sketches = weft_sketch__open(scratch);
     g.at = weft_arena_array(scratch, n, sizeof *g.at);
     g.number = weft_arena_array(scratch, (size_t)weft_val_count(m) + 1, sizeof *g.number);
     g.steps = STEPS_MAX;

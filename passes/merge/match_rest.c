@@ -177,7 +177,7 @@ static bool solve(const edge *list, uint32_t n, const uint32_t *left, uint32_t n
 }
 
 /* Keeps the edges of the best matching, in front; returns how many. `list` is in order of score. */
-static uint32_t choose_edges(rest *r, edge *list, uint32_t n)
+static uint32_t select_edges(rest *r, edge *list, uint32_t n)
 {
     const weft_matching *x = r->x;
     weft_arena_mark mark = weft_arena_get_mark(r->scratch);
@@ -233,7 +233,7 @@ static edge *list_edges(rest *r, bool equal, uint32_t *out_n)
     }
     for (uint32_t j = 0; j < x->n_own; j++) {
         uint64_t at = 0;
-        if (x->column_of[j] || !(x->own[j].heavy || x->own[j].anchors) ||
+        if (x->column_of[j] || !(x->own[j].is_gemm || x->own[j].anchors) ||
             !weft_map_get(last, x->own[j].class[WEFT_COLUMN_SIZE], &at))
             continue;
         for (; at && list.len < EDGES_MAX; at = before[at - 1]) {
@@ -250,7 +250,7 @@ static edge *list_edges(rest *r, bool equal, uint32_t *out_n)
     return list.at;
 }
 
-static bool match_products(rest *r, bool equal)
+static bool match_gemms(rest *r, bool equal)
 {
     weft_matching *x = r->x;
     uint32_t n = 0;
@@ -261,7 +261,7 @@ static bool match_products(rest *r, bool equal)
     for (int round = 0; round < ROUNDS && n > 0; round++) {
         edge *best = weft_arena_array(r->scratch, n, sizeof *best);
         memcpy(best, list, n * sizeof *best);
-        uint32_t n_best = choose_edges(r, best, n), kept = 0;
+        uint32_t n_best = select_edges(r, best, n), kept = 0;
         for (uint32_t i = 0; i < n_best; i++)
             if (!x->match[best[i].column] && !x->column_of[best[i].own])
                 any = contract(r, best[i].column, best[i].own) || any;
@@ -336,13 +336,13 @@ static rest make_rest(weft_matching *x)
 bool weft_align__match_crossed(weft_matching *x)
 {
     rest r = make_rest(x);
-    return match_products(&r, true);
+    return match_gemms(&r, true);
 }
 
 bool weft_align__match_rest(weft_matching *x)
 {
     rest r = make_rest(x);
-    bool any = match_products(&r, false);
+    bool any = match_gemms(&r, false);
     return match_followers(&r) || any;
 }
 

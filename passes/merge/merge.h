@@ -22,7 +22,7 @@ typedef struct weft_model_groups {
 } weft_model_groups;
 
 /* Models that may gain by being merged; lives in cx->scratch. */
-weft_model_groups weft_merge__group(weft_passctx *cx, weft_graph *const *model, uint32_t n);
+weft_model_groups weft_merge__group_models(weft_passctx *cx, weft_graph *const *model, uint32_t n);
 
 /* -- Columns (align.c) ------------------------------------------------------------------------ */
 
@@ -68,7 +68,7 @@ typedef enum weft_joint_level {
 /* What may be done with a column, whether or not it pays. `first`: a model that has the node. */
 weft_joint_level weft_merge__level(const weft_columns *columns, const weft_column *column);
 /* A product by a weight: what merging is for. */
-bool weft_merge__is_heavy(const weft_module *m, weft_node n);
+bool weft_merge__is_gemm(const weft_module *m, weft_node n);
 /* Symbol of the batch of a model; 0 when it cannot be batched. */
 weft_dim weft_merge__batch(const weft_graph *g);
 

@@ -1,4 +1,4 @@
-/* Where values lie while it is decided how columns are run, and what it takes to bring them
+/* Where values arrangement while it is decided how columns are run, and what it takes to bring them
  * together. The rules are those by which merge_emit.c puts the joint graph together and the planner
  * places its values (ops/place.h):
  *
@@ -8,8 +8,8 @@
  *                                 values as a whole; else all of it is copied
  *
  * What was put together once stays so: the next that needs it finds it there. Inputs, and views of
- * what lies elsewhere, have no memory of their own. O(operands) for each question. */
-#include "passes/merge/choose.h"
+ * what arrangements elsewhere, have no memory of their own. O(operands) for each question. */
+#include "passes/merge/beam_search.h"
 
 #include "base/hash.h"
 
@@ -19,11 +19,12 @@
  * joined values. */
 enum { OWN, STUCK, JOINED };
 
-struct weft_lies {
+struct weft_arrangements {
     weft_merger *g;
-    uint32_t *slot, *last; /* by value: 1 + its place in a lie, 1 + the last column that needs it */
+    uint32_t *slot,
+        *last; /* by value: 1 + its place in a arrangement, 1 + the last column that needs it */
     uint32_t n_slot;
-    weft_map *known;         /* what lies together, as a hash, to its number */
+    weft_map *known;         /* what arrangements together, as a hash, to its number */
     WEFT_VEC(uint32_t) sets; /* by number - JOINED: its models */
 };
 
@@ -33,146 +34,151 @@ typedef struct weft_slots {
     uint32_t *at, n; /* free ones, a stack */
 } weft_slots;
 
-static void take_slot(weft_lies *l, weft_slots *idle, weft_val v)
+static void take_slot(weft_arrangements *a, weft_slots *idle, weft_val v)
 {
-    if (v.i && l->last[v.i] > 0)
-        l->slot[v.i] = idle->n > 0 ? idle->at[--idle->n] : ++l->n_slot;
+    if (v.i && a->last[v.i] > 0)
+        a->slot[v.i] = idle->n > 0 ? idle->at[--idle->n] : ++a->n_slot;
 }
 
-static weft_val operand(const weft_lies *l, const weft_column *c, uint32_t i, uint32_t k)
+static weft_val operand(const weft_arrangements *a, const weft_column *c, uint32_t i, uint32_t k)
 {
-    weft_val v = weft_node_in(l->g->m, c->node[i], k);
-    return weft_merge__is_weight(l->g, v) ? (weft_val){0} : v;
+    weft_val v = weft_node_in(a->g->m, c->node[i], k);
+    return weft_merge__is_weight(a->g, v) ? (weft_val){0} : v;
 }
 
 /* Slots of the results, then those of operands that are needed no more are free. */
-static void pass_column(weft_lies *l, weft_slots *idle, const weft_column *c, uint32_t number)
+static void pass_column(weft_arrangements *a, weft_slots *idle, const weft_column *c,
+                        uint32_t number)
 {
-    const weft_module *m = l->g->m;
-    for (uint32_t i = 0; i < l->g->columns.n_model; i++)
+    const weft_module *m = a->g->m;
+    for (uint32_t i = 0; i < a->g->columns.n_model; i++)
         for (uint32_t k = 0; c->node[i].i && k < weft_node_out_count(m, c->node[i]); k++)
-            take_slot(l, idle, weft_node_out(m, c->node[i], k));
-    for (uint32_t i = 0; i < l->g->columns.n_model; i++)
+            take_slot(a, idle, weft_node_out(m, c->node[i], k));
+    for (uint32_t i = 0; i < a->g->columns.n_model; i++)
         for (uint32_t k = 0; c->node[i].i && k < weft_node_in_count(m, c->node[i]); k++) {
-            weft_val v = operand(l, c, i, k);
+            weft_val v = operand(a, c, i, k);
             bool again = false;
             for (uint32_t j = 0; j < k; j++)
-                again = again || operand(l, c, i, j).i == v.i;
-            if (v.i && !again && l->last[v.i] == number + 1)
-                idle->at[idle->n++] = l->slot[v.i];
+                again = again || operand(a, c, i, j).i == v.i;
+            if (v.i && !again && a->last[v.i] == number + 1)
+                idle->at[idle->n++] = a->slot[v.i];
         }
 }
 
-weft_lies *weft_lie__open(weft_merger *g, const weft_column *column, uint32_t n)
+weft_arrangements *weft_arrangement__open(weft_merger *g, const weft_column *column, uint32_t n)
 {
-    weft_lies *l = weft_arena_alloc(g->cx->scratch, sizeof *l);
+    weft_arrangements *a = weft_arena_alloc(g->cx->scratch, sizeof *a);
     weft_slots idle = {.at = weft_arena_array(g->cx->scratch, g->n_place, sizeof *idle.at)};
-    l->g = g;
-    l->known = weft_map_create(g->cx->scratch);
-    l->slot = weft_arena_array(g->cx->scratch, g->n_place, sizeof *l->slot);
-    l->last = weft_arena_array(g->cx->scratch, g->n_place, sizeof *l->last);
+    a->g = g;
+    a->known = weft_map_create(g->cx->scratch);
+    a->slot = weft_arena_array(g->cx->scratch, g->n_place, sizeof *a->slot);
+    a->last = weft_arena_array(g->cx->scratch, g->n_place, sizeof *a->last);
     for (uint32_t c = 0; c < n; c++)
         for (uint32_t i = 0; i < g->columns.n_model; i++) {
             weft_node node = column[c].node[i];
             for (uint32_t k = 0; node.i && k < weft_node_in_count(g->m, node); k++)
-                l->last[operand(l, &column[c], i, k).i] = c + 1;
+                a->last[operand(a, &column[c], i, k).i] = c + 1;
         }
     for (uint32_t i = 0; i < g->columns.n_model; i++)
         for (uint32_t k = 0; k < weft_graph_input_count(g->columns.model[i]); k++)
-            take_slot(l, &idle, weft_graph_input(g->columns.model[i], k));
+            take_slot(a, &idle, weft_graph_input(g->columns.model[i], k));
     for (uint32_t c = 0; c < n; c++)
-        pass_column(l, &idle, &column[c], c);
-    return l;
+        pass_column(a, &idle, &column[c], c);
+    return a;
 }
 
-uint32_t weft_lie__size(const weft_lies *l)
+uint32_t weft_arrangement__size(const weft_arrangements *a)
 {
-    return l->n_slot;
+    return a->n_slot;
 }
 
-void weft_lie__start(const weft_lies *l, uint32_t *lie)
+void weft_arrangement__start(const weft_arrangements *a, uint32_t *arrangement)
 {
-    memset(lie, 0, l->n_slot * sizeof *lie);
-    for (uint32_t i = 0; i < l->g->columns.n_model; i++)
-        for (uint32_t k = 0; k < weft_graph_input_count(l->g->columns.model[i]); k++) {
-            weft_val v = weft_graph_input(l->g->columns.model[i], k);
-            if (l->slot[v.i])
-                lie[l->slot[v.i] - 1] = STUCK;
+    memset(arrangement, 0, a->n_slot * sizeof *arrangement);
+    for (uint32_t i = 0; i < a->g->columns.n_model; i++)
+        for (uint32_t k = 0; k < weft_graph_input_count(a->g->columns.model[i]); k++) {
+            weft_val v = weft_graph_input(a->g->columns.model[i], k);
+            if (a->slot[v.i])
+                arrangement[a->slot[v.i] - 1] = STUCK;
         }
 }
 
-void weft_lie__leave(const weft_lies *l, uint32_t *lie, const weft_column *column, uint32_t c)
+void weft_arrangement__leave(const weft_arrangements *a, uint32_t *arrangement,
+                             const weft_column *column, uint32_t c)
 {
-    for (uint32_t i = 0; i < l->g->columns.n_model; i++) {
+    for (uint32_t i = 0; i < a->g->columns.n_model; i++) {
         weft_node n = column->node[i];
-        for (uint32_t k = 0; n.i && k < weft_node_in_count(l->g->m, n); k++) {
-            weft_val v = operand(l, column, i, k);
-            if (v.i && l->last[v.i] == c + 1)
-                lie[l->slot[v.i] - 1] = OWN;
+        for (uint32_t k = 0; n.i && k < weft_node_in_count(a->g->m, n); k++) {
+            weft_val v = operand(a, column, i, k);
+            if (v.i && a->last[v.i] == c + 1)
+                arrangement[a->slot[v.i] - 1] = OWN;
         }
     }
 }
 
-uint64_t weft_lie__hash(const weft_lies *l, const uint32_t *lie)
+uint64_t weft_arrangement__hash(const weft_arrangements *a, const uint32_t *arrangement)
 {
-    return weft_hash64(lie, l->n_slot * sizeof *lie, 0);
+    return weft_hash64(arrangement, a->n_slot * sizeof *arrangement, 0);
 }
 
 /* -- Together --------------------------------------------------------------------------------- */
 
 /* Operand or result k of model i. */
-static weft_val value_of(const weft_lies *l, const weft_piece *p, uint32_t i, uint32_t k,
-                         bool result)
+static weft_val value_of(const weft_arrangements *a, const weft_merge_group *p, uint32_t i,
+                         uint32_t k, bool result)
 {
-    return result ? weft_node_out(l->g->m, p->column.node[i], k) : operand(l, &p->column, i, k);
+    return result ? weft_node_out(a->g->m, p->column.node[i], k) : operand(a, &p->column, i, k);
 }
 
-static uint32_t where(const weft_lies *l, const uint32_t *lie, weft_val v)
+static uint32_t where(const weft_arrangements *a, const uint32_t *arrangement, weft_val v)
 {
-    return v.i && l->slot[v.i] ? lie[l->slot[v.i] - 1] : OWN;
+    return v.i && a->slot[v.i] ? arrangement[a->slot[v.i] - 1] : OWN;
 }
 
-/* From now on these values lie together: the same values have the same number in every lie. */
-static void lay(weft_lies *l, uint32_t *lie, const weft_piece *p, uint32_t k, bool result)
+/* From now on these values arrangement together: the same values have the same number in every
+ * arrangement. */
+static void lay(weft_arrangements *a, uint32_t *arrangement, const weft_merge_group *p, uint32_t k,
+                bool result)
 {
-    uint32_t set = weft_merge__models(l->g, &p->column);
+    uint32_t set = weft_merge__models(a->g, &p->column);
     uint64_t hash = set, number = 0;
-    for (uint32_t i = 0; i < l->g->columns.n_model; i++)
+    for (uint32_t i = 0; i < a->g->columns.n_model; i++)
         if (set >> i & 1)
-            hash = weft_hash_mix(hash, value_of(l, p, i, k, result).i);
-    if (!weft_map_get(l->known, hash, &number)) {
-        number = JOINED + l->sets.len;
-        weft_map_put(l->known, hash, number);
-        WEFT_VEC_PUSH(l->g->cx->scratch, &l->sets, set);
+            hash = weft_hash_mix(hash, value_of(a, p, i, k, result).i);
+    if (!weft_map_get(a->known, hash, &number)) {
+        number = JOINED + a->sets.len;
+        weft_map_put(a->known, hash, number);
+        WEFT_VEC_PUSH(a->g->cx->scratch, &a->sets, set);
     }
-    for (uint32_t i = 0; i < l->g->columns.n_model; i++) {
-        weft_val v = set >> i & 1 ? value_of(l, p, i, k, result) : (weft_val){0};
-        if (v.i && l->slot[v.i])
-            lie[l->slot[v.i] - 1] = (uint32_t)number;
+    for (uint32_t i = 0; i < a->g->columns.n_model; i++) {
+        weft_val v = set >> i & 1 ? value_of(a, p, i, k, result) : (weft_val){0};
+        if (v.i && a->slot[v.i])
+            arrangement[a->slot[v.i] - 1] = (uint32_t)number;
     }
 }
 
 /* Models of `set` whose operand k is in that joined value. */
-static uint32_t lying_in(const weft_lies *l, const uint32_t *lie, const weft_column *c,
-                         uint32_t set, uint32_t k, uint32_t joined)
+static uint32_t lying_in(const weft_arrangements *a, const uint32_t *arrangement,
+                         const weft_column *c, uint32_t set, uint32_t k, uint32_t joined)
 {
     uint32_t in = 0;
-    for (uint32_t i = 0; i < l->g->columns.n_model; i++)
-        if (set >> i & 1 && where(l, lie, operand(l, c, i, k)) == joined)
+    for (uint32_t i = 0; i < a->g->columns.n_model; i++)
+        if (set >> i & 1 && where(a, arrangement, operand(a, c, i, k)) == joined)
             in |= 1u << i;
     return in;
 }
 
 /* Brings operand k together; *together: it was. Returns whether it is copied. */
-static bool bring(weft_lies *l, uint32_t *lie, const weft_piece *p, uint32_t k, bool *together)
+static bool bring(weft_arrangements *a, uint32_t *arrangement, const weft_merge_group *p,
+                  uint32_t k, bool *together)
 {
-    uint32_t set = weft_merge__models(l->g, &p->column), left = set, run = 0;
+    uint32_t set = weft_merge__models(a->g, &p->column), left = set, run = 0;
     bool copied = false;
     while (left) {
         uint32_t i = weft_merge__lowest(left);
-        uint32_t at = where(l, lie, operand(l, &p->column, i, k));
-        uint32_t whole = at >= JOINED ? l->sets.at[at - JOINED] : 1u << i;
-        uint32_t same = at >= JOINED ? lying_in(l, lie, &p->column, set, k, at) : 1u << i;
+        uint32_t at = where(a, arrangement, operand(a, &p->column, i, k));
+        uint32_t whole = at >= JOINED ? a->sets.at[at - JOINED] : 1u << i;
+        uint32_t same = at >= JOINED ? lying_in(a, arrangement, &p->column, set, k, at) : 1u << i;
         run = weft_merge__run(set, same, whole, i);
         copied = copied || at == STUCK || run != whole;
         left &= ~run;
@@ -180,52 +186,53 @@ static bool bring(weft_lies *l, uint32_t *lie, const weft_piece *p, uint32_t k, 
     *together = run == set;
     if (*together)
         return false;
-    lay(l, lie, p, k, false);
+    lay(a, arrangement, p, k, false);
     return copied;
 }
 
-uint64_t weft_lie__bring(weft_lies *l, uint32_t *lie, const weft_piece *p, uint32_t *out_together)
+uint64_t weft_arrangement__bring(weft_arrangements *a, uint32_t *arrangement,
+                                 const weft_merge_group *p, uint32_t *out_together)
 {
-    weft_node first = weft_merge__first(l->g, &p->column);
-    uint32_t n = p->gathers ? weft_node_in_count(l->g->m, first) : 1;
+    weft_node first = weft_merge__first(a->g, &p->column);
+    uint32_t n = p->gathers ? weft_node_in_count(a->g->m, first) : 1;
     uint64_t copied = 0;
     *out_together = 0;
     for (uint32_t k = 0; k < n && k < 63; k++) {
-        weft_val v = weft_node_in(l->g->m, first, k);
+        weft_val v = weft_node_in(a->g->m, first, k);
         bool together = false;
-        if (!v.i || weft_merge__is_weight(l->g, v))
+        if (!v.i || weft_merge__is_weight(a->g, v))
             continue;
-        copied |= (uint64_t)bring(l, lie, p, k, &together) << k;
+        copied |= (uint64_t)bring(a, arrangement, p, k, &together) << k;
         *out_together += together;
     }
     return copied;
 }
 
-void weft_lie__put(weft_lies *l, uint32_t *lie, const weft_piece *p)
+void weft_arrangement__put(weft_arrangements *a, uint32_t *arrangement, const weft_merge_group *p)
 {
-    weft_node first = weft_merge__first(l->g, &p->column);
-    bool view = weft_node_opdef(l->g->m, first)->traits & WEFT_T_VIEW;
-    for (uint32_t k = 0; k < weft_node_out_count(l->g->m, first); k++) {
+    weft_node first = weft_merge__first(a->g, &p->column);
+    bool view = weft_node_opdef(a->g->m, first)->traits & WEFT_T_VIEW;
+    for (uint32_t k = 0; k < weft_node_out_count(a->g->m, first); k++) {
         if (p->together)
-            lay(l, lie, p, k, true);
-        for (uint32_t i = 0; !p->together && i < l->g->columns.n_model; i++) {
+            lay(a, arrangement, p, k, true);
+        for (uint32_t i = 0; !p->together && i < a->g->columns.n_model; i++) {
             weft_node n = p->column.node[i];
-            weft_val v = n.i ? weft_node_out(l->g->m, n, k) : (weft_val){0};
-            if (v.i && l->slot[v.i])
-                lie[l->slot[v.i] - 1] =
-                    view && where(l, lie, weft_node_in(l->g->m, n, 0)) != OWN ? STUCK : OWN;
+            weft_val v = n.i ? weft_node_out(a->g->m, n, k) : (weft_val){0};
+            if (v.i && a->slot[v.i])
+                arrangement[a->slot[v.i] - 1] =
+                    view && where(a, arrangement, weft_node_in(a->g->m, n, 0)) != OWN ? STUCK : OWN;
         }
     }
 }
 
-uint32_t weft_lie__beside(const weft_lies *l, const uint32_t *lie, const weft_column *c,
-                          uint32_t set)
+uint32_t weft_arrangement__beside(const weft_arrangements *a, const uint32_t *arrangement,
+                                  const weft_column *c, uint32_t set)
 {
     uint32_t first = weft_merge__lowest(set);
-    for (uint32_t k = 0; k < weft_node_in_count(l->g->m, c->node[first]); k++) {
-        uint32_t at = where(l, lie, operand(l, c, first, k));
+    for (uint32_t k = 0; k < weft_node_in_count(a->g->m, c->node[first]); k++) {
+        uint32_t at = where(a, arrangement, operand(a, c, first, k));
         if (at >= JOINED)
-            return lying_in(l, lie, c, set, k, at);
+            return lying_in(a, arrangement, c, set, k, at);
     }
     return 0;
 }

@@ -16,21 +16,21 @@
 /* The largest of more rows than this is no expression that dims can hold. */
 enum { MODELS_MAX = 16 };
 
-static weft_dim rows_of(weft_merger *g, const weft_piece *piece, uint32_t i)
+static weft_dim rows_of(weft_merger *g, const weft_merge_group *group, uint32_t i)
 {
-    weft_val y = weft_node_out(g->m, piece->column.node[i], 0);
-    return weft_merge__rows(g, weft_val_ttype(g->m, y), piece->level);
+    weft_val y = weft_node_out(g->m, group->column.node[i], 0);
+    return weft_merge__rows(g, weft_val_ttype(g->m, y), group->level);
 }
 
 /* By the bounds of its symbols, one model never has more rows than another: where the other's part
  * is empty, it has, and the maximum would leave it out. */
-static bool is_outdone(weft_merger *g, const weft_piece *piece)
+static bool is_outdone(weft_merger *g, const weft_merge_group *group)
 {
     for (uint32_t i = 0; i < g->columns.n_model; i++)
-        for (uint32_t k = 0; k < i && piece->column.node[i].i; k++) {
-            if (!piece->column.node[k].i)
+        for (uint32_t k = 0; k < i && group->column.node[i].i; k++) {
+            if (!group->column.node[k].i)
                 continue;
-            weft_dim a = rows_of(g, piece, i), b = rows_of(g, piece, k);
+            weft_dim a = rows_of(g, group, i), b = rows_of(g, group, k);
             weft_dim most = weft_dim_max(g->dims, a, b);
             if (most == a || most == b)
                 return true;
@@ -38,16 +38,16 @@ static bool is_outdone(weft_merger *g, const weft_piece *piece)
     return false;
 }
 
-static const char *fit_batched(weft_merger *g, weft_piece *piece)
+static const char *fit_batched(weft_merger *g, weft_merge_group *group)
 {
-    const char *reason = weft_merge__refuse(g, piece);
-    if (!reason && (piece->column.n > MODELS_MAX || is_outdone(g, piece)))
+    const char *reason = weft_merge__refuse(g, group);
+    if (!reason && (group->column.n > MODELS_MAX || is_outdone(g, group)))
         reason = "no maximum of rows can be written for these models";
     weft_merge_form first = {0};
     for (uint32_t i = 0; !reason && i < g->columns.n_model; i++) {
-        if (!piece->column.node[i].i)
+        if (!group->column.node[i].i)
             continue;
-        weft_merge_form f = weft_merge__form(g, piece->column.node[i]);
+        weft_merge_form f = weft_merge__form(g, group->column.node[i]);
         first = first.w.i ? first : f;
         if (f.taps != first.taps || f.features != first.features)
             reason = "the weights have different shapes";
@@ -56,56 +56,57 @@ static const char *fit_batched(weft_merger *g, weft_piece *piece)
     if (!reason && g->cx->options->merge == WEFT_MERGE_AUTO && g->sized &&
         g->small.slice.gpu->capability == 0)
         reason = "on a CPU no launch is dear enough";
-    piece->together = !reason && weft_merge__parts_align(g, piece);
+    group->together = !reason && weft_merge__parts_align(g, group);
     return reason;
 }
 
-static bool time_batched(weft_merger *g, const weft_piece *piece, const weft_merge_sizes *at,
+static bool time_batched(weft_merger *g, const weft_merge_group *group, const weft_merge_sizes *at,
                          double *us)
 {
-    weft_node first = weft_merge__first(g, &piece->column);
+    weft_node first = weft_merge__first(g, &group->column);
     weft_merge_form f = weft_merge__form(g, first);
     weft_val y = weft_node_out(g->m, first, 0);
     double most = 0;
     *us = 0;
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
-        weft_node n = piece->column.node[i];
+        weft_node n = group->column.node[i];
         double rows = 0;
         if (n.i && !weft_merge__node_rows(at, g->m, n, &rows))
             return false;
         most = rows > most ? rows : most;
     }
-    weft_merge_product one = weft_merge__numbers(&f, most, f.taps, f.features);
+    weft_merge_gemm one = weft_merge__numbers(&f, most, f.taps, f.features);
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
-        weft_node n = piece->column.node[i];
+        weft_node n = group->column.node[i];
         if (n.i && (!weft_merge__chain_us(at, g->m, y, one.x, 1, us) ||
                     (weft_merge__finishes(g, n, false) &&
                      !weft_merge__chain_us(at, g->m, y, most * f.features, 2, us))))
             return false;
     }
-    one.x *= piece->column.n;
-    one.batch = piece->column.n;
-    return weft_merge__product_us(at, g->m, first, &one, us);
+    one.x *= group->column.n;
+    one.batch = group->column.n;
+    return weft_merge__gemm_us(at, g->m, first, &one, us);
 }
 
-static void batched_bytes(weft_merger *g, const weft_piece *piece, uint64_t *read, uint64_t *made)
+static void batched_bytes(weft_merger *g, const weft_merge_group *group, uint64_t *read,
+                          uint64_t *made)
 {
-    weft_merge_form f = weft_merge__form(g, weft_merge__first(g, &piece->column));
-    *read = *made = (uint64_t)piece->column.n * f.taps * f.features * sizeof(float);
+    weft_merge_form f = weft_merge__form(g, weft_merge__first(g, &group->column));
+    *read = *made = (uint64_t)group->column.n * f.taps * f.features * sizeof(float);
 }
 
 /* The weights, [models, taps, features], or [models * features, channels, ...]. */
-static weft_val stack_weights(weft_merger *g, const weft_piece *piece)
+static weft_val stack_weights(weft_merger *g, const weft_merge_group *group)
 {
-    weft_merge_form f = weft_merge__form(g, weft_merge__first(g, &piece->column));
+    weft_merge_form f = weft_merge__form(g, weft_merge__first(g, &group->column));
     size_t size = (size_t)f.taps * f.features;
-    float *all = weft_arena_array(g->cx->scratch, size * piece->column.n, sizeof *all), *to = all;
+    float *all = weft_arena_array(g->cx->scratch, size * group->column.n, sizeof *all), *to = all;
     weft_tensor w = weft_weight_tensor(g->m, weft_val_weight(g->m, f.w));
-    const int64_t dim[] = {piece->column.n, f.taps, f.features};
+    const int64_t dim[] = {group->column.n, f.taps, f.features};
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
-        if (!piece->column.node[i].i)
+        if (!group->column.node[i].i)
             continue;
-        weft_merge_form own = weft_merge__form(g, piece->column.node[i]);
+        weft_merge_form own = weft_merge__form(g, group->column.node[i]);
         const uint8_t *from = weft_merge__bytes(g, &own);
         bool turned = f.by_feature && !f.conv;
         if (!turned)
@@ -115,31 +116,31 @@ static weft_val stack_weights(weft_merger *g, const weft_piece *piece)
                 to[(size_t)t * f.features + k] = weft_merge__element(&own, from, t, k);
         to += size;
     }
-    w.dim[0] *= piece->column.n;
+    w.dim[0] *= group->column.n;
     return weft_rewrite__constant(g->m, WEFT_DTYPE_F32, f.conv ? w.dim : dim, f.conv ? w.rank : 3,
                                   all, "merge.stacked");
 }
 
-static weft_dim most_rows(weft_merger *g, const weft_piece *piece)
+static weft_dim most_rows(weft_merger *g, const weft_merge_group *group)
 {
     weft_dim most = 0;
     for (uint32_t i = 0; i < g->columns.n_model; i++)
-        if (piece->column.node[i].i) {
-            weft_dim rows = rows_of(g, piece, i);
+        if (group->column.node[i].i) {
+            weft_dim rows = rows_of(g, group, i);
             most = most ? weft_dim_max(g->dims, most, rows) : rows;
         }
     return most;
 }
 
 /* Model i's operand with `most` rows. */
-static weft_val fill_up(weft_merger *g, const weft_piece *piece, uint32_t i, weft_dim most)
+static weft_val fill_up(weft_merger *g, const weft_merge_group *group, uint32_t i, weft_dim most)
 {
-    weft_node n = piece->column.node[i];
+    weft_node n = group->column.node[i];
     weft_loc loc = weft_node_loc(g->m, n);
     weft_val x = weft_merge__own(g, i, weft_node_in(g->m, n, 0), loc);
     weft_ttype type = *weft_val_ttype(g->m, x);
-    weft_dim rows = weft_merge__rows(g, &type, piece->level), pads[2 * WEFT_RANK_MAX] = {0};
-    type = weft_merge__with_rows(&type, piece->level, rows);
+    weft_dim rows = weft_merge__rows(g, &type, group->level), pads[2 * WEFT_RANK_MAX] = {0};
+    type = weft_merge__with_rows(&type, group->level, rows);
     x = weft_merge__view(g, x, &type, loc);
     pads[type.rank] = weft_dim_sub(g->dims, most, rows);
     weft_attr attr = WEFT_ATTR_OF_DIMS(PADS, pads, 2u * type.rank);
@@ -170,38 +171,38 @@ static weft_val multiply_rows(weft_merger *g, const weft_merge_form *f, const we
 static weft_val multiply_images(weft_merger *g, const weft_merge_form *f, const weft_val *part,
                                 uint32_t n, weft_val w)
 {
-    weft_val y = weft_merge__product(g, f, weft_merge__beside(g, f, part, n), w);
+    weft_val y = weft_merge__make_gemm(g, f, weft_merge__beside(g, f, part, n), w);
     weft_node_set_attr(g->m, weft_val_node(g->m, y), &WEFT_ATTR_OF_INT(GROUP, n));
     return y;
 }
 
-static void emit_batched(weft_merger *g, const weft_piece *piece)
+static void emit_batched(weft_merger *g, const weft_merge_group *group)
 {
-    weft_merge_form f = weft_merge__form(g, weft_merge__first(g, &piece->column));
+    weft_merge_form f = weft_merge__form(g, weft_merge__first(g, &group->column));
     weft_val row[WEFT_MERGE_MODELS_MAX], part[WEFT_MERGE_MODELS_MAX] = {{0}};
-    weft_dim most = most_rows(g, piece), start[WEFT_MERGE_MODELS_MAX + 1] = {0};
+    weft_dim most = most_rows(g, group), start[WEFT_MERGE_MODELS_MAX + 1] = {0};
     uint32_t n_row = 0;
     for (uint32_t i = 0; i < g->columns.n_model; i++)
-        if (piece->column.node[i].i) {
+        if (group->column.node[i].i) {
             start[i] = f.conv ? 0 : weft_dim_mul(g->dims, n_row, most);
-            row[n_row++] = fill_up(g, piece, i, most);
+            row[n_row++] = fill_up(g, group, i, most);
         }
-    weft_val w = stack_weights(g, piece);
+    weft_val w = stack_weights(g, group);
     weft_val all =
         f.conv ? multiply_images(g, &f, row, n_row, w) : multiply_rows(g, &f, row, n_row, most, w);
     uint32_t *feature = weft_arena_array(g->cx->scratch, f.features, sizeof *feature);
     for (uint32_t i = 0, first = 0; i < g->columns.n_model; i++) {
-        weft_node n = piece->column.node[i];
+        weft_node n = group->column.node[i];
         if (!n.i)
             continue;
         for (uint32_t k = 0; k < f.features; k++)
             feature[k] = first + k;
         first += f.conv ? f.features : 0;
         weft_val own = weft_merge__take(g, &f, all, feature, f.features);
-        own = weft_merge__part(g, piece, i, own, start);
+        own = weft_merge__part(g, group, i, own, start);
         part[i] = weft_merge__finish(g, i, n, own, false);
     }
-    weft_merge__set_parts(g, piece, part);
+    weft_merge__set_parts(g, group, part);
 }
 
 const weft_merge_strategy weft_merge_strategy_batched = {

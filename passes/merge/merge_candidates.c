@@ -15,9 +15,9 @@
  * Gains are those at small sizes, where weights are read for few rows and the joint program is run
  * most. At large ones a way may lose, but for a gain worth having: the joint program has a limit on
  * its size where it loses (merge_limit.c), and a way that gains little must not lower it. */
-#include "passes/merge/choose.h"
+#include "passes/merge/beam_search.h"
 
-static const double product_margin = 1.05, conv_margin = 1.15, loss = 0.98, small_margin = 1.1;
+static const double gemm_margin = 1.05, conv_margin = 1.15, loss = 0.98, small_margin = 1.1;
 /* Products that are made anew for less than that are not worth their weights. */
 static const double least_us = 0.3;
 
@@ -27,15 +27,15 @@ enum { TRIES_MAX = 4 };
 /* What strategies for different weights make of a set of models. */
 typedef struct attempt {
     uint32_t models, n;
-    const weft_offer *offer[WEFT_OFFERS_MAX];
+    const weft_candidate *candidate[WEFT_CANDIDATES_MAX];
 } attempt;
 
-struct weft_offers {
+struct weft_candidates {
     weft_merger *g;
     const weft_column *column;
-    bool heavy, known; /* the times apart are */
+    bool is_gemm, known; /* the times apart are */
     double small_us[WEFT_MERGE_MODELS_MAX], large_us[WEFT_MERGE_MODELS_MAX]; /* by model, apart */
-    WEFT_VEC(weft_offer *) same; /* for models with the same weights */
+    WEFT_VEC(weft_candidate *) same; /* for models with the same weights */
     attempt tried[TRIES_MAX];
     uint32_t n_tried;
 };
@@ -49,12 +49,12 @@ bool weft_merge__is_exact(const weft_merger *g)
 
 /* -- Times ------------------------------------------------------------------------------------ */
 
-static double margin_of(const weft_merger *g, const weft_piece *p)
+static double margin_of(const weft_merger *g, const weft_merge_group *p)
 {
     weft_node first = weft_merge__first(g, &p->column);
-    if (!weft_merge__is_heavy(g->m, first))
+    if (!weft_merge__is_gemm(g->m, first))
         return 1;
-    return weft_node_op(g->m, first) == WEFT_OP_MATMUL ? product_margin : conv_margin;
+    return weft_node_op(g->m, first) == WEFT_OP_MATMUL ? gemm_margin : conv_margin;
 }
 
 /* A node between products that makes so many elements: the fewer launches, the less. */
@@ -79,17 +79,18 @@ static bool time_joint_light(const weft_merger *g, const weft_column *c, const w
 }
 
 /* Of model i by itself. */
-static bool time_apart(const weft_offers *o, uint32_t i, const weft_merge_sizes *at, double *us)
+static bool time_apart(const weft_candidates *o, uint32_t i, const weft_merge_sizes *at, double *us)
 {
     weft_node n = o->column->node[i];
     double elements = 0;
-    if (o->heavy)
+    if (o->is_gemm)
         return weft_merge__node_us(at, o->g->m, n, us);
     return weft_merge__count(at, o->g->m, weft_node_out(o->g->m, n, 0), &elements) &&
            time_light(o->g, n, at, elements, us);
 }
 
-static bool time_copies(weft_merger *g, const weft_piece *p, const weft_merge_sizes *at, double *us)
+static bool time_copies(weft_merger *g, const weft_merge_group *p, const weft_merge_sizes *at,
+                        double *us)
 {
     weft_node first = weft_merge__first(g, &p->column);
     for (uint32_t k = 0; p->copied >> k; k++) {
@@ -107,21 +108,22 @@ static bool time_copies(weft_merger *g, const weft_piece *p, const weft_merge_si
     return true;
 }
 
-bool weft_merge__piece_us(weft_merger *g, const weft_piece *p, const weft_merge_sizes *at,
+bool weft_merge__group_us(weft_merger *g, const weft_merge_group *p, const weft_merge_sizes *at,
                           double *us)
 {
     return p->how->time && p->how->time(g, p, at, us) && time_copies(g, p, at, us);
 }
 
-/* -- One offer -------------------------------------------------------------------------------- */
+/* -- One candidate --------------------------------------------------------------------------------
+ */
 
 /* Why it is not worth its while; "": it is. */
-static const char *judge(const weft_merger *g, const weft_offer *x)
+static const char *judge(const weft_merger *g, const weft_candidate *x)
 {
-    double least = margin_of(g, &x->piece);
+    double least = margin_of(g, &x->group);
     if (!x->known)
         return "the estimator does not know this product";
-    if (!x->piece.how->equal_only && x->other_small - x->small_us < least_us &&
+    if (!x->group.how->equal_only && x->other_small - x->small_us < least_us &&
         x->other_large - x->large_us < least_us)
         return "saves less than 0.3 us";
     if (x->gain_small < least)
@@ -132,34 +134,34 @@ static const char *judge(const weft_merger *g, const weft_offer *x)
     return "";
 }
 
-static weft_offer *consider(weft_offers *o, const weft_merge_strategy *how, uint32_t models)
+static weft_candidate *consider(weft_candidates *o, const weft_merge_strategy *how, uint32_t models)
 {
     weft_merger *g = o->g;
-    weft_offer *x = weft_arena_alloc(g->cx->scratch, sizeof *x);
-    x->piece = weft_merge__piece(g, o->column, models);
-    x->piece.how = how;
+    weft_candidate *x = weft_arena_alloc(g->cx->scratch, sizeof *x);
+    x->group = weft_merge__make_group(g, o->column, models);
+    x->group.how = how;
     x->models = models;
     x->reason = how == g->cx->options->strategy_without ? "left out"
-                : how->fit                              ? how->fit(g, &x->piece)
+                : how->fit                              ? how->fit(g, &x->group)
                                                         : NULL;
     x->fits = !x->reason;
     x->reason = x->reason ? x->reason : "";
-    x->set = weft_merge__models(g, &x->piece.column);
+    x->set = weft_merge__models(g, &x->group.column);
     if (!x->fits || !o->known)
         return x;
-    if (o->heavy)
-        x->known = how->time && how->time(g, &x->piece, &g->small, &x->small_us) &&
-                   how->time(g, &x->piece, &g->large, &x->large_us);
+    if (o->is_gemm)
+        x->known = how->time && how->time(g, &x->group, &g->small, &x->small_us) &&
+                   how->time(g, &x->group, &g->large, &x->large_us);
     else
-        x->known = time_joint_light(g, &x->piece.column, &g->small, &x->small_us) &&
-                   time_joint_light(g, &x->piece.column, &g->large, &x->large_us);
+        x->known = time_joint_light(g, &x->group.column, &g->small, &x->small_us) &&
+                   time_joint_light(g, &x->group.column, &g->large, &x->large_us);
     for (uint32_t i = 0; i < g->columns.n_model; i++)
         x->apart_us += x->set >> i & 1 ? o->small_us[i] : 0;
     return x;
 }
 
 /* Against that. */
-static void compare(const weft_offers *o, weft_offer *x, double small_us, double large_us)
+static void compare(const weft_candidates *o, weft_candidate *x, double small_us, double large_us)
 {
     x->other_small = small_us;
     x->other_large = large_us;
@@ -168,16 +170,16 @@ static void compare(const weft_offers *o, weft_offer *x, double small_us, double
         x->gain_large = large_us / x->large_us;
         x->small_only = x->gain_large < loss;
     }
-    if (x->fits && o->heavy)
+    if (x->fits && o->is_gemm)
         x->reason = judge(o->g, x);
 }
 
-weft_offers *weft_offer__open(weft_merger *g, const weft_column *column)
+weft_candidates *weft_candidate__open(weft_merger *g, const weft_column *column)
 {
-    weft_offers *o = weft_arena_alloc(g->cx->scratch, sizeof *o);
+    weft_candidates *o = weft_arena_alloc(g->cx->scratch, sizeof *o);
     o->g = g;
     o->column = column;
-    o->heavy = weft_merge__is_heavy(g->m, weft_merge__first(g, column));
+    o->is_gemm = weft_merge__is_gemm(g->m, weft_merge__first(g, column));
     o->known = g->sized && column->n > 1;
     for (uint32_t i = 0; i < g->columns.n_model && o->known; i++)
         if (column->node[i].i)
@@ -187,13 +189,14 @@ weft_offers *weft_offer__open(weft_merger *g, const weft_column *column)
 }
 
 /* By a strategy for the same weights, against each model by itself. */
-static const weft_offer *find_same(weft_offers *o, const weft_merge_strategy *how, uint32_t set)
+static const weft_candidate *find_same(weft_candidates *o, const weft_merge_strategy *how,
+                                       uint32_t set)
 {
     double small_us = 0, large_us = 0;
     for (uint32_t i = 0; i < o->same.len; i++)
-        if (o->same.at[i]->models == set && o->same.at[i]->piece.how == how)
+        if (o->same.at[i]->models == set && o->same.at[i]->group.how == how)
             return o->same.at[i];
-    weft_offer *x = consider(o, how, set);
+    weft_candidate *x = consider(o, how, set);
     for (uint32_t i = 0; i < o->g->columns.n_model; i++) {
         small_us += set >> i & 1 ? o->small_us[i] : 0;
         large_us += set >> i & 1 ? o->large_us[i] : 0;
@@ -203,14 +206,14 @@ static const weft_offer *find_same(weft_offers *o, const weft_merge_strategy *ho
     return x;
 }
 
-const weft_offer *weft_offer__joint(weft_offers *o, uint32_t set)
+const weft_candidate *weft_candidate__joint(weft_candidates *o, uint32_t set)
 {
     return find_same(o, &weft_merge_strategy_concatenated, set);
 }
 
-const weft_offer *weft_offer__apart(weft_offers *o, uint32_t set)
+const weft_candidate *weft_candidate__apart(weft_candidates *o, uint32_t set)
 {
-    bool beside = o->heavy && set & (set - 1) && weft_merge__is_exact(o->g);
+    bool beside = o->is_gemm && set & (set - 1) && weft_merge__is_exact(o->g);
     return find_same(o, beside ? &weft_merge_strategy_interleaved : &weft_merge_strategy_none, set);
 }
 
@@ -218,12 +221,12 @@ const weft_offer *weft_offer__apart(weft_offers *o, uint32_t set)
 
 /* Compares with the same products when those with the same weights are run together, or not,
  * whichever is less. */
-static void compare_by_class(weft_offers *o, weft_offer *x)
+static void compare_by_class(weft_candidates *o, weft_candidate *x)
 {
     double small_us = 0, large_us = 0;
     for (uint32_t left = x->set; left;) {
         uint32_t set = weft_merge__equal_to_first(o->g, o->column, left);
-        const weft_offer *one = weft_offer__joint(o, set);
+        const weft_candidate *one = weft_candidate__joint(o, set);
         bool joint = set & (set - 1) && one->known;
         small_us += joint && one->small_us < one->other_small ? one->small_us : one->other_small;
         large_us += joint && one->large_us < one->other_large ? one->large_us : one->other_large;
@@ -241,7 +244,7 @@ static bool is_tried(const weft_merger *g, const weft_merge_strategy *how)
                                                         : !how->asked_only;
 }
 
-uint32_t weft_offer__others(weft_offers *o, uint32_t models, const weft_offer **out)
+uint32_t weft_candidate__unequal(weft_candidates *o, uint32_t models, const weft_candidate **out)
 {
     uint32_t k = 0;
     while (k < o->n_tried && o->tried[k].models != models)
@@ -252,37 +255,37 @@ uint32_t weft_offer__others(weft_offers *o, uint32_t models, const weft_offer **
     if (k == o->n_tried) {
         o->n_tried++;
         t->models = models;
-        for (size_t i = 0; weft_merge_strategy_at(i) && t->n < WEFT_OFFERS_MAX; i++) {
+        for (size_t i = 0; weft_merge_strategy_at(i) && t->n < WEFT_CANDIDATES_MAX; i++) {
             if (!is_tried(o->g, weft_merge_strategy_at(i)))
                 continue;
-            weft_offer *x = consider(o, weft_merge_strategy_at(i), models);
+            weft_candidate *x = consider(o, weft_merge_strategy_at(i), models);
             compare_by_class(o, x);
-            t->offer[t->n++] = x;
+            t->candidate[t->n++] = x;
         }
     }
     for (uint32_t i = 0; i < t->n; i++)
-        out[i] = t->offer[i];
+        out[i] = t->candidate[i];
     return t->n;
 }
 
 /* -- Taking one ------------------------------------------------------------------------------- */
 
-bool weft_offer__is_joint(const weft_offer *x)
+bool weft_candidate__is_joint(const weft_candidate *x)
 {
-    return x->piece.how != &weft_merge_strategy_none &&
-           x->piece.how != &weft_merge_strategy_interleaved;
+    return x->group.how != &weft_merge_strategy_none &&
+           x->group.how != &weft_merge_strategy_interleaved;
 }
 
-double weft_offer__saved_us(weft_merger *g, const weft_offer *x, const weft_piece *p)
+double weft_candidate__saved_us(weft_merger *g, const weft_candidate *x, const weft_merge_group *p)
 {
     double us = x->small_us;
-    if (!x->known || !weft_offer__is_joint(x) || !time_copies(g, p, &g->small, &us))
+    if (!x->known || !weft_candidate__is_joint(x) || !time_copies(g, p, &g->small, &us))
         return 0;
     us *= margin_of(g, p);
     return x->apart_us - us - (p->how->equal_only ? 0 : least_us);
 }
 
-bool weft_offer__is_open(const weft_merger *g, const weft_offer *x)
+bool weft_candidate__is_open(const weft_merger *g, const weft_candidate *x)
 {
     if (!x->fits || !(x->set & (x->set - 1)))
         return false;

@@ -28,7 +28,7 @@ static bool is_weight(const weft_module *m, weft_val v)
     return v.i && weft_val_get_kind(m, v) == WEFT_VAL_WEIGHT;
 }
 
-bool weft_merge__is_heavy(const weft_module *m, weft_node n)
+bool weft_merge__is_gemm(const weft_module *m, weft_node n)
 {
     return weft_node_opdef(m, n)->traits & WEFT_T_GEMM && weft_node_in_count(m, n) >= 2 &&
            !is_weight(m, weft_node_in(m, n, 0)) && is_weight(m, weft_node_in(m, n, 1));
@@ -159,7 +159,7 @@ static bool have_like_images(const weft_module *m, weft_node a, weft_node b)
             continue;
         const weft_ttype *s = weft_val_ttype(m, v), *t = weft_val_ttype(m, w);
         bool like = s->rank == t->rank;
-        for (uint32_t k = i == 0 && weft_merge__is_heavy(m, a) ? 2 : 1; like && k < s->rank; k++)
+        for (uint32_t k = i == 0 && weft_merge__is_gemm(m, a) ? 2 : 1; like && k < s->rank; k++)
             like = s->dim[k] == t->dim[k];
         if (!like)
             return false;
@@ -221,8 +221,8 @@ static weft_dtype run_dtype(const weft_merge_sizes *at, const weft_module *m, we
 }
 
 /* The product of one node for `y` elements of its result that it makes from `x`. */
-static weft_kernel make_product(const weft_merge_sizes *at, const weft_module *m, weft_node n,
-                                double x, double y)
+static weft_kernel make_gemm(const weft_merge_sizes *at, const weft_module *m, weft_node n,
+                             double x, double y)
 {
     const weft_ttype *w = weft_val_ttype(m, weft_node_in(m, n, 1));
     const weft_ttype *out = weft_val_ttype(m, weft_node_out(m, n, 0));
@@ -269,7 +269,7 @@ bool weft_merge__count(const weft_merge_sizes *at, weft_module *m, weft_val v, d
 bool weft_merge__elements_us(const weft_merge_sizes *at, const weft_module *m, weft_node like,
                              double x, double y, double *us)
 {
-    weft_kernel k = make_product(at, m, like, x, y);
+    weft_kernel k = make_gemm(at, m, like, x, y);
     k.reuse_bytes = at->reuse_bytes;
     return predict(&k, at, us);
 }
@@ -282,10 +282,10 @@ bool weft_merge__node_us(const weft_merge_sizes *at, weft_module *m, weft_node n
            weft_merge__elements_us(at, m, n, x, y, us);
 }
 
-bool weft_merge__product_us(const weft_merge_sizes *at, const weft_module *m, weft_node like,
-                            const weft_merge_product *p, double *us)
+bool weft_merge__gemm_us(const weft_merge_sizes *at, const weft_module *m, weft_node like,
+                         const weft_merge_gemm *p, double *us)
 {
-    weft_kernel k = make_product(at, m, like, p->x, p->rows * p->features * p->batch);
+    weft_kernel k = make_gemm(at, m, like, p->x, p->rows * p->features * p->batch);
     double size = (double)weft_dtype_size(k.dtype);
     k.batch = p->batch;
     k.m = p->rows;
@@ -322,7 +322,7 @@ static double sum_weights(weft_merger *g)
     for (uint32_t i = 0; i < g->columns.n_model; i++)
         WEFT_FOREACH_NODE (g->m, g->columns.model[i], n) {
             uint64_t one;
-            weft_val w = weft_merge__is_heavy(g->m, n) ? weft_node_in(g->m, n, 1) : (weft_val){0};
+            weft_val w = weft_merge__is_gemm(g->m, n) ? weft_node_in(g->m, n, 1) : (weft_val){0};
             if (!w.i || weft_map_get(seen, w.i, &one))
                 continue;
             weft_map_put(seen, w.i, 1);

@@ -26,7 +26,7 @@
 enum { RANK_MAX = 64 };
 
 /* Thin products cost time of their own: no more than this part of the weight. */
-static const double thin_max = 0.5, scale_max = 2;
+static const double low_rank_max = 0.5, scale_max = 2;
 /* Elements by themselves cost a hundred times what those of a product do. */
 static const double scattered_max = 0.05;
 
@@ -71,7 +71,7 @@ static weft_matrix matrix_of(const weft_merger *g, const weft_merge_form *f)
 
 static uint32_t rank_limit(const weft_merge_form *f)
 {
-    double most = thin_max * f->taps * f->features / ((double)f->taps + f->features);
+    double most = low_rank_max * f->taps * f->features / ((double)f->taps + f->features);
     return most < RANK_MAX ? (uint32_t)most : RANK_MAX;
 }
 
@@ -226,7 +226,7 @@ static bool find_sparse(weft_merger *g, const weft_merge_form *base, const weft_
     mark_inputs(own, a, b, differs);
     for (uint32_t c = 0; c < inputs; c++)
         n += differs[c];
-    if (n == 0 || n > thin_max * inputs || !is_near(g, base, own))
+    if (n == 0 || n > low_rank_max * inputs || !is_near(g, base, own))
         return false;
     uint32_t *pick = weft_arena_array(g->cx->scratch, n, sizeof *pick), taps = n * own->window;
     float *second = weft_arena_array(g->cx->scratch, (size_t)taps * own->features, sizeof *second);
@@ -278,7 +278,7 @@ static bool find_scattered(weft_merger *g, const weft_merge_form *base, const we
     return true;
 }
 
-static const char *fit(weft_merger *g, weft_piece *p, find_delta *find, uint64_t kind,
+static const char *fit(weft_merger *g, weft_merge_group *p, find_delta *find, uint64_t kind,
                        const char *none)
 {
     const char *reason = weft_merge__refuse(g, p);
@@ -314,12 +314,12 @@ static const char *fit(weft_merger *g, weft_piece *p, find_delta *find, uint64_t
     return NULL;
 }
 
-static const char *fit_low_rank(weft_merger *g, weft_piece *p)
+static const char *fit_low_rank(weft_merger *g, weft_merge_group *p)
 {
     return fit(g, p, find_low_rank, KIND_LOW_RANK, "the weights' differences are of no low rank");
 }
 
-static const char *fit_scattered(weft_merger *g, weft_piece *p)
+static const char *fit_scattered(weft_merger *g, weft_merge_group *p)
 {
     const char *target = g->cx->options->target;
     if (target && strncmp(target, "sm_", 3) == 0)
@@ -330,7 +330,7 @@ static const char *fit_scattered(weft_merger *g, weft_piece *p)
                "the weights differ in more than 5 % of their elements, or in none");
 }
 
-static const char *fit_sparse(weft_merger *g, weft_piece *p)
+static const char *fit_sparse(weft_merger *g, weft_merge_group *p)
 {
     return fit(g, p, find_sparse, KIND_SPARSE, "the weights differ in many inputs, or in none");
 }
@@ -341,22 +341,22 @@ static bool time_own(weft_merger *g, weft_node n, const delta *d, bool biased,
                      const weft_merge_form *f, const weft_merge_sizes *at, double rows, double *us)
 {
     weft_merge_form thin = weft_merge__pointwise(f, d->rank);
-    weft_merge_product first = weft_merge__numbers(f, rows, f->taps, d->rank);
-    weft_merge_product second =
-        weft_merge__numbers(d->pick ? f : &thin, rows, d->rank, f->features);
+    weft_merge_gemm first = weft_merge__numbers(f, rows, f->taps, d->rank);
+    weft_merge_gemm second = weft_merge__numbers(d->pick ? f : &thin, rows, d->rank, f->features);
     weft_val y = weft_node_out(g->m, n, 0);
     if (d->rank == 0)
         return !weft_merge__finishes(g, n, biased) ||
                weft_merge__chain_us(at, g->m, y, rows * f->features, 2, us);
     if (d->pick)
         return weft_merge__chain_us(at, g->m, y, second.x, 1, us) &&
-               weft_merge__product_us(at, g->m, n, &second, us);
-    return weft_merge__product_us(at, g->m, n, &first, us) &&
-           weft_merge__product_us(at, g->m, n, &second, us);
+               weft_merge__gemm_us(at, g->m, n, &second, us);
+    return weft_merge__gemm_us(at, g->m, n, &first, us) &&
+           weft_merge__gemm_us(at, g->m, n, &second, us);
 }
 
 /* Base and thin products in one; what follows by itself where the models differ in that. */
-static bool time_one(weft_merger *g, const weft_piece *p, const weft_merge_sizes *at, double *us)
+static bool time_one(weft_merger *g, const weft_merge_group *p, const weft_merge_sizes *at,
+                     double *us)
 {
     const plan *made = p->plan;
     weft_node first = weft_merge__first(g, &p->column);
@@ -385,12 +385,13 @@ static bool time_one(weft_merger *g, const weft_piece *p, const weft_merge_sizes
     }
     thin.rank /= fmax(1, all);
     thin.element /= fmax(1, all);
-    weft_merge_product base = weft_merge__numbers(&f, all, f.taps, f.features);
+    weft_merge_gemm base = weft_merge__numbers(&f, all, f.taps, f.features);
     base.thin = thin;
-    return weft_merge__product_us(at, g->m, first, &base, us);
+    return weft_merge__gemm_us(at, g->m, first, &base, us);
 }
 
-static bool time_delta(weft_merger *g, const weft_piece *p, const weft_merge_sizes *at, double *us)
+static bool time_delta(weft_merger *g, const weft_merge_group *p, const weft_merge_sizes *at,
+                       double *us)
 {
     const plan *made = p->plan;
     if (made->one)
@@ -407,11 +408,11 @@ static bool time_delta(weft_merger *g, const weft_piece *p, const weft_merge_siz
             return false;
         all += rows;
     }
-    weft_merge_product base = weft_merge__numbers(&f, all, f.taps, f.features);
-    return weft_merge__product_us(at, g->m, first, &base, us);
+    weft_merge_gemm base = weft_merge__numbers(&f, all, f.taps, f.features);
+    return weft_merge__gemm_us(at, g->m, first, &base, us);
 }
 
-static void count_bytes(weft_merger *g, const weft_piece *p, uint64_t *read, uint64_t *made)
+static void count_bytes(weft_merger *g, const weft_merge_group *p, uint64_t *read, uint64_t *made)
 {
     const plan *x = p->plan;
     weft_merge_form f = weft_merge__form(g, weft_merge__first(g, &p->column));
@@ -459,7 +460,7 @@ static void make_weights(weft_merger *g, const plan *x, uint32_t model, const we
                                                 d->second, "merge.up");
 }
 
-static void emit_one(weft_merger *g, const weft_piece *p)
+static void emit_one(weft_merger *g, const weft_merge_group *p)
 {
     const plan *x = p->plan;
     const weft_dim *start = weft_merge__starts(g, p);
@@ -481,7 +482,7 @@ static void emit_one(weft_merger *g, const weft_piece *p)
     weft_merge__set_parts(g, p, part);
 }
 
-static void emit_delta(weft_merger *g, const weft_piece *p)
+static void emit_delta(weft_merger *g, const weft_merge_group *p)
 {
     const plan *x = p->plan;
     if (x->one) {
@@ -507,9 +508,9 @@ static void emit_delta(weft_merger *g, const weft_piece *p)
         weft_merge_form second = d->pick ? f : weft_merge__pointwise(&f, d->rank);
         weft_val own = weft_merge__own(g, i, f.x, weft_node_loc(g->m, n));
         weft_val thin = d->pick ? weft_merge__take(g, &f, own, d->pick, d->rank / f.window)
-                                : weft_merge__product(g, &f, own, made[i].in[0]);
+                                : weft_merge__make_gemm(g, &f, own, made[i].in[0]);
         part[i] =
-            weft_merge__finish_product(g, i, &second, thin, made[i].in[1], product, x->bias.i != 0);
+            weft_merge__finish_gemm(g, i, &second, thin, made[i].in[1], product, x->bias.i != 0);
     }
     weft_merge__set_parts(g, p, part);
 }

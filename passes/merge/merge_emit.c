@@ -62,7 +62,7 @@ weft_ttype weft_merge__with_rows(const weft_ttype *t, weft_joint_level level, we
     return out;
 }
 
-const weft_dim *weft_merge__starts(weft_merger *g, const weft_piece *p)
+const weft_dim *weft_merge__starts(weft_merger *g, const weft_merge_group *p)
 {
     uint32_t n = g->columns.n_model;
     weft_dim *start = weft_arena_array(g->cx->scratch, (size_t)n + 1, sizeof *start);
@@ -95,14 +95,15 @@ weft_val weft_merge__own(weft_merger *g, uint32_t i, weft_val v, weft_loc loc)
     return g->place[v.i].val;
 }
 
-static void add_joined(weft_merger *g, const weft_piece *p, weft_val val, const weft_dim *start)
+static void add_joined(weft_merger *g, const weft_merge_group *p, weft_val val,
+                       const weft_dim *start)
 {
     weft_joined j = {val, p->level, weft_merge__models(g, &p->column), start};
     WEFT_VEC_PUSH(g->cx->scratch, &g->joined, j);
 }
 
 /* Models from i on whose operand k follows that of model i in one joined value. */
-static uint32_t find_run(const weft_merger *g, const weft_piece *p, uint32_t k, uint32_t i)
+static uint32_t find_run(const weft_merger *g, const weft_merge_group *p, uint32_t k, uint32_t i)
 {
     uint32_t set = weft_merge__models(g, &p->column), same = 0;
     uint32_t in = g->place[weft_node_in(g->m, p->column.node[i], k).i].in;
@@ -114,7 +115,7 @@ static uint32_t find_run(const weft_merger *g, const weft_piece *p, uint32_t k, 
 
 /* The operands k of these models as one value of that type, but for its rows: all of a joined
  * value, a slice of it, or that of one model. */
-static weft_val take_run(weft_merger *g, const weft_piece *p, uint32_t k, uint32_t run,
+static weft_val take_run(weft_merger *g, const weft_merge_group *p, uint32_t k, uint32_t run,
                          weft_ttype *type, weft_loc loc)
 {
     uint32_t first = weft_merge__lowest(run);
@@ -137,7 +138,7 @@ static weft_val take_run(weft_merger *g, const weft_piece *p, uint32_t k, uint32
 }
 
 /* Where the operands k of the piece begin when they are together. */
-static const weft_dim *find_starts(weft_merger *g, const weft_piece *p, uint32_t k)
+static const weft_dim *find_starts(weft_merger *g, const weft_merge_group *p, uint32_t k)
 {
     uint32_t n = g->columns.n_model;
     weft_dim *start = weft_arena_array(g->cx->scratch, (size_t)n + 1, sizeof *start);
@@ -154,7 +155,7 @@ static const weft_dim *find_starts(weft_merger *g, const weft_piece *p, uint32_t
     return start;
 }
 
-weft_val weft_merge__operand(weft_merger *g, const weft_piece *p, uint32_t k, weft_loc loc)
+weft_val weft_merge__operand(weft_merger *g, const weft_merge_group *p, uint32_t k, weft_loc loc)
 {
     const weft_dim *start = find_starts(g, p, k);
     uint32_t models = weft_merge__models(g, &p->column), n = 0;
@@ -180,7 +181,7 @@ weft_val weft_merge__operand(weft_merger *g, const weft_piece *p, uint32_t k, we
     return all;
 }
 
-void weft_merge__set_joined(weft_merger *g, const weft_piece *p, uint32_t k, weft_val val,
+void weft_merge__set_joined(weft_merger *g, const weft_merge_group *p, uint32_t k, weft_val val,
                             const weft_dim *start)
 {
     add_joined(g, p, val, start);
@@ -221,7 +222,7 @@ static void append_copy(weft_merger *g, uint32_t model, weft_node n)
         weft_merge__set_own(g, weft_node_out(g->m, n, k), weft_node_out(g->m, made, k));
 }
 
-void weft_merge__emit_copies(weft_merger *g, const weft_piece *p)
+void weft_merge__emit_copies(weft_merger *g, const weft_merge_group *p)
 {
     for (uint32_t i = 0; i < g->columns.n_model; i++)
         if (p->column.node[i].i)
@@ -266,8 +267,8 @@ void weft_merge__build(weft_merger *g)
     g->joint = weft_graph_create(g->m, joint_name(g));
     for (uint32_t i = 0; i < g->columns.n_model; i++)
         add_ports(g, g->columns.model[i]);
-    for (uint32_t i = 0; i < g->pieces.len; i++)
-        g->pieces.at[i].how->emit(g, &g->pieces.at[i]);
+    for (uint32_t i = 0; i < g->groups.len; i++)
+        g->groups.at[i].how->emit(g, &g->groups.at[i]);
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
         weft_graph *model = g->columns.model[i];
         for (uint32_t k = 0; k < weft_graph_output_count(model); k++)

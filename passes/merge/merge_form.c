@@ -73,7 +73,7 @@ static const char *refuse_node(const weft_merger *g, weft_node n)
     return finishes_apart(g, n) ? NULL : "too much is done to the product afterwards";
 }
 
-const char *weft_merge__refuse(const weft_merger *g, const weft_piece *p)
+const char *weft_merge__refuse(const weft_merger *g, const weft_merge_group *p)
 {
     bool conv = weft_node_op(g->m, weft_merge__first(g, &p->column)) == WEFT_OP_CONV;
     if (p->level != (conv ? WEFT_JOINT_IMAGES : WEFT_JOINT_ROWS))
@@ -118,10 +118,10 @@ weft_merge_form weft_merge__pointwise(const weft_merge_form *f, uint32_t taps)
     return out;
 }
 
-weft_merge_product weft_merge__numbers(const weft_merge_form *f, double rows, uint32_t taps,
-                                       uint32_t features)
+weft_merge_gemm weft_merge__numbers(const weft_merge_form *f, double rows, uint32_t taps,
+                                    uint32_t features)
 {
-    return (weft_merge_product){
+    return (weft_merge_gemm){
         .rows = rows, .features = features, .taps = taps, .x = rows * taps * f->spread, .batch = 1};
 }
 

@@ -33,8 +33,8 @@ weft_val weft_merge__make_weight(weft_merger *g, const weft_merge_form *f, uint3
 }
 
 /* A node that makes a product of form `f`, of so many features, of its first two operands. */
-static weft_node append_product(weft_merger *g, const weft_merge_form *f, uint32_t features,
-                                const weft_val *in, uint32_t n_in)
+static weft_node append_gemm(weft_merger *g, const weft_merge_form *f, uint32_t features,
+                             const weft_val *in, uint32_t n_in)
 {
     weft_attrs attrs = weft_node_attrs(g->m, f->node);
     weft_ttype type = *weft_val_ttype(g->m, in[0]);
@@ -56,41 +56,42 @@ static uint32_t features_of(const weft_merger *g, const weft_merge_form *f, weft
     return (uint32_t)weft_val_ttype(g->m, w)->dim[!f->conv];
 }
 
-weft_val weft_merge__product(weft_merger *g, const weft_merge_form *f, weft_val x, weft_val w)
+weft_val weft_merge__make_gemm(weft_merger *g, const weft_merge_form *f, weft_val x, weft_val w)
 {
     const weft_val in[] = {x, w};
-    return weft_node_out(g->m, append_product(g, f, features_of(g, f, w), in, 2), 0);
+    return weft_node_out(g->m, append_gemm(g, f, features_of(g, f, w), in, 2), 0);
 }
 
-weft_val weft_merge__add_product(weft_merger *g, const weft_merge_form *f, weft_val x, weft_val w,
-                                 weft_val to)
+weft_val weft_merge__accumulate_gemm(weft_merger *g, const weft_merge_form *f, weft_val x,
+                                     weft_val w, weft_val to)
 {
     static const char *const steps[] = {"add acc i3"};
     const weft_val in[] = {x, w, {0}, to};
-    weft_node made = append_product(g, f, features_of(g, f, w), in, 4);
+    weft_node made = append_gemm(g, f, features_of(g, f, w), in, 4);
     weft_node_set_attr(g->m, made, &WEFT_ATTR_OF_STRS(EPILOGUE, steps, 1));
     return weft_node_out(g->m, made, 0);
 }
 
-weft_val weft_merge__multiply_all(weft_merger *g, const weft_piece *p, weft_val w)
+weft_val weft_merge__multiply_all(weft_merger *g, const weft_merge_group *p, weft_val w)
 {
     weft_merge_form f = weft_merge__form(g, weft_merge__first(g, &p->column));
     weft_val x = weft_merge__operand(g, p, 0, weft_node_loc(g->m, f.node));
-    return weft_merge__product(g, &f, x, w);
+    return weft_merge__make_gemm(g, &f, x, w);
 }
 
-weft_val weft_merge__multiply_base(weft_merger *g, const weft_piece *p, weft_val w, weft_val bias)
+weft_val weft_merge__multiply_base(weft_merger *g, const weft_merge_group *p, weft_val w,
+                                   weft_val bias)
 {
     weft_merge_form f = weft_merge__form(g, weft_merge__first(g, &p->column));
     weft_val x = weft_merge__operand(g, p, 0, weft_node_loc(g->m, f.node));
     const weft_val in[] = {x, w, bias};
-    weft_node made = append_product(g, &f, f.features, in, bias.i ? 3 : 2);
+    weft_node made = append_gemm(g, &f, f.features, in, bias.i ? 3 : 2);
     if (f.by_feature && !f.conv)
         weft_node_set_attr(g->m, made, &WEFT_ATTR_OF_INT(TRANS_B, 1));
     return weft_node_out(g->m, made, 0);
 }
 
-weft_val weft_merge__part(weft_merger *g, const weft_piece *p, uint32_t i, weft_val joint,
+weft_val weft_merge__part(weft_merger *g, const weft_merge_group *p, uint32_t i, weft_val joint,
                           const weft_dim *start)
 {
     weft_node n = p->column.node[i];
@@ -234,8 +235,8 @@ weft_val weft_merge__finish(weft_merger *g, uint32_t i, weft_node n, weft_val pr
                               weft_val_ttype(g->m, weft_node_out(g->m, n, 0)), loc);
 }
 
-weft_val weft_merge__finish_product(weft_merger *g, uint32_t i, const weft_merge_form *f,
-                                    weft_val x, weft_val w, weft_val product, bool biased)
+weft_val weft_merge__finish_gemm(weft_merger *g, uint32_t i, const weft_merge_form *f, weft_val x,
+                                 weft_val w, weft_val product, bool biased)
 {
     weft_node n = f->node;
     uint32_t n_in = weft_node_in_count(g->m, n), n_own = n_in < 3 ? 3 : n_in;
@@ -249,7 +250,7 @@ weft_val weft_merge__finish_product(weft_merger *g, uint32_t i, const weft_merge
     in[n_own] = product;
     steps[0] = weft_arena_printf(g->cx->scratch, "add acc i%u", n_own);
     uint32_t n_steps = weft_merge__add_epilogue(g, n, operand, NULL, steps, 1);
-    weft_node made = append_product(g, f, f->features, in, n_own + 1);
+    weft_node made = append_gemm(g, f, f->features, in, n_own + 1);
     weft_node_set_attr(g->m, made, &WEFT_ATTR_OF_STRS(EPILOGUE, steps, n_steps));
     return weft_node_out(g->m, made, 0);
 }
@@ -257,7 +258,7 @@ weft_val weft_merge__finish_product(weft_merger *g, uint32_t i, const weft_merge
 /* -- Results ---------------------------------------------------------------------------------- */
 
 /* Bytes of a row, or of an image, of a node's result. */
-static uint64_t row_bytes(const weft_merger *g, const weft_piece *p, weft_node n)
+static uint64_t row_bytes(const weft_merger *g, const weft_merge_group *p, weft_node n)
 {
     const weft_ttype *y = weft_val_ttype(g->m, weft_node_out(g->m, n, 0));
     uint64_t bytes = weft_dtype_size((weft_dtype)y->dtype);
@@ -266,7 +267,7 @@ static uint64_t row_bytes(const weft_merger *g, const weft_piece *p, weft_node n
     return bytes;
 }
 
-bool weft_merge__parts_align(const weft_merger *g, const weft_piece *p)
+bool weft_merge__parts_align(const weft_merger *g, const weft_merge_group *p)
 {
     uint64_t first = row_bytes(g, p, weft_merge__first(g, &p->column));
     for (uint32_t i = 0; i < g->columns.n_model; i++)
@@ -275,7 +276,7 @@ bool weft_merge__parts_align(const weft_merger *g, const weft_piece *p)
     return first % ALIGN == 0;
 }
 
-void weft_merge__set_parts(weft_merger *g, const weft_piece *p, const weft_val *part)
+void weft_merge__set_parts(weft_merger *g, const weft_merge_group *p, const weft_val *part)
 {
     weft_val row[WEFT_MERGE_MODELS_MAX];
     weft_ttype type = {0};

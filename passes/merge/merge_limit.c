@@ -19,20 +19,20 @@ static const double least_saved = 0.02;
 /* -- Products --------------------------------------------------------------------------------- */
 
 /* Time of the products that are run together, so and apart; false: not known. */
-static bool time_products(weft_merger *g, const weft_merge_sizes *at, double *joint_us,
-                          double *apart_us)
+static bool time_gemms(weft_merger *g, const weft_merge_sizes *at, double *joint_us,
+                       double *apart_us)
 {
     *joint_us = *apart_us = 0;
-    for (uint32_t i = 0; i < g->pieces.len; i++) {
-        weft_piece p = g->pieces.at[i];
+    for (uint32_t i = 0; i < g->groups.len; i++) {
+        weft_merge_group p = g->groups.at[i];
         double joint = 0, apart = 0;
-        if (p.column.n < 2 || !weft_merge__is_heavy(g->m, weft_merge__first(g, &p.column)))
+        if (p.column.n < 2 || !weft_merge__is_gemm(g->m, weft_merge__first(g, &p.column)))
             continue;
-        if (!weft_merge__piece_us(g, &p, at, &joint))
+        if (!weft_merge__group_us(g, &p, at, &joint))
             return false;
         p.how = &weft_merge_strategy_none;
         p.copied = 0;
-        if (!weft_merge__piece_us(g, &p, at, &apart))
+        if (!weft_merge__group_us(g, &p, at, &apart))
             return false;
         *joint_us += joint;
         *apart_us += apart;
@@ -45,11 +45,11 @@ bool weft_merge__is_worth_it(weft_merger *g)
     double joint = 0, apart = 0, all = 0;
     if (g->cx->options->merge != WEFT_MERGE_AUTO)
         return true;
-    if (!g->sized || !time_products(g, &g->small, &joint, &apart))
+    if (!g->sized || !time_gemms(g, &g->small, &joint, &apart))
         return false;
     for (uint32_t i = 0; i < g->columns.n_model; i++)
         WEFT_FOREACH_NODE (g->m, g->columns.model[i], n)
-            if (weft_merge__is_heavy(g->m, n) && !weft_merge__node_us(&g->small, g->m, n, &all))
+            if (weft_merge__is_gemm(g->m, n) && !weft_merge__node_us(&g->small, g->m, n, &all))
                 return false;
     return apart - joint >= least_saved * all;
 }
@@ -62,14 +62,14 @@ static double count_inputs(weft_merger *g, const weft_merge_sizes *at)
     return n;
 }
 
-static double find_product_limit(weft_merger *g)
+static double find_gemm_limit(weft_merger *g)
 {
     double limit = INFINITY;
     for (int64_t batch = 1; batch <= WEFT_MERGE_LARGE_BATCH; batch *= 2)
         for (int64_t other = 1; other <= WEFT_MERGE_LARGE_OTHER; other *= 2) {
             weft_merge_sizes at;
             double joint = 0, apart = 0;
-            if (weft_merge__sizes(g, batch, other, &at) && time_products(g, &at, &joint, &apart) &&
+            if (weft_merge__sizes(g, batch, other, &at) && time_gemms(g, &at, &joint, &apart) &&
                 joint > apart)
                 limit = fmin(limit, count_inputs(g, &at) - 1);
         }
@@ -176,6 +176,6 @@ uint64_t weft_merge__find_limit(weft_merger *g)
 {
     if (g->cx->options->merge != WEFT_MERGE_AUTO)
         return 0;
-    double limit = fmin(find_product_limit(g), find_whole_limit(g));
+    double limit = fmin(find_gemm_limit(g), find_whole_limit(g));
     return isfinite(limit) && limit >= 1 ? (uint64_t)limit : 0;
 }

@@ -1,6 +1,6 @@
 /* What merge-models says of its decisions: a row for all corresponding products of some models,
  * with what else they could have been. */
-#include "passes/merge/choose.h"
+#include "passes/merge/beam_search.h"
 
 #include <string.h>
 
@@ -18,7 +18,7 @@ static uint64_t weight_bytes(const weft_merger *g, const weft_column *c)
     return bytes;
 }
 
-static const char *praise(const weft_merger *g, const weft_offer *x)
+static const char *praise(const weft_merger *g, const weft_candidate *x)
 {
     if (g->cx->options->merge == WEFT_MERGE_STRATEGY)
         return "asked for";
@@ -26,8 +26,9 @@ static const char *praise(const weft_merger *g, const weft_offer *x)
                          : "gains at small sizes, loses at none";
 }
 
-/* Why an offer was not taken. */
-static const char *blame(const weft_merger *g, const weft_offer *x, const weft_offer *chosen)
+/* Why an candidate was not taken. */
+static const char *blame(const weft_merger *g, const weft_candidate *x,
+                         const weft_candidate *chosen)
 {
     if (*x->reason)
         return x->reason;
@@ -36,34 +37,34 @@ static const char *blame(const weft_merger *g, const weft_offer *x, const weft_o
     return chosen ? "another saves more" : "copies would cost more than it gains";
 }
 
-static weft_merge_candidate describe(weft_merger *g, const weft_offer *x, const char *reason)
+static weft_merge_candidate describe(weft_merger *g, const weft_candidate *x, const char *reason)
 {
-    weft_merge_candidate one = {.strategy = x->piece.how->name,
+    weft_merge_candidate one = {.strategy = x->group.how->name,
                                 .fits = x->fits,
                                 .gain_small = x->gain_small,
                                 .gain_large = x->gain_large,
                                 .reason = weft_arena_strdup(g->log->arena, reason)};
     if (!x->fits)
         return one;
-    one.read_bytes = weight_bytes(g, &x->piece.column);
-    if (x->piece.how->bytes)
-        x->piece.how->bytes(g, &x->piece, &one.read_bytes, &one.made_bytes);
+    one.read_bytes = weight_bytes(g, &x->group.column);
+    if (x->group.how->bytes)
+        x->group.how->bytes(g, &x->group, &one.read_bytes, &one.made_bytes);
     return one;
 }
 
 /* Over what is done otherwise, with the copies that the piece needs. */
-static void count_copies(weft_merger *g, const weft_piece *p, const weft_offer *x,
+static void count_copies(weft_merger *g, const weft_merge_group *p, const weft_candidate *x,
                          weft_merge_row *row)
 {
     double small_us = 0, large_us = 0;
-    if (!x->known || !weft_merge__piece_us(g, p, &g->small, &small_us) ||
-        !weft_merge__piece_us(g, p, &g->large, &large_us))
+    if (!x->known || !weft_merge__group_us(g, p, &g->small, &small_us) ||
+        !weft_merge__group_us(g, p, &g->large, &large_us))
         return;
     row->gain_small = x->other_small / small_us;
     row->gain_large = x->other_large / large_us;
 }
 
-static weft_merge_row *add_row(weft_merger *g, const weft_piece *p, const char *strategy,
+static weft_merge_row *add_row(weft_merger *g, const weft_merge_group *p, const char *strategy,
                                const char *reason)
 {
     weft_arena *arena = g->log->arena;
@@ -86,7 +87,7 @@ static weft_merge_row *add_row(weft_merger *g, const weft_piece *p, const char *
 }
 
 /* Products by the same weights, one after the other: of what that gains nothing is known. */
-static void note_interleaved(weft_merger *g, const weft_piece *p, const weft_offer *joint)
+static void note_interleaved(weft_merger *g, const weft_merge_group *p, const weft_candidate *joint)
 {
     const char *why = "a joint product need not have the same bits";
     const char *reason = joint->fits ? why : joint->reason;
@@ -98,28 +99,30 @@ static void note_interleaved(weft_merger *g, const weft_piece *p, const weft_off
     row->n_candidate = 2;
 }
 
-void weft_merge__note(weft_merger *g, const weft_piece *p, const weft_offer *const *offer,
-                      uint32_t n, const weft_offer *chosen)
+void weft_merge__note(weft_merger *g, const weft_merge_group *p,
+                      const weft_candidate *const *candidate, uint32_t n,
+                      const weft_candidate *chosen)
 {
     if (p->how == &weft_merge_strategy_interleaved) {
-        note_interleaved(g, p, offer[0]);
+        note_interleaved(g, p, candidate[0]);
         return;
     }
-    chosen = chosen && weft_offer__is_joint(chosen) ? chosen : NULL;
+    chosen = chosen && weft_candidate__is_joint(chosen) ? chosen : NULL;
     const char *reason = chosen   ? praise(g, chosen)
                          : n != 1 ? "the weights differ, and no strategy for that gains"
-                                  : blame(g, offer[0], NULL);
-    weft_merge_row *row = add_row(g, p, chosen ? chosen->piece.how->name : "none", reason);
+                                  : blame(g, candidate[0], NULL);
+    weft_merge_row *row = add_row(g, p, chosen ? chosen->group.how->name : "none", reason);
     weft_merge_candidate *list = weft_arena_array(g->log->arena, n, sizeof *list);
     double most = 0;
     for (uint32_t i = 0; i < n; i++) {
-        double gain = offer[i]->gain_small * offer[i]->gain_large;
-        list[i] = describe(g, offer[i], offer[i] == chosen ? "" : blame(g, offer[i], chosen));
+        double gain = candidate[i]->gain_small * candidate[i]->gain_large;
+        list[i] =
+            describe(g, candidate[i], candidate[i] == chosen ? "" : blame(g, candidate[i], chosen));
         if (gain <= most || chosen)
             continue;
         most = gain;
-        row->gain_small = offer[i]->gain_small;
-        row->gain_large = offer[i]->gain_large;
+        row->gain_small = candidate[i]->gain_small;
+        row->gain_large = candidate[i]->gain_large;
     }
     row->candidate = list;
     row->n_candidate = n;

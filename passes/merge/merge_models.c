@@ -14,7 +14,7 @@
  * another model.
  *
  * Steps. group_models.c says which models are matched with which, align.c finds which of their
- * nodes correspond, in an order that suits all models. merge_choose.c decides what is run together
+ * nodes correspond, in an order that suits all models. beam_search.c decides what is run together
  * and how: the ways are rows of strategies.def, each saying where it may be used, how long it would
  * take (merge_cost.c) and what it puts into the joint graph. merge_emit.c builds that graph,
  * merge_limit.c says up to which size it is run. What is not run together takes its part of a
@@ -40,14 +40,15 @@ weft_merger weft_merge__open(weft_passctx *cx, weft_graph *const *model, uint32_
     return g;
 }
 
-static bool merge_group(weft_passctx *cx, weft_graph *const *model, uint32_t n)
+static bool merge_models(weft_passctx *cx, weft_graph *const *model, uint32_t n)
 {
     weft_arena_mark mark = weft_arena_get_mark(cx->scratch);
     weft_merger g = weft_merge__open(cx, model, n);
-    uint32_t heavy = 0;
+    uint32_t gemm_columns = 0;
     double saved_us = 0;
-    uint32_t fewer = weft_merge__choose(&g, 0, &saved_us, &heavy);
-    bool wanted = weft_merge__is_exact(&g) ? heavy > 0 : fewer > 0 && weft_merge__is_worth_it(&g);
+    uint32_t fewer = weft_beam__search(&g, 0, &saved_us, &gemm_columns);
+    bool wanted =
+        weft_merge__is_exact(&g) ? gemm_columns > 0 : fewer > 0 && weft_merge__is_worth_it(&g);
     wanted = wanted && weft_rewrite__allow(cx);
     if (wanted) {
         weft_merge__build(&g);
@@ -69,10 +70,10 @@ static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
         if (weft_graph_part_count(one) == 0 && weft_merge__batch(one) != 0)
             model[kept++] = one;
     }
-    weft_model_groups groups = weft_merge__group(cx, model, kept);
+    weft_model_groups groups = weft_merge__group_models(cx, model, kept);
     for (uint32_t i = 0; i < groups.n; i++)
         if (groups.at[i].n > 1)
-            *changed = merge_group(cx, groups.at[i].model, groups.at[i].n) || *changed;
+            *changed = merge_models(cx, groups.at[i].model, groups.at[i].n) || *changed;
     return WEFT_ERR_OK;
 }
 

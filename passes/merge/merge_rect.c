@@ -128,9 +128,9 @@ static bool shrink(weft_merger *g, plan *p, const weft_merge_form *first, uint32
     return same_rectangle(g, p, first, p->at[first_model], own, p->at[i]);
 }
 
-static const char *find_rectangle(weft_merger *g, weft_piece *piece, plan **out)
+static const char *find_rectangle(weft_merger *g, weft_merge_group *group, plan **out)
 {
-    const char *reason = weft_merge__refuse(g, piece);
+    const char *reason = weft_merge__refuse(g, group);
     plan *p = weft_arena_alloc(g->cx->scratch, sizeof *p);
     uint32_t n_model = g->columns.n_model, first_model = UINT32_MAX;
     weft_merge_form first = {0};
@@ -138,9 +138,9 @@ static const char *find_rectangle(weft_merger *g, weft_piece *piece, plan **out)
         return reason;
     p->at = weft_arena_array(g->cx->scratch, n_model, sizeof *p->at);
     for (uint32_t i = 0; i < n_model; i++) {
-        if (!piece->column.node[i].i)
+        if (!group->column.node[i].i)
             continue;
-        weft_merge_form own = weft_merge__form(g, piece->column.node[i]);
+        weft_merge_form own = weft_merge__form(g, group->column.node[i]);
         uint32_t same = first_model;
         if (first_model == UINT32_MAX) {
             first_model = i;
@@ -149,44 +149,44 @@ static const char *find_rectangle(weft_merger *g, weft_piece *piece, plan **out)
             p->features = own.features;
             continue;
         }
-        while (same < i && (!piece->column.node[same].i ||
-                            weft_node_in(g->m, piece->column.node[same], 1).i != own.w.i))
+        while (same < i && (!group->column.node[same].i ||
+                            weft_node_in(g->m, group->column.node[same], 1).i != own.w.i))
             same++;
         if (same < i)
             p->at[i] = p->at[same];
         else if (!shrink(g, p, &first, first_model, &own, i))
             return "no rectangle in common";
     }
-    piece->plan = *out = p;
-    piece->together = weft_merge__parts_align(g, piece);
+    group->plan = *out = p;
+    group->together = weft_merge__parts_align(g, group);
     return NULL;
 }
 
 /* -- Compact ---------------------------------------------------------------------------------- */
 
-static const char *fit_compact(weft_merger *g, weft_piece *piece)
+static const char *fit_compact(weft_merger *g, weft_merge_group *group)
 {
     plan *p;
-    return find_rectangle(g, piece, &p);
+    return find_rectangle(g, group, &p);
 }
 
 static bool time_one(weft_merger *g, const weft_merge_form *f, const weft_merge_sizes *at,
                      double rows, uint32_t taps, uint32_t features, double *us)
 {
-    weft_merge_product one = weft_merge__numbers(f, rows, taps, features);
-    return taps == 0 || features == 0 || weft_merge__product_us(at, g->m, f->node, &one, us);
+    weft_merge_gemm one = weft_merge__numbers(f, rows, taps, features);
+    return taps == 0 || features == 0 || weft_merge__gemm_us(at, g->m, f->node, &one, us);
 }
 
-static bool time_compact(weft_merger *g, const weft_piece *piece, const weft_merge_sizes *at,
+static bool time_compact(weft_merger *g, const weft_merge_group *group, const weft_merge_sizes *at,
                          double *us)
 {
-    const plan *p = piece->plan;
-    weft_merge_form first = weft_merge__form(g, weft_merge__first(g, &piece->column));
+    const plan *p = group->plan;
+    weft_merge_form first = weft_merge__form(g, weft_merge__first(g, &group->column));
     uint32_t taps = p->inputs * first.window;
     double all = 0;
     *us = 0;
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
-        weft_node n = piece->column.node[i];
+        weft_node n = group->column.node[i];
         double rows = 0;
         if (!n.i)
             continue;
@@ -203,34 +203,35 @@ static bool time_compact(weft_merger *g, const weft_piece *piece, const weft_mer
     return time_one(g, &first, at, all, taps, p->features, us);
 }
 
-static void compact_bytes(weft_merger *g, const weft_piece *piece, uint64_t *read, uint64_t *made)
+static void compact_bytes(weft_merger *g, const weft_merge_group *group, uint64_t *read,
+                          uint64_t *made)
 {
-    const plan *p = piece->plan;
-    weft_merge_form first = weft_merge__form(g, weft_merge__first(g, &piece->column));
+    const plan *p = group->plan;
+    weft_merge_form first = weft_merge__form(g, weft_merge__first(g, &group->column));
     uint64_t rect = (uint64_t)p->inputs * first.window * p->features;
     *made = rect * sizeof(float);
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
         weft_merge_form f = {0};
-        if (piece->column.node[i].i)
-            f = weft_merge__form(g, piece->column.node[i]);
+        if (group->column.node[i].i)
+            f = weft_merge__form(g, group->column.node[i]);
         *made += f.taps ? ((uint64_t)f.taps * f.features - rect) * sizeof(float) : 0;
     }
     *read = *made;
 }
 
 /* The rectangle's product for the rows of all models. */
-static weft_val multiply_rectangle(weft_merger *g, const weft_piece *piece)
+static weft_val multiply_rectangle(weft_merger *g, const weft_merge_group *group)
 {
-    const plan *p = piece->plan;
+    const plan *p = group->plan;
     weft_val part[WEFT_MERGE_MODELS_MAX], w = {0};
     uint32_t n = 0;
     weft_ttype type = {0};
-    weft_merge_form first = weft_merge__form(g, weft_merge__first(g, &piece->column));
+    weft_merge_form first = weft_merge__form(g, weft_merge__first(g, &group->column));
     weft_loc loc = weft_node_loc(g->m, first.node);
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
-        if (!piece->column.node[i].i)
+        if (!group->column.node[i].i)
             continue;
-        weft_merge_form f = weft_merge__form(g, piece->column.node[i]);
+        weft_merge_form f = weft_merge__form(g, group->column.node[i]);
         const uint32_t *input = run_of(g, p->at[i].input, p->inputs);
         const uint32_t *feature = run_of(g, p->at[i].feature, p->features);
         if (!w.i)
@@ -240,13 +241,13 @@ static weft_val multiply_rectangle(weft_merger *g, const weft_piece *piece)
         weft_val x = weft_merge__own(g, i, f.x, loc);
         x = weft_merge__take(g, &f, x, input, p->inputs);
         type = *weft_val_ttype(g->m, x);
-        type = weft_merge__with_rows(&type, piece->level, weft_merge__rows(g, &type, piece->level));
+        type = weft_merge__with_rows(&type, group->level, weft_merge__rows(g, &type, group->level));
         part[n++] = weft_merge__view(g, x, &type, loc);
     }
-    type.dim[0] = weft_merge__starts(g, piece)[g->columns.n_model];
+    type.dim[0] = weft_merge__starts(g, group)[g->columns.n_model];
     weft_attr axis = WEFT_ATTR_OF_INT(AXIS, 0);
     weft_val x = weft_merge__append(g, WEFT_OP_CONCAT, part, n, &axis, 1, &type, loc);
-    return weft_merge__product(g, &first, x, w);
+    return weft_merge__make_gemm(g, &first, x, w);
 }
 
 /* `product` and what the inputs beside the rectangle add to its features. */
@@ -259,7 +260,7 @@ static weft_val add_other_inputs(weft_merger *g, const plan *p, uint32_t i,
     const uint32_t *input = run_outside(g, inputs_of(f), p->at[i].input, p->inputs);
     const float *w = take(g, f, input, left, run_of(g, p->at[i].feature, p->features), p->features);
     weft_val x = weft_merge__own(g, i, f->x, weft_node_loc(g->m, f->node));
-    return weft_merge__add_product(
+    return weft_merge__accumulate_gemm(
         g, f, weft_merge__take(g, f, x, input, left),
         weft_merge__make_weight(g, f, left * f->window, p->features, w, "merge.inputs"), product);
 }
@@ -275,7 +276,7 @@ static weft_val put_together(weft_merger *g, const plan *p, uint32_t i, const we
     const float *w = take(g, f, run_of(g, 0, inputs_of(f)), inputs_of(f), other, left);
     weft_val x = weft_merge__own(g, i, f->x, weft_node_loc(g->m, f->node));
     const weft_val part[] = {
-        product, weft_merge__product(
+        product, weft_merge__make_gemm(
                      g, f, x, weft_merge__make_weight(g, f, f->taps, left, w, "merge.features"))};
     uint32_t *pick = weft_arena_array(g->cx->scratch, f->features, sizeof *pick), k = 0;
     for (uint32_t j = 0; j < f->features; j++)
@@ -283,21 +284,21 @@ static weft_val put_together(weft_merger *g, const plan *p, uint32_t i, const we
     return weft_merge__take(g, f, weft_merge__beside(g, f, part, 2), pick, f->features);
 }
 
-static void emit_compact(weft_merger *g, const weft_piece *piece)
+static void emit_compact(weft_merger *g, const weft_merge_group *group)
 {
-    const plan *p = piece->plan;
-    const weft_dim *start = weft_merge__starts(g, piece);
-    weft_val all = multiply_rectangle(g, piece), part[WEFT_MERGE_MODELS_MAX] = {{0}};
+    const plan *p = group->plan;
+    const weft_dim *start = weft_merge__starts(g, group);
+    weft_val all = multiply_rectangle(g, group), part[WEFT_MERGE_MODELS_MAX] = {{0}};
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
-        weft_node n = piece->column.node[i];
+        weft_node n = group->column.node[i];
         if (!n.i)
             continue;
         weft_merge_form f = weft_merge__form(g, n);
-        weft_val own = weft_merge__part(g, piece, i, all, start);
+        weft_val own = weft_merge__part(g, group, i, all, start);
         own = put_together(g, p, i, &f, add_other_inputs(g, p, i, &f, own));
         part[i] = weft_merge__finish(g, i, n, own, false);
     }
-    weft_merge__set_parts(g, piece, part);
+    weft_merge__set_parts(g, group, part);
 }
 
 const weft_merge_strategy weft_merge_strategy_rectangle_compact = {
@@ -312,17 +313,17 @@ const weft_merge_strategy weft_merge_strategy_rectangle_compact = {
 
 /* -- Literal ---------------------------------------------------------------------------------- */
 
-static const char *fit_literal(weft_merger *g, weft_piece *piece)
+static const char *fit_literal(weft_merger *g, weft_merge_group *group)
 {
     plan *p;
-    const char *reason = find_rectangle(g, piece, &p);
+    const char *reason = find_rectangle(g, group, &p);
     weft_merge_form first = {0};
     corner at = {0};
     for (uint32_t i = 0; !reason && i < g->columns.n_model; i++) {
         weft_merge_form f;
-        if (!piece->column.node[i].i)
+        if (!group->column.node[i].i)
             continue;
-        f = weft_merge__form(g, piece->column.node[i]);
+        f = weft_merge__form(g, group->column.node[i]);
         if (!first.w.i) {
             first = f;
             at = p->at[i];
@@ -335,14 +336,14 @@ static const char *fit_literal(weft_merger *g, weft_piece *piece)
     return reason;
 }
 
-static bool time_literal(weft_merger *g, const weft_piece *piece, const weft_merge_sizes *at,
+static bool time_literal(weft_merger *g, const weft_merge_group *group, const weft_merge_sizes *at,
                          double *us)
 {
-    weft_merge_form f = weft_merge__form(g, weft_merge__first(g, &piece->column));
+    weft_merge_form f = weft_merge__form(g, weft_merge__first(g, &group->column));
     double all = 0;
     *us = 0;
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
-        weft_node n = piece->column.node[i];
+        weft_node n = group->column.node[i];
         double rows = 0;
         if (n.i && (!weft_merge__node_rows(at, g->m, n, &rows) ||
                     !time_one(g, &f, at, rows, f.taps, f.features, us)))
@@ -352,10 +353,11 @@ static bool time_literal(weft_merger *g, const weft_piece *piece, const weft_mer
     return time_one(g, &f, at, all, f.taps, f.features, us);
 }
 
-static void literal_bytes(weft_merger *g, const weft_piece *piece, uint64_t *read, uint64_t *made)
+static void literal_bytes(weft_merger *g, const weft_merge_group *group, uint64_t *read,
+                          uint64_t *made)
 {
-    weft_merge_form f = weft_merge__form(g, weft_merge__first(g, &piece->column));
-    *read = *made = (uint64_t)(piece->column.n + 1) * f.taps * f.features * sizeof(float);
+    weft_merge_form f = weft_merge__form(g, weft_merge__first(g, &group->column));
+    *read = *made = (uint64_t)(group->column.n + 1) * f.taps * f.features * sizeof(float);
 }
 
 /* The weight with zeros inside the rectangle, or outside. */
@@ -373,23 +375,23 @@ static weft_val blank(weft_merger *g, const plan *p, uint32_t i, const weft_merg
                                    inside ? "merge.rest" : "merge.common");
 }
 
-static void emit_literal(weft_merger *g, const weft_piece *piece)
+static void emit_literal(weft_merger *g, const weft_merge_group *group)
 {
-    const plan *p = piece->plan;
-    const weft_dim *start = weft_merge__starts(g, piece);
+    const plan *p = group->plan;
+    const weft_dim *start = weft_merge__starts(g, group);
     weft_val all = {0}, part[WEFT_MERGE_MODELS_MAX] = {{0}};
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
-        weft_node n = piece->column.node[i];
+        weft_node n = group->column.node[i];
         if (!n.i)
             continue;
         weft_merge_form f = weft_merge__form(g, n);
         if (!all.i)
-            all = weft_merge__multiply_all(g, piece, blank(g, p, i, &f, false));
+            all = weft_merge__multiply_all(g, group, blank(g, p, i, &f, false));
         weft_val x = weft_merge__own(g, i, f.x, weft_node_loc(g->m, n));
-        weft_val product = weft_merge__part(g, piece, i, all, start);
-        part[i] = weft_merge__finish_product(g, i, &f, x, blank(g, p, i, &f, true), product, false);
+        weft_val product = weft_merge__part(g, group, i, all, start);
+        part[i] = weft_merge__finish_gemm(g, i, &f, x, blank(g, p, i, &f, true), product, false);
     }
-    weft_merge__set_parts(g, piece, part);
+    weft_merge__set_parts(g, group, part);
 }
 
 const weft_merge_strategy weft_merge_strategy_rectangle_literal = {

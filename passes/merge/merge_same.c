@@ -10,7 +10,8 @@
 
 /* -- None, interleaved ------------------------------------------------------------------------ */
 
-static bool time_apart(weft_merger *g, const weft_piece *p, const weft_merge_sizes *at, double *us)
+static bool time_apart(weft_merger *g, const weft_merge_group *p, const weft_merge_sizes *at,
+                       double *us)
 {
     *us = 0;
     for (uint32_t i = 0; i < g->columns.n_model; i++)
@@ -38,14 +39,14 @@ const weft_merge_strategy weft_merge_strategy_interleaved = {
 
 /* -- Concatenated ----------------------------------------------------------------------------- */
 
-static const char *fit_concatenated(weft_merger *g, weft_piece *p)
+static const char *fit_concatenated(weft_merger *g, weft_merge_group *p)
 {
     (void)g;
     p->together = p->gathers = true;
     return p->level == WEFT_JOINT_NONE ? "its rows depend on each other" : NULL;
 }
 
-static bool time_concatenated(weft_merger *g, const weft_piece *p, const weft_merge_sizes *at,
+static bool time_concatenated(weft_merger *g, const weft_merge_group *p, const weft_merge_sizes *at,
                               double *us)
 {
     double x = 0, y = 0;
@@ -78,7 +79,7 @@ static uint32_t joint_attrs(weft_merger *g, weft_node n, weft_joint_level level,
     return attrs.n;
 }
 
-static void emit_concatenated(weft_merger *g, const weft_piece *p)
+static void emit_concatenated(weft_merger *g, const weft_merge_group *p)
 {
     weft_node some = weft_merge__first(g, &p->column);
     weft_loc loc = weft_node_loc(g->m, some);

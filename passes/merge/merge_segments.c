@@ -51,7 +51,7 @@ typedef struct segments {
     weft_dim start[WEFT_LOW_RANK_SEGMENTS];
 } segments;
 
-static void add_segments(const weft_merger *g, const weft_piece *p, weft_op_id op,
+static void add_segments(const weft_merger *g, const weft_merge_group *p, weft_op_id op,
                          const weft_merge_extra *extra, const weft_dim *start, segments *s)
 {
     uint32_t width = op == WEFT_OP_PATCHED_MATMUL ? WEFT_PATCH_OPERANDS : 2;
@@ -67,7 +67,8 @@ static void add_segments(const weft_merger *g, const weft_piece *p, weft_op_id o
 }
 
 /* The epilogue of all nodes; returns how many steps it has. */
-static uint32_t add_steps(weft_merger *g, const weft_piece *p, segments *s, const char **steps)
+static uint32_t add_steps(weft_merger *g, const weft_merge_group *p, segments *s,
+                          const char **steps)
 {
     weft_node n = weft_merge__first(g, &p->column);
     uint32_t operand[WEFT_MERGE_OPERANDS_MAX] = {0};
@@ -81,7 +82,7 @@ static uint32_t add_steps(weft_merger *g, const weft_piece *p, segments *s, cons
     return weft_merge__add_epilogue(g, n, operand, NULL, steps, 0);
 }
 
-weft_val weft_merge__extended(weft_merger *g, const weft_piece *p, weft_op_id op, weft_val w,
+weft_val weft_merge__extended(weft_merger *g, const weft_merge_group *p, weft_op_id op, weft_val w,
                               weft_val bias, const weft_merge_extra *extra, bool finish)
 {
     weft_merge_form f = weft_merge__form(g, weft_merge__first(g, &p->column));

@@ -118,10 +118,10 @@ static void number_model(weft_merger *g, const weft_column *c, plan *p, weft_map
 }
 
 /* Finds the distinct features of the piece's weights. */
-static const char *find_features(weft_merger *g, weft_piece *piece, plan **out)
+static const char *find_features(weft_merger *g, weft_merge_group *group, plan **out)
 {
-    const char *reason = weft_merge__refuse(g, piece);
-    weft_column *c = &piece->column;
+    const char *reason = weft_merge__refuse(g, group);
+    weft_column *c = &group->column;
     uint64_t total = 0;
     uint32_t taps = 0;
     if (reason)
@@ -149,14 +149,15 @@ static const char *find_features(weft_merger *g, weft_piece *piece, plan **out)
 }
 
 /* The weight of distinct features `pick`. */
-static weft_val stack(weft_merger *g, const weft_piece *piece, const uint32_t *pick, uint32_t n)
+static weft_val stack(weft_merger *g, const weft_merge_group *group, const uint32_t *pick,
+                      uint32_t n)
 {
-    const plan *p = piece->plan;
-    weft_merge_form first = weft_merge__form(g, weft_merge__first(g, &piece->column));
+    const plan *p = group->plan;
+    weft_merge_form first = weft_merge__form(g, weft_merge__first(g, &group->column));
     float *all = weft_arena_array(g->cx->scratch, (size_t)first.taps * n, sizeof *all);
     for (uint32_t i = 0; i < n; i++) {
         const feature *from = &p->distinct[pick[i]];
-        weft_merge_form f = weft_merge__form(g, piece->column.node[from->model]);
+        weft_merge_form f = weft_merge__form(g, group->column.node[from->model]);
         const uint8_t *at = weft_merge__bytes(g, &f);
         for (uint32_t t = 0; t < f.taps; t++)
             memcpy(&all[(size_t)t * n + i], element(&f, at, t, from->at), sizeof *all);
@@ -183,10 +184,10 @@ static bool is_shared(uint32_t set)
 
 /* -- Union ------------------------------------------------------------------------------------ */
 
-static const char *fit_union(weft_merger *g, weft_piece *piece)
+static const char *fit_union(weft_merger *g, weft_merge_group *group)
 {
     plan *p = NULL;
-    const char *reason = find_features(g, piece, &p);
+    const char *reason = find_features(g, group, &p);
     bool shared = false;
     if (reason)
         return reason;
@@ -194,56 +195,57 @@ static const char *fit_union(weft_merger *g, weft_piece *piece)
         shared = shared || is_shared(p->distinct[i].users);
     if (!shared)
         return nothing_shared;
-    piece->plan = p;
-    piece->together = weft_merge__parts_align(g, piece);
+    group->plan = p;
+    group->together = weft_merge__parts_align(g, group);
     return NULL;
 }
 
-static bool time_union(weft_merger *g, const weft_piece *piece, const weft_merge_sizes *at,
+static bool time_union(weft_merger *g, const weft_merge_group *group, const weft_merge_sizes *at,
                        double *us)
 {
-    const plan *p = piece->plan;
-    weft_merge_form first = weft_merge__form(g, weft_merge__first(g, &piece->column));
+    const plan *p = group->plan;
+    weft_merge_form first = weft_merge__form(g, weft_merge__first(g, &group->column));
     double all = 0;
     *us = 0;
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
-        weft_node n = piece->column.node[i];
+        weft_node n = group->column.node[i];
         double rows = 0;
         if (n.i &&
             (!weft_merge__node_rows(at, g->m, n, &rows) || !time_finish(g, n, at, rows, 1, us)))
             return false;
         all += rows;
     }
-    weft_merge_product one = weft_merge__numbers(&first, all, first.taps, p->n_distinct);
-    return weft_merge__product_us(at, g->m, first.node, &one, us);
+    weft_merge_gemm one = weft_merge__numbers(&first, all, first.taps, p->n_distinct);
+    return weft_merge__gemm_us(at, g->m, first.node, &one, us);
 }
 
-static void union_bytes(weft_merger *g, const weft_piece *piece, uint64_t *read, uint64_t *made)
+static void union_bytes(weft_merger *g, const weft_merge_group *group, uint64_t *read,
+                        uint64_t *made)
 {
-    const plan *p = piece->plan;
-    uint32_t taps = weft_merge__form(g, weft_merge__first(g, &piece->column)).taps;
+    const plan *p = group->plan;
+    uint32_t taps = weft_merge__form(g, weft_merge__first(g, &group->column)).taps;
     *read = *made = (uint64_t)taps * p->n_distinct * sizeof(float);
 }
 
-static void emit_union(weft_merger *g, const weft_piece *piece)
+static void emit_union(weft_merger *g, const weft_merge_group *group)
 {
-    const plan *p = piece->plan;
+    const plan *p = group->plan;
     uint32_t *every = weft_arena_array(g->cx->scratch, p->n_distinct, sizeof *every);
     weft_val part[WEFT_MERGE_MODELS_MAX] = {{0}};
-    const weft_dim *start = weft_merge__starts(g, piece);
+    const weft_dim *start = weft_merge__starts(g, group);
     for (uint32_t i = 0; i < p->n_distinct; i++)
         every[i] = i;
-    weft_val all = weft_merge__multiply_all(g, piece, stack(g, piece, every, p->n_distinct));
+    weft_val all = weft_merge__multiply_all(g, group, stack(g, group, every, p->n_distinct));
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
-        weft_node n = piece->column.node[i];
+        weft_node n = group->column.node[i];
         if (!n.i)
             continue;
-        weft_val own = weft_merge__part(g, piece, i, all, start);
+        weft_val own = weft_merge__part(g, group, i, all, start);
         weft_merge_form f = weft_merge__form(g, n);
         own = weft_merge__take(g, &f, own, p->of[i], f.features);
         part[i] = weft_merge__finish(g, i, n, own, false);
     }
-    weft_merge__set_parts(g, piece, part);
+    weft_merge__set_parts(g, group, part);
 }
 
 const weft_merge_strategy weft_merge_strategy_union_stack = {
@@ -274,28 +276,28 @@ static const char *find_classes(plan *p)
     return shared ? NULL : nothing_shared;
 }
 
-static const char *fit_classes(weft_merger *g, weft_piece *piece)
+static const char *fit_classes(weft_merger *g, weft_merge_group *group)
 {
     plan *p = NULL;
-    const char *reason = find_features(g, piece, &p);
+    const char *reason = find_features(g, group, &p);
     if (!reason)
         reason = find_classes(p);
     if (reason)
         return reason;
-    piece->plan = p;
-    piece->together = weft_merge__parts_align(g, piece);
+    group->plan = p;
+    group->together = weft_merge__parts_align(g, group);
     return NULL;
 }
 
-static bool time_classes(weft_merger *g, const weft_piece *piece, const weft_merge_sizes *at,
+static bool time_classes(weft_merger *g, const weft_merge_group *group, const weft_merge_sizes *at,
                          double *us)
 {
-    const plan *p = piece->plan;
-    weft_merge_form first = weft_merge__form(g, weft_merge__first(g, &piece->column));
+    const plan *p = group->plan;
+    weft_merge_form first = weft_merge__form(g, weft_merge__first(g, &group->column));
     double all[CLASSES_MAX] = {0};
     *us = 0;
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
-        weft_node n = piece->column.node[i];
+        weft_node n = group->column.node[i];
         uint32_t parts = 0;
         double rows = 0;
         if (!n.i)
@@ -310,10 +312,10 @@ static bool time_classes(weft_merger *g, const weft_piece *piece, const weft_mer
             return false;
     }
     for (uint32_t k = 0; k < p->n_class; k++) {
-        weft_merge_product one = weft_merge__numbers(&first, all[k], first.taps, p->members[k]);
+        weft_merge_gemm one = weft_merge__numbers(&first, all[k], first.taps, p->members[k]);
         /* The rows of some models only have to be brought together by themselves. */
         bool copied = is_shared(p->class[k]) && p->n_class > 1;
-        if (!weft_merge__product_us(at, g->m, first.node, &one, us) ||
+        if (!weft_merge__gemm_us(at, g->m, first.node, &one, us) ||
             (copied && !weft_merge__copy_us(at, g->m, first.x, one.x, us)))
             return false;
     }
@@ -321,14 +323,14 @@ static bool time_classes(weft_merger *g, const weft_piece *piece, const weft_mer
 }
 
 /* The piece of the models of a class. */
-static weft_piece take_class(weft_merger *g, const weft_piece *piece, uint32_t set)
+static weft_merge_group take_class(weft_merger *g, const weft_merge_group *group, uint32_t set)
 {
-    weft_piece sub = *piece;
+    weft_merge_group sub = *group;
     sub.column.n = 0;
     sub.column.node = weft_arena_array(g->cx->scratch, g->columns.n_model, sizeof *sub.column.node);
     for (uint32_t i = 0; i < g->columns.n_model; i++)
         if (set >> i & 1) {
-            sub.column.node[i] = piece->column.node[i];
+            sub.column.node[i] = group->column.node[i];
             sub.column.n++;
         }
     return sub;
@@ -336,19 +338,19 @@ static weft_piece take_class(weft_merger *g, const weft_piece *piece, uint32_t s
 
 /* Adds the product of a class to the values of its models; place[f]: where feature f is in the
  * class. */
-static void emit_class(weft_merger *g, const weft_piece *piece, uint32_t k, uint32_t *place,
+static void emit_class(weft_merger *g, const weft_merge_group *group, uint32_t k, uint32_t *place,
                        weft_val (*value)[CLASSES_MAX])
 {
-    const plan *p = piece->plan;
+    const plan *p = group->plan;
     uint32_t *pick = weft_arena_array(g->cx->scratch, p->members[k], sizeof *pick), n = 0;
-    weft_piece sub = take_class(g, piece, p->class[k]);
+    weft_merge_group sub = take_class(g, group, p->class[k]);
     const weft_dim *start = weft_merge__starts(g, &sub);
     for (uint32_t f = 0; f < p->n_distinct; f++)
         if (p->distinct[f].users == p->class[k]) {
             place[f] = n;
             pick[n++] = f;
         }
-    weft_val w = stack(g, piece, pick, n);
+    weft_val w = stack(g, group, pick, n);
     if (sub.column.n > 1) {
         weft_val all = weft_merge__multiply_all(g, &sub, w);
         for (uint32_t i = 0; i < g->columns.n_model; i++)
@@ -360,7 +362,7 @@ static void emit_class(weft_merger *g, const weft_piece *piece, uint32_t k, uint
         if (sub.column.node[i].i) {
             weft_merge_form f = weft_merge__form(g, sub.column.node[i]);
             weft_val x = weft_merge__own(g, i, f.x, weft_node_loc(g->m, f.node));
-            value[i][k] = weft_merge__product(g, &f, x, w);
+            value[i][k] = weft_merge__make_gemm(g, &f, x, w);
         }
 }
 
@@ -389,20 +391,20 @@ static weft_val put_together(weft_merger *g, const plan *p, uint32_t i, weft_nod
                             form.features);
 }
 
-static void emit_classes(weft_merger *g, const weft_piece *piece)
+static void emit_classes(weft_merger *g, const weft_merge_group *group)
 {
-    const plan *p = piece->plan;
+    const plan *p = group->plan;
     weft_val value[WEFT_MERGE_MODELS_MAX][CLASSES_MAX] = {{{0}}};
     weft_val part[WEFT_MERGE_MODELS_MAX] = {{0}};
     uint32_t *place = weft_arena_array(g->cx->scratch, p->n_distinct, sizeof *place);
     for (uint32_t k = 0; k < p->n_class; k++)
-        emit_class(g, piece, k, place, value);
+        emit_class(g, group, k, place, value);
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
-        weft_node n = piece->column.node[i];
+        weft_node n = group->column.node[i];
         if (n.i)
             part[i] = weft_merge__finish(g, i, n, put_together(g, p, i, n, place, value[i]), false);
     }
-    weft_merge__set_parts(g, piece, part);
+    weft_merge__set_parts(g, group, part);
 }
 
 const weft_merge_strategy weft_merge_strategy_classes = {

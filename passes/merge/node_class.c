@@ -25,7 +25,7 @@ struct weft_node_classes {
 /* Operand that is the weight of a product or of a look-up; UINT32_MAX: none. */
 uint32_t weft_align__main_weight(const weft_module *m, weft_node n)
 {
-    if (weft_merge__is_heavy(m, n))
+    if (weft_merge__is_gemm(m, n))
         return 1;
     weft_val v = weft_node_in(m, n, 0);
     bool table = weft_node_op(m, n) == WEFT_OP_GATHER && v.i &&
@@ -234,7 +234,7 @@ static uint32_t find_class(weft_node_classes *c, const weft_item *item, weft_col
 
 weft_item weft_align__make_item(weft_node_classes *c, weft_node n, weft_dim batch)
 {
-    weft_item item = {.node = n, .batch = batch, .heavy = weft_merge__is_heavy(c->m, n)};
+    weft_item item = {.node = n, .batch = batch, .is_gemm = weft_merge__is_gemm(c->m, n)};
     for (uint32_t i = 0; i < weft_node_in_count(c->m, n); i++) {
         weft_val v = weft_node_in(c->m, n, i);
         if (is_weight(c->m, v) &&
@@ -248,12 +248,12 @@ weft_item weft_align__make_item(weft_node_classes *c, weft_node n, weft_dim batc
 
 /* -- How well two nodes go together ----------------------------------------------------------- */
 
-uint32_t weft_align__score(const weft_module *m, weft_resemblance *r, const weft_item *a,
+uint32_t weft_align__score(const weft_module *m, weft_sketches *r, const weft_item *a,
                            const weft_item *b)
 {
     if (a->class[WEFT_COLUMN_SIZE] != b->class[WEFT_COLUMN_SIZE])
         return 0;
-    bool weighted = a->anchors || a->heavy;
+    bool weighted = a->anchors || a->is_gemm;
     if (a->class[WEFT_COLUMN_EQUAL] == b->class[WEFT_COLUMN_EQUAL])
         return weighted ? 100 : 20;
     bool shape = a->class[WEFT_COLUMN_SHAPE] == b->class[WEFT_COLUMN_SHAPE];
@@ -264,7 +264,7 @@ uint32_t weft_align__score(const weft_module *m, weft_resemblance *r, const weft
     const weft_ttype *s = weft_val_ttype(m, v), *t = weft_val_ttype(m, w);
     if (!shape && (s->rank < 2 || (s->dim[0] != t->dim[0] && s->dim[1] != t->dim[1])))
         return 0;
-    double alike = weft_align__resemble(r, m, weft_val_weight(m, v), weft_val_weight(m, w));
+    double alike = weft_sketch__compare(r, m, weft_val_weight(m, v), weft_val_weight(m, w));
     if (!shape && alike < 0.02)
         return WEFT_SCORE_WEAK;
     return shape ? 50 + (uint32_t)(40 * alike) : 25 + (uint32_t)(20 * alike);

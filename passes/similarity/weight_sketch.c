@@ -6,7 +6,8 @@
  * weight points where its origin points; two trained apart are orthogonal up to 1/sqrt(SAMPLES)).
  * Weights of which one has more rows or columns: the share of the smaller one's rows (columns) that
  * the other has, by hash, wherever they are. After PAIRS_MAX pairs nothing is known of the rest. */
-#include "passes/merge/align.h"
+#include "passes/similarity/weight_sketch.h"
+
 #include "passes/similarity/similar.h"
 
 #include "base/hash.h"
@@ -22,23 +23,23 @@ typedef struct sketch {
     uint64_t *row, *col; /* hashes; NULL: not made */
 } sketch;
 
-struct weft_resemblance {
+struct weft_sketches {
     weft_arena *arena;
     weft_map *known; /* weight to index */
     weft_map *pairs; /* of weights, to what was said of them: the bits of a double */
     WEFT_VEC(sketch) sketches;
 };
 
-weft_resemblance *weft_align__make_resemblance(weft_arena *arena)
+weft_sketches *weft_sketch__open(weft_arena *arena)
 {
-    weft_resemblance *r = weft_arena_alloc(arena, sizeof *r);
+    weft_sketches *r = weft_arena_alloc(arena, sizeof *r);
     r->arena = arena;
     r->known = weft_map_create(arena);
     r->pairs = weft_map_create(arena);
     return r;
 }
 
-static sketch *find_sketch(weft_resemblance *r, weft_weight w)
+static sketch *find_sketch(weft_sketches *r, weft_weight w)
 {
     uint64_t at = 0;
     if (weft_map_get(r->known, w.i, &at))
@@ -51,7 +52,7 @@ static sketch *find_sketch(weft_resemblance *r, weft_weight w)
 
 /* -- Samples ---------------------------------------------------------------------------------- */
 
-static const double *take_samples(weft_resemblance *r, const weft_module *m, weft_weight w)
+static const double *take_samples(weft_sketches *r, const weft_module *m, weft_weight w)
 {
     sketch *s = find_sketch(r, w);
     weft_tensor t = weft_weight_tensor(m, w);
@@ -92,7 +93,7 @@ static uint64_t row_bytes(const weft_tensor *t)
     return t->rank > 0 && t->dim[0] > 0 ? weft_tensor_bytes(t) / (uint64_t)t->dim[0] : 0;
 }
 
-static const uint64_t *hash_rows(weft_resemblance *r, const weft_module *m, weft_weight w)
+static const uint64_t *hash_rows(weft_sketches *r, const weft_module *m, weft_weight w)
 {
     sketch *s = find_sketch(r, w);
     weft_tensor t = weft_weight_tensor(m, w);
@@ -105,7 +106,7 @@ static const uint64_t *hash_rows(weft_resemblance *r, const weft_module *m, weft
     return s->row;
 }
 
-static const uint64_t *hash_cols(weft_resemblance *r, const weft_module *m, weft_weight w)
+static const uint64_t *hash_cols(weft_sketches *r, const weft_module *m, weft_weight w)
 {
     sketch *s = find_sketch(r, w);
     weft_tensor t = weft_weight_tensor(m, w);
@@ -136,7 +137,7 @@ static double share_common(weft_arena *scratch, const uint64_t *a, int64_t n_a, 
     return fewer > 0 ? common / (double)fewer : 0;
 }
 
-static double compare(weft_resemblance *r, const weft_module *m, weft_weight a, weft_weight b)
+static double compare(weft_sketches *r, const weft_module *m, weft_weight a, weft_weight b)
 {
     weft_tensor s = weft_weight_tensor(m, a), t = weft_weight_tensor(m, b);
     if (s.dtype != t.dtype || s.rank != t.rank)
@@ -157,7 +158,7 @@ static double compare(weft_resemblance *r, const weft_module *m, weft_weight a, 
     return share_common(r->arena, x, s.dim[1], hash_cols(r, m, b), t.dim[1]);
 }
 
-double weft_align__resemble(weft_resemblance *r, const weft_module *m, weft_weight a, weft_weight b)
+double weft_sketch__compare(weft_sketches *r, const weft_module *m, weft_weight a, weft_weight b)
 {
     uint64_t pair = a.i < b.i ? (uint64_t)a.i << 32 | b.i : (uint64_t)b.i << 32 | a.i, bits = 0;
     double alike = 0;

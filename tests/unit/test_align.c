@@ -296,7 +296,7 @@ static void test_align__branches_in_any_order_correspond(void **state)
         weft_columns c = weft_merge__match(&w.cx, w.model, w.n_model);
         assert_int_equal(expect_sound(&w, &c), 16);
         for (uint32_t i = 0; i < c.n; i++)
-            assert_int_equal(c.at[i].kind, !equal && weft_merge__is_heavy(w.m, c.at[i].node[0])
+            assert_int_equal(c.at[i].kind, !equal && weft_merge__is_gemm(w.m, c.at[i].node[0])
                                                ? WEFT_COLUMN_SHAPE
                                                : WEFT_COLUMN_EQUAL);
         close_world(&w);

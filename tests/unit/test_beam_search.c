@@ -1,4 +1,4 @@
-/* The choice of what is run together: never predicted to be worse than deciding column by column,
+/* The outcome of what is run together: never predicted to be worse than deciding column by column,
  * nor than what a search without bound finds, and better where staying together pays. */
 #include "base/diag.h"
 #include "base/str.h"
@@ -96,14 +96,14 @@ static void draw_family(uint64_t *seed, family *f)
     }
 }
 
-/* -- Choices ---------------------------------------------------------------------------------- */
+/* -- Outcomes --------------------------------------------------------------------------------- */
 
-typedef struct choice {
+typedef struct outcome {
     double saved_us;
     uint32_t copied;   /* operands that are copied to be brought together, as predicted */
     uint32_t moved;    /* concatenations and slices that the planner could not place */
     bool is_different; /* products by different weights are joined: copies of their own */
-} choice;
+} outcome;
 
 static uint32_t count_moves(weft_graph *g, weft_arena *arena)
 {
@@ -121,21 +121,21 @@ static uint32_t count_moves(weft_graph *g, weft_arena *arena)
 }
 
 /* `width`: states that are kept. */
-static choice choose(const family *f, uint32_t width)
+static outcome search(const family *f, uint32_t width)
 {
     static const weft_pass_options options = {.merge = WEFT_MERGE_AUTO};
     weft_diag *diag = weft_diag_create();
     weft_module *m = make_module(f, diag);
     weft_passctx cx = {.options = &options, .scratch = weft_arena_create(0), .diag = diag};
     weft_graph *model[MODELS_MAX];
-    choice out = {0};
-    uint32_t heavy = 0;
+    outcome out = {0};
+    uint32_t gemm_columns = 0;
     for (int i = 0; i < f->n_model; i++)
         model[i] = weft_graph_at(m, (uint32_t)i);
     weft_merger g = weft_merge__open(&cx, model, (uint32_t)f->n_model);
-    weft_merge__choose(&g, width, &out.saved_us, &heavy);
-    for (uint32_t i = 0; i < g.pieces.len; i++) {
-        const weft_piece *p = &g.pieces.at[i];
+    weft_beam__search(&g, width, &out.saved_us, &gemm_columns);
+    for (uint32_t i = 0; i < g.groups.len; i++) {
+        const weft_merge_group *p = &g.groups.at[i];
         for (uint64_t left = p->copied; left; left &= left - 1)
             out.copied++;
         out.is_different = out.is_different || (p->together && !p->how->equal_only);
@@ -152,7 +152,7 @@ static choice choose(const family *f, uint32_t width)
 
 /* The bound on states costs nothing here, deciding column by column does, sometimes; and what is
  * said to be copied is what the planner has to copy. */
-static void test_choose__never_worse_than_column_by_column(void **state)
+static void test_beam_search__never_worse_than_column_by_column(void **state)
 {
     uint32_t better = 0, checked = 0;
     (void)state;
@@ -160,7 +160,7 @@ static void test_choose__never_worse_than_column_by_column(void **state)
         uint64_t seed = round * 7919 + 3;
         family f;
         draw_family(&seed, &f);
-        choice greedy = choose(&f, 1), chosen = choose(&f, 0), best = choose(&f, UNBOUNDED);
+        outcome greedy = search(&f, 1), chosen = search(&f, 0), best = search(&f, UNBOUNDED);
         double rounding = 1e-9 * fabs(best.saved_us);
         if (!(chosen.saved_us >= greedy.saved_us - rounding && greedy.saved_us >= 0))
             fail_msg("round %llu: %g us saved, %g column by column", (unsigned long long)round,
@@ -181,7 +181,7 @@ static void test_choose__never_worse_than_column_by_column(void **state)
 
 /* a and c have the weights of even layers in common, all three those of odd ones. Column by column,
  * what follows a product is joined with it, and a and c are copied back and forth. */
-static void test_choose__groups_in_turn(void **state)
+static void test_beam_search__groups_in_turn(void **state)
 {
     family f = {.n_model = 3, .n_layer = 6, .width = 32};
     (void)state;
@@ -190,7 +190,7 @@ static void test_choose__groups_in_turn(void **state)
         f.light[l] = true;
         f.weight[l][1] = l % 2 == 0;
     }
-    choice greedy = choose(&f, 1), chosen = choose(&f, 0);
+    outcome greedy = search(&f, 1), chosen = search(&f, 0);
     assert_true(chosen.saved_us > greedy.saved_us);
     assert_int_equal(greedy.moved, 6);
     assert_int_equal(chosen.moved, 3);
@@ -198,7 +198,7 @@ static void test_choose__groups_in_turn(void **state)
 
 /* a and b lie together behind each other: as part of three models they are taken as a slice, and
  * what they become is put beside c without a copy. */
-static void test_choose__a_run_of_models_is_not_copied(void **state)
+static void test_beam_search__a_run_of_models_is_not_copied(void **state)
 {
     family f = {.n_model = 3, .n_layer = 6, .width = 32};
     (void)state;
@@ -207,7 +207,7 @@ static void test_choose__a_run_of_models_is_not_copied(void **state)
         f.light[l] = true;
         f.weight[l][2] = l % 2;
     }
-    choice chosen = choose(&f, 0);
+    outcome chosen = search(&f, 0);
     assert_int_equal(chosen.copied, 1); /* the inputs */
     assert_int_equal(chosen.moved, 1);
 }
@@ -233,7 +233,7 @@ static double time_product(weft_dtype precision, bool tf32)
     return us;
 }
 
-static void test_choose__predicts_for_the_precision(void **state)
+static void test_beam_search__predicts_for_the_precision(void **state)
 {
     (void)state;
     double f32_us = time_product(WEFT_DTYPE_F32, false);
@@ -246,10 +246,10 @@ static void test_choose__predicts_for_the_precision(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_choose__never_worse_than_column_by_column),
-        cmocka_unit_test(test_choose__groups_in_turn),
-        cmocka_unit_test(test_choose__a_run_of_models_is_not_copied),
-        cmocka_unit_test(test_choose__predicts_for_the_precision),
+        cmocka_unit_test(test_beam_search__never_worse_than_column_by_column),
+        cmocka_unit_test(test_beam_search__groups_in_turn),
+        cmocka_unit_test(test_beam_search__a_run_of_models_is_not_copied),
+        cmocka_unit_test(test_beam_search__predicts_for_the_precision),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

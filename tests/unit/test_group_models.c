@@ -86,7 +86,7 @@ static void find_groups(world *w)
     w->cx = (weft_passctx){.options = &w->options, .scratch = w->scratch, .diag = w->diag};
     for (uint32_t i = 0; i < w->n; i++)
         w->model[i] = weft_graph_at(w->m, i);
-    w->groups = weft_merge__group(&w->cx, w->model, w->n);
+    w->groups = weft_merge__group_models(&w->cx, w->model, w->n);
     uint32_t total = 0;
     for (uint32_t i = 0; i < w->groups.n; i++) {
         assert_in_range(w->groups.at[i].n, 1, WEFT_MERGE_MODELS_MAX);
@@ -286,7 +286,7 @@ static void test_group__none_and_one(void **state)
     add_model(&w, weight, 1, SIDE, "tanh");
     find_groups(&w);
     assert_int_equal(w.groups.n, 1);
-    assert_int_equal(weft_merge__group(&w.cx, w.model, 0).n, 0);
+    assert_int_equal(weft_merge__group_models(&w.cx, w.model, 0).n, 0);
     close_world(&w);
 }
 
