@@ -12,6 +12,7 @@
 #include "frontend/frontend.h"
 #include "passes/passes.h"
 #include "runtime/runtime.h"
+#include "tests/support/rand.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,7 +118,7 @@ static weft_tensor *make_inputs(subject *s, const int64_t *symbol)
 {
     const weft_bundle_program *p = weft_session_program(s->session);
     weft_tensor *in = weft_arena_array(s->arena, (size_t)p->n_input + 1, sizeof *in);
-    uint32_t seed = 1;
+    uint64_t seed = 1;
     for (uint32_t i = 0; i < p->n_input; i++) {
         const weft_ttype *t = &p->value[p->input[i].value - 1].type;
         in[i] = (weft_tensor){.dtype = t->dtype, .rank = t->rank};
@@ -127,8 +128,7 @@ static weft_tensor *make_inputs(subject *s, const int64_t *symbol)
         in[i].data = weft_arena_alloc(s->arena, weft_tensor_bytes(&in[i]) + 64);
         memset(in[i].data, 0, weft_tensor_bytes(&in[i]));
         for (int64_t k = 0; in[i].dtype == WEFT_DTYPE_F32 && k < weft_tensor_numel(&in[i]); k++) {
-            seed = seed * 1664525 + 1013904223;
-            ((float *)in[i].data)[k] = (float)(seed >> 8) / (float)(1 << 23) - 1;
+            ((float *)in[i].data)[k] = rand_signed(&seed);
         }
     }
     return in;

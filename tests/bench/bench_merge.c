@@ -24,6 +24,7 @@
 #include "tests/bench/merge_run.h"
 
 #include "passes/similarity/similar.h"
+#include "tests/support/rand.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -265,14 +266,14 @@ static void suite_similar(const options *o)
     weft_arena *arena = weft_arena_create(0);
     float *a = weft_arena_array(arena, (size_t)SIDE * SIDE, sizeof *a);
     float *b = weft_arena_array(arena, (size_t)SIDE * SIDE, sizeof *b);
-    uint32_t seed = 1;
+    uint64_t seed = 1;
     for (size_t i = 0; i < (size_t)SIDE * SIDE; i++)
-        a[i] = (float)(seed = seed * 1664525 + 1013904223);
+        a[i] = rand_signed(&seed);
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
         double best = INFINITY;
         weft_rect found = {0};
         for (size_t k = 0; k < (size_t)SIDE * SIDE; k++)
-            b[k] = (float)(seed = seed * 22695477 + 1);
+            b[k] = rand_signed(&seed);
         for (uint32_t r = 0; r < blocks[i].rows; r++)
             memcpy(b + (size_t)(blocks[i].row_b + r) * SIDE + blocks[i].col_b,
                    a + (size_t)(blocks[i].row_a + r) * SIDE + blocks[i].col_a,

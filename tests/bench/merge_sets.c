@@ -1,4 +1,5 @@
 #include "tests/bench/merge_sets.h"
+#include "tests/support/rand.h"
 
 #include <stdio.h>
 #include <math.h>
@@ -6,17 +7,6 @@
 #include <string.h>
 
 enum { HEAD = 10, IMAGE = 28 };
-
-static uint64_t next_random(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return *seed >> 33;
-}
-
-static float uniform(uint64_t *seed)
-{
-    return (float)next_random(seed) / (float)(1u << 30) - 1;
-}
 
 /* -- Made-up models --------------------------------------------------------------------------- */
 
@@ -198,12 +188,12 @@ typedef struct matrix {
 static void add_low_rank(const matrix *x, int rank, uint64_t *seed)
 {
     for (int r = 0; r < rank; r++) {
-        uint64_t columns = next_random(seed);
+        uint64_t columns = rand_next(seed);
         for (size_t i = 0; i < x->rows; i++) {
-            float u = 0.05f * uniform(seed);
+            float u = 0.05f * rand_signed(seed);
             uint64_t again = columns;
             for (size_t k = 0; k < x->cols; k++)
-                x->at[i * x->cols + k] += u * uniform(&again);
+                x->at[i * x->cols + k] += u * rand_signed(&again);
         }
     }
 }
@@ -223,7 +213,7 @@ static void change_elements(const matrix *x, double part, uint64_t *seed)
     size_t n = x->rows * x->cols;
     float size = largest(x);
     for (size_t i = 0; i < (size_t)(part * (double)n); i++)
-        x->at[next_random(seed) % n] = size * uniform(seed);
+        x->at[rand_next(seed) % n] = size * rand_signed(seed);
 }
 
 /* The last rows, or the last columns. */
@@ -235,7 +225,7 @@ static void change_last(const matrix *x, bool rows, double part, uint64_t *seed)
     for (size_t i = 0; i < x->rows; i++)
         for (size_t k = 0; k < x->cols; k++)
             if ((rows ? i : k) >= first)
-                x->at[i * x->cols + k] = size * uniform(seed);
+                x->at[i * x->cols + k] = size * rand_signed(seed);
 }
 
 /* Product `at` of `n` in a sibling. */
@@ -254,7 +244,7 @@ static void change(const matrix *x, const char *rule, uint32_t at, uint32_t n, u
         change_last(x, !x->by_row, arg, seed);
     else if (strcmp(rule, "moved") == 0)
         for (size_t i = 0; i < x->rows * x->cols; i++)
-            x->at[i] += 1e-3f * uniform(seed);
+            x->at[i] += 1e-3f * rand_signed(seed);
     else
         change_last(x, true, 1, seed);
 }
@@ -349,15 +339,15 @@ void merge_spec_draw(uint64_t *seed, merge_spec *out)
                                         "none",      "lora:4",    "lora:16",  "sparse:0.01",
                                         "rows:0.25", "rows:0.75", "moved"};
     static const int64_t rows[] = {1, 1, 2, 4, 8, 16, 32, 64};
-    const char *family = families[next_random(seed) % 4];
+    const char *family = families[rand_next(seed) % 4];
     bool image = strcmp(family, "cnn") == 0;
-    *out = (merge_spec){.k = 2 << next_random(seed) % 3, .other = 1};
-    int width = widths[next_random(seed) % (image ? 1 : 5)] / (image ? 2 : 1);
+    *out = (merge_spec){.k = 2 << rand_next(seed) % 3, .other = 1};
+    int width = widths[rand_next(seed) % (image ? 1 : 5)] / (image ? 2 : 1);
     snprintf(out->model, sizeof out->model, "%s:%dx%d", family, width,
-             (int)(2 + next_random(seed) % 5));
-    snprintf(out->rule, sizeof out->rule, "%s", rules[next_random(seed) % 11]);
-    out->rows = rows[next_random(seed) % (image ? 4 : 8)];
-    if (strcmp(family, "ffn") == 0 && next_random(seed) % 2) {
+             (int)(2 + rand_next(seed) % 5));
+    snprintf(out->rule, sizeof out->rule, "%s", rules[rand_next(seed) % 11]);
+    out->rows = rows[rand_next(seed) % (image ? 4 : 8)];
+    if (strcmp(family, "ffn") == 0 && rand_next(seed) % 2) {
         out->other = 4;
         out->rows = out->rows > 16 ? 16 : out->rows;
     }

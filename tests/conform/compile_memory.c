@@ -7,6 +7,7 @@
  * it names none) */
 #include "tests/support/compiled.h"
 #include "tests/support/onnx_writer.h"
+#include "tests/support/rand.h"
 
 #include <unistd.h>
 
@@ -14,11 +15,11 @@ enum { WIDTH = 1024, LAYERS = 5, HEAD = 16, FILES_MAX = 32 };
 
 /* -- Siblings --------------------------------------------------------------------------------- */
 
-static void put_weight(weft_buf *graph, const char *name, const char *dims, size_t n, uint32_t seed)
+static void put_weight(weft_buf *graph, const char *name, const char *dims, size_t n, uint64_t seed)
 {
     float *w = malloc(n * sizeof *w);
     for (size_t i = 0; w && i < n; i++)
-        w[i] = (float)((seed = seed * 1664525 + 1013904223) >> 8) / (float)(1 << 24);
+        w[i] = (float)rand_unit(&seed);
     onnx_put_tensor_raw(graph, ONNX_INITIALISER, name, ONNX_FLOAT, dims, w, n * sizeof *w);
     free(w);
 }

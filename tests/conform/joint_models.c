@@ -80,7 +80,7 @@ static bool make_part(subject *s, const weft_bundle_program *p, int64_t batch, w
     for (uint32_t i = 0; i < p->n_symbol; i++) {
         int64_t lo = p->symbol[i].lo > 1 ? p->symbol[i].lo : 1;
         int64_t hi = p->symbol[i].hi < OTHER_MAX ? p->symbol[i].hi : OTHER_MAX;
-        symbol[i] = lo + (hi > lo ? (int64_t)(made_random(&s->seed) % (uint64_t)(hi - lo + 1)) : 0);
+        symbol[i] = lo + (hi > lo ? (int64_t)(rand_next(&s->seed) % (uint64_t)(hi - lo + 1)) : 0);
     }
     symbol[p->batch_symbol] = batch;
     return make_inputs(p, symbol, &s->seed, s->arena, in);
@@ -156,8 +156,8 @@ static bool check_joint(subject *s, int rounds)
         for (uint32_t i = 0; i < n; i++) {
             /* Every subset of the parts in turn; then whatever comes. */
             bool there = (uint64_t)round >> (i < 60 ? i : 60) & 1;
-            rows[i] = 1 + (int64_t)(made_random(&s->seed) % BATCH_MAX);
-            rows[i] = there || made_random(&s->seed) % 8 == 0 ? rows[i] : 0;
+            rows[i] = 1 + (int64_t)(rand_next(&s->seed) % BATCH_MAX);
+            rows[i] = there || rand_next(&s->seed) % 8 == 0 ? rows[i] : 0;
         }
         ok = check_rows(s, rows);
         weft_arena_reset(s->arena, mark);

@@ -15,6 +15,7 @@
 #include "codegen/codegen.h"
 #include "passes/passes.h"
 #include "runtime/runtime.h"
+#include "tests/support/rand.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -47,17 +48,6 @@ typedef enum relation {
     UNRELATED,
     RELATIONS
 } relation;
-
-static uint64_t next_random(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return *seed >> 33;
-}
-
-static float uniform(uint64_t *seed)
-{
-    return (float)next_random(seed) / (float)(1u << 30) - 1;
-}
 
 /* -- Sets ------------------------------------------------------------------------------------- */
 
@@ -102,8 +92,8 @@ static void change_weight(float *w, int taps, int model, int i, relation how, ui
     int size = taps * WIDTH;
     if (how == UNRELATED || how == SPARSE)
         for (int n = how == SPARSE ? 5 : size; n > 0; n--)
-            w[how == SPARSE ? next_random(seed) % (uint64_t)size : (uint64_t)n - 1] =
-                uniform(seed) / 4;
+            w[how == SPARSE ? rand_next(seed) % (uint64_t)size : (uint64_t)n - 1] =
+                rand_signed(seed) / 4;
     if (how == LOW_RANK)
         for (int k = 0; k < taps; k++)
             for (int f = 0; f < WIDTH; f++)
@@ -113,14 +103,14 @@ static void change_weight(float *w, int taps, int model, int i, relation how, ui
         for (int k = 0; k < taps; k++)
             for (int f = 0; f < WIDTH / 2; f++) {
                 float other = w[k * WIDTH + WIDTH - 1 - f];
-                w[k * WIDTH + WIDTH - 1 - f] = how == ORDER ? w[k * WIDTH + f] : uniform(seed);
+                w[k * WIDTH + WIDTH - 1 - f] = how == ORDER ? w[k * WIDTH + f] : rand_signed(seed);
                 if (how == ORDER)
                     w[k * WIDTH + f] = other;
             }
     /* Never beside an image, where some kernels multiply by zeros and some do not. */
     if (how == WITH_NAN)
-        w[next_random(seed) % WIDTH * (uint64_t)(taps / WIDTH) * WIDTH +
-          next_random(seed) % WIDTH] = NAN;
+        w[rand_next(seed) % WIDTH * (uint64_t)(taps / WIDTH) * WIDTH + rand_next(seed) % WIDTH] =
+            NAN;
 }
 
 /* Weight i of a model: the common one and what it does to it. Returns its features. */
@@ -131,12 +121,12 @@ static int write_weight(weft_buf *t, model_form form, int model, int i, relation
     uint64_t common = (uint64_t)i * 7919 + 17;
     bool conv = form == IMAGES;
     int taps = conv ? WIDTH * WINDOW : WIDTH;
-    int features = how == WIDER   ? WIDTH + 1 + (int)(next_random(seed) % (WIDTH - 1))
+    int features = how == WIDER   ? WIDTH + 1 + (int)(rand_next(seed) % (WIDTH - 1))
                    : how == EMPTY ? 0
                                   : WIDTH;
     for (int k = 0; k < taps; k++)
         for (int f = 0; f < features; f++)
-            w[k * features + f] = (f < WIDTH ? uniform(&common) : uniform(seed)) / 4;
+            w[k * features + f] = (f < WIDTH ? rand_signed(&common) : rand_signed(seed)) / 4;
     if (features == WIDTH)
         change_weight(w, taps, model, i, how, seed);
     weft_buf_printf(t, "weight $w%d_%d \"%s.%d\" : %s", model, i, how == ALIAS ? "alias" : "weight",
@@ -183,11 +173,10 @@ static void write_product(model_text *x, uint32_t from, int i)
 static void write_some_node(model_text *x, uint64_t *seed)
 {
     char op[96];
-    uint32_t from =
-        x->ready[next_random(seed) % 3 ? x->n_ready - 1 : next_random(seed) % x->n_ready];
-    uint32_t with = x->ready[next_random(seed) % x->n_ready];
-    int i = (int)(next_random(seed) % (WEIGHTS - 1));
-    uint64_t which = next_random(seed) % 9;
+    uint32_t from = x->ready[rand_next(seed) % 3 ? x->n_ready - 1 : rand_next(seed) % x->n_ready];
+    uint32_t with = x->ready[rand_next(seed) % x->n_ready];
+    int i = (int)(rand_next(seed) % (WEIGHTS - 1));
+    uint64_t which = rand_next(seed) % 9;
     if (which == 0)
         snprintf(op, sizeof op, "add %%%u, %%%u", from, with);
     else if (which == 1)
@@ -219,22 +208,22 @@ static void write_model(weft_buf *t, int model, model_form form, const relation 
     weft_buf_printf(t, ") {\n  symbol ?b%d \"batch\"\n", model);
     if (form == SEQUENCES)
         weft_buf_printf(t, "  symbol ?s%d \"seq\"\n", model);
-    for (uint64_t n = 3 + next_random(seed) % (NODES_MAX - 3); n > 0; n--)
+    for (uint64_t n = 3 + rand_next(seed) % (NODES_MAX - 3); n > 0; n--)
         write_some_node(&x, seed);
     uint32_t body = x.last;
     print_product(&x, op, sizeof op, body, WEIGHTS - 1);
     write_node(&x, "f32", features, op);
     weft_buf_printf(t, "  return \"y\" %%%u, \"body\" %%%u", x.last,
-                    x.ready[next_random(seed) % x.n_ready]);
+                    x.ready[rand_next(seed) % x.n_ready]);
     weft_buf_printf(t, "\n}\n");
 }
 
 /* Weights of all models, then the models: one text. */
 static void write_set(weft_buf *t, uint64_t *seed)
 {
-    int n_model = 2 + (int)(next_random(seed) % (MODELS_MAX - 1)), features[MODELS_MAX];
+    int n_model = 2 + (int)(rand_next(seed) % (MODELS_MAX - 1)), features[MODELS_MAX];
     relation how[MODELS_MAX][WEIGHTS];
-    model_form form = (model_form)(next_random(seed) % FORMS);
+    model_form form = (model_form)(rand_next(seed) % FORMS);
     weft_buf_printf(t, "wir 1 graph\n");
     for (int m = 0; m < n_model; m++)
         weft_buf_printf(t, "symbol ?b%d = [1, 64]\nsymbol ?s%d = [1, 16]\n", m, m);
@@ -243,8 +232,8 @@ static void write_set(weft_buf *t, uint64_t *seed)
     for (int m = 0; m < n_model; m++)
         for (int i = 0; i < WEIGHTS; i++) {
             /* Mostly the common one, else sets would have nothing to join. */
-            how[m][i] = next_random(seed) % 3 ? next_random(seed) % 2 ? SAME : ALIAS
-                                              : (relation)(next_random(seed) % RELATIONS);
+            how[m][i] = rand_next(seed) % 3 ? rand_next(seed) % 2 ? SAME : ALIAS
+                                            : (relation)(rand_next(seed) % RELATIONS);
             if (i < WEIGHTS - 1 && (how[m][i] == WIDER || how[m][i] == EMPTY))
                 how[m][i] = SPARSE;
             if (i == WEIGHTS - 1 && how[m][i] == OTHER_TYPE)
@@ -305,10 +294,10 @@ static weft_tensor make_input(checker *c, const weft_bundle_program *p, int64_t 
     in.dim[0] = batch;
     for (uint32_t i = 1; i < t->rank; i++)
         in.dim[i] =
-            weft_dim_is_const(t->dim[i]) ? t->dim[i] : 1 + (int64_t)(next_random(seed) % SEQ_MAX);
+            weft_dim_is_const(t->dim[i]) ? t->dim[i] : 1 + (int64_t)(rand_next(seed) % SEQ_MAX);
     in.data = weft_arena_alloc(c->arena, weft_tensor_bytes(&in) + 64);
     for (int64_t i = 0; i < weft_tensor_numel(&in); i++)
-        ((float *)in.data)[i] = uniform(seed);
+        ((float *)in.data)[i] = rand_signed(seed);
     return in;
 }
 
@@ -363,7 +352,7 @@ static bool check_bundle(checker *c, const bundle_run *off, const bundle_run *b,
             for (uint32_t i = 0; i < joint->n_part; i++) {
                 const weft_bundle_program *p = &b->bundle->program[joint->part[i].program];
                 weft_tensor again[OUTPUTS];
-                int64_t batch = (int64_t)(next_random(seed) % (BATCH_MAX + 1));
+                int64_t batch = (int64_t)(rand_next(seed) % (BATCH_MAX + 1));
                 in[i] = make_input(c, p, batch, seed);
                 for (int k = 0; k < OUTPUTS; k++)
                     own[OUTPUTS * i + (uint32_t)k] = (weft_tensor){0};

@@ -4,6 +4,7 @@
 
 #include "doubles_world.h"
 #include "runtime/runtime.h"
+#include "tests/support/rand.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -43,13 +44,7 @@ static inline weft_err open_subject(subject *s, const char *path, const char *mo
     return err;
 }
 
-static uint32_t seed = 1;
-
-static inline float noise(void)
-{
-    seed = seed * 1664525u + 1013904223u;
-    return (float)(seed >> 8) / (float)(1 << 23) - 1.0f;
-}
+static uint64_t seed = 1;
 
 /* Inputs at the least sizes but for the batch; models of a joint program have batches of their own,
  * of which some are empty. Whole numbers are 0 and 1. */
@@ -71,8 +66,9 @@ static inline uint32_t make_inputs(const weft_bundle_program *p, int64_t batch, 
         assert_non_null(in[i].data);
         for (int64_t k = 0; k < n; k++)
             weft_tensor_set_f64(&in[i], k,
-                                in[i].dtype == WEFT_DTYPE_F32 ? (double)noise()
-                                                              : fabs((double)noise()) * 2);
+                                in[i].dtype == WEFT_DTYPE_F32
+                                    ? (double)rand_signed(&seed)
+                                    : fabs((double)rand_signed(&seed)) * 2);
     }
     return p->n_input;
 }

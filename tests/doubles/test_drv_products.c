@@ -133,7 +133,7 @@ static void run_made(weft_session *session, int64_t n)
     float data[64 * 4];
     weft_tensor in = {.dtype = WEFT_DTYPE_F32, .rank = 2, .dim = {n, 4}, .data = data}, out[2];
     for (int64_t i = 0; i < 4 * n; i++)
-        data[i] = noise();
+        data[i] = rand_signed(&seed);
     need(weft_session_run(session, &in, 1, diag, out, 2));
     const float *y = out[0].data, *z = out[1].data;
     for (int64_t i = 0; i < 4 * n; i++)

@@ -1,6 +1,7 @@
 /* Do two modules compute the same? Seeded inputs, a few values of the symbols, the reference
  * implementations. */
 #include "golden.h"
+#include "tests/support/rand.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,12 +12,6 @@ enum { PORTS_MAX = 32, POINTS = 3, ELEMENTS_MAX = 1 << 22 };
 
 /* Relative to the largest output: rounding differs in fused operators, mistakes are far larger. */
 static const double tolerance = 2e-4;
-
-static uint64_t next_random(uint64_t *state)
-{
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return *state >> 33;
-}
 
 /* A value within the bounds: small and odd, the smallest, a middle one. */
 static int64_t pick(int64_t lo, int64_t hi, uint32_t symbol, int point)
@@ -40,7 +35,7 @@ static void fill(const weft_tensor *t, uint64_t seed, uint64_t range)
 {
     int64_t n = weft_tensor_numel(t);
     for (int64_t i = 0; i < n; i++) {
-        uint64_t x = next_random(&seed);
+        uint64_t x = rand_next(&seed);
         if (weft_dtype_is_float(t->dtype))
             weft_tensor_set_f64(t, i, (double)(x % 4096) / 1024 - 2);
         else

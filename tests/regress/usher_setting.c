@@ -52,6 +52,7 @@
  * also for 6000 V100s. */
 #include "scheduler/scheduler.h"
 #include "tests/support/network.h"
+#include "tests/support/rand.h"
 
 #include <math.h>
 #include <string.h>
@@ -103,26 +104,26 @@ static double mean_rate[MODELS], slo_us[MODELS];
 
 /* -- Numbers ---------------------------------------------------------------------------------- */
 
-static double next_random(uint64_t *seed)
+/* In (0, 1): a logarithm is taken of it. */
+static double open_unit(uint64_t *seed)
 {
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return ((double)(*seed >> 33) + 0.5) / 2147483648.0;
+    return ((double)rand_next(seed) + 0.5) / 2147483648.0;
 }
 
 static double next_normal(uint64_t *seed)
 {
-    double radius = sqrt(-2 * log(next_random(seed)));
-    return radius * cos(6.283185307179586 * next_random(seed));
+    double radius = sqrt(-2 * log(open_unit(seed)));
+    return radius * cos(6.283185307179586 * open_unit(seed));
 }
 
 static double rate_in_period(int model, bool bursty, int period)
 {
     uint64_t seed = 1000003u * (uint64_t)(period + 1) + 7919u * (uint64_t)model + 1;
     for (int i = 0; i < 8; i++)
-        (void)next_random(&seed);
+        (void)open_unit(&seed);
     double mean = mean_rate[model], count = mean * 60;
     if (bursty)
-        return next_random(&seed) < 0.2 ? 4 * mean : mean / 2;
+        return open_unit(&seed) < 0.2 ? 4 * mean : mean / 2;
     return fmax(1, count + sqrt(count) * next_normal(&seed)) / 60;
 }
 
@@ -270,7 +271,7 @@ static void choose_demands(void)
             if (2 * time_us <= slo_us[i])
                 peak = fmax(peak, (4 << b) * 1e6 / time_us);
         }
-        mean_rate[i] = peak * 0.2 * pow(40, next_random(&seed));
+        mean_rate[i] = peak * 0.2 * pow(40, open_unit(&seed));
     }
 }
 

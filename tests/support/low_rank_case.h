@@ -4,6 +4,7 @@
 #define WEFT_TESTS_LOW_RANK_CASE_H
 
 #include "ops/ops.h"
+#include "tests/support/rand.h"
 
 #include <math.h>
 #include <string.h>
@@ -13,7 +14,7 @@ enum { LOW_RANK_OPERANDS = 3 + WEFT_PATCH_OPERANDS * WEFT_LOW_RANK_SEGMENTS + 1 
 typedef struct low_rank_case {
     weft_arena *arena;
     weft_op_id op;
-    uint32_t seed;
+    uint64_t seed;
     weft_dtype dtype;
     int64_t rows, k, n;
     uint32_t segments;
@@ -29,8 +30,7 @@ typedef struct low_rank_case {
 
 static inline uint32_t low_rank_draw(low_rank_case *c, uint32_t below)
 {
-    c->seed = c->seed * 1664525u + 1013904223u;
-    return (uint32_t)((uint64_t)(c->seed >> 4) * below >> 28);
+    return rand_below(&c->seed, below);
 }
 
 static inline weft_tensor *low_rank_room(low_rank_case *c, uint32_t at, weft_dtype dtype,

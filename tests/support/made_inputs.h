@@ -4,14 +4,9 @@
 
 #include "base/arena.h"
 #include "ir/bundle.h"
+#include "tests/support/rand.h"
 
 #include <string.h>
-
-static inline uint64_t made_random(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return *seed >> 33;
-}
 
 /* Inputs of the program at these values of its symbols. Floats are -1 to 1; whole numbers 0 or 1,
  * so that they may be indices, the first of a row 1: a mask of nothing but 0 leaves scores that are
@@ -28,7 +23,7 @@ static inline bool make_inputs(const weft_bundle_program *p, const int64_t *symb
         in[i].data = weft_arena_alloc(arena, weft_tensor_bytes(&in[i]) + 64);
         in[i].data = (void *)(((uintptr_t)in[i].data + 63) / 64 * 64);
         for (int64_t k = 0; k < weft_tensor_numel(&in[i]); k++) {
-            double u = (double)(made_random(seed) % 2001) / 1000 - 1;
+            double u = (double)(rand_next(seed) % 2001) / 1000 - 1;
             bool first = in[i].rank > 0 && k % in[i].dim[in[i].rank - 1] == 0;
             weft_tensor_set_f64(&in[i], k, weft_dtype_is_float(in[i].dtype) ? u : first || u < 0);
         }

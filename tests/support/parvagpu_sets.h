@@ -6,6 +6,7 @@
 #include "data_dir.h"
 
 #include "scheduler/scheduler.h"
+#include "tests/support/rand.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -108,16 +109,10 @@ static inline void parvagpu_scenario(const parvagpu_data *data, size_t scenario,
     parvagpu_set_rules(data, procs, out);
 }
 
-static inline uint64_t parvagpu_next(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return *seed >> 33;
-}
-
 /* Between lo and hi, evenly in the logarithm, in steps that every machine computes alike. */
 static inline double parvagpu_pick(uint64_t *seed, double lo, double hi)
 {
-    double x = (double)(parvagpu_next(seed) % 1001) / 1000;
+    double x = (double)(rand_next(seed) % 1001) / 1000;
     return floor(1000 * lo * pow(hi / lo, x)) / 1000;
 }
 
@@ -129,12 +124,12 @@ static inline void parvagpu_random(const parvagpu_data *data, uint64_t seed, uin
 {
     seed = seed * 7919 + 17;
     for (int i = 0; i < 4; i++)
-        (void)parvagpu_next(&seed);
+        (void)rand_next(&seed);
     if (n == 0)
-        n = 2 + (uint32_t)parvagpu_next(&seed) % 23;
+        n = 2 + (uint32_t)rand_next(&seed) % 23;
     weft_demand *demand = weft_arena_array(arena, n, sizeof *demand);
     for (uint32_t i = 0; i < n; i++) {
-        size_t m = parvagpu_next(&seed) % PARVAGPU_SET_MODELS;
+        size_t m = rand_next(&seed) % PARVAGPU_SET_MODELS;
         demand[i].model = weft_arena_printf(arena, "%s-%04u", parvagpu_set_model[m], i);
         demand[i].profile = data->profile[m];
         demand[i].rate_per_s = parvagpu_pick(&seed, 0.02, most) * data->peak_per_s[m];

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "runtime/driver_int.h"
+#include "tests/support/rand.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -32,7 +33,7 @@ typedef struct world {
     weft_bundle_port input[8], output[8];
     weft_bundle_symbol symbol[4];
     weft_tensor in[8];
-    uint32_t seed;
+    uint64_t seed;
     weft_engine *engine;
     weft_session *session;
 } world;
@@ -63,12 +64,6 @@ static inline void finish_world(world *w)
     weft_arena_destroy(w->arena);
 }
 
-static inline float noise(world *w)
-{
-    w->seed = w->seed * 1664525u + 1013904223u;
-    return (float)(w->seed >> 8) / (float)(1 << 23) - 1.0f;
-}
-
 static uint32_t add_value(world *w, weft_dtype dtype, weft_layout layout, uint32_t rank,
                           const int64_t *dim)
 {
@@ -89,7 +84,8 @@ static inline weft_tensor make_tensor(world *w, weft_dtype dtype, uint32_t rank,
     t.data = weft_arena_alloc(w->arena, (size_t)n * weft_dtype_size(dtype) + 64);
     t.data = (void *)(((uintptr_t)t.data + 63) / 64 * 64);
     for (int64_t i = 0; i < n; i++)
-        weft_tensor_set_f64(&t, i, dtype == WEFT_DTYPE_F32 ? noise(w) : noise(w) > 0);
+        weft_tensor_set_f64(
+            &t, i, dtype == WEFT_DTYPE_F32 ? rand_signed(&w->seed) : rand_signed(&w->seed) > 0);
     return t;
 }
 

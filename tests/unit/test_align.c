@@ -5,6 +5,7 @@
 #include "passes/merge/align.h"
 #include "base/diag.h"
 #include "base/str.h"
+#include "tests/support/rand.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,12 +26,6 @@ typedef struct world {
     weft_graph *model[32];
     uint32_t n_model;
 } world;
-
-static uint64_t next_random(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return *seed >> 33;
-}
 
 static void open_world(world *w, weft_buf *text)
 {
@@ -130,16 +125,16 @@ static uint32_t expect_sound(world *w, const weft_columns *c)
  * own of the same shape, or through a hidden layer of another width. */
 static void add_random(weft_buf *text, uint32_t model, uint64_t *seed)
 {
-    uint32_t n = 3 + (uint32_t)(next_random(seed) % 20), at = 1;
+    uint32_t n = 3 + (uint32_t)(rand_next(seed) % 20), at = 1;
     uint32_t value[64] = {0}, n_value = 1; /* those of 8 columns */
     weft_buf_printf(text, "graph @m%u (%%0 : f32[?b%u,8]) {\n  symbol ?b%u \"batch\"\n", model,
                     model, model);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t back = (uint32_t)(next_random(seed) % 3 ? next_random(seed) % n_value : 0);
-        uint32_t x = value[n_value - 1 - back], y = value[next_random(seed) % n_value];
-        uint32_t which = (uint32_t)(next_random(seed) % WEIGHTS);
-        uint32_t wide = 8 + 4 * (uint32_t)(next_random(seed) % 3);
-        switch (next_random(seed) % 6) {
+        uint32_t back = (uint32_t)(rand_next(seed) % 3 ? rand_next(seed) % n_value : 0);
+        uint32_t x = value[n_value - 1 - back], y = value[rand_next(seed) % n_value];
+        uint32_t which = (uint32_t)(rand_next(seed) % WEIGHTS);
+        uint32_t wide = 8 + 4 * (uint32_t)(rand_next(seed) % 3);
+        switch (rand_next(seed) % 6) {
         case 0:
             weft_buf_printf(text,
                             "  %%%u : f32[?b%u,8] = ew %%%u, %%%u {steps = [\"add i0 i1\"]}\n", at,
@@ -171,7 +166,7 @@ static void add_random(weft_buf *text, uint32_t model, uint64_t *seed)
 
 static void make_random(weft_buf *text, uint64_t seed)
 {
-    uint32_t n_model = 2 + (uint32_t)(next_random(&seed) % (MODELS_MAX - 1));
+    uint32_t n_model = 2 + (uint32_t)(rand_next(&seed) % (MODELS_MAX - 1));
     print_head(text, n_model);
     for (int i = 0; i < WEIGHTS; i++)
         weft_buf_printf(text, "weight $w%d : f32[8,8] = random %d\n", i, i + 1);

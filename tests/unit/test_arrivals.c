@@ -3,6 +3,7 @@
 #include "scheduler/simulate/arrivals_int.h"
 
 #include "base/diag.h"
+#include "tests/support/rand.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -61,7 +62,7 @@ static void test_arrivals__logarithm_and_exponential_are_exact(void **state)
     uint64_t seed = 1;
     (void)state;
     for (int i = 0; i < 200000; i++) {
-        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        (void)rand_next(&seed);
         double u = ((double)(seed >> 12) + 0.5) * 0x1p-52;
         double x = ldexp(u, (int)(seed % 80) - 40);
         assert_true(fabs(weft_num__ln(x) - log(x)) <= 1e-15 * fabs(log(x)) + 1e-16);

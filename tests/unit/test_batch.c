@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "runtime/server/router_int.h"
+#include "tests/support/rand.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,15 +29,14 @@ typedef struct subject {
     weft_bundle_bucket bucket[BUCKETS_MAX];
     int64_t bucket_rows[BUCKETS_MAX];
     int peer; /* the worker's end */
-    uint32_t seed;
+    uint64_t seed;
     weft_request *request[REQUESTS_MAX];
     uint32_t n_request, n_answered;
 } subject;
 
 static uint32_t pick(subject *s, uint32_t n)
 {
-    s->seed = s->seed * 1664525u + 1013904223u;
-    return (s->seed >> 8) % n;
+    return rand_below(&s->seed, n);
 }
 
 static void begin(subject *s, uint32_t seed)

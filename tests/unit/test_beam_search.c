@@ -3,6 +3,7 @@
 #include "base/diag.h"
 #include "base/str.h"
 #include "passes/merge/merge_int.h"
+#include "tests/support/rand.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -15,12 +16,6 @@
 #include <cmocka.h>
 
 enum { MODELS_MAX = 5, LAYERS_MAX = 7, UNBOUNDED = 1 << 10 };
-
-static uint64_t next_random(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return *seed >> 33;
-}
 
 /* -- Models ----------------------------------------------------------------------------------- */
 
@@ -84,15 +79,15 @@ static weft_module *make_module(const family *f, weft_diag *diag)
 
 static void draw_family(uint64_t *seed, family *f)
 {
-    *f = (family){.n_model = 2 + (int)(next_random(seed) % (MODELS_MAX - 1)),
-                  .n_layer = 2 + (int)(next_random(seed) % (LAYERS_MAX - 1)),
-                  .width = 32 << next_random(seed) % 3};
+    *f = (family){.n_model = 2 + (int)(rand_next(seed) % (MODELS_MAX - 1)),
+                  .n_layer = 2 + (int)(rand_next(seed) % (LAYERS_MAX - 1)),
+                  .width = 32 << rand_next(seed) % 3};
     for (int l = 0; l < f->n_layer; l++) {
-        f->from[l] = next_random(seed) % 4 ? l - 1 : (int)(next_random(seed) % (l + 1u)) - 1;
-        f->light[l] = next_random(seed) % 2;
-        f->sum[l] = next_random(seed) % 3 == 0;
+        f->from[l] = rand_next(seed) % 4 ? l - 1 : (int)(rand_next(seed) % (l + 1u)) - 1;
+        f->light[l] = rand_next(seed) % 2;
+        f->sum[l] = rand_next(seed) % 3 == 0;
         for (int i = 0; i < f->n_model; i++)
-            f->weight[l][i] = (int)(next_random(seed) % 2 ? 0 : next_random(seed) % (i + 1u));
+            f->weight[l][i] = (int)(rand_next(seed) % 2 ? 0 : rand_next(seed) % (i + 1u));
     }
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/hash.h"
 #include "codegen/codegen.h"
+#include "tests/support/rand.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -232,12 +233,6 @@ static bool is_refused_or_equal(const char *path, const uint8_t *good, size_t n)
     return ok;
 }
 
-static uint32_t next_random(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(*seed >> 33);
-}
-
 static void test_bundle__a_flipped_byte_is_refused(void **state)
 {
     (void)state;
@@ -250,9 +245,8 @@ static void test_bundle__a_flipped_byte_is_refused(void **state)
     assert_non_null(file);
     setvbuf(file, NULL, _IONBF, 0);
     for (int i = 0; i < FLIPS; i++) {
-        size_t at = i < (int)n ? (size_t)i : next_random(&seed) % n;
-        uint8_t byte =
-            good[at] ^ (uint8_t)(i < (int)n ? 1u << i % 8 : 1 + next_random(&seed) % 255);
+        size_t at = i < (int)n ? (size_t)i : rand_next(&seed) % n;
+        uint8_t byte = good[at] ^ (uint8_t)(i < (int)n ? 1u << i % 8 : 1 + rand_next(&seed) % 255);
         fseek(file, (long)at, SEEK_SET);
         fputc(byte, file);
         if (!is_refused_or_equal(f.path, good, n))
@@ -274,7 +268,7 @@ static void test_bundle__a_cut_file_is_refused(void **state)
     succeed(weft_bundle_write(&f.bundle, f.path, f.diag));
     uint8_t *good = load(f.path, &n);
     for (int i = 0; i < CUTS; i++) {
-        size_t len = i < 200 ? (size_t)i : next_random(&seed) % n;
+        size_t len = i < 200 ? (size_t)i : rand_next(&seed) % n;
         if (i >= 900)
             len = n - 1 - (size_t)(i - 900);
         store(f.path, good, len);

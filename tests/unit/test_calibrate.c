@@ -1,5 +1,6 @@
 /* weft_calibration_fit: the constants of a made-up device are found again, nothing else moves. */
 #include "estimator/estimator.h"
+#include "tests/support/rand.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,12 +14,6 @@
 
 enum { N = 400 };
 
-static double uniform(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return (double)(*seed >> 11) / (double)(UINT64_C(1) << 53);
-}
-
 /* Rows of a device whose times are those of the table times `scale`, off by up to `noise`. Each is
  * a kernel of one class in `classes`. */
 static void make_rows(weft_calibration_row *row, size_t n, const double *scale, unsigned classes,
@@ -28,11 +23,11 @@ static void make_rows(weft_calibration_row *row, size_t n, const double *scale, 
         int class = 0;
         row[i] = (weft_calibration_row){.launch_us = 2.5, .shape = i / 2};
         do
-            class = 1 + (int)(uniform(&seed) * (WEFT_CALIBRATION_CONSTANTS - 1));
+            class = 1 + (int)(rand_unit(&seed) * (WEFT_CALIBRATION_CONSTANTS - 1));
         while (!(classes >> class & 1));
-        row[i].body_us[class] = exp(uniform(&seed) * 7 - 1);
+        row[i].body_us[class] = exp(rand_unit(&seed) * 7 - 1);
         row[i].measured_us = (row[i].launch_us * scale[0] + row[i].body_us[class] * scale[class]) *
-                             (1 + noise * (2 * uniform(&seed) - 1));
+                             (1 + noise * (2 * rand_unit(&seed) - 1));
     }
 }
 

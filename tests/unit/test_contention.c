@@ -14,20 +14,15 @@
 #include <cmocka.h>
 
 #include "tests/support/data_dir.h"
-
-static double draw(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return (double)(*seed >> 40) / (double)(1 << 24);
-}
+#include "tests/support/rand.h"
 
 static weft_contender draw_demand(uint64_t *seed)
 {
-    return (weft_contender){.time_us = 10 + 1e5 * draw(seed),
-                            .busy = draw(seed),
-                            .cache = draw(seed),
-                            .memory = draw(seed),
-                            .launches = floor(500 * draw(seed))};
+    return (weft_contender){.time_us = 10 + 1e5 * rand_unit(seed),
+                            .busy = rand_unit(seed),
+                            .cache = rand_unit(seed),
+                            .memory = rand_unit(seed),
+                            .launches = floor(500 * rand_unit(seed))};
 }
 
 /* -- Processes of one model ------------------------------------------------------------------- */

@@ -1,6 +1,7 @@
 /* Epilogues that the CPU driver fuses into primitives: known chains and random ones behind every
  * kind of product and convolution, compared with the reference implementation. */
 #include "tests/support/kernel_check.h"
+#include "tests/support/rand.h"
 
 #include <stdio.h>
 
@@ -105,43 +106,39 @@ static void test_cpu_epilogue__known_chains(void **state)
 
 /* -- Random chains -------------------------------------------------------------------------- */
 
-static uint32_t next(uint32_t *seed, uint32_t n)
+static float constant(uint64_t *seed)
 {
-    *seed = *seed * 1664525u + 1013904223u;
-    return (*seed >> 10) % n;
-}
-
-static float constant(uint32_t *seed)
-{
-    return (float)((int32_t)next(seed, 401) - 200) / 100.0f;
+    return (float)((int32_t)rand_below(seed, 401) - 200) / 100.0f;
 }
 
 /* One step on `before`, of bounded growth; its arguments are numbers, operands or nothing. */
-static int print_step(char *out, size_t size, const char *before, uint32_t *seed)
+static int print_step(char *out, size_t size, const char *before, uint64_t *seed)
 {
     static const char *const unary[] = {"relu", "sigmoid", "tanh",     "gelu",       "gelu_tanh",
                                         "silu", "abs",     "identity", "hard_swish", "neg",
                                         "erf",  "square",  "softplus"};
     static const char *const binary[] = {"add", "sub", "mul", "min", "max"};
     float a = constant(seed), b = constant(seed);
-    switch (next(seed, 9)) {
+    switch (rand_below(seed, 9)) {
     case 0:
     case 1:
-        return snprintf(out, size, "%s %s", unary[next(seed, sizeof unary / sizeof *unary)],
+        return snprintf(out, size, "%s %s", unary[rand_below(seed, sizeof unary / sizeof *unary)],
                         before);
     case 2:
-        return snprintf(out, size, "%s %s i%u", binary[next(seed, 5)], before, 3 + next(seed, 3));
+        return snprintf(out, size, "%s %s i%u", binary[rand_below(seed, 5)], before,
+                        3 + rand_below(seed, 3));
     case 3:
-        return snprintf(out, size, "%s i%u %s", binary[next(seed, 5)], 3 + next(seed, 3), before);
+        return snprintf(out, size, "%s i%u %s", binary[rand_below(seed, 5)],
+                        3 + rand_below(seed, 3), before);
     case 4:
         return snprintf(out, size, "clip %s #%g #%g", before, (double)fminf(a, b),
                         (double)fmaxf(a, b));
     case 5:
         return snprintf(out, size, "leaky_relu %s #%g", before, (double)a);
     case 6:
-        return snprintf(out, size, "%s %s #%g", binary[next(seed, 5)], before, (double)a);
+        return snprintf(out, size, "%s %s #%g", binary[rand_below(seed, 5)], before, (double)a);
     case 7:
-        return snprintf(out, size, "%s #%g %s", binary[next(seed, 5)], (double)a, before);
+        return snprintf(out, size, "%s #%g %s", binary[rand_below(seed, 5)], (double)a, before);
     default:
         return snprintf(out, size, "hard_sigmoid %s #%g #%g", before, (double)fabsf(a),
                         (double)fabsf(b));
@@ -149,14 +146,15 @@ static int print_step(char *out, size_t size, const char *before, uint32_t *seed
 }
 
 /* Mostly each step takes the one before; sometimes an older one, which cannot be fused. */
-static void make_chain(char *out, size_t size, uint32_t *seed)
+static void make_chain(char *out, size_t size, uint64_t *seed)
 {
-    uint32_t n = 1 + next(seed, 6);
+    uint32_t n = 1 + rand_below(seed, 6);
     size_t len = 0;
     for (uint32_t i = 0; i < n; i++) {
         char before[16] = "acc";
         if (i > 0)
-            snprintf(before, sizeof before, "s%u", next(seed, 10) ? i - 1 : next(seed, i));
+            snprintf(before, sizeof before, "s%u",
+                     rand_below(seed, 10) ? i - 1 : rand_below(seed, i));
         len += (size_t)snprintf(out + len, size - len, "%s", i ? ";" : "");
         len += (size_t)print_step(out + len, size - len, before, seed);
     }
@@ -167,11 +165,12 @@ static void test_cpu_epilogue__random_chains(void **state)
 {
     (void)state;
     const char *many = getenv("WEFT_CHAINS"), *from = getenv("WEFT_SEED");
-    uint32_t n = many ? (uint32_t)atoi(many) : 300, seed = from ? (uint32_t)atoi(from) : 1;
+    uint32_t n = many ? (uint32_t)atoi(many) : 300;
+    uint64_t seed = from ? (uint64_t)atoi(from) : 1;
     for (uint32_t i = 0; i < n; i++) {
         char chain[300];
         make_chain(chain, sizeof chain, &seed);
-        run_chain(&subjects[next(&seed, SUBJECTS)], chain, 1 + next(&seed, 2));
+        run_chain(&subjects[rand_below(&seed, SUBJECTS)], chain, 1 + rand_below(&seed, 2));
     }
 }
 

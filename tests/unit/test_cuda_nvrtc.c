@@ -3,6 +3,7 @@
 #include "codegen/cuda/cubin.h"
 #include "codegen/cuda/cuda_int.h"
 #include "ir/ir.h"
+#include "tests/support/rand.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -261,17 +262,18 @@ static void test_cuda_nvrtc__damaged_cubins_tell_nothing(void **state)
     const char *name = bundle.kernel[0].name;
     size_t n = (size_t)bundle.image[0].bytes;
     uint8_t *copy = malloc(n);
-    uint32_t seed = 12345;
+    uint64_t seed = 12345;
     for (int round = 0; round < 2000; round++) {
         weft_bundle_resource r = {0};
         memcpy(copy, bundle.image[0].data, n);
         for (int k = 0; k < 1 + round % 8; k++) {
-            seed = seed * 1664525u + 1013904223u;
             /* Headers and tables more often than code. */
-            size_t at = round % 2 ? seed % n : round % 4 ? seed % 64 : n - 1 - seed % (n / 4);
-            copy[at] = (uint8_t)(seed >> 24);
+            size_t at = round % 2   ? rand_next(&seed) % n
+                        : round % 4 ? rand_next(&seed) % 64
+                                    : n - 1 - rand_next(&seed) % (n / 4);
+            copy[at] = (uint8_t)(seed >> 56);
         }
-        weft_cubin_resource(copy, round % 16 == 0 ? seed % n : n, name, &r);
+        weft_cubin_resource(copy, round % 16 == 0 ? rand_next(&seed) % n : n, name, &r);
     }
     weft_bundle_resource whole = {0};
     weft_cubin_resource(bundle.image[0].data, n, name, &whole);

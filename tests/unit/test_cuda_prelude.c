@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "tests/support/cuda_host.h"
+#include "tests/support/rand.h"
 
 static cuda_host *host;
 
@@ -75,7 +76,7 @@ static void test_cuda_prelude__halves_are_rounded_to_even(void **state)
     uint16_t *y = cuda_host_memory(host, (size_t)N * 2, 0);
     uint16_t *z = cuda_host_memory(host, (size_t)N * 2, 0);
     int n = 0;
-    uint32_t seed = 7;
+    uint64_t seed = 7;
     for (uint16_t h = 0; h < 31744; h++) {
         float a = weft_f16_to_f32(h), b = weft_f16_to_f32((uint16_t)(h + 1));
         float middle = isinf(b) ? 65520.0f : (a + b) / 2;
@@ -89,8 +90,8 @@ static void test_cuda_prelude__halves_are_rounded_to_even(void **state)
             x[n++] = list[i];
     }
     while (n < N) {
-        seed = seed * 1664525u + 1013904223u;
-        memcpy(&x[n++], &seed, 4);
+        uint32_t bits = (uint32_t)(rand_next(&seed) >> 15 | rand_next(&seed) >> 15 << 16);
+        memcpy(&x[n++], &bits, 4);
     }
     cuda_host_launch(host, "to_half", (N + 255) / 256, 1, 1, 256, 0, (void *[]){&x, &y, &z, &n});
     for (int i = 0; i < N; i++) {

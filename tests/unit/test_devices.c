@@ -2,6 +2,7 @@
 #include "base/device.h"
 #include "base/diag.h"
 #include "estimator/estimator_int.h"
+#include "tests/support/rand.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -98,21 +99,15 @@ static void test_devices__units_are_those_of_the_generation(void **state)
 
 /* -- Physics ---------------------------------------------------------------------------------- */
 
-static double draw(uint64_t *seed, double lo, double hi)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return floor(lo * pow(hi / lo, (double)(*seed >> 40) / (double)(1 << 24)));
-}
-
 static weft_conv_shape draw_conv(uint64_t *seed)
 {
-    double size = draw(seed, 1, 300), taps = fmin(size, draw(seed, 1, 8)),
-           stride = draw(seed, 1, 4);
+    double size = rand_size(seed, 1, 300), taps = fmin(size, rand_size(seed, 1, 8)),
+           stride = rand_size(seed, 1, 4);
     double result = floor((size - taps) / stride) + 1;
-    double groups = draw(seed, 1, 3) > 1 ? draw(seed, 1, 512) : 1;
-    return (weft_conv_shape){.images = draw(seed, 1, 300),
-                             .in_channels = groups * draw(seed, 1, 600),
-                             .out_channels = groups * draw(seed, 1, 600),
+    double groups = rand_size(seed, 1, 3) > 1 ? rand_size(seed, 1, 512) : 1;
+    return (weft_conv_shape){.images = rand_size(seed, 1, 300),
+                             .in_channels = groups * rand_size(seed, 1, 600),
+                             .out_channels = groups * rand_size(seed, 1, 600),
                              .groups = groups,
                              .in_h = size,
                              .in_w = size,
@@ -128,26 +123,27 @@ static weft_conv_shape draw_conv(uint64_t *seed)
 static weft_kernel draw_kernel(uint64_t *seed, weft_kernel_kind kind, weft_dtype dtype)
 {
     static const char *const functions[] = {NULL, "relu", "gelu", "add", "tanh", "layer_norm"};
-    const char *fn = functions[(size_t)draw(seed, 1, 7) - 1];
+    const char *fn = functions[(size_t)rand_size(seed, 1, 7) - 1];
     weft_conv_shape c;
     switch (kind) {
     case WEFT_KERNEL_GEMM:
-        return weft_kernel_make_gemm(dtype, draw(seed, 1, 1e3), draw(seed, 1, 1e6),
-                                     draw(seed, 1, 1e6), draw(seed, 1, 1e6), draw(seed, 1, 3) > 1);
+        return weft_kernel_make_gemm(dtype, rand_size(seed, 1, 1e3), rand_size(seed, 1, 1e6),
+                                     rand_size(seed, 1, 1e6), rand_size(seed, 1, 1e6),
+                                     rand_size(seed, 1, 3) > 1);
     case WEFT_KERNEL_CONV:
         c = draw_conv(seed);
         return weft_kernel_make_conv(dtype, &c);
     case WEFT_KERNEL_DEPTHWISE:
         c = draw_conv(seed);
-        c.groups = c.in_channels = c.out_channels = draw(seed, 2, 4000);
+        c.groups = c.in_channels = c.out_channels = rand_size(seed, 2, 4000);
         return weft_kernel_make_conv(dtype, &c);
     case WEFT_KERNEL_ATTENTION:
-        return weft_kernel_make_attention(dtype, draw(seed, 1, 300), draw(seed, 1, 100),
-                                          draw(seed, 1, 1e5), draw(seed, 1, 1e5),
-                                          draw(seed, 1, 512));
+        return weft_kernel_make_attention(dtype, rand_size(seed, 1, 300), rand_size(seed, 1, 100),
+                                          rand_size(seed, 1, 1e5), rand_size(seed, 1, 1e5),
+                                          rand_size(seed, 1, 512));
     default:
-        return weft_kernel_make_rows(kind, fn, dtype, draw(seed, 1, 4), draw(seed, 1, 1e7),
-                                     draw(seed, 1, 1e5));
+        return weft_kernel_make_rows(kind, fn, dtype, rand_size(seed, 1, 4),
+                                     rand_size(seed, 1, 1e7), rand_size(seed, 1, 1e5));
     }
 }
 

@@ -1,5 +1,6 @@
 /* base/dim.h: canonical form, divisions, bounds and text of symbolic dims. */
 #include "base/dim.h"
+#include "tests/support/rand.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -307,8 +308,7 @@ static int64_t point[N_POINTS][N_SYMBOLS];
 
 static int64_t pick(int64_t n)
 {
-    seed = seed * 6364136223846793005u + 1442695040888963407u;
-    return (int64_t)(seed >> 33) % n;
+    return (int64_t)rand_next(&seed) % n;
 }
 
 static int64_t floor_div(int64_t a, int64_t b)

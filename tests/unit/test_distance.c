@@ -1,5 +1,6 @@
 /* Edit distance of graphs against all mappings of small ones. */
 #include "passes/merge/distance.h"
+#include "tests/support/rand.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,24 +13,18 @@
 
 enum { NODES = 6, EDGES = 2 * NODES, ROUNDS = 3000 };
 
-static uint64_t next_random(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return *seed >> 33;
-}
-
 typedef struct drawing {
     uint32_t n, label[NODES], first[NODES + 1], from[EDGES];
 } drawing;
 
 static void draw(uint64_t *seed, drawing *d)
 {
-    d->n = (uint32_t)(next_random(seed) % (NODES + 1));
+    d->n = (uint32_t)(rand_next(seed) % (NODES + 1));
     for (uint32_t i = 0; i < d->n; i++) {
-        d->label[i] = (uint32_t)(next_random(seed) % 3);
-        d->first[i + 1] = d->first[i] + (uint32_t)(next_random(seed) % 3);
+        d->label[i] = (uint32_t)(rand_next(seed) % 3);
+        d->first[i + 1] = d->first[i] + (uint32_t)(rand_next(seed) % 3);
         for (uint32_t k = d->first[i]; k < d->first[i + 1]; k++)
-            d->from[k] = (uint32_t)(next_random(seed) % (i + 1));
+            d->from[k] = (uint32_t)(rand_next(seed) % (i + 1));
     }
 }
 
@@ -37,12 +32,12 @@ static void draw(uint64_t *seed, drawing *d)
 static void change(uint64_t *seed, const drawing *from, drawing *to)
 {
     *to = *from;
-    for (uint32_t n = (uint32_t)(next_random(seed) % 3); n > 0 && to->n > 0; n--) {
-        uint32_t i = (uint32_t)(next_random(seed) % to->n);
-        if (next_random(seed) % 2)
-            to->label[i] = (uint32_t)(next_random(seed) % 3);
+    for (uint32_t n = (uint32_t)(rand_next(seed) % 3); n > 0 && to->n > 0; n--) {
+        uint32_t i = (uint32_t)(rand_next(seed) % to->n);
+        if (rand_next(seed) % 2)
+            to->label[i] = (uint32_t)(rand_next(seed) % 3);
         for (uint32_t k = to->first[i]; k < to->first[i + 1]; k++)
-            to->from[k] = (uint32_t)(next_random(seed) % (i + 1));
+            to->from[k] = (uint32_t)(rand_next(seed) % (i + 1));
     }
 }
 

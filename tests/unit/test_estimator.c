@@ -3,6 +3,7 @@
 #include "base/device.h"
 #include "base/diag.h"
 #include "estimator/estimator.h"
+#include "tests/support/rand.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -118,12 +119,6 @@ static const char *const slice_names[] = {"",        "20%",     "50%",     "1g.5
                                           "2g.20gb", "3g.40gb", "7g.80gb", "1g.18gb", "3g.71gb",
                                           "1core",   "2core",   "7core"};
 
-static double next_random(uint64_t *seed, double lo, double hi)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return floor(lo * pow(hi / lo, (double)(*seed >> 40) / (double)(1 << 24)));
-}
-
 static double peak_gflops(const weft_gpu *g)
 {
     double peak = g->f64_gflops;
@@ -168,9 +163,9 @@ static void test_estimator__stays_within_physics(void **state)
                 weft_dtype dtype = dtypes[round % 6];
                 weft_kernel k =
                     round % 4 == 0
-                        ? make_simple(dtype, next_random(&seed, 1, 1e9), next_random(&seed, 1, 50))
-                        : make_gemm(dtype, next_random(&seed, 1, 64), next_random(&seed, 1, 1e5),
-                                    next_random(&seed, 1, 1e5), next_random(&seed, 1, 1e5));
+                        ? make_simple(dtype, rand_size(&seed, 1, 1e9), rand_size(&seed, 1, 50))
+                        : make_gemm(dtype, rand_size(&seed, 1, 64), rand_size(&seed, 1, 1e5),
+                                    rand_size(&seed, 1, 1e5), rand_size(&seed, 1, 1e5));
                 weft_cost c;
                 assert_int_equal(weft_estimate_kernel(&k, &s, NULL, NULL, &c, NULL), WEFT_ERR_OK);
                 check_cost(&s, &k, &c);
@@ -192,10 +187,10 @@ static void test_estimator__convolutions_stay_above_the_floor(void **state)
             if (weft_slice_make(weft_gpu_at(i)->name, parts[j], NULL, &s) != WEFT_ERR_OK)
                 continue;
             for (size_t round = 0; round < 100; round++) {
-                double side = next_random(&seed, 2, 256), taps = round % 2 ? 3 : 1;
-                weft_conv_shape shape = {.images = next_random(&seed, 1, 64),
-                                         .in_channels = next_random(&seed, 1, 1024),
-                                         .out_channels = next_random(&seed, 1, 1024),
+                double side = rand_size(&seed, 2, 256), taps = round % 2 ? 3 : 1;
+                weft_conv_shape shape = {.images = rand_size(&seed, 1, 64),
+                                         .in_channels = rand_size(&seed, 1, 1024),
+                                         .out_channels = rand_size(&seed, 1, 1024),
                                          .groups = 1};
                 shape.in_h = shape.in_w = shape.out_h = shape.out_w = side;
                 shape.kernel_h = shape.kernel_w = taps;
@@ -217,8 +212,8 @@ static void test_estimator__larger_share_is_never_slower(void **state)
     uint64_t seed = 7;
     (void)state;
     for (int round = 0; round < 300; round++) {
-        weft_kernel k = make_gemm(WEFT_DTYPE_F16, 1, next_random(&seed, 1, 1e4),
-                                  next_random(&seed, 1, 1e4), next_random(&seed, 1, 1e4));
+        weft_kernel k = make_gemm(WEFT_DTYPE_F16, 1, rand_size(&seed, 1, 1e4),
+                                  rand_size(&seed, 1, 1e4), rand_size(&seed, 1, 1e4));
         double before = INFINITY;
         for (int percent = 5; percent <= 100; percent += 5) {
             char name[8];

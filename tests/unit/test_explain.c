@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "base/diag.h"
 #include "scheduler/scheduler.h"
+#include "tests/support/rand.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -27,23 +28,17 @@ typedef struct scene {
     weft_problem problem;
 } scene;
 
-static uint64_t next_random(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return *seed >> 33;
-}
-
 static void make_scene(scene *sc, uint64_t seed)
 {
     static const char *const slices[] = {"1g.10gb", "2g.20gb", "3g.40gb", "7g.80gb",
                                          "30%",     "60%",     ""};
     memset(sc, 0, sizeof *sc);
     for (size_t m = 0; m < MODELS; m++) {
-        double work = (double)(200 + next_random(&seed) % 3000);
+        double work = (double)(200 + rand_next(&seed) % 3000);
         snprintf(sc->name[m], sizeof sc->name[m], "m%zu", m);
         sc->demand[m] = (weft_demand){.model = sc->name[m],
-                                      .slo_us = (double)(20000 + next_random(&seed) % 60000),
-                                      .rate_per_s = (double)(100 + next_random(&seed) % 12000)};
+                                      .slo_us = (double)(20000 + rand_next(&seed) % 60000),
+                                      .rate_per_s = (double)(100 + rand_next(&seed) % 12000)};
         for (size_t s = 0; s < sizeof slices / sizeof slices[0]; s++)
             for (uint32_t batch = 1; batch <= 16; batch *= 4) {
                 weft_profile_point *p = &sc->point[m][sc->demand[m].profile.n++];

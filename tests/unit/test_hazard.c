@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "runtime/session/step_int.h"
+#include "tests/support/rand.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,21 +21,15 @@ typedef struct problem {
     uint32_t n;
 } problem;
 
-static uint32_t next(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(*seed >> 33);
-}
-
 static void make(problem *p, uint64_t seed, uint32_t room)
 {
     p->n = N;
     for (uint32_t i = 0; i < N; i++) {
-        uint32_t at = p->first[i], n = next(&seed) % (TOUCH + 1);
+        uint32_t at = p->first[i], n = rand_next(&seed) % (TOUCH + 1);
         for (uint32_t k = 0; k < n; k++) {
-            uint64_t begin = next(&seed) % room;
+            uint64_t begin = rand_next(&seed) % room;
             p->touch[at++] =
-                (weft_touch){begin, begin + next(&seed) % 8, (uint8_t)(next(&seed) % 4)};
+                (weft_touch){begin, begin + rand_next(&seed) % 8, (uint8_t)(rand_next(&seed) % 4)};
         }
         p->first[i + 1] = at;
     }

@@ -8,6 +8,7 @@
 
 #include "codegen/codegen.h"
 #include "runtime/runtime.h"
+#include "tests/support/rand.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -33,11 +34,10 @@ static const char text[] =
     "  return \"y\" %2\n"
     "}\n";
 
-static void fill(weft_tensor *t, uint32_t seed)
+static void fill(weft_tensor *t, uint64_t seed)
 {
     for (int64_t i = 0; i < weft_tensor_numel(t); i++) {
-        seed = seed * 1664525u + 1013904223u;
-        ((float *)t->data)[i] = (float)(seed >> 8) / (float)(1 << 23) - 1.0f;
+        ((float *)t->data)[i] = rand_signed(&seed);
     }
 }
 

@@ -4,6 +4,7 @@
 #include "base/diag.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/scheduler_int.h"
+#include "tests/support/rand.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -26,12 +27,6 @@ typedef struct scene {
     weft_fleet fleet;
     weft_problem problem;
 } scene;
-
-static uint64_t next_random(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return *seed >> 33;
-}
 
 static void add_point(scene *sc, size_t m, const char *device, const char *slice, uint32_t batch,
                       uint32_t procs, double time_us, uint64_t mem_bytes)
@@ -64,8 +59,7 @@ static void make_scene(scene *sc, uint64_t *seed)
             for (uint32_t batch = 1; batch <= 8; batch *= 2)
                 for (uint32_t procs = 1; procs <= 2; procs++)
                     add_point(sc, m, s % 2 && s < 4 ? "a100-80" : "h100", slices[s], batch, procs,
-                              (double)(500 + next_random(seed) % 9000),
-                              next_random(seed) % 12 << 30);
+                              (double)(500 + rand_next(seed) % 9000), rand_next(seed) % 12 << 30);
     }
     sc->device[0] = (weft_fleet_device){
         .type = "h100", .count = 4, .mig = true, .mps = true, .bandwidth_gbps = 3000};
@@ -293,27 +287,27 @@ static char *board_text(const weft_board *board)
 /* One random change; rates are kept low, so that many fit. */
 static void change_board(weft_board *board, uint64_t *seed)
 {
-    uint32_t d = (uint32_t)(next_random(seed) % MODELS), occupied = board->slices.len;
+    uint32_t d = (uint32_t)(rand_next(seed) % MODELS), occupied = board->slices.len;
     if (board->n_option[d] == 0)
         return;
-    const weft_option *o = &board->option[d][next_random(seed) % board->n_option[d]];
-    double rate = (double)(next_random(seed) % 100) / 10, busy;
-    switch (next_random(seed) % 5) {
+    const weft_option *o = &board->option[d][rand_next(seed) % board->n_option[d]];
+    double rate = (double)(rand_next(seed) % 100) / 10, busy;
+    switch (rand_next(seed) % 5) {
     case 0:
         (void)weft_board__open(board, o->row, o->spec.kind);
         break;
     case 1:
         if (occupied > 0)
-            (void)weft_board__share(board, (uint32_t)(next_random(seed) % occupied), d, rate,
-                                    next_random(seed) % 2, &busy);
+            (void)weft_board__share(board, (uint32_t)(rand_next(seed) % occupied), d, rate,
+                                    rand_next(seed) % 2, &busy);
         break;
     case 2:
         if (board->devices.len > 0)
-            (void)weft_board__put(board, (uint32_t)(next_random(seed) % board->devices.len),
-                                  (int32_t)(next_random(seed) % 10) - 1, d, o, rate);
+            (void)weft_board__put(board, (uint32_t)(rand_next(seed) % board->devices.len),
+                                  (int32_t)(rand_next(seed) % 10) - 1, d, o, rate);
         break;
     default:
-        (void)weft_board__add(board, d, o, rate, next_random(seed) % 2);
+        (void)weft_board__add(board, d, o, rate, rand_next(seed) % 2);
     }
 }
 

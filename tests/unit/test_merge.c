@@ -6,6 +6,7 @@
 #include "base/str.h"
 #include "ir/ir.h"
 #include "passes/passes.h"
+#include "tests/support/rand.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -19,29 +20,23 @@
 
 enum { WIDTH = 8, WEIGHTS = 6, NODES_MAX = 14, MODELS_MAX = 4 };
 
-static uint64_t next_random(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return *seed >> 33;
-}
-
 /* A graph of products by shared weights, activations, normalisations and sums, over values of
  * [b, s, 8]. Each node takes any earlier values, so that there are branches, joins and every order
  * of weights. */
 static void add_graph(weft_buf *text, int model, bool rows, uint64_t *seed)
 {
-    uint32_t n = 2 + next_random(seed) % NODES_MAX;
+    uint32_t n = 2 + rand_next(seed) % NODES_MAX;
     char type[64];
     snprintf(type, sizeof type, rows ? "f32[?b%d,?s%d,8]" : "f32[?b%d,8]", model, model);
     weft_buf_printf(text, "graph @m%d (%%0 : %s) {\n  symbol ?b%d \"batch\"\n", model, type, model);
     if (rows)
         weft_buf_printf(text, "  symbol ?s%d \"seq\"\n", model);
     for (uint32_t i = 1; i <= n; i++) {
-        uint32_t x = (uint32_t)(next_random(seed) % i), y = (uint32_t)(next_random(seed) % i);
-        uint32_t w = (uint32_t)(next_random(seed) % WEIGHTS);
-        x = next_random(seed) % 2 ? i - 1 : x;
+        uint32_t x = (uint32_t)(rand_next(seed) % i), y = (uint32_t)(rand_next(seed) % i);
+        uint32_t w = (uint32_t)(rand_next(seed) % WEIGHTS);
+        x = rand_next(seed) % 2 ? i - 1 : x;
         weft_buf_printf(text, "  %%%u : %s = ", i, type);
-        switch (next_random(seed) % 6) {
+        switch (rand_next(seed) % 6) {
         case 0:
             weft_buf_printf(text, "ew %%%u, %%%u {steps = [\"add i0 i1\"]}\n", x, y);
             break;
@@ -50,9 +45,9 @@ static void add_graph(weft_buf *text, int model, bool rows, uint64_t *seed)
             break;
         case 2:
             weft_buf_printf(text, "layer_norm %%%u, $n {axis = %d, epsilon = 1e-05}\n", x,
-                            next_random(seed) % 2 ? -1
-                            : rows                ? 2
-                                                  : 1);
+                            rand_next(seed) % 2 ? -1
+                            : rows              ? 2
+                                                : 1);
             break;
         case 3:
             weft_buf_printf(text, "matmul %%%u, $w%u, $n, %%%u {epilogue = [\"add i3 acc\"]}\n", x,
@@ -63,14 +58,14 @@ static void add_graph(weft_buf *text, int model, bool rows, uint64_t *seed)
         }
     }
     weft_buf_printf(text, "  return \"y\" %%%u, \"z\" %%%u\n}\n", n,
-                    (uint32_t)(1 + next_random(seed) % n));
+                    (uint32_t)(1 + rand_next(seed) % n));
 }
 
 static weft_module *make_module(int n_model, uint64_t *seed, weft_diag *diag)
 {
     weft_buf text = {0};
     weft_module *m = NULL;
-    bool rows = next_random(seed) % 2;
+    bool rows = rand_next(seed) % 2;
     weft_buf_printf(&text, "wir 1 kernel\n");
     for (int i = 0; i < n_model; i++) {
         weft_buf_printf(&text, "symbol ?b%d = [1, 8]\n", i);
@@ -101,12 +96,12 @@ static weft_tensor make_input(const weft_graph *g, weft_arena *arena, uint64_t *
 {
     const weft_ttype *t = weft_val_ttype(weft_graph_module(g), weft_graph_input(g, 0));
     weft_tensor in = {.dtype = WEFT_DTYPE_F32, .rank = t->rank};
-    in.dim[0] = 1 + (int64_t)(next_random(seed) % 5);
-    in.dim[1] = t->rank == 3 ? 1 + (int64_t)(next_random(seed) % 4) : WIDTH;
+    in.dim[0] = 1 + (int64_t)(rand_next(seed) % 5);
+    in.dim[1] = t->rank == 3 ? 1 + (int64_t)(rand_next(seed) % 4) : WIDTH;
     in.dim[2] = t->rank == 3 ? WIDTH : 0;
     in.data = weft_arena_alloc(arena, weft_tensor_bytes(&in) + 1);
     for (int64_t i = 0; i < weft_tensor_numel(&in); i++)
-        weft_tensor_set_f64(&in, i, (double)(next_random(seed) % 2001) / 1000 - 1);
+        weft_tensor_set_f64(&in, i, (double)(rand_next(seed) % 2001) / 1000 - 1);
     return in;
 }
 
@@ -167,7 +162,7 @@ static void test_merge__random_models_keep_their_answers(void **state)
     (void)state;
     for (uint64_t round = 1; round <= 1000; round++) {
         uint64_t seed = round * 7919;
-        int n_model = 2 + (int)(next_random(&seed) % (MODELS_MAX - 1));
+        int n_model = 2 + (int)(rand_next(&seed) % (MODELS_MAX - 1));
         weft_module *m = make_module(n_model, &seed, diag);
         merge(m, round % 5 ? WEFT_MERGE_AUTO : WEFT_MERGE_EXACT, diag);
         for (uint32_t i = (uint32_t)n_model; i < weft_graph_count(m); i++) {

@@ -5,6 +5,7 @@
 #include "base/str.h"
 #include "ir/ir.h"
 #include "passes/passes.h"
+#include "tests/support/rand.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -25,15 +26,9 @@ enum {
     HEIGHT = 3,     /* its images: 3 x 2 */
 };
 
-static uint64_t next_random(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return *seed >> 33;
-}
-
 static float uniform(uint64_t *seed)
 {
-    return (float)(next_random(seed) % 2001) / 1000 - 1;
+    return (float)(rand_next(seed) % 2001) / 1000 - 1;
 }
 
 /* -- Siblings --------------------------------------------------------------------------------- */
@@ -84,7 +79,7 @@ static void make_sibling(const float *base, uint32_t window, relation how, uint6
                          float *out)
 {
     float u[2][WIDTH * WINDOW_MAX], v[2][WIDTH];
-    uint32_t shift = 1 + (uint32_t)(next_random(seed) % (WIDTH - 1)), keep = 20;
+    uint32_t shift = 1 + (uint32_t)(rand_next(seed) % (WIDTH - 1)), keep = 20;
     for (uint32_t k = 0; k < 2; k++) {
         for (uint32_t i = 0; i < WIDTH * window; i++)
             u[k][i] = uniform(seed);
@@ -175,7 +170,7 @@ static weft_module *make_siblings(bool conv, int n_model, relation how, uint64_t
     static float weight[MODELS_MAX][LAYERS][SIZE * WINDOW_MAX];
     weft_buf text = {0};
     weft_module *m = NULL;
-    const family f = {.conv = conv, .shape = next_random(seed)};
+    const family f = {.conv = conv, .shape = rand_next(seed)};
     weft_buf_printf(&text, "wir 1 kernel\n");
     for (int i = 0; i < n_model; i++) {
         weft_buf_printf(&text, "symbol ?b%d = [1, 8]\n", i);
@@ -188,7 +183,7 @@ static weft_module *make_siblings(bool conv, int n_model, relation how, uint64_t
     for (int i = 0; i < n_model; i++)
         for (int l = 0; l < LAYERS; l++) {
             /* One layer is equal in all models, one in some. */
-            bool equal = l == 1 || (l == 2 && next_random(seed) % 2);
+            bool equal = l == 1 || (l == 2 && rand_next(seed) % 2);
             if (i > 0)
                 make_sibling(weight[0][l], window_of(&f, l), equal ? EQUAL : how, seed,
                              weight[i][l]);
@@ -213,7 +208,7 @@ static weft_tensor make_input(const weft_graph *g, weft_arena *arena, uint64_t *
     const weft_ttype *t = weft_val_ttype(weft_graph_module(g), weft_graph_input(g, 0));
     weft_tensor in = {.dtype = WEFT_DTYPE_F32, .rank = t->rank};
     for (uint32_t i = 0; i < t->rank; i++)
-        in.dim[i] = weft_dim_is_const(t->dim[i]) ? t->dim[i] : 1 + (int64_t)(next_random(seed) % 4);
+        in.dim[i] = weft_dim_is_const(t->dim[i]) ? t->dim[i] : 1 + (int64_t)(rand_next(seed) % 4);
     in.data = weft_arena_alloc(arena, weft_tensor_bytes(&in));
     for (int64_t i = 0; i < weft_tensor_numel(&in); i++)
         weft_tensor_set_f64(&in, i, uniform(seed));
@@ -272,7 +267,7 @@ static uint32_t run_set(const char *strategy, bool conv, relation how, uint64_t 
                         weft_diag *diag)
 {
     weft_arena *arena = weft_arena_create(0);
-    int n_model = 2 + (int)(next_random(&seed) % (MODELS_MAX - 1));
+    int n_model = 2 + (int)(rand_next(&seed) % (MODELS_MAX - 1));
     weft_module *m = make_siblings(conv, n_model, how, &seed, diag);
     weft_merge_log log = {.arena = arena};
     uint32_t used = 0;
@@ -330,7 +325,7 @@ static void test_merge_strategy__low_rank_is_one_node(void **state)
     for (uint64_t round = 1; round < 20; round++) {
         weft_arena *arena = weft_arena_create(0);
         uint64_t seed = round, copy = round;
-        const family f = {.shape = next_random(&copy)};
+        const family f = {.shape = rand_next(&copy)};
         weft_module *m = make_siblings(false, 3, LOW_RANK, &seed, diag);
         weft_merge_log log = {.arena = arena};
         uint32_t used = 0;

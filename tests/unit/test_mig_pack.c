@@ -3,6 +3,7 @@
  * allows. */
 #include "base/arena.h"
 #include "scheduler/mig/search_int.h"
+#include "tests/support/rand.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -168,19 +169,13 @@ static void test_mig_pack__closed_test_is_exhaustive_packing(void **state)
 
 /* -- Placing ---------------------------------------------------------------------------------- */
 
-static uint64_t next_random(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return *seed >> 33;
-}
-
 /* Places random counts; every instance legal, none overlaps, exactly as many devices as counted. */
 static void test_mig_pack__places_what_it_counts(void **state)
 {
     uint64_t seed = 4711;
     (void)state;
     for (uint32_t round = 0; round < 20000; round++) {
-        size_t i = next_random(&seed) % 64;
+        size_t i = rand_next(&seed) % 64;
         const weft_device_type *type = weft_device_type_at(i);
         if (!type || type->n_mig == 0)
             continue;
@@ -190,7 +185,7 @@ static void test_mig_pack__places_what_it_counts(void **state)
         uint64_t count[WEFT_MIG_PROFILES_MAX] = {0};
         uint32_t *taken = NULL, used[256] = {0};
         for (uint32_t p = 0; p < shape.n; p++)
-            count[p] = next_random(&seed) % 12;
+            count[p] = rand_next(&seed) % 12;
         uint32_t n = weft_mig__place(&shape, count, 0, &taken, arena, place);
         assert_int_equal(n, weft_mig__devices(&shape, count));
         for (uint32_t p = 0; p < shape.n; p++)

@@ -2,6 +2,7 @@
  * numbers of states for large sets. */
 #include "base/arena.h"
 #include "scheduler/mig/search_int.h"
+#include "tests/support/rand.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -15,15 +16,9 @@
 
 enum { SERVICES_MAX = 1000 };
 
-static uint64_t next_random(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return *seed >> 33;
-}
-
 static double pick(uint64_t *seed, double lo, double hi)
 {
-    return lo + (hi - lo) * (double)(next_random(seed) % 100001) / 100000;
+    return lo + (hi - lo) * (double)(rand_next(seed) % 100001) / 100000;
 }
 
 /* Throughput about proportional to compute slots, some profiles unusable; rates of up to `most`
@@ -38,14 +33,14 @@ static void make_loads(const weft_mig_shape *shape, uint64_t *seed, uint32_t n, 
         while (!any)
             for (uint32_t p = 0; p < shape->n; p++) {
                 const weft_mig_profile *mig = &shape->type->mig[p];
-                bool usable = next_random(seed) % 6 != 0;
+                bool usable = rand_next(seed) % 6 != 0;
                 load[s].per_s[p] = usable ? unit * mig->gpcs * pick(seed, 0.7, 1.2) *
                                                 (mig->slots > mig->gpcs ? pick(seed, 1, 1.3) : 1)
                                           : 0;
                 any = any || usable;
             }
-        load[s].rate_per_s = next_random(seed) % 12 == 0 ? 0 : unit * 7 * pick(seed, 0.01, most);
-        if (next_random(seed) % 10 == 0)
+        load[s].rate_per_s = rand_next(seed) % 12 == 0 ? 0 : unit * 7 * pick(seed, 0.01, most);
+        if (rand_next(seed) % 10 == 0)
             for (uint32_t p = 0; p < shape->n; p++)
                 if (load[s].per_s[p] > 0)
                     load[s].rate_per_s = 2 * load[s].per_s[p]; /* an exact multiple */
@@ -140,7 +135,7 @@ static void test_mig_search__equals_brute_force(void **state)
         uint64_t total[WEFT_MIG_PROFILES_MAX] = {0};
         weft_mig_search in = {.shape = &shape,
                               .load = load,
-                              .n = 1 + (uint32_t)next_random(&seed) % 6,
+                              .n = 1 + (uint32_t)rand_next(&seed) % 6,
                               .width = 4096,
                               .arena = arena};
         weft_mig_found found, narrow;
@@ -178,8 +173,8 @@ static void test_mig_search__is_monotone(void **state)
         weft_mig_found before, after;
         make_loads(&shape, &seed, in.n, 1.5, load);
         assert_true(weft_mig__search(&in, &before));
-        uint32_t s = (uint32_t)next_random(&seed) % in.n;
-        uint32_t p = (uint32_t)next_random(&seed) % shape.n;
+        uint32_t s = (uint32_t)rand_next(&seed) % in.n;
+        uint32_t p = (uint32_t)rand_next(&seed) % shape.n;
         if (round % 2)
             load[s].rate_per_s *= pick(&seed, 0, 1);
         else
@@ -227,7 +222,7 @@ static void test_mig_search__equals_the_integer_program(void **state)
         weft_mig_load load[10];
         weft_mig_search in = {.shape = &shape,
                               .load = load,
-                              .n = 2 + (uint32_t)next_random(&seed) % 9,
+                              .n = 2 + (uint32_t)rand_next(&seed) % 9,
                               .width = 4096,
                               .arena = arena};
         weft_mig_found found, solved = {0};

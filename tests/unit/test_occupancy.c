@@ -3,6 +3,7 @@
  * on 100,000 random kernels for each compute capability from 7.5 to 12.1. */
 #include "base/diag.h"
 #include "estimator/estimator.h"
+#include "tests/support/rand.h"
 
 #include <limits.h>
 #include <setjmp.h>
@@ -20,42 +21,36 @@
 
 enum { LINE_MAX_BYTES = 256, PER_ROW = 24, COMPARED = 100000 };
 
-static uint32_t draw(uint64_t *seed, uint32_t below)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)((*seed >> 33) % below);
-}
-
 /* Any of the values that matter: round ones, odd ones, and those that cannot run. */
 static weft_thread_block draw_block(uint64_t *seed, const weft_sm_limits *sm)
 {
-    weft_thread_block b = {.threads =
-                               draw(seed, 4) ? 32 * (1 + draw(seed, 33)) : 1 + draw(seed, 1100),
-                           .regs = draw(seed, draw(seed, 4) ? 90 : 270)};
-    uint32_t top = draw(seed, 3) ? 49152 : sm->opt_in_bytes;
-    switch (draw(seed, 4)) {
+    weft_thread_block b = {.threads = rand_below(seed, 4) ? 32 * (1 + rand_below(seed, 33))
+                                                          : 1 + rand_below(seed, 1100),
+                           .regs = rand_below(seed, rand_below(seed, 4) ? 90 : 270)};
+    uint32_t top = rand_below(seed, 3) ? 49152 : sm->opt_in_bytes;
+    switch (rand_below(seed, 4)) {
     case 0:
         break;
     case 1:
-        b.static_bytes = draw(seed, 50000);
+        b.static_bytes = rand_below(seed, 50000);
         break;
     case 2:
-        b.dynamic_bytes = draw(seed, top + 2048);
+        b.dynamic_bytes = rand_below(seed, top + 2048);
         break;
     default:
-        b.static_bytes = draw(seed, 20000);
-        b.dynamic_bytes = draw(seed, top + 2048);
+        b.static_bytes = rand_below(seed, 20000);
+        b.dynamic_bytes = rand_below(seed, top + 2048);
         break;
     }
-    b.opt_in = draw(seed, 2);
+    b.opt_in = rand_below(seed, 2);
     if (b.opt_in)
-        b.dynamic_max_bytes = draw(seed, 4) ? b.dynamic_bytes + draw(seed, 3) * 1024
-                                            : draw(seed, sm->opt_in_bytes + 2048);
-    b.has_carveout = draw(seed, 3) == 0;
+        b.dynamic_max_bytes = rand_below(seed, 4) ? b.dynamic_bytes + rand_below(seed, 3) * 1024
+                                                  : rand_below(seed, sm->opt_in_bytes + 2048);
+    b.has_carveout = rand_below(seed, 3) == 0;
     if (b.has_carveout)
-        b.carveout_percent = draw(seed, 101);
-    b.barriers = draw(seed, 2) ? 1 : draw(seed, 17);
-    b.virtual_resources = draw(seed, 4) ? 0 : draw(seed, 40);
+        b.carveout_percent = rand_below(seed, 101);
+    b.barriers = rand_below(seed, 2) ? 1 : rand_below(seed, 17);
+    b.virtual_resources = rand_below(seed, 4) ? 0 : rand_below(seed, 40);
     return b;
 }
 
@@ -275,16 +270,16 @@ static void test_occupancy__more_needs_never_hold_more_blocks(void **state)
         size_t n = 0;
         while (weft_sm_limits_at(n))
             n++;
-        const weft_sm_limits *sm = weft_sm_limits_at(draw(&seed, (uint32_t)n));
+        const weft_sm_limits *sm = weft_sm_limits_at(rand_below(&seed, (uint32_t)n));
         weft_thread_block b = draw_block(&seed, sm), more;
         weft_occupancy a, o;
         b.has_carveout = false;
         b.opt_in = true;
         b.dynamic_max_bytes = b.dynamic_bytes;
         more = b;
-        more.regs += draw(&seed, 20);
-        more.threads += draw(&seed, 64);
-        more.dynamic_bytes = more.dynamic_max_bytes = b.dynamic_bytes + draw(&seed, 4096);
+        more.regs += rand_below(&seed, 20);
+        more.threads += rand_below(&seed, 64);
+        more.dynamic_bytes = more.dynamic_max_bytes = b.dynamic_bytes + rand_below(&seed, 4096);
         assert_int_equal(weft_occupancy_find(sm->capability, &b, NULL, &a), WEFT_ERR_OK);
         assert_int_equal(weft_occupancy_find(sm->capability, &more, NULL, &o), WEFT_ERR_OK);
         assert_true(a.share >= 0 && a.share <= 1 && a.warps * 32 <= sm->threads);

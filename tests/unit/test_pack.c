@@ -1,5 +1,6 @@
 /* base/pack.h: never two live blocks on one byte, and not far above what must be live at once. */
 #include "base/pack.h"
+#include "tests/support/rand.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,12 +10,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-
-static uint64_t next_random(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return *seed >> 33;
-}
 
 static uint64_t find_peak(const weft_block *b, size_t n)
 {
@@ -56,14 +51,14 @@ static void test_pack__random_blocks_never_overlap(void **state)
     uint64_t seed = 1;
     static const uint64_t aligns[] = {1, 7, 64, 4096};
     for (int round = 0; round < 600; round++) {
-        size_t n = next_random(&seed) % N_MAX;
+        size_t n = rand_next(&seed) % N_MAX;
         uint64_t align = aligns[round % 4];
-        uint32_t steps = 1 + (uint32_t)(next_random(&seed) % 100);
-        uint32_t longest = 1 + (uint32_t)(next_random(&seed) % steps);
+        uint32_t steps = 1 + (uint32_t)(rand_next(&seed) % 100);
+        uint32_t longest = 1 + (uint32_t)(rand_next(&seed) % steps);
         for (size_t i = 0; i < n; i++) {
-            b[i].size = next_random(&seed) % 5 == 0 ? 0 : next_random(&seed) % 3000;
-            b[i].first = (uint32_t)(next_random(&seed) % steps);
-            b[i].last = b[i].first + (uint32_t)(next_random(&seed) % longest);
+            b[i].size = rand_next(&seed) % 5 == 0 ? 0 : rand_next(&seed) % 3000;
+            b[i].first = (uint32_t)(rand_next(&seed) % steps);
+            b[i].last = b[i].first + (uint32_t)(rand_next(&seed) % longest);
             b[i].offset = 12345;
         }
         uint64_t total;
@@ -118,9 +113,9 @@ static void test_pack__ten_thousand_blocks(void **state)
     weft_block *b = calloc(N, sizeof *b);
     uint64_t seed = 5, total;
     for (size_t i = 0; i < N; i++) {
-        b[i].size = 1 + next_random(&seed) % 100000;
-        b[i].first = (uint32_t)(next_random(&seed) % N);
-        b[i].last = b[i].first + (uint32_t)(next_random(&seed) % 40);
+        b[i].size = 1 + rand_next(&seed) % 100000;
+        b[i].first = (uint32_t)(rand_next(&seed) % N);
+        b[i].last = b[i].first + (uint32_t)(rand_next(&seed) % 40);
     }
     assert_int_equal(weft_pack_blocks(b, N, 64, &total), WEFT_ERR_OK);
     check_plan(b, N, 64, total);
@@ -135,12 +130,12 @@ static void test_pack__around_leaves_what_lies(void **state)
     weft_block fixed[N], both[2 * N];
     uint64_t seed = 3, total;
     for (int round = 0; round < 200; round++) {
-        size_t n = 1 + next_random(&seed) % (N - 1);
+        size_t n = 1 + rand_next(&seed) % (N - 1);
         for (size_t i = 0; i < 2 * n; i++) {
-            uint32_t first = (uint32_t)(next_random(&seed) % 40);
-            both[i] = (weft_block){.size = next_random(&seed) % 5000,
+            uint32_t first = (uint32_t)(rand_next(&seed) % 40);
+            both[i] = (weft_block){.size = rand_next(&seed) % 5000,
                                    .first = first,
-                                   .last = first + (uint32_t)(next_random(&seed) % 9)};
+                                   .last = first + (uint32_t)(rand_next(&seed) % 9)};
         }
         assert_int_equal(weft_pack_blocks(both, n, 64, &total), WEFT_ERR_OK);
         for (size_t i = 0; i < n; i++)

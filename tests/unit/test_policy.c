@@ -4,6 +4,7 @@
 #include "base/diag.h"
 #include "scheduler/scheduler.h"
 #include "tests/support/data_dir.h"
+#include "tests/support/rand.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -28,15 +29,9 @@ typedef struct scene {
     weft_problem problem;
 } scene;
 
-static uint64_t next_random(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return *seed >> 33;
-}
-
 static double pick(uint64_t *seed, double lo, double hi)
 {
-    return lo * pow(hi / lo, (double)(next_random(seed) % 100001) / 100000);
+    return lo * pow(hi / lo, (double)(rand_next(seed) % 100001) / 100000);
 }
 
 static void add_point(scene *sc, size_t m, const char *device, const char *slice, double share,
@@ -80,43 +75,43 @@ static void add_model(scene *sc, size_t m, uint64_t *seed)
     sc->demand[m] = (weft_demand){.model = sc->name[m]};
     for (size_t s = 0; s < sizeof slices / sizeof slices[0]; s++)
         for (uint32_t batch = 1; batch <= 16; batch *= 4)
-            for (uint32_t procs = 1; procs <= 1 + (next_random(seed) % 4 == 0); procs++)
+            for (uint32_t procs = 1; procs <= 1 + (rand_next(seed) % 4 == 0); procs++)
                 add_point(sc, m, slices[s].device, slices[s].slice, slices[s].share, batch, procs,
                           work * (1 + 0.4 * batch) * procs / slices[s].share *
                               pick(seed, 0.7, 1.4) / 10,
                           bytes * (1 + batch / 16.0));
-    if (next_random(seed) % 8)
+    if (rand_next(seed) % 8)
         sc->demand[m].slo_us = work * pick(seed, 2, 1000);
-    if (next_random(seed) % 8)
+    if (rand_next(seed) % 8)
         sc->demand[m].rate_per_s = pick(seed, 0.1, 20000);
 }
 
 static void make_scene(scene *sc, uint64_t *seed)
 {
     memset(sc, 0, sizeof *sc);
-    size_t n = 1 + next_random(seed) % MODELS_MAX;
+    size_t n = 1 + rand_next(seed) % MODELS_MAX;
     for (size_t m = 0; m < n; m++)
         add_model(sc, m, seed);
     sc->demands = (weft_demands){sc->demand, n};
     size_t rows = 0;
-    if (next_random(seed) % 2) {
+    if (rand_next(seed) % 2) {
         static const uint32_t cuts[3][2] = {{1, 1}, {1, 2}, {2, 2}};
-        memcpy(sc->cores, cuts[next_random(seed) % 3], sizeof cuts[0]);
+        memcpy(sc->cores, cuts[rand_next(seed) % 3], sizeof cuts[0]);
         sc->device[rows++] = (weft_fleet_device){.type = "cpu",
-                                                 .count = 1 + next_random(seed) % 3,
+                                                 .count = 1 + rand_next(seed) % 3,
                                                  .cores = 4,
                                                  .slice_cores = sc->cores,
                                                  .n_slice = 2,
                                                  .mem_bytes = (uint64_t)16 << 30};
     }
-    if (next_random(seed) % 4)
+    if (rand_next(seed) % 4)
         sc->device[rows++] = (weft_fleet_device){.type = "h100",
-                                                 .count = 1 + next_random(seed) % 20,
-                                                 .mig = next_random(seed) % 2,
-                                                 .mps = next_random(seed) % 2};
-    if (rows == 0 || next_random(seed) % 2)
+                                                 .count = 1 + rand_next(seed) % 20,
+                                                 .mig = rand_next(seed) % 2,
+                                                 .mps = rand_next(seed) % 2};
+    if (rows == 0 || rand_next(seed) % 2)
         sc->device[rows++] = (weft_fleet_device){
-            .type = "a100-80", .count = 1 + next_random(seed) % 20, .mig = next_random(seed) % 2};
+            .type = "a100-80", .count = 1 + rand_next(seed) % 20, .mig = rand_next(seed) % 2};
     sc->fleet = (weft_fleet){.file = "fleet", .device = sc->device, .n_device = rows};
     sc->problem = (weft_problem){.demands = &sc->demands, .fleet = &sc->fleet};
 }
@@ -194,7 +189,7 @@ static void test_policy__order_of_input_does_not_matter(void **state)
         for (size_t i = 0; weft_policy_at(i); i++) {
             char *first = plan_text(weft_policy_at(i), &sc->problem);
             for (size_t j = sc->demands.n; j-- > 1;) {
-                size_t k = next_random(&seed) % (j + 1);
+                size_t k = rand_next(&seed) % (j + 1);
                 weft_demand swap = sc->demand[j];
                 sc->demand[j] = sc->demand[k];
                 sc->demand[k] = swap;
@@ -202,7 +197,7 @@ static void test_policy__order_of_input_does_not_matter(void **state)
             for (size_t m = 0; m < sc->demands.n; m++)
                 for (size_t j = sc->demand[m].profile.n; j-- > 1;) {
                     weft_profile_point *p = (weft_profile_point *)sc->demand[m].profile.point;
-                    size_t k = next_random(&seed) % (j + 1);
+                    size_t k = rand_next(&seed) % (j + 1);
                     weft_profile_point swap = p[j];
                     p[j] = p[k];
                     p[k] = swap;

@@ -3,6 +3,7 @@
 #include "base/arena.h"
 #include "base/diag.h"
 #include "scheduler/policies/infaas_int.h"
+#include "tests/support/rand.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -13,12 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-
-static uint64_t next_random(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return *seed >> 33;
-}
 
 static void test_infaas__states(void **state)
 {
@@ -105,23 +100,23 @@ static void test_infaas__choice_is_that_of_a_plain_search(void **state)
         memset(&w, 0, sizeof w);
         for (uint32_t v = 0; v < OFFERS; v++)
             w.offer[v] = (weft_infaas_offer){.name = "v",
-                                             .accuracy = 60 + (double)(next_random(&seed) % 30),
-                                             .latency_us = 1 + (double)(next_random(&seed) % 50),
-                                             .load_us = (double)(next_random(&seed) % 1000),
-                                             .hardware = next_random(&seed) % KINDS};
+                                             .accuracy = 60 + (double)(rand_next(&seed) % 30),
+                                             .latency_us = 1 + (double)(rand_next(&seed) % 50),
+                                             .load_us = (double)(rand_next(&seed) % 1000),
+                                             .hardware = rand_next(&seed) % KINDS};
         for (uint32_t k = 0; k < WORKERS; k++)
             w.hardware[k] = k % KINDS;
         weft_infaas_pick *pick = weft_infaas__index(w.offer, OFFERS, w.hardware, WORKERS, arena);
         for (int step = 0; step < 200; step++) {
-            uint32_t v = next_random(&seed) % OFFERS, k = next_random(&seed) % WORKERS;
-            w.state[v][k] = next_random(&seed) % 3 ? WEFT_INFAAS_INACTIVE : next_random(&seed) % 4;
-            w.load[v][k] = (double)(next_random(&seed) % 100);
+            uint32_t v = rand_next(&seed) % OFFERS, k = rand_next(&seed) % WORKERS;
+            w.state[v][k] = rand_next(&seed) % 3 ? WEFT_INFAAS_INACTIVE : rand_next(&seed) % 4;
+            w.load[v][k] = (double)(rand_next(&seed) % 100);
             weft_infaas__set_instance(pick, v, k, w.state[v][k], w.load[v][k]);
-            k = next_random(&seed) % WORKERS;
-            w.use[k] = (double)(next_random(&seed) % 100) / 100;
+            k = rand_next(&seed) % WORKERS;
+            w.use[k] = (double)(rand_next(&seed) % 100) / 100;
             weft_infaas__set_worker(pick, k, w.use[k]);
-            double accuracy = 60 + (double)(next_random(&seed) % 32);
-            double latency_us = (double)(next_random(&seed) % 30);
+            double accuracy = 60 + (double)(rand_next(&seed) % 32);
+            double latency_us = (double)(rand_next(&seed) % 30);
             weft_infaas_choice c = weft_infaas__choose(pick, accuracy, latency_us);
             check_choice(&w, accuracy, latency_us, c);
             seen[c.answer]++;
@@ -156,12 +151,12 @@ static void make_task(uint64_t *seed, weft_infaas_variant *variant, weft_infaas_
     for (uint32_t v = 0; v < VARIANTS; v++)
         variant[v] = (weft_infaas_variant){.arch = v / 2,
                                            .weight = 1,
-                                           .cost = 1 + (double)(next_random(seed) % 40) / 10,
-                                           .peak_per_s = 20 + (double)(next_random(seed) % 200),
-                                           .load_s = 1 + (double)(next_random(seed) % 10),
-                                           .running = next_random(seed) % 3};
-    *task = (weft_infaas_task){.load_per_s = 1 + (double)(next_random(seed) % 900),
-                               .lambda = (double)(next_random(seed) % 3) / 10,
+                                           .cost = 1 + (double)(rand_next(seed) % 40) / 10,
+                                           .peak_per_s = 20 + (double)(rand_next(seed) % 200),
+                                           .load_s = 1 + (double)(rand_next(seed) % 10),
+                                           .running = rand_next(seed) % 3};
+    *task = (weft_infaas_task){.load_per_s = 1 + (double)(rand_next(seed) % 900),
+                               .lambda = (double)(rand_next(seed) % 3) / 10,
                                .variant = variant,
                                .n = VARIANTS,
                                .n_row = 1};
@@ -457,8 +452,8 @@ static void test_infaas__plans_follow_random_loads(void **state)
             size_t n_move;
             sc->problem.previous = i > 0 ? &before : NULL;
             sc->problem.now_s = i * (1 + round % 3);
-            sc->app.rate_per_s = 1 + (double)(next_random(&seed) % 6000);
-            sc->demand[0].rate_per_s = next_random(&seed) % 2 ? 500 : 0;
+            sc->app.rate_per_s = 1 + (double)(rand_next(&seed) % 6000);
+            sc->demand[0].rate_per_s = rand_next(&seed) % 2 ? 500 : 0;
             plan = plan_of(sc, memory, arena);
             assert_true(capacity_of(&plan) * (round % 6 ? 1 : 1.3) >=
                         1.05 * (sc->app.rate_per_s + sc->demand[0].rate_per_s) * (1 - 1e-6));

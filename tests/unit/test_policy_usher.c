@@ -1,6 +1,7 @@
 /* USHER: exact pairing, a pruned search that costs what all combinations cost, placement by hand.
  */
 #include "scheduler/policies/usher_int.h"
+#include "tests/support/rand.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -23,15 +24,9 @@ typedef struct scene {
     weft_problem problem;
 } scene;
 
-static uint64_t next_random(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return *seed >> 33;
-}
-
 static double pick(uint64_t *seed, double lo, double hi)
 {
-    return lo + (hi - lo) * (double)(next_random(seed) % 100001) / 100000;
+    return lo + (hi - lo) * (double)(rand_next(seed) % 100001) / 100000;
 }
 
 /* -- Pairing ---------------------------------------------------------------------------------- */
@@ -56,10 +51,10 @@ static void test_usher__pairing_is_exact(void **state)
     (void)state;
     for (uint32_t round = 0; round < 2000; round++) {
         double d[10] = {0};
-        uint32_t mate[10], n = 1 + next_random(&seed) % 8, even = n + n % 2;
+        uint32_t mate[10], n = 1 + rand_next(&seed) % 8, even = n + n % 2;
         weft_arena *arena = weft_arena_create(0);
         for (uint32_t i = 0; i < n; i++)
-            d[i] = round % 3 ? pick(&seed, -90, 90) : (double)(next_random(&seed) % 5) - 2;
+            d[i] = round % 3 ? pick(&seed, -90, 90) : (double)(rand_next(&seed) % 5) - 2;
         weft_usher__pair(d, n, mate, arena);
         double sum = 0;
         for (uint32_t i = 0; i < n; i++) {
@@ -154,7 +149,7 @@ static void compare_searches(weft_goal goal, bool two, uint32_t count, uint32_t 
     for (uint32_t round = 0; round < rounds; round++) {
         uint64_t seed = round * 7919 + 17;
         weft_plan pruned, full;
-        random_scene(sc, &seed, 1 + next_random(&seed) % 4, two, count);
+        random_scene(sc, &seed, 1 + rand_next(&seed) % 4, two, count);
         weft_arena *arena = weft_arena_create(0);
         weft_err a = plan_with(sc, "degree=3", goal, arena, &pruned);
         weft_err b = plan_with(sc, "degree=3,full=1", goal, arena, &full);

@@ -1,6 +1,7 @@
 /* Which models of a joint program are run together: every subset with requests has its entry, no
  * more combinations of sizes are sent than a worker keeps prepared, and the frequent ones win. */
 #include "runtime/server/router_int.h"
+#include "tests/support/rand.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,12 +44,6 @@ static bool choose(subject *s, const joint_part *waiting, uint32_t must, joint_p
     (void)weft_joint__choose(&s->joint, waiting, must, 0, out);
     prepare_all(s);
     return weft_joint__choose(&s->joint, waiting, must, 0, out);
-}
-
-static uint64_t next_random(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return *seed >> 33;
 }
 
 static void test_joint__every_subset_of_two_and_more(void **state)
@@ -115,11 +110,11 @@ static void test_joint__random_loads_are_served_soundly(void **state)
     open_subject(&s, SOME);
     for (int round = 0; round < 20000; round++) {
         joint_part waiting[PARTS], out[PARTS];
-        uint32_t must = (uint32_t)(next_random(&seed) % SOME);
+        uint32_t must = (uint32_t)(rand_next(&seed) % SOME);
         for (uint32_t k = 0; k < SOME; k++)
             waiting[k] = round % 2
-                             ? (joint_part){bucket[next_random(&seed) % 6], next_random(&seed) % 2}
-                             : (joint_part){bucket[next_random(&seed) % 3], 0};
+                             ? (joint_part){bucket[rand_next(&seed) % 6], rand_next(&seed) % 2}
+                             : (joint_part){bucket[rand_next(&seed) % 3], 0};
         bool chosen = weft_joint__choose(&s.joint, waiting, must, 0, out);
         assert_true(s.joint.n_kept <= JOINT_KEPT_MAX);
         if (round % 3 == 0)
@@ -154,7 +149,7 @@ static void test_joint__frequent_sizes_are_kept(void **state)
         joint_part waiting[PARTS], out[PARTS];
         memcpy(waiting, frequent, sizeof waiting);
         for (uint32_t k = 0; k < PARTS && round % 2; k++)
-            waiting[k] = (joint_part){1, next_random(&seed)}; /* lengths that never come again */
+            waiting[k] = (joint_part){1, rand_next(&seed)}; /* lengths that never come again */
         bool chosen = weft_joint__choose(&s.joint, waiting, 0, 0, out);
         prepare_all(&s);
         if (round % 2 == 0 && !(chosen && memcmp(out, frequent, sizeof out) == 0))

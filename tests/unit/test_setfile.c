@@ -2,6 +2,7 @@
 #include "base/arena.h"
 #include "base/diag.h"
 #include "scheduler/scheduler.h"
+#include "tests/support/rand.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -245,8 +246,8 @@ static void test_setfile__damaged_bytes_never_crash(void **state)
     for (int i = 0; i < 3000; i++) {
         memcpy(text, good, sizeof good);
         for (int j = 0; j < 3; j++) {
-            seed = seed * 6364136223846793005u + 1442695040888963407u;
-            text[(seed >> 33) % (sizeof good - 1)] = (char)(seed >> 56);
+            size_t at = rand_next(&seed) % (sizeof good - 1);
+            text[at] = (char)(seed >> 56);
         }
         write_bytes(fx, text, sizeof good - 1);
         weft_diag_clear(fx->diag);

@@ -1,6 +1,7 @@
 /* Similarity of weights: against brute force, on planted structure, and on what is odd. */
 #include "base/arena.h"
 #include "passes/similarity/similar.h"
+#include "tests/support/rand.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -11,16 +12,10 @@
 #include <string.h>
 #include <cmocka.h>
 
-static uint64_t next_random(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return *seed >> 33;
-}
-
 static void fill(uint8_t *data, size_t len, uint64_t *seed)
 {
     for (size_t i = 0; i < len; i++)
-        data[i] = (uint8_t)next_random(seed);
+        data[i] = (uint8_t)rand_next(seed);
 }
 
 static bool equal_at(const weft_matrix *a, const weft_matrix *b, const weft_rect *r)
@@ -69,15 +64,15 @@ static void test_similar__rectangle_at_an_offset_is_the_largest(void **state)
     (void)state;
     for (int round = 0; round < 400; round++) {
         uint8_t x[144], y[144];
-        uint32_t values = 1 + next_random(&seed) % 3; /* few values: many runs */
-        weft_matrix a = {x, 1 + next_random(&seed) % 12, 1 + next_random(&seed) % 12, 1};
-        weft_matrix b = {y, 1 + next_random(&seed) % 12, 1 + next_random(&seed) % 12, 1};
+        uint32_t values = 1 + rand_next(&seed) % 3; /* few values: many runs */
+        weft_matrix a = {x, 1 + rand_next(&seed) % 12, 1 + rand_next(&seed) % 12, 1};
+        weft_matrix b = {y, 1 + rand_next(&seed) % 12, 1 + rand_next(&seed) % 12, 1};
         for (size_t i = 0; i < sizeof x; i++) {
-            x[i] = (uint8_t)(next_random(&seed) % values);
-            y[i] = (uint8_t)(next_random(&seed) % values);
+            x[i] = (uint8_t)(rand_next(&seed) % values);
+            y[i] = (uint8_t)(rand_next(&seed) % values);
         }
-        int64_t row = (int64_t)(next_random(&seed) % 27) - 13;
-        int64_t col = (int64_t)(next_random(&seed) % 27) - 13;
+        int64_t row = (int64_t)(rand_next(&seed) % 27) - 13;
+        int64_t col = (int64_t)(rand_next(&seed) % 27) - 13;
         weft_rect r = weft_similar__rect_at(&a, &b, row, col, arena);
         assert_int_equal(area(&r), brute_area(&a, &b, row, col));
         assert_true(equal_at(&a, &b, &r));
@@ -93,9 +88,9 @@ static void test_similar__finds_what_was_planted(void **state)
     uint64_t seed = 77;
     (void)state;
     for (int round = 0; round < 60; round++) {
-        uint32_t bytes = 1u << next_random(&seed) % 4;
-        weft_matrix a = {NULL, 40 + next_random(&seed) % 90, 40 + next_random(&seed) % 90, bytes};
-        weft_matrix b = {NULL, 40 + next_random(&seed) % 90, 40 + next_random(&seed) % 90, bytes};
+        uint32_t bytes = 1u << rand_next(&seed) % 4;
+        weft_matrix a = {NULL, 40 + rand_next(&seed) % 90, 40 + rand_next(&seed) % 90, bytes};
+        weft_matrix b = {NULL, 40 + rand_next(&seed) % 90, 40 + rand_next(&seed) % 90, bytes};
         uint8_t *x = malloc((size_t)a.rows * a.cols * bytes);
         uint8_t *y = malloc((size_t)b.rows * b.cols * bytes);
         a.data = x;
@@ -104,12 +99,12 @@ static void test_similar__finds_what_was_planted(void **state)
         fill(y, (size_t)b.rows * b.cols * bytes, &seed);
         uint32_t most_rows = a.rows < b.rows ? a.rows : b.rows;
         uint32_t most_cols = a.cols < b.cols ? a.cols : b.cols;
-        weft_rect p = {.rows = WEFT_RECT_SIDE + next_random(&seed) % (most_rows - 30),
-                       .cols = WEFT_RECT_SIDE + next_random(&seed) % (most_cols - 30)};
-        p.row_a = next_random(&seed) % (a.rows - p.rows + 1);
-        p.col_a = next_random(&seed) % (a.cols - p.cols + 1);
-        p.row_b = next_random(&seed) % (b.rows - p.rows + 1);
-        p.col_b = next_random(&seed) % (b.cols - p.cols + 1);
+        weft_rect p = {.rows = WEFT_RECT_SIDE + rand_next(&seed) % (most_rows - 30),
+                       .cols = WEFT_RECT_SIDE + rand_next(&seed) % (most_cols - 30)};
+        p.row_a = rand_next(&seed) % (a.rows - p.rows + 1);
+        p.col_a = rand_next(&seed) % (a.cols - p.cols + 1);
+        p.row_b = rand_next(&seed) % (b.rows - p.rows + 1);
+        p.col_b = rand_next(&seed) % (b.cols - p.cols + 1);
         for (uint32_t i = 0; i < p.rows; i++)
             memcpy(y + ((size_t)(p.row_b + i) * b.cols + p.col_b) * bytes,
                    x + ((size_t)(p.row_a + i) * a.cols + p.col_a) * bytes, (size_t)p.cols * bytes);
@@ -133,7 +128,7 @@ static void test_similar__zeros_do_not_hide_a_block(void **state)
     for (int i = 0; i < 40; i++)
         for (int j = 0; j < 40; j++)
             x[(30 + i) * N + 50 + j] = y[(50 + i) * N + 20 + j] =
-                (uint8_t)(1 + next_random(&seed) % 255);
+                (uint8_t)(1 + rand_next(&seed) % 255);
     weft_matrix a = {x, N, N, 1}, b = {y, N, N, 1};
     weft_rect r = weft_similar__largest_rect(&a, &b, arena);
     assert_true(equal_at(&a, &b, &r) && area(&r) >= 40 * 40);
@@ -197,7 +192,7 @@ static void test_similar__rows_and_columns_that_moved(void **state)
 
 static float uniform(uint64_t *seed)
 {
-    return (float)(next_random(seed) % 20001) / 10000 - 1;
+    return (float)(rand_next(seed) % 20001) / 10000 - 1;
 }
 
 static void test_similar__low_rank_deltas(void **state)

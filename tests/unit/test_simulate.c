@@ -3,6 +3,7 @@
 #include "base/arena.h"
 #include "base/diag.h"
 #include "scheduler/scheduler.h"
+#include "tests/support/rand.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -277,12 +278,6 @@ static void look(void *user, uint32_t replica, uint32_t service, int64_t arrived
         o->last_arrival[replica] = arrived_ns;
 }
 
-static uint64_t next_random(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return *seed >> 33;
-}
-
 /* Random slices, alone and shared, with sizes that are not monotone, often overloaded. */
 static void make_scene(world *w, uint64_t seed)
 {
@@ -291,29 +286,29 @@ static void make_scene(world *w, uint64_t seed)
     memset(w->demand, 0, sizeof w->demand);
     w->options = (weft_sim_options){.plan = &w->plan, .problem = &w->problem};
     for (size_t m = 0; m < 3; m++) {
-        add_model(w, names[m], 20 + (double)(next_random(&seed) % 3000),
-                  (double)(next_random(&seed) % 4 * 20000));
+        add_model(w, names[m], 20 + (double)(rand_next(&seed) % 3000),
+                  (double)(rand_next(&seed) % 4 * 20000));
         for (uint32_t batch = 1; batch <= 16; batch *= 2)
             for (uint32_t procs = 1; procs <= 3; procs++)
-                add_point(w, m, "", batch, procs, 300 + (double)(next_random(&seed) % 6000));
+                add_point(w, m, "", batch, procs, 300 + (double)(rand_next(&seed) % 6000));
     }
     for (uint32_t device = 0; device < 4; device++) {
-        uint32_t n = 1 + (uint32_t)(next_random(&seed) % 3);
-        uint32_t procs = n == 1 ? 1 + (uint32_t)(next_random(&seed) % 3) : 1;
+        uint32_t n = 1 + (uint32_t)(rand_next(&seed) % 3);
+        uint32_t procs = n == 1 ? 1 + (uint32_t)(rand_next(&seed) % 3) : 1;
         for (uint32_t i = 0; i < n; i++) {
-            uint32_t m = (device + i) % 3, batch = 1u << next_random(&seed) % 5;
+            uint32_t m = (device + i) % 3, batch = 1u << rand_next(&seed) % 5;
             place(w, names[m], device, "", -1, 0, batch, procs, w->demand[m].rate_per_s / 3);
         }
     }
     w->plan.gpus = 4;
-    w->options.router = (weft_sim_router)(next_random(&seed) % 3);
-    w->options.close = (weft_sim_close)(next_random(&seed) % 3);
-    w->options.queue_max = 16 << next_random(&seed) % 10;
-    w->options.timeout_s = next_random(&seed) % 2 ? 0.05 : 0;
-    w->options.duration_s = next_random(&seed) % 2 ? 2 : 0;
-    w->options.warmup_s = next_random(&seed) % 2 ? 0.5 : 0;
+    w->options.router = (weft_sim_router)(rand_next(&seed) % 3);
+    w->options.close = (weft_sim_close)(rand_next(&seed) % 3);
+    w->options.queue_max = 16 << rand_next(&seed) % 10;
+    w->options.timeout_s = rand_next(&seed) % 2 ? 0.05 : 0;
+    w->options.duration_s = rand_next(&seed) % 2 ? 2 : 0;
+    w->options.warmup_s = rand_next(&seed) % 2 ? 0.5 : 0;
     w->options.bucket_s = 0.3;
-    w->options.queue_delay_us = next_random(&seed) % 3 ? 0 : 3000;
+    w->options.queue_delay_us = rand_next(&seed) % 3 ? 0 : 3000;
 }
 
 static void check_report(const weft_sim_report *r)

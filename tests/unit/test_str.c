@@ -1,5 +1,6 @@
 /* base/str.h: buffers, number text, interned names. */
 #include "base/str.h"
+#include "tests/support/rand.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -70,7 +71,7 @@ static void test_str__floats_read_back(void **state)
     uint64_t seed = 12345;
     weft_buf buf = {0};
     for (int i = 0; i < 20000; i++) {
-        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        (void)rand_next(&seed);
         uint32_t u = (uint32_t)(seed >> 32);
         float f;
         double d;

@@ -1,5 +1,6 @@
 /* Needs over time: sweeps against brute force, and starts of kernels in graphs with joins. */
 #include "estimator/estimator.h"
+#include "tests/support/rand.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -15,12 +16,6 @@
 enum { MANY = 60, ROUNDS = 300 };
 
 static uint64_t seed = 1;
-
-static uint32_t draw(uint32_t below)
-{
-    seed = seed * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(seed >> 33) % below;
-}
 
 static void assert_near(double a, double b)
 {
@@ -95,10 +90,11 @@ static void test_timeline__sweep_is_brute_force(void **state)
     (void)state;
     for (int round = 0; round < ROUNDS; round++) {
         weft_interval iv[MANY];
-        size_t n = 1 + draw(MANY);
+        size_t n = 1 + rand_below(&seed, MANY);
         for (size_t i = 0; i < n; i++) {
-            double start = draw(40); /* many ends fall together */
-            iv[i] = (weft_interval){start, start + 1 + draw(20), (1 + draw(64)) / 256.0};
+            double start = rand_below(&seed, 40); /* many ends fall together */
+            iv[i] = (weft_interval){start, start + 1 + rand_below(&seed, 20),
+                                    (1 + rand_below(&seed, 64)) / 256.0};
         }
         /* From 0 on without a gap, as kernels of a graph are. */
         iv[0].start_us = 0;
@@ -219,17 +215,18 @@ static void test_timeline__random_graphs(void **state)
 {
     (void)state;
     for (int round = 0; round < 40; round++) {
-        uint32_t a[MANY], b[MANY], n = 2 + draw(MANY - 2);
+        uint32_t a[MANY], b[MANY], n = 2 + rand_below(&seed, MANY - 2);
         char text[MANY * 120 + 200];
         size_t len =
             (size_t)snprintf(text, sizeof text, "wir 1 kernel\ngraph @g (%%v0 : f32[1,65536]) {\n");
         for (uint32_t i = 1; i <= n; i++) {
-            a[i - 1] = draw(i);
-            b[i - 1] = draw(i);
-            len += (size_t)snprintf(text + len, sizeof text - len,
-                                    "  %%v%u : f32[1,65536] = ew %%v%u, %%v%u {steps = "
-                                    "[\"add i0 i1\"%s]}\n",
-                                    i, a[i - 1], b[i - 1], draw(2) ? ", \"exp s0\"" : "");
+            a[i - 1] = rand_below(&seed, i);
+            b[i - 1] = rand_below(&seed, i);
+            len +=
+                (size_t)snprintf(text + len, sizeof text - len,
+                                 "  %%v%u : f32[1,65536] = ew %%v%u, %%v%u {steps = "
+                                 "[\"add i0 i1\"%s]}\n",
+                                 i, a[i - 1], b[i - 1], rand_below(&seed, 2) ? ", \"exp s0\"" : "");
         }
         snprintf(text + len, sizeof text - len, "  return \"y\" %%v%u\n}\n", n);
         weft_module *m = parse(text);

@@ -1,6 +1,7 @@
 /* The trees: their tables belong to the features of this build, no prediction is beyond the floor,
  * slices follow their device, and what is called learned was measured. */
 #include "estimator/models/trees_int.h"
+#include "tests/support/rand.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -28,22 +29,15 @@ static void test_trees__tables_have_the_features_of_this_build(void **state)
     }
 }
 
-static double next_random(uint64_t *seed, double lo, double hi)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return floor(lo * pow(hi / lo, (double)(*seed >> 40) / (double)(1 << 24)));
-}
-
 /* A kernel of any family and of any size. */
 static weft_kernel random_kernel(uint64_t *seed, int which)
 {
     static const weft_dtype dtypes[] = {WEFT_DTYPE_F32, WEFT_DTYPE_F16, WEFT_DTYPE_BF16};
     weft_dtype dtype = dtypes[(which / 5) % 3];
-    double a = next_random(seed, 1, 1e5), b = next_random(seed, 1, 1e5),
-           c = next_random(seed, 1, 2000);
-    weft_conv_shape conv = {.images = next_random(seed, 1, 200),
+    double a = rand_size(seed, 1, 1e5), b = rand_size(seed, 1, 1e5), c = rand_size(seed, 1, 2000);
+    weft_conv_shape conv = {.images = rand_size(seed, 1, 200),
                             .in_channels = c,
-                            .out_channels = next_random(seed, 1, 2000),
+                            .out_channels = rand_size(seed, 1, 2000),
                             .groups = 1,
                             .in_h = 56,
                             .in_w = 56,
@@ -59,7 +53,7 @@ static weft_kernel random_kernel(uint64_t *seed, int which)
     case 0:
         return weft_kernel_make_gemm(dtype, 1, a, b, c, true);
     case 1:
-        return weft_kernel_make_gemm(dtype, next_random(seed, 2, 4096), c, c, 64, false);
+        return weft_kernel_make_gemm(dtype, rand_size(seed, 2, 4096), c, c, 64, false);
     case 2:
         return weft_kernel_make_conv(dtype, &conv);
     case 3:

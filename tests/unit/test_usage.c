@@ -13,24 +13,19 @@
 #include <cmocka.h>
 
 #include "tests/support/data_dir.h"
-
-static double draw(uint64_t *seed, double lo, double hi)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return floor(lo * pow(hi / lo, (double)(*seed >> 40) / (double)(1 << 24)));
-}
+#include "tests/support/rand.h"
 
 static weft_kernel draw_kernel(uint64_t *seed)
 {
     static const weft_dtype dtypes[] = {WEFT_DTYPE_F32, WEFT_DTYPE_F16, WEFT_DTYPE_BF16,
                                         WEFT_DTYPE_F64, WEFT_DTYPE_I8};
-    weft_dtype dtype = dtypes[(size_t)draw(seed, 1, 6) % 5];
-    weft_kernel_kind kind = (weft_kernel_kind)((int)draw(seed, 1, WEFT_KERNEL_COUNT + 1) - 1);
-    double m = draw(seed, 1, 1e6), n = draw(seed, 1, 1e5), k = draw(seed, 1, 1e5);
+    weft_dtype dtype = dtypes[(size_t)rand_size(seed, 1, 6) % 5];
+    weft_kernel_kind kind = (weft_kernel_kind)((int)rand_size(seed, 1, WEFT_KERNEL_COUNT + 1) - 1);
+    double m = rand_size(seed, 1, 1e6), n = rand_size(seed, 1, 1e5), k = rand_size(seed, 1, 1e5);
     if (kind == WEFT_KERNEL_GEMM || kind == WEFT_KERNEL_CONV)
-        return weft_kernel_make_gemm(dtype, draw(seed, 1, 1e3), m, n, k, true);
+        return weft_kernel_make_gemm(dtype, rand_size(seed, 1, 1e3), m, n, k, true);
     if (kind == WEFT_KERNEL_ATTENTION)
-        return weft_kernel_make_attention(dtype, draw(seed, 1, 64), 16, n, n, 64);
+        return weft_kernel_make_attention(dtype, rand_size(seed, 1, 64), 16, n, n, 64);
     return weft_kernel_make_rows(kind, NULL, dtype, 2, m, n);
 }
 
@@ -65,7 +60,7 @@ static void test_usage__holds_together(void **state)
                 continue;
             for (int round = 0; round < 300; round++) {
                 weft_kernel k = draw_kernel(&seed);
-                double time_us = draw(&seed, 1, 1e5), need = draw(&seed, 1, 400) - 1;
+                double time_us = rand_size(&seed, 1, 1e5), need = rand_size(&seed, 1, 400) - 1;
                 weft_usage u = weft_kernel__usage(&k, &s, round % 2, time_us, need);
                 check_usage(&s, &u);
             }

@@ -1,0 +1,43 @@
+/* Pseudo-random numbers of tests: equal seeds give equal cases on every machine.
+ *
+ * A linear congruential generator modulo 2^64 with the multiplier and increment of D. Knuth's MMIX
+ * (The Art of Computer Programming 2, section 3.3.4); its low bits are weak and never used. */
+#ifndef WEFT_TESTS_RAND_H
+#define WEFT_TESTS_RAND_H
+
+#include <math.h>
+#include <stdint.h>
+
+/* 31 uniform bits. */
+static inline uint64_t rand_next(uint64_t *seed)
+{
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return *seed >> 33;
+}
+
+/* Uniform in 0 .. n - 1; n in 1 .. 2^31. */
+static inline uint32_t rand_below(uint64_t *seed, uint32_t n)
+{
+    return (uint32_t)(rand_next(seed) % n);
+}
+
+/* Uniform in [0, 1), in steps of 2^-24. */
+static inline double rand_unit(uint64_t *seed)
+{
+    (void)rand_next(seed);
+    return (double)(*seed >> 40) / (double)(1 << 24);
+}
+
+/* Uniform in [-1, 1): elements of tensors. */
+static inline float rand_signed(uint64_t *seed)
+{
+    return (float)rand_next(seed) / (float)(1u << 30) - 1;
+}
+
+/* A whole number, uniform on a logarithmic scale between lo and hi: sizes of problems. */
+static inline double rand_size(uint64_t *seed, double lo, double hi)
+{
+    return floor(lo * pow(hi / lo, rand_unit(seed)));
+}
+
+#endif
