@@ -9,7 +9,7 @@
  * and have no buffer. O(buckets * nodes^2) at worst, in practice linear.
  *
  * For GPUs, which run launches that do not need each other at the same time, a value lives from the
- * beginning of the wave that makes it (order-waves) to the end of the last one that reads it. */
+ * beginning of the wave that makes it (level-schedule) to the end of the last one that reads it. */
 #include "passes/merge/merge.h"
 
 #include "base/pack.h"

@@ -2,7 +2,7 @@
  *
  *   mreq = weights + arena + workspace + inputs + context
  *
- * Weights count once however many nodes read them; share-equal has made those of equal content one.
+ * Weights count once however many nodes read them; dedup has made those of equal content one.
  * The arena, which holds outputs too, is what plan-memory planned for these very sizes, or what it
  * would plan: the same places (ir/place.c) packed the same way (base/pack.h). For a framework that
  * stands for its caching allocator without fragmentation.

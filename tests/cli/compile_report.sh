@@ -43,7 +43,7 @@ graph @"b,\xc2\x9b" (%0 "x" : f32[?c,256]) {
   return "y" %1
 }
 WIR
-expect 0 "$WEFT" opt names.wir -p drop-dead
+expect 0 "$WEFT" opt names.wir -p dce
 for format in json text; do
     expect 0 "$WEFT" compile names.wir --start-at merge-models -o n.weft --report "n.$format" \
         --format "$format" --similarity n.csv --picture n.dot

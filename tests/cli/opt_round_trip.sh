@@ -5,7 +5,7 @@ for model in cnn parity attn; do
     head -n 1 first.wir | grep -q '^wir 1 graph' || die "no format line: $(head -n 1 first.wir)"
     "$WEFT" opt first.wir -o second.wir
     cmp first.wir second.wir
-    "$WEFT" opt -p infer-shapes,fold-const,drop-dead "digits_$model.onnx" -o third.wir
+    "$WEFT" opt -p infer-shapes,fold-const,dce "digits_$model.onnx" -o third.wir
     "$WEFT" opt third.wir -o fourth.wir
     cmp third.wir fourth.wir
 done

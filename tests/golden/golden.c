@@ -1,6 +1,6 @@
 /* Golden tests: golden [--bless] FILE.wir...
  *
- *   # weft: pass fuse-ew,drop-dead        the command: parse, print, verify, or pass NAME,...;
+ *   # weft: pass fuse-ew,dce        the command: parse, print, verify, or pass NAME,...;
  *   wir 1 graph                           after passes: batch=1,2 limit=3 fast target=T eval=off
  *   ...
  *   === expect

@@ -252,8 +252,8 @@ static void compare(weft_module *m, weft_graph *joint, const char *what, weft_di
 static void merge(weft_module *m, const char *strategy, const char *target, weft_merge_log *log,
                   weft_diag *diag)
 {
-    const weft_pass *pass[] = {weft_pass_find("share-equal"), weft_pass_find("merge-models"),
-                               weft_pass_find("drop-dead")};
+    const weft_pass *pass[] = {weft_pass_find("dedup"), weft_pass_find("merge-models"),
+                               weft_pass_find("dce")};
     weft_run_options run = {.pass = {.merge_log = log, .target = target},
                             .verify = WEFT_VERIFY_EACH};
     run.pass.strategy = weft_merge_strategy_find(strategy);
@@ -567,8 +567,8 @@ static void run_text(const char *text, const char *what, uint64_t seed)
     weft_diag *diag = weft_diag_create();
     for (size_t i = 0; weft_merge_strategy_at(i); i++) {
         weft_module *m = NULL;
-        const weft_pass *pass[] = {weft_pass_find("share-equal"), weft_pass_find("merge-models"),
-                                   weft_pass_find("drop-dead")};
+        const weft_pass *pass[] = {weft_pass_find("dedup"), weft_pass_find("merge-models"),
+                                   weft_pass_find("dce")};
         weft_run_options run = {.verify = WEFT_VERIFY_EACH};
         run.pass.merge = WEFT_MERGE_STRATEGY;
         run.pass.strategy = weft_merge_strategy_at(i);

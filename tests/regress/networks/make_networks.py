@@ -114,7 +114,7 @@ def main():
                     dynamic_axes=axes, do_constant_folding=True, opset_version=17,
                     training=torch.onnx.TrainingMode.PRESERVE)
             run = subprocess.run(
-                [weft, "opt", path, "-p", "infer-shapes,fold-const,simplify,drop-dead"],
+                [weft, "opt", path, "-p", "infer-shapes,fold-const,simplify,dce"],
                 check=True, capture_output=True, text=True)
         with open(f"{folder}/{name}.wir", "w") as out:
             out.write(strip(run.stdout))

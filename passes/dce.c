@@ -1,4 +1,4 @@
-/* drop-dead: removes nodes whose results nobody uses. One backward sweep over each graph: a node is
+/* dce: removes nodes whose results nobody uses. One backward sweep over each graph: a node is
  * met after all its users, so that whole dead chains go at once. O(nodes). */
 #include "passes/passes_int.h"
 
@@ -18,8 +18,8 @@ static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
     return WEFT_ERR_OK;
 }
 
-const weft_pass weft_pass_drop_dead = {
-    .name = "drop-dead",
+const weft_pass weft_pass_dce = {
+    .name = "dce",
     .brief = "remove nodes whose results are unused",
     .any_stage = true,
     .run = run,

@@ -1,4 +1,4 @@
-/* share-equal: one of each.
+/* dedup: one of each.
  *
  * Weights of equal type and content become one, whichever models they come from; after that, nodes
  * of one graph with the same operator, operands and attributes become one (global value numbering
@@ -147,8 +147,8 @@ static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
     return WEFT_ERR_OK;
 }
 
-const weft_pass weft_pass_share_equal = {
-    .name = "share-equal",
+const weft_pass weft_pass_dedup = {
+    .name = "dedup",
     .brief = "equal weights of all models become one, equal nodes too",
     .any_stage = true,
     .run = run,

@@ -1,4 +1,4 @@
-/* order-waves: nodes in the order of their distance from the inputs, for devices that run launches
+/* level-schedule: nodes in the order of their distance from the inputs, for devices that run launches
  * at the same time.
  *
  *   a1 a2 a3 b1 b2 b3   ==>   a1 b1 | a2 b2 | a3 b3
@@ -78,8 +78,8 @@ static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
     return WEFT_ERR_OK;
 }
 
-const weft_pass weft_pass_order_waves = {
-    .name = "order-waves",
+const weft_pass weft_pass_level_schedule = {
+    .name = "level-schedule",
     .brief = "put nodes that do not need each other side by side",
     .from = WEFT_STAGE_KERNEL,
     .to = WEFT_STAGE_KERNEL,
