@@ -238,10 +238,10 @@ void weft_place_values(weft_place_value *value, uint32_t n_value, weft_place_lau
     join_all(&j, launch, n_launch);
 }
 
-/* -- Waves ------------------------------------------------------------------------------------ */
+/* -- Levels ------------------------------------------------------------------------------------ */
 
-void weft_place_waves(const weft_place_launch *launch, uint32_t n_launch, uint32_t *maker,
-                      weft_place_wave *out)
+void weft_place_levels(const weft_place_launch *launch, uint32_t n_launch, uint32_t *maker,
+                       weft_place_level *out)
 {
     uint32_t begin = 0;
     for (uint32_t i = 0; i < n_launch; i++) {
@@ -260,5 +260,5 @@ void weft_place_waves(const weft_place_launch *launch, uint32_t n_launch, uint32
     }
     for (uint32_t i = n_launch; i-- > 0;)
         out[i].last = i + 1 < n_launch && out[i + 1].first == out[i].first ? out[i + 1].last : i;
-    out[n_launch] = (weft_place_wave){n_launch, n_launch};
+    out[n_launch] = (weft_place_level){n_launch, n_launch};
 }

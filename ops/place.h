@@ -59,14 +59,14 @@ void weft_place_values(weft_place_value *value, uint32_t n_value, weft_place_lau
                        uint32_t n_launch, const uint32_t *output, uint32_t n_output);
 
 /* Neighbours in the order none of which reads what another makes: they may run at the same time. */
-typedef struct weft_place_wave {
+typedef struct weft_place_level {
     uint32_t first, last; /* launches, inclusive */
-} weft_place_wave;
+} weft_place_level;
 
-/* After weft_place_values: the wave of each launch, and behind the last one that of the end. A wave
- * ends where a launch reads what it makes; launches that only look at bytes end none. `maker`: room
- * for values 0 .. n_value, zeroed. */
-void weft_place_waves(const weft_place_launch *launch, uint32_t n_launch, uint32_t *maker,
-                      weft_place_wave *out);
+/* After weft_place_values: the level of each launch, and behind the last one that of the end. A
+ * level ends where a launch reads what it makes; launches that only look at bytes end none.
+ * `maker`: room for values 0 .. n_value, zeroed. */
+void weft_place_levels(const weft_place_launch *launch, uint32_t n_launch, uint32_t *maker,
+                       weft_place_level *out);
 
 #endif

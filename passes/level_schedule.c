@@ -1,22 +1,22 @@
-/* level-schedule: nodes in the order of their distance from the inputs, for devices that run launches
- * at the same time.
+/* level-schedule: nodes in the order of their distance from the inputs, for devices that run
+ * launches at the same time.
  *
  *   a1 a2 a3 b1 b2 b3   ==>   a1 b1 | a2 b2 | a3 b3
  *
- * Nodes of one distance do not need each other: a wave. plan-memory gives the values of a wave
+ * Nodes of one distance do not need each other: a level. plan-memory gives the values of a level
  * memory of their own, so that what is planned does not order what the data leaves free. Nodes that
  * only look at their operand are no step. Nodes of one distance keep their order. O(nodes). */
 #include "passes/passes_int.h"
 
 #include <string.h>
 
-typedef struct waves {
+typedef struct levels {
     weft_module *m;
     uint32_t *distance; /* by value, weft_val.i */
     uint32_t longest;
-} waves;
+} levels;
 
-static uint32_t distance_of(waves *w, weft_node n)
+static uint32_t distance_of(levels *w, weft_node n)
 {
     uint32_t d = 0;
     for (uint32_t i = 0; i < weft_node_in_count(w->m, n); i++) {
@@ -27,7 +27,7 @@ static uint32_t distance_of(waves *w, weft_node n)
     return d + (weft_node_op(w->m, n) != WEFT_OP_VIEW);
 }
 
-static void note(waves *w, weft_node n, uint32_t d)
+static void note(levels *w, weft_node n, uint32_t d)
 {
     for (uint32_t i = 0; i < weft_node_out_count(w->m, n); i++) {
         weft_val v = weft_node_out(w->m, n, i);
@@ -39,7 +39,7 @@ static void note(waves *w, weft_node n, uint32_t d)
 }
 
 /* Counting sort by distance; then every node goes to the end in that order. */
-static bool sort(weft_passctx *cx, waves *w, weft_graph *g)
+static bool sort(weft_passctx *cx, levels *w, weft_graph *g)
 {
     uint32_t n = weft_graph_node_count(g), i = 0;
     weft_node *node = weft_arena_array(cx->scratch, (size_t)n + 1, sizeof *node);
@@ -69,7 +69,7 @@ static bool sort(weft_passctx *cx, waves *w, weft_graph *g)
 
 static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
 {
-    waves w = {.m = m};
+    levels w = {.m = m};
     w.distance = weft_arena_array(cx->scratch, (size_t)weft_val_count(m) + 1, sizeof *w.distance);
     for (uint32_t i = 0; i < weft_graph_count(m); i++) {
         w.longest = 0;

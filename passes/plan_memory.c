@@ -9,7 +9,8 @@
  * and have no buffer. O(buckets * nodes^2) at worst, in practice linear.
  *
  * For GPUs, which run launches that do not need each other at the same time, a value lives from the
- * beginning of the wave that makes it (level-schedule) to the end of the last one that reads it. */
+ * beginning of the level that makes it (level-schedule) to the end of the last one that reads it.
+ */
 #include "passes/merge/merge.h"
 
 #include "base/pack.h"
@@ -48,15 +49,15 @@ static void choose_other(int64_t lo, int64_t hi, choices *out)
     out->at[out->n++] = hi;
 }
 
-/* Lives of whole waves. */
+/* Lives of whole levels. */
 static void widen(weft_passctx *cx, const weft_places *p, weft_block *block, uint32_t n)
 {
-    weft_place_wave *wave = weft_arena_array(cx->scratch, (size_t)p->n_launch + 1, sizeof *wave);
+    weft_place_level *level = weft_arena_array(cx->scratch, (size_t)p->n_launch + 1, sizeof *level);
     uint32_t *maker = weft_arena_array(cx->scratch, (size_t)p->n + 1, sizeof *maker);
-    weft_place_waves(p->launch, p->n_launch, maker, wave);
+    weft_place_levels(p->launch, p->n_launch, maker, level);
     for (uint32_t i = 0; i < n; i++) {
-        block[i].first = wave[block[i].first].first;
-        block[i].last = wave[block[i].last].last;
+        block[i].first = level[block[i].first].first;
+        block[i].last = level[block[i].last].last;
     }
 }
 

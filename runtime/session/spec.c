@@ -17,8 +17,8 @@ typedef struct build {
     const weft_bundle_program *p;
     weft_spec *spec;
     weft_diag *diag;
-    uint32_t *first, *last; /* [v]: life of a root in launches */
-    weft_place_wave *wave;  /* [launch]; on devices with memory of their own */
+    uint32_t *first, *last;  /* [v]: life of a root in launches */
+    weft_place_level *level; /* [launch]; on devices with memory of their own */
 } build;
 
 static weft_where launch_where(const weft_bundle_launch *l)
@@ -146,15 +146,15 @@ static void find_places(build *b, weft_place_launch *launch)
     weft_place_values(place, p->n_value, launch, p->n_launch, output, p->n_output);
     if (b->s->engine->driver->own) {
         uint32_t *maker = weft_arena_array(arena, (size_t)p->n_value + 1, sizeof *maker);
-        weft_place_waves(launch, p->n_launch, maker, b->wave);
+        weft_place_levels(launch, p->n_launch, maker, b->level);
     }
     for (uint32_t v = 1; v <= p->n_value; v++) {
         weft_spec_value *to = &b->spec->value[v];
         to->place = place[v].place;
         to->root = place[v].root;
         to->shift = place[v].shift;
-        b->first[v] = b->wave ? b->wave[place[v].first].first : place[v].first;
-        b->last[v] = b->wave ? b->wave[place[v].last].last : place[v].last;
+        b->first[v] = b->level ? b->level[place[v].first].first : place[v].first;
+        b->last[v] = b->level ? b->level[place[v].last].last : place[v].last;
         if (to->root != v) {
             to->slot.weight = b->spec->value[to->root].slot.weight;
             to->slot.tensor.data = b->spec->value[to->root].slot.tensor.data;
@@ -368,8 +368,8 @@ static weft_err pack(build *b)
     WEFT_TRY(pack_values(b, fixed, &n_value));
     for (uint32_t i = 0; i < p->n_launch; i++)
         block[n++] = (weft_block){.size = spec->launch[i].scratch_bytes,
-                                  .first = own ? b->wave[i].first : i,
-                                  .last = own ? b->wave[i].last : i};
+                                  .first = own ? b->level[i].first : i,
+                                  .last = own ? b->level[i].last : i};
     for (uint32_t i = 0; i < p->n_output; i++) {
         const weft_spec_value *v = &spec->value[p->output[i].value];
         weft_place place = spec->value[v->root].place;
@@ -518,7 +518,7 @@ static weft_err build_spec(build *b, const int64_t *symbol)
     b->first = weft_arena_array(arena, (size_t)b->p->n_value + 1, sizeof *b->first);
     b->last = weft_arena_array(arena, (size_t)b->p->n_value + 1, sizeof *b->last);
     if (b->s->engine->driver->own)
-        b->wave = weft_arena_array(arena, (size_t)b->p->n_launch + 1, sizeof *b->wave);
+        b->level = weft_arena_array(arena, (size_t)b->p->n_launch + 1, sizeof *b->level);
     weft_err err = place_values(b);
     if (err == WEFT_ERR_OK)
         err = prepare_launches(b);

@@ -163,21 +163,21 @@ static void test_place__views_take_their_value_along(void **state)
     assert_int_equal(w.value[C].first, 0);
 }
 
-/* a and b are a wave; a copied concatenation is one of its own, one that is joined and a view
+/* a and b are a level; a copied concatenation is one of its own, one that is joined and a view
  * belong to what is before them. */
-static void test_place__waves_end_where_they_are_read(void **state)
+static void test_place__levels_end_where_they_are_read(void **state)
 {
     (void)state;
-    static const weft_place_wave joined[] = {{0, 3}, {0, 3}, {0, 3}, {0, 3}, {4, 4}, {5, 5}},
-                                 copied[] = {{0, 1}, {0, 1}, {2, 3}, {2, 3}, {4, 4}, {5, 5}};
+    static const weft_place_level joined[] = {{0, 3}, {0, 3}, {0, 3}, {0, 3}, {4, 4}, {5, 5}},
+                                  copied[] = {{0, 1}, {0, 1}, {2, 3}, {2, 3}, {4, 4}, {5, 5}};
     for (int64_t images = 1; images <= 2; images++) {
         world w;
-        weft_place_wave wave[6];
+        weft_place_level level[6];
         uint32_t maker[Y + 1] = {0};
         init_world(&w, images);
         weft_place_values(w.value, Y, w.launch, 5, w.y, 1);
-        weft_place_waves(w.launch, 5, maker, wave);
-        assert_memory_equal(wave, images == 1 ? joined : copied, sizeof wave);
+        weft_place_levels(w.launch, 5, maker, level);
+        assert_memory_equal(level, images == 1 ? joined : copied, sizeof level);
     }
 }
 
@@ -189,7 +189,7 @@ int main(void)
         cmocka_unit_test(test_place__views_and_joins),
         cmocka_unit_test(test_place__two_images_are_copied),
         cmocka_unit_test(test_place__late_spreads),
-        cmocka_unit_test(test_place__waves_end_where_they_are_read),
+        cmocka_unit_test(test_place__levels_end_where_they_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
