@@ -95,7 +95,7 @@ static weft_err start(weft_device_code *code)
 
 /* -- Launches ---------------------------------------------------------------------------------- */
 
-static bool is_late(weft_module *m, const weft_ttype *t)
+static bool has_data_dim(weft_module *m, const weft_ttype *t)
 {
     for (uint32_t k = 0; k < t->rank; k++)
         if (weft_dim_is_data(weft_module_dims(m), t->dim[k]))
@@ -106,7 +106,7 @@ static bool is_late(weft_module *m, const weft_ttype *t)
 /* Types that every emitter may count on. */
 static weft_err check_value(weft_cuda *cu, const char *what, uint32_t i, const weft_ttype *t)
 {
-    if (t && is_late(cu->code->m, t))
+    if (t && has_data_dim(cu->code->m, t))
         return weft_cuda__unsup(cu,
                                 "only running tells the shape of %s %u; launches on a GPU are "
                                 "planned before",

@@ -215,39 +215,39 @@ bool weft_val_is_output(const weft_graph *g, weft_val v)
 
 /* -- Uses ------------------------------------------------------------------------------------- */
 
-static void link_use(weft_module *m, uint32_t slot, uint32_t val)
+static void link_use(weft_module *m, uint32_t use, uint32_t val)
 {
-    weft_slot *s = &m->slots.at[slot];
-    s->val = val;
-    s->prev = s->next = 0;
+    weft_use_rec *u = &m->uses.at[use];
+    u->val = val;
+    u->prev = u->next = 0;
     if (!val)
         return;
     weft_val_rec *v = &m->vals.at[val];
-    s->prev = v->last_use;
+    u->prev = v->last_use;
     if (v->last_use)
-        m->slots.at[v->last_use].next = slot;
+        m->uses.at[v->last_use].next = use;
     else
-        v->first_use = slot;
-    v->last_use = slot;
+        v->first_use = use;
+    v->last_use = use;
     v->n_use++;
 }
 
-static void unlink_use(weft_module *m, uint32_t slot)
+static void unlink_use(weft_module *m, uint32_t use)
 {
-    weft_slot *s = &m->slots.at[slot];
-    if (!s->val)
+    weft_use_rec *u = &m->uses.at[use];
+    if (!u->val)
         return;
-    weft_val_rec *v = &m->vals.at[s->val];
-    if (s->prev)
-        m->slots.at[s->prev].next = s->next;
+    weft_val_rec *v = &m->vals.at[u->val];
+    if (u->prev)
+        m->uses.at[u->prev].next = u->next;
     else
-        v->first_use = s->next;
-    if (s->next)
-        m->slots.at[s->next].prev = s->prev;
+        v->first_use = u->next;
+    if (u->next)
+        m->uses.at[u->next].prev = u->prev;
     else
-        v->last_use = s->prev;
+        v->last_use = u->prev;
     v->n_use--;
-    s->val = s->prev = s->next = 0;
+    u->val = u->prev = u->next = 0;
 }
 
 uint32_t weft_val_use_count(const weft_module *m, weft_val v)
@@ -257,13 +257,13 @@ uint32_t weft_val_use_count(const weft_module *m, weft_val v)
 
 weft_use weft_val_use(const weft_module *m, weft_val v, uint32_t i)
 {
-    uint32_t slot = m->vals.at[v.i].first_use;
-    while (i-- && slot)
-        slot = m->slots.at[slot].next;
-    if (!slot)
+    uint32_t use = m->vals.at[v.i].first_use;
+    while (i-- && use)
+        use = m->uses.at[use].next;
+    if (!use)
         return (weft_use){{0}, 0};
-    uint32_t node = m->slots.at[slot].node;
-    return (weft_use){{node}, slot - m->nodes.at[node].first_in};
+    uint32_t node = m->uses.at[use].node;
+    return (weft_use){{node}, use - m->nodes.at[node].first_in};
 }
 
 void weft_val_replace(weft_graph *g, weft_val old, weft_val with)
@@ -273,9 +273,9 @@ void weft_val_replace(weft_graph *g, weft_val old, weft_val with)
     if (old.i == with.i)
         return;
     while (m->vals.at[old.i].first_use) {
-        uint32_t slot = m->vals.at[old.i].first_use;
-        unlink_use(m, slot);
-        link_use(m, slot, with.i);
+        uint32_t use = m->vals.at[old.i].first_use;
+        unlink_use(m, use);
+        link_use(m, use, with.i);
     }
     for (uint32_t i = 0; i < g->outputs.len; i++)
         if (g->outputs.at[i].val.i == old.i)
@@ -284,11 +284,11 @@ void weft_val_replace(weft_graph *g, weft_val old, weft_val with)
 
 /* -- Nodes ------------------------------------------------------------------------------------ */
 
-static uint32_t add_slots(weft_module *m, uint32_t node, uint32_t n)
+static uint32_t add_uses(weft_module *m, uint32_t node, uint32_t n)
 {
-    uint32_t first = m->slots.len;
+    uint32_t first = m->uses.len;
     for (uint32_t i = 0; i < n; i++)
-        WEFT_VEC_PUSH(m->arena, &m->slots, ((weft_slot){.node = node}));
+        WEFT_VEC_PUSH(m->arena, &m->uses, ((weft_use_rec){.node = node}));
     return first;
 }
 
@@ -392,7 +392,7 @@ weft_node weft_node_insert_before(weft_graph *g, weft_node before, const weft_no
                          .file_id = spec->loc.file_id,
                          .line = spec->loc.line};
     rec.attr = copy_attrs(m, spec->attr, spec->n_attr);
-    rec.first_in = add_slots(m, node, spec->n_in);
+    rec.first_in = add_uses(m, node, spec->n_in);
     rec.first_out = m->vals.len;
     for (uint32_t i = 0; i < spec->n_out; i++) {
         weft_val_rec val = {.type = spec->out[i].i, .def = node, .idx = i, .kind = WEFT_VAL_NODE};
@@ -481,7 +481,7 @@ uint32_t weft_node_out_count(const weft_module *m, weft_node n)
 weft_val weft_node_in(const weft_module *m, weft_node n, uint32_t i)
 {
     const weft_node_rec *rec = &m->nodes.at[n.i];
-    return (weft_val){i < rec->n_in ? m->slots.at[rec->first_in + i].val : 0};
+    return (weft_val){i < rec->n_in ? m->uses.at[rec->first_in + i].val : 0};
 }
 
 weft_val weft_node_out(const weft_module *m, weft_node n, uint32_t i)
@@ -501,10 +501,10 @@ void weft_node_set_in(weft_module *m, weft_node n, uint32_t i, weft_val val)
 /* Moves the operands of a node to the end of the pool, with room for `cap`. */
 static void move_operands(weft_module *m, weft_node n, uint32_t cap)
 {
-    uint32_t first = add_slots(m, n.i, cap);
+    uint32_t first = add_uses(m, n.i, cap);
     weft_node_rec *rec = &m->nodes.at[n.i];
     for (uint32_t i = 0; i < rec->n_in; i++) {
-        uint32_t val = m->slots.at[rec->first_in + i].val;
+        uint32_t val = m->uses.at[rec->first_in + i].val;
         unlink_use(m, rec->first_in + i);
         link_use(m, first + i, val);
     }
@@ -525,7 +525,7 @@ void weft_node_grow_in(weft_module *m, weft_node n, uint32_t i, weft_val val)
 void weft_node_trim_in(weft_module *m, weft_node n)
 {
     weft_node_rec *rec = &m->nodes.at[n.i];
-    while (rec->n_in && !m->slots.at[rec->first_in + rec->n_in - 1].val)
+    while (rec->n_in && !m->uses.at[rec->first_in + rec->n_in - 1].val)
         rec->n_in--;
 }
 

@@ -33,7 +33,7 @@ static bool describe(const weft_module *m, const weft_dimpool *dims, const int64
         out->place = WEFT_PLACE_INPUT;
     for (uint32_t k = 0; k < t->rank; k++) {
         if (weft_dim_is_data(dims, t->dim[k])) {
-            out->place = WEFT_PLACE_LATE;
+            out->place = WEFT_PLACE_DYNAMIC;
             return true;
         }
         if (!weft_dim_eval(dims, t->dim[k], symbol, n_symbol, &out->dim[k]) || out->dim[k] < 0)
@@ -42,7 +42,7 @@ static bool describe(const weft_module *m, const weft_dimpool *dims, const int64
     return weft_layout_bytes(out->dtype, out->layout, out->dim, out->rank, &out->bytes);
 }
 
-static bool is_late(const weft_dimpool *dims, weft_attrs attrs)
+static bool has_data_dim(const weft_dimpool *dims, weft_attrs attrs)
 {
     for (uint32_t i = 0; i < attrs.n; i++)
         for (uint32_t k = 0; attrs.at[i].kind == WEFT_KIND_DIMS && k < attrs.at[i].n; k++)
@@ -70,7 +70,7 @@ static void add_launch(placer *p, weft_node n, weft_place_launch *out)
                                .n_in = n_in,
                                .out = result,
                                .n_out = n_out,
-                               .late = is_late(weft_module_dims(p->m), attrs)};
+                               .dynamic = has_data_dim(weft_module_dims(p->m), attrs)};
 }
 
 void weft_graph_place_start(weft_graph *g, weft_arena *arena, weft_places *out)
@@ -105,7 +105,7 @@ bool weft_graph_place(weft_graph *g, const weft_dimpool *dims, const int64_t *sy
     WEFT_FOREACH_NODE (m, g, n) {
         weft_place_launch *l = &places->launch[i++];
         weft_dim start;
-        l->cut = !l->late &&
+        l->cut = !l->dynamic &&
                  weft_place_is_cut(l->op, weft_node_attrs(m, n), l->n_in, &l->axis, &start) &&
                  weft_dim_eval(dims, start, symbol, n_symbol, &l->start);
     }

@@ -2,7 +2,7 @@
  * grow; types, weights and graphs are records of their own, so that pointers to them stay good.
  *
  *   nodes   op, attributes, location; a slice of the operand pool, a run of the value pool
- *   slots   operands: the value, and links of the list of that value's uses
+ *   uses    operands of nodes: the value, and links of the list of that value's uses
  *   values  type, what defines them, first and last of their uses */
 #ifndef WEFT_IR_IR_INT_H
 #define WEFT_IR_IR_INT_H
@@ -20,11 +20,11 @@ enum {
 };
 #define WEFT_TEXT_MAX_WEIGHT_BYTES ((uint64_t)4 << 30)
 
-typedef struct weft_slot {
+typedef struct weft_use_rec {
     uint32_t val; /* 0: omitted operand */
     uint32_t node;
-    uint32_t prev, next; /* slots with the same value */
-} weft_slot;
+    uint32_t prev, next; /* uses of the same value */
+} weft_use_rec;
 
 typedef struct weft_node_rec {
     uint16_t op;
@@ -102,7 +102,7 @@ struct weft_module {
     WEFT_VEC(weft_weight_rec *) weights;
     WEFT_VEC(weft_graph *) graphs;
     WEFT_VEC(weft_node_rec) nodes;
-    WEFT_VEC(weft_slot) slots;
+    WEFT_VEC(weft_use_rec) uses;
     WEFT_VEC(weft_val_rec) vals;
     WEFT_VEC(weft_module_file) files;
 };

@@ -23,7 +23,7 @@ static weft_module *make_module(weft_arena *arena)
     WEFT_VEC_PUSH(arena, &m->types, no_type);
     WEFT_VEC_PUSH(arena, &m->weights, no_weight);
     WEFT_VEC_PUSH(arena, &m->nodes, (weft_node_rec){0});
-    WEFT_VEC_PUSH(arena, &m->slots, (weft_slot){0});
+    WEFT_VEC_PUSH(arena, &m->uses, (weft_use_rec){0});
     WEFT_VEC_PUSH(arena, &m->vals, (weft_val_rec){0});
     WEFT_VEC_PUSH(arena, &m->files, (weft_module_file){0});
     return m;

@@ -82,18 +82,20 @@ static void place_launch(weft_place_value *value, weft_place_launch *l, uint32_t
     for (uint32_t k = 0; k < l->n_in; k++) {
         if (!l->in[k])
             continue;
-        l->late = l->late || value[l->in[k]].place == WEFT_PLACE_LATE;
+        l->dynamic = l->dynamic || value[l->in[k]].place == WEFT_PLACE_DYNAMIC;
         value[value[l->in[k]].root].last = i;
     }
     for (uint32_t k = 0; k < l->n_out; k++)
-        l->late = l->late || (l->out[k] && value[l->out[k]].place == WEFT_PLACE_LATE);
+        l->dynamic = l->dynamic || (l->out[k] && value[l->out[k]].place == WEFT_PLACE_DYNAMIC);
     uint64_t shift = 0;
-    l->view = !l->late && (is_view(value, l) || find_run(value, l, &shift));
+    l->view = !l->dynamic && (is_view(value, l) || find_run(value, l, &shift));
     for (uint32_t k = 0; k < l->n_out; k++) {
         weft_place_value *out = &value[l->out[k]];
         if (!l->out[k])
             continue;
-        out->place = l->late ? WEFT_PLACE_LATE : l->view ? WEFT_PLACE_ALIAS : WEFT_PLACE_ARENA;
+        out->place = l->dynamic ? WEFT_PLACE_DYNAMIC
+                     : l->view  ? WEFT_PLACE_ALIAS
+                                : WEFT_PLACE_ARENA;
         if (l->view) {
             out->root = value[l->in[0]].root;
             out->shift = value[l->in[0]].shift + shift;
@@ -207,7 +209,7 @@ static void join_all(joint *j, weft_place_launch *launch, uint32_t n_launch)
     uint64_t work = 0;
     for (uint32_t i = n_launch; i-- > 0;) {
         weft_place_launch *l = &launch[i];
-        if (l->op != WEFT_OP_CONCAT || l->n_in == 0 || l->n_out != 1 || !l->out[0] || l->late)
+        if (l->op != WEFT_OP_CONCAT || l->n_in == 0 || l->n_out != 1 || !l->out[0] || l->dynamic)
             continue;
         work += (uint64_t)l->n_in * ((uint64_t)j->n_value + l->n_in);
         if (work > BUDGET)

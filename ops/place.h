@@ -14,13 +14,13 @@ typedef enum weft_place {
     WEFT_PLACE_WEIGHT,
     WEFT_PLACE_INPUT, /* memory of the caller */
     WEFT_PLACE_ARENA,
-    WEFT_PLACE_ALIAS, /* same bytes as `root`, `shift` behind its start */
-    WEFT_PLACE_LATE   /* dims that only running tells */
+    WEFT_PLACE_ALIAS,  /* same bytes as `root`, `shift` behind its start */
+    WEFT_PLACE_DYNAMIC /* dims that only running tells */
 } weft_place;
 
 typedef struct weft_place_value {
-    /* Given; dims and bytes not of late values. `place`: WEIGHT, INPUT, LATE, or NONE for what
-     * launches make. */
+    /* Given; dims and bytes not of DYNAMIC values. `place`: WEIGHT, INPUT, DYNAMIC, or NONE for
+     * what launches make. */
     weft_place place;
     weft_dtype dtype;
     weft_layout layout;
@@ -42,7 +42,7 @@ typedef struct weft_place_launch {
     int64_t start; /* from here on */
     const uint32_t *in, *out;
     uint32_t n_in, n_out;
-    bool late; /* attributes that only running tells; found: or operands, or results */
+    bool dynamic; /* attributes that only running tells; found: or operands, or results */
     /* Found. */
     bool view;   /* the result lies in the operand */
     bool joined; /* a concatenation whose operands lie in its result */

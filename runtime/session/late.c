@@ -42,7 +42,7 @@ weft_err weft_late__alloc(weft_session *s, uint64_t bytes, weft_diag *diag, void
 /* What value v is at this moment. */
 static weft_slot slot_of(weft_session *s, const weft_spec *spec, uint32_t v)
 {
-    return spec->value[v].place == WEFT_PLACE_LATE ? s->late[v] : spec->value[v].slot;
+    return spec->value[v].place == WEFT_PLACE_DYNAMIC ? s->late[v] : spec->value[v].slot;
 }
 
 /* Learns data symbols from a type whose dims are now known. */

@@ -134,7 +134,7 @@ static void give_outputs(weft_session *s, weft_spec *spec, weft_tensor *out)
     for (uint32_t i = 0; i < s->program->n_output; i++) {
         uint32_t v = s->program->output[i].value;
         const weft_spec_value *value = &spec->value[v];
-        if (value->place == WEFT_PLACE_LATE) {
+        if (value->place == WEFT_PLACE_DYNAMIC) {
             out[i] = s->late[v].tensor;
             continue;
         }

@@ -47,7 +47,7 @@ static weft_err place_value(build *b, uint32_t v)
     for (uint32_t d = 0; d < from->type.rank; d++) {
         weft_dim dim = from->type.dim[d];
         if (!weft_dim_is_const(dim) && weft_dim_is_data(b->p->dims, dim)) {
-            to->place = WEFT_PLACE_LATE;
+            to->place = WEFT_PLACE_DYNAMIC;
             return WEFT_ERR_OK;
         }
         if (!weft_dim_eval(b->p->dims, dim, b->spec->symbol, b->p->n_symbol, &t->dim[d]) ||
@@ -118,9 +118,9 @@ static weft_err describe_launch(build *b, uint32_t i, bool *made, weft_place_lau
                                .n_in = l->n_in,
                                .out = l->out,
                                .n_out = l->n_out,
-                               .late = attrs_are_late(b, l->attrs)};
+                               .dynamic = attrs_are_late(b, l->attrs)};
     weft_dim start;
-    out->cut = !out->late && weft_place_is_cut(l->op, l->attrs, l->n_in, &out->axis, &start) &&
+    out->cut = !out->dynamic && weft_place_is_cut(l->op, l->attrs, l->n_in, &out->axis, &start) &&
                weft_dim_eval(b->p->dims, start, b->spec->symbol, b->p->n_symbol, &out->start);
     return WEFT_ERR_OK;
 }
@@ -161,7 +161,7 @@ static void find_places(build *b, weft_place_launch *launch)
         }
     }
     for (uint32_t i = 0; i < p->n_launch; i++) {
-        b->spec->launch[i].late = launch[i].late;
+        b->spec->launch[i].late = launch[i].dynamic;
         b->spec->launch[i].view = launch[i].view;
         b->spec->launch[i].joined = launch[i].joined;
     }

@@ -82,13 +82,13 @@ static void test_place__late_spreads(void **state)
     (void)state;
     world w;
     init_world(&w, 1);
-    w.launch[1].late = true;
+    w.launch[1].dynamic = true;
     weft_place_values(w.value, Y, w.launch, 5, w.y, 1);
     assert_int_equal(w.value[A].place, WEFT_PLACE_ARENA);
-    assert_int_equal(w.value[B].place, WEFT_PLACE_LATE);
-    assert_int_equal(w.value[C].place, WEFT_PLACE_LATE);
-    assert_int_equal(w.value[Y].place, WEFT_PLACE_LATE);
-    assert_true(w.launch[4].late && !w.launch[2].joined && !w.launch[3].view);
+    assert_int_equal(w.value[B].place, WEFT_PLACE_DYNAMIC);
+    assert_int_equal(w.value[C].place, WEFT_PLACE_DYNAMIC);
+    assert_int_equal(w.value[Y].place, WEFT_PLACE_DYNAMIC);
+    assert_true(w.launch[4].dynamic && !w.launch[2].joined && !w.launch[3].view);
 }
 
 /* The launch that makes v becomes a slice of c along axis 0, from row `start` on. */
