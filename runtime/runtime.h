@@ -206,18 +206,18 @@ void weft_machine_differences(const weft_machine_gpu *gpu, weft_arena *arena,
 /* Makes a GPU's instances those that are wanted: destroys others, creates the missing ones. The one
  * function that changes a GPU; needs root and MIG mode, and instances that nobody uses. What it did
  * goes to `diag` as notes. */
-typedef struct weft_mig_want {
+typedef struct weft_machine_mig_want {
     const char *profile; /* "3g.71gb" */
     uint32_t start;      /* memory slot */
-} weft_mig_want;
-WEFT_MUST_USE weft_err weft_machine_set_mig(uint32_t gpu, const weft_mig_want *want, uint32_t n,
-                                            weft_diag *diag);
+} weft_machine_mig_want;
+WEFT_MUST_USE weft_err weft_machine_set_mig(uint32_t gpu, const weft_machine_mig_want *want,
+                                            uint32_t n, weft_diag *diag);
 
 /* Reads a GPU, or a MIG instance, again and again. Thread-compatible. */
-typedef struct weft_gpu_meter weft_gpu_meter;
+typedef struct weft_meter weft_meter;
 
 /* Negative: not told. */
-typedef struct weft_gpu_reading {
+typedef struct weft_meter_reading {
     double power_w, power_limit_w;
     double energy_j; /* since the driver was loaded */
     double mem_bytes, mem_used_bytes;
@@ -225,17 +225,17 @@ typedef struct weft_gpu_reading {
     /* Mean since the reading before, of counters: part of the SMs with work, of their warps, of the
      * tensor cores, of the memory's bandwidth. */
     double sms, warps, tensor, bandwidth;
-} weft_gpu_reading;
+} weft_meter_reading;
 
 /* `uuid` NULL: the GPU, or MIG instance, that is number `ordinal` to CUDA in this process. NODEV
  * when it is not here. Owned. */
-WEFT_MUST_USE weft_err weft_gpu_meter_open(const char *uuid, uint32_t ordinal, weft_diag *diag,
-                                           weft_gpu_meter **out);
-void weft_gpu_meter_close(weft_gpu_meter *meter); /* NULL is fine */
-const char *weft_gpu_meter_uuid(const weft_gpu_meter *meter);
+WEFT_MUST_USE weft_err weft_meter_open(const char *uuid, uint32_t ordinal, weft_diag *diag,
+                                       weft_meter **out);
+void weft_meter_close(weft_meter *meter); /* NULL is fine */
+const char *weft_meter_uuid(const weft_meter *meter);
 /* The row of the table of devices of a whole GPU; NULL: none, or a MIG instance. */
-const weft_device_type *weft_gpu_meter_type(const weft_gpu_meter *meter);
-void weft_gpu_meter_read(weft_gpu_meter *meter, weft_gpu_reading *out);
+const weft_device_type *weft_meter_type(const weft_meter *meter);
+void weft_meter_read(weft_meter *meter, weft_meter_reading *out);
 
 /* A daemon of NVIDIA's MPS for one GPU or MIG instance (by UUID), of this process alone. Clients
  * find it by CUDA_MPS_PIPE_DIRECTORY. Owned; ends with stop, which warns when it cannot be ended.

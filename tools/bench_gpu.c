@@ -21,23 +21,23 @@ void weft_bench_meter_open(weft_bench_meter *meter, const char *bundle_path, uin
     if (!gpu)
         meter->device = "cpu";
     weft_bundle_close(bundle);
-    if (!gpu || weft_gpu_meter_open(NULL, ordinal, NULL, &meter->gpu) != WEFT_ERR_OK)
+    if (!gpu || weft_meter_open(NULL, ordinal, NULL, &meter->gpu) != WEFT_ERR_OK)
         return;
-    const weft_device_type *type = weft_gpu_meter_type(meter->gpu);
+    const weft_device_type *type = weft_meter_type(meter->gpu);
     meter->device = type ? type->name : NULL;
-    weft_gpu_meter_read(meter->gpu, &meter->begin);
+    weft_meter_read(meter->gpu, &meter->begin);
     meter->free_bytes = meter->begin.mem_used_bytes;
 }
 
 void weft_bench_meter_close(weft_bench_meter *meter)
 {
-    weft_gpu_meter_close(meter->gpu);
+    weft_meter_close(meter->gpu);
 }
 
 void weft_bench_meter_begin(weft_bench_meter *meter)
 {
     if (meter->gpu)
-        weft_gpu_meter_read(meter->gpu, &meter->begin);
+        weft_meter_read(meter->gpu, &meter->begin);
     meter->begin_ms = weft_tool_now_ms();
 }
 
@@ -56,12 +56,12 @@ static const weft_cost *find_estimate(const weft_bundle_program *p, const char *
 void weft_bench_meter_end(weft_bench_meter *meter, const weft_bundle_program *program,
                           int64_t batch, size_t runs, double seconds, weft_bench_reading *out)
 {
-    weft_gpu_reading now;
+    weft_meter_reading now;
     *out =
         (weft_bench_reading){-1, -1, -1, -1, -1, -1, find_estimate(program, meter->device, batch)};
     if (!meter->gpu)
         return;
-    weft_gpu_meter_read(meter->gpu, &now);
+    weft_meter_read(meter->gpu, &now);
     double between_s = (weft_tool_now_ms() - meter->begin_ms) * 1e-3;
     if (now.energy_j >= 0 && meter->begin.energy_j >= 0 && seconds >= least_energy_s && runs) {
         out->power_w = (now.energy_j - meter->begin.energy_j) / between_s;

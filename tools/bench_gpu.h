@@ -7,10 +7,10 @@
 struct json_t;
 
 typedef struct weft_bench_meter {
-    weft_gpu_meter *gpu; /* NULL: the bundle is for CPUs, or the GPU does not tell */
-    double free_bytes;   /* in use by others, when it was opened */
-    const char *device;  /* row of the table of devices; NULL: none */
-    weft_gpu_reading begin;
+    weft_meter *gpu;    /* NULL: the bundle is for CPUs, or the GPU does not tell */
+    double free_bytes;  /* in use by others, when it was opened */
+    const char *device; /* row of the table of devices; NULL: none */
+    weft_meter_reading begin;
     double begin_ms; /* when it was read */
 } weft_bench_meter;
 

@@ -207,7 +207,7 @@ static weft_err make_instances(mapper *m)
 {
     for (uint32_t i = 0; i < m->n_target; i++) {
         const target *t = &m->target[i];
-        weft_mig_want *want = weft_arena_array(m->arena, t->n, sizeof *want);
+        weft_machine_mig_want *want = weft_arena_array(m->arena, t->n, sizeof *want);
         uint32_t n = 0;
         for (uint32_t k = 0; k < t->n; k++) {
             const weft_placement *p = t->group[k].first;
@@ -217,7 +217,8 @@ static weft_err make_instances(mapper *m)
             for (uint32_t j = 0; j < n; j++) /* shares of one instance */
                 has = has || want[j].start == (uint32_t)p->mig_start;
             if (c.profile[0] && !has)
-                want[n++] = (weft_mig_want){.profile = weft_arena_strdup(m->arena, c.profile),
+                want[n++] =
+                    (weft_machine_mig_want){.profile = weft_arena_strdup(m->arena, c.profile),
                                             .start = (uint32_t)p->mig_start};
         }
         if (n)

@@ -65,8 +65,8 @@ static const weft_machine_profile *find_profile(const changer *c, const char *na
     return NULL;
 }
 
-static bool is_wanted(const weft_machine_profile *p, uint32_t start, const weft_mig_want *want,
-                      uint32_t n, bool *have)
+static bool is_wanted(const weft_machine_profile *p, uint32_t start,
+                      const weft_machine_mig_want *want, uint32_t n, bool *have)
 {
     for (uint32_t i = 0; i < n; i++)
         if (!have[i] && want[i].start == start && strcmp(want[i].profile, p->name) == 0) {
@@ -76,7 +76,8 @@ static bool is_wanted(const weft_machine_profile *p, uint32_t start, const weft_
     return false;
 }
 
-static weft_err destroy_others(const changer *c, const weft_mig_want *want, uint32_t n, bool *have)
+static weft_err destroy_others(const changer *c, const weft_machine_mig_want *want, uint32_t n,
+                               bool *have)
 {
     const weft_nvml_syms *fn = &c->nvml.fn;
     for (uint32_t i = 0; i < c->gpu->n_profile; i++) {
@@ -105,7 +106,7 @@ static weft_err destroy_others(const changer *c, const weft_mig_want *want, uint
     return WEFT_ERR_OK;
 }
 
-static weft_err create_missing(const changer *c, const weft_mig_want *want, uint32_t n,
+static weft_err create_missing(const changer *c, const weft_machine_mig_want *want, uint32_t n,
                                const bool *have)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -128,7 +129,7 @@ static weft_err create_missing(const changer *c, const weft_mig_want *want, uint
     return WEFT_ERR_OK;
 }
 
-static weft_err change(changer *c, const weft_mig_want *want, uint32_t n)
+static weft_err change(changer *c, const weft_machine_mig_want *want, uint32_t n)
 {
     const weft_nvml_syms *fn = &c->nvml.fn;
     bool have[INSTANCES_MAX] = {false};
@@ -152,7 +153,8 @@ static weft_err change(changer *c, const weft_mig_want *want, uint32_t n)
     return create_missing(c, want, n, have);
 }
 
-weft_err weft_machine_set_mig(uint32_t gpu, const weft_mig_want *want, uint32_t n, weft_diag *diag)
+weft_err weft_machine_set_mig(uint32_t gpu, const weft_machine_mig_want *want, uint32_t n,
+                              weft_diag *diag)
 {
     weft_machine machine = {0};
     changer c = {.diag = diag};

@@ -12,7 +12,7 @@
 
 enum { MIG_MAX = 64 };
 
-struct weft_gpu_meter {
+struct weft_meter {
     weft_nvml nvml;
     weft_nvml_device gpu, mig; /* mig NULL: the whole GPU */
     unsigned int gi;
@@ -24,7 +24,7 @@ struct weft_gpu_meter {
 /* -- Finding it ------------------------------------------------------------------------------- */
 
 /* `uuid`: "GPU-...", "MIG-...", or what follows that. */
-static bool has_uuid(const weft_gpu_meter *m, weft_nvml_device device, const char *uuid)
+static bool has_uuid(const weft_meter *m, weft_nvml_device device, const char *uuid)
 {
     char text[WEFT_NVML_UUID_BYTES];
     return m->nvml.fn.nvmlDeviceGetUUID(device, text, sizeof text) == WEFT_NVML_SUCCESS &&
@@ -32,7 +32,7 @@ static bool has_uuid(const weft_gpu_meter *m, weft_nvml_device device, const cha
             (strchr(text, '-') && strcmp(strchr(text, '-') + 1, uuid) == 0));
 }
 
-static bool find_mig(weft_gpu_meter *m, weft_nvml_device gpu, const char *uuid)
+static bool find_mig(weft_meter *m, weft_nvml_device gpu, const char *uuid)
 {
     const weft_nvml_syms *fn = &m->nvml.fn;
     unsigned int n = 0;
@@ -52,7 +52,7 @@ static bool find_mig(weft_gpu_meter *m, weft_nvml_device gpu, const char *uuid)
     return false;
 }
 
-static weft_err find(weft_gpu_meter *m, const char *uuid, weft_diag *diag)
+static weft_err find(weft_meter *m, const char *uuid, weft_diag *diag)
 {
     const weft_nvml_syms *fn = &m->nvml.fn;
     unsigned int n = 0;
@@ -64,14 +64,14 @@ static weft_err find(weft_gpu_meter *m, const char *uuid, weft_diag *diag)
     return weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){0}, "no GPU has the UUID %s", uuid);
 }
 
-static bool sample(weft_gpu_meter *m, weft_nvml_gpm_sample to)
+static bool sample(weft_meter *m, weft_nvml_gpm_sample to)
 {
     const weft_nvml_syms *fn = &m->nvml.fn;
     return (m->mig ? fn->nvmlGpmMigSampleGet(m->gpu, m->gi, to)
                    : fn->nvmlGpmSampleGet(m->gpu, to)) == WEFT_NVML_SUCCESS;
 }
 
-static void open_counters(weft_gpu_meter *m)
+static void open_counters(weft_meter *m)
 {
     const weft_nvml_syms *fn = &m->nvml.fn;
     weft_nvml_gpm_support support = {.version = WEFT_NVML_GPM_VERSION};
@@ -106,11 +106,10 @@ static weft_err ask_cuda(uint32_t ordinal, weft_diag *diag, char out[WEFT_MACHIN
     return WEFT_ERR_OK;
 }
 
-weft_err weft_gpu_meter_open(const char *uuid, uint32_t ordinal, weft_diag *diag,
-                             weft_gpu_meter **out)
+weft_err weft_meter_open(const char *uuid, uint32_t ordinal, weft_diag *diag, weft_meter **out)
 {
     char of_cuda[WEFT_MACHINE_NAME_MAX];
-    weft_gpu_meter *m = calloc(1, sizeof *m);
+    weft_meter *m = calloc(1, sizeof *m);
     if (!m)
         return WEFT_ERR_NOMEM;
     weft_err err = uuid ? WEFT_ERR_OK : ask_cuda(ordinal, diag, of_cuda);
@@ -119,7 +118,7 @@ weft_err weft_gpu_meter_open(const char *uuid, uint32_t ordinal, weft_diag *diag
     if (err == WEFT_ERR_OK)
         err = find(m, uuid ? uuid : of_cuda, diag);
     if (err != WEFT_ERR_OK) {
-        weft_gpu_meter_close(m);
+        weft_meter_close(m);
         return err;
     }
     if (m->nvml.fn.nvmlDeviceGetUUID(m->mig ? m->mig : m->gpu, m->uuid, sizeof m->uuid) != 0)
@@ -130,7 +129,7 @@ weft_err weft_gpu_meter_open(const char *uuid, uint32_t ordinal, weft_diag *diag
     return WEFT_ERR_OK;
 }
 
-void weft_gpu_meter_close(weft_gpu_meter *meter)
+void weft_meter_close(weft_meter *meter)
 {
     if (!meter)
         return;
@@ -142,12 +141,12 @@ void weft_gpu_meter_close(weft_gpu_meter *meter)
     free(meter);
 }
 
-const char *weft_gpu_meter_uuid(const weft_gpu_meter *meter)
+const char *weft_meter_uuid(const weft_meter *meter)
 {
     return meter->uuid;
 }
 
-const weft_device_type *weft_gpu_meter_type(const weft_gpu_meter *meter)
+const weft_device_type *weft_meter_type(const weft_meter *meter)
 {
     char name[WEFT_NVML_NAME_BYTES];
     weft_nvml_memory memory;
@@ -159,7 +158,7 @@ const weft_device_type *weft_gpu_meter_type(const weft_gpu_meter *meter)
 
 /* -- Reading ---------------------------------------------------------------------------------- */
 
-static void read_counters(weft_gpu_meter *m, weft_gpu_reading *out)
+static void read_counters(weft_meter *m, weft_meter_reading *out)
 {
     static const unsigned int ids[] = {WEFT_NVML_GPM_SM_UTIL, WEFT_NVML_GPM_SM_OCCUPANCY,
                                        WEFT_NVML_GPM_ANY_TENSOR_UTIL, WEFT_NVML_GPM_DRAM_BW_UTIL};
@@ -185,14 +184,14 @@ static void read_counters(weft_gpu_meter *m, weft_gpu_reading *out)
     m->now = metrics.sample1;
 }
 
-void weft_gpu_meter_read(weft_gpu_meter *meter, weft_gpu_reading *out)
+void weft_meter_read(weft_meter *meter, weft_meter_reading *out)
 {
     const weft_nvml_syms *fn = &meter->nvml.fn;
     weft_nvml_memory memory;
     weft_nvml_utilization busy;
     unsigned int mw = 0;
     unsigned long long mj = 0;
-    *out = (weft_gpu_reading){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+    *out = (weft_meter_reading){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
     /* A handle dies with its instance. */
     if (meter->mig && !find_mig(meter, meter->gpu, meter->uuid))
         return;

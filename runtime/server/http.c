@@ -270,7 +270,7 @@ static enum MHD_Result on_metrics(void *user, struct MHD_Connection *connection,
     bool get = strcmp(method, "GET") == 0;
     if (found && get) {
         weft_metrics__write(http->router, http->options->nv_metrics, &text);
-        weft_meters__write(http->meters, http->router, http->options->nv_metrics, &text);
+        weft_metrics__write_gpus(http->meters, http->router, http->options->nv_metrics, &text);
     } else
         weft_buf_puts(&text, found ? "Method Not Allowed\n" : "Not Found\n");
     struct MHD_Response *r =
@@ -401,7 +401,7 @@ weft_err weft_http__create(const weft_serve_options *options, weft_router *route
         err = start(http, options->metrics_port, on_metrics, NULL, on_metrics_event, diag,
                     &http->metrics);
     if (err == WEFT_ERR_OK && options->metrics_port >= 0) {
-        http->meters = weft_meters__open(options);
+        http->meters = weft_metrics__open_meters(options);
         err = http->meters ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
     }
     if (err == WEFT_ERR_OK && !weft_loop__idle(loop, on_idle, http))
@@ -452,6 +452,6 @@ void weft_http__destroy(weft_http *http)
         weft_router__give_up(http->router);
     stop(http, http->api);
     stop(http, http->metrics);
-    weft_meters__close(http->meters);
+    weft_metrics__close_meters(http->meters);
     free(http);
 }

@@ -12,7 +12,7 @@ struct weft_http {
     weft_router *router;
     weft_loop *loop;
     struct MHD_Daemon *api, *metrics;
-    weft_meters *meters; /* of GPUs */
+    weft_metrics_meters *meters; /* of GPUs */
     uint64_t max_body;
     uint64_t held_bytes, held_max; /* of bodies, over all exchanges */
     uint32_t n_reading;            /* exchanges whose body is not whole yet */

@@ -11,21 +11,21 @@ static const struct {
     bool whole;
 } metrics[] = {
 #define GPU_METRIC(name, type, help, nv_name, field, whole) \
-    {name, type, help, nv_name, offsetof(weft_gpu_reading, field), whole},
+    {name, type, help, nv_name, offsetof(weft_meter_reading, field), whole},
 #include "runtime/server/metrics_gpu.def"
 #undef GPU_METRIC
 };
 
-struct weft_meters {
+struct weft_metrics_meters {
     struct {
         const char *gpu, *mig; /* of the options; mig NULL: the whole GPU */
-        weft_gpu_meter *meter; /* NULL: it cannot be read */
-        weft_gpu_reading last;
+        weft_meter *meter;     /* NULL: it cannot be read */
+        weft_meter_reading last;
     } * at;
     uint32_t n;
 };
 
-static void add(weft_meters *m, const char *gpu, const char *mig)
+static void add(weft_metrics_meters *m, const char *gpu, const char *mig)
 {
     for (uint32_t i = 0; i < m->n; i++) {
         const char *uuid = m->at[i].mig;
@@ -35,14 +35,14 @@ static void add(weft_meters *m, const char *gpu, const char *mig)
     m->at[m->n].gpu = gpu;
     m->at[m->n].mig = mig;
     /* A GPU that cannot be read is served all the same. */
-    if (weft_gpu_meter_open(mig ? mig : gpu, 0, NULL, &m->at[m->n].meter) != WEFT_ERR_OK)
+    if (weft_meter_open(mig ? mig : gpu, 0, NULL, &m->at[m->n].meter) != WEFT_ERR_OK)
         m->at[m->n].meter = NULL;
     m->n++;
 }
 
-weft_meters *weft_meters__open(const weft_serve_options *options)
+weft_metrics_meters *weft_metrics__open_meters(const weft_serve_options *options)
 {
-    weft_meters *m = calloc(1, sizeof *m);
+    weft_metrics_meters *m = calloc(1, sizeof *m);
     if (!m)
         return NULL;
     m->at = calloc((size_t)options->n_slice * 2 + 1, sizeof *m->at);
@@ -56,18 +56,18 @@ weft_meters *weft_meters__open(const weft_serve_options *options)
     return m;
 }
 
-void weft_meters__close(weft_meters *meters)
+void weft_metrics__close_meters(weft_metrics_meters *meters)
 {
     if (!meters)
         return;
     for (uint32_t i = 0; i < meters->n; i++)
-        weft_gpu_meter_close(meters->at[i].meter);
+        weft_meter_close(meters->at[i].meter);
     free(meters->at);
     free(meters);
 }
 
 /* UUIDs are those that NVML gave: letters, digits and -. */
-static void put_line(weft_buf *out, const char *name, const weft_meters *m, uint32_t i,
+static void put_line(weft_buf *out, const char *name, const weft_metrics_meters *m, uint32_t i,
                      double value, bool nv)
 {
     weft_buf_printf(out, "%s{%s=\"%s\"", name, nv ? "gpu_uuid" : "gpu", m->at[i].gpu);
@@ -78,7 +78,7 @@ static void put_line(weft_buf *out, const char *name, const weft_meters *m, uint
     weft_buf_putc(out, '\n');
 }
 
-static void put_family(const weft_meters *m, size_t which, bool nv, weft_buf *out)
+static void put_family(const weft_metrics_meters *m, size_t which, bool nv, weft_buf *out)
 {
     const char *name = nv ? metrics[which].nv_name : metrics[which].name;
     bool head = false;
@@ -95,41 +95,41 @@ static void put_family(const weft_meters *m, size_t which, bool nv, weft_buf *ou
 }
 
 static void put_slices(const weft_router *router, const char *name, const char *type,
-                       const char *help, double (*value)(const weft_slice_state *), weft_buf *out)
+                       const char *help, double (*value)(const weft_worker_status *), weft_buf *out)
 {
     weft_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
     for (uint32_t i = 0; i < weft_router__worker_count(router); i++) {
-        weft_slice_state s = weft_router__slice(router, i);
+        weft_worker_status s = weft_router__worker_status(router, i);
         weft_buf_printf(out, "%s{slice=\"%s\"} %.0f\n", name, s.name ? s.name : "", value(&s));
     }
 }
 
-static double is_ready(const weft_slice_state *s)
+static double is_ready(const weft_worker_status *s)
 {
     return s->ready;
 }
 
-static double restarts(const weft_slice_state *s)
+static double restarts(const weft_worker_status *s)
 {
     return (double)s->restarts;
 }
 
-static double losses(const weft_slice_state *s)
+static double losses(const weft_worker_status *s)
 {
     return (double)s->losses;
 }
 
-void weft_meters__write(weft_meters *meters, const weft_router *router, bool nv_names,
-                        weft_buf *out)
+void weft_metrics__write_gpus(weft_metrics_meters *meters, const weft_router *router, bool nv_names,
+                              weft_buf *out)
 {
     if (!meters || meters->n == 0)
         return;
     for (uint32_t i = 0; i < meters->n; i++) {
-        weft_gpu_reading *r = &meters->at[i].last;
+        weft_meter_reading *r = &meters->at[i].last;
         if (meters->at[i].meter)
-            weft_gpu_meter_read(meters->at[i].meter, r);
+            weft_meter_read(meters->at[i].meter, r);
         else
-            *r = (weft_gpu_reading){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+            *r = (weft_meter_reading){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
     }
     for (size_t i = 0; i < sizeof metrics / sizeof metrics[0]; i++) {
         put_family(meters, i, false, out);

@@ -61,11 +61,11 @@ void weft_metrics__write(const weft_router *router, bool nv_names, weft_buf *out
 
 /* Those of the GPUs that are served on, and of the slices there (metrics_gpu.c). NULL when out of
  * memory. */
-typedef struct weft_meters weft_meters;
-weft_meters *weft_meters__open(const weft_serve_options *options);
-void weft_meters__close(weft_meters *meters); /* NULL is fine */
+typedef struct weft_metrics_meters weft_metrics_meters;
+weft_metrics_meters *weft_metrics__open_meters(const weft_serve_options *options);
+void weft_metrics__close_meters(weft_metrics_meters *meters); /* NULL is fine */
 /* Reads the GPUs. */
-void weft_meters__write(weft_meters *meters, const weft_router *router, bool nv_names,
-                        weft_buf *out);
+void weft_metrics__write_gpus(weft_metrics_meters *meters, const weft_router *router, bool nv_names,
+                              weft_buf *out);
 
 #endif

@@ -219,7 +219,7 @@ char *weft_oip__server_ready(const weft_router *router, bool ready)
 {
     json_t *root = json_pack("{s:b}", "ready", ready), *slices = json_array();
     for (uint32_t i = 0; i < weft_router__worker_count(router); i++) {
-        weft_slice_state s = weft_router__slice(router, i);
+        weft_worker_status s = weft_router__worker_status(router, i);
         if (s.name)
             json_array_append_new(slices,
                                   json_pack("{s:s, s:b, s:b, s:s}", "slice", s.name, "ready",

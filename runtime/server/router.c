@@ -429,17 +429,17 @@ uint32_t weft_router__worker_count(const weft_router *router)
     return router->n_worker;
 }
 
-weft_slice_state weft_router__slice(const weft_router *router, uint32_t worker)
+weft_worker_status weft_router__worker_status(const weft_router *router, uint32_t worker)
 {
     const router_worker *w = &router->worker[worker];
-    return (weft_slice_state){.name = w->slice->name,
-                              .gpu = w->slice->gpu,
-                              .mig = w->slice->mig,
-                              .ready = w->state == WORKER_IDLE || w->state == WORKER_BUSY,
-                              .lost = w->lost,
-                              .why = w->why,
-                              .restarts = w->restarts,
-                              .losses = w->losses};
+    return (weft_worker_status){.name = w->slice->name,
+                                .gpu = w->slice->gpu,
+                                .mig = w->slice->mig,
+                                .ready = w->state == WORKER_IDLE || w->state == WORKER_BUSY,
+                                .lost = w->lost,
+                                .why = w->why,
+                                .restarts = w->restarts,
+                                .losses = w->losses};
 }
 
 uint64_t weft_router__joint_executions(const weft_router *router)

@@ -314,17 +314,17 @@ static void add_input(router_worker *w, const router_batch *b, const weft_bundle
     }
 }
 
-/* Inputs of all batches, and room for their pieces. */
-static void count_pieces(const router_worker *w, uint32_t *out_inputs, size_t *out_pieces)
+/* Inputs of all batches, and room for their chunks. */
+static void count_chunks(const router_worker *w, uint32_t *out_inputs, size_t *out_chunks)
 {
     *out_inputs = 0;
-    *out_pieces = 2;
+    *out_chunks = 2;
     for (uint32_t k = 0; k < w->n_part; k++) {
         const router_batch *b = &w->part[k];
         uint32_t n_input = w->router->model[b->model].program->n_input;
         size_t filled = (size_t)(b->padded_rows > b->rows ? b->padded_rows - b->rows : 0);
         *out_inputs += n_input;
-        *out_pieces += n_input * (b->n + filled);
+        *out_chunks += n_input * (b->n + filled);
     }
 }
 
@@ -332,12 +332,12 @@ void weft_worker__send(router_worker *w)
 {
     const weft_bundle *bundle = w->router->bundle;
     uint32_t n_input, at = 0;
-    size_t n_piece;
+    size_t n_chunk;
     forget_buffers(w);
     w->state = WORKER_BUSY;
-    count_pieces(w, &n_input, &n_piece);
+    count_chunks(w, &n_input, &n_chunk);
     w->tx_tensor = calloc(n_input + 1, sizeof *w->tx_tensor);
-    w->tx = calloc(n_piece, sizeof *w->tx);
+    w->tx = calloc(n_chunk, sizeof *w->tx);
     if (!w->tx_tensor || !w->tx) {
         weft_worker__fail(w);
         return;

@@ -123,15 +123,15 @@ const char *weft_router__failure(const weft_router *router);
 const weft_model_stats *weft_router__stats(const weft_router *router, uint32_t model);
 uint32_t weft_router__worker_count(const weft_router *router);
 /* What a worker's slice is and how it is. */
-typedef struct weft_slice_state {
+typedef struct weft_worker_status {
     const char *name, *gpu, *mig; /* as of the options; NULL: none */
     bool ready;
     bool lost;         /* the device was, when the worker ended last */
     const char *why;   /* the worker said when it ended last; "": nothing */
     uint64_t restarts; /* of the worker */
     uint64_t losses;   /* of them: because the device was lost */
-} weft_slice_state;
-weft_slice_state weft_router__slice(const weft_router *router, uint32_t worker);
+} weft_worker_status;
+weft_worker_status weft_router__worker_status(const weft_router *router, uint32_t worker);
 uint64_t weft_router__restarts(const weft_router *router);
 uint64_t weft_router__joint_executions(const weft_router *router);
 
