@@ -13,7 +13,7 @@ while read -r kind folder table macro; do
     while IFS=: read -r file name; do
         [ -n "$file" ] || continue
         grep -qxF "$name" <<<"$rows" || fail "$file: weft_${kind}_$name has no row in $table"
-    done < <(grep -HoE "^const weft_$kind weft_${kind}_[a-z0-9_]+ =" "$folder"/*.c 2>/dev/null |
+    done < <(grep -rHoE --include="*.c" "^const weft_$kind weft_${kind}_[a-z0-9_]+ =" "$folder" 2>/dev/null |
         sed -E "s/:const weft_$kind weft_${kind}_([a-z0-9_]+) =/:\1/")
 done <<'TABLES'
 pass passes passes/passes.def PASS

@@ -1,0 +1,237 @@
+/* Reporting, parsing and loading that the verbs share. */
+#include "tools/common/tools.h"
+
+#include "base/num.h"
+#include "frontend/frontend.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* -- Reporting ------------------------------------------------------------------------------ */
+
+bool weft_tool_has_color(FILE *stream)
+{
+    const char *no = getenv("NO_COLOR");
+    return isatty(fileno(stream)) && !(no && *no);
+}
+
+int weft_tool_report(const weft_diag *diag, weft_err err)
+{
+    static const char *const words[] = {
+        [WEFT_SEV_ERROR] = "error", [WEFT_SEV_WARNING] = "warning", [WEFT_SEV_NOTE] = "note"};
+    static const char *const colours[] = {[WEFT_SEV_ERROR] = "\033[1;31m",
+                                          [WEFT_SEV_WARNING] = "\033[1;35m",
+                                          [WEFT_SEV_NOTE] = "\033[1;36m"};
+    bool colour = weft_tool_has_color(stderr);
+    size_t n = diag ? weft_diag_count(diag) : 0;
+    bool any = false;
+    for (size_t i = 0; i < n; i++) {
+        const weft_message *msg = weft_diag_at(diag, i);
+        char text[2048];
+        weft_diag_format(msg, text, sizeof text);
+        fprintf(stderr, "%s%s:%s %s\n", colour ? colours[msg->severity] : "", words[msg->severity],
+                colour ? "\033[0m" : "", text);
+        any = any || msg->severity == WEFT_SEV_ERROR;
+    }
+    if (err != WEFT_ERR_OK && !any)
+        fprintf(stderr, "error: %s\n", weft_err_text(err));
+    if (err == WEFT_ERR_OK)
+        return WEFT_EXIT_DONE;
+    return err == WEFT_ERR_INFEASIBLE ? WEFT_EXIT_INFEASIBLE : WEFT_EXIT_FAILED;
+}
+
+int weft_tool_usage(const weft_verb *verb, const char *fmt, ...)
+{
+    fprintf(stderr, "weft %s: ", verb->name);
+    va_list ap;
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fprintf(stderr, "\n`weft %s --help` tells how to use it\n", verb->name);
+    return WEFT_EXIT_USAGE;
+}
+
+int weft_tool_help(const weft_verb *verb)
+{
+    fputs(verb->usage, stdout);
+    return WEFT_EXIT_DONE;
+}
+
+void weft_tool_progress(const char *fmt, ...)
+{
+    if (!isatty(STDERR_FILENO))
+        return;
+    fputs("\r\033[K", stderr);
+    if (!fmt)
+        return;
+    va_list ap;
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fflush(stderr);
+}
+
+double weft_tool_now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+uint64_t weft_tool_resident_bytes(void)
+{
+    FILE *f = fopen("/proc/self/statm", "re");
+    unsigned long long size, resident = 0;
+    if (!f)
+        return 0;
+    if (fscanf(f, "%llu %llu", &size, &resident) != 2)
+        resident = 0;
+    fclose(f);
+    return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+weft_err weft_tool_make_temporary(const char *stem, weft_arena *arena, weft_diag *diag,
+                                  const char **out)
+{
+    const char *dir = getenv("TMPDIR");
+    char *path = weft_arena_printf(arena, "%s/%s-XXXXXX", dir && *dir ? dir : "/tmp", stem);
+    int fd = mkstemp(path);
+    if (fd < 0)
+        return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){.file = path},
+                               "cannot make a temporary file");
+    close(fd);
+    *out = path;
+    return WEFT_ERR_OK;
+}
+
+const char *weft_tool_bytes(uint64_t bytes, char *buf)
+{
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB"};
+    double x = (double)bytes;
+    size_t u = 0;
+    while (x >= 1000 && u + 1 < sizeof units / sizeof units[0]) {
+        x /= 1000;
+        u++;
+    }
+    snprintf(buf, 32, u ? "%.1f %s" : "%.0f %s", x, units[u]);
+    return buf;
+}
+
+/* -- Parsing -------------------------------------------------------------------------------- */
+
+bool weft_tool_parse_format(const char *text, bool *out_json)
+{
+    *out_json = strcmp(text, "json") == 0;
+    return *out_json || strcmp(text, "text") == 0;
+}
+
+size_t weft_tool_parse_list(const char *text, int64_t *out, size_t max)
+{
+    size_t n = 0;
+    while (n < max) {
+        size_t len = strcspn(text, ",");
+        char item[32];
+        if (len == 0 || len >= sizeof item)
+            return 0;
+        memcpy(item, text, len);
+        item[len] = '\0';
+        if (!weft_parse_i64(item, &out[n]) || out[n] <= 0)
+            return 0;
+        n++;
+        text += len;
+        if (*text == '\0')
+            return n;
+        text++;
+    }
+    return 0;
+}
+
+/* -- Loading -------------------------------------------------------------------------------- */
+
+enum { TEXT_LIMIT_MIB = 1024 };
+
+static bool looks_like_text(const char *bytes, size_t len)
+{
+    return (len >= 3 && memcmp(bytes, "wir", 3) == 0) || (len >= 1 && bytes[0] == '#');
+}
+
+weft_err weft_tool_sniff(const char *path, weft_diag *diag, weft_file_kind *out)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f)
+        return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){.file = path}, "cannot open: %s",
+                               strerror(errno));
+    char head[8] = {0};
+    size_t len = fread(head, 1, sizeof head, f);
+    fclose(f);
+    if (len >= 4 && memcmp(head, "WEFT", 4) == 0)
+        *out = WEFT_FILE_BUNDLE;
+    else
+        *out = looks_like_text(head, len) ? WEFT_FILE_TEXT : WEFT_FILE_ONNX;
+    return WEFT_ERR_OK;
+}
+
+/* From bytes in memory: what they are is told by the first of them. ONNX needs them as long as the
+ * module lives, and gets a copy in its arena. */
+static weft_err load_bytes(const char *text, size_t len, const char *shown, const char *dir,
+                           weft_diag *diag, weft_module **out)
+{
+    if (looks_like_text(text, len))
+        return weft_module_parse(text, len, shown, dir, diag, out);
+    weft_module *m = weft_module_create(0);
+    weft_graph *g = NULL;
+    if (!m)
+        return WEFT_ERR_NOMEM;
+    uint8_t *bytes = weft_arena_alloc(weft_module_arena(m), len);
+    memcpy(bytes, text, len);
+    weft_err err = weft_import_onnx_bytes(m, bytes, len, NULL, shown,
+                                          &(weft_import_options){.graph_name = "model"}, diag, &g);
+    if (err != WEFT_ERR_OK) {
+        weft_module_destroy(m);
+        return err;
+    }
+    *out = m;
+    return WEFT_ERR_OK;
+}
+
+static weft_err load_text(const char *path, weft_diag *diag, weft_module **out)
+{
+    char *text = NULL;
+    size_t len = 0;
+    WEFT_TRY(weft_file_read(path, (uint64_t)TEXT_LIMIT_MIB << 20, diag, &text, &len));
+    const char *slash = strrchr(path, '/');
+    char dir[4096];
+    snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) + (slash == path) : 1,
+             slash ? path : ".");
+    bool is_stdin = strcmp(path, "-") == 0;
+    weft_err err = load_bytes(text, len, is_stdin ? "<stdin>" : path, dir, diag, out);
+    free(text);
+    return err;
+}
+
+weft_err weft_tool_load_module(const char *path, weft_diag *diag, weft_module **out)
+{
+    weft_file_kind kind = WEFT_FILE_TEXT;
+    if (strcmp(path, "-") != 0)
+        WEFT_TRY(weft_tool_sniff(path, diag, &kind));
+    if (kind == WEFT_FILE_TEXT)
+        return load_text(path, diag, out);
+    if (kind == WEFT_FILE_BUNDLE)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = path},
+                               "is a bundle; an ONNX or text IR file is needed");
+    weft_module *m = weft_module_create(0);
+    if (!m)
+        return WEFT_ERR_NOMEM;
+    weft_graph *g = NULL;
+    weft_err err = weft_import_onnx(m, path, &(weft_import_options){0}, diag, &g);
+    if (err != WEFT_ERR_OK) {
+        weft_module_destroy(m);
+        return err;
+    }
+    *out = m;
+    return WEFT_ERR_OK;
+}

@@ -1,0 +1,404 @@
+/* weft compile: a set of models in, one bundle out. */
+#include "base/num.h"
+#include "codegen/codegen.h"
+#include "frontend/frontend.h"
+#include "runtime/runtime.h"
+#include "scheduler/scheduler.h"
+#include "tools/profile/calibration_file.h"
+#include "tools/compiler/measure_error.h"
+#include "tools/compiler/merge_report.h"
+#include "tools/profile/pipeline.h"
+#include "tools/profile/profiles.h"
+#include "tools/compiler/tolerance.h"
+#include "tools/compiler/tune.h"
+
+#include <string.h>
+#include <unistd.h>
+
+typedef struct options {
+    weft_tool_pipeline pipeline;
+    const char *output, *depfile, *report, *similarity, *picture, *gpu, *calibration;
+    bool allow_hard_links, tune, text_report, tf32, is_f32;
+    weft_tool_changes changes; /* by the tolerance */
+    weft_tool_precision watch;
+    char **file;
+    int n_file;
+} options;
+
+static bool is_for_gpu(const options *o)
+{
+    const char *target = o->pipeline.run.pass.target;
+    return target && strncmp(target, "sm_", 3) == 0;
+}
+
+enum {
+    OPT_DEPFILE = 1,
+    OPT_PRECISION,
+    OPT_REPORT,
+    OPT_FORMAT,
+    OPT_SIMILARITY,
+    OPT_PICTURE,
+    OPT_MERGE,
+    OPT_NEAR,
+    OPT_GPU,
+    OPT_HARD_LINKS,
+    OPT_TUNE,
+    OPT_CALIBRATION
+};
+
+/* All names that --merge takes. */
+static int refuse_merge(const char *arg)
+{
+    weft_buf names = {0};
+    const weft_merge_strategy *one;
+    for (size_t i = 0; (one = weft_merge_strategy_at(i)); i++)
+        weft_buf_printf(&names, ", %s", weft_merge_strategy_name(one));
+    int code = weft_tool_usage(&weft_verb_compile,
+                               "--merge takes auto, exact, off%s; there is no strategy '%s'",
+                               names.at && !names.failed ? names.at : "", arg);
+    weft_buf_finish(&names);
+    return code;
+}
+
+static int take_merge(const char *arg, weft_pass_options *pass)
+{
+    pass->strategy = weft_merge_strategy_find(arg);
+    if (pass->strategy)
+        pass->merge = WEFT_MERGE_STRATEGY;
+    else if (strcmp(arg, "auto") == 0)
+        pass->merge = WEFT_MERGE_AUTO;
+    else if (strcmp(arg, "off") == 0)
+        pass->merge = WEFT_MERGE_OFF;
+    else if (strcmp(arg, "exact") == 0)
+        pass->merge = WEFT_MERGE_EXACT;
+    else
+        return refuse_merge(arg);
+    return 0;
+}
+
+static int take_precision(const char *arg, options *o)
+{
+    o->tf32 = o->pipeline.run.pass.tf32 = strcmp(arg, "tf32") == 0;
+    o->pipeline.run.pass.precision = o->tf32 ? WEFT_DTYPE_F32 : weft_dtype_parse(arg);
+    switch (o->pipeline.run.pass.precision) {
+    case WEFT_DTYPE_F32:
+    case WEFT_DTYPE_F16:
+    case WEFT_DTYPE_BF16:
+        return 0;
+    default:
+        return weft_tool_usage(&weft_verb_compile,
+                               "--precision takes f32, tf32, f16 or bf16, not '%s'", arg);
+    }
+}
+
+static int take(options *o, int opt)
+{
+    switch (opt) {
+    case 'o':
+        o->output = optarg;
+        return 0;
+    case OPT_DEPFILE:
+        o->depfile = optarg;
+        return 0;
+    case OPT_REPORT:
+        o->report = optarg;
+        return 0;
+    case OPT_FORMAT:
+        o->text_report = strcmp(optarg, "text") == 0;
+        if (!o->text_report && strcmp(optarg, "json") != 0)
+            return weft_tool_usage(&weft_verb_compile, "--format takes text or json");
+        return 0;
+    case OPT_SIMILARITY:
+        o->similarity = optarg;
+        return 0;
+    case OPT_PICTURE:
+        o->picture = optarg;
+        return 0;
+    case OPT_MERGE:
+        return take_merge(optarg, &o->pipeline.run.pass);
+    case OPT_NEAR:
+        if (!weft_parse_f64(optarg, &o->pipeline.run.pass.merge_tolerance) ||
+            !(o->pipeline.run.pass.merge_tolerance >= 0) ||
+            o->pipeline.run.pass.merge_tolerance > 1)
+            return weft_tool_usage(&weft_verb_compile,
+                                   "--merge-tolerance takes a number from 0 to 1, not '%s'",
+                                   optarg);
+        return 0;
+    case OPT_GPU:
+        o->gpu = optarg;
+        return 0;
+    case OPT_CALIBRATION:
+        o->calibration = optarg;
+        return 0;
+    case OPT_PRECISION:
+        return take_precision(optarg, o);
+    case OPT_HARD_LINKS:
+        o->allow_hard_links = true;
+        return 0;
+    case OPT_TUNE:
+        o->tune = true;
+        return 0;
+    case '?':
+        return weft_tool_usage(&weft_verb_compile, "wrong option");
+    default:
+        return weft_tool_pipeline_option(&o->pipeline, &weft_verb_compile, opt, optarg);
+    }
+}
+
+/* Returns -1 to go on, or an exit code. */
+static int parse(int argc, char **argv, options *o)
+{
+    static const struct option longs[] = {{"output", required_argument, NULL, 'o'},
+                                          {"depfile", required_argument, NULL, OPT_DEPFILE},
+                                          {"report", required_argument, NULL, OPT_REPORT},
+                                          {"format", required_argument, NULL, OPT_FORMAT},
+                                          {"similarity", required_argument, NULL, OPT_SIMILARITY},
+                                          {"picture", required_argument, NULL, OPT_PICTURE},
+                                          {"merge", required_argument, NULL, OPT_MERGE},
+                                          {"merge-tolerance", required_argument, NULL, OPT_NEAR},
+                                          {"gpu", required_argument, NULL, OPT_GPU},
+                                          {"calibration", required_argument, NULL, OPT_CALIBRATION},
+                                          {"allow-hard-links", no_argument, NULL, OPT_HARD_LINKS},
+                                          {"tune", no_argument, NULL, OPT_TUNE},
+                                          {"precision", required_argument, NULL, OPT_PRECISION},
+                                          {"help", no_argument, NULL, 'h'},
+                                          WEFT_PIPELINE_OPTIONS,
+                                          {NULL, 0, NULL, 0}};
+    int opt;
+    optind = 1;
+    while ((opt = getopt_long(argc, argv, "o:h", longs, NULL)) != -1) {
+        if (opt == 'h')
+            return weft_tool_help(&weft_verb_compile);
+        int code = take(o, opt);
+        if (code)
+            return code;
+    }
+    o->file = argv + optind;
+    o->n_file = argc - optind;
+    if (o->n_file == 0)
+        return weft_tool_usage(&weft_verb_compile, "name a set file or ONNX files");
+    o->is_f32 = !o->tf32 && (o->pipeline.run.pass.precision == WEFT_DTYPE_NONE ||
+                             o->pipeline.run.pass.precision == WEFT_DTYPE_F32);
+    if (!o->is_f32 && !is_for_gpu(o))
+        return weft_tool_usage(&weft_verb_compile, "--precision other than f32 wants a GPU as "
+                                                   "--target; CPUs compute in f32");
+    bool cut = o->pipeline.run.stop_after != NULL;
+    if (!o->output && !cut)
+        return weft_tool_usage(&weft_verb_compile, "say where the bundle goes: -o FILE");
+    return -1;
+}
+
+static void add_dependency(weft_buf *text, const char *path)
+{
+    weft_buf_putc(text, ' ');
+    for (const char *s = path; *s; s++) {
+        /* What make reads as the end of a name. */
+        if (*s == ' ' || *s == '#' || *s == '\\')
+            weft_buf_putc(text, '\\');
+        if (*s == '$')
+            weft_buf_putc(text, '$');
+        weft_buf_putc(text, *s);
+    }
+}
+
+/* The set file, and every file that the module was read from: models and external weights. */
+static weft_err write_depfile(const options *o, const weft_tool_sources *sources, weft_diag *diag)
+{
+    weft_buf text = {0};
+    const char *path;
+    weft_buf_printf(&text, "%s:", o->output);
+    if (sources->set_file)
+        add_dependency(&text, sources->set_file);
+    for (uint32_t i = 1; (path = weft_module_file_path(sources->module, i)); i++)
+        if (weft_module_file_is_mapped(sources->module, i))
+            add_dependency(&text, path);
+    weft_buf_puts(&text, "\n");
+    weft_err err =
+        text.failed ? WEFT_ERR_NOMEM : weft_file_write(o->depfile, text.at, text.len, diag);
+    weft_buf_finish(&text);
+    return err;
+}
+
+static weft_err write_text(weft_module *m, const char *path, weft_diag *diag)
+{
+    weft_buf text = {0};
+    weft_module_print(m, &text);
+    weft_err err =
+        text.failed ? WEFT_ERR_NOMEM : weft_file_write(path ? path : "-", text.at, text.len, diag);
+    weft_buf_finish(&text);
+    return err;
+}
+
+/* For GPUs kernels are compiled too, as many at once as there are processors. */
+static weft_err make_bundle(const options *o, weft_module *m, const weft_codegen_model *model,
+                            weft_arena *arena, weft_diag *diag, weft_bundle *out)
+{
+    long n_cpu = sysconf(_SC_NPROCESSORS_ONLN);
+    const weft_codegen_options how = {.model = model,
+                                      .target = o->pipeline.run.pass.target,
+                                      .n_thread = n_cpu > 0 ? (uint32_t)n_cpu : 1,
+                                      .tf32 = o->tf32,
+                                      .worker = "/proc/self/exe"};
+    if (!is_for_gpu(o))
+        return weft_codegen_bundle(m, weft_backend_find("cpu"), model, NULL, arena, diag, out);
+    weft_tool_progress("compiling kernels for %s", how.target);
+    return weft_codegen_make(m, weft_backend_find("cuda"), &how, arena, diag, out);
+}
+
+static weft_err write_reports(const options *o, weft_module *m, const weft_bundle *bundle,
+                              weft_arena *arena, weft_diag *diag)
+{
+    weft_tool_expectations expected = {0};
+    const weft_merge_log *log = o->pipeline.run.pass.merge_log;
+    const weft_tool_measured measured = {.tolerance = o->pipeline.run.pass.merge_tolerance,
+                                         .by_tolerance = o->changes,
+                                         .precision = o->watch.name,
+                                         .by_precision = o->watch.changes};
+    if (o->report) {
+        weft_tool_expect_joint(m, &o->pipeline.run.pass, arena, &expected);
+        WEFT_TRY(weft_tool_write_report(bundle, log, &expected, &measured, o->report,
+                                        !o->text_report, diag));
+    }
+    if (o->similarity)
+        WEFT_TRY(weft_tool_write_pairs(log, o->similarity, diag));
+    return o->picture ? weft_tool_write_picture(m, o->picture, diag) : WEFT_ERR_OK;
+}
+
+/* Which of cuBLASLt's algorithms are the fastest on the GPU at hand. */
+static weft_err tune_products(weft_bundle *bundle, weft_arena *arena, weft_diag *diag)
+{
+    weft_bundle_tuning *tuning = weft_arena_alloc(arena, sizeof *tuning);
+    weft_tool_progress("measuring products");
+    WEFT_TRY(weft_tune_products(bundle, NULL, arena, diag, tuning));
+    bundle->tuning = tuning;
+    bundle->n_tuning = tuning->n_algo > 0;
+    return WEFT_ERR_OK;
+}
+
+static weft_err write_bundle(options *o, const weft_tool_sources *sources, weft_arena *arena,
+                             weft_diag *diag)
+{
+    weft_module *m = sources->module;
+    weft_codegen_model *model =
+        weft_arena_array(arena, (size_t)weft_graph_count(m) + 1, sizeof *model);
+    weft_bundle bundle = {0};
+    weft_calibration fit;
+    weft_tool_profile_options how = {0};
+    if (o->calibration) {
+        WEFT_TRY(weft_tool_calibration_load(o->calibration, diag, &fit));
+        how.calibration = &fit;
+    }
+    WEFT_TRY(weft_tool_profile_models(sources, o->gpu, &how, arena, diag, model));
+    WEFT_TRY(make_bundle(o, m, model, arena, diag, &bundle));
+    if (o->tune && is_for_gpu(o))
+        WEFT_TRY(tune_products(&bundle, arena, diag));
+    weft_tool_progress("writing %s", o->output);
+    WEFT_TRY(weft_bundle_write(&bundle, o->output, diag));
+    WEFT_TRY(write_reports(o, m, &bundle, arena, diag));
+    return o->depfile ? write_depfile(o, sources, diag) : WEFT_ERR_OK;
+}
+
+/* What the tolerance does to answers; said aloud, for it is the user's to judge. */
+static weft_err measure_tolerance(options *o, const weft_import_options *import, weft_arena *arena,
+                                  weft_diag *diag)
+{
+    const weft_pass_options *pass = &o->pipeline.run.pass;
+    const weft_tool_change *worst = NULL;
+    WEFT_TRY(
+        weft_tool_measure_tolerance(o->file, o->n_file, import, pass, arena, diag, &o->changes));
+    for (uint32_t i = 0; i < o->changes.n; i++)
+        if (!worst || o->changes.at[i].difference > worst->difference)
+            worst = &o->changes.at[i];
+    if (worst)
+        weft_diag_warn(diag, (weft_where){.item = worst->model},
+                       "weights equal within %g: output %s changes by up to %.3g of scale in %u "
+                       "runs, those of other models by no more",
+                       pass->merge_tolerance, worst->output, worst->difference, worst->runs);
+    return WEFT_ERR_OK;
+}
+
+static const char *precision_name(const options *o)
+{
+    return o->tf32 ? "tf32" : weft_dtype_name(o->pipeline.run.pass.precision);
+}
+
+static weft_err compile(options *o, weft_tool_sources *sources, weft_arena *arena, weft_diag *diag)
+{
+    const weft_import_options import = {.allow_hard_links = o->allow_hard_links};
+    if (o->tune && !is_for_gpu(o)) {
+        weft_tuned_conv *tuned = NULL;
+        WEFT_TRY(weft_tool_tune(o->file, o->n_file, &import, &o->pipeline.run.pass, arena, diag,
+                                &tuned, &o->pipeline.run.pass.n_tuned));
+        o->pipeline.run.pass.tuned = tuned;
+    }
+    if (o->pipeline.run.pass.merge_tolerance > 0)
+        WEFT_TRY(measure_tolerance(o, &import, arena, diag));
+    WEFT_TRY(weft_tool_load_sources(o->file, o->n_file, &import, arena, diag, sources));
+    size_t n = 0;
+    if (is_for_gpu(o))
+        o->pipeline.run.pass.device = o->gpu;
+    const weft_pass *const *pass = weft_pipeline(is_for_gpu(o) ? "gpu" : "cpu", &n);
+    weft_merge_log log = {.arena = arena, .want_pairs = o->report || o->similarity};
+    o->pipeline.run.pass.merge_log = &log;
+    if (!o->is_f32) {
+        o->watch = (weft_tool_precision){.name = precision_name(o), .arena = arena, .diag = diag};
+        o->pipeline.watch = weft_tool_precision_watch;
+        o->pipeline.watcher = &o->watch;
+    }
+    weft_tool_progress("compiling %u models", weft_graph_count(sources->module));
+    WEFT_TRY(weft_tool_pipeline_run(&o->pipeline, sources->module, pass, n, diag));
+    if (weft_module_stage(sources->module) != WEFT_STAGE_PLAN)
+        return write_text(sources->module, o->output, diag);
+    return write_bundle(o, sources, arena, diag);
+}
+
+static int run_compile(int argc, char **argv)
+{
+    options o = {.pipeline.run.pass.merge = WEFT_MERGE_AUTO};
+    int code = parse(argc, argv, &o);
+    if (code >= 0)
+        return code;
+    weft_diag *diag = weft_diag_create();
+    weft_arena *arena = weft_arena_create(0);
+    weft_tool_sources sources = {0};
+    weft_err err = WEFT_ERR_NOMEM;
+    if (diag && arena)
+        err = compile(&o, &sources, arena, diag);
+    weft_tool_precision_finish(&o.watch);
+    weft_tool_progress(NULL);
+    code = weft_tool_report(diag, err);
+    weft_module_destroy(sources.module);
+    weft_arena_destroy(arena);
+    weft_diag_destroy(diag);
+    return code;
+}
+
+const weft_verb weft_verb_compile = {
+    .name = "compile",
+    .brief = "compile a set of models into one bundle",
+    .usage =
+        "usage: weft compile SET.yaml|MODEL.onnx|MODULE.wir... -o OUT.weft [OPTIONS]\n"
+        "Compiles models into one bundle. A set file names models with SLO and rate.\n\n"
+        "  -o, --output FILE        the bundle (text IR when --stop-after cuts the pipeline)\n"
+        "      --merge MODE         what models with like weights do together: auto (default)\n"
+        "                           joins products where that pays, exact keeps every bit,\n"
+        "                           off; or one strategy wherever it can be used (weft list\n"
+        "                           strategies); equal weights are stored once in any case\n"
+        "      --merge-tolerance T  weights of which no element differs by more count as equal;\n"
+        "                           what that does to the outputs is measured (default 0: bits)\n"
+        "      --gpu NAME           also estimate for this device (weft list gpus)\n"
+        "      --calibration FILE   constants of a device, fitted by weft estimate --calibrate\n"
+        "      --precision TYPE     f32 (default), tf32, f16 or bf16 inside models for GPUs;\n"
+        "                           sums are f32 in any case; what that does to the outputs is\n"
+        "                           measured\n"
+        "      --tune               measure the algorithms of convolutions on this CPU, or of\n"
+        "                           products on the GPU at hand, which has to be a target\n"
+        "      --depfile FILE       write a make rule that names all files read\n"
+        "      --report FILE        write what was shared and merged, and why or why not\n"
+        "      --format FMT         of the report: json (default) or text\n"
+        "      --similarity FILE    write how much every two models have in common, as CSV\n"
+        "      --picture FILE       write the merged graphs: .svg (needs graphviz) or .dot\n"
+        "      --allow-hard-links   external weights may have several hard links\n" //
+    WEFT_PIPELINE_USAGE,
+    .run = run_compile,
+};

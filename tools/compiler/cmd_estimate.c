@@ -1,0 +1,430 @@
+/* weft estimate: what models cost on a device, without running them. */
+#include "tools/compiler/estimate.h"
+
+#include "base/num.h"
+#include "ir/bundle.h"
+#include "tools/profile/calibration_file.h"
+#include "tools/compiler/estimate_kernels.h"
+#include "tools/profile/pipeline.h"
+#include "tools/profile/profiles.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* -- One model on one slice ------------------------------------------------------------------- */
+
+/* A name of --dim that no graph has, or that is the batch of one, is a mistake. */
+static weft_err check_dims(weft_tool_estimate *o, weft_module *m, weft_diag *diag)
+{
+    weft_where where = {.file = o->file[0]};
+    for (size_t i = 0; i < o->n_dim; i++) {
+        bool found = false;
+        size_t len = (size_t)(strchr(o->dim[i], '=') - o->dim[i]);
+        for (uint32_t k = 0; k < weft_graph_count(m); k++) {
+            const weft_graph *g = weft_graph_at(m, k);
+            for (uint32_t s = 0; s < weft_graph_symbol_count(g); s++) {
+                const char *name = weft_graph_symbol_name(g, s);
+                if (strlen(name) != len || strncmp(name, o->dim[i], len) != 0)
+                    continue;
+                found = true;
+                o->usage = o->usage || s == weft_graph_batch_symbol(g);
+            }
+        }
+        if (o->usage)
+            return weft_diag_error(diag, WEFT_ERR_INPUT, where,
+                                   "--dim %s: '%.*s' is the batch, which --batch sets", o->dim[i],
+                                   (int)len, o->dim[i]);
+        o->usage = !found;
+        if (!found)
+            return weft_diag_error(diag, WEFT_ERR_INPUT, where,
+                                   "--dim %s: no model has a symbolic dimension '%.*s'", o->dim[i],
+                                   (int)len, o->dim[i]);
+    }
+    return WEFT_ERR_OK;
+}
+
+/* Values given with --dim. A name that the graph does not have is left to its other graphs. */
+static weft_err set_dims(const weft_tool_estimate *o, const weft_graph *g, int64_t *symbol,
+                         weft_diag *diag)
+{
+    weft_dimpool *pool = weft_module_dims(weft_graph_module(g));
+    for (size_t i = 0; i < o->n_dim; i++) {
+        const char *equals = strchr(o->dim[i], '=');
+        size_t len = (size_t)(equals - o->dim[i]);
+        for (uint32_t k = 0; k < weft_graph_symbol_count(g); k++) {
+            const char *name = weft_graph_symbol_name(g, k);
+            int64_t lo, hi, value = 0;
+            if (strlen(name) != len || strncmp(name, o->dim[i], len) != 0)
+                continue;
+            weft_dim_bounds(pool, weft_graph_symbol_dim(g, k), &lo, &hi);
+            if (!weft_parse_i64(equals + 1, &value) || value < lo || value > hi)
+                return weft_diag_error(
+                    diag, WEFT_ERR_INPUT, (weft_where){.item = weft_graph_name(g)},
+                    "--dim %s is outside [%lld, %lld]", o->dim[i], (long long)lo, (long long)hi);
+            symbol[k] = value;
+        }
+    }
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_tool_estimate_symbols(const weft_tool_estimate *o, weft_graph *g, int64_t batch,
+                                    weft_diag *diag, int64_t *out)
+{
+    WEFT_TRY(weft_estimate_symbols(g, (uint32_t)batch, diag, out));
+    return set_dims(o, g, out, diag);
+}
+
+/* On a CPU the driver of this machine tells what its kernels want: packed weights and scratch
+ * memory depend on the kernel. Where it cannot, the estimator's own sum stays. */
+static void count_memory(const weft_tool_estimate *o, weft_bundle *bundle, const int64_t *symbol,
+                         weft_tool_finding *f)
+{
+    const weft_engine_options options = {.threads = f->slice->units};
+    weft_diag *why = weft_diag_create();
+    weft_memory_plan *m = &f->memory;
+    weft_estimate *e = &f->e;
+    f->is_exact_memory = why && weft_memory_plan_make(bundle, f->name, symbol, &options,
+                                                      o->program_bytes, why, m) == WEFT_ERR_OK;
+    weft_diag_destroy(why);
+    if (!f->is_exact_memory)
+        return;
+    e->weight_bytes = m->packed_bytes + m->file_bytes;
+    e->arena_bytes = m->arena_bytes;
+    e->io_bytes = m->input_bytes;
+    e->context_bytes = m->process_bytes;
+    e->workspace_bytes =
+        m->peak_bytes - e->weight_bytes - e->arena_bytes - e->io_bytes - e->context_bytes;
+    e->total.mreq_bytes = m->peak_bytes;
+}
+
+static void add_price(weft_tool_finding *f)
+{
+    const weft_device_type *type = weft_device_type_find(f->slice->gpu->name);
+    if (!type || !(type->price_per_hour > 0) || !(f->throughput_per_s > 0))
+        return;
+    f->price_per_hour = type->price_per_hour * f->slice->share;
+    f->price_per_million = f->price_per_hour / 3600 / f->throughput_per_s * 1e6;
+}
+
+/* What follows from `cost` of one process and from `procs`. */
+static weft_err add_up(weft_tool_finding *f, weft_diag *diag)
+{
+    double per_s = 1e6 / f->cost.time_us;
+    if (f->procs > 1) {
+        weft_contender alone = weft_contention_demand(&f->e, f->slice);
+        WEFT_TRY(weft_contention_procs(&alone, f->procs, diag, &f->cost.time_us, &per_s));
+    }
+    f->throughput_per_s = per_s * (double)f->batch;
+    f->fits_known = f->slice->mem_bytes > 0;
+    f->fits = f->cost.mreq_bytes <= f->slice->mem_bytes / f->procs;
+    add_price(f);
+    return WEFT_ERR_OK;
+}
+
+static weft_err estimate_slice(const weft_tool_estimate *o, const weft_workload *work,
+                               weft_bundle *bundle, const int64_t *symbol, weft_arena *arena,
+                               weft_diag *diag, weft_tool_finding *f)
+{
+    if (o->calibration && strcmp(o->fit.gpu, f->slice->gpu->name) == 0)
+        f->how.calibration = &o->fit;
+    WEFT_TRY(weft_workload_estimate(work, f->slice, &f->how, arena, diag, &f->e));
+    if (bundle && strcmp(f->slice->gpu->name, "cpu") == 0)
+        count_memory(o, bundle, symbol, f);
+    f->cost = f->e.total;
+    return add_up(f, diag);
+}
+
+static weft_err estimate_graph(weft_tool_estimate *o, weft_graph *g, weft_bundle *bundle,
+                               weft_arena *arena, weft_diag *diag, weft_tool_finding *out)
+{
+    weft_estimate_options how = {.exact_f32 = o->exact_f32, .model = o->model};
+    if (o->framework)
+        how.lowering = WEFT_LOWERING_FRAMEWORK;
+    for (size_t b = 0; b < o->n_batch; b++) {
+        int64_t *symbol =
+            weft_arena_array(arena, (size_t)weft_graph_symbol_count(g) + 1, sizeof *symbol);
+        weft_workload work;
+        weft_err err = weft_tool_estimate_symbols(o, g, o->batch[b], diag, symbol);
+        o->usage = err != WEFT_ERR_OK;
+        WEFT_TRY(err);
+        WEFT_TRY(weft_workload_make(g, symbol, &how, arena, diag, &work));
+        for (size_t s = 0; s < o->n_at; s++) {
+            weft_tool_finding *f = out++;
+            *f = (weft_tool_finding){.name = weft_graph_name(g),
+                                     .m = weft_graph_module(g),
+                                     .slice = &o->at[s],
+                                     .batch = o->batch[b],
+                                     .procs = (uint32_t)o->procs,
+                                     .how = how};
+            WEFT_TRY(estimate_slice(o, &work, bundle, symbol, arena, diag, f));
+        }
+    }
+    return WEFT_ERR_OK;
+}
+
+/* -- Models ----------------------------------------------------------------------------------- */
+
+static weft_err lower(const weft_tool_estimate *o, weft_module *m, weft_diag *diag)
+{
+    weft_tool_pipeline pipeline = {
+        .run = {.verify = WEFT_VERIFY_OFF, .pass = {.batch = o->batch, .n_batch = o->n_batch}}};
+    size_t n = 0;
+    if (weft_module_stage(m) != WEFT_STAGE_GRAPH)
+        return o->framework
+                   ? weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.file = o->file[0]},
+                                     "is lowered already; --lowering framework needs the "
+                                     "graph stage")
+                   : WEFT_ERR_OK;
+    const weft_pass *const *pass = weft_pipeline(o->framework ? "framework" : "cpu", &n);
+    weft_tool_progress("lowering");
+    weft_err err = weft_tool_pipeline_run(&pipeline, m, pass, n, diag);
+    weft_tool_progress(NULL);
+    return err;
+}
+
+/* What the CPU driver would be given; NULL: no CPU is asked about, or there is no plan. */
+static weft_bundle *make_bundle(const weft_tool_estimate *o, weft_module *m, weft_arena *arena)
+{
+    bool is_cpu = false;
+    for (size_t i = 0; i < o->n_at; i++)
+        is_cpu = is_cpu || strcmp(o->at[i].gpu->name, "cpu") == 0;
+    if (!is_cpu || o->framework || weft_module_stage(m) != WEFT_STAGE_PLAN)
+        return NULL;
+    weft_bundle *bundle = weft_arena_array(arena, 1, sizeof *bundle);
+    weft_diag *why = weft_diag_create();
+    bool done = why && weft_codegen_bundle(m, weft_backend_find("cpu"), NULL, NULL, arena, why,
+                                           bundle) == WEFT_ERR_OK;
+    weft_diag_destroy(why);
+    return done ? bundle : NULL;
+}
+
+static weft_err write_profile(weft_tool_estimate *o, weft_module *m, weft_arena *arena,
+                              weft_diag *diag)
+{
+    const weft_slice *slice;
+    size_t n;
+    weft_profile profile;
+    weft_tool_profile_options how = {.calibration = o->calibration ? &o->fit : NULL};
+    if (weft_graph_count(m) != 1)
+        return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.file = o->file[0]},
+                               "holds %u models; a profile is of one", weft_graph_count(m));
+    WEFT_TRY(weft_tool_gpu_slices(o->gpu, arena, diag, &slice, &n));
+    WEFT_TRY(weft_tool_profile_by(weft_graph_at(m, 0), slice, n, &how, arena, diag, &profile));
+    if (profile.n == 0)
+        return WEFT_ERR_UNSUP;
+    return weft_tool_write_profile(&profile, o->output, diag);
+}
+
+static weft_err report(const weft_tool_estimate *o, const weft_tool_finding *f, size_t n,
+                       weft_diag *diag)
+{
+    if (o->json)
+        return weft_tool_write_findings(o, f, n, diag);
+    if (o->compare && !o->explain && !o->per_kernel) {
+        weft_tool_print_comparison(f, n);
+        return WEFT_ERR_OK;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0)
+            putchar('\n');
+        weft_tool_print_finding(o, &f[i]);
+    }
+    return WEFT_ERR_OK;
+}
+
+static weft_err estimate_module(weft_tool_estimate *o, weft_module *m, weft_arena *arena,
+                                weft_diag *diag)
+{
+    size_t each = o->n_at * o->n_batch, n = each * weft_graph_count(m);
+    weft_tool_finding *f = weft_arena_array(arena, n + 1, sizeof *f);
+    WEFT_TRY(lower(o, m, diag));
+    WEFT_TRY(check_dims(o, m, diag));
+    if (o->calibrate)
+        return weft_tool_calibrate(o, m, diag);
+    if (o->profile)
+        return write_profile(o, m, arena, diag);
+    weft_bundle *bundle = make_bundle(o, m, arena);
+    for (uint32_t i = 0; i < weft_graph_count(m); i++)
+        WEFT_TRY(estimate_graph(o, weft_graph_at(m, i), bundle, arena, diag, &f[i * each]));
+    return report(o, f, n, diag);
+}
+
+static weft_err estimate_sources(weft_tool_estimate *o, weft_arena *arena, weft_diag *diag)
+{
+    const weft_import_options import = {0};
+    weft_tool_sources sources = {0};
+    weft_err err = weft_tool_load_sources(o->file, o->n_file, &import, arena, diag, &sources);
+    if (err == WEFT_ERR_OK)
+        err = estimate_module(o, sources.module, arena, diag);
+    weft_module_destroy(sources.module);
+    return err;
+}
+
+/* -- Bundles ---------------------------------------------------------------------------------- */
+
+static const weft_profile_point *find_point(const weft_profile *profile, const weft_slice *slice,
+                                            int64_t batch, int64_t procs)
+{
+    for (size_t k = 0; k < profile->n; k++) {
+        const weft_profile_point *point = &profile->point[k];
+        if (point->batch == batch && point->procs == procs &&
+            strcmp(point->device, slice->gpu->name) == 0 && strcmp(point->slice, slice->name) == 0)
+            return point;
+    }
+    return NULL;
+}
+
+static weft_err find_in_bundle(weft_tool_estimate *o, const weft_bundle_program *p, size_t b,
+                               size_t s, weft_diag *diag, weft_tool_finding *f)
+{
+    const weft_slice *slice = &o->at[s];
+    const weft_profile_point *point = find_point(&p->profile, slice, o->batch[b], o->procs);
+    o->usage = !point;
+    if (!point)
+        return weft_diag_error(diag, WEFT_ERR_UNSUP,
+                               (weft_where){.file = o->file[0], .item = p->name},
+                               "the bundle has no estimate for %s%s%s, batch %lld, processes %lld; "
+                               "compile with --gpu and --batch, or give the model file",
+                               slice->gpu->name, slice->name[0] ? ":" : "", slice->name,
+                               (long long)o->batch[b], (long long)o->procs);
+    *f = (weft_tool_finding){.name = p->name,
+                             .slice = slice,
+                             .batch = o->batch[b],
+                             .procs = (uint32_t)o->procs,
+                             .cost = point->cost,
+                             .throughput_per_s = point->throughput_per_s > 0
+                                                     ? point->throughput_per_s
+                                                     : (double)point->batch * point->procs * 1e6 /
+                                                           point->cost.time_us};
+    f->fits_known = slice->mem_bytes > 0;
+    f->fits = f->cost.mreq_bytes <= slice->mem_bytes / f->procs;
+    add_price(f);
+    return WEFT_ERR_OK;
+}
+
+/* A bundle carries estimates, not graphs of the compiler: what it has is shown, nothing is made up.
+ */
+static weft_err read_bundle(weft_tool_estimate *o, const weft_bundle *bundle, weft_arena *arena,
+                            weft_diag *diag)
+{
+    size_t n = 0;
+    weft_tool_finding *f =
+        weft_arena_array(arena, (size_t)bundle->n_program * o->n_at * o->n_batch + 1, sizeof *f);
+    if (o->per_kernel || o->explain || o->framework || o->calibrate || o->n_dim)
+        return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.file = o->file[0]},
+                               "a bundle has no kernels of the compiler; give the model file");
+    if (o->exact_f32 || o->model || o->calibration)
+        return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.file = o->file[0]},
+                               "a bundle has estimates, which --exact-f32, --model and "
+                               "--calibration do not change; give the model file");
+    if (o->profile && bundle->n_program != 1)
+        return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.file = o->file[0]},
+                               "holds %u models; a profile is of one", bundle->n_program);
+    if (o->profile)
+        return weft_tool_write_profile(&bundle->program[0].profile, o->output, diag);
+    for (uint32_t i = 0; i < bundle->n_program; i++)
+        for (size_t b = 0; b < o->n_batch; b++)
+            for (size_t s = 0; s < o->n_at; s++)
+                WEFT_TRY(find_in_bundle(o, &bundle->program[i], b, s, diag, &f[n++]));
+    return report(o, f, n, diag);
+}
+
+static weft_err estimate_bundle(weft_tool_estimate *o, weft_arena *arena, weft_diag *diag)
+{
+    weft_bundle *bundle = NULL;
+    WEFT_TRY(weft_bundle_open(o->file[0], diag, &bundle));
+    weft_err err = read_bundle(o, bundle, arena, diag);
+    weft_bundle_close(bundle);
+    return err;
+}
+
+/* -- The verb --------------------------------------------------------------------------------- */
+
+static weft_err run_options(weft_tool_estimate *o, weft_arena *arena, weft_diag *diag)
+{
+    weft_file_kind kind = WEFT_FILE_ONNX;
+    if (o->kernels) {
+        const weft_tool_kernels how = {.input = o->kernels,
+                                       .output = o->output,
+                                       .gpu = o->gpu,
+                                       .slice = o->slice,
+                                       .model = o->model,
+                                       .no_dispatch = o->no_dispatch,
+                                       .features = o->features};
+        return weft_tool_estimate_kernels(&how, diag);
+    }
+    if (o->calibration) {
+        WEFT_TRY(weft_tool_calibration_load(o->calibration, diag, &o->fit));
+        bool used = false;
+        for (size_t i = 0; i < o->n_at; i++)
+            used = used || strcmp(o->at[i].gpu->name, o->fit.gpu) == 0;
+        if (!used)
+            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = o->calibration},
+                                   "is a calibration of %s, not of %s", o->fit.gpu,
+                                   o->at[0].gpu->name);
+    }
+    if (o->n_file == 0)
+        return weft_tool_calibrate(o, NULL, diag);
+    if (o->n_file == 1 && strcmp(o->file[0], "-") != 0)
+        WEFT_TRY(weft_tool_sniff(o->file[0], diag, &kind));
+    return kind == WEFT_FILE_BUNDLE ? estimate_bundle(o, arena, diag)
+                                    : estimate_sources(o, arena, diag);
+}
+
+static int run_estimate(int argc, char **argv)
+{
+    int code = WEFT_EXIT_FAILED;
+    weft_err err = WEFT_ERR_NOMEM;
+    weft_tool_estimate *o = calloc(1, sizeof *o);
+    weft_diag *diag = weft_diag_create();
+    weft_arena *arena = weft_arena_create(0);
+    if (o && diag && arena) {
+        code = weft_tool_estimate_parse(argc, argv, o);
+        err = code < 0 ? run_options(o, arena, diag) : WEFT_ERR_OK;
+    }
+    if (!o || code < 0 || err != WEFT_ERR_OK) {
+        weft_tool_progress(NULL);
+        code = weft_tool_report(diag, err);
+        if (err != WEFT_ERR_OK && o && o->usage)
+            code = WEFT_EXIT_USAGE;
+    }
+    weft_arena_destroy(arena);
+    weft_diag_destroy(diag);
+    free(o);
+    return code;
+}
+
+const weft_verb weft_verb_estimate = {
+    .name = "estimate",
+    .brief = "estimate time, compute, memory and energy without running",
+    .usage =
+        "usage: weft estimate MODEL.onnx|SET.yaml|MODULE.wir|BUNDLE.weft --gpu NAME [OPTIONS]\n"
+        "       weft estimate MODEL.onnx --compare h100,h200:1g.18gb,l4 [OPTIONS]\n"
+        "       weft estimate MODEL.onnx --gpu NAME --profile -o PROFILE.csv\n"
+        "       weft estimate --kernels KERNELS.csv [--gpu NAME] -o OUT.csv\n"
+        "       weft estimate [MODEL.onnx...] --gpu NAME --calibrate MEASURED.csv -o FILE\n"
+        "Estimates time, compute need (creq), memory need (mreq) and energy of each model, one\n"
+        "execution of one batch; says what bounds it, which kernels are the dearest, where the\n"
+        "numbers come from and their expected error.\n\n"
+        "      --gpu NAME           device; `weft list gpus` names them\n"
+        "      --slice NAME         MIG profile such as 1g.18gb, or cores of a CPU such as 2core\n"
+        "      --share 40%          MPS share of the device\n"
+        "      --batch 1,8,32       batch sizes (1)\n"
+        "      --procs N            processes of the model that share the slice (1)\n"
+        "      --dim NAME=VALUE     value of another symbolic dimension; several may be given\n"
+        "      --compare LIST       a table over devices, or slices of them (gpu:slice)\n"
+        "      --per-kernel         each kernel too, not only the dearest ten\n"
+        "      --explain            why: formulas with their numbers, for the dearest kernels\n"
+        "      --lowering HOW       fused (what Weft launches) or framework (what PyTorch would)\n"
+        "      --exact-f32          no TF32 for f32 products\n"
+        "      --model NAME         estimator model for all kernels (roofline, ...)\n"
+        "      --profile            CSV of all slices x batches x 1 to 3 processes, for weft plan\n"
+        "      --kernels FILE       predict bare kernels of a table; --features: training data;\n"
+        "                           --no-dispatch: f32 without the call of a framework\n"
+        "      --calibrate FILE     fit the device's constants to measurements; kernels as for\n"
+        "                           --kernels plus measured_us, or model,batch,measured_us\n"
+        "      --calibration FILE   use such a fit\n"
+        "  -o, --output FILE        write JSON there (a table with --profile, --kernels, ...)\n"
+        "      --format text|json   what is printed\n",
+    .run = run_estimate,
+};

@@ -1,0 +1,126 @@
+/* weft list: prints the tables. */
+#include "codegen/codegen.h"
+#include "frontend/frontend.h"
+#include "passes/passes.h"
+#include "runtime/runtime.h"
+#include "scheduler/scheduler.h"
+#include "tools/compiler/list_slices.h"
+#include "tools/common/tools.h"
+
+#include <string.h>
+
+static void list_ops(void)
+{
+    for (int id = 1; id < WEFT_OP_COUNT; id++) {
+        const weft_op *op = weft_op_get((weft_op_id)id);
+        printf("%-24s", op->name);
+        const char *sep = "";
+        for (int a = 0; a < WEFT_OP_ATTR_MAX && op->attrs[a].key; a++) {
+            printf("%s%s", sep, weft_attr_key_name((weft_attr_key)op->attrs[a].key));
+            sep = " ";
+        }
+        putchar('\n');
+    }
+}
+
+static void list_passes(void)
+{
+    const weft_pass *pass;
+    for (size_t i = 0; (pass = weft_pass_at(i)); i++)
+        printf("%-16s %s\n", weft_pass_name(pass), weft_pass_brief(pass));
+}
+
+static void list_gpus(void)
+{
+    const weft_device_type *type;
+    for (size_t i = 0; (type = weft_device_type_at(i)); i++) {
+        char size[32], price[32] = "-"; /* not known */
+        if (type->price_per_hour > 0)
+            snprintf(price, sizeof price, "$%.2f/h", type->price_per_hour);
+        printf("%-12s %10s  %9s  %s\n", type->name,
+               type->mem_bytes ? weft_tool_bytes(type->mem_bytes, size) : "-", price,
+               type->mig_slots ? "MIG" : "");
+    }
+}
+
+static const struct {
+    uint32_t bit;
+    const char *name;
+} split_names[] = {{WEFT_SPLIT_WHOLE, "whole"},
+                   {WEFT_SPLIT_MIG, "mig"},
+                   {WEFT_SPLIT_MPS, "mps"},
+                   {WEFT_SPLIT_CORES, "cores"},
+                   {WEFT_SPLIT_TIME, "time"}};
+
+static void list_policies(void)
+{
+    const weft_policy *policy;
+    for (size_t i = 0; (policy = weft_policy_at(i)); i++) {
+        printf("%-18s %s; splits:", policy->name, policy->brief);
+        for (size_t k = 0; k < sizeof split_names / sizeof split_names[0]; k++)
+            if (policy->splits & split_names[k].bit)
+                printf(" %s", split_names[k].name);
+        printf("; %s\n", policy->cite);
+    }
+}
+
+static void list_strategies(void)
+{
+    const weft_merge_strategy *one;
+    for (size_t i = 0; (one = weft_merge_strategy_at(i)); i++)
+        printf("%-18s %s\n", weft_merge_strategy_name(one), weft_merge_strategy_brief(one));
+}
+
+static void list_drivers(void)
+{
+    const weft_driver *driver;
+    for (size_t i = 0; (driver = weft_driver_at(i)); i++)
+        printf("%-8s %s\n", weft_driver_name(driver), weft_driver_brief(driver));
+}
+
+static const struct {
+    const char *name;
+    void (*print)(void);
+} tables[] = {
+    {"ops", list_ops},           {"passes", list_passes},         {"gpus", list_gpus},
+    {"policies", list_policies}, {"strategies", list_strategies}, {"drivers", list_drivers}};
+
+static int run_list(int argc, char **argv)
+{
+    static const struct option longs[] = {{"format", required_argument, NULL, 'f'},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {NULL, 0, NULL, 0}};
+    bool json = false;
+    int opt;
+    optind = 1;
+    while ((opt = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
+        if (opt == 'h')
+            return weft_tool_help(&weft_verb_list);
+        if (opt != 'f' || !weft_tool_parse_format(optarg, &json))
+            return weft_tool_usage(&weft_verb_list, "wrong option");
+    }
+    if (argc - optind != 1)
+        return weft_tool_usage(&weft_verb_list, "name one table");
+    const char *name = argv[optind];
+    if (strcmp(name, "slices") == 0)
+        return weft_list_slices(json);
+    for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++)
+        if (strcmp(tables[i].name, name) == 0) {
+            if (json)
+                return weft_tool_usage(&weft_verb_list, "'%s' is written as text only", name);
+            tables[i].print();
+            return WEFT_EXIT_DONE;
+        }
+    return weft_tool_usage(&weft_verb_list, "no table '%s'", name);
+}
+
+const weft_verb weft_verb_list = {
+    .name = "list",
+    .brief = "print a table: ops, passes, gpus, slices, policies, strategies...",
+    .usage =
+        "usage: weft list ops|passes|gpus|slices|policies|strategies|drivers [--format text|json]\n"
+        "Prints what this build knows. 'slices' also looks at this machine, and changes\n"
+        "nothing: its CPUs and GPUs, how MIG has cut them and how it could, what MPS and\n"
+        "green contexts can give, and where a GPU differs from the table. JSON: slices.\n",
+    .run = run_list,
+};

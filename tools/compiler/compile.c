@@ -1,0 +1,81 @@
+/* Loading the models of a set. */
+#include "tools/compiler/compile.h"
+
+#include <string.h>
+
+static bool has_suffix(const char *s, const char *suffix)
+{
+    size_t n = strlen(s), k = strlen(suffix);
+    return n >= k && strcmp(s + n - k, suffix) == 0;
+}
+
+/* -- Loading -------------------------------------------------------------------------------- */
+
+static weft_err import_one(weft_tool_sources *s, const char *path,
+                           const weft_import_options *options, weft_diag *diag)
+{
+    weft_graph *g = NULL;
+    weft_tool_progress("reading %s", path);
+    return weft_import_onnx(s->module, path, options, diag, &g);
+}
+
+static weft_err load_set(const char *path, const weft_import_options *import, weft_arena *arena,
+                         weft_diag *diag, weft_tool_sources *s)
+{
+    weft_set *set = weft_arena_alloc(arena, sizeof *set);
+    WEFT_TRY(weft_set_load(path, arena, diag, set));
+    s->model = weft_arena_array(arena, set->n_model + 1, sizeof *s->model);
+    s->set_file = path;
+    uint32_t n = 0;
+    for (size_t i = 0; i < set->n_model; i++) {
+        const weft_set_model *model = &set->model[i];
+        if (!model->file) {
+            weft_diag_warn(diag, (weft_where){.file = path, .item = model->name},
+                           "known by its profile only: not compiled");
+            continue;
+        }
+        weft_import_options options = *import;
+        weft_import_dim *dim = weft_arena_array(arena, model->n_dim + 1, sizeof *dim);
+        for (size_t k = 0; k < model->n_dim; k++)
+            dim[k] = (weft_import_dim){model->dim[k].name, model->dim[k].lo, model->dim[k].hi};
+        options.graph_name = model->name;
+        options.dim = dim;
+        options.n_dim = model->n_dim;
+        WEFT_TRY(import_one(s, model->file, &options, diag));
+        s->model[n++] = model;
+    }
+    if (n == 0)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = path},
+                               "no model of the set has a file to compile");
+    return WEFT_ERR_OK;
+}
+
+static weft_err load_models(char *const *file, int n_file, const weft_import_options *import,
+                            weft_arena *arena, weft_diag *diag, weft_tool_sources *s)
+{
+    s->model = weft_arena_array(arena, (size_t)n_file, sizeof *s->model);
+    for (int i = 0; i < n_file; i++)
+        WEFT_TRY(import_one(s, file[i], import, diag));
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_tool_load_sources(char *const *file, int n_file, const weft_import_options *import,
+                                weft_arena *arena, weft_diag *diag, weft_tool_sources *out)
+{
+    weft_file_kind kind = WEFT_FILE_TEXT;
+    bool is_set = n_file == 1 && (has_suffix(file[0], ".yaml") || has_suffix(file[0], ".yml"));
+    if (!is_set && strcmp(file[0], "-") != 0)
+        WEFT_TRY(weft_tool_sniff(file[0], diag, &kind));
+    if (!is_set && n_file == 1 && kind != WEFT_FILE_ONNX) {
+        WEFT_TRY(weft_tool_load_module(file[0], diag, &out->module));
+        out->set_file = strcmp(file[0], "-") == 0 ? NULL : file[0];
+        uint32_t n = weft_graph_count(out->module);
+        out->model = weft_arena_array(arena, (size_t)n + 1, sizeof *out->model);
+        return WEFT_ERR_OK;
+    }
+    out->module = weft_module_create(0);
+    if (!out->module)
+        return WEFT_ERR_NOMEM;
+    return is_set ? load_set(file[0], import, arena, diag, out)
+                  : load_models(file, n_file, import, arena, diag, out);
+}

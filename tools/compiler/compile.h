@@ -1,0 +1,24 @@
+/* From files to a module, and what a bundle says beside the graphs. Shared by compile and estimate.
+ */
+#ifndef WEFT_TOOLS_COMPILE_H
+#define WEFT_TOOLS_COMPILE_H
+
+#include "codegen/codegen.h"
+#include "frontend/frontend.h"
+#include "scheduler/scheduler.h"
+#include "passes/passes.h"
+#include "tools/common/tools.h"
+
+/* One module with the models of a set file or of files on the command line. */
+typedef struct weft_tool_sources {
+    weft_module *module;          /* owned */
+    const char *set_file;         /* or text IR file; NULL: ONNX files on the command line */
+    const weft_set_model **model; /* by graph; entries NULL when not from a set file */
+} weft_tool_sources;
+
+/* `file`: one set file (.yaml, .yml), one text IR file, or ONNX files. Names must differ. */
+WEFT_MUST_USE weft_err weft_tool_load_sources(char *const *file, int n_file,
+                                              const weft_import_options *import, weft_arena *arena,
+                                              weft_diag *diag, weft_tool_sources *out);
+
+#endif

@@ -1,0 +1,76 @@
+/* What the files of `weft estimate` share: options, and what was found for one model on one slice.
+ */
+#ifndef WEFT_TOOLS_ESTIMATE_H
+#define WEFT_TOOLS_ESTIMATE_H
+
+#include "estimator/estimator.h"
+#include "runtime/runtime.h"
+#include "tools/common/tools.h"
+
+enum { WEFT_ESTIMATE_DIMS_MAX = 16, WEFT_ESTIMATE_BATCHES_MAX = 64, WEFT_ESTIMATE_SLICES_MAX = 64 };
+
+typedef struct weft_tool_estimate {
+    char *const *file;
+    int n_file;
+    const char *gpu, *slice, *output;
+    weft_slice at[WEFT_ESTIMATE_SLICES_MAX]; /* one, or those to compare */
+    size_t n_at;
+    const char *dim[WEFT_ESTIMATE_DIMS_MAX]; /* "seq=128" */
+    size_t n_dim;
+    int64_t batch[WEFT_ESTIMATE_BATCHES_MAX];
+    size_t n_batch;
+    int64_t procs;
+    bool per_kernel, exact_f32, explain, compare, profile, json, framework;
+    const char *kernels, *calibrate, *calibration, *model;
+    bool features, no_dispatch;
+    weft_calibration fit;
+    uint64_t program_bytes; /* resident before anything was done */
+    bool usage;             /* out: the command line asks for what a model does not have */
+} weft_tool_estimate;
+
+/* One model on one slice at one batch size. */
+typedef struct weft_tool_finding {
+    const char *name;
+    const weft_module *m; /* NULL: from a bundle, no kernels */
+    const weft_slice *slice;
+    int64_t batch;
+    uint32_t procs;
+    weft_cost cost;           /* of one process among `procs` */
+    double throughput_per_s;  /* of all */
+    double price_per_hour;    /* of the slice, by its share; 0: not known */
+    double price_per_million; /* inferences */
+    bool fits_known, fits;
+    weft_estimate e;
+    weft_estimate_options how;
+    bool is_exact_memory; /* as the driver of this machine counts it */
+    weft_memory_plan memory;
+} weft_tool_finding;
+
+enum { WEFT_ESTIMATE_TOP = 10 };
+
+/* estimate_dearest.c: numbers of the kernels by time, the dearest first; at most n. Returns how
+ * many. */
+size_t weft_tool_dearest(const weft_estimate *e, size_t *out, size_t n);
+/* Share of time by what bounds: compute, memory, launch. */
+void weft_tool_shares(const weft_estimate *e, double out[3]);
+
+/* estimate_options.c: -1 to go on, or an exit code. */
+int weft_tool_estimate_parse(int argc, char **argv, weft_tool_estimate *out);
+/* estimate_text.c */
+void weft_tool_print_finding(const weft_tool_estimate *o, const weft_tool_finding *f);
+void weft_tool_print_comparison(const weft_tool_finding *f, size_t n);
+/* estimate_json.c */
+WEFT_MUST_USE weft_err weft_tool_write_findings(const weft_tool_estimate *o,
+                                                const weft_tool_finding *f, size_t n,
+                                                weft_diag *diag);
+/* estimate_profile.c */
+WEFT_MUST_USE weft_err weft_tool_write_profile(const weft_profile *profile, const char *path,
+                                               weft_diag *diag);
+/* estimate_calibrate.c: with or without models (o->n_file). */
+WEFT_MUST_USE weft_err weft_tool_calibrate(const weft_tool_estimate *o, weft_module *m,
+                                           weft_diag *diag);
+/* cmd_estimate.c: symbols of a graph at a batch size, with --dim. */
+WEFT_MUST_USE weft_err weft_tool_estimate_symbols(const weft_tool_estimate *o, weft_graph *g,
+                                                  int64_t batch, weft_diag *diag, int64_t *out);
+
+#endif

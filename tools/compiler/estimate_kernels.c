@@ -1,0 +1,524 @@
+/* weft estimate --kernels: predictions for a table of kernels, without any model file.
+ *
+ * The first row names the columns, in any order and with the usual names; what is not known is kept
+ * and not looked at. Which sizes a row needs depends on its kind:
+ *
+ *   gemm, matmul, fc       m, n, k; b (1): m x k by k x n
+ *   batched_gemm           b, m, n, k: the same
+ *   linear, bmm            as in NeuSight's published tables, m x n by n x k: n is summed over
+ *   conv, depthwise        b, cin, cout, ksize, hw; stride, pad, groups
+ *   attention              batch_size, isl, num_heads, head_dim
+ *   all others             b (rows), h (columns)
+ *
+ * time_us is what a published table would say. Times of single f32 operators are those of calls by
+ * an eager framework, so it contains dispatch_us, the time until the kernel starts; --no-dispatch
+ * leaves that out.
+ *
+ * `fp32` is what the row says: f32 on plain units. `tf32` are f32 operands on the matrix units. A
+ * row's own device and slice go before those of the command line. Every row must be good, or
+ * nothing is written. */
+#include "tools/compiler/estimate_kernels.h"
+
+#include "base/file.h"
+#include "base/num.h"
+#include "estimator/estimator.h"
+#include "tools/compiler/csv_rows.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { ROWS_MAX = 4000000, NAME_MAX_BYTES = 64 };
+static const uint64_t stdin_bytes_max = (uint64_t)1 << 30;
+static const double size_max = 1e9;
+
+/* -- Columns ---------------------------------------------------------------------------------- */
+
+typedef enum column {
+    COL_KIND,
+    COL_DTYPE,
+    COL_GPU,
+    COL_SLICE,
+    COL_B,
+    COL_M,
+    COL_N,
+    COL_K,
+    COL_H,
+    COL_CIN,
+    COL_COUT,
+    COL_KSIZE,
+    COL_HW,
+    COL_STRIDE,
+    COL_PAD,
+    COL_GROUPS,
+    COL_SEQ,
+    COL_HEADS,
+    COL_HEAD,
+    COL_MEASURED,
+    COL_COUNT
+} column;
+
+/* Names of each, the first is the one messages use. */
+static const char *const column_names[COL_COUNT][7] = {
+    [COL_KIND] = {"kind", "op", "operator"},
+    [COL_DTYPE] = {"dtype", "data_type", "precision"},
+    [COL_GPU] = {"gpu", "device"},
+    [COL_SLICE] = {"slice"},
+    [COL_B] = {"b", "batch", "batch_size", "rows"},
+    [COL_M] = {"m"},
+    [COL_N] = {"n"},
+    [COL_K] = {"k"},
+    [COL_H] = {"h", "cols", "hidden"},
+    [COL_CIN] = {"cin", "in_channels"},
+    [COL_COUT] = {"cout", "out_channels"},
+    [COL_KSIZE] = {"ksize", "kernel_size", "kernel"},
+    [COL_HW] = {"hw", "image_size"},
+    [COL_STRIDE] = {"stride"},
+    [COL_PAD] = {"pad", "padding"},
+    [COL_GROUPS] = {"groups", "group"},
+    [COL_SEQ] = {"isl", "seq", "seq_len"},
+    [COL_HEADS] = {"num_heads", "heads"},
+    [COL_HEAD] = {"head_dim", "head_size"},
+    [COL_MEASURED] = {"measured_us"},
+};
+
+static const char *const result_names[] = {"time_us", "dispatch_us", "creq",   "energy_j",
+                                           "bound",   "model",       "source", "expected_error"};
+enum { RESULT_COUNT = sizeof result_names / sizeof result_names[0] };
+
+/* -- Kinds ------------------------------------------------------------------------------------ */
+
+typedef struct kind_row {
+    const char *name;
+    weft_kernel_kind kind;
+    const char *fn;
+    double operands; /* tensors that are read */
+    bool sums_n;     /* a product of m x n by n x k, not of m x k by k x n */
+} kind_row;
+
+static const kind_row kind_table[] = {
+    {"gemm", WEFT_KERNEL_GEMM, NULL, 1, false},
+    {"linear", WEFT_KERNEL_GEMM, NULL, 1, true},
+    {"matmul", WEFT_KERNEL_GEMM, NULL, 1, false},
+    {"fc", WEFT_KERNEL_GEMM, NULL, 1, false},
+    {"addmm", WEFT_KERNEL_GEMM, NULL, 1, false},
+    {"bmm", WEFT_KERNEL_GEMM, NULL, 2, true},
+    {"batched_gemm", WEFT_KERNEL_GEMM, NULL, 2, false},
+    {"batch_matmul", WEFT_KERNEL_GEMM, NULL, 2, false},
+    {"conv", WEFT_KERNEL_CONV, NULL, 1, false},
+    {"conv2d", WEFT_KERNEL_CONV, NULL, 1, false},
+    {"depthwise", WEFT_KERNEL_DEPTHWISE, NULL, 1, false},
+    {"depthwise_conv", WEFT_KERNEL_DEPTHWISE, NULL, 1, false},
+    {"attention", WEFT_KERNEL_ATTENTION, NULL, 1, false},
+    {"encoder_attention", WEFT_KERNEL_ATTENTION, NULL, 1, false},
+    {"ew", WEFT_KERNEL_EW, NULL, 1, false},
+    {"add", WEFT_KERNEL_EW, "add", 2, false},
+    {"sub", WEFT_KERNEL_EW, "sub", 2, false},
+    {"mul", WEFT_KERNEL_EW, "mul", 2, false},
+    {"div", WEFT_KERNEL_EW, "div", 2, false},
+    {"pow", WEFT_KERNEL_EW, "pow", 2, false},
+    {"addu", WEFT_KERNEL_EW, "add", 1, false},
+    {"subu", WEFT_KERNEL_EW, "sub", 1, false},
+    {"mulu", WEFT_KERNEL_EW, "mul", 1, false},
+    {"divu", WEFT_KERNEL_EW, "div", 1, false},
+    {"powu", WEFT_KERNEL_EW, "pow", 1, false},
+    {"gelu", WEFT_KERNEL_EW, "gelu", 1, false},
+    {"relu", WEFT_KERNEL_EW, "relu", 1, false},
+    {"tanh", WEFT_KERNEL_EW, "tanh", 1, false},
+    {"sigmoid", WEFT_KERNEL_EW, "sigmoid", 1, false},
+    {"silu", WEFT_KERNEL_EW, "sigmoid", 1, false},
+    {"exp", WEFT_KERNEL_EW, "exp", 1, false},
+    {"sqrt", WEFT_KERNEL_EW, "sqrt", 1, false},
+    {"norm", WEFT_KERNEL_NORM, NULL, 1, false},
+    {"ln", WEFT_KERNEL_NORM, "layer_norm", 1, false},
+    {"layer_norm", WEFT_KERNEL_NORM, "layer_norm", 1, false},
+    {"layernorm", WEFT_KERNEL_NORM, "layer_norm", 1, false},
+    {"rms_norm", WEFT_KERNEL_NORM, "rms_norm", 1, false},
+    {"rmsnorm", WEFT_KERNEL_NORM, "rms_norm", 1, false},
+    {"softmax", WEFT_KERNEL_SOFTMAX, "softmax", 1, false},
+    {"reduce", WEFT_KERNEL_REDUCE, NULL, 1, false},
+    {"move", WEFT_KERNEL_MOVE, NULL, 1, false},
+    {"copy", WEFT_KERNEL_MOVE, NULL, 1, false},
+    {"transpose", WEFT_KERNEL_MOVE, NULL, 1, false},
+};
+
+static const struct {
+    const char *name;
+    weft_dtype dtype;
+    bool exact;
+} dtype_table[] = {
+    {"f32", WEFT_DTYPE_F32, true},        {"fp32", WEFT_DTYPE_F32, true},
+    {"float32", WEFT_DTYPE_F32, true},    {"float", WEFT_DTYPE_F32, true},
+    {"tf32", WEFT_DTYPE_F32, false},      {"f16", WEFT_DTYPE_F16, false},
+    {"fp16", WEFT_DTYPE_F16, false},      {"float16", WEFT_DTYPE_F16, false},
+    {"half", WEFT_DTYPE_F16, false},      {"bf16", WEFT_DTYPE_BF16, false},
+    {"bfloat16", WEFT_DTYPE_BF16, false}, {"f64", WEFT_DTYPE_F64, false},
+    {"fp64", WEFT_DTYPE_F64, false},      {"float64", WEFT_DTYPE_F64, false},
+    {"double", WEFT_DTYPE_F64, false},    {"i8", WEFT_DTYPE_I8, false},
+    {"int8", WEFT_DTYPE_I8, false},
+};
+
+/* -- Devices ---------------------------------------------------------------------------------- */
+
+/* Names that others give to rows of the device table, in lower case. */
+static const char *const device_aliases[][2] = {
+    {"tesla k80", "k80"},
+    {"v100-pcie-32gb", "v100"},
+    {"v100-pcie-16gb", "v100"},
+    {"v100-sxm2-16gb", "v100"},
+    {"v100-sxm2-32gb", "v100"},
+    {"tesla v100-pcie-32gb", "v100"},
+    {"tesla v100-sxm2-16gb", "v100"},
+    {"tesla t4", "t4"},
+    {"a100", "a100-80"},
+    {"a100_sxm", "a100-80"},
+    {"a100-pcie-40gb", "a100-40"},
+    {"a100-sxm4-40gb", "a100-40"},
+    {"nvidia a100-pcie-40gb", "a100-40"},
+    {"nvidia a100-sxm4-40gb", "a100-40"},
+    {"a100-pcie-80gb", "a100-80"},
+    {"a100-sxm4-80gb", "a100-80"},
+    {"a100 80gb pcie", "a100-80"},
+    {"nvidia a100 80gb pcie", "a100-80"},
+    {"nvidia a100-sxm4-80gb", "a100-80"},
+    {"nvidia a30", "a30"},
+    {"nvidia l4", "l4"},
+    {"nvidia l40s", "l40s"},
+    {"h100_sxm", "h100"},
+    {"h100-sxm-80gb", "h100"},
+    {"h100 80gb hbm3", "h100"},
+    {"nvidia h100 80gb hbm3", "h100"},
+    {"h200_sxm", "h200"},
+    {"nvidia h200", "h200"},
+    {"b200_sxm", "b200"},
+    {"nvidia b200", "b200"},
+};
+
+const char *weft_tool_find_device(const char *name)
+{
+    for (size_t i = 0; weft_gpu_at(i); i++)
+        if (strcasecmp(weft_gpu_at(i)->name, name) == 0)
+            return weft_gpu_at(i)->name;
+    for (size_t i = 0; i < sizeof device_aliases / sizeof device_aliases[0]; i++)
+        if (strcasecmp(device_aliases[i][0], name) == 0 && weft_gpu_find(device_aliases[i][1]))
+            return device_aliases[i][1];
+    return name; /* refused by weft_slice_make, by this name */
+}
+
+/* -- One row ---------------------------------------------------------------------------------- */
+
+typedef struct table {
+    const weft_tool_kernels *options;
+    weft_csv_rows *rows;
+    weft_diag *diag;
+    int at[COL_COUNT]; /* index of the column, -1 when absent */
+    size_t n_column;
+    char device[NAME_MAX_BYTES], part[NAME_MAX_BYTES]; /* of `slice`: rows often repeat them */
+    weft_slice slice;
+} table;
+
+static weft_err refuse(const table *t, const char *name, const char *what, const char *text)
+{
+    return weft_diag_error(t->diag, WEFT_ERR_INPUT,
+                           (weft_where){.file = t->rows->file, .line = t->rows->line},
+                           "column '%s': %s%s%.100s%s", name, what, text ? " '" : "",
+                           text ? text : "", text ? "'" : "");
+}
+
+/* NULL when the column is absent or the field empty. */
+static const char *get_text(const table *t, column c)
+{
+    const char *text = t->at[c] >= 0 ? t->rows->field[t->at[c]] : "";
+    while (*text == ' ')
+        text++;
+    return *text ? text : NULL;
+}
+
+/* `missing` below 0: the column is needed. */
+static weft_err get_size(const table *t, column c, double missing, double least, double *out)
+{
+    const char *text = get_text(t, c), *name = column_names[c][0];
+    double x = missing;
+    if (!text && missing < 0)
+        return t->at[c] < 0 ? refuse(t, name, "is missing; this kind of kernel needs it", NULL)
+                            : refuse(t, name, "is empty; this kind of kernel needs it", NULL);
+    if (text && (!weft_parse_f64(text, &x) || !isfinite(x) || x != floor(x)))
+        return refuse(t, name, "not a whole number:", text);
+    if (x < least || x > size_max)
+        return refuse(t, name, least > 0 ? "not in 1 to 1e9:" : "not in 0 to 1e9:", text);
+    *out = x;
+    return WEFT_ERR_OK;
+}
+
+static weft_err get_gemm(const table *t, const kind_row *kind, weft_dtype dtype, weft_kernel *out)
+{
+    double b, m, n, k;
+    WEFT_TRY(get_size(t, COL_B, kind->operands > 1 ? -1 : 1, 1, &b));
+    WEFT_TRY(get_size(t, COL_M, -1, 1, &m));
+    WEFT_TRY(get_size(t, COL_N, -1, 1, &n));
+    WEFT_TRY(get_size(t, COL_K, -1, 1, &k));
+    if (kind->sums_n) {
+        double columns = k;
+        k = n;
+        n = columns;
+    }
+    *out = weft_kernel_make_gemm(dtype, b, m, n, k, kind->operands <= 1 && b <= 1);
+    return WEFT_ERR_OK;
+}
+
+static weft_err get_conv(const table *t, const kind_row *kind, weft_dtype dtype, weft_kernel *out)
+{
+    bool depthwise = kind->kind == WEFT_KERNEL_DEPTHWISE;
+    double ksize, hw, stride, pad;
+    weft_conv_shape c = {0};
+    WEFT_TRY(get_size(t, COL_B, -1, 1, &c.images));
+    WEFT_TRY(get_size(t, COL_CIN, -1, 1, &c.in_channels));
+    WEFT_TRY(get_size(t, COL_COUT, depthwise ? c.in_channels : -1, 1, &c.out_channels));
+    WEFT_TRY(get_size(t, COL_KSIZE, -1, 1, &ksize));
+    WEFT_TRY(get_size(t, COL_HW, -1, 1, &hw));
+    WEFT_TRY(get_size(t, COL_STRIDE, 1, 1, &stride));
+    WEFT_TRY(get_size(t, COL_PAD, 0, 0, &pad));
+    WEFT_TRY(get_size(t, COL_GROUPS, depthwise ? c.in_channels : 1, 1, &c.groups));
+    double out_hw = floor((hw + 2 * pad - ksize) / stride) + 1;
+    if (out_hw < 1)
+        return refuse(t, "ksize", "the filter is larger than the padded image", NULL);
+    if (fmod(c.in_channels, c.groups) != 0 || fmod(c.out_channels, c.groups) != 0)
+        return refuse(t, "groups", "does not divide cin and cout", NULL);
+    c.in_h = c.in_w = hw;
+    c.out_h = c.out_w = out_hw;
+    c.kernel_h = c.kernel_w = ksize;
+    c.stride_h = c.stride_w = stride;
+    c.pad_h = c.pad_w = pad;
+    *out = weft_kernel_make_conv(dtype, &c);
+    return WEFT_ERR_OK;
+}
+
+static weft_err get_attention(const table *t, weft_dtype dtype, weft_kernel *out)
+{
+    double images, seq, heads, head;
+    WEFT_TRY(get_size(t, COL_B, -1, 1, &images));
+    WEFT_TRY(get_size(t, COL_SEQ, -1, 1, &seq));
+    WEFT_TRY(get_size(t, COL_HEADS, -1, 1, &heads));
+    WEFT_TRY(get_size(t, COL_HEAD, -1, 1, &head));
+    *out = weft_kernel_make_attention(dtype, images, heads, seq, seq, head);
+    return WEFT_ERR_OK;
+}
+
+static weft_err get_rows(const table *t, const kind_row *kind, weft_dtype dtype, weft_kernel *out)
+{
+    double rows, cols;
+    WEFT_TRY(get_size(t, COL_B, 1, 1, &rows));
+    WEFT_TRY(get_size(t, COL_H, -1, 1, &cols));
+    *out = weft_kernel_make_rows(kind->kind, kind->fn, dtype, kind->operands, rows, cols);
+    if (kind->kind == WEFT_KERNEL_REDUCE)
+        out->work.bytes_written = rows * (double)weft_dtype_size(dtype);
+    return WEFT_ERR_OK;
+}
+
+static weft_err get_kernel(const table *t, weft_kernel *out, bool *out_exact)
+{
+    const char *name = get_text(t, COL_KIND), *type = get_text(t, COL_DTYPE);
+    const kind_row *kind = NULL;
+    weft_dtype dtype = WEFT_DTYPE_NONE;
+    if (!name || !type)
+        return refuse(t, name ? "dtype" : "kind", "is empty", NULL);
+    for (size_t i = 0; i < sizeof kind_table / sizeof kind_table[0] && !kind; i++)
+        if (strcasecmp(kind_table[i].name, name) == 0)
+            kind = &kind_table[i];
+    for (size_t i = 0; i < sizeof dtype_table / sizeof dtype_table[0] && !dtype; i++)
+        if (strcasecmp(dtype_table[i].name, type) == 0) {
+            dtype = dtype_table[i].dtype;
+            *out_exact = dtype_table[i].exact;
+        }
+    if (!kind)
+        return refuse(t, "kind", "unknown kind of kernel", name);
+    if (!dtype)
+        return refuse(t, "dtype", "unknown element type", type);
+    switch (kind->kind) {
+    case WEFT_KERNEL_GEMM:
+        return get_gemm(t, kind, dtype, out);
+    case WEFT_KERNEL_CONV:
+    case WEFT_KERNEL_DEPTHWISE:
+        return get_conv(t, kind, dtype, out);
+    case WEFT_KERNEL_ATTENTION:
+        return get_attention(t, dtype, out);
+    default:
+        return get_rows(t, kind, dtype, out);
+    }
+}
+
+static weft_err get_slice(table *t)
+{
+    const char *gpu = get_text(t, COL_GPU), *part = get_text(t, COL_SLICE);
+    gpu = gpu ? gpu : t->options->gpu;
+    part = part ? part : t->options->slice ? t->options->slice : "";
+    if (!gpu)
+        return refuse(t, "gpu", "names no device, nor does --gpu", NULL);
+    if (t->slice.gpu && strcmp(gpu, t->device) == 0 && strcmp(part, t->part) == 0)
+        return WEFT_ERR_OK;
+    if (strlen(gpu) >= sizeof t->device || strlen(part) >= sizeof t->part)
+        return refuse(t, "gpu", "the name is too long:", gpu);
+    weft_slice slice;
+    weft_err err = weft_slice_make(weft_tool_find_device(gpu), part, t->diag, &slice);
+    if (err != WEFT_ERR_OK) {
+        weft_diag_note(t->diag, (weft_where){.file = t->rows->file, .line = t->rows->line},
+                       "column 'gpu' or 'slice': '%s' '%s'", gpu, part);
+        return err;
+    }
+    memcpy(t->device, gpu, strlen(gpu) + 1);
+    memcpy(t->part, part, strlen(part) + 1);
+    t->slice = slice;
+    return WEFT_ERR_OK;
+}
+
+static weft_err put_cost(const table *t, const weft_kernel *kernel, bool exact, weft_buf *to)
+{
+    weft_estimate_options options = {.exact_f32 = exact, .model = t->options->model};
+    weft_cost cost;
+    const char *model, *bound;
+    weft_err err = weft_estimate_kernel(kernel, &t->slice, &options, t->diag, &cost, &model);
+    if (err != WEFT_ERR_OK) {
+        weft_diag_note(t->diag, (weft_where){.file = t->rows->file, .line = t->rows->line},
+                       "this row");
+        return err;
+    }
+    bound = weft_kernel_bound(kernel, &t->slice, &options);
+    double dispatch_us = t->options->no_dispatch ? 0 : weft_kernel_dispatch_us(kernel, &t->slice);
+    weft_buf_printf(to, ",%.6g,%.4g,%.4g,%.4g,%s,%s,%s,%.3g", cost.time_us + dispatch_us,
+                    dispatch_us, cost.creq, cost.energy_j, bound, model, cost.source,
+                    cost.expected_error);
+    return WEFT_ERR_OK;
+}
+
+/* family, base_us, then NAME=VALUE of every feature: families differ in what they look at. */
+static void put_features(const table *t, const weft_kernel *kernel, bool exact, weft_buf *to)
+{
+    weft_estimate_options options = {.exact_f32 = exact};
+    weft_features f;
+    weft_kernel_find_features(kernel, &t->slice, &options, &f);
+    weft_buf_printf(to, ",%s,%.9g,%.9g,", f.family, f.base_us, f.floor_us);
+    for (size_t i = 0; i < f.n; i++)
+        weft_buf_printf(to, "%s%s=%.9g", i > 0 ? " " : "", f.name[i], (double)f.value[i]);
+}
+
+/* -- The table -------------------------------------------------------------------------------- */
+
+static weft_err read_header(table *t)
+{
+    bool more;
+    for (size_t c = 0; c < COL_COUNT; c++)
+        t->at[c] = -1;
+    WEFT_TRY(weft_csv_rows_next(t->rows, t->diag, &more));
+    if (!more)
+        return weft_diag_error(t->diag, WEFT_ERR_INPUT, (weft_where){.file = t->rows->file},
+                               "no rows; the first one names the columns");
+    t->n_column = t->rows->n_field;
+    for (size_t i = 0; i < t->n_column; i++) {
+        const char *name = t->rows->field[i];
+        if (i == 0 && strncmp(name, "\xef\xbb\xbf", 3) == 0)
+            name += 3; /* a byte order mark */
+        for (size_t r = 0; r < RESULT_COUNT && !t->options->features; r++)
+            if (strcmp(name, result_names[r]) == 0)
+                return refuse(t, name, "is what a prediction will be called; rename it", NULL);
+        for (size_t c = 0; c < COL_COUNT; c++)
+            for (size_t a = 0; column_names[c][a]; a++)
+                if (strcasecmp(column_names[c][a], name) == 0) {
+                    if (t->at[c] >= 0)
+                        return refuse(t, name, "is the same as", t->rows->field[t->at[c]]);
+                    t->at[c] = (int)i;
+                }
+    }
+    static const column needed[] = {COL_KIND, COL_DTYPE};
+    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++)
+        if (t->at[needed[i]] < 0)
+            return refuse(t, column_names[needed[i]][0], "is missing", NULL);
+    if (t->at[COL_GPU] < 0 && !t->options->gpu)
+        return refuse(t, "gpu", "is missing, and there is no --gpu", NULL);
+    return WEFT_ERR_OK;
+}
+
+/* Hands a row over with what was measured. */
+static weft_err give_row(table *t, const weft_kernel *kernel, bool exact)
+{
+    const char *text = get_text(t, COL_MEASURED);
+    double x = 0;
+    if (!text)
+        return refuse(t, "measured_us", "is missing", NULL);
+    if (!weft_parse_f64(text, &x) || !isfinite(x) || !(x > 0) || x > size_max * 1e6)
+        return refuse(t, "measured_us", "must be a time above 0, not", text);
+    return t->options->on_row(t->options->user, kernel, &t->slice, exact, x, t->diag);
+}
+
+static weft_err put_rows(table *t, weft_buf *to)
+{
+    bool more;
+    size_t n = 0;
+    WEFT_TRY(read_header(t));
+    weft_buf_add(to, t->rows->raw, t->rows->raw_len);
+    if (t->options->features)
+        weft_buf_puts(to, ",family,base_us,floor_us,features");
+    for (size_t i = 0; i < RESULT_COUNT && !t->options->features; i++)
+        weft_buf_printf(to, ",%s", result_names[i]);
+    for (;;) {
+        weft_kernel kernel;
+        bool exact = false;
+        weft_buf_putc(to, '\n');
+        WEFT_TRY(weft_csv_rows_next(t->rows, t->diag, &more));
+        if (!more)
+            return WEFT_ERR_OK;
+        weft_where where = {.file = t->rows->file, .line = t->rows->line};
+        if (n++ == ROWS_MAX)
+            return weft_diag_error(t->diag, WEFT_ERR_INPUT, where, "more than %d rows", ROWS_MAX);
+        if (t->rows->n_field != t->n_column)
+            return weft_diag_error(t->diag, WEFT_ERR_INPUT, where,
+                                   "column %zu: the row has %zu fields, the header %zu",
+                                   t->rows->n_field < t->n_column ? t->rows->n_field + 1
+                                                                  : t->n_column + 1,
+                                   t->rows->n_field, t->n_column);
+        WEFT_TRY(get_slice(t));
+        WEFT_TRY(get_kernel(t, &kernel, &exact));
+        if (t->options->on_row) {
+            WEFT_TRY(give_row(t, &kernel, exact));
+            continue;
+        }
+        weft_buf_add(to, t->rows->raw, t->rows->raw_len);
+        if (t->options->features)
+            put_features(t, &kernel, exact, to);
+        else
+            WEFT_TRY(put_cost(t, &kernel, exact, to));
+        if (to->failed)
+            return WEFT_ERR_NOMEM;
+    }
+}
+
+weft_err weft_tool_estimate_kernels(const weft_tool_kernels *options, weft_diag *diag)
+{
+    weft_file file = {0};
+    char *text = NULL;
+    size_t len = 0;
+    weft_csv_rows *rows = calloc(1, sizeof *rows);
+    if (!rows)
+        return WEFT_ERR_NOMEM;
+    bool is_stdin = strcmp(options->input, "-") == 0;
+    weft_err err = is_stdin ? weft_file_read("-", stdin_bytes_max, diag, &text, &len)
+                            : weft_file_map(options->input, diag, &file);
+    rows->file = is_stdin ? "standard input" : options->input;
+    const char *at = is_stdin ? text : (const char *)file.at;
+    rows->at = at ? at : "";
+    rows->end = at ? at + (is_stdin ? len : (size_t)file.len) : rows->at;
+    weft_buf to = {0};
+    table t = {.options = options, .rows = rows, .diag = diag};
+    if (err == WEFT_ERR_OK)
+        err = put_rows(&t, &to);
+    if (err == WEFT_ERR_OK && to.failed)
+        err = WEFT_ERR_NOMEM;
+    if (err == WEFT_ERR_OK && !options->on_row)
+        err = weft_file_write(options->output ? options->output : "-", to.at, to.len, diag);
+    weft_buf_finish(&to);
+    weft_file_unmap(&file);
+    free(text);
+    free(rows);
+    return err;
+}

@@ -1,0 +1,262 @@
+/* Measuring what precision does to answers.
+ *
+ * Both versions of a graph, f32 and lowered, are evaluated by the reference implementations, which
+ * round where the lowered graph has values of the narrow type: where a kernel on the GPU reads and
+ * writes them. Inside a kernel sums are f32 on both sides, in another order. For TF32, which
+ * lowers nothing, factors are rounded where products read them. The reference is slow, so all
+ * models together have a limit of work; models beyond it are named as not measured. */
+#include "tools/compiler/measure_error.h"
+
+#include "estimator/estimator.h"
+#include "tools/server/ports.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Limits: of all models together, flops and bytes of one run; of one model, intermediate values. */
+#define WORK_MAX        2e10
+#define ARENA_MAX_BYTES ((uint64_t)1 << 30)
+
+/* One model before it is lowered. */
+struct weft_tool_trial {
+    weft_tensor *in, *want;
+    const char *why; /* it is not measured */
+};
+
+/* -- Differences ------------------------------------------------------------------------------ */
+
+static double element(const weft_tensor *t, int64_t i)
+{
+    if (t->dtype == WEFT_DTYPE_F32)
+        return ((const float *)t->data)[i];
+    return weft_dtype_is_float(t->dtype) ? weft_tensor_get_f64(t, i)
+                                         : (double)weft_tensor_get_i64(t, i);
+}
+
+double weft_tool_difference(const weft_tensor *a, const weft_tensor *b)
+{
+    double most = 0, scale = 0;
+    int64_t n = weft_tensor_numel(a);
+    if (a->dtype != b->dtype || a->rank != b->rank ||
+        memcmp(a->dim, b->dim, (size_t)a->rank * sizeof *a->dim) != 0)
+        return INFINITY;
+    if (memcmp(a->data, b->data, weft_tensor_bytes(a)) == 0)
+        return 0;
+    for (int64_t i = 0; i < n; i++) {
+        double x = element(a, i), y = element(b, i);
+        if (isnan(x) != isnan(y))
+            return INFINITY;
+        if (!isnan(x) && x != y)
+            most = fmax(most, fabs(x - y));
+        if (isfinite(x))
+            scale = fmax(scale, fabs(x));
+    }
+    return most / fmax(scale, 1e-30);
+}
+
+/* -- Before: inputs and answers in f32 -------------------------------------------------------- */
+
+/* What the first error says; the list is emptied, for that a model is not measured is no error. */
+static const char *take_reason(weft_tool_precision *p, weft_diag *diag, weft_err err)
+{
+    const char *why = weft_err_text(err);
+    for (size_t i = weft_diag_count(diag); i-- > 0;)
+        if (weft_diag_at(diag, i)->severity == WEFT_SEV_ERROR)
+            why = weft_diag_at(diag, i)->text;
+    why = weft_arena_strdup(p->arena, why);
+    weft_diag_clear(diag);
+    return why;
+}
+
+/* Each symbol at its lower bound, 1 at least. */
+static int64_t *smallest_symbols(const weft_graph *g, const weft_dimpool *pool, weft_arena *arena)
+{
+    uint32_t n = weft_graph_symbol_count(g);
+    int64_t *symbol = weft_arena_array(arena, (size_t)n + 1, sizeof *symbol);
+    for (uint32_t i = 0; i < n; i++) {
+        int64_t lo = 1, hi = 1;
+        uint32_t at = weft_dim_as_symbol(pool, weft_graph_symbol_dim(g, i));
+        if (at < weft_dim_symbol_count(pool))
+            weft_dim_symbol_range(pool, at, &lo, &hi);
+        symbol[i] = lo > 1 ? lo : 1;
+    }
+    return symbol;
+}
+
+/* NULL: the work lies within the limits, and is taken off what is left. */
+static const char *refuse_work(weft_tool_precision *p, weft_graph *g, const int64_t *symbol,
+                               weft_diag *diag)
+{
+    weft_workload load;
+    double work = 0;
+    weft_err err =
+        weft_workload_make(g, symbol, &(weft_estimate_options){0}, p->tensors, diag, &load);
+    if (err != WEFT_ERR_OK)
+        return take_reason(p, diag, err);
+    for (size_t i = 0; i < load.n; i++) {
+        const weft_work *w = &load.kernel[i].kernel.work;
+        work += (double)load.kernel[i].launches *
+                (w->flops + w->bytes_read + w->bytes_written + w->weight_bytes);
+    }
+    if (!(work <= WORK_MAX))
+        return weft_arena_printf(p->arena,
+                                 "its %.2g operations and bytes are more than the %.2g that are "
+                                 "evaluated on the CPU",
+                                 work, WORK_MAX);
+    if (load.arena_bytes > ARENA_MAX_BYTES || load.in_bytes > ARENA_MAX_BYTES ||
+        load.out_bytes > ARENA_MAX_BYTES)
+        return "it needs too much memory for intermediate values";
+    if (!(p->work + work <= WORK_MAX))
+        return weft_arena_printf(p->arena,
+                                 "the models before it took the %.2g operations and bytes that are "
+                                 "evaluated on the CPU",
+                                 WORK_MAX);
+    p->work += work;
+    return NULL;
+}
+
+static weft_err make_inputs(weft_tool_precision *p, weft_graph *g, const int64_t *symbol,
+                            weft_diag *diag, weft_tensor *in)
+{
+    weft_module *m = weft_graph_module(g);
+    const weft_dimpool *pool = weft_module_dims(m);
+    uint32_t n = weft_dim_symbol_count(pool);
+    int64_t *value = weft_arena_array(p->tensors, (size_t)n + 1, sizeof *value);
+    for (uint32_t i = 0; i < n; i++)
+        value[i] = -1;
+    for (uint32_t i = 0; i < weft_graph_symbol_count(g); i++) {
+        uint32_t at = weft_dim_as_symbol(pool, weft_graph_symbol_dim(g, i));
+        if (at < n)
+            value[at] = symbol[i];
+    }
+    for (uint32_t i = 0; i < weft_graph_input_count(g); i++) {
+        const weft_ttype *type = weft_val_ttype(m, weft_graph_input(g, i));
+        in[i] = (weft_tensor){.dtype = (weft_dtype)type->dtype, .rank = type->rank};
+        bool known = true;
+        for (uint32_t k = 0; k < type->rank && known; k++)
+            known = weft_dim_eval(pool, type->dim[k], value, n, &in[i].dim[k]);
+        if (!known || weft_numel(in[i].dim, in[i].rank) < 0)
+            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0}, "input '%s' has no size",
+                                   weft_graph_input_name(g, i));
+        in[i].data = weft_arena_alloc(p->tensors, weft_tensor_bytes(&in[i]));
+        weft_tool_fill_tensor(&in[i]);
+    }
+    return WEFT_ERR_OK;
+}
+
+static void start_trial(weft_tool_precision *p, weft_graph *g, weft_diag *diag,
+                        struct weft_tool_trial *t)
+{
+    const weft_dimpool *pool = weft_module_dims(weft_graph_module(g));
+    uint32_t n_in = weft_graph_input_count(g), n_out = weft_graph_output_count(g);
+    const int64_t *symbol = smallest_symbols(g, pool, p->tensors);
+    weft_err err = WEFT_ERR_OK;
+    t->in = weft_arena_array(p->tensors, (size_t)n_in + 1, sizeof *t->in);
+    t->want = weft_arena_array(p->tensors, (size_t)n_out + 1, sizeof *t->want);
+    t->why = refuse_work(p, g, symbol, diag);
+    if (t->why)
+        return;
+    weft_tool_progress("measuring %s", weft_graph_name(g));
+    err = make_inputs(p, g, symbol, diag, t->in);
+    if (err == WEFT_ERR_OK)
+        err = weft_graph_eval(g, t->in, n_in, p->tensors, diag, t->want, n_out);
+    if (err != WEFT_ERR_OK)
+        t->why = take_reason(p, diag, err);
+}
+
+static void start_all(weft_tool_precision *p, weft_module *m, weft_diag *diag)
+{
+    uint32_t n = weft_graph_count(m);
+    p->trial = weft_arena_array(p->tensors, (size_t)n + 1, sizeof *p->trial);
+    for (uint32_t i = 0; i < n; i++) {
+        weft_graph *g = weft_graph_at(m, i);
+        if (!weft_graph_part_count(g))
+            start_trial(p, g, diag, &p->trial[i]);
+    }
+}
+
+/* -- After: the same in the lower precision --------------------------------------------------- */
+
+static void say_change(const weft_tool_precision *p, const char *model,
+                       const weft_tool_change *worst, uint32_t n_output)
+{
+    weft_where where = {.item = model};
+    if (worst->why)
+        weft_diag_note(p->diag, where, "error of %s not measured: %s", p->name, worst->why);
+    else if (isfinite(worst->difference))
+        weft_diag_note(
+            p->diag, where,
+            "%s: output %s is off by up to %.3g of scale from f32%s; one made-up input at "
+            "the smallest sizes, on the CPU",
+            p->name, worst->output, worst->difference,
+            n_output > 1 ? ", other outputs by no more" : "");
+    else
+        weft_diag_note(p->diag, where,
+                       "%s: output %s overflows or is no number where that of f32 is one; one "
+                       "made-up input at the smallest sizes, on the CPU",
+                       p->name, worst->output);
+}
+
+static void end_trial(weft_tool_precision *p, weft_graph *g, weft_diag *diag,
+                      const struct weft_tool_trial *t)
+{
+    uint32_t n = weft_graph_output_count(g);
+    weft_tensor *got = weft_arena_array(p->tensors, (size_t)n + 1, sizeof *got);
+    weft_tool_change *at = &p->changes.at[p->changes.n], *worst = at;
+    const char *model = weft_arena_strdup(p->arena, weft_graph_name(g)), *why = t->why;
+    weft_err err = WEFT_ERR_OK;
+    bool tf32 = strcmp(p->name, "tf32") == 0;
+    if (!why)
+        err = (tf32 ? weft_graph_eval_tf32 : weft_graph_eval)(g, t->in, weft_graph_input_count(g),
+                                                              p->tensors, diag, got, n);
+    if (err != WEFT_ERR_OK)
+        why = take_reason(p, diag, err);
+    for (uint32_t i = 0; i < n; i++) {
+        const char *output = weft_arena_strdup(p->arena, weft_graph_output_name(g, i));
+        at[i] = (weft_tool_change){.model = model, .output = output, .why = why, .runs = !why};
+        if (!why)
+            at[i].difference = weft_tool_difference(&t->want[i], &got[i]);
+        if (at[i].difference > worst->difference)
+            worst = &at[i];
+    }
+    p->changes.n += n;
+    if (n)
+        say_change(p, model, worst, n);
+}
+
+static void end_all(weft_tool_precision *p, weft_module *m, weft_diag *diag)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < weft_graph_count(m); i++)
+        n += weft_graph_output_count(weft_graph_at(m, i));
+    p->changes.at = weft_arena_array(p->arena, n + 1, sizeof *p->changes.at);
+    for (uint32_t i = 0; i < weft_graph_count(m); i++)
+        if (!weft_graph_part_count(weft_graph_at(m, i)))
+            end_trial(p, weft_graph_at(m, i), diag, &p->trial[i]);
+}
+
+void weft_tool_precision_watch(void *user, const weft_pass *pass, uint32_t number, bool after,
+                               bool changed, double time_ms, weft_module *m)
+{
+    weft_tool_precision *p = user;
+    (void)number, (void)changed, (void)time_ms;
+    if (strcmp(weft_pass_name(pass), "lower-precision") != 0)
+        return;
+    weft_diag *diag = weft_diag_create();
+    if (!after && !p->tensors)
+        p->tensors = weft_arena_create(0);
+    if (diag && p->tensors && !after)
+        start_all(p, m, diag);
+    else if (diag && p->trial)
+        end_all(p, m, diag);
+    weft_diag_destroy(diag);
+    if (after)
+        weft_tool_precision_finish(p);
+}
+
+void weft_tool_precision_finish(weft_tool_precision *p)
+{
+    weft_arena_destroy(p->tensors);
+    p->tensors = NULL;
+    p->trial = NULL;
+}

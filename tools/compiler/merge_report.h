@@ -1,0 +1,52 @@
+/* What `weft compile` says of merging: reports, the similarity of every two models, a picture. */
+#ifndef WEFT_TOOLS_MERGE_REPORT_H
+#define WEFT_TOOLS_MERGE_REPORT_H
+
+#include "estimator/estimator.h"
+#include "ir/bundle.h"
+#include "passes/passes.h"
+#include "tools/compiler/measure_error.h"
+
+#include <jansson.h>
+
+/* What options that change answers did to them, measured; zero-initialised: nothing. */
+typedef struct weft_tool_measured {
+    double tolerance;
+    weft_tool_changes by_tolerance;
+    const char *precision;
+    weft_tool_changes by_precision;
+} weft_tool_measured;
+
+/* One execution of a joint program, and of its models one after the other. */
+typedef struct weft_tool_expectation {
+    const char *joint;
+    int64_t batch; /* of every model */
+    double apart_us, joint_us;
+} weft_tool_expectation;
+typedef WEFT_VEC(weft_tool_expectation) weft_tool_expectations;
+
+/* joint_expected.c: as estimated for what the options name, at every bucket, where the estimator
+ * knows; after plan-memory. */
+void weft_tool_expect_joint(const weft_module *m, const weft_pass_options *options,
+                            weft_arena *arena, weft_tool_expectations *out);
+
+/* docs/compile-report.md has the keys. */
+WEFT_MUST_USE weft_err weft_tool_write_report(const weft_bundle *bundle, const weft_merge_log *log,
+                                              const weft_tool_expectations *expected,
+                                              const weft_tool_measured *measured, const char *path,
+                                              bool json, weft_diag *diag);
+/* A report read back. INPUT: not one. *out is the caller's. */
+WEFT_MUST_USE weft_err weft_tool_read_report(const char *path, weft_diag *diag, json_t **out);
+/* `path`: "-" is standard output. */
+WEFT_MUST_USE weft_err weft_tool_save_report(const json_t *root, const char *path, bool json,
+                                             weft_diag *diag);
+
+/* The pairs of the log as CSV, a row each. */
+WEFT_MUST_USE weft_err weft_tool_write_pairs(const weft_merge_log *log, const char *path,
+                                             weft_diag *diag);
+
+/* merge_picture.c: the models' graphs, or the joint graphs where there are some, for graphviz: as
+ * its text, or drawn by its program `dot` when `path` ends with .svg. */
+WEFT_MUST_USE weft_err weft_tool_write_picture(weft_module *m, const char *path, weft_diag *diag);
+
+#endif

@@ -1,0 +1,73 @@
+/* What the files of `weft plan` share: options, inputs, what-if changes, reports. */
+#ifndef WEFT_TOOLS_PLAN_H
+#define WEFT_TOOLS_PLAN_H
+
+#include "scheduler/scheduler.h"
+#include "tools/profile/pipeline.h"
+#include "tools/profile/profiles.h"
+#include "tools/common/tools.h"
+
+enum { WEFT_PLAN_CHANGES_MAX = 64 };
+
+/* --rate NAME=X, --slo NAME=X, --gpu NAME=X, as given. */
+typedef struct weft_plan_change {
+    enum { WEFT_WHATIF_RATE, WEFT_WHATIF_SLO, WEFT_WHATIF_GPU } what;
+    const char *text;
+} weft_plan_change;
+
+typedef struct weft_plan_options {
+    const char *set, *fleet, *policy, *check, *layout, *output, *explain, *draw, *previous;
+    bool compare, json;
+    weft_rules rules;
+    weft_goal goal;
+    weft_interference interference;
+    double carbon_g_per_kwh;
+    int64_t effort, seed;
+    const char *policy_options;
+    weft_plan_change change[WEFT_PLAN_CHANGES_MAX];
+    size_t n_change;
+    weft_tool_pipeline pipeline;
+    const char *calibration; /* file, or NULL */
+    weft_tool_profile_options profile;
+} weft_plan_options;
+
+/* What a plan is made of. `problem` points into the same struct. */
+typedef struct weft_plan_inputs {
+    weft_set set;
+    weft_fleet fleet;
+    weft_demands demands;
+    weft_plan previous;
+    weft_problem problem;
+} weft_plan_inputs;
+
+/* plan_inputs.c */
+WEFT_MUST_USE weft_err weft_tool_plan_inputs(weft_plan_options *o, weft_arena *arena,
+                                             weft_diag *diag, weft_plan_inputs *out);
+/* The same inputs with the what-if changes of the options. INPUT when one names nothing. */
+WEFT_MUST_USE weft_err weft_tool_plan_changed(const weft_plan_options *o,
+                                              const weft_plan_inputs *in, weft_arena *arena,
+                                              weft_diag *diag, weft_plan_inputs *out);
+/* A plan.json, or a deployment map of ParvaGPU (`layout`, or told by its header). */
+WEFT_MUST_USE weft_err weft_tool_plan_read(const char *path, const char *layout,
+                                           const weft_problem *problem, weft_arena *arena,
+                                           weft_diag *diag, weft_plan *out);
+/* Runs a policy, with the time it took, and checks what it made. */
+WEFT_MUST_USE weft_err weft_tool_plan_decide(const weft_policy *policy, const weft_problem *problem,
+                                             weft_arena *arena, weft_diag *diag, weft_plan *out);
+
+/* plan_report.c: text or JSON on standard output, as `json` says. */
+void weft_tool_plan_print(const weft_plan *plan, const weft_problem *problem, weft_arena *arena);
+void weft_tool_plan_print_moves(const weft_plan *before, const weft_plan *after, weft_arena *arena);
+/* Before (NULL: `why_not`) and after of a what-if question. */
+void weft_tool_plan_print_whatif(const weft_plan_options *o, const weft_plan *before,
+                                 const char *why_not, const weft_plan *after,
+                                 const weft_problem *problem, weft_arena *arena);
+/* The verdict of the checker; violations are the errors in `diag`. */
+void weft_tool_plan_print_check(const weft_plan *plan, const weft_diag *diag, bool legal);
+void weft_tool_plan_print_explanation(const weft_explanation *e, bool json);
+/* Every policy on the same demands. INFEASIBLE when none finds a plan. */
+WEFT_MUST_USE weft_err weft_tool_plan_compare(const weft_plan_options *o,
+                                              const weft_plan_inputs *in, weft_arena *arena,
+                                              weft_diag *diag);
+
+#endif

@@ -1,0 +1,264 @@
+/* What `weft plan` plans for: the set with its profiles, the fleet, a plan in force, what-if
+ * changes; and plans read from files. */
+#include "tools/planner/plan.h"
+
+#include "estimator/estimator.h"
+#include "frontend/frontend.h"
+#include "tools/profile/calibration_file.h"
+
+#include "base/file.h"
+#include "base/num.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PLAN_BYTES_MAX = 256 << 20, COUNT_MAX = 65536 };
+
+/* -- Profiles of the set ---------------------------------------------------------------------- */
+
+static weft_err estimate_model(weft_plan_options *o, const weft_set_model *model,
+                               const weft_slice *slice, size_t n_slice, weft_module *m,
+                               weft_arena *arena, weft_diag *diag, weft_profile *out)
+{
+    weft_import_dim *dim = weft_arena_array(arena, model->n_dim + 1, sizeof *dim);
+    for (size_t k = 0; k < model->n_dim; k++)
+        dim[k] = (weft_import_dim){model->dim[k].name, model->dim[k].lo, model->dim[k].hi};
+    weft_import_options import = {.graph_name = model->name, .dim = dim, .n_dim = model->n_dim};
+    weft_graph *g = NULL;
+    size_t n = 0;
+    const weft_pass *const *pass = weft_pipeline("cpu", &n);
+    weft_tool_progress("estimating %s", model->name);
+    WEFT_TRY(weft_import_onnx(m, model->file, &import, diag, &g));
+    WEFT_TRY(weft_tool_pipeline_run(&o->pipeline, m, pass, n, diag));
+    return weft_tool_profile_by(g, slice, n_slice, &o->profile, arena, diag, out);
+}
+
+/* Recorded where the set has a profile or a bundle, else estimated. */
+static weft_err profile_model(weft_plan_options *o, const weft_set *set,
+                              const weft_set_model *model, const weft_slice *slice, size_t n_slice,
+                              weft_arena *arena, weft_diag *diag, weft_profile *out)
+{
+    bool found;
+    WEFT_TRY(weft_tool_recorded_profile(set, model, arena, diag, &found, out));
+    if (found)
+        return WEFT_ERR_OK;
+    weft_module *m = weft_module_create(0);
+    if (!m)
+        return WEFT_ERR_NOMEM;
+    weft_err err = estimate_model(o, model, slice, n_slice, m, arena, diag, out);
+    weft_module_destroy(m);
+    return err;
+}
+
+/* Peak bandwidths are the estimator's knowledge. */
+static void add_bandwidths(weft_fleet *fleet, weft_arena *arena)
+{
+    weft_fleet_device *row = weft_arena_array(arena, fleet->n_device, sizeof *row);
+    for (size_t i = 0; i < fleet->n_device; i++) {
+        const weft_gpu *gpu = weft_gpu_find(fleet->device[i].type);
+        row[i] = fleet->device[i];
+        if (gpu)
+            row[i].bandwidth_gbps = gpu->bandwidth_gbps;
+    }
+    fleet->device = row;
+}
+
+/* The rows of the fleet and those that what-if changes may add: estimates are made for all. */
+static weft_fleet rows_with_changes(const weft_plan_options *o, const weft_fleet *fleet,
+                                    weft_arena *arena)
+{
+    weft_fleet_device *row = weft_arena_array(arena, fleet->n_device + o->n_change, sizeof *row);
+    weft_fleet all = {.file = fleet->file, .device = row};
+    for (; all.n_device < fleet->n_device; all.n_device++)
+        row[all.n_device] = fleet->device[all.n_device];
+    for (size_t i = 0; i < o->n_change; i++) {
+        const char *equal = strchr(o->change[i].text, '=');
+        if (o->change[i].what != WEFT_WHATIF_GPU || !equal)
+            continue;
+        size_t len = (size_t)(equal - o->change[i].text);
+        const weft_device_type *type =
+            weft_device_type_find(weft_arena_strndup(arena, o->change[i].text, len));
+        bool known = !type || type->sms == 0;
+        for (size_t k = 0; k < all.n_device && !known; k++)
+            known = strcmp(row[k].type, type->name) == 0;
+        if (!known)
+            row[all.n_device++] =
+                (weft_fleet_device){.type = type->name, .mig = type->mig_slots > 0, .mps = true};
+    }
+    return all;
+}
+
+weft_err weft_tool_plan_inputs(weft_plan_options *o, weft_arena *arena, weft_diag *diag,
+                               weft_plan_inputs *in)
+{
+    const weft_slice *slice = NULL;
+    size_t n_slice = 0;
+    WEFT_TRY(weft_set_load(o->set, arena, diag, &in->set));
+    if (o->calibration) {
+        weft_calibration *fit = weft_arena_array(arena, 1, sizeof *fit);
+        WEFT_TRY(weft_tool_calibration_load(o->calibration, diag, fit));
+        o->profile.calibration = fit;
+    }
+    WEFT_TRY(weft_fleet_load(o->fleet, arena, diag, &in->fleet));
+    weft_fleet all = rows_with_changes(o, &in->fleet, arena);
+    WEFT_TRY(weft_tool_fleet_slices(&all, arena, diag, &slice, &n_slice));
+    add_bandwidths(&in->fleet, arena);
+    weft_demand *demand = weft_arena_array(arena, in->set.n_model, sizeof *demand);
+    for (size_t i = 0; i < in->set.n_model; i++) {
+        const weft_set_model *model = &in->set.model[i];
+        demand[i] = (weft_demand){
+            .model = model->name, .slo_us = model->slo_us, .rate_per_s = model->rate_per_s};
+        WEFT_TRY(
+            profile_model(o, &in->set, model, slice, n_slice, arena, diag, &demand[i].profile));
+    }
+    weft_tool_progress(NULL);
+    in->demands = (weft_demands){demand, in->set.n_model};
+    in->problem = (weft_problem){.demands = &in->demands,
+                                 .fleet = &in->fleet,
+                                 .rules = o->rules,
+                                 .goal = o->goal,
+                                 .interference = o->interference,
+                                 .app = in->set.app,
+                                 .n_app = in->set.n_app,
+                                 .carbon_g_per_kwh = o->carbon_g_per_kwh,
+                                 .seed = (uint64_t)o->seed,
+                                 .effort = (uint64_t)o->effort,
+                                 .options = o->policy_options,
+                                 .solver = &weft_solver_cbc};
+    if (!o->previous)
+        return WEFT_ERR_OK;
+    WEFT_TRY(weft_tool_plan_read(o->previous, o->layout, &in->problem, arena, diag, &in->previous));
+    in->problem.previous = &in->previous;
+    return WEFT_ERR_OK;
+}
+
+/* -- What-if changes -------------------------------------------------------------------------- */
+
+static weft_err refuse(weft_diag *diag, const weft_plan_change *c, const char *why)
+{
+    static const char *const name[] = {"--rate", "--slo", "--gpu"};
+    return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0}, "%s %s: %s", name[c->what],
+                           c->text, why);
+}
+
+/* "2x" multiplies `old`; else the parser of the unit. */
+static bool parse_change(const char *text, double old, bool (*parse)(const char *, double *),
+                         double *out)
+{
+    char factor[64];
+    size_t len = strlen(text);
+    double x;
+    if (len < 2 || text[len - 1] != 'x')
+        return parse(text, out);
+    if (len >= sizeof factor)
+        return false;
+    memcpy(factor, text, len - 1);
+    factor[len - 1] = 0;
+    if (!weft_parse_f64(factor, &x) || !isfinite(x) || x < 0)
+        return false;
+    *out = old * x;
+    return isfinite(*out);
+}
+
+static weft_err change_model(const weft_plan_change *c, const char *name, const char *value,
+                             weft_demand *demand, size_t n, weft_diag *diag)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(demand[i].model, name) != 0)
+            continue;
+        if (c->what == WEFT_WHATIF_RATE)
+            return parse_change(value, demand[i].rate_per_s, weft_parse_rate_per_s,
+                                &demand[i].rate_per_s)
+                       ? WEFT_ERR_OK
+                       : refuse(diag, c, "must be a factor such as 2x or a rate such as 500/s");
+        return parse_change(value, demand[i].slo_us, weft_parse_duration_us, &demand[i].slo_us)
+                   ? WEFT_ERR_OK
+                   : refuse(diag, c, "must be a factor such as 2x or a time such as 50ms");
+    }
+    return refuse(diag, c, "the set has no such model");
+}
+
+/* Another count of a row, or a new row of the type that may be split in every way it can. */
+static weft_err change_fleet(const weft_plan_change *c, const char *name, const char *value,
+                             weft_fleet_device *row, size_t *n, weft_diag *diag)
+{
+    const weft_device_type *type = weft_device_type_find(name);
+    int64_t count;
+    if (!type)
+        return refuse(diag, c, "is no device type; `weft list gpus` names them");
+    if (!weft_parse_i64(value, &count) || count < 0 || count > COUNT_MAX)
+        return refuse(diag, c, "must be a count from 0 to 65536");
+    for (size_t i = 0; i < *n; i++)
+        if (strcmp(row[i].type, name) == 0) {
+            row[i].count = (uint32_t)count;
+            return WEFT_ERR_OK;
+        }
+    if (type->sms == 0)
+        return refuse(diag, c, "a cpu cannot be added without its cores; put it in the fleet file");
+    row[(*n)++] = (weft_fleet_device){
+        .type = type->name, .count = (uint32_t)count, .mig = type->mig_slots > 0, .mps = true};
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_tool_plan_changed(const weft_plan_options *o, const weft_plan_inputs *in,
+                                weft_arena *arena, weft_diag *diag, weft_plan_inputs *out)
+{
+    weft_demand *demand = weft_arena_array(arena, in->demands.n, sizeof *demand);
+    weft_fleet_device *row = weft_arena_array(arena, in->fleet.n_device + o->n_change, sizeof *row),
+                      *kept = row;
+    size_t n_row = in->fleet.n_device, n_kept = 0;
+    if (in->demands.n > 0)
+        memcpy(demand, in->demands.at, in->demands.n * sizeof *demand);
+    memcpy(row, in->fleet.device, n_row * sizeof *row);
+    for (size_t i = 0; i < o->n_change; i++) {
+        const weft_plan_change *c = &o->change[i];
+        const char *equal = strchr(c->text, '=');
+        if (!equal || equal == c->text)
+            return refuse(diag, c, "must be NAME=VALUE");
+        const char *name = weft_arena_strndup(arena, c->text, (size_t)(equal - c->text));
+        if (c->what == WEFT_WHATIF_GPU)
+            WEFT_TRY(change_fleet(c, name, equal + 1, row, &n_row, diag));
+        else
+            WEFT_TRY(change_model(c, name, equal + 1, demand, in->demands.n, diag));
+    }
+    for (size_t i = 0; i < n_row; i++) /* rows without devices are no rows */
+        if (row[i].count > 0)
+            kept[n_kept++] = row[i];
+    *out = *in;
+    out->demands = (weft_demands){demand, in->demands.n};
+    out->fleet = (weft_fleet){.file = in->fleet.file, .device = kept, .n_device = n_kept};
+    add_bandwidths(&out->fleet, arena);
+    out->problem.demands = &out->demands;
+    out->problem.fleet = &out->fleet;
+    return WEFT_ERR_OK;
+}
+
+/* -- Plans ------------------------------------------------------------------------------------ */
+
+weft_err weft_tool_plan_read(const char *path, const char *layout, const weft_problem *problem,
+                             weft_arena *arena, weft_diag *diag, weft_plan *out)
+{
+    char *text = NULL;
+    size_t len = 0;
+    WEFT_TRY(weft_file_read(path, PLAN_BYTES_MAX, diag, &text, &len));
+    bool is_map = layout ? strcmp(layout, "parvagpu") == 0 : weft_parvagpu_detect(text, len);
+    weft_err err = is_map ? weft_plan_from_parvagpu(text, len, path, problem, arena, diag, out)
+                          : weft_plan_from_json(text, len, path, arena, diag, out);
+    free(text);
+    return err;
+}
+
+weft_err weft_tool_plan_decide(const weft_policy *policy, const weft_problem *problem,
+                               weft_arena *arena, weft_diag *diag, weft_plan *out)
+{
+    weft_plan plan = {0};
+    double start_ms = weft_tool_now_ms();
+    WEFT_TRY(weft_plan_decide(policy, NULL, problem, arena, diag, &plan));
+    plan.decision_ms = weft_tool_now_ms() - start_ms;
+    if (weft_plan_check(&plan, problem, diag) != WEFT_ERR_OK)
+        return weft_diag_error(diag, WEFT_ERR_BUG, (weft_where){0},
+                               "policy %s made a plan that the checker refuses", policy->name);
+    *out = plan;
+    return WEFT_ERR_OK;
+}

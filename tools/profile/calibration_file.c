@@ -1,0 +1,187 @@
+/* The calibration file:
+ *
+ *   # Weft calibration of h200: ...
+ *   key,value
+ *   calibration,1            version
+ *   gpu,h200
+ *   rows,1200
+ *   launch,0.93              scales of times, one for each constant; 1 is the device's row
+ *   ...
+ *   error_before,0.21        mean relative errors; error_after is held out, 0: not enough shapes
+ *   error_after,0.09
+ *   fitted,launch product    constants that had enough rows
+ */
+#include "tools/profile/calibration_file.h"
+
+#include "base/file.h"
+#include "base/num.h"
+#include "tools/compiler/csv_rows.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FILE_BYTES_MAX = 1 << 16, VERSION = 1 };
+static const double scale_min = 0.1, scale_max = 10;
+
+/* -- Writing ---------------------------------------------------------------------------------- */
+
+weft_err weft_tool_calibration_save(const weft_calibration *c, const char *path, weft_diag *diag)
+{
+    weft_buf text = {0};
+    weft_buf_printf(&text,
+                    "# Weft calibration of %s: scales of predicted times, fitted to %zu "
+                    "measurements\nkey,value\ncalibration,%d\ngpu,%s\nrows,%zu\n",
+                    c->gpu, c->n_rows, VERSION, c->gpu, c->n_rows);
+    for (int i = 0; i < WEFT_CALIBRATION_CONSTANTS; i++)
+        weft_buf_printf(&text, "%s,%.9g\n", weft_calibration_name(i), c->scale[i]);
+    weft_buf_printf(&text, "error_before,%.6g\nerror_after,%.6g\nfitted,", c->error_before,
+                    c->held_out ? c->error_after : 0);
+    bool first = true;
+    for (int i = 0; i < WEFT_CALIBRATION_CONSTANTS; i++)
+        if (c->fitted[i]) {
+            weft_buf_printf(&text, "%s%s", first ? "" : " ", weft_calibration_name(i));
+            first = false;
+        }
+    weft_buf_puts(&text, "\n");
+    weft_err err = text.failed ? WEFT_ERR_NOMEM : weft_file_write(path, text.at, text.len, diag);
+    weft_buf_finish(&text);
+    return err;
+}
+
+/* -- Reading ---------------------------------------------------------------------------------- */
+
+enum { KEY_VERSION, KEY_GPU, KEY_ROWS, KEY_BEFORE, KEY_AFTER, KEY_FITTED, KEY_SCALE };
+enum { KEYS = KEY_SCALE + WEFT_CALIBRATION_CONSTANTS };
+
+static const char *const key_name[KEY_SCALE] = {"calibration",  "gpu",         "rows",
+                                                "error_before", "error_after", "fitted"};
+
+static const char *name_of(int key)
+{
+    return key < KEY_SCALE ? key_name[key]
+                           : weft_calibration_name((weft_calibration_constant)(key - KEY_SCALE));
+}
+
+static bool read_number(const char *text, double lo, double hi, double *out)
+{
+    double x;
+    if (!weft_parse_f64(text, &x) || !isfinite(x) || x < lo || x > hi)
+        return false;
+    *out = x;
+    return true;
+}
+
+static bool read_fitted(const char *text, weft_calibration *c)
+{
+    while (*text) {
+        size_t len = strcspn(text, " ");
+        int i = 0;
+        while (i < WEFT_CALIBRATION_CONSTANTS &&
+               (strlen(weft_calibration_name(i)) != len ||
+                strncmp(weft_calibration_name(i), text, len) != 0))
+            i++;
+        if (i == WEFT_CALIBRATION_CONSTANTS)
+            return false;
+        c->fitted[i] = true;
+        text += len;
+        text += *text == ' ';
+    }
+    return true;
+}
+
+static bool read_value(int key, const char *text, weft_calibration *c)
+{
+    double x = 0;
+    switch (key) {
+    case KEY_VERSION:
+        return read_number(text, VERSION, VERSION, &x);
+    case KEY_GPU:
+        if (!weft_gpu_find(text) || strlen(text) >= sizeof c->gpu)
+            return false;
+        memcpy(c->gpu, text, strlen(text) + 1);
+        return true;
+    case KEY_ROWS:
+        if (!read_number(text, 0, 1e12, &x))
+            return false;
+        c->n_rows = (size_t)x;
+        return true;
+    case KEY_BEFORE:
+        return read_number(text, 0, 1e6, &c->error_before);
+    case KEY_AFTER:
+        if (!read_number(text, 0, 1e6, &c->error_after))
+            return false;
+        c->held_out = c->error_after > 0;
+        return true;
+    case KEY_FITTED:
+        return read_fitted(text, c);
+    default:
+        return read_number(text, scale_min, scale_max, &c->scale[key - KEY_SCALE]);
+    }
+}
+
+static weft_err read_row(const weft_csv_rows *rows, bool *seen, weft_calibration *c,
+                         weft_diag *diag)
+{
+    weft_where where = {.file = rows->file, .line = rows->line};
+    int key = 0;
+    if (rows->n_field != 2)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "calibration: %zu fields, not 2",
+                               rows->n_field);
+    while (key < KEYS && strcmp(name_of(key), rows->field[0]) != 0)
+        key++;
+    if (key == KEYS)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "calibration: unknown key '%s'",
+                               rows->field[0]);
+    if (seen[key])
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "calibration: '%s' is there twice",
+                               rows->field[0]);
+    seen[key] = true;
+    if (!read_value(key, rows->field[1], c))
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "calibration: %s cannot be '%s'",
+                               rows->field[0], rows->field[1]);
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_rows(weft_csv_rows *rows, weft_diag *diag, weft_calibration *c)
+{
+    bool seen[KEYS] = {false}, more;
+    WEFT_TRY(weft_csv_rows_next(rows, diag, &more));
+    if (!more || rows->n_field != 2 || strcmp(rows->field[0], "key") != 0 ||
+        strcmp(rows->field[1], "value") != 0)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = rows->file},
+                               "is no calibration: the header must be 'key,value'");
+    for (;;) {
+        WEFT_TRY(weft_csv_rows_next(rows, diag, &more));
+        if (!more)
+            break;
+        WEFT_TRY(read_row(rows, seen, c, diag));
+    }
+    for (int key = 0; key < KEYS; key++)
+        if (!seen[key])
+            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = rows->file},
+                                   "calibration: '%s' is missing", name_of(key));
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_tool_calibration_load(const char *path, weft_diag *diag, weft_calibration *out)
+{
+    char *text = NULL;
+    size_t len = 0;
+    weft_calibration c = {0};
+    weft_csv_rows *rows = calloc(1, sizeof *rows);
+    if (!rows)
+        return WEFT_ERR_NOMEM;
+    weft_err err = weft_file_read(path, FILE_BYTES_MAX, diag, &text, &len);
+    if (err == WEFT_ERR_OK) {
+        rows->file = path;
+        rows->at = text;
+        rows->end = text + len;
+        err = read_rows(rows, diag, &c);
+    }
+    if (err == WEFT_ERR_OK)
+        *out = c;
+    free(text);
+    free(rows);
+    return err;
+}

@@ -1,0 +1,228 @@
+/* Which slices and batches to estimate, and what a bundle says of the cost of its models. */
+#include "tools/profile/profiles.h"
+
+#include "ir/bundle.h"
+
+#include <string.h>
+
+enum { BATCHES_MAX = 64, CPU_SLICES = 3, MPS_STEP = 10 };
+static const uint32_t default_procs[] = {1, 2, 3};
+
+/* -- Slices ----------------------------------------------------------------------------------- */
+
+typedef struct slice_list {
+    weft_arena *arena;
+    weft_diag *diag;
+    WEFT_VEC(weft_slice) slices;
+} slice_list;
+
+static weft_err add_slice(slice_list *list, const char *gpu, const char *name)
+{
+    weft_slice slice;
+    WEFT_TRY(weft_slice_make(gpu, name, list->diag, &slice));
+    weft_slice_crowd(&slice); /* plans fill the rest of the device */
+    for (uint32_t i = 0; i < list->slices.len; i++)
+        if (list->slices.at[i].gpu == slice.gpu && strcmp(list->slices.at[i].name, slice.name) == 0)
+            return WEFT_ERR_OK;
+    WEFT_VEC_PUSH(list->arena, &list->slices, slice);
+    return WEFT_ERR_OK;
+}
+
+/* The whole GPU, and, where wanted, each MIG profile and MPS shares in steps of 10 %. */
+static weft_err add_gpu(slice_list *list, const char *gpu, bool mig, bool mps)
+{
+    const weft_device_type *type = weft_device_type_find(gpu);
+    WEFT_TRY(add_slice(list, gpu, ""));
+    for (size_t i = 0; mig && type && i < type->n_mig; i++)
+        WEFT_TRY(add_slice(list, gpu, type->mig[i].name));
+    for (int percent = MPS_STEP; mps && percent < 100; percent += MPS_STEP)
+        WEFT_TRY(add_slice(list, gpu, weft_arena_printf(list->arena, "%d%%", percent)));
+    return WEFT_ERR_OK;
+}
+
+static weft_err add_cores(slice_list *list, uint32_t cores)
+{
+    return add_slice(list, "cpu", weft_arena_printf(list->arena, "%ucore", cores));
+}
+
+weft_err weft_tool_fleet_slices(const weft_fleet *fleet, weft_arena *arena, weft_diag *diag,
+                                const weft_slice **out, size_t *out_n)
+{
+    slice_list list = {.arena = arena, .diag = diag};
+    for (size_t i = 0; i < fleet->n_device; i++) {
+        const weft_fleet_device *row = &fleet->device[i];
+        if (strcmp(row->type, "cpu") != 0) {
+            WEFT_TRY(add_gpu(&list, row->type, row->mig, row->mps));
+            continue;
+        }
+        if (row->n_slice == 0)
+            WEFT_TRY(add_cores(&list, row->cores));
+        for (size_t k = 0; k < row->n_slice; k++)
+            WEFT_TRY(add_cores(&list, row->slice_cores[k]));
+    }
+    *out = list.slices.at;
+    *out_n = list.slices.len;
+    return WEFT_ERR_OK;
+}
+
+/* -- Graphs ----------------------------------------------------------------------------------- */
+
+/* Batch sizes that the memory planner planned for; 1 for a model that cannot be batched. */
+static size_t find_batches(const weft_graph *g, uint32_t *out)
+{
+    uint32_t which = weft_graph_batch_symbol(g);
+    size_t n = 0;
+    for (uint32_t i = 0; which != UINT32_MAX && i < weft_graph_bucket_count(g); i++) {
+        const weft_bucket *bucket = weft_graph_bucket(g, i);
+        bool seen = which >= bucket->n_symbol || bucket->symbol[which] < 1 ||
+                    bucket->symbol[which] > UINT32_MAX;
+        for (size_t k = 0; k < n && !seen; k++)
+            seen = out[k] == bucket->symbol[which];
+        if (!seen && n < BATCHES_MAX)
+            out[n++] = (uint32_t)bucket->symbol[which];
+    }
+    if (n == 0)
+        out[n++] = 1;
+    return n;
+}
+
+/* Processes share a GPU, not the cores of a CPU slice. */
+static weft_err profile_device(weft_graph *g, const weft_slice *slice, size_t n_slice,
+                               const uint32_t *batch, size_t n_batch,
+                               const weft_tool_profile_options *options, weft_arena *arena,
+                               weft_diag *diag, weft_profile *out)
+{
+    const weft_calibration *c = options->calibration;
+    bool is_cpu = strcmp(slice->gpu->name, "cpu") == 0;
+    weft_estimate_options how = {0};
+    if (c && strcmp(c->gpu, slice->gpu->name) == 0)
+        how.calibration = c;
+    return weft_estimate_profile(g, slice, n_slice, batch, n_batch, default_procs,
+                                 is_cpu ? 1 : sizeof default_procs / sizeof default_procs[0], &how,
+                                 arena, diag, out);
+}
+
+static weft_err profile_all(weft_graph *g, const weft_slice *slice, size_t n_slice,
+                            const uint32_t *batch, size_t n_batch,
+                            const weft_tool_profile_options *options, weft_arena *arena,
+                            weft_diag *diag, weft_profile *out)
+{
+    WEFT_VEC(weft_profile_point) all = {0};
+    for (size_t i = 0; i < n_slice;) {
+        size_t n = 1;
+        weft_profile part;
+        while (i + n < n_slice && slice[i + n].gpu == slice[i].gpu)
+            n++;
+        WEFT_TRY(profile_device(g, &slice[i], n, batch, n_batch, options, arena, diag, &part));
+        for (size_t k = 0; k < part.n; k++)
+            WEFT_VEC_PUSH(arena, &all, part.point[k]);
+        i += n;
+    }
+    *out = (weft_profile){.point = all.at, .n = all.len};
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_tool_profile_by(weft_graph *g, const weft_slice *slice, size_t n_slice,
+                              const weft_tool_profile_options *options, weft_arena *arena,
+                              weft_diag *diag, weft_profile *out)
+{
+    static const weft_tool_profile_options defaults;
+    uint32_t batch[BATCHES_MAX];
+    size_t n_batch = find_batches(g, batch);
+    weft_diag *why = weft_diag_create();
+    weft_err err = profile_all(g, slice, n_slice, batch, n_batch, options ? options : &defaults,
+                               arena, why, out);
+    if (err == WEFT_ERR_UNSUP || err == WEFT_ERR_INPUT) {
+        const weft_message *msg = why && weft_diag_count(why) > 0 ? weft_diag_at(why, 0) : NULL;
+        weft_diag_warn(diag, (weft_where){.item = weft_graph_name(g)}, "no estimate: %s",
+                       msg ? msg->text : weft_err_text(err));
+        *out = (weft_profile){0};
+        err = WEFT_ERR_OK;
+    }
+    weft_diag_destroy(why);
+    return err;
+}
+
+weft_err weft_tool_profile_graph(weft_graph *g, const weft_slice *slice, size_t n_slice,
+                                 weft_arena *arena, weft_diag *diag, weft_profile *out)
+{
+    return weft_tool_profile_by(g, slice, n_slice, NULL, arena, diag, out);
+}
+
+weft_err weft_tool_gpu_slices(const char *gpu, weft_arena *arena, weft_diag *diag,
+                              const weft_slice **out, size_t *out_n)
+{
+    slice_list list = {.arena = arena, .diag = diag};
+    if (strcmp(gpu, "cpu") == 0)
+        for (uint32_t i = 0; i < CPU_SLICES; i++)
+            WEFT_TRY(add_cores(&list, 1u << i));
+    else
+        WEFT_TRY(add_gpu(&list, gpu, true, true));
+    *out = list.slices.at;
+    *out_n = list.slices.len;
+    return WEFT_ERR_OK;
+}
+
+/* The bundle must not depend on the machine that made it: one, two and four cores, whatever this
+ * one has. */
+weft_err weft_tool_profile_models(const weft_tool_sources *sources, const char *gpu,
+                                  const weft_tool_profile_options *options, weft_arena *arena,
+                                  weft_diag *diag, weft_codegen_model *out)
+{
+    slice_list list = {.arena = arena, .diag = diag};
+    for (uint32_t i = 0; i < CPU_SLICES; i++)
+        WEFT_TRY(add_cores(&list, 1u << i));
+    if (gpu && strcmp(gpu, "cpu") != 0)
+        WEFT_TRY(add_gpu(&list, gpu, true, true));
+    for (uint32_t i = 0; i < weft_graph_count(sources->module); i++) {
+        weft_graph *g = weft_graph_at(sources->module, i);
+        out[i] = (weft_codegen_model){0};
+        if (weft_graph_part_count(g) > 0)
+            continue; /* its models have profiles */
+        const weft_set_model *model = sources->model[i];
+        out[i] = (weft_codegen_model){.slo_us = model ? model->slo_us : 0,
+                                      .rate_per_s = model ? model->rate_per_s : 0};
+        WEFT_TRY(weft_tool_profile_by(g, list.slices.at, list.slices.len, options, arena, diag,
+                                      &out[i].profile));
+    }
+    return WEFT_ERR_OK;
+}
+
+/* -- Recorded profiles ------------------------------------------------------------------------ */
+
+static weft_err copy_profile(const weft_bundle *bundle, const weft_set_model *model,
+                             const char *path, weft_arena *arena, weft_diag *diag,
+                             weft_profile *out)
+{
+    const weft_bundle_program *p = weft_bundle_find(bundle, model->name);
+    weft_where where = {.file = path, .item = model->name};
+    if (!p && bundle->n_program == 1)
+        p = &bundle->program[0];
+    if (!p)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "the bundle has no such model");
+    if (p->profile.n == 0)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "the bundle has no profile of it");
+    weft_profile_point *point = weft_arena_array(arena, p->profile.n, sizeof *point);
+    memcpy(point, p->profile.point, p->profile.n * sizeof *point);
+    *out = (weft_profile){.point = point, .n = p->profile.n};
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_tool_recorded_profile(const weft_set *set, const weft_set_model *model,
+                                    weft_arena *arena, weft_diag *diag, bool *found,
+                                    weft_profile *out)
+{
+    const char *path = model->profile ? model->profile : model->file;
+    weft_file_kind kind = WEFT_FILE_TEXT;
+    weft_bundle *bundle = NULL;
+    *found = model->profile != NULL;
+    WEFT_TRY(weft_tool_sniff(path, diag, &kind));
+    if (kind != WEFT_FILE_BUNDLE)
+        return *found ? weft_profile_load(path, set->profile_layout, model->name, arena, diag, out)
+                      : WEFT_ERR_OK;
+    *found = true;
+    WEFT_TRY(weft_bundle_open(path, diag, &bundle));
+    weft_err err = copy_profile(bundle, model, path, arena, diag, out);
+    weft_bundle_close(bundle);
+    return err;
+}

@@ -1,0 +1,46 @@
+/* Profiles for the verbs: which slices and batches to estimate, and the estimates. */
+#ifndef WEFT_TOOLS_PROFILES_H
+#define WEFT_TOOLS_PROFILES_H
+
+#include "estimator/estimator.h"
+#include "scheduler/scheduler.h"
+#include "tools/compiler/compile.h"
+#include "tools/common/tools.h"
+
+/* Distinct slices that a fleet may make. */
+WEFT_MUST_USE weft_err weft_tool_fleet_slices(const weft_fleet *fleet, weft_arena *arena,
+                                              weft_diag *diag, const weft_slice **out,
+                                              size_t *out_n);
+
+/* Every way to use one device: whole, each MIG profile, MPS shares in steps of 10 %; of a CPU 1, 2
+ * and 4 cores. */
+WEFT_MUST_USE weft_err weft_tool_gpu_slices(const char *gpu, weft_arena *arena, weft_diag *diag,
+                                            const weft_slice **out, size_t *out_n);
+
+/* Zero-initialised: the defaults. */
+typedef struct weft_tool_profile_options {
+    const weft_calibration *calibration; /* of the device it names; NULL: none */
+} weft_tool_profile_options;
+
+/* The profile of a plan-stage graph over the batches of its buckets and, on GPUs, one to three
+ * processes. A graph that cannot be estimated gives a warning and an empty profile. */
+WEFT_MUST_USE weft_err weft_tool_profile_graph(weft_graph *g, const weft_slice *slice,
+                                               size_t n_slice, weft_arena *arena, weft_diag *diag,
+                                               weft_profile *out);
+/* The same with options; NULL: the defaults. */
+WEFT_MUST_USE weft_err weft_tool_profile_by(weft_graph *g, const weft_slice *slice, size_t n_slice,
+                                            const weft_tool_profile_options *options,
+                                            weft_arena *arena, weft_diag *diag, weft_profile *out);
+/* SLO, rate and profile of each graph of a plan-stage module: the CPU, and `gpu` if given. */
+WEFT_MUST_USE weft_err weft_tool_profile_models(const weft_tool_sources *sources, const char *gpu,
+                                                const weft_tool_profile_options *options,
+                                                weft_arena *arena, weft_diag *diag,
+                                                weft_codegen_model *out);
+
+/* What was recorded of a model of a set, if anything: its `profile`, a CSV or a bundle, or a bundle
+ * as its `file`. *found false: it has to be estimated. */
+WEFT_MUST_USE weft_err weft_tool_recorded_profile(const weft_set *set, const weft_set_model *model,
+                                                  weft_arena *arena, weft_diag *diag, bool *found,
+                                                  weft_profile *out);
+
+#endif

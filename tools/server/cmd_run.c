@@ -1,0 +1,231 @@
+/* weft run: one inference from files. */
+#include "base/num.h"
+#include "runtime/runtime.h"
+#include "tools/server/device_options.h"
+#include "tools/server/npy.h"
+#include "tools/server/ports.h"
+#include "tools/common/tools.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SHOWN_VALUES = 6 };
+
+typedef struct options {
+    const char *bundle, *model;
+    weft_tool_bindings input, output, expect;
+    double tolerance;
+    weft_engine_options engine;
+} options;
+
+enum { OPT_MODEL = 1, OPT_INPUT, OPT_OUTPUT, OPT_EXPECT, OPT_TOLERANCE, OPT_THREADS };
+
+static int take(options *o, int opt)
+{
+    int64_t threads = 0;
+    switch (opt) {
+    case OPT_MODEL:
+        o->model = optarg;
+        return 0;
+    case OPT_INPUT:
+        return weft_tool_bind(&weft_verb_run, optarg, &o->input);
+    case OPT_OUTPUT:
+        return weft_tool_bind(&weft_verb_run, optarg, &o->output);
+    case OPT_EXPECT:
+        return weft_tool_bind(&weft_verb_run, optarg, &o->expect);
+    case OPT_TOLERANCE:
+        if (!weft_parse_f64(optarg, &o->tolerance) || !(o->tolerance >= 0))
+            return weft_tool_usage(&weft_verb_run, "wrong --tolerance '%s'", optarg);
+        return 0;
+    case OPT_THREADS:
+        if (!weft_parse_i64(optarg, &threads) || threads < 1 || threads > 1024)
+            return weft_tool_usage(&weft_verb_run, "wrong --threads '%s'", optarg);
+        o->engine.threads = (uint32_t)threads;
+        return 0;
+    default:
+        return weft_device_is_option(opt)
+                   ? weft_device_take_option(&weft_verb_run, opt, optarg, &o->engine)
+                   : weft_tool_usage(&weft_verb_run, "wrong option");
+    }
+}
+
+/* Returns -1 to go on, or an exit code. */
+static int parse(int argc, char **argv, options *o)
+{
+    static const struct option longs[] = {{"model", required_argument, NULL, OPT_MODEL},
+                                          {"input", required_argument, NULL, OPT_INPUT},
+                                          {"output", required_argument, NULL, OPT_OUTPUT},
+                                          {"expect", required_argument, NULL, OPT_EXPECT},
+                                          {"tolerance", required_argument, NULL, OPT_TOLERANCE},
+                                          {"threads", required_argument, NULL, OPT_THREADS},
+                                          WEFT_DEVICE_OPTIONS,
+                                          {"help", no_argument, NULL, 'h'},
+                                          {NULL, 0, NULL, 0}};
+    int opt;
+    optind = 1;
+    while ((opt = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
+        if (opt == 'h')
+            return weft_tool_help(&weft_verb_run);
+        int code = take(o, opt);
+        if (code)
+            return code;
+    }
+    if (argc - optind != 1)
+        return weft_tool_usage(&weft_verb_run, "name one bundle");
+    o->bundle = argv[optind];
+    return -1;
+}
+
+/* -- Tensors -------------------------------------------------------------------------------- */
+
+static void print_output(const char *name, const weft_tensor *t)
+{
+    printf("%s : %s[", name, weft_dtype_name(t->dtype));
+    for (int32_t i = 0; i < t->rank; i++)
+        printf("%s%lld", i ? "," : "", (long long)t->dim[i]);
+    printf("] =");
+    int64_t n = weft_tensor_numel(t);
+    for (int64_t i = 0; i < n && i < SHOWN_VALUES; i++)
+        printf(" %.6g", weft_tensor_get_f64(t, i));
+    puts(n > SHOWN_VALUES ? " ..." : "");
+}
+
+/* -- Comparison ----------------------------------------------------------------------------- */
+
+static bool same_shape(const weft_tensor *a, const weft_tensor *b)
+{
+    if (a->dtype != b->dtype || a->rank != b->rank)
+        return false;
+    for (int32_t i = 0; i < a->rank; i++)
+        if (a->dim[i] != b->dim[i])
+            return false;
+    return true;
+}
+
+/* Largest difference relative to the largest expected magnitude (at least 1e-6). NaN matches NaN,
+ * an infinity only itself. */
+static double difference(const weft_tensor *got, const weft_tensor *want)
+{
+    double scale = 1e-6, worst = 0;
+    int64_t n = weft_tensor_numel(want);
+    for (int64_t i = 0; i < n; i++) {
+        double x = fabs(weft_tensor_get_f64(want, i));
+        scale = isfinite(x) && x > scale ? x : scale;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        double x = weft_tensor_get_f64(got, i), y = weft_tensor_get_f64(want, i);
+        if (x == y || (isnan(x) && isnan(y)))
+            continue;
+        double d = fabs(x - y) / scale;
+        worst = d >= worst ? d : (isnan(d) ? INFINITY : worst);
+    }
+    return worst;
+}
+
+static weft_err compare(const options *o, const weft_bundle_program *p, const weft_tensor *out,
+                        weft_arena *arena, weft_diag *diag, bool *out_differs)
+{
+    for (size_t i = 0; i < o->expect.n; i++) {
+        weft_tensor want = {0};
+        uint32_t at = weft_bundle_find_port(p->output, p->n_output, o->expect.at[i].name);
+        if (at == UINT32_MAX)
+            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
+                                   "has no output '%s'", o->expect.at[i].name);
+        WEFT_TRY(weft_tool_load_tensor(o->expect.at[i].path, arena, diag, &want));
+        bool shape = same_shape(&out[at], &want);
+        double worst = shape ? difference(&out[at], &want) : INFINITY;
+        bool differs = !(worst <= o->tolerance);
+        printf("%s: %s, largest relative difference %.3g (tolerance %.3g)\n", o->expect.at[i].name,
+               !shape    ? "wrong type or shape"
+               : differs ? "DIFFERS"
+                         : "agrees",
+               worst, o->tolerance);
+        *out_differs |= differs;
+    }
+    return WEFT_ERR_OK;
+}
+
+/* -- The verb ------------------------------------------------------------------------------- */
+
+static weft_err save_outputs(const options *o, const weft_bundle_program *p, const weft_tensor *out,
+                             weft_diag *diag)
+{
+    for (size_t i = 0; i < o->output.n; i++) {
+        uint32_t at = weft_bundle_find_port(p->output, p->n_output, o->output.at[i].name);
+        if (at == UINT32_MAX)
+            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
+                                   "has no output '%s'", o->output.at[i].name);
+        WEFT_TRY(weft_npy_save(o->output.at[i].path, &out[at], diag));
+    }
+    for (uint32_t i = 0; i < p->n_output && o->output.n + o->expect.n == 0; i++)
+        print_output(p->output[i].name, &out[i]);
+    return WEFT_ERR_OK;
+}
+
+static weft_err run_session(const options *o, weft_session *session, weft_arena *arena,
+                            weft_diag *diag, bool *out_differs)
+{
+    const weft_bundle_program *p = weft_session_program(session);
+    weft_tensor *in = weft_arena_array(arena, (size_t)p->n_input + 1, sizeof *in);
+    weft_tensor *out = weft_arena_array(arena, (size_t)p->n_output + 1, sizeof *out);
+    WEFT_TRY(weft_tool_load_inputs(&o->input, p, arena, diag, in));
+    WEFT_TRY(weft_session_run(session, in, p->n_input, diag, out, p->n_output));
+    WEFT_TRY(save_outputs(o, p, out, diag));
+    return compare(o, p, out, arena, diag, out_differs);
+}
+
+static weft_err run_model(const options *o, weft_arena *arena, weft_diag *diag, bool *out_differs)
+{
+    weft_engine *engine = NULL;
+    weft_session *session = NULL;
+    WEFT_TRY(weft_engine_open(o->bundle, &o->engine, diag, &engine));
+    const weft_bundle *bundle = weft_engine_bundle(engine);
+    weft_err err = WEFT_ERR_OK;
+    const char *model = o->model;
+    if (!model && bundle->n_program == 1)
+        model = bundle->program[0].name;
+    if (!model)
+        err = weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = o->bundle},
+                              "holds %u models: name one with --model", bundle->n_program);
+    if (err == WEFT_ERR_OK)
+        err = weft_session_open(engine, model, diag, &session);
+    if (err == WEFT_ERR_OK)
+        err = run_session(o, session, arena, diag, out_differs);
+    weft_session_close(session);
+    weft_engine_close(engine);
+    return err;
+}
+
+static int run_run(int argc, char **argv)
+{
+    options *o = calloc(1, sizeof *o);
+    weft_diag *diag = weft_diag_create();
+    weft_arena *arena = weft_arena_create(0);
+    bool differs = false;
+    int code = WEFT_EXIT_FAILED;
+    if (o && diag && arena) {
+        o->tolerance = 1e-4;
+        code = parse(argc, argv, o);
+        if (code < 0)
+            code = weft_tool_report(diag, run_model(o, arena, diag, &differs));
+    }
+    weft_arena_destroy(arena);
+    weft_diag_destroy(diag);
+    free(o);
+    return code == WEFT_EXIT_DONE && differs ? WEFT_EXIT_DIFFERS : code;
+}
+
+const weft_verb weft_verb_run = {
+    .name = "run",
+    .brief = "run one inference of a bundle",
+    .usage = "usage: weft run BUNDLE [--model M] --input NAME=@FILE... [--output NAME=@FILE...]\n"
+             "Runs one inference. Files are .npy, or ONNX tensors (.pb) as input.\n\n"
+             "      --model M            the model (not needed when there is one)\n"
+             "      --input NAME=@FILE   an input; each must be given\n"
+             "      --output NAME=@FILE  write an output as .npy; none: print the first values\n"
+             "      --expect NAME=@FILE  compare an output; exit code 4 when it differs\n"
+             "      --tolerance X        largest difference relative to the scale (1e-4)\n"
+             "      --threads N          CPU threads\n" WEFT_DEVICE_USAGE,
+    .run = run_run,
+};
