@@ -1,5 +1,5 @@
 /* What the files of scheduler/ share: reading YAML, slices as numbers, the load formulas, and the
- * board on which policies build a plan. */
+ * builder on which policies build a plan. */
 #ifndef WEFT_SCHEDULER_SCHEDULER_INT_H
 #define WEFT_SCHEDULER_SCHEDULER_INT_H
 
@@ -237,7 +237,8 @@ double weft_menu__lower_bound(const weft_menu *menu);
 /* Dollars an hour that any plan within the rules costs; 0 where a price is not known. */
 double weft_menu__cost_bound(const weft_menu *menu);
 
-/* -- The board: a plan being built ------------------------------------------------------------ */
+/* -- The builder: a plan being built ------------------------------------------------------------
+ */
 
 typedef struct weft_member {
     uint32_t demand;
@@ -245,46 +246,46 @@ typedef struct weft_member {
     double rate_per_s;
 } weft_member;
 
-typedef struct weft_board_slice {
+typedef struct weft_builder_slice {
     uint32_t device, id;
     int32_t mig_start; /* -1 without MIG */
     weft_slice_spec spec;
     uint32_t shape;
     uint32_t before; /* the slice put on the device before this one; UINT32_MAX: none */
     WEFT_VEC(weft_member) members;
-} weft_board_slice;
+} weft_builder_slice;
 
 /* A MIG instance that is split into MPS shares. */
-typedef struct weft_board_instance {
+typedef struct weft_builder_instance {
     const weft_mig_profile *mig; /* NULL: no such instance starts at this slot */
     uint32_t percent, clients, n_share;
     uint64_t mem_bytes;
-} weft_board_instance;
+} weft_builder_instance;
 
-typedef struct weft_board_device {
+typedef struct weft_builder_device {
     const weft_fleet_device *row;
     weft_slice_kind kind; /* of its slices */
     uint32_t nth;         /* among the devices of its row */
     uint32_t n_slice;
-    uint32_t last;                 /* slice put last; UINT32_MAX: none */
-    uint32_t mig_taken;            /* memory slots */
-    uint32_t gpcs;                 /* of its instances */
-    uint32_t percent;              /* of MPS shares */
-    uint32_t clients;              /* processes, without CPU */
-    uint64_t mem_bytes;            /* of shares without MIG, of CPU slices */
-    bool *cores_taken;             /* CPU: by slice index */
-    weft_board_instance *instance; /* by start slot; NULL: none is split */
-} weft_board_device;
+    uint32_t last;                   /* slice put last; UINT32_MAX: none */
+    uint32_t mig_taken;              /* memory slots */
+    uint32_t gpcs;                   /* of its instances */
+    uint32_t percent;                /* of MPS shares */
+    uint32_t clients;                /* processes, without CPU */
+    uint64_t mem_bytes;              /* of shares without MIG, of CPU slices */
+    bool *cores_taken;               /* CPU: by slice index */
+    weft_builder_instance *instance; /* by start slot; NULL: none is split */
+} weft_builder_device;
 
-struct weft_board_pool;
+struct weft_pool;
 
-typedef struct weft_board_step {
-    enum { WEFT_STEP_OPEN, WEFT_STEP_PUT, WEFT_STEP_JOIN } kind;
+typedef struct weft_undo_record {
+    enum { WEFT_UNDO_OPEN, WEFT_UNDO_PUT, WEFT_UNDO_JOIN } kind;
     uint32_t slice;
     uint32_t n_saved; /* members saved for it */
-} weft_board_step;
+} weft_undo_record;
 
-typedef struct weft_board {
+typedef struct weft_builder {
     const weft_problem *problem;
     const weft_demands *demands;
     const weft_fleet *fleet;
@@ -295,75 +296,77 @@ typedef struct weft_board {
     const weft_option **option; /* of the menu: by demand */
     uint32_t *n_option;         /* of the menu: by demand */
     uint32_t *opened;           /* by fleet row: devices open */
-    WEFT_VEC(weft_board_device) devices;
-    WEFT_VEC(weft_board_slice) slices;
-    struct weft_board_pool *pool; /* devices by what is free on them (board_pool.c) */
-    WEFT_VEC(weft_board_step) log;
+    WEFT_VEC(weft_builder_device) devices;
+    WEFT_VEC(weft_builder_slice) slices;
+    struct weft_pool *pool; /* devices by what is free on them (device_pool.c) */
+    WEFT_VEC(weft_undo_record) log;
     WEFT_VEC(weft_member) saved; /* members before joins in the log */
-} weft_board;
+} weft_builder;
 
 /* Lists the options of every demand. INFEASIBLE with its reason when a model has none at all;
  * with the goal goodput such a model is left out (n_option 0). */
-WEFT_MUST_USE weft_err weft_board__init(weft_board *board, const weft_problem *problem,
-                                        weft_arena *arena, weft_diag *diag);
-/* Whether weft_board__add would find a device (without interference, which depends on rates). */
-bool weft_board__has_place(const weft_board *board, const weft_option *option);
+WEFT_MUST_USE weft_err weft_builder__init(weft_builder *builder, const weft_problem *problem,
+                                          weft_arena *arena, weft_diag *diag);
+/* Whether weft_builder__add would find a device (without interference, which depends on rates). */
+bool weft_builder__has_place(const weft_builder *builder, const weft_option *option);
 /* Adds a slice for `option`: on the open device with room and least left (best true), on the first
  * (best false), or on a new one. false: no room, or the rate is too high for it. The new slice is
- * the last of board->slices. */
-bool weft_board__add(weft_board *board, uint32_t demand, const weft_option *option,
-                     double rate_per_s, bool best);
+ * the last of builder->slices. */
+bool weft_builder__add(weft_builder *builder, uint32_t demand, const weft_option *option,
+                       double rate_per_s, bool best);
 /* Opens an empty device for slices of one kind; UINT32_MAX: the fleet has no more of them. Devices
  * that stay empty are not in the plan. */
-uint32_t weft_board__open(weft_board *board, const weft_fleet_device *row, weft_slice_kind kind);
+uint32_t weft_builder__open(weft_builder *builder, const weft_fleet_device *row,
+                            weft_slice_kind kind);
 /* Adds a slice on that device. `mig_start`: start slot of a MIG instance (of a share: of its
  * instance, which is made if it is not there), index of a CPU slice; -1: any that is free. false,
  * and nothing changed, without room or when the option cannot carry the rate. */
-bool weft_board__put(weft_board *board, uint32_t device, int32_t mig_start, uint32_t demand,
-                     const weft_option *option, double rate_per_s);
+bool weft_builder__put(weft_builder *builder, uint32_t device, int32_t mig_start, uint32_t demand,
+                       const weft_option *option, double rate_per_s);
 /* Puts a model beside those on a slice, in turn. option[i]: for the i-th member, the last: for the
  * newcomer; all of the slice's shape with one process. false, and nothing changed, when SLOs, rates
  * or the memory do not allow it. */
-bool weft_board__join(weft_board *board, uint32_t slice, uint32_t demand, double rate_per_s,
-                      const weft_option *const *option);
+bool weft_builder__join(weft_builder *builder, uint32_t slice, uint32_t demand, double rate_per_s,
+                        const weft_option *const *option);
 /* The same, choosing the batches of all anew. *occupancy: part of the time that the slice is busy;
  * commit false: only tells. */
-bool weft_board__share(weft_board *board, uint32_t slice, uint32_t demand, double rate_per_s,
-                       bool commit, double *occupancy);
+bool weft_builder__share(weft_builder *builder, uint32_t slice, uint32_t demand, double rate_per_s,
+                         bool commit, double *occupancy);
 /* Number of the demand of this name; UINT32_MAX: there is none. */
-uint32_t weft_board__find_demand(const weft_board *board, const char *model);
+uint32_t weft_builder__find_demand(const weft_builder *builder, const char *model);
 /* What was done since the mark is undone; slices and devices made since are gone. */
-uint32_t weft_board__mark(const weft_board *board);
-void weft_board__undo(weft_board *board, uint32_t mark);
+uint32_t weft_builder__mark(const weft_builder *builder);
+void weft_builder__undo(weft_builder *builder, uint32_t mark);
 /* INFEASIBLE: the fleet has no place for the rest of a model. */
-weft_err weft_board__full(weft_board *board, uint32_t demand, double rest_per_s);
-/* Any number of times; the board can go on. */
-void weft_board__finish(const weft_board *board, const char *policy, weft_plan *out);
+weft_err weft_builder__full(weft_builder *builder, uint32_t demand, double rest_per_s);
+/* Any number of times; the builder can go on. */
+void weft_builder__finish(const weft_builder *builder, const char *policy, weft_plan *out);
 
-/* -- Devices by what is free on them (board_pool.c) ------------------------------------------- */
+/* -- Devices by what is free on them (device_pool.c) ------------------------------------------- */
 
-/* A new pool for the board; devices enter and leave it with each change. */
-void weft_pool__init(weft_board *board);
-void weft_pool__insert(weft_board *board, uint32_t device);
-void weft_pool__remove(weft_board *board, uint32_t device);
+/* A new pool for the builder; devices enter and leave it with each change. */
+void weft_pool__init(weft_builder *builder);
+void weft_pool__insert(weft_builder *builder, uint32_t device);
+void weft_pool__remove(weft_builder *builder, uint32_t device);
 /* Shares of MIG instances. */
-void weft_pool__insert_instance(weft_board *board, uint32_t device, uint32_t start);
-void weft_pool__remove_instance(weft_board *board, uint32_t device, uint32_t start);
+void weft_pool__insert_instance(weft_builder *builder, uint32_t device, uint32_t start);
+void weft_pool__remove_instance(weft_builder *builder, uint32_t device, uint32_t start);
 /* The device with room for one more slice of the option: least left (best) or the first one, and
  * of a share the instance (*start; -1: to be made). UINT32_MAX: none is open. `fits` has the last
  * word. */
 typedef bool (*weft_pool_fits)(void *user, uint32_t device, int32_t start);
-uint32_t weft_pool__find(const weft_board *board, const weft_option *option, bool best,
+uint32_t weft_pool__find(const weft_builder *builder, const weft_option *option, bool best,
                          weft_pool_fits fits, void *user, int32_t *start);
 /* First free start slot of a profile, -1: none. */
 int32_t weft_mig__start(const weft_mig_profile *mig, uint32_t taken);
 /* Whether models on other slices slow this one down. */
 bool weft_slice__has_neighbours(const weft_slice_spec *spec);
 /* Whether every member of a slice, and of its neighbours, keeps its rate and its SLO. */
-bool weft_board__keeps_slos(const weft_board *board, uint32_t slice);
-void weft_board__undo_join(weft_board *board, const weft_board_step *step); /* board_share.c */
+bool weft_builder__keeps_slos(const weft_builder *builder, uint32_t slice);
+void weft_builder__undo_join(weft_builder *builder,
+                             const weft_undo_record *step); /* time_sharing.c */
 /* Whether the device has room for the option at that start (-1: any); *out: where. */
-bool weft_board__fits(const weft_board *board, const weft_board_device *device,
-                      const weft_option *option, int32_t start, int32_t *out);
+bool weft_builder__fits(const weft_builder *builder, const weft_builder_device *device,
+                        const weft_option *option, int32_t start, int32_t *out);
 
 #endif

@@ -13,22 +13,22 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct builder {
+typedef struct matrix {
     const weft_mig_search *in;
     weft_mig_count set[WEFT_MIG_SETS_MAX];
     uint32_t n_set, n_x, n_entry;
     uint32_t *start, *row;
     double *coeff, *cost, *upper, *row_lo, *row_hi;
-} builder;
+} matrix;
 
-static void add_entry(builder *b, uint32_t row, double coeff)
+static void add_entry(matrix *b, uint32_t row, double coeff)
 {
     b->row[b->n_entry] = row;
     b->coeff[b->n_entry++] = coeff;
 }
 
 /* Rows: services, then profiles, then the number of devices. Columns: x by service, then y. */
-static weft_program build(builder *b, uint64_t bound, uint64_t devices, uint32_t nodes_max)
+static weft_program build(matrix *b, uint64_t bound, uint64_t devices, uint32_t nodes_max)
 {
     const weft_mig_search *in = b->in;
     uint32_t n = in->n, k = in->shape->n, n_col = n * k + b->n_set, n_row = n + k + 1;
@@ -111,7 +111,7 @@ static bool read_solution(const weft_mig_search *in, const double *x, weft_mig_c
 bool weft_mig__solve(const weft_mig_search *in, const weft_solver *solver, uint64_t devices,
                      uint32_t nodes_max, weft_mig_found *out)
 {
-    builder *b = weft_arena_alloc(in->arena, sizeof *b);
+    matrix *b = weft_arena_alloc(in->arena, sizeof *b);
     weft_mig_counts *count = weft_arena_array(in->arena, in->n, sizeof *count);
     bool found = false;
     double bound = 0;

@@ -6,12 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 
-weft_mig_top weft_mig__top(const weft_board *board, const weft_mig_shape *shape,
+weft_mig_top weft_mig__top(const weft_builder *builder, const weft_mig_shape *shape,
                            const weft_fleet_device *row, uint32_t demand, uint32_t procs)
 {
     weft_mig_top top = {{NULL}, {0}};
-    for (uint32_t i = 0; i < board->n_option[demand]; i++) {
-        const weft_option *o = &board->option[demand][i];
+    for (uint32_t i = 0; i < builder->n_option[demand]; i++) {
+        const weft_option *o = &builder->option[demand][i];
         if (o->row != row || o->spec.kind != WEFT_SLICE_MIG || o->spec.percent != 0 ||
             (procs && o->point->procs != procs))
             continue;

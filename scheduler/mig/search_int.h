@@ -62,7 +62,7 @@ typedef struct weft_mig_top {
     double per_s[WEFT_MIG_PROFILES_MAX]; /* 0: none */
 } weft_mig_top;
 
-weft_mig_top weft_mig__top(const weft_board *board, const weft_mig_shape *shape,
+weft_mig_top weft_mig__top(const weft_builder *builder, const weft_mig_shape *shape,
                            const weft_fleet_device *row, uint32_t demand, uint32_t procs);
 /* -- The search for fewest devices (mig_search.c) ---------------------------------------------- */
 
@@ -99,7 +99,7 @@ bool weft_mig__search(const weft_mig_search *in, weft_mig_found *out);
 bool weft_mig__solve(const weft_mig_search *in, const weft_solver *solver, uint64_t devices,
                      uint32_t nodes_max, weft_mig_found *out);
 
-/* -- Plans as lists, rebuilt and improved on a board (mix.c) ------------------------------------
+/* -- Plans as lists, rebuilt and improved on a builder (mix.c) ------------------------------------
  */
 
 typedef struct weft_piece {
@@ -117,29 +117,31 @@ typedef struct weft_pieces {
     double fullness; /* sum of squares of the parts of devices in use */
 } weft_pieces;
 
-/* The pieces of a plan by the options of a board; false: the plan has what the board does not. */
-bool weft_mix__read(const weft_board *board, const weft_plan *plan, weft_pieces *out);
+/* The pieces of a plan by the options of a builder; false: the plan has what the builder does not.
+ */
+bool weft_mix__read(const weft_builder *builder, const weft_plan *plan, weft_pieces *out);
 void weft_mix__sort(weft_pieces *list);
-/* An empty board with these pieces put; false: one does not fit. */
-bool weft_mix__put(weft_board *board, const weft_pieces *pieces);
+/* An empty builder with these pieces put; false: one does not fit. */
+bool weft_mix__put(weft_builder *builder, const weft_pieces *pieces);
 /* Places `rate` of a demand: on slices that carry it, cheapest first, or in turn with others.
  * `bulk`: slices for what no slice carries alone are those of the best ratio, else the largest. */
-bool weft_mix__add(weft_board *board, uint32_t demand, double rate_per_s, bool bulk);
+bool weft_mix__add(weft_builder *builder, uint32_t demand, double rate_per_s, bool bulk);
 enum { WEFT_MIX_CHOICES_MAX = 64 };
 /* One option of each shape for the rest of a rate, in the order in which weft_mix__add asks. */
-uint32_t weft_mix__rank(const weft_board *board, uint32_t demand, double rest, bool bulk,
+uint32_t weft_mix__rank(const weft_builder *builder, uint32_t demand, double rest, bool bulk,
                         const weft_option *out[WEFT_MIX_CHOICES_MAX]);
 /* The plan in force with the changes that the demands ask for; false: not a plan of dedicated
  * slices, or it does not fit (mix_change.c). */
-bool weft_mix__change(const weft_board *board, const weft_plan *previous, weft_plan *out);
+bool weft_mix__change(const weft_builder *builder, const weft_plan *previous, weft_plan *out);
 /* Empties devices and finds other places for what was on them, `tries` times, keeping what is
- * better for the goal. `fleet`: rows of the board's fleet, whose counts it may lower meanwhile. */
-void weft_mix__improve(weft_board *board, weft_fleet_device *fleet, uint32_t tries, uint64_t seed,
-                       weft_pieces *best);
+ * better for the goal. `fleet`: rows of the builder's fleet, whose counts it may lower meanwhile.
+ */
+void weft_mix__improve(weft_builder *builder, weft_fleet_device *fleet, uint32_t tries,
+                       uint64_t seed, weft_pieces *best);
 /* Better for the goal: more carried, or cheaper, or fewer devices. */
 bool weft_mix__is_better(weft_goal goal, const weft_pieces *a, const weft_pieces *b);
-/* What is on the board. */
-weft_pieces weft_mix__list(const weft_board *board);
+/* What is on the builder. */
+weft_pieces weft_mix__list(const weft_builder *builder);
 
 extern const weft_policy weft_policy_weft;
 

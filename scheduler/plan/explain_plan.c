@@ -43,7 +43,7 @@ typedef struct explainer {
     weft_arena *arena;
     uint32_t demand;
     const weft_demand *d;
-    weft_board board; /* the plan without the model */
+    weft_builder builder; /* the plan without the model */
     weft_explanation out;
 } explainer;
 
@@ -105,7 +105,7 @@ static bool is_chosen(const explainer *e, const weft_shape *shape)
 /* -- The plan without the model --------------------------------------------------------------- */
 
 /* What cannot be put, of a plan that is not legal, is left out. */
-static void load_board(explainer *e)
+static void load_builder(explainer *e)
 {
     const weft_plan *plan = e->plan;
     weft_demand_index index = weft_demands__index(e->problem->demands, e->arena);
@@ -114,7 +114,7 @@ static void load_board(explainer *e)
     for (size_t i = 0; i < plan->n; i++) {
         const weft_placement *p = &plan->at[order[i]];
         const weft_placement *before = i > 0 ? &plan->at[order[i - 1]] : NULL;
-        const weft_shape *shape = weft_menu__shape(&e->board.menu, p->type, p->slice);
+        const weft_shape *shape = weft_menu__shape(&e->builder.menu, p->type, p->slice);
         uint32_t d = weft_demands__find(&index, p->model);
         bool fresh = !before || before->device != p->device;
         if (fresh)
@@ -124,14 +124,14 @@ static void load_board(explainer *e)
         if (d == NONE || !shape || !shape->known)
             continue;
         if (device == NONE)
-            device = weft_board__open(&e->board, shape->row, shape->spec.kind);
+            device = weft_builder__open(&e->builder, shape->row, shape->spec.kind);
         const weft_option *o = weft_menu__option(
-            &e->board.menu, d, (uint32_t)(shape - e->board.menu.shape), p->batch, p->procs);
+            &e->builder.menu, d, (uint32_t)(shape - e->builder.menu.shape), p->batch, p->procs);
         if (device == NONE || !o || d == e->demand || slice != NONE)
             continue;
         int32_t start = shape->spec.kind == WEFT_SLICE_CORES ? (int32_t)p->slice_id : p->mig_start;
-        if (weft_board__put(&e->board, device, start, d, o, p->rate_per_s))
-            slice = e->board.slices.len - 1;
+        if (weft_builder__put(&e->builder, device, start, d, o, p->rate_per_s))
+            slice = e->builder.slices.len - 1;
     }
 }
 
@@ -142,7 +142,7 @@ static void load_board(explainer *e)
 static const weft_known *pick_point(const explainer *e, uint32_t from, uint32_t to,
                                     weft_verdict *verdict)
 {
-    const weft_menu *menu = &e->board.menu;
+    const weft_menu *menu = &e->builder.menu;
     const weft_known *best = NULL;
     for (uint32_t i = from; i < to; i++) {
         const weft_known *k = &menu->known[e->demand][i];
@@ -165,7 +165,7 @@ static const weft_known *pick_point(const explainer *e, uint32_t from, uint32_t 
 
 static const char *refusal_of(const explainer *e, const weft_known *k, weft_verdict verdict)
 {
-    const weft_shape *shape = &e->board.menu.shape[k->shape];
+    const weft_shape *shape = &e->builder.menu.shape[k->shape];
     const weft_rules *rules = &e->problem->rules;
     double slo_us = weft_rules__slo_us(rules, e->d);
     double needs_us = weft_rules__least_slo_us(rules, k->exec_us);
@@ -192,7 +192,7 @@ static const char *refusal_of(const explainer *e, const weft_known *k, weft_verd
 /* A slice of the profile; the comparison with the best is added when all are known. */
 static weft_explain_option tell_option(explainer *e, uint32_t from, uint32_t to)
 {
-    const weft_menu *menu = &e->board.menu;
+    const weft_menu *menu = &e->builder.menu;
     weft_verdict verdict = WEFT_VERDICT_NO_DEVICE;
     const weft_known *k = pick_point(e, from, to, &verdict);
     const weft_shape *shape = &menu->shape[k->shape];
@@ -214,7 +214,7 @@ static weft_explain_option tell_option(explainer *e, uint32_t from, uint32_t to)
         o.per_dollar = o.per_device_per_s * 3600 / weft_fleet__price(shape->row);
     if (is_chosen(e, shape))
         o.verdict = WEFT_VERDICT_CHOSEN;
-    else if (!weft_board__has_place(&e->board, option))
+    else if (!weft_builder__has_place(&e->builder, option))
         o.verdict = WEFT_VERDICT_NO_ROOM;
     return o;
 }
@@ -263,7 +263,7 @@ static int compare_told(const void *a, const void *b)
 
 static void list_options(explainer *e)
 {
-    const weft_menu *menu = &e->board.menu;
+    const weft_menu *menu = &e->builder.menu;
     const weft_known *known = menu->known[e->demand];
     uint32_t n = menu->n_known[e->demand];
     WEFT_VEC(weft_explain_option) told = {0};
@@ -296,7 +296,7 @@ static const weft_placement *find_smallest(const explainer *e, double *weight)
     const weft_placement *least = NULL;
     for (size_t i = 0; i < e->out.n_place; i++) {
         const weft_placement *p = e->out.place[i].at;
-        const weft_shape *shape = weft_menu__shape(&e->board.menu, p->type, p->slice);
+        const weft_shape *shape = weft_menu__shape(&e->builder.menu, p->type, p->slice);
         if (!shape || !shape->known || (least && shape->spec.weight >= *weight))
             continue;
         least = p;
@@ -307,7 +307,7 @@ static const weft_placement *find_smallest(const explainer *e, double *weight)
 
 static void find_smaller_slice(explainer *e, change_list *to)
 {
-    const weft_menu *menu = &e->board.menu;
+    const weft_menu *menu = &e->builder.menu;
     double weight = 0, slo_us = 0, rate = 0;
     const weft_placement *now = find_smallest(e, &weight);
     const weft_shape *by_slo = NULL, *by_rate = NULL;
@@ -423,12 +423,12 @@ weft_err weft_plan_explain(const weft_plan *plan, const weft_problem *problem,
     e.d = &problem->demands->at[e.demand];
     e.out = (weft_explanation){
         .model = e.d->model, .slo_us = e.d->slo_us, .rate_per_s = e.d->rate_per_s};
-    WEFT_TRY(weft_board__init(&e.board, &judged, arena, diag));
+    WEFT_TRY(weft_builder__init(&e.builder, &judged, arena, diag));
     list_places(&e);
     if (e.out.n_place == 0)
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = model},
                                "the plan does not place the model");
-    load_board(&e);
+    load_builder(&e);
     list_options(&e);
     list_changes(&e);
     *out = e.out;

@@ -1,6 +1,6 @@
 /* Plans as lists of pieces (one model on one slice), and a local search over them: empty some
  * devices, place what was on them elsewhere, keep what is better. Works for every way of splitting
- * that the board knows: whole devices, MIG, MPS, shares of instances, CPU slices, models in turn.
+ * that the builder knows: whole devices, MIG, MPS, shares of instances, CPU slices, models in turn.
  *
  * One try. One to three devices are emptied: first those in use least, then any. What their models
  * still need, after the slices they keep are filled, is placed again, large needs first, each in
@@ -10,7 +10,8 @@
  * the best plan; on others the price decides. Equal plans are taken when their devices are fuller,
  * so that the emptiest one gets emptier.
  *
- * A try rebuilds the board: O(pieces). Choices of a try come from a linear congruence of the seed.
+ * A try rebuilds the builder: O(pieces). Choices of a try come from a linear congruence of the
+ * seed.
  */
 #include "scheduler/mig/search_int.h"
 
@@ -71,15 +72,15 @@ void weft_mix__sort(weft_pieces *list)
         }
 }
 
-weft_pieces weft_mix__list(const weft_board *board)
+weft_pieces weft_mix__list(const weft_builder *builder)
 {
     weft_pieces list = {0};
     uint32_t n = 0;
-    for (uint32_t i = 0; i < board->slices.len; i++)
-        n += board->slices.at[i].members.len;
-    list.at = weft_arena_array(board->arena, n, sizeof *list.at);
-    for (uint32_t i = 0; i < board->slices.len; i++) {
-        const weft_board_slice *slice = &board->slices.at[i];
+    for (uint32_t i = 0; i < builder->slices.len; i++)
+        n += builder->slices.at[i].members.len;
+    list.at = weft_arena_array(builder->arena, n, sizeof *list.at);
+    for (uint32_t i = 0; i < builder->slices.len; i++) {
+        const weft_builder_slice *slice = &builder->slices.at[i];
         bool cores = slice->spec.kind == WEFT_SLICE_CORES;
         for (uint32_t j = 0; j < slice->members.len; j++)
             list.at[list.n++] = (weft_piece){.device = slice->device,
@@ -94,17 +95,17 @@ weft_pieces weft_mix__list(const weft_board *board)
     return list;
 }
 
-bool weft_mix__read(const weft_board *board, const weft_plan *plan, weft_pieces *out)
+bool weft_mix__read(const weft_builder *builder, const weft_plan *plan, weft_pieces *out)
 {
-    weft_pieces list = {.at = weft_arena_array(board->arena, plan->n, sizeof *list.at)};
+    weft_pieces list = {.at = weft_arena_array(builder->arena, plan->n, sizeof *list.at)};
     for (size_t i = 0; i < plan->n; i++) {
         const weft_placement *p = &plan->at[i];
-        uint32_t demand = weft_board__find_demand(board, p->model);
-        const weft_shape *shape = weft_menu__shape(&board->menu, p->type, p->slice);
+        uint32_t demand = weft_builder__find_demand(builder, p->model);
+        const weft_shape *shape = weft_menu__shape(&builder->menu, p->type, p->slice);
         const weft_option *option =
             demand == NONE || !shape
                 ? NULL
-                : weft_menu__option(&board->menu, demand, (uint32_t)(shape - board->menu.shape),
+                : weft_menu__option(&builder->menu, demand, (uint32_t)(shape - builder->menu.shape),
                                     p->batch, p->procs);
         if (!option)
             return false;
@@ -122,30 +123,31 @@ bool weft_mix__read(const weft_board *board, const weft_plan *plan, weft_pieces 
     return true;
 }
 
-/* -- On the board ------------------------------------------------------------------------------ */
+/* -- On the builder ------------------------------------------------------------------------------
+ */
 
 /* Puts pieces [from, to) of one slice; `rate`: by piece. */
-static bool put_slice(weft_board *board, uint32_t device, const weft_piece *piece, uint32_t n,
+static bool put_slice(weft_builder *builder, uint32_t device, const weft_piece *piece, uint32_t n,
                       const double *rate)
 {
     const weft_option *option[64];
-    if (n > 64 ||
-        !weft_board__put(board, device, piece[0].start, piece[0].demand, piece[0].option, rate[0]))
+    if (n > 64 || !weft_builder__put(builder, device, piece[0].start, piece[0].demand,
+                                     piece[0].option, rate[0]))
         return false;
-    uint32_t slice = board->slices.len - 1;
+    uint32_t slice = builder->slices.len - 1;
     option[0] = piece[0].option;
     for (uint32_t i = 1; i < n; i++) {
         option[i] = piece[i].option;
-        if (!weft_board__join(board, slice, piece[i].demand, rate[i], option))
+        if (!weft_builder__join(builder, slice, piece[i].demand, rate[i], option))
             return false;
     }
     return true;
 }
 
 /* Puts all pieces but those with rate -1 (all of a slice, or none). */
-static bool put_pieces(weft_board *board, const weft_pieces *list, const double *rate)
+static bool put_pieces(weft_builder *builder, const weft_pieces *list, const double *rate)
 {
-    weft_board__undo(board, 0);
+    weft_builder__undo(builder, 0);
     for (uint32_t i = 0; i < list->n;) {
         uint32_t device = NONE, named = list->at[i].device;
         while (i < list->n && list->at[i].device == named) {
@@ -155,8 +157,8 @@ static bool put_pieces(weft_board *board, const weft_pieces *list, const double 
             if (rate[i] >= 0) {
                 const weft_option *o = list->at[i].option;
                 if (device == NONE)
-                    device = weft_board__open(board, o->row, o->spec.kind);
-                if (device == NONE || !put_slice(board, device, &list->at[i], end - i, &rate[i]))
+                    device = weft_builder__open(builder, o->row, o->spec.kind);
+                if (device == NONE || !put_slice(builder, device, &list->at[i], end - i, &rate[i]))
                     return false;
             }
             i = end;
@@ -165,12 +167,12 @@ static bool put_pieces(weft_board *board, const weft_pieces *list, const double 
     return true;
 }
 
-bool weft_mix__put(weft_board *board, const weft_pieces *pieces)
+bool weft_mix__put(weft_builder *builder, const weft_pieces *pieces)
 {
-    double *rate = weft_arena_array(board->arena, pieces->n, sizeof *rate);
+    double *rate = weft_arena_array(builder->arena, pieces->n, sizeof *rate);
     for (uint32_t i = 0; i < pieces->n; i++)
         rate[i] = pieces->at[i].rate_per_s;
-    return put_pieces(board, pieces, rate);
+    return put_pieces(builder, pieces, rate);
 }
 
 /* -- Adding ------------------------------------------------------------------------------------ */
@@ -214,29 +216,29 @@ static const weft_option *best_of_choice(const weft_option *option, uint32_t n, 
     return best;
 }
 
-static bool share_some_slice(weft_board *board, uint32_t demand, double rest)
+static bool share_some_slice(weft_builder *builder, uint32_t demand, double rest)
 {
     uint32_t best = NONE;
     double most = 0, occupancy;
-    if (board->problem->rules.isolated)
+    if (builder->problem->rules.isolated)
         return false;
-    for (uint32_t i = 0; i < board->slices.len && i < SHARES_TRIED_MAX; i++)
-        if (weft_board__share(board, i, demand, rest, false, &occupancy) &&
+    for (uint32_t i = 0; i < builder->slices.len && i < SHARES_TRIED_MAX; i++)
+        if (weft_builder__share(builder, i, demand, rest, false, &occupancy) &&
             (best == NONE || occupancy > most * (1 + 1e-9))) {
             best = i;
             most = occupancy;
         }
-    return best != NONE && weft_board__share(board, best, demand, rest, true, &occupancy);
+    return best != NONE && weft_builder__share(builder, best, demand, rest, true, &occupancy);
 }
 
-uint32_t weft_mix__rank(const weft_board *board, uint32_t demand, double rest, bool bulk,
+uint32_t weft_mix__rank(const weft_builder *builder, uint32_t demand, double rest, bool bulk,
                         const weft_option *out[WEFT_MIX_CHOICES_MAX])
 {
     uint32_t n = 0;
-    for (uint32_t c = 0; c < board->menu.n_choice[demand] && n < WEFT_MIX_CHOICES_MAX; c++) {
-        const weft_choice *choice = &board->menu.choice[demand][c];
+    for (uint32_t c = 0; c < builder->menu.n_choice[demand] && n < WEFT_MIX_CHOICES_MAX; c++) {
+        const weft_choice *choice = &builder->menu.choice[demand][c];
         const weft_option *o =
-            best_of_choice(&board->menu.option[demand][choice->first], choice->n, rest);
+            best_of_choice(&builder->menu.option[demand][choice->first], choice->n, rest);
         uint32_t at = n++;
         for (; at > 0 && is_before(o, out[at - 1], rest, bulk); at--)
             out[at] = out[at - 1];
@@ -246,13 +248,13 @@ uint32_t weft_mix__rank(const weft_board *board, uint32_t demand, double rest, b
 }
 
 /* One slice for as much as it carries; false: none has a place. */
-static bool take_slice(weft_board *board, uint32_t demand, double *rest, bool bulk)
+static bool take_slice(weft_builder *builder, uint32_t demand, double *rest, bool bulk)
 {
     const weft_option *list[WEFT_MIX_CHOICES_MAX];
-    uint32_t n = weft_mix__rank(board, demand, *rest, bulk, list);
+    uint32_t n = weft_mix__rank(builder, demand, *rest, bulk, list);
     for (uint32_t i = 0; i < n; i++) {
         double part = fmin(list[i]->peak_per_s, *rest);
-        if (!weft_board__add(board, demand, list[i], part, true))
+        if (!weft_builder__add(builder, demand, list[i], part, true))
             continue;
         *rest -= part;
         return true;
@@ -260,13 +262,13 @@ static bool take_slice(weft_board *board, uint32_t demand, double *rest, bool bu
     return false;
 }
 
-bool weft_mix__add(weft_board *board, uint32_t demand, double rate_per_s, bool bulk)
+bool weft_mix__add(weft_builder *builder, uint32_t demand, double rate_per_s, bool bulk)
 {
     double rest = rate_per_s;
     do {
-        if (take_slice(board, demand, &rest, bulk))
+        if (take_slice(builder, demand, &rest, bulk))
             continue;
-        if (!share_some_slice(board, demand, rest))
+        if (!share_some_slice(builder, demand, rest))
             return false;
         rest = 0;
     } while (rest > rate_per_s * 1e-9);
@@ -276,7 +278,7 @@ bool weft_mix__add(weft_board *board, uint32_t demand, double rate_per_s, bool b
 /* -- The local search -------------------------------------------------------------------------- */
 
 typedef struct attempt {
-    weft_board *board;
+    weft_builder *builder;
     weft_pieces *best;
     bool may_miss;    /* goal goodput: what finds no place is not carried */
     double *rate;     /* by piece; -1: taken away */
@@ -330,7 +332,7 @@ static void order_devices(attempt *a)
 static uint32_t empty_devices(attempt *a, const uint32_t *chosen, uint32_t n_chosen)
 {
     uint32_t device = 0, n = 0;
-    uint32_t demands = (uint32_t)a->board->demands->n;
+    uint32_t demands = (uint32_t)a->builder->demands->n;
     memset(a->need, 0, demands * sizeof *a->need);
     memset(a->pieces, 0, demands * sizeof *a->pieces);
     for (uint32_t i = 0; i < a->best->n; i++) {
@@ -368,17 +370,17 @@ static uint32_t empty_devices(attempt *a, const uint32_t *chosen, uint32_t n_cho
 /* With the goal goodput, what is not carried yet is needed too. */
 static uint32_t add_missed(attempt *a, uint32_t n)
 {
-    const weft_demands *demands = a->board->demands;
+    const weft_demands *demands = a->builder->demands;
     double *carried = a->carried;
     memset(carried, 0, demands->n * sizeof *carried);
     for (uint32_t i = 0; i < a->best->n; i++)
         carried[a->best->at[i].demand] += fmax(0, a->rate[i]);
     for (uint32_t k = 0; k < demands->n && n < NEEDS_MAX; k++) {
-        uint32_t demand = a->board->order[k];
+        uint32_t demand = a->builder->order[k];
         bool listed = a->need[demand] > 0;
         double missed = demands->at[demand].rate_per_s - carried[demand];
         a->need[demand] = fmax(0, missed);
-        if (!listed && a->board->n_option[demand] > 0 &&
+        if (!listed && a->builder->n_option[demand] > 0 &&
             missed > demands->at[demand].rate_per_s * 1e-9)
             a->list[n++] = demand;
     }
@@ -389,8 +391,8 @@ static uint32_t add_missed(attempt *a, uint32_t n)
 static double need_of(const attempt *a, uint32_t demand)
 {
     double least = 0;
-    for (uint32_t i = 0; i < a->board->n_option[demand]; i++) {
-        const weft_option *o = &a->board->option[demand][i];
+    for (uint32_t i = 0; i < a->builder->n_option[demand]; i++) {
+        const weft_option *o = &a->builder->option[demand][i];
         double weight = o->spec.weight / o->peak_per_s;
         least = i == 0 || weight < least ? weight : least;
     }
@@ -408,9 +410,9 @@ static bool place_again(attempt *a, uint32_t n, bool bulk, uint64_t *seed)
         uint32_t demand = a->list[i], at = i;
         double here = shuffle ? (double)next_random(seed) : need_of(a, demand);
         for (; at > 0 &&
-               (here > key[at - 1] ||
-                (here == key[at - 1] && strcmp(a->board->demands->at[demand].model,
-                                               a->board->demands->at[a->list[at - 1]].model) < 0));
+               (here > key[at - 1] || (here == key[at - 1] &&
+                                       strcmp(a->builder->demands->at[demand].model,
+                                              a->builder->demands->at[a->list[at - 1]].model) < 0));
              at--) {
             key[at] = key[at - 1];
             a->list[at] = a->list[at - 1];
@@ -420,10 +422,10 @@ static bool place_again(attempt *a, uint32_t n, bool bulk, uint64_t *seed)
     }
     for (uint32_t i = 0; i < n; i++) {
         uint32_t demand = a->list[i];
-        double rate = a->board->demands->at[demand].rate_per_s;
+        double rate = a->builder->demands->at[demand].rate_per_s;
         if (a->need[demand] <= rate * 1e-9 && a->pieces[demand] > 0)
             continue;
-        if (!weft_mix__add(a->board, demand, a->need[demand], bulk) && !a->may_miss)
+        if (!weft_mix__add(a->builder, demand, a->need[demand], bulk) && !a->may_miss)
             return false;
     }
     return true;
@@ -447,18 +449,18 @@ static uint32_t choose_devices(const attempt *a, uint32_t try, uint64_t *seed, u
     return want;
 }
 
-void weft_mix__improve(weft_board *board, weft_fleet_device *fleet, uint32_t tries, uint64_t seed,
-                       weft_pieces *best)
+void weft_mix__improve(weft_builder *builder, weft_fleet_device *fleet, uint32_t tries,
+                       uint64_t seed, weft_pieces *best)
 {
-    uint32_t room = 0, demands = (uint32_t)board->demands->n;
-    weft_arena *arena = board->arena;
-    attempt a = {.board = board, .best = best};
-    a.may_miss = board->problem->goal == WEFT_GOAL_GOODPUT;
+    uint32_t room = 0, demands = (uint32_t)builder->demands->n;
+    weft_arena *arena = builder->arena;
+    attempt a = {.builder = builder, .best = best};
+    a.may_miss = builder->problem->goal == WEFT_GOAL_GOODPUT;
     a.need = weft_arena_array(arena, demands, sizeof *a.need);
     a.carried = weft_arena_array(arena, demands, sizeof *a.carried);
     a.pieces = weft_arena_array(arena, demands, sizeof *a.pieces);
     a.list = weft_arena_array(arena, demands + 1, sizeof *a.list);
-    bool one_kind = board->fleet->n_device == 1;
+    bool one_kind = builder->fleet->n_device == 1;
     uint32_t count = fleet[0].count;
     for (uint32_t try = 0; try < tries && best->devices > 0; try++) {
         uint32_t chosen[EMPTIED_MAX];
@@ -476,15 +478,15 @@ void weft_mix__improve(weft_board *board, weft_fleet_device *fleet, uint32_t tri
         bool strict = !a.may_miss && try / EMPTIED_MAX % 2 == 0;
         if (one_kind)
             fleet[0].count = a.may_miss ? count : strict ? best->devices - 1 : best->devices;
-        bool ok = put_pieces(board, best, a.rate) && place_again(&a, n, try % 4 < 2, &seed);
+        bool ok = put_pieces(builder, best, a.rate) && place_again(&a, n, try % 4 < 2, &seed);
         if (!ok)
             continue;
-        weft_pieces next = weft_mix__list(board);
+        weft_pieces next = weft_mix__list(builder);
         bool same = !(next.goodput_per_s < best->goodput_per_s * (1 - 1e-9)) &&
                     next.devices <= best->devices &&
                     next.cost_per_hour <= best->cost_per_hour * (1 + 1e-9) &&
                     next.fullness > best->fullness * (1 + 1e-9);
-        if (!weft_mix__is_better(board->problem->goal, &next, best) && !same)
+        if (!weft_mix__is_better(builder->problem->goal, &next, best) && !same)
             continue;
         *best = next;
     }

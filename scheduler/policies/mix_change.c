@@ -6,8 +6,8 @@
  * slices it keeps, gives up those it needs no more, and takes the rest from free slots of open
  * devices, the fullest that fits first, before devices are opened.
  *
- * No board is built, which is most of the time for large plans: O(placements + models * options),
- * and O(devices) for each new slice. Plans with anything else on them take the way over the board
+ * No builder is built, which is most of the time for large plans: O(placements + models * options),
+ * and O(devices) for each new slice. Plans with anything else on them take the way over the builder
  * (mix.c, policy_weft.c). */
 #include "scheduler/mig/search_int.h"
 
@@ -40,7 +40,7 @@ typedef struct edit {
 
 typedef struct change {
     uint32_t added;
-    const weft_board *board;
+    const weft_builder *builder;
     const weft_plan *previous;
     weft_arena *arena;
     uint32_t *demand_of;      /* by placement */
@@ -65,7 +65,7 @@ static bool is_plain(const weft_option *o)
 
 static void find_demands(change *ch)
 {
-    const weft_demands *demands = ch->board->demands;
+    const weft_demands *demands = ch->builder->demands;
     weft_map *map = weft_map_create(ch->arena);
     for (uint32_t d = 0; d < demands->n; d++) {
         const char *name = demands->at[d].model;
@@ -87,7 +87,7 @@ static const weft_option *find_option(change *ch, uint32_t d, const weft_placeme
     if (last && last->point->batch == p->batch && last->point->procs == p->procs &&
         strcmp(last->spec.name, p->slice) == 0 && strcmp(last->row->type, p->type) == 0)
         return last;
-    const weft_menu *menu = &ch->board->menu;
+    const weft_menu *menu = &ch->builder->menu;
     const weft_shape *shape = weft_menu__shape(menu, p->type, p->slice);
     if (!shape)
         return NULL;
@@ -106,9 +106,9 @@ static bool read_edits(change *ch)
         if (!sorted || p->device > ch->devices.len)
             return false;
         if (p->device == ch->devices.len) {
-            const weft_fleet_device *row = weft_fleet__row(ch->board->fleet, p->type);
+            const weft_fleet_device *row = weft_fleet__row(ch->builder->fleet, p->type);
             device one = {.row = row};
-            if (!row || ++ch->opened[row - ch->board->fleet->device] > row->count)
+            if (!row || ++ch->opened[row - ch->builder->fleet->device] > row->count)
                 return false;
             WEFT_VEC_PUSH(ch->arena, &ch->devices, one);
         }
@@ -157,7 +157,7 @@ static bool occupy(change *ch, const edit *e)
 
 static bool keep_pieces(change *ch)
 {
-    const weft_demands *demands = ch->board->demands;
+    const weft_demands *demands = ch->builder->demands;
     for (uint32_t d = 0; d < demands->n; d++) {
         double rate = demands->at[d].rate_per_s;
         ch->changed[d] = ch->changed[d] || fabs(ch->carried[d] - rate) > 1e-9 * rate;
@@ -209,7 +209,7 @@ static bool place_piece(change *ch, uint32_t demand, const weft_option *o, doubl
             best = i;
         }
     }
-    uint32_t *opened = &ch->opened[o->row - ch->board->fleet->device];
+    uint32_t *opened = &ch->opened[o->row - ch->builder->fleet->device];
     if (best == NONE) {
         device fresh = {.row = o->row};
         if (*opened >= o->row->count)
@@ -231,10 +231,10 @@ static bool place_piece(change *ch, uint32_t demand, const weft_option *o, doubl
 
 static bool add_rest(change *ch, uint32_t demand)
 {
-    double rate = ch->board->demands->at[demand].rate_per_s;
+    double rate = ch->builder->demands->at[demand].rate_per_s;
     while (ch->pieces[demand] == 0 || ch->rest[demand] > rate * 1e-9) {
         const weft_option *list[WEFT_MIX_CHOICES_MAX];
-        uint32_t n = weft_mix__rank(ch->board, demand, ch->rest[demand], true, list);
+        uint32_t n = weft_mix__rank(ch->builder, demand, ch->rest[demand], true, list);
         bool placed = false;
         for (uint32_t i = 0; !placed && i < n; i++) {
             double part = fmin(list[i]->peak_per_s, ch->rest[demand]);
@@ -269,8 +269,8 @@ static const char *text_of(change *ch, const char **kept, const char *text)
 static weft_placement describe(change *ch, const edit *e)
 {
     const weft_option *o = e->option;
-    const weft_demand *demand = &ch->board->demands->at[e->demand];
-    weft_load_in in = {.rules = &ch->board->problem->rules,
+    const weft_demand *demand = &ch->builder->demands->at[e->demand];
+    weft_load_in in = {.rules = &ch->builder->problem->rules,
                        .demand = demand,
                        .point = o->point,
                        .exec_us = o->exec_us,
@@ -292,7 +292,7 @@ static weft_placement describe(change *ch, const edit *e)
 static void write_plan(change *ch, weft_plan *out)
 {
     weft_plan plan = {
-        .policy = "weft", .rules = ch->board->problem->rules, .goal = ch->board->problem->goal};
+        .policy = "weft", .rules = ch->builder->problem->rules, .goal = ch->builder->problem->goal};
     const char *type = NULL, *source = NULL;
     weft_power power = {0};
     plan.at = weft_arena_array(ch->arena, ch->edits.len, sizeof *plan.at);
@@ -310,7 +310,7 @@ static void write_plan(change *ch, weft_plan *out)
         weft_placement p = same ? *e->old : describe(ch, e);
         p.device = ch->devices.at[e->device].number;
         p.slice_id = e->slice_id;
-        p.model = text_of(ch, &ch->model[e->demand], ch->board->demands->at[e->demand].model);
+        p.model = text_of(ch, &ch->model[e->demand], ch->builder->demands->at[e->demand].model);
         p.type = text_of(ch, &type, e->option->row->type);
         p.source = text_of(ch, &source, e->option->point->cost.source);
         p.slice = e->option->spec.name; /* options live as long as the plan */
@@ -319,7 +319,7 @@ static void write_plan(change *ch, weft_plan *out)
         weft_power__add(&power, e->option->point, p.rate_per_s);
     }
     plan.power_w = weft_power__watts(&power);
-    plan.lower_bound = weft_menu__lower_bound(&ch->board->menu);
+    plan.lower_bound = weft_menu__lower_bound(&ch->builder->menu);
     plan.proven = plan.gpus <= plan.lower_bound;
     *out = plan;
 }
@@ -331,13 +331,13 @@ static bool same_rules(const weft_rules *a, const weft_rules *b)
            a->mem_reserve == b->mem_reserve;
 }
 
-bool weft_mix__change(const weft_board *board, const weft_plan *previous, weft_plan *out)
+bool weft_mix__change(const weft_builder *builder, const weft_plan *previous, weft_plan *out)
 {
-    uint32_t n = (uint32_t)board->demands->n;
-    weft_arena *arena = board->arena;
-    change ch = {.board = board, .previous = previous, .arena = arena};
-    if (board->problem->goal == WEFT_GOAL_GOODPUT || previous->n > WEFT_PLAN_PLACEMENTS_MAX ||
-        !same_rules(&previous->rules, &board->problem->rules))
+    uint32_t n = (uint32_t)builder->demands->n;
+    weft_arena *arena = builder->arena;
+    change ch = {.builder = builder, .previous = previous, .arena = arena};
+    if (builder->problem->goal == WEFT_GOAL_GOODPUT || previous->n > WEFT_PLAN_PLACEMENTS_MAX ||
+        !same_rules(&previous->rules, &builder->problem->rules))
         return false;
     ch.demand_of = weft_arena_array(arena, previous->n, sizeof *ch.demand_of);
     ch.last = weft_arena_array(arena, n, sizeof *ch.last);
@@ -346,13 +346,13 @@ bool weft_mix__change(const weft_board *board, const weft_plan *previous, weft_p
     ch.rest = weft_arena_array(arena, n, sizeof *ch.rest);
     ch.pieces = weft_arena_array(arena, n, sizeof *ch.pieces);
     ch.changed = weft_arena_array(arena, n, sizeof *ch.changed);
-    ch.opened = weft_arena_array(arena, board->fleet->n_device, sizeof *ch.opened);
+    ch.opened = weft_arena_array(arena, builder->fleet->n_device, sizeof *ch.opened);
     find_demands(&ch);
     if (!read_edits(&ch) || !keep_pieces(&ch))
         return false;
     uint32_t kept = ch.edits.len;
     for (uint32_t s = 0; s < n; s++)
-        if (!add_rest(&ch, board->order[s]))
+        if (!add_rest(&ch, builder->order[s]))
             return false;
     if (ch.edits.len > kept)
         qsort(ch.edits.at, ch.edits.len, sizeof *ch.edits.at, compare_edits);

@@ -45,16 +45,16 @@ static int compare_needs(const void *a, const void *b)
     return (p->rank > q->rank) - (p->rank < q->rank);
 }
 
-static double need_of(const weft_board *board, uint32_t demand)
+static double need_of(const weft_builder *builder, uint32_t demand)
 {
     double least = 0;
-    for (uint32_t i = 0; i < board->n_option[demand]; i++) {
-        const weft_option *o = &board->option[demand][i];
+    for (uint32_t i = 0; i < builder->n_option[demand]; i++) {
+        const weft_option *o = &builder->option[demand][i];
         double weight = o->spec.weight / o->peak_per_s;
         if (i == 0 || weight < least)
             least = weight;
     }
-    return least * board->demands->at[demand].rate_per_s;
+    return least * builder->demands->at[demand].rate_per_s;
 }
 
 /* Options that carry `rest` come first, the cheapest first, then the fastest; the others by
@@ -81,12 +81,12 @@ static int compare_ranked(const void *a, const void *b)
 }
 
 /* One slice for as much of the rate as it carries; false: no option has a place. */
-static bool take_slice(weft_board *board, uint32_t demand, double *rest)
+static bool take_slice(weft_builder *builder, uint32_t demand, double *rest)
 {
-    uint32_t n = board->n_option[demand];
-    ranked *list = weft_arena_array(board->arena, n, sizeof *list);
+    uint32_t n = builder->n_option[demand];
+    ranked *list = weft_arena_array(builder->arena, n, sizeof *list);
     for (uint32_t i = 0; i < n; i++) {
-        const weft_option *o = &board->option[demand][i];
+        const weft_option *o = &builder->option[demand][i];
         list[i] =
             (ranked){.option = o, .cost = cost_of(o), .carries = o->peak_per_s >= *rest, .rank = i};
     }
@@ -94,7 +94,7 @@ static bool take_slice(weft_board *board, uint32_t demand, double *rest)
     for (uint32_t i = 0; i < n; i++) {
         const weft_option *o = list[i].option;
         double part = o->peak_per_s < *rest ? o->peak_per_s : *rest;
-        if (!weft_board__add(board, demand, o, part, true))
+        if (!weft_builder__add(builder, demand, o, part, true))
             continue;
         *rest -= part;
         return true;
@@ -102,44 +102,44 @@ static bool take_slice(weft_board *board, uint32_t demand, double *rest)
     return false;
 }
 
-static bool share_slice(weft_board *board, uint32_t demand, double rest)
+static bool share_slice(weft_builder *builder, uint32_t demand, double rest)
 {
     uint32_t best = UINT32_MAX;
     double least = 0, occupancy;
-    for (uint32_t i = 0; i < board->slices.len; i++) {
-        if (!weft_board__share(board, i, demand, rest, false, &occupancy))
+    for (uint32_t i = 0; i < builder->slices.len; i++) {
+        if (!weft_builder__share(builder, i, demand, rest, false, &occupancy))
             continue;
         if (best == UINT32_MAX || occupancy < least * (1 - 1e-9)) {
             best = i;
             least = occupancy;
         }
     }
-    return best != UINT32_MAX && weft_board__share(board, best, demand, rest, true, &occupancy);
+    return best != UINT32_MAX && weft_builder__share(builder, best, demand, rest, true, &occupancy);
 }
 
 static weft_err place_greedy(const weft_problem *problem, weft_arena *arena, weft_diag *diag,
                              weft_plan *out)
 {
     const weft_demands *demands = problem->demands;
-    weft_board board;
-    WEFT_TRY(weft_board__init(&board, problem, arena, diag));
+    weft_builder builder;
+    WEFT_TRY(weft_builder__init(&builder, problem, arena, diag));
     need *needs = weft_arena_array(arena, demands->n, sizeof *needs);
     for (uint32_t i = 0; i < demands->n; i++)
-        needs[i] =
-            (need){.demand = board.order[i], .rank = i, .weight = need_of(&board, board.order[i])};
+        needs[i] = (need){
+            .demand = builder.order[i], .rank = i, .weight = need_of(&builder, builder.order[i])};
     qsort(needs, demands->n, sizeof *needs, compare_needs);
     for (size_t i = 0; i < demands->n; i++) {
         uint32_t demand = needs[i].demand;
         double rate = demands->at[demand].rate_per_s, rest = rate;
         do {
-            if (take_slice(&board, demand, &rest))
+            if (take_slice(&builder, demand, &rest))
                 continue;
-            if (!share_slice(&board, demand, rest) && problem->goal != WEFT_GOAL_GOODPUT)
-                return weft_board__full(&board, demand, rest);
+            if (!share_slice(&builder, demand, rest) && problem->goal != WEFT_GOAL_GOODPUT)
+                return weft_builder__full(&builder, demand, rest);
             rest = 0; /* with the goal goodput, what found no place is not carried */
         } while (rest > rate * 1e-9);
     }
-    weft_board__finish(&board, "bestfit", out);
+    weft_builder__finish(&builder, "bestfit", out);
     return WEFT_ERR_OK;
 }
 

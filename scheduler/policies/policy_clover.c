@@ -46,7 +46,7 @@ typedef struct task {
 } task;
 
 typedef struct run {
-    weft_board *board;
+    weft_builder *builder;
     const weft_fleet_device *row;
     weft_mig_shape shape;
     double lambda, trigger, patience;
@@ -107,7 +107,7 @@ static weft_err list_tasks(const weft_problem *problem, weft_arena *arena, weft_
 /* The variants on the sizes of a row; false: none runs on any. */
 static bool describe(const run *r, const task *t, weft_clover *c)
 {
-    const weft_problem *problem = r->board->problem;
+    const weft_problem *problem = r->builder->problem;
     bool any = false;
     *c = (weft_clover){.shape = &r->shape,
                        .n_variant = t->n,
@@ -117,7 +117,7 @@ static bool describe(const run *r, const task *t, weft_clover *c)
                        .carbon_g_per_kwh = problem->carbon_g_per_kwh > 0 ? problem->carbon_g_per_kwh
                                                                          : reference_carbon};
     for (uint32_t v = 0; v < t->n; v++) {
-        weft_mig_top top = weft_mig__top(r->board, &r->shape, r->row, t->demand[v], 0);
+        weft_mig_top top = weft_mig__top(r->builder, &r->shape, r->row, t->demand[v], 0);
         c->accuracy[v] = t->accuracy[v];
         for (uint32_t z = 0; z < r->shape.n; z++) {
             const weft_option *o = c->option[v][z] = top.option[z];
@@ -131,8 +131,8 @@ static bool describe(const run *r, const task *t, weft_clover *c)
 /* The first row of the fleet on which some variant runs on an instance. */
 static bool find_row(run *r, const task *t, weft_clover *c)
 {
-    for (size_t i = 0; i < r->board->fleet->n_device; i++) {
-        r->row = &r->board->fleet->device[i];
+    for (size_t i = 0; i < r->builder->fleet->n_device; i++) {
+        r->row = &r->builder->fleet->device[i];
         const weft_device_type *type = weft_device_type_find(r->row->type);
         if (!type || !r->row->mig)
             continue;
@@ -156,7 +156,7 @@ static uint64_t count_devices(const weft_clover *c, const weft_clover_config *x)
 static bool read_previous(const run *r, const task *t, const weft_clover *c,
                           weft_clover_config *out)
 {
-    const weft_plan *plan = r->board->problem->previous;
+    const weft_plan *plan = r->builder->problem->previous;
     bool any = false;
     memset(out, 0, sizeof *out);
     for (size_t i = 0; plan && i < plan->n; i++) {
@@ -165,7 +165,7 @@ static bool read_previous(const run *r, const task *t, const weft_clover *c,
             for (uint32_t z = 0; z < c->shape->n; z++) {
                 if (!c->option[v][z] || strcmp(p->type, r->row->type) != 0 ||
                     strcmp(p->slice, c->shape->type->mig[z].name) != 0 ||
-                    strcmp(p->model, r->board->demands->at[t->demand[v]].model) != 0)
+                    strcmp(p->model, r->builder->demands->at[t->demand[v]].model) != 0)
                     continue;
                 out->n[v][z]++;
                 any = true;
@@ -194,10 +194,10 @@ static bool choose(const run *r, const task *t, weft_clover *c, uint32_t left,
         return true;
     }
     if (!has_previous && !has_start)
-        return weft_clover__random(c, r->board->problem->seed, r->effort, out);
+        return weft_clover__random(c, r->builder->problem->seed, r->effort, out);
     *out = has_previous ? previous : base;
     weft_clover__start(c, out);
-    return weft_clover__anneal(c, r->board->problem->seed, r->effort, (uint64_t)r->patience, out);
+    return weft_clover__anneal(c, r->builder->problem->seed, r->effort, (uint64_t)r->patience, out);
 }
 
 /* Large instances first, each with its share of the rate. */
@@ -210,7 +210,7 @@ static bool put(run *r, const task *t, const weft_clover *c, const weft_clover_c
             for (uint32_t k = 0; k < x->n[v][z]; k++) {
                 const weft_option *o = c->option[v][z];
                 double part = fmin(o->peak_per_s, t->rate_per_s * o->peak_per_s / capacity);
-                if (!weft_board__add(r->board, t->demand[v], o, part, false))
+                if (!weft_builder__add(r->builder, t->demand[v], o, part, false))
                     return false;
             }
     }
@@ -221,21 +221,21 @@ static weft_err place_task(run *r, const task *t)
 {
     weft_clover c;
     weft_clover_config x;
-    bool drop = r->board->problem->goal == WEFT_GOAL_GOODPUT;
-    const char *model = r->board->demands->at[t->demand[0]].model;
+    bool drop = r->builder->problem->goal == WEFT_GOAL_GOODPUT;
+    const char *model = r->builder->demands->at[t->demand[0]].model;
     if (!find_row(r, t, &c))
         return drop ? WEFT_ERR_OK
-                    : weft_diag_error(r->board->diag, WEFT_ERR_INFEASIBLE,
+                    : weft_diag_error(r->builder->diag, WEFT_ERR_INFEASIBLE,
                                       (weft_where){.item = model},
                                       "clover places on MIG instances only, and the model meets "
                                       "its SLO on none that it was profiled on; allow mig, add "
                                       "such a profile, or relax the SLO");
-    uint32_t left = r->row->count - r->board->opened[r->row - r->board->fleet->device];
-    uint32_t mark = weft_board__mark(r->board);
+    uint32_t left = r->row->count - r->builder->opened[r->row - r->builder->fleet->device];
+    uint32_t mark = weft_builder__mark(r->builder);
     if (left > 0 && choose(r, t, &c, left, &x) && put(r, t, &c, &x))
         return WEFT_ERR_OK;
-    weft_board__undo(r->board, mark);
-    return drop ? WEFT_ERR_OK : weft_board__full(r->board, t->demand[0], t->rate_per_s);
+    weft_builder__undo(r->builder, mark);
+    return drop ? WEFT_ERR_OK : weft_builder__full(r->builder, t->demand[0], t->rate_per_s);
 }
 
 static bool read_options(const weft_problem *problem, weft_diag *diag, run *r)
@@ -256,14 +256,14 @@ static bool read_options(const weft_problem *problem, weft_diag *diag, run *r)
 static weft_err place_clover(void *state, const weft_problem *problem, weft_arena *arena,
                              weft_diag *diag, weft_plan *out)
 {
-    weft_board board;
+    weft_builder builder;
     memory *last = state;
-    run r = {.board = &board, .effort = problem->effort ? problem->effort : DEFAULT_EFFORT};
+    run r = {.builder = &builder, .effort = problem->effort ? problem->effort : DEFAULT_EFFORT};
     task *list;
     size_t n;
     if (!read_options(problem, diag, &r))
         return WEFT_ERR_INPUT;
-    WEFT_TRY(weft_board__init(&board, problem, arena, diag));
+    WEFT_TRY(weft_builder__init(&builder, problem, arena, diag));
     WEFT_TRY(list_tasks(problem, arena, diag, &list, &n));
     double carbon = problem->carbon_g_per_kwh > 0 ? problem->carbon_g_per_kwh : reference_carbon;
     r.keep = last->carbon_g_per_kwh > 0 && last->lambda == r.lambda &&
@@ -272,7 +272,7 @@ static weft_err place_clover(void *state, const weft_problem *problem, weft_aren
         WEFT_TRY(place_task(&r, &list[i]));
     if (!r.keep)
         *last = (memory){carbon, r.lambda};
-    weft_board__finish(&board, "clover", out);
+    weft_builder__finish(&builder, "clover", out);
     return WEFT_ERR_OK;
 }
 

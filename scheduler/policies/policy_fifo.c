@@ -34,58 +34,59 @@ static bool is_better(const weft_option *a, const weft_option *b, double rest)
 }
 
 /* Takes one free unit of the first fleet row that has any; false: none. *rest gets smaller. */
-static bool take_unit(weft_board *board, uint32_t demand, double *rest)
+static bool take_unit(weft_builder *builder, uint32_t demand, double *rest)
 {
     const weft_option *pick = NULL;
-    for (uint32_t i = 0; i < board->n_option[demand]; i++) {
-        const weft_option *o = &board->option[demand][i]; /* in the order of the fleet's rows */
+    for (uint32_t i = 0; i < builder->n_option[demand]; i++) {
+        const weft_option *o = &builder->option[demand][i]; /* in the order of the fleet's rows */
         if (pick && pick->row != o->row)
             break;
-        if (is_unit(o) && weft_board__has_place(board, o) && (!pick || is_better(pick, o, *rest)))
+        if (is_unit(o) && weft_builder__has_place(builder, o) &&
+            (!pick || is_better(pick, o, *rest)))
             pick = o;
     }
     if (!pick)
         return false;
     double part = pick->peak_per_s < *rest ? pick->peak_per_s : *rest;
     *rest -= part;
-    return weft_board__add(board, demand, pick, part, false);
+    return weft_builder__add(builder, demand, pick, part, false);
 }
 
-static bool share_unit(weft_board *board, uint32_t demand, double rest)
+static bool share_unit(weft_builder *builder, uint32_t demand, double rest)
 {
     double occupancy;
-    for (uint32_t i = 0; i < board->slices.len; i++)
-        if (weft_board__share(board, i, demand, rest, true, &occupancy))
+    for (uint32_t i = 0; i < builder->slices.len; i++)
+        if (weft_builder__share(builder, i, demand, rest, true, &occupancy))
             return true;
     return false;
 }
 
-static bool has_unit(const weft_board *board, uint32_t demand)
+static bool has_unit(const weft_builder *builder, uint32_t demand)
 {
-    for (uint32_t i = 0; i < board->n_option[demand]; i++)
-        if (is_unit(&board->option[demand][i]))
+    for (uint32_t i = 0; i < builder->n_option[demand]; i++)
+        if (is_unit(&builder->option[demand][i]))
             return true;
     return false;
 }
 
-static weft_err place_model(weft_board *board, uint32_t demand)
+static weft_err place_model(weft_builder *builder, uint32_t demand)
 {
-    if (!has_unit(board, demand) && board->problem->goal == WEFT_GOAL_GOODPUT)
+    if (!has_unit(builder, demand) && builder->problem->goal == WEFT_GOAL_GOODPUT)
         return WEFT_ERR_OK;
-    if (!has_unit(board, demand))
-        return weft_diag_error(board->diag, WEFT_ERR_INFEASIBLE,
-                               (weft_where){.item = board->demands->at[demand].model},
+    if (!has_unit(builder, demand))
+        return weft_diag_error(builder->diag, WEFT_ERR_INFEASIBLE,
+                               (weft_where){.item = builder->demands->at[demand].model},
                                "fifo places on whole devices and CPU slices only, and the model "
                                "meets its SLO on none that it was profiled on");
-    double rate = board->demands->at[demand].rate_per_s;
+    double rate = builder->demands->at[demand].rate_per_s;
     double rest = rate;
     do {
-        if (take_unit(board, demand, &rest))
+        if (take_unit(builder, demand, &rest))
             continue;
-        if (!share_unit(board, demand, rest)) {
-            if (board->problem->goal == WEFT_GOAL_GOODPUT)
+        if (!share_unit(builder, demand, rest)) {
+            if (builder->problem->goal == WEFT_GOAL_GOODPUT)
                 return WEFT_ERR_OK;
-            return weft_board__full(board, demand, rest);
+            return weft_builder__full(builder, demand, rest);
         }
         rest = 0;
     } while (rest > rate * 1e-9);
@@ -95,12 +96,12 @@ static weft_err place_model(weft_board *board, uint32_t demand)
 static weft_err place_fifo(void *state, const weft_problem *problem, weft_arena *arena,
                            weft_diag *diag, weft_plan *out)
 {
-    weft_board board;
+    weft_builder builder;
     (void)state;
-    WEFT_TRY(weft_board__init(&board, problem, arena, diag));
+    WEFT_TRY(weft_builder__init(&builder, problem, arena, diag));
     for (size_t i = 0; i < problem->demands->n; i++)
-        WEFT_TRY(place_model(&board, board.order[i]));
-    weft_board__finish(&board, "fifo", out);
+        WEFT_TRY(place_model(&builder, builder.order[i]));
+    weft_builder__finish(&builder, "fifo", out);
     return WEFT_ERR_OK;
 }
 

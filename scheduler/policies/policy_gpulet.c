@@ -22,7 +22,7 @@
  * and never looks at 100 %). Everything must be carried (the program accepts 85 % under
  * interference, and any rest up to 15 requests/s). A model uses the largest share it was profiled
  * on that fits in the glet. One process a model. Types of GPUs: each model tries them by what they
- * serve a dollar. Time sharing is the board's: the smallest batches that keep up with the round,
+ * serve a dollar. Time sharing is the builder's: the smallest batches that keep up with the round,
  * into the glet that gets fullest. Goal `goodput`: what finds no glet is dropped.
  *
  * The number of GPUs enters no decision - a free glet is preferred to a whole GPU - so the paper's
@@ -92,12 +92,12 @@ static int compare_shares(const void *a, const void *b)
 }
 
 /* One share of each size: where a whole GPU and an MPS share of 100 % are both known, the first. */
-static void list_shares(const weft_board *board, uint32_t demand, const weft_fleet_device *row,
+static void list_shares(const weft_builder *builder, uint32_t demand, const weft_fleet_device *row,
                         shares *out)
 {
     *out = (shares){.row = row};
-    for (uint32_t i = 0; i < board->n_option[demand]; i++) {
-        const weft_option *o = &board->option[demand][i];
+    for (uint32_t i = 0; i < builder->n_option[demand]; i++) {
+        const weft_option *o = &builder->option[demand][i];
         uint32_t k = 0;
         if (o->row != row || !is_share(o))
             continue;
@@ -133,15 +133,15 @@ static uint32_t find_knee(const shares *s)
 }
 
 /* p_req: the least share on which some batch carries the rest. */
-static uint32_t find_required(const weft_board *board, uint32_t demand, const shares *s,
+static uint32_t find_required(const weft_builder *builder, uint32_t demand, const shares *s,
                               double rest_per_s)
 {
-    const weft_demand *d = &board->demands->at[demand];
-    double slo_us = d->slo_us > 0 ? weft_rules__slo_us(&board->problem->rules, d) : INFINITY;
+    const weft_demand *d = &builder->demands->at[demand];
+    double slo_us = d->slo_us > 0 ? weft_rules__slo_us(&builder->problem->rules, d) : INFINITY;
     for (uint32_t i = 0; i < s->n; i++) {
-        weft_choice c = weft_menu__choice(&board->menu, demand, s->at[i].shape);
+        weft_choice c = weft_menu__choice(&builder->menu, demand, s->at[i].shape);
         for (uint32_t k = 0; k < c.n; k++) {
-            const weft_option *o = &board->option[demand][c.first + k];
+            const weft_option *o = &builder->option[demand][c.first + k];
             double fill_us = rest_per_s > 0 ? o->point->batch * 1e6 / rest_per_s : 0;
             if (o->point->procs != 1)
                 continue;
@@ -164,13 +164,13 @@ static const share *find_share(const shares *s, uint32_t percent)
 /* -- Glets ------------------------------------------------------------------------------------ */
 
 /* Utilisations of what runs on the other glet of a device: of a glet in turns, its largest. */
-static weft_pressure use_beside(const weft_board *board, uint32_t device)
+static weft_pressure use_beside(const weft_builder *builder, uint32_t device)
 {
     weft_pressure use = {0};
-    uint32_t last = board->devices.at[device].last;
+    uint32_t last = builder->devices.at[device].last;
     if (last == UINT32_MAX)
         return use;
-    const weft_board_slice *slice = &board->slices.at[last];
+    const weft_builder_slice *slice = &builder->slices.at[last];
     for (uint32_t i = 0; i < slice->members.len; i++) {
         use.l2 = fmax(use.l2, slice->members.at[i].option->use.l2);
         use.dram = fmax(use.dram, slice->members.at[i].option->use.dram);
@@ -180,24 +180,24 @@ static weft_pressure use_beside(const weft_board *board, uint32_t device)
 
 /* The largest batch that fits beside the other glet of the device takes what it can of the rest.
  * `take` false: only tells, in *carried. */
-static bool use_glet(weft_board *board, uint32_t demand, const share *s, uint32_t device,
+static bool use_glet(weft_builder *builder, uint32_t demand, const share *s, uint32_t device,
                      double rest_per_s, bool take, double *carried)
 {
-    weft_choice c = weft_menu__choice(&board->menu, demand, s->shape);
-    weft_pressure other = use_beside(board, device);
+    weft_choice c = weft_menu__choice(&builder->menu, demand, s->shape);
+    weft_pressure other = use_beside(builder, device);
     /* By batch, then processes: from the last. */
     for (uint32_t k = c.n; k-- > 0;) {
-        const weft_option *o = &board->option[demand][c.first + k];
+        const weft_option *o = &builder->option[demand][c.first + k];
         if (o->point->procs != 1)
             continue;
-        double factor = weft_interference__factor(&board->problem->interference, o->use, other);
+        double factor = weft_interference__factor(&builder->problem->interference, o->use, other);
         double part = fmin(rest_per_s, o->peak_per_s / factor);
-        uint32_t mark = weft_board__mark(board);
-        if (!weft_board__put(board, device, -1, demand, o, part))
+        uint32_t mark = weft_builder__mark(builder);
+        if (!weft_builder__put(builder, device, -1, demand, o, part))
             continue;
         *carried = part;
         if (!take)
-            weft_board__undo(board, mark);
+            weft_builder__undo(builder, mark);
         return true;
     }
     return false;
@@ -211,51 +211,52 @@ typedef struct glet {
 } glet;
 
 /* Free glets that are large enough, the smallest first; then a whole GPU. */
-static bool find_glet(weft_board *board, uint32_t demand, const shares *s, uint32_t ideal,
+static bool find_glet(weft_builder *builder, uint32_t demand, const shares *s, uint32_t ideal,
                       double rest_per_s, glet *out)
 {
     for (uint32_t size = ideal; size < WHOLE_PERCENT; size++) {
         const share *fits = find_share(s, size);
-        for (uint32_t i = 0; fits && i < board->devices.len; i++) {
-            const weft_board_device *device = &board->devices.at[i];
+        for (uint32_t i = 0; fits && i < builder->devices.len; i++) {
+            const weft_builder_device *device = &builder->devices.at[i];
             if (device->row != s->row || device->kind != WEFT_SLICE_MPS || device->n_slice != 1 ||
                 WHOLE_PERCENT - device->percent != size)
                 continue;
             *out = (glet){.share = fits, .device = i};
-            if (use_glet(board, demand, fits, i, rest_per_s, false, &out->carried))
+            if (use_glet(builder, demand, fits, i, rest_per_s, false, &out->carried))
                 return true;
         }
     }
     const share *split = find_share(s, ideal);
     if (!split)
         return false;
-    uint32_t mark = weft_board__mark(board);
-    weft_slice_kind kind = board->menu.shape[split->shape].spec.kind;
-    uint32_t device = weft_board__open(board, s->row, kind);
+    uint32_t mark = weft_builder__mark(builder);
+    weft_slice_kind kind = builder->menu.shape[split->shape].spec.kind;
+    uint32_t device = weft_builder__open(builder, s->row, kind);
     *out = (glet){.share = split, .device = UINT32_MAX};
     bool ok = device != UINT32_MAX &&
-              use_glet(board, demand, split, device, rest_per_s, true, &out->carried);
-    weft_board__undo(board, mark);
+              use_glet(builder, demand, split, device, rest_per_s, true, &out->carried);
+    weft_builder__undo(builder, mark);
     return ok;
 }
 
-static bool take_glet(weft_board *board, uint32_t demand, const shares *s, const glet *g,
+static bool take_glet(weft_builder *builder, uint32_t demand, const shares *s, const glet *g,
                       double rest_per_s, double *carried)
 {
     uint32_t device = g->device;
     if (device == UINT32_MAX)
-        device = weft_board__open(board, s->row, board->menu.shape[g->share->shape].spec.kind);
+        device =
+            weft_builder__open(builder, s->row, builder->menu.shape[g->share->shape].spec.kind);
     return device != UINT32_MAX &&
-           use_glet(board, demand, g->share, device, rest_per_s, true, carried);
+           use_glet(builder, demand, g->share, device, rest_per_s, true, carried);
 }
 
 /* In turn with others on the used glet that gets fullest. */
-static bool share_glet(weft_board *board, uint32_t demand, double rest_per_s)
+static bool share_glet(weft_builder *builder, uint32_t demand, double rest_per_s)
 {
     uint32_t best = UINT32_MAX;
     double most = -1, occupancy;
-    for (uint32_t i = 0; i < board->slices.len; i++) {
-        if (!weft_board__share(board, i, demand, rest_per_s, false, &occupancy))
+    for (uint32_t i = 0; i < builder->slices.len; i++) {
+        if (!weft_builder__share(builder, i, demand, rest_per_s, false, &occupancy))
             continue;
         if (best == UINT32_MAX || occupancy > most + slack) {
             best = i;
@@ -263,18 +264,18 @@ static bool share_glet(weft_board *board, uint32_t demand, double rest_per_s)
         }
     }
     return best != UINT32_MAX &&
-           weft_board__share(board, best, demand, rest_per_s, true, &occupancy);
+           weft_builder__share(builder, best, demand, rest_per_s, true, &occupancy);
 }
 
 /* -- The policy ------------------------------------------------------------------------------- */
 
 /* Rows by requests a dollar on a whole GPU, best first; how many have shares of the model. */
-static uint32_t rank_rows(const weft_board *board, uint32_t demand, shares *out)
+static uint32_t rank_rows(const weft_builder *builder, uint32_t demand, shares *out)
 {
     uint32_t n = 0;
-    for (size_t r = 0; r < board->fleet->n_device; r++) {
+    for (size_t r = 0; r < builder->fleet->n_device; r++) {
         shares s;
-        list_shares(board, demand, &board->fleet->device[r], &s);
+        list_shares(builder, demand, &builder->fleet->device[r], &s);
         if (s.n == 0)
             continue;
         double value = s.at[s.n - 1].peak_per_s / price_of(s.row);
@@ -291,53 +292,53 @@ static uint32_t rank_rows(const weft_board *board, uint32_t demand, shares *out)
 }
 
 /* One glet, or a place in turns, for some of the rest; false: there is none. */
-static bool place_some(weft_board *board, uint32_t demand, const shares *row, uint32_t n_row,
+static bool place_some(weft_builder *builder, uint32_t demand, const shares *row, uint32_t n_row,
                        double *rest)
 {
     double carried = 0;
     for (uint32_t i = 0; i < n_row; i++) {
         const shares *s = &row[i];
         glet g;
-        uint32_t knee = find_knee(s), required = find_required(board, demand, s, *rest);
+        uint32_t knee = find_knee(s), required = find_required(builder, demand, s, *rest);
         uint32_t ideal = knee < required ? knee : required;
         /* A glet on which no batch keeps the SLO is passed over for a larger one. */
         for (; ideal <= WHOLE_PERCENT; ideal++)
-            if (find_glet(board, demand, s, ideal, *rest, &g))
+            if (find_glet(builder, demand, s, ideal, *rest, &g))
                 break;
         if (ideal > WHOLE_PERCENT)
             continue;
-        if (g.carried >= *rest * (1 - slack) && share_glet(board, demand, *rest)) {
+        if (g.carried >= *rest * (1 - slack) && share_glet(builder, demand, *rest)) {
             *rest = 0;
             return true;
         }
-        if (!take_glet(board, demand, s, &g, *rest, &carried))
+        if (!take_glet(builder, demand, s, &g, *rest, &carried))
             continue;
         *rest -= carried;
         return true;
     }
-    if (!share_glet(board, demand, *rest))
+    if (!share_glet(builder, demand, *rest))
         return false;
     *rest = 0;
     return true;
 }
 
-static weft_err place_model(weft_board *board, uint32_t demand, shares *row)
+static weft_err place_model(weft_builder *builder, uint32_t demand, shares *row)
 {
-    const weft_demand *d = &board->demands->at[demand];
-    uint32_t n_row = rank_rows(board, demand, row);
+    const weft_demand *d = &builder->demands->at[demand];
+    uint32_t n_row = rank_rows(builder, demand, row);
     double rest = d->rate_per_s;
-    bool drop = board->problem->goal == WEFT_GOAL_GOODPUT;
+    bool drop = builder->problem->goal == WEFT_GOAL_GOODPUT;
     if (n_row == 0)
         return drop ? WEFT_ERR_OK
-                    : weft_diag_error(board->diag, WEFT_ERR_INFEASIBLE,
+                    : weft_diag_error(builder->diag, WEFT_ERR_INFEASIBLE,
                                       (weft_where){.item = d->model},
                                       "gpulet places on MPS shares and whole GPUs only, and the "
                                       "model meets its SLO on none that it was profiled on; add "
                                       "such a profile, allow mps, or relax the SLO");
     do {
-        if (place_some(board, demand, row, n_row, &rest))
+        if (place_some(builder, demand, row, n_row, &rest))
             continue;
-        return drop ? WEFT_ERR_OK : weft_board__full(board, demand, rest);
+        return drop ? WEFT_ERR_OK : weft_builder__full(builder, demand, rest);
     } while (rest > d->rate_per_s * slack);
     return WEFT_ERR_OK;
 }
@@ -345,22 +346,22 @@ static weft_err place_model(weft_board *board, uint32_t demand, shares *row)
 static weft_err place_gpulet(void *state, const weft_problem *problem, weft_arena *arena,
                              weft_diag *diag, weft_plan *out)
 {
-    weft_board board;
+    weft_builder builder;
     size_t n = problem->demands->n;
     (void)state;
-    WEFT_TRY(weft_board__init(&board, problem, arena, diag));
+    WEFT_TRY(weft_builder__init(&builder, problem, arena, diag));
     turn *turns = weft_arena_array(arena, n + 1, sizeof *turns);
     shares *row = weft_arena_array(arena, problem->fleet->n_device + 1, sizeof *row);
     for (uint32_t i = 0; i < n; i++) {
-        const weft_demand *d = &problem->demands->at[board.order[i]];
+        const weft_demand *d = &problem->demands->at[builder.order[i]];
         turns[i] =
-            (turn){board.order[i], i, d->rate_per_s * weft_rules__slo_us(&problem->rules, d)};
+            (turn){builder.order[i], i, d->rate_per_s * weft_rules__slo_us(&problem->rules, d)};
     }
     if (n > 0)
         qsort(turns, n, sizeof *turns, compare_turns);
     for (size_t i = 0; i < n; i++)
-        WEFT_TRY(place_model(&board, turns[i].demand, row));
-    weft_board__finish(&board, "gpulet", out);
+        WEFT_TRY(place_model(&builder, turns[i].demand, row));
+    weft_builder__finish(&builder, "gpulet", out);
     return WEFT_ERR_OK;
 }
 

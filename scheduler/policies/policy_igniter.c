@@ -45,7 +45,7 @@ typedef struct work {
 } work;
 
 typedef struct packer {
-    weft_board *board;
+    weft_builder *builder;
     WEFT_VEC(gpu) gpus;
     uint32_t *opened; /* by fleet row */
     resident *trial;  /* residents of the GPU looked at last, and the newcomer */
@@ -66,12 +66,12 @@ static uint32_t percent_of(const weft_option *o)
 /* -- Shares ----------------------------------------------------------------------------------- */
 
 /* Whether the option keeps rate and SLO beside neighbours that use so much. */
-static bool holds(const weft_board *board, uint32_t demand, const weft_option *o, double rate_per_s,
-                  weft_pressure others)
+static bool holds(const weft_builder *builder, uint32_t demand, const weft_option *o,
+                  double rate_per_s, weft_pressure others)
 {
-    double slowdown = weft_interference__factor(&board->problem->interference, o->use, others);
-    weft_load_in in = {.rules = &board->problem->rules,
-                       .demand = &board->demands->at[demand],
+    double slowdown = weft_interference__factor(&builder->problem->interference, o->use, others);
+    weft_load_in in = {.rules = &builder->problem->rules,
+                       .demand = &builder->demands->at[demand],
                        .point = o->point,
                        .exec_us = o->exec_us * (o->spec.kind == WEFT_SLICE_WHOLE ? 1 : slowdown),
                        .slowdown = o->spec.kind == WEFT_SLICE_WHOLE ? 1 : slowdown,
@@ -83,49 +83,49 @@ static bool holds(const weft_board *board, uint32_t demand, const weft_option *o
 
 /* The smallest share of at least `percent` on `row` that holds, with its smallest batch; NULL:
  * none. */
-static const weft_option *find_share(const weft_board *board, uint32_t demand,
+static const weft_option *find_share(const weft_builder *builder, uint32_t demand,
                                      const weft_fleet_device *row, uint32_t percent,
                                      double rate_per_s, weft_pressure others)
 {
     const weft_option *best = NULL;
-    for (uint32_t i = 0; i < board->n_option[demand]; i++) {
-        const weft_option *o = &board->option[demand][i];
+    for (uint32_t i = 0; i < builder->n_option[demand]; i++) {
+        const weft_option *o = &builder->option[demand][i];
         if (!is_usable(o) || o->row != row || percent_of(o) < percent)
             continue;
         if (best && (percent_of(o) > percent_of(best) ||
                      (percent_of(o) == percent_of(best) && o->point->batch >= best->point->batch)))
             continue;
-        if (holds(board, demand, o, rate_per_s, others))
+        if (holds(builder, demand, o, rate_per_s, others))
             best = o;
     }
     return best;
 }
 
-static double most_of(const weft_board *board, uint32_t demand)
+static double most_of(const weft_builder *builder, uint32_t demand)
 {
     double most = 0;
-    for (uint32_t i = 0; i < board->n_option[demand]; i++)
-        if (is_usable(&board->option[demand][i]))
-            most = fmax(most, board->option[demand][i].peak_per_s);
+    for (uint32_t i = 0; i < builder->n_option[demand]; i++)
+        if (is_usable(&builder->option[demand][i]))
+            most = fmax(most, builder->option[demand][i].peak_per_s);
     return most;
 }
 
 /* Lists the models with their shares alone. A model too large for a GPU: INFEASIBLE. */
-static weft_err list_works(const weft_board *board, work *list, uint32_t *n)
+static weft_err list_works(const weft_builder *builder, work *list, uint32_t *n)
 {
-    bool goodput = board->problem->goal == WEFT_GOAL_GOODPUT;
+    bool goodput = builder->problem->goal == WEFT_GOAL_GOODPUT;
     weft_err err = WEFT_ERR_OK;
-    for (uint32_t i = 0; i < board->demands->n; i++) {
-        uint32_t d = board->order[i];
-        const weft_demand *demand = &board->demands->at[d];
+    for (uint32_t i = 0; i < builder->demands->n; i++) {
+        uint32_t d = builder->order[i];
+        const weft_demand *demand = &builder->demands->at[d];
         weft_where where = {.item = demand->model};
-        double most = most_of(board, d);
+        double most = most_of(builder, d);
         work w = {.demand = d, .rank = i, .percent = UINT32_MAX, .rate_per_s = demand->rate_per_s};
         if (goodput)
             w.rate_per_s = fmin(w.rate_per_s, most);
-        for (size_t r = 0; r < board->fleet->n_device; r++) {
-            const weft_option *o =
-                find_share(board, d, &board->fleet->device[r], 0, w.rate_per_s, (weft_pressure){0});
+        for (size_t r = 0; r < builder->fleet->n_device; r++) {
+            const weft_option *o = find_share(builder, d, &builder->fleet->device[r], 0,
+                                              w.rate_per_s, (weft_pressure){0});
             if (o && percent_of(o) < w.percent)
                 w.percent = percent_of(o);
         }
@@ -133,12 +133,12 @@ static weft_err list_works(const weft_board *board, work *list, uint32_t *n)
             list[(*n)++] = w;
         else if (most == 0 && !goodput)
             err =
-                weft_diag_error(board->diag, WEFT_ERR_INFEASIBLE, where,
+                weft_diag_error(builder->diag, WEFT_ERR_INFEASIBLE, where,
                                 "igniter places on MPS shares and whole GPUs, and the model meets "
                                 "its SLO on none that it was profiled on; add such a profile, "
                                 "allow MPS, or relax the SLO");
         else if (!goodput)
-            err = weft_diag_error(board->diag, WEFT_ERR_INFEASIBLE, where,
+            err = weft_diag_error(builder->diag, WEFT_ERR_INFEASIBLE, where,
                                   "igniter never splits a model over GPUs, and one GPU carries "
                                   "%.6g/s of %.6g/s; another policy, or %.0f services with a part "
                                   "of the rate each, would be feasible",
@@ -180,18 +180,18 @@ static bool fits(const packer *p, uint32_t n)
  * the device. *extra: percent that residents and newcomer need more than before, than alone. */
 static bool try_gpu(packer *p, const gpu *g, const work *w, uint32_t *extra)
 {
-    weft_board *board = p->board;
+    weft_builder *builder = p->builder;
     uint32_t n = g->residents.len + 1, before = w->percent, after = 0;
     if (n > p->trial_cap) {
         p->trial_cap = 2 * n;
-        p->trial = weft_arena_array(board->arena, p->trial_cap, sizeof *p->trial);
+        p->trial = weft_arena_array(builder->arena, p->trial_cap, sizeof *p->trial);
     }
     for (uint32_t i = 0; i + 1 < n; i++) {
         p->trial[i] = g->residents.at[i];
         before += percent_of(p->trial[i].option);
     }
     const weft_option *own =
-        find_share(board, w->demand, g->row, 0, w->rate_per_s, (weft_pressure){0});
+        find_share(builder, w->demand, g->row, 0, w->rate_per_s, (weft_pressure){0});
     if (!own)
         return false;
     p->trial[n - 1] = (resident){.demand = w->demand, .rate_per_s = w->rate_per_s, .option = own};
@@ -200,12 +200,12 @@ static bool try_gpu(packer *p, const gpu *g, const work *w, uint32_t *extra)
     for (uint32_t i = 0; i < n;) { /* ends: shares only grow */
         resident *r = &p->trial[i];
         weft_pressure others = use_of_others(p->trial, n, i);
-        if (holds(board, r->demand, r->option, r->rate_per_s, others)) {
+        if (holds(builder, r->demand, r->option, r->rate_per_s, others)) {
             i++;
             continue;
         }
-        r->option =
-            find_share(board, r->demand, g->row, percent_of(r->option) + 1, r->rate_per_s, others);
+        r->option = find_share(builder, r->demand, g->row, percent_of(r->option) + 1, r->rate_per_s,
+                               others);
         if (!r->option || !fits(p, n))
             return false;
         i = 0;
@@ -219,13 +219,13 @@ static bool try_gpu(packer *p, const gpu *g, const work *w, uint32_t *extra)
 /* The row with a free device where share times price is least; NULL: none. */
 static const weft_fleet_device *choose_row(const packer *p, const work *w)
 {
-    const weft_board *board = p->board;
+    const weft_builder *builder = p->builder;
     const weft_fleet_device *best = NULL;
     double least = INFINITY;
-    for (size_t i = 0; i < board->fleet->n_device; i++) {
-        const weft_fleet_device *row = &board->fleet->device[i];
+    for (size_t i = 0; i < builder->fleet->n_device; i++) {
+        const weft_fleet_device *row = &builder->fleet->device[i];
         const weft_option *o =
-            find_share(board, w->demand, row, 0, w->rate_per_s, (weft_pressure){0});
+            find_share(builder, w->demand, row, 0, w->rate_per_s, (weft_pressure){0});
         double price = weft_fleet__price(row);
         if (!o || p->opened[i] == row->count)
             continue;
@@ -250,8 +250,8 @@ static bool place_work(packer *p, const work *w)
         gpu fresh = {.row = choose_row(p, w)};
         if (!fresh.row)
             return false;
-        p->opened[fresh.row - p->board->fleet->device]++;
-        WEFT_VEC_PUSH(p->board->arena, &p->gpus, fresh);
+        p->opened[fresh.row - p->builder->fleet->device]++;
+        WEFT_VEC_PUSH(p->builder->arena, &p->gpus, fresh);
         best = p->gpus.len - 1;
     }
     gpu *g = &p->gpus.at[best];
@@ -260,7 +260,7 @@ static bool place_work(packer *p, const work *w)
     resident own = p->trial[g->residents.len];
     for (uint32_t i = 0; i < g->residents.len; i++)
         g->residents.at[i] = p->trial[i];
-    WEFT_VEC_PUSH(p->board->arena, &g->residents, own);
+    WEFT_VEC_PUSH(p->builder->arena, &g->residents, own);
     return true;
 }
 
@@ -274,17 +274,17 @@ static int compare_works(const void *a, const void *b)
 
 static weft_err put_all(const packer *p)
 {
-    weft_board *board = p->board;
+    weft_builder *builder = p->builder;
     for (uint32_t i = 0; i < p->gpus.len; i++) {
         const gpu *g = &p->gpus.at[i];
         if (g->residents.len == 0)
             continue;
-        uint32_t device = weft_board__open(board, g->row, g->residents.at[0].option->spec.kind);
+        uint32_t device = weft_builder__open(builder, g->row, g->residents.at[0].option->spec.kind);
         for (uint32_t k = 0; k < g->residents.len; k++) {
             const resident *r = &g->residents.at[k];
             if (device == UINT32_MAX ||
-                !weft_board__put(board, device, -1, r->demand, r->option, r->rate_per_s))
-                return weft_board__full(board, r->demand, r->rate_per_s);
+                !weft_builder__put(builder, device, -1, r->demand, r->option, r->rate_per_s))
+                return weft_builder__full(builder, r->demand, r->rate_per_s);
         }
     }
     return WEFT_ERR_OK;
@@ -293,21 +293,21 @@ static weft_err put_all(const packer *p)
 static weft_err place_igniter(void *state, const weft_problem *problem, weft_arena *arena,
                               weft_diag *diag, weft_plan *out)
 {
-    weft_board board;
-    packer p = {.board = &board};
+    weft_builder builder;
+    packer p = {.builder = &builder};
     uint32_t n = 0;
     (void)state;
-    WEFT_TRY(weft_board__init(&board, problem, arena, diag));
+    WEFT_TRY(weft_builder__init(&builder, problem, arena, diag));
     work *list = weft_arena_array(arena, problem->demands->n, sizeof *list);
     p.opened = weft_arena_array(arena, problem->fleet->n_device, sizeof *p.opened);
-    WEFT_TRY(list_works(&board, list, &n));
+    WEFT_TRY(list_works(&builder, list, &n));
     if (n > 0)
         qsort(list, n, sizeof *list, compare_works);
     for (uint32_t i = 0; i < n; i++)
         if (!place_work(&p, &list[i]) && problem->goal != WEFT_GOAL_GOODPUT)
-            return weft_board__full(&board, list[i].demand, list[i].rate_per_s);
+            return weft_builder__full(&builder, list[i].demand, list[i].rate_per_s);
     WEFT_TRY(put_all(&p));
-    weft_board__finish(&board, "igniter", out);
+    weft_builder__finish(&builder, "igniter", out);
     return WEFT_ERR_OK;
 }
 

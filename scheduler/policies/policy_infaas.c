@@ -75,14 +75,14 @@ typedef struct task {
     uint32_t *exchange;         /* by variant: instances that scaling down wants in exchange */
 } task;
 
-/* A slice of the board: an instance of a variant of a task. */
+/* A slice of the builder: an instance of a variant of a task. */
 typedef struct instance {
     uint32_t task, variant;
     bool gone;
 } instance;
 
 typedef struct run {
-    weft_board *board;
+    weft_builder *builder;
     weft_arena *arena;
     const weft_problem *problem;
     const weft_demand_index *index;
@@ -91,7 +91,7 @@ typedef struct run {
     uint32_t nodes;
     task *list;
     uint32_t n;
-    WEFT_VEC(instance) instances; /* by slice of the board */
+    WEFT_VEC(instance) instances; /* by slice of the builder */
 } run;
 
 /* -- Applications ----------------------------------------------------------------------------- */
@@ -120,7 +120,7 @@ static double counted_on(const run *r, const weft_option *o)
 /* The option of each shape that serves most. */
 static void list_variants(run *r, task *t, uint32_t demand, uint32_t arch)
 {
-    const weft_menu *menu = &r->board->menu;
+    const weft_menu *menu = &r->builder->menu;
     for (uint32_t c = 0; c < menu->n_choice[demand]; c++) {
         const weft_choice *choice = &menu->choice[demand][c];
         const weft_option *best = NULL;
@@ -136,7 +136,7 @@ static void list_variants(run *r, task *t, uint32_t demand, uint32_t arch)
         t->option[v] = best;
         t->variant[v] =
             (weft_infaas_variant){.arch = arch,
-                                  .row = (uint32_t)(best->row - r->board->fleet->device),
+                                  .row = (uint32_t)(best->row - r->builder->fleet->device),
                                   .weight = best->spec.weight,
                                   .cost = cost_of(best),
                                   .peak_per_s = counted_on(r, best),
@@ -150,7 +150,7 @@ static void describe(run *r, task *t)
     size_t n = 0, n_model = app ? app->n_variant : 1;
     for (size_t i = 0; i < n_model; i++) {
         uint32_t d = app ? weft_demands__find(r->index, app->variant[i].model) : t->demand;
-        n += r->board->menu.n_choice[d];
+        n += r->builder->menu.n_choice[d];
     }
     t->variant = weft_arena_array(r->arena, n, sizeof *t->variant);
     t->option = weft_arena_array(r->arena, n, sizeof *t->option);
@@ -158,7 +158,7 @@ static void describe(run *r, task *t)
     t->in = (weft_infaas_task){.load_per_s = t->rate_per_s,
                                .lambda = r->lambda,
                                .variant = t->variant,
-                               .n_row = (uint32_t)r->board->fleet->n_device};
+                               .n_row = (uint32_t)r->builder->fleet->n_device};
     if (!app) {
         list_variants(r, t, t->demand, 0);
         return;
@@ -170,8 +170,8 @@ static void describe(run *r, task *t)
         uint32_t d = weft_demands__find(r->index, app->variant[i].model), at = n_demand;
         if (app->variant[i].accuracy < app->accuracy)
             continue;
-        for (; at > 0 && strcmp(r->board->demands->at[demand[at - 1]].model,
-                                r->board->demands->at[d].model) > 0;
+        for (; at > 0 && strcmp(r->builder->demands->at[demand[at - 1]].model,
+                                r->builder->demands->at[d].model) > 0;
              at--)
             demand[at] = demand[at - 1];
         demand[at] = d;
@@ -246,13 +246,13 @@ static weft_pieces read_running(run *r)
     for (size_t i = 0; i < plan->n; i++) {
         const weft_placement *p = &plan->at[order[i]];
         uint32_t demand = weft_demands__find(r->index, p->model);
-        const weft_shape *shape = weft_menu__shape(&r->board->menu, p->type, p->slice);
+        const weft_shape *shape = weft_menu__shape(&r->builder->menu, p->type, p->slice);
         const weft_option *o = NULL;
         bool shared = last && last->device == p->device && last->slice_id == p->slice_id;
         last = p;
         if (demand != NONE && shape && !shared)
-            o = weft_menu__option(&r->board->menu, demand, (uint32_t)(shape - r->board->menu.shape),
-                                  p->batch, p->procs);
+            o = weft_menu__option(&r->builder->menu, demand,
+                                  (uint32_t)(shape - r->builder->menu.shape), p->batch, p->procs);
         if (!o || o->spec.kind == WEFT_SLICE_CORES)
             continue;
         list.at[list.n++] = (weft_piece){.device = p->device,
@@ -317,12 +317,12 @@ static uint32_t add_instances(run *r, uint32_t index, uint32_t variant, uint32_t
     /* The demand of an option is the one whose list it is in. */
     for (uint32_t i = 0; demand == NONE && i < (t->app ? t->app->n_variant : 1); i++) {
         uint32_t d = t->app ? weft_demands__find(r->index, t->app->variant[i].model) : t->demand;
-        const weft_option *first = r->board->option[d];
-        if (o >= first && o < first + r->board->n_option[d])
+        const weft_option *first = r->builder->option[d];
+        if (o >= first && o < first + r->builder->n_option[d])
             demand = d;
     }
     for (; placed < n; placed++) {
-        if (!weft_board__add(r->board, demand, o, t->variant[variant].peak_per_s, true))
+        if (!weft_builder__add(r->builder, demand, o, t->variant[variant].peak_per_s, true))
             break;
         instance own = {.task = index, .variant = variant};
         WEFT_VEC_PUSH(r->arena, &r->instances, own);
@@ -342,14 +342,14 @@ static void drop_variant(run *r, uint32_t index, uint32_t variant)
 /* One way, whole or not at all; `part`: as many instances as there is room for, at least one. */
 static bool try_way(run *r, uint32_t index, const weft_infaas_up *way, bool part)
 {
-    uint32_t mark = weft_board__mark(r->board), n_instance = r->instances.len;
+    uint32_t mark = weft_builder__mark(r->builder), n_instance = r->instances.len;
     uint32_t placed = add_instances(r, index, way->add, way->n);
     if (placed == way->n || (part && placed > 0)) {
         if (way->drop != NONE && placed == way->n)
             drop_variant(r, index, way->drop);
         return true;
     }
-    weft_board__undo(r->board, mark);
+    weft_builder__undo(r->builder, mark);
     r->instances.len = n_instance;
     r->list[index].variant[way->add].running -= placed;
     return false;
@@ -406,7 +406,7 @@ static void solve_task(run *r, uint32_t index)
     double *free = weft_arena_array(r->arena, n_row, sizeof *free);
     uint32_t *count = weft_arena_array(r->arena, t->in.n, sizeof *count);
     for (uint32_t i = 0; i < n_row; i++)
-        free[i] = r->board->fleet->device[i].count;
+        free[i] = r->builder->fleet->device[i].count;
     for (uint32_t i = 0; i < r->instances.len; i++) {
         const instance *at = &r->instances.at[i];
         const weft_infaas_variant *v = &r->list[at->task].variant[at->variant];
@@ -444,17 +444,17 @@ static bool settle(run *r)
         const task *t = &r->list[at->task];
         double capacity = weft_infaas__capacity(&t->in);
         double part = t->variant[at->variant].peak_per_s * fmin(1, t->rate_per_s / capacity);
-        r->board->slices.at[i].members.at[0].rate_per_s = at->gone ? -1 : part;
+        r->builder->slices.at[i].members.at[0].rate_per_s = at->gone ? -1 : part;
         gone += at->gone;
     }
     if (gone == 0)
         return true;
-    weft_pieces list = weft_mix__list(r->board);
+    weft_pieces list = weft_mix__list(r->builder);
     for (uint32_t i = 0; i < list.n; i++)
         if (list.at[i].rate_per_s >= 0)
             list.at[kept++] = list.at[i];
     list.n = kept;
-    return weft_mix__put(r->board, &list);
+    return weft_mix__put(r->builder, &list);
 }
 
 /* Slots since the last call, at least one. */
@@ -469,7 +469,7 @@ static uint32_t plan_all(run *r, const memory *m, bool from_running)
 {
     weft_pieces list = {0};
     instance *own = NULL;
-    weft_board__undo(r->board, 0);
+    weft_builder__undo(r->builder, 0);
     r->instances.len = 0;
     for (uint32_t i = 0; i < r->n; i++)
         for (uint32_t v = 0; v < r->list[i].in.n; v++)
@@ -493,7 +493,7 @@ static uint32_t plan_all(run *r, const memory *m, bool from_running)
                 list.at[list.n++] = all.at[i];
             }
     }
-    if (list.n > 0 && !weft_mix__put(r->board, &list))
+    if (list.n > 0 && !weft_mix__put(r->builder, &list))
         return 0;
     for (uint32_t i = 0; i < r->n; i++) {
         if (r->exact)
@@ -553,11 +553,11 @@ static void remember(const run *r, memory *m)
 static weft_err place_infaas(void *state, const weft_problem *problem, weft_arena *arena,
                              weft_diag *diag, weft_plan *out)
 {
-    weft_board board;
+    weft_builder builder;
     memory *m = state;
-    run r = {.board = &board, .arena = arena, .problem = problem};
+    run r = {.builder = &builder, .arena = arena, .problem = problem};
     WEFT_TRY(read_options(problem, diag, &r));
-    WEFT_TRY(weft_board__init(&board, problem, arena, diag));
+    WEFT_TRY(weft_builder__init(&builder, problem, arena, diag));
     weft_demand_index index = weft_demands__index(problem->demands, arena);
     r.index = &index;
     WEFT_TRY(list_tasks(&r, diag));
@@ -566,7 +566,7 @@ static weft_err place_infaas(void *state, const weft_problem *problem, weft_aren
         if (r.list[i].in.n == 0)
             return weft_diag_error(
                 diag, WEFT_ERR_INFEASIBLE,
-                (weft_where){.item = board.demands->at[r.list[i].demand].model},
+                (weft_where){.item = builder.demands->at[r.list[i].demand].model},
                 "infaas places on GPUs and their slices only, and no eligible variant of '%s' "
                 "meets the SLO on one that it was profiled on; add such a profile, allow more "
                 "slices, or relax the SLO or the accuracy",
@@ -580,10 +580,11 @@ static weft_err place_infaas(void *state, const weft_problem *problem, weft_aren
         failed = plan_all(&r, m, false);
     if (failed != NONE) {
         const task *t = &r.list[failed];
-        return weft_board__full(&board, t->demand, t->rate_per_s - weft_infaas__capacity(&t->in));
+        return weft_builder__full(&builder, t->demand,
+                                  t->rate_per_s - weft_infaas__capacity(&t->in));
     }
     remember(&r, m);
-    weft_board__finish(&board, "infaas", out);
+    weft_builder__finish(&builder, "infaas", out);
     return WEFT_ERR_OK;
 }
 

@@ -67,7 +67,7 @@ typedef struct kind {
 } kind;
 
 typedef struct server {
-    weft_board *board;
+    weft_builder *builder;
     kind *kinds;
     uint32_t n_kind;
     uint32_t n_model; /* models are by name */
@@ -86,7 +86,7 @@ typedef struct candidate {
 static double per_s_of(const server *s, uint32_t model, double per_s)
 {
     /* Any instance serves a model that states no rate. */
-    return s->board->demands->at[s->board->order[model]].rate_per_s > 0 ? per_s : per_s > 0;
+    return s->builder->demands->at[s->builder->order[model]].rate_per_s > 0 ? per_s : per_s > 0;
 }
 
 static double score_of(const server *s, uint32_t model, double per_s)
@@ -181,10 +181,10 @@ static void try_split(const server *s, uint32_t index, uint32_t split, entry (*t
 static candidate find_candidate(const server *s)
 {
     candidate best = {0};
-    entry(*two)[2] = weft_arena_array(s->board->arena, PARTS_MAX, sizeof *two);
+    entry(*two)[2] = weft_arena_array(s->builder->arena, PARTS_MAX, sizeof *two);
     for (uint32_t i = 0; i < s->n_kind; i++) {
         kind *k = &s->kinds[i];
-        if (s->board->opened[k->row - s->board->fleet->device] == k->row->count)
+        if (s->builder->opened[k->row - s->builder->fleet->device] == k->row->count)
             continue;
         for (uint32_t p = 0; p < k->n_part; p++)
             find_best_two(s, k, &k->parts[p], two[p]);
@@ -208,10 +208,10 @@ static candidate find_candidate(const server *s)
 static void put_instance(server *s, uint32_t device, int32_t start, uint32_t model,
                          const weft_option *o)
 {
-    uint32_t demand = s->board->order[model];
-    bool has_rate = s->board->demands->at[demand].rate_per_s > 0;
+    uint32_t demand = s->builder->order[model];
+    bool has_rate = s->builder->demands->at[demand].rate_per_s > 0;
     double rate = has_rate ? fmin(s->rest[model], o->peak_per_s) : 0;
-    if (!weft_board__put(s->board, device, start, demand, o, rate))
+    if (!weft_builder__put(s->builder, device, start, demand, o, rate))
         return;
     s->rest[model] = has_rate ? s->rest[model] - rate : 0;
     if (s->rest[model] < s->rate[model] * slack)
@@ -222,7 +222,7 @@ static void put_instance(server *s, uint32_t device, int32_t start, uint32_t mod
 /* Instances of a multiset, large ones first, each for the model that `owner` has for it. */
 static void make_device(server *s, const kind *k, uint32_t (*owner)[8], const weft_mig_count *count)
 {
-    uint32_t device = weft_board__open(s->board, k->row, WEFT_SLICE_MIG), taken = 0;
+    uint32_t device = weft_builder__open(s->builder, k->row, WEFT_SLICE_MIG), taken = 0;
     for (uint32_t i = 0; i < k->shape.n && device != UINT32_MAX; i++) {
         uint32_t p = k->shape.order[i];
         for (uint32_t j = 0; j < count->of[p]; j++) {
@@ -244,7 +244,7 @@ static void make_candidate(server *s, const candidate *c)
     uint32_t owner[WEFT_MIG_PROFILES_MAX][8];
     weft_mig_count all = {{0}};
     if (c->split == UINT32_MAX) {
-        uint32_t device = weft_board__open(s->board, k->row, WEFT_SLICE_WHOLE);
+        uint32_t device = weft_builder__open(s->builder, k->row, WEFT_SLICE_WHOLE);
         put_instance(s, device, -1, c->model[0], k->entire[c->model[0]]);
         return;
     }
@@ -304,13 +304,13 @@ static double mix_models(const server *s, const kind *k, const weft_mig_count *c
 /* One GPU with any mix, when that is better than the best candidate; false: it is not. */
 static bool make_mix(server *s, const candidate *than)
 {
-    double *gain = weft_arena_array(s->board->arena, s->n_model, sizeof *gain);
+    double *gain = weft_arena_array(s->builder->arena, s->n_model, sizeof *gain);
     uint32_t owner[WEFT_MIG_PROFILES_MAX][8], best_owner[WEFT_MIG_PROFILES_MAX][8] = {{0}};
     candidate best = *than;
     const weft_mig_count *count = NULL;
     for (uint32_t i = 0; i < s->n_kind; i++) {
         const kind *k = &s->kinds[i];
-        if (s->board->opened[k->row - s->board->fleet->device] == k->row->count)
+        if (s->builder->opened[k->row - s->builder->fleet->device] == k->row->count)
             continue;
         for (uint32_t w = 0; w < k->n_whole; w++) {
             double score = mix_models(s, k, &k->whole[w], gain, owner);
@@ -338,7 +338,7 @@ static uint32_t find_part(kind *k, const weft_mig_count *count)
 }
 
 /* Every way to divide a maximal multiset in two; the first part counts up like an odometer. */
-static void list_splits(const weft_board *board, kind *k)
+static void list_splits(const weft_builder *builder, kind *k)
 {
     WEFT_VEC(uint32_t) list = {0};
     for (uint32_t w = 0; w < k->n_whole; w++) {
@@ -350,8 +350,8 @@ static void list_splits(const weft_board *board, kind *k)
                 b.of[q] = (uint8_t)(whole->of[q] - a.of[q]);
             uint32_t first = find_part(k, &a), second = find_part(k, &b);
             if (first <= second) {
-                WEFT_VEC_PUSH(board->arena, &list, first);
-                WEFT_VEC_PUSH(board->arena, &list, second);
+                WEFT_VEC_PUSH(builder->arena, &list, first);
+                WEFT_VEC_PUSH(builder->arena, &list, second);
             }
             more = false;
             for (uint32_t p = 0; p < WEFT_MIG_PROFILES_MAX && !more; p++) {
@@ -361,7 +361,7 @@ static void list_splits(const weft_board *board, kind *k)
         }
     }
     k->n_split = list.len / 2;
-    k->split = weft_arena_array(board->arena, k->n_split, sizeof *k->split);
+    k->split = weft_arena_array(builder->arena, k->n_split, sizeof *k->split);
     for (uint32_t i = 0; i < list.len; i++)
         k->split[i / 2][i % 2] = list.at[i];
 }
@@ -373,7 +373,7 @@ static int compare_entries(const void *a, const void *b)
 
 static void fill_heap(const server *s, const kind *k, part *p)
 {
-    p->heap = weft_arena_array(s->board->arena, s->n_model, sizeof *p->heap);
+    p->heap = weft_arena_array(s->builder->arena, s->n_model, sizeof *p->heap);
     for (uint32_t m = 0; m < s->n_model; m++) {
         double per_s = capacity_of(s, k, &p->count, m);
         if (per_s > 0)
@@ -383,12 +383,12 @@ static void fill_heap(const server *s, const kind *k, part *p)
         qsort(p->heap, p->n, sizeof *p->heap, compare_entries);
 }
 
-static const weft_option *find_entire(const weft_board *board, uint32_t demand,
+static const weft_option *find_entire(const weft_builder *builder, uint32_t demand,
                                       const weft_fleet_device *row)
 {
     const weft_option *best = NULL;
-    for (uint32_t i = 0; i < board->n_option[demand]; i++) {
-        const weft_option *o = &board->option[demand][i];
+    for (uint32_t i = 0; i < builder->n_option[demand]; i++) {
+        const weft_option *o = &builder->option[demand][i];
         if (o->row == row && o->spec.kind == WEFT_SLICE_WHOLE && o->point->procs == 1 &&
             (!best || o->peak_per_s > best->peak_per_s * (1 + slack)))
             best = o;
@@ -398,59 +398,60 @@ static const weft_option *find_entire(const weft_board *board, uint32_t demand,
 
 static void start_kind(server *s, const weft_fleet_device *row)
 {
-    weft_board *board = s->board;
+    weft_builder *builder = s->builder;
     kind *k = &s->kinds[s->n_kind++];
     double price = weft_fleet__price(row);
     const weft_device_type *type = weft_device_type_find(row->type);
     *k = (kind){.row = row, .price = price > 0 ? price : 1};
     if (row->mig && type)
         k->shape = weft_mig__shape(type);
-    k->top = weft_arena_array(board->arena, s->n_model, sizeof *k->top);
-    k->entire = weft_arena_array(board->arena, s->n_model, sizeof *k->entire);
+    k->top = weft_arena_array(builder->arena, s->n_model, sizeof *k->top);
+    k->entire = weft_arena_array(builder->arena, s->n_model, sizeof *k->entire);
     for (uint32_t m = 0; m < s->n_model; m++) {
         if (k->shape.n > 0)
-            k->top[m] = weft_mig__top(board, &k->shape, row, board->order[m], 1);
-        k->entire[m] = find_entire(board, board->order[m], row);
+            k->top[m] = weft_mig__top(builder, &k->shape, row, builder->order[m], 1);
+        k->entire[m] = find_entire(builder, builder->order[m], row);
     }
     if (k->shape.n == 0)
         return;
-    k->whole = weft_arena_array(board->arena, WEFT_MIG_SETS_MAX, sizeof *k->whole);
+    k->whole = weft_arena_array(builder->arena, WEFT_MIG_SETS_MAX, sizeof *k->whole);
     k->n_whole = (uint32_t)weft_mig__multisets(&k->shape, true, k->whole, WEFT_MIG_SETS_MAX);
-    k->parts = weft_arena_array(board->arena, PARTS_MAX, sizeof *k->parts);
-    list_splits(board, k);
+    k->parts = weft_arena_array(builder->arena, PARTS_MAX, sizeof *k->parts);
+    list_splits(builder, k);
     for (uint32_t p = 0; p < k->n_part; p++)
         fill_heap(s, k, &k->parts[p]);
 }
 
 static weft_err start(server *s)
 {
-    weft_board *board = s->board;
-    const weft_fleet *fleet = board->fleet;
+    weft_builder *builder = s->builder;
+    const weft_fleet *fleet = builder->fleet;
     weft_err err = WEFT_ERR_OK;
-    s->n_model = (uint32_t)board->demands->n;
-    s->version = weft_arena_array(board->arena, s->n_model, sizeof *s->version);
-    s->rate = weft_arena_array(board->arena, s->n_model, sizeof *s->rate);
-    s->rest = weft_arena_array(board->arena, s->n_model, sizeof *s->rest);
-    s->kinds = weft_arena_array(board->arena, fleet->n_device, sizeof *s->kinds);
+    s->n_model = (uint32_t)builder->demands->n;
+    s->version = weft_arena_array(builder->arena, s->n_model, sizeof *s->version);
+    s->rate = weft_arena_array(builder->arena, s->n_model, sizeof *s->rate);
+    s->rest = weft_arena_array(builder->arena, s->n_model, sizeof *s->rest);
+    s->kinds = weft_arena_array(builder->arena, fleet->n_device, sizeof *s->kinds);
     for (uint32_t m = 0; m < s->n_model; m++) {
-        double rate = board->demands->at[board->order[m]].rate_per_s;
+        double rate = builder->demands->at[builder->order[m]].rate_per_s;
         s->rate[m] = s->rest[m] = rate > 0 ? rate : 1;
     }
     for (size_t i = 0; i < fleet->n_device; i++)
         if (strcmp(fleet->device[i].type, "cpu") != 0)
             start_kind(s, &fleet->device[i]);
-    s->most = weft_arena_array(board->arena, s->n_model, sizeof *s->most);
+    s->most = weft_arena_array(builder->arena, s->n_model, sizeof *s->most);
     for (uint32_t m = 0; m < s->n_model; m++) {
-        const weft_demand *d = &board->demands->at[board->order[m]];
+        const weft_demand *d = &builder->demands->at[builder->order[m]];
         s->most[m] = most_of(s, m);
         if (s->most[m] > 0)
             continue;
         s->rest[m] = 0;
-        if (board->problem->goal != WEFT_GOAL_GOODPUT)
-            err = weft_diag_error(board->diag, WEFT_ERR_INFEASIBLE, (weft_where){.item = d->model},
-                                  "mig-serving places on MIG instances and whole GPUs, one process "
-                                  "on each, and the model meets its SLO on none that it was "
-                                  "profiled on; add such a profile, allow MIG, or relax the SLO");
+        if (builder->problem->goal != WEFT_GOAL_GOODPUT)
+            err =
+                weft_diag_error(builder->diag, WEFT_ERR_INFEASIBLE, (weft_where){.item = d->model},
+                                "mig-serving places on MIG instances and whole GPUs, one process "
+                                "on each, and the model meets its SLO on none that it was "
+                                "profiled on; add such a profile, allow MIG, or relax the SLO");
     }
     return err;
 }
@@ -475,9 +476,9 @@ static weft_err serve(server *s)
 {
     bool end = false;
     for (uint32_t open; (open = find_open(s)) != UINT32_MAX;) {
-        weft_arena_mark mark = weft_arena_get_mark(s->board->arena);
+        weft_arena_mark mark = weft_arena_get_mark(s->builder->arena);
         candidate c = find_candidate(s);
-        weft_arena_reset(s->board->arena, mark);
+        weft_arena_reset(s->builder->arena, mark);
         end = end || is_near_end(s);
         if (end && make_mix(s, &c))
             continue;
@@ -485,9 +486,9 @@ static weft_err serve(server *s)
             make_candidate(s, &c);
             continue;
         }
-        if (s->board->problem->goal == WEFT_GOAL_GOODPUT)
+        if (s->builder->problem->goal == WEFT_GOAL_GOODPUT)
             return WEFT_ERR_OK;
-        return weft_board__full(s->board, s->board->order[open], s->rest[open]);
+        return weft_builder__full(s->builder, s->builder->order[open], s->rest[open]);
     }
     return WEFT_ERR_OK;
 }
@@ -495,13 +496,13 @@ static weft_err serve(server *s)
 static weft_err place_mig_serving(void *state, const weft_problem *problem, weft_arena *arena,
                                   weft_diag *diag, weft_plan *out)
 {
-    weft_board board;
-    server s = {.board = &board};
+    weft_builder builder;
+    server s = {.builder = &builder};
     (void)state;
-    WEFT_TRY(weft_board__init(&board, problem, arena, diag));
+    WEFT_TRY(weft_builder__init(&builder, problem, arena, diag));
     WEFT_TRY(start(&s));
     WEFT_TRY(serve(&s));
-    weft_board__finish(&board, "mig-serving", out);
+    weft_builder__finish(&builder, "mig-serving", out);
     return WEFT_ERR_OK;
 }
 

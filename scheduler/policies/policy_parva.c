@@ -59,7 +59,7 @@ typedef struct service {
 } service;
 
 typedef struct parva {
-    weft_board *board;
+    weft_builder *builder;
     const weft_fleet_device *row;
     weft_mig_shape shape;
     service *service; /* by position */
@@ -87,7 +87,7 @@ static bool is_size(const parva *pv, uint32_t p)
 
 static const weft_demand *demand_of(const parva *pv, uint32_t s)
 {
-    return &pv->board->demands->at[pv->board->order[s]];
+    return &pv->builder->demands->at[pv->builder->order[s]];
 }
 
 /* -- 4.1 and 4.2: what each service needs ------------------------------------------------------ */
@@ -97,7 +97,7 @@ static bool choose_triplets(parva *pv, uint32_t s)
     bool any = false;
     service *sv = &pv->service[s];
     *sv = (service){
-        .top = weft_mig__top(pv->board, &pv->shape, pv->row, pv->board->order[s], pv->procs)};
+        .top = weft_mig__top(pv->builder, &pv->shape, pv->row, pv->builder->order[s], pv->procs)};
     for (uint32_t p = 0; p < pv->shape.n; p++) {
         if (!is_size(pv, p))
             sv->top.per_s[p] = 0;
@@ -143,7 +143,7 @@ static int32_t start_on(const weft_mig_profile *mig, uint32_t taken)
 
 static void put_segment(parva *pv, map *m, segment seg)
 {
-    weft_arena *arena = pv->board->arena;
+    weft_arena *arena = pv->builder->arena;
     while (seg.device >= m->taken.len) {
         WEFT_VEC_PUSH(arena, &m->taken, 0);
         WEFT_VEC_PUSH(arena, &m->head, NONE);
@@ -161,10 +161,10 @@ static void place_segment(parva *pv, map *m, uint32_t s, uint32_t p)
     while (d < m->taken.len && start_on(mig, m->taken.at[d]) < 0)
         d++;
     m->from[p] = d;
-    if (d >= pv->row->count && pv->board->problem->goal == WEFT_GOAL_GOODPUT) {
+    if (d >= pv->row->count && pv->builder->problem->goal == WEFT_GOAL_GOODPUT) {
         segment left = {.service = s, .profile = p};
         if (pv->left.len < 8 * (uint64_t)pv->row->count) /* more could never find one */
-            WEFT_VEC_PUSH(pv->board->arena, &pv->left, left);
+            WEFT_VEC_PUSH(pv->builder->arena, &pv->left, left);
         return;
     }
     segment seg = {.service = s,
@@ -205,10 +205,10 @@ static bool is_hopeless(const parva *pv, const map *m)
 /* 4.2 and 4.3 for every service that is not kept. */
 static void relocate(parva *pv, map *m)
 {
-    uint32_t n = (uint32_t)pv->board->demands->n;
-    uint32_t *copies = weft_arena_array(pv->board->arena, n, sizeof *copies);
-    uint32_t *size = weft_arena_array(pv->board->arena, n, sizeof *size);
-    uint32_t *last = weft_arena_array(pv->board->arena, n, sizeof *last);
+    uint32_t n = (uint32_t)pv->builder->demands->n;
+    uint32_t *copies = weft_arena_array(pv->builder->arena, n, sizeof *copies);
+    uint32_t *size = weft_arena_array(pv->builder->arena, n, sizeof *size);
+    uint32_t *last = weft_arena_array(pv->builder->arena, n, sizeof *last);
     for (uint32_t s = 0; s < n; s++) {
         const service *sv = &pv->service[s];
         double rate = demand_of(pv, s)->rate_per_s;
@@ -317,7 +317,7 @@ static void split_device(parva *pv, map *m, uint32_t device)
 static map copy_map(const parva *pv, const map *m)
 {
     map copy = *m;
-    weft_arena *arena = pv->board->arena;
+    weft_arena *arena = pv->builder->arena;
     copy.segs.at = weft_arena_array(arena, m->segs.cap, sizeof *m->segs.at);
     copy.taken.at = weft_arena_array(arena, m->taken.cap, sizeof *m->taken.at);
     copy.head.at = weft_arena_array(arena, m->head.cap, sizeof *m->head.at);
@@ -334,7 +334,7 @@ static void optimise(parva *pv)
 {
     map better = copy_map(pv, &pv->map);
     double theta = pv->theta * pv->shape.type->mig[0].of_gpcs / 7;
-    for (uint32_t s = 0; s < pv->board->demands->n; s++)
+    for (uint32_t s = 0; s < pv->builder->demands->n; s++)
         pv->service[s].rest_per_s = 0;
     for (uint32_t d = better.taken.len; d-- > 0;) {
         uint32_t gpcs = gpcs_on(pv, &better, d);
@@ -351,7 +351,7 @@ static void optimise(parva *pv)
 /* Position of a model by name; NONE: not asked for. */
 static uint32_t find_service(const parva *pv, const char *model)
 {
-    uint32_t lo = 0, hi = (uint32_t)pv->board->demands->n;
+    uint32_t lo = 0, hi = (uint32_t)pv->builder->demands->n;
     while (lo < hi) {
         uint32_t mid = (lo + hi) / 2;
         int order = strcmp(model, demand_of(pv, mid)->model);
@@ -368,11 +368,11 @@ static uint32_t find_service(const parva *pv, const char *model)
 /* The option that a placement of the previous plan is today; NULL: none. */
 static const weft_option *find_option(const parva *pv, uint32_t s, const weft_placement *p)
 {
-    uint32_t demand = pv->board->order[s];
+    uint32_t demand = pv->builder->order[s];
     if (strcmp(p->type, pv->row->type) != 0 || p->mig_start < 0 || p->mig_start > 7)
         return NULL;
-    for (uint32_t i = 0; i < pv->board->n_option[demand]; i++) {
-        const weft_option *o = &pv->board->option[demand][i];
+    for (uint32_t i = 0; i < pv->builder->n_option[demand]; i++) {
+        const weft_option *o = &pv->builder->option[demand][i];
         if (o->row == pv->row && o->spec.kind == WEFT_SLICE_MIG && o->spec.percent == 0 &&
             o->point->batch == p->batch && o->point->procs == p->procs &&
             (pv->procs == 0 || p->procs == pv->procs) && strcmp(o->spec.name, p->slice) == 0 &&
@@ -385,9 +385,9 @@ static const weft_option *find_option(const parva *pv, uint32_t s, const weft_pl
 /* Keeps the segments of every service whose rate is the same and whose segments still carry it. */
 static void restore(parva *pv, const weft_plan *previous)
 {
-    uint32_t n = (uint32_t)pv->board->demands->n;
-    double *rate = weft_arena_array(pv->board->arena, n, sizeof *rate);
-    double *peak = weft_arena_array(pv->board->arena, n, sizeof *peak);
+    uint32_t n = (uint32_t)pv->builder->demands->n;
+    double *rate = weft_arena_array(pv->builder->arena, n, sizeof *rate);
+    double *peak = weft_arena_array(pv->builder->arena, n, sizeof *peak);
     for (uint32_t s = 0; s < n; s++)
         pv->service[s].kept = true;
     for (size_t i = 0; i < previous->n; i++) {
@@ -434,7 +434,7 @@ static void restore(parva *pv, const weft_plan *previous)
 /* Whole-GPU instances for all, when that is fewer devices (9.3). */
 static void take_exclusive(parva *pv)
 {
-    uint32_t whole = pv->shape.order[0], n = (uint32_t)pv->board->demands->n;
+    uint32_t whole = pv->shape.order[0], n = (uint32_t)pv->builder->demands->n;
     double sum = 0;
     for (uint32_t s = 0; s < n; s++) {
         double per_s = pv->service[s].top.per_s[whole];
@@ -457,7 +457,7 @@ static void make_map(parva *pv, const weft_plan *previous)
 {
     pv->map = (map){.segs = {0}};
     pv->left.len = 0;
-    for (uint32_t s = 0; s < pv->board->demands->n; s++)
+    for (uint32_t s = 0; s < pv->builder->demands->n; s++)
         pv->service[s].kept = false;
     if (previous)
         restore(pv, previous);
@@ -474,14 +474,14 @@ static void make_map(parva *pv, const weft_plan *previous)
         take_exclusive(pv);
 }
 
-/* Puts the segments on the board, devices in their order, start slots ascending. With the goal
+/* Puts the segments on the builder, devices in their order, start slots ascending. With the goal
  * goodput, what finds no device is left out. */
 static weft_err emit(parva *pv)
 {
-    weft_board *board = pv->board;
-    uint32_t n = (uint32_t)board->demands->n, used = 0;
-    double *peak = weft_arena_array(board->arena, n, sizeof *peak);
-    bool goodput = board->problem->goal == WEFT_GOAL_GOODPUT;
+    weft_builder *builder = pv->builder;
+    uint32_t n = (uint32_t)builder->demands->n, used = 0;
+    double *peak = weft_arena_array(builder->arena, n, sizeof *peak);
+    bool goodput = builder->problem->goal == WEFT_GOAL_GOODPUT;
     for (uint32_t i = 0; i < pv->map.segs.len; i++)
         if (pv->map.segs.at[i].device != NONE)
             peak[pv->map.segs.at[i].service] += pv->map.segs.at[i].option->peak_per_s;
@@ -490,20 +490,20 @@ static weft_err emit(parva *pv)
             continue;
         uint32_t device = NONE;
         if (used++ < pv->row->count)
-            device = weft_board__open(board, pv->row, WEFT_SLICE_MIG);
+            device = weft_builder__open(builder, pv->row, WEFT_SLICE_MIG);
         for (int32_t start = 0; start < 8; start++)
             for (uint32_t i = pv->map.head.at[d]; i != NONE; i = pv->map.segs.at[i].next) {
                 const segment *seg = &pv->map.segs.at[i];
                 if (seg->start != start)
                     continue;
-                uint32_t demand = board->order[seg->service];
-                double rate = board->demands->at[demand].rate_per_s;
+                uint32_t demand = builder->order[seg->service];
+                double rate = builder->demands->at[demand].rate_per_s;
                 double share = seg->option->peak_per_s * fmin(1, rate / peak[seg->service]);
                 if (device != NONE &&
-                    weft_board__put(board, device, start, demand, seg->option, share))
+                    weft_builder__put(builder, device, start, demand, seg->option, share))
                     continue;
                 if (!goodput)
-                    return weft_board__full(board, demand, share);
+                    return weft_builder__full(builder, demand, share);
             }
     }
     return WEFT_ERR_OK;
@@ -512,7 +512,7 @@ static weft_err emit(parva *pv)
 static weft_err refuse(const parva *pv, uint32_t s)
 {
     return weft_diag_error(
-        pv->board->diag, WEFT_ERR_INFEASIBLE, (weft_where){.item = demand_of(pv, s)->model},
+        pv->builder->diag, WEFT_ERR_INFEASIBLE, (weft_where){.item = demand_of(pv, s)->model},
         "parva places on MIG instances only, and the model meets its SLO on none of %s%s; allow "
         "MIG "
         "there, profile it on MIG instances, or raise the SLO",
@@ -522,11 +522,11 @@ static weft_err refuse(const parva *pv, uint32_t s)
 /* The plan on one kind of device. */
 static weft_err place_on_row(parva *pv, const weft_fleet_device *row)
 {
-    const weft_problem *problem = pv->board->problem;
-    uint32_t n = (uint32_t)pv->board->demands->n;
+    const weft_problem *problem = pv->builder->problem;
+    uint32_t n = (uint32_t)pv->builder->demands->n;
     pv->row = row;
     pv->shape = weft_mig__shape(weft_device_type_find(row->type));
-    pv->service = weft_arena_array(pv->board->arena, n, sizeof *pv->service);
+    pv->service = weft_arena_array(pv->builder->arena, n, sizeof *pv->service);
     for (uint32_t s = 0; s < n; s++)
         if (!choose_triplets(pv, s) && problem->goal != WEFT_GOAL_GOODPUT)
             return refuse(pv, s);
@@ -551,36 +551,36 @@ static weft_err place(const weft_problem *problem, weft_arena *arena, weft_diag 
                       const char *name, parva *settings, weft_plan *out)
 {
     static const char *const keys[] = {"theta", NULL};
-    weft_board *board = weft_arena_alloc(arena, sizeof *board);
+    weft_builder *builder = weft_arena_alloc(arena, sizeof *builder);
     weft_plan best = {0};
     weft_err result = WEFT_ERR_INFEASIBLE;
     bool any_row = false, found = false;
     if (!weft_option__number(problem, keys, "theta", 4, diag, &settings->theta))
         return WEFT_ERR_INPUT;
-    WEFT_TRY(weft_board__init(board, problem, arena, diag));
-    settings->board = board;
+    WEFT_TRY(weft_builder__init(builder, problem, arena, diag));
+    settings->builder = builder;
     for (size_t i = 0; i < problem->fleet->n_device; i++) {
         const weft_fleet_device *row = &problem->fleet->device[i];
         weft_plan plan;
         if (!row->mig || row->count == 0)
             continue;
-        uint32_t mark = weft_board__mark(board);
+        uint32_t mark = weft_builder__mark(builder);
         any_row = true;
         weft_err err = place_on_row(settings, row);
         if (err == WEFT_ERR_OK) {
-            weft_board__finish(board, name, &plan);
+            weft_builder__finish(builder, name, &plan);
             if (!found || is_better(&plan, &best))
                 best = plan;
             found = true;
         }
-        weft_board__undo(board, mark);
+        weft_builder__undo(builder, mark);
     }
     if (!any_row && problem->demands->n > 0) {
         settings->row = NULL;
         return refuse(settings, 0);
     }
     if (!any_row)
-        weft_board__finish(board, name, &best);
+        weft_builder__finish(builder, name, &best);
     else if (!found)
         return result;
     *out = best;

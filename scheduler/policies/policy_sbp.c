@@ -37,10 +37,10 @@ typedef struct member {
 } member;
 
 typedef struct bin {
-    uint32_t slice;   /* of the board */
+    uint32_t slice;   /* of the builder */
     uint32_t shape;   /* of its options */
     double cycle_us;  /* of the round */
-    uint32_t refused; /* number of the residue that the board refused here last, from 1 */
+    uint32_t refused; /* number of the residue that the builder refused here last, from 1 */
     WEFT_VEC(member) members;
 } bin;
 
@@ -51,7 +51,7 @@ typedef struct residue {
 } residue;
 
 typedef struct packer {
-    weft_board *board;
+    weft_builder *builder;
     WEFT_VEC(bin) bins;
     WEFT_VEC(residue) residues;
     member *trial; /* room for the largest bin and one more */
@@ -65,10 +65,10 @@ static double peak_of(const weft_option *o)
     return fmin(o->peak_per_s, o->point->batch * 1e6 / o->exec_us);
 }
 
-static double slo_of(const weft_board *board, uint32_t demand)
+static double slo_of(const weft_builder *builder, uint32_t demand)
 {
-    double slo_us = weft_rules__slo_us(&board->problem->rules, &board->demands->at[demand]);
-    return board->demands->at[demand].slo_us > 0 ? slo_us : INFINITY;
+    double slo_us = weft_rules__slo_us(&builder->problem->rules, &builder->demands->at[demand]);
+    return builder->demands->at[demand].slo_us > 0 ? slo_us : INFINITY;
 }
 
 static bool is_whole(const weft_option *o)
@@ -87,12 +87,12 @@ static double price_of(const weft_option *o)
 /* -- Saturation ------------------------------------------------------------------------------- */
 
 /* The option that serves most requests a dollar on a row with a free device; NULL: none. */
-static const weft_option *find_saturated(const weft_board *board, uint32_t demand)
+static const weft_option *find_saturated(const weft_builder *builder, uint32_t demand)
 {
     const weft_option *best = NULL;
-    for (uint32_t i = 0; i < board->n_option[demand]; i++) {
-        const weft_option *o = &board->option[demand][i];
-        if (!is_whole(o) || !weft_board__has_place(board, o))
+    for (uint32_t i = 0; i < builder->n_option[demand]; i++) {
+        const weft_option *o = &builder->option[demand][i];
+        if (!is_whole(o) || !weft_builder__has_place(builder, o))
             continue;
         double value = peak_of(o) / price_of(o);
         if (!best || value > peak_of(best) / price_of(best) * (1 + slack))
@@ -102,29 +102,29 @@ static const weft_option *find_saturated(const weft_board *board, uint32_t deman
 }
 
 /* Duty cycle of a batch that is alone on its device; 0 when it cannot carry the rate so. */
-static double duty_cycle(const weft_board *board, uint32_t demand, const weft_option *o,
+static double duty_cycle(const weft_builder *builder, uint32_t demand, const weft_option *o,
                          double rate_per_s)
 {
     if (rate_per_s > peak_of(o) * (1 + slack))
         return 0;
     double fill_us = rate_per_s > 0 ? o->point->batch * 1e6 / rate_per_s : INFINITY;
-    return fmin(fill_us, slo_of(board, demand) - o->exec_us);
+    return fmin(fill_us, slo_of(builder, demand) - o->exec_us);
 }
 
 /* The batch of least occupancy on slices of `shape` (UINT32_MAX: on any free device). */
-static const weft_option *find_residue(const weft_board *board, uint32_t demand, double rate_per_s,
-                                       uint32_t shape, double *out_occupancy)
+static const weft_option *find_residue(const weft_builder *builder, uint32_t demand,
+                                       double rate_per_s, uint32_t shape, double *out_occupancy)
 {
     const weft_option *best = NULL;
     double least = INFINITY;
-    weft_choice in = {.n = board->n_option[demand]};
+    weft_choice in = {.n = builder->n_option[demand]};
     if (shape != UINT32_MAX)
-        in = weft_menu__choice(&board->menu, demand, shape);
+        in = weft_menu__choice(&builder->menu, demand, shape);
     for (uint32_t i = in.first; i < in.first + in.n; i++) {
-        const weft_option *o = &board->option[demand][i];
-        if (!is_whole(o) || (shape == UINT32_MAX && !weft_board__has_place(board, o)))
+        const weft_option *o = &builder->option[demand][i];
+        if (!is_whole(o) || (shape == UINT32_MAX && !weft_builder__has_place(builder, o)))
             continue;
-        double cycle_us = duty_cycle(board, demand, o, rate_per_s);
+        double cycle_us = duty_cycle(builder, demand, o, rate_per_s);
         if (!(cycle_us > 0) || o->exec_us > cycle_us * (1 + slack))
             continue;
         double cost = o->exec_us / cycle_us * price_of(o);
@@ -134,45 +134,45 @@ static const weft_option *find_residue(const weft_board *board, uint32_t demand,
         }
     }
     if (best)
-        *out_occupancy = best->exec_us / duty_cycle(board, demand, best, rate_per_s);
+        *out_occupancy = best->exec_us / duty_cycle(builder, demand, best, rate_per_s);
     return best;
 }
 
 static weft_err saturate(packer *p, uint32_t demand, uint32_t rank)
 {
-    weft_board *board = p->board;
-    double rate = board->demands->at[demand].rate_per_s, rest = rate;
+    weft_builder *builder = p->builder;
+    double rate = builder->demands->at[demand].rate_per_s, rest = rate;
     bool any = false;
-    for (uint32_t i = 0; i < board->n_option[demand]; i++)
-        any = any || is_whole(&board->option[demand][i]);
-    if (!any && board->problem->goal == WEFT_GOAL_GOODPUT)
+    for (uint32_t i = 0; i < builder->n_option[demand]; i++)
+        any = any || is_whole(&builder->option[demand][i]);
+    if (!any && builder->problem->goal == WEFT_GOAL_GOODPUT)
         return WEFT_ERR_OK;
     if (!any)
-        return weft_diag_error(board->diag, WEFT_ERR_INFEASIBLE,
-                               (weft_where){.item = board->demands->at[demand].model},
+        return weft_diag_error(builder->diag, WEFT_ERR_INFEASIBLE,
+                               (weft_where){.item = builder->demands->at[demand].model},
                                "sbp places on whole GPUs only, and the model meets its SLO on none "
                                "that it was profiled on; add a profile of a whole GPU, or relax "
                                "the SLO");
     for (;;) {
-        const weft_option *o = find_saturated(board, demand);
+        const weft_option *o = find_saturated(builder, demand);
         if (!o || rest < peak_of(o) * (1 - slack) || rest <= rate * slack)
             break;
         /* As many as that type has: the choice does not change before it is used up. */
-        uint32_t before = board->slices.len;
+        uint32_t before = builder->slices.len;
         while (rest >= peak_of(o) * (1 - slack) && rest > rate * slack) {
             double part = fmin(rest, peak_of(o));
-            if (!weft_board__add(board, demand, o, part, false))
+            if (!weft_builder__add(builder, demand, o, part, false))
                 break;
             rest -= part;
         }
-        if (board->slices.len == before)
+        if (builder->slices.len == before)
             break;
     }
     if (rest > rate * slack || rate == 0) {
         residue r = {.demand = demand, .rank = rank, .rate_per_s = rest};
-        if (!find_residue(board, demand, rest, UINT32_MAX, &r.occupancy))
+        if (!find_residue(builder, demand, rest, UINT32_MAX, &r.occupancy))
             r.occupancy = 1;
-        WEFT_VEC_PUSH(board->arena, &p->residues, r);
+        WEFT_VEC_PUSH(builder->arena, &p->residues, r);
     }
     return WEFT_ERR_OK;
 }
@@ -188,18 +188,18 @@ static int compare_residues(const void *a, const void *b)
 }
 
 /* The fastest batch of at least cycle * rate requests that leaves room in the SLO; NULL: none. */
-static const weft_option *find_batch(const weft_board *board, const member *m, const bin *in,
+static const weft_option *find_batch(const weft_builder *builder, const member *m, const bin *in,
                                      double cycle_us)
 {
     const weft_option *best = NULL;
-    weft_choice at = weft_menu__choice(&board->menu, m->demand, in->shape);
+    weft_choice at = weft_menu__choice(&builder->menu, m->demand, in->shape);
     for (uint32_t i = at.first; i < at.first + at.n; i++) {
-        const weft_option *o = &board->option[m->demand][i];
+        const weft_option *o = &builder->option[m->demand][i];
         if (!is_whole(o))
             continue;
         if (m->rate_per_s > 0 && m->rate_per_s * cycle_us > o->point->batch * 1e6 * (1 + slack))
             continue;
-        if (cycle_us + o->exec_us > slo_of(board, m->demand) * (1 + slack))
+        if (cycle_us + o->exec_us > slo_of(builder, m->demand) * (1 + slack))
             continue;
         if (!best || o->exec_us < best->exec_us)
             best = o;
@@ -211,23 +211,23 @@ static const weft_option *find_batch(const weft_board *board, const member *m, c
  * Occupancy of the result, or -1. */
 static double try_bin(packer *p, const bin *in, const residue *r, double *out_cycle_us)
 {
-    weft_board *board = p->board;
+    weft_builder *builder = p->builder;
     uint32_t n = in->members.len + 1;
     double occupancy, sum_us = 0;
     if (n > p->trial_cap) {
         p->trial_cap = n * 2;
-        p->trial = weft_arena_array(board->arena, p->trial_cap, sizeof *p->trial);
-        p->trial_option = weft_arena_array(board->arena, p->trial_cap, sizeof *p->trial_option);
+        p->trial = weft_arena_array(builder->arena, p->trial_cap, sizeof *p->trial);
+        p->trial_option = weft_arena_array(builder->arena, p->trial_cap, sizeof *p->trial_option);
     }
-    const weft_option *own = find_residue(board, r->demand, r->rate_per_s, in->shape, &occupancy);
+    const weft_option *own = find_residue(builder, r->demand, r->rate_per_s, in->shape, &occupancy);
     if (!own)
         return -1;
-    double cycle_us = fmin(in->cycle_us, duty_cycle(board, r->demand, own, r->rate_per_s));
+    double cycle_us = fmin(in->cycle_us, duty_cycle(builder, r->demand, own, r->rate_per_s));
     for (uint32_t i = 0; i < n; i++) {
         member *m = &p->trial[i];
         *m = i + 1 < n ? in->members.at[i]
                        : (member){.demand = r->demand, .rate_per_s = r->rate_per_s};
-        m->option = p->trial_option[i] = find_batch(board, m, in, cycle_us);
+        m->option = p->trial_option[i] = find_batch(builder, m, in, cycle_us);
         if (!m->option)
             return -1;
         sum_us += m->option->exec_us;
@@ -257,8 +257,8 @@ static bool join_bin(packer *p, const residue *r)
             return false;
         bin *b = &p->bins.at[best];
         (void)try_bin(p, b, r, &cycle_us);
-        /* The board knows of memory and of rules that forbid sharing. */
-        if (!weft_board__join(p->board, b->slice, r->demand, r->rate_per_s, p->trial_option)) {
+        /* The builder knows of memory and of rules that forbid sharing. */
+        if (!weft_builder__join(p->builder, b->slice, r->demand, r->rate_per_s, p->trial_option)) {
             b->refused = number;
             continue;
         }
@@ -266,7 +266,7 @@ static bool join_bin(packer *p, const residue *r)
         member own = p->trial[b->members.len];
         for (uint32_t i = 0; i < b->members.len; i++)
             b->members.at[i] = p->trial[i];
-        WEFT_VEC_PUSH(p->board->arena, &b->members, own);
+        WEFT_VEC_PUSH(p->builder->arena, &b->members, own);
         return true;
     }
 }
@@ -274,37 +274,37 @@ static bool join_bin(packer *p, const residue *r)
 /* Opens a device for a residue, which has it alone so far; false: none is free. */
 static bool open_bin(packer *p, const residue *r)
 {
-    weft_board *board = p->board;
+    weft_builder *builder = p->builder;
     double occupancy;
-    const weft_option *o = find_residue(board, r->demand, r->rate_per_s, UINT32_MAX, &occupancy);
-    if (!o || !weft_board__add(board, r->demand, o, r->rate_per_s, false))
+    const weft_option *o = find_residue(builder, r->demand, r->rate_per_s, UINT32_MAX, &occupancy);
+    if (!o || !weft_builder__add(builder, r->demand, o, r->rate_per_s, false))
         return false;
-    bin b = {.slice = board->slices.len - 1,
+    bin b = {.slice = builder->slices.len - 1,
              .shape = o->shape,
-             .cycle_us = duty_cycle(board, r->demand, o, r->rate_per_s)};
+             .cycle_us = duty_cycle(builder, r->demand, o, r->rate_per_s)};
     member m = {.demand = r->demand, .option = o, .rate_per_s = r->rate_per_s};
-    WEFT_VEC_PUSH(board->arena, &b.members, m);
-    WEFT_VEC_PUSH(board->arena, &p->bins, b);
+    WEFT_VEC_PUSH(builder->arena, &b.members, m);
+    WEFT_VEC_PUSH(builder->arena, &p->bins, b);
     return true;
 }
 
 static weft_err place_sbp(void *state, const weft_problem *problem, weft_arena *arena,
                           weft_diag *diag, weft_plan *out)
 {
-    weft_board board;
-    packer p = {.board = &board};
+    weft_builder builder;
+    packer p = {.builder = &builder};
     (void)state;
-    WEFT_TRY(weft_board__init(&board, problem, arena, diag));
+    WEFT_TRY(weft_builder__init(&builder, problem, arena, diag));
     for (uint32_t i = 0; i < problem->demands->n; i++)
-        WEFT_TRY(saturate(&p, board.order[i], i));
+        WEFT_TRY(saturate(&p, builder.order[i], i));
     if (p.residues.len > 0)
         qsort(p.residues.at, p.residues.len, sizeof *p.residues.at, compare_residues);
     for (uint32_t i = 0; i < p.residues.len; i++) {
         const residue *r = &p.residues.at[i];
         if (!join_bin(&p, r) && !open_bin(&p, r) && problem->goal != WEFT_GOAL_GOODPUT)
-            return weft_board__full(&board, r->demand, r->rate_per_s);
+            return weft_builder__full(&builder, r->demand, r->rate_per_s);
     }
-    weft_board__finish(&board, "sbp", out);
+    weft_builder__finish(&builder, "sbp", out);
     return WEFT_ERR_OK;
 }
 

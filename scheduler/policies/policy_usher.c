@@ -49,22 +49,22 @@
 
 static const double slack = 1e-9;
 
-/* A replica on a device of the board. */
+/* A replica on a device of the builder. */
 typedef struct replica {
     uint32_t device, model;
     const weft_usher_need *need;
 } replica;
 
-typedef struct builder {
+typedef struct placer {
     weft_usher u;
     WEFT_VEC(uint32_t) next; /* by device: the next of its class */
     WEFT_VEC(replica) replicas;
     double *capacity; /* by model */
-} builder;
+} placer;
 
 /* -- Carrying out a placement ----------------------------------------------------------------- */
 
-static void push_device(builder *b, uint32_t class, uint32_t device)
+static void push_device(placer *b, uint32_t class, uint32_t device)
 {
     weft_usher_class *k = &b->u.classes.at[class];
     if (k->first == UINT32_MAX)
@@ -75,7 +75,7 @@ static void push_device(builder *b, uint32_t class, uint32_t device)
     b->next.at[device] = UINT32_MAX;
 }
 
-static uint32_t pop_device(builder *b, uint32_t class)
+static uint32_t pop_device(placer *b, uint32_t class)
 {
     weft_usher_class *k = &b->u.classes.at[class];
     uint32_t device = k->first;
@@ -83,18 +83,18 @@ static uint32_t pop_device(builder *b, uint32_t class)
     return device;
 }
 
-static uint32_t open_device(builder *b, uint32_t type, const weft_usher_need *need)
+static uint32_t open_device(placer *b, uint32_t type, const weft_usher_need *need)
 {
     weft_slice_kind kind = need[type].option->spec.kind;
     uint32_t none = UINT32_MAX;
-    uint32_t device = weft_board__open(b->u.board, b->u.type[type].row, kind);
+    uint32_t device = weft_builder__open(b->u.builder, b->u.type[type].row, kind);
     while (b->next.len <= device)
-        WEFT_VEC_PUSH(b->u.board->arena, &b->next, none);
+        WEFT_VEC_PUSH(b->u.builder->arena, &b->next, none);
     return device;
 }
 
 /* Gives real devices to the moves of the last placement. */
-static void realise(builder *b, const uint32_t *group, const weft_usher_config *const *config)
+static void realise(placer *b, const uint32_t *group, const weft_usher_config *const *config)
 {
     weft_usher *u = &b->u;
     for (uint32_t i = 0; i < u->moves.len; i++) {
@@ -111,7 +111,7 @@ static void realise(builder *b, const uint32_t *group, const weft_usher_config *
                     continue;
                 replica x = {.device = device, .model = group[m], .need = &config[m]->need[type]};
                 b->capacity[x.model] += x.need->rate_per_s;
-                WEFT_VEC_PUSH(u->board->arena, &b->replicas, x);
+                WEFT_VEC_PUSH(u->builder->arena, &b->replicas, x);
             }
         }
     }
@@ -119,7 +119,7 @@ static void realise(builder *b, const uint32_t *group, const weft_usher_config *
 
 /* Devices of this group are those of others for the next one: equal states become one class, and
  * what has no room for anything is forgotten. */
-static void close_group(builder *b)
+static void close_group(placer *b)
 {
     weft_usher *u = &b->u;
     uint32_t n = 0;
@@ -149,20 +149,20 @@ static void close_group(builder *b)
 
 /* Parts of the rates in proportion to what replicas can serve. A replica of a model that cannot be
  * carried fully (goal goodput) works at its capacity. */
-static weft_err put_replicas(builder *b)
+static weft_err put_replicas(placer *b)
 {
-    weft_board *board = b->u.board;
+    weft_builder *builder = b->u.builder;
     for (uint32_t i = 0; i < b->replicas.len; i++) {
         const replica *x = &b->replicas.at[i];
         const weft_usher_model *m = &b->u.model[x->model];
         double part = fmin(1, m->rate_per_s / b->capacity[x->model]);
         double rate = fmin(x->need->rate_per_s * part, x->need->option->peak_per_s);
-        if (weft_board__put(board, x->device, -1, m->demand, x->need->option, rate))
+        if (weft_builder__put(builder, x->device, -1, m->demand, x->need->option, rate))
             continue;
-        if (board->problem->goal == WEFT_GOAL_GOODPUT)
+        if (builder->problem->goal == WEFT_GOAL_GOODPUT)
             continue;
-        return weft_diag_error(board->diag, WEFT_ERR_INFEASIBLE,
-                               (weft_where){.item = board->demands->at[m->demand].model},
+        return weft_diag_error(builder->diag, WEFT_ERR_INFEASIBLE,
+                               (weft_where){.item = builder->demands->at[m->demand].model},
                                "its neighbours slow it down beyond its SLO, and usher plans as if "
                                "they did not; a larger SLO or no interference would make it "
                                "feasible");
@@ -170,18 +170,18 @@ static weft_err put_replicas(builder *b)
     return WEFT_ERR_OK;
 }
 
-static weft_err refuse_group(const builder *b, const uint32_t *group, uint32_t n,
+static weft_err refuse_group(const placer *b, const uint32_t *group, uint32_t n,
                              const weft_usher_result *r)
 {
     for (uint32_t i = 0; i < n; i++) {
         const weft_usher_model *m = &b->u.model[group[i]];
         if (r->part[i] < m->rate_per_s * (1 - slack))
-            return weft_board__full(b->u.board, m->demand, m->rate_per_s - r->part[i]);
+            return weft_builder__full(b->u.builder, m->demand, m->rate_per_s - r->part[i]);
     }
-    return weft_board__full(b->u.board, b->u.model[group[0]].demand, 0);
+    return weft_builder__full(b->u.builder, b->u.model[group[0]].demand, 0);
 }
 
-static weft_err place_groups(builder *b)
+static weft_err place_groups(placer *b)
 {
     weft_usher *u = &b->u;
     uint64_t effort = u->effort;
@@ -231,8 +231,8 @@ static bool read_options(const weft_problem *problem, weft_diag *diag, weft_ushe
 
 static void list_types(weft_usher *u)
 {
-    const weft_fleet *fleet = u->board->fleet;
-    weft_usher_type *type = weft_arena_array(u->board->arena, fleet->n_device, sizeof *type);
+    const weft_fleet *fleet = u->builder->fleet;
+    weft_usher_type *type = weft_arena_array(u->builder->arena, fleet->n_device, sizeof *type);
     for (uint32_t i = 0; i < fleet->n_device; i++) {
         const weft_fleet_device *row = &fleet->device[i];
         double price = weft_fleet__price(row);
@@ -240,7 +240,7 @@ static void list_types(weft_usher *u)
             type[u->n_type++] = (weft_usher_type){.row = row, .price = price > 0 ? price : 1};
     }
     u->type = type;
-    u->opened = weft_arena_array(u->board->arena, u->n_type, sizeof *u->opened);
+    u->opened = weft_arena_array(u->builder->arena, u->n_type, sizeof *u->opened);
 }
 
 static void report(const weft_usher *u, weft_diag *diag)
@@ -263,15 +263,15 @@ static void report(const weft_usher *u, weft_diag *diag)
 static weft_err place_usher(void *state, const weft_problem *problem, weft_arena *arena,
                             weft_diag *diag, weft_plan *out)
 {
-    weft_board board;
-    builder b = {.u = {.board = &board}};
+    weft_builder builder;
+    placer b = {.u = {.builder = &builder}};
     weft_usher *u = &b.u;
     (void)state;
     if (!read_options(problem, diag, &u->options))
         return WEFT_ERR_INPUT;
-    WEFT_TRY(weft_board__init(&board, problem, arena, diag));
-    if (weft_usher__keep(&board, u->options.trigger)) {
-        weft_board__finish(&board, "usher", out);
+    WEFT_TRY(weft_builder__init(&builder, problem, arena, diag));
+    if (weft_usher__keep(&builder, u->options.trigger)) {
+        weft_builder__finish(&builder, "usher", out);
         return WEFT_ERR_OK;
     }
     u->effort = problem->effort > 0 ? problem->effort : WEFT_USHER_EFFORT;
@@ -282,7 +282,7 @@ static weft_err place_usher(void *state, const weft_problem *problem, weft_arena
     WEFT_TRY(place_groups(&b));
     WEFT_TRY(put_replicas(&b));
     report(u, diag);
-    weft_board__finish(&board, "usher", out);
+    weft_builder__finish(&builder, "usher", out);
     return WEFT_ERR_OK;
 }
 

@@ -22,7 +22,7 @@
  *
  * With a previous plan, what still holds stays where it is. Models whose rate or SLO changed first
  * use the slices they have, give up those they need no more, and find places for the rest as in 2
- * (mix_change.c where slices are dedicated, else on the board).
+ * (mix_change.c where slices are dedicated, else on the builder).
  * A new plan is made as well for small sets; it is taken when it saves more than its moves cost:
  * each piece that is not where it was costs `move` devices.
  *
@@ -59,7 +59,7 @@ typedef struct weft_run {
     weft_problem problem; /* with our own copy of the fleet, whose counts the search lowers */
     weft_fleet fleet;
     weft_fleet_device *row;
-    weft_board *board;
+    weft_builder *builder;
     weft_arena *arena;
     weft_diag *diag;
     bool fast, others;
@@ -92,12 +92,12 @@ static void consider(weft_run *run, const weft_pieces *list)
 /* Whether plans of this search are all plans there are. */
 static bool is_whole_world(const weft_run *run, const weft_fleet_device *row)
 {
-    const weft_board *board = run->board;
+    const weft_builder *builder = run->builder;
     if (!run->problem.rules.isolated || run->fleet.n_device != 1)
         return false;
-    for (uint32_t d = 0; d < board->demands->n; d++)
-        for (uint32_t i = 0; i < board->n_option[d]; i++) {
-            const weft_option *o = &board->option[d][i];
+    for (uint32_t d = 0; d < builder->demands->n; d++)
+        for (uint32_t i = 0; i < builder->n_option[d]; i++) {
+            const weft_option *o = &builder->option[d][i];
             if (o->row != row || o->spec.kind != WEFT_SLICE_MIG || o->spec.percent != 0)
                 return false;
         }
@@ -114,18 +114,18 @@ typedef struct mig_plan {
 /* false: some model cannot be on MIG instances of the row. */
 static bool load_services(weft_run *run, const weft_fleet_device *row, mig_plan *out)
 {
-    const weft_board *board = run->board;
-    uint32_t n = (uint32_t)board->demands->n;
+    const weft_builder *builder = run->builder;
+    uint32_t n = (uint32_t)builder->demands->n;
     *out = (mig_plan){.shape = weft_mig__shape(weft_device_type_find(row->type)), .row = row};
     out->top = weft_arena_array(run->arena, n, sizeof *out->top);
     out->load = weft_arena_array(run->arena, n, sizeof *out->load);
     if (out->shape.n == 0)
         return false;
     for (uint32_t s = 0; s < n; s++) {
-        uint32_t demand = board->order[s];
+        uint32_t demand = builder->order[s];
         bool any = false;
-        out->top[s] = weft_mig__top(board, &out->shape, row, demand, 0);
-        out->load[s].rate_per_s = board->demands->at[demand].rate_per_s;
+        out->top[s] = weft_mig__top(builder, &out->shape, row, demand, 0);
+        out->load[s].rate_per_s = builder->demands->at[demand].rate_per_s;
         for (uint32_t p = 0; p < out->shape.n; p++) {
             out->load[s].per_s[p] = out->top[s].per_s[p];
             any = any || out->top[s].per_s[p] > 0;
@@ -139,8 +139,8 @@ static bool load_services(weft_run *run, const weft_fleet_device *row, mig_plan 
 /* Instances get places, places get models in the order of names. */
 static weft_pieces list_pieces(weft_run *run, const mig_plan *mp, const weft_mig_found *found)
 {
-    const weft_board *board = run->board;
-    uint32_t n = (uint32_t)board->demands->n, total = 0, *taken = NULL;
+    const weft_builder *builder = run->builder;
+    uint32_t n = (uint32_t)builder->demands->n, total = 0, *taken = NULL;
     uint64_t count[WEFT_MIG_PROFILES_MAX] = {0}, next[WEFT_MIG_PROFILES_MAX] = {0};
     weft_mig_place *place[WEFT_MIG_PROFILES_MAX];
     for (uint32_t s = 0; s < n; s++)
@@ -160,7 +160,7 @@ static weft_pieces list_pieces(weft_run *run, const mig_plan *mp, const weft_mig
                 list.at[list.n++] =
                     (weft_piece){.device = at->device,
                                  .slice_id = (uint32_t)at->start,
-                                 .demand = board->order[s],
+                                 .demand = builder->order[s],
                                  .start = at->start,
                                  .option = mp->top[s].option[p],
                                  .rate_per_s = mp->load[s].per_s[p] * fmin(1, rate / peak)};
@@ -177,7 +177,7 @@ static void try_mig(weft_run *run, const weft_fleet_device *row)
         return;
     weft_mig_search in = {.shape = &mp.shape,
                           .load = mp.load,
-                          .n = (uint32_t)run->board->demands->n,
+                          .n = (uint32_t)run->builder->demands->n,
                           .width = WIDTH_FAST,
                           .arena = run->arena};
     if (!weft_mig__search(&in, &found))
@@ -198,8 +198,8 @@ static void try_mig(weft_run *run, const weft_fleet_device *row)
         return;
     weft_pieces list = list_pieces(run, &mp, &found);
     weft_mix__sort(&list);
-    if (weft_mix__put(run->board, &list)) {
-        list = weft_mix__list(run->board);
+    if (weft_mix__put(run->builder, &list)) {
+        list = weft_mix__list(run->builder);
         consider(run, &list);
     }
 }
@@ -224,40 +224,40 @@ static int compare_needs(const void *a, const void *b)
 /* Demands by descending need of devices; with the goal goodput, by what a device carries. */
 static need *order_needs(const weft_run *run)
 {
-    const weft_board *board = run->board;
-    need *list = weft_arena_array(run->arena, board->demands->n, sizeof *list);
-    for (uint32_t s = 0; s < board->demands->n; s++) {
-        uint32_t d = board->order[s];
+    const weft_builder *builder = run->builder;
+    need *list = weft_arena_array(run->arena, builder->demands->n, sizeof *list);
+    for (uint32_t s = 0; s < builder->demands->n; s++) {
+        uint32_t d = builder->order[s];
         double least = 0;
-        for (uint32_t i = 0; i < board->n_option[d]; i++) {
-            double ratio = board->option[d][i].spec.weight / board->option[d][i].peak_per_s;
+        for (uint32_t i = 0; i < builder->n_option[d]; i++) {
+            double ratio = builder->option[d][i].spec.weight / builder->option[d][i].peak_per_s;
             least = i == 0 || ratio < least ? ratio : least;
         }
         bool goodput = run->problem.goal == WEFT_GOAL_GOODPUT;
         list[s] = (need){.demand = d,
                          .rank = s,
-                         .key = !goodput    ? least * board->demands->at[d].rate_per_s
+                         .key = !goodput    ? least * builder->demands->at[d].rate_per_s
                                 : least > 0 ? 1 / least
                                             : 0};
     }
-    if (board->demands->n > 0)
-        qsort(list, board->demands->n, sizeof *list, compare_needs);
+    if (builder->demands->n > 0)
+        qsort(list, builder->demands->n, sizeof *list, compare_needs);
     return list;
 }
 
 static bool try_greedy(weft_run *run, bool bulk)
 {
-    weft_board *board = run->board;
+    weft_builder *builder = run->builder;
     const need *list = order_needs(run);
-    weft_board__undo(board, 0);
-    for (uint32_t i = 0; i < board->demands->n; i++) {
+    weft_builder__undo(builder, 0);
+    for (uint32_t i = 0; i < builder->demands->n; i++) {
         uint32_t d = list[i].demand;
-        if (board->n_option[d] > 0 &&
-            !weft_mix__add(board, d, board->demands->at[d].rate_per_s, bulk) &&
+        if (builder->n_option[d] > 0 &&
+            !weft_mix__add(builder, d, builder->demands->at[d].rate_per_s, bulk) &&
             run->problem.goal != WEFT_GOAL_GOODPUT)
             return false;
     }
-    weft_pieces pieces = weft_mix__list(board);
+    weft_pieces pieces = weft_mix__list(builder);
     consider(run, &pieces);
     return true;
 }
@@ -290,15 +290,15 @@ static bool is_fast_policy(const char *name)
 }
 
 /* Pieces that any plan has at least, roughly, but no more than the fleet has room for. */
-static double count_pieces(const weft_board *board, uint32_t *most)
+static double count_pieces(const weft_builder *builder, uint32_t *most)
 {
     double sum = 0, largest = -1;
-    for (uint32_t s = 0; s < board->demands->n; s++) {
-        uint32_t d = board->order[s];
+    for (uint32_t s = 0; s < builder->demands->n; s++) {
+        uint32_t d = builder->order[s];
         double peak = 0;
-        for (uint32_t i = 0; i < board->n_option[d]; i++)
-            peak = fmax(peak, board->option[d][i].peak_per_s);
-        double pieces = peak > 0 ? board->demands->at[d].rate_per_s / peak : 0;
+        for (uint32_t i = 0; i < builder->n_option[d]; i++)
+            peak = fmax(peak, builder->option[d][i].peak_per_s);
+        double pieces = peak > 0 ? builder->demands->at[d].rate_per_s / peak : 0;
         if (pieces > largest) {
             largest = pieces;
             *most = d;
@@ -312,7 +312,7 @@ static double count_pieces(const weft_board *board, uint32_t *most)
 static bool is_large(const weft_run *run)
 {
     uint32_t most;
-    return count_pieces(run->board, &most) > OTHERS_PIECES_MAX;
+    return count_pieces(run->builder, &most) > OTHERS_PIECES_MAX;
 }
 
 static void try_others(weft_run *run)
@@ -332,7 +332,7 @@ static void try_others(weft_run *run)
         if (policy->place(state, &problem, run->arena, NULL, &plan) != WEFT_ERR_OK)
             continue;
         weft_pieces list;
-        if (weft_mix__read(run->board, &plan, &list))
+        if (weft_mix__read(run->builder, &plan, &list))
             consider(run, &list);
         if (!run->has_other || is_plan_better(problem.goal, &plan, &run->other))
             run->other = plan;
@@ -346,7 +346,7 @@ static void try_others(weft_run *run)
 static weft_plan finish(weft_run *run)
 {
     weft_plan plan;
-    weft_board__finish(run->board, "weft", &plan);
+    weft_builder__finish(run->builder, "weft", &plan);
     if (run->problem.goal != WEFT_GOAL_GOODPUT && (double)run->bound > plan.lower_bound)
         plan.lower_bound = (double)run->bound;
     plan.proven = plan.gpus <= plan.lower_bound;
@@ -357,7 +357,7 @@ static bool is_at_bound(const weft_run *run, const weft_pieces *list)
 {
     return run->problem.goal == WEFT_GOAL_COST && run->fleet.n_device == 1 &&
            (list->devices <= run->bound ||
-            list->devices <= weft_menu__lower_bound(&run->board->menu));
+            list->devices <= weft_menu__lower_bound(&run->builder->menu));
 }
 
 /* More than all devices are needed: refused at once, by the model that asks for most. */
@@ -367,11 +367,11 @@ static weft_err refuse_excess(weft_run *run)
     uint32_t most = 0;
     for (uint32_t i = 0; i < run->fleet.n_device; i++)
         devices += run->row[i].count;
-    double bound = weft_menu__lower_bound(&run->board->menu);
+    double bound = weft_menu__lower_bound(&run->builder->menu);
     if (run->problem.goal == WEFT_GOAL_GOODPUT || bound <= (double)devices)
         return WEFT_ERR_OK;
-    (void)count_pieces(run->board, &most);
-    const weft_demand *d = &run->board->demands->at[most];
+    (void)count_pieces(run->builder, &most);
+    const weft_demand *d = &run->builder->demands->at[most];
     return weft_diag_error(run->diag, WEFT_ERR_INFEASIBLE, (weft_where){.item = d->model},
                            "the fleet has no place left for %.6g/s: at least %.6g devices are "
                            "needed in all, it has %llu",
@@ -397,8 +397,8 @@ static weft_err plan_anew(weft_run *run, weft_plan *out)
         uint32_t tries = run->fast || is_at_bound(run, list) ? 0 : run->tries;
         if (tries > PUTS_MAX / (list->n + 1))
             tries = PUTS_MAX / (list->n + 1);
-        weft_mix__improve(run->board, run->row, tries, run->problem.seed + i, list);
-        if (!weft_mix__put(run->board, list))
+        weft_mix__improve(run->builder, run->row, tries, run->problem.seed + i, list);
+        if (!weft_mix__put(run->builder, list))
             continue;
         weft_plan plan = finish(run);
         if (!found || is_plan_better(run->problem.goal, &plan, &best))
@@ -425,16 +425,16 @@ static weft_err plan_anew(weft_run *run, weft_plan *out)
 static weft_pieces read_kept(const weft_run *run)
 {
     const weft_plan *previous = run->problem.previous;
-    const weft_board *board = run->board;
+    const weft_builder *builder = run->builder;
     weft_pieces list = {.at = weft_arena_array(run->arena, previous->n, sizeof *list.at)};
     for (size_t i = 0; i < previous->n; i++) {
         const weft_placement *p = &previous->at[i];
-        uint32_t demand = weft_board__find_demand(board, p->model);
-        const weft_shape *shape = weft_menu__shape(&board->menu, p->type, p->slice);
+        uint32_t demand = weft_builder__find_demand(builder, p->model);
+        const weft_shape *shape = weft_menu__shape(&builder->menu, p->type, p->slice);
         const weft_option *o =
             demand == NONE || !shape
                 ? NULL
-                : weft_menu__option(&board->menu, demand, (uint32_t)(shape - board->menu.shape),
+                : weft_menu__option(&builder->menu, demand, (uint32_t)(shape - builder->menu.shape),
                                     p->batch, p->procs);
         if (o)
             list.at[list.n++] = (weft_piece){
@@ -460,7 +460,7 @@ static bool is_lone(const weft_pieces *list, uint32_t i)
  * slices only get less. *rest: by demand, what finds no place among them (-1: no piece at all). */
 static void refit(const weft_run *run, weft_pieces *list, double *rest)
 {
-    const weft_demands *demands = run->board->demands;
+    const weft_demands *demands = run->builder->demands;
     uint32_t n = (uint32_t)demands->n, kept = 0;
     double *carried = weft_arena_array(run->arena, n, sizeof *carried);
     uint32_t *pieces = weft_arena_array(run->arena, n, sizeof *pieces);
@@ -491,20 +491,20 @@ static void refit(const weft_run *run, weft_pieces *list, double *rest)
 /* false: it does not fit any more. */
 static bool plan_from_previous(weft_run *run, weft_plan *out)
 {
-    weft_board *board = run->board;
-    if (weft_mix__change(board, run->problem.previous, out))
+    weft_builder *builder = run->builder;
+    if (weft_mix__change(builder, run->problem.previous, out))
         return true;
-    double *rest = weft_arena_array(run->arena, board->demands->n, sizeof *rest);
+    double *rest = weft_arena_array(run->arena, builder->demands->n, sizeof *rest);
     weft_pieces list = read_kept(run);
     refit(run, &list, rest);
-    if (!weft_mix__put(board, &list))
+    if (!weft_mix__put(builder, &list))
         return false;
-    for (uint32_t s = 0; s < board->demands->n; s++) {
-        uint32_t d = board->order[s];
-        double rate = board->demands->at[d].rate_per_s;
+    for (uint32_t s = 0; s < builder->demands->n; s++) {
+        uint32_t d = builder->order[s];
+        double rate = builder->demands->at[d].rate_per_s;
         bool wants = rest[d] < 0 || rest[d] > rate * 1e-9;
-        if (wants && board->n_option[d] > 0 &&
-            !weft_mix__add(board, d, rest[d] < 0 ? rate : rest[d], true) &&
+        if (wants && builder->n_option[d] > 0 &&
+            !weft_mix__add(builder, d, rest[d] < 0 ? rate : rest[d], true) &&
             run->problem.goal != WEFT_GOAL_GOODPUT)
             return false;
     }
@@ -576,8 +576,8 @@ static weft_err start_run(const weft_problem *problem, weft_arena *arena, weft_d
     run->fleet = *problem->fleet;
     run->fleet.device = run->row;
     run->problem.fleet = &run->fleet;
-    run->board = weft_arena_alloc(arena, sizeof *run->board);
-    return weft_board__init(run->board, &run->problem, arena, diag);
+    run->builder = weft_arena_alloc(arena, sizeof *run->builder);
+    return weft_builder__init(run->builder, &run->problem, arena, diag);
 }
 
 static weft_err place_weft(void *state, const weft_problem *problem, weft_arena *arena,

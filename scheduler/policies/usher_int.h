@@ -96,7 +96,7 @@ typedef struct weft_usher_stats {
 } weft_usher_stats;
 
 typedef struct weft_usher {
-    weft_board *board;
+    weft_builder *builder;
     weft_usher_options options;
     const weft_usher_type *type;
     uint32_t n_type;
@@ -116,7 +116,7 @@ typedef struct weft_usher {
 
 /* Puts the plan in force again when no rate has moved by `trigger` of itself (0: never) or by
  * 500/s; false, and nothing changed, when it is to be made anew. */
-bool weft_usher__keep(weft_board *board, double trigger);
+bool weft_usher__keep(weft_builder *builder, double trigger);
 
 /* -- usher_need.c ----------------------------------------------------------------------------- */
 

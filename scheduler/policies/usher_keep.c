@@ -11,12 +11,12 @@ static const double slack = 1e-9;
 static const double trigger_per_s = 500;
 
 /* Index in the order of names; UINT32_MAX: no such model. */
-static uint32_t find_model(const weft_board *board, const char *name)
+static uint32_t find_model(const weft_builder *builder, const char *name)
 {
-    size_t lo = 0, hi = board->demands->n;
+    size_t lo = 0, hi = builder->demands->n;
     while (lo < hi) {
         size_t mid = (lo + hi) / 2;
-        int order = strcmp(name, board->demands->at[board->order[mid]].model);
+        int order = strcmp(name, builder->demands->at[builder->order[mid]].model);
         if (order == 0)
             return (uint32_t)mid;
         if (order < 0)
@@ -38,18 +38,20 @@ static int compare_places(const void *a, const void *b)
 
 /* Whether all models of the plan are asked for, all that are asked for are in it, and no rate has
  * moved too far. */
-static bool is_quiet(const weft_board *board, const weft_plan *plan, double trigger, double *was)
+static bool is_quiet(const weft_builder *builder, const weft_plan *plan, double trigger,
+                     double *was)
 {
-    uint32_t *uses = weft_arena_array(board->arena, board->demands->n, sizeof *uses);
+    uint32_t *uses = weft_arena_array(builder->arena, builder->demands->n, sizeof *uses);
     for (size_t i = 0; i < plan->n; i++) {
-        uint32_t m = find_model(board, plan->at[i].model);
+        uint32_t m = find_model(builder, plan->at[i].model);
         if (m == UINT32_MAX)
             return false;
         was[m] += plan->at[i].rate_per_s;
         uses[m]++;
     }
-    for (uint32_t m = 0; m < board->demands->n; m++) {
-        double rate = board->demands->at[board->order[m]].rate_per_s, moved = fabs(rate - was[m]);
+    for (uint32_t m = 0; m < builder->demands->n; m++) {
+        double rate = builder->demands->at[builder->order[m]].rate_per_s,
+               moved = fabs(rate - was[m]);
         if (uses[m] == 0 || moved >= trigger_per_s || moved >= trigger * was[m] + slack ||
             (was[m] == 0 && rate > 0))
             return false;
@@ -58,20 +60,20 @@ static bool is_quiet(const weft_board *board, const weft_plan *plan, double trig
 }
 
 /* The option of a placement, as profile and fleet are now; NULL: it is none any more. */
-static const weft_option *find_option(const weft_board *board, const weft_placement *p,
+static const weft_option *find_option(const weft_builder *builder, const weft_placement *p,
                                       uint32_t demand)
 {
-    const weft_shape *shape = weft_menu__shape(&board->menu, p->type, p->slice);
+    const weft_shape *shape = weft_menu__shape(&builder->menu, p->type, p->slice);
     if (!shape || !shape->row || !shape->known)
         return NULL;
-    return weft_menu__option(&board->menu, demand, (uint32_t)(shape - board->menu.shape), p->batch,
-                             p->procs);
+    return weft_menu__option(&builder->menu, demand, (uint32_t)(shape - builder->menu.shape),
+                             p->batch, p->procs);
 }
 
 /* Puts every placement of the plan, with its part of the new rate; false: one has no place. */
-static bool put_again(weft_board *board, const weft_plan *plan, const double *was)
+static bool put_again(weft_builder *builder, const weft_plan *plan, const double *was)
 {
-    const weft_placement **list = weft_arena_array(board->arena, plan->n, sizeof *list);
+    const weft_placement **list = weft_arena_array(builder->arena, plan->n, sizeof *list);
     uint32_t device = UINT32_MAX;
     for (size_t i = 0; i < plan->n; i++)
         list[i] = &plan->at[i];
@@ -79,31 +81,31 @@ static bool put_again(weft_board *board, const weft_plan *plan, const double *wa
         qsort(list, plan->n, sizeof *list, compare_places);
     for (size_t i = 0; i < plan->n; i++) {
         const weft_placement *p = list[i];
-        uint32_t m = find_model(board, p->model), demand = board->order[m];
-        const weft_option *o = find_option(board, p, demand);
-        double rate = board->demands->at[demand].rate_per_s;
+        uint32_t m = find_model(builder, p->model), demand = builder->order[m];
+        const weft_option *o = find_option(builder, p, demand);
+        double rate = builder->demands->at[demand].rate_per_s;
         if (!o || (o->spec.kind != WEFT_SLICE_WHOLE && o->spec.kind != WEFT_SLICE_MPS))
             return false;
         if (i == 0 || p->device != list[i - 1]->device)
-            device = weft_board__open(board, o->row, o->spec.kind);
+            device = weft_builder__open(builder, o->row, o->spec.kind);
         if (device == UINT32_MAX ||
-            !weft_board__put(board, device, -1, demand, o,
-                             was[m] > 0 ? rate * (p->rate_per_s / was[m]) : 0))
+            !weft_builder__put(builder, device, -1, demand, o,
+                               was[m] > 0 ? rate * (p->rate_per_s / was[m]) : 0))
             return false;
     }
     return true;
 }
 
-bool weft_usher__keep(weft_board *board, double trigger)
+bool weft_usher__keep(weft_builder *builder, double trigger)
 {
-    const weft_plan *plan = board->problem->previous;
-    if (!plan || !(trigger > 0) || board->problem->goal == WEFT_GOAL_GOODPUT ||
+    const weft_plan *plan = builder->problem->previous;
+    if (!plan || !(trigger > 0) || builder->problem->goal == WEFT_GOAL_GOODPUT ||
         strcmp(plan->policy, "usher") != 0)
         return false;
-    uint32_t mark = weft_board__mark(board);
-    double *was = weft_arena_array(board->arena, board->demands->n, sizeof *was);
-    if (is_quiet(board, plan, trigger, was) && put_again(board, plan, was))
+    uint32_t mark = weft_builder__mark(builder);
+    double *was = weft_arena_array(builder->arena, builder->demands->n, sizeof *was);
+    if (is_quiet(builder, plan, trigger, was) && put_again(builder, plan, was))
         return true;
-    weft_board__undo(board, mark);
+    weft_builder__undo(builder, mark);
     return false;
 }

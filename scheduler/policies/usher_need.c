@@ -36,10 +36,10 @@ static uint32_t percent_of(const weft_option *o)
 static const weft_option *find_share(const weft_usher *u, uint32_t demand, uint32_t batch,
                                      const weft_fleet_device *row)
 {
-    const weft_board *board = u->board;
+    const weft_builder *builder = u->builder;
     const weft_option *all = NULL, *found = NULL;
-    for (uint32_t i = 0; i < board->n_option[demand]; i++) {
-        const weft_option *o = &board->option[demand][i];
+    for (uint32_t i = 0; i < builder->n_option[demand]; i++) {
+        const weft_option *o = &builder->option[demand][i];
         if (is_usable(o) && o->row == row && o->point->batch == batch &&
             (!all || percent_of(o) > percent_of(all)))
             all = o;
@@ -47,8 +47,8 @@ static const weft_option *find_share(const weft_usher *u, uint32_t demand, uint3
     if (!all)
         return NULL;
     double creq = all->point->cost.creq * 100;
-    for (uint32_t i = 0; i < board->n_option[demand]; i++) {
-        const weft_option *o = &board->option[demand][i];
+    for (uint32_t i = 0; i < builder->n_option[demand]; i++) {
+        const weft_option *o = &builder->option[demand][i];
         if (!is_usable(o) || o->row != row || o->point->batch != batch)
             continue;
         bool enough = creq > 0 ? percent_of(o) >= creq - 1e-6
@@ -116,11 +116,11 @@ static bool find_rates(const weft_usher *u, const weft_usher_model *m, const wef
 /* Batches of the paper that the profile has; if none of them can be used, the largest others. */
 static uint32_t list_batches(const weft_usher *u, const weft_usher_model *m, uint32_t *out)
 {
-    const weft_board *board = u->board;
+    const weft_builder *builder = u->builder;
     uint32_t n = 0;
     for (uint32_t k = 0; k < WEFT_USHER_BATCHES; k++)
-        for (uint32_t i = 0; i < board->n_option[m->demand]; i++) {
-            const weft_option *o = &board->option[m->demand][i];
+        for (uint32_t i = 0; i < builder->n_option[m->demand]; i++) {
+            const weft_option *o = &builder->option[m->demand][i];
             if (is_usable(o) && o->point->batch == paper_batch[k]) {
                 out[n++] = paper_batch[k];
                 break;
@@ -130,8 +130,8 @@ static uint32_t list_batches(const weft_usher *u, const weft_usher_model *m, uin
         return n;
     for (uint32_t below = BATCH_MAX + 1; n < WEFT_USHER_BATCHES; n++) {
         uint32_t next = 0;
-        for (uint32_t i = 0; i < board->n_option[m->demand]; i++) {
-            const weft_option *o = &board->option[m->demand][i];
+        for (uint32_t i = 0; i < builder->n_option[m->demand]; i++) {
+            const weft_option *o = &builder->option[m->demand][i];
             if (is_usable(o) && o->point->batch < below && o->point->batch > next)
                 next = o->point->batch;
         }
@@ -179,7 +179,7 @@ static void finish_config(const weft_usher *u, const weft_usher_model *m, weft_u
     c->sure = c->replicas * lo >= m->rate_per_s * (1 - slack);
     c->goodput = fmin(m->rate_per_s, c->replicas * hi);
     double carriers = hi > 0 ? ceil(c->goodput / hi * (1 - slack)) : c->replicas;
-    bool fixed = u->board->problem->goal == WEFT_GOAL_GOODPUT;
+    bool fixed = u->builder->problem->goal == WEFT_GOAL_GOODPUT;
     for (uint32_t q = 0; q < WEFT_USHER_BOUNDS; q++) {
         c->must[q] = carriers * least[q];
         c->least[q] = fixed ? c->must[q] : c->replicas * least[q];
@@ -188,7 +188,7 @@ static void finish_config(const weft_usher *u, const weft_usher_model *m, weft_u
 
 static bool is_same(const weft_usher *u, const weft_usher_config *a, const weft_usher_config *b)
 {
-    bool rates = u->n_type > 1 || u->board->problem->goal == WEFT_GOAL_GOODPUT;
+    bool rates = u->n_type > 1 || u->builder->problem->goal == WEFT_GOAL_GOODPUT;
     if (a->replicas != b->replicas)
         return false;
     for (uint32_t g = 0; g < u->n_type; g++) {
@@ -207,11 +207,11 @@ static bool is_same(const weft_usher *u, const weft_usher_config *a, const weft_
 static void add_config(const weft_usher *u, weft_usher_model *m, uint32_t batch, double replicas,
                        const weft_usher_need *need)
 {
-    bool cost = u->board->problem->goal != WEFT_GOAL_GOODPUT;
+    bool cost = u->builder->problem->goal != WEFT_GOAL_GOODPUT;
     weft_usher_config c = {.batch = batch, .need = need};
     c.replicas = (uint32_t)fmin(fmax(1, replicas), REPLICAS_MAX);
     if (u->options.wait) {
-        weft_usher_need *own = weft_arena_array(u->board->arena, u->n_type, sizeof *own);
+        weft_usher_need *own = weft_arena_array(u->builder->arena, u->n_type, sizeof *own);
         memcpy(own, need, u->n_type * sizeof *own);
         for (uint32_t g = 0; g < u->n_type; g++)
             if (own[g].option)
@@ -260,12 +260,12 @@ static double fleet_size(const weft_usher *u)
  * the rate. */
 static void list_configs(weft_usher *u, weft_usher_model *m)
 {
-    bool goodput = u->board->problem->goal == WEFT_GOAL_GOODPUT, sure = false;
+    bool goodput = u->builder->problem->goal == WEFT_GOAL_GOODPUT, sure = false;
     uint32_t batch[WEFT_USHER_BATCHES], n = list_batches(u, m, batch), largest = 0;
     weft_usher_need *need[WEFT_USHER_BATCHES];
     double lo, hi, at_largest = 0, cells = 0;
     for (uint32_t k = 0; k < n; k++) {
-        need[k] = weft_arena_array(u->board->arena, u->n_type, sizeof *need[k]);
+        need[k] = weft_arena_array(u->builder->arena, u->n_type, sizeof *need[k]);
         fill_needs(u, m, batch[k], need[k]);
         if (!find_rates(u, m, need[k], &lo, &hi))
             continue;
@@ -284,8 +284,9 @@ static void list_configs(weft_usher *u, weft_usher_model *m)
         return;
     m->c /= cells;
     m->m /= cells;
-    m->config = weft_arena_array(
-        u->board->arena, (size_t)WEFT_USHER_BATCHES * (WEFT_USHER_DEGREES + 1), sizeof *m->config);
+    m->config =
+        weft_arena_array(u->builder->arena, (size_t)WEFT_USHER_BATCHES * (WEFT_USHER_DEGREES + 1),
+                         sizeof *m->config);
     double c = fmax(1, ceil(m->rate_per_s / at_largest * (1 - slack)));
     for (uint32_t k = 0; k < n; k++) {
         if (!find_rates(u, m, need[k], &lo, &hi))
@@ -305,13 +306,13 @@ static void list_configs(weft_usher *u, weft_usher_model *m)
 
 static weft_err refuse_model(const weft_usher *u, const weft_usher_model *m)
 {
-    weft_where where = {.item = u->board->demands->at[m->demand].model};
+    weft_where where = {.item = u->builder->demands->at[m->demand].model};
     if (u->options.wait && m->config)
-        return weft_diag_error(u->board->diag, WEFT_ERR_INFEASIBLE, where,
+        return weft_diag_error(u->builder->diag, WEFT_ERR_INFEASIBLE, where,
                                "no number of replicas carries %.6g/s when the time to collect a "
                                "batch counts (wait=1) and no SLO ends it; an SLO would",
                                m->rate_per_s);
-    return weft_diag_error(u->board->diag, WEFT_ERR_INFEASIBLE, where,
+    return weft_diag_error(u->builder->diag, WEFT_ERR_INFEASIBLE, where,
                            "usher places on whole GPUs and MPS shares, and the model meets its SLO "
                            "on none that it was profiled on; add such a profile, allow MPS, or "
                            "relax the SLO");
@@ -319,19 +320,19 @@ static weft_err refuse_model(const weft_usher *u, const weft_usher_model *m)
 
 weft_err weft_usher__models(weft_usher *u)
 {
-    const weft_board *board = u->board;
+    const weft_builder *builder = u->builder;
     weft_err err = WEFT_ERR_OK;
-    u->model = weft_arena_array(board->arena, board->demands->n, sizeof *u->model);
-    for (uint32_t i = 0; i < board->demands->n; i++) {
-        uint32_t demand = board->order[i];
-        const weft_demand *d = &board->demands->at[demand];
+    u->model = weft_arena_array(builder->arena, builder->demands->n, sizeof *u->model);
+    for (uint32_t i = 0; i < builder->demands->n; i++) {
+        uint32_t demand = builder->order[i];
+        const weft_demand *d = &builder->demands->at[demand];
         weft_usher_model *m = &u->model[u->n_model];
         *m = (weft_usher_model){.demand = demand, .rank = i, .rate_per_s = d->rate_per_s};
-        m->slo_us = weft_rules__slo_us(&board->problem->rules, d);
+        m->slo_us = weft_rules__slo_us(&builder->problem->rules, d);
         list_configs(u, m);
         if (m->n_config > 0)
             u->n_model++;
-        else if (board->problem->goal != WEFT_GOAL_GOODPUT)
+        else if (builder->problem->goal != WEFT_GOAL_GOODPUT)
             err = refuse_model(u, m);
     }
     return err;
@@ -379,7 +380,7 @@ static int compare_members(const void *a, const void *b)
  * are in the order of their first members. */
 static uint32_t join_pairs(weft_usher *u, uint32_t n, uint32_t size)
 {
-    weft_arena *arena = u->board->arena;
+    weft_arena *arena = u->builder->arena;
     double *d = weft_arena_array(arena, n, sizeof *d);
     uint32_t *mate = weft_arena_array(arena, n, sizeof *mate), out = 0;
     for (uint32_t i = 0; i < n; i++)
@@ -404,7 +405,7 @@ static uint32_t join_pairs(weft_usher *u, uint32_t n, uint32_t size)
 
 void weft_usher__group(weft_usher *u)
 {
-    u->group = weft_arena_array(u->board->arena, u->n_model, sizeof *u->group);
+    u->group = weft_arena_array(u->builder->arena, u->n_model, sizeof *u->group);
     for (uint32_t i = 0; i < u->n_model; i++)
         for (uint32_t k = 0; k < WEFT_USHER_GROUP; k++)
             u->group[i][k] = k == 0 ? i : UINT32_MAX;

@@ -107,7 +107,7 @@ static uint32_t find_class(weft_usher *u, uint32_t type, uint32_t c_free, uint32
                           .inside = inside,
                           .first = UINT32_MAX,
                           .last = UINT32_MAX};
-    WEFT_VEC_PUSH(u->board->arena, &u->classes, k);
+    WEFT_VEC_PUSH(u->builder->arena, &u->classes, k);
     return u->classes.len - 1;
 }
 
@@ -147,7 +147,7 @@ static void move_devices(weft_usher *u, const load *l, uint32_t from, uint32_t t
     u->classes.at[to].count += count;
     weft_usher_move move = {
         .from = from, .to = to, .count = count, .each = each, .model = {l->model[0], l->model[1]}};
-    WEFT_VEC_PUSH(u->board->arena, &u->moves, move);
+    WEFT_VEC_PUSH(u->builder->arena, &u->moves, move);
     for (uint32_t i = 0; i < 2 && l->need[i]; i++)
         part[l->model[i]] += (double)count * each * l->need[i][type].rate_per_s;
 }

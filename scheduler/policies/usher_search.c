@@ -55,7 +55,7 @@ static double near_zero(double price)
 
 static bool is_fixed(const search *s)
 {
-    return s->u->board->problem->goal == WEFT_GOAL_GOODPUT;
+    return s->u->builder->problem->goal == WEFT_GOAL_GOODPUT;
 }
 
 /* -- Bounds ----------------------------------------------------------------------------------- */

@@ -112,7 +112,7 @@ static bool read_trace(const char *name, double *out)
 }
 
 /* The application as the policy sees it, for the reference schemes. */
-static weft_clover describe(world *w, const weft_problem *problem, weft_board *board,
+static weft_clover describe(world *w, const weft_problem *problem, weft_builder *builder,
                             const weft_mig_shape *shape, double lambda)
 {
     weft_problem resolved;
@@ -123,10 +123,10 @@ static weft_clover describe(world *w, const weft_problem *problem, weft_board *b
                      .lambda = lambda,
                      .carbon_g_per_kwh = problem->carbon_g_per_kwh};
     if (weft_apps__resolve(problem, false, w->arena, w->diag, &resolved) != WEFT_ERR_OK ||
-        weft_board__init(board, &resolved, w->arena, w->diag) != WEFT_ERR_OK)
-        network_give_up(w->diag, "board");
+        weft_builder__init(builder, &resolved, w->arena, w->diag) != WEFT_ERR_OK)
+        network_give_up(w->diag, "plan builder");
     for (uint32_t v = 0; v < VARIANTS; v++) {
-        weft_mig_top top = weft_mig__top(board, shape, &w->device, v, 0);
+        weft_mig_top top = weft_mig__top(builder, shape, &w->device, v, 0);
         c.accuracy[v] = accuracy[v];
         for (uint32_t z = 0; z < shape->n; z++) {
             c.option[v][z] = top.option[z];
@@ -185,9 +185,9 @@ static void run_trace(world *w, const double *carbon, double lambda, total out[S
                                 .carbon_g_per_kwh = carbon[hour],
                                 .seed = 7,
                                 .options = options};
-        weft_board board;
+        weft_builder builder;
         weft_plan next;
-        weft_clover c = describe(w, &problem, &board, &shape, lambda);
+        weft_clover c = describe(w, &problem, &builder, &shape, lambda);
         weft_clover_config x;
         bool ok[SCHEMES] = {weft_clover__base(&c, &x)};
         add_hour(&out[0], &c, &x);

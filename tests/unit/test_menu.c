@@ -1,5 +1,6 @@
-/* The menu against a look at every row, and the board: explicit places, turns, shares of instances,
- * undoing, and fleets of ten thousand devices. What the board builds passes the checker. */
+/* The menu against a look at every row, and the builder: explicit places, turns, shares of
+ * instances, undoing, and fleets of ten thousand devices. What the builder builds passes the
+ * checker. */
 #include "base/arena.h"
 #include "base/diag.h"
 #include "scheduler/scheduler.h"
@@ -176,14 +177,15 @@ static void test_menu__bound_of_whole_slices(void **state)
     free(sc);
 }
 
-/* -- The board -------------------------------------------------------------------------------- */
+/* -- The builder --------------------------------------------------------------------------------
+ */
 
-static const weft_option *option_of(const weft_board *board, uint32_t demand, const char *device,
-                                    const char *slice, uint32_t batch)
+static const weft_option *option_of(const weft_builder *builder, uint32_t demand,
+                                    const char *device, const char *slice, uint32_t batch)
 {
-    const weft_shape *shape = weft_menu__shape(&board->menu, device, slice);
-    const weft_option *o =
-        weft_menu__option(&board->menu, demand, (uint32_t)(shape - board->menu.shape), batch, 1);
+    const weft_shape *shape = weft_menu__shape(&builder->menu, device, slice);
+    const weft_option *o = weft_menu__option(&builder->menu, demand,
+                                             (uint32_t)(shape - builder->menu.shape), batch, 1);
     assert_non_null(o);
     return o;
 }
@@ -203,48 +205,49 @@ static void make_easy(scene *sc)
     sc->problem = (weft_problem){.demands = &sc->demands, .fleet = &sc->fleet};
 }
 
-static void test_menu__board_puts_where_told(void **state)
+static void test_menu__builder_puts_where_told(void **state)
 {
     scene *sc = malloc(sizeof *sc);
     weft_arena *arena = weft_arena_create(0);
     weft_diag *diag = weft_diag_create();
-    weft_board board;
+    weft_builder builder;
     weft_plan plan;
     (void)state;
     make_easy(sc);
-    assert_int_equal(weft_board__init(&board, &sc->problem, arena, diag), WEFT_ERR_OK);
+    assert_int_equal(weft_builder__init(&builder, &sc->problem, arena, diag), WEFT_ERR_OK);
     const weft_fleet_device *row = &sc->device[0];
-    uint32_t first = weft_board__open(&board, row, WEFT_SLICE_MIG);
-    uint32_t second = weft_board__open(&board, row, WEFT_SLICE_MIG);
-    assert_int_equal(weft_board__open(&board, row, WEFT_SLICE_MPS), UINT32_MAX);
-    assert_true(
-        weft_board__put(&board, second, 0, 0, option_of(&board, 0, "h100", "3g.40gb", 4), 10));
+    uint32_t first = weft_builder__open(&builder, row, WEFT_SLICE_MIG);
+    uint32_t second = weft_builder__open(&builder, row, WEFT_SLICE_MIG);
+    assert_int_equal(weft_builder__open(&builder, row, WEFT_SLICE_MPS), UINT32_MAX);
+    assert_true(weft_builder__put(&builder, second, 0, 0,
+                                  option_of(&builder, 0, "h100", "3g.40gb", 4), 10));
     /* Taken, no start, out of range, another kind, too high a rate, no such device. */
-    const weft_option *one = option_of(&board, 1, "h100", "1g.10gb", 4);
-    assert_false(weft_board__put(&board, second, 3, 1, one, 10));
-    assert_false(weft_board__put(&board, second, 7, 1, one, 10));
-    assert_false(weft_board__put(&board, second, 40, 1, one, 10));
-    assert_false(weft_board__put(&board, second, -1, 1, option_of(&board, 1, "h100", "50%", 4), 1));
-    assert_false(weft_board__put(&board, second, 4, 1, one, 801));
-    assert_false(weft_board__put(&board, 2, 4, 1, one, 10));
-    assert_true(weft_board__put(&board, second, -1, 1, one, 10));
-    assert_int_equal(board.slices.at[1].mig_start, 4);
+    const weft_option *one = option_of(&builder, 1, "h100", "1g.10gb", 4);
+    assert_false(weft_builder__put(&builder, second, 3, 1, one, 10));
+    assert_false(weft_builder__put(&builder, second, 7, 1, one, 10));
+    assert_false(weft_builder__put(&builder, second, 40, 1, one, 10));
+    assert_false(
+        weft_builder__put(&builder, second, -1, 1, option_of(&builder, 1, "h100", "50%", 4), 1));
+    assert_false(weft_builder__put(&builder, second, 4, 1, one, 801));
+    assert_false(weft_builder__put(&builder, 2, 4, 1, one, 10));
+    assert_true(weft_builder__put(&builder, second, -1, 1, one, 10));
+    assert_int_equal(builder.slices.at[1].mig_start, 4);
     /* Shares of one instance join it; the next one of 50 % finds no room in it. */
-    const weft_option *half = option_of(&board, 2, "h100", "3g.40gb/50%", 4);
-    assert_true(weft_board__put(&board, first, 4, 2, half, 10));
+    const weft_option *half = option_of(&builder, 2, "h100", "3g.40gb/50%", 4);
+    assert_true(weft_builder__put(&builder, first, 4, 2, half, 10));
+    assert_true(weft_builder__put(&builder, first, -1, 3,
+                                  option_of(&builder, 3, "h100", "3g.40gb/30%", 4), 10));
+    assert_int_equal(builder.slices.at[3].mig_start, 4);
+    assert_false(weft_builder__put(&builder, first, 4, 4, half, 10));
     assert_true(
-        weft_board__put(&board, first, -1, 3, option_of(&board, 3, "h100", "3g.40gb/30%", 4), 10));
-    assert_int_equal(board.slices.at[3].mig_start, 4);
-    assert_false(weft_board__put(&board, first, 4, 4, half, 10));
-    assert_true(
-        weft_board__add(&board, 4, option_of(&board, 4, "h100", "3g.40gb/50%", 4), 10, true));
-    assert_int_equal(board.slices.at[4].mig_start, 0);
+        weft_builder__add(&builder, 4, option_of(&builder, 4, "h100", "3g.40gb/50%", 4), 10, true));
+    assert_int_equal(builder.slices.at[4].mig_start, 0);
     /* In turns with a given batch; not with itself. */
-    const weft_option *both[] = {option_of(&board, 1, "h100", "1g.10gb", 4),
-                                 option_of(&board, 5, "h100", "1g.10gb", 4)};
-    assert_false(weft_board__join(&board, 1, 1, 10, both));
-    assert_true(weft_board__join(&board, 1, 5, 10, both));
-    weft_board__finish(&board, "hand", &plan);
+    const weft_option *both[] = {option_of(&builder, 1, "h100", "1g.10gb", 4),
+                                 option_of(&builder, 5, "h100", "1g.10gb", 4)};
+    assert_false(weft_builder__join(&builder, 1, 1, 10, both));
+    assert_true(weft_builder__join(&builder, 1, 5, 10, both));
+    weft_builder__finish(&builder, "hand", &plan);
     assert_int_equal(plan.gpus, 2);
     assert_int_equal(plan.n, 6);
     if (weft_plan_check(&plan, &sc->problem, diag) != WEFT_ERR_OK)
@@ -258,16 +261,17 @@ static void test_menu__empty_devices_are_not_in_the_plan(void **state)
 {
     scene *sc = malloc(sizeof *sc);
     weft_arena *arena = weft_arena_create(0);
-    weft_board board;
+    weft_builder builder;
     weft_plan plan;
     (void)state;
     make_easy(sc);
     sc->demands.n = 1;
-    assert_int_equal(weft_board__init(&board, &sc->problem, arena, NULL), WEFT_ERR_OK);
-    (void)weft_board__open(&board, &sc->device[0], WEFT_SLICE_WHOLE);
-    uint32_t second = weft_board__open(&board, &sc->device[0], WEFT_SLICE_MPS);
-    assert_true(weft_board__put(&board, second, -1, 0, option_of(&board, 0, "h100", "20%", 4), 10));
-    weft_board__finish(&board, "hand", &plan);
+    assert_int_equal(weft_builder__init(&builder, &sc->problem, arena, NULL), WEFT_ERR_OK);
+    (void)weft_builder__open(&builder, &sc->device[0], WEFT_SLICE_WHOLE);
+    uint32_t second = weft_builder__open(&builder, &sc->device[0], WEFT_SLICE_MPS);
+    assert_true(
+        weft_builder__put(&builder, second, -1, 0, option_of(&builder, 0, "h100", "20%", 4), 10));
+    weft_builder__finish(&builder, "hand", &plan);
     assert_int_equal(plan.gpus, 1);
     assert_int_equal(plan.at[0].device, 0);
     assert_int_equal(weft_plan_check(&plan, &sc->problem, NULL), WEFT_ERR_OK);
@@ -275,45 +279,45 @@ static void test_menu__empty_devices_are_not_in_the_plan(void **state)
     free(sc);
 }
 
-static char *board_text(const weft_board *board)
+static char *board_text(const weft_builder *builder)
 {
     weft_plan plan;
     char *text = NULL;
-    weft_board__finish(board, "random", &plan);
-    assert_int_equal(weft_plan_to_json(&plan, board->demands, &text), WEFT_ERR_OK);
+    weft_builder__finish(builder, "random", &plan);
+    assert_int_equal(weft_plan_to_json(&plan, builder->demands, &text), WEFT_ERR_OK);
     return text;
 }
 
 /* One random change; rates are kept low, so that many fit. */
-static void change_board(weft_board *board, uint64_t *seed)
+static void change_builder(weft_builder *builder, uint64_t *seed)
 {
-    uint32_t d = (uint32_t)(rand_next(seed) % MODELS), occupied = board->slices.len;
-    if (board->n_option[d] == 0)
+    uint32_t d = (uint32_t)(rand_next(seed) % MODELS), occupied = builder->slices.len;
+    if (builder->n_option[d] == 0)
         return;
-    const weft_option *o = &board->option[d][rand_next(seed) % board->n_option[d]];
+    const weft_option *o = &builder->option[d][rand_next(seed) % builder->n_option[d]];
     double rate = (double)(rand_next(seed) % 100) / 10, busy;
     switch (rand_next(seed) % 5) {
     case 0:
-        (void)weft_board__open(board, o->row, o->spec.kind);
+        (void)weft_builder__open(builder, o->row, o->spec.kind);
         break;
     case 1:
         if (occupied > 0)
-            (void)weft_board__share(board, (uint32_t)(rand_next(seed) % occupied), d, rate,
-                                    rand_next(seed) % 2, &busy);
+            (void)weft_builder__share(builder, (uint32_t)(rand_next(seed) % occupied), d, rate,
+                                      rand_next(seed) % 2, &busy);
         break;
     case 2:
-        if (board->devices.len > 0)
-            (void)weft_board__put(board, (uint32_t)(rand_next(seed) % board->devices.len),
-                                  (int32_t)(rand_next(seed) % 10) - 1, d, o, rate);
+        if (builder->devices.len > 0)
+            (void)weft_builder__put(builder, (uint32_t)(rand_next(seed) % builder->devices.len),
+                                    (int32_t)(rand_next(seed) % 10) - 1, d, o, rate);
         break;
     default:
-        (void)weft_board__add(board, d, o, rate, rand_next(seed) % 2);
+        (void)weft_builder__add(builder, d, o, rate, rand_next(seed) % 2);
     }
 }
 
 /* Whatever is built is legal (with the goal goodput: what was carried is what was asked), and
- * undoing gives the same board again, to the byte, and the same next steps. */
-static void test_menu__random_boards_are_legal_and_undo(void **state)
+ * undoing gives the same builder again, to the byte, and the same next steps. */
+static void test_menu__random_plans_are_legal_and_undo(void **state)
 {
     scene *sc = malloc(sizeof *sc);
     weft_diag *diag = weft_diag_create();
@@ -322,7 +326,7 @@ static void test_menu__random_boards_are_legal_and_undo(void **state)
     for (uint64_t round = 1; round <= 400; round++) {
         uint64_t seed = round * 7919, again;
         weft_arena *arena = weft_arena_create(0);
-        weft_board board;
+        weft_builder builder;
         weft_plan plan;
         make_scene(sc, &seed);
         sc->problem.goal = WEFT_GOAL_GOODPUT;
@@ -333,23 +337,23 @@ static void test_menu__random_boards_are_legal_and_undo(void **state)
             sc->problem.interference = (weft_interference){{0.3, 0.5, 0.2, 0.9, 0.8}};
         for (size_t m = 0; m < MODELS; m++)
             sc->demand[m].rate_per_s = 1e6;
-        assert_int_equal(weft_board__init(&board, &sc->problem, arena, diag), WEFT_ERR_OK);
+        assert_int_equal(weft_builder__init(&builder, &sc->problem, arena, diag), WEFT_ERR_OK);
         for (int i = 0; i < 20; i++)
-            change_board(&board, &seed);
-        char *before = board_text(&board);
-        uint32_t mark = weft_board__mark(&board);
+            change_builder(&builder, &seed);
+        char *before = board_text(&builder);
+        uint32_t mark = weft_builder__mark(&builder);
         again = seed;
         for (int i = 0; i < 30; i++)
-            change_board(&board, &seed);
-        char *after = board_text(&board);
-        weft_board__undo(&board, mark);
-        char *undone = board_text(&board);
+            change_builder(&builder, &seed);
+        char *after = board_text(&builder);
+        weft_builder__undo(&builder, mark);
+        char *undone = board_text(&builder);
         assert_string_equal(before, undone);
         for (int i = 0; i < 30; i++)
-            change_board(&board, &again);
-        char *redone = board_text(&board);
+            change_builder(&builder, &again);
+        char *redone = board_text(&builder);
         assert_string_equal(after, redone);
-        weft_board__finish(&board, "random", &plan);
+        weft_builder__finish(&builder, "random", &plan);
         weft_diag_clear(diag);
         placed += (uint32_t)plan.n;
         if (weft_plan_check(&plan, &sc->problem, diag) != WEFT_ERR_OK)
@@ -382,7 +386,7 @@ static void test_menu__ten_thousand_devices(void **state)
     big *b = calloc(1, sizeof *b);
     weft_arena *arena = weft_arena_create(0);
     weft_diag *diag = weft_diag_create();
-    weft_board board;
+    weft_builder builder;
     weft_plan plan;
     (void)state;
     for (size_t m = 0; m < BIG_MODELS; m++) {
@@ -401,12 +405,12 @@ static void test_menu__ten_thousand_devices(void **state)
     weft_fleet_device row = {.type = "a100-80", .count = BIG_DEVICES, .mig = true};
     weft_fleet fleet = {.file = "fleet", .device = &row, .n_device = 1};
     weft_problem problem = {.demands = &demands, .fleet = &fleet};
-    assert_int_equal(weft_board__init(&board, &problem, arena, diag), WEFT_ERR_OK);
+    assert_int_equal(weft_builder__init(&builder, &problem, arena, diag), WEFT_ERR_OK);
     for (uint32_t i = 0; i < 70; i++)
         for (uint32_t d = 0; d < BIG_MODELS; d++)
-            assert_true(weft_board__add(&board, d, &board.option[d][0], 1000, i % 2));
-    assert_false(weft_board__add(&board, 0, &board.option[0][0], 1, true));
-    weft_board__finish(&board, "hand", &plan);
+            assert_true(weft_builder__add(&builder, d, &builder.option[d][0], 1000, i % 2));
+    assert_false(weft_builder__add(&builder, 0, &builder.option[0][0], 1, true));
+    weft_builder__finish(&builder, "hand", &plan);
     assert_int_equal(plan.gpus, BIG_DEVICES);
     assert_int_equal(plan.n, 70000);
     if (weft_plan_check(&plan, &problem, diag) != WEFT_ERR_OK)
@@ -423,9 +427,9 @@ int main(void)
         cmocka_unit_test(test_menu__finds_what_a_search_of_all_rows_finds),
         cmocka_unit_test(test_menu__choices_cover_the_options),
         cmocka_unit_test(test_menu__bound_of_whole_slices),
-        cmocka_unit_test(test_menu__board_puts_where_told),
+        cmocka_unit_test(test_menu__builder_puts_where_told),
         cmocka_unit_test(test_menu__empty_devices_are_not_in_the_plan),
-        cmocka_unit_test(test_menu__random_boards_are_legal_and_undo),
+        cmocka_unit_test(test_menu__random_plans_are_legal_and_undo),
         cmocka_unit_test(test_menu__ten_thousand_devices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

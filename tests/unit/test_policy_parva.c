@@ -75,15 +75,15 @@ static void test_policy_parva__golden_triplets(void **state)
     need_data();
     for (size_t g = 0; g < sizeof golden / sizeof golden[0]; g++) {
         weft_arena *arena = weft_arena_create(0);
-        weft_board board;
+        weft_builder builder;
         parvagpu_set set;
         weft_mig_shape shape = weft_mig__shape(weft_device_type_find("a100-80"));
         parvagpu_scenario(&data, golden[g].scenario, 1, 3, arena, &set);
-        assert_int_equal(weft_board__init(&board, &set.problem, arena, NULL), WEFT_ERR_OK);
+        assert_int_equal(weft_builder__init(&builder, &set.problem, arena, NULL), WEFT_ERR_OK);
         for (uint32_t d = 0; d < set.demands.n; d++) {
             if (strcmp(set.demands.at[d].model, golden[g].model) != 0)
                 continue;
-            weft_mig_top top = weft_mig__top(&board, &shape, &data.device, d, 0);
+            weft_mig_top top = weft_mig__top(&builder, &shape, &data.device, d, 0);
             for (size_t i = 0; i < 5; i++)
                 for (uint32_t p = 0; p < shape.n; p++) {
                     const weft_mig_profile *mig = &shape.type->mig[p];

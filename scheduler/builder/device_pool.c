@@ -1,4 +1,4 @@
-/* Devices of a board by what is free on them, so that a place is found without looking at every
+/* Devices of a builder by what is free on them, so that a place is found without looking at every
  * device.
  *
  * A pool is one fleet row split in one way (or the instances of one MIG profile that are split into
@@ -89,50 +89,50 @@ typedef struct pool {
     uint32_t *index; /* by key: of the state + 1; NULL: no member yet */
 } pool;
 
-struct weft_board_pool {
+struct weft_pool {
     uint32_t width;    /* pools of one row */
     pool *at;          /* row * width + kind */
-    uint32_t **device; /* by row: board index of its nth device */
+    uint32_t **device; /* by row: builder index of its nth device */
     uint32_t *cap;
     uint64_t *mem_bytes;                /* by row */
     const weft_mig_profile **first_mig; /* by row */
 };
 
-void weft_pool__init(weft_board *board)
+void weft_pool__init(weft_builder *builder)
 {
-    size_t rows = board->fleet->n_device, n_mig = 0;
+    size_t rows = builder->fleet->n_device, n_mig = 0;
     for (size_t i = 0; i < rows; i++) {
-        const weft_device_type *type = weft_device_type_find(board->fleet->device[i].type);
+        const weft_device_type *type = weft_device_type_find(builder->fleet->device[i].type);
         if (type && type->n_mig > n_mig)
             n_mig = type->n_mig;
     }
-    struct weft_board_pool *p = weft_arena_array(board->arena, 1, sizeof *p);
+    struct weft_pool *p = weft_arena_array(builder->arena, 1, sizeof *p);
     p->width = (uint32_t)(KINDS + n_mig);
-    p->at = weft_arena_array(board->arena, rows * p->width, sizeof *p->at);
-    p->device = weft_arena_array(board->arena, rows, sizeof *p->device);
-    p->cap = weft_arena_array(board->arena, rows, sizeof *p->cap);
-    p->mem_bytes = weft_arena_array(board->arena, rows, sizeof *p->mem_bytes);
-    p->first_mig = weft_arena_array(board->arena, rows, sizeof *p->first_mig);
+    p->at = weft_arena_array(builder->arena, rows * p->width, sizeof *p->at);
+    p->device = weft_arena_array(builder->arena, rows, sizeof *p->device);
+    p->cap = weft_arena_array(builder->arena, rows, sizeof *p->cap);
+    p->mem_bytes = weft_arena_array(builder->arena, rows, sizeof *p->mem_bytes);
+    p->first_mig = weft_arena_array(builder->arena, rows, sizeof *p->first_mig);
     for (size_t i = 0; i < rows; i++) {
-        const weft_device_type *type = weft_device_type_find(board->fleet->device[i].type);
-        p->mem_bytes[i] = weft_fleet__mem(&board->fleet->device[i]);
+        const weft_device_type *type = weft_device_type_find(builder->fleet->device[i].type);
+        p->mem_bytes[i] = weft_fleet__mem(&builder->fleet->device[i]);
         p->first_mig[i] = type ? type->mig : NULL;
     }
-    board->pool = p;
+    builder->pool = p;
 }
 
-static size_t row_of(const weft_board *board, const weft_fleet_device *row)
+static size_t row_of(const weft_builder *builder, const weft_fleet_device *row)
 {
-    return (size_t)(row - board->fleet->device);
+    return (size_t)(row - builder->fleet->device);
 }
 
-static set *set_of(const weft_board *board, pool *p, uint32_t key, uint32_t capacity)
+static set *set_of(const weft_builder *builder, pool *p, uint32_t key, uint32_t capacity)
 {
     if (!p->index)
-        p->index = weft_arena_array(board->arena, KEYS_MAX, sizeof *p->index);
+        p->index = weft_arena_array(builder->arena, KEYS_MAX, sizeof *p->index);
     if (!p->index[key]) {
-        state s = {.key = key, .members = make_set(board->arena, capacity)};
-        WEFT_VEC_PUSH(board->arena, &p->states, s);
+        state s = {.key = key, .members = make_set(builder->arena, capacity)};
+        WEFT_VEC_PUSH(builder->arena, &p->states, s);
         p->index[key] = p->states.len;
     }
     return &p->states.at[p->index[key] - 1].members;
@@ -146,72 +146,73 @@ static uint32_t shares_key(uint32_t percent, uint64_t taken, uint64_t of)
     return percent * SIXTEENTHS + (uint32_t)(part < SIXTEENTHS ? part : SIXTEENTHS - 1);
 }
 
-static uint32_t device_key(const weft_board *board, const weft_board_device *d)
+static uint32_t device_key(const weft_builder *builder, const weft_builder_device *d)
 {
     switch (d->kind) {
     case WEFT_SLICE_MIG:
         return (d->mig_taken & 0xff) * 8 + d->gpcs % 8;
     case WEFT_SLICE_MPS:
-        return shares_key(d->percent, d->mem_bytes, board->pool->mem_bytes[row_of(board, d->row)]);
+        return shares_key(d->percent, d->mem_bytes,
+                          builder->pool->mem_bytes[row_of(builder, d->row)]);
     default:
         return d->n_slice;
     }
 }
 
-static set *device_set(weft_board *board, uint32_t device)
+static set *device_set(weft_builder *builder, uint32_t device)
 {
-    const weft_board_device *d = &board->devices.at[device];
-    size_t row = row_of(board, d->row);
-    return set_of(board, &board->pool->at[row * board->pool->width + d->kind], device_key(board, d),
-                  d->row->count);
+    const weft_builder_device *d = &builder->devices.at[device];
+    size_t row = row_of(builder, d->row);
+    return set_of(builder, &builder->pool->at[row * builder->pool->width + d->kind],
+                  device_key(builder, d), d->row->count);
 }
 
-void weft_pool__insert(weft_board *board, uint32_t device)
+void weft_pool__insert(weft_builder *builder, uint32_t device)
 {
-    const weft_board_device *d = &board->devices.at[device];
-    size_t row = row_of(board, d->row);
-    struct weft_board_pool *p = board->pool;
+    const weft_builder_device *d = &builder->devices.at[device];
+    size_t row = row_of(builder, d->row);
+    struct weft_pool *p = builder->pool;
     if (d->nth >= p->cap[row]) {
         uint32_t cap = p->cap[row] ? p->cap[row] * 2 : 16;
-        p->device[row] = weft_arena_grow(board->arena, p->device[row],
+        p->device[row] = weft_arena_grow(builder->arena, p->device[row],
                                          p->cap[row] * sizeof(uint32_t), cap * sizeof(uint32_t));
         p->cap[row] = cap;
     }
     p->device[row][d->nth] = device;
-    add_to(device_set(board, device), d->nth);
+    add_to(device_set(builder, device), d->nth);
 }
 
-void weft_pool__remove(weft_board *board, uint32_t device)
+void weft_pool__remove(weft_builder *builder, uint32_t device)
 {
-    take_from(device_set(board, device), board->devices.at[device].nth);
+    take_from(device_set(builder, device), builder->devices.at[device].nth);
 }
 
 /* -- Instances that are split into shares ----------------------------------------------------- */
 
-static pool *instance_pool(const weft_board *board, const weft_fleet_device *row,
+static pool *instance_pool(const weft_builder *builder, const weft_fleet_device *row,
                            const weft_mig_profile *mig)
 {
-    size_t i = row_of(board, row);
-    size_t kind = KINDS + (size_t)(mig - board->pool->first_mig[i]);
-    return &board->pool->at[i * board->pool->width + kind];
+    size_t i = row_of(builder, row);
+    size_t kind = KINDS + (size_t)(mig - builder->pool->first_mig[i]);
+    return &builder->pool->at[i * builder->pool->width + kind];
 }
 
-static set *instance_set(weft_board *board, uint32_t device, uint32_t start)
+static set *instance_set(weft_builder *builder, uint32_t device, uint32_t start)
 {
-    const weft_board_device *d = &board->devices.at[device];
-    const weft_board_instance *i = &d->instance[start];
-    return set_of(board, instance_pool(board, d->row, i->mig),
+    const weft_builder_device *d = &builder->devices.at[device];
+    const weft_builder_instance *i = &d->instance[start];
+    return set_of(builder, instance_pool(builder, d->row, i->mig),
                   shares_key(i->percent, i->mem_bytes, i->mig->mem_bytes), d->row->count * 8);
 }
 
-void weft_pool__insert_instance(weft_board *board, uint32_t device, uint32_t start)
+void weft_pool__insert_instance(weft_builder *builder, uint32_t device, uint32_t start)
 {
-    add_to(instance_set(board, device, start), board->devices.at[device].nth * 8 + start);
+    add_to(instance_set(builder, device, start), builder->devices.at[device].nth * 8 + start);
 }
 
-void weft_pool__remove_instance(weft_board *board, uint32_t device, uint32_t start)
+void weft_pool__remove_instance(weft_builder *builder, uint32_t device, uint32_t start)
 {
-    take_from(instance_set(board, device, start), board->devices.at[device].nth * 8 + start);
+    take_from(instance_set(builder, device, start), builder->devices.at[device].nth * 8 + start);
 }
 
 /* -- Finding ---------------------------------------------------------------------------------- */
@@ -230,12 +231,13 @@ int32_t weft_mig__start(const weft_mig_profile *mig, uint32_t taken)
 }
 
 /* What is taken in a state, to compare states of one pool; UINT32_MAX: no room in any member. */
-static uint32_t taken_of(const weft_board *board, const weft_option *o, uint32_t key, bool shares)
+static uint32_t taken_of(const weft_builder *builder, const weft_option *o, uint32_t key,
+                         bool shares)
 {
     uint32_t percent = key / SIXTEENTHS;
     if (shares)
-        return board->problem->rules.oversubscribe || percent + o->spec.percent <= 100 ? percent
-                                                                                       : NONE;
+        return builder->problem->rules.oversubscribe || percent + o->spec.percent <= 100 ? percent
+                                                                                         : NONE;
     switch (o->spec.kind) {
     case WEFT_SLICE_MIG:
         return weft_mig__start(o->spec.mig, key / 8) >= 0 ? key % 8 : NONE;
@@ -247,15 +249,15 @@ static uint32_t taken_of(const weft_board *board, const weft_option *o, uint32_t
 }
 
 /* Best: the state with most taken, then the lowest number; else the lowest number. */
-static uint32_t find_in(const weft_board *board, const pool *p, const weft_option *o, bool best,
+static uint32_t find_in(const weft_builder *builder, const pool *p, const weft_option *o, bool best,
                         bool instances, weft_pool_fits fits, void *user)
 {
     bool shares = instances || o->spec.kind == WEFT_SLICE_MPS;
-    const uint32_t *device = board->pool->device[row_of(board, o->row)];
+    const uint32_t *device = builder->pool->device[row_of(builder, o->row)];
     uint32_t found = NONE, most = 0;
     for (uint32_t i = 0; i < p->states.len; i++) {
         const state *s = &p->states.at[i];
-        uint32_t taken = s->members.len ? taken_of(board, o, s->key, shares) : NONE;
+        uint32_t taken = s->members.len ? taken_of(builder, o, s->key, shares) : NONE;
         if (taken == NONE || (best && found != NONE && taken < most))
             continue;
         bool only_lower = found != NONE && (!best || taken == most);
@@ -274,20 +276,21 @@ static uint32_t find_in(const weft_board *board, const pool *p, const weft_optio
     return found;
 }
 
-uint32_t weft_pool__find(const weft_board *board, const weft_option *o, bool best,
+uint32_t weft_pool__find(const weft_builder *builder, const weft_option *o, bool best,
                          weft_pool_fits fits, void *user, int32_t *start)
 {
-    size_t row = row_of(board, o->row);
-    const struct weft_board_pool *p = board->pool;
+    size_t row = row_of(builder, o->row);
+    const struct weft_pool *p = builder->pool;
     uint32_t x;
     *start = -1;
     if (weft_slice__is_nested(&o->spec)) {
-        x = find_in(board, instance_pool(board, o->row, o->spec.mig), o, best, true, fits, user);
+        x = find_in(builder, instance_pool(builder, o->row, o->spec.mig), o, best, true, fits,
+                    user);
         if (x != NONE) {
             *start = (int32_t)(x % 8);
             return p->device[row][x / 8];
         }
     }
-    x = find_in(board, &p->at[row * p->width + o->spec.kind], o, best, false, fits, user);
+    x = find_in(builder, &p->at[row * p->width + o->spec.kind], o, best, false, fits, user);
     return x == NONE ? NONE : p->device[row][x];
 }

@@ -1,7 +1,7 @@
-/* The board on which policies build plans: options of each model, devices opened so far, slices on
- * them and models on those. It keeps every rule of the checker by construction, so that a policy is
- * only its choices. Nothing here is random or timed; equal inputs give equal plans, in any order of
- * the models. */
+/* The builder on which policies build plans: options of each model, devices opened so far, slices
+ * on them and models on those. It keeps every rule of the checker by construction, so that a policy
+ * is only its choices. Nothing here is random or timed; equal inputs give equal plans, in any order
+ * of the models. */
 #include "scheduler/scheduler_int.h"
 
 #include <math.h>
@@ -18,31 +18,32 @@ static int compare_names(const void *a, const void *b, void *demands)
     return strcmp(at[*(const uint32_t *)a].model, at[*(const uint32_t *)b].model);
 }
 
-weft_err weft_board__init(weft_board *board, const weft_problem *problem, weft_arena *arena,
-                          weft_diag *diag)
+weft_err weft_builder__init(weft_builder *builder, const weft_problem *problem, weft_arena *arena,
+                            weft_diag *diag)
 {
     const weft_demands *demands = problem->demands;
     const weft_fleet *fleet = problem->fleet;
-    *board = (weft_board){
+    *builder = (weft_builder){
         .problem = problem, .demands = demands, .fleet = fleet, .arena = arena, .diag = diag};
     weft_err err = WEFT_ERR_OK;
     WEFT_TRY(weft_demands__check(demands, diag));
     WEFT_TRY(weft_rules__check(&problem->rules, diag));
-    weft_menu__build(problem, arena, &board->menu);
-    board->option = board->menu.option;
-    board->n_option = board->menu.n_option;
-    board->order = weft_arena_array(arena, demands->n, sizeof *board->order);
-    board->opened = weft_arena_array(arena, fleet->n_device, sizeof *board->opened);
-    weft_pool__init(board);
+    weft_menu__build(problem, arena, &builder->menu);
+    builder->option = builder->menu.option;
+    builder->n_option = builder->menu.n_option;
+    builder->order = weft_arena_array(arena, demands->n, sizeof *builder->order);
+    builder->opened = weft_arena_array(arena, fleet->n_device, sizeof *builder->opened);
+    weft_pool__init(builder);
     for (size_t i = 0; i < demands->n; i++)
-        board->order[i] = (uint32_t)i;
+        builder->order[i] = (uint32_t)i;
     if (demands->n > 0)
-        qsort_r(board->order, demands->n, sizeof *board->order, compare_names, (void *)demands->at);
+        qsort_r(builder->order, demands->n, sizeof *builder->order, compare_names,
+                (void *)demands->at);
     /* All models that cannot be placed are named, not only the first. */
     for (size_t i = 0; i < demands->n && problem->goal != WEFT_GOAL_GOODPUT; i++) {
-        if (board->n_option[board->order[i]] > 0)
+        if (builder->n_option[builder->order[i]] > 0)
             continue;
-        weft_err one = weft_menu__refuse(&board->menu, board->order[i], diag);
+        weft_err one = weft_menu__refuse(&builder->menu, builder->order[i], diag);
         err = err == WEFT_ERR_OK ? one : err;
     }
     return err;
@@ -66,13 +67,13 @@ static bool fits_memory(const weft_option *o, uint64_t taken_bytes)
            (taken_bytes <= o->spec.mem_bytes && o->mem_bytes <= o->spec.mem_bytes - taken_bytes);
 }
 
-static bool fits_percent(const weft_board *board, const weft_option *o, uint32_t taken)
+static bool fits_percent(const weft_builder *builder, const weft_option *o, uint32_t taken)
 {
-    return board->problem->rules.oversubscribe || taken + o->spec.percent <= 100;
+    return builder->problem->rules.oversubscribe || taken + o->spec.percent <= 100;
 }
 
 /* The index of a free CPU slice of as many cores. */
-static bool fits_cores(const weft_board_device *device, const weft_option *o, int32_t start,
+static bool fits_cores(const weft_builder_device *device, const weft_option *o, int32_t start,
                        int32_t *out)
 {
     uint32_t n = core_slices(device->row), i = start < 0 ? 0 : (uint32_t)start;
@@ -86,20 +87,20 @@ static bool fits_cores(const weft_board_device *device, const weft_option *o, in
 }
 
 /* In an instance that is split already, or a new one. */
-static bool fits_nested(const weft_board *board, const weft_board_device *device,
+static bool fits_nested(const weft_builder *builder, const weft_builder_device *device,
                         const weft_option *o, int32_t start, int32_t *out)
 {
-    const weft_board_instance *at =
+    const weft_builder_instance *at =
         start >= 0 && device->instance ? &device->instance[start] : NULL;
     if (!at || !at->mig)
         return false;
     *out = start;
-    return at->mig == o->spec.mig && fits_percent(board, o, at->percent) &&
+    return at->mig == o->spec.mig && fits_percent(builder, o, at->percent) &&
            at->clients + o->point->procs <= weft_mig__clients_max(at->mig) &&
-           fits_memory(o, at->mem_bytes) && !board->problem->rules.isolated;
+           fits_memory(o, at->mem_bytes) && !builder->problem->rules.isolated;
 }
 
-static bool fits_mig(const weft_board_device *device, const weft_option *o, int32_t start,
+static bool fits_mig(const weft_builder_device *device, const weft_option *o, int32_t start,
                      int32_t *out)
 {
     uint32_t range = (1u << o->spec.mig->slots) - 1;
@@ -112,8 +113,8 @@ static bool fits_mig(const weft_board_device *device, const weft_option *o, int3
     return true;
 }
 
-bool weft_board__fits(const weft_board *board, const weft_board_device *device,
-                      const weft_option *o, int32_t start, int32_t *out)
+bool weft_builder__fits(const weft_builder *builder, const weft_builder_device *device,
+                        const weft_option *o, int32_t start, int32_t *out)
 {
     *out = -1;
     if (device->row != o->row || device->kind != o->spec.kind || start > 4096)
@@ -127,10 +128,10 @@ bool weft_board__fits(const weft_board *board, const weft_board_device *device,
     case WEFT_SLICE_MIG:
         if (weft_slice__is_nested(&o->spec) && start >= 0 && start < 8 && device->instance &&
             device->instance[start].mig)
-            return fits_nested(board, device, o, start, out);
+            return fits_nested(builder, device, o, start, out);
         return fits_mig(device, o, start, out);
     case WEFT_SLICE_MPS:
-        return fits_percent(board, o, device->percent) && fits_memory(o, device->mem_bytes);
+        return fits_percent(builder, o, device->percent) && fits_memory(o, device->mem_bytes);
     case WEFT_SLICE_CORES:
         return fits_cores(device, o, start, out);
     }
@@ -145,19 +146,19 @@ bool weft_slice__has_neighbours(const weft_slice_spec *spec)
 }
 
 /* Whether slices a and b of one device run at the same time on the same units. */
-static bool are_neighbours(const weft_board_slice *a, const weft_board_slice *b)
+static bool are_neighbours(const weft_builder_slice *a, const weft_builder_slice *b)
 {
     return a != b && weft_slice__has_neighbours(&a->spec) && weft_slice__has_neighbours(&b->spec) &&
            (a->spec.kind == WEFT_SLICE_MPS || a->mig_start == b->mig_start);
 }
 
 /* What the neighbours of a slice use together; of a slice in turns, its largest member. */
-static weft_pressure use_of_others(const weft_board *board, const weft_board_slice *slice)
+static weft_pressure use_of_others(const weft_builder *builder, const weft_builder_slice *slice)
 {
     weft_pressure sum = {0};
-    for (uint32_t i = board->devices.at[slice->device].last; i != UINT32_MAX;
-         i = board->slices.at[i].before) {
-        const weft_board_slice *other = &board->slices.at[i];
+    for (uint32_t i = builder->devices.at[slice->device].last; i != UINT32_MAX;
+         i = builder->slices.at[i].before) {
+        const weft_builder_slice *other = &builder->slices.at[i];
         weft_pressure most = {0};
         for (uint32_t j = 0; j < other->members.len && are_neighbours(slice, other); j++) {
             most.l2 = fmax(most.l2, other->members.at[j].option->use.l2);
@@ -169,30 +170,30 @@ static weft_pressure use_of_others(const weft_board *board, const weft_board_sli
     return sum;
 }
 
-static double slowdown_of(const weft_board *board, const weft_board_slice *slice,
+static double slowdown_of(const weft_builder *builder, const weft_builder_slice *slice,
                           const weft_member *member)
 {
-    const weft_interference *coeff = &board->problem->interference;
+    const weft_interference *coeff = &builder->problem->interference;
     if (!weft_slice__has_neighbours(&slice->spec) || !weft_interference__any(coeff))
         return 1;
-    return weft_interference__factor(coeff, member->option->use, use_of_others(board, slice));
+    return weft_interference__factor(coeff, member->option->use, use_of_others(builder, slice));
 }
 
-static double cycle_of(const weft_board *board, const weft_board_slice *slice)
+static double cycle_of(const weft_builder *builder, const weft_builder_slice *slice)
 {
     double cycle_us = 0;
     for (uint32_t i = 0; i < slice->members.len; i++)
-        cycle_us +=
-            slice->members.at[i].option->exec_us * slowdown_of(board, slice, &slice->members.at[i]);
+        cycle_us += slice->members.at[i].option->exec_us *
+                    slowdown_of(builder, slice, &slice->members.at[i]);
     return cycle_us;
 }
 
-static weft_load load_of(const weft_board *board, const weft_board_slice *slice,
+static weft_load load_of(const weft_builder *builder, const weft_builder_slice *slice,
                          const weft_member *member, double cycle_us)
 {
-    double slowdown = slowdown_of(board, slice, member);
-    weft_load_in in = {.rules = &board->problem->rules,
-                       .demand = &board->demands->at[member->demand],
+    double slowdown = slowdown_of(builder, slice, member);
+    weft_load_in in = {.rules = &builder->problem->rules,
+                       .demand = &builder->demands->at[member->demand],
                        .point = member->option->point,
                        .exec_us = member->option->exec_us * slowdown,
                        .slowdown = slowdown,
@@ -203,15 +204,15 @@ static weft_load load_of(const weft_board *board, const weft_board_slice *slice,
 }
 
 /* Whether every member of a slice keeps its rate and its SLO. */
-static bool keeps_slos(const weft_board *board, const weft_board_slice *slice)
+static bool keeps_slos(const weft_builder *builder, const weft_builder_slice *slice)
 {
-    const weft_rules *rules = &board->problem->rules;
-    double cycle_us = cycle_of(board, slice);
+    const weft_rules *rules = &builder->problem->rules;
+    double cycle_us = cycle_of(builder, slice);
     for (uint32_t i = 0; i < slice->members.len; i++) {
         const weft_member *m = &slice->members.at[i];
-        const weft_demand *demand = &board->demands->at[m->demand];
-        weft_load load = load_of(board, slice, m, cycle_us);
-        double exec_us = m->option->exec_us * slowdown_of(board, slice, m);
+        const weft_demand *demand = &builder->demands->at[m->demand];
+        weft_load load = load_of(builder, slice, m, cycle_us);
+        double exec_us = m->option->exec_us * slowdown_of(builder, slice, m);
         if (m->rate_per_s > load.capacity_per_s * (1 + slack) ||
             !weft_rules__allow(rules, demand, exec_us))
             return false;
@@ -222,60 +223,62 @@ static bool keeps_slos(const weft_board *board, const weft_board_slice *slice)
 }
 
 /* The slice and, when models slow each other down, its neighbours. */
-bool weft_board__keeps_slos(const weft_board *board, uint32_t index)
+bool weft_builder__keeps_slos(const weft_builder *builder, uint32_t index)
 {
-    const weft_board_slice *slice = &board->slices.at[index];
-    if (!keeps_slos(board, slice))
+    const weft_builder_slice *slice = &builder->slices.at[index];
+    if (!keeps_slos(builder, slice))
         return false;
     if (!weft_slice__has_neighbours(&slice->spec) ||
-        !weft_interference__any(&board->problem->interference))
+        !weft_interference__any(&builder->problem->interference))
         return true;
-    for (uint32_t i = board->devices.at[slice->device].last; i != UINT32_MAX;
-         i = board->slices.at[i].before)
-        if (are_neighbours(slice, &board->slices.at[i]) && !keeps_slos(board, &board->slices.at[i]))
+    for (uint32_t i = builder->devices.at[slice->device].last; i != UINT32_MAX;
+         i = builder->slices.at[i].before)
+        if (are_neighbours(slice, &builder->slices.at[i]) &&
+            !keeps_slos(builder, &builder->slices.at[i]))
             return false;
     return true;
 }
 
 /* -- Steps ------------------------------------------------------------------------------------ */
 
-static void log_step(weft_board *board, weft_board_step step)
+static void log_undo(weft_builder *builder, weft_undo_record record)
 {
-    WEFT_VEC_PUSH(board->arena, &board->log, step);
+    WEFT_VEC_PUSH(builder->arena, &builder->log, record);
 }
 
-uint32_t weft_board__open(weft_board *board, const weft_fleet_device *row, weft_slice_kind kind)
+uint32_t weft_builder__open(weft_builder *builder, const weft_fleet_device *row,
+                            weft_slice_kind kind)
 {
-    uint32_t *opened = &board->opened[row - board->fleet->device];
+    uint32_t *opened = &builder->opened[row - builder->fleet->device];
     if (*opened == row->count)
         return UINT32_MAX;
-    weft_board_device device = {.row = row, .kind = kind, .nth = *opened, .last = UINT32_MAX};
+    weft_builder_device device = {.row = row, .kind = kind, .nth = *opened, .last = UINT32_MAX};
     /* Lists of a device that was undone are empty again, and serve a second time. */
-    if (board->devices.len < board->devices.cap) {
-        const weft_board_device *old = &board->devices.at[board->devices.len];
+    if (builder->devices.len < builder->devices.cap) {
+        const weft_builder_device *old = &builder->devices.at[builder->devices.len];
         device.instance = old->instance;
         device.cores_taken = old->row == row ? old->cores_taken : NULL;
     }
     if (kind == WEFT_SLICE_CORES && !device.cores_taken)
-        device.cores_taken = weft_arena_array(board->arena, core_slices(row), sizeof(bool));
+        device.cores_taken = weft_arena_array(builder->arena, core_slices(row), sizeof(bool));
     ++*opened;
-    WEFT_VEC_PUSH(board->arena, &board->devices, device);
-    weft_pool__insert(board, board->devices.len - 1);
-    log_step(board, (weft_board_step){.kind = WEFT_STEP_OPEN});
-    return board->devices.len - 1;
+    WEFT_VEC_PUSH(builder->arena, &builder->devices, device);
+    weft_pool__insert(builder, builder->devices.len - 1);
+    log_undo(builder, (weft_undo_record){.kind = WEFT_UNDO_OPEN});
+    return builder->devices.len - 1;
 }
 
 /* A share of an instance takes (sign 1) or gives back (-1) its part. */
-static void count_nested(weft_board *board, const weft_board_slice *slice, const weft_option *o,
-                         int sign)
+static void count_nested(weft_builder *builder, const weft_builder_slice *slice,
+                         const weft_option *o, int sign)
 {
-    weft_board_device *device = &board->devices.at[slice->device];
+    weft_builder_device *device = &builder->devices.at[slice->device];
     uint32_t start = (uint32_t)slice->mig_start;
     if (!device->instance)
-        device->instance = weft_arena_array(board->arena, 8, sizeof *device->instance);
-    weft_board_instance *i = &device->instance[start];
+        device->instance = weft_arena_array(builder->arena, 8, sizeof *device->instance);
+    weft_builder_instance *i = &device->instance[start];
     if (i->mig)
-        weft_pool__remove_instance(board, slice->device, start);
+        weft_pool__remove_instance(builder, slice->device, start);
     bool is_first = sign > 0 && i->n_share == 0, is_last = sign < 0 && i->n_share == 1;
     if (is_first || is_last) {
         device->mig_taken ^= ((1u << o->spec.mig->slots) - 1) << start;
@@ -287,17 +290,17 @@ static void count_nested(weft_board *board, const weft_board_slice *slice, const
     i->clients += (uint32_t)sign * o->point->procs;
     i->mem_bytes += (uint64_t)sign * o->mem_bytes;
     if (i->mig)
-        weft_pool__insert_instance(board, slice->device, start);
+        weft_pool__insert_instance(builder, slice->device, start);
 }
 
 /* What a slice with its first member takes of its device. Unsigned numbers wrap round and back. */
-static void count_slice(weft_board *board, const weft_board_slice *slice, const weft_option *o,
-                        int sign)
+static void count_slice(weft_builder *builder, const weft_builder_slice *slice,
+                        const weft_option *o, int sign)
 {
-    weft_board_device *device = &board->devices.at[slice->device];
-    weft_pool__remove(board, slice->device);
+    weft_builder_device *device = &builder->devices.at[slice->device];
+    weft_pool__remove(builder, slice->device);
     if (weft_slice__is_nested(&o->spec)) {
-        count_nested(board, slice, o, sign);
+        count_nested(builder, slice, o, sign);
     } else if (o->spec.kind == WEFT_SLICE_MIG) {
         device->mig_taken ^= ((1u << o->spec.mig->slots) - 1) << slice->mig_start;
         device->gpcs += (uint32_t)sign * o->spec.mig->gpcs;
@@ -311,58 +314,58 @@ static void count_slice(weft_board *board, const weft_board_slice *slice, const 
     if (o->spec.kind == WEFT_SLICE_MPS || o->spec.kind == WEFT_SLICE_CORES)
         device->mem_bytes += (uint64_t)sign * o->mem_bytes;
     device->n_slice += (uint32_t)sign;
-    weft_pool__insert(board, slice->device);
+    weft_pool__insert(builder, slice->device);
 }
 
 /* Room was found at `start`. The slice's old list of members is used again after an undo. */
-static void push_slice(weft_board *board, uint32_t index, int32_t start, weft_member member)
+static void push_slice(weft_builder *builder, uint32_t index, int32_t start, weft_member member)
 {
-    weft_board_device *device = &board->devices.at[index];
+    weft_builder_device *device = &builder->devices.at[index];
     const weft_option *o = member.option;
     bool is_core = o->spec.kind == WEFT_SLICE_CORES;
-    weft_board_slice slice = {.device = index,
-                              .id = is_core ? (uint32_t)start : device->n_slice,
-                              .mig_start = o->spec.kind == WEFT_SLICE_MIG ? start : -1,
-                              .spec = o->spec,
-                              .shape = o->shape,
-                              .before = device->last};
-    if (board->slices.len == board->slices.cap)
-        WEFT_VEC_PUSH(board->arena, &board->slices, slice);
+    weft_builder_slice slice = {.device = index,
+                                .id = is_core ? (uint32_t)start : device->n_slice,
+                                .mig_start = o->spec.kind == WEFT_SLICE_MIG ? start : -1,
+                                .spec = o->spec,
+                                .shape = o->shape,
+                                .before = device->last};
+    if (builder->slices.len == builder->slices.cap)
+        WEFT_VEC_PUSH(builder->arena, &builder->slices, slice);
     else
-        board->slices.len++;
-    weft_board_slice *at = &board->slices.at[board->slices.len - 1];
+        builder->slices.len++;
+    weft_builder_slice *at = &builder->slices.at[builder->slices.len - 1];
     slice.members = at->members;
     slice.members.len = 1;
     if (slice.members.cap == 0) {
-        slice.members.at = weft_arena_array(board->arena, 1, sizeof *slice.members.at);
+        slice.members.at = weft_arena_array(builder->arena, 1, sizeof *slice.members.at);
         slice.members.cap = 1;
     }
     slice.members.at[0] = member;
     *at = slice;
-    device->last = board->slices.len - 1;
-    count_slice(board, at, o, 1);
-    log_step(board, (weft_board_step){.kind = WEFT_STEP_PUT, .slice = board->slices.len - 1});
+    device->last = builder->slices.len - 1;
+    count_slice(builder, at, o, 1);
+    log_undo(builder, (weft_undo_record){.kind = WEFT_UNDO_PUT, .slice = builder->slices.len - 1});
 }
 
 /* Pushes the slice; takes it back when an SLO or a rate is not kept with it. */
-static bool try_slice(weft_board *board, uint32_t index, int32_t start, weft_member member)
+static bool try_slice(weft_builder *builder, uint32_t index, int32_t start, weft_member member)
 {
-    uint32_t mark = weft_board__mark(board);
-    push_slice(board, index, start, member);
-    if (weft_board__keeps_slos(board, board->slices.len - 1))
+    uint32_t mark = weft_builder__mark(builder);
+    push_slice(builder, index, start, member);
+    if (weft_builder__keeps_slos(builder, builder->slices.len - 1))
         return true;
-    weft_board__undo(board, mark);
+    weft_builder__undo(builder, mark);
     return false;
 }
 
-uint32_t weft_board__find_demand(const weft_board *board, const char *model)
+uint32_t weft_builder__find_demand(const weft_builder *builder, const char *model)
 {
-    size_t lo = 0, hi = board->demands->n;
+    size_t lo = 0, hi = builder->demands->n;
     while (lo < hi) {
         size_t mid = (lo + hi) / 2;
-        int order = strcmp(model, board->demands->at[board->order[mid]].model);
+        int order = strcmp(model, builder->demands->at[builder->order[mid]].model);
         if (order == 0)
-            return board->order[mid];
+            return builder->order[mid];
         if (order < 0)
             hi = mid;
         else
@@ -371,24 +374,25 @@ uint32_t weft_board__find_demand(const weft_board *board, const char *model)
     return UINT32_MAX;
 }
 
-uint32_t weft_board__mark(const weft_board *board)
+uint32_t weft_builder__mark(const weft_builder *builder)
 {
-    return board->log.len;
+    return builder->log.len;
 }
 
-void weft_board__undo(weft_board *board, uint32_t mark)
+void weft_builder__undo(weft_builder *builder, uint32_t mark)
 {
-    while (board->log.len > mark) {
-        weft_board_step step = board->log.at[--board->log.len];
-        if (step.kind == WEFT_STEP_OPEN) {
-            weft_pool__remove(board, --board->devices.len);
-            board->opened[board->devices.at[board->devices.len].row - board->fleet->device]--;
-        } else if (step.kind == WEFT_STEP_PUT) {
-            const weft_board_slice *slice = &board->slices.at[--board->slices.len];
-            board->devices.at[slice->device].last = slice->before;
-            count_slice(board, slice, slice->members.at[0].option, -1);
+    while (builder->log.len > mark) {
+        weft_undo_record record = builder->log.at[--builder->log.len];
+        if (record.kind == WEFT_UNDO_OPEN) {
+            weft_pool__remove(builder, --builder->devices.len);
+            builder
+                ->opened[builder->devices.at[builder->devices.len].row - builder->fleet->device]--;
+        } else if (record.kind == WEFT_UNDO_PUT) {
+            const weft_builder_slice *slice = &builder->slices.at[--builder->slices.len];
+            builder->devices.at[slice->device].last = slice->before;
+            count_slice(builder, slice, slice->members.at[0].option, -1);
         } else {
-            weft_board__undo_join(board, &step);
+            weft_builder__undo_join(builder, &record);
         }
     }
 }
@@ -397,8 +401,8 @@ void weft_board__undo(weft_board *board, uint32_t mark)
 
 /* A slice that is looked for. */
 typedef struct wish {
-    weft_board *board; /* NULL: room is enough, SLOs are not looked at */
-    const weft_board *look;
+    weft_builder *builder; /* NULL: room is enough, SLOs are not looked at */
+    const weft_builder *look;
     weft_member member;
 } wish;
 
@@ -408,77 +412,77 @@ static bool fits_wish(void *user, uint32_t device, int32_t start)
     wish *w = user;
     const weft_option *o = w->member.option;
     int32_t at;
-    if (!weft_board__fits(w->look, &w->look->devices.at[device], o, start, &at))
+    if (!weft_builder__fits(w->look, &w->look->devices.at[device], o, start, &at))
         return false;
-    if (!w->board || !weft_slice__has_neighbours(&o->spec) ||
+    if (!w->builder || !weft_slice__has_neighbours(&o->spec) ||
         !weft_interference__any(&w->look->problem->interference))
         return true;
-    uint32_t mark = weft_board__mark(w->board);
-    push_slice(w->board, device, at, w->member);
-    bool ok = weft_board__keeps_slos(w->board, w->board->slices.len - 1);
-    weft_board__undo(w->board, mark);
+    uint32_t mark = weft_builder__mark(w->builder);
+    push_slice(w->builder, device, at, w->member);
+    bool ok = weft_builder__keeps_slos(w->builder, w->builder->slices.len - 1);
+    weft_builder__undo(w->builder, mark);
     return ok;
 }
 
-bool weft_board__has_place(const weft_board *board, const weft_option *option)
+bool weft_builder__has_place(const weft_builder *builder, const weft_option *option)
 {
-    wish w = {.look = board, .member = {.option = option}};
+    wish w = {.look = builder, .member = {.option = option}};
     int32_t start;
-    if (board->opened[option->row - board->fleet->device] < option->row->count)
+    if (builder->opened[option->row - builder->fleet->device] < option->row->count)
         return true;
-    return weft_pool__find(board, option, false, fits_wish, &w, &start) != UINT32_MAX;
+    return weft_pool__find(builder, option, false, fits_wish, &w, &start) != UINT32_MAX;
 }
 
-bool weft_board__add(weft_board *board, uint32_t demand, const weft_option *o, double rate_per_s,
-                     bool best)
+bool weft_builder__add(weft_builder *builder, uint32_t demand, const weft_option *o,
+                       double rate_per_s, bool best)
 {
-    wish w = {.board = board,
-              .look = board,
+    wish w = {.builder = builder,
+              .look = builder,
               .member = {.demand = demand, .option = o, .rate_per_s = rate_per_s}};
-    uint32_t mark = weft_board__mark(board);
+    uint32_t mark = weft_builder__mark(builder);
     int32_t start, at;
-    uint32_t device = weft_pool__find(board, o, best, fits_wish, &w, &start);
+    uint32_t device = weft_pool__find(builder, o, best, fits_wish, &w, &start);
     if (device == UINT32_MAX)
-        device = weft_board__open(board, o->row, o->spec.kind);
+        device = weft_builder__open(builder, o->row, o->spec.kind);
     if (device != UINT32_MAX &&
-        weft_board__fits(board, &board->devices.at[device], o, start, &at) &&
-        try_slice(board, device, at, w.member))
+        weft_builder__fits(builder, &builder->devices.at[device], o, start, &at) &&
+        try_slice(builder, device, at, w.member))
         return true;
-    weft_board__undo(board, mark);
+    weft_builder__undo(builder, mark);
     return false;
 }
 
-bool weft_board__put(weft_board *board, uint32_t device, int32_t mig_start, uint32_t demand,
-                     const weft_option *o, double rate_per_s)
+bool weft_builder__put(weft_builder *builder, uint32_t device, int32_t mig_start, uint32_t demand,
+                       const weft_option *o, double rate_per_s)
 {
     weft_member member = {.demand = demand, .option = o, .rate_per_s = rate_per_s};
     int32_t at;
-    if (device >= board->devices.len)
+    if (device >= builder->devices.len)
         return false;
-    if (mig_start < 0 && weft_slice__is_nested(&o->spec) && board->devices.at[device].instance)
+    if (mig_start < 0 && weft_slice__is_nested(&o->spec) && builder->devices.at[device].instance)
         for (int32_t i = 0; i < 8; i++)
-            if (board->devices.at[device].instance[i].mig == o->spec.mig &&
-                weft_board__fits(board, &board->devices.at[device], o, i, &at) &&
-                try_slice(board, device, at, member))
+            if (builder->devices.at[device].instance[i].mig == o->spec.mig &&
+                weft_builder__fits(builder, &builder->devices.at[device], o, i, &at) &&
+                try_slice(builder, device, at, member))
                 return true;
-    return weft_board__fits(board, &board->devices.at[device], o, mig_start, &at) &&
-           try_slice(board, device, at, member);
+    return weft_builder__fits(builder, &builder->devices.at[device], o, mig_start, &at) &&
+           try_slice(builder, device, at, member);
 }
 
 /* -- The end ---------------------------------------------------------------------------------- */
 
-weft_err weft_board__full(weft_board *board, uint32_t demand, double rest_per_s)
+weft_err weft_builder__full(weft_builder *builder, uint32_t demand, double rest_per_s)
 {
-    const weft_demand *d = &board->demands->at[demand];
-    if (board->n_option[demand] == 0)
-        return weft_menu__refuse(&board->menu, demand, board->diag);
-    const weft_option *top = &board->option[demand][0];
-    for (uint32_t i = 1; i < board->n_option[demand]; i++)
-        if (board->option[demand][i].peak_per_s > top->peak_per_s * (1 + slack))
-            top = &board->option[demand][i];
+    const weft_demand *d = &builder->demands->at[demand];
+    if (builder->n_option[demand] == 0)
+        return weft_menu__refuse(&builder->menu, demand, builder->diag);
+    const weft_option *top = &builder->option[demand][0];
+    for (uint32_t i = 1; i < builder->n_option[demand]; i++)
+        if (builder->option[demand][i].peak_per_s > top->peak_per_s * (1 + slack))
+            top = &builder->option[demand][i];
     double more = fmax(1, ceil(rest_per_s / top->peak_per_s));
     return weft_diag_error(
-        board->diag, WEFT_ERR_INFEASIBLE, (weft_where){.item = d->model},
+        builder->diag, WEFT_ERR_INFEASIBLE, (weft_where){.item = d->model},
         "the fleet has no place left for %.6g/s of %.6g/s; %.0f more slice%s %s%s%s would carry it",
         rest_per_s, d->rate_per_s, more, more > 1 ? "s" : "", top->row->type,
         top->spec.name[0] ? " " : "", top->spec.name);
@@ -494,14 +498,14 @@ static int compare_places(const void *a, const void *b)
     return strcmp(p->model, q->model);
 }
 
-static weft_placement describe(const weft_board *board, const weft_board_slice *slice,
+static weft_placement describe(const weft_builder *builder, const weft_builder_slice *slice,
                                const weft_member *member, double cycle_us)
 {
     const weft_profile_point *point = member->option->point;
-    weft_load load = load_of(board, slice, member, cycle_us);
-    return (weft_placement){.model = board->demands->at[member->demand].model,
+    weft_load load = load_of(builder, slice, member, cycle_us);
+    return (weft_placement){.model = builder->demands->at[member->demand].model,
                             .type = member->option->row->type,
-                            .slice = board->menu.shape[slice->shape].slice,
+                            .slice = builder->menu.shape[slice->shape].slice,
                             .mig_start = slice->mig_start,
                             .slice_id = slice->id,
                             .share = slice->spec.share,
@@ -529,35 +533,35 @@ static const char *copy_text(text_copies *c, size_t which, const char *text)
 }
 
 /* Numbers the devices in use, and adds up what they cost. */
-static uint32_t *number_devices(const weft_board *board, weft_plan *plan)
+static uint32_t *number_devices(const weft_builder *builder, weft_plan *plan)
 {
-    uint32_t *number = weft_arena_array(board->arena, board->devices.len, sizeof *number);
-    for (uint32_t i = 0; i < board->devices.len; i++) {
+    uint32_t *number = weft_arena_array(builder->arena, builder->devices.len, sizeof *number);
+    for (uint32_t i = 0; i < builder->devices.len; i++) {
         number[i] = plan->gpus;
-        if (board->devices.at[i].n_slice == 0)
+        if (builder->devices.at[i].n_slice == 0)
             continue;
         plan->gpus++;
-        plan->cost_per_hour += weft_fleet__price(board->devices.at[i].row);
+        plan->cost_per_hour += weft_fleet__price(builder->devices.at[i].row);
     }
     return number;
 }
 
-void weft_board__finish(const weft_board *board, const char *policy, weft_plan *out)
+void weft_builder__finish(const weft_builder *builder, const char *policy, weft_plan *out)
 {
     size_t n = 0;
-    text_copies copies = {.arena = board->arena};
-    for (uint32_t i = 0; i < board->slices.len; i++)
-        n += board->slices.at[i].members.len;
+    text_copies copies = {.arena = builder->arena};
+    for (uint32_t i = 0; i < builder->slices.len; i++)
+        n += builder->slices.at[i].members.len;
     weft_plan plan = {
-        .policy = policy, .rules = board->problem->rules, .goal = board->problem->goal};
-    uint32_t *number = number_devices(board, &plan);
+        .policy = policy, .rules = builder->problem->rules, .goal = builder->problem->goal};
+    uint32_t *number = number_devices(builder, &plan);
     weft_power power = {0};
-    plan.at = weft_arena_array(board->arena, n, sizeof *plan.at);
-    for (uint32_t i = 0; i < board->slices.len; i++) {
-        const weft_board_slice *slice = &board->slices.at[i];
-        double cycle_us = cycle_of(board, slice);
+    plan.at = weft_arena_array(builder->arena, n, sizeof *plan.at);
+    for (uint32_t i = 0; i < builder->slices.len; i++) {
+        const weft_builder_slice *slice = &builder->slices.at[i];
+        double cycle_us = cycle_of(builder, slice);
         for (uint32_t j = 0; j < slice->members.len; j++) {
-            weft_placement p = describe(board, slice, &slice->members.at[j], cycle_us);
+            weft_placement p = describe(builder, slice, &slice->members.at[j], cycle_us);
             p.device = number[slice->device];
             p.model = copy_text(&copies, 0, p.model);
             p.type = copy_text(&copies, 1, p.type);
@@ -571,7 +575,7 @@ void weft_board__finish(const weft_board *board, const char *policy, weft_plan *
     plan.power_w = weft_power__watts(&power);
     for (size_t i = 0; i < plan.n; i++)
         plan.goodput_per_s += plan.at[i].rate_per_s;
-    plan.lower_bound = weft_menu__lower_bound(&board->menu);
+    plan.lower_bound = weft_menu__lower_bound(&builder->menu);
     plan.proven = plan.gpus <= plan.lower_bound;
     *out = plan;
 }
