@@ -163,7 +163,8 @@ WEFT_MUST_USE weft_err weft_rules__check(const weft_rules *rules, weft_diag *dia
 /* Duplicate models, bad numbers: INPUT. */
 WEFT_MUST_USE weft_err weft_demands__check(const weft_demands *demands, weft_diag *diag);
 
-/* -- The menu: what each demand can run on (menu.c) ------------------------------------------- */
+/* -- The option table: what each demand can run on (option_table.c)
+ * ------------------------------------------- */
 
 /* One slice of one fleet row. Shapes are in canonical order: fleet row, then name. */
 typedef struct weft_shape {
@@ -179,7 +180,7 @@ typedef struct weft_option {
     const weft_fleet_device *row;
     weft_slice_spec spec;
     const weft_profile_point *point;
-    uint32_t shape; /* index into the menu's shapes */
+    uint32_t shape; /* index into the option table's shapes */
     double exec_us, peak_per_s;
     uint64_t mem_bytes; /* of all processes */
     weft_pressure use;
@@ -198,7 +199,7 @@ typedef struct weft_known {
 } weft_known;
 
 /* Lists are by demand. Options are those within the SLO, the rules and the memory. */
-typedef struct weft_menu {
+typedef struct weft_option_table {
     const weft_problem *problem;
     const weft_shape *shape;
     uint32_t n_shape;
@@ -210,32 +211,37 @@ typedef struct weft_menu {
     uint32_t *n_choice;
     const uint32_t *slot; /* hash table of shapes */
     uint32_t n_slot;
-} weft_menu;
+} weft_option_table;
 
 /* Never fails (memory: unwinds). */
-void weft_menu__build(const weft_problem *problem, weft_arena *arena, weft_menu *out);
+void weft_option_table__build(const weft_problem *problem, weft_arena *arena,
+                              weft_option_table *out);
 /* The shape of a device type and slice that some profile names; NULL: none does. O(1). */
-const weft_shape *weft_menu__shape(const weft_menu *menu, const char *device, const char *slice);
+const weft_shape *weft_option_table__shape(const weft_option_table *table, const char *device,
+                                           const char *slice);
 /* A slice of the fleet as the rules see it, whether a profile names it or not; false: *why. */
-bool weft_menu__spec(const weft_menu *menu, const char *device, const char *slice,
-                     weft_slice_spec *out, const char **why);
+bool weft_option_table__spec(const weft_option_table *table, const char *device, const char *slice,
+                             weft_slice_spec *out, const char **why);
 /* The usable point of a demand; NULL: none. O(log n). */
-const weft_known *weft_menu__find(const weft_menu *menu, uint32_t demand, const weft_shape *shape,
-                                  uint32_t batch, uint32_t procs);
+const weft_known *weft_option_table__find(const weft_option_table *table, uint32_t demand,
+                                          const weft_shape *shape, uint32_t batch, uint32_t procs);
 /* The options of a demand on a shape; n 0: none. O(log n). */
-weft_choice weft_menu__choice(const weft_menu *menu, uint32_t demand, uint32_t shape);
+weft_choice weft_option_table__choice(const weft_option_table *table, uint32_t demand,
+                                      uint32_t shape);
 /* The option of that batch and so many processes; NULL: none. O(log n). */
-const weft_option *weft_menu__option(const weft_menu *menu, uint32_t demand, uint32_t shape,
-                                     uint32_t batch, uint32_t procs);
+const weft_option *weft_option_table__option(const weft_option_table *table, uint32_t demand,
+                                             uint32_t shape, uint32_t batch, uint32_t procs);
 /* Whether the fleet, the rules, the memory and the SLO allow a point, asked in this order:
  * POSSIBLE, or the first that does not. */
-weft_verdict weft_menu__judge(const weft_menu *menu, uint32_t demand, const weft_known *known);
+weft_verdict weft_option_table__judge(const weft_option_table *table, uint32_t demand,
+                                      const weft_known *known);
 /* INFEASIBLE: why a demand has no option, and what would give it one. */
-weft_err weft_menu__refuse(const weft_menu *menu, uint32_t demand, weft_diag *diag);
+weft_err weft_option_table__refuse(const weft_option_table *table, uint32_t demand,
+                                   weft_diag *diag);
 /* Devices that any plan within the rules needs (bound.c). */
-double weft_menu__lower_bound(const weft_menu *menu);
+double weft_option_table__lower_bound(const weft_option_table *table);
 /* Dollars an hour that any plan within the rules costs; 0 where a price is not known. */
-double weft_menu__cost_bound(const weft_menu *menu);
+double weft_option_table__cost_bound(const weft_option_table *table);
 
 /* -- The builder: a plan being built ------------------------------------------------------------
  */
@@ -291,10 +297,10 @@ typedef struct weft_builder {
     const weft_fleet *fleet;
     weft_arena *arena;
     weft_diag *diag;
-    weft_menu menu;
+    weft_option_table table;
     uint32_t *order;            /* demands by name */
-    const weft_option **option; /* of the menu: by demand */
-    uint32_t *n_option;         /* of the menu: by demand */
+    const weft_option **option; /* of the option table: by demand */
+    uint32_t *n_option;         /* of the option table: by demand */
     uint32_t *opened;           /* by fleet row: devices open */
     WEFT_VEC(weft_builder_device) devices;
     WEFT_VEC(weft_builder_slice) slices;

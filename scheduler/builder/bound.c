@@ -43,12 +43,12 @@ static double peak_of(const weft_rules *rules, const weft_option *o)
 }
 
 /* Least part of a device for a request a second in turn with others; HUGE_VAL: not possible. */
-static double least_turn(const weft_menu *menu, uint32_t demand)
+static double least_turn(const weft_option_table *table, uint32_t demand)
 {
-    const weft_rules *rules = &menu->problem->rules;
+    const weft_rules *rules = &table->problem->rules;
     double least = HUGE_VAL;
-    for (uint32_t i = 0; i < menu->n_option[demand]; i++) {
-        const weft_option *o = &menu->option[demand][i];
+    for (uint32_t i = 0; i < table->n_option[demand]; i++) {
+        const weft_option *o = &table->option[demand][i];
         if (turn_of(rules, o) > 0)
             least = fmin(least, weight_of(rules, o) / turn_of(rules, o));
     }
@@ -56,12 +56,12 @@ static double least_turn(const weft_menu *menu, uint32_t demand)
 }
 
 /* Least of weight / peak, times a price or not, over the options; 0: no option. */
-static double least_ratio(const weft_menu *menu, uint32_t demand, bool priced)
+static double least_ratio(const weft_option_table *table, uint32_t demand, bool priced)
 {
-    const weft_rules *rules = &menu->problem->rules;
+    const weft_rules *rules = &table->problem->rules;
     double least = 0;
-    for (uint32_t i = 0; i < menu->n_option[demand]; i++) {
-        const weft_option *o = &menu->option[demand][i];
+    for (uint32_t i = 0; i < table->n_option[demand]; i++) {
+        const weft_option *o = &table->option[demand][i];
         double ratio = weight_of(rules, o) / peak_of(rules, o);
         if (priced)
             ratio *= weft_fleet__price(o->row);
@@ -79,13 +79,13 @@ typedef struct item {
 } item;
 
 /* The best peak of each weight; n 0 when a weight is no whole number of units. */
-static uint32_t list_items(const weft_menu *menu, uint32_t demand, item *out)
+static uint32_t list_items(const weft_option_table *table, uint32_t demand, item *out)
 {
-    const weft_rules *rules = &menu->problem->rules;
+    const weft_rules *rules = &table->problem->rules;
     double best[UNITS + 1] = {0};
     uint32_t n = 0;
-    for (uint32_t i = 0; i < menu->n_option[demand]; i++) {
-        const weft_option *o = &menu->option[demand][i];
+    for (uint32_t i = 0; i < table->n_option[demand]; i++) {
+        const weft_option *o = &table->option[demand][i];
         double units = weight_of(rules, o) * UNITS, whole = round(units);
         if (fabs(units - whole) > 1e-6 || whole < 1 || whole > UNITS)
             return 0;
@@ -109,12 +109,12 @@ static uint32_t gcd(uint32_t a, uint32_t b)
 
 /* Least part of devices, in whole slices and in turns, that carries the rate; at least `fraction`.
  */
-static double least_slices(const weft_menu *menu, uint32_t demand, double fraction,
+static double least_slices(const weft_option_table *table, uint32_t demand, double fraction,
                            weft_arena *arena)
 {
     item items[UNITS];
-    double rate = menu->problem->demands->at[demand].rate_per_s * (1 - 1e-9);
-    uint32_t n = list_items(menu, demand, items), unit = 0;
+    double rate = table->problem->demands->at[demand].rate_per_s * (1 - 1e-9);
+    uint32_t n = list_items(table, demand, items), unit = 0;
     for (uint32_t i = 0; i < n; i++)
         unit = gcd(unit, items[i].units);
     if (n == 0 || !(fraction < 1e6))
@@ -124,7 +124,7 @@ static double least_slices(const weft_menu *menu, uint32_t demand, double fracti
     if (top > KNAPSACK_MAX || top * n > KNAPSACK_STEPS_MAX)
         return fraction;
     double *best = weft_arena_array(arena, (size_t)top + 1, sizeof *best);
-    double turn = least_turn(menu, demand), least = HUGE_VAL;
+    double turn = least_turn(table, demand), least = HUGE_VAL;
     for (uint32_t g = 0; g <= (uint32_t)top; g++) {
         for (uint32_t i = 0; i < n; i++)
             if (items[i].units / unit <= g)
@@ -150,14 +150,14 @@ static double round_up(double x)
     return ceil(x * (1 - 1e-9) - 1e-9);
 }
 
-double weft_menu__lower_bound(const weft_menu *menu)
+double weft_option_table__lower_bound(const weft_option_table *table)
 {
-    const weft_demands *demands = menu->problem->demands;
+    const weft_demands *demands = table->problem->demands;
     weft_arena *arena = weft_arena_create(0);
     jmp_buf env;
     volatile double sum = 0;
     volatile uint32_t d = 0;
-    if (menu->problem->goal == WEFT_GOAL_GOODPUT || demands->n == 0) {
+    if (table->problem->goal == WEFT_GOAL_GOODPUT || demands->n == 0) {
         weft_arena_destroy(arena);
         return 0;
     }
@@ -168,10 +168,10 @@ double weft_menu__lower_bound(const weft_menu *menu)
     else if (arena)
         (void)weft_arena_guard(arena, &env);
     for (; d < demands->n; d++) {
-        double part = demands->at[d].rate_per_s * least_ratio(menu, d, false);
+        double part = demands->at[d].rate_per_s * least_ratio(table, d, false);
         if (whole) {
             weft_arena_mark mark = weft_arena_get_mark(arena);
-            part = least_slices(menu, d, part, arena);
+            part = least_slices(table, d, part, arena);
             weft_arena_reset(arena, mark);
         }
         sum += part;
@@ -180,11 +180,11 @@ double weft_menu__lower_bound(const weft_menu *menu)
     return fmax(1, round_up(sum));
 }
 
-double weft_menu__cost_bound(const weft_menu *menu)
+double weft_option_table__cost_bound(const weft_option_table *table)
 {
-    const weft_demands *demands = menu->problem->demands;
+    const weft_demands *demands = table->problem->demands;
     double sum = 0;
-    for (uint32_t d = 0; d < demands->n && menu->problem->goal != WEFT_GOAL_GOODPUT; d++)
-        sum += demands->at[d].rate_per_s * least_ratio(menu, d, true);
+    for (uint32_t d = 0; d < demands->n && table->problem->goal != WEFT_GOAL_GOODPUT; d++)
+        sum += demands->at[d].rate_per_s * least_ratio(table, d, true);
     return sum;
 }

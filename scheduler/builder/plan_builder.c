@@ -28,9 +28,9 @@ weft_err weft_builder__init(weft_builder *builder, const weft_problem *problem, 
     weft_err err = WEFT_ERR_OK;
     WEFT_TRY(weft_demands__check(demands, diag));
     WEFT_TRY(weft_rules__check(&problem->rules, diag));
-    weft_menu__build(problem, arena, &builder->menu);
-    builder->option = builder->menu.option;
-    builder->n_option = builder->menu.n_option;
+    weft_option_table__build(problem, arena, &builder->table);
+    builder->option = builder->table.option;
+    builder->n_option = builder->table.n_option;
     builder->order = weft_arena_array(arena, demands->n, sizeof *builder->order);
     builder->opened = weft_arena_array(arena, fleet->n_device, sizeof *builder->opened);
     weft_pool__init(builder);
@@ -43,7 +43,7 @@ weft_err weft_builder__init(weft_builder *builder, const weft_problem *problem, 
     for (size_t i = 0; i < demands->n && problem->goal != WEFT_GOAL_GOODPUT; i++) {
         if (builder->n_option[builder->order[i]] > 0)
             continue;
-        weft_err one = weft_menu__refuse(&builder->menu, builder->order[i], diag);
+        weft_err one = weft_option_table__refuse(&builder->table, builder->order[i], diag);
         err = err == WEFT_ERR_OK ? one : err;
     }
     return err;
@@ -475,7 +475,7 @@ weft_err weft_builder__full(weft_builder *builder, uint32_t demand, double rest_
 {
     const weft_demand *d = &builder->demands->at[demand];
     if (builder->n_option[demand] == 0)
-        return weft_menu__refuse(&builder->menu, demand, builder->diag);
+        return weft_option_table__refuse(&builder->table, demand, builder->diag);
     const weft_option *top = &builder->option[demand][0];
     for (uint32_t i = 1; i < builder->n_option[demand]; i++)
         if (builder->option[demand][i].peak_per_s > top->peak_per_s * (1 + slack))
@@ -505,7 +505,7 @@ static weft_placement describe(const weft_builder *builder, const weft_builder_s
     weft_load load = load_of(builder, slice, member, cycle_us);
     return (weft_placement){.model = builder->demands->at[member->demand].model,
                             .type = member->option->row->type,
-                            .slice = builder->menu.shape[slice->shape].slice,
+                            .slice = builder->table.shape[slice->shape].slice,
                             .mig_start = slice->mig_start,
                             .slice_id = slice->id,
                             .share = slice->spec.share,
@@ -575,7 +575,7 @@ void weft_builder__finish(const weft_builder *builder, const char *policy, weft_
     plan.power_w = weft_power__watts(&power);
     for (size_t i = 0; i < plan.n; i++)
         plan.goodput_per_s += plan.at[i].rate_per_s;
-    plan.lower_bound = weft_menu__lower_bound(&builder->menu);
+    plan.lower_bound = weft_option_table__lower_bound(&builder->table);
     plan.proven = plan.gpus <= plan.lower_bound;
     *out = plan;
 }

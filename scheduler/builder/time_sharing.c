@@ -11,7 +11,7 @@ static const double slack = 1e-9; /* relative, below the tolerance of the checke
 static const weft_option *next_batch(const weft_builder *builder, uint32_t demand, uint32_t shape,
                                      const weft_option *from)
 {
-    weft_choice choice = weft_menu__choice(&builder->menu, demand, shape);
+    weft_choice choice = weft_option_table__choice(&builder->table, demand, shape);
     const weft_option *option = builder->option[demand] + choice.first;
     for (uint32_t i = 0; i < choice.n; i++) {
         const weft_option *o = &option[i];

@@ -71,7 +71,7 @@ uint32_t *weft_plan__order(const weft_plan *plan, weft_arena *arena)
 typedef struct completion {
     weft_plan *plan;
     const weft_problem *problem;
-    weft_menu menu;
+    weft_option_table table;
     const weft_known **known; /* by placement */
     uint32_t *demand;         /* by placement */
     weft_pressure *others;    /* by placement: what its neighbours use */
@@ -82,7 +82,7 @@ static const weft_slice_spec *spec_of(const completion *c, const weft_placement 
                                       weft_slice_spec *spec)
 {
     const char *why;
-    return weft_menu__spec(&c->menu, p->type, p->slice, spec, &why) ? spec : NULL;
+    return weft_option_table__spec(&c->table, p->type, p->slice, spec, &why) ? spec : NULL;
 }
 
 static bool is_among(const weft_slice_spec *spec)
@@ -192,7 +192,7 @@ void weft_plan_complete(weft_plan *plan, const weft_problem *problem, weft_arena
     weft_power power = {0};
     weft_demand_index index = weft_demands__index(problem->demands, arena);
     uint32_t *order = weft_plan__order(plan, arena);
-    weft_menu__build(&judged, arena, &c.menu);
+    weft_option_table__build(&judged, arena, &c.table);
     c.known = weft_arena_array(arena, plan->n, sizeof *c.known);
     c.demand = weft_arena_array(arena, plan->n, sizeof *c.demand);
     c.others = weft_arena_array(arena, plan->n, sizeof *c.others);
@@ -202,9 +202,9 @@ void weft_plan_complete(weft_plan *plan, const weft_problem *problem, weft_arena
         const weft_placement *p = &plan->at[i];
         c.demand[i] = weft_demands__find(&index, p->model);
         if (c.demand[i] != NONE)
-            c.known[i] =
-                weft_menu__find(&c.menu, c.demand[i], weft_menu__shape(&c.menu, p->type, p->slice),
-                                p->batch, p->procs);
+            c.known[i] = weft_option_table__find(
+                &c.table, c.demand[i], weft_option_table__shape(&c.table, p->type, p->slice),
+                p->batch, p->procs);
         if (c.known[i])
             weft_power__add(&power, c.known[i]->point, p->rate_per_s);
         plan->goodput_per_s += p->rate_per_s;
@@ -217,7 +217,7 @@ void weft_plan_complete(weft_plan *plan, const weft_problem *problem, weft_arena
         i = end;
     }
     plan->power_w = weft_power__watts(&power);
-    plan->lower_bound = weft_menu__lower_bound(&c.menu);
+    plan->lower_bound = weft_option_table__lower_bound(&c.table);
     plan->proven = plan->gpus <= plan->lower_bound;
 }
 
@@ -239,16 +239,16 @@ void weft_plan_measure(const weft_plan *plan, const weft_problem *problem, weft_
                        weft_plan_metrics *out)
 {
     weft_plan_metrics m = {0};
-    weft_menu menu;
+    weft_option_table table;
     weft_problem judged = *problem;
     double parts = 0, busy = 0;
     uint32_t *order = weft_plan__order(plan, arena);
     judged.rules = plan->rules;
     judged.goal = plan->goal;
-    weft_menu__build(&judged, arena, &menu);
+    weft_option_table__build(&judged, arena, &table);
     for (size_t i = 0; i < plan->n;) {
         const weft_placement *first = &plan->at[order[i]];
-        const weft_shape *shape = weft_menu__shape(&menu, first->type, first->slice);
+        const weft_shape *shape = weft_option_table__shape(&table, first->type, first->slice);
         double part = shape && shape->known ? shape->spec.weight : 0, use = 0;
         size_t from = i;
         while (i < plan->n && plan->at[order[i]].device == first->device &&
@@ -261,7 +261,7 @@ void weft_plan_measure(const weft_plan *plan, const weft_problem *problem, weft_
     }
     m.internal_slack = parts > 0 ? 1 - busy / parts : 0;
     m.external_fragmentation = plan->gpus > 0 ? fmax(0, 1 - parts / plan->gpus) : 0;
-    m.cost_bound = weft_menu__cost_bound(&menu);
+    m.cost_bound = weft_option_table__cost_bound(&table);
     m.gap = plan->lower_bound > 0 ? plan->gpus / plan->lower_bound - 1 : 0;
     m.carbon_g_per_h = plan->power_w / 1e3 * problem->carbon_g_per_kwh;
     *out = m;

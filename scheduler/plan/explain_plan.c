@@ -114,7 +114,7 @@ static void load_builder(explainer *e)
     for (size_t i = 0; i < plan->n; i++) {
         const weft_placement *p = &plan->at[order[i]];
         const weft_placement *before = i > 0 ? &plan->at[order[i - 1]] : NULL;
-        const weft_shape *shape = weft_menu__shape(&e->builder.menu, p->type, p->slice);
+        const weft_shape *shape = weft_option_table__shape(&e->builder.table, p->type, p->slice);
         uint32_t d = weft_demands__find(&index, p->model);
         bool fresh = !before || before->device != p->device;
         if (fresh)
@@ -125,8 +125,8 @@ static void load_builder(explainer *e)
             continue;
         if (device == NONE)
             device = weft_builder__open(&e->builder, shape->row, shape->spec.kind);
-        const weft_option *o = weft_menu__option(
-            &e->builder.menu, d, (uint32_t)(shape - e->builder.menu.shape), p->batch, p->procs);
+        const weft_option *o = weft_option_table__option(
+            &e->builder.table, d, (uint32_t)(shape - e->builder.table.shape), p->batch, p->procs);
         if (device == NONE || !o || d == e->demand || slice != NONE)
             continue;
         int32_t start = shape->spec.kind == WEFT_SLICE_CORES ? (int32_t)p->slice_id : p->mig_start;
@@ -138,15 +138,15 @@ static void load_builder(explainer *e)
 /* -- Options ---------------------------------------------------------------------------------- */
 
 /* The point of a shape that is told about: the legal one with the highest capacity, else the one
- * that came closest. Points [from, to) of the menu. */
+ * that came closest. Points [from, to) of the option table. */
 static const weft_known *pick_point(const explainer *e, uint32_t from, uint32_t to,
                                     weft_verdict *verdict)
 {
-    const weft_menu *menu = &e->builder.menu;
+    const weft_option_table *table = &e->builder.table;
     const weft_known *best = NULL;
     for (uint32_t i = from; i < to; i++) {
-        const weft_known *k = &menu->known[e->demand][i];
-        weft_verdict v = weft_menu__judge(menu, e->demand, k);
+        const weft_known *k = &table->known[e->demand][i];
+        weft_verdict v = weft_option_table__judge(table, e->demand, k);
         bool better = !best || v < *verdict;
         if (best && v == *verdict && v == WEFT_VERDICT_POSSIBLE)
             better = weft_load__peak_per_s(k->point, k->exec_us) >
@@ -165,7 +165,7 @@ static const weft_known *pick_point(const explainer *e, uint32_t from, uint32_t 
 
 static const char *refusal_of(const explainer *e, const weft_known *k, weft_verdict verdict)
 {
-    const weft_shape *shape = &e->builder.menu.shape[k->shape];
+    const weft_shape *shape = &e->builder.table.shape[k->shape];
     const weft_rules *rules = &e->problem->rules;
     double slo_us = weft_rules__slo_us(rules, e->d);
     double needs_us = weft_rules__least_slo_us(rules, k->exec_us);
@@ -192,10 +192,10 @@ static const char *refusal_of(const explainer *e, const weft_known *k, weft_verd
 /* A slice of the profile; the comparison with the best is added when all are known. */
 static weft_explain_option tell_option(explainer *e, uint32_t from, uint32_t to)
 {
-    const weft_menu *menu = &e->builder.menu;
+    const weft_option_table *table = &e->builder.table;
     weft_verdict verdict = WEFT_VERDICT_NO_DEVICE;
     const weft_known *k = pick_point(e, from, to, &verdict);
-    const weft_shape *shape = &menu->shape[k->shape];
+    const weft_shape *shape = &table->shape[k->shape];
     weft_explain_option o = {.type = shape->device,
                              .slice = shape->slice,
                              .batch = k->point->batch,
@@ -207,7 +207,7 @@ static weft_explain_option tell_option(explainer *e, uint32_t from, uint32_t to)
         return o;
     }
     const weft_option *option =
-        weft_menu__option(menu, e->demand, k->shape, k->point->batch, k->point->procs);
+        weft_option_table__option(table, e->demand, k->shape, k->point->batch, k->point->procs);
     o.capacity_per_s = option->peak_per_s;
     o.per_device_per_s = option->peak_per_s / shape->spec.weight;
     if (weft_fleet__price(shape->row) > 0)
@@ -263,9 +263,9 @@ static int compare_told(const void *a, const void *b)
 
 static void list_options(explainer *e)
 {
-    const weft_menu *menu = &e->builder.menu;
-    const weft_known *known = menu->known[e->demand];
-    uint32_t n = menu->n_known[e->demand];
+    const weft_option_table *table = &e->builder.table;
+    const weft_known *known = table->known[e->demand];
+    uint32_t n = table->n_known[e->demand];
     WEFT_VEC(weft_explain_option) told = {0};
     for (uint32_t i = 0; i < n;) {
         uint32_t end = i;
@@ -296,7 +296,7 @@ static const weft_placement *find_smallest(const explainer *e, double *weight)
     const weft_placement *least = NULL;
     for (size_t i = 0; i < e->out.n_place; i++) {
         const weft_placement *p = e->out.place[i].at;
-        const weft_shape *shape = weft_menu__shape(&e->builder.menu, p->type, p->slice);
+        const weft_shape *shape = weft_option_table__shape(&e->builder.table, p->type, p->slice);
         if (!shape || !shape->known || (least && shape->spec.weight >= *weight))
             continue;
         least = p;
@@ -307,14 +307,14 @@ static const weft_placement *find_smallest(const explainer *e, double *weight)
 
 static void find_smaller_slice(explainer *e, change_list *to)
 {
-    const weft_menu *menu = &e->builder.menu;
+    const weft_option_table *table = &e->builder.table;
     double weight = 0, slo_us = 0, rate = 0;
     const weft_placement *now = find_smallest(e, &weight);
     const weft_shape *by_slo = NULL, *by_rate = NULL;
-    for (uint32_t i = 0; now && i < menu->n_known[e->demand]; i++) {
-        const weft_known *k = &menu->known[e->demand][i];
-        const weft_shape *shape = &menu->shape[k->shape];
-        weft_verdict v = weft_menu__judge(menu, e->demand, k);
+    for (uint32_t i = 0; now && i < table->n_known[e->demand]; i++) {
+        const weft_known *k = &table->known[e->demand][i];
+        const weft_shape *shape = &table->shape[k->shape];
+        weft_verdict v = weft_option_table__judge(table, e->demand, k);
         if (!shape->known || shape->spec.weight >= weight * (1 - 1e-9) ||
             (v != WEFT_VERDICT_SLO && v != WEFT_VERDICT_POSSIBLE))
             continue;

@@ -45,7 +45,7 @@ typedef struct check {
     const weft_fleet *fleet;
     weft_arena *arena;
     weft_diag *diag;
-    weft_menu menu;           /* by the rules of the plan */
+    weft_option_table table;  /* by the rules of the plan */
     const weft_known **known; /* by placement; NULL: no such point */
     uint32_t *order;          /* placements by device, slice, model */
     uint32_t *demand_of;      /* by placement; NONE: unknown model */
@@ -129,9 +129,9 @@ static void sort_all(check *c)
         const weft_placement *p = &c->plan->at[i];
         c->demand_of[i] = weft_demands__find(&index, p->model);
         if (c->demand_of[i] != NONE)
-            c->known[i] =
-                weft_menu__find(&c->menu, c->demand_of[i],
-                                weft_menu__shape(&c->menu, p->type, p->slice), p->batch, p->procs);
+            c->known[i] = weft_option_table__find(
+                &c->table, c->demand_of[i], weft_option_table__shape(&c->table, p->type, p->slice),
+                p->batch, p->procs);
     }
     c->order = weft_plan__order(c->plan, c->arena);
 }
@@ -322,7 +322,8 @@ static void check_slice(check *c, slice_state *slice, device_state *state)
     uint64_t mem_bytes = 0, clients = 0;
     bool shared = slice->to - slice->from > 1;
     const char *why;
-    slice->known = weft_menu__spec(&c->menu, first->type, first->slice, &slice->spec, &why);
+    slice->known =
+        weft_option_table__spec(&c->table, first->type, first->slice, &slice->spec, &why);
     if (!slice->known)
         report(c, first->model, "slice: '%s' of %s: %s", first->slice, first->type, why);
     state->n_slice++;
@@ -516,7 +517,7 @@ static void check_variant(check *c, size_t i)
 static void check_totals(check *c, uint32_t n_device)
 {
     const weft_plan *plan = c->plan;
-    double bound = weft_menu__lower_bound(&c->menu), goodput = 0;
+    double bound = weft_option_table__lower_bound(&c->table), goodput = 0;
     for (size_t i = 0; i < c->fleet->n_device; i++)
         if (c->type_count[i] > c->fleet->device[i].count)
             report(c, NULL, "fleet: %u devices of type %s in use, there are %u", c->type_count[i],
@@ -599,7 +600,7 @@ weft_err weft_plan_check(const weft_plan *plan, const weft_problem *problem, wef
             err = weft_apps__index(&judged, arena, diag, &c.app_of);
         c.demands = judged.demands;
         if (err == WEFT_ERR_OK) {
-            weft_menu__build(&judged, arena, &c.menu);
+            weft_option_table__build(&judged, arena, &c.table);
             check_plan(&c);
             err = c.violations ? WEFT_ERR_INPUT : WEFT_ERR_OK;
         }

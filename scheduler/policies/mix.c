@@ -101,12 +101,13 @@ bool weft_mix__read(const weft_builder *builder, const weft_plan *plan, weft_pie
     for (size_t i = 0; i < plan->n; i++) {
         const weft_placement *p = &plan->at[i];
         uint32_t demand = weft_builder__find_demand(builder, p->model);
-        const weft_shape *shape = weft_menu__shape(&builder->menu, p->type, p->slice);
+        const weft_shape *shape = weft_option_table__shape(&builder->table, p->type, p->slice);
         const weft_option *option =
             demand == NONE || !shape
                 ? NULL
-                : weft_menu__option(&builder->menu, demand, (uint32_t)(shape - builder->menu.shape),
-                                    p->batch, p->procs);
+                : weft_option_table__option(&builder->table, demand,
+                                            (uint32_t)(shape - builder->table.shape), p->batch,
+                                            p->procs);
         if (!option)
             return false;
         bool cores = option->spec.kind == WEFT_SLICE_CORES;
@@ -235,10 +236,10 @@ uint32_t weft_mix__rank(const weft_builder *builder, uint32_t demand, double res
                         const weft_option *out[WEFT_MIX_CHOICES_MAX])
 {
     uint32_t n = 0;
-    for (uint32_t c = 0; c < builder->menu.n_choice[demand] && n < WEFT_MIX_CHOICES_MAX; c++) {
-        const weft_choice *choice = &builder->menu.choice[demand][c];
+    for (uint32_t c = 0; c < builder->table.n_choice[demand] && n < WEFT_MIX_CHOICES_MAX; c++) {
+        const weft_choice *choice = &builder->table.choice[demand][c];
         const weft_option *o =
-            best_of_choice(&builder->menu.option[demand][choice->first], choice->n, rest);
+            best_of_choice(&builder->table.option[demand][choice->first], choice->n, rest);
         uint32_t at = n++;
         for (; at > 0 && is_before(o, out[at - 1], rest, bulk); at--)
             out[at] = out[at - 1];

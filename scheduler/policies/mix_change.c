@@ -87,12 +87,12 @@ static const weft_option *find_option(change *ch, uint32_t d, const weft_placeme
     if (last && last->point->batch == p->batch && last->point->procs == p->procs &&
         strcmp(last->spec.name, p->slice) == 0 && strcmp(last->row->type, p->type) == 0)
         return last;
-    const weft_menu *menu = &ch->builder->menu;
-    const weft_shape *shape = weft_menu__shape(menu, p->type, p->slice);
+    const weft_option_table *table = &ch->builder->table;
+    const weft_shape *shape = weft_option_table__shape(table, p->type, p->slice);
     if (!shape)
         return NULL;
-    return ch->last[d] =
-               weft_menu__option(menu, d, (uint32_t)(shape - menu->shape), p->batch, p->procs);
+    return ch->last[d] = weft_option_table__option(table, d, (uint32_t)(shape - table->shape),
+                                                   p->batch, p->procs);
 }
 
 /* false: the plan holds what this way cannot edit. */
@@ -319,7 +319,7 @@ static void write_plan(change *ch, weft_plan *out)
         weft_power__add(&power, e->option->point, p.rate_per_s);
     }
     plan.power_w = weft_power__watts(&power);
-    plan.lower_bound = weft_menu__lower_bound(&ch->builder->menu);
+    plan.lower_bound = weft_option_table__lower_bound(&ch->builder->table);
     plan.proven = plan.gpus <= plan.lower_bound;
     *out = plan;
 }

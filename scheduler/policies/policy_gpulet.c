@@ -139,7 +139,7 @@ static uint32_t find_required(const weft_builder *builder, uint32_t demand, cons
     const weft_demand *d = &builder->demands->at[demand];
     double slo_us = d->slo_us > 0 ? weft_rules__slo_us(&builder->problem->rules, d) : INFINITY;
     for (uint32_t i = 0; i < s->n; i++) {
-        weft_choice c = weft_menu__choice(&builder->menu, demand, s->at[i].shape);
+        weft_choice c = weft_option_table__choice(&builder->table, demand, s->at[i].shape);
         for (uint32_t k = 0; k < c.n; k++) {
             const weft_option *o = &builder->option[demand][c.first + k];
             double fill_us = rest_per_s > 0 ? o->point->batch * 1e6 / rest_per_s : 0;
@@ -183,7 +183,7 @@ static weft_pressure use_beside(const weft_builder *builder, uint32_t device)
 static bool use_glet(weft_builder *builder, uint32_t demand, const share *s, uint32_t device,
                      double rest_per_s, bool take, double *carried)
 {
-    weft_choice c = weft_menu__choice(&builder->menu, demand, s->shape);
+    weft_choice c = weft_option_table__choice(&builder->table, demand, s->shape);
     weft_pressure other = use_beside(builder, device);
     /* By batch, then processes: from the last. */
     for (uint32_t k = c.n; k-- > 0;) {
@@ -230,7 +230,7 @@ static bool find_glet(weft_builder *builder, uint32_t demand, const shares *s, u
     if (!split)
         return false;
     uint32_t mark = weft_builder__mark(builder);
-    weft_slice_kind kind = builder->menu.shape[split->shape].spec.kind;
+    weft_slice_kind kind = builder->table.shape[split->shape].spec.kind;
     uint32_t device = weft_builder__open(builder, s->row, kind);
     *out = (glet){.share = split, .device = UINT32_MAX};
     bool ok = device != UINT32_MAX &&
@@ -245,7 +245,7 @@ static bool take_glet(weft_builder *builder, uint32_t demand, const shares *s, c
     uint32_t device = g->device;
     if (device == UINT32_MAX)
         device =
-            weft_builder__open(builder, s->row, builder->menu.shape[g->share->shape].spec.kind);
+            weft_builder__open(builder, s->row, builder->table.shape[g->share->shape].spec.kind);
     return device != UINT32_MAX &&
            use_glet(builder, demand, g->share, device, rest_per_s, true, carried);
 }

@@ -120,12 +120,12 @@ static double counted_on(const run *r, const weft_option *o)
 /* The option of each shape that serves most. */
 static void list_variants(run *r, task *t, uint32_t demand, uint32_t arch)
 {
-    const weft_menu *menu = &r->builder->menu;
-    for (uint32_t c = 0; c < menu->n_choice[demand]; c++) {
-        const weft_choice *choice = &menu->choice[demand][c];
+    const weft_option_table *table = &r->builder->table;
+    for (uint32_t c = 0; c < table->n_choice[demand]; c++) {
+        const weft_choice *choice = &table->choice[demand][c];
         const weft_option *best = NULL;
         for (uint32_t i = 0; i < choice->n; i++) {
-            const weft_option *o = &menu->option[demand][choice->first + i];
+            const weft_option *o = &table->option[demand][choice->first + i];
             if (o->spec.kind != WEFT_SLICE_CORES &&
                 (!best || o->peak_per_s > best->peak_per_s * (1 + slack)))
                 best = o;
@@ -150,7 +150,7 @@ static void describe(run *r, task *t)
     size_t n = 0, n_model = app ? app->n_variant : 1;
     for (size_t i = 0; i < n_model; i++) {
         uint32_t d = app ? weft_demands__find(r->index, app->variant[i].model) : t->demand;
-        n += r->builder->menu.n_choice[d];
+        n += r->builder->table.n_choice[d];
     }
     t->variant = weft_arena_array(r->arena, n, sizeof *t->variant);
     t->option = weft_arena_array(r->arena, n, sizeof *t->option);
@@ -246,13 +246,14 @@ static weft_pieces read_running(run *r)
     for (size_t i = 0; i < plan->n; i++) {
         const weft_placement *p = &plan->at[order[i]];
         uint32_t demand = weft_demands__find(r->index, p->model);
-        const weft_shape *shape = weft_menu__shape(&r->builder->menu, p->type, p->slice);
+        const weft_shape *shape = weft_option_table__shape(&r->builder->table, p->type, p->slice);
         const weft_option *o = NULL;
         bool shared = last && last->device == p->device && last->slice_id == p->slice_id;
         last = p;
         if (demand != NONE && shape && !shared)
-            o = weft_menu__option(&r->builder->menu, demand,
-                                  (uint32_t)(shape - r->builder->menu.shape), p->batch, p->procs);
+            o = weft_option_table__option(&r->builder->table, demand,
+                                          (uint32_t)(shape - r->builder->table.shape), p->batch,
+                                          p->procs);
         if (!o || o->spec.kind == WEFT_SLICE_CORES)
             continue;
         list.at[list.n++] = (weft_piece){.device = p->device,

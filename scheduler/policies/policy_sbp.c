@@ -119,7 +119,7 @@ static const weft_option *find_residue(const weft_builder *builder, uint32_t dem
     double least = INFINITY;
     weft_choice in = {.n = builder->n_option[demand]};
     if (shape != UINT32_MAX)
-        in = weft_menu__choice(&builder->menu, demand, shape);
+        in = weft_option_table__choice(&builder->table, demand, shape);
     for (uint32_t i = in.first; i < in.first + in.n; i++) {
         const weft_option *o = &builder->option[demand][i];
         if (!is_whole(o) || (shape == UINT32_MAX && !weft_builder__has_place(builder, o)))
@@ -192,7 +192,7 @@ static const weft_option *find_batch(const weft_builder *builder, const member *
                                      double cycle_us)
 {
     const weft_option *best = NULL;
-    weft_choice at = weft_menu__choice(&builder->menu, m->demand, in->shape);
+    weft_choice at = weft_option_table__choice(&builder->table, m->demand, in->shape);
     for (uint32_t i = at.first; i < at.first + at.n; i++) {
         const weft_option *o = &builder->option[m->demand][i];
         if (!is_whole(o))

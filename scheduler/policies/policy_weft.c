@@ -357,7 +357,7 @@ static bool is_at_bound(const weft_run *run, const weft_pieces *list)
 {
     return run->problem.goal == WEFT_GOAL_COST && run->fleet.n_device == 1 &&
            (list->devices <= run->bound ||
-            list->devices <= weft_menu__lower_bound(&run->builder->menu));
+            list->devices <= weft_option_table__lower_bound(&run->builder->table));
 }
 
 /* More than all devices are needed: refused at once, by the model that asks for most. */
@@ -367,7 +367,7 @@ static weft_err refuse_excess(weft_run *run)
     uint32_t most = 0;
     for (uint32_t i = 0; i < run->fleet.n_device; i++)
         devices += run->row[i].count;
-    double bound = weft_menu__lower_bound(&run->builder->menu);
+    double bound = weft_option_table__lower_bound(&run->builder->table);
     if (run->problem.goal == WEFT_GOAL_GOODPUT || bound <= (double)devices)
         return WEFT_ERR_OK;
     (void)count_pieces(run->builder, &most);
@@ -430,12 +430,13 @@ static weft_pieces read_kept(const weft_run *run)
     for (size_t i = 0; i < previous->n; i++) {
         const weft_placement *p = &previous->at[i];
         uint32_t demand = weft_builder__find_demand(builder, p->model);
-        const weft_shape *shape = weft_menu__shape(&builder->menu, p->type, p->slice);
+        const weft_shape *shape = weft_option_table__shape(&builder->table, p->type, p->slice);
         const weft_option *o =
             demand == NONE || !shape
                 ? NULL
-                : weft_menu__option(&builder->menu, demand, (uint32_t)(shape - builder->menu.shape),
-                                    p->batch, p->procs);
+                : weft_option_table__option(&builder->table, demand,
+                                            (uint32_t)(shape - builder->table.shape), p->batch,
+                                            p->procs);
         if (o)
             list.at[list.n++] = (weft_piece){
                 .device = p->device,

@@ -63,11 +63,11 @@ static bool is_quiet(const weft_builder *builder, const weft_plan *plan, double 
 static const weft_option *find_option(const weft_builder *builder, const weft_placement *p,
                                       uint32_t demand)
 {
-    const weft_shape *shape = weft_menu__shape(&builder->menu, p->type, p->slice);
+    const weft_shape *shape = weft_option_table__shape(&builder->table, p->type, p->slice);
     if (!shape || !shape->row || !shape->known)
         return NULL;
-    return weft_menu__option(&builder->menu, demand, (uint32_t)(shape - builder->menu.shape),
-                             p->batch, p->procs);
+    return weft_option_table__option(&builder->table, demand,
+                                     (uint32_t)(shape - builder->table.shape), p->batch, p->procs);
 }
 
 /* Puts every placement of the plan, with its part of the new rate; false: one has no place. */

@@ -116,9 +116,9 @@ static double exec_of(const weft_profile *profile, const weft_profile_point *poi
 static double lower_bound(const weft_problem *ask)
 {
     weft_arena *arena = weft_arena_create(0);
-    weft_menu menu;
-    weft_menu__build(ask, arena, &menu);
-    double bound = weft_menu__lower_bound(&menu);
+    weft_option_table table;
+    weft_option_table__build(ask, arena, &table);
+    double bound = weft_option_table__lower_bound(&table);
     weft_arena_destroy(arena);
     return bound;
 }
@@ -254,12 +254,12 @@ static void test_placement__load_shared(void **state)
 static void test_placement__smaller_batch_may_take_longer(void **state)
 {
     fixture *fx = *state;
-    weft_menu menu;
-    weft_menu__build(&problem, fx->arena, &menu);
-    const weft_shape *core = weft_menu__shape(&menu, "cpu", "1core");
+    weft_option_table table;
+    weft_option_table__build(&problem, fx->arena, &table);
+    const weft_shape *core = weft_option_table__shape(&table, "cpu", "1core");
     /* Batch 8 takes 1.5 ms but batch 4 takes 2 ms, and a batch may be closed early. */
-    assert_true(weft_menu__find(&menu, 0, core, 8, 1)->exec_us == 2000);
-    assert_true(weft_menu__find(&menu, 0, core, 1, 1)->exec_us == 1000);
+    assert_true(weft_option_table__find(&table, 0, core, 8, 1)->exec_us == 2000);
+    assert_true(weft_option_table__find(&table, 0, core, 1, 1)->exec_us == 1000);
 }
 
 static void test_placement__lower_bound_is_worked_out(void **state)

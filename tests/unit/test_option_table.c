@@ -1,4 +1,4 @@
-/* The menu against a look at every row, and the builder: explicit places, turns, shares of
+/* The option table against a look at every row, and the builder: explicit places, turns, shares of
  * instances, undoing, and fleets of ten thousand devices. What the builder builds passes the
  * checker. */
 #include "base/arena.h"
@@ -70,18 +70,19 @@ static void make_scene(scene *sc, uint64_t *seed)
     sc->problem = (weft_problem){.demands = &sc->demands, .fleet = &sc->fleet};
 }
 
-/* -- The menu --------------------------------------------------------------------------------- */
+/* -- The option table
+ * --------------------------------------------------------------------------------- */
 
-static void test_menu__finds_what_a_search_of_all_rows_finds(void **state)
+static void test_option_table__finds_what_a_search_of_all_rows_finds(void **state)
 {
     scene *sc = malloc(sizeof *sc);
     (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++) {
         uint64_t random = seed;
         weft_arena *arena = weft_arena_create(0);
-        weft_menu menu;
+        weft_option_table table;
         make_scene(sc, &random);
-        weft_menu__build(&sc->problem, arena, &menu);
+        weft_option_table__build(&sc->problem, arena, &table);
         for (uint32_t d = 0; d < MODELS; d++)
             for (size_t i = 0; i < sc->demand[d].profile.n; i++) {
                 const weft_profile_point *p = &sc->point[d][i];
@@ -92,48 +93,49 @@ static void test_menu__finds_what_a_search_of_all_rows_finds(void **state)
                         q->procs == p->procs && q->batch < p->batch)
                         longest = fmax(longest, q->cost.time_us);
                 }
-                const weft_shape *shape = weft_menu__shape(&menu, p->device, p->slice);
-                const weft_known *known = weft_menu__find(&menu, d, shape, p->batch, p->procs);
+                const weft_shape *shape = weft_option_table__shape(&table, p->device, p->slice);
+                const weft_known *known =
+                    weft_option_table__find(&table, d, shape, p->batch, p->procs);
                 assert_non_null(known);
                 assert_ptr_equal(known->point, p);
                 assert_true(known->exec_us == longest);
-                assert_null(weft_menu__find(&menu, d, shape, p->batch + 100, p->procs));
-                uint32_t at = (uint32_t)(shape - menu.shape);
-                const weft_option *o = weft_menu__option(&menu, d, at, p->batch, p->procs);
+                assert_null(weft_option_table__find(&table, d, shape, p->batch + 100, p->procs));
+                uint32_t at = (uint32_t)(shape - table.shape);
+                const weft_option *o = weft_option_table__option(&table, d, at, p->batch, p->procs);
                 bool fits = 2 * longest <= 50000 && shape->known &&
                             (!shape->spec.mem_bytes ||
                              p->cost.mreq_bytes * p->procs <= shape->spec.mem_bytes);
                 assert_true(fits == (o != NULL));
                 assert_true(!o || o->point == p);
             }
-        assert_null(weft_menu__shape(&menu, "h100", "nothing"));
-        assert_null(weft_menu__find(&menu, 0, NULL, 1, 1));
+        assert_null(weft_option_table__shape(&table, "h100", "nothing"));
+        assert_null(weft_option_table__find(&table, 0, NULL, 1, 1));
         weft_arena_destroy(arena);
     }
     free(sc);
 }
 
-static void test_menu__choices_cover_the_options(void **state)
+static void test_option_table__choices_cover_the_options(void **state)
 {
     scene *sc = malloc(sizeof *sc);
     weft_arena *arena = weft_arena_create(0);
     uint64_t seed = 5;
-    weft_menu menu;
+    weft_option_table table;
     (void)state;
     make_scene(sc, &seed);
-    weft_menu__build(&sc->problem, arena, &menu);
+    weft_option_table__build(&sc->problem, arena, &table);
     for (uint32_t d = 0; d < MODELS; d++) {
         uint32_t sum = 0;
-        for (uint32_t i = 0; i < menu.n_choice[d]; i++) {
-            const weft_choice *c = &menu.choice[d][i];
+        for (uint32_t i = 0; i < table.n_choice[d]; i++) {
+            const weft_choice *c = &table.choice[d][i];
             assert_int_equal(c->first, sum);
-            assert_true(i == 0 || menu.choice[d][i - 1].shape < c->shape);
+            assert_true(i == 0 || table.choice[d][i - 1].shape < c->shape);
             sum += c->n;
             for (uint32_t j = c->first; j < c->first + c->n; j++)
-                assert_int_equal(menu.option[d][j].shape, c->shape);
-            assert_int_equal(weft_menu__choice(&menu, d, c->shape).n, c->n);
+                assert_int_equal(table.option[d][j].shape, c->shape);
+            assert_int_equal(weft_option_table__choice(&table, d, c->shape).n, c->n);
         }
-        assert_int_equal(sum, menu.n_option[d]);
+        assert_int_equal(sum, table.n_option[d]);
     }
     weft_arena_destroy(arena);
     free(sc);
@@ -143,7 +145,7 @@ static void test_menu__choices_cover_the_options(void **state)
 
 /* 150/s on slices of 1/7 (20/s), 2/7 (50/s) and 3/7 (70/s): fractions say 150 * (2/7) / 50 = 0.857
  * of a device; whole slices 2 + 2 + 2 of 7. Two such models: 12/7, two devices. Three: 18/7. */
-static void test_menu__bound_of_whole_slices(void **state)
+static void test_option_table__bound_of_whole_slices(void **state)
 {
     scene *sc = calloc(1, sizeof *sc);
     weft_arena *arena = weft_arena_create(0);
@@ -159,19 +161,19 @@ static void test_menu__bound_of_whole_slices(void **state)
         (weft_fleet_device){.type = "a100-80", .count = 9, .mig = true, .price_per_hour = 7};
     sc->fleet = (weft_fleet){.file = "f", .device = sc->device, .n_device = 1};
     for (size_t n = 1; n <= 3; n++) {
-        weft_menu menu;
+        weft_option_table table;
         sc->demands = (weft_demands){sc->demand, n};
         sc->problem = (weft_problem){.demands = &sc->demands, .fleet = &sc->fleet};
-        weft_menu__build(&sc->problem, arena, &menu);
-        assert_true(weft_menu__lower_bound(&menu) == ceil((double)n * 6 / 7));
-        assert_true(fabs(weft_menu__cost_bound(&menu) - (double)n * 6) < 1e-9);
+        weft_option_table__build(&sc->problem, arena, &table);
+        assert_true(weft_option_table__lower_bound(&table) == ceil((double)n * 6 / 7));
+        assert_true(fabs(weft_option_table__cost_bound(&table) - (double)n * 6) < 1e-9);
         sc->problem.rules.isolated = true;
         sc->demand[0].rate_per_s = 151; /* one slot more, for a request more */
-        weft_menu__build(&sc->problem, arena, &menu);
-        assert_true(weft_menu__lower_bound(&menu) == ceil((double)(n * 6 + 1) / 7));
+        weft_option_table__build(&sc->problem, arena, &table);
+        assert_true(weft_option_table__lower_bound(&table) == ceil((double)(n * 6 + 1) / 7));
         sc->demand[0].rate_per_s = 150;
         sc->problem.goal = WEFT_GOAL_GOODPUT;
-        assert_true(weft_menu__lower_bound(&menu) == 0);
+        assert_true(weft_option_table__lower_bound(&table) == 0);
     }
     weft_arena_destroy(arena);
     free(sc);
@@ -183,9 +185,9 @@ static void test_menu__bound_of_whole_slices(void **state)
 static const weft_option *option_of(const weft_builder *builder, uint32_t demand,
                                     const char *device, const char *slice, uint32_t batch)
 {
-    const weft_shape *shape = weft_menu__shape(&builder->menu, device, slice);
-    const weft_option *o = weft_menu__option(&builder->menu, demand,
-                                             (uint32_t)(shape - builder->menu.shape), batch, 1);
+    const weft_shape *shape = weft_option_table__shape(&builder->table, device, slice);
+    const weft_option *o = weft_option_table__option(
+        &builder->table, demand, (uint32_t)(shape - builder->table.shape), batch, 1);
     assert_non_null(o);
     return o;
 }
@@ -205,7 +207,7 @@ static void make_easy(scene *sc)
     sc->problem = (weft_problem){.demands = &sc->demands, .fleet = &sc->fleet};
 }
 
-static void test_menu__builder_puts_where_told(void **state)
+static void test_option_table__builder_puts_where_told(void **state)
 {
     scene *sc = malloc(sizeof *sc);
     weft_arena *arena = weft_arena_create(0);
@@ -257,7 +259,7 @@ static void test_menu__builder_puts_where_told(void **state)
     free(sc);
 }
 
-static void test_menu__empty_devices_are_not_in_the_plan(void **state)
+static void test_option_table__empty_devices_are_not_in_the_plan(void **state)
 {
     scene *sc = malloc(sizeof *sc);
     weft_arena *arena = weft_arena_create(0);
@@ -317,7 +319,7 @@ static void change_builder(weft_builder *builder, uint64_t *seed)
 
 /* Whatever is built is legal (with the goal goodput: what was carried is what was asked), and
  * undoing gives the same builder again, to the byte, and the same next steps. */
-static void test_menu__random_plans_are_legal_and_undo(void **state)
+static void test_option_table__random_plans_are_legal_and_undo(void **state)
 {
     scene *sc = malloc(sizeof *sc);
     weft_diag *diag = weft_diag_create();
@@ -380,7 +382,7 @@ typedef struct big {
 } big;
 
 /* A thousand models on ten thousand devices, seven slices on each: built, checked, and small. */
-static void test_menu__ten_thousand_devices(void **state)
+static void test_option_table__ten_thousand_devices(void **state)
 {
     static const char *const names[] = {"1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"};
     big *b = calloc(1, sizeof *b);
@@ -424,13 +426,13 @@ static void test_menu__ten_thousand_devices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_menu__finds_what_a_search_of_all_rows_finds),
-        cmocka_unit_test(test_menu__choices_cover_the_options),
-        cmocka_unit_test(test_menu__bound_of_whole_slices),
-        cmocka_unit_test(test_menu__builder_puts_where_told),
-        cmocka_unit_test(test_menu__empty_devices_are_not_in_the_plan),
-        cmocka_unit_test(test_menu__random_plans_are_legal_and_undo),
-        cmocka_unit_test(test_menu__ten_thousand_devices),
+        cmocka_unit_test(test_option_table__finds_what_a_search_of_all_rows_finds),
+        cmocka_unit_test(test_option_table__choices_cover_the_options),
+        cmocka_unit_test(test_option_table__bound_of_whole_slices),
+        cmocka_unit_test(test_option_table__builder_puts_where_told),
+        cmocka_unit_test(test_option_table__empty_devices_are_not_in_the_plan),
+        cmocka_unit_test(test_option_table__random_plans_are_legal_and_undo),
+        cmocka_unit_test(test_option_table__ten_thousand_devices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

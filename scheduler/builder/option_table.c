@@ -1,4 +1,4 @@
-/* The menu: what each demand can run on, looked up in constant or logarithmic time.
+/* The option table: what each demand can run on, looked up in constant or logarithmic time.
  *
  * Profiles are lists in any order. Here every (device, slice) that some profile names becomes one
  * shape, resolved against the fleet once; points are sorted by shape, processes and batch, which
@@ -91,19 +91,20 @@ static int compare_shapes(const void *a, const void *b)
     return order ? order : strcmp(p->device, q->device);
 }
 
-const weft_shape *weft_menu__shape(const weft_menu *menu, const char *device, const char *slice)
+const weft_shape *weft_option_table__shape(const weft_option_table *table, const char *device,
+                                           const char *slice)
 {
-    uint32_t i = find_slot(menu->shape, menu->slot, menu->n_slot, device, slice);
-    return menu->slot[i] ? &menu->shape[menu->slot[i] - 1] : NULL;
+    uint32_t i = find_slot(table->shape, table->slot, table->n_slot, device, slice);
+    return table->slot[i] ? &table->shape[table->slot[i] - 1] : NULL;
 }
 
-bool weft_menu__spec(const weft_menu *menu, const char *device, const char *slice,
-                     weft_slice_spec *out, const char **why)
+bool weft_option_table__spec(const weft_option_table *table, const char *device, const char *slice,
+                             weft_slice_spec *out, const char **why)
 {
-    const weft_shape *shape = weft_menu__shape(menu, device, slice);
+    const weft_shape *shape = weft_option_table__shape(table, device, slice);
     weft_shape own = {.device = device, .slice = slice};
     if (!shape) {
-        resolve_shape(menu->problem, &own);
+        resolve_shape(table->problem, &own);
         shape = &own;
     }
     *why = shape->why;
@@ -189,25 +190,26 @@ static bool sort_by_counting(weft_known *known, uint32_t n, weft_arena *arena)
     return true;
 }
 
-static void list_known(weft_menu *menu, uint32_t demand, const uint32_t *id, const uint32_t *rank,
-                       weft_arena *arena)
+static void list_known(weft_option_table *table, uint32_t demand, const uint32_t *id,
+                       const uint32_t *rank, weft_arena *arena)
 {
-    const weft_profile *profile = &menu->problem->demands->at[demand].profile;
+    const weft_profile *profile = &table->problem->demands->at[demand].profile;
     weft_known *known = weft_arena_array(arena, profile->n, sizeof *known);
     for (size_t i = 0; i < profile->n; i++)
         known[i] = (weft_known){.point = &profile->point[i], .shape = rank[id[i]]};
     if (profile->n > 0 && !sort_by_counting(known, (uint32_t)profile->n, arena))
         qsort(known, profile->n, sizeof *known, compare_known);
-    sweep_times(&menu->problem->rules, known, (uint32_t)profile->n);
-    menu->known[demand] = known;
-    menu->n_known[demand] = (uint32_t)profile->n;
+    sweep_times(&table->problem->rules, known, (uint32_t)profile->n);
+    table->known[demand] = known;
+    table->n_known[demand] = (uint32_t)profile->n;
 }
 
-const weft_known *weft_menu__find(const weft_menu *menu, uint32_t demand, const weft_shape *shape,
-                                  uint32_t batch, uint32_t procs)
+const weft_known *weft_option_table__find(const weft_option_table *table, uint32_t demand,
+                                          const weft_shape *shape, uint32_t batch, uint32_t procs)
 {
-    const weft_known *known = menu->known[demand];
-    uint32_t lo = 0, hi = menu->n_known[demand], want = shape ? (uint32_t)(shape - menu->shape) : 0;
+    const weft_known *known = table->known[demand];
+    uint32_t lo = 0, hi = table->n_known[demand],
+             want = shape ? (uint32_t)(shape - table->shape) : 0;
     if (!shape)
         return NULL;
     while (lo < hi) {
@@ -221,37 +223,39 @@ const weft_known *weft_menu__find(const weft_menu *menu, uint32_t demand, const 
         else
             hi = mid;
     }
-    if (lo == menu->n_known[demand] || known[lo].shape != want || known[lo].point->procs != procs ||
-        known[lo].point->batch != batch || !weft_profile__usable(known[lo].point))
+    if (lo == table->n_known[demand] || known[lo].shape != want ||
+        known[lo].point->procs != procs || known[lo].point->batch != batch ||
+        !weft_profile__usable(known[lo].point))
         return NULL;
     return &known[lo];
 }
 
 /* -- Options ---------------------------------------------------------------------------------- */
 
-weft_verdict weft_menu__judge(const weft_menu *menu, uint32_t demand, const weft_known *k)
+weft_verdict weft_option_table__judge(const weft_option_table *table, uint32_t demand,
+                                      const weft_known *k)
 {
-    const weft_demand *d = &menu->problem->demands->at[demand];
-    const weft_shape *shape = &menu->shape[k->shape];
+    const weft_demand *d = &table->problem->demands->at[demand];
+    const weft_shape *shape = &table->shape[k->shape];
     const weft_profile_point *p = k->point;
     if (!shape->row || !weft_profile__usable(p))
         return WEFT_VERDICT_NO_DEVICE;
     if (!shape->known)
         return WEFT_VERDICT_NO_SLICE;
-    if (!weft_rules__allow_procs(&menu->problem->rules, p->procs) ||
+    if (!weft_rules__allow_procs(&table->problem->rules, p->procs) ||
         (shape->spec.kind != WEFT_SLICE_CORES && p->procs > WEFT_MPS_CLIENTS_MAX) ||
         (shape->spec.mig && p->procs > weft_mig__clients_max(shape->spec.mig)))
         return WEFT_VERDICT_RULES;
     if (shape->spec.mem_bytes && weft_load__mem(p) > shape->spec.mem_bytes)
         return WEFT_VERDICT_MEMORY;
-    return weft_rules__allow(&menu->problem->rules, d, k->exec_us) ? WEFT_VERDICT_POSSIBLE
-                                                                   : WEFT_VERDICT_SLO;
+    return weft_rules__allow(&table->problem->rules, d, k->exec_us) ? WEFT_VERDICT_POSSIBLE
+                                                                    : WEFT_VERDICT_SLO;
 }
 
-static void list_choices(weft_menu *menu, uint32_t demand, weft_arena *arena)
+static void list_choices(weft_option_table *table, uint32_t demand, weft_arena *arena)
 {
-    const weft_option *option = menu->option[demand];
-    uint32_t n = menu->n_option[demand], n_choice = 0;
+    const weft_option *option = table->option[demand];
+    uint32_t n = table->n_option[demand], n_choice = 0;
     for (uint32_t i = 0; i < n; i++)
         n_choice += i == 0 || option[i - 1].shape != option[i].shape;
     weft_choice *choice = weft_arena_array(arena, n_choice, sizeof *choice);
@@ -261,23 +265,23 @@ static void list_choices(weft_menu *menu, uint32_t demand, weft_arena *arena)
             choice[n_choice++] = (weft_choice){.shape = option[i].shape, .first = i};
         choice[n_choice - 1].n++;
     }
-    menu->choice[demand] = choice;
-    menu->n_choice[demand] = n_choice;
+    table->choice[demand] = choice;
+    table->n_choice[demand] = n_choice;
 }
 
-static void list_options(weft_menu *menu, uint32_t demand, weft_arena *arena)
+static void list_options(weft_option_table *table, uint32_t demand, weft_arena *arena)
 {
     uint32_t n = 0;
     /* Pointers are sorted, not options, which are large. */
-    uint32_t n_known = menu->n_known[demand];
-    const weft_profile_point *rows = menu->problem->demands->at[demand].profile.point;
+    uint32_t n_known = table->n_known[demand];
+    const weft_profile_point *rows = table->problem->demands->at[demand].profile.point;
     const weft_known **by_row = weft_arena_array(arena, n_known, sizeof *by_row);
     const weft_known **list = weft_arena_array(arena, n_known, sizeof *list);
     for (uint32_t i = 0; i < n_known; i++)
-        by_row[menu->known[demand][i].point - rows] = &menu->known[demand][i];
+        by_row[table->known[demand][i].point - rows] = &table->known[demand][i];
     bool sorted = true;
     for (uint32_t i = 0; i < n_known; i++)
-        if (weft_menu__judge(menu, demand, by_row[i]) == WEFT_VERDICT_POSSIBLE) {
+        if (weft_option_table__judge(table, demand, by_row[i]) == WEFT_VERDICT_POSSIBLE) {
             sorted = sorted && (n == 0 || compare_wanted(list[n - 1], by_row[i]) < 0);
             list[n++] = by_row[i];
         }
@@ -286,7 +290,7 @@ static void list_options(weft_menu *menu, uint32_t demand, weft_arena *arena)
     weft_option *option = weft_arena_array(arena, n, sizeof *option);
     for (uint32_t i = 0; i < n; i++) {
         const weft_known *k = list[i];
-        const weft_shape *shape = &menu->shape[k->shape];
+        const weft_shape *shape = &table->shape[k->shape];
         option[i] = (weft_option){.row = shape->row,
                                   .spec = shape->spec,
                                   .point = k->point,
@@ -296,15 +300,16 @@ static void list_options(weft_menu *menu, uint32_t demand, weft_arena *arena)
                                   .mem_bytes = weft_load__mem(k->point),
                                   .use = weft_point__pressure(shape->row, k->point)};
     }
-    menu->option[demand] = option;
-    menu->n_option[demand] = n;
-    list_choices(menu, demand, arena);
+    table->option[demand] = option;
+    table->n_option[demand] = n;
+    list_choices(table, demand, arena);
 }
 
-weft_choice weft_menu__choice(const weft_menu *menu, uint32_t demand, uint32_t shape)
+weft_choice weft_option_table__choice(const weft_option_table *table, uint32_t demand,
+                                      uint32_t shape)
 {
-    const weft_choice *choice = menu->choice[demand];
-    uint32_t lo = 0, hi = menu->n_choice[demand];
+    const weft_choice *choice = table->choice[demand];
+    uint32_t lo = 0, hi = table->n_choice[demand];
     while (lo < hi) {
         uint32_t mid = lo + (hi - lo) / 2;
         if (choice[mid].shape < shape)
@@ -312,16 +317,16 @@ weft_choice weft_menu__choice(const weft_menu *menu, uint32_t demand, uint32_t s
         else
             hi = mid;
     }
-    if (lo < menu->n_choice[demand] && choice[lo].shape == shape)
+    if (lo < table->n_choice[demand] && choice[lo].shape == shape)
         return choice[lo];
     return (weft_choice){.shape = shape};
 }
 
-const weft_option *weft_menu__option(const weft_menu *menu, uint32_t demand, uint32_t shape,
-                                     uint32_t batch, uint32_t procs)
+const weft_option *weft_option_table__option(const weft_option_table *table, uint32_t demand,
+                                             uint32_t shape, uint32_t batch, uint32_t procs)
 {
-    weft_choice choice = weft_menu__choice(menu, demand, shape);
-    const weft_option *option = menu->option[demand] + choice.first;
+    weft_choice choice = weft_option_table__choice(table, demand, shape);
+    const weft_option *option = table->option[demand] + choice.first;
     uint32_t lo = 0, hi = choice.n;
     while (lo < hi) {
         uint32_t mid = lo + (hi - lo) / 2;
@@ -338,18 +343,19 @@ const weft_option *weft_menu__option(const weft_menu *menu, uint32_t demand, uin
 
 /* -- Building --------------------------------------------------------------------------------- */
 
-void weft_menu__build(const weft_problem *problem, weft_arena *arena, weft_menu *out)
+void weft_option_table__build(const weft_problem *problem, weft_arena *arena,
+                              weft_option_table *out)
 {
     const weft_demands *demands = problem->demands;
-    weft_menu menu = {.problem = problem};
+    weft_option_table table = {.problem = problem};
     shape_table t = {.arena = arena};
     rebuild_slots(&t, 64);
-    menu.known = weft_arena_array(arena, demands->n, sizeof *menu.known);
-    menu.n_known = weft_arena_array(arena, demands->n, sizeof *menu.n_known);
-    menu.option = weft_arena_array(arena, demands->n, sizeof *menu.option);
-    menu.n_option = weft_arena_array(arena, demands->n, sizeof *menu.n_option);
-    menu.choice = weft_arena_array(arena, demands->n, sizeof *menu.choice);
-    menu.n_choice = weft_arena_array(arena, demands->n, sizeof *menu.n_choice);
+    table.known = weft_arena_array(arena, demands->n, sizeof *table.known);
+    table.n_known = weft_arena_array(arena, demands->n, sizeof *table.n_known);
+    table.option = weft_arena_array(arena, demands->n, sizeof *table.option);
+    table.n_option = weft_arena_array(arena, demands->n, sizeof *table.n_option);
+    table.choice = weft_arena_array(arena, demands->n, sizeof *table.choice);
+    table.n_choice = weft_arena_array(arena, demands->n, sizeof *table.n_choice);
     uint32_t **id = weft_arena_array(arena, demands->n, sizeof *id);
     for (size_t d = 0; d < demands->n; d++) {
         const weft_profile *profile = &demands->at[d].profile;
@@ -376,36 +382,36 @@ void weft_menu__build(const weft_problem *problem, weft_arena *arena, weft_menu 
         rank[i] = sorted.slot[find_slot(shape, sorted.slot, sorted.n_slot, t.shapes.at[i].device,
                                         t.shapes.at[i].slice)] -
                   1;
-    menu.shape = shape;
-    menu.n_shape = t.shapes.len;
-    menu.slot = sorted.slot;
-    menu.n_slot = sorted.n_slot;
+    table.shape = shape;
+    table.n_shape = t.shapes.len;
+    table.slot = sorted.slot;
+    table.n_slot = sorted.n_slot;
     for (uint32_t d = 0; d < demands->n; d++) {
-        list_known(&menu, d, id[d], rank, arena);
-        list_options(&menu, d, arena);
+        list_known(&table, d, id[d], rank, arena);
+        list_options(&table, d, arena);
     }
-    *out = menu;
+    *out = table;
 }
 
 /* -- Refusals --------------------------------------------------------------------------------- */
 
-weft_err weft_menu__refuse(const weft_menu *menu, uint32_t demand, weft_diag *diag)
+weft_err weft_option_table__refuse(const weft_option_table *table, uint32_t demand, weft_diag *diag)
 {
-    const weft_demand *d = &menu->problem->demands->at[demand];
+    const weft_demand *d = &table->problem->demands->at[demand];
     const weft_known *fastest = NULL, *least = NULL;
-    const weft_profile_point *first = d->profile.n ? menu->known[demand][0].point : NULL;
+    const weft_profile_point *first = d->profile.n ? table->known[demand][0].point : NULL;
     weft_where where = {.item = d->model};
     weft_verdict best = WEFT_VERDICT_NO_DEVICE; /* verdicts count down to the best */
     uint64_t mem_has = 0;
-    for (uint32_t i = 0; i < menu->n_known[demand]; i++) {
-        const weft_known *k = &menu->known[demand][i];
-        weft_verdict v = weft_menu__judge(menu, demand, k);
+    for (uint32_t i = 0; i < table->n_known[demand]; i++) {
+        const weft_known *k = &table->known[demand][i];
+        weft_verdict v = weft_option_table__judge(table, demand, k);
         best = v < best ? v : best;
         if (v == WEFT_VERDICT_MEMORY &&
             (!least || weft_load__mem(k->point) < weft_load__mem(least->point)))
             least = k;
-        if (v == WEFT_VERDICT_MEMORY && menu->shape[k->shape].spec.mem_bytes > mem_has)
-            mem_has = menu->shape[k->shape].spec.mem_bytes;
+        if (v == WEFT_VERDICT_MEMORY && table->shape[k->shape].spec.mem_bytes > mem_has)
+            mem_has = table->shape[k->shape].spec.mem_bytes;
         if (v == WEFT_VERDICT_SLO && (!fastest || k->exec_us < fastest->exec_us))
             fastest = k;
     }
@@ -417,7 +423,7 @@ weft_err weft_menu__refuse(const weft_menu *menu, uint32_t demand, weft_diag *di
             "(%s%s%s, batch %u); an SLO of %.6g ms would be feasible",
             d->slo_us / 1e3, 2 * fastest->exec_us / 1e3, p->device, p->slice[0] ? " " : "",
             p->slice, p->batch,
-            ceil(weft_rules__least_slo_us(&menu->problem->rules, fastest->exec_us)) / 1e3);
+            ceil(weft_rules__least_slo_us(&table->problem->rules, fastest->exec_us)) / 1e3);
     }
     if (best == WEFT_VERDICT_MEMORY)
         return weft_diag_error(
