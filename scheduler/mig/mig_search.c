@@ -41,7 +41,7 @@ enum {
     COVER_NODES_MAX = 20000, /* visited, of one service */
     WIDE = 256,              /* from this width on, no cover is left out */
     SPARE = 4,               /* weight above the least of covers that a narrow search looks at */
-    PIECES_MAX = 1 << 24,
+    SEGMENTS_MAX = 1 << 24,
     PRICE_ROUNDS = 48,
     STEPS_MAX = 64 /* of G above what is excluded */
 };
@@ -131,7 +131,7 @@ static bool check_loads(search *se)
         for (uint32_t p = 0; p < se->shape->n; p++)
             if (load->per_s[p] > 0)
                 least = least > 0 ? fmin(least, load->per_s[p]) : load->per_s[p];
-        if (!(least > 0) || !(load->rate_per_s / least < PIECES_MAX))
+        if (!(least > 0) || !(load->rate_per_s / least < SEGMENTS_MAX))
             return false;
         se->choice[s].rest_per_s = load->rate_per_s;
     }
@@ -176,7 +176,7 @@ static void reset_prices(search *se)
 }
 
 /* Most instances of a load that are left to the enumeration. */
-static uint32_t free_pieces(const search *se)
+static uint32_t free_segments(const search *se)
 {
     return se->in->width >= WIDE ? 24 : 6;
 }
@@ -193,12 +193,12 @@ static void take_bulk(search *se)
         for (uint32_t s = 0; s < n; s++) {
             const weft_mig_load *load = &se->in->load[s];
             uint32_t p = cheapest_profile(se, load);
-            double pieces = load->rate_per_s / load->per_s[p];
+            double segments = load->rate_per_s / load->per_s[p];
             if (round >= PRICE_ROUNDS)
                 part[s][p] += 1.0 / PRICE_ROUNDS;
             for (uint32_t f = 0; f < se->shape->n_facet; f++)
-                total[f] += pieces * se->shape->weight[f][p];
-            large += pieces > 2 * free_pieces(se);
+                total[f] += segments * se->shape->weight[f][p];
+            large += segments > 2 * free_segments(se);
         }
         if (large == 0)
             return;
@@ -212,8 +212,8 @@ static void take_bulk(search *se)
         double most = 0;
         for (uint32_t p = 0; p < se->shape->n; p++)
             most = part[s][p] > 0 ? fmax(most, load->per_s[p]) : most;
-        double bulk = load->rate_per_s - free_pieces(se) * most;
-        for (uint32_t p = 0; bulk > free_pieces(se) * most && p < se->shape->n; p++) {
+        double bulk = load->rate_per_s - free_segments(se) * most;
+        for (uint32_t p = 0; bulk > free_segments(se) * most && p < se->shape->n; p++) {
             if (!(part[s][p] > 0))
                 continue;
             c->bulk.of[p] = (uint32_t)(bulk * part[s][p] / load->per_s[p]);
@@ -300,7 +300,7 @@ static bool can_end(const search *se, const weft_mig_load *load, const choice *c
     return true;
 }
 
-static void add_pieces(const search *se, cover *c, uint32_t p, uint32_t n)
+static void add_segments(const search *se, cover *c, uint32_t p, uint32_t n)
 {
     c->count.of[p] += n;
     for (uint32_t f = 0; f < se->shape->n_facet; f++)
@@ -330,7 +330,7 @@ static void list_covers(search *se, uint32_t s, const cover *part, uint32_t at, 
         return;
     cover next = *part;
     for (double left = rest; left > 0;) {
-        add_pieces(se, &next, p, 1);
+        add_segments(se, &next, p, 1);
         left -= load->per_s[p];
         if (left < load->rate_per_s * 1e-12)
             left = 0; /* an exact multiple */
@@ -352,7 +352,7 @@ static bool list_all_covers(search *se)
         c->is_cut = c->is_bulky;
         se->nodes = 0;
         for (uint32_t p = 0; p < se->shape->n; p++)
-            add_pieces(se, &base, p, c->bulk.of[p]);
+            add_segments(se, &base, p, c->bulk.of[p]);
         /* A load of nothing still wants one instance. */
         double rest = c->rest_per_s;
         if (!(rest > 0))

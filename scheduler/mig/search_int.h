@@ -102,27 +102,28 @@ bool weft_mig__solve(const weft_mig_search *in, const weft_solver *solver, uint6
 /* -- Plans as lists, rebuilt and improved on a builder (mix.c) ------------------------------------
  */
 
-typedef struct weft_piece {
+typedef struct weft_segment {
     uint32_t device, slice_id, demand, rank;
     int32_t start; /* MIG slot or CPU slice, -1: none */
     const weft_option *option;
     double rate_per_s;
-} weft_piece;
+} weft_segment;
 
 /* In the order of devices and slices. */
-typedef struct weft_pieces {
-    weft_piece *at;
+typedef struct weft_segments {
+    weft_segment *at;
     uint32_t n, devices;
     double cost_per_hour, goodput_per_s;
     double fullness; /* sum of squares of the parts of devices in use */
-} weft_pieces;
+} weft_segments;
 
-/* The pieces of a plan by the options of a builder; false: the plan has what the builder does not.
+/* The segments of a plan by the options of a builder; false: the plan has what the builder does
+ * not.
  */
-bool weft_mix__read(const weft_builder *builder, const weft_plan *plan, weft_pieces *out);
-void weft_mix__sort(weft_pieces *list);
-/* An empty builder with these pieces put; false: one does not fit. */
-bool weft_mix__put(weft_builder *builder, const weft_pieces *pieces);
+bool weft_mix__read(const weft_builder *builder, const weft_plan *plan, weft_segments *out);
+void weft_mix__sort(weft_segments *list);
+/* An empty builder with these segments put; false: one does not fit. */
+bool weft_mix__put(weft_builder *builder, const weft_segments *segments);
 /* Places `rate` of a demand: on slices that carry it, cheapest first, or in turn with others.
  * `bulk`: slices for what no slice carries alone are those of the best ratio, else the largest. */
 bool weft_mix__add(weft_builder *builder, uint32_t demand, double rate_per_s, bool bulk);
@@ -137,11 +138,11 @@ bool weft_mix__change(const weft_builder *builder, const weft_plan *previous, we
  * better for the goal. `fleet`: rows of the builder's fleet, whose counts it may lower meanwhile.
  */
 void weft_mix__improve(weft_builder *builder, weft_fleet_device *fleet, uint32_t tries,
-                       uint64_t seed, weft_pieces *best);
+                       uint64_t seed, weft_segments *best);
 /* Better for the goal: more carried, or cheaper, or fewer devices. */
-bool weft_mix__is_better(weft_goal goal, const weft_pieces *a, const weft_pieces *b);
+bool weft_mix__is_better(weft_goal goal, const weft_segments *a, const weft_segments *b);
 /* What is on the builder. */
-weft_pieces weft_mix__list(const weft_builder *builder);
+weft_segments weft_mix__list(const weft_builder *builder);
 
 extern const weft_policy weft_policy_weft;
 

@@ -1,4 +1,4 @@
-/* Plans as lists of pieces (one model on one slice), and a local search over them: empty some
+/* Plans as lists of segments (one model on one slice), and a local search over them: empty some
  * devices, place what was on them elsewhere, keep what is better. Works for every way of splitting
  * that the builder knows: whole devices, MIG, MPS, shares of instances, CPU slices, models in turn.
  *
@@ -10,7 +10,7 @@
  * the best plan; on others the price decides. Equal plans are taken when their devices are fuller,
  * so that the emptiest one gets emptier.
  *
- * A try rebuilds the builder: O(pieces). Choices of a try come from a linear congruence of the
+ * A try rebuilds the builder: O(segments). Choices of a try come from a linear congruence of the
  * seed.
  */
 #include "scheduler/mig/search_int.h"
@@ -25,14 +25,14 @@ enum { EMPTIED_MAX = 3, NEEDS_MAX = 1024, SHARES_TRIED_MAX = 512 };
 
 /* -- Lists ------------------------------------------------------------------------------------- */
 
-static bool same_slice(const weft_piece *a, const weft_piece *b)
+static bool same_slice(const weft_segment *a, const weft_segment *b)
 {
     return a->device == b->device && a->slice_id == b->slice_id;
 }
 
-static int compare_pieces(const void *a, const void *b)
+static int compare_segments(const void *a, const void *b)
 {
-    const weft_piece *p = a, *q = b;
+    const weft_segment *p = a, *q = b;
     if (p->device != q->device)
         return p->device < q->device ? -1 : 1;
     if (p->slice_id != q->slice_id)
@@ -40,8 +40,8 @@ static int compare_pieces(const void *a, const void *b)
     return (p->rank > q->rank) - (p->rank < q->rank);
 }
 
-/* Sums over the devices; pieces are sorted. */
-static void sum_up(weft_pieces *list)
+/* Sums over the devices; segments are sorted. */
+static void sum_up(weft_segments *list)
 {
     list->devices = 0;
     list->cost_per_hour = list->goodput_per_s = list->fullness = 0;
@@ -60,21 +60,21 @@ static void sum_up(weft_pieces *list)
     }
 }
 
-/* Pieces of one slice keep their order. */
-void weft_mix__sort(weft_pieces *list)
+/* Segments of one slice keep their order. */
+void weft_mix__sort(weft_segments *list)
 {
     for (uint32_t i = 0; i < list->n; i++)
         list->at[i].rank = i;
     for (uint32_t i = 1; i < list->n; i++)
-        if (compare_pieces(&list->at[i - 1], &list->at[i]) > 0) {
-            qsort(list->at, list->n, sizeof *list->at, compare_pieces);
+        if (compare_segments(&list->at[i - 1], &list->at[i]) > 0) {
+            qsort(list->at, list->n, sizeof *list->at, compare_segments);
             return;
         }
 }
 
-weft_pieces weft_mix__list(const weft_builder *builder)
+weft_segments weft_mix__list(const weft_builder *builder)
 {
-    weft_pieces list = {0};
+    weft_segments list = {0};
     uint32_t n = 0;
     for (uint32_t i = 0; i < builder->slices.len; i++)
         n += builder->slices.at[i].members.len;
@@ -83,21 +83,22 @@ weft_pieces weft_mix__list(const weft_builder *builder)
         const weft_builder_slice *slice = &builder->slices.at[i];
         bool cores = slice->spec.kind == WEFT_SLICE_CORES;
         for (uint32_t j = 0; j < slice->members.len; j++)
-            list.at[list.n++] = (weft_piece){.device = slice->device,
-                                             .slice_id = slice->id,
-                                             .demand = slice->members.at[j].demand,
-                                             .start = cores ? (int32_t)slice->id : slice->mig_start,
-                                             .option = slice->members.at[j].option,
-                                             .rate_per_s = slice->members.at[j].rate_per_s};
+            list.at[list.n++] =
+                (weft_segment){.device = slice->device,
+                               .slice_id = slice->id,
+                               .demand = slice->members.at[j].demand,
+                               .start = cores ? (int32_t)slice->id : slice->mig_start,
+                               .option = slice->members.at[j].option,
+                               .rate_per_s = slice->members.at[j].rate_per_s};
     }
     weft_mix__sort(&list);
     sum_up(&list);
     return list;
 }
 
-bool weft_mix__read(const weft_builder *builder, const weft_plan *plan, weft_pieces *out)
+bool weft_mix__read(const weft_builder *builder, const weft_plan *plan, weft_segments *out)
 {
-    weft_pieces list = {.at = weft_arena_array(builder->arena, plan->n, sizeof *list.at)};
+    weft_segments list = {.at = weft_arena_array(builder->arena, plan->n, sizeof *list.at)};
     for (size_t i = 0; i < plan->n; i++) {
         const weft_placement *p = &plan->at[i];
         uint32_t demand = weft_builder__find_demand(builder, p->model);
@@ -111,12 +112,12 @@ bool weft_mix__read(const weft_builder *builder, const weft_plan *plan, weft_pie
         if (!option)
             return false;
         bool cores = option->spec.kind == WEFT_SLICE_CORES;
-        list.at[list.n++] = (weft_piece){.device = p->device,
-                                         .slice_id = p->slice_id,
-                                         .demand = demand,
-                                         .start = cores ? (int32_t)p->slice_id : p->mig_start,
-                                         .option = option,
-                                         .rate_per_s = p->rate_per_s};
+        list.at[list.n++] = (weft_segment){.device = p->device,
+                                           .slice_id = p->slice_id,
+                                           .demand = demand,
+                                           .start = cores ? (int32_t)p->slice_id : p->mig_start,
+                                           .option = option,
+                                           .rate_per_s = p->rate_per_s};
     }
     weft_mix__sort(&list);
     sum_up(&list);
@@ -127,26 +128,26 @@ bool weft_mix__read(const weft_builder *builder, const weft_plan *plan, weft_pie
 /* -- On the builder ------------------------------------------------------------------------------
  */
 
-/* Puts pieces [from, to) of one slice; `rate`: by piece. */
-static bool put_slice(weft_builder *builder, uint32_t device, const weft_piece *piece, uint32_t n,
-                      const double *rate)
+/* Puts segments [from, to) of one slice; `rate`: by segment. */
+static bool put_slice(weft_builder *builder, uint32_t device, const weft_segment *segment,
+                      uint32_t n, const double *rate)
 {
     const weft_option *option[64];
-    if (n > 64 || !weft_builder__put(builder, device, piece[0].start, piece[0].demand,
-                                     piece[0].option, rate[0]))
+    if (n > 64 || !weft_builder__put(builder, device, segment[0].start, segment[0].demand,
+                                     segment[0].option, rate[0]))
         return false;
     uint32_t slice = builder->slices.len - 1;
-    option[0] = piece[0].option;
+    option[0] = segment[0].option;
     for (uint32_t i = 1; i < n; i++) {
-        option[i] = piece[i].option;
-        if (!weft_builder__join(builder, slice, piece[i].demand, rate[i], option))
+        option[i] = segment[i].option;
+        if (!weft_builder__join(builder, slice, segment[i].demand, rate[i], option))
             return false;
     }
     return true;
 }
 
-/* Puts all pieces but those with rate -1 (all of a slice, or none). */
-static bool put_pieces(weft_builder *builder, const weft_pieces *list, const double *rate)
+/* Puts all segments but those with rate -1 (all of a slice, or none). */
+static bool put_segments(weft_builder *builder, const weft_segments *list, const double *rate)
 {
     weft_builder__undo(builder, 0);
     for (uint32_t i = 0; i < list->n;) {
@@ -168,12 +169,12 @@ static bool put_pieces(weft_builder *builder, const weft_pieces *list, const dou
     return true;
 }
 
-bool weft_mix__put(weft_builder *builder, const weft_pieces *pieces)
+bool weft_mix__put(weft_builder *builder, const weft_segments *segments)
 {
-    double *rate = weft_arena_array(builder->arena, pieces->n, sizeof *rate);
-    for (uint32_t i = 0; i < pieces->n; i++)
-        rate[i] = pieces->at[i].rate_per_s;
-    return put_pieces(builder, pieces, rate);
+    double *rate = weft_arena_array(builder->arena, segments->n, sizeof *rate);
+    for (uint32_t i = 0; i < segments->n; i++)
+        rate[i] = segments->at[i].rate_per_s;
+    return put_segments(builder, segments, rate);
 }
 
 /* -- Adding ------------------------------------------------------------------------------------ */
@@ -280,18 +281,18 @@ bool weft_mix__add(weft_builder *builder, uint32_t demand, double rate_per_s, bo
 
 typedef struct attempt {
     weft_builder *builder;
-    weft_pieces *best;
-    bool may_miss;    /* goal goodput: what finds no place is not carried */
-    double *rate;     /* by piece; -1: taken away */
-    double *carried;  /* by demand, scratch */
-    double *need;     /* by demand: of what is taken away */
-    uint32_t *pieces; /* by demand: pieces left */
-    uint32_t *list;   /* demands with a need */
-    double *weight;   /* by device: part in use */
-    uint32_t *by_use; /* devices, least used first */
+    weft_segments *best;
+    bool may_miss;      /* goal goodput: what finds no place is not carried */
+    double *rate;       /* by segment; -1: taken away */
+    double *carried;    /* by demand, scratch */
+    double *need;       /* by demand: of what is taken away */
+    uint32_t *segments; /* by demand: segments left */
+    uint32_t *list;     /* demands with a need */
+    double *weight;     /* by device: part in use */
+    uint32_t *by_use;   /* devices, least used first */
 } attempt;
 
-bool weft_mix__is_better(weft_goal goal, const weft_pieces *a, const weft_pieces *b)
+bool weft_mix__is_better(weft_goal goal, const weft_segments *a, const weft_segments *b)
 {
     if (goal == WEFT_GOAL_GOODPUT) {
         if (a->goodput_per_s > b->goodput_per_s * (1 + 1e-9))
@@ -316,7 +317,7 @@ static void order_devices(attempt *a)
     memset(a->weight, 0, n * sizeof *a->weight);
     uint32_t device = 0;
     for (uint32_t i = 0; i < a->best->n; i++) {
-        const weft_piece *p = &a->best->at[i];
+        const weft_segment *p = &a->best->at[i];
         bool first = i == 0 || !same_slice(p - 1, p);
         device += i > 0 && p->device != p[-1].device;
         a->weight[device] += first ? p->option->spec.weight : 0;
@@ -329,22 +330,22 @@ static void order_devices(attempt *a)
     }
 }
 
-/* Takes the pieces of the chosen devices away and fills what their models keep. */
+/* Takes the segments of the chosen devices away and fills what their models keep. */
 static uint32_t empty_devices(attempt *a, const uint32_t *chosen, uint32_t n_chosen)
 {
     uint32_t device = 0, n = 0;
     uint32_t demands = (uint32_t)a->builder->demands->n;
     memset(a->need, 0, demands * sizeof *a->need);
-    memset(a->pieces, 0, demands * sizeof *a->pieces);
+    memset(a->segments, 0, demands * sizeof *a->segments);
     for (uint32_t i = 0; i < a->best->n; i++) {
-        const weft_piece *p = &a->best->at[i];
+        const weft_segment *p = &a->best->at[i];
         bool taken = false;
         device += i > 0 && p->device != p[-1].device;
         for (uint32_t k = 0; k < n_chosen; k++)
             taken = taken || device == chosen[k];
         a->rate[i] = taken ? -1 : p->rate_per_s;
         a->need[p->demand] += taken ? p->rate_per_s : 0;
-        a->pieces[p->demand] += !taken;
+        a->segments[p->demand] += !taken;
         if (taken) {
             uint32_t k = 0;
             while (k < n && a->list[k] != p->demand)
@@ -354,7 +355,7 @@ static uint32_t empty_devices(attempt *a, const uint32_t *chosen, uint32_t n_cho
         }
     }
     for (uint32_t i = 0; i < a->best->n; i++) {
-        const weft_piece *p = &a->best->at[i];
+        const weft_segment *p = &a->best->at[i];
         bool lone =
             (i == 0 || !same_slice(p - 1, p)) && (i + 1 == a->best->n || !same_slice(p, p + 1));
         if (a->rate[i] < 0 || !lone || !(a->need[p->demand] > 0))
@@ -424,7 +425,7 @@ static bool place_again(attempt *a, uint32_t n, bool bulk, uint64_t *seed)
     for (uint32_t i = 0; i < n; i++) {
         uint32_t demand = a->list[i];
         double rate = a->builder->demands->at[demand].rate_per_s;
-        if (a->need[demand] <= rate * 1e-9 && a->pieces[demand] > 0)
+        if (a->need[demand] <= rate * 1e-9 && a->segments[demand] > 0)
             continue;
         if (!weft_mix__add(a->builder, demand, a->need[demand], bulk) && !a->may_miss)
             return false;
@@ -451,7 +452,7 @@ static uint32_t choose_devices(const attempt *a, uint32_t try, uint64_t *seed, u
 }
 
 void weft_mix__improve(weft_builder *builder, weft_fleet_device *fleet, uint32_t tries,
-                       uint64_t seed, weft_pieces *best)
+                       uint64_t seed, weft_segments *best)
 {
     uint32_t room = 0, demands = (uint32_t)builder->demands->n;
     weft_arena *arena = builder->arena;
@@ -459,13 +460,13 @@ void weft_mix__improve(weft_builder *builder, weft_fleet_device *fleet, uint32_t
     a.may_miss = builder->problem->goal == WEFT_GOAL_GOODPUT;
     a.need = weft_arena_array(arena, demands, sizeof *a.need);
     a.carried = weft_arena_array(arena, demands, sizeof *a.carried);
-    a.pieces = weft_arena_array(arena, demands, sizeof *a.pieces);
+    a.segments = weft_arena_array(arena, demands, sizeof *a.segments);
     a.list = weft_arena_array(arena, demands + 1, sizeof *a.list);
     bool one_kind = builder->fleet->n_device == 1;
     uint32_t count = fleet[0].count;
     for (uint32_t try = 0; try < tries && best->devices > 0; try++) {
         uint32_t chosen[EMPTIED_MAX];
-        if (best->n > room) { /* never more devices than pieces */
+        if (best->n > room) { /* never more devices than segments */
             room = best->n + 64;
             a.rate = weft_arena_array(arena, room, sizeof *a.rate);
             a.weight = weft_arena_array(arena, room, sizeof *a.weight);
@@ -479,10 +480,10 @@ void weft_mix__improve(weft_builder *builder, weft_fleet_device *fleet, uint32_t
         bool strict = !a.may_miss && try / EMPTIED_MAX % 2 == 0;
         if (one_kind)
             fleet[0].count = a.may_miss ? count : strict ? best->devices - 1 : best->devices;
-        bool ok = put_pieces(builder, best, a.rate) && place_again(&a, n, try % 4 < 2, &seed);
+        bool ok = put_segments(builder, best, a.rate) && place_again(&a, n, try % 4 < 2, &seed);
         if (!ok)
             continue;
-        weft_pieces next = weft_mix__list(builder);
+        weft_segments next = weft_mix__list(builder);
         bool same = !(next.goodput_per_s < best->goodput_per_s * (1 - 1e-9)) &&
                     next.devices <= best->devices &&
                     next.cost_per_hour <= best->cost_per_hour * (1 + 1e-9) &&

@@ -20,11 +20,11 @@
 
 #define NONE UINT32_MAX
 
-enum { ADDED_MAX = 4096 }; /* new pieces; a change that asks for more is no small one */
+enum { ADDED_MAX = 4096 }; /* new segments; a change that asks for more is no small one */
 
 typedef struct device {
     const weft_fleet_device *row;
-    uint32_t taken, pieces, next_id, number;
+    uint32_t taken, segments, next_id, number;
     bool whole;
 } device;
 
@@ -47,7 +47,7 @@ typedef struct change {
     const weft_option **last; /* by demand: option of the placement looked at last */
     const char **model;       /* by demand: text of the new plan */
     double *carried, *rest;   /* by demand */
-    uint32_t *pieces;         /* by demand: kept */
+    uint32_t *segments;       /* by demand: kept */
     bool *changed;            /* by demand */
     uint32_t *opened;         /* by fleet row */
     WEFT_VEC(device) devices;
@@ -136,12 +136,12 @@ static bool read_edits(change *ch)
 /* -- What stays ---------------------------------------------------------------------------------
  */
 
-/* Takes the slots of a piece; false: they are taken. */
+/* Takes the slots of a segment; false: they are taken. */
 static bool occupy(change *ch, const edit *e)
 {
     device *dev = &ch->devices.at[e->device];
     bool whole = e->option->spec.kind == WEFT_SLICE_WHOLE;
-    if (dev->whole || (whole && dev->pieces > 0) || dev->row != e->option->row)
+    if (dev->whole || (whole && dev->segments > 0) || dev->row != e->option->row)
         return false;
     if (!whole) {
         const weft_mig_profile *mig = e->option->spec.mig;
@@ -151,11 +151,11 @@ static bool occupy(change *ch, const edit *e)
         dev->taken |= weft_mig__range(mig, e->start);
     }
     dev->whole = whole;
-    dev->pieces++;
+    dev->segments++;
     return true;
 }
 
-static bool keep_pieces(change *ch)
+static bool keep_segments(change *ch)
 {
     const weft_demands *demands = ch->builder->demands;
     for (uint32_t d = 0; d < demands->n; d++) {
@@ -170,12 +170,12 @@ static bool keep_pieces(change *ch)
         if (ch->changed[e->demand]) {
             double rate = demands->at[e->demand].rate_per_s;
             e->rate_per_s = fmin(e->option->peak_per_s, ch->rest[e->demand]);
-            e->gone = e->rate_per_s <= rate * 1e-9 && ch->pieces[e->demand] > 0;
+            e->gone = e->rate_per_s <= rate * 1e-9 && ch->segments[e->demand] > 0;
             if (e->gone)
                 continue;
             ch->rest[e->demand] -= e->rate_per_s;
         }
-        ch->pieces[e->demand]++;
+        ch->segments[e->demand]++;
         if (!occupy(ch, e))
             return false;
     }
@@ -194,13 +194,13 @@ static uint32_t slots_of(uint32_t taken)
 }
 
 /* The fullest open device with room, else a new one; false: none. */
-static bool place_piece(change *ch, uint32_t demand, const weft_option *o, double rate)
+static bool place_segment(change *ch, uint32_t demand, const weft_option *o, double rate)
 {
     bool whole = o->spec.kind == WEFT_SLICE_WHOLE;
     uint32_t best = NONE, most = 0;
     for (uint32_t i = 0; i < ch->devices.len; i++) {
         const device *dev = &ch->devices.at[i];
-        if (dev->row != o->row || dev->whole || (whole && dev->pieces > 0) ||
+        if (dev->row != o->row || dev->whole || (whole && dev->segments > 0) ||
             (!whole && weft_mig__slot(o->spec.mig, dev->taken) < 0))
             continue;
         uint32_t use = 1 + slots_of(dev->taken);
@@ -232,18 +232,18 @@ static bool place_piece(change *ch, uint32_t demand, const weft_option *o, doubl
 static bool add_rest(change *ch, uint32_t demand)
 {
     double rate = ch->builder->demands->at[demand].rate_per_s;
-    while (ch->pieces[demand] == 0 || ch->rest[demand] > rate * 1e-9) {
+    while (ch->segments[demand] == 0 || ch->rest[demand] > rate * 1e-9) {
         const weft_option *list[WEFT_MIX_CHOICES_MAX];
         uint32_t n = weft_mix__rank(ch->builder, demand, ch->rest[demand], true, list);
         bool placed = false;
         for (uint32_t i = 0; !placed && i < n; i++) {
             double part = fmin(list[i]->peak_per_s, ch->rest[demand]);
-            placed = is_plain(list[i]) && place_piece(ch, demand, list[i], part);
+            placed = is_plain(list[i]) && place_segment(ch, demand, list[i], part);
             ch->rest[demand] -= placed ? part : 0;
         }
         if (!placed || ch->added++ == ADDED_MAX)
             return false;
-        ch->pieces[demand]++;
+        ch->segments[demand]++;
     }
     return true;
 }
@@ -299,8 +299,8 @@ static void write_plan(change *ch, weft_plan *out)
     for (uint32_t i = 0; i < ch->devices.len; i++) {
         device *dev = &ch->devices.at[i];
         dev->number = plan.gpus;
-        plan.gpus += dev->pieces > 0;
-        plan.cost_per_hour += dev->pieces > 0 ? weft_fleet__price(dev->row) : 0;
+        plan.gpus += dev->segments > 0;
+        plan.cost_per_hour += dev->segments > 0 ? weft_fleet__price(dev->row) : 0;
     }
     for (uint32_t i = 0; i < ch->edits.len; i++) {
         const edit *e = &ch->edits.at[i];
@@ -344,11 +344,11 @@ bool weft_mix__change(const weft_builder *builder, const weft_plan *previous, we
     ch.model = weft_arena_array(arena, n, sizeof *ch.model);
     ch.carried = weft_arena_array(arena, n, sizeof *ch.carried);
     ch.rest = weft_arena_array(arena, n, sizeof *ch.rest);
-    ch.pieces = weft_arena_array(arena, n, sizeof *ch.pieces);
+    ch.segments = weft_arena_array(arena, n, sizeof *ch.segments);
     ch.changed = weft_arena_array(arena, n, sizeof *ch.changed);
     ch.opened = weft_arena_array(arena, builder->fleet->n_device, sizeof *ch.opened);
     find_demands(&ch);
-    if (!read_edits(&ch) || !keep_pieces(&ch))
+    if (!read_edits(&ch) || !keep_segments(&ch))
         return false;
     uint32_t kept = ch.edits.len;
     for (uint32_t s = 0; s < n; s++)

@@ -14,16 +14,15 @@
  * slice for itself (INFaaS lets instances share GPUs in time). Cost: price times part of the
  * device.
  *
- * One call is one or more slots of `slot` seconds. What runs is read from the plan in force; pieces
- * of other policies with other batches are no instances of ours and go.
- *   up    capacity < 1.05 load: of replicating what runs and upgrading within an architecture, the
- *         cheapest way that has room; when none has, any variant, which is also how an application
- *         starts. What is replaced goes when the new instances are placed.
- *   down  an instance less, or one exchanged for a cheaper one, whichever saves most and leaves
- *         1.05 load: when this was possible for as many slots in a row as the variant takes to
- *         load. Without a state (a single plan) nothing is ever scaled down.
- * With exact=1 the integer program is solved for each application, one after the other by name,
- * and takes effect at once in both directions; needs a solver.
+ * One call is one or more slots of `slot` seconds. What runs is read from the plan in force;
+ * segments of other policies with other batches are no instances of ours and go. up    capacity
+ * < 1.05 load: of replicating what runs and upgrading within an architecture, the cheapest way that
+ * has room; when none has, any variant, which is also how an application starts. What is replaced
+ * goes when the new instances are placed. down  an instance less, or one exchanged for a cheaper
+ * one, whichever saves most and leaves 1.05 load: when this was possible for as many slots in a row
+ * as the variant takes to load. Without a state (a single plan) nothing is ever scaled down. With
+ * exact=1 the integer program is solved for each application, one after the other by name, and
+ * takes effect at once in both directions; needs a solver.
  *
  * Decided here: where not even one way covers the need, as much as there is room for of each; when
  * the fleet has no room for 1.05 load, load itself is enough. When the instances in force leave no
@@ -237,10 +236,10 @@ static bool find_owner(run *r, const weft_option *o, uint32_t demand, instance *
 }
 
 /* The instances in the plan in force, each at the rate it is counted on. */
-static weft_pieces read_running(run *r)
+static weft_segments read_running(run *r)
 {
     const weft_plan *plan = r->problem->previous;
-    weft_pieces list = {.at = weft_arena_array(r->arena, plan->n, sizeof *list.at)};
+    weft_segments list = {.at = weft_arena_array(r->arena, plan->n, sizeof *list.at)};
     const uint32_t *order = weft_plan__order(plan, r->arena);
     const weft_placement *last = NULL;
     for (size_t i = 0; i < plan->n; i++) {
@@ -256,12 +255,12 @@ static weft_pieces read_running(run *r)
                                           p->procs);
         if (!o || o->spec.kind == WEFT_SLICE_CORES)
             continue;
-        list.at[list.n++] = (weft_piece){.device = p->device,
-                                         .slice_id = p->slice_id,
-                                         .demand = demand,
-                                         .start = p->mig_start,
-                                         .option = o,
-                                         .rate_per_s = counted_on(r, o)};
+        list.at[list.n++] = (weft_segment){.device = p->device,
+                                           .slice_id = p->slice_id,
+                                           .demand = demand,
+                                           .start = p->mig_start,
+                                           .option = o,
+                                           .rate_per_s = counted_on(r, o)};
     }
     return list;
 }
@@ -269,7 +268,7 @@ static weft_pieces read_running(run *r)
 /* -- Down ------------------------------------------------------------------------------------- */
 
 /* Takes the last instance of a variant away; false: there is none that has a place. */
-static bool take_last(run *r, const weft_pieces *list, instance *own, uint32_t task_index,
+static bool take_last(run *r, const weft_segments *list, instance *own, uint32_t task_index,
                       uint32_t variant)
 {
     for (uint32_t i = list->n; i-- > 0;)
@@ -282,7 +281,7 @@ static bool take_last(run *r, const weft_pieces *list, instance *own, uint32_t t
 }
 
 /* One task; `slots` went by since the last call. */
-static void scale_down(run *r, uint32_t index, const weft_pieces *list, instance *own,
+static void scale_down(run *r, uint32_t index, const weft_segments *list, instance *own,
                        uint32_t slots)
 {
     task *t = &r->list[index];
@@ -450,7 +449,7 @@ static bool settle(run *r)
     }
     if (gone == 0)
         return true;
-    weft_pieces list = weft_mix__list(r->builder);
+    weft_segments list = weft_mix__list(r->builder);
     for (uint32_t i = 0; i < list.n; i++)
         if (list.at[i].rate_per_s >= 0)
             list.at[kept++] = list.at[i];
@@ -468,7 +467,7 @@ static uint32_t slots_since(const run *r, const memory *m)
 /* The plan from what runs (or from nothing); NONE: done, else the task without room. */
 static uint32_t plan_all(run *r, const memory *m, bool from_running)
 {
-    weft_pieces list = {0};
+    weft_segments list = {0};
     instance *own = NULL;
     weft_builder__undo(r->builder, 0);
     r->instances.len = 0;
@@ -477,7 +476,7 @@ static uint32_t plan_all(run *r, const memory *m, bool from_running)
             r->list[i].variant[v].running = r->list[i].exchange[v] = 0;
     if (from_running) {
         uint32_t kept = 0;
-        weft_pieces all = read_running(r);
+        weft_segments all = read_running(r);
         own = weft_arena_array(r->arena, all.n, sizeof *own);
         for (uint32_t i = 0; i < all.n; i++)
             if (find_owner(r, all.at[i].option, all.at[i].demand, &own[kept])) {

@@ -24,7 +24,7 @@
  * use the slices they have, give up those they need no more, and find places for the rest as in 2
  * (mix_change.c where slices are dedicated, else on the builder).
  * A new plan is made as well for small sets; it is taken when it saves more than its moves cost:
- * each piece that is not where it was costs `move` devices.
+ * each segment that is not where it was costs `move` devices.
  *
  * Goal goodput: as much as the fleet can carry, best ratio of requests to devices first. Goal
  * carbon: the plan with the least power among all that were made, where profiles tell it.
@@ -32,9 +32,9 @@
  * Effort: 1 is the fast mode: step 1 with a narrow search, or a greedy plan where there is no MIG.
  * 0: the default, 240 tries of step 4. More: so many tries, and a wider search.
  *
- * Parameters: move=0.02 (devices a moved piece costs), others=1 (0: without step 3).
+ * Parameters: move=0.02 (devices a moved segment costs), others=1 (0: without step 3).
  *
- * Cost: mig_search.c and mix.c say theirs; a try costs O(pieces), so large sets get fewer. */
+ * Cost: mig_search.c and mix.c say theirs; a try costs O(segments), so large sets get fewer. */
 #include "scheduler/mig/search_int.h"
 
 #include <math.h>
@@ -49,10 +49,10 @@ enum {
     TRIES = 240,
     SOLVER_MODELS_MAX = 200,
     SOLVER_NODES = 2000,
-    PUTS_MAX = 400000,        /* pieces put by the tries of one plan */
-    OTHERS_PIECES_MAX = 5000, /* more pieces: only parva of them */
-    OTHERS_MODELS_MAX = 128,  /* more models: only the fast ones of the other policies */
-    THOROUGH_MODELS_MAX = 48  /* more models: no new plan beside the one in force */
+    PUTS_MAX = 400000,          /* segments put by the tries of one plan */
+    OTHERS_SEGMENTS_MAX = 5000, /* more segments: only parva of them */
+    OTHERS_MODELS_MAX = 128,    /* more models: only the fast ones of the other policies */
+    THOROUGH_MODELS_MAX = 48    /* more models: no new plan beside the one in force */
 };
 
 typedef struct weft_run {
@@ -66,14 +66,14 @@ typedef struct weft_run {
     double move;
     uint32_t tries, width, nodes;
     /* What was found. */
-    weft_pieces start[2]; /* the best two plans, as lists */
+    weft_segments start[2]; /* the best two plans, as lists */
     uint32_t n_start;
     weft_plan other; /* the best plan of another policy, where it is no list of ours */
     bool has_other;
     uint64_t bound; /* 0: nothing was excluded */
 } weft_run;
 
-static void consider(weft_run *run, const weft_pieces *list)
+static void consider(weft_run *run, const weft_segments *list)
 {
     weft_goal goal = run->problem.goal;
     uint32_t at = run->n_start;
@@ -137,7 +137,7 @@ static bool load_services(weft_run *run, const weft_fleet_device *row, mig_plan 
 }
 
 /* Instances get places, places get models in the order of names. */
-static weft_pieces list_pieces(weft_run *run, const mig_plan *mp, const weft_mig_found *found)
+static weft_segments list_segments(weft_run *run, const mig_plan *mp, const weft_mig_found *found)
 {
     const weft_builder *builder = run->builder;
     uint32_t n = (uint32_t)builder->demands->n, total = 0, *taken = NULL;
@@ -148,7 +148,7 @@ static weft_pieces list_pieces(weft_run *run, const mig_plan *mp, const weft_mig
             count[p] += found->count[s].of[p];
             total += found->count[s].of[p];
         }
-    weft_pieces list = {.at = weft_arena_array(run->arena, total, sizeof *list.at)};
+    weft_segments list = {.at = weft_arena_array(run->arena, total, sizeof *list.at)};
     list.devices = weft_mig__place(&mp->shape, count, 0, &taken, run->arena, place);
     for (uint32_t s = 0; s < n; s++) {
         double peak = 0, rate = mp->load[s].rate_per_s;
@@ -158,12 +158,12 @@ static weft_pieces list_pieces(weft_run *run, const mig_plan *mp, const weft_mig
             for (uint32_t k = 0; k < found->count[s].of[p]; k++) {
                 const weft_mig_place *at = &place[p][next[p]++];
                 list.at[list.n++] =
-                    (weft_piece){.device = at->device,
-                                 .slice_id = (uint32_t)at->start,
-                                 .demand = builder->order[s],
-                                 .start = at->start,
-                                 .option = mp->top[s].option[p],
-                                 .rate_per_s = mp->load[s].per_s[p] * fmin(1, rate / peak)};
+                    (weft_segment){.device = at->device,
+                                   .slice_id = (uint32_t)at->start,
+                                   .demand = builder->order[s],
+                                   .start = at->start,
+                                   .option = mp->top[s].option[p],
+                                   .rate_per_s = mp->load[s].per_s[p] * fmin(1, rate / peak)};
             }
     }
     return list;
@@ -196,7 +196,7 @@ static void try_mig(weft_run *run, const weft_fleet_device *row)
         run->bound = found.bound;
     if (found.devices > row->count)
         return;
-    weft_pieces list = list_pieces(run, &mp, &found);
+    weft_segments list = list_segments(run, &mp, &found);
     weft_mix__sort(&list);
     if (weft_mix__put(run->builder, &list)) {
         list = weft_mix__list(run->builder);
@@ -257,8 +257,8 @@ static bool try_greedy(weft_run *run, bool bulk)
             run->problem.goal != WEFT_GOAL_GOODPUT)
             return false;
     }
-    weft_pieces pieces = weft_mix__list(builder);
-    consider(run, &pieces);
+    weft_segments segments = weft_mix__list(builder);
+    consider(run, &segments);
     return true;
 }
 
@@ -267,9 +267,9 @@ static bool try_greedy(weft_run *run, bool bulk)
 
 static bool is_plan_better(weft_goal goal, const weft_plan *a, const weft_plan *b)
 {
-    weft_pieces p = {
+    weft_segments p = {
         .devices = a->gpus, .cost_per_hour = a->cost_per_hour, .goodput_per_s = a->goodput_per_s};
-    weft_pieces q = {
+    weft_segments q = {
         .devices = b->gpus, .cost_per_hour = b->cost_per_hour, .goodput_per_s = b->goodput_per_s};
     if (goal == WEFT_GOAL_CARBON && a->power_w > 0 && b->power_w > 0) {
         if (a->power_w < b->power_w * (1 - 1e-9))
@@ -289,8 +289,8 @@ static bool is_fast_policy(const char *name)
     return false;
 }
 
-/* Pieces that any plan has at least, roughly, but no more than the fleet has room for. */
-static double count_pieces(const weft_builder *builder, uint32_t *most)
+/* Segments that any plan has at least, roughly, but no more than the fleet has room for. */
+static double count_segments(const weft_builder *builder, uint32_t *most)
 {
     double sum = 0, largest = -1;
     for (uint32_t s = 0; s < builder->demands->n; s++) {
@@ -298,21 +298,21 @@ static double count_pieces(const weft_builder *builder, uint32_t *most)
         double peak = 0;
         for (uint32_t i = 0; i < builder->n_option[d]; i++)
             peak = fmax(peak, builder->option[d][i].peak_per_s);
-        double pieces = peak > 0 ? builder->demands->at[d].rate_per_s / peak : 0;
-        if (pieces > largest) {
-            largest = pieces;
+        double segments = peak > 0 ? builder->demands->at[d].rate_per_s / peak : 0;
+        if (segments > largest) {
+            largest = segments;
             *most = d;
         }
-        sum += pieces;
+        sum += segments;
     }
     return sum;
 }
 
-/* Others grow faster with the number of pieces than this policy. */
+/* Others grow faster with the number of segments than this policy. */
 static bool is_large(const weft_run *run)
 {
     uint32_t most;
-    return count_pieces(run->builder, &most) > OTHERS_PIECES_MAX;
+    return count_segments(run->builder, &most) > OTHERS_SEGMENTS_MAX;
 }
 
 static void try_others(weft_run *run)
@@ -331,7 +331,7 @@ static void try_others(weft_run *run)
             policy->state_size ? weft_arena_array(run->arena, 1, policy->state_size) : NULL;
         if (policy->place(state, &problem, run->arena, NULL, &plan) != WEFT_ERR_OK)
             continue;
-        weft_pieces list;
+        weft_segments list;
         if (weft_mix__read(run->builder, &plan, &list))
             consider(run, &list);
         if (!run->has_other || is_plan_better(problem.goal, &plan, &run->other))
@@ -353,7 +353,7 @@ static weft_plan finish(weft_run *run)
     return plan;
 }
 
-static bool is_at_bound(const weft_run *run, const weft_pieces *list)
+static bool is_at_bound(const weft_run *run, const weft_segments *list)
 {
     return run->problem.goal == WEFT_GOAL_COST && run->fleet.n_device == 1 &&
            (list->devices <= run->bound ||
@@ -370,7 +370,7 @@ static weft_err refuse_excess(weft_run *run)
     double bound = weft_option_table__lower_bound(&run->builder->table);
     if (run->problem.goal == WEFT_GOAL_GOODPUT || bound <= (double)devices)
         return WEFT_ERR_OK;
-    (void)count_pieces(run->builder, &most);
+    (void)count_segments(run->builder, &most);
     const weft_demand *d = &run->builder->demands->at[most];
     return weft_diag_error(run->diag, WEFT_ERR_INFEASIBLE, (weft_where){.item = d->model},
                            "the fleet has no place left for %.6g/s: at least %.6g devices are "
@@ -393,7 +393,7 @@ static weft_err plan_anew(weft_run *run, weft_plan *out)
         try_others(run);
     weft_plan best = {0};
     for (uint32_t i = 0; i < run->n_start; i++) {
-        weft_pieces *list = &run->start[i];
+        weft_segments *list = &run->start[i];
         uint32_t tries = run->fast || is_at_bound(run, list) ? 0 : run->tries;
         if (tries > PUTS_MAX / (list->n + 1))
             tries = PUTS_MAX / (list->n + 1);
@@ -421,12 +421,12 @@ static weft_err plan_anew(weft_run *run, weft_plan *out)
 /* -- A previous plan ----------------------------------------------------------------------------
  */
 
-/* What of the previous plan can stay: pieces whose option is still within the rules. */
-static weft_pieces read_kept(const weft_run *run)
+/* What of the previous plan can stay: segments whose option is still within the rules. */
+static weft_segments read_kept(const weft_run *run)
 {
     const weft_plan *previous = run->problem.previous;
     const weft_builder *builder = run->builder;
-    weft_pieces list = {.at = weft_arena_array(run->arena, previous->n, sizeof *list.at)};
+    weft_segments list = {.at = weft_arena_array(run->arena, previous->n, sizeof *list.at)};
     for (size_t i = 0; i < previous->n; i++) {
         const weft_placement *p = &previous->at[i];
         uint32_t demand = weft_builder__find_demand(builder, p->model);
@@ -438,7 +438,7 @@ static weft_pieces read_kept(const weft_run *run)
                                             (uint32_t)(shape - builder->table.shape), p->batch,
                                             p->procs);
         if (o)
-            list.at[list.n++] = (weft_piece){
+            list.at[list.n++] = (weft_segment){
                 .device = p->device,
                 .slice_id = p->slice_id,
                 .demand = demand,
@@ -450,43 +450,44 @@ static weft_pieces read_kept(const weft_run *run)
     return list;
 }
 
-static bool is_lone(const weft_pieces *list, uint32_t i)
+static bool is_lone(const weft_segments *list, uint32_t i)
 {
-    const weft_piece *p = &list->at[i];
+    const weft_segment *p = &list->at[i];
     return (i == 0 || p[-1].device != p->device || p[-1].slice_id != p->slice_id) &&
            (i + 1 == list->n || p[1].device != p->device || p[1].slice_id != p->slice_id);
 }
 
-/* Fits the kept pieces to the rates of today: lone ones are filled or given up, pieces of shared
- * slices only get less. *rest: by demand, what finds no place among them (-1: no piece at all). */
-static void refit(const weft_run *run, weft_pieces *list, double *rest)
+/* Fits the kept segments to the rates of today: lone ones are filled or given up, segments of
+ * shared slices only get less. *rest: by demand, what finds no place among them (-1: no segment at
+ * all). */
+static void refit(const weft_run *run, weft_segments *list, double *rest)
 {
     const weft_demands *demands = run->builder->demands;
     uint32_t n = (uint32_t)demands->n, kept = 0;
     double *carried = weft_arena_array(run->arena, n, sizeof *carried);
-    uint32_t *pieces = weft_arena_array(run->arena, n, sizeof *pieces);
+    uint32_t *segments = weft_arena_array(run->arena, n, sizeof *segments);
     for (uint32_t i = 0; i < list->n; i++)
         carried[list->at[i].demand] += list->at[i].rate_per_s;
     for (uint32_t d = 0; d < n; d++)
         rest[d] = demands->at[d].rate_per_s;
     for (uint32_t i = 0; i < list->n; i++) {
-        weft_piece *p = &list->at[i];
+        weft_segment *p = &list->at[i];
         double rate = demands->at[p->demand].rate_per_s, part = p->rate_per_s;
         bool same = fabs(carried[p->demand] - rate) <= 1e-9 * rate;
         if (!same)
             part = fmin(is_lone(list, i) ? p->option->peak_per_s : p->rate_per_s, rest[p->demand]);
         if (part > p->option->peak_per_s)
             part = p->option->peak_per_s;
-        if (!same && !(part > rate * 1e-9) && pieces[p->demand] > 0)
+        if (!same && !(part > rate * 1e-9) && segments[p->demand] > 0)
             continue;
         p->rate_per_s = part;
         rest[p->demand] -= part;
-        pieces[p->demand]++;
+        segments[p->demand]++;
         list->at[kept++] = *p;
     }
     list->n = kept;
     for (uint32_t d = 0; d < n; d++)
-        rest[d] = pieces[d] > 0 ? fmax(0, rest[d]) : -1;
+        rest[d] = segments[d] > 0 ? fmax(0, rest[d]) : -1;
 }
 
 /* false: it does not fit any more. */
@@ -496,7 +497,7 @@ static bool plan_from_previous(weft_run *run, weft_plan *out)
     if (weft_mix__change(builder, run->problem.previous, out))
         return true;
     double *rest = weft_arena_array(run->arena, builder->demands->n, sizeof *rest);
-    weft_pieces list = read_kept(run);
+    weft_segments list = read_kept(run);
     refit(run, &list, rest);
     if (!weft_mix__put(builder, &list))
         return false;
@@ -537,7 +538,7 @@ static const weft_placement **sort_places(weft_arena *arena, const weft_plan *pl
     return list;
 }
 
-/* Pieces of `to` that `from` has nothing alike for: workers that have to be started. */
+/* Segments of `to` that `from` has nothing alike for: workers that have to be started. */
 static uint32_t count_moves(weft_arena *arena, const weft_plan *from, const weft_plan *to)
 {
     const weft_placement **a = sort_places(arena, from), **b = sort_places(arena, to);

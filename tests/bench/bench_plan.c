@@ -117,13 +117,14 @@ static void bench_growth(const parvagpu_data *data)
             printf("%u models: no plan\n", n);
             continue;
         }
-        printf("%4u models, %8.0f requests/s: %5u devices, bound %5.0f, %zu pieces, %8.2f ms, peak "
-               "%.0f MB\n",
-               n, 15e3 * n, plan.gpus, plan.lower_bound, plan.n, ms, peak_mb());
+        printf(
+            "%4u models, %8.0f requests/s: %5u devices, bound %5.0f, %zu segments, %8.2f ms, peak "
+            "%.0f MB\n",
+            n, 15e3 * n, plan.gpus, plan.lower_bound, plan.n, ms, peak_mb());
         set.problem.previous = &plan;
         demand[n / 2].rate_per_s *= 1.3;
         if (time_plan(weft, &set.problem, 5, other, &next, &ms))
-            printf("            one rate x 1.3:           %5u devices, bound %5.0f, %zu pieces, "
+            printf("            one rate x 1.3:           %5u devices, bound %5.0f, %zu segments, "
                    "%8.2f ms\n",
                    next.gpus, next.lower_bound, next.n, ms);
         weft_arena_destroy(other);

@@ -174,13 +174,13 @@ static void test_policy_weft__shares_small_loads(void **state)
 
 /* -- Change ----------------------------------------------------------------------------------- */
 
-static bool same_piece(const weft_placement *a, const weft_placement *b)
+static bool same_segment(const weft_placement *a, const weft_placement *b)
 {
     return strcmp(a->model, b->model) == 0 && strcmp(a->slice, b->slice) == 0 &&
            a->mig_start == b->mig_start && a->batch == b->batch && a->procs == b->procs;
 }
 
-/* Pieces of `after` that `before` does not have, but for those of one model. */
+/* Segments of `after` that `before` does not have, but for those of one model. */
 static uint32_t count_moved(const weft_plan *before, const weft_plan *after, const char *changed)
 {
     bool *used = calloc(before->n + 1, sizeof *used);
@@ -189,7 +189,7 @@ static uint32_t count_moved(const weft_plan *before, const weft_plan *after, con
         size_t j = 0;
         if (strcmp(after->at[i].model, changed) == 0)
             continue;
-        while (j < before->n && (used[j] || !same_piece(&after->at[i], &before->at[j])))
+        while (j < before->n && (used[j] || !same_segment(&after->at[i], &before->at[j])))
             j++;
         if (j < before->n)
             used[j] = true;
