@@ -272,7 +272,7 @@ WEFT_MUST_USE weft_err weft_plan_from_json(const char *text, size_t len, const c
 
 /* Fills in what a plan claims of itself (all but policy, rules, goal and the choices of each
  * placement) from profiles and fleet, as the checker would. */
-void weft_plan_complete(weft_plan *plan, const weft_problem *problem, weft_arena *arena);
+void weft_plan_derive(weft_plan *plan, const weft_problem *problem, weft_arena *arena);
 
 /* Whether a text is a deployment map of ParvaGPU (SC'24). */
 bool weft_parvagpu_detect(const char *text, size_t len);
@@ -305,8 +305,8 @@ typedef struct weft_plan_move {
 
 /* What has to be done to come from one plan to another, whatever the numbers of their devices; by
  * model. A change of rates alone is no move. */
-void weft_plan_compare(const weft_plan *before, const weft_plan *after, weft_arena *arena,
-                       const weft_plan_move **out, size_t *out_n);
+void weft_plan_diff(const weft_plan *before, const weft_plan *after, weft_arena *arena,
+                    const weft_plan_move **out, size_t *out_n);
 
 /* What became of one way to run a model. */
 typedef enum weft_verdict {

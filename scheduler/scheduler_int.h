@@ -80,7 +80,8 @@ double weft_fleet__price(const weft_fleet_device *row);
 bool weft_slice__resolve(const weft_fleet_device *row, const char *name, weft_slice_spec *out,
                          const char **why);
 
-/* -- Plans and demands in order (complete.c) -------------------------------------------------- */
+/* -- Plans and demands in order (derived_fields.c)
+ * -------------------------------------------------- */
 
 typedef struct weft_demand_index {
     const weft_demands *demands;

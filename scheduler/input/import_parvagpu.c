@@ -182,9 +182,9 @@ weft_err weft_plan_from_parvagpu(const char *text, size_t len, const char *file,
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = file},
                                "the map has no instance");
     make_plan(&rd, &plan);
-    weft_plan_complete(&plan, problem, arena); /* capacities, from which rates follow */
+    weft_plan_derive(&plan, problem, arena); /* capacities, from which rates follow */
     spread_rates(&plan, problem, arena);
-    weft_plan_complete(&plan, problem, arena);
+    weft_plan_derive(&plan, problem, arena);
     *out = plan;
     return WEFT_ERR_OK;
 }

@@ -78,7 +78,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (weft_plan_check(&plan, &problem, diag) != WEFT_ERR_OK && weft_diag_count(diag) == 0)
             abort();
         draw(&plan);
-        weft_plan_compare(&plan, &plan, arena, &move, &n);
+        weft_plan_diff(&plan, &plan, arena, &move, &n);
         if (n != 0)
             abort(); /* a plan differs from itself */
         weft_plan_measure(&plan, &problem, arena, &metrics);
@@ -86,7 +86,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (weft_plan_explain(&plan, &problem, NULL, "a", arena, diag, &why) != WEFT_ERR_OK &&
             weft_diag_count(diag) == 0)
             abort();
-        weft_plan_complete(&plan, &problem, arena);
+        weft_plan_derive(&plan, &problem, arena);
         weft_diag_clear(diag);
         if (weft_plan_check(&plan, &problem, diag) != WEFT_ERR_OK && weft_diag_count(diag) == 0)
             abort();

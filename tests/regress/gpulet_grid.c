@@ -428,7 +428,7 @@ static void check_plan(const assignment *a)
     /* A second GPU alone is the first. */
     for (size_t i = 0; i < plan.n && n_slice[0] == 0; i++)
         at[i].device = 0;
-    weft_plan_complete(&plan, &t.problem, arena);
+    weft_plan_derive(&plan, &t.problem, arena);
     if (weft_plan_check(&plan, &t.problem, diag) != WEFT_ERR_OK)
         network_give_up(diag, "the checker refuses what the search found");
     weft_diag_destroy(diag);

@@ -226,7 +226,7 @@ static void count_moves(world *w, const weft_plan *before, const weft_plan *afte
 {
     const weft_plan_move *move;
     size_t n;
-    weft_plan_compare(before, after, w->arena, &move, &n);
+    weft_plan_diff(before, after, w->arena, &move, &n);
     for (size_t i = 0; i < n; i++) {
         out->started += move[i].to != NULL;
         out->stopped += move[i].from != NULL;

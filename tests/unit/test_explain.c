@@ -1,4 +1,4 @@
-/* Reports on plans: completion agrees with policies and the checker, measures against numbers
+/* Reports on plans: derived fields agree with policies and the checker, measures against numbers
  * worked out by hand, moves between plans, explanations against a look at every point, pictures.
  * Work is counted by calls of the policy, never timed. */
 #include "base/arena.h"
@@ -65,7 +65,7 @@ static weft_err plan_for(const scene *sc, const char *policy, weft_arena *arena,
 
 /* -- Completion and measures ------------------------------------------------------------------ */
 
-/* What a policy claims is what completion finds, from the bare choices. */
+/* What a policy claims is what is derived from the bare choices. */
 static void test_explain__completion_agrees_with_policies(void **state)
 {
     static const char *const policies[] = {"bestfit", "fifo"};
@@ -94,7 +94,7 @@ static void test_explain__completion_agrees_with_policies(void **state)
                                               .procs = p->procs,
                                               .rate_per_s = p->rate_per_s};
             }
-            weft_plan_complete(&bare, &sc->problem, arena);
+            weft_plan_derive(&bare, &sc->problem, arena);
             /* Summed in another order. */
             assert_true(fabs(bare.power_w - plan.power_w) <= 1e-9 * plan.power_w);
             bare.power_w = plan.power_w;
@@ -151,7 +151,7 @@ static void test_explain__measures_are_worked_out(void **state)
     weft_arena *arena = weft_arena_create(0);
     weft_plan_metrics m;
     (void)state;
-    weft_plan_complete(&plan, &problem, arena);
+    weft_plan_derive(&plan, &problem, arena);
     weft_plan_measure(&plan, &problem, arena, &m);
     assert_int_equal(weft_plan_check(&plan, &problem, NULL), WEFT_ERR_OK);
     assert_true(fabs(m.internal_slack - 0.3) < 1e-9);
@@ -169,7 +169,7 @@ static void test_explain__measures_are_worked_out(void **state)
                              .batch = 1,
                              .procs = 1,
                              .rate_per_s = 500};
-    weft_plan_complete(&plan, &problem, arena);
+    weft_plan_derive(&plan, &problem, arena);
     weft_plan_measure(&plan, &problem, arena, &m);
     assert_true(fabs(m.internal_slack) < 1e-9);
     weft_arena_destroy(arena);
@@ -181,7 +181,7 @@ static size_t count_moves(const weft_plan *before, const weft_plan *after, weft_
 {
     const weft_plan_move *move;
     size_t n;
-    weft_plan_compare(before, after, arena, &move, &n);
+    weft_plan_diff(before, after, arena, &move, &n);
     for (size_t i = 0; i < n; i++) {
         assert_true(move[i].from || move[i].to);
         assert_true(!move[i].from || strcmp(move[i].from->model, move[i].model) == 0);

@@ -76,7 +76,7 @@ void weft_tool_plan_print_moves(const weft_plan *before, const weft_plan *after,
 {
     const weft_plan_move *move;
     size_t n;
-    weft_plan_compare(before, after, arena, &move, &n);
+    weft_plan_diff(before, after, arena, &move, &n);
     printf("%zu move%s\n", n, n == 1 ? "" : "s");
     for (size_t i = 0; i < n; i++)
         print_move(&move[i]);
@@ -227,7 +227,7 @@ static json_t *moves_json(const weft_plan *before, const weft_plan *after, weft_
     const weft_plan_move *move;
     size_t n;
     json_t *list = json_array();
-    weft_plan_compare(before, after, arena, &move, &n);
+    weft_plan_diff(before, after, arena, &move, &n);
     for (size_t i = 0; i < n; i++) {
         json_t *o = json_object();
         json_object_set_new(o, "model", json_string(move[i].model));

@@ -243,8 +243,8 @@ static size_t list_starts(const matching *m, bool *stays, weft_plan_move *start)
     return n;
 }
 
-void weft_plan_compare(const weft_plan *before, const weft_plan *after, weft_arena *arena,
-                       const weft_plan_move **out, size_t *out_n)
+void weft_plan_diff(const weft_plan *before, const weft_plan *after, weft_arena *arena,
+                    const weft_plan_move **out, size_t *out_n)
 {
     matching m = {.before = before, .after = after, .arena = arena};
     const uint32_t *order = weft_plan__order(after, arena);

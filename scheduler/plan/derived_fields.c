@@ -66,19 +66,19 @@ uint32_t *weft_plan__order(const weft_plan *plan, weft_arena *arena)
     return order;
 }
 
-/* -- Completing ------------------------------------------------------------------------------- */
+/* -- Deriving --------------------------------------------------------------------------------- */
 
-typedef struct completion {
+typedef struct derivation {
     weft_plan *plan;
     const weft_problem *problem;
     weft_option_table table;
     const weft_known **known; /* by placement */
     uint32_t *demand;         /* by placement */
     weft_pressure *others;    /* by placement: what its neighbours use */
-} completion;
+} derivation;
 
 /* Part of the device; NULL: the fleet has no such slice. */
-static const weft_slice_spec *spec_of(const completion *c, const weft_placement *p,
+static const weft_slice_spec *spec_of(const derivation *c, const weft_placement *p,
                                       weft_slice_spec *spec)
 {
     const char *why;
@@ -91,7 +91,7 @@ static bool is_among(const weft_slice_spec *spec)
 }
 
 /* What runs at the same time beside each slice of order[from .. to), one device. */
-static void sum_uses(completion *c, const uint32_t *order, size_t from, size_t to)
+static void sum_uses(derivation *c, const uint32_t *order, size_t from, size_t to)
 {
     enum { STARTS = 33 }; /* start slots, and none */
     weft_pressure sum[STARTS] = {0};
@@ -122,7 +122,7 @@ static void sum_uses(completion *c, const uint32_t *order, size_t from, size_t t
         }
 }
 
-static double slowdown_of(const completion *c, uint32_t i)
+static double slowdown_of(const derivation *c, uint32_t i)
 {
     const weft_placement *p = &c->plan->at[i];
     weft_slice_spec room;
@@ -134,7 +134,7 @@ static double slowdown_of(const completion *c, uint32_t i)
 }
 
 /* Placements order[from .. to) share one slice. */
-static void complete_slice(completion *c, const uint32_t *order, size_t from, size_t to)
+static void derive_slice(derivation *c, const uint32_t *order, size_t from, size_t to)
 {
     double cycle_us = 0;
     for (size_t i = from; i < to; i++)
@@ -166,7 +166,7 @@ static void complete_slice(completion *c, const uint32_t *order, size_t from, si
     }
 }
 
-static void complete_device(completion *c, const uint32_t *order, size_t from, size_t to)
+static void derive_device(derivation *c, const uint32_t *order, size_t from, size_t to)
 {
     const weft_placement *p = c->plan->at;
     const weft_fleet_device *row = weft_fleet__row(c->problem->fleet, p[order[from]].type);
@@ -178,17 +178,17 @@ static void complete_device(completion *c, const uint32_t *order, size_t from, s
         size_t end = i;
         while (end < to && p[order[end]].slice_id == p[order[i]].slice_id)
             end++;
-        complete_slice(c, order, i, end);
+        derive_slice(c, order, i, end);
         i = end;
     }
 }
 
-void weft_plan_complete(weft_plan *plan, const weft_problem *problem, weft_arena *arena)
+void weft_plan_derive(weft_plan *plan, const weft_problem *problem, weft_arena *arena)
 {
     weft_problem judged = *problem;
     judged.rules = plan->rules;
     judged.goal = plan->goal;
-    completion c = {.plan = plan, .problem = &judged};
+    derivation c = {.plan = plan, .problem = &judged};
     weft_power power = {0};
     weft_demand_index index = weft_demands__index(problem->demands, arena);
     uint32_t *order = weft_plan__order(plan, arena);
@@ -213,7 +213,7 @@ void weft_plan_complete(weft_plan *plan, const weft_problem *problem, weft_arena
         size_t end = i;
         while (end < plan->n && plan->at[order[end]].device == plan->at[order[i]].device)
             end++;
-        complete_device(&c, order, i, end);
+        derive_device(&c, order, i, end);
         i = end;
     }
     plan->power_w = weft_power__watts(&power);
