@@ -53,17 +53,17 @@ uint32_t weft_mig__place(const weft_mig_shape *shape, const uint64_t *count, uin
                          uint32_t **taken, weft_arena *arena,
                          weft_mig_place *out[WEFT_MIG_PROFILES_MAX]);
 
-/* -- What one service can have (mig_top.c) ---------------------------------------------------- */
+/* -- What one service can have (mig_best.c) ---------------------------------------------------- */
 
 /* The option with the highest capacity for each MIG profile of one fleet row; NULL: none within the
  * rules. Equal capacities: the smaller batch, then fewer processes. `procs` 0: any number. */
-typedef struct weft_mig_top {
+typedef struct weft_mig_best {
     const weft_option *option[WEFT_MIG_PROFILES_MAX];
     double per_s[WEFT_MIG_PROFILES_MAX]; /* 0: none */
-} weft_mig_top;
+} weft_mig_best;
 
-weft_mig_top weft_mig__top(const weft_builder *builder, const weft_mig_shape *shape,
-                           const weft_fleet_device *row, uint32_t demand, uint32_t procs);
+weft_mig_best weft_mig__best(const weft_builder *builder, const weft_mig_shape *shape,
+                             const weft_fleet_device *row, uint32_t demand, uint32_t procs);
 /* -- The search for fewest devices (mig_search.c) ---------------------------------------------- */
 
 /* What one service asks for, and what one instance of each profile carries (0: not usable). */
@@ -99,7 +99,8 @@ bool weft_mig__search(const weft_mig_search *in, weft_mig_found *out);
 bool weft_mig__solve(const weft_mig_search *in, const weft_solver *solver, uint64_t devices,
                      uint32_t nodes_max, weft_mig_found *out);
 
-/* -- Plans as lists, rebuilt and improved on a builder (mix.c) ------------------------------------
+/* -- Plans as lists, rebuilt and improved on a builder (ruin_recreate.c)
+ * ------------------------------------
  */
 
 typedef struct weft_segment {
@@ -120,29 +121,33 @@ typedef struct weft_segments {
 /* The segments of a plan by the options of a builder; false: the plan has what the builder does
  * not.
  */
-bool weft_mix__read(const weft_builder *builder, const weft_plan *plan, weft_segments *out);
-void weft_mix__sort(weft_segments *list);
+bool weft_ruin_recreate__read(const weft_builder *builder, const weft_plan *plan,
+                              weft_segments *out);
+void weft_ruin_recreate__sort(weft_segments *list);
 /* An empty builder with these segments put; false: one does not fit. */
-bool weft_mix__put(weft_builder *builder, const weft_segments *segments);
+bool weft_ruin_recreate__put(weft_builder *builder, const weft_segments *segments);
 /* Places `rate` of a demand: on slices that carry it, cheapest first, or in turn with others.
  * `bulk`: slices for what no slice carries alone are those of the best ratio, else the largest. */
-bool weft_mix__add(weft_builder *builder, uint32_t demand, double rate_per_s, bool bulk);
-enum { WEFT_MIX_CHOICES_MAX = 64 };
-/* One option of each shape for the rest of a rate, in the order in which weft_mix__add asks. */
-uint32_t weft_mix__rank(const weft_builder *builder, uint32_t demand, double rest, bool bulk,
-                        const weft_option *out[WEFT_MIX_CHOICES_MAX]);
+bool weft_ruin_recreate__add(weft_builder *builder, uint32_t demand, double rate_per_s, bool bulk);
+enum { WEFT_RUIN_RECREATE_CHOICES_MAX = 64 };
+/* One option of each shape for the rest of a rate, in the order in which weft_ruin_recreate__add
+ * asks. */
+uint32_t weft_ruin_recreate__rank(const weft_builder *builder, uint32_t demand, double rest,
+                                  bool bulk,
+                                  const weft_option *out[WEFT_RUIN_RECREATE_CHOICES_MAX]);
 /* The plan in force with the changes that the demands ask for; false: not a plan of dedicated
- * slices, or it does not fit (mix_change.c). */
-bool weft_mix__change(const weft_builder *builder, const weft_plan *previous, weft_plan *out);
+ * slices, or it does not fit (incremental_repair.c). */
+bool weft_incremental_repair__change(const weft_builder *builder, const weft_plan *previous,
+                                     weft_plan *out);
 /* Empties devices and finds other places for what was on them, `tries` times, keeping what is
  * better for the goal. `fleet`: rows of the builder's fleet, whose counts it may lower meanwhile.
  */
-void weft_mix__improve(weft_builder *builder, weft_fleet_device *fleet, uint32_t tries,
-                       uint64_t seed, weft_segments *best);
+void weft_ruin_recreate__improve(weft_builder *builder, weft_fleet_device *fleet, uint32_t tries,
+                                 uint64_t seed, weft_segments *best);
 /* Better for the goal: more carried, or cheaper, or fewer devices. */
-bool weft_mix__is_better(weft_goal goal, const weft_segments *a, const weft_segments *b);
+bool weft_ruin_recreate__is_better(weft_goal goal, const weft_segments *a, const weft_segments *b);
 /* What is on the builder. */
-weft_segments weft_mix__list(const weft_builder *builder);
+weft_segments weft_ruin_recreate__list(const weft_builder *builder);
 
 extern const weft_policy weft_policy_weft;
 

@@ -117,10 +117,10 @@ static bool describe(const run *r, const task *t, weft_clover *c)
                        .carbon_g_per_kwh = problem->carbon_g_per_kwh > 0 ? problem->carbon_g_per_kwh
                                                                          : reference_carbon};
     for (uint32_t v = 0; v < t->n; v++) {
-        weft_mig_top top = weft_mig__top(r->builder, &r->shape, r->row, t->demand[v], 0);
+        weft_mig_best best = weft_mig__best(r->builder, &r->shape, r->row, t->demand[v], 0);
         c->accuracy[v] = t->accuracy[v];
         for (uint32_t z = 0; z < r->shape.n; z++) {
-            const weft_option *o = c->option[v][z] = top.option[z];
+            const weft_option *o = c->option[v][z] = best.option[z];
             any = any || o;
             c->energy_j[v][z] = o ? o->point->cost.energy_j / o->point->batch : 0;
         }

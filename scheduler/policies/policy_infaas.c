@@ -449,12 +449,12 @@ static bool settle(run *r)
     }
     if (gone == 0)
         return true;
-    weft_segments list = weft_mix__list(r->builder);
+    weft_segments list = weft_ruin_recreate__list(r->builder);
     for (uint32_t i = 0; i < list.n; i++)
         if (list.at[i].rate_per_s >= 0)
             list.at[kept++] = list.at[i];
     list.n = kept;
-    return weft_mix__put(r->builder, &list);
+    return weft_ruin_recreate__put(r->builder, &list);
 }
 
 /* Slots since the last call, at least one. */
@@ -493,7 +493,7 @@ static uint32_t plan_all(run *r, const memory *m, bool from_running)
                 list.at[list.n++] = all.at[i];
             }
     }
-    if (list.n > 0 && !weft_mix__put(r->builder, &list))
+    if (list.n > 0 && !weft_ruin_recreate__put(r->builder, &list))
         return 0;
     for (uint32_t i = 0; i < r->n; i++) {
         if (r->exact)

@@ -62,7 +62,7 @@ typedef struct kind {
     uint32_t n_split;
     weft_mig_count *whole; /* the maximal multisets */
     uint32_t n_whole;
-    weft_mig_top *top;          /* by model */
+    weft_mig_best *best;        /* by model */
     const weft_option **entire; /* by model: the device without MIG; NULL: none */
 } kind;
 
@@ -100,7 +100,7 @@ static double capacity_of(const server *s, const kind *k, const weft_mig_count *
 {
     double sum = 0;
     for (uint32_t p = 0; p < k->shape.n; p++)
-        sum += count->of[p] * per_s_of(s, model, k->top[model].per_s[p]);
+        sum += count->of[p] * per_s_of(s, model, k->best[model].per_s[p]);
     return sum;
 }
 
@@ -232,8 +232,8 @@ static void make_device(server *s, const kind *k, uint32_t (*owner)[8], const we
                 return;
             taken |= weft_mig__range(mig, start);
             uint32_t model = owner[p][j];
-            if (model != UINT32_MAX && s->rest[model] > 0 && k->top[model].option[p])
-                put_instance(s, device, start, model, k->top[model].option[p]);
+            if (model != UINT32_MAX && s->rest[model] > 0 && k->best[model].option[p])
+                put_instance(s, device, start, model, k->best[model].option[p]);
         }
     }
 }
@@ -285,7 +285,7 @@ static double mix_models(const server *s, const kind *k, const weft_mig_count *c
             double best = 0;
             owner[p][j] = UINT32_MAX;
             for (uint32_t m = 0; m < s->n_model; m++) {
-                double per_s = per_s_of(s, m, k->top[m].per_s[p]);
+                double per_s = per_s_of(s, m, k->best[m].per_s[p]);
                 double more =
                     s->rest[m] > 0 ? score_of(s, m, gain[m] + per_s) - score_of(s, m, gain[m]) : 0;
                 if (more > best * (1 + slack)) {
@@ -295,7 +295,7 @@ static double mix_models(const server *s, const kind *k, const weft_mig_count *c
             }
             sum += best;
             if (owner[p][j] != UINT32_MAX)
-                gain[owner[p][j]] += per_s_of(s, owner[p][j], k->top[owner[p][j]].per_s[p]);
+                gain[owner[p][j]] += per_s_of(s, owner[p][j], k->best[owner[p][j]].per_s[p]);
         }
     }
     return sum;
@@ -405,11 +405,11 @@ static void start_kind(server *s, const weft_fleet_device *row)
     *k = (kind){.row = row, .price = price > 0 ? price : 1};
     if (row->mig && type)
         k->shape = weft_mig__shape(type);
-    k->top = weft_arena_array(builder->arena, s->n_model, sizeof *k->top);
+    k->best = weft_arena_array(builder->arena, s->n_model, sizeof *k->best);
     k->entire = weft_arena_array(builder->arena, s->n_model, sizeof *k->entire);
     for (uint32_t m = 0; m < s->n_model; m++) {
         if (k->shape.n > 0)
-            k->top[m] = weft_mig__top(builder, &k->shape, row, builder->order[m], 1);
+            k->best[m] = weft_mig__best(builder, &k->shape, row, builder->order[m], 1);
         k->entire[m] = find_entire(builder, builder->order[m], row);
     }
     if (k->shape.n == 0)

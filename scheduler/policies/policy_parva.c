@@ -53,7 +53,7 @@ typedef struct map {
 
 /* One service on one kind of device. */
 typedef struct service {
-    weft_mig_top top;
+    weft_mig_best best;
     double rest_per_s; /* R of 4.4 */
     bool kept;         /* as the previous plan has it */
 } service;
@@ -97,11 +97,11 @@ static bool choose_triplets(parva *pv, uint32_t s)
     bool any = false;
     service *sv = &pv->service[s];
     *sv = (service){
-        .top = weft_mig__top(pv->builder, &pv->shape, pv->row, pv->builder->order[s], pv->procs)};
+        .best = weft_mig__best(pv->builder, &pv->shape, pv->row, pv->builder->order[s], pv->procs)};
     for (uint32_t p = 0; p < pv->shape.n; p++) {
         if (!is_size(pv, p))
-            sv->top.per_s[p] = 0;
-        any = any || sv->top.per_s[p] > 0;
+            sv->best.per_s[p] = 0;
+        any = any || sv->best.per_s[p] > 0;
     }
     return any;
 }
@@ -112,9 +112,9 @@ static uint32_t best_ratio(const parva *pv, const service *sv)
     uint32_t best = NONE;
     for (uint32_t i = pv->shape.n; i-- > 0;) {
         uint32_t p = pv->shape.order[i];
-        if (sv->top.per_s[p] > 0 &&
-            (best == NONE || sv->top.per_s[p] * profile_of(pv, best)->gpcs >
-                                 sv->top.per_s[best] * profile_of(pv, p)->gpcs))
+        if (sv->best.per_s[p] > 0 &&
+            (best == NONE || sv->best.per_s[p] * profile_of(pv, best)->gpcs >
+                                 sv->best.per_s[best] * profile_of(pv, p)->gpcs))
             best = p;
     }
     return best;
@@ -125,7 +125,7 @@ static uint32_t smallest_for(const parva *pv, const service *sv, double rate)
 {
     for (uint32_t i = pv->shape.n; i-- > 0;) {
         uint32_t p = pv->shape.order[i];
-        if (sv->top.per_s[p] > 0 && sv->top.per_s[p] >= rate)
+        if (sv->best.per_s[p] > 0 && sv->best.per_s[p] >= rate)
             return p;
     }
     return NONE;
@@ -171,7 +171,7 @@ static void place_segment(parva *pv, map *m, uint32_t s, uint32_t p)
                    .profile = p,
                    .device = d,
                    .start = start_on(mig, d < m->taken.len ? m->taken.at[d] : 0),
-                   .option = pv->service[s].top.option[p]};
+                   .option = pv->service[s].best.option[p]};
     put_segment(pv, m, seg);
 }
 
@@ -216,9 +216,9 @@ static void relocate(parva *pv, map *m)
         if (sv->kept || best_ratio(pv, sv) == NONE)
             continue;
         size[s] = best_ratio(pv, sv);
-        double whole = floor(rate / sv->top.per_s[size[s]]);
+        double whole = floor(rate / sv->best.per_s[size[s]]);
         copies[s] = (uint32_t)fmin(whole, WEFT_PLAN_PLACEMENTS_MAX);
-        double rest = rate - copies[s] * sv->top.per_s[size[s]];
+        double rest = rate - copies[s] * sv->best.per_s[size[s]];
         if (rest > rate * 1e-12 || copies[s] == 0)
             last[s] = smallest_for(pv, sv, rest);
     }
@@ -249,7 +249,7 @@ static uint32_t size_of(const parva *pv, uint32_t gpcs)
 static void cut_small(const parva *pv, service *sv, uint32_t *twos, uint32_t *ones)
 {
     uint32_t one = size_of(pv, 1), two = size_of(pv, 2);
-    double t1 = one == NONE ? 0 : sv->top.per_s[one], t2 = two == NONE ? 0 : sv->top.per_s[two];
+    double t1 = one == NONE ? 0 : sv->best.per_s[one], t2 = two == NONE ? 0 : sv->best.per_s[two];
     *twos = *ones = 0;
     if (!(sv->rest_per_s > 0))
         return;
@@ -267,7 +267,7 @@ static void cut_small(const parva *pv, service *sv, uint32_t *twos, uint32_t *on
 static bool has_small(const parva *pv, const service *sv)
 {
     uint32_t one = size_of(pv, 1), two = size_of(pv, 2);
-    return (one != NONE && sv->top.per_s[one] > 0) || (two != NONE && sv->top.per_s[two] > 0);
+    return (one != NONE && sv->best.per_s[one] > 0) || (two != NONE && sv->best.per_s[two] > 0);
 }
 
 static uint32_t gpcs_on(const parva *pv, const map *m, uint32_t device)
@@ -437,7 +437,7 @@ static void take_exclusive(parva *pv)
     uint32_t whole = pv->shape.order[0], n = (uint32_t)pv->builder->demands->n;
     double sum = 0;
     for (uint32_t s = 0; s < n; s++) {
-        double per_s = pv->service[s].top.per_s[whole];
+        double per_s = pv->service[s].best.per_s[whole];
         if (!(per_s > 0))
             return;
         sum += fmax(1, ceil(demand_of(pv, s)->rate_per_s / per_s));
@@ -447,7 +447,7 @@ static void take_exclusive(parva *pv)
     pv->map = (map){.segs = {0}};
     for (uint32_t s = 0; s < n; s++) {
         double copies =
-            fmax(1, ceil(demand_of(pv, s)->rate_per_s / pv->service[s].top.per_s[whole]));
+            fmax(1, ceil(demand_of(pv, s)->rate_per_s / pv->service[s].best.per_s[whole]));
         for (uint32_t k = 0; k < copies; k++)
             place_segment(pv, &pv->map, s, whole);
     }

@@ -12,9 +12,10 @@
  *   1. For each type with MIG: fewest devices of it for all models without sharing (mig_search.c),
  *      and what that leaves open by an integer program where the problem brings a solver, within a
  *      limit on nodes (mig_program.c).
- *   2. Two greedy plans over everything the fleet allows (mix.c).
+ *   2. Two greedy plans over everything the fleet allows (ruin_recreate.c).
  *   3. The plans of the other policies: all of them up to 128 models, beyond that the fast ones.
- *   4. The best two are improved by emptying devices and placing anew what was on them (mix.c).
+ *   4. The best two are improved by emptying devices and placing anew what was on them
+ * (ruin_recreate.c).
  *   5. The best by the goal: most goodput, then fewest dollars, then fewest devices.
  * A plan at the bound on a fleet of one type ends it at once. So with the default effort the plan
  * is never worse than that of any policy that was run. The lower bound is raised by what the search
@@ -22,7 +23,7 @@
  *
  * With a previous plan, what still holds stays where it is. Models whose rate or SLO changed first
  * use the slices they have, give up those they need no more, and find places for the rest as in 2
- * (mix_change.c where slices are dedicated, else on the builder).
+ * (incremental_repair.c where slices are dedicated, else on the builder).
  * A new plan is made as well for small sets; it is taken when it saves more than its moves cost:
  * each segment that is not where it was costs `move` devices.
  *
@@ -34,7 +35,8 @@
  *
  * Parameters: move=0.02 (devices a moved segment costs), others=1 (0: without step 3).
  *
- * Cost: mig_search.c and mix.c say theirs; a try costs O(segments), so large sets get fewer. */
+ * Cost: mig_search.c and ruin_recreate.c say theirs; a try costs O(segments), so large sets get
+ * fewer. */
 #include "scheduler/mig/search_int.h"
 
 #include <math.h>
@@ -77,7 +79,7 @@ static void consider(weft_run *run, const weft_segments *list)
 {
     weft_goal goal = run->problem.goal;
     uint32_t at = run->n_start;
-    while (at > 0 && weft_mix__is_better(goal, list, &run->start[at - 1]))
+    while (at > 0 && weft_ruin_recreate__is_better(goal, list, &run->start[at - 1]))
         at--;
     if (at >= 2)
         return;
@@ -107,7 +109,7 @@ static bool is_whole_world(const weft_run *run, const weft_fleet_device *row)
 typedef struct mig_plan {
     weft_mig_shape shape;
     const weft_fleet_device *row;
-    weft_mig_top *top;   /* by position */
+    weft_mig_best *best; /* by position */
     weft_mig_load *load; /* by position */
 } mig_plan;
 
@@ -117,18 +119,18 @@ static bool load_services(weft_run *run, const weft_fleet_device *row, mig_plan 
     const weft_builder *builder = run->builder;
     uint32_t n = (uint32_t)builder->demands->n;
     *out = (mig_plan){.shape = weft_mig__shape(weft_device_type_find(row->type)), .row = row};
-    out->top = weft_arena_array(run->arena, n, sizeof *out->top);
+    out->best = weft_arena_array(run->arena, n, sizeof *out->best);
     out->load = weft_arena_array(run->arena, n, sizeof *out->load);
     if (out->shape.n == 0)
         return false;
     for (uint32_t s = 0; s < n; s++) {
         uint32_t demand = builder->order[s];
         bool any = false;
-        out->top[s] = weft_mig__top(builder, &out->shape, row, demand, 0);
+        out->best[s] = weft_mig__best(builder, &out->shape, row, demand, 0);
         out->load[s].rate_per_s = builder->demands->at[demand].rate_per_s;
         for (uint32_t p = 0; p < out->shape.n; p++) {
-            out->load[s].per_s[p] = out->top[s].per_s[p];
-            any = any || out->top[s].per_s[p] > 0;
+            out->load[s].per_s[p] = out->best[s].per_s[p];
+            any = any || out->best[s].per_s[p] > 0;
         }
         if (!any)
             return false;
@@ -162,7 +164,7 @@ static weft_segments list_segments(weft_run *run, const mig_plan *mp, const weft
                                    .slice_id = (uint32_t)at->start,
                                    .demand = builder->order[s],
                                    .start = at->start,
-                                   .option = mp->top[s].option[p],
+                                   .option = mp->best[s].option[p],
                                    .rate_per_s = mp->load[s].per_s[p] * fmin(1, rate / peak)};
             }
     }
@@ -197,9 +199,9 @@ static void try_mig(weft_run *run, const weft_fleet_device *row)
     if (found.devices > row->count)
         return;
     weft_segments list = list_segments(run, &mp, &found);
-    weft_mix__sort(&list);
-    if (weft_mix__put(run->builder, &list)) {
-        list = weft_mix__list(run->builder);
+    weft_ruin_recreate__sort(&list);
+    if (weft_ruin_recreate__put(run->builder, &list)) {
+        list = weft_ruin_recreate__list(run->builder);
         consider(run, &list);
     }
 }
@@ -253,11 +255,11 @@ static bool try_greedy(weft_run *run, bool bulk)
     for (uint32_t i = 0; i < builder->demands->n; i++) {
         uint32_t d = list[i].demand;
         if (builder->n_option[d] > 0 &&
-            !weft_mix__add(builder, d, builder->demands->at[d].rate_per_s, bulk) &&
+            !weft_ruin_recreate__add(builder, d, builder->demands->at[d].rate_per_s, bulk) &&
             run->problem.goal != WEFT_GOAL_GOODPUT)
             return false;
     }
-    weft_segments segments = weft_mix__list(builder);
+    weft_segments segments = weft_ruin_recreate__list(builder);
     consider(run, &segments);
     return true;
 }
@@ -277,7 +279,7 @@ static bool is_plan_better(weft_goal goal, const weft_plan *a, const weft_plan *
         if (a->power_w > b->power_w * (1 + 1e-9))
             return false;
     }
-    return weft_mix__is_better(goal, &p, &q);
+    return weft_ruin_recreate__is_better(goal, &p, &q);
 }
 
 static bool is_fast_policy(const char *name)
@@ -332,7 +334,7 @@ static void try_others(weft_run *run)
         if (policy->place(state, &problem, run->arena, NULL, &plan) != WEFT_ERR_OK)
             continue;
         weft_segments list;
-        if (weft_mix__read(run->builder, &plan, &list))
+        if (weft_ruin_recreate__read(run->builder, &plan, &list))
             consider(run, &list);
         if (!run->has_other || is_plan_better(problem.goal, &plan, &run->other))
             run->other = plan;
@@ -397,8 +399,8 @@ static weft_err plan_anew(weft_run *run, weft_plan *out)
         uint32_t tries = run->fast || is_at_bound(run, list) ? 0 : run->tries;
         if (tries > PUTS_MAX / (list->n + 1))
             tries = PUTS_MAX / (list->n + 1);
-        weft_mix__improve(run->builder, run->row, tries, run->problem.seed + i, list);
-        if (!weft_mix__put(run->builder, list))
+        weft_ruin_recreate__improve(run->builder, run->row, tries, run->problem.seed + i, list);
+        if (!weft_ruin_recreate__put(run->builder, list))
             continue;
         weft_plan plan = finish(run);
         if (!found || is_plan_better(run->problem.goal, &plan, &best))
@@ -446,7 +448,7 @@ static weft_segments read_kept(const weft_run *run)
                 .option = o,
                 .rate_per_s = p->rate_per_s};
     }
-    weft_mix__sort(&list);
+    weft_ruin_recreate__sort(&list);
     return list;
 }
 
@@ -494,19 +496,19 @@ static void refit(const weft_run *run, weft_segments *list, double *rest)
 static bool plan_from_previous(weft_run *run, weft_plan *out)
 {
     weft_builder *builder = run->builder;
-    if (weft_mix__change(builder, run->problem.previous, out))
+    if (weft_incremental_repair__change(builder, run->problem.previous, out))
         return true;
     double *rest = weft_arena_array(run->arena, builder->demands->n, sizeof *rest);
     weft_segments list = read_kept(run);
     refit(run, &list, rest);
-    if (!weft_mix__put(builder, &list))
+    if (!weft_ruin_recreate__put(builder, &list))
         return false;
     for (uint32_t s = 0; s < builder->demands->n; s++) {
         uint32_t d = builder->order[s];
         double rate = builder->demands->at[d].rate_per_s;
         bool wants = rest[d] < 0 || rest[d] > rate * 1e-9;
         if (wants && builder->n_option[d] > 0 &&
-            !weft_mix__add(builder, d, rest[d] < 0 ? rate : rest[d], true) &&
+            !weft_ruin_recreate__add(builder, d, rest[d] < 0 ? rate : rest[d], true) &&
             run->problem.goal != WEFT_GOAL_GOODPUT)
             return false;
     }

@@ -126,13 +126,13 @@ static weft_clover describe(world *w, const weft_problem *problem, weft_builder 
         weft_builder__init(builder, &resolved, w->arena, w->diag) != WEFT_ERR_OK)
         network_give_up(w->diag, "plan builder");
     for (uint32_t v = 0; v < VARIANTS; v++) {
-        weft_mig_top top = weft_mig__top(builder, shape, &w->device, v, 0);
+        weft_mig_best best = weft_mig__best(builder, shape, &w->device, v, 0);
         c.accuracy[v] = accuracy[v];
         for (uint32_t z = 0; z < shape->n; z++) {
-            c.option[v][z] = top.option[z];
+            c.option[v][z] = best.option[z];
             c.energy_j[v][z] =
-                top.option[z] ? top.option[z]->point->cost.energy_j / top.option[z]->point->batch
-                              : 0;
+                best.option[z] ? best.option[z]->point->cost.energy_j / best.option[z]->point->batch
+                               : 0;
         }
     }
     weft_clover_config base;

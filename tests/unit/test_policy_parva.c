@@ -83,15 +83,15 @@ static void test_policy_parva__golden_triplets(void **state)
         for (uint32_t d = 0; d < set.demands.n; d++) {
             if (strcmp(set.demands.at[d].model, golden[g].model) != 0)
                 continue;
-            weft_mig_top top = weft_mig__top(&builder, &shape, &data.device, d, 0);
+            weft_mig_best best = weft_mig__best(&builder, &shape, &data.device, d, 0);
             for (size_t i = 0; i < 5; i++)
                 for (uint32_t p = 0; p < shape.n; p++) {
                     const weft_mig_profile *mig = &shape.type->mig[p];
                     if (mig->gpcs != gpcs[i] || (mig->gpcs == 1 && mig->slots == 2))
                         continue;
-                    assert_float_equal(top.per_s[p], golden[g].per_s[i], 6e-4);
-                    assert_int_equal(top.option[p]->point->batch, golden[g].batch[i]);
-                    assert_int_equal(top.option[p]->point->procs, golden[g].procs[i]);
+                    assert_float_equal(best.per_s[p], golden[g].per_s[i], 6e-4);
+                    assert_int_equal(best.option[p]->point->batch, golden[g].batch[i]);
+                    assert_int_equal(best.option[p]->point->procs, golden[g].procs[i]);
                 }
         }
         weft_arena_destroy(arena);

@@ -8,7 +8,7 @@
  *
  * No builder is built, which is most of the time for large plans: O(placements + models * options),
  * and O(devices) for each new slice. Plans with anything else on them take the way over the builder
- * (mix.c, policy_weft.c). */
+ * (ruin_recreate.c, policy_weft.c). */
 #include "scheduler/mig/search_int.h"
 
 #include "base/hash.h"
@@ -233,8 +233,8 @@ static bool add_rest(change *ch, uint32_t demand)
 {
     double rate = ch->builder->demands->at[demand].rate_per_s;
     while (ch->segments[demand] == 0 || ch->rest[demand] > rate * 1e-9) {
-        const weft_option *list[WEFT_MIX_CHOICES_MAX];
-        uint32_t n = weft_mix__rank(ch->builder, demand, ch->rest[demand], true, list);
+        const weft_option *list[WEFT_RUIN_RECREATE_CHOICES_MAX];
+        uint32_t n = weft_ruin_recreate__rank(ch->builder, demand, ch->rest[demand], true, list);
         bool placed = false;
         for (uint32_t i = 0; !placed && i < n; i++) {
             double part = fmin(list[i]->peak_per_s, ch->rest[demand]);
@@ -331,7 +331,8 @@ static bool same_rules(const weft_rules *a, const weft_rules *b)
            a->mem_reserve == b->mem_reserve;
 }
 
-bool weft_mix__change(const weft_builder *builder, const weft_plan *previous, weft_plan *out)
+bool weft_incremental_repair__change(const weft_builder *builder, const weft_plan *previous,
+                                     weft_plan *out)
 {
     uint32_t n = (uint32_t)builder->demands->n;
     weft_arena *arena = builder->arena;

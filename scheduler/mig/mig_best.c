@@ -6,22 +6,22 @@
 #include <stdio.h>
 #include <string.h>
 
-weft_mig_top weft_mig__top(const weft_builder *builder, const weft_mig_shape *shape,
-                           const weft_fleet_device *row, uint32_t demand, uint32_t procs)
+weft_mig_best weft_mig__best(const weft_builder *builder, const weft_mig_shape *shape,
+                             const weft_fleet_device *row, uint32_t demand, uint32_t procs)
 {
-    weft_mig_top top = {{NULL}, {0}};
+    weft_mig_best best = {{NULL}, {0}};
     for (uint32_t i = 0; i < builder->n_option[demand]; i++) {
         const weft_option *o = &builder->option[demand][i];
         if (o->row != row || o->spec.kind != WEFT_SLICE_MIG || o->spec.percent != 0 ||
             (procs && o->point->procs != procs))
             continue;
         size_t p = (size_t)(o->spec.mig - shape->type->mig);
-        if (p < shape->n && o->peak_per_s > top.per_s[p]) {
-            top.per_s[p] = o->peak_per_s;
-            top.option[p] = o;
+        if (p < shape->n && o->peak_per_s > best.per_s[p]) {
+            best.per_s[p] = o->peak_per_s;
+            best.option[p] = o;
         }
     }
-    return top;
+    return best;
 }
 
 static bool is_key(const char *const *keys, const char *text, size_t len)

@@ -61,7 +61,7 @@ static void sum_up(weft_segments *list)
 }
 
 /* Segments of one slice keep their order. */
-void weft_mix__sort(weft_segments *list)
+void weft_ruin_recreate__sort(weft_segments *list)
 {
     for (uint32_t i = 0; i < list->n; i++)
         list->at[i].rank = i;
@@ -72,7 +72,7 @@ void weft_mix__sort(weft_segments *list)
         }
 }
 
-weft_segments weft_mix__list(const weft_builder *builder)
+weft_segments weft_ruin_recreate__list(const weft_builder *builder)
 {
     weft_segments list = {0};
     uint32_t n = 0;
@@ -91,12 +91,13 @@ weft_segments weft_mix__list(const weft_builder *builder)
                                .option = slice->members.at[j].option,
                                .rate_per_s = slice->members.at[j].rate_per_s};
     }
-    weft_mix__sort(&list);
+    weft_ruin_recreate__sort(&list);
     sum_up(&list);
     return list;
 }
 
-bool weft_mix__read(const weft_builder *builder, const weft_plan *plan, weft_segments *out)
+bool weft_ruin_recreate__read(const weft_builder *builder, const weft_plan *plan,
+                              weft_segments *out)
 {
     weft_segments list = {.at = weft_arena_array(builder->arena, plan->n, sizeof *list.at)};
     for (size_t i = 0; i < plan->n; i++) {
@@ -119,7 +120,7 @@ bool weft_mix__read(const weft_builder *builder, const weft_plan *plan, weft_seg
                                            .option = option,
                                            .rate_per_s = p->rate_per_s};
     }
-    weft_mix__sort(&list);
+    weft_ruin_recreate__sort(&list);
     sum_up(&list);
     *out = list;
     return true;
@@ -169,7 +170,7 @@ static bool put_segments(weft_builder *builder, const weft_segments *list, const
     return true;
 }
 
-bool weft_mix__put(weft_builder *builder, const weft_segments *segments)
+bool weft_ruin_recreate__put(weft_builder *builder, const weft_segments *segments)
 {
     double *rate = weft_arena_array(builder->arena, segments->n, sizeof *rate);
     for (uint32_t i = 0; i < segments->n; i++)
@@ -233,11 +234,12 @@ static bool share_some_slice(weft_builder *builder, uint32_t demand, double rest
     return best != NONE && weft_builder__share(builder, best, demand, rest, true, &occupancy);
 }
 
-uint32_t weft_mix__rank(const weft_builder *builder, uint32_t demand, double rest, bool bulk,
-                        const weft_option *out[WEFT_MIX_CHOICES_MAX])
+uint32_t weft_ruin_recreate__rank(const weft_builder *builder, uint32_t demand, double rest,
+                                  bool bulk, const weft_option *out[WEFT_RUIN_RECREATE_CHOICES_MAX])
 {
     uint32_t n = 0;
-    for (uint32_t c = 0; c < builder->table.n_choice[demand] && n < WEFT_MIX_CHOICES_MAX; c++) {
+    for (uint32_t c = 0; c < builder->table.n_choice[demand] && n < WEFT_RUIN_RECREATE_CHOICES_MAX;
+         c++) {
         const weft_choice *choice = &builder->table.choice[demand][c];
         const weft_option *o =
             best_of_choice(&builder->table.option[demand][choice->first], choice->n, rest);
@@ -252,8 +254,8 @@ uint32_t weft_mix__rank(const weft_builder *builder, uint32_t demand, double res
 /* One slice for as much as it carries; false: none has a place. */
 static bool take_slice(weft_builder *builder, uint32_t demand, double *rest, bool bulk)
 {
-    const weft_option *list[WEFT_MIX_CHOICES_MAX];
-    uint32_t n = weft_mix__rank(builder, demand, *rest, bulk, list);
+    const weft_option *list[WEFT_RUIN_RECREATE_CHOICES_MAX];
+    uint32_t n = weft_ruin_recreate__rank(builder, demand, *rest, bulk, list);
     for (uint32_t i = 0; i < n; i++) {
         double part = fmin(list[i]->peak_per_s, *rest);
         if (!weft_builder__add(builder, demand, list[i], part, true))
@@ -264,7 +266,7 @@ static bool take_slice(weft_builder *builder, uint32_t demand, double *rest, boo
     return false;
 }
 
-bool weft_mix__add(weft_builder *builder, uint32_t demand, double rate_per_s, bool bulk)
+bool weft_ruin_recreate__add(weft_builder *builder, uint32_t demand, double rate_per_s, bool bulk)
 {
     double rest = rate_per_s;
     do {
@@ -292,7 +294,7 @@ typedef struct attempt {
     uint32_t *by_use;   /* devices, least used first */
 } attempt;
 
-bool weft_mix__is_better(weft_goal goal, const weft_segments *a, const weft_segments *b)
+bool weft_ruin_recreate__is_better(weft_goal goal, const weft_segments *a, const weft_segments *b)
 {
     if (goal == WEFT_GOAL_GOODPUT) {
         if (a->goodput_per_s > b->goodput_per_s * (1 + 1e-9))
@@ -427,7 +429,7 @@ static bool place_again(attempt *a, uint32_t n, bool bulk, uint64_t *seed)
         double rate = a->builder->demands->at[demand].rate_per_s;
         if (a->need[demand] <= rate * 1e-9 && a->segments[demand] > 0)
             continue;
-        if (!weft_mix__add(a->builder, demand, a->need[demand], bulk) && !a->may_miss)
+        if (!weft_ruin_recreate__add(a->builder, demand, a->need[demand], bulk) && !a->may_miss)
             return false;
     }
     return true;
@@ -451,8 +453,8 @@ static uint32_t choose_devices(const attempt *a, uint32_t try, uint64_t *seed, u
     return want;
 }
 
-void weft_mix__improve(weft_builder *builder, weft_fleet_device *fleet, uint32_t tries,
-                       uint64_t seed, weft_segments *best)
+void weft_ruin_recreate__improve(weft_builder *builder, weft_fleet_device *fleet, uint32_t tries,
+                                 uint64_t seed, weft_segments *best)
 {
     uint32_t room = 0, demands = (uint32_t)builder->demands->n;
     weft_arena *arena = builder->arena;
@@ -483,12 +485,12 @@ void weft_mix__improve(weft_builder *builder, weft_fleet_device *fleet, uint32_t
         bool ok = put_segments(builder, best, a.rate) && place_again(&a, n, try % 4 < 2, &seed);
         if (!ok)
             continue;
-        weft_segments next = weft_mix__list(builder);
+        weft_segments next = weft_ruin_recreate__list(builder);
         bool same = !(next.goodput_per_s < best->goodput_per_s * (1 - 1e-9)) &&
                     next.devices <= best->devices &&
                     next.cost_per_hour <= best->cost_per_hour * (1 + 1e-9) &&
                     next.fullness > best->fullness * (1 + 1e-9);
-        if (!weft_mix__is_better(builder->problem->goal, &next, best) && !same)
+        if (!weft_ruin_recreate__is_better(builder->problem->goal, &next, best) && !same)
             continue;
         *best = next;
     }
