@@ -284,7 +284,7 @@ static bool is_plan_better(weft_goal goal, const weft_plan *a, const weft_plan *
 
 static bool is_fast_policy(const char *name)
 {
-    static const char *const fast[] = {"bestfit", "fifo", "parva"};
+    static const char *const fast[] = {"bestfit", "exclusive", "parva"};
     for (size_t i = 0; i < sizeof fast / sizeof fast[0]; i++)
         if (strcmp(fast[i], name) == 0)
             return true;

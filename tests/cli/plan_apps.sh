@@ -16,7 +16,7 @@ printf 'device,slice,batch,time_us\nt4,,8,10000\n' >small.csv
 printf 'device,slice,batch,time_us\nt4,,8,20000\nt4,,32,80000\n' >large.csv
 printf 'devices:\n  - {type: t4, count: 9, price: 1}\n' >fleet.yaml
 # 800/s and 400/s a device; batch 32 of large is beyond the SLO of the app.
-for policy in bestfit fifo sbp weft; do
+for policy in bestfit exclusive sbp weft; do
     expect 0 "$WEFT" plan set.yaml --fleet fleet.yaml --policy "$policy" -o plan.json
     jq -e '.gpus == 4 and all(.placements[]; .model == "large" and .batch == 8)' plan.json \
         >/dev/null || die "$policy: $(shown plan.json)"

@@ -1,7 +1,7 @@
 # A plan has the keys of its contract, passes its own check, and a plan that lies does not.
 fleet=$examples/fleet_gpu.yaml
 command -v jq >/dev/null || skip "no jq"
-for policy in fifo bestfit; do
+for policy in exclusive bestfit; do
     expect 0 "$WEFT" plan "$examples/digits.yaml" --fleet "$fleet" --policy "$policy" -o plan.json
     jq -e '(.gpus | type == "number") and (.cost_per_hour | type == "number")
         and (.lower_bound | type == "number") and (.decision_ms | type == "number")

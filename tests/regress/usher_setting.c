@@ -25,8 +25,8 @@
  * compiler's work here and needs merged models.
  *
  * What reproduces: the comparison. In `paper`, exclusive devices cost 2.3 to 2.4 times as much as
- * usher on V100s (paper: up to 3.5) and 6 times in the mixed fleet, where fifo does not look at
- * prices; squishy bin packing costs 1.5 to 2.1 times as much, gpulet 1.05 to 1.2 times. With a
+ * usher on V100s (paper: up to 3.5) and 6 times in the mixed fleet, where exclusive does not look
+ * at prices; squishy bin packing costs 1.5 to 2.1 times as much, gpulet 1.05 to 1.2 times. With a
  * fixed fleet usher carries 1.8 to 2.2 times what exclusive devices do and 1.3 to 2.0 times what
  * sbp does (paper: up to 2.6).
  *
@@ -85,7 +85,7 @@ static const struct {
     {"gpulet", "gpulet", NULL},
     {"igniter", "igniter", NULL},
     {"bestfit", "bestfit", NULL},
-    {"fifo", "fifo", NULL},
+    {"exclusive", "exclusive", NULL},
     {"weft", "weft", NULL},
 };
 

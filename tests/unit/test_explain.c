@@ -68,7 +68,7 @@ static weft_err plan_for(const scene *sc, const char *policy, weft_arena *arena,
 /* What a policy claims is what is derived from the bare choices. */
 static void test_explain__completion_agrees_with_policies(void **state)
 {
-    static const char *const policies[] = {"bestfit", "fifo"};
+    static const char *const policies[] = {"bestfit", "exclusive"};
     scene *sc = malloc(sizeof *sc);
     uint32_t seen = 0;
     (void)state;

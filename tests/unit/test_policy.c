@@ -293,21 +293,21 @@ static void test_policy__infeasible_names_model_and_remedy(void **state)
     free(sc);
 }
 
-static void test_policy__bestfit_is_never_dearer_than_fifo(void **state)
+static void test_policy__bestfit_is_never_dearer_than_exclusive(void **state)
 {
     scene *sc = malloc(sizeof *sc);
     (void)state;
     for (uint64_t round = 1; round <= 300; round++) {
         uint64_t seed = round * 15485863;
         weft_arena *arena = weft_arena_create(0);
-        weft_plan fifo, best;
+        weft_plan exclusive, best;
         make_scene(sc, &seed);
-        if (weft_plan_make(weft_policy_find("fifo"), NULL, &sc->problem, arena, NULL, &fifo) ==
-            WEFT_ERR_OK) {
+        if (weft_plan_make(weft_policy_find("exclusive"), NULL, &sc->problem, arena, NULL,
+                           &exclusive) == WEFT_ERR_OK) {
             assert_int_equal(
                 weft_plan_make(weft_policy_find("bestfit"), NULL, &sc->problem, arena, NULL, &best),
                 WEFT_ERR_OK);
-            assert_true(best.cost_per_hour <= fifo.cost_per_hour + 1e-9);
+            assert_true(best.cost_per_hour <= exclusive.cost_per_hour + 1e-9);
         }
         weft_arena_destroy(arena);
     }
@@ -368,7 +368,7 @@ static void test_policy__weft_is_never_worse_than_another(void **state)
  * for, and all of it where all of it can be carried. */
 static void test_policy__goodput_carries_what_it_can(void **state)
 {
-    static const char *const policies[] = {"fifo", "bestfit"};
+    static const char *const policies[] = {"exclusive", "bestfit"};
     scene *sc = malloc(sizeof *sc);
     weft_diag *diag = weft_diag_create();
     uint32_t partial = 0;
@@ -481,7 +481,7 @@ static void test_policy__parvagpu_scenarios(void **state)
                                                     .profile = profile[m]};
         for (size_t i = 0; i < 2; i++) {
             weft_plan plan;
-            const weft_policy *policy = weft_policy_find(i ? "bestfit" : "fifo");
+            const weft_policy *policy = weft_policy_find(i ? "bestfit" : "exclusive");
             if (weft_plan_make(policy, NULL, &problem, arena, diag, &plan))
                 fail_with(diag, policy->name, r);
             gpus[i] = plan.gpus;
@@ -502,7 +502,7 @@ int main(void)
         cmocka_unit_test(test_policy__order_of_input_does_not_matter),
         cmocka_unit_test(test_policy__more_models_than_slices),
         cmocka_unit_test(test_policy__infeasible_names_model_and_remedy),
-        cmocka_unit_test(test_policy__bestfit_is_never_dearer_than_fifo),
+        cmocka_unit_test(test_policy__bestfit_is_never_dearer_than_exclusive),
         cmocka_unit_test(test_policy__weft_is_never_worse_than_another),
         cmocka_unit_test(test_policy__goodput_carries_what_it_can),
         cmocka_unit_test(test_policy__table_is_sound),

@@ -103,7 +103,7 @@ static void test_policy_weft__between_bound_and_exclusive(void **state)
             ((weft_demand *)set.demands.at)[i].slo_us *= 3;
         make("weft", &set.problem, arena, &exact);
         make("parva", &set.problem, arena, &parva);
-        make("fifo", &set.problem, arena, &whole);
+        make("exclusive", &set.problem, arena, &whole);
         set.problem.effort = 1;
         make("weft", &set.problem, arena, &fast);
         assert_true(exact.lower_bound <= exact.gpus && exact.gpus <= fast.gpus);

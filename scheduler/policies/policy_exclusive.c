@@ -74,10 +74,11 @@ static weft_err place_model(weft_builder *builder, uint32_t demand)
     if (!has_unit(builder, demand) && builder->problem->goal == WEFT_GOAL_GOODPUT)
         return WEFT_ERR_OK;
     if (!has_unit(builder, demand))
-        return weft_diag_error(builder->diag, WEFT_ERR_INFEASIBLE,
-                               (weft_where){.item = builder->demands->at[demand].model},
-                               "fifo places on whole devices and CPU slices only, and the model "
-                               "meets its SLO on none that it was profiled on");
+        return weft_diag_error(
+            builder->diag, WEFT_ERR_INFEASIBLE,
+            (weft_where){.item = builder->demands->at[demand].model},
+            "policy exclusive places on whole devices and CPU slices only, and the model "
+            "meets its SLO on none that it was profiled on");
     double rate = builder->demands->at[demand].rate_per_s;
     double rest = rate;
     do {
@@ -93,22 +94,22 @@ static weft_err place_model(weft_builder *builder, uint32_t demand)
     return WEFT_ERR_OK;
 }
 
-static weft_err place_fifo(void *state, const weft_problem *problem, weft_arena *arena,
-                           weft_diag *diag, weft_plan *out)
+static weft_err place_exclusive(void *state, const weft_problem *problem, weft_arena *arena,
+                                weft_diag *diag, weft_plan *out)
 {
     weft_builder builder;
     (void)state;
     WEFT_TRY(weft_builder__init(&builder, problem, arena, diag));
     for (size_t i = 0; i < problem->demands->n; i++)
         WEFT_TRY(place_model(&builder, builder.order[i]));
-    weft_builder__finish(&builder, "fifo", out);
+    weft_builder__finish(&builder, "exclusive", out);
     return WEFT_ERR_OK;
 }
 
-const weft_policy weft_policy_fifo = {
-    .name = "fifo",
+const weft_policy weft_policy_exclusive = {
+    .name = "exclusive",
     .brief = "whole devices, first come first served",
     .cite = "exclusive baseline of ParvaGPU, SC'24",
     .splits = WEFT_SPLIT_WHOLE | WEFT_SPLIT_CORES | WEFT_SPLIT_TIME,
-    .place = place_fifo,
+    .place = place_exclusive,
 };
