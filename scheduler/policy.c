@@ -22,9 +22,11 @@ const weft_policy *weft_policy_at(size_t i)
 
 const weft_policy *weft_policy_find(const char *name)
 {
-    for (size_t i = 0; i < POLICY_COUNT; i++)
-        if (strcmp(policy_table[i]->name, name) == 0)
-            return policy_table[i];
+    for (size_t i = 0; i < POLICY_COUNT; i++) {
+        const weft_policy *row = policy_table[i];
+        if (strcmp(row->name, name) == 0 || (row->alias && strcmp(row->alias, name) == 0))
+            return row;
+    }
     return NULL;
 }
 

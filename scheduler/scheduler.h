@@ -232,6 +232,7 @@ enum {
 /* A policy: pure, deterministic. Rows in policies.def. */
 typedef struct weft_policy {
     const char *name;
+    const char *alias; /* an earlier name that users may still type; NULL: none */
     const char *brief;
     const char *cite;
     uint32_t splits;   /* WEFT_SPLIT_* */
@@ -241,8 +242,8 @@ typedef struct weft_policy {
                       weft_plan *out);
 } weft_policy;
 
-const weft_policy *weft_policy_find(const char *name);
-const weft_policy *weft_policy_at(size_t i); /* NULL behind the last */
+const weft_policy *weft_policy_find(const char *name); /* by name or alias; NULL: none */
+const weft_policy *weft_policy_at(size_t i);           /* NULL behind the last */
 
 /* Runs a policy; its plan is not checked. The rates and SLOs of apps are given to their variants
  * first, as far as the policy does not choose variants itself. `state`: state_size bytes that live

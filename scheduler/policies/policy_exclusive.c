@@ -108,6 +108,7 @@ static weft_err place_exclusive(void *state, const weft_problem *problem, weft_a
 
 const weft_policy weft_policy_exclusive = {
     .name = "exclusive",
+    .alias = "fifo",
     .brief = "whole devices, first come first served",
     .cite = "exclusive baseline of ParvaGPU, SC'24",
     .splits = WEFT_SPLIT_WHOLE | WEFT_SPLIT_CORES | WEFT_SPLIT_TIME,

@@ -6,6 +6,7 @@ for table in ops passes gpus slices policies strategies drivers; do
     [ -z "$(sort out | uniq -d)" ] || die "weft list $table repeats: $(sort out | uniq -d)"
 done
 expect 0 "$WEFT" list policies
+has out "alias fifo"
 has out exclusive
 has out bestfit
 has out "splits: whole cores time; exclusive baseline of ParvaGPU"

@@ -15,6 +15,9 @@ for policy in exclusive bestfit; do
     expect 4 "$WEFT" plan "$examples/digits.yaml" --fleet "$fleet" --check wrong.json
     filled err
 done
+# An alias stands for the policy, whose name the plan states.
+expect 0 "$WEFT" plan "$examples/digits.yaml" --fleet "$fleet" --policy fifo -o alias.json
+[ "$(jq -r .policy alias.json)" = exclusive ] || die "alias: $(jq .policy alias.json)"
 # No machine serves this within a microsecond: exit code 3, and the model is named.
 sed 's/slo: 50ms/slo: 0.001ms/' "$examples/digits.yaml" >tight.yaml
 cp "$examples"/*.onnx .

@@ -411,7 +411,10 @@ static void test_policy__table_is_sound(void **state)
         const weft_policy *p = weft_policy_at(i);
         assert_ptr_equal(weft_policy_find(p->name), p);
         assert_true(p->brief && p->cite && p->place);
+        if (p->alias)
+            assert_ptr_equal(weft_policy_find(p->alias), p);
     }
+    assert_string_equal(weft_policy_find("fifo")->name, "exclusive");
     assert_null(weft_policy_find("nothing"));
 }
 

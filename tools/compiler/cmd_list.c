@@ -60,7 +60,10 @@ static void list_policies(void)
         for (size_t k = 0; k < sizeof split_names / sizeof split_names[0]; k++)
             if (policy->splits & split_names[k].bit)
                 printf(" %s", split_names[k].name);
-        printf("; %s\n", policy->cite);
+        printf("; %s", policy->cite);
+        if (policy->alias)
+            printf("; alias %s", policy->alias);
+        putchar('\n');
     }
 }
 
