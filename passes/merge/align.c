@@ -27,29 +27,6 @@
 
 enum { TABLE_MAX = 1 << 25, CELLS_MAX = 1 << 27, VISITS_MAX = 1 << 26 };
 
-/* -- Scores ----------------------------------------------------------------------------------- */
-
-uint32_t weft_align__score_column(const weft_matching *x, uint32_t column, uint32_t own)
-{
-    uint32_t best = 0;
-    const weft_variant *first = x->variant[column];
-    if (first->item.class[WEFT_COLUMN_SIZE] != x->own[own].class[WEFT_COLUMN_SIZE])
-        return 0; /* all of a column are of one class */
-    for (const weft_variant *v = first; v; v = v->next) {
-        uint32_t score = weft_align__score(x->m, x->sketches, &v->item, &x->own[own]);
-        best = score > best ? score : best;
-    }
-    return best;
-}
-
-bool weft_align__equals_column(const weft_matching *x, uint32_t column, uint32_t own)
-{
-    for (const weft_variant *v = x->variant[column]; v; v = v->next)
-        if (v->item.class[WEFT_COLUMN_EQUAL] == x->own[own].class[WEFT_COLUMN_EQUAL])
-            return true;
-    return false;
-}
-
 /* -- Alignment of two sequences --------------------------------------------------------------- */
 
 /* Some columns and some items of the model, in order; anchors count alike, others by score. */

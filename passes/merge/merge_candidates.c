@@ -138,8 +138,7 @@ static weft_candidate *consider(weft_candidates *o, const weft_merge_strategy *h
 {
     weft_merger *g = o->g;
     weft_candidate *x = weft_arena_alloc(g->cx->scratch, sizeof *x);
-    x->group = weft_merge__make_group(g, o->column, models);
-    x->group.how = how;
+    x->group = weft_merge__make_group(g, o->column, models, how);
     x->models = models;
     x->reason = how == g->cx->options->strategy_without ? "left out"
                 : how->fit                              ? how->fit(g, &x->group)

@@ -52,10 +52,11 @@ uint32_t weft_merge__equal_to_first(const weft_merger *g, const weft_column *c, 
     return equal;
 }
 
-weft_merge_group weft_merge__make_group(const weft_merger *g, const weft_column *c, uint32_t set)
+weft_merge_group weft_merge__make_group(const weft_merger *g, const weft_column *c, uint32_t set,
+                                        const weft_merge_strategy *how)
 {
     uint32_t n = g->columns.n_model;
-    weft_merge_group p = {.how = &weft_merge_strategy_none};
+    weft_merge_group p = {.how = how};
     p.column.node = weft_arena_array(g->cx->scratch, n, sizeof *p.column.node);
     for (uint32_t i = 0; i < n; i++)
         if (set >> i & 1 && c->node[i].i) {

@@ -134,7 +134,8 @@ uint32_t weft_merge__lowest(uint32_t set); /* 31 when it is empty */
 /* Those of `set` with the same weights as the first of them. */
 uint32_t weft_merge__equal_to_first(const weft_merger *g, const weft_column *c, uint32_t set);
 /* The nodes of these models, by themselves. */
-weft_merge_group weft_merge__make_group(const weft_merger *g, const weft_column *c, uint32_t set);
+weft_merge_group weft_merge__make_group(const weft_merger *g, const weft_column *c, uint32_t set,
+                                        const weft_merge_strategy *how);
 /* From model i on, those of `set` that follow each other in `whole`, too, and are all in `same`. */
 uint32_t weft_merge__run(uint32_t set, uint32_t same, uint32_t whole, uint32_t i);
 

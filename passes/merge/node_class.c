@@ -245,27 +245,3 @@ weft_item weft_align__make_item(weft_node_classes *c, weft_node n, weft_dim batc
         item.class[k] = find_class(c, &item, (weft_column_kind)k);
     return item;
 }
-
-/* -- How well two nodes go together ----------------------------------------------------------- */
-
-uint32_t weft_align__score(const weft_module *m, weft_sketches *r, const weft_item *a,
-                           const weft_item *b)
-{
-    if (a->class[WEFT_COLUMN_SIZE] != b->class[WEFT_COLUMN_SIZE])
-        return 0;
-    bool weighted = a->anchors || a->is_gemm;
-    if (a->class[WEFT_COLUMN_EQUAL] == b->class[WEFT_COLUMN_EQUAL])
-        return weighted ? 100 : 20;
-    bool shape = a->class[WEFT_COLUMN_SHAPE] == b->class[WEFT_COLUMN_SHAPE];
-    uint32_t which = weft_align__main_weight(m, a->node);
-    if (which == UINT32_MAX)
-        return weighted ? 30 : 10;
-    weft_val v = weft_node_in(m, a->node, which), w = weft_node_in(m, b->node, which);
-    const weft_ttype *s = weft_val_ttype(m, v), *t = weft_val_ttype(m, w);
-    if (!shape && (s->rank < 2 || (s->dim[0] != t->dim[0] && s->dim[1] != t->dim[1])))
-        return 0;
-    double alike = weft_sketch__compare(r, m, weft_val_weight(m, v), weft_val_weight(m, w));
-    if (!shape && alike < 0.02)
-        return WEFT_SCORE_WEAK;
-    return shape ? 50 + (uint32_t)(40 * alike) : 25 + (uint32_t)(20 * alike);
-}
