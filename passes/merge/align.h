@@ -31,12 +31,6 @@ weft_item weft_align__make_item(weft_node_classes *c, weft_node n, weft_dim batc
 /* Operand that is the weight of a product or of a look-up in a table; UINT32_MAX: none. */
 uint32_t weft_align__main_weight(const weft_module *m, weft_node n);
 
-/* -- Scores (node_class.c) --------------------------------------------------------------------- */
-
-/* 0: the two do not go together. More for equal weights than for like ones than for others. */
-uint32_t weft_align__score(const weft_module *m, weft_sketches *r, const weft_item *a,
-                           const weft_item *b);
-
 /* -- Matching a model with the columns so far (align.c, match_rest.c) -------------------------- */
 
 /* The different nodes of a column. */

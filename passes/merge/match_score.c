@@ -7,8 +7,8 @@
 
 /* -- Two nodes -------------------------------------------------------------------------------- */
 
-uint32_t weft_align__score(const weft_module *m, weft_sketches *r, const weft_item *a,
-                           const weft_item *b)
+static uint32_t score_nodes(const weft_module *m, weft_sketches *r, const weft_item *a,
+                            const weft_item *b)
 {
     if (a->class[WEFT_COLUMN_SIZE] != b->class[WEFT_COLUMN_SIZE])
         return 0;
@@ -38,7 +38,7 @@ uint32_t weft_align__score_column(const weft_matching *x, uint32_t column, uint3
     if (first->item.class[WEFT_COLUMN_SIZE] != x->own[own].class[WEFT_COLUMN_SIZE])
         return 0; /* all of a column are of one class */
     for (const weft_variant *v = first; v; v = v->next) {
-        uint32_t score = weft_align__score(x->m, x->sketches, &v->item, &x->own[own]);
+        uint32_t score = score_nodes(x->m, x->sketches, &v->item, &x->own[own]);
         best = score > best ? score : best;
     }
     return best;
