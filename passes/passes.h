@@ -21,6 +21,29 @@ typedef struct weft_tuned_conv {
     const char *algo;         /* "direct", "winograd"; one that does not fit is not taken */
 } weft_tuned_conv;
 
+/* -- Graph algorithms of a library ------------------------------------------------------------ */
+
+/* An edge of a bipartite graph. Weights are positive; doubles that hold integers. */
+typedef struct weft_assignment_edge {
+    uint32_t left, right;
+    double weight;
+} weft_assignment_edge;
+
+enum { WEFT_ASSIGNMENT_NONE = UINT32_MAX };
+
+/* The assignment problem: a matching of maximum weight in a bipartite graph. Handed in by the
+ * program that compiles (weft_pass_options), so that other programs need not link the library
+ * behind it. */
+typedef struct weft_assignment_solver {
+    const char *name;
+    /* partner[i] of left vertex i: a right vertex, or WEFT_ASSIGNMENT_NONE. false: out of memory.
+     */
+    bool (*solve)(uint32_t n_left, uint32_t n_right, const weft_assignment_edge *edge,
+                  uint32_t n_edge, uint32_t *partner);
+} weft_assignment_solver;
+
+extern const weft_assignment_solver weft_assignment_igraph; /* igraph; library weft_igraph */
+
 /* -- Merging of models (pass merge-models) ---------------------------------------------------- */
 
 /* A way to run corresponding products of several models together: a row of strategies.def. */
@@ -112,7 +135,8 @@ typedef struct weft_pass_options {
     const weft_tuned_conv *tuned;
     size_t n_tuned;
     weft_merge merge;
-    const weft_merge_strategy *strategy; /* for WEFT_MERGE_STRATEGY */
+    const weft_merge_strategy *strategy;      /* for WEFT_MERGE_STRATEGY */
+    const weft_assignment_solver *assignment; /* NULL: merge-models refuses more than one model */
     const char *device, *slice; /* for which it must pay, as weft_slice_make; NULL: of the target */
     weft_merge_log *merge_log;  /* rows are added; NULL: not wanted */
     /* What is left out, to see what it is good for: steps of matching (WEFT_MATCH_*), a strategy.

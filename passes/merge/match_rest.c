@@ -18,7 +18,6 @@
 #include "base/hash.h"
 #include "base/map.h"
 
-#include <igraph/igraph.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,40 +142,16 @@ static int by_score(const void *a, const void *b)
     return (x->own > y->own) - (x->own < y->own);
 }
 
-/* igraph's answer in match: by left vertex the index of the edge, 1 on. false: it had no memory. */
-static bool solve(const edge *list, uint32_t n, const uint32_t *left, uint32_t n_left,
-                  const uint32_t *right, uint32_t n_right, igraph_vector_int_t *out)
+/* Numbers vertices in the order of their first edge, from 1 on; 0: it has no edge. */
+static void number_vertex(uint32_t *number, uint32_t *n)
 {
-    igraph_t g;
-    igraph_vector_int_t ends;
-    igraph_vector_t weights;
-    igraph_vector_bool_t sides;
-    bool ok = false;
-    if (igraph_vector_int_init(&ends, 2 * (igraph_integer_t)n) != IGRAPH_SUCCESS)
-        return false;
-    if (igraph_vector_init(&weights, n) == IGRAPH_SUCCESS) {
-        if (igraph_vector_bool_init(&sides, n_left + n_right) == IGRAPH_SUCCESS) {
-            for (uint32_t i = 0; i < n; i++) {
-                VECTOR(ends)[2 * i] = left[list[i].column];
-                VECTOR(ends)[2 * i + 1] = n_left + right[list[i].own];
-                VECTOR(weights)[i] = list[i].score;
-            }
-            for (uint32_t i = n_left; i < n_left + n_right; i++)
-                VECTOR(sides)[i] = true;
-            if (igraph_create(&g, &ends, n_left + n_right, IGRAPH_UNDIRECTED) == IGRAPH_SUCCESS) {
-                ok = igraph_maximum_bipartite_matching(&g, &sides, NULL, NULL, out, &weights, 0) ==
-                     IGRAPH_SUCCESS;
-                igraph_destroy(&g);
-            }
-            igraph_vector_bool_destroy(&sides);
-        }
-        igraph_vector_destroy(&weights);
-    }
-    igraph_vector_int_destroy(&ends);
-    return ok;
+    if (*number == 0)
+        *number = ++*n;
 }
 
-/* Keeps the edges of the best matching, in front; returns how many. `list` is in order of score. */
+/* Moves the edges of a matching of maximum weight to the front and returns how many there are. All
+ * edges, which are in order of decreasing score, when there are too many vertices or no memory: the
+ * caller then takes each edge whose ends are free, which is the greedy matching. */
 static uint32_t select_edges(rest *r, edge *list, uint32_t n)
 {
     const weft_matching *x = r->x;
@@ -185,26 +160,21 @@ static uint32_t select_edges(rest *r, edge *list, uint32_t n)
     uint32_t *right = weft_arena_array(r->scratch, (size_t)x->n_own + 1, sizeof *right);
     uint32_t n_left = 0, n_right = 0, kept = 0;
     for (uint32_t i = 0; i < n; i++) {
-        left[list[i].column] = left[list[i].column] ? left[list[i].column] : ++n_left;
-        right[list[i].own] = right[list[i].own] ? right[list[i].own] : ++n_right;
+        number_vertex(&left[list[i].column], &n_left);
+        number_vertex(&right[list[i].own], &n_right);
     }
-    for (uint32_t i = 0; i < x->columns->n; i++)
-        left[i] -= left[i] > 0;
-    for (uint32_t i = 0; i < x->n_own; i++)
-        right[i] -= right[i] > 0;
-    igraph_vector_int_t match;
-    igraph_error_handler_t *before = igraph_set_error_handler(igraph_error_handler_ignore);
+    weft_assignment_edge *ends = weft_arena_array(r->scratch, (size_t)n + 1, sizeof *ends);
+    for (uint32_t i = 0; i < n; i++)
+        ends[i] =
+            (weft_assignment_edge){left[list[i].column] - 1, right[list[i].own] - 1, list[i].score};
+    uint32_t *partner = weft_arena_array(r->scratch, (size_t)n_left + 1, sizeof *partner);
     if (n_left <= MATCH_MAX && n_right <= MATCH_MAX &&
-        igraph_vector_int_init(&match, 0) == IGRAPH_SUCCESS) {
-        if (solve(list, n, left, n_left, right, n_right, &match)) {
-            for (uint32_t i = 0; i < n; i++)
-                if (VECTOR(match)[left[list[i].column]] == n_left + right[list[i].own])
-                    list[kept++] = list[i];
-            n = kept; /* what is left goes, in order of score, for as long as it is free */
-        }
-        igraph_vector_int_destroy(&match);
+        x->cx->options->assignment->solve(n_left, n_right, ends, n, partner)) {
+        for (uint32_t i = 0; i < n; i++)
+            if (partner[ends[i].left] == ends[i].right)
+                list[kept++] = list[i];
+        n = kept;
     }
-    igraph_set_error_handler(before);
     weft_arena_reset(r->scratch, mark);
     return n;
 }

@@ -61,6 +61,14 @@ static bool merge_models(weft_passctx *cx, weft_graph *const *model, uint32_t n)
 static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
 {
     uint32_t n = weft_graph_count(m), kept = 0;
+    const weft_merge_log *log = cx->options->merge_log;
+    bool measures = log && log->want_pairs;
+    if (n > 1 && !cx->options->assignment && (measures || cx->options->merge != WEFT_MERGE_OFF))
+        return weft_diag_error(
+            cx->diag, WEFT_ERR_UNSUP, (weft_where){0},
+            "merge-models: %u models, but this program has no assignment solver to "
+            "match them with; merge them with `weft compile`",
+            n);
     weft_merge__measure_pairs(cx, m);
     if (cx->options->merge == WEFT_MERGE_OFF)
         return WEFT_ERR_OK;

@@ -81,6 +81,7 @@ static void compile(subject *s, const merge_way *way)
     s->log = (weft_merge_log){.arena = s->arena};
     weft_run_options run = {.pass = {.merge = way->mode,
                                      .strategy = way->strategy,
+                                     .assignment = &weft_assignment_igraph,
                                      .match_without = way->match_without,
                                      .strategy_without = way->without,
                                      .merge_log = &s->log},

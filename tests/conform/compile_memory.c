@@ -73,7 +73,8 @@ static int compile_files(char *const *file, int n)
     weft_diag *diag = weft_diag_create();
     weft_arena *arena = weft_arena_create(0);
     weft_module *m = weft_module_create(0);
-    const weft_run_options run = {.pass.merge = WEFT_MERGE_AUTO};
+    const weft_run_options run = {
+        .pass = {.merge = WEFT_MERGE_AUTO, .assignment = &weft_assignment_igraph}};
     snprintf(path, sizeof path, "compile_memory.%ld.weft", (long)getpid());
     weft_err err = import_files(m, file, n, diag);
     if (err == WEFT_ERR_OK)

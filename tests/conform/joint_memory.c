@@ -87,7 +87,8 @@ static weft_err compile(const merge_spec *spec, const char *path, weft_diag *dia
 {
     merge_set set;
     weft_bundle bundle = {0};
-    const weft_run_options run = {.pass.merge = WEFT_MERGE_AUTO};
+    const weft_run_options run = {
+        .pass = {.merge = WEFT_MERGE_AUTO, .assignment = &weft_assignment_igraph}};
     weft_arena *arena = weft_arena_create(0);
     merge_set_make(spec, arena, diag, &set);
     weft_err err =

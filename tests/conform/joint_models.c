@@ -60,6 +60,7 @@ static weft_err compile(const model_files *files, const char *mode, const char *
     weft_module *m = NULL;
     weft_bundle bundle = {0};
     weft_run_options run = {.verify = WEFT_VERIFY_EACH};
+    run.pass.assignment = &weft_assignment_igraph;
     run.pass.strategy = weft_merge_strategy_find(mode);
     run.pass.merge = run.pass.strategy            ? WEFT_MERGE_STRATEGY
                      : strcmp(mode, "exact") == 0 ? WEFT_MERGE_EXACT

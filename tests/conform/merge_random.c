@@ -267,7 +267,9 @@ static bool open_bundle(checker *c, const weft_buf *text, const manner *how, bun
     char path[64];
     size_t n = 0;
     const weft_pass *const *pass = weft_pipeline("cpu", &n);
-    const weft_run_options run = {.pass = {.merge = how->mode, .strategy = how->strategy},
+    const weft_run_options run = {.pass = {.merge = how->mode,
+                                           .strategy = how->strategy,
+                                           .assignment = &weft_assignment_igraph},
                                   .verify = WEFT_VERIFY_EACH};
     const weft_engine_options engine = {.threads = 2};
     weft_bundle bundle = {0};

@@ -15,7 +15,9 @@ static weft_err run_passes(weft_module *m, weft_diag *diag)
     size_t n;
     const weft_pass *const *pass = weft_pipeline("cpu", &n);
     weft_merge_log log = {.arena = weft_arena_create(0), .want_pairs = true};
-    weft_run_options options = {.pass = {.merge = WEFT_MERGE_AUTO, .merge_tolerance = 1e-6},
+    weft_run_options options = {.pass = {.merge = WEFT_MERGE_AUTO,
+                                         .assignment = &weft_assignment_igraph,
+                                         .merge_tolerance = 1e-6},
                                 .verify = WEFT_VERIFY_EACH};
     options.pass.merge_log = log.arena ? &log : NULL;
     weft_err err = weft_passes_run(m, pass, n, &options, diag);

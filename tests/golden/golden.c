@@ -173,6 +173,7 @@ static weft_err run_command(test *t, weft_module *m, weft_diag *diag)
         return WEFT_ERR_OK;
     t->options.verify = WEFT_VERIFY_EACH;
     t->options.pass.merge = WEFT_MERGE_AUTO;
+    t->options.pass.assignment = &weft_assignment_igraph;
     return weft_passes_run(m, t->pass, t->n_pass, &t->options, diag);
 }
 

@@ -33,7 +33,7 @@ static void open_world(world *w, weft_buf *text)
     assert_false(text->failed);
     if (weft_module_parse(text->at, text->len, "text", NULL, w->diag, &w->m) != WEFT_ERR_OK)
         fail_msg("%s in\n%s", weft_diag_at(w->diag, 0)->text, text->at);
-    static const weft_pass_options options;
+    static const weft_pass_options options = {.assignment = &weft_assignment_igraph};
     w->cx = (weft_passctx){.options = &options, .scratch = w->scratch, .diag = w->diag};
     w->n_model = weft_graph_count(w->m);
     for (uint32_t i = 0; i < w->n_model; i++)
@@ -222,7 +222,8 @@ static void test_align__every_step_counts(void **state)
     for (uint64_t round = 1; round <= 200; round++)
         for (uint32_t without = 0; without <= all; without++) {
             weft_buf text = {0};
-            const weft_pass_options options = {.match_without = without};
+            const weft_pass_options options = {.match_without = without,
+                                               .assignment = &weft_assignment_igraph};
             world w;
             make_random(&text, round * 104729);
             open_world(&w, &text);

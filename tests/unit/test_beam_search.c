@@ -118,7 +118,8 @@ static uint32_t count_moves(weft_graph *g, weft_arena *arena)
 /* `width`: states that are kept. */
 static outcome search(const family *f, uint32_t width)
 {
-    static const weft_pass_options options = {.merge = WEFT_MERGE_AUTO};
+    static const weft_pass_options options = {.merge = WEFT_MERGE_AUTO,
+                                              .assignment = &weft_assignment_igraph};
     weft_diag *diag = weft_diag_create();
     weft_module *m = make_module(f, diag);
     weft_passctx cx = {.options = &options, .scratch = weft_arena_create(0), .diag = diag};
@@ -210,7 +211,10 @@ static void test_beam_search__a_run_of_models_is_not_copied(void **state)
 /* A product that arithmetic decides: what it is computed in is what its time is predicted for. */
 static double time_product(weft_dtype precision, bool tf32)
 {
-    const weft_pass_options options = {.target = "sm_90", .precision = precision, .tf32 = tf32};
+    const weft_pass_options options = {.target = "sm_90",
+                                       .assignment = &weft_assignment_igraph,
+                                       .precision = precision,
+                                       .tf32 = tf32};
     family f = {.n_model = 2, .n_layer = 1, .width = 2048, .from = {-1}};
     weft_diag *diag = weft_diag_create();
     weft_module *m = make_module(&f, diag);

@@ -83,6 +83,7 @@ static void find_groups(world *w)
     if (weft_module_parse(text.at, text.len, "text", NULL, w->diag, &w->m) != WEFT_ERR_OK)
         fail_msg("%s", weft_diag_at(w->diag, 0)->text);
     weft_buf_finish(&text);
+    w->options.assignment = &weft_assignment_igraph;
     w->cx = (weft_passctx){.options = &w->options, .scratch = w->scratch, .diag = w->diag};
     for (uint32_t i = 0; i < w->n; i++)
         w->model[i] = weft_graph_at(w->m, i);

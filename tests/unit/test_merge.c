@@ -87,7 +87,8 @@ static weft_module *make_module(int n_model, uint64_t *seed, weft_diag *diag)
 static void merge(weft_module *m, weft_merge how, weft_diag *diag)
 {
     const weft_pass *pass = weft_pass_find("merge-models");
-    const weft_run_options run = {.pass = {.merge = how}, .verify = WEFT_VERIFY_EACH};
+    const weft_run_options run = {.pass = {.merge = how, .assignment = &weft_assignment_igraph},
+                                  .verify = WEFT_VERIFY_EACH};
     if (weft_passes_run(m, &pass, 1, &run, diag) != WEFT_ERR_OK)
         fail_msg("%s", weft_diag_at(diag, 0)->text);
 }
@@ -239,12 +240,40 @@ static void test_merge__leaves_alone_what_has_nothing_in_common(void **state)
     weft_diag_destroy(diag);
 }
 
+/* Without an assignment solver several models are refused, and one model is not. */
+static void test_merge__needs_a_solver_for_several_models(void **state)
+{
+    static const char model[] = "graph @m%d (%%0 : f32[?b,8]) {\n  symbol ?b \"batch\"\n"
+                                "  %%1 : f32[?b,8] = matmul %%0, $p\n  return \"y\" %%1\n}\n";
+    const weft_run_options run = {.pass = {.merge = WEFT_MERGE_AUTO}};
+    const weft_pass *pass = weft_pass_find("merge-models");
+    (void)state;
+    for (int n = 1; n <= 2; n++) {
+        weft_buf text = {0};
+        weft_diag *diag = weft_diag_create();
+        weft_module *m = NULL;
+        weft_buf_puts(&text, "wir 1 kernel\nsymbol ?b = [1, 8]\n"
+                             "weight $p : f32[8,8] = random 1\n");
+        for (int i = 0; i < n; i++)
+            weft_buf_printf(&text, model, i);
+        assert_int_equal(weft_module_parse(text.at, text.len, "text", NULL, diag, &m), WEFT_ERR_OK);
+        assert_int_equal(weft_passes_run(m, &pass, 1, &run, diag),
+                         n == 1 ? WEFT_ERR_OK : WEFT_ERR_UNSUP);
+        if (n == 2)
+            assert_non_null(strstr(weft_diag_at(diag, 0)->text, "`weft compile`"));
+        weft_module_destroy(m);
+        weft_diag_destroy(diag);
+        weft_buf_finish(&text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_merge__random_models_keep_their_answers),
         cmocka_unit_test(test_merge__opposite_orders_make_no_cycle),
         cmocka_unit_test(test_merge__leaves_alone_what_has_nothing_in_common),
+        cmocka_unit_test(test_merge__needs_a_solver_for_several_models),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

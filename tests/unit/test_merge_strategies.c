@@ -254,8 +254,9 @@ static void merge(weft_module *m, const char *strategy, const char *target, weft
 {
     const weft_pass *pass[] = {weft_pass_find("dedup"), weft_pass_find("merge-models"),
                                weft_pass_find("dce")};
-    weft_run_options run = {.pass = {.merge_log = log, .target = target},
-                            .verify = WEFT_VERIFY_EACH};
+    weft_run_options run = {
+        .pass = {.merge_log = log, .target = target, .assignment = &weft_assignment_igraph},
+        .verify = WEFT_VERIFY_EACH};
     run.pass.strategy = weft_merge_strategy_find(strategy);
     run.pass.merge = run.pass.strategy ? WEFT_MERGE_STRATEGY : WEFT_MERGE_AUTO;
     if (weft_passes_run(m, pass, 3, &run, diag) != WEFT_ERR_OK)
@@ -473,7 +474,9 @@ static void run_attention(const char *strategy, relation how, uint64_t seed)
     weft_merge_log log = {.arena = arena};
     size_t n = 0;
     const weft_pass *const *pass = weft_pipeline("cpu", &n);
-    weft_run_options run = {.pass = {.merge = WEFT_MERGE_STRATEGY, .merge_log = &log},
+    weft_run_options run = {.pass = {.merge = WEFT_MERGE_STRATEGY,
+                                     .merge_log = &log,
+                                     .assignment = &weft_assignment_igraph},
                             .verify = WEFT_VERIFY_EACH,
                             .stop_after = "merge-models"};
     run.pass.strategy = weft_merge_strategy_find(strategy);
@@ -519,7 +522,9 @@ static void run_poisoned(const weft_merge_strategy *how, const char *number, wef
     weft_module *m = NULL;
     weft_arena *arena = weft_arena_create(0);
     const weft_pass *pass = weft_pass_find("merge-models");
-    weft_run_options run = {.pass = {.merge = WEFT_MERGE_STRATEGY, .strategy = how}};
+    weft_run_options run = {.pass = {.merge = WEFT_MERGE_STRATEGY,
+                                     .strategy = how,
+                                     .assignment = &weft_assignment_igraph}};
     weft_tensor in[2], apart[2], out[4];
     weft_buf_printf(&text, "wir 1 kernel\nsymbol ?b = [1, 8]\nsymbol ?c = [1, 8]\n"
                            "weight $k : f32[32,32] = random 1\n");
@@ -572,6 +577,7 @@ static void run_text(const char *text, const char *what, uint64_t seed)
         weft_run_options run = {.verify = WEFT_VERIFY_EACH};
         run.pass.merge = WEFT_MERGE_STRATEGY;
         run.pass.strategy = weft_merge_strategy_at(i);
+        run.pass.assignment = &weft_assignment_igraph;
         if (weft_module_parse(text, strlen(text), what, NULL, diag, &m) != WEFT_ERR_OK ||
             weft_passes_run(m, pass, 3, &run, diag) != WEFT_ERR_OK)
             fail_msg("%s: %s", what, weft_diag_at(diag, 0)->text);
@@ -699,7 +705,9 @@ static void test_merge_strategy__auto_has_a_limit(void **state)
     weft_module *m = NULL;
     weft_merge_log log = {.arena = arena};
     const weft_pass *pass = weft_pass_find("merge-models");
-    weft_run_options run = {.pass = {.merge = WEFT_MERGE_AUTO, .merge_log = &log}};
+    weft_run_options run = {.pass = {.merge = WEFT_MERGE_AUTO,
+                                     .merge_log = &log,
+                                     .assignment = &weft_assignment_igraph}};
     uint64_t seed = 3;
     (void)state;
     weft_buf_printf(&text, "wir 1 kernel\nsymbol ?b = [1, 8]\nsymbol ?s = [1, 512]\n"

@@ -43,6 +43,7 @@ static counts merge(const weft_pass_options *options)
     const weft_pass *pass = weft_pass_find("merge-models");
     counts c = {0};
     run.pass.merge = WEFT_MERGE_AUTO;
+    run.pass.assignment = &weft_assignment_igraph;
     run.pass.merge_log = &log;
     assert_int_equal(weft_module_parse(text, sizeof text - 1, "text", NULL, diag, &m), 0);
     assert_int_equal(weft_passes_run(m, &pass, 1, &run, diag), 0);

@@ -354,7 +354,8 @@ static weft_err compile(options *o, weft_tool_sources *sources, weft_arena *aren
 
 static int run_compile(int argc, char **argv)
 {
-    options o = {.pipeline.run.pass.merge = WEFT_MERGE_AUTO};
+    options o = {
+        .pipeline.run.pass = {.merge = WEFT_MERGE_AUTO, .assignment = &weft_assignment_igraph}};
     int code = parse(argc, argv, &o);
     if (code >= 0)
         return code;

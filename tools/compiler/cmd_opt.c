@@ -102,7 +102,8 @@ static weft_err opt_file(options *o, weft_diag *diag)
 
 static int run_opt(int argc, char **argv)
 {
-    options o = {.pipeline.run.pass.merge = WEFT_MERGE_AUTO};
+    options o = {
+        .pipeline.run.pass = {.merge = WEFT_MERGE_AUTO, .assignment = &weft_assignment_igraph}};
     int code = parse(argc, argv, &o);
     if (code >= 0)
         return code;
