@@ -38,11 +38,26 @@ typedef struct http_exchange {
     char error[WEFT_REQUEST_MESSAGE_MAX];
 } http_exchange;
 
-/* Finds what method and path ask for, and answers or hands to the router (waiting is then set). */
-void weft_http__route(http_exchange *x, const char *method, const char *url);
+/* -- One exchange (http_exchange.c) --------------------------------------------------------- */
+
+/* Appends to the body. false: too large, too many bytes are held, or out of memory; the exchange
+ * has its error then. */
+bool weft_http__add_body(http_exchange *x, const char *data, size_t len);
+void weft_http__drop_body(http_exchange *x);
+/* Decompresses the whole body where Content-Encoding asks for it; false: the exchange has its
+ * error. */
+bool weft_http__decode_body(http_exchange *x);
 void weft_http__fail(http_exchange *x, unsigned status, const char *fmt, ...) WEFT_PRINTF(3, 4);
-/* `text` is owned by the exchange from now on; NULL is "out of memory". */
+/* Takes ownership of `text`; NULL is answered as "out of memory". */
 void weft_http__reply(http_exchange *x, unsigned status, char *text, const char *type);
+/* Queues the answer at the connection. */
+enum MHD_Result weft_http__send(http_exchange *x);
 void weft_http__free_exchange(http_exchange *x);
+
+/* -- Routes (http_routes.c) ----------------------------------------------------------------- */
+
+/* Finds the handler of method and path, which answers the exchange or hands it to the router
+ * (`waiting` is set then). */
+void weft_http__route(http_exchange *x, const char *method, const char *url);
 
 #endif
