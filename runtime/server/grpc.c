@@ -40,15 +40,6 @@ static void on_connection_event(void *user, uint32_t events);
 
 /* -- Connections ---------------------------------------------------------------------------- */
 
-void weft_grpc__mark_dirty(grpc_connection *c)
-{
-    if (c->is_dirty)
-        return;
-    c->is_dirty = true;
-    c->next_dirty = c->grpc->dirty;
-    c->grpc->dirty = c;
-}
-
 static void close_later(grpc_connection *c)
 {
     c->closing = true;

@@ -5,8 +5,6 @@
 
 #include "grpc_service.pb-c.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,84 +14,6 @@ enum { ARENA_MAX_BYTES = 64 << 20 };
 static char model_version[] = "1";
 static char platform[] = "onnx_weft";
 static char nothing[] = "";
-
-/* -- Messages ------------------------------------------------------------------------------- */
-
-typedef struct budget {
-    size_t left;
-    bool exceeded;
-} budget;
-
-static void *take(void *user, size_t size)
-{
-    budget *b = user;
-    if (size > b->left) {
-        b->exceeded = true;
-        return NULL;
-    }
-    b->left -= size;
-    return malloc(size ? size : 1);
-}
-
-static void give(void *user, void *memory)
-{
-    (void)user;
-    free(memory);
-}
-
-ProtobufCMessage *weft_grpc__unpack(const ProtobufCMessageDescriptor *type, const uint8_t *bytes,
-                                    size_t len, size_t decoded_max, bool *out_too_large)
-{
-    budget b = {.left = decoded_max};
-    ProtobufCAllocator allocator = {.alloc = take, .free = give, .allocator_data = &b};
-    static const uint8_t none = 0;
-    ProtobufCMessage *m = protobuf_c_message_unpack(type, &allocator, len, bytes ? bytes : &none);
-    *out_too_large = b.exceeded;
-    return m;
-}
-
-bool weft_grpc__pack(const ProtobufCMessage *message, uint8_t **out, size_t *out_len)
-{
-    size_t len = protobuf_c_message_get_packed_size(message);
-    uint8_t *at = len <= UINT32_MAX ? malloc(len + WEFT_GRPC_PREFIX_BYTES) : NULL;
-    if (!at)
-        return false;
-    at[0] = 0;
-    for (int i = 0; i < 4; i++)
-        at[1 + i] = (uint8_t)(len >> (24 - 8 * i));
-    protobuf_c_message_pack(message, at + WEFT_GRPC_PREFIX_BYTES);
-    *out = at;
-    *out_len = len + WEFT_GRPC_PREFIX_BYTES;
-    return true;
-}
-
-void weft_grpc__fail_call(weft_grpc_call *call, weft_grpc_status status, const char *fmt, ...)
-{
-    va_list ap;
-    call->status = status;
-    va_start(ap, fmt);
-    vsnprintf(call->text, sizeof call->text, fmt, ap);
-    va_end(ap);
-}
-
-weft_grpc_status weft_grpc__status_of(weft_answer answer)
-{
-    switch (answer) {
-    case WEFT_ANSWER_OK:
-        return WEFT_GRPC_OK;
-    case WEFT_ANSWER_INVALID:
-        return WEFT_GRPC_INVALID_ARGUMENT;
-    case WEFT_ANSWER_NOT_FOUND:
-        return WEFT_GRPC_NOT_FOUND;
-    case WEFT_ANSWER_UNSUPPORTED:
-        return WEFT_GRPC_UNIMPLEMENTED;
-    case WEFT_ANSWER_UNAVAILABLE:
-        return WEFT_GRPC_UNAVAILABLE;
-    case WEFT_ANSWER_INTERNAL:
-        break;
-    }
-    return WEFT_GRPC_INTERNAL;
-}
 
 /* -- Models --------------------------------------------------------------------------------- */
 

@@ -13,6 +13,15 @@ enum { HEADER_BYTES_MAX = 16384, HEADER_OVERHEAD_BYTES = 32, SLOWEST_BYTES_PER_S
 
 static const uint64_t grace_ns = 30000000000u;
 
+void weft_grpc__mark_dirty(grpc_connection *c)
+{
+    if (c->is_dirty)
+        return;
+    c->is_dirty = true;
+    c->next_dirty = c->grpc->dirty;
+    c->grpc->dirty = c;
+}
+
 static uint64_t deadline_of(size_t bytes)
 {
     return weft_clock__now_ns() + grace_ns + (uint64_t)bytes / SLOWEST_BYTES_PER_S * 1000000000u;
