@@ -185,6 +185,6 @@ weft_err weft_eval_attention(weft_eval_ctx *cx)
                weft_eval__f32(cx, cx->in[2]), mask != NULL ? weft_eval__f32(cx, mask) : NULL,
                weft_arena_array(cx->scratch, (size_t)p.sk + 1, sizeof(float)), acc);
     if (out->dtype != WEFT_DTYPE_F32)
-        weft_store__f32(out, 0, 1, (int64_t)n, acc);
+        weft_eval__store_f32(out, 0, 1, (int64_t)n, acc);
     return WEFT_ERR_OK;
 }

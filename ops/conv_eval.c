@@ -163,7 +163,7 @@ weft_err weft_eval_conv(weft_eval_ctx *cx)
     if (weft_attrs_find(cx->attrs, WEFT_ATTR_EPILOGUE) != NULL)
         return weft_steps__eval(cx, WEFT_ATTR_EPILOGUE, &acc, out);
     if (acc.data != out->data)
-        weft_store__f32(out, 0, 1, weft_tensor_numel(out), acc.data);
+        weft_eval__store_f32(out, 0, 1, weft_tensor_numel(out), acc.data);
     return WEFT_ERR_OK;
 }
 
@@ -175,7 +175,7 @@ static weft_err center(weft_eval_ctx *cx, uint32_t in, uint32_t in_zero, const u
     const weft_tensor *t = cx->in[in], *zero = weft_eval__in(cx, in_zero);
     int64_t n = weft_tensor_numel(t), n_zero = zero != NULL ? weft_tensor_numel(zero) : 0;
     int64_t *x = weft_arena_array(cx->scratch, (size_t)n + 1, sizeof *x);
-    weft_load__i64(t, 0, 1, n, x);
+    weft_eval__load_i64(t, 0, 1, n, x);
     *out = (const uint64_t *)x;
     if (n_zero == 0 || n == 0)
         return WEFT_ERR_OK;
@@ -207,7 +207,7 @@ weft_err weft_eval_conv_integer(weft_eval_ctx *cx)
     plan p;
     int64_t *acc;
     WEFT_TRY(eval_centered(cx, 1, 2, 3, &p, &acc));
-    weft_store__i64(&cx->out[0], 0, 1, weft_tensor_numel(&cx->out[0]), acc);
+    weft_eval__store_i64(&cx->out[0], 0, 1, weft_tensor_numel(&cx->out[0]), acc);
     return WEFT_ERR_OK;
 }
 
@@ -319,6 +319,6 @@ weft_err weft_eval_conv_transpose(weft_eval_ctx *cx)
             bias_f32(&p, weft_eval__f32(cx, bias), acc.data);
     }
     if (acc.data != out->data)
-        weft_store__f32(out, 0, 1, weft_tensor_numel(out), acc.data);
+        weft_eval__store_f32(out, 0, 1, weft_tensor_numel(out), acc.data);
     return WEFT_ERR_OK;
 }

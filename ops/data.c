@@ -54,7 +54,7 @@ weft_given weft_param__floats(weft_infer_ctx *cx, uint32_t in, weft_attr_key key
     if (n > WEFT_CONTENT_MAX)
         return WEFT_GIVEN_LATER;
     double *list = weft_arena_array(cx->arena, (size_t)n, sizeof *list);
-    weft_load__f64(&t, 0, 1, n, list);
+    weft_eval__load_f64(&t, 0, 1, n, list);
     *out = list;
     *out_n = (uint32_t)n;
     return WEFT_GIVEN_KNOWN;
@@ -162,14 +162,14 @@ weft_err weft_infer__axes(weft_infer_ctx *cx, const int64_t *axes, uint32_t n, u
     return WEFT_ERR_OK;
 }
 
-weft_dim weft_dim__not_negative(weft_dimpool *pool, weft_dim d)
+weft_dim weft_infer__not_negative(weft_dimpool *pool, weft_dim d)
 {
     int64_t lo, hi;
     weft_dim_bounds(pool, d, &lo, &hi);
     return lo >= 0 ? d : weft_dim_max(pool, d, 0);
 }
 
-weft_dim weft_dim__ceil_div(weft_dimpool *pool, weft_dim a, weft_dim b)
+weft_dim weft_infer__ceil_div(weft_dimpool *pool, weft_dim a, weft_dim b)
 {
     weft_dim up = weft_dim_add(pool, a, weft_dim_sub(pool, b, 1));
     weft_dim exact;

@@ -33,9 +33,9 @@ weft_err weft_infer__unify(weft_infer_ctx *cx, weft_dim a, weft_dim b, const cha
 weft_err weft_infer__axes(weft_infer_ctx *cx, const int64_t *axes, uint32_t n, uint32_t rank,
                           uint32_t *out_mask);
 /* max(d, 0), kept simple where the bounds say so. */
-weft_dim weft_dim__not_negative(weft_dimpool *pool, weft_dim d);
+weft_dim weft_infer__not_negative(weft_dimpool *pool, weft_dim d);
 /* Rounded-up quotient. */
-weft_dim weft_dim__ceil_div(weft_dimpool *pool, weft_dim a, weft_dim b);
+weft_dim weft_infer__ceil_div(weft_dimpool *pool, weft_dim a, weft_dim b);
 
 /* -- Evaluation ----------------------------------------------------------------------------- */
 

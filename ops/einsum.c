@@ -330,11 +330,11 @@ weft_err weft_eval_einsum(weft_eval_ctx *cx)
     if (whole) {
         if (!empty)
             sum_products_u64(&lp, (const uint64_t *const *)in, acc);
-        weft_store__i64(out, 0, 1, n, acc);
+        weft_eval__store_i64(out, 0, 1, n, acc);
     } else {
         if (!empty)
             sum_products_f64(&lp, (const double *const *)in, acc);
-        weft_store__f64(out, 0, 1, n, acc);
+        weft_eval__store_f64(out, 0, 1, n, acc);
     }
     return WEFT_ERR_OK;
 }

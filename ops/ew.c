@@ -97,9 +97,9 @@ weft_work weft_work_view(const weft_work_ctx *cx)
 /* -- Functions of two operands -------------------------------------------------------------- */
 
 typedef struct binary {
-    weft_map_f32 f32;
-    weft_map_f64 f64;
-    weft_map_i64 i64, u64;
+    weft_eval_map_f32 f32;
+    weft_eval_map_f64 f64;
+    weft_eval_map_i64 i64, u64;
 } binary;
 
 static int64_t wrap_add(int64_t a, int64_t b)
@@ -222,21 +222,21 @@ static weft_err run_binary(weft_eval_ctx *cx, const binary *f, const weft_tensor
                            const weft_tensor *a, const weft_tensor *b)
 {
     const weft_tensor *in[2] = {a, b};
-    weft_map_i64 whole = f->i64;
-    switch (weft_dtype__arith(a->dtype)) {
+    weft_eval_map_i64 whole = f->i64;
+    switch (weft_eval__arith(a->dtype)) {
     case WEFT_ARITH_F32:
         if (f->f32 != NULL)
-            return weft_map__f32(cx, out, in, 2, f->f32, NULL);
+            return weft_eval__map_f32(cx, out, in, 2, f->f32, NULL);
         break;
     case WEFT_ARITH_F64:
         if (f->f64 != NULL)
-            return weft_map__f64(cx, out, in, 2, f->f64, NULL);
+            return weft_eval__map_f64(cx, out, in, 2, f->f64, NULL);
         break;
     case WEFT_ARITH_U64:
         whole = f->u64;
         /* fall through */
     case WEFT_ARITH_I64:
-        return weft_map__i64(cx, out, in, 2, whole, NULL);
+        return weft_eval__map_i64(cx, out, in, 2, whole, NULL);
     }
     return WEFT_FAIL(cx, WEFT_ERR_INPUT, "operand cannot be %s", weft_dtype_name(a->dtype));
 }
@@ -284,17 +284,17 @@ weft_err weft_eval_variadic(weft_eval_ctx *cx)
     for (uint32_t i = 0; i < cx->n_in; i++)
         if (cx->in[i] == NULL)
             return WEFT_FAIL(cx, WEFT_ERR_INPUT, "operand %u is missing", i);
-    switch (weft_dtype__arith(cx->out[0].dtype)) {
+    switch (weft_eval__arith(cx->out[0].dtype)) {
     case WEFT_ARITH_F32:
-        return weft_map__f32(cx, &cx->out[0], cx->in, s.n, fold_f32, &s);
+        return weft_eval__map_f32(cx, &cx->out[0], cx->in, s.n, fold_f32, &s);
     case WEFT_ARITH_F64:
-        return weft_map__f64(cx, &cx->out[0], cx->in, s.n, fold_f64, &s);
+        return weft_eval__map_f64(cx, &cx->out[0], cx->in, s.n, fold_f64, &s);
     case WEFT_ARITH_I64:
-        return weft_map__i64(cx, &cx->out[0], cx->in, s.n, fold_i64, &s);
+        return weft_eval__map_i64(cx, &cx->out[0], cx->in, s.n, fold_i64, &s);
     case WEFT_ARITH_U64:
         break;
     }
-    return weft_map__i64(cx, &cx->out[0], cx->in, s.n, fold_u64, &s);
+    return weft_eval__map_i64(cx, &cx->out[0], cx->in, s.n, fold_u64, &s);
 }
 
 /* -- Powers, shifts, selection -------------------------------------------------------------- */
@@ -322,10 +322,10 @@ weft_err weft_eval_pow(weft_eval_ctx *cx)
     bool whole = !weft_dtype_is_float(cx->in[0]->dtype);
     bool whole_exponent = !weft_dtype_is_float(cx->in[1]->dtype);
     if (whole && whole_exponent)
-        return weft_map__i64(cx, &cx->out[0], cx->in, 2, pow_i64_map, NULL);
+        return weft_eval__map_i64(cx, &cx->out[0], cx->in, 2, pow_i64_map, NULL);
     if (whole || cx->in[0]->dtype == WEFT_DTYPE_F64)
-        return weft_map__f64(cx, &cx->out[0], cx->in, 2, pow_f64, NULL);
-    return weft_map__f32(cx, &cx->out[0], cx->in, 2, pow_f32, NULL);
+        return weft_eval__map_f64(cx, &cx->out[0], cx->in, 2, pow_f64, NULL);
+    return weft_eval__map_f32(cx, &cx->out[0], cx->in, 2, pow_f32, NULL);
 }
 
 BODY(shift_left, int64_t, uint64_t, b < 64 ? a << b : 0)
@@ -336,7 +336,8 @@ weft_err weft_eval_bit_shift(weft_eval_ctx *cx)
     const char *to = weft_attrs_str(cx->attrs, WEFT_ATTR_DIRECTION, "");
     if (strcmp(to, "LEFT") != 0 && strcmp(to, "RIGHT") != 0)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "no direction \"%s\"", to);
-    return weft_map__i64(cx, &cx->out[0], cx->in, 2, to[0] == 'L' ? shift_left : shift_right, NULL);
+    return weft_eval__map_i64(cx, &cx->out[0], cx->in, 2, to[0] == 'L' ? shift_left : shift_right,
+                              NULL);
 }
 
 #define DEFINE_WHERE(name, T)                                                  \
@@ -353,12 +354,12 @@ DEFINE_WHERE(where_i64, int64_t)
 
 weft_err weft_eval_where(weft_eval_ctx *cx)
 {
-    switch (weft_dtype__arith(cx->out[0].dtype)) {
+    switch (weft_eval__arith(cx->out[0].dtype)) {
     case WEFT_ARITH_F32:
-        return weft_map__f32(cx, &cx->out[0], cx->in, 3, where_f32, NULL);
+        return weft_eval__map_f32(cx, &cx->out[0], cx->in, 3, where_f32, NULL);
     case WEFT_ARITH_F64:
-        return weft_map__f64(cx, &cx->out[0], cx->in, 3, where_f64, NULL);
+        return weft_eval__map_f64(cx, &cx->out[0], cx->in, 3, where_f64, NULL);
     default:
-        return weft_map__i64(cx, &cx->out[0], cx->in, 3, where_i64, NULL);
+        return weft_eval__map_i64(cx, &cx->out[0], cx->in, 3, where_i64, NULL);
     }
 }

@@ -44,7 +44,7 @@ weft_err weft_eval_cast(weft_eval_ctx *cx)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "the result has another size than the operand");
     if (in->dtype == out->dtype)
         return weft_eval_identity(cx);
-    weft_arith from = weft_dtype__arith(in->dtype), to = weft_dtype__arith(out->dtype);
+    weft_arith from = weft_eval__arith(in->dtype), to = weft_eval__arith(out->dtype);
     bool whole = from == WEFT_ARITH_I64 || from == WEFT_ARITH_U64;
     bool to_whole = to == WEFT_ARITH_I64 || to == WEFT_ARITH_U64;
     /* f32 is exact for what it holds and rounds integers once; f64 holds all other floats. */
@@ -57,14 +57,14 @@ weft_err weft_eval_cast(weft_eval_ctx *cx)
     for (int64_t i = 0; i < n; i += WEFT_MAP_BLOCK) {
         int64_t len = n - i < WEFT_MAP_BLOCK ? n - i : WEFT_MAP_BLOCK;
         if (whole && to_whole) {
-            weft_load__i64(in, i, 1, len, buf.i);
-            weft_store__i64(out, i, 1, len, buf.i);
+            weft_eval__load_i64(in, i, 1, len, buf.i);
+            weft_eval__store_i64(out, i, 1, len, buf.i);
         } else if (single) {
-            weft_load__f32(in, i, 1, len, buf.f);
-            weft_store__f32(out, i, 1, len, buf.f);
+            weft_eval__load_f32(in, i, 1, len, buf.f);
+            weft_eval__store_f32(out, i, 1, len, buf.f);
         } else {
-            weft_load__f64(in, i, 1, len, buf.d);
-            weft_store__f64(out, i, 1, len, buf.d);
+            weft_eval__load_f64(in, i, 1, len, buf.d);
+            weft_eval__store_f64(out, i, 1, len, buf.d);
         }
     }
     return WEFT_ERR_OK;

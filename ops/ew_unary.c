@@ -96,8 +96,8 @@ INT_FUNCTIONS(G)
 /* -- The table ------------------------------------------------------------------------------ */
 
 typedef struct unary {
-    weft_map_f32 f32;
-    weft_map_f64 f64;
+    weft_eval_map_f32 f32;
+    weft_eval_map_f64 f64;
 } unary;
 
 static const unary functions[WEFT_OP_COUNT] = {
@@ -106,7 +106,7 @@ static const unary functions[WEFT_OP_COUNT] = {
 #undef F
 };
 
-static const weft_map_i64 int_functions[WEFT_OP_COUNT] = {
+static const weft_eval_map_i64 int_functions[WEFT_OP_COUNT] = {
 #define G(id, name, expr) [WEFT_OP_##id] = name##_i64,
     INT_FUNCTIONS(G)
 #undef G
@@ -171,19 +171,19 @@ weft_err weft_eval_unary(weft_eval_ctx *cx)
     double param[2];
     weft_unary_params(id, cx->attrs, param);
     const unary *f = id == WEFT_OP_GELU && is_tanh(cx->attrs) ? &gelu_tanh : &functions[id];
-    weft_arith arith = weft_dtype__arith(out->dtype);
+    weft_arith arith = weft_eval__arith(out->dtype);
     if (arith == WEFT_ARITH_F32 && f->f32 != NULL)
-        return weft_map__f32(cx, out, cx->in, 1, f->f32, param);
+        return weft_eval__map_f32(cx, out, cx->in, 1, f->f32, param);
     if (arith == WEFT_ARITH_F64 && f->f64 != NULL)
-        return weft_map__f64(cx, out, cx->in, 1, f->f64, param);
+        return weft_eval__map_f64(cx, out, cx->in, 1, f->f64, param);
     if (arith == WEFT_ARITH_I64 || arith == WEFT_ARITH_U64) {
         /* Nothing is negative in u64. */
         if (arith == WEFT_ARITH_U64 && (id == WEFT_OP_ABS || id == WEFT_OP_RELU))
             return weft_eval_identity(cx);
         if (int_functions[id] != NULL)
-            return weft_map__i64(cx, out, cx->in, 1, int_functions[id], param);
+            return weft_eval__map_i64(cx, out, cx->in, 1, int_functions[id], param);
         if (id == WEFT_OP_SHRINK)
-            return weft_map__f64(cx, out, cx->in, 1, f->f64, param);
+            return weft_eval__map_f64(cx, out, cx->in, 1, f->f64, param);
     }
     return WEFT_FAIL(cx, WEFT_ERR_INPUT, "operand cannot be %s", weft_dtype_name(out->dtype));
 }
@@ -242,15 +242,15 @@ static void read_bound(weft_eval_ctx *cx, uint32_t in, weft_attr_key key, double
         *f = weft_attrs_float(cx->attrs, key, *f);
         *i = a->kind == WEFT_KIND_INT ? a->u.i : (int64_t)fmax(-9e18, fmin(9e18, *f));
     } else if (t != NULL && weft_tensor_numel(t) == 1) {
-        weft_load__f64(t, 0, 1, 1, f);
-        weft_load__i64(t, 0, 1, 1, i);
+        weft_eval__load_f64(t, 0, 1, 1, f);
+        weft_eval__load_i64(t, 0, 1, 1, i);
     }
 }
 
 weft_err weft_eval_clip(weft_eval_ctx *cx)
 {
     const weft_tensor *out = &cx->out[0];
-    weft_arith arith = weft_dtype__arith(out->dtype);
+    weft_arith arith = weft_eval__arith(out->dtype);
     bounds b = {-INFINITY, INFINITY, INT64_MIN, INT64_MAX};
     if (arith == WEFT_ARITH_U64) {
         b.ilo = 0;
@@ -259,10 +259,11 @@ weft_err weft_eval_clip(weft_eval_ctx *cx)
     read_bound(cx, 1, WEFT_ATTR_MIN, &b.lo, &b.ilo);
     read_bound(cx, 2, WEFT_ATTR_MAX, &b.hi, &b.ihi);
     if (arith == WEFT_ARITH_F32)
-        return weft_map__f32(cx, out, cx->in, 1, clip_f32, &b);
+        return weft_eval__map_f32(cx, out, cx->in, 1, clip_f32, &b);
     if (arith == WEFT_ARITH_F64)
-        return weft_map__f64(cx, out, cx->in, 1, clip_f64, &b);
-    return weft_map__i64(cx, out, cx->in, 1, arith == WEFT_ARITH_U64 ? clip_u64 : clip_i64, &b);
+        return weft_eval__map_f64(cx, out, cx->in, 1, clip_f64, &b);
+    return weft_eval__map_i64(cx, out, cx->in, 1, arith == WEFT_ARITH_U64 ? clip_u64 : clip_i64,
+                              &b);
 }
 
 /* -- Tests of floats ------------------------------------------------------------------------ */
@@ -290,5 +291,5 @@ weft_err weft_eval_test(weft_eval_ctx *cx)
     bool inf = weft_op__id(cx->op) == WEFT_OP_IS_INF;
     bool want[3] = {!inf, inf && weft_attrs_int(cx->attrs, WEFT_ATTR_DETECT_NEGATIVE, 1) != 0,
                     inf && weft_attrs_int(cx->attrs, WEFT_ATTR_DETECT_POSITIVE, 1) != 0};
-    return weft_map__f64(cx, &cx->out[0], cx->in, 1, test_f64, want);
+    return weft_eval__map_f64(cx, &cx->out[0], cx->in, 1, test_f64, want);
 }

@@ -10,7 +10,7 @@ static weft_err fix_indices(weft_eval_ctx *cx, const weft_tensor *t, int64_t lim
 {
     int64_t n = weft_tensor_numel(t);
     int64_t *list = weft_arena_array(cx->scratch, (size_t)n, sizeof *list);
-    weft_load__i64(t, 0, 1, n, list);
+    weft_eval__load_i64(t, 0, 1, n, list);
     for (int64_t i = 0; i < n; i++) {
         if (list[i] < -limit || list[i] >= limit)
             return WEFT_FAIL(cx, WEFT_ERR_INPUT, "index %lld of %lld", (long long)list[i],
@@ -283,16 +283,16 @@ static void scatter_run(const weft_tensor *out, int64_t at, const weft_tensor *f
     for (int64_t i = 0; i < n; i++) {
         if (exact) {
             int64_t a, b;
-            weft_load__i64(out, at + i, 1, 1, &a);
-            weft_load__i64(from, first + i, 1, 1, &b);
+            weft_eval__load_i64(out, at + i, 1, 1, &a);
+            weft_eval__load_i64(from, first + i, 1, 1, &b);
             a = combine_i64(mode, a, b, weft_dtype_get_class(out->dtype) == WEFT_CLASS_UNSIGNED);
-            weft_store__i64(out, at + i, 1, 1, &a);
+            weft_eval__store_i64(out, at + i, 1, 1, &a);
         } else {
             double a, b;
-            weft_load__f64(out, at + i, 1, 1, &a);
-            weft_load__f64(from, first + i, 1, 1, &b);
+            weft_eval__load_f64(out, at + i, 1, 1, &a);
+            weft_eval__load_f64(from, first + i, 1, 1, &b);
             a = combine_f64(mode, a, b);
-            weft_store__f64(out, at + i, 1, 1, &a);
+            weft_eval__store_f64(out, at + i, 1, 1, &a);
         }
     }
 }

@@ -294,7 +294,7 @@ static weft_err eval_product(weft_eval_ctx *cx, bool trans_a, bool trans_b, scal
     product p;
     if (!plan_product(&p, cx->in[0], cx->in[1], out, trans_a, trans_b))
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "shapes do not fit");
-    weft_arith arith = weft_dtype__arith(out->dtype);
+    weft_arith arith = weft_eval__arith(out->dtype);
     static const weft_dtype types[] = {WEFT_DTYPE_F32, WEFT_DTYPE_F64, WEFT_DTYPE_I64,
                                        WEFT_DTYPE_I64};
     weft_tensor acc = *out;
@@ -312,18 +312,18 @@ static weft_err eval_product(weft_eval_ctx *cx, bool trans_a, bool trans_b, scal
         stack_f32(cx->scratch, &p, weft_eval__f32(cx, cx->in[0]), weft_eval__f32(cx, cx->in[1]),
                   acc.data);
         if (!plain || to != &acc)
-            WEFT_TRY(weft_map__f32(cx, to, in, n, sum_f32, &sum));
+            WEFT_TRY(weft_eval__map_f32(cx, to, in, n, sum_f32, &sum));
         break;
     case WEFT_ARITH_F64:
         stack_f64(cx->scratch, &p, weft_eval__f64(cx, cx->in[0]), weft_eval__f64(cx, cx->in[1]),
                   acc.data);
         if (!plain)
-            WEFT_TRY(weft_map__f64(cx, to, in, n, sum_f64, &sum));
+            WEFT_TRY(weft_eval__map_f64(cx, to, in, n, sum_f64, &sum));
         break;
     default:
         stack_u64(cx->scratch, &p, (const uint64_t *)weft_eval__i64(cx, cx->in[0]),
                   (const uint64_t *)weft_eval__i64(cx, cx->in[1]), acc.data);
-        return weft_map__i64(cx, out, in, n, sum_i64, &sum);
+        return weft_eval__map_i64(cx, out, in, n, sum_i64, &sum);
     }
     return more ? weft_steps__eval(cx, WEFT_ATTR_EPILOGUE, &acc, out) : WEFT_ERR_OK;
 }
@@ -337,7 +337,7 @@ weft_err weft_gemm__eval_f32(weft_eval_ctx *cx, bool trans_b, const weft_tensor 
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "shapes do not fit");
     stack_f32(cx->scratch, &p, weft_eval__f32(cx, cx->in[0]), weft_eval__f32(cx, cx->in[1]),
               out->data);
-    return in[1] == NULL ? WEFT_ERR_OK : weft_map__f32(cx, out, in, 2, sum_f32, &sum);
+    return in[1] == NULL ? WEFT_ERR_OK : weft_eval__map_f32(cx, out, in, 2, sum_f32, &sum);
 }
 
 weft_err weft_eval_matmul(weft_eval_ctx *cx)
@@ -372,7 +372,7 @@ static const uint64_t *center(weft_eval_ctx *cx, const weft_tensor *t, const wef
 {
     int64_t n = weft_tensor_numel(t), r = t->rank;
     int64_t *x = weft_arena_array(cx->scratch, (size_t)n + 1, sizeof *x);
-    weft_load__i64(t, 0, 1, n, x);
+    weft_eval__load_i64(t, 0, 1, n, x);
     int64_t n_zero = zero != NULL ? weft_tensor_numel(zero) : 0;
     if (n_zero > 0) {
         const int64_t *z = weft_eval__i64(cx, zero);
@@ -402,7 +402,7 @@ weft_err weft_eval_matmul_integer(weft_eval_ctx *cx)
     product p;
     int64_t *acc;
     WEFT_TRY(eval_centered(cx, 1, 2, 3, &p, &acc));
-    weft_store__i64(&cx->out[0], 0, 1, weft_tensor_numel(&cx->out[0]), acc);
+    weft_eval__store_i64(&cx->out[0], 0, 1, weft_tensor_numel(&cx->out[0]), acc);
     return WEFT_ERR_OK;
 }
 

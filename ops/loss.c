@@ -106,11 +106,11 @@ weft_err weft_eval_softmax_cross_entropy(weft_eval_ctx *cx)
     if (x->rank < 2)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "wants scores of rank 2 or more");
     double *log_prob = weft_arena_array(cx->scratch, (size_t)n, sizeof *log_prob);
-    weft_load__f64(x, 0, 1, n, log_prob);
+    weft_eval__load_f64(x, 0, 1, n, log_prob);
     log_softmax(log_prob, x->dim[0], x->dim[1], weft_dims__product(x->dim, 2, x->rank));
     if (cx->n_out > 1 && weft_eval__out(cx, 1)) {
         WEFT_TRY(weft_eval__check_dims(cx, 1, x->dim, x->rank));
-        weft_store__f64(&cx->out[1], 0, 1, n, log_prob);
+        weft_eval__store_f64(&cx->out[1], 0, 1, n, log_prob);
     }
     return eval_loss(cx, log_prob);
 }

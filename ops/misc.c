@@ -55,7 +55,7 @@ weft_err weft_eval_det(weft_eval_ctx *cx)
     int64_t n = x->dim[x->rank - 1], count = weft_dims__product(x->dim, 0, x->rank - 2);
     double *a = weft_arena_array(cx->scratch, (size_t)(n * n), sizeof *a);
     for (int64_t i = 0; i < count; i++) {
-        weft_load__f64(x, i * n * n, 1, n * n, a);
+        weft_eval__load_f64(x, i * n * n, 1, n * n, a);
         weft_tensor_set_f64(out, i, determinant(a, n));
     }
     return WEFT_ERR_OK;
@@ -256,7 +256,7 @@ weft_err weft_eval_optimizer(weft_eval_ctx *cx)
         for (uint32_t k = 0; k < 1 + states; k++) {
             weft_tensor *t = weft_eval__out(cx, k * n + i);
             if (t && weft_tensor_numel(t) == numel)
-                weft_store__f64(t, 0, 1, numel, out[k]);
+                weft_eval__store_f64(t, 0, 1, numel, out[k]);
         }
     }
     return WEFT_ERR_OK;

@@ -230,7 +230,7 @@ weft_err weft_infer_split(weft_infer_ctx *cx)
     /* Else the last parts are smaller, or even empty. */
     bool exact = weft_dim_div_exact(cx->pool, whole, cx->n_out, &chunk);
     if (!exact)
-        chunk = weft_dim__ceil_div(cx->pool, whole, cx->n_out);
+        chunk = weft_infer__ceil_div(cx->pool, whole, cx->n_out);
     for (uint32_t i = 0; i < cx->n_out; i++) {
         weft_infer__copy(cx, i, 0);
         if (given == WEFT_GIVEN_KNOWN)

@@ -154,7 +154,7 @@ static stats measure_channel(const weft_tensor *x, int64_t c, int64_t channels, 
 {
     int64_t batch = x->dim[0];
     for (int64_t b = 0; b < batch; b++)
-        weft_load__f64(x, (b * channels + c) * plane, 1, plane, buf + b * plane);
+        weft_eval__load_f64(x, (b * channels + c) * plane, 1, plane, buf + b * plane);
     return measure(buf, batch * plane);
 }
 
@@ -187,10 +187,10 @@ weft_err weft_eval_batch_norm(weft_eval_ctx *cx)
         double a = param[1][c] / sqrt(s.var + eps), b = param[2][c] - s.mean * a;
         for (int64_t n = 0; n < batch; n++) {
             int64_t at = (n * channels + c) * plane;
-            weft_load__f64(x, at, 1, plane, buf);
+            weft_eval__load_f64(x, at, 1, plane, buf);
             for (int64_t i = 0; i < plane; i++)
                 buf[i] = buf[i] * a + b;
-            weft_store__f64(out, at, 1, plane, buf);
+            weft_eval__store_f64(out, at, 1, plane, buf);
         }
     }
     return WEFT_ERR_OK;
@@ -210,14 +210,14 @@ static weft_err normalise_groups(weft_eval_ctx *cx, int64_t groups)
     int64_t len = per * plane;
     double *buf = scratch_f64(cx, len);
     for (int64_t g = 0; g < x->dim[0] * groups && len > 0; g++) {
-        weft_load__f64(x, g * len, 1, len, buf);
+        weft_eval__load_f64(x, g * len, 1, len, buf);
         stats s = measure(buf, len);
         double inv = 1 / sqrt(s.var + eps);
         for (int64_t i = 0; i < len; i++) {
             int64_t c = n_scale == channels ? g % groups * per + i / plane : g % groups;
             buf[i] = (buf[i] - s.mean) * inv * scale[c] + bias[c];
         }
-        weft_store__f64(out, g * len, 1, len, buf);
+        weft_eval__store_f64(out, g * len, 1, len, buf);
     }
     return WEFT_ERR_OK;
 }
@@ -268,12 +268,12 @@ weft_err weft_eval_layer_norm(weft_eval_ctx *cx)
     const weft_tensor *mean = weft_eval__out(cx, 1), *inv_std = weft_eval__out(cx, 2);
     double *buf = scratch_f64(cx, len);
     for (int64_t lane = 0; lane < lanes && len > 0; lane++) {
-        weft_load__f64(x, lane * len, 1, len, buf);
+        weft_eval__load_f64(x, lane * len, 1, len, buf);
         stats s = measure(buf, len);
         double inv = 1 / sqrt(s.var + eps);
         for (int64_t i = 0; i < len; i++)
             buf[i] = (buf[i] - s.mean) * inv * scale[i] + (bias != NULL ? bias[i] : 0);
-        weft_store__f64(out, lane * len, 1, len, buf);
+        weft_eval__store_f64(out, lane * len, 1, len, buf);
         if (mean != NULL)
             weft_tensor_set_f64(mean, lane, s.mean);
         if (inv_std != NULL)
@@ -321,7 +321,7 @@ weft_err weft_eval_mean_variance_norm(weft_eval_ctx *cx)
     }
     for (at = 0; at < n; at++)
         y[at] = (v[at] - sum[of[at]] / count) / (sqrt(square[of[at]] / count) + 1e-9);
-    weft_store__f64(out, 0, 1, n, y);
+    weft_eval__store_f64(out, 0, 1, n, y);
     return WEFT_ERR_OK;
 }
 
@@ -385,12 +385,12 @@ static weft_err eval_lanes(weft_eval_ctx *cx, int64_t p)
     double *buf = scratch_f64(cx, len);
     for (int64_t lane = 0; lane < outer * step; lane++) {
         int64_t at = lane / step * len * step + lane % step;
-        weft_load__f64(x, at, step, len, buf);
+        weft_eval__load_f64(x, at, step, len, buf);
         if (p != 0)
             lp_lane(p, buf, len);
         else
             softmax_lane(id, out->dtype != WEFT_DTYPE_F64, buf, len);
-        weft_store__f64(out, at, step, len, buf);
+        weft_eval__store_f64(out, at, step, len, buf);
     }
     return WEFT_ERR_OK;
 }
@@ -423,7 +423,7 @@ weft_err weft_eval_lrn(weft_eval_ctx *cx)
     double *lane = scratch_f64(cx, channels), *y = scratch_f64(cx, channels);
     for (int64_t i = 0; i < x->dim[0] * plane; i++) {
         int64_t at = i / plane * channels * plane + i % plane;
-        weft_load__f64(x, at, plane, channels, lane);
+        weft_eval__load_f64(x, at, plane, channels, lane);
         for (int64_t c = 0; c < channels; c++) {
             int64_t lo = c > before ? c - before : 0;
             int64_t hi = after < channels - 1 - c ? c + after : channels - 1;
@@ -432,7 +432,7 @@ weft_err weft_eval_lrn(weft_eval_ctx *cx)
                 sum += lane[k] * lane[k];
             y[c] = lane[c] / pow(bias + alpha / (double)size * sum, beta);
         }
-        weft_store__f64(out, at, plane, channels, y);
+        weft_eval__store_f64(out, at, plane, channels, y);
     }
     return WEFT_ERR_OK;
 }

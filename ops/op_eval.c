@@ -41,7 +41,7 @@ bool weft_eval_param(weft_eval_ctx *cx, uint32_t in, weft_attr_key key, const in
     if (n < 0 || n > UINT32_MAX)
         return false;
     int64_t *list = weft_arena_array(cx->scratch, (size_t)n + 1, sizeof *list);
-    weft_load__i64(t, 0, 1, n, list);
+    weft_eval__load_i64(t, 0, 1, n, list);
     *out = list;
     *out_n = (uint32_t)n;
     return true;
@@ -69,26 +69,27 @@ static uint64_t to_u64(double x)
 #define SATURATE(x, lo, hi) ((x) != (x) ? 0 : (x) < (lo) ? (lo) : (x) > (hi) ? (hi) : (x))
 
 /* Loads: one body for the three destination types. F16(x) converts the 16-bit floats. */
-#define DEFINE_LOAD(name, D)                                                                       \
-    void weft_load__##name(const weft_tensor *t, int64_t first, int64_t stride, int64_t n, D *dst) \
-    {                                                                                              \
-        switch (t->dtype) {                                                                        \
-            LOAD_CASE(F32, float, D, (D)p[i * stride])                                             \
-            LOAD_CASE(F64, double, D, (D)p[i * stride])                                            \
-            LOAD_CASE(F16, uint16_t, D, (D)weft_f16_to_f32(p[i * stride]))                         \
-            LOAD_CASE(BF16, uint16_t, D, (D)weft_bf16_to_f32(p[i * stride]))                       \
-            LOAD_CASE(I8, int8_t, D, (D)p[i * stride])                                             \
-            LOAD_CASE(I16, int16_t, D, (D)p[i * stride])                                           \
-            LOAD_CASE(I32, int32_t, D, (D)p[i * stride])                                           \
-            LOAD_CASE(I64, int64_t, D, (D)p[i * stride])                                           \
-            LOAD_CASE(U8, uint8_t, D, (D)p[i * stride])                                            \
-            LOAD_CASE(U16, uint16_t, D, (D)p[i * stride])                                          \
-            LOAD_CASE(U32, uint32_t, D, (D)p[i * stride])                                          \
-            LOAD_CASE(U64, uint64_t, D, (D)p[i * stride])                                          \
-            LOAD_CASE(BOOL, uint8_t, D, (D)(p[i * stride] != 0))                                   \
-        default:                                                                                   \
-            memset(dst, 0, (size_t)n * sizeof *dst);                                               \
-        }                                                                                          \
+#define DEFINE_LOAD(name, D)                                                                    \
+    void weft_eval__load_##name(const weft_tensor *t, int64_t first, int64_t stride, int64_t n, \
+                                D *dst)                                                         \
+    {                                                                                           \
+        switch (t->dtype) {                                                                     \
+            LOAD_CASE(F32, float, D, (D)p[i * stride])                                          \
+            LOAD_CASE(F64, double, D, (D)p[i * stride])                                         \
+            LOAD_CASE(F16, uint16_t, D, (D)weft_f16_to_f32(p[i * stride]))                      \
+            LOAD_CASE(BF16, uint16_t, D, (D)weft_bf16_to_f32(p[i * stride]))                    \
+            LOAD_CASE(I8, int8_t, D, (D)p[i * stride])                                          \
+            LOAD_CASE(I16, int16_t, D, (D)p[i * stride])                                        \
+            LOAD_CASE(I32, int32_t, D, (D)p[i * stride])                                        \
+            LOAD_CASE(I64, int64_t, D, (D)p[i * stride])                                        \
+            LOAD_CASE(U8, uint8_t, D, (D)p[i * stride])                                         \
+            LOAD_CASE(U16, uint16_t, D, (D)p[i * stride])                                       \
+            LOAD_CASE(U32, uint32_t, D, (D)p[i * stride])                                       \
+            LOAD_CASE(U64, uint64_t, D, (D)p[i * stride])                                       \
+            LOAD_CASE(BOOL, uint8_t, D, (D)(p[i * stride] != 0))                                \
+        default:                                                                                \
+            memset(dst, 0, (size_t)n * sizeof *dst);                                            \
+        }                                                                                       \
     }
 #define LOAD_CASE(DT, S, D, expr)                               \
     case WEFT_DTYPE_##DT: {                                     \
@@ -106,12 +107,13 @@ static void load_float_as_i64(const weft_tensor *t, int64_t first, int64_t strid
 {
     for (int64_t i = 0; i < n; i++) {
         double x;
-        weft_load__f64(t, first + i * stride, 1, 1, &x);
+        weft_eval__load_f64(t, first + i * stride, 1, 1, &x);
         dst[i] = to_i64(x);
     }
 }
 
-void weft_load__i64(const weft_tensor *t, int64_t first, int64_t stride, int64_t n, int64_t *dst)
+void weft_eval__load_i64(const weft_tensor *t, int64_t first, int64_t stride, int64_t n,
+                         int64_t *dst)
 {
     switch (t->dtype) {
         LOAD_CASE(I8, int8_t, int64_t, p[i * stride])
@@ -136,34 +138,34 @@ void weft_load__i64(const weft_tensor *t, int64_t first, int64_t stride, int64_t
         break;                                      \
     }
 /* A double goes to 16 bits by way of f32. */
-#define DEFINE_STORE(name, S)                                                               \
-    void weft_store__##name(const weft_tensor *t, int64_t first, int64_t stride, int64_t n, \
-                            const S *src)                                                   \
-    {                                                                                       \
-        switch (t->dtype) {                                                                 \
-            STORE_CASE(F32, float, src[i])                                                  \
-            STORE_CASE(F64, double, src[i])                                                 \
-            STORE_CASE(F16, uint16_t, weft_f16_from_f32((float)src[i]))                     \
-            STORE_CASE(BF16, uint16_t, weft_bf16_from_f32((float)src[i]))                   \
-            STORE_CASE(I8, int8_t, SATURATE(src[i], -128, 127))                             \
-            STORE_CASE(I16, int16_t, SATURATE(src[i], -32768, 32767))                       \
-            STORE_CASE(I32, int32_t, SATURATE((double)src[i], INT32_MIN, INT32_MAX))        \
-            STORE_CASE(I64, int64_t, to_i64((double)src[i]))                                \
-            STORE_CASE(U8, uint8_t, SATURATE(src[i], 0, 255))                               \
-            STORE_CASE(U16, uint16_t, SATURATE(src[i], 0, 65535))                           \
-            STORE_CASE(U32, uint32_t, SATURATE((double)src[i], 0, UINT32_MAX))              \
-            STORE_CASE(U64, uint64_t, to_u64((double)src[i]))                               \
-            STORE_CASE(BOOL, uint8_t, src[i] != 0)                                          \
-        default:                                                                            \
-            break;                                                                          \
-        }                                                                                   \
+#define DEFINE_STORE(name, S)                                                                    \
+    void weft_eval__store_##name(const weft_tensor *t, int64_t first, int64_t stride, int64_t n, \
+                                 const S *src)                                                   \
+    {                                                                                            \
+        switch (t->dtype) {                                                                      \
+            STORE_CASE(F32, float, src[i])                                                       \
+            STORE_CASE(F64, double, src[i])                                                      \
+            STORE_CASE(F16, uint16_t, weft_f16_from_f32((float)src[i]))                          \
+            STORE_CASE(BF16, uint16_t, weft_bf16_from_f32((float)src[i]))                        \
+            STORE_CASE(I8, int8_t, SATURATE(src[i], -128, 127))                                  \
+            STORE_CASE(I16, int16_t, SATURATE(src[i], -32768, 32767))                            \
+            STORE_CASE(I32, int32_t, SATURATE((double)src[i], INT32_MIN, INT32_MAX))             \
+            STORE_CASE(I64, int64_t, to_i64((double)src[i]))                                     \
+            STORE_CASE(U8, uint8_t, SATURATE(src[i], 0, 255))                                    \
+            STORE_CASE(U16, uint16_t, SATURATE(src[i], 0, 65535))                                \
+            STORE_CASE(U32, uint32_t, SATURATE((double)src[i], 0, UINT32_MAX))                   \
+            STORE_CASE(U64, uint64_t, to_u64((double)src[i]))                                    \
+            STORE_CASE(BOOL, uint8_t, src[i] != 0)                                               \
+        default:                                                                                 \
+            break;                                                                               \
+        }                                                                                        \
     }
 
 DEFINE_STORE(f32, float)
 DEFINE_STORE(f64, double)
 
-void weft_store__i64(const weft_tensor *t, int64_t first, int64_t stride, int64_t n,
-                     const int64_t *src)
+void weft_eval__store_i64(const weft_tensor *t, int64_t first, int64_t stride, int64_t n,
+                          const int64_t *src)
 {
     switch (t->dtype) {
         STORE_CASE(F32, float, src[i])
@@ -191,7 +193,7 @@ void weft_store__i64(const weft_tensor *t, int64_t first, int64_t stride, int64_
             return t->data;                                                   \
         int64_t n = weft_tensor_numel(t);                                     \
         D *copy = weft_arena_array(cx->scratch, (size_t)n + 1, sizeof *copy); \
-        weft_load__##name(t, 0, 1, n, copy);                                  \
+        weft_eval__load_##name(t, 0, 1, n, copy);                             \
         return copy;                                                          \
     }
 
@@ -199,7 +201,7 @@ DEFINE_WHOLE(f32, float, F32)
 DEFINE_WHOLE(f64, double, F64)
 DEFINE_WHOLE(i64, int64_t, I64)
 
-weft_arith weft_dtype__arith(weft_dtype dtype)
+weft_arith weft_eval__arith(weft_dtype dtype)
 {
     switch (dtype) {
     case WEFT_DTYPE_F32:

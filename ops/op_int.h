@@ -124,15 +124,18 @@ weft_err weft_eval__axis(weft_eval_ctx *cx, int64_t axis, int32_t rank, uint32_t
 /* n elements first, first + stride, ... converted to dst and back. Integers are kept exactly by the
  * i64 pair (u64 as its bits); stores to narrower integers keep the low bits, stores to bool test
  * for non-zero. The f32 and f64 stores saturate to integers. */
-void weft_load__f32(const weft_tensor *t, int64_t first, int64_t stride, int64_t n, float *dst);
-void weft_load__f64(const weft_tensor *t, int64_t first, int64_t stride, int64_t n, double *dst);
-void weft_load__i64(const weft_tensor *t, int64_t first, int64_t stride, int64_t n, int64_t *dst);
-void weft_store__f32(const weft_tensor *t, int64_t first, int64_t stride, int64_t n,
-                     const float *src);
-void weft_store__f64(const weft_tensor *t, int64_t first, int64_t stride, int64_t n,
-                     const double *src);
-void weft_store__i64(const weft_tensor *t, int64_t first, int64_t stride, int64_t n,
-                     const int64_t *src);
+void weft_eval__load_f32(const weft_tensor *t, int64_t first, int64_t stride, int64_t n,
+                         float *dst);
+void weft_eval__load_f64(const weft_tensor *t, int64_t first, int64_t stride, int64_t n,
+                         double *dst);
+void weft_eval__load_i64(const weft_tensor *t, int64_t first, int64_t stride, int64_t n,
+                         int64_t *dst);
+void weft_eval__store_f32(const weft_tensor *t, int64_t first, int64_t stride, int64_t n,
+                          const float *src);
+void weft_eval__store_f64(const weft_tensor *t, int64_t first, int64_t stride, int64_t n,
+                          const double *src);
+void weft_eval__store_i64(const weft_tensor *t, int64_t first, int64_t stride, int64_t n,
+                          const int64_t *src);
 
 /* The whole tensor in the type named: its own data where that fits, else a copy in scratch. */
 const float *weft_eval__f32(weft_eval_ctx *cx, const weft_tensor *t);
@@ -174,21 +177,23 @@ typedef enum weft_arith {
     WEFT_ARITH_I64,
     WEFT_ARITH_U64
 } weft_arith;
-weft_arith weft_dtype__arith(weft_dtype dtype);
+weft_arith weft_eval__arith(weft_dtype dtype);
 
 /* out = fn(in...) element by element with broadcasting, in blocks of at most WEFT_MAP_BLOCK
  * elements: `fn` sees the n operands converted to the type named, contiguous. INPUT when the shapes
  * do not broadcast to `out`. */
 enum { WEFT_MAP_BLOCK = 1024 };
-typedef void (*weft_map_f32)(const void *state, const float *const *in, float *out, int64_t n);
-typedef void (*weft_map_f64)(const void *state, const double *const *in, double *out, int64_t n);
-typedef void (*weft_map_i64)(const void *state, const int64_t *const *in, int64_t *out, int64_t n);
-weft_err weft_map__f32(weft_eval_ctx *cx, const weft_tensor *out, const weft_tensor *const *in,
-                       int32_t n, weft_map_f32 fn, const void *state);
-weft_err weft_map__f64(weft_eval_ctx *cx, const weft_tensor *out, const weft_tensor *const *in,
-                       int32_t n, weft_map_f64 fn, const void *state);
-weft_err weft_map__i64(weft_eval_ctx *cx, const weft_tensor *out, const weft_tensor *const *in,
-                       int32_t n, weft_map_i64 fn, const void *state);
+typedef void (*weft_eval_map_f32)(const void *state, const float *const *in, float *out, int64_t n);
+typedef void (*weft_eval_map_f64)(const void *state, const double *const *in, double *out,
+                                  int64_t n);
+typedef void (*weft_eval_map_i64)(const void *state, const int64_t *const *in, int64_t *out,
+                                  int64_t n);
+weft_err weft_eval__map_f32(weft_eval_ctx *cx, const weft_tensor *out, const weft_tensor *const *in,
+                            int32_t n, weft_eval_map_f32 fn, const void *state);
+weft_err weft_eval__map_f64(weft_eval_ctx *cx, const weft_tensor *out, const weft_tensor *const *in,
+                            int32_t n, weft_eval_map_f64 fn, const void *state);
+weft_err weft_eval__map_i64(weft_eval_ctx *cx, const weft_tensor *out, const weft_tensor *const *in,
+                            int32_t n, weft_eval_map_i64 fn, const void *state);
 
 /* -- Steps ---------------------------------------------------------------------------------- */
 

@@ -9,18 +9,18 @@
         if (t->dtype == WEFT_DTYPE_##DT && (stride == 1 || n == 1))                              \
             return (const T *)t->data + first;                                                   \
         if (stride != 0) {                                                                       \
-            weft_load__##name(t, first, stride, n, buf);                                         \
+            weft_eval__load_##name(t, first, stride, n, buf);                                    \
             return buf;                                                                          \
         }                                                                                        \
-        weft_load__##name(t, first, 1, 1, buf);                                                  \
+        weft_eval__load_##name(t, first, 1, 1, buf);                                             \
         for (int64_t i = 1; i < n; i++)                                                          \
             buf[i] = buf[0];                                                                     \
         return buf;                                                                              \
     }                                                                                            \
                                                                                                  \
-    weft_err weft_map__##name(weft_eval_ctx *cx, const weft_tensor *out,                         \
-                              const weft_tensor *const *in, int32_t n, weft_map_##name fn,       \
-                              const void *state)                                                 \
+    weft_err weft_eval__map_##name(weft_eval_ctx *cx, const weft_tensor *out,                    \
+                                   const weft_tensor *const *in, int32_t n,                      \
+                                   weft_eval_map_##name fn, const void *state)                   \
     {                                                                                            \
         weft_iter *it = weft_arena_alloc(cx->scratch, sizeof *it);                               \
         if (!weft_iter__broadcast(it, out, in, n))                                               \
@@ -38,7 +38,7 @@
                 T *dst = direct ? (T *)out->data + done : buf + n * WEFT_MAP_BLOCK;              \
                 fn(state, arg, dst, len);                                                        \
                 if (!direct)                                                                     \
-                    weft_store__##name(out, done, 1, len, dst);                                  \
+                    weft_eval__store_##name(out, done, 1, len, dst);                             \
                 done += len;                                                                     \
             }                                                                                    \
         }                                                                                        \

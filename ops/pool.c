@@ -227,7 +227,7 @@ static weft_err eval_pool(weft_eval_ctx *cx, pool_kind kind)
     double *y = weft_arena_array(cx->scratch, (size_t)p.n_out + 1, sizeof *y);
     for (int64_t plane = 0; plane < p.planes && p.n_out > 0; plane++) {
         int64_t idx[WEFT_SPATIAL_MAX] = {0}, i = 0, where;
-        weft_load__f64(cx->in[0], plane * p.n_in, 1, p.n_in, x);
+        weft_eval__load_f64(cx->in[0], plane * p.n_in, 1, p.n_in, x);
         do {
             view v;
             place_window(&p, idx, &v);
@@ -236,7 +236,7 @@ static weft_err eval_pool(weft_eval_ctx *cx, pool_kind kind)
                 weft_tensor_set_i64(indices, plane * p.n_out + i, plane * p.n_in + where);
             i++;
         } while (weft_index__next(idx, p.out, (int32_t)p.win.n));
-        weft_store__f64(out, plane * p.n_out, 1, p.n_out, y);
+        weft_eval__store_f64(out, plane * p.n_out, 1, p.n_out, y);
     }
     return WEFT_ERR_OK;
 }
@@ -269,7 +269,7 @@ weft_err weft_eval_global_pool(weft_eval_ctx *cx)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "shapes do not fit");
     for (int64_t i = 0; i < planes; i++) {
         double acc = id == WEFT_OP_GLOBAL_MAX_POOL ? -INFINITY : 0;
-        weft_load__f64(x, i * n, 1, n, plane);
+        weft_eval__load_f64(x, i * n, 1, n, plane);
         for (int64_t j = 0; j < n; j++) {
             if (id == WEFT_OP_GLOBAL_MAX_POOL)
                 acc = plane[j] > acc ? plane[j] : acc;
@@ -280,7 +280,7 @@ weft_err weft_eval_global_pool(weft_eval_ctx *cx)
             acc /= (double)n;
         else if (id == WEFT_OP_GLOBAL_LP_POOL)
             acc = pow(acc, 1.0 / (double)p);
-        weft_store__f64(out, i, 1, 1, &acc);
+        weft_eval__store_f64(out, i, 1, 1, &acc);
     }
     return WEFT_ERR_OK;
 }
@@ -320,8 +320,8 @@ weft_err weft_eval_max_unpool(weft_eval_ctx *cx)
             at /= dim[d];
         }
         double value;
-        weft_load__f64(x, i, 1, 1, &value);
-        weft_store__f64(out, to, 1, 1, &value);
+        weft_eval__load_f64(x, i, 1, 1, &value);
+        weft_eval__store_f64(out, to, 1, 1, &value);
     }
     return WEFT_ERR_OK;
 }

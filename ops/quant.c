@@ -161,13 +161,13 @@ weft_err weft_eval_quantize(weft_eval_ctx *cx)
     int64_t y[WEFT_MAP_BLOCK], n = weft_tensor_numel(x);
     for (int64_t at = 0; at < n; at += WEFT_MAP_BLOCK) {
         int64_t len = n - at < WEFT_MAP_BLOCK ? n - at : WEFT_MAP_BLOCK;
-        weft_load__f32(x, at, 1, len, buf);
+        weft_eval__load_f32(x, at, 1, len, buf);
         for (int64_t i = 0; i < len; i++) {
             int64_t k = scale_index(&s, at + i);
             double shift = z != NULL ? (double)z[k] : 0;
             y[i] = weft_quantize__saturate(out->dtype, (double)rintf(buf[i] / scale[k]) + shift);
         }
-        weft_store__i64(out, at, 1, len, y);
+        weft_eval__store_i64(out, at, 1, len, y);
     }
     return WEFT_ERR_OK;
 }
@@ -183,12 +183,12 @@ weft_err weft_eval_dequantize(weft_eval_ctx *cx)
     double y[WEFT_MAP_BLOCK];
     for (int64_t at = 0; at < n; at += WEFT_MAP_BLOCK) {
         int64_t len = n - at < WEFT_MAP_BLOCK ? n - at : WEFT_MAP_BLOCK;
-        weft_load__i64(x, at, 1, len, buf);
+        weft_eval__load_i64(x, at, 1, len, buf);
         for (int64_t i = 0; i < len; i++) {
             int64_t k = scale_index(&s, at + i);
             y[i] = (double)(buf[i] - (z != NULL ? z[k] : 0)) * scale[k];
         }
-        weft_store__f64(out, at, 1, len, y);
+        weft_eval__store_f64(out, at, 1, len, y);
     }
     return WEFT_ERR_OK;
 }

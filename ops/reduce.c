@@ -246,7 +246,7 @@ static void sweep_f64(weft_eval_ctx *cx, const plan *p, fold f, double *acc, con
         for (int64_t i = 0; i < it.inner; i += WEFT_MAP_BLOCK) {
             int64_t n = it.inner - i < WEFT_MAP_BLOCK ? it.inner - i : WEFT_MAP_BLOCK;
             int64_t to = it.at[0] + i * it.inner_stride[0];
-            weft_load__f64(x, at, 1, n, buf);
+            weft_eval__load_f64(x, at, 1, n, buf);
             fold_f64(f, buf, n, acc + to, it.inner_stride[0], shift != NULL ? shift + to : NULL);
             at += n;
         }
@@ -262,7 +262,7 @@ static void sweep_i64(weft_eval_ctx *cx, const plan *p, fold f, uint64_t flip, u
     for (int64_t at = 0; !it.done; weft_iter__next(&it)) {
         for (int64_t i = 0; i < it.inner; i += WEFT_MAP_BLOCK) {
             int64_t n = it.inner - i < WEFT_MAP_BLOCK ? it.inner - i : WEFT_MAP_BLOCK;
-            weft_load__i64(x, at, 1, n, buf);
+            weft_eval__load_i64(x, at, 1, n, buf);
             for (int64_t j = 0; flip != 0 && j < n; j++)
                 buf[j] = (int64_t)((uint64_t)buf[j] ^ flip);
             fold_u64(f, buf, n, acc + it.at[0] + i * it.inner_stride[0], it.inner_stride[0]);
@@ -308,7 +308,7 @@ static void reduce_f64(weft_eval_ctx *cx, const plan *p)
         else if (f == FOLD_EXP)
             acc[i] = log(acc[i]) + top[i];
     }
-    weft_store__f64(&cx->out[0], 0, 1, p->n_out, acc);
+    weft_eval__store_f64(&cx->out[0], 0, 1, p->n_out, acc);
 }
 
 /* u64 compares as i64 with the sign bit turned over. */
@@ -330,7 +330,7 @@ static void reduce_i64(weft_eval_ctx *cx, const plan *p)
             acc[i] = cx->in[0]->dtype == WEFT_DTYPE_U64 ? acc[i] / (uint64_t)p->count
                                                         : (uint64_t)((int64_t)acc[i] / p->count);
     }
-    weft_store__i64(&cx->out[0], 0, 1, p->n_out, (const int64_t *)acc);
+    weft_eval__store_i64(&cx->out[0], 0, 1, p->n_out, (const int64_t *)acc);
 }
 
 weft_err weft_eval_reduce(weft_eval_ctx *cx)
@@ -403,10 +403,10 @@ weft_err weft_eval_arg(weft_eval_ctx *cx)
     for (int64_t i = 0; i < l.n; i++) {
         int64_t at = lane_start(&l, i), best;
         if (real) {
-            weft_load__f64(x, at, l.step, l.len, buf.d);
+            weft_eval__load_f64(x, at, l.step, l.len, buf.d);
             best = best_f64(buf.d, l.len, least, last);
         } else {
-            weft_load__i64(x, at, l.step, l.len, buf.i);
+            weft_eval__load_i64(x, at, l.step, l.len, buf.i);
             for (int64_t k = 0; x->dtype == WEFT_DTYPE_U64 && k < l.len; k++)
                 buf.i[k] = (int64_t)((uint64_t)buf.i[k] ^ SIGN_BIT);
             best = best_i64(buf.i, l.len, least, last);
@@ -450,13 +450,13 @@ weft_err weft_eval_cum_sum(weft_eval_ctx *cx)
     for (int64_t i = 0; i < l.n; i++) {
         int64_t at = lane_start(&l, i);
         if (weft_dtype_is_float(x->dtype)) {
-            weft_load__f64(x, at, l.step, l.len, buf.d);
+            weft_eval__load_f64(x, at, l.step, l.len, buf.d);
             run_f64(buf.d, l.len, exclusive, reverse);
-            weft_store__f64(out, at, l.step, l.len, buf.d);
+            weft_eval__store_f64(out, at, l.step, l.len, buf.d);
         } else {
-            weft_load__i64(x, at, l.step, l.len, buf.i);
+            weft_eval__load_i64(x, at, l.step, l.len, buf.i);
             run_u64(buf.u, l.len, exclusive, reverse);
-            weft_store__i64(out, at, l.step, l.len, buf.i);
+            weft_eval__store_i64(out, at, l.step, l.len, buf.i);
         }
     }
     return WEFT_ERR_OK;

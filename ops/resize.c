@@ -455,14 +455,14 @@ weft_err weft_eval_resize(weft_eval_ctx *cx)
     double outside = weft_attrs_float(cx->attrs, WEFT_ATTR_EXTRAPOLATION_VALUE, 0);
     if (r.mode == 'n') {
         uint64_t bits = 0;
-        weft_store__f64(&(weft_tensor){.dtype = out->dtype, .data = &bits}, 0, 1, 1, &outside);
+        weft_eval__store_f64(&(weft_tensor){.dtype = out->dtype, .data = &bits}, 0, 1, 1, &outside);
         resize_nearest(x, out, taps, &bits);
     } else if (x->dtype == WEFT_DTYPE_F64) {
-        weft_store__f64(out, 0, 1, n,
-                        resize_all_double(cx, weft_eval__f64(cx, x), taps, same, outside));
+        weft_eval__store_f64(out, 0, 1, n,
+                             resize_all_double(cx, weft_eval__f64(cx, x), taps, same, outside));
     } else {
-        weft_store__f32(out, 0, 1, n,
-                        resize_all_float(cx, weft_eval__f32(cx, x), taps, same, (float)outside));
+        weft_eval__store_f32(
+            out, 0, 1, n, resize_all_float(cx, weft_eval__f32(cx, x), taps, same, (float)outside));
     }
     return WEFT_ERR_OK;
 }

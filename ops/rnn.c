@@ -465,6 +465,6 @@ weft_err weft_eval_recurrent(weft_eval_ctx *cx)
     }
     for (uint32_t o = 0; o < cx->n_out && o < 3; o++)
         if (buf[o])
-            weft_store__f32(&cx->out[o], 0, 1, weft_tensor_numel(&cx->out[o]), buf[o]);
+            weft_eval__store_f32(&cx->out[o], 0, 1, weft_tensor_numel(&cx->out[o]), buf[o]);
     return WEFT_ERR_OK;
 }

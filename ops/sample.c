@@ -462,6 +462,6 @@ weft_err weft_eval_col2im(weft_eval_ctx *cx)
         }
         weft_index__next(cell, block, (int32_t)n);
     }
-    weft_store__f64(out, 0, 1, weft_tensor_numel(out), sum);
+    weft_eval__store_f64(out, 0, 1, weft_tensor_numel(out), sum);
     return WEFT_ERR_OK;
 }

@@ -126,6 +126,6 @@ weft_err weft_segments__eval(weft_eval_ctx *cx, uint32_t width, weft_segment_add
         WEFT_TRY(add(cx, &acc, 3 + width * i, start[i], i + 1 < n ? start[i + 1] : out->dim[0]));
     if (weft_attrs_find(cx->attrs, WEFT_ATTR_EPILOGUE) != NULL)
         return weft_steps__eval(cx, WEFT_ATTR_EPILOGUE, &acc, out);
-    weft_store__f32(out, 0, 1, weft_tensor_numel(out), acc.data);
+    weft_eval__store_f32(out, 0, 1, weft_tensor_numel(out), acc.data);
     return WEFT_ERR_OK;
 }

@@ -21,12 +21,12 @@ static weft_keys load_keys(weft_arena *arena, const weft_tensor *t)
     weft_keys keys = {.step = 1};
     if (weft_dtype_is_float(t->dtype)) {
         double *f = weft_arena_array(arena, (size_t)n, sizeof *f);
-        weft_load__f64(t, 0, 1, n, f);
+        weft_eval__load_f64(t, 0, 1, n, f);
         keys.f = f;
         return keys;
     }
     int64_t *list = weft_arena_array(arena, (size_t)n, sizeof *list);
-    weft_load__i64(t, 0, 1, n, list);
+    weft_eval__load_i64(t, 0, 1, n, list);
     if (t->dtype == WEFT_DTYPE_U64)
         for (int64_t k = 0; k < n; k++)
             list[k] = (int64_t)((uint64_t)list[k] ^ (uint64_t)1 << 63);
@@ -142,7 +142,7 @@ static int64_t find_non_zero(const weft_tensor *x, int64_t *out)
     int64_t n = weft_tensor_numel(x), found = 0;
     for (int64_t i = 0; i < n; i += BLOCK) {
         int64_t len = n - i < BLOCK ? n - i : BLOCK;
-        weft_load__f64(x, i, 1, len, value);
+        weft_eval__load_f64(x, i, 1, len, value);
         for (int64_t k = 0; k < len; k++)
             if (value[k] != 0) {
                 if (out)
@@ -461,8 +461,8 @@ static bool nms_task(weft_arena *arena, weft_attrs attrs, const weft_tensor *con
     int64_t n_boxes = weft_tensor_numel(boxes), n_scores = weft_tensor_numel(scores);
     float *b = weft_arena_array(arena, (size_t)n_boxes, sizeof *b);
     float *s = weft_arena_array(arena, (size_t)n_scores, sizeof *s);
-    weft_load__f32(boxes, 0, 1, n_boxes, b);
-    weft_load__f32(scores, 0, 1, n_scores, s);
+    weft_eval__load_f32(boxes, 0, 1, n_boxes, b);
+    weft_eval__load_f32(scores, 0, 1, n_scores, s);
     *out = (weft_nms){.boxes = b,
                       .scores = s,
                       .n_batch = scores->dim[0],

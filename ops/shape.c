@@ -336,9 +336,9 @@ static void constant_value(weft_attrs attrs, weft_dtype dtype, uint64_t *out)
     weft_tensor one = {.dtype = dtype, .rank = 0, .data = out};
     const weft_attr *a = weft_attrs_find(attrs, WEFT_ATTR_VALUE);
     if (a && a->kind == WEFT_KIND_INT)
-        weft_store__i64(&one, 0, 1, 1, &a->u.i);
+        weft_eval__store_i64(&one, 0, 1, 1, &a->u.i);
     else if (a && a->kind == WEFT_KIND_FLOAT)
-        weft_store__f64(&one, 0, 1, 1, &a->u.f);
+        weft_eval__store_f64(&one, 0, 1, 1, &a->u.f);
 }
 
 weft_err weft_infer_constant_of_shape(weft_infer_ctx *cx)
@@ -437,7 +437,7 @@ static weft_err infer_range_int(weft_infer_ctx *cx, weft_ttype *out)
     weft_dim span = value[2] > 0 ? weft_dim_sub(pool, value[1], value[0])
                                  : weft_dim_sub(pool, value[0], value[1]);
     weft_dim step = value[2] > 0 ? value[2] : weft_dim_sub(pool, 0, value[2]);
-    out->dim[0] = weft_dim__ceil_div(pool, weft_dim__not_negative(pool, span), step);
+    out->dim[0] = weft_infer__ceil_div(pool, weft_infer__not_negative(pool, span), step);
     /* In narrower types the numbers may wrap around. */
     if (!weft_dim_is_const(out->dim[0]) || out->dim[0] > WEFT_CONTENT_MAX ||
         out->dtype != WEFT_DTYPE_I64)
@@ -498,7 +498,7 @@ weft_err weft_eval_range(weft_eval_ctx *cx)
     WEFT_TRY(range_int(cx, 2, &delta));
     for (int64_t i = 0; i < n; i++) {
         int64_t x = (int64_t)((uint64_t)start + (uint64_t)i * (uint64_t)delta);
-        weft_store__i64(out, i, 1, 1, &x);
+        weft_eval__store_i64(out, i, 1, 1, &x);
     }
     return WEFT_ERR_OK;
 }

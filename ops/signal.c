@@ -231,7 +231,7 @@ weft_err weft_infer_stft(weft_infer_ctx *cx)
         return WEFT_ERR_OK;
     if (weft_dim_is_const(step[0]) && step[0] < 1)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "frame_step is %lld", (long long)step[0]);
-    weft_dim span = weft_dim__not_negative(pool, weft_dim_sub(pool, x->dim[1], frame));
+    weft_dim span = weft_infer__not_negative(pool, weft_dim_sub(pool, x->dim[1], frame));
     out->dim[1] = weft_dim_add(pool, weft_dim_floordiv(pool, span, step[0]), 1);
     return WEFT_ERR_OK;
 }

@@ -48,10 +48,10 @@ static weft_dim slice_count(weft_dimpool *pool, weft_dim d, weft_dim start, weft
     weft_dim from = clip_index(pool, start, d, 0, hi);
     weft_dim to = clip_index(pool, end, d, step > 0 ? 0 : -1, hi);
     weft_dim span = step > 0 ? weft_dim_sub(pool, to, from) : weft_dim_sub(pool, from, to);
-    span = weft_dim__not_negative(pool, span);
+    span = weft_infer__not_negative(pool, span);
     if (step == 1 || step == -1)
         return span;
-    return weft_dim__ceil_div(pool, span, step > 0 ? step : -step);
+    return weft_infer__ceil_div(pool, span, step > 0 ? step : -step);
 }
 
 weft_err weft_infer_slice(weft_infer_ctx *cx)

@@ -313,7 +313,7 @@ weft_err weft_steps__eval(weft_eval_ctx *cx, weft_attr_key key, const weft_tenso
     p->reg = weft_arena_array(cx->scratch, (size_t)(p->n + 1) * WEFT_MAP_BLOCK, sizeof(float));
     p->number =
         weft_arena_array(cx->scratch, (size_t)WEFT_STEP_ARGS_MAX * WEFT_MAP_BLOCK, sizeof(float));
-    return weft_map__f32(cx, out, in, n, run_program, p);
+    return weft_eval__map_f32(cx, out, in, n, run_program, p);
 }
 
 weft_err weft_eval_ew(weft_eval_ctx *cx)
