@@ -22,7 +22,7 @@ weft_err weft_infer_arith(weft_infer_ctx *cx)
         WEFT_TRY(weft_infer__broadcast(cx, out, &cx->in[i].type, out));
     }
     uint32_t ok = WEFT_M_NUM;
-    switch (weft_op__id(cx->op)) {
+    switch (cx->op->id) {
     case WEFT_OP_BITWISE_AND:
     case WEFT_OP_BITWISE_OR:
     case WEFT_OP_BITWISE_XOR:
@@ -51,7 +51,7 @@ weft_err weft_infer_pow(weft_infer_ctx *cx)
 
 weft_err weft_infer_compare(weft_infer_ctx *cx)
 {
-    weft_op_id id = weft_op__id(cx->op);
+    weft_op_id id = cx->op->id;
     bool logic = id == WEFT_OP_AND || id == WEFT_OP_OR || id == WEFT_OP_XOR;
     weft_ttype *out = weft_infer__out(cx, 0, WEFT_DTYPE_BOOL, 0);
     WEFT_TRY(weft_infer__same_dtype(cx, 0, 1));
@@ -76,7 +76,7 @@ weft_err weft_infer_where(weft_infer_ctx *cx)
 weft_work weft_work_ew(const weft_work_ctx *cx)
 {
     double per = 1;
-    if (weft_op__id(cx->op) == WEFT_OP_EW)
+    if (cx->op->id == WEFT_OP_EW)
         per = weft_steps__flops(cx->attrs, WEFT_ATTR_STEPS);
     else if (cx->n_in > 2)
         per = cx->n_in - 1;
@@ -244,8 +244,8 @@ static weft_err run_binary(weft_eval_ctx *cx, const binary *f, const weft_tensor
 weft_err weft_eval_binary(weft_eval_ctx *cx)
 {
     static const binary c_mod = {fmod_f32, fmod_f64, fmod_i64, do_mod_u64};
-    const binary *f = &functions[weft_op__id(cx->op)];
-    if (weft_op__id(cx->op) == WEFT_OP_MOD && weft_attrs_int(cx->attrs, WEFT_ATTR_FMOD, 0) != 0)
+    const binary *f = &functions[cx->op->id];
+    if (cx->op->id == WEFT_OP_MOD && weft_attrs_int(cx->attrs, WEFT_ATTR_FMOD, 0) != 0)
         f = &c_mod;
     return run_binary(cx, f, &cx->out[0], cx->in[0], cx->in[1]);
 }
@@ -278,7 +278,7 @@ DEFINE_FOLD(fold_u64, int64_t, u64)
 
 weft_err weft_eval_variadic(weft_eval_ctx *cx)
 {
-    weft_op_id id = weft_op__id(cx->op);
+    weft_op_id id = cx->op->id;
     bool mean = id == WEFT_OP_MEAN;
     fold s = {&functions[mean || id == WEFT_OP_SUM ? WEFT_OP_ADD : id], (int32_t)cx->n_in, mean};
     for (uint32_t i = 0; i < cx->n_in; i++)

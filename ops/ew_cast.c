@@ -25,7 +25,7 @@ weft_err weft_eval_identity(weft_eval_ctx *cx)
 
 weft_err weft_infer_cast(weft_infer_ctx *cx)
 {
-    weft_dtype to = weft_op__id(cx->op) == WEFT_OP_CAST_LIKE
+    weft_dtype to = cx->op->id == WEFT_OP_CAST_LIKE
                         ? (weft_dtype)cx->in[1].type.dtype
                         : weft_attrs_dtype(cx->attrs, WEFT_ATTR_TO, WEFT_DTYPE_NONE);
     if (weft_dtype_size(to) == 0)

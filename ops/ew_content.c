@@ -191,7 +191,7 @@ void weft_content__fold(weft_infer_ctx *cx)
     enum { OPERANDS = 8 };
     const weft_dim *content[OPERANDS];
     uint32_t n[OPERANDS];
-    weft_op_id id = weft_op__id(cx->op);
+    weft_op_id id = cx->op->id;
     uint32_t n_in = id == WEFT_OP_CAST_LIKE ? 1 : cx->n_in;
     if (n_in > OPERANDS || cx->n_out == 0 || !is_shape_dtype(cx->out[0].dtype))
         return;

@@ -147,7 +147,7 @@ static bool is_tanh(weft_attrs attrs)
 
 weft_err weft_infer_unary(weft_infer_ctx *cx)
 {
-    weft_op_id id = weft_op__id(cx->op);
+    weft_op_id id = cx->op->id;
     uint32_t ok = functions[id].f32 != NULL ? WEFT_M_FLOAT : 0;
     if (id == WEFT_OP_NOT)
         ok = WEFT_M_BOOL;
@@ -166,7 +166,7 @@ weft_err weft_infer_unary(weft_infer_ctx *cx)
 weft_err weft_eval_unary(weft_eval_ctx *cx)
 {
     static const unary gelu_tanh = {gelu_tanh_f32, gelu_tanh_f64};
-    weft_op_id id = weft_op__id(cx->op);
+    weft_op_id id = cx->op->id;
     const weft_tensor *out = &cx->out[0];
     double param[2];
     weft_unary_params(id, cx->attrs, param);
@@ -288,7 +288,7 @@ static void test_f64(const void *state, const double *const *in, double *out, in
 
 weft_err weft_eval_test(weft_eval_ctx *cx)
 {
-    bool inf = weft_op__id(cx->op) == WEFT_OP_IS_INF;
+    bool inf = cx->op->id == WEFT_OP_IS_INF;
     bool want[3] = {!inf, inf && weft_attrs_int(cx->attrs, WEFT_ATTR_DETECT_NEGATIVE, 1) != 0,
                     inf && weft_attrs_int(cx->attrs, WEFT_ATTR_DETECT_POSITIVE, 1) != 0};
     return weft_eval__map_f64(cx, &cx->out[0], cx->in, 1, test_f64, want);

@@ -165,7 +165,7 @@ weft_err weft_eval_tfidf_vectorizer(weft_eval_ctx *cx)
  * the tensors and the states. */
 static uint32_t n_states(const weft_op *op)
 {
-    return weft_op__id(op) == WEFT_OP_ADAM ? 2 : 1;
+    return op->id == WEFT_OP_ADAM ? 2 : 1;
 }
 
 weft_err weft_infer_optimizer(weft_infer_ctx *cx)
@@ -210,7 +210,7 @@ static void optimize(const weft_optimizer *o, double *x, double g, double *v, do
 
 static weft_err get_optimizer(weft_eval_ctx *cx, weft_optimizer *out)
 {
-    weft_optimizer o = {.id = weft_op__id(cx->op)};
+    weft_optimizer o = {.id = cx->op->id};
     for (int i = 0; i < 2; i++)
         if (weft_tensor_numel(cx->in[i]) != 1)
             return WEFT_FAIL(cx, WEFT_ERR_INPUT, "operand %d is no scalar", i);

@@ -40,7 +40,7 @@ static const weft_work_operand *find_factor(const weft_work_ctx *cx)
 static void find_gemm(const weft_work_ctx *cx, weft_nest *out)
 {
     const weft_work_operand *a = &cx->in[0], *b = find_factor(cx), *y = &cx->out[0];
-    if (weft_op__id(cx->op) == WEFT_OP_EINSUM) {
+    if (cx->op->id == WEFT_OP_EINSUM) {
         weft_einsum__nest(cx, out);
         return;
     }
@@ -54,9 +54,9 @@ static void find_gemm(const weft_work_ctx *cx, weft_nest *out)
     if (b->rank > 2 && product(b, 0, b->rank - 2u) > 1 && y->rank > 2)
         out->batch = product(y, 0, y->rank - 2u);
     out->m = numel / at_least_1(out->n * out->batch);
-    if (weft_op__id(cx->op) == WEFT_OP_LOW_RANK_MATMUL)
+    if (cx->op->id == WEFT_OP_LOW_RANK_MATMUL)
         out->thin = weft_low_rank__thin(cx);
-    if (weft_op__id(cx->op) == WEFT_OP_PATCHED_MATMUL)
+    if (cx->op->id == WEFT_OP_PATCHED_MATMUL)
         out->thin = weft_patched__thin(cx);
 }
 
@@ -113,7 +113,7 @@ static void find_conv(const weft_work_ctx *cx, weft_nest *out)
     out->n = at_least_1(c->out_channels / c->groups);
     out->k = at_least_1(product(w, 1, w->rank));
     out->m = c->images * c->out_h * c->out_w;
-    if (weft_op__id(cx->op) == WEFT_OP_CONV_TRANSPOSE) {
+    if (cx->op->id == WEFT_OP_CONV_TRANSPOSE) {
         /* Each element of the input meets every tap of its channel's filters. */
         out->k = at_least_1(c->in_channels / c->groups);
         out->n = at_least_1(product(w, 1, w->rank));

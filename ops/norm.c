@@ -11,7 +11,7 @@
 weft_err weft_infer_float_same(weft_infer_ctx *cx)
 {
     WEFT_TRY(weft_infer__dtype(cx, 0, WEFT_M_FLOAT));
-    if (weft_op__id(cx->op) == WEFT_OP_LRN) {
+    if (cx->op->id == WEFT_OP_LRN) {
         int64_t size = weft_attrs_int(cx->attrs, WEFT_ATTR_SIZE, 1);
         WEFT_TRY(weft_infer__rank(cx, 0, 2, WEFT_RANK_MAX));
         if (size < 1 || size > INT32_MAX)
@@ -372,7 +372,7 @@ static void lp_lane(int64_t p, double *x, int64_t n)
 static weft_err eval_lanes(weft_eval_ctx *cx, int64_t p)
 {
     const weft_tensor *x = cx->in[0], *out = &cx->out[0];
-    weft_op_id id = weft_op__id(cx->op);
+    weft_op_id id = cx->op->id;
     uint32_t axis = 0;
     int64_t len = 1, step = 1, outer = 1;
     if (x->rank > 0) {

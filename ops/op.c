@@ -1,9 +1,7 @@
-/* The tables of operators, attribute keys and layouts, and the checks that every entry point makes
- * before it calls the function of a row. */
+/* The table of operators, and the entry points (infer, work, eval), which check a node against its
+ * row before they call the function that the row names. */
 #include "ops/op_int.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 /* -- The table ------------------------------------------------------------------------------ */
@@ -50,12 +48,13 @@ enum {
 };
 
 static const weft_op ops[WEFT_OP_COUNT] = {
-    [WEFT_OP_NONE] = {.name = "none"},
-#define OP(id, infer_fn, work_fn, eval_fn, ...)       \
-    [WEFT_OP_##id] = {.infer = weft_infer_##infer_fn, \
-                      .work = weft_work_##work_fn,    \
-                      .eval = weft_eval_##eval_fn,    \
-                      __VA_ARGS__},
+    [WEFT_OP_NONE] = {.id = WEFT_OP_NONE, .name = "none"},
+#define OP(row, infer_fn, work_fn, eval_fn, ...)       \
+    [WEFT_OP_##row] = {.id = WEFT_OP_##row,            \
+                       .infer = weft_infer_##infer_fn, \
+                       .work = weft_work_##work_fn,    \
+                       .eval = weft_eval_##eval_fn,    \
+                       __VA_ARGS__},
 #include "ops/ops.def"
 #undef OP
 };
@@ -63,11 +62,6 @@ static const weft_op ops[WEFT_OP_COUNT] = {
 const weft_op *weft_op_get(weft_op_id id)
 {
     return (unsigned)id < WEFT_OP_COUNT ? &ops[id] : &ops[WEFT_OP_NONE];
-}
-
-weft_op_id weft_op__id(const weft_op *op)
-{
-    return (weft_op_id)(op - ops);
 }
 
 weft_op_id weft_op_find(const char *name)
@@ -78,212 +72,6 @@ weft_op_id weft_op_find(const char *name)
         if (strcmp(ops[i].name, name) == 0)
             return (weft_op_id)i;
     return WEFT_OP_NONE;
-}
-
-/* -- Layouts -------------------------------------------------------------------------------- */
-
-static const struct {
-    const char *name;
-    uint32_t block;
-} layouts[WEFT_LAYOUT_COUNT] = {
-#define X(name, text, block) [WEFT_LAYOUT_##name] = {text, block},
-    WEFT_LAYOUT_MAP(X)
-#undef X
-};
-
-const char *weft_layout_name(weft_layout layout)
-{
-    return (unsigned)layout < WEFT_LAYOUT_COUNT ? layouts[layout].name : "?";
-}
-
-bool weft_layout_parse(const char *text, weft_layout *out)
-{
-    for (int i = 0; i < WEFT_LAYOUT_COUNT; i++) {
-        if (strcmp(layouts[i].name, text) == 0) {
-            *out = (weft_layout)i;
-            return true;
-        }
-    }
-    return false;
-}
-
-uint32_t weft_layout_block(weft_layout layout)
-{
-    return (unsigned)layout < WEFT_LAYOUT_COUNT ? layouts[layout].block : 1;
-}
-
-weft_dim weft_ttype_numel(weft_dimpool *pool, const weft_ttype *type)
-{
-    weft_dim n = 1;
-    for (uint32_t i = 0; i < type->rank; i++)
-        n = weft_dim_mul(pool, n, type->dim[i]);
-    return n;
-}
-
-bool weft_layout_bytes(weft_dtype dtype, weft_layout layout, const int64_t *dim, int32_t rank,
-                       uint64_t *out)
-{
-    uint64_t block = weft_layout_block(layout);
-    uint64_t bytes = weft_dtype_size(dtype);
-    for (int32_t i = 0; i < rank; i++) {
-        if (dim[i] < 0)
-            return false;
-        uint64_t d = (uint64_t)dim[i];
-        if (i == 1 && block > 1)
-            d = weft_align_up(d, block);
-        if (!weft_size_mul(bytes, d, &bytes))
-            return false;
-    }
-    *out = bytes;
-    return true;
-}
-
-/* -- Attributes ----------------------------------------------------------------------------- */
-
-static const char *const attr_names[WEFT_ATTR_COUNT] = {
-    [WEFT_ATTR_NONE] = "none",
-#define A(name, text) [WEFT_ATTR_##name] = text,
-#include "ops/attrs.def"
-#undef A
-};
-
-const char *weft_attr_key_name(weft_attr_key key)
-{
-    return (unsigned)key < WEFT_ATTR_COUNT ? attr_names[key] : "?";
-}
-
-weft_attr_key weft_attr_key_parse(const char *text)
-{
-    for (int i = 1; i < WEFT_ATTR_COUNT; i++)
-        if (strcmp(attr_names[i], text) == 0)
-            return (weft_attr_key)i;
-    return WEFT_ATTR_NONE;
-}
-
-bool weft_attr_equal(const weft_attr *a, const weft_attr *b)
-{
-    if (a->key != b->key || a->kind != b->kind)
-        return false;
-    switch ((weft_attr_kind)a->kind) {
-    case WEFT_KIND_INT:
-        return a->u.i == b->u.i;
-    case WEFT_KIND_FLOAT:
-        return memcmp(&a->u.f, &b->u.f, sizeof a->u.f) == 0;
-    case WEFT_KIND_STR:
-        return strcmp(a->u.s, b->u.s) == 0;
-    case WEFT_KIND_DTYPE:
-        return a->u.dtype == b->u.dtype;
-    default:
-        break;
-    }
-    if (a->n != b->n)
-        return false;
-    for (uint32_t i = 0; i < a->n; i++) {
-        bool same = true;
-        if (a->kind == WEFT_KIND_INTS)
-            same = a->u.ints[i] == b->u.ints[i];
-        else if (a->kind == WEFT_KIND_FLOATS)
-            same = memcmp(&a->u.floats[i], &b->u.floats[i], sizeof a->u.floats[i]) == 0;
-        else if (a->kind == WEFT_KIND_STRS)
-            same = strcmp(a->u.strs[i], b->u.strs[i]) == 0;
-        else if (a->kind == WEFT_KIND_DIMS)
-            same = a->u.dims[i] == b->u.dims[i];
-        if (!same)
-            return false;
-    }
-    return true;
-}
-
-const weft_attr *weft_attrs_find(weft_attrs attrs, weft_attr_key key)
-{
-    for (uint32_t i = 0; i < attrs.n; i++)
-        if (attrs.at[i].key == key)
-            return &attrs.at[i];
-    return NULL;
-}
-
-int64_t weft_attrs_int(weft_attrs attrs, weft_attr_key key, int64_t otherwise)
-{
-    const weft_attr *a = weft_attrs_find(attrs, key);
-    return a != NULL && a->kind == WEFT_KIND_INT ? a->u.i : otherwise;
-}
-
-double weft_attrs_float(weft_attrs attrs, weft_attr_key key, double otherwise)
-{
-    const weft_attr *a = weft_attrs_find(attrs, key);
-    if (a != NULL && a->kind == WEFT_KIND_INT)
-        return (double)a->u.i;
-    return a != NULL && a->kind == WEFT_KIND_FLOAT ? a->u.f : otherwise;
-}
-
-const char *weft_attrs_str(weft_attrs attrs, weft_attr_key key, const char *otherwise)
-{
-    const weft_attr *a = weft_attrs_find(attrs, key);
-    return a != NULL && a->kind == WEFT_KIND_STR ? a->u.s : otherwise;
-}
-
-weft_dtype weft_attrs_dtype(weft_attrs attrs, weft_attr_key key, weft_dtype otherwise)
-{
-    const weft_attr *a = weft_attrs_find(attrs, key);
-    return a != NULL && a->kind == WEFT_KIND_DTYPE ? a->u.dtype : otherwise;
-}
-
-const int64_t *weft_attrs_ints(weft_attrs attrs, weft_attr_key key, uint32_t *out_n)
-{
-    const weft_attr *a = weft_attrs_find(attrs, key);
-    *out_n = 0;
-    if (a == NULL || (a->kind != WEFT_KIND_INTS && a->kind != WEFT_KIND_DIMS))
-        return NULL;
-    if (a->kind == WEFT_KIND_INTS) {
-        *out_n = a->n;
-        return a->u.ints;
-    }
-    /* A constant dim is its own value. */
-    for (uint32_t i = 0; i < a->n; i++)
-        if (!weft_dim_is_const(a->u.dims[i]))
-            return NULL;
-    *out_n = a->n;
-    return a->u.dims;
-}
-
-/* -- Errors --------------------------------------------------------------------------------- */
-
-weft_err weft_op__fail(const weft_op *op, weft_diag *diag, weft_where where, weft_err err,
-                       const char *fmt, ...)
-{
-    char text[512];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    return weft_diag_error(diag, err, where, "%s: %s", op->name, text);
-}
-
-bool weft_axis__fix(int64_t axis, uint32_t rank, uint32_t *out)
-{
-    if (axis < -(int64_t)rank || axis >= (int64_t)rank)
-        return false;
-    *out = (uint32_t)(axis < 0 ? axis + rank : axis);
-    return true;
-}
-
-const weft_attr *weft_attrs_bind(weft_attrs attrs, const weft_dimpool *dims, const int64_t *symbol,
-                                 uint32_t n_symbol, weft_arena *arena, weft_attrs *out)
-{
-    weft_attr *at = weft_arena_array(arena, attrs.n, sizeof *at);
-    for (uint32_t i = 0; i < attrs.n; i++) {
-        at[i] = attrs.at[i];
-        if (at[i].kind != WEFT_KIND_DIMS)
-            continue;
-        weft_dim *value = weft_arena_array(arena, at[i].n, sizeof *value);
-        for (uint32_t k = 0; k < at[i].n; k++)
-            if (!weft_dim_eval(dims, at[i].u.dims[k], symbol, n_symbol, &value[k]) ||
-                !weft_dim_is_const(value[k]))
-                return &attrs.at[i];
-        at[i].u.dims = value;
-    }
-    *out = (weft_attrs){at, attrs.n};
-    return NULL;
 }
 
 /* -- Checks of every entry ------------------------------------------------------------------ */

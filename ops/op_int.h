@@ -21,9 +21,6 @@
 
 /* -- Table and errors ----------------------------------------------------------------------- */
 
-/* Row number of a row of the table. */
-weft_op_id weft_op__id(const weft_op *op);
-
 /* "name: message" to `diag`; returns err. */
 weft_err weft_op__fail(const weft_op *op, weft_diag *diag, weft_where where, weft_err err,
                        const char *fmt, ...) WEFT_PRINTF(5, 6);
@@ -31,7 +28,13 @@ weft_err weft_op__fail(const weft_op *op, weft_diag *diag, weft_where where, wef
 #define WEFT_FAIL(cx, err, ...) weft_op__fail((cx)->op, (cx)->diag, (cx)->where, (err), __VA_ARGS__)
 
 /* axis in [-rank, rank) to [0, rank). */
-bool weft_axis__fix(int64_t axis, uint32_t rank, uint32_t *out);
+static inline bool weft_axis__fix(int64_t axis, uint32_t rank, uint32_t *out)
+{
+    if (axis < -(int64_t)rank || axis >= (int64_t)rank)
+        return false;
+    *out = (uint32_t)(axis < 0 ? axis + rank : axis);
+    return true;
+}
 
 /* -- Inference ------------------------------------------------------------------------------ */
 

@@ -153,11 +153,21 @@ typedef struct weft_param_def {
     uint16_t key;
 } weft_param_def;
 
+/* OP(ENUM, infer, work, eval, fields...): rows of ops.def. */
+typedef enum weft_op_id {
+    WEFT_OP_NONE,
+#define OP(id, infer, work, eval, ...) WEFT_OP_##id,
+#include "ops/ops.def"
+#undef OP
+    WEFT_OP_COUNT
+} weft_op_id;
+
 struct weft_infer_ctx;
 struct weft_work_ctx;
 struct weft_eval_ctx;
 
 typedef struct weft_op {
+    weft_op_id id;
     const char *name;
     uint8_t in_min,
         in_max; /* operands; WEFT_VARIADIC: any number. Missing optional ones are none */
@@ -171,15 +181,6 @@ typedef struct weft_op {
     weft_work (*work)(const struct weft_work_ctx *cx);
     weft_err (*eval)(struct weft_eval_ctx *cx); /* NULL: cannot be evaluated */
 } weft_op;
-
-/* OP(ENUM, infer, work, eval, fields...): rows of ops.def. */
-typedef enum weft_op_id {
-    WEFT_OP_NONE,
-#define OP(id, infer, work, eval, ...) WEFT_OP_##id,
-#include "ops/ops.def"
-#undef OP
-    WEFT_OP_COUNT
-} weft_op_id;
 
 /* Never NULL for id in 1 .. WEFT_OP_COUNT - 1. */
 const weft_op *weft_op_get(weft_op_id id);

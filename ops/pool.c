@@ -261,7 +261,7 @@ weft_err weft_eval_lp_pool(weft_eval_ctx *cx)
 weft_err weft_eval_global_pool(weft_eval_ctx *cx)
 {
     const weft_tensor *x = cx->in[0], *out = &cx->out[0];
-    weft_op_id id = weft_op__id(cx->op);
+    weft_op_id id = cx->op->id;
     int64_t p = weft_attrs_int(cx->attrs, WEFT_ATTR_P, 2);
     int64_t planes = weft_tensor_numel(out), n = weft_dims__product(x->dim, 2, x->rank);
     double *plane = weft_arena_array(cx->scratch, (size_t)n + 1, sizeof *plane);

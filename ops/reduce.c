@@ -23,7 +23,7 @@ static bool mark_axes(const int64_t *axes, uint32_t n, uint32_t rank, bool *over
 
 static bool folds(weft_infer_ctx *cx, weft_dim a, weft_dim b, weft_dim *out)
 {
-    switch (weft_op__id(cx->op)) {
+    switch (cx->op->id) {
     case WEFT_OP_REDUCE_SUM:
         *out = weft_dim_add(cx->pool, a, b);
         return true;
@@ -84,7 +84,7 @@ weft_err weft_infer_reduce(weft_infer_ctx *cx)
     const weft_ttype *x = &cx->in[0].type;
     bool keep = weft_attrs_int(cx->attrs, WEFT_ATTR_KEEPDIMS, 1) != 0;
     bool noop = weft_attrs_int(cx->attrs, WEFT_ATTR_NOOP_WITH_EMPTY_AXES, 0) != 0;
-    weft_op_id id = weft_op__id(cx->op);
+    weft_op_id id = cx->op->id;
     WEFT_TRY(weft_infer__dtype(
         cx, 0, id == WEFT_OP_REDUCE_MAX || id == WEFT_OP_REDUCE_MIN ? WEFT_M_ANY : WEFT_M_NUM));
     const weft_dim *axes;
@@ -284,7 +284,7 @@ static double start_of(fold f)
 
 static void reduce_f64(weft_eval_ctx *cx, const plan *p)
 {
-    weft_op_id id = weft_op__id(cx->op);
+    weft_op_id id = cx->op->id;
     fold f = fold_of(id);
     double *acc = weft_arena_array(cx->scratch, (size_t)p->n_out + 1, sizeof *acc);
     double *top = NULL;
@@ -314,7 +314,7 @@ static void reduce_f64(weft_eval_ctx *cx, const plan *p)
 /* u64 compares as i64 with the sign bit turned over. */
 static void reduce_i64(weft_eval_ctx *cx, const plan *p)
 {
-    fold f = fold_of(weft_op__id(cx->op));
+    fold f = fold_of(cx->op->id);
     bool extreme = f == FOLD_MAX || f == FOLD_MIN;
     uint64_t flip = extreme && cx->in[0]->dtype == WEFT_DTYPE_U64 ? SIGN_BIT : 0;
     uint64_t *acc = weft_arena_array(cx->scratch, (size_t)p->n_out + 1, sizeof *acc);
@@ -326,7 +326,7 @@ static void reduce_i64(weft_eval_ctx *cx, const plan *p)
     sweep_i64(cx, p, f, flip, acc);
     for (int64_t i = 0; i < p->n_out; i++) {
         acc[i] ^= flip;
-        if (weft_op__id(cx->op) == WEFT_OP_REDUCE_MEAN && p->count > 0)
+        if (cx->op->id == WEFT_OP_REDUCE_MEAN && p->count > 0)
             acc[i] = cx->in[0]->dtype == WEFT_DTYPE_U64 ? acc[i] / (uint64_t)p->count
                                                         : (uint64_t)((int64_t)acc[i] / p->count);
     }
@@ -337,7 +337,7 @@ weft_err weft_eval_reduce(weft_eval_ctx *cx)
 {
     plan p;
     WEFT_TRY(fill_plan(cx, &p));
-    weft_op_id id = weft_op__id(cx->op);
+    weft_op_id id = cx->op->id;
     bool real =
         id == WEFT_OP_REDUCE_L2 || id == WEFT_OP_REDUCE_LOG_SUM || id == WEFT_OP_REDUCE_LOG_SUM_EXP;
     /* Nothing to reduce: the f64 path saturates +-inf to the limits of the type. */
@@ -388,7 +388,7 @@ DEFINE_BEST(best_i64, int64_t)
 weft_err weft_eval_arg(weft_eval_ctx *cx)
 {
     const weft_tensor *x = cx->in[0], *out = &cx->out[0];
-    bool least = weft_op__id(cx->op) == WEFT_OP_ARG_MIN;
+    bool least = cx->op->id == WEFT_OP_ARG_MIN;
     bool last = weft_attrs_int(cx->attrs, WEFT_ATTR_SELECT_LAST_INDEX, 0) != 0;
     bool real = weft_dtype_is_float(x->dtype);
     lanes l;

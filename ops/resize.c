@@ -11,7 +11,7 @@
 
 static bool is_upsample(const weft_op *op)
 {
-    return weft_op__id(op) == WEFT_OP_UPSAMPLE;
+    return op->id == WEFT_OP_UPSAMPLE;
 }
 
 /* Operand numbers: Upsample has the scales where Resize has the region. */

@@ -10,7 +10,7 @@ typedef enum cell { CELL_RNN = 1, CELL_GRU = 3, CELL_LSTM = 4 } cell; /* value: 
 
 static cell get_cell(const weft_op *op)
 {
-    weft_op_id id = weft_op__id(op);
+    weft_op_id id = op->id;
     return id == WEFT_OP_LSTM ? CELL_LSTM : id == WEFT_OP_GRU ? CELL_GRU : CELL_RNN;
 }
 

@@ -26,7 +26,7 @@ weft_err weft_eval_window(weft_eval_ctx *cx)
 {
     static const double terms[3][3] = {
         {0.5, 0.5, 0}, {25.0 / 46, 1 - 25.0 / 46, 0}, {0.42, 0.5, 0.08}};
-    weft_op_id id = weft_op__id(cx->op);
+    weft_op_id id = cx->op->id;
     const double *a = terms[id == WEFT_OP_HANN_WINDOW ? 0 : id == WEFT_OP_HAMMING_WINDOW ? 1 : 2];
     weft_tensor *out = weft_eval__out(cx, 0);
     if (!out)
