@@ -63,7 +63,7 @@ typedef struct weft_bound_list {
 
 /* What a driver has beside when its device has memory of its own. Addresses of that memory are
  * handed on and never followed. Such a driver's `prepare` need not set `run`; launches that only
- * running tells (late) are refused.
+ * running tells (dynamic shapes) are refused.
  *
  * A queue is one session's: what is put into it happens in order, and later; `wait` waits for all
  * of it and reports what went wrong. Faults that the device does not recover from make every call

@@ -25,12 +25,12 @@ weft_err weft_session_open(weft_engine *engine, const char *model, weft_diag *di
     if (s->n_symbol < p->n_symbol)
         s->n_symbol = p->n_symbol;
     s->symbol = malloc((s->n_symbol + 1) * sizeof *s->symbol);
-    s->late = calloc((size_t)p->n_value + 1, sizeof *s->late);
+    s->dynamic = calloc((size_t)p->n_value + 1, sizeof *s->dynamic);
     s->sum_us = calloc((size_t)p->n_launch + 1, sizeof *s->sum_us);
     s->time = calloc((size_t)p->n_launch + 1, sizeof *s->time);
     s->scratch = weft_arena_create(0);
     s->input = calloc((size_t)p->n_input + 1, sizeof *s->input);
-    if (!s->input || !s->symbol || !s->late || !s->sum_us || !s->time || !s->scratch) {
+    if (!s->input || !s->symbol || !s->dynamic || !s->sum_us || !s->time || !s->scratch) {
         weft_session_close(s);
         return WEFT_ERR_NOMEM;
     }
@@ -49,7 +49,7 @@ void weft_session_close(weft_session *session)
 {
     if (!session)
         return;
-    weft_late__reset(session);
+    weft_dynamic_shape__reset(session);
     for (uint32_t i = 0; i < WEFT_SPEC_MAX; i++)
         weft_spec__destroy(session, session->spec[i]);
     weft_engine__release(session->engine, &session->own_memory);
@@ -58,7 +58,7 @@ void weft_session_close(weft_session *session)
     if (session->scratch)
         weft_arena_destroy(session->scratch);
     free(session->symbol);
-    free(session->late);
+    free(session->dynamic);
     free(session->input);
     free(session->sum_us);
     free(session->time);
@@ -101,12 +101,15 @@ static weft_err run_profiled(weft_session *s, weft_spec *spec, weft_diag *diag)
         weft_err err = WEFT_ERR_OK;
         if (l->run)
             err = l->run(l->state, l->arg);
-        else if (l->late)
-            WEFT_TRY(weft_late__run(s, spec, i, diag));
+        else if (l->dynamic)
+            WEFT_TRY(weft_dynamic_shape__run(s, spec, i, diag));
         if (err != WEFT_ERR_OK)
             return fail_launch(s, i, err, diag);
         s->sum_us[i] += now_us() - start;
-        s->time[i].variant = l->run ? l->variant : l->late ? "late" : l->joined ? "joined" : "view";
+        s->time[i].variant = l->run       ? l->variant
+                             : l->dynamic ? "dynamic shape"
+                             : l->joined  ? "joined"
+                                          : "view";
     }
     s->n_profiled++;
     return WEFT_ERR_OK;
@@ -122,8 +125,8 @@ static weft_err run_launches(weft_session *s, weft_spec *spec, weft_diag *diag)
             weft_err err = l->run(l->state, l->arg);
             if (err != WEFT_ERR_OK)
                 return fail_launch(s, i, err, diag);
-        } else if (l->late) {
-            WEFT_TRY(weft_late__run(s, spec, i, diag));
+        } else if (l->dynamic) {
+            WEFT_TRY(weft_dynamic_shape__run(s, spec, i, diag));
         }
     }
     return WEFT_ERR_OK;
@@ -135,7 +138,7 @@ static void give_outputs(weft_session *s, weft_spec *spec, weft_tensor *out)
         uint32_t v = s->program->output[i].value;
         const weft_spec_value *value = &spec->value[v];
         if (value->place == WEFT_PLACE_DYNAMIC) {
-            out[i] = s->late[v].tensor;
+            out[i] = s->dynamic[v].tensor;
             continue;
         }
         out[i] = value->slot.tensor;
@@ -158,7 +161,7 @@ static weft_err take_inputs(weft_session *s, weft_spec *spec, const weft_tensor 
         if (bytes == 0 || (uintptr_t)in[i].data % weft_dtype_size(in[i].dtype) == 0)
             continue;
         void *copy;
-        WEFT_TRY(weft_late__alloc(s, bytes, diag, &copy));
+        WEFT_TRY(weft_dynamic_shape__alloc(s, bytes, diag, &copy));
         memcpy(copy, in[i].data, bytes);
         s->input[i] = copy;
     }
@@ -177,7 +180,7 @@ weft_err weft_session_run(weft_session *session, const weft_tensor *in, uint32_t
     weft_session *s = session;
     weft_spec *spec;
 
-    weft_late__reset(s);
+    weft_dynamic_shape__reset(s);
     for (uint32_t i = s->program->n_symbol; i < s->n_symbol; i++)
         s->symbol[i] = -1; /* known only when a launch has run */
     WEFT_TRY(weft_bundle_bind(s->program, in, n_in, s->symbol, diag));

@@ -2,7 +2,8 @@
  *
  * A specialisation is a program at concrete values of its symbols: every value has a place, every
  * launch a kernel. Values whose dims depend on data (weft_dim_is_data), and what is computed from
- * them, are "late": their launches are inferred, placed on the heap and prepared while running. */
+ * them, have a dynamic shape: their launches are inferred, placed on the heap and prepared during
+ * the run. */
 #ifndef WEFT_RUNTIME_SESSION_SESSION_INT_H
 #define WEFT_RUNTIME_SESSION_SESSION_INT_H
 
@@ -26,14 +27,14 @@ typedef struct weft_spec_value {
 } weft_spec_value;
 
 typedef struct weft_spec_launch {
-    weft_kernel_fn run; /* NULL: nothing to do (a view), or late */
+    weft_kernel_fn run; /* NULL: nothing to do (a view), or a dynamic shape */
     void *state;
     void **arg; /* n_in + n_out + 1 */
     void (*destroy)(void *state);
     const char *variant;
     uint64_t scratch_bytes, scratch_offset;
-    weft_attrs attrs; /* concrete unless late */
-    bool late;
+    weft_attrs attrs; /* concrete unless dynamic */
+    bool dynamic;
     bool view;   /* the result has the bytes of the operand */
     bool joined; /* a concatenation whose operands lie in its result */
 } weft_spec_launch;
@@ -70,10 +71,10 @@ typedef struct weft_spec {
     uint64_t last_use;
 } weft_spec;
 
-typedef struct weft_late_block {
-    struct weft_late_block *next;
+typedef struct weft_dynamic_shape_block {
+    struct weft_dynamic_shape_block *next;
     uint64_t bytes;
-} weft_late_block;
+} weft_dynamic_shape_block;
 
 struct weft_session {
     weft_engine *engine;
@@ -86,11 +87,11 @@ struct weft_session {
     void *queue;
     char *host;
     uint64_t host_bytes;
-    /* Late launches. */
+    /* Launches of dynamic shape. */
     int64_t *symbol; /* value of every symbol of the pool in this run, -1 unknown */
     uint32_t n_symbol;
-    weft_slot *late; /* [v]: what a late value is in this run */
-    weft_late_block *block;
+    weft_slot *dynamic; /* [v]: the value of dynamic shape in this run */
+    weft_dynamic_shape_block *block;
     const void **input; /* per input: where its bytes are in this run */
     weft_arena *scratch;
     /* Profile. */
@@ -126,14 +127,14 @@ WEFT_MUST_USE weft_err weft_session__run_device(weft_session *s, weft_spec *spec
                                                 const weft_tensor *in, weft_diag *diag,
                                                 weft_tensor *out);
 void weft_slot__to_operand(const weft_slot *slot, weft_operand *out);
-WEFT_MUST_USE weft_err weft_late__run(weft_session *s, weft_spec *spec, uint32_t launch,
-                                      weft_diag *diag);
+WEFT_MUST_USE weft_err weft_dynamic_shape__run(weft_session *s, weft_spec *spec, uint32_t launch,
+                                               weft_diag *diag);
 /* Memory until the next run, 64-byte aligned. */
 /* The message of a kernel that failed; `err`. */
 weft_err weft_launch__fail(weft_op_id op, weft_where where, weft_err err, weft_diag *diag);
-WEFT_MUST_USE weft_err weft_late__alloc(weft_session *s, uint64_t bytes, weft_diag *diag,
-                                        void **out);
+WEFT_MUST_USE weft_err weft_dynamic_shape__alloc(weft_session *s, uint64_t bytes, weft_diag *diag,
+                                                 void **out);
 /* Frees the memory of the run before. */
-void weft_late__reset(weft_session *s);
+void weft_dynamic_shape__reset(weft_session *s);
 
 #endif

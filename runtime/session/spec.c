@@ -70,7 +70,7 @@ static weft_err place_value(build *b, uint32_t v)
     return WEFT_ERR_OK;
 }
 
-static bool attrs_are_late(const build *b, weft_attrs attrs)
+static bool attrs_are_dynamic(const build *b, weft_attrs attrs)
 {
     for (uint32_t i = 0; i < attrs.n; i++)
         for (uint32_t k = 0; attrs.at[i].kind == WEFT_KIND_DIMS && k < attrs.at[i].n; k++)
@@ -118,7 +118,7 @@ static weft_err describe_launch(build *b, uint32_t i, bool *made, weft_place_lau
                                .n_in = l->n_in,
                                .out = l->out,
                                .n_out = l->n_out,
-                               .dynamic = attrs_are_late(b, l->attrs)};
+                               .dynamic = attrs_are_dynamic(b, l->attrs)};
     weft_dim start;
     out->cut = !out->dynamic && weft_place_is_cut(l->op, l->attrs, l->n_in, &out->axis, &start) &&
                weft_dim_eval(b->p->dims, start, b->spec->symbol, b->p->n_symbol, &out->start);
@@ -161,7 +161,7 @@ static void find_places(build *b, weft_place_launch *launch)
         }
     }
     for (uint32_t i = 0; i < p->n_launch; i++) {
-        b->spec->launch[i].late = launch[i].dynamic;
+        b->spec->launch[i].dynamic = launch[i].dynamic;
         b->spec->launch[i].view = launch[i].view;
         b->spec->launch[i].joined = launch[i].joined;
     }
@@ -200,7 +200,7 @@ static weft_err place_values(build *b)
     find_places(b, launch);
     weft_arena_reset(arena, mark);
     for (uint32_t i = 0; b->s->engine->driver->own && i < p->n_launch; i++)
-        if (b->spec->launch[i].late)
+        if (b->spec->launch[i].dynamic)
             return weft_diag_error(b->diag, WEFT_ERR_UNSUP, launch_where(&p->launch[i]),
                                    "%s: sizes that only data tells are for CPUs",
                                    weft_op_get(p->launch[i].op)->name);
@@ -287,7 +287,7 @@ static weft_err prepare_launches(build *b)
 {
     for (uint32_t i = 0; i < b->p->n_launch; i++) {
         const weft_spec_launch *l = &b->spec->launch[i];
-        if (!l->late && !l->view && !l->joined)
+        if (!l->dynamic && !l->view && !l->joined)
             WEFT_TRY(prepare_launch(b, i));
     }
     return WEFT_ERR_OK;

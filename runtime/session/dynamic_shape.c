@@ -1,4 +1,4 @@
-/* Late launches: shapes that only data tells.
+/* Launches of dynamic shape: only data tells the sizes of their results.
  *
  * Such a launch is inferred with the data of all its operands, its results live on the heap until
  * the session's next run, and its kernel is prepared, run and dropped on the spot. */
@@ -10,24 +10,24 @@
 
 enum { HEADER = 64 };
 
-void weft_late__reset(weft_session *s)
+void weft_dynamic_shape__reset(weft_session *s)
 {
     while (s->block) {
-        weft_late_block *next = s->block->next;
+        weft_dynamic_shape_block *next = s->block->next;
         weft_engine__give(s->engine, s->block->bytes);
         free(s->block);
         s->block = next;
     }
 }
 
-weft_err weft_late__alloc(weft_session *s, uint64_t bytes, weft_diag *diag, void **out)
+weft_err weft_dynamic_shape__alloc(weft_session *s, uint64_t bytes, weft_diag *diag, void **out)
 {
     uint64_t total;
     if (!weft_size_add(bytes, 2 * HEADER, &total) || total > SIZE_MAX / 2)
         return WEFT_ERR_NOMEM;
     total = weft_align_up(total, HEADER);
     WEFT_TRY(weft_engine__take(s->engine, total, diag));
-    weft_late_block *block = aligned_alloc(HEADER, total);
+    weft_dynamic_shape_block *block = aligned_alloc(HEADER, total);
     if (!block) {
         weft_engine__give(s->engine, total);
         return WEFT_ERR_NOMEM;
@@ -42,7 +42,7 @@ weft_err weft_late__alloc(weft_session *s, uint64_t bytes, weft_diag *diag, void
 /* What value v is at this moment. */
 static weft_slot slot_of(weft_session *s, const weft_spec *spec, uint32_t v)
 {
-    return spec->value[v].place == WEFT_PLACE_DYNAMIC ? s->late[v] : spec->value[v].slot;
+    return spec->value[v].place == WEFT_PLACE_DYNAMIC ? s->dynamic[v] : spec->value[v].slot;
 }
 
 /* Learns data symbols from a type whose dims are now known. */
@@ -65,7 +65,7 @@ static weft_err place_results(weft_session *s, const weft_bundle_launch *l, cons
         if (!l->out[k])
             continue;
         const weft_ttype *declared = &s->program->value[l->out[k] - 1].type;
-        weft_slot *slot = &s->late[l->out[k]];
+        weft_slot *slot = &s->dynamic[l->out[k]];
         uint64_t bytes;
         memset(slot, 0, sizeof *slot);
         slot->present = true;
@@ -83,7 +83,7 @@ static weft_err place_results(weft_session *s, const weft_bundle_launch *l, cons
             return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = l->item},
                                    "%s: result %u does not have the type the program says",
                                    weft_op_get(l->op)->name, k);
-        WEFT_TRY(weft_late__alloc(s, bytes, diag, &slot->tensor.data));
+        WEFT_TRY(weft_dynamic_shape__alloc(s, bytes, diag, &slot->tensor.data));
         bind_symbols(s, declared, slot->tensor.dim);
     }
     return WEFT_ERR_OK;
@@ -104,7 +104,7 @@ static weft_err run_kernel(weft_session *s, weft_prep *prep, const weft_slot *sl
     WEFT_TRY(s->engine->driver->prepare(prep));
     weft_err err = WEFT_ERR_OK;
     if (prep->scratch_bytes)
-        err = weft_late__alloc(s, prep->scratch_bytes, diag, &arg[n]);
+        err = weft_dynamic_shape__alloc(s, prep->scratch_bytes, diag, &arg[n]);
     if (err == WEFT_ERR_OK) {
         err = prep->run(prep->state, arg);
         if (err != WEFT_ERR_OK)
@@ -117,7 +117,7 @@ static weft_err run_kernel(weft_session *s, weft_prep *prep, const weft_slot *sl
     return err;
 }
 
-static weft_err run_late(weft_session *s, weft_spec *spec, uint32_t launch, weft_diag *diag)
+static weft_err run_dynamic(weft_session *s, weft_spec *spec, uint32_t launch, weft_diag *diag)
 {
     const weft_bundle_launch *l = &s->program->launch[launch];
     weft_attrs attrs;
@@ -150,7 +150,7 @@ static weft_err run_late(weft_session *s, weft_spec *spec, uint32_t launch, weft
     WEFT_TRY(place_results(s, l, type, diag));
     for (uint32_t k = 0; k < l->n_out; k++)
         if (l->out[k])
-            slot[l->n_in + k] = s->late[l->out[k]];
+            slot[l->n_in + k] = s->dynamic[l->out[k]];
     weft_prep prep = {.engine = s->engine,
                       .op = l->op,
                       .attrs = attrs,
@@ -167,7 +167,7 @@ static weft_err run_late(weft_session *s, weft_spec *spec, uint32_t launch, weft
     return run_kernel(s, &prep, slot, diag);
 }
 
-weft_err weft_late__run(weft_session *s, weft_spec *spec, uint32_t launch, weft_diag *diag)
+weft_err weft_dynamic_shape__run(weft_session *s, weft_spec *spec, uint32_t launch, weft_diag *diag)
 {
     jmp_buf env;
     weft_arena_mark mark = weft_arena_get_mark(s->scratch);
@@ -177,7 +177,7 @@ weft_err weft_late__run(weft_session *s, weft_spec *spec, uint32_t launch, weft_
         return WEFT_ERR_NOMEM;
     }
     weft_arena_guard(s->scratch, &env);
-    weft_err err = run_late(s, spec, launch, diag);
+    weft_err err = run_dynamic(s, spec, launch, diag);
     weft_arena_guard(s->scratch, NULL);
     weft_arena_reset(s->scratch, mark);
     return err;
