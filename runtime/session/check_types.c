@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-void weft_slot__to_operand(const weft_slot *slot, weft_operand *out)
+void weft_launch__to_operand(const weft_slot *slot, weft_operand *out)
 {
     memset(out, 0, sizeof *out);
     out->present = slot->present;
@@ -31,13 +31,13 @@ static bool agrees(const weft_slot *slot, const weft_ttype *t)
     return true;
 }
 
-weft_err weft_spec__check_types(const weft_prep *prep, weft_arena *scratch)
+weft_err weft_specialisation__check_types(const weft_prep *prep, weft_arena *scratch)
 {
     weft_operand *in = weft_arena_array(scratch, prep->n_in, sizeof *in);
     weft_ttype *type = weft_arena_array(scratch, prep->n_out, sizeof *type);
     const weft_dim **content = weft_arena_array(scratch, prep->n_out, sizeof *content);
     for (uint32_t k = 0; k < prep->n_in; k++)
-        weft_slot__to_operand(&prep->in[k], &in[k]);
+        weft_launch__to_operand(&prep->in[k], &in[k]);
     weft_infer_ctx cx = {.op = weft_op_get(prep->op),
                          .attrs = prep->attrs,
                          .pool = weft_dimpool_create(scratch),

@@ -40,7 +40,7 @@ weft_err weft_dynamic_shape__alloc(weft_session *s, uint64_t bytes, weft_diag *d
 }
 
 /* What value v is at this moment. */
-static weft_slot slot_of(weft_session *s, const weft_spec *spec, uint32_t v)
+static weft_slot slot_of(weft_session *s, const weft_specialisation *spec, uint32_t v)
 {
     return spec->value[v].place == WEFT_PLACE_DYNAMIC ? s->dynamic[v] : spec->value[v].slot;
 }
@@ -117,7 +117,8 @@ static weft_err run_kernel(weft_session *s, weft_prep *prep, const weft_slot *sl
     return err;
 }
 
-static weft_err run_dynamic(weft_session *s, weft_spec *spec, uint32_t launch, weft_diag *diag)
+static weft_err run_dynamic(weft_session *s, weft_specialisation *spec, uint32_t launch,
+                            weft_diag *diag)
 {
     const weft_bundle_launch *l = &s->program->launch[launch];
     weft_attrs attrs;
@@ -127,13 +128,14 @@ static weft_err run_dynamic(weft_session *s, weft_spec *spec, uint32_t launch, w
     weft_ttype *type = weft_arena_array(s->scratch, l->n_out, sizeof *type);
     const weft_dim **content = weft_arena_array(s->scratch, l->n_out, sizeof *content);
 
-    WEFT_TRY(weft_spec__attrs(s->program, l, s->symbol, s->n_symbol, s->scratch, diag, &attrs));
+    WEFT_TRY(weft_specialisation__attrs(s->program, l, s->symbol, s->n_symbol, s->scratch, diag,
+                                        &attrs));
     for (uint32_t k = 0; k < l->n_in; k++) {
         if (l->in[k])
             slot[k] = slot_of(s, spec, l->in[k]);
         if (slot[k].weight)
             WEFT_TRY(weft_engine__check_weight(s->engine, slot[k].weight, diag));
-        weft_slot__to_operand(&slot[k], &in[k]);
+        weft_launch__to_operand(&slot[k], &in[k]);
     }
     weft_infer_ctx cx = {.op = weft_op_get(l->op),
                          .attrs = attrs,
@@ -167,7 +169,8 @@ static weft_err run_dynamic(weft_session *s, weft_spec *spec, uint32_t launch, w
     return run_kernel(s, &prep, slot, diag);
 }
 
-weft_err weft_dynamic_shape__run(weft_session *s, weft_spec *spec, uint32_t launch, weft_diag *diag)
+weft_err weft_dynamic_shape__run(weft_session *s, weft_specialisation *spec, uint32_t launch,
+                                 weft_diag *diag)
 {
     jmp_buf env;
     weft_arena_mark mark = weft_arena_get_mark(s->scratch);

@@ -16,8 +16,8 @@
  * left out of the fit. */
 static const uint64_t library_bytes = 5484000, conv_code_bytes = 52600;
 
-static void add_up(const weft_session *s, const weft_spec *spec, const weft_weight_count *count,
-                   uint64_t program_bytes, weft_memory_plan *out)
+static void add_up(const weft_session *s, const weft_specialisation *spec,
+                   const weft_weight_count *count, uint64_t program_bytes, weft_memory_plan *out)
 {
     const weft_bundle_program *p = s->program;
     *out = (weft_memory_plan){.arena_bytes = spec->arena_bytes,
@@ -44,7 +44,7 @@ weft_err weft_memory_plan_make(weft_bundle *bundle, const char *model, const int
     weft_weight_count count = {0};
     weft_engine *engine = NULL;
     weft_session *session = NULL;
-    weft_spec *spec = NULL;
+    weft_specialisation *spec = NULL;
     count.in_file = calloc((size_t)bundle->n_weight + 1, sizeof *count.in_file);
     if (!count.in_file)
         return WEFT_ERR_NOMEM;
@@ -56,14 +56,14 @@ weft_err weft_memory_plan_make(weft_bundle *bundle, const char *model, const int
     if (err == WEFT_ERR_OK) {
         if (engine->driver->begin)
             engine->driver->begin(engine);
-        err = weft_spec__make(session, symbol, diag, &spec);
+        err = weft_specialisation__make(session, symbol, diag, &spec);
         if (engine->driver->end)
             engine->driver->end(engine);
     }
     if (err == WEFT_ERR_OK)
         add_up(session, spec, &count, program_bytes, out);
     if (session)
-        weft_spec__destroy(session, spec);
+        weft_specialisation__destroy(session, spec);
     weft_session_close(session);
     weft_engine_close(engine);
     free(count.in_file);

@@ -50,8 +50,8 @@ void weft_session_close(weft_session *session)
     if (!session)
         return;
     weft_dynamic_shape__reset(session);
-    for (uint32_t i = 0; i < WEFT_SPEC_MAX; i++)
-        weft_spec__destroy(session, session->spec[i]);
+    for (uint32_t i = 0; i < WEFT_SPECIALISATION_MAX; i++)
+        weft_specialisation__destroy(session, session->spec[i]);
     weft_engine__release(session->engine, &session->own_memory);
     if (session->engine->driver->own)
         weft_session__close_device(session);
@@ -93,10 +93,10 @@ static weft_err fail_launch(weft_session *s, uint32_t i, weft_err err, weft_diag
     return weft_launch__fail(l->op, (weft_where){.item = l->item}, err, diag);
 }
 
-static weft_err run_profiled(weft_session *s, weft_spec *spec, weft_diag *diag)
+static weft_err run_profiled(weft_session *s, weft_specialisation *spec, weft_diag *diag)
 {
     for (uint32_t i = 0; i < s->program->n_launch; i++) {
-        weft_spec_launch *l = &spec->launch[i];
+        weft_specialisation_launch *l = &spec->launch[i];
         double start = now_us();
         weft_err err = WEFT_ERR_OK;
         if (l->run)
@@ -115,11 +115,11 @@ static weft_err run_profiled(weft_session *s, weft_spec *spec, weft_diag *diag)
     return WEFT_ERR_OK;
 }
 
-static weft_err run_launches(weft_session *s, weft_spec *spec, weft_diag *diag)
+static weft_err run_launches(weft_session *s, weft_specialisation *spec, weft_diag *diag)
 {
     if (s->profile)
         return run_profiled(s, spec, diag);
-    const weft_spec_launch *l = spec->launch;
+    const weft_specialisation_launch *l = spec->launch;
     for (uint32_t i = 0; i < s->program->n_launch; i++, l++) {
         if (l->run) {
             weft_err err = l->run(l->state, l->arg);
@@ -132,11 +132,11 @@ static weft_err run_launches(weft_session *s, weft_spec *spec, weft_diag *diag)
     return WEFT_ERR_OK;
 }
 
-static void give_outputs(weft_session *s, weft_spec *spec, weft_tensor *out)
+static void give_outputs(weft_session *s, weft_specialisation *spec, weft_tensor *out)
 {
     for (uint32_t i = 0; i < s->program->n_output; i++) {
         uint32_t v = s->program->output[i].value;
-        const weft_spec_value *value = &spec->value[v];
+        const weft_specialisation_value *value = &spec->value[v];
         if (value->place == WEFT_PLACE_DYNAMIC) {
             out[i] = s->dynamic[v].tensor;
             continue;
@@ -152,7 +152,7 @@ static void give_outputs(weft_session *s, weft_spec *spec, weft_tensor *out)
 }
 
 /* Points at the inputs; kernels want elements aligned to their size, so that others are copied. */
-static weft_err take_inputs(weft_session *s, weft_spec *spec, const weft_tensor *in,
+static weft_err take_inputs(weft_session *s, weft_specialisation *spec, const weft_tensor *in,
                             weft_diag *diag)
 {
     for (uint32_t i = 0; i < s->program->n_input; i++) {
@@ -168,7 +168,7 @@ static weft_err take_inputs(weft_session *s, weft_spec *spec, const weft_tensor 
     for (uint32_t i = 0; i < spec->n_patch; i++)
         *spec->patch[i].at = (void *)(uintptr_t)s->input[spec->patch[i].input];
     for (uint32_t i = 0; i < spec->n_alias; i++) {
-        weft_spec_value *v = &spec->value[spec->alias[i]];
+        weft_specialisation_value *v = &spec->value[spec->alias[i]];
         v->slot.tensor.data = (void *)(uintptr_t)s->input[spec->value[v->root].input];
     }
     return WEFT_ERR_OK;
@@ -178,7 +178,7 @@ weft_err weft_session_run(weft_session *session, const weft_tensor *in, uint32_t
                           weft_diag *diag, weft_tensor *out, uint32_t n_out)
 {
     weft_session *s = session;
-    weft_spec *spec;
+    weft_specialisation *spec;
 
     weft_dynamic_shape__reset(s);
     for (uint32_t i = s->program->n_symbol; i < s->n_symbol; i++)
@@ -194,9 +194,9 @@ weft_err weft_session_run(weft_session *session, const weft_tensor *in, uint32_t
                                s->program->n_output);
     if (s->engine->driver->begin)
         s->engine->driver->begin(s->engine);
-    weft_err err = weft_spec__get(s, s->symbol, diag, &spec);
+    weft_err err = weft_specialisation__get(s, s->symbol, diag, &spec);
     if (err == WEFT_ERR_OK)
-        err = weft_spec__bind(s, spec, diag);
+        err = weft_specialisation__bind(s, spec, diag);
     if (err == WEFT_ERR_OK && s->engine->driver->own) {
         err = weft_session__run_device(s, spec, in, diag, out);
         if (s->engine->driver->end)
@@ -216,14 +216,14 @@ weft_err weft_session_run(weft_session *session, const weft_tensor *in, uint32_t
 
 static weft_err make_ready(weft_session *s, const int64_t *symbol, weft_diag *diag)
 {
-    weft_spec *spec;
+    weft_specialisation *spec;
     if (s->engine->driver->begin)
         s->engine->driver->begin(s->engine);
-    weft_err err = weft_spec__get(s, symbol, diag, &spec);
+    weft_err err = weft_specialisation__get(s, symbol, diag, &spec);
     if (err == WEFT_ERR_OK)
-        err = weft_spec__bind(s, spec, diag);
+        err = weft_specialisation__bind(s, spec, diag);
     if (err == WEFT_ERR_OK && s->engine->driver->own)
-        err = weft_spec__fuse(s, spec, diag);
+        err = weft_specialisation__fuse(s, spec, diag);
     if (s->engine->driver->end)
         s->engine->driver->end(s->engine);
     return err;

@@ -66,7 +66,7 @@ void weft_session__close_device(weft_session *s)
 /* -- Specialisations ------------------------------------------------------------------------ */
 
 /* Inputs and outputs behind each other; the launches that run. */
-void weft_spec__place_device(weft_session *s, weft_spec *spec)
+void weft_specialisation__place_device(weft_session *s, weft_specialisation *spec)
 {
     const weft_bundle_program *p = s->program;
     weft_bound *bound = weft_arena_array(spec->arena, p->n_launch, sizeof *bound);
@@ -88,7 +88,7 @@ void weft_spec__place_device(weft_session *s, weft_spec *spec)
                 .launch = i, .state = spec->launch[i].state, .arg = spec->launch[i].arg};
 }
 
-weft_err weft_spec__fuse(weft_session *s, weft_spec *spec, weft_diag *diag)
+weft_err weft_specialisation__fuse(weft_session *s, weft_specialisation *spec, weft_diag *diag)
 {
     if (spec->fused && spec->fused_base == spec->base)
         return WEFT_ERR_OK;
@@ -100,7 +100,7 @@ weft_err weft_spec__fuse(weft_session *s, weft_spec *spec, weft_diag *diag)
 
 /* -- Running -------------------------------------------------------------------------------- */
 
-static weft_err take_host(weft_session *s, const weft_spec *spec, weft_diag *diag)
+static weft_err take_host(weft_session *s, const weft_specialisation *spec, weft_diag *diag)
 {
     const weft_device_ops *own = s->engine->driver->own;
     if (s->host && spec->host_bytes <= s->host_bytes)
@@ -120,7 +120,7 @@ static weft_err take_host(weft_session *s, const weft_spec *spec, weft_diag *dia
     return WEFT_ERR_OK;
 }
 
-static weft_err copy_inputs(weft_session *s, const weft_spec *spec, const weft_tensor *in,
+static weft_err copy_inputs(weft_session *s, const weft_specialisation *spec, const weft_tensor *in,
                             weft_diag *diag)
 {
     for (uint32_t i = 0; i < s->program->n_input; i++) {
@@ -135,12 +135,12 @@ static weft_err copy_inputs(weft_session *s, const weft_spec *spec, const weft_t
                                            spec->input_bytes, diag);
 }
 
-static weft_err copy_outputs(weft_session *s, const weft_spec *spec, weft_diag *diag,
+static weft_err copy_outputs(weft_session *s, const weft_specialisation *spec, weft_diag *diag,
                              weft_tensor *out)
 {
     weft_err err = WEFT_ERR_OK;
     for (uint32_t i = 0; err == WEFT_ERR_OK && i < s->program->n_output; i++) {
-        const weft_spec_value *v = &spec->value[s->program->output[i].value];
+        const weft_specialisation_value *v = &spec->value[s->program->output[i].value];
         out[i] = v->slot.tensor;
         out[i].data = s->host + spec->output_at[i];
         if (v->bytes)
@@ -150,25 +150,25 @@ static weft_err copy_outputs(weft_session *s, const weft_spec *spec, weft_diag *
     return err;
 }
 
-static weft_err run_all(weft_session *s, weft_spec *spec, weft_diag *diag)
+static weft_err run_all(weft_session *s, weft_specialisation *spec, weft_diag *diag)
 {
     const weft_device_ops *own = s->engine->driver->own;
     if (!s->profile)
         return own->run_fused(s->engine, s->queue, spec->fused, diag);
     WEFT_TRY(own->run_timed(s->engine, s->queue, spec->fused, s->sum_us, diag));
     for (uint32_t i = 0; i < s->program->n_launch; i++) {
-        const weft_spec_launch *l = &spec->launch[i];
+        const weft_specialisation_launch *l = &spec->launch[i];
         s->time[i].variant = l->state ? l->variant : l->joined ? "joined" : "view";
     }
     s->n_profiled++;
     return WEFT_ERR_OK;
 }
 
-weft_err weft_session__run_device(weft_session *s, weft_spec *spec, const weft_tensor *in,
+weft_err weft_session__run_device(weft_session *s, weft_specialisation *spec, const weft_tensor *in,
                                   weft_diag *diag, weft_tensor *out)
 {
     WEFT_TRY(take_host(s, spec, diag));
-    WEFT_TRY(weft_spec__fuse(s, spec, diag));
+    WEFT_TRY(weft_specialisation__fuse(s, spec, diag));
     weft_err err = copy_inputs(s, spec, in, diag);
     if (err == WEFT_ERR_OK)
         err = run_all(s, spec, diag);

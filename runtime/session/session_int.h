@@ -14,9 +14,13 @@
 
 /* Specialisations that a session keeps: on the host fewer, whose kernels have memory of their own.
  */
-enum { WEFT_SPEC_MAX = 64, WEFT_SPEC_HOST_MAX = 16, WEFT_LAUNCH_ARG_MAX = 4096 };
+enum {
+    WEFT_SPECIALISATION_MAX = 64,
+    WEFT_SPECIALISATION_HOST_MAX = 16,
+    WEFT_LAUNCH_ARG_MAX = 4096
+};
 
-typedef struct weft_spec_value {
+typedef struct weft_specialisation_value {
     weft_place place;
     uint32_t root;   /* value with the memory; itself when it is no alias */
     uint32_t input;  /* WEFT_PLACE_INPUT: index */
@@ -24,9 +28,9 @@ typedef struct weft_spec_value {
     uint64_t bytes;
     uint64_t shift; /* WEFT_PLACE_ALIAS: bytes behind the root's start */
     weft_slot slot; /* tensor.data: address, once bound */
-} weft_spec_value;
+} weft_specialisation_value;
 
-typedef struct weft_spec_launch {
+typedef struct weft_specialisation_launch {
     weft_kernel_fn run; /* NULL: nothing to do (a view), or a dynamic shape */
     void *state;
     void **arg; /* n_in + n_out + 1 */
@@ -37,20 +41,20 @@ typedef struct weft_spec_launch {
     bool dynamic;
     bool view;   /* the result has the bytes of the operand */
     bool joined; /* a concatenation whose operands lie in its result */
-} weft_spec_launch;
+} weft_specialisation_launch;
 
 /* An address that follows an input. */
-typedef struct weft_spec_patch {
+typedef struct weft_specialisation_patch {
     void **at;
     uint32_t input;
-} weft_spec_patch;
+} weft_specialisation_patch;
 
-typedef struct weft_spec {
+typedef struct weft_specialisation {
     int64_t *symbol;
-    weft_arena *arena;      /* holds all below */
-    weft_spec_value *value; /* [v], v from 1 */
-    weft_spec_launch *launch;
-    weft_spec_patch *patch;
+    weft_arena *arena;                /* holds all below */
+    weft_specialisation_value *value; /* [v], v from 1 */
+    weft_specialisation_launch *launch;
+    weft_specialisation_patch *patch;
     uint32_t n_patch;
     uint32_t *alias; /* values that lie in an input */
     uint32_t n_alias;
@@ -69,7 +73,7 @@ typedef struct weft_spec {
     bool planned;           /* values lie where the bundle says */
     const char *base;       /* memory that addresses point into */
     uint64_t last_use;
-} weft_spec;
+} weft_specialisation;
 
 typedef struct weft_dynamic_shape_block {
     struct weft_dynamic_shape_block *next;
@@ -79,8 +83,8 @@ typedef struct weft_dynamic_shape_block {
 struct weft_session {
     weft_engine *engine;
     const weft_bundle_program *program;
-    weft_spec *spec[WEFT_SPEC_MAX];
-    const weft_spec *now; /* that of the last run */
+    weft_specialisation *spec[WEFT_SPECIALISATION_MAX];
+    const weft_specialisation *now; /* that of the last run */
     uint64_t clock;
     weft_memory *memory, own_memory; /* arena of activations and results: its own or the engine's */
     /* Of devices with memory of their own. */
@@ -102,33 +106,35 @@ struct weft_session {
 };
 
 /* Finds or makes the specialisation for these values of the program's symbols. */
-WEFT_MUST_USE weft_err weft_spec__get(weft_session *s, const int64_t *symbol, weft_diag *diag,
-                                      weft_spec **out);
+WEFT_MUST_USE weft_err weft_specialisation__get(weft_session *s, const int64_t *symbol,
+                                                weft_diag *diag, weft_specialisation **out);
 /* Kernels and offsets of a specialisation, which the caller destroys; nothing is allocated for it.
  */
-WEFT_MUST_USE weft_err weft_spec__make(weft_session *s, const int64_t *symbol, weft_diag *diag,
-                                       weft_spec **out);
+WEFT_MUST_USE weft_err weft_specialisation__make(weft_session *s, const int64_t *symbol,
+                                                 weft_diag *diag, weft_specialisation **out);
 /* Points everything at the session's memory. */
-weft_err weft_spec__bind(weft_session *s, weft_spec *spec, weft_diag *diag);
-void weft_spec__destroy(weft_session *s, weft_spec *spec);
+weft_err weft_specialisation__bind(weft_session *s, weft_specialisation *spec, weft_diag *diag);
+void weft_specialisation__destroy(weft_session *s, weft_specialisation *spec);
 /* Attributes with DIMS evaluated. INPUT when a symbol is missing. */
-WEFT_MUST_USE weft_err weft_spec__attrs(const weft_bundle_program *program,
-                                        const weft_bundle_launch *launch, const int64_t *symbol,
-                                        uint32_t n_symbol, weft_arena *arena, weft_diag *diag,
-                                        weft_attrs *out);
+WEFT_MUST_USE weft_err weft_specialisation__attrs(const weft_bundle_program *program,
+                                                  const weft_bundle_launch *launch,
+                                                  const int64_t *symbol, uint32_t n_symbol,
+                                                  weft_arena *arena, weft_diag *diag,
+                                                  weft_attrs *out);
 /* INPUT when the results are not what inference makes of the operands. */
-WEFT_MUST_USE weft_err weft_spec__check_types(const weft_prep *prep, weft_arena *scratch);
+WEFT_MUST_USE weft_err weft_specialisation__check_types(const weft_prep *prep, weft_arena *scratch);
 /* The parts of a session, a specialisation and a run where the device has memory of its own. */
 WEFT_MUST_USE weft_err weft_session__open_device(weft_session *s, weft_diag *diag);
 void weft_session__close_device(weft_session *s);
-void weft_spec__place_device(weft_session *s, weft_spec *spec);
-WEFT_MUST_USE weft_err weft_spec__fuse(weft_session *s, weft_spec *spec, weft_diag *diag);
-WEFT_MUST_USE weft_err weft_session__run_device(weft_session *s, weft_spec *spec,
+void weft_specialisation__place_device(weft_session *s, weft_specialisation *spec);
+WEFT_MUST_USE weft_err weft_specialisation__fuse(weft_session *s, weft_specialisation *spec,
+                                                 weft_diag *diag);
+WEFT_MUST_USE weft_err weft_session__run_device(weft_session *s, weft_specialisation *spec,
                                                 const weft_tensor *in, weft_diag *diag,
                                                 weft_tensor *out);
-void weft_slot__to_operand(const weft_slot *slot, weft_operand *out);
-WEFT_MUST_USE weft_err weft_dynamic_shape__run(weft_session *s, weft_spec *spec, uint32_t launch,
-                                               weft_diag *diag);
+void weft_launch__to_operand(const weft_slot *slot, weft_operand *out);
+WEFT_MUST_USE weft_err weft_dynamic_shape__run(weft_session *s, weft_specialisation *spec,
+                                               uint32_t launch, weft_diag *diag);
 /* Memory until the next run, 64-byte aligned. */
 /* The message of a kernel that failed; `err`. */
 weft_err weft_launch__fail(weft_op_id op, weft_where where, weft_err err, weft_diag *diag);

@@ -15,7 +15,7 @@ enum { ALIGN = 64 };
 typedef struct build {
     weft_session *s;
     const weft_bundle_program *p;
-    weft_spec *spec;
+    weft_specialisation *spec;
     weft_diag *diag;
     uint32_t *first, *last;  /* [v]: life of a root in launches */
     weft_place_level *level; /* [launch]; on devices with memory of their own */
@@ -31,7 +31,7 @@ static weft_where launch_where(const weft_bundle_launch *l)
 static weft_err place_value(build *b, uint32_t v)
 {
     const weft_bundle_value *from = &b->p->value[v - 1];
-    weft_spec_value *to = &b->spec->value[v];
+    weft_specialisation_value *to = &b->spec->value[v];
     weft_tensor *t = &to->slot.tensor;
 
     to->root = v;
@@ -133,7 +133,7 @@ static void find_places(build *b, weft_place_launch *launch)
     weft_place_value *place = weft_arena_array(arena, (size_t)p->n_value + 1, sizeof *place);
     uint32_t *output = weft_arena_array(arena, p->n_output, sizeof *output);
     for (uint32_t v = 1; v <= p->n_value; v++) {
-        const weft_spec_value *from = &b->spec->value[v];
+        const weft_specialisation_value *from = &b->spec->value[v];
         place[v] = (weft_place_value){.place = from->place,
                                       .dtype = from->slot.tensor.dtype,
                                       .layout = from->slot.layout,
@@ -149,7 +149,7 @@ static void find_places(build *b, weft_place_launch *launch)
         weft_place_levels(launch, p->n_launch, maker, b->level);
     }
     for (uint32_t v = 1; v <= p->n_value; v++) {
-        weft_spec_value *to = &b->spec->value[v];
+        weft_specialisation_value *to = &b->spec->value[v];
         to->place = place[v].place;
         to->root = place[v].root;
         to->shift = place[v].shift;
@@ -179,7 +179,7 @@ static weft_err place_values(build *b)
         made[v] = b->spec->value[v].place == WEFT_PLACE_WEIGHT;
     }
     for (uint32_t i = 0; i < p->n_input; i++) {
-        weft_spec_value *in = &b->spec->value[p->input[i].value];
+        weft_specialisation_value *in = &b->spec->value[p->input[i].value];
         if (p->input[i].value == 0 || p->input[i].value > p->n_value ||
             in->place != WEFT_PLACE_NONE || in->slot.layout != WEFT_LAYOUT_PLAIN)
             return weft_diag_error(b->diag, WEFT_ERR_INPUT, (weft_where){0},
@@ -209,9 +209,10 @@ static weft_err place_values(build *b)
 
 /* -- Kernels -------------------------------------------------------------------------------- */
 
-weft_err weft_spec__attrs(const weft_bundle_program *program, const weft_bundle_launch *launch,
-                          const int64_t *symbol, uint32_t n_symbol, weft_arena *arena,
-                          weft_diag *diag, weft_attrs *out)
+weft_err weft_specialisation__attrs(const weft_bundle_program *program,
+                                    const weft_bundle_launch *launch, const int64_t *symbol,
+                                    uint32_t n_symbol, weft_arena *arena, weft_diag *diag,
+                                    weft_attrs *out)
 {
     const weft_attr *bad =
         weft_attrs_bind(launch->attrs, program->dims, symbol, n_symbol, arena, out);
@@ -223,7 +224,7 @@ weft_err weft_spec__attrs(const weft_bundle_program *program, const weft_bundle_
 }
 
 /* What its address on a device is a multiple of. */
-static uint32_t alignment(const weft_spec_value *v)
+static uint32_t alignment(const weft_specialisation_value *v)
 {
     uint64_t shift = v->shift | ALIGN;
     return (uint32_t)(shift & (~shift + 1));
@@ -232,7 +233,7 @@ static uint32_t alignment(const weft_spec_value *v)
 static weft_err prepare_launch(build *b, uint32_t i)
 {
     const weft_bundle_launch *l = &b->p->launch[i];
-    weft_spec_launch *to = &b->spec->launch[i];
+    weft_specialisation_launch *to = &b->spec->launch[i];
     weft_arena *arena = b->spec->arena;
     weft_slot *slot = weft_arena_array(arena, l->n_in + l->n_out, sizeof *slot);
     bool empty = true;
@@ -253,8 +254,8 @@ static weft_err prepare_launch(build *b, uint32_t i)
         if (l->out[k] && weft_tensor_numel(&slot[l->n_in + k].tensor) > 0)
             empty = false;
     }
-    WEFT_TRY(
-        weft_spec__attrs(b->p, l, b->spec->symbol, b->p->n_symbol, arena, b->diag, &to->attrs));
+    WEFT_TRY(weft_specialisation__attrs(b->p, l, b->spec->symbol, b->p->n_symbol, arena, b->diag,
+                                        &to->attrs));
     weft_prep prep = {.engine = b->s->engine,
                       .op = l->op,
                       .attrs = to->attrs,
@@ -269,7 +270,7 @@ static weft_err prepare_launch(build *b, uint32_t i)
                       .symbol = b->spec->symbol,
                       .n_symbol = b->p->n_symbol};
     weft_arena_mark mark = weft_arena_get_mark(arena);
-    WEFT_TRY(weft_spec__check_types(&prep, arena));
+    WEFT_TRY(weft_specialisation__check_types(&prep, arena));
     weft_arena_reset(arena, mark);
     if (empty)
         return WEFT_ERR_OK;
@@ -286,7 +287,7 @@ static weft_err prepare_launch(build *b, uint32_t i)
 static weft_err prepare_launches(build *b)
 {
     for (uint32_t i = 0; i < b->p->n_launch; i++) {
-        const weft_spec_launch *l = &b->spec->launch[i];
+        const weft_specialisation_launch *l = &b->spec->launch[i];
         if (!l->dynamic && !l->view && !l->joined)
             WEFT_TRY(prepare_launch(b, i));
     }
@@ -299,7 +300,7 @@ static weft_err prepare_launches(build *b)
 static bool use_bucket(build *b)
 {
     const weft_bundle_bucket *bucket = NULL;
-    weft_spec_value *value = b->spec->value;
+    weft_specialisation_value *value = b->spec->value;
     for (uint32_t i = 0; i < b->p->n_bucket && !bucket; i++)
         if (memcmp(b->p->bucket[i].symbol, b->spec->symbol, b->p->n_symbol * sizeof(int64_t)) == 0)
             bucket = &b->p->bucket[i];
@@ -334,7 +335,7 @@ static bool use_bucket(build *b)
 /* Offsets of the values: the bundle's, else packed here. The blocks of both as they lie. */
 static weft_err pack_values(build *b, weft_block *block, size_t *out_n)
 {
-    weft_spec *spec = b->spec;
+    weft_specialisation *spec = b->spec;
     size_t n = 0;
     spec->planned = use_bucket(b);
     for (uint32_t v = 1; v <= b->p->n_value; v++)
@@ -358,7 +359,7 @@ static weft_err pack_values(build *b, weft_block *block, size_t *out_n)
 static weft_err pack(build *b)
 {
     const weft_bundle_program *p = b->p;
-    weft_spec *spec = b->spec;
+    weft_specialisation *spec = b->spec;
     size_t n_value, n = 0;
     weft_block *fixed = weft_arena_array(spec->arena, p->n_value, sizeof *fixed);
     weft_block *block =
@@ -371,7 +372,7 @@ static weft_err pack(build *b)
                                   .first = own ? b->level[i].first : i,
                                   .last = own ? b->level[i].last : i};
     for (uint32_t i = 0; i < p->n_output; i++) {
-        const weft_spec_value *v = &spec->value[p->output[i].value];
+        const weft_specialisation_value *v = &spec->value[p->output[i].value];
         weft_place place = spec->value[v->root].place;
         bool copied = !own && (place == WEFT_PLACE_WEIGHT || place == WEFT_PLACE_INPUT);
         block[n++] = (weft_block){.size = copied ? v->bytes : 0, .last = p->n_launch};
@@ -396,16 +397,17 @@ static weft_err pack(build *b)
 /* Inputs of launches that read memory of the caller. */
 static void list_patches(build *b)
 {
-    weft_spec *spec = b->spec;
-    WEFT_VEC(weft_spec_patch) list = {0};
+    weft_specialisation *spec = b->spec;
+    WEFT_VEC(weft_specialisation_patch) list = {0};
     for (uint32_t i = 0; i < b->p->n_launch; i++) {
         const weft_bundle_launch *l = &b->p->launch[i];
         for (uint32_t k = 0; spec->launch[i].arg && k < l->n_in; k++) {
             if (!l->in[k])
                 continue;
-            const weft_spec_value *root = &spec->value[spec->value[l->in[k]].root];
+            const weft_specialisation_value *root = &spec->value[spec->value[l->in[k]].root];
             if (root->place == WEFT_PLACE_INPUT) {
-                weft_spec_patch patch = {.at = &spec->launch[i].arg[k], .input = root->input};
+                weft_specialisation_patch patch = {.at = &spec->launch[i].arg[k],
+                                                   .input = root->input};
                 WEFT_VEC_PUSH(spec->arena, &list, patch);
             }
         }
@@ -418,10 +420,10 @@ static void list_patches(build *b)
             spec->alias[spec->n_alias++] = v;
 }
 
-static void *address(weft_session *s, const weft_spec *spec, uint32_t v)
+static void *address(weft_session *s, const weft_specialisation *spec, uint32_t v)
 {
     const weft_device_ops *own = s->engine->driver->own;
-    const weft_spec_value *root = &spec->value[spec->value[v].root];
+    const weft_specialisation_value *root = &spec->value[spec->value[v].root];
     if (root->place == WEFT_PLACE_ARENA)
         return (char *)s->memory->at + root->offset + spec->value[v].shift;
     if (own && root->place == WEFT_PLACE_INPUT)
@@ -461,7 +463,7 @@ static weft_err grow(weft_session *s, uint64_t bytes, weft_diag *diag)
     return WEFT_ERR_OK;
 }
 
-weft_err weft_spec__bind(weft_session *s, weft_spec *spec, weft_diag *diag)
+weft_err weft_specialisation__bind(weft_session *s, weft_specialisation *spec, weft_diag *diag)
 {
     if (spec->bytes > s->memory->bytes || !s->memory->at)
         WEFT_TRY(grow(s, spec->bytes ? spec->bytes : ALIGN, diag));
@@ -472,7 +474,7 @@ weft_err weft_spec__bind(weft_session *s, weft_spec *spec, weft_diag *diag)
         spec->value[v].slot.tensor.data = address(s, spec, v);
     for (uint32_t i = 0; i < s->program->n_launch; i++) {
         const weft_bundle_launch *l = &s->program->launch[i];
-        weft_spec_launch *to = &spec->launch[i];
+        weft_specialisation_launch *to = &spec->launch[i];
         if (!to->arg)
             continue;
         for (uint32_t k = 0; k < l->n_in; k++)
@@ -486,7 +488,7 @@ weft_err weft_spec__bind(weft_session *s, weft_spec *spec, weft_diag *diag)
 
 /* -- Life ----------------------------------------------------------------------------------- */
 
-void weft_spec__destroy(weft_session *s, weft_spec *spec)
+void weft_specialisation__destroy(weft_session *s, weft_specialisation *spec)
 {
     if (!spec)
         return;
@@ -499,10 +501,10 @@ void weft_spec__destroy(weft_session *s, weft_spec *spec)
     free(spec);
 }
 
-static weft_err build_spec(build *b, const int64_t *symbol)
+static weft_err build_specialisation(build *b, const int64_t *symbol)
 {
     jmp_buf env;
-    weft_spec *spec = b->spec;
+    weft_specialisation *spec = b->spec;
     weft_arena *arena = spec->arena;
 
     if (setjmp(env)) {
@@ -523,7 +525,7 @@ static weft_err build_spec(build *b, const int64_t *symbol)
     if (err == WEFT_ERR_OK)
         err = prepare_launches(b);
     if (err == WEFT_ERR_OK && b->s->engine->driver->own)
-        weft_spec__place_device(b->s, spec);
+        weft_specialisation__place_device(b->s, spec);
     if (err == WEFT_ERR_OK)
         err = pack(b);
     if (err == WEFT_ERR_OK)
@@ -532,10 +534,11 @@ static weft_err build_spec(build *b, const int64_t *symbol)
     return err;
 }
 
-weft_err weft_spec__make(weft_session *s, const int64_t *symbol, weft_diag *diag, weft_spec **out)
+weft_err weft_specialisation__make(weft_session *s, const int64_t *symbol, weft_diag *diag,
+                                   weft_specialisation **out)
 {
     jmp_buf env;
-    weft_spec *spec = calloc(1, sizeof *spec);
+    weft_specialisation *spec = calloc(1, sizeof *spec);
     if (!spec)
         return WEFT_ERR_NOMEM;
     spec->arena = weft_arena_create(0);
@@ -551,20 +554,21 @@ weft_err weft_spec__make(weft_session *s, const int64_t *symbol, weft_diag *diag
     weft_arena_guard(spec->arena, &env);
     spec->launch = weft_arena_array(spec->arena, s->program->n_launch, sizeof *spec->launch);
     build b = {.s = s, .p = s->program, .spec = spec, .diag = diag};
-    weft_err err = build_spec(&b, symbol);
+    weft_err err = build_specialisation(&b, symbol);
     if (err != WEFT_ERR_OK) {
-        weft_spec__destroy(s, spec);
+        weft_specialisation__destroy(s, spec);
         return err;
     }
     *out = spec;
     return WEFT_ERR_OK;
 }
 
-weft_err weft_spec__get(weft_session *s, const int64_t *symbol, weft_diag *diag, weft_spec **out)
+weft_err weft_specialisation__get(weft_session *s, const int64_t *symbol, weft_diag *diag,
+                                  weft_specialisation **out)
 {
     uint32_t at = 0;
     size_t bytes = s->program->n_symbol * sizeof *symbol;
-    uint32_t room = s->engine->driver->own ? WEFT_SPEC_MAX : WEFT_SPEC_HOST_MAX;
+    uint32_t room = s->engine->driver->own ? WEFT_SPECIALISATION_MAX : WEFT_SPECIALISATION_HOST_MAX;
     for (uint32_t i = 0; i < room; i++) {
         if (s->spec[i] && (bytes == 0 || memcmp(s->spec[i]->symbol, symbol, bytes) == 0)) {
             s->spec[i]->last_use = ++s->clock;
@@ -575,14 +579,14 @@ weft_err weft_spec__get(weft_session *s, const int64_t *symbol, weft_diag *diag,
         if (s->spec[at] && (!s->spec[i] || s->spec[i]->last_use < s->spec[at]->last_use))
             at = i;
     }
-    weft_spec *spec;
-    WEFT_TRY(weft_spec__make(s, symbol, diag, &spec));
+    weft_specialisation *spec;
+    WEFT_TRY(weft_specialisation__make(s, symbol, diag, &spec));
     /* To change an executable is quicker than to make one. */
     if (s->spec[at]) {
         spec->fused = s->spec[at]->fused;
         s->spec[at]->fused = NULL;
     }
-    weft_spec__destroy(s, s->spec[at]);
+    weft_specialisation__destroy(s, s->spec[at]);
     s->spec[at] = spec;
     spec->last_use = ++s->clock;
     s->now = *out = spec;
