@@ -1,10 +1,10 @@
-/* NVIDIA GPUs. Each node becomes steps (kernels of ours, products of cuBLASLt, copies) by the
+/* NVIDIA GPUs. Each node becomes commands (kernels of ours, products of cuBLASLt, copies) by the
  * emitter that its row in cuda/kernels.def names; the kernels are compiled to machine code for each
  * architecture of the target, and to PTX of the newest for those that come later.
  *
  * Shapes that only running tells have no place in launches that are recorded before: such nodes are
- * refused here. Views need no steps, nor do slices and concatenations where the runtime finds that
- * their result lies in their operand; they have steps for where it does not. */
+ * refused here. Views need no commands, nor do slices and concatenations where the runtime finds
+ * that their result lies in their operand; they have commands for where it does not. */
 #include "codegen/cuda/gen_int.h"
 
 #include <string.h>

@@ -14,9 +14,9 @@ typedef struct weft_backend {
     const char *brief;
     /* false: cannot be launched; *why is one sentence, static. */
     bool (*supports)(const weft_module *m, weft_node n, const char **why);
-    /* For devices that run code of ours; NULL: launches have no steps. `emit` sets the steps and
-     * the scratch memory of a launch and adds a message to the error that it returns; `finish` adds
-     * architectures, images and kernels to the bundle. */
+    /* For devices that run code of ours; NULL: launches have no commands. `emit` sets the commands
+     * and the scratch memory of a launch and adds a message to the error that it returns; `finish`
+     * adds architectures, images and kernels to the bundle. */
     weft_err (*start)(weft_device_code *code);
     weft_err (*emit)(weft_device_code *code, weft_node n, weft_bundle_launch *launch);
     weft_err (*finish)(weft_device_code *code, weft_bundle *bundle);

@@ -68,23 +68,25 @@ typedef struct weft_bundle_kernel {
 } weft_bundle_kernel;
 
 /* An argument of a kernel or of a library call. */
-typedef enum weft_step_arg_kind {
-    WEFT_STEP_ARG_NONE, /* none: a product without bias */
-    WEFT_STEP_ARG_IN,   /* address of operand `index` of the launch, `dim` bytes behind its start */
-    WEFT_STEP_ARG_OUT,  /* address of result `index`, likewise */
-    WEFT_STEP_ARG_SCRATCH, /* address in the launch's scratch memory, `dim` bytes behind its start
+typedef enum weft_command_arg_kind {
+    WEFT_COMMAND_ARG_NONE, /* none: a product without bias */
+    WEFT_COMMAND_ARG_IN,   /* address of operand `index` of the launch, `dim` bytes behind its start
                             */
-    WEFT_STEP_ARG_INT,     /* `dim`, as int32_t */
-    WEFT_STEP_ARG_FLOAT,   /* `f`, as float */
-    WEFT_STEP_ARG_KINDS
-} weft_step_arg_kind;
+    WEFT_COMMAND_ARG_OUT,  /* address of result `index`, likewise */
+    WEFT_COMMAND_ARG_SCRATCH, /* address in the launch's scratch memory, `dim` bytes behind its
+                               * start
+                               */
+    WEFT_COMMAND_ARG_INT,     /* `dim`, as int32_t */
+    WEFT_COMMAND_ARG_FLOAT,   /* `f`, as float */
+    WEFT_COMMAND_ARG_KINDS
+} weft_command_arg_kind;
 
-typedef struct weft_step_arg {
-    uint8_t kind; /* weft_step_arg_kind */
+typedef struct weft_bundle_arg {
+    uint8_t kind; /* weft_command_arg_kind */
     uint32_t index;
     weft_dim dim;
     float f;
-} weft_step_arg;
+} weft_bundle_arg;
 
 typedef enum weft_gemm_act {
     WEFT_GEMM_ACT_NONE,
@@ -96,17 +98,17 @@ typedef enum weft_gemm_act {
 /* d = act(alpha op(a) op(b) + beta c + bias), for each of `batch` matrices: op(a) m x k, op(b)
  * k x n, c and d m x n, all row-major, bias n; accumulated in f32. A leading dimension is the
  * distance of two rows as they lie in memory, a stride that of two matrices, both in elements. */
-typedef struct weft_step_gemm {
+typedef struct weft_bundle_gemm {
     weft_dtype dtype; /* f32, f16 or bf16, of all operands */
     uint8_t act;      /* weft_gemm_act */
     bool trans_a, trans_b;
     bool tf32; /* f32 operands may be rounded to TF32 */
     weft_dim m, n, k, batch;
-    weft_step_arg a, b, c, d, bias; /* c and bias may be NONE */
+    weft_bundle_arg a, b, c, d, bias; /* c and bias may be NONE */
     weft_dim lda, ldb, ldc, ldd;
     weft_dim stride_a, stride_b, stride_c, stride_d;
     float alpha, beta;
-} weft_step_gemm;
+} weft_bundle_gemm;
 
 /* What the library's algorithms for a product depend on. No bytes between: it is compared as it
  * lies. */
@@ -146,33 +148,33 @@ typedef struct weft_bundle_tuning {
     uint32_t n_algo;
 } weft_bundle_tuning;
 
-typedef enum weft_step_kind {
-    WEFT_STEP_KERNEL,
-    WEFT_STEP_GEMM, /* a library's: cuBLASLt */
-    WEFT_STEP_COPY, /* `bytes` from arg[1] to arg[0] */
-    WEFT_STEP_FILL, /* `bytes` of zero at arg[0] */
+typedef enum weft_command_kind {
+    WEFT_COMMAND_KERNEL,
+    WEFT_COMMAND_GEMM, /* a library's: cuBLASLt */
+    WEFT_COMMAND_COPY, /* `bytes` from arg[1] to arg[0] */
+    WEFT_COMMAND_FILL, /* `bytes` of zero at arg[0] */
     /* A kernel that does c, bias and act of the product before it, for where the library has no
      * algorithm that does: the product is then without them. Else left out. */
-    WEFT_STEP_FINISH,
-    WEFT_STEP_KINDS
-} weft_step_kind;
+    WEFT_COMMAND_FINISH,
+    WEFT_COMMAND_KINDS
+} weft_command_kind;
 
-static inline bool weft_step_is_kernel(uint32_t kind)
+static inline bool weft_command_is_kernel(uint32_t kind)
 {
-    return kind == WEFT_STEP_KERNEL || kind == WEFT_STEP_FINISH;
+    return kind == WEFT_COMMAND_KERNEL || kind == WEFT_COMMAND_FINISH;
 }
 
-/* One call of the device's interface. Steps of a launch run one after the other. One whose grid,
+/* One call of the device's interface. Commands of a launch run one after the other. One whose grid,
  * matrix or length is empty is left out. */
-typedef struct weft_bundle_step {
-    uint8_t kind;    /* weft_step_kind */
+typedef struct weft_bundle_command {
+    uint8_t kind;    /* weft_command_kind */
     uint32_t kernel; /* of the bundle, from 0 */
     weft_dim grid[3];
-    const weft_step_arg *arg; /* in the kernel's order */
+    const weft_bundle_arg *arg; /* in the kernel's order */
     uint32_t n_arg;
-    const weft_step_gemm *gemm;
+    const weft_bundle_gemm *gemm;
     weft_dim bytes;
-} weft_bundle_step;
+} weft_bundle_command;
 
 typedef struct weft_bundle_launch {
     weft_op_id op;
@@ -181,10 +183,10 @@ typedef struct weft_bundle_launch {
     const uint32_t *out; /* values; 0: not wanted */
     uint32_t n_out;
     weft_attrs attrs;
-    const char *item;             /* name of the ONNX node it came from, "" unknown */
-    const weft_bundle_step *step; /* on a GPU; none where the result lies in an operand */
-    uint32_t n_step;
-    weft_dim scratch_bytes; /* of its steps */
+    const char *item;                   /* name of the ONNX node it came from, "" unknown */
+    const weft_bundle_command *command; /* on a GPU; none where the result lies in an operand */
+    uint32_t n_command;
+    weft_dim scratch_bytes; /* of its commands */
 } weft_bundle_launch;
 
 typedef struct weft_bundle_port {

@@ -32,7 +32,7 @@ typedef enum weft_section_kind {
 
 enum { WEFT_BUNDLE_SECTIONS_MIN = WEFT_SECTION_WEIGHTS, WEFT_BUNDLE_SECTIONS = WEFT_SECTION_CODE };
 
-/* What a step may ask for; more is no GPU's. */
+/* What a command may ask for; more is no GPU's. */
 enum {
     WEFT_BUNDLE_ARCHS_MAX = 32,
     WEFT_BUNDLE_TUNINGS_MAX = 64,

@@ -407,7 +407,7 @@ static weft_err read_launches(weft_bundle__reader *r, const Weft__Bundle__Progra
         l->out = keep_indices(r, from->out, from->n_out);
         l->n_out = (uint32_t)from->n_out;
         l->item = keep(r, from->item);
-        WEFT_TRY(weft_bundle__read_steps(r, from, l));
+        WEFT_TRY(weft_bundle__read_commands(r, from, l));
     }
     r->p->launch = launch;
     r->p->n_launch = (uint32_t)m->n_launch;

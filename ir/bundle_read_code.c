@@ -1,8 +1,8 @@
 /* The part of the metadata that says how launches run on a GPU. Nothing is believed: images must
- * come in the one order that a writer has, steps must name kernels, operands and results that there
- * are, with as many arguments of the same classes wherever a kernel is used. What the code itself
- * does is not checked: a bundle is as trusted as a program. That addresses stay inside their values
- * is for the runtime, which knows the sizes. */
+ * come in the one order that a writer has, commands must name kernels, operands and results that
+ * there are, with as many arguments of the same classes wherever a kernel is used. What the code
+ * itself does is not checked: a bundle is as trusted as a program. That addresses stay inside their
+ * values is for the runtime, which knows the sizes. */
 #include "ir/bundle_read_int.h"
 
 #include "base/num.h"
@@ -215,22 +215,22 @@ weft_err weft_bundle__read_code(weft_bundle__reader *r, const weft_file *section
     return read_tunings(r);
 }
 
-/* -- Steps ------------------------------------------------------------------------------------- */
+/* -- Commands ---------------------------------------------------------------------------------- */
 
-typedef struct step_reader {
+typedef struct command_reader {
     weft_bundle__reader *r;
     const weft_bundle_launch *l;
-    size_t i; /* the step */
-} step_reader;
+    size_t i; /* the command */
+} command_reader;
 
-static weft_err refuse_step(const step_reader *s, const char *what)
+static weft_err refuse_command(const command_reader *s, const char *what)
 {
-    return weft_bundle__refuse(s->r, "%s: step %zu has a wrong %s", weft_op_get(s->l->op)->name,
+    return weft_bundle__refuse(s->r, "%s: command %zu has a wrong %s", weft_op_get(s->l->op)->name,
                                s->i, what);
 }
 
 /* Not negative where it is known, and told by the inputs. */
-static bool read_dim(const step_reader *s, int64_t code, weft_dim *out)
+static bool read_dim(const command_reader *s, int64_t code, weft_dim *out)
 {
     return weft_bundle__get_dim(s->r, code, out) && (!weft_dim_is_const(*out) || *out >= 0) &&
            !weft_dim_is_data(s->r->p->dims, *out);
@@ -243,91 +243,93 @@ static float float_of(uint32_t bits)
     return f;
 }
 
-static bool read_arg(const step_reader *s, const Weft__Bundle__Arg *m, weft_step_arg *arg)
+static bool read_arg(const command_reader *s, const Weft__Bundle__Arg *m, weft_bundle_arg *arg)
 {
     weft_dim dim;
     if (!read_dim(s, m->dim, &dim))
         return false;
     switch (m->kind) {
-    case WEFT_STEP_ARG_NONE:
+    case WEFT_COMMAND_ARG_NONE:
         if (m->index || m->dim || m->f)
             return false;
         break;
-    case WEFT_STEP_ARG_IN:
+    case WEFT_COMMAND_ARG_IN:
         if (m->index >= s->l->n_in || !s->l->in[m->index] || m->f)
             return false;
         break;
-    case WEFT_STEP_ARG_OUT:
+    case WEFT_COMMAND_ARG_OUT:
         if (m->index >= s->l->n_out || !s->l->out[m->index] || m->f)
             return false;
         break;
-    case WEFT_STEP_ARG_SCRATCH:
-    case WEFT_STEP_ARG_INT:
+    case WEFT_COMMAND_ARG_SCRATCH:
+    case WEFT_COMMAND_ARG_INT:
         if (m->index || m->f)
             return false;
         break;
-    case WEFT_STEP_ARG_FLOAT:
+    case WEFT_COMMAND_ARG_FLOAT:
         if (m->index || m->dim)
             return false;
         break;
     default:
         return false;
     }
-    *arg = (weft_step_arg){(uint8_t)m->kind, m->index, dim, float_of(m->f)};
+    *arg = (weft_bundle_arg){(uint8_t)m->kind, m->index, dim, float_of(m->f)};
     return true;
 }
 
-static weft_err read_args(const step_reader *s, const Weft__Bundle__Step *m, weft_step_arg **out)
+static weft_err read_args(const command_reader *s, const Weft__Bundle__Command *m,
+                          weft_bundle_arg **out)
 {
     if (m->n_arg > WEFT_BUNDLE_PARAMS_MAX)
-        return refuse_step(s, "number of arguments");
-    weft_step_arg *arg = weft_arena_array(s->r->arena, m->n_arg, sizeof *arg);
+        return refuse_command(s, "number of arguments");
+    weft_bundle_arg *arg = weft_arena_array(s->r->arena, m->n_arg, sizeof *arg);
     for (size_t i = 0; i < m->n_arg; i++)
         if (!read_arg(s, m->arg[i], &arg[i]))
-            return refuse_step(s, "argument");
+            return refuse_command(s, "argument");
     *out = arg;
     return WEFT_ERR_OK;
 }
 
-static bool is_written(const weft_step_arg *a)
+static bool is_written(const weft_bundle_arg *a)
 {
-    return a->kind == WEFT_STEP_ARG_OUT || a->kind == WEFT_STEP_ARG_SCRATCH;
+    return a->kind == WEFT_COMMAND_ARG_OUT || a->kind == WEFT_COMMAND_ARG_SCRATCH;
 }
 
-static bool is_address(const weft_step_arg *a)
+static bool is_address(const weft_bundle_arg *a)
 {
-    return a->kind == WEFT_STEP_ARG_IN || is_written(a);
+    return a->kind == WEFT_COMMAND_ARG_IN || is_written(a);
 }
 
-static weft_err read_kernel_step(const step_reader *s, const Weft__Bundle__Step *m,
-                                 const weft_step_arg *arg, weft_bundle_step *step)
+static weft_err read_kernel_command(const command_reader *s, const Weft__Bundle__Command *m,
+                                    const weft_bundle_arg *arg, weft_bundle_command *command)
 {
     weft_bundle__reader *r = s->r;
     char classes[WEFT_BUNDLE_PARAMS_MAX + 1] = "";
     if (m->kernel >= r->b->n_kernel || m->bytes || m->gemm)
-        return refuse_step(s, "kernel");
+        return refuse_command(s, "kernel");
     if (m->n_grid != 3)
-        return refuse_step(s, "grid");
+        return refuse_command(s, "grid");
     for (uint32_t i = 0; i < 3; i++)
-        if (!read_dim(s, m->grid[i], &step->grid[i]))
-            return refuse_step(s, "grid");
+        if (!read_dim(s, m->grid[i], &command->grid[i]))
+            return refuse_command(s, "grid");
     for (size_t i = 0; i < m->n_arg; i++) {
-        if (arg[i].kind == WEFT_STEP_ARG_NONE)
-            return refuse_step(s, "argument");
-        classes[i] = is_address(&arg[i]) ? 'p' : arg[i].kind == WEFT_STEP_ARG_INT ? 'i' : 'f';
+        if (arg[i].kind == WEFT_COMMAND_ARG_NONE)
+            return refuse_command(s, "argument");
+        classes[i] = is_address(&arg[i]) ? 'p' : arg[i].kind == WEFT_COMMAND_ARG_INT ? 'i' : 'f';
     }
     if (!r->signature[m->kernel])
         r->signature[m->kernel] = weft_arena_strdup(r->scratch, classes);
     if (strcmp(r->signature[m->kernel], classes) != 0)
         return weft_bundle__refuse(r, "kernel %s is used with arguments \"%s\" and \"%s\"",
                                    r->b->kernel[m->kernel].name, r->signature[m->kernel], classes);
-    step->kernel = m->kernel;
-    step->arg = arg;
-    step->n_arg = (uint32_t)m->n_arg;
+    command->kernel = m->kernel;
+    command->arg = arg;
+    command->n_arg = (uint32_t)m->n_arg;
     return WEFT_ERR_OK;
 }
 
-static bool read_gemm_dims(const step_reader *s, const Weft__Bundle__Gemm *m, weft_step_gemm *g)
+static bool read_gemm_dims(const command_reader *s, const Weft__Bundle__Gemm *m,
+                           weft_bundle_gemm *g)
 {
     weft_dim *const dim[] = {&g->m,        &g->n,        &g->k,        &g->batch,
                              &g->lda,      &g->ldb,      &g->ldc,      &g->ldd,
@@ -340,13 +342,13 @@ static bool read_gemm_dims(const step_reader *s, const Weft__Bundle__Gemm *m, we
     return true;
 }
 
-static weft_err read_gemm_step(const step_reader *s, const Weft__Bundle__Step *m,
-                               const weft_step_arg *arg, weft_bundle_step *step)
+static weft_err read_gemm_command(const command_reader *s, const Weft__Bundle__Command *m,
+                                  const weft_bundle_arg *arg, weft_bundle_command *command)
 {
     const Weft__Bundle__Gemm *from = m->gemm;
-    weft_step_gemm *g = weft_arena_alloc(s->r->arena, sizeof *g);
+    weft_bundle_gemm *g = weft_arena_alloc(s->r->arena, sizeof *g);
     if (!from || m->kernel || m->bytes || m->n_grid || m->n_arg != 5)
-        return refuse_step(s, "product");
+        return refuse_command(s, "product");
     g->dtype = from->dtype < s->r->msg->n_dtype ? s->r->dtype[from->dtype] : WEFT_DTYPE_NONE;
     g->act = (uint8_t)from->act;
     g->trans_a = from->flags & 1;
@@ -364,49 +366,49 @@ static weft_err read_gemm_step(const step_reader *s, const Weft__Bundle__Step *m
               from->flags < 8 && !(is_half && g->tf32) && isfinite(g->alpha) && isfinite(g->beta) &&
               read_gemm_dims(s, from, g);
     ok = ok && is_address(&g->a) && is_address(&g->b) && is_written(&g->d) &&
-         (is_address(&g->c) || (g->c.kind == WEFT_STEP_ARG_NONE && g->beta == 0)) &&
-         (is_address(&g->bias) || g->bias.kind == WEFT_STEP_ARG_NONE);
-    step->gemm = g;
-    return ok ? WEFT_ERR_OK : refuse_step(s, "product");
+         (is_address(&g->c) || (g->c.kind == WEFT_COMMAND_ARG_NONE && g->beta == 0)) &&
+         (is_address(&g->bias) || g->bias.kind == WEFT_COMMAND_ARG_NONE);
+    command->gemm = g;
+    return ok ? WEFT_ERR_OK : refuse_command(s, "product");
 }
 
-static weft_err read_bytes_step(const step_reader *s, const Weft__Bundle__Step *m,
-                                const weft_step_arg *arg, weft_bundle_step *step)
+static weft_err read_bytes_command(const command_reader *s, const Weft__Bundle__Command *m,
+                                   const weft_bundle_arg *arg, weft_bundle_command *command)
 {
-    bool ok = m->n_arg == (m->kind == WEFT_STEP_COPY ? 2 : 1) && is_written(&arg[0]) &&
+    bool ok = m->n_arg == (m->kind == WEFT_COMMAND_COPY ? 2 : 1) && is_written(&arg[0]) &&
               (m->n_arg == 1 || is_address(&arg[1])) && !m->gemm && !m->n_grid && !m->kernel &&
-              read_dim(s, m->bytes, &step->bytes);
-    step->arg = arg;
-    step->n_arg = (uint32_t)m->n_arg;
-    return ok ? WEFT_ERR_OK : refuse_step(s, m->kind == WEFT_STEP_COPY ? "copy" : "fill");
+              read_dim(s, m->bytes, &command->bytes);
+    command->arg = arg;
+    command->n_arg = (uint32_t)m->n_arg;
+    return ok ? WEFT_ERR_OK : refuse_command(s, m->kind == WEFT_COMMAND_COPY ? "copy" : "fill");
 }
 
-weft_err weft_bundle__read_steps(weft_bundle__reader *r, const Weft__Bundle__Launch *m,
-                                 weft_bundle_launch *launch)
+weft_err weft_bundle__read_commands(weft_bundle__reader *r, const Weft__Bundle__Launch *m,
+                                    weft_bundle_launch *launch)
 {
-    weft_bundle_step *step = weft_arena_array(r->arena, m->n_step, sizeof *step);
-    step_reader s = {r, launch, 0};
+    weft_bundle_command *command = weft_arena_array(r->arena, m->n_command, sizeof *command);
+    command_reader s = {r, launch, 0};
     if (!read_dim(&s, m->scratch_bytes, &launch->scratch_bytes) ||
-        ((m->n_step || m->scratch_bytes) && r->b->n_arch == 0))
-        return weft_bundle__refuse(r, "%s: steps without code", weft_op_get(launch->op)->name);
-    for (; s.i < m->n_step; s.i++) {
-        const Weft__Bundle__Step *from = m->step[s.i];
-        weft_bundle_step *to = &step[s.i];
-        weft_step_arg *arg = NULL;
+        ((m->n_command || m->scratch_bytes) && r->b->n_arch == 0))
+        return weft_bundle__refuse(r, "%s: commands without code", weft_op_get(launch->op)->name);
+    for (; s.i < m->n_command; s.i++) {
+        const Weft__Bundle__Command *from = m->command[s.i];
+        weft_bundle_command *to = &command[s.i];
+        weft_bundle_arg *arg = NULL;
         to->kind = (uint8_t)from->kind;
         WEFT_TRY(read_args(&s, from, &arg));
-        if (from->kind == WEFT_STEP_FINISH && (s.i == 0 || to[-1].kind != WEFT_STEP_GEMM))
-            return refuse_step(&s, "kernel that finishes no product");
-        if (weft_step_is_kernel(from->kind))
-            WEFT_TRY(read_kernel_step(&s, from, arg, to));
-        else if (from->kind == WEFT_STEP_GEMM)
-            WEFT_TRY(read_gemm_step(&s, from, arg, to));
-        else if (from->kind == WEFT_STEP_COPY || from->kind == WEFT_STEP_FILL)
-            WEFT_TRY(read_bytes_step(&s, from, arg, to));
+        if (from->kind == WEFT_COMMAND_FINISH && (s.i == 0 || to[-1].kind != WEFT_COMMAND_GEMM))
+            return refuse_command(&s, "kernel that finishes no product");
+        if (weft_command_is_kernel(from->kind))
+            WEFT_TRY(read_kernel_command(&s, from, arg, to));
+        else if (from->kind == WEFT_COMMAND_GEMM)
+            WEFT_TRY(read_gemm_command(&s, from, arg, to));
+        else if (from->kind == WEFT_COMMAND_COPY || from->kind == WEFT_COMMAND_FILL)
+            WEFT_TRY(read_bytes_command(&s, from, arg, to));
         else
-            return refuse_step(&s, "kind");
+            return refuse_command(&s, "kind");
     }
-    launch->step = step;
-    launch->n_step = (uint32_t)m->n_step;
+    launch->command = command;
+    launch->n_command = (uint32_t)m->n_command;
     return WEFT_ERR_OK;
 }

@@ -27,7 +27,7 @@ typedef struct weft_bundle__reader {
     weft_dim *expr;
     size_t n_expr;
     uint8_t *defined; /* definition by value, from 1 */
-    /* By kernel: classes of its parameters, "pif" (pointer, int, float), as the first step has
+    /* By kernel: classes of its parameters, "pif" (pointer, int, float), as the first command has
      * them.
      */
     const char **signature;
@@ -40,9 +40,9 @@ bool weft_bundle__get_dim(const weft_bundle__reader *r, int64_t code, weft_dim *
 
 /* Architectures, images and kernels. `section` is NULL where the file has none. */
 WEFT_MUST_USE weft_err weft_bundle__read_code(weft_bundle__reader *r, const weft_file *section);
-/* Steps of a launch that has its operands and results. */
-WEFT_MUST_USE weft_err weft_bundle__read_steps(weft_bundle__reader *r,
-                                               const Weft__Bundle__Launch *m,
-                                               weft_bundle_launch *launch);
+/* Commands of a launch that has its operands and results. */
+WEFT_MUST_USE weft_err weft_bundle__read_commands(weft_bundle__reader *r,
+                                                  const Weft__Bundle__Launch *m,
+                                                  weft_bundle_launch *launch);
 
 #endif

@@ -170,7 +170,7 @@ static uint32_t float_bits(float x)
     return bits;
 }
 
-static void put_gemm(writer *w, const weft_step_gemm *g, Weft__Bundle__Step *to)
+static void put_gemm(writer *w, const weft_bundle_gemm *g, Weft__Bundle__Command *to)
 {
     const weft_dim dim[] = {g->m,   g->n,   g->k,        g->batch,    g->lda,      g->ldb,
                             g->ldc, g->ldd, g->stride_a, g->stride_b, g->stride_c, g->stride_d};
@@ -188,7 +188,7 @@ static void put_gemm(writer *w, const weft_step_gemm *g, Weft__Bundle__Step *to)
     to->gemm = m;
 }
 
-static void put_args(writer *w, const weft_step_arg *arg, uint32_t n, Weft__Bundle__Step *to)
+static void put_args(writer *w, const weft_bundle_arg *arg, uint32_t n, Weft__Bundle__Command *to)
 {
     to->n_arg = n;
     NEW_MESSAGES(w, n, to->arg, Weft__Bundle__Arg, weft__bundle__arg__init);
@@ -200,26 +200,26 @@ static void put_args(writer *w, const weft_step_arg *arg, uint32_t n, Weft__Bund
     }
 }
 
-static void put_steps(writer *w, const weft_bundle_launch *l, Weft__Bundle__Launch *to)
+static void put_commands(writer *w, const weft_bundle_launch *l, Weft__Bundle__Launch *to)
 {
-    to->n_step = l->n_step;
+    to->n_command = l->n_command;
     to->scratch_bytes = put_dim(w, l->scratch_bytes);
-    NEW_MESSAGES(w, l->n_step, to->step, Weft__Bundle__Step, weft__bundle__step__init);
-    for (uint32_t i = 0; i < l->n_step; i++) {
-        const weft_bundle_step *s = &l->step[i];
-        Weft__Bundle__Step *m = to->step[i];
+    NEW_MESSAGES(w, l->n_command, to->command, Weft__Bundle__Command, weft__bundle__command__init);
+    for (uint32_t i = 0; i < l->n_command; i++) {
+        const weft_bundle_command *s = &l->command[i];
+        Weft__Bundle__Command *m = to->command[i];
         m->kind = s->kind;
         m->kernel = s->kernel;
         m->bytes = put_dim(w, s->bytes);
-        if (weft_step_is_kernel(s->kind)) {
+        if (weft_command_is_kernel(s->kind)) {
             m->n_grid = 3;
             m->grid = weft_arena_array(w->arena, m->n_grid, sizeof *m->grid);
             for (uint32_t k = 0; k < 3; k++)
                 m->grid[k] = put_dim(w, s->grid[k]);
         }
-        if (s->kind == WEFT_STEP_GEMM) {
-            const weft_step_gemm *g = s->gemm;
-            put_args(w, (weft_step_arg[]){g->a, g->b, g->c, g->d, g->bias}, 5, m);
+        if (s->kind == WEFT_COMMAND_GEMM) {
+            const weft_bundle_gemm *g = s->gemm;
+            put_args(w, (weft_bundle_arg[]){g->a, g->b, g->c, g->d, g->bias}, 5, m);
             put_gemm(w, g, m);
         } else {
             put_args(w, s->arg, s->n_arg, m);
@@ -244,7 +244,7 @@ static void put_launches(writer *w, const weft_bundle_program *p, Weft__Bundle__
         NEW_MESSAGES(w, l->attrs.n, m->attr, Weft__Bundle__Attr, weft__bundle__attr__init);
         for (uint32_t k = 0; k < l->attrs.n; k++)
             put_attr(w, &l->attrs.at[k], m->attr[k]);
-        put_steps(w, l, m);
+        put_commands(w, l, m);
     }
 }
 

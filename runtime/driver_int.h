@@ -35,7 +35,7 @@ typedef struct weft_prep {
     uint32_t n_in, n_out;
     weft_diag *diag;
     weft_where where;
-    /* Where it stands in the bundle, and the symbols' values: for its steps. */
+    /* Where it stands in the bundle, and the symbols' values: for its commands. */
     const weft_bundle_program *program;
     const weft_bundle_launch *launch;
     const int64_t *symbol;

@@ -1,8 +1,8 @@
-/* Private to codegen/: launches of the kernel stage as steps of a CUDA device.
+/* Private to codegen/: launches of the kernel stage as commands of a CUDA device.
  *
- * An emitter (a row of kernels.def) turns one node into steps: kernels that it writes, products for
- * cuBLASLt, copies and fills. A kernel is a few lines of CUDA C++ that instantiate a template of
- * codegen/cuda/NAME.cuh with the constants of the shape; what is symbolic becomes an `int`
+ * An emitter (a row of kernels.def) turns one node into commands: kernels that it writes, products
+ * for cuBLASLt, copies and fills. A kernel is a few lines of CUDA C++ that instantiate a template
+ * of codegen/cuda/NAME.cuh with the constants of the shape; what is symbolic becomes an `int`
  * parameter. Kernels with equal text are one kernel:
  *
  *     weft_cuda_kernel *k = weft_cuda__kernel(cu, "scale", 256);
@@ -22,7 +22,8 @@
  *     }
  *
  * Element types are called in CUDA what weft_dtype_name calls them (prelude.cuh): f32, f16, i64,
- * bool. Dims are of the module's pool; the program's get their own when a step is added. In text,
+ * bool. Dims are of the module's pool; the program's get their own when a command is added. In
+ * text,
  * '@' stands for the kernel's name: for structures outside the function. All of it lives in an
  * arena; nothing fails but emitters. */
 #ifndef WEFT_CODEGEN_CUDA_CUDA_INT_H
@@ -97,7 +98,7 @@ void weft_cuda__scratch(weft_cuda_kernel *k, const char *name, weft_dtype dtype,
                         bool constant);
 /* Any address, as `dtype`. */
 void weft_cuda__pointer(weft_cuda_kernel *k, const char *name, weft_dtype dtype, bool constant,
-                        weft_step_arg arg);
+                        weft_bundle_arg arg);
 /* Decimal text when `d` is constant, else the name of an `int` parameter, the same for equal dims.
  * At run time a value over 2^31 - 1 is an error of the driver's. */
 const char *weft_cuda__int(weft_cuda_kernel *k, weft_dim d);
@@ -118,8 +119,8 @@ const char *weft_cuda__float(weft_cuda_kernel *k, float f);
 weft_buf *weft_cuda__top(weft_cuda_kernel *k);  /* text before the function */
 weft_buf *weft_cuda__body(weft_cuda_kernel *k); /* statements of the function */
 
-/* Adds the step, and the kernel unless there is one of the same text. Grid: x at most 2^31 - 1, y
- * and z at most 65535. Ends `k`. */
+/* Adds the command, and the kernel unless there is one of the same text. Grid: x at most 2^31 - 1,
+ * y and z at most 65535. Ends `k`. */
 void weft_cuda__launch(weft_cuda_kernel *k, weft_dim gx, weft_dim gy, weft_dim gz,
                        uint32_t dynamic_shared_bytes);
 
@@ -133,8 +134,7 @@ const char *weft_cuda__arith(weft_dtype dtype);
 /* A float as C text that reads back as the same ("0.5f", "__int_as_float(0x7f800000)"). */
 const char *weft_cuda__f32_text(weft_cuda *cu, float x);
 
-/* -- Steps as C++ -------------------------------------------------------------------------------
- */
+/* -- Steps as C++ ------------------------------------------------------------------------------ */
 
 /* Operators of steps are functions of prelude.cuh: step_gelu(x).
  *
@@ -171,33 +171,31 @@ WEFT_MUST_USE weft_err weft_cuda__chain(weft_cuda_kernel *k, weft_attr_key key, 
 WEFT_MUST_USE weft_err weft_cuda__index(weft_cuda_kernel *k, uint32_t operand, const char *at,
                                         const char **out);
 
-/* -- Other steps ---------------------------------------------------------------------------------
- */
+/* -- Other commands ---------------------------------------------------------------------------- */
 
-static inline weft_step_arg weft_cuda__at_in(uint32_t operand, weft_dim byte_offset)
+static inline weft_bundle_arg weft_cuda__at_in(uint32_t operand, weft_dim byte_offset)
 {
-    return (weft_step_arg){.kind = WEFT_STEP_ARG_IN, .index = operand, .dim = byte_offset};
+    return (weft_bundle_arg){.kind = WEFT_COMMAND_ARG_IN, .index = operand, .dim = byte_offset};
 }
-static inline weft_step_arg weft_cuda__at_out(uint32_t result, weft_dim byte_offset)
+static inline weft_bundle_arg weft_cuda__at_out(uint32_t result, weft_dim byte_offset)
 {
-    return (weft_step_arg){.kind = WEFT_STEP_ARG_OUT, .index = result, .dim = byte_offset};
+    return (weft_bundle_arg){.kind = WEFT_COMMAND_ARG_OUT, .index = result, .dim = byte_offset};
 }
-static inline weft_step_arg weft_cuda__at_scratch(weft_dim byte_offset)
+static inline weft_bundle_arg weft_cuda__at_scratch(weft_dim byte_offset)
 {
-    return (weft_step_arg){.kind = WEFT_STEP_ARG_SCRATCH, .dim = byte_offset};
+    return (weft_bundle_arg){.kind = WEFT_COMMAND_ARG_SCRATCH, .dim = byte_offset};
 }
 
 /* Reserves scratch memory of this launch; returns its offset, a multiple of 256. */
 weft_dim weft_cuda__scratch_bytes(weft_cuda *cu, weft_dim bytes);
-void weft_cuda__gemm(weft_cuda *cu, const weft_step_gemm *gemm);
+void weft_cuda__gemm(weft_cuda *cu, const weft_bundle_gemm *gemm);
 /* The kernel that was launched last is for where the library has no algorithm for the product
  * before it with c, bias and act: it does these. */
 void weft_cuda__finishes(weft_cuda *cu);
-void weft_cuda__copy(weft_cuda *cu, weft_step_arg to, weft_step_arg from, weft_dim bytes);
-void weft_cuda__fill(weft_cuda *cu, weft_step_arg to, weft_dim bytes); /* zeros */
+void weft_cuda__copy(weft_cuda *cu, weft_bundle_arg to, weft_bundle_arg from, weft_dim bytes);
+void weft_cuda__fill(weft_cuda *cu, weft_bundle_arg to, weft_dim bytes); /* zeros */
 
-/* -- Sources and compilers ----------------------------------------------------------------------
- */
+/* -- Sources and compilers --------------------------------------------------------------------- */
 
 /* Files codegen/cuda/NAME as text in the library; ends at name NULL. */
 typedef struct weft_cuda_header {

@@ -148,7 +148,7 @@ static uint32_t residual_of(weft_cuda *cu, const weft_step *s)
 }
 
 /* Sets c, beta and act of g to what the epilogue means; false when there is more to it. */
-static weft_err read_epilogue(weft_cuda *cu, weft_step_gemm *g, bool *out_fits)
+static weft_err read_epilogue(weft_cuda *cu, weft_bundle_gemm *g, bool *out_fits)
 {
     const weft_attr *a = weft_attrs_find(weft_cuda__attrs(cu), WEFT_ATTR_EPILOGUE);
     weft_step step[WEFT_STEPS_MAX];
@@ -160,7 +160,7 @@ static weft_err read_epilogue(weft_cuda *cu, weft_step_gemm *g, bool *out_fits)
     WEFT_TRY(weft_steps_parse(a->u.strs, a->n, weft_node_in_count(m, n), weft_cuda__diag(cu),
                               weft_node_where(m, n), step));
     uint32_t i = 0, residual = a->n > 0 ? residual_of(cu, &step[0]) : UINT32_MAX;
-    if (residual != UINT32_MAX && g->c.kind == WEFT_STEP_ARG_NONE) {
+    if (residual != UINT32_MAX && g->c.kind == WEFT_COMMAND_ARG_NONE) {
         g->c = weft_cuda__at_in(residual, 0);
         g->beta = 1;
         i++;
@@ -177,37 +177,37 @@ static weft_err read_epilogue(weft_cuda *cu, weft_step_gemm *g, bool *out_fits)
 }
 
 /* The bare product of the library, without addend and epilogue; false when it has none. */
-static bool fit_product(weft_cuda *cu, const problem *p, weft_step_gemm *g)
+static bool fit_product(weft_cuda *cu, const problem *p, weft_bundle_gemm *g)
 {
     int64_t k_lo, hi;
     weft_dim_bounds(weft_cuda__dims(cu), p->k, &k_lo, &hi);
     if ((p->dtype != WEFT_DTYPE_F32 && p->dtype != WEFT_DTYPE_F16 && p->dtype != WEFT_DTYPE_BF16) ||
         p->n_batch > 1 || k_lo < 1)
         return false;
-    *g = (weft_step_gemm){.dtype = p->dtype,
-                          .trans_a = p->trans_a,
-                          .trans_b = p->trans_b,
-                          .m = p->m,
-                          .n = p->n,
-                          .k = p->k,
-                          .batch = p->n_batch ? p->batch[0] : 1,
-                          .a = weft_cuda__at_in(0, 0),
-                          .b = weft_cuda__at_in(1, 0),
-                          .d = weft_cuda__at_out(0, 0),
-                          .lda = p->trans_a ? p->m : p->k,
-                          .ldb = p->trans_b ? p->k : p->n,
-                          .ldc = p->n,
-                          .ldd = p->n,
-                          .stride_a = p->n_batch ? p->step_a[0] : 0,
-                          .stride_b = p->n_batch ? p->step_b[0] : 0,
-                          .stride_c = p->n_batch ? weft_cuda__mul(cu, p->m, p->n) : 0,
-                          .alpha = p->alpha};
+    *g = (weft_bundle_gemm){.dtype = p->dtype,
+                            .trans_a = p->trans_a,
+                            .trans_b = p->trans_b,
+                            .m = p->m,
+                            .n = p->n,
+                            .k = p->k,
+                            .batch = p->n_batch ? p->batch[0] : 1,
+                            .a = weft_cuda__at_in(0, 0),
+                            .b = weft_cuda__at_in(1, 0),
+                            .d = weft_cuda__at_out(0, 0),
+                            .lda = p->trans_a ? p->m : p->k,
+                            .ldb = p->trans_b ? p->k : p->n,
+                            .ldc = p->n,
+                            .ldd = p->n,
+                            .stride_a = p->n_batch ? p->step_a[0] : 0,
+                            .stride_b = p->n_batch ? p->step_b[0] : 0,
+                            .stride_c = p->n_batch ? weft_cuda__mul(cu, p->m, p->n) : 0,
+                            .alpha = p->alpha};
     g->stride_d = g->stride_c;
     return true;
 }
 
 /* Makes the addend the bias or c of the product; false when it is neither. */
-static bool fit_addend(weft_cuda *cu, const problem *p, weft_step_gemm *g)
+static bool fit_addend(weft_cuda *cu, const problem *p, weft_bundle_gemm *g)
 {
     if (p->addend == UINT32_MAX)
         return true;
@@ -224,7 +224,7 @@ static bool fit_addend(weft_cuda *cu, const problem *p, weft_step_gemm *g)
 }
 
 /* Whether the library can do all of it: *g is then complete. */
-static weft_err fit_library(weft_cuda *cu, const problem *p, weft_step_gemm *g, bool *out_fits)
+static weft_err fit_library(weft_cuda *cu, const problem *p, weft_bundle_gemm *g, bool *out_fits)
 {
     *out_fits = fit_product(cu, p, g) && fit_addend(cu, p, g);
     return *out_fits ? read_epilogue(cu, g, out_fits) : WEFT_ERR_OK;
@@ -232,8 +232,8 @@ static weft_err fit_library(weft_cuda *cu, const problem *p, weft_step_gemm *g, 
 
 /* A pass over the result of product g, for the addend (UINT32_MAX: the product has it) and the
  * epilogue; where `taken` is 1. */
-static weft_err emit_pass(weft_cuda *cu, const problem *p, const weft_step_gemm *g, uint32_t addend,
-                          weft_dim taken)
+static weft_err emit_pass(weft_cuda *cu, const problem *p, const weft_bundle_gemm *g,
+                          uint32_t addend, weft_dim taken)
 {
     enum { THREADS = 256, EACH = 4 };
     const char *post;
@@ -254,7 +254,7 @@ static weft_err emit_pass(weft_cuda *cu, const problem *p, const weft_step_gemm 
 /* The library's product and a pass over its result, where `taken` is 1. */
 static weft_err emit_two_passes(weft_cuda *cu, const problem *p, weft_dim taken)
 {
-    weft_step_gemm g;
+    weft_bundle_gemm g;
     if (!fit_product(cu, p, &g))
         return weft_cuda__unsup(cu, "no product of the library");
     bool added = fit_addend(cu, p, &g);
@@ -269,11 +269,11 @@ static bool has_words(weft_dim row)
 }
 
 /* All that the library can do, at once. */
-static weft_err emit_library(weft_cuda *cu, const problem *p, const weft_step_gemm *g)
+static weft_err emit_library(weft_cuda *cu, const problem *p, const weft_bundle_gemm *g)
 {
     weft_cuda__gemm(cu, g);
     if (p->dtype == WEFT_DTYPE_F32 ||
-        (g->act == WEFT_GEMM_ACT_NONE && g->bias.kind == WEFT_STEP_ARG_NONE) ||
+        (g->act == WEFT_GEMM_ACT_NONE && g->bias.kind == WEFT_COMMAND_ARG_NONE) ||
         (has_words(g->lda) && has_words(g->ldb) && has_words(g->ldd)))
         return WEFT_ERR_OK;
     WEFT_TRY(emit_pass(cu, p, g, p->addend, 1));
@@ -284,7 +284,7 @@ static weft_err emit_library(weft_cuda *cu, const problem *p, const weft_step_ge
 /* Blocks of two passes' measure; 0: they are never faster than one of ours. */
 static weft_dim library_blocks(weft_cuda *cu, const problem *p)
 {
-    weft_step_gemm g;
+    weft_bundle_gemm g;
     if (!weft_dim_is_const(p->k) || p->k < LIBRARY_DEPTH || !fit_product(cu, p, &g))
         return 0;
     weft_dim blocks = weft_cuda__mul(cu, weft_cuda__ceil_div(cu, p->m, LIBRARY_TILE),
@@ -415,7 +415,7 @@ static weft_err emit_own(weft_cuda *cu, const problem *p)
 
 static weft_err emit_product(weft_cuda *cu, problem *p)
 {
-    weft_step_gemm g;
+    weft_bundle_gemm g;
     bool fits;
     WEFT_TRY(fit_library(cu, p, &g, &fits));
     if (fits)

@@ -1,5 +1,5 @@
-/* What emitters write, collected: the launch at hand, its kernels as text, its steps. Kernels are
- * kept once for each distinct text and numbered in the order in which they are met; a module of
+/* What emitters write, collected: the launch at hand, its kernels as text, its commands. Kernels
+ * are kept once for each distinct text and numbered in the order in which they are met; a module of
  * source holds a few of them in that order, so that equal bundles come from equal graphs. */
 #include "codegen/cuda/gen_int.h"
 
@@ -211,14 +211,14 @@ void weft_cuda__include(weft_cuda_kernel *k, const char *name)
     WEFT_VEC_PUSH(k->cu->code->arena, &k->include, weft_arena_strdup(k->cu->code->arena, name));
 }
 
-static void add_param(weft_cuda_kernel *k, const char *text, weft_step_arg arg)
+static void add_param(weft_cuda_kernel *k, const char *text, weft_bundle_arg arg)
 {
     weft_cuda__kernel_param p = {text, arg};
     WEFT_VEC_PUSH(k->cu->code->arena, &k->param, p);
 }
 
 void weft_cuda__pointer(weft_cuda_kernel *k, const char *name, weft_dtype dtype, bool constant,
-                        weft_step_arg arg)
+                        weft_bundle_arg arg)
 {
     add_param(k,
               weft_arena_printf(k->cu->code->arena, "%s%s *__restrict__ %s",
@@ -263,7 +263,7 @@ const char *weft_cuda__number(weft_cuda_kernel *k, weft_dim d)
     const char *name = weft_arena_printf(arena, "d%u", k->symbol.len);
     WEFT_VEC_PUSH(arena, &k->symbol, d);
     add_param(k, weft_arena_printf(arena, "int %s", name),
-              (weft_step_arg){.kind = WEFT_STEP_ARG_INT, .dim = d});
+              (weft_bundle_arg){.kind = WEFT_COMMAND_ARG_INT, .dim = d});
     return name;
 }
 
@@ -277,7 +277,7 @@ const char *weft_cuda__float(weft_cuda_kernel *k, float f)
     weft_arena *arena = k->cu->code->arena;
     const char *name = weft_arena_printf(arena, "f%u", k->n_float++);
     add_param(k, weft_arena_printf(arena, "float %s", name),
-              (weft_step_arg){.kind = WEFT_STEP_ARG_FLOAT, .f = f});
+              (weft_bundle_arg){.kind = WEFT_COMMAND_ARG_FLOAT, .f = f});
     return name;
 }
 
@@ -406,7 +406,7 @@ static weft_dim carry(weft_cuda *cu, weft_dim d)
     return cu->code->carry(cu->code->user, d);
 }
 
-static weft_step_arg carry_arg(weft_cuda *cu, weft_step_arg arg)
+static weft_bundle_arg carry_arg(weft_cuda *cu, weft_bundle_arg arg)
 {
     arg.dim = carry(cu, arg.dim);
     return arg;
@@ -435,19 +435,19 @@ void weft_cuda__launch(weft_cuda_kernel *k, weft_dim gx, weft_dim gy, weft_dim g
     weft_buf_finish(&text);
     if (failed)
         cu->out_of_memory = true;
-    weft_step_arg *arg = weft_arena_array(arena, k->param.len, sizeof *arg);
+    weft_bundle_arg *arg = weft_arena_array(arena, k->param.len, sizeof *arg);
     for (uint32_t i = 0; i < k->param.len; i++)
         arg[i] = carry_arg(cu, k->param.at[i].arg);
-    weft_bundle_step step = {.kind = WEFT_STEP_KERNEL,
-                             .kernel = add_kernel(k, copy, dynamic_shared_bytes),
-                             .grid = {carry(cu, gx), carry(cu, gy), carry(cu, gz)},
-                             .arg = arg,
-                             .n_arg = k->param.len};
-    WEFT_VEC_PUSH(arena, &cu->step, step);
+    weft_bundle_command command = {.kind = WEFT_COMMAND_KERNEL,
+                                   .kernel = add_kernel(k, copy, dynamic_shared_bytes),
+                                   .grid = {carry(cu, gx), carry(cu, gy), carry(cu, gz)},
+                                   .arg = arg,
+                                   .n_arg = k->param.len};
+    WEFT_VEC_PUSH(arena, &cu->command, command);
     close_kernel(k);
 }
 
-/* -- Other steps ------------------------------------------------------------------------------- */
+/* -- Other commands ---------------------------------------------------------------------------- */
 
 weft_dim weft_cuda__scratch_bytes(weft_cuda *cu, weft_dim bytes)
 {
@@ -458,21 +458,21 @@ weft_dim weft_cuda__scratch_bytes(weft_cuda *cu, weft_dim bytes)
     return at;
 }
 
-void weft_cuda__gemm(weft_cuda *cu, const weft_step_gemm *gemm)
+void weft_cuda__gemm(weft_cuda *cu, const weft_bundle_gemm *gemm)
 {
-    weft_step_gemm *g = weft_arena_alloc(cu->code->arena, sizeof *g);
+    weft_bundle_gemm *g = weft_arena_alloc(cu->code->arena, sizeof *g);
     *g = *gemm;
     weft_dim *const dim[] = {&g->m,        &g->n,        &g->k,        &g->batch,
                              &g->lda,      &g->ldb,      &g->ldc,      &g->ldd,
                              &g->stride_a, &g->stride_b, &g->stride_c, &g->stride_d};
-    weft_step_arg *const arg[] = {&g->a, &g->b, &g->c, &g->d, &g->bias};
+    weft_bundle_arg *const arg[] = {&g->a, &g->b, &g->c, &g->d, &g->bias};
     for (size_t i = 0; i < sizeof dim / sizeof dim[0]; i++)
         *dim[i] = carry(cu, *dim[i]);
     for (size_t i = 0; i < sizeof arg / sizeof arg[0]; i++)
         *arg[i] = carry_arg(cu, *arg[i]);
     g->tf32 = g->dtype == WEFT_DTYPE_F32 && weft_cuda__tf32(cu);
-    weft_bundle_step step = {.kind = WEFT_STEP_GEMM, .gemm = g};
-    WEFT_VEC_PUSH(cu->code->arena, &cu->step, step);
+    weft_bundle_command command = {.kind = WEFT_COMMAND_GEMM, .gemm = g};
+    WEFT_VEC_PUSH(cu->code->arena, &cu->command, command);
 }
 
 uint32_t weft_cuda__axis(const weft_cuda *cu, int64_t otherwise, uint32_t rank)
@@ -491,28 +491,28 @@ void weft_cuda__each(weft_cuda_kernel *k, const weft_dim *dim, uint32_t n)
 
 void weft_cuda__finishes(weft_cuda *cu)
 {
-    cu->step.at[cu->step.len - 1].kind = WEFT_STEP_FINISH;
+    cu->command.at[cu->command.len - 1].kind = WEFT_COMMAND_FINISH;
 }
 
-static void add_bytes(weft_cuda *cu, weft_step_kind kind, const weft_step_arg *from, uint32_t n,
-                      weft_dim bytes)
+static void add_bytes(weft_cuda *cu, weft_command_kind kind, const weft_bundle_arg *from,
+                      uint32_t n, weft_dim bytes)
 {
-    weft_step_arg *arg = weft_arena_array(cu->code->arena, n, sizeof *arg);
+    weft_bundle_arg *arg = weft_arena_array(cu->code->arena, n, sizeof *arg);
     for (uint32_t i = 0; i < n; i++)
         arg[i] = carry_arg(cu, from[i]);
-    weft_bundle_step step = {
+    weft_bundle_command command = {
         .kind = (uint8_t)kind, .arg = arg, .n_arg = n, .bytes = carry(cu, bytes)};
-    WEFT_VEC_PUSH(cu->code->arena, &cu->step, step);
+    WEFT_VEC_PUSH(cu->code->arena, &cu->command, command);
 }
 
-void weft_cuda__copy(weft_cuda *cu, weft_step_arg to, weft_step_arg from, weft_dim bytes)
+void weft_cuda__copy(weft_cuda *cu, weft_bundle_arg to, weft_bundle_arg from, weft_dim bytes)
 {
-    add_bytes(cu, WEFT_STEP_COPY, (weft_step_arg[]){to, from}, 2, bytes);
+    add_bytes(cu, WEFT_COMMAND_COPY, (weft_bundle_arg[]){to, from}, 2, bytes);
 }
 
-void weft_cuda__fill(weft_cuda *cu, weft_step_arg to, weft_dim bytes)
+void weft_cuda__fill(weft_cuda *cu, weft_bundle_arg to, weft_dim bytes)
 {
-    add_bytes(cu, WEFT_STEP_FILL, &to, 1, bytes);
+    add_bytes(cu, WEFT_COMMAND_FILL, &to, 1, bytes);
 }
 
 /* -- One node ---------------------------------------------------------------------------------- */
@@ -523,7 +523,7 @@ weft_err weft_cuda__emit_node(weft_cuda *cu, weft_node n, weft_cuda_emit_fn emit
     weft_arena *arena = cu->code->arena;
     cu->node = n;
     cu->scratch = 0;
-    memset(&cu->step, 0, sizeof cu->step);
+    memset(&cu->command, 0, sizeof cu->command);
     WEFT_TRY(emit(cu, n));
     if (cu->open)
         return weft_diag_error(cu->code->diag, WEFT_ERR_BUG, weft_node_where(cu->code->m, n),
@@ -532,11 +532,11 @@ weft_err weft_cuda__emit_node(weft_cuda *cu, weft_node n, weft_cuda_emit_fn emit
     if (cu->out_of_memory)
         return weft_diag_error(cu->code->diag, WEFT_ERR_NOMEM, (weft_where){0},
                                "out of memory while writing kernels");
-    weft_bundle_step *step = weft_arena_array(arena, cu->step.len, sizeof *step);
-    if (cu->step.len)
-        memcpy(step, cu->step.at, cu->step.len * sizeof *step);
-    launch->step = step;
-    launch->n_step = cu->step.len;
+    weft_bundle_command *command = weft_arena_array(arena, cu->command.len, sizeof *command);
+    if (cu->command.len)
+        memcpy(command, cu->command.at, cu->command.len * sizeof *command);
+    launch->command = command;
+    launch->n_command = cu->command.len;
     launch->scratch_bytes = carry(cu, cu->scratch);
     return WEFT_ERR_OK;
 }

@@ -12,7 +12,7 @@ enum { WEFT_CUDA_MODULE_KERNELS = 8 };
 
 typedef struct weft_cuda__kernel_param {
     const char *text; /* "const f32 *__restrict__ x" */
-    weft_step_arg arg;
+    weft_bundle_arg arg;
 } weft_cuda__kernel_param;
 
 struct weft_cuda_kernel {
@@ -48,7 +48,7 @@ struct weft_cuda {
     bool out_of_memory;
     /* Of the node at hand. */
     weft_node node;
-    WEFT_VEC(weft_bundle_step) step;
+    WEFT_VEC(weft_bundle_command) command;
     weft_dim scratch;
 };
 

@@ -126,7 +126,7 @@ static weft_err find_device(weft_gpu *g, uint32_t ordinal, weft_diag *diag)
     g->mem_bytes = bytes;
     g->cc = major * 10 + minor;
     g->sms = (uint32_t)n;
-    g->limits = (weft_step_limits){
+    g->limits = (weft_command_limits){
         .device = g->name, .shared_bytes = (uint32_t)value, .register_count = 65536};
     return WEFT_ERR_OK;
 }

@@ -23,22 +23,22 @@ static uint64_t workspace_room(const weft_gpu *g)
 /* -- What is asked for ---------------------------------------------------------------------- */
 
 /* What addresses are a multiple of. */
-static uint32_t alignment(const weft_steps *steps, weft_step_ref ref)
+static uint32_t alignment(const weft_command_list *commands, weft_command_ref ref)
 {
-    uint64_t x = steps->align[ref.at] | ref.offset;
+    uint64_t x = commands->align[ref.at] | ref.offset;
     return (uint32_t)(x & (~x + 1));
 }
 
 /* The product, and its addresses' alignments: those of a b c d. */
-static weft_product_key key_of(const weft_step_product *n, const weft_steps *steps)
+static weft_product_key key_of(const weft_command_gemm *n, const weft_command_list *commands)
 {
-    bool c = n->c.at != WEFT_STEP_NO_REF, bias = n->bias.at != WEFT_STEP_NO_REF;
-    uint32_t d = alignment(steps, n->d);
+    bool c = n->c.at != WEFT_COMMAND_NO_REF, bias = n->bias.at != WEFT_COMMAND_NO_REF;
+    uint32_t d = alignment(commands, n->d);
     return (weft_product_key){
         .dim = {n->m, n->n, n->k, n->batch, n->lda, n->ldb, c ? n->ldc : 0, n->ldd, n->stride_a,
                 n->stride_b, c ? n->stride_c : 0, n->stride_d},
-        .align = {alignment(steps, n->a), alignment(steps, n->b), c ? alignment(steps, n->c) : d,
-                  d},
+        .align = {alignment(commands, n->a), alignment(commands, n->b),
+                  c ? alignment(commands, n->c) : d, d},
         .dtype = n->dtype,
         .act = n->act,
         .flags = (n->trans_a ? WEFT_PRODUCT_TRANS_A : 0u) |
@@ -150,22 +150,22 @@ typedef struct bench {
 } bench;
 
 /* Bytes from the first element of a batch of matrices to behind the last. */
-static uint64_t span_bytes(const weft_step_product *n, int64_t rows, int64_t cols, int64_t ld,
+static uint64_t span_bytes(const weft_command_gemm *n, int64_t rows, int64_t cols, int64_t ld,
                            int64_t stride)
 {
     int64_t last = (n->batch - 1) * stride + (rows - 1) * ld + cols;
     return weft_align_up((uint64_t)last * weft_dtype_size(n->dtype), WEFT_GPU_WORKSPACE_ALIGN);
 }
 
-/* Operands that the product can run on; steps.c has checked that sizes do not overflow. */
+/* Operands that the product can run on; command.c has checked that sizes do not overflow. */
 static weft_err open_bench(bench *b)
 {
     weft_gpu *g = b->p->gpu;
-    const weft_step_product *n = b->p->now;
+    const weft_command_gemm *n = b->p->now;
     const uint64_t bytes[] = {
         span_bytes(n, n->trans_a ? n->k : n->m, n->trans_a ? n->m : n->k, n->lda, n->stride_a),
         span_bytes(n, n->trans_b ? n->n : n->k, n->trans_b ? n->k : n->n, n->ldb, n->stride_b),
-        n->c.at == WEFT_STEP_NO_REF ? 0 : span_bytes(n, n->m, n->n, n->ldc, n->stride_c),
+        n->c.at == WEFT_COMMAND_NO_REF ? 0 : span_bytes(n, n->m, n->n, n->ldc, n->stride_c),
         span_bytes(n, n->m, n->n, n->ldd, n->stride_d),
         weft_align_up((uint64_t)n->n * weft_dtype_size(n->dtype), WEFT_GPU_WORKSPACE_ALIGN),
         workspace_room(g)};
@@ -280,17 +280,17 @@ static weft_err tune(weft_gpu_product *p, const weft_product_key *key, weft_tune
 }
 
 weft_err weft_gpu__choose_algo(weft_gpu_product *product, const weft_prep *p,
-                               const weft_steps *steps, bool *found)
+                               const weft_command_list *commands, bool *found)
 {
-    const weft_step_product *n = product->now;
-    const weft_product_key key = key_of(n, steps);
+    const weft_command_gemm *n = product->now;
+    const weft_product_key key = key_of(n, commands);
     weft_tuner *tuner = p->engine->tuner;
     const weft_bundle_tuning *t = product->gpu->tuning;
     weft_cublaslt_heuristic guess;
     int n_guess = 1;
     /* The bias' address is not known yet, but whether there is one changes what is found. */
-    if (n->bias.at != WEFT_STEP_NO_REF)
-        WEFT_TRY(weft_gpu__set_bias(product, alignment(steps, n->bias), p->diag));
+    if (n->bias.at != WEFT_COMMAND_NO_REF)
+        WEFT_TRY(weft_gpu__set_bias(product, alignment(commands, n->bias), p->diag));
     const weft_bundle_algo *stored = tuner ? find_stored(tuner->algo, tuner->n, &key)
                                      : t   ? find_stored(t->algo, t->n_algo, &key)
                                            : NULL;

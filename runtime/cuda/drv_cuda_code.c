@@ -157,13 +157,13 @@ static weft_err find_kernel(weft_engine *e, uint32_t i, weft_diag *diag, weft_cu
     return WEFT_ERR_OK;
 }
 
-static size_t value_bytes(const weft_step_value *v)
+static size_t value_bytes(const weft_command_arg *v)
 {
-    return v->ref.at == WEFT_STEP_NO_REF ? 4 : 8;
+    return v->ref.at == WEFT_COMMAND_NO_REF ? 4 : 8;
 }
 
 /* The driver copies as many arguments as the kernel has parameters. */
-static weft_err check_params(const weft_prep *p, const weft_step_now *s, weft_cu_kernel kernel)
+static weft_err check_params(const weft_prep *p, const weft_command *s, weft_cu_kernel kernel)
 {
     weft_gpu *g = weft_gpu__of(p->engine);
     size_t offset, bytes;
@@ -190,9 +190,9 @@ static void destroy_launch(void *state)
     weft_gpu_launch *l = state;
     if (!l)
         return;
-    for (uint32_t i = 0; l->product && i < l->steps->n; i++)
+    for (uint32_t i = 0; l->product && i < l->commands->n; i++)
         weft_gpu__free_product(l->product[i]);
-    free(l->steps);
+    free(l->commands);
     free(l->kernel);
     free(l->row);
     free(l->product);
@@ -202,30 +202,30 @@ static void destroy_launch(void *state)
 }
 
 /* What finishes a product is a kernel like others now, or is left out. */
-static void settle_finish(weft_steps *s, uint32_t i, bool wanted)
+static void settle_finish(weft_command_list *s, uint32_t i, bool wanted)
 {
     if (wanted) {
-        s->at[i].kind = WEFT_STEP_KERNEL;
+        s->at[i].kind = WEFT_COMMAND_KERNEL;
         return;
     }
     s->n--;
     memmove(&s->at[i], &s->at[i + 1], (s->n - i) * sizeof *s->at);
 }
 
-static weft_err prepare_step(const weft_prep *p, weft_gpu_launch *l, uint32_t i,
-                             uint64_t *workspace)
+static weft_err prepare_command(const weft_prep *p, weft_gpu_launch *l, uint32_t i,
+                                uint64_t *workspace)
 {
     weft_gpu *g = l->gpu;
-    const weft_step_now *s = &l->steps->at[i];
-    if (s->kind == WEFT_STEP_GEMM) {
+    const weft_command *s = &l->commands->at[i];
+    if (s->kind == WEFT_COMMAND_GEMM) {
         uint64_t bytes = 0;
-        bool finish = i + 1 < l->steps->n && s[1].kind == WEFT_STEP_FINISH, bare = finish;
-        WEFT_TRY(weft_gpu__make_product(g, p, l->steps, i, &bare, &l->product[i], &bytes));
+        bool finish = i + 1 < l->commands->n && s[1].kind == WEFT_COMMAND_FINISH, bare = finish;
+        WEFT_TRY(weft_gpu__make_product(g, p, l->commands, i, &bare, &l->product[i], &bytes));
         *workspace = bytes > *workspace ? bytes : *workspace;
         if (finish)
-            settle_finish(l->steps, i + 1, bare);
+            settle_finish(l->commands, i + 1, bare);
     }
-    if (s->kind != WEFT_STEP_KERNEL)
+    if (s->kind != WEFT_COMMAND_KERNEL)
         return WEFT_ERR_OK;
     l->row[i] = &p->engine->bundle->kernel[s->kernel];
     pthread_mutex_lock(&g->lock);
@@ -234,12 +234,12 @@ static weft_err prepare_step(const weft_prep *p, weft_gpu_launch *l, uint32_t i,
     return err == WEFT_ERR_OK ? check_params(p, s, l->kernel[i]) : err;
 }
 
-static weft_err prepare_steps(const weft_prep *p, weft_gpu_launch *l)
+static weft_err prepare_commands(const weft_prep *p, weft_gpu_launch *l)
 {
     uint32_t n_arg = 0;
     uint64_t workspace = 0;
-    weft_steps *s = l->steps;
-    WEFT_TRY(weft_steps__check_limits(p, s, &l->gpu->limits));
+    weft_command_list *s = l->commands;
+    WEFT_TRY(weft_command__check_limits(p, s, &l->gpu->limits));
     l->kernel = calloc((size_t)s->n + 1, sizeof *l->kernel);
     l->row = calloc((size_t)s->n + 1, sizeof *l->row);
     l->product = calloc((size_t)s->n + 1, sizeof *l->product);
@@ -250,7 +250,7 @@ static weft_err prepare_steps(const weft_prep *p, weft_gpu_launch *l)
     if (!l->kernel || !l->row || !l->product || !l->param || !l->word)
         return WEFT_ERR_NOMEM;
     for (uint32_t i = 0; i < s->n; i++)
-        WEFT_TRY(prepare_step(p, l, i, &workspace));
+        WEFT_TRY(prepare_command(p, l, i, &workspace));
     l->workspace_offset = weft_align_up(s->scratch_bytes, WEFT_ARENA_ALIGN);
     if (workspace) {
         /* Scratch memory is aligned to less than a workspace. */
@@ -266,35 +266,35 @@ weft_err weft_gpu__prepare(weft_prep *p)
     if (!l)
         return WEFT_ERR_NOMEM;
     l->gpu = weft_gpu__of(p->engine);
-    weft_err err = weft_steps__make(p, &l->steps);
+    weft_err err = weft_command__make_list(p, &l->commands);
     if (err == WEFT_ERR_OK)
-        err = prepare_steps(p, l);
+        err = prepare_commands(p, l);
     if (err != WEFT_ERR_OK) {
         destroy_launch(l);
         return err;
     }
     p->state = l;
     p->destroy = destroy_launch;
-    p->scratch_bytes = l->steps->bytes[l->steps->n_operand];
+    p->scratch_bytes = l->commands->bytes[l->commands->n_operand];
     p->variant = "nothing";
-    for (uint32_t i = l->steps->n; i-- > 0;)
-        p->variant = l->row[i]                                ? l->row[i]->name
-                     : l->steps->at[i].kind == WEFT_STEP_GEMM ? "cublaslt"
-                                                              : "copy";
+    for (uint32_t i = l->commands->n; i-- > 0;)
+        p->variant = l->row[i]                                      ? l->row[i]->name
+                     : l->commands->at[i].kind == WEFT_COMMAND_GEMM ? "cublaslt"
+                                                                    : "copy";
     return WEFT_ERR_OK;
 }
 
-/* -- Steps ---------------------------------------------------------------------------------- */
+/* -- Commands ------------------------------------------------------------------------------- */
 
 void weft_gpu__set_params(weft_gpu_launch *l, uint32_t i, void *const *arg)
 {
-    const weft_step_now *s = &l->steps->at[i];
+    const weft_command *s = &l->commands->at[i];
     for (uint32_t k = 0; k < s->n_arg; k++) {
-        const weft_step_value *v = &s->arg[k];
+        const weft_command_arg *v = &s->arg[k];
         l->word[k] = 0;
-        if (v->ref.at != WEFT_STEP_NO_REF)
+        if (v->ref.at != WEFT_COMMAND_NO_REF)
             l->word[k] = weft_gpu__address(arg, v->ref);
-        else if (v->kind == WEFT_STEP_ARG_INT)
+        else if (v->kind == WEFT_COMMAND_ARG_INT)
             memcpy(&l->word[k], &v->i, sizeof v->i);
         else
             memcpy(&l->word[k], &v->f, sizeof v->f);
@@ -304,25 +304,25 @@ void weft_gpu__set_params(weft_gpu_launch *l, uint32_t i, void *const *arg)
 
 static weft_cu_deviceptr workspace_of(const weft_gpu_launch *l, void *const *arg)
 {
-    const weft_step_ref at = {l->steps->n_operand, l->workspace_offset};
+    const weft_command_ref at = {l->commands->n_operand, l->workspace_offset};
     return weft_align_up(weft_gpu__address(arg, at), WEFT_GPU_WORKSPACE_ALIGN);
 }
 
-weft_err weft_gpu__warm_step(weft_gpu_launch *l, uint32_t i, void *const *arg,
-                             weft_cu_stream stream, weft_diag *diag)
+weft_err weft_gpu__warm_command(weft_gpu_launch *l, uint32_t i, void *const *arg,
+                                weft_cu_stream stream, weft_diag *diag)
 {
-    if (l->steps->at[i].kind != WEFT_STEP_GEMM)
+    if (l->commands->at[i].kind != WEFT_COMMAND_GEMM)
         return WEFT_ERR_OK;
     return weft_gpu__warm_product(l->product[i], arg, workspace_of(l, arg), stream, diag);
 }
 
-weft_err weft_gpu__run_step(weft_gpu_launch *l, uint32_t i, void *const *arg, weft_cu_stream stream,
-                            weft_diag *diag)
+weft_err weft_gpu__run_command(weft_gpu_launch *l, uint32_t i, void *const *arg,
+                               weft_cu_stream stream, weft_diag *diag)
 {
     weft_gpu *g = l->gpu;
-    const weft_step_now *s = &l->steps->at[i];
+    const weft_command *s = &l->commands->at[i];
     switch (s->kind) {
-    case WEFT_STEP_KERNEL:
+    case WEFT_COMMAND_KERNEL:
         weft_gpu__set_params(l, i, arg);
         return weft_gpu__check(g,
                                g->cu->cuLaunchKernel((weft_cu_function)l->kernel[i], s->grid[0],
@@ -330,9 +330,9 @@ weft_err weft_gpu__run_step(weft_gpu_launch *l, uint32_t i, void *const *arg, we
                                                      1, l->row[i]->shared_bytes, stream, l->param,
                                                      NULL),
                                "cuLaunchKernel", diag);
-    case WEFT_STEP_GEMM:
+    case WEFT_COMMAND_GEMM:
         return weft_gpu__run_product(l->product[i], arg, workspace_of(l, arg), stream, diag);
-    case WEFT_STEP_COPY:
+    case WEFT_COMMAND_COPY:
         return weft_gpu__check(g,
                                g->cu->cuMemcpyDtoDAsync(weft_gpu__address(arg, s->arg[0].ref),
                                                         weft_gpu__address(arg, s->arg[1].ref),

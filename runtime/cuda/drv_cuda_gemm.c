@@ -93,20 +93,20 @@ static weft_err make_layout(weft_gpu_product *p, int64_t rows, int64_t cols, int
 
 static weft_err make_layouts(weft_gpu_product *p, weft_diag *diag)
 {
-    const weft_step_product *n = p->now;
+    const weft_command_gemm *n = p->now;
     WEFT_TRY(make_layout(p, n->trans_b ? n->n : n->k, n->trans_b ? n->k : n->n, n->ldb, n->stride_b,
                          diag, &p->a));
     WEFT_TRY(make_layout(p, n->trans_a ? n->k : n->m, n->trans_a ? n->m : n->k, n->lda, n->stride_a,
                          diag, &p->b));
     WEFT_TRY(make_layout(p, n->m, n->n, n->ldd, n->stride_d, diag, &p->d));
-    if (n->c.at == WEFT_STEP_NO_REF)
+    if (n->c.at == WEFT_COMMAND_NO_REF)
         return WEFT_ERR_OK;
     return make_layout(p, n->m, n->n, n->ldc, n->stride_c, diag, &p->c);
 }
 
-static uint32_t epilogue_of(const weft_step_product *n)
+static uint32_t epilogue_of(const weft_command_gemm *n)
 {
-    bool bias = n->bias.at != WEFT_STEP_NO_REF;
+    bool bias = n->bias.at != WEFT_COMMAND_NO_REF;
     if (n->act == WEFT_GEMM_ACT_RELU)
         return bias ? WEFT_CUBLASLT_EPILOGUE_RELU_BIAS : WEFT_CUBLASLT_EPILOGUE_RELU;
     if (n->act == WEFT_GEMM_ACT_GELU_TANH)
@@ -124,7 +124,7 @@ static weft_err set_desc(weft_gpu_product *p, unsigned attribute, const void *va
 
 static weft_err make_desc(weft_gpu_product *p, weft_diag *diag)
 {
-    const weft_step_product *n = p->now;
+    const weft_command_gemm *n = p->now;
     int32_t a = n->trans_b ? WEFT_CUBLAS_OP_T : WEFT_CUBLAS_OP_N;
     int32_t b = n->trans_a ? WEFT_CUBLAS_OP_T : WEFT_CUBLAS_OP_N;
     uint32_t epilogue = epilogue_of(n);
@@ -168,10 +168,10 @@ static weft_err make_handles(weft_gpu_product *p, weft_diag *diag)
 }
 
 /* "f16 with bias and gelu" */
-static const char *epilogue_text(const weft_step_product *n, char text[32])
+static const char *epilogue_text(const weft_command_gemm *n, char text[32])
 {
     static const char *const act[WEFT_GEMM_ACTS] = {"", "relu", "gelu"};
-    bool bias = n->bias.at != WEFT_STEP_NO_REF;
+    bool bias = n->bias.at != WEFT_COMMAND_NO_REF;
     snprintf(text, 32, "%s%s%s%s", bias || n->act ? " with " : "", bias ? "bias" : "",
              bias && n->act ? " and " : "", act[n->act]);
     return text;
@@ -179,7 +179,7 @@ static const char *epilogue_text(const weft_step_product *n, char text[32])
 
 static weft_err refuse(const weft_gpu_product *p, const weft_prep *prep)
 {
-    const weft_step_product *n = p->now;
+    const weft_command_gemm *n = p->now;
     char text[32];
     return weft_diag_error(prep->diag, WEFT_ERR_UNSUP, prep->where,
                            "%s: cuBLASLt %zu has no algorithm for a product of %lld x %lld x "
@@ -190,32 +190,32 @@ static weft_err refuse(const weft_gpu_product *p, const weft_prep *prep)
 }
 
 /* The product by itself: something else does the rest. */
-static void strip(weft_step_product *n)
+static void strip(weft_command_gemm *n)
 {
-    n->c.at = n->bias.at = WEFT_STEP_NO_REF;
+    n->c.at = n->bias.at = WEFT_COMMAND_NO_REF;
     n->beta = 0;
     n->act = WEFT_GEMM_ACT_NONE;
 }
 
-static weft_err choose(weft_gpu_product *p, const weft_prep *prep, const weft_steps *steps,
-                       uint32_t step, bool *bare)
+static weft_err choose(weft_gpu_product *p, const weft_prep *prep,
+                       const weft_command_list *commands, uint32_t command, bool *bare)
 {
     bool found = false, may_strip = *bare;
     *bare = false;
     WEFT_TRY(make_handles(p, prep->diag));
-    WEFT_TRY(weft_gpu__choose_algo(p, prep, steps, &found));
+    WEFT_TRY(weft_gpu__choose_algo(p, prep, commands, &found));
     if (!found && may_strip) {
         free_handles(p);
-        strip(steps->at[step].product);
+        strip(commands->at[command].product);
         *bare = true;
         WEFT_TRY(make_handles(p, prep->diag));
-        WEFT_TRY(weft_gpu__choose_algo(p, prep, steps, &found));
+        WEFT_TRY(weft_gpu__choose_algo(p, prep, commands, &found));
     }
     return found ? WEFT_ERR_OK : refuse(p, prep);
 }
 
-weft_err weft_gpu__make_product(weft_gpu *g, const weft_prep *p, const weft_steps *steps,
-                                uint32_t step, bool *bare, weft_gpu_product **out,
+weft_err weft_gpu__make_product(weft_gpu *g, const weft_prep *p, const weft_command_list *commands,
+                                uint32_t command, bool *bare, weft_gpu_product **out,
                                 uint64_t *workspace)
 {
     WEFT_TRY(open_library(g, p->engine->bundle, p->diag));
@@ -224,8 +224,8 @@ weft_err weft_gpu__make_product(weft_gpu *g, const weft_prep *p, const weft_step
         return WEFT_ERR_NOMEM;
     to->gpu = g;
     to->lt = &g->lt->api;
-    to->now = steps->at[step].product;
-    weft_err err = choose(to, p, steps, step, bare);
+    to->now = commands->at[command].product;
+    weft_err err = choose(to, p, commands, command, bare);
     if (err != WEFT_ERR_OK) {
         weft_gpu__free_product(to);
         return err;
@@ -249,9 +249,9 @@ weft_err weft_gpu__multiply(weft_gpu_product *product, const weft_gpu_operands *
                             weft_cu_stream stream, weft_diag *diag)
 {
     weft_gpu_product *p = product;
-    const weft_step_product *n = p->now;
-    bool has_c = n->c.at != WEFT_STEP_NO_REF;
-    if (n->bias.at != WEFT_STEP_NO_REF)
+    const weft_command_gemm *n = p->now;
+    bool has_c = n->c.at != WEFT_COMMAND_NO_REF;
+    if (n->bias.at != WEFT_COMMAND_NO_REF)
         WEFT_TRY(weft_gpu__set_bias(p, at->bias, diag));
     void *d = (void *)(uintptr_t)at->d;
     const void *a = (const void *)(uintptr_t)at->a, *b = (const void *)(uintptr_t)at->b;
@@ -264,15 +264,15 @@ weft_err weft_gpu__multiply(weft_gpu_product *product, const weft_gpu_operands *
         "cublasLtMatmul", diag);
 }
 
-static weft_cu_deviceptr address_of(void *const *arg, weft_step_ref ref)
+static weft_cu_deviceptr address_of(void *const *arg, weft_command_ref ref)
 {
-    return ref.at == WEFT_STEP_NO_REF ? 0 : weft_gpu__address(arg, ref);
+    return ref.at == WEFT_COMMAND_NO_REF ? 0 : weft_gpu__address(arg, ref);
 }
 
 weft_err weft_gpu__run_product(weft_gpu_product *product, void *const *arg,
                                weft_cu_deviceptr workspace, weft_cu_stream stream, weft_diag *diag)
 {
-    const weft_step_product *n = product->now;
+    const weft_command_gemm *n = product->now;
     const weft_gpu_operands at = {.a = address_of(arg, n->a),
                                   .b = address_of(arg, n->b),
                                   .c = address_of(arg, n->c),

@@ -18,7 +18,7 @@ typedef struct fused {
     weft_cu_graph_exec timed; /* one launch after the other, events between; NULL: not asked for */
     weft_cu_graph_exec exec;  /* NULL: no graphs, or nothing to run */
     const weft_bound_list *list; /* lives longer */
-    uint32_t n;                  /* launches of it that have steps */
+    uint32_t n;                  /* launches of it that have commands */
 } fused;
 
 /* Recording. */
@@ -26,7 +26,7 @@ typedef struct recorder {
     weft_gpu *g;
     weft_cu_stream stream; /* for capture */
     weft_diag *diag;
-    const weft_bound **item; /* launches that have steps */
+    const weft_bound **item; /* launches that have commands */
     uint32_t n;
     uint32_t *edge, *edge_first;
     weft_cu_graph graph;
@@ -45,12 +45,12 @@ static weft_err find_edges(recorder *r)
 {
     size_t n_touch = 0, at = 0;
     for (uint32_t i = 0; i < r->n; i++)
-        n_touch += (size_t)launch_of(r->item[i])->steps->n_operand + 1;
+        n_touch += (size_t)launch_of(r->item[i])->commands->n_operand + 1;
     weft_touch *touch = calloc(n_touch + 1, sizeof *touch);
     uint32_t *first = calloc((size_t)r->n + 1, sizeof *first);
     weft_err err = touch && first ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
     for (uint32_t i = 0; err == WEFT_ERR_OK && i < r->n; i++) {
-        const weft_steps *s = launch_of(r->item[i])->steps;
+        const weft_command_list *s = launch_of(r->item[i])->commands;
         for (uint32_t k = 0; k <= s->n_operand; k++) {
             uint64_t begin = (uint64_t)(uintptr_t)r->item[i]->arg[k];
             if (s->access[k])
@@ -76,7 +76,7 @@ static weft_err add_node(recorder *r, weft_cu_node_params *params, size_t n_afte
 
 static void set_kernel(weft_gpu_launch *l, uint32_t i, void *const *arg, weft_cu_node_params *to)
 {
-    const weft_step_now *s = &l->steps->at[i];
+    const weft_command *s = &l->commands->at[i];
     weft_gpu__set_params(l, i, arg);
     to->type = WEFT_CU_GRAPH_NODE_TYPE_KERNEL;
     to->u.kernel = (weft_cu_kernel_node){.gridDimX = s->grid[0],
@@ -142,13 +142,13 @@ static weft_err capture(recorder *r, weft_gpu_launch *l, uint32_t i, void *const
     weft_cu_graph graph = NULL;
     const weft_cu_graph_node *last = NULL;
     size_t n_last = 0;
-    WEFT_TRY(weft_gpu__warm_step(l, i, arg, r->stream, r->diag));
+    WEFT_TRY(weft_gpu__warm_command(l, i, arg, r->stream, r->diag));
     WEFT_TRY(weft_gpu__check(r->g,
                              cu->cuStreamBeginCaptureToGraph(r->stream, r->graph, r->after, NULL,
                                                              n_after,
                                                              WEFT_CU_STREAM_CAPTURE_MODE_RELAXED),
                              "cuStreamBeginCaptureToGraph", r->diag));
-    weft_err err = weft_gpu__run_step(l, i, arg, r->stream, r->diag);
+    weft_err err = weft_gpu__run_command(l, i, arg, r->stream, r->diag);
     if (err == WEFT_ERR_OK)
         err = weft_gpu__check(
             r->g, cu->cuStreamGetCaptureInfo(r->stream, &status, &id, &graph, &last, &n_last),
@@ -170,17 +170,17 @@ static weft_err capture(recorder *r, weft_gpu_launch *l, uint32_t i, void *const
     return err != WEFT_ERR_OK ? err : ended;
 }
 
-static weft_err add_step(recorder *r, weft_gpu_launch *l, uint32_t i, void *const *arg,
-                         size_t n_after, weft_cu_graph_node *out)
+static weft_err add_command(recorder *r, weft_gpu_launch *l, uint32_t i, void *const *arg,
+                            size_t n_after, weft_cu_graph_node *out)
 {
-    const weft_step_now *s = &l->steps->at[i];
+    const weft_command *s = &l->commands->at[i];
     weft_cu_node_params params;
-    if (s->kind == WEFT_STEP_GEMM)
+    if (s->kind == WEFT_COMMAND_GEMM)
         return capture(r, l, i, arg, n_after, out);
     memset(&params, 0, sizeof params);
-    if (s->kind == WEFT_STEP_KERNEL)
+    if (s->kind == WEFT_COMMAND_KERNEL)
         set_kernel(l, i, arg, &params);
-    else if (s->kind == WEFT_STEP_COPY)
+    else if (s->kind == WEFT_COMMAND_COPY)
         set_copy(r->g, weft_gpu__address(arg, s->arg[0].ref), weft_gpu__address(arg, s->arg[1].ref),
                  s->bytes, &params);
     else
@@ -194,8 +194,8 @@ static weft_err add_launch(recorder *r, uint32_t item)
     size_t n_after = 0;
     for (uint32_t k = r->edge_first[item]; k < r->edge_first[item + 1]; k++)
         r->after[n_after++] = r->last[r->edge[k]];
-    for (uint32_t i = 0; i < l->steps->n; i++) {
-        WEFT_TRY(add_step(r, l, i, r->item[item]->arg, n_after, &r->last[item]));
+    for (uint32_t i = 0; i < l->commands->n; i++) {
+        WEFT_TRY(add_command(r, l, i, r->item[item]->arg, n_after, &r->last[item]));
         r->after[0] = r->last[item];
         n_after = 1;
     }
@@ -242,7 +242,7 @@ static weft_err record_and_make(recorder *r, const weft_bound_list *list, fused 
     if (!r->item)
         return WEFT_ERR_NOMEM;
     for (uint32_t i = 0; i < list->n; i++)
-        if (launch_of(&list->at[i])->steps->n)
+        if (launch_of(&list->at[i])->commands->n)
             r->item[r->n++] = &list->at[i];
     f->list = list;
     f->n = r->n;
@@ -298,8 +298,8 @@ void weft_gpu__free_fused(weft_engine *e, void *data)
 weft_err weft_gpu__run_launch(weft_gpu_queue *queue, const weft_bound *launch, weft_diag *diag)
 {
     weft_gpu_launch *l = launch_of(launch);
-    for (uint32_t i = 0; i < l->steps->n; i++)
-        WEFT_TRY(weft_gpu__run_step(l, i, launch->arg, queue->stream, diag));
+    for (uint32_t i = 0; i < l->commands->n; i++)
+        WEFT_TRY(weft_gpu__run_command(l, i, launch->arg, queue->stream, diag));
     return WEFT_ERR_OK;
 }
 
@@ -371,8 +371,8 @@ static weft_err record_timed(recorder *r, const weft_gpu_queue *q, const weft_bo
     WEFT_TRY(add_event(r, q->event[0], 0));
     for (uint32_t i = 0; i < list->n; i++) {
         weft_gpu_launch *l = launch_of(&list->at[i]);
-        for (uint32_t k = 0; k < l->steps->n; k++)
-            WEFT_TRY(add_step(r, l, k, list->at[i].arg, 1, &after[0]));
+        for (uint32_t k = 0; k < l->commands->n; k++)
+            WEFT_TRY(add_command(r, l, k, list->at[i].arg, 1, &after[0]));
         WEFT_TRY(add_event(r, q->event[i + 1], 1));
     }
     return WEFT_ERR_OK;

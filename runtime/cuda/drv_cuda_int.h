@@ -16,7 +16,7 @@
 #include "runtime/cuda/cublaslt_api.h"
 #include "runtime/cuda/cuda_api.h"
 #include "runtime/cuda/cupti_api.h"
-#include "runtime/session/step_int.h"
+#include "runtime/session/command_int.h"
 
 /* -- Libraries ------------------------------------------------------------------------------ */
 
@@ -71,7 +71,7 @@ typedef struct weft_gpu {
     /* Code, by module and by kernel of the bundle; under the lock. */
     uint32_t arch;  /* of machine code; n_arch: PTX */
     char image[16]; /* name of the images that are used, "sm_90" */
-    weft_step_limits limits;
+    weft_command_limits limits;
     weft_cu_library *module;
     uint32_t n_module;
     weft_cu_kernel *kernel;
@@ -142,10 +142,10 @@ typedef struct weft_gpu_product weft_gpu_product;
 /* State of a launch that is ready to run. */
 typedef struct weft_gpu_launch {
     weft_gpu *gpu;
-    weft_steps *steps;
-    weft_cu_kernel *kernel; /* by step */
+    weft_command_list *commands;
+    weft_cu_kernel *kernel; /* by command */
     const weft_bundle_kernel **row;
-    weft_gpu_product **product; /* by step */
+    weft_gpu_product **product; /* by command */
     uint64_t workspace_offset;  /* in scratch memory */
     /* Arguments of the kernel at hand. */
     void **param;
@@ -157,25 +157,25 @@ WEFT_MUST_USE weft_err weft_gpu__choose_images(weft_engine *e, weft_diag *diag);
 void weft_gpu__unload_images(weft_gpu *g);
 weft_err weft_gpu__prepare(weft_prep *p);
 /* Address of an argument. */
-static inline weft_cu_deviceptr weft_gpu__address(void *const *arg, weft_step_ref ref)
+static inline weft_cu_deviceptr weft_gpu__address(void *const *arg, weft_command_ref ref)
 {
     return (weft_cu_deviceptr)(uintptr_t)arg[ref.at] + ref.offset;
 }
-/* Arguments of step i in launch->param. */
+/* Arguments of command i in launch->param. */
 void weft_gpu__set_params(weft_gpu_launch *l, uint32_t i, void *const *arg);
-/* Before step i is captured. */
-WEFT_MUST_USE weft_err weft_gpu__warm_step(weft_gpu_launch *l, uint32_t i, void *const *arg,
-                                           weft_cu_stream stream, weft_diag *diag);
-/* Puts step i into a stream. */
-WEFT_MUST_USE weft_err weft_gpu__run_step(weft_gpu_launch *l, uint32_t i, void *const *arg,
-                                          weft_cu_stream stream, weft_diag *diag);
+/* Before command i is captured. */
+WEFT_MUST_USE weft_err weft_gpu__warm_command(weft_gpu_launch *l, uint32_t i, void *const *arg,
+                                              weft_cu_stream stream, weft_diag *diag);
+/* Puts command i into a stream. */
+WEFT_MUST_USE weft_err weft_gpu__run_command(weft_gpu_launch *l, uint32_t i, void *const *arg,
+                                             weft_cu_stream stream, weft_diag *diag);
 
 /* -- Products ------------------------------------------------------------------------------- */
 
 struct weft_gpu_product {
     weft_gpu *gpu;
     const weft_cublaslt_api *lt;
-    const weft_step_product *now; /* of the launch's steps */
+    const weft_command_gemm *now; /* of the launch's commands */
     weft_cublaslt_desc desc;
     weft_cublaslt_layout a, b, c, d; /* cuBLASLt's A and B */
     weft_cublaslt_algo algo;
@@ -183,18 +183,19 @@ struct weft_gpu_product {
     bool warm;
 };
 
-/* Where the operands of a product are, in the order of its own: b of the step is its A. */
+/* Where the operands of a product are, in the order of its own: b of the command is its A. */
 typedef struct weft_gpu_operands {
     weft_cu_deviceptr a, b, c, d, bias, workspace; /* c, bias: of no meaning where there is none */
 } weft_gpu_operands;
 
 /* Chooses an algorithm of cuBLASLt. *workspace: bytes that it takes, from a multiple of
  * WEFT_GPU_WORKSPACE_ALIGN on. `bare`: what finishes the product is there; set when cuBLASLt has no
- * algorithm with c, bias and act, and the step's product is without them now. */
+ * algorithm with c, bias and act, and the command's product is without them now. */
 enum { WEFT_GPU_WORKSPACE_ALIGN = 256 };
 WEFT_MUST_USE weft_err weft_gpu__make_product(weft_gpu *g, const weft_prep *p,
-                                              const weft_steps *steps, uint32_t step, bool *bare,
-                                              weft_gpu_product **out, uint64_t *workspace);
+                                              const weft_command_list *commands, uint32_t command,
+                                              bool *bare, weft_gpu_product **out,
+                                              uint64_t *workspace);
 void weft_gpu__free_product(weft_gpu_product *product);
 /* Errors of cuBLASLt in words. */
 WEFT_MUST_USE weft_err weft_gpu__check_blas(weft_gpu *g, weft_cublas_status status,
@@ -203,7 +204,7 @@ WEFT_MUST_USE weft_err weft_gpu__set_bias(weft_gpu_product *product, weft_cu_dev
                                           weft_diag *diag);
 /* Sets the product's algorithm and workspace; *found false: there is none. */
 WEFT_MUST_USE weft_err weft_gpu__choose_algo(weft_gpu_product *product, const weft_prep *p,
-                                             const weft_steps *steps, bool *found);
+                                             const weft_command_list *commands, bool *found);
 /* What of the bundle's tunings is for this device and library. */
 void weft_gpu__find_tuning(weft_gpu *g, const weft_bundle *bundle);
 WEFT_MUST_USE weft_err weft_gpu__multiply(weft_gpu_product *product, const weft_gpu_operands *at,

@@ -184,7 +184,7 @@ static bool sum(const weft_bound_list *list, double *us)
     }
     for (uint32_t i = 0; all && i < list->n; i++) {
         const weft_gpu_launch *l = list->at[i].state;
-        all = count[i] >= l->steps->n;
+        all = count[i] >= l->commands->n;
     }
     free(count);
     return all;

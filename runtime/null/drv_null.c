@@ -8,9 +8,9 @@
  *   - activations lie in memory of alloc, which is given back as it was taken;
  *   - results never lie in a weight, and are aligned to 64 bytes;
  *   - what a bundle for GPUs says of a launch stays inside its operands and the limits of the GPUs
- *     that it is for (step.c). */
+ *     that it is for (command.c). */
 #include "runtime/cpu/cpu_int.h"
-#include "runtime/session/step_int.h"
+#include "runtime/session/command_int.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -189,26 +189,26 @@ static double time_of(const weft_prep *p)
 }
 
 /* What a bundle for GPUs says of the launch could be done on each device that it is for. */
-static weft_err check_steps(const weft_prep *p)
+static weft_err check_commands(const weft_prep *p)
 {
     const weft_bundle *b = p->engine->bundle;
-    weft_steps *steps;
+    weft_command_list *commands;
     if (b->n_arch == 0)
         return WEFT_ERR_OK;
-    WEFT_TRY(weft_steps__make(p, &steps));
+    WEFT_TRY(weft_command__make_list(p, &commands));
     weft_err err = WEFT_ERR_OK;
     for (uint32_t i = 0; err == WEFT_ERR_OK && i < b->n_arch; i++) {
-        weft_step_limits limits = weft_step__limits(b->arch[i]);
+        weft_command_limits limits = weft_command__limits(b->arch[i]);
         limits.arch = i;
-        err = weft_steps__check_limits(p, steps, &limits);
+        err = weft_command__check_limits(p, commands, &limits);
     }
-    free(steps);
+    free(commands);
     return err;
 }
 
 static weft_err prepare_null(weft_prep *p)
 {
-    WEFT_TRY(check_steps(p));
+    WEFT_TRY(check_commands(p));
     WEFT_TRY(weft_cpu__prepare_ref(p));
     null_kernel *k = calloc(1, sizeof *k);
     if (!k) {

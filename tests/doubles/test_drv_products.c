@@ -35,49 +35,51 @@ typedef struct made {
     weft_bundle_launch launch[2];
     weft_bundle_port input, output[2];
     weft_bundle_symbol symbol;
-    weft_bundle_step step[4];
-    weft_step_arg move[3][2];
-    weft_step_gemm gemm;
+    weft_bundle_command command[4];
+    weft_bundle_arg move[3][2];
+    weft_bundle_gemm gemm;
     uint32_t operand[2], result[2];
     weft_attr attr[2];
     const char *text[1], *arch[1];
 } made;
 
-static void make_steps(made *m, weft_dim n)
+static void make_commands(made *m, weft_dim n)
 {
     weft_dimpool *pool = m->program.dims;
-    weft_step_arg x = {.kind = WEFT_STEP_ARG_IN}, y = {.kind = WEFT_STEP_ARG_OUT};
-    weft_step_arg scratch = {.kind = WEFT_STEP_ARG_SCRATCH};
+    weft_bundle_arg x = {.kind = WEFT_COMMAND_ARG_IN}, y = {.kind = WEFT_COMMAND_ARG_OUT};
+    weft_bundle_arg scratch = {.kind = WEFT_COMMAND_ARG_SCRATCH};
     weft_dim bytes = weft_dim_mul(pool, n, 16);
     m->move[0][0] = m->move[1][0] = m->move[2][1] = scratch;
     m->move[1][1] = x;
     m->move[2][0] = y;
-    m->gemm = (weft_step_gemm){.dtype = WEFT_DTYPE_F32,
-                               .trans_b = true,
-                               .m = n,
-                               .n = n,
-                               .k = 4,
-                               .batch = 1,
-                               .a = x,
-                               .b = {.kind = WEFT_STEP_ARG_IN, .index = 1},
-                               .d = y,
-                               .lda = 4,
-                               .ldb = 4,
-                               .ldc = n,
-                               .ldd = n,
-                               .alpha = 1};
-    m->step[0] =
-        (weft_bundle_step){.kind = WEFT_STEP_FILL, .arg = m->move[0], .n_arg = 1, .bytes = bytes};
-    m->step[1] = (weft_bundle_step){
-        .kind = WEFT_STEP_COPY, .arg = m->move[1], .n_arg = 2, .bytes = weft_dim_mul(pool, n, 8)};
-    m->step[2] =
-        (weft_bundle_step){.kind = WEFT_STEP_COPY, .arg = m->move[2], .n_arg = 2, .bytes = bytes};
-    m->step[3] = (weft_bundle_step){.kind = WEFT_STEP_GEMM, .gemm = &m->gemm};
-    m->launch[0].step = m->step;
-    m->launch[0].n_step = 3;
+    m->gemm = (weft_bundle_gemm){.dtype = WEFT_DTYPE_F32,
+                                 .trans_b = true,
+                                 .m = n,
+                                 .n = n,
+                                 .k = 4,
+                                 .batch = 1,
+                                 .a = x,
+                                 .b = {.kind = WEFT_COMMAND_ARG_IN, .index = 1},
+                                 .d = y,
+                                 .lda = 4,
+                                 .ldb = 4,
+                                 .ldc = n,
+                                 .ldd = n,
+                                 .alpha = 1};
+    m->command[0] = (weft_bundle_command){
+        .kind = WEFT_COMMAND_FILL, .arg = m->move[0], .n_arg = 1, .bytes = bytes};
+    m->command[1] = (weft_bundle_command){.kind = WEFT_COMMAND_COPY,
+                                          .arg = m->move[1],
+                                          .n_arg = 2,
+                                          .bytes = weft_dim_mul(pool, n, 8)};
+    m->command[2] = (weft_bundle_command){
+        .kind = WEFT_COMMAND_COPY, .arg = m->move[2], .n_arg = 2, .bytes = bytes};
+    m->command[3] = (weft_bundle_command){.kind = WEFT_COMMAND_GEMM, .gemm = &m->gemm};
+    m->launch[0].command = m->command;
+    m->launch[0].n_command = 3;
     m->launch[0].scratch_bytes = bytes;
-    m->launch[1].step = &m->step[3];
-    m->launch[1].n_step = 1;
+    m->launch[1].command = &m->command[3];
+    m->launch[1].n_command = 1;
 }
 
 static void make_bundle(made *m)
@@ -106,7 +108,7 @@ static void make_bundle(made *m)
                                             .n_out = 1,
                                             .attrs = {&m->attr[i], 1},
                                             .item = "node"};
-    make_steps(m, n);
+    make_commands(m, n);
     m->input = (weft_bundle_port){.name = "x", .value = 1};
     m->output[0] = (weft_bundle_port){.name = "y", .value = 2};
     m->output[1] = (weft_bundle_port){.name = "z", .value = 3};

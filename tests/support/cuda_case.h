@@ -1,8 +1,8 @@
 /* Graphs compiled for a GPU and run on the host: what the backend "cuda" writes goes to the host's
- * C++ compiler instead of NVRTC (weft_cuda__compile is defined here), its steps are done one after
- * the other, and results are compared with weft_graph_eval. All graphs of a module are compiled at
- * once. Values lie in memory of their own, at addresses as crooked as is asked for, with a page
- * without access behind it. */
+ * C++ compiler instead of NVRTC (weft_cuda__compile is defined here), its commands are done one
+ * after the other, and results are compared with weft_graph_eval. All graphs of a module are
+ * compiled at once. Values lie in memory of their own, at addresses as crooked as is asked for,
+ * with a page without access behind it. */
 #ifndef WEFT_TESTS_SUPPORT_CUDA_CASE_H
 #define WEFT_TESTS_SUPPORT_CUDA_CASE_H
 
@@ -87,7 +87,7 @@ static inline void cuda_case_stop(cuda_case *c)
     cuda_case_text = NULL;
 }
 
-/* -- Steps ------------------------------------------------------------------------------------- */
+/* -- Commands ---------------------------------------------------------------------------------- */
 
 typedef struct cuda_case_run {
     cuda_case *c;
@@ -106,22 +106,22 @@ static inline int64_t cuda_case_dim(const cuda_case_run *r, weft_dim d)
     return x;
 }
 
-static inline void *cuda_case_address(const cuda_case_run *r, const weft_step_arg *arg)
+static inline void *cuda_case_address(const cuda_case_run *r, const weft_bundle_arg *arg)
 {
     int64_t at = cuda_case_dim(r, arg->dim);
     switch (arg->kind) {
-    case WEFT_STEP_ARG_IN:
+    case WEFT_COMMAND_ARG_IN:
         return (unsigned char *)r->value[r->launch->in[arg->index] - 1].data + at;
-    case WEFT_STEP_ARG_OUT:
+    case WEFT_COMMAND_ARG_OUT:
         return (unsigned char *)r->value[r->launch->out[arg->index] - 1].data + at;
-    case WEFT_STEP_ARG_SCRATCH:
+    case WEFT_COMMAND_ARG_SCRATCH:
         return r->scratch + at;
     default:
         return NULL;
     }
 }
 
-static inline void cuda_case_kernel(const cuda_case_run *r, const weft_bundle_step *s)
+static inline void cuda_case_kernel(const cuda_case_run *r, const weft_bundle_command *s)
 {
     const weft_bundle_kernel *k = &r->c->bundle.kernel[s->kernel];
     enum { ARGS = 128 };
@@ -131,13 +131,13 @@ static inline void cuda_case_kernel(const cuda_case_run *r, const weft_bundle_st
     int64_t grid[3];
     assert_true(s->n_arg <= ARGS);
     for (uint32_t i = 0; i < s->n_arg; i++) {
-        const weft_step_arg *arg = &s->arg[i];
-        if (arg->kind == WEFT_STEP_ARG_INT) {
+        const weft_bundle_arg *arg = &s->arg[i];
+        if (arg->kind == WEFT_COMMAND_ARG_INT) {
             int64_t x = cuda_case_dim(r, arg->dim);
             assert_true(x >= INT32_MIN && x <= INT32_MAX);
             whole[i] = (int32_t)x;
             param[i] = &whole[i];
-        } else if (arg->kind == WEFT_STEP_ARG_FLOAT) {
+        } else if (arg->kind == WEFT_COMMAND_ARG_FLOAT) {
             real[i] = arg->f;
             param[i] = &real[i];
         } else {
@@ -168,7 +168,7 @@ static inline void cuda_case_put(weft_dtype t, void *p, int64_t i, float x)
 }
 
 /* What the library would do: see ir/bundle.h. */
-static inline void cuda_case_gemm(const cuda_case_run *r, const weft_step_gemm *g)
+static inline void cuda_case_gemm(const cuda_case_run *r, const weft_bundle_gemm *g)
 {
     int64_t m = cuda_case_dim(r, g->m), n = cuda_case_dim(r, g->n), k = cuda_case_dim(r, g->k);
     int64_t lda = cuda_case_dim(r, g->lda), ldb = cuda_case_dim(r, g->ldb);
@@ -203,18 +203,18 @@ static inline void cuda_case_gemm(const cuda_case_run *r, const weft_step_gemm *
     }
 }
 
-static inline void cuda_case_step(const cuda_case_run *r, const weft_bundle_step *s)
+static inline void cuda_case_command(const cuda_case_run *r, const weft_bundle_command *s)
 {
     switch (s->kind) {
-    case WEFT_STEP_KERNEL:
+    case WEFT_COMMAND_KERNEL:
         cuda_case_kernel(r, s);
         break;
-    case WEFT_STEP_GEMM:
+    case WEFT_COMMAND_GEMM:
         cuda_case_gemm(r, s->gemm);
         break;
-    case WEFT_STEP_FINISH:
+    case WEFT_COMMAND_FINISH:
         break; /* products here have all that they can have */
-    case WEFT_STEP_COPY:
+    case WEFT_COMMAND_COPY:
         memmove(cuda_case_address(r, &s->arg[0]), cuda_case_address(r, &s->arg[1]),
                 (size_t)cuda_case_dim(r, s->bytes));
         break;
@@ -255,8 +255,8 @@ static inline void cuda_case_go(cuda_case *c, uint32_t index, const weft_tensor 
         r.launch = &p->launch[l];
         r.scratch =
             cuda_host_memory(c->host, (size_t)cuda_case_dim(&r, r.launch->scratch_bytes), 0);
-        for (uint32_t s = 0; s < r.launch->n_step; s++)
-            cuda_case_step(&r, &r.launch->step[s]);
+        for (uint32_t s = 0; s < r.launch->n_command; s++)
+            cuda_case_command(&r, &r.launch->command[s]);
     }
     for (uint32_t o = 0; o < p->n_output; o++)
         out[o] = r.value[p->output[o].value - 1];

@@ -1,5 +1,5 @@
-/* Bundles for GPUs: images, kernels and steps come back as they were written; what no writer makes
- * is refused. Images are stand-ins: nothing is compiled here. */
+/* Bundles for GPUs: images, kernels and commands come back as they were written; what no writer
+ * makes is refused. Images are stand-ins: nothing is compiled here. */
 #include "base/f16.h"
 #include "codegen/cuda/cuda_int.h"
 #include "ir/ir.h"
@@ -124,7 +124,7 @@ static int tear_down(void **state)
 
 /* -- Round trip -------------------------------------------------------------------------------- */
 
-static void same_args(const weft_step_arg *a, const weft_step_arg *b, uint32_t n)
+static void same_args(const weft_bundle_arg *a, const weft_bundle_arg *b, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         assert_int_equal(a[i].kind, b[i].kind);
@@ -165,17 +165,17 @@ static void test_bundle_code__comes_back_as_written(void **state)
     assert_int_equal(b->tuning[0].n_algo, 2);
     assert_memory_equal(b->tuning[0].algo, f.algo, sizeof f.algo);
     const weft_bundle_program *p = &b->program[0], *q = &f.bundle.program[0];
-    const weft_step_gemm *g = p->launch[0].step[0].gemm;
-    assert_int_equal(p->launch[0].step[0].kind, WEFT_STEP_GEMM);
+    const weft_bundle_gemm *g = p->launch[0].command[0].gemm;
+    assert_int_equal(p->launch[0].command[0].kind, WEFT_COMMAND_GEMM);
     assert_true(g->tf32 && g->dtype == WEFT_DTYPE_F32 && g->alpha == 1 && g->beta == 0);
     assert_int_equal(g->n, 64);
     int64_t batch = 5, m = 0;
     assert_true(weft_dim_eval(p->dims, g->m, &batch, 1, &m));
     assert_int_equal(m, 5);
     for (uint32_t l = 1; l < p->n_launch; l++) {
-        assert_int_equal(p->launch[l].n_step, q->launch[l].n_step);
-        for (uint32_t s = 0; s < p->launch[l].n_step; s++) {
-            const weft_bundle_step *a = &p->launch[l].step[s], *c = &q->launch[l].step[s];
+        assert_int_equal(p->launch[l].n_command, q->launch[l].n_command);
+        for (uint32_t s = 0; s < p->launch[l].n_command; s++) {
+            const weft_bundle_command *a = &p->launch[l].command[s], *c = &q->launch[l].command[s];
             assert_int_equal(a->kernel, c->kernel);
             assert_int_equal(a->n_arg, c->n_arg);
             same_args(a->arg, c->arg, a->n_arg);
@@ -225,14 +225,14 @@ static void test_bundle_code__is_refused_when_a_byte_differs(void **state)
 static weft_bundle bad;
 static weft_bundle_program program;
 static weft_bundle_launch launch[8];
-static weft_bundle_step step;
+static weft_bundle_command command;
 static weft_bundle_kernel kernel[8];
 static weft_bundle_image image[8];
-static weft_step_arg arg[8];
-static weft_step_gemm gemm;
+static weft_bundle_arg arg[8];
+static weft_bundle_gemm gemm;
 static const char *arch[2];
 
-/* A copy of the bundle down to step 0 of launch `l`, to be changed. */
+/* A copy of the bundle down to command 0 of launch `l`, to be changed. */
 static void copy_bundle(uint32_t l)
 {
     bad = f.bundle;
@@ -241,16 +241,16 @@ static void copy_bundle(uint32_t l)
     memcpy(kernel, bad.kernel, bad.n_kernel * sizeof kernel[0]);
     memcpy(image, bad.image, bad.n_image * sizeof image[0]);
     memcpy(arch, bad.arch, sizeof arch);
-    step = launch[l].step[0];
-    assert_true(step.n_arg <= 8);
-    if (step.n_arg)
-        memcpy(arg, step.arg, step.n_arg * sizeof arg[0]);
-    if (step.gemm)
-        gemm = *step.gemm;
-    step.arg = arg;
-    step.gemm = step.gemm ? &gemm : NULL;
-    launch[l].step = &step;
-    launch[l].n_step = 1;
+    command = launch[l].command[0];
+    assert_true(command.n_arg <= 8);
+    if (command.n_arg)
+        memcpy(arg, command.arg, command.n_arg * sizeof arg[0]);
+    if (command.gemm)
+        gemm = *command.gemm;
+    command.arg = arg;
+    command.gemm = command.gemm ? &gemm : NULL;
+    launch[l].command = &command;
+    launch[l].n_command = 1;
     program.launch = launch;
     bad.program = &program;
     bad.kernel = kernel;
@@ -298,7 +298,8 @@ static void test_bundle_code__wrong_code_is_refused(void **state)
     REFUSE(EW, kernel[0].threads = 0, "0 threads");
     REFUSE(EW, kernel[0].threads = 1025, "1025 threads");
     REFUSE(EW, kernel[0].shared_bytes = 1 << 20, "shared memory");
-    REFUSE(EW, (bad.n_arch = bad.n_image = bad.n_kernel = bad.n_tuning = 0), "steps without code");
+    REFUSE(EW, (bad.n_arch = bad.n_image = bad.n_kernel = bad.n_tuning = 0),
+           "commands without code");
 }
 
 static void test_bundle_code__wrong_algorithms_are_refused(void **state)
@@ -326,25 +327,26 @@ static void test_bundle_code__wrong_algorithms_are_refused(void **state)
     weft_bundle_close(b);
 }
 
-static void test_bundle_code__wrong_steps_are_refused(void **state)
+static void test_bundle_code__wrong_commands_are_refused(void **state)
 {
     (void)state;
-    REFUSE(EW, step.kind = WEFT_STEP_KINDS, "wrong kind");
-    REFUSE(EW, step.kind = WEFT_STEP_FINISH, "finishes no product");
-    REFUSE(EW, step.kernel = bad.n_kernel, "wrong kernel");
-    REFUSE(EW, step.bytes = 4, "wrong kernel");
-    REFUSE(EW, step.grid[1] = -1, "wrong grid");
+    REFUSE(EW, command.kind = WEFT_COMMAND_KINDS, "wrong kind");
+    REFUSE(EW, command.kind = WEFT_COMMAND_FINISH, "finishes no product");
+    REFUSE(EW, command.kernel = bad.n_kernel, "wrong kernel");
+    REFUSE(EW, command.bytes = 4, "wrong kernel");
+    REFUSE(EW, command.grid[1] = -1, "wrong grid");
     REFUSE(EW, arg[0].index = 2, "wrong argument");
-    REFUSE(EW, arg[0].kind = WEFT_STEP_ARG_KINDS, "wrong argument");
-    REFUSE(EW, arg[0].kind = WEFT_STEP_ARG_NONE, "wrong argument");
+    REFUSE(EW, arg[0].kind = WEFT_COMMAND_ARG_KINDS, "wrong argument");
+    REFUSE(EW, arg[0].kind = WEFT_COMMAND_ARG_NONE, "wrong argument");
     REFUSE(EW, arg[0].dim = -4, "wrong argument");
     REFUSE(EW, arg[0].f = 1, "wrong argument");
-    REFUSE(EW, launch[EW].scratch_bytes = -1, "steps without code");
-    REFUSE(EW, (step.kernel = f.bundle.program[0].launch[TRANSPOSE].step[0].kernel),
+    REFUSE(EW, launch[EW].scratch_bytes = -1, "commands without code");
+    REFUSE(EW, (command.kernel = f.bundle.program[0].launch[TRANSPOSE].command[0].kernel),
            "is used with arguments");
-    REFUSE(EW, (step.kind = WEFT_STEP_COPY, step.n_arg = 1), "wrong copy");
-    REFUSE(EW, (step.kind = WEFT_STEP_COPY, step.n_arg = 2), "wrong copy"); /* to an operand */
-    REFUSE(EW, (step.kind = WEFT_STEP_FILL, step.n_arg = 1), "wrong fill");
+    REFUSE(EW, (command.kind = WEFT_COMMAND_COPY, command.n_arg = 1), "wrong copy");
+    REFUSE(EW, (command.kind = WEFT_COMMAND_COPY, command.n_arg = 2),
+           "wrong copy"); /* to an operand */
+    REFUSE(EW, (command.kind = WEFT_COMMAND_FILL, command.n_arg = 1), "wrong fill");
     REFUSE(GEMM, gemm.dtype = WEFT_DTYPE_I64, "wrong product");
     REFUSE(GEMM, (gemm.dtype = WEFT_DTYPE_BF16), "wrong product"); /* TF32 of bf16 */
     REFUSE(GEMM, gemm.act = WEFT_GEMM_ACTS, "wrong product");
@@ -352,7 +354,7 @@ static void test_bundle_code__wrong_steps_are_refused(void **state)
     REFUSE(GEMM, gemm.d = gemm.a, "wrong product");
     REFUSE(GEMM, gemm.beta = 1, "wrong product"); /* of no matrix */
     REFUSE(GEMM, gemm.alpha = 1e38f * 1e38f, "wrong product");
-    REFUSE(GEMM, (gemm.b.kind = WEFT_STEP_ARG_INT, gemm.b.index = 0), "wrong product");
+    REFUSE(GEMM, (gemm.b.kind = WEFT_COMMAND_ARG_INT, gemm.b.index = 0), "wrong product");
 }
 
 int main(void)
@@ -364,7 +366,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_bundle_code__wrong_code_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_bundle_code__wrong_algorithms_are_refused, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(test_bundle_code__wrong_steps_are_refused, set_up,
+        cmocka_unit_test_setup_teardown(test_bundle_code__wrong_commands_are_refused, set_up,
                                         tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -113,8 +113,8 @@ static void run_cases(const char *type, bool tf32)
     for (uint32_t i = 0; i < CASES; i++) {
         weft_buf name = {0};
         put_typed(&name, cases[i].kernel, type);
-        const weft_bundle_step *s = &c->bundle.program[i].launch[0].step[0];
-        assert_int_equal(s->kind, WEFT_STEP_KERNEL);
+        const weft_bundle_command *s = &c->bundle.program[i].launch[0].command[0];
+        assert_int_equal(s->kind, WEFT_COMMAND_KERNEL);
         if (strncmp(c->bundle.kernel[s->kernel].name, name.at, name.len) != 0)
             fail_msg("case %u: %s", i, c->bundle.kernel[s->kernel].name);
         weft_buf_finish(&name);
@@ -190,9 +190,9 @@ static void test_cuda_conv__images_of_many_models(void **state)
     const weft_bundle_program *p = &c->bundle.program[0];
     uint32_t variants = 0;
     for (uint32_t l = 0; l < p->n_launch; l++) {
-        for (uint32_t s = 0; s < p->launch[l].n_step; s++) {
-            if (p->launch[l].step[s].kind == WEFT_STEP_KERNEL)
-                assert_false(weft_dim_is_data(p->dims, p->launch[l].step[s].grid[0]));
+        for (uint32_t s = 0; s < p->launch[l].n_command; s++) {
+            if (p->launch[l].command[s].kind == WEFT_COMMAND_KERNEL)
+                assert_false(weft_dim_is_data(p->dims, p->launch[l].command[s].grid[0]));
             variants += l > 0;
         }
     }

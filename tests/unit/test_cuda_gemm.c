@@ -237,13 +237,13 @@ static void test_cuda_gemm__others_are_plain(void **state)
     cuda_case_stop(c);
 }
 
-/* Steps of kind `kind` of the first launch of graph `i`. */
-static uint32_t count_steps(const cuda_case *c, uint32_t i, weft_step_kind kind)
+/* Commands of kind `kind` of the first launch of graph `i`. */
+static uint32_t count_commands(const cuda_case *c, uint32_t i, weft_command_kind kind)
 {
     const weft_bundle_launch *l = &c->bundle.program[i].launch[0];
     uint32_t n = 0;
-    for (uint32_t s = 0; s < l->n_step; s++)
-        n += l->step[s].kind == kind;
+    for (uint32_t s = 0; s < l->n_command; s++)
+        n += l->command[s].kind == kind;
     return n;
 }
 
@@ -258,17 +258,17 @@ static void test_cuda_gemm__rule_of_choice(void **state)
         [10] = true, [23] = true, [24] = true, [25] = false, [26] = true, [27] = true};
     for (uint32_t i = 0; i < CASES; i++) {
         bool both = i == 21 || i == 22;
-        assert_int_equal(count_steps(c, i, WEFT_STEP_GEMM), library[i] || both);
-        assert_true(library[i] ? count_steps(c, i, WEFT_STEP_KERNEL) == 0
-                               : count_steps(c, i, WEFT_STEP_KERNEL) >= 1);
+        assert_int_equal(count_commands(c, i, WEFT_COMMAND_GEMM), library[i] || both);
+        assert_true(library[i] ? count_commands(c, i, WEFT_COMMAND_KERNEL) == 0
+                               : count_commands(c, i, WEFT_COMMAND_KERNEL) >= 1);
     }
     const weft_bundle_program *p = &c->bundle.program[13];
-    assert_int_equal(p->launch[0].n_step, 2); /* no 400 rows fill a GPU with the largest tile */
+    assert_int_equal(p->launch[0].n_command, 2); /* no 400 rows fill a GPU with the largest tile */
     for (int64_t b = 1; b <= 400; b++) {
         uint32_t with_blocks = 0;
         for (uint32_t s = 0; s < 2; s++) {
             int64_t blocks;
-            assert_true(weft_dim_eval(p->dims, p->launch[0].step[s].grid[0], &b, 1, &blocks));
+            assert_true(weft_dim_eval(p->dims, p->launch[0].command[s].grid[0], &b, 1, &blocks));
             with_blocks += blocks > 0;
         }
         assert_int_equal(with_blocks, 1);

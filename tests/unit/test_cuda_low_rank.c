@@ -182,12 +182,12 @@ static void test_cuda_low_rank__is_one_launch(void **state)
         for (int64_t rows = 1; rows <= 64; rows++) {
             const int64_t symbol[3] = {rows, 65 - rows, rows};
             uint32_t with_blocks = 0;
-            for (uint32_t s = 0; s < p->launch[0].n_step; s++) {
-                const weft_bundle_step *step = &p->launch[0].step[s];
+            for (uint32_t s = 0; s < p->launch[0].n_command; s++) {
+                const weft_bundle_command *command = &p->launch[0].command[s];
                 int64_t blocks;
-                assert_true(weft_dim_eval(p->dims, step->grid[0], symbol, 3, &blocks));
+                assert_true(weft_dim_eval(p->dims, command->grid[0], symbol, 3, &blocks));
                 with_blocks +=
-                    blocks > 0 && strncmp(c->bundle.kernel[step->kernel].name, "low", 3) == 0;
+                    blocks > 0 && strncmp(c->bundle.kernel[command->kernel].name, "low", 3) == 0;
             }
             assert_int_equal(with_blocks, 1);
         }

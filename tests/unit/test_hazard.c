@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "runtime/session/step_int.h"
+#include "runtime/session/command_int.h"
 #include "tests/support/rand.h"
 
 #include <stdlib.h>

@@ -21,16 +21,16 @@ static json_t *list_images(const weft_bundle *b)
     return images;
 }
 
-/* Steps that launch each kernel. */
+/* Commands that launch each kernel. */
 static json_int_t *count_uses(const weft_bundle *b)
 {
     json_int_t *uses = calloc((size_t)b->n_kernel + 1, sizeof *uses);
     for (uint32_t i = 0; uses && i < b->n_program + b->n_joint; i++)
         for (uint32_t l = 0; l < b->program[i].n_launch; l++)
-            for (uint32_t s = 0; s < b->program[i].launch[l].n_step; s++) {
-                const weft_bundle_step *step = &b->program[i].launch[l].step[s];
-                if (weft_step_is_kernel(step->kind))
-                    uses[step->kernel]++;
+            for (uint32_t s = 0; s < b->program[i].launch[l].n_command; s++) {
+                const weft_bundle_command *command = &b->program[i].launch[l].command[s];
+                if (weft_command_is_kernel(command->kind))
+                    uses[command->kernel]++;
             }
     return uses;
 }
@@ -62,18 +62,19 @@ static json_t *list_kernels(const weft_bundle *b)
     return kernels;
 }
 
-static json_t *count_steps(const weft_bundle *b)
+static json_t *count_commands(const weft_bundle *b)
 {
-    static const char *const name[WEFT_STEP_KINDS] = {"kernel", "gemm", "copy", "fill", "finish"};
-    json_int_t count[WEFT_STEP_KINDS] = {0};
+    static const char *const name[WEFT_COMMAND_KINDS] = {"kernel", "gemm", "copy", "fill",
+                                                         "finish"};
+    json_int_t count[WEFT_COMMAND_KINDS] = {0};
     for (uint32_t i = 0; i < b->n_program + b->n_joint; i++)
         for (uint32_t l = 0; l < b->program[i].n_launch; l++)
-            for (uint32_t s = 0; s < b->program[i].launch[l].n_step; s++)
-                count[b->program[i].launch[l].step[s].kind]++;
-    json_t *steps = json_object();
-    for (uint32_t i = 0; i < WEFT_STEP_KINDS; i++)
-        json_object_set_new(steps, name[i], json_integer(count[i]));
-    return steps;
+            for (uint32_t s = 0; s < b->program[i].launch[l].n_command; s++)
+                count[b->program[i].launch[l].command[s].kind]++;
+    json_t *commands = json_object();
+    for (uint32_t i = 0; i < WEFT_COMMAND_KINDS; i++)
+        json_object_set_new(commands, name[i], json_integer(count[i]));
+    return commands;
 }
 
 static json_t *list_tunings(const weft_bundle *b)
@@ -99,7 +100,7 @@ json_t *weft_tool_code_json(const weft_bundle *b)
     for (uint32_t i = 0; i < b->n_arch; i++)
         json_array_append_new(arch, json_string(b->arch[i]));
     json_object_set_new(code, "arch", arch);
-    json_object_set_new(code, "steps", count_steps(b));
+    json_object_set_new(code, "commands", count_commands(b));
     json_object_set_new(code, "images", list_images(b));
     json_object_set_new(code, "kernels", list_kernels(b));
     json_object_set_new(code, "tuned", list_tunings(b));
@@ -114,17 +115,18 @@ static long long get(const json_t *o, const char *key)
 void weft_tool_code_print(const json_t *code)
 {
     size_t i, k;
-    const json_t *o, *r, *steps = json_object_get(code, "steps");
+    const json_t *o, *r, *commands = json_object_get(code, "commands");
     json_int_t bytes = 0;
     char size[32];
     if (json_is_null(code))
         return;
     json_array_foreach(json_object_get(code, "images"), i, o) bytes += get(o, "bytes");
-    printf("  code     %zu kernels, %zu images of %s; steps: %lld kernels, %lld products, %lld "
+    printf("  code     %zu kernels, %zu images of %s; commands: %lld kernels, %lld products, %lld "
            "copies, %lld fills\n",
            json_array_size(json_object_get(code, "kernels")),
            json_array_size(json_object_get(code, "images")), weft_tool_bytes((uint64_t)bytes, size),
-           get(steps, "kernel"), get(steps, "gemm"), get(steps, "copy"), get(steps, "fill"));
+           get(commands, "kernel"), get(commands, "gemm"), get(commands, "copy"),
+           get(commands, "fill"));
     json_array_foreach(json_object_get(code, "kernels"), i, o)
     {
         printf("  kernel   %s x%lld: %lld threads", json_string_value(json_object_get(o, "name")),

@@ -6,7 +6,7 @@
 
 #include <jansson.h>
 
-/* Images, kernels, steps (docs/bundle.md); null of a bundle without code. Owned. */
+/* Images, kernels, commands (docs/bundle.md); null of a bundle without code. Owned. */
 json_t *weft_tool_code_json(const weft_bundle *b);
 /* As lines of text. */
 void weft_tool_code_print(const json_t *code);

@@ -1,6 +1,6 @@
-/* Steps of a GPU's launch at concrete dims. Nothing is taken on trust: what is written in a bundle
- * must stay inside its operands, and inside what a device can launch. */
-#include "runtime/session/step_int.h"
+/* Commands of a GPU's launch at concrete dims. Nothing is taken on trust: what is written in a
+ * bundle must stay inside its operands, and inside what a device can launch. */
+#include "runtime/session/command_int.h"
 
 #include "base/num.h"
 #include "base/pack.h"
@@ -12,16 +12,16 @@ enum { THREADS_MAX = 1024, GRID_YZ_MAX = 65535 };
 
 typedef struct maker {
     const weft_prep *p;
-    weft_steps *to;
-    uint32_t step;
-    weft_step_value *value;     /* room for arguments */
-    weft_step_product *product; /* and for products */
+    weft_command_list *to;
+    uint32_t command;
+    weft_command_arg *value;    /* room for arguments */
+    weft_command_gemm *product; /* and for products */
 } maker;
 
 static weft_err refuse(const maker *m, const char *what)
 {
-    return weft_diag_error(m->p->diag, WEFT_ERR_INPUT, m->p->where, "%s: step %u: %s",
-                           weft_op_get(m->p->op)->name, m->step + 1, what);
+    return weft_diag_error(m->p->diag, WEFT_ERR_INPUT, m->p->where, "%s: command %u: %s",
+                           weft_op_get(m->p->op)->name, m->command + 1, what);
 }
 
 static weft_err eval(const maker *m, weft_dim d, const char *what, int64_t *out)
@@ -37,31 +37,32 @@ static weft_err eval(const maker *m, weft_dim d, const char *what, int64_t *out)
 
 static bool is_ref(uint8_t kind)
 {
-    return kind == WEFT_STEP_ARG_IN || kind == WEFT_STEP_ARG_OUT || kind == WEFT_STEP_ARG_SCRATCH;
+    return kind == WEFT_COMMAND_ARG_IN || kind == WEFT_COMMAND_ARG_OUT ||
+           kind == WEFT_COMMAND_ARG_SCRATCH;
 }
 
 /* The address of an argument, and that it lies inside what it points into. */
-static weft_err find_ref(const maker *m, const weft_step_arg *arg, weft_step_ref *out)
+static weft_err find_ref(const maker *m, const weft_bundle_arg *arg, weft_command_ref *out)
 {
     const weft_prep *p = m->p;
     int64_t offset;
     WEFT_TRY(eval(m, arg->dim, "an offset has no value for these inputs", &offset));
     if (offset < 0)
         return refuse(m, "an offset is negative");
-    if (arg->kind == WEFT_STEP_ARG_SCRATCH) {
-        *out = (weft_step_ref){m->to->n_operand, (uint64_t)offset};
+    if (arg->kind == WEFT_COMMAND_ARG_SCRATCH) {
+        *out = (weft_command_ref){m->to->n_operand, (uint64_t)offset};
     } else {
-        bool in = arg->kind == WEFT_STEP_ARG_IN;
+        bool in = arg->kind == WEFT_COMMAND_ARG_IN;
         const weft_slot *slot = in ? p->in : p->out;
         if (arg->index >= (in ? p->n_in : p->n_out) || !slot[arg->index].present)
             return refuse(m, "an argument is an operand that is not there");
         if ((uint64_t)offset % weft_dtype_size(slot[arg->index].tensor.dtype) != 0)
             return refuse(m, "an offset does not start at an element");
-        *out = (weft_step_ref){arg->index + (in ? 0 : p->n_in), (uint64_t)offset};
+        *out = (weft_command_ref){arg->index + (in ? 0 : p->n_in), (uint64_t)offset};
     }
     if (out->offset > m->to->bytes[out->at])
         return refuse(m, "an offset lies behind its operand");
-    if (arg->kind != WEFT_STEP_ARG_IN)
+    if (arg->kind != WEFT_COMMAND_ARG_IN)
         m->to->access[out->at] |= WEFT_ACCESS_WRITE;
     else if (!p->in[arg->index].weight) /* nobody writes those */
         m->to->access[out->at] |= WEFT_ACCESS_READ;
@@ -69,14 +70,14 @@ static weft_err find_ref(const maker *m, const weft_step_arg *arg, weft_step_ref
 }
 
 /* What is written must be a result or scratch memory. */
-static weft_err find_target(const maker *m, const weft_step_arg *arg, weft_step_ref *out)
+static weft_err find_target(const maker *m, const weft_bundle_arg *arg, weft_command_ref *out)
 {
-    if (arg->kind != WEFT_STEP_ARG_OUT && arg->kind != WEFT_STEP_ARG_SCRATCH)
+    if (arg->kind != WEFT_COMMAND_ARG_OUT && arg->kind != WEFT_COMMAND_ARG_SCRATCH)
         return refuse(m, "it writes to what is no result");
     return find_ref(m, arg, out);
 }
 
-static weft_err check_run(const maker *m, weft_step_ref at, uint64_t bytes)
+static weft_err check_run(const maker *m, weft_command_ref at, uint64_t bytes)
 {
     if (bytes > m->to->bytes[at.at] - at.offset)
         return refuse(m, "it reaches behind an operand");
@@ -84,7 +85,7 @@ static weft_err check_run(const maker *m, weft_step_ref at, uint64_t bytes)
 }
 
 /* What a device copies from and to must not overlap. */
-static weft_err check_apart(const maker *m, weft_step_ref a, weft_step_ref b, uint64_t bytes)
+static weft_err check_apart(const maker *m, weft_command_ref a, weft_command_ref b, uint64_t bytes)
 {
     uint64_t distance = a.offset < b.offset ? b.offset - a.offset : a.offset - b.offset;
     if (a.at == b.at && distance < bytes)
@@ -92,18 +93,18 @@ static weft_err check_apart(const maker *m, weft_step_ref a, weft_step_ref b, ui
     return WEFT_ERR_OK;
 }
 
-static weft_err make_value(const maker *m, const weft_step_arg *arg, weft_step_value *out)
+static weft_err make_value(const maker *m, const weft_bundle_arg *arg, weft_command_arg *out)
 {
     int64_t x;
     out->kind = arg->kind;
     if (is_ref(arg->kind))
         return find_ref(m, arg, &out->ref);
-    out->ref.at = WEFT_STEP_NO_REF;
-    if (arg->kind == WEFT_STEP_ARG_FLOAT) {
+    out->ref.at = WEFT_COMMAND_NO_REF;
+    if (arg->kind == WEFT_COMMAND_ARG_FLOAT) {
         out->f = arg->f;
         return WEFT_ERR_OK;
     }
-    if (arg->kind != WEFT_STEP_ARG_INT)
+    if (arg->kind != WEFT_COMMAND_ARG_INT)
         return refuse(m, "an argument has no kind");
     WEFT_TRY(eval(m, arg->dim, "an argument has no value for these inputs", &x));
     if (x < INT32_MIN || x > INT32_MAX)
@@ -112,9 +113,10 @@ static weft_err make_value(const maker *m, const weft_step_arg *arg, weft_step_v
     return WEFT_ERR_OK;
 }
 
-/* -- Kinds of steps ------------------------------------------------------------------------- */
+/* -- Kinds of commands ------------------------------------------------------------------------- */
 
-static weft_err make_kernel(maker *m, const weft_bundle_step *from, weft_step_now *to, bool *empty)
+static weft_err make_kernel(maker *m, const weft_bundle_command *from, weft_command *to,
+                            bool *empty)
 {
     const weft_bundle *b = m->p->engine->bundle;
     if (from->kernel >= b->n_kernel)
@@ -135,10 +137,10 @@ static weft_err make_kernel(maker *m, const weft_bundle_step *from, weft_step_no
     return WEFT_ERR_OK;
 }
 
-static weft_err make_move(maker *m, const weft_bundle_step *from, weft_step_now *to, bool *empty)
+static weft_err make_move(maker *m, const weft_bundle_command *from, weft_command *to, bool *empty)
 {
     int64_t bytes;
-    uint32_t n = from->kind == WEFT_STEP_COPY ? 2 : 1;
+    uint32_t n = from->kind == WEFT_COMMAND_COPY ? 2 : 1;
     if (from->n_arg != n)
         return refuse(m, "a copy has two addresses, a fill one");
     WEFT_TRY(eval(m, from->bytes, "its length has no value for these inputs", &bytes));
@@ -163,9 +165,9 @@ static weft_err make_move(maker *m, const weft_bundle_step *from, weft_step_now 
 }
 
 /* A matrix of `rows` x `cols` and its batch lie inside their operand. */
-static weft_err make_matrix(const maker *m, const weft_step_product *g, const weft_step_arg *arg,
+static weft_err make_matrix(const maker *m, const weft_command_gemm *g, const weft_bundle_arg *arg,
                             bool written, int64_t rows, int64_t cols, int64_t ld, int64_t stride,
-                            weft_step_ref *out)
+                            weft_command_ref *out)
 {
     uint64_t last, batch, bytes, size = weft_dtype_size(g->dtype);
     if (!is_ref(arg->kind))
@@ -184,7 +186,7 @@ static weft_err make_matrix(const maker *m, const weft_step_product *g, const we
     return check_run(m, *out, bytes);
 }
 
-static weft_err eval_product(maker *m, const weft_step_gemm *g, weft_step_product *to)
+static weft_err eval_product(maker *m, const weft_bundle_gemm *g, weft_command_gemm *to)
 {
     const struct {
         weft_dim from;
@@ -216,15 +218,16 @@ static weft_err eval_product(maker *m, const weft_step_gemm *g, weft_step_produc
     return WEFT_ERR_OK;
 }
 
-static weft_err make_product(maker *m, const weft_bundle_step *from, weft_step_now *to, bool *empty)
+static weft_err make_product(maker *m, const weft_bundle_command *from, weft_command *to,
+                             bool *empty)
 {
-    const weft_step_gemm *g = from->gemm;
-    weft_step_product *p = m->product++;
+    const weft_bundle_gemm *g = from->gemm;
+    weft_command_gemm *p = m->product++;
     if (!g || g->act >= WEFT_GEMM_ACTS ||
         (g->dtype != WEFT_DTYPE_F32 && g->dtype != WEFT_DTYPE_F16 && g->dtype != WEFT_DTYPE_BF16))
         return refuse(m, "a product has no type");
     to->product = p;
-    p->c.at = p->bias.at = WEFT_STEP_NO_REF;
+    p->c.at = p->bias.at = WEFT_COMMAND_NO_REF;
     WEFT_TRY(eval_product(m, g, p));
     *empty = p->m == 0 || p->n == 0 || p->batch == 0;
     if (*empty)
@@ -236,11 +239,11 @@ static weft_err make_product(maker *m, const weft_bundle_step *from, weft_step_n
     WEFT_TRY(make_matrix(m, p, &g->b, false, p->trans_b ? p->n : p->k, p->trans_b ? p->k : p->n,
                          p->ldb, p->stride_b, &p->b));
     WEFT_TRY(make_matrix(m, p, &g->d, true, p->m, p->n, p->ldd, p->stride_d, &p->d));
-    if (g->c.kind != WEFT_STEP_ARG_NONE)
+    if (g->c.kind != WEFT_COMMAND_ARG_NONE)
         WEFT_TRY(make_matrix(m, p, &g->c, false, p->m, p->n, p->ldc, p->stride_c, &p->c));
     else if (p->beta != 0)
         return refuse(m, "a product adds a matrix that is not there");
-    if (g->bias.kind == WEFT_STEP_ARG_NONE)
+    if (g->bias.kind == WEFT_COMMAND_ARG_NONE)
         return WEFT_ERR_OK;
     if (!is_ref(g->bias.kind))
         return refuse(m, "a bias is no operand");
@@ -252,34 +255,34 @@ static weft_err make_product(maker *m, const weft_bundle_step *from, weft_step_n
 
 /* -- All of a launch ------------------------------------------------------------------------ */
 
-static weft_err make_steps(maker *m)
+static weft_err make_commands(maker *m)
 {
     const weft_bundle_launch *l = m->p->launch;
-    bool after_product = false; /* the step before is one, and runs */
-    for (m->step = 0; m->step < l->n_step; m->step++) {
-        const weft_bundle_step *from = &l->step[m->step];
-        weft_step_now *to = &m->to->at[m->to->n];
+    bool after_product = false; /* the command before is one, and runs */
+    for (m->command = 0; m->command < l->n_command; m->command++) {
+        const weft_bundle_command *from = &l->command[m->command];
+        weft_command *to = &m->to->at[m->to->n];
         bool empty = false;
         to->kind = from->kind;
         switch (from->kind) {
-        case WEFT_STEP_KERNEL:
-        case WEFT_STEP_FINISH:
+        case WEFT_COMMAND_KERNEL:
+        case WEFT_COMMAND_FINISH:
             WEFT_TRY(make_kernel(m, from, to, &empty));
             break;
-        case WEFT_STEP_GEMM:
+        case WEFT_COMMAND_GEMM:
             WEFT_TRY(make_product(m, from, to, &empty));
             break;
-        case WEFT_STEP_COPY:
-        case WEFT_STEP_FILL:
+        case WEFT_COMMAND_COPY:
+        case WEFT_COMMAND_FILL:
             WEFT_TRY(make_move(m, from, to, &empty));
             break;
         default:
             return refuse(m, "it has no kind");
         }
         /* A product without rows has nothing to be finished. */
-        if (from->kind == WEFT_STEP_FINISH && !after_product)
+        if (from->kind == WEFT_COMMAND_FINISH && !after_product)
             empty = true;
-        after_product = from->kind == WEFT_STEP_GEMM && !empty;
+        after_product = from->kind == WEFT_COMMAND_GEMM && !empty;
         if (empty)
             memset(to, 0, sizeof *to);
         else
@@ -288,7 +291,7 @@ static weft_err make_steps(maker *m)
     return WEFT_ERR_OK;
 }
 
-static void note_operands(const weft_prep *p, weft_steps *to)
+static void note_operands(const weft_prep *p, weft_command_list *to)
 {
     for (uint32_t i = 0; i < p->n_in + p->n_out; i++) {
         const weft_slot *slot = i < p->n_in ? &p->in[i] : &p->out[i - p->n_in];
@@ -300,31 +303,32 @@ static void note_operands(const weft_prep *p, weft_steps *to)
     to->align[to->n_operand] = WEFT_ARENA_ALIGN;
 }
 
-weft_err weft_steps__make(const weft_prep *prep, weft_steps **out)
+weft_err weft_command__make_list(const weft_prep *prep, weft_command_list **out)
 {
     const weft_bundle_launch *l = prep->launch;
     maker m = {.p = prep};
     size_t n_value = 0, n_product = 0, n_arg = (size_t)prep->n_in + prep->n_out + 1;
     int64_t scratch;
-    if (!l || !l->n_step)
+    if (!l || !l->n_command)
         return weft_diag_error(prep->diag, WEFT_ERR_UNSUP, prep->where,
                                "%s: the bundle does not say how to run it on a GPU",
                                weft_op_get(prep->op)->name);
     WEFT_TRY(eval(&m, l->scratch_bytes, "its scratch memory has no size", &scratch));
     if (scratch < 0 || scratch > INT64_MAX / 2)
         return refuse(&m, "its scratch memory has no size");
-    for (uint32_t i = 0; i < l->n_step; i++) {
-        n_value += l->step[i].n_arg;
-        n_product += l->step[i].gemm != NULL;
+    for (uint32_t i = 0; i < l->n_command; i++) {
+        n_value += l->command[i].n_arg;
+        n_product += l->command[i].gemm != NULL;
     }
-    weft_steps *s = calloc(1, sizeof *s + l->n_step * sizeof *s->at + n_value * sizeof *m.value +
-                                  (n_product + 1) * sizeof *m.product +
-                                  n_arg * (sizeof *s->bytes + sizeof *s->align + 1));
+    weft_command_list *s =
+        calloc(1, sizeof *s + l->n_command * sizeof *s->at + n_value * sizeof *m.value +
+                      (n_product + 1) * sizeof *m.product +
+                      n_arg * (sizeof *s->bytes + sizeof *s->align + 1));
     if (!s)
         return WEFT_ERR_NOMEM;
-    s->at = (weft_step_now *)(s + 1);
-    m.product = (weft_step_product *)(s->at + l->n_step);
-    m.value = (weft_step_value *)(m.product + n_product + 1);
+    s->at = (weft_command *)(s + 1);
+    m.product = (weft_command_gemm *)(s->at + l->n_command);
+    m.value = (weft_command_arg *)(m.product + n_product + 1);
     s->bytes = (uint64_t *)(m.value + n_value);
     s->align = (uint32_t *)(s->bytes + n_arg);
     s->access = (uint8_t *)(s->align + n_arg);
@@ -332,7 +336,7 @@ weft_err weft_steps__make(const weft_prep *prep, weft_steps **out)
     s->scratch_bytes = (uint64_t)scratch;
     m.to = s;
     note_operands(prep, s);
-    weft_err err = make_steps(&m);
+    weft_err err = make_commands(&m);
     if (err != WEFT_ERR_OK) {
         free(s);
         return err;
@@ -343,14 +347,14 @@ weft_err weft_steps__make(const weft_prep *prep, weft_steps **out)
 
 /* -- Limits of a device --------------------------------------------------------------------- */
 
-weft_err weft_steps__check_limits(const weft_prep *prep, const weft_steps *steps,
-                                  const weft_step_limits *limits)
+weft_err weft_command__check_limits(const weft_prep *prep, const weft_command_list *commands,
+                                    const weft_command_limits *limits)
 {
     const weft_bundle *b = prep->engine->bundle;
-    for (uint32_t i = 0; i < steps->n; i++) {
-        if (!weft_step_is_kernel(steps->at[i].kind))
+    for (uint32_t i = 0; i < commands->n; i++) {
+        if (!weft_command_is_kernel(commands->at[i].kind))
             continue;
-        const weft_bundle_kernel *k = &b->kernel[steps->at[i].kernel];
+        const weft_bundle_kernel *k = &b->kernel[commands->at[i].kernel];
         bool known = k->resource && limits->arch < b->n_arch;
         uint64_t shared =
             (uint64_t)k->shared_bytes + (known ? k->resource[limits->arch].shared_bytes : 0);
@@ -376,7 +380,7 @@ weft_err weft_steps__check_limits(const weft_prep *prep, const weft_steps *steps
 
 /* CUDA C++ programming guide, table of technical specifications by compute capability: the most
  * shared memory of a block, registers of a block. */
-weft_step_limits weft_step__limits(const char *arch)
+weft_command_limits weft_command__limits(const char *arch)
 {
     static const struct {
         const char *arch;
@@ -384,7 +388,7 @@ weft_step_limits weft_step__limits(const char *arch)
     } row[] = {{"sm_70", 96},   {"sm_72", 96},  {"sm_75", 64},  {"sm_80", 163},  {"sm_86", 99},
                {"sm_87", 163},  {"sm_89", 99},  {"sm_90", 227}, {"sm_100", 227}, {"sm_103", 227},
                {"sm_110", 227}, {"sm_120", 99}, {"sm_121", 99}};
-    weft_step_limits out = {.device = arch, .shared_bytes = 48 << 10, .register_count = 65536};
+    weft_command_limits out = {.device = arch, .shared_bytes = 48 << 10, .register_count = 65536};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         if (strcmp(row[i].arch, arch) == 0)
             out.shared_bytes = row[i].shared_kib << 10;

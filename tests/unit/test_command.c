@@ -1,5 +1,5 @@
-/* Steps of launches on GPUs: what is sound passes, and every way of not being so is told. The null
- * driver looks at them, so that no GPU is needed. */
+/* Commands of launches on GPUs: what is sound passes, and every way of not being so is told. The
+ * null driver looks at them, so that no GPU is needed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "runtime/session/step_int.h"
+#include "runtime/session/command_int.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,9 +25,9 @@ typedef struct fixture {
     weft_bundle_symbol symbol;
     weft_bundle_kernel kernel;
     weft_bundle_resource resource[2];
-    weft_bundle_step step[4];
-    weft_step_arg arg[4], move[2], zero[1];
-    weft_step_gemm gemm;
+    weft_bundle_command command[4];
+    weft_bundle_arg arg[4], move[2], zero[1];
+    weft_bundle_gemm gemm;
     uint32_t operand, result;
     weft_attr attr;
     const char *steps[1];
@@ -35,41 +35,41 @@ typedef struct fixture {
     weft_dim n;
 } fixture;
 
-static void init_steps(fixture *f)
+static void init_commands(fixture *f)
 {
     weft_dimpool *pool = f->program.dims;
     weft_dim bytes = weft_dim_mul(pool, f->n, 16);
-    f->arg[0] = (weft_step_arg){.kind = WEFT_STEP_ARG_IN, .index = 0};
-    f->arg[1] = (weft_step_arg){.kind = WEFT_STEP_ARG_OUT, .index = 0};
-    f->arg[2] = (weft_step_arg){.kind = WEFT_STEP_ARG_INT, .dim = weft_dim_mul(pool, f->n, 4)};
-    f->arg[3] = (weft_step_arg){.kind = WEFT_STEP_ARG_FLOAT, .f = 0.5f};
-    f->move[0] = (weft_step_arg){.kind = WEFT_STEP_ARG_OUT, .index = 0};
-    f->move[1] = (weft_step_arg){.kind = WEFT_STEP_ARG_SCRATCH, .dim = 256};
-    f->zero[0] = (weft_step_arg){.kind = WEFT_STEP_ARG_SCRATCH};
+    f->arg[0] = (weft_bundle_arg){.kind = WEFT_COMMAND_ARG_IN, .index = 0};
+    f->arg[1] = (weft_bundle_arg){.kind = WEFT_COMMAND_ARG_OUT, .index = 0};
+    f->arg[2] = (weft_bundle_arg){.kind = WEFT_COMMAND_ARG_INT, .dim = weft_dim_mul(pool, f->n, 4)};
+    f->arg[3] = (weft_bundle_arg){.kind = WEFT_COMMAND_ARG_FLOAT, .f = 0.5f};
+    f->move[0] = (weft_bundle_arg){.kind = WEFT_COMMAND_ARG_OUT, .index = 0};
+    f->move[1] = (weft_bundle_arg){.kind = WEFT_COMMAND_ARG_SCRATCH, .dim = 256};
+    f->zero[0] = (weft_bundle_arg){.kind = WEFT_COMMAND_ARG_SCRATCH};
     /* scratch[n, 4] = x * x[4, 4]', of the first four rows. */
-    f->gemm = (weft_step_gemm){.dtype = WEFT_DTYPE_F32,
-                               .trans_b = true,
-                               .m = f->n,
-                               .n = 4,
-                               .k = 4,
-                               .batch = 1,
-                               .a = f->arg[0],
-                               .b = f->arg[0],
-                               .d = f->move[1],
-                               .lda = 4,
-                               .ldb = 4,
-                               .ldc = 4,
-                               .ldd = 4,
-                               .alpha = 1};
-    f->step[0] = (weft_bundle_step){
-        .kind = WEFT_STEP_KERNEL, .grid = {f->n, 1, 1}, .arg = f->arg, .n_arg = 4};
-    f->step[1] = (weft_bundle_step){.kind = WEFT_STEP_GEMM, .gemm = &f->gemm};
-    f->step[2] =
-        (weft_bundle_step){.kind = WEFT_STEP_COPY, .arg = f->move, .n_arg = 2, .bytes = bytes};
-    f->step[3] =
-        (weft_bundle_step){.kind = WEFT_STEP_FILL, .arg = f->zero, .n_arg = 1, .bytes = 256};
-    f->launch.step = f->step;
-    f->launch.n_step = 4;
+    f->gemm = (weft_bundle_gemm){.dtype = WEFT_DTYPE_F32,
+                                 .trans_b = true,
+                                 .m = f->n,
+                                 .n = 4,
+                                 .k = 4,
+                                 .batch = 1,
+                                 .a = f->arg[0],
+                                 .b = f->arg[0],
+                                 .d = f->move[1],
+                                 .lda = 4,
+                                 .ldb = 4,
+                                 .ldc = 4,
+                                 .ldd = 4,
+                                 .alpha = 1};
+    f->command[0] = (weft_bundle_command){
+        .kind = WEFT_COMMAND_KERNEL, .grid = {f->n, 1, 1}, .arg = f->arg, .n_arg = 4};
+    f->command[1] = (weft_bundle_command){.kind = WEFT_COMMAND_GEMM, .gemm = &f->gemm};
+    f->command[2] = (weft_bundle_command){
+        .kind = WEFT_COMMAND_COPY, .arg = f->move, .n_arg = 2, .bytes = bytes};
+    f->command[3] =
+        (weft_bundle_command){.kind = WEFT_COMMAND_FILL, .arg = f->zero, .n_arg = 1, .bytes = 256};
+    f->launch.command = f->command;
+    f->launch.n_command = 4;
     f->launch.scratch_bytes = weft_dim_add(pool, bytes, 256);
 }
 
@@ -105,7 +105,7 @@ static void init(fixture *f)
         .name = "k", .threads = 128, .shared_bytes = 65536, .resource = f->resource};
     f->arch[0] = "sm_80";
     f->arch[1] = "sm_90";
-    init_steps(f);
+    init_commands(f);
     f->program.name = "m";
     f->program.symbol = &f->symbol;
     f->program.n_symbol = 1;
@@ -150,7 +150,7 @@ static weft_err run(fixture *f, int64_t n)
     return err;
 }
 
-static void test_step__what_is_sound_passes(void **state)
+static void test_command__what_is_sound_passes(void **state)
 {
     (void)state;
     fixture f;
@@ -169,31 +169,31 @@ static void test_step__what_is_sound_passes(void **state)
         statement;               \
     }
 
-BREAK(no_steps, f->launch.n_step = 0)
-BREAK(no_kernel, f->step[0].kernel = 1)
-BREAK(wide_grid, f->step[0].grid[1] = 65536)
-BREAK(negative_grid, f->step[0].grid[2] = -1)
+BREAK(no_commands, f->launch.n_command = 0)
+BREAK(no_kernel, f->command[0].kernel = 1)
+BREAK(wide_grid, f->command[0].grid[1] = 65536)
+BREAK(negative_grid, f->command[0].grid[2] = -1)
 BREAK(no_operand, f->arg[0].index = 1)
 BREAK(odd_offset, f->arg[0].dim = 2)
 BREAK(far_offset, f->arg[1].dim = 4096)
 BREAK(negative_offset, f->arg[1].dim = -4)
-BREAK(no_kind, f->arg[2].kind = WEFT_STEP_ARG_KINDS)
-BREAK(none_kind, f->arg[2].kind = WEFT_STEP_ARG_NONE)
+BREAK(no_kind, f->arg[2].kind = WEFT_COMMAND_ARG_KINDS)
+BREAK(none_kind, f->arg[2].kind = WEFT_COMMAND_ARG_NONE)
 BREAK(long_int, f->arg[2].dim = (int64_t)1 << 31)
 BREAK(no_symbol, f->arg[2].dim = weft_dim_symbol(f->program.dims, "other", 0, 9))
-BREAK(no_step_kind, f->step[3].kind = WEFT_STEP_KINDS)
-BREAK(long_copy, f->step[2].bytes = 65)
-BREAK(negative_copy, f->step[2].bytes = -1)
-BREAK(copy_of_one, f->step[2].n_arg = 1)
-BREAK(copy_into_operand, f->move[0].kind = WEFT_STEP_ARG_IN)
-BREAK(copy_of_number, f->move[1].kind = WEFT_STEP_ARG_INT)
-BREAK(copy_of_itself, f->move[0] = f->move[1]; f->move[0].dim = 316; f->step[2].bytes = 4;
+BREAK(no_command_kind, f->command[3].kind = WEFT_COMMAND_KINDS)
+BREAK(long_copy, f->command[2].bytes = 65)
+BREAK(negative_copy, f->command[2].bytes = -1)
+BREAK(copy_of_one, f->command[2].n_arg = 1)
+BREAK(copy_into_operand, f->move[0].kind = WEFT_COMMAND_ARG_IN)
+BREAK(copy_of_number, f->move[1].kind = WEFT_COMMAND_ARG_INT)
+BREAK(copy_of_itself, f->move[0] = f->move[1]; f->move[0].dim = 316; f->command[2].bytes = 4;
       f->move[1].dim = 316)
-BREAK(copy_that_overlaps, f->move[0] = f->move[1]; f->move[0].dim = 248; f->step[2].bytes = 12)
-BREAK(long_fill, f->step[3].bytes = 321)
+BREAK(copy_that_overlaps, f->move[0] = f->move[1]; f->move[0].dim = 248; f->command[2].bytes = 12)
+BREAK(long_fill, f->command[3].bytes = 321)
 BREAK(small_scratch, f->launch.scratch_bytes = 300)
 BREAK(negative_scratch, f->launch.scratch_bytes = -1)
-BREAK(no_product, f->step[1].gemm = NULL)
+BREAK(no_product, f->command[1].gemm = NULL)
 BREAK(product_of_ints, f->gemm.dtype = WEFT_DTYPE_I32)
 BREAK(product_act, f->gemm.act = WEFT_GEMM_ACTS)
 BREAK(product_of_nothing, f->gemm.k = 0)
@@ -203,8 +203,8 @@ BREAK(product_rows, f->gemm.lda = 3)
 BREAK(product_batch, f->gemm.batch = 2; f->gemm.stride_a = 4; f->gemm.stride_d = 16)
 BREAK(product_stride, f->gemm.batch = 2; f->gemm.stride_a = INT64_MAX / 2)
 BREAK(product_c, f->gemm.beta = 1)
-BREAK(product_target, f->gemm.d.kind = WEFT_STEP_ARG_IN)
-BREAK(product_bias, f->gemm.bias.kind = WEFT_STEP_ARG_FLOAT)
+BREAK(product_target, f->gemm.d.kind = WEFT_COMMAND_ARG_IN)
+BREAK(product_bias, f->gemm.bias.kind = WEFT_COMMAND_ARG_FLOAT)
 BREAK(long_bias, f->gemm.bias = f->arg[0]; f->gemm.bias.dim = 56)
 BREAK(odd_bias, f->gemm.bias = f->move[1]; f->gemm.bias.dim = 2)
 BREAK(no_threads, f->kernel.threads = 0)
@@ -217,9 +217,9 @@ static const struct {
     weft_err err;
     const char *text;
 } table[] = {
-    {no_steps, WEFT_ERR_UNSUP, "does not say how to run it on a GPU"},
-    {no_kernel, WEFT_ERR_INPUT, "step 1: the bundle does not have its kernel"},
-    {wide_grid, WEFT_ERR_INPUT, "step 1: the grid is larger"},
+    {no_commands, WEFT_ERR_UNSUP, "does not say how to run it on a GPU"},
+    {no_kernel, WEFT_ERR_INPUT, "command 1: the bundle does not have its kernel"},
+    {wide_grid, WEFT_ERR_INPUT, "command 1: the grid is larger"},
     {negative_grid, WEFT_ERR_INPUT, "the grid is larger"},
     {no_operand, WEFT_ERR_INPUT, "an operand that is not there"},
     {odd_offset, WEFT_ERR_INPUT, "does not start at an element"},
@@ -229,38 +229,38 @@ static const struct {
     {none_kind, WEFT_ERR_INPUT, "an argument has no kind"},
     {long_int, WEFT_ERR_INPUT, "more than 2^31 - 1"},
     {no_symbol, WEFT_ERR_INPUT, "an argument has no value"},
-    {no_step_kind, WEFT_ERR_INPUT, "step 4: it has no kind"},
-    {long_copy, WEFT_ERR_INPUT, "step 3: it reaches behind"},
+    {no_command_kind, WEFT_ERR_INPUT, "command 4: it has no kind"},
+    {long_copy, WEFT_ERR_INPUT, "command 3: it reaches behind"},
     {negative_copy, WEFT_ERR_INPUT, "its length is negative"},
     {copy_of_one, WEFT_ERR_INPUT, "a copy has two addresses"},
     {copy_into_operand, WEFT_ERR_INPUT, "writes to what is no result"},
     {copy_of_number, WEFT_ERR_INPUT, "reads what is no operand"},
-    {copy_of_itself, WEFT_ERR_INPUT, "step 3: a copy overlaps"},
-    {copy_that_overlaps, WEFT_ERR_INPUT, "step 3: a copy overlaps"},
-    {long_fill, WEFT_ERR_INPUT, "step 4: it reaches behind"},
-    {small_scratch, WEFT_ERR_INPUT, "step 2: it reaches behind"},
+    {copy_of_itself, WEFT_ERR_INPUT, "command 3: a copy overlaps"},
+    {copy_that_overlaps, WEFT_ERR_INPUT, "command 3: a copy overlaps"},
+    {long_fill, WEFT_ERR_INPUT, "command 4: it reaches behind"},
+    {small_scratch, WEFT_ERR_INPUT, "command 2: it reaches behind"},
     {negative_scratch, WEFT_ERR_INPUT, "scratch memory has no size"},
     {no_product, WEFT_ERR_INPUT, "a product has no type"},
     {product_of_ints, WEFT_ERR_INPUT, "a product has no type"},
     {product_act, WEFT_ERR_INPUT, "a product has no type"},
     {product_of_nothing, WEFT_ERR_INPUT, "a product of nothing"},
     {product_of_negative, WEFT_ERR_INPUT, "a matrix is too large"},
-    {product_reach, WEFT_ERR_INPUT, "step 2: it reaches behind"},
+    {product_reach, WEFT_ERR_INPUT, "command 2: it reaches behind"},
     {product_rows, WEFT_ERR_INPUT, "rows of a matrix overlap"},
-    {product_batch, WEFT_ERR_INPUT, "step 2: it reaches behind"},
+    {product_batch, WEFT_ERR_INPUT, "command 2: it reaches behind"},
     {product_stride, WEFT_ERR_INPUT, "a matrix is too large"},
     {product_c, WEFT_ERR_INPUT, "adds a matrix that is not there"},
     {product_target, WEFT_ERR_INPUT, "writes to what is no result"},
     {product_bias, WEFT_ERR_INPUT, "a bias is no operand"},
-    {long_bias, WEFT_ERR_INPUT, "step 2: it reaches behind"},
-    {odd_bias, WEFT_ERR_INPUT, "step 2: a bias does not start at an element"},
+    {long_bias, WEFT_ERR_INPUT, "command 2: it reaches behind"},
+    {odd_bias, WEFT_ERR_INPUT, "command 2: a bias does not start at an element"},
     {no_threads, WEFT_ERR_INPUT, "blocks of 0 threads"},
     {many_threads, WEFT_ERR_INPUT, "blocks of 1025 threads"},
     {much_shared, WEFT_ERR_UNSUP, "sm_80 has 166912"},
     {many_registers, WEFT_ERR_UNSUP, "sm_90 has 65536"},
 };
 
-static void test_step__what_is_not_sound_is_told(void **state)
+static void test_command__what_is_not_sound_is_told(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
@@ -276,11 +276,11 @@ static void test_step__what_is_not_sound_is_told(void **state)
 }
 
 /* A launch of nothing is left out whatever its kernel. */
-static void test_step__what_is_empty_is_left_out(void **state)
+static void test_command__what_is_empty_is_left_out(void **state)
 {
     (void)state;
     fixture f;
-    weft_steps *steps;
+    weft_command_list *commands;
     init(&f);
     weft_engine engine = {.bundle = &f.bundle};
     weft_slot slot[2] = {{.present = true, .align = 64}, {.present = true, .align = 64}};
@@ -298,27 +298,27 @@ static void test_step__what_is_empty_is_left_out(void **state)
                       .launch = &f.launch,
                       .symbol = &n,
                       .n_symbol = 1};
-    f.step[0].grid[1] = 0;
+    f.command[0].grid[1] = 0;
     f.gemm.batch = 0;
-    f.step[3].bytes = 0;
-    assert_int_equal(weft_steps__make(&prep, &steps), WEFT_ERR_OK);
-    assert_int_equal(steps->n, 1);
-    assert_int_equal(steps->at[0].kind, WEFT_STEP_COPY);
-    assert_int_equal(steps->at[0].bytes, 64);
-    assert_int_equal(steps->scratch_bytes, 320);
-    assert_int_equal(steps->at[0].arg[1].ref.at, 2);
-    assert_int_equal(steps->at[0].arg[1].ref.offset, 256);
-    assert_int_equal(steps->access[1] & WEFT_ACCESS_WRITE, WEFT_ACCESS_WRITE);
-    free(steps);
+    f.command[3].bytes = 0;
+    assert_int_equal(weft_command__make_list(&prep, &commands), WEFT_ERR_OK);
+    assert_int_equal(commands->n, 1);
+    assert_int_equal(commands->at[0].kind, WEFT_COMMAND_COPY);
+    assert_int_equal(commands->at[0].bytes, 64);
+    assert_int_equal(commands->scratch_bytes, 320);
+    assert_int_equal(commands->at[0].arg[1].ref.at, 2);
+    assert_int_equal(commands->at[0].arg[1].ref.offset, 256);
+    assert_int_equal(commands->access[1] & WEFT_ACCESS_WRITE, WEFT_ACCESS_WRITE);
+    free(commands);
     finish(&f);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_step__what_is_sound_passes),
-        cmocka_unit_test(test_step__what_is_not_sound_is_told),
-        cmocka_unit_test(test_step__what_is_empty_is_left_out),
+        cmocka_unit_test(test_command__what_is_sound_passes),
+        cmocka_unit_test(test_command__what_is_not_sound_is_told),
+        cmocka_unit_test(test_command__what_is_empty_is_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

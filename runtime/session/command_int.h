@@ -1,77 +1,78 @@
-/* Private to runtime/: the steps of a launch on a GPU at concrete dims, checked, for whoever runs
- * them or only looks whether they could be run. */
-#ifndef WEFT_RUNTIME_SESSION_STEP_INT_H
-#define WEFT_RUNTIME_SESSION_STEP_INT_H
+/* Private to runtime/: the commands of a launch on a GPU at concrete dims, checked, for whoever
+ * runs them or only looks whether they could be run. */
+#ifndef WEFT_RUNTIME_SESSION_COMMAND_INT_H
+#define WEFT_RUNTIME_SESSION_COMMAND_INT_H
 
 #include "runtime/driver_int.h"
 
-#define WEFT_STEP_NO_REF UINT32_MAX
+#define WEFT_COMMAND_NO_REF UINT32_MAX
 
 /* An address: arg[at] of the launch (in, out, scratch), and so many bytes behind. */
-typedef struct weft_step_ref {
-    uint32_t at; /* WEFT_STEP_NO_REF: none */
+typedef struct weft_command_ref {
+    uint32_t at; /* WEFT_COMMAND_NO_REF: none */
     uint64_t offset;
-} weft_step_ref;
+} weft_command_ref;
 
-typedef struct weft_step_value {
-    uint8_t kind; /* weft_step_arg_kind: IN, OUT and SCRATCH have a ref */
-    weft_step_ref ref;
+typedef struct weft_command_arg {
+    uint8_t kind; /* weft_command_arg_kind: IN, OUT and SCRATCH have a ref */
+    weft_command_ref ref;
     int32_t i;
     float f;
-} weft_step_value;
+} weft_command_arg;
 
-/* weft_step_gemm at concrete dims, none of them 0. */
-typedef struct weft_step_product {
+/* weft_bundle_gemm at concrete dims, none of them 0. */
+typedef struct weft_command_gemm {
     weft_dtype dtype;
     uint8_t act;
     bool trans_a, trans_b, tf32;
     int64_t m, n, k, batch;
     int64_t lda, ldb, ldc, ldd;
     int64_t stride_a, stride_b, stride_c, stride_d;
-    weft_step_ref a, b, c, d, bias;
+    weft_command_ref a, b, c, d, bias;
     float alpha, beta;
-} weft_step_product;
+} weft_command_gemm;
 
-typedef struct weft_step_now {
-    uint8_t kind; /* weft_step_kind */
+typedef struct weft_command {
+    uint8_t kind; /* weft_command_kind */
     uint32_t kernel;
     uint32_t grid[3];
-    weft_step_value *arg; /* of a kernel; COPY: to, from; FILL: to */
+    weft_command_arg *arg; /* of a kernel; COPY: to, from; FILL: to */
     uint32_t n_arg;
-    weft_step_product *product;
+    weft_command_gemm *product;
     uint64_t bytes;
-} weft_step_now;
+} weft_command;
 
-/* Steps that have something to do; one allocation. */
-typedef struct weft_steps {
-    weft_step_now *at;
+/* Commands that have something to do; one allocation. */
+typedef struct weft_command_list {
+    weft_command *at;
     uint32_t n;
     uint32_t n_operand; /* operands and results; arg[n_operand] is scratch memory */
     uint64_t *bytes;    /* of arg[i] */
     uint32_t *align;    /* of its address */
     uint8_t *access;    /* weft_access of arg[i] */
     uint64_t scratch_bytes;
-} weft_steps;
+} weft_command_list;
 
 typedef enum weft_access { WEFT_ACCESS_READ = 1, WEFT_ACCESS_WRITE = 2 } weft_access;
 
 /* What kernels may take on a device. */
-typedef struct weft_step_limits {
+typedef struct weft_command_limits {
     const char *device;      /* in messages */
     uint32_t arch;           /* index of its machine code in the bundle; n_arch: PTX is used */
     uint32_t shared_bytes;   /* static and dynamic, of a block */
     uint32_t register_count; /* of a block */
-} weft_step_limits;
+} weft_command_limits;
 
-/* Steps of prep->launch. INPUT names what is not sound: indices, sizes, grids, what reaches behind
- * an operand; UNSUP when it has none. free() it. */
-WEFT_MUST_USE weft_err weft_steps__make(const weft_prep *prep, weft_steps **out);
+/* Commands of prep->launch. INPUT names what is not sound: indices, sizes, grids, what reaches
+ * behind an operand; UNSUP when it has none. free() it. */
+WEFT_MUST_USE weft_err weft_command__make_list(const weft_prep *prep, weft_command_list **out);
 /* Whether blocks of the kernels fit. */
-WEFT_MUST_USE weft_err weft_steps__check_limits(const weft_prep *prep, const weft_steps *steps,
-                                                const weft_step_limits *limits);
+WEFT_MUST_USE weft_err weft_command__check_limits(const weft_prep *prep,
+                                                  const weft_command_list *commands,
+                                                  const weft_command_limits *limits);
 /* Limits of "sm_90", as the CUDA programming guide has them; those of the least GPU for a name that
  * is not known. */
-weft_step_limits weft_step__limits(const char *arch);
+weft_command_limits weft_command__limits(const char *arch);
 
 /* Bytes that something reads or writes. */
 typedef struct weft_touch {
