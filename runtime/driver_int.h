@@ -88,17 +88,17 @@ typedef struct weft_device_ops {
      * writes what the other writes. *inout: NULL, or what was made of the same program at other
      * sizes or addresses, which is changed or replaced. Addresses are read now; the list lives as
      * long as what is made of it. */
-    weft_err (*fuse)(weft_engine *engine, void *queue, const weft_bound_list *list, weft_diag *diag,
-                     void **inout);
-    void (*free_fused)(weft_engine *engine, void *fused);
-    weft_err (*run_fused)(weft_engine *engine, void *queue, void *fused, weft_diag *diag);
+    weft_err (*record_graph)(weft_engine *engine, void *queue, const weft_bound_list *list,
+                             weft_diag *diag, void **inout);
+    void (*free_graph)(weft_engine *engine, void *graph);
+    weft_err (*run_graph)(weft_engine *engine, void *queue, void *graph, weft_diag *diag);
     /* Runs its launches one after the other and adds the time of each to time_us[bound.launch]. The
      * time between two, which the device takes to start one, counts to the second, unless the
      * device tells better. Waits. */
-    weft_err (*run_timed)(weft_engine *engine, void *queue, void *fused, double *time_us,
-                          weft_diag *diag);
+    weft_err (*run_graph_timed)(weft_engine *engine, void *queue, void *graph, double *time_us,
+                                weft_diag *diag);
     /* Runs it n times, one behind the other: the time on the device of one. Waits. */
-    weft_err (*time_fused)(weft_engine *engine, void *queue, void *fused, uint32_t n,
+    weft_err (*time_graph)(weft_engine *engine, void *queue, void *graph, uint32_t n,
                            double *out_us, weft_diag *diag);
     weft_err (*wait)(weft_engine *engine, void *queue, weft_diag *diag);
     /* Adds a note on the device's memory and what this engine has of it. */
@@ -121,7 +121,7 @@ struct weft_driver {
     void (*end)(weft_engine *engine);
     /* Bytes of the weights it packed or loaded. May be NULL: none. */
     uint64_t (*packed_bytes)(weft_engine *engine);
-    const weft_device_ops *own; /* NULL: activations are in the host's memory */
+    const weft_device_ops *device_ops; /* NULL: activations are in the host's memory */
 };
 
 /* Memory of weights while a model is prepared, counted and not used. */

@@ -28,7 +28,7 @@ static weft_err init_engine(weft_engine *e, weft_bundle *bundle, const weft_engi
     e->gpu = o->gpu;
     e->sm_first = o->sm_first;
     e->n_sm = o->n_sm;
-    e->share_memory = o->share_memory && !e->driver->own;
+    e->share_memory = o->share_memory && !e->driver->device_ops;
     e->n_cpu = o->cpu ? o->n_cpu : 0;
     e->threads = o->threads;
     if (e->n_cpu) {
@@ -98,7 +98,7 @@ const weft_bundle *weft_engine_bundle(const weft_engine *engine)
 
 const char *weft_engine_lost(const weft_engine *engine)
 {
-    return engine->driver->own ? engine->driver->own->lost(engine) : NULL;
+    return engine->driver->device_ops ? engine->driver->device_ops->lost(engine) : NULL;
 }
 
 static void note_peak(weft_weight_count *c, uint64_t bytes)

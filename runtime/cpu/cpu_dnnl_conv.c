@@ -116,7 +116,7 @@ static bool choose(weft_prep *p, conv_plan *c)
         return false;
     if (winograd && find_fast(p, c, dnnl_convolution_winograd, &c->x, &c->y, false))
         return true;
-    if (winograd && c->epilogue.fused && c->epilogue.n_step > 0) {
+    if (winograd && c->epilogue.graph && c->epilogue.n_step > 0) {
         weft_dnnl__unfuse(&c->epilogue);
         if (find_fast(p, c, dnnl_convolution_winograd, &c->x, &c->y, false))
             return true;
@@ -126,7 +126,7 @@ static bool choose(weft_prep *p, conv_plan *c)
     }
     if (find_direct(p, c, false) || find_direct(p, c, true))
         return true;
-    if (c->epilogue.n_step > 0 && c->epilogue.fused) {
+    if (c->epilogue.n_step > 0 && c->epilogue.graph) {
         weft_dnnl__unfuse(&c->epilogue);
         if (find_direct(p, c, false) || find_direct(p, c, true))
             return true;

@@ -252,7 +252,7 @@ static bool find_acc(const weft_step *s, uint32_t i, uint32_t *out)
     return n == 1;
 }
 
-static bool fuse(weft_prep *p, dnnl_epilogue *e, bool collapsed)
+static bool record_graph(weft_prep *p, dnnl_epilogue *e, bool collapsed)
 {
     for (uint32_t i = 0; i < e->n_step; i++) {
         const weft_step *s = &e->step[i];
@@ -300,15 +300,15 @@ weft_err weft_dnnl__epilogue(weft_prep *p, dnnl_epilogue *e, bool collapsed, con
                 if (e->step[i].arg[k].kind == WEFT_ARG_STEP)
                     e->step[i].arg[k].idx += n_front;
     }
-    e->fused = fuse(p, e, collapsed);
-    if (!e->fused && !reset(e))
+    e->graph = record_graph(p, e, collapsed);
+    if (!e->graph && !reset(e))
         return WEFT_ERR_NOMEM;
     return WEFT_ERR_OK;
 }
 
 void weft_dnnl__unfuse(dnnl_epilogue *e)
 {
-    e->fused = e->n_step == 0;
+    e->graph = e->n_step == 0;
     (void)reset(e);
 }
 
@@ -329,7 +329,7 @@ bool weft_dnnl__bind_epilogue(weft_prep *p, dnnl_kernel *k, dnnl_step *s, const 
                              DNNL_ARG_ATTR_MULTIPLE_POST_OP((int)e->position[i]) | DNNL_ARG_SRC_1,
                              &e->md[i], e->operand[i], 0))
             return false;
-    if (e->fused || e->n_step == 0)
+    if (e->graph || e->n_step == 0)
         return true;
     return weft_cpu__ew_create(p, e->step, e->n_step, true, &k->ew) == WEFT_ERR_OK && k->ew;
 }

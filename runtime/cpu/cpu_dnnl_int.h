@@ -86,7 +86,7 @@ typedef struct dnnl_epilogue {
     uint32_t n_step;
     weft_step step[WEFT_STEPS_MAX];
     bool onto;  /* set by the caller: what the result held is added before the steps */
-    bool fused; /* the steps are in `ops`; else an element-wise pass must follow */
+    bool graph; /* the steps are in `ops`; else an element-wise pass must follow */
     dnnl_post_ops_t ops;
     dnnl_primitive_attr_t attr;
     /* Operands of binary steps. */

@@ -173,7 +173,7 @@ static weft_err prepare_product(weft_prep *p, product *m)
     weft_err err = weft_dnnl__epilogue(p, &m->epilogue, m->collapsed, front, n_front);
     if (err == WEFT_ERR_OK) {
         bool found = find(p, m);
-        if ((!found || weft_dnnl__is_slow(m->pd)) && m->epilogue.n_step > 0 && m->epilogue.fused) {
+        if ((!found || weft_dnnl__is_slow(m->pd)) && m->epilogue.n_step > 0 && m->epilogue.graph) {
             if (found)
                 dnnl_primitive_desc_destroy(m->pd);
             weft_dnnl__unfuse(&m->epilogue);

@@ -14,12 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct fused {
+typedef struct recorded {
     weft_cu_graph_exec timed; /* one launch after the other, events between; NULL: not asked for */
     weft_cu_graph_exec exec;  /* NULL: no graphs, or nothing to run */
     const weft_bound_list *list; /* lives longer */
     uint32_t n;                  /* launches of it that have commands */
-} fused;
+} recorded;
 
 /* Recording. */
 typedef struct recorder {
@@ -218,7 +218,7 @@ static weft_err record(recorder *r)
 
 /* -- Executables ---------------------------------------------------------------------------- */
 
-static weft_err make_exec(recorder *r, fused *f)
+static weft_err make_exec(recorder *r, recorded *f)
 {
     const weft_cu_api *cu = r->g->cu;
     weft_cu_exec_update said;
@@ -236,7 +236,7 @@ static weft_err make_exec(recorder *r, fused *f)
     return weft_gpu__check(r->g, cu->cuGraphUpload(f->exec, r->stream), "cuGraphUpload", r->diag);
 }
 
-static weft_err record_and_make(recorder *r, const weft_bound_list *list, fused *f)
+static weft_err record_and_make(recorder *r, const weft_bound_list *list, recorded *f)
 {
     r->item = calloc((size_t)list->n + 1, sizeof *r->item);
     if (!r->item)
@@ -252,11 +252,11 @@ static weft_err record_and_make(recorder *r, const weft_bound_list *list, fused 
     return make_exec(r, f);
 }
 
-weft_err weft_gpu__fuse(weft_engine *e, void *queue, const weft_bound_list *list, weft_diag *diag,
-                        void **inout)
+weft_err weft_gpu__record_graph(weft_engine *e, void *queue, const weft_bound_list *list,
+                                weft_diag *diag, void **inout)
 {
     weft_gpu_queue *q = queue;
-    fused *f = *inout ? *inout : calloc(1, sizeof *f);
+    recorded *f = *inout ? *inout : calloc(1, sizeof *f);
     if (!f)
         return WEFT_ERR_NOMEM;
     recorder r = {.g = weft_gpu__of(e), .stream = q->stream, .diag = diag};
@@ -274,17 +274,17 @@ weft_err weft_gpu__fuse(weft_engine *e, void *queue, const weft_bound_list *list
     free(r.last);
     free(r.after);
     if (err != WEFT_ERR_OK) {
-        weft_gpu__free_fused(e, f);
+        weft_gpu__free_graph(e, f);
         f = NULL;
     }
     *inout = f;
     return err;
 }
 
-void weft_gpu__free_fused(weft_engine *e, void *data)
+void weft_gpu__free_graph(weft_engine *e, void *data)
 {
     weft_gpu *g = weft_gpu__of(e);
-    fused *f = data;
+    recorded *f = data;
     weft_gpu__enter(g);
     if (f->exec)
         (void)g->cu->cuGraphExecDestroy(f->exec);
@@ -303,11 +303,11 @@ weft_err weft_gpu__run_launch(weft_gpu_queue *queue, const weft_bound *launch, w
     return WEFT_ERR_OK;
 }
 
-weft_err weft_gpu__run_fused(weft_engine *e, void *queue, void *data, weft_diag *diag)
+weft_err weft_gpu__run_graph(weft_engine *e, void *queue, void *data, weft_diag *diag)
 {
     weft_gpu *g = weft_gpu__of(e);
     weft_gpu_queue *q = queue;
-    const fused *f = data;
+    const recorded *f = data;
     if (f->exec)
         return weft_gpu__check(g, g->cu->cuGraphLaunch(f->exec, q->stream), "cuGraphLaunch", diag);
     for (uint32_t i = 0; f->n && i < f->list->n; i++)
@@ -378,7 +378,7 @@ static weft_err record_timed(recorder *r, const weft_gpu_queue *q, const weft_bo
     return WEFT_ERR_OK;
 }
 
-static weft_err make_timed(weft_gpu *g, const weft_gpu_queue *q, fused *f, weft_diag *diag)
+static weft_err make_timed(weft_gpu *g, const weft_gpu_queue *q, recorded *f, weft_diag *diag)
 {
     recorder r = {.g = g, .stream = q->stream, .diag = diag};
     pthread_mutex_lock(&g->lock);
@@ -406,7 +406,8 @@ static weft_err run_marked(weft_gpu *g, weft_gpu_queue *q, const weft_bound_list
 }
 
 /* All launches in a row, with events between, and waits. */
-static weft_err run_row(weft_engine *e, weft_gpu_queue *q, fused *f, bool traced, weft_diag *diag)
+static weft_err run_row(weft_engine *e, weft_gpu_queue *q, recorded *f, bool traced,
+                        weft_diag *diag)
 {
     weft_gpu *g = weft_gpu__of(e);
     bool graph = g->lib->graphs && !traced;
@@ -418,12 +419,12 @@ static weft_err run_row(weft_engine *e, weft_gpu_queue *q, fused *f, bool traced
     return weft_gpu__wait(e, q, diag);
 }
 
-weft_err weft_gpu__run_timed(weft_engine *e, void *queue, void *data, double *time_us,
-                             weft_diag *diag)
+weft_err weft_gpu__run_graph_timed(weft_engine *e, void *queue, void *data, double *time_us,
+                                   weft_diag *diag)
 {
     weft_gpu *g = weft_gpu__of(e);
     weft_gpu_queue *q = queue;
-    fused *f = data;
+    recorded *f = data;
     WEFT_TRY(make_events(g, q, f->list->n + 1, diag));
     bool traced = weft_gpu__trace_begin();
     weft_err err = run_row(e, q, f, traced, diag);
@@ -438,7 +439,7 @@ weft_err weft_gpu__run_timed(weft_engine *e, void *queue, void *data, double *ti
     return WEFT_ERR_OK;
 }
 
-weft_err weft_gpu__time_fused(weft_engine *e, void *queue, void *data, uint32_t n, double *out_us,
+weft_err weft_gpu__time_graph(weft_engine *e, void *queue, void *data, uint32_t n, double *out_us,
                               weft_diag *diag)
 {
     weft_gpu *g = weft_gpu__of(e);
@@ -447,7 +448,7 @@ weft_err weft_gpu__time_fused(weft_engine *e, void *queue, void *data, uint32_t 
     WEFT_TRY(make_events(g, q, 2, diag));
     WEFT_TRY(mark(g, q, 0, diag));
     for (uint32_t i = 0; i < n; i++)
-        WEFT_TRY(weft_gpu__run_fused(e, queue, data, diag));
+        WEFT_TRY(weft_gpu__run_graph(e, queue, data, diag));
     WEFT_TRY(mark(g, q, 1, diag));
     WEFT_TRY(weft_gpu__wait(e, queue, diag));
     WEFT_TRY(elapsed(g, q, 0, 1, &us, diag));

@@ -221,13 +221,13 @@ void weft_gpu__close_products(weft_gpu *g);
 
 /* -- Graphs: hooks of the driver ------------------------------------------------------------ */
 
-weft_err weft_gpu__fuse(weft_engine *e, void *queue, const weft_bound_list *list, weft_diag *diag,
-                        void **inout);
-void weft_gpu__free_fused(weft_engine *e, void *fused);
-weft_err weft_gpu__run_fused(weft_engine *e, void *queue, void *fused, weft_diag *diag);
-weft_err weft_gpu__run_timed(weft_engine *e, void *queue, void *fused, double *time_us,
-                             weft_diag *diag);
-weft_err weft_gpu__time_fused(weft_engine *e, void *queue, void *fused, uint32_t n, double *out_us,
+weft_err weft_gpu__record_graph(weft_engine *e, void *queue, const weft_bound_list *list,
+                                weft_diag *diag, void **inout);
+void weft_gpu__free_graph(weft_engine *e, void *graph);
+weft_err weft_gpu__run_graph(weft_engine *e, void *queue, void *graph, weft_diag *diag);
+weft_err weft_gpu__run_graph_timed(weft_engine *e, void *queue, void *graph, double *time_us,
+                                   weft_diag *diag);
+weft_err weft_gpu__time_graph(weft_engine *e, void *queue, void *graph, uint32_t n, double *out_us,
                               weft_diag *diag);
 
 /* Puts a launch into the queue's stream. */

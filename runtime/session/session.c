@@ -34,7 +34,7 @@ weft_err weft_session_open(weft_engine *engine, const char *model, weft_diag *di
         weft_session_close(s);
         return WEFT_ERR_NOMEM;
     }
-    if (engine->driver->own && !engine->count) {
+    if (engine->driver->device_ops && !engine->count) {
         weft_err err = weft_session__open_device(s, diag);
         if (err != WEFT_ERR_OK) {
             weft_session_close(s);
@@ -53,7 +53,7 @@ void weft_session_close(weft_session *session)
     for (uint32_t i = 0; i < WEFT_SPECIALISATION_MAX; i++)
         weft_specialisation__destroy(session, session->spec[i]);
     weft_engine__release(session->engine, &session->own_memory);
-    if (session->engine->driver->own)
+    if (session->engine->driver->device_ops)
         weft_session__close_device(session);
     if (session->scratch)
         weft_arena_destroy(session->scratch);
@@ -197,7 +197,7 @@ weft_err weft_session_run(weft_session *session, const weft_tensor *in, uint32_t
     weft_err err = weft_specialisation__get(s, s->symbol, diag, &spec);
     if (err == WEFT_ERR_OK)
         err = weft_specialisation__bind(s, spec, diag);
-    if (err == WEFT_ERR_OK && s->engine->driver->own) {
+    if (err == WEFT_ERR_OK && s->engine->driver->device_ops) {
         err = weft_session__run_device(s, spec, in, diag, out);
         if (s->engine->driver->end)
             s->engine->driver->end(s->engine);
@@ -222,8 +222,8 @@ static weft_err make_ready(weft_session *s, const int64_t *symbol, weft_diag *di
     weft_err err = weft_specialisation__get(s, symbol, diag, &spec);
     if (err == WEFT_ERR_OK)
         err = weft_specialisation__bind(s, spec, diag);
-    if (err == WEFT_ERR_OK && s->engine->driver->own)
-        err = weft_specialisation__fuse(s, spec, diag);
+    if (err == WEFT_ERR_OK && s->engine->driver->device_ops)
+        err = weft_specialisation__record_graph(s, spec, diag);
     if (s->engine->driver->end)
         s->engine->driver->end(s->engine);
     return err;

@@ -35,7 +35,7 @@ static weft_err load_weights(weft_session *s, weft_diag *diag)
         err = weft_engine__check_weight(e, w, diag);
     }
     if (err == WEFT_ERR_OK)
-        err = e->driver->own->load_weights(e, list, n, diag);
+        err = e->driver->device_ops->load_weights(e, list, n, diag);
     free(list);
     free(has);
     return err;
@@ -48,7 +48,7 @@ weft_err weft_session__open_device(weft_session *s, weft_diag *diag)
         d->begin(s->engine);
     weft_err err = load_weights(s, diag);
     if (err == WEFT_ERR_OK)
-        err = d->own->open_queue(s->engine, diag, &s->queue);
+        err = d->device_ops->open_queue(s->engine, diag, &s->queue);
     if (d->end)
         d->end(s->engine);
     return err;
@@ -56,11 +56,11 @@ weft_err weft_session__open_device(weft_session *s, weft_diag *diag)
 
 void weft_session__close_device(weft_session *s)
 {
-    const weft_device_ops *own = s->engine->driver->own;
+    const weft_device_ops *ops = s->engine->driver->device_ops;
     if (s->host)
-        own->host_free(s->engine, s->host, s->host_bytes);
+        ops->host_free(s->engine, s->host, s->host_bytes);
     if (s->queue)
-        own->close_queue(s->engine, s->queue);
+        ops->close_queue(s->engine, s->queue);
 }
 
 /* -- Specialisations ------------------------------------------------------------------------ */
@@ -88,13 +88,15 @@ void weft_specialisation__place_device(weft_session *s, weft_specialisation *spe
                 .launch = i, .state = spec->launch[i].state, .arg = spec->launch[i].arg};
 }
 
-weft_err weft_specialisation__fuse(weft_session *s, weft_specialisation *spec, weft_diag *diag)
+weft_err weft_specialisation__record_graph(weft_session *s, weft_specialisation *spec,
+                                           weft_diag *diag)
 {
-    if (spec->fused && spec->fused_base == spec->base)
+    if (spec->graph && spec->graph_base == spec->base)
         return WEFT_ERR_OK;
-    spec->fused_base = NULL; /* until there is one again */
-    WEFT_TRY(s->engine->driver->own->fuse(s->engine, s->queue, &spec->bound, diag, &spec->fused));
-    spec->fused_base = spec->base;
+    spec->graph_base = NULL; /* until there is one again */
+    WEFT_TRY(s->engine->driver->device_ops->record_graph(s->engine, s->queue, &spec->bound, diag,
+                                                         &spec->graph));
+    spec->graph_base = spec->base;
     return WEFT_ERR_OK;
 }
 
@@ -102,15 +104,15 @@ weft_err weft_specialisation__fuse(weft_session *s, weft_specialisation *spec, w
 
 static weft_err take_host(weft_session *s, const weft_specialisation *spec, weft_diag *diag)
 {
-    const weft_device_ops *own = s->engine->driver->own;
+    const weft_device_ops *ops = s->engine->driver->device_ops;
     if (s->host && spec->host_bytes <= s->host_bytes)
         return WEFT_ERR_OK;
     if (s->host)
-        own->host_free(s->engine, s->host, s->host_bytes);
+        ops->host_free(s->engine, s->host, s->host_bytes);
     s->host = NULL;
     void *at;
     uint64_t bytes = spec->host_bytes ? spec->host_bytes : ALIGN;
-    weft_err err = own->host_alloc(s->engine, bytes, &at);
+    weft_err err = ops->host_alloc(s->engine, bytes, &at);
     if (err != WEFT_ERR_OK)
         return weft_diag_error(diag, err, (weft_where){.item = s->program->name},
                                "no memory for %llu bytes of inputs and outputs",
@@ -130,9 +132,9 @@ static weft_err copy_inputs(weft_session *s, const weft_specialisation *spec, co
     }
     if (!spec->input_bytes)
         return WEFT_ERR_OK;
-    return s->engine->driver->own->copy_in(s->engine, s->queue,
-                                           (char *)s->memory->at + spec->input_offset, s->host,
-                                           spec->input_bytes, diag);
+    return s->engine->driver->device_ops->copy_in(s->engine, s->queue,
+                                                  (char *)s->memory->at + spec->input_offset,
+                                                  s->host, spec->input_bytes, diag);
 }
 
 static weft_err copy_outputs(weft_session *s, const weft_specialisation *spec, weft_diag *diag,
@@ -144,18 +146,18 @@ static weft_err copy_outputs(weft_session *s, const weft_specialisation *spec, w
         out[i] = v->slot.tensor;
         out[i].data = s->host + spec->output_at[i];
         if (v->bytes)
-            err = s->engine->driver->own->copy_out(s->engine, s->queue, out[i].data,
-                                                   v->slot.tensor.data, v->bytes, diag);
+            err = s->engine->driver->device_ops->copy_out(s->engine, s->queue, out[i].data,
+                                                          v->slot.tensor.data, v->bytes, diag);
     }
     return err;
 }
 
 static weft_err run_all(weft_session *s, weft_specialisation *spec, weft_diag *diag)
 {
-    const weft_device_ops *own = s->engine->driver->own;
+    const weft_device_ops *ops = s->engine->driver->device_ops;
     if (!s->profile)
-        return own->run_fused(s->engine, s->queue, spec->fused, diag);
-    WEFT_TRY(own->run_timed(s->engine, s->queue, spec->fused, s->sum_us, diag));
+        return ops->run_graph(s->engine, s->queue, spec->graph, diag);
+    WEFT_TRY(ops->run_graph_timed(s->engine, s->queue, spec->graph, s->sum_us, diag));
     for (uint32_t i = 0; i < s->program->n_launch; i++) {
         const weft_specialisation_launch *l = &spec->launch[i];
         s->time[i].variant = l->state ? l->variant : l->joined ? "joined" : "view";
@@ -168,7 +170,7 @@ weft_err weft_session__run_device(weft_session *s, weft_specialisation *spec, co
                                   weft_diag *diag, weft_tensor *out)
 {
     WEFT_TRY(take_host(s, spec, diag));
-    WEFT_TRY(weft_specialisation__fuse(s, spec, diag));
+    WEFT_TRY(weft_specialisation__record_graph(s, spec, diag));
     weft_err err = copy_inputs(s, spec, in, diag);
     if (err == WEFT_ERR_OK)
         err = run_all(s, spec, diag);
@@ -176,13 +178,13 @@ weft_err weft_session__run_device(weft_session *s, weft_specialisation *spec, co
         err = copy_outputs(s, spec, diag, out);
     /* Also after an error: nothing of this run may go on in memory that the next one uses. */
     weft_err waited =
-        s->engine->driver->own->wait(s->engine, s->queue, err == WEFT_ERR_OK ? diag : NULL);
+        s->engine->driver->device_ops->wait(s->engine, s->queue, err == WEFT_ERR_OK ? diag : NULL);
     return err != WEFT_ERR_OK ? err : waited;
 }
 
 bool weft_session_has_device(const weft_session *session)
 {
-    return session->engine->driver->own != NULL;
+    return session->engine->driver->device_ops != NULL;
 }
 
 weft_err weft_session_time_device(weft_session *session, uint32_t n, weft_diag *diag,
@@ -190,12 +192,13 @@ weft_err weft_session_time_device(weft_session *session, uint32_t n, weft_diag *
 {
     weft_session *s = session;
     const weft_driver *d = s->engine->driver;
-    if (!d->own || !s->now || !s->now->fused_base || s->now->fused_base != s->memory->at || n == 0)
+    if (!d->device_ops || !s->now || !s->now->graph_base || s->now->graph_base != s->memory->at ||
+        n == 0)
         return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.item = s->program->name},
                                "there is no run on a device to be timed");
     if (d->begin)
         d->begin(s->engine);
-    weft_err err = d->own->time_fused(s->engine, s->queue, s->now->fused, n, out_us, diag);
+    weft_err err = d->device_ops->time_graph(s->engine, s->queue, s->now->graph, n, out_us, diag);
     if (d->end)
         d->end(s->engine);
     return err;

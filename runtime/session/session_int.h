@@ -66,8 +66,8 @@ typedef struct weft_specialisation {
     uint64_t *output_at; /* per output: behind the inputs in the host's memory */
     uint64_t host_bytes;
     weft_bound_list bound;
-    void *fused;
-    const char *fused_base; /* memory that it points into */
+    void *graph;
+    const char *graph_base; /* memory that it points into */
     uint64_t bytes;         /* of the session's memory */
     uint64_t arena_bytes;   /* of the values alone, without scratch memory */
     bool planned;           /* values lie where the bundle says */
@@ -127,8 +127,8 @@ WEFT_MUST_USE weft_err weft_specialisation__check_types(const weft_prep *prep, w
 WEFT_MUST_USE weft_err weft_session__open_device(weft_session *s, weft_diag *diag);
 void weft_session__close_device(weft_session *s);
 void weft_specialisation__place_device(weft_session *s, weft_specialisation *spec);
-WEFT_MUST_USE weft_err weft_specialisation__fuse(weft_session *s, weft_specialisation *spec,
-                                                 weft_diag *diag);
+WEFT_MUST_USE weft_err weft_specialisation__record_graph(weft_session *s, weft_specialisation *spec,
+                                                         weft_diag *diag);
 WEFT_MUST_USE weft_err weft_session__run_device(weft_session *s, weft_specialisation *spec,
                                                 const weft_tensor *in, weft_diag *diag,
                                                 weft_tensor *out);

@@ -26,10 +26,10 @@ static weft_err move(weft_session *s, uint8_t *host, uint64_t n, bool in, weft_d
     const weft_driver *d = s->engine->driver;
     if (d->begin)
         d->begin(s->engine);
-    weft_err err = in ? d->own->copy_in(s->engine, s->queue, s->memory->at, host, n, diag)
-                      : d->own->copy_out(s->engine, s->queue, host, s->memory->at, n, diag);
+    weft_err err = in ? d->device_ops->copy_in(s->engine, s->queue, s->memory->at, host, n, diag)
+                      : d->device_ops->copy_out(s->engine, s->queue, host, s->memory->at, n, diag);
     if (err == WEFT_ERR_OK)
-        err = d->own->wait(s->engine, s->queue, diag);
+        err = d->device_ops->wait(s->engine, s->queue, diag);
     if (d->end)
         d->end(s->engine);
     return err;
@@ -40,12 +40,12 @@ static weft_err move(weft_session *s, uint8_t *host, uint64_t n, bool in, weft_d
 static weft_err run_over(weft_session *s, const weft_tensor *in, uint32_t n_in, weft_diag *diag,
                          int fill, uint8_t *host, weft_tensor *out, uint8_t *written, uint64_t n)
 {
-    bool own = s->engine->driver->own != NULL;
+    bool on_device = s->engine->driver->device_ops != NULL;
     memset(host, fill, n);
-    if (own && n)
+    if (on_device && n)
         WEFT_TRY(move(s, host, n, true, diag));
     WEFT_TRY(weft_session_run(s, in, n_in, diag, out, s->program->n_output));
-    if (own && n)
+    if (on_device && n)
         WEFT_TRY(move(s, host, n, false, diag));
     for (uint64_t i = 0; i < n; i++)
         written[i] |= host[i] != fill;
@@ -55,13 +55,13 @@ static weft_err run_over(weft_session *s, const weft_tensor *in, uint32_t n_in, 
 static weft_err measure(weft_session *s, const weft_tensor *in, uint32_t n_in, weft_diag *diag,
                         weft_tensor *result, weft_session_memory *out)
 {
-    const weft_device_ops *own = s->engine->driver->own;
+    const weft_device_ops *ops = s->engine->driver->device_ops;
     uint64_t n = out->arena_bytes;
     void *host = s->memory->at;
     uint8_t *written = calloc((size_t)n + 1, 1);
     weft_err err = written ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
-    if (err == WEFT_ERR_OK && own)
-        err = own->host_alloc(s->engine, n + 1, &host);
+    if (err == WEFT_ERR_OK && ops)
+        err = ops->host_alloc(s->engine, n + 1, &host);
     if (err != WEFT_ERR_OK) {
         free(written);
         return err;
@@ -73,8 +73,8 @@ static weft_err measure(weft_session *s, const weft_tensor *in, uint32_t n_in, w
         out->touched_bytes += written[i];
         out->high_bytes = written[i] ? i + 1 : out->high_bytes;
     }
-    if (own)
-        own->host_free(s->engine, host, n + 1);
+    if (ops)
+        ops->host_free(s->engine, host, n + 1);
     free(written);
     return err;
 }

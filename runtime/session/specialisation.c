@@ -144,7 +144,7 @@ static void find_places(build *b, weft_place_launch *launch)
     for (uint32_t i = 0; i < p->n_output; i++)
         output[i] = p->output[i].value;
     weft_place_values(place, p->n_value, launch, p->n_launch, output, p->n_output);
-    if (b->s->engine->driver->own) {
+    if (b->s->engine->driver->device_ops) {
         uint32_t *maker = weft_arena_array(arena, (size_t)p->n_value + 1, sizeof *maker);
         weft_place_levels(launch, p->n_launch, maker, b->level);
     }
@@ -199,7 +199,7 @@ static weft_err place_values(build *b)
     }
     find_places(b, launch);
     weft_arena_reset(arena, mark);
-    for (uint32_t i = 0; b->s->engine->driver->own && i < p->n_launch; i++)
+    for (uint32_t i = 0; b->s->engine->driver->device_ops && i < p->n_launch; i++)
         if (b->spec->launch[i].dynamic)
             return weft_diag_error(b->diag, WEFT_ERR_UNSUP, launch_where(&p->launch[i]),
                                    "%s: sizes that only data tells are for CPUs",
@@ -364,22 +364,22 @@ static weft_err pack(build *b)
     weft_block *fixed = weft_arena_array(spec->arena, p->n_value, sizeof *fixed);
     weft_block *block =
         weft_arena_array(spec->arena, (size_t)p->n_launch + p->n_output + 1, sizeof *block);
-    bool own = b->s->engine->driver->own != NULL;
+    bool on_device = b->s->engine->driver->device_ops != NULL;
 
     WEFT_TRY(pack_values(b, fixed, &n_value));
     for (uint32_t i = 0; i < p->n_launch; i++)
         block[n++] = (weft_block){.size = spec->launch[i].scratch_bytes,
-                                  .first = own ? b->level[i].first : i,
-                                  .last = own ? b->level[i].last : i};
+                                  .first = on_device ? b->level[i].first : i,
+                                  .last = on_device ? b->level[i].last : i};
     for (uint32_t i = 0; i < p->n_output; i++) {
         const weft_specialisation_value *v = &spec->value[p->output[i].value];
         weft_place place = spec->value[v->root].place;
-        bool copied = !own && (place == WEFT_PLACE_WEIGHT || place == WEFT_PLACE_INPUT);
+        bool copied = !on_device && (place == WEFT_PLACE_WEIGHT || place == WEFT_PLACE_INPUT);
         block[n++] = (weft_block){.size = copied ? v->bytes : 0, .last = p->n_launch};
         spec->copy[i] = copied;
     }
     block[n] = (weft_block){.size = spec->input_bytes};
-    for (uint32_t i = 0; own && i < p->n_input; i++)
+    for (uint32_t i = 0; on_device && i < p->n_input; i++)
         if (b->last[p->input[i].value] > block[n].last)
             block[n].last = b->last[p->input[i].value];
     n++;
@@ -422,29 +422,29 @@ static void list_patches(build *b)
 
 static void *address(weft_session *s, const weft_specialisation *spec, uint32_t v)
 {
-    const weft_device_ops *own = s->engine->driver->own;
+    const weft_device_ops *ops = s->engine->driver->device_ops;
     const weft_specialisation_value *root = &spec->value[spec->value[v].root];
     if (root->place == WEFT_PLACE_ARENA)
         return (char *)s->memory->at + root->offset + spec->value[v].shift;
-    if (own && root->place == WEFT_PLACE_INPUT)
+    if (ops && root->place == WEFT_PLACE_INPUT)
         return (char *)s->memory->at + spec->input_offset + spec->input_at[root->input] +
                spec->value[v].shift;
-    if (own && root->place == WEFT_PLACE_WEIGHT)
-        return (char *)own->weight(s->engine, root->slot.weight) + spec->value[v].shift;
+    if (ops && root->place == WEFT_PLACE_WEIGHT)
+        return (char *)ops->weight(s->engine, root->slot.weight) + spec->value[v].shift;
     return root->place == WEFT_PLACE_WEIGHT ? root->slot.tensor.data : NULL;
 }
 
 /* A device's driver has said what it cannot do; here is what for. */
 static void explain_memory(weft_session *s, weft_err err, uint64_t bytes, weft_diag *diag)
 {
-    const weft_device_ops *own = s->engine->driver->own;
+    const weft_device_ops *ops = s->engine->driver->device_ops;
     const weft_where where = {.item = s->program->name};
-    if (!own)
+    if (!ops)
         (void)weft_diag_error(diag, err, where, "no memory for %llu bytes of activations",
                               (unsigned long long)bytes);
-    if (own && err == WEFT_ERR_NOMEM) {
+    if (ops && err == WEFT_ERR_NOMEM) {
         weft_diag_note(diag, where, "activations take %llu bytes", (unsigned long long)bytes);
-        own->note_memory(s->engine, diag);
+        ops->note_memory(s->engine, diag);
     }
 }
 
@@ -492,8 +492,8 @@ void weft_specialisation__destroy(weft_session *s, weft_specialisation *spec)
 {
     if (!spec)
         return;
-    if (spec->fused)
-        s->engine->driver->own->free_fused(s->engine, spec->fused);
+    if (spec->graph)
+        s->engine->driver->device_ops->free_graph(s->engine, spec->graph);
     for (uint32_t i = 0; i < s->program->n_launch; i++)
         if (spec->launch[i].destroy)
             spec->launch[i].destroy(spec->launch[i].state);
@@ -519,12 +519,12 @@ static weft_err build_specialisation(build *b, const int64_t *symbol)
     spec->copy = weft_arena_array(arena, b->p->n_output, sizeof *spec->copy);
     b->first = weft_arena_array(arena, (size_t)b->p->n_value + 1, sizeof *b->first);
     b->last = weft_arena_array(arena, (size_t)b->p->n_value + 1, sizeof *b->last);
-    if (b->s->engine->driver->own)
+    if (b->s->engine->driver->device_ops)
         b->level = weft_arena_array(arena, (size_t)b->p->n_launch + 1, sizeof *b->level);
     weft_err err = place_values(b);
     if (err == WEFT_ERR_OK)
         err = prepare_launches(b);
-    if (err == WEFT_ERR_OK && b->s->engine->driver->own)
+    if (err == WEFT_ERR_OK && b->s->engine->driver->device_ops)
         weft_specialisation__place_device(b->s, spec);
     if (err == WEFT_ERR_OK)
         err = pack(b);
@@ -568,7 +568,8 @@ weft_err weft_specialisation__get(weft_session *s, const int64_t *symbol, weft_d
 {
     uint32_t at = 0;
     size_t bytes = s->program->n_symbol * sizeof *symbol;
-    uint32_t room = s->engine->driver->own ? WEFT_SPECIALISATION_MAX : WEFT_SPECIALISATION_HOST_MAX;
+    uint32_t room =
+        s->engine->driver->device_ops ? WEFT_SPECIALISATION_MAX : WEFT_SPECIALISATION_HOST_MAX;
     for (uint32_t i = 0; i < room; i++) {
         if (s->spec[i] && (bytes == 0 || memcmp(s->spec[i]->symbol, symbol, bytes) == 0)) {
             s->spec[i]->last_use = ++s->clock;
@@ -583,8 +584,8 @@ weft_err weft_specialisation__get(weft_session *s, const int64_t *symbol, weft_d
     WEFT_TRY(weft_specialisation__make(s, symbol, diag, &spec));
     /* To change an executable is quicker than to make one. */
     if (s->spec[at]) {
-        spec->fused = s->spec[at]->fused;
-        s->spec[at]->fused = NULL;
+        spec->graph = s->spec[at]->graph;
+        s->spec[at]->graph = NULL;
     }
     weft_specialisation__destroy(s, s->spec[at]);
     s->spec[at] = spec;
