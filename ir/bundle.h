@@ -112,29 +112,29 @@ typedef struct weft_bundle_gemm {
 
 /* What the library's algorithms for a product depend on. No bytes between: it is compared as it
  * lies. */
-typedef struct weft_product_key {
+typedef struct weft_gemm_key {
     int64_t dim[12];   /* m n k batch lda ldb ldc ldd, strides of a b c d */
     uint32_t align[4]; /* addresses of a b c d are multiples of these */
     uint32_t dtype;    /* weft_dtype */
     uint32_t act;      /* weft_gemm_act */
-    uint32_t flags;    /* weft_product_flag */
+    uint32_t flags;    /* weft_gemm_flag */
     uint32_t zero;
-} weft_product_key;
+} weft_gemm_key;
 
-typedef enum weft_product_flag {
-    WEFT_PRODUCT_TRANS_A = 1,
-    WEFT_PRODUCT_TRANS_B = 2,
-    WEFT_PRODUCT_TF32 = 4,
-    WEFT_PRODUCT_C = 8,
-    WEFT_PRODUCT_BIAS = 16,
-    WEFT_PRODUCT_FLAGS = 32
-} weft_product_flag;
+typedef enum weft_gemm_flag {
+    WEFT_GEMM_TRANS_A = 1,
+    WEFT_GEMM_TRANS_B = 2,
+    WEFT_GEMM_TF32 = 4,
+    WEFT_GEMM_C = 8,
+    WEFT_GEMM_BIAS = 16,
+    WEFT_GEMM_FLAGS = 32
+} weft_gemm_flag;
 
 enum { WEFT_ALGO_BYTES = 64 };
 
 /* The algorithm that was the fastest for a product: cublasLtMatmulAlgo_t. */
 typedef struct weft_bundle_algo {
-    weft_product_key product;
+    weft_gemm_key gemm;
     uint8_t bytes[WEFT_ALGO_BYTES];
     double time_us;
 } weft_bundle_algo;

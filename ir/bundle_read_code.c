@@ -146,10 +146,10 @@ static weft_err read_kernel(weft_bundle__reader *r, const Weft__Bundle__Kernel *
 static bool read_algo(const weft_bundle__reader *r, const Weft__Bundle__Algo *m,
                       weft_bundle_algo *out)
 {
-    weft_product_key *p = &out->product;
+    weft_gemm_key *p = &out->gemm;
     if (m->n_dim != sizeof p->dim / sizeof p->dim[0] ||
         m->n_align != sizeof p->align / sizeof p->align[0] || m->algo.len != sizeof out->bytes ||
-        m->dtype >= r->msg->n_dtype || m->act >= WEFT_GEMM_ACTS || m->flags >= WEFT_PRODUCT_FLAGS ||
+        m->dtype >= r->msg->n_dtype || m->act >= WEFT_GEMM_ACTS || m->flags >= WEFT_GEMM_FLAGS ||
         !isfinite(m->time_us) || m->time_us < 0)
         return false;
     *out = (weft_bundle_algo){.time_us = m->time_us};

@@ -412,7 +412,7 @@ static void put_tunings(writer *w, Weft__Bundle__Bundle *to)
         NEW_MESSAGES(w, from->n_algo, t->algo, Weft__Bundle__Algo, weft__bundle__algo__init);
         for (uint32_t k = 0; k < from->n_algo; k++) {
             const weft_bundle_algo *a = &from->algo[k];
-            const weft_product_key *p = &a->product;
+            const weft_gemm_key *p = &a->gemm;
             Weft__Bundle__Algo *m = t->algo[k];
             m->dtype = intern(w, &w->dtype, p->dtype, weft_dtype_name((weft_dtype)p->dtype));
             m->act = p->act;

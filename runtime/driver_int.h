@@ -138,7 +138,7 @@ typedef struct weft_memory {
     uint64_t bytes;
 } weft_memory;
 
-/* What products were measured to be fastest by (tune_products.c). */
+/* What products were measured to be fastest by (tune_gemms.c). */
 typedef struct weft_tuner {
     char device[256];
     uint32_t sms;

@@ -129,9 +129,8 @@ WEFT_MUST_USE weft_err weft_memory_plan_make(weft_bundle *bundle, const char *mo
  * the GPU that `options` mean. *out, in `arena`, is for weft_bundle.tuning of such a bundle; n_algo
  * 0: it has no products, or is for CPUs. Figures are of operands that may be in the GPU's cache,
  * and differ from run to run. */
-WEFT_MUST_USE weft_err weft_tune_products(weft_bundle *bundle, const weft_engine_options *options,
-                                          weft_arena *arena, weft_diag *diag,
-                                          weft_bundle_tuning *out);
+WEFT_MUST_USE weft_err weft_tune_gemms(weft_bundle *bundle, const weft_engine_options *options,
+                                       weft_arena *arena, weft_diag *diag, weft_bundle_tuning *out);
 
 void weft_session_get_memory(const weft_session *session, weft_session_memory *out);
 /* Also runs the model twice over memory filled with two patterns and finds what was written. */

@@ -59,9 +59,9 @@ static bool replace_last(dnnl_epilogue *e, dnnl_alg_kind_t alg, float alpha, flo
 
 /* A factor that rounding has not changed beyond the precision of f32: finite, and zero only if one
  * of its own factors is. */
-static bool is_exact_factor(float product, float a, float b)
+static bool is_exact_factor(float gemm, float a, float b)
 {
-    return isnormal(product) || (product == 0 && (a == 0 || b == 0));
+    return isnormal(gemm) || (gemm == 0 && (a == 0 || b == 0));
 }
 
 /* x * alpha + beta; after another linear step  (x*a + b)*c + d ==> x*(a*c) + (b*c + d). */

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-typedef struct product {
+typedef struct gemm {
     bool trans_a, trans_b, collapsed;
     float alpha, beta;
     int rank; /* as oneDNN sees it */
@@ -16,7 +16,7 @@ typedef struct product {
     uint32_t bias; /* operand that goes in as oneDNN's bias; 0: none */
     dnnl_epilogue epilogue;
     dnnl_primitive_desc_t pd;
-} product;
+} gemm;
 
 /* Dims and element strides of a plain operand as a stack of matrices of `rank` dims. */
 static void as_matrices(const weft_tensor *t, bool trans, int rank, dnnl_dims_t dim,
@@ -47,7 +47,7 @@ static bool plain_f32(const weft_slot *s)
     return weft_slot_is(s, WEFT_DTYPE_F32, WEFT_LAYOUT_PLAIN);
 }
 
-static bool shape(weft_prep *p, product *m)
+static bool shape(weft_prep *p, gemm *m)
 {
     const weft_tensor *a = &p->in[0].tensor, *b = &p->in[1].tensor, *y = &p->out[0].tensor;
     if (!plain_f32(&p->in[0]) || !plain_f32(&p->in[1]) || !plain_f32(&p->out[0]) || a->rank < 2 ||
@@ -77,7 +77,7 @@ static bool shape(weft_prep *p, product *m)
     return true;
 }
 
-static bool describe(weft_prep *p, product *m)
+static bool describe(weft_prep *p, gemm *m)
 {
     dnnl_dims_t bias = {0};
     for (int d = 0; d < m->rank; d++)
@@ -98,7 +98,7 @@ static bool describe(weft_prep *p, product *m)
 
 /* What oneDNN's own arguments cannot take (alpha, a bias of another shape) goes before the
  * epilogue's steps. */
-static bool read_front(weft_prep *p, product *m, weft_step *front, uint32_t *out_n)
+static bool read_front(weft_prep *p, gemm *m, weft_step *front, uint32_t *out_n)
 {
     const weft_slot *bias = p->n_in > 2 && p->in[2].present ? &p->in[2] : NULL;
     uint32_t n = 0;
@@ -127,7 +127,7 @@ static bool read_front(weft_prep *p, product *m, weft_step *front, uint32_t *out
     return true;
 }
 
-static bool find(weft_prep *p, product *m)
+static bool find(weft_prep *p, gemm *m)
 {
     dnnl_matmul_desc_t desc;
     return dnnl_primitive_attr_set_post_ops(m->epilogue.attr, m->epilogue.ops) == dnnl_success &&
@@ -137,7 +137,7 @@ static bool find(weft_prep *p, product *m)
                                       NULL) == dnnl_success;
 }
 
-static weft_err build(weft_prep *p, product *m, dnnl_kernel *k)
+static weft_err build(weft_prep *p, gemm *m, dnnl_kernel *k)
 {
     const dnnl_memory_desc_t *b = dnnl_primitive_desc_query_md(m->pd, dnnl_query_weights_md, 0);
     dnnl_step *s = weft_dnnl__add(k, m->pd);
@@ -150,7 +150,7 @@ static weft_err build(weft_prep *p, product *m, dnnl_kernel *k)
     return weft_dnnl__bind_epilogue(p, k, s, &m->epilogue) ? WEFT_ERR_OK : WEFT_ERR_UNSUP;
 }
 
-static weft_err prepare(weft_prep *p, product *m)
+static weft_err prepare(weft_prep *p, gemm *m)
 {
     dnnl_kernel *k = weft_dnnl__create(p);
     if (!k)
@@ -164,7 +164,7 @@ static weft_err prepare(weft_prep *p, product *m)
     return WEFT_ERR_OK;
 }
 
-static weft_err prepare_product(weft_prep *p, product *m)
+static weft_err prepare_product(weft_prep *p, gemm *m)
 {
     weft_step front[2];
     uint32_t n_front;
@@ -190,11 +190,11 @@ static weft_err prepare_product(weft_prep *p, product *m)
 
 static weft_err prepare_matmul(weft_prep *p, bool onto)
 {
-    product m = {.epilogue.onto = onto,
-                 .trans_a = weft_attrs_int(p->attrs, WEFT_ATTR_TRANS_A, 0) != 0,
-                 .trans_b = weft_attrs_int(p->attrs, WEFT_ATTR_TRANS_B, 0) != 0,
-                 .alpha = (float)weft_attrs_float(p->attrs, WEFT_ATTR_ALPHA, 1),
-                 .beta = 1.0f};
+    gemm m = {.epilogue.onto = onto,
+              .trans_a = weft_attrs_int(p->attrs, WEFT_ATTR_TRANS_A, 0) != 0,
+              .trans_b = weft_attrs_int(p->attrs, WEFT_ATTR_TRANS_B, 0) != 0,
+              .alpha = (float)weft_attrs_float(p->attrs, WEFT_ATTR_ALPHA, 1),
+              .beta = 1.0f};
     return prepare_product(p, &m);
 }
 
@@ -210,9 +210,9 @@ weft_err weft_cpu__prepare_dnnl_onto(weft_prep *p)
 
 weft_err weft_cpu__prepare_dnnl_gemm(weft_prep *p)
 {
-    product m = {.trans_a = weft_attrs_int(p->attrs, WEFT_ATTR_TRANSA, 0) != 0,
-                 .trans_b = weft_attrs_int(p->attrs, WEFT_ATTR_TRANSB, 0) != 0,
-                 .alpha = (float)weft_attrs_float(p->attrs, WEFT_ATTR_ALPHA, 1),
-                 .beta = (float)weft_attrs_float(p->attrs, WEFT_ATTR_BETA, 1)};
+    gemm m = {.trans_a = weft_attrs_int(p->attrs, WEFT_ATTR_TRANSA, 0) != 0,
+              .trans_b = weft_attrs_int(p->attrs, WEFT_ATTR_TRANSB, 0) != 0,
+              .alpha = (float)weft_attrs_float(p->attrs, WEFT_ATTR_ALPHA, 1),
+              .beta = (float)weft_attrs_float(p->attrs, WEFT_ATTR_BETA, 1)};
     return prepare_product(p, &m);
 }

@@ -47,8 +47,8 @@ static const weft_dynlib_symbol cupti_table[] = {
 
 /* Loaded libraries stay: CUDA's threads and exit handlers do not survive their code. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static weft_cuda_lib cuda;
-static weft_cublaslt_lib cublaslt;
+static weft_libcuda cuda;
+static weft_libcublaslt cublaslt;
 static weft_cupti_api cupti;
 static weft_dynlib *cuda_lib, *cublaslt_lib, *cupti_lib;
 static bool cupti_tried;
@@ -79,7 +79,7 @@ static weft_err check_version(const weft_dynlib *lib, weft_diag *diag, int *out)
     return *out < WEFT_CUDA_VERSION_MIN ? too_old(lib, *out, diag) : WEFT_ERR_OK;
 }
 
-static weft_err resolve(const weft_dynlib *lib, weft_cuda_lib *to, weft_diag *diag)
+static weft_err resolve(const weft_dynlib *lib, weft_libcuda *to, weft_diag *diag)
 {
     weft_cu_get_proc get = NULL;
     const weft_dynlib_symbol row[] = {{"cuGetProcAddress_v2", 0, true}};
@@ -111,7 +111,7 @@ static weft_err resolve(const weft_dynlib *lib, weft_cuda_lib *to, weft_diag *di
 static weft_err load_cuda(weft_diag *diag)
 {
     weft_dynlib *lib;
-    weft_cuda_lib found = {0};
+    weft_libcuda found = {0};
     WEFT_TRY(weft_dynlib_open("the CUDA driver", cuda_names, sizeof cuda_names / sizeof *cuda_names,
                               diag, &lib));
     weft_err err = check_version(lib, diag, &found.version);
@@ -126,7 +126,7 @@ static weft_err load_cuda(weft_diag *diag)
     return WEFT_ERR_OK;
 }
 
-weft_err weft_cuda_lib__get(weft_diag *diag, const weft_cuda_lib **out)
+weft_err weft_libcuda__get(weft_diag *diag, const weft_libcuda **out)
 {
     pthread_mutex_lock(&lock);
     weft_err err = cuda_lib ? WEFT_ERR_OK : load_cuda(diag);
@@ -153,7 +153,7 @@ static weft_err load_cublaslt(weft_diag *diag)
     return WEFT_ERR_OK;
 }
 
-weft_err weft_cublaslt_lib__get(weft_diag *diag, const weft_cublaslt_lib **out)
+weft_err weft_libcublaslt__get(weft_diag *diag, const weft_libcublaslt **out)
 {
     pthread_mutex_lock(&lock);
     weft_err err = cublaslt_lib ? WEFT_ERR_OK : load_cublaslt(diag);
@@ -179,7 +179,7 @@ static void load_cupti(void)
     cupti_lib = NULL;
 }
 
-const weft_cupti_api *weft_cupti_lib__get(void)
+const weft_cupti_api *weft_libcupti__get(void)
 {
     pthread_mutex_lock(&lock);
     if (!cupti_tried)

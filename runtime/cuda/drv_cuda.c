@@ -52,14 +52,14 @@ static bool is_absent(weft_cu_result result)
 }
 
 /* "cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY: out of memory" */
-static weft_err describe(weft_gpu *g, weft_cu_result result, const char *call, char *text)
+static weft_err describe(weft_cudev *g, weft_cu_result result, const char *call, char *text)
 {
     const char *name = NULL, *what = NULL;
     if (g->cu->cuGetErrorName(result, &name) != WEFT_CUDA_SUCCESS || !name)
         name = "an error that the driver has no name for";
     if (g->cu->cuGetErrorString(result, &what) != WEFT_CUDA_SUCCESS || !what)
         what = "";
-    snprintf(text, WEFT_GPU_TEXT_MAX, "%s: %s (%u)%s%s", call, name, result, *what ? ": " : "",
+    snprintf(text, WEFT_CUDEV_TEXT_MAX, "%s: %s (%u)%s%s", call, name, result, *what ? ": " : "",
              what);
     if (is_sticky(result)) {
         pthread_mutex_lock(&g->lost_lock);
@@ -74,9 +74,9 @@ static weft_err describe(weft_gpu *g, weft_cu_result result, const char *call, c
     return is_absent(result) ? WEFT_ERR_NODEV : WEFT_ERR_BUG;
 }
 
-weft_err weft_gpu__check(weft_gpu *g, weft_cu_result result, const char *call, weft_diag *diag)
+weft_err weft_cudev__check(weft_cudev *g, weft_cu_result result, const char *call, weft_diag *diag)
 {
-    char text[WEFT_GPU_TEXT_MAX];
+    char text[WEFT_CUDEV_TEXT_MAX];
     if (result == WEFT_CUDA_SUCCESS)
         return WEFT_ERR_OK;
     weft_err err = describe(g, result, call, text);
@@ -86,30 +86,30 @@ weft_err weft_gpu__check(weft_gpu *g, weft_cu_result result, const char *call, w
 
 static const char *lost_cuda(const weft_engine *e)
 {
-    const weft_gpu *g = weft_gpu__of(e);
+    const weft_cudev *g = weft_cudev__of(e);
     return g && g->is_lost ? g->lost : NULL;
 }
 
 /* -- Devices -------------------------------------------------------------------------------- */
 
-static weft_err find_device(weft_gpu *g, uint32_t ordinal, weft_diag *diag)
+static weft_err find_device(weft_cudev *g, uint32_t ordinal, weft_diag *diag)
 {
     int n = 0, major = 0, minor = 0, value = 0;
     const weft_cu_api *cu = g->cu;
     weft_cu_result result = cu->cuInit(0);
     if (result != WEFT_CUDA_SUCCESS && result != WEFT_CUDA_ERROR_NO_DEVICE)
-        return weft_gpu__check(g, result, "cuInit", diag);
+        return weft_cudev__check(g, result, "cuInit", diag);
     if (result == WEFT_CUDA_SUCCESS)
-        WEFT_TRY(weft_gpu__check(g, cu->cuDeviceGetCount(&n), "cuDeviceGetCount", diag));
+        WEFT_TRY(weft_cudev__check(g, cu->cuDeviceGetCount(&n), "cuDeviceGetCount", diag));
     if (n <= 0 || ordinal >= (uint32_t)n)
         return weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){0},
                                n <= 0 ? "the CUDA driver finds no GPU (CUDA_VISIBLE_DEVICES hides "
                                         "those that are not in it)"
                                       : "GPU %u is asked for, this process sees %d",
                                ordinal, n);
-    WEFT_TRY(weft_gpu__check(g, cu->cuDeviceGet(&g->device, (int)ordinal), "cuDeviceGet", diag));
-    WEFT_TRY(weft_gpu__check(g, cu->cuDeviceGetName(g->name, sizeof g->name - 1, g->device),
-                             "cuDeviceGetName", diag));
+    WEFT_TRY(weft_cudev__check(g, cu->cuDeviceGet(&g->device, (int)ordinal), "cuDeviceGet", diag));
+    WEFT_TRY(weft_cudev__check(g, cu->cuDeviceGetName(g->name, sizeof g->name - 1, g->device),
+                               "cuDeviceGetName", diag));
     const struct {
         unsigned attribute;
         int *to;
@@ -118,11 +118,12 @@ static weft_err find_device(weft_gpu *g, uint32_t ordinal, weft_diag *diag)
                {WEFT_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &n},
                {WEFT_CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, &value}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
-        WEFT_TRY(weft_gpu__check(g,
-                                 cu->cuDeviceGetAttribute(row[i].to, row[i].attribute, g->device),
-                                 "cuDeviceGetAttribute", diag));
+        WEFT_TRY(weft_cudev__check(g,
+                                   cu->cuDeviceGetAttribute(row[i].to, row[i].attribute, g->device),
+                                   "cuDeviceGetAttribute", diag));
     size_t bytes = 0;
-    WEFT_TRY(weft_gpu__check(g, cu->cuDeviceTotalMem(&bytes, g->device), "cuDeviceTotalMem", diag));
+    WEFT_TRY(
+        weft_cudev__check(g, cu->cuDeviceTotalMem(&bytes, g->device), "cuDeviceTotalMem", diag));
     g->mem_bytes = bytes;
     g->cc = major * 10 + minor;
     g->sms = (uint32_t)n;
@@ -135,7 +136,7 @@ static weft_err find_device(weft_gpu *g, uint32_t ordinal, weft_diag *diag)
 
 /* Multiprocessors come in groups of this size. Drivers before 13.0 do not tell it; then it is that
  * of the CUDA driver API's documentation of cuDevSmResourceSplitByCount. */
-static uint32_t group_size(const weft_gpu *g, const weft_cu_resource *all)
+static uint32_t group_size(const weft_cudev *g, const weft_cu_resource *all)
 {
     uint32_t size = all->u.sm.minSmPartitionSize;
     if (g->lib->version < 13000 || size == 0)
@@ -145,25 +146,25 @@ static uint32_t group_size(const weft_gpu *g, const weft_cu_resource *all)
     return size;
 }
 
-static weft_err make_green(weft_gpu *g, weft_cu_resource *group, uint32_t n_sm, uint32_t count,
+static weft_err make_green(weft_cudev *g, weft_cu_resource *group, uint32_t n_sm, uint32_t count,
                            weft_diag *diag)
 {
     weft_cu_resource_desc desc;
     const weft_cu_api *cu = g->cu;
-    WEFT_TRY(weft_gpu__check(g, cu->cuDevResourceGenerateDesc(&desc, group, count),
-                             "cuDevResourceGenerateDesc", diag));
-    WEFT_TRY(weft_gpu__check(
+    WEFT_TRY(weft_cudev__check(g, cu->cuDevResourceGenerateDesc(&desc, group, count),
+                               "cuDevResourceGenerateDesc", diag));
+    WEFT_TRY(weft_cudev__check(
         g, cu->cuGreenCtxCreate(&g->green, desc, g->device, WEFT_CU_GREEN_CTX_DEFAULT_STREAM),
         "cuGreenCtxCreate", diag));
     WEFT_TRY(
-        weft_gpu__check(g, cu->cuCtxFromGreenCtx(&g->ctx, g->green), "cuCtxFromGreenCtx", diag));
+        weft_cudev__check(g, cu->cuCtxFromGreenCtx(&g->ctx, g->green), "cuCtxFromGreenCtx", diag));
     g->sms = n_sm;
     return WEFT_ERR_OK;
 }
 
 /* Groups of one split in the order that the driver gives them in: the same for every engine, so
  * that partitions that do not overlap in numbers do not on the device. */
-static weft_err take_partition(weft_gpu *g, uint32_t first, uint32_t n_sm, weft_diag *diag)
+static weft_err take_partition(weft_cudev *g, uint32_t first, uint32_t n_sm, weft_diag *diag)
 {
     weft_cu_resource all, rest;
     const weft_cu_api *cu = g->cu;
@@ -173,15 +174,15 @@ static weft_err take_partition(weft_gpu *g, uint32_t first, uint32_t n_sm, weft_
                                "one is for %d.%d",
                                g->lib->version / 1000, g->lib->version % 1000 / 10);
     memset(&all, 0, sizeof all);
-    WEFT_TRY(weft_gpu__check(
+    WEFT_TRY(weft_cudev__check(
         g, cu->cuDeviceGetDevResource(g->device, &all, WEFT_CU_DEV_RESOURCE_TYPE_SM),
         "cuDeviceGetDevResource", diag));
     uint32_t size = group_size(g, &all), from = first / size;
     uint32_t to = (uint32_t)(((uint64_t)first + n_sm + size - 1) / size);
     unsigned n_group = 0;
-    WEFT_TRY(weft_gpu__check(g,
-                             cu->cuDevSmResourceSplitByCount(NULL, &n_group, &all, NULL, 0, size),
-                             "cuDevSmResourceSplitByCount", diag));
+    WEFT_TRY(weft_cudev__check(g,
+                               cu->cuDevSmResourceSplitByCount(NULL, &n_group, &all, NULL, 0, size),
+                               "cuDevSmResourceSplitByCount", diag));
     if (to > n_group)
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = g->name},
                                "multiprocessors %u to %u are asked for, it has %u groups of %u",
@@ -190,8 +191,8 @@ static weft_err take_partition(weft_gpu *g, uint32_t first, uint32_t n_sm, weft_
     if (!group)
         return WEFT_ERR_NOMEM;
     weft_err err =
-        weft_gpu__check(g, cu->cuDevSmResourceSplitByCount(group, &n_group, &all, &rest, 0, size),
-                        "cuDevSmResourceSplitByCount", diag);
+        weft_cudev__check(g, cu->cuDevSmResourceSplitByCount(group, &n_group, &all, &rest, 0, size),
+                          "cuDevSmResourceSplitByCount", diag);
     uint32_t got = 0;
     for (uint32_t i = from; err == WEFT_ERR_OK && i < to && i < n_group; i++)
         got += group[i].u.sm.smCount;
@@ -205,27 +206,27 @@ static weft_err take_partition(weft_gpu *g, uint32_t first, uint32_t n_sm, weft_
 
 static void begin_cuda(weft_engine *e)
 {
-    weft_gpu__enter(weft_gpu__of(e));
+    weft_cudev__enter(weft_cudev__of(e));
 }
 
-static weft_err open_device(weft_engine *e, weft_gpu *g, weft_diag *diag)
+static weft_err open_device(weft_engine *e, weft_cudev *g, weft_diag *diag)
 {
     WEFT_TRY(find_device(g, e->gpu, diag));
-    WEFT_TRY(weft_gpu__choose_images(e, diag));
-    WEFT_TRY(weft_gpu__check(g, g->cu->cuDevicePrimaryCtxRetain(&g->primary, g->device),
-                             "cuDevicePrimaryCtxRetain", diag));
+    WEFT_TRY(weft_cudev__choose_images(e, diag));
+    WEFT_TRY(weft_cudev__check(g, g->cu->cuDevicePrimaryCtxRetain(&g->primary, g->device),
+                               "cuDevicePrimaryCtxRetain", diag));
     g->ctx = g->primary;
-    WEFT_TRY(weft_gpu__check(g, g->cu->cuCtxSetCurrent(g->primary), "cuCtxSetCurrent", diag));
+    WEFT_TRY(weft_cudev__check(g, g->cu->cuCtxSetCurrent(g->primary), "cuCtxSetCurrent", diag));
     if (e->n_sm)
         WEFT_TRY(take_partition(g, e->sm_first, e->n_sm, diag));
-    return weft_gpu__open_stream(g, diag, &g->load);
+    return weft_cudev__open_stream(g, diag, &g->load);
 }
 
 static weft_err open_cuda(weft_engine *e, weft_diag *diag)
 {
-    const weft_cuda_lib *lib;
-    WEFT_TRY(weft_cuda_lib__get(diag, &lib));
-    weft_gpu *g = calloc(1, sizeof *g);
+    const weft_libcuda *lib;
+    WEFT_TRY(weft_libcuda__get(diag, &lib));
+    weft_cudev *g = calloc(1, sizeof *g);
     if (!g)
         return WEFT_ERR_NOMEM;
     pthread_mutex_init(&g->lock, NULL);
@@ -243,13 +244,13 @@ static weft_err open_cuda(weft_engine *e, weft_diag *diag)
 /* What a lost device answers here is of no interest. */
 static void close_cuda(weft_engine *e)
 {
-    weft_gpu *g = weft_gpu__of(e);
+    weft_cudev *g = weft_cudev__of(e);
     const weft_cu_api *cu = g->cu;
     if (g->primary) {
-        weft_gpu__enter(g);
-        weft_gpu__close_products(g);
-        weft_gpu__unload_images(g);
-        weft_gpu__free_weights(e);
+        weft_cudev__enter(g);
+        weft_cudev__close_gemms(g);
+        weft_cudev__unload_images(g);
+        weft_cudev__free_weights(e);
         if (g->load)
             (void)cu->cuStreamDestroy(g->load);
         (void)cu->cuCtxSetCurrent(NULL);
@@ -267,21 +268,21 @@ static void close_cuda(weft_engine *e)
 }
 
 static const weft_device_ops cuda_ops = {
-    .load_weights = weft_gpu__load_weights,
-    .weight = weft_gpu__weight,
-    .open_queue = weft_gpu__open_queue,
-    .close_queue = weft_gpu__close_queue,
-    .host_alloc = weft_gpu__host_alloc,
-    .host_free = weft_gpu__host_free,
-    .copy_in = weft_gpu__copy_in,
-    .copy_out = weft_gpu__copy_out,
-    .record_graph = weft_gpu__record_graph,
-    .free_graph = weft_gpu__free_graph,
-    .run_graph = weft_gpu__run_graph,
-    .run_graph_timed = weft_gpu__run_graph_timed,
-    .time_graph = weft_gpu__time_graph,
-    .wait = weft_gpu__wait,
-    .note_memory = weft_gpu__note_memory,
+    .load_weights = weft_cudev__load_weights,
+    .weight = weft_cudev__weight,
+    .open_queue = weft_cudev__open_queue,
+    .close_queue = weft_cudev__close_queue,
+    .host_alloc = weft_cudev__host_alloc,
+    .host_free = weft_cudev__host_free,
+    .copy_in = weft_cudev__copy_in,
+    .copy_out = weft_cudev__copy_out,
+    .record_graph = weft_cudev__record_graph,
+    .free_graph = weft_cudev__free_graph,
+    .run_graph = weft_cudev__run_graph,
+    .run_graph_timed = weft_cudev__run_graph_timed,
+    .time_graph = weft_cudev__time_graph,
+    .wait = weft_cudev__wait,
+    .note_memory = weft_cudev__note_memory,
     .lost = lost_cuda,
 };
 
@@ -290,10 +291,10 @@ const weft_driver weft_driver_cuda = {
     .brief = "NVIDIA GPUs and slices of them: CUDA graphs, cuBLASLt",
     .open = open_cuda,
     .close = close_cuda,
-    .alloc = weft_gpu__alloc,
-    .free = weft_gpu__free,
-    .prepare = weft_gpu__prepare,
+    .alloc = weft_cudev__alloc,
+    .free = weft_cudev__free,
+    .prepare = weft_cudev__prepare,
     .begin = begin_cuda,
-    .packed_bytes = weft_gpu__weight_bytes,
+    .packed_bytes = weft_cudev__weight_bytes,
     .device_ops = &cuda_ops,
 };

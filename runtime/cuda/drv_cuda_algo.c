@@ -2,7 +2,7 @@
  *
  * Its heuristic tells the one that it takes for the fastest, and is asked when a product is
  * prepared. Where the bundle has one that was measured for this product on such a GPU
- * (tune_products.c), that is used, if cuBLASLt's own check takes it. What was measured holds for
+ * (tune_gemms.c), that is used, if cuBLASLt's own check takes it. What was measured holds for
  * one version of the library, one name of a GPU, and one number of its multiprocessors. */
 #include "runtime/cuda/drv_cuda_int.h"
 
@@ -15,7 +15,7 @@
 /* Memory that an algorithm may take: NVIDIA's advice for cuBLAS, from Hopper on and before. */
 enum { WORKSPACE_NEW = 32 << 20, WORKSPACE_OLD = 4 << 20 };
 
-static uint64_t workspace_room(const weft_gpu *g)
+static uint64_t workspace_room(const weft_cudev *g)
 {
     return g->cc >= 90 ? WORKSPACE_NEW : WORKSPACE_OLD;
 }
@@ -30,23 +30,23 @@ static uint32_t alignment(const weft_command_list *commands, weft_command_ref re
 }
 
 /* The product, and its addresses' alignments: those of a b c d. */
-static weft_product_key key_of(const weft_command_gemm *n, const weft_command_list *commands)
+static weft_gemm_key key_of(const weft_command_gemm *n, const weft_command_list *commands)
 {
     bool c = n->c.at != WEFT_COMMAND_NO_REF, bias = n->bias.at != WEFT_COMMAND_NO_REF;
     uint32_t d = alignment(commands, n->d);
-    return (weft_product_key){
+    return (weft_gemm_key){
         .dim = {n->m, n->n, n->k, n->batch, n->lda, n->ldb, c ? n->ldc : 0, n->ldd, n->stride_a,
                 n->stride_b, c ? n->stride_c : 0, n->stride_d},
         .align = {alignment(commands, n->a), alignment(commands, n->b),
                   c ? alignment(commands, n->c) : d, d},
         .dtype = n->dtype,
         .act = n->act,
-        .flags = (n->trans_a ? WEFT_PRODUCT_TRANS_A : 0u) |
-                 (n->trans_b ? WEFT_PRODUCT_TRANS_B : 0u) | (n->tf32 ? WEFT_PRODUCT_TF32 : 0u) |
-                 (c ? WEFT_PRODUCT_C : 0u) | (bias ? WEFT_PRODUCT_BIAS : 0u)};
+        .flags = (n->trans_a ? WEFT_GEMM_TRANS_A : 0u) | (n->trans_b ? WEFT_GEMM_TRANS_B : 0u) |
+                 (n->tf32 ? WEFT_GEMM_TF32 : 0u) | (c ? WEFT_GEMM_C : 0u) |
+                 (bias ? WEFT_GEMM_BIAS : 0u)};
 }
 
-static weft_err set_preference(weft_gpu_product *p, const weft_product_key *key,
+static weft_err set_preference(weft_cudev_gemm *p, const weft_gemm_key *key,
                                weft_cublaslt_pref pref, weft_diag *diag)
 {
     uint64_t room = workspace_room(p->gpu);
@@ -63,29 +63,29 @@ static weft_err set_preference(weft_gpu_product *p, const weft_product_key *key,
         {WEFT_CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &key->align[3], sizeof key->align[3]},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
-        WEFT_TRY(weft_gpu__check_blas(p->gpu,
-                                      p->lt->cublasLtMatmulPreferenceSetAttribute(
-                                          pref, row[i].attribute, row[i].value, row[i].bytes),
-                                      "cublasLtMatmulPreferenceSetAttribute", diag));
+        WEFT_TRY(weft_cudev__check_blas(p->gpu,
+                                        p->lt->cublasLtMatmulPreferenceSetAttribute(
+                                            pref, row[i].attribute, row[i].value, row[i].bytes),
+                                        "cublasLtMatmulPreferenceSetAttribute", diag));
     return WEFT_ERR_OK;
 }
 
 /* The library's guesses, best first; *n: at most, and how many there are. */
-static weft_err ask(weft_gpu_product *p, const weft_product_key *key, weft_diag *diag,
+static weft_err ask(weft_cudev_gemm *p, const weft_gemm_key *key, weft_diag *diag,
                     weft_cublaslt_heuristic *out, int *n)
 {
     int most = *n, n_found = 0;
     weft_cublaslt_pref pref = NULL;
     *n = 0;
-    WEFT_TRY(weft_gpu__check_blas(p->gpu, p->lt->cublasLtMatmulPreferenceCreate(&pref),
-                                  "cublasLtMatmulPreferenceCreate", diag));
+    WEFT_TRY(weft_cudev__check_blas(p->gpu, p->lt->cublasLtMatmulPreferenceCreate(&pref),
+                                    "cublasLtMatmulPreferenceCreate", diag));
     weft_err err = set_preference(p, key, pref, diag);
     if (err == WEFT_ERR_OK) {
         weft_cublas_status status = p->lt->cublasLtMatmulAlgoGetHeuristic(
             p->gpu->lt_handle, p->desc, p->a, p->b, p->c ? p->c : p->d, p->d, pref, most, out,
             &n_found);
         if (status != WEFT_CUBLAS_STATUS_NOT_SUPPORTED)
-            err = weft_gpu__check_blas(p->gpu, status, "cublasLtMatmulAlgoGetHeuristic", diag);
+            err = weft_cudev__check_blas(p->gpu, status, "cublasLtMatmulAlgoGetHeuristic", diag);
     }
     (void)p->lt->cublasLtMatmulPreferenceDestroy(pref);
     for (int i = 0; err == WEFT_ERR_OK && i < n_found && i < most; i++)
@@ -94,7 +94,7 @@ static weft_err ask(weft_gpu_product *p, const weft_product_key *key, weft_diag 
     return err;
 }
 
-static void take(weft_gpu_product *p, const weft_cublaslt_heuristic *h)
+static void take(weft_cudev_gemm *p, const weft_cublaslt_heuristic *h)
 {
     p->algo = h->algo;
     p->workspace = h->workspaceSize;
@@ -104,7 +104,7 @@ static void take(weft_gpu_product *p, const weft_cublaslt_heuristic *h)
 
 _Static_assert(sizeof(weft_cublaslt_algo) == WEFT_ALGO_BYTES, "an algorithm is stored as it lies");
 
-void weft_gpu__find_tuning(weft_gpu *g, const weft_bundle *bundle)
+void weft_cudev__find_tuning(weft_cudev *g, const weft_bundle *bundle)
 {
     for (uint32_t i = 0; i < bundle->n_tuning; i++)
         if (weft_tuning_is_for(&bundle->tuning[i], g->name, g->sms, g->lt->version))
@@ -112,16 +112,16 @@ void weft_gpu__find_tuning(weft_gpu *g, const weft_bundle *bundle)
 }
 
 static const weft_bundle_algo *find_stored(const weft_bundle_algo *from, uint32_t n,
-                                           const weft_product_key *key)
+                                           const weft_gemm_key *key)
 {
     for (uint32_t i = 0; i < n; i++)
-        if (memcmp(&from[i].product, key, sizeof *key) == 0)
+        if (memcmp(&from[i].gemm, key, sizeof *key) == 0)
             return &from[i];
     return NULL;
 }
 
 /* false: the library refuses it. */
-static bool take_stored(weft_gpu_product *p, const weft_bundle_algo *stored)
+static bool take_stored(weft_cudev_gemm *p, const weft_bundle_algo *stored)
 {
     weft_cublaslt_heuristic h;
     weft_cublaslt_algo algo;
@@ -142,9 +142,9 @@ static bool take_stored(weft_gpu_product *p, const weft_bundle_algo *stored)
 enum { CANDIDATES = 8, WARM_RUNS = 2, RUNS = 10, ROUNDS = 3, FILL = 0x3c };
 
 typedef struct bench {
-    weft_gpu_product *p;
+    weft_cudev_gemm *p;
     weft_cu_deviceptr memory;
-    weft_gpu_operands at;
+    weft_cudev_operands at;
     weft_cu_event from, to;
     weft_diag *diag;
 } bench;
@@ -154,38 +154,38 @@ static uint64_t span_bytes(const weft_command_gemm *n, int64_t rows, int64_t col
                            int64_t stride)
 {
     int64_t last = (n->batch - 1) * stride + (rows - 1) * ld + cols;
-    return weft_align_up((uint64_t)last * weft_dtype_size(n->dtype), WEFT_GPU_WORKSPACE_ALIGN);
+    return weft_align_up((uint64_t)last * weft_dtype_size(n->dtype), WEFT_CUDEV_WORKSPACE_ALIGN);
 }
 
 /* Operands that the product can run on; command.c has checked that sizes do not overflow. */
 static weft_err open_bench(bench *b)
 {
-    weft_gpu *g = b->p->gpu;
+    weft_cudev *g = b->p->gpu;
     const weft_command_gemm *n = b->p->now;
     const uint64_t bytes[] = {
         span_bytes(n, n->trans_a ? n->k : n->m, n->trans_a ? n->m : n->k, n->lda, n->stride_a),
         span_bytes(n, n->trans_b ? n->n : n->k, n->trans_b ? n->k : n->n, n->ldb, n->stride_b),
         n->c.at == WEFT_COMMAND_NO_REF ? 0 : span_bytes(n, n->m, n->n, n->ldc, n->stride_c),
         span_bytes(n, n->m, n->n, n->ldd, n->stride_d),
-        weft_align_up((uint64_t)n->n * weft_dtype_size(n->dtype), WEFT_GPU_WORKSPACE_ALIGN),
+        weft_align_up((uint64_t)n->n * weft_dtype_size(n->dtype), WEFT_CUDEV_WORKSPACE_ALIGN),
         workspace_room(g)};
     weft_cu_deviceptr *const at[] = {&b->at.a, &b->at.b,    &b->at.c,
                                      &b->at.d, &b->at.bias, &b->at.workspace};
     uint64_t all = 0;
     for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
         all += bytes[i];
-    WEFT_TRY(weft_gpu__check(g, g->cu->cuMemAlloc(&b->memory, all), "cuMemAlloc", b->diag));
+    WEFT_TRY(weft_cudev__check(g, g->cu->cuMemAlloc(&b->memory, all), "cuMemAlloc", b->diag));
     weft_cu_deviceptr next = b->memory;
     for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) {
         *at[i] = next;
         next += bytes[i];
     }
-    WEFT_TRY(weft_gpu__check(g, g->cu->cuMemsetD8Async(b->memory, FILL, all, g->load),
-                             "cuMemsetD8Async", b->diag));
-    WEFT_TRY(weft_gpu__check(g, g->cu->cuEventCreate(&b->from, WEFT_CU_EVENT_DEFAULT),
-                             "cuEventCreate", b->diag));
-    return weft_gpu__check(g, g->cu->cuEventCreate(&b->to, WEFT_CU_EVENT_DEFAULT), "cuEventCreate",
-                           b->diag);
+    WEFT_TRY(weft_cudev__check(g, g->cu->cuMemsetD8Async(b->memory, FILL, all, g->load),
+                               "cuMemsetD8Async", b->diag));
+    WEFT_TRY(weft_cudev__check(g, g->cu->cuEventCreate(&b->from, WEFT_CU_EVENT_DEFAULT),
+                               "cuEventCreate", b->diag));
+    return weft_cudev__check(g, g->cu->cuEventCreate(&b->to, WEFT_CU_EVENT_DEFAULT),
+                             "cuEventCreate", b->diag);
 }
 
 static void close_bench(bench *b)
@@ -202,27 +202,27 @@ static void close_bench(bench *b)
 static weft_err run_often(bench *b, int n)
 {
     for (int i = 0; i < n; i++)
-        WEFT_TRY(weft_gpu__multiply(b->p, &b->at, b->p->gpu->load, b->diag));
+        WEFT_TRY(weft_cudev__multiply(b->p, &b->at, b->p->gpu->load, b->diag));
     return WEFT_ERR_OK;
 }
 
 /* The least of some rounds: what else happens only ever adds. */
 static weft_err measure(bench *b, double *out_us)
 {
-    weft_gpu *g = b->p->gpu;
+    weft_cudev *g = b->p->gpu;
     *out_us = 0;
     WEFT_TRY(run_often(b, WARM_RUNS));
     for (int round = 0; round < ROUNDS; round++) {
         float ms = 0;
         WEFT_TRY(
-            weft_gpu__check(g, g->cu->cuEventRecord(b->from, g->load), "cuEventRecord", b->diag));
+            weft_cudev__check(g, g->cu->cuEventRecord(b->from, g->load), "cuEventRecord", b->diag));
         WEFT_TRY(run_often(b, RUNS));
         WEFT_TRY(
-            weft_gpu__check(g, g->cu->cuEventRecord(b->to, g->load), "cuEventRecord", b->diag));
-        WEFT_TRY(weft_gpu__check(g, g->cu->cuStreamSynchronize(g->load), "cuStreamSynchronize",
-                                 b->diag));
-        WEFT_TRY(weft_gpu__check(g, g->cu->cuEventElapsedTime(&ms, b->from, b->to),
-                                 "cuEventElapsedTime", b->diag));
+            weft_cudev__check(g, g->cu->cuEventRecord(b->to, g->load), "cuEventRecord", b->diag));
+        WEFT_TRY(weft_cudev__check(g, g->cu->cuStreamSynchronize(g->load), "cuStreamSynchronize",
+                                   b->diag));
+        WEFT_TRY(weft_cudev__check(g, g->cu->cuEventElapsedTime(&ms, b->from, b->to),
+                                   "cuEventElapsedTime", b->diag));
         double us = (double)ms * 1e3 / RUNS;
         *out_us = round == 0 || us < *out_us ? us : *out_us;
     }
@@ -245,7 +245,7 @@ static weft_err measure_all(bench *b, const weft_cublaslt_heuristic *h, int n, d
     return WEFT_ERR_OK;
 }
 
-static weft_err keep(weft_tuner *to, const weft_gpu *g, const weft_bundle_algo *algo)
+static weft_err keep(weft_tuner *to, const weft_cudev *g, const weft_bundle_algo *algo)
 {
     weft_bundle_algo *more = realloc(to->algo, ((size_t)to->n + 1) * sizeof *more);
     if (!more)
@@ -259,12 +259,12 @@ static weft_err keep(weft_tuner *to, const weft_gpu *g, const weft_bundle_algo *
 }
 
 /* Takes the fastest of the library's guesses, and lets the tuner know. */
-static weft_err tune(weft_gpu_product *p, const weft_product_key *key, weft_tuner *to,
-                     weft_diag *diag, bool *found)
+static weft_err tune(weft_cudev_gemm *p, const weft_gemm_key *key, weft_tuner *to, weft_diag *diag,
+                     bool *found)
 {
     weft_cublaslt_heuristic h[CANDIDATES];
     int n = CANDIDATES;
-    weft_bundle_algo algo = {.product = *key};
+    weft_bundle_algo algo = {.gemm = *key};
     bench b = {.p = p, .diag = diag};
     memset(h, 0, sizeof h);
     WEFT_TRY(ask(p, key, diag, h, &n));
@@ -279,30 +279,30 @@ static weft_err tune(weft_gpu_product *p, const weft_product_key *key, weft_tune
     return err == WEFT_ERR_OK ? keep(to, p->gpu, &algo) : err;
 }
 
-weft_err weft_gpu__choose_algo(weft_gpu_product *product, const weft_prep *p,
-                               const weft_command_list *commands, bool *found)
+weft_err weft_cudev__choose_algo(weft_cudev_gemm *gemm, const weft_prep *p,
+                                 const weft_command_list *commands, bool *found)
 {
-    const weft_command_gemm *n = product->now;
-    const weft_product_key key = key_of(n, commands);
+    const weft_command_gemm *n = gemm->now;
+    const weft_gemm_key key = key_of(n, commands);
     weft_tuner *tuner = p->engine->tuner;
-    const weft_bundle_tuning *t = product->gpu->tuning;
+    const weft_bundle_tuning *t = gemm->gpu->tuning;
     weft_cublaslt_heuristic guess;
     int n_guess = 1;
     /* The bias' address is not known yet, but whether there is one changes what is found. */
     if (n->bias.at != WEFT_COMMAND_NO_REF)
-        WEFT_TRY(weft_gpu__set_bias(product, alignment(commands, n->bias), p->diag));
+        WEFT_TRY(weft_cudev__set_bias(gemm, alignment(commands, n->bias), p->diag));
     const weft_bundle_algo *stored = tuner ? find_stored(tuner->algo, tuner->n, &key)
                                      : t   ? find_stored(t->algo, t->n_algo, &key)
                                            : NULL;
-    *found = stored && take_stored(product, stored);
+    *found = stored && take_stored(gemm, stored);
     if (*found)
         return WEFT_ERR_OK;
     if (tuner)
-        return tune(product, &key, tuner, p->diag, found);
+        return tune(gemm, &key, tuner, p->diag, found);
     memset(&guess, 0, sizeof guess);
-    WEFT_TRY(ask(product, &key, p->diag, &guess, &n_guess));
+    WEFT_TRY(ask(gemm, &key, p->diag, &guess, &n_guess));
     *found = n_guess > 0;
     if (*found)
-        take(product, &guess);
+        take(gemm, &guess);
     return WEFT_ERR_OK;
 }

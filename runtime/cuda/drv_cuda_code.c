@@ -36,9 +36,9 @@ static int fitness(int cc, int arch, char suffix)
     return same_major && (suffix == 0 || suffix == 'f') ? arch : -1;
 }
 
-weft_err weft_gpu__choose_images(weft_engine *e, weft_diag *diag)
+weft_err weft_cudev__choose_images(weft_engine *e, weft_diag *diag)
 {
-    weft_gpu *g = weft_gpu__of(e);
+    weft_cudev *g = weft_cudev__of(e);
     const weft_bundle *b = e->bundle;
     const char *best_name = NULL;
     int best = -1, arch;
@@ -76,23 +76,23 @@ weft_err weft_gpu__choose_images(weft_engine *e, weft_diag *diag)
     return g->module ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
 }
 
-void weft_gpu__unload_images(weft_gpu *g)
+void weft_cudev__unload_images(weft_cudev *g)
 {
     for (uint32_t i = 0; i < g->n_module; i++)
         if (g->module[i])
             (void)g->cu->cuLibraryUnload(g->module[i]);
 }
 
-static weft_err refuse_image(weft_gpu *g, uint32_t module, const char *why, weft_diag *diag)
+static weft_err refuse_image(weft_cudev *g, uint32_t module, const char *why, weft_diag *diag)
 {
     return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = g->name},
                            "image of module %u for %s: %s", module, g->image, why);
 }
 
 /* What the driver does not take is the bundle's fault, unless the driver is too old for it. */
-static weft_err check_load(weft_gpu *g, uint32_t module, weft_cu_result result, weft_diag *diag)
+static weft_err check_load(weft_cudev *g, uint32_t module, weft_cu_result result, weft_diag *diag)
 {
-    weft_err err = weft_gpu__check(g, result, "cuLibraryLoadData", diag);
+    weft_err err = weft_cudev__check(g, result, "cuLibraryLoadData", diag);
     if (err != WEFT_ERR_BUG)
         return err;
     if (result == WEFT_CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
@@ -106,7 +106,7 @@ static weft_err check_load(weft_gpu *g, uint32_t module, weft_cu_result result, 
 
 static weft_err load_module(weft_engine *e, uint32_t module, weft_diag *diag)
 {
-    weft_gpu *g = weft_gpu__of(e);
+    weft_cudev *g = weft_cudev__of(e);
     const weft_bundle *b = e->bundle;
     const weft_bundle_image *image = NULL;
     for (uint32_t i = 0; i < b->n_image && !image; i++)
@@ -131,7 +131,7 @@ static weft_err load_module(weft_engine *e, uint32_t module, weft_diag *diag)
 
 static weft_err find_kernel(weft_engine *e, uint32_t i, weft_diag *diag, weft_cu_kernel *out)
 {
-    weft_gpu *g = weft_gpu__of(e);
+    weft_cudev *g = weft_cudev__of(e);
     const weft_bundle_kernel *k = &e->bundle->kernel[i];
     *out = g->kernel[i];
     if (*out)
@@ -145,10 +145,10 @@ static weft_err find_kernel(weft_engine *e, uint32_t i, weft_diag *diag, weft_cu
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = g->name},
                                "image of module %u for %s has no kernel %s", k->module, g->image,
                                k->name);
-    WEFT_TRY(weft_gpu__check(g, result, "cuLibraryGetKernel", diag));
+    WEFT_TRY(weft_cudev__check(g, result, "cuLibraryGetKernel", diag));
     /* Beyond 48 KiB with the static part, it must be asked for. */
     if (k->shared_bytes)
-        WEFT_TRY(weft_gpu__check(
+        WEFT_TRY(weft_cudev__check(
             g,
             g->cu->cuKernelSetAttribute(WEFT_CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                         (int)k->shared_bytes, *out, g->device),
@@ -165,7 +165,7 @@ static size_t value_bytes(const weft_command_arg *v)
 /* The driver copies as many arguments as the kernel has parameters. */
 static weft_err check_params(const weft_prep *p, const weft_command *s, weft_cu_kernel kernel)
 {
-    weft_gpu *g = weft_gpu__of(p->engine);
+    weft_cudev *g = weft_cudev__of(p->engine);
     size_t offset, bytes;
     if (!g->cu->cuKernelGetParamInfo)
         return WEFT_ERR_OK;
@@ -187,15 +187,15 @@ static weft_err check_params(const weft_prep *p, const weft_command *s, weft_cu_
 
 static void destroy_launch(void *state)
 {
-    weft_gpu_launch *l = state;
+    weft_cudev_launch *l = state;
     if (!l)
         return;
-    for (uint32_t i = 0; l->product && i < l->commands->n; i++)
-        weft_gpu__free_product(l->product[i]);
+    for (uint32_t i = 0; l->gemm && i < l->commands->n; i++)
+        weft_cudev__free_gemm(l->gemm[i]);
     free(l->commands);
     free(l->kernel);
     free(l->row);
-    free(l->product);
+    free(l->gemm);
     free(l->param);
     free(l->word);
     free(l);
@@ -212,15 +212,15 @@ static void settle_finish(weft_command_list *s, uint32_t i, bool wanted)
     memmove(&s->at[i], &s->at[i + 1], (s->n - i) * sizeof *s->at);
 }
 
-static weft_err prepare_command(const weft_prep *p, weft_gpu_launch *l, uint32_t i,
+static weft_err prepare_command(const weft_prep *p, weft_cudev_launch *l, uint32_t i,
                                 uint64_t *workspace)
 {
-    weft_gpu *g = l->gpu;
+    weft_cudev *g = l->gpu;
     const weft_command *s = &l->commands->at[i];
     if (s->kind == WEFT_COMMAND_GEMM) {
         uint64_t bytes = 0;
         bool finish = i + 1 < l->commands->n && s[1].kind == WEFT_COMMAND_FINISH, bare = finish;
-        WEFT_TRY(weft_gpu__make_product(g, p, l->commands, i, &bare, &l->product[i], &bytes));
+        WEFT_TRY(weft_cudev__make_gemm(g, p, l->commands, i, &bare, &l->gemm[i], &bytes));
         *workspace = bytes > *workspace ? bytes : *workspace;
         if (finish)
             settle_finish(l->commands, i + 1, bare);
@@ -234,7 +234,7 @@ static weft_err prepare_command(const weft_prep *p, weft_gpu_launch *l, uint32_t
     return err == WEFT_ERR_OK ? check_params(p, s, l->kernel[i]) : err;
 }
 
-static weft_err prepare_commands(const weft_prep *p, weft_gpu_launch *l)
+static weft_err prepare_commands(const weft_prep *p, weft_cudev_launch *l)
 {
     uint32_t n_arg = 0;
     uint64_t workspace = 0;
@@ -242,30 +242,30 @@ static weft_err prepare_commands(const weft_prep *p, weft_gpu_launch *l)
     WEFT_TRY(weft_command__check_limits(p, s, &l->gpu->limits));
     l->kernel = calloc((size_t)s->n + 1, sizeof *l->kernel);
     l->row = calloc((size_t)s->n + 1, sizeof *l->row);
-    l->product = calloc((size_t)s->n + 1, sizeof *l->product);
+    l->gemm = calloc((size_t)s->n + 1, sizeof *l->gemm);
     for (uint32_t i = 0; i < s->n; i++)
         n_arg = s->at[i].n_arg > n_arg ? s->at[i].n_arg : n_arg;
     l->param = calloc((size_t)n_arg + 1, sizeof *l->param);
     l->word = calloc((size_t)n_arg + 1, sizeof *l->word);
-    if (!l->kernel || !l->row || !l->product || !l->param || !l->word)
+    if (!l->kernel || !l->row || !l->gemm || !l->param || !l->word)
         return WEFT_ERR_NOMEM;
     for (uint32_t i = 0; i < s->n; i++)
         WEFT_TRY(prepare_command(p, l, i, &workspace));
     l->workspace_offset = weft_align_up(s->scratch_bytes, WEFT_ARENA_ALIGN);
     if (workspace) {
         /* Scratch memory is aligned to less than a workspace. */
-        s->bytes[s->n_operand] = l->workspace_offset + workspace + WEFT_GPU_WORKSPACE_ALIGN;
+        s->bytes[s->n_operand] = l->workspace_offset + workspace + WEFT_CUDEV_WORKSPACE_ALIGN;
         s->access[s->n_operand] |= WEFT_ACCESS_WRITE;
     }
     return WEFT_ERR_OK;
 }
 
-weft_err weft_gpu__prepare(weft_prep *p)
+weft_err weft_cudev__prepare(weft_prep *p)
 {
-    weft_gpu_launch *l = calloc(1, sizeof *l);
+    weft_cudev_launch *l = calloc(1, sizeof *l);
     if (!l)
         return WEFT_ERR_NOMEM;
-    l->gpu = weft_gpu__of(p->engine);
+    l->gpu = weft_cudev__of(p->engine);
     weft_err err = weft_command__make_list(p, &l->commands);
     if (err == WEFT_ERR_OK)
         err = prepare_commands(p, l);
@@ -286,14 +286,14 @@ weft_err weft_gpu__prepare(weft_prep *p)
 
 /* -- Commands ------------------------------------------------------------------------------- */
 
-void weft_gpu__set_params(weft_gpu_launch *l, uint32_t i, void *const *arg)
+void weft_cudev__set_params(weft_cudev_launch *l, uint32_t i, void *const *arg)
 {
     const weft_command *s = &l->commands->at[i];
     for (uint32_t k = 0; k < s->n_arg; k++) {
         const weft_command_arg *v = &s->arg[k];
         l->word[k] = 0;
         if (v->ref.at != WEFT_COMMAND_NO_REF)
-            l->word[k] = weft_gpu__address(arg, v->ref);
+            l->word[k] = weft_cudev__address(arg, v->ref);
         else if (v->kind == WEFT_COMMAND_ARG_INT)
             memcpy(&l->word[k], &v->i, sizeof v->i);
         else
@@ -302,45 +302,45 @@ void weft_gpu__set_params(weft_gpu_launch *l, uint32_t i, void *const *arg)
     }
 }
 
-static weft_cu_deviceptr workspace_of(const weft_gpu_launch *l, void *const *arg)
+static weft_cu_deviceptr workspace_of(const weft_cudev_launch *l, void *const *arg)
 {
     const weft_command_ref at = {l->commands->n_operand, l->workspace_offset};
-    return weft_align_up(weft_gpu__address(arg, at), WEFT_GPU_WORKSPACE_ALIGN);
+    return weft_align_up(weft_cudev__address(arg, at), WEFT_CUDEV_WORKSPACE_ALIGN);
 }
 
-weft_err weft_gpu__warm_command(weft_gpu_launch *l, uint32_t i, void *const *arg,
-                                weft_cu_stream stream, weft_diag *diag)
+weft_err weft_cudev__warm_command(weft_cudev_launch *l, uint32_t i, void *const *arg,
+                                  weft_cu_stream stream, weft_diag *diag)
 {
     if (l->commands->at[i].kind != WEFT_COMMAND_GEMM)
         return WEFT_ERR_OK;
-    return weft_gpu__warm_product(l->product[i], arg, workspace_of(l, arg), stream, diag);
+    return weft_cudev__warm_gemm(l->gemm[i], arg, workspace_of(l, arg), stream, diag);
 }
 
-weft_err weft_gpu__run_command(weft_gpu_launch *l, uint32_t i, void *const *arg,
-                               weft_cu_stream stream, weft_diag *diag)
+weft_err weft_cudev__run_command(weft_cudev_launch *l, uint32_t i, void *const *arg,
+                                 weft_cu_stream stream, weft_diag *diag)
 {
-    weft_gpu *g = l->gpu;
+    weft_cudev *g = l->gpu;
     const weft_command *s = &l->commands->at[i];
     switch (s->kind) {
     case WEFT_COMMAND_KERNEL:
-        weft_gpu__set_params(l, i, arg);
-        return weft_gpu__check(g,
-                               g->cu->cuLaunchKernel((weft_cu_function)l->kernel[i], s->grid[0],
-                                                     s->grid[1], s->grid[2], l->row[i]->threads, 1,
-                                                     1, l->row[i]->shared_bytes, stream, l->param,
-                                                     NULL),
-                               "cuLaunchKernel", diag);
+        weft_cudev__set_params(l, i, arg);
+        return weft_cudev__check(g,
+                                 g->cu->cuLaunchKernel((weft_cu_function)l->kernel[i], s->grid[0],
+                                                       s->grid[1], s->grid[2], l->row[i]->threads,
+                                                       1, 1, l->row[i]->shared_bytes, stream,
+                                                       l->param, NULL),
+                                 "cuLaunchKernel", diag);
     case WEFT_COMMAND_GEMM:
-        return weft_gpu__run_product(l->product[i], arg, workspace_of(l, arg), stream, diag);
+        return weft_cudev__run_gemm(l->gemm[i], arg, workspace_of(l, arg), stream, diag);
     case WEFT_COMMAND_COPY:
-        return weft_gpu__check(g,
-                               g->cu->cuMemcpyDtoDAsync(weft_gpu__address(arg, s->arg[0].ref),
-                                                        weft_gpu__address(arg, s->arg[1].ref),
-                                                        s->bytes, stream),
-                               "cuMemcpyDtoDAsync", diag);
+        return weft_cudev__check(g,
+                                 g->cu->cuMemcpyDtoDAsync(weft_cudev__address(arg, s->arg[0].ref),
+                                                          weft_cudev__address(arg, s->arg[1].ref),
+                                                          s->bytes, stream),
+                                 "cuMemcpyDtoDAsync", diag);
     default:
-        return weft_gpu__check(
-            g, g->cu->cuMemsetD8Async(weft_gpu__address(arg, s->arg[0].ref), 0, s->bytes, stream),
+        return weft_cudev__check(
+            g, g->cu->cuMemsetD8Async(weft_cudev__address(arg, s->arg[0].ref), 0, s->bytes, stream),
             "cuMemsetD8Async", diag);
     }
 }

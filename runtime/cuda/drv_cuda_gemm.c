@@ -14,8 +14,8 @@
 
 /* -- The library ---------------------------------------------------------------------------- */
 
-weft_err weft_gpu__check_blas(weft_gpu *g, weft_cublas_status status, const char *call,
-                              weft_diag *diag)
+weft_err weft_cudev__check_blas(weft_cudev *g, weft_cublas_status status, const char *call,
+                                weft_diag *diag)
 {
     if (status == WEFT_CUBLAS_STATUS_SUCCESS)
         return WEFT_ERR_OK;
@@ -23,7 +23,7 @@ weft_err weft_gpu__check_blas(weft_gpu *g, weft_cublas_status status, const char
     if (status == WEFT_CUBLAS_STATUS_EXECUTION_FAILED ||
         status == WEFT_CUBLAS_STATUS_INTERNAL_ERROR)
         WEFT_TRY(
-            weft_gpu__check(g, g->cu->cuStreamSynchronize(g->load), "cuStreamSynchronize", diag));
+            weft_cudev__check(g, g->cu->cuStreamSynchronize(g->load), "cuStreamSynchronize", diag));
     const char *text = g->lt->api.cublasLtGetStatusString(status);
     weft_err err = status == WEFT_CUBLAS_STATUS_ALLOC_FAILED       ? WEFT_ERR_NOMEM
                    : status == WEFT_CUBLAS_STATUS_NOT_SUPPORTED    ? WEFT_ERR_UNSUP
@@ -35,23 +35,23 @@ weft_err weft_gpu__check_blas(weft_gpu *g, weft_cublas_status status, const char
                            text ? text : "an error that cuBLASLt has no name for", status);
 }
 
-static weft_err open_library(weft_gpu *g, const weft_bundle *bundle, weft_diag *diag)
+static weft_err open_library(weft_cudev *g, const weft_bundle *bundle, weft_diag *diag)
 {
     weft_err err = WEFT_ERR_OK;
     pthread_mutex_lock(&g->lock);
     if (!g->lt_handle) {
-        err = weft_cublaslt_lib__get(diag, &g->lt);
+        err = weft_libcublaslt__get(diag, &g->lt);
         if (err == WEFT_ERR_OK)
-            err = weft_gpu__check_blas(g, g->lt->api.cublasLtCreate(&g->lt_handle),
-                                       "cublasLtCreate", diag);
+            err = weft_cudev__check_blas(g, g->lt->api.cublasLtCreate(&g->lt_handle),
+                                         "cublasLtCreate", diag);
         if (err == WEFT_ERR_OK)
-            weft_gpu__find_tuning(g, bundle);
+            weft_cudev__find_tuning(g, bundle);
     }
     pthread_mutex_unlock(&g->lock);
     return err;
 }
 
-void weft_gpu__close_products(weft_gpu *g)
+void weft_cudev__close_gemms(weft_cudev *g)
 {
     if (g->lt_handle)
         (void)g->lt->api.cublasLtDestroy(g->lt_handle);
@@ -68,30 +68,30 @@ static unsigned data_type(weft_dtype dtype)
 }
 
 /* A row-major matrix of `rows` x `cols`. */
-static weft_err make_layout(weft_gpu_product *p, int64_t rows, int64_t cols, int64_t ld,
+static weft_err make_layout(weft_cudev_gemm *p, int64_t rows, int64_t cols, int64_t ld,
                             int64_t stride, weft_diag *diag, weft_cublaslt_layout *out)
 {
     int32_t batch = (int32_t)p->now->batch;
-    WEFT_TRY(
-        weft_gpu__check_blas(p->gpu,
-                             p->lt->cublasLtMatrixLayoutCreate(out, data_type(p->now->dtype),
-                                                               (uint64_t)cols, (uint64_t)rows, ld),
-                             "cublasLtMatrixLayoutCreate", diag));
+    WEFT_TRY(weft_cudev__check_blas(p->gpu,
+                                    p->lt->cublasLtMatrixLayoutCreate(out, data_type(p->now->dtype),
+                                                                      (uint64_t)cols,
+                                                                      (uint64_t)rows, ld),
+                                    "cublasLtMatrixLayoutCreate", diag));
     if (batch == 1)
         return WEFT_ERR_OK;
-    WEFT_TRY(weft_gpu__check_blas(
+    WEFT_TRY(weft_cudev__check_blas(
         p->gpu,
         p->lt->cublasLtMatrixLayoutSetAttribute(*out, WEFT_CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
                                                 &batch, sizeof batch),
         "cublasLtMatrixLayoutSetAttribute", diag));
-    return weft_gpu__check_blas(
+    return weft_cudev__check_blas(
         p->gpu,
         p->lt->cublasLtMatrixLayoutSetAttribute(
             *out, WEFT_CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride),
         "cublasLtMatrixLayoutSetAttribute", diag);
 }
 
-static weft_err make_layouts(weft_gpu_product *p, weft_diag *diag)
+static weft_err make_layouts(weft_cudev_gemm *p, weft_diag *diag)
 {
     const weft_command_gemm *n = p->now;
     WEFT_TRY(make_layout(p, n->trans_b ? n->n : n->k, n->trans_b ? n->k : n->n, n->ldb, n->stride_b,
@@ -114,22 +114,22 @@ static uint32_t epilogue_of(const weft_command_gemm *n)
     return bias ? WEFT_CUBLASLT_EPILOGUE_BIAS : WEFT_CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-static weft_err set_desc(weft_gpu_product *p, unsigned attribute, const void *value, size_t bytes,
+static weft_err set_desc(weft_cudev_gemm *p, unsigned attribute, const void *value, size_t bytes,
                          weft_diag *diag)
 {
-    return weft_gpu__check_blas(
+    return weft_cudev__check_blas(
         p->gpu, p->lt->cublasLtMatmulDescSetAttribute(p->desc, attribute, value, bytes),
         "cublasLtMatmulDescSetAttribute", diag);
 }
 
-static weft_err make_desc(weft_gpu_product *p, weft_diag *diag)
+static weft_err make_desc(weft_cudev_gemm *p, weft_diag *diag)
 {
     const weft_command_gemm *n = p->now;
     int32_t a = n->trans_b ? WEFT_CUBLAS_OP_T : WEFT_CUBLAS_OP_N;
     int32_t b = n->trans_a ? WEFT_CUBLAS_OP_T : WEFT_CUBLAS_OP_N;
     uint32_t epilogue = epilogue_of(n);
     bool tf32 = n->tf32 && n->dtype == WEFT_DTYPE_F32;
-    WEFT_TRY(weft_gpu__check_blas(
+    WEFT_TRY(weft_cudev__check_blas(
         p->gpu,
         p->lt->cublasLtMatmulDescCreate(
             &p->desc, tf32 ? WEFT_CUBLAS_COMPUTE_32F_FAST_TF32 : WEFT_CUBLAS_COMPUTE_32F,
@@ -144,12 +144,12 @@ static weft_err make_desc(weft_gpu_product *p, weft_diag *diag)
     return set_desc(p, WEFT_CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &sms, sizeof sms, diag);
 }
 
-weft_err weft_gpu__set_bias(weft_gpu_product *product, weft_cu_deviceptr at, weft_diag *diag)
+weft_err weft_cudev__set_bias(weft_cudev_gemm *gemm, weft_cu_deviceptr at, weft_diag *diag)
 {
-    return set_desc(product, WEFT_CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at, sizeof at, diag);
+    return set_desc(gemm, WEFT_CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at, sizeof at, diag);
 }
 
-static void free_handles(weft_gpu_product *p)
+static void free_handles(weft_cudev_gemm *p)
 {
     const weft_cublaslt_layout layout[] = {p->a, p->b, p->c, p->d};
     for (size_t i = 0; i < sizeof layout / sizeof *layout; i++)
@@ -161,7 +161,7 @@ static void free_handles(weft_gpu_product *p)
     p->desc = NULL;
 }
 
-static weft_err make_handles(weft_gpu_product *p, weft_diag *diag)
+static weft_err make_handles(weft_cudev_gemm *p, weft_diag *diag)
 {
     WEFT_TRY(make_desc(p, diag));
     return make_layouts(p, diag);
@@ -177,7 +177,7 @@ static const char *epilogue_text(const weft_command_gemm *n, char text[32])
     return text;
 }
 
-static weft_err refuse(const weft_gpu_product *p, const weft_prep *prep)
+static weft_err refuse(const weft_cudev_gemm *p, const weft_prep *prep)
 {
     const weft_command_gemm *n = p->now;
     char text[32];
@@ -197,37 +197,37 @@ static void strip(weft_command_gemm *n)
     n->act = WEFT_GEMM_ACT_NONE;
 }
 
-static weft_err choose(weft_gpu_product *p, const weft_prep *prep,
-                       const weft_command_list *commands, uint32_t command, bool *bare)
+static weft_err choose(weft_cudev_gemm *p, const weft_prep *prep, const weft_command_list *commands,
+                       uint32_t command, bool *bare)
 {
     bool found = false, may_strip = *bare;
     *bare = false;
     WEFT_TRY(make_handles(p, prep->diag));
-    WEFT_TRY(weft_gpu__choose_algo(p, prep, commands, &found));
+    WEFT_TRY(weft_cudev__choose_algo(p, prep, commands, &found));
     if (!found && may_strip) {
         free_handles(p);
-        strip(commands->at[command].product);
+        strip(commands->at[command].gemm);
         *bare = true;
         WEFT_TRY(make_handles(p, prep->diag));
-        WEFT_TRY(weft_gpu__choose_algo(p, prep, commands, &found));
+        WEFT_TRY(weft_cudev__choose_algo(p, prep, commands, &found));
     }
     return found ? WEFT_ERR_OK : refuse(p, prep);
 }
 
-weft_err weft_gpu__make_product(weft_gpu *g, const weft_prep *p, const weft_command_list *commands,
-                                uint32_t command, bool *bare, weft_gpu_product **out,
-                                uint64_t *workspace)
+weft_err weft_cudev__make_gemm(weft_cudev *g, const weft_prep *p, const weft_command_list *commands,
+                               uint32_t command, bool *bare, weft_cudev_gemm **out,
+                               uint64_t *workspace)
 {
     WEFT_TRY(open_library(g, p->engine->bundle, p->diag));
-    weft_gpu_product *to = calloc(1, sizeof *to);
+    weft_cudev_gemm *to = calloc(1, sizeof *to);
     if (!to)
         return WEFT_ERR_NOMEM;
     to->gpu = g;
     to->lt = &g->lt->api;
-    to->now = commands->at[command].product;
+    to->now = commands->at[command].gemm;
     weft_err err = choose(to, p, commands, command, bare);
     if (err != WEFT_ERR_OK) {
-        weft_gpu__free_product(to);
+        weft_cudev__free_gemm(to);
         return err;
     }
     *out = to;
@@ -235,27 +235,27 @@ weft_err weft_gpu__make_product(weft_gpu *g, const weft_prep *p, const weft_comm
     return WEFT_ERR_OK;
 }
 
-void weft_gpu__free_product(weft_gpu_product *product)
+void weft_cudev__free_gemm(weft_cudev_gemm *gemm)
 {
-    if (!product)
+    if (!gemm)
         return;
-    free_handles(product);
-    free(product);
+    free_handles(gemm);
+    free(gemm);
 }
 
 /* -- Running -------------------------------------------------------------------------------- */
 
-weft_err weft_gpu__multiply(weft_gpu_product *product, const weft_gpu_operands *at,
-                            weft_cu_stream stream, weft_diag *diag)
+weft_err weft_cudev__multiply(weft_cudev_gemm *gemm, const weft_cudev_operands *at,
+                              weft_cu_stream stream, weft_diag *diag)
 {
-    weft_gpu_product *p = product;
+    weft_cudev_gemm *p = gemm;
     const weft_command_gemm *n = p->now;
     bool has_c = n->c.at != WEFT_COMMAND_NO_REF;
     if (n->bias.at != WEFT_COMMAND_NO_REF)
-        WEFT_TRY(weft_gpu__set_bias(p, at->bias, diag));
+        WEFT_TRY(weft_cudev__set_bias(p, at->bias, diag));
     void *d = (void *)(uintptr_t)at->d;
     const void *a = (const void *)(uintptr_t)at->a, *b = (const void *)(uintptr_t)at->b;
-    return weft_gpu__check_blas(
+    return weft_cudev__check_blas(
         p->gpu,
         p->lt->cublasLtMatmul(
             p->gpu->lt_handle, p->desc, &n->alpha, b, p->a, a, p->b, &n->beta,
@@ -266,28 +266,28 @@ weft_err weft_gpu__multiply(weft_gpu_product *product, const weft_gpu_operands *
 
 static weft_cu_deviceptr address_of(void *const *arg, weft_command_ref ref)
 {
-    return ref.at == WEFT_COMMAND_NO_REF ? 0 : weft_gpu__address(arg, ref);
+    return ref.at == WEFT_COMMAND_NO_REF ? 0 : weft_cudev__address(arg, ref);
 }
 
-weft_err weft_gpu__run_product(weft_gpu_product *product, void *const *arg,
-                               weft_cu_deviceptr workspace, weft_cu_stream stream, weft_diag *diag)
+weft_err weft_cudev__run_gemm(weft_cudev_gemm *gemm, void *const *arg, weft_cu_deviceptr workspace,
+                              weft_cu_stream stream, weft_diag *diag)
 {
-    const weft_command_gemm *n = product->now;
-    const weft_gpu_operands at = {.a = address_of(arg, n->a),
-                                  .b = address_of(arg, n->b),
-                                  .c = address_of(arg, n->c),
-                                  .d = address_of(arg, n->d),
-                                  .bias = address_of(arg, n->bias),
-                                  .workspace = workspace};
-    return weft_gpu__multiply(product, &at, stream, diag);
+    const weft_command_gemm *n = gemm->now;
+    const weft_cudev_operands at = {.a = address_of(arg, n->a),
+                                    .b = address_of(arg, n->b),
+                                    .c = address_of(arg, n->c),
+                                    .d = address_of(arg, n->d),
+                                    .bias = address_of(arg, n->bias),
+                                    .workspace = workspace};
+    return weft_cudev__multiply(gemm, &at, stream, diag);
 }
 
-weft_err weft_gpu__warm_product(weft_gpu_product *product, void *const *arg,
-                                weft_cu_deviceptr workspace, weft_cu_stream stream, weft_diag *diag)
+weft_err weft_cudev__warm_gemm(weft_cudev_gemm *gemm, void *const *arg, weft_cu_deviceptr workspace,
+                               weft_cu_stream stream, weft_diag *diag)
 {
-    if (product->warm)
+    if (gemm->warm)
         return WEFT_ERR_OK;
-    WEFT_TRY(weft_gpu__run_product(product, arg, workspace, stream, diag));
-    product->warm = true;
+    WEFT_TRY(weft_cudev__run_gemm(gemm, arg, workspace, stream, diag));
+    gemm->warm = true;
     return WEFT_ERR_OK;
 }

@@ -23,7 +23,7 @@ typedef struct recorded {
 
 /* Recording. */
 typedef struct recorder {
-    weft_gpu *g;
+    weft_cudev *g;
     weft_cu_stream stream; /* for capture */
     weft_diag *diag;
     const weft_bound **item; /* launches that have commands */
@@ -34,7 +34,7 @@ typedef struct recorder {
     weft_cu_graph_node *after; /* room for what a node follows */
 } recorder;
 
-static weft_gpu_launch *launch_of(const weft_bound *b)
+static weft_cudev_launch *launch_of(const weft_bound *b)
 {
     return b->state;
 }
@@ -70,14 +70,15 @@ static weft_err find_edges(recorder *r)
 static weft_err add_node(recorder *r, weft_cu_node_params *params, size_t n_after,
                          weft_cu_graph_node *out)
 {
-    return weft_gpu__check(r->g, r->g->cu->cuGraphAddNode(out, r->graph, r->after, n_after, params),
-                           "cuGraphAddNode", r->diag);
+    return weft_cudev__check(r->g,
+                             r->g->cu->cuGraphAddNode(out, r->graph, r->after, n_after, params),
+                             "cuGraphAddNode", r->diag);
 }
 
-static void set_kernel(weft_gpu_launch *l, uint32_t i, void *const *arg, weft_cu_node_params *to)
+static void set_kernel(weft_cudev_launch *l, uint32_t i, void *const *arg, weft_cu_node_params *to)
 {
     const weft_command *s = &l->commands->at[i];
-    weft_gpu__set_params(l, i, arg);
+    weft_cudev__set_params(l, i, arg);
     to->type = WEFT_CU_GRAPH_NODE_TYPE_KERNEL;
     to->u.kernel = (weft_cu_kernel_node){.gridDimX = s->grid[0],
                                          .gridDimY = s->grid[1],
@@ -91,7 +92,7 @@ static void set_kernel(weft_gpu_launch *l, uint32_t i, void *const *arg, weft_cu
                                          .ctx = l->gpu->ctx};
 }
 
-static void set_copy(const weft_gpu *g, weft_cu_deviceptr to, weft_cu_deviceptr from,
+static void set_copy(const weft_cudev *g, weft_cu_deviceptr to, weft_cu_deviceptr from,
                      uint64_t bytes, weft_cu_node_params *out)
 {
     out->type = WEFT_CU_GRAPH_NODE_TYPE_MEMCPY;
@@ -105,7 +106,7 @@ static void set_copy(const weft_gpu *g, weft_cu_deviceptr to, weft_cu_deviceptr 
                                                   .Depth = 1};
 }
 
-static void set_fill(const weft_gpu *g, weft_cu_deviceptr to, uint64_t bytes,
+static void set_fill(const weft_cudev *g, weft_cu_deviceptr to, uint64_t bytes,
                      weft_cu_node_params *out)
 {
     bool words = to % 4 == 0 && bytes % 4 == 0;
@@ -128,12 +129,12 @@ static weft_err join_tail(recorder *r, const weft_cu_graph_node *last, size_t n,
     }
     memset(&params, 0, sizeof params);
     params.type = WEFT_CU_GRAPH_NODE_TYPE_EMPTY;
-    return weft_gpu__check(r->g, r->g->cu->cuGraphAddNode(out, r->graph, last, n, &params),
-                           "cuGraphAddNode", r->diag);
+    return weft_cudev__check(r->g, r->g->cu->cuGraphAddNode(out, r->graph, last, n, &params),
+                             "cuGraphAddNode", r->diag);
 }
 
 /* cuBLASLt knows streams only: what it puts into one becomes nodes. */
-static weft_err capture(recorder *r, weft_gpu_launch *l, uint32_t i, void *const *arg,
+static weft_err capture(recorder *r, weft_cudev_launch *l, uint32_t i, void *const *arg,
                         size_t n_after, weft_cu_graph_node *out)
 {
     const weft_cu_api *cu = r->g->cu;
@@ -142,15 +143,15 @@ static weft_err capture(recorder *r, weft_gpu_launch *l, uint32_t i, void *const
     weft_cu_graph graph = NULL;
     const weft_cu_graph_node *last = NULL;
     size_t n_last = 0;
-    WEFT_TRY(weft_gpu__warm_command(l, i, arg, r->stream, r->diag));
-    WEFT_TRY(weft_gpu__check(r->g,
-                             cu->cuStreamBeginCaptureToGraph(r->stream, r->graph, r->after, NULL,
-                                                             n_after,
-                                                             WEFT_CU_STREAM_CAPTURE_MODE_RELAXED),
-                             "cuStreamBeginCaptureToGraph", r->diag));
-    weft_err err = weft_gpu__run_command(l, i, arg, r->stream, r->diag);
+    WEFT_TRY(weft_cudev__warm_command(l, i, arg, r->stream, r->diag));
+    WEFT_TRY(weft_cudev__check(r->g,
+                               cu->cuStreamBeginCaptureToGraph(r->stream, r->graph, r->after, NULL,
+                                                               n_after,
+                                                               WEFT_CU_STREAM_CAPTURE_MODE_RELAXED),
+                               "cuStreamBeginCaptureToGraph", r->diag));
+    weft_err err = weft_cudev__run_command(l, i, arg, r->stream, r->diag);
     if (err == WEFT_ERR_OK)
-        err = weft_gpu__check(
+        err = weft_cudev__check(
             r->g, cu->cuStreamGetCaptureInfo(r->stream, &status, &id, &graph, &last, &n_last),
             "cuStreamGetCaptureInfo", r->diag);
     if (err == WEFT_ERR_OK &&
@@ -163,14 +164,14 @@ static weft_err capture(recorder *r, weft_gpu_launch *l, uint32_t i, void *const
     /* Always: a stream that captures does nothing else. A capture that was invalidated takes its
      * graph with it. */
     graph = NULL;
-    weft_err ended = weft_gpu__check(r->g, cu->cuStreamEndCapture(r->stream, &graph),
-                                     "cuStreamEndCapture", err == WEFT_ERR_OK ? r->diag : NULL);
+    weft_err ended = weft_cudev__check(r->g, cu->cuStreamEndCapture(r->stream, &graph),
+                                       "cuStreamEndCapture", err == WEFT_ERR_OK ? r->diag : NULL);
     if (!graph)
         r->graph = NULL;
     return err != WEFT_ERR_OK ? err : ended;
 }
 
-static weft_err add_command(recorder *r, weft_gpu_launch *l, uint32_t i, void *const *arg,
+static weft_err add_command(recorder *r, weft_cudev_launch *l, uint32_t i, void *const *arg,
                             size_t n_after, weft_cu_graph_node *out)
 {
     const weft_command *s = &l->commands->at[i];
@@ -181,16 +182,16 @@ static weft_err add_command(recorder *r, weft_gpu_launch *l, uint32_t i, void *c
     if (s->kind == WEFT_COMMAND_KERNEL)
         set_kernel(l, i, arg, &params);
     else if (s->kind == WEFT_COMMAND_COPY)
-        set_copy(r->g, weft_gpu__address(arg, s->arg[0].ref), weft_gpu__address(arg, s->arg[1].ref),
-                 s->bytes, &params);
+        set_copy(r->g, weft_cudev__address(arg, s->arg[0].ref),
+                 weft_cudev__address(arg, s->arg[1].ref), s->bytes, &params);
     else
-        set_fill(r->g, weft_gpu__address(arg, s->arg[0].ref), s->bytes, &params);
+        set_fill(r->g, weft_cudev__address(arg, s->arg[0].ref), s->bytes, &params);
     return add_node(r, &params, n_after, out);
 }
 
 static weft_err add_launch(recorder *r, uint32_t item)
 {
-    weft_gpu_launch *l = launch_of(r->item[item]);
+    weft_cudev_launch *l = launch_of(r->item[item]);
     size_t n_after = 0;
     for (uint32_t k = r->edge_first[item]; k < r->edge_first[item + 1]; k++)
         r->after[n_after++] = r->last[r->edge[k]];
@@ -210,7 +211,7 @@ static weft_err record(recorder *r)
     if (!r->last || !r->after)
         return WEFT_ERR_NOMEM;
     WEFT_TRY(
-        weft_gpu__check(r->g, r->g->cu->cuGraphCreate(&r->graph, 0), "cuGraphCreate", r->diag));
+        weft_cudev__check(r->g, r->g->cu->cuGraphCreate(&r->graph, 0), "cuGraphCreate", r->diag));
     for (uint32_t i = 0; i < r->n; i++)
         WEFT_TRY(add_launch(r, i));
     return WEFT_ERR_OK;
@@ -231,9 +232,9 @@ static weft_err make_exec(recorder *r, recorded *f)
         (void)cu->cuGraphExecDestroy(f->exec);
         f->exec = NULL;
     }
-    WEFT_TRY(weft_gpu__check(r->g, cu->cuGraphInstantiateWithFlags(&f->exec, r->graph, 0),
-                             "cuGraphInstantiateWithFlags", r->diag));
-    return weft_gpu__check(r->g, cu->cuGraphUpload(f->exec, r->stream), "cuGraphUpload", r->diag);
+    WEFT_TRY(weft_cudev__check(r->g, cu->cuGraphInstantiateWithFlags(&f->exec, r->graph, 0),
+                               "cuGraphInstantiateWithFlags", r->diag));
+    return weft_cudev__check(r->g, cu->cuGraphUpload(f->exec, r->stream), "cuGraphUpload", r->diag);
 }
 
 static weft_err record_and_make(recorder *r, const weft_bound_list *list, recorded *f)
@@ -252,14 +253,14 @@ static weft_err record_and_make(recorder *r, const weft_bound_list *list, record
     return make_exec(r, f);
 }
 
-weft_err weft_gpu__record_graph(weft_engine *e, void *queue, const weft_bound_list *list,
-                                weft_diag *diag, void **inout)
+weft_err weft_cudev__record_graph(weft_engine *e, void *queue, const weft_bound_list *list,
+                                  weft_diag *diag, void **inout)
 {
-    weft_gpu_queue *q = queue;
+    weft_cudev_queue *q = queue;
     recorded *f = *inout ? *inout : calloc(1, sizeof *f);
     if (!f)
         return WEFT_ERR_NOMEM;
-    recorder r = {.g = weft_gpu__of(e), .stream = q->stream, .diag = diag};
+    recorder r = {.g = weft_cudev__of(e), .stream = q->stream, .diag = diag};
     if (f->timed)
         (void)r.g->cu->cuGraphExecDestroy(f->timed);
     f->timed = NULL;
@@ -274,18 +275,18 @@ weft_err weft_gpu__record_graph(weft_engine *e, void *queue, const weft_bound_li
     free(r.last);
     free(r.after);
     if (err != WEFT_ERR_OK) {
-        weft_gpu__free_graph(e, f);
+        weft_cudev__free_graph(e, f);
         f = NULL;
     }
     *inout = f;
     return err;
 }
 
-void weft_gpu__free_graph(weft_engine *e, void *data)
+void weft_cudev__free_graph(weft_engine *e, void *data)
 {
-    weft_gpu *g = weft_gpu__of(e);
+    weft_cudev *g = weft_cudev__of(e);
     recorded *f = data;
-    weft_gpu__enter(g);
+    weft_cudev__enter(g);
     if (f->exec)
         (void)g->cu->cuGraphExecDestroy(f->exec);
     if (f->timed)
@@ -295,29 +296,30 @@ void weft_gpu__free_graph(weft_engine *e, void *data)
 
 /* -- Running -------------------------------------------------------------------------------- */
 
-weft_err weft_gpu__run_launch(weft_gpu_queue *queue, const weft_bound *launch, weft_diag *diag)
+weft_err weft_cudev__run_launch(weft_cudev_queue *queue, const weft_bound *launch, weft_diag *diag)
 {
-    weft_gpu_launch *l = launch_of(launch);
+    weft_cudev_launch *l = launch_of(launch);
     for (uint32_t i = 0; i < l->commands->n; i++)
-        WEFT_TRY(weft_gpu__run_command(l, i, launch->arg, queue->stream, diag));
+        WEFT_TRY(weft_cudev__run_command(l, i, launch->arg, queue->stream, diag));
     return WEFT_ERR_OK;
 }
 
-weft_err weft_gpu__run_graph(weft_engine *e, void *queue, void *data, weft_diag *diag)
+weft_err weft_cudev__run_graph(weft_engine *e, void *queue, void *data, weft_diag *diag)
 {
-    weft_gpu *g = weft_gpu__of(e);
-    weft_gpu_queue *q = queue;
+    weft_cudev *g = weft_cudev__of(e);
+    weft_cudev_queue *q = queue;
     const recorded *f = data;
     if (f->exec)
-        return weft_gpu__check(g, g->cu->cuGraphLaunch(f->exec, q->stream), "cuGraphLaunch", diag);
+        return weft_cudev__check(g, g->cu->cuGraphLaunch(f->exec, q->stream), "cuGraphLaunch",
+                                 diag);
     for (uint32_t i = 0; f->n && i < f->list->n; i++)
-        WEFT_TRY(weft_gpu__run_launch(q, &f->list->at[i], diag));
+        WEFT_TRY(weft_cudev__run_launch(q, &f->list->at[i], diag));
     return WEFT_ERR_OK;
 }
 
 /* -- Times ---------------------------------------------------------------------------------- */
 
-static weft_err make_events(weft_gpu *g, weft_gpu_queue *q, uint32_t n, weft_diag *diag)
+static weft_err make_events(weft_cudev *g, weft_cudev_queue *q, uint32_t n, weft_diag *diag)
 {
     if (n <= q->n_event)
         return WEFT_ERR_OK;
@@ -326,25 +328,26 @@ static weft_err make_events(weft_gpu *g, weft_gpu_queue *q, uint32_t n, weft_dia
         return WEFT_ERR_NOMEM;
     q->event = more;
     while (q->n_event < n) {
-        WEFT_TRY(weft_gpu__check(g,
-                                 g->cu->cuEventCreate(&q->event[q->n_event], WEFT_CU_EVENT_DEFAULT),
-                                 "cuEventCreate", diag));
+        WEFT_TRY(
+            weft_cudev__check(g, g->cu->cuEventCreate(&q->event[q->n_event], WEFT_CU_EVENT_DEFAULT),
+                              "cuEventCreate", diag));
         q->n_event++;
     }
     return WEFT_ERR_OK;
 }
 
-static weft_err mark(weft_gpu *g, weft_gpu_queue *q, uint32_t i, weft_diag *diag)
+static weft_err mark(weft_cudev *g, weft_cudev_queue *q, uint32_t i, weft_diag *diag)
 {
-    return weft_gpu__check(g, g->cu->cuEventRecord(q->event[i], q->stream), "cuEventRecord", diag);
+    return weft_cudev__check(g, g->cu->cuEventRecord(q->event[i], q->stream), "cuEventRecord",
+                             diag);
 }
 
-static weft_err elapsed(weft_gpu *g, const weft_gpu_queue *q, uint32_t from, uint32_t to,
+static weft_err elapsed(weft_cudev *g, const weft_cudev_queue *q, uint32_t from, uint32_t to,
                         double *out_us, weft_diag *diag)
 {
     float ms = 0;
-    WEFT_TRY(weft_gpu__check(g, g->cu->cuEventElapsedTime(&ms, q->event[from], q->event[to]),
-                             "cuEventElapsedTime", diag));
+    WEFT_TRY(weft_cudev__check(g, g->cu->cuEventElapsedTime(&ms, q->event[from], q->event[to]),
+                               "cuEventElapsedTime", diag));
     *out_us = (double)ms * 1e3;
     return WEFT_ERR_OK;
 }
@@ -362,15 +365,15 @@ static weft_err add_event(recorder *r, weft_cu_event event, size_t n_after)
 }
 
 /* Launches in a row, an event before the first and one behind each. */
-static weft_err record_timed(recorder *r, const weft_gpu_queue *q, const weft_bound_list *list)
+static weft_err record_timed(recorder *r, const weft_cudev_queue *q, const weft_bound_list *list)
 {
     weft_cu_graph_node after[1];
     r->after = after;
     WEFT_TRY(
-        weft_gpu__check(r->g, r->g->cu->cuGraphCreate(&r->graph, 0), "cuGraphCreate", r->diag));
+        weft_cudev__check(r->g, r->g->cu->cuGraphCreate(&r->graph, 0), "cuGraphCreate", r->diag));
     WEFT_TRY(add_event(r, q->event[0], 0));
     for (uint32_t i = 0; i < list->n; i++) {
-        weft_gpu_launch *l = launch_of(&list->at[i]);
+        weft_cudev_launch *l = launch_of(&list->at[i]);
         for (uint32_t k = 0; k < l->commands->n; k++)
             WEFT_TRY(add_command(r, l, k, list->at[i].arg, 1, &after[0]));
         WEFT_TRY(add_event(r, q->event[i + 1], 1));
@@ -378,57 +381,57 @@ static weft_err record_timed(recorder *r, const weft_gpu_queue *q, const weft_bo
     return WEFT_ERR_OK;
 }
 
-static weft_err make_timed(weft_gpu *g, const weft_gpu_queue *q, recorded *f, weft_diag *diag)
+static weft_err make_timed(weft_cudev *g, const weft_cudev_queue *q, recorded *f, weft_diag *diag)
 {
     recorder r = {.g = g, .stream = q->stream, .diag = diag};
     pthread_mutex_lock(&g->lock);
     weft_err err = record_timed(&r, q, f->list);
     pthread_mutex_unlock(&g->lock);
     if (err == WEFT_ERR_OK)
-        err = weft_gpu__check(g, g->cu->cuGraphInstantiateWithFlags(&f->timed, r.graph, 0),
-                              "cuGraphInstantiateWithFlags", diag);
+        err = weft_cudev__check(g, g->cu->cuGraphInstantiateWithFlags(&f->timed, r.graph, 0),
+                                "cuGraphInstantiateWithFlags", diag);
     if (r.graph)
         (void)g->cu->cuGraphDestroy(r.graph);
     return err;
 }
 
 /* Without graphs the host's calls are part of what is measured. */
-static weft_err run_marked(weft_gpu *g, weft_gpu_queue *q, const weft_bound_list *list, bool traced,
-                           weft_diag *diag)
+static weft_err run_marked(weft_cudev *g, weft_cudev_queue *q, const weft_bound_list *list,
+                           bool traced, weft_diag *diag)
 {
     WEFT_TRY(mark(g, q, 0, diag));
     for (uint32_t i = 0; i < list->n; i++) {
-        WEFT_TRY(traced ? weft_gpu__trace_launch(q, list, i, diag)
-                        : weft_gpu__run_launch(q, &list->at[i], diag));
+        WEFT_TRY(traced ? weft_cudev__trace_launch(q, list, i, diag)
+                        : weft_cudev__run_launch(q, &list->at[i], diag));
         WEFT_TRY(mark(g, q, i + 1, diag));
     }
     return WEFT_ERR_OK;
 }
 
 /* All launches in a row, with events between, and waits. */
-static weft_err run_row(weft_engine *e, weft_gpu_queue *q, recorded *f, bool traced,
+static weft_err run_row(weft_engine *e, weft_cudev_queue *q, recorded *f, bool traced,
                         weft_diag *diag)
 {
-    weft_gpu *g = weft_gpu__of(e);
+    weft_cudev *g = weft_cudev__of(e);
     bool graph = g->lib->graphs && !traced;
     if (graph && !f->timed)
         WEFT_TRY(make_timed(g, q, f, diag));
-    WEFT_TRY(
-        graph ? weft_gpu__check(g, g->cu->cuGraphLaunch(f->timed, q->stream), "cuGraphLaunch", diag)
-              : run_marked(g, q, f->list, traced, diag));
-    return weft_gpu__wait(e, q, diag);
+    WEFT_TRY(graph ? weft_cudev__check(g, g->cu->cuGraphLaunch(f->timed, q->stream),
+                                       "cuGraphLaunch", diag)
+                   : run_marked(g, q, f->list, traced, diag));
+    return weft_cudev__wait(e, q, diag);
 }
 
-weft_err weft_gpu__run_graph_timed(weft_engine *e, void *queue, void *data, double *time_us,
-                                   weft_diag *diag)
+weft_err weft_cudev__run_graph_timed(weft_engine *e, void *queue, void *data, double *time_us,
+                                     weft_diag *diag)
 {
-    weft_gpu *g = weft_gpu__of(e);
-    weft_gpu_queue *q = queue;
+    weft_cudev *g = weft_cudev__of(e);
+    weft_cudev_queue *q = queue;
     recorded *f = data;
     WEFT_TRY(make_events(g, q, f->list->n + 1, diag));
-    bool traced = weft_gpu__trace_begin();
+    bool traced = weft_cudev__trace_begin();
     weft_err err = run_row(e, q, f, traced, diag);
-    bool told = traced && weft_gpu__trace_end(f->list, time_us);
+    bool told = traced && weft_cudev__trace_end(f->list, time_us);
     if (err != WEFT_ERR_OK || told)
         return err;
     for (uint32_t i = 0; i < f->list->n; i++) {
@@ -439,18 +442,18 @@ weft_err weft_gpu__run_graph_timed(weft_engine *e, void *queue, void *data, doub
     return WEFT_ERR_OK;
 }
 
-weft_err weft_gpu__time_graph(weft_engine *e, void *queue, void *data, uint32_t n, double *out_us,
-                              weft_diag *diag)
+weft_err weft_cudev__time_graph(weft_engine *e, void *queue, void *data, uint32_t n, double *out_us,
+                                weft_diag *diag)
 {
-    weft_gpu *g = weft_gpu__of(e);
-    weft_gpu_queue *q = queue;
+    weft_cudev *g = weft_cudev__of(e);
+    weft_cudev_queue *q = queue;
     double us;
     WEFT_TRY(make_events(g, q, 2, diag));
     WEFT_TRY(mark(g, q, 0, diag));
     for (uint32_t i = 0; i < n; i++)
-        WEFT_TRY(weft_gpu__run_graph(e, queue, data, diag));
+        WEFT_TRY(weft_cudev__run_graph(e, queue, data, diag));
     WEFT_TRY(mark(g, q, 1, diag));
-    WEFT_TRY(weft_gpu__wait(e, queue, diag));
+    WEFT_TRY(weft_cudev__wait(e, queue, diag));
     WEFT_TRY(elapsed(g, q, 0, 1, &us, diag));
     *out_us = us / n;
     return WEFT_ERR_OK;

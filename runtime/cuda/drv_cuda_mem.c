@@ -12,22 +12,23 @@ enum { WEIGHT_ALIGN = 256 };
 
 /* -- Activations ---------------------------------------------------------------------------- */
 
-static weft_err fill_zero(weft_gpu *g, weft_cu_deviceptr at, uint64_t bytes, weft_diag *diag)
+static weft_err fill_zero(weft_cudev *g, weft_cu_deviceptr at, uint64_t bytes, weft_diag *diag)
 {
     pthread_mutex_lock(&g->lock);
-    weft_err err =
-        weft_gpu__check(g, g->cu->cuMemsetD8Async(at, 0, bytes, g->load), "cuMemsetD8Async", diag);
+    weft_err err = weft_cudev__check(g, g->cu->cuMemsetD8Async(at, 0, bytes, g->load),
+                                     "cuMemsetD8Async", diag);
     if (err == WEFT_ERR_OK)
-        err = weft_gpu__check(g, g->cu->cuStreamSynchronize(g->load), "cuStreamSynchronize", diag);
+        err =
+            weft_cudev__check(g, g->cu->cuStreamSynchronize(g->load), "cuStreamSynchronize", diag);
     pthread_mutex_unlock(&g->lock);
     return err;
 }
 
-weft_err weft_gpu__alloc(weft_engine *e, uint64_t bytes, weft_diag *diag, void **out)
+weft_err weft_cudev__alloc(weft_engine *e, uint64_t bytes, weft_diag *diag, void **out)
 {
-    weft_gpu *g = weft_gpu__of(e);
+    weft_cudev *g = weft_cudev__of(e);
     weft_cu_deviceptr at = 0;
-    WEFT_TRY(weft_gpu__check(g, g->cu->cuMemAlloc(&at, bytes), "cuMemAlloc", diag));
+    WEFT_TRY(weft_cudev__check(g, g->cu->cuMemAlloc(&at, bytes), "cuMemAlloc", diag));
     weft_err err = fill_zero(g, at, bytes, diag);
     if (err != WEFT_ERR_OK) {
         (void)g->cu->cuMemFree(at);
@@ -38,17 +39,17 @@ weft_err weft_gpu__alloc(weft_engine *e, uint64_t bytes, weft_diag *diag, void *
     return WEFT_ERR_OK;
 }
 
-void weft_gpu__free(weft_engine *e, void *data, uint64_t bytes)
+void weft_cudev__free(weft_engine *e, void *data, uint64_t bytes)
 {
-    weft_gpu *g = weft_gpu__of(e);
-    weft_gpu__enter(g);
+    weft_cudev *g = weft_cudev__of(e);
+    weft_cudev__enter(g);
     (void)g->cu->cuMemFree((weft_cu_deviceptr)(uintptr_t)data);
     g->arena_bytes -= bytes;
 }
 
-void weft_gpu__note_memory(weft_engine *e, weft_diag *diag)
+void weft_cudev__note_memory(weft_engine *e, weft_diag *diag)
 {
-    weft_gpu *g = weft_gpu__of(e);
+    weft_cudev *g = weft_cudev__of(e);
     size_t left = 0, total = 0;
     if (g->cu->cuMemGetInfo(&left, &total) != WEFT_CUDA_SUCCESS)
         return;
@@ -67,23 +68,23 @@ void weft_gpu__note_memory(weft_engine *e, weft_diag *diag)
 static weft_err upload(weft_engine *e, const uint32_t *weight, uint32_t n, weft_cu_deviceptr at,
                        weft_diag *diag)
 {
-    weft_gpu *g = weft_gpu__of(e);
+    weft_cudev *g = weft_cudev__of(e);
     for (uint32_t i = 0; i < n; i++) {
         const weft_bundle_weight *w = &e->bundle->weight[weight[i] - 1];
         if (g->weight[weight[i]])
             continue;
         if (w->bytes)
-            WEFT_TRY(weft_gpu__check(g, g->cu->cuMemcpyHtoDAsync(at, w->data, w->bytes, g->load),
-                                     "cuMemcpyHtoDAsync", diag));
+            WEFT_TRY(weft_cudev__check(g, g->cu->cuMemcpyHtoDAsync(at, w->data, w->bytes, g->load),
+                                       "cuMemcpyHtoDAsync", diag));
         at += weft_align_up(w->bytes, WEIGHT_ALIGN);
     }
-    return weft_gpu__check(g, g->cu->cuStreamSynchronize(g->load), "cuStreamSynchronize", diag);
+    return weft_cudev__check(g, g->cu->cuStreamSynchronize(g->load), "cuStreamSynchronize", diag);
 }
 
-static weft_err take_chunk(weft_engine *e, uint64_t bytes, weft_diag *diag, weft_gpu_chunk **out)
+static weft_err take_chunk(weft_engine *e, uint64_t bytes, weft_diag *diag, weft_cudev_chunk **out)
 {
-    weft_gpu *g = weft_gpu__of(e);
-    weft_gpu_chunk *chunk = calloc(1, sizeof *chunk);
+    weft_cudev *g = weft_cudev__of(e);
+    weft_cudev_chunk *chunk = calloc(1, sizeof *chunk);
     if (!chunk)
         return WEFT_ERR_NOMEM;
     chunk->bytes = bytes;
@@ -92,14 +93,14 @@ static weft_err take_chunk(weft_engine *e, uint64_t bytes, weft_diag *diag, weft
         free(chunk);
         return err;
     }
-    err = weft_gpu__check(g, g->cu->cuMemAlloc(&chunk->at, bytes), "cuMemAlloc", diag);
+    err = weft_cudev__check(g, g->cu->cuMemAlloc(&chunk->at, bytes), "cuMemAlloc", diag);
     if (err != WEFT_ERR_OK) {
         weft_engine__give(e, bytes);
         free(chunk);
         if (err == WEFT_ERR_NOMEM) {
             weft_diag_note(diag, (weft_where){0}, "weights of the model take %llu bytes",
                            (unsigned long long)bytes);
-            weft_gpu__note_memory(e, diag);
+            weft_cudev__note_memory(e, diag);
         }
         return err;
     }
@@ -107,17 +108,17 @@ static weft_err take_chunk(weft_engine *e, uint64_t bytes, weft_diag *diag, weft
     return WEFT_ERR_OK;
 }
 
-static void drop_chunk(weft_engine *e, weft_gpu_chunk *chunk)
+static void drop_chunk(weft_engine *e, weft_cudev_chunk *chunk)
 {
-    (void)weft_gpu__of(e)->cu->cuMemFree(chunk->at);
+    (void)weft_cudev__of(e)->cu->cuMemFree(chunk->at);
     weft_engine__give(e, chunk->bytes);
     free(chunk);
 }
 
 static weft_err load_weights(weft_engine *e, const uint32_t *weight, uint32_t n, weft_diag *diag)
 {
-    weft_gpu *g = weft_gpu__of(e);
-    weft_gpu_chunk *chunk;
+    weft_cudev *g = weft_cudev__of(e);
+    weft_cudev_chunk *chunk;
     uint64_t bytes = 0;
     bool any = false;
     for (uint32_t i = 0; i < n; i++) {
@@ -147,34 +148,35 @@ static weft_err load_weights(weft_engine *e, const uint32_t *weight, uint32_t n,
     return WEFT_ERR_OK;
 }
 
-weft_err weft_gpu__load_weights(weft_engine *e, const uint32_t *weight, uint32_t n, weft_diag *diag)
+weft_err weft_cudev__load_weights(weft_engine *e, const uint32_t *weight, uint32_t n,
+                                  weft_diag *diag)
 {
-    weft_gpu *g = weft_gpu__of(e);
+    weft_cudev *g = weft_cudev__of(e);
     pthread_mutex_lock(&g->lock);
     weft_err err = load_weights(e, weight, n, diag);
     pthread_mutex_unlock(&g->lock);
     return err;
 }
 
-void *weft_gpu__weight(weft_engine *e, uint32_t weight)
+void *weft_cudev__weight(weft_engine *e, uint32_t weight)
 {
-    weft_gpu *g = weft_gpu__of(e);
+    weft_cudev *g = weft_cudev__of(e);
     pthread_mutex_lock(&g->lock);
     weft_cu_deviceptr at = g->weight[weight];
     pthread_mutex_unlock(&g->lock);
     return (void *)(uintptr_t)at;
 }
 
-uint64_t weft_gpu__weight_bytes(weft_engine *e)
+uint64_t weft_cudev__weight_bytes(weft_engine *e)
 {
-    return weft_gpu__of(e)->weight_bytes;
+    return weft_cudev__of(e)->weight_bytes;
 }
 
-void weft_gpu__free_weights(weft_engine *e)
+void weft_cudev__free_weights(weft_engine *e)
 {
-    weft_gpu *g = weft_gpu__of(e);
+    weft_cudev *g = weft_cudev__of(e);
     while (g->chunk) {
-        weft_gpu_chunk *next = g->chunk->next;
+        weft_cudev_chunk *next = g->chunk->next;
         drop_chunk(e, g->chunk);
         g->chunk = next;
     }
@@ -189,9 +191,9 @@ typedef struct host_header {
 
 /* Pinned, so that copies need no other copy; where that cannot be had (a guest with confidential
  * computing, a limit of locked memory) any memory does. */
-weft_err weft_gpu__host_alloc(weft_engine *e, uint64_t bytes, void **out)
+weft_err weft_cudev__host_alloc(weft_engine *e, uint64_t bytes, void **out)
 {
-    weft_gpu *g = weft_gpu__of(e);
+    weft_cudev *g = weft_cudev__of(e);
     uint64_t room;
     if (!weft_size_add(bytes, 2 * sizeof(host_header), &room) || room > SIZE_MAX / 2)
         return WEFT_ERR_NOMEM;
@@ -209,12 +211,12 @@ weft_err weft_gpu__host_alloc(weft_engine *e, uint64_t bytes, void **out)
     return WEFT_ERR_OK;
 }
 
-void weft_gpu__host_free(weft_engine *e, void *data, uint64_t bytes)
+void weft_cudev__host_free(weft_engine *e, void *data, uint64_t bytes)
 {
-    weft_gpu *g = weft_gpu__of(e);
+    weft_cudev *g = weft_cudev__of(e);
     host_header *header = (host_header *)data - 1;
     (void)bytes;
-    weft_gpu__enter(g);
+    weft_cudev__enter(g);
     if (header->pinned)
         (void)g->cu->cuMemFreeHost(header);
     else
@@ -223,25 +225,25 @@ void weft_gpu__host_free(weft_engine *e, void *data, uint64_t bytes)
 
 /* -- Queues --------------------------------------------------------------------------------- */
 
-weft_err weft_gpu__open_stream(weft_gpu *g, weft_diag *diag, weft_cu_stream *out)
+weft_err weft_cudev__open_stream(weft_cudev *g, weft_diag *diag, weft_cu_stream *out)
 {
     if (!g->green)
-        return weft_gpu__check(g, g->cu->cuStreamCreate(out, WEFT_CU_STREAM_NON_BLOCKING),
-                               "cuStreamCreate", diag);
+        return weft_cudev__check(g, g->cu->cuStreamCreate(out, WEFT_CU_STREAM_NON_BLOCKING),
+                                 "cuStreamCreate", diag);
     pthread_mutex_lock(&g->lock);
-    weft_err err = weft_gpu__check(
+    weft_err err = weft_cudev__check(
         g, g->cu->cuGreenCtxStreamCreate(out, g->green, WEFT_CU_STREAM_NON_BLOCKING, 0),
         "cuGreenCtxStreamCreate", diag);
     pthread_mutex_unlock(&g->lock);
     return err;
 }
 
-weft_err weft_gpu__open_queue(weft_engine *e, weft_diag *diag, void **out)
+weft_err weft_cudev__open_queue(weft_engine *e, weft_diag *diag, void **out)
 {
-    weft_gpu_queue *q = calloc(1, sizeof *q);
+    weft_cudev_queue *q = calloc(1, sizeof *q);
     if (!q)
         return WEFT_ERR_NOMEM;
-    weft_err err = weft_gpu__open_stream(weft_gpu__of(e), diag, &q->stream);
+    weft_err err = weft_cudev__open_stream(weft_cudev__of(e), diag, &q->stream);
     if (err != WEFT_ERR_OK) {
         free(q);
         return err;
@@ -250,11 +252,11 @@ weft_err weft_gpu__open_queue(weft_engine *e, weft_diag *diag, void **out)
     return WEFT_ERR_OK;
 }
 
-void weft_gpu__close_queue(weft_engine *e, void *queue)
+void weft_cudev__close_queue(weft_engine *e, void *queue)
 {
-    weft_gpu *g = weft_gpu__of(e);
-    weft_gpu_queue *q = queue;
-    weft_gpu__enter(g);
+    weft_cudev *g = weft_cudev__of(e);
+    weft_cudev_queue *q = queue;
+    weft_cudev__enter(g);
     for (uint32_t i = 0; i < q->n_event; i++)
         (void)g->cu->cuEventDestroy(q->event[i]);
     (void)g->cu->cuStreamDestroy(q->stream);
@@ -262,29 +264,29 @@ void weft_gpu__close_queue(weft_engine *e, void *queue)
     free(q);
 }
 
-weft_err weft_gpu__copy_in(weft_engine *e, void *queue, void *to, const void *from, uint64_t bytes,
-                           weft_diag *diag)
+weft_err weft_cudev__copy_in(weft_engine *e, void *queue, void *to, const void *from,
+                             uint64_t bytes, weft_diag *diag)
 {
-    weft_gpu *g = weft_gpu__of(e);
-    const weft_gpu_queue *q = queue;
-    return weft_gpu__check(
+    weft_cudev *g = weft_cudev__of(e);
+    const weft_cudev_queue *q = queue;
+    return weft_cudev__check(
         g, g->cu->cuMemcpyHtoDAsync((weft_cu_deviceptr)(uintptr_t)to, from, bytes, q->stream),
         "cuMemcpyHtoDAsync", diag);
 }
 
-weft_err weft_gpu__copy_out(weft_engine *e, void *queue, void *to, const void *from, uint64_t bytes,
-                            weft_diag *diag)
+weft_err weft_cudev__copy_out(weft_engine *e, void *queue, void *to, const void *from,
+                              uint64_t bytes, weft_diag *diag)
 {
-    weft_gpu *g = weft_gpu__of(e);
-    const weft_gpu_queue *q = queue;
-    return weft_gpu__check(
+    weft_cudev *g = weft_cudev__of(e);
+    const weft_cudev_queue *q = queue;
+    return weft_cudev__check(
         g, g->cu->cuMemcpyDtoHAsync(to, (weft_cu_deviceptr)(uintptr_t)from, bytes, q->stream),
         "cuMemcpyDtoHAsync", diag);
 }
 
-weft_err weft_gpu__wait(weft_engine *e, void *queue, weft_diag *diag)
+weft_err weft_cudev__wait(weft_engine *e, void *queue, weft_diag *diag)
 {
-    weft_gpu *g = weft_gpu__of(e);
-    const weft_gpu_queue *q = queue;
-    return weft_gpu__check(g, g->cu->cuStreamSynchronize(q->stream), "cuStreamSynchronize", diag);
+    weft_cudev *g = weft_cudev__of(e);
+    const weft_cudev_queue *q = queue;
+    return weft_cudev__check(g, g->cu->cuStreamSynchronize(q->stream), "cuStreamSynchronize", diag);
 }

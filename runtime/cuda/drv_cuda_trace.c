@@ -119,7 +119,7 @@ static void stop(unsigned n_kind)
 static bool begin(void)
 {
     if (!cupti) {
-        const weft_cupti_api *api = weft_cupti_lib__get();
+        const weft_cupti_api *api = weft_libcupti__get();
         if (!api ||
             api->cuptiActivityRegisterCallbacks(on_request, on_complete) != WEFT_CUPTI_SUCCESS)
             return false;
@@ -137,7 +137,7 @@ static bool begin(void)
     return true;
 }
 
-bool weft_gpu__trace_begin(void)
+bool weft_cudev__trace_begin(void)
 {
     pthread_mutex_lock(&trace_lock);
     bool begun = begin();
@@ -146,15 +146,15 @@ bool weft_gpu__trace_begin(void)
     return begun;
 }
 
-weft_err weft_gpu__trace_launch(weft_gpu_queue *queue, const weft_bound_list *list, uint32_t i,
-                                weft_diag *diag)
+weft_err weft_cudev__trace_launch(weft_cudev_queue *queue, const weft_bound_list *list, uint32_t i,
+                                  weft_diag *diag)
 {
     const unsigned custom = WEFT_CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
     uint64_t last;
     /* Without a number nothing is told of it, which is seen later. */
     bool pushed = cupti->cuptiActivityPushExternalCorrelationId(custom, first_number + i) ==
                   WEFT_CUPTI_SUCCESS;
-    weft_err err = weft_gpu__run_launch(queue, &list->at[i], diag);
+    weft_err err = weft_cudev__run_launch(queue, &list->at[i], diag);
     if (pushed)
         (void)cupti->cuptiActivityPopExternalCorrelationId(custom, &last);
     return err;
@@ -183,14 +183,14 @@ static bool sum(const weft_bound_list *list, double *us)
         count[x->number - first_number]++;
     }
     for (uint32_t i = 0; all && i < list->n; i++) {
-        const weft_gpu_launch *l = list->at[i].state;
+        const weft_cudev_launch *l = list->at[i].state;
         all = count[i] >= l->commands->n;
     }
     free(count);
     return all;
 }
 
-bool weft_gpu__trace_end(const weft_bound_list *list, double *time_us)
+bool weft_cudev__trace_end(const weft_bound_list *list, double *time_us)
 {
     double *us = calloc((size_t)list->n + 1, sizeof *us);
     bool told = cupti->cuptiActivityFlushAll(0) == WEFT_CUPTI_SUCCESS && us;

@@ -89,10 +89,10 @@ static void open_counters(weft_meter *m)
  * NVML's: CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER change them, and the fastest comes first. */
 static weft_err ask_cuda(uint32_t ordinal, weft_diag *diag, char out[WEFT_MACHINE_NAME_MAX])
 {
-    const weft_cuda_lib *lib;
+    const weft_libcuda *lib;
     weft_cu_device device;
     weft_cu_uuid uuid;
-    WEFT_TRY(weft_cuda_lib__get(diag, &lib));
+    WEFT_TRY(weft_libcuda__get(diag, &lib));
     if (lib->api.cuInit(0) != WEFT_CUDA_SUCCESS ||
         lib->api.cuDeviceGet(&device, (int)ordinal) != WEFT_CUDA_SUCCESS ||
         lib->api.cuDeviceGetUuid(&uuid, device) != WEFT_CUDA_SUCCESS)

@@ -14,8 +14,8 @@ typedef struct maker {
     const weft_prep *p;
     weft_command_list *to;
     uint32_t command;
-    weft_command_arg *value;    /* room for arguments */
-    weft_command_gemm *product; /* and for products */
+    weft_command_arg *value; /* room for arguments */
+    weft_command_gemm *gemm; /* and for products */
 } maker;
 
 static weft_err refuse(const maker *m, const char *what)
@@ -186,7 +186,7 @@ static weft_err make_matrix(const maker *m, const weft_command_gemm *g, const we
     return check_run(m, *out, bytes);
 }
 
-static weft_err eval_product(maker *m, const weft_bundle_gemm *g, weft_command_gemm *to)
+static weft_err eval_gemm(maker *m, const weft_bundle_gemm *g, weft_command_gemm *to)
 {
     const struct {
         weft_dim from;
@@ -218,17 +218,16 @@ static weft_err eval_product(maker *m, const weft_bundle_gemm *g, weft_command_g
     return WEFT_ERR_OK;
 }
 
-static weft_err make_product(maker *m, const weft_bundle_command *from, weft_command *to,
-                             bool *empty)
+static weft_err make_gemm(maker *m, const weft_bundle_command *from, weft_command *to, bool *empty)
 {
     const weft_bundle_gemm *g = from->gemm;
-    weft_command_gemm *p = m->product++;
+    weft_command_gemm *p = m->gemm++;
     if (!g || g->act >= WEFT_GEMM_ACTS ||
         (g->dtype != WEFT_DTYPE_F32 && g->dtype != WEFT_DTYPE_F16 && g->dtype != WEFT_DTYPE_BF16))
         return refuse(m, "a product has no type");
-    to->product = p;
+    to->gemm = p;
     p->c.at = p->bias.at = WEFT_COMMAND_NO_REF;
-    WEFT_TRY(eval_product(m, g, p));
+    WEFT_TRY(eval_gemm(m, g, p));
     *empty = p->m == 0 || p->n == 0 || p->batch == 0;
     if (*empty)
         return WEFT_ERR_OK;
@@ -258,7 +257,7 @@ static weft_err make_product(maker *m, const weft_bundle_command *from, weft_com
 static weft_err make_commands(maker *m)
 {
     const weft_bundle_launch *l = m->p->launch;
-    bool after_product = false; /* the command before is one, and runs */
+    bool after_gemm = false; /* the command before is one, and runs */
     for (m->command = 0; m->command < l->n_command; m->command++) {
         const weft_bundle_command *from = &l->command[m->command];
         weft_command *to = &m->to->at[m->to->n];
@@ -270,7 +269,7 @@ static weft_err make_commands(maker *m)
             WEFT_TRY(make_kernel(m, from, to, &empty));
             break;
         case WEFT_COMMAND_GEMM:
-            WEFT_TRY(make_product(m, from, to, &empty));
+            WEFT_TRY(make_gemm(m, from, to, &empty));
             break;
         case WEFT_COMMAND_COPY:
         case WEFT_COMMAND_FILL:
@@ -280,9 +279,9 @@ static weft_err make_commands(maker *m)
             return refuse(m, "it has no kind");
         }
         /* A product without rows has nothing to be finished. */
-        if (from->kind == WEFT_COMMAND_FINISH && !after_product)
+        if (from->kind == WEFT_COMMAND_FINISH && !after_gemm)
             empty = true;
-        after_product = from->kind == WEFT_COMMAND_GEMM && !empty;
+        after_gemm = from->kind == WEFT_COMMAND_GEMM && !empty;
         if (empty)
             memset(to, 0, sizeof *to);
         else
@@ -307,7 +306,7 @@ weft_err weft_command__make_list(const weft_prep *prep, weft_command_list **out)
 {
     const weft_bundle_launch *l = prep->launch;
     maker m = {.p = prep};
-    size_t n_value = 0, n_product = 0, n_arg = (size_t)prep->n_in + prep->n_out + 1;
+    size_t n_value = 0, n_gemm = 0, n_arg = (size_t)prep->n_in + prep->n_out + 1;
     int64_t scratch;
     if (!l || !l->n_command)
         return weft_diag_error(prep->diag, WEFT_ERR_UNSUP, prep->where,
@@ -318,17 +317,16 @@ weft_err weft_command__make_list(const weft_prep *prep, weft_command_list **out)
         return refuse(&m, "its scratch memory has no size");
     for (uint32_t i = 0; i < l->n_command; i++) {
         n_value += l->command[i].n_arg;
-        n_product += l->command[i].gemm != NULL;
+        n_gemm += l->command[i].gemm != NULL;
     }
-    weft_command_list *s =
-        calloc(1, sizeof *s + l->n_command * sizeof *s->at + n_value * sizeof *m.value +
-                      (n_product + 1) * sizeof *m.product +
-                      n_arg * (sizeof *s->bytes + sizeof *s->align + 1));
+    weft_command_list *s = calloc(1, sizeof *s + l->n_command * sizeof *s->at +
+                                         n_value * sizeof *m.value + (n_gemm + 1) * sizeof *m.gemm +
+                                         n_arg * (sizeof *s->bytes + sizeof *s->align + 1));
     if (!s)
         return WEFT_ERR_NOMEM;
     s->at = (weft_command *)(s + 1);
-    m.product = (weft_command_gemm *)(s->at + l->n_command);
-    m.value = (weft_command_arg *)(m.product + n_product + 1);
+    m.gemm = (weft_command_gemm *)(s->at + l->n_command);
+    m.value = (weft_command_arg *)(m.gemm + n_gemm + 1);
     s->bytes = (uint64_t *)(m.value + n_value);
     s->align = (uint32_t *)(s->bytes + n_arg);
     s->access = (uint8_t *)(s->align + n_arg);

@@ -38,7 +38,7 @@ typedef struct weft_command {
     uint32_t grid[3];
     weft_command_arg *arg; /* of a kernel; COPY: to, from; FILL: to */
     uint32_t n_arg;
-    weft_command_gemm *product;
+    weft_command_gemm *gemm;
     uint64_t bytes;
 } weft_command;
 

@@ -388,16 +388,16 @@ static void test_doubles__refuse_bad_images(void **state)
 
 enum { M = 5, N = 3, KK = 4 };
 
-typedef struct product {
+typedef struct gemm {
     weft_cublaslt_handle handle;
     weft_cublaslt_desc desc;
     weft_cublaslt_layout a, b, d;
     weft_cublaslt_pref pref;
     weft_cublaslt_heuristic found;
     weft_cu_deviceptr at[4]; /* a, b, d, workspace */
-} product;
+} gemm;
 
-static void make_product(product *p)
+static void make_gemm(gemm *p)
 {
     weft_cublaslt_api *lt = &d.lt;
     int n, trans = WEFT_CUBLAS_OP_T;
@@ -425,7 +425,7 @@ static void make_product(product *p)
         p->at[i] = doubles_alloc(&d, bytes[i]);
 }
 
-static weft_cublas_status run_product(product *p)
+static weft_cublas_status run_gemm(gemm *p)
 {
     const float one = 1, zero = 0;
     return d.lt.cublasLtMatmul(
@@ -434,7 +434,7 @@ static weft_cublas_status run_product(product *p)
         &p->found.algo, (void *)(uintptr_t)p->at[3], p->found.workspaceSize, d.stream);
 }
 
-static void end_product(product *p)
+static void end_gemm(gemm *p)
 {
     for (int i = 0; i < 4; i++)
         assert_int_equal(api->cuMemFree(p->at[i]), 0);
@@ -450,8 +450,8 @@ static void end_product(product *p)
 static void test_doubles__capture_products(void **state)
 {
     (void)state;
-    product p;
-    make_product(&p);
+    gemm p;
+    make_gemm(&p);
     float a[M * KK], b[KK * N], out[M * N];
     for (int i = 0; i < M * KK; i++)
         a[i] = (float)(i % 7) - 3;
@@ -463,7 +463,7 @@ static void test_doubles__capture_products(void **state)
     assert_int_equal(api->cuStreamBeginCaptureToGraph(d.stream, g, NULL, NULL, 0,
                                                       WEFT_CU_STREAM_CAPTURE_MODE_RELAXED),
                      0);
-    assert_int_equal(run_product(&p), 0);
+    assert_int_equal(run_gemm(&p), 0);
     unsigned status;
     const weft_cu_graph_node *last;
     size_t n_last;
@@ -486,31 +486,31 @@ static void test_doubles__capture_products(void **state)
         }
     assert_int_equal(api->cuGraphExecDestroy(exec), 0);
     assert_int_equal(api->cuGraphDestroy(g), 0);
-    end_product(&p);
+    end_gemm(&p);
     doubles_end(&d);
 }
 
 static void test_doubles__find_wrong_products(void **state)
 {
     (void)state;
-    product p;
-    make_product(&p);
+    gemm p;
+    make_gemm(&p);
     weft_cu_deviceptr a = p.at[0];
     p.at[0] = a + 4;
-    assert_int_not_equal(run_product(&p), 0);
+    assert_int_not_equal(run_gemm(&p), 0);
     doubles_found(&d, "A at");
     p.at[0] = a + 256;
-    assert_int_not_equal(run_product(&p), 0);
+    assert_int_not_equal(run_gemm(&p), 0);
     doubles_found(&d, "do not lie in");
     p.at[0] = a;
     unsigned epilogue = WEFT_CUBLASLT_EPILOGUE_RELU;
     assert_int_equal(d.lt.cublasLtMatmulDescSetAttribute(p.desc, WEFT_CUBLASLT_MATMUL_DESC_EPILOGUE,
                                                          &epilogue, sizeof epilogue),
                      0);
-    assert_int_not_equal(run_product(&p), 0);
+    assert_int_not_equal(run_gemm(&p), 0);
     doubles_found(&d, "the algorithm was not given for this product");
     assert_int_equal(d.lt.cublasLtMatrixLayoutDestroy(p.a), 0);
-    assert_int_not_equal(run_product(&p), 0);
+    assert_int_not_equal(run_gemm(&p), 0);
     doubles_found(&d, "was destroyed before");
     assert_int_equal(d.lt.cublasLtDestroy(p.handle), 0);
     doubles_found(&d, "a layout is still there");

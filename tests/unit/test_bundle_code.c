@@ -81,11 +81,11 @@ static void succeed(weft_err err)
 static void add_tunings(void)
 {
     for (int i = 0; i < 2; i++) {
-        f.algo[i] = (weft_bundle_algo){.product = {.dim = {8, 64, 64, 1, 64, 64, 0, 64},
-                                                   .align = {64, 256, 64, 1u << 31},
-                                                   .dtype = i ? WEFT_DTYPE_BF16 : WEFT_DTYPE_F32,
-                                                   .act = WEFT_GEMM_ACT_GELU_TANH,
-                                                   .flags = WEFT_PRODUCT_BIAS},
+        f.algo[i] = (weft_bundle_algo){.gemm = {.dim = {8, 64, 64, 1, 64, 64, 0, 64},
+                                                .align = {64, 256, 64, 1u << 31},
+                                                .dtype = i ? WEFT_DTYPE_BF16 : WEFT_DTYPE_F32,
+                                                .act = WEFT_GEMM_ACT_GELU_TANH,
+                                                .flags = WEFT_GEMM_BIAS},
                                        .time_us = 1.5};
         memset(f.algo[i].bytes, 0xf0 + i, sizeof f.algo[i].bytes);
     }
@@ -309,10 +309,10 @@ static void test_bundle_code__wrong_algorithms_are_refused(void **state)
     REFUSE(EW, f.tuning[1].sms = 0, "are for no GPU");
     REFUSE(EW, (f.tuning[1].sms = 64, f.tuning[1].device = ""), "are for no GPU");
     f.tuning[1].device = "NVIDIA H100";
-    REFUSE(EW, f.algo[1].product.act = WEFT_GEMM_ACTS, "algorithm 1 for NVIDIA H200 is wrong");
-    f.algo[1].product.act = 0;
-    REFUSE(EW, f.algo[1].product.flags = WEFT_PRODUCT_FLAGS, "algorithm 1");
-    f.algo[1].product.flags = 0;
+    REFUSE(EW, f.algo[1].gemm.act = WEFT_GEMM_ACTS, "algorithm 1 for NVIDIA H200 is wrong");
+    f.algo[1].gemm.act = 0;
+    REFUSE(EW, f.algo[1].gemm.flags = WEFT_GEMM_FLAGS, "algorithm 1");
+    f.algo[1].gemm.flags = 0;
     REFUSE(EW, f.algo[1].time_us = -1, "algorithm 1");
     REFUSE(EW, f.algo[1].time_us = 1e308 * 10, "algorithm 1");
     f.algo[1].time_us = 0;

@@ -193,7 +193,7 @@ BREAK(copy_that_overlaps, f->move[0] = f->move[1]; f->move[0].dim = 248; f->comm
 BREAK(long_fill, f->command[3].bytes = 321)
 BREAK(small_scratch, f->launch.scratch_bytes = 300)
 BREAK(negative_scratch, f->launch.scratch_bytes = -1)
-BREAK(no_product, f->command[1].gemm = NULL)
+BREAK(no_gemm, f->command[1].gemm = NULL)
 BREAK(product_of_ints, f->gemm.dtype = WEFT_DTYPE_I32)
 BREAK(product_act, f->gemm.act = WEFT_GEMM_ACTS)
 BREAK(product_of_nothing, f->gemm.k = 0)
@@ -240,7 +240,7 @@ static const struct {
     {long_fill, WEFT_ERR_INPUT, "command 4: it reaches behind"},
     {small_scratch, WEFT_ERR_INPUT, "command 2: it reaches behind"},
     {negative_scratch, WEFT_ERR_INPUT, "scratch memory has no size"},
-    {no_product, WEFT_ERR_INPUT, "a product has no type"},
+    {no_gemm, WEFT_ERR_INPUT, "a product has no type"},
     {product_of_ints, WEFT_ERR_INPUT, "a product has no type"},
     {product_act, WEFT_ERR_INPUT, "a product has no type"},
     {product_of_nothing, WEFT_ERR_INPUT, "a product of nothing"},

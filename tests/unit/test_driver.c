@@ -131,7 +131,7 @@ static void test_driver__answers_at_every_size(void **state)
     (void)state;
     for (size_t d = 0; weft_driver_at(d); d++) {
         fixture f;
-        if (weft_driver_at(d)->own)
+        if (weft_driver_at(d)->device_ops)
             continue;
         weft_engine *engine;
         weft_session *session;
@@ -154,7 +154,7 @@ static void test_driver__sessions_share_an_engine(void **state)
     (void)state;
     for (size_t d = 0; weft_driver_at(d); d++) {
         fixture f;
-        if (weft_driver_at(d)->own)
+        if (weft_driver_at(d)->device_ops)
             continue;
         weft_engine *engine;
         weft_session *session[2];
@@ -194,7 +194,7 @@ static void test_driver__sessions_run_beside_each_other(void **state)
 {
     (void)state;
     for (size_t d = 0; weft_driver_at(d); d++) {
-        if (weft_driver_at(d)->own)
+        if (weft_driver_at(d)->device_ops)
             continue;
         static worker w[3];
         pthread_t thread[3];

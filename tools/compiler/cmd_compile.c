@@ -265,11 +265,11 @@ static weft_err write_reports(const options *o, weft_module *m, const weft_bundl
 }
 
 /* Which of cuBLASLt's algorithms are the fastest on the GPU at hand. */
-static weft_err tune_products(weft_bundle *bundle, weft_arena *arena, weft_diag *diag)
+static weft_err tune_gemms(weft_bundle *bundle, weft_arena *arena, weft_diag *diag)
 {
     weft_bundle_tuning *tuning = weft_arena_alloc(arena, sizeof *tuning);
     weft_tool_progress("measuring products");
-    WEFT_TRY(weft_tune_products(bundle, NULL, arena, diag, tuning));
+    WEFT_TRY(weft_tune_gemms(bundle, NULL, arena, diag, tuning));
     bundle->tuning = tuning;
     bundle->n_tuning = tuning->n_algo > 0;
     return WEFT_ERR_OK;
@@ -291,7 +291,7 @@ static weft_err write_bundle(options *o, const weft_tool_sources *sources, weft_
     WEFT_TRY(weft_tool_profile_models(sources, o->gpu, &how, arena, diag, model));
     WEFT_TRY(make_bundle(o, m, model, arena, diag, &bundle));
     if (o->tune && is_for_gpu(o))
-        WEFT_TRY(tune_products(&bundle, arena, diag));
+        WEFT_TRY(tune_gemms(&bundle, arena, diag));
     weft_tool_progress("writing %s", o->output);
     WEFT_TRY(weft_bundle_write(&bundle, o->output, diag));
     WEFT_TRY(write_reports(o, m, &bundle, arena, diag));

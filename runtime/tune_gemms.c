@@ -27,8 +27,8 @@ static void put_out(const weft_tuner *t, weft_arena *arena, weft_bundle_tuning *
                                 .n_algo = t->n};
 }
 
-weft_err weft_tune_products(weft_bundle *bundle, const weft_engine_options *options,
-                            weft_arena *arena, weft_diag *diag, weft_bundle_tuning *out)
+weft_err weft_tune_gemms(weft_bundle *bundle, const weft_engine_options *options, weft_arena *arena,
+                         weft_diag *diag, weft_bundle_tuning *out)
 {
     weft_tuner tuner = {.n = 0};
     weft_engine *engine = NULL;

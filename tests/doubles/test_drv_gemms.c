@@ -1,6 +1,6 @@
 /* The CUDA driver on the doubles: copies and fills, and by which algorithms products run.
  *
- *     test_drv_products FOLDER   of the bundles that compile.sh makes
+ *     test_drv_gemms FOLDER   of the bundles that compile.sh makes
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -149,7 +149,7 @@ static void run_made(weft_session *session, int64_t n)
 }
 
 /* On the whole device and on a part, where all nodes of a graph have to be in one context. */
-static void test_drv_products__copies_and_fills(void **state)
+static void test_drv_gemms__copies_and_fills(void **state)
 {
     (void)state;
     const weft_engine_options options[] = {{.driver = "cuda"}, {.driver = "cuda", .n_sm = 16}};
@@ -174,7 +174,7 @@ static void test_drv_products__copies_and_fills(void **state)
  */
 
 /* What the library has no epilogue for is done by a kernel behind the product. */
-static void test_drv_products__are_finished_without_epilogues(void **state)
+static void test_drv_gemms__are_finished_without_epilogues(void **state)
 {
     (void)state;
     tolerance = 2e-2;
@@ -222,7 +222,7 @@ static void measure(weft_arena *arena, weft_bundle_tuning *out)
 {
     weft_bundle *b;
     need(weft_bundle_open(bundle_path("small.gpu"), diag, &b));
-    need(weft_tune_products(b, &whole, arena, diag, out));
+    need(weft_tune_gemms(b, &whole, arena, diag, out));
     weft_bundle_close(b);
     sound();
 }
@@ -245,7 +245,7 @@ static bool asks(const weft_engine_options *options)
     return err == WEFT_ERR_UNSUP;
 }
 
-static void test_drv_products__use_what_was_measured(void **state)
+static void test_drv_gemms__use_what_was_measured(void **state)
 {
     (void)state;
     weft_arena *arena = weft_arena_create(0);
@@ -265,7 +265,7 @@ static void test_drv_products__use_what_was_measured(void **state)
     weft_arena_destroy(arena);
 }
 
-static void test_drv_products__are_asked_for_elsewhere(void **state)
+static void test_drv_gemms__are_asked_for_elsewhere(void **state)
 {
     (void)state;
     const weft_engine_options part = {.threads = 1, .n_sm = 16};
@@ -288,7 +288,7 @@ static void test_drv_products__are_asked_for_elsewhere(void **state)
 }
 
 /* Bytes that the library's check refuses are not used. */
-static void test_drv_products__are_asked_for_when_refused(void **state)
+static void test_drv_gemms__are_asked_for_when_refused(void **state)
 {
     (void)state;
     weft_arena *arena = weft_arena_create(0);
@@ -307,7 +307,7 @@ static void test_drv_products__are_asked_for_when_refused(void **state)
 }
 
 /* One call after the other fails while products are measured. */
-static void test_drv_products__survive_failing_calls_of_measuring(void **state)
+static void test_drv_gemms__survive_failing_calls_of_measuring(void **state)
 {
     (void)state;
     static const char *const calls[] = {"cuMemAlloc",          "cuMemsetD8Async",
@@ -325,7 +325,7 @@ static void test_drv_products__survive_failing_calls_of_measuring(void **state)
             setenv("WEFT_DOUBLE_FAIL", text, 1);
             d.reset();
             d.lt_reset();
-            failed += weft_tune_products(b, &whole, arena, diag, &t) != WEFT_ERR_OK;
+            failed += weft_tune_gemms(b, &whole, arena, diag, &t) != WEFT_ERR_OK;
             unsetenv("WEFT_DOUBLE_FAIL");
             weft_bundle_close(b);
             weft_arena_destroy(arena);
@@ -336,7 +336,7 @@ static void test_drv_products__survive_failing_calls_of_measuring(void **state)
 }
 
 /* Two tunings for one GPU, or an algorithm that is none. */
-static void test_drv_products__damaged_measurements_are_refused(void **state)
+static void test_drv_gemms__damaged_measurements_are_refused(void **state)
 {
     (void)state;
     weft_arena *arena = weft_arena_create(0);
@@ -355,7 +355,7 @@ static void test_drv_products__damaged_measurements_are_refused(void **state)
     assert_memory_equal(&b->tuning[1].algo[0], &t[0].algo[0], sizeof t[0].algo[0]);
     weft_bundle_close(b);
     weft_bundle_algo bad = t[0].algo[0];
-    bad.product.flags = WEFT_PRODUCT_FLAGS;
+    bad.gemm.flags = WEFT_GEMM_FLAGS;
     t[1].algo = &bad;
     t[1].n_algo = 1;
     write_tuned(t, 2);
@@ -373,7 +373,7 @@ static int load_all(void **state)
 
 int main(int argc, char **argv)
 {
-#define T(name) cmocka_unit_test_setup_teardown(test_drv_products__##name, start, end)
+#define T(name) cmocka_unit_test_setup_teardown(test_drv_gemms__##name, start, end)
     const struct CMUnitTest tests[] = {
         T(copies_and_fills),
         T(are_finished_without_epilogues),
