@@ -301,10 +301,10 @@ void weft_dnnl__destroy(void *kernel)
     dnnl_kernel *k = kernel;
     if (!k)
         return;
-    for (uint32_t i = 0; i < k->n_step; i++) {
-        for (uint32_t j = 0; j < k->step[i].n; j++)
-            dnnl_memory_destroy(k->step[i].arg[j].memory);
-        dnnl_primitive_destroy(k->step[i].prim);
+    for (uint32_t i = 0; i < k->n_call; i++) {
+        for (uint32_t j = 0; j < k->call[i].n; j++)
+            dnnl_memory_destroy(k->call[i].arg[j].memory);
+        dnnl_primitive_destroy(k->call[i].prim);
     }
     for (uint32_t i = 0; i < k->n_pack; i++)
         weft_cpu__put_pack(k->engine, k->pack[i]);
@@ -315,8 +315,8 @@ void weft_dnnl__destroy(void *kernel)
 static weft_err run_dnnl(void *state, void *const *arg)
 {
     dnnl_kernel *k = state;
-    for (uint32_t i = 0; i < k->n_step; i++) {
-        dnnl_step *s = &k->step[i];
+    for (uint32_t i = 0; i < k->n_call; i++) {
+        dnnl_call *s = &k->call[i];
         for (uint32_t j = 0; j < s->n; j++) {
             dnnl_bind *b = &s->bind[j];
             if (b->arg < 0)
@@ -356,18 +356,18 @@ static bool is_sound(const_dnnl_primitive_desc_t pd)
            weft_dnnl__post_ops_are_sound(ops);
 }
 
-dnnl_step *weft_dnnl__add(dnnl_kernel *k, const_dnnl_primitive_desc_t pd)
+dnnl_call *weft_dnnl__add(dnnl_kernel *k, const_dnnl_primitive_desc_t pd)
 {
-    if (k->n_step == DNNL_STEP_MAX || !is_sound(pd))
+    if (k->n_call == DNNL_CALL_MAX || !is_sound(pd))
         return NULL;
-    dnnl_step *s = &k->step[k->n_step];
+    dnnl_call *s = &k->call[k->n_call];
     if (dnnl_primitive_create(&s->prim, pd) != dnnl_success)
         return NULL;
-    k->n_step++;
+    k->n_call++;
     return s;
 }
 
-static bool bind(dnnl_kernel *k, dnnl_step *s, int dnnl_arg, const dnnl_memory_desc_t *md,
+static bool bind(dnnl_kernel *k, dnnl_call *s, int dnnl_arg, const dnnl_memory_desc_t *md,
                  dnnl_bind to)
 {
     if (s->n == DNNL_BIND_MAX)
@@ -381,19 +381,19 @@ static bool bind(dnnl_kernel *k, dnnl_step *s, int dnnl_arg, const dnnl_memory_d
     return true;
 }
 
-bool weft_dnnl__bind(dnnl_kernel *k, dnnl_step *s, int dnnl_arg, const dnnl_memory_desc_t *md,
+bool weft_dnnl__bind(dnnl_kernel *k, dnnl_call *s, int dnnl_arg, const dnnl_memory_desc_t *md,
                      uint32_t arg, uint64_t offset)
 {
     return bind(k, s, dnnl_arg, md, (dnnl_bind){.arg = (int32_t)arg, .offset = offset});
 }
 
-bool weft_dnnl__bind_const(dnnl_kernel *k, dnnl_step *s, int dnnl_arg, const dnnl_memory_desc_t *md,
+bool weft_dnnl__bind_const(dnnl_kernel *k, dnnl_call *s, int dnnl_arg, const dnnl_memory_desc_t *md,
                            const void *at)
 {
     return bind(k, s, dnnl_arg, md, (dnnl_bind){.arg = -1, .at = (void *)(uintptr_t)at});
 }
 
-bool weft_dnnl__bind_scratch(weft_prep *p, dnnl_kernel *k, dnnl_step *s,
+bool weft_dnnl__bind_scratch(weft_prep *p, dnnl_kernel *k, dnnl_call *s,
                              const_dnnl_primitive_desc_t pd, uint64_t offset)
 {
     const dnnl_memory_desc_t *md = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
@@ -414,13 +414,13 @@ bool weft_dnnl__add_reorder(dnnl_kernel *k, const dnnl_memory_desc_t *from, uint
     if (dnnl_reorder_primitive_desc_create(&pd, from, cpu->dnnl_engine, to, cpu->dnnl_engine,
                                            NULL) != dnnl_success)
         return false;
-    dnnl_step *s = weft_dnnl__add(k, pd);
+    dnnl_call *s = weft_dnnl__add(k, pd);
     dnnl_primitive_desc_destroy(pd);
     return s && weft_dnnl__bind(k, s, DNNL_ARG_FROM, from, from_arg, from_offset) &&
            weft_dnnl__bind(k, s, DNNL_ARG_TO, to, to_arg, to_offset);
 }
 
-weft_err weft_dnnl__bind_weight(weft_prep *p, dnnl_kernel *k, dnnl_step *s, int dnnl_arg,
+weft_err weft_dnnl__bind_weight(weft_prep *p, dnnl_kernel *k, dnnl_call *s, int dnnl_arg,
                                 uint32_t in, const dnnl_memory_desc_t *from,
                                 const dnnl_memory_desc_t *to)
 {

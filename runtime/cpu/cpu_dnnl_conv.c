@@ -116,7 +116,7 @@ static bool choose(weft_prep *p, conv_plan *c)
         return false;
     if (winograd && find_fast(p, c, dnnl_convolution_winograd, &c->x, &c->y, false))
         return true;
-    if (winograd && c->epilogue.graph && c->epilogue.n_step > 0) {
+    if (winograd && c->epilogue.fused && c->epilogue.n_step > 0) {
         weft_dnnl__unfuse(&c->epilogue);
         if (find_fast(p, c, dnnl_convolution_winograd, &c->x, &c->y, false))
             return true;
@@ -126,7 +126,7 @@ static bool choose(weft_prep *p, conv_plan *c)
     }
     if (find_direct(p, c, false) || find_direct(p, c, true))
         return true;
-    if (c->epilogue.n_step > 0 && c->epilogue.graph) {
+    if (c->epilogue.n_step > 0 && c->epilogue.fused) {
         weft_dnnl__unfuse(&c->epilogue);
         if (find_direct(p, c, false) || find_direct(p, c, true))
             return true;
@@ -153,7 +153,7 @@ static weft_err build(weft_prep *p, conv_plan *c, dnnl_kernel *k)
                 return WEFT_ERR_UNSUP;
     if (x_moves && !weft_dnnl__add_reorder(k, &c->x, 0, 0, x, scratch, 0))
         return WEFT_ERR_UNSUP;
-    dnnl_step *s = weft_dnnl__add(k, c->pd);
+    dnnl_call *s = weft_dnnl__add(k, c->pd);
     if (!s || !weft_dnnl__bind(k, s, DNNL_ARG_SRC, x, x_moves ? scratch : 0, 0) ||
         !weft_dnnl__bind(k, s, DNNL_ARG_DST, y, y_moves ? scratch : p->n_in,
                          y_moves ? x_bytes : 0) ||

@@ -134,7 +134,7 @@ static weft_err build(weft_prep *p, deconv_plan *c, dnnl_kernel *k)
 
     if (!weft_dnnl__add_reorder(k, &c->x, 0, 0, x, scratch, 0))
         return WEFT_ERR_UNSUP;
-    dnnl_step *s = weft_dnnl__add(k, c->pd);
+    dnnl_call *s = weft_dnnl__add(k, c->pd);
     p->scratch_bytes = x_bytes + y_bytes;
     if (!s || !weft_dnnl__bind(k, s, DNNL_ARG_SRC, x, scratch, 0) ||
         !weft_dnnl__bind(k, s, DNNL_ARG_DST, y, scratch, x_bytes) ||

@@ -59,9 +59,9 @@ static bool replace_last(dnnl_epilogue *e, dnnl_alg_kind_t alg, float alpha, flo
 
 /* A factor that rounding has not changed beyond the precision of f32: finite, and zero only if one
  * of its own factors is. */
-static bool is_exact_factor(float gemm, float a, float b)
+static bool is_exact_factor(float product, float a, float b)
 {
-    return isnormal(gemm) || (gemm == 0 && (a == 0 || b == 0));
+    return isnormal(product) || (product == 0 && (a == 0 || b == 0));
 }
 
 /* x * alpha + beta; after another linear step  (x*a + b)*c + d ==> x*(a*c) + (b*c + d). */
@@ -252,7 +252,7 @@ static bool find_acc(const weft_step *s, uint32_t i, uint32_t *out)
     return n == 1;
 }
 
-static bool record_graph(weft_prep *p, dnnl_epilogue *e, bool collapsed)
+static bool fuse(weft_prep *p, dnnl_epilogue *e, bool collapsed)
 {
     for (uint32_t i = 0; i < e->n_step; i++) {
         const weft_step *s = &e->step[i];
@@ -300,15 +300,15 @@ weft_err weft_dnnl__epilogue(weft_prep *p, dnnl_epilogue *e, bool collapsed, con
                 if (e->step[i].arg[k].kind == WEFT_ARG_STEP)
                     e->step[i].arg[k].idx += n_front;
     }
-    e->graph = record_graph(p, e, collapsed);
-    if (!e->graph && !reset(e))
+    e->fused = fuse(p, e, collapsed);
+    if (!e->fused && !reset(e))
         return WEFT_ERR_NOMEM;
     return WEFT_ERR_OK;
 }
 
 void weft_dnnl__unfuse(dnnl_epilogue *e)
 {
-    e->graph = e->n_step == 0;
+    e->fused = e->n_step == 0;
     (void)reset(e);
 }
 
@@ -322,14 +322,14 @@ void weft_dnnl__epilogue_finish(dnnl_epilogue *e)
     e->attr = NULL;
 }
 
-bool weft_dnnl__bind_epilogue(weft_prep *p, dnnl_kernel *k, dnnl_step *s, const dnnl_epilogue *e)
+bool weft_dnnl__bind_epilogue(weft_prep *p, dnnl_kernel *k, dnnl_call *s, const dnnl_epilogue *e)
 {
     for (uint32_t i = 0; i < e->n_operand; i++)
         if (!weft_dnnl__bind(k, s,
                              DNNL_ARG_ATTR_MULTIPLE_POST_OP((int)e->position[i]) | DNNL_ARG_SRC_1,
                              &e->md[i], e->operand[i], 0))
             return false;
-    if (e->graph || e->n_step == 0)
+    if (e->fused || e->n_step == 0)
         return true;
     return weft_cpu__ew_create(p, e->step, e->n_step, true, &k->ew) == WEFT_ERR_OK && k->ew;
 }

@@ -10,7 +10,7 @@
 
 #include <oneapi/dnnl/dnnl.h>
 
-enum { DNNL_STEP_MAX = 4, DNNL_BIND_MAX = 14, DNNL_PACK_MAX = 4, DNNL_EPILOGUE_MAX = 8 };
+enum { DNNL_CALL_MAX = 4, DNNL_BIND_MAX = 14, DNNL_PACK_MAX = 4, DNNL_EPILOGUE_MAX = 8 };
 
 typedef struct dnnl_bind {
     int32_t arg;     /* of the launch; -1: constant */
@@ -18,18 +18,18 @@ typedef struct dnnl_bind {
     void *at;        /* what the memory object has */
 } dnnl_bind;
 
-typedef struct dnnl_step {
+typedef struct dnnl_call {
     dnnl_primitive_t prim;
     uint32_t n;
     dnnl_exec_arg_t arg[DNNL_BIND_MAX];
     dnnl_bind bind[DNNL_BIND_MAX];
-} dnnl_step;
+} dnnl_call;
 
 typedef struct dnnl_kernel {
     weft_engine *engine;
     dnnl_stream_t stream;
-    uint32_t n_step, n_pack;
-    dnnl_step step[DNNL_STEP_MAX];
+    uint32_t n_call, n_pack;
+    dnnl_call call[DNNL_CALL_MAX];
     weft_cpu_pack *pack[DNNL_PACK_MAX];
     weft_cpu_ew *ew; /* epilogue over the result, or NULL */
     char variant[56];
@@ -42,14 +42,14 @@ void weft_dnnl__destroy(void *kernel);
 /* Makes k the kernel of p, named after the implementation of pd. */
 void weft_dnnl__set(weft_prep *p, dnnl_kernel *k, const_dnnl_primitive_desc_t pd);
 /* Adds a primitive; NULL when it cannot be made or its post-ops are not sound. */
-dnnl_step *weft_dnnl__add(dnnl_kernel *k, const_dnnl_primitive_desc_t pd);
+dnnl_call *weft_dnnl__add(dnnl_kernel *k, const_dnnl_primitive_desc_t pd);
 /* Binds argument `dnnl_arg` to args[arg] + offset. */
-bool weft_dnnl__bind(dnnl_kernel *k, dnnl_step *s, int dnnl_arg, const dnnl_memory_desc_t *md,
+bool weft_dnnl__bind(dnnl_kernel *k, dnnl_call *s, int dnnl_arg, const dnnl_memory_desc_t *md,
                      uint32_t arg, uint64_t offset);
-bool weft_dnnl__bind_const(dnnl_kernel *k, dnnl_step *s, int dnnl_arg, const dnnl_memory_desc_t *md,
+bool weft_dnnl__bind_const(dnnl_kernel *k, dnnl_call *s, int dnnl_arg, const dnnl_memory_desc_t *md,
                            const void *at);
 /* Binds the scratch memory of the primitive at `offset` of the launch's and notes its size. */
-bool weft_dnnl__bind_scratch(weft_prep *p, dnnl_kernel *k, dnnl_step *s,
+bool weft_dnnl__bind_scratch(weft_prep *p, dnnl_kernel *k, dnnl_call *s,
                              const_dnnl_primitive_desc_t pd, uint64_t offset);
 /* Adds a reorder between two places. */
 bool weft_dnnl__add_reorder(dnnl_kernel *k, const dnnl_memory_desc_t *from, uint32_t from_arg,
@@ -57,7 +57,7 @@ bool weft_dnnl__add_reorder(dnnl_kernel *k, const dnnl_memory_desc_t *from, uint
                             uint64_t to_offset);
 /* Binds a weight, packed from `from` to `to` once per engine (in place when they are equal). A
  * value that is no weight is reordered before every run into scratch memory at *scratch. */
-weft_err weft_dnnl__bind_weight(weft_prep *p, dnnl_kernel *k, dnnl_step *s, int dnnl_arg,
+weft_err weft_dnnl__bind_weight(weft_prep *p, dnnl_kernel *k, dnnl_call *s, int dnnl_arg,
                                 uint32_t in, const dnnl_memory_desc_t *from,
                                 const dnnl_memory_desc_t *to);
 bool weft_dnnl__is_slow(const_dnnl_primitive_desc_t pd);
@@ -86,7 +86,7 @@ typedef struct dnnl_epilogue {
     uint32_t n_step;
     weft_step step[WEFT_STEPS_MAX];
     bool onto;  /* set by the caller: what the result held is added before the steps */
-    bool graph; /* the steps are in `ops`; else an element-wise pass must follow */
+    bool fused; /* the steps are in `ops`; else an element-wise pass must follow */
     dnnl_post_ops_t ops;
     dnnl_primitive_attr_t attr;
     /* Operands of binary steps. */
@@ -103,6 +103,6 @@ weft_err weft_dnnl__epilogue(weft_prep *p, dnnl_epilogue *e, bool collapsed, con
 /* Takes the fused steps out again: for implementations that lack them. */
 void weft_dnnl__unfuse(dnnl_epilogue *e);
 void weft_dnnl__epilogue_finish(dnnl_epilogue *e);
-bool weft_dnnl__bind_epilogue(weft_prep *p, dnnl_kernel *k, dnnl_step *s, const dnnl_epilogue *e);
+bool weft_dnnl__bind_epilogue(weft_prep *p, dnnl_kernel *k, dnnl_call *s, const dnnl_epilogue *e);
 
 #endif

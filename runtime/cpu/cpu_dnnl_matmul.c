@@ -140,7 +140,7 @@ static bool find(weft_prep *p, gemm *m)
 static weft_err build(weft_prep *p, gemm *m, dnnl_kernel *k)
 {
     const dnnl_memory_desc_t *b = dnnl_primitive_desc_query_md(m->pd, dnnl_query_weights_md, 0);
-    dnnl_step *s = weft_dnnl__add(k, m->pd);
+    dnnl_call *s = weft_dnnl__add(k, m->pd);
     if (!s || !weft_dnnl__bind(k, s, DNNL_ARG_SRC, &m->a_md, 0, 0) ||
         !weft_dnnl__bind(k, s, DNNL_ARG_DST, &m->y_md, p->n_in, 0) ||
         (m->bias && !weft_dnnl__bind(k, s, DNNL_ARG_BIAS, &m->bias_md, m->bias, 0)) ||
@@ -164,7 +164,7 @@ static weft_err prepare(weft_prep *p, gemm *m)
     return WEFT_ERR_OK;
 }
 
-static weft_err prepare_product(weft_prep *p, gemm *m)
+static weft_err prepare_gemm(weft_prep *p, gemm *m)
 {
     weft_step front[2];
     uint32_t n_front;
@@ -173,7 +173,7 @@ static weft_err prepare_product(weft_prep *p, gemm *m)
     weft_err err = weft_dnnl__epilogue(p, &m->epilogue, m->collapsed, front, n_front);
     if (err == WEFT_ERR_OK) {
         bool found = find(p, m);
-        if ((!found || weft_dnnl__is_slow(m->pd)) && m->epilogue.n_step > 0 && m->epilogue.graph) {
+        if ((!found || weft_dnnl__is_slow(m->pd)) && m->epilogue.n_step > 0 && m->epilogue.fused) {
             if (found)
                 dnnl_primitive_desc_destroy(m->pd);
             weft_dnnl__unfuse(&m->epilogue);
@@ -195,7 +195,7 @@ static weft_err prepare_matmul(weft_prep *p, bool onto)
               .trans_b = weft_attrs_int(p->attrs, WEFT_ATTR_TRANS_B, 0) != 0,
               .alpha = (float)weft_attrs_float(p->attrs, WEFT_ATTR_ALPHA, 1),
               .beta = 1.0f};
-    return prepare_product(p, &m);
+    return prepare_gemm(p, &m);
 }
 
 weft_err weft_cpu__prepare_dnnl_matmul(weft_prep *p)
@@ -214,5 +214,5 @@ weft_err weft_cpu__prepare_dnnl_gemm(weft_prep *p)
               .trans_b = weft_attrs_int(p->attrs, WEFT_ATTR_TRANSB, 0) != 0,
               .alpha = (float)weft_attrs_float(p->attrs, WEFT_ATTR_ALPHA, 1),
               .beta = (float)weft_attrs_float(p->attrs, WEFT_ATTR_BETA, 1)};
-    return prepare_product(p, &m);
+    return prepare_gemm(p, &m);
 }

@@ -49,7 +49,7 @@ weft_err weft_cpu__prepare_dnnl_pool(weft_prep *p)
     if (!find(p, alg, &w, &x, &y, &pd))
         return WEFT_ERR_OK;
     dnnl_kernel *k = weft_dnnl__create(p);
-    dnnl_step *s = k ? weft_dnnl__add(k, pd) : NULL;
+    dnnl_call *s = k ? weft_dnnl__add(k, pd) : NULL;
     if (s && weft_dnnl__bind(k, s, DNNL_ARG_SRC, &x, 0, 0) &&
         weft_dnnl__bind(k, s, DNNL_ARG_DST, &y, p->n_in, 0) &&
         weft_dnnl__bind_scratch(p, k, s, pd, 0))

@@ -376,7 +376,7 @@ static bool init_ew(weft_prep *p, const weft_step *step, uint32_t n_step, bool a
     ew->threads = weft_cpu__of(p)->threads;
     ew->out_arg = p->n_in;
     ew->out_dtype = (uint8_t)out->tensor.dtype;
-    ew->n = weft_slot_stored(out);
+    ew->n = weft_cpu__slot_stored(out);
     ew->n_step = n_step;
     order_of(out, &order);
     for (uint32_t s = 0; s < n_step; s++) {

@@ -62,27 +62,27 @@ static inline int64_t weft_slot_numel(const weft_slot *s)
     return weft_slot_count(s, 0, s->tensor.rank);
 }
 /* Elements in memory, padding of the layout included. */
-int64_t weft_slot_stored(const weft_slot *s);
+int64_t weft_cpu__slot_stored(const weft_slot *s);
 
 /* -- Copies with strides: cpu_move.c -------------------------------------------------------- */
 
-enum { WEFT_PIECE_RANK = 2 * WEFT_RANK_MAX };
+enum { WEFT_COPY_BOX_RANK = 2 * WEFT_RANK_MAX };
 
 /* dim[] elements from src + src_at to dst + dst_at; strides in elements. */
-typedef struct weft_piece {
+typedef struct weft_copy_box {
     uint32_t src, dst; /* indices of args */
     int32_t rank;
-    int64_t dim[WEFT_PIECE_RANK], src_stride[WEFT_PIECE_RANK], dst_stride[WEFT_PIECE_RANK];
+    int64_t dim[WEFT_COPY_BOX_RANK], src_stride[WEFT_COPY_BOX_RANK], dst_stride[WEFT_COPY_BOX_RANK];
     int64_t src_at, dst_at;
-} weft_piece;
+} weft_copy_box;
 
 typedef struct weft_moves weft_moves;
 /* Makes the kernel of p: these copies of elements of `size` bytes. Takes nothing over. */
-weft_err weft_cpu__set_moves(weft_prep *p, const weft_piece *piece, uint32_t n, size_t size,
+weft_err weft_cpu__set_moves(weft_prep *p, const weft_copy_box *box, uint32_t n, size_t size,
                              const char *variant);
 /* Dimensions and element strides of a layout as copies see them: C16 and C8 split the channel
  * into (block, lane); false for a rank it does not fit. Used by reorders. */
-void weft_cpu__copy_piece(const weft_piece *piece, const char *src, char *dst, size_t size);
+void weft_cpu__copy_box(const weft_copy_box *box, const char *src, char *dst, size_t size);
 /* Copies a tensor from one layout to another, zeroing padding. */
 void weft_cpu__relayout(void *dst, weft_layout to, const void *src, weft_layout from,
                         const int64_t *dim, int32_t rank, size_t size);

@@ -13,7 +13,7 @@ struct weft_moves {
     uint32_t threads, n, n_arg;
     size_t size;
     const weft_cpu_vec *vec;
-    weft_piece *piece;
+    weft_copy_box *box;
     void *const *arg;
     uint32_t now;      /* piece that is being copied */
     size_t zero_bytes; /* of the result, cleared first */
@@ -21,7 +21,7 @@ struct weft_moves {
 
 /* -- One piece ------------------------------------------------------------------------------ */
 
-static void simplify(weft_piece *p)
+static void simplify(weft_copy_box *p)
 {
     int32_t n = 0;
     for (int32_t l = 0; l < p->rank; l++) {
@@ -69,13 +69,13 @@ static void copy_line(char *dst, int64_t ds, const char *src, int64_t ss, int64_
     }
 }
 
-static bool is_transposition(const weft_piece *p, int32_t l, size_t size)
+static bool is_transposition(const weft_copy_box *p, int32_t l, size_t size)
 {
     return size == 4 && p->rank - l == 2 && p->dst_stride[l + 1] == 1 && p->src_stride[l] == 1 &&
            p->dim[l] >= 4 && p->dim[l + 1] >= 4 && p->src_stride[l + 1] > 0 && p->dst_stride[l] > 0;
 }
 
-static void copy_loops(const weft_cpu_vec *vec, const weft_piece *p, int32_t l, char *dst,
+static void copy_loops(const weft_cpu_vec *vec, const weft_copy_box *p, int32_t l, char *dst,
                        const char *src, int64_t begin, int64_t end, size_t size)
 {
     int64_t ds = p->dst_stride[l], ss = p->src_stride[l], elem = (int64_t)size;
@@ -94,9 +94,9 @@ static void copy_loops(const weft_cpu_vec *vec, const weft_piece *p, int32_t l, 
         copy_loops(vec, p, l + 1, dst, src, 0, p->dim[l + 1], size);
 }
 
-void weft_cpu__copy_piece(const weft_piece *piece, const char *src, char *dst, size_t size)
+void weft_cpu__copy_box(const weft_copy_box *box, const char *src, char *dst, size_t size)
 {
-    weft_piece p = *piece;
+    weft_copy_box p = *box;
     simplify(&p);
     copy_loops(NULL, &p, 0, dst + p.dst_at * (int64_t)size, src + p.src_at * (int64_t)size, 0,
                p.dim[0], size);
@@ -107,7 +107,7 @@ void weft_cpu__copy_piece(const weft_piece *piece, const char *src, char *dst, s
 static void run_rows(void *cx, int64_t begin, int64_t end)
 {
     const weft_moves *m = cx;
-    const weft_piece *p = &m->piece[m->now];
+    const weft_copy_box *p = &m->box[m->now];
     copy_loops(m->vec, p, 0, (char *)m->arg[p->dst] + p->dst_at * (int64_t)m->size,
                (const char *)m->arg[p->src] + p->src_at * (int64_t)m->size, begin, end, m->size);
 }
@@ -118,9 +118,9 @@ static weft_err run_moves(void *state, void *const *arg)
     weft_moves *m = state;
     m->arg = arg;
     if (m->zero_bytes)
-        memset(arg[m->piece[0].dst], 0, m->zero_bytes);
+        memset(arg[m->box[0].dst], 0, m->zero_bytes);
     for (m->now = 0; m->now < m->n; m->now++) {
-        const weft_piece *p = &m->piece[m->now];
+        const weft_copy_box *p = &m->box[m->now];
         int64_t row = 1;
         for (int32_t l = 1; l < p->rank; l++)
             row *= p->dim[l];
@@ -132,29 +132,29 @@ static weft_err run_moves(void *state, void *const *arg)
 static void destroy_moves(void *state)
 {
     weft_moves *m = state;
-    free(m->piece);
+    free(m->box);
     free(m);
 }
 
-weft_err weft_cpu__set_moves(weft_prep *p, const weft_piece *piece, uint32_t n, size_t size,
+weft_err weft_cpu__set_moves(weft_prep *p, const weft_copy_box *box, uint32_t n, size_t size,
                              const char *variant)
 {
     weft_moves *m = calloc(1, sizeof *m);
     if (!m)
         return WEFT_ERR_NOMEM;
-    m->piece = calloc(n ? n : 1, sizeof *m->piece);
-    if (!m->piece) {
+    m->box = calloc(n ? n : 1, sizeof *m->box);
+    if (!m->box) {
         free(m);
         return WEFT_ERR_NOMEM;
     }
     for (uint32_t i = 0; i < n; i++) {
         int64_t count = 1;
-        for (int32_t l = 0; l < piece[i].rank; l++)
-            count *= piece[i].dim[l];
+        for (int32_t l = 0; l < box[i].rank; l++)
+            count *= box[i].dim[l];
         if (count == 0)
             continue;
-        m->piece[m->n] = piece[i];
-        simplify(&m->piece[m->n++]);
+        m->box[m->n] = box[i];
+        simplify(&m->box[m->n++]);
     }
     m->threads = weft_cpu__of(p)->threads;
     m->vec = weft_cpu__of(p)->vec;
@@ -192,21 +192,21 @@ weft_err weft_cpu__prepare_transpose(weft_prep *p)
     int64_t stride[WEFT_RANK_MAX];
     uint32_t n;
     const int64_t *perm = weft_attrs_ints(p->attrs, WEFT_ATTR_PERM, &n);
-    weft_piece piece = {.src = 0, .dst = p->n_in, .rank = in->rank};
+    weft_copy_box box = {.src = 0, .dst = p->n_in, .rank = in->rank};
 
     if (!all_plain(p) || in->dtype != out->dtype || in->rank == 0 ||
         (perm && n != (uint32_t)in->rank) || out->rank != in->rank)
         return WEFT_ERR_OK;
     plain_strides(in, stride);
-    plain_strides(out, piece.dst_stride);
+    plain_strides(out, box.dst_stride);
     for (int32_t d = 0; d < in->rank; d++) {
         int64_t from = perm ? perm[d] : in->rank - 1 - d;
         if (from < 0 || from >= in->rank || out->dim[d] != in->dim[from])
             return WEFT_ERR_OK;
-        piece.dim[d] = out->dim[d];
-        piece.src_stride[d] = stride[from];
+        box.dim[d] = out->dim[d];
+        box.src_stride[d] = stride[from];
     }
-    return weft_cpu__set_moves(p, &piece, 1, weft_dtype_size(in->dtype), "move");
+    return weft_cpu__set_moves(p, &box, 1, weft_dtype_size(in->dtype), "move");
 }
 
 /* Elements of one index of dim 0, padding included: images follow each other in every layout. */
@@ -214,7 +214,7 @@ static int64_t count_image(const weft_slot *s)
 {
     weft_slot one = *s;
     one.tensor.dim[0] = 1;
-    return weft_slot_stored(&one);
+    return weft_cpu__slot_stored(&one);
 }
 
 /* Where `axis` splits a tensor: rows outside, elements of one index inside, in a layout that keeps
@@ -245,8 +245,8 @@ weft_err weft_cpu__prepare_concat(weft_prep *p)
     if (axis < 0 || p->n_in > 1024 || (blocked && axis > 1) ||
         (out->layout == WEFT_LAYOUT_NHWC && axis != 0))
         return WEFT_ERR_OK;
-    weft_piece *piece = calloc(p->n_in + 1, sizeof *piece);
-    if (!piece)
+    weft_copy_box *box = calloc(p->n_in + 1, sizeof *box);
+    if (!box)
         return WEFT_ERR_NOMEM;
     split_at(out, axis, block, &rows, &len, &inner);
     bool fits = true;
@@ -260,19 +260,19 @@ weft_err weft_cpu__prepare_concat(weft_prep *p)
             break;
         split_at(in, axis, block, &in_rows, &in_len, &in_inner);
         fits = in_rows == rows && in_inner == inner && at + in_len <= len;
-        piece[i] = (weft_piece){.src = i,
-                                .dst = p->n_in,
-                                .rank = 2,
-                                .dim = {rows, in_len * inner},
-                                .src_stride = {in_len * inner, 1},
-                                .dst_stride = {len * inner, 1},
-                                .dst_at = at * inner};
+        box[i] = (weft_copy_box){.src = i,
+                                 .dst = p->n_in,
+                                 .rank = 2,
+                                 .dim = {rows, in_len * inner},
+                                 .src_stride = {in_len * inner, 1},
+                                 .dst_stride = {len * inner, 1},
+                                 .dst_at = at * inner};
         at += in_len;
     }
     weft_err err = WEFT_ERR_OK;
     if (fits && at == len)
-        err = weft_cpu__set_moves(p, piece, p->n_in, weft_dtype_size(out->tensor.dtype), "move");
-    free(piece);
+        err = weft_cpu__set_moves(p, box, p->n_in, weft_dtype_size(out->tensor.dtype), "move");
+    free(box);
     return err;
 }
 
@@ -283,8 +283,8 @@ weft_err weft_cpu__prepare_split(weft_prep *p)
     int64_t rows, len, inner, at = 0;
     if (axis < 0 || !all_plain(p) || p->n_out > 1024)
         return WEFT_ERR_OK;
-    weft_piece *piece = calloc(p->n_out + 1, sizeof *piece);
-    if (!piece)
+    weft_copy_box *box = calloc(p->n_out + 1, sizeof *box);
+    if (!box)
         return WEFT_ERR_NOMEM;
     split_at(in, axis, 1, &rows, &len, &inner);
     bool fits = true;
@@ -298,19 +298,19 @@ weft_err weft_cpu__prepare_split(weft_prep *p)
             break;
         split_at(out, axis, 1, &out_rows, &out_len, &out_inner);
         fits = out_rows == rows && out_inner == inner && at + out_len <= len;
-        piece[n++] = (weft_piece){.src = 0,
-                                  .dst = p->n_in + i,
-                                  .rank = 2,
-                                  .dim = {rows, out_len * inner},
-                                  .src_stride = {len * inner, 1},
-                                  .dst_stride = {out_len * inner, 1},
-                                  .src_at = at * inner};
+        box[n++] = (weft_copy_box){.src = 0,
+                                   .dst = p->n_in + i,
+                                   .rank = 2,
+                                   .dim = {rows, out_len * inner},
+                                   .src_stride = {len * inner, 1},
+                                   .dst_stride = {out_len * inner, 1},
+                                   .src_at = at * inner};
         at += out_len;
     }
     weft_err err = WEFT_ERR_OK;
     if (fits && at == len)
-        err = weft_cpu__set_moves(p, piece, n, weft_dtype_size(in->tensor.dtype), "move");
-    free(piece);
+        err = weft_cpu__set_moves(p, box, n, weft_dtype_size(in->tensor.dtype), "move");
+    free(box);
     return err;
 }
 
@@ -348,14 +348,14 @@ static weft_err prepare_images(weft_prep *p, int64_t first)
     if (in->layout != out->layout || image != count_image(out) || first < 0 || first > n ||
         wanted > n - first)
         return WEFT_ERR_OK;
-    weft_piece piece = {.src = 0,
-                        .dst = p->n_in,
-                        .rank = 1,
-                        .dim = {wanted * image},
-                        .src_stride = {1},
-                        .dst_stride = {1},
-                        .src_at = first * image};
-    return weft_cpu__set_moves(p, &piece, 1, weft_dtype_size(in->tensor.dtype), "move");
+    weft_copy_box box = {.src = 0,
+                         .dst = p->n_in,
+                         .rank = 1,
+                         .dim = {wanted * image},
+                         .src_stride = {1},
+                         .dst_stride = {1},
+                         .src_at = first * image};
+    return weft_cpu__set_moves(p, &box, 1, weft_dtype_size(in->tensor.dtype), "move");
 }
 
 weft_err weft_cpu__prepare_slice(weft_prep *p)
@@ -364,7 +364,7 @@ weft_err weft_cpu__prepare_slice(weft_prep *p)
     int64_t starts[WEFT_RANK_MAX], axes[WEFT_RANK_MAX], steps[WEFT_RANK_MAX];
     int64_t stride[WEFT_RANK_MAX];
     uint32_t n, n_axes, n_steps;
-    weft_piece piece = {.src = 0, .dst = p->n_in, .rank = in->rank};
+    weft_copy_box box = {.src = 0, .dst = p->n_in, .rank = in->rank};
 
     if (in->dtype != out->dtype || in->rank == 0 || in->rank != out->rank ||
         !read_param(p, 1, WEFT_ATTR_STARTS, starts, &n) ||
@@ -377,9 +377,9 @@ weft_err weft_cpu__prepare_slice(weft_prep *p)
         return run ? prepare_images(p, starts[0]) : WEFT_ERR_OK;
     }
     plain_strides(in, stride);
-    plain_strides(out, piece.dst_stride);
-    memcpy(piece.dim, out->dim, sizeof out->dim);
-    memcpy(piece.src_stride, stride, sizeof stride);
+    plain_strides(out, box.dst_stride);
+    memcpy(box.dim, out->dim, sizeof out->dim);
+    memcpy(box.src_stride, stride, sizeof stride);
     for (uint32_t i = 0; i < n; i++) {
         int64_t a = n_axes ? axes[i] : i, s = starts[i], step = n_steps ? steps[i] : 1;
         if (a < 0)
@@ -393,33 +393,33 @@ weft_err weft_cpu__prepare_slice(weft_prep *p)
         int64_t end = s + (out->dim[a] - 1) * step;
         if (out->dim[a] > 0 && (s < 0 || s >= in->dim[a] || end < 0 || end >= in->dim[a]))
             return WEFT_ERR_OK;
-        piece.src_at += s * stride[a];
-        piece.src_stride[a] = stride[a] * step;
+        box.src_at += s * stride[a];
+        box.src_stride[a] = stride[a] * step;
     }
     for (int32_t d = 0; d < in->rank; d++)
-        if (piece.src_stride[d] == stride[d] && out->dim[d] > in->dim[d])
+        if (box.src_stride[d] == stride[d] && out->dim[d] > in->dim[d])
             return WEFT_ERR_OK;
-    return weft_cpu__set_moves(p, &piece, 1, weft_dtype_size(in->dtype), "move");
+    return weft_cpu__set_moves(p, &box, 1, weft_dtype_size(in->dtype), "move");
 }
 
 weft_err weft_cpu__prepare_expand(weft_prep *p)
 {
     const weft_tensor *in = &p->in[0].tensor, *out = &p->out[0].tensor;
-    weft_piece piece = {.src = 0, .dst = p->n_in, .rank = out->rank};
+    weft_copy_box box = {.src = 0, .dst = p->n_in, .rank = out->rank};
     int64_t stride[WEFT_RANK_MAX];
     int32_t shift = out->rank - in->rank;
 
     if (!all_plain(p) || in->dtype != out->dtype || shift < 0)
         return WEFT_ERR_OK;
     plain_strides(in, stride);
-    plain_strides(out, piece.dst_stride);
-    memcpy(piece.dim, out->dim, sizeof out->dim);
+    plain_strides(out, box.dst_stride);
+    memcpy(box.dim, out->dim, sizeof out->dim);
     for (int32_t d = 0; d < in->rank; d++) {
         if (in->dim[d] != 1 && in->dim[d] != out->dim[d + shift])
             return WEFT_ERR_OK;
-        piece.src_stride[d + shift] = in->dim[d] == 1 ? 0 : stride[d];
+        box.src_stride[d + shift] = in->dim[d] == 1 ? 0 : stride[d];
     }
-    return weft_cpu__set_moves(p, &piece, 1, weft_dtype_size(in->dtype), "move");
+    return weft_cpu__set_moves(p, &box, 1, weft_dtype_size(in->dtype), "move");
 }
 
 /* Each dimension becomes two: how often it repeats, and the operand's own. */
@@ -427,7 +427,7 @@ weft_err weft_cpu__prepare_tile(weft_prep *p)
 {
     const weft_tensor *in = &p->in[0].tensor, *out = &p->out[0].tensor;
     int64_t src[WEFT_RANK_MAX], dst[WEFT_RANK_MAX];
-    weft_piece piece = {.src = 0, .dst = p->n_in, .rank = 2 * in->rank};
+    weft_copy_box box = {.src = 0, .dst = p->n_in, .rank = 2 * in->rank};
 
     if (!all_plain(p) || in->dtype != out->dtype || in->rank != out->rank || in->rank == 0)
         return WEFT_ERR_OK;
@@ -436,14 +436,14 @@ weft_err weft_cpu__prepare_tile(weft_prep *p)
     for (int32_t d = 0; d < in->rank; d++) {
         if (in->dim[d] == 0 || out->dim[d] % in->dim[d] != 0)
             return WEFT_ERR_OK;
-        piece.dim[2 * d] = out->dim[d] / in->dim[d];
-        piece.dim[2 * d + 1] = in->dim[d];
-        piece.src_stride[2 * d] = 0;
-        piece.src_stride[2 * d + 1] = src[d];
-        piece.dst_stride[2 * d] = dst[d] * in->dim[d];
-        piece.dst_stride[2 * d + 1] = dst[d];
+        box.dim[2 * d] = out->dim[d] / in->dim[d];
+        box.dim[2 * d + 1] = in->dim[d];
+        box.src_stride[2 * d] = 0;
+        box.src_stride[2 * d + 1] = src[d];
+        box.dst_stride[2 * d] = dst[d] * in->dim[d];
+        box.dst_stride[2 * d + 1] = dst[d];
     }
-    return weft_cpu__set_moves(p, &piece, 1, weft_dtype_size(in->dtype), "move");
+    return weft_cpu__set_moves(p, &box, 1, weft_dtype_size(in->dtype), "move");
 }
 
 /* Padding with zeros: the whole result is cleared, then the operand copied into it. */
@@ -454,7 +454,7 @@ weft_err weft_cpu__prepare_pad(weft_prep *p)
     uint32_t n;
     const int64_t *list = weft_attrs_ints(p->attrs, WEFT_ATTR_PADS, &n);
     const char *mode = weft_attrs_str(p->attrs, WEFT_ATTR_MODE, "constant");
-    weft_piece piece = {.src = 0, .dst = p->n_in, .rank = in->rank};
+    weft_copy_box box = {.src = 0, .dst = p->n_in, .rank = in->rank};
 
     if (!all_plain(p) || in->dtype != out->dtype || in->rank != out->rank || in->rank == 0 ||
         !list || n != 2 * (uint32_t)in->rank || strcmp(mode, "constant") != 0 ||
@@ -463,23 +463,23 @@ weft_err weft_cpu__prepare_pad(weft_prep *p)
         return WEFT_ERR_OK;
     memcpy(pads, list, n * sizeof *list);
     plain_strides(in, src);
-    plain_strides(out, piece.dst_stride);
+    plain_strides(out, box.dst_stride);
     for (int32_t d = 0; d < in->rank; d++) {
         if (pads[d] < 0 || pads[in->rank + d] < 0 || pads[d] > out->dim[d] ||
             out->dim[d] - pads[d] - pads[in->rank + d] != in->dim[d])
             return WEFT_ERR_OK;
-        piece.dim[d] = in->dim[d];
-        piece.src_stride[d] = src[d];
-        piece.dst_at += pads[d] * piece.dst_stride[d];
+        box.dim[d] = in->dim[d];
+        box.src_stride[d] = src[d];
+        box.dst_at += pads[d] * box.dst_stride[d];
     }
-    WEFT_TRY(weft_cpu__set_moves(p, &piece, 1, weft_dtype_size(in->dtype), "move"));
+    WEFT_TRY(weft_cpu__set_moves(p, &box, 1, weft_dtype_size(in->dtype), "move"));
     ((weft_moves *)p->state)->zero_bytes = weft_tensor_bytes(out);
     return WEFT_ERR_OK;
 }
 
 /* -- Layouts -------------------------------------------------------------------------------- */
 
-int64_t weft_slot_stored(const weft_slot *s)
+int64_t weft_cpu__slot_stored(const weft_slot *s)
 {
     int64_t block = weft_layout_block(s->layout), n = weft_slot_numel(s);
     if (block == 1 || s->tensor.rank < 2 || s->tensor.dim[1] == 0)
