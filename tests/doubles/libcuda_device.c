@@ -1,5 +1,5 @@
 /* The double of libcuda.so.1: what is looked up, devices, contexts, partitions, handles. */
-#include "cuda_double.h"
+#include "libcuda_double.h"
 
 #include <stdarg.h>
 #include <stdio.h>

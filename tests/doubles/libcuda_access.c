@@ -1,7 +1,7 @@
 /* The double of libcuda.so.1: what work reads and writes, to find works that touch the same bytes
  * without one waiting for the other. Kernels that were compiled to be watched tell each access;
  * of others it is only known that they write where their results are. */
-#include "cuda_double.h"
+#include "libcuda_double.h"
 
 #include <stdlib.h>
 #include <string.h>

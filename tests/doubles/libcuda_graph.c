@@ -1,7 +1,7 @@
 /* The double of libcuda.so.1: graphs. Nodes run in an order that their edges allow, but as
  * different as possible from that in which they were added; nodes that no path joins must not touch
  * the same bytes, if one of them writes. */
-#include "cuda_double.h"
+#include "libcuda_double.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* The double of libcuda.so.1: images, kernels, launches. An image holds a shared object with the
  * kernels, compiled for the host. */
-#include "cuda_double.h"
+#include "libcuda_double.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* The double of libcuda.so.1: streams and events. Work waits in its stream until the caller waits
  * for it. */
-#include "cuda_double.h"
+#include "libcuda_double.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* The double of libcuda.so.1: memory of devices and pinned memory of the host. Every allocation
  * ends at a page without access, and its addresses are never given to another. */
-#include "cuda_double.h"
+#include "libcuda_double.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,8 +3,8 @@
  * Work is not done when it is enqueued but when someone waits for it: a program that reads results
  * too early, or changes what it gave away, gets wrong numbers. Handles and addresses are never used
  * again, so that late users of dead ones are found. */
-#ifndef WEFT_TESTS_DOUBLES_CUDA_DOUBLE_H
-#define WEFT_TESTS_DOUBLES_CUDA_DOUBLE_H
+#ifndef WEFT_TESTS_DOUBLES_LIBCUDA_DOUBLE_H
+#define WEFT_TESTS_DOUBLES_LIBCUDA_DOUBLE_H
 
 #include "double.h"
 #include "runtime/cuda/cuda_api.h"
