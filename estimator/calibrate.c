@@ -4,7 +4,7 @@
  *
  *   time = launches * launch_us * exp(p0) + sum over class c of body_us(c) * exp(pc)
  *
- * with classes product, convolution, vector (all bound by arithmetic) and memory (bound by
+ * with classes GEMM, convolution, vector (all bound by arithmetic) and memory (bound by
  * traffic). p = 0 is the device's row. The fit minimises
  *
  *   sum over rows of huber(log(time / measured)) + weight * sum of p^2
@@ -48,7 +48,7 @@ static weft_calibration_constant find_class(const weft_kernel *kernel, const wef
     switch (kernel->kind) {
     case WEFT_KERNEL_GEMM:
     case WEFT_KERNEL_ATTENTION:
-        return WEFT_CALIBRATION_PRODUCT;
+        return WEFT_CALIBRATION_GEMM;
     case WEFT_KERNEL_CONV:
     case WEFT_KERNEL_DEPTHWISE:
         return WEFT_CALIBRATION_CONV;

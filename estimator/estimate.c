@@ -22,10 +22,10 @@ enum {
 
 static const struct {
     const char *text;
-    bool is_product;
+    bool uses_matrix_units;
 } kind_table[WEFT_KERNEL_COUNT] = {
     [WEFT_KERNEL_OTHER] = {"other", false},
-#define KIND(name, text, brief, is_product) [WEFT_KERNEL_##name] = {text, is_product},
+#define KIND(name, text, brief, uses_matrix_units) [WEFT_KERNEL_##name] = {text, uses_matrix_units},
 #include "estimator/workload/kinds.def"
 #undef KIND
 };
@@ -35,9 +35,9 @@ const char *weft_kernel_kind_name(weft_kernel_kind kind)
     return kind_table[kind].text;
 }
 
-bool weft_kernel_is_product(weft_kernel_kind kind)
+bool weft_kernel_uses_matrix_units(weft_kernel_kind kind)
 {
-    return kind_table[kind].is_product;
+    return kind_table[kind].uses_matrix_units;
 }
 
 /* -- One kernel ------------------------------------------------------------------------------- */

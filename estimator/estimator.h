@@ -63,7 +63,7 @@ void weft_slice_crowd(weft_slice *slice);
 /* What a kernel computes, as far as its time depends on it. Rows of kinds.def. */
 typedef enum weft_kernel_kind {
     WEFT_KERNEL_OTHER, /* nothing is known but its work */
-#define KIND(name, text, brief, is_product) WEFT_KERNEL_##name,
+#define KIND(name, text, brief, uses_matrix_units) WEFT_KERNEL_##name,
 #include "estimator/workload/kinds.def"
 #undef KIND
     WEFT_KERNEL_COUNT
@@ -71,12 +71,12 @@ typedef enum weft_kernel_kind {
 
 const char *weft_kernel_kind_name(weft_kernel_kind kind);
 /* Runs on matrix units. */
-bool weft_kernel_is_product(weft_kernel_kind kind);
+bool weft_kernel_uses_matrix_units(weft_kernel_kind kind);
 
 /* The problem of one kernel. What does not apply is 0.
  *
- *   GEMM       batch products of m x k by k x n
- *   CONV       the same as an implicit product: batch = groups, m = images * positions, n = filters
+ *   GEMM       batch GEMMs of m x k by k x n
+ *   CONV       the same as an implicit GEMM: batch = groups, m = images * positions, n = filters
  *              of a group, k = taps of a filter; and `conv`
  *   DEPTHWISE  `conv`, rows, cols
  *   ATTENTION  batch = images * heads, m queries, n keys, k head size
@@ -90,7 +90,7 @@ typedef struct weft_kernel {
     double batch, m, n, k;
     double rows, cols;
     weft_conv_shape conv;
-    weft_thin thin;     /* GEMM: products of low rank on top */
+    weft_delta delta;   /* GEMM: what is added to it by segments of its rows */
     double flop_saving; /* algorithm needs flops / this (Winograd); 0: 1 */
     /* What the program touches between two uses of this kernel's weights: a cache of that size
      * still has them. 0: not known, they come from memory. */
@@ -104,8 +104,8 @@ typedef struct weft_kernel {
  *   attention  sizes of one head; k and v of `keys` rows */
 weft_kernel weft_kernel_make_gemm(weft_dtype dtype, double batch, double m, double n, double k,
                                   bool is_weight);
-/* A gemm with thin products on top. */
-void weft_kernel_add_thin(weft_kernel *gemm, const weft_thin *thin);
+/* Adds to a GEMM what is added to it by segments of its rows. */
+void weft_kernel_add_delta(weft_kernel *gemm, const weft_delta *delta);
 weft_kernel weft_kernel_make_conv(weft_dtype dtype, const weft_conv_shape *shape);
 weft_kernel weft_kernel_make_rows(weft_kernel_kind kind, const char *fn, weft_dtype dtype,
                                   double operands, double rows, double cols);
@@ -146,7 +146,7 @@ typedef struct weft_calibration weft_calibration;
 
 /* Zero-initialised: the defaults. */
 typedef struct weft_estimate_options {
-    bool exact_f32;       /* f32 products on plain units, not as TF32 */
+    bool exact_f32;       /* f32 GEMMs on plain units, not as TF32 */
     uint64_t arena_bytes; /* peak of intermediate values, from the planner; 0: see estimate_graph */
     const char *model;    /* row of models.def to use; NULL: the first that supports the kernel */
     weft_lowering lowering;
@@ -270,7 +270,7 @@ typedef struct weft_workload {
     size_t n_step;
     const uint32_t *edge; /* numbers of earlier steps */
     weft_lowering lowering;
-    uint32_t n_beside; /* products that may run at the same time, at most */
+    uint32_t n_beside; /* GEMMs that may run at the same time, at most */
     uint64_t weight_bytes, arena_bytes, in_bytes, out_bytes;
 } weft_workload;
 
@@ -383,7 +383,7 @@ void weft_kernel_explain(const weft_kernel *kernel, const weft_slice *slice,
 /* Constants of a device that measurements can tell; calibrate.c. */
 typedef enum weft_calibration_constant {
     WEFT_CALIBRATION_LAUNCH,
-    WEFT_CALIBRATION_PRODUCT, /* bound by arithmetic, as the next two */
+    WEFT_CALIBRATION_GEMM, /* bound by arithmetic, as the next two */
     WEFT_CALIBRATION_CONV,
     WEFT_CALIBRATION_VECTOR,
     WEFT_CALIBRATION_MEMORY, /* bound by traffic */

@@ -32,9 +32,9 @@ double weft_slice__flops_per_us(const weft_slice *slice, const weft_kernel *kern
 /* True when that rate is no more than what the plain units do in f32: where matrix units
  * are no faster (A10G, f32), libraries take kernels of either. */
 bool weft_slice__is_plain_rate(const weft_slice *slice, const weft_kernel *kernel, bool exact_f32);
-/* Part of the peak that a long product reaches: 790 of 989 TFLOP/s sustained on an H200 and 0.85 by
+/* Part of the peak that a long GEMM reaches: 790 of 989 TFLOP/s sustained on an H200 and 0.85 by
  * the fit in README.md; on a CPU 231 of 272 GFLOP/s on ResNet-50 and VGG-16. */
-static const double weft_product_eff = 0.85;
+static const double weft_gemm_eff = 0.85;
 /* The same for convolutions on matrix units, fitted to whole networks (frameworks.def). */
 static const double weft_conv_eff = 0.648;
 /* Time of the memory traffic, us, when `units` units are at work. Never faster than the peaks. */
@@ -49,12 +49,12 @@ bool weft_gpu__is_cpu(const weft_gpu *gpu);
  * doubles, so that a fit can walk over them. */
 typedef struct weft_cpu_constants {
     double call_us, loop_us, cold_us, enter_us;
-    double product_eff, product_rows, cache_eff, near_eff, near_bytes, memory_eff;
+    double gemm_eff, gemm_rows, cache_eff, near_eff, near_bytes, memory_eff;
     double overlap, overlap_rows, kept, lost;
     double conv_eff, conv_rows, winograd_eff;
     double head_us, query_us, attention_eff;
     double ew_eff, norm_eff, pool_eff, reduce_eff, move_eff, depthwise_eff;
-    double thin_us, thin_eff, thin_cache_eff, thin_result_eff, element_eff;
+    double low_rank_us, low_rank_eff, low_rank_cache_eff, low_rank_result_eff, element_eff;
 } weft_cpu_constants;
 
 extern const weft_cpu_constants weft_cpu__fitted;
@@ -118,7 +118,7 @@ double weft_framework__time_us(const weft_framework *framework, const weft_workl
 /* Fills start_us and end_us of the kernels, and the need of the graph over time. */
 void weft_workload__schedule(const weft_workload *work, weft_kernel_cost *kernel,
                              weft_arena *scratch, weft_creq *out);
-/* Time of a product by the wave model, without the search for the units it needs. */
+/* Time of a GEMM by the wave model, without the search for the units it needs. */
 double weft_wave__time_us(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32);
 
 /* -- calibrate.c -- */

@@ -41,24 +41,24 @@ weft_err weft_infer_low_rank(weft_infer_ctx *cx)
 
 /* -- Work ----------------------------------------------------------------------------------- */
 
-weft_thin weft_low_rank__thin(const weft_work_ctx *cx)
+weft_delta weft_low_rank__delta(const weft_work_ctx *cx)
 {
-    weft_thin thin = {.segments = weft_segments__count(cx->attrs)};
-    for (uint32_t i = 0; i < thin.segments && weft_low_rank_u(i) < cx->n_in; i++) {
+    weft_delta delta = {.segments = weft_segments__count(cx->attrs)};
+    for (uint32_t i = 0; i < delta.segments && weft_low_rank_u(i) < cx->n_in; i++) {
         const weft_work_operand *u = &cx->in[weft_low_rank_u(i)];
         if (!u->present)
             continue;
-        thin.rank += weft_segments__share(cx, i) * (double)u->dim[1];
-        thin.ranks += (double)u->dim[1];
+        delta.rank += weft_segments__share(cx, i) * (double)u->dim[1];
+        delta.ranks += (double)u->dim[1];
     }
-    return thin;
+    return delta;
 }
 
 weft_work weft_work_low_rank(const weft_work_ctx *cx)
 {
     weft_work w = weft_work_matmul(cx);
     double k = (double)cx->in[0].dim[1], n = (double)cx->out[0].dim[1];
-    w.flops += 2 * (double)cx->out[0].dim[0] * weft_low_rank__thin(cx).rank * (k + n);
+    w.flops += 2 * (double)cx->out[0].dim[0] * weft_low_rank__delta(cx).rank * (k + n);
     return w;
 }
 

@@ -55,9 +55,9 @@ static void find_gemm(const weft_work_ctx *cx, weft_nest *out)
         out->batch = product(y, 0, y->rank - 2u);
     out->m = numel / at_least_1(out->n * out->batch);
     if (cx->op->id == WEFT_OP_LOW_RANK_MATMUL)
-        out->thin = weft_low_rank__thin(cx);
+        out->delta = weft_low_rank__delta(cx);
     if (cx->op->id == WEFT_OP_PATCHED_MATMUL)
-        out->thin = weft_patched__thin(cx);
+        out->delta = weft_patched__delta(cx);
 }
 
 /* -- Convolutions ----------------------------------------------------------------------------- */

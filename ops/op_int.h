@@ -104,8 +104,8 @@ enum {
 /* Elements of an operand or result at concrete dims, 0 when absent. */
 double weft_work__numel(const weft_work_operand *t);
 /* Of a low_rank_matmul, of a patched_matmul. */
-weft_thin weft_low_rank__thin(const weft_work_ctx *cx);
-weft_thin weft_patched__thin(const weft_work_ctx *cx);
+weft_delta weft_low_rank__delta(const weft_work_ctx *cx);
+weft_delta weft_patched__delta(const weft_work_ctx *cx);
 /* As weft_op_nest, of an einsum. */
 void weft_einsum__nest(const weft_work_ctx *cx, weft_nest *out);
 /* Bytes of all operands and results, with `flops`. */

@@ -58,21 +58,21 @@ weft_err weft_infer_patched(weft_infer_ctx *cx)
 
 /* -- Work ----------------------------------------------------------------------------------- */
 
-weft_thin weft_patched__thin(const weft_work_ctx *cx)
+weft_delta weft_patched__delta(const weft_work_ctx *cx)
 {
-    weft_thin thin = {.segments = weft_segments__count(cx->attrs)};
-    for (uint32_t i = 0; i < thin.segments && weft_patch_value(i) < cx->n_in; i++) {
+    weft_delta delta = {.segments = weft_segments__count(cx->attrs)};
+    for (uint32_t i = 0; i < delta.segments && weft_patch_value(i) < cx->n_in; i++) {
         double n = weft_work__numel(&cx->in[weft_patch_value(i)]);
-        thin.elements += n;
-        thin.element += n * weft_segments__share(cx, i);
+        delta.elements += n;
+        delta.element += n * weft_segments__share(cx, i);
     }
-    return thin;
+    return delta;
 }
 
 weft_work weft_work_patched(const weft_work_ctx *cx)
 {
     weft_work w = weft_work_matmul(cx);
-    w.flops += 2 * (double)cx->out[0].dim[0] * weft_patched__thin(cx).element;
+    w.flops += 2 * (double)cx->out[0].dim[0] * weft_patched__delta(cx).element;
     return w;
 }
 

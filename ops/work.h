@@ -45,20 +45,20 @@ typedef struct weft_conv_shape {
     double kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
 } weft_conv_shape;
 
-/* What is added to a product, by segments of its rows: thin products (low_rank_matmul), or those by
- * few elements (patched_matmul). */
-typedef struct weft_thin {
+/* What is added to a GEMM, by segments of its rows: GEMMs by low-rank factors (low_rank_matmul), or
+ * multiplications by few elements (patched_matmul). */
+typedef struct weft_delta {
     double segments;
     double rank;     /* of what a row gets, on average */
     double ranks;    /* of all segments, summed: their weights are ranks * (k + n) elements */
     double element;  /* elements by which a row is multiplied, on average */
     double elements; /* of all segments, summed; each has an index beside it */
-} weft_thin;
+} weft_delta;
 
 /* Sizes of the loop nest. What does not apply is 0.
  *
- *   GEMM       batch products of m x k by k x n; and `thin`
- *   CONV       the same as an implicit product: batch = groups, m = images * positions, n = filters
+ *   GEMM       batch GEMMs of m x k by k x n; and `delta`
+ *   CONV       the same as an implicit GEMM: batch = groups, m = images * positions, n = filters
  *              of a group, k = taps of a filter; and `conv`. One spatial dim is the width; the
  *              first two of three count as one height
  *   ATTENTION  batch = images * heads, m queries, n keys, k head size
@@ -72,7 +72,7 @@ typedef struct weft_nest {
     double batch, m, n, k;
     double rows, cols;
     weft_conv_shape conv;
-    weft_thin thin;
+    weft_delta delta;
 } weft_nest;
 
 #endif

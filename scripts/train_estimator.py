@@ -3,7 +3,7 @@
 
     scripts/train_estimator.py --weft build/weft --data ../shared/data [--baselines] [--dry-run]
 
-Reads aiconfigurator (bf16 products, attention), neusight (f32 operators) below --data, writes
+Reads aiconfigurator (bf16 GEMMs, attention), neusight (f32 operators) below --data, writes
 estimator/models/trees/*.def, and prints the errors on rows that were held out. --baselines also fits
 USHER's stacked model (OSDI'24) on the same rows and writes tests/regress/held_out.csv. What the
 trees see is computed by `weft estimate --kernels --features`: no formula of a feature is here.
@@ -53,7 +53,7 @@ def gemm_role(n, k, m):
 
 def neusight_role(row, file):
     """The given split: random sizes train, layers of language models test. Of linear and batched
-    products two devices have no train rows: a quarter of the test shapes, by hash, trains and is a
+    GEMMs two devices have no train rows: a quarter of the test shapes, by hash, trains and is a
     test of no device (the error without it is reported as given_split). Convolutions have train
     rows alone: a fifth of the shapes is the test."""
     if file == "conv":
@@ -154,7 +154,7 @@ def fit_drift(f, mask):
 def fit_dispatch(families):
     """An eager framework's call takes a while before its kernel starts; f32 measurements contain
     that. Element-wise functions take dispatch + slope * traffic almost exactly: least squares of
-    relative errors. Of products it is what the shortest take beyond their bound. Known for each
+    relative errors. Of GEMMs it is what the shortest take beyond their bound. Known for each
     device from rows that are not tests; elsewhere the mean. Returns it, and the drift of
     convolutions."""
     table, drifts = {}, {}
@@ -205,7 +205,7 @@ SETTINGS = {  # trees, leaves, learning rate, rows of a leaf, loss
 
 
 def row_weights(f):
-    """A row counts as much as its kernel is of what was measured. A100 products are the noisiest;
+    """A row counts as much as its kernel is of what was measured. A100 GEMMs are the noisiest;
     calibration rows stand for a device of their own."""
     kernel = np.clip((f.measured - f.dispatch) / f.measured, 0.02, 1)
     return kernel * np.where((f.name == "matrix") & (f.gpu == "a100-80"), 3, 1) * np.where(
@@ -430,7 +430,7 @@ def stacked_us(f, x, mask, seed=0):
 # -- Measurements that nothing was trained on ------------------------------------------------------
 
 def read_vidur(data):
-    """Layers of two language models on an A100, f16, as products and vector functions."""
+    """Layers of two language models on an A100, f16, as GEMMs and vector functions."""
     for model in ("Llama-2-7b-hf", "phi-2"):
         for r in csv.DictReader(open(data / "vidur" / f"a100_{model}_ops.csv")):
             size = lambda c, r=r: int(r[c])  # noqa: E731

@@ -9,7 +9,7 @@
  * board power against the driver's counters of busy time and of memory use; idle 36 W of 250 W, as
  * its idle job says): mean error of the power 8.8 %, 9.7 % for models left out of the fit; busy
  * alone gives 18 %. That arithmetic draws what memory traffic does is an assumption: the counters
- * of that set do not have it, and dense products are known to reach the board's limit. A slice pays
+ * of that set do not have it, and dense GEMMs are known to reach the board's limit. A slice pays
  * its part of the idle power, so that the slices of a device add up to it. */
 #include "estimator/estimator_int.h"
 

@@ -179,7 +179,7 @@ void weft_slice_crowd(weft_slice *slice)
 
 /* -- Rates ------------------------------------------------------------------------------------ */
 
-static double product_gflops(const weft_gpu *gpu, weft_dtype dtype, bool exact_f32)
+static double gemm_gflops(const weft_gpu *gpu, weft_dtype dtype, bool exact_f32)
 {
     switch (dtype) {
     case WEFT_DTYPE_F64:
@@ -208,8 +208,8 @@ double weft_slice__flops_per_us(const weft_slice *slice, const weft_kernel *kern
 {
     const weft_gpu *gpu = slice->gpu;
     double gflops = kernel->dtype == WEFT_DTYPE_F64 ? gpu->f64_gflops : gpu->f32_gflops;
-    if (weft_kernel_is_product(kernel->kind))
-        gflops = product_gflops(gpu, kernel->dtype, exact_f32);
+    if (weft_kernel_uses_matrix_units(kernel->kind))
+        gflops = gemm_gflops(gpu, kernel->dtype, exact_f32);
     return gflops * weft_slice__parts(slice) * 1e3;
 }
 

@@ -28,16 +28,16 @@
 
 /* -- Launches --------------------------------------------------------------------------------- */
 
-/* A block of a matrix product: rows and columns of the result, and what it takes. `eff`: worth of
+/* A block of a GEMM: rows and columns of the result, and what it takes. `eff`: worth of
  * its arithmetic, next to the best. */
-typedef struct product_block {
+typedef struct gemm_block {
     double rows, cols, eff;
     uint32_t threads, regs, shared_bytes;
-} product_block;
+} gemm_block;
 
 /* Plain units: the sgemm kernels of cuBLAS 10 to 12 (names and blocks in neusight/kernels.csv;
  * registers and shared memory as such kernels are reported by profilers). */
-static const product_block plain_blocks[] = {
+static const gemm_block plain_blocks[] = {
     {128, 128, 1.00, 256, 122, 16640}, {128, 64, 0.95, 128, 122, 12544},
     {128, 32, 0.80, 256, 57, 16384},   {32, 128, 0.80, 256, 57, 16384},
     {64, 64, 0.80, 64, 126, 8448},     {64, 32, 0.60, 256, 86, 33792},
@@ -45,14 +45,14 @@ static const product_block plain_blocks[] = {
 };
 
 /* Convolutions there: the scudnn kernels of cuDNN, positions by filters. */
-static const product_block conv_blocks[] = {
+static const gemm_block conv_blocks[] = {
     {128, 128, 1.00, 256, 126, 16640},
     {128, 64, 0.95, 128, 126, 12544},
     {128, 32, 0.80, 64, 126, 10496},
 };
 
 /* Matrix units before Hopper: kernels with mma and a staged copy of the operands. */
-static const product_block mma_blocks[] = {
+static const gemm_block mma_blocks[] = {
     {256, 128, 1.00, 256, 230, 73728},
     {128, 128, 0.95, 128, 230, 65536},
     {128, 64, 0.80, 128, 168, 49152},
@@ -61,7 +61,7 @@ static const product_block mma_blocks[] = {
 
 /* Hopper and data-centre Blackwell: a block of three warp groups fills the shared memory of an SM.
  */
-static const product_block wgmma_blocks[] = {
+static const gemm_block wgmma_blocks[] = {
     {128, 256, 1.00, 384, 168, 217088},
     {128, 128, 0.95, 384, 168, 200704},
     {64, 128, 0.70, 256, 168, 147456},
@@ -87,7 +87,7 @@ enum {
 };
 
 typedef struct block_list {
-    const product_block *at;
+    const gemm_block *at;
     size_t n;
 } block_list;
 
@@ -116,10 +116,10 @@ static block_list list_blocks(const weft_kernel *kernel, const weft_slice *slice
 }
 
 /* The tile and the split of k that would be done first if every SM worked through its blocks at the
- * same rate; *out_cost: multiply-adds of the busiest SM. A library's column-major product has n
+ * same rate; *out_cost: multiply-adds of the busiest SM. A library's column-major GEMM has n
  * first, so that tiles are long in n. */
-static weft_launch launch_product(const weft_kernel *kernel, const weft_slice *slice,
-                                  bool exact_f32, double *out_cost)
+static weft_launch launch_gemm(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32,
+                               double *out_cost)
 {
     block_list list = list_blocks(kernel, slice, exact_f32);
     bool conv = kernel->kind == WEFT_KERNEL_CONV;
@@ -134,7 +134,7 @@ static weft_launch launch_product(const weft_kernel *kernel, const weft_slice *s
     uint32_t most_bytes = shared_max(slice->gpu);
     weft_launch launch = {.blocks = 1};
     for (size_t i = 0; i < list.n; i++) {
-        const product_block *b = &list.at[i];
+        const gemm_block *b = &list.at[i];
         if (b->shared_bytes > most_bytes)
             continue;
         for (size_t s = 0; s < n_split; s++) {
@@ -160,14 +160,14 @@ static weft_launch launch_product(const weft_kernel *kernel, const weft_slice *s
 }
 
 /* A 3 x 3 convolution on plain units may be one of Winograd's instead: F(2x2,3x3) in one kernel, in
- * blocks of 32 filters by 8 x 16 results or 4 images x 8 x 4, or F(4x4,3x3) as 36 products over
+ * blocks of 32 filters by 8 x 16 results or 4 images x 8 x 4, or F(4x4,3x3) as 36 GEMMs over
  * tiles of 4 x 4 results, whose operands go through memory (grids of neusight/conv.csv). That the
  * first has an SM to itself is what Orion's V100 profiles say of it, hence its registers. */
 static weft_launch launch_conv(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
 {
     const weft_conv_shape *c = &kernel->conv;
     double cost, cost2, cost4, flops_per_us = weft_slice__flops_per_us(slice, kernel, exact_f32);
-    weft_launch direct = launch_product(kernel, slice, exact_f32, &cost);
+    weft_launch direct = launch_gemm(kernel, slice, exact_f32, &cost);
     bool plain = weft_slice__is_plain_rate(slice, kernel, exact_f32);
     if (!plain || c->kernel_h != 3 || c->kernel_w != 3 || c->stride_h != 1 || c->stride_w != 1 ||
         c->groups != 1)
@@ -179,14 +179,14 @@ static weft_launch launch_conv(const weft_kernel *kernel, const weft_slice *slic
                          .regs = 168,
                          .shared_bytes = 49152};
     cost2 = ceil(fused.blocks / slice->units) * 32 * 32 * 16 * (c->in_channels + 16);
-    weft_kernel product = *kernel;
-    product.kind = WEFT_KERNEL_GEMM;
-    product.batch = 36;
-    product.m = ceil(c->images / 16) * 16 * ceil(c->out_h / 4) * ceil(c->out_w / 4);
-    product.n = c->out_channels;
-    product.k = c->in_channels;
-    weft_launch parts = launch_product(&product, slice, exact_f32, &cost4);
-    double values = 36 * (product.m * (product.n + product.k) + product.n * product.k);
+    weft_kernel gemm = *kernel;
+    gemm.kind = WEFT_KERNEL_GEMM;
+    gemm.batch = 36;
+    gemm.m = ceil(c->images / 16) * 16 * ceil(c->out_h / 4) * ceil(c->out_w / 4);
+    gemm.n = c->out_channels;
+    gemm.k = c->in_channels;
+    weft_launch parts = launch_gemm(&gemm, slice, exact_f32, &cost4);
+    double values = 36 * (gemm.m * (gemm.n + gemm.k) + gemm.n * gemm.k);
     double traffic_us = 2 * 4 * values / (slice->bandwidth_gbps * 1e3);
     cost4 += traffic_us * flops_per_us / 2 / slice->units;
     if (cost2 <= cost && cost2 <= cost4)
@@ -270,7 +270,7 @@ weft_launch weft_kernel__launch(const weft_kernel *kernel, const weft_slice *sli
         return launch;
     switch (kernel->kind) {
     case WEFT_KERNEL_GEMM:
-        launch = launch_product(kernel, slice, exact_f32, &cost);
+        launch = launch_gemm(kernel, slice, exact_f32, &cost);
         break;
     case WEFT_KERNEL_CONV:
         launch = launch_conv(kernel, slice, exact_f32);

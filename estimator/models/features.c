@@ -21,7 +21,7 @@ const char *weft_family__name(weft_family family)
     return family < WEFT_FAMILY_COUNT ? family_names[family] : "none";
 }
 
-/* True when the product runs on plain units: f32 as itself, or a type without a matrix unit. */
+/* True when the GEMM runs on plain units: f32 as itself, or a type without a matrix unit. */
 bool weft_kernel__is_plain(const weft_kernel *kernel, const weft_gpu *gpu, bool exact_f32)
 {
     switch (kernel->dtype) {
@@ -39,7 +39,7 @@ bool weft_kernel__is_plain(const weft_kernel *kernel, const weft_gpu *gpu, bool 
     }
 }
 
-static bool has_product(const weft_kernel *k)
+static bool has_gemm(const weft_kernel *k)
 {
     return k->m >= 1 && k->n >= 1 && k->k >= 1 && k->batch >= 1;
 }
@@ -51,15 +51,15 @@ weft_family weft_family__of(const weft_kernel *kernel, const weft_gpu *gpu, bool
     bool plain = weft_kernel__is_plain(kernel, gpu, exact_f32);
     switch (kernel->kind) {
     case WEFT_KERNEL_GEMM:
-        if (!has_product(kernel))
+        if (!has_gemm(kernel))
             return WEFT_FAMILY_NONE;
         return plain ? WEFT_FAMILY_PLAIN : WEFT_FAMILY_MATRIX;
     case WEFT_KERNEL_CONV:
         /* On matrix units, and with other filters, nothing was measured. */
-        return plain && has_product(kernel) && weft_kernel__is_fast_conv(kernel) ? WEFT_FAMILY_CONV
-                                                                                 : WEFT_FAMILY_NONE;
+        return plain && has_gemm(kernel) && weft_kernel__is_fast_conv(kernel) ? WEFT_FAMILY_CONV
+                                                                              : WEFT_FAMILY_NONE;
     case WEFT_KERNEL_ATTENTION:
-        return has_product(kernel) ? WEFT_FAMILY_ATTENTION : WEFT_FAMILY_NONE;
+        return has_gemm(kernel) ? WEFT_FAMILY_ATTENTION : WEFT_FAMILY_NONE;
     case WEFT_KERNEL_NORM:
         return kernel->rows >= 1 && kernel->cols >= 1 ? WEFT_FAMILY_VECTOR : WEFT_FAMILY_NONE;
     case WEFT_KERNEL_EW:
@@ -121,7 +121,7 @@ const char *weft_features__name(weft_family family, size_t i)
     return NULL;
 }
 
-/* -- Products --------------------------------------------------------------------------------- */
+/* -- GEMMs --------------------------------------------------------------------------------- */
 
 weft_slice weft_slice__whole(const weft_slice *slice)
 {
@@ -140,7 +140,7 @@ static double all_bytes(const weft_kernel *kernel)
     return kernel->work.bytes_read + kernel->work.bytes_written + kernel->work.weight_bytes;
 }
 
-/* Arithmetic of a product in whole tiles and whole waves of one tile for each unit, by the tile
+/* Arithmetic of a GEMM in whole tiles and whole waves of one tile for each unit, by the tile
  * that suits it best, us. A tile costs 16 steps of k more than it has, for its prologue and
  * epilogue. */
 static double tiles_us(const weft_kernel *k, const weft_slice *whole, double rate)
@@ -164,12 +164,12 @@ static double tiles_us(const weft_kernel *k, const weft_slice *whole, double rat
  * A library has several ways to a convolution of 3 x 3 filters at stride 1; tiles and padding here
  * are those that the grids of cuDNN's kernels have on V100 and A100 (neusight/conv.csv):
  *
- *   implicit   a product of (images x positions) x (channels x taps), as any other
+ *   implicit   a GEMM of (images x positions) x (channels x taps), as any other
  *
  *   winograd2  F(2x2,3x3) in one kernel: blocks of 32 filters x 8 x 16 results, or x 4 images x
  *              8 x 4; 16 multiplications for 4 results
  *
- *   winograd4  F(4x4,3x3) in four kernels: 36 products of (images to a multiple of 16 x tiles) x
+ *   winograd4  F(4x4,3x3) in four kernels: 36 GEMMs of (images to a multiple of 16 x tiles) x
  *              channels by filters; all operands are written to memory and read again
  *
  *   fft        17 x 32 complex products over tiles of 30 x 30 results, likewise
@@ -193,17 +193,17 @@ static double winograd2_us(const weft_kernel *k, const weft_slice *whole, double
     return ceil(blocks / whole->units) * block_us;
 }
 
-/* `count` products of m x in_channels by in_channels x out_channels, `cost` real ones each, of
+/* `count` GEMMs of m x in_channels by in_channels x out_channels, `cost` real ones each, of
  * matrices that are made from `points` values of the operands and go through memory. */
 static double transformed_us(const weft_kernel *k, const weft_slice *whole, double rate,
                              double count, double m, double cost)
 {
     const weft_conv_shape *c = &k->conv;
-    weft_kernel product = {.batch = count, .m = m, .n = c->out_channels, .k = c->in_channels};
+    weft_kernel gemm = {.batch = count, .m = m, .n = c->out_channels, .k = c->in_channels};
     double values = count *
                     (m * (c->in_channels + c->out_channels) + c->in_channels * c->out_channels) *
                     2 * (cost > 1 ? 2 : 1);
-    return cost * tiles_us(&product, whole, rate) + 3 * whole->gpu->launch_us +
+    return cost * tiles_us(&gemm, whole, rate) + 3 * whole->gpu->launch_us +
            (values * 4 + all_bytes(k)) / (whole->bandwidth_gbps * 1e3);
 }
 
@@ -242,11 +242,11 @@ static conv_ways find_ways(const weft_kernel *k, const weft_slice *whole, double
 
 static double compute_us(const weft_kernel *k, const weft_slice *whole, double rate)
 {
-    if (k->kind == WEFT_KERNEL_CONV && has_product(k)) {
+    if (k->kind == WEFT_KERNEL_CONV && has_gemm(k)) {
         conv_ways w = find_ways(k, whole, rate);
         return fmin(fmin(w.implicit_us, w.winograd2_us), fmin(w.winograd4_us, w.fft_us));
     }
-    if (k->kind == WEFT_KERNEL_GEMM && has_product(k))
+    if (k->kind == WEFT_KERNEL_GEMM && has_gemm(k))
         return tiles_us(k, whole, rate);
     return k->work.flops / rate;
 }

@@ -1,20 +1,20 @@
-/* Kernels on a CPU, as this runtime has them: products by oneDNN, everything else by its own loops.
+/* Kernels on a CPU, as this runtime has them: GEMMs by oneDNN, everything else by its own loops.
  *
- *   product      time = call + enter + missed cold + max(c, mem) + overlap min(c, mem) + thin
+ *   GEMM      time = call + enter + missed cold + max(c, mem) + overlap min(c, mem) + low_rank
  *     c          = max(flops / (u P) (m + m0) / m, weights / (u R))    arithmetic, or the cache
  *     mem        = missed weights / M
  *     overlap    = o m^2 / (m^2 + mo^2)
- *     thin       = segments t0 + (thin flops / P + thin weights / R + 2 results / R) / u
+ *     low_rank   = segments t0 + (its flops / P + its weights / R + 2 results / R) / u
  *   convolution  time = call + enter + max(flops / (u P) (m + mc) / m, missed / M) + bytes / (u R)
  *   attention    time = loop + enter + heads (h0 + h1 queries + flops / P) / u
  *   the rest     time = loop + enter + bytes / (u R of the kind)
  *
  * Overlap: of one row, reading hides behind nothing and nothing behind it; of many rows, the next
- * block is not read in advance. Thin: products of low rank, or by few elements at a hundredth of
- * the peak, go into the result first, which is written, read and written again.
+ * block is not read in advance. Low rank: GEMMs by low-rank factors, or by few elements at a
+ * hundredth of the peak, go into the result first, which is written, read and written again.
  *
  * u: cores at work, no more than there is work for; enter: of the team of threads, where u > 1. R
- * of products is that of the second-level cache while a core's part of what is reused fits in it,
+ * of GEMMs is that of the second-level cache while a core's part of what is reused fits in it,
  * else that of the last level. Features are counted in whole vectors of 16, positions of Winograd
  * convolutions in whole tiles of 4 x 4.
  *
@@ -25,8 +25,8 @@
  *
  * The constants are one least-error fit (tests/regress/cpu_kernels.c --fit) to single kernels
  * measured on the machine of the CPU row by tests/bench/bench_kernels; README.md has the errors on
- * shapes that had no part in it; those of thin products are a least-squares fit to 400 shapes of
- * the kernel beside its base product. Rates are parts of the row's, so that another row scales
+ * shapes that had no part in it; those of low-rank GEMMs are a least-squares fit to 400 shapes of
+ * the kernel beside its base GEMM. Rates are parts of the row's, so that another row scales
  * them. Other types than f32 were never measured: the same with their own peaks. */
 #include "estimator/estimator_int.h"
 
@@ -39,8 +39,8 @@ const weft_cpu_constants weft_cpu__fitted = {
     .loop_us = 0.09538,
     .cold_us = 0.4328,
     .enter_us = 0.7118,
-    .product_eff = 0.9651,
-    .product_rows = 0.987,
+    .gemm_eff = 0.9651,
+    .gemm_rows = 0.987,
     .cache_eff = 0.6816,
     .near_eff = 0.9682,
     .near_bytes = 6.009e+05,
@@ -61,10 +61,10 @@ const weft_cpu_constants weft_cpu__fitted = {
     .reduce_eff = 0.7976,
     .move_eff = 0.6391,
     .depthwise_eff = 0.4083,
-    .thin_us = 0.053,
-    .thin_eff = 0.346,
-    .thin_cache_eff = 0.7,
-    .thin_result_eff = 0.36,
+    .low_rank_us = 0.053,
+    .low_rank_eff = 0.346,
+    .low_rank_cache_eff = 0.7,
+    .low_rank_result_eff = 0.36,
     .element_eff = 0.01,
 };
 
@@ -88,39 +88,40 @@ static double spread(const weft_cpu_constants *c, double work_us, double cores)
     return c->loop_us + c->enter_us + work_us / cores;
 }
 
-/* -- Products --------------------------------------------------------------------------------- */
+/* -- GEMMs --------------------------------------------------------------------------------- */
 
 static double pad(double n, double unit)
 {
     return ceil(n / unit) * unit;
 }
 
-static double thin_weights(const weft_kernel *k)
+static double low_rank_weights(const weft_kernel *k)
 {
     double size = (double)weft_dtype_size(k->dtype);
-    return k->thin.ranks * (k->k + k->n) * size + k->thin.elements * (size + sizeof(int32_t));
+    return k->delta.ranks * (k->k + k->n) * size + k->delta.elements * (size + sizeof(int32_t));
 }
 
-static double thin_us(const weft_cpu_constants *c, const weft_kernel *k, const weft_slice *s,
-                      double cores, double flops_per_us)
+static double low_rank_us(const weft_cpu_constants *c, const weft_kernel *k, const weft_slice *s,
+                          double cores, double flops_per_us)
 {
     double core_gbps = s->cache_gbps / s->units * 1e3;
     double results = k->m * k->n * (double)weft_dtype_size(k->dtype);
-    double flops = 2 * k->m * k->thin.rank * (k->k + k->n);
-    if (!(k->thin.segments > 0))
+    double flops = 2 * k->m * k->delta.rank * (k->k + k->n);
+    if (!(k->delta.segments > 0))
         return 0;
     return spread(c,
-                  k->thin.segments * c->thin_us + flops / (flops_per_us / s->units * c->thin_eff) +
-                      2 * k->m * k->thin.element / (flops_per_us / s->units * c->element_eff) +
-                      thin_weights(k) / (core_gbps * c->thin_cache_eff) +
-                      2 * results / (core_gbps * c->thin_result_eff),
+                  k->delta.segments * c->low_rank_us +
+                      flops / (flops_per_us / s->units * c->low_rank_eff) +
+                      2 * k->m * k->delta.element / (flops_per_us / s->units * c->element_eff) +
+                      low_rank_weights(k) / (core_gbps * c->low_rank_cache_eff) +
+                      2 * results / (core_gbps * c->low_rank_result_eff),
                   cores);
 }
 
-static double product_us(const weft_cpu_constants *c, const weft_kernel *k, const weft_slice *s,
-                         double cores, double flops_per_us)
+static double gemm_us(const weft_cpu_constants *c, const weft_kernel *k, const weft_slice *s,
+                      double cores, double flops_per_us)
 {
-    double own = k->work.weight_bytes - thin_weights(k);
+    double own = k->work.weight_bytes - low_rank_weights(k);
     double size = own > 0 && k->n * k->k * k->batch > 0 ? own / (k->batch * k->n * k->k)
                                                         : (double)weft_dtype_size(k->dtype);
     double n = pad(k->n, LANES), weights = k->batch * n * k->k * size;
@@ -134,17 +135,17 @@ static double product_us(const weft_cpu_constants *c, const weft_kernel *k, cons
     double cache_us =
         weights / u * uneven / core_gbps * (far / c->cache_eff + (1 - far) / c->near_eff);
     double flops = 2 * k->batch * k->m * n * k->k;
-    double compute_us = flops / u * uneven / (flops_per_us / s->units * c->product_eff) *
-                        (k->m + c->product_rows) / k->m;
+    double compute_us =
+        flops / u * uneven / (flops_per_us / s->units * c->gemm_eff) * (k->m + c->gemm_rows) / k->m;
     double near_us = fmax(cache_us, compute_us);
     double missed = k->work.weight_bytes > 0 ? weft_cpu__missed(c, s, k->reuse_bytes) : 0;
     double drawn =
         u < s->units ? fmin(s->bandwidth_gbps, s->gpu->bandwidth_gbps * u) : s->bandwidth_gbps;
-    double memory_us = missed * (weights + thin_weights(k)) / (drawn * 1e3 * c->memory_eff);
+    double memory_us = missed * (weights + low_rank_weights(k)) / (drawn * 1e3 * c->memory_eff);
     double rows = k->m * k->m, half = c->overlap_rows * c->overlap_rows;
     double overlap = c->overlap * rows / (rows + half);
     return c->call_us + (u > 1 ? c->enter_us : 0) + missed * c->cold_us + fmax(near_us, memory_us) +
-           overlap * fmin(near_us, memory_us) + thin_us(c, k, s, cores, flops_per_us);
+           overlap * fmin(near_us, memory_us) + low_rank_us(c, k, s, cores, flops_per_us);
 }
 
 /* Positions of the result, those of a Winograd tile that are thrown away counted too. */
@@ -219,7 +220,7 @@ double weft_cpu__time_us(const weft_cpu_constants *c, const weft_kernel *k, cons
     double rate = weft_slice__flops_per_us(s, k, exact_f32), us;
     switch (k->kind) {
     case WEFT_KERNEL_GEMM:
-        us = product_us(c, k, s, cores, rate);
+        us = gemm_us(c, k, s, cores, rate);
         break;
     case WEFT_KERNEL_CONV:
         us = conv_us(c, k, s, cores, rate);
@@ -244,10 +245,10 @@ double weft_cpu__time_us(const weft_cpu_constants *c, const weft_kernel *k, cons
 
 static bool supports(const weft_kernel *k, const weft_slice *slice, bool exact_f32)
 {
-    bool product = k->kind == WEFT_KERNEL_GEMM || k->kind == WEFT_KERNEL_ATTENTION;
+    bool is_gemm = k->kind == WEFT_KERNEL_GEMM || k->kind == WEFT_KERNEL_ATTENTION;
     return weft_gpu__is_cpu(slice->gpu) && k->kind != WEFT_KERNEL_OTHER &&
            weft_slice__flops_per_us(slice, k, exact_f32) > 0 &&
-           (!product || (k->m >= 1 && k->n >= 1 && k->k >= 1 && k->batch >= 1));
+           (!is_gemm || (k->m >= 1 && k->n >= 1 && k->k >= 1 && k->batch >= 1));
 }
 
 static weft_timing predict(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
@@ -270,7 +271,7 @@ static weft_timing predict(const weft_kernel *kernel, const weft_slice *slice, b
 
 const weft_model weft_model_cpu = {
     .name = "cpu",
-    .brief = "products and loops of the CPU driver, by what the cache keeps",
+    .brief = "GEMMs and loops of the CPU driver, by what the cache keeps",
     .supports = supports,
     .predict = predict,
 };

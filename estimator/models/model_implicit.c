@@ -1,16 +1,16 @@
-/* Convolutions on GPUs as implicit matrix products, and depthwise ones as what they are.
+/* Convolutions on GPUs as implicit GEMMs, and depthwise ones as what they are.
  *
  *   time    = launch + max(min over tile of waves * tile_us, traffic)
  *   waves   = ceil(groups ceil(m / tm) ceil(n / tn) / SMs)
  *   tile_us = 2 tm tn (k + 32) / (P / SMs * eff * eff_tile)
  *
  * m = images * positions, n = filters of a group, k = taps of a filter; +32 is one step of k to
- * fill the pipeline. A narrow tile loads more for each product: eff_tile. `eff` is the part of the
- * peak that long convolutions reach on matrix units, the only constant that was fitted (to whole
- * networks, see frameworks.def); on plain units it is that of other products.
+ * fill the pipeline. A narrow tile loads more for each multiplication: eff_tile. `eff` is the part
+ * of the peak that long convolutions reach on matrix units, the only constant that was fitted (to
+ * whole networks, see frameworks.def); on plain units it is that of other GEMMs.
  *
  * f32 convolutions of 3 x 3 with stride 1 on plain units run as Winograd F(2,3) in cuDNN: a tile of
- * 2 x 2 results takes 4 x 4 products instead of 2 x 2 x 9.
+ * 2 x 2 results takes 4 x 4 multiplications instead of 2 x 2 x 9.
  *
  * One filter a channel shares nothing between filters and runs on plain units at 4.6 % of their
  * peak or at the speed of its traffic: time of the stride-1 layers of MobileNet v2 in Orion's V100
@@ -53,7 +53,7 @@ static double compute_us(const weft_kernel *kernel, const weft_slice *slice, dou
     if (plain && kernel->dtype == WEFT_DTYPE_F32 && kernel->flop_saving == 0 &&
         weft_kernel__is_fast_conv(kernel))
         saving = winograd_saving;
-    double per_unit = peak / slice->units * (plain ? weft_product_eff : weft_conv_eff);
+    double per_unit = peak / slice->units * (plain ? weft_gemm_eff : weft_conv_eff);
     for (size_t i = 0; i < sizeof tiles / sizeof tiles[0]; i++) {
         double blocks = kernel->batch * ceil(kernel->m / tiles[i].m) * ceil(kernel->n / tiles[i].n);
         double tile_us =
@@ -88,7 +88,7 @@ static weft_timing predict(const weft_kernel *kernel, const weft_slice *slice, b
 
 const weft_model weft_model_implicit = {
     .name = "implicit",
-    .brief = "convolutions as implicit products, tiles in waves over the SMs",
+    .brief = "convolutions as implicit GEMMs, tiles in waves over the SMs",
     .supports = supports,
     .predict = predict,
 };

@@ -5,11 +5,11 @@
  *
  * Williams, Waterman, Patterson, "Roofline: an insightful visual performance model" (2009). P is
  * the peak of the slice for the kernel's element type, eff the part of it that is reached: 0.85 for
- * products (on a CPU times how well the shape fills vectors), 0.25 for everything else, where
+ * GEMMs (on a CPU times how well the shape fills vectors), 0.25 for everything else, where
  * exponentials and divisions cost more than the one flop they are counted as. Traffic counts every
  * operand once.
  *
- * The plain roofline is off by 19 to 33 % on 107 thousand bf16 products (H200, H100, A100), by 10
+ * The plain roofline is off by 19 to 33 % on 107 thousand bf16 GEMMs (H200, H100, A100), by 10
  * to 17 % on element-wise kernels (V100, A100), and on whole networks on a CPU by up to 45 %,
  * mostly less than 25 (README.md). Expected error: 70 % for convolutions on GPUs, 50 % for the rest
  * there, 35 % on CPUs. Units needed: those that keep the time within 5 %, found by halving. O(log
@@ -26,7 +26,7 @@ enum { CPU_LANES = 16, CPU_SHORT_K = 16 };
 /* On a CPU: short inner products and narrow results leave vector lanes empty. */
 static double shape_eff(const weft_kernel *kernel, const weft_slice *slice)
 {
-    if (!weft_kernel_is_product(kernel->kind) || !weft_gpu__is_cpu(slice->gpu))
+    if (!weft_kernel_uses_matrix_units(kernel->kind) || !weft_gpu__is_cpu(slice->gpu))
         return 1;
     double wide = fmax(kernel->m, kernel->n);
     double lanes = wide / (ceil(wide / CPU_LANES) * CPU_LANES);
@@ -42,8 +42,9 @@ static weft_timing predict(const weft_kernel *kernel, const weft_slice *slice, b
 {
     bool cpu = weft_gpu__is_cpu(slice->gpu);
     double peak = weft_slice__flops_per_us(slice, kernel, exact_f32);
-    double eff = weft_kernel_is_product(kernel->kind) ? weft_product_eff * shape_eff(kernel, slice)
-                                                      : simple_eff;
+    double eff = weft_kernel_uses_matrix_units(kernel->kind)
+                     ? weft_gemm_eff * shape_eff(kernel, slice)
+                     : simple_eff;
     double flops = kernel->work.flops / (kernel->flop_saving > 1 ? kernel->flop_saving : 1);
     double compute_us = flops / (peak * eff);
     double traffic_us = weft_slice__traffic_us(slice, kernel, slice->units);

@@ -4,8 +4,8 @@
  *   time(slice)        = time(whole device) * analytic(slice) / analytic(whole device)
  *
  * and never below the floor of the slice: a launch, its peak rate, its bandwidth. The bound is a
- * launch and the longer of the arithmetic, for products in whole tiles and waves, and the traffic
- * (features.c). `analytic` is the wave model for products, the roofline for the rest: measurements
+ * launch and the longer of the arithmetic, for GEMMs in whole tiles and waves, and the traffic
+ * (features.c). `analytic` is the wave model for GEMMs, the roofline for the rest: measurements
  * are of whole devices, so the trees are asked about those alone; that a slice is a smaller device
  * is the analytic models' part, which also keeps a larger share from being slower. The units a
  * kernel needs are theirs as well.

@@ -1,4 +1,4 @@
-/* Waves: a matrix product on a GPU is cut into tiles, and as many tiles run at once as there are
+/* Waves: a GEMM on a GPU is cut into tiles, and as many tiles run at once as there are
  * SMs.
  *
  *   time  = launch + min over tile and split of max(waves * tile_us, traffic) + reduce_us
@@ -11,15 +11,15 @@
  * Traffic is bounded by the SMs at work: x of them draw 1.2 x / (x + 0.2) of what all draw.
  *
  * The constants (efficiency of each tile but the last, wave_us, 0.85, 0.75) are one least-error fit
- * over every 23rd row of three public sets of bf16 products (aiconfigurator: H200, H100, A100, 107
+ * over every 23rd row of three public sets of bf16 GEMMs (aiconfigurator: H200, H100, A100, 107
  * thousand rows); mean error over all rows 12.2, 11.2 and 15.6 %, against 22, 19 and 33 % of the
- * roofline. The small tiles are not what a library would run, but what a product that does not fill
+ * roofline. The small tiles are not what a library would run, but what a GEMM that does not fill
  * large ones is worth. The last tile, of a few rows, and the law of the traffic are chosen so that
  * language models on MPS shares of an A100 slow down as measured (muxserve: README.md, Slices);
  * without them the errors above are 12.4, 11.2 and 15.4 %.
  *
- * Other data, never fitted (README.md): f32 products 10 to 24 %, batched ones 21 to 54 %,
- * convolutions 66 to 83 %. Hence the expected error: 15 % for f16 and bf16 products on the three
+ * Other data, never fitted (README.md): f32 GEMMs 10 to 24 %, batched ones 21 to 54 %,
+ * convolutions 66 to 83 %. Hence the expected error: 15 % for f16 and bf16 GEMMs on the three
  * devices of the fit, 70 % for convolutions, 50 % otherwise. O(tiles * splits) a prediction, times
  * the logarithm of the SMs for the need. */
 #include "estimator/estimator_int.h"
@@ -40,8 +40,8 @@ static const double fitted_error = 0.15, conv_error = 0.7, other_error = 0.5;
 
 static bool supports(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
 {
-    /* Attention is two products, and its scores are no result: tiles of m x n say nothing of it. */
-    return weft_kernel_is_product(kernel->kind) && kernel->kind != WEFT_KERNEL_ATTENTION &&
+    /* Attention is two GEMMs, and its scores are no result: tiles of m x n say nothing of it. */
+    return weft_kernel_uses_matrix_units(kernel->kind) && kernel->kind != WEFT_KERNEL_ATTENTION &&
            !weft_gpu__is_cpu(slice->gpu) && kernel->m >= 1 && kernel->n >= 1 && kernel->k >= 1 &&
            kernel->batch >= 1 && weft_slice__flops_per_us(slice, kernel, exact_f32) > 0;
 }
@@ -49,17 +49,17 @@ static bool supports(const weft_kernel *kernel, const weft_slice *slice, bool ex
 /* Tiles of so many rows: those of different segments share none. */
 static double row_tiles(const weft_kernel *kernel, double rows)
 {
-    return kernel->thin.segments > 1 ? floor(kernel->m / rows) + kernel->thin.segments
-                                     : ceil(kernel->m / rows);
+    return kernel->delta.segments > 1 ? floor(kernel->m / rows) + kernel->delta.segments
+                                      : ceil(kernel->m / rows);
 }
 
 /* Body of the kernel on `units` of the slice's SMs. */
 static double body_us(const weft_kernel *kernel, const weft_slice *slice, double units,
                       double flops_per_us)
 {
-    double per_unit = flops_per_us / slice->units * weft_product_eff;
+    double per_unit = flops_per_us / slice->units * weft_gemm_eff;
     double best = INFINITY;
-    double taps = kernel->k + kernel->thin.rank * (kernel->k + kernel->n) / kernel->n;
+    double taps = kernel->k + kernel->delta.rank * (kernel->k + kernel->n) / kernel->n;
     for (size_t t = 0; t < sizeof tiles / sizeof tiles[0]; t++) {
         double count = kernel->batch * row_tiles(kernel, tiles[t].m) * ceil(kernel->n / tiles[t].n);
         for (size_t s = 0; s < sizeof splits / sizeof splits[0]; s++) {
@@ -120,7 +120,7 @@ static weft_timing predict(const weft_kernel *kernel, const weft_slice *slice, b
 
 const weft_model weft_model_wave = {
     .name = "wave",
-    .brief = "tiles of a matrix product in waves over the SMs",
+    .brief = "tiles of a GEMM in waves over the SMs",
     .supports = supports,
     .predict = predict,
 };

@@ -4,8 +4,8 @@
 
 #include "estimator/estimator_int.h"
 
-/* Which trees correct a kernel. MATRIX: products on matrix units (16 bit, TF32, 8 bit); PLAIN:
- * products of f32 on plain units. */
+/* Which trees correct a kernel. MATRIX: GEMMs on matrix units (16 bit, TF32, 8 bit); PLAIN:
+ * GEMMs of f32 on plain units. */
 typedef enum weft_family {
 #define FAMILY(name, text, brief) WEFT_FAMILY_##name,
 #include "estimator/models/families.def"

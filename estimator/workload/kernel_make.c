@@ -37,14 +37,14 @@ weft_kernel weft_kernel_make_gemm(weft_dtype dtype, double batch, double m, doub
         .k = k};
 }
 
-void weft_kernel_add_thin(weft_kernel *gemm, const weft_thin *thin)
+void weft_kernel_add_delta(weft_kernel *gemm, const weft_delta *delta)
 {
     double taps = gemm->k + gemm->n;
-    gemm->thin = *thin;
+    gemm->delta = *delta;
     double size = (double)weft_dtype_size(gemm->dtype);
-    gemm->work.flops += 2 * gemm->m * (thin->rank * taps + thin->element);
+    gemm->work.flops += 2 * gemm->m * (delta->rank * taps + delta->element);
     gemm->work.weight_bytes +=
-        thin->ranks * taps * size + thin->elements * (size + (double)sizeof(int32_t));
+        delta->ranks * taps * size + delta->elements * (size + (double)sizeof(int32_t));
 }
 
 weft_kernel weft_kernel_make_conv(weft_dtype dtype, const weft_conv_shape *shape)

@@ -3,8 +3,8 @@
  * Nothing here knows a device. A node of the kernel stage is one kernel, except
  *
  *   views, shapes and sizes    none: the host knows them
- *   recurrent layers           one product for the inputs of all steps, then for each step a
- * product with the state and an element-wise kernel
+ *   recurrent layers           one GEMM for the inputs of all steps, then for each step a
+ * GEMM with the state and an element-wise kernel
  *
  * Lowered for a framework that runs operators one by one (PyTorch's eager mode), also
  *
@@ -98,12 +98,12 @@ static weft_kernel make_problem(const weft_work_ctx *work, weft_diag *diag, weft
                      .rows = nest.rows,
                      .cols = nest.cols,
                      .conv = nest.conv,
-                     .thin = nest.thin,
+                     .delta = nest.delta,
                      .flop_saving = find_saving(work->attrs)};
     /* What is computed in: the first operand's type (a comparison of floats gives bool). */
     if (work->n_in > 0 && work->in[0].present)
         k.dtype = (weft_dtype)work->in[0].dtype;
-    /* One filter a channel is no product: matrix units cannot share anything. */
+    /* One filter a channel is no GEMM: matrix units cannot share anything. */
     if (k.kind == WEFT_KERNEL_CONV && nest.n <= 1 && nest.batch > 1)
         k.kind = WEFT_KERNEL_DEPTHWISE;
     *out_form = nest.form;
@@ -144,8 +144,8 @@ static bool make_operand(const lowering_ctx *cx, weft_val v, weft_work_operand *
     return weft_sizes__eval(&cx->s, type, out->dim);
 }
 
-/* A product of f32 or whatever the layer computes in, with traffic of its own. */
-static weft_kernel make_product(const weft_kernel *like, double batch, double m, double n, double k)
+/* A GEMM of f32 or whatever the layer computes in, with traffic of its own. */
+static weft_kernel make_gemm(const weft_kernel *like, double batch, double m, double n, double k)
 {
     double size = (double)weft_dtype_size(like->dtype);
     return (weft_kernel){.kind = WEFT_KERNEL_GEMM,
@@ -162,12 +162,12 @@ static weft_kernel make_product(const weft_kernel *like, double batch, double m,
 }
 
 /* All steps of the inputs at once, then step after step. The directions of a layer run side by
- * side: `batch` of the products. */
+ * side: `batch` of the GEMMs. */
 static void add_recurrent(lowering_ctx *cx, const weft_kernel *layer)
 {
     double size = (double)weft_dtype_size(layer->dtype), steps = layer->rows;
-    weft_kernel input = make_product(layer, layer->batch, layer->m * steps, layer->n, layer->cols);
-    weft_kernel state = make_product(layer, layer->batch, layer->m, layer->n, layer->k);
+    weft_kernel input = make_gemm(layer, layer->batch, layer->m * steps, layer->n, layer->cols);
+    weft_kernel state = make_gemm(layer, layer->batch, layer->m, layer->n, layer->k);
     double gates = layer->batch * layer->m * layer->n;
     weft_kernel cell = {.kind = WEFT_KERNEL_EW,
                         .dtype = layer->dtype,

@@ -7,12 +7,12 @@
  * would plan: the same places (ir/place.c) packed the same way (base/pack.h). For a framework that
  * stands for its caching allocator without fragmentation.
  *
- * Workspace, on GPUs: what a product of cuBLAS may take; NVIDIA recommends 32 MiB from compute
+ * Workspace, on GPUs: what a GEMM of cuBLAS may take; NVIDIA recommends 32 MiB from compute
  * capability 9.0 on and 4 MiB before (documentation of cublasSetWorkspace), PyTorch allocates 8 MiB
  * before (CUBLAS_WORKSPACE_CONFIG :4096:2:16:8). A framework has one buffer a process, Weft one for
- * each product of a wave (ops/place.h), for these run at the same time. That is the most: its
+ * each GEMM of a wave (ops/place.h), for these run at the same time. That is the most: its
  * driver takes what each algorithm wants, and has it in gaps of the arena where it fits.
- * Convolutions by implicit product need none. */
+ * Convolutions by implicit GEMM need none. */
 #include "estimator/estimator_int.h"
 
 #include "base/pack.h"
@@ -145,7 +145,7 @@ void weft_workload__find_reuse(const weft_sizes *s, const weft_estimate_options 
 
 /* -- Workspace ------------------------------------------------------------------------------- */
 
-static uint32_t count_products(const weft_workload *work, const weft_graph_step *s)
+static uint32_t count_gemms(const weft_workload *work, const weft_graph_step *s)
 {
     uint32_t n = 0;
     for (uint32_t k = 0; k < s->n_kernel; k++)
@@ -153,7 +153,7 @@ static uint32_t count_products(const weft_workload *work, const weft_graph_step 
     return n > 0; /* those of one step run one after the other */
 }
 
-/* The most products of a wave: as weft_place_waves, a step without kernels ends none. */
+/* The most GEMMs of a wave: as weft_place_waves, a step without kernels ends none. */
 static uint32_t count_beside(const weft_workload *work, weft_arena *arena)
 {
     uint32_t *maker = weft_arena_array(arena, work->n_step + 1, sizeof *maker);
@@ -169,7 +169,7 @@ static uint32_t count_beside(const weft_workload *work, weft_arena *arena)
             begin = i;
             n = 0;
         }
-        n += count_products(work, s);
+        n += count_gemms(work, s);
         most = n > most ? n : most;
     }
     return most;

@@ -122,7 +122,7 @@ bool weft_merge__gemm_us(const weft_merge_sizes *at, const weft_module *m, weft_
     k.k = p->taps;
     k.work.flops = 2 * k.batch * p->rows * p->features * p->taps;
     k.work.weight_bytes = k.batch * p->features * p->taps * size;
-    weft_kernel_add_thin(&k, &p->thin);
+    weft_kernel_add_delta(&k, &p->delta);
     k.reuse_bytes = at->reuse_bytes;
     return predict(&k, at, us);
 }

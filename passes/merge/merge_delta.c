@@ -362,7 +362,7 @@ static bool time_one(weft_merger *g, const weft_merge_group *p, const weft_merge
     weft_node first = weft_merge__first(g, &p->column);
     weft_merge_form f = weft_merge__form(g, first);
     const delta *last = NULL;
-    weft_thin thin = {0};
+    weft_delta extra = {0};
     double all = 0;
     *us = 0;
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
@@ -376,17 +376,17 @@ static bool time_one(weft_merger *g, const weft_merge_group *p, const weft_merge
              !weft_merge__chain_us(at, g->m, weft_node_out(g->m, n, 0), rows * f.features, 2, us)))
             return false;
         all += rows;
-        thin.rank += rows * d->rank;
-        thin.segments += d != last;
-        thin.ranks += d != last ? d->rank : 0;
-        thin.element += rows * d->elements;
-        thin.elements += d != last ? d->elements : 0;
+        extra.rank += rows * d->rank;
+        extra.segments += d != last;
+        extra.ranks += d != last ? d->rank : 0;
+        extra.element += rows * d->elements;
+        extra.elements += d != last ? d->elements : 0;
         last = d;
     }
-    thin.rank /= fmax(1, all);
-    thin.element /= fmax(1, all);
+    extra.rank /= fmax(1, all);
+    extra.element /= fmax(1, all);
     weft_merge_gemm base = weft_merge__numbers(&f, all, f.taps, f.features);
-    base.thin = thin;
+    base.delta = extra;
     return weft_merge__gemm_us(at, g->m, first, &base, us);
 }
 

@@ -25,8 +25,8 @@ typedef struct weft_merge_sizes {
  * features, each the sum of so many products; `x`: elements of its first operand. */
 typedef struct weft_merge_gemm {
     double rows, features, taps, x;
-    uint32_t batch; /* so many such products, by different weights */
-    weft_thin thin; /* on top of it */
+    uint32_t batch;   /* so many such products, by different weights */
+    weft_delta delta; /* on top of it */
 } weft_merge_gemm;
 
 /* Batches of so many rows, other symbols of that value, as far as they can have it. false: the

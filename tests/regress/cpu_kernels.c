@@ -6,8 +6,8 @@
  *
  * cpu_kernels.csv has the errors on what was held out, and on what was fitted; here they are found
  * again and must be those, and below the targets; beside them those of the roofline. The merger
- * asks for ratios: times of one product for several models over that of one each. Those are
- * compared too, from the same rows: K times the product of m rows against the product of K m rows.
+ * asks for ratios: times of one GEMM for several models over that of one each. Those are
+ * compared too, from the same rows: K times the GEMM of m rows against the GEMM of K m rows.
  *
  * Usage: cpu_kernels [--bless | --fit | --points] */
 #include "estimator/estimator_int.h"
@@ -118,7 +118,7 @@ static bool predict_plain(void)
 
 /* -- Fit -------------------------------------------------------------------------------------- */
 
-/* Half-squared to 10 %, linear beyond; products count more: they are what is decided on. */
+/* Half-squared to 10 %, linear beyond; GEMMs count more: they are what is decided on. */
 static double loss(const weft_cpu_constants *c)
 {
     static const double turn = 0.1;
@@ -136,14 +136,37 @@ static double loss(const weft_cpu_constants *c)
 /* Walks along one constant after the other, in steps that halve. */
 static void fit(void)
 {
-    static const char *const names[] = {
-        "call_us",       "loop_us",      "cold_us",  "enter_us",       "product_eff",
-        "product_rows",  "cache_eff",    "near_eff", "near_bytes",     "memory_eff",
-        "overlap",       "overlap_rows", "kept",     "lost",           "conv_eff",
-        "conv_rows",     "winograd_eff", "head_us",  "query_us",       "attention_eff",
-        "ew_eff",        "norm_eff",     "pool_eff", "reduce_eff",     "move_eff",
-        "depthwise_eff", "thin_us",      "thin_eff", "thin_cache_eff", "thin_result_eff",
-        "element_eff"};
+    static const char *const names[] = {"call_us",
+                                        "loop_us",
+                                        "cold_us",
+                                        "enter_us",
+                                        "gemm_eff",
+                                        "gemm_rows",
+                                        "cache_eff",
+                                        "near_eff",
+                                        "near_bytes",
+                                        "memory_eff",
+                                        "overlap",
+                                        "overlap_rows",
+                                        "kept",
+                                        "lost",
+                                        "conv_eff",
+                                        "conv_rows",
+                                        "winograd_eff",
+                                        "head_us",
+                                        "query_us",
+                                        "attention_eff",
+                                        "ew_eff",
+                                        "norm_eff",
+                                        "pool_eff",
+                                        "reduce_eff",
+                                        "move_eff",
+                                        "depthwise_eff",
+                                        "low_rank_us",
+                                        "low_rank_eff",
+                                        "low_rank_cache_eff",
+                                        "low_rank_result_eff",
+                                        "element_eff"};
     enum { N = sizeof names / sizeof names[0] };
     _Static_assert(sizeof(weft_cpu_constants) == N * sizeof(double), "a name for each constant");
     double p[N], best;
@@ -158,7 +181,7 @@ static void fit(void)
                 double old = p[i];
                 p[i] = old * exp(side * step);
                 memcpy(&c, p, sizeof p);
-                double now = c.product_eff <= 1 && c.conv_eff <= 1 && c.overlap <= 1 &&
+                double now = c.gemm_eff <= 1 && c.conv_eff <= 1 && c.overlap <= 1 &&
                                      c.memory_eff <= 1 && c.kept < 0.95 * c.lost
                                  ? loss(&c)
                                  : INFINITY;

@@ -229,7 +229,7 @@ static const char *neusight_gpu(const char *device)
 }
 
 /* neusight sums over its n: (m x n) times (n x k). */
-static bool is_product_test(const table *t, bool linear)
+static bool is_gemm_test(const table *t, bool linear)
 {
     const char *m = get(t, "m"), *n = get(t, "n"), *k = get(t, "k");
     if (strcmp(get(t, "split"), "test") != 0)
@@ -293,7 +293,7 @@ static bool make_kernel(const table *t, const char *call, weft_kernel *out)
     bool linear = strcmp(call, "linear") == 0;
     *out = weft_kernel_make_gemm(WEFT_DTYPE_F32, number(t, "b"), number(t, "m"), number(t, "k"),
                                  number(t, "n"), linear);
-    return is_product_test(t, linear);
+    return is_gemm_test(t, linear);
 }
 
 /* us from the call of a convolution to its kernel, at the place in the file. */

@@ -13,7 +13,7 @@
  *     as slow as measured wherever the device is what bounds it, (299 / 224)^2 = 1.78.
  *   - bert is BERT-large. Its time has a part of 2.4 ms for each sample that no slice size changes
  *     and several processes share: the copy of a vocabulary of 30522 logits for each token to the
- *     host. The rest fits products as TF32 and 64 tokens; f32 on plain units would fit 20 tokens.
+ *     host. The rest fits GEMMs as TF32 and 64 tokens; f32 on plain units would fit 20 tokens.
  *
  * Usage: whole_models [--bless | --fit | --points] */
 #include "tests/support/data_dir.h"

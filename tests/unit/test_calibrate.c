@@ -64,11 +64,11 @@ static void test_calibrate__outliers_do_not_decide(void **state)
     static const double truth[] = {1, 1.5, 1, 1, 1};
     weft_calibration_row row[N];
     weft_calibration c;
-    make_rows(row, N, truth, 1u << WEFT_CALIBRATION_PRODUCT, 0.02, 8);
+    make_rows(row, N, truth, 1u << WEFT_CALIBRATION_GEMM, 0.02, 8);
     for (size_t i = 0; i < N; i += 10)
         row[i].measured_us *= 50;
     fit(row, N, &c);
-    assert_true(fabs(c.scale[WEFT_CALIBRATION_PRODUCT] / 1.5 - 1) < 0.06);
+    assert_true(fabs(c.scale[WEFT_CALIBRATION_GEMM] / 1.5 - 1) < 0.06);
 }
 
 static void test_calibrate__what_no_row_tells_is_kept(void **state)
@@ -77,7 +77,7 @@ static void test_calibrate__what_no_row_tells_is_kept(void **state)
     static const double truth[] = {1, 1.5, 3, 3, 3};
     weft_calibration_row row[N];
     weft_calibration c;
-    make_rows(row, 40, truth, 1u << WEFT_CALIBRATION_PRODUCT, 0.02, 9);
+    make_rows(row, 40, truth, 1u << WEFT_CALIBRATION_GEMM, 0.02, 9);
     for (size_t i = 0; i < 40; i++)
         row[i].launch_us *= 1e-3; /* nothing that a launch would show in */
     /* Fewer convolutions than it takes. */
@@ -85,7 +85,7 @@ static void test_calibrate__what_no_row_tells_is_kept(void **state)
     for (size_t i = 40; i < 40 + WEFT_CALIBRATION_ROWS_MIN - 1; i++)
         row[i].body_us[WEFT_CALIBRATION_CONV] += 10; /* each says enough */
     fit(row, 40 + WEFT_CALIBRATION_ROWS_MIN - 1, &c);
-    assert_true(c.fitted[WEFT_CALIBRATION_PRODUCT]);
+    assert_true(c.fitted[WEFT_CALIBRATION_GEMM]);
     assert_int_equal(c.rows[WEFT_CALIBRATION_CONV], WEFT_CALIBRATION_ROWS_MIN - 1);
     for (int i = WEFT_CALIBRATION_CONV; i < WEFT_CALIBRATION_CONSTANTS; i++) {
         assert_false(c.fitted[i]);
@@ -99,7 +99,7 @@ static void test_calibrate__constants_are_bounded(void **state)
     static const double truth[] = {1, 100, 1, 1, 1};
     weft_calibration_row row[N];
     weft_calibration c;
-    make_rows(row, N, truth, 1u << WEFT_CALIBRATION_PRODUCT, 0, 11);
+    make_rows(row, N, truth, 1u << WEFT_CALIBRATION_GEMM, 0, 11);
     fit(row, N, &c);
     for (int i = 0; i < WEFT_CALIBRATION_CONSTANTS; i++)
         assert_true(c.scale[i] >= 0.2 - 1e-9 && c.scale[i] <= 5 + 1e-9);
@@ -111,7 +111,7 @@ static void test_calibrate__few_shapes_hold_nothing_out(void **state)
     static const double truth[] = {1, 1.5, 1, 1, 1};
     weft_calibration_row row[N];
     weft_calibration c;
-    make_rows(row, N, truth, 1u << WEFT_CALIBRATION_PRODUCT, 0, 12);
+    make_rows(row, N, truth, 1u << WEFT_CALIBRATION_GEMM, 0, 12);
     for (size_t i = 0; i < N; i++)
         row[i].shape = 3;
     fit(row, N, &c);
@@ -177,14 +177,14 @@ static void test_calibrate__estimates_follow(void **state)
     double launch_us = s.gpu->launch_us;
     assert_true(fabs((b.time_us - launch_us) / (a.time_us - launch_us) - 2) < 1e-6);
     assert_string_equal(b.source, "calibrated");
-    c.scale[WEFT_CALIBRATION_PRODUCT] = 0.2;
+    c.scale[WEFT_CALIBRATION_GEMM] = 0.2;
     assert_int_equal(weft_estimate_kernel(&k, &s, &with, diag, &b, NULL), WEFT_ERR_OK);
     assert_true(b.time_us < a.time_us);
     assert_true(k.work.flops / b.time_us * 1e-3 <= s.gpu->f16_gflops * (1 + 1e-9));
     /* The split that fits see is the prediction itself. */
     weft_calibration_row row = {0};
     assert_int_equal(weft_calibration_add_kernel(&k, 3, &s, &with, diag, &row), WEFT_ERR_OK);
-    assert_true(fabs(row.launch_us + row.body_us[WEFT_CALIBRATION_PRODUCT] - 3 * a.time_us) < 1e-6);
+    assert_true(fabs(row.launch_us + row.body_us[WEFT_CALIBRATION_GEMM] - 3 * a.time_us) < 1e-6);
     weft_diag_destroy(diag);
 }
 

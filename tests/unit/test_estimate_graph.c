@@ -57,7 +57,7 @@ static const weft_kernel *at(const world *w, size_t i)
     return &w->work.kernel[i].kernel;
 }
 
-static void assert_product(const weft_kernel *k, double batch, double m, double n, double inner)
+static void assert_gemm(const weft_kernel *k, double batch, double m, double n, double inner)
 {
     if (k->batch != batch || k->m != m || k->n != n || k->k != inner)
         fail_msg("%g x (%g %g %g), not %g x (%g %g %g)", k->batch, k->m, k->n, k->k, batch, m, n,
@@ -76,9 +76,9 @@ static void assert_rows(const weft_kernel *k, weft_kernel_kind kind, const char 
         fail_msg("%g x %g, not %g x %g", k->rows, k->cols, rows, cols);
 }
 
-/* -- Products --------------------------------------------------------------------------------- */
+/* -- GEMMs --------------------------------------------------------------------------------- */
 
-static void test_estimate_graph__products(void **state)
+static void test_estimate_graph__gemms(void **state)
 {
     world w;
     (void)state;
@@ -97,13 +97,13 @@ static void test_estimate_graph__products(void **state)
               "  return \"a\" %a, \"b\" %b, \"c\" %c, \"d\" %d, \"e\" %e, \"f\" %f, \"h\" %h\n"
               "}\n");
     assert_int_equal(w.work.n, 7);
-    assert_product(at(&w, 0), 1, 16, 32, 64); /* a matrix that all share: one tall product */
-    assert_product(at(&w, 1), 1, 16, 32, 64);
-    assert_product(at(&w, 2), 8, 10, 16, 64);
-    assert_product(at(&w, 3), 1, 16, 1, 64);
-    assert_product(at(&w, 4), 1, 64, 64, 32);
-    assert_product(at(&w, 5), 8, 10, 10, 64);
-    assert_product(at(&w, 6), 8, 8, 8, 16);
+    assert_gemm(at(&w, 0), 1, 16, 32, 64); /* a matrix that all share: one tall GEMM */
+    assert_gemm(at(&w, 1), 1, 16, 32, 64);
+    assert_gemm(at(&w, 2), 8, 10, 16, 64);
+    assert_gemm(at(&w, 3), 1, 16, 1, 64);
+    assert_gemm(at(&w, 4), 1, 64, 64, 32);
+    assert_gemm(at(&w, 5), 8, 10, 10, 64);
+    assert_gemm(at(&w, 6), 8, 8, 8, 16);
     for (size_t i = 0; i < 6; i++)
         assert_int_equal(at(&w, i)->kind, WEFT_KERNEL_GEMM);
     assert_int_equal(at(&w, 6)->kind, WEFT_KERNEL_ATTENTION);
@@ -132,17 +132,17 @@ static void test_estimate_graph__convolutions(void **state)
     assert_int_equal(w.work.n, 5);
     const weft_conv_shape *c = &at(&w, 0)->conv;
     assert_int_equal(at(&w, 0)->kind, WEFT_KERNEL_CONV);
-    assert_product(at(&w, 0), 1, 2 * 16 * 24, 64, 3 * 49);
+    assert_gemm(at(&w, 0), 1, 2 * 16 * 24, 64, 3 * 49);
     assert_true(c->images == 2 && c->in_channels == 3 && c->out_channels == 64 && c->groups == 1);
     assert_true(c->in_h == 32 && c->in_w == 48 && c->out_h == 16 && c->out_w == 24);
     assert_true(c->kernel_h == 7 && c->kernel_w == 7 && c->stride_h == 2 && c->pad_w == 3);
-    assert_product(at(&w, 1), 4, 2 * 16 * 24, 16, 16 * 9);
+    assert_gemm(at(&w, 1), 4, 2 * 16 * 24, 16, 16 * 9);
     assert_int_equal(at(&w, 2)->kind, WEFT_KERNEL_DEPTHWISE);
     assert_true(at(&w, 2)->conv.pad_h == 1 && at(&w, 2)->conv.groups == 64);
     assert_rows(at(&w, 2), WEFT_KERNEL_DEPTHWISE, "conv", 2 * 64, 16 * 24);
-    assert_product(at(&w, 3), 1, 2 * 16 * 24, 8 * 4, 64);
+    assert_gemm(at(&w, 3), 1, 2 * 16 * 24, 8 * 4, 64);
     assert_true(at(&w, 3)->conv.out_channels == 8);
-    assert_product(at(&w, 4), 1, 2 * 18, 5, 12);
+    assert_gemm(at(&w, 4), 1, 2 * 18, 5, 12);
     assert_true(at(&w, 4)->conv.in_w == 20 && at(&w, 4)->conv.in_h == 1);
     close_world(&w);
 }
@@ -207,8 +207,8 @@ static void test_estimate_graph__recurrent_layers_are_steps(void **state)
               "  return \"a\" %a\n"
               "}\n");
     assert_int_equal(w.work.n, 3);
-    assert_product(at(&w, 0), 1, 60, 64, 8);
-    assert_product(at(&w, 1), 1, 3, 64, 16);
+    assert_gemm(at(&w, 0), 1, 60, 64, 8);
+    assert_gemm(at(&w, 1), 1, 3, 64, 16);
     assert_int_equal(w.work.kernel[0].launches, 1);
     assert_int_equal(w.work.kernel[1].launches, 20);
     assert_int_equal(w.work.kernel[2].launches, 20);
@@ -356,7 +356,7 @@ static void test_estimate_graph__memory(void **state)
     close_world(&w);
 }
 
-/* Each product that may run beside others has a workspace: q, k, v and, after a view, w. */
+/* Each GEMM that may run beside others has a workspace: q, k, v and, after a view, w. */
 static void test_estimate_graph__workspaces_of_a_wave(void **state)
 {
     world w;
@@ -440,7 +440,7 @@ static void test_estimate_graph__shapes_of_data_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_estimate_graph__products),
+        cmocka_unit_test(test_estimate_graph__gemms),
         cmocka_unit_test(test_estimate_graph__convolutions),
         cmocka_unit_test(test_estimate_graph__rows),
         cmocka_unit_test(test_estimate_graph__recurrent_layers_are_steps),

@@ -129,7 +129,7 @@ static void test_profile_table__is_monotone(void **state)
                 assert_true(point(&w, s, b, p)->cost.time_us >=
                             point(&w, 0, b, p)->cost.time_us * (p == 0 ? 1 - 1e-9 : 0.85));
             for (int s = 0; s < SLICES && b > 0; s++) {
-                /* As measured: a tenth of bf16 products take 3 % less time with 8 rows than with 1.
+                /* As measured: a tenth of bf16 GEMMs take 3 % less time with 8 rows than with 1.
                  */
                 assert_true(point(&w, s, b, p)->cost.time_us >=
                             point(&w, s, b - 1, p)->cost.time_us * 0.93);
