@@ -1,7 +1,8 @@
 /* Golden tests: golden [--bless] FILE.wir...
  *
- *   # weft: pass fuse-ew,dce        the command: parse, print, verify, or pass NAME,...;
+ *   # weft: pass fuse-ew,dce              the command: parse, print, verify, or pass NAME,...;
  *   wir 1 graph                           after passes: batch=1,2 limit=3 fast target=T eval=off
+ *                                         merge=STRATEGY
  *   ...
  *   === expect
  *   the module as it should print afterwards
@@ -78,6 +79,11 @@ static bool read_option(test *t, char *word)
         t->no_eval = true;
     } else if (strncmp(word, "limit=", 6) == 0 && weft_parse_i64(value + 1, &limit)) {
         t->options.pass.rewrite_limit = (uint64_t)limit;
+    } else if (strncmp(word, "merge=", 6) == 0) {
+        t->options.pass.merge = WEFT_MERGE_STRATEGY;
+        t->options.pass.strategy = weft_merge_strategy_find(value + 1);
+        if (!t->options.pass.strategy)
+            return complain(t, "no such merging strategy", value + 1);
     } else if (strncmp(word, "target=", 7) == 0) {
         t->options.pass.target = value + 1;
     } else if (strncmp(word, "batch=", 6) == 0) {
@@ -172,7 +178,8 @@ static weft_err run_command(test *t, weft_module *m, weft_diag *diag)
     if (!t->n_pass)
         return WEFT_ERR_OK;
     t->options.verify = WEFT_VERIFY_EACH;
-    t->options.pass.merge = WEFT_MERGE_AUTO;
+    if (!t->options.pass.strategy)
+        t->options.pass.merge = WEFT_MERGE_AUTO;
     t->options.pass.assignment = &weft_assignment_igraph;
     return weft_passes_run(m, t->pass, t->n_pass, &t->options, diag);
 }

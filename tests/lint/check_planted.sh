@@ -25,7 +25,7 @@ planted() {
     grep -qF "$2" "$copy/said" || fail "$1: does not name $2: $(cat "$copy/said")"
 }
 
-for check in calls format headers length names rows words; do
+for check in calls format golden headers length names rows words; do
     clean_tree
     code=0
     WEFT_BUILD_DIR=$copy/build bash "$lint_dir/check_$check.sh" "$copy" >"$copy/said" 2>&1 || code=$?
@@ -45,6 +45,11 @@ clean_tree && seq 1001 | sed 's/.*//' >"$copy/ops/b.c" && planted length ops/b.c
 clean_tree && cp "$copy/base/a.c" "$copy/ops/a.c" && planted names ops/a.c
 clean_tree && mkdir "$copy/passes" && printf 'PASS(a)\n' >"$copy/passes/passes.def" &&
     printf 'const weft_pass weft_pass_b = {0};\n' >"$copy/passes/b.c" && planted rows passes/b.c
+clean_tree && mkdir -p "$copy/passes/merge" && printf 'S(a)\n' >"$copy/passes/merge/strategies.def" &&
+    planted golden passes/merge/strategies.def
+mkdir -p "$copy/tests/golden/merge-models" &&
+    printf '# weft: pass merge-models\n# strategy: a\n' >"$copy/tests/golden/merge-models/a.wir" &&
+    planted golden tests/golden/merge-models/a.wir:1
 for word in 'TO''DO' 'FIX''ME' '/wo''rk/x' '/tmp/b''-x'; do
     clean_tree
     printf '/* %s */\n' "$word" >"$copy/ops/b.c"
