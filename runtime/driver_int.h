@@ -168,6 +168,11 @@ struct weft_engine {
     uint8_t *checked;     /* weight w was compared with its checksum */
 };
 
+/* An engine of this driver; the bundle is borrowed and outlives the engine. options: NULL for the
+ * defaults; `driver` of them is not read. */
+WEFT_MUST_USE weft_err weft_engine__create(weft_bundle *bundle, const weft_driver *driver,
+                                           const weft_engine_options *options, weft_diag *diag,
+                                           weft_engine **out);
 /* As weft_engine_open on a bundle that is borrowed and outlives the engine. */
 WEFT_MUST_USE weft_err weft_engine__open_bundle(weft_bundle *bundle,
                                                 const weft_engine_options *options, weft_diag *diag,

@@ -5,25 +5,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The driver for "cpu", "null", "sm_80,sm_90"; bundles made by hand have no target. */
-static const char *driver_of_target(const char *target)
-{
-    if (!target || !*target)
-        return "cpu";
-    return strncmp(target, "sm_", 3) == 0 ? "cuda" : target;
-}
-
 static weft_err init_engine(weft_engine *e, weft_bundle *bundle, const weft_engine_options *options,
                             weft_diag *diag)
 {
     static const weft_engine_options defaults;
     const weft_engine_options *o = options ? options : &defaults;
-    const char *name = o->driver ? o->driver : driver_of_target(bundle->target);
 
-    e->driver = weft_driver_find(name);
-    if (!e->driver)
-        return weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){0}, "no driver is named %s",
-                               name);
     e->mem_limit_bytes = o->mem_limit_bytes;
     e->gpu = o->gpu;
     e->sm_first = o->sm_first;
@@ -43,8 +30,8 @@ static weft_err init_engine(weft_engine *e, weft_bundle *bundle, const weft_engi
     return e->driver->open(e, diag);
 }
 
-weft_err weft_engine__open_bundle(weft_bundle *bundle, const weft_engine_options *options,
-                                  weft_diag *diag, weft_engine **out)
+weft_err weft_engine__create(weft_bundle *bundle, const weft_driver *driver,
+                             const weft_engine_options *options, weft_diag *diag, weft_engine **out)
 {
     static _Atomic uint64_t last_serial;
     weft_engine *e = calloc(1, sizeof *e);
@@ -52,6 +39,7 @@ weft_err weft_engine__open_bundle(weft_bundle *bundle, const weft_engine_options
         return WEFT_ERR_NOMEM;
     e->serial = ++last_serial;
     e->bundle = bundle;
+    e->driver = driver;
     pthread_mutex_init(&e->lock, NULL);
     weft_err err = init_engine(e, bundle, options, diag);
     if (err != WEFT_ERR_OK) {
@@ -59,20 +47,6 @@ weft_err weft_engine__open_bundle(weft_bundle *bundle, const weft_engine_options
         return err;
     }
     *out = e;
-    return WEFT_ERR_OK;
-}
-
-weft_err weft_engine_open(const char *bundle_path, const weft_engine_options *options,
-                          weft_diag *diag, weft_engine **out)
-{
-    weft_bundle *bundle;
-    WEFT_TRY(weft_bundle_open(bundle_path, diag, &bundle));
-    weft_err err = weft_engine__open_bundle(bundle, options, diag, out);
-    if (err != WEFT_ERR_OK) {
-        weft_bundle_close(bundle);
-        return err;
-    }
-    (*out)->owns_bundle = true;
     return WEFT_ERR_OK;
 }
 

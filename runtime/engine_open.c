@@ -1,0 +1,39 @@
+/* Opening an engine by the name of its driver. These functions stand above the table of drivers;
+ * what drivers use of an engine stands below it (engine.c). */
+#include "runtime/driver_int.h"
+
+#include <string.h>
+
+/* The driver for "cpu", "null", "sm_80,sm_90"; bundles made by hand have no target. */
+static const char *driver_of_target(const char *target)
+{
+    if (!target || !*target)
+        return "cpu";
+    return strncmp(target, "sm_", 3) == 0 ? "cuda" : target;
+}
+
+weft_err weft_engine__open_bundle(weft_bundle *bundle, const weft_engine_options *options,
+                                  weft_diag *diag, weft_engine **out)
+{
+    const char *name =
+        options && options->driver ? options->driver : driver_of_target(bundle->target);
+    const weft_driver *driver = weft_driver_find(name);
+    if (!driver)
+        return weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){0}, "no driver is named %s",
+                               name);
+    return weft_engine__create(bundle, driver, options, diag, out);
+}
+
+weft_err weft_engine_open(const char *bundle_path, const weft_engine_options *options,
+                          weft_diag *diag, weft_engine **out)
+{
+    weft_bundle *bundle;
+    WEFT_TRY(weft_bundle_open(bundle_path, diag, &bundle));
+    weft_err err = weft_engine__open_bundle(bundle, options, diag, out);
+    if (err != WEFT_ERR_OK) {
+        weft_bundle_close(bundle);
+        return err;
+    }
+    (*out)->owns_bundle = true;
+    return WEFT_ERR_OK;
+}
