@@ -21,7 +21,6 @@ typedef struct weft_cpu {
 #define K(op, fn) weft_err weft_cpu__prepare_##fn(weft_prep *p);
 #include "runtime/cpu/cpu_kernels.def"
 #undef K
-weft_err weft_cpu__prepare_ref(weft_prep *p);
 
 static inline weft_cpu *weft_cpu__of(const weft_prep *p)
 {
@@ -80,12 +79,6 @@ typedef struct weft_moves weft_moves;
 /* Makes the kernel of p: these copies of elements of `size` bytes. Takes nothing over. */
 weft_err weft_cpu__set_moves(weft_prep *p, const weft_copy_box *box, uint32_t n, size_t size,
                              const char *variant);
-/* Dimensions and element strides of a layout as copies see them: C16 and C8 split the channel
- * into (block, lane); false for a rank it does not fit. Used by reorders. */
-void weft_cpu__copy_box(const weft_copy_box *box, const char *src, char *dst, size_t size);
-/* Copies a tensor from one layout to another, zeroing padding. */
-void weft_cpu__relayout(void *dst, weft_layout to, const void *src, weft_layout from,
-                        const int64_t *dim, int32_t rank, size_t size);
 
 /* -- Element-wise programs: cpu_ew.c -------------------------------------------------------- */
 

@@ -5,6 +5,7 @@
  * a memcpy, a tiled transposition, or a plain loop. */
 #include "base/num.h"
 #include "runtime/cpu/cpu_dnnl.h"
+#include "runtime/kernel/kernel.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,32 +44,6 @@ static void simplify(weft_copy_box *p)
     p->rank = n;
 }
 
-#define COPY_LOOP(type)             \
-    for (int64_t i = 0; i < n; i++) \
-    ((type *)(void *)dst)[i * ds] = ((const type *)(const void *)src)[i * ss]
-
-static void copy_line(char *dst, int64_t ds, const char *src, int64_t ss, int64_t n, size_t size)
-{
-    if (ds == 1 && ss == 1) {
-        memcpy(dst, src, (size_t)n * size);
-        return;
-    }
-    switch (size) {
-    case 1:
-        COPY_LOOP(uint8_t);
-        break;
-    case 2:
-        COPY_LOOP(uint16_t);
-        break;
-    case 4:
-        COPY_LOOP(uint32_t);
-        break;
-    default:
-        COPY_LOOP(uint64_t);
-        break;
-    }
-}
-
 static bool is_transposition(const weft_copy_box *p, int32_t l, size_t size)
 {
     return size == 4 && p->rank - l == 2 && p->dst_stride[l + 1] == 1 && p->src_stride[l] == 1 &&
@@ -82,24 +57,16 @@ static void copy_loops(const weft_cpu_vec *vec, const weft_copy_box *p, int32_t 
     dst += begin * ds * elem;
     src += begin * ss * elem;
     if (l == p->rank - 1) {
-        copy_line(dst, ds, src, ss, end - begin, size);
+        weft_relayout__line(dst, ds, src, ss, end - begin, size);
         return;
     }
-    if (vec && is_transposition(p, l, size)) {
+    if (is_transposition(p, l, size)) {
         vec->transpose((float *)(void *)dst, (size_t)ds, (const float *)(const void *)src,
                        (size_t)p->src_stride[l + 1], (size_t)p->dim[l + 1], (size_t)(end - begin));
         return;
     }
     for (int64_t i = begin; i < end; i++, dst += ds * elem, src += ss * elem)
         copy_loops(vec, p, l + 1, dst, src, 0, p->dim[l + 1], size);
-}
-
-void weft_cpu__copy_box(const weft_copy_box *box, const char *src, char *dst, size_t size)
-{
-    weft_copy_box p = *box;
-    simplify(&p);
-    copy_loops(NULL, &p, 0, dst + p.dst_at * (int64_t)size, src + p.src_at * (int64_t)size, 0,
-               p.dim[0], size);
 }
 
 /* -- Kernels of pieces ---------------------------------------------------------------------- */
@@ -487,34 +454,6 @@ int64_t weft_cpu__slot_stored(const weft_slot *s)
     return n / s->tensor.dim[1] * ((s->tensor.dim[1] + block - 1) / block * block);
 }
 
-/* Strides of (image, channel block, lane, place) in a layout. */
-static void layout_strides(weft_layout layout, int64_t channels, int64_t plane, int64_t *stride)
-{
-    int64_t block = weft_layout_block(layout);
-    int64_t padded = (channels + block - 1) / block * block;
-    stride[0] = padded * plane;
-    stride[1] = layout == WEFT_LAYOUT_NHWC ? 1 : plane; /* of one channel */
-    stride[2] = layout == WEFT_LAYOUT_NHWC ? channels : block;
-}
-
-void weft_cpu__relayout(void *dst, weft_layout to, const void *src, weft_layout from,
-                        const int64_t *dim, int32_t rank, size_t size)
-{
-    int64_t images = dim[0], channels = dim[1], plane = 1, s[3], d[3];
-    for (int32_t i = 2; i < rank; i++)
-        plane *= dim[i];
-    layout_strides(from, channels, plane, s);
-    layout_strides(to, channels, plane, d);
-    int64_t sb = weft_layout_block(from), db = weft_layout_block(to);
-    if (channels % db)
-        memset(dst, 0, (size_t)(images * d[0]) * size);
-    for (int64_t n = 0; n < images; n++)
-        for (int64_t c = 0; c < channels; c++)
-            copy_line((char *)dst + (size_t)(n * d[0] + c / db * db * d[1] + c % db) * size, d[2],
-                      (const char *)src + (size_t)(n * s[0] + c / sb * sb * s[1] + c % sb) * size,
-                      s[2], plane, size);
-}
-
 typedef struct reorder_kernel {
     weft_slot in, out;
 } reorder_kernel;
@@ -522,8 +461,8 @@ typedef struct reorder_kernel {
 static weft_err run_reorder(void *state, void *const *arg)
 {
     const reorder_kernel *k = state;
-    weft_cpu__relayout(arg[1], k->out.layout, arg[0], k->in.layout, k->in.tensor.dim,
-                       k->in.tensor.rank, weft_dtype_size(k->in.tensor.dtype));
+    weft_relayout__tensor(arg[1], k->out.layout, arg[0], k->in.layout, k->in.tensor.dim,
+                          k->in.tensor.rank, weft_dtype_size(k->in.tensor.dtype));
     return WEFT_ERR_OK;
 }
 

@@ -1,6 +1,7 @@
 /* The CPU driver: oneDNN for what it does best, own loops for the rest, on the CPUs of a slice. */
 #include "runtime/cpu/cpu_dnnl.h"
 #include "runtime/cpu/cpu_int.h"
+#include "runtime/kernel/kernel.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -124,7 +125,7 @@ static weft_err prepare_cpu(weft_prep *p)
                 return WEFT_ERR_OK;
             p->scratch_bytes = 0;
         }
-    return weft_cpu__prepare_ref(p);
+    return weft_ref__prepare(p);
 }
 
 const weft_driver weft_driver_cpu = {

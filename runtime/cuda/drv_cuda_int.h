@@ -16,7 +16,7 @@
 #include "runtime/cuda/cublaslt_api.h"
 #include "runtime/cuda/cuda_api.h"
 #include "runtime/cuda/cupti_api.h"
-#include "runtime/session/command_int.h"
+#include "runtime/kernel/kernel.h"
 
 /* -- Libraries ------------------------------------------------------------------------------ */
 

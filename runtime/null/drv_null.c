@@ -9,8 +9,7 @@
  *   - results never lie in a weight, and are aligned to 64 bytes;
  *   - what a bundle for GPUs says of a launch stays inside its operands and the limits of the GPUs
  *     that it is for (command.c). */
-#include "runtime/cpu/cpu_int.h"
-#include "runtime/session/command_int.h"
+#include "runtime/kernel/kernel.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -209,7 +208,7 @@ static weft_err check_commands(const weft_prep *p)
 static weft_err prepare_null(weft_prep *p)
 {
     WEFT_TRY(check_commands(p));
-    WEFT_TRY(weft_cpu__prepare_ref(p));
+    WEFT_TRY(weft_ref__prepare(p));
     null_kernel *k = calloc(1, sizeof *k);
     if (!k) {
         p->destroy(p->state);

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "runtime/session/command_int.h"
+#include "runtime/kernel/kernel.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "runtime/session/command_int.h"
+#include "runtime/kernel/kernel.h"
 #include "tests/support/rand.h"
 
 #include <stdlib.h>

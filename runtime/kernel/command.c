@@ -1,6 +1,6 @@
 /* Commands of a GPU's launch at concrete dims. Nothing is taken on trust: what is written in a
  * bundle must stay inside its operands, and inside what a device can launch. */
-#include "runtime/session/command_int.h"
+#include "runtime/kernel/kernel.h"
 
 #include "base/num.h"
 #include "base/pack.h"

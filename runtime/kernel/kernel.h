@@ -1,7 +1,7 @@
 /* Private to runtime/: the commands of a launch on a GPU at concrete dims, checked, for whoever
  * runs them or only looks whether they could be run. */
-#ifndef WEFT_RUNTIME_SESSION_COMMAND_INT_H
-#define WEFT_RUNTIME_SESSION_COMMAND_INT_H
+#ifndef WEFT_RUNTIME_KERNEL_KERNEL_H
+#define WEFT_RUNTIME_KERNEL_KERNEL_H
 
 #include "runtime/driver_int.h"
 
@@ -87,5 +87,16 @@ typedef struct weft_touch {
 WEFT_MUST_USE weft_err weft_hazard__edges(const weft_touch *touch, const uint32_t *first,
                                           uint32_t n, uint32_t **out_edge,
                                           uint32_t **out_edge_first);
+
+/* Copies n elements of `size` bytes (1, 2, 4 or 8); strides in elements. */
+void weft_relayout__line(char *dst, int64_t dst_stride, const char *src, int64_t src_stride,
+                         int64_t n, size_t size);
+/* Copies a tensor of rank >= 2 from one layout to another; padding becomes zero. */
+void weft_relayout__tensor(void *dst, weft_layout to, const void *src, weft_layout from,
+                           const int64_t *dim, int32_t rank, size_t size);
+
+/* The reference implementation of the operator (weft_op_eval) as a kernel on the host. Operands in
+ * a blocked layout are copied to plain ones in scratch memory. UNSUP when there is none. */
+WEFT_MUST_USE weft_err weft_ref__prepare(weft_prep *prep);
 
 #endif

@@ -1,7 +1,7 @@
 /* Kernels that call the reference implementation of an operator: right for everything that ops/
  * knows, and slow. Operands in a blocked layout are copied to plain ones first. */
 #include "base/num.h"
-#include "runtime/cpu/cpu_int.h"
+#include "runtime/kernel/kernel.h"
 
 #include <setjmp.h>
 #include <stdlib.h>
@@ -53,16 +53,16 @@ static weft_err run_ref(void *state, void *const *arg)
         const weft_slot *s = &k->slot[i];
         k->tensor[i].data = k->plain_at[i] ? scratch + k->plain_at[i] - 1 : arg[i];
         if (i < k->n_in && k->plain_at[i])
-            weft_cpu__relayout(k->tensor[i].data, WEFT_LAYOUT_PLAIN, arg[i], s->layout,
-                               s->tensor.dim, s->tensor.rank, weft_dtype_size(s->tensor.dtype));
+            weft_relayout__tensor(k->tensor[i].data, WEFT_LAYOUT_PLAIN, arg[i], s->layout,
+                                  s->tensor.dim, s->tensor.rank, weft_dtype_size(s->tensor.dtype));
     }
     weft_err err = eval_guarded(k);
     weft_arena_reset(k->arena, mark);
     for (uint32_t i = k->n_in; i < n && err == WEFT_ERR_OK; i++) {
         const weft_slot *s = &k->slot[i];
         if (k->plain_at[i])
-            weft_cpu__relayout(arg[i], s->layout, k->tensor[i].data, WEFT_LAYOUT_PLAIN,
-                               s->tensor.dim, s->tensor.rank, weft_dtype_size(s->tensor.dtype));
+            weft_relayout__tensor(arg[i], s->layout, k->tensor[i].data, WEFT_LAYOUT_PLAIN,
+                                  s->tensor.dim, s->tensor.rank, weft_dtype_size(s->tensor.dtype));
     }
     return err;
 }
@@ -106,11 +106,12 @@ static weft_err init_ref(weft_prep *p, ref_kernel *k)
     return WEFT_ERR_OK;
 }
 
-weft_err weft_cpu__prepare_ref(weft_prep *p)
+weft_err weft_ref__prepare(weft_prep *p)
 {
     if (!weft_op_get(p->op)->eval)
         return weft_diag_error(p->diag, WEFT_ERR_UNSUP, p->where,
-                               "%s: the cpu driver has no kernel", weft_op_get(p->op)->name);
+                               "%s: there is no reference implementation",
+                               weft_op_get(p->op)->name);
     ref_kernel *k = calloc(1, sizeof *k);
     if (!k)
         return WEFT_ERR_NOMEM;

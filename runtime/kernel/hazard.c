@@ -3,7 +3,7 @@
  * Memory is cut into segments; each knows who wrote it last and who has read it since. An item that
  * reads follows the writer; one that writes follows the writer and the readers. Then edges that
  * follow from others are dropped, by the set of all that comes before each item. */
-#include "runtime/session/command_int.h"
+#include "runtime/kernel/kernel.h"
 
 #include <stdlib.h>
 #include <string.h>
