@@ -128,8 +128,8 @@ static weft_err run_dynamic(weft_session *s, weft_specialisation *spec, uint32_t
     weft_ttype *type = weft_arena_array(s->scratch, l->n_out, sizeof *type);
     const weft_dim **content = weft_arena_array(s->scratch, l->n_out, sizeof *content);
 
-    WEFT_TRY(weft_specialisation__attrs(s->program, l, s->symbol, s->n_symbol, s->scratch, diag,
-                                        &attrs));
+    WEFT_TRY(
+        weft_launch__bind_attrs(s->program, l, s->symbol, s->n_symbol, s->scratch, diag, &attrs));
     for (uint32_t k = 0; k < l->n_in; k++) {
         if (l->in[k])
             slot[k] = slot_of(s, spec, l->in[k]);

@@ -79,14 +79,6 @@ static double now_us(void)
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
 }
 
-/* A kernel that refuses its input met values that no check of types can: indices, mostly. */
-weft_err weft_launch__fail(weft_op_id op, weft_where where, weft_err err, weft_diag *diag)
-{
-    return weft_diag_error(diag, err, where, "%s: %s", weft_op_get(op)->name,
-                           err == WEFT_ERR_INPUT ? "a value of its inputs is out of range"
-                                                 : "the kernel failed");
-}
-
 static weft_err fail_launch(weft_session *s, uint32_t i, weft_err err, weft_diag *diag)
 {
     const weft_bundle_launch *l = &s->program->launch[i];

@@ -116,13 +116,12 @@ WEFT_MUST_USE weft_err weft_specialisation__make(weft_session *s, const int64_t 
 weft_err weft_specialisation__bind(weft_session *s, weft_specialisation *spec, weft_diag *diag);
 void weft_specialisation__destroy(weft_session *s, weft_specialisation *spec);
 /* Attributes with DIMS evaluated. INPUT when a symbol is missing. */
-WEFT_MUST_USE weft_err weft_specialisation__attrs(const weft_bundle_program *program,
-                                                  const weft_bundle_launch *launch,
-                                                  const int64_t *symbol, uint32_t n_symbol,
-                                                  weft_arena *arena, weft_diag *diag,
-                                                  weft_attrs *out);
+WEFT_MUST_USE weft_err weft_launch__bind_attrs(const weft_bundle_program *program,
+                                               const weft_bundle_launch *launch,
+                                               const int64_t *symbol, uint32_t n_symbol,
+                                               weft_arena *arena, weft_diag *diag, weft_attrs *out);
 /* INPUT when the results are not what inference makes of the operands. */
-WEFT_MUST_USE weft_err weft_specialisation__check_types(const weft_prep *prep, weft_arena *scratch);
+WEFT_MUST_USE weft_err weft_launch__check_types(const weft_prep *prep, weft_arena *scratch);
 /* The parts of a session, a specialisation and a run where the device has memory of its own. */
 WEFT_MUST_USE weft_err weft_session__open_device(weft_session *s, weft_diag *diag);
 void weft_session__close_device(weft_session *s);

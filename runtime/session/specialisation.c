@@ -209,20 +209,6 @@ static weft_err place_values(build *b)
 
 /* -- Kernels -------------------------------------------------------------------------------- */
 
-weft_err weft_specialisation__attrs(const weft_bundle_program *program,
-                                    const weft_bundle_launch *launch, const int64_t *symbol,
-                                    uint32_t n_symbol, weft_arena *arena, weft_diag *diag,
-                                    weft_attrs *out)
-{
-    const weft_attr *bad =
-        weft_attrs_bind(launch->attrs, program->dims, symbol, n_symbol, arena, out);
-    if (!bad)
-        return WEFT_ERR_OK;
-    return weft_diag_error(diag, WEFT_ERR_INPUT, launch_where(launch),
-                           "%s: %s has no value for these inputs", weft_op_get(launch->op)->name,
-                           weft_attr_key_name((weft_attr_key)bad->key));
-}
-
 /* What its address on a device is a multiple of. */
 static uint32_t alignment(const weft_specialisation_value *v)
 {
@@ -254,8 +240,8 @@ static weft_err prepare_launch(build *b, uint32_t i)
         if (l->out[k] && weft_tensor_numel(&slot[l->n_in + k].tensor) > 0)
             empty = false;
     }
-    WEFT_TRY(weft_specialisation__attrs(b->p, l, b->spec->symbol, b->p->n_symbol, arena, b->diag,
-                                        &to->attrs));
+    WEFT_TRY(weft_launch__bind_attrs(b->p, l, b->spec->symbol, b->p->n_symbol, arena, b->diag,
+                                     &to->attrs));
     weft_prep prep = {.engine = b->s->engine,
                       .op = l->op,
                       .attrs = to->attrs,
@@ -270,7 +256,7 @@ static weft_err prepare_launch(build *b, uint32_t i)
                       .symbol = b->spec->symbol,
                       .n_symbol = b->p->n_symbol};
     weft_arena_mark mark = weft_arena_get_mark(arena);
-    WEFT_TRY(weft_specialisation__check_types(&prep, arena));
+    WEFT_TRY(weft_launch__check_types(&prep, arena));
     weft_arena_reset(arena, mark);
     if (empty)
         return WEFT_ERR_OK;

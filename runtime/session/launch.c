@@ -5,6 +5,28 @@
 
 #include <string.h>
 
+/* A kernel that refuses its input met values that no check of types can: indices, mostly. */
+weft_err weft_launch__fail(weft_op_id op, weft_where where, weft_err err, weft_diag *diag)
+{
+    return weft_diag_error(diag, err, where, "%s: %s", weft_op_get(op)->name,
+                           err == WEFT_ERR_INPUT ? "a value of its inputs is out of range"
+                                                 : "the kernel failed");
+}
+
+weft_err weft_launch__bind_attrs(const weft_bundle_program *program,
+                                 const weft_bundle_launch *launch, const int64_t *symbol,
+                                 uint32_t n_symbol, weft_arena *arena, weft_diag *diag,
+                                 weft_attrs *out)
+{
+    const weft_attr *bad =
+        weft_attrs_bind(launch->attrs, program->dims, symbol, n_symbol, arena, out);
+    if (!bad)
+        return WEFT_ERR_OK;
+    return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = launch->item},
+                           "%s: %s has no value for these inputs", weft_op_get(launch->op)->name,
+                           weft_attr_key_name((weft_attr_key)bad->key));
+}
+
 void weft_launch__to_operand(const weft_slot *slot, weft_operand *out)
 {
     memset(out, 0, sizeof *out);
@@ -31,7 +53,7 @@ static bool agrees(const weft_slot *slot, const weft_ttype *t)
     return true;
 }
 
-weft_err weft_specialisation__check_types(const weft_prep *prep, weft_arena *scratch)
+weft_err weft_launch__check_types(const weft_prep *prep, weft_arena *scratch)
 {
     weft_operand *in = weft_arena_array(scratch, prep->n_in, sizeof *in);
     weft_ttype *type = weft_arena_array(scratch, prep->n_out, sizeof *type);
