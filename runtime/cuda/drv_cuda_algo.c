@@ -104,7 +104,7 @@ static void take(weft_cudev_gemm *p, const weft_cublaslt_heuristic *h)
 
 _Static_assert(sizeof(weft_cublaslt_algo) == WEFT_ALGO_BYTES, "an algorithm is stored as it lies");
 
-void weft_cudev__find_tuning(weft_cudev *g, const weft_bundle *bundle)
+static void find_tuning(weft_cudev *g, const weft_bundle *bundle)
 {
     for (uint32_t i = 0; i < bundle->n_tuning; i++)
         if (weft_tuning_is_for(&bundle->tuning[i], g->name, g->sms, g->lt->version))
@@ -279,8 +279,8 @@ static weft_err tune(weft_cudev_gemm *p, const weft_gemm_key *key, weft_tuner *t
     return err == WEFT_ERR_OK ? keep(to, p->gpu, &algo) : err;
 }
 
-weft_err weft_cudev__choose_algo(weft_cudev_gemm *gemm, const weft_prep *p,
-                                 const weft_command_list *commands, bool *found)
+static weft_err choose_algo(weft_cudev_gemm *gemm, const weft_prep *p,
+                            const weft_command_list *commands, bool *found)
 {
     const weft_command_gemm *n = gemm->now;
     const weft_gemm_key key = key_of(n, commands);
@@ -304,5 +304,98 @@ weft_err weft_cudev__choose_algo(weft_cudev_gemm *gemm, const weft_prep *p,
     *found = n_guess > 0;
     if (*found)
         take(gemm, &guess);
+    return WEFT_ERR_OK;
+}
+
+/* -- Making a GEMM ---------------------------------------------------------------------------- */
+
+static weft_err open_library(weft_cudev *g, const weft_bundle *bundle, weft_diag *diag)
+{
+    weft_err err = WEFT_ERR_OK;
+    pthread_mutex_lock(&g->lock);
+    if (!g->lt_handle) {
+        err = weft_libcublaslt__get(diag, &g->lt);
+        if (err == WEFT_ERR_OK)
+            err = weft_cudev__check_blas(g, g->lt->api.cublasLtCreate(&g->lt_handle),
+                                         "cublasLtCreate", diag);
+        if (err == WEFT_ERR_OK)
+            find_tuning(g, bundle);
+    }
+    pthread_mutex_unlock(&g->lock);
+    return err;
+}
+
+void weft_cudev__close_gemms(weft_cudev *g)
+{
+    if (g->lt_handle)
+        (void)g->lt->api.cublasLtDestroy(g->lt_handle);
+    g->lt_handle = NULL;
+}
+
+/* "f16 with bias and gelu" */
+static const char *epilogue_text(const weft_command_gemm *n, char text[32])
+{
+    static const char *const act[WEFT_GEMM_ACTS] = {"", "relu", "gelu"};
+    bool bias = n->bias.at != WEFT_COMMAND_NO_REF;
+    snprintf(text, 32, "%s%s%s%s", bias || n->act ? " with " : "", bias ? "bias" : "",
+             bias && n->act ? " and " : "", act[n->act]);
+    return text;
+}
+
+static weft_err refuse(const weft_cudev_gemm *p, const weft_prep *prep)
+{
+    const weft_command_gemm *n = p->now;
+    char text[32];
+    return weft_diag_error(prep->diag, WEFT_ERR_UNSUP, prep->where,
+                           "%s: cuBLASLt %zu has no algorithm for a product of %lld x %lld x "
+                           "%lld in %s%s",
+                           weft_op_get(prep->op)->name, p->gpu->lt->version, (long long)n->m,
+                           (long long)n->n, (long long)n->k, weft_dtype_name(n->dtype),
+                           epilogue_text(n, text));
+}
+
+/* The product by itself: something else does the rest. */
+static void strip(weft_command_gemm *n)
+{
+    n->c.at = n->bias.at = WEFT_COMMAND_NO_REF;
+    n->beta = 0;
+    n->act = WEFT_GEMM_ACT_NONE;
+}
+
+static weft_err choose(weft_cudev_gemm *p, const weft_prep *prep, const weft_command_list *commands,
+                       uint32_t command, bool *bare)
+{
+    bool found = false, may_strip = *bare;
+    *bare = false;
+    WEFT_TRY(weft_cudev__open_handles(p, prep->diag));
+    WEFT_TRY(choose_algo(p, prep, commands, &found));
+    if (!found && may_strip) {
+        weft_cudev__close_handles(p);
+        strip(commands->at[command].gemm);
+        *bare = true;
+        WEFT_TRY(weft_cudev__open_handles(p, prep->diag));
+        WEFT_TRY(choose_algo(p, prep, commands, &found));
+    }
+    return found ? WEFT_ERR_OK : refuse(p, prep);
+}
+
+weft_err weft_cudev__make_gemm(weft_cudev *g, const weft_prep *p, const weft_command_list *commands,
+                               uint32_t command, bool *bare, weft_cudev_gemm **out,
+                               uint64_t *workspace)
+{
+    WEFT_TRY(open_library(g, p->engine->bundle, p->diag));
+    weft_cudev_gemm *to = calloc(1, sizeof *to);
+    if (!to)
+        return WEFT_ERR_NOMEM;
+    to->gpu = g;
+    to->lt = &g->lt->api;
+    to->now = commands->at[command].gemm;
+    weft_err err = choose(to, p, commands, command, bare);
+    if (err != WEFT_ERR_OK) {
+        weft_cudev__free_gemm(to);
+        return err;
+    }
+    *out = to;
+    *workspace = to->workspace;
     return WEFT_ERR_OK;
 }

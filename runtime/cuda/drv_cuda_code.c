@@ -344,3 +344,11 @@ weft_err weft_cudev__run_command(weft_cudev_launch *l, uint32_t i, void *const *
             "cuMemsetD8Async", diag);
     }
 }
+
+weft_err weft_cudev__run_launch(weft_cudev_queue *queue, const weft_bound *launch, weft_diag *diag)
+{
+    weft_cudev_launch *l = launch->state;
+    for (uint32_t i = 0; i < l->commands->n; i++)
+        WEFT_TRY(weft_cudev__run_command(l, i, launch->arg, queue->stream, diag));
+    return WEFT_ERR_OK;
+}

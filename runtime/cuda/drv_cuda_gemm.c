@@ -12,52 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* -- The library ---------------------------------------------------------------------------- */
-
-weft_err weft_cudev__check_blas(weft_cudev *g, weft_cublas_status status, const char *call,
-                                weft_diag *diag)
-{
-    if (status == WEFT_CUBLAS_STATUS_SUCCESS)
-        return WEFT_ERR_OK;
-    /* Its errors do not tell that the device is lost: the driver does. */
-    if (status == WEFT_CUBLAS_STATUS_EXECUTION_FAILED ||
-        status == WEFT_CUBLAS_STATUS_INTERNAL_ERROR)
-        WEFT_TRY(
-            weft_cudev__check(g, g->cu->cuStreamSynchronize(g->load), "cuStreamSynchronize", diag));
-    const char *text = g->lt->api.cublasLtGetStatusString(status);
-    weft_err err = status == WEFT_CUBLAS_STATUS_ALLOC_FAILED       ? WEFT_ERR_NOMEM
-                   : status == WEFT_CUBLAS_STATUS_NOT_SUPPORTED    ? WEFT_ERR_UNSUP
-                   : status == WEFT_CUBLAS_STATUS_NOT_INITIALIZED  ? WEFT_ERR_NODEV
-                   : status == WEFT_CUBLAS_STATUS_ARCH_MISMATCH    ? WEFT_ERR_NODEV
-                   : status == WEFT_CUBLAS_STATUS_EXECUTION_FAILED ? WEFT_ERR_NODEV
-                                                                   : WEFT_ERR_BUG;
-    return weft_diag_error(diag, err, (weft_where){.file = g->name}, "%s: %s (%u)", call,
-                           text ? text : "an error that cuBLASLt has no name for", status);
-}
-
-static weft_err open_library(weft_cudev *g, const weft_bundle *bundle, weft_diag *diag)
-{
-    weft_err err = WEFT_ERR_OK;
-    pthread_mutex_lock(&g->lock);
-    if (!g->lt_handle) {
-        err = weft_libcublaslt__get(diag, &g->lt);
-        if (err == WEFT_ERR_OK)
-            err = weft_cudev__check_blas(g, g->lt->api.cublasLtCreate(&g->lt_handle),
-                                         "cublasLtCreate", diag);
-        if (err == WEFT_ERR_OK)
-            weft_cudev__find_tuning(g, bundle);
-    }
-    pthread_mutex_unlock(&g->lock);
-    return err;
-}
-
-void weft_cudev__close_gemms(weft_cudev *g)
-{
-    if (g->lt_handle)
-        (void)g->lt->api.cublasLtDestroy(g->lt_handle);
-    g->lt_handle = NULL;
-}
-
 /* -- Making --------------------------------------------------------------------------------- */
 
 static unsigned data_type(weft_dtype dtype)
@@ -149,7 +103,7 @@ weft_err weft_cudev__set_bias(weft_cudev_gemm *gemm, weft_cu_deviceptr at, weft_
     return set_desc(gemm, WEFT_CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at, sizeof at, diag);
 }
 
-static void free_handles(weft_cudev_gemm *p)
+void weft_cudev__close_handles(weft_cudev_gemm *p)
 {
     const weft_cublaslt_layout layout[] = {p->a, p->b, p->c, p->d};
     for (size_t i = 0; i < sizeof layout / sizeof *layout; i++)
@@ -161,85 +115,17 @@ static void free_handles(weft_cudev_gemm *p)
     p->desc = NULL;
 }
 
-static weft_err make_handles(weft_cudev_gemm *p, weft_diag *diag)
+weft_err weft_cudev__open_handles(weft_cudev_gemm *p, weft_diag *diag)
 {
     WEFT_TRY(make_desc(p, diag));
     return make_layouts(p, diag);
-}
-
-/* "f16 with bias and gelu" */
-static const char *epilogue_text(const weft_command_gemm *n, char text[32])
-{
-    static const char *const act[WEFT_GEMM_ACTS] = {"", "relu", "gelu"};
-    bool bias = n->bias.at != WEFT_COMMAND_NO_REF;
-    snprintf(text, 32, "%s%s%s%s", bias || n->act ? " with " : "", bias ? "bias" : "",
-             bias && n->act ? " and " : "", act[n->act]);
-    return text;
-}
-
-static weft_err refuse(const weft_cudev_gemm *p, const weft_prep *prep)
-{
-    const weft_command_gemm *n = p->now;
-    char text[32];
-    return weft_diag_error(prep->diag, WEFT_ERR_UNSUP, prep->where,
-                           "%s: cuBLASLt %zu has no algorithm for a product of %lld x %lld x "
-                           "%lld in %s%s",
-                           weft_op_get(prep->op)->name, p->gpu->lt->version, (long long)n->m,
-                           (long long)n->n, (long long)n->k, weft_dtype_name(n->dtype),
-                           epilogue_text(n, text));
-}
-
-/* The product by itself: something else does the rest. */
-static void strip(weft_command_gemm *n)
-{
-    n->c.at = n->bias.at = WEFT_COMMAND_NO_REF;
-    n->beta = 0;
-    n->act = WEFT_GEMM_ACT_NONE;
-}
-
-static weft_err choose(weft_cudev_gemm *p, const weft_prep *prep, const weft_command_list *commands,
-                       uint32_t command, bool *bare)
-{
-    bool found = false, may_strip = *bare;
-    *bare = false;
-    WEFT_TRY(make_handles(p, prep->diag));
-    WEFT_TRY(weft_cudev__choose_algo(p, prep, commands, &found));
-    if (!found && may_strip) {
-        free_handles(p);
-        strip(commands->at[command].gemm);
-        *bare = true;
-        WEFT_TRY(make_handles(p, prep->diag));
-        WEFT_TRY(weft_cudev__choose_algo(p, prep, commands, &found));
-    }
-    return found ? WEFT_ERR_OK : refuse(p, prep);
-}
-
-weft_err weft_cudev__make_gemm(weft_cudev *g, const weft_prep *p, const weft_command_list *commands,
-                               uint32_t command, bool *bare, weft_cudev_gemm **out,
-                               uint64_t *workspace)
-{
-    WEFT_TRY(open_library(g, p->engine->bundle, p->diag));
-    weft_cudev_gemm *to = calloc(1, sizeof *to);
-    if (!to)
-        return WEFT_ERR_NOMEM;
-    to->gpu = g;
-    to->lt = &g->lt->api;
-    to->now = commands->at[command].gemm;
-    weft_err err = choose(to, p, commands, command, bare);
-    if (err != WEFT_ERR_OK) {
-        weft_cudev__free_gemm(to);
-        return err;
-    }
-    *out = to;
-    *workspace = to->workspace;
-    return WEFT_ERR_OK;
 }
 
 void weft_cudev__free_gemm(weft_cudev_gemm *gemm)
 {
     if (!gemm)
         return;
-    free_handles(gemm);
+    weft_cudev__close_handles(gemm);
     free(gemm);
 }
 

@@ -296,14 +296,6 @@ void weft_cudev__free_graph(weft_engine *e, void *data)
 
 /* -- Running -------------------------------------------------------------------------------- */
 
-weft_err weft_cudev__run_launch(weft_cudev_queue *queue, const weft_bound *launch, weft_diag *diag)
-{
-    weft_cudev_launch *l = launch_of(launch);
-    for (uint32_t i = 0; i < l->commands->n; i++)
-        WEFT_TRY(weft_cudev__run_command(l, i, launch->arg, queue->stream, diag));
-    return WEFT_ERR_OK;
-}
-
 weft_err weft_cudev__run_graph(weft_engine *e, void *queue, void *data, weft_diag *diag)
 {
     weft_cudev *g = weft_cudev__of(e);

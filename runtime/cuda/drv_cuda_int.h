@@ -202,11 +202,9 @@ WEFT_MUST_USE weft_err weft_cudev__check_blas(weft_cudev *g, weft_cublas_status 
                                               const char *call, weft_diag *diag);
 WEFT_MUST_USE weft_err weft_cudev__set_bias(weft_cudev_gemm *gemm, weft_cu_deviceptr at,
                                             weft_diag *diag);
-/* Sets the product's algorithm and workspace; *found false: there is none. */
-WEFT_MUST_USE weft_err weft_cudev__choose_algo(weft_cudev_gemm *gemm, const weft_prep *p,
-                                               const weft_command_list *commands, bool *found);
-/* What of the bundle's tunings is for this device and library. */
-void weft_cudev__find_tuning(weft_cudev *g, const weft_bundle *bundle);
+/* cuBLASLt's descriptions of the GEMM and its matrices; open_handles may leave some on an error. */
+WEFT_MUST_USE weft_err weft_cudev__open_handles(weft_cudev_gemm *gemm, weft_diag *diag);
+void weft_cudev__close_handles(weft_cudev_gemm *gemm);
 WEFT_MUST_USE weft_err weft_cudev__multiply(weft_cudev_gemm *gemm, const weft_cudev_operands *at,
                                             weft_cu_stream stream, weft_diag *diag);
 WEFT_MUST_USE weft_err weft_cudev__run_gemm(weft_cudev_gemm *gemm, void *const *arg,
