@@ -1,9 +1,10 @@
 /* libcuda.so.1, libcublasLt.so and libcupti.so: found at run time, so that one program serves
  * machines with and without a GPU. */
-#include "runtime/cuda/drv_cuda_int.h"
+#include "runtime/cuda/cuda_load.h"
 
 #include "base/dynlib.h"
 
+#include <pthread.h>
 #include <string.h>
 
 /* Kinds of need in cuda_syms.def; 1 and 0 stand for themselves. */

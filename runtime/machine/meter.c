@@ -3,7 +3,7 @@
  * Activity is that of NVML's GPM counters (Hopper and later): two samples, and what happened
  * between them, the first when the meter is opened. A GPU whose MIG mode is on, or an older one,
  * does not tell everything. */
-#include "runtime/cuda/drv_cuda_int.h"
+#include "runtime/cuda/cuda_load.h"
 #include "runtime/machine/machine_int.h"
 
 #include <stdio.h>
