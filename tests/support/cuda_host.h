@@ -9,9 +9,12 @@
 #ifndef WEFT_TESTS_SUPPORT_CUDA_HOST_H
 #define WEFT_TESTS_SUPPORT_CUDA_HOST_H
 
+#include "base/file.h"
+#include "base/hash.h"
 #include "base/str.h"
 
 #include <dlfcn.h>
+#include <glob.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -52,54 +55,96 @@ static inline void cuda_host_entries(const char *text, weft_buf *out)
     }
 }
 
-/* The compiler's command; *object is the file that it makes. */
-static inline void cuda_host_compile(const char *text, const char *dir, weft_buf *object)
+/* -- Compiled kernels, kept ----------------------------------------------------------------- */
+
+static inline uint64_t cuda_host_hash_file(const char *path, uint64_t hash)
 {
-    weft_buf source = {0}, command = {0};
+    weft_file file = {0};
+    weft_diag *diag = weft_diag_create();
+    if (weft_file_map(path, diag, &file) == WEFT_ERR_OK)
+        hash = weft_hash64(file.at, file.len, hash);
+    weft_file_unmap(&file);
+    weft_diag_destroy(diag);
+    return hash;
+}
+
+/* Of everything that the object depends on: the text, the headers, the compiler, its options. */
+static inline uint64_t cuda_host_hash(const char *text)
+{
+    static const char *const also[] = {WEFT_SOURCE_DIR "/tests/support/cuda_emu.h",
+                                       WEFT_SOURCE_DIR "/tests/support/cuda_host.h"};
+    uint64_t hash = weft_hash64(text, strlen(text), 0);
+    hash = weft_hash64(WEFT_CXX_VERSION, strlen(WEFT_CXX_VERSION), hash);
+    for (size_t i = 0; i < sizeof also / sizeof *also; i++)
+        hash = cuda_host_hash_file(also[i], hash);
+    glob_t headers;
+    if (glob(WEFT_SOURCE_DIR "/codegen/cuda/*.cuh", 0, NULL, &headers) == 0) {
+        for (size_t i = 0; i < headers.gl_pathc; i++)
+            hash = cuda_host_hash_file(headers.gl_pathv[i], hash);
+        globfree(&headers);
+    }
+    return hash;
+}
+
+static inline void cuda_host_compile(const char *text, const char *dir, const char *object)
+{
+    weft_buf source = {0}, command = {0}, entries = {0};
     weft_buf_printf(&source, "%s/kernels.cpp", dir);
     FILE *f = fopen(source.at, "w");
     assert_non_null(f);
-    weft_buf entries = {0};
     cuda_host_entries(text, &entries);
     fprintf(f, "%s\n%s", text, entries.at ? entries.at : "");
     assert_int_equal(fclose(f), 0);
-    weft_buf_printf(object, "%s/kernels.so", dir);
     weft_buf_printf(&command,
                     WEFT_CXX " -std=c++17 -O1 -w -fPIC -shared -ffp-contract=off"
                              " -I" WEFT_SOURCE_DIR "/codegen/cuda"
                              " -include " WEFT_SOURCE_DIR "/tests/support/cuda_emu.h"
-                             " -o %s %s 2>%s/log || { head -c 4000 %s/log; exit 1; }",
-                    object->at, source.at, dir, dir);
+                             " -o %s/kernels.so %s 2>%s/log || { head -c 4000 %s/log; exit 1; }",
+                    dir, source.at, dir, dir);
     if (system(command.at) != 0)
         fail_msg("the host's compiler refuses %s", source.at);
-    unlink(source.at);
+    command.len = 0;
+    weft_buf_printf(&command, "%s/kernels.so", dir);
+    /* One rename: another test that compiles the same text sees all of it or nothing. */
+    if (rename(command.at, object) != 0)
+        fail_msg("%s cannot be written", object);
     weft_buf_finish(&source);
     weft_buf_finish(&command);
     weft_buf_finish(&entries);
 }
 
-/* Skips the test without a compiler. */
+static inline void cuda_host_remove(char *dir)
+{
+    weft_buf command = {0};
+    weft_buf_printf(&command, "rm -rf %s", dir);
+    assert_int_equal(system(command.at), 0);
+    weft_buf_finish(&command);
+}
+
+/* The shared object of the kernels of `text`. Objects are kept in WEFT_KERNEL_CACHE by the hash of
+ * what they are made of, so that the sanitizer build and the release build compile each once.
+ * Skips the test without a compiler. */
 static inline cuda_host *cuda_host_build(const char *text)
 {
     if (WEFT_CXX[0] == '\0') {
         print_message("no C++ compiler was found when this was built\n");
         skip();
     }
-    char dir[] = "/tmp/weft-cuda-XXXXXX";
-    assert_non_null(mkdtemp(dir));
     weft_buf object = {0};
-    cuda_host_compile(text, dir, &object);
+    weft_buf_printf(&object, WEFT_KERNEL_CACHE "/%016llx.so",
+                    (unsigned long long)cuda_host_hash(text));
+    if (access(object.at, R_OK) != 0) {
+        char dir[] = WEFT_KERNEL_CACHE "/making-XXXXXX";
+        (void)mkdir(WEFT_KERNEL_CACHE, 0777);
+        assert_non_null(mkdtemp(dir));
+        cuda_host_compile(text, dir, object.at);
+        cuda_host_remove(dir);
+    }
     cuda_host *h = calloc(1, sizeof *h);
     assert_non_null(h);
     h->object = dlopen(object.at, RTLD_NOW | RTLD_LOCAL);
     if (h->object == NULL)
         fail_msg("%s", dlerror());
-    unlink(object.at);
-    weft_buf log = {0};
-    weft_buf_printf(&log, "%s/log", dir);
-    unlink(log.at);
-    rmdir(dir);
-    weft_buf_finish(&log);
     weft_buf_finish(&object);
     return h;
 }

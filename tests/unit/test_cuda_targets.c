@@ -1,6 +1,8 @@
 /* Kernels of products, convolutions and attention, of the shapes that common models have, compiled
  * by NVRTC for every architecture: what they take of registers, shared and local memory, and how
- * many blocks a multiprocessor then holds. Skipped where there is no NVRTC. */
+ * many blocks a multiprocessor then holds. Skipped where there is no NVRTC.
+ *
+ * ctest label: slow (NVRTC takes the time, and sanitizers cannot look into NVRTC). */
 #include "codegen/codegen.h"
 #include "estimator/estimator.h"
 #include "ir/ir.h"
