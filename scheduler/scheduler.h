@@ -63,7 +63,7 @@ WEFT_MUST_USE weft_err weft_set_load(const char *path, weft_arena *arena, weft_d
                                      weft_set *out);
 /* true for names that are safe in URLs, file names and labels: [A-Za-z0-9][A-Za-z0-9_.-]*, at most
  * 128 bytes. */
-bool weft_model_name_valid(const char *name);
+bool weft_set_name_valid(const char *name);
 
 /* -- Fleets --------------------------------------------------------------------------------- */
 

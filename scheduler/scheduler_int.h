@@ -41,12 +41,12 @@ uint32_t weft_yaml__line(const yaml_node_t *node); /* from 1; 0 for NULL */
 
 /* -- Slices ----------------------------------------------------------------------------------- */
 
-typedef enum weft_slice_kind {
+typedef enum weft_fleet_slice_kind {
     WEFT_SLICE_WHOLE,
     WEFT_SLICE_MIG,
     WEFT_SLICE_MPS,
     WEFT_SLICE_CORES
-} weft_slice_kind;
+} weft_fleet_slice_kind;
 
 enum {
     WEFT_MPS_CLIENTS_MAX = 48, /* per device, NVIDIA MIG user guide */
@@ -56,8 +56,8 @@ enum {
 };
 
 /* A slice name of a fleet row, as numbers. */
-typedef struct weft_slice_spec {
-    weft_slice_kind kind; /* MIG for "3g.40gb/50%" too: an MPS share of an instance */
+typedef struct weft_fleet_slice {
+    weft_fleet_slice_kind kind; /* MIG for "3g.40gb/50%" too: an MPS share of an instance */
     char name[WEFT_SLICE_NAME_MAX];
     double share;       /* of the device's compute units */
     double weight;      /* of the device; the weights on one device never exceed 1 together */
@@ -65,20 +65,20 @@ typedef struct weft_slice_spec {
     uint32_t cores;
     uint32_t percent; /* of the device (MPS) or of the instance (MIG); 0: no share */
     const weft_mig_profile *mig;
-} weft_slice_spec;
+} weft_fleet_slice;
 
 /* An MPS share inside a MIG instance. */
-bool weft_slice__is_nested(const weft_slice_spec *spec);
+bool weft_fleet_slice__is_nested(const weft_fleet_slice *spec);
 
 /* MPS processes that a MIG instance can hold, in proportion to its compute slots. */
-uint32_t weft_mig__clients_max(const weft_mig_profile *mig);
+uint32_t weft_fleet__mig_clients_max(const weft_mig_profile *mig);
 /* The row of `fleet` of a device type; NULL: none. */
 const weft_fleet_device *weft_fleet__row(const weft_fleet *fleet, const char *type);
 uint64_t weft_fleet__mem(const weft_fleet_device *row);
 double weft_fleet__price(const weft_fleet_device *row);
 /* false, and a reason in *why, when the row cannot have such a slice. */
-bool weft_slice__resolve(const weft_fleet_device *row, const char *name, weft_slice_spec *out,
-                         const char **why);
+bool weft_fleet_slice__resolve(const weft_fleet_device *row, const char *name,
+                               weft_fleet_slice *out, const char **why);
 
 /* -- Plans and demands in order (derived_fields.c)
  * -------------------------------------------------- */
@@ -108,7 +108,7 @@ WEFT_MUST_USE weft_err weft_apps__resolve(const weft_problem *problem, bool assi
 /* -- Load formulas (slo.c states them) -------------------------------------------------------- */
 
 /* Where the numbers of one placement come from. */
-typedef struct weft_load_in {
+typedef struct weft_slo_load_in {
     const weft_rules *rules;
     const weft_demand *demand;
     const weft_profile_point *point;
@@ -117,14 +117,14 @@ typedef struct weft_load_in {
     double cycle_us;   /* sum of exec_us over all placements of the slice */
     bool alone;        /* the only placement of its slice */
     double rate_per_s; /* requests assigned */
-} weft_load_in;
+} weft_slo_load_in;
 
-typedef struct weft_load {
+typedef struct weft_slo_load {
     double capacity_per_s, latency_us;
-} weft_load;
+} weft_slo_load;
 
 /* true when the numbers of a point can be used at all: finite and positive time. */
-bool weft_profile__usable(const weft_profile_point *point);
+bool weft_point__usable(const weft_profile_point *point);
 /* SLO of a demand under the rules, us; 0: none. */
 double weft_rules__slo_us(const weft_rules *rules, const weft_demand *demand);
 /* Least SLO, us, under which a batch may take so long. */
@@ -133,11 +133,11 @@ double weft_rules__least_slo_us(const weft_rules *rules, double exec_us);
 bool weft_rules__allow(const weft_rules *rules, const weft_demand *demand, double exec_us);
 /* Whether so many processes of one model may share a slice. */
 bool weft_rules__allow_procs(const weft_rules *rules, uint32_t procs);
-weft_load weft_load__compute(const weft_load_in *in);
+weft_slo_load weft_slo__load(const weft_slo_load_in *in);
 /* Requests per second of the point alone on its slice. */
-double weft_load__peak_per_s(const weft_profile_point *point, double exec_us);
+double weft_point__peak_per_s(const weft_profile_point *point, double exec_us);
 /* Bytes of one placement; 0: not known. */
-uint64_t weft_load__mem(const weft_profile_point *point);
+uint64_t weft_point__mem_bytes(const weft_profile_point *point);
 /* Power of what is executed: the sum of rate / batch * joules. Not known as soon as one profile
  * point that carries load has no energy. */
 typedef struct weft_power {
@@ -173,13 +173,13 @@ typedef struct weft_shape {
     const weft_fleet_device *row; /* NULL: not in the fleet */
     bool known;                   /* the row can have such slices */
     const char *why;              /* not known: the reason */
-    weft_slice_spec spec;         /* memory without the reserve of the rules */
+    weft_fleet_slice spec;        /* memory without the reserve of the rules */
 } weft_shape;
 
 /* One way to run a model: a slice, a batch and what follows from them. */
 typedef struct weft_option {
     const weft_fleet_device *row;
-    weft_slice_spec spec;
+    weft_fleet_slice spec;
     const weft_profile_point *point;
     uint32_t shape; /* index into the option table's shapes */
     double exec_us, peak_per_s;
@@ -222,7 +222,7 @@ const weft_shape *weft_option_table__shape(const weft_option_table *table, const
                                            const char *slice);
 /* A slice of the fleet as the rules see it, whether a profile names it or not; false: *why. */
 bool weft_option_table__spec(const weft_option_table *table, const char *device, const char *slice,
-                             weft_slice_spec *out, const char **why);
+                             weft_fleet_slice *out, const char **why);
 /* The usable point of a demand; NULL: none. O(log n). */
 const weft_known *weft_option_table__find(const weft_option_table *table, uint32_t demand,
                                           const weft_shape *shape, uint32_t batch, uint32_t procs);
@@ -256,7 +256,7 @@ typedef struct weft_member {
 typedef struct weft_builder_slice {
     uint32_t device, id;
     int32_t mig_start; /* -1 without MIG */
-    weft_slice_spec spec;
+    weft_fleet_slice spec;
     uint32_t shape;
     uint32_t before; /* the slice put on the device before this one; UINT32_MAX: none */
     WEFT_VEC(weft_member) members;
@@ -271,8 +271,8 @@ typedef struct weft_builder_instance {
 
 typedef struct weft_builder_device {
     const weft_fleet_device *row;
-    weft_slice_kind kind; /* of its slices */
-    uint32_t nth;         /* among the devices of its row */
+    weft_fleet_slice_kind kind; /* of its slices */
+    uint32_t nth;               /* among the devices of its row */
     uint32_t n_slice;
     uint32_t last;                   /* slice put last; UINT32_MAX: none */
     uint32_t mig_taken;              /* memory slots */
@@ -324,7 +324,7 @@ bool weft_builder__add(weft_builder *builder, uint32_t demand, const weft_option
 /* Opens an empty device for slices of one kind; UINT32_MAX: the fleet has no more of them. Devices
  * that stay empty are not in the plan. */
 uint32_t weft_builder__open(weft_builder *builder, const weft_fleet_device *row,
-                            weft_slice_kind kind);
+                            weft_fleet_slice_kind kind);
 /* Adds a slice on that device. `mig_start`: start slot of a MIG instance (of a share: of its
  * instance, which is made if it is not there), index of a CPU slice; -1: any that is free. false,
  * and nothing changed, without room or when the option cannot carry the rate. */
@@ -365,9 +365,9 @@ typedef bool (*weft_pool_fits)(void *user, uint32_t device, int32_t start);
 uint32_t weft_pool__find(const weft_builder *builder, const weft_option *option, bool best,
                          weft_pool_fits fits, void *user, int32_t *start);
 /* First free start slot of a profile, -1: none. */
-int32_t weft_mig__start(const weft_mig_profile *mig, uint32_t taken);
+int32_t weft_pool__mig_start(const weft_mig_profile *mig, uint32_t taken);
 /* Whether models on other slices slow this one down. */
-bool weft_slice__has_neighbours(const weft_slice_spec *spec);
+bool weft_builder__has_neighbours(const weft_fleet_slice *spec);
 /* Whether every member of a slice, and of its neighbours, keeps its rate and its SLO. */
 bool weft_builder__keeps_slos(const weft_builder *builder, uint32_t slice);
 void weft_builder__undo_join(weft_builder *builder,

@@ -24,7 +24,7 @@ enum { UNITS = 700, KNAPSACK_MAX = 1 << 16, KNAPSACK_STEPS_MAX = 1 << 18 };
 
 static double weight_of(const weft_rules *rules, const weft_option *o)
 {
-    bool shares = o->spec.kind == WEFT_SLICE_MPS || weft_slice__is_nested(&o->spec);
+    bool shares = o->spec.kind == WEFT_SLICE_MPS || weft_fleet_slice__is_nested(&o->spec);
     if (rules->oversubscribe && shares)
         return fmin(o->spec.weight, (double)o->point->procs / WEFT_MPS_CLIENTS_MAX);
     return o->spec.weight;

@@ -17,7 +17,7 @@
 #include <string.h>
 
 enum {
-    KINDS = 4, /* weft_slice_kind; pools of instances follow, one for each MIG profile */
+    KINDS = 4, /* weft_fleet_slice_kind; pools of instances follow, one for each MIG profile */
     SIXTEENTHS = 17,
     KEYS_MAX = WEFT_FLEET_CORES_MAX + 1,
 };
@@ -217,7 +217,7 @@ void weft_pool__remove_instance(weft_builder *builder, uint32_t device, uint32_t
 
 /* -- Finding ---------------------------------------------------------------------------------- */
 
-int32_t weft_mig__start(const weft_mig_profile *mig, uint32_t taken)
+int32_t weft_pool__mig_start(const weft_mig_profile *mig, uint32_t taken)
 {
     uint32_t range = (1u << mig->slots) - 1;
     /* A 3g takes the right half first: on the left it would block slot 3, which a 1g could use
@@ -240,7 +240,7 @@ static uint32_t taken_of(const weft_builder *builder, const weft_option *o, uint
                                                                                          : NONE;
     switch (o->spec.kind) {
     case WEFT_SLICE_MIG:
-        return weft_mig__start(o->spec.mig, key / 8) >= 0 ? key % 8 : NONE;
+        return weft_pool__mig_start(o->spec.mig, key / 8) >= 0 ? key % 8 : NONE;
     case WEFT_SLICE_CORES:
         return key;
     default:
@@ -283,7 +283,7 @@ uint32_t weft_pool__find(const weft_builder *builder, const weft_option *o, bool
     const struct weft_pool *p = builder->pool;
     uint32_t x;
     *start = -1;
-    if (weft_slice__is_nested(&o->spec)) {
+    if (weft_fleet_slice__is_nested(&o->spec)) {
         x = find_in(builder, instance_pool(builder, o->row, o->spec.mig), o, best, true, fits,
                     user);
         if (x != NONE) {

@@ -58,7 +58,8 @@ static void resolve_shape(const weft_problem *problem, weft_shape *shape)
     shape->row = weft_fleet__row(problem->fleet, shape->device);
     shape->why = "the fleet has no such device";
     if (shape->row)
-        shape->known = weft_slice__resolve(shape->row, shape->slice, &shape->spec, &shape->why);
+        shape->known =
+            weft_fleet_slice__resolve(shape->row, shape->slice, &shape->spec, &shape->why);
     if (problem->rules.mem_reserve > 0)
         shape->spec.mem_bytes =
             (uint64_t)((double)shape->spec.mem_bytes * (1 - problem->rules.mem_reserve));
@@ -99,7 +100,7 @@ const weft_shape *weft_option_table__shape(const weft_option_table *table, const
 }
 
 bool weft_option_table__spec(const weft_option_table *table, const char *device, const char *slice,
-                             weft_slice_spec *out, const char **why)
+                             weft_fleet_slice *out, const char **why)
 {
     const weft_shape *shape = weft_option_table__shape(table, device, slice);
     weft_shape own = {.device = device, .slice = slice};
@@ -225,7 +226,7 @@ const weft_known *weft_option_table__find(const weft_option_table *table, uint32
     }
     if (lo == table->n_known[demand] || known[lo].shape != want ||
         known[lo].point->procs != procs || known[lo].point->batch != batch ||
-        !weft_profile__usable(known[lo].point))
+        !weft_point__usable(known[lo].point))
         return NULL;
     return &known[lo];
 }
@@ -238,15 +239,15 @@ weft_verdict weft_option_table__judge(const weft_option_table *table, uint32_t d
     const weft_demand *d = &table->problem->demands->at[demand];
     const weft_shape *shape = &table->shape[k->shape];
     const weft_profile_point *p = k->point;
-    if (!shape->row || !weft_profile__usable(p))
+    if (!shape->row || !weft_point__usable(p))
         return WEFT_VERDICT_NO_DEVICE;
     if (!shape->known)
         return WEFT_VERDICT_NO_SLICE;
     if (!weft_rules__allow_procs(&table->problem->rules, p->procs) ||
         (shape->spec.kind != WEFT_SLICE_CORES && p->procs > WEFT_MPS_CLIENTS_MAX) ||
-        (shape->spec.mig && p->procs > weft_mig__clients_max(shape->spec.mig)))
+        (shape->spec.mig && p->procs > weft_fleet__mig_clients_max(shape->spec.mig)))
         return WEFT_VERDICT_RULES;
-    if (shape->spec.mem_bytes && weft_load__mem(p) > shape->spec.mem_bytes)
+    if (shape->spec.mem_bytes && weft_point__mem_bytes(p) > shape->spec.mem_bytes)
         return WEFT_VERDICT_MEMORY;
     return weft_rules__allow(&table->problem->rules, d, k->exec_us) ? WEFT_VERDICT_POSSIBLE
                                                                     : WEFT_VERDICT_SLO;
@@ -296,8 +297,8 @@ static void list_options(weft_option_table *table, uint32_t demand, weft_arena *
                                   .point = k->point,
                                   .shape = k->shape,
                                   .exec_us = k->exec_us,
-                                  .peak_per_s = weft_load__peak_per_s(k->point, k->exec_us),
-                                  .mem_bytes = weft_load__mem(k->point),
+                                  .peak_per_s = weft_point__peak_per_s(k->point, k->exec_us),
+                                  .mem_bytes = weft_point__mem_bytes(k->point),
                                   .use = weft_point__pressure(shape->row, k->point)};
     }
     table->option[demand] = option;
@@ -408,7 +409,7 @@ weft_err weft_option_table__refuse(const weft_option_table *table, uint32_t dema
         weft_verdict v = weft_option_table__judge(table, demand, k);
         best = v < best ? v : best;
         if (v == WEFT_VERDICT_MEMORY &&
-            (!least || weft_load__mem(k->point) < weft_load__mem(least->point)))
+            (!least || weft_point__mem_bytes(k->point) < weft_point__mem_bytes(least->point)))
             least = k;
         if (v == WEFT_VERDICT_MEMORY && table->shape[k->shape].spec.mem_bytes > mem_has)
             mem_has = table->shape[k->shape].spec.mem_bytes;
@@ -428,7 +429,7 @@ weft_err weft_option_table__refuse(const weft_option_table *table, uint32_t dema
     if (best == WEFT_VERDICT_MEMORY)
         return weft_diag_error(
             diag, WEFT_ERR_INFEASIBLE, where, "needs %llu bytes, the largest slice has %llu",
-            (unsigned long long)weft_load__mem(least->point), (unsigned long long)mem_has);
+            (unsigned long long)weft_point__mem_bytes(least->point), (unsigned long long)mem_has);
     if (best == WEFT_VERDICT_RULES)
         return weft_diag_error(diag, WEFT_ERR_INFEASIBLE, where,
                                "no profile with as few processes on a slice as the rules and the "

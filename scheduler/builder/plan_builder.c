@@ -96,7 +96,7 @@ static bool fits_nested(const weft_builder *builder, const weft_builder_device *
         return false;
     *out = start;
     return at->mig == o->spec.mig && fits_percent(builder, o, at->percent) &&
-           at->clients + o->point->procs <= weft_mig__clients_max(at->mig) &&
+           at->clients + o->point->procs <= weft_fleet__mig_clients_max(at->mig) &&
            fits_memory(o, at->mem_bytes) && !builder->problem->rules.isolated;
 }
 
@@ -105,7 +105,7 @@ static bool fits_mig(const weft_builder_device *device, const weft_option *o, in
 {
     uint32_t range = (1u << o->spec.mig->slots) - 1;
     if (start < 0)
-        start = weft_mig__start(o->spec.mig, device->mig_taken);
+        start = weft_pool__mig_start(o->spec.mig, device->mig_taken);
     if (start < 0 || start > 7 || !(o->spec.mig->starts & 1u << start) ||
         device->mig_taken & range << start)
         return false;
@@ -126,7 +126,7 @@ bool weft_builder__fits(const weft_builder *builder, const weft_builder_device *
     case WEFT_SLICE_WHOLE:
         return device->n_slice == 0;
     case WEFT_SLICE_MIG:
-        if (weft_slice__is_nested(&o->spec) && start >= 0 && start < 8 && device->instance &&
+        if (weft_fleet_slice__is_nested(&o->spec) && start >= 0 && start < 8 && device->instance &&
             device->instance[start].mig)
             return fits_nested(builder, device, o, start, out);
         return fits_mig(device, o, start, out);
@@ -140,15 +140,16 @@ bool weft_builder__fits(const weft_builder *builder, const weft_builder_device *
 
 /* -- Interference ----------------------------------------------------------------------------- */
 
-bool weft_slice__has_neighbours(const weft_slice_spec *spec)
+bool weft_builder__has_neighbours(const weft_fleet_slice *spec)
 {
-    return spec->kind == WEFT_SLICE_MPS || weft_slice__is_nested(spec);
+    return spec->kind == WEFT_SLICE_MPS || weft_fleet_slice__is_nested(spec);
 }
 
 /* Whether slices a and b of one device run at the same time on the same units. */
 static bool are_neighbours(const weft_builder_slice *a, const weft_builder_slice *b)
 {
-    return a != b && weft_slice__has_neighbours(&a->spec) && weft_slice__has_neighbours(&b->spec) &&
+    return a != b && weft_builder__has_neighbours(&a->spec) &&
+           weft_builder__has_neighbours(&b->spec) &&
            (a->spec.kind == WEFT_SLICE_MPS || a->mig_start == b->mig_start);
 }
 
@@ -174,7 +175,7 @@ static double slowdown_of(const weft_builder *builder, const weft_builder_slice 
                           const weft_member *member)
 {
     const weft_interference *coeff = &builder->problem->interference;
-    if (!weft_slice__has_neighbours(&slice->spec) || !weft_interference__any(coeff))
+    if (!weft_builder__has_neighbours(&slice->spec) || !weft_interference__any(coeff))
         return 1;
     return weft_interference__factor(coeff, member->option->use, use_of_others(builder, slice));
 }
@@ -188,19 +189,19 @@ static double cycle_of(const weft_builder *builder, const weft_builder_slice *sl
     return cycle_us;
 }
 
-static weft_load load_of(const weft_builder *builder, const weft_builder_slice *slice,
-                         const weft_member *member, double cycle_us)
+static weft_slo_load load_of(const weft_builder *builder, const weft_builder_slice *slice,
+                             const weft_member *member, double cycle_us)
 {
     double slowdown = slowdown_of(builder, slice, member);
-    weft_load_in in = {.rules = &builder->problem->rules,
-                       .demand = &builder->demands->at[member->demand],
-                       .point = member->option->point,
-                       .exec_us = member->option->exec_us * slowdown,
-                       .slowdown = slowdown,
-                       .cycle_us = cycle_us,
-                       .alone = slice->members.len == 1,
-                       .rate_per_s = member->rate_per_s};
-    return weft_load__compute(&in);
+    weft_slo_load_in in = {.rules = &builder->problem->rules,
+                           .demand = &builder->demands->at[member->demand],
+                           .point = member->option->point,
+                           .exec_us = member->option->exec_us * slowdown,
+                           .slowdown = slowdown,
+                           .cycle_us = cycle_us,
+                           .alone = slice->members.len == 1,
+                           .rate_per_s = member->rate_per_s};
+    return weft_slo__load(&in);
 }
 
 /* Whether every member of a slice keeps its rate and its SLO. */
@@ -211,7 +212,7 @@ static bool keeps_slos(const weft_builder *builder, const weft_builder_slice *sl
     for (uint32_t i = 0; i < slice->members.len; i++) {
         const weft_member *m = &slice->members.at[i];
         const weft_demand *demand = &builder->demands->at[m->demand];
-        weft_load load = load_of(builder, slice, m, cycle_us);
+        weft_slo_load load = load_of(builder, slice, m, cycle_us);
         double exec_us = m->option->exec_us * slowdown_of(builder, slice, m);
         if (m->rate_per_s > load.capacity_per_s * (1 + slack) ||
             !weft_rules__allow(rules, demand, exec_us))
@@ -228,7 +229,7 @@ bool weft_builder__keeps_slos(const weft_builder *builder, uint32_t index)
     const weft_builder_slice *slice = &builder->slices.at[index];
     if (!keeps_slos(builder, slice))
         return false;
-    if (!weft_slice__has_neighbours(&slice->spec) ||
+    if (!weft_builder__has_neighbours(&slice->spec) ||
         !weft_interference__any(&builder->problem->interference))
         return true;
     for (uint32_t i = builder->devices.at[slice->device].last; i != UINT32_MAX;
@@ -247,7 +248,7 @@ static void log_undo(weft_builder *builder, weft_undo_record record)
 }
 
 uint32_t weft_builder__open(weft_builder *builder, const weft_fleet_device *row,
-                            weft_slice_kind kind)
+                            weft_fleet_slice_kind kind)
 {
     uint32_t *opened = &builder->opened[row - builder->fleet->device];
     if (*opened == row->count)
@@ -299,7 +300,7 @@ static void count_slice(weft_builder *builder, const weft_builder_slice *slice,
 {
     weft_builder_device *device = &builder->devices.at[slice->device];
     weft_pool__remove(builder, slice->device);
-    if (weft_slice__is_nested(&o->spec)) {
+    if (weft_fleet_slice__is_nested(&o->spec)) {
         count_nested(builder, slice, o, sign);
     } else if (o->spec.kind == WEFT_SLICE_MIG) {
         device->mig_taken ^= ((1u << o->spec.mig->slots) - 1) << slice->mig_start;
@@ -414,7 +415,7 @@ static bool fits_wish(void *user, uint32_t device, int32_t start)
     int32_t at;
     if (!weft_builder__fits(w->look, &w->look->devices.at[device], o, start, &at))
         return false;
-    if (!w->builder || !weft_slice__has_neighbours(&o->spec) ||
+    if (!w->builder || !weft_builder__has_neighbours(&o->spec) ||
         !weft_interference__any(&w->look->problem->interference))
         return true;
     uint32_t mark = weft_builder__mark(w->builder);
@@ -459,7 +460,8 @@ bool weft_builder__put(weft_builder *builder, uint32_t device, int32_t mig_start
     int32_t at;
     if (device >= builder->devices.len)
         return false;
-    if (mig_start < 0 && weft_slice__is_nested(&o->spec) && builder->devices.at[device].instance)
+    if (mig_start < 0 && weft_fleet_slice__is_nested(&o->spec) &&
+        builder->devices.at[device].instance)
         for (int32_t i = 0; i < 8; i++)
             if (builder->devices.at[device].instance[i].mig == o->spec.mig &&
                 weft_builder__fits(builder, &builder->devices.at[device], o, i, &at) &&
@@ -502,7 +504,7 @@ static weft_placement describe(const weft_builder *builder, const weft_builder_s
                                const weft_member *member, double cycle_us)
 {
     const weft_profile_point *point = member->option->point;
-    weft_load load = load_of(builder, slice, member, cycle_us);
+    weft_slo_load load = load_of(builder, slice, member, cycle_us);
     return (weft_placement){.model = builder->demands->at[member->demand].model,
                             .type = member->option->row->type,
                             .slice = builder->table.shape[slice->shape].slice,

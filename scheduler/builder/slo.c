@@ -36,7 +36,7 @@
 
 static const double flush_guard = 0.05;
 
-bool weft_profile__usable(const weft_profile_point *point)
+bool weft_point__usable(const weft_profile_point *point)
 {
     return point->batch > 0 && point->procs > 0 && isfinite(point->cost.time_us) &&
            point->cost.time_us > 0 && isfinite(point->throughput_per_s) &&
@@ -112,35 +112,35 @@ bool weft_rules__allow_procs(const weft_rules *rules, uint32_t procs)
 
 /* -- Loads ------------------------------------------------------------------------------------ */
 
-double weft_load__peak_per_s(const weft_profile_point *point, double exec_us)
+double weft_point__peak_per_s(const weft_profile_point *point, double exec_us)
 {
     if (point->throughput_per_s > 0)
         return point->throughput_per_s;
     return (double)point->batch * point->procs * 1e6 / exec_us;
 }
 
-weft_load weft_load__compute(const weft_load_in *in)
+weft_slo_load weft_slo__load(const weft_slo_load_in *in)
 {
     const weft_profile_point *p = in->point;
     double slo_us = weft_rules__slo_us(in->rules, in->demand);
     double wait_us = 0;
     if (!in->alone)
-        return (weft_load){.capacity_per_s = p->batch * 1e6 / in->cycle_us,
-                           .latency_us = in->cycle_us + in->exec_us};
+        return (weft_slo_load){.capacity_per_s = p->batch * 1e6 / in->cycle_us,
+                               .latency_us = in->cycle_us + in->exec_us};
     if (slo_us > 0 && in->rate_per_s > 0) {
         double fill_us = (p->batch - 1) * 1e6 / in->rate_per_s;
         double flush_us = slo_us - in->exec_us - flush_guard * slo_us;
         wait_us = fmax(0, fmin(fill_us, flush_us));
     }
     /* A measured throughput is one without co-runners. */
-    double peak = weft_load__peak_per_s(p, in->exec_us);
+    double peak = weft_point__peak_per_s(p, in->exec_us);
     if (p->throughput_per_s > 0 && in->slowdown > 1)
         peak /= in->slowdown;
-    return (weft_load){.capacity_per_s = peak,
-                       .latency_us = fmax(wait_us, in->exec_us) + in->exec_us};
+    return (weft_slo_load){.capacity_per_s = peak,
+                           .latency_us = fmax(wait_us, in->exec_us) + in->exec_us};
 }
 
-uint64_t weft_load__mem(const weft_profile_point *point)
+uint64_t weft_point__mem_bytes(const weft_profile_point *point)
 {
     if (point->cost.mreq_bytes > UINT64_MAX / point->procs)
         return UINT64_MAX;
@@ -219,7 +219,7 @@ weft_err weft_demands__check(const weft_demands *demands, weft_diag *diag)
     for (size_t i = 0; i < demands->n; i++) {
         const weft_demand *d = &demands->at[i];
         weft_where where = {.item = d->model};
-        if (!weft_model_name_valid(d->model))
+        if (!weft_set_name_valid(d->model))
             return weft_diag_error(diag, WEFT_ERR_INPUT, where, "model name is not usable");
         if (!isfinite(d->slo_us) || d->slo_us < 0 || !isfinite(d->rate_per_s) || d->rate_per_s < 0)
             return weft_diag_error(diag, WEFT_ERR_INPUT, where,

@@ -70,7 +70,7 @@ static uint64_t mem_of_others(const weft_builder *builder, const weft_builder_sl
 {
     const weft_builder_device *device = &builder->devices.at[slice->device];
     uint64_t own = sum_mem(slice->members.at, slice->members.len);
-    if (weft_slice__is_nested(&slice->spec))
+    if (weft_fleet_slice__is_nested(&slice->spec))
         return device->instance[slice->mig_start].mem_bytes - own;
     if (slice->spec.kind == WEFT_SLICE_MPS || slice->spec.kind == WEFT_SLICE_CORES)
         return device->mem_bytes - own;
@@ -111,7 +111,7 @@ static void recount_mem(weft_builder *builder, const weft_builder_slice *slice, 
                         uint64_t new_bytes)
 {
     weft_builder_device *device = &builder->devices.at[slice->device];
-    if (weft_slice__is_nested(&slice->spec)) {
+    if (weft_fleet_slice__is_nested(&slice->spec)) {
         weft_pool__remove_instance(builder, slice->device, (uint32_t)slice->mig_start);
         device->instance[slice->mig_start].mem_bytes += new_bytes - old_bytes;
         weft_pool__insert_instance(builder, slice->device, (uint32_t)slice->mig_start);
@@ -204,7 +204,7 @@ bool weft_builder__share(weft_builder *builder, uint32_t index, uint32_t demand,
         !can_share(builder, slice, member, n))
         return false;
     uint32_t mark = weft_builder__mark(builder);
-    if ((commit || weft_slice__has_neighbours(&slice->spec)) && !join(builder, index, member, n))
+    if ((commit || weft_builder__has_neighbours(&slice->spec)) && !join(builder, index, member, n))
         return false;
     if (!commit)
         weft_builder__undo(builder, mark);

@@ -163,7 +163,7 @@ static weft_err make_workers(export_ctx *ctx)
     for (size_t i = 0; i < plan->n; i++) {
         const weft_placement *p = at[i];
         export_worker one = {.device = p->device};
-        if (!weft_model_name_valid(p->model))
+        if (!weft_set_name_valid(p->model))
             return fail(ctx, NULL, "no name of a model:", p->model);
         WEFT_TRY(read_slice(ctx, p, &one));
         export_worker *last = ctx->n_worker ? &ctx->worker[ctx->n_worker - 1] : NULL;

@@ -13,7 +13,7 @@ typedef struct export_worker {
     const char *name;      /* DNS label: prefix, device, slice */
     uint32_t node, device; /* device: of the plan */
     uint32_t gpu;          /* index among the GPUs of its node */
-    weft_slice_kind kind;
+    weft_fleet_slice_kind kind;
     const char *type, *slice;
     uint32_t percent;  /* of an MPS share */
     uint32_t nth;      /* among the instances of this MIG profile on its GPU, by start slot */
@@ -31,7 +31,7 @@ typedef struct export_worker {
 typedef struct export_node {
     const char *name; /* DNS label */
     const char *type;
-    weft_slice_kind kind;
+    weft_fleet_slice_kind kind;
     uint32_t n_gpu;
     uint32_t first, n; /* workers */
 } export_node;
@@ -76,30 +76,30 @@ const char *weft_export__command(const export_ctx *ctx, const export_worker *w,
 /* -- YAML (export_yaml.c), by libyaml's emitter -------------------------------------------------
  */
 
-typedef struct weft_yaml_out {
+typedef struct weft_export_yaml {
     yaml_emitter_t emitter;
     weft_buf buf;
     bool open, failed;
     int depth;
-} weft_yaml_out;
+} weft_export_yaml;
 
-void weft_yaml_out__begin(weft_yaml_out *y);
+void weft_export_yaml__begin(weft_export_yaml *y);
 /* Ends everything; NULL on failure. Owned by the caller (free). */
-char *weft_yaml_out__finish(weft_yaml_out *y);
-void weft_yaml_out__document(weft_yaml_out *y);
-void weft_yaml_out__map(weft_yaml_out *y);
-void weft_yaml_out__seq(weft_yaml_out *y);
-void weft_yaml_out__end_map(weft_yaml_out *y);
-void weft_yaml_out__end_seq(weft_yaml_out *y);
-void weft_yaml_out__text(weft_yaml_out *y, const char *text); /* quoted where it must be */
-void weft_yaml_out__number(weft_yaml_out *y, int64_t number);
-void weft_yaml_out__bool(weft_yaml_out *y, bool value);
+char *weft_export_yaml__finish(weft_export_yaml *y);
+void weft_export_yaml__document(weft_export_yaml *y);
+void weft_export_yaml__map(weft_export_yaml *y);
+void weft_export_yaml__seq(weft_export_yaml *y);
+void weft_export_yaml__end_map(weft_export_yaml *y);
+void weft_export_yaml__end_seq(weft_export_yaml *y);
+void weft_export_yaml__text(weft_export_yaml *y, const char *text); /* quoted where it must be */
+void weft_export_yaml__number(weft_export_yaml *y, int64_t number);
+void weft_export_yaml__bool(weft_export_yaml *y, bool value);
 /* key: value */
-void weft_yaml_out__put(weft_yaml_out *y, const char *key, const char *text);
-void weft_yaml_out__put_number(weft_yaml_out *y, const char *key, int64_t number);
-void weft_yaml_out__put_bool(weft_yaml_out *y, const char *key, bool value);
+void weft_export_yaml__put(weft_export_yaml *y, const char *key, const char *text);
+void weft_export_yaml__put_number(weft_export_yaml *y, const char *key, int64_t number);
+void weft_export_yaml__put_bool(weft_export_yaml *y, const char *key, bool value);
 /* key: { or key: [ */
-void weft_yaml_out__open_map(weft_yaml_out *y, const char *key);
-void weft_yaml_out__open_seq(weft_yaml_out *y, const char *key);
+void weft_export_yaml__open_map(weft_export_yaml *y, const char *key);
+void weft_export_yaml__open_seq(weft_export_yaml *y, const char *key);
 
 #endif

@@ -21,13 +21,13 @@ typedef enum style { STYLE_PLUGIN, STYLE_DRA, STYLE_KSERVE } style;
 
 static const char plan_folder[] = "/etc/weft/plan";
 
-#define put        weft_yaml_out__put
-#define put_number weft_yaml_out__put_number
-#define put_bool   weft_yaml_out__put_bool
-#define open_map   weft_yaml_out__open_map
-#define open_seq   weft_yaml_out__open_seq
-#define end_map    weft_yaml_out__end_map
-#define end_seq    weft_yaml_out__end_seq
+#define put        weft_export_yaml__put
+#define put_number weft_export_yaml__put_number
+#define put_bool   weft_export_yaml__put_bool
+#define open_map   weft_export_yaml__open_map
+#define open_seq   weft_export_yaml__open_seq
+#define end_map    weft_export_yaml__end_map
+#define end_seq    weft_export_yaml__end_seq
 
 static const char *model_label(const export_ctx *ctx, const char *model)
 {
@@ -39,19 +39,19 @@ static const char *model_key(const export_ctx *ctx, const char *model)
     return weft_arena_printf(ctx->arena, "model.weft/%s", model_label(ctx, model));
 }
 
-static void begin_object(weft_yaml_out *y, const char *api, const char *kind, const char *name)
+static void begin_object(weft_export_yaml *y, const char *api, const char *kind, const char *name)
 {
-    weft_yaml_out__document(y);
-    weft_yaml_out__map(y);
+    weft_export_yaml__document(y);
+    weft_export_yaml__map(y);
     put(y, "apiVersion", api);
     put(y, "kind", kind);
     open_map(y, "metadata");
     put(y, "name", name);
 }
 
-static weft_err add_file(export_ctx *ctx, weft_yaml_out *y, const char *path)
+static weft_err add_file(export_ctx *ctx, weft_export_yaml *y, const char *path)
 {
-    char *text = weft_yaml_out__finish(y);
+    char *text = weft_export_yaml__finish(y);
     if (!text)
         return WEFT_ERR_NOMEM;
     weft_export__add(ctx, path, text, false);
@@ -64,15 +64,15 @@ static weft_err add_file(export_ctx *ctx, weft_yaml_out *y, const char *path)
 static weft_err add_kustomization(export_ctx *ctx, const char *folder, const char *const *resource,
                                   size_t n)
 {
-    weft_yaml_out y;
-    weft_yaml_out__begin(&y);
-    weft_yaml_out__document(&y);
-    weft_yaml_out__map(&y);
+    weft_export_yaml y;
+    weft_export_yaml__begin(&y);
+    weft_export_yaml__document(&y);
+    weft_export_yaml__map(&y);
     put(&y, "apiVersion", "kustomize.config.k8s.io/v1beta1");
     put(&y, "kind", "Kustomization");
     open_seq(&y, "resources");
     for (size_t i = 0; i < n; i++)
-        weft_yaml_out__text(&y, resource[i]);
+        weft_export_yaml__text(&y, resource[i]);
     end_seq(&y);
     end_map(&y);
     return add_file(ctx, &y, weft_arena_printf(ctx->arena, "%skustomization.yaml", folder));
@@ -81,10 +81,10 @@ static weft_err add_kustomization(export_ctx *ctx, const char *folder, const cha
 /* ConfigMaps keep their names: custom resources refer to them too. */
 static weft_err add_base(export_ctx *ctx)
 {
-    weft_yaml_out y;
-    weft_yaml_out__begin(&y);
-    weft_yaml_out__document(&y);
-    weft_yaml_out__map(&y);
+    weft_export_yaml y;
+    weft_export_yaml__begin(&y);
+    weft_export_yaml__document(&y);
+    weft_export_yaml__map(&y);
     put(&y, "apiVersion", "kustomize.config.k8s.io/v1beta1");
     put(&y, "kind", "Kustomization");
     open_map(&y, "generatorOptions");
@@ -94,10 +94,10 @@ static weft_err add_base(export_ctx *ctx)
     for (uint32_t i = 0; i < ctx->n_group; i++) {
         const export_group *g = &ctx->group[i];
         const char *path = weft_arena_printf(ctx->arena, "plans/%s.json", g->name);
-        weft_yaml_out__map(&y);
+        weft_export_yaml__map(&y);
         put(&y, "name", g->name);
         open_seq(&y, "files");
-        weft_yaml_out__text(&y, weft_arena_printf(ctx->arena, "plan.json=%s", path));
+        weft_export_yaml__text(&y, weft_arena_printf(ctx->arena, "plan.json=%s", path));
         end_seq(&y);
         end_map(&y);
         weft_export__add(ctx, weft_arena_printf(ctx->arena, "base/%s", path),
@@ -110,7 +110,7 @@ static weft_err add_base(export_ctx *ctx)
 
 /* -- Services --------------------------------------------------------------------------------- */
 
-static void write_service(weft_yaml_out *y, const export_ctx *ctx, const char *name,
+static void write_service(weft_export_yaml *y, const export_ctx *ctx, const char *name,
                           const char *key, const char *value)
 {
     static const char *const port[] = {"http", "grpc", "metrics"};
@@ -122,7 +122,7 @@ static void write_service(weft_yaml_out *y, const export_ctx *ctx, const char *n
     end_map(y);
     open_seq(y, "ports");
     for (uint32_t i = 0; i < 3; i++) {
-        weft_yaml_out__map(y);
+        weft_export_yaml__map(y);
         put(y, "name", port[i]);
         put_number(y, "port", ctx->o.port + i);
         put(y, "targetPort", port[i]);
@@ -136,8 +136,8 @@ static void write_service(weft_yaml_out *y, const export_ctx *ctx, const char *n
 static weft_err add_services(export_ctx *ctx)
 {
     static const char *const files[] = {"services.yaml"};
-    weft_yaml_out y;
-    weft_yaml_out__begin(&y);
+    weft_export_yaml y;
+    weft_export_yaml__begin(&y);
     for (uint32_t i = 0; i < ctx->n_group; i++)
         write_service(&y, ctx, ctx->group[i].name, "weft/group", ctx->group[i].name);
     for (uint32_t i = 0; i < ctx->n_model; i++) {
@@ -163,14 +163,14 @@ static const char *resource_of(const export_ctx *ctx, const export_worker *w)
     }
 }
 
-static void write_resources(weft_yaml_out *y, const export_ctx *ctx, const export_worker *w,
+static void write_resources(weft_export_yaml *y, const export_ctx *ctx, const export_worker *w,
                             style how)
 {
     bool cpu = w->kind == WEFT_SLICE_CORES;
     if (!cpu && how == STYLE_DRA) {
         open_map(y, "resources");
         open_seq(y, "claims");
-        weft_yaml_out__map(y);
+        weft_export_yaml__map(y);
         put(y, "name", "slice");
         end_map(y);
         end_seq(y);
@@ -192,7 +192,7 @@ static void write_resources(weft_yaml_out *y, const export_ctx *ctx, const expor
     end_map(y);
 }
 
-static void write_probe(weft_yaml_out *y, const char *probe, const char *path, int64_t failures)
+static void write_probe(weft_export_yaml *y, const char *probe, const char *path, int64_t failures)
 {
     open_map(y, probe);
     open_map(y, "httpGet");
@@ -204,50 +204,50 @@ static void write_probe(weft_yaml_out *y, const char *probe, const char *path, i
     end_map(y);
 }
 
-static void write_security(weft_yaml_out *y)
+static void write_security(weft_export_yaml *y)
 {
     open_map(y, "securityContext");
     put_bool(y, "allowPrivilegeEscalation", false);
     put_bool(y, "readOnlyRootFilesystem", true);
     open_map(y, "capabilities");
     open_seq(y, "drop");
-    weft_yaml_out__text(y, "ALL");
+    weft_export_yaml__text(y, "ALL");
     end_seq(y);
     end_map(y);
     end_map(y);
 }
 
-static void write_arguments(weft_yaml_out *y, const export_ctx *ctx, const char *bundle,
+static void write_arguments(weft_export_yaml *y, const export_ctx *ctx, const char *bundle,
                             const uint32_t *port)
 {
     static const char *const flag[] = {"--http", "--grpc", "--metrics"};
     open_seq(y, "command");
-    weft_yaml_out__text(y, ctx->o.weft);
+    weft_export_yaml__text(y, ctx->o.weft);
     end_seq(y);
     open_seq(y, "args");
-    weft_yaml_out__text(y, "serve");
-    weft_yaml_out__text(y, bundle);
-    weft_yaml_out__text(y, weft_arena_printf(ctx->arena, "%s/plan.json", plan_folder));
-    weft_yaml_out__text(y, "--address");
-    weft_yaml_out__text(y, "0.0.0.0");
+    weft_export_yaml__text(y, "serve");
+    weft_export_yaml__text(y, bundle);
+    weft_export_yaml__text(y, weft_arena_printf(ctx->arena, "%s/plan.json", plan_folder));
+    weft_export_yaml__text(y, "--address");
+    weft_export_yaml__text(y, "0.0.0.0");
     for (int i = 0; i < 3; i++) {
-        weft_yaml_out__text(y, flag[i]);
-        weft_yaml_out__text(y, weft_arena_printf(ctx->arena, "%u", port[i]));
+        weft_export_yaml__text(y, flag[i]);
+        weft_export_yaml__text(y, weft_arena_printf(ctx->arena, "%u", port[i]));
     }
     end_seq(y);
 }
 
-static void write_container(weft_yaml_out *y, const export_ctx *ctx, const export_worker *w,
+static void write_container(weft_export_yaml *y, const export_ctx *ctx, const export_worker *w,
                             style how, const char *bundle, const uint32_t *port)
 {
     static const char *const port_name[] = {"http", "grpc", "metrics"};
-    weft_yaml_out__map(y);
+    weft_export_yaml__map(y);
     put(y, "name", how == STYLE_KSERVE ? "kserve-container" : "weft");
     put(y, "image", ctx->o.image);
     write_arguments(y, ctx, bundle, port);
     if (w->kind == WEFT_SLICE_MPS) {
         open_seq(y, "env");
-        weft_yaml_out__map(y);
+        weft_export_yaml__map(y);
         put(y, "name", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
         put(y, "value", weft_arena_printf(ctx->arena, "%u", w->percent));
         end_map(y);
@@ -255,7 +255,7 @@ static void write_container(weft_yaml_out *y, const export_ctx *ctx, const expor
     }
     open_seq(y, "ports");
     for (int i = 0; i < 3; i++) {
-        weft_yaml_out__map(y);
+        weft_export_yaml__map(y);
         put(y, "name", how == STYLE_KSERVE && i == 1 ? "h2c" : port_name[i]);
         put_number(y, "containerPort", port[i]);
         end_map(y);
@@ -270,13 +270,13 @@ static void write_container(weft_yaml_out *y, const export_ctx *ctx, const expor
     open_seq(y, "volumeMounts");
     if (how != STYLE_KSERVE) {
         const char *slash = strrchr(bundle, '/');
-        weft_yaml_out__map(y);
+        weft_export_yaml__map(y);
         put(y, "name", "models");
         put(y, "mountPath", weft_arena_strndup(ctx->arena, bundle, (size_t)(slash - bundle)));
         put_bool(y, "readOnly", true);
         end_map(y);
     }
-    weft_yaml_out__map(y);
+    weft_export_yaml__map(y);
     put(y, "name", "plan");
     put(y, "mountPath", plan_folder);
     put_bool(y, "readOnly", true);
@@ -285,9 +285,9 @@ static void write_container(weft_yaml_out *y, const export_ctx *ctx, const expor
     end_map(y);
 }
 
-static void write_plan_volume(weft_yaml_out *y, const char *group)
+static void write_plan_volume(weft_export_yaml *y, const char *group)
 {
-    weft_yaml_out__map(y);
+    weft_export_yaml__map(y);
     put(y, "name", "plan");
     open_map(y, "configMap");
     put(y, "name", group);
@@ -297,7 +297,7 @@ static void write_plan_volume(weft_yaml_out *y, const char *group)
 
 /* -- Deployments ------------------------------------------------------------------------------ */
 
-static void write_labels(weft_yaml_out *y, const export_ctx *ctx, const export_worker *w,
+static void write_labels(weft_export_yaml *y, const export_ctx *ctx, const export_worker *w,
                          const char *name)
 {
     open_map(y, "labels");
@@ -313,12 +313,12 @@ static void write_labels(weft_yaml_out *y, const export_ctx *ctx, const export_w
     end_map(y);
 }
 
-static void write_claims(weft_yaml_out *y, const export_ctx *ctx, const export_worker *w)
+static void write_claims(weft_export_yaml *y, const export_ctx *ctx, const export_worker *w)
 {
     if (w->kind == WEFT_SLICE_CORES)
         return;
     open_seq(y, "resourceClaims");
-    weft_yaml_out__map(y);
+    weft_export_yaml__map(y);
     put(y, "name", "slice");
     if (w->kind == WEFT_SLICE_MPS)
         put(y, "resourceClaimName",
@@ -329,7 +329,7 @@ static void write_claims(weft_yaml_out *y, const export_ctx *ctx, const export_w
     end_seq(y);
 }
 
-static void write_pod(weft_yaml_out *y, const export_ctx *ctx, const export_worker *w, style how)
+static void write_pod(weft_export_yaml *y, const export_ctx *ctx, const export_worker *w, style how)
 {
     const uint32_t port[] = {ctx->o.port, ctx->o.port + 1, ctx->o.port + 2};
     open_map(y, "spec");
@@ -347,7 +347,7 @@ static void write_pod(weft_yaml_out *y, const export_ctx *ctx, const export_work
     write_container(y, ctx, w, how, ctx->o.bundle, port);
     end_seq(y);
     open_seq(y, "volumes");
-    weft_yaml_out__map(y);
+    weft_export_yaml__map(y);
     put(y, "name", "models");
     open_map(y, "persistentVolumeClaim");
     put(y, "claimName", ctx->o.claim);
@@ -359,7 +359,7 @@ static void write_pod(weft_yaml_out *y, const export_ctx *ctx, const export_work
     end_map(y);
 }
 
-static void write_deployment(weft_yaml_out *y, const export_ctx *ctx, const export_worker *w,
+static void write_deployment(weft_export_yaml *y, const export_ctx *ctx, const export_worker *w,
                              const char *name, uint32_t replicas, style how)
 {
     begin_object(y, "apps/v1", "Deployment", name);
@@ -384,8 +384,8 @@ static void write_deployment(weft_yaml_out *y, const export_ctx *ctx, const expo
 
 static weft_err add_deployments(export_ctx *ctx, const char *path, style how)
 {
-    weft_yaml_out y;
-    weft_yaml_out__begin(&y);
+    weft_export_yaml y;
+    weft_export_yaml__begin(&y);
     for (uint32_t i = 0; i < ctx->n_group; i++) {
         const export_worker *w = &ctx->worker[ctx->group[i].first];
         if (how == STYLE_DRA && w->kind == WEFT_SLICE_MPS)
@@ -400,17 +400,17 @@ static weft_err add_deployments(export_ctx *ctx, const char *path, style how)
 
 /* -- Claims ----------------------------------------------------------------------------------- */
 
-static void write_devices(weft_yaml_out *y, const export_ctx *ctx, const export_worker *w)
+static void write_devices(weft_export_yaml *y, const export_ctx *ctx, const export_worker *w)
 {
     open_map(y, "devices");
     open_seq(y, "requests");
-    weft_yaml_out__map(y);
+    weft_export_yaml__map(y);
     put(y, "name", "slice");
     open_map(y, "exactly");
     put(y, "deviceClassName", w->kind == WEFT_SLICE_MIG ? "mig.nvidia.com" : "gpu.nvidia.com");
     if (w->kind == WEFT_SLICE_MIG) {
         open_seq(y, "selectors");
-        weft_yaml_out__map(y);
+        weft_export_yaml__map(y);
         open_map(y, "cel");
         put(y, "expression",
             weft_arena_printf(ctx->arena, "device.attributes['gpu.nvidia.com'].profile == '%s'",
@@ -424,9 +424,9 @@ static void write_devices(weft_yaml_out *y, const export_ctx *ctx, const export_
     end_seq(y);
     if (w->kind == WEFT_SLICE_MPS) {
         open_seq(y, "config");
-        weft_yaml_out__map(y);
+        weft_export_yaml__map(y);
         open_seq(y, "requests");
-        weft_yaml_out__text(y, "slice");
+        weft_export_yaml__text(y, "slice");
         end_seq(y);
         open_map(y, "opaque");
         put(y, "driver", "gpu.nvidia.com");
@@ -449,9 +449,9 @@ static void write_devices(weft_yaml_out *y, const export_ctx *ctx, const export_
 
 static weft_err add_claims(export_ctx *ctx, bool *any)
 {
-    weft_yaml_out y;
+    weft_export_yaml y;
     uint32_t last = UINT32_MAX;
-    weft_yaml_out__begin(&y);
+    weft_export_yaml__begin(&y);
     for (uint32_t i = 0; i < ctx->n_group; i++) {
         const export_worker *w = &ctx->worker[ctx->group[i].first];
         if (w->kind == WEFT_SLICE_CORES || w->kind == WEFT_SLICE_MPS)
@@ -482,13 +482,13 @@ static weft_err add_claims(export_ctx *ctx, bool *any)
     }
     if (*any)
         return add_file(ctx, &y, "dra/claims.yaml");
-    free(weft_yaml_out__finish(&y));
+    free(weft_export_yaml__finish(&y));
     return WEFT_ERR_OK;
 }
 
 /* -- KServe ----------------------------------------------------------------------------------- */
 
-static void write_runtime(weft_yaml_out *y, const export_ctx *ctx, const export_group *g)
+static void write_runtime(weft_export_yaml *y, const export_ctx *ctx, const export_group *g)
 {
     static const uint32_t port[] = {8080, 9000, 8002};
     const export_worker *w = &ctx->worker[g->first];
@@ -501,15 +501,15 @@ static void write_runtime(weft_yaml_out *y, const export_ctx *ctx, const export_
     put(y, "prometheus.kserve.io/path", "/metrics");
     end_map(y);
     open_seq(y, "supportedModelFormats");
-    weft_yaml_out__map(y);
+    weft_export_yaml__map(y);
     put(y, "name", "weft");
     put(y, "version", "1");
     put_bool(y, "autoSelect", false);
     end_map(y);
     end_seq(y);
     open_seq(y, "protocolVersions");
-    weft_yaml_out__text(y, "v2");
-    weft_yaml_out__text(y, "grpc-v2");
+    weft_export_yaml__text(y, "v2");
+    weft_export_yaml__text(y, "grpc-v2");
     end_seq(y);
     open_seq(y, "containers");
     write_container(y, ctx, w, STYLE_KSERVE, weft_arena_printf(ctx->arena, "/mnt/models%s", file),
@@ -522,7 +522,7 @@ static void write_runtime(weft_yaml_out *y, const export_ctx *ctx, const export_
     end_map(y);
 }
 
-static void write_inference(weft_yaml_out *y, const export_ctx *ctx, const export_group *g)
+static void write_inference(weft_export_yaml *y, const export_ctx *ctx, const export_group *g)
 {
     const export_worker *w = &ctx->worker[g->first];
     begin_object(y, "serving.kserve.io/v1beta1", "InferenceService", g->name);
@@ -552,12 +552,12 @@ static void write_inference(weft_yaml_out *y, const export_ctx *ctx, const expor
 static weft_err add_kserve(export_ctx *ctx)
 {
     static const char *const files[] = {"../base", "runtimes.yaml", "services.yaml"};
-    weft_yaml_out y;
-    weft_yaml_out__begin(&y);
+    weft_export_yaml y;
+    weft_export_yaml__begin(&y);
     for (uint32_t i = 0; i < ctx->n_group; i++)
         write_runtime(&y, ctx, &ctx->group[i]);
     WEFT_TRY(add_file(ctx, &y, "kserve/runtimes.yaml"));
-    weft_yaml_out__begin(&y);
+    weft_export_yaml__begin(&y);
     for (uint32_t i = 0; i < ctx->n_group; i++)
         write_inference(&y, ctx, &ctx->group[i]);
     WEFT_TRY(add_file(ctx, &y, "kserve/services.yaml"));

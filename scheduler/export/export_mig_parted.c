@@ -12,19 +12,19 @@
 #include <string.h>
 
 /* The instances of a GPU, by profile in the order of the device table. */
-static void write_instances(weft_yaml_out *y, const export_ctx *ctx, const export_node *node,
+static void write_instances(weft_export_yaml *y, const export_ctx *ctx, const export_node *node,
                             uint32_t gpu)
 {
     const weft_device_type *type = weft_device_type_find(node->type);
-    weft_yaml_out__open_map(y, "mig-devices");
+    weft_export_yaml__open_map(y, "mig-devices");
     for (size_t i = 0; type && i < type->n_mig; i++) {
         uint32_t n = 0;
         for (uint32_t k = node->first; k < node->first + node->n; k++)
             n += ctx->worker[k].gpu == gpu && strcmp(ctx->worker[k].slice, type->mig[i].name) == 0;
         if (n > 0)
-            weft_yaml_out__put_number(y, type->mig[i].name, n);
+            weft_export_yaml__put_number(y, type->mig[i].name, n);
     }
-    weft_yaml_out__end_map(y);
+    weft_export_yaml__end_map(y);
 }
 
 static bool same_instances(const export_ctx *ctx, const export_node *node, uint32_t a, uint32_t b)
@@ -42,51 +42,51 @@ static bool same_instances(const export_ctx *ctx, const export_node *node, uint3
 }
 
 /* GPUs with the same instances are one entry, at the first of them. */
-static void write_gpu(weft_yaml_out *y, const export_ctx *ctx, const export_node *node,
+static void write_gpu(weft_export_yaml *y, const export_ctx *ctx, const export_node *node,
                       uint32_t gpu)
 {
     bool mig = node->kind == WEFT_SLICE_MIG;
     for (uint32_t k = 0; k < gpu; k++)
         if (!mig || same_instances(ctx, node, k, gpu))
             return;
-    weft_yaml_out__map(y);
-    weft_yaml_out__open_seq(y, "devices");
+    weft_export_yaml__map(y);
+    weft_export_yaml__open_seq(y, "devices");
     for (uint32_t k = gpu; k < node->n_gpu; k++)
         if (!mig || same_instances(ctx, node, gpu, k))
-            weft_yaml_out__number(y, k);
-    weft_yaml_out__end_seq(y);
-    weft_yaml_out__put_bool(y, "mig-enabled", mig);
+            weft_export_yaml__number(y, k);
+    weft_export_yaml__end_seq(y);
+    weft_export_yaml__put_bool(y, "mig-enabled", mig);
     if (mig) {
         write_instances(y, ctx, node, gpu);
     } else {
-        weft_yaml_out__open_map(y, "mig-devices");
-        weft_yaml_out__end_map(y);
+        weft_export_yaml__open_map(y, "mig-devices");
+        weft_export_yaml__end_map(y);
     }
-    weft_yaml_out__end_map(y);
+    weft_export_yaml__end_map(y);
 }
 
 weft_err weft_export__mig_parted(export_ctx *ctx)
 {
-    weft_yaml_out y;
+    weft_export_yaml y;
     bool any = false;
-    weft_yaml_out__begin(&y);
-    weft_yaml_out__document(&y);
-    weft_yaml_out__map(&y);
-    weft_yaml_out__put(&y, "version", "v1");
-    weft_yaml_out__open_map(&y, "mig-configs");
+    weft_export_yaml__begin(&y);
+    weft_export_yaml__document(&y);
+    weft_export_yaml__map(&y);
+    weft_export_yaml__put(&y, "version", "v1");
+    weft_export_yaml__open_map(&y, "mig-configs");
     for (uint32_t i = 0; i < ctx->n_node; i++) {
         const export_node *node = &ctx->node[i];
         if (node->kind == WEFT_SLICE_CORES)
             continue;
         any = true;
-        weft_yaml_out__open_seq(&y, node->name);
+        weft_export_yaml__open_seq(&y, node->name);
         for (uint32_t gpu = 0; gpu < node->n_gpu; gpu++)
             write_gpu(&y, ctx, node, gpu);
-        weft_yaml_out__end_seq(&y);
+        weft_export_yaml__end_seq(&y);
     }
-    weft_yaml_out__end_map(&y);
-    weft_yaml_out__end_map(&y);
-    char *text = weft_yaml_out__finish(&y);
+    weft_export_yaml__end_map(&y);
+    weft_export_yaml__end_map(&y);
+    char *text = weft_export_yaml__finish(&y);
     if (!text)
         return WEFT_ERR_NOMEM;
     weft_export__add(ctx, "mig-parted.yaml", text, false);

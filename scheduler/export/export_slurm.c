@@ -32,7 +32,7 @@ static bool is_first(const export_ctx *ctx, const export_node *node, uint32_t i)
     return true;
 }
 
-static bool has_kind(const export_ctx *ctx, weft_slice_kind kind)
+static bool has_kind(const export_ctx *ctx, weft_fleet_slice_kind kind)
 {
     for (uint32_t i = 0; i < ctx->n_node; i++)
         if (ctx->node[i].kind == kind)

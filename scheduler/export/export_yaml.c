@@ -9,12 +9,12 @@
 
 static int write_bytes(void *user, unsigned char *bytes, size_t len)
 {
-    weft_yaml_out *y = user;
+    weft_export_yaml *y = user;
     weft_buf_add(&y->buf, bytes, len);
     return !y->buf.failed;
 }
 
-static void emit(weft_yaml_out *y, yaml_event_t *event, int ok)
+static void emit(weft_export_yaml *y, yaml_event_t *event, int ok)
 {
     if (!ok || y->failed) {
         if (ok)
@@ -25,10 +25,10 @@ static void emit(weft_yaml_out *y, yaml_event_t *event, int ok)
     y->failed = !yaml_emitter_emit(&y->emitter, event);
 }
 
-void weft_yaml_out__begin(weft_yaml_out *y)
+void weft_export_yaml__begin(weft_export_yaml *y)
 {
     yaml_event_t event;
-    *y = (weft_yaml_out){0};
+    *y = (weft_export_yaml){0};
     if (!yaml_emitter_initialize(&y->emitter)) {
         y->failed = true;
         return;
@@ -40,7 +40,7 @@ void weft_yaml_out__begin(weft_yaml_out *y)
     emit(y, &event, yaml_stream_start_event_initialize(&event, YAML_UTF8_ENCODING));
 }
 
-static void end_document(weft_yaml_out *y)
+static void end_document(weft_export_yaml *y)
 {
     yaml_event_t event;
     if (y->depth > 0)
@@ -48,7 +48,7 @@ static void end_document(weft_yaml_out *y)
     y->depth = 0;
 }
 
-void weft_yaml_out__document(weft_yaml_out *y)
+void weft_export_yaml__document(weft_export_yaml *y)
 {
     yaml_event_t event;
     bool first = y->depth == 0;
@@ -57,7 +57,7 @@ void weft_yaml_out__document(weft_yaml_out *y)
     y->depth = 1;
 }
 
-char *weft_yaml_out__finish(weft_yaml_out *y)
+char *weft_export_yaml__finish(weft_export_yaml *y)
 {
     yaml_event_t event;
     end_document(y);
@@ -71,33 +71,33 @@ char *weft_yaml_out__finish(weft_yaml_out *y)
     return y->buf.at;
 }
 
-void weft_yaml_out__map(weft_yaml_out *y)
+void weft_export_yaml__map(weft_export_yaml *y)
 {
     yaml_event_t event;
     emit(y, &event,
          yaml_mapping_start_event_initialize(&event, NULL, NULL, 1, YAML_BLOCK_MAPPING_STYLE));
 }
 
-void weft_yaml_out__seq(weft_yaml_out *y)
+void weft_export_yaml__seq(weft_export_yaml *y)
 {
     yaml_event_t event;
     emit(y, &event,
          yaml_sequence_start_event_initialize(&event, NULL, NULL, 1, YAML_BLOCK_SEQUENCE_STYLE));
 }
 
-void weft_yaml_out__end_map(weft_yaml_out *y)
+void weft_export_yaml__end_map(weft_export_yaml *y)
 {
     yaml_event_t event;
     emit(y, &event, yaml_mapping_end_event_initialize(&event));
 }
 
-void weft_yaml_out__end_seq(weft_yaml_out *y)
+void weft_export_yaml__end_seq(weft_export_yaml *y)
 {
     yaml_event_t event;
     emit(y, &event, yaml_sequence_end_event_initialize(&event));
 }
 
-static void scalar(weft_yaml_out *y, const char *text, bool quoted)
+static void scalar(weft_export_yaml *y, const char *text, bool quoted)
 {
     yaml_event_t event;
     emit(y, &event,
@@ -122,49 +122,49 @@ static bool must_quote(const char *text)
     return false;
 }
 
-void weft_yaml_out__text(weft_yaml_out *y, const char *text)
+void weft_export_yaml__text(weft_export_yaml *y, const char *text)
 {
     scalar(y, text, must_quote(text));
 }
 
-void weft_yaml_out__number(weft_yaml_out *y, int64_t number)
+void weft_export_yaml__number(weft_export_yaml *y, int64_t number)
 {
     char text[32];
     snprintf(text, sizeof text, "%lld", (long long)number);
     scalar(y, text, false);
 }
 
-void weft_yaml_out__bool(weft_yaml_out *y, bool value)
+void weft_export_yaml__bool(weft_export_yaml *y, bool value)
 {
     scalar(y, value ? "true" : "false", false);
 }
 
-void weft_yaml_out__put(weft_yaml_out *y, const char *key, const char *text)
+void weft_export_yaml__put(weft_export_yaml *y, const char *key, const char *text)
 {
-    weft_yaml_out__text(y, key);
-    weft_yaml_out__text(y, text);
+    weft_export_yaml__text(y, key);
+    weft_export_yaml__text(y, text);
 }
 
-void weft_yaml_out__put_number(weft_yaml_out *y, const char *key, int64_t number)
+void weft_export_yaml__put_number(weft_export_yaml *y, const char *key, int64_t number)
 {
-    weft_yaml_out__text(y, key);
-    weft_yaml_out__number(y, number);
+    weft_export_yaml__text(y, key);
+    weft_export_yaml__number(y, number);
 }
 
-void weft_yaml_out__put_bool(weft_yaml_out *y, const char *key, bool value)
+void weft_export_yaml__put_bool(weft_export_yaml *y, const char *key, bool value)
 {
-    weft_yaml_out__text(y, key);
-    weft_yaml_out__bool(y, value);
+    weft_export_yaml__text(y, key);
+    weft_export_yaml__bool(y, value);
 }
 
-void weft_yaml_out__open_map(weft_yaml_out *y, const char *key)
+void weft_export_yaml__open_map(weft_export_yaml *y, const char *key)
 {
-    weft_yaml_out__text(y, key);
-    weft_yaml_out__map(y);
+    weft_export_yaml__text(y, key);
+    weft_export_yaml__map(y);
 }
 
-void weft_yaml_out__open_seq(weft_yaml_out *y, const char *key)
+void weft_export_yaml__open_seq(weft_export_yaml *y, const char *key)
 {
-    weft_yaml_out__text(y, key);
-    weft_yaml_out__seq(y);
+    weft_export_yaml__text(y, key);
+    weft_export_yaml__seq(y);
 }

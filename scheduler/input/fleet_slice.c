@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-uint32_t weft_mig__clients_max(const weft_mig_profile *mig)
+uint32_t weft_fleet__mig_clients_max(const weft_mig_profile *mig)
 {
     return WEFT_MPS_CLIENTS_MAX * mig->gpcs / mig->of_gpcs;
 }
@@ -50,7 +50,7 @@ static bool parse_cores(const char *name, uint32_t *out)
     return true;
 }
 
-static bool resolve_cores(const weft_fleet_device *row, weft_slice_spec *spec, const char **why)
+static bool resolve_cores(const weft_fleet_device *row, weft_fleet_slice *spec, const char **why)
 {
     *why = "a CPU slice is named by its cores, such as 2core";
     if (!parse_cores(spec->name, &spec->cores))
@@ -80,7 +80,7 @@ static bool parse_share(const char *text, uint32_t *out)
     return true;
 }
 
-static bool resolve_percent(const weft_fleet_device *row, weft_slice_spec *spec, const char **why)
+static bool resolve_percent(const weft_fleet_device *row, weft_fleet_slice *spec, const char **why)
 {
     *why = "an MPS share is a whole percentage from 1% to 100%";
     if (!parse_share(spec->name, &spec->percent))
@@ -94,13 +94,13 @@ static bool resolve_percent(const weft_fleet_device *row, weft_slice_spec *spec,
     return true;
 }
 
-bool weft_slice__is_nested(const weft_slice_spec *spec)
+bool weft_fleet_slice__is_nested(const weft_fleet_slice *spec)
 {
     return spec->kind == WEFT_SLICE_MIG && spec->percent > 0;
 }
 
 /* "3g.40gb", or with `percent` > 0 a share of it: "3g.40gb/50%". */
-static bool resolve_mig(const weft_fleet_device *row, weft_slice_spec *spec, const char **why)
+static bool resolve_mig(const weft_fleet_device *row, weft_fleet_slice *spec, const char **why)
 {
     const weft_device_type *type = weft_device_type_find(row->type);
     const char *cut = strchr(spec->name, '/');
@@ -131,10 +131,10 @@ static bool resolve_mig(const weft_fleet_device *row, weft_slice_spec *spec, con
     return true;
 }
 
-bool weft_slice__resolve(const weft_fleet_device *row, const char *name, weft_slice_spec *out,
-                         const char **why)
+bool weft_fleet_slice__resolve(const weft_fleet_device *row, const char *name,
+                               weft_fleet_slice *out, const char **why)
 {
-    weft_slice_spec spec = {0};
+    weft_fleet_slice spec = {0};
     *why = "the slice name is too long";
     if (strlen(name) >= sizeof spec.name)
         return false;

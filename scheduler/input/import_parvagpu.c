@@ -96,7 +96,7 @@ static weft_err read_row(reader *rd)
     WEFT_TRY(read_count(rd, field[4], "Instance size", 1, 7, &size));
     WEFT_TRY(read_count(rd, field[5], "Batch size", 1, 1 << 20, &row.place.batch));
     WEFT_TRY(read_count(rd, field[6], "Num proc", 1, 1 << 10, &row.place.procs));
-    if (!weft_model_name_valid(field[2]))
+    if (!weft_set_name_valid(field[2]))
         return weft_diag_error(rd->diag, WEFT_ERR_INPUT, rd->where, "'%.128s' is no model name",
                                field[2]);
     if (!slice_of[size])

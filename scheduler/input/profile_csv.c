@@ -183,9 +183,9 @@ static weft_err add_point(csv *in, weft_profile_point *point)
                                point->device);
     if (strcmp(point->device, "cpu") != 0) {
         weft_fleet_device any = {.type = type->name, .count = 1, .mig = true, .mps = true};
-        weft_slice_spec spec;
+        weft_fleet_slice spec;
         const char *why;
-        if (!weft_slice__resolve(&any, point->slice, &spec, &why))
+        if (!weft_fleet_slice__resolve(&any, point->slice, &spec, &why))
             return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where, "slice '%s': %s",
                                    point->slice, why);
         point->share = spec.share;

@@ -110,7 +110,7 @@ static const cyaml_schema_value_t set_schema = {
 
 /* -- Values ----------------------------------------------------------------------------------- */
 
-bool weft_model_name_valid(const char *name)
+bool weft_set_name_valid(const char *name)
 {
     size_t len = name ? strlen(name) : 0;
     if (len == 0 || len > NAME_BYTES_MAX || !isalnum((unsigned char)name[0]))
@@ -226,7 +226,7 @@ static weft_err read_model(reader *rd, const raw_model *raw, const yaml_node_t *
 {
     weft_set_model model = {.name = raw->name, .line = weft_yaml__line(node)};
     weft_where where = {.file = rd->yaml->file, .item = raw->name, .line = model.line};
-    if (!weft_model_name_valid(raw->name))
+    if (!weft_set_name_valid(raw->name))
         return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
                                "model name must be letters, digits, '_', '.' and '-', at most 128, "
                                "the first a letter or digit");
@@ -246,7 +246,7 @@ static weft_err read_model(reader *rd, const raw_model *raw, const yaml_node_t *
 static weft_err read_app(reader *rd, const raw_app *raw, const yaml_node_t *node, weft_set_app *out)
 {
     weft_where where = {.file = rd->yaml->file, .item = raw->name, .line = weft_yaml__line(node)};
-    if (!weft_model_name_valid(raw->name))
+    if (!weft_set_name_valid(raw->name))
         return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where, "app name is not usable");
     /* A query names an app or a model, so the two share one name space. */
     if (!add_name(rd, raw->name, 1) || has_name(rd, raw->name, 0))

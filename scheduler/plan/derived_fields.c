@@ -78,16 +78,16 @@ typedef struct derivation {
 } derivation;
 
 /* Part of the device; NULL: the fleet has no such slice. */
-static const weft_slice_spec *spec_of(const derivation *c, const weft_placement *p,
-                                      weft_slice_spec *spec)
+static const weft_fleet_slice *spec_of(const derivation *c, const weft_placement *p,
+                                       weft_fleet_slice *spec)
 {
     const char *why;
     return weft_option_table__spec(&c->table, p->type, p->slice, spec, &why) ? spec : NULL;
 }
 
-static bool is_among(const weft_slice_spec *spec)
+static bool is_among(const weft_fleet_slice *spec)
 {
-    return spec && (spec->kind == WEFT_SLICE_MPS || weft_slice__is_nested(spec));
+    return spec && (spec->kind == WEFT_SLICE_MPS || weft_fleet_slice__is_nested(spec));
 }
 
 /* What runs at the same time beside each slice of order[from .. to), one device. */
@@ -98,8 +98,8 @@ static void sum_uses(derivation *c, const uint32_t *order, size_t from, size_t t
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = from; i < to;) {
             const weft_placement *first = &c->plan->at[order[i]];
-            weft_slice_spec room;
-            const weft_slice_spec *spec = spec_of(c, first, &room);
+            weft_fleet_slice room;
+            const weft_fleet_slice *spec = spec_of(c, first, &room);
             size_t start = first->mig_start >= 0 ? (size_t)first->mig_start % 32 : 32, end = i;
             weft_pressure most = {0};
             for (; end < to && c->plan->at[order[end]].slice_id == first->slice_id; end++) {
@@ -125,7 +125,7 @@ static void sum_uses(derivation *c, const uint32_t *order, size_t from, size_t t
 static double slowdown_of(const derivation *c, uint32_t i)
 {
     const weft_placement *p = &c->plan->at[i];
-    weft_slice_spec room;
+    weft_fleet_slice room;
     if (!weft_interference__any(&c->problem->interference) || !is_among(spec_of(c, p, &room)))
         return 1;
     weft_pressure own =
@@ -142,26 +142,26 @@ static void derive_slice(derivation *c, const uint32_t *order, size_t from, size
             cycle_us += c->known[order[i]]->exec_us * slowdown_of(c, order[i]);
     for (size_t i = from; i < to; i++) {
         weft_placement *p = &c->plan->at[order[i]];
-        weft_slice_spec room;
-        const weft_slice_spec *spec = spec_of(c, p, &room);
+        weft_fleet_slice room;
+        const weft_fleet_slice *spec = spec_of(c, p, &room);
         const weft_known *known = c->known[order[i]];
         p->share = spec ? spec->share : 0;
         p->source = known ? known->point->cost.source : "";
         if (!known)
             continue;
         double slowdown = slowdown_of(c, order[i]);
-        weft_load_in in = {.rules = &c->plan->rules,
-                           .demand = &c->problem->demands->at[c->demand[order[i]]],
-                           .point = known->point,
-                           .exec_us = known->exec_us * slowdown,
-                           .slowdown = slowdown,
-                           .cycle_us = cycle_us,
-                           .alone = to - from == 1,
-                           .rate_per_s = p->rate_per_s};
-        weft_load load = weft_load__compute(&in);
+        weft_slo_load_in in = {.rules = &c->plan->rules,
+                               .demand = &c->problem->demands->at[c->demand[order[i]]],
+                               .point = known->point,
+                               .exec_us = known->exec_us * slowdown,
+                               .slowdown = slowdown,
+                               .cycle_us = cycle_us,
+                               .alone = to - from == 1,
+                               .rate_per_s = p->rate_per_s};
+        weft_slo_load load = weft_slo__load(&in);
         p->capacity_per_s = load.capacity_per_s;
         p->latency_us = load.latency_us;
-        p->mem_bytes = weft_load__mem(known->point);
+        p->mem_bytes = weft_point__mem_bytes(known->point);
         p->expected_error = known->point->cost.expected_error;
     }
 }

@@ -48,10 +48,10 @@ static void locate(const weft_placement *p, offsets *at, uint32_t *slots, weft_b
 {
     const weft_device_type *type = weft_device_type_find(p->type);
     weft_fleet_device any = {.type = p->type, .count = 1, .mig = true, .mps = true};
-    weft_slice_spec spec = {0};
+    weft_fleet_slice spec = {0};
     const char *why;
-    bool known =
-        type && strcmp(p->type, "cpu") != 0 && weft_slice__resolve(&any, p->slice, &spec, &why);
+    bool known = type && strcmp(p->type, "cpu") != 0 &&
+                 weft_fleet_slice__resolve(&any, p->slice, &spec, &why);
     if (known && spec.mig && type->mig_slots > 0 && p->mig_start >= 0 && p->mig_start < 32) {
         double from = (double)p->mig_start / type->mig_slots;
         double width = (double)spec.mig->slots / type->mig_slots;

@@ -149,12 +149,12 @@ static const weft_known *pick_point(const explainer *e, uint32_t from, uint32_t 
         weft_verdict v = weft_option_table__judge(table, e->demand, k);
         bool better = !best || v < *verdict;
         if (best && v == *verdict && v == WEFT_VERDICT_POSSIBLE)
-            better = weft_load__peak_per_s(k->point, k->exec_us) >
-                     weft_load__peak_per_s(best->point, best->exec_us);
+            better = weft_point__peak_per_s(k->point, k->exec_us) >
+                     weft_point__peak_per_s(best->point, best->exec_us);
         if (best && v == *verdict && v == WEFT_VERDICT_SLO)
             better = k->exec_us < best->exec_us;
         if (best && v == *verdict && v == WEFT_VERDICT_MEMORY)
-            better = weft_load__mem(k->point) < weft_load__mem(best->point);
+            better = weft_point__mem_bytes(k->point) < weft_point__mem_bytes(best->point);
         if (better) {
             best = k;
             *verdict = v;
@@ -180,7 +180,7 @@ static const char *refusal_of(const explainer *e, const weft_known *k, weft_verd
             slo_us / 1e3);
     case WEFT_VERDICT_MEMORY:
         return weft_arena_printf(e->arena, "needs %llu bytes, the slice has %llu",
-                                 (unsigned long long)weft_load__mem(k->point),
+                                 (unsigned long long)weft_point__mem_bytes(k->point),
                                  (unsigned long long)shape->spec.mem_bytes);
     case WEFT_VERDICT_RULES:
         return weft_arena_printf(e->arena, "%u processes, more than allowed", k->point->procs);
@@ -318,7 +318,7 @@ static void find_smaller_slice(explainer *e, change_list *to)
         if (!shape->known || shape->spec.weight >= weight * (1 - 1e-9) ||
             (v != WEFT_VERDICT_SLO && v != WEFT_VERDICT_POSSIBLE))
             continue;
-        double peak = weft_load__peak_per_s(k->point, k->exec_us);
+        double peak = weft_point__peak_per_s(k->point, k->exec_us);
         double needs_us = weft_rules__least_slo_us(&e->problem->rules, k->exec_us);
         if (peak >= now->rate_per_s && needs_us > e->d->slo_us && (!by_slo || needs_us < slo_us)) {
             by_slo = shape;

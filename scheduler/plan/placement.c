@@ -85,7 +85,7 @@ typedef struct device_state {
 typedef struct slice_state {
     size_t from, to;
     bool known;
-    weft_slice_spec spec;
+    weft_fleet_slice spec;
     domain *among;     /* NULL: nothing runs beside it */
     weft_pressure use; /* of its largest member */
 } slice_state;
@@ -155,18 +155,18 @@ static const weft_demand *demand_at(const check *c, size_t i)
 }
 
 /* Rate and latency, at the speed without neighbours and then with them. */
-static void check_load(check *c, size_t i, const weft_load_in *in, double alone_cycle_us)
+static void check_load(check *c, size_t i, const weft_slo_load_in *in, double alone_cycle_us)
 {
     const weft_placement *p = at(c, i);
     const weft_rules *rules = &c->plan->rules;
     double slo_us = weft_rules__slo_us(rules, in->demand);
-    weft_load_in without = *in;
+    weft_slo_load_in without = *in;
     without.exec_us = find_known(c, i)->exec_us;
     without.cycle_us = alone_cycle_us;
     without.slowdown = 1;
     for (int with = 0; with < 2; with++) {
-        const weft_load_in *now = with ? in : &without;
-        weft_load load = weft_load__compute(now);
+        const weft_slo_load_in *now = with ? in : &without;
+        weft_slo_load load = weft_slo__load(now);
         bool slow = !(p->rate_per_s <= load.capacity_per_s * (1 + tolerance));
         bool late = in->demand->slo_us > 0 && (!(load.latency_us <= slo_us * (1 + tolerance)) ||
                                                !weft_rules__allow(rules, in->demand, now->exec_us));
@@ -183,20 +183,20 @@ static void check_load(check *c, size_t i, const weft_load_in *in, double alone_
     }
 }
 
-static void check_claims(check *c, size_t i, const weft_load_in *in)
+static void check_claims(check *c, size_t i, const weft_slo_load_in *in)
 {
     const weft_placement *p = at(c, i);
     const weft_profile_point *point = in->point;
-    weft_load load = weft_load__compute(in);
+    weft_slo_load load = weft_slo__load(in);
     if (!near(p->capacity_per_s, load.capacity_per_s))
         report(c, p->model, "objective: capacity %.9g/s is claimed, %.9g/s is right",
                p->capacity_per_s, load.capacity_per_s);
     if (!near(p->latency_us, load.latency_us))
         report(c, p->model, "objective: latency %.9g us is claimed, %.9g us is right",
                p->latency_us, load.latency_us);
-    if (p->mem_bytes != weft_load__mem(point))
+    if (p->mem_bytes != weft_point__mem_bytes(point))
         report(c, p->model, "objective: %llu bytes are claimed, %llu are right",
-               (unsigned long long)p->mem_bytes, (unsigned long long)weft_load__mem(point));
+               (unsigned long long)p->mem_bytes, (unsigned long long)weft_point__mem_bytes(point));
     if (!p->source || strcmp(p->source, point->cost.source) != 0 ||
         !near(p->expected_error, point->cost.expected_error))
         report(c, p->model, "profile: %s with an error of %.3g is claimed, %s with %.3g is right",
@@ -230,7 +230,7 @@ static void check_placement(check *c, size_t i)
 /* -- One slice -------------------------------------------------------------------------------- */
 
 /* A new instance at a start slot. */
-static void check_start(check *c, const weft_placement *p, const weft_slice_spec *spec,
+static void check_start(check *c, const weft_placement *p, const weft_fleet_slice *spec,
                         device_state *state)
 {
     const weft_device_type *type = weft_device_type_find(p->type);
@@ -245,14 +245,14 @@ static void check_start(check *c, const weft_placement *p, const weft_slice_spec
 
 static void check_mig(check *c, const weft_placement *p, slice_state *slice, device_state *state)
 {
-    const weft_slice_spec *spec = &slice->spec;
+    const weft_fleet_slice *spec = &slice->spec;
     if (p->mig_start < 0 || p->mig_start >= STARTS_MAX ||
         !(spec->mig->starts & 1u << p->mig_start)) {
         report(c, p->model, "mig: %s cannot start at slot %d", p->slice, p->mig_start);
         return;
     }
     domain *instance = &state->instance[p->mig_start];
-    if (!weft_slice__is_nested(spec)) {
+    if (!weft_fleet_slice__is_nested(spec)) {
         check_start(c, p, spec, state);
         return;
     }
@@ -265,7 +265,7 @@ static void check_mig(check *c, const weft_placement *p, slice_state *slice, dev
     slice->among = instance;
 }
 
-static void check_cores(check *c, const weft_placement *p, const weft_slice_spec *spec,
+static void check_cores(check *c, const weft_placement *p, const weft_fleet_slice *spec,
                         const weft_fleet_device *row)
 {
     uint32_t n = row->n_slice ? (uint32_t)row->n_slice : 1, cores = 0;
@@ -346,7 +346,7 @@ static void check_slice(check *c, slice_state *slice, device_state *state)
         weft_pressure use = weft_point__pressure(state->row, known->point);
         slice->use.l2 = fmax(slice->use.l2, use.l2);
         slice->use.dram = fmax(slice->use.dram, use.dram);
-        mem_bytes = add_saturating(mem_bytes, weft_load__mem(known->point));
+        mem_bytes = add_saturating(mem_bytes, weft_point__mem_bytes(known->point));
     }
     if (shared && c->plan->rules.isolated)
         report(c, first->model, "isolation: %zu models on device %u slice %u",
@@ -356,9 +356,10 @@ static void check_slice(check *c, slice_state *slice, device_state *state)
     check_kind(c, first, slice, state);
     if (slice->spec.kind != WEFT_SLICE_CORES)
         state->clients = add_saturating(state->clients, clients);
-    if (slice->spec.mig && clients > weft_mig__clients_max(slice->spec.mig))
+    if (slice->spec.mig && clients > weft_fleet__mig_clients_max(slice->spec.mig))
         report(c, first->model, "mps: %llu processes on one %s, at most %u",
-               (unsigned long long)clients, first->slice, weft_mig__clients_max(slice->spec.mig));
+               (unsigned long long)clients, first->slice,
+               weft_fleet__mig_clients_max(slice->spec.mig));
     if (slice->spec.mem_bytes && mem_bytes > slice->spec.mem_bytes)
         report(c, first->model, "memory: device %u slice %u needs %llu bytes, has %llu",
                first->device, first->slice_id, (unsigned long long)mem_bytes,
@@ -397,14 +398,14 @@ static void check_loads(check *c, const slice_state *slice, const device_state *
         if (!find_known(c, i))
             continue;
         double slowdown = slowdown_of(c, slice, i, state);
-        weft_load_in in = {.rules = &c->plan->rules,
-                           .demand = demand_at(c, i),
-                           .point = find_known(c, i)->point,
-                           .exec_us = find_known(c, i)->exec_us * slowdown,
-                           .slowdown = slowdown,
-                           .cycle_us = cycle_us,
-                           .alone = slice->to - slice->from == 1,
-                           .rate_per_s = at(c, i)->rate_per_s};
+        weft_slo_load_in in = {.rules = &c->plan->rules,
+                               .demand = demand_at(c, i),
+                               .point = find_known(c, i)->point,
+                               .exec_us = find_known(c, i)->exec_us * slowdown,
+                               .slowdown = slowdown,
+                               .cycle_us = cycle_us,
+                               .alone = slice->to - slice->from == 1,
+                               .rate_per_s = at(c, i)->rate_per_s};
         check_load(c, i, &in, alone_cycle_us);
         check_claims(c, i, &in);
     }
@@ -417,9 +418,9 @@ static void check_domain(check *c, const weft_placement *p, const domain *d, con
     if (d->percent > 100 && !c->plan->rules.oversubscribe)
         report(c, p->model, "mps: shares of %s %u add up to %llu %%", what, p->device,
                (unsigned long long)d->percent);
-    if (d->mig && d->clients > weft_mig__clients_max(d->mig))
+    if (d->mig && d->clients > weft_fleet__mig_clients_max(d->mig))
         report(c, p->model, "mps: %llu processes on one %s, at most %u",
-               (unsigned long long)d->clients, d->mig->name, weft_mig__clients_max(d->mig));
+               (unsigned long long)d->clients, d->mig->name, weft_fleet__mig_clients_max(d->mig));
     if (d->mem_limit && d->mem_bytes > d->mem_limit)
         report(c, p->model, "memory: %s %u needs %llu bytes, has %llu", what, p->device,
                (unsigned long long)d->mem_bytes, (unsigned long long)d->mem_limit);

@@ -227,7 +227,7 @@ static weft_err read_placement(reader *rd, const json_t *o, weft_placement *out)
     int64_t x;
     WEFT_TRY(check_keys(rd, o, keys, sizeof keys / sizeof keys[0]));
     WEFT_TRY(read_text(rd, o, "model", 128, &p.model));
-    if (!weft_model_name_valid(p.model))
+    if (!weft_set_name_valid(p.model))
         return fail(rd, "model", "is not a model name");
     WEFT_TRY(read_count(rd, o, "device", 0, &p.device));
     WEFT_TRY(read_text(rd, o, "type", WEFT_DEVICE_NAME_MAX - 1, &p.type));
@@ -258,7 +258,7 @@ static weft_err check_model(const reader *rd, const json_t *o)
     double x;
     WEFT_TRY(check_keys(rd, o, keys, 3));
     WEFT_TRY(read_text(rd, o, "model", 128, &name));
-    if (!weft_model_name_valid(name))
+    if (!weft_set_name_valid(name))
         return fail(rd, "model", "is not a model name");
     WEFT_TRY(read_number(rd, o, "slo_us", &x));
     return read_number(rd, o, "rate_per_s", &x);

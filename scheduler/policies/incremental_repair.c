@@ -57,7 +57,7 @@ typedef struct change {
 static bool is_plain(const weft_option *o)
 {
     return o->spec.kind == WEFT_SLICE_WHOLE ||
-           (o->spec.kind == WEFT_SLICE_MIG && !weft_slice__is_nested(&o->spec));
+           (o->spec.kind == WEFT_SLICE_MIG && !weft_fleet_slice__is_nested(&o->spec));
 }
 
 /* -- Reading the plan in force ------------------------------------------------------------------
@@ -270,14 +270,14 @@ static weft_placement describe(change *ch, const edit *e)
 {
     const weft_option *o = e->option;
     const weft_demand *demand = &ch->builder->demands->at[e->demand];
-    weft_load_in in = {.rules = &ch->builder->problem->rules,
-                       .demand = demand,
-                       .point = o->point,
-                       .exec_us = o->exec_us,
-                       .cycle_us = o->exec_us,
-                       .alone = true,
-                       .rate_per_s = e->rate_per_s};
-    weft_load load = weft_load__compute(&in);
+    weft_slo_load_in in = {.rules = &ch->builder->problem->rules,
+                           .demand = demand,
+                           .point = o->point,
+                           .exec_us = o->exec_us,
+                           .cycle_us = o->exec_us,
+                           .alone = true,
+                           .rate_per_s = e->rate_per_s};
+    weft_slo_load load = weft_slo__load(&in);
     return (weft_placement){.mig_start = e->start,
                             .share = o->spec.share,
                             .batch = o->point->batch,

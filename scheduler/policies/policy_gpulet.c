@@ -230,7 +230,7 @@ static bool find_glet(weft_builder *builder, uint32_t demand, const shares *s, u
     if (!split)
         return false;
     uint32_t mark = weft_builder__mark(builder);
-    weft_slice_kind kind = builder->table.shape[split->shape].spec.kind;
+    weft_fleet_slice_kind kind = builder->table.shape[split->shape].spec.kind;
     uint32_t device = weft_builder__open(builder, s->row, kind);
     *out = (glet){.share = split, .device = UINT32_MAX};
     bool ok = device != UINT32_MAX &&

@@ -70,15 +70,16 @@ static bool holds(const weft_builder *builder, uint32_t demand, const weft_optio
                   double rate_per_s, weft_pressure others)
 {
     double slowdown = weft_interference__factor(&builder->problem->interference, o->use, others);
-    weft_load_in in = {.rules = &builder->problem->rules,
-                       .demand = &builder->demands->at[demand],
-                       .point = o->point,
-                       .exec_us = o->exec_us * (o->spec.kind == WEFT_SLICE_WHOLE ? 1 : slowdown),
-                       .slowdown = o->spec.kind == WEFT_SLICE_WHOLE ? 1 : slowdown,
-                       .alone = true,
-                       .rate_per_s = rate_per_s};
+    weft_slo_load_in in = {.rules = &builder->problem->rules,
+                           .demand = &builder->demands->at[demand],
+                           .point = o->point,
+                           .exec_us =
+                               o->exec_us * (o->spec.kind == WEFT_SLICE_WHOLE ? 1 : slowdown),
+                           .slowdown = o->spec.kind == WEFT_SLICE_WHOLE ? 1 : slowdown,
+                           .alone = true,
+                           .rate_per_s = rate_per_s};
     return weft_rules__allow(in.rules, in.demand, in.exec_us) &&
-           rate_per_s <= weft_load__compute(&in).capacity_per_s * (1 + slack);
+           rate_per_s <= weft_slo__load(&in).capacity_per_s * (1 + slack);
 }
 
 /* The smallest share of at least `percent` on `row` that holds, with its smallest batch; NULL:

@@ -85,7 +85,7 @@ static uint32_t pop_device(placer *b, uint32_t class)
 
 static uint32_t open_device(placer *b, uint32_t type, const weft_usher_need *need)
 {
-    weft_slice_kind kind = need[type].option->spec.kind;
+    weft_fleet_slice_kind kind = need[type].option->spec.kind;
     uint32_t none = UINT32_MAX;
     uint32_t device = weft_builder__open(b->u.builder, b->u.type[type].row, kind);
     while (b->next.len <= device)

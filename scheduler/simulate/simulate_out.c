@@ -249,7 +249,7 @@ weft_err weft_plan_demands_from_json(const char *text, size_t len, const char *f
         const json_t *o = json_array_get(models, i);
         const json_t *slo = json_object_get(o, "slo_us"), *rate = json_object_get(o, "rate_per_s");
         const char *name = json_string_value(json_object_get(o, "model"));
-        if (!name || !weft_model_name_valid(name) || !json_is_number(slo) || !json_is_number(rate))
+        if (!name || !weft_set_name_valid(name) || !json_is_number(slo) || !json_is_number(rate))
             err = weft_diag_error(diag, WEFT_ERR_INPUT, where,
                                   "models[%zu]: needs model, slo_us and rate_per_s", i);
         else

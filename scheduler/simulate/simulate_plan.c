@@ -195,7 +195,7 @@ static weft_err make_sizes(sim_world *w, const weft_placement *p, bool alone, si
     sim_size *size = weft_arena_array(w->arena, profile->n, sizeof *size);
     for (size_t i = 0; i < profile->n; i++) {
         const weft_profile_point *q = &profile->point[i];
-        if (q->procs != p->procs || q->batch > p->batch || !weft_profile__usable(q) ||
+        if (q->procs != p->procs || q->batch > p->batch || !weft_point__usable(q) ||
             strcmp(q->slice, p->slice) != 0 || strcmp(q->device, p->type) != 0)
             continue;
         bool twice = false;

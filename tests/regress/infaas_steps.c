@@ -165,9 +165,9 @@ static double cost_of(const world *w, const weft_plan *plan)
     double sum = 0;
     for (size_t i = 0; i < plan->n; i++) {
         const weft_fleet_device *row = weft_fleet__row(&w->fleet, plan->at[i].type);
-        weft_slice_spec spec;
+        weft_fleet_slice spec;
         const char *why;
-        if (!row || !weft_slice__resolve(row, plan->at[i].slice, &spec, &why))
+        if (!row || !weft_fleet_slice__resolve(row, plan->at[i].slice, &spec, &why))
             network_give_up(w->diag, plan->at[i].slice);
         sum += spec.weight * weft_fleet__price(row);
     }

@@ -66,19 +66,19 @@ static void test_export__yaml_reads_back(void **state)
                                         "@at",       "`tick`", "a,b",     "[l]",   "null",   "0x1",
                                         "1e3",       "/path",  "pvc://x", "a=b",   " space", "?"};
     enum { N = sizeof texts / sizeof texts[0] };
-    weft_yaml_out y;
+    weft_export_yaml y;
     yaml_parser_t parser;
     yaml_document_t doc;
     (void)state;
-    weft_yaml_out__begin(&y);
-    weft_yaml_out__document(&y);
-    weft_yaml_out__seq(&y);
+    weft_export_yaml__begin(&y);
+    weft_export_yaml__document(&y);
+    weft_export_yaml__seq(&y);
     for (size_t i = 0; i < N; i++)
-        weft_yaml_out__text(&y, texts[i]);
-    weft_yaml_out__number(&y, -7);
-    weft_yaml_out__bool(&y, true);
-    weft_yaml_out__end_seq(&y);
-    char *text = weft_yaml_out__finish(&y);
+        weft_export_yaml__text(&y, texts[i]);
+    weft_export_yaml__number(&y, -7);
+    weft_export_yaml__bool(&y, true);
+    weft_export_yaml__end_seq(&y);
+    char *text = weft_export_yaml__finish(&y);
     assert_non_null(text);
     assert_true(yaml_parser_initialize(&parser));
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, strlen(text));
@@ -96,10 +96,10 @@ static void test_export__yaml_reads_back(void **state)
     yaml_parser_delete(&parser);
     free(text);
     /* A half-open document is a failure, not a crash. */
-    weft_yaml_out__begin(&y);
-    weft_yaml_out__document(&y);
-    weft_yaml_out__end_map(&y);
-    assert_null(weft_yaml_out__finish(&y));
+    weft_export_yaml__begin(&y);
+    weft_export_yaml__document(&y);
+    weft_export_yaml__end_map(&y);
+    assert_null(weft_export_yaml__finish(&y));
 }
 
 enum { PLACED = 9 };

@@ -139,7 +139,7 @@ static weft_plan complete(weft_placement *at, size_t n)
         const weft_fleet_device *row = weft_fleet__row(&fleet, p->type);
         const weft_demand *d = strcmp(p->model, "a") == 0 ? &demand_list[0] : &demand_list[1];
         const weft_profile_point *point = find_point(d, p);
-        weft_slice_spec spec = {0};
+        weft_fleet_slice spec = {0};
         const char *why;
         double cycle = 0;
         uint32_t mates = 0;
@@ -158,21 +158,21 @@ static weft_plan complete(weft_placement *at, size_t n)
             plan.gpus++;
             plan.cost_per_hour += row ? weft_fleet__price(row) : 0;
         }
-        if (row && weft_slice__resolve(row, p->slice, &spec, &why))
+        if (row && weft_fleet_slice__resolve(row, p->slice, &spec, &why))
             p->share = spec.share;
         if (!point)
             continue;
-        weft_load_in in = {.rules = &rules,
-                           .demand = d,
-                           .point = point,
-                           .exec_us = exec_of(&d->profile, point),
-                           .cycle_us = cycle,
-                           .alone = mates == 1,
-                           .rate_per_s = p->rate_per_s};
-        weft_load load = weft_load__compute(&in);
+        weft_slo_load_in in = {.rules = &rules,
+                               .demand = d,
+                               .point = point,
+                               .exec_us = exec_of(&d->profile, point),
+                               .cycle_us = cycle,
+                               .alone = mates == 1,
+                               .rate_per_s = p->rate_per_s};
+        weft_slo_load load = weft_slo__load(&in);
         p->capacity_per_s = load.capacity_per_s;
         p->latency_us = load.latency_us;
-        p->mem_bytes = weft_load__mem(point);
+        p->mem_bytes = weft_point__mem_bytes(point);
         p->expected_error = point->cost.expected_error;
         p->source = point->cost.source;
     }
@@ -210,18 +210,18 @@ static void expect_violation(fixture *fx, weft_plan plan, const char *rule, cons
 
 /* -- Formulas --------------------------------------------------------------------------------- */
 
-static weft_load load_of(size_t i, double slo_us, double rate, double others_us)
+static weft_slo_load load_of(size_t i, double slo_us, double rate, double others_us)
 {
     weft_demand d = {.model = "m", .slo_us = slo_us, .profile = {points, N_POINT}};
     double exec = exec_of(&d.profile, &points[i]);
-    weft_load_in in = {.rules = &rules,
-                       .demand = &d,
-                       .point = &points[i],
-                       .exec_us = exec,
-                       .cycle_us = exec + others_us,
-                       .alone = others_us == 0,
-                       .rate_per_s = rate};
-    return weft_load__compute(&in);
+    weft_slo_load_in in = {.rules = &rules,
+                           .demand = &d,
+                           .point = &points[i],
+                           .exec_us = exec,
+                           .cycle_us = exec + others_us,
+                           .alone = others_us == 0,
+                           .rate_per_s = rate};
+    return weft_slo__load(&in);
 }
 
 static void test_placement__load_alone(void **state)
@@ -229,7 +229,7 @@ static void test_placement__load_alone(void **state)
     (void)state;
     /* batch 4 in 2 ms: 2000/s; at 1500/s three more requests take 2 ms to come, as long as the
      * batch in execution: 2 + 2 ms. */
-    weft_load l = load_of(1, 20000, 1500, 0);
+    weft_slo_load l = load_of(1, 20000, 1500, 0);
     assert_true(l.capacity_per_s == 2000);
     assert_true(l.latency_us == 4000);
     /* At 500/s they take 6 ms: 6 + 2 ms. */
@@ -246,7 +246,7 @@ static void test_placement__load_shared(void **state)
 {
     (void)state;
     /* 2 ms of its own and 3 ms of others: 4 requests each 5 ms; 5 ms to wait and 2 ms to run. */
-    weft_load l = load_of(1, 20000, 100, 3000);
+    weft_slo_load l = load_of(1, 20000, 100, 3000);
     assert_true(l.capacity_per_s == 800);
     assert_true(l.latency_us == 7000);
 }

@@ -262,17 +262,17 @@ static void test_setfile__model_names(void **state)
     (void)state;
     memset(longest, 'a', sizeof longest);
     longest[128] = 0;
-    assert_true(weft_model_name_valid(longest));
+    assert_true(weft_set_name_valid(longest));
     longest[128] = 'a';
     longest[129] = 0;
-    assert_false(weft_model_name_valid(longest));
-    assert_true(weft_model_name_valid("0a_B.c-d"));
-    assert_false(weft_model_name_valid(""));
-    assert_false(weft_model_name_valid(NULL));
-    assert_false(weft_model_name_valid(".a"));
-    assert_false(weft_model_name_valid("a/b"));
-    assert_false(weft_model_name_valid("a b"));
-    assert_false(weft_model_name_valid("\xc3\xa9"));
+    assert_false(weft_set_name_valid(longest));
+    assert_true(weft_set_name_valid("0a_B.c-d"));
+    assert_false(weft_set_name_valid(""));
+    assert_false(weft_set_name_valid(NULL));
+    assert_false(weft_set_name_valid(".a"));
+    assert_false(weft_set_name_valid("a/b"));
+    assert_false(weft_set_name_valid("a b"));
+    assert_false(weft_set_name_valid("\xc3\xa9"));
 }
 
 int main(void)
