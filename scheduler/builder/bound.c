@@ -15,7 +15,7 @@
  *
  * With the goal goodput nothing has to be carried, and the bounds are 0. Oversubscribed MPS shares
  * take no part of a device but one of its 48 clients a process. */
-#include "scheduler/scheduler_int.h"
+#include "scheduler/builder/builder.h"
 
 #include <math.h>
 

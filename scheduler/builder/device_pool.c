@@ -12,7 +12,7 @@
  * There are few states (at most some hundred arise), and each is a set of device numbers from which
  * the lowest is found at once. A look-up asks every state that has arisen; inside a state of shares
  * memory and processes differ, so that the members are tried in turn. */
-#include "scheduler/scheduler_int.h"
+#include "scheduler/builder/builder_int.h"
 
 #include <string.h>
 

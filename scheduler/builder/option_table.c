@@ -7,7 +7,7 @@
  *
  * The order of demands and rows does not show: shapes are in the order of fleet rows and names.
  * O(p log p) for p points of all demands. */
-#include "scheduler/scheduler_int.h"
+#include "scheduler/builder/builder.h"
 
 #include "base/hash.h"
 

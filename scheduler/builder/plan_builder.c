@@ -2,7 +2,7 @@
  * on them and models on those. It keeps every rule of the checker by construction, so that a policy
  * is only its choices. Nothing here is random or timed; equal inputs give equal plans, in any order
  * of the models. */
-#include "scheduler/scheduler_int.h"
+#include "scheduler/builder/builder_int.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -375,6 +375,53 @@ uint32_t weft_builder__find_demand(const weft_builder *builder, const char *mode
     return UINT32_MAX;
 }
 
+uint64_t weft_builder__sum_mem(const weft_member *member, uint32_t n)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t bytes = member[i].option->mem_bytes;
+        sum = bytes > UINT64_MAX - sum ? UINT64_MAX : sum + bytes;
+    }
+    return sum;
+}
+
+/* The bytes of a slice become others. */
+static void recount_mem(weft_builder *builder, const weft_builder_slice *slice, uint64_t old_bytes,
+                        uint64_t new_bytes)
+{
+    weft_builder_device *device = &builder->devices.at[slice->device];
+    if (weft_fleet_slice__is_nested(&slice->spec)) {
+        weft_pool__remove_instance(builder, slice->device, (uint32_t)slice->mig_start);
+        device->instance[slice->mig_start].mem_bytes += new_bytes - old_bytes;
+        weft_pool__insert_instance(builder, slice->device, (uint32_t)slice->mig_start);
+    } else if (slice->spec.kind == WEFT_SLICE_MPS || slice->spec.kind == WEFT_SLICE_CORES) {
+        weft_pool__remove(builder, slice->device);
+        device->mem_bytes += new_bytes - old_bytes;
+        weft_pool__insert(builder, slice->device);
+    }
+}
+
+void weft_builder__set_members(weft_builder *builder, weft_builder_slice *slice,
+                               const weft_member *member, uint32_t n)
+{
+    uint64_t old_bytes = weft_builder__sum_mem(slice->members.at, slice->members.len);
+    if (n > slice->members.cap) {
+        slice->members.at = weft_arena_array(builder->arena, n, sizeof *slice->members.at);
+        slice->members.cap = n;
+    }
+    if (n > 0)
+        memmove(slice->members.at, member, n * sizeof *member);
+    slice->members.len = n;
+    recount_mem(builder, slice, old_bytes, weft_builder__sum_mem(member, n));
+}
+
+static void undo_join(weft_builder *builder, const weft_undo_record *record)
+{
+    builder->saved.len -= record->n_saved;
+    weft_builder__set_members(builder, &builder->slices.at[record->slice],
+                              builder->saved.at + builder->saved.len, record->n_saved);
+}
+
 uint32_t weft_builder__mark(const weft_builder *builder)
 {
     return builder->log.len;
@@ -393,7 +440,7 @@ void weft_builder__undo(weft_builder *builder, uint32_t mark)
             builder->devices.at[slice->device].last = slice->before;
             count_slice(builder, slice, slice->members.at[0].option, -1);
         } else {
-            weft_builder__undo_join(builder, &record);
+            undo_join(builder, &record);
         }
     }
 }

@@ -28,7 +28,7 @@
  * primes: summed over the other slices (of a slice in turns: its largest), at most 1. Utilisations
  * are those of the point alone on its share; `creq`, the part of the compute units in use, stands
  * for l2, which profiles do not have; dram is the bandwidth over the device's peak. */
-#include "scheduler/scheduler_int.h"
+#include "scheduler/builder/builder.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -186,49 +186,4 @@ double weft_interference__factor(const weft_interference *coeff, weft_pressure o
     double factor = c[0] * own.l2 + c[1] * fmin(1, others.l2) + c[2] * own.dram +
                     c[3] * fmin(1, others.dram) + c[4];
     return fmax(1, factor);
-}
-
-/* -- Demands ---------------------------------------------------------------------------------- */
-
-static int compare_texts(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* A name that two demands have; NULL: none. */
-static const char *find_same_name(const weft_demands *demands, weft_diag *diag, weft_err *err)
-{
-    const char **name = malloc((demands->n + 1) * sizeof *name), *found = NULL;
-    if (!name) {
-        *err = weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){0}, "out of memory");
-        return NULL;
-    }
-    for (size_t i = 0; i < demands->n; i++)
-        name[i] = demands->at[i].model;
-    qsort(name, demands->n, sizeof *name, compare_texts);
-    for (size_t i = 1; i < demands->n && !found; i++)
-        if (strcmp(name[i - 1], name[i]) == 0)
-            found = name[i];
-    free(name);
-    return found;
-}
-
-weft_err weft_demands__check(const weft_demands *demands, weft_diag *diag)
-{
-    weft_err err = WEFT_ERR_OK;
-    for (size_t i = 0; i < demands->n; i++) {
-        const weft_demand *d = &demands->at[i];
-        weft_where where = {.item = d->model};
-        if (!weft_set_name_valid(d->model))
-            return weft_diag_error(diag, WEFT_ERR_INPUT, where, "model name is not usable");
-        if (!isfinite(d->slo_us) || d->slo_us < 0 || !isfinite(d->rate_per_s) || d->rate_per_s < 0)
-            return weft_diag_error(diag, WEFT_ERR_INPUT, where,
-                                   "slo %g us and rate %g/s must be numbers from 0", d->slo_us,
-                                   d->rate_per_s);
-    }
-    const char *twice = find_same_name(demands, diag, &err);
-    if (twice)
-        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = twice},
-                               "model appears twice");
-    return err;
 }

@@ -1,6 +1,6 @@
 /* Slices of the builder that several models use in turn, one batch each (slo.c): who can join whom
  * with which batches, and undoing that. */
-#include "scheduler/scheduler_int.h"
+#include "scheduler/builder/builder_int.h"
 
 #include <string.h>
 
@@ -55,21 +55,11 @@ static bool choose_batches(const weft_builder *builder, const weft_builder_slice
     return true;
 }
 
-static uint64_t sum_mem(const weft_member *member, uint32_t n)
-{
-    uint64_t sum = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        uint64_t bytes = member[i].option->mem_bytes;
-        sum = bytes > UINT64_MAX - sum ? UINT64_MAX : sum + bytes;
-    }
-    return sum;
-}
-
 /* Bytes of the other slices that share the slice's memory. */
 static uint64_t mem_of_others(const weft_builder *builder, const weft_builder_slice *slice)
 {
     const weft_builder_device *device = &builder->devices.at[slice->device];
-    uint64_t own = sum_mem(slice->members.at, slice->members.len);
+    uint64_t own = weft_builder__sum_mem(slice->members.at, slice->members.len);
     if (weft_fleet_slice__is_nested(&slice->spec))
         return device->instance[slice->mig_start].mem_bytes - own;
     if (slice->spec.kind == WEFT_SLICE_MPS || slice->spec.kind == WEFT_SLICE_CORES)
@@ -93,7 +83,7 @@ static bool can_share(const weft_builder *builder, const weft_builder_slice *sli
     }
     if (slice->spec.mem_bytes == 0)
         return true;
-    uint64_t others = mem_of_others(builder, slice), own = sum_mem(member, n);
+    uint64_t others = mem_of_others(builder, slice), own = weft_builder__sum_mem(member, n);
     return others <= slice->spec.mem_bytes && own <= slice->spec.mem_bytes - others;
 }
 
@@ -106,43 +96,6 @@ static double occupancy_of(const weft_member *member, uint32_t n)
     return sum;
 }
 
-/* The bytes of a slice become others. */
-static void recount_mem(weft_builder *builder, const weft_builder_slice *slice, uint64_t old_bytes,
-                        uint64_t new_bytes)
-{
-    weft_builder_device *device = &builder->devices.at[slice->device];
-    if (weft_fleet_slice__is_nested(&slice->spec)) {
-        weft_pool__remove_instance(builder, slice->device, (uint32_t)slice->mig_start);
-        device->instance[slice->mig_start].mem_bytes += new_bytes - old_bytes;
-        weft_pool__insert_instance(builder, slice->device, (uint32_t)slice->mig_start);
-    } else if (slice->spec.kind == WEFT_SLICE_MPS || slice->spec.kind == WEFT_SLICE_CORES) {
-        weft_pool__remove(builder, slice->device);
-        device->mem_bytes += new_bytes - old_bytes;
-        weft_pool__insert(builder, slice->device);
-    }
-}
-
-static void set_members(weft_builder *builder, weft_builder_slice *slice, const weft_member *member,
-                        uint32_t n)
-{
-    uint64_t old_bytes = sum_mem(slice->members.at, slice->members.len);
-    if (n > slice->members.cap) {
-        slice->members.at = weft_arena_array(builder->arena, n, sizeof *slice->members.at);
-        slice->members.cap = n;
-    }
-    if (n > 0)
-        memmove(slice->members.at, member, n * sizeof *member);
-    slice->members.len = n;
-    recount_mem(builder, slice, old_bytes, sum_mem(member, n));
-}
-
-void weft_builder__undo_join(weft_builder *builder, const weft_undo_record *record)
-{
-    builder->saved.len -= record->n_saved;
-    set_members(builder, &builder->slices.at[record->slice], builder->saved.at + builder->saved.len,
-                record->n_saved);
-}
-
 /* The newcomer is the last of `member`. */
 static bool join(weft_builder *builder, uint32_t index, const weft_member *member, uint32_t n)
 {
@@ -153,7 +106,7 @@ static bool join(weft_builder *builder, uint32_t index, const weft_member *membe
     weft_undo_record record = {
         .kind = WEFT_UNDO_JOIN, .slice = index, .n_saved = slice->members.len};
     WEFT_VEC_PUSH(builder->arena, &builder->log, record);
-    set_members(builder, slice, member, n);
+    weft_builder__set_members(builder, slice, member, n);
     if (weft_builder__keeps_slos(builder, index))
         return true;
     weft_builder__undo(builder, mark);

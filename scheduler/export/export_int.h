@@ -2,9 +2,11 @@
 #ifndef WEFT_SCHEDULER_EXPORT_EXPORT_INT_H
 #define WEFT_SCHEDULER_EXPORT_EXPORT_INT_H
 
-#include "scheduler/scheduler_int.h"
+#include "scheduler/input/input.h"
 
 #include "base/str.h"
+
+#include <yaml.h>
 
 enum { WEFT_EXPORT_NAME_MAX = 32, WEFT_EXPORT_LABEL_MAX = 63 };
 

@@ -4,7 +4,7 @@
  * requests, is what the app asks for; its SLO holds for them too. A policy that chooses variants
  * itself (WEFT_SPLIT_VARIANTS) sees the apps as they are; for the others the most accurate variant
  * takes the whole rate, and variants that nobody asks for are left out. */
-#include "scheduler/scheduler_int.h"
+#include "scheduler/input/input.h"
 
 #include <math.h>
 #include <string.h>

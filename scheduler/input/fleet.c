@@ -11,7 +11,8 @@
  *       mem: 80GiB         # default: the table
  *       mig: true          # may be split into MIG instances
  *       mps: true          # may be split into MPS shares */
-#include "scheduler/scheduler_int.h"
+#include "scheduler/input/input.h"
+#include "scheduler/input/yaml_int.h"
 
 #include "base/num.h"
 

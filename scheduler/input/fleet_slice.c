@@ -1,5 +1,5 @@
 /* Rows of a fleet against the device table, and slice names as numbers. */
-#include "scheduler/scheduler_int.h"
+#include "scheduler/input/input.h"
 
 #include "base/num.h"
 

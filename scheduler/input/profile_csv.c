@@ -10,7 +10,7 @@
  *           means that the point fits because it was measured.
  *
  * No quoting, no blanks inside fields, lines of at most 1023 bytes; `#` starts a comment line. */
-#include "scheduler/scheduler_int.h"
+#include "scheduler/input/input.h"
 
 #include "base/file.h"
 #include "base/hash.h"

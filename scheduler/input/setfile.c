@@ -2,7 +2,8 @@
  *
  * docs/set-file.md is the reference. The schema below is the list of keys; `dims` has free keys and
  * is read from the YAML nodes. Nothing is opened here besides the set file itself. */
-#include "scheduler/scheduler_int.h"
+#include "scheduler/input/input.h"
+#include "scheduler/input/yaml_int.h"
 
 #include "base/map.h"
 #include "base/hash.h"

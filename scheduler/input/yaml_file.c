@@ -4,7 +4,7 @@
  * are at hand; libcyaml then loads it by a schema, which refuses unknown keys, missing keys and
  * wrong kinds. Aliases are refused altogether: nothing here needs them, and they are how a small
  * file becomes a large one. */
-#include "scheduler/scheduler_int.h"
+#include "scheduler/input/yaml_int.h"
 
 #include "base/file.h"
 

@@ -22,7 +22,7 @@
  * Placing: large instances first; one that covers more memory slots than compute slots (3g, 1g with
  * double memory) goes as far right as it can, where the surplus slot is slot 7, which has no
  * compute slot; the others fill from the left. */
-#include "scheduler/mig/search_int.h"
+#include "scheduler/mig/mig.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
  *
  * Maximal multisets are enough, since instances that nobody needs may stay empty; they come from
  * the device table by enumeration. Rows of services are divided by their rates. */
-#include "scheduler/mig/search_int.h"
+#include "scheduler/mig/mig.h"
 
 #include <math.h>
 #include <string.h>

@@ -30,7 +30,7 @@
  * is excluded but by prices, where such a load counts as if instances could be cut.
  *
  * Deterministic. O(services * (covers + width * covers)) a step of G. */
-#include "scheduler/mig/search_int.h"
+#include "scheduler/mig/mig.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,46 +1,13 @@
 /* What a plan claims of itself, computed; and measures of a plan. Both look at placements in the
  * order of devices and slices. */
-#include "scheduler/scheduler_int.h"
+#include "scheduler/builder/builder.h"
+#include "scheduler/plan/plan.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define NONE UINT32_MAX
-
-/* -- Demands by name -------------------------------------------------------------------------- */
-
-static int compare_names(const void *a, const void *b, void *demands)
-{
-    const weft_demand *at = demands;
-    return strcmp(at[*(const uint32_t *)a].model, at[*(const uint32_t *)b].model);
-}
-
-weft_demand_index weft_demands__index(const weft_demands *demands, weft_arena *arena)
-{
-    uint32_t *order = weft_arena_array(arena, demands->n, sizeof *order);
-    for (size_t i = 0; i < demands->n; i++)
-        order[i] = (uint32_t)i;
-    if (demands->n > 0)
-        qsort_r(order, demands->n, sizeof *order, compare_names, (void *)demands->at);
-    return (weft_demand_index){.demands = demands, .by_name = order};
-}
-
-uint32_t weft_demands__find(const weft_demand_index *index, const char *model)
-{
-    size_t lo = 0, hi = index->demands->n;
-    while (lo < hi) {
-        size_t mid = (lo + hi) / 2;
-        int order = strcmp(model, index->demands->at[index->by_name[mid]].model);
-        if (order == 0)
-            return index->by_name[mid];
-        if (order < 0)
-            hi = mid;
-        else
-            lo = mid + 1;
-    }
-    return NONE;
-}
 
 /* -- Placements in order ---------------------------------------------------------------------- */
 

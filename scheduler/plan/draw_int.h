@@ -2,7 +2,8 @@
 #ifndef WEFT_SCHEDULER_PLAN_DRAW_INT_H
 #define WEFT_SCHEDULER_PLAN_DRAW_INT_H
 
-#include "scheduler/scheduler_int.h"
+#include "scheduler/input/input.h"
+#include "scheduler/plan/plan.h"
 
 /* One slice. From and to: parts of the device, 0..1, by memory slot (MIG) or share. */
 typedef struct weft_box {

@@ -12,7 +12,8 @@
  * or dollars. The latter is found by planning again and halving the interval between no change and
  * an eighth of the rate (eight times the SLO), which finds a smallest change only where the need
  * falls steadily; what is stated was planned and is true in any case. */
-#include "scheduler/scheduler_int.h"
+#include "scheduler/builder/builder.h"
+#include "scheduler/plan/plan.h"
 
 #include <math.h>
 #include <stdlib.h>

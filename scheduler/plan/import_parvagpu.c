@@ -9,7 +9,8 @@
  *
  * A map has no rates. The rate of a model is spread over its instances in proportion to their
  * capacity, which keeps every share legal if any spreading does. */
-#include "scheduler/scheduler_int.h"
+#include "scheduler/input/input.h"
+#include "scheduler/plan/plan.h"
 
 #include "base/num.h"
 

@@ -28,7 +28,8 @@
  *   claimed
  *
  * O(p log p) for p placements. */
-#include "scheduler/scheduler_int.h"
+#include "scheduler/builder/builder.h"
+#include "scheduler/plan/plan.h"
 
 #include <math.h>
 #include <stdio.h>

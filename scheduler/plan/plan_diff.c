@@ -7,7 +7,7 @@
  *
  * O(p log p + c) for p placements and c pairs of equal ones, of which at most 64 a placement are
  * looked at. */
-#include "scheduler/scheduler_int.h"
+#include "scheduler/plan/plan.h"
 
 #include "base/hash.h"
 

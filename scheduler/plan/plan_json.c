@@ -1,6 +1,6 @@
 /* plan.json: a plan as text, and back. docs/plan-json.md is the contract. Reading checks kinds,
  * ranges and unknown keys; whether the plan is legal is the checker's business. */
-#include "scheduler/scheduler_int.h"
+#include "scheduler/plan/plan.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -4,7 +4,7 @@
 #ifndef WEFT_SCHEDULER_POLICIES_CLOVER_INT_H
 #define WEFT_SCHEDULER_POLICIES_CLOVER_INT_H
 
-#include "scheduler/mig/search_int.h"
+#include "scheduler/policies/policies_int.h"
 
 enum { WEFT_CLOVER_VARIANTS_MAX = 16 };
 

@@ -9,7 +9,7 @@
  * No builder is built, which is most of the time for large plans: O(placements + models * options),
  * and O(devices) for each new slice. Plans with anything else on them take the way over the builder
  * (ruin_recreate.c, policy_weft.c). */
-#include "scheduler/mig/search_int.h"
+#include "scheduler/policies/policies_int.h"
 
 #include "base/hash.h"
 #include "base/map.h"

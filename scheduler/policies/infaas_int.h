@@ -4,7 +4,7 @@
 #ifndef WEFT_SCHEDULER_POLICIES_INFAAS_INT_H
 #define WEFT_SCHEDULER_POLICIES_INFAAS_INT_H
 
-#include "scheduler/scheduler_int.h"
+#include "scheduler/policies/policies_int.h"
 
 extern const double weft_infaas_headroom;   /* 1.05: capacity over load that scaling keeps */
 extern const double weft_infaas_interfered; /* 1.2: latency over that of the profile */

@@ -21,7 +21,7 @@
  * than whole devices).
  *
  * No parameters. O(models * options * devices). */
-#include "scheduler/scheduler_int.h"
+#include "scheduler/policies/policies_int.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -159,7 +159,7 @@ static weft_err place_bestfit(void *state, const weft_problem *problem, weft_are
 {
     (void)state;
     weft_plan greedy, exclusive;
-    weft_err err = weft_policy_find("exclusive")->place(NULL, problem, arena, NULL, &exclusive);
+    weft_err err = weft_policy_exclusive.place(NULL, problem, arena, NULL, &exclusive);
     bool has_exclusive = err == WEFT_ERR_OK;
     err = place_greedy(problem, arena, has_exclusive ? NULL : diag, &greedy);
     if (err != WEFT_ERR_OK && !has_exclusive)

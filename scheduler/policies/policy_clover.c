@@ -241,9 +241,9 @@ static weft_err place_task(run *r, const task *t)
 static bool read_options(const weft_problem *problem, weft_diag *diag, run *r)
 {
     static const char *const keys[] = {"lambda", "trigger", "patience", NULL};
-    if (!weft_option__number(problem, keys, "lambda", 0.1, diag, &r->lambda) ||
-        !weft_option__number(problem, keys, "trigger", 0.05, diag, &r->trigger) ||
-        !weft_option__number(problem, keys, "patience", 2000, diag, &r->patience))
+    if (!weft_parameter__number(problem, keys, "lambda", 0.1, diag, &r->lambda) ||
+        !weft_parameter__number(problem, keys, "trigger", 0.05, diag, &r->trigger) ||
+        !weft_parameter__number(problem, keys, "patience", 2000, diag, &r->patience))
         return false;
     bool ok = r->lambda >= 0 && r->lambda <= 1 && r->trigger >= 0 && r->patience >= 1 &&
               r->patience <= 1e9;

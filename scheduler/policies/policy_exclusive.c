@@ -15,7 +15,7 @@
  * models is nothing unusual.
  *
  * No parameters. O(models * (options + slices)). */
-#include "scheduler/scheduler_int.h"
+#include "scheduler/policies/policies_int.h"
 
 static bool is_unit(const weft_option *o)
 {

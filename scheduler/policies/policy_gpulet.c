@@ -29,7 +29,7 @@
  * loop over N = 1, 2, ... (scaling every 20 s) ends where one run with all GPUs ends.
  *
  * No parameters. O(glets * GPUs + glets^2 * batches). */
-#include "scheduler/scheduler_int.h"
+#include "scheduler/policies/policies_int.h"
 
 #include <math.h>
 #include <stdlib.h>

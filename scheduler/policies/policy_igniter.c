@@ -20,7 +20,7 @@
  * as one GPU does. The published program emits a plan with 127.5 % of a GPU in such a case.
  *
  * No parameters. O(models * devices * residents * shares). */
-#include "scheduler/scheduler_int.h"
+#include "scheduler/policies/policies_int.h"
 
 #include <math.h>
 #include <stdlib.h>

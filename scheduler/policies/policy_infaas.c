@@ -34,7 +34,7 @@
  * instance), bw=8e9 (bytes/s it is loaded with), exact=0. effort: nodes of the program (2000).
  * O(variants * (kinds that run + 1)) ways for each application, each O(instances) to place. */
 #include "scheduler/policies/infaas_int.h"
-#include "scheduler/mig/search_int.h"
+#include "scheduler/policies/policies_int.h"
 
 #include "base/hash.h"
 
@@ -508,11 +508,11 @@ static weft_err read_options(const weft_problem *problem, weft_diag *diag, run *
 {
     static const char *const keys[] = {"lambda", "slot", "start", "bw", "exact", NULL};
     double exact;
-    if (!weft_option__number(problem, keys, "lambda", 0.1, diag, &r->lambda) ||
-        !weft_option__number(problem, keys, "slot", 1, diag, &r->slot_s) ||
-        !weft_option__number(problem, keys, "start", 1, diag, &r->start_s) ||
-        !weft_option__number(problem, keys, "bw", 8e9, diag, &r->bytes_per_s) ||
-        !weft_option__number(problem, keys, "exact", 0, diag, &exact))
+    if (!weft_parameter__number(problem, keys, "lambda", 0.1, diag, &r->lambda) ||
+        !weft_parameter__number(problem, keys, "slot", 1, diag, &r->slot_s) ||
+        !weft_parameter__number(problem, keys, "start", 1, diag, &r->start_s) ||
+        !weft_parameter__number(problem, keys, "bw", 8e9, diag, &r->bytes_per_s) ||
+        !weft_parameter__number(problem, keys, "exact", 0, diag, &exact))
         return WEFT_ERR_INPUT;
     r->exact = exact > 0;
     if (!(r->lambda >= 0 && r->slot_s > 0 && r->start_s >= 0 && r->bytes_per_s > 0) ||

@@ -28,7 +28,7 @@
  * here.
  *
  * No parameters. O(GPUs * (parts * log models + splits)). */
-#include "scheduler/mig/search_int.h"
+#include "scheduler/policies/policies_int.h"
 
 #include <math.h>
 #include <stdlib.h>

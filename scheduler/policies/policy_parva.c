@@ -31,7 +31,7 @@
  *
  * Cost: O(services * options) and, since the first device with room for a size only moves to the
  * right, O(segments + devices) for each pass of first fit. */
-#include "scheduler/mig/search_int.h"
+#include "scheduler/policies/policies_int.h"
 
 #include <math.h>
 #include <string.h>
@@ -555,7 +555,7 @@ static weft_err place(const weft_problem *problem, weft_arena *arena, weft_diag 
     weft_plan best = {0};
     weft_err result = WEFT_ERR_INFEASIBLE;
     bool any_row = false, found = false;
-    if (!weft_option__number(problem, keys, "theta", 4, diag, &settings->theta))
+    if (!weft_parameter__number(problem, keys, "theta", 4, diag, &settings->theta))
         return WEFT_ERR_INPUT;
     WEFT_TRY(weft_builder__init(builder, problem, arena, diag));
     settings->builder = builder;

@@ -23,7 +23,7 @@
  * device is dropped, by models in the order of their names.
  *
  * No parameters. O(models * devices * options) for the merge. */
-#include "scheduler/scheduler_int.h"
+#include "scheduler/policies/policies_int.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -41,7 +41,7 @@
  *
  * Complexity: a placement costs O(replicas' classes * classes of equal devices); combinations as in
  * usher_search.c. */
-#include "scheduler/mig/search_int.h"
+#include "scheduler/policies/policies_int.h"
 #include "scheduler/policies/usher_int.h"
 
 #include <math.h>
@@ -215,7 +215,7 @@ static bool read_options(const weft_problem *problem, weft_diag *diag, weft_ushe
     double value[9];
     static const double otherwise[9] = {1, 1, 1, 0, 0, 0, WEFT_USHER_DEGREES, 0.05, 0.1};
     for (uint32_t i = 0; keys[i]; i++)
-        if (!weft_option__number(problem, keys, keys[i], otherwise[i], diag, &value[i]))
+        if (!weft_parameter__number(problem, keys, keys[i], otherwise[i], diag, &value[i]))
             return false;
     *out = (weft_usher_options){.no_alternate = !(value[0] > 0),
                                 .no_divide = !(value[1] > 0),

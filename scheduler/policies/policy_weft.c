@@ -37,7 +37,7 @@
  *
  * Cost: mig_search.c and ruin_recreate.c say theirs; a try costs O(segments), so large sets get
  * fewer. */
-#include "scheduler/mig/search_int.h"
+#include "scheduler/policies/policies_int.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -317,14 +317,21 @@ static bool is_large(const weft_run *run)
     return count_segments(run->builder, &most) > OTHERS_SEGMENTS_MAX;
 }
 
+/* All rows of the table: policy.c, which has it for everybody, uses this file. */
+static const weft_policy *const policies[] = {
+#define POLICY(name) &weft_policy_##name,
+#include "scheduler/policies.def"
+#undef POLICY
+};
+
 static void try_others(weft_run *run)
 {
     bool all = run->problem.demands->n <= OTHERS_MODELS_MAX, large = is_large(run);
     weft_problem problem = run->problem;
     problem.options = NULL;
     problem.effort = 0;
-    for (size_t i = 0; weft_policy_at(i); i++) {
-        const weft_policy *policy = weft_policy_at(i);
+    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
+        const weft_policy *policy = policies[i];
         weft_plan plan;
         if (policy == &weft_policy_weft || (!all && !is_fast_policy(policy->name)) ||
             (large && strcmp(policy->name, "parva") != 0))
@@ -565,8 +572,8 @@ static weft_err start_run(const weft_problem *problem, weft_arena *arena, weft_d
     static const char *const keys[] = {"move", "others", NULL};
     double others;
     *run = (weft_run){.problem = *problem, .arena = arena, .diag = diag};
-    if (!weft_option__number(problem, keys, "move", 0.02, diag, &run->move) ||
-        !weft_option__number(problem, keys, "others", 1, diag, &others))
+    if (!weft_parameter__number(problem, keys, "move", 0.02, diag, &run->move) ||
+        !weft_parameter__number(problem, keys, "others", 1, diag, &others))
         return WEFT_ERR_INPUT;
     run->others = others > 0;
     run->fast = problem->effort == 1;
@@ -601,7 +608,7 @@ static weft_err place_weft(void *state, const weft_problem *problem, weft_arena 
     weft_err err = plan_anew(run, &fresh);
     if (err != WEFT_ERR_OK && !has_kept) {
         /* Whoever comes nearest says what is missing. */
-        err = weft_policy_find("bestfit")->place(NULL, &run->problem, arena, diag, out);
+        err = weft_policy_bestfit.place(NULL, &run->problem, arena, diag, out);
         out->policy = "weft";
         return err;
     }

@@ -13,7 +13,7 @@
  * A try rebuilds the builder: O(segments). Choices of a try come from a linear congruence of the
  * seed.
  */
-#include "scheduler/mig/search_int.h"
+#include "scheduler/policies/policies_int.h"
 
 #include <math.h>
 #include <stdlib.h>

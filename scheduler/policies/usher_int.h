@@ -4,7 +4,7 @@
 #ifndef WEFT_SCHEDULER_POLICIES_USHER_INT_H
 #define WEFT_SCHEDULER_POLICIES_USHER_INT_H
 
-#include "scheduler/scheduler_int.h"
+#include "scheduler/policies/policies_int.h"
 
 enum {
     WEFT_USHER_GROUP = 4,

@@ -3,7 +3,7 @@
  * (clover_sustainability/UK-ESO.csv). There a first column of times like 2021-01-01T05:00Z places
  * each row, so that hours without a row are seen; what is missing repeats the hour before, and is
  * never zero. */
-#include "scheduler/scheduler_int.h"
+#include "scheduler/scheduler.h"
 
 #include "base/file.h"
 #include "base/num.h"

@@ -4,7 +4,8 @@
 #define WEFT_SCHEDULER_SIMULATE_SIMULATE_INT_H
 
 #include "scheduler/simulate/arrivals_int.h"
-#include "scheduler/scheduler_int.h"
+#include "scheduler/builder/builder.h"
+#include "scheduler/plan/plan.h"
 
 enum {
     SIM_BATCH_MAX = 256,       /* requests in one batch, as in the runtime */

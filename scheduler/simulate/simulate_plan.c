@@ -15,6 +15,7 @@
 #include "base/hash.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

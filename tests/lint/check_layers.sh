@@ -108,7 +108,7 @@ if [ "${2:-}" != plain ]; then
     plant scheduler/planted.c '"estimator/estimator.h"'
     plant runtime/planted.c '"codegen/codegen.h"'
     plant runtime/planted.c '"ir/ir.h"'
-    plant runtime/planted.c '"scheduler/scheduler_int.h"'
+    plant runtime/planted.c '"scheduler/mig/mig.h"'
     plant tools/planted.c '"passes/passes_int.h"'
     plant passes/planted.c '<onnx/onnx.pb-c.h>'
     plant frontend/planted.c '<dnnl.h>'

@@ -2,7 +2,7 @@
 #include "base/arena.h"
 #include "base/diag.h"
 #include "scheduler/scheduler.h"
-#include "scheduler/scheduler_int.h"
+#include "scheduler/input/input.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
  * against exhaustive packing for every geometry of the device table, and placing what the test
  * allows. */
 #include "base/arena.h"
-#include "scheduler/mig/search_int.h"
+#include "scheduler/mig/mig.h"
 #include "tests/support/rand.h"
 
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* The search for fewest devices: equal to brute force, its bound true, monotone, and fast enough in
  * numbers of states for large sets. */
 #include "base/arena.h"
-#include "scheduler/mig/search_int.h"
+#include "scheduler/mig/mig.h"
 #include "tests/support/rand.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
 #include "base/arena.h"
 #include "base/diag.h"
 #include "scheduler/scheduler.h"
-#include "scheduler/scheduler_int.h"
+#include "scheduler/builder/builder.h"
 #include "tests/support/rand.h"
 
 #include <math.h>

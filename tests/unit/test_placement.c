@@ -3,7 +3,7 @@
 #include "base/arena.h"
 #include "base/diag.h"
 #include "scheduler/scheduler.h"
-#include "scheduler/scheduler_int.h"
+#include "scheduler/builder/builder.h"
 
 #include <math.h>
 #include <setjmp.h>

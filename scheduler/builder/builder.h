@@ -1,109 +1,8 @@
-/* What the files of scheduler/ share: reading YAML, slices as numbers, the load formulas, and the
- * builder on which policies build a plan. */
-#ifndef WEFT_SCHEDULER_SCHEDULER_INT_H
-#define WEFT_SCHEDULER_SCHEDULER_INT_H
+/* Door of builder/: the load formulas, the option table with its bounds, and the plan builder. */
+#ifndef WEFT_SCHEDULER_BUILDER_BUILDER_H
+#define WEFT_SCHEDULER_BUILDER_BUILDER_H
 
-#include "scheduler/scheduler.h"
-
-#include <cyaml/cyaml.h>
-#include <yaml.h>
-
-/* -- YAML files ------------------------------------------------------------------------------- */
-
-enum {
-    WEFT_YAML_BYTES_MAX = 1 << 20,
-    WEFT_YAML_NODES_MAX = 200000,
-    WEFT_YAML_DEPTH_MAX = 12,
-    WEFT_YAML_BRACKETS_MAX = 64,
-    WEFT_YAML_KEYS_MAX = 64, /* of one mapping */
-};
-
-/* One document, checked against the limits above: no alias, tag, second document or key twice. The
- * nodes give lines and what a fixed schema cannot (mappings with free keys); weft_yaml__load gives
- * the rest. */
-typedef struct weft_yaml {
-    const char *file;
-    char *text;
-    size_t len;
-    yaml_document_t doc;
-} weft_yaml;
-
-WEFT_MUST_USE weft_err weft_yaml__open(const char *path, weft_diag *diag, weft_yaml *out);
-void weft_yaml__close(weft_yaml *yaml);
-/* Loads by a libcyaml schema; unknown keys and wrong kinds: INPUT with their line. What is loaded
- * lives in `arena`. */
-WEFT_MUST_USE weft_err weft_yaml__load(const weft_yaml *yaml, const cyaml_schema_value_t *schema,
-                                       weft_arena *arena, weft_diag *diag, void **out);
-/* Value of `key` in a mapping, i-th item of a sequence; NULL when absent or of another kind. */
-yaml_node_t *weft_yaml__get(weft_yaml *yaml, const yaml_node_t *map, const char *key);
-yaml_node_t *weft_yaml__at(weft_yaml *yaml, const yaml_node_t *seq, size_t i);
-uint32_t weft_yaml__line(const yaml_node_t *node); /* from 1; 0 for NULL */
-
-/* -- Slices ----------------------------------------------------------------------------------- */
-
-typedef enum weft_fleet_slice_kind {
-    WEFT_SLICE_WHOLE,
-    WEFT_SLICE_MIG,
-    WEFT_SLICE_MPS,
-    WEFT_SLICE_CORES
-} weft_fleet_slice_kind;
-
-enum {
-    WEFT_MPS_CLIENTS_MAX = 48, /* per device, NVIDIA MIG user guide */
-    WEFT_FLEET_COUNT_MAX = 65536,
-    WEFT_FLEET_CORES_MAX = 4096,
-    WEFT_PLAN_PLACEMENTS_MAX = 1 << 20,
-};
-
-/* A slice name of a fleet row, as numbers. */
-typedef struct weft_fleet_slice {
-    weft_fleet_slice_kind kind; /* MIG for "3g.40gb/50%" too: an MPS share of an instance */
-    char name[WEFT_SLICE_NAME_MAX];
-    double share;       /* of the device's compute units */
-    double weight;      /* of the device; the weights on one device never exceed 1 together */
-    uint64_t mem_bytes; /* usable, of the whole instance for its shares; 0: not known, no limit */
-    uint32_t cores;
-    uint32_t percent; /* of the device (MPS) or of the instance (MIG); 0: no share */
-    const weft_mig_profile *mig;
-} weft_fleet_slice;
-
-/* An MPS share inside a MIG instance. */
-bool weft_fleet_slice__is_nested(const weft_fleet_slice *spec);
-
-/* MPS processes that a MIG instance can hold, in proportion to its compute slots. */
-uint32_t weft_fleet__mig_clients_max(const weft_mig_profile *mig);
-/* The row of `fleet` of a device type; NULL: none. */
-const weft_fleet_device *weft_fleet__row(const weft_fleet *fleet, const char *type);
-uint64_t weft_fleet__mem(const weft_fleet_device *row);
-double weft_fleet__price(const weft_fleet_device *row);
-/* false, and a reason in *why, when the row cannot have such a slice. */
-bool weft_fleet_slice__resolve(const weft_fleet_device *row, const char *name,
-                               weft_fleet_slice *out, const char **why);
-
-/* -- Plans and demands in order (derived_fields.c)
- * -------------------------------------------------- */
-
-typedef struct weft_demand_index {
-    const weft_demands *demands;
-    const uint32_t *by_name;
-} weft_demand_index;
-
-weft_demand_index weft_demands__index(const weft_demands *demands, weft_arena *arena);
-uint32_t weft_demands__find(const weft_demand_index *index, const char *model); /* UINT32_MAX */
-/* Placements by device, slice, model. */
-uint32_t *weft_plan__order(const weft_plan *plan, weft_arena *arena);
-
-/* -- Apps (apps.c) ---------------------------------------------------------------------------- */
-
-bool weft_app__is_asked(const weft_set_app *app); /* has a rate of its own */
-uint32_t weft_app__best_variant(const weft_set_app *app);
-/* By demand: 1 + the app with a rate that it is a variant of, 0: none. INPUT: apps contradict. */
-WEFT_MUST_USE weft_err weft_apps__index(const weft_problem *problem, weft_arena *arena,
-                                        weft_diag *diag, const uint32_t **out);
-/* The problem with the SLOs of apps in those of their variants and, with `assign`, their rates in
- * that of the best variant. */
-WEFT_MUST_USE weft_err weft_apps__resolve(const weft_problem *problem, bool assign,
-                                          weft_arena *arena, weft_diag *diag, weft_problem *out);
+#include "scheduler/input/input.h"
 
 /* -- Load formulas (slo.c states them) -------------------------------------------------------- */
 
@@ -158,11 +57,8 @@ bool weft_interference__any(const weft_interference *coeff);
 /* Factor >= 1 on the time of `own` beside `others`, the sum of what runs at the same time. */
 double weft_interference__factor(const weft_interference *coeff, weft_pressure own,
                                  weft_pressure others);
-
 /* Numbers out of range: INPUT. */
 WEFT_MUST_USE weft_err weft_rules__check(const weft_rules *rules, weft_diag *diag);
-/* Duplicate models, bad numbers: INPUT. */
-WEFT_MUST_USE weft_err weft_demands__check(const weft_demands *demands, weft_diag *diag);
 
 /* -- The option table: what each demand can run on (option_table.c)
  * ------------------------------------------- */
@@ -339,6 +235,8 @@ bool weft_builder__join(weft_builder *builder, uint32_t slice, uint32_t demand, 
  * commit false: only tells. */
 bool weft_builder__share(weft_builder *builder, uint32_t slice, uint32_t demand, double rate_per_s,
                          bool commit, double *occupancy);
+/* Whether models on other slices slow this one down. */
+bool weft_builder__has_neighbours(const weft_fleet_slice *spec);
 /* Number of the demand of this name; UINT32_MAX: there is none. */
 uint32_t weft_builder__find_demand(const weft_builder *builder, const char *model);
 /* What was done since the mark is undone; slices and devices made since are gone. */
@@ -348,32 +246,5 @@ void weft_builder__undo(weft_builder *builder, uint32_t mark);
 weft_err weft_builder__full(weft_builder *builder, uint32_t demand, double rest_per_s);
 /* Any number of times; the builder can go on. */
 void weft_builder__finish(const weft_builder *builder, const char *policy, weft_plan *out);
-
-/* -- Devices by what is free on them (device_pool.c) ------------------------------------------- */
-
-/* A new pool for the builder; devices enter and leave it with each change. */
-void weft_pool__init(weft_builder *builder);
-void weft_pool__insert(weft_builder *builder, uint32_t device);
-void weft_pool__remove(weft_builder *builder, uint32_t device);
-/* Shares of MIG instances. */
-void weft_pool__insert_instance(weft_builder *builder, uint32_t device, uint32_t start);
-void weft_pool__remove_instance(weft_builder *builder, uint32_t device, uint32_t start);
-/* The device with room for one more slice of the option: least left (best) or the first one, and
- * of a share the instance (*start; -1: to be made). UINT32_MAX: none is open. `fits` has the last
- * word. */
-typedef bool (*weft_pool_fits)(void *user, uint32_t device, int32_t start);
-uint32_t weft_pool__find(const weft_builder *builder, const weft_option *option, bool best,
-                         weft_pool_fits fits, void *user, int32_t *start);
-/* First free start slot of a profile, -1: none. */
-int32_t weft_pool__mig_start(const weft_mig_profile *mig, uint32_t taken);
-/* Whether models on other slices slow this one down. */
-bool weft_builder__has_neighbours(const weft_fleet_slice *spec);
-/* Whether every member of a slice, and of its neighbours, keeps its rate and its SLO. */
-bool weft_builder__keeps_slos(const weft_builder *builder, uint32_t slice);
-void weft_builder__undo_join(weft_builder *builder,
-                             const weft_undo_record *step); /* time_sharing.c */
-/* Whether the device has room for the option at that start (-1: any); *out: where. */
-bool weft_builder__fits(const weft_builder *builder, const weft_builder_device *device,
-                        const weft_option *option, int32_t start, int32_t *out);
 
 #endif
