@@ -63,6 +63,12 @@ typedef struct export_ctx {
 #include "scheduler/export/exporters.def"
 #undef EXPORTER
 
+/* Fills in the defaults of the options, the workers with their parts of the plan, nodes, groups and
+ * models (export_workers.c). INPUT: options or a plan that cannot be exported. */
+weft_err weft_export__prepare(export_ctx *ctx);
+
+/* -- What exporters have in common (export_files.c) ------------------------------------------- */
+
 /* A file of the export; text is copied, `path` is not. */
 void weft_export__add(export_ctx *ctx, const char *path, const char *text, bool executable);
 /* A script for a node of MIG instances that writes the device of each worker to

@@ -1,0 +1,89 @@
+/* What exporters write in common: labels, files, the command of a worker and the script that finds
+ * its device. */
+#include "scheduler/export/export_int.h"
+
+#include "base/hash.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+/* -- Names ------------------------------------------------------------------------------------ */
+
+const char *weft_export__label(weft_arena *arena, const char *text, size_t max)
+{
+    size_t len = strlen(text);
+    bool changed = len > max;
+    char *label = weft_arena_alloc(arena, len + max + 16);
+    size_t n = 0;
+    for (size_t i = 0; i < len; i++) {
+        char c = (char)tolower((unsigned char)text[i]);
+        bool fits = islower((unsigned char)c) || isdigit((unsigned char)c) || c == '-';
+        label[n++] = fits ? c : '-';
+        changed = changed || !fits || c != text[i];
+    }
+    while (n > 0 && label[n - 1] == '-') {
+        n--;
+        changed = true;
+    }
+    label[n] = 0;
+    if (!changed)
+        return label;
+    uint64_t hash = weft_hash64(text, len, 0);
+    if (n > max - 9)
+        n = max - 9;
+    snprintf(label + n, 10, "-%08x", (unsigned)(hash & 0xffffffffu));
+    return label;
+}
+
+/* -- Files ------------------------------------------------------------------------------------ */
+
+void weft_export__add(export_ctx *ctx, const char *path, const char *text, bool executable)
+{
+    weft_export_file file = {.path = path,
+                             .text = weft_arena_strdup(ctx->arena, text),
+                             .len = strlen(text),
+                             .executable = executable};
+    WEFT_VEC_PUSH(ctx->arena, &ctx->files, file);
+}
+
+void weft_export__add_devices(export_ctx *ctx, const export_node *node, const char *path)
+{
+    weft_buf buf = {0};
+    if (node->kind != WEFT_SLICE_MIG)
+        return;
+    weft_buf_printf(
+        &buf,
+        "#!/bin/sh\n"
+        "# Finds the MIG instance of each worker of %s and writes it to\n"
+        "# %s/devices/WORKER.env (or the folder that the first argument names).\n"
+        "set -eu\n"
+        "dir=${1:-%s/devices}\n"
+        "mkdir -p \"$dir\"\n"
+        "list=$(nvidia-smi -L)\n"
+        "# worker NAME GPU PROFILE NUMBER\n"
+        "worker() {\n"
+        "    uuid=$(printf '%%s\\n' \"$list\" | awk -v gpu=\"$2\" -v profile=\"$3\" "
+        "-v nth=\"$4\" '\n"
+        "        /^GPU / { at = $2; sub(\":\", \"\", at); n = 0 }\n"
+        "        at == gpu && $1 == \"MIG\" && $2 == profile && n++ == nth {\n"
+        "            sub(/.*UUID: /, \"\"); sub(/[)].*/, \"\"); print }')\n"
+        "    [ -n \"$uuid\" ] || { echo \"GPU $2 has no instance $4 of $3\" >&2; exit 1; }\n"
+        "    printf 'CUDA_VISIBLE_DEVICES=%%s\\n' \"$uuid\" >\"$dir/$1.env\"\n"
+        "}\n",
+        node->name, ctx->o.config, ctx->o.config);
+    for (uint32_t i = node->first; i < node->first + node->n; i++)
+        weft_buf_printf(&buf, "worker %s %u %s %u\n", ctx->worker[i].name, ctx->worker[i].gpu,
+                        ctx->worker[i].slice, ctx->worker[i].nth);
+    weft_export__add(ctx, path, buf.at ? buf.at : "", true);
+    weft_buf_finish(&buf);
+}
+
+const char *weft_export__command(const export_ctx *ctx, const export_worker *w, const char *address)
+{
+    return weft_arena_printf(ctx->arena,
+                             "%s serve %s %s/plans/%s.json --address %s --http %u --grpc %u "
+                             "--metrics %u",
+                             ctx->o.weft, ctx->o.bundle, ctx->o.config, w->name, address, w->port,
+                             w->port + 1, w->port + 2);
+}

@@ -1,0 +1,342 @@
+/* From a plan to what other systems run: nodes and workers.
+ *
+ * A node is up to gpus_per_node devices of one type that are split in one way (device plugins and
+ * Slurm configure MIG, MPS and whole GPUs by node), or one CPU. A worker is one `weft serve` with
+ * its part of the plan as a plan file of its own: all slices of a CPU, or one slice of a GPU, since
+ * a process sees one MIG instance only. Workers that run the same models in the same way on the
+ * same kind of slice form a group; systems with replicas start them as such.
+ *
+ * All that an exporter writes besides model names comes from here: paths and names are checked to
+ * hold only letters, digits and -_./:@, so that no system's quoting matters. */
+#include "scheduler/export/export_int.h"
+
+#include "base/hash.h"
+#include "base/num.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* -- Options ------------------------------------------------------------------------------------
+ */
+
+static bool is_plain(const char *text, size_t max)
+{
+    size_t len = strlen(text);
+    for (size_t i = 0; i < len; i++)
+        if (!isalnum((unsigned char)text[i]) && !strchr("-_./:@", text[i]))
+            return false;
+    return len > 0 && len <= max && (isalnum((unsigned char)text[0]) || text[0] == '/');
+}
+
+static bool is_label(const char *text, size_t max)
+{
+    size_t len = strlen(text);
+    for (size_t i = 0; i < len; i++)
+        if (!islower((unsigned char)text[i]) && !isdigit((unsigned char)text[i]) && text[i] != '-')
+            return false;
+    return len > 0 && len <= max && islower((unsigned char)text[0]) && text[len - 1] != '-';
+}
+
+static weft_err fail(const export_ctx *ctx, const char *item, const char *text, const char *value)
+{
+    return weft_diag_error(ctx->diag, WEFT_ERR_INPUT, (weft_where){.item = item}, "%s '%.128s'",
+                           text, value);
+}
+
+static weft_err check_options(export_ctx *ctx)
+{
+    weft_export_options *o = &ctx->o;
+    o->bundle = o->bundle ? o->bundle : "/srv/weft/models.weft";
+    o->weft = o->weft ? o->weft : "/usr/bin/weft";
+    o->config = o->config ? o->config : "/etc/weft";
+    o->image = o->image ? o->image : "weft:latest";
+    o->claim = o->claim ? o->claim : "weft-models";
+    o->name = o->name ? o->name : "weft";
+    o->port = o->port ? o->port : 8000;
+    o->gpus_per_node = o->gpus_per_node ? o->gpus_per_node : 8;
+    const char *paths[][2] = {{"bundle", o->bundle}, {"weft", o->weft}, {"config", o->config}};
+    for (size_t i = 0; i < 3; i++)
+        if (!is_plain(paths[i][1], 1024) || paths[i][1][0] != '/')
+            return fail(ctx, paths[i][0],
+                        "must be an absolute path of letters, digits and -_./:@, not", paths[i][1]);
+    if (strrchr(o->bundle, '/') == o->bundle)
+        return fail(ctx, "bundle", "must be in a folder, not", o->bundle);
+    if (!is_plain(o->image, 256) || o->image[0] == '/')
+        return fail(ctx, "image", "is no name of an image:", o->image);
+    if (!is_label(o->claim, WEFT_EXPORT_LABEL_MAX) || !is_label(o->name, WEFT_EXPORT_NAME_MAX))
+        return fail(ctx, "name", "names are of lower-case letters, digits and -, at most 32:",
+                    is_label(o->name, WEFT_EXPORT_NAME_MAX) ? o->claim : o->name);
+    if (o->gpus_per_node > 64 || o->port > 65000)
+        return weft_diag_error(ctx->diag, WEFT_ERR_INPUT, (weft_where){0},
+                               "port %u up to 65000, GPUs of a node %u up to 64", o->port,
+                               o->gpus_per_node);
+    return WEFT_ERR_OK;
+}
+
+/* -- Slices of the plan ----------------------------------------------------------------------- */
+
+static int order_placements(const void *a, const void *b)
+{
+    const weft_placement *p = *(const weft_placement *const *)a,
+                         *q = *(const weft_placement *const *)b;
+    if (p->device != q->device)
+        return p->device < q->device ? -1 : 1;
+    if (p->slice_id != q->slice_id)
+        return p->slice_id < q->slice_id ? -1 : 1;
+    return strcmp(p->model, q->model);
+}
+
+static weft_err read_slice(export_ctx *ctx, const weft_placement *p, export_worker *w)
+{
+    int64_t cores;
+    char digits[WEFT_SLICE_NAME_MAX];
+    size_t len = strlen(p->slice);
+    double percent = 0;
+    w->type = p->type;
+    w->slice = p->slice;
+    w->mig_start = p->mig_start;
+    w->kind = WEFT_SLICE_WHOLE;
+    if (!is_plain(p->type, WEFT_DEVICE_NAME_MAX) || strlen(p->slice) >= WEFT_SLICE_NAME_MAX)
+        return fail(ctx, p->model, "type of device or slice cannot be exported:", p->type);
+    if (p->mig_start >= 0) {
+        const weft_device_type *type = weft_device_type_find(p->type);
+        w->kind = WEFT_SLICE_MIG;
+        for (size_t i = 0; type && i < type->n_mig; i++)
+            if (strcmp(type->mig[i].name, p->slice) == 0)
+                return WEFT_ERR_OK;
+        return fail(ctx, p->model, "the device has no MIG profile", p->slice);
+    }
+    if (len > 4 && strcmp(p->slice + len - 4, "core") == 0) {
+        memcpy(digits, p->slice, len - 4);
+        digits[len - 4] = 0;
+        w->kind = WEFT_SLICE_CORES;
+        if (!weft_parse_i64(digits, &cores) || cores < 1 || cores > WEFT_FLEET_CORES_MAX)
+            return fail(ctx, p->model, "no number of cores:", p->slice);
+        w->cores = (uint32_t)cores;
+    } else if (len > 0) {
+        w->kind = WEFT_SLICE_MPS;
+        if (!weft_parse_percent(p->slice, &percent) || percent <= 0 || percent > 1)
+            return fail(ctx, p->model, "no slice that can be exported:", p->slice);
+        w->percent = (uint32_t)(percent * 100 + 0.5);
+    } else if (strcmp(p->type, "cpu") == 0) {
+        w->kind = WEFT_SLICE_CORES;
+    }
+    return WEFT_ERR_OK;
+}
+
+/* Workers in the order of the plan's devices; nodes are not known yet. */
+static weft_err make_workers(export_ctx *ctx)
+{
+    const weft_plan *plan = ctx->plan;
+    const weft_placement **at = weft_arena_array(ctx->arena, plan->n + 1, sizeof *at);
+    ctx->worker = weft_arena_array(ctx->arena, plan->n + 1, sizeof *ctx->worker);
+    for (size_t i = 0; i < plan->n; i++)
+        at[i] = &plan->at[i];
+    qsort(at, plan->n, sizeof *at, order_placements);
+    for (size_t i = 0; i < plan->n; i++) {
+        const weft_placement *p = at[i];
+        export_worker one = {.device = p->device};
+        if (!weft_set_name_valid(p->model))
+            return fail(ctx, NULL, "no name of a model:", p->model);
+        WEFT_TRY(read_slice(ctx, p, &one));
+        export_worker *last = ctx->n_worker ? &ctx->worker[ctx->n_worker - 1] : NULL;
+        bool same_device = last && last->device == p->device;
+        bool same = same_device && last->at[last->n - 1]->slice_id == p->slice_id;
+        if (same_device && (strcmp(last->type, p->type) != 0 ||
+                            (last->kind == WEFT_SLICE_MIG) != (one.kind == WEFT_SLICE_MIG)))
+            return fail(ctx, p->model, "its device is of two types or split in two ways:", p->type);
+        if (same && strcmp(last->at[last->n - 1]->slice, p->slice) != 0)
+            return fail(ctx, p->model, "its slice has two shapes:", p->slice);
+        bool joins = same || (same_device && one.kind == WEFT_SLICE_CORES);
+        if (!joins) {
+            one.at = &at[i];
+            ctx->worker[ctx->n_worker++] = one;
+            last = &ctx->worker[ctx->n_worker - 1];
+        } else if (!same) {
+            last->cores += one.cores;
+        }
+        last->n++;
+        last->clients += p->procs;
+    }
+    return WEFT_ERR_OK;
+}
+
+/* -- Nodes ------------------------------------------------------------------------------------ */
+
+/* MIG, whole GPUs and shares in this order; CPUs are nodes of their own. */
+static int order_workers(const void *a, const void *b)
+{
+    const export_worker *p = a, *q = b;
+    int c = strcmp(p->type, q->type);
+    if (c)
+        return c;
+    if (p->kind != q->kind)
+        return p->kind < q->kind ? -1 : 1;
+    if (p->device != q->device)
+        return p->device < q->device ? -1 : 1;
+    if (p->mig_start != q->mig_start)
+        return p->mig_start < q->mig_start ? -1 : 1;
+    return p->at[0]->slice_id < q->at[0]->slice_id ? -1 : p->at[0]->slice_id > q->at[0]->slice_id;
+}
+
+static void make_nodes(export_ctx *ctx)
+{
+    uint32_t of_type = 0;
+    qsort(ctx->worker, ctx->n_worker, sizeof *ctx->worker, order_workers);
+    ctx->node = weft_arena_array(ctx->arena, ctx->n_worker + 1, sizeof *ctx->node);
+    for (uint32_t i = 0; i < ctx->n_worker; i++) {
+        export_worker *w = &ctx->worker[i];
+        const export_worker *last = i ? &ctx->worker[i - 1] : NULL;
+        export_node *node = ctx->n_node ? &ctx->node[ctx->n_node - 1] : NULL;
+        bool same_type = last && strcmp(last->type, w->type) == 0;
+        bool same_device = same_type && last->device == w->device;
+        bool room = same_type && last->kind == w->kind && w->kind != WEFT_SLICE_CORES &&
+                    node->n_gpu < ctx->o.gpus_per_node;
+        of_type = same_type ? of_type : 0;
+        if (!same_device && !room) {
+            node = &ctx->node[ctx->n_node++];
+            char *name = weft_arena_printf(ctx->arena, "%s-%s-%u", ctx->o.name, w->type, of_type++);
+            *node =
+                (export_node){.name = weft_export__label(ctx->arena, name, WEFT_EXPORT_LABEL_MAX),
+                              .type = w->type,
+                              .kind = w->kind,
+                              .first = i};
+        }
+        node->n_gpu += !same_device;
+        w->node = (uint32_t)(node - ctx->node);
+        w->gpu = node->n_gpu - 1;
+        w->port = ctx->o.port + 10 * node->n++;
+        for (uint32_t k = i; k > 0 && ctx->worker[k - 1].device == w->device; k--)
+            w->nth += w->kind == WEFT_SLICE_MIG && strcmp(ctx->worker[k - 1].slice, w->slice) == 0;
+        w->name =
+            weft_arena_printf(ctx->arena, "%s-d%u-s%u", ctx->o.name, w->device, w->at[0]->slice_id);
+    }
+}
+
+/* -- Groups ----------------------------------------------------------------------------------- */
+
+static bool same_work(const export_worker *a, const export_worker *b)
+{
+    if (a->kind != b->kind || a->n != b->n || a->cores != b->cores ||
+        strcmp(a->type, b->type) != 0 || strcmp(a->slice, b->slice) != 0)
+        return false;
+    for (uint32_t i = 0; i < a->n; i++)
+        if (strcmp(a->at[i]->model, b->at[i]->model) != 0 || a->at[i]->batch != b->at[i]->batch ||
+            a->at[i]->procs != b->at[i]->procs ||
+            a->at[i]->slice_id - a->at[0]->slice_id != b->at[i]->slice_id - b->at[0]->slice_id)
+            return false;
+    return true;
+}
+
+static void make_groups(export_ctx *ctx)
+{
+    ctx->group = weft_arena_array(ctx->arena, ctx->n_worker + 1, sizeof *ctx->group);
+    uint64_t *hash = weft_arena_array(ctx->arena, ctx->n_worker + 1, sizeof *hash);
+    for (uint32_t i = 0; i < ctx->n_worker; i++) {
+        export_worker *w = &ctx->worker[i];
+        uint64_t h = weft_hash64(w->type, strlen(w->type), w->kind);
+        h = weft_hash64(w->slice, strlen(w->slice), h);
+        h = weft_hash64(w->at[0]->model, strlen(w->at[0]->model), h);
+        uint32_t g = 0;
+        while (g < ctx->n_group &&
+               (hash[g] != h || !same_work(&ctx->worker[ctx->group[g].first], w)))
+            g++;
+        w->group = g;
+        if (g == ctx->n_group) {
+            hash[g] = h;
+            ctx->group[ctx->n_group++] = (export_group){
+                .first = i, .name = weft_arena_printf(ctx->arena, "%s-g%u", ctx->o.name, g)};
+        }
+        ctx->group[g].n++;
+    }
+}
+
+static int order_names(const void *a, const void *b)
+{
+    const char *const *p = a, *const *q = b;
+    return strcmp(*p, *q);
+}
+
+static void list_models(export_ctx *ctx)
+{
+    size_t n = ctx->plan->n;
+    uint32_t kept = 0;
+    const char **name = weft_arena_array(ctx->arena, n + 1, sizeof *name);
+    for (size_t i = 0; i < n; i++)
+        name[i] = ctx->plan->at[i].model;
+    qsort(name, n, sizeof *name, order_names);
+    for (size_t i = 0; i < n; i++)
+        if (kept == 0 || strcmp(name[kept - 1], name[i]) != 0)
+            name[kept++] = name[i];
+    ctx->model = name;
+    ctx->n_model = kept;
+}
+
+/* -- Parts of the plan ------------------------------------------------------------------------ */
+
+static double slo_of(const export_ctx *ctx, const char *model)
+{
+    const weft_demands *d = ctx->o.demands;
+    for (size_t i = 0; d && i < d->n; i++)
+        if (strcmp(d->at[i].model, model) == 0)
+            return d->at[i].slo_us;
+    return 0;
+}
+
+/* A plan of its own for the worker, on one device, number 0. */
+static weft_err write_part(export_ctx *ctx, export_worker *w)
+{
+    weft_demand *demand = weft_arena_array(ctx->arena, w->n + 1, sizeof *demand);
+    weft_plan part = *ctx->plan;
+    size_t n = 0;
+    char *text = NULL;
+    part.n = w->n;
+    part.at = weft_arena_array(ctx->arena, w->n + 1, sizeof *part.at);
+    part.gpus = 1;
+    part.lower_bound = 1;
+    part.proven = false;
+    part.decision_ms = 0;
+    part.cost_per_hour = ctx->plan->gpus ? ctx->plan->cost_per_hour / ctx->plan->gpus : 0;
+    part.goodput_per_s = 0;
+    for (uint32_t i = 0; i < w->n; i++) {
+        weft_placement *p = &part.at[i];
+        *p = *w->at[i];
+        p->device = 0;
+        part.goodput_per_s += p->rate_per_s;
+        size_t k = 0;
+        while (k < n && strcmp(demand[k].model, p->model) != 0)
+            k++;
+        if (k == n)
+            demand[n++] = (weft_demand){.model = p->model, .slo_us = slo_of(ctx, p->model)};
+        demand[k].rate_per_s += p->rate_per_s;
+    }
+    weft_demands demands = {demand, n};
+    WEFT_TRY(weft_plan_to_json(&part, &demands, &text));
+    w->plan = weft_arena_printf(ctx->arena, "%s\n", text);
+    free(text);
+    return WEFT_ERR_OK;
+}
+
+/* -- All of it ----------------------------------------------------------------------------------
+ */
+
+weft_err weft_export__prepare(export_ctx *ctx)
+{
+    WEFT_TRY(check_options(ctx));
+    if (ctx->plan->n == 0)
+        return weft_diag_error(ctx->diag, WEFT_ERR_INPUT, (weft_where){0},
+                               "the plan places nothing");
+    WEFT_TRY(make_workers(ctx));
+    make_nodes(ctx);
+    for (uint32_t i = 0; i < ctx->n_node; i++)
+        if (ctx->o.port + 10 * ctx->node[i].n > 65530)
+            return fail(ctx, NULL, "there are not ports enough for the workers of node",
+                        ctx->node[i].name);
+    make_groups(ctx);
+    list_models(ctx);
+    for (uint32_t i = 0; i < ctx->n_worker; i++)
+        WEFT_TRY(write_part(ctx, &ctx->worker[i]));
+    return WEFT_ERR_OK;
+}
