@@ -1,6 +1,6 @@
 /* weft plan: places the models of a set on the devices of a fleet, says why, answers what-if
  * questions, compares policies, and checks plans of others. */
-#include "tools/planner/plan.h"
+#include "tools/planner/cmd_plan.h"
 
 #include "base/file.h"
 #include "base/num.h"

@@ -1,6 +1,6 @@
 /* What `weft plan` plans for: the set with its profiles, the fleet, a plan in force, what-if
  * changes; and plans read from files. */
-#include "tools/planner/plan.h"
+#include "tools/planner/cmd_plan.h"
 
 #include "estimator/estimator.h"
 #include "frontend/frontend.h"

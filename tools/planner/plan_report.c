@@ -1,5 +1,5 @@
 /* What `weft plan` prints: plans, comparisons, what-if answers, explanations; as text or JSON. */
-#include "tools/planner/plan.h"
+#include "tools/planner/cmd_plan.h"
 
 #include <jansson.h>
 #include <math.h>
