@@ -445,3 +445,21 @@ weft_err weft_onnx__slim(const uint8_t *bytes, size_t len, weft_onnx_root root, 
         .at = s.out, .len = s.len, .payload = s.payload.at, .n_payload = s.payload.len};
     return WEFT_ERR_OK;
 }
+
+/* -- protobuf-c ------------------------------------------------------------------------------- */
+
+static void *allocate(void *arena, size_t size)
+{
+    return weft_arena_alloc(arena, size);
+}
+
+static void release(void *arena, void *pointer)
+{
+    (void)arena;
+    (void)pointer;
+}
+
+void weft_onnx__allocator(weft_arena *arena, ProtobufCAllocator *out)
+{
+    *out = (ProtobufCAllocator){.alloc = allocate, .free = release, .allocator_data = arena};
+}

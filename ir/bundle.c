@@ -208,7 +208,7 @@ void weft_bundle_close(weft_bundle *bundle)
     weft_file_unmap(&file);
 }
 
-/* -- Looking things up ------------------------------------------------------------------------ */
+/* -- Bytes ------------------------------------------------------------------------------------ */
 
 weft_err weft_bundle_check_weight(const weft_bundle *bundle, uint32_t w, weft_diag *diag)
 {
@@ -237,37 +237,4 @@ uint32_t weft_bundle_sections(const weft_bundle *bundle,
         out[i] = (weft_bundle_section){names[weft_bundle__get(e, 4)], weft_bundle__get(e + 8, 8),
                                        weft_bundle__get(e + 16, 8)};
     return n;
-}
-
-static const weft_bundle_program *find_among(const weft_bundle *bundle, uint32_t n,
-                                             const char *name)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (strcmp(bundle->program[i].name, name) == 0)
-            return &bundle->program[i];
-    return NULL;
-}
-
-const weft_bundle_program *weft_bundle_find(const weft_bundle *bundle, const char *model)
-{
-    return find_among(bundle, bundle->n_program, model);
-}
-
-bool weft_tuning_is_for(const weft_bundle_tuning *tuning, const char *device, uint32_t sms,
-                        uint64_t version)
-{
-    return tuning->sms == sms && tuning->version == version && strcmp(tuning->device, device) == 0;
-}
-
-const weft_bundle_program *weft_bundle_find_any(const weft_bundle *bundle, const char *name)
-{
-    return find_among(bundle, bundle->n_program + bundle->n_joint, name);
-}
-
-uint32_t weft_bundle_find_port(const weft_bundle_port *port, uint32_t n, const char *name)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (strcmp(port[i].name, name) == 0)
-            return i;
-    return UINT32_MAX;
 }

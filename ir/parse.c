@@ -13,42 +13,7 @@ enum {
     GRAPHS_MAX = 1 << 14
 };
 
-/* -- Types and symbols ------------------------------------------------------------------------ */
-
-weft_err weft_parser__type(weft_parser *p, weft_type *out)
-{
-    weft_ttype t = {0};
-    if (p->tok.kind != WEFT_TOKEN_WORD)
-        return weft_parser__expected(p, "a type");
-    if (weft_parser__is_word(p, "none")) {
-        *out = (weft_type){0};
-        return weft_parser__next(p);
-    }
-    t.dtype = (uint8_t)weft_dtype_parse(p->tok.s);
-    if (t.dtype == WEFT_DTYPE_NONE)
-        return weft_parser__expected(p, "a type");
-    WEFT_TRY(weft_parser__next(p));
-    const weft_dim *dim;
-    uint32_t rank;
-    WEFT_TRY(weft_parser__dims(p, WEFT_RANK_MAX, &dim, &rank));
-    t.rank = (uint8_t)rank;
-    for (uint32_t k = 0; k < rank; k++) {
-        if (weft_dim_is_const(dim[k]) && dim[k] < 0)
-            return weft_parser__fail(p, "dimension %u is negative", k);
-        t.dim[k] = dim[k];
-    }
-    /* f32[8]:c16; a weight's or an input's type is followed by other things than ':'. */
-    if (weft_parser__is_punct(p, ':')) {
-        weft_layout layout;
-        WEFT_TRY(weft_parser__next(p));
-        if (p->tok.kind != WEFT_TOKEN_WORD || !weft_layout_parse(p->tok.s, &layout))
-            return weft_parser__expected(p, "a layout");
-        t.layout = (uint8_t)layout;
-        WEFT_TRY(weft_parser__next(p));
-    }
-    *out = weft_type_intern(p->m, &t);
-    return WEFT_ERR_OK;
-}
+/* -- Symbols ---------------------------------------------------------------------------------- */
 
 static bool find_symbol(const weft_parser *p, weft_dim *out)
 {
