@@ -1,4 +1,5 @@
 /* Weights: constant tensors, shared by all graphs of a module. */
+#include "base/random.h"
 #include "ir/ir_int.h"
 
 #include <string.h>
@@ -132,21 +133,12 @@ bool weft_weight__get_random(const weft_module *m, weft_weight w, uint64_t *out_
 /* -- Generator ----------------------------------------------------------------------------------
  */
 
-/* splitmix64 (Steele, Lea, Flood 2014). */
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
 void weft_weight__generate(weft_dtype dtype, uint64_t seed, uint64_t n, void *bytes)
 {
     weft_tensor t = {.dtype = dtype, .rank = 1, .dim = {(int64_t)n}, .data = bytes};
     uint64_t state = seed;
     for (uint64_t i = 0; i < n; i++) {
-        uint64_t x = next_random(&state);
+        uint64_t x = weft_rand_split(&state);
         switch (weft_dtype_get_class(dtype)) {
         case WEFT_CLASS_FLOAT:
             weft_tensor_set_f64(&t, (int64_t)i, (double)(x >> 40) * 0x1p-24 - 0.5);

@@ -1,9 +1,8 @@
-/* Pseudo-random numbers of tests: equal seeds give equal cases on every machine.
- *
- * A linear congruential generator modulo 2^64 with the multiplier and increment of D. Knuth's MMIX
- * (The Art of Computer Programming 2, section 3.3.4); its low bits are weak and never used. */
+/* Pseudo-random numbers of tests: equal seeds give equal cases on every machine. */
 #ifndef WEFT_TESTS_RAND_H
 #define WEFT_TESTS_RAND_H
+
+#include "base/random.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -11,8 +10,7 @@
 /* 31 uniform bits. */
 static inline uint64_t rand_next(uint64_t *seed)
 {
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return *seed >> 33;
+    return weft_rand_lcg(seed) >> 33;
 }
 
 /* Uniform in 0 .. n - 1; n in 1 .. 2^31. */
