@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/num.h"
 #include "tools/profile/calibration_file.h"
-#include "tools/compiler/csv_rows.h"
+#include "base/csv.h"
 #include "tools/compiler/estimate_kernels.h"
 
 #include <math.h>
@@ -102,7 +102,7 @@ static weft_err add_model(measurements *all, weft_graph *g, int64_t batch, doubl
     return add_row(all, &row, diag);
 }
 
-static weft_err read_header(const weft_csv_rows *rows, bool more, int *at, weft_diag *diag)
+static weft_err read_header(const weft_csv *rows, bool more, int *at, weft_diag *diag)
 {
     for (int c = 0; c < COLUMNS; c++) {
         at[c] = -1;
@@ -110,16 +110,16 @@ static weft_err read_header(const weft_csv_rows *rows, bool more, int *at, weft_
             if (strcmp(rows->field[i], column_name[c]) == 0)
                 at[c] = (int)i;
         if (at[c] < 0 && c != COL_MODEL)
-            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = rows->file},
+            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = rows->where.file},
                                    "column '%s' is missing", column_name[c]);
     }
     return WEFT_ERR_OK;
 }
 
-static weft_err read_row(measurements *all, const weft_csv_rows *rows, const int *at,
-                         weft_module *m, weft_diag *diag)
+static weft_err read_row(measurements *all, const weft_csv *rows, const int *at, weft_module *m,
+                         weft_diag *diag)
 {
-    weft_where where = {.file = rows->file, .line = rows->line};
+    weft_where where = {.file = rows->where.file, .line = rows->where.line};
     int64_t batch = 0;
     double measured_us = 0;
     for (int c = 0; c < COLUMNS; c++)
@@ -143,14 +143,14 @@ static weft_err read_row(measurements *all, const weft_csv_rows *rows, const int
     return add_model(all, g, batch, measured_us, diag);
 }
 
-static weft_err read_models(measurements *all, weft_module *m, weft_csv_rows *rows, weft_diag *diag)
+static weft_err read_models(measurements *all, weft_module *m, weft_csv *rows, weft_diag *diag)
 {
     int at[COLUMNS];
     bool more;
-    WEFT_TRY(weft_csv_rows_next(rows, diag, &more));
+    WEFT_TRY(weft_csv_next(rows, diag, &more));
     WEFT_TRY(read_header(rows, more, at, diag));
     for (;;) {
-        WEFT_TRY(weft_csv_rows_next(rows, diag, &more));
+        WEFT_TRY(weft_csv_next(rows, diag, &more));
         if (!more)
             return WEFT_ERR_OK;
         WEFT_TRY(read_row(all, rows, at, m, diag));
@@ -161,18 +161,12 @@ static weft_err open_models(measurements *all, weft_module *m, weft_diag *diag)
 {
     char *text = NULL;
     size_t len = 0;
-    weft_csv_rows *rows = calloc(1, sizeof *rows);
-    if (!rows)
-        return WEFT_ERR_NOMEM;
-    weft_err err = weft_file_read(all->o->calibrate, CSV_BYTES_MAX, diag, &text, &len);
-    if (err == WEFT_ERR_OK) {
-        rows->file = all->o->calibrate;
-        rows->at = text;
-        rows->end = text + len;
-        err = read_models(all, m, rows, diag);
-    }
+    WEFT_TRY(weft_file_read(all->o->calibrate, CSV_BYTES_MAX, diag, &text, &len));
+    weft_csv *rows =
+        weft_csv_create(text, len, (weft_where){.file = all->o->calibrate}, (weft_csv_limits){0});
+    weft_err err = rows ? read_models(all, m, rows, diag) : WEFT_ERR_NOMEM;
+    weft_csv_destroy(rows);
     free(text);
-    free(rows);
     return err;
 }
 

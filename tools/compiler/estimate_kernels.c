@@ -22,7 +22,7 @@
 #include "base/file.h"
 #include "base/num.h"
 #include "estimator/estimator.h"
-#include "tools/compiler/csv_rows.h"
+#include "base/csv.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -211,7 +211,7 @@ const char *weft_tool_find_device(const char *name)
 
 typedef struct table {
     const weft_tool_kernels *options;
-    weft_csv_rows *rows;
+    weft_csv *rows;
     weft_diag *diag;
     int at[COL_COUNT]; /* index of the column, -1 when absent */
     size_t n_column;
@@ -222,7 +222,7 @@ typedef struct table {
 static weft_err refuse(const table *t, const char *name, const char *what, const char *text)
 {
     return weft_diag_error(t->diag, WEFT_ERR_INPUT,
-                           (weft_where){.file = t->rows->file, .line = t->rows->line},
+                           (weft_where){.file = t->rows->where.file, .line = t->rows->where.line},
                            "column '%s': %s%s%.100s%s", name, what, text ? " '" : "",
                            text ? text : "", text ? "'" : "");
 }
@@ -363,7 +363,8 @@ static weft_err get_slice(table *t)
     weft_slice slice;
     weft_err err = weft_slice_make(weft_tool_find_device(gpu), part, t->diag, &slice);
     if (err != WEFT_ERR_OK) {
-        weft_diag_note(t->diag, (weft_where){.file = t->rows->file, .line = t->rows->line},
+        weft_diag_note(t->diag,
+                       (weft_where){.file = t->rows->where.file, .line = t->rows->where.line},
                        "column 'gpu' or 'slice': '%s' '%s'", gpu, part);
         return err;
     }
@@ -380,7 +381,8 @@ static weft_err put_cost(const table *t, const weft_kernel *kernel, bool exact, 
     const char *model, *bound;
     weft_err err = weft_estimate_kernel(kernel, &t->slice, &options, t->diag, &cost, &model);
     if (err != WEFT_ERR_OK) {
-        weft_diag_note(t->diag, (weft_where){.file = t->rows->file, .line = t->rows->line},
+        weft_diag_note(t->diag,
+                       (weft_where){.file = t->rows->where.file, .line = t->rows->where.line},
                        "this row");
         return err;
     }
@@ -410,15 +412,13 @@ static weft_err read_header(table *t)
     bool more;
     for (size_t c = 0; c < COL_COUNT; c++)
         t->at[c] = -1;
-    WEFT_TRY(weft_csv_rows_next(t->rows, t->diag, &more));
+    WEFT_TRY(weft_csv_next(t->rows, t->diag, &more));
     if (!more)
-        return weft_diag_error(t->diag, WEFT_ERR_INPUT, (weft_where){.file = t->rows->file},
+        return weft_diag_error(t->diag, WEFT_ERR_INPUT, (weft_where){.file = t->rows->where.file},
                                "no rows; the first one names the columns");
     t->n_column = t->rows->n_field;
     for (size_t i = 0; i < t->n_column; i++) {
         const char *name = t->rows->field[i];
-        if (i == 0 && strncmp(name, "\xef\xbb\xbf", 3) == 0)
-            name += 3; /* a byte order mark */
         for (size_t r = 0; r < RESULT_COUNT && !t->options->features; r++)
             if (strcmp(name, result_names[r]) == 0)
                 return refuse(t, name, "is what a prediction will be called; rename it", NULL);
@@ -465,10 +465,10 @@ static weft_err put_rows(table *t, weft_buf *to)
         weft_kernel kernel;
         bool exact = false;
         weft_buf_putc(to, '\n');
-        WEFT_TRY(weft_csv_rows_next(t->rows, t->diag, &more));
+        WEFT_TRY(weft_csv_next(t->rows, t->diag, &more));
         if (!more)
             return WEFT_ERR_OK;
-        weft_where where = {.file = t->rows->file, .line = t->rows->line};
+        weft_where where = {.file = t->rows->where.file, .line = t->rows->where.line};
         if (n++ == ROWS_MAX)
             return weft_diag_error(t->diag, WEFT_ERR_INPUT, where, "more than %d rows", ROWS_MAX);
         if (t->rows->n_field != t->n_column)
@@ -498,20 +498,16 @@ weft_err weft_tool_estimate_kernels(const weft_tool_kernels *options, weft_diag 
     weft_file file = {0};
     char *text = NULL;
     size_t len = 0;
-    weft_csv_rows *rows = calloc(1, sizeof *rows);
-    if (!rows)
-        return WEFT_ERR_NOMEM;
     bool is_stdin = strcmp(options->input, "-") == 0;
-    weft_err err = is_stdin ? weft_file_read("-", stdin_bytes_max, diag, &text, &len)
-                            : weft_file_map(options->input, diag, &file);
-    rows->file = is_stdin ? "standard input" : options->input;
-    const char *at = is_stdin ? text : (const char *)file.at;
-    rows->at = at ? at : "";
-    rows->end = at ? at + (is_stdin ? len : (size_t)file.len) : rows->at;
+    WEFT_TRY(is_stdin ? weft_file_read("-", stdin_bytes_max, diag, &text, &len)
+                      : weft_file_map(options->input, diag, &file));
+    weft_where where = {.file = is_stdin ? "standard input" : options->input};
+    weft_csv *rows =
+        weft_csv_create(is_stdin ? text : (const char *)file.at, is_stdin ? len : (size_t)file.len,
+                        where, (weft_csv_limits){0});
     weft_buf to = {0};
     table t = {.options = options, .rows = rows, .diag = diag};
-    if (err == WEFT_ERR_OK)
-        err = put_rows(&t, &to);
+    weft_err err = rows ? put_rows(&t, &to) : WEFT_ERR_NOMEM;
     if (err == WEFT_ERR_OK && to.failed)
         err = WEFT_ERR_NOMEM;
     if (err == WEFT_ERR_OK && !options->on_row)
@@ -519,6 +515,6 @@ weft_err weft_tool_estimate_kernels(const weft_tool_kernels *options, weft_diag 
     weft_buf_finish(&to);
     weft_file_unmap(&file);
     free(text);
-    free(rows);
+    weft_csv_destroy(rows);
     return err;
 }

@@ -1,7 +1,7 @@
 /* Reports of merging: JSON, and the same as text for people. */
 #include "tools/compiler/merge_report.h"
 
-#include "tools/compiler/csv_rows.h"
+#include "base/csv.h"
 #include "tools/common/names.h"
 
 #include <math.h>

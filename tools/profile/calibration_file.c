@@ -15,7 +15,7 @@
 
 #include "base/file.h"
 #include "base/num.h"
-#include "tools/compiler/csv_rows.h"
+#include "base/csv.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -120,10 +120,9 @@ static bool read_value(int key, const char *text, weft_calibration *c)
     }
 }
 
-static weft_err read_row(const weft_csv_rows *rows, bool *seen, weft_calibration *c,
-                         weft_diag *diag)
+static weft_err read_row(const weft_csv *rows, bool *seen, weft_calibration *c, weft_diag *diag)
 {
-    weft_where where = {.file = rows->file, .line = rows->line};
+    weft_where where = {.file = rows->where.file, .line = rows->where.line};
     int key = 0;
     if (rows->n_field != 2)
         return weft_diag_error(diag, WEFT_ERR_INPUT, where, "calibration: %zu fields, not 2",
@@ -143,23 +142,23 @@ static weft_err read_row(const weft_csv_rows *rows, bool *seen, weft_calibration
     return WEFT_ERR_OK;
 }
 
-static weft_err read_rows(weft_csv_rows *rows, weft_diag *diag, weft_calibration *c)
+static weft_err read_rows(weft_csv *rows, weft_diag *diag, weft_calibration *c)
 {
     bool seen[KEYS] = {false}, more;
-    WEFT_TRY(weft_csv_rows_next(rows, diag, &more));
+    WEFT_TRY(weft_csv_next(rows, diag, &more));
     if (!more || rows->n_field != 2 || strcmp(rows->field[0], "key") != 0 ||
         strcmp(rows->field[1], "value") != 0)
-        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = rows->file},
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = rows->where.file},
                                "is no calibration: the header must be 'key,value'");
     for (;;) {
-        WEFT_TRY(weft_csv_rows_next(rows, diag, &more));
+        WEFT_TRY(weft_csv_next(rows, diag, &more));
         if (!more)
             break;
         WEFT_TRY(read_row(rows, seen, c, diag));
     }
     for (int key = 0; key < KEYS; key++)
         if (!seen[key])
-            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = rows->file},
+            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = rows->where.file},
                                    "calibration: '%s' is missing", name_of(key));
     return WEFT_ERR_OK;
 }
@@ -169,19 +168,12 @@ weft_err weft_tool_calibration_load(const char *path, weft_diag *diag, weft_cali
     char *text = NULL;
     size_t len = 0;
     weft_calibration c = {0};
-    weft_csv_rows *rows = calloc(1, sizeof *rows);
-    if (!rows)
-        return WEFT_ERR_NOMEM;
-    weft_err err = weft_file_read(path, FILE_BYTES_MAX, diag, &text, &len);
-    if (err == WEFT_ERR_OK) {
-        rows->file = path;
-        rows->at = text;
-        rows->end = text + len;
-        err = read_rows(rows, diag, &c);
-    }
+    WEFT_TRY(weft_file_read(path, FILE_BYTES_MAX, diag, &text, &len));
+    weft_csv *rows = weft_csv_create(text, len, (weft_where){.file = path}, (weft_csv_limits){0});
+    weft_err err = rows ? read_rows(rows, diag, &c) : WEFT_ERR_NOMEM;
     if (err == WEFT_ERR_OK)
         *out = c;
+    weft_csv_destroy(rows);
     free(text);
-    free(rows);
     return err;
 }
