@@ -40,10 +40,10 @@ const char *weft_calibration_name(weft_calibration_constant c)
 static weft_calibration_constant find_class(const weft_kernel *kernel, const weft_slice *slice,
                                             bool exact_f32)
 {
-    double rate = weft_slice__flops_per_us(slice, kernel, exact_f32);
+    double rate = weft_peak__flops_per_us(slice, kernel, exact_f32);
     double saving = kernel->flop_saving > 1 ? kernel->flop_saving : 1;
     double compute_us = rate > 0 ? kernel->work.flops / saving / rate : 0;
-    if (compute_us <= weft_slice__traffic_us(slice, kernel, slice->units))
+    if (compute_us <= weft_traffic__us(slice, kernel, slice->units))
         return WEFT_CALIBRATION_MEMORY;
     switch (kernel->kind) {
     case WEFT_KERNEL_GEMM:
@@ -60,12 +60,12 @@ static weft_calibration_constant find_class(const weft_kernel *kernel, const wef
 /* Peaks alone: a calibrated launch may be shorter than the row's, which floor_us includes. */
 static double find_floor(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
 {
-    double floor_us = weft_kernel__floor_us(kernel, slice, exact_f32);
+    double floor_us = weft_peak__floor_us(kernel, slice, exact_f32);
     double saving = fmax(4, kernel->flop_saving); /* the most that floor_us allows */
     if (floor_us > slice->gpu->launch_us)
         return floor_us;
-    return fmax(kernel->work.flops / saving / weft_slice__flops_per_us(slice, kernel, exact_f32),
-                weft_slice__memory_bytes(slice, kernel) / (slice->bandwidth_gbps * 1e3));
+    return fmax(kernel->work.flops / saving / weft_peak__flops_per_us(slice, kernel, exact_f32),
+                weft_traffic__memory_bytes(slice, kernel) / (slice->bandwidth_gbps * 1e3));
 }
 
 void weft_calibration__apply(const weft_calibration *c, const weft_kernel *kernel,

@@ -93,12 +93,12 @@ static weft_err estimate_kernel(const weft_kernel *kernel, const weft_slice *sli
     bool calibrated = options && options->calibration;
     if (calibrated)
         weft_calibration__apply(options->calibration, kernel, slice, exact_f32, &t);
-    weft_usage u = weft_kernel__usage(kernel, slice, exact_f32, t.time_us, t.units);
+    weft_usage u = weft_usage__find(kernel, slice, exact_f32, t.time_us, t.units);
     *out =
         (weft_cost){.time_us = t.time_us,
                     .creq = u.sm_need,
-                    .bandwidth_gbps = weft_slice__memory_bytes(slice, kernel) / (t.time_us * 1e3),
-                    .energy_j = weft_kernel__energy_j(kernel, slice, exact_f32, t.time_us, &u),
+                    .bandwidth_gbps = weft_traffic__memory_bytes(slice, kernel) / (t.time_us * 1e3),
+                    .energy_j = weft_energy__kernel_j(kernel, slice, exact_f32, t.time_us, &u),
                     .expected_error = t.expected_error};
     snprintf(out->source, sizeof out->source, "%s", t.learned ? "learned" : "analytic");
     if (calibrated)
@@ -165,7 +165,7 @@ static const char *find_bound(const weft_kernel *kernel, const weft_slice *slice
     double body_us = time_us - slice->gpu->launch_us;
     if (body_us <= slice->gpu->launch_us)
         return "launch";
-    double traffic_us = weft_slice__traffic_us(slice, kernel, slice->units);
+    double traffic_us = weft_traffic__us(slice, kernel, slice->units);
     return traffic_us >= most * body_us ? "memory" : "compute";
 }
 
@@ -204,7 +204,7 @@ static weft_err estimate_one(const weft_workload *work, size_t i, const weft_sli
 static void add_idle(const weft_slice *slice, double time_us, weft_cost *total)
 {
     double used = total->time_us / time_us;
-    total->energy_j += weft_slice__idle_w(slice) * fmax(0, time_us - total->time_us) * 1e-6;
+    total->energy_j += weft_energy__idle_w(slice) * fmax(0, time_us - total->time_us) * 1e-6;
     total->creq *= used;
     total->bandwidth_gbps *= used;
     total->time_us = time_us;
@@ -260,7 +260,7 @@ static weft_err estimate_all(const weft_workload *work, const weft_slice *slice,
     return WEFT_ERR_OK;
 }
 
-weft_err weft_workload_estimate(const weft_workload *work, const weft_slice *slice,
+weft_err weft_estimate_workload(const weft_workload *work, const weft_slice *slice,
                                 const weft_estimate_options *options, weft_arena *arena,
                                 weft_diag *diag, weft_estimate *out)
 {
@@ -292,5 +292,5 @@ weft_err weft_estimate_graph(weft_graph *g, const int64_t *symbol, const weft_sl
 {
     weft_workload work;
     WEFT_TRY(weft_workload_make(g, symbol, options, arena, diag, &work));
-    return weft_workload_estimate(&work, slice, options, arena, diag, out);
+    return weft_estimate_workload(&work, slice, options, arena, diag, out);
 }

@@ -165,13 +165,13 @@ WEFT_MUST_USE weft_err weft_estimate_kernel(const weft_kernel *kernel, const wef
 const char *weft_model_name_at(size_t i);
 
 /* "compute", "memory" or "launch": which of them takes longest at the slice's peaks. */
-const char *weft_kernel_bound(const weft_kernel *kernel, const weft_slice *slice,
-                              const weft_estimate_options *options);
+const char *weft_peak_bound(const weft_kernel *kernel, const weft_slice *slice,
+                            const weft_estimate_options *options);
 /* Time from the call of such an operator in an eager framework to the start of its kernel, which
  * published times of single f32 operators contain; 0 for other types and on CPUs. */
-double weft_kernel_dispatch_us(const weft_kernel *kernel, const weft_slice *slice);
-void weft_kernel_find_features(const weft_kernel *kernel, const weft_slice *slice,
-                               const weft_estimate_options *options, weft_features *out);
+double weft_trees_dispatch_us(const weft_kernel *kernel, const weft_slice *slice);
+void weft_features_find(const weft_kernel *kernel, const weft_slice *slice,
+                        const weft_estimate_options *options, weft_features *out);
 
 /* -- Compute units over time ---------------------------------------------------------------- */
 
@@ -320,7 +320,7 @@ WEFT_MUST_USE weft_err weft_workload_make(weft_graph *g, const int64_t *symbol,
                                           const weft_estimate_options *options, weft_arena *arena,
                                           weft_diag *diag, weft_workload *out);
 /* One execution of them, kernel after kernel. Lives in `arena`. */
-WEFT_MUST_USE weft_err weft_workload_estimate(const weft_workload *work, const weft_slice *slice,
+WEFT_MUST_USE weft_err weft_estimate_workload(const weft_workload *work, const weft_slice *slice,
                                               const weft_estimate_options *options,
                                               weft_arena *arena, weft_diag *diag,
                                               weft_estimate *out);
@@ -374,9 +374,9 @@ typedef struct weft_kernel_reason {
     double floor_us;    /* nothing is faster */
 } weft_kernel_reason;
 
-void weft_kernel_explain(const weft_kernel *kernel, const weft_slice *slice,
-                         const weft_estimate_options *options, double time_us,
-                         weft_kernel_reason *out);
+void weft_estimate_explain(const weft_kernel *kernel, const weft_slice *slice,
+                           const weft_estimate_options *options, double time_us,
+                           weft_kernel_reason *out);
 
 /* -- Calibration ---------------------------------------------------------------------------- */
 

@@ -28,26 +28,26 @@ typedef struct weft_model {
  * row is one core, the share of a GPU. */
 double weft_slice__parts(const weft_slice *slice);
 /* Peak rate of the slice for this kernel, flops per us; 0: not known. */
-double weft_slice__flops_per_us(const weft_slice *slice, const weft_kernel *kernel, bool exact_f32);
+double weft_peak__flops_per_us(const weft_slice *slice, const weft_kernel *kernel, bool exact_f32);
 /* True when that rate is no more than what the plain units do in f32: where matrix units
  * are no faster (A10G, f32), libraries take kernels of either. */
-bool weft_slice__is_plain_rate(const weft_slice *slice, const weft_kernel *kernel, bool exact_f32);
+bool weft_peak__is_plain(const weft_slice *slice, const weft_kernel *kernel, bool exact_f32);
 /* Part of the peak that a long GEMM reaches: 790 of 989 TFLOP/s sustained on an H200 and 0.85 by
  * the fit in README.md; on a CPU 231 of 272 GFLOP/s on ResNet-50 and VGG-16. */
 static const double weft_gemm_eff = 0.85;
 /* The same for convolutions on matrix units, fitted to whole networks (frameworks.def). */
 static const double weft_conv_eff = 0.648;
 /* Time of the memory traffic, us, when `units` units are at work. Never faster than the peaks. */
-double weft_slice__traffic_us(const weft_slice *slice, const weft_kernel *kernel, double units);
+double weft_traffic__us(const weft_slice *slice, const weft_kernel *kernel, double units);
 /* Part of the traffic that reaches memory, bytes. */
-double weft_slice__memory_bytes(const weft_slice *slice, const weft_kernel *kernel);
+double weft_traffic__memory_bytes(const weft_slice *slice, const weft_kernel *kernel);
 bool weft_gpu__is_cpu(const weft_gpu *gpu);
 
 /* -- model_cpu.c -- */
 
 /* Times of a call and parts of the CPU row's rates; model_cpu.c says what they stand for. All
  * doubles, so that a fit can walk over them. */
-typedef struct weft_cpu_constants {
+typedef struct weft_model_cpu_constants {
     double call_us, loop_us, cold_us, enter_us;
     double gemm_eff, gemm_rows, cache_eff, near_eff, near_bytes, memory_eff;
     double overlap, overlap_rows, kept, lost;
@@ -55,32 +55,33 @@ typedef struct weft_cpu_constants {
     double head_us, query_us, attention_eff;
     double ew_eff, norm_eff, pool_eff, reduce_eff, move_eff, depthwise_eff;
     double low_rank_us, low_rank_eff, low_rank_cache_eff, low_rank_result_eff, element_eff;
-} weft_cpu_constants;
+} weft_model_cpu_constants;
 
-extern const weft_cpu_constants weft_cpu__fitted;
+extern const weft_model_cpu_constants weft_model__cpu_fitted;
 /* Part of the weights that the last-level cache has lost, 0..1. */
-double weft_cpu__missed(const weft_cpu_constants *c, const weft_slice *slice, double reuse_bytes);
+double weft_model__cpu_missed(const weft_model_cpu_constants *c, const weft_slice *slice,
+                              double reuse_bytes);
 /* On so many of the slice's cores. */
-double weft_cpu__time_us(const weft_cpu_constants *c, const weft_kernel *kernel,
-                         const weft_slice *slice, double cores, bool exact_f32);
+double weft_model__cpu_time_us(const weft_model_cpu_constants *c, const weft_kernel *kernel,
+                               const weft_slice *slice, double cores, bool exact_f32);
 
 /* -- usage.c -- */
 
 /* The launch that a library is likely to choose; all 0 on a CPU. */
-weft_launch weft_kernel__launch(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32);
+weft_launch weft_usage__launch(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32);
 /* How the kernel uses the units while it runs for time_us, launch included. need_units: fewest that
  * keep its time (weft_timing.units); 0: by waves of blocks. All in [0, 1] of the device;
  * 0 < sm_need <= sm_peak <= share of the slice, occ_elapsed <= sm_active <= sm_peak,
  * occ_elapsed <= occ_active <= occ_theory. */
-weft_usage weft_kernel__usage(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32,
-                              double time_us, double need_units);
+weft_usage weft_usage__find(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32,
+                            double time_us, double need_units);
 
 /* -- energy.c -- */
 
 /* Power of the slice while nothing runs on it. */
-double weft_slice__idle_w(const weft_slice *slice);
+double weft_energy__idle_w(const weft_slice *slice);
 /* Of one execution; between idle and full power of the slice over time_us. */
-double weft_kernel__energy_j(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32,
+double weft_energy__kernel_j(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32,
                              double time_us, const weft_usage *usage);
 
 /* -- Graphs: kernels.c, memory.c, timeline.c -- */
@@ -119,7 +120,7 @@ double weft_framework__time_us(const weft_framework *framework, const weft_workl
 void weft_workload__schedule(const weft_workload *work, weft_kernel_cost *kernel,
                              weft_arena *scratch, weft_creq *out);
 /* Time of a GEMM by the wave model, without the search for the units it needs. */
-double weft_wave__time_us(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32);
+double weft_model__wave_us(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32);
 
 /* -- calibrate.c -- */
 

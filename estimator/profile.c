@@ -50,7 +50,7 @@ weft_err weft_estimate_profile(weft_graph *g, const weft_slice *slice, size_t n_
         for (size_t s = 0; s < n_slice; s++) {
             weft_estimate e;
             weft_arena_mark inner = weft_arena_get_mark(arena);
-            WEFT_TRY(weft_workload_estimate(&work, &slice[s], options, arena, diag, &e));
+            WEFT_TRY(weft_estimate_workload(&work, &slice[s], options, arena, diag, &e));
             weft_contender alone = weft_contention_demand(&e, &slice[s]);
             for (size_t p = 0; p < n_procs; p++)
                 WEFT_TRY(make_point(&slice[s], batch[b], procs[p], &e, &alone, diag,

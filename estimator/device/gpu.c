@@ -204,7 +204,7 @@ double weft_slice__parts(const weft_slice *slice)
     return weft_gpu__is_cpu(slice->gpu) ? slice->units : slice->share;
 }
 
-double weft_slice__flops_per_us(const weft_slice *slice, const weft_kernel *kernel, bool exact_f32)
+double weft_peak__flops_per_us(const weft_slice *slice, const weft_kernel *kernel, bool exact_f32)
 {
     const weft_gpu *gpu = slice->gpu;
     double gflops = kernel->dtype == WEFT_DTYPE_F64 ? gpu->f64_gflops : gpu->f32_gflops;
@@ -213,9 +213,9 @@ double weft_slice__flops_per_us(const weft_slice *slice, const weft_kernel *kern
     return gflops * weft_slice__parts(slice) * 1e3;
 }
 
-bool weft_slice__is_plain_rate(const weft_slice *slice, const weft_kernel *kernel, bool exact_f32)
+bool weft_peak__is_plain(const weft_slice *slice, const weft_kernel *kernel, bool exact_f32)
 {
-    return weft_slice__flops_per_us(slice, kernel, exact_f32) <=
+    return weft_peak__flops_per_us(slice, kernel, exact_f32) <=
            slice->gpu->f32_gflops * weft_slice__parts(slice) * 1e3 * (1 + 1e-9);
 }
 
@@ -225,16 +225,17 @@ static bool is_cached(const weft_slice *slice, const weft_kernel *kernel)
     return kernel->work.bytes_read + kernel->work.bytes_written <= (double)slice->cache_bytes / 2;
 }
 
-double weft_slice__memory_bytes(const weft_slice *slice, const weft_kernel *kernel)
+double weft_traffic__memory_bytes(const weft_slice *slice, const weft_kernel *kernel)
 {
-    double missed = weft_gpu__is_cpu(slice->gpu)
-                        ? weft_cpu__missed(&weft_cpu__fitted, slice, kernel->reuse_bytes)
-                        : 1;
+    double missed =
+        weft_gpu__is_cpu(slice->gpu)
+            ? weft_model__cpu_missed(&weft_model__cpu_fitted, slice, kernel->reuse_bytes)
+            : 1;
     return kernel->work.weight_bytes * missed +
            (is_cached(slice, kernel) ? 0 : kernel->work.bytes_read + kernel->work.bytes_written);
 }
 
-double weft_slice__traffic_us(const weft_slice *slice, const weft_kernel *kernel, double units)
+double weft_traffic__us(const weft_slice *slice, const weft_kernel *kernel, double units)
 {
     /* Fits in README.md. The CPU's rates are measured, not taken from a data sheet. Called for
      * every tile of every kernel: no library calls. */

@@ -55,7 +55,7 @@ weft_contender weft_contention_demand(const weft_estimate *one, const weft_slice
         const weft_kernel_cost *k = &one->kernel[i];
         double launches = k->launches > 0 ? k->launches : 1;
         double body_us = fmax(0, k->cost.time_us - launches * slice->gpu->launch_us);
-        double traffic_us = launches * weft_slice__traffic_us(slice, &k->kernel, slice->units);
+        double traffic_us = launches * weft_traffic__us(slice, &k->kernel, slice->units);
         double need = fmin(1, k->usage.sm_need / slice->share);
         bottleneck_us += fmax(body_us * need, fmin(body_us, traffic_us)) +
                          launch_part * (k->cost.time_us - body_us);

@@ -17,23 +17,23 @@
 
 static const double busy_part = 0.61, use_part = 0.57;
 
-double weft_slice__idle_w(const weft_slice *slice)
+double weft_energy__idle_w(const weft_slice *slice)
 {
     return slice->gpu->idle_w * weft_slice__parts(slice);
 }
 
-double weft_kernel__energy_j(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32,
+double weft_energy__kernel_j(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32,
                              double time_us, const weft_usage *usage)
 {
     const weft_gpu *gpu = slice->gpu;
     double saving = kernel->flop_saving > 1 ? kernel->flop_saving : 1;
-    double peak = weft_slice__flops_per_us(slice, kernel, exact_f32);
+    double peak = weft_peak__flops_per_us(slice, kernel, exact_f32);
     double compute = kernel->work.flops / saving / (peak * time_us);
     double memory =
-        weft_slice__memory_bytes(slice, kernel) / (slice->bandwidth_gbps * 1e3 * time_us);
+        weft_traffic__memory_bytes(slice, kernel) / (slice->bandwidth_gbps * 1e3 * time_us);
     double busy = fmin(1, usage->sm_active / slice->share);
     double level = fmin(1, busy_part * busy + use_part * fmax(compute, memory));
-    double watts =
-        weft_slice__idle_w(slice) + (gpu->power_w - gpu->idle_w) * weft_slice__parts(slice) * level;
+    double watts = weft_energy__idle_w(slice) +
+                   (gpu->power_w - gpu->idle_w) * weft_slice__parts(slice) * level;
     return watts * time_us * 1e-6;
 }

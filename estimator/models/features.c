@@ -22,7 +22,7 @@ const char *weft_family__name(weft_family family)
 }
 
 /* True when the GEMM runs on plain units: f32 as itself, or a type without a matrix unit. */
-bool weft_kernel__is_plain(const weft_kernel *kernel, const weft_gpu *gpu, bool exact_f32)
+bool weft_features__is_plain(const weft_kernel *kernel, const weft_gpu *gpu, bool exact_f32)
 {
     switch (kernel->dtype) {
     case WEFT_DTYPE_F32:
@@ -48,7 +48,7 @@ weft_family weft_family__of(const weft_kernel *kernel, const weft_gpu *gpu, bool
 {
     if (weft_gpu__is_cpu(gpu))
         return WEFT_FAMILY_NONE;
-    bool plain = weft_kernel__is_plain(kernel, gpu, exact_f32);
+    bool plain = weft_features__is_plain(kernel, gpu, exact_f32);
     switch (kernel->kind) {
     case WEFT_KERNEL_GEMM:
         if (!has_gemm(kernel))
@@ -70,7 +70,7 @@ weft_family weft_family__of(const weft_kernel *kernel, const weft_gpu *gpu, bool
     }
 }
 
-weft_kernel weft_kernel__as_measured(const weft_kernel *kernel)
+weft_kernel weft_features__as_measured(const weft_kernel *kernel)
 {
     weft_kernel k = *kernel;
     if (k.kind != WEFT_KERNEL_NORM || !k.fn || strcmp(k.fn, "batch_norm") != 0 || !(k.batch >= 1))
@@ -253,20 +253,21 @@ static double compute_us(const weft_kernel *k, const weft_slice *whole, double r
 
 double weft_features__base_us(const weft_kernel *kernel, const weft_slice *whole, bool exact_f32)
 {
-    double rate = weft_slice__flops_per_us(whole, kernel, exact_f32);
+    double rate = weft_peak__flops_per_us(whole, kernel, exact_f32);
     return whole->gpu->launch_us +
            fmax(compute_us(kernel, whole, rate), all_bytes(kernel) / (whole->bandwidth_gbps * 1e3));
 }
 
-double weft_kernel__floor_us(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
+double weft_peak__floor_us(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
 {
     double saving = kernel->flop_saving > 1 ? kernel->flop_saving : 1;
     if (kernel->kind == WEFT_KERNEL_CONV && weft_kernel__is_fast_conv(kernel) &&
-        weft_slice__is_plain_rate(slice, kernel, exact_f32))
+        weft_peak__is_plain(slice, kernel, exact_f32))
         saving = fmax(saving, 4); /* F(4x4,3x3) multiplies 36 times for 144 */
     double flops = kernel->work.flops / saving;
-    double busy_us = fmax(flops / weft_slice__flops_per_us(slice, kernel, exact_f32),
-                          weft_slice__memory_bytes(slice, kernel) / (slice->bandwidth_gbps * 1e3));
+    double busy_us =
+        fmax(flops / weft_peak__flops_per_us(slice, kernel, exact_f32),
+             weft_traffic__memory_bytes(slice, kernel) / (slice->bandwidth_gbps * 1e3));
     static const double rounding = 1 + 1e-12; /* a rate from this time is not above the peak */
     return fmax(slice->gpu->launch_us, busy_us * rounding);
 }
@@ -330,7 +331,7 @@ static bool is_costly(const weft_kernel *kernel)
 
 static void find_facts(const weft_kernel *k, const weft_slice *whole, bool exact_f32, facts *f)
 {
-    double rate = weft_slice__flops_per_us(whole, k, exact_f32);
+    double rate = weft_peak__flops_per_us(whole, k, exact_f32);
     double clocks = fmax(1, whole->gpu->clock_mhz) * whole->units;
     double elements = fmax(1, k->rows * k->cols);
     double size = fmax(1, (double)weft_dtype_size(k->dtype));
@@ -369,8 +370,8 @@ static void find_facts(const weft_kernel *k, const weft_slice *whole, bool exact
         f->way = find_ways(k, whole, rate);
 }
 
-void weft_features__find(weft_family family, const weft_kernel *kernel, const weft_slice *whole,
-                         bool exact_f32, float *out)
+void weft_features__compute(weft_family family, const weft_kernel *kernel, const weft_slice *whole,
+                            bool exact_f32, float *out)
 {
     facts found;
     const facts *f = &found;
@@ -383,19 +384,19 @@ void weft_features__find(weft_family family, const weft_kernel *kernel, const we
 #undef FEATURE
 }
 
-void weft_kernel_find_features(const weft_kernel *kernel, const weft_slice *slice,
-                               const weft_estimate_options *options, weft_features *out)
+void weft_features_find(const weft_kernel *kernel, const weft_slice *slice,
+                        const weft_estimate_options *options, weft_features *out)
 {
     bool exact_f32 = options && options->exact_f32;
     weft_slice whole = weft_slice__whole(slice);
     weft_family family = weft_family__of(kernel, slice->gpu, exact_f32);
     *out = (weft_features){.family = weft_family__name(family),
                            .base_us = weft_features__base_us(kernel, &whole, exact_f32),
-                           .floor_us = weft_kernel__floor_us(kernel, slice, exact_f32)};
+                           .floor_us = weft_peak__floor_us(kernel, slice, exact_f32)};
     if (family == WEFT_FAMILY_NONE)
         return;
     out->n = weft_features__count(family);
     for (size_t i = 0; i < out->n; i++)
         out->name[i] = weft_features__name(family, i);
-    weft_features__find(family, kernel, &whole, exact_f32, out->value);
+    weft_features__compute(family, kernel, &whole, exact_f32, out->value);
 }

@@ -37,7 +37,7 @@ weft_kernel weft_framework__adapt(const weft_framework *framework, const weft_ke
 {
     weft_kernel k = *kernel;
     if (k.kind == WEFT_KERNEL_CONV && !weft_gpu__is_cpu(slice->gpu) &&
-        !weft_slice__is_plain_rate(slice, kernel, exact_f32)) {
+        !weft_peak__is_plain(slice, kernel, exact_f32)) {
         k.work.bytes_read *= framework->conv_traffic;
         k.work.bytes_written *= framework->conv_traffic;
         k.flop_saving = framework->conv_eff / weft_conv_eff;

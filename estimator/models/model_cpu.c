@@ -34,7 +34,7 @@
 
 enum { LANES = 16, BLOCK_FEATURES = 64, BLOCK_ROWS = 12, BLOCKS_EVEN = 16, WINOGRAD_TILE = 4 };
 
-const weft_cpu_constants weft_cpu__fitted = {
+const weft_model_cpu_constants weft_model__cpu_fitted = {
     .call_us = 0.2292,
     .loop_us = 0.09538,
     .cold_us = 0.4328,
@@ -72,7 +72,8 @@ static const double fitted_error = 0.15, simple_error = 0.35, enter_worth_us = 8
 
 /* -- Weights ---------------------------------------------------------------------------------- */
 
-double weft_cpu__missed(const weft_cpu_constants *c, const weft_slice *slice, double reuse_bytes)
+double weft_model__cpu_missed(const weft_model_cpu_constants *c, const weft_slice *slice,
+                              double reuse_bytes)
 {
     if (!(reuse_bytes > 0))
         return 1;
@@ -81,7 +82,7 @@ double weft_cpu__missed(const weft_cpu_constants *c, const weft_slice *slice, do
 }
 
 /* Our own loops: one core where a team would not be worth it. */
-static double spread(const weft_cpu_constants *c, double work_us, double cores)
+static double spread(const weft_model_cpu_constants *c, double work_us, double cores)
 {
     if (cores <= 1 || work_us < enter_worth_us)
         return c->loop_us + work_us;
@@ -101,8 +102,8 @@ static double low_rank_weights(const weft_kernel *k)
     return k->delta.ranks * (k->k + k->n) * size + k->delta.elements * (size + sizeof(int32_t));
 }
 
-static double low_rank_us(const weft_cpu_constants *c, const weft_kernel *k, const weft_slice *s,
-                          double cores, double flops_per_us)
+static double low_rank_us(const weft_model_cpu_constants *c, const weft_kernel *k,
+                          const weft_slice *s, double cores, double flops_per_us)
 {
     double core_gbps = s->cache_gbps / s->units * 1e3;
     double results = k->m * k->n * (double)weft_dtype_size(k->dtype);
@@ -118,7 +119,7 @@ static double low_rank_us(const weft_cpu_constants *c, const weft_kernel *k, con
                   cores);
 }
 
-static double gemm_us(const weft_cpu_constants *c, const weft_kernel *k, const weft_slice *s,
+static double gemm_us(const weft_model_cpu_constants *c, const weft_kernel *k, const weft_slice *s,
                       double cores, double flops_per_us)
 {
     double own = k->work.weight_bytes - low_rank_weights(k);
@@ -138,7 +139,7 @@ static double gemm_us(const weft_cpu_constants *c, const weft_kernel *k, const w
     double compute_us =
         flops / u * uneven / (flops_per_us / s->units * c->gemm_eff) * (k->m + c->gemm_rows) / k->m;
     double near_us = fmax(cache_us, compute_us);
-    double missed = k->work.weight_bytes > 0 ? weft_cpu__missed(c, s, k->reuse_bytes) : 0;
+    double missed = k->work.weight_bytes > 0 ? weft_model__cpu_missed(c, s, k->reuse_bytes) : 0;
     double drawn =
         u < s->units ? fmin(s->bandwidth_gbps, s->gpu->bandwidth_gbps * u) : s->bandwidth_gbps;
     double memory_us = missed * (weights + low_rank_weights(k)) / (drawn * 1e3 * c->memory_eff);
@@ -156,7 +157,7 @@ static double positions(const weft_kernel *k)
     return k->conv.images * pad(k->conv.out_h, WINOGRAD_TILE) * pad(k->conv.out_w, WINOGRAD_TILE);
 }
 
-static double conv_us(const weft_cpu_constants *c, const weft_kernel *k, const weft_slice *s,
+static double conv_us(const weft_model_cpu_constants *c, const weft_kernel *k, const weft_slice *s,
                       double cores, double flops_per_us)
 {
     double saving = k->flop_saving > 1 ? 4 * c->winograd_eff : 1;
@@ -165,7 +166,7 @@ static double conv_us(const weft_cpu_constants *c, const weft_kernel *k, const w
                         c->conv_eff * (k->m + c->conv_rows) / fmax(1, k->m);
     /* Winograd's weights are 36 numbers for 9. */
     double weights = k->work.weight_bytes * (k->flop_saving > 1 ? 4 : 1);
-    double memory_us = weft_cpu__missed(c, s, k->reuse_bytes) * weights /
+    double memory_us = weft_model__cpu_missed(c, s, k->reuse_bytes) * weights /
                        (s->bandwidth_gbps * 1e3 * c->memory_eff);
     double bytes = k->work.bytes_read + k->work.bytes_written;
     return c->call_us + (cores > 1 ? c->enter_us : 0) + fmax(compute_us, memory_us) +
@@ -174,8 +175,8 @@ static double conv_us(const weft_cpu_constants *c, const weft_kernel *k, const w
 
 /* -- The rest --------------------------------------------------------------------------------- */
 
-static double attention_us(const weft_cpu_constants *c, const weft_kernel *k, const weft_slice *s,
-                           double cores, double flops_per_us)
+static double attention_us(const weft_model_cpu_constants *c, const weft_kernel *k,
+                           const weft_slice *s, double cores, double flops_per_us)
 {
     double keys = pad(k->n, LANES), flops = 4 * k->m * keys * k->k;
     double head_us =
@@ -183,7 +184,7 @@ static double attention_us(const weft_cpu_constants *c, const weft_kernel *k, co
     return spread(c, k->batch * head_us, fmin(cores, k->batch));
 }
 
-static double loop_us(const weft_cpu_constants *c, const weft_kernel *k, const weft_slice *s,
+static double loop_us(const weft_model_cpu_constants *c, const weft_kernel *k, const weft_slice *s,
                       double cores, double flops_per_us)
 {
     static const double plain_eff = 0.25; /* of the peak, where there is much to compute */
@@ -211,13 +212,13 @@ static double loop_us(const weft_cpu_constants *c, const weft_kernel *k, const w
     if (k->kind == WEFT_KERNEL_DEPTHWISE)
         compute_us = k->work.flops / (flops_per_us / s->units * c->depthwise_eff);
     double us = spread(c, fmax(cached_us, compute_us), cores);
-    return fmax(us, weft_slice__memory_bytes(s, k) / (s->bandwidth_gbps * 1e3));
+    return fmax(us, weft_traffic__memory_bytes(s, k) / (s->bandwidth_gbps * 1e3));
 }
 
-double weft_cpu__time_us(const weft_cpu_constants *c, const weft_kernel *k, const weft_slice *s,
-                         double cores, bool exact_f32)
+double weft_model__cpu_time_us(const weft_model_cpu_constants *c, const weft_kernel *k,
+                               const weft_slice *s, double cores, bool exact_f32)
 {
-    double rate = weft_slice__flops_per_us(s, k, exact_f32), us;
+    double rate = weft_peak__flops_per_us(s, k, exact_f32), us;
     switch (k->kind) {
     case WEFT_KERNEL_GEMM:
         us = gemm_us(c, k, s, cores, rate);
@@ -233,7 +234,7 @@ double weft_cpu__time_us(const weft_cpu_constants *c, const weft_kernel *k, cons
     }
     double saving = k->flop_saving > 1 ? 4 : 1;
     double bytes = k->work.bytes_read + k->work.bytes_written + k->work.weight_bytes;
-    double memory_bytes = weft_slice__memory_bytes(s, k);
+    double memory_bytes = weft_traffic__memory_bytes(s, k);
     double peak_us = fmax(fmax(k->work.flops / saving / (rate * cores / s->units),
                                memory_bytes / (s->bandwidth_gbps * 1e3)),
                           (bytes - memory_bytes) / (s->cache_gbps * 1e3));
@@ -247,18 +248,18 @@ static bool supports(const weft_kernel *k, const weft_slice *slice, bool exact_f
 {
     bool is_gemm = k->kind == WEFT_KERNEL_GEMM || k->kind == WEFT_KERNEL_ATTENTION;
     return weft_gpu__is_cpu(slice->gpu) && k->kind != WEFT_KERNEL_OTHER &&
-           weft_slice__flops_per_us(slice, k, exact_f32) > 0 &&
+           weft_peak__flops_per_us(slice, k, exact_f32) > 0 &&
            (!is_gemm || (k->m >= 1 && k->n >= 1 && k->k >= 1 && k->batch >= 1));
 }
 
 static weft_timing predict(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
 {
-    const weft_cpu_constants *c = &weft_cpu__fitted;
-    double time_us = weft_cpu__time_us(c, kernel, slice, slice->units, exact_f32);
+    const weft_model_cpu_constants *c = &weft_model__cpu_fitted;
+    double time_us = weft_model__cpu_time_us(c, kernel, slice, slice->units, exact_f32);
     double lo = 1, hi = slice->units;
     while (lo < hi) {
         double fewer = floor((lo + hi) / 2);
-        if (weft_cpu__time_us(c, kernel, slice, fewer, exact_f32) <= 1.05 * time_us)
+        if (weft_model__cpu_time_us(c, kernel, slice, fewer, exact_f32) <= 1.05 * time_us)
             hi = fewer;
         else
             lo = fewer + 1;

@@ -37,18 +37,18 @@ static bool supports(const weft_kernel *kernel, const weft_slice *slice, bool ex
     bool conv = kernel->kind == WEFT_KERNEL_CONV && kernel->m >= 1 && kernel->n >= 1 &&
                 kernel->k >= 1 && kernel->batch >= 1;
     return (conv || kernel->kind == WEFT_KERNEL_DEPTHWISE) && !weft_gpu__is_cpu(slice->gpu) &&
-           weft_slice__flops_per_us(slice, kernel, exact_f32) > 0;
+           weft_peak__flops_per_us(slice, kernel, exact_f32) > 0;
 }
 
 /* Arithmetic on `units` of the slice's SMs. */
 static double compute_us(const weft_kernel *kernel, const weft_slice *slice, double units,
                          bool exact_f32)
 {
-    double peak = weft_slice__flops_per_us(slice, kernel, exact_f32);
+    double peak = weft_peak__flops_per_us(slice, kernel, exact_f32);
     double best = INFINITY;
     if (kernel->kind == WEFT_KERNEL_DEPTHWISE)
         return kernel->work.flops / (peak / slice->units * units * depthwise_eff);
-    bool plain = weft_slice__is_plain_rate(slice, kernel, exact_f32);
+    bool plain = weft_peak__is_plain(slice, kernel, exact_f32);
     double saving = kernel->flop_saving > 0 ? kernel->flop_saving : 1;
     if (plain && kernel->dtype == WEFT_DTYPE_F32 && kernel->flop_saving == 0 &&
         weft_kernel__is_fast_conv(kernel))
@@ -67,7 +67,7 @@ static double body_us(const weft_kernel *kernel, const weft_slice *slice, double
                       bool exact_f32)
 {
     return fmax(compute_us(kernel, slice, units, exact_f32),
-                weft_slice__traffic_us(slice, kernel, units));
+                weft_traffic__us(slice, kernel, units));
 }
 
 static weft_timing predict(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)

@@ -35,19 +35,19 @@ static double shape_eff(const weft_kernel *kernel, const weft_slice *slice)
 
 static bool supports(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
 {
-    return weft_slice__flops_per_us(slice, kernel, exact_f32) > 0;
+    return weft_peak__flops_per_us(slice, kernel, exact_f32) > 0;
 }
 
 static weft_timing predict(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
 {
     bool cpu = weft_gpu__is_cpu(slice->gpu);
-    double peak = weft_slice__flops_per_us(slice, kernel, exact_f32);
+    double peak = weft_peak__flops_per_us(slice, kernel, exact_f32);
     double eff = weft_kernel_uses_matrix_units(kernel->kind)
                      ? weft_gemm_eff * shape_eff(kernel, slice)
                      : simple_eff;
     double flops = kernel->work.flops / (kernel->flop_saving > 1 ? kernel->flop_saving : 1);
     double compute_us = flops / (peak * eff);
-    double traffic_us = weft_slice__traffic_us(slice, kernel, slice->units);
+    double traffic_us = weft_traffic__us(slice, kernel, slice->units);
     double body_us = fmax(compute_us, traffic_us);
     /* Fewer units slow the arithmetic down in proportion, the traffic by far less. */
     double total_us = slice->gpu->launch_us + body_us;
@@ -55,7 +55,7 @@ static weft_timing predict(const weft_kernel *kernel, const weft_slice *slice, b
     while (lo < hi) {
         double fewer = floor((lo + hi) / 2);
         bool enough = compute_us * slice->units / fewer <= most_us &&
-                      weft_slice__traffic_us(slice, kernel, fewer) <= most_us;
+                      weft_traffic__us(slice, kernel, fewer) <= most_us;
         if (enough)
             hi = fewer;
         else

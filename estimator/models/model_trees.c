@@ -213,7 +213,7 @@ static const char *call_name(const weft_kernel *kernel)
     }
 }
 
-double weft_kernel_dispatch_us(const weft_kernel *kernel, const weft_slice *slice)
+double weft_trees_dispatch_us(const weft_kernel *kernel, const weft_slice *slice)
 {
     double found = 0;
     if (kernel->dtype != WEFT_DTYPE_F32 || weft_gpu__is_cpu(slice->gpu))
@@ -289,31 +289,31 @@ static const weft_model *analytic_model(const weft_kernel *kernel, const weft_sl
 static bool supports(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
 {
     return weft_family__of(kernel, slice->gpu, exact_f32) != WEFT_FAMILY_NONE &&
-           weft_slice__flops_per_us(slice, kernel, exact_f32) > 0;
+           weft_peak__flops_per_us(slice, kernel, exact_f32) > 0;
 }
 
 static double analytic_us(const weft_model *model, const weft_kernel *kernel,
                           const weft_slice *slice, bool exact_f32)
 {
-    return model == &weft_model_wave ? weft_wave__time_us(kernel, slice, exact_f32)
+    return model == &weft_model_wave ? weft_model__wave_us(kernel, slice, exact_f32)
                                      : model->predict(kernel, slice, exact_f32).time_us;
 }
 
 static weft_timing predict(const weft_kernel *of, const weft_slice *slice, bool exact_f32)
 {
-    weft_kernel as = weft_kernel__as_measured(of), *kernel = &as;
+    weft_kernel as = weft_features__as_measured(of), *kernel = &as;
     weft_family family = weft_family__of(kernel, slice->gpu, exact_f32);
     weft_slice whole = weft_slice__whole(slice);
     const weft_model *analytic = analytic_model(kernel, slice, exact_f32);
     weft_timing timing = analytic->predict(kernel, slice, exact_f32);
     float x[WEFT_FEATURES_MAX];
-    weft_features__find(family, kernel, &whole, exact_f32, x);
+    weft_features__compute(family, kernel, &whole, exact_f32, x);
     double time_us = weft_features__base_us(kernel, &whole, exact_f32) *
                      exp2(sum_trees(&forest_table[family], x));
-    time_us = fmax(time_us, weft_kernel__floor_us(kernel, &whole, exact_f32));
+    time_us = fmax(time_us, weft_peak__floor_us(kernel, &whole, exact_f32));
     if (slice->units < slice->all_units)
         time_us *= timing.time_us / analytic_us(analytic, kernel, &whole, exact_f32);
-    timing.time_us = fmax(time_us, weft_kernel__floor_us(kernel, slice, exact_f32));
+    timing.time_us = fmax(time_us, weft_peak__floor_us(kernel, slice, exact_f32));
     double error = find_error(family, kernel, slice, &timing.learned);
     if (error > 0)
         timing.expected_error = error;

@@ -43,7 +43,7 @@ static bool supports(const weft_kernel *kernel, const weft_slice *slice, bool ex
     /* Attention is two GEMMs, and its scores are no result: tiles of m x n say nothing of it. */
     return weft_kernel_uses_matrix_units(kernel->kind) && kernel->kind != WEFT_KERNEL_ATTENTION &&
            !weft_gpu__is_cpu(slice->gpu) && kernel->m >= 1 && kernel->n >= 1 && kernel->k >= 1 &&
-           kernel->batch >= 1 && weft_slice__flops_per_us(slice, kernel, exact_f32) > 0;
+           kernel->batch >= 1 && weft_peak__flops_per_us(slice, kernel, exact_f32) > 0;
 }
 
 /* Tiles of so many rows: those of different segments share none. */
@@ -70,7 +70,7 @@ static double body_us(const weft_kernel *kernel, const weft_slice *slice, double
             double tile_us =
                 2 * tiles[t].m * tiles[t].n * k / (per_unit * tiles[t].eff) + tiles[t].wave_us;
             double compute_us = ceil(blocks / units) * tile_us;
-            double traffic_us = weft_slice__traffic_us(slice, kernel, fmin(blocks, units));
+            double traffic_us = weft_traffic__us(slice, kernel, fmin(blocks, units));
             double reduce_us = splits[s] > 1 ? splits[s] * kernel->batch * kernel->m * kernel->n *
                                                    4 / (slice->bandwidth_gbps * 0.75 * 3 * 1e3)
                                              : 0;
@@ -80,9 +80,9 @@ static double body_us(const weft_kernel *kernel, const weft_slice *slice, double
     return best;
 }
 
-double weft_wave__time_us(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
+double weft_model__wave_us(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
 {
-    double rate = weft_slice__flops_per_us(slice, kernel, exact_f32);
+    double rate = weft_peak__flops_per_us(slice, kernel, exact_f32);
     return slice->gpu->launch_us + body_us(kernel, slice, slice->units, rate);
 }
 
@@ -100,7 +100,7 @@ static bool is_fitted(const weft_kernel *kernel, const weft_slice *slice)
 
 static weft_timing predict(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
 {
-    double rate = weft_slice__flops_per_us(slice, kernel, exact_f32);
+    double rate = weft_peak__flops_per_us(slice, kernel, exact_f32);
     double launch_us = slice->gpu->launch_us;
     double time_us = launch_us + body_us(kernel, slice, slice->units, rate);
     /* The fewest SMs that are enough: time does not grow with SMs, so halving finds them. */

@@ -105,7 +105,7 @@ static bool has_wgmma(const weft_gpu *gpu)
 static block_list list_blocks(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
 {
     const weft_gpu *gpu = slice->gpu;
-    bool plain = weft_slice__is_plain_rate(slice, kernel, exact_f32) || gpu->capability < MMA_SINCE;
+    bool plain = weft_peak__is_plain(slice, kernel, exact_f32) || gpu->capability < MMA_SINCE;
     if (plain && kernel->kind == WEFT_KERNEL_CONV)
         return (block_list){conv_blocks, sizeof conv_blocks / sizeof conv_blocks[0]};
     if (plain)
@@ -166,9 +166,9 @@ static weft_launch launch_gemm(const weft_kernel *kernel, const weft_slice *slic
 static weft_launch launch_conv(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
 {
     const weft_conv_shape *c = &kernel->conv;
-    double cost, cost2, cost4, flops_per_us = weft_slice__flops_per_us(slice, kernel, exact_f32);
+    double cost, cost2, cost4, flops_per_us = weft_peak__flops_per_us(slice, kernel, exact_f32);
     weft_launch direct = launch_gemm(kernel, slice, exact_f32, &cost);
-    bool plain = weft_slice__is_plain_rate(slice, kernel, exact_f32);
+    bool plain = weft_peak__is_plain(slice, kernel, exact_f32);
     if (!plain || c->kernel_h != 3 || c->kernel_w != 3 || c->stride_h != 1 || c->stride_w != 1 ||
         c->groups != 1)
         return direct;
@@ -262,7 +262,7 @@ static weft_launch launch_norm(const weft_kernel *kernel)
         .blocks = rows * fmax(1, groups), .threads = (uint32_t)(across * images), .regs = 32};
 }
 
-weft_launch weft_kernel__launch(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
+weft_launch weft_usage__launch(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
 {
     weft_launch launch = {0};
     double cost;
@@ -320,12 +320,12 @@ static double count_resident(const weft_launch *launch, const weft_sm_limits *sm
     return o.blocks;
 }
 
-weft_usage weft_kernel__usage(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32,
-                              double time_us, double need_units)
+weft_usage weft_usage__find(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32,
+                            double time_us, double need_units)
 {
     const weft_sm_limits *sm = weft_sm_limits_find(slice->gpu->capability);
     double units = slice->units, all = slice->all_units;
-    weft_usage u = {.launch = weft_kernel__launch(kernel, slice, exact_f32)};
+    weft_usage u = {.launch = weft_usage__launch(kernel, slice, exact_f32)};
     if (!sm) {
         u.sm_peak = u.sm_active = units / all;
         u.sm_need = (need_units > 0 ? fmin(units, fmax(1, need_units)) : units) / all;

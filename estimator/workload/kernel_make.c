@@ -103,14 +103,14 @@ weft_kernel weft_kernel_make_attention(weft_dtype dtype, double images, double h
                          .k = head};
 }
 
-const char *weft_kernel_bound(const weft_kernel *kernel, const weft_slice *slice,
-                              const weft_estimate_options *options)
+const char *weft_peak_bound(const weft_kernel *kernel, const weft_slice *slice,
+                            const weft_estimate_options *options)
 {
     bool exact_f32 = options && options->exact_f32;
     double saving = kernel->flop_saving > 1 ? kernel->flop_saving : 1;
     double compute_us =
-        kernel->work.flops / saving / weft_slice__flops_per_us(slice, kernel, exact_f32);
-    double memory_us = weft_slice__traffic_us(slice, kernel, slice->units);
+        kernel->work.flops / saving / weft_peak__flops_per_us(slice, kernel, exact_f32);
+    double memory_us = weft_traffic__us(slice, kernel, slice->units);
     if (fmax(compute_us, memory_us) <= slice->gpu->launch_us)
         return "launch";
     return compute_us > memory_us ? "compute" : "memory";

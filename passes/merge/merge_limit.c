@@ -129,7 +129,7 @@ static bool predict_graph(weft_merger *g, const weft_merge_sizes *at, weft_graph
         known = make_workload(g, at, graph, &how, &work);
     }
     known =
-        known && weft_workload_estimate(&work, &at->slice, &how, scratch, NULL, &e) == WEFT_ERR_OK;
+        known && weft_estimate_workload(&work, &at->slice, &how, scratch, NULL, &e) == WEFT_ERR_OK;
     *us += e.total.time_us;
     *out_bytes = work.weight_bytes;
     weft_arena_reset(scratch, mark);

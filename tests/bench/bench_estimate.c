@@ -96,7 +96,7 @@ static void measure(const char *path, int rounds)
         if (weft_workload_make(g, symbol, NULL, arena, diag, &work) != WEFT_ERR_OK)
             give_up(diag, path);
         double made = now_ms();
-        if (weft_workload_estimate(&work, &device, NULL, arena, diag, &e) != WEFT_ERR_OK)
+        if (weft_estimate_workload(&work, &device, NULL, arena, diag, &e) != WEFT_ERR_OK)
             give_up(diag, path);
         double end = now_ms();
         kernels[i] = made - start;

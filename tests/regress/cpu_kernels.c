@@ -95,11 +95,11 @@ static bool read_rows(void)
     return n_row > 1000;
 }
 
-static void predict(const weft_cpu_constants *c)
+static void predict(const weft_model_cpu_constants *c)
 {
     for (size_t i = 0; i < n_row; i++) {
         const weft_slice *s = &slices[rows[i].threads];
-        rows[i].guess_us = weft_cpu__time_us(c, &rows[i].kernel, s, s->units, false);
+        rows[i].guess_us = weft_model__cpu_time_us(c, &rows[i].kernel, s, s->units, false);
     }
 }
 
@@ -119,7 +119,7 @@ static bool predict_plain(void)
 /* -- Fit -------------------------------------------------------------------------------------- */
 
 /* Half-squared to 10 %, linear beyond; GEMMs count more: they are what is decided on. */
-static double loss(const weft_cpu_constants *c)
+static double loss(const weft_model_cpu_constants *c)
 {
     static const double turn = 0.1;
     double sum = 0;
@@ -168,9 +168,10 @@ static void fit(void)
                                         "low_rank_result_eff",
                                         "element_eff"};
     enum { N = sizeof names / sizeof names[0] };
-    _Static_assert(sizeof(weft_cpu_constants) == N * sizeof(double), "a name for each constant");
+    _Static_assert(sizeof(weft_model_cpu_constants) == N * sizeof(double),
+                   "a name for each constant");
     double p[N], best;
-    weft_cpu_constants c = weft_cpu__fitted;
+    weft_model_cpu_constants c = weft_model__cpu_fitted;
     memcpy(p, &c, sizeof p);
     best = loss(&c);
     double step = 0.3;
@@ -326,7 +327,7 @@ int main(int argc, char **argv)
         fit();
         return 0;
     }
-    predict(&weft_cpu__fitted);
+    predict(&weft_model__cpu_fitted);
     if (!predict_plain())
         return 1;
     for (size_t i = 0; strcmp(mode, "--points") == 0 && i < n_row; i++)

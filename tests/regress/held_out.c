@@ -341,7 +341,7 @@ static bool add_neusight(const char *call, const char *file)
             weft_slice slice = whole(gpu);
             double dispatch_us = strcmp(call, "conv") == 0
                                      ? drift_us(gpu, place)
-                                     : weft_kernel_dispatch_us(&kernel, &slice);
+                                     : weft_trees_dispatch_us(&kernel, &slice);
             count(call, gpu, predict_us(&kernel, &slice) + dispatch_us,
                   1e3 * number(&t, "latency_ms"));
         }

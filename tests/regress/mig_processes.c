@@ -112,7 +112,7 @@ static void find_points(int model, const profile *measured, weft_diag *diag)
             weft_slice slice;
             weft_estimate e;
             if (weft_slice_make("a100-80", slice_names[s], diag, &slice) != WEFT_ERR_OK ||
-                weft_workload_estimate(&work, &slice, &options, arena, diag, &e) != WEFT_ERR_OK)
+                weft_estimate_workload(&work, &slice, &options, arena, diag, &e) != WEFT_ERR_OK)
                 network_give_up(diag, models[model].network);
             weft_contender alone = weft_contention_demand(&e, &slice);
             add_points(model, &alone, measured->per_s[s][b], diag);

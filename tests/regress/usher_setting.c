@@ -146,7 +146,7 @@ static void estimate_cell(const weft_workload *work, const weft_slice *slice, we
     for (int s = 0; s < SHARES; s++) {
         weft_estimate e;
         weft_arena_mark mark = weft_arena_get_mark(arena);
-        if (weft_workload_estimate(work, &slice[s], &options, arena, diag, &e) != WEFT_ERR_OK)
+        if (weft_estimate_workload(work, &slice[s], &options, arena, diag, &e) != WEFT_ERR_OK)
             network_give_up(diag, name);
         out->time_us[s] = e.total.time_us;
         if (s == SHARES - 1) {

@@ -134,7 +134,7 @@ static void predict(point *p, const weft_framework *framework, weft_diag *diag)
     double latency_us, per_s;
     o.framework = framework;
     weft_arena_mark mark = weft_arena_get_mark(n->arena);
-    if (weft_workload_estimate(&n->work[batch_index(p->batch)], slice, &o, n->arena, diag, &e) !=
+    if (weft_estimate_workload(&n->work[batch_index(p->batch)], slice, &o, n->arena, diag, &e) !=
         WEFT_ERR_OK)
         network_give_up(diag, models[p->model].network);
     weft_contender demand = weft_contention_demand(&e, slice);

@@ -164,9 +164,9 @@ static bool is_possible(const weft_slice *s, const weft_kernel *k, bool exact, c
 {
     const double over = 1 + 1e-9;
     double parts = weft_gpu__is_cpu(s->gpu) ? s->units : s->share;
-    double us = c->time_us * over, peak = weft_slice__flops_per_us(s, k, exact);
+    double us = c->time_us * over, peak = weft_peak__flops_per_us(s, k, exact);
     double all = k->work.bytes_read + k->work.bytes_written + k->work.weight_bytes;
-    double memory = weft_slice__memory_bytes(s, k), watts = c->energy_j / (c->time_us * 1e-6);
+    double memory = weft_traffic__memory_bytes(s, k), watts = c->energy_j / (c->time_us * 1e-6);
     return isfinite(c->time_us) && c->time_us >= s->gpu->launch_us &&
            k->work.flops / find_saving(s, k, peak) <= us * peak &&
            memory <= us * s->bandwidth_gbps * 1e3 &&

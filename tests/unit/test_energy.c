@@ -20,7 +20,7 @@ static double find_watts(const weft_slice *s, double busy, double memory)
     weft_kernel k = {.kind = WEFT_KERNEL_EW, .dtype = WEFT_DTYPE_F32};
     k.work.weight_bytes = memory * s->bandwidth_gbps * 1e3 * time_us;
     weft_usage u = {.sm_active = busy * s->share};
-    return weft_kernel__energy_j(&k, s, false, time_us, &u) / (time_us * 1e-6);
+    return weft_energy__kernel_j(&k, s, false, time_us, &u) / (time_us * 1e-6);
 }
 
 static void test_energy__is_between_idle_and_full(void **state)
@@ -50,10 +50,10 @@ static void test_energy__slices_share_the_idle_power(void **state)
     assert_int_equal(weft_slice_make("h200", "", NULL, &whole), WEFT_ERR_OK);
     assert_int_equal(weft_slice_make("h200", "1g.18gb", NULL, &small), WEFT_ERR_OK);
     assert_int_equal(weft_slice_make("h200", "4g.71gb", NULL, &large), WEFT_ERR_OK);
-    assert_true(fabs(weft_slice__idle_w(&whole) - whole.gpu->idle_w) < 1e-9);
-    assert_true(fabs(weft_slice__idle_w(&large) / weft_slice__idle_w(&small) - 4) < 1e-9);
+    assert_true(fabs(weft_energy__idle_w(&whole) - whole.gpu->idle_w) < 1e-9);
+    assert_true(fabs(weft_energy__idle_w(&large) / weft_energy__idle_w(&small) - 4) < 1e-9);
     assert_int_equal(weft_slice_make("cpu", "2core", NULL, &small), WEFT_ERR_OK);
-    assert_true(fabs(weft_slice__idle_w(&small) - 2 * small.gpu->idle_w) < 1e-12);
+    assert_true(fabs(weft_energy__idle_w(&small) - 2 * small.gpu->idle_w) < 1e-12);
 }
 
 /* -- Measurements ----------------------------------------------------------------------------- */

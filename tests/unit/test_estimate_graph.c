@@ -213,7 +213,7 @@ static void test_estimate_graph__recurrent_layers_are_steps(void **state)
     assert_int_equal(w.work.kernel[1].launches, 20);
     assert_int_equal(w.work.kernel[2].launches, 20);
     assert_int_equal(weft_slice_make("h100", "", w.diag, &slice), WEFT_ERR_OK);
-    assert_int_equal(weft_workload_estimate(&w.work, &slice, NULL, w.arena, w.diag, &e),
+    assert_int_equal(weft_estimate_workload(&w.work, &slice, NULL, w.arena, w.diag, &e),
                      WEFT_ERR_OK);
     assert_true(e.total.time_us > 40 * slice.gpu->launch_us);
     close_world(&w);
@@ -296,7 +296,7 @@ static void test_estimate_graph__framework_time(void **state)
         weft_estimate_options o = {.lowering = WEFT_LOWERING_FRAMEWORK};
         lower_at(&w, network, WEFT_LOWERING_FRAMEWORK, false, batch);
         assert_int_equal(weft_slice_make("a100-80", "1g.10gb", w.diag, &slice), WEFT_ERR_OK);
-        assert_int_equal(weft_workload_estimate(&w.work, &slice, &o, w.arena, w.diag, &e),
+        assert_int_equal(weft_estimate_workload(&w.work, &slice, &o, w.arena, w.diag, &e),
                          WEFT_ERR_OK);
         double copies_us = (double)w.work.in_bytes / f->in_gbps * 1e-3 +
                            (double)w.work.out_bytes / f->out_gbps * 1e-3;
@@ -310,7 +310,7 @@ static void test_estimate_graph__framework_time(void **state)
         slow.host_us = 1e4;
         o.framework = &slow;
         weft_estimate later;
-        assert_int_equal(weft_workload_estimate(&w.work, &slice, &o, w.arena, w.diag, &later),
+        assert_int_equal(weft_estimate_workload(&w.work, &slice, &o, w.arena, w.diag, &later),
                          WEFT_ERR_OK);
         assert_true(later.total.time_us > 3e4 && later.device_us == e.device_us);
         assert_true(later.total.energy_j > e.total.energy_j);
@@ -344,13 +344,13 @@ static void test_estimate_graph__memory(void **state)
     /* While %e is made, %a and, through two views, %b are alive. */
     assert_int_equal(w.work.arena_bytes, 3 * 32 * 64 * 4);
     assert_int_equal(weft_slice_make("a100-80", "", w.diag, &slice), WEFT_ERR_OK);
-    assert_int_equal(weft_workload_estimate(&w.work, &slice, NULL, w.arena, w.diag, &e),
+    assert_int_equal(weft_estimate_workload(&w.work, &slice, NULL, w.arena, w.diag, &e),
                      WEFT_ERR_OK);
     assert_int_equal(e.workspace_bytes, 4 << 20);
     assert_int_equal(e.total.mreq_bytes, e.weight_bytes + e.arena_bytes + e.io_bytes +
                                              e.workspace_bytes + e.context_bytes);
     assert_int_equal(weft_slice_make("cpu", "", w.diag, &slice), WEFT_ERR_OK);
-    assert_int_equal(weft_workload_estimate(&w.work, &slice, NULL, w.arena, w.diag, &e),
+    assert_int_equal(weft_estimate_workload(&w.work, &slice, NULL, w.arena, w.diag, &e),
                      WEFT_ERR_OK);
     assert_int_equal(e.workspace_bytes, 0);
     close_world(&w);
@@ -380,7 +380,7 @@ static void test_estimate_graph__workspaces_of_a_wave(void **state)
               "}\n");
     assert_int_equal(w.work.n_beside, 4);
     assert_int_equal(weft_slice_make("h200", "", w.diag, &slice), WEFT_ERR_OK);
-    assert_int_equal(weft_workload_estimate(&w.work, &slice, NULL, w.arena, w.diag, &e),
+    assert_int_equal(weft_estimate_workload(&w.work, &slice, NULL, w.arena, w.diag, &e),
                      WEFT_ERR_OK);
     assert_int_equal(e.workspace_bytes, 4 * 32 << 20);
     close_world(&w);

@@ -200,7 +200,7 @@ static void test_estimator__convolutions_stay_above_the_floor(void **state)
                 weft_cost c;
                 weft_features f;
                 assert_int_equal(weft_estimate_kernel(&k, &s, &how, NULL, &c, NULL), WEFT_ERR_OK);
-                weft_kernel_find_features(&k, &s, &how, &f);
+                weft_features_find(&k, &s, &how, &f);
                 assert_true(c.time_us >= f.floor_us * (1 - 1e-9));
             }
         }

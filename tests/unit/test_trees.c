@@ -78,7 +78,7 @@ static void test_trees__no_time_is_below_the_floor(void **state)
                     continue;
                 weft_timing t = weft_model_trees.predict(&k, &s, exact);
                 assert_true(isfinite(t.time_us));
-                assert_true(t.time_us >= weft_kernel__floor_us(&k, &s, exact));
+                assert_true(t.time_us >= weft_peak__floor_us(&k, &s, exact));
                 assert_true(t.units >= 1 && t.units <= s.units);
                 assert_true(t.expected_error > 0 && t.expected_error <= 1);
             }

@@ -61,7 +61,7 @@ static void test_usage__holds_together(void **state)
             for (int round = 0; round < 300; round++) {
                 weft_kernel k = draw_kernel(&seed);
                 double time_us = rand_size(&seed, 1, 1e5), need = rand_size(&seed, 1, 400) - 1;
-                weft_usage u = weft_kernel__usage(&k, &s, round % 2, time_us, need);
+                weft_usage u = weft_usage__find(&k, &s, round % 2, time_us, need);
                 check_usage(&s, &u);
             }
         }
@@ -80,7 +80,7 @@ static void test_usage__launches_fit(void **state)
             continue;
         for (int round = 0; round < 500; round++) {
             weft_kernel k = draw_kernel(&seed);
-            weft_launch l = weft_kernel__launch(&k, &s, round % 2);
+            weft_launch l = weft_usage__launch(&k, &s, round % 2);
             weft_thread_block b = {.threads = l.threads,
                                    .regs = l.regs,
                                    .dynamic_bytes = l.shared_bytes,
@@ -106,7 +106,7 @@ static void test_usage__is_that_of_the_formulas(void **state)
     assert_int_equal(weft_slice_make("h200", "", NULL, &s), WEFT_ERR_OK);
     double launch = s.gpu->launch_us;
     weft_kernel k = weft_kernel_make_rows(WEFT_KERNEL_EW, "add", WEFT_DTYPE_F32, 2, 1, 512 * 33);
-    u = weft_kernel__usage(&k, &s, false, 2 * launch, 0);
+    u = weft_usage__find(&k, &s, false, 2 * launch, 0);
     assert_true(u.launch.blocks == 33 && u.launch.threads == 128);
     assert_true(u.sm_peak == 33.0 / 132 && u.occ_theory == 1);
     /* One wave holds 16 * 132 blocks: 33 / 16 SMs would do, 3 of them. */
@@ -116,19 +116,19 @@ static void test_usage__is_that_of_the_formulas(void **state)
     assert_true(fabs(u.occ_elapsed - 33.0 * 4 / (64 * 132) / 2) < 1e-12);
     /* Two waves: 2112 blocks, and 1 in the tail. */
     k = weft_kernel_make_rows(WEFT_KERNEL_EW, "add", WEFT_DTYPE_F32, 2, 1, 512.0 * 2113);
-    u = weft_kernel__usage(&k, &s, false, 1e9, 0);
+    u = weft_usage__find(&k, &s, false, 1e9, 0);
     assert_true(u.sm_peak == 1);
     assert_true(fabs(u.sm_need - ceil(2113.0 / 32) / 132) < 1e-12);
     assert_true(fabs(u.sm_active / (133.0 / 264) - 1) < 1e-6);
     assert_true(fabs(u.occ_elapsed / (2113.0 * 4 / (64 * 264)) - 1) < 1e-6);
     /* The need of the time model counts where it is known, up to the blocks there are. */
-    u = weft_kernel__usage(&k, &s, false, 1e9, 40);
+    u = weft_usage__find(&k, &s, false, 1e9, 40);
     assert_true(fabs(u.sm_need - 40.0 / 132) < 1e-12);
     k = weft_kernel_make_rows(WEFT_KERNEL_EW, "add", WEFT_DTYPE_F32, 2, 1, 512 * 7);
-    u = weft_kernel__usage(&k, &s, false, 1e9, 40);
+    u = weft_usage__find(&k, &s, false, 1e9, 40);
     assert_true(fabs(u.sm_need - 7.0 / 132) < 1e-12);
     /* Nothing but a launch. */
-    u = weft_kernel__usage(&k, &s, false, launch, 0);
+    u = weft_usage__find(&k, &s, false, launch, 0);
     assert_true(u.sm_active == 0 && u.occ_elapsed == 0);
 }
 
@@ -138,7 +138,7 @@ static void test_usage__of_a_cpu_is_its_cores(void **state)
     (void)state;
     assert_int_equal(weft_slice_make("cpu", "4core", NULL, &s), WEFT_ERR_OK);
     weft_kernel k = weft_kernel_make_gemm(WEFT_DTYPE_F32, 1, 64, 64, 64, true);
-    weft_usage u = weft_kernel__usage(&k, &s, false, 10, 2);
+    weft_usage u = weft_usage__find(&k, &s, false, 10, 2);
     assert_true(u.sm_need == 0.5 && u.sm_peak == 1 && u.occ_theory == 0 && u.occ_active == 0);
     assert_true(u.launch.blocks == 0);
 }
@@ -158,7 +158,7 @@ static void test_usage__peak_grows_with_the_slice(void **state)
             weft_slice s;
             snprintf(name, sizeof name, "%d%%", percent);
             assert_int_equal(weft_slice_make("a100-80", name, NULL, &s), WEFT_ERR_OK);
-            weft_usage u = weft_kernel__usage(&k, &s, false, 100, 0);
+            weft_usage u = weft_usage__find(&k, &s, false, 100, 0);
             assert_true(u.sm_peak >= before);
             before = u.sm_peak;
         }
@@ -245,7 +245,7 @@ static bool compare_file(const char *file, const char *wanted_split, tally *out)
         if (split_line(line, f) < 9 || strcmp(f[1], wanted_split) != 0 || !find_device(f[0], &s))
             continue;
         assert_true(make_recorded(file, f, &k));
-        double blocks = weft_kernel__launch(&k, &s, true).blocks, real = atof(f[5]);
+        double blocks = weft_usage__launch(&k, &s, true).blocks, real = atof(f[5]);
         out->n++;
         out->exact += blocks == real;
         out->twice += blocks <= 2 * real && real <= 2 * blocks;

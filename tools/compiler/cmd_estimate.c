@@ -127,7 +127,7 @@ static weft_err estimate_slice(const weft_tool_estimate *o, const weft_workload 
 {
     if (o->calibration && strcmp(o->fit.gpu, f->slice->gpu->name) == 0)
         f->how.calibration = &o->fit;
-    WEFT_TRY(weft_workload_estimate(work, f->slice, &f->how, arena, diag, &f->e));
+    WEFT_TRY(weft_estimate_workload(work, f->slice, &f->how, arena, diag, &f->e));
     if (bundle && strcmp(f->slice->gpu->name, "cpu") == 0)
         count_memory(o, bundle, symbol, f);
     f->cost = f->e.total;

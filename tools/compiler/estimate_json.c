@@ -38,7 +38,7 @@ static json_t *reason_to_json(const weft_tool_finding *f, const weft_kernel_cost
 {
     double launches = k->launches > 1 ? k->launches : 1;
     weft_kernel_reason why;
-    weft_kernel_explain(&k->kernel, f->slice, &f->how, k->cost.time_us / launches, &why);
+    weft_estimate_explain(&k->kernel, f->slice, &f->how, k->cost.time_us / launches, &why);
     json_t *o = json_object();
     json_object_set_new(o, "peak_gflops", json_real(why.peak_gflops));
     json_object_set_new(o, "saving", json_real(why.saving));

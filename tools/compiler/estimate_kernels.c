@@ -386,8 +386,8 @@ static weft_err put_cost(const table *t, const weft_kernel *kernel, bool exact, 
                        "this row");
         return err;
     }
-    bound = weft_kernel_bound(kernel, &t->slice, &options);
-    double dispatch_us = t->options->no_dispatch ? 0 : weft_kernel_dispatch_us(kernel, &t->slice);
+    bound = weft_peak_bound(kernel, &t->slice, &options);
+    double dispatch_us = t->options->no_dispatch ? 0 : weft_trees_dispatch_us(kernel, &t->slice);
     weft_buf_printf(to, ",%.6g,%.4g,%.4g,%.4g,%s,%s,%s,%.3g", cost.time_us + dispatch_us,
                     dispatch_us, cost.creq, cost.energy_j, bound, model, cost.source,
                     cost.expected_error);
@@ -399,7 +399,7 @@ static void put_features(const table *t, const weft_kernel *kernel, bool exact, 
 {
     weft_estimate_options options = {.exact_f32 = exact};
     weft_features f;
-    weft_kernel_find_features(kernel, &t->slice, &options, &f);
+    weft_features_find(kernel, &t->slice, &options, &f);
     weft_buf_printf(to, ",%s,%.9g,%.9g,", f.family, f.base_us, f.floor_us);
     for (size_t i = 0; i < f.n; i++)
         weft_buf_printf(to, "%s%s=%.9g", i > 0 ? " " : "", f.name[i], (double)f.value[i]);

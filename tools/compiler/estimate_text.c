@@ -144,7 +144,7 @@ static void explain_kernel(const weft_tool_finding *f, size_t i)
     const weft_usage *u = &k->usage;
     double launches = k->launches > 1 ? k->launches : 1, time_us = k->cost.time_us / launches;
     weft_kernel_reason why;
-    weft_kernel_explain(p, f->slice, &f->how, time_us, &why);
+    weft_estimate_explain(p, f->slice, &f->how, time_us, &why);
     printf("  %s %s (%s, %s)\n", k->op, item_of(f->m, k), weft_kernel_kind_name(p->kind),
            weft_dtype_name(p->dtype));
     if (p->m > 0)
