@@ -16,7 +16,6 @@
  * The error "after" is held out: rows are dealt to five parts by their shape, never row by row, and
  * each part is predicted by constants fitted to the other four. */
 #include "estimator/estimator_int.h"
-#include "estimator/models/trees_int.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -84,13 +83,12 @@ weft_err weft_calibration_add_kernel(const weft_kernel *kernel, double launches,
                                      const weft_slice *slice, const weft_estimate_options *options,
                                      weft_diag *diag, weft_calibration_row *row)
 {
-    weft_estimate_options plain = options ? *options : (weft_estimate_options){0};
-    weft_cost cost;
-    plain.calibration = NULL;
-    WEFT_TRY(weft_estimate_kernel(kernel, slice, &plain, diag, &cost, NULL));
-    double body_us = fmax(0, cost.time_us - slice->gpu->launch_us);
+    const weft_model *model;
+    weft_timing t;
+    WEFT_TRY(weft_model__predict(kernel, slice, options, diag, &t, &model));
+    double body_us = fmax(0, t.time_us - slice->gpu->launch_us);
     row->launch_us += launches * slice->gpu->launch_us;
-    row->body_us[find_class(kernel, slice, plain.exact_f32)] += launches * body_us;
+    row->body_us[find_class(kernel, slice, options && options->exact_f32)] += launches * body_us;
     return WEFT_ERR_OK;
 }
 

@@ -2,94 +2,25 @@
  */
 #include "estimator/estimator_int.h"
 
+#include "estimator/device/device.h"
+#include "estimator/workload/workload.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-static const weft_model *const model_table[] = {
-#define MODEL(name) &weft_model_##name,
-#include "estimator/models/models.def"
-#undef MODEL
-};
-
-enum {
-    MODEL_COUNT = sizeof model_table / sizeof model_table[0],
-    UNBOUNDED_DEFAULT = 128,
-    TWINS_MAX = 1000
-};
-
-/* -- Kinds ------------------------------------------------------------------------------------ */
-
-static const struct {
-    const char *text;
-    bool uses_matrix_units;
-} kind_table[WEFT_KERNEL_COUNT] = {
-    [WEFT_KERNEL_OTHER] = {"other", false},
-#define KIND(name, text, brief, uses_matrix_units) [WEFT_KERNEL_##name] = {text, uses_matrix_units},
-#include "estimator/workload/kinds.def"
-#undef KIND
-};
-
-const char *weft_kernel_kind_name(weft_kernel_kind kind)
-{
-    return kind_table[kind].text;
-}
-
-bool weft_kernel_uses_matrix_units(weft_kernel_kind kind)
-{
-    return kind_table[kind].uses_matrix_units;
-}
+enum { UNBOUNDED_DEFAULT = 128, TWINS_MAX = 1000 };
 
 /* -- One kernel ------------------------------------------------------------------------------- */
-
-static bool is_number(double x)
-{
-    return isfinite(x) && x >= 0;
-}
-
-static weft_err check_kernel(const weft_kernel *k, weft_diag *diag)
-{
-    if (is_number(k->work.flops) && is_number(k->work.bytes_read) &&
-        is_number(k->work.bytes_written) && is_number(k->work.weight_bytes) &&
-        is_number(k->batch) && is_number(k->m) && is_number(k->n) && is_number(k->k) &&
-        is_number(k->flop_saving))
-        return WEFT_ERR_OK;
-    return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0},
-                           "kernel: sizes and work must be finite numbers from 0");
-}
-
-const char *weft_model_name_at(size_t i)
-{
-    return i < MODEL_COUNT ? model_table[i]->name : NULL;
-}
-
-static const weft_model *choose_model(const weft_kernel *kernel, const weft_slice *slice,
-                                      bool exact_f32, const char *name)
-{
-    for (size_t i = 0; i < MODEL_COUNT; i++)
-        if ((!name || strcmp(name, model_table[i]->name) == 0) &&
-            model_table[i]->supports(kernel, slice, exact_f32))
-            return model_table[i];
-    return NULL;
-}
 
 static weft_err estimate_kernel(const weft_kernel *kernel, const weft_slice *slice,
                                 const weft_estimate_options *options, weft_diag *diag,
                                 weft_cost *out, const char **out_model, weft_usage *out_usage)
 {
     bool exact_f32 = options && options->exact_f32;
-    WEFT_TRY(check_kernel(kernel, diag));
-    const char *name = options ? options->model : NULL;
-    const weft_model *model = choose_model(kernel, slice, exact_f32, name);
-    if (!model)
-        return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.item = slice->gpu->name},
-                               "%s%s estimates no kernel of kind %s in %s there",
-                               name ? "model " : "no model", name ? name : "",
-                               weft_kernel_kind_name(kernel->kind), weft_dtype_name(kernel->dtype));
-    weft_timing t = model->predict(kernel, slice, exact_f32);
-    if (!isfinite(t.time_us) || !(t.time_us > 0))
-        return weft_diag_error(diag, WEFT_ERR_BUG, (weft_where){.item = model->name},
-                               "model predicts %g us", t.time_us);
+    weft_timing t;
+    const weft_model *model;
+    WEFT_TRY(weft_model__predict(kernel, slice, options, diag, &t, &model));
     bool calibrated = options && options->calibration;
     if (calibrated)
         weft_calibration__apply(options->calibration, kernel, slice, exact_f32, &t);

@@ -175,23 +175,6 @@ void weft_features_find(const weft_kernel *kernel, const weft_slice *slice,
 
 /* -- Compute units over time ---------------------------------------------------------------- */
 
-/* What a multiprocessor holds at once; row of sm_limits.def. */
-typedef struct weft_sm_limits {
-    uint32_t capability; /* 10 * major + minor */
-    uint32_t threads, blocks, regs;
-    uint32_t parts;        /* sub-partitions, which share out the registers */
-    uint32_t check_parts;  /* as counted when a launch is checked; 0: parts */
-    uint32_t thread_regs;  /* most of one thread */
-    uint32_t shared_bytes; /* shared memory at the largest split */
-    uint32_t opt_in_bytes; /* of one block that asks for it */
-    uint32_t reserved_bytes, shared_unit;
-    uint32_t barriers;      /* 0: not counted */
-    uint32_t carveouts[12]; /* splits, KiB of shared memory, rising */
-} weft_sm_limits;
-
-const weft_sm_limits *weft_sm_limits_find(uint32_t capability); /* NULL when unknown */
-const weft_sm_limits *weft_sm_limits_at(size_t i);              /* NULL behind the last */
-
 /* What one block of a kernel takes. Zero is the default everywhere but `threads`. */
 typedef struct weft_thread_block {
     uint32_t threads, regs;               /* registers of a thread */

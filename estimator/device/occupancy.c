@@ -18,7 +18,9 @@
  * not from that file.
  *
  * O(1). */
-#include "estimator/estimator_int.h"
+#include "estimator/estimator.h"
+
+#include "base/sm_limits.h"
 
 enum {
     WARP = 32,
@@ -34,25 +36,6 @@ enum {
     REGS_MAX = 4096,
     BYTES_MAX = 1 << 30
 };
-
-static const weft_sm_limits sm_table[] = {
-#define SM(capability_, ...) {.capability = capability_, __VA_ARGS__},
-#include "estimator/device/sm_limits.def"
-#undef SM
-};
-
-const weft_sm_limits *weft_sm_limits_at(size_t i)
-{
-    return i < sizeof sm_table / sizeof sm_table[0] ? &sm_table[i] : NULL;
-}
-
-const weft_sm_limits *weft_sm_limits_find(uint32_t capability)
-{
-    for (size_t i = 0; weft_sm_limits_at(i); i++)
-        if (sm_table[i].capability == capability)
-            return &sm_table[i];
-    return NULL;
-}
 
 static uint32_t round_up(uint32_t x, uint32_t unit)
 {

@@ -31,7 +31,7 @@
  * densenet121, vgg16) and tested on eight other networks there: median error of the factor 11.3 %
  * and 9.1 %, of the queue, which has one constant, 4.8 %. In that data both sides have equal
  * demands, so that c1 = c2 and c3 = c4 are assumptions. O(procs) and O(2^models). */
-#include "estimator/estimator_int.h"
+#include "estimator/models/models.h"
 
 #include <math.h>
 

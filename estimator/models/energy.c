@@ -11,7 +11,9 @@
  * alone gives 18 %. That arithmetic draws what memory traffic does is an assumption: the counters
  * of that set do not have it, and dense GEMMs are known to reach the board's limit. A slice pays
  * its part of the idle power, so that the slices of a device add up to it. */
-#include "estimator/estimator_int.h"
+#include "estimator/models/models.h"
+
+#include "estimator/device/device.h"
 
 #include <math.h>
 

@@ -5,6 +5,9 @@
  * that a device that was never seen is described by the same numbers as those that were. */
 #include "estimator/models/trees_int.h"
 
+#include "estimator/device/device.h"
+#include "estimator/workload/workload.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -123,18 +126,6 @@ const char *weft_features__name(weft_family family, size_t i)
 
 /* -- GEMMs --------------------------------------------------------------------------------- */
 
-weft_slice weft_slice__whole(const weft_slice *slice)
-{
-    weft_slice whole = *slice;
-    whole.name[0] = 0;
-    whole.units = slice->all_units;
-    whole.share = 1;
-    whole.bandwidth_gbps = slice->gpu->bandwidth_gbps;
-    whole.cache_gbps = slice->gpu->cache_gbps;
-    whole.cache_bytes = slice->gpu->cache_bytes;
-    return whole;
-}
-
 static double all_bytes(const weft_kernel *kernel)
 {
     return kernel->work.bytes_read + kernel->work.bytes_written + kernel->work.weight_bytes;
@@ -175,13 +166,6 @@ static double tiles_us(const weft_kernel *k, const weft_slice *whole, double rat
  *   fft        17 x 32 complex products over tiles of 30 x 30 results, likewise
  *
  * Winograd: Lavin, Gray, "Fast algorithms for convolutional neural networks" (2016). */
-
-bool weft_kernel__is_fast_conv(const weft_kernel *k)
-{
-    const weft_conv_shape *c = &k->conv;
-    return c->kernel_h == 3 && c->kernel_w == 3 && c->stride_h == 1 && c->stride_w == 1 &&
-           c->groups == 1;
-}
 
 static double winograd2_us(const weft_kernel *k, const weft_slice *whole, double rate)
 {
@@ -256,20 +240,6 @@ double weft_features__base_us(const weft_kernel *kernel, const weft_slice *whole
     double rate = weft_peak__flops_per_us(whole, kernel, exact_f32);
     return whole->gpu->launch_us +
            fmax(compute_us(kernel, whole, rate), all_bytes(kernel) / (whole->bandwidth_gbps * 1e3));
-}
-
-double weft_peak__floor_us(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
-{
-    double saving = kernel->flop_saving > 1 ? kernel->flop_saving : 1;
-    if (kernel->kind == WEFT_KERNEL_CONV && weft_kernel__is_fast_conv(kernel) &&
-        weft_peak__is_plain(slice, kernel, exact_f32))
-        saving = fmax(saving, 4); /* F(4x4,3x3) multiplies 36 times for 144 */
-    double flops = kernel->work.flops / saving;
-    double busy_us =
-        fmax(flops / weft_peak__flops_per_us(slice, kernel, exact_f32),
-             weft_traffic__memory_bytes(slice, kernel) / (slice->bandwidth_gbps * 1e3));
-    static const double rounding = 1 + 1e-12; /* a rate from this time is not above the peak */
-    return fmax(slice->gpu->launch_us, busy_us * rounding);
 }
 
 /* -- Values ----------------------------------------------------------------------------------- */

@@ -8,7 +8,9 @@
  *
  * so small batches cost the host's time and large ones the device's. Constants and where they come
  * from: frameworks.def. O(kernels). */
-#include "estimator/estimator_int.h"
+#include "estimator/models/models.h"
+
+#include "estimator/device/device.h"
 
 #include <math.h>
 #include <string.h>

@@ -19,7 +19,10 @@
  * Whole networks on five MIG slices of an A100 tell how far off it is (README.md, Whole models);
  * single layers on matrix units are not in any set that we have. O(tiles) a prediction, times the
  * logarithm of the SMs for the need. */
-#include "estimator/models/trees_int.h"
+#include "estimator/models/models.h"
+
+#include "estimator/device/device.h"
+#include "estimator/workload/workload.h"
 
 #include <math.h>
 

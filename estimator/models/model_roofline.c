@@ -14,7 +14,9 @@
  * mostly less than 25 (README.md). Expected error: 70 % for convolutions on GPUs, 50 % for the rest
  * there, 35 % on CPUs. Units needed: those that keep the time within 5 %, found by halving. O(log
  * units). */
-#include "estimator/estimator_int.h"
+#include "estimator/models/models.h"
+
+#include "estimator/device/device.h"
 
 #include <math.h>
 

@@ -25,6 +25,8 @@
  * O(trees * depth): a few microseconds. */
 #include "estimator/models/trees_int.h"
 
+#include "estimator/device/device.h"
+
 #include <math.h>
 #include <string.h>
 

@@ -22,7 +22,9 @@
  * convolutions 66 to 83 %. Hence the expected error: 15 % for f16 and bf16 GEMMs on the three
  * devices of the fit, 70 % for convolutions, 50 % otherwise. O(tiles * splits) a prediction, times
  * the logarithm of the SMs for the need. */
-#include "estimator/estimator_int.h"
+#include "estimator/models/models.h"
+
+#include "estimator/device/device.h"
 
 #include <math.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef WEFT_ESTIMATOR_MODELS_TREES_INT_H
 #define WEFT_ESTIMATOR_MODELS_TREES_INT_H
 
-#include "estimator/estimator_int.h"
+#include "estimator/models/models.h"
 
 /* Which trees correct a kernel. MATRIX: GEMMs on matrix units (16 bit, TF32, 8 bit); PLAIN:
  * GEMMs of f32 on plain units. */
@@ -18,8 +18,6 @@ const char *weft_family__name(weft_family family);
 weft_family weft_family__of(const weft_kernel *kernel, const weft_gpu *gpu, bool exact_f32);
 /* True when it runs on plain units: f32 as itself, or a type without a matrix unit. */
 bool weft_features__is_plain(const weft_kernel *kernel, const weft_gpu *gpu, bool exact_f32);
-/* 3 x 3 filters at stride 1, for which libraries have more than one way. */
-bool weft_kernel__is_fast_conv(const weft_kernel *kernel);
 /* At inference a batch norm is an element-wise function: a product and a sum, a channel a row. */
 weft_kernel weft_features__as_measured(const weft_kernel *kernel);
 /* Number and names of a family's features, in the order of weft_features__compute. */
@@ -27,13 +25,9 @@ size_t weft_features__count(weft_family family);
 const char *weft_features__name(weft_family family, size_t i);
 /* The name a table of trees has for its feature i; NULL behind the last. */
 const char *weft_trees__feature(weft_family family, size_t i);
-/* The whole device that a slice is a part of. */
-weft_slice weft_slice__whole(const weft_slice *slice);
 /* What the trees correct: launch + max(flops / P, bytes / B), of the whole device. */
 double weft_features__base_us(const weft_kernel *kernel, const weft_slice *whole, bool exact_f32);
 void weft_features__compute(weft_family family, const weft_kernel *kernel, const weft_slice *whole,
                             bool exact_f32, float *out);
-/* Time that no kernel of this work can beat on the slice: peaks, and a launch. */
-double weft_peak__floor_us(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32);
 
 #endif

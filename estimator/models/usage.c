@@ -21,7 +21,11 @@
  * CPU there are no blocks: occupancies are 0 (not known), all cores of the slice are at work.
  *
  * O(tiles * splits). */
-#include "estimator/estimator_int.h"
+#include "estimator/models/models.h"
+
+#include "base/sm_limits.h"
+#include "estimator/device/device.h"
+#include "estimator/workload/workload.h"
 
 #include <math.h>
 #include <string.h>
@@ -169,8 +173,7 @@ static weft_launch launch_conv(const weft_kernel *kernel, const weft_slice *slic
     double cost, cost2, cost4, flops_per_us = weft_peak__flops_per_us(slice, kernel, exact_f32);
     weft_launch direct = launch_gemm(kernel, slice, exact_f32, &cost);
     bool plain = weft_peak__is_plain(slice, kernel, exact_f32);
-    if (!plain || c->kernel_h != 3 || c->kernel_w != 3 || c->stride_h != 1 || c->stride_w != 1 ||
-        c->groups != 1)
+    if (!plain || !weft_kernel__is_fast_conv(kernel))
         return direct;
     double wide = c->images * ceil(c->out_h / 8) * ceil(c->out_w / 16);
     double deep = ceil(c->images / 4) * ceil(c->out_h / 8) * ceil(c->out_w / 4);

@@ -1,9 +1,40 @@
 /* Kernels by their sizes: what a problem of a given shape computes and moves, and what bounds it.
  * Every operand counts once, as in ops/ (work.h). */
-#include "estimator/estimator_int.h"
+#include "estimator/workload/workload.h"
 
 #include <math.h>
 #include <string.h>
+
+/* -- Kinds ------------------------------------------------------------------------------------ */
+
+static const struct {
+    const char *text;
+    bool uses_matrix_units;
+} kind_table[WEFT_KERNEL_COUNT] = {
+    [WEFT_KERNEL_OTHER] = {"other", false},
+#define KIND(name, text, brief, uses_matrix_units) [WEFT_KERNEL_##name] = {text, uses_matrix_units},
+#include "estimator/workload/kinds.def"
+#undef KIND
+};
+
+const char *weft_kernel_kind_name(weft_kernel_kind kind)
+{
+    return kind_table[kind].text;
+}
+
+bool weft_kernel_uses_matrix_units(weft_kernel_kind kind)
+{
+    return kind_table[kind].uses_matrix_units;
+}
+
+/* -- Problems --------------------------------------------------------------------------------- */
+
+bool weft_kernel__is_fast_conv(const weft_kernel *k)
+{
+    const weft_conv_shape *c = &k->conv;
+    return c->kernel_h == 3 && c->kernel_w == 3 && c->stride_h == 1 && c->stride_w == 1 &&
+           c->groups == 1;
+}
 
 /* Flops that an element costs; as many as ops/ counts. */
 static double flops_each(weft_kernel_kind kind, const char *fn)
@@ -101,17 +132,4 @@ weft_kernel weft_kernel_make_attention(weft_dtype dtype, double images, double h
                          .m = queries,
                          .n = keys,
                          .k = head};
-}
-
-const char *weft_peak_bound(const weft_kernel *kernel, const weft_slice *slice,
-                            const weft_estimate_options *options)
-{
-    bool exact_f32 = options && options->exact_f32;
-    double saving = kernel->flop_saving > 1 ? kernel->flop_saving : 1;
-    double compute_us =
-        kernel->work.flops / saving / weft_peak__flops_per_us(slice, kernel, exact_f32);
-    double memory_us = weft_traffic__us(slice, kernel, slice->units);
-    if (fmax(compute_us, memory_us) <= slice->gpu->launch_us)
-        return "launch";
-    return compute_us > memory_us ? "compute" : "memory";
 }

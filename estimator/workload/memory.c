@@ -13,7 +13,9 @@
  * each GEMM of a wave (ops/place.h), for these run at the same time. That is the most: its
  * driver takes what each algorithm wants, and has it in gaps of the arena where it fits.
  * Convolutions by implicit GEMM need none. */
-#include "estimator/estimator_int.h"
+#include "estimator/workload/workload_int.h"
+
+#include "estimator/device/device.h"
 
 #include "base/pack.h"
 

@@ -9,7 +9,7 @@
  *
  * A sweep over the 2 K ends of the intervals, sorted: O(K log K). Intervals are half open, so a
  * kernel that starts when another ends does not run with it. */
-#include "estimator/estimator_int.h"
+#include "estimator/workload/workload.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@
  * compared too, from the same rows: K times the GEMM of m rows against the GEMM of K m rows.
  *
  * Usage: cpu_kernels [--bless | --fit | --points] */
-#include "estimator/estimator_int.h"
+#include "estimator/models/models.h"
 
 #include <math.h>
 #include <stdio.h>

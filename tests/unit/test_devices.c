@@ -1,7 +1,8 @@
 /* Devices: their tables are sound, and no estimate of any kernel is above what a device can do. */
 #include "base/device.h"
 #include "base/diag.h"
-#include "estimator/estimator_int.h"
+#include "estimator/device/device.h"
+#include "estimator/models/models.h"
 #include "tests/support/rand.h"
 
 #include <math.h>

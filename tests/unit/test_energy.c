@@ -1,5 +1,5 @@
 /* Energy: within what the device can draw, and the law against measured power (miso). */
-#include "estimator/estimator_int.h"
+#include "estimator/models/models.h"
 
 #include <math.h>
 #include <setjmp.h>

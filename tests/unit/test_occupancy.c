@@ -2,6 +2,7 @@
  * and, where that header is installed (CMake variable WEFT_CUDA_INCLUDE), against the header itself
  * on 100,000 random kernels for each compute capability from 7.5 to 12.1. */
 #include "base/diag.h"
+#include "base/sm_limits.h"
 #include "estimator/estimator.h"
 #include "tests/support/rand.h"
 

@@ -1,6 +1,7 @@
 /* Compute units over time: what holds for every kernel, known cases, and launches against those
  * that were recorded (neusight). */
-#include "estimator/estimator_int.h"
+#include "estimator/device/device.h"
+#include "estimator/models/models.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,0 +1,25 @@
+/* What the rest of estimator/ knows of devices beside the public part (estimator.h): nothing here
+ * knows kernels. */
+#ifndef WEFT_ESTIMATOR_DEVICE_DEVICE_H
+#define WEFT_ESTIMATOR_DEVICE_DEVICE_H
+
+#include "estimator/estimator.h"
+
+bool weft_gpu__is_cpu(const weft_gpu *gpu);
+
+/* How many times the rates and the power of the device's row the slice has: the cores of a CPU,
+ * whose row is one core; the share of a GPU. */
+double weft_slice__parts(const weft_slice *slice);
+
+/* The whole device that a slice is a part of. */
+weft_slice weft_slice__whole(const weft_slice *slice);
+
+/* Bandwidth that a part of the units draws, over the bandwidth that all of them reach: d(x) of
+ * README.md, Traffic. Inline: called for every tile of every kernel. */
+static inline double weft_slice__draw_part(double units_part)
+{
+    static const double half = 0.2;
+    return units_part < 1 ? (1 + half) * units_part / (units_part + half) : 1;
+}
+
+#endif

@@ -1,0 +1,112 @@
+/* What bounds a kernel on a slice: the peak rate of its arithmetic, and its memory traffic.
+ * README.md, Traffic. */
+#include "estimator/models/models.h"
+
+#include "estimator/device/device.h"
+#include "estimator/workload/workload.h"
+
+#include <math.h>
+
+/* -- Peak rates ------------------------------------------------------------------------------- */
+
+static double gemm_gflops(const weft_gpu *gpu, weft_dtype dtype, bool exact_f32)
+{
+    switch (dtype) {
+    case WEFT_DTYPE_F64:
+        return gpu->f64_matrix_gflops > 0 ? gpu->f64_matrix_gflops : gpu->f64_gflops;
+    case WEFT_DTYPE_F32:
+        return gpu->tf32_gflops > 0 && !exact_f32 ? gpu->tf32_gflops : gpu->f32_gflops;
+    /* Where there is no such unit: converted, then as f32. */
+    case WEFT_DTYPE_F16:
+        return gpu->f16_gflops > 0 ? gpu->f16_gflops : gpu->f32_gflops;
+    case WEFT_DTYPE_BF16:
+        return gpu->bf16_gflops > 0 ? gpu->bf16_gflops : gpu->f32_gflops;
+    case WEFT_DTYPE_I8:
+    case WEFT_DTYPE_U8:
+        return gpu->i8_gflops > 0 ? gpu->i8_gflops : gpu->f32_gflops;
+    default: /* other integers: no matrix unit has them */
+        return gpu->f32_gflops;
+    }
+}
+
+double weft_peak__flops_per_us(const weft_slice *slice, const weft_kernel *kernel, bool exact_f32)
+{
+    const weft_gpu *gpu = slice->gpu;
+    double gflops = kernel->dtype == WEFT_DTYPE_F64 ? gpu->f64_gflops : gpu->f32_gflops;
+    if (weft_kernel_uses_matrix_units(kernel->kind))
+        gflops = gemm_gflops(gpu, kernel->dtype, exact_f32);
+    return gflops * weft_slice__parts(slice) * 1e3;
+}
+
+bool weft_peak__is_plain(const weft_slice *slice, const weft_kernel *kernel, bool exact_f32)
+{
+    return weft_peak__flops_per_us(slice, kernel, exact_f32) <=
+           slice->gpu->f32_gflops * weft_slice__parts(slice) * 1e3 * (1 + 1e-9);
+}
+
+/* Activations of the kernel before are still in the cache when they take half of it or less. */
+static bool is_cached(const weft_slice *slice, const weft_kernel *kernel)
+{
+    return kernel->work.bytes_read + kernel->work.bytes_written <= (double)slice->cache_bytes / 2;
+}
+
+double weft_traffic__memory_bytes(const weft_slice *slice, const weft_kernel *kernel)
+{
+    double missed =
+        weft_gpu__is_cpu(slice->gpu)
+            ? weft_model__cpu_missed(&weft_model__cpu_fitted, slice, kernel->reuse_bytes)
+            : 1;
+    return kernel->work.weight_bytes * missed +
+           (is_cached(slice, kernel) ? 0 : kernel->work.bytes_read + kernel->work.bytes_written);
+}
+
+double weft_traffic__us(const weft_slice *slice, const weft_kernel *kernel, double units)
+{
+    /* Fits in README.md. The CPU's rates are measured, not taken from a data sheet. Called for
+     * every tile of every kernel: no library calls. */
+    static const double gpu_memory_eff = 0.75, cpu_memory_eff = 0.95;
+    double drawn = weft_gpu__is_cpu(slice->gpu) ? cpu_memory_eff : gpu_memory_eff;
+    double all = slice->units;
+    if (slice->bandwidth_units > slice->units) {
+        all = slice->bandwidth_units;
+        drawn /= weft_slice__draw_part(slice->units / all);
+    }
+    if (units < all)
+        drawn *= weft_slice__draw_part(units / all);
+    double bytes = kernel->work.bytes_read + kernel->work.bytes_written;
+    double bytes_per_us = slice->bandwidth_gbps * 1e3 * drawn;
+    if (!is_cached(slice, kernel))
+        return (kernel->work.weight_bytes + bytes) / bytes_per_us;
+    double cache_gbps =
+        slice->cache_gbps > slice->bandwidth_gbps ? slice->cache_gbps : slice->bandwidth_gbps;
+    return kernel->work.weight_bytes / bytes_per_us + bytes / (cache_gbps * 1e3 * drawn);
+}
+
+/* -- Bounds ----------------------------------------------------------------------------------- */
+
+double weft_peak__floor_us(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
+{
+    double saving = kernel->flop_saving > 1 ? kernel->flop_saving : 1;
+    if (kernel->kind == WEFT_KERNEL_CONV && weft_kernel__is_fast_conv(kernel) &&
+        weft_peak__is_plain(slice, kernel, exact_f32))
+        saving = fmax(saving, 4); /* F(4x4,3x3) multiplies 36 times for 144 */
+    double flops = kernel->work.flops / saving;
+    double busy_us =
+        fmax(flops / weft_peak__flops_per_us(slice, kernel, exact_f32),
+             weft_traffic__memory_bytes(slice, kernel) / (slice->bandwidth_gbps * 1e3));
+    static const double rounding = 1 + 1e-12; /* a rate from this time is not above the peak */
+    return fmax(slice->gpu->launch_us, busy_us * rounding);
+}
+
+const char *weft_peak_bound(const weft_kernel *kernel, const weft_slice *slice,
+                            const weft_estimate_options *options)
+{
+    bool exact_f32 = options && options->exact_f32;
+    double saving = kernel->flop_saving > 1 ? kernel->flop_saving : 1;
+    double compute_us =
+        kernel->work.flops / saving / weft_peak__flops_per_us(slice, kernel, exact_f32);
+    double memory_us = weft_traffic__us(slice, kernel, slice->units);
+    if (fmax(compute_us, memory_us) <= slice->gpu->launch_us)
+        return "launch";
+    return compute_us > memory_us ? "compute" : "memory";
+}
