@@ -7,6 +7,8 @@
  * that their result lies in their operand; they have commands for where it does not. */
 #include "codegen/cuda/gen_int.h"
 
+#include "base/sm_limits.h"
+
 #include <string.h>
 
 static const struct {
@@ -25,13 +27,6 @@ static weft_cuda_emit_fn find_emitter(weft_op_id op)
             return rows[i].emit;
     return weft_op_get(op)->traits & WEFT_T_EW ? weft_cuda_emit_math : NULL;
 }
-
-/* What NVRTC 13 compiles for; older ones lack the last. */
-static const char *const architectures[] = {"sm_75",  "sm_80",  "sm_86",  "sm_87",
-                                            "sm_88",  "sm_89",  "sm_90",  "sm_100",
-                                            "sm_103", "sm_110", "sm_120", "sm_121"};
-
-enum { ARCHITECTURES = sizeof architectures / sizeof architectures[0] };
 
 static bool supports(const weft_module *m, weft_node n, const char **why)
 {
@@ -52,8 +47,9 @@ static bool supports(const weft_module *m, weft_node n, const char **why)
 static weft_err refuse_target(weft_device_code *code, const char *name, size_t len)
 {
     weft_buf list = {0};
-    for (size_t i = 0; i < ARCHITECTURES; i++)
-        weft_buf_printf(&list, " %s", architectures[i]);
+    for (size_t i = 0; weft_sm_limits_at(i); i++)
+        if (weft_sm_limits_at(i)->compiled)
+            weft_buf_printf(&list, " sm_%u", weft_sm_limits_at(i)->capability);
     weft_err err = weft_diag_error(code->diag, WEFT_ERR_INPUT, (weft_where){0},
                                    "no GPU architecture is called \"%.*s\"; there are%s", (int)len,
                                    name, list.at ? list.at : "");
@@ -61,27 +57,39 @@ static weft_err refuse_target(weft_device_code *code, const char *name, size_t l
     return err;
 }
 
-/* "sm_80,sm_90" into names, by age, each once. */
+/* Whether "sm_80,sm_90" names the architecture. */
+static bool is_wanted(const char *target, const weft_sm_limits *sm)
+{
+    for (const char *s = target;; s++) {
+        size_t len = strcspn(s, ",");
+        if (weft_sm_limits_named(s, len) == sm)
+            return true;
+        s += len;
+        if (!*s)
+            return false;
+    }
+}
+
+/* "sm_80,sm_90" into names, by rising capability, each once. */
 static weft_err read_target(weft_device_code *code, weft_cuda *cu)
 {
-    const char *s = code->options->target ? code->options->target : "sm_80,sm_90";
-    bool wanted[ARCHITECTURES] = {false};
-    const char **arch = weft_arena_array(code->arena, ARCHITECTURES, sizeof *arch);
-    for (;;) {
-        size_t len = strcspn(s, ","), i = 0;
-        while (i < ARCHITECTURES &&
-               (strlen(architectures[i]) != len || strncmp(architectures[i], s, len) != 0))
-            i++;
-        if (i == ARCHITECTURES)
+    const char *target = code->options->target ? code->options->target : "sm_80,sm_90";
+    uint32_t n = 0;
+    for (const char *s = target;; s++) {
+        size_t len = strcspn(s, ",");
+        const weft_sm_limits *sm = weft_sm_limits_named(s, len);
+        if (!sm || !sm->compiled)
             return refuse_target(code, s, len);
-        wanted[i] = true;
-        if (!s[len])
+        n++;
+        s += len;
+        if (!*s)
             break;
-        s += len + 1;
     }
-    for (size_t i = 0; i < ARCHITECTURES; i++)
-        if (wanted[i])
-            arch[cu->n_arch++] = architectures[i];
+    const char **arch = weft_arena_array(code->arena, n, sizeof *arch);
+    for (size_t i = 0; weft_sm_limits_at(i); i++)
+        if (is_wanted(target, weft_sm_limits_at(i)))
+            arch[cu->n_arch++] =
+                weft_arena_printf(code->arena, "sm_%u", weft_sm_limits_at(i)->capability);
     cu->arch = arch;
     return WEFT_ERR_OK;
 }

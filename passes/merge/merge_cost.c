@@ -6,6 +6,8 @@
  * model; it fades as the number of rows grows and arithmetic becomes the bottleneck. */
 #include "passes/merge/merge_int.h"
 
+#include "base/sm_limits.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -160,15 +162,13 @@ static double sum_weights(weft_merger *g)
     return bytes;
 }
 
-/* The first device of the table that runs code for "sm_90". */
+/* The first device of the table of the architecture that "sm_80,sm_90" names first; "": none. */
 static const char *find_device(const char *target)
 {
-    uint32_t capability = 0;
+    const weft_sm_limits *sm = weft_sm_limits_named(target, strcspn(target, ","));
     const weft_gpu *gpu;
-    for (const char *s = target + 3; *s >= '0' && *s <= '9' && capability < 1000; s++)
-        capability = 10 * capability + (uint32_t)(*s - '0');
-    for (size_t i = 0; (gpu = weft_gpu_at(i)); i++)
-        if (capability && gpu->capability == capability)
+    for (size_t i = 0; sm && (gpu = weft_gpu_at(i)); i++)
+        if (gpu->capability == sm->capability)
             return gpu->name;
     return "";
 }

@@ -4,6 +4,7 @@
 
 #include "base/num.h"
 #include "base/pack.h"
+#include "base/sm_limits.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -376,19 +377,9 @@ weft_err weft_command__check_limits(const weft_prep *prep, const weft_command_li
     return WEFT_ERR_OK;
 }
 
-/* CUDA C++ programming guide, table of technical specifications by compute capability: the most
- * shared memory of a block, registers of a block. */
 weft_command_limits weft_command__limits(const char *arch)
 {
-    static const struct {
-        const char *arch;
-        uint32_t shared_kib;
-    } row[] = {{"sm_70", 96},   {"sm_72", 96},  {"sm_75", 64},  {"sm_80", 163},  {"sm_86", 99},
-               {"sm_87", 163},  {"sm_89", 99},  {"sm_90", 227}, {"sm_100", 227}, {"sm_103", 227},
-               {"sm_110", 227}, {"sm_120", 99}, {"sm_121", 99}};
-    weft_command_limits out = {.device = arch, .shared_bytes = 48 << 10, .register_count = 65536};
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
-        if (strcmp(row[i].arch, arch) == 0)
-            out.shared_bytes = row[i].shared_kib << 10;
-    return out;
+    const weft_sm_limits *sm = weft_sm_limits_named(arch, strlen(arch));
+    return (weft_command_limits){
+        .device = arch, .shared_bytes = sm ? sm->opt_in_bytes : 48 << 10, .register_count = 65536};
 }

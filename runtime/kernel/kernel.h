@@ -70,8 +70,8 @@ WEFT_MUST_USE weft_err weft_command__make_list(const weft_prep *prep, weft_comma
 WEFT_MUST_USE weft_err weft_command__check_limits(const weft_prep *prep,
                                                   const weft_command_list *commands,
                                                   const weft_command_limits *limits);
-/* Limits of "sm_90", as the CUDA programming guide has them; those of the least GPU for a name that
- * is not known. */
+/* Limits of "sm_90" (base/sm_limits.h); 48 KiB of shared memory, which every GPU has, for a name
+ * that is not known. */
 weft_command_limits weft_command__limits(const char *arch);
 
 /* Bytes that something reads or writes. */
