@@ -9,7 +9,7 @@
 #ifndef WEFT_ESTIMATOR_ESTIMATOR_H
 #define WEFT_ESTIMATOR_ESTIMATOR_H
 
-#include "base/device.h"
+#include "base/device_type.h"
 #include "ir/cost.h"
 #include "ir/ir.h"
 

@@ -7,7 +7,7 @@
 #define WEFT_RUNTIME_RUNTIME_H
 
 #include "base/arena.h"
-#include "base/device.h"
+#include "base/device_type.h"
 #include "base/tensor.h"
 #include "ir/bundle.h"
 

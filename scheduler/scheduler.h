@@ -7,7 +7,7 @@
 #define WEFT_SCHEDULER_SCHEDULER_H
 
 #include "base/arena.h"
-#include "base/device.h"
+#include "base/device_type.h"
 #include "base/diag.h"
 #include "ir/cost.h"
 
@@ -68,7 +68,7 @@ bool weft_set_name_valid(const char *name);
 /* -- Fleets --------------------------------------------------------------------------------- */
 
 typedef struct weft_fleet_device {
-    const char *type; /* row of the device table, base/device.h */
+    const char *type; /* row of the device table, base/device_type.h */
     uint32_t count;
     uint32_t cores;              /* CPU only */
     const uint32_t *slice_cores; /* CPU only: cores of each slice */

@@ -1,5 +1,5 @@
-/* A GPU beside the device table (base/device.h): the row that describes it, and the differences
- * between what its driver reports and that row. */
+/* A GPU beside the device table (base/device_type.h): the row that describes it, and the
+ * differences between what its driver reports and that row. */
 #include "runtime/machine/machine_int.h"
 
 #include <ctype.h>

@@ -1,5 +1,5 @@
 /* Devices: their tables are sound, and no estimate of any kernel is above what a device can do. */
-#include "base/device.h"
+#include "base/device_type.h"
 #include "base/diag.h"
 #include "estimator/device/device.h"
 #include "estimator/models/models.h"

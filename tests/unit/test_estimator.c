@@ -1,6 +1,6 @@
 /* The estimator: its tables, slices, kernels and graphs, and tests/regress/estimate.csv. */
 #include "base/arena.h"
-#include "base/device.h"
+#include "base/device_type.h"
 #include "base/diag.h"
 #include "estimator/estimator.h"
 #include "tests/support/rand.h"

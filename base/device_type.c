@@ -1,5 +1,5 @@
 /* The table of devices, from devices.def. */
-#include "base/device.h"
+#include "base/device_type.h"
 
 #include <string.h>
 

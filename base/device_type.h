@@ -1,7 +1,7 @@
 /* The devices that Weft plans and estimates for: facts that belong to the hardware, whoever asks.
  * Rows of devices.def. What a device computes in a second is the estimator's table (gpus.def). */
-#ifndef WEFT_BASE_DEVICE_H
-#define WEFT_BASE_DEVICE_H
+#ifndef WEFT_BASE_DEVICE_TYPE_H
+#define WEFT_BASE_DEVICE_TYPE_H
 
 #include <stddef.h>
 #include <stdint.h>
