@@ -1,10 +1,11 @@
-/* Queues and batches: which requests run together, and how a batch's outputs become their answers.
+/* Queues and batches: which requests run together, and how the outputs of a batch become answers.
  *
- * Requests of a model that agree in everything but the batch dimension (dim 0 of every input and
- * output) are joined, oldest first, up to the model's largest bucket. Between two buckets the batch
- * is filled up by repeating its last row when that wastes less than a third; otherwise it is cut to
- * the lower bucket and the rest goes with the next one. Rows are independent (the compiler made
- * sure), so that what is filled in changes nothing. */
+ * Requests of one model whose inputs agree in all dims but the batch dim (dim 0 of every input and
+ * output) form a batch, oldest first, of at most the rows of the model's largest bucket. A batch
+ * whose size lies between two buckets is padded to the upper one by repeating its last row when the
+ * padding is at most a third of that bucket; otherwise the batch is cut to the lower bucket and the
+ * youngest requests return to the queue. Rows are independent (checked by the compiler), so padding
+ * does not change the other rows. */
 #include "runtime/server/router_int.h"
 
 #include <stdlib.h>
@@ -48,9 +49,9 @@ int64_t weft_batch__largest(const weft_bundle_program *p)
     return most;
 }
 
-bool weft_batch__admit(weft_router *router, weft_request *request)
+bool weft_batch__admit(const router_model *model, weft_request *request)
 {
-    const weft_bundle_program *p = router->model[request->model].program;
+    const weft_bundle_program *p = model->program;
     int64_t *symbol = malloc((p->n_symbol + 1) * sizeof *symbol);
     weft_diag *diag = weft_diag_create();
     weft_err err = WEFT_ERR_NOMEM;
@@ -59,17 +60,28 @@ bool weft_batch__admit(weft_router *router, weft_request *request)
     if (err == WEFT_ERR_OK)
         request->rows = can_batch(p) ? symbol[p->batch_symbol] : 1;
     else if (diag && weft_diag_count(diag) > 0)
-        weft_router__set_answer(request, WEFT_ANSWER_INVALID, "%s", weft_diag_at(diag, 0)->text);
+        weft_request__set_answer(request, WEFT_ANSWER_INVALID, "%s", weft_diag_at(diag, 0)->text);
     else
-        weft_router__set_answer(request, WEFT_ANSWER_INTERNAL, "%s", weft_err_text(err));
+        weft_request__set_answer(request, WEFT_ANSWER_INTERNAL, "%s", weft_err_text(err));
     weft_diag_destroy(diag);
     free(symbol);
     return err == WEFT_ERR_OK;
 }
 
+bool weft_batch__is_due(const router_model *model, double delay_us, uint64_t now_ns)
+{
+    double slo_us = model->program->slo_us;
+    if (delay_us <= 0 || model->largest_bucket <= 1)
+        return true;
+    if (slo_us > 0 && delay_us > slo_us / 4)
+        delay_us = slo_us / 4;
+    return (int64_t)model->n_queued >= model->largest_bucket ||
+           (double)(now_ns - model->head->arrived_ns) >= delay_us * 1e3;
+}
+
 /* -- Taking --------------------------------------------------------------------------------- */
 
-/* Same dims but for dim 0. */
+/* Equal dims of all inputs, dim 0 excepted. */
 static bool fits_with(const weft_bundle_program *p, const weft_request *a, const weft_request *b)
 {
     for (uint32_t i = 0; i < p->n_input; i++)
@@ -79,7 +91,7 @@ static bool fits_with(const weft_bundle_program *p, const weft_request *a, const
     return true;
 }
 
-/* The bucket of at least `rows` (or 0), and the largest below (or 0). */
+/* The smallest bucket of at least `rows` rows and the largest of at most `rows`; 0: none. */
 static void find_buckets(const weft_bundle_program *p, int64_t rows, int64_t *out_above,
                          int64_t *out_below)
 {
@@ -93,7 +105,7 @@ static void find_buckets(const weft_bundle_program *p, int64_t rows, int64_t *ou
     }
 }
 
-/* Fills the batch up to a bucket, or gives the youngest requests back until it is one. */
+/* Pads the batch to a bucket, or returns its youngest requests to the queue until it fits one. */
 static void round_to_bucket(router_model *model, router_batch *batch)
 {
     int64_t above, below;
@@ -129,7 +141,8 @@ int64_t weft_batch__waiting(const router_model *model)
     if (rows == 0)
         return 0;
     find_buckets(model->program, rows, &above, &below);
-    return model->head->rows > below ? above : below; /* a request is not cut, but filled up */
+    /* A single request larger than the lower bucket cannot be cut: it is padded. */
+    return model->head->rows > below ? above : below;
 }
 
 void weft_batch__take(router_model *model, int64_t most, router_batch *batch)
@@ -155,10 +168,59 @@ void weft_batch__take(router_model *model, int64_t most, router_batch *batch)
     round_to_bucket(model, batch);
 }
 
-/* -- Giving --------------------------------------------------------------------------------- */
+/* -- Sending -------------------------------------------------------------------------------- */
 
-/* Bytes of one request's part of output `t`; SIZE_MAX when the output cannot be parted. */
-static size_t part_bytes(const router_model *model, const router_batch *batch,
+/* One input of a batch: the rows of its requests, then its last row once for each row of padding.
+ * `empty`: the input when the batch has no requests. */
+static void compose_input(const router_batch *b, const weft_bundle_program *p, uint32_t i,
+                          const weft_wire_tensor *empty, weft_wire_tensor *t, weft_wire_out *out)
+{
+    if (b->n == 0) {
+        *t = *empty;
+        return;
+    }
+    const weft_tensor *last = &b->request[b->n - 1]->in[i];
+    bool batched = can_batch(p);
+    *t = (weft_wire_tensor){.dtype = last->dtype, .rank = last->rank};
+    memcpy(t->dim, last->dim, sizeof t->dim);
+    if (batched)
+        t->dim[0] = b->padded_rows;
+    for (uint32_t k = 0; k < b->n; k++) {
+        const weft_tensor *in = &b->request[k]->in[i];
+        weft_wire__add_chunk(out, in->data, weft_tensor_bytes(in));
+    }
+    size_t row = batched && last->dim[0] > 0 ? weft_tensor_bytes(last) / (size_t)last->dim[0] : 0;
+    for (int64_t k = b->rows; k < b->padded_rows; k++)
+        weft_wire__add_chunk(out, (const char *)last->data + row * (size_t)(last->dim[0] - 1), row);
+}
+
+bool weft_batch__compose(const router_model *model, const router_batch *batch, uint32_t n_batch,
+                         const weft_wire_tensor *empty, weft_wire_out *out)
+{
+    uint32_t n_input = 0, at = 0;
+    size_t n_chunk = 0;
+    for (uint32_t k = 0; k < n_batch; k++) {
+        const router_batch *b = &batch[k];
+        uint32_t n = model[b->model].program->n_input;
+        size_t padding = (size_t)(b->padded_rows > b->rows ? b->padded_rows - b->rows : 0);
+        n_input += n;
+        n_chunk += n * (b->n + padding);
+    }
+    if (!weft_wire__begin(out, WEFT_WIRE_RUN, n_input, n_chunk))
+        return false;
+    for (uint32_t k = 0; k < n_batch; k++) {
+        const weft_bundle_program *p = model[batch[k].model].program;
+        for (uint32_t i = 0; i < p->n_input; i++, at++)
+            compose_input(&batch[k], p, i, empty ? &empty[at] : NULL, &out->tensor[at], out);
+    }
+    return true;
+}
+
+/* -- Answers -------------------------------------------------------------------------------- */
+
+/* Bytes of `rows` rows of output `t`; SIZE_MAX when the output has no row for each row of the
+ * batch. */
+static size_t rows_bytes(const router_model *model, const router_batch *batch,
                          const weft_wire_tensor *t, int64_t rows)
 {
     size_t all = (size_t)weft_numel(t->dim, t->rank) * weft_dtype_size((weft_dtype)t->dtype);
@@ -169,14 +231,15 @@ static size_t part_bytes(const router_model *model, const router_batch *batch,
     return batch->padded_rows ? all / (size_t)batch->padded_rows * (size_t)rows : 0;
 }
 
-/* Copies the rows from `row` on of every output into the request. */
+/* Copies the request's rows, which start at `row`, of every output into the request. false: the
+ * outputs do not fit, or out of memory. */
 static bool give_one(const router_model *model, const router_batch *batch, weft_request *r,
                      int64_t row, const weft_wire_tensor *tensor, uint32_t n_tensor,
                      const uint8_t *payload)
 {
     size_t total = 0, at = 0;
     for (uint32_t i = 0; i < n_tensor; i++) {
-        size_t part = part_bytes(model, batch, &tensor[i], r->rows);
+        size_t part = rows_bytes(model, batch, &tensor[i], r->rows);
         if (part == SIZE_MAX)
             return false;
         total += (part + 63) / 64 * 64;
@@ -187,7 +250,7 @@ static bool give_one(const router_model *model, const router_batch *batch, weft_
     for (uint32_t i = 0; i < n_tensor; i++) {
         const weft_wire_tensor *t = &tensor[i];
         size_t all = (size_t)weft_numel(t->dim, t->rank) * weft_dtype_size((weft_dtype)t->dtype);
-        size_t part = part_bytes(model, batch, t, r->rows);
+        size_t part = rows_bytes(model, batch, t, r->rows);
         r->out[i] =
             (weft_tensor){.dtype = (weft_dtype)t->dtype, .rank = t->rank, .data = r->out_data + at};
         memcpy(r->out[i].dim, t->dim, sizeof t->dim);
@@ -210,12 +273,12 @@ void weft_batch__give(const router_model *model, router_batch *batch,
         r->answer = WEFT_ANSWER_OK;
         if (n_tensor != model->program->n_output ||
             !give_one(model, batch, r, row, tensor, n_tensor, payload))
-            weft_router__set_answer(r, WEFT_ANSWER_INTERNAL, "the worker's answer does not fit");
+            weft_request__set_answer(r, WEFT_ANSWER_INTERNAL, "the worker's answer does not fit");
         row += r->rows;
     }
 }
 
-/* -- Counting ------------------------------------------------------------------------------- */
+/* -- Statistics ----------------------------------------------------------------------------- */
 
 static weft_batch_stat *find_stat(weft_model_stats *s, uint64_t batch)
 {

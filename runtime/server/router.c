@@ -1,17 +1,18 @@
-/* The router: holds each request until it is answered, and keeps the workers busy.
+/* The router: holds each request until it is answered, and hands queued requests to idle workers.
  *
- * Whenever a request arrives or a worker falls idle, each idle worker gets a batch of the model
- * whose oldest request has waited longest among those that it serves: no model can starve another.
- * A batch leaves at once (a delay only where the options ask for one). Where the bundle has a joint
- * program, batches of all its models that have requests leave together (router_joint.c); none waits
- * for another. A worker that dies takes its
- * batch back to the front of the queue; a request that was in ATTEMPTS_MAX dying workers is
- * answered with an error, and after its first it runs alone, so that a poisonous one does not take
- * others with it. Every request has a deadline, after which it is answered in any case; a worker
- * that holds one for longer is taken for hung and killed, as is one that does not get ready. */
+ * Whenever a request arrives or a worker becomes idle, every idle worker gets a batch of the model
+ * whose oldest request has waited longest among the models that it serves; so no model starves. A
+ * batch is sent at once unless the options ask for a delay. Where the bundle has a joint program,
+ * the batches of all its models that have requests are sent together (router_joint.c); no request
+ * waits for requests of another model.
+ *
+ * The requests of a worker that dies return to where they stood in their queues. A request that was
+ * in a dying worker runs alone from then on, so that a request that kills workers does not harm
+ * others, and is answered with an error after ATTEMPTS_MAX deaths. Every request has a deadline and
+ * is answered when it passes; a worker that holds only requests that are overdue, or is not ready
+ * in time, counts as hung and is killed. */
 #include "runtime/server/router_int.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,42 +23,8 @@ static const uint64_t hung_grace_ns = 5000000000u;
 
 /* -- Requests ------------------------------------------------------------------------------- */
 
-weft_request *weft_request__create(const weft_bundle *bundle, uint32_t model)
-{
-    const weft_bundle_program *p = &bundle->program[model];
-    weft_request *r = calloc(1, sizeof *r);
-    if (!r)
-        return NULL;
-    r->model = model;
-    r->in = calloc(p->n_input + 1, sizeof *r->in);
-    r->out = calloc(p->n_output + 1, sizeof *r->out);
-    if (!r->in || !r->out) {
-        weft_request__destroy(r);
-        return NULL;
-    }
-    return r;
-}
-
-void weft_request__destroy(weft_request *request)
-{
-    if (!request)
-        return;
-    free(request->in);
-    free(request->out);
-    free(request->out_data);
-    free(request);
-}
-
-void weft_router__set_answer(weft_request *request, weft_answer answer, const char *fmt, ...)
-{
-    va_list ap;
-    request->answer = answer;
-    va_start(ap, fmt);
-    vsnprintf(request->message, sizeof request->message, fmt, ap);
-    va_end(ap);
-}
-
-void weft_router__finish(weft_router *router, weft_request *request)
+/* Ends a request: counts it and calls `done`, which may submit. */
+static void finish(weft_router *router, weft_request *request)
 {
     weft_model_stats *stats = &router->model[request->model].stats;
     uint64_t took_ns = weft_clock__now_ns() - request->arrived_ns;
@@ -70,6 +37,8 @@ void weft_router__finish(weft_router *router, weft_request *request)
     request->done(request);
 }
 
+static void dispatch(weft_router *router);
+
 void weft_router__submit(weft_router *router, weft_request *request)
 {
     router_model *model = &router->model[request->model];
@@ -81,41 +50,34 @@ void weft_router__submit(weft_router *router, weft_request *request)
     model->stats.pending++;
     router->n_pending++;
     if (router->draining)
-        weft_router__set_answer(request, WEFT_ANSWER_UNAVAILABLE, "the server is shutting down");
+        weft_request__set_answer(request, WEFT_ANSWER_UNAVAILABLE, "the server is shutting down");
     else if (model->n_queued >= QUEUE_MAX)
-        weft_router__set_answer(request, WEFT_ANSWER_UNAVAILABLE, "the queue of model '%s' is full",
-                                model->program->name);
-    else if (weft_batch__admit(router, request)) {
+        weft_request__set_answer(request, WEFT_ANSWER_UNAVAILABLE,
+                                 "the queue of model '%s' is full", model->program->name);
+    else if (weft_batch__admit(model, request)) {
         weft_batch__push(model, request, false);
-        weft_router__dispatch(router);
+        dispatch(router);
         return;
     }
-    weft_router__finish(router, request);
+    finish(router, request);
 }
 
 void weft_router__abandon(weft_router *router, weft_request *request)
 {
     request->abandoned = true;
     if (!request->queued)
-        return; /* it runs: done is called when the batch ends */
+        return; /* it runs: `done` is called when its batch is answered */
     weft_batch__remove(&router->model[request->model], request);
-    weft_router__set_answer(request, WEFT_ANSWER_UNAVAILABLE, "the client is gone");
-    weft_router__finish(router, request);
+    weft_request__set_answer(request, WEFT_ANSWER_UNAVAILABLE, "the client is gone");
+    finish(router, request);
 }
 
 /* -- Dispatch ------------------------------------------------------------------------------- */
 
-/* May the model's queue be sent now? Not while a configured delay may still bring a fuller batch.
- */
-bool weft_router__is_due(const weft_router *router, const router_model *model, uint64_t now_ns)
+/* Largest time that a batch waits for more requests. */
+static double delay_us(const weft_router *router)
 {
-    double delay_us = router->options->max_queue_delay_us;
-    if (delay_us <= 0 || model->largest_bucket <= 1 || router->draining)
-        return true;
-    if (model->program->slo_us > 0 && delay_us > model->program->slo_us / 4)
-        delay_us = model->program->slo_us / 4;
-    return (int64_t)model->n_queued >= model->largest_bucket ||
-           (double)(now_ns - model->head->arrived_ns) >= delay_us * 1e3;
+    return router->draining ? 0 : router->options->max_queue_delay_us;
 }
 
 static router_model *oldest_model(weft_router *router, const router_worker *worker, uint64_t now_ns)
@@ -123,20 +85,26 @@ static router_model *oldest_model(weft_router *router, const router_worker *work
     router_model *best = NULL;
     for (uint32_t i = 0; i < router->bundle->n_program; i++) {
         router_model *m = &router->model[i];
-        if (worker->serves[i] && m->head && weft_router__is_due(router, m, now_ns) &&
+        if (worker->serves[i] && m->head && weft_batch__is_due(m, delay_us(router), now_ns) &&
             (!best || m->head->arrived_ns < best->head->arrived_ns))
             best = m;
     }
     return best;
 }
 
-/* Fills the worker's batches: of the model, or of it and others that have requests too. */
-static void fill_worker(weft_router *router, router_worker *w, router_model *m, uint64_t now_ns)
+/* Takes a batch of the model for the worker and, by a joint program, batches of other models. */
+static void take_batches(weft_router *router, router_worker *w, router_model *m, uint64_t now_ns)
 {
     joint_part part[JOINT_PARTS_MAX] = {{.rows = m->largest_bucket}};
     uint32_t model = (uint32_t)(m - router->model);
-    w->batch_id = ++router->next_id;
-    w->joint = weft_joint__find(router, w, model, now_ns, part);
+    const joint_query query = {.model = router->model,
+                               .worker = router->worker,
+                               .n_worker = router->n_worker,
+                               .at = (uint32_t)(w - router->worker),
+                               .must = model,
+                               .delay_us = delay_us(router),
+                               .now_ns = now_ns};
+    w->joint = weft_joint__find(&router->joints, &query, part);
     w->n_part = w->joint ? w->joint->program->n_part : 1;
     for (uint32_t k = 0; k < w->n_part; k++) {
         uint32_t at = w->joint ? w->joint->program->part[k].program : model;
@@ -146,8 +114,46 @@ static void fill_worker(weft_router *router, router_worker *w, router_model *m, 
     }
 }
 
-/* Workers that have nothing to do while no model waits for one. */
-static void prepare_idle(weft_router *router)
+static void send_message(weft_router *router, router_worker *w, uint32_t program,
+                         weft_wire_out *message)
+{
+    message->head.id = ++router->next_id;
+    message->head.model = program;
+    weft_worker__send(&w->process, message);
+}
+
+static void send_batches(weft_router *router, router_worker *w)
+{
+    const weft_bundle_program *first = router->bundle->program;
+    weft_wire_out message;
+    if (weft_batch__compose(router->model, w->part, w->n_part, w->joint ? w->joint->empty : NULL,
+                            &message))
+        send_message(router, w, w->joint ? (uint32_t)(w->joint->program - first) : w->part[0].model,
+                     &message);
+    else
+        weft_worker__fail(&w->process); /* out of memory: the batch returns to its queue */
+}
+
+/* Makes the worker prepare a combination of sizes. */
+static void send_sizes(weft_router *router, router_worker *w, router_joint *j,
+                       const joint_size *size)
+{
+    uint32_t n = j->program->n_input;
+    weft_wire_out message;
+    if (!weft_wire__begin(&message, WEFT_WIRE_PREPARE, n, 0)) {
+        weft_worker__fail(&w->process);
+        return;
+    }
+    memcpy(message.tensor, size->in, n * sizeof *message.tensor);
+    memcpy(w->prepare_in, size->in, n * sizeof *w->prepare_in);
+    w->prepares = true;
+    w->prepare_by_ns = weft_clock__now_ns() + w->process.start_timeout_ns;
+    w->joint = j;
+    send_message(router, w, (uint32_t)(j->program - router->bundle->program), &message);
+}
+
+/* While no request waits, idle workers prepare combinations that requests have had. */
+static void prepare_sizes(weft_router *router)
 {
     for (uint32_t i = 0; i < router->bundle->n_program; i++)
         if (router->model[i].head)
@@ -155,30 +161,164 @@ static void prepare_idle(weft_router *router)
     for (uint32_t i = 0; i < router->n_worker && !router->draining; i++) {
         router_worker *w = &router->worker[i];
         router_joint *joint = NULL;
-        const joint_size *size =
-            w->state == WORKER_IDLE ? weft_joint__unready(router, w, &joint) : NULL;
+        const joint_size *size = w->process.state == WORKER_IDLE
+                                     ? weft_joint__unprepared(&router->joints, w, i, &joint)
+                                     : NULL;
         if (size)
-            weft_worker__prepare(w, joint, size);
+            send_sizes(router, w, joint, size);
     }
 }
 
-void weft_router__dispatch(weft_router *router)
+/* Sends batches to idle workers: after every event that adds a request or an idle worker. */
+static void dispatch(weft_router *router)
 {
     uint64_t now_ns = weft_clock__now_ns();
     for (uint32_t i = 0; i < router->n_worker; i++) {
         router_worker *w = &router->worker[i];
-        router_model *m = w->state == WORKER_IDLE ? oldest_model(router, w, now_ns) : NULL;
+        router_model *m = w->process.state == WORKER_IDLE ? oldest_model(router, w, now_ns) : NULL;
         if (!m)
             continue;
-        fill_worker(router, w, m, now_ns);
-        weft_worker__send(w);
+        take_batches(router, w, m, now_ns);
+        send_batches(router, w);
     }
-    prepare_idle(router);
+    prepare_sizes(router);
 }
+
+/* -- Events of workers ---------------------------------------------------------------------- */
+
+static void end_preparation(router_worker *w, bool done)
+{
+    if (w->prepares)
+        weft_joint__set_prepared(w->joint, (uint32_t)(w - w->router->worker), w->prepare_in, done);
+    w->prepares = false;
+}
+
+static void on_ready(void *user)
+{
+    router_worker *w = user;
+    weft_joint__reset_worker(&w->router->joints, (uint32_t)(w - w->router->worker));
+    dispatch(w->router);
+}
+
+/* Hands the outputs to the batches: each part has the outputs behind those of the part before. */
+static void give_outputs(router_worker *w, const weft_wire_head *head,
+                         const weft_wire_tensor *tensor, const uint8_t *payload)
+{
+    uint32_t left = head->n_tensor;
+    uint64_t now_ns = weft_clock__now_ns();
+    /* An answer with another number of tensors fits no part. */
+    bool fits = !w->joint || head->n_tensor == w->joint->program->n_output;
+    for (uint32_t k = 0; k < w->n_part; k++) {
+        router_model *model = &w->router->model[w->part[k].model];
+        uint32_t n = model->program->n_output;
+        n = fits && n <= left ? n : 0;
+        if (w->part[k].n > 0) {
+            weft_batch__give(model, &w->part[k], tensor, w->joint ? n : head->n_tensor, payload);
+            weft_batch__count(model, &w->part[k], head, now_ns);
+        }
+        for (uint32_t i = 0; i < n; i++)
+            payload += (size_t)weft_numel(tensor[i].dim, tensor[i].rank) *
+                       weft_dtype_size((weft_dtype)tensor[i].dtype);
+        tensor += n;
+        left -= n;
+    }
+}
+
+static void on_answer(void *user, const weft_wire_head *head, const weft_wire_tensor *tensor,
+                      const uint8_t *payload)
+{
+    router_worker *w = user;
+    uint32_t n_request = 0;
+    weft_answer answer = head->err == WEFT_ERR_INPUT ? WEFT_ANSWER_INVALID : WEFT_ANSWER_INTERNAL;
+    if (w->prepares) {
+        end_preparation(w, head->err == WEFT_ERR_OK);
+        return;
+    }
+    if (head->err == WEFT_ERR_OK) {
+        give_outputs(w, head, tensor, payload);
+        w->router->joint_executions += w->joint != NULL;
+        return;
+    }
+    for (uint32_t k = 0; k < w->n_part; k++) {
+        n_request += w->part[k].n;
+        for (uint32_t i = 0; i < w->part[k].n; i++)
+            weft_request__set_answer(w->part[k].request[i], answer, "%s", (const char *)payload);
+    }
+    w->separate = answer == WEFT_ANSWER_INVALID && n_request > 1;
+}
+
+/* Finishes the requests of an answered batch. `separate`: one of them may have made the whole batch
+ * invalid, so each is queued again to run alone. */
+static void finish_batch(weft_router *router, const router_batch *batch, bool separate)
+{
+    for (uint32_t i = 0; i < batch->n; i++) {
+        weft_request *r = batch->request[i];
+        if (separate && r->answer == WEFT_ANSWER_INVALID && !r->abandoned) {
+            r->attempts++;
+            weft_batch__push(&router->model[batch->model], r, true);
+        } else {
+            finish(router, r);
+        }
+    }
+}
+
+static void on_worker_idle(void *user)
+{
+    router_worker *w = user;
+    weft_router *router = w->router;
+    router_batch *answered = w->part;
+    uint32_t n_answered = w->n_part;
+    bool separate = w->separate;
+    w->part = w->answered;
+    w->answered = answered;
+    w->n_part = 0;
+    w->separate = false;
+    /* The next batch is sent before the answers are written, so that the worker does not wait. */
+    dispatch(router);
+    for (uint32_t k = 0; k < n_answered; k++)
+        finish_batch(router, &answered[k], separate);
+    if (separate)
+        dispatch(router);
+}
+
+/* Returns the requests of a worker that ended to their queue, or ends those that may not run again.
+ */
+static void take_back(weft_router *router, const router_batch *batch)
+{
+    for (uint32_t i = batch->n; i-- > 0;) {
+        weft_request *r = batch->request[i];
+        r->attempts++;
+        if (!r->abandoned && r->attempts < ATTEMPTS_MAX) {
+            weft_batch__push(&router->model[batch->model], r, true);
+            continue;
+        }
+        weft_request__set_answer(r, r->abandoned ? WEFT_ANSWER_UNAVAILABLE : WEFT_ANSWER_INTERNAL,
+                                 "%d workers ended while running this request", ATTEMPTS_MAX);
+        finish(router, r);
+    }
+}
+
+static void on_end(void *user, bool starting)
+{
+    router_worker *w = user;
+    weft_router *router = w->router;
+    uint32_t n = w->n_part;
+    if (starting && router->failure[0] == '\0')
+        snprintf(router->failure, sizeof router->failure, "%s", w->process.why);
+    end_preparation(w, false);
+    router->restarts++;
+    w->n_part = 0;
+    for (uint32_t k = 0; k < n; k++)
+        take_back(router, &w->part[k]);
+}
+
+static const worker_events worker_handlers = {
+    .on_ready = on_ready, .on_answer = on_answer, .on_idle = on_worker_idle, .on_end = on_end};
 
 /* -- Time ----------------------------------------------------------------------------------- */
 
-/* Takes them all off the queue before any is answered: `done` may submit, which moves the queue. */
+/* Removes all expired requests before it finishes any: `done` may submit, which changes the queue.
+ */
 static void expire_queued(weft_router *router, router_model *model, uint64_t now_ns)
 {
     weft_request *expired = NULL, **end = &expired, *next;
@@ -193,17 +333,19 @@ static void expire_queued(weft_router *router, router_model *model, uint64_t now
     for (weft_request *r = expired; r; r = next) {
         next = r->next;
         r->next = NULL;
-        weft_router__set_answer(r, WEFT_ANSWER_UNAVAILABLE,
-                                "the deadline passed while the request was waiting");
-        weft_router__finish(router, r);
+        weft_request__set_answer(r, WEFT_ANSWER_UNAVAILABLE,
+                                 "the deadline passed while the request was waiting");
+        finish(router, r);
     }
 }
 
 static bool is_hung(const router_worker *worker, uint64_t now_ns)
 {
-    if (worker->state == WORKER_STARTING || worker->prepares)
-        return worker->ready_by_ns <= now_ns;
-    if (worker->state != WORKER_BUSY)
+    if (worker->process.state == WORKER_STARTING)
+        return worker->process.ready_by_ns <= now_ns;
+    if (worker->prepares)
+        return worker->prepare_by_ns <= now_ns;
+    if (worker->process.state != WORKER_BUSY)
         return false;
     for (uint32_t k = 0; k < worker->n_part; k++)
         for (uint32_t i = 0; i < worker->part[k].n; i++)
@@ -212,8 +354,8 @@ static bool is_hung(const router_worker *worker, uint64_t now_ns)
     return true;
 }
 
-/* Until something has to be done for a worker that does not answer requests. */
-static uint64_t time_left(const router_worker *w, uint64_t now_ns)
+/* Time until a worker that is not ready has to be started or counts as hung. */
+static uint64_t time_left(const worker_process *w, uint64_t now_ns)
 {
     uint64_t at_ns = w->state == WORKER_WAITING    ? w->start_ns
                      : w->state == WORKER_STARTING ? w->ready_by_ns
@@ -232,18 +374,18 @@ static uint64_t on_idle(void *user)
             expire_queued(router, &router->model[i], now_ns);
         for (uint32_t i = 0; i < router->n_worker; i++)
             if (is_hung(&router->worker[i], now_ns))
-                weft_worker__expire(&router->worker[i]);
+                weft_worker__expire(&router->worker[i].process);
     }
     for (uint32_t i = 0; i < router->n_worker; i++) {
-        router_worker *w = &router->worker[i];
+        worker_process *w = &router->worker[i].process;
         if (w->state == WORKER_WAITING && w->start_ns <= now_ns)
             weft_worker__start(w);
         uint64_t left_ns = time_left(w, now_ns);
         wait_ns = left_ns < wait_ns ? left_ns : wait_ns;
     }
-    /* What a dead worker gave back, and queues whose delay is over. */
+    /* Requests of a worker that ended, and queues whose delay is over. */
     if (router->n_pending)
-        weft_router__dispatch(router);
+        dispatch(router);
     if (router->options->max_queue_delay_us > 0 && router->n_pending)
         wait_ns = wait_ns < 1000000 ? wait_ns : 1000000;
     return wait_ns;
@@ -253,49 +395,61 @@ static uint64_t on_idle(void *user)
 
 static weft_err set_served(weft_router *router, router_worker *worker, weft_diag *diag)
 {
-    for (uint32_t i = 0; i < worker->slice->n_model; i++) {
-        const char *name = worker->slice->model[i];
-        uint32_t at = weft_router__find(router, name, strlen(name));
+    const weft_serve_slice *slice = worker->process.slice;
+    for (uint32_t i = 0; i < slice->n_model; i++) {
+        uint32_t at = weft_router__find(router, slice->model[i], strlen(slice->model[i]));
         if (at == UINT32_MAX)
             return weft_diag_error(diag, WEFT_ERR_INPUT,
                                    (weft_where){.file = router->options->bundle},
-                                   "the bundle has no model '%s'", name);
+                                   "the bundle has no model '%s'", slice->model[i]);
         worker->serves[at] = true;
     }
-    for (uint32_t i = 0; i < router->bundle->n_program && worker->slice->n_model == 0; i++)
+    for (uint32_t i = 0; i < router->bundle->n_program && slice->n_model == 0; i++)
         worker->serves[i] = true;
     return WEFT_ERR_OK;
 }
 
-/* Batches that a worker may hold at once: the most parts of a joint program. */
-static uint32_t count_parts(const weft_bundle *b)
+/* Allocates what the worker needs while it runs, for the largest joint program. */
+static weft_err allocate_worker(const weft_bundle *b, router_worker *w)
 {
-    uint32_t most = 1;
-    for (uint32_t i = 0; i < b->n_joint; i++)
-        if (b->program[b->n_program + i].n_part > most)
-            most = b->program[b->n_program + i].n_part;
-    return most;
+    uint32_t parts = 1, inputs = 0;
+    for (uint32_t i = 0; i < b->n_joint; i++) {
+        const weft_bundle_program *p = &b->program[b->n_program + i];
+        parts = p->n_part > parts ? p->n_part : parts;
+        inputs = p->n_input > inputs ? p->n_input : inputs;
+    }
+    w->serves = calloc((size_t)b->n_program + 1, sizeof *w->serves);
+    w->part = calloc(parts, sizeof *w->part);
+    w->answered = calloc(parts, sizeof *w->answered);
+    w->prepare_in = calloc((size_t)inputs + 1, sizeof *w->prepare_in);
+    return w->serves && w->part && w->answered && w->prepare_in ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
 }
 
 static weft_err create_workers(weft_router *router, weft_diag *diag)
 {
-    uint32_t parts = count_parts(router->bundle);
     static const weft_serve_slice whole = {0};
     const weft_serve_options *o = router->options;
+    double start_s = o->start_timeout_s > 0 ? o->start_timeout_s : 300;
     uint32_t n = o->n_slice ? o->n_slice : 1;
     router->worker = calloc(n, sizeof *router->worker);
     if (!router->worker)
         return WEFT_ERR_NOMEM;
     for (uint32_t i = 0; i < n; i++) {
         router_worker *w = &router->worker[i];
-        *w = (router_worker){
-            .router = router, .slice = o->n_slice ? &o->slice[i] : &whole, .fd = -1};
+        w->router = router;
         router->n_worker++;
-        w->serves = calloc(router->bundle->n_program + 1, sizeof *w->serves);
-        w->part = calloc(parts, sizeof *w->part);
-        w->done = calloc(parts, sizeof *w->done);
-        if (!w->serves || !w->part || !w->done)
-            return WEFT_ERR_NOMEM;
+        w->process.fd = -1;
+        w->process.slice = o->n_slice ? &o->slice[i] : &whole;
+        WEFT_TRY(allocate_worker(router->bundle, w));
+        w->process = (worker_process){.events = &worker_handlers,
+                                      .user = w,
+                                      .loop = router->loop,
+                                      .options = o,
+                                      .slice = w->process.slice,
+                                      .bundle = router->bundle,
+                                      .serves = w->serves,
+                                      .start_timeout_ns = (uint64_t)(start_s * 1e9),
+                                      .fd = -1};
         WEFT_TRY(set_served(router, w, diag));
     }
     return WEFT_ERR_OK;
@@ -308,11 +462,8 @@ weft_err weft_router__create(const weft_serve_options *options, weft_loop *loop,
     if (!router)
         return WEFT_ERR_NOMEM;
     double timeout_s = options->request_timeout_s > 0 ? options->request_timeout_s : 30;
-    double start_s = options->start_timeout_s > 0 ? options->start_timeout_s : 300;
-    *router = (weft_router){.options = options,
-                            .loop = loop,
-                            .timeout_ns = (uint64_t)(timeout_s * 1e9),
-                            .start_timeout_ns = (uint64_t)(start_s * 1e9)};
+    *router =
+        (weft_router){.options = options, .loop = loop, .timeout_ns = (uint64_t)(timeout_s * 1e9)};
     weft_err err = weft_bundle_open(options->bundle, diag, &router->bundle);
     if (err == WEFT_ERR_OK) {
         router->model = calloc(router->bundle->n_program + 1, sizeof *router->model);
@@ -326,7 +477,7 @@ weft_err weft_router__create(const weft_serve_options *options, weft_loop *loop,
     if (err == WEFT_ERR_OK)
         err = create_workers(router, diag);
     if (err == WEFT_ERR_OK)
-        err = weft_joint__create(router);
+        err = weft_joint__create(router->bundle, router->n_worker, &router->joints);
     if (err == WEFT_ERR_OK && !weft_loop__idle(loop, on_idle, router))
         err = WEFT_ERR_BUG;
     if (err != WEFT_ERR_OK) {
@@ -341,19 +492,21 @@ void weft_router__destroy(weft_router *router)
 {
     if (!router)
         return;
-    /* They end side by side. */
+    /* All sockets are closed first, so that the processes end side by side. */
     for (uint32_t i = 0; i < router->n_worker; i++)
-        if (router->worker[i].fd >= 0)
-            shutdown(router->worker[i].fd, SHUT_RDWR);
+        if (router->worker[i].process.fd >= 0)
+            shutdown(router->worker[i].process.fd, SHUT_RDWR);
     for (uint32_t i = 0; i < router->n_worker; i++) {
-        weft_worker__stop(&router->worker[i]);
-        free(router->worker[i].serves);
-        free(router->worker[i].part);
-        free(router->worker[i].done);
+        router_worker *w = &router->worker[i];
+        weft_worker__stop(&w->process);
+        free(w->serves);
+        free(w->part);
+        free(w->answered);
+        free(w->prepare_in);
     }
     free(router->worker);
     free(router->model);
-    weft_joint__destroy(router);
+    weft_joint__destroy(&router->joints);
     weft_bundle_close(router->bundle);
     free(router);
 }
@@ -361,103 +514,20 @@ void weft_router__destroy(weft_router *router)
 void weft_router__drain(weft_router *router)
 {
     router->draining = true;
-    weft_router__dispatch(router);
+    dispatch(router);
 }
 
 void weft_router__give_up(weft_router *router)
 {
     router->draining = true;
     for (uint32_t i = 0; i < router->n_worker; i++)
-        if (router->worker[i].state == WORKER_BUSY)
-            weft_worker__fail(&router->worker[i]);
+        if (router->worker[i].process.state == WORKER_BUSY)
+            weft_worker__fail(&router->worker[i].process);
     for (uint32_t i = 0; i < router->bundle->n_program; i++)
         while (router->model[i].head) {
             weft_request *r = router->model[i].head;
             weft_batch__remove(&router->model[i], r);
-            weft_router__set_answer(r, WEFT_ANSWER_UNAVAILABLE, "the server is shutting down");
-            weft_router__finish(router, r);
+            weft_request__set_answer(r, WEFT_ANSWER_UNAVAILABLE, "the server is shutting down");
+            finish(router, r);
         }
-}
-
-/* -- Questions ------------------------------------------------------------------------------ */
-
-const weft_bundle *weft_router__bundle(const weft_router *router)
-{
-    return router->bundle;
-}
-
-uint32_t weft_router__find(const weft_router *router, const char *name, size_t len)
-{
-    for (uint32_t i = 0; i < router->bundle->n_program; i++) {
-        const char *model = router->bundle->program[i].name;
-        if (strlen(model) == len && memcmp(model, name, len) == 0)
-            return i;
-    }
-    return UINT32_MAX;
-}
-
-bool weft_router__is_ready(const weft_router *router, uint32_t model)
-{
-    for (uint32_t i = 0; i < router->n_worker; i++) {
-        const router_worker *w = &router->worker[i];
-        if (w->serves[model] && (w->state == WORKER_IDLE || w->state == WORKER_BUSY))
-            return true;
-    }
-    return false;
-}
-
-bool weft_router__all_ready(const weft_router *router)
-{
-    for (uint32_t i = 0; i < router->bundle->n_program; i++)
-        if (!weft_router__is_ready(router, i))
-            return false;
-    return true;
-}
-
-const char *weft_router__failure(const weft_router *router)
-{
-    return router->failure[0] ? router->failure : NULL;
-}
-
-const weft_model_stats *weft_router__stats(const weft_router *router, uint32_t model)
-{
-    return &router->model[model].stats;
-}
-
-uint32_t weft_router__worker_count(const weft_router *router)
-{
-    return router->n_worker;
-}
-
-weft_worker_status weft_router__worker_status(const weft_router *router, uint32_t worker)
-{
-    const router_worker *w = &router->worker[worker];
-    return (weft_worker_status){.name = w->slice->name,
-                                .gpu = w->slice->gpu,
-                                .mig = w->slice->mig,
-                                .ready = w->state == WORKER_IDLE || w->state == WORKER_BUSY,
-                                .lost = w->lost,
-                                .why = w->why,
-                                .restarts = w->restarts,
-                                .losses = w->losses};
-}
-
-uint64_t weft_router__joint_executions(const weft_router *router)
-{
-    return router->joint_executions;
-}
-
-uint64_t weft_router__restarts(const weft_router *router)
-{
-    return router->restarts;
-}
-
-bool weft_router__is_draining(const weft_router *router)
-{
-    return router->draining;
-}
-
-bool weft_router__is_idle(const weft_router *router)
-{
-    return router->n_pending == 0;
 }

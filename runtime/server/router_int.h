@@ -1,4 +1,13 @@
-/* Shared by the router's files: models with their queues, workers with their batch. */
+/* Shared by the router's files, from the bottom up:
+ *
+ *   request.c           a request and its answer
+ *   batch.c             queues of models; requests that run together, as messages
+ *   worker_process.c    process and socket of a worker; reports by events, knows no requests
+ *   router_joint.c      which models of a joint program run together
+ *   router_status.c     questions about the router
+ *   router.c            hands queued requests to idle workers
+ *
+ * Everything runs on the loop's thread. */
 #ifndef WEFT_RUNTIME_SERVER_ROUTER_INT_H
 #define WEFT_RUNTIME_SERVER_ROUTER_INT_H
 
@@ -7,13 +16,20 @@
 #include <sys/types.h>
 
 enum { QUEUE_MAX = 4096, BATCH_REQUESTS_MAX = 256, ATTEMPTS_MAX = 3, WORKER_WORDS_MAX = 640 };
-/* Parts of a joint program; combinations of sizes that are sent to it, as many as a session keeps
+/* Parts of a joint program; size combinations of it that are tracked: as many as a session keeps
  * prepared. */
 enum { JOINT_PARTS_MAX = 64, JOINT_KEPT_MAX = 16 };
 
+/* -- Requests (request.c) ------------------------------------------------------------------- */
+
+void weft_request__set_answer(weft_request *request, weft_answer answer, const char *fmt, ...)
+    WEFT_PRINTF(3, 4);
+
+/* -- Queues and batches (batch.c) ----------------------------------------------------------- */
+
 typedef struct router_model {
     const weft_bundle_program *program;
-    weft_request *head, *tail; /* in order of arrival */
+    weft_request *head, *tail; /* queue, in order of arrival */
     uint32_t n_queued;
     int64_t largest_bucket; /* rows; 1 when it cannot be batched */
     weft_model_stats stats;
@@ -28,19 +44,114 @@ typedef struct router_batch {
     uint64_t sent_ns;
 } router_batch;
 
-/* One part of a joint program: rows, 0: it is left empty; and what else tells its size. */
+/* Checks the inputs of a request and sets its `rows`. false: its answer is set. */
+bool weft_batch__admit(const router_model *model, weft_request *request);
+/* Appends to the queue. `again`: inserts by time of arrival, where the request stood before it was
+ * taken. */
+void weft_batch__push(router_model *model, weft_request *request, bool again);
+void weft_batch__remove(router_model *model, weft_request *request);
+/* Whether the queue, which is not empty, may be sent now: false while waiting up to delay_us (at
+ * most a quarter of the model's SLO) may bring a fuller batch. */
+bool weft_batch__is_due(const router_model *model, double delay_us, uint64_t now_ns);
+/* Rows of the bucket that the requests at the head of the queue will run at. 0: the first request
+ * runs alone, or the queue is empty. */
+int64_t weft_batch__waiting(const router_model *model);
+/* Moves requests of equal shapes from the queue, which is not empty, into `batch`, oldest first: up
+ * to `most` rows, or a single larger request. */
+void weft_batch__take(router_model *model, int64_t most, router_batch *batch);
+/* Composes the inputs of the batches, one part after the other, into a message of kind RUN.
+ * `model`: all of the router's. `empty`: inputs of the joint program's parts without requests;
+ * NULL: one batch of one model. The data stays with the requests. false: out of memory. */
+bool weft_batch__compose(const router_model *model, const router_batch *batch, uint32_t n_batch,
+                         const weft_wire_tensor *empty, weft_wire_out *out);
+/* Copies a worker's outputs into the requests of the batch and sets their answers. */
+void weft_batch__give(const router_model *model, router_batch *batch,
+                      const weft_wire_tensor *tensor, uint32_t n_tensor, const uint8_t *payload);
+/* Adds an answered batch to the statistics of its model and requests. */
+void weft_batch__count(router_model *model, const router_batch *batch, const weft_wire_head *head,
+                       uint64_t now_ns);
+
+/* -- Processes of workers (worker_process.c) ------------------------------------------------ */
+
+typedef enum worker_state {
+    WORKER_WAITING,  /* no process; starts at start_ns */
+    WORKER_STARTING, /* the process prepares its models */
+    WORKER_IDLE,
+    WORKER_BUSY /* a message was sent, its answer has not come */
+} worker_state;
+
+/* What a process reports. `user` is the process's. */
+typedef struct worker_events {
+    /* The process has prepared its models; it is idle. May send. */
+    void (*on_ready)(void *user);
+    /* The answer to the message sent last. The pointers are valid during the call, which may not
+     * send. After an error the payload is its text, NUL-terminated. */
+    void (*on_answer)(void *user, const weft_wire_head *head, const weft_wire_tensor *tensor,
+                      const uint8_t *payload);
+    /* After on_answer: the process is idle. May send. */
+    void (*on_idle)(void *user);
+    /* The process ended or was killed, and waits for its restart; its `why` is set when it was
+     * `starting`. The answer to a message that was sent will not come. */
+    void (*on_end)(void *user, bool starting);
+} worker_events;
+
+typedef struct worker_process {
+    /* Set by the owner, constant. */
+    const worker_events *events;
+    void *user;
+    weft_loop *loop;
+    const weft_serve_options *options;
+    const weft_serve_slice *slice;
+    const weft_bundle *bundle;
+    const bool *serves; /* by model of the bundle */
+    uint64_t start_timeout_ns;
+
+    worker_state state;
+    pid_t pid; /* 0: none that has not been waited for */
+    int fd;    /* -1: no process */
+    uint64_t start_ns, backoff_ns;
+    uint64_t ready_by_ns; /* STARTING: after this time the process counts as hung */
+    uint64_t restarts;
+    uint64_t losses;            /* restarts because the device was lost */
+    bool lost;                  /* the device was lost when the process before this one ended */
+    bool spoke;                 /* this process has reported why it ends */
+    bool says_lost;             /* and that its device is lost */
+    char why[WORKER_WORDS_MAX]; /* last report, until a process is ready; "": none */
+    weft_wire_out tx;
+    bool tx_blocked; /* the socket took a part of it; the rest waits for EPOLLOUT */
+    /* Message being received. */
+    weft_wire_head rx_head;
+    weft_wire_tensor *rx_tensor;
+    uint8_t *rx_payload;
+    uint64_t rx_got; /* bytes of head, tensors and payload together */
+} worker_process;
+
+/* Starts the process. It stays WAITING when that is not possible now. */
+void weft_worker__start(worker_process *worker);
+/* Sends a message to an idle process and frees it when it is answered. May call on_end. */
+void weft_worker__send(worker_process *worker, const weft_wire_out *message);
+/* Kills the process; on_end is called. */
+void weft_worker__fail(worker_process *worker);
+/* The same for a process that took too long to prepare its models or to answer. */
+void weft_worker__expire(worker_process *worker);
+/* Ends the process for good; no event. */
+void weft_worker__stop(worker_process *worker);
+
+/* -- Joint programs (router_joint.c) -------------------------------------------------------- */
+
+/* Size of one part of a joint program. */
 typedef struct joint_part {
-    int64_t rows;
-    uint64_t shape;
+    int64_t rows;   /* 0: the part is left empty */
+    uint64_t shape; /* hash of the other dims of its inputs */
 } joint_part;
 
-/* A combination of sizes of all parts. */
+/* A combination of sizes of all parts, with its counter of Misra and Gries. */
 typedef struct joint_size {
     joint_part *part;
-    weft_wire_tensor *in; /* of all parts: dims */
-    bool *ready;          /* by worker: it has prepared this */
-    bool warm;            /* a bucket of the program: prepared when a worker starts */
-    bool refused;         /* a worker could not prepare it: it is not run */
+    weft_wire_tensor *in; /* of all parts: dtype and dims */
+    bool *ready;          /* by worker: has prepared it */
+    bool is_bucket;       /* of the program: prepared whenever a worker starts */
+    bool failed;          /* a worker could not prepare it: never selected */
     uint32_t uses;
 } joint_size;
 
@@ -51,127 +162,73 @@ typedef struct router_joint {
     uint32_t n_kept, n_worker;
 } router_joint;
 
-typedef enum worker_state {
-    WORKER_WAITING,  /* to be started again at start_ns */
-    WORKER_STARTING, /* process runs, sessions are being prepared */
-    WORKER_IDLE,
-    WORKER_BUSY
-} worker_state;
-
+/* A worker as the router sees it, and what it runs or prepares: a batch of one model or, by a joint
+ * program, one batch for each part, some of them without requests. */
 typedef struct router_worker {
     weft_router *router;
-    const weft_serve_slice *slice;
-    bool *serves; /* by model */
-    worker_state state;
-    pid_t pid; /* 0: none that has not been waited for */
-    int fd;
-    uint64_t start_ns, backoff_ns;
-    uint64_t ready_by_ns; /* STARTING: when it is taken for hung */
-    uint64_t restarts, losses;
-    bool lost;                  /* its device: since it ended last */
-    bool spoke;                 /* this process said why it ends */
-    bool says_lost;             /* because of its device */
-    char why[WORKER_WORDS_MAX]; /* last words of the one before, until one is ready */
-    /* What it runs: a batch of one model, or, by a joint program, one of each of its models, some
-     * of them without requests. */
-    uint64_t batch_id;
-    router_joint *joint; /* NULL: one model's own program */
-    bool prepares;       /* no batch: sizes of the joint program */
+    worker_process process;
+    bool *serves;           /* by model */
+    router_joint *joint;    /* NULL: one model's own program */
+    bool prepares;          /* prepares the sizes `prepare_in` of the joint program; no batch */
+    uint64_t prepare_by_ns; /* after this time it counts as hung */
+    weft_wire_tensor *prepare_in;
     router_batch *part;
-    uint32_t n_part;
-    router_batch *done; /* as many: what was answered, while `part` is filled again */
-    /* Being sent. */
-    weft_wire_head tx_head;
-    weft_wire_tensor *tx_tensor;
-    struct iovec *tx;
-    uint32_t n_tx, at_tx;
-    bool tx_blocked;
-    /* Being received. */
-    weft_wire_head rx_head;
-    weft_wire_tensor *rx_tensor;
-    uint8_t *rx_payload;
-    uint64_t rx_got; /* bytes of head, tensors and payload together */
+    uint32_t n_part;        /* 0: no batch */
+    bool separate;          /* the answered batch failed: each request is to run alone */
+    router_batch *answered; /* as many as `part`: filled in turn with it */
 } router_worker;
+
+/* What the selection of a joint program reads. */
+typedef struct joint_query {
+    const router_model *model; /* by program of the bundle */
+    const router_worker *worker;
+    uint32_t n_worker;
+    uint32_t at;     /* the idle worker to find work for */
+    uint32_t must;   /* model that has to run */
+    double delay_us; /* see weft_batch__is_due */
+    uint64_t now_ns;
+} joint_query;
+
+/* The joint programs of a bundle. */
+typedef struct joint_set {
+    router_joint *at;
+    uint32_t n;
+} joint_set;
+
+/* On an error the set is to be destroyed as well. */
+WEFT_MUST_USE weft_err weft_joint__create(const weft_bundle *bundle, uint32_t n_worker,
+                                          joint_set *out);
+void weft_joint__destroy(joint_set *set);
+/* The joint program that should run the model together with others whose requests are due and that
+ * no other idle worker serves; `out`: the size of each part. NULL: the model runs by itself. */
+router_joint *weft_joint__find(joint_set *set, const joint_query *query, joint_part *out);
+/* Selects the sizes to send to `worker`, of those `waiting`, part `must` among them, and counts the
+ * combination. false: part `must` runs by its own program. */
+bool weft_joint__select(router_joint *joint, const joint_part *waiting, uint32_t must,
+                        uint32_t worker, joint_part *out);
+/* The most used combination that an idle worker has not prepared. NULL: none. */
+const joint_size *weft_joint__unprepared(joint_set *set, const router_worker *worker, uint32_t at,
+                                         router_joint **out_joint);
+/* The worker has prepared the combination with these inputs; or, !done, it could not. */
+void weft_joint__set_prepared(router_joint *joint, uint32_t worker, const weft_wire_tensor *in,
+                              bool done);
+/* A worker that has just started has prepared only the buckets. */
+void weft_joint__reset_worker(joint_set *set, uint32_t worker);
+
+/* -- Router (router.c) ---------------------------------------------------------------------- */
 
 struct weft_router {
     const weft_serve_options *options;
     weft_loop *loop;
     weft_bundle *bundle;
-    router_model *model;
-    router_joint *joint; /* by joint program */
+    router_model *model; /* by program */
+    joint_set joints;
     router_worker *worker;
     uint32_t n_worker;
-    uint64_t next_id, restarts, joint_executions, next_scan_ns, timeout_ns, start_timeout_ns;
+    uint64_t next_id, restarts, joint_executions, next_scan_ns, timeout_ns;
     uint32_t n_pending; /* accepted, not answered */
     bool draining;
     char failure[WORKER_WORDS_MAX];
 };
-
-/* -- Queues and batches (batch.c) ----------------------------------------------------------- */
-
-/* Checks the request and sets its rows; false: it has been given an answer (not yet done). */
-bool weft_batch__admit(weft_router *router, weft_request *request);
-/* `again`: to where it stood before it was taken, so that it is not put before older ones. */
-void weft_batch__push(router_model *model, weft_request *request, bool again);
-void weft_batch__remove(router_model *model, weft_request *request);
-/* Rows of the largest bucket that the requests at the head of the queue would fill; the first by
- * itself is filled up to one. 0: it runs alone. */
-int64_t weft_batch__waiting(const router_model *model);
-/* Fills `batch` from the model's queue: requests that fit together, oldest first, up to `most` rows
- * (the first in any case). */
-void weft_batch__take(router_model *model, int64_t most, router_batch *batch);
-/* Hands a worker's outputs to the requests of its batch; sets their answers. */
-void weft_batch__give(const router_model *model, router_batch *batch,
-                      const weft_wire_tensor *tensor, uint32_t n_tensor, const uint8_t *payload);
-/* Counts a batch that was answered. */
-void weft_batch__count(router_model *model, const router_batch *batch, const weft_wire_head *head,
-                       uint64_t now_ns);
-
-/* -- Joint programs (router_joint.c) -------------------------------------------------------- */
-
-WEFT_MUST_USE weft_err weft_joint__create(weft_router *router);
-void weft_joint__destroy(weft_router *router);
-/* The joint program by which the worker should run the model, and others that have requests too and
- * that no other idle worker could take; `out`: the rows of each part. NULL: the model runs by
- * itself. */
-router_joint *weft_joint__find(weft_router *router, const router_worker *worker, uint32_t model,
-                               uint64_t now_ns, joint_part *out);
-/* What to send of what waits to this worker, part `must` in any case; false: that part by itself.
- * Learns. */
-bool weft_joint__choose(router_joint *joint, const joint_part *waiting, uint32_t must,
-                        uint32_t worker, joint_part *out);
-/* What an idle worker should prepare: the most frequent combination that it has not. NULL: none. */
-const joint_size *weft_joint__unready(weft_router *router, const router_worker *worker,
-                                      router_joint **out_joint);
-/* The worker has prepared what has these inputs; or it cannot, and the combination is not run. */
-void weft_joint__prepared(router_joint *joint, uint32_t worker, const weft_wire_tensor *in,
-                          bool done);
-/* A worker that has just started has prepared the buckets alone. */
-void weft_joint__restarted(weft_router *router, uint32_t worker);
-
-/* -- Workers (router_worker.c) -------------------------------------------------------------- */
-
-void weft_worker__start(router_worker *worker);
-/* Begins to send the batch that the worker holds. */
-void weft_worker__send(router_worker *worker);
-/* Has it prepare a combination of sizes, while it has nothing else to do. */
-void weft_worker__prepare(router_worker *worker, router_joint *joint, const joint_size *size);
-/* Kills the process and takes what it ran back into the queues. */
-void weft_worker__fail(router_worker *worker);
-/* As that, of one that took too long to prepare its models, or to answer. */
-void weft_worker__expire(router_worker *worker);
-void weft_worker__stop(router_worker *worker);
-
-/* -- Back into the router (router.c) -------------------------------------------------------- */
-
-void weft_router__set_answer(weft_request *request, weft_answer answer, const char *fmt, ...)
-    WEFT_PRINTF(3, 4);
-/* Ends a request: counts it, calls done. */
-void weft_router__finish(weft_router *router, weft_request *request);
-/* May the model's queue be sent now? Not while a configured delay may still bring a fuller batch.
- */
-bool weft_router__is_due(const weft_router *router, const router_model *model, uint64_t now_ns);
-/* Something became possible: sends batches to idle workers. */
-void weft_router__dispatch(weft_router *router);
 
 #endif

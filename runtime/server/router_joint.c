@@ -1,21 +1,23 @@
-/* Which models run together: how many rows of each part of a joint program are sent at once.
+/* Which models of a joint program run together, and how many rows each has.
  *
- * Every set of models with requests has its entry: a part without any is left empty, which costs a
- * joint program nothing (its launches have no elements), and parts may have different numbers of
- * rows. So no request waits for another model. What does cost, 0.5 to 5 ms, is a combination of
- * sizes that the worker has not prepared; it keeps as many as JOINT_KEPT_MAX. There are more
- * combinations than that from three models on, and with other symbols (lengths of sequences) any
- * number. The frequent ones are found as they come (Misra and Gries, "Finding repeated elements",
- * 1982): each has a counter; one that is not kept lowers the counters of all, and those that reach
- * 0 go.
+ * A joint program has an entry for every subset of its models: a part without requests is left
+ * empty, and its launches then have no elements and cost nothing. Parts may differ in their numbers
+ * of rows. So no request waits for requests of another model.
  *
- * No request has its own sizes prepared first, but for the frequent of a worker that is never idle.
- * A worker prepares the program's buckets before it is ready, and other combinations that are kept
- * when it has nothing to do (what comes meanwhile waits for one of them at most); one that is never
- * idle prepares what has come HASTE times with the request at hand. Until then that combination is
- * sent, of those that the worker has prepared, that serves most of what waits, if it serves more
- * than the model by itself would. So it is with what a worker could not prepare: each model by
- * itself may fit where all together do not. */
+ * A combination of sizes that a worker has not prepared costs 0.5 to 5 ms on first use, and a
+ * session keeps JOINT_KEPT_MAX prepared. From three models on there are more combinations than
+ * that, and any number when sizes include other symbols, such as sequence lengths. The frequent
+ * ones are found online by the algorithm of Misra and Gries ("Finding repeated elements", 1982):
+ * each tracked combination has a counter; a combination that is not tracked, when all places are
+ * taken, decrements every counter, and combinations whose counter reaches 0 are dropped.
+ *
+ * Preparation is kept off the way of requests. A worker prepares the program's buckets before it is
+ * ready and other tracked combinations when it is idle, so that a request waits for at most one
+ * preparation. A worker that is never idle prepares a combination together with its requests once
+ * that combination has come PREPARE_USES times. Until then the selection takes, of the combinations
+ * that the worker has prepared, the one that serves most of the waiting rows, if it serves more
+ * rows than the model that must run has by itself. The same holds for a combination that a worker
+ * failed to prepare: the models may fit the device one at a time where they do not fit together. */
 #include "runtime/server/router_int.h"
 
 #include "base/hash.h"
@@ -23,9 +25,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HASTE = 4 };
+enum { PREPARE_USES = 4 };
 
-/* -- Choice ----------------------------------------------------------------------------------- */
+/* -- Selection -------------------------------------------------------------------------------- */
 
 static bool is_same(const joint_part *a, const joint_part *b, uint32_t n)
 {
@@ -35,8 +37,8 @@ static bool is_same(const joint_part *a, const joint_part *b, uint32_t n)
     return true;
 }
 
-/* Rows that it serves; 0: it wants what is not there. */
-static int64_t serves(const joint_part *kept, const joint_part *waiting, uint32_t n)
+/* Waiting rows that the combination `kept` serves; 0: it has rows that do not wait. */
+static int64_t count_served(const joint_part *kept, const joint_part *waiting, uint32_t n)
 {
     int64_t rows = 0;
     for (uint32_t k = 0; k < n; k++) {
@@ -48,50 +50,59 @@ static int64_t serves(const joint_part *kept, const joint_part *waiting, uint32_
     return rows;
 }
 
-static void forget(router_joint *j, uint32_t i)
+static void drop(router_joint *j, uint32_t i)
 {
     joint_size gone = j->kept[i];
     memmove(&j->kept[i], &j->kept[i + 1], (--j->n_kept - i) * sizeof gone);
-    j->kept[j->n_kept] = gone; /* its room is used again */
+    j->kept[j->n_kept] = gone; /* keeps its arrays for the next combination */
 }
 
-static void forget_rare(router_joint *j)
+static void decrement_all(router_joint *j)
 {
     for (uint32_t i = j->n_kept; i-- > 0;)
         if (--j->kept[i].uses == 0)
-            forget(j, i);
+            drop(j, i);
 }
 
-bool weft_joint__choose(router_joint *j, const joint_part *waiting, uint32_t must, uint32_t worker,
-                        joint_part *out)
+/* The tracked combination that equals `waiting`, which is added if there is a place; NULL: none. */
+static joint_size *track(router_joint *j, const joint_part *waiting)
 {
-    uint32_t n = j->program->n_part, ready = 0, at = 0;
-    int64_t most = waiting[must].rows;
-    const joint_part *best = NULL;
-    for (uint32_t k = 0; k < n; k++)
-        ready += waiting[k].rows > 0;
-    if (ready < 2 || most == 0)
-        return false;
+    uint32_t n = j->program->n_part, at = 0;
     while (at < j->n_kept && !is_same(j->kept[at].part, waiting, n))
         at++;
-    bool known = at < j->n_kept || at < JOINT_KEPT_MAX;
-    if (at == j->n_kept && known) {
-        joint_size *s = &j->kept[j->n_kept++];
+    if (at == JOINT_KEPT_MAX)
+        return NULL;
+    joint_size *s = &j->kept[at];
+    if (at == j->n_kept) {
+        j->n_kept++;
         memcpy(s->part, waiting, n * sizeof *waiting);
         memset(s->ready, 0, j->n_worker * sizeof *s->ready);
         s->uses = 0;
-        s->warm = s->refused = false;
+        s->is_bucket = s->failed = false;
     }
-    if (known && (++j->kept[at].uses >= HASTE || j->kept[at].ready[worker]) &&
-        !j->kept[at].refused) {
-        j->kept[at].ready[worker] = true;
+    return s;
+}
+
+bool weft_joint__select(router_joint *j, const joint_part *waiting, uint32_t must, uint32_t worker,
+                        joint_part *out)
+{
+    uint32_t n = j->program->n_part, n_waiting = 0;
+    int64_t most = waiting[must].rows;
+    const joint_part *best = NULL;
+    for (uint32_t k = 0; k < n; k++)
+        n_waiting += waiting[k].rows > 0;
+    if (n_waiting < 2 || most == 0)
+        return false;
+    joint_size *exact = track(j, waiting);
+    if (exact && (++exact->uses >= PREPARE_USES || exact->ready[worker]) && !exact->failed) {
+        exact->ready[worker] = true;
         memcpy(out, waiting, n * sizeof *out);
         return true;
     }
     for (uint32_t i = 0; i < j->n_kept; i++) {
         const joint_size *s = &j->kept[i];
-        bool can = s->ready[worker] && !s->refused && s->part[must].rows > 0;
-        int64_t rows = can ? serves(s->part, waiting, n) : 0;
+        bool usable = s->ready[worker] && !s->failed && s->part[must].rows > 0;
+        int64_t rows = usable ? count_served(s->part, waiting, n) : 0;
         if (rows > most) {
             most = rows;
             best = s->part;
@@ -99,14 +110,15 @@ bool weft_joint__choose(router_joint *j, const joint_part *waiting, uint32_t mus
     }
     if (best)
         memcpy(out, best, n * sizeof *out);
-    if (!known)
-        forget_rare(j);
+    if (!exact)
+        decrement_all(j);
     return best != NULL;
 }
 
-/* -- Preparing -------------------------------------------------------------------------------- */
+/* -- Preparation ------------------------------------------------------------------------------ */
 
-static bool serves_all(const router_worker *w, const router_joint *j)
+/* Whether the worker can run the joint program: it serves all its models. */
+static bool can_run(const router_worker *w, const router_joint *j)
 {
     for (uint32_t k = 0; k < j->program->n_part; k++)
         if (!w->serves[j->program->part[k].program])
@@ -114,16 +126,15 @@ static bool serves_all(const router_worker *w, const router_joint *j)
     return j->empty != NULL;
 }
 
-const joint_size *weft_joint__unready(weft_router *router, const router_worker *worker,
-                                      router_joint **out_joint)
+const joint_size *weft_joint__unprepared(joint_set *set, const router_worker *worker, uint32_t at,
+                                         router_joint **out_joint)
 {
     const joint_size *best = NULL;
-    uint32_t number = (uint32_t)(worker - router->worker);
-    for (uint32_t i = 0; i < router->bundle->n_joint; i++) {
-        router_joint *j = &router->joint[i];
-        for (uint32_t k = 0; k < j->n_kept && serves_all(worker, j); k++) {
+    for (uint32_t i = 0; i < set->n; i++) {
+        router_joint *j = &set->at[i];
+        for (uint32_t k = 0; k < j->n_kept && can_run(worker, j); k++) {
             const joint_size *s = &j->kept[k];
-            if (s->ready[number] || s->refused || (best && s->uses <= best->uses))
+            if (s->ready[at] || s->failed || (best && s->uses <= best->uses))
                 continue;
             best = s;
             *out_joint = j;
@@ -132,25 +143,26 @@ const joint_size *weft_joint__unready(weft_router *router, const router_worker *
     return best;
 }
 
-void weft_joint__prepared(router_joint *j, uint32_t worker, const weft_wire_tensor *in, bool done)
+void weft_joint__set_prepared(router_joint *j, uint32_t worker, const weft_wire_tensor *in,
+                              bool done)
 {
     for (uint32_t i = 0; i < j->n_kept; i++) {
         if (memcmp(j->kept[i].in, in, j->program->n_input * sizeof *in) != 0)
             continue;
         j->kept[i].ready[worker] = done;
-        j->kept[i].refused = !done;
+        j->kept[i].failed = !done;
         return;
     }
 }
 
-void weft_joint__restarted(weft_router *router, uint32_t worker)
+void weft_joint__reset_worker(joint_set *set, uint32_t worker)
 {
-    for (uint32_t i = 0; i < router->bundle->n_joint; i++)
-        for (uint32_t k = 0; k < router->joint[i].n_kept; k++)
-            router->joint[i].kept[k].ready[worker] = router->joint[i].kept[k].warm;
+    for (uint32_t i = 0; i < set->n; i++)
+        for (uint32_t k = 0; k < set->at[i].n_kept; k++)
+            set->at[i].kept[k].ready[worker] = set->at[i].kept[k].is_bucket;
 }
 
-/* -- What waits ------------------------------------------------------------------------------- */
+/* -- Waiting requests ------------------------------------------------------------------------- */
 
 static uint64_t hash_dims(const int64_t *dim, uint64_t seed)
 {
@@ -165,13 +177,14 @@ static uint64_t hash_shape(const weft_bundle_program *p, const weft_request *r)
     return h;
 }
 
-/* Inputs of what waits, as they will be sent. */
-static void note_inputs(const weft_router *router, const router_joint *j, joint_size *s)
+/* Sets the inputs of a combination to those of the requests at the heads of the queues, with its
+ * numbers of rows. */
+static void set_inputs(const router_model *model, const router_joint *j, joint_size *s)
 {
     uint32_t at = 0;
     memcpy(s->in, j->empty, j->program->n_input * sizeof *s->in);
     for (uint32_t k = 0; k < j->program->n_part; at += j->program->part[k++].n_in) {
-        const weft_request *r = router->model[j->program->part[k].program].head;
+        const weft_request *r = model[j->program->part[k].program].head;
         for (uint32_t i = 0; s->part[k].rows > 0 && i < j->program->part[k].n_in; i++) {
             memcpy(s->in[at + i].dim, r->in[i].dim, sizeof s->in[at + i].dim);
             s->in[at + i].dim[0] = s->part[k].rows;
@@ -179,23 +192,21 @@ static void note_inputs(const weft_router *router, const router_joint *j, joint_
     }
 }
 
-/* Another worker that has nothing to do serves the model. */
-static bool is_free_elsewhere(const weft_router *router, const router_worker *worker,
-                              uint32_t model)
+/* Whether another idle worker serves the model. */
+static bool is_free_elsewhere(const joint_query *q, uint32_t model)
 {
-    for (uint32_t i = 0; i < router->n_worker; i++)
-        if (&router->worker[i] != worker && router->worker[i].state == WORKER_IDLE &&
-            router->worker[i].serves[model])
+    for (uint32_t i = 0; i < q->n_worker; i++)
+        if (i != q->at && q->worker[i].process.state == WORKER_IDLE && q->worker[i].serves[model])
             return true;
     return false;
 }
 
-/* Whether it pays for so much. */
-static bool pays(const weft_router *router, const router_joint *j, const joint_part *part)
+/* Whether the joint program is faster at these sizes: its inputs have at most `limit` elements. */
+static bool is_within_limit(const joint_query *q, const router_joint *j, const joint_part *part)
 {
     double elements = 0;
     for (uint32_t k = 0; k < j->program->n_part; k++) {
-        const weft_request *r = router->model[j->program->part[k].program].head;
+        const weft_request *r = q->model[j->program->part[k].program].head;
         for (uint32_t i = 0; part[k].rows > 0 && r->rows > 0 && i < j->program->part[k].n_in; i++)
             elements +=
                 (double)weft_tensor_numel(&r->in[i]) / (double)r->rows * (double)part[k].rows;
@@ -203,32 +214,36 @@ static bool pays(const weft_router *router, const router_joint *j, const joint_p
     return j->program->limit == 0 || elements <= (double)j->program->limit;
 }
 
-router_joint *weft_joint__find(weft_router *router, const router_worker *worker, uint32_t model,
-                               uint64_t now_ns, joint_part *out)
+/* The sizes that wait for the parts of the joint program. Returns the part of the model that must
+ * run; n_part: the model is no part of it, or the worker cannot run it. */
+static uint32_t find_waiting(const joint_query *q, const router_joint *j, joint_part *out)
+{
+    uint32_t n = j->program->n_part, must = n;
+    if (n > JOINT_PARTS_MAX || !can_run(&q->worker[q->at], j))
+        return n;
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t at = j->program->part[k].program;
+        const router_model *m = &q->model[at];
+        must = at == q->must ? k : must;
+        out[k] = (joint_part){0};
+        if (m->head && weft_batch__is_due(m, q->delay_us, q->now_ns) && !is_free_elsewhere(q, at))
+            out[k] = (joint_part){weft_batch__waiting(m), hash_shape(m->program, m->head)};
+    }
+    return must;
+}
+
+router_joint *weft_joint__find(joint_set *set, const joint_query *q, joint_part *out)
 {
     joint_part waiting[JOINT_PARTS_MAX];
-    for (uint32_t i = 0; i < router->bundle->n_joint; i++) {
-        router_joint *j = &router->joint[i];
-        uint32_t n = j->program->n_part, must = n;
-        bool served = n <= JOINT_PARTS_MAX && serves_all(worker, j);
-        for (uint32_t k = 0; k < n && served; k++) {
-            uint32_t at = j->program->part[k].program;
-            const router_model *m = &router->model[at];
-            must = at == model ? k : must;
-            waiting[k] = (joint_part){0};
-            if (!m->head || !weft_router__is_due(router, m, now_ns) ||
-                is_free_elsewhere(router, worker, at))
-                continue;
-            waiting[k] = (joint_part){weft_batch__waiting(m), hash_shape(m->program, m->head)};
-        }
-        if (!served || must == n || !pays(router, j, waiting))
+    for (uint32_t i = 0; i < set->n; i++) {
+        router_joint *j = &set->at[i];
+        uint32_t must = find_waiting(q, j, waiting), n_kept = j->n_kept;
+        if (must == j->program->n_part || !is_within_limit(q, j, waiting))
             continue;
-        uint32_t n_kept = j->n_kept;
-        bool chosen =
-            weft_joint__choose(j, waiting, must, (uint32_t)(worker - router->worker), out);
+        bool selected = weft_joint__select(j, waiting, must, q->at, out);
         if (j->n_kept > n_kept)
-            note_inputs(router, j, &j->kept[n_kept]);
-        if (chosen)
+            set_inputs(q->model, j, &j->kept[n_kept]);
+        if (selected)
             return j;
     }
     return NULL;
@@ -236,7 +251,8 @@ router_joint *weft_joint__find(weft_router *router, const router_worker *worker,
 
 /* -- Life ------------------------------------------------------------------------------------- */
 
-/* Inputs of a part without rows: batch 0, other symbols at their least. false: not possible. */
+/* Inputs of a part without rows: batch 0, other symbols at their minima. false: they would have
+ * elements. */
 static bool make_empty(const weft_bundle_program *p, int64_t *symbol, weft_wire_tensor *out)
 {
     for (uint32_t i = 0; i < p->n_symbol; i++)
@@ -271,29 +287,29 @@ static weft_err make_room(router_joint *j, uint32_t n_worker)
     return ok ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
 }
 
-/* The program's buckets are kept from the start. */
-static void keep_buckets(router_joint *j)
+/* Tracks the program's buckets from the start. */
+static void track_buckets(router_joint *j)
 {
     const weft_bundle_program *p = j->program;
     for (uint32_t b = 0; b < p->n_bucket && j->n_kept < JOINT_KEPT_MAX; b++) {
         joint_size *s = &j->kept[j->n_kept];
         uint32_t at = 0;
-        bool known = true;
+        bool ok = true;
         memcpy(s->in, j->empty, p->n_input * sizeof *s->in);
         for (uint32_t k = 0; k < p->n_part; k++) {
             s->part[k] = (joint_part){0};
-            for (uint32_t i = 0; i < p->part[k].n_in && known; i++, at++) {
+            for (uint32_t i = 0; i < p->part[k].n_in && ok; i++, at++) {
                 const weft_ttype *t = &p->value[p->input[at].value - 1].type;
-                for (uint32_t d = 0; d < t->rank && known; d++)
-                    known = weft_dim_eval(p->dims, t->dim[d], p->bucket[b].symbol, p->n_symbol,
-                                          &s->in[at].dim[d]);
+                for (uint32_t d = 0; d < t->rank && ok; d++)
+                    ok = weft_dim_eval(p->dims, t->dim[d], p->bucket[b].symbol, p->n_symbol,
+                                       &s->in[at].dim[d]);
                 s->part[k].rows = s->in[at].dim[0];
                 s->part[k].shape = hash_dims(s->in[at].dim, s->part[k].shape);
             }
         }
-        s->warm = true;
+        s->is_bucket = true;
         s->uses = 1;
-        j->n_kept += known;
+        j->n_kept += ok;
     }
 }
 
@@ -313,34 +329,34 @@ static weft_err open_joint(const weft_bundle *b, router_joint *j, uint32_t n_wor
                    make_empty(p, symbol, j->empty + at);
         at += p->n_input;
     }
-    if (!possible) { /* never chosen then */
+    if (!possible) { /* the program is not used */
         free(j->empty);
         j->empty = NULL;
     } else if (symbol) {
-        keep_buckets(j);
+        track_buckets(j);
     }
     weft_err err = symbol ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
     free(symbol);
     return err;
 }
 
-weft_err weft_joint__create(weft_router *router)
+weft_err weft_joint__create(const weft_bundle *b, uint32_t n_worker, joint_set *out)
 {
-    const weft_bundle *b = router->bundle;
-    router->joint = calloc((size_t)b->n_joint + 1, sizeof *router->joint);
-    if (!router->joint)
+    *out = (joint_set){.at = calloc((size_t)b->n_joint + 1, sizeof *out->at)};
+    if (!out->at)
         return WEFT_ERR_NOMEM;
     for (uint32_t i = 0; i < b->n_joint; i++) {
-        router->joint[i].program = &b->program[b->n_program + i];
-        WEFT_TRY(open_joint(b, &router->joint[i], router->n_worker));
+        router_joint *j = &out->at[out->n++];
+        j->program = &b->program[b->n_program + i];
+        WEFT_TRY(open_joint(b, j, n_worker));
     }
     return WEFT_ERR_OK;
 }
 
-void weft_joint__destroy(weft_router *router)
+void weft_joint__destroy(joint_set *set)
 {
-    for (uint32_t i = 0; router->joint && i < router->bundle->n_joint; i++) {
-        router_joint *j = &router->joint[i];
+    for (uint32_t i = 0; i < set->n; i++) {
+        router_joint *j = &set->at[i];
         for (uint32_t k = 0; k < JOINT_KEPT_MAX; k++) {
             free(j->kept[k].part);
             free(j->kept[k].in);
@@ -348,5 +364,6 @@ void weft_joint__destroy(weft_router *router)
         }
         free(j->empty);
     }
-    free(router->joint);
+    free(set->at);
+    *set = (joint_set){0};
 }

@@ -203,7 +203,20 @@ typedef struct weft_wire_tensor {
 #define WEFT_WIRE_MAGIC 0x57454654u
 
 bool weft_wire__head_valid(const weft_wire_head *head);
-/* Bytes of all tensors; false when one is malformed or the sum is not `payload_bytes`. */
+/* Checks each tensor, and that their bytes add up to `payload_bytes`. */
 bool weft_wire__tensors_valid(const weft_wire_tensor *tensor, uint32_t n, uint64_t payload_bytes);
+
+/* A message to a worker: head, tensor heads, then the payload in chunks that are not copied. */
+typedef struct weft_wire_out {
+    weft_wire_head head;      /* n_tensor and payload_bytes are kept up to date */
+    weft_wire_tensor *tensor; /* head.n_tensor */
+    struct iovec *iov;        /* the first two are for the heads */
+    uint32_t n_iov, at_iov;   /* those before at_iov are sent */
+} weft_wire_out;
+
+/* For n_tensor tensors and at most n_chunk chunks of payload. false: out of memory. */
+bool weft_wire__begin(weft_wire_out *out, weft_wire_kind kind, uint32_t n_tensor, size_t n_chunk);
+void weft_wire__add_chunk(weft_wire_out *out, const void *at, size_t len);
+void weft_wire__free(weft_wire_out *out);
 
 #endif

@@ -1,7 +1,9 @@
-/* The messages between router and worker: checks. Both ends are this program, but a worker that
- * went wrong must not take the router with it. */
+/* Messages between router and worker: checks, and composition of those that the router sends. Both
+ * ends are this program; the checks keep a worker with corrupted memory from harming the router. */
 #include "base/num.h"
 #include "runtime/server/serve_int.h"
+
+#include <stdlib.h>
 
 enum { PAYLOAD_MAX_GIB = 64 };
 
@@ -27,4 +29,29 @@ bool weft_wire__tensors_valid(const weft_wire_tensor *tensor, uint32_t n, uint64
             return false;
     }
     return total == payload_bytes;
+}
+
+bool weft_wire__begin(weft_wire_out *out, weft_wire_kind kind, uint32_t n_tensor, size_t n_chunk)
+{
+    *out = (weft_wire_out){.head = {.magic = WEFT_WIRE_MAGIC, .kind = kind, .n_tensor = n_tensor},
+                           .n_iov = 2};
+    out->tensor = calloc((size_t)n_tensor + 1, sizeof *out->tensor);
+    out->iov = calloc(n_chunk + out->n_iov, sizeof *out->iov);
+    if (out->tensor && out->iov)
+        return true;
+    weft_wire__free(out);
+    return false;
+}
+
+void weft_wire__add_chunk(weft_wire_out *out, const void *at, size_t len)
+{
+    out->iov[out->n_iov++] = (struct iovec){.iov_base = (void *)at, .iov_len = len};
+    out->head.payload_bytes += len;
+}
+
+void weft_wire__free(weft_wire_out *out)
+{
+    free(out->tensor);
+    free(out->iov);
+    *out = (weft_wire_out){0};
 }

@@ -1,5 +1,5 @@
-/* weft_batch__take, weft_worker__send and weft_batch__give: whatever is joined and filled up, each
- * request gets its rows and nothing else. */
+/* weft_batch__take, _compose and _give, weft_worker__send: however requests are batched and padded,
+ * each gets its own rows and nothing else. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,9 +20,8 @@ enum { REQUESTS_MAX = 60, ROUNDS = 3000, BUCKETS_MAX = 4, WIDTH_MAX = 4 };
 /* A model of inputs a i32[b,w], c i32[b] and outputs y i64[b,w] (a + c), z i32[b] (c), e i8[b,0];
  * one that cannot be batched has the same, with a fixed first dimension. */
 typedef struct subject {
-    weft_router router;
     router_model model;
-    router_worker worker;
+    worker_process worker;
     router_batch batch;
     weft_bundle bundle;
     weft_bundle_program program;
@@ -62,9 +61,7 @@ static void begin(subject *s, uint32_t seed)
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
     s->bundle.program = &s->program;
     s->bundle.n_program = 1;
-    s->router = (weft_router){.bundle = &s->bundle, .model = &s->model};
-    s->worker =
-        (router_worker){.router = &s->router, .fd = pair[0], .part = &s->batch, .n_part = 1};
+    s->worker = (worker_process){.fd = pair[0]};
     s->peer = pair[1];
 }
 
@@ -75,8 +72,7 @@ static void end(subject *s)
         free(s->request[i]->in[1].data);
         weft_request__destroy(s->request[i]);
     }
-    free(s->worker.tx);
-    free(s->worker.tx_tensor);
+    weft_wire__free(&s->worker.tx);
     close(s->worker.fd);
     close(s->peer);
 }
@@ -206,7 +202,9 @@ static void run_batch(subject *s)
         check_queue(s);
         return;
     }
-    weft_worker__send(&s->worker);
+    weft_wire_out message;
+    assert_true(weft_batch__compose(&s->model, &s->batch, 1, NULL, &message));
+    weft_worker__send(&s->worker, &message);
     assert_int_equal(s->worker.state, WORKER_BUSY);
     play_worker(s);
     for (uint32_t i = 0; i < s->batch.n; i++)

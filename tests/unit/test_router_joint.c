@@ -39,11 +39,11 @@ static void prepare_all(subject *s)
 }
 
 /* What is chosen once what waits was seen before, and there was time to prepare it. */
-static bool choose(subject *s, const joint_part *waiting, uint32_t must, joint_part *out)
+static bool select_again(subject *s, const joint_part *waiting, uint32_t must, joint_part *out)
 {
-    (void)weft_joint__choose(&s->joint, waiting, must, 0, out);
+    (void)weft_joint__select(&s->joint, waiting, must, 0, out);
     prepare_all(s);
-    return weft_joint__choose(&s->joint, waiting, must, 0, out);
+    return weft_joint__select(&s->joint, waiting, must, 0, out);
 }
 
 static void test_joint__every_subset_of_two_and_more(void **state)
@@ -57,7 +57,7 @@ static void test_joint__every_subset_of_two_and_more(void **state)
             for (uint32_t k = 0; k < 3; k++)
                 waiting[k].rows = set >> k & 1 ? 1 + k : 0;
             bool several = (set & (set - 1)) != 0, wanted = set >> must & 1;
-            assert_int_equal(choose(&s, waiting, must, out), several && wanted);
+            assert_int_equal(select_again(&s, waiting, must, out), several && wanted);
             if (several && wanted)
                 assert_memory_equal(out, waiting, sizeof waiting);
         }
@@ -71,7 +71,7 @@ static void test_joint__each_part_has_its_rows(void **state)
     joint_part out[3];
     (void)state;
     open_subject(&s, 3);
-    assert_true(choose(&s, waiting, 0, out));
+    assert_true(select_again(&s, waiting, 0, out));
     assert_memory_equal(out, waiting, sizeof waiting);
 }
 
@@ -84,15 +84,15 @@ static void test_joint__no_request_waits_for_preparation(void **state)
     joint_part out[3];
     (void)state;
     open_subject(&s, 3);
-    assert_false(weft_joint__choose(&s.joint, both, 0, 0, out));
+    assert_false(weft_joint__select(&s.joint, both, 0, 0, out));
     prepare_all(&s);
-    assert_true(weft_joint__choose(&s.joint, both, 0, 0, out));
-    assert_false(weft_joint__choose(&s.joint, both, 0, 1, out)); /* the other worker has not */
-    assert_true(weft_joint__choose(&s.joint, all, 0, 0, out));
+    assert_true(weft_joint__select(&s.joint, both, 0, 0, out));
+    assert_false(weft_joint__select(&s.joint, both, 0, 1, out)); /* the other worker has not */
+    assert_true(weft_joint__select(&s.joint, all, 0, 0, out));
     assert_memory_equal(out, both, sizeof both);
-    assert_false(weft_joint__choose(&s.joint, all, 2, 0, out)); /* `both` has nothing of it */
+    assert_false(weft_joint__select(&s.joint, all, 2, 0, out)); /* `both` has nothing of it */
     int times = 0;
-    while (!weft_joint__choose(&s.joint, all, 2, 0, out) && times < 1000)
+    while (!weft_joint__select(&s.joint, all, 2, 0, out) && times < 1000)
         times++;
     assert_in_range(times, 1, 999);
     assert_memory_equal(out, all, sizeof all);
@@ -115,7 +115,7 @@ static void test_joint__random_loads_are_served_soundly(void **state)
             waiting[k] = round % 2
                              ? (joint_part){bucket[rand_next(&seed) % 6], rand_next(&seed) % 2}
                              : (joint_part){bucket[rand_next(&seed) % 3], 0};
-        bool chosen = weft_joint__choose(&s.joint, waiting, must, 0, out);
+        bool chosen = weft_joint__select(&s.joint, waiting, must, 0, out);
         assert_true(s.joint.n_kept <= JOINT_KEPT_MAX);
         if (round % 3 == 0)
             prepare_all(&s);
@@ -150,7 +150,7 @@ static void test_joint__frequent_sizes_are_kept(void **state)
         memcpy(waiting, frequent, sizeof waiting);
         for (uint32_t k = 0; k < PARTS && round % 2; k++)
             waiting[k] = (joint_part){1, rand_next(&seed)}; /* lengths that never come again */
-        bool chosen = weft_joint__choose(&s.joint, waiting, 0, 0, out);
+        bool chosen = weft_joint__select(&s.joint, waiting, 0, 0, out);
         prepare_all(&s);
         if (round % 2 == 0 && !(chosen && memcmp(out, frequent, sizeof out) == 0))
             missed++;
@@ -166,14 +166,12 @@ enum { MODELS = 3, SERVED = 2 };
 typedef struct place {
     weft_bundle_program program[MODELS + 1];
     weft_bundle_part part[MODELS];
-    weft_bundle bundle;
-    weft_router router;
+    joint_set joints;
     router_model model[MODELS];
     router_worker worker[SERVED];
     bool serves[SERVED][MODELS];
     weft_request request[MODELS];
     weft_tensor in[MODELS];
-    weft_serve_options options;
     subject joint;
     weft_wire_tensor empty[MODELS];
 } place;
@@ -199,15 +197,24 @@ static void open_place(place *p)
     p->joint.joint.empty = p->empty;
     for (int i = 0; i < MODELS; i++)
         p->empty[i] = (weft_wire_tensor){.dtype = WEFT_DTYPE_F32, .rank = 2, .dim = {0, 4}};
-    p->bundle = (weft_bundle){.program = p->program, .n_program = MODELS, .n_joint = 1};
-    for (uint32_t w = 0; w < SERVED; w++)
-        p->worker[w] = (router_worker){.serves = p->serves[w], .state = WORKER_IDLE};
-    p->router = (weft_router){.options = &p->options,
-                              .bundle = &p->bundle,
-                              .model = p->model,
-                              .joint = &p->joint.joint,
-                              .worker = p->worker,
-                              .n_worker = SERVED};
+    for (uint32_t w = 0; w < SERVED; w++) {
+        p->worker[w].serves = p->serves[w];
+        p->worker[w].process.state = WORKER_IDLE;
+    }
+    p->joints = (joint_set){&p->joint.joint, 1};
+}
+
+/* The first worker is idle, and `model` has to run. */
+static router_joint *find(place *p, uint32_t model, joint_part *out)
+{
+    const joint_query query = {
+        .model = p->model, .worker = p->worker, .n_worker = SERVED, .must = model, .now_ns = 1};
+    return weft_joint__find(&p->joints, &query, out);
+}
+
+static const joint_size *unprepared(place *p, uint32_t worker, router_joint **out_joint)
+{
+    return weft_joint__unprepared(&p->joints, &p->worker[worker], worker, out_joint);
 }
 
 static void ask(place *p, uint32_t model, int64_t rows)
@@ -221,8 +228,8 @@ static void ask(place *p, uint32_t model, int64_t rows)
 static void prepare(place *p)
 {
     router_joint *j = NULL;
-    for (const joint_size *s; (s = weft_joint__unready(&p->router, &p->worker[0], &j)) != NULL;)
-        weft_joint__prepared(j, 0, s->in, true);
+    for (const joint_size *s; (s = unprepared(p, 0, &j)) != NULL;)
+        weft_joint__set_prepared(j, 0, s->in, true);
 }
 
 /* Idle workers prepare what was seen, most frequent first, as it will be sent; a worker that starts
@@ -235,32 +242,32 @@ static void test_joint__idle_workers_prepare(void **state)
     router_joint *j = NULL;
     (void)state;
     open_place(&p);
-    assert_null(weft_joint__unready(&p.router, &p.worker[0], &j));
+    assert_null(unprepared(&p, 0, &j));
     ask(&p, 0, 1);
     ask(&p, 2, 5);
-    assert_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
-    const joint_size *size = weft_joint__unready(&p.router, &p.worker[0], &j);
+    assert_null(find(&p, 0, out));
+    const joint_size *size = unprepared(&p, 0, &j);
     assert_non_null(size);
     assert_ptr_equal(j, &p.joint.joint);
     assert_true(size->in[0].dim[0] == 1 && size->in[1].dim[0] == 0 && size->in[2].dim[0] == 8);
     assert_true(size->in[2].rank == 2 && size->in[2].dim[1] == 4);
-    assert_null(weft_joint__unready(&p.router, &p.worker[1], &j)); /* does not serve them */
+    assert_null(unprepared(&p, 1, &j)); /* does not serve them */
     prepare(&p);
-    assert_null(weft_joint__unready(&p.router, &p.worker[0], &j));
+    assert_null(unprepared(&p, 0, &j));
     ask(&p, 1, 2);
-    assert_non_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
+    assert_non_null(find(&p, 0, out));
     assert_int_equal(out[1].rows, 0); /* what is prepared, without the new one */
-    size = weft_joint__unready(&p.router, &p.worker[0], &j);
+    size = unprepared(&p, 0, &j);
     assert_non_null(size);
     assert_int_equal(size->in[1].dim[0], 2);
-    weft_joint__prepared(j, 0, size->in, false);
+    weft_joint__set_prepared(j, 0, size->in, false);
     for (int i = 0; i < 10; i++) {
-        assert_null(weft_joint__unready(&p.router, &p.worker[0], &j));
-        assert_non_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
+        assert_null(unprepared(&p, 0, &j));
+        assert_non_null(find(&p, 0, out));
         assert_int_equal(out[1].rows, 0);
     }
-    weft_joint__restarted(&p.router, 0);
-    assert_non_null(weft_joint__unready(&p.router, &p.worker[0], &j));
+    weft_joint__reset_worker(&p.joints, 0);
+    assert_non_null(unprepared(&p, 0, &j));
 }
 
 static void test_joint__what_waits_in_queues(void **state)
@@ -269,28 +276,28 @@ static void test_joint__what_waits_in_queues(void **state)
     joint_part out[JOINT_PARTS_MAX];
     (void)state;
     open_place(&p);
-    assert_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out)); /* nothing waits */
+    assert_null(find(&p, 0, out)); /* nothing waits */
     ask(&p, 0, 1);
-    assert_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out)); /* one alone */
+    assert_null(find(&p, 0, out)); /* one alone */
     ask(&p, 2, 5);
-    assert_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out)); /* is not prepared */
+    assert_null(find(&p, 0, out)); /* is not prepared */
     prepare(&p);
-    assert_non_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
+    assert_non_null(find(&p, 0, out));
     /* The request of 5 rows is not cut: it is filled up to 8. */
     assert_true(out[0].rows == 1 && out[1].rows == 0 && out[2].rows == 8);
-    assert_null(weft_joint__find(&p.router, &p.worker[0], 1, 1, out)); /* that model has none */
+    assert_null(find(&p, 1, out)); /* that model has none */
     /* Another worker that is idle may take model 2; a busy one may not. */
     p.serves[1][2] = true;
-    assert_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
-    p.worker[1].state = WORKER_BUSY;
-    assert_non_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
+    assert_null(find(&p, 0, out));
+    p.worker[1].process.state = WORKER_BUSY;
+    assert_non_null(find(&p, 0, out));
     /* A worker that does not serve all of its models does not have the joint program. */
     p.serves[0][1] = false;
-    assert_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
+    assert_null(find(&p, 0, out));
     p.serves[0][1] = true;
     /* A request that a worker died with runs alone. */
     p.request[2].attempts = 1;
-    assert_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
+    assert_null(find(&p, 0, out));
 }
 
 /* Elements of input count as they are sent, and only those of models with requests. */
@@ -303,17 +310,17 @@ static void test_joint__is_not_used_beyond_its_limit(void **state)
     ask(&p, 0, 1);
     ask(&p, 2, 5);
     p.program[MODELS].limit = 36; /* 1 row and 8 of 4 elements */
-    assert_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
+    assert_null(find(&p, 0, out));
     prepare(&p);
-    assert_non_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
+    assert_non_null(find(&p, 0, out));
     p.program[MODELS].limit = 35;
-    assert_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
-    assert_null(weft_joint__find(&p.router, &p.worker[0], 2, 1, out));
+    assert_null(find(&p, 0, out));
+    assert_null(find(&p, 2, out));
     p.program[MODELS].limit = 36;
     ask(&p, 1, 1);
-    assert_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
+    assert_null(find(&p, 0, out));
     p.program[MODELS].limit = 0; /* none */
-    assert_non_null(weft_joint__find(&p.router, &p.worker[0], 0, 1, out));
+    assert_non_null(find(&p, 0, out));
 }
 
 /* What is counted as waiting is what is taken, whatever the sizes of the requests at the head. */

@@ -1,0 +1,398 @@
+/* The router's end of a worker: its process, and messages to and from it over a socket that never
+ * blocks. What happens is reported to the owner by worker_events.
+ *
+ * A process that ends is started again after a pause that doubles from 10 ms to 5 s; the pause
+ * starts anew after an answered batch. on_ready, on_idle and on_end are called last, when the state
+ * is consistent: inside, the owner may send to this process or make it fail. */
+#include "runtime/server/router_int.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { ARGS_MAX = 4096, SOCKET_BUFFER_BYTES = 4 << 20, REPORT_MAX = 400 };
+static const uint64_t first_backoff_ns = 10000000, longest_backoff_ns = 5000000000u;
+static const uint64_t stop_grace_ns = 3000000000u;
+
+/* -- End ------------------------------------------------------------------------------------ */
+
+static void free_messages(worker_process *w)
+{
+    weft_wire__free(&w->tx);
+    free(w->rx_tensor);
+    free(w->rx_payload);
+    w->rx_tensor = NULL;
+    w->rx_payload = NULL;
+    w->rx_got = 0;
+    w->tx_blocked = false;
+}
+
+/* Waits up to grace_ns for the process to end; its socket is closed, so that it ends by itself and
+ * releases its GPU in order. */
+static bool has_ended(const worker_process *w, uint64_t grace_ns)
+{
+    const struct timespec pause = {.tv_nsec = 5000000};
+    uint64_t until_ns = weft_clock__now_ns() + grace_ns;
+    siginfo_t info = {0};
+    while (grace_ns && weft_clock__now_ns() < until_ns) {
+        if (waitid(P_PID, (id_t)w->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid)
+            return true;
+        nanosleep(&pause, NULL);
+    }
+    return false;
+}
+
+/* Collects the exit status of the process. false: it has not ended. */
+static bool reap(worker_process *w, int options)
+{
+    int status = 0;
+    pid_t ended = 0;
+    if (w->pid == 0)
+        return true;
+    while ((ended = waitpid(w->pid, &status, options)) < 0 && errno == EINTR)
+        ;
+    if (ended == 0)
+        return false;
+    /* A process that loses its device reports it, or ends before it can and tells by its exit code.
+     */
+    w->lost = w->says_lost || (WIFEXITED(status) && WEXITSTATUS(status) == WEFT_WORKER_LOST);
+    w->losses += w->lost;
+    w->pid = 0;
+    return true;
+}
+
+/* Closes the socket and kills the process. The driver can take seconds to release the GPU memory of
+ * a killed process: weft_worker__start reaps it, so that nobody waits here. */
+static void end_process(worker_process *w, uint64_t grace_ns)
+{
+    if (w->fd >= 0) {
+        weft_loop__unwatch(w->loop, w->fd);
+        close(w->fd);
+    }
+    if (w->pid > 0 && !has_ended(w, grace_ns))
+        kill(w->pid, SIGKILL);
+    w->lost = w->says_lost;
+    w->fd = -1;
+    free_messages(w);
+}
+
+static void wait_for_restart(worker_process *w)
+{
+    w->backoff_ns = w->backoff_ns ? w->backoff_ns * 2 : first_backoff_ns;
+    if (w->backoff_ns > longest_backoff_ns)
+        w->backoff_ns = longest_backoff_ns;
+    w->state = WORKER_WAITING;
+    w->start_ns = weft_clock__now_ns() + w->backoff_ns;
+}
+
+/* Sets `why` to the report of a process that ends, after the name of its slice. */
+static void note_report(worker_process *w, const char *text, size_t len)
+{
+    const char *slice = w->slice->name ? w->slice->name : "";
+    w->spoke = true;
+    snprintf(w->why, sizeof w->why, "%s%s%.*s", slice, *slice ? ": " : "",
+             (int)(len < REPORT_MAX ? len : REPORT_MAX), text);
+}
+
+void weft_worker__fail(worker_process *w)
+{
+    static const char silent[] = "a worker ended while it prepared its models";
+    bool starting = w->state == WORKER_STARTING;
+    if (starting && !w->spoke)
+        note_report(w, silent, strlen(silent));
+    end_process(w, 0);
+    w->restarts++;
+    wait_for_restart(w);
+    w->events->on_end(w->user, starting);
+}
+
+void weft_worker__expire(worker_process *w)
+{
+    char text[96];
+    snprintf(text, sizeof text, "a worker was not ready within %g s",
+             (double)w->start_timeout_ns * 1e-9);
+    if (w->state == WORKER_STARTING)
+        note_report(w, text, strlen(text));
+    weft_worker__fail(w);
+}
+
+void weft_worker__stop(worker_process *w)
+{
+    end_process(w, w->slice->gpu ? stop_grace_ns : 0);
+    (void)reap(w, 0);
+    w->state = WORKER_WAITING;
+    w->start_ns = UINT64_MAX;
+}
+
+/* -- Start ---------------------------------------------------------------------------------- */
+
+static void set_environment(const weft_serve_slice *slice)
+{
+    for (uint32_t i = 0; i < slice->n_env; i++) {
+        if (strchr(slice->env[i], '='))
+            putenv((char *)slice->env[i]);
+        else
+            unsetenv(slice->env[i]);
+    }
+}
+
+/* Runs in the child: replaces it by EXE --worker FD BUNDLE CPU,CPU|- SM,SMS,BYTES MODEL... */
+static void run_child(const worker_process *w, int fd)
+{
+    static char fd_text[16], cpus[8192], share[64];
+    static char *argv[ARGS_MAX];
+    const weft_serve_slice *slice = w->slice;
+    const weft_bundle *bundle = w->bundle;
+    size_t at = 0, n = 0;
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    snprintf(fd_text, sizeof fd_text, "%d", fd);
+    fcntl(fd, F_SETFD, 0);
+    for (uint32_t i = 0; i < slice->n_cpu && at + 16 < sizeof cpus; i++)
+        at += (size_t)snprintf(cpus + at, sizeof cpus - at, "%s%u", i ? "," : "", slice->cpu[i]);
+    argv[n++] = (char *)w->options->exe;
+    argv[n++] = (char *)"--worker";
+    argv[n++] = fd_text;
+    argv[n++] = (char *)w->options->bundle;
+    argv[n++] = slice->n_cpu ? cpus : (char *)"-";
+    snprintf(share, sizeof share, "%u,%u,%llu", slice->sm_first, slice->n_sm,
+             (unsigned long long)slice->mem_limit_bytes);
+    argv[n++] = share;
+    for (uint32_t i = 0; i < bundle->n_program && n + 1 < ARGS_MAX; i++)
+        if (w->serves[i])
+            argv[n++] = (char *)bundle->program[i].name;
+    argv[n] = NULL;
+    /* Read by libgomp when it is loaded. A worker shares its CPUs with the router and with other
+     * processes: threads that spin for long at a barrier delay the threads that are still to reach
+     * it. */
+    setenv("GOMP_SPINCOUNT", "1000", 0);
+    set_environment(slice);
+    execv(argv[0], argv);
+    _exit(127);
+}
+
+static void on_event(void *user, uint32_t events);
+
+void weft_worker__start(worker_process *w)
+{
+    int pair[2];
+    if (!reap(w, WNOHANG)) {
+        w->start_ns = weft_clock__now_ns() + first_backoff_ns;
+        return;
+    }
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
+        wait_for_restart(w);
+        return;
+    }
+    int size = SOCKET_BUFFER_BYTES;
+    for (int i = 0; i < 2; i++)
+        setsockopt(pair[i], SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+    fcntl(pair[0], F_SETFL, O_NONBLOCK);
+    pid_t pid = fork();
+    if (pid == 0)
+        run_child(w, pair[1]);
+    close(pair[1]);
+    if (pid < 0 || !weft_loop__watch(w->loop, pair[0], EPOLLIN, on_event, w)) {
+        close(pair[0]);
+        if (pid > 0) {
+            kill(pid, SIGKILL);
+            waitpid(pid, NULL, 0);
+        }
+        wait_for_restart(w);
+        return;
+    }
+    w->pid = pid;
+    w->fd = pair[0];
+    w->state = WORKER_STARTING;
+    w->ready_by_ns = weft_clock__now_ns() + w->start_timeout_ns;
+    w->spoke = w->says_lost = false;
+}
+
+/* -- Sending -------------------------------------------------------------------------------- */
+
+/* Writes what the socket takes. false: the process is gone. */
+static bool write_out(worker_process *w)
+{
+    weft_wire_out *tx = &w->tx;
+    while (tx->at_iov < tx->n_iov) {
+        uint32_t n = tx->n_iov - tx->at_iov;
+        ssize_t sent = writev(w->fd, tx->iov + tx->at_iov, n > 64 ? 64 : (int)n);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+            if (!w->tx_blocked)
+                weft_loop__change(w->loop, w->fd, EPOLLIN | EPOLLOUT);
+            w->tx_blocked = true;
+            return true;
+        }
+        if (sent < 0)
+            return false;
+        for (size_t left = (size_t)sent; tx->at_iov < tx->n_iov;) {
+            struct iovec *v = &tx->iov[tx->at_iov];
+            size_t took = left < v->iov_len ? left : v->iov_len;
+            v->iov_base = (char *)v->iov_base + took;
+            v->iov_len -= took;
+            left -= took;
+            if (v->iov_len > 0)
+                break;
+            tx->at_iov++;
+        }
+    }
+    if (w->tx_blocked)
+        weft_loop__change(w->loop, w->fd, EPOLLIN);
+    w->tx_blocked = false;
+    return true;
+}
+
+void weft_worker__send(worker_process *w, const weft_wire_out *message)
+{
+    free_messages(w);
+    w->state = WORKER_BUSY;
+    w->tx = *message;
+    w->tx.iov[0] = (struct iovec){.iov_base = &w->tx.head, .iov_len = sizeof w->tx.head};
+    w->tx.iov[1] = (struct iovec){.iov_base = w->tx.tensor,
+                                  .iov_len = w->tx.head.n_tensor * sizeof *w->tx.tensor};
+    if (!write_out(w))
+        weft_worker__fail(w);
+}
+
+/* -- Receiving ------------------------------------------------------------------------------ */
+
+/* The section of the message (head, tensor heads, payload) that is incomplete: where its next bytes
+ * go and how many are missing. false: the message is whole. */
+static bool next_section(worker_process *w, void **out_at, size_t *out_len)
+{
+    uint64_t head = sizeof w->rx_head, got = w->rx_got;
+    if (got < head) {
+        *out_at = (char *)&w->rx_head + got;
+        *out_len = head - got;
+        return true;
+    }
+    uint64_t tensors = w->rx_head.n_tensor * sizeof *w->rx_tensor;
+    got -= head;
+    if (got < tensors) {
+        *out_at = (char *)w->rx_tensor + got;
+        *out_len = tensors - got;
+        return true;
+    }
+    got -= tensors;
+    *out_at = w->rx_payload + got;
+    *out_len = w->rx_head.payload_bytes - got;
+    return got < w->rx_head.payload_bytes;
+}
+
+/* Once the head is whole: allocates what it announces. false: malformed, or out of memory. */
+static bool make_room(worker_process *w)
+{
+    if (w->rx_got != sizeof w->rx_head)
+        return true;
+    if (!weft_wire__head_valid(&w->rx_head))
+        return false;
+    w->rx_tensor = calloc(w->rx_head.n_tensor + 1, sizeof *w->rx_tensor);
+    w->rx_payload = malloc(w->rx_head.payload_bytes + 1);
+    return w->rx_tensor && w->rx_payload;
+}
+
+static void take_ready(worker_process *w)
+{
+    w->state = WORKER_IDLE;
+    w->lost = false;
+    w->why[0] = '\0';
+    free_messages(w);
+    w->events->on_ready(w->user);
+}
+
+static void take_report(worker_process *w)
+{
+    const weft_wire_head *h = &w->rx_head;
+    note_report(w, (const char *)w->rx_payload, h->payload_bytes);
+    if (h->err == WEFT_ERR_NOMEM && w->slice->plan_bytes)
+        snprintf(w->why + strlen(w->why), sizeof w->why - strlen(w->why),
+                 "; the plan counts on %llu bytes here", (unsigned long long)w->slice->plan_bytes);
+    w->says_lost = h->kind == WEFT_WIRE_LOST || h->err == WEFT_ERR_NODEV;
+}
+
+static void take_answer(worker_process *w)
+{
+    if (w->tx.head.kind == WEFT_WIRE_RUN)
+        w->backoff_ns = 0;
+    w->rx_payload[w->rx_head.payload_bytes] = '\0';
+    w->events->on_answer(w->user, &w->rx_head, w->rx_tensor, w->rx_payload);
+    w->state = WORKER_IDLE;
+    free_messages(w);
+    w->events->on_idle(w->user);
+}
+
+/* Handles a whole message. false: the process ends, or sent what does not fit its state. */
+static bool take_message(worker_process *w)
+{
+    const weft_wire_head *h = &w->rx_head;
+    switch (h->kind) {
+    case WEFT_WIRE_READY:
+        if (w->state != WORKER_STARTING)
+            return false;
+        take_ready(w);
+        return true;
+    case WEFT_WIRE_FAILED:
+    case WEFT_WIRE_LOST:
+        take_report(w);
+        return false;
+    case WEFT_WIRE_DONE:
+        if (w->state != WORKER_BUSY || h->id != w->tx.head.id ||
+            (h->err == WEFT_ERR_OK &&
+             !weft_wire__tensors_valid(w->rx_tensor, h->n_tensor, h->payload_bytes)))
+            return false;
+        take_answer(w);
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void on_event(void *user, uint32_t events)
+{
+    worker_process *w = user;
+    if ((events & EPOLLOUT) && !write_out(w)) {
+        weft_worker__fail(w);
+        return;
+    }
+    for (;;) {
+        void *at = NULL;
+        size_t len = 0;
+        int fd = w->fd;
+        if (!next_section(w, &at, &len)) {
+            if (!take_message(w)) {
+                weft_worker__fail(w);
+                return;
+            }
+            if (w->fd != fd)
+                return; /* it failed inside an event */
+            continue;
+        }
+        ssize_t got = read(w->fd, at, len);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return;
+        if (got <= 0) {
+            weft_worker__fail(w);
+            return;
+        }
+        w->rx_got += (uint64_t)got;
+        if (!make_room(w)) {
+            weft_worker__fail(w);
+            return;
+        }
+    }
+}
