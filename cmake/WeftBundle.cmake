@@ -22,10 +22,12 @@ function(weft_add_bundle target)
   if((arg_SET AND arg_MODELS) OR NOT (arg_SET OR arg_MODELS))
     message(FATAL_ERROR "weft_add_bundle: either SET or MODELS")
   endif()
+  set(program) # what `weft compile` executes, where this build makes it
   if(WEFT_EXECUTABLE)
     set(weft ${WEFT_EXECUTABLE})
   elseif(TARGET weft)
     set(weft weft)
+    set(program weft-compiler)
   else()
     find_program(WEFT_EXECUTABLE weft REQUIRED)
     set(weft ${WEFT_EXECUTABLE})
@@ -40,7 +42,7 @@ function(weft_add_bundle target)
   cmake_path(ABSOLUTE_PATH output BASE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR} NORMALIZE)
   add_custom_command(OUTPUT ${output}
     COMMAND ${weft} compile ${inputs} -o ${output} --depfile ${output}.d ${arg_OPTIONS}
-    DEPENDS ${inputs} ${weft} DEPFILE ${output}.d
+    DEPENDS ${inputs} ${weft} ${program} DEPFILE ${output}.d
     COMMENT "Compiling bundle ${arg_OUTPUT}" VERBATIM)
   add_custom_target(${target} ALL DEPENDS ${output})
   set_target_properties(${target} PROPERTIES WEFT_BUNDLE ${output})

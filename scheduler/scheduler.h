@@ -61,8 +61,8 @@ typedef struct weft_set {
  * file and line or key. Everything lives in `arena`. */
 WEFT_MUST_USE weft_err weft_set_load(const char *path, weft_arena *arena, weft_diag *diag,
                                      weft_set *out);
-/* true for names that are safe in URLs, file names and labels: [A-Za-z0-9][A-Za-z0-9_.-]*, at most
- * 128 bytes. */
+enum { WEFT_SET_NAME_MAX = 128 }; /* bytes */
+/* Whether a name is safe in URLs, file names and labels: [A-Za-z0-9][A-Za-z0-9_.-]*. */
 bool weft_set_name_valid(const char *name);
 
 /* -- Fleets --------------------------------------------------------------------------------- */

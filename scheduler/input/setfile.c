@@ -9,7 +9,6 @@
 #include "base/hash.h"
 #include "base/num.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <string.h>
 
@@ -17,7 +16,6 @@ enum {
     MODELS_MAX = 16384,
     VARIANTS_MAX = 256,
     PATH_BYTES_MAX = 4096,
-    NAME_BYTES_MAX = 128,
 };
 
 typedef struct raw_model {
@@ -49,7 +47,7 @@ typedef struct raw_set {
 #define OPT (CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL)
 
 static const cyaml_schema_field_t model_fields[] = {
-    CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, raw_model, name, 1, NAME_BYTES_MAX),
+    CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, raw_model, name, 1, WEFT_SET_NAME_MAX),
     CYAML_FIELD_STRING_PTR("file", OPT, raw_model, file, 1, PATH_BYTES_MAX),
     CYAML_FIELD_STRING_PTR("profile", OPT, raw_model, profile, 1, PATH_BYTES_MAX),
     CYAML_FIELD_STRING_PTR("slo", OPT, raw_model, slo, 1, 64),
@@ -63,7 +61,7 @@ static const cyaml_schema_value_t model_schema = {
 };
 
 static const cyaml_schema_field_t variant_fields[] = {
-    CYAML_FIELD_STRING_PTR("model", CYAML_FLAG_POINTER, raw_variant, model, 1, NAME_BYTES_MAX),
+    CYAML_FIELD_STRING_PTR("model", CYAML_FLAG_POINTER, raw_variant, model, 1, WEFT_SET_NAME_MAX),
     CYAML_FIELD_FLOAT("accuracy", CYAML_FLAG_DEFAULT, raw_variant, accuracy),
     CYAML_FIELD_END,
 };
@@ -73,7 +71,7 @@ static const cyaml_schema_value_t variant_schema = {
 };
 
 static const cyaml_schema_field_t app_fields[] = {
-    CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, raw_app, name, 1, NAME_BYTES_MAX),
+    CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, raw_app, name, 1, WEFT_SET_NAME_MAX),
     CYAML_FIELD_STRING_PTR("slo", OPT, raw_app, slo, 1, 64),
     CYAML_FIELD_STRING_PTR("rate", OPT, raw_app, rate, 1, 64),
     CYAML_FIELD_FLOAT("accuracy", CYAML_FLAG_OPTIONAL, raw_app, accuracy),
@@ -110,19 +108,6 @@ static const cyaml_schema_value_t set_schema = {
 };
 
 /* -- Values ----------------------------------------------------------------------------------- */
-
-bool weft_set_name_valid(const char *name)
-{
-    size_t len = name ? strlen(name) : 0;
-    if (len == 0 || len > NAME_BYTES_MAX || !isalnum((unsigned char)name[0]))
-        return false;
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)name[i];
-        if (c >= 0x80 || !(isalnum(c) || c == '_' || c == '.' || c == '-'))
-            return false;
-    }
-    return true;
-}
 
 /* Everything that the functions below need. */
 typedef struct reader {
@@ -166,7 +151,7 @@ static weft_err read_dim(reader *rd, const char *model, const yaml_node_t *key,
     weft_where where = {.file = rd->yaml->file, .item = model, .line = weft_yaml__line(key)};
     const char *name = (const char *)key->data.scalar.value;
     size_t len = key->data.scalar.length;
-    if (len == 0 || len > NAME_BYTES_MAX)
+    if (len == 0 || len > WEFT_SET_NAME_MAX)
         return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
                                "dims: name has %zu bytes, must have 1 to 128", len);
     bool pair = value->type == YAML_SEQUENCE_NODE && weft_yaml__at(rd->yaml, value, 1) &&

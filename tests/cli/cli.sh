@@ -48,7 +48,7 @@ find_python() {
     done
     skip "no numpy"
 }
-verbs() { sed -n 's/^VERB(\([a-z]*\))$/\1/p' "$WEFT_SOURCE_DIR/tools/verbs.def"; }
+verbs() { sed -n 's/^VERB(\([a-z]*\), .*/\1/p' "$WEFT_SOURCE_DIR/tools/verbs.def"; }
 
 test_file=$(realpath "$1")
 : "${WEFT:?the program to test}" "${WEFT_SOURCE_DIR:?the source tree}"

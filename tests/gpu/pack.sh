@@ -33,10 +33,11 @@ mkdir -p "$out"
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 mkdir -p "$stage/bin" "$stage/lib" "$stage/models" "$stage/cases"
-install -m 755 "$weft" "$stage/bin/weft"
-strip "$stage/bin/weft"
+programs=("$weft" "$weft"-compiler "$weft"-planner "$weft"-server)
+install -m 755 "${programs[@]}" "$stage/bin/"
+strip "$stage"/bin/*
 # The C library and what belongs to it are the other machine's.
-ldd "$weft" | awk '$2 == "=>" && $3 ~ /^\// {print $1, $3}' |
+ldd "${programs[@]}" | awk '$2 == "=>" && $3 ~ /^\// {print $1, $3}' | sort -u |
     grep -vE '^(libc|libm|libdl|librt|libpthread|libresolv|ld-linux[^ ]*)\.so' |
     while read -r name path; do cp -L "$path" "$stage/lib/$name"; done
 

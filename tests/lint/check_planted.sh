@@ -50,6 +50,26 @@ clean_tree && mkdir -p "$copy/passes/merge" && printf 'S(a)\n' >"$copy/passes/me
 mkdir -p "$copy/tests/golden/merge-models" &&
     printf '# weft: pass merge-models\n# strategy: a\n' >"$copy/tests/golden/merge-models/a.wir" &&
     planted golden tests/golden/merge-models/a.wir:1
+# Programs that link what they must not.
+cc=${WEFT_CC:-cc}
+build_program() { # NAME SOURCE FLAG...: into a build folder of its own
+    rm -rf "${copy:?}/build" && mkdir "$copy/build"
+    printf '%s\n' "$2" >"$copy/build/main.c"
+    "$cc" -o "$copy/build/$1" "$copy/build/main.c" "${@:3}" 2>/dev/null
+}
+for row in 'weft-server igraph' 'weft-server CbcSolver' 'weft-planner igraph' 'weft-compiler CbcSolver'; do
+    read -r program library <<<"$row"
+    clean_tree
+    build_program "$program" 'int main(void) { return 0; }' -Wl,--no-as-needed "-l$library" || continue
+    planted programs "$program: needs lib$library"
+    grep -qF "directly or not" "$copy/said" || fail "programs: overlooks $library in $program"
+done
+clean_tree
+if build_program weft-server 'int weft_pass_a; int main(void) { return 0; }' &&
+    "$cc" -c -o "$copy/build/pass.o" "$copy/build/main.c" 2>/dev/null &&
+    ar qc "$copy/build/libweft_passes.a" "$copy/build/pass.o"; then
+    planted programs 'weft-server: contains weft_pass_a of passes'
+fi
 for word in 'TO''DO' 'FIX''ME' '/wo''rk/x' '/tmp/b''-x'; do
     clean_tree
     printf '/* %s */\n' "$word" >"$copy/ops/b.c"

@@ -2,7 +2,6 @@
 #include "tools/common/tools.h"
 
 #include "base/num.h"
-#include "frontend/frontend.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -150,11 +149,9 @@ size_t weft_tool_parse_list(const char *text, int64_t *out, size_t max)
     return 0;
 }
 
-/* -- Loading -------------------------------------------------------------------------------- */
+/* -- Files   -------------------------------------------------------------------------------- */
 
-enum { TEXT_LIMIT_MIB = 1024 };
-
-static bool looks_like_text(const char *bytes, size_t len)
+bool weft_tool_is_text(const char *bytes, size_t len)
 {
     return (len >= 3 && memcmp(bytes, "wir", 3) == 0) || (len >= 1 && bytes[0] == '#');
 }
@@ -171,67 +168,6 @@ weft_err weft_tool_sniff(const char *path, weft_diag *diag, weft_file_kind *out)
     if (len >= 4 && memcmp(head, "WEFT", 4) == 0)
         *out = WEFT_FILE_BUNDLE;
     else
-        *out = looks_like_text(head, len) ? WEFT_FILE_TEXT : WEFT_FILE_ONNX;
-    return WEFT_ERR_OK;
-}
-
-/* From bytes in memory: what they are is told by the first of them. ONNX needs them as long as the
- * module lives, and gets a copy in its arena. */
-static weft_err load_bytes(const char *text, size_t len, const char *shown, const char *dir,
-                           weft_diag *diag, weft_module **out)
-{
-    if (looks_like_text(text, len))
-        return weft_module_parse(text, len, shown, dir, diag, out);
-    weft_module *m = weft_module_create(0);
-    weft_graph *g = NULL;
-    if (!m)
-        return WEFT_ERR_NOMEM;
-    uint8_t *bytes = weft_arena_alloc(weft_module_arena(m), len);
-    memcpy(bytes, text, len);
-    weft_err err = weft_import_onnx_bytes(m, bytes, len, NULL, shown,
-                                          &(weft_import_options){.graph_name = "model"}, diag, &g);
-    if (err != WEFT_ERR_OK) {
-        weft_module_destroy(m);
-        return err;
-    }
-    *out = m;
-    return WEFT_ERR_OK;
-}
-
-static weft_err load_text(const char *path, weft_diag *diag, weft_module **out)
-{
-    char *text = NULL;
-    size_t len = 0;
-    WEFT_TRY(weft_file_read(path, (uint64_t)TEXT_LIMIT_MIB << 20, diag, &text, &len));
-    const char *slash = strrchr(path, '/');
-    char dir[4096];
-    snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) + (slash == path) : 1,
-             slash ? path : ".");
-    bool is_stdin = strcmp(path, "-") == 0;
-    weft_err err = load_bytes(text, len, is_stdin ? "<stdin>" : path, dir, diag, out);
-    free(text);
-    return err;
-}
-
-weft_err weft_tool_load_module(const char *path, weft_diag *diag, weft_module **out)
-{
-    weft_file_kind kind = WEFT_FILE_TEXT;
-    if (strcmp(path, "-") != 0)
-        WEFT_TRY(weft_tool_sniff(path, diag, &kind));
-    if (kind == WEFT_FILE_TEXT)
-        return load_text(path, diag, out);
-    if (kind == WEFT_FILE_BUNDLE)
-        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = path},
-                               "is a bundle; an ONNX or text IR file is needed");
-    weft_module *m = weft_module_create(0);
-    if (!m)
-        return WEFT_ERR_NOMEM;
-    weft_graph *g = NULL;
-    weft_err err = weft_import_onnx(m, path, &(weft_import_options){0}, diag, &g);
-    if (err != WEFT_ERR_OK) {
-        weft_module_destroy(m);
-        return err;
-    }
-    *out = m;
+        *out = weft_tool_is_text(head, len) ? WEFT_FILE_TEXT : WEFT_FILE_ONNX;
     return WEFT_ERR_OK;
 }

@@ -1,10 +1,10 @@
-/* What the verbs of the command line share. The only code that prints, reads the clock and sees
- * every layer. */
+/* What the verbs of the command line share: exit codes, messages, small parsers. Of all code only
+ * tools/ prints, reads the clock and may use every layer. */
 #ifndef WEFT_TOOLS_TOOLS_H
 #define WEFT_TOOLS_TOOLS_H
 
+#include "base/arena.h"
 #include "base/diag.h"
-#include "ir/ir.h"
 
 #include <getopt.h>
 #include <stdbool.h>
@@ -22,12 +22,11 @@ enum {
 /* A verb: row of verbs.def. argv[0] is the verb's name. Returns an exit code. */
 typedef struct weft_verb {
     const char *name;
-    const char *brief;
     const char *usage; /* whole text of --help, ends with a newline */
     int (*run)(int argc, char **argv);
 } weft_verb;
 
-#define VERB(name) extern const weft_verb weft_verb_##name;
+#define VERB(name, program, brief) extern const weft_verb weft_verb_##name;
 #include "tools/verbs.def"
 #undef VERB
 
@@ -57,12 +56,10 @@ const char *weft_tool_bytes(uint64_t bytes, char *buf);
 WEFT_MUST_USE weft_err weft_tool_make_temporary(const char *stem, weft_arena *arena,
                                                 weft_diag *diag, const char **out);
 
-/* Loads an ONNX file, a text IR file ("-": standard input), told apart by their first bytes, into a
- * new module. */
-WEFT_MUST_USE weft_err weft_tool_load_module(const char *path, weft_diag *diag, weft_module **out);
-
 /* What kind of file it is. */
 typedef enum weft_file_kind { WEFT_FILE_ONNX, WEFT_FILE_TEXT, WEFT_FILE_BUNDLE } weft_file_kind;
 WEFT_MUST_USE weft_err weft_tool_sniff(const char *path, weft_diag *diag, weft_file_kind *out);
+/* Whether the first bytes of a file are those of text IR. */
+bool weft_tool_is_text(const char *bytes, size_t len);
 
 #endif

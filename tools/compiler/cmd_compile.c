@@ -7,6 +7,7 @@
 #include "tools/profile/calibration_file.h"
 #include "tools/compiler/measure_error.h"
 #include "tools/compiler/merge_report.h"
+#include "tools/compiler/sources.h"
 #include "tools/profile/pipeline.h"
 #include "tools/profile/profiles.h"
 #include "tools/compiler/tolerance.h"
@@ -275,6 +276,46 @@ static weft_err tune_gemms(weft_bundle *bundle, weft_arena *arena, weft_diag *di
     return WEFT_ERR_OK;
 }
 
+/* All ways to use a CPU and the device of --gpu. The bundle must not depend on the machine that
+ * makes it: CPU slices have one, two and four cores, whatever this machine has. */
+static weft_err list_slices(const options *o, weft_arena *arena, weft_diag *diag,
+                            const weft_slice **out, size_t *out_n)
+{
+    const weft_slice *cpu = NULL, *gpu = NULL;
+    size_t n_cpu = 0, n_gpu = 0;
+    WEFT_TRY(weft_tool_gpu_slices("cpu", arena, diag, &cpu, &n_cpu));
+    if (o->gpu && strcmp(o->gpu, "cpu") != 0)
+        WEFT_TRY(weft_tool_gpu_slices(o->gpu, arena, diag, &gpu, &n_gpu));
+    weft_slice *all = weft_arena_array(arena, n_cpu + n_gpu, sizeof *all);
+    memcpy(all, cpu, n_cpu * sizeof *all);
+    if (n_gpu > 0)
+        memcpy(all + n_cpu, gpu, n_gpu * sizeof *all);
+    *out = all;
+    *out_n = n_cpu + n_gpu;
+    return WEFT_ERR_OK;
+}
+
+/* SLO, rate and profile of each graph. Joint graphs have none: their models have. */
+static weft_err profile_models(const options *o, const weft_tool_sources *sources,
+                               const weft_tool_profile_options *how, weft_arena *arena,
+                               weft_diag *diag, weft_codegen_model *out)
+{
+    const weft_slice *slice = NULL;
+    size_t n = 0;
+    WEFT_TRY(list_slices(o, arena, diag, &slice, &n));
+    for (uint32_t i = 0; i < weft_graph_count(sources->module); i++) {
+        weft_graph *g = weft_graph_at(sources->module, i);
+        out[i] = (weft_codegen_model){0};
+        if (weft_graph_part_count(g) > 0)
+            continue;
+        const weft_set_model *model = sources->model[i];
+        out[i] = (weft_codegen_model){.slo_us = model ? model->slo_us : 0,
+                                      .rate_per_s = model ? model->rate_per_s : 0};
+        WEFT_TRY(weft_tool_profile_by(g, slice, n, how, arena, diag, &out[i].profile));
+    }
+    return WEFT_ERR_OK;
+}
+
 static weft_err write_bundle(options *o, const weft_tool_sources *sources, weft_arena *arena,
                              weft_diag *diag)
 {
@@ -288,7 +329,7 @@ static weft_err write_bundle(options *o, const weft_tool_sources *sources, weft_
         WEFT_TRY(weft_tool_calibration_load(o->calibration, diag, &fit));
         how.calibration = &fit;
     }
-    WEFT_TRY(weft_tool_profile_models(sources, o->gpu, &how, arena, diag, model));
+    WEFT_TRY(profile_models(o, sources, &how, arena, diag, model));
     WEFT_TRY(make_bundle(o, m, model, arena, diag, &bundle));
     if (o->tune && is_for_gpu(o))
         WEFT_TRY(tune_gemms(&bundle, arena, diag));
@@ -376,7 +417,6 @@ static int run_compile(int argc, char **argv)
 
 const weft_verb weft_verb_compile = {
     .name = "compile",
-    .brief = "compile a set of models into one bundle",
     .usage =
         "usage: weft compile SET.yaml|MODEL.onnx|MODULE.wir... -o OUT.weft [OPTIONS]\n"
         "Compiles models into one bundle. A set file names models with SLO and rate.\n\n"

@@ -3,6 +3,8 @@
 
 #include "base/num.h"
 #include "ir/bundle.h"
+#include "ir/ir.h"
+#include "tools/compiler/sources.h"
 #include "tools/profile/calibration_file.h"
 #include "tools/compiler/estimate_kernels.h"
 #include "tools/profile/pipeline.h"
@@ -396,7 +398,6 @@ static int run_estimate(int argc, char **argv)
 
 const weft_verb weft_verb_estimate = {
     .name = "estimate",
-    .brief = "estimate time, compute, memory and energy without running",
     .usage =
         "usage: weft estimate MODEL.onnx|SET.yaml|MODULE.wir|BUNDLE.weft --gpu NAME [OPTIONS]\n"
         "       weft estimate MODEL.onnx --compare h100,h200:1g.18gb,l4 [OPTIONS]\n"

@@ -1,6 +1,8 @@
 /* weft inspect: what is in an ONNX file, a text IR file or a bundle. The facts are gathered as JSON
  * (docs/bundle.md has the keys); the text form is printed from it. */
 #include "ir/bundle.h"
+#include "ir/ir.h"
+#include "tools/compiler/sources.h"
 #include "tools/compiler/inspect_code.h"
 #include "tools/common/names.h"
 #include "tools/common/tools.h"
@@ -679,7 +681,6 @@ static int run_inspect(int argc, char **argv)
 
 const weft_verb weft_verb_inspect = {
     .name = "inspect",
-    .brief = "what is in an ONNX file, a text IR file or a bundle",
     .usage = "usage: weft inspect FILE [OPTIONS]\n"
              "Tells models, inputs, sizes, shared weights, estimates and plan. '-' is standard\n"
              "input. A bundle's checksums are all verified.\n\n"

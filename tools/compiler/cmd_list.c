@@ -119,7 +119,6 @@ static int run_list(int argc, char **argv)
 
 const weft_verb weft_verb_list = {
     .name = "list",
-    .brief = "print a table: ops, passes, gpus, slices, policies, strategies...",
     .usage =
         "usage: weft list ops|passes|gpus|slices|policies|strategies|drivers [--format text|json]\n"
         "Prints what this build knows. 'slices' also looks at this machine, and changes\n"

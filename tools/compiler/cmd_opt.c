@@ -1,4 +1,5 @@
 /* weft opt: runs passes on a text IR or ONNX file and prints the module. */
+#include "tools/compiler/sources.h"
 #include "tools/profile/pipeline.h"
 
 #include <string.h>
@@ -115,7 +116,6 @@ static int run_opt(int argc, char **argv)
 
 const weft_verb weft_verb_opt = {
     .name = "opt",
-    .brief = "run passes on a text IR or ONNX file and print the result",
     .usage = "usage: weft opt FILE [-p PASS,PASS...] [OPTIONS]\n"
              "Reads an ONNX or text IR file ('-': text from standard input), runs the passes and\n"
              "prints the module as text.\n\n"

@@ -8,7 +8,7 @@
 #include "tools/compiler/measure_error.h"
 
 #include "estimator/estimator.h"
-#include "tools/server/ports.h"
+#include "tools/common/sample_tensors.h"
 
 #include <math.h>
 #include <string.h>
@@ -22,37 +22,6 @@ struct weft_tool_trial {
     weft_tensor *in, *want;
     const char *why; /* it is not measured */
 };
-
-/* -- Differences ------------------------------------------------------------------------------ */
-
-static double element(const weft_tensor *t, int64_t i)
-{
-    if (t->dtype == WEFT_DTYPE_F32)
-        return ((const float *)t->data)[i];
-    return weft_dtype_is_float(t->dtype) ? weft_tensor_get_f64(t, i)
-                                         : (double)weft_tensor_get_i64(t, i);
-}
-
-double weft_tool_difference(const weft_tensor *a, const weft_tensor *b)
-{
-    double most = 0, scale = 0;
-    int64_t n = weft_tensor_numel(a);
-    if (a->dtype != b->dtype || a->rank != b->rank ||
-        memcmp(a->dim, b->dim, (size_t)a->rank * sizeof *a->dim) != 0)
-        return INFINITY;
-    if (memcmp(a->data, b->data, weft_tensor_bytes(a)) == 0)
-        return 0;
-    for (int64_t i = 0; i < n; i++) {
-        double x = element(a, i), y = element(b, i);
-        if (isnan(x) != isnan(y))
-            return INFINITY;
-        if (!isnan(x) && x != y)
-            most = fmax(most, fabs(x - y));
-        if (isfinite(x))
-            scale = fmax(scale, fabs(x));
-    }
-    return most / fmax(scale, 1e-30);
-}
 
 /* -- Before: inputs and answers in f32 -------------------------------------------------------- */
 

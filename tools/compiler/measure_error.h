@@ -20,10 +20,6 @@ typedef struct weft_tool_changes {
     uint32_t n;
 } weft_tool_changes;
 
-/* Largest difference of two tensors of one type, over the largest element of `a`; INFINITY when
- * shapes differ or just one of two elements is a number. */
-double weft_tool_difference(const weft_tensor *a, const weft_tensor *b);
-
 /* Measures --precision while passes run: the models' graphs are evaluated by the reference
  * implementations just before the pass lower-precision and just after it, at the smallest sizes.
  * The caller gives the first three; `changes` stays empty when the pass does not run. */

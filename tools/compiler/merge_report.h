@@ -7,8 +7,6 @@
 #include "passes/passes.h"
 #include "tools/compiler/measure_error.h"
 
-#include <jansson.h>
-
 /* What options that change answers did to them, measured; zero-initialised: nothing. */
 typedef struct weft_tool_measured {
     double tolerance;
@@ -35,12 +33,6 @@ WEFT_MUST_USE weft_err weft_tool_write_report(const weft_bundle *bundle, const w
                                               const weft_tool_expectations *expected,
                                               const weft_tool_measured *measured, const char *path,
                                               bool json, weft_diag *diag);
-/* A report read back. INPUT: not one. *out is the caller's. */
-WEFT_MUST_USE weft_err weft_tool_read_report(const char *path, weft_diag *diag, json_t **out);
-/* `path`: "-" is standard output. */
-WEFT_MUST_USE weft_err weft_tool_save_report(const json_t *root, const char *path, bool json,
-                                             weft_diag *diag);
-
 /* The pairs of the log as CSV, a row each. */
 WEFT_MUST_USE weft_err weft_tool_write_pairs(const weft_merge_log *log, const char *path,
                                              weft_diag *diag);

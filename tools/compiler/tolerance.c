@@ -2,7 +2,7 @@
 #include "tools/compiler/tolerance.h"
 
 #include "runtime/runtime.h"
-#include "tools/server/ports.h"
+#include "tools/common/sample_tensors.h"
 
 #include <math.h>
 #include <stdlib.h>

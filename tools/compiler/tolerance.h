@@ -2,7 +2,7 @@
 #ifndef WEFT_TOOLS_TOLERANCE_H
 #define WEFT_TOOLS_TOLERANCE_H
 
-#include "tools/compiler/compile.h"
+#include "tools/compiler/sources.h"
 #include "tools/compiler/measure_error.h"
 
 /* Compiles the models for the CPU twice, with the tolerance and bit by bit, and runs both on the

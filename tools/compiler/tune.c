@@ -2,7 +2,7 @@
 #include "tools/compiler/tune.h"
 
 #include "runtime/runtime.h"
-#include "tools/server/ports.h"
+#include "tools/common/sample_tensors.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef WEFT_TOOLS_TUNE_H
 #define WEFT_TOOLS_TUNE_H
 
-#include "tools/compiler/compile.h"
+#include "tools/compiler/sources.h"
 #include "tools/profile/pipeline.h"
 
 /* Compiles the models once for each algorithm of convolutions, runs both versions at the smallest

@@ -200,7 +200,6 @@ static int run_export(int argc, char **argv)
 
 const weft_verb weft_verb_export = {
     .name = "export",
-    .brief = "write a plan as configuration of another system",
     .usage =
         "usage: weft export PLAN.json --to SYSTEM -o DIR [OPTIONS]\n"
         "Writes what SYSTEM needs to run the plan into DIR, and prints the files: workers that\n"

@@ -401,7 +401,6 @@ static int run_plan(int argc, char **argv)
 
 const weft_verb weft_verb_plan = {
     .name = "plan",
-    .brief = "place the models of a set on the devices of a fleet",
     .usage =
         "usage: weft plan SET.yaml --fleet FLEET.yaml [OPTIONS]\n"
         "Decides which model runs on which slice of which device, so that every rate and SLO\n"

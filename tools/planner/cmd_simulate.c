@@ -551,7 +551,6 @@ static int run_simulate(int argc, char **argv)
 
 const weft_verb weft_verb_simulate = {
     .name = "simulate",
-    .brief = "replay requests against a plan in virtual time",
     .usage =
         "usage: weft simulate PLAN.json [OPTIONS]\n"
         "Serves requests by the plan in virtual time: goodput, SLO violations, latencies, use,\n"

@@ -163,31 +163,6 @@ weft_err weft_tool_gpu_slices(const char *gpu, weft_arena *arena, weft_diag *dia
     return WEFT_ERR_OK;
 }
 
-/* The bundle must not depend on the machine that made it: one, two and four cores, whatever this
- * one has. */
-weft_err weft_tool_profile_models(const weft_tool_sources *sources, const char *gpu,
-                                  const weft_tool_profile_options *options, weft_arena *arena,
-                                  weft_diag *diag, weft_codegen_model *out)
-{
-    slice_list list = {.arena = arena, .diag = diag};
-    for (uint32_t i = 0; i < CPU_SLICES; i++)
-        WEFT_TRY(add_cores(&list, 1u << i));
-    if (gpu && strcmp(gpu, "cpu") != 0)
-        WEFT_TRY(add_gpu(&list, gpu, true, true));
-    for (uint32_t i = 0; i < weft_graph_count(sources->module); i++) {
-        weft_graph *g = weft_graph_at(sources->module, i);
-        out[i] = (weft_codegen_model){0};
-        if (weft_graph_part_count(g) > 0)
-            continue; /* its models have profiles */
-        const weft_set_model *model = sources->model[i];
-        out[i] = (weft_codegen_model){.slo_us = model ? model->slo_us : 0,
-                                      .rate_per_s = model ? model->rate_per_s : 0};
-        WEFT_TRY(weft_tool_profile_by(g, list.slices.at, list.slices.len, options, arena, diag,
-                                      &out[i].profile));
-    }
-    return WEFT_ERR_OK;
-}
-
 /* -- Recorded profiles ------------------------------------------------------------------------ */
 
 static weft_err copy_profile(const weft_bundle *bundle, const weft_set_model *model,

@@ -4,7 +4,6 @@
 
 #include "estimator/estimator.h"
 #include "scheduler/scheduler.h"
-#include "tools/compiler/compile.h"
 #include "tools/common/tools.h"
 
 /* Distinct slices that a fleet may make. */
@@ -31,12 +30,6 @@ WEFT_MUST_USE weft_err weft_tool_profile_graph(weft_graph *g, const weft_slice *
 WEFT_MUST_USE weft_err weft_tool_profile_by(weft_graph *g, const weft_slice *slice, size_t n_slice,
                                             const weft_tool_profile_options *options,
                                             weft_arena *arena, weft_diag *diag, weft_profile *out);
-/* SLO, rate and profile of each graph of a plan-stage module: the CPU, and `gpu` if given. */
-WEFT_MUST_USE weft_err weft_tool_profile_models(const weft_tool_sources *sources, const char *gpu,
-                                                const weft_tool_profile_options *options,
-                                                weft_arena *arena, weft_diag *diag,
-                                                weft_codegen_model *out);
-
 /* What was recorded of a model of a set, if anything: its `profile`, a CSV or a bundle, or a bundle
  * as its `file`. *found false: it has to be estimated. */
 WEFT_MUST_USE weft_err weft_tool_recorded_profile(const weft_set *set, const weft_set_model *model,

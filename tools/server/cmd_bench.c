@@ -4,8 +4,8 @@
 #include "tools/server/bench_gpu.h"
 #include "tools/server/device_options.h"
 #include "tools/server/joint.h"
-#include "tools/compiler/merge_report.h"
 #include "tools/common/names.h"
+#include "tools/common/report_file.h"
 #include "tools/server/ports.h"
 #include "tools/common/tools.h"
 
@@ -492,7 +492,6 @@ static int run_bench(int argc, char **argv)
 
 const weft_verb weft_verb_bench = {
     .name = "bench",
-    .brief = "measure latency and throughput of a bundle",
     .usage = "usage: weft bench BUNDLE [OPTIONS]\n"
              "Runs every model at every batch size with made-up inputs.\n\n"
              "      --model M            only this model\n"

@@ -218,7 +218,6 @@ static int run_run(int argc, char **argv)
 
 const weft_verb weft_verb_run = {
     .name = "run",
-    .brief = "run one inference of a bundle",
     .usage = "usage: weft run BUNDLE [--model M] --input NAME=@FILE... [--output NAME=@FILE...]\n"
              "Runs one inference. Files are .npy, or ONNX tensors (.pb) as input.\n\n"
              "      --model M            the model (not needed when there is one)\n"

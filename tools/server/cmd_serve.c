@@ -236,7 +236,6 @@ static int run_serve(int argc, char **argv)
 
 const weft_verb weft_verb_serve = {
     .name = "serve",
-    .brief = "serve a bundle over HTTP and gRPC",
     .usage =
         "usage: weft serve BUNDLE [plan.json] [OPTIONS]\n"
         "Serves the models of a bundle (Open Inference Protocol) until SIGTERM or SIGINT, then\n"

@@ -2,7 +2,7 @@
  * answers are compared with the models' own before anything is timed. */
 #include "tools/server/joint.h"
 
-#include "tools/compiler/measure_error.h"
+#include "tools/common/tools.h"
 
 #include <math.h>
 #include <stdlib.h>

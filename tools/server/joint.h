@@ -3,7 +3,7 @@
 #define WEFT_TOOLS_JOINT_H
 
 #include "runtime/runtime.h"
-#include "tools/server/ports.h"
+#include "tools/common/sample_tensors.h"
 
 /* Medians of one execution of all models, one after the other and at once, alternating. */
 typedef struct weft_joint_timing {

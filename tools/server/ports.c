@@ -2,11 +2,16 @@
 #include "tools/server/ports.h"
 
 #include "base/num.h"
-
-#include "frontend/frontend.h"
+#include "tools/common/programs.h"
+#include "tools/common/tensor_stream.h"
 #include "tools/server/npy.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 int weft_tool_bind(const weft_verb *verb, char *arg, weft_tool_bindings *list)
 {
@@ -20,12 +25,56 @@ int weft_tool_bind(const weft_verb *verb, char *arg, weft_tool_bindings *list)
     return 0;
 }
 
+/* -- Loading ---------------------------------------------------------------------------------- */
+
+/* Runs `COMMAND --tensor PATH` with its standard output in a pipe. */
+static weft_err spawn_reader(const char *command, const char *path, weft_diag *diag, pid_t *out_pid,
+                             FILE **out)
+{
+    int end[2];
+    char *const argv[] = {(char *)command, (char *)WEFT_TENSOR_STREAM, (char *)path, NULL};
+    posix_spawn_file_actions_t actions;
+    if (pipe2(end, O_CLOEXEC) != 0)
+        return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){.file = path}, "no pipe: %s",
+                               strerror(errno));
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, end[1], STDOUT_FILENO);
+    int failed = posix_spawn(out_pid, command, &actions, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    close(end[1]);
+    *out = failed ? NULL : fdopen(end[0], "rb");
+    if (*out)
+        return WEFT_ERR_OK;
+    close(end[0]);
+    return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){.file = path}, "cannot run %s", command);
+}
+
+/* ONNX tensors are read by weft-compiler, which prints its own errors. */
+static weft_err load_onnx_tensor(const char *path, weft_arena *arena, weft_diag *diag,
+                                 weft_tensor *out)
+{
+    char command[WEFT_PROGRAM_PATH_MAX];
+    pid_t pid;
+    FILE *from;
+    int status = 0;
+    if (!weft_program_find("weft-compiler", command))
+        return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.file = path},
+                               "ONNX tensors are read by weft-compiler; .npy files are read "
+                               "without it");
+    WEFT_TRY(spawn_reader(command, path, diag, &pid, &from));
+    weft_err err = weft_tensor_stream_read(from, path, arena, diag, out);
+    fclose(from);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    return err;
+}
+
 weft_err weft_tool_load_tensor(const char *path, weft_arena *arena, weft_diag *diag,
                                weft_tensor *out)
 {
     size_t n = strlen(path);
     if (n > 3 && strcmp(path + n - 3, ".pb") == 0)
-        return weft_import_tensor(path, arena, diag, out);
+        return load_onnx_tensor(path, arena, diag, out);
     return weft_npy_load(path, arena, diag, out);
 }
 
@@ -47,38 +96,6 @@ weft_err weft_tool_load_inputs(const weft_tool_bindings *list, const weft_bundle
     return WEFT_ERR_OK;
 }
 
-/* -- Made-up inputs ------------------------------------------------------------------------- */
-
-/* Values of the symbols: the bucket with that batch size, or its first bucket with the batch put
- * in. */
-static void choose_symbols(const weft_bundle_program *p, int64_t batch, int64_t *out)
-{
-    const weft_bundle_bucket *best = NULL;
-    for (uint32_t i = 0; i < p->n_bucket; i++)
-        if (!best ||
-            (p->batch_symbol < p->n_symbol && p->bucket[i].symbol[p->batch_symbol] == batch &&
-             best->symbol[p->batch_symbol] != batch))
-            best = &p->bucket[i];
-    for (uint32_t i = 0; i < p->n_symbol; i++)
-        out[i] = best ? best->symbol[i] : p->symbol[i].lo > 0 ? p->symbol[i].lo : 1;
-    if (p->batch_symbol < p->n_symbol)
-        out[p->batch_symbol] = batch;
-}
-
-void weft_tool_fill_tensor(weft_tensor *t)
-{
-    uint64_t state = 0x9e3779b97f4a7c15u;
-    int64_t n = weft_tensor_numel(t);
-    for (int64_t i = 0; i < n; i++) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        double u = (double)(state >> 11) * 0x1p-53;
-        if (weft_dtype_is_float(t->dtype))
-            weft_tensor_set_f64(t, i, 2 * u - 1);
-        else
-            weft_tensor_set_i64(t, i, u < 0.5);
-    }
-}
-
 int weft_tool_take_dim(const weft_verb *verb, char *arg, weft_tool_dim *out)
 {
     char *equals = strchr(arg, '=');
@@ -87,31 +104,4 @@ int weft_tool_take_dim(const weft_verb *verb, char *arg, weft_tool_dim *out)
     *equals = 0;
     out->name = arg;
     return 0;
-}
-
-weft_err weft_tool_make_inputs(const weft_bundle_program *p, int64_t batch,
-                               const weft_tool_dim *dim, size_t n_dim, weft_arena *arena,
-                               weft_diag *diag, weft_tensor *in)
-{
-    int64_t *symbol = weft_arena_array(arena, (size_t)p->n_symbol + 1, sizeof *symbol);
-    choose_symbols(p, batch, symbol);
-    for (size_t i = 0; i < n_dim; i++)
-        for (uint32_t k = 0; k < p->n_symbol; k++)
-            if (k != p->batch_symbol && strcmp(p->symbol[k].name, dim[i].name) == 0)
-                symbol[k] = dim[i].value;
-    for (uint32_t i = 0; i < p->n_input; i++) {
-        const weft_ttype *type = &p->value[p->input[i].value - 1].type;
-        in[i] = (weft_tensor){.dtype = (weft_dtype)type->dtype, .rank = type->rank};
-        for (uint32_t k = 0; k < type->rank; k++)
-            if (!weft_dim_eval(p->dims, type->dim[k], symbol, p->n_symbol, &in[i].dim[k]))
-                return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
-                                       "input '%s' has no size at batch %lld", p->input[i].name,
-                                       (long long)batch);
-        if (weft_numel(in[i].dim, in[i].rank) < 0)
-            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
-                                   "input '%s' is too large", p->input[i].name);
-        in[i].data = weft_arena_alloc(arena, weft_tensor_bytes(&in[i]));
-        weft_tool_fill_tensor(&in[i]);
-    }
-    return WEFT_ERR_OK;
 }

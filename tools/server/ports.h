@@ -3,6 +3,7 @@
 #define WEFT_TOOLS_PORTS_H
 
 #include "ir/bundle.h"
+#include "tools/common/sample_tensors.h"
 #include "tools/common/tools.h"
 
 enum { WEFT_BINDINGS_MAX = 256 };
@@ -25,21 +26,7 @@ WEFT_MUST_USE weft_err weft_tool_load_tensor(const char *path, weft_arena *arena
 WEFT_MUST_USE weft_err weft_tool_load_inputs(const weft_tool_bindings *list,
                                              const weft_bundle_program *p, weft_arena *arena,
                                              weft_diag *diag, weft_tensor *in);
-/* A symbol of a program given on the command line: NAME=VALUE. */
-typedef struct weft_tool_dim {
-    const char *name;
-    int64_t value;
-} weft_tool_dim;
-
 /* Takes "NAME=VALUE" apart in place. Returns 0, or an exit code after a usage message. */
 int weft_tool_take_dim(const weft_verb *verb, char *arg, weft_tool_dim *out);
-
-/* Made-up elements: floats uniform in [-1, 1); integers 0 or 1, which every index accepts. */
-void weft_tool_fill_tensor(weft_tensor *t);
-/* Made-up inputs of the bucket with that batch size, and with the symbols of `dim` (those that the
- * program has) at their values. */
-WEFT_MUST_USE weft_err weft_tool_make_inputs(const weft_bundle_program *p, int64_t batch,
-                                             const weft_tool_dim *dim, size_t n_dim,
-                                             weft_arena *arena, weft_diag *diag, weft_tensor *in);
 
 #endif

@@ -173,7 +173,7 @@ def check_never_ready():
     with open("hang", "w") as f:
         f.write("#!/bin/sh\nexec sleep 1000\n")
     os.chmod("hang", 0o755)
-    shutil.copy(serving.WEFT, "weft")
+    shutil.copy(os.path.join(os.path.dirname(serving.WEFT), "weft-server"), "weft")
     real, serving.WEFT = serving.WEFT, "./weft"
     try:
         with Server("--start-timeout", "1s") as s:

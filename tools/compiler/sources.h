@@ -1,13 +1,16 @@
-/* From files to a module, and what a bundle says beside the graphs. Shared by compile and estimate.
- */
-#ifndef WEFT_TOOLS_COMPILE_H
-#define WEFT_TOOLS_COMPILE_H
+/* Model files as modules: one file, or all models of a set. */
+#ifndef WEFT_TOOLS_SOURCES_H
+#define WEFT_TOOLS_SOURCES_H
 
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
 #include "scheduler/scheduler.h"
 #include "passes/passes.h"
 #include "tools/common/tools.h"
+
+/* Loads an ONNX file or a text IR file into a new module; the first bytes say which one it is. "-"
+ * is standard input. */
+WEFT_MUST_USE weft_err weft_tool_load_module(const char *path, weft_diag *diag, weft_module **out);
 
 /* One module with the models of a set file or of files on the command line. */
 typedef struct weft_tool_sources {

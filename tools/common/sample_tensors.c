@@ -1,0 +1,95 @@
+/* Generated inputs and differences of tensors; see sample_tensors.h. */
+#include "tools/common/sample_tensors.h"
+
+#include <math.h>
+#include <string.h>
+
+/* -- Made-up inputs ------------------------------------------------------------------------- */
+
+/* Values of the symbols: the bucket with that batch size, or its first bucket with the batch put
+ * in. */
+static void choose_symbols(const weft_bundle_program *p, int64_t batch, int64_t *out)
+{
+    const weft_bundle_bucket *best = NULL;
+    for (uint32_t i = 0; i < p->n_bucket; i++)
+        if (!best ||
+            (p->batch_symbol < p->n_symbol && p->bucket[i].symbol[p->batch_symbol] == batch &&
+             best->symbol[p->batch_symbol] != batch))
+            best = &p->bucket[i];
+    for (uint32_t i = 0; i < p->n_symbol; i++)
+        out[i] = best ? best->symbol[i] : p->symbol[i].lo > 0 ? p->symbol[i].lo : 1;
+    if (p->batch_symbol < p->n_symbol)
+        out[p->batch_symbol] = batch;
+}
+
+void weft_tool_fill_tensor(weft_tensor *t)
+{
+    uint64_t state = 0x9e3779b97f4a7c15u;
+    int64_t n = weft_tensor_numel(t);
+    for (int64_t i = 0; i < n; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        double u = (double)(state >> 11) * 0x1p-53;
+        if (weft_dtype_is_float(t->dtype))
+            weft_tensor_set_f64(t, i, 2 * u - 1);
+        else
+            weft_tensor_set_i64(t, i, u < 0.5);
+    }
+}
+
+weft_err weft_tool_make_inputs(const weft_bundle_program *p, int64_t batch,
+                               const weft_tool_dim *dim, size_t n_dim, weft_arena *arena,
+                               weft_diag *diag, weft_tensor *in)
+{
+    int64_t *symbol = weft_arena_array(arena, (size_t)p->n_symbol + 1, sizeof *symbol);
+    choose_symbols(p, batch, symbol);
+    for (size_t i = 0; i < n_dim; i++)
+        for (uint32_t k = 0; k < p->n_symbol; k++)
+            if (k != p->batch_symbol && strcmp(p->symbol[k].name, dim[i].name) == 0)
+                symbol[k] = dim[i].value;
+    for (uint32_t i = 0; i < p->n_input; i++) {
+        const weft_ttype *type = &p->value[p->input[i].value - 1].type;
+        in[i] = (weft_tensor){.dtype = (weft_dtype)type->dtype, .rank = type->rank};
+        for (uint32_t k = 0; k < type->rank; k++)
+            if (!weft_dim_eval(p->dims, type->dim[k], symbol, p->n_symbol, &in[i].dim[k]))
+                return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
+                                       "input '%s' has no size at batch %lld", p->input[i].name,
+                                       (long long)batch);
+        if (weft_numel(in[i].dim, in[i].rank) < 0)
+            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
+                                   "input '%s' is too large", p->input[i].name);
+        in[i].data = weft_arena_alloc(arena, weft_tensor_bytes(&in[i]));
+        weft_tool_fill_tensor(&in[i]);
+    }
+    return WEFT_ERR_OK;
+}
+
+/* -- Differences ------------------------------------------------------------------------------ */
+
+static double element(const weft_tensor *t, int64_t i)
+{
+    if (t->dtype == WEFT_DTYPE_F32)
+        return ((const float *)t->data)[i];
+    return weft_dtype_is_float(t->dtype) ? weft_tensor_get_f64(t, i)
+                                         : (double)weft_tensor_get_i64(t, i);
+}
+
+double weft_tool_difference(const weft_tensor *a, const weft_tensor *b)
+{
+    double most = 0, scale = 0;
+    int64_t n = weft_tensor_numel(a);
+    if (a->dtype != b->dtype || a->rank != b->rank ||
+        memcmp(a->dim, b->dim, (size_t)a->rank * sizeof *a->dim) != 0)
+        return INFINITY;
+    if (memcmp(a->data, b->data, weft_tensor_bytes(a)) == 0)
+        return 0;
+    for (int64_t i = 0; i < n; i++) {
+        double x = element(a, i), y = element(b, i);
+        if (isnan(x) != isnan(y))
+            return INFINITY;
+        if (!isnan(x) && x != y)
+            most = fmax(most, fabs(x - y));
+        if (isfinite(x))
+            scale = fmax(scale, fabs(x));
+    }
+    return most / fmax(scale, 1e-30);
+}

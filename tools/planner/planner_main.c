@@ -1,0 +1,16 @@
+/* weft-planner: the verbs that make, simulate and export plans. */
+#include "tools/common/programs.h"
+
+static const weft_verb *const verbs[] = {
+#define VERB_compiler(name)
+#define VERB_planner(name) &weft_verb_##name,
+#define VERB_server(name)
+#define VERB(name, program, brief) VERB_##program(name)
+#include "tools/verbs.def"
+#undef VERB
+    NULL};
+
+int main(int argc, char **argv)
+{
+    return weft_program_run("weft-planner", verbs, argc, argv);
+}
