@@ -5,7 +5,7 @@
 #include "scheduler/scheduler.h"
 
 #define POLICY(name) extern const weft_policy weft_policy_##name;
-#include "scheduler/policies.def"
+#include "scheduler/policies/policies.def"
 #undef POLICY
 
 #endif

@@ -317,10 +317,10 @@ static bool is_large(const weft_run *run)
     return count_segments(run->builder, &most) > OTHERS_SEGMENTS_MAX;
 }
 
-/* All rows of the table: policy.c, which has it for everybody, uses this file. */
+/* All rows of the table: policy_table.c, which offers the table to all, uses this file. */
 static const weft_policy *const policies[] = {
 #define POLICY(name) &weft_policy_##name,
-#include "scheduler/policies.def"
+#include "scheduler/policies/policies.def"
 #undef POLICY
 };
 

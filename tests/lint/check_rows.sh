@@ -17,7 +17,7 @@ while read -r kind folder table macro; do
         sed -E "s/:const weft_$kind weft_${kind}_([a-z0-9_]+) =/:\1/")
 done <<'TABLES'
 pass passes passes/passes.def PASS
-policy scheduler scheduler/policies.def POLICY
+policy scheduler scheduler/policies/policies.def POLICY
 driver runtime runtime/drivers.def DRIVER
 backend codegen codegen/backends.def BACKEND
 verb tools tools/verbs.def VERB

@@ -5,7 +5,7 @@
 
 static const weft_policy *const policy_table[] = {
 #define POLICY(name) &weft_policy_##name,
-#include "scheduler/policies.def"
+#include "scheduler/policies/policies.def"
 #undef POLICY
 };
 
