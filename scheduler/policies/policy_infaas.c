@@ -236,10 +236,10 @@ static bool find_owner(run *r, const weft_option *o, uint32_t demand, instance *
 }
 
 /* The instances in the plan in force, each at the rate it is counted on. */
-static weft_segments read_running(run *r)
+static weft_solution read_running(run *r)
 {
     const weft_plan *plan = r->problem->previous;
-    weft_segments list = {.at = weft_arena_array(r->arena, plan->n, sizeof *list.at)};
+    weft_solution list = {.at = weft_arena_array(r->arena, plan->n, sizeof *list.at)};
     const uint32_t *order = weft_plan__order(plan, r->arena);
     const weft_placement *last = NULL;
     for (size_t i = 0; i < plan->n; i++) {
@@ -268,7 +268,7 @@ static weft_segments read_running(run *r)
 /* -- Down ------------------------------------------------------------------------------------- */
 
 /* Takes the last instance of a variant away; false: there is none that has a place. */
-static bool take_last(run *r, const weft_segments *list, instance *own, uint32_t task_index,
+static bool take_last(run *r, const weft_solution *list, instance *own, uint32_t task_index,
                       uint32_t variant)
 {
     for (uint32_t i = list->n; i-- > 0;)
@@ -281,7 +281,7 @@ static bool take_last(run *r, const weft_segments *list, instance *own, uint32_t
 }
 
 /* One task; `slots` went by since the last call. */
-static void scale_down(run *r, uint32_t index, const weft_segments *list, instance *own,
+static void scale_down(run *r, uint32_t index, const weft_solution *list, instance *own,
                        uint32_t slots)
 {
     task *t = &r->list[index];
@@ -449,12 +449,12 @@ static bool settle(run *r)
     }
     if (gone == 0)
         return true;
-    weft_segments list = weft_ruin_recreate__list(r->builder);
+    weft_solution list = weft_solution__list(r->builder);
     for (uint32_t i = 0; i < list.n; i++)
         if (list.at[i].rate_per_s >= 0)
             list.at[kept++] = list.at[i];
     list.n = kept;
-    return weft_ruin_recreate__put(r->builder, &list);
+    return weft_solution__put(r->builder, &list);
 }
 
 /* Slots since the last call, at least one. */
@@ -467,7 +467,7 @@ static uint32_t slots_since(const run *r, const memory *m)
 /* The plan from what runs (or from nothing); NONE: done, else the task without room. */
 static uint32_t plan_all(run *r, const memory *m, bool from_running)
 {
-    weft_segments list = {0};
+    weft_solution list = {0};
     instance *own = NULL;
     weft_builder__undo(r->builder, 0);
     r->instances.len = 0;
@@ -476,7 +476,7 @@ static uint32_t plan_all(run *r, const memory *m, bool from_running)
             r->list[i].variant[v].running = r->list[i].exchange[v] = 0;
     if (from_running) {
         uint32_t kept = 0;
-        weft_segments all = read_running(r);
+        weft_solution all = read_running(r);
         own = weft_arena_array(r->arena, all.n, sizeof *own);
         for (uint32_t i = 0; i < all.n; i++)
             if (find_owner(r, all.at[i].option, all.at[i].demand, &own[kept])) {
@@ -493,7 +493,7 @@ static uint32_t plan_all(run *r, const memory *m, bool from_running)
                 list.at[list.n++] = all.at[i];
             }
     }
-    if (list.n > 0 && !weft_ruin_recreate__put(r->builder, &list))
+    if (list.n > 0 && !weft_solution__put(r->builder, &list))
         return 0;
     for (uint32_t i = 0; i < r->n; i++) {
         if (r->exact)

@@ -68,18 +68,18 @@ typedef struct weft_run {
     double move;
     uint32_t tries, width, nodes;
     /* What was found. */
-    weft_segments start[2]; /* the best two plans, as lists */
+    weft_solution start[2]; /* the best two plans, as lists */
     uint32_t n_start;
     weft_plan other; /* the best plan of another policy, where it is no list of ours */
     bool has_other;
     uint64_t bound; /* 0: nothing was excluded */
 } weft_run;
 
-static void consider(weft_run *run, const weft_segments *list)
+static void consider(weft_run *run, const weft_solution *list)
 {
     weft_goal goal = run->problem.goal;
     uint32_t at = run->n_start;
-    while (at > 0 && weft_ruin_recreate__is_better(goal, list, &run->start[at - 1]))
+    while (at > 0 && weft_solution__is_better(goal, list, &run->start[at - 1]))
         at--;
     if (at >= 2)
         return;
@@ -139,7 +139,7 @@ static bool load_services(weft_run *run, const weft_fleet_device *row, mig_plan 
 }
 
 /* Instances get places, places get models in the order of names. */
-static weft_segments list_segments(weft_run *run, const mig_plan *mp, const weft_mig_found *found)
+static weft_solution list_segments(weft_run *run, const mig_plan *mp, const weft_mig_found *found)
 {
     const weft_builder *builder = run->builder;
     uint32_t n = (uint32_t)builder->demands->n, total = 0, *taken = NULL;
@@ -150,7 +150,7 @@ static weft_segments list_segments(weft_run *run, const mig_plan *mp, const weft
             count[p] += found->count[s].of[p];
             total += found->count[s].of[p];
         }
-    weft_segments list = {.at = weft_arena_array(run->arena, total, sizeof *list.at)};
+    weft_solution list = {.at = weft_arena_array(run->arena, total, sizeof *list.at)};
     list.devices = weft_mig__place(&mp->shape, count, 0, &taken, run->arena, place);
     for (uint32_t s = 0; s < n; s++) {
         double peak = 0, rate = mp->load[s].rate_per_s;
@@ -198,10 +198,10 @@ static void try_mig(weft_run *run, const weft_fleet_device *row)
         run->bound = found.bound;
     if (found.devices > row->count)
         return;
-    weft_segments list = list_segments(run, &mp, &found);
-    weft_ruin_recreate__sort(&list);
-    if (weft_ruin_recreate__put(run->builder, &list)) {
-        list = weft_ruin_recreate__list(run->builder);
+    weft_solution list = list_segments(run, &mp, &found);
+    weft_solution__sort(&list);
+    if (weft_solution__put(run->builder, &list)) {
+        list = weft_solution__list(run->builder);
         consider(run, &list);
     }
 }
@@ -259,7 +259,7 @@ static bool try_greedy(weft_run *run, bool bulk)
             run->problem.goal != WEFT_GOAL_GOODPUT)
             return false;
     }
-    weft_segments segments = weft_ruin_recreate__list(builder);
+    weft_solution segments = weft_solution__list(builder);
     consider(run, &segments);
     return true;
 }
@@ -269,9 +269,9 @@ static bool try_greedy(weft_run *run, bool bulk)
 
 static bool is_plan_better(weft_goal goal, const weft_plan *a, const weft_plan *b)
 {
-    weft_segments p = {
+    weft_solution p = {
         .devices = a->gpus, .cost_per_hour = a->cost_per_hour, .goodput_per_s = a->goodput_per_s};
-    weft_segments q = {
+    weft_solution q = {
         .devices = b->gpus, .cost_per_hour = b->cost_per_hour, .goodput_per_s = b->goodput_per_s};
     if (goal == WEFT_GOAL_CARBON && a->power_w > 0 && b->power_w > 0) {
         if (a->power_w < b->power_w * (1 - 1e-9))
@@ -279,7 +279,7 @@ static bool is_plan_better(weft_goal goal, const weft_plan *a, const weft_plan *
         if (a->power_w > b->power_w * (1 + 1e-9))
             return false;
     }
-    return weft_ruin_recreate__is_better(goal, &p, &q);
+    return weft_solution__is_better(goal, &p, &q);
 }
 
 static bool is_fast_policy(const char *name)
@@ -340,8 +340,8 @@ static void try_others(weft_run *run)
             policy->state_size ? weft_arena_array(run->arena, 1, policy->state_size) : NULL;
         if (policy->place(state, &problem, run->arena, NULL, &plan) != WEFT_ERR_OK)
             continue;
-        weft_segments list;
-        if (weft_ruin_recreate__read(run->builder, &plan, &list))
+        weft_solution list;
+        if (weft_solution__read(run->builder, &plan, &list))
             consider(run, &list);
         if (!run->has_other || is_plan_better(problem.goal, &plan, &run->other))
             run->other = plan;
@@ -362,7 +362,7 @@ static weft_plan finish(weft_run *run)
     return plan;
 }
 
-static bool is_at_bound(const weft_run *run, const weft_segments *list)
+static bool is_at_bound(const weft_run *run, const weft_solution *list)
 {
     return run->problem.goal == WEFT_GOAL_COST && run->fleet.n_device == 1 &&
            (list->devices <= run->bound ||
@@ -402,12 +402,12 @@ static weft_err plan_anew(weft_run *run, weft_plan *out)
         try_others(run);
     weft_plan best = {0};
     for (uint32_t i = 0; i < run->n_start; i++) {
-        weft_segments *list = &run->start[i];
+        weft_solution *list = &run->start[i];
         uint32_t tries = run->fast || is_at_bound(run, list) ? 0 : run->tries;
         if (tries > PUTS_MAX / (list->n + 1))
             tries = PUTS_MAX / (list->n + 1);
         weft_ruin_recreate__improve(run->builder, run->row, tries, run->problem.seed + i, list);
-        if (!weft_ruin_recreate__put(run->builder, list))
+        if (!weft_solution__put(run->builder, list))
             continue;
         weft_plan plan = finish(run);
         if (!found || is_plan_better(run->problem.goal, &plan, &best))
@@ -431,35 +431,19 @@ static weft_err plan_anew(weft_run *run, weft_plan *out)
  */
 
 /* What of the previous plan can stay: segments whose option is still within the rules. */
-static weft_segments read_kept(const weft_run *run)
+static weft_solution read_kept(const weft_run *run)
 {
     const weft_plan *previous = run->problem.previous;
     const weft_builder *builder = run->builder;
-    weft_segments list = {.at = weft_arena_array(run->arena, previous->n, sizeof *list.at)};
-    for (size_t i = 0; i < previous->n; i++) {
-        const weft_placement *p = &previous->at[i];
-        uint32_t demand = weft_builder__find_demand(builder, p->model);
-        const weft_shape *shape = weft_option_table__shape(&builder->table, p->type, p->slice);
-        const weft_option *o =
-            demand == NONE || !shape
-                ? NULL
-                : weft_option_table__option(&builder->table, demand,
-                                            (uint32_t)(shape - builder->table.shape), p->batch,
-                                            p->procs);
-        if (o)
-            list.at[list.n++] = (weft_segment){
-                .device = p->device,
-                .slice_id = p->slice_id,
-                .demand = demand,
-                .start = o->spec.kind == WEFT_SLICE_CORES ? (int32_t)p->slice_id : p->mig_start,
-                .option = o,
-                .rate_per_s = p->rate_per_s};
-    }
-    weft_ruin_recreate__sort(&list);
+    weft_solution list = {.at = weft_arena_array(run->arena, previous->n, sizeof *list.at)};
+    for (size_t i = 0; i < previous->n; i++)
+        if (weft_solution__read_placement(builder, &previous->at[i], &list.at[list.n]))
+            list.n++;
+    weft_solution__sort(&list);
     return list;
 }
 
-static bool is_lone(const weft_segments *list, uint32_t i)
+static bool is_lone(const weft_solution *list, uint32_t i)
 {
     const weft_segment *p = &list->at[i];
     return (i == 0 || p[-1].device != p->device || p[-1].slice_id != p->slice_id) &&
@@ -469,7 +453,7 @@ static bool is_lone(const weft_segments *list, uint32_t i)
 /* Fits the kept segments to the rates of today: lone ones are filled or given up, segments of
  * shared slices only get less. *rest: by demand, what finds no place among them (-1: no segment at
  * all). */
-static void refit(const weft_run *run, weft_segments *list, double *rest)
+static void refit(const weft_run *run, weft_solution *list, double *rest)
 {
     const weft_demands *demands = run->builder->demands;
     uint32_t n = (uint32_t)demands->n, kept = 0;
@@ -506,9 +490,9 @@ static bool plan_from_previous(weft_run *run, weft_plan *out)
     if (weft_incremental_repair__change(builder, run->problem.previous, out))
         return true;
     double *rest = weft_arena_array(run->arena, builder->demands->n, sizeof *rest);
-    weft_segments list = read_kept(run);
+    weft_solution list = read_kept(run);
     refit(run, &list, rest);
-    if (!weft_ruin_recreate__put(builder, &list))
+    if (!weft_solution__put(builder, &list))
         return false;
     for (uint32_t s = 0; s < builder->demands->n; s++) {
         uint32_t d = builder->order[s];

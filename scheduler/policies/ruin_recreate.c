@@ -23,161 +23,6 @@
 
 enum { EMPTIED_MAX = 3, NEEDS_MAX = 1024, SHARES_TRIED_MAX = 512 };
 
-/* -- Lists ------------------------------------------------------------------------------------- */
-
-static bool same_slice(const weft_segment *a, const weft_segment *b)
-{
-    return a->device == b->device && a->slice_id == b->slice_id;
-}
-
-static int compare_segments(const void *a, const void *b)
-{
-    const weft_segment *p = a, *q = b;
-    if (p->device != q->device)
-        return p->device < q->device ? -1 : 1;
-    if (p->slice_id != q->slice_id)
-        return p->slice_id < q->slice_id ? -1 : 1;
-    return (p->rank > q->rank) - (p->rank < q->rank);
-}
-
-/* Sums over the devices; segments are sorted. */
-static void sum_up(weft_segments *list)
-{
-    list->devices = 0;
-    list->cost_per_hour = list->goodput_per_s = list->fullness = 0;
-    for (uint32_t i = 0; i < list->n;) {
-        uint32_t end = i;
-        double weight = 0;
-        for (; end < list->n && list->at[end].device == list->at[i].device; end++) {
-            bool first = end == i || !same_slice(&list->at[end - 1], &list->at[end]);
-            weight += first ? list->at[end].option->spec.weight : 0;
-            list->goodput_per_s += list->at[end].rate_per_s;
-        }
-        list->fullness += weight * weight;
-        list->cost_per_hour += weft_fleet__price(list->at[i].option->row);
-        list->devices++;
-        i = end;
-    }
-}
-
-/* Segments of one slice keep their order. */
-void weft_ruin_recreate__sort(weft_segments *list)
-{
-    for (uint32_t i = 0; i < list->n; i++)
-        list->at[i].rank = i;
-    for (uint32_t i = 1; i < list->n; i++)
-        if (compare_segments(&list->at[i - 1], &list->at[i]) > 0) {
-            qsort(list->at, list->n, sizeof *list->at, compare_segments);
-            return;
-        }
-}
-
-weft_segments weft_ruin_recreate__list(const weft_builder *builder)
-{
-    weft_segments list = {0};
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < builder->slices.len; i++)
-        n += builder->slices.at[i].members.len;
-    list.at = weft_arena_array(builder->arena, n, sizeof *list.at);
-    for (uint32_t i = 0; i < builder->slices.len; i++) {
-        const weft_builder_slice *slice = &builder->slices.at[i];
-        bool cores = slice->spec.kind == WEFT_SLICE_CORES;
-        for (uint32_t j = 0; j < slice->members.len; j++)
-            list.at[list.n++] =
-                (weft_segment){.device = slice->device,
-                               .slice_id = slice->id,
-                               .demand = slice->members.at[j].demand,
-                               .start = cores ? (int32_t)slice->id : slice->mig_start,
-                               .option = slice->members.at[j].option,
-                               .rate_per_s = slice->members.at[j].rate_per_s};
-    }
-    weft_ruin_recreate__sort(&list);
-    sum_up(&list);
-    return list;
-}
-
-bool weft_ruin_recreate__read(const weft_builder *builder, const weft_plan *plan,
-                              weft_segments *out)
-{
-    weft_segments list = {.at = weft_arena_array(builder->arena, plan->n, sizeof *list.at)};
-    for (size_t i = 0; i < plan->n; i++) {
-        const weft_placement *p = &plan->at[i];
-        uint32_t demand = weft_builder__find_demand(builder, p->model);
-        const weft_shape *shape = weft_option_table__shape(&builder->table, p->type, p->slice);
-        const weft_option *option =
-            demand == NONE || !shape
-                ? NULL
-                : weft_option_table__option(&builder->table, demand,
-                                            (uint32_t)(shape - builder->table.shape), p->batch,
-                                            p->procs);
-        if (!option)
-            return false;
-        bool cores = option->spec.kind == WEFT_SLICE_CORES;
-        list.at[list.n++] = (weft_segment){.device = p->device,
-                                           .slice_id = p->slice_id,
-                                           .demand = demand,
-                                           .start = cores ? (int32_t)p->slice_id : p->mig_start,
-                                           .option = option,
-                                           .rate_per_s = p->rate_per_s};
-    }
-    weft_ruin_recreate__sort(&list);
-    sum_up(&list);
-    *out = list;
-    return true;
-}
-
-/* -- On the builder ------------------------------------------------------------------------------
- */
-
-/* Puts segments [from, to) of one slice; `rate`: by segment. */
-static bool put_slice(weft_builder *builder, uint32_t device, const weft_segment *segment,
-                      uint32_t n, const double *rate)
-{
-    const weft_option *option[64];
-    if (n > 64 || !weft_builder__put(builder, device, segment[0].start, segment[0].demand,
-                                     segment[0].option, rate[0]))
-        return false;
-    uint32_t slice = builder->slices.len - 1;
-    option[0] = segment[0].option;
-    for (uint32_t i = 1; i < n; i++) {
-        option[i] = segment[i].option;
-        if (!weft_builder__join(builder, slice, segment[i].demand, rate[i], option))
-            return false;
-    }
-    return true;
-}
-
-/* Puts all segments but those with rate -1 (all of a slice, or none). */
-static bool put_segments(weft_builder *builder, const weft_segments *list, const double *rate)
-{
-    weft_builder__undo(builder, 0);
-    for (uint32_t i = 0; i < list->n;) {
-        uint32_t device = NONE, named = list->at[i].device;
-        while (i < list->n && list->at[i].device == named) {
-            uint32_t end = i + 1;
-            while (end < list->n && same_slice(&list->at[i], &list->at[end]))
-                end++;
-            if (rate[i] >= 0) {
-                const weft_option *o = list->at[i].option;
-                if (device == NONE)
-                    device = weft_builder__open(builder, o->row, o->spec.kind);
-                if (device == NONE || !put_slice(builder, device, &list->at[i], end - i, &rate[i]))
-                    return false;
-            }
-            i = end;
-        }
-    }
-    return true;
-}
-
-bool weft_ruin_recreate__put(weft_builder *builder, const weft_segments *segments)
-{
-    double *rate = weft_arena_array(builder->arena, segments->n, sizeof *rate);
-    for (uint32_t i = 0; i < segments->n; i++)
-        rate[i] = segments->at[i].rate_per_s;
-    return put_segments(builder, segments, rate);
-}
-
 /* -- Adding ------------------------------------------------------------------------------------ */
 
 static double cost_of(const weft_option *o)
@@ -283,7 +128,7 @@ bool weft_ruin_recreate__add(weft_builder *builder, uint32_t demand, double rate
 
 typedef struct attempt {
     weft_builder *builder;
-    weft_segments *best;
+    weft_solution *best;
     bool may_miss;      /* goal goodput: what finds no place is not carried */
     double *rate;       /* by segment; -1: taken away */
     double *carried;    /* by demand, scratch */
@@ -293,19 +138,6 @@ typedef struct attempt {
     double *weight;     /* by device: part in use */
     uint32_t *by_use;   /* devices, least used first */
 } attempt;
-
-bool weft_ruin_recreate__is_better(weft_goal goal, const weft_segments *a, const weft_segments *b)
-{
-    if (goal == WEFT_GOAL_GOODPUT) {
-        if (a->goodput_per_s > b->goodput_per_s * (1 + 1e-9))
-            return true;
-        if (a->goodput_per_s < b->goodput_per_s * (1 - 1e-9))
-            return false;
-    }
-    if (a->cost_per_hour < b->cost_per_hour * (1 - 1e-9))
-        return true;
-    return a->cost_per_hour <= b->cost_per_hour * (1 + 1e-9) && a->devices < b->devices;
-}
 
 static uint64_t next_random(uint64_t *seed)
 {
@@ -320,7 +152,7 @@ static void order_devices(attempt *a)
     uint32_t device = 0;
     for (uint32_t i = 0; i < a->best->n; i++) {
         const weft_segment *p = &a->best->at[i];
-        bool first = i == 0 || !same_slice(p - 1, p);
+        bool first = i == 0 || !weft_solution__share_slice(p - 1, p);
         device += i > 0 && p->device != p[-1].device;
         a->weight[device] += first ? p->option->spec.weight : 0;
     }
@@ -358,8 +190,8 @@ static uint32_t empty_devices(attempt *a, const uint32_t *chosen, uint32_t n_cho
     }
     for (uint32_t i = 0; i < a->best->n; i++) {
         const weft_segment *p = &a->best->at[i];
-        bool lone =
-            (i == 0 || !same_slice(p - 1, p)) && (i + 1 == a->best->n || !same_slice(p, p + 1));
+        bool lone = (i == 0 || !weft_solution__share_slice(p - 1, p)) &&
+                    (i + 1 == a->best->n || !weft_solution__share_slice(p, p + 1));
         if (a->rate[i] < 0 || !lone || !(a->need[p->demand] > 0))
             continue;
         double more = fmin(a->need[p->demand], p->option->peak_per_s - a->rate[i]);
@@ -454,7 +286,7 @@ static uint32_t choose_devices(const attempt *a, uint32_t try, uint64_t *seed, u
 }
 
 void weft_ruin_recreate__improve(weft_builder *builder, weft_fleet_device *fleet, uint32_t tries,
-                                 uint64_t seed, weft_segments *best)
+                                 uint64_t seed, weft_solution *best)
 {
     uint32_t room = 0, demands = (uint32_t)builder->demands->n;
     weft_arena *arena = builder->arena;
@@ -482,15 +314,16 @@ void weft_ruin_recreate__improve(weft_builder *builder, weft_fleet_device *fleet
         bool strict = !a.may_miss && try / EMPTIED_MAX % 2 == 0;
         if (one_kind)
             fleet[0].count = a.may_miss ? count : strict ? best->devices - 1 : best->devices;
-        bool ok = put_segments(builder, best, a.rate) && place_again(&a, n, try % 4 < 2, &seed);
+        bool ok = weft_solution__put_rates(builder, best, a.rate) &&
+                  place_again(&a, n, try % 4 < 2, &seed);
         if (!ok)
             continue;
-        weft_segments next = weft_ruin_recreate__list(builder);
+        weft_solution next = weft_solution__list(builder);
         bool same = !(next.goodput_per_s < best->goodput_per_s * (1 - 1e-9)) &&
                     next.devices <= best->devices &&
                     next.cost_per_hour <= best->cost_per_hour * (1 + 1e-9) &&
                     next.fullness > best->fullness * (1 + 1e-9);
-        if (!weft_ruin_recreate__is_better(builder->problem->goal, &next, best) && !same)
+        if (!weft_solution__is_better(builder->problem->goal, &next, best) && !same)
             continue;
         *best = next;
     }
