@@ -237,6 +237,9 @@ typedef struct weft_policy {
     const char *cite;
     uint32_t splits;   /* WEFT_SPLIT_* */
     size_t state_size; /* what it remembers between calls; zeroed before the first */
+    /* Large problems that the policy is fast enough for; the policy weft tries it on them, too. */
+    bool many_models;   /* sets of over a hundred models */
+    bool many_segments; /* plans of thousands of placements */
     /* INFEASIBLE with a message that names the model and what would make it feasible. */
     weft_err (*place)(void *state, const weft_problem *problem, weft_arena *arena, weft_diag *diag,
                       weft_plan *out);

@@ -178,5 +178,6 @@ const weft_policy weft_policy_bestfit = {
     .cite = "greedy best fit baseline of gpulet, ATC'22",
     .splits =
         WEFT_SPLIT_WHOLE | WEFT_SPLIT_MIG | WEFT_SPLIT_MPS | WEFT_SPLIT_CORES | WEFT_SPLIT_TIME,
+    .many_models = true,
     .place = place_bestfit,
 };

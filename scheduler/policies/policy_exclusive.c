@@ -112,5 +112,6 @@ const weft_policy weft_policy_exclusive = {
     .brief = "whole devices, first come first served",
     .cite = "exclusive baseline of ParvaGPU, SC'24",
     .splits = WEFT_SPLIT_WHOLE | WEFT_SPLIT_CORES | WEFT_SPLIT_TIME,
+    .many_models = true,
     .place = place_exclusive,
 };

@@ -616,6 +616,8 @@ const weft_policy weft_policy_parva = {
     .brief = "MIG segments with MPS inside, cut small to fill gaps",
     .cite = "ParvaGPU, SC'24",
     .splits = WEFT_SPLIT_MIG,
+    .many_models = true,
+    .many_segments = true,
     .place = place_parva,
 };
 

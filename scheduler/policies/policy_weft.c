@@ -282,15 +282,6 @@ static bool is_plan_better(weft_goal goal, const weft_plan *a, const weft_plan *
     return weft_solution__is_better(goal, &p, &q);
 }
 
-static bool is_fast_policy(const char *name)
-{
-    static const char *const fast[] = {"bestfit", "exclusive", "parva"};
-    for (size_t i = 0; i < sizeof fast / sizeof fast[0]; i++)
-        if (strcmp(fast[i], name) == 0)
-            return true;
-    return false;
-}
-
 /* Segments that any plan has at least, roughly, but no more than the fleet has room for. */
 static double count_segments(const weft_builder *builder, uint32_t *most)
 {
@@ -333,8 +324,8 @@ static void try_others(weft_run *run)
     for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
         const weft_policy *policy = policies[i];
         weft_plan plan;
-        if (policy == &weft_policy_weft || (!all && !is_fast_policy(policy->name)) ||
-            (large && strcmp(policy->name, "parva") != 0))
+        if (policy == &weft_policy_weft || (!all && !policy->many_models) ||
+            (large && !policy->many_segments))
             continue;
         void *state =
             policy->state_size ? weft_arena_array(run->arena, 1, policy->state_size) : NULL;
