@@ -3,7 +3,7 @@
  *
  * The paper (ATC'22) puts nine models at 0, 100 or 200 requests/s and finds that 520 of 19682
  * combinations (2.6 %) that exhaustive search can place are lost. Its latency tables are not
- * published. What stands for them here: five networks of tests/regress/networks, estimated as a
+ * published. What stands for them here: five networks of make_networks.py, estimated as a
  * framework runs them on a V100 at batches 1 to 32 and shares of 20 40 50 60 80 100 %
  * (gpulet_grid_profiles.csv). SLO: twice the time of a batch of 32 on a whole GPU. Rates: 0, 1 or 2
  * units, the unit such that about half of the 242 combinations fit on two GPUs. Memory does not

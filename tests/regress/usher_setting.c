@@ -2,7 +2,7 @@
  * USHER, its ablations (OSDI'24, section 5.5) and the other policies on the same demands.
  *
  * The paper's inputs are not published. What stands for them here: the twenty networks of
- * tests/regress/networks, estimated as a framework runs them. SLO: eight times a batch of 8 on a
+ * make_networks.py, estimated as a framework runs them. SLO: eight times a batch of 8 on a
  * whole V100. Mean rate: between 1/5 of what one V100 serves within the SLO and eight times that,
  * log-uniform. Six periods, each planned by itself; Poisson: what a minute of arrivals counts;
  * bursty: four times the mean with probability 0.2, else half of it. Mixed fleet: v100, t4, a10g

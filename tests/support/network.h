@@ -1,5 +1,5 @@
-/* Networks of tests/regress/networks as a framework would run them. Programs that need them print
- * what is wrong and give up. */
+/* Networks of tests/regress/make_networks.py as a framework would run them. Programs that need them
+ * print what is wrong and give up. */
 #ifndef WEFT_TESTS_SUPPORT_NETWORK_H
 #define WEFT_TESTS_SUPPORT_NETWORK_H
 
@@ -29,7 +29,7 @@ static inline weft_module *network_load_for(const char *name, const char *pipeli
     weft_run_options options = {.pass = {.batch = batch, .n_batch = n_batch},
                                 .verify = WEFT_VERIFY_END};
     const weft_pass *const *pass = weft_pipeline(pipeline, &n);
-    snprintf(path, sizeof path, "%s/tests/regress/networks/%s.wir", WEFT_SOURCE_DIR, name);
+    snprintf(path, sizeof path, "%s/%s.wir", WEFT_NETWORKS, name);
     if (weft_file_map(path, diag, &file) != WEFT_ERR_OK ||
         weft_module_parse((const char *)file.at, file.len, name, NULL, diag, &m) != WEFT_ERR_OK ||
         weft_passes_run(m, pass, n, &options, diag) != WEFT_ERR_OK)
