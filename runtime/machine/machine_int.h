@@ -3,8 +3,8 @@
 #define WEFT_RUNTIME_MACHINE_MACHINE_INT_H
 
 #include "base/dynlib.h"
+#include "runtime/machine/machine.h"
 #include "runtime/machine/nvml_api.h"
-#include "runtime/runtime.h"
 
 /* NVML, initialised. */
 typedef struct weft_nvml {

@@ -5,7 +5,7 @@
  *
  * The daemon is nobody's child, and would outlive us. A watching child ends it when the other end
  * of its pipe is closed: by weft_mps_stop, or because this process is no more, however it ended. */
-#include "runtime/runtime.h"
+#include "runtime/machine/machine.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* Metrics of GPUs, their MIG instances, and the slices that are served on them. */
+#include "runtime/machine/machine.h"
 #include "runtime/server/oip_int.h"
 
 #include <stddef.h>

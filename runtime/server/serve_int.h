@@ -9,6 +9,7 @@
 #define WEFT_RUNTIME_SERVER_SERVE_INT_H
 
 #include "runtime/runtime.h"
+#include "runtime/server/server.h"
 
 #include <stdbool.h>
 #include <sys/uio.h>

@@ -1,7 +1,7 @@
 /* weft list slices: what this machine has and could have, then the table of MIG profiles. */
 #include "tools/compiler/list_slices.h"
 
-#include "runtime/runtime.h"
+#include "runtime/machine/machine.h"
 #include "tools/common/tools.h"
 
 #include <inttypes.h>

@@ -2,7 +2,8 @@
 #ifndef WEFT_TOOLS_BENCH_GPU_H
 #define WEFT_TOOLS_BENCH_GPU_H
 
-#include "runtime/runtime.h"
+#include "ir/bundle.h"
+#include "runtime/machine/machine.h"
 
 struct json_t;
 

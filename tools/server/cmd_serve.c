@@ -1,6 +1,7 @@
 /* weft serve: a bundle behind the Open Inference Protocol. */
 #include "base/num.h"
-#include "runtime/runtime.h"
+#include "ir/bundle.h"
+#include "runtime/server/server.h"
 #include "tools/server/serve_slices.h"
 #include "tools/common/tools.h"
 

@@ -3,7 +3,8 @@
 #ifndef WEFT_TOOLS_SERVE_SLICES_H
 #define WEFT_TOOLS_SERVE_SLICES_H
 
-#include "runtime/runtime.h"
+#include "runtime/machine/machine.h"
+#include "runtime/server/server.h"
 #include "scheduler/scheduler.h"
 
 enum { WEFT_SLICES_MAX = 256, WEFT_SLICE_CPUS_MAX = 1024 };

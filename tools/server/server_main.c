@@ -1,5 +1,5 @@
 /* weft-server: the verbs that execute bundles, and the workers that `weft serve` starts. */
-#include "runtime/runtime.h"
+#include "runtime/server/server.h"
 #include "tools/common/programs.h"
 
 #include <string.h>

@@ -1,0 +1,57 @@
+/* The door of runtime/server: a server of the Open Inference Protocol over HTTP and gRPC, as one
+ * router process and one worker process for each slice. */
+#ifndef WEFT_RUNTIME_SERVER_SERVER_H
+#define WEFT_RUNTIME_SERVER_SERVER_H
+
+#include "base/diag.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A slice: what one worker process gets. Zero-initialised: the defaults. */
+typedef struct weft_serve_slice {
+    const uint32_t *cpu; /* CPU set; NULL: inherited */
+    uint32_t n_cpu;
+    const char *const *model; /* models that this slice serves; n_model 0: all */
+    uint32_t n_model;
+    const char *name;       /* for messages and metrics: "gpu 0, 1g.18gb at slot 4"; NULL: none */
+    const char *gpu;        /* UUID of the whole GPU; NULL: no GPU */
+    const char *mig;        /* UUID of the MIG instance on it; NULL: none */
+    const char *const *env; /* environment of the worker: "NAME=value" sets, "NAME" unsets */
+    uint32_t n_env;
+    uint32_t sm_first, n_sm;  /* see weft_engine_options */
+    uint64_t mem_limit_bytes; /* see weft_engine_options */
+    uint64_t plan_bytes;      /* memory that the plan assumes, for messages; 0: unknown */
+} weft_serve_slice;
+
+typedef struct weft_serve_options {
+    const char *bundle;  /* path */
+    const char *exe;     /* program to run as `exe --worker` for each slice: this one */
+    const char *address; /* NULL: 127.0.0.1 */
+    int http_port;       /* 0: any free port; < 0: off */
+    int grpc_port, metrics_port;
+    const weft_serve_slice *slice; /* n_slice 0: one slice with all CPUs */
+    uint32_t n_slice;
+    uint64_t max_request_bytes; /* 0: 64 MiB */
+    double max_queue_delay_us;  /* time that a batch may wait for more requests; 0: none */
+    double request_timeout_s;   /* 0: 30 */
+    double drain_timeout_s;     /* 0: 30 */
+    double start_timeout_s;     /* time for a worker to prepare its models; 0: 300 */
+    bool nv_metrics;            /* also Triton's metric names */
+    /* Called once, when a worker is ready for every model, with the ports as bound (-1: off). */
+    void (*on_ready)(void *user, int http_port, int grpc_port, int metrics_port);
+    void *user;
+} weft_serve_options;
+
+/* Serves until SIGTERM or SIGINT, then drains: refuses new requests, answers those accepted, ends
+ * the workers. Handles the signals of the process while it runs. */
+WEFT_MUST_USE weft_err weft_serve(const weft_serve_options *options, weft_diag *diag);
+
+/* Exit codes of a worker process. LOST: its device was lost. */
+enum { WEFT_WORKER_FAILED = 1, WEFT_WORKER_MISUSED, WEFT_WORKER_LOST };
+
+/* The main function of a worker process: serves one slice over the socket that it inherited.
+ * Returns the exit code. */
+int weft_worker_main(int argc, char **argv);
+
+#endif
