@@ -17,7 +17,7 @@ typedef struct weft_csv {
     weft_where where; /* for messages: file and item as given, the row's first line from 1 */
     const char *const *field; /* without quotes; ends with NUL */
     size_t n_field;
-    const char *raw; /* the row as it is in the input, without its line end */
+    const char *raw; /* the row as it is in the input, without its line end; ends with NUL */
     size_t raw_len;
 } weft_csv;
 

@@ -9,9 +9,10 @@
  *           measured; they are no points. There is no memory column: mreq_bytes stays 0, which
  *           means that the point fits because it was measured.
  *
- * No quoting, no blanks inside fields, lines of at most 1023 bytes; `#` starts a comment line. */
+ * base/csv.h has the syntax. */
 #include "scheduler/input/input.h"
 
+#include "base/csv.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/map.h"
@@ -24,8 +25,6 @@
 
 enum {
     CSV_BYTES_MAX = 16 << 20,
-    CSV_LINE_MAX = 1024,
-    CSV_COLUMNS_MAX = 32,
     CSV_POINTS_MAX = 10000,
 };
 
@@ -62,90 +61,44 @@ static const char *const column_name[COL_COUNT] = {
 
 static const char parvagpu_header[] = "Mig instance,Batch size,Workload Number,Throughput,Latency";
 
-typedef struct csv {
-    const char *at, *end; /* text left */
-    const char *model;
-    weft_where where; /* of the line in hand */
+typedef struct profile_reader {
+    weft_csv *csv;
     weft_arena *arena;
     weft_diag *diag;
-    char line[CSV_LINE_MAX];
-    char *field[CSV_COLUMNS_MAX];
-    size_t n_field;
     WEFT_VEC(weft_profile_point) points;
     weft_map *seen; /* hashes of points */
-} csv;
-
-/* -- Lines ------------------------------------------------------------------------------------ */
-
-/* The next line that is no comment and not empty, in csv->line; *more false at the end. */
-static weft_err next_line(csv *in, bool *more)
-{
-    *more = false;
-    while (in->at < in->end) {
-        size_t left = (size_t)(in->end - in->at);
-        const char *stop = memchr(in->at, '\n', left);
-        size_t len = stop ? (size_t)(stop - in->at) : left;
-        in->where.line++;
-        if (len >= CSV_LINE_MAX)
-            return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where,
-                                   "line has %zu bytes, at most 1023 are read", len);
-        if (memchr(in->at, 0, len))
-            return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where, "line holds a zero byte");
-        memcpy(in->line, in->at, len);
-        in->line[len] = 0;
-        in->at += len + (stop ? 1 : 0);
-        if (len > 0 && in->line[len - 1] == '\r')
-            in->line[len - 1] = 0;
-        if (in->line[0] == 0 || in->line[0] == '#')
-            continue;
-        *more = true;
-        return WEFT_ERR_OK;
-    }
-    return WEFT_ERR_OK;
-}
-
-static weft_err split_fields(csv *in)
-{
-    char *at = in->line;
-    in->n_field = 0;
-    while (at) {
-        if (in->n_field == CSV_COLUMNS_MAX)
-            return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where, "more than 32 fields");
-        in->field[in->n_field++] = at;
-        at = strchr(at, ',');
-        if (at)
-            *at++ = 0;
-    }
-    return WEFT_ERR_OK;
-}
+} profile_reader;
 
 /* -- Fields ----------------------------------------------------------------------------------- */
 
-static weft_err read_number(const csv *in, const char *text, const char *name, double *out)
+static weft_err read_number(const profile_reader *in, const char *text, const char *name,
+                            double *out)
 {
     double x;
     if (!weft_parse_f64(text, &x) || !isfinite(x) || x < 0)
-        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where,
+        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where,
                                "%s: '%s' is not a number from 0", name, text);
     *out = x;
     return WEFT_ERR_OK;
 }
 
-static weft_err read_count(const csv *in, const char *text, const char *name, uint32_t *out)
+static weft_err read_count(const profile_reader *in, const char *text, const char *name,
+                           uint32_t *out)
 {
     int64_t x;
     if (!weft_parse_i64(text, &x) || x < 1 || x > 1 << 20)
-        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where,
+        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where,
                                "%s: '%s' is not a count from 1 to 1048576", name, text);
     *out = (uint32_t)x;
     return WEFT_ERR_OK;
 }
 
-static weft_err read_word(const csv *in, const char *text, const char *name, size_t size, char *out)
+static weft_err read_word(const profile_reader *in, const char *text, const char *name, size_t size,
+                          char *out)
 {
     if (strlen(text) >= size)
-        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where, "%s: '%s' is too long", name,
-                               text);
+        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where, "%s: '%s' is too long",
+                               name, text);
     memcpy(out, text, strlen(text) + 1);
     return WEFT_ERR_OK;
 }
@@ -157,7 +110,7 @@ static bool is_same(const weft_profile_point *p, const weft_profile_point *q)
 }
 
 /* Remembers the point. A second point of the same hash is compared with all, which is rare. */
-static bool is_twice(csv *in, const weft_profile_point *point)
+static bool is_twice(profile_reader *in, const weft_profile_point *point)
 {
     uint64_t hash = weft_hash64(point->device, strlen(point->device), point->batch), first;
     hash = weft_hash64(point->slice, strlen(point->slice), weft_hash_mix(hash, point->procs));
@@ -173,57 +126,57 @@ static bool is_twice(csv *in, const weft_profile_point *point)
     return false;
 }
 
-static weft_err add_point(csv *in, weft_profile_point *point)
+static weft_err add_point(profile_reader *in, weft_profile_point *point)
 {
     if (in->points.len == CSV_POINTS_MAX)
-        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where, "more than 10000 points");
+        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where, "more than 10000 points");
     const weft_device_type *type = weft_device_type_find(point->device);
     if (!type)
-        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where, "unknown device '%s'",
+        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where, "unknown device '%s'",
                                point->device);
     if (strcmp(point->device, "cpu") != 0) {
         weft_fleet_device any = {.type = type->name, .count = 1, .mig = true, .mps = true};
         weft_fleet_slice spec;
         const char *why;
         if (!weft_fleet_slice__resolve(&any, point->slice, &spec, &why))
-            return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where, "slice '%s': %s",
+            return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where, "slice '%s': %s",
                                    point->slice, why);
         point->share = spec.share;
     }
     if (is_twice(in, point))
-        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where, "point is there twice");
+        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where, "point is there twice");
     WEFT_VEC_PUSH(in->arena, &in->points, *point);
     return WEFT_ERR_OK;
 }
 
 /* -- Layout weft ------------------------------------------------------------------------------ */
 
-static weft_err read_columns(csv *in, column *out)
+static weft_err read_columns(profile_reader *in, column *out)
 {
     uint32_t seen = 0;
-    WEFT_TRY(split_fields(in));
-    for (size_t i = 0; i < in->n_field; i++) {
+    for (size_t i = 0; i < in->csv->n_field; i++) {
         column c = 0;
-        while (c < COL_COUNT && strcmp(in->field[i], column_name[c]) != 0)
+        while (c < COL_COUNT && strcmp(in->csv->field[i], column_name[c]) != 0)
             c++;
         if (c == COL_COUNT)
-            return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where, "unknown column '%s'",
-                                   in->field[i]);
+            return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where, "unknown column '%s'",
+                                   in->csv->field[i]);
         if (seen & 1u << c)
-            return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where,
-                                   "column '%s' is there twice", in->field[i]);
+            return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where,
+                                   "column '%s' is there twice", in->csv->field[i]);
         seen |= 1u << c;
         out[i] = c;
     }
     static const column needed[] = {COL_DEVICE, COL_SLICE, COL_BATCH, COL_TIME};
     for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++)
         if (!(seen & 1u << needed[i]))
-            return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where, "column '%s' is missing",
-                                   column_name[needed[i]]);
+            return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where,
+                                   "column '%s' is missing", column_name[needed[i]]);
     return WEFT_ERR_OK;
 }
 
-static weft_err read_field(const csv *in, column c, const char *text, weft_profile_point *p)
+static weft_err read_field(const profile_reader *in, column c, const char *text,
+                           weft_profile_point *p)
 {
     const char *name = column_name[c];
     double x;
@@ -260,30 +213,29 @@ static weft_err read_field(const csv *in, column c, const char *text, weft_profi
     return WEFT_ERR_BUG;
 }
 
-static weft_err load_weft(csv *in)
+static weft_err load_weft(profile_reader *in)
 {
-    column columns[CSV_COLUMNS_MAX];
+    column columns[COL_COUNT];
     size_t n_column;
     bool more;
-    WEFT_TRY(next_line(in, &more));
+    WEFT_TRY(weft_csv_next(in->csv, in->diag, &more));
     if (!more)
-        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where, "profile is empty");
+        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where, "profile is empty");
     WEFT_TRY(read_columns(in, columns));
-    n_column = in->n_field;
+    n_column = in->csv->n_field;
     for (;;) {
-        WEFT_TRY(next_line(in, &more));
+        WEFT_TRY(weft_csv_next(in->csv, in->diag, &more));
         if (!more)
             return WEFT_ERR_OK;
-        WEFT_TRY(split_fields(in));
-        if (in->n_field != n_column)
-            return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where,
-                                   "line has %zu fields, the header has %zu", in->n_field,
+        if (in->csv->n_field != n_column)
+            return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where,
+                                   "line has %zu fields, the header has %zu", in->csv->n_field,
                                    n_column);
         weft_profile_point p = {.procs = 1, .cost = {.expected_error = 0.05, .source = "measured"}};
         for (size_t i = 0; i < n_column; i++)
-            WEFT_TRY(read_field(in, columns[i], in->field[i], &p));
+            WEFT_TRY(read_field(in, columns[i], in->csv->field[i], &p));
         if (!(p.cost.time_us > 0))
-            return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where,
+            return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where,
                                    "time_us: must be greater than 0");
         WEFT_TRY(add_point(in, &p));
     }
@@ -291,7 +243,7 @@ static weft_err load_weft(csv *in)
 
 /* -- Layout parvagpu -------------------------------------------------------------------------- */
 
-static weft_err read_parvagpu_row(csv *in)
+static weft_err read_parvagpu_row(profile_reader *in)
 {
     static const char *const slice_of[8] = {NULL,      "1g.10gb", "2g.20gb", "3g.40gb",
                                             "4g.40gb", NULL,      NULL,      "7g.80gb"};
@@ -299,16 +251,16 @@ static weft_err read_parvagpu_row(csv *in)
                             .cost = {.expected_error = 0.05, .source = "measured"}};
     uint32_t gpcs;
     double per_process, seconds;
-    if (in->n_field != 5)
-        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where, "line has %zu fields, not 5",
-                               in->n_field);
-    WEFT_TRY(read_count(in, in->field[0], "Mig instance", &gpcs));
-    WEFT_TRY(read_count(in, in->field[1], "Batch size", &p.batch));
-    WEFT_TRY(read_count(in, in->field[2], "Workload Number", &p.procs));
-    WEFT_TRY(read_number(in, in->field[3], "Throughput", &per_process));
-    WEFT_TRY(read_number(in, in->field[4], "Latency", &seconds));
+    if (in->csv->n_field != 5)
+        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where,
+                               "line has %zu fields, not 5", in->csv->n_field);
+    WEFT_TRY(read_count(in, in->csv->field[0], "Mig instance", &gpcs));
+    WEFT_TRY(read_count(in, in->csv->field[1], "Batch size", &p.batch));
+    WEFT_TRY(read_count(in, in->csv->field[2], "Workload Number", &p.procs));
+    WEFT_TRY(read_number(in, in->csv->field[3], "Throughput", &per_process));
+    WEFT_TRY(read_number(in, in->csv->field[4], "Latency", &seconds));
     if (gpcs > 7 || !slice_of[gpcs])
-        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where,
+        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where,
                                "Mig instance: %u, must be 1, 2, 3, 4 or 7", gpcs);
     if (!(per_process > 0) || !(seconds > 0))
         return WEFT_ERR_OK; /* out of memory, or not measured */
@@ -318,18 +270,17 @@ static weft_err read_parvagpu_row(csv *in)
     return add_point(in, &p);
 }
 
-static weft_err load_parvagpu(csv *in)
+static weft_err load_parvagpu(profile_reader *in)
 {
     bool more;
-    WEFT_TRY(next_line(in, &more));
-    if (!more || strcmp(in->line, parvagpu_header) != 0)
-        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->where, "header must be '%s'",
+    WEFT_TRY(weft_csv_next(in->csv, in->diag, &more));
+    if (!more || strcmp(in->csv->raw, parvagpu_header) != 0)
+        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where, "header must be '%s'",
                                parvagpu_header);
     for (;;) {
-        WEFT_TRY(next_line(in, &more));
+        WEFT_TRY(weft_csv_next(in->csv, in->diag, &more));
         if (!more)
             return WEFT_ERR_OK;
-        WEFT_TRY(split_fields(in));
         WEFT_TRY(read_parvagpu_row(in));
     }
 }
@@ -344,13 +295,12 @@ weft_err weft_profile_load(const char *path, const char *layout, const char *mod
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = path, .item = model},
                                "profile layout '%s' must be weft or parvagpu", layout);
     WEFT_TRY(weft_file_read(path, CSV_BYTES_MAX, diag, &text, &len));
-    csv in = {.at = text,
-              .end = text + len,
-              .model = model,
-              .where = {.file = path, .item = model},
-              .arena = arena,
-              .diag = diag};
-    weft_err err = weft ? load_weft(&in) : load_parvagpu(&in);
+    weft_where where = {.file = path, .item = model};
+    profile_reader in = {.csv = weft_csv_create(text, len, where, (weft_csv_limits){0}),
+                         .arena = arena,
+                         .diag = diag};
+    weft_err err = !in.csv ? WEFT_ERR_NOMEM : weft ? load_weft(&in) : load_parvagpu(&in);
+    weft_csv_destroy(in.csv);
     free(text);
     if (err != WEFT_ERR_OK)
         return err;

@@ -12,6 +12,7 @@
 #include "scheduler/input/input.h"
 #include "scheduler/plan/plan.h"
 
+#include "base/csv.h"
 #include "base/num.h"
 
 #include <stdio.h>
@@ -21,7 +22,7 @@
 static const char header[] =
     "Num instance,Num GPU,Model,Placement,Instance size,Batch size,Num proc";
 
-enum { FIELDS = 7, LINE_MAX_BYTES = 512, NODE_GPUS_MAX = 1 << 20 };
+enum { FIELDS = 7, NODE_GPUS_MAX = 1 << 20 };
 
 typedef struct map_row {
     uint32_t node, gpu;
@@ -29,11 +30,9 @@ typedef struct map_row {
 } map_row;
 
 typedef struct reader {
-    const char *at, *end;
-    weft_where where;
+    weft_csv *csv;
     weft_arena *arena;
     weft_diag *diag;
-    char line[LINE_MAX_BYTES];
     WEFT_VEC(map_row) rows;
 } reader;
 
@@ -42,33 +41,12 @@ bool weft_parvagpu_detect(const char *text, size_t len)
     return len >= sizeof header - 1 && memcmp(text, header, sizeof header - 1) == 0;
 }
 
-/* The next line that is not empty, in rd->line; *more false at the end. */
-static weft_err next_line(reader *rd, bool *more)
-{
-    for (*more = false; rd->at < rd->end && !*more;) {
-        size_t left = (size_t)(rd->end - rd->at);
-        const char *stop = memchr(rd->at, '\n', left);
-        size_t len = stop ? (size_t)(stop - rd->at) : left;
-        rd->where.line++;
-        if (len >= LINE_MAX_BYTES || memchr(rd->at, 0, len))
-            return weft_diag_error(rd->diag, WEFT_ERR_INPUT, rd->where,
-                                   "line is longer than 511 bytes or holds a zero byte");
-        memcpy(rd->line, rd->at, len);
-        rd->line[len] = 0;
-        if (len > 0 && rd->line[len - 1] == '\r')
-            rd->line[len - 1] = 0;
-        rd->at += len + (stop ? 1 : 0);
-        *more = rd->line[0] != 0;
-    }
-    return WEFT_ERR_OK;
-}
-
 static weft_err read_count(const reader *rd, const char *text, const char *name, int64_t lo,
                            int64_t hi, uint32_t *out)
 {
     int64_t x;
     if (!weft_parse_i64(text, &x) || x < lo || x > hi)
-        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, rd->where,
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, rd->csv->where,
                                "%s: '%s' is no number from %lld to %lld", name, text, (long long)lo,
                                (long long)hi);
     *out = (uint32_t)x;
@@ -79,18 +57,11 @@ static weft_err read_row(reader *rd)
 {
     static const char *const slice_of[8] = {NULL,      "1g.10gb", "2g.20gb", "3g.40gb",
                                             "4g.40gb", NULL,      NULL,      "7g.80gb"};
-    char *field[FIELDS], *at = rd->line;
+    const char *const *field = rd->csv->field;
     map_row row = {.place = {.type = "a100-80"}};
     uint32_t start = 0, size = 0;
-    size_t n = 0;
-    for (; at && n < FIELDS; n++) {
-        field[n] = at;
-        at = strchr(at, ',');
-        if (at)
-            *at++ = 0;
-    }
-    if (n != FIELDS || at)
-        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, rd->where, "line must have 7 fields");
+    if (rd->csv->n_field != FIELDS)
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, rd->csv->where, "line must have 7 fields");
     WEFT_TRY(read_count(rd, field[0], "Num instance", 0, NODE_GPUS_MAX, &row.node));
     WEFT_TRY(read_count(rd, field[1], "Num GPU", 0, NODE_GPUS_MAX, &row.gpu));
     WEFT_TRY(read_count(rd, field[3], "Placement", 0, 31, &start));
@@ -98,13 +69,14 @@ static weft_err read_row(reader *rd)
     WEFT_TRY(read_count(rd, field[5], "Batch size", 1, 1 << 20, &row.place.batch));
     WEFT_TRY(read_count(rd, field[6], "Num proc", 1, 1 << 10, &row.place.procs));
     if (!weft_set_name_valid(field[2]))
-        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, rd->where, "'%.128s' is no model name",
-                               field[2]);
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, rd->csv->where,
+                               "'%.128s' is no model name", field[2]);
     if (!slice_of[size])
-        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, rd->where,
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, rd->csv->where,
                                "Instance size: %u, must be 1, 2, 3, 4 or 7", size);
     if (rd->rows.len == WEFT_PLAN_PLACEMENTS_MAX)
-        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, rd->where, "more than 1048576 instances");
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, rd->csv->where,
+                               "more than 1048576 instances");
     row.place.model = weft_arena_strdup(rd->arena, field[2]);
     row.place.slice = slice_of[size];
     row.place.mig_start = (int32_t)start;
@@ -162,26 +134,35 @@ static void spread_rates(weft_plan *plan, const weft_problem *problem, weft_aren
         }
 }
 
+static weft_err read_map(reader *rd)
+{
+    bool more;
+    WEFT_TRY(weft_csv_next(rd->csv, rd->diag, &more));
+    if (!more || strcmp(rd->csv->raw, header) != 0)
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, rd->csv->where, "header must be '%s'",
+                               header);
+    for (;;) {
+        WEFT_TRY(weft_csv_next(rd->csv, rd->diag, &more));
+        if (!more)
+            break;
+        WEFT_TRY(read_row(rd));
+    }
+    if (rd->rows.len == 0)
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, (weft_where){.file = rd->csv->where.file},
+                               "the map has no instance");
+    return WEFT_ERR_OK;
+}
+
 weft_err weft_plan_from_parvagpu(const char *text, size_t len, const char *file,
                                  const weft_problem *problem, weft_arena *arena, weft_diag *diag,
                                  weft_plan *out)
 {
-    reader rd = {
-        .at = text, .end = text + len, .where = {.file = file}, .arena = arena, .diag = diag};
+    weft_csv *csv = weft_csv_create(text, len, (weft_where){.file = file}, (weft_csv_limits){0});
+    reader rd = {.csv = csv, .arena = arena, .diag = diag};
     weft_plan plan = {.policy = "parvagpu", .rules = problem->rules, .goal = WEFT_GOAL_COST};
-    bool more;
-    WEFT_TRY(next_line(&rd, &more));
-    if (!more || strcmp(rd.line, header) != 0)
-        return weft_diag_error(diag, WEFT_ERR_INPUT, rd.where, "header must be '%s'", header);
-    for (;;) {
-        WEFT_TRY(next_line(&rd, &more));
-        if (!more)
-            break;
-        WEFT_TRY(read_row(&rd));
-    }
-    if (rd.rows.len == 0)
-        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = file},
-                               "the map has no instance");
+    weft_err err = csv ? read_map(&rd) : WEFT_ERR_NOMEM;
+    weft_csv_destroy(csv);
+    WEFT_TRY(err);
     make_plan(&rd, &plan);
     weft_plan_derive(&plan, problem, arena); /* capacities, from which rates follow */
     spread_rates(&plan, problem, arena);

@@ -9,24 +9,17 @@
  * less than a tenth of a percentage point). */
 #include "scheduler/policies/clover_int.h"
 
+#include "base/random.h"
+
 #include <math.h>
 #include <string.h>
 
 enum { TRIES_MAX = 64 };
 static const double start_heat = 1, cooling = 0.05, least_heat = 0.1;
 
-/* splitmix64 (Steele, Lea, Flood 2014). */
-static uint64_t next_random(uint64_t *seed)
-{
-    uint64_t z = *seed += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
 static uint32_t below(uint64_t *seed, uint32_t n)
 {
-    return (uint32_t)(next_random(seed) % n);
+    return (uint32_t)(weft_rand_split(seed) % n);
 }
 
 /* One of the instances, each with equal probability; false: there is none. */
@@ -39,7 +32,7 @@ static bool pick_instance(const weft_clover *c, const weft_clover_config *x, uin
             total += x->n[v][z];
     if (total == 0)
         return false;
-    uint64_t at = next_random(seed) % total;
+    uint64_t at = weft_rand_split(seed) % total;
     for (uint32_t v = 0; v < c->n_variant; v++)
         for (uint32_t z = 0; z < c->shape->n; z++) {
             if (at < x->n[v][z]) {
@@ -200,7 +193,7 @@ bool weft_clover__anneal(const weft_clover *c, uint64_t seed, uint64_t effort, u
         if (!weft_clover__neighbour(c, &now, &seed, &next))
             break;
         s = weft_clover__score(c, &next);
-        double chance = (double)(next_random(&seed) >> 11) * 0x1p-53;
+        double chance = (double)(weft_rand_split(&seed) >> 11) * 0x1p-53;
         /* The second half of the patience: from the best so far, only up, only where all is kept.
          */
         bool cold = idle >= patience / 2 && found;

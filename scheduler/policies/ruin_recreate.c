@@ -15,6 +15,8 @@
  */
 #include "scheduler/policies/policies_int.h"
 
+#include "base/random.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,8 +143,7 @@ typedef struct attempt {
 
 static uint64_t next_random(uint64_t *seed)
 {
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return *seed >> 33;
+    return weft_rand_lcg(seed) >> 33;
 }
 
 static void order_devices(attempt *a)

@@ -21,42 +21,9 @@
 
 /* -- Random numbers --------------------------------------------------------------------------- */
 
-static uint64_t rotate_left(uint64_t x, int k)
+void weft_arrivals__seed(weft_rand *rng, uint64_t seed, const char *name)
 {
-    return (x << k) | (x >> (64 - k));
-}
-
-void weft_rng__seed(weft_rng *rng, uint64_t seed)
-{
-    for (int i = 0; i < 4; i++) {
-        uint64_t z = (seed += 0x9e3779b97f4a7c15u);
-        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-        rng->s[i] = z ^ (z >> 31);
-    }
-}
-
-void weft_rng__seed_name(weft_rng *rng, uint64_t seed, const char *name)
-{
-    weft_rng__seed(rng, weft_hash64(name, strlen(name), seed));
-}
-
-uint64_t weft_rng__next(weft_rng *rng)
-{
-    uint64_t *s = rng->s;
-    uint64_t result = rotate_left(s[1] * 5, 7) * 9, t = s[1] << 17;
-    s[2] ^= s[0];
-    s[3] ^= s[1];
-    s[1] ^= s[2];
-    s[0] ^= s[3];
-    s[2] ^= t;
-    s[3] = rotate_left(s[3], 45);
-    return result;
-}
-
-double weft_rng__unit(weft_rng *rng)
-{
-    return ((double)(weft_rng__next(rng) >> 12) + 0.5) * 0x1p-52;
+    weft_rand_seed(rng, weft_hash64(name, strlen(name), seed));
 }
 
 static const double ln2_hi = 0x1.62e42fefa0000p-1, ln2_lo = 0x1.cf79abc9e3b3ap-40;
@@ -103,9 +70,9 @@ double weft_num__exp(double x)
     return p * scale;
 }
 
-double weft_rng__exponential(weft_rng *rng)
+double weft_arrivals__exponential(weft_rand *rng)
 {
-    return -weft_num__ln(weft_rng__unit(rng));
+    return -weft_num__ln(weft_rand_unit(rng));
 }
 
 /* -- Options ---------------------------------------------------------------------------------- */
@@ -134,7 +101,7 @@ bool weft_arrival_kind_parse(const char *text, weft_arrival_kind *out)
 /* -- Streams ---------------------------------------------------------------------------------- */
 
 typedef struct stream {
-    weft_rng rng;
+    weft_rand rng;
     double gap_ns;    /* mean, in the state at hand */
     double gap_of[2]; /* between bursts, in a burst */
     double stay_of[2];
@@ -166,7 +133,7 @@ static void step_bursty(stream *s)
     int64_t at = s->next_ns;
     for (;;) {
         /* Exponential gaps forget: at a change of state the rest is drawn anew. */
-        int64_t next = later(at, s->gap_ns * weft_rng__exponential(&s->rng));
+        int64_t next = later(at, s->gap_ns * weft_arrivals__exponential(&s->rng));
         if (next < s->switch_ns || s->switch_ns >= never_ns) {
             s->next_ns = next;
             return;
@@ -174,7 +141,7 @@ static void step_bursty(stream *s)
         at = s->switch_ns;
         s->burst = !s->burst;
         s->gap_ns = s->gap_of[s->burst];
-        s->switch_ns = later(at, s->stay_of[s->burst] * weft_rng__exponential(&s->rng));
+        s->switch_ns = later(at, s->stay_of[s->burst] * weft_arrivals__exponential(&s->rng));
     }
 }
 
@@ -191,7 +158,7 @@ static void step_stream(const generated *g, stream *s)
         step_bursty(s);
         break;
     default:
-        s->next_ns = later(s->next_ns, s->gap_ns * weft_rng__exponential(&s->rng));
+        s->next_ns = later(s->next_ns, s->gap_ns * weft_arrivals__exponential(&s->rng));
     }
 }
 
@@ -219,7 +186,7 @@ static void init_stream(stream *s, const weft_service *service, const weft_arriv
     double f = o->burst_share > 0 ? o->burst_share : 0.1;
     double d = o->burst_s > 0 ? o->burst_s : 1;
     *s = (stream){.rate_per_s = service->rate_per_s, .gap_ns = 1e9 / service->rate_per_s};
-    weft_rng__seed_name(&s->rng, o->seed, service->name);
+    weft_arrivals__seed(&s->rng, o->seed, service->name);
     if (o->kind != WEFT_ARRIVE_BURSTY)
         return;
     double calm = service->rate_per_s / (1 - f + f * k);
@@ -227,9 +194,9 @@ static void init_stream(stream *s, const weft_service *service, const weft_arriv
     s->gap_of[1] = 1e9 / (calm * k);
     s->stay_of[0] = d * 1e9 * (1 - f) / f;
     s->stay_of[1] = d * 1e9;
-    s->burst = weft_rng__unit(&s->rng) < f;
+    s->burst = weft_rand_unit(&s->rng) < f;
     s->gap_ns = s->gap_of[s->burst];
-    s->switch_ns = later(0, s->stay_of[s->burst] * weft_rng__exponential(&s->rng));
+    s->switch_ns = later(0, s->stay_of[s->burst] * weft_arrivals__exponential(&s->rng));
 }
 
 static weft_err check_options(const weft_arrivals_options *o, const weft_service *service, size_t n,

@@ -1,30 +1,21 @@
-/* Shared by arrivals.c and trace_csv.c: the random generator, and what a stream of requests is. */
+/* Shared by arrivals.c and trace_csv.c: draws of times, and what a stream of requests is. */
 #ifndef WEFT_SCHEDULER_SIMULATE_ARRIVALS_INT_H
 #define WEFT_SCHEDULER_SIMULATE_ARRIVALS_INT_H
 
+#include "base/random.h"
 #include "scheduler/scheduler.h"
 
 enum { WEFT_ARRIVAL_SERVICES_MAX = 1 << 20 };
 
-/* xoshiro256** 1.0 (D. Blackman, S. Vigna, Scrambled linear pseudorandom number generators, ACM
- * TOMS 47(4), 2021; public domain), seeded by splitmix64. */
-typedef struct weft_rng {
-    uint64_t s[4];
-} weft_rng;
-
-void weft_rng__seed(weft_rng *rng, uint64_t seed);
-uint64_t weft_rng__next(weft_rng *rng);
-/* In (0, 1). */
-double weft_rng__unit(weft_rng *rng);
 /* Exponential with mean 1. */
-double weft_rng__exponential(weft_rng *rng);
+double weft_arrivals__exponential(weft_rand *rng);
 /* Natural logarithm of x > 0 and exponential of x <= 0, by our own arithmetic: libm's last bit
  * depends on its version, and a simulation must give the same bytes everywhere. Relative error
  * below 1e-15. */
 double weft_num__ln(double x);
 double weft_num__exp(double x);
 /* The generator of one service: depends on seed and name alone. */
-void weft_rng__seed_name(weft_rng *rng, uint64_t seed, const char *name);
+void weft_arrivals__seed(weft_rand *rng, uint64_t seed, const char *name);
 
 struct weft_arrivals {
     weft_err (*next)(weft_arrivals *self, weft_arrival *out, bool *more);

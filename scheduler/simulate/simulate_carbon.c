@@ -5,6 +5,7 @@
  * never zero. */
 #include "scheduler/scheduler.h"
 
+#include "base/csv.h"
 #include "base/file.h"
 #include "base/num.h"
 
@@ -13,13 +14,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CARBON_BYTES_MAX = 64 << 20, CARBON_LINE_MAX = 1024, CARBON_HOURS_MAX = 1 << 20 };
+enum { CARBON_BYTES_MAX = 64 << 20, CARBON_HOURS_MAX = 1 << 20 };
 
 typedef struct reader {
-    weft_where where;
+    weft_csv *csv;
     weft_diag *diag;
-    size_t column, n_column;
-    bool timed;
+    size_t column;
+    bool timed; /* the first column has the hour */
     int64_t first_hour;
     WEFT_VEC(double) values;
 } reader;
@@ -50,44 +51,25 @@ static bool parse_hour(const char *text, int64_t *out)
 
 static weft_err fail(const reader *rd, const char *text, const char *value)
 {
-    return weft_diag_error(rd->diag, WEFT_ERR_INPUT, rd->where, "%s '%.64s'", text, value);
+    return weft_diag_error(rd->diag, WEFT_ERR_INPUT, rd->csv->where, "%s '%.64s'", text, value);
 }
 
-/* Field `i` of the line, cut out of it; NULL when there are fewer. */
-static char *field_at(char *line, size_t i)
+static weft_err read_header(reader *rd)
 {
-    while (i-- > 0) {
-        line = strchr(line, ',');
-        if (!line)
-            return NULL;
-        line++;
-    }
-    line[strcspn(line, ",")] = 0;
-    return line;
-}
-
-static weft_err read_header(reader *rd, const char *line)
-{
-    bool found = false;
-    rd->n_column = 1;
-    for (const char *at = line; (at = strchr(at, ',')); at++)
-        rd->n_column++;
-    for (size_t i = 0; i < rd->n_column && rd->n_column > 1 && !found; i++) {
-        char copy[CARBON_LINE_MAX];
-        memcpy(copy, line, strlen(line) + 1);
-        found = strstr(field_at(copy, i), "carbon_intensity") != NULL;
+    const weft_csv *csv = rd->csv;
+    bool found = csv->n_field == 1;
+    for (size_t i = 0; i < csv->n_field && !found; i++) {
+        found = strstr(csv->field[i], "carbon_intensity") != NULL;
         rd->column = i;
     }
-    if (rd->n_column > 1 && !found)
-        return fail(rd, "no column is named carbon_intensity:", line);
-    rd->timed = rd->n_column > 1 && rd->column > 0;
-    return WEFT_ERR_OK;
+    rd->timed = rd->column > 0;
+    return found ? WEFT_ERR_OK : fail(rd, "no column is named carbon_intensity:", csv->raw);
 }
 
 static weft_err add_value(reader *rd, weft_arena *arena, double value)
 {
     if (rd->values.len == CARBON_HOURS_MAX)
-        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, rd->where, "more than %d hours",
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, rd->csv->where, "more than %d hours",
                                CARBON_HOURS_MAX);
     if (isnan(value))
         value = rd->values.at[rd->values.len - 1];
@@ -95,62 +77,49 @@ static weft_err add_value(reader *rd, weft_arena *arena, double value)
     return WEFT_ERR_OK;
 }
 
-static weft_err read_row(reader *rd, weft_arena *arena, char *line)
+static weft_err read_row(reader *rd, weft_arena *arena)
 {
-    char copy[CARBON_LINE_MAX];
-    memcpy(copy, line, strlen(line) + 1);
-    const char *text = field_at(copy, rd->column);
+    const weft_csv *csv = rd->csv;
     double value = (double)NAN;
-    if (!text)
-        return fail(rd, "too few fields:", line);
+    if (rd->column >= csv->n_field)
+        return fail(rd, "too few fields:", csv->raw);
+    const char *text = csv->field[rd->column];
     if (text[0] && (!weft_parse_f64(text, &value) || !(value >= 0 && value <= 1e6)))
         return fail(rd, "intensity must be a number of gCO2/kWh from 0 to 1e6, not", text);
     if (rd->timed) {
         int64_t hour;
-        if (!parse_hour(field_at(line, 0), &hour))
-            return fail(rd, "time must be like 2021-01-31T05:00Z, not", line);
+        if (!parse_hour(csv->field[0], &hour))
+            return fail(rd, "time must be like 2021-01-31T05:00Z, not", csv->field[0]);
         if (rd->values.len == 0)
             rd->first_hour = hour;
         int64_t at = hour - rd->first_hour;
         if (at < rd->values.len)
-            return fail(rd, "time is not after that of the row above:", line);
+            return fail(rd, "time is not after that of the row above:", csv->field[0]);
         if (at > CARBON_HOURS_MAX)
-            return fail(rd, "time is too far behind the row above:", line);
+            return fail(rd, "time is too far behind the row above:", csv->field[0]);
         while (rd->values.len < at)
             WEFT_TRY(add_value(rd, arena, (double)NAN));
     }
     if (isnan(value) && rd->values.len == 0)
-        return fail(rd, "the first intensity is missing:", line);
+        return fail(rd, "the first intensity is missing:", csv->raw);
     return add_value(rd, arena, value);
 }
 
-static weft_err read_lines(reader *rd, weft_arena *arena, char *text, size_t len)
+static weft_err read_rows(reader *rd, weft_arena *arena)
 {
-    char *at = text, *end = text + len;
-    bool header = true;
-    if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
-        at += 3;
-    while (at < end) {
-        char *stop = memchr(at, '\n', (size_t)(end - at));
-        char *next = stop ? stop + 1 : end;
-        size_t n = (size_t)((stop ? stop : end) - at);
-        rd->where.line++;
-        if (n >= CARBON_LINE_MAX || memchr(at, 0, n))
-            return weft_diag_error(rd->diag, WEFT_ERR_INPUT, rd->where,
-                                   "line is too long or holds a zero byte");
-        at[n] = 0;
-        if (n > 0 && at[n - 1] == '\r')
-            at[n - 1] = 0;
-        if (at[0] && at[0] != '#') {
-            WEFT_TRY(header ? read_header(rd, at) : read_row(rd, arena, at));
-            header = false;
-        }
-        at = next;
+    bool more;
+    WEFT_TRY(weft_csv_next(rd->csv, rd->diag, &more));
+    if (more)
+        WEFT_TRY(read_header(rd));
+    while (more) {
+        WEFT_TRY(weft_csv_next(rd->csv, rd->diag, &more));
+        if (more)
+            WEFT_TRY(read_row(rd, arena));
     }
-    return rd->values.len > 0
-               ? WEFT_ERR_OK
-               : weft_diag_error(rd->diag, WEFT_ERR_INPUT, (weft_where){.file = rd->where.file},
-                                 "no intensity under a header line");
+    return rd->values.len > 0 ? WEFT_ERR_OK
+                              : weft_diag_error(rd->diag, WEFT_ERR_INPUT,
+                                                (weft_where){.file = rd->csv->where.file},
+                                                "no intensity under a header line");
 }
 
 weft_err weft_carbon_load(const char *path, weft_arena *arena, weft_diag *diag, weft_carbon *out)
@@ -158,8 +127,10 @@ weft_err weft_carbon_load(const char *path, weft_arena *arena, weft_diag *diag, 
     char *text = NULL;
     size_t len = 0;
     WEFT_TRY(weft_file_read(path, CARBON_BYTES_MAX, diag, &text, &len));
-    reader rd = {.where = {.file = path}, .diag = diag};
-    weft_err err = read_lines(&rd, arena, text, len);
+    weft_csv *csv = weft_csv_create(text, len, (weft_where){.file = path}, (weft_csv_limits){0});
+    reader rd = {.csv = csv, .diag = diag};
+    weft_err err = csv ? read_rows(&rd, arena) : WEFT_ERR_NOMEM;
+    weft_csv_destroy(csv);
     free(text);
     WEFT_TRY(err);
     *out = (weft_carbon){rd.values.at, rd.values.len, 3600};

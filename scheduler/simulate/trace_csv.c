@@ -12,6 +12,7 @@
  * least of k uniform numbers on (t, end) is t + (end - t) (1 - u^(1/k)). */
 #include "scheduler/simulate/arrivals_int.h"
 
+#include "base/csv.h"
 #include "base/num.h"
 
 #include <errno.h>
@@ -24,11 +25,9 @@
 #include <unistd.h>
 
 enum {
-    TRACE_LINE_MAX = 1 << 18,
-    TRACE_READ = 1 << 16,
-    TRACE_COLUMNS_MAX = 8192,
     TRACE_COUNT_MAX = 1000000000,
 };
+static const weft_csv_limits trace_limits = {.row_bytes = 1 << 18, .fields = 8192};
 static const double trace_end_s = 1e9;
 
 typedef enum trace_kind { TRACE_TIME, TRACE_GAP, TRACE_LONG, TRACE_WIDE } trace_kind;
@@ -37,17 +36,8 @@ typedef struct trace {
     weft_arrivals base;
     weft_arena *arena;
     weft_diag *diag;
-    weft_where where;
-    /* Bytes: from `fd`, or the rest of a text. */
-    int fd;
-    const char *text;
-    size_t text_len;
-    char *chunk;
-    size_t at, len;
-    bool eof;
-    char *line; /* in hand, NUL behind it */
-    char **field;
-    size_t n_field;
+    weft_csv *csv;
+    int fd; /* -1: none */
     /* Names. */
     const weft_service *service;
     uint32_t *order; /* services by name */
@@ -61,7 +51,7 @@ typedef struct trace {
     int64_t last_ns;
     double last_s;
     /* Periods: the requests of the one in hand, and the row that was read too far. */
-    weft_rng *rng; /* by service */
+    weft_rand *rng; /* by service */
     uint64_t *count;
     weft_timer *heap;
     size_t n_heap;
@@ -72,95 +62,17 @@ typedef struct trace {
 
 static weft_err fail(trace *t, const char *what, const char *value)
 {
-    return weft_diag_error(t->diag, WEFT_ERR_INPUT, t->where, what, value);
+    return weft_diag_error(t->diag, WEFT_ERR_INPUT, t->csv->where, what, value);
 }
 
-/* -- Lines ------------------------------------------------------------------------------------ */
+/* -- Rows ------------------------------------------------------------------------------------- */
 
-static weft_err fill_chunk(trace *t)
-{
-    t->at = t->len = 0;
-    if (t->fd < 0) {
-        size_t n = t->text_len < TRACE_READ ? t->text_len : TRACE_READ;
-        memcpy(t->chunk, t->text, n);
-        t->text += n;
-        t->text_len -= n;
-        t->len = n;
-        t->eof = n == 0;
-        return WEFT_ERR_OK;
-    }
-    ssize_t n;
-    do
-        n = read(t->fd, t->chunk, TRACE_READ);
-    while (n < 0 && errno == EINTR);
-    if (n < 0)
-        return weft_diag_error(t->diag, WEFT_ERR_IO, (weft_where){.file = t->where.file},
-                               "cannot be read: %s", strerror(errno));
-    t->len = (size_t)n;
-    t->eof = n == 0;
-    return WEFT_ERR_OK;
-}
-
-/* One line into t->line, without its end; *more false at the end of the trace. */
-static weft_err read_line(trace *t, bool *more)
-{
-    size_t len = 0;
-    bool any = false;
-    for (;;) {
-        if (t->at == t->len) {
-            if (!t->eof)
-                WEFT_TRY(fill_chunk(t));
-            if (t->eof)
-                break;
-        }
-        const char *from = t->chunk + t->at;
-        const char *stop = memchr(from, '\n', t->len - t->at);
-        size_t n = stop ? (size_t)(stop - from) : t->len - t->at;
-        if (!any)
-            t->where.line++;
-        any = true;
-        if (len + n >= TRACE_LINE_MAX)
-            return weft_diag_error(t->diag, WEFT_ERR_INPUT, t->where, "line has more than %d bytes",
-                                   TRACE_LINE_MAX - 1);
-        memcpy(t->line + len, from, n);
-        len += n;
-        t->at += n + (stop ? 1 : 0);
-        if (stop)
-            break;
-    }
-    *more = any;
-    if (memchr(t->line, 0, len))
-        return fail(t, "%s", "line holds a zero byte");
-    if (len > 0 && t->line[len - 1] == '\r')
-        len--;
-    t->line[len] = 0;
-    return WEFT_ERR_OK;
-}
-
-/* The fields of the next line that is neither empty nor a comment. */
 static weft_err next_row(trace *t, bool *more)
 {
-    for (;;) {
-        WEFT_TRY(read_line(t, more));
-        if (!*more)
-            return WEFT_ERR_OK;
-        if (t->line[0] != 0 && t->line[0] != '#')
-            break;
-    }
-    char *at = t->line;
-    t->n_field = 0;
-    while (at) {
-        if (t->n_field == TRACE_COLUMNS_MAX)
-            return weft_diag_error(t->diag, WEFT_ERR_INPUT, t->where, "more than %d fields",
-                                   TRACE_COLUMNS_MAX);
-        t->field[t->n_field++] = at;
-        at = strchr(at, ',');
-        if (at)
-            *at++ = 0;
-    }
-    if (t->n_column && t->n_field != t->n_column)
-        return weft_diag_error(t->diag, WEFT_ERR_INPUT, t->where, "%zu fields, the header has %zu",
-                               t->n_field, t->n_column);
+    WEFT_TRY(weft_csv_next(t->csv, t->diag, more));
+    if (*more && t->n_column && t->csv->n_field != t->n_column)
+        return weft_diag_error(t->diag, WEFT_ERR_INPUT, t->csv->where,
+                               "%zu fields, the header has %zu", t->csv->n_field, t->n_column);
     return WEFT_ERR_OK;
 }
 
@@ -197,7 +109,7 @@ static weft_err parse_seconds(trace *t, const char *text, double *out)
 static weft_err parse_count(trace *t, const char *text, int64_t max, int64_t *out)
 {
     if (!weft_parse_i64(text, out) || *out < 0 || *out > max)
-        return weft_diag_error(t->diag, WEFT_ERR_INPUT, t->where,
+        return weft_diag_error(t->diag, WEFT_ERR_INPUT, t->csv->where,
                                "'%.64s' must be a whole number from 0 to %lld", text,
                                (long long)max);
     return WEFT_ERR_OK;
@@ -205,7 +117,7 @@ static weft_err parse_count(trace *t, const char *text, int64_t max, int64_t *ou
 
 static weft_err read_period(trace *t)
 {
-    return parse_count(t, t->field[0], (int64_t)(trace_end_s / t->unit_s), &t->row_period);
+    return parse_count(t, t->csv->field[0], (int64_t)(trace_end_s / t->unit_s), &t->row_period);
 }
 
 /* -- Header ----------------------------------------------------------------------------------- */
@@ -213,12 +125,12 @@ static weft_err read_period(trace *t)
 static weft_err read_wide_header(trace *t)
 {
     t->kind = TRACE_WIDE;
-    t->column = weft_arena_array(t->arena, t->n_field, sizeof *t->column);
+    t->column = weft_arena_array(t->arena, t->csv->n_field, sizeof *t->column);
     bool *taken = weft_arena_array(t->arena, t->n + 1, sizeof *taken);
-    for (size_t i = 1; i < t->n_field; i++) {
-        WEFT_TRY(find_service(t, t->field[i], &t->column[i]));
+    for (size_t i = 1; i < t->csv->n_field; i++) {
+        WEFT_TRY(find_service(t, t->csv->field[i], &t->column[i]));
         if (taken[t->column[i]])
-            return fail(t, "column '%.64s' appears twice", t->field[i]);
+            return fail(t, "column '%.64s' appears twice", t->csv->field[i]);
         taken[t->column[i]] = true;
     }
     return WEFT_ERR_OK;
@@ -230,21 +142,21 @@ static weft_err read_header(trace *t)
     WEFT_TRY(next_row(t, &more));
     if (!more)
         return fail(t, "%s", "trace is empty: a header line is needed");
-    const char *first = t->field[0];
+    const char *first = t->csv->field[0];
     bool minute = strcmp(first, "minute") == 0, second = strcmp(first, "second") == 0;
-    bool model = t->n_field == 2 && strcmp(t->field[1], "model") == 0;
+    bool model = t->csv->n_field == 2 && strcmp(t->csv->field[1], "model") == 0;
     t->unit_s = minute ? 60 : 1;
-    if ((minute || second) && t->n_field == 3 && strcmp(t->field[1], "model") == 0 &&
-        strcmp(t->field[2], "count") == 0) {
+    if ((minute || second) && t->csv->n_field == 3 && strcmp(t->csv->field[1], "model") == 0 &&
+        strcmp(t->csv->field[2], "count") == 0) {
         t->kind = TRACE_LONG;
-    } else if ((minute || second) && t->n_field > 1) {
+    } else if ((minute || second) && t->csv->n_field > 1) {
         WEFT_TRY(read_wide_header(t));
     } else if ((strcmp(first, "time_s") == 0 || strcmp(first, "gap_s") == 0) &&
-               (model || t->n_field == 1)) {
+               (model || t->csv->n_field == 1)) {
         t->kind = first[0] == 't' ? TRACE_TIME : TRACE_GAP;
         t->has_model = model;
         if (!model && t->n != 1)
-            return weft_diag_error(t->diag, WEFT_ERR_INPUT, t->where,
+            return weft_diag_error(t->diag, WEFT_ERR_INPUT, t->csv->where,
                                    "the plan has %zu models: a column 'model' is needed", t->n);
     } else {
         return fail(t,
@@ -252,7 +164,7 @@ static weft_err read_header(trace *t)
                     "minute,model,count or minute,NAME... (or second)",
                     first);
     }
-    t->n_column = t->n_field;
+    t->n_column = t->csv->n_field;
     return WEFT_ERR_OK;
 }
 
@@ -265,9 +177,9 @@ static weft_err next_single(trace *t, weft_arrival *out, bool *more)
     WEFT_TRY(next_row(t, more));
     if (!*more)
         return WEFT_ERR_OK;
-    WEFT_TRY(parse_seconds(t, t->field[0], &s));
+    WEFT_TRY(parse_seconds(t, t->csv->field[0], &s));
     if (t->has_model)
-        WEFT_TRY(find_service(t, t->field[1], &service));
+        WEFT_TRY(find_service(t, t->csv->field[1], &service));
     if (t->kind == TRACE_GAP) {
         int64_t gap_ns = (int64_t)(s * 1e9 + 0.5);
         if (gap_ns > (int64_t)(trace_end_s * 1e9) - t->last_ns)
@@ -275,7 +187,7 @@ static weft_err next_single(trace *t, weft_arrival *out, bool *more)
         t->last_ns += gap_ns;
     } else {
         if (s < t->last_s)
-            return weft_diag_error(t->diag, WEFT_ERR_INPUT, t->where,
+            return weft_diag_error(t->diag, WEFT_ERR_INPUT, t->csv->where,
                                    "time %.9g s is before that of the row above, %.9g s", s,
                                    t->last_s);
         t->last_s = s;
@@ -291,7 +203,7 @@ static weft_err next_single(trace *t, weft_arrival *out, bool *more)
 static int64_t draw_next(trace *t, uint32_t service, int64_t from_ns)
 {
     double k = (double)t->count[service];
-    double part = 1 - weft_num__exp(weft_num__ln(weft_rng__unit(&t->rng[service])) / k);
+    double part = 1 - weft_num__exp(weft_num__ln(weft_rand_unit(&t->rng[service])) / k);
     int64_t at = from_ns + (int64_t)((double)(t->end_ns - from_ns) * part);
     return at < t->end_ns ? at : t->end_ns - 1;
 }
@@ -311,11 +223,11 @@ static weft_err take_row(trace *t)
 {
     uint32_t service;
     if (t->kind == TRACE_LONG) {
-        WEFT_TRY(find_service(t, t->field[1], &service));
-        return add_count(t, service, t->field[2]);
+        WEFT_TRY(find_service(t, t->csv->field[1], &service));
+        return add_count(t, service, t->csv->field[2]);
     }
-    for (size_t i = 1; i < t->n_field; i++)
-        WEFT_TRY(add_count(t, t->column[i], t->field[i]));
+    for (size_t i = 1; i < t->csv->n_field; i++)
+        WEFT_TRY(add_count(t, t->column[i], t->csv->field[i]));
     return WEFT_ERR_OK;
 }
 
@@ -332,7 +244,7 @@ static weft_err read_periods(trace *t)
         }
         t->has_row = false;
         if (t->row_period < t->period || (t->kind == TRACE_WIDE && t->row_period == t->period))
-            return weft_diag_error(t->diag, WEFT_ERR_INPUT, t->where,
+            return weft_diag_error(t->diag, WEFT_ERR_INPUT, t->csv->where,
                                    "period %lld comes after %lld", (long long)t->row_period,
                                    (long long)t->period);
         t->period = t->row_period;
@@ -391,7 +303,8 @@ static void close_trace(weft_arrivals *self)
     if (t->fd > 0)
         close(t->fd);
     t->fd = -1;
-    t->text_len = 0;
+    weft_csv_destroy(t->csv);
+    t->csv = NULL;
 }
 
 /* Order of services by name, by merging: equal inputs in any order give it in O(n log n). */
@@ -424,17 +337,14 @@ static weft_err open_trace(trace init, const weft_service *service, size_t n, ui
     t->service = service;
     t->n = n;
     t->period = -1;
-    t->chunk = weft_arena_alloc(arena, TRACE_READ);
-    t->line = weft_arena_alloc(arena, TRACE_LINE_MAX);
-    t->field = weft_arena_array(arena, TRACE_COLUMNS_MAX, sizeof *t->field);
     t->order = weft_arena_array(arena, n + 1, sizeof *t->order);
     sort_services(service, t->order, weft_arena_array(arena, n + 1, sizeof *t->order), n);
     t->rng = weft_arena_array(arena, n + 1, sizeof *t->rng);
     t->count = weft_arena_array(arena, n + 1, sizeof *t->count);
     t->heap = weft_arena_array(arena, n + 1, sizeof *t->heap);
     for (size_t i = 0; i < n; i++)
-        weft_rng__seed_name(&t->rng[i], seed, service[i].name);
-    weft_err err = read_header(t);
+        weft_arrivals__seed(&t->rng[i], seed, service[i].name);
+    weft_err err = t->csv ? read_header(t) : WEFT_ERR_NOMEM;
     if (err != WEFT_ERR_OK)
         close_trace(&t->base);
     else
@@ -449,7 +359,8 @@ weft_err weft_trace_open(const char *path, const weft_service *service, size_t n
     int fd = strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)
         return weft_diag_error(diag, WEFT_ERR_IO, where, "cannot be opened: %s", strerror(errno));
-    trace init = {.arena = arena, .diag = diag, .where = where, .fd = fd};
+    weft_csv *csv = weft_csv_create_fd(fd, where, trace_limits);
+    trace init = {.arena = arena, .diag = diag, .csv = csv, .fd = fd};
     return open_trace(init, service, n, seed, out);
 }
 
@@ -457,11 +368,7 @@ weft_err weft_trace_open_text(const char *text, size_t len, const char *file,
                               const weft_service *service, size_t n, uint64_t seed,
                               weft_arena *arena, weft_diag *diag, weft_arrivals **out)
 {
-    trace init = {.arena = arena,
-                  .diag = diag,
-                  .where = {.file = file},
-                  .fd = -1,
-                  .text = text,
-                  .text_len = len};
+    weft_csv *csv = weft_csv_create(text, len, (weft_where){.file = file}, trace_limits);
+    trace init = {.arena = arena, .diag = diag, .csv = csv, .fd = -1};
     return open_trace(init, service, n, seed, out);
 }

@@ -1,5 +1,5 @@
-/* Generated requests: the generator against its published values, rates, gaps and bursts against
- * their formulas, and services that do not disturb each other. */
+/* Generated requests: rates, gaps and bursts against their formulas, and services that do not
+ * disturb each other. */
 #include "scheduler/simulate/arrivals_int.h"
 
 #include "base/diag.h"
@@ -45,16 +45,6 @@ static bool next(weft_arrivals *a, weft_arrival *out)
     bool more;
     assert_int_equal(weft_arrivals_next(a, out, &more), WEFT_ERR_OK);
     return more;
-}
-
-/* First numbers of xoshiro256** from the state 1, 2, 3, 4 (the authors' reference program). */
-static void test_arrivals__generator_is_xoshiro(void **state)
-{
-    static const uint64_t want[] = {11520u, 0u, 1509978240u, 1215971899390074240u};
-    weft_rng rng = {{1, 2, 3, 4}};
-    (void)state;
-    for (int i = 0; i < 4; i++)
-        assert_true(weft_rng__next(&rng) == want[i]);
 }
 
 static void test_arrivals__logarithm_and_exponential_are_exact(void **state)
@@ -197,7 +187,6 @@ static void test_arrivals__refuses_absurd_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_arrivals__generator_is_xoshiro, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_arrivals__logarithm_and_exponential_are_exact, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_arrivals__constant_has_no_drift, set_up, tear_down),

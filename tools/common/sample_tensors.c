@@ -1,6 +1,8 @@
 /* Generated inputs and differences of tensors; see sample_tensors.h. */
 #include "tools/common/sample_tensors.h"
 
+#include "base/random.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -27,8 +29,7 @@ void weft_tool_fill_tensor(weft_tensor *t)
     uint64_t state = 0x9e3779b97f4a7c15u;
     int64_t n = weft_tensor_numel(t);
     for (int64_t i = 0; i < n; i++) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        double u = (double)(state >> 11) * 0x1p-53;
+        double u = (double)(weft_rand_lcg(&state) >> 11) * 0x1p-53;
         if (weft_dtype_is_float(t->dtype))
             weft_tensor_set_f64(t, i, 2 * u - 1);
         else
