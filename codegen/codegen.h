@@ -38,16 +38,16 @@ typedef struct weft_codegen_options {
     const char *target;              /* "sm_80,sm_90"; NULL: the backend's name */
     uint32_t n_thread;               /* for compilers; 0: one */
     bool tf32;                       /* products of f32 may be rounded to TF32 */
-    /* Program that calls weft_codegen_worker when it is run with WEFT_CODEGEN_WORKER as its only
+    /* Program that calls weft_nvrtc_worker when it is run with WEFT_NVRTC_WORKER as its only
      * argument: kernels are compiled by it, each module by a process of its own. NULL: in this
      * process, where the addresses of the day leave traces in the code. */
     const char *worker;
 } weft_codegen_options;
 
-#define WEFT_CODEGEN_WORKER "--compile-kernels"
+#define WEFT_NVRTC_WORKER "--compile-kernels"
 /* Compiles the module on standard input for one architecture, to standard output. argv as main has
  * it: the program is started again where addresses are drawn by chance. Returns an exit code. */
-int weft_codegen_worker(char **argv);
+int weft_nvrtc_worker(char **argv);
 
 /* As below, for backends with device code too. */
 WEFT_MUST_USE weft_err weft_codegen_make(weft_module *m, const weft_backend *backend,

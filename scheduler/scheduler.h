@@ -582,9 +582,9 @@ typedef struct weft_sim_report {
 void weft_sim_services(const weft_problem *problem, weft_arena *arena, const weft_service **out,
                        size_t *out_n);
 /* What the plan file says of its models; profiles stay empty. */
-WEFT_MUST_USE weft_err weft_plan_demands_from_json(const char *text, size_t len, const char *file,
-                                                   weft_arena *arena, weft_diag *diag,
-                                                   weft_demands *out);
+WEFT_MUST_USE weft_err weft_sim_demands_from_json(const char *text, size_t len, const char *file,
+                                                  weft_arena *arena, weft_diag *diag,
+                                                  weft_demands *out);
 /* Runs `arrivals` (of weft_sim_services) against the plan in virtual time. */
 WEFT_MUST_USE weft_err weft_simulate(const weft_sim_options *options, weft_arrivals *arrivals,
                                      weft_arena *arena, weft_diag *diag, weft_sim_report *out);

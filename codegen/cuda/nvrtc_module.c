@@ -3,7 +3,7 @@
  * NVRTC's optimiser orders some of its work by addresses: where these are drawn by chance (ASLR),
  * or differ by what was compiled before, equal source gives code of other bytes now and then. So
  * each job has a process of its own, without ASLR, that starts from the same state: the program
- * runs itself again with WEFT_CODEGEN_WORKER, with nothing of the environment but where libraries,
+ * runs itself again with WEFT_NVRTC_WORKER, with nothing of the environment but where libraries,
  * programs and temporary files are, and compiles on a thread, whose stack does not begin where
  * these end. It reads
  *
@@ -256,7 +256,7 @@ static void *run_job(void *arg)
     return NULL;
 }
 
-int weft_codegen_worker(char **argv)
+int weft_nvrtc_worker(char **argv)
 {
     uint32_t head[3];
     leave_chance(argv);
@@ -320,7 +320,7 @@ static bool hear(int fd, weft_nvrtc__result *r)
 static int start_worker(const char *worker, int fd, pid_t *pid)
 {
     posix_spawn_file_actions_t actions;
-    const char *const argv[] = {"weft", WEFT_CODEGEN_WORKER, NULL};
+    const char *const argv[] = {"weft", WEFT_NVRTC_WORKER, NULL};
     int err = posix_spawn_file_actions_init(&actions);
     if (err)
         return err;

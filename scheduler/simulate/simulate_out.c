@@ -229,8 +229,8 @@ weft_err weft_sim_to_csv(const weft_sim_report *report, char **out)
 
 /* -- Demands of a plan file ------------------------------------------------------------------- */
 
-weft_err weft_plan_demands_from_json(const char *text, size_t len, const char *file,
-                                     weft_arena *arena, weft_diag *diag, weft_demands *out)
+weft_err weft_sim_demands_from_json(const char *text, size_t len, const char *file,
+                                    weft_arena *arena, weft_diag *diag, weft_demands *out)
 {
     json_error_t error;
     const weft_where where = {.file = file};

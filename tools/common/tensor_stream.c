@@ -5,7 +5,7 @@ typedef struct header {
     int64_t dtype, rank, dim[WEFT_RANK_MAX];
 } header;
 
-bool weft_tensor_stream_write(const weft_tensor *t, FILE *to)
+bool weft_tool_write_tensor(const weft_tensor *t, FILE *to)
 {
     header h = {.dtype = t->dtype, .rank = t->rank};
     size_t bytes = weft_tensor_bytes(t);
@@ -15,8 +15,8 @@ bool weft_tensor_stream_write(const weft_tensor *t, FILE *to)
            (bytes == 0 || fwrite(t->data, 1, bytes, to) == bytes) && fflush(to) == 0;
 }
 
-weft_err weft_tensor_stream_read(FILE *from, const char *name, weft_arena *arena, weft_diag *diag,
-                                 weft_tensor *out)
+weft_err weft_tool_read_tensor(FILE *from, const char *name, weft_arena *arena, weft_diag *diag,
+                               weft_tensor *out)
 {
     header h;
     weft_tensor t = {0};

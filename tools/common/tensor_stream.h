@@ -13,9 +13,9 @@
 #define WEFT_TENSOR_STREAM "--tensor"
 
 /* False: an output error. */
-bool weft_tensor_stream_write(const weft_tensor *t, FILE *to);
+bool weft_tool_write_tensor(const weft_tensor *t, FILE *to);
 /* Elements are in `arena`. INPUT: the stream does not hold a complete tensor. */
-WEFT_MUST_USE weft_err weft_tensor_stream_read(FILE *from, const char *name, weft_arena *arena,
-                                               weft_diag *diag, weft_tensor *out);
+WEFT_MUST_USE weft_err weft_tool_read_tensor(FILE *from, const char *name, weft_arena *arena,
+                                             weft_diag *diag, weft_tensor *out);
 
 #endif

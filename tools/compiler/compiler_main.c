@@ -24,7 +24,7 @@ static int stream_tensor(const char *path)
     weft_err err = WEFT_ERR_NOMEM;
     if (diag && arena)
         err = weft_import_tensor(path, arena, diag, &t);
-    if (err == WEFT_ERR_OK && !weft_tensor_stream_write(&t, stdout))
+    if (err == WEFT_ERR_OK && !weft_tool_write_tensor(&t, stdout))
         err = weft_diag_error(diag, WEFT_ERR_IO, (weft_where){.file = path},
                               "cannot write the tensor to standard output");
     int code = weft_tool_report(diag, err);
@@ -36,8 +36,8 @@ static int stream_tensor(const char *path)
 int main(int argc, char **argv)
 {
     /* `weft compile` runs itself in this way for each module of GPU kernels. */
-    if (argc > 1 && strcmp(argv[1], WEFT_CODEGEN_WORKER) == 0)
-        return weft_codegen_worker(argv);
+    if (argc > 1 && strcmp(argv[1], WEFT_NVRTC_WORKER) == 0)
+        return weft_nvrtc_worker(argv);
     if (argc == 3 && strcmp(argv[1], WEFT_TENSOR_STREAM) == 0)
         return stream_tensor(argv[2]);
     return weft_program_run("weft-compiler", verbs, argc, argv);

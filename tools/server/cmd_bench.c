@@ -85,7 +85,7 @@ static int take(options *o, int opt)
         return weft_tool_take_dim(&weft_verb_bench, optarg, &o->dim[o->n_dim++]);
     default:
         return weft_device_is_option(opt)
-                   ? weft_device_take_option(&weft_verb_bench, opt, optarg, &o->engine)
+                   ? weft_tool_take_device_option(&weft_verb_bench, opt, optarg, &o->engine)
                    : weft_tool_usage(&weft_verb_bench, "wrong option");
     }
 }

@@ -45,7 +45,7 @@ static int take(options *o, int opt)
         return 0;
     default:
         return weft_device_is_option(opt)
-                   ? weft_device_take_option(&weft_verb_run, opt, optarg, &o->engine)
+                   ? weft_tool_take_device_option(&weft_verb_run, opt, optarg, &o->engine)
                    : weft_tool_usage(&weft_verb_run, "wrong option");
     }
 }

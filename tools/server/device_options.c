@@ -31,8 +31,8 @@ static bool take_sms(const char *text, weft_engine_options *out)
            (!text[n] || take_number(text + n + 1, 0, SMS_MAX, &out->sm_first));
 }
 
-int weft_device_take_option(const weft_verb *verb, int opt, const char *arg,
-                            weft_engine_options *out)
+int weft_tool_take_device_option(const weft_verb *verb, int opt, const char *arg,
+                                 weft_engine_options *out)
 {
     switch (opt) {
     case WEFT_DEVICE_OPT_DRIVER:

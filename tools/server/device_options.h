@@ -25,7 +25,7 @@ static inline bool weft_device_is_option(int opt)
     return opt >= WEFT_DEVICE_OPT_DRIVER && opt <= WEFT_DEVICE_OPT_SMS;
 }
 /* Returns 0, or an exit code after a usage message. `arg` is kept. */
-int weft_device_take_option(const weft_verb *verb, int opt, const char *arg,
-                            weft_engine_options *out);
+int weft_tool_take_device_option(const weft_verb *verb, int opt, const char *arg,
+                                 weft_engine_options *out);
 
 #endif

@@ -62,7 +62,7 @@ static weft_err load_onnx_tensor(const char *path, weft_arena *arena, weft_diag 
                                "ONNX tensors are read by weft-compiler; .npy files are read "
                                "without it");
     WEFT_TRY(spawn_reader(command, path, diag, &pid, &from));
-    weft_err err = weft_tensor_stream_read(from, path, arena, diag, out);
+    weft_err err = weft_tool_read_tensor(from, path, arena, diag, out);
     fclose(from);
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
