@@ -271,6 +271,10 @@ WEFT_MUST_USE weft_err weft_plan_to_json(const weft_plan *plan, const weft_deman
                                          char **out);
 WEFT_MUST_USE weft_err weft_plan_from_json(const char *text, size_t len, const char *file,
                                            weft_arena *arena, weft_diag *diag, weft_plan *out);
+/* The demands that a plan file states: name, SLO and rate of each model; profiles stay empty. */
+WEFT_MUST_USE weft_err weft_plan_demands_from_json(const char *text, size_t len, const char *file,
+                                                   weft_arena *arena, weft_diag *diag,
+                                                   weft_demands *out);
 
 /* -- Plans made elsewhere ------------------------------------------------------------------- */
 
@@ -581,10 +585,6 @@ typedef struct weft_sim_report {
 /* Who can be asked under a problem: its models, then its apps, by name. */
 void weft_sim_services(const weft_problem *problem, weft_arena *arena, const weft_service **out,
                        size_t *out_n);
-/* What the plan file says of its models; profiles stay empty. */
-WEFT_MUST_USE weft_err weft_sim_demands_from_json(const char *text, size_t len, const char *file,
-                                                  weft_arena *arena, weft_diag *diag,
-                                                  weft_demands *out);
 /* Runs `arrivals` (of weft_sim_services) against the plan in virtual time. */
 WEFT_MUST_USE weft_err weft_simulate(const weft_sim_options *options, weft_arrivals *arrivals,
                                      weft_arena *arena, weft_diag *diag, weft_sim_report *out);

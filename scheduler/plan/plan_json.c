@@ -1,5 +1,6 @@
 /* plan.json: a plan as text, and back. docs/plan-json.md is the contract. Reading checks kinds,
  * ranges and unknown keys; whether the plan is legal is the checker's business. */
+#include "scheduler/input/input.h"
 #include "scheduler/plan/plan.h"
 
 #include <jansson.h>
@@ -383,4 +384,42 @@ weft_err weft_plan_from_json(const char *text, size_t len, const char *file, wef
     weft_err err = read_plan(&rd, root, out);
     json_decref(root);
     return err;
+}
+
+/* -- Demands of a plan file ------------------------------------------------------------------- */
+
+weft_err weft_plan_demands_from_json(const char *text, size_t len, const char *file,
+                                     weft_arena *arena, weft_diag *diag, weft_demands *out)
+{
+    json_error_t error;
+    const weft_where where = {.file = file};
+    json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
+    if (!root)
+        return weft_diag_error(diag, WEFT_ERR_INPUT,
+                               (weft_where){.file = file, .line = (uint32_t)error.line}, "json: %s",
+                               error.text);
+    const json_t *models = json_object_get(root, "models");
+    size_t n = json_array_size(models);
+    weft_demand *d = weft_arena_array(arena, n + 1, sizeof *d);
+    weft_err err = json_is_array(models)
+                       ? WEFT_ERR_OK
+                       : weft_diag_error(diag, WEFT_ERR_INPUT, where, "models: must be an array");
+    for (size_t i = 0; i < n && err == WEFT_ERR_OK; i++) {
+        const json_t *o = json_array_get(models, i);
+        const json_t *slo = json_object_get(o, "slo_us"), *rate = json_object_get(o, "rate_per_s");
+        const char *name = json_string_value(json_object_get(o, "model"));
+        if (!name || !weft_set_name_valid(name) || !json_is_number(slo) || !json_is_number(rate))
+            err = weft_diag_error(diag, WEFT_ERR_INPUT, where,
+                                  "models[%zu]: needs model, slo_us and rate_per_s", i);
+        else
+            d[i] = (weft_demand){.model = weft_arena_strdup(arena, name),
+                                 .slo_us = json_number_value(slo),
+                                 .rate_per_s = json_number_value(rate)};
+    }
+    json_decref(root);
+    WEFT_TRY(err);
+    weft_demands demands = {d, n};
+    WEFT_TRY(weft_demands__check(&demands, diag));
+    *out = demands;
+    return WEFT_ERR_OK;
 }

@@ -69,7 +69,7 @@ static weft_err run_options(options *o, weft_arena *arena, weft_diag *diag)
     WEFT_TRY(weft_file_read(o->plan, PLAN_BYTES_MAX, diag, &text, &len));
     weft_err err = weft_plan_from_json(text, len, o->plan, arena, diag, &plan);
     if (err == WEFT_ERR_OK)
-        err = weft_sim_demands_from_json(text, len, o->plan, arena, diag, &demands);
+        err = weft_plan_demands_from_json(text, len, o->plan, arena, diag, &demands);
     free(text);
     WEFT_TRY(err);
     o->export.demands = &demands;

@@ -48,7 +48,7 @@ static weft_err read_plan(const char *path, weft_arena *arena, weft_diag *diag, 
     WEFT_TRY(weft_file_read(path, PLAN_BYTES_MAX, diag, &text, &len));
     weft_err err = weft_plan_from_json(text, len, path, arena, diag, out);
     if (err == WEFT_ERR_OK && out_demands)
-        err = weft_sim_demands_from_json(text, len, path, arena, diag, out_demands);
+        err = weft_plan_demands_from_json(text, len, path, arena, diag, out_demands);
     free(text);
     return err;
 }

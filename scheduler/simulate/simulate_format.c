@@ -1,6 +1,5 @@
-/* What the simulator says, as JSON and as CSV over time (docs/simulate.md); and what it can read of
- * a plan file when there is no set. */
-#include "scheduler/simulate/simulate_int.h"
+/* The report of a simulation as JSON, and its time buckets as CSV (docs/simulate.md). */
+#include "scheduler/scheduler.h"
 
 #include "base/str.h"
 
@@ -224,43 +223,5 @@ weft_err weft_sim_to_csv(const weft_sim_report *report, char **out)
         return WEFT_ERR_NOMEM;
     }
     *out = buf.at;
-    return WEFT_ERR_OK;
-}
-
-/* -- Demands of a plan file ------------------------------------------------------------------- */
-
-weft_err weft_sim_demands_from_json(const char *text, size_t len, const char *file,
-                                    weft_arena *arena, weft_diag *diag, weft_demands *out)
-{
-    json_error_t error;
-    const weft_where where = {.file = file};
-    json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
-    if (!root)
-        return weft_diag_error(diag, WEFT_ERR_INPUT,
-                               (weft_where){.file = file, .line = (uint32_t)error.line}, "json: %s",
-                               error.text);
-    const json_t *models = json_object_get(root, "models");
-    size_t n = json_array_size(models);
-    weft_demand *d = weft_arena_array(arena, n + 1, sizeof *d);
-    weft_err err = json_is_array(models)
-                       ? WEFT_ERR_OK
-                       : weft_diag_error(diag, WEFT_ERR_INPUT, where, "models: must be an array");
-    for (size_t i = 0; i < n && err == WEFT_ERR_OK; i++) {
-        const json_t *o = json_array_get(models, i);
-        const json_t *slo = json_object_get(o, "slo_us"), *rate = json_object_get(o, "rate_per_s");
-        const char *name = json_string_value(json_object_get(o, "model"));
-        if (!name || !weft_set_name_valid(name) || !json_is_number(slo) || !json_is_number(rate))
-            err = weft_diag_error(diag, WEFT_ERR_INPUT, where,
-                                  "models[%zu]: needs model, slo_us and rate_per_s", i);
-        else
-            d[i] = (weft_demand){.model = weft_arena_strdup(arena, name),
-                                 .slo_us = json_number_value(slo),
-                                 .rate_per_s = json_number_value(rate)};
-    }
-    json_decref(root);
-    WEFT_TRY(err);
-    weft_demands demands = {d, n};
-    WEFT_TRY(weft_demands__check(&demands, diag));
-    *out = demands;
     return WEFT_ERR_OK;
 }
