@@ -1,449 +1,23 @@
 /* The simulator: a plan, a stream of requests and a virtual clock.
  *
- * A placement alone on its slice has `procs` processes that each run one batch at a time; the
- * placements of a shared slice have one process together. Requests wait in queues; a process that
- * falls idle takes a batch, as runtime/server/batch.c does: oldest first, up to the batch of the
- * placement, filled up to the next size of the profile where that wastes less than a third, else
- * cut to the size below. An execution takes what the profile says of its size (with all processes
- * of the slice busy); without a profile, what the plan's capacity implies, whatever the batch
- * holds.
+ * A discrete-event simulation. Time is in whole nanoseconds; the clock jumps from one event to the
+ * next one. Events at one time go in a fixed order: ends of buckets and changes of the plan, then
+ * timers (ends of batches, flushes, slices that open, slices that close), then arrivals.
  *
- *   pull    one queue a model (runtime/server/router.c): the idle process with the least number
- * takes the next batch, of the model whose oldest request has waited longest shares  a queue a
- * placement; stride scheduling (C. Waldspurger, W. Weihl, MIT/LCS/TM-528, 1995) gives each its part
- * of the requests; placements of a shared slice go in turn least   the same, the request goes where
- * the load over the planned rate is least
+ *   simulate_accounts.c    what is counted
+ *   simulate_report.c      the counts as a report
+ *   simulate_serving.c     queues, batches, routing, timers
+ *   simulate_world.c       slices and processes made from placements
+ *   simulate_transition.c  from one plan to the next one while requests flow
+ *   simulate_replan.c      later plans, and the policy that is called over time
+ *   simulate.c             options, the event loop
  *
- * A batch leaves as soon as a process is idle (`idle`), or when it is full or its oldest request
- * has reached the flush time of slo.c (`fill`). A request is dropped when its queue is full and
- * when it has waited for the timeout.
- *
- * Time is in whole nanoseconds. Simultaneous events go in a fixed order: ends of batches, flushes,
- * slices, arrivals. Cost of a request: a few steps in a heap of as many timers as processes. */
+ * Each file uses those above it. The execution of a batch takes the time that the profile has for
+ * its size (measured with all processes of the slice busy); without a profile, the time that the
+ * plan's capacity implies. */
 #include "scheduler/simulate/simulate_int.h"
 
-#include <string.h>
-
-/* -- Timers ----------------------------------------------------------------------------------- */
-
-void weft_sim__set_timer(sim_world *w, int64_t time_ns, int kind, uint32_t index)
-{
-    if (w->n_timer == w->timer_room) {
-        size_t room = w->timer_room ? 2 * w->timer_room : 1024;
-        w->timer = weft_arena_grow(w->arena, w->timer, w->timer_room * sizeof *w->timer,
-                                   room * sizeof *w->timer);
-        w->timer_room = room;
-    }
-    weft_timer__push(w->timer, w->n_timer++, (weft_timer){time_ns, weft_sim__key(kind, index)});
-}
-
-/* -- Queues ----------------------------------------------------------------------------------- */
-
-static void drop(sim_world *w, const sim_request *r)
-{
-    sim_service *s = &w->service[r->service];
-    if (r->time_ns < w->warm_ns)
-        return;
-    s->count.dropped++;
-    s->bucket.dropped++;
-}
-
-static void push(sim_world *w, sim_queue *q, sim_request r)
-{
-    if (q->len >= w->queue_max) {
-        drop(w, &r);
-        return;
-    }
-    if (q->len == q->room) {
-        uint32_t room = q->room ? 2 * q->room : 16;
-        sim_request *at = weft_arena_array(w->arena, room, sizeof *at);
-        for (uint32_t i = 0; i < q->len; i++)
-            at[i] = q->at[(q->head + i) & (q->room - 1)];
-        q->at = at;
-        q->head = 0;
-        q->room = room;
-    }
-    q->at[(q->head + q->len++) & (q->room - 1)] = r;
-}
-
-static sim_request *head(const sim_queue *q)
-{
-    return &q->at[q->head];
-}
-
-static sim_request pop(sim_queue *q)
-{
-    sim_request r = q->at[q->head];
-    q->head = (q->head + 1) & (q->room - 1);
-    q->len--;
-    return r;
-}
-
-static void unload(sim_world *w, uint32_t replica, uint32_t n)
-{
-    if (replica != UINT32_MAX)
-        w->replica.at[replica].load -= n;
-}
-
-/* A replica's own queue belongs to the replica of its first lane. */
-static uint32_t owner(const sim_world *w, const sim_queue *q)
-{
-    if (w->o->router == WEFT_SIM_PULL || q->server.len == 0)
-        return UINT32_MAX;
-    const sim_server *server = &w->server.at[q->server.at[0]];
-    const sim_slice *slice = &w->slice.at[server->slice];
-    for (uint32_t i = 0; i < slice->n_lane; i++)
-        if (&w->queue.at[server->lane[i].queue] == q)
-            return server->lane[i].replica;
-    return UINT32_MAX;
-}
-
-static void expire(sim_world *w, sim_queue *q)
-{
-    while (q->len > 0 && head(q)->time_ns + w->timeout_ns <= w->now_ns) {
-        sim_request r = pop(q);
-        unload(w, owner(w, q), 1);
-        drop(w, &r);
-    }
-}
-
-uint32_t weft_sim__add_queue(sim_world *w)
-{
-    WEFT_VEC_PUSH(w->arena, &w->queue, ((sim_queue){0}));
-    return w->queue.len - 1;
-}
-
-/* -- Batches ---------------------------------------------------------------------------------- */
-
-static void set_idle(sim_world *w, const sim_server *server, bool idle)
-{
-    const sim_slice *slice = &w->slice.at[server->slice];
-    for (uint32_t i = 0; i < slice->n_lane; i++) {
-        const sim_lane *lane = &server->lane[i];
-        uint64_t *word = &w->queue.at[lane->queue].idle[lane->pos / 64];
-        uint64_t bit = (uint64_t)1 << lane->pos % 64;
-        *word = idle ? *word | bit : *word & ~bit;
-    }
-}
-
-static bool is_due(const sim_world *w, const sim_queue *q, const sim_replica *replica)
-{
-    return q->len >= replica->batch || w->now_ns - head(q)->time_ns >= replica->hold_ns;
-}
-
-/* Looks again when the oldest request may wait no longer. */
-static void arm(sim_world *w, uint32_t queue, const sim_replica *replica)
-{
-    sim_queue *q = &w->queue.at[queue];
-    if (q->armed || q->len == 0 || replica->hold_ns == 0)
-        return;
-    q->armed = true;
-    weft_sim__set_timer(w, head(q)->time_ns + replica->hold_ns, SIM_TIMER_FLUSH, queue);
-}
-
-/* The size that runs `rows` requests; *rows falls when the batch is cut. */
-static const sim_size *choose_size(const sim_replica *replica, uint32_t *rows)
-{
-    uint32_t i = 0;
-    if (replica->n_size == 1)
-        return replica->size;
-    while (replica->size[i].batch < *rows)
-        i++;
-    uint32_t above = replica->size[i].batch;
-    if (above == *rows || i == 0 || 3 * (above - *rows) <= above)
-        return &replica->size[i];
-    *rows = replica->size[i - 1].batch;
-    return &replica->size[i - 1];
-}
-
-static void start_batch(sim_world *w, sim_server *server, const sim_lane *lane)
-{
-    sim_queue *q = &w->queue.at[lane->queue];
-    sim_replica *replica = &w->replica.at[lane->replica];
-    sim_slice *slice = &w->slice.at[server->slice];
-    uint32_t rows = q->len < replica->batch ? q->len : replica->batch;
-    const sim_size *size = choose_size(replica, &rows);
-    for (uint32_t i = 0; i < rows; i++)
-        server->run[i] = pop(q);
-    server->n_run = rows;
-    server->replica = lane->replica;
-    server->size = size;
-    server->busy = true;
-    server->start_ns = server->seen_ns = w->now_ns;
-    server->end_ns = w->now_ns + size->exec_ns;
-    if (w->now_ns >= w->warm_ns) {
-        sim_service *s = &w->service[replica->service];
-        s->batches++;
-        s->padded += size->batch - rows;
-        slice->batches++;
-        slice->requests += rows;
-    }
-    set_idle(w, server, false);
-    weft_sim__set_timer(w, server->end_ns, SIM_TIMER_DONE, (uint32_t)(server - w->server.at));
-    if (q->len > 0)
-        arm(w, lane->queue, replica);
-}
-
-/* The lane that an idle process takes from now; NULL: none has a batch. */
-static const sim_lane *choose_lane(sim_world *w, const sim_server *server)
-{
-    sim_slice *slice = &w->slice.at[server->slice];
-    const sim_lane *best = NULL;
-    bool in_turn = w->o->router != WEFT_SIM_PULL;
-    for (uint32_t k = 0; k < slice->n_lane; k++) {
-        uint32_t i = in_turn ? (slice->turn + k) % slice->n_lane : k;
-        const sim_lane *lane = &server->lane[i];
-        sim_queue *q = &w->queue.at[lane->queue];
-        if (q->len > 0)
-            expire(w, q);
-        if (q->len == 0 || !is_due(w, q, &w->replica.at[lane->replica]))
-            continue;
-        if (in_turn) {
-            slice->turn = (i + 1) % slice->n_lane;
-            return lane;
-        }
-        if (!best || head(q)->time_ns < head(&w->queue.at[best->queue])->time_ns)
-            best = lane;
-    }
-    return best;
-}
-
-/* An idle process takes a batch, or sees to it that it will be asked again. */
-static void take_or_wait(sim_world *w, sim_server *server)
-{
-    const sim_lane *lane = choose_lane(w, server);
-    const sim_slice *slice = &w->slice.at[server->slice];
-    if (lane)
-        start_batch(w, server, lane);
-    for (uint32_t i = 0; i < slice->n_lane && !lane; i++)
-        arm(w, server->lane[i].queue, &w->replica.at[server->lane[i].replica]);
-}
-
-static const sim_lane *lane_of(const sim_world *w, const sim_server *server, uint32_t queue)
-{
-    const sim_slice *slice = &w->slice.at[server->slice];
-    for (uint32_t i = 0; i < slice->n_lane; i++)
-        if (server->lane[i].queue == queue)
-            return &server->lane[i];
-    return NULL;
-}
-
-/* Something waits in the queue: idle processes that serve it, the least number first, take it. */
-static void offer(sim_world *w, uint32_t queue)
-{
-    sim_queue *q = &w->queue.at[queue];
-    const sim_replica *waiting = NULL;
-    if (q->len > 0)
-        expire(w, q);
-    for (uint32_t i = 0; i < q->n_word && q->len > 0; i++) {
-        for (uint64_t word = q->idle[i]; word && q->len > 0; word &= word - 1) {
-            uint32_t pos = i * 64 + (uint32_t)__builtin_ctzll(word);
-            sim_server *server = &w->server.at[q->server.at[pos]];
-            const sim_lane *lane = lane_of(w, server, queue);
-            if (is_due(w, q, &w->replica.at[lane->replica]))
-                start_batch(w, server, lane);
-            else if (!waiting || w->replica.at[lane->replica].hold_ns < waiting->hold_ns)
-                waiting = &w->replica.at[lane->replica];
-        }
-    }
-    if (waiting)
-        arm(w, queue, waiting);
-}
-
-/* -- Routing ---------------------------------------------------------------------------------- */
-
-static uint32_t choose_replica(sim_world *w, const sim_service *s)
-{
-    uint32_t best = UINT32_MAX;
-    for (uint32_t i = 0; i < s->route.len; i++) {
-        sim_replica *r = &w->replica.at[s->route.at[i]];
-        if (w->slice.at[r->slice].state != SIM_ON)
-            continue;
-        const sim_replica *b = best == UINT32_MAX ? NULL : &w->replica.at[best];
-        bool better =
-            !b || (w->o->router == WEFT_SIM_SHARES ? r->pass < b->pass
-                                                   : r->load * b->weight < b->load * r->weight);
-        if (better)
-            best = s->route.at[i];
-    }
-    if (best != UINT32_MAX)
-        w->replica.at[best].pass += w->replica.at[best].stride;
-    return best;
-}
-
-static bool is_served(const sim_world *w, const sim_service *s)
-{
-    for (uint32_t i = 0; i < s->route.len; i++)
-        if (w->slice.at[w->replica.at[s->route.at[i]].slice].state == SIM_ON)
-            return true;
-    return false;
-}
-
-static void route(sim_world *w, sim_request r)
-{
-    uint32_t queue = r.service; /* of the service: pulled from, or waits for a replica */
-    if (w->o->router != WEFT_SIM_PULL) {
-        uint32_t replica = choose_replica(w, &w->service[r.service]);
-        if (replica != UINT32_MAX) {
-            queue = w->replica.at[replica].queue;
-            if (w->queue.at[queue].len < w->queue_max)
-                w->replica.at[replica].load++;
-        }
-    }
-    push(w, &w->queue.at[queue], r);
-    offer(w, queue);
-}
-
-static void arrive(sim_world *w, const weft_arrival *a)
-{
-    sim_service *s = &w->service[a->service];
-    s->seen++;
-    if (a->time_ns >= w->warm_ns) {
-        s->count.requests++;
-        s->bucket.requests++;
-    }
-    route(w, (sim_request){a->time_ns, a->service});
-}
-
-/* -- Slices ----------------------------------------------------------------------------------- */
-
-static void join_queue(sim_world *w, uint32_t server, sim_lane *lane)
-{
-    sim_queue *q = &w->queue.at[lane->queue];
-    lane->pos = q->server.len;
-    WEFT_VEC_PUSH(w->arena, &q->server, server);
-    if (lane->pos / 64 == q->n_word) {
-        q->idle = weft_arena_grow(w->arena, q->idle, q->n_word * sizeof *q->idle,
-                                  (q->n_word * 2 + 1) * sizeof *q->idle);
-        memset(q->idle + q->n_word, 0, (q->n_word + 1) * sizeof *q->idle);
-        q->n_word = q->n_word * 2 + 1;
-    }
-}
-
-void weft_sim__open_slice(sim_world *w, uint32_t slice)
-{
-    sim_slice *s = &w->slice.at[slice];
-    s->state = SIM_ON;
-    for (uint32_t i = 0; i < s->n_server; i++)
-        for (uint32_t k = 0; k < s->n_lane; k++)
-            join_queue(w, s->first_server + i, &w->server.at[s->first_server + i].lane[k]);
-    for (uint32_t i = 0; i < s->n_server; i++)
-        set_idle(w, &w->server.at[s->first_server + i], true);
-    for (uint32_t i = 0; i < s->n_replica; i++) {
-        /* No replica starts with an advance over those that serve already. */
-        sim_replica *own = &w->replica.at[s->first_replica + i];
-        const sim_service *service = &w->service[own->service];
-        for (uint32_t k = 0; k < service->route.len; k++) {
-            const sim_replica *r = &w->replica.at[service->route.at[k]];
-            if (r != own && w->slice.at[r->slice].state == SIM_ON && r->pass > own->pass)
-                own->pass = r->pass;
-        }
-    }
-    for (uint32_t i = 0; i < s->n_server; i++)
-        take_or_wait(w, &w->server.at[s->first_server + i]);
-    /* What waited for any replica at all. */
-    for (uint32_t i = 0; i < w->n_service && w->o->router != WEFT_SIM_PULL; i++) {
-        sim_queue *q = &w->queue.at[i];
-        if (q->len == 0 || !is_served(w, &w->service[i]))
-            continue;
-        expire(w, q);
-        for (uint32_t n = q->len; n > 0; n--)
-            route(w, pop(q));
-    }
-}
-
-static void try_free(sim_world *w, sim_slice *slice)
-{
-    if (slice->state != SIM_OFF)
-        return;
-    for (uint32_t i = 0; i < slice->n_server; i++)
-        if (w->server.at[slice->first_server + i].busy)
-            return;
-    weft_sim__account(w);
-    slice->state = SIM_GONE;
-    w->live_share -= slice->share;
-    sim_device *d = &w->device.at[slice->device];
-    if (--d->live == 0)
-        weft_sim__use_device(w, d, false);
-}
-
-/* No service looks at the replica any more. */
-static void forget_route(sim_world *w, uint32_t replica)
-{
-    uint32_t model = w->replica.at[replica].service;
-    for (uint32_t i = model; i < w->n_service; i = i < w->n_model ? w->n_model : i + 1) {
-        uint32_t n = 0, *at = w->service[i].route.at;
-        for (uint32_t k = 0; k < w->service[i].route.len; k++)
-            if (at[k] != replica)
-                at[n++] = at[k];
-        w->service[i].route.len = n;
-    }
-}
-
-void weft_sim__close_slice(sim_world *w, uint32_t slice)
-{
-    sim_slice *s = &w->slice.at[slice];
-    bool served = s->state == SIM_ON;
-    s->state = SIM_OFF;
-    s->off_ns = w->now_ns;
-    for (uint32_t i = 0; i < s->n_server && served; i++)
-        set_idle(w, &w->server.at[s->first_server + i], false);
-    for (uint32_t i = 0; i < s->n_replica; i++) {
-        forget_route(w, s->first_replica + i);
-        uint32_t queue = w->replica.at[s->first_replica + i].queue;
-        while (queue != UINT32_MAX && w->queue.at[queue].len > 0) {
-            sim_request r = pop(&w->queue.at[queue]);
-            w->replica.at[s->first_replica + i].load--;
-            route(w, r);
-        }
-    }
-    try_free(w, &w->slice.at[slice]);
-}
-
 /* -- Events ----------------------------------------------------------------------------------- */
-
-static void end_batch(sim_world *w, sim_server *server)
-{
-    const sim_replica *replica = &w->replica.at[server->replica];
-    weft_sim__account_server(w, server);
-    for (uint32_t i = 0; i < server->n_run; i++)
-        weft_sim__count_answer(w, &server->run[i], server, replica);
-    if (replica->queue != UINT32_MAX)
-        unload(w, server->replica, server->n_run);
-    server->busy = false;
-    server->n_run = 0;
-    sim_slice *slice = &w->slice.at[server->slice];
-    if (slice->state != SIM_ON) {
-        try_free(w, slice);
-        return;
-    }
-    set_idle(w, server, true);
-    take_or_wait(w, server);
-}
-
-static void fire(sim_world *w)
-{
-    uint32_t key = w->timer[0].key, index = key & ((1u << SIM_TIMER_SHIFT) - 1);
-    weft_timer__pop(w->timer, w->n_timer--);
-    switch (key >> SIM_TIMER_SHIFT) {
-    case SIM_TIMER_DONE:
-        end_batch(w, &w->server.at[index]);
-        break;
-    case SIM_TIMER_FLUSH:
-        w->queue.at[index].armed = false;
-        offer(w, index);
-        break;
-    case SIM_TIMER_ON:
-        if (w->slice.at[index].state == SIM_STARTING) {
-            weft_sim__account(w);
-            weft_sim__open_slice(w, index);
-        }
-        break;
-    default:
-        if (w->slice.at[index].state == SIM_ON || w->slice.at[index].state == SIM_STARTING)
-            weft_sim__close_slice(w, index);
-    }
-}
 
 static weft_err run(sim_world *w, weft_arrivals *arrivals)
 {
@@ -458,10 +32,12 @@ static weft_err run(sim_world *w, weft_arrivals *arrivals)
             t = w->end_ns;
         if (t >= sim_never_ns)
             return WEFT_ERR_OK;
-        int64_t tick_ns = weft_sim__next_tick(w);
+        int64_t boundary_ns = weft_sim__next_boundary(w), plan_ns = weft_sim__next_plan(w);
+        int64_t tick_ns = boundary_ns < plan_ns ? boundary_ns : plan_ns;
         if (tick_ns <= t) {
             w->now_ns = tick_ns;
-            WEFT_TRY(weft_sim__tick(w));
+            WEFT_TRY(weft_sim__pass_boundary(w));
+            WEFT_TRY(weft_sim__replan(w));
             continue;
         }
         w->now_ns = t;
@@ -469,16 +45,18 @@ static weft_err run(sim_world *w, weft_arrivals *arrivals)
             return WEFT_ERR_OK;
         w->events++;
         if (timer_ns <= arrival_ns) {
-            fire(w);
+            weft_sim__fire(w);
             continue;
         }
         if (next.service >= w->n_service)
             return weft_diag_error(w->diag, WEFT_ERR_BUG, (weft_where){0},
                                    "request of a service that is not there");
-        arrive(w, &next);
+        weft_sim__arrive(w, &next);
         WEFT_TRY(weft_arrivals_next(arrivals, &next, &more));
     }
 }
+
+/* -- Options ---------------------------------------------------------------------------------- */
 
 static weft_err check_options(const weft_sim_options *o, weft_diag *diag)
 {
@@ -509,14 +87,17 @@ static weft_err check_options(const weft_sim_options *o, weft_diag *diag)
     return WEFT_ERR_OK;
 }
 
+/* -- A run ------------------------------------------------------------------------------------ */
+
 static weft_err simulate(sim_world *w, weft_arrivals *arrivals, weft_sim_report *out)
 {
     WEFT_TRY(weft_sim__init_services(w));
     WEFT_TRY(weft_sim__begin(w, w->o->plan));
+    weft_sim__open_accounts(w);
+    weft_sim__init_plans(w);
     WEFT_TRY(run(w, arrivals));
-    for (uint32_t i = 0; i < w->queue.len; i++)
-        expire(w, &w->queue.at[i]);
-    weft_sim__account(w);
+    weft_sim__expire(w);
+    weft_sim__account_devices(w);
     weft_sim__report(w, out);
     return WEFT_ERR_OK;
 }
