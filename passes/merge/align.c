@@ -1,24 +1,24 @@
-/* Which operators of several models correspond, and an order that suits all of them.
+/* Aligns several models: finds which of their nodes correspond (columns), and an order of the
+ * columns that is a topological order of every model.
  *
- * Models are taken one after the other; the nodes of the next are matched with the columns found so
- * far, in three steps.
+ * The models are added one after the other. The nodes of the next model are matched with the
+ * columns found so far in three stages:
  *
- *   1. Anchors: nodes with equal weights, by a longest common subsequence of those alone; then
- * those that cross them, where that makes no cycle (match_rest.c). Content tells more than place: a
- *      shared layer is found wherever it is.
- *   2. Between two anchors, an alignment of largest score (Needleman and Wunsch, "A general method
- *      applicable to the search for similarities", 1970; nothing is paid for gaps). Equal nodes
- *      score most, then products of one shape by the likeness of their weights, then products that
- *      differ in rows or columns.
- *   3. match_rest.c: what is left, in any order, where that makes no cycle.
+ *   1. Anchors: nodes with equal weights, by the longest common subsequence of these nodes alone.
+ *      Then nodes with equal weights that cross this subsequence, where that makes no cycle
+ *      (match_rest.c). So a shared layer is found wherever it stands in the models.
+ *   2. Between two anchors: a global alignment of maximum score (Needleman and Wunsch, "A general
+ *      method applicable to the search for similarities in the amino acid sequence of two
+ * proteins", 1970) with no gap penalty. match_score.c has the scores.
+ *   3. The rest: bipartite matching in any order, where that makes no cycle (match_rest.c).
  *
- * After anchors that cross each other all nodes are sorted anew, so that the alignment has both
- * sides in topological order and crosses nothing; after step 3 again. So the order of the columns
- * is a topological order of every model, and merging a column into one node can make no cycle,
- * which matching by similarity alone does not give.
+ * All nodes are sorted topologically again after stage 1, if anchors cross, and after stage 3. So
+ * the alignment of stage 2 compares two sequences in topological order, and contracting each column
+ * to one node makes no cycle. Matching by similarity alone would not ensure that.
  *
- * Equal heads and tails are cut off first; siblings are mostly that. O(n m) for what is left, up to
- * TABLE_MAX cells at once and CELLS_MAX in all; beyond, only step 3 looks at it. */
+ * Equal nodes at the start and at the end of a sequence are paired first; most nodes of sibling
+ * models are. O(n m) for the others, up to TABLE_MAX cells for one alignment and CELLS_MAX cells in
+ * total; sequences beyond these limits are left to stage 3. */
 #include "passes/merge/align.h"
 
 #include "base/map.h"
@@ -29,7 +29,8 @@ enum { TABLE_MAX = 1 << 25, CELLS_MAX = 1 << 27, VISITS_MAX = 1 << 26 };
 
 /* -- Alignment of two sequences --------------------------------------------------------------- */
 
-/* Some columns and some items of the model, in order; anchors count alike, others by score. */
+/* Some columns and some own items, both in order. In an alignment of anchors every pair of equal
+ * nodes scores 1. */
 typedef struct span {
     const uint32_t *column, *own;
     uint32_t n, k;
@@ -50,21 +51,24 @@ static void pair_up(weft_matching *x, const span *s, uint32_t i, uint32_t j)
     x->column_of[s->own[j]] = s->column[i] + 1;
 }
 
-static void make_room(weft_matching *x, size_t row, size_t step)
+static void make_room(weft_matching *x, size_t row, size_t trace)
 {
     if (row > x->row_room) {
         x->row_room = 2 * row;
         x->row = weft_arena_array(x->cx->scratch, x->row_room, sizeof *x->row);
     }
-    if (step > x->step_room) {
-        x->step_room = 2 * step;
-        x->step = weft_arena_array(x->cx->scratch, x->step_room, 1);
+    if (trace > x->trace_room) {
+        x->trace_room = 2 * trace;
+        x->trace = weft_arena_array(x->cx->scratch, x->trace_room, 1);
     }
     memset(x->row, 0, row * sizeof *x->row);
 }
 
+/* Fills the table of Needleman and Wunsch from its last row up, so that the trace reads forwards.
+ */
 static void align_middle(weft_matching *x, const span *s)
 {
+    enum { PAIR, SKIP_COLUMN, SKIP_OWN };
     uint32_t n = s->n, k = s->k;
     size_t width = (size_t)k + 1;
     uint64_t cells = (uint64_t)(n + 1) * width;
@@ -73,32 +77,32 @@ static void align_middle(weft_matching *x, const span *s)
     x->cells_left -= cells;
     make_room(x, width * 2, cells);
     uint64_t *row = x->row;
-    uint8_t *step = x->step;
-    uint64_t *next = row + width; /* scores of the row below */
+    uint8_t *trace = x->trace;
+    uint64_t *next = row + width; /* scores of row i + 1 */
     for (uint32_t i = n; i-- > 0;) {
         row[k] = 0;
         for (uint32_t j = k; j-- > 0;) {
-            uint8_t how = row[j + 1] > next[j] ? 2 : 1; /* skip own j, skip column i */
+            uint8_t move = row[j + 1] > next[j] ? SKIP_OWN : SKIP_COLUMN;
             uint32_t score = score_pair(x, s, i, j);
-            row[j] = how == 2 ? row[j + 1] : next[j];
+            row[j] = move == SKIP_OWN ? row[j + 1] : next[j];
             if (score && next[j + 1] + score > row[j]) {
                 row[j] = next[j + 1] + score;
-                how = 0;
+                move = PAIR;
             }
-            step[i * width + j] = how;
+            trace[i * width + j] = move;
         }
         memcpy(next, row, width * sizeof *row);
     }
     for (uint32_t i = 0, j = 0; i < n && j < k;) {
-        uint8_t how = step[i * width + j];
-        if (how == 0)
+        uint8_t move = trace[i * width + j];
+        if (move == PAIR)
             pair_up(x, s, i, j);
-        i += how != 2;
-        j += how != 1;
+        i += move != SKIP_OWN;
+        j += move != SKIP_COLUMN;
     }
 }
 
-/* No pair scores more than equal nodes, so that equal ends belong together in some best alignment.
+/* No pair scores more than two equal nodes, so some best alignment pairs equal nodes at both ends.
  */
 static void align(weft_matching *x, span s)
 {
@@ -114,7 +118,7 @@ static void align(weft_matching *x, span s)
     align_middle(x, &s);
 }
 
-/* -- Steps ------------------------------------------------------------------------------------ */
+/* -- Stages ----------------------------------------------------------------------------------- */
 
 static void match_anchors(weft_matching *x)
 {
@@ -145,8 +149,8 @@ static void match_anchors(weft_matching *x)
     align(x, s);
 }
 
-/* Vertices (see match_rest.c) in one order: matches where they meet, before them first what only
- * the columns have, then what only the model has. */
+/* All vertices, numbered as for weft_align__sort: the columns in their order, and each own item
+ * that has no column directly before the next matched column. */
 static uint32_t *list_in_order(const weft_matching *x, uint32_t *out_n)
 {
     uint32_t n_column = x->columns->n, j = 0, n = 0;
@@ -164,8 +168,8 @@ static uint32_t *list_in_order(const weft_matching *x, uint32_t *out_n)
     return order;
 }
 
-/* Aligns what stands between two matches, in an order of all vertices in which these cross nothing.
- */
+/* Aligns the columns and own items between every two neighbouring matches. `order`: all n vertices
+ * in an order in which no two matches cross. */
 static void match_between(weft_matching *x, const uint32_t *order, uint32_t n)
 {
     uint32_t *column = weft_arena_array(x->cx->scratch, (size_t)n + 1, sizeof *column);
@@ -280,7 +284,7 @@ weft_columns weft_merge__match(weft_passctx *cx, weft_graph *const *model, uint3
     return c;
 }
 
-/* -- Parting ---------------------------------------------------------------------------------- */
+/* -- Splitting -------------------------------------------------------------------------------- */
 
 typedef WEFT_VEC(weft_column) column_list;
 

@@ -1,33 +1,38 @@
-/* Which corresponding nodes are run together, and how: dynamic programming over the columns.
+/* Decides which corresponding nodes run together and by which strategy: beam search by dynamic
+ * programming over the columns.
  *
- * Columns come in the order of the joint graph, so that what was decided before matters for what
- * follows only by how the values that are still needed arrangement: each by itself, or joined with
- * those of which models. That is the state. A product for some models costs its own time, and
- * copies when its operands arrangement otherwise; its results arrangement together then, and what
- * stands between products carries that on, or breaks it up. Of two ways to the same state the
- * cheaper one is kept (Bellman, "Dynamic Programming", 1957): so activations stay together through
- * a chain of products where splitting them up and copying them back would cost more than it gains,
- * column by column.
+ * Columns come in the order of the joint graph. Earlier decisions affect later costs only through
+ * the arrangement of the live values: which of them are values of their own, and which are
+ * concatenated with those of which models. So the state between two columns is the arrangement
+ * (and, within a column, the models that are not decided yet), and of two ways to the same state
+ * only the cheaper one is kept (Bellman, "Dynamic Programming", 1957). A super-GEMM costs its own
+ * time, plus copies if its operands are arranged differently; its results are concatenated, and the
+ * nodes between GEMMs keep them so or take them apart. So activations stay concatenated through a
+ * chain of GEMMs where taking them apart and copying them back would cost more than it gains.
  *
- *     a: w1 - w2 - w1 - w2        w1 is the same for a and c, w2 for all: reading w2 once instead
- *     b: x1 - w2 - x2 - w2        of twice is set against copying what a, b and c have to where
- *     c: w1 - w2 - w1 - w2        they are together, and back to where a and c are
+ *     a: w1 - w2 - w1 - w2        a and c have w1 in common, all models w2. Reading w2 once instead
+ *     b: x1 - w2 - x2 - w2        of twice is weighed against copying the activations of a, b and c
+ *     c: w1 - w2 - w1 - w2        into one value, and back into one of a and c.
  *
- * What is made least is the time at small sizes, with a margin for the estimator's error on what is
- * joined, among ways that lose little at large sizes (merge_candidates.c). Running everything apart
- * is one way, so that nothing is predicted to become slower.
+ * Minimises the predicted time at the small size, with a margin for the estimator's error on merged
+ * nodes. Candidates that lose at the large size are taken only if they gain much at the small one
+ * (merge_candidates.c). Running all models apart is one of the solutions, so no solution is
+ * predicted to be slower than that.
  *
- * A decision joins some models, of those that have the same weights as the first that is left:
- * all; those whose operands arrangement with its own; those that some other column has together
- * (the WANTED_MAX sets that most columns have); or runs all of them apart. Where weights differ,
- * strategies for that are tried first. At most WIDTH states are kept, those that have saved most,
- * fewer when so many values are alive that their arrangements would be long. Then the result is
- * exact - the best of what these decisions can make - as long as no more than WIDTH states differ,
- * as in chains of two or three models; else bounded. The way that takes at every decision what
- * saves most there (WIDTH = 1) is kept in any case: the result is never predicted to be worse.
+ * Decisions for the models of a column that are still undecided, in turn: each merge candidate for
+ * unequal weights; joining models that have the same weights as the first undecided one (all of
+ * them; those whose operands are in one joint value with its own; those of one of the
+ * PARTITIONS_MAX partitions of the models that most columns have); running all models with these
+ * weights apart.
  *
- * O(columns WIDTH (models + values alive)) for the decisions, up to WORK_MAX, beyond which nothing
- * is run together; each time is asked of the estimator once. */
+ * The beam keeps the WIDTH states that save most time; it is narrower when many values are live,
+ * because a state stores one number for each. If no more than WIDTH states differ, as in chains of
+ * two or three models, the result is the optimum over these decisions. The state that the greedy
+ * choice leads to (the decision that saves most, each time) is always kept, so the result is never
+ * predicted to be worse than the greedy one.
+ *
+ * O(columns WIDTH (models + live values)) for the search; beyond WORK_MAX of columns times live
+ * values nothing is merged. The estimator is asked for each time once. */
 #include "passes/merge/beam_search.h"
 
 #include "base/hash.h"
@@ -35,25 +40,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDTH = 32, DECISIONS_MAX = 8 + WEFT_CANDIDATES_MAX, WANTED_MAX = 4, CELLS_MAX = 1 << 16 };
+enum {
+    WIDTH = 32,
+    DECISIONS_MAX = 8 + WEFT_CANDIDATES_MAX,
+    PARTITIONS_MAX = 4,
+    CELLS_MAX = 1 << 16
+};
 enum { WORK_MAX = 1 << 28 };
 
-/* The last of the decisions that led to a state. */
+/* A decision and, through `before`, all decisions that led to it. */
 typedef struct decision {
     const struct decision *before;
-    uint32_t column, left; /* models that were left in it */
+    uint32_t column, left; /* `left`: models of the column that were undecided before */
     const weft_candidate *candidate;
-    weft_merge_group group; /* the candidate's, where values arrangement */
+    weft_merge_group group; /* that of the candidate, with `copied` set for the arrangement */
 } decision;
 
 typedef struct state {
     double saved_us;
     uint64_t hash; /* of arrangement and left */
-    uint32_t left; /* models whose node of the column at hand is not decided on yet */
-    bool greedy;   /* made by taking what saves most at every decision */
+    uint32_t left; /* models of the current column that are undecided */
+    bool greedy;   /* reached by the decision that saves most, each time */
     uint32_t *arrangement;
-    decision made;        /* that led here; */
-    const decision *last; /* where it is kept, NULL: not yet */
+    decision made;        /* the last decision, while the state is in search.next */
+    const decision *last; /* the same in scratch; NULL: not copied there yet */
 } state;
 
 typedef struct search {
@@ -62,10 +72,12 @@ typedef struct search {
     weft_column *column;
     weft_candidates **candidates;
     uint32_t n_column, at, width;
-    uint32_t wanted[WANTED_MAX][WEFT_MERGE_MODELS_MAX]; /* by model: the set it is in */
-    uint32_t n_wanted;
-    state *now, *next; /* width + 1; a round of decisions more */
-    state **order;
+    uint32_t partition[PARTITIONS_MAX]
+                      [WEFT_MERGE_MODELS_MAX]; /* by model: its part of the partition */
+    uint32_t n_partition;
+    state *now;    /* the beam: width + 1 */
+    state *next;   /* the states that one decision leads to: (width + 1) DECISIONS_MAX */
+    state **order; /* of next, by saving */
     uint32_t n_now, n_next;
 } search;
 
@@ -98,7 +110,7 @@ static int by_saving(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The best of what there is next becomes what there is now. */
+/* Makes the best of the next states the beam; of equal states the best is kept. */
 static void keep_best(search *s)
 {
     for (uint32_t i = 0; i < s->n_next; i++)
@@ -126,8 +138,8 @@ static void keep_best(search *s)
 
 /* -- Decisions -------------------------------------------------------------------------------- */
 
-/* One more state: models of the column as the candidate says. `unforced`: only if nothing is copied
- * for it, and something arrangements together. */
+/* Adds the state that a candidate leads to. `unforced`: only if it needs no copy and an operand is
+ * concatenated already. */
 static void add(search *s, const state *from, const weft_candidate *candidate, bool unforced)
 {
     state *to = &s->next[s->n_next];
@@ -135,10 +147,10 @@ static void add(search *s, const state *from, const weft_candidate *candidate, b
     uint32_t together = 0;
     copy_state(s, to, from);
     if (weft_candidate__is_joint(candidate))
-        p.copied = weft_arrangement__bring(s->arrangements, to->arrangement, &p, &together);
+        p.copied = weft_arrangement__gather(s->arrangements, to->arrangement, &p, &together);
     if (unforced && (p.copied || together == 0))
         return;
-    weft_arrangement__put(s->arrangements, to->arrangement, &p);
+    weft_arrangement__set_results(s->arrangements, to->arrangement, &p);
     to->saved_us += weft_candidate__saved_us(s->g, candidate, &p);
     to->left &= ~candidate->set;
     to->hash = weft_hash_mix(weft_arrangement__hash(s->arrangements, to->arrangement), to->left);
@@ -148,16 +160,16 @@ static void add(search *s, const state *from, const weft_candidate *candidate, b
     s->n_next++;
 }
 
-/* Adds the different sets of models of which it may pay to join one. */
+/* Lists the distinct subsets of `equal`, models with the same weights, that may be joined. */
 static uint32_t find_sets(const search *s, const state *from, uint32_t equal, uint32_t *set)
 {
     const weft_column *c = &s->column[s->at];
     uint32_t first = weft_merge__lowest(equal), n = 0, all = 0;
-    uint32_t found[2 + WANTED_MAX] = {
-        equal, weft_arrangement__beside(s->arrangements, from->arrangement, c, equal)};
+    uint32_t found[2 + PARTITIONS_MAX] = {
+        equal, weft_arrangement__find_joined(s->arrangements, from->arrangement, c, equal)};
     if (s->g->cx->options->merge == WEFT_MERGE_AUTO)
-        for (all = 2; all < 2 + s->n_wanted; all++)
-            found[all] = equal & s->wanted[all - 2][first];
+        for (all = 2; all < 2 + s->n_partition; all++)
+            found[all] = equal & s->partition[all - 2][first];
     else
         all = weft_merge__is_gemm(s->g->m, c->node[first]) ? 1 : 2;
     for (uint32_t i = 0; i < all; i++) {
@@ -170,8 +182,8 @@ static uint32_t find_sets(const search *s, const state *from, uint32_t equal, ui
     return n;
 }
 
-/* All decisions for the first of the models that are left. Where a strategy was asked for, it is
- * taken wherever it fits. */
+/* Adds the states of all decisions for the first undecided model. A strategy that was asked for is
+ * the only decision wherever it applies. */
 static void decide(search *s, const state *from)
 {
     const weft_column *c = &s->column[s->at];
@@ -188,7 +200,7 @@ static void decide(search *s, const state *from)
             add(s, from, other[i], false);
     if (asked && s->n_next > before)
         return;
-    uint32_t set[2 + WANTED_MAX];
+    uint32_t set[2 + PARTITIONS_MAX];
     n = weft_merge__is_exact(s->g) ? 0 : find_sets(s, from, equal, set);
     for (uint32_t i = 0; i < n; i++) {
         const weft_candidate *joint = weft_candidate__joint(candidates, set[i]);
@@ -209,7 +221,7 @@ static void mark_greedy(search *s, uint32_t from)
     s->next[best].greedy = true;
 }
 
-/* All models of a column. */
+/* Decides on all models of a column: rounds of decisions until no state has undecided models. */
 static void pass_column(search *s)
 {
     const weft_column *c = &s->column[s->at];
@@ -231,7 +243,7 @@ static void pass_column(search *s)
         for (uint32_t i = 0; i < s->n_next; i++)
             more = more || s->next[i].left;
         for (uint32_t i = 0; i < s->n_next && !more; i++) {
-            weft_arrangement__leave(s->arrangements, s->next[i].arrangement, c, s->at);
+            weft_arrangement__forget(s->arrangements, s->next[i].arrangement, c, s->at);
             s->next[i].hash = weft_arrangement__hash(s->arrangements, s->next[i].arrangement);
         }
         keep_best(s);
@@ -240,7 +252,8 @@ static void pass_column(search *s)
 
 /* -- Columns ---------------------------------------------------------------------------------- */
 
-/* Products of several models stay a column; whatever else is parted into columns of equal nodes. */
+/* The columns of the search: those of GEMMs as they are; all others split into columns of equal
+ * nodes. */
 static void open_columns(search *s)
 {
     const weft_columns *all = &s->g->columns;
@@ -276,8 +289,8 @@ static int by_columns(const void *a, const void *b)
     return memcmp(x->of, y->of, sizeof x->of);
 }
 
-/* The ways in which most products have their models together. */
-static void find_wanted(search *s)
+/* Finds the partitions of the models by equal weights that most columns of GEMMs have. */
+static void find_partitions(search *s)
 {
     WEFT_VEC(partition) list = {0};
     for (uint32_t c = 0; c < s->n_column; c++) {
@@ -301,26 +314,26 @@ static void find_wanted(search *s)
     }
     if (list.len > 0)
         qsort(list.at, list.len, sizeof *list.at, by_columns);
-    for (; s->n_wanted < WANTED_MAX && s->n_wanted < list.len; s->n_wanted++)
-        memcpy(s->wanted[s->n_wanted], list.at[s->n_wanted].of, sizeof *s->wanted);
+    for (; s->n_partition < PARTITIONS_MAX && s->n_partition < list.len; s->n_partition++)
+        memcpy(s->partition[s->n_partition], list.at[s->n_partition].of, sizeof *s->partition);
 }
 
-/* -- What was decided ------------------------------------------------------------------------- */
+/* -- The result ------------------------------------------------------------------------------- */
 
-static void note(search *s, const decision *d)
+static void log_decision(search *s, const decision *d)
 {
     weft_merger *g = s->g;
     const weft_column *c = &s->column[d->column];
     weft_candidates *candidates = s->candidates[d->column];
     uint32_t all = weft_merge__models(g, c), n = 1;
     const weft_candidate *list[WEFT_CANDIDATES_MAX];
-    bool differ = weft_candidate__is_joint(d->candidate) && !d->group.how->equal_only;
+    bool differ = weft_candidate__is_joint(d->candidate) && !d->group.strategy->equal_only;
     if (!g->log || c->n < 2 || !weft_merge__is_gemm(g->m, weft_merge__first(g, c)))
         return;
     if (!differ && d->left == all && weft_merge__equal_to_first(g, c, all) != all) {
         n = weft_candidate__unequal(candidates, all, list);
         if (!weft_merge__is_exact(g))
-            weft_merge__note(g, &weft_candidate__apart(candidates, all)->group, list, n, NULL);
+            weft_merge__log_group(g, &weft_candidate__apart(candidates, all)->group, list, n, NULL);
     }
     if (d->group.column.n < 2)
         return;
@@ -328,10 +341,10 @@ static void note(search *s, const decision *d)
         n = weft_candidate__unequal(candidates, d->left, list);
     else
         list[0] = weft_candidate__joint(candidates, d->candidate->set);
-    weft_merge__note(g, &d->group, list, differ ? n : 1, d->candidate);
+    weft_merge__log_group(g, &d->group, list, differ ? n : 1, d->candidate);
 }
 
-/* Puts the decisions that led to a state into g->groups; returns how many products they make fewer.
+/* Appends the decisions that led to a state to g->groups; returns by how many GEMMs they are fewer.
  */
 static uint32_t take(search *s, const state *best)
 {
@@ -347,7 +360,7 @@ static uint32_t take(search *s, const state *best)
         if (weft_candidate__is_joint(candidate) &&
             weft_merge__is_gemm(s->g->m, weft_merge__first(s->g, &candidate->group.column)))
             fewer += candidate->group.column.n - 1;
-        note(s, list[n]);
+        log_decision(s, list[n]);
         WEFT_VEC_PUSH(s->g->cx->scratch, &s->g->groups, list[n]->group);
     }
     return fewer;
@@ -364,7 +377,7 @@ uint32_t weft_beam__search(weft_merger *g, uint32_t width, double *out_saved_us,
     open_columns(&s);
     if ((uint64_t)s.n_column * weft_arrangement__size(s.arrangements) > WORK_MAX)
         return 0;
-    find_wanted(&s);
+    find_partitions(&s);
     for (uint32_t i = 0; i < s.n_column; i++)
         *out_gemm_columns +=
             s.column[i].n > 1 && weft_merge__is_gemm(g->m, weft_merge__first(g, &s.column[i]));

@@ -1,19 +1,19 @@
-/* Graph edit distance, as far as it takes to compare it with a threshold.
+/* Compares the graph edit distance of two graphs with a threshold.
  *
- * Nodes of one graph are mapped to nodes of the other that have the same label, each to one at
- * most. What is not mapped, and every edge that is not between the same places of mapped nodes, is
- * taken away or added, for one edit each; the distance is the least number over all mappings, and
- * finding it is NP-hard (Zeng et al., "Comparing Stars: On Approximating Graph Edit Distance",
- * 2009).
+ * A mapping assigns nodes of one graph to nodes of the other that have the same label, one to one.
+ * Each node without a partner, and each edge that does not connect the same operand positions of
+ * mapped nodes, costs one edit. The distance is the minimum over all mappings; finding it is
+ * NP-hard (Zeng et al., "Comparing Stars: On Approximating Graph Edit Distance", 2009).
  *
- *     edits = size(a) + size(b) - 2 kept        kept: mapped nodes, and edges between them
+ *     edits = size(a) + size(b) - 2 kept        kept: mapped nodes and the edges between them
  *
- * Lower bound. Of a label that is left k times in one graph and l times in the other, min(k, l)
- * nodes can still be kept, each with as many incoming edges as nodes of that label have at most.
- * Mostly that decides. Else depth-first branch and bound over the nodes of `a` in their order, so
- * that all edges into a node are known when it is mapped; partners that keep most edges first. A
- * branch ends where even the lower bound is above the threshold, and the search where enough is
- * kept. O(nodes) for the bound, O(nodes) for each step, exact when the steps suffice. */
+ * Bound: if a label is left k times in one graph and l times in the other, at most min(k, l) of its
+ * nodes can still be kept, each with at most as many incoming edges as any node of that label has.
+ * The bound decides most cases. Otherwise: depth-first branch and bound over the nodes of `a` in
+ * topological order, so that all edges into a node are known when the node is mapped; the partners
+ * that keep most edges are tried first. A branch is cut when its bound keeps too little, and the
+ * search ends when enough is kept. O(nodes) for the bound and for each branch; exact unless the
+ * budget of branches runs out. */
 #include "passes/merge/distance.h"
 
 #include <stdbool.h>
@@ -22,14 +22,14 @@ enum { NODES_MAX = 256 };
 
 typedef struct search {
     const weft_plain_graph *a, *b;
-    uint32_t *map;             /* by node of a: 1 + its partner, 0: none */
-    bool *taken;               /* by node of b */
-    uint32_t *left_a, *left_b; /* by label: nodes that are not decided on, not taken */
-    uint32_t *worth;           /* by label: what a node of it can keep at most */
-    uint64_t rest;             /* what can be kept of what is left, at most */
-    uint64_t need;             /* what must be kept */
-    uint32_t *steps;
-    bool is_cut; /* steps did not suffice */
+    uint32_t *map;             /* by node of a: index + 1 of its partner, 0: none */
+    bool *taken;               /* by node of b: it is a partner */
+    uint32_t *left_a, *left_b; /* by label: nodes of a that are undecided, nodes of b not taken */
+    uint32_t *worth;           /* by label: bound on what one of its nodes keeps, with its edges */
+    uint64_t rest;             /* bound on what the nodes that are left keep */
+    uint64_t need;             /* what must be kept for the distance to be within the limit */
+    uint32_t *budget;
+    bool is_cut; /* the budget ran out */
 } search;
 
 static uint32_t count_edges(const weft_plain_graph *g, uint32_t node)
@@ -48,7 +48,7 @@ uint32_t weft_distance__size(const weft_plain_graph *g)
     return size;
 }
 
-/* Edges into node i of a that are edges into node v of b. */
+/* The edges into node i of a that are also edges into node v of b under the mapping. */
 static uint32_t count_kept(const search *s, uint32_t i, uint32_t v)
 {
     uint32_t kept = 0, k = s->a->first[i], l = s->b->first[v];
@@ -65,7 +65,7 @@ static uint64_t find_rest(const search *s, uint32_t label)
     return (uint64_t)(k < l ? k : l) * s->worth[label];
 }
 
-/* So many more nodes of that label are left. */
+/* Changes the numbers of nodes with this label that are left, and the bound with them. */
 static void add_left(search *s, uint32_t label, int of_a, int of_b)
 {
     s->rest -= find_rest(s, label);
@@ -74,18 +74,18 @@ static void add_left(search *s, uint32_t label, int of_a, int of_b)
     s->rest += find_rest(s, label);
 }
 
-/* Maps node i of a and those behind it, `kept` before them. Depth at most NODES_MAX. */
+/* Maps nodes i, i + 1, ... of a; earlier nodes keep `kept`. Recursion depth: at most NODES_MAX. */
 static bool find_mapping(search *s, uint32_t i, uint64_t kept)
 {
     if (kept >= s->need)
         return true;
     if (i == s->a->n || kept + s->rest < s->need)
         return false;
-    if (*s->steps == 0) {
+    if (*s->budget == 0) {
         s->is_cut = true;
         return false;
     }
-    --*s->steps;
+    --*s->budget;
     uint32_t label = s->a->label[i];
     for (uint32_t edges = count_edges(s->a, i) + 1; edges-- > 0;)
         for (uint32_t v = 0; v < s->b->n; v++) {
@@ -125,12 +125,12 @@ static uint32_t count_distinct(const weft_plain_graph *g)
 }
 
 weft_within weft_distance__within(const weft_plain_graph *a, const weft_plain_graph *b,
-                                  uint32_t limit, uint32_t *steps, weft_arena *scratch)
+                                  uint32_t limit, uint32_t *budget, weft_arena *scratch)
 {
     uint64_t size = (uint64_t)weft_distance__size(a) + weft_distance__size(b);
     uint32_t n_a = count_distinct(a), n_b = count_distinct(b), n = n_a > n_b ? n_a : n_b;
     weft_arena_mark mark = weft_arena_get_mark(scratch);
-    search s = {.a = a, .b = b, .steps = steps};
+    search s = {.a = a, .b = b, .budget = budget};
     s.need = size > limit ? (size - limit + 1) / 2 : 0;
     s.map = weft_arena_array(scratch, a->n, sizeof *s.map);
     s.taken = weft_arena_array(scratch, b->n, sizeof *s.taken);

@@ -1,4 +1,4 @@
-/* How many edits make one graph of another. */
+/* The edit distance of two graphs, compared with a limit. */
 #ifndef WEFT_PASSES_MERGE_DISTANCE_H
 #define WEFT_PASSES_MERGE_DISTANCE_H
 
@@ -6,22 +6,24 @@
 
 #include <stdint.h>
 
-/* Nodes with labels; node i takes from[first[i]] .. from[first[i + 1] - 1], in that order: 1 +
- * number of the node that makes it, one before it, or 0: something else. */
+/* A directed graph with labelled nodes. The operands of node i are from[first[i]] ..
+ * from[first[i + 1] - 1], in order: index + 1 of the node that makes the operand, which is below i,
+ * or 0 if no node makes it. */
 typedef struct weft_plain_graph {
     uint32_t n;
-    const uint32_t *label; /* small numbers: there is an array of them */
+    const uint32_t *label; /* small numbers: arrays are indexed by label */
     const uint32_t *first, *from;
 } weft_plain_graph;
 
 typedef enum weft_within { WEFT_WITHIN_NO, WEFT_WITHIN_YES, WEFT_WITHIN_UNKNOWN } weft_within;
 
-/* Nodes, and edges between nodes. */
+/* The number of nodes and of edges between nodes. */
 uint32_t weft_distance__size(const weft_plain_graph *g);
-/* Whether `limit` edits do: each takes away or adds a node or an edge, other labels are other
- * nodes. Takes as many of *steps as it needs; with none left, or for larger graphs, only what the
- * labels tell is known. */
+/* Whether at most `limit` edits turn one graph into the other; an edit removes or adds a node or an
+ * edge, and nodes with different labels are different nodes. Reduces *budget by the number of
+ * branches searched. If it is used up, or for graphs of more than 256 nodes, only the bound by
+ * labels decides, and the result may be WEFT_WITHIN_UNKNOWN. */
 weft_within weft_distance__within(const weft_plain_graph *a, const weft_plain_graph *b,
-                                  uint32_t limit, uint32_t *steps, weft_arena *scratch);
+                                  uint32_t limit, uint32_t *budget, weft_arena *scratch);
 
 #endif

@@ -1,25 +1,29 @@
-/* Which models are matched with which: groups of alike architecture whose weights are related, and
- * models that share the weight of a product whatever their architecture.
+/* Divides models into groups that are merged with each other: models with similar architectures and
+ * related weights, and models that share the weight of a GEMM, whatever their architectures.
  *
- * Architecture. A canonical hash first: labels as of Weisfeiler and Lehman (1968), where a node's
- * label is its class (node_class.c, weights apart) with the labels of its operands, taken in
- * topological order so that one round sees all depths; a model's hash is that of its labels as a
- * multiset. Models of one hash are the same but for weights and the number of outputs features.
- * Where hashes differ, the graph edit distance decides, as the share of nodes and edges that edits
- * take away or add. It is NP-hard, but only compared with NEAR: what the labels have in common is a
- * lower bound, the alignment of align.c an edit path and so an upper one, and where NEAR lies
- * between the two distance.c searches, up to STEPS_MAX steps for all pairs. USHER (OSDI'24, section
- * 4.3) clusters distances by DBSCAN (Ester et al., 1996); with its least number of points at 2,
- * every model with a neighbour is a core point and clusters are what is connected by distances up
- * to NEAR.
+ * Architecture. First by a canonical hash, after Weisfeiler and Lehman (1968): the label of a node
+ * is its class (node_class.c, without weights) hashed with the labels of its operands; computed in
+ * topological order, so one round covers all depths. The hash of a model is that of its labels as a
+ * multiset. Models with equal hashes differ at most in weights and in numbers of output features.
+ * If the hashes differ, the graph edit distance decides, relative to the size of both graphs. It is
+ * NP-hard, but it is only compared with `near`: the labels give a lower bound, the alignment
+ * (align.c) is an edit path and so an upper bound, and if `near` is between them distance.c
+ * searches, with a budget of BUDGET_MAX branches for all pairs. USHER (OSDI'24, section 4.3)
+ * clusters models by this distance with DBSCAN (Ester et al., 1996). With a minimum of 2 points
+ * every model that has a neighbour is a core point, so the clusters are the components connected by
+ * distances up to `near`.
  *
- * Weights. Neighbours belong together when some product's weight is the same, or as alike as a
- * fine-tune is to its origin. Two models that were trained apart have nothing to gain; where a
- * strategy is asked for by name, they belong together all the same.
+ * Weights. Neighbours are merged only if some corresponding GEMMs have the same weight or weights
+ * as similar as a fine-tuned model's are to its origin: models that were trained independently have
+ * nothing to gain. If a strategy is asked for by name, neighbours are merged in any case.
  *
- * A cluster of more than WEFT_MERGE_MODELS_MAX falls into groups of about equal size, each grown by
- * the model that shares most with it. O(nodes) for hashes; at most CELLS_MAX cells of alignments of
- * different hashes and a bounded number of comparisons of weights, what is beyond stays apart. */
+ * A cluster of more than WEFT_MERGE_MODELS_MAX models is divided into groups of about equal size,
+ * each grown greedily by the model that shares most bytes of weights with it. O(nodes) for hashes;
+ * at most CELLS_MAX cells of alignments.
+ *
+ * Clusters are kept by union-find (Tarjan, 1975) rather than as components computed by igraph,
+ * because they are asked for while they grow: a pair within one cluster is not compared, and
+ * comparisons are what takes the time. */
 #include "passes/merge/align.h"
 #include "passes/merge/distance.h"
 
@@ -29,24 +33,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CELLS_MAX = 1 << 28, STEPS_MAX = 1 << 18 };
+enum { CELLS_MAX = 1 << 28, BUDGET_MAX = 1 << 18 };
 
 static const double near = 0.25, related = 0.5;
 
-/* A product, by its place in the architecture. */
+/* A GEMM with its position in the architecture. */
 typedef struct gemm_node {
     uint64_t label;
-    uint32_t number; /* in the order of the graph */
+    uint32_t number; /* of the model's GEMMs, in the order of the graph */
     weft_weight weight;
 } gemm_node;
 
 typedef struct member {
     weft_graph *graph;
     uint64_t hash;
-    gemm_node *gemm; /* in order of label */
+    gemm_node *gemm; /* sorted by label */
     uint32_t n_gemm;
     weft_plain_graph plain;
-    uint32_t root; /* of its cluster: union-find */
+    uint32_t root; /* union-find: parent of this model */
 } member;
 
 typedef struct grouping {
@@ -56,8 +60,8 @@ typedef struct grouping {
     weft_sketches *sketches;
     member *at;
     uint32_t n;
-    uint32_t *number; /* by value: 1 + the node of its model that makes it, 0: none */
-    uint32_t steps;   /* of searching that are left */
+    uint32_t *number; /* by value: index + 1 of the node that makes it, in its model; 0: none */
+    uint32_t budget;  /* of branches of the edit distance, for all pairs */
 } grouping;
 
 /* -- Clusters --------------------------------------------------------------------------------- */
@@ -69,7 +73,7 @@ static uint32_t find_root(grouping *g, uint32_t i)
     return i;
 }
 
-/* The smaller number stays the root. */
+/* The smaller of the two roots becomes the root of both clusters. */
 static void join(grouping *g, uint32_t i, uint32_t k)
 {
     i = find_root(g, i);
@@ -87,7 +91,8 @@ static int by_label(const void *a, const void *b)
     return (x->number > y->number) - (x->number < y->number);
 }
 
-/* Label of a value: that of its node and which result, or what kind of operand it is. */
+/* The label of a value: of its node with the index of the result, or its kind if no node makes it.
+ */
 static uint64_t label_of(const grouping *g, const uint64_t *label, weft_val v)
 {
     if (!v.i)
@@ -99,7 +104,7 @@ static uint64_t label_of(const grouping *g, const uint64_t *label, weft_val v)
     return weft_hash_mix(label[v.i], weft_val_index(g->m, v));
 }
 
-/* Classes of nodes, and what makes their operands. */
+/* The graph with classes as labels, for the edit distance. */
 static weft_plain_graph make_plain(grouping *g, const weft_graph *graph, const uint32_t *class)
 {
     weft_arena *arena = g->cx->scratch;
@@ -116,7 +121,7 @@ static weft_plain_graph make_plain(grouping *g, const weft_graph *graph, const u
     return (weft_plain_graph){n, class, first, from.at};
 }
 
-/* `label`: by value, room for all. */
+/* Fills in all but root. `label`: scratch, indexed by value. */
 static void read_model(grouping *g, member *one, uint64_t *label)
 {
     weft_dim batch = weft_merge__batch(one->graph);
@@ -131,7 +136,7 @@ static void read_model(grouping *g, member *one, uint64_t *label)
             h = weft_hash_mix(h, label_of(g, label, weft_node_in(g->m, node, k)));
         for (uint32_t k = 0; k < weft_node_out_count(g->m, node); k++)
             label[weft_node_out(g->m, node, k).i] = h;
-        one->hash += weft_hash_mix(5, h); /* a sum does not depend on the order */
+        one->hash += weft_hash_mix(5, h); /* commutative: a multiset */
         if (item.is_gemm)
             one->gemm[one->n_gemm] =
                 (gemm_node){h, one->n_gemm, weft_val_weight(g->m, weft_node_in(g->m, node, 1))};
@@ -143,10 +148,10 @@ static void read_model(grouping *g, member *one, uint64_t *label)
 
 /* -- Links ------------------------------------------------------------------------------------ */
 
-/* Products with the same weight, whatever else. */
+/* Joins models with a GEMM by the same weight. */
 static void join_by_weight(grouping *g)
 {
-    weft_map *user = weft_map_create(g->cx->scratch); /* weight to 1 + model */
+    weft_map *user = weft_map_create(g->cx->scratch); /* weight -> model + 1 */
     for (uint32_t i = 0; i < g->n; i++)
         for (uint32_t k = 0; k < g->at[i].n_gemm; k++) {
             uint64_t other = 0;
@@ -163,7 +168,8 @@ static bool are_related(grouping *g, weft_sketches *r, weft_weight a, weft_weigh
            weft_sketch__compare(r, g->m, a, b) >= related;
 }
 
-/* Of one hash: the products of both are in the same order. */
+/* Whether two models of one hash have related weights in corresponding GEMMs. Their GEMMs, sorted
+ * by label, are in the same order. */
 static bool have_related(grouping *g, const member *a, const member *b)
 {
     for (uint32_t k = 0; k < a->n_gemm && k < b->n_gemm; k++)
@@ -173,11 +179,11 @@ static bool have_related(grouping *g, const member *a, const member *b)
     return false;
 }
 
-/* Each model with those that stand for the clusters of its hash; related to none, it is one more.
- */
+/* Joins models of one hash. Each is compared with one representative for each cluster found so far;
+ * related to none of them, it becomes a representative. */
 static void join_by_hash(grouping *g)
 {
-    weft_map *last = weft_map_create(g->cx->scratch); /* hash to 1 + the last that stands for one */
+    weft_map *last = weft_map_create(g->cx->scratch); /* hash -> last representative + 1 */
     uint32_t *before = weft_arena_array(g->cx->scratch, (size_t)g->n + 1, sizeof *before);
     for (uint32_t i = 0; i < g->n; i++) {
         uint64_t head = 0;
@@ -197,7 +203,8 @@ static void join_by_hash(grouping *g)
     }
 }
 
-/* Nodes that the alignment maps to each other, and edges between them. */
+/* The nodes that the alignment maps to each other, and the edges between them: what the edit path
+ * keeps. */
 static uint32_t count_kept(grouping *g, const weft_columns *c, const member *a, const member *b)
 {
     const weft_plain_graph *x = &a->plain, *y = &b->plain;
@@ -217,7 +224,7 @@ static uint32_t count_kept(grouping *g, const weft_columns *c, const member *a, 
     return kept;
 }
 
-/* Whether few edits make one of the other, and some weights that correspond are related. */
+/* Whether the edit distance is within `near` and some corresponding weights are related. */
 static bool are_near(grouping *g, uint32_t i, uint32_t k)
 {
     const member *a = &g->at[i], *b = &g->at[k];
@@ -229,7 +236,7 @@ static bool are_near(grouping *g, uint32_t i, uint32_t k)
         return false;
     weft_arena_mark mark = weft_arena_get_mark(scratch);
     weft_columns c = weft_merge__match(g->cx, both, 2);
-    weft_sketches *r = weft_sketch__open(scratch); /* what it finds out goes, too */
+    weft_sketches *r = weft_sketch__open(scratch); /* in the marked part of scratch */
     bool alike = false;
     for (uint32_t j = 0; j < c.n && !alike; j++) {
         const weft_node *n = c.at[j].node;
@@ -239,11 +246,11 @@ static bool are_near(grouping *g, uint32_t i, uint32_t k)
     }
     bool aligned = alike && size - 2 * count_kept(g, &c, a, b) <= limit;
     weft_arena_reset(scratch, mark);
-    return alike && (aligned || weft_distance__within(&a->plain, &b->plain, limit, &g->steps,
+    return alike && (aligned || weft_distance__within(&a->plain, &b->plain, limit, &g->budget,
                                                       scratch) == WEFT_WITHIN_YES);
 }
 
-/* One of each cluster. */
+/* Joins clusters; one model of each, its root, is compared. */
 static void join_by_distance(grouping *g)
 {
     uint64_t left = CELLS_MAX;
@@ -272,8 +279,8 @@ static uint64_t count_shared(const grouping *g, const member *one, const weft_ma
     return bytes;
 }
 
-/* Fills a group with `most` of the models that are left (root UINT32_MAX: taken), first the first.
- */
+/* Moves up to `most` models from `left` into a group: the first of them, then one after the other
+ * the model that shares most bytes of weights with the group. */
 static void grow(grouping *g, uint32_t *left, uint32_t *n_left, uint32_t most,
                  weft_model_group *out)
 {
@@ -321,7 +328,7 @@ weft_model_groups weft_merge__group_models(weft_passctx *cx, weft_graph *const *
     g.sketches = weft_sketch__open(scratch);
     g.at = weft_arena_array(scratch, n, sizeof *g.at);
     g.number = weft_arena_array(scratch, (size_t)weft_val_count(m) + 1, sizeof *g.number);
-    g.steps = STEPS_MAX;
+    g.budget = BUDGET_MAX;
     uint64_t *label = weft_arena_array(scratch, (size_t)weft_val_count(m) + 1, sizeof *label);
     for (uint32_t i = 0; i < n; i++) {
         g.at[i] = (member){.graph = model[i], .root = i};

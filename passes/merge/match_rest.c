@@ -1,18 +1,23 @@
-/* Matching what an alignment in order has left: nodes that stand elsewhere in the other models, as
- * when two branches were written down the other way round.
+/* Matches nodes that the alignment in order has left unmatched: nodes that stand elsewhere in the
+ * other models, such as two branches that were written in the opposite order.
  *
- * Products first. Those without a partner, of one class, are the two sides of a bipartite graph
- * with the likeness of their weights on its edges; igraph finds the matching of maximum weight
- * (push-relabel with potentials, Cherkassky et al., "Augment or push", 1998). Then, in topological
- * order, nodes of one class whose operands correspond.
+ * GEMMs first. Unmatched columns and own items of one class are the two sides of a bipartite graph
+ * whose edges are weighted by the similarity of the nodes' weights; a matching of maximum weight is
+ * the assignment problem, solved by a library (weft_assignment_solver). Then the other nodes, in
+ * topological order: nodes of one class whose operands correspond.
  *
- * No cycle. Nodes that correspond become one vertex of the quotient of all models' graphs. Matching
- * u with v is right unless one can be reached from the other there: a1 -> a2 in one model, b2 -> b1
- * in the other, a1 = b1 matched, then a2 = b2 would wait for itself. Every match is checked by a
- * search among the ancestors, dearest first, and what is refused is matched anew without that edge.
- * O(V + E) for each check; MATCH_MAX products on a side, more are matched greedily; EDGES_MAX pairs
- * are looked at, and when the checks have gone along weft_matching.visits_left edges, nothing more
- * is matched. */
+ * No cycle. Matched nodes become one vertex in the quotient of all models' graphs. Matching u with
+ * v is allowed unless one of them can be reached from the other there: with a1 -> a2 in one model
+ * and b2 -> b1 in the other, after a1 = b1 the match a2 = b2 would close a cycle. So each edge of
+ * the matching, heaviest first, is tested by a search among the ancestors. Refused edges are
+ * removed and what is still unmatched is matched again, up to ROUNDS times. This search and the
+ * topological sort below are written here and not taken from igraph: the quotient changes with each
+ * match, so igraph would need a new graph for each test, and the sort has to keep the given order
+ * where it may.
+ *
+ * O(V + E) for each cycle test. The solver is used for up to MATCH_MAX vertices on each side; more
+ * are matched greedily. At most EDGES_MAX edges are considered, and when the cycle tests have
+ * visited weft_matching.visits_left edges in total, nothing more is matched. */
 #include "passes/merge/align.h"
 
 #include "base/hash.h"
@@ -31,15 +36,16 @@ typedef struct edge {
 typedef struct rest {
     weft_matching *x;
     weft_arena *scratch;
-    uint32_t *owner; /* by value: 1 + vertex that makes it */
-    uint32_t *seen;  /* by vertex: the last search that was there */
+    uint32_t *owner; /* by value: index + 1 of the vertex that makes it */
+    uint32_t *seen;  /* by vertex: number of the last search that reached it */
     uint32_t *stack;
     uint32_t search;
 } rest;
 
 /* -- The quotient graph ----------------------------------------------------------------------- */
 
-/* Vertices: the columns, then the items of the model; one with a column stands there instead. */
+/* Vertices: the columns, then the own items. An own item that has a column is part of the column's
+ * vertex. */
 static uint32_t count_vertices(const weft_matching *x)
 {
     return x->columns->n + x->n_own;
@@ -62,7 +68,7 @@ static uint32_t *list_owners(const weft_matching *x)
     return owner;
 }
 
-/* k-th node of a vertex; none behind the last, which *end tells. */
+/* The k-th node of a vertex, which may be none. *end: there are no k + 1 nodes. */
 static weft_node node_of(const weft_matching *x, uint32_t vertex, uint32_t k, bool *end)
 {
     uint32_t n_model = x->columns->n_model;
@@ -78,8 +84,8 @@ static weft_node node_of(const weft_matching *x, uint32_t vertex, uint32_t k, bo
     return *end ? (weft_node){0} : x->own[own - 1].node;
 }
 
-/* Calls for every vertex that makes an operand of `vertex`: the next one from *node, *operand on; 0
- * when there is none left. */
+/* Iterates over the vertices that make operands of `vertex`; *node and *operand, initially 0, are
+ * the position. Returns index + 1 of the next vertex; 0: there is none left. */
 static uint32_t next_maker(const weft_matching *x, const uint32_t *owner, uint32_t vertex,
                            uint32_t *node, uint32_t *operand)
 {
@@ -95,7 +101,7 @@ static uint32_t next_maker(const weft_matching *x, const uint32_t *owner, uint32
     }
 }
 
-/* Whether `target` is among the ancestors of `from`, or that takes too long to find out. */
+/* Whether `target` is an ancestor of `from`; also true when the budget of visits is used up. */
 static bool depends_on(rest *r, uint32_t from, uint32_t target)
 {
     uint32_t n = 0;
@@ -116,7 +122,7 @@ static bool depends_on(rest *r, uint32_t from, uint32_t target)
     return false;
 }
 
-/* Makes the two one vertex unless that closes a cycle. */
+/* Matches the two, that is makes them one vertex, unless that closes a cycle. */
 static bool contract(rest *r, uint32_t column, uint32_t own)
 {
     weft_matching *x = r->x;
@@ -130,7 +136,7 @@ static bool contract(rest *r, uint32_t column, uint32_t own)
     return true;
 }
 
-/* -- Products: matching of maximum weight ----------------------------------------------------- */
+/* -- GEMMs: matching of maximum weight -------------------------------------------------------- */
 
 static int by_score(const void *a, const void *b)
 {
@@ -179,18 +185,20 @@ static uint32_t select_edges(rest *r, edge *list, uint32_t n)
     return n;
 }
 
-/* Equal pairs go with those that stand at about the same place. */
+/* The weight of an edge: the score; among equal scores, nodes at a similar position are preferred.
+ */
 static uint32_t place_score(const weft_matching *x, uint32_t column, uint32_t own, uint32_t score)
 {
     double apart = fabs((double)column / x->columns->n - (double)own / x->n_own);
     return score * 64 + (uint32_t)(63 * (1 - apart));
 }
 
-/* Pairs of one class that have no partner; `equal`: with equal weights. */
+/* The pairs of an unmatched column and an unmatched own item of one class; `equal`: only pairs with
+ * equal weights. */
 static edge *list_edges(rest *r, bool equal, uint32_t *out_n)
 {
     const weft_matching *x = r->x;
-    weft_map *last = weft_map_create(r->scratch); /* class to 1 + its last column */
+    weft_map *last = weft_map_create(r->scratch); /* class -> last column of it + 1 */
     uint32_t *before = weft_arena_array(r->scratch, (size_t)x->columns->n + 1, sizeof *before);
     WEFT_VEC(edge) list = {0};
     for (uint32_t i = 0; i < x->columns->n; i++) {
@@ -235,7 +243,7 @@ static bool match_gemms(rest *r, bool equal)
         for (uint32_t i = 0; i < n_best; i++)
             if (!x->match[best[i].column] && !x->column_of[best[i].own])
                 any = contract(r, best[i].column, best[i].own) || any;
-        /* What is still free, but for the edges that were refused just now. */
+        /* Keeps the edges between unmatched vertices, except those that were refused just now. */
         for (uint32_t i = 0, k = 0; i < n; i++) {
             bool tried = k < n_best && by_score(&list[i], &best[k]) == 0;
             k += tried;
@@ -247,9 +255,9 @@ static bool match_gemms(rest *r, bool equal)
     return any;
 }
 
-/* -- What follows from them ------------------------------------------------------------------- */
+/* -- Nodes whose operands correspond ---------------------------------------------------------- */
 
-/* Class and operands of a node; 0: none of them is matched, it says nothing. */
+/* Hash of the class and the operands of a node; 0: no operand is made by a node. */
 static uint64_t hash_place(const rest *r, weft_node n, uint32_t class)
 {
     const weft_matching *x = r->x;
@@ -271,7 +279,7 @@ static uint64_t hash_place(const rest *r, weft_node n, uint32_t class)
 static bool match_followers(rest *r)
 {
     weft_matching *x = r->x;
-    weft_map *place = weft_map_create(r->scratch); /* to 1 + column */
+    weft_map *place = weft_map_create(r->scratch); /* hash -> column + 1 */
     bool any = false;
     for (uint32_t i = 0; i < x->columns->n; i++)
         for (uint32_t k = 0; k < x->columns->n_model && !x->match[i]; k++) {
@@ -319,10 +327,11 @@ bool weft_align__match_rest(weft_matching *x)
 /* -- Order ------------------------------------------------------------------------------------ */
 
 typedef struct visit {
-    uint32_t vertex, node, operand; /* what comes next */
+    uint32_t vertex, node, operand; /* a vertex and the position of next_maker in it */
 } visit;
 
-/* Vertices in the given order, each after what it needs: those are drawn to the front. */
+/* Depth-first topological sort: the vertices in the given order, but each is preceded by its
+ * ancestors. */
 void weft_align__sort(const weft_matching *x, uint32_t *order, uint32_t n)
 {
     weft_arena *scratch = x->cx->scratch;

@@ -1,19 +1,20 @@
-/* Products by different weights of one shape as one batched product: weights one behind the other,
- * the rows of each model filled up with zeros to those of the one with most.
+/* batched: GEMMs by different weights of one shape as one batched GEMM. The weights are stacked,
+ * and the rows of each model are padded with zeros to those of the largest part.
  *
- *     x [m, k] w    =>   [max(m, n), k] of x      [w]
+ *     x [m, k] w    ==>  [max(m, n), k] of x      [w]
  *     y [n, k] v         [max(m, n), k] of y   x  [v]
  *
- * Convolutions become one in groups, a group for each model: their channels side by side, images
- * filled up.
+ * Convolutions become one grouped convolution with a group for each model: their channels are
+ * concatenated and their images padded.
  *
- * No byte less is read: what is saved are launches, and processors that one product alone leaves
- * idle. That is a gain on GPUs with small layers; the weights are stored once more. */
+ * No fewer bytes are read. What is saved are launches, and idle processors while one GEMM is too
+ * small to fill the device: a gain on GPUs with small layers. The weights are stored a second time.
+ */
 #include "passes/merge/merge_int.h"
 
 #include <string.h>
 
-/* The largest of more rows than this is no expression that dims can hold. */
+/* The most models whose maximum of rows a dim can express. */
 enum { MODELS_MAX = 16 };
 
 static weft_dim rows_of(weft_merger *g, const weft_merge_group *group, uint32_t i)
@@ -22,8 +23,8 @@ static weft_dim rows_of(weft_merger *g, const weft_merge_group *group, uint32_t 
     return weft_merge__rows(g, weft_val_ttype(g->m, y), group->level);
 }
 
-/* By the bounds of its symbols, one model never has more rows than another: where the other's part
- * is empty, it has, and the maximum would leave it out. */
+/* Whether, by the bounds of their symbols, one model never has more rows than another. The maximum
+ * is then simplified to the other's rows, which is wrong when the other's part is empty. */
 static bool is_outdone(weft_merger *g, const weft_merge_group *group)
 {
     for (uint32_t i = 0; i < g->columns.n_model; i++)
@@ -42,7 +43,7 @@ static const char *fit_batched(weft_merger *g, weft_merge_group *group)
 {
     const char *reason = weft_merge__refuse(g, group);
     if (!reason && (group->column.n > MODELS_MAX || is_outdone(g, group)))
-        reason = "no maximum of rows can be written for these models";
+        reason = "the maximum of these models' rows cannot be expressed";
     weft_merge_form first = {0};
     for (uint32_t i = 0; !reason && i < g->columns.n_model; i++) {
         if (!group->column.node[i].i)
@@ -52,10 +53,10 @@ static const char *fit_batched(weft_merger *g, weft_merge_group *group)
         if (f.taps != first.taps || f.features != first.features)
             reason = "the weights have different shapes";
     }
-    /* Nobody measured batched products there: no time of theirs is to be believed. */
+    /* Batched GEMMs were not measured on CPUs, so their predicted times cannot be trusted. */
     if (!reason && g->cx->options->merge == WEFT_MERGE_AUTO && g->sized &&
         g->small.slice.gpu->capability == 0)
-        reason = "on a CPU no launch is dear enough";
+        reason = "on a CPU launches cost too little";
     group->together = !reason && weft_merge__parts_align(g, group);
     return reason;
 }
@@ -95,7 +96,7 @@ static void batched_bytes(weft_merger *g, const weft_merge_group *group, uint64_
     *read = *made = (uint64_t)group->column.n * f.taps * f.features * sizeof(float);
 }
 
-/* The weights, [models, taps, features], or [models * features, channels, ...]. */
+/* The stacked weights: [models, taps, features], or [models * features, channels, ...]. */
 static weft_val stack_weights(weft_merger *g, const weft_merge_group *group)
 {
     weft_merge_form f = weft_merge__form(g, weft_merge__first(g, &group->column));
@@ -132,7 +133,7 @@ static weft_dim most_rows(weft_merger *g, const weft_merge_group *group)
     return most;
 }
 
-/* Model i's operand with `most` rows. */
+/* The operand of model i, padded to `most` rows. */
 static weft_val fill_up(weft_merger *g, const weft_merge_group *group, uint32_t i, weft_dim most)
 {
     weft_node n = group->column.node[i];
@@ -148,7 +149,7 @@ static weft_val fill_up(weft_merger *g, const weft_merge_group *group, uint32_t 
     return weft_merge__append(g, WEFT_OP_PAD, &x, 1, &attr, 1, &type, loc);
 }
 
-/* All products, of operands with `most` rows: [models * most, features]. */
+/* The batched GEMM of operands with `most` rows each: [models * most, features]. */
 static weft_val multiply_rows(weft_merger *g, const weft_merge_form *f, const weft_val *part,
                               uint32_t n, weft_dim most, weft_val w)
 {
@@ -167,11 +168,11 @@ static weft_val multiply_rows(weft_merger *g, const weft_merge_form *f, const we
     return weft_merge__view(g, all, &flat, loc);
 }
 
-/* The same of convolutions: [most, models * features, ...]. */
+/* The grouped convolution: [most, models * features, ...]. */
 static weft_val multiply_images(weft_merger *g, const weft_merge_form *f, const weft_val *part,
                                 uint32_t n, weft_val w)
 {
-    weft_val y = weft_merge__make_gemm(g, f, weft_merge__beside(g, f, part, n), w);
+    weft_val y = weft_merge__make_gemm(g, f, weft_merge__concat_features(g, f, part, n), w);
     weft_node_set_attr(g->m, weft_val_node(g->m, y), &WEFT_ATTR_OF_INT(GROUP, n));
     return y;
 }
@@ -198,7 +199,7 @@ static void emit_batched(weft_merger *g, const weft_merge_group *group)
         for (uint32_t k = 0; k < f.features; k++)
             feature[k] = first + k;
         first += f.conv ? f.features : 0;
-        weft_val own = weft_merge__take(g, &f, all, feature, f.features);
+        weft_val own = weft_merge__take_features(g, &f, all, feature, f.features);
         own = weft_merge__part(g, group, i, own, start);
         part[i] = weft_merge__finish(g, i, n, own, false);
     }
@@ -207,7 +208,7 @@ static void emit_batched(weft_merger *g, const weft_merge_group *group)
 
 const weft_merge_strategy weft_merge_strategy_batched = {
     .name = "batched",
-    .brief = "one batched product by different weights of one shape",
+    .brief = "one batched GEMM by different weights of one shape",
     .fit = fit_batched,
     .time = time_batched,
     .bytes = batched_bytes,

@@ -1,5 +1,4 @@
-/* Columns of the joint graph, sets of their models (bit i: model i), and the pieces that sets are.
- */
+/* Columns, sets of their models (bit i: model i), and the merge groups that such sets make. */
 #include "passes/merge/merge_int.h"
 
 weft_node weft_merge__first(const weft_merger *g, const weft_column *c)
@@ -53,10 +52,10 @@ uint32_t weft_merge__equal_to_first(const weft_merger *g, const weft_column *c, 
 }
 
 weft_merge_group weft_merge__make_group(const weft_merger *g, const weft_column *c, uint32_t set,
-                                        const weft_merge_strategy *how)
+                                        const weft_merge_strategy *strategy)
 {
     uint32_t n = g->columns.n_model;
-    weft_merge_group p = {.how = how};
+    weft_merge_group p = {.strategy = strategy};
     p.column.node = weft_arena_array(g->cx->scratch, n, sizeof *p.column.node);
     for (uint32_t i = 0; i < n; i++)
         if (set >> i & 1 && c->node[i].i) {

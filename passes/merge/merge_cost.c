@@ -11,12 +11,12 @@
 #include <math.h>
 #include <string.h>
 
-/* The bundle must not depend on the machine that makes it. */
+/* A fixed number of cores, so that the bundle does not depend on the machine that compiles it. */
 static const char cpu_slice[] = "2core";
 
 /* -- Time ------------------------------------------------------------------------------------- */
 
-/* Values of a model's symbols: these, as far as they can have them. */
+/* Sets the symbols of a model to these values, clamped to their bounds. */
 static void set_symbols(const weft_graph *g, int64_t batch, int64_t other, int64_t *value)
 {
     weft_dimpool *pool = weft_module_dims(weft_graph_module(g));
@@ -44,14 +44,14 @@ static bool count_elements(weft_module *m, weft_val v, const int64_t *value, uin
     return true;
 }
 
-/* Of a value of that type, as it will be when it is computed. */
+/* The element type in which a value is computed. */
 static weft_dtype run_dtype(const weft_merge_sizes *at, const weft_module *m, weft_val v)
 {
     weft_dtype dtype = (weft_dtype)weft_val_ttype(m, v)->dtype;
     return dtype == WEFT_DTYPE_F32 && at->half != WEFT_DTYPE_NONE ? at->half : dtype;
 }
 
-/* The product of one node for `y` elements of its result that it makes from `x`. */
+/* The GEMM of node n with `x` elements in its first operand and `y` in its result. */
 static weft_kernel make_gemm(const weft_merge_sizes *at, const weft_module *m, weft_node n,
                              double x, double y)
 {
@@ -145,7 +145,7 @@ bool weft_merge__copy_us(const weft_merge_sizes *at, const weft_module *m, weft_
     return elements == 0 || predict(&k, at, us);
 }
 
-/* Of all weights of products, each once: what lies between two uses of one. */
+/* Bytes of all distinct weights of GEMMs: what is read between two uses of the same weight. */
 static double sum_weights(weft_merger *g)
 {
     weft_map *seen = weft_map_create(g->cx->scratch);
@@ -162,7 +162,8 @@ static double sum_weights(weft_merger *g)
     return bytes;
 }
 
-/* The first device of the table of the architecture that "sm_80,sm_90" names first; "": none. */
+/* The first device of the table with the first architecture of a target like "sm_80,sm_90"; "":
+ * none. */
 static const char *find_device(const char *target)
 {
     const weft_sm_limits *sm = weft_sm_limits_named(target, strcspn(target, ","));

@@ -1,22 +1,24 @@
-/* Strategies for weights that are one weight plus little: one product by that weight for the rows
- * of all models, and for each model the little that it has more.
+/* Strategies for weights that are a common base plus a small difference: one super-GEMM by the base
+ * for the rows of all models, and the difference for each model.
  *
  *     %1 = matmul %x, $w         %z = concat %x, %y {axis = 0}
- *     %2 = matmul %y, $v         %p = matmul %z, $w              one pass over the large weight
- *                          =>    %1 = slice %p                   no copy
+ *     %2 = matmul %y, $v         %p = matmul %z, $w              reads the large weight once
+ *                          ==>   %1 = slice %p                   no copy
  *                                %a = matmul %y, $u              $v = $w + $u $t
  *                                %2 = matmul %a, $t, %p2 {epilogue = ["add acc i3"]}
  *
- * low_rank: u and t are thin, as low-rank adaptation (Hu et al., "LoRA", 2021) leaves them when
- * adapters are merged into the weights; find_similar.c finds them. sparse: v differs from w in few
- * input features; u picks those columns of y, t has the differences. What follows a product - bias,
- * epilogue - is done by the last product of a model, or by itself for models that have w as it is.
- * scattered: v differs from w in few elements, whichever they are. Of matrices, low_rank and
- * scattered are one node for all models (merge_segments.c).
- * Of convolutions u is one with few features and t one of 1 x 1, or u picks channels.
+ * low_rank: u and t are low-rank factors, as low-rank adaptation (Hu et al., "LoRA", 2021) leaves
+ * them when adapters are merged into the weights; find_similar.c finds them. sparse: v differs from
+ * w in few input features; u picks these columns of y, and t is the difference. scattered: v
+ * differs from w in few elements, anywhere.
  *
- * The base is the weight of most models (the first of those); models whose weight is no such sum
- * are left out. */
+ * The finish of a node (bias, epilogue) is applied by the last GEMM of its model, or by itself for
+ * models whose weight is w. For matrices, low_rank and scattered are one node for all models
+ * (merge_segments.c). For convolutions, u is a convolution with few features and t one of 1 x 1, or
+ * u picks channels.
+ *
+ * The base is the weight that most models have, the first of those. Models whose weight is no such
+ * sum are left out of the group. */
 #include "passes/merge/merge_int.h"
 #include "passes/similarity/similar.h"
 
@@ -25,18 +27,22 @@
 
 enum { RANK_MAX = 64 };
 
-/* Thin products cost time of their own: no more than this part of the weight. */
-static const double low_rank_max = 0.5, scale_max = 2;
-/* Elements by themselves cost a hundred times what those of a product do. */
+/* The most elements of both factors, and the most input features, relative to the weight. */
+static const double low_rank_max = 0.5;
+/* The most that the largest element of the base may exceed that of the model's weight. */
+static const double scale_max = 2;
+/* The most single elements, relative to the weight: each costs a hundred times an element of a
+ * GEMM. */
 static const double scattered_max = 0.05;
 
-/* What a model has beside the base; nothing: it has the base itself. */
+/* The difference of a model's weight from the base; all zero: there is none. */
 typedef struct delta {
+    /* Two factors, first * second; or the difference in few inputs, `second` with `pick`. */
     uint32_t rank;
-    const float *first;  /* [taps, rank]; NULL: `pick` says which inputs */
-    const float *second; /* [rank, features]; with a whole kernel for each of those inputs */
-    const uint32_t *pick;
-    /* Or few elements, feature after feature, as patched_matmul has them. */
+    const float *first;   /* [taps, rank]; NULL: `pick` instead */
+    const float *second;  /* [rank, features] */
+    const uint32_t *pick; /* the inputs that differ; rank is their number times the window */
+    /* Or single elements, feature after feature, as operands of patched_matmul. */
     uint32_t elements;
     const float *value;
     const int32_t *tap, *start;
@@ -49,11 +55,11 @@ static bool has_more(const delta *d)
 
 typedef struct plan {
     weft_val base;
-    weft_val bias; /* of all nodes: the base product adds it; none: they differ, or have none */
-    bool one;      /* all of it is one node: `op` */
+    weft_val bias; /* of all nodes, added by the base GEMM; none: biases differ, or there is none */
+    bool one;      /* base and differences are one node of operator `op` */
     weft_op_id op;
-    bool alike;             /* which does what follows, too */
-    const delta **by_model; /* NULL: the model is not in the piece */
+    bool alike;             /* all models have the same finish, and that node applies it */
+    const delta **by_model; /* NULL: the model is not in the group */
 } plan;
 
 /* -- Finding the base and the differences ----------------------------------------------------- */
@@ -75,7 +81,7 @@ static uint32_t rank_limit(const weft_merge_form *f)
     return most < RANK_MAX ? (uint32_t)most : RANK_MAX;
 }
 
-/* Kinds of what is remembered of weights, each with a way to store it. */
+/* Kinds of entries in weft_merger.memo, each for a weight and a storage order. */
 enum { KIND_BASE, KIND_LOW_RANK, KIND_SPARSE, KIND_SCATTERED };
 
 static uint64_t way_of(const weft_merge_form *f)
@@ -83,7 +89,8 @@ static uint64_t way_of(const weft_merge_form *f)
     return (uint64_t)f->w.i << 1 | f->by_feature;
 }
 
-/* The base that was found for all nodes before, in a piece of more models. */
+/* The base that was found before, for a group that includes all these nodes; none: there is none.
+ */
 static weft_node recall_base(const weft_merger *g, const weft_column *c)
 {
     uint64_t base = 0;
@@ -100,7 +107,7 @@ static weft_node recall_base(const weft_merger *g, const weft_column *c)
     return (weft_node){(uint32_t)base};
 }
 
-/* The node whose weight most nodes of the piece have. */
+/* The node whose weight most nodes of the column have. */
 static weft_node find_base(const weft_merger *g, const weft_column *c)
 {
     weft_node best = recall_base(g, c);
@@ -124,8 +131,8 @@ static weft_node find_base(const weft_merger *g, const weft_column *c)
     return best;
 }
 
-/* The difference of a weight from the base, looked for once for each way to store it (a tied weight
- * is used both ways); NULL: it is none of this kind. */
+/* The difference of a weight from the base, computed once for each storage order (tied weights are
+ * used in both); NULL: the difference is not of this kind. */
 static const delta *recall(weft_merger *g, find_delta *find, uint64_t kind,
                            const weft_merge_form *base, const weft_merge_form *own)
 {
@@ -145,7 +152,7 @@ static const delta *recall(weft_merger *g, find_delta *find, uint64_t kind,
     return d;
 }
 
-/* The bias that all nodes of the column have; none: they do not. */
+/* The bias that all nodes of the column have in common; none: they differ, or there is none. */
 static weft_val common_bias(const weft_merger *g, const weft_column *c)
 {
     weft_node first = weft_merge__first(g, c);
@@ -166,15 +173,17 @@ static double largest(const weft_merger *g, const weft_merge_form *f)
     for (size_t i = 0; i < (size_t)f->taps * f->features; i++) {
         float x;
         memcpy(&x, at + i * sizeof x, sizeof x);
-        if (isnan(x)) /* neither side of a sum */
+        if (isnan(x)) /* no sum gives a NaN back exactly */
             return (double)INFINITY;
         most = fmax(most, fabs((double)x));
     }
     return most;
 }
 
-/* A base with larger elements than the weight itself would leave its rounding in the sum. */
-static bool is_near(const weft_merger *g, const weft_merge_form *base, const weft_merge_form *own)
+/* Whether base + difference is precise: the rounding of a base with much larger elements than the
+ * weight would remain in the sum. */
+static bool is_precise(const weft_merger *g, const weft_merge_form *base,
+                       const weft_merge_form *own)
 {
     double b = largest(g, base), a = largest(g, own);
     return isfinite(a) && b <= scale_max * a;
@@ -187,20 +196,20 @@ static bool find_low_rank(weft_merger *g, const weft_merge_form *base, const wef
     weft_low_rank low;
     uint32_t most = rank_limit(own);
     if (most == 0 || !weft_similar__low_rank(&a, &b, most, 0, g->cx->scratch, &low) || !low.rank ||
-        !is_near(g, base, own))
+        !is_precise(g, base, own))
         return false;
     /* (u v)^T = v^T u^T for a weight stored by feature. */
-    const float *thin = own->by_feature ? low.v : low.u;
+    const float *factor = own->by_feature ? low.v : low.u;
     float *first = weft_arena_array(g->cx->scratch, (size_t)own->taps * low.rank, sizeof *first);
     for (uint32_t t = 0; t < own->taps; t++)
         for (uint32_t r = 0; r < low.rank; r++)
-            first[(size_t)t * low.rank + r] = thin[(size_t)r * own->taps + t];
+            first[(size_t)t * low.rank + r] = factor[(size_t)r * own->taps + t];
     *out = (delta){.rank = low.rank, .first = first, .second = own->by_feature ? low.u : low.v};
     return true;
 }
 
-/* Input features by which the weights differ: a weight stored by feature is gone through row by
- * row. */
+/* Marks the input features in which two weights differ; a weight that is stored by feature is
+ * scanned row by row. */
 static void mark_inputs(const weft_merge_form *f, const uint8_t *a, const uint8_t *b, bool *differs)
 {
     size_t row = (f->by_feature ? f->taps : f->features) * sizeof(float);
@@ -226,7 +235,7 @@ static bool find_sparse(weft_merger *g, const weft_merge_form *base, const weft_
     mark_inputs(own, a, b, differs);
     for (uint32_t c = 0; c < inputs; c++)
         n += differs[c];
-    if (n == 0 || n > low_rank_max * inputs || !is_near(g, base, own))
+    if (n == 0 || n > low_rank_max * inputs || !is_precise(g, base, own))
         return false;
     uint32_t *pick = weft_arena_array(g->cx->scratch, n, sizeof *pick), taps = n * own->window;
     float *second = weft_arena_array(g->cx->scratch, (size_t)taps * own->features, sizeof *second);
@@ -244,7 +253,7 @@ static bool find_sparse(weft_merger *g, const weft_merge_form *base, const weft_
     return true;
 }
 
-/* Bits decide, feature after feature. */
+/* The number of elements that differ in any bit. */
 static uint32_t count_elements(const weft_merge_form *f, const uint8_t *a, const uint8_t *b)
 {
     uint32_t n = 0;
@@ -258,7 +267,7 @@ static bool find_scattered(weft_merger *g, const weft_merge_form *base, const we
 {
     const uint8_t *a = weft_merge__bytes(g, own), *b = weft_merge__bytes(g, base);
     uint32_t n = count_elements(own, a, b), at = 0;
-    if (n == 0 || n > scattered_max * own->taps * own->features || !is_near(g, base, own))
+    if (n == 0 || n > scattered_max * own->taps * own->features || !is_precise(g, base, own))
         return false;
     float *value = weft_arena_array(g->cx->scratch, n, sizeof *value);
     int32_t *tap = weft_arena_array(g->cx->scratch, n, sizeof *tap);
@@ -316,7 +325,8 @@ static const char *fit(weft_merger *g, weft_merge_group *p, find_delta *find, ui
 
 static const char *fit_low_rank(weft_merger *g, weft_merge_group *p)
 {
-    return fit(g, p, find_low_rank, KIND_LOW_RANK, "the weights' differences are of no low rank");
+    return fit(g, p, find_low_rank, KIND_LOW_RANK,
+               "the differences of the weights have no low rank");
 }
 
 static const char *fit_scattered(weft_merger *g, weft_merge_group *p)
@@ -340,9 +350,9 @@ static const char *fit_sparse(weft_merger *g, weft_merge_group *p)
 static bool time_own(weft_merger *g, weft_node n, const delta *d, bool biased,
                      const weft_merge_form *f, const weft_merge_sizes *at, double rows, double *us)
 {
-    weft_merge_form thin = weft_merge__pointwise(f, d->rank);
+    weft_merge_form factor = weft_merge__pointwise(f, d->rank);
     weft_merge_gemm first = weft_merge__numbers(f, rows, f->taps, d->rank);
-    weft_merge_gemm second = weft_merge__numbers(d->pick ? f : &thin, rows, d->rank, f->features);
+    weft_merge_gemm second = weft_merge__numbers(d->pick ? f : &factor, rows, d->rank, f->features);
     weft_val y = weft_node_out(g->m, n, 0);
     if (d->rank == 0)
         return !weft_merge__finishes(g, n, biased) ||
@@ -354,7 +364,7 @@ static bool time_own(weft_merger *g, weft_node n, const delta *d, bool biased,
            weft_merge__gemm_us(at, g->m, n, &second, us);
 }
 
-/* Base and thin products in one; what follows by itself where the models differ in that. */
+/* Base and differences in one node; the finish by itself unless all models share it. */
 static bool time_one(weft_merger *g, const weft_merge_group *p, const weft_merge_sizes *at,
                      double *us)
 {
@@ -433,7 +443,7 @@ static void count_bytes(weft_merger *g, const weft_merge_group *p, uint64_t *rea
 
 /* -- The joint graph -------------------------------------------------------------------------- */
 
-/* The weights of a difference, made once for all models that have it. */
+/* Makes the weights of a difference, once for all models that have it. */
 static void make_weights(weft_merger *g, const plan *x, uint32_t model, const weft_merge_form *f,
                          weft_merge_extra *made)
 {
@@ -453,10 +463,10 @@ static void make_weights(weft_merger *g, const plan *x, uint32_t model, const we
             weft_rewrite__constant(g->m, WEFT_DTYPE_I32, &ends, 1, d->start, "merge.first");
         return;
     }
-    weft_merge_form thin = weft_merge__pointwise(f, d->rank);
+    weft_merge_form factor = weft_merge__pointwise(f, d->rank);
     if (d->first)
         made[model].in[0] = weft_merge__make_weight(g, f, f->taps, d->rank, d->first, "merge.down");
-    made[model].in[1] = weft_merge__make_weight(g, d->first ? &thin : f, d->rank, f->features,
+    made[model].in[1] = weft_merge__make_weight(g, d->first ? &factor : f, d->rank, f->features,
                                                 d->second, "merge.up");
 }
 
@@ -499,25 +509,26 @@ static void emit_delta(weft_merger *g, const weft_merge_group *p)
         if (!n.i)
             continue;
         weft_merge_form f = weft_merge__form(g, n);
-        weft_val product = weft_merge__part(g, p, i, all, start);
+        weft_val result = weft_merge__part(g, p, i, all, start);
         if (d->rank == 0) {
-            part[i] = weft_merge__finish(g, i, n, product, x->bias.i != 0);
+            part[i] = weft_merge__finish(g, i, n, result, x->bias.i != 0);
             continue;
         }
         make_weights(g, x, i, &f, made);
         weft_merge_form second = d->pick ? f : weft_merge__pointwise(&f, d->rank);
         weft_val own = weft_merge__own(g, i, f.x, weft_node_loc(g->m, n));
-        weft_val thin = d->pick ? weft_merge__take(g, &f, own, d->pick, d->rank / f.window)
-                                : weft_merge__make_gemm(g, &f, own, made[i].in[0]);
+        weft_val factor = d->pick
+                              ? weft_merge__take_features(g, &f, own, d->pick, d->rank / f.window)
+                              : weft_merge__make_gemm(g, &f, own, made[i].in[0]);
         part[i] =
-            weft_merge__finish_gemm(g, i, &second, thin, made[i].in[1], product, x->bias.i != 0);
+            weft_merge__finish_gemm(g, i, &second, factor, made[i].in[1], result, x->bias.i != 0);
     }
     weft_merge__set_parts(g, p, part);
 }
 
 const weft_merge_strategy weft_merge_strategy_low_rank = {
     .name = "low_rank",
-    .brief = "one product by a base weight for all, thin products for the differences",
+    .brief = "one super-GEMM by a base weight, low-rank factors for the differences",
     .fit = fit_low_rank,
     .time = time_delta,
     .bytes = count_bytes,
@@ -526,7 +537,7 @@ const weft_merge_strategy weft_merge_strategy_low_rank = {
 
 const weft_merge_strategy weft_merge_strategy_sparse = {
     .name = "sparse",
-    .brief = "one product by a base weight for all, and one of the inputs that differ",
+    .brief = "one super-GEMM by a base weight, a GEMM of the inputs that differ",
     .fit = fit_sparse,
     .time = time_delta,
     .bytes = count_bytes,
@@ -535,7 +546,7 @@ const weft_merge_strategy weft_merge_strategy_sparse = {
 
 const weft_merge_strategy weft_merge_strategy_scattered = {
     .name = "scattered",
-    .brief = "one product by a base weight for all, and the elements that differ",
+    .brief = "one super-GEMM by a base weight, and single elements that differ",
     .fit = fit_scattered,
     .time = time_delta,
     .bytes = count_bytes,

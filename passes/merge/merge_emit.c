@@ -1,5 +1,6 @@
-/* The joint graph of merge-models: its ports, pieces one after the other, and where the values of
- * the models are in it. */
+/* Builds the joint graph: its inputs, the nodes of each merge group in order, its outputs. Keeps
+ * track of where each value of the models is found in the joint graph: as a value of its own, in a
+ * joint value, or both. A part of a joint value is sliced out when a node first needs it alone. */
 #include "passes/merge/merge_int.h"
 
 #include <string.h>
@@ -102,7 +103,7 @@ static void add_joined(weft_merger *g, const weft_merge_group *p, weft_val val,
     WEFT_VEC_PUSH(g->cx->scratch, &g->joined, j);
 }
 
-/* Models from i on whose operand k follows that of model i in one joined value. */
+/* The run of models from i on whose operands k are adjacent in one joint value. */
 static uint32_t find_run(const weft_merger *g, const weft_merge_group *p, uint32_t k, uint32_t i)
 {
     uint32_t set = weft_merge__models(g, &p->column), same = 0;
@@ -113,8 +114,8 @@ static uint32_t find_run(const weft_merger *g, const weft_merge_group *p, uint32
     return in ? weft_merge__run(set, same, g->joined.at[in - 1].models, i) : 1u << i;
 }
 
-/* The operands k of these models as one value of that type, but for its rows: all of a joined
- * value, a slice of it, or that of one model. */
+/* The operands k of a run of models as one value of this type: a whole joint value, a slice of one,
+ * or the value of one model. */
 static weft_val take_run(weft_merger *g, const weft_merge_group *p, uint32_t k, uint32_t run,
                          weft_ttype *type, weft_loc loc)
 {
@@ -137,7 +138,8 @@ static weft_val take_run(weft_merger *g, const weft_merge_group *p, uint32_t k, 
     return weft_merge__view(g, part, type, loc);
 }
 
-/* Where the operands k of the piece begin when they are together. */
+/* By model: the first row of its part when the operands k of the group are concatenated; [n_model]:
+ * all rows. */
 static const weft_dim *find_starts(weft_merger *g, const weft_merge_group *p, uint32_t k)
 {
     uint32_t n = g->columns.n_model;
@@ -268,7 +270,7 @@ void weft_merge__build(weft_merger *g)
     for (uint32_t i = 0; i < g->columns.n_model; i++)
         add_ports(g, g->columns.model[i]);
     for (uint32_t i = 0; i < g->groups.len; i++)
-        g->groups.at[i].how->emit(g, &g->groups.at[i]);
+        g->groups.at[i].strategy->emit(g, &g->groups.at[i]);
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
         weft_graph *model = g->columns.model[i];
         for (uint32_t k = 0; k < weft_graph_output_count(model); k++)

@@ -1,15 +1,16 @@
-/* Products by unequal weights as numbers: what a strategy has to know of one, be it the product of
- * a matrix,
+/* The GEMM form of a node: what a strategy for unequal weights needs to know of a GEMM, whether the
+ * node is a matmul,
  *
- *     %y = matmul %x, $w          %x [rows, taps], $w [taps, features] or the other way round
+ *     %y = matmul %x, $w          %x [rows, taps], $w [taps, features] or transposed
  *
- * or a convolution, which is a product of the patches under its kernel by the same kind of matrix:
+ * or a convolution, which is the GEMM of the patches under its kernel by a matrix (im2col):
  *
  *     %y = conv %x, $w            %x [images, channels, ...], $w [features, channels, kernel...]
  *
- * Its rows are the positions of the result in all images, its taps the elements of the kernel, of
- * each channel in turn, so that $w as it is stored is [features, taps]. What strategies do to
- * whole columns of %x, they do to whole channels: `window` taps each. */
+ * The rows of a convolution are the output positions in all images. Its taps are the elements of
+ * the kernel for each input channel in turn, so that $w as it is stored is [features, taps]. Where
+ * a strategy picks columns of %x in a matmul, it picks whole channels in a convolution: `window`
+ * taps for each. */
 #include "passes/merge/merge_int.h"
 
 #include <string.h>
@@ -21,7 +22,8 @@ static bool trans_b(const weft_module *m, weft_node n)
     return weft_attrs_int(weft_node_attrs(m, n), WEFT_ATTR_TRANS_B, 0) != 0;
 }
 
-/* Constants of a type from dim `first` on, multiplied; 0: there are others. */
+/* The product of the dims from `first` on; 0: one of them is no positive constant, or it is too
+ * large. */
 static int64_t count_constants(const weft_ttype *t, uint32_t first)
 {
     int64_t n = 1;
@@ -33,9 +35,10 @@ static int64_t count_constants(const weft_ttype *t, uint32_t first)
     return n;
 }
 
-/* -- What has no form ------------------------------------------------------------------------- */
+/* -- Nodes without a GEMM form ---------------------------------------------------------------- */
 
-/* The steps use what came before them and further operands, not those of the product. */
+/* Whether the epilogue can be applied by another node: its steps use the accumulator, earlier steps
+ * and operands from 3 on only. */
 static bool finishes_apart(const weft_merger *g, weft_node n)
 {
     const weft_attr *epilogue = weft_attrs_find(weft_node_attrs(g->m, n), WEFT_ATTR_EPILOGUE);
@@ -63,14 +66,14 @@ static const char *refuse_node(const weft_merger *g, weft_node n)
     if (weft_attrs_int(weft_node_attrs(g->m, n), WEFT_ATTR_GROUP, 1) != 1)
         return "not done for convolutions in groups";
     if (weft_attrs_float(weft_node_attrs(g->m, n), WEFT_ATTR_ALPHA, 1) != 1)
-        return "not done for products that are scaled";
+        return "not done for GEMMs that are scaled";
     if (w->dtype != WEFT_DTYPE_F32)
         return "not done for this type of element";
     if (conv ? w->rank < 3 : w->rank != 2)
-        return "the weight is no matrix";
+        return "the weight is not a matrix";
     if (count_constants(w, 0) == 0 || (conv && count_constants(y, 1) == 0))
         return "the weight is too large, or something is empty";
-    return finishes_apart(g, n) ? NULL : "too much is done to the product afterwards";
+    return finishes_apart(g, n) ? NULL : "the epilogue is too long, or uses operands of the GEMM";
 }
 
 const char *weft_merge__refuse(const weft_merger *g, const weft_merge_group *p)

@@ -1,18 +1,19 @@
-/* What strategies for products by unequal weights are made of: products and parts of them as nodes
- * of the joint graph, and what a node does to its product afterwards.
+/* What strategies for unequal weights emit: GEMMs and parts of them as nodes of the joint graph,
+ * and the finish of a node.
  *
  *     %y = matmul %x, $w, $bias, %r {epilogue = ["add acc i3", "gelu acc"]}
  *
- * is the product x w, made in whatever way, and the finish "add bias, add r, gelu": an element-wise
- * chain of its own, or, when the last step of making the product is a sum with a product, the
- * epilogue of that. Convolutions go the same way, their features in dim 1. */
+ * is the GEMM of x and w, which a strategy may compute in any way, and the finish "add bias, add r,
+ * gelu". The finish becomes an element-wise chain of its own or, where the strategy ends in a sum
+ * with a GEMM, the epilogue of that GEMM. Convolutions are handled alike; their features are dim 1.
+ */
 #include "passes/merge/merge_int.h"
 
 #include <string.h>
 
 enum { OPERANDS_MAX = WEFT_MERGE_OPERANDS_MAX, ALIGN = 64 };
 
-/* -- Parts of products ------------------------------------------------------------------------ */
+/* -- GEMMs and their parts -------------------------------------------------------------------- */
 
 weft_val weft_merge__make_weight(weft_merger *g, const weft_merge_form *f, uint32_t taps,
                                  uint32_t features, const float *at, const char *name)
@@ -32,7 +33,7 @@ weft_val weft_merge__make_weight(weft_merger *g, const weft_merge_form *f, uint3
     return weft_rewrite__constant(g->m, WEFT_DTYPE_F32, dim, old->rank, turned, name);
 }
 
-/* A node that makes a product of form `f`, of so many features, of its first two operands. */
+/* Appends a GEMM of form `f` of the first two operands, with this number of features. */
 static weft_node append_gemm(weft_merger *g, const weft_merge_form *f, uint32_t features,
                              const weft_val *in, uint32_t n_in)
 {
@@ -50,7 +51,7 @@ static weft_node append_gemm(weft_merger *g, const weft_merge_form *f, uint32_t 
     return made;
 }
 
-/* Of a weight that was made for such products. */
+/* The number of features of a weight from weft_merge__make_weight. */
 static uint32_t features_of(const weft_merger *g, const weft_merge_form *f, weft_val w)
 {
     return (uint32_t)weft_val_ttype(g->m, w)->dim[!f->conv];
@@ -103,8 +104,8 @@ weft_val weft_merge__part(weft_merger *g, const weft_merge_group *p, uint32_t i,
     return weft_merge__view(g, weft_merge__cut(g, joint, start[i], rows, loc), &type, loc);
 }
 
-weft_val weft_merge__take(weft_merger *g, const weft_merge_form *f, weft_val v,
-                          const uint32_t *feature, uint32_t n)
+weft_val weft_merge__take_features(weft_merger *g, const weft_merge_form *f, weft_val v,
+                                   const uint32_t *feature, uint32_t n)
 {
     weft_ttype type = *weft_val_ttype(g->m, v);
     weft_loc loc = weft_node_loc(g->m, f->node);
@@ -134,8 +135,8 @@ weft_val weft_merge__take(weft_merger *g, const weft_merge_form *f, weft_val v,
     return weft_merge__append(g, WEFT_OP_GATHER, in, 2, &axis, 1, &type, loc);
 }
 
-weft_val weft_merge__beside(weft_merger *g, const weft_merge_form *f, const weft_val *part,
-                            uint32_t n)
+weft_val weft_merge__concat_features(weft_merger *g, const weft_merge_form *f, const weft_val *part,
+                                     uint32_t n)
 {
     weft_ttype type = *weft_val_ttype(g->m, part[0]);
     uint32_t at = weft_merge__axis(f, &type);
@@ -147,7 +148,7 @@ weft_val weft_merge__beside(weft_merger *g, const weft_merge_form *f, const weft
                                        weft_node_loc(g->m, f->node));
 }
 
-/* -- What follows ----------------------------------------------------------------------------- */
+/* -- The finish ------------------------------------------------------------------------------- */
 
 bool weft_merge__finishes(const weft_merger *g, weft_node n, bool biased)
 {
@@ -155,8 +156,8 @@ bool weft_merge__finishes(const weft_merger *g, weft_node n, bool biased)
            (!biased && weft_node_in_count(g->m, n) > 2 && weft_node_in(g->m, n, 2).i);
 }
 
-/* Step `s` as text, `shift` steps further on, operand k called operand[k]. `acc`: what stands for
- * the accumulator. */
+/* The text of step `s` when `shift` steps precede its epilogue: operand k becomes operand[k], and
+ * `acc` names the accumulator. */
 static const char *step_text(weft_arena *arena, const weft_step *s, uint32_t shift,
                              const uint32_t *operand, const char *acc)
 {
@@ -195,8 +196,8 @@ uint32_t weft_merge__add_epilogue(weft_merger *g, weft_node n, const uint32_t *o
     return n_steps + old->n;
 }
 
-/* The bias of a node so that it is added to each of its features: the one it has, or, where these
- * are no last dim, [features, 1 ...]. */
+/* The bias of a node in a shape that broadcasts along features: as it is, or [features, 1, ...] for
+ * a convolution. */
 static weft_val spread_bias(weft_merger *g, uint32_t i, weft_node n)
 {
     weft_val bias = weft_node_in(g->m, n, 2);
@@ -209,16 +210,16 @@ static weft_val spread_bias(weft_merger *g, uint32_t i, weft_node n)
     return weft_rewrite__constant(g->m, b.dtype, b.dim, b.rank, b.data, "merge.bias");
 }
 
-weft_val weft_merge__finish(weft_merger *g, uint32_t i, weft_node n, weft_val product, bool biased)
+weft_val weft_merge__finish(weft_merger *g, uint32_t i, weft_node n, weft_val result, bool biased)
 {
     weft_loc loc = weft_node_loc(g->m, n);
     uint32_t n_in = weft_node_in_count(g->m, n), n_own = 1, n_steps = 0;
     uint32_t operand[OPERANDS_MAX] = {0};
-    weft_val in[OPERANDS_MAX] = {product};
+    weft_val in[OPERANDS_MAX] = {result};
     const char *steps[WEFT_STEPS_MAX];
     bool bias = !biased && n_in > 2 && weft_node_in(g->m, n, 2).i;
     if (!weft_merge__finishes(g, n, biased))
-        return product;
+        return result;
     if (bias) {
         in[n_own++] = spread_bias(g, i, n);
         steps[n_steps++] = "add i0 i1";
@@ -236,7 +237,7 @@ weft_val weft_merge__finish(weft_merger *g, uint32_t i, weft_node n, weft_val pr
 }
 
 weft_val weft_merge__finish_gemm(weft_merger *g, uint32_t i, const weft_merge_form *f, weft_val x,
-                                 weft_val w, weft_val product, bool biased)
+                                 weft_val w, weft_val result, bool biased)
 {
     weft_node n = f->node;
     uint32_t n_in = weft_node_in_count(g->m, n), n_own = n_in < 3 ? 3 : n_in;
@@ -247,7 +248,7 @@ weft_val weft_merge__finish_gemm(weft_merger *g, uint32_t i, const weft_merge_fo
         operand[k] = k;
     for (uint32_t k = biased ? 3 : 2; k < n_in; k++)
         in[k] = weft_merge__own(g, i, weft_node_in(g->m, n, k), weft_node_loc(g->m, n));
-    in[n_own] = product;
+    in[n_own] = result;
     steps[0] = weft_arena_printf(g->cx->scratch, "add acc i%u", n_own);
     uint32_t n_steps = weft_merge__add_epilogue(g, n, operand, NULL, steps, 1);
     weft_node made = append_gemm(g, f, f->features, in, n_own + 1);
@@ -257,7 +258,7 @@ weft_val weft_merge__finish_gemm(weft_merger *g, uint32_t i, const weft_merge_fo
 
 /* -- Results ---------------------------------------------------------------------------------- */
 
-/* Bytes of a row, or of an image, of a node's result. */
+/* Bytes of one row, at WEFT_JOINT_IMAGES of one image, of a node's result. */
 static uint64_t row_bytes(const weft_merger *g, const weft_merge_group *p, weft_node n)
 {
     const weft_ttype *y = weft_val_ttype(g->m, weft_node_out(g->m, n, 0));

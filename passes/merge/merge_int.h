@@ -1,5 +1,5 @@
-/* What the files of pass merge-models share: the decisions, the joint graph in the making, and the
- * record of a strategy. merge_models.c says how they go together. */
+/* What the files of pass merge-models share: the state of merging one model group, the record of a
+ * strategy, and the functions of each file. README.md of this folder is the overview. */
 #ifndef WEFT_PASSES_MERGE_MERGE_INT_H
 #define WEFT_PASSES_MERGE_MERGE_INT_H
 
@@ -11,70 +11,71 @@ typedef struct weft_merger weft_merger;
 
 /* -- Times: merge_cost.c ---------------------------------------------------------------------- */
 
-/* Values of symbols that times are predicted for, on the target. */
+/* The target and the values of all symbols for which times are predicted. */
 typedef struct weft_merge_sizes {
     weft_slice slice;
     int64_t *value;
     uint32_t n;
-    double reuse_bytes; /* that a program touches between two uses of a weight */
-    weft_dtype half;    /* F16, BF16: what f32 is computed in; else NONE */
+    double reuse_bytes; /* bytes that are touched between two uses of the same weight */
+    weft_dtype half;    /* F16 or BF16 if f32 is computed in that type; else NONE */
     bool exact_f32;     /* f32 is not computed as TF32 */
 } weft_merge_sizes;
 
-/* A product that a strategy would make: so many rows (of a convolution: positions of all images) by
- * features, each the sum of so many products; `x`: elements of its first operand. */
+/* The size of a GEMM that a strategy would emit: [rows, taps] by [taps, features]. A convolution is
+ * a GEMM whose rows are the output positions of all images. */
 typedef struct weft_merge_gemm {
-    double rows, features, taps, x;
-    uint32_t batch;   /* so many such products, by different weights */
-    weft_delta delta; /* on top of it */
+    double rows, features, taps;
+    double x;         /* elements of the first operand that are read */
+    uint32_t batch;   /* number of such GEMMs, by different weights, in one batched GEMM */
+    weft_delta delta; /* what is added to it: low-rank factors or single elements */
 } weft_merge_gemm;
 
-/* Batches of so many rows, other symbols of that value, as far as they can have it. false: the
- * target is not known. */
+/* Sets batch symbols to `batch` and other symbols to `other`, each clamped to its bounds. false:
+ * the target has no row in the device table. */
 bool weft_merge__sizes(weft_merger *g, int64_t batch, int64_t other, weft_merge_sizes *out);
-/* What is planned for at most. */
+/* The larger of the two sizes for which decisions are made; the smaller is 1 for every symbol. */
 enum { WEFT_MERGE_LARGE_BATCH = 8, WEFT_MERGE_LARGE_OTHER = 128 };
-/* These add to *sum and *us. false: not known. */
+/* The functions below add to *sum (elements) or *us (time). false: the estimator does not know. */
 bool weft_merge__count(const weft_merge_sizes *at, weft_module *m, weft_val v, double *sum);
 bool weft_merge__node_us(const weft_merge_sizes *at, weft_module *m, weft_node n, double *us);
-/* The product of a node for `y` elements of its result that it makes from `x`. */
+/* The GEMM of node `like` with `x` elements in its first operand and `y` in its result. */
 bool weft_merge__elements_us(const weft_merge_sizes *at, const weft_module *m, weft_node like,
                              double x, double y, double *us);
 bool weft_merge__gemm_us(const weft_merge_sizes *at, const weft_module *m, weft_node like,
                          const weft_merge_gemm *p, double *us);
-/* Of copying so many elements like those of `v`. */
+/* A copy of `elements` elements of the type of `v`. */
 bool weft_merge__copy_us(const weft_merge_sizes *at, const weft_module *m, weft_val v,
                          double elements, double *us);
-/* Of an element-wise chain over so many elements like those of `v`, with so many operands. */
+/* An element-wise chain over `elements` elements of the type of `v`, with `operands` operands. */
 bool weft_merge__chain_us(const weft_merge_sizes *at, const weft_module *m, weft_val v,
                           double elements, double operands, double *us);
 
-/* -- What is decided and made ----------------------------------------------------------------- */
+/* -- Merge groups and the joint graph --------------------------------------------------------- */
 
-/* Corresponding nodes and how they are run: a column, or some of its models. */
+/* Nodes of one column, of all its models or some, that are run together by one strategy. */
 typedef struct weft_merge_group {
     weft_column column;
     weft_joint_level level;
-    const weft_merge_strategy *how;
-    bool together;   /* results lie in one value, one model after the other */
-    bool gathers;    /* all operands are brought together for it, not only operand 0 */
-    uint64_t copied; /* bit k: operand k of its nodes is copied to be brought together */
-    void *plan;      /* the strategy's own, in scratch */
+    const weft_merge_strategy *strategy;
+    bool together;   /* the results are one joint value: the rows of one model after the other */
+    bool gathers;    /* every operand is concatenated for it; false: operand 0 only */
+    uint64_t copied; /* bit k: concatenating operand k of its nodes needs a copy */
+    void *plan;      /* private data of the strategy, in cx->scratch */
 } weft_merge_group;
 
-/* A result, or an operand, of one piece's nodes in one value of the joint graph: rows of the models
- * that have the node, one model after the other. */
+/* A value of the joint graph that concatenates one operand or one result of the nodes of a merge
+ * group: the rows of one model after the other. */
 typedef struct weft_joined {
     weft_val val;
     weft_joint_level level;
-    uint32_t models;
+    uint32_t models;       /* set: bit i is model i */
     const weft_dim *start; /* by model: first row; [n_model]: all rows */
 } weft_joined;
 
-/* Where a value of a model is in the joint graph. */
+/* Where a value of a model is found in the joint graph. */
 typedef struct weft_joint_place {
-    weft_val val; /* on its own; none: in `in`, not taken out yet */
-    uint32_t in;  /* 1 + index of what it is joined in, too or only; 0: nothing */
+    weft_val val; /* a value of its own; none: only as part of joint value `in` so far */
+    uint32_t in;  /* index + 1 of the joint value (weft_joined) that contains it; 0: none */
 } weft_joint_place;
 
 struct weft_merger {
@@ -83,37 +84,37 @@ struct weft_merger {
     weft_dimpool *dims;
     weft_columns columns;
     weft_merge_log *log; /* may be NULL */
-    /* Decisions, in the order of the joint graph. */
+    /* The result of the beam search, in the order in which the joint graph is emitted. */
     WEFT_VEC(weft_merge_group) groups;
-    weft_merge_sizes small, large; /* what is planned for; both unknown when `sized` is not set */
-    bool sized;
-    weft_map *memo; /* what strategies found out about pairs of weights */
-    /* Emission. */
+    weft_merge_sizes small, large; /* decisions are made for these two sizes */
+    bool sized;                    /* both are known */
+    weft_map *memo;                /* results of comparing pairs of weights, kept by strategies */
+    /* The joint graph under construction. */
     weft_graph *joint;
     weft_joint_place *place; /* by value of the models */
     uint32_t n_place;
     WEFT_VEC(weft_joined) joined;
 };
 
-/* What is found out about the models lives in cx->scratch. */
+/* Aligns the models into columns. All its data lives in cx->scratch. */
 weft_merger weft_merge__open(weft_passctx *cx, weft_graph *const *model, uint32_t n);
 
 /* -- Strategies ------------------------------------------------------------------------------- */
 
 struct weft_merge_strategy {
     const char *name, *brief;
-    bool equal_only; /* nodes have the same weights */
-    bool asked_only; /* a baseline, never chosen by itself */
-    /* Whether the piece may be run so, whether or not it pays: NULL and group->plan,
-     * `together` and `gathers` set, or why not. Models that it does not suit may be taken out of
-     * the group; two at least stay. NULL here: always. */
+    bool equal_only; /* applies to nodes with the same weights only */
+    bool asked_only; /* a baseline: used only when it is asked for by name */
+    /* Whether the strategy applies to the group, no matter whether it pays. Returns NULL and sets
+     * plan, `together` and `gathers` of the group; else the reason why it does not apply. May take
+     * models out of the group, but leaves at least two. NULL here: the strategy always applies. */
     const char *(*fit)(weft_merger *g, weft_merge_group *group);
-    /* Predicted time of all its nodes, its copies but not those that bring operands together.
-     * false: not known. */
+    /* Predicted time of all nodes that the strategy emits for the group, without the concatenation
+     * of operands. false: the estimator does not know. */
     bool (*time)(weft_merger *g, const weft_merge_group *group, const weft_merge_sizes *at,
                  double *us);
-    /* Bytes of weights read by one run, and of weights that it makes; NULL: those of the nodes, and
-     * none. */
+    /* Bytes of weights that one run reads, and bytes of weights that the strategy adds to the
+     * module. NULL here: the distinct weights of the nodes, and 0. */
     void (*bytes)(weft_merger *g, const weft_merge_group *group, uint64_t *read, uint64_t *made);
     void (*emit)(weft_merger *g, const weft_merge_group *group);
 };
@@ -126,160 +127,173 @@ struct weft_merge_strategy {
 
 weft_node weft_merge__first(const weft_merger *g, const weft_column *c);
 bool weft_merge__is_weight(const weft_merger *g, weft_val v);
-/* Both have the same operands that are weights. */
+/* Every operand that is a weight in either node is the same weight in both. */
 bool weft_merge__same_weights(const weft_merger *g, weft_node a, weft_node b);
-/* Sets of models: bit i is model i. */
+/* The models of a column as a set: bit i is model i. */
 uint32_t weft_merge__models(const weft_merger *g, const weft_column *c);
 uint32_t weft_merge__lowest(uint32_t set); /* 31 when it is empty */
-/* Those of `set` with the same weights as the first of them. */
+/* The models of `set` whose nodes have the same weights as the node of its lowest model. */
 uint32_t weft_merge__equal_to_first(const weft_merger *g, const weft_column *c, uint32_t set);
-/* The nodes of these models, by themselves. */
+/* The nodes of the models in `set`. */
 weft_merge_group weft_merge__make_group(const weft_merger *g, const weft_column *c, uint32_t set,
-                                        const weft_merge_strategy *how);
-/* From model i on, those of `set` that follow each other in `whole`, too, and are all in `same`. */
+                                        const weft_merge_strategy *strategy);
+/* The longest run of models from i on that are consecutive both in `set` and in `whole` and belong
+ * to `same`: their rows are adjacent in a joint value of the models `whole`. */
 uint32_t weft_merge__run(uint32_t set, uint32_t same, uint32_t whole, uint32_t i);
 
-/* -- Products by unequal weights: merge_form.c, merge_gemm.c -------------------------------- */
+/* -- GEMMs by unequal weights: merge_form.c, merge_gemm.c ---------------------------------------
+ */
 
-/* Operands of a node that has a form. */
+/* The most operands of a node that has a GEMM form. */
 enum { WEFT_MERGE_OPERANDS_MAX = 24 };
 
-/* A product by a weight [taps, features] as numbers. Of a convolution the taps are those of its
- * kernel at each input channel, the rows positions of all images, and the features channels. */
+/* The GEMM form of a node: [rows, taps] by a weight [taps, features]. In a convolution, rows are
+ * the output positions of all images, taps are the elements of the kernel for each input channel,
+ * and features are output channels. merge_form.c has a picture. */
 typedef struct weft_merge_form {
     weft_node node;
     weft_val x, w;
     uint32_t taps, features;
-    uint32_t window; /* taps of one input feature: elements of a convolution's kernel, else 1 */
-    double spread;   /* elements of x for a tap of a row: 1, but of a convolution */
+    uint32_t window; /* taps for each input feature: elements of a convolution's kernel, else 1 */
+    double spread;   /* elements of x / (rows x taps): 1 except in a convolution, whose patches
+                        overlap */
     bool by_feature; /* the weight is stored as [features, taps], else as [taps, features] */
     bool conv;
-    bool pointwise; /* a convolution of what one like `node` made: 1 x 1, nothing beside it */
+    bool pointwise; /* a 1 x 1 convolution of the result of a convolution like `node` */
 } weft_merge_form;
 
-/* Why strategies for unequal weights do not apply to the group; NULL: they do, and every node has a
- * form. */
+/* Why strategies for unequal weights do not apply to the group. NULL: they do, and every node has a
+ * GEMM form. */
 const char *weft_merge__refuse(const weft_merger *g, const weft_merge_group *group);
 weft_merge_form weft_merge__form(const weft_merger *g, weft_node n);
-/* Of a product by [taps, features] of what a product of form `f` by [.., taps] made. */
+/* The form of a second GEMM, by [taps, features], of the result of a GEMM of form `f` that has
+ * `taps` features. */
 weft_merge_form weft_merge__pointwise(const weft_merge_form *f, uint32_t taps);
-/* So many rows of it, with some of the taps and features. */
+/* The size of a GEMM of form `f` with other numbers of rows, taps and features. */
 weft_merge_gemm weft_merge__numbers(const weft_merge_form *f, double rows, uint32_t taps,
                                     uint32_t features);
-/* Bytes of the weight of a form. */
+/* The bytes of the weight of a form, and one element of them, in either storage order. */
 const uint8_t *weft_merge__bytes(const weft_merger *g, const weft_merge_form *f);
-/* One of them, whichever way the weight is stored. */
 float weft_merge__element(const weft_merge_form *f, const uint8_t *bytes, uint32_t tap,
                           uint32_t feature);
-/* Rows of a node's product. false: not known. */
+/* The rows of a node's GEMM. false: the sizes do not tell. */
 bool weft_merge__node_rows(const weft_merge_sizes *at, weft_module *m, weft_node n, double *rows);
-/* Dim of an operand or result of that type whose elements are features. */
+/* The dim of an operand or a result of this type that counts features. */
 uint32_t weft_merge__axis(const weft_merge_form *f, const weft_ttype *type);
 
-/* A weight for such products from [taps, features]; the elements are copied. */
+/* A weight for GEMMs of form `f` from the elements `at`, [taps, features], which are copied. */
 weft_val weft_merge__make_weight(weft_merger *g, const weft_merge_form *f, uint32_t taps,
                                  uint32_t features, const float *at, const char *name);
-/* x by such a weight; the result has the rows of x. */
+/* x by a weight from weft_merge__make_weight; the result has the rows of x. */
 weft_val weft_merge__make_gemm(weft_merger *g, const weft_merge_form *f, weft_val x, weft_val w);
-/* The same, added to `to`. */
+/* x by w + `to`. */
 weft_val weft_merge__accumulate_gemm(weft_merger *g, const weft_merge_form *f, weft_val x,
                                      weft_val w, weft_val to);
-/* These features of `v`, in that order; `v` itself when that is all of them. */
-weft_val weft_merge__take(weft_merger *g, const weft_merge_form *f, weft_val v,
-                          const uint32_t *feature, uint32_t n);
-/* Features of all values, side by side. */
-weft_val weft_merge__beside(weft_merger *g, const weft_merge_form *f, const weft_val *part,
-                            uint32_t n);
-/* One product of all rows of operand 0. */
+/* The listed features of `v`, in the order of the list; `v` itself if that changes nothing. */
+weft_val weft_merge__take_features(weft_merger *g, const weft_merge_form *f, weft_val v,
+                                   const uint32_t *feature, uint32_t n);
+/* The features of all values, concatenated. */
+weft_val weft_merge__concat_features(weft_merger *g, const weft_merge_form *f, const weft_val *part,
+                                     uint32_t n);
+/* One GEMM of the concatenated operands 0 by `w`. */
 weft_val weft_merge__multiply_all(weft_merger *g, const weft_merge_group *group, weft_val w);
-/* The same by the weight of one of the nodes, as it is stored; bias: none, or of all nodes. */
+/* The same by the weight of one of the nodes, in the storage order of that node, plus `bias`, which
+ * is the bias of all nodes or none. */
 weft_val weft_merge__multiply_base(weft_merger *g, const weft_merge_group *group, weft_val w,
                                    weft_val bias);
-/* Model i's rows of a value that has those of all models, as its node's result. */
+/* The rows of model i out of `joint`, which has the rows of all models, in the shape of the result
+ * of model i's node. */
 weft_val weft_merge__part(weft_merger *g, const weft_merge_group *group, uint32_t i, weft_val joint,
                           const weft_dim *start);
-/* What a node does to its product: bias (`biased`: the product has it already) and epilogue. */
+/* The finish of a node: its bias and its epilogue. `biased`: the GEMM has added the bias already.
+ */
 bool weft_merge__finishes(const weft_merger *g, weft_node n, bool biased);
-weft_val weft_merge__finish(weft_merger *g, uint32_t i, weft_node n, weft_val product, bool biased);
-/* The same for the sum of `product` and x by w, a product of form `f`. */
+weft_val weft_merge__finish(weft_merger *g, uint32_t i, weft_node n, weft_val result, bool biased);
+/* Applies the finish of a node to `result` + x by w, a GEMM of form `f`. */
 weft_val weft_merge__finish_gemm(weft_merger *g, uint32_t i, const weft_merge_form *f, weft_val x,
-                                 weft_val w, weft_val product, bool biased);
-/* Adds the steps of a node's epilogue behind the n there are, operand k called operand[k]. `acc`:
- * the accumulator of its first; NULL: "acc". Returns the new count. */
+                                 weft_val w, weft_val result, bool biased);
+/* Appends the epilogue steps of a node to the n_steps that are there. Operand k of the node becomes
+ * operand[k]; `acc` names the accumulator of the first step, NULL: "acc". Returns the new count. */
 uint32_t weft_merge__add_epilogue(weft_merger *g, weft_node n, const uint32_t *operand,
                                   const char *acc, const char **steps, uint32_t n_steps);
-/* The results of the piece's nodes are these values, by model; together too when the piece says so.
- */
+/* Sets the results of the group's nodes to `part`, by model, and concatenates them if
+ * group->together. */
 void weft_merge__set_parts(weft_merger *g, const weft_merge_group *group, const weft_val *part);
-/* Whether parts lie one behind the other without a copy. */
+/* Whether the planner can place the parts one behind the other, so that concatenating them needs no
+ * copy. */
 bool weft_merge__parts_align(const weft_merger *g, const weft_merge_group *group);
 
-/* -- A base product and what models have more in one node: merge_segments.c ------------------- */
+/* -- A base GEMM and the differences of the models in one node: merge_segments.c --------------- */
 
-/* Operands of low_rank_matmul or patched_matmul for a model's rows; none: it has the base. */
+/* The operands that low_rank_matmul or patched_matmul has for the rows of one model; none: the
+ * model's weight is the base. */
 typedef struct weft_merge_extra {
     weft_val in[WEFT_PATCH_OPERANDS];
 } weft_merge_extra;
 
-/* All nodes have the same bias (a weight, or none) and the same epilogue, of the same weights. */
+/* Whether all nodes have the same bias (a weight, or none) and the same epilogue with the same
+ * weights. */
 bool weft_merge__finish_alike(const weft_merger *g, const weft_column *c);
-/* The product of the rows of all models by `w`, as the nodes store it, and what they have more (by
- * model), by one of these operators; `finish`: with what the nodes, which finish alike, do
- * afterwards. */
+/* One node of operator `op` for the rows of all models: the GEMM by base `w`, in the storage order
+ * of the nodes, plus the difference of each model. `finish`: the node applies the finish, which all
+ * models share (weft_merge__finish_alike). */
 weft_val weft_merge__extended(weft_merger *g, const weft_merge_group *group, weft_op_id op,
                               weft_val w, weft_val bias, const weft_merge_extra *extra,
                               bool finish);
 
 /* -- Decisions: beam_search.c ---------------------------------------------------------------- */
 
-/* Fills g->groups; returns how many products they make fewer, *out_gemm_columns: of how many
- * columns, and *out_saved_us: of the time at small sizes, predicted with a margin. `width`: states
- * that are kept at most; 0: the default. */
+/* Fills g->groups and returns by how many GEMMs they are fewer than the nodes of the models.
+ * *out_gemm_columns: columns of several models with GEMMs. *out_saved_us: predicted time saved at
+ * the small sizes, minus margins. `width`: the beam's width; 0: the default. */
 uint32_t weft_beam__search(weft_merger *g, uint32_t width, double *out_saved_us,
                            uint32_t *out_gemm_columns);
-/* Nothing is joined: weights that are the same are read one after the other. */
+/* Results must keep every bit: nothing is joined, nodes with the same weight only run in turn. */
 bool weft_merge__is_exact(const weft_merger *g);
-/* Time of a piece's nodes, its copies too. false: not known. */
+/* Predicted time of a group: the strategy's nodes and the copies of operands. false: the estimator
+ * does not know. */
 bool weft_merge__group_us(weft_merger *g, const weft_merge_group *group, const weft_merge_sizes *at,
                           double *us);
 
-/* -- Where it pays: merge_limit.c ------------------------------------------------------------- */
+/* -- Where a joint program pays: merge_limit.c ------------------------------------------------ */
 
-/* Whether what is run together gains enough for a joint program. */
+/* Whether the groups save enough for a joint program. */
 bool weft_merge__is_worth_it(weft_merger *g);
-/* Elements of the joint graph's inputs up to which it is predicted to pay, by its products and as a
- * whole; 0: it always does. For a joint graph that is built. */
+/* The number of input elements up to which the joint graph, which must have been built, is
+ * predicted to pay, by its super-GEMMs and as a whole; 0: it pays at every size. */
 uint64_t weft_merge__find_limit(weft_merger *g);
 
 /* -- The joint graph: merge_emit.c ------------------------------------------------------------ */
 
 void weft_merge__build(weft_merger *g);
 
-/* A node with one result, at the end of the joint graph. */
+/* Appends a node with one result to the joint graph. */
 weft_val weft_merge__append(weft_merger *g, weft_op_id op, const weft_val *in, uint32_t n_in,
                             const weft_attr *attr, uint32_t n_attr, const weft_ttype *type,
                             weft_loc loc);
-/* A view of `v` as that type; `v` itself when it has it. */
+/* A view of `v` with this type; `v` itself if it has the type. */
 weft_val weft_merge__view(weft_merger *g, weft_val v, const weft_ttype *type, weft_loc loc);
-/* Rows (or images) of a value of that type. */
+/* The number of rows (at WEFT_JOINT_IMAGES: images) of a value of this type. */
 weft_dim weft_merge__rows(weft_merger *g, const weft_ttype *type, weft_joint_level level);
-/* The type with `rows` rows in the place of its own; of rank 2 at WEFT_JOINT_ROWS. */
+/* The type with `rows` rows instead of its own; at WEFT_JOINT_ROWS the rank becomes 2. */
 weft_ttype weft_merge__with_rows(const weft_ttype *type, weft_joint_level level, weft_dim rows);
-/* First row of each model's part in a result of the group; [n_model]: all rows. */
+/* By model: the first row of its part in a joint result of the group; [n_model]: all rows. */
 const weft_dim *weft_merge__starts(weft_merger *g, const weft_merge_group *group);
-/* `rows` rows of `v` from `start` on. */
+/* A slice of `v`: `rows` rows from row `start` on. */
 weft_val weft_merge__cut(weft_merger *g, weft_val v, weft_dim start, weft_dim rows, weft_loc loc);
-/* Value `v` of model i, on its own. */
+/* Value `v` of model i as a value of its own in the joint graph; cut out of a joint value if need
+ * be. */
 weft_val weft_merge__own(weft_merger *g, uint32_t i, weft_val v, weft_loc loc);
-/* Operand k of all nodes of the piece together, with its rows at the piece's level. */
+/* Operand k of all nodes of the group, concatenated along rows at the group's level. */
 weft_val weft_merge__operand(weft_merger *g, const weft_merge_group *group, uint32_t k,
                              weft_loc loc);
-/* Result k of the piece's nodes is that value: of all models, or of model i. */
+/* Records where results are: result k of all nodes of the group is the joint value `val`; value
+ * `of` of a model is `val`. */
 void weft_merge__set_joined(weft_merger *g, const weft_merge_group *group, uint32_t k, weft_val val,
                             const weft_dim *start);
 void weft_merge__set_own(weft_merger *g, weft_val of, weft_val val);
 
-/* Each node as it is. */
+/* Copies each node of the group into the joint graph unchanged. */
 void weft_merge__emit_copies(weft_merger *g, const weft_merge_group *group);
 
 #endif

@@ -36,7 +36,7 @@ static uint32_t results_wanted(const weft_module *m, weft_node n)
     return wanted;
 }
 
-/* Broadcast along rows: one element, or one row. */
+/* A weight that is broadcast along rows: one element, or one row. */
 static bool is_row_weight(const weft_module *m, weft_val v, weft_dim cols)
 {
     const weft_ttype *t = weft_val_ttype(m, v);
@@ -47,7 +47,7 @@ static bool is_row_weight(const weft_module *m, weft_val v, weft_dim cols)
            (t->rank == 0 || t->dim[t->rank - 1] == 1 || t->dim[t->rank - 1] == cols);
 }
 
-/* The last dim a constant, not 0, the same for all: what is left are rows. */
+/* The last dim is a constant other than 0, so that all other dims can be flattened to rows. */
 static bool has_rows(const weft_module *m, weft_val v)
 {
     const weft_ttype *t = weft_val_ttype(m, v);
@@ -55,7 +55,8 @@ static bool has_rows(const weft_module *m, weft_val v)
            weft_dim_is_const(t->dim[t->rank - 1]) && t->dim[t->rank - 1] != 0;
 }
 
-/* Operands from `first` on have the rows of the result, or are the same for every row. */
+/* Each operand from `first` on has the shape of the result or is a weight that is the same for all
+ * rows. */
 static bool row_operands(const weft_module *m, weft_node n, uint32_t first)
 {
     const weft_ttype *y = weft_val_ttype(m, weft_node_out(m, n, 0));
@@ -99,7 +100,7 @@ static bool is_row_wise(const weft_module *m, weft_node n)
     }
 }
 
-/* [batch, constants...] */
+/* A value of shape [batch, constants...]. */
 static bool has_images(const weft_module *m, weft_val v, weft_dim batch)
 {
     const weft_ttype *t = weft_val_ttype(m, v);
@@ -140,9 +141,9 @@ static bool is_image_wise(const weft_graph *g, weft_node n, weft_dim batch)
     return activations > 0;
 }
 
-/* Operands of the two nodes can lie one behind the other. Results of one shape do not say so: a
- * convolution of stride 2 makes 4 x 4 of 7 x 7 and of 8 x 8. How many channels it reads is for its
- * weight to say. */
+/* Whether the operands of the two nodes can be concatenated along images. Equal shapes of the
+ * results do not imply that: a convolution of stride 2 makes 4 x 4 of 7 x 7 and of 8 x 8. The
+ * channels of operand 0 of a GEMM are not compared; its weight determines them. */
 static bool have_like_images(const weft_module *m, weft_node a, weft_node b)
 {
     for (uint32_t i = 0; i < weft_node_in_count(m, a); i++) {

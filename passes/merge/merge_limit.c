@@ -1,24 +1,25 @@
-/* Whether a joint graph is made at all, and up to which size it is run.
+/* Whether a joint graph is built at all, and up to which size it is run.
  *
- * By its products: those that are run together must save a part of the time of all, and at no size
- * take longer than apart. And as a whole, beside its models, with everything that strategies add to
- * it (slices, copies, sums): ways to run products are chosen by the time of the products, but where
- * those take a microsecond, what lies between them decides, and the estimator knows that once the
- * graph is there. A bundle does not know how many cores it will have: a joint graph must not lose
- * on one, nor on two. */
+ * By its super-GEMMs: they must save a certain share of the time of all GEMMs, and a size at which
+ * they take longer than the models' own GEMMs is beyond the limit. And as a whole, compared with
+ * the models, with all that strategies add to it (slices, copies, sums): strategies are chosen by
+ * the times of GEMMs, but where GEMMs take microseconds the nodes between them matter, and the
+ * estimator knows these once the graph is built. The number of cores is not known when a bundle is
+ * compiled: a joint graph must not lose on one core, nor on two. */
 #include "passes/merge/merge_int.h"
 
 #include <math.h>
 
-/* A joint graph may be predicted to lose so much before it is not run: less is no loss to measure.
+/* Apart / joint time below which a joint graph counts as losing; smaller losses cannot be measured.
  */
 static const double loss = 0.98;
-/* Of the time of all products at small sizes: for less, no joint program is made. */
+/* The least share of the time of all GEMMs at the small size that a joint graph must save. */
 static const double least_saved = 0.02;
 
-/* -- Products --------------------------------------------------------------------------------- */
+/* -- GEMMs ------------------------------------------------------------------------------------ */
 
-/* Time of the products that are run together, so and apart; false: not known. */
+/* The time of the groups of GEMMs, joined and each model by itself. false: the estimator does not
+ * know. */
 static bool time_gemms(weft_merger *g, const weft_merge_sizes *at, double *joint_us,
                        double *apart_us)
 {
@@ -30,7 +31,7 @@ static bool time_gemms(weft_merger *g, const weft_merge_sizes *at, double *joint
             continue;
         if (!weft_merge__group_us(g, &p, at, &joint))
             return false;
-        p.how = &weft_merge_strategy_none;
+        p.strategy = &weft_merge_strategy_none;
         p.copied = 0;
         if (!weft_merge__group_us(g, &p, at, &apart))
             return false;
@@ -78,7 +79,7 @@ static double find_gemm_limit(weft_merger *g)
 
 /* -- The whole graph -------------------------------------------------------------------------- */
 
-/* The kernels as they are when f32 is computed in half of the bytes. */
+/* Changes f32 kernels to the 16-bit type in which f32 is computed: half of the bytes. */
 static void halve(const weft_merge_sizes *at, weft_arena *scratch, weft_workload *work)
 {
     weft_graph_kernel *kernel = weft_arena_array(scratch, work->n + 1, sizeof *kernel);
@@ -95,9 +96,9 @@ static void halve(const weft_merge_sizes *at, weft_arena *scratch, weft_workload
     work->kernel = kernel;
 }
 
-/* What the graph runs at these sizes, at their precision. */
+/* The kernels that the graph runs at these sizes and in their element type. */
 static bool make_workload(weft_merger *g, const weft_merge_sizes *at, weft_graph *graph,
-                          const weft_estimate_options *how, weft_workload *out)
+                          const weft_estimate_options *strategy, weft_workload *out)
 {
     weft_arena *scratch = g->cx->scratch;
     uint32_t n = weft_graph_symbol_count(graph);
@@ -106,15 +107,16 @@ static bool make_workload(weft_merger *g, const weft_merge_sizes *at, weft_graph
         uint32_t s = weft_dim_as_symbol(g->dims, weft_graph_symbol_dim(graph, i));
         symbol[i] = s < at->n ? at->value[s] : -1;
     }
-    if (weft_workload_make(graph, symbol, how, scratch, NULL, out) != WEFT_ERR_OK)
+    if (weft_workload_make(graph, symbol, strategy, scratch, NULL, out) != WEFT_ERR_OK)
         return false;
     if (at->half != WEFT_DTYPE_NONE)
         halve(at, scratch, out);
     return true;
 }
 
-/* Adds the time of one execution, when `all_bytes` of weights are touched from one to the next, or
- * those of the graph, if they are more. *out_bytes: those of the graph. false: not known. */
+/* Adds the time of one execution if `all_bytes` of weights are touched between two executions, or
+ * those of the graph if they are more. *out_bytes: weights of the graph. false: the estimator does
+ * not know. */
 static bool predict_graph(weft_merger *g, const weft_merge_sizes *at, weft_graph *graph,
                           uint64_t all_bytes, double *us, uint64_t *out_bytes)
 {
@@ -137,7 +139,8 @@ static bool predict_graph(weft_merger *g, const weft_merge_sizes *at, weft_graph
 }
 
 /* Whether the models by themselves, one after the other, are predicted to be faster. Between two
- * runs of one all others touch their weights, which may be many more than the joint graph has. */
+ * runs of one model all others touch their weights, which may be many more than those of the joint
+ * graph. */
 static bool loses(weft_merger *g, const weft_merge_sizes *at)
 {
     double apart = 0, joint = 0;

@@ -1,5 +1,5 @@
-/* What merge-models says of its decisions: a row for all corresponding products of some models,
- * with what else they could have been. */
+/* The log of merge-models' decisions: a row for the corresponding GEMMs of some models, with the
+ * chosen strategy and all candidates. */
 #include "passes/merge/beam_search.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@ static uint64_t weight_bytes(const weft_merger *g, const weft_column *c)
     return bytes;
 }
 
-static const char *praise(const weft_merger *g, const weft_candidate *x)
+static const char *explain_choice(const weft_merger *g, const weft_candidate *x)
 {
     if (g->cx->options->merge == WEFT_MERGE_STRATEGY)
         return "asked for";
@@ -26,9 +26,9 @@ static const char *praise(const weft_merger *g, const weft_candidate *x)
                          : "gains at small sizes, loses at none";
 }
 
-/* Why an candidate was not taken. */
-static const char *blame(const weft_merger *g, const weft_candidate *x,
-                         const weft_candidate *chosen)
+/* Why a candidate was not taken. */
+static const char *explain_refusal(const weft_merger *g, const weft_candidate *x,
+                                   const weft_candidate *chosen)
 {
     if (*x->reason)
         return x->reason;
@@ -39,7 +39,7 @@ static const char *blame(const weft_merger *g, const weft_candidate *x,
 
 static weft_merge_candidate describe(weft_merger *g, const weft_candidate *x, const char *reason)
 {
-    weft_merge_candidate one = {.strategy = x->group.how->name,
+    weft_merge_candidate one = {.strategy = x->group.strategy->name,
                                 .fits = x->fits,
                                 .gain_small = x->gain_small,
                                 .gain_large = x->gain_large,
@@ -47,12 +47,12 @@ static weft_merge_candidate describe(weft_merger *g, const weft_candidate *x, co
     if (!x->fits)
         return one;
     one.read_bytes = weight_bytes(g, &x->group.column);
-    if (x->group.how->bytes)
-        x->group.how->bytes(g, &x->group, &one.read_bytes, &one.made_bytes);
+    if (x->group.strategy->bytes)
+        x->group.strategy->bytes(g, &x->group, &one.read_bytes, &one.made_bytes);
     return one;
 }
 
-/* Over what is done otherwise, with the copies that the piece needs. */
+/* Sets the gains over the baseline, with the copies that the group needs. */
 static void count_copies(weft_merger *g, const weft_merge_group *p, const weft_candidate *x,
                          weft_merge_row *row)
 {
@@ -60,8 +60,8 @@ static void count_copies(weft_merger *g, const weft_merge_group *p, const weft_c
     if (!x->known || !weft_merge__group_us(g, p, &g->small, &small_us) ||
         !weft_merge__group_us(g, p, &g->large, &large_us))
         return;
-    row->gain_small = x->other_small / small_us;
-    row->gain_large = x->other_large / large_us;
+    row->gain_small = x->baseline_small_us / small_us;
+    row->gain_large = x->baseline_large_us / large_us;
 }
 
 static weft_merge_row *add_row(weft_merger *g, const weft_merge_group *p, const char *strategy,
@@ -86,38 +86,40 @@ static weft_merge_row *add_row(weft_merger *g, const weft_merge_group *p, const 
     return &g->log->rows.at[g->log->rows.len - 1];
 }
 
-/* Products by the same weights, one after the other: of what that gains nothing is known. */
+/* A row for GEMMs by the same weights that run in turn: their gain is not known. */
 static void note_interleaved(weft_merger *g, const weft_merge_group *p, const weft_candidate *joint)
 {
-    const char *why = "a joint product need not have the same bits";
+    const char *why = "a super-GEMM may round differently";
     const char *reason = joint->fits ? why : joint->reason;
-    weft_merge_row *row = add_row(g, p, p->how->name, reason);
-    weft_merge_candidate list[] = {
-        describe(g, joint, reason),
-        {.strategy = p->how->name, .fits = true, .reason = "", .read_bytes = row->weight_bytes}};
+    weft_merge_row *row = add_row(g, p, p->strategy->name, reason);
+    weft_merge_candidate list[] = {describe(g, joint, reason),
+                                   {.strategy = p->strategy->name,
+                                    .fits = true,
+                                    .reason = "",
+                                    .read_bytes = row->weight_bytes}};
     row->candidate = memcpy(weft_arena_alloc(g->log->arena, sizeof list), list, sizeof list);
     row->n_candidate = 2;
 }
 
-void weft_merge__note(weft_merger *g, const weft_merge_group *p,
-                      const weft_candidate *const *candidate, uint32_t n,
-                      const weft_candidate *chosen)
+void weft_merge__log_group(weft_merger *g, const weft_merge_group *p,
+                           const weft_candidate *const *candidate, uint32_t n,
+                           const weft_candidate *chosen)
 {
-    if (p->how == &weft_merge_strategy_interleaved) {
+    if (p->strategy == &weft_merge_strategy_interleaved) {
         note_interleaved(g, p, candidate[0]);
         return;
     }
     chosen = chosen && weft_candidate__is_joint(chosen) ? chosen : NULL;
-    const char *reason = chosen   ? praise(g, chosen)
-                         : n != 1 ? "the weights differ, and no strategy for that gains"
-                                  : blame(g, candidate[0], NULL);
-    weft_merge_row *row = add_row(g, p, chosen ? chosen->group.how->name : "none", reason);
+    const char *reason = chosen   ? explain_choice(g, chosen)
+                         : n != 1 ? "the weights differ, and no strategy for unequal weights gains"
+                                  : explain_refusal(g, candidate[0], NULL);
+    weft_merge_row *row = add_row(g, p, chosen ? chosen->group.strategy->name : "none", reason);
     weft_merge_candidate *list = weft_arena_array(g->log->arena, n, sizeof *list);
     double most = 0;
     for (uint32_t i = 0; i < n; i++) {
         double gain = candidate[i]->gain_small * candidate[i]->gain_large;
-        list[i] =
-            describe(g, candidate[i], candidate[i] == chosen ? "" : blame(g, candidate[i], chosen));
+        list[i] = describe(g, candidate[i],
+                           candidate[i] == chosen ? "" : explain_refusal(g, candidate[i], chosen));
         if (gain <= most || chosen)
             continue;
         most = gain;

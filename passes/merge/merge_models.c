@@ -1,5 +1,6 @@
-/* merge-models: models that share weights get a joint graph in which one pass over a weight serves
- * all of them.
+/* merge-models: models that share weights get a joint graph, in which a weight is read once for all
+ * of them. A GEMM of the joint graph that serves several models is a super-GEMM; the program that a
+ * bundle holds for the joint graph is a joint program.
  *
  *   graph @a (%x : f32[?b,768])            graph @a+b (%x "a/x", %y "b/x") {
  *     %1 = matmul %x, $w                     part @a 1 1
@@ -9,22 +10,24 @@
  *     %1 = matmul %x, $w                     %3 = slice %2 {0 .. ?b};  %4 = matmul %3, $head_a
  *     %2 = matmul %1, $head_b                %5 = slice %2 {?b .. };   %6 = matmul %5, $head_b
  *
- * The models' own graphs stay as they are; the joint graph is one more program of the bundle, for
- * when several of them have requests. Any part may be empty (its batch 0), so no request waits for
- * another model.
+ * The models' own graphs stay as they are; the server runs the joint program when several of its
+ * models have requests. Any part may be empty (its batch is 0), so no request waits for another
+ * model.
  *
- * Steps. group_models.c says which models are matched with which, align.c finds which of their
- * nodes correspond, in an order that suits all models. beam_search.c decides what is run together
- * and how: the ways are rows of strategies.def, each saying where it may be used, how long it would
- * take (merge_cost.c) and what it puts into the joint graph. merge_emit.c builds that graph,
- * merge_limit.c says up to which size it is run. What is not run together takes its part of a
- * joined value as a slice. Slices along the outermost dim and the views around them need no copy,
- * and the planner computes what is joined next to each other (ops/place.h), so that mostly nothing
- * is copied at all.
+ * group_models.c decides which models are merged with each other. align.c finds their corresponding
+ * nodes. beam_search.c decides which of these run together and by which strategy; strategies are
+ * rows of strategies.def, each with a test whether it applies, a predicted time (merge_cost.c) and
+ * the nodes that it emits. merge_emit.c builds the joint graph, and merge_limit.c finds the size up
+ * to which it pays. A model's node that runs by itself takes its part of a joint value as a slice.
+ * Slices along the outermost dim and the views around them need no copy, and the memory planner
+ * places values that are concatenated next to each other (ops/place.h), so that most joint graphs
+ * copy little.
  *
- * With `merge` = "exact" nothing is joined: corresponding nodes run one after the other
- * (interleaved), so that a weight that the first has read is still in the cache for the next, and
- * every bit of the results is that of the models alone. O(nodes^2) for aligning, O(nodes) else. */
+ * With `merge` = WEFT_MERGE_EXACT nothing is joined: corresponding nodes run in turn (interleaved),
+ * so that the weight may still be in the cache, and every bit of the results is that of the models
+ * alone.
+ *
+ * O(nodes^2) for the alignment, O(nodes) for all else. */
 #include "passes/merge/merge_int.h"
 
 /* -- The pass --------------------------------------------------------------------------------- */
@@ -87,7 +90,7 @@ static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
 
 const weft_pass weft_pass_merge_models = {
     .name = "merge-models",
-    .brief = "run products by shared weights once for several models",
+    .brief = "run GEMMs by shared weights once for several models",
     .from = WEFT_STAGE_KERNEL,
     .to = WEFT_STAGE_KERNEL,
     .breaks = WEFT_FACT_ALL,

@@ -1,15 +1,16 @@
-/* How much every two models have in common, for reports: which operators correspond, and USHER's
+/* How much every two models have in common, for reports: which nodes correspond, and USHER's
  * similarity of their weights (OSDI'24, section 4.3 and Figure 8),
  *
  *     2 |common| / (|A| + |B|)
  *
- * over the weights of products and of look-ups in tables; common to two corresponding operators is
- * the largest rectangle that both weights have, at any offset.
+ * over the weights of GEMMs and of look-ups. What two corresponding nodes have in common is the
+ * largest rectangle that occurs in both weights, at any offset.
  *
- * Looking for a rectangle reads both weights several times, and k models have k (k - 1) / 2 pairs.
- * Equal weights are one weight in the module, and pairs of weights that were seen before cost
- * nothing; for the rest there is a budget. Beyond it the weights are compared only as they lie upon
- * each other, and at last not at all: what is found then is a lower bound, and said to be one. */
+ * The search for a rectangle reads both weights several times, and k models make k (k - 1) / 2
+ * pairs. Equal weights are one weight in the module and pairs of weights that were compared before
+ * are remembered; for all others there is a budget of bytes. When little of it is left, only
+ * rectangles at offset 0 are searched for, and when it is used up none: the similarity is then a
+ * lower bound, and is reported as one. */
 #include "passes/merge/align.h"
 #include "passes/similarity/similar.h"
 
@@ -24,8 +25,8 @@ typedef struct measurer {
     weft_passctx *cx;
     const weft_module *m;
     weft_merge_log *log;
-    weft_map *known; /* pair of weights to 2 * common elements + whether that is all */
-    uint64_t left;   /* of the budget */
+    weft_map *known; /* pair of weights -> 2 * common elements + (1: exact, 0: a lower bound) */
+    uint64_t left;   /* of the budget, in bytes */
 } measurer;
 
 static bool as_matrix(const weft_module *m, weft_weight w, weft_matrix *out)
@@ -39,7 +40,7 @@ static bool as_matrix(const weft_module *m, weft_weight w, weft_matrix *out)
     return true;
 }
 
-/* Common elements of two different weights; *all: no more can be found. */
+/* Elements that two different weights have in common; *all: exact, not a lower bound. */
 static uint64_t count_common(measurer *x, weft_weight v, weft_weight w, bool *all)
 {
     uint64_t pair = v.i < w.i ? (uint64_t)v.i << 32 | w.i : (uint64_t)w.i << 32 | v.i, found = 0;
@@ -71,7 +72,7 @@ static uint64_t count_common(measurer *x, weft_weight v, weft_weight w, bool *al
     return found;
 }
 
-/* Weight that counts; none: the node has none. */
+/* The weight that is compared; none: the node has none. */
 static weft_weight main_weight(const weft_module *m, weft_node n)
 {
     uint32_t which = n.i ? weft_align__main_weight(m, n) : UINT32_MAX;

@@ -1,21 +1,22 @@
-/* The strategies of USHER (Shubha et al., OSDI 2024), kept to be compared with: weights that have a
- * rectangle of elements in common.
+/* The strategies of USHER (Shubha et al., OSDI 2024) for weights that have a rectangle of elements
+ * in common, kept as baselines.
  *
- *     w = [R a]   v = [R d]     R: inputs of both by features of both, anywhere in either
+ *     w = [R a]   v = [R d]     R: some inputs of both by some features of both, anywhere in either
  *         [b c]       [e f]
  *
- * Inputs are taps, or channels that a convolution reads, with a whole kernel for each feature.
+ * Inputs are taps, or input channels of a convolution with a whole kernel for each feature.
  *
- * rectangle_compact: one product of the inputs that meet R, for the rows of all models, by R; what
- * is left of each weight - the inputs beside R, the features beside R - is multiplied for each
- * model and put together with its part.
+ * rectangle_compact: one super-GEMM of the inputs of R by R for the rows of all models. What is
+ * left of each weight (the inputs outside R, the features outside R) is multiplied for each model,
+ * and added to or concatenated with its part.
  *
- * rectangle_literal: as the paper writes it. R in zeros of the size of the weights is multiplied
- * with the rows of all models; each weight with zeros in the place of R with those of its own. That
- * doubles the arithmetic and stores three matrices for two.
+ * rectangle_literal: as the paper describes it. R, with zeros around it in the shape of the
+ * weights, is multiplied with the rows of all models; each weight, with zeros in place of R, with
+ * the rows of its model. This doubles the arithmetic and stores three matrices for two.
  *
- * The rectangle of more than two weights is found one weight after the other: what the next has of
- * what all before have. common_rect.c says what is found. */
+ * For more than two weights the rectangle is found one weight after the other: the largest
+ * rectangle that the next weight has in common with the rectangle so far. common_rect.c has the
+ * search. */
 #include "passes/merge/merge_int.h"
 #include "passes/similarity/similar.h"
 
@@ -28,8 +29,8 @@ typedef struct corner {
 } corner;
 
 typedef struct plan {
-    uint32_t inputs, features; /* of the rectangle */
-    corner *at;                /* by model */
+    uint32_t inputs, features; /* size of the rectangle */
+    corner *at;                /* by model: its position */
 } plan;
 
 /* -- The rectangle ---------------------------------------------------------------------------- */
@@ -53,7 +54,7 @@ static float *take(weft_merger *g, const weft_merge_form *f, const uint32_t *inp
     return all;
 }
 
-/* n numbers from `from` on. */
+/* The n numbers from `from` on. */
 static uint32_t *run_of(weft_merger *g, uint32_t from, uint32_t n)
 {
     uint32_t *list = weft_arena_array(g->cx->scratch, (size_t)n + 1, sizeof *list);
@@ -72,8 +73,8 @@ static uint32_t *run_outside(weft_merger *g, uint32_t n, uint32_t from, uint32_t
     return list;
 }
 
-/* What a weight has of each input for each feature, [inputs, features], as so many bytes: the
- * element, or the hash of a kernel. */
+/* Part of a weight as a matrix [inputs, features] for the search: of elements, or of hashes of
+ * kernels. */
 static weft_matrix make_matrix(weft_merger *g, const weft_merge_form *f, corner at, uint32_t inputs,
                                uint32_t features)
 {
@@ -109,7 +110,7 @@ static bool same_rectangle(weft_merger *g, const plan *p, const weft_merge_form 
     return true;
 }
 
-/* Takes weight `own` of model i in: the rectangle shrinks to what it has of it. */
+/* Shrinks the rectangle to what weight `own` of model i has in common with it. */
 static bool shrink(weft_merger *g, plan *p, const weft_merge_form *first, uint32_t first_model,
                    const weft_merge_form *own, uint32_t i)
 {
@@ -219,7 +220,7 @@ static void compact_bytes(weft_merger *g, const weft_merge_group *group, uint64_
     *read = *made;
 }
 
-/* The rectangle's product for the rows of all models. */
+/* The super-GEMM by the rectangle for the rows of all models. */
 static weft_val multiply_rectangle(weft_merger *g, const weft_merge_group *group)
 {
     const plan *p = group->plan;
@@ -239,7 +240,7 @@ static weft_val multiply_rectangle(weft_merger *g, const weft_merge_group *group
                                         take(g, &f, input, p->inputs, feature, p->features),
                                         "merge.rectangle");
         weft_val x = weft_merge__own(g, i, f.x, loc);
-        x = weft_merge__take(g, &f, x, input, p->inputs);
+        x = weft_merge__take_features(g, &f, x, input, p->inputs);
         type = *weft_val_ttype(g->m, x);
         type = weft_merge__with_rows(&type, group->level, weft_merge__rows(g, &type, group->level));
         part[n++] = weft_merge__view(g, x, &type, loc);
@@ -250,38 +251,40 @@ static weft_val multiply_rectangle(weft_merger *g, const weft_merge_group *group
     return weft_merge__make_gemm(g, &first, x, w);
 }
 
-/* `product` and what the inputs beside the rectangle add to its features. */
+/* `result` plus the GEMM of the inputs outside the rectangle by its features. */
 static weft_val add_other_inputs(weft_merger *g, const plan *p, uint32_t i,
-                                 const weft_merge_form *f, weft_val product)
+                                 const weft_merge_form *f, weft_val result)
 {
     uint32_t left = inputs_of(f) - p->inputs;
     if (left == 0)
-        return product;
+        return result;
     const uint32_t *input = run_outside(g, inputs_of(f), p->at[i].input, p->inputs);
     const float *w = take(g, f, input, left, run_of(g, p->at[i].feature, p->features), p->features);
     weft_val x = weft_merge__own(g, i, f->x, weft_node_loc(g->m, f->node));
     return weft_merge__accumulate_gemm(
-        g, f, weft_merge__take(g, f, x, input, left),
-        weft_merge__make_weight(g, f, left * f->window, p->features, w, "merge.inputs"), product);
+        g, f, weft_merge__take_features(g, f, x, input, left),
+        weft_merge__make_weight(g, f, left * f->window, p->features, w, "merge.inputs"), result);
 }
 
-/* The features of model i in their order. */
+/* Concatenates `result` with the GEMM of the features outside the rectangle, in the order of the
+ * weight. */
 static weft_val put_together(weft_merger *g, const plan *p, uint32_t i, const weft_merge_form *f,
-                             weft_val product)
+                             weft_val result)
 {
     uint32_t left = f->features - p->features, from = p->at[i].feature;
     if (left == 0)
-        return product;
+        return result;
     const uint32_t *other = run_outside(g, f->features, from, p->features);
     const float *w = take(g, f, run_of(g, 0, inputs_of(f)), inputs_of(f), other, left);
     weft_val x = weft_merge__own(g, i, f->x, weft_node_loc(g->m, f->node));
     const weft_val part[] = {
-        product, weft_merge__make_gemm(
-                     g, f, x, weft_merge__make_weight(g, f, f->taps, left, w, "merge.features"))};
+        result, weft_merge__make_gemm(
+                    g, f, x, weft_merge__make_weight(g, f, f->taps, left, w, "merge.features"))};
     uint32_t *pick = weft_arena_array(g->cx->scratch, f->features, sizeof *pick), k = 0;
     for (uint32_t j = 0; j < f->features; j++)
         pick[j] = j - from < p->features ? j - from : p->features + k++;
-    return weft_merge__take(g, f, weft_merge__beside(g, f, part, 2), pick, f->features);
+    return weft_merge__take_features(g, f, weft_merge__concat_features(g, f, part, 2), pick,
+                                     f->features);
 }
 
 static void emit_compact(weft_merger *g, const weft_merge_group *group)
@@ -303,7 +306,7 @@ static void emit_compact(weft_merger *g, const weft_merge_group *group)
 
 const weft_merge_strategy weft_merge_strategy_rectangle_compact = {
     .name = "rectangle_compact",
-    .brief = "one product by a common rectangle, the rest for each model (baseline)",
+    .brief = "one super-GEMM by a common rectangle, the rest for each model (baseline)",
     .asked_only = true,
     .fit = fit_compact,
     .time = time_compact,
@@ -331,7 +334,7 @@ static const char *fit_literal(weft_merger *g, weft_merge_group *group)
         if (f.taps != first.taps || f.features != first.features)
             reason = "the weights have different shapes";
         else if (p->at[i].input != at.input || p->at[i].feature != at.feature)
-            reason = "the rectangle lies elsewhere in another weight";
+            reason = "the rectangle is at another position in another weight";
     }
     return reason;
 }
@@ -360,7 +363,7 @@ static void literal_bytes(weft_merger *g, const weft_merge_group *group, uint64_
     *read = *made = (uint64_t)(group->column.n + 1) * f.taps * f.features * sizeof(float);
 }
 
-/* The weight with zeros inside the rectangle, or outside. */
+/* A copy of the weight with zeros inside the rectangle, or outside. */
 static weft_val blank(weft_merger *g, const plan *p, uint32_t i, const weft_merge_form *f,
                       bool inside)
 {
@@ -388,8 +391,8 @@ static void emit_literal(weft_merger *g, const weft_merge_group *group)
         if (!all.i)
             all = weft_merge__multiply_all(g, group, blank(g, p, i, &f, false));
         weft_val x = weft_merge__own(g, i, f.x, weft_node_loc(g->m, n));
-        weft_val product = weft_merge__part(g, group, i, all, start);
-        part[i] = weft_merge__finish_gemm(g, i, &f, x, blank(g, p, i, &f, true), product, false);
+        weft_val result = weft_merge__part(g, group, i, all, start);
+        part[i] = weft_merge__finish_gemm(g, i, &f, x, blank(g, p, i, &f, true), result, false);
     }
     weft_merge__set_parts(g, group, part);
 }

@@ -1,8 +1,8 @@
-/* Strategies for corresponding nodes that have the same weights: one after the other, or one for
- * the rows of all.
+/* Strategies for nodes with the same weights: none and interleaved run each model's own node;
+ * concatenated makes one super-GEMM for the rows of all models.
  *
  *     %1 = matmul %x, $w         %x = concat %x, %y {axis = 0}
- *     %2 = matmul %y, $w    =>   %z = matmul %x, $w          one pass over the weight
+ *     %2 = matmul %y, $w    =>   %z = matmul %x, $w          reads the weight once
  */
 #include "passes/merge/merge_int.h"
 
@@ -27,11 +27,11 @@ const weft_merge_strategy weft_merge_strategy_none = {
     .emit = weft_merge__emit_copies,
 };
 
-/* A weight that the first has read may still be in the cache for the next; how much that gains is
- * not known, so none of it is promised. */
+/* Nodes with the same weight run in turn, so that the weight may still be in the cache. How much
+ * that gains is not known, so the predicted time is that of `none`. */
 const weft_merge_strategy weft_merge_strategy_interleaved = {
     .name = "interleaved",
-    .brief = "corresponding products one after the other, every bit as it was",
+    .brief = "corresponding GEMMs in turn; every bit of the results as before",
     .equal_only = true,
     .time = time_apart,
     .emit = weft_merge__emit_copies,
@@ -60,7 +60,8 @@ static bool time_concatenated(weft_merger *g, const weft_merge_group *p, const w
     return weft_merge__elements_us(at, g->m, weft_merge__first(g, &p->column), x, y, us);
 }
 
-/* Attributes of the joint node: what counts from the front is changed to fit. */
+/* The attributes of the joint node: an axis at the level of rows becomes -1, since the rank
+ * changes, and the shape of a view gets the rows of all models. */
 static uint32_t joint_attrs(weft_merger *g, weft_node n, weft_joint_level level, weft_dim rows,
                             weft_attr *out)
 {
@@ -116,7 +117,7 @@ static void emit_concatenated(weft_merger *g, const weft_merge_group *p)
 
 const weft_merge_strategy weft_merge_strategy_concatenated = {
     .name = "concatenated",
-    .brief = "one product by the same weight for the rows of all models",
+    .brief = "one super-GEMM by the same weight for the rows of all models",
     .equal_only = true,
     .fit = fit_concatenated,
     .time = time_concatenated,

@@ -1,18 +1,20 @@
-/* A product by a base weight and what models have more as one node for the rows of all models:
+/* A GEMM by a base weight and the differences of all models from it as one node for the rows of all
+ * models:
  *
  *     %z = concat %x, %y {axis = 0}
  *     %p = low_rank_matmul %z, $w, $bias, _, _, $u, $t, %r {starts = [0, ?b],
  *                                                           epilogue = ["add acc i7", "gelu acc"]}
  *
- * or patched_matmul, where it is no thin product but few elements. Neighbours with the same are one
- * segment. What follows a product - bias, epilogue - is done by the node when all models do the
- * same; their results then lie together, and what comes next can be joined too. Otherwise each
- * model finishes its rows by itself. */
+ * or patched_matmul, if the differences are single elements rather than low-rank factors. The rows
+ * of adjacent models with the same difference are one segment. If the finish (bias, epilogue) is
+ * the same for all models, the node applies it and its result is a joint value, so that the next
+ * nodes can be joined as well; otherwise each model's rows are cut out and finished by themselves.
+ */
 #include "passes/merge/merge_int.h"
 
 #include <string.h>
 
-/* -- Whether all models do the same afterwards ------------------------------------------------ */
+/* -- Whether all models have the same finish -------------------------------------------------- */
 
 static bool same_steps(const weft_attr *a, const weft_attr *b)
 {
@@ -66,7 +68,8 @@ static void add_segments(const weft_merger *g, const weft_merge_group *p, weft_o
     }
 }
 
-/* The epilogue of all nodes; returns how many steps it has. */
+/* Adds the operands and steps of the epilogue, which all nodes share; returns the number of steps.
+ */
 static uint32_t add_steps(weft_merger *g, const weft_merge_group *p, segments *s,
                           const char **steps)
 {

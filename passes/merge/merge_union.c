@@ -1,20 +1,20 @@
-/* Strategies for weights that have output features - columns of [taps, features] - in common.
+/* Strategies for weights with output features (columns of [taps, features]) in common.
  *
- * union_stack: the distinct features of all models side by side in one weight, one product by it
- * for the rows of all models; each model takes its rows and its features. One launch, but every
- * model computes the features of the others, too.
+ * union_stack: one super-GEMM by the distinct features of all models for the rows of all models;
+ * each model takes its rows and its features. One launch, but the features of all models are
+ * computed for the rows of every model.
  *
- * classes: features fall into classes by the set of models that have them; one product a class, for
- * the rows of those models. Every feature is read once and nothing is computed in vain; more
- * launches, and each model puts its features together again.
+ * classes: features are divided into classes by the set of models that have them, with one GEMM for
+ * each class and the rows of its models. Every feature is read once and nothing is computed in
+ * vain, but there are more launches, and each model concatenates its features again.
  *
  *     w = [a b c]   union_stack: [x; y] [a b c d], x takes a b c, y takes b d
  *     v = [b d]     classes:     [x; y] [b], x [a c], y [d]
  *
- * Features of a convolution are its output channels; what is concatenated are images.
+ * The features of a convolution are its output channels; what is concatenated are images.
  *
- * Features are equal by bits: found by their hashes, compared before they are taken for one.
- * O(bytes of the weights) to find them. */
+ * Features are equal if all their bits are: they are found by hash and then compared. O(bytes of
+ * the weights). */
 #include "passes/merge/merge_int.h"
 
 #include "base/hash.h"
@@ -26,14 +26,14 @@ enum { CLASSES_MAX = 8 };
 static const char nothing_shared[] = "no output feature in common";
 
 typedef struct feature {
-    uint32_t model, at; /* whose it is */
+    uint32_t model, at; /* feature `at` of that model's weight */
     uint32_t users;     /* bit i: model i has it */
 } feature;
 
 typedef struct plan {
     feature *distinct;
     uint32_t n_distinct;
-    uint32_t **of;                 /* by model: number of each of its features */
+    uint32_t **of;                 /* by model, by feature: index in `distinct` */
     uint32_t class[CLASSES_MAX];   /* sets of models */
     uint32_t members[CLASSES_MAX]; /* features in them */
     uint32_t n_class;
@@ -48,7 +48,7 @@ static const uint8_t *element(const weft_merge_form *f, const uint8_t *at, uint3
     return at + i * sizeof(float);
 }
 
-/* Made once for each weight, and each way to use it. */
+/* Computed once for each weight and storage order. */
 static const uint64_t *hash_features(weft_merger *g, const weft_merge_form *f)
 {
     const uint8_t *at = weft_merge__bytes(g, f);
@@ -79,7 +79,7 @@ static bool same_feature(const weft_merger *g, const weft_merge_form *a, uint32_
     return true;
 }
 
-/* The number of a feature among the distinct ones, a new one where it is not among them. */
+/* The index of a feature in p->distinct; the feature is added if it is not there. */
 static uint32_t number_of(weft_merger *g, const weft_column *c, plan *p, weft_map *known,
                           const weft_merge_form *f, const feature *own, uint64_t hash)
 {
@@ -98,7 +98,8 @@ static uint32_t number_of(weft_merger *g, const weft_column *c, plan *p, weft_ma
     return p->n_distinct++;
 }
 
-/* The features of model i; those of a weight that another model has, too, are known. */
+/* Finds the distinct features of model i. A weight that an earlier model has is not compared again.
+ */
 static void number_model(weft_merger *g, const weft_column *c, plan *p, weft_map *known, uint32_t i)
 {
     weft_merge_form f = weft_merge__form(g, c->node[i]);
@@ -117,7 +118,7 @@ static void number_model(weft_merger *g, const weft_column *c, plan *p, weft_map
     }
 }
 
-/* Finds the distinct features of the piece's weights. */
+/* Finds the distinct features of all weights of the group. */
 static const char *find_features(weft_merger *g, weft_merge_group *group, plan **out)
 {
     const char *reason = weft_merge__refuse(g, group);
@@ -148,7 +149,7 @@ static const char *find_features(weft_merger *g, weft_merge_group *group, plan *
     return NULL;
 }
 
-/* The weight of distinct features `pick`. */
+/* A weight of the distinct features `pick`. */
 static weft_val stack(weft_merger *g, const weft_merge_group *group, const uint32_t *pick,
                       uint32_t n)
 {
@@ -165,7 +166,7 @@ static weft_val stack(weft_merger *g, const weft_merge_group *group, const uint3
     return weft_merge__make_weight(g, &first, first.taps, n, all, "merge.features");
 }
 
-/* Of putting n_copies copies of a model's features together, and of what its node does then. */
+/* Adds the time of n_copies copies of a model's result and of its finish. */
 static bool time_finish(weft_merger *g, weft_node n, const weft_merge_sizes *at, double rows,
                         uint32_t n_copies, double *us)
 {
@@ -182,7 +183,7 @@ static bool is_shared(uint32_t set)
     return set & (set - 1);
 }
 
-/* -- Union ------------------------------------------------------------------------------------ */
+/* -- Union stack ------------------------------------------------------------------------------ */
 
 static const char *fit_union(weft_merger *g, weft_merge_group *group)
 {
@@ -242,7 +243,7 @@ static void emit_union(weft_merger *g, const weft_merge_group *group)
             continue;
         weft_val own = weft_merge__part(g, group, i, all, start);
         weft_merge_form f = weft_merge__form(g, n);
-        own = weft_merge__take(g, &f, own, p->of[i], f.features);
+        own = weft_merge__take_features(g, &f, own, p->of[i], f.features);
         part[i] = weft_merge__finish(g, i, n, own, false);
     }
     weft_merge__set_parts(g, group, part);
@@ -250,7 +251,7 @@ static void emit_union(weft_merger *g, const weft_merge_group *group)
 
 const weft_merge_strategy weft_merge_strategy_union_stack = {
     .name = "union_stack",
-    .brief = "one product by the distinct output features of all models",
+    .brief = "one super-GEMM by the distinct output features of all models",
     .fit = fit_union,
     .time = time_union,
     .bytes = union_bytes,
@@ -313,7 +314,7 @@ static bool time_classes(weft_merger *g, const weft_merge_group *group, const we
     }
     for (uint32_t k = 0; k < p->n_class; k++) {
         weft_merge_gemm one = weft_merge__numbers(&first, all[k], first.taps, p->members[k]);
-        /* The rows of some models only have to be brought together by themselves. */
+        /* The rows of some of the models must be concatenated for this GEMM alone. */
         bool copied = is_shared(p->class[k]) && p->n_class > 1;
         if (!weft_merge__gemm_us(at, g->m, first.node, &one, us) ||
             (copied && !weft_merge__copy_us(at, g->m, first.x, one.x, us)))
@@ -322,7 +323,7 @@ static bool time_classes(weft_merger *g, const weft_merge_group *group, const we
     return true;
 }
 
-/* The piece of the models of a class. */
+/* The part of the group whose models have a class of features. */
 static weft_merge_group take_class(weft_merger *g, const weft_merge_group *group, uint32_t set)
 {
     weft_merge_group sub = *group;
@@ -336,8 +337,8 @@ static weft_merge_group take_class(weft_merger *g, const weft_merge_group *group
     return sub;
 }
 
-/* Adds the product of a class to the values of its models; place[f]: where feature f is in the
- * class. */
+/* Emits the GEMM of class k; value[i][k] is its part for model i, place[f] the position of feature
+ * f in the class. */
 static void emit_class(weft_merger *g, const weft_merge_group *group, uint32_t k, uint32_t *place,
                        weft_val (*value)[CLASSES_MAX])
 {
@@ -366,7 +367,7 @@ static void emit_class(weft_merger *g, const weft_merge_group *group, uint32_t k
         }
 }
 
-/* The features of model i in their order. */
+/* Concatenates the features of model i from all classes in the order of its weight. */
 static weft_val put_together(weft_merger *g, const plan *p, uint32_t i, weft_node n,
                              const uint32_t *place, const weft_val *value)
 {
@@ -387,8 +388,8 @@ static weft_val put_together(weft_merger *g, const plan *p, uint32_t i, weft_nod
             k++;
         pick[j] = first[k] + place[f];
     }
-    return weft_merge__take(g, &form, weft_merge__beside(g, &form, part, n_part), pick,
-                            form.features);
+    return weft_merge__take_features(g, &form, weft_merge__concat_features(g, &form, part, n_part),
+                                     pick, form.features);
 }
 
 static void emit_classes(weft_merger *g, const weft_merge_group *group)
@@ -409,7 +410,7 @@ static void emit_classes(weft_merger *g, const weft_merge_group *group)
 
 const weft_merge_strategy weft_merge_strategy_classes = {
     .name = "classes",
-    .brief = "one product for the output features that a set of models has",
+    .brief = "one GEMM for each set of models that have output features in common",
     .fit = fit_classes,
     .time = time_classes,
     .bytes = union_bytes,

@@ -1,11 +1,12 @@
-/* Which nodes are the same, at three levels of strictness (weft_column_kind): with equal weights,
- * with weights of equal shapes, with products whose weights have other numbers of rows or columns.
- * Where the activations come from does not matter. Nodes of one class have the same number, so that
- * comparing them later costs nothing.
+/* Classes of nodes at three levels of strictness (weft_column_kind): equal weights; weights of
+ * equal shapes; GEMMs and look-ups whose weights have different numbers of rows or columns. Where
+ * the activations come from does not matter. Two nodes are in one class if and only if their class
+ * numbers are equal, so that comparing nodes costs nothing later.
  *
- * Dims are compared as they are in every model: constants by value; the batch, which has another
- * symbol in each model, with the batch; other symbols with each other. Equal hashes may be a
- * collision: a node joins a class when it is the same in all that the hash saw. */
+ * Dims of different models are compared as follows: constants by value; the batch symbol of one
+ * model equals the batch symbol of the other; all other symbolic dims are equal. Hash collisions do
+ * not matter: a node joins a class only if it equals the class's first node in all that was hashed.
+ */
 #include "passes/merge/align.h"
 
 #include "base/hash.h"
@@ -16,13 +17,12 @@
 struct weft_node_classes {
     weft_arena *arena;
     const weft_module *m;
-    weft_map *number[WEFT_COLUMN_KINDS];          /* by hash */
-    WEFT_VEC(weft_item) first[WEFT_COLUMN_KINDS]; /* an item of each class */
+    weft_map *number[WEFT_COLUMN_KINDS];          /* hash -> class */
+    WEFT_VEC(weft_item) first[WEFT_COLUMN_KINDS]; /* by class: its first item */
 };
 
 /* -- What may differ -------------------------------------------------------------------------- */
 
-/* Operand that is the weight of a product or of a look-up; UINT32_MAX: none. */
 uint32_t weft_align__main_weight(const weft_module *m, weft_node n)
 {
     if (weft_merge__is_gemm(m, n))
@@ -33,7 +33,7 @@ uint32_t weft_align__main_weight(const weft_module *m, weft_node n)
     return table ? 0 : UINT32_MAX;
 }
 
-/* Dim of the result that is the number of features. */
+/* The dim of a result that counts features. */
 static uint32_t feature_dim(const weft_module *m, weft_node n, uint32_t rank)
 {
     weft_op_id op = weft_node_op(m, n);
@@ -41,13 +41,13 @@ static uint32_t feature_dim(const weft_module *m, weft_node n, uint32_t rank)
     return last ? rank - 1 : 1;
 }
 
-/* Whether dim k of a weight counts at this level. */
+/* Whether nodes of one class at this level agree in dim k of a weight. */
 static bool weight_dim_counts(weft_column_kind kind, uint32_t k)
 {
     return kind == WEFT_COLUMN_SHAPE || k >= 2;
 }
 
-/* A node without rows or columns that could differ is at level SIZE what it is at level SHAPE. */
+/* Level SIZE is level SHAPE for nodes that are neither GEMMs nor look-ups. */
 static weft_column_kind effective(const weft_module *m, weft_node n, weft_column_kind kind)
 {
     bool same = kind == WEFT_COLUMN_SIZE && weft_align__main_weight(m, n) == UINT32_MAX;
@@ -56,7 +56,7 @@ static weft_column_kind effective(const weft_module *m, weft_node n, weft_column
 
 /* -- Hashes ----------------------------------------------------------------------------------- */
 
-/* A dim as it is in every model: a constant, the batch, or something else. */
+/* A dim in a form that is comparable between models: a constant, the batch, or anything else. */
 static int64_t plain_dim(weft_dim d, weft_dim batch)
 {
     if (weft_dim_is_const(d))

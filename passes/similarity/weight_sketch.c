@@ -1,11 +1,14 @@
-/* How alike two weights are, at a glance: the aligner asks for many pairs, most of which have
- * nothing in common, so a pair must cost less than reading the weights.
+/* Estimates how similar two weights are from sketches. Aligning models asks for many pairs of
+ * weights, most of which have nothing in common, so a pair must cost less than reading both
+ * weights.
  *
- * Weights of one shape: SAMPLES elements at the same places of both. The larger of the share that
- * is equal bit by bit (frozen or pruned rows, sparse changes) and of the cosine (a fine-tuned
- * weight points where its origin points; two trained apart are orthogonal up to 1/sqrt(SAMPLES)).
- * Weights of which one has more rows or columns: the share of the smaller one's rows (columns) that
- * the other has, by hash, wherever they are. After PAIRS_MAX pairs nothing is known of the rest. */
+ * Weights of one shape: a sketch is SAMPLES elements at fixed positions. The estimate is the larger
+ * of the share of samples that are equal bit by bit (frozen or pruned rows, sparse changes) and the
+ * cosine similarity of the samples (a fine-tuned weight has the direction of its origin; two
+ * weights that were trained independently are orthogonal up to 1/sqrt(SAMPLES)). Weights that
+ * differ in one of the first two dims: a sketch is the hashes of all rows or columns. The estimate
+ * is the share of the smaller weight's rows (columns) that the larger one has anywhere. After
+ * PAIRS_MAX pairs, further pairs are estimated at 0. */
 #include "passes/similarity/weight_sketch.h"
 
 #include "passes/similarity/similar.h"
@@ -19,14 +22,14 @@
 enum { SAMPLES = 256, PAIRS_MAX = 1 << 19 };
 
 typedef struct sketch {
-    double *sample;      /* NULL: not taken */
-    uint64_t *row, *col; /* hashes; NULL: not made */
+    double *sample;      /* NULL: not taken yet */
+    uint64_t *row, *col; /* hashes of all rows and columns; NULL: not made yet */
 } sketch;
 
 struct weft_sketches {
     weft_arena *arena;
-    weft_map *known; /* weight to index */
-    weft_map *pairs; /* of weights, to what was said of them: the bits of a double */
+    weft_map *known; /* weight -> index of its sketch */
+    weft_map *pairs; /* pair of weights -> estimate, as the bits of a double */
     WEFT_VEC(sketch) sketches;
 };
 
@@ -87,7 +90,7 @@ static double compare_samples(const double *a, const double *b)
 
 /* -- Rows and columns ------------------------------------------------------------------------- */
 
-/* A weight as its first dim by the rest. */
+/* Bytes of a row: a weight is a matrix of its first dim by all others. */
 static uint64_t row_bytes(const weft_tensor *t)
 {
     return t->rank > 0 && t->dim[0] > 0 ? weft_tensor_bytes(t) / (uint64_t)t->dim[0] : 0;
@@ -128,7 +131,7 @@ static const uint64_t *hash_cols(weft_sketches *r, const weft_module *m, weft_we
     return s->col;
 }
 
-/* The share of the fewer ones that the others have too. */
+/* The share of the shorter list's hashes that the longer list has too. */
 static double share_common(weft_arena *scratch, const uint64_t *a, int64_t n_a, const uint64_t *b,
                            int64_t n_b)
 {

@@ -134,7 +134,7 @@ static outcome search(const family *f, uint32_t width)
         const weft_merge_group *p = &g.groups.at[i];
         for (uint64_t left = p->copied; left; left &= left - 1)
             out.copied++;
-        out.is_different = out.is_different || (p->together && !p->how->equal_only);
+        out.is_different = out.is_different || (p->together && !p->strategy->equal_only);
     }
     weft_merge__build(&g);
     out.moved = count_moves(g.joint, cx.scratch);
