@@ -1,23 +1,24 @@
 /* The largest sub-matrix that two matrices have in common, at any offset.
  *
- * Trying every offset takes (2n)(2m)nm steps. Instead: a common rectangle with both sides of at
- * least 2 S - 1 holds a whole tile of the S x S grid of one matrix, wherever it lies. So the tiles
- * of a are hashed, a hash rolls over every position of b, and each match votes for the offset that
- * would bring the two together. At the offsets with most votes the largest rectangle is found
- * exactly: heights of equal runs, row by row, and the largest rectangle under that histogram with a
- * stack (the classic linear-time algorithm; every maximal rectangle ends in a row below which some
- * of its columns differ, so other rows need no scan).
+ * Trying every offset takes (2n)(2m)nm operations. Instead: a common rectangle with both sides of
+ * at least 2 S - 1 contains a whole tile of the S x S grid of matrix a. So the tiles of a are
+ * hashed, a rolling hash is computed for every position in b (Rabin and Karp, 1987, in two
+ * dimensions), and each match votes for the offset at which the tile and the position coincide, as
+ * in a Hough transform. At the offsets with most votes the largest rectangle is found exactly: a
+ * histogram of the heights of equal runs, row by row, and the largest rectangle under a histogram
+ * with a stack, in linear time. A maximal rectangle ends at a row below which some of its columns
+ * differ, so only such rows are scanned.
  *
  * The hash of a tile is a polynomial in two variables modulo 2^32:
  *
  *   H = sum over i, j < S of mix(x[i][j]) q^(S-1-i) p^(S-1-j)
  *
- * It rolls down a row at a time for all columns, and along a row by doubling: windows of 2, 4, 8,
- * 16 elements from two of half the size, loops without a carried dependency. Equal hashes need not
- * be equal tiles: votes only choose where to look.
+ * It is rolled down by one row for all columns at once. Along a row it is built by doubling:
+ * windows of 2, 4, 8, 16 elements from two windows of half the size, in loops without a carried
+ * dependency. A hash collision costs time only, because votes only select offsets.
  *
- * Tiles whose hash is frequent (constant regions: zeros of a pruned weight) vote for nothing; a
- * rectangle made of nothing else is not found, except at offset (0, 0), which is always looked at.
+ * Tiles with a frequent hash (constant regions, such as the zeros of a pruned weight) do not vote.
+ * A rectangle of such tiles only is not found except at offset (0, 0), which is always tried.
  *
  * O(nm) for hashing and O(nm) for each of at most OFFSETS_MAX + 1 offsets; 8 bytes of scratch for
  * each column and each tile. 4096 x 4096 f32 with a planted block: 0.1 to 0.2 s on one core. */
@@ -31,8 +32,8 @@
 enum {
     TILE = WEFT_RECT_TILE,
     OFFSETS_MAX = 4,
-    TILE_COPIES_MAX = 4, /* more tiles of a with one hash are not looked for */
-    HITS_MAX = 8,        /* more places in b are no evidence for any of them */
+    TILE_COPIES_MAX = 4, /* hashes of more tiles of a do not vote */
+    HITS_MAX = 8,        /* most votes of one tile */
     FILTER_BITS = 20,
 };
 
@@ -45,7 +46,7 @@ static const uint8_t *row_of(const weft_matrix *m, int64_t row)
     return m->data + (size_t)row * m->cols * m->bytes;
 }
 
-/* 32 bits of each element of a row, mixed. */
+/* Hashes each element of a row to 32 bits. */
 static void load_row(const weft_matrix *m, uint32_t row, uint32_t *out)
 {
     const uint8_t *at = row_of(m, row);
@@ -84,10 +85,10 @@ static uint32_t power(uint32_t x, uint32_t n)
 /* Hashes of the TILE x TILE windows of a matrix, one row of windows at a time. */
 typedef struct roller {
     const weft_matrix *m;
-    uint32_t *ring;   /* the last TILE rows, mixed */
-    uint32_t *column; /* hash of each column of the window */
-    uint32_t *window; /* hash of the window that starts at each column */
-    uint32_t next;    /* row to read */
+    uint32_t *ring;   /* the last TILE rows, as hashed elements */
+    uint32_t *column; /* by column: hash of its last TILE elements */
+    uint32_t *window; /* by column: hash of the window that starts there */
+    uint32_t next;    /* the next row to read */
     uint32_t old_q;   /* q^TILE */
 } roller;
 
@@ -101,7 +102,7 @@ static void roller_init(roller *r, const weft_matrix *m, weft_arena *scratch)
     memset(r->column, 0, (size_t)m->cols * sizeof *r->column);
 }
 
-/* One row further. */
+/* Moves the windows down by one row. */
 static void roller_step(roller *r)
 {
     uint32_t cols = r->m->cols, q = base_q, old_q = r->old_q;
@@ -114,7 +115,7 @@ static void roller_step(roller *r)
     r->next++;
 }
 
-/* Window hashes of the rows [next - TILE, next); cols - TILE + 1 of them. */
+/* The hashes of the cols - TILE + 1 windows of rows [next - TILE, next). */
 static const uint32_t *roller_windows(roller *r)
 {
     uint32_t n = r->m->cols, *w = r->window;
@@ -135,11 +136,11 @@ typedef struct tile {
 } tile;
 
 typedef struct tiles {
-    tile *at; /* by hash */
+    tile *at; /* sorted by hash */
     uint32_t n;
-    uint32_t *first; /* by upper bits of the hash: first tile; n behind the last */
+    uint32_t *first; /* by upper bits of the hash: index of its first tile; one more entry: n */
     uint32_t shift;
-    uint64_t *filter; /* which hashes may be there */
+    uint64_t *filter; /* bit set of the upper FILTER_BITS of all hashes */
 } tiles;
 
 static int compare_tiles(const void *x, const void *y)
@@ -152,7 +153,7 @@ static int compare_tiles(const void *x, const void *y)
     return (a->col > b->col) - (a->col < b->col);
 }
 
-/* Leaves out tiles with a hash that many have. */
+/* Removes tiles whose hash more than TILE_COPIES_MAX tiles have. */
 static uint32_t drop_frequent(tile *at, uint32_t n)
 {
     uint32_t kept = 0;
@@ -210,7 +211,7 @@ static tiles hash_tiles(const weft_matrix *a, weft_arena *scratch)
 
 /* -- Votes ------------------------------------------------------------------------------------ */
 
-/* Offsets as keys: position of b's (0, 0) in a, moved so that it is not negative. */
+/* An offset as a key: the position of b's (0, 0) in a, shifted to be non-negative. */
 static uint64_t offset_key(const weft_matrix *b, uint32_t a_row, uint32_t a_col, uint32_t b_row,
                            uint32_t b_col)
 {
@@ -282,7 +283,7 @@ static bool find_overlap(const weft_matrix *a, const weft_matrix *b, int64_t row
         out[c] = more;                                  \
     }
 
-/* Heights one row further down into `out`; *broken: some run ends above this row. */
+/* Computes the heights of equal runs that end in the next row; true: some run ended above it. */
 static bool grow_heights(const uint8_t *x, const uint8_t *y, uint32_t bytes, uint32_t n,
                          const uint32_t *height, uint32_t *out)
 {
@@ -303,8 +304,8 @@ static bool grow_heights(const uint8_t *x, const uint8_t *y, uint32_t bytes, uin
     return broken != 0;
 }
 
-/* The largest rectangle under the histogram, when larger than *area. The stack holds columns of
- * rising height, each with the column where its height begins. */
+/* Finds the largest rectangle under a histogram, if it is larger than *area. The stack holds
+ * increasing heights, each with the first column that is at least as high. */
 static void scan_heights(const uint32_t *height, uint32_t n, uint32_t *stack, uint32_t bottom,
                          uint64_t *area, overlap *best)
 {
@@ -370,7 +371,7 @@ static uint64_t area_of(const weft_rect *r)
     return (uint64_t)r->rows * r->cols;
 }
 
-/* The offset with most votes, the first of them in order of votes cast; marks it as used. */
+/* Takes the offset with most votes, among equals the one that was voted for first. */
 static bool take_offset(weft_map *votes, uint64_t *out)
 {
     uint64_t most = 0;

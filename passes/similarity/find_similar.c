@@ -1,18 +1,19 @@
-/* How alike two weights are: equal rows and columns by hash, the largest common rectangle, and
- * whether the difference is of low rank.
+/* How similar two weights are: equal rows and columns, the largest common rectangle, and whether
+ * the difference has low rank.
  *
- * Rows. One 64-bit hash a row; rows that b has anywhere are counted by a join over the hashes, each
- * row of b once. Columns the same way, with a hash that grows row by row. Hashes decide: of n rows,
- * two that differ collide with probability n^2 / 2^64.
+ * Rows and columns. One 64-bit hash for each row; rows that b has anywhere are counted by a join
+ * over the hashes, each row of b once. Columns likewise. The bytes are not compared: two of n
+ * different rows collide with probability n^2 / 2^64.
  *
  * Low rank. A fine-tune by low-rank adaptation leaves W + B A. Adaptive cross approximation
- * (Bebendorf, "Approximation of boundary element matrices", 2000) finds B and A from a few rows and
- * columns of the difference alone: take a row of what is left, its largest element as pivot, the
- * column through it, subtract their product, go on with the row of the largest element of that
- * column. It ends when the row in hand and PROBES others have next to nothing left. Each row of B
- * is then made anew, the least squares to its row of the difference: what the crosses took is
- * rounded like W, and their pivots carry that on. Every element is checked on the way, so a wrong
- * guess costs time, never correctness. */
+ * (Bebendorf, "Approximation of boundary element matrices", 2000) finds B and A from few rows and
+ * columns of the difference: take a row of the remainder, its largest element as the pivot, and the
+ * column through the pivot; subtract the product of both from the remainder; continue with the row
+ * in which that column is largest. It ends when the current row and PROBES others have almost no
+ * remainder. Then each row of B is recomputed as the least-squares fit to its row of the
+ * difference, because the crosses are taken from values that were rounded like W, and their pivots
+ * propagate that rounding. Every element is checked in the end, so a wrong guess costs time, not
+ * correctness. */
 #include "passes/similarity/similar.h"
 
 #include "base/map.h"
@@ -21,7 +22,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { PROBES = 8, ROOK_MOVES = 4, NEAR = 16, SPREAD = 8, CLEAR = 1000 };
+enum { PROBES = 8, ROOK_PIVOTS = 4, NEAR = 16, SPREAD = 8, CLEAR = 1000 };
 
 /* -- Rows and columns ------------------------------------------------------------------------- */
 
@@ -75,7 +76,7 @@ uint32_t weft_similar__count_common(const uint64_t *a, size_t n_a, const uint64_
     return common;
 }
 
-/* Entries of `a` that `b` has at the same index (*same) and anywhere (*common). */
+/* Counts the entries of `a` that `b` has at the same index (*same) and at any index (*common). */
 static void join(const uint64_t *a, uint32_t n_a, const uint64_t *b, uint32_t n_b,
                  weft_arena *scratch, uint32_t *same, uint32_t *common)
 {
@@ -135,13 +136,14 @@ static float value(const weft_matrix *m, uint32_t row, uint32_t col)
     return x;
 }
 
-/* The approximation so far. */
+/* The approximation u v of a - b, of rank `rank` so far; the remainder is a - b - u v. */
 typedef struct cross {
     const weft_matrix *a, *b;
-    float *u, *v; /* u: rank columns of `rows`; v: rank rows of `cols` */
+    float *u, *v; /* u: `rank` columns, v: `rank` rows, one after the other */
     uint32_t rank;
-    double *row, *col; /* what is left of one row, of one column */
-    /* Of least squares: a triangle, rows max_rank apart; [rank, cols]; [rank]. */
+    double *row, *col; /* the remainder of the current row and column */
+    /* Least squares: the Cholesky factor of the normal equations, rows max_rank apart; right-hand
+     * sides [rank, cols]; one right-hand side [rank]. */
     double *root, *sum, *one;
     uint32_t max_rank;
     bool *used; /* rows that were pivots */
@@ -153,7 +155,7 @@ static void whole_row(cross *x, uint32_t row)
         x->row[c] = (double)value(x->a, row, c) - value(x->b, row, c);
 }
 
-/* What is left of a row; its largest element. */
+/* Computes the remainder of a row; returns its largest absolute element, at *out_col. */
 static double rest_of_row(cross *x, uint32_t row, uint32_t *out_col)
 {
     double most = 0;
@@ -166,7 +168,7 @@ static double rest_of_row(cross *x, uint32_t row, uint32_t *out_col)
     }
     for (uint32_t c = 0; c < x->a->cols; c++) {
         if (!isfinite(x->row[c]))
-            return INFINITY; /* no approximation takes it away */
+            return INFINITY; /* no approximation has such an element */
         if (fabs(x->row[c]) > most) {
             most = fabs(x->row[c]);
             *out_col = c;
@@ -187,8 +189,8 @@ static void rest_of_col(cross *x, uint32_t col)
     }
 }
 
-/* A row with something left: `from`, else one of PROBES others; false: none has. *most: the largest
- * element of the one looked at last. */
+/* Finds a row with a remainder above the tolerance: `from`, else one of PROBES others. false: there
+ * is none. *most: the largest element of the row that was tried last. */
 static bool find_pivot(cross *x, uint32_t from, double tolerance, uint32_t *row, uint32_t *col,
                        double *most)
 {
@@ -203,8 +205,8 @@ static bool find_pivot(cross *x, uint32_t from, double tolerance, uint32_t *row,
     return false;
 }
 
-/* The lower triangle at `root`, a sum of squares, becomes its root (Cholesky); false: of rows that
- * depend on each other. */
+/* Replaces the lower triangle at `root` by its Cholesky factor. false: the matrix is not positive
+ * definite, because rows depend on each other. */
 static bool find_root(cross *x)
 {
     for (uint32_t i = 0; i < x->rank; i++)
@@ -220,7 +222,7 @@ static bool find_root(cross *x)
     return true;
 }
 
-/* What `sum` is the product of, with that triangle and its transpose. */
+/* Solves (L L^T) y = `sum` in place, where L is the Cholesky factor. */
 static void solve(const cross *x, double *sum)
 {
     for (uint32_t k = 0; k < x->rank; k++) {
@@ -249,7 +251,7 @@ static bool find_root_of_v(cross *x)
     return find_root(x);
 }
 
-/* The row of u that leaves the least squares. */
+/* Sets a row of u to the least-squares fit to that row of the difference. */
 static void fit_row(cross *x, uint32_t row)
 {
     whole_row(x, row);
@@ -265,7 +267,8 @@ static void fit_row(cross *x, uint32_t row)
         x->u[(size_t)k * x->a->rows + row] = (float)x->one[k];
 }
 
-/* Makes v anew from rows spread over the difference: the pivots it came from may have been weak. */
+/* Recomputes v by least squares from rows spread over the difference: its pivots may have been
+ * small. */
 static bool fit_v(cross *x)
 {
     uint32_t rows = x->a->rows, cols = x->a->cols, n = SPREAD * (x->rank + 1);
@@ -295,7 +298,7 @@ static bool fit_v(cross *x)
     return true;
 }
 
-/* Makes v, then u anew, row by row, until more than the tolerance is left of one: *row, false. */
+/* Recomputes v, then u row by row. false: row *row has a remainder above the tolerance. */
 static bool fit_all(cross *x, double tolerance, uint32_t *row, double *residual)
 {
     uint32_t col;
@@ -321,11 +324,11 @@ static uint32_t largest_of_col(const cross *x)
     return found;
 }
 
-/* Rook pivoting: from the largest of a row to the largest of its column, until it is both. A weak
- * pivot would blow up the rounding of the difference. */
+/* Rook pivoting: moves from the largest element of a row to the largest of its column and so on,
+ * until the pivot is both. A small pivot would amplify the rounding of the difference. */
 static void improve_pivot(cross *x, uint32_t *row, uint32_t *col)
 {
-    for (int i = 0; i < ROOK_MOVES; i++) {
+    for (int i = 0; i < ROOK_PIVOTS; i++) {
         rest_of_col(x, *col);
         uint32_t better = largest_of_col(x), at = *col;
         if (better == *row || x->used[better])
@@ -339,7 +342,8 @@ static void improve_pivot(cross *x, uint32_t *row, uint32_t *col)
     rest_of_col(x, *col);
 }
 
-/* Takes the cross through (row, col), both in hand, away; *next: where to go on. */
+/* Adds the cross through (row, col), the current row and column, to the approximation. *next: the
+ * row to continue with. */
 static void add_cross(cross *x, uint32_t row, uint32_t col, uint32_t *next)
 {
     double pivot = x->row[col], most = -1;
@@ -366,7 +370,7 @@ static double largest_element(const weft_matrix *m)
     return most;
 }
 
-/* Element of the matrix in hand that is largest among those not eliminated, moved to (k, k). */
+/* Moves the largest element that is not eliminated yet to (k, k) by swapping rows and columns. */
 static double take_pivot(double *at, uint32_t n, uint32_t k)
 {
     uint32_t row = k, col = k;
@@ -389,9 +393,9 @@ static double take_pivot(double *at, uint32_t n, uint32_t k)
     return at[k * n + k];
 }
 
-/* Whether rows and columns spread over the difference say that its rank is higher: Gaussian
- * elimination with complete pivoting leaves something clearly above the tolerance. That is what
- * most pairs are, and costs next to nothing. */
+/* Whether a sub-matrix of the difference, of max_rank + 1 rows and columns, has full rank: Gaussian
+ * elimination with complete pivoting leaves an element clearly above the tolerance. This rejects
+ * most pairs at little cost. */
 static bool is_of_high_rank(const weft_matrix *a, const weft_matrix *b, uint32_t max_rank,
                             double tolerance, weft_arena *scratch)
 {
@@ -446,7 +450,7 @@ bool weft_similar__low_rank(const weft_matrix *a, const weft_matrix *b, uint32_t
     if (a->bytes != sizeof(float) || b->bytes != a->bytes || a->rows != b->rows ||
         a->cols != b->cols || size_of(a) == 0)
         return false;
-    /* Adding the product to W rounded once, and so does the pivot's division here. */
+    /* Two roundings: of W + B A when the weight was made, and of the division by the pivot here. */
     if (!(tolerance > 0))
         tolerance = 4 * FLT_EPSILON * fmax(largest_element(a), largest_element(b));
     weft_arena_mark mark = weft_arena_get_mark(arena);
