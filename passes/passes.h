@@ -175,5 +175,10 @@ WEFT_MUST_USE weft_err weft_passes_run(weft_module *m, const weft_pass *const *p
 /* Passes of a named pipeline ("cpu", "gpu": graph stage to plan stage; "framework": graph to kernel
  * stage, as an eager framework would run it); NULL when unknown. */
 const weft_pass *const *weft_pipeline(const char *name, size_t *out_n);
+/* True for "sm_90" and lists such as "sm_80,sm_90"; false for "cpu", "cpu:avx2" and NULL. */
+bool weft_target_is_gpu(const char *target);
+/* The pipeline that compiles for a target; the only place that decides it. Whoever estimates or
+ * plans for a device lowers by the pipeline of its target. */
+const weft_pass *const *weft_pipeline_for(const char *target, size_t *out_n);
 
 #endif

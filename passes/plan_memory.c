@@ -83,7 +83,7 @@ static weft_err plan_bucket(weft_passctx *cx, weft_graph *g, weft_places *places
         buffer[n++].val = places->val[v];
     }
     uint64_t total = 0;
-    if (cx->options->target && strncmp(cx->options->target, "sm_", 3) == 0)
+    if (weft_target_is_gpu(cx->options->target))
         widen(cx, places, block, n);
     WEFT_TRY(weft_pack_blocks(block, n, WEFT_ARENA_ALIGN, &total));
     for (uint32_t i = 0; i < n; i++)

@@ -178,7 +178,7 @@ weft_err weft_merge_slice(const weft_pass_options *o, weft_slice *out)
 {
     if (o->device)
         return weft_slice_make(o->device, o->slice ? o->slice : "", NULL, out);
-    if (o->target && strncmp(o->target, "sm_", 3) == 0)
+    if (weft_target_is_gpu(o->target))
         return weft_slice_make(find_device(o->target), o->slice ? o->slice : "", NULL, out);
     return weft_slice_make("cpu", o->slice ? o->slice : cpu_slice, NULL, out);
 }

@@ -331,8 +331,7 @@ static const char *fit_low_rank(weft_merger *g, weft_merge_group *p)
 
 static const char *fit_scattered(weft_merger *g, weft_merge_group *p)
 {
-    const char *target = g->cx->options->target;
-    if (target && strncmp(target, "sm_", 3) == 0)
+    if (weft_target_is_gpu(g->cx->options->target))
         return "not done for GPUs";
     if (weft_node_op(g->m, weft_merge__first(g, &p->column)) != WEFT_OP_MATMUL)
         return "not done for this operator";

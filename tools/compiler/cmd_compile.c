@@ -28,8 +28,7 @@ typedef struct options {
 
 static bool is_for_gpu(const options *o)
 {
-    const char *target = o->pipeline.run.pass.target;
-    return target && strncmp(target, "sm_", 3) == 0;
+    return weft_target_is_gpu(o->pipeline.run.pass.target);
 }
 
 enum {
@@ -276,44 +275,80 @@ static weft_err tune_gemms(weft_bundle *bundle, weft_arena *arena, weft_diag *di
     return WEFT_ERR_OK;
 }
 
-/* All ways to use a CPU and the device of --gpu. The bundle must not depend on the machine that
- * makes it: CPU slices have one, two and four cores, whatever this machine has. */
-static weft_err list_slices(const options *o, weft_arena *arena, weft_diag *diag,
-                            const weft_slice **out, size_t *out_n)
+static void append(weft_profile *to, const weft_profile *from, weft_arena *arena)
 {
-    const weft_slice *cpu = NULL, *gpu = NULL;
-    size_t n_cpu = 0, n_gpu = 0;
-    WEFT_TRY(weft_tool_gpu_slices("cpu", arena, diag, &cpu, &n_cpu));
-    if (o->gpu && strcmp(o->gpu, "cpu") != 0)
-        WEFT_TRY(weft_tool_gpu_slices(o->gpu, arena, diag, &gpu, &n_gpu));
-    weft_slice *all = weft_arena_array(arena, n_cpu + n_gpu, sizeof *all);
-    memcpy(all, cpu, n_cpu * sizeof *all);
-    if (n_gpu > 0)
-        memcpy(all + n_cpu, gpu, n_gpu * sizeof *all);
-    *out = all;
-    *out_n = n_cpu + n_gpu;
-    return WEFT_ERR_OK;
+    weft_profile_point *point = weft_arena_array(arena, to->n + from->n + 1, sizeof *point);
+    if (to->n > 0)
+        memcpy(point, to->point, to->n * sizeof *point);
+    if (from->n > 0)
+        memcpy(point + to->n, from->point, from->n * sizeof *point);
+    *to = (weft_profile){.point = point, .n = to->n + from->n};
 }
 
-/* SLO, rate and profile of each graph. Joint graphs have none: their models have. */
-static weft_err profile_models(const options *o, const weft_tool_sources *sources,
+/* Adds the estimates for all ways to use a device to the profile of each graph. `m` has the graphs
+ * of `sources`, lowered for such devices. Joint graphs have no profile: their models have. */
+static weft_err profile_device(const weft_tool_sources *sources, weft_module *m, const char *device,
                                const weft_tool_profile_options *how, weft_arena *arena,
                                weft_diag *diag, weft_codegen_model *out)
 {
     const weft_slice *slice = NULL;
     size_t n = 0;
-    WEFT_TRY(list_slices(o, arena, diag, &slice, &n));
+    WEFT_TRY(weft_tool_gpu_slices(device, arena, diag, &slice, &n));
     for (uint32_t i = 0; i < weft_graph_count(sources->module); i++) {
-        weft_graph *g = weft_graph_at(sources->module, i);
-        out[i] = (weft_codegen_model){0};
-        if (weft_graph_part_count(g) > 0)
+        const weft_graph *g = weft_graph_at(sources->module, i);
+        weft_graph *lowered = weft_graph_find(m, weft_graph_name(g));
+        weft_profile part = {0};
+        if (weft_graph_part_count(g) > 0 || !lowered)
             continue;
-        const weft_set_model *model = sources->model[i];
-        out[i] = (weft_codegen_model){.slo_us = model ? model->slo_us : 0,
-                                      .rate_per_s = model ? model->rate_per_s : 0};
-        WEFT_TRY(weft_tool_profile_by(g, slice, n, how, arena, diag, &out[i].profile));
+        WEFT_TRY(weft_tool_profile_graph(lowered, slice, n, how, arena, diag, &part));
+        append(&out[i].profile, &part, arena);
     }
     return WEFT_ERR_OK;
+}
+
+/* A bundle for CPUs has no kernels for the GPU of --gpu: the estimates are of those that its own
+ * pipeline makes. */
+static weft_err profile_gpu_apart(const options *o, const weft_tool_sources *sources,
+                                  const weft_tool_profile_options *how, weft_arena *arena,
+                                  weft_diag *diag, weft_codegen_model *out)
+{
+    const weft_import_options import = {.allow_hard_links = o->allow_hard_links};
+    weft_tool_pipeline pipeline = {
+        .run = {.verify = WEFT_VERIFY_OFF, .pass = o->pipeline.run.pass}};
+    weft_tool_sources again = {0};
+    pipeline.run.pass.merge = WEFT_MERGE_OFF;
+    pipeline.run.pass.merge_log = NULL;
+    weft_tool_progress("estimating for %s", o->gpu);
+    weft_err err = weft_tool_load_again(o->file, o->n_file, &import, arena, diag, &again);
+    if (err == WEFT_ERR_OK && weft_module_stage(again.module) == WEFT_STAGE_GRAPH)
+        err = weft_tool_pipeline_lower(&pipeline, again.module, weft_gpu_find(o->gpu), diag);
+    if (err == WEFT_ERR_OK)
+        err = profile_device(sources, again.module, o->gpu, how, arena, diag, out);
+    weft_module_destroy(again.module);
+    return err;
+}
+
+/* SLO, rate and profile of each graph, on CPUs and on the device of --gpu. The bundle must not
+ * depend on the machine that makes it: CPU slices have one, two and four cores, whatever this
+ * machine has. */
+static weft_err profile_models(const options *o, const weft_tool_sources *sources,
+                               const weft_tool_profile_options *how, weft_arena *arena,
+                               weft_diag *diag, weft_codegen_model *out)
+{
+    bool wants_gpu = o->gpu && strcmp(o->gpu, "cpu") != 0;
+    for (uint32_t i = 0; i < weft_graph_count(sources->module); i++) {
+        const weft_set_model *model = sources->model[i];
+        bool is_joint = weft_graph_part_count(weft_graph_at(sources->module, i)) > 0;
+        out[i] = (weft_codegen_model){0};
+        if (!is_joint && model)
+            out[i] = (weft_codegen_model){.slo_us = model->slo_us, .rate_per_s = model->rate_per_s};
+    }
+    WEFT_TRY(profile_device(sources, sources->module, "cpu", how, arena, diag, out));
+    if (!wants_gpu)
+        return WEFT_ERR_OK;
+    return is_for_gpu(o) || !weft_gpu_find(o->gpu) /* refused there by name */
+               ? profile_device(sources, sources->module, o->gpu, how, arena, diag, out)
+               : profile_gpu_apart(o, sources, how, arena, diag, out);
 }
 
 static weft_err write_bundle(options *o, const weft_tool_sources *sources, weft_arena *arena,
@@ -378,7 +413,7 @@ static weft_err compile(options *o, weft_tool_sources *sources, weft_arena *aren
     size_t n = 0;
     if (is_for_gpu(o))
         o->pipeline.run.pass.device = o->gpu;
-    const weft_pass *const *pass = weft_pipeline(is_for_gpu(o) ? "gpu" : "cpu", &n);
+    const weft_pass *const *pass = weft_pipeline_for(o->pipeline.run.pass.target, &n);
     weft_merge_log log = {.arena = arena, .want_pairs = o->report || o->similarity};
     o->pipeline.run.pass.merge_log = &log;
     if (!o->is_f32) {

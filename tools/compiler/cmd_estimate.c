@@ -136,37 +136,57 @@ static weft_err estimate_slice(const weft_tool_estimate *o, const weft_workload 
     return add_up(f, diag);
 }
 
-static weft_err estimate_graph(weft_tool_estimate *o, weft_graph *g, weft_bundle *bundle,
-                               weft_arena *arena, weft_diag *diag, weft_tool_finding *out)
+/* The sources, lowered for the devices of one kind; m NULL: no such device is asked about. */
+typedef struct lowered {
+    weft_tool_sources sources;
+    weft_module *m;      /* of these sources, or of the other kind's */
+    bool is_given;       /* the file was lowered already */
+    weft_bundle *bundle; /* what the CPU driver would be given; NULL: none */
+} lowered;
+
+enum { ON_CPU, ON_GPU, KINDS };
+
+static int kind_of(const weft_slice *slice)
+{
+    return slice->gpu->capability > 0 ? ON_GPU : ON_CPU;
+}
+
+/* Graph `index` at one batch size on every slice. */
+static weft_err estimate_batch(weft_tool_estimate *o, const lowered *by_kind, uint32_t index,
+                               int64_t batch, weft_arena *arena, weft_diag *diag,
+                               weft_tool_finding *out)
 {
     weft_estimate_options how = {.exact_f32 = o->exact_f32, .model = o->model};
+    weft_workload work[KINDS];
+    int64_t *symbol[KINDS] = {NULL};
     if (o->framework)
         how.lowering = WEFT_LOWERING_FRAMEWORK;
-    for (size_t b = 0; b < o->n_batch; b++) {
-        int64_t *symbol =
-            weft_arena_array(arena, (size_t)weft_graph_symbol_count(g) + 1, sizeof *symbol);
-        weft_workload work;
-        weft_err err = weft_tool_estimate_symbols(o, g, o->batch[b], diag, symbol);
-        o->usage = err != WEFT_ERR_OK;
-        WEFT_TRY(err);
-        WEFT_TRY(weft_workload_make(g, symbol, &how, arena, diag, &work));
-        for (size_t s = 0; s < o->n_at; s++) {
-            weft_tool_finding *f = out++;
-            *f = (weft_tool_finding){.name = weft_graph_name(g),
-                                     .m = weft_graph_module(g),
+    for (size_t s = 0; s < o->n_at; s++) {
+        int k = kind_of(&o->at[s]);
+        weft_graph *g = weft_graph_at(by_kind[k].m, index);
+        if (!symbol[k]) {
+            symbol[k] =
+                weft_arena_array(arena, (size_t)weft_graph_symbol_count(g) + 1, sizeof *symbol[k]);
+            weft_err err = weft_tool_estimate_symbols(o, g, batch, diag, symbol[k]);
+            o->usage = err != WEFT_ERR_OK;
+            WEFT_TRY(err);
+            WEFT_TRY(weft_workload_make(g, symbol[k], &how, arena, diag, &work[k]));
+        }
+        out[s] = (weft_tool_finding){.name = weft_graph_name(g),
+                                     .m = by_kind[k].m,
                                      .slice = &o->at[s],
-                                     .batch = o->batch[b],
+                                     .batch = batch,
                                      .procs = (uint32_t)o->procs,
                                      .how = how};
-            WEFT_TRY(estimate_slice(o, &work, bundle, symbol, arena, diag, f));
-        }
+        WEFT_TRY(estimate_slice(o, &work[k], by_kind[k].bundle, symbol[k], arena, diag, &out[s]));
     }
     return WEFT_ERR_OK;
 }
 
 /* -- Models ----------------------------------------------------------------------------------- */
 
-static weft_err lower(const weft_tool_estimate *o, weft_module *m, weft_diag *diag)
+static weft_err lower(const weft_tool_estimate *o, weft_module *m, const weft_gpu *gpu,
+                      weft_diag *diag)
 {
     weft_tool_pipeline pipeline = {
         .run = {.verify = WEFT_VERIFY_OFF, .pass = {.batch = o->batch, .n_batch = o->n_batch}}};
@@ -177,20 +197,18 @@ static weft_err lower(const weft_tool_estimate *o, weft_module *m, weft_diag *di
                                      "is lowered already; --lowering framework needs the "
                                      "graph stage")
                    : WEFT_ERR_OK;
-    const weft_pass *const *pass = weft_pipeline(o->framework ? "framework" : "cpu", &n);
+    const weft_pass *const *framework = weft_pipeline("framework", &n);
     weft_tool_progress("lowering");
-    weft_err err = weft_tool_pipeline_run(&pipeline, m, pass, n, diag);
+    weft_err err = o->framework ? weft_tool_pipeline_run(&pipeline, m, framework, n, diag)
+                                : weft_tool_pipeline_lower(&pipeline, m, gpu, diag);
     weft_tool_progress(NULL);
     return err;
 }
 
-/* What the CPU driver would be given; NULL: no CPU is asked about, or there is no plan. */
+/* What the CPU driver would be given; NULL: there is no plan. */
 static weft_bundle *make_bundle(const weft_tool_estimate *o, weft_module *m, weft_arena *arena)
 {
-    bool is_cpu = false;
-    for (size_t i = 0; i < o->n_at; i++)
-        is_cpu = is_cpu || strcmp(o->at[i].gpu->name, "cpu") == 0;
-    if (!is_cpu || o->framework || weft_module_stage(m) != WEFT_STAGE_PLAN)
+    if (o->framework || weft_module_stage(m) != WEFT_STAGE_PLAN)
         return NULL;
     weft_bundle *bundle = weft_arena_array(arena, 1, sizeof *bundle);
     weft_diag *why = weft_diag_create();
@@ -211,7 +229,7 @@ static weft_err write_profile(weft_tool_estimate *o, weft_module *m, weft_arena 
         return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.file = o->file[0]},
                                "holds %u models; a profile is of one", weft_graph_count(m));
     WEFT_TRY(weft_tool_gpu_slices(o->gpu, arena, diag, &slice, &n));
-    WEFT_TRY(weft_tool_profile_by(weft_graph_at(m, 0), slice, n, &how, arena, diag, &profile));
+    WEFT_TRY(weft_tool_profile_graph(weft_graph_at(m, 0), slice, n, &how, arena, diag, &profile));
     if (profile.n == 0)
         return WEFT_ERR_UNSUP;
     return weft_tool_write_profile(&profile, o->output, diag);
@@ -234,31 +252,54 @@ static weft_err report(const weft_tool_estimate *o, const weft_tool_finding *f, 
     return WEFT_ERR_OK;
 }
 
-static weft_err estimate_module(weft_tool_estimate *o, weft_module *m, weft_arena *arena,
-                                weft_diag *diag)
+/* Loads and lowers the sources for the kind of this slice. Models that are lowered already, or
+ * lowered for a framework, are the same for every kind. */
+static weft_err lower_kind(weft_tool_estimate *o, const weft_slice *slice, lowered *by_kind,
+                           weft_arena *arena, weft_diag *diag)
 {
+    const weft_import_options import = {0};
+    lowered *own = &by_kind[kind_of(slice)], *other = &by_kind[!kind_of(slice)];
+    if (other->m && (o->framework || other->is_given)) {
+        own->m = other->m;
+    } else {
+        WEFT_TRY((other->m ? weft_tool_load_again : weft_tool_load_sources)(
+            o->file, o->n_file, &import, arena, diag, &own->sources));
+        own->m = own->sources.module;
+        own->is_given = weft_module_stage(own->m) != WEFT_STAGE_GRAPH;
+        WEFT_TRY(lower(o, own->m, slice->gpu, diag));
+    }
+    if (kind_of(slice) == ON_CPU)
+        own->bundle = make_bundle(o, own->m, arena);
+    return WEFT_ERR_OK;
+}
+
+static weft_err estimate_modules(weft_tool_estimate *o, lowered *by_kind, weft_arena *arena,
+                                 weft_diag *diag)
+{
+    for (size_t s = 0; s < o->n_at; s++)
+        if (!by_kind[kind_of(&o->at[s])].m)
+            WEFT_TRY(lower_kind(o, &o->at[s], by_kind, arena, diag));
+    weft_module *m = by_kind[kind_of(&o->at[0])].m;
     size_t each = o->n_at * o->n_batch, n = each * weft_graph_count(m);
     weft_tool_finding *f = weft_arena_array(arena, n + 1, sizeof *f);
-    WEFT_TRY(lower(o, m, diag));
     WEFT_TRY(check_dims(o, m, diag));
     if (o->calibrate)
         return weft_tool_calibrate(o, m, diag);
     if (o->profile)
         return write_profile(o, m, arena, diag);
-    weft_bundle *bundle = make_bundle(o, m, arena);
     for (uint32_t i = 0; i < weft_graph_count(m); i++)
-        WEFT_TRY(estimate_graph(o, weft_graph_at(m, i), bundle, arena, diag, &f[i * each]));
+        for (size_t b = 0; b < o->n_batch; b++)
+            WEFT_TRY(estimate_batch(o, by_kind, i, o->batch[b], arena, diag,
+                                    &f[i * each + b * o->n_at]));
     return report(o, f, n, diag);
 }
 
 static weft_err estimate_sources(weft_tool_estimate *o, weft_arena *arena, weft_diag *diag)
 {
-    const weft_import_options import = {0};
-    weft_tool_sources sources = {0};
-    weft_err err = weft_tool_load_sources(o->file, o->n_file, &import, arena, diag, &sources);
-    if (err == WEFT_ERR_OK)
-        err = estimate_module(o, sources.module, arena, diag);
-    weft_module_destroy(sources.module);
+    lowered by_kind[KINDS] = {0};
+    weft_err err = estimate_modules(o, by_kind, arena, diag);
+    for (int k = 0; k < KINDS; k++)
+        weft_module_destroy(by_kind[k].sources.module);
     return err;
 }
 

@@ -120,7 +120,7 @@ const weft_verb weft_verb_opt = {
              "Reads an ONNX or text IR file ('-': text from standard input), runs the passes and\n"
              "prints the module as text.\n\n"
              "  -p, --passes LIST        passes to run, in order (none: print what was read)\n"
-             "      --pipeline NAME      all passes of a pipeline: cpu, framework\n"
+             "      --pipeline NAME      all passes of a pipeline: cpu, gpu, framework\n"
              "  -o, --output FILE        write there instead of standard output\n" //
     WEFT_PIPELINE_USAGE,
     .run = run_opt,

@@ -147,3 +147,13 @@ weft_err weft_tool_load_sources(char *const *file, int n_file, const weft_import
     return is_set ? load_set(file[0], import, arena, diag, out)
                   : load_models(file, n_file, import, arena, diag, out);
 }
+
+weft_err weft_tool_load_again(char *const *file, int n_file, const weft_import_options *import,
+                              weft_arena *arena, weft_diag *diag, weft_tool_sources *out)
+{
+    if (strcmp(file[0], "-") == 0)
+        return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){0},
+                               "CPUs and GPUs get kernels of their own, and standard input can be "
+                               "read only once; name the model file");
+    return weft_tool_load_sources(file, n_file, import, arena, diag, out);
+}

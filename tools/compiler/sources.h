@@ -23,5 +23,9 @@ typedef struct weft_tool_sources {
 WEFT_MUST_USE weft_err weft_tool_load_sources(char *const *file, int n_file,
                                               const weft_import_options *import, weft_arena *arena,
                                               weft_diag *diag, weft_tool_sources *out);
+/* The same once more, to lower the models for another kind of device. UNSUP: standard input. */
+WEFT_MUST_USE weft_err weft_tool_load_again(char *const *file, int n_file,
+                                            const weft_import_options *import, weft_arena *arena,
+                                            weft_diag *diag, weft_tool_sources *out);
 
 #endif

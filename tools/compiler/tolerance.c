@@ -18,7 +18,7 @@ static weft_err compile_version(char *const *file, int n_file, const weft_import
     weft_tool_sources sources = {0};
     weft_bundle bundle = {0};
     size_t n = 0;
-    const weft_pass *const *pass = weft_pipeline("cpu", &n);
+    const weft_pass *const *pass = weft_pipeline_for("cpu", &n);
     const weft_run_options run = {.pass = *options};
     weft_err err = weft_tool_load_sources(file, n_file, import, arena, diag, &sources);
     if (err == WEFT_ERR_OK)

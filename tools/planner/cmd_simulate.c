@@ -53,23 +53,6 @@ static weft_err read_plan(const char *path, weft_arena *arena, weft_diag *diag, 
     return err;
 }
 
-static weft_err estimate_model(options *o, const weft_set_model *model, const weft_slice *slice,
-                               size_t n_slice, weft_module *m, weft_arena *arena, weft_diag *diag,
-                               weft_profile *out)
-{
-    weft_import_dim *dim = weft_arena_array(arena, model->n_dim + 1, sizeof *dim);
-    for (size_t k = 0; k < model->n_dim; k++)
-        dim[k] = (weft_import_dim){model->dim[k].name, model->dim[k].lo, model->dim[k].hi};
-    weft_import_options import = {.graph_name = model->name, .dim = dim, .n_dim = model->n_dim};
-    weft_graph *g = NULL;
-    size_t n = 0;
-    const weft_pass *const *pass = weft_pipeline("cpu", &n);
-    weft_tool_progress("estimating %s", model->name);
-    WEFT_TRY(weft_import_onnx(m, model->file, &import, diag, &g));
-    WEFT_TRY(weft_tool_pipeline_run(&o->pipeline, m, pass, n, diag));
-    return weft_tool_profile_graph(g, slice, n_slice, arena, diag, out);
-}
-
 /* Measured where the set has a profile; estimated where there is a fleet to estimate for; else
  * none, and the times come from the plan. */
 static weft_err profile_model(options *o, const inputs *in, const weft_set_model *model,
@@ -83,11 +66,8 @@ static weft_err profile_model(options *o, const inputs *in, const weft_set_model
     if (found || !o->fleet)
         return WEFT_ERR_OK;
     WEFT_TRY(weft_tool_fleet_slices(&in->fleet, arena, diag, &slice, &n_slice));
-    weft_module *m = weft_module_create(0);
-    if (!m)
-        return WEFT_ERR_NOMEM;
-    weft_err err = estimate_model(o, model, slice, n_slice, m, arena, diag, out);
-    weft_module_destroy(m);
+    weft_err err =
+        weft_tool_profile_model(&o->pipeline, model, slice, n_slice, NULL, arena, diag, out);
     weft_tool_progress(NULL);
     return err;
 }

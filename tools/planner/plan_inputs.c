@@ -17,23 +17,6 @@ enum { PLAN_BYTES_MAX = 256 << 20, COUNT_MAX = 65536 };
 
 /* -- Profiles of the set ---------------------------------------------------------------------- */
 
-static weft_err estimate_model(weft_plan_options *o, const weft_set_model *model,
-                               const weft_slice *slice, size_t n_slice, weft_module *m,
-                               weft_arena *arena, weft_diag *diag, weft_profile *out)
-{
-    weft_import_dim *dim = weft_arena_array(arena, model->n_dim + 1, sizeof *dim);
-    for (size_t k = 0; k < model->n_dim; k++)
-        dim[k] = (weft_import_dim){model->dim[k].name, model->dim[k].lo, model->dim[k].hi};
-    weft_import_options import = {.graph_name = model->name, .dim = dim, .n_dim = model->n_dim};
-    weft_graph *g = NULL;
-    size_t n = 0;
-    const weft_pass *const *pass = weft_pipeline("cpu", &n);
-    weft_tool_progress("estimating %s", model->name);
-    WEFT_TRY(weft_import_onnx(m, model->file, &import, diag, &g));
-    WEFT_TRY(weft_tool_pipeline_run(&o->pipeline, m, pass, n, diag));
-    return weft_tool_profile_by(g, slice, n_slice, &o->profile, arena, diag, out);
-}
-
 /* Recorded where the set has a profile or a bundle, else estimated. */
 static weft_err profile_model(weft_plan_options *o, const weft_set *set,
                               const weft_set_model *model, const weft_slice *slice, size_t n_slice,
@@ -41,14 +24,9 @@ static weft_err profile_model(weft_plan_options *o, const weft_set *set,
 {
     bool found;
     WEFT_TRY(weft_tool_recorded_profile(set, model, arena, diag, &found, out));
-    if (found)
-        return WEFT_ERR_OK;
-    weft_module *m = weft_module_create(0);
-    if (!m)
-        return WEFT_ERR_NOMEM;
-    weft_err err = estimate_model(o, model, slice, n_slice, m, arena, diag, out);
-    weft_module_destroy(m);
-    return err;
+    return found ? WEFT_ERR_OK
+                 : weft_tool_profile_model(&o->pipeline, model, slice, n_slice, &o->profile, arena,
+                                           diag, out);
 }
 
 /* Peak bandwidths are the estimator's knowledge. */

@@ -3,7 +3,10 @@
 
 #include "base/num.h"
 
+#include <stdio.h>
 #include <string.h>
+
+enum { TARGET_MAX = 16 };
 
 static bool wants(const char *which, const weft_pass *pass)
 {
@@ -99,7 +102,7 @@ int weft_tool_pipeline_option(weft_tool_pipeline *p, const weft_verb *verb, int 
         return 0;
     case WEFT_OPT_TARGET:
         p->run.pass.target = arg;
-        if (strcmp(arg, "cpu") != 0 && strcmp(arg, "cpu:avx2") != 0 && strncmp(arg, "sm_", 3) != 0)
+        if (strcmp(arg, "cpu") != 0 && strcmp(arg, "cpu:avx2") != 0 && !weft_target_is_gpu(arg))
             return weft_tool_usage(
                 verb, "no target '%s'; there are cpu, cpu:avx2 and sm_NN of a GPU", arg);
         return 0;
@@ -121,4 +124,17 @@ weft_err weft_tool_pipeline_run(weft_tool_pipeline *p, weft_module *m, const wef
     p->run.hook = hook;
     p->run.user = p;
     return weft_passes_run(m, pass, n, &p->run, diag);
+}
+
+weft_err weft_tool_pipeline_lower(const weft_tool_pipeline *p, weft_module *m, const weft_gpu *gpu,
+                                  weft_diag *diag)
+{
+    char target[TARGET_MAX] = "cpu";
+    weft_tool_pipeline own = *p;
+    size_t n = 0;
+    if (gpu->capability > 0)
+        snprintf(target, sizeof target, "sm_%u", gpu->capability);
+    own.run.pass.target = target;
+    const weft_pass *const *pass = weft_pipeline_for(target, &n);
+    return weft_tool_pipeline_run(&own, m, pass, n, diag);
 }

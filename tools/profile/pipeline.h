@@ -2,6 +2,7 @@
 #ifndef WEFT_TOOLS_PIPELINE_H
 #define WEFT_TOOLS_PIPELINE_H
 
+#include "estimator/estimator.h"
 #include "passes/passes.h"
 #include "tools/common/tools.h"
 
@@ -62,5 +63,9 @@ int weft_tool_pipeline_option(weft_tool_pipeline *p, const weft_verb *verb, int 
 WEFT_MUST_USE weft_err weft_tool_pipeline_run(weft_tool_pipeline *p, weft_module *m,
                                               const weft_pass *const *pass, size_t n,
                                               weft_diag *diag);
+/* Lowers a module for a device: the pipeline that `weft compile` runs for its target, with the
+ * options of `p` but the target. Devices of one kind (GPUs; the CPU) get the same kernels. */
+WEFT_MUST_USE weft_err weft_tool_pipeline_lower(const weft_tool_pipeline *p, weft_module *m,
+                                                const weft_gpu *gpu, weft_diag *diag);
 
 #endif

@@ -1,6 +1,7 @@
 /* Which slices and batches to estimate, and what a bundle says of the cost of its models. */
 #include "tools/profile/profiles.h"
 
+#include "frontend/frontend.h"
 #include "ir/bundle.h"
 
 #include <string.h>
@@ -86,6 +87,11 @@ static size_t find_batches(const weft_graph *g, uint32_t *out)
     return n;
 }
 
+static bool is_cpu(const weft_slice *slice)
+{
+    return slice->gpu->capability == 0;
+}
+
 /* Processes share a GPU, not the cores of a CPU slice. */
 static weft_err profile_device(weft_graph *g, const weft_slice *slice, size_t n_slice,
                                const uint32_t *batch, size_t n_batch,
@@ -93,13 +99,12 @@ static weft_err profile_device(weft_graph *g, const weft_slice *slice, size_t n_
                                weft_diag *diag, weft_profile *out)
 {
     const weft_calibration *c = options->calibration;
-    bool is_cpu = strcmp(slice->gpu->name, "cpu") == 0;
     weft_estimate_options how = {0};
     if (c && strcmp(c->gpu, slice->gpu->name) == 0)
         how.calibration = c;
     return weft_estimate_profile(g, slice, n_slice, batch, n_batch, default_procs,
-                                 is_cpu ? 1 : sizeof default_procs / sizeof default_procs[0], &how,
-                                 arena, diag, out);
+                                 is_cpu(slice) ? 1 : sizeof default_procs / sizeof default_procs[0],
+                                 &how, arena, diag, out);
 }
 
 static weft_err profile_all(weft_graph *g, const weft_slice *slice, size_t n_slice,
@@ -122,9 +127,9 @@ static weft_err profile_all(weft_graph *g, const weft_slice *slice, size_t n_sli
     return WEFT_ERR_OK;
 }
 
-weft_err weft_tool_profile_by(weft_graph *g, const weft_slice *slice, size_t n_slice,
-                              const weft_tool_profile_options *options, weft_arena *arena,
-                              weft_diag *diag, weft_profile *out)
+weft_err weft_tool_profile_graph(weft_graph *g, const weft_slice *slice, size_t n_slice,
+                                 const weft_tool_profile_options *options, weft_arena *arena,
+                                 weft_diag *diag, weft_profile *out)
 {
     static const weft_tool_profile_options defaults;
     uint32_t batch[BATCHES_MAX];
@@ -143,11 +148,58 @@ weft_err weft_tool_profile_by(weft_graph *g, const weft_slice *slice, size_t n_s
     return err;
 }
 
-weft_err weft_tool_profile_graph(weft_graph *g, const weft_slice *slice, size_t n_slice,
-                                 weft_arena *arena, weft_diag *diag, weft_profile *out)
+/* -- Models of a set -------------------------------------------------------------------------- */
+
+static weft_err lower_model(const weft_tool_pipeline *pipeline, const weft_set_model *model,
+                            const weft_gpu *gpu, weft_arena *arena, weft_diag *diag, weft_module *m,
+                            weft_graph **out)
 {
-    return weft_tool_profile_by(g, slice, n_slice, NULL, arena, diag, out);
+    weft_import_dim *dim = weft_arena_array(arena, model->n_dim + 1, sizeof *dim);
+    for (size_t k = 0; k < model->n_dim; k++)
+        dim[k] = (weft_import_dim){model->dim[k].name, model->dim[k].lo, model->dim[k].hi};
+    weft_import_options import = {.graph_name = model->name, .dim = dim, .n_dim = model->n_dim};
+    WEFT_TRY(weft_import_onnx(m, model->file, &import, diag, out));
+    return weft_tool_pipeline_lower(pipeline, m, gpu, diag);
 }
+
+/* Slices of devices of one kind, which get the same kernels. */
+static weft_err profile_kind(const weft_tool_pipeline *pipeline, const weft_set_model *model,
+                             const weft_slice *slice, size_t n_slice,
+                             const weft_tool_profile_options *options, weft_arena *arena,
+                             weft_diag *diag, weft_profile *out)
+{
+    weft_graph *g = NULL;
+    weft_module *m = weft_module_create(0);
+    if (!m)
+        return WEFT_ERR_NOMEM;
+    weft_err err = lower_model(pipeline, model, slice->gpu, arena, diag, m, &g);
+    if (err == WEFT_ERR_OK)
+        err = weft_tool_profile_graph(g, slice, n_slice, options, arena, diag, out);
+    weft_module_destroy(m);
+    return err;
+}
+
+weft_err weft_tool_profile_model(const weft_tool_pipeline *pipeline, const weft_set_model *model,
+                                 const weft_slice *slice, size_t n_slice,
+                                 const weft_tool_profile_options *options, weft_arena *arena,
+                                 weft_diag *diag, weft_profile *out)
+{
+    WEFT_VEC(weft_profile_point) all = {0};
+    weft_tool_progress("estimating %s", model->name);
+    for (size_t i = 0, n = 0; i < n_slice; i += n) {
+        weft_profile part = {0};
+        for (n = 1; i + n < n_slice; n++)
+            if (is_cpu(&slice[i + n]) != is_cpu(&slice[i]))
+                break;
+        WEFT_TRY(profile_kind(pipeline, model, &slice[i], n, options, arena, diag, &part));
+        for (size_t k = 0; k < part.n; k++)
+            WEFT_VEC_PUSH(arena, &all, part.point[k]);
+    }
+    *out = (weft_profile){.point = all.at, .n = all.len};
+    return WEFT_ERR_OK;
+}
+
+/* -- Slices of one device --------------------------------------------------------------------- */
 
 weft_err weft_tool_gpu_slices(const char *gpu, weft_arena *arena, weft_diag *diag,
                               const weft_slice **out, size_t *out_n)

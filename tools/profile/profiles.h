@@ -5,6 +5,7 @@
 #include "estimator/estimator.h"
 #include "scheduler/scheduler.h"
 #include "tools/common/tools.h"
+#include "tools/profile/pipeline.h"
 
 /* Distinct slices that a fleet may make. */
 WEFT_MUST_USE weft_err weft_tool_fleet_slices(const weft_fleet *fleet, weft_arena *arena,
@@ -22,14 +23,22 @@ typedef struct weft_tool_profile_options {
 } weft_tool_profile_options;
 
 /* The profile of a plan-stage graph over the batches of its buckets and, on GPUs, one to three
- * processes. A graph that cannot be estimated gives a warning and an empty profile. */
+ * processes. A graph that cannot be estimated gives a warning and an empty profile. The graph has
+ * been lowered for devices of that kind (weft_tool_pipeline_lower). Options: NULL is the defaults.
+ */
 WEFT_MUST_USE weft_err weft_tool_profile_graph(weft_graph *g, const weft_slice *slice,
-                                               size_t n_slice, weft_arena *arena, weft_diag *diag,
+                                               size_t n_slice,
+                                               const weft_tool_profile_options *options,
+                                               weft_arena *arena, weft_diag *diag,
                                                weft_profile *out);
-/* The same with options; NULL: the defaults. */
-WEFT_MUST_USE weft_err weft_tool_profile_by(weft_graph *g, const weft_slice *slice, size_t n_slice,
-                                            const weft_tool_profile_options *options,
-                                            weft_arena *arena, weft_diag *diag, weft_profile *out);
+/* The profile of a model of a set, lowered for each kind of device among the slices. `pipeline` has
+ * the options of the passes. */
+WEFT_MUST_USE weft_err weft_tool_profile_model(const weft_tool_pipeline *pipeline,
+                                               const weft_set_model *model, const weft_slice *slice,
+                                               size_t n_slice,
+                                               const weft_tool_profile_options *options,
+                                               weft_arena *arena, weft_diag *diag,
+                                               weft_profile *out);
 /* What was recorded of a model of a set, if anything: its `profile`, a CSV or a bundle, or a bundle
  * as its `file`. *found false: it has to be estimated. */
 WEFT_MUST_USE weft_err weft_tool_recorded_profile(const weft_set *set, const weft_set_model *model,
