@@ -92,11 +92,6 @@ const weft_pass *const *weft_pipeline(const char *name, size_t *out_n)
     return NULL;
 }
 
-bool weft_target_is_gpu(const char *target)
-{
-    return target && strncmp(target, "sm_", 3) == 0;
-}
-
 const weft_pass *const *weft_pipeline_for(const char *target, size_t *out_n)
 {
     return weft_pipeline(weft_target_is_gpu(target) ? "gpu" : "cpu", out_n);
