@@ -1,12 +1,12 @@
 /* Private to runtime/: engines, drivers, and the kernels that drivers prepare.
  *
- * A session turns each launch of a program, at concrete dimensions, into a kernel: a function, its
- * state, and an array of addresses. Preparing may be slow (code generation, packing of weights);
- * running does no look-up and no allocation:
+ * A session asks the driver to turn each launch of a program, at concrete dims, into a kernel: a
+ * function, its state, and an array of addresses. Preparation may be slow (code generation, packing
+ * of weights); a run does no look-up and no allocation. The addresses are
  *
  *   arg:  in[0] .. in[n_in-1]  out[0] .. out[n_out-1]  scratch
  *
- * An omitted operand has a NULL address. Addresses of values may change between runs. */
+ * The address of an omitted operand is NULL. Addresses of values may change between runs. */
 #ifndef WEFT_RUNTIME_DRIVER_INT_H
 #define WEFT_RUNTIME_DRIVER_INT_H
 
@@ -17,155 +17,157 @@
 
 typedef weft_err (*weft_kernel_fn)(void *state, void *const *arg);
 
-/* A value at concrete dimensions. */
+/* A value at concrete dims. */
 typedef struct weft_slot {
     bool present;
     uint8_t layout;     /* weft_layout */
-    uint32_t weight;    /* of the bundle; 0: none */
-    uint32_t align;     /* its address on a device is a multiple of this; 0: not told */
-    weft_tensor tensor; /* data: of a weight (checked), or known at this moment; else NULL */
+    uint32_t weight;    /* index + 1 in the bundle; 0: none */
+    uint32_t align;     /* alignment of its address on a device; 0: unknown */
+    weft_tensor tensor; /* data: of a verified weight, or of a value known now; else NULL */
 } weft_slot;
 
-/* A launch on its way to a kernel. */
+/* The input and the result of preparing one launch. */
 typedef struct weft_prep {
     weft_engine *engine;
     weft_op_id op;
-    weft_attrs attrs; /* DIMS are constant */
+    weft_attrs attrs; /* dims in attributes are constant */
     const weft_slot *in, *out;
     uint32_t n_in, n_out;
     weft_diag *diag;
     weft_where where;
-    /* Where it stands in the bundle, and the symbols' values: for its commands. */
+    /* The launch in the bundle, and the values of its symbols: a GPU driver evaluates the launch's
+     * commands with them. */
     const weft_bundle_program *program;
     const weft_bundle_launch *launch;
     const int64_t *symbol;
     uint32_t n_symbol;
     /* Set by the driver. */
-    weft_kernel_fn run; /* NULL: declined */
+    weft_kernel_fn run; /* NULL: this function does not support the launch */
     void *state;
     void (*destroy)(void *state); /* may be NULL: free() */
-    const char *variant;          /* lives as long as the state */
-    uint64_t scratch_bytes;       /* 64-byte aligned memory for one run */
+    const char *variant;          /* valid as long as `state` */
+    uint64_t scratch_bytes;       /* scratch memory for one run, 64-byte aligned */
 } weft_prep;
 
-/* A launch with the addresses that it runs on. */
+/* A prepared launch and the addresses that it runs on. */
 typedef struct weft_bound {
-    uint32_t launch;  /* of the program */
-    void *state;      /* of its weft_prep */
-    void *const *arg; /* as of a kernel, addresses of the device */
+    uint32_t launch;  /* index in the program */
+    void *state;      /* weft_prep.state */
+    void *const *arg; /* as for a kernel; addresses of the device */
 } weft_bound;
 
 typedef struct weft_bound_list {
     const weft_bundle_program *program;
-    const weft_bound *at; /* in order of execution, without those that need not run */
+    const weft_bound *at; /* in order of execution; launches without work are left out */
     uint32_t n;
 } weft_bound_list;
 
-/* What a driver has beside when its device has memory of its own. Addresses of that memory are
- * handed on and never followed. Such a driver's `prepare` need not set `run`; launches that only
- * running tells (dynamic shapes) are refused.
+/* Additional operations of a driver whose device has memory of its own. The host never dereferences
+ * addresses of that memory. `prepare` of such a driver need not set `run`. Launches of dynamic
+ * shape are refused.
  *
- * A queue is one session's: what is put into it happens in order, and later; `wait` waits for all
- * of it and reports what went wrong. Faults that the device does not recover from make every call
- * fail from then on, and `lost` say why. */
+ * A queue belongs to one session. Operations put into a queue execute in order and asynchronously;
+ * `wait` waits for all of them and reports their errors. After a fault that the device cannot
+ * recover from, every call fails and `lost` returns the reason. */
 typedef struct weft_device_ops {
-    /* Brings these weights (of the bundle, each once, checked) to the device, those that are not
-     * there yet, and keeps them until the engine is closed. NOMEM with the device's numbers. */
+    /* Copies these weights (verified, each listed once) to the device unless they are already
+     * there. They stay until the engine is closed. NOMEM with the device's figures. */
     weft_err (*load_weights)(weft_engine *engine, const uint32_t *weight, uint32_t n,
                              weft_diag *diag);
-    /* Address of one that was loaded. */
+    /* Device address of a loaded weight. */
     void *(*weight)(weft_engine *engine, uint32_t weight);
     weft_err (*open_queue)(weft_engine *engine, weft_diag *diag, void **out);
     void (*close_queue)(weft_engine *engine, void *queue);
-    /* Memory of the host that is copied from and to. */
+    /* Host memory for copies to and from the device. */
     weft_err (*host_alloc)(weft_engine *engine, uint64_t bytes, void **out);
     void (*host_free)(weft_engine *engine, void *data, uint64_t bytes);
     weft_err (*copy_in)(weft_engine *engine, void *queue, void *to, const void *from,
                         uint64_t bytes, weft_diag *diag);
     weft_err (*copy_out)(weft_engine *engine, void *queue, void *to, const void *from,
                          uint64_t bytes, weft_diag *diag);
-    /* One thing to run for all launches, which may run at the same time where neither reads or
-     * writes what the other writes. *inout: NULL, or what was made of the same program at other
-     * sizes or addresses, which is changed or replaced. Addresses are read now; the list lives as
-     * long as what is made of it. */
+    /* Records all launches as one graph. Launches may run concurrently unless one writes memory
+     * that the other reads or writes. *inout: NULL, or the graph recorded for the same program at
+     * other sizes or addresses, which is updated or replaced. Reads addresses now; the list must
+     * outlive the graph. */
     weft_err (*record_graph)(weft_engine *engine, void *queue, const weft_bound_list *list,
                              weft_diag *diag, void **inout);
     void (*free_graph)(weft_engine *engine, void *graph);
     weft_err (*run_graph)(weft_engine *engine, void *queue, void *graph, weft_diag *diag);
-    /* Runs its launches one after the other and adds the time of each to time_us[bound.launch]. The
-     * time between two, which the device takes to start one, counts to the second, unless the
-     * device tells better. Waits. */
+    /* Runs the graph's launches one after the other and adds the time of each to
+     * time_us[bound.launch], then waits. The gap before a launch, in which the device starts it,
+     * counts as that launch's time unless the device reports kernel times. */
     weft_err (*run_graph_timed)(weft_engine *engine, void *queue, void *graph, double *time_us,
                                 weft_diag *diag);
-    /* Runs it n times, one behind the other: the time on the device of one. Waits. */
+    /* Runs the graph n times back to back; returns the device time of one run. Waits. */
     weft_err (*time_graph)(weft_engine *engine, void *queue, void *graph, uint32_t n,
                            double *out_us, weft_diag *diag);
     weft_err (*wait)(weft_engine *engine, void *queue, weft_diag *diag);
-    /* Adds a note on the device's memory and what this engine has of it. */
+    /* Adds a note with the device's free memory and this engine's part of the rest. */
     void (*note_memory)(weft_engine *engine, weft_diag *diag);
-    const char *(*lost)(const weft_engine *engine); /* NULL: it works */
+    const char *(*lost)(const weft_engine *engine); /* NULL: the device works */
 } weft_device_ops;
 
 struct weft_driver {
     const char *name, *brief;
-    /* Makes engine->device. */
+    /* Sets engine->device. */
     weft_err (*open)(weft_engine *engine, weft_diag *diag);
     void (*close)(weft_engine *engine);
-    /* Memory of activations, 64-byte aligned, zeroed. */
+    /* Memory for activations: 64-byte aligned, zeroed. */
     weft_err (*alloc)(weft_engine *engine, uint64_t bytes, weft_diag *diag, void **out);
     void (*free)(weft_engine *engine, void *data, uint64_t bytes);
-    /* UNSUP with a message names what the driver lacks. */
+    /* UNSUP, with a message, for a launch that the driver does not support. */
     weft_err (*prepare)(weft_prep *prep);
-    /* Around the launches of a run, on the thread that runs them. May be NULL. */
+    /* Called before and after the launches of a run, on the thread that runs them. May be NULL. */
     void (*begin)(weft_engine *engine);
     void (*end)(weft_engine *engine);
-    /* Bytes of the weights it packed or loaded. May be NULL: none. */
+    /* Bytes of packed or loaded weights. May be NULL: none. */
     uint64_t (*packed_bytes)(weft_engine *engine);
-    const weft_device_ops *device_ops; /* NULL: activations are in the host's memory */
+    const weft_device_ops *device_ops; /* NULL: activations are in host memory */
 };
 
-/* Memory of weights while a model is prepared, counted and not used. */
+/* Counters of weight memory while a model is prepared without reading or packing weights
+ * (weft_memory_plan_make). */
 typedef struct weft_weight_count {
-    bool *in_file;         /* by weight: its pages in the file are resident */
-    uint64_t file_bytes;   /* of those */
-    uint64_t packed_bytes; /* of packed ones */
-    uint64_t peak_bytes;   /* the most of both at a time */
+    bool *in_file;         /* by weight: its pages of the file are resident */
+    uint64_t file_bytes;   /* sum over in_file */
+    uint64_t packed_bytes; /* packed weights */
+    uint64_t peak_bytes;   /* maximum of the sum of both */
 } weft_weight_count;
 
-/* Memory of activations and results; grows, never shrinks. */
+/* An arena for activations and results; it grows and never shrinks. */
 typedef struct weft_memory {
     void *at;
     uint64_t bytes;
 } weft_memory;
 
-/* What products were measured to be fastest by (tune_gemms.c). */
+/* The fastest algorithms found so far (tune_gemms.c). */
 typedef struct weft_tuner {
     char device[256];
     uint32_t sms;
     uint64_t version;
-    weft_bundle_algo *algo; /* of malloc */
+    weft_bundle_algo *algo; /* owned */
     uint32_t n;
 } weft_tuner;
 
 struct weft_engine {
-    weft_tuner *tuner;        /* not NULL: algorithms of products are measured, and noted there */
-    weft_weight_count *count; /* not NULL: weights are neither read nor packed, only counted */
+    weft_tuner *tuner;        /* not NULL: measure GEMM algorithms and record them there */
+    weft_weight_count *count; /* not NULL: count weight memory; do not read or pack weights */
     weft_bundle *bundle;
     bool owns_bundle;
     const weft_driver *driver;
-    void *device;    /* of the driver */
-    uint64_t serial; /* of this process; tells engines apart that had the same address */
+    void *device;    /* the driver's state */
+    uint64_t serial; /* unique in this process; distinguishes engines that reuse an address */
     uint32_t threads;
     uint32_t *cpu;
     uint32_t n_cpu;
-    uint32_t gpu;            /* ordinal among those that this process sees */
-    uint32_t sm_first, n_sm; /* multiprocessors of the slice; n_sm 0: all */
+    uint32_t gpu;            /* ordinal among the GPUs visible to this process */
+    uint32_t sm_first, n_sm; /* green context; n_sm 0: the whole GPU */
     uint64_t mem_limit_bytes;
-    _Atomic uint64_t mem_bytes; /* in use by arenas and results, and weights on a device */
-    bool share_memory;          /* sessions use `memory`, not their own */
+    _Atomic uint64_t mem_bytes; /* in use: arenas, results, and weights on a device */
+    bool share_memory;          /* sessions place activations in `memory` */
     weft_memory memory;
-    pthread_mutex_t lock; /* of what sessions share: checked, and the driver's tables */
-    uint8_t *checked;     /* weight w was compared with its checksum */
+    pthread_mutex_t lock; /* protects what sessions share: `checked` and the driver's tables */
+    uint8_t *checked;     /* [w]: the checksum of weight w was verified */
 };
 
 /* An engine of this driver; the bundle is borrowed and outlives the engine. options: NULL for the
@@ -173,19 +175,20 @@ struct weft_engine {
 WEFT_MUST_USE weft_err weft_engine__create(weft_bundle *bundle, const weft_driver *driver,
                                            const weft_engine_options *options, weft_diag *diag,
                                            weft_engine **out);
-/* As weft_engine_open on a bundle that is borrowed and outlives the engine. */
+/* As weft_engine_open, for a borrowed bundle that outlives the engine. */
 WEFT_MUST_USE weft_err weft_engine__open_bundle(weft_bundle *bundle,
                                                 const weft_engine_options *options, weft_diag *diag,
                                                 weft_engine **out);
-/* Compares a weight with its checksum, once. */
+/* Verifies the checksum of weight w at the first call for it. */
 WEFT_MUST_USE weft_err weft_engine__check_weight(weft_engine *engine, uint32_t w, weft_diag *diag);
-/* To be called, with a count, where weight w is packed: into `room` bytes, with `beside` bytes more
- * (of the file, and scratch memory) until that is done. The file's are not needed any more. */
+/* Counts the packing of weight w (only with engine->count): `room` bytes packed, and `beside` bytes
+ * of file pages and scratch memory in use during the packing. The pages of the file are not needed
+ * afterwards. */
 void weft_engine__count_pack(weft_engine *engine, uint32_t w, uint64_t room, uint64_t beside);
-/* Takes memory from the limit; NOMEM with a message when it is over. */
+/* Reserves memory against the limit; NOMEM with a message when the limit would be exceeded. */
 WEFT_MUST_USE weft_err weft_engine__take(weft_engine *engine, uint64_t bytes, weft_diag *diag);
 void weft_engine__give(weft_engine *engine, uint64_t bytes);
-/* Frees it and gives it back; it is empty then. */
+/* Frees the arena and returns its bytes to the limit; *memory is empty afterwards. */
 void weft_engine__release(weft_engine *engine, weft_memory *memory);
 
 #endif

@@ -1,4 +1,5 @@
-/* Engines: a bundle and a driver on one slice. */
+/* Engines: life, verified weights, and the memory limit. Drivers and sessions use these functions.
+ */
 #include "runtime/driver_int.h"
 
 #include <stdlib.h>

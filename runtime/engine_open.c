@@ -1,10 +1,11 @@
-/* Opening an engine by the name of its driver. These functions stand above the table of drivers;
- * what drivers use of an engine stands below it (engine.c). */
+/* Opening an engine by the name of its driver. This file is above the table of drivers; the part of
+ * an engine that drivers use (engine.c) is below them. */
 #include "runtime/driver_int.h"
 
 #include <string.h>
 
-/* The driver for "cpu", "null", "sm_80,sm_90"; bundles made by hand have no target. */
+/* Name of the driver for a target: "cpu", "null", "sm_80,sm_90". A bundle without target (made by a
+ * test) runs on the CPU. */
 static const char *driver_of_target(const char *target)
 {
     if (!target || !*target)

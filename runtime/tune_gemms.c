@@ -1,5 +1,6 @@
-/* Measuring products: sessions are made ready for each bucket by an engine that measures what it
- * would else ask for (drv_cuda_algo.c). Nothing but products is run. */
+/* Tuning of GEMM algorithms: opens a session for each program and warms each bucket with an engine
+ * that has a tuner, so that preparing a GEMM measures cuBLASLt's candidates (drv_cuda_algo.c). Only
+ * GEMMs are run. */
 #include "runtime/driver_int.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Commands of a GPU's launch at concrete dims. Nothing is taken on trust: what is written in a
- * bundle must stay inside its operands, and inside what a device can launch. */
+/* Evaluates the commands of a launch for GPUs at concrete dims. The bundle is untrusted: every
+ * address range must lie inside its operand, and every launch within what a device supports. */
 #include "runtime/kernel/kernel.h"
 
 #include "base/num.h"
@@ -15,8 +15,8 @@ typedef struct maker {
     const weft_prep *p;
     weft_command_list *to;
     uint32_t command;
-    weft_command_arg *value; /* room for arguments */
-    weft_command_gemm *gemm; /* and for products */
+    weft_command_arg *value; /* next free argument */
+    weft_command_gemm *gemm; /* next free GEMM */
 } maker;
 
 static weft_err refuse(const maker *m, const char *what)
@@ -42,7 +42,7 @@ static bool is_ref(uint8_t kind)
            kind == WEFT_COMMAND_ARG_SCRATCH;
 }
 
-/* The address of an argument, and that it lies inside what it points into. */
+/* Evaluates the address of an argument and checks that it lies inside its operand. */
 static weft_err find_ref(const maker *m, const weft_bundle_arg *arg, weft_command_ref *out)
 {
     const weft_prep *p = m->p;
@@ -56,41 +56,41 @@ static weft_err find_ref(const maker *m, const weft_bundle_arg *arg, weft_comman
         bool in = arg->kind == WEFT_COMMAND_ARG_IN;
         const weft_slot *slot = in ? p->in : p->out;
         if (arg->index >= (in ? p->n_in : p->n_out) || !slot[arg->index].present)
-            return refuse(m, "an argument is an operand that is not there");
+            return refuse(m, "an argument refers to an operand that is not present");
         if ((uint64_t)offset % weft_dtype_size(slot[arg->index].tensor.dtype) != 0)
             return refuse(m, "an offset does not start at an element");
         *out = (weft_command_ref){arg->index + (in ? 0 : p->n_in), (uint64_t)offset};
     }
     if (out->offset > m->to->bytes[out->at])
-        return refuse(m, "an offset lies behind its operand");
+        return refuse(m, "an offset is past the end of its operand");
     if (arg->kind != WEFT_COMMAND_ARG_IN)
         m->to->access[out->at] |= WEFT_ACCESS_WRITE;
-    else if (!p->in[arg->index].weight) /* nobody writes those */
+    else if (!p->in[arg->index].weight) /* weights are never written */
         m->to->access[out->at] |= WEFT_ACCESS_READ;
     return WEFT_ERR_OK;
 }
 
-/* What is written must be a result or scratch memory. */
+/* As find_ref for memory that is written: a result or scratch memory. */
 static weft_err find_target(const maker *m, const weft_bundle_arg *arg, weft_command_ref *out)
 {
     if (arg->kind != WEFT_COMMAND_ARG_OUT && arg->kind != WEFT_COMMAND_ARG_SCRATCH)
-        return refuse(m, "it writes to what is no result");
+        return refuse(m, "the target is neither a result nor scratch memory");
     return find_ref(m, arg, out);
 }
 
 static weft_err check_run(const maker *m, weft_command_ref at, uint64_t bytes)
 {
     if (bytes > m->to->bytes[at.at] - at.offset)
-        return refuse(m, "it reaches behind an operand");
+        return refuse(m, "it accesses memory past the end of an operand");
     return WEFT_ERR_OK;
 }
 
-/* What a device copies from and to must not overlap. */
+/* The ranges of a copy must not overlap. */
 static weft_err check_apart(const maker *m, weft_command_ref a, weft_command_ref b, uint64_t bytes)
 {
     uint64_t distance = a.offset < b.offset ? b.offset - a.offset : a.offset - b.offset;
     if (a.at == b.at && distance < bytes)
-        return refuse(m, "a copy overlaps what it is made of");
+        return refuse(m, "the source and the target of a copy overlap");
     return WEFT_ERR_OK;
 }
 
@@ -106,10 +106,10 @@ static weft_err make_value(const maker *m, const weft_bundle_arg *arg, weft_comm
         return WEFT_ERR_OK;
     }
     if (arg->kind != WEFT_COMMAND_ARG_INT)
-        return refuse(m, "an argument has no kind");
+        return refuse(m, "an argument has an unknown kind");
     WEFT_TRY(eval(m, arg->dim, "an argument has no value for these inputs", &x));
     if (x < INT32_MIN || x > INT32_MAX)
-        return refuse(m, "an argument is more than 2^31 - 1");
+        return refuse(m, "an argument does not fit in 32 bits");
     out->i = (int32_t)x;
     return WEFT_ERR_OK;
 }
@@ -121,13 +121,13 @@ static weft_err make_kernel(maker *m, const weft_bundle_command *from, weft_comm
 {
     const weft_bundle *b = m->p->engine->bundle;
     if (from->kernel >= b->n_kernel)
-        return refuse(m, "the bundle does not have its kernel");
+        return refuse(m, "its kernel is not in the bundle");
     to->kernel = from->kernel;
     for (int d = 0; d < 3; d++) {
         int64_t n;
         WEFT_TRY(eval(m, from->grid[d], "the grid has no size for these inputs", &n));
         if (n < 0 || n > (d ? (int64_t)GRID_YZ_MAX : (int64_t)INT32_MAX))
-            return refuse(m, "the grid is larger than a device launches");
+            return refuse(m, "the grid is larger than a device supports");
         to->grid[d] = (uint32_t)n;
         *empty = *empty || n == 0;
     }
@@ -143,7 +143,7 @@ static weft_err make_move(maker *m, const weft_bundle_command *from, weft_comman
     int64_t bytes;
     uint32_t n = from->kind == WEFT_COMMAND_COPY ? 2 : 1;
     if (from->n_arg != n)
-        return refuse(m, "a copy has two addresses, a fill one");
+        return refuse(m, "a copy needs two addresses, a fill one");
     WEFT_TRY(eval(m, from->bytes, "its length has no value for these inputs", &bytes));
     if (bytes < 0)
         return refuse(m, "its length is negative");
@@ -158,21 +158,22 @@ static weft_err make_move(maker *m, const weft_bundle_command *from, weft_comman
     if (n == 1)
         return WEFT_ERR_OK;
     if (!is_ref(from->arg[1].kind))
-        return refuse(m, "it reads what is no operand");
+        return refuse(m, "the source is not an operand");
     to->arg[1].kind = from->arg[1].kind;
     WEFT_TRY(find_ref(m, &from->arg[1], &to->arg[1].ref));
     WEFT_TRY(check_run(m, to->arg[1].ref, to->bytes));
     return check_apart(m, to->arg[0].ref, to->arg[1].ref, to->bytes);
 }
 
-/* A matrix of `rows` x `cols` and its batch lie inside their operand. */
+/* Evaluates the address of a batch of `rows` x `cols` matrices and checks that all of them lie
+ * inside their operand. */
 static weft_err make_matrix(const maker *m, const weft_command_gemm *g, const weft_bundle_arg *arg,
                             bool written, int64_t rows, int64_t cols, int64_t ld, int64_t stride,
                             weft_command_ref *out)
 {
     uint64_t last, batch, bytes, size = weft_dtype_size(g->dtype);
     if (!is_ref(arg->kind))
-        return refuse(m, "a matrix is no operand");
+        return refuse(m, "a matrix is not an operand");
     if (written)
         WEFT_TRY(find_target(m, arg, out));
     else
@@ -225,7 +226,7 @@ static weft_err make_gemm(maker *m, const weft_bundle_command *from, weft_comman
     weft_command_gemm *p = m->gemm++;
     if (!g || g->act >= WEFT_GEMM_ACTS ||
         (g->dtype != WEFT_DTYPE_F32 && g->dtype != WEFT_DTYPE_F16 && g->dtype != WEFT_DTYPE_BF16))
-        return refuse(m, "a product has no type");
+        return refuse(m, "a GEMM has an unsupported type");
     to->gemm = p;
     p->c.at = p->bias.at = WEFT_COMMAND_NO_REF;
     WEFT_TRY(eval_gemm(m, g, p));
@@ -233,7 +234,7 @@ static weft_err make_gemm(maker *m, const weft_bundle_command *from, weft_comman
     if (*empty)
         return WEFT_ERR_OK;
     if (p->k == 0)
-        return refuse(m, "a product of nothing");
+        return refuse(m, "a GEMM has a k of 0");
     WEFT_TRY(make_matrix(m, p, &g->a, false, p->trans_a ? p->k : p->m, p->trans_a ? p->m : p->k,
                          p->lda, p->stride_a, &p->a));
     WEFT_TRY(make_matrix(m, p, &g->b, false, p->trans_b ? p->n : p->k, p->trans_b ? p->k : p->n,
@@ -242,23 +243,23 @@ static weft_err make_gemm(maker *m, const weft_bundle_command *from, weft_comman
     if (g->c.kind != WEFT_COMMAND_ARG_NONE)
         WEFT_TRY(make_matrix(m, p, &g->c, false, p->m, p->n, p->ldc, p->stride_c, &p->c));
     else if (p->beta != 0)
-        return refuse(m, "a product adds a matrix that is not there");
+        return refuse(m, "beta is not 0, but there is no matrix c");
     if (g->bias.kind == WEFT_COMMAND_ARG_NONE)
         return WEFT_ERR_OK;
     if (!is_ref(g->bias.kind))
-        return refuse(m, "a bias is no operand");
+        return refuse(m, "a bias is not an operand");
     WEFT_TRY(find_ref(m, &g->bias, &p->bias));
     if (p->bias.offset % weft_dtype_size(p->dtype) != 0)
         return refuse(m, "a bias does not start at an element");
     return check_run(m, p->bias, (uint64_t)p->n * weft_dtype_size(p->dtype));
 }
 
-/* -- All of a launch ------------------------------------------------------------------------ */
+/* -- A whole launch ------------------------------------------------------------------------- */
 
 static weft_err make_commands(maker *m)
 {
     const weft_bundle_launch *l = m->p->launch;
-    bool after_gemm = false; /* the command before is one, and runs */
+    bool after_gemm = false; /* the previous command is a GEMM that is not empty */
     for (m->command = 0; m->command < l->n_command; m->command++) {
         const weft_bundle_command *from = &l->command[m->command];
         weft_command *to = &m->to->at[m->to->n];
@@ -277,9 +278,9 @@ static weft_err make_commands(maker *m)
             WEFT_TRY(make_move(m, from, to, &empty));
             break;
         default:
-            return refuse(m, "it has no kind");
+            return refuse(m, "unknown kind");
         }
-        /* A product without rows has nothing to be finished. */
+        /* After an empty GEMM there is nothing to finish. */
         if (from->kind == WEFT_COMMAND_FINISH && !after_gemm)
             empty = true;
         after_gemm = from->kind == WEFT_COMMAND_GEMM && !empty;
@@ -296,7 +297,7 @@ static void note_operands(const weft_prep *p, weft_command_list *to)
     for (uint32_t i = 0; i < p->n_in + p->n_out; i++) {
         const weft_slot *slot = i < p->n_in ? &p->in[i] : &p->out[i - p->n_in];
         to->align[i] = slot->align ? slot->align : 1;
-        /* Layouts with padding are the CPU's: sizes here are those of plain tensors. */
+        /* Only CPUs use layouts with padding, so these are the sizes of plain tensors. */
         to->bytes[i] = slot->present ? weft_tensor_bytes(&slot->tensor) : 0;
     }
     to->bytes[to->n_operand] = to->scratch_bytes;
@@ -311,7 +312,7 @@ weft_err weft_command__make_list(const weft_prep *prep, weft_command_list **out)
     int64_t scratch;
     if (!l || !l->n_command)
         return weft_diag_error(prep->diag, WEFT_ERR_UNSUP, prep->where,
-                               "%s: the bundle does not say how to run it on a GPU",
+                               "%s: the bundle has no commands to run it on a GPU",
                                weft_op_get(prep->op)->name);
     WEFT_TRY(eval(&m, l->scratch_bytes, "its scratch memory has no size", &scratch));
     if (scratch < 0 || scratch > INT64_MAX / 2)
@@ -360,17 +361,17 @@ weft_err weft_command__check_limits(const weft_prep *prep, const weft_command_li
         uint64_t registers = known ? (uint64_t)k->resource[limits->arch].registers * k->threads : 0;
         if (k->threads == 0 || k->threads > THREADS_MAX)
             return weft_diag_error(prep->diag, WEFT_ERR_INPUT, prep->where,
-                                   "kernel %s: blocks of %u threads: they have 1 to %d", k->name,
-                                   k->threads, THREADS_MAX);
+                                   "kernel %s: a block has %u threads, allowed are 1 to %d",
+                                   k->name, k->threads, THREADS_MAX);
         if (shared > limits->shared_bytes)
             return weft_diag_error(prep->diag, WEFT_ERR_UNSUP, prep->where,
-                                   "kernel %s: a block takes %llu bytes of shared memory, %s has "
-                                   "%u",
+                                   "kernel %s: a block needs %llu bytes of shared memory, %s "
+                                   "has %u",
                                    k->name, (unsigned long long)shared, limits->device,
                                    limits->shared_bytes);
         if (registers > limits->register_count)
             return weft_diag_error(prep->diag, WEFT_ERR_UNSUP, prep->where,
-                                   "kernel %s: a block takes %llu registers, %s has %u", k->name,
+                                   "kernel %s: a block needs %llu registers, %s has %u", k->name,
                                    (unsigned long long)registers, limits->device,
                                    limits->register_count);
     }

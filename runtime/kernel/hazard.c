@@ -1,8 +1,10 @@
-/* Edges of a graph from what its items read and write.
+/* Computes the edges of a dependency graph from the memory that its items read and write.
  *
- * Memory is cut into segments; each knows who wrote it last and who has read it since. An item that
- * reads follows the writer; one that writes follows the writer and the readers. Then edges that
- * follow from others are dropped, by the set of all that comes before each item. */
+ * Memory is divided into segments. Each segment stores its last writer and the readers since that
+ * write. An item that reads a segment depends on its writer (read after write); an item that writes
+ * a segment depends on its writer and its readers (write after write, write after read). Transitive
+ * reduction then removes edges that are implied by others, using a bit set of all predecessors of
+ * each item. */
 #include "runtime/kernel/kernel.h"
 
 #include <stdlib.h>
@@ -10,11 +12,11 @@
 
 #define NONE UINT32_MAX
 
-/* More items than this keep edges that follow from others: sets of them would take 64 MiB. */
+/* With more items than this, edges are not reduced: the bit sets would exceed 64 MiB. */
 enum { REDUCE_MAX = 23000 };
 
-/* Readers of a segment: cell, then next. Lists only grow at the front, so that parts of a segment
- * that is cut share theirs. */
+/* A linked list of the readers of a segment. Items are only added at the front, so that the parts
+ * of a divided segment share the rest of the list. */
 typedef struct cell {
     uint32_t item, next;
 } cell;
@@ -25,16 +27,16 @@ typedef struct segment {
 } segment;
 
 typedef struct hazards {
-    segment *segment; /* sorted, apart from each other */
+    segment *segment; /* sorted, disjoint */
     size_t n_segment, segment_cap;
     cell *cell;
     size_t n_cell, cell_cap;
-    uint32_t *mark; /* [item]: last item that follows it */
+    uint32_t *mark; /* [item]: the last item that got an edge from it */
     uint32_t item;
     uint32_t *edge;
     size_t n_edge, edge_cap;
-    size_t edge_start; /* of this item */
-    uint64_t *before;  /* bits: [item][item]; NULL: too many */
+    size_t edge_start; /* index of the current item's first edge */
+    uint64_t *before;  /* [item]: bit set of its predecessors; NULL: too many items */
     size_t words;
 } hazards;
 
@@ -77,7 +79,8 @@ static bool insert(hazards *h, size_t at, segment s)
     return true;
 }
 
-/* Makes `x` a border: index of the first segment that ends behind it. */
+/* Divides the segment that contains `x`, if any, at x. *out: index of the first segment that ends
+ * after x. */
 static bool cut(hazards *h, uint64_t x, size_t *out)
 {
     size_t lo = 0, hi = h->n_segment;
@@ -111,7 +114,7 @@ static bool read_segment(hazards *h, segment *s)
     return true;
 }
 
-/* Reads what is known of [begin, end), and fills gaps with what nobody has written. */
+/* Reads all segments of [begin, end) and adds segments without a writer for the gaps. */
 static bool read_span(hazards *h, const weft_touch *span)
 {
     size_t at;
@@ -159,7 +162,8 @@ static int by_descent(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* Keeps the edges that do not follow from later ones, and notes all that is before the item. */
+/* Keeps the edges of the current item that are not implied by its later predecessors, and collects
+ * its set of predecessors. */
 static void reduce(hazards *h)
 {
     size_t n = h->edge_start;

@@ -1,5 +1,6 @@
-/* Private to runtime/: the commands of a launch on a GPU at concrete dims, checked, for whoever
- * runs them or only looks whether they could be run. */
+/* Private to runtime/, door of runtime/kernel: what the kernels of several drivers share. The
+ * commands of a launch on a GPU at concrete dims; dependencies between launches; copies between
+ * layouts; the reference kernel. Functions here keep no state. */
 #ifndef WEFT_RUNTIME_KERNEL_KERNEL_H
 #define WEFT_RUNTIME_KERNEL_KERNEL_H
 
@@ -7,20 +8,20 @@
 
 #define WEFT_COMMAND_NO_REF UINT32_MAX
 
-/* An address: arg[at] of the launch (in, out, scratch), and so many bytes behind. */
+/* The address arg[at] + offset; arg is that of the launch: in, out, scratch. */
 typedef struct weft_command_ref {
     uint32_t at; /* WEFT_COMMAND_NO_REF: none */
     uint64_t offset;
 } weft_command_ref;
 
 typedef struct weft_command_arg {
-    uint8_t kind; /* weft_command_arg_kind: IN, OUT and SCRATCH have a ref */
+    uint8_t kind; /* weft_command_arg_kind; `ref` is valid for IN, OUT and SCRATCH */
     weft_command_ref ref;
     int32_t i;
     float f;
 } weft_command_arg;
 
-/* weft_bundle_gemm at concrete dims, none of them 0. */
+/* A weft_bundle_gemm at concrete dims, all greater than 0. */
 typedef struct weft_command_gemm {
     weft_dtype dtype;
     uint8_t act;
@@ -36,54 +37,55 @@ typedef struct weft_command {
     uint8_t kind; /* weft_command_kind */
     uint32_t kernel;
     uint32_t grid[3];
-    weft_command_arg *arg; /* of a kernel; COPY: to, from; FILL: to */
+    weft_command_arg *arg; /* KERNEL: its arguments; COPY: target, source; FILL: target */
     uint32_t n_arg;
     weft_command_gemm *gemm;
     uint64_t bytes;
 } weft_command;
 
-/* Commands that have something to do; one allocation. */
+/* The commands of a launch that are not empty; one allocation. */
 typedef struct weft_command_list {
     weft_command *at;
     uint32_t n;
-    uint32_t n_operand; /* operands and results; arg[n_operand] is scratch memory */
-    uint64_t *bytes;    /* of arg[i] */
-    uint32_t *align;    /* of its address */
+    uint32_t n_operand; /* operands plus results; arg[n_operand] is scratch memory */
+    uint64_t *bytes;    /* size of arg[i] */
+    uint32_t *align;    /* alignment of arg[i] */
     uint8_t *access;    /* weft_access of arg[i] */
     uint64_t scratch_bytes;
 } weft_command_list;
 
 typedef enum weft_access { WEFT_ACCESS_READ = 1, WEFT_ACCESS_WRITE = 2 } weft_access;
 
-/* What kernels may take on a device. */
+/* Limits of a device for the kernels of a bundle. */
 typedef struct weft_command_limits {
     const char *device;      /* in messages */
-    uint32_t arch;           /* index of its machine code in the bundle; n_arch: PTX is used */
-    uint32_t shared_bytes;   /* static and dynamic, of a block */
-    uint32_t register_count; /* of a block */
+    uint32_t arch;           /* index of its architecture in the bundle; n_arch: PTX is used */
+    uint32_t shared_bytes;   /* per block, static and dynamic */
+    uint32_t register_count; /* per block */
 } weft_command_limits;
 
-/* Commands of prep->launch. INPUT names what is not sound: indices, sizes, grids, what reaches
- * behind an operand; UNSUP when it has none. free() it. */
+/* Evaluates the commands of prep->launch; the caller frees *out. INPUT with a message for a command
+ * that is not valid: an index, a size, a grid, an access past the end of an operand. UNSUP when the
+ * launch has no commands. */
 WEFT_MUST_USE weft_err weft_command__make_list(const weft_prep *prep, weft_command_list **out);
-/* Whether blocks of the kernels fit. */
+/* UNSUP when a block of a kernel exceeds the limits. */
 WEFT_MUST_USE weft_err weft_command__check_limits(const weft_prep *prep,
                                                   const weft_command_list *commands,
                                                   const weft_command_limits *limits);
-/* Limits of "sm_90" (base/sm_limits.h); 48 KiB of shared memory, which every GPU has, for a name
- * that is not known. */
+/* Limits of an architecture such as "sm_90" (base/sm_limits.h). For an unknown name: 48 KiB of
+ * shared memory, which every GPU has. */
 weft_command_limits weft_command__limits(const char *arch);
 
-/* Bytes that something reads or writes. */
+/* A range of memory that an item reads or writes. */
 typedef struct weft_touch {
     uint64_t begin, end;
     uint8_t access; /* weft_access */
 } weft_touch;
 
-/* What must be waited for. Item i touches touch[first[i]] .. touch[first[i + 1] - 1]; it gets
- * the items before it edge[edge_first[i]] .. : those that it must follow because one of the two
- * writes bytes that the other reads or writes, without those that follow from other edges. Arrays
- * are the caller's to free. */
+/* Dependencies between items. Item i accesses touch[first[i]] .. touch[first[i + 1] - 1]; its
+ * predecessors are edge[edge_first[i]] .. edge[edge_first[i + 1] - 1]. An item depends on an
+ * earlier one if one of the two writes bytes that the other reads or writes; edges implied by
+ * others are left out. The caller frees both arrays. */
 WEFT_MUST_USE weft_err weft_hazard__edges(const weft_touch *touch, const uint32_t *first,
                                           uint32_t n, uint32_t **out_edge,
                                           uint32_t **out_edge_first);

@@ -1,5 +1,5 @@
-/* Kernels that call the reference implementation of an operator: right for everything that ops/
- * knows, and slow. Operands in a blocked layout are copied to plain ones first. */
+/* Kernels that call the reference implementation of an operator (weft_op_eval). They support every
+ * operator with one, and are slow. Operands in a blocked layout are first copied to plain ones. */
 #include "base/num.h"
 #include "runtime/kernel/kernel.h"
 
@@ -11,7 +11,7 @@ typedef struct ref_kernel {
     weft_eval_ctx cx;
     uint32_t n_in, n_out;
     weft_slot *slot;        /* n_in + n_out */
-    uint64_t *plain_at;     /* offset + 1 in scratch memory of the plain copy, 0: none */
+    uint64_t *plain_at;     /* offset + 1 of the plain copy in scratch memory; 0: none */
     weft_tensor *tensor;    /* n_in + n_out */
     const weft_tensor **in; /* n_in */
     weft_arena *arena;

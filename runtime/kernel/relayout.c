@@ -29,13 +29,13 @@ void weft_relayout__line(char *dst, int64_t ds, const char *src, int64_t ss, int
     }
 }
 
-/* Strides of (image, channel block, lane, place) in a layout. */
+/* Strides, in elements, of an image, a channel, and a position within a channel. */
 static void layout_strides(weft_layout layout, int64_t channels, int64_t plane, int64_t *stride)
 {
     int64_t block = weft_layout_block(layout);
     int64_t padded = (channels + block - 1) / block * block;
     stride[0] = padded * plane;
-    stride[1] = layout == WEFT_LAYOUT_NHWC ? 1 : plane; /* of one channel */
+    stride[1] = layout == WEFT_LAYOUT_NHWC ? 1 : plane; /* per channel */
     stride[2] = layout == WEFT_LAYOUT_NHWC ? channels : block;
 }
 

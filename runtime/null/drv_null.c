@@ -1,14 +1,14 @@
-/* The null driver: a device that is not there, and the template for a new one.
+/* The null driver: a simulated device, and the template for a new driver.
  *
- * Kernels are the reference implementation of ops/, so answers are right and slow. Time is virtual:
- * each kernel adds what its work would take on a device of 1 TFLOP/s and 100 GB/s. Every rule of
- * the driver interface is checked as it goes; a broken one makes the run fail with BUG:
+ * Kernels are the reference implementation of ops/, so results are correct and slow. Time is
+ * virtual: each kernel adds the time of its work on a device of 1 TFLOP/s and 100 GB/s. The driver
+ * checks every rule of the driver interface; a violation makes the run fail with BUG:
  *
- *   - begin and end come in pairs, kernels run between them;
- *   - activations lie in memory of alloc, which is given back as it was taken;
- *   - results never lie in a weight, and are aligned to 64 bytes;
- *   - what a bundle for GPUs says of a launch stays inside its operands and the limits of the GPUs
- *     that it is for (command.c). */
+ *   - begin and end are called in pairs, and kernels run between them;
+ *   - activations are in memory of alloc, which is freed with the size it was allocated with;
+ *   - results are never in a weight, and are aligned to 64 bytes;
+ *   - the commands of a bundle for GPUs access only their operands and respect the limits of the
+ *     architectures that the bundle is for (command.c). */
 #include "runtime/kernel/kernel.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 
 enum { ALIGN = 64 };
 
-/* Memory that is out: [base, base + bytes). */
+/* An allocated block: [base, base + bytes). */
 typedef struct null_block {
     struct null_block *next;
     char *base;
@@ -24,9 +24,9 @@ typedef struct null_block {
 } null_block;
 
 typedef struct null_device {
-    null_block *block; /* under the engine's lock */
+    null_block *block; /* allocated blocks; protected by the engine's lock */
     _Atomic int running;
-    double clock_us; /* virtual */
+    double clock_us; /* virtual time */
 } null_device;
 
 typedef struct null_kernel {
@@ -86,7 +86,7 @@ static weft_err alloc_null(weft_engine *e, uint64_t bytes, weft_diag *diag, void
     return WEFT_ERR_OK;
 }
 
-/* A block that was never taken stays out, which close would show as a leak. */
+/* An address that was never allocated, or a wrong size, frees nothing: the leak shows at close. */
 static void free_null(weft_engine *e, void *data, uint64_t bytes)
 {
     null_device *d = e->device;
@@ -187,7 +187,8 @@ static double time_of(const weft_prep *p)
     return compute > memory ? compute : memory;
 }
 
-/* What a bundle for GPUs says of the launch could be done on each device that it is for. */
+/* Checks the commands of a bundle for GPUs against the limits of each architecture in the bundle.
+ */
 static weft_err check_commands(const weft_prep *p)
 {
     const weft_bundle *b = p->engine->bundle;
@@ -232,7 +233,7 @@ static weft_err prepare_null(weft_prep *p)
 
 const weft_driver weft_driver_null = {
     .name = "null",
-    .brief = "no device: reference kernels on a virtual clock, every rule checked",
+    .brief = "simulated device: reference kernels on a virtual clock, all rules checked",
     .open = open_null,
     .close = close_null,
     .alloc = alloc_null,

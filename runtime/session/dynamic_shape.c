@@ -1,7 +1,8 @@
-/* Launches of dynamic shape: only data tells the sizes of their results.
+/* Launches of dynamic shape: the sizes of their results depend on data.
  *
- * Such a launch is inferred with the data of all its operands, its results live on the heap until
- * the session's next run, and its kernel is prepared, run and dropped on the spot. */
+ * Such a launch is handled during the run. Inference gets the data of all its operands, the results
+ * are allocated on the heap until the session's next run, and the kernel is prepared, run once and
+ * destroyed. */
 #include "base/num.h"
 #include "runtime/session/session_int.h"
 
@@ -39,13 +40,13 @@ weft_err weft_dynamic_shape__alloc(weft_session *s, uint64_t bytes, weft_diag *d
     return WEFT_ERR_OK;
 }
 
-/* What value v is at this moment. */
+/* The current slot of value v. */
 static weft_slot slot_of(weft_session *s, const weft_specialisation *spec, uint32_t v)
 {
     return spec->value[v].place == WEFT_PLACE_DYNAMIC ? s->dynamic[v] : spec->value[v].slot;
 }
 
-/* Learns data symbols from a type whose dims are now known. */
+/* Sets the data-dependent symbols of a type from its dims, which are known now. */
 static void bind_symbols(weft_session *s, const weft_ttype *type, const int64_t *dim)
 {
     for (uint32_t d = 0; d < type->rank; d++) {
@@ -57,7 +58,7 @@ static void bind_symbols(weft_session *s, const weft_ttype *type, const int64_t 
     }
 }
 
-/* Dims and memory of the results. */
+/* Sets the dims of the results and allocates their memory. */
 static weft_err place_results(weft_session *s, const weft_bundle_launch *l, const weft_ttype *type,
                               weft_diag *diag)
 {
@@ -81,7 +82,7 @@ static weft_err place_results(weft_session *s, const weft_bundle_launch *l, cons
             !weft_layout_bytes(declared->dtype, declared->layout, slot->tensor.dim,
                                slot->tensor.rank, &bytes))
             return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = l->item},
-                                   "%s: result %u does not have the type the program says",
+                                   "%s: the type of result %u differs from the type in the bundle",
                                    weft_op_get(l->op)->name, k);
         WEFT_TRY(weft_dynamic_shape__alloc(s, bytes, diag, &slot->tensor.data));
         bind_symbols(s, declared, slot->tensor.dim);

@@ -1,15 +1,19 @@
-/* Kernels trust the dims that they are given, and a bundle with right checksums may still lie about
- * them. So before a launch is prepared, inference at its concrete dims must agree with the types
- * that the program states. */
+/* Checks and attributes of one launch, shared by prepared launches (specialisation.c) and launches
+ * of dynamic shape (dynamic_shape.c).
+ *
+ * Kernels do not check the dims that they are given, and a bundle with correct checksums may still
+ * state wrong types. So before a launch is prepared, its concrete types must agree with shape
+ * inference. */
 #include "runtime/session/session_int.h"
 
 #include <string.h>
 
-/* A kernel that refuses its input met values that no check of types can: indices, mostly. */
+/* A kernel returns INPUT for wrong values of its operands, mostly indices, which a check of types
+ * cannot find. */
 weft_err weft_launch__fail(weft_op_id op, weft_where where, weft_err err, weft_diag *diag)
 {
     return weft_diag_error(diag, err, where, "%s: %s", weft_op_get(op)->name,
-                           err == WEFT_ERR_INPUT ? "a value of its inputs is out of range"
+                           err == WEFT_ERR_INPUT ? "a value of an input is out of range"
                                                  : "the kernel failed");
 }
 
@@ -41,8 +45,8 @@ void weft_launch__to_operand(const weft_slot *slot, weft_operand *out)
     out->data = slot->layout == WEFT_LAYOUT_PLAIN ? slot->tensor.data : NULL;
 }
 
-/* Dims that depend on data of operands not known yet agree with any; kernels take each operand and
- * result in the layout that it has. */
+/* A dim that depends on data not known yet agrees with any dim. Layouts need no check: kernels take
+ * operands and results in the layout that they have. */
 static bool agrees(const weft_slot *slot, const weft_ttype *t)
 {
     if (slot->tensor.dtype != (weft_dtype)t->dtype || slot->tensor.rank != t->rank)
@@ -75,7 +79,7 @@ weft_err weft_launch__check_types(const weft_prep *prep, weft_arena *scratch)
     for (uint32_t k = 0; k < prep->n_out; k++)
         if (prep->out[k].present && !agrees(&prep->out[k], &type[k]))
             return weft_diag_error(prep->diag, WEFT_ERR_INPUT, prep->where,
-                                   "%s: result %u does not have the type the program says",
+                                   "%s: the type of result %u differs from the type in the bundle",
                                    cx.op->name, k);
     return WEFT_ERR_OK;
 }

@@ -1,19 +1,20 @@
-/* Memory of a process, without running: a session is made as far as its kernels and offsets.
+/* Predicts the resident memory of a process that runs one model, without running it: a session is
+ * prepared up to its kernels and offsets.
  *
- * What is resident at the most is one of two moments: a large weight is being packed (its pages in
- * the file beside what is packed already), or the model runs. Both have the program itself and the
- * inputs, which are loaded first:
+ * The peak occurs either while a large weight is packed (its file pages are resident beside the
+ * weights packed so far) or while the model runs. In both cases the program itself and the inputs,
+ * which are loaded first, are resident:
  *
  *   peak = process + inputs + max(start, file + packed + arena + scratch) */
 #include "runtime/session/session_int.h"
 
 #include <stdlib.h>
 
-/* Resident of `weft run` beside what is counted and the program itself: oneDNN and the heap; and,
- * for each convolution, the code that is generated for it. Fit of least relative error over 22
- * networks at batch 1, 8 and 32 (program: 10.4 MB); other kernels add nothing that can be seen. The
- * peak that follows is off by 0.4 % (median) and 1.9 % (largest) on networks of families that were
- * left out of the fit. */
+/* Resident memory of `weft run` besides the program and the counted memory: library_bytes for
+ * oneDNN and the heap, conv_code_bytes for the code generated for each convolution; other kernels
+ * have no measurable effect. Fitted by least relative error on 22 networks at batch 1, 8 and 32
+ * (program: 10.4 MB). The error of the predicted peak on networks of families left out of the fit
+ * is 0.4 % (median) and 1.9 % (maximum). */
 static const uint64_t library_bytes = 5484000, conv_code_bytes = 52600;
 
 static void add_up(const weft_session *s, const weft_specialisation *spec,

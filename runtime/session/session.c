@@ -1,4 +1,4 @@
-/* Sessions: one model of an engine, run at any dims inside the ranges of its symbols. */
+/* Sessions: one model of an engine, run at any dims within the bounds of its symbols. */
 #include "base/num.h"
 #include "runtime/session/session_int.h"
 
@@ -143,7 +143,8 @@ static void give_outputs(weft_session *s, weft_specialisation *spec, weft_tensor
     }
 }
 
-/* Points at the inputs; kernels want elements aligned to their size, so that others are copied. */
+/* Stores the addresses of the inputs. An input that is not aligned to its element size is copied,
+ * because kernels need that alignment. */
 static weft_err take_inputs(weft_session *s, weft_specialisation *spec, const weft_tensor *in,
                             weft_diag *diag)
 {
@@ -174,15 +175,15 @@ weft_err weft_session_run(weft_session *session, const weft_tensor *in, uint32_t
 
     weft_dynamic_shape__reset(s);
     for (uint32_t i = s->program->n_symbol; i < s->n_symbol; i++)
-        s->symbol[i] = -1; /* known only when a launch has run */
+        s->symbol[i] = -1; /* set by a launch of dynamic shape */
     WEFT_TRY(weft_bundle_bind(s->program, in, n_in, s->symbol, diag));
     for (uint32_t i = 0; i < n_in; i++)
         if (!in[i].data && weft_tensor_numel(&in[i]) > 0)
             return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = s->program->name},
-                                   "input %s: has no data", s->program->input[i].name);
+                                   "input %s has no data", s->program->input[i].name);
     if (n_out != s->program->n_output)
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = s->program->name},
-                               "room for %u outputs is given, the model has %u", n_out,
+                               "%u outputs are given, the model has %u", n_out,
                                s->program->n_output);
     if (s->engine->driver->begin)
         s->engine->driver->begin(s->engine);
@@ -226,7 +227,8 @@ weft_err weft_session_warm(weft_session *session, uint32_t bucket, weft_diag *di
     const weft_bundle_program *p = session->program;
     if (bucket >= p->n_bucket)
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
-                               "the model has %u buckets, not %u", p->n_bucket, bucket + 1);
+                               "the model has %u buckets, bucket %u is asked for", p->n_bucket,
+                               bucket);
     return make_ready(session, p->bucket[bucket].symbol, diag);
 }
 

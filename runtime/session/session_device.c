@@ -1,12 +1,12 @@
 /* Sessions on devices with memory of their own.
  *
- * A run is one copy in, one executable, a copy out for each output, one wait:
+ * A run is one copy of all inputs, one graph launch, one copy for each output, and one wait:
  *
- *   host    | inputs | outputs |            what copies go from and to
- *             copy     ^
- *   device  | inputs .. values .. scratch | the session's memory; weights are the engine's
+ *   host    | inputs | outputs |              pinned memory, source and target of the copies
+ *   device  | inputs .. values .. scratch |   the session's memory; weights are the engine's
  *
- * so that its addresses never change and the executable of a specialisation is made once. */
+ * Because device addresses stay the same from run to run, the graph of a specialisation is recorded
+ * once. */
 #include "runtime/session/session_int.h"
 
 #include "base/num.h"
@@ -18,7 +18,7 @@ enum { ALIGN = 64 };
 
 /* -- Life ----------------------------------------------------------------------------------- */
 
-/* Weights of the program, each once. */
+/* Loads the weights of the program; a weight used by several values is listed once. */
 static weft_err load_weights(weft_session *s, weft_diag *diag)
 {
     weft_engine *e = s->engine;
@@ -65,7 +65,8 @@ void weft_session__close_device(weft_session *s)
 
 /* -- Specialisations ------------------------------------------------------------------------ */
 
-/* Inputs and outputs behind each other; the launches that run. */
+/* Assigns the offsets of inputs and outputs in host memory, and lists the launches that have work.
+ */
 void weft_specialisation__place_device(weft_session *s, weft_specialisation *spec)
 {
     const weft_bundle_program *p = s->program;
@@ -93,7 +94,7 @@ weft_err weft_specialisation__record_graph(weft_session *s, weft_specialisation 
 {
     if (spec->graph && spec->graph_base == spec->base)
         return WEFT_ERR_OK;
-    spec->graph_base = NULL; /* until there is one again */
+    spec->graph_base = NULL; /* invalid until the graph is recorded */
     WEFT_TRY(s->engine->driver->device_ops->record_graph(s->engine, s->queue, &spec->bound, diag,
                                                          &spec->graph));
     spec->graph_base = spec->base;
@@ -176,7 +177,7 @@ weft_err weft_session__run_device(weft_session *s, weft_specialisation *spec, co
         err = run_all(s, spec, diag);
     if (err == WEFT_ERR_OK)
         err = copy_outputs(s, spec, diag, out);
-    /* Also after an error: nothing of this run may go on in memory that the next one uses. */
+    /* Also after an error: no work of this run may still use memory that the next run uses. */
     weft_err waited =
         s->engine->driver->device_ops->wait(s->engine, s->queue, err == WEFT_ERR_OK ? diag : NULL);
     return err != WEFT_ERR_OK ? err : waited;
@@ -195,7 +196,7 @@ weft_err weft_session_time_device(weft_session *session, uint32_t n, weft_diag *
     if (!d->device_ops || !s->now || !s->now->graph_base || s->now->graph_base != s->memory->at ||
         n == 0)
         return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.item = s->program->name},
-                               "there is no run on a device to be timed");
+                               "there is no run on the device to time");
     if (d->begin)
         d->begin(s->engine);
     weft_err err = d->device_ops->time_graph(s->engine, s->queue, s->now->graph, n, out_us, diag);

@@ -1,9 +1,9 @@
-/* Private to runtime/: sessions and specialisations.
+/* Private to runtime/session.
  *
- * A specialisation is a program at concrete values of its symbols: every value has a place, every
- * launch a kernel. Values whose dims depend on data (weft_dim_is_data), and what is computed from
- * them, have a dynamic shape: their launches are inferred, placed on the heap and prepared during
- * the run. */
+ * A specialisation is a program at concrete values of its symbols: every value has a place and
+ * every launch a kernel. Values whose dims depend on data (weft_dim_is_data), and values computed
+ * from them, have a dynamic shape: their launches are inferred, allocated and prepared during the
+ * run. */
 #ifndef WEFT_RUNTIME_SESSION_SESSION_INT_H
 #define WEFT_RUNTIME_SESSION_SESSION_INT_H
 
@@ -12,7 +12,7 @@
 
 #include <setjmp.h>
 
-/* Specialisations that a session keeps: on the host fewer, whose kernels have memory of their own.
+/* Size of a session's cache of specialisations; smaller on the host, where each kernel owns memory.
  */
 enum {
     WEFT_SPECIALISATION_MAX = 64,
@@ -22,28 +22,28 @@ enum {
 
 typedef struct weft_specialisation_value {
     weft_place place;
-    uint32_t root;   /* value with the memory; itself when it is no alias */
-    uint32_t input;  /* WEFT_PLACE_INPUT: index */
-    uint64_t offset; /* WEFT_PLACE_ARENA */
+    uint32_t root;   /* the value that owns the memory; v itself if it is no alias */
+    uint32_t input;  /* WEFT_PLACE_INPUT: index of the input */
+    uint64_t offset; /* WEFT_PLACE_ARENA: offset in the session's memory */
     uint64_t bytes;
-    uint64_t shift; /* WEFT_PLACE_ALIAS: bytes behind the root's start */
-    weft_slot slot; /* tensor.data: address, once bound */
+    uint64_t shift; /* WEFT_PLACE_ALIAS: offset from the start of the root */
+    weft_slot slot; /* tensor.data: address, set by bind */
 } weft_specialisation_value;
 
 typedef struct weft_specialisation_launch {
-    weft_kernel_fn run; /* NULL: nothing to do (a view), or a dynamic shape */
+    weft_kernel_fn run; /* NULL: no work (a view), or a dynamic shape */
     void *state;
-    void **arg; /* n_in + n_out + 1 */
+    void **arg; /* inputs, outputs, scratch memory */
     void (*destroy)(void *state);
     const char *variant;
     uint64_t scratch_bytes, scratch_offset;
-    weft_attrs attrs; /* concrete unless dynamic */
+    weft_attrs attrs; /* dims are constant unless `dynamic` */
     bool dynamic;
-    bool view;   /* the result has the bytes of the operand */
-    bool joined; /* a concatenation whose operands lie in its result */
+    bool view;   /* the result shares the bytes of the operand */
+    bool joined; /* a concatenation whose operands are computed in place in its result */
 } weft_specialisation_launch;
 
-/* An address that follows an input. */
+/* An address that must be updated to the input at each run. */
 typedef struct weft_specialisation_patch {
     void **at;
     uint32_t input;
@@ -51,27 +51,28 @@ typedef struct weft_specialisation_patch {
 
 typedef struct weft_specialisation {
     int64_t *symbol;
-    weft_arena *arena;                /* holds all below */
-    weft_specialisation_value *value; /* [v], v from 1 */
+    weft_arena *arena;                /* owns everything below */
+    weft_specialisation_value *value; /* [v]; v counts from 1 */
     weft_specialisation_launch *launch;
     weft_specialisation_patch *patch;
     uint32_t n_patch;
-    uint32_t *alias; /* values that lie in an input */
+    uint32_t *alias; /* values that are aliases of an input */
     uint32_t n_alias;
-    uint64_t *copy; /* per output: offset + 1 of the memory to copy it to, 0: none */
-    /* On devices with memory of their own (session_device.c). Inputs lie behind each other in the
-     * session's memory, as on their way there in the host's; outputs in the host's behind them. */
+    uint64_t *copy; /* per output: offset + 1 of its copy in the session's memory; 0: no copy */
+    /* For devices with memory of their own (session_device.c). Inputs are contiguous in the
+     * session's memory and, in the same order, in host memory; outputs follow the inputs in host
+     * memory. */
     uint64_t input_offset, input_bytes;
-    uint64_t *input_at;  /* per input: behind the first */
-    uint64_t *output_at; /* per output: behind the inputs in the host's memory */
+    uint64_t *input_at;  /* per input: offset from the first input */
+    uint64_t *output_at; /* per output: offset in host memory */
     uint64_t host_bytes;
     weft_bound_list bound;
     void *graph;
-    const char *graph_base; /* memory that it points into */
-    uint64_t bytes;         /* of the session's memory */
-    uint64_t arena_bytes;   /* of the values alone, without scratch memory */
-    bool planned;           /* values lie where the bundle says */
-    const char *base;       /* memory that addresses point into */
+    const char *graph_base; /* the memory that the graph's addresses point into; NULL: no graph */
+    uint64_t bytes;         /* of all blocks below: the arena's size */
+    uint64_t arena_bytes;   /* of the values, without scratch memory */
+    bool planned;           /* the bundle's offsets are used */
+    const char *base;       /* the memory that bound addresses point into */
     uint64_t last_use;
 } weft_specialisation;
 
@@ -84,19 +85,20 @@ struct weft_session {
     weft_engine *engine;
     const weft_bundle_program *program;
     weft_specialisation *spec[WEFT_SPECIALISATION_MAX];
-    const weft_specialisation *now; /* that of the last run */
+    const weft_specialisation *now; /* the one last run or warmed */
     uint64_t clock;
-    weft_memory *memory, own_memory; /* arena of activations and results: its own or the engine's */
-    /* Of devices with memory of their own. */
+    weft_memory *memory,
+        own_memory; /* arena of activations and results: own_memory or the engine's */
+    /* For devices with memory of their own. */
     void *queue;
     char *host;
     uint64_t host_bytes;
     /* Launches of dynamic shape. */
-    int64_t *symbol; /* value of every symbol of the pool in this run, -1 unknown */
+    int64_t *symbol; /* value of every symbol of the pool in this run; -1: unknown */
     uint32_t n_symbol;
-    weft_slot *dynamic; /* [v]: the value of dynamic shape in this run */
+    weft_slot *dynamic; /* [v]: a value of dynamic shape in this run */
     weft_dynamic_shape_block *block;
-    const void **input; /* per input: where its bytes are in this run */
+    const void **input; /* per input: address of its data in this run */
     weft_arena *scratch;
     /* Profile. */
     bool profile;
@@ -105,24 +107,25 @@ struct weft_session {
     weft_launch_time *time;
 };
 
-/* Finds or makes the specialisation for these values of the program's symbols. */
+/* Returns the specialisation for these values of the program's symbols, from the cache or newly
+ * made. The session owns it. */
 WEFT_MUST_USE weft_err weft_specialisation__get(weft_session *s, const int64_t *symbol,
                                                 weft_diag *diag, weft_specialisation **out);
-/* Kernels and offsets of a specialisation, which the caller destroys; nothing is allocated for it.
- */
+/* Makes a specialisation: kernels and offsets, without memory for its values. The caller destroys
+ * it. */
 WEFT_MUST_USE weft_err weft_specialisation__make(weft_session *s, const int64_t *symbol,
                                                  weft_diag *diag, weft_specialisation **out);
-/* Points everything at the session's memory. */
+/* Sets all addresses of the specialisation to the session's memory, which grows if necessary. */
 weft_err weft_specialisation__bind(weft_session *s, weft_specialisation *spec, weft_diag *diag);
 void weft_specialisation__destroy(weft_session *s, weft_specialisation *spec);
-/* Attributes with DIMS evaluated. INPUT when a symbol is missing. */
+/* Evaluates the dims in attributes. INPUT when a symbol has no value. */
 WEFT_MUST_USE weft_err weft_launch__bind_attrs(const weft_bundle_program *program,
                                                const weft_bundle_launch *launch,
                                                const int64_t *symbol, uint32_t n_symbol,
                                                weft_arena *arena, weft_diag *diag, weft_attrs *out);
-/* INPUT when the results are not what inference makes of the operands. */
+/* INPUT when the types of the results differ from what inference derives from the operands. */
 WEFT_MUST_USE weft_err weft_launch__check_types(const weft_prep *prep, weft_arena *scratch);
-/* The parts of a session, a specialisation and a run where the device has memory of its own. */
+/* Sessions on devices with memory of their own (session_device.c). */
 WEFT_MUST_USE weft_err weft_session__open_device(weft_session *s, weft_diag *diag);
 void weft_session__close_device(weft_session *s);
 void weft_specialisation__place_device(weft_session *s, weft_specialisation *spec);
@@ -134,12 +137,12 @@ WEFT_MUST_USE weft_err weft_session__run_device(weft_session *s, weft_specialisa
 void weft_launch__to_operand(const weft_slot *slot, weft_operand *out);
 WEFT_MUST_USE weft_err weft_dynamic_shape__run(weft_session *s, weft_specialisation *spec,
                                                uint32_t launch, weft_diag *diag);
-/* Memory until the next run, 64-byte aligned. */
-/* The message of a kernel that failed; `err`. */
+/* Adds the message for a kernel that failed; returns `err`. */
 weft_err weft_launch__fail(weft_op_id op, weft_where where, weft_err err, weft_diag *diag);
+/* Allocates memory that lives until the next run, 64-byte aligned. */
 WEFT_MUST_USE weft_err weft_dynamic_shape__alloc(weft_session *s, uint64_t bytes, weft_diag *diag,
                                                  void **out);
-/* Frees the memory of the run before. */
+/* Frees the memory allocated during the last run. */
 void weft_dynamic_shape__reset(weft_session *s);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a session's memory is made of, and which bytes of it a run really writes. */
+/* Memory of a session: its size, and which bytes of the arena a run writes. */
 #include "runtime/session/session_int.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ void weft_session_get_memory(const weft_session *session, weft_session_memory *o
 
 /* -- What a run writes ---------------------------------------------------------------------- */
 
-/* Copies between `host` and a device's memory, and waits. */
+/* Copies between `host` and the device's memory, and waits. */
 static weft_err move(weft_session *s, uint8_t *host, uint64_t n, bool in, weft_diag *diag)
 {
     const weft_driver *d = s->engine->driver;
@@ -35,8 +35,9 @@ static weft_err move(weft_session *s, uint8_t *host, uint64_t n, bool in, weft_d
     return err;
 }
 
-/* One run over memory full of `fill`; marks what has another value afterwards. `host`: room for it,
- * where the session's memory is a device's, else that memory. */
+/* Runs the model over an arena filled with `fill` and marks the bytes that have another value
+ * afterwards. `host`: the session's memory, or a buffer of its size when that memory is a device's.
+ */
 static weft_err run_over(weft_session *s, const weft_tensor *in, uint32_t n_in, weft_diag *diag,
                          int fill, uint8_t *host, weft_tensor *out, uint8_t *written, uint64_t n)
 {

@@ -1,8 +1,9 @@
 /* Specialisations: a program at concrete values of its symbols.
  *
- * Values get their dims and a place, launches their kernels, and blocks (results and scratch
- * memory) their offsets: those of the bundle when it has a bucket of this size and its offsets are
- * sound, else packed here. Nothing is taken from the bundle on trust: sizes are computed again. */
+ * Values get dims and a place, launches a kernel, and blocks of memory (results and scratch memory)
+ * an offset. The offsets are those of the bundle if it has a bucket of this size and its offsets
+ * are valid, otherwise they are packed here. The bundle is untrusted: all sizes are computed again.
+ */
 #include "base/num.h"
 #include "base/pack.h"
 #include "runtime/session/session_int.h"
@@ -17,8 +18,8 @@ typedef struct build {
     const weft_bundle_program *p;
     weft_specialisation *spec;
     weft_diag *diag;
-    uint32_t *first, *last;  /* [v]: life of a root in launches */
-    weft_place_level *level; /* [launch]; on devices with memory of their own */
+    uint32_t *first, *last;  /* [v]: live range of a root, in launches */
+    weft_place_level *level; /* [launch]; for devices with memory of their own */
 } build;
 
 static weft_where launch_where(const weft_bundle_launch *l)
@@ -92,12 +93,14 @@ static weft_err check_launch(build *b, const weft_bundle_launch *l)
     for (uint32_t k = 0; sound && k < l->n_out; k++)
         sound = l->out[k] <= b->p->n_value && (l->out[k] || k >= op->out_min);
     if (!sound)
-        return weft_diag_error(b->diag, WEFT_ERR_INPUT, launch_where(l),
-                               "a launch refers to what the bundle does not have");
+        return weft_diag_error(
+            b->diag, WEFT_ERR_INPUT, launch_where(l),
+            "a launch is not valid: its operator, or the number or index of an operand");
     return WEFT_ERR_OK;
 }
 
-/* Launch i as the rule of places sees it: refers to values that are there, and made before. */
+/* Describes launch i for weft_place_values. Its operands must be computed before it, and its
+ * results once. */
 static weft_err describe_launch(build *b, uint32_t i, bool *made, weft_place_launch *out)
 {
     const weft_bundle_launch *l = &b->p->launch[i];
@@ -125,7 +128,7 @@ static weft_err describe_launch(build *b, uint32_t i, bool *made, weft_place_lau
     return WEFT_ERR_OK;
 }
 
-/* Finds places by the rule that the memory planner goes by. */
+/* Assigns places by weft_place_values, as the memory planner of the compiler does. */
 static void find_places(build *b, weft_place_launch *launch)
 {
     const weft_bundle_program *p = b->p;
@@ -183,7 +186,7 @@ static weft_err place_values(build *b)
         if (p->input[i].value == 0 || p->input[i].value > p->n_value ||
             in->place != WEFT_PLACE_NONE || in->slot.layout != WEFT_LAYOUT_PLAIN)
             return weft_diag_error(b->diag, WEFT_ERR_INPUT, (weft_where){0},
-                                   "input %u of the program is not sound", i);
+                                   "input %u of the program is not valid", i);
         in->place = WEFT_PLACE_INPUT;
         in->input = i;
         made[p->input[i].value] = true;
@@ -195,21 +198,21 @@ static weft_err place_values(build *b)
         if (v == 0 || v > p->n_value || !made[v] ||
             b->spec->value[v].slot.layout != WEFT_LAYOUT_PLAIN)
             return weft_diag_error(b->diag, WEFT_ERR_INPUT, (weft_where){0},
-                                   "output %u of the program is not sound", i);
+                                   "output %u of the program is not valid", i);
     }
     find_places(b, launch);
     weft_arena_reset(arena, mark);
     for (uint32_t i = 0; b->s->engine->driver->device_ops && i < p->n_launch; i++)
         if (b->spec->launch[i].dynamic)
             return weft_diag_error(b->diag, WEFT_ERR_UNSUP, launch_where(&p->launch[i]),
-                                   "%s: sizes that only data tells are for CPUs",
+                                   "%s: a dynamic shape is supported on CPUs only",
                                    weft_op_get(p->launch[i].op)->name);
     return WEFT_ERR_OK;
 }
 
 /* -- Kernels -------------------------------------------------------------------------------- */
 
-/* What its address on a device is a multiple of. */
+/* Alignment of the value's address on a device. */
 static uint32_t alignment(const weft_specialisation_value *v)
 {
     uint64_t shift = v->shift | ALIGN;
@@ -282,7 +285,8 @@ static weft_err prepare_launches(build *b)
 
 /* -- Memory --------------------------------------------------------------------------------- */
 
-/* Takes the offsets of a bucket of the bundle; false when they do not serve. */
+/* Takes the offsets of the bundle's bucket for this size; false if there is none or its offsets are
+ * not valid. */
 static bool use_bucket(build *b)
 {
     const weft_bundle_bucket *bucket = NULL;
@@ -318,7 +322,8 @@ static bool use_bucket(build *b)
     return sound;
 }
 
-/* Offsets of the values: the bundle's, else packed here. The blocks of both as they lie. */
+/* Sets the offsets of the values: the bundle's, or packed here. `block` receives the values'
+ * blocks. */
 static weft_err pack_values(build *b, weft_block *block, size_t *out_n)
 {
     weft_specialisation *spec = b->spec;
@@ -341,7 +346,7 @@ static weft_err pack_values(build *b, weft_block *block, size_t *out_n)
     return WEFT_ERR_OK;
 }
 
-/* Packs the values, then scratch memory and copies of outputs into what they leave free. */
+/* Packs the values, then packs scratch memory and copies of outputs into the gaps. */
 static weft_err pack(build *b)
 {
     const weft_bundle_program *p = b->p;
@@ -380,7 +385,7 @@ static weft_err pack(build *b)
     return WEFT_ERR_OK;
 }
 
-/* Inputs of launches that read memory of the caller. */
+/* Lists the addresses that point into inputs, which are the caller's memory. */
 static void list_patches(build *b)
 {
     weft_specialisation *spec = b->spec;
@@ -420,7 +425,7 @@ static void *address(weft_session *s, const weft_specialisation *spec, uint32_t 
     return root->place == WEFT_PLACE_WEIGHT ? root->slot.tensor.data : NULL;
 }
 
-/* A device's driver has said what it cannot do; here is what for. */
+/* A device's driver has already reported the error; add what the memory was for. */
 static void explain_memory(weft_session *s, weft_err err, uint64_t bytes, weft_diag *diag)
 {
     const weft_device_ops *ops = s->engine->driver->device_ops;
@@ -562,13 +567,13 @@ weft_err weft_specialisation__get(weft_session *s, const int64_t *symbol, weft_d
             s->now = *out = s->spec[i];
             return WEFT_ERR_OK;
         }
-        /* The first free place, else the one that was not used for longest. */
+        /* The first free entry, else the least recently used one. */
         if (s->spec[at] && (!s->spec[i] || s->spec[i]->last_use < s->spec[at]->last_use))
             at = i;
     }
     weft_specialisation *spec;
     WEFT_TRY(weft_specialisation__make(s, symbol, diag, &spec));
-    /* To change an executable is quicker than to make one. */
+    /* Updating a graph is faster than recording a new one. */
     if (s->spec[at]) {
         spec->graph = s->spec[at]->graph;
         s->spec[at]->graph = NULL;

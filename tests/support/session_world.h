@@ -1,5 +1,5 @@
-/* Programs built by hand for tests of sessions: values, weights and launches as plain structs, as
- * the bundle's reader would give them. */
+/* Programs for tests of sessions: values, weights and launches as plain structs, as the bundle
+ * reader would return them. */
 #ifndef WEFT_TESTS_SESSION_WORLD_H
 #define WEFT_TESTS_SESSION_WORLD_H
 

@@ -1,5 +1,5 @@
-/* Commands of launches on GPUs: what is sound passes, and every way of not being so is told. The
- * null driver looks at them, so that no GPU is needed. */
+/* Commands of launches on GPUs: valid commands pass, and each kind of invalid command is refused
+ * with its message. Runs on the null driver, so no GPU is needed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* y = relu(x), x [n, 4], for two kinds of GPU: a kernel, then a product, a copy and a fill that use
+/* y = relu(x), x [n, 4], for two architectures: a kernel, then a GEMM, a copy and a fill that use
  * scratch memory. */
 typedef struct fixture {
     weft_arena *arena;
@@ -46,7 +46,7 @@ static void init_commands(fixture *f)
     f->move[0] = (weft_bundle_arg){.kind = WEFT_COMMAND_ARG_OUT, .index = 0};
     f->move[1] = (weft_bundle_arg){.kind = WEFT_COMMAND_ARG_SCRATCH, .dim = 256};
     f->zero[0] = (weft_bundle_arg){.kind = WEFT_COMMAND_ARG_SCRATCH};
-    /* scratch[n, 4] = x * x[4, 4]', of the first four rows. */
+    /* scratch[n, 4] = x * transpose(first four rows of x) */
     f->gemm = (weft_bundle_gemm){.dtype = WEFT_DTYPE_F32,
                                  .trans_b = true,
                                  .m = f->n,
@@ -150,7 +150,7 @@ static weft_err run(fixture *f, int64_t n)
     return err;
 }
 
-static void test_command__what_is_sound_passes(void **state)
+static void test_command__valid_commands_pass(void **state)
 {
     (void)state;
     fixture f;
@@ -161,7 +161,8 @@ static void test_command__what_is_sound_passes(void **state)
     finish(&f);
 }
 
-/* -- What is not ---------------------------------------------------------------------------- */
+/* -- What is refused ----------------------------------------------------------------------------
+ */
 
 #define BREAK(name, statement)   \
     static void name(fixture *f) \
@@ -194,17 +195,17 @@ BREAK(long_fill, f->command[3].bytes = 321)
 BREAK(small_scratch, f->launch.scratch_bytes = 300)
 BREAK(negative_scratch, f->launch.scratch_bytes = -1)
 BREAK(no_gemm, f->command[1].gemm = NULL)
-BREAK(product_of_ints, f->gemm.dtype = WEFT_DTYPE_I32)
-BREAK(product_act, f->gemm.act = WEFT_GEMM_ACTS)
-BREAK(product_of_nothing, f->gemm.k = 0)
-BREAK(product_of_negative, f->gemm.m = -1)
-BREAK(product_reach, f->gemm.n = 5; f->gemm.ldd = 5)
-BREAK(product_rows, f->gemm.lda = 3)
-BREAK(product_batch, f->gemm.batch = 2; f->gemm.stride_a = 4; f->gemm.stride_d = 16)
-BREAK(product_stride, f->gemm.batch = 2; f->gemm.stride_a = INT64_MAX / 2)
-BREAK(product_c, f->gemm.beta = 1)
-BREAK(product_target, f->gemm.d.kind = WEFT_COMMAND_ARG_IN)
-BREAK(product_bias, f->gemm.bias.kind = WEFT_COMMAND_ARG_FLOAT)
+BREAK(gemm_of_ints, f->gemm.dtype = WEFT_DTYPE_I32)
+BREAK(gemm_act, f->gemm.act = WEFT_GEMM_ACTS)
+BREAK(gemm_of_nothing, f->gemm.k = 0)
+BREAK(gemm_of_negative, f->gemm.m = -1)
+BREAK(gemm_reach, f->gemm.n = 5; f->gemm.ldd = 5)
+BREAK(gemm_rows, f->gemm.lda = 3)
+BREAK(gemm_batch, f->gemm.batch = 2; f->gemm.stride_a = 4; f->gemm.stride_d = 16)
+BREAK(gemm_stride, f->gemm.batch = 2; f->gemm.stride_a = INT64_MAX / 2)
+BREAK(gemm_c, f->gemm.beta = 1)
+BREAK(gemm_target, f->gemm.d.kind = WEFT_COMMAND_ARG_IN)
+BREAK(gemm_bias, f->gemm.bias.kind = WEFT_COMMAND_ARG_FLOAT)
 BREAK(long_bias, f->gemm.bias = f->arg[0]; f->gemm.bias.dim = 56)
 BREAK(odd_bias, f->gemm.bias = f->move[1]; f->gemm.bias.dim = 2)
 BREAK(no_threads, f->kernel.threads = 0)
@@ -217,50 +218,50 @@ static const struct {
     weft_err err;
     const char *text;
 } table[] = {
-    {no_commands, WEFT_ERR_UNSUP, "does not say how to run it on a GPU"},
-    {no_kernel, WEFT_ERR_INPUT, "command 1: the bundle does not have its kernel"},
+    {no_commands, WEFT_ERR_UNSUP, "no commands to run it on a GPU"},
+    {no_kernel, WEFT_ERR_INPUT, "command 1: its kernel is not in the bundle"},
     {wide_grid, WEFT_ERR_INPUT, "command 1: the grid is larger"},
     {negative_grid, WEFT_ERR_INPUT, "the grid is larger"},
-    {no_operand, WEFT_ERR_INPUT, "an operand that is not there"},
+    {no_operand, WEFT_ERR_INPUT, "an operand that is not present"},
     {odd_offset, WEFT_ERR_INPUT, "does not start at an element"},
-    {far_offset, WEFT_ERR_INPUT, "lies behind its operand"},
+    {far_offset, WEFT_ERR_INPUT, "past the end of its operand"},
     {negative_offset, WEFT_ERR_INPUT, "an offset is negative"},
-    {no_kind, WEFT_ERR_INPUT, "an argument has no kind"},
-    {none_kind, WEFT_ERR_INPUT, "an argument has no kind"},
-    {long_int, WEFT_ERR_INPUT, "more than 2^31 - 1"},
+    {no_kind, WEFT_ERR_INPUT, "an argument has an unknown kind"},
+    {none_kind, WEFT_ERR_INPUT, "an argument has an unknown kind"},
+    {long_int, WEFT_ERR_INPUT, "does not fit in 32 bits"},
     {no_symbol, WEFT_ERR_INPUT, "an argument has no value"},
-    {no_command_kind, WEFT_ERR_INPUT, "command 4: it has no kind"},
-    {long_copy, WEFT_ERR_INPUT, "command 3: it reaches behind"},
+    {no_command_kind, WEFT_ERR_INPUT, "command 4: unknown kind"},
+    {long_copy, WEFT_ERR_INPUT, "command 3: it accesses memory past the end"},
     {negative_copy, WEFT_ERR_INPUT, "its length is negative"},
-    {copy_of_one, WEFT_ERR_INPUT, "a copy has two addresses"},
-    {copy_into_operand, WEFT_ERR_INPUT, "writes to what is no result"},
-    {copy_of_number, WEFT_ERR_INPUT, "reads what is no operand"},
-    {copy_of_itself, WEFT_ERR_INPUT, "command 3: a copy overlaps"},
-    {copy_that_overlaps, WEFT_ERR_INPUT, "command 3: a copy overlaps"},
-    {long_fill, WEFT_ERR_INPUT, "command 4: it reaches behind"},
-    {small_scratch, WEFT_ERR_INPUT, "command 2: it reaches behind"},
+    {copy_of_one, WEFT_ERR_INPUT, "a copy needs two addresses"},
+    {copy_into_operand, WEFT_ERR_INPUT, "neither a result nor scratch memory"},
+    {copy_of_number, WEFT_ERR_INPUT, "the source is not an operand"},
+    {copy_of_itself, WEFT_ERR_INPUT, "command 3: the source and the target of a copy overlap"},
+    {copy_that_overlaps, WEFT_ERR_INPUT, "command 3: the source and the target of a copy overlap"},
+    {long_fill, WEFT_ERR_INPUT, "command 4: it accesses memory past the end"},
+    {small_scratch, WEFT_ERR_INPUT, "command 2: it accesses memory past the end"},
     {negative_scratch, WEFT_ERR_INPUT, "scratch memory has no size"},
-    {no_gemm, WEFT_ERR_INPUT, "a product has no type"},
-    {product_of_ints, WEFT_ERR_INPUT, "a product has no type"},
-    {product_act, WEFT_ERR_INPUT, "a product has no type"},
-    {product_of_nothing, WEFT_ERR_INPUT, "a product of nothing"},
-    {product_of_negative, WEFT_ERR_INPUT, "a matrix is too large"},
-    {product_reach, WEFT_ERR_INPUT, "command 2: it reaches behind"},
-    {product_rows, WEFT_ERR_INPUT, "rows of a matrix overlap"},
-    {product_batch, WEFT_ERR_INPUT, "command 2: it reaches behind"},
-    {product_stride, WEFT_ERR_INPUT, "a matrix is too large"},
-    {product_c, WEFT_ERR_INPUT, "adds a matrix that is not there"},
-    {product_target, WEFT_ERR_INPUT, "writes to what is no result"},
-    {product_bias, WEFT_ERR_INPUT, "a bias is no operand"},
-    {long_bias, WEFT_ERR_INPUT, "command 2: it reaches behind"},
+    {no_gemm, WEFT_ERR_INPUT, "a GEMM has an unsupported type"},
+    {gemm_of_ints, WEFT_ERR_INPUT, "a GEMM has an unsupported type"},
+    {gemm_act, WEFT_ERR_INPUT, "a GEMM has an unsupported type"},
+    {gemm_of_nothing, WEFT_ERR_INPUT, "a GEMM has a k of 0"},
+    {gemm_of_negative, WEFT_ERR_INPUT, "a matrix is too large"},
+    {gemm_reach, WEFT_ERR_INPUT, "command 2: it accesses memory past the end"},
+    {gemm_rows, WEFT_ERR_INPUT, "rows of a matrix overlap"},
+    {gemm_batch, WEFT_ERR_INPUT, "command 2: it accesses memory past the end"},
+    {gemm_stride, WEFT_ERR_INPUT, "a matrix is too large"},
+    {gemm_c, WEFT_ERR_INPUT, "there is no matrix c"},
+    {gemm_target, WEFT_ERR_INPUT, "neither a result nor scratch memory"},
+    {gemm_bias, WEFT_ERR_INPUT, "a bias is not an operand"},
+    {long_bias, WEFT_ERR_INPUT, "command 2: it accesses memory past the end"},
     {odd_bias, WEFT_ERR_INPUT, "command 2: a bias does not start at an element"},
-    {no_threads, WEFT_ERR_INPUT, "blocks of 0 threads"},
-    {many_threads, WEFT_ERR_INPUT, "blocks of 1025 threads"},
+    {no_threads, WEFT_ERR_INPUT, "a block has 0 threads"},
+    {many_threads, WEFT_ERR_INPUT, "a block has 1025 threads"},
     {much_shared, WEFT_ERR_UNSUP, "sm_80 has 166912"},
     {many_registers, WEFT_ERR_UNSUP, "sm_90 has 65536"},
 };
 
-static void test_command__what_is_not_sound_is_told(void **state)
+static void test_command__invalid_commands_are_refused(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
@@ -275,8 +276,8 @@ static void test_command__what_is_not_sound_is_told(void **state)
     }
 }
 
-/* A launch of nothing is left out whatever its kernel. */
-static void test_command__what_is_empty_is_left_out(void **state)
+/* An empty launch is left out whatever its kernel. */
+static void test_command__empty_commands_are_left_out(void **state)
 {
     (void)state;
     fixture f;
@@ -316,9 +317,9 @@ static void test_command__what_is_empty_is_left_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_command__what_is_sound_passes),
-        cmocka_unit_test(test_command__what_is_not_sound_is_told),
-        cmocka_unit_test(test_command__what_is_empty_is_left_out),
+        cmocka_unit_test(test_command__valid_commands_pass),
+        cmocka_unit_test(test_command__invalid_commands_are_refused),
+        cmocka_unit_test(test_command__empty_commands_are_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

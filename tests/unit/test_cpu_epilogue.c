@@ -1,12 +1,12 @@
-/* Epilogues that the CPU driver fuses into primitives: known chains and random ones behind every
- * kind of product and convolution, compared with the reference implementation. */
+/* Epilogues that the CPU driver fuses into oneDNN primitives: known and random chains after every
+ * kind of GEMM and convolution, compared with the reference implementation. */
 #include "tests/support/kernel_check.h"
 #include "tests/support/rand.h"
 
 #include <stdio.h>
 
-/* Operators that take an epilogue, in the layouts and by the algorithms they have. Operand 3 is
- * full, operand 4 one value a channel, operand 5 a single value. */
+/* Operators with an epilogue, in each of their layouts and algorithms. Operand 3 is a full tensor,
+ * operand 4 has one value per channel, operand 5 is a scalar. */
 static const check subjects[] = {
     {.name = "conv, blocked",
      .op = WEFT_OP_CONV,
@@ -63,13 +63,13 @@ static void run_chain(const check *subject, const char *chain, uint32_t threads)
     c.attrs[n] = "epilogue";
     c.attrs[n + 1] = steps;
     c.name = name;
-    /* A clip or a minimum may leave little of the scale that rounding is relative to. */
+    /* A clip or a minimum may reduce the scale that rounding errors are relative to. */
     c.tolerance = strstr(c.name, "winograd") ? 1e-3 : 1e-4;
     c.variant = "";
     run_check(&c, threads);
 }
 
-/* Each holds one algorithm twice, with other parameters the second time. */
+/* Each has two post-ops of the same oneDNN algorithm with different parameters. */
 static const char *const known[] = {
     /* y * std + mean */
     "mul acc #1.7;add s0 #0.6",
@@ -111,7 +111,8 @@ static float constant(uint64_t *seed)
     return (float)((int32_t)rand_below(seed, 401) - 200) / 100.0f;
 }
 
-/* One step on `before`, of bounded growth; its arguments are numbers, operands or nothing. */
+/* One step on `before` whose result grows by a bounded factor; its other argument is a number or an
+ * operand, if any. */
 static int print_step(char *out, size_t size, const char *before, uint64_t *seed)
 {
     static const char *const unary[] = {"relu", "sigmoid", "tanh",     "gelu",       "gelu_tanh",
@@ -145,7 +146,8 @@ static int print_step(char *out, size_t size, const char *before, uint64_t *seed
     }
 }
 
-/* Mostly each step takes the one before; sometimes an older one, which cannot be fused. */
+/* A step usually takes the result of the step before, sometimes an older one, which cannot be
+ * fused. */
 static void make_chain(char *out, size_t size, uint64_t *seed)
 {
     uint32_t n = 1 + rand_below(seed, 6);
@@ -160,7 +162,7 @@ static void make_chain(char *out, size_t size, uint64_t *seed)
     }
 }
 
-/* WEFT_CHAINS: how many, for runs by hand; WEFT_SEED: where they start. */
+/* WEFT_CHAINS: number of chains, for manual runs; WEFT_SEED: the first seed. */
 static void test_cpu_epilogue__random_chains(void **state)
 {
     (void)state;

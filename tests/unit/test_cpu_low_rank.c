@@ -1,4 +1,4 @@
-/* low_rank_matmul and patched_matmul by the CPU's kernel, against the definition. */
+/* The CPU's kernel of low_rank_matmul and patched_matmul, against their definition. */
 #include "tests/support/session_world.h"
 
 #include "tests/support/low_rank_case.h"
@@ -15,7 +15,7 @@ static void add_operands(world *w, const low_rank_case *c, uint32_t *value)
     }
 }
 
-/* The error of two runs of a session of that problem, at most. */
+/* The larger error of two runs of one session on that problem. */
 static double run_case(weft_op_id op, uint32_t seed, uint32_t segments, uint32_t most,
                        uint32_t threads, const char **out_variant)
 {

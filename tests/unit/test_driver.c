@@ -1,5 +1,5 @@
-/* What every driver must do: the same programs over the table of drivers. Those whose devices have
- * memory of their own run what is compiled for them only. */
+/* Conformance of drivers: the same programs on every row of drivers.def. Drivers whose devices have
+ * memory of their own run only bundles compiled for them, so they are tested elsewhere. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-/* relu(x @ w + b) @ w, with x [n, 4], w [4, 4], b [4]; the second product is also an output. */
+/* relu(x @ w + b) @ w, with x [n, 4], w [4, 4], b [4]; the second matmul is also an output. */
 typedef struct fixture {
     weft_arena *arena;
     weft_diag *diag;

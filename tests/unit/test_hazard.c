@@ -1,5 +1,5 @@
-/* weft_hazard__edges against the rule it follows: an item comes after all that it conflicts with,
- * after nothing else, and no edge follows from others. */
+/* weft_hazard__edges against its definition: an item follows every item that it conflicts with and
+ * no other, and no edge is implied by others. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -89,7 +89,7 @@ static void test_hazard__orders_conflicts_and_nothing_else(void **state)
     }
 }
 
-/* x; then y and z of x beside each other; then their sum, into the memory of x. */
+/* x; then y and z, both computed from x; then y + z, written over x. */
 static void test_hazard__branches_are_apart(void **state)
 {
     (void)state;

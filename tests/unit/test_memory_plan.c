@@ -1,4 +1,4 @@
-/* weft_memory_plan_make: what it counts is what a session then takes. */
+/* weft_memory_plan_make: its figures equal those of a session that runs. */
 #include "tests/support/session_world.h"
 
 static void make_world(world *w, int64_t batch)

@@ -1,4 +1,4 @@
-/* ops/place.h: what needs memory, what lies in what, and for how long. */
+/* ops/place.h: which values need memory, which are aliases, and their live ranges. */
 #include "ops/place.h"
 
 #include <setjmp.h>
@@ -54,14 +54,14 @@ static void test_place__views_and_joins(void **state)
     init_world(&w, 1);
     weft_place_values(w.value, Y, w.launch, 5, w.y, 1);
     assert_int_equal(w.value[C].place, WEFT_PLACE_ARENA);
-    assert_int_equal(w.value[C].first, 0); /* its front is made by launch 0 */
+    assert_int_equal(w.value[C].first, 0); /* its first part is computed by launch 0 */
     assert_int_equal(w.value[C].last, 4);  /* read through the view */
     assert_int_equal(w.value[A].root, C);
     assert_int_equal(w.value[B].root, C);
     assert_int_equal(w.value[B].shift, 64);
     assert_int_equal(w.value[V].root, C);
     assert_true(w.launch[2].joined && w.launch[3].view);
-    assert_int_equal(w.value[Y].last, 5); /* an output lives to the end */
+    assert_int_equal(w.value[Y].last, 5); /* an output is live to the end */
     assert_int_equal(w.value[X].place, WEFT_PLACE_INPUT);
 }
 
@@ -91,7 +91,7 @@ static void test_place__late_spreads(void **state)
     assert_true(w.launch[4].dynamic && !w.launch[2].joined && !w.launch[3].view);
 }
 
-/* The launch that makes v becomes a slice of c along axis 0, from row `start` on. */
+/* The launch that computes v becomes a slice of c along axis 0, from row `start` on. */
 static void cut_rows(world *w, int64_t start, int64_t rows)
 {
     w->launch[3].op = WEFT_OP_SLICE;
@@ -111,12 +111,12 @@ static void test_place__slices_lie_in_their_operand(void **state)
     assert_int_equal(w.value[V].root, C);
     assert_int_equal(w.value[V].shift, 128);
     assert_int_equal(w.value[C].last, 4);
-    /* Nothing at all, at the end. */
+    /* An empty slice at the end. */
     init_world(&w, 4);
     cut_rows(&w, 4, 0);
     weft_place_values(w.value, Y, w.launch, 5, w.y, 1);
     assert_true(w.launch[3].view);
-    /* Over the end, of the caller's memory, not aligned, or not outermost: copied. */
+    /* Copied: a slice past the end, of an input, not aligned, or not along the outermost axis. */
     init_world(&w, 4);
     cut_rows(&w, 3, 2);
     weft_place_values(w.value, Y, w.launch, 5, w.y, 1);
@@ -163,8 +163,8 @@ static void test_place__views_take_their_value_along(void **state)
     assert_int_equal(w.value[C].first, 0);
 }
 
-/* a and b are a level; a copied concatenation is one of its own, one that is joined and a view
- * belong to what is before them. */
+/* a and b form a level; a copied concatenation is a level of its own; a joined concatenation and a
+ * view belong to the level before them. */
 static void test_place__levels_end_where_they_are_read(void **state)
 {
     (void)state;

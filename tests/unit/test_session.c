@@ -1,4 +1,4 @@
-/* Sessions: sizes inside the ranges, shapes that data tells, limits, and what is refused. */
+/* Sessions: sizes within the bounds, dynamic shapes, memory limits, and refused inputs. */
 #include "tests/support/session_world.h"
 
 static void test_session__any_batch_inside_the_range(void **state)
@@ -144,7 +144,7 @@ static void test_session__memory_limit_holds(void **state)
     finish_world(&w);
 }
 
-/* Two sessions, one place: the limit holds for the larger one, not for both. */
+/* Two sessions share one arena: the limit applies to the larger of them, not to their sum. */
 static void test_session__shared_memory_counts_once(void **state)
 {
     (void)state;
