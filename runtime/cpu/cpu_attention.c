@@ -1,6 +1,6 @@
-/* Fused attention of f32: for each head, scores of 8 rows of queries at a time, their softmax, and
- * the weighted sum of values, all while they lie in the nearest caches. Queries, keys and values
- * are read where they are, whatever columns of a wider matrix they occupy: no transposition. */
+/* Fused attention of f32. For each head and 8 rows of queries at a time: scores, softmax, and the
+ * weighted sum of the values, all in the L1 and L2 caches. Queries, keys and values may be columns
+ * of a wider matrix; they are read in place, without a transposition. */
 #include "base/num.h"
 #include "runtime/cpu/cpu_int.h"
 
@@ -11,12 +11,12 @@
 typedef struct attention_kernel {
     const weft_cpu_vec *vec;
     uint32_t threads, n_in;
-    int64_t batch, heads, sq, sk, dim, keys; /* keys: sk, rounded up to blocks */
-    int64_t width[3], offset[3];             /* of q, k, v: columns, first column of head 0 */
+    int64_t batch, heads, sq, sk, dim, keys; /* keys: sk rounded up to whole blocks */
+    int64_t width[3], offset[3]; /* of q, k, v: columns per row, first column of head 0 */
     int64_t mask_stride[4];
     bool has_mask, bool_mask;
     float scale, fill;
-    int64_t part_floats; /* scratch memory of a thread */
+    int64_t part_floats; /* scratch memory per thread */
     void *const *arg;
 } attention_kernel;
 

@@ -1,4 +1,4 @@
-/* oneDNN: kernels made of primitives, and weights packed for them. */
+/* Kernels made of oneDNN primitives, and weights packed for them. */
 #include "runtime/cpu/cpu_dnnl_int.h"
 
 #include "base/num.h"
@@ -10,7 +10,8 @@
 #include <unistd.h>
 
 enum { PAGE = 4096, HUGE_BYTES = 2 << 20 };
-/* Large weights are packed in slices; whole blocks of any packed format. */
+/* Large weights are packed in slices; SLICE_ALIGN is a multiple of the block size of every packed
+ * format. */
 enum { SLICE_MIN_BYTES = 32 << 20, SLICE_BYTES = 8 << 20, SLICE_ALIGN = 64 };
 
 /* -- Device --------------------------------------------------------------------------------- */
@@ -25,8 +26,8 @@ weft_err weft_cpu__dnnl_open(weft_cpu *cpu, weft_diag *diag)
         status = dnnl_stream_create(&stream, engine, dnnl_stream_default_flags);
     }
     if (status != dnnl_success)
-        return weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){0}, "oneDNN does not start: %d",
-                               (int)status);
+        return weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){0},
+                               "oneDNN cannot be initialised: status %d", (int)status);
     cpu->dnnl_stream = stream;
     return WEFT_ERR_OK;
 }
@@ -54,14 +55,15 @@ struct weft_cpu_pack {
     uint64_t room;
 };
 
-/* Bytes [from, from + bytes) of a weight are not needed any more: the file has them. */
+/* Releases the pages of bytes [from, from + bytes) of a weight; they can be read from the file
+ * again. */
 static void drop_pages(const weft_engine *e, uint32_t weight, uint64_t from, uint64_t bytes)
 {
     weft_file_drop(&e->bundle->file, e->bundle->weight[weight - 1].data + from, bytes);
 }
 
-/* With scratch memory of the caller's: oneDNN's own would stay in the heap, and for Winograd it is
- * as large as the result. */
+/* A reorder with scratch memory owned by the caller: oneDNN's own would remain allocated, and for
+ * Winograd it is as large as the result. */
 static bool make_reorder(const weft_cpu *cpu, const dnnl_memory_desc_t *from,
                          const dnnl_memory_desc_t *to, dnnl_primitive_desc_t *out)
 {
@@ -127,15 +129,16 @@ static bool execute_reorder(weft_cpu *cpu, const dnnl_memory_desc_t *from, const
     return done;
 }
 
-/* Large ones a slice at a time. */
+/* Whether a weight is large enough to be packed in slices. */
 static bool packs_in_slices(const weft_engine *e, uint32_t weight, const dnnl_memory_desc_t *to)
 {
     return e->bundle->weight[weight - 1].bytes >= SLICE_MIN_BYTES &&
            to->format_kind == dnnl_blocked;
 }
 
-/* Packs a large weight in slices along the dim that is outermost in the file, dropping the pages of
- * each, so that it is never resident twice. false: nothing, or a part, was done. */
+/* Packs a large weight in slices along its outermost dim in the file and releases the file pages
+ * after each slice, so that the weight is never resident twice. false: failed; the result may be
+ * partly written. */
 static bool reorder_slices(weft_engine *e, uint32_t weight, const dnnl_memory_desc_t *from,
                            const dnnl_memory_desc_t *to, void *dst)
 {
@@ -167,7 +170,7 @@ static bool reorder_slices(weft_engine *e, uint32_t weight, const dnnl_memory_de
     return true;
 }
 
-/* What make_pack takes, without doing it. */
+/* Counts the memory that make_pack would use. */
 static void count_pack(weft_engine *e, const weft_cpu_pack *pack)
 {
     dnnl_primitive_desc_t pd = NULL;

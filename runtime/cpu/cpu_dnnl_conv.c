@@ -1,8 +1,7 @@
-/* Convolutions by oneDNN.
- *
- * Activations keep the layouts the compiler chose; the weight takes whatever the implementation
- * wants. When that implementation would be the reference one, the activations are reordered around
- * a fast one instead. Winograd is used where the compiler asks for it and oneDNN can. */
+/* Convolutions by oneDNN. Activations keep the layouts that the compiler chose; weights are packed
+ * into the layout that the implementation prefers. If only oneDNN's reference implementation
+ * supports these layouts, the activations are reordered for a fast implementation. Winograd is used
+ * where the compiler asks for it and oneDNN supports it. */
 #include "runtime/cpu/cpu_dnnl_int.h"
 #include "runtime/cpu/cpu_window.h"
 
@@ -58,7 +57,8 @@ static bool describe(weft_prep *p, conv_plan *c)
            dnnl_memory_desc_init_by_tag(&c->b, 1, bias, dnnl_f32, dnnl_a) == dnnl_success;
 }
 
-/* An implementation for these formats of activations; the epilogue is unfused if need be. */
+/* Finds an implementation for these formats of activations; drops the fused epilogue if no
+ * implementation supports it. */
 static bool find(weft_prep *p, conv_plan *c, dnnl_alg_kind_t alg, const dnnl_memory_desc_t *x,
                  const dnnl_memory_desc_t *y, dnnl_primitive_desc_t *out)
 {
@@ -84,8 +84,8 @@ static bool set_attr(dnnl_epilogue *e)
     return dnnl_primitive_attr_set_post_ops(e->attr, e->ops) == dnnl_success;
 }
 
-/* As find, keeping an implementation of its own only: neither the reference nor, unless it is
- * allowed, a matrix product over unfolded images. */
+/* As find, but rejects the reference implementation and, unless allowed, GEMM over unfolded images
+ * (im2col). */
 static bool find_fast(weft_prep *p, conv_plan *c, dnnl_alg_kind_t alg, const dnnl_memory_desc_t *x,
                       const dnnl_memory_desc_t *y, bool unfolding)
 {
@@ -106,8 +106,8 @@ static bool find_direct(weft_prep *p, conv_plan *c, bool unfolding)
            find_fast(p, c, dnnl_convolution_direct, &c->x_any, &c->y_any, unfolding);
 }
 
-/* Best first: Winograd, with the epilogue behind it if it must; the layouts as they are; reorders
- * around what oneDNN likes; without fusing; anything. */
+/* In order of preference: Winograd, with a separate epilogue if it cannot be fused; the given
+ * layouts; reorders to the layouts that oneDNN prefers; no fused epilogue; any implementation. */
 static bool choose(weft_prep *p, conv_plan *c)
 {
     const char *algo = weft_attrs_str(p->attrs, WEFT_ATTR_ALGO, "");
@@ -134,7 +134,7 @@ static bool choose(weft_prep *p, conv_plan *c)
     return find(p, c, dnnl_convolution_direct, &c->x, &c->y, &c->pd);
 }
 
-/* Scratch memory: reordered input, reordered result, the primitive's own. */
+/* Scratch memory: reordered input, reordered result, the primitive's own scratch memory. */
 static weft_err build(weft_prep *p, conv_plan *c, dnnl_kernel *k)
 {
     uint32_t scratch = p->n_in + p->n_out;
@@ -146,7 +146,8 @@ static weft_err build(weft_prep *p, conv_plan *c, dnnl_kernel *k)
     uint64_t y_bytes = y_moves ? weft_align_up(dnnl_memory_desc_get_size(y), 64) : 0;
 
     p->scratch_bytes = x_bytes + y_bytes;
-    /* An operand of the epilogue in the result's layout cannot follow it into another. */
+    /* When the result is computed in another layout, an operand of the epilogue in the result's
+     * layout cannot be used. */
     if (y_moves && c->epilogue.n_operand > 0)
         for (uint32_t i = 0; i < c->epilogue.n_operand; i++)
             if (dnnl_memory_desc_equal(&c->epilogue.md[i], &c->y))

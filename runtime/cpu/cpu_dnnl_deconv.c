@@ -30,7 +30,8 @@ static bool read_list(weft_attrs attrs, weft_attr_key key, uint32_t n, int64_t l
     return true;
 }
 
-/* Padding in front as ONNX splits it; what is behind follows from the size of the result. */
+/* The padding before the image is ONNX's; the padding after it follows from the size of the result.
+ */
 static bool describe_window(const weft_prep *p, deconv_plan *c)
 {
     const weft_tensor *x = &p->in[0].tensor, *w = &p->in[1].tensor, *y = &p->out[0].tensor;
@@ -82,7 +83,7 @@ static bool describe(weft_prep *p, deconv_plan *c)
     if (c->has_bias && (!weft_slot_is(&p->in[2], WEFT_DTYPE_F32, WEFT_LAYOUT_PLAIN) ||
                         weft_slot_numel(&p->in[2]) != y->tensor.dim[1]))
         return false;
-    /* ONNX stores [in][out / group][k...], oneDNN names out before in. */
+    /* ONNX stores weights as [in][out / group][k...]; oneDNN's dims are out, in. */
     int64_t taps = weft_slot_count(w, 2, rank), out = w->tensor.dim[1];
     if (group > 1) {
         dims[n] = group;
@@ -122,7 +123,7 @@ static bool find(weft_prep *p, deconv_plan *c)
                dnnl_success;
 }
 
-/* Scratch memory: reordered operand, reordered result, the primitive's own. */
+/* Scratch memory: reordered operand, reordered result, the primitive's own scratch memory. */
 static weft_err build(weft_prep *p, deconv_plan *c, dnnl_kernel *k)
 {
     uint32_t scratch = p->n_in + p->n_out;

@@ -1,11 +1,10 @@
-/* Epilogues as post-ops of oneDNN.
- *
- * A chain in which every step takes the value of the step before once becomes post-ops; anything
- * else is left to an element-wise pass over the result.
+/* Epilogues as oneDNN post-ops. A chain in which every step uses the value of the previous step
+ * exactly once becomes post-ops; any other chain is computed by an element-wise pass over the
+ * result.
  *
  * oneDNN 2.6 generates code for element-wise post-ops once per algorithm: a second post-op of the
- * same algorithm is computed with the parameters of the first. Neighbours are therefore composed
- * (linear after linear, clip after clip); a chain that still holds one algorithm with two sets of
+ * same algorithm is computed with the parameters of the first. So neighbouring steps are composed
+ * (linear after linear, clip after clip), and a chain that still has one algorithm with two sets of
  * parameters is not fused. weft_dnnl__add refuses any primitive that breaks this rule. */
 #include "runtime/cpu/cpu_dnnl_int.h"
 
@@ -27,7 +26,7 @@ static bool append(dnnl_epilogue *e, dnnl_alg_kind_t alg, float alpha, float bet
            weft_dnnl__post_ops_are_sound(e->ops);
 }
 
-/* The last post-op, if it is of algorithm `alg`. */
+/* Whether the last post-op is of algorithm `alg`; its parameters. */
 static bool last_is(const dnnl_epilogue *e, dnnl_alg_kind_t alg, float *alpha, float *beta)
 {
     int n = dnnl_post_ops_len(e->ops);
@@ -39,7 +38,7 @@ static bool last_is(const dnnl_epilogue *e, dnnl_alg_kind_t alg, float *alpha, f
            found == alg;
 }
 
-/* Replaces the last post-op: oneDNN has no call for it, so the others are copied. */
+/* Replaces the last post-op. oneDNN has no call for this, so all others are copied. */
 static bool replace_last(dnnl_epilogue *e, dnnl_alg_kind_t alg, float alpha, float beta)
 {
     dnnl_post_ops_t ops;
@@ -57,8 +56,8 @@ static bool replace_last(dnnl_epilogue *e, dnnl_alg_kind_t alg, float alpha, flo
     return done;
 }
 
-/* A factor that rounding has not changed beyond the precision of f32: finite, and zero only if one
- * of its own factors is. */
+/* Whether the f32 product of a and b is exact up to normal rounding: no overflow or underflow, and
+ * 0 only if a or b is 0. */
 static bool is_exact_factor(float product, float a, float b)
 {
     return isnormal(product) || (product == 0 && (a == 0 || b == 0));
@@ -86,7 +85,7 @@ static bool append_clip(dnnl_epilogue *e, float low, float high)
                         fminf(fmaxf(b, low), high));
 }
 
-/* Steps of the accumulator (argument 0) and numbers. */
+/* Steps whose arguments are the accumulator (argument 0) and numbers. */
 static bool append_unary(dnnl_epilogue *e, const weft_step *s)
 {
     float a, b;
@@ -131,7 +130,7 @@ static bool append_unary(dnnl_epilogue *e, const weft_step *s)
     }
 }
 
-/* Steps of the accumulator and a number, the accumulator being argument `acc`. */
+/* Steps whose arguments are the accumulator (argument `acc`) and one number. */
 static bool append_linear(dnnl_epilogue *e, const weft_step *s, uint32_t acc)
 {
     float x;
@@ -151,8 +150,8 @@ static bool append_linear(dnnl_epilogue *e, const weft_step *s, uint32_t acc)
     }
 }
 
-/* The operand as the primitive sees it: full, one value per channel (dim 1, or the last one when
- * dims are collapsed), or a single one. */
+/* Describes the operand to the primitive: full, one value per channel (dim 1, or the last dim when
+ * dims are collapsed), or a scalar. */
 static bool operand_md(const weft_prep *p, uint32_t in, bool collapsed, dnnl_memory_desc_t *out)
 {
     if (in >= p->n_in || !p->in[in].present || p->in[in].tensor.dtype != WEFT_DTYPE_F32)
@@ -235,7 +234,7 @@ static bool append_operand(weft_prep *p, dnnl_epilogue *e, const weft_step *s, u
 
 /* -- Chains --------------------------------------------------------------------------------- */
 
-/* Which argument of step i is the value before it; false unless it is exactly one. */
+/* The argument of step i that is the previous value; false unless there is exactly one. */
 static bool find_acc(const weft_step *s, uint32_t i, uint32_t *out)
 {
     uint32_t n = 0;
@@ -290,8 +289,8 @@ weft_err weft_dnnl__epilogue(weft_prep *p, dnnl_epilogue *e, bool collapsed, con
         memcpy(e->step, front, n_front * sizeof *front);
     if (steps && steps->kind == WEFT_KIND_STRS && steps->n > 0) {
         if (steps->n + n_front > WEFT_STEPS_MAX)
-            return weft_diag_error(p->diag, WEFT_ERR_UNSUP, p->where, "an epilogue has %u steps",
-                                   steps->n);
+            return weft_diag_error(p->diag, WEFT_ERR_UNSUP, p->where,
+                                   "an epilogue of %u steps is too long", steps->n);
         WEFT_TRY(weft_steps_parse(steps->u.strs, steps->n, p->n_in, p->diag, p->where,
                                   e->step + n_front));
         e->n_step += steps->n;

@@ -1,8 +1,6 @@
-/* Matrix products by oneDNN.
- *
- * A product with a two-dimensional second operand is one product of two matrices, whatever the
- * batch dims of the first; weights are packed once. Other products run over broadcast batch dims.
- */
+/* GEMM and matmul by oneDNN. A matmul with a two-dimensional second operand is computed as one
+ * GEMM, whatever the batch dims of the first operand; weights are packed once. Other matmuls run
+ * over broadcast batch dims. */
 #include "runtime/cpu/cpu_dnnl_int.h"
 
 #include <string.h>
@@ -10,15 +8,15 @@
 typedef struct gemm {
     bool trans_a, trans_b, collapsed;
     float alpha, beta;
-    int rank; /* as oneDNN sees it */
+    int rank; /* rank of the oneDNN problem */
     dnnl_dims_t a, b, y, a_stride, b_stride;
     dnnl_memory_desc_t a_md, b_md, b_any, bias_md, y_md;
-    uint32_t bias; /* operand that goes in as oneDNN's bias; 0: none */
+    uint32_t bias; /* operand passed as oneDNN's bias; 0: none */
     dnnl_epilogue epilogue;
     dnnl_primitive_desc_t pd;
 } gemm;
 
-/* Dims and element strides of a plain operand as a stack of matrices of `rank` dims. */
+/* Dims and element strides of a plain operand as a batch of matrices of rank `rank`. */
 static void as_matrices(const weft_tensor *t, bool trans, int rank, dnnl_dims_t dim,
                         dnnl_dims_t stride)
 {
@@ -96,8 +94,8 @@ static bool describe(weft_prep *p, gemm *m)
                                         weft_dnnl__tag(WEFT_LAYOUT_PLAIN, m->rank)) == dnnl_success;
 }
 
-/* What oneDNN's own arguments cannot take (alpha, a bias of another shape) goes before the
- * epilogue's steps. */
+/* Steps before the epilogue, for what oneDNN's arguments cannot express: alpha, or a bias of
+ * another shape. */
 static bool read_front(weft_prep *p, gemm *m, weft_step *front, uint32_t *out_n)
 {
     const weft_slot *bias = p->n_in > 2 && p->in[2].present ? &p->in[2] : NULL;

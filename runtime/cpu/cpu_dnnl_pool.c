@@ -42,7 +42,7 @@ weft_err weft_cpu__prepare_dnnl_pool(weft_prep *p)
         !weft_dnnl__md(&p->out[0], &y) || p->in[0].tensor.rank > 5 ||
         !weft_cpu__window(p, NULL, &w) || (!max && counted && w.reaches_out))
         return WEFT_ERR_OK;
-    /* A window that sees only padding has no average (nor a maximum). */
+    /* A window over padding only has no average and no maximum. */
     for (uint32_t i = 0; i < w.n; i++)
         if (w.before[i] >= w.kernel[i] * w.dilation[i] || w.after[i] >= w.kernel[i] * w.dilation[i])
             return WEFT_ERR_OK;

@@ -1,4 +1,4 @@
-/* Post-ops of oneDNN: reading them back, and the rule that every primitive must keep. */
+/* oneDNN post-ops: copying them, and the check that every primitive must pass. */
 #include "runtime/cpu/cpu_dnnl_int.h"
 
 typedef struct eltwise {
@@ -13,7 +13,7 @@ static bool get_eltwise(const_dnnl_post_ops_t ops, int i, eltwise *out)
                                             &out->beta) == dnnl_success;
 }
 
-/* NaN parameters are never equal, so two of them are refused: the safe side. */
+/* NaN parameters compare unequal, so two of them count as a conflict, which is safe. */
 static bool conflict(const eltwise *a, const eltwise *b)
 {
     return a->alg == b->alg &&

@@ -1,13 +1,13 @@
-/* Element-wise programs.
+/* Running element-wise programs.
  *
- * The result is walked in the order of its memory, in blocks that fit the first-level cache; each
- * step runs over the whole block before the next. Operands that lie like the result are read where
- * they are; a broadcast one is read in place while a block stays inside one of its runs, else it is
- * laid out in a buffer, which is kept as long as it does not change:
+ * The result is computed in the order of its memory, in blocks that fit the L1 cache; each step
+ * runs over a whole block before the next step. An operand in the layout of the result is read in
+ * place. A broadcast operand is read in place while a block stays inside one of its contiguous
+ * runs; otherwise it is expanded into a buffer, which is reused as long as its contents stay the
+ * same:
  *
- *   result  [n][c/16][h*w][16]     unit = h*w*16, blocks never cross a unit
- *   scale   [ ][c/16][   ][16]     period 16: the buffer is filled once a unit
- */
+ *   result  [n][c/16][h*w][16]   unit = h*w*16, blocks never cross a unit
+ *   scale      [c/16]     [16]   period 16: the buffer is filled once per unit */
 #include "base/f16.h"
 #include "runtime/cpu/cpu_ew_int.h"
 
@@ -53,7 +53,7 @@ static void copy_run(float *dst, const void *src, uint8_t dtype, int64_t at, int
         dst[i] = weft_ew__element(src, dtype, at + i * stride);
 }
 
-/* Elements [from, from + n) of the result's order. */
+/* Expands elements [from, from + n), in the result's order, of an operand into a buffer. */
 static void lay_out(const weft_cpu_ew *ew, const ew_operand *o, const void *src, int64_t from,
                     int64_t n, float *dst)
 {
@@ -80,7 +80,7 @@ static void lay_out(const weft_cpu_ew *ew, const ew_operand *o, const void *src,
     }
 }
 
-/* Offset of element `from`, and whether n elements from it are one run. */
+/* Offset of element `from` in the operand, and whether n elements from there are contiguous. */
 static bool find_run(const weft_cpu_ew *ew, const ew_operand *o, int64_t from, int64_t n,
                      int64_t *out_at)
 {
@@ -97,7 +97,8 @@ static bool find_run(const weft_cpu_ew *ew, const ew_operand *o, int64_t from, i
 
 typedef struct ew_part {
     float buffer[EW_BUFFERS][EW_BLOCK];
-    /* What an operand's buffer holds: the address it starts at; NULL nothing. */
+    /* Contents of each operand's buffer: the address it was expanded from (NULL: empty), and the
+     * number of elements. */
     const void *held[EW_OPERANDS];
     int64_t held_n[EW_OPERANDS];
     const float *at[EW_OPERANDS];
@@ -172,7 +173,7 @@ static void run_blocks(void *cx, int64_t begin, int64_t end)
     ew_part part;
     memset(part.held, 0, sizeof part.held);
     memset(part.held_n, 0, sizeof part.held_n);
-    /* Numbers lie in the buffers behind those of steps. */
+    /* Numbers are in the buffers after those of steps. */
     for (uint32_t i = 0; i < ew->n_number; i++)
         for (int64_t k = 0; k < ew->block; k++)
             part.buffer[ew->n_buffer + 1 + i][k] = ew->number[i];
@@ -183,7 +184,7 @@ static void run_blocks(void *cx, int64_t begin, int64_t end)
     }
 }
 
-/* Lanes behind the last channel stay zero: convolutions read them. */
+/* Lanes after the last channel stay zero, because convolutions read them. */
 static void zero_pad(const weft_cpu_ew *ew)
 {
     char *out = ew->arg[ew->out_arg];
@@ -193,7 +194,7 @@ static void zero_pad(const weft_cpu_ew *ew)
             memset(out + (size_t)(i + ew->pad_block - ew->pad_lanes) * size, 0, lanes);
 }
 
-/* One step, x * scale + shift by channels of a blocked layout: a unit at a time. */
+/* The program is x * scale + shift per channel of a blocked layout: one unit at a time. */
 static void run_affine(void *cx, int64_t begin, int64_t end)
 {
     const weft_cpu_ew *ew = cx;

@@ -1,4 +1,4 @@
-/* Private to cpu_ew*.c: what preparing leaves for running. */
+/* Private to cpu_ew*.c: a prepared element-wise program. */
 #ifndef WEFT_RUNTIME_CPU_CPU_EW_INT_H
 #define WEFT_RUNTIME_CPU_CPU_EW_INT_H
 
@@ -9,10 +9,10 @@ enum { EW_BLOCK = 1024, EW_BUFFERS = 24, EW_OPERANDS = 16, EW_DIMS = WEFT_RANK_M
 typedef struct ew_operand {
     uint32_t arg;
     uint8_t dtype;
-    bool flat;   /* lies like the result */
+    bool flat;   /* same layout and dims as the result */
     bool single; /* one element */
     int64_t stride[EW_DIMS];
-    float *own; /* constant laid out at preparation, or NULL */
+    float *own; /* constant, expanded at preparation; NULL: none */
 } ew_operand;
 
 typedef enum ew_source { EW_OPERAND, EW_BUFFER, EW_NUMBER } ew_source;
@@ -29,22 +29,23 @@ struct weft_cpu_ew {
     const weft_cpu_vec *vec;
     uint32_t threads, out_arg;
     uint8_t out_dtype;
-    int64_t dim[EW_DIMS]; /* of the result in memory, merged */
+    int64_t dim[EW_DIMS]; /* loops over the result's memory, merged */
     int32_t rank;
     int64_t n, unit, block, block_per_unit;
     uint32_t n_operand, n_step, n_number, n_buffer;
     ew_operand operand[EW_OPERANDS];
     ew_step step[WEFT_STEPS_MAX];
     float number[EW_BUFFERS];
-    /* Lanes of the last channel block to zero: images, its plane, a group, lanes; in elements. */
+    /* Lanes of the last channel block to set to zero, in elements: distance of images, offset of
+     * the block's plane, size of a group, number of lanes. */
     int64_t pad_every, pad_plane, pad_block, pad_lanes;
     double cost_ns;
-    /* Set when the program is one x * scale + shift by channels. */
+    /* Set when the program is one x * scale + shift per channel. */
     void (*affine)(float *y, const float *x, const float *scale, const float *shift, size_t n);
-    void *const *arg; /* of the run */
+    void *const *arg; /* arguments of the current run */
 };
 
-/* Element i as f32; for bool 0 or 1. */
+/* Element i as f32; bool as 0 or 1. */
 float weft_ew__element(const void *p, uint8_t dtype, int64_t i);
 
 #endif

@@ -1,5 +1,5 @@
-/* Element-wise programs, prepared: the loops of the result's memory, how operands are walked in
- * them, buffers for steps, and the size of blocks. cpu_ew.c runs them. */
+/* Preparing element-wise programs: loops over the result's memory, strides of the operands, buffers
+ * for steps, and the block size. cpu_ew.c runs them. */
 #include "runtime/cpu/cpu_ew_int.h"
 
 #include <stdlib.h>
@@ -9,12 +9,12 @@ enum { SHORT_RUN = 64 };
 
 /* -- Loops ---------------------------------------------------------------------------------- */
 
-/* The order of the result's memory: `axis` is the logical dimension of each loop. */
+/* Loops over the result's memory; axis[l] is the logical dim of loop l. */
 typedef struct ew_order {
     int32_t rank;
     int64_t dim[EW_DIMS];
     int32_t axis[EW_DIMS];
-    int64_t step[EW_DIMS]; /* of the axis: 16 for blocks of channels */
+    int64_t step[EW_DIMS]; /* indices of the axis per iteration: 16 for loops over channel blocks */
 } ew_order;
 
 static void push_loop(ew_order *o, int64_t dim, int32_t axis, int64_t step)
@@ -44,7 +44,7 @@ static void order_of(const weft_slot *s, ew_order *o)
     push_loop(o, block > 1 ? block : t->dim[1], 1, 1);
 }
 
-/* Element strides of the loops in an operand of the result's own (not plain) layout. */
+/* Element strides of the loops in an operand that has the result's blocked layout. */
 static bool blocked_strides(const weft_slot *in, const weft_slot *out, const ew_order *o,
                             int64_t *stride)
 {
@@ -81,7 +81,7 @@ static bool plain_strides(const weft_slot *in, const weft_slot *out, const ew_or
     return true;
 }
 
-/* A constant with one element a channel, padded to whole blocks. */
+/* A constant with one element per channel, padded to whole blocks. */
 static bool pad_channels(const weft_slot *in, const weft_slot *out, const ew_order *o,
                          ew_operand *to)
 {
@@ -136,7 +136,8 @@ static bool set_operand(weft_prep *p, uint32_t i, const ew_order *o, ew_operand 
     return true;
 }
 
-/* Number of the operand of `ew` that reads in[i] (or the accumulator: arg), or UINT32_MAX. */
+/* Index of the operand of `ew` that reads in[i] (or the accumulator: argument arg); UINT32_MAX:
+ * failed. */
 static uint32_t add_operand(weft_prep *p, weft_cpu_ew *ew, uint32_t i, const ew_order *o)
 {
     for (uint32_t k = 0; k < ew->n_operand; k++)
@@ -168,7 +169,7 @@ static bool set_arg(weft_prep *p, weft_cpu_ew *ew, const weft_step *step, uint32
     }
     if (kind == WEFT_ARG_STEP) {
         to->from[k] = EW_BUFFER;
-        to->idx[k] = idx; /* a step, until buffers are given out */
+        to->idx[k] = idx; /* index of a step, replaced by a buffer in give_buffers */
         return idx < s;
     }
     if (kind == WEFT_ARG_NUMBER) {
@@ -193,8 +194,8 @@ static bool is_step(const weft_cpu_ew *ew, uint32_t s, weft_step_op op)
     return s < ew->n_step && ew->step[s].fn == ew->vec->step[op];
 }
 
-/* Argument of step s that is the result of `from`, read nowhere else; UINT32_MAX when there is
- * none. */
+/* The argument of step s that is the result of step `from`, if nothing else reads that result; else
+ * UINT32_MAX. */
 static uint32_t only_use(const weft_cpu_ew *ew, uint32_t from, uint32_t s)
 {
     uint32_t uses = 0, found = UINT32_MAX;
@@ -207,7 +208,7 @@ static uint32_t only_use(const weft_cpu_ew *ew, uint32_t from, uint32_t s)
     return uses == 1 ? found : UINT32_MAX;
 }
 
-/* Drops step s, whose work step s + 1 has taken over. */
+/* Removes step s, which was merged into step s + 1. */
 static void drop_step(weft_cpu_ew *ew, uint32_t s)
 {
     memmove(&ew->step[s], &ew->step[s + 1], (ew->n_step - s - 1) * sizeof *ew->step);
@@ -241,7 +242,8 @@ static void merge_steps(weft_cpu_ew *ew)
     }
 }
 
-/* Buffers for step results, each given back after its last use. */
+/* Assigns buffers to the results of steps; a buffer is free again after the last use of its value.
+ */
 static bool give_buffers(weft_cpu_ew *ew)
 {
     uint32_t last[WEFT_STEPS_MAX] = {0}, at[WEFT_STEPS_MAX] = {0};
@@ -272,7 +274,7 @@ static bool give_buffers(weft_cpu_ew *ew)
         step->dst = at[s] = b;
         ew->n_buffer = b + 1 > ew->n_buffer ? b + 1 : ew->n_buffer;
     }
-    /* Numbers lie behind the steps' buffers and the one for converted results. */
+    /* Numbers follow the buffers of steps and the buffer for converted results. */
     for (uint32_t s = 0; s < ew->n_step; s++)
         for (uint32_t k = 0; k < ew->step[s].n_args; k++)
             if (ew->step[s].from[k] == EW_NUMBER)
@@ -280,7 +282,8 @@ static bool give_buffers(weft_cpu_ew *ew)
     return ew->n_buffer + 1 + ew->n_number + ew->n_operand <= EW_BUFFERS;
 }
 
-/* Merges loops that all operands walk as one, drops those of one turn. */
+/* Merges neighbouring loops that are contiguous in all operands, and drops loops of one iteration.
+ */
 static void merge_loops(weft_cpu_ew *ew, const ew_order *o)
 {
     int32_t n = 0;
@@ -324,7 +327,8 @@ static void choose_blocks(weft_cpu_ew *ew)
     ew->block_per_unit = (ew->unit + ew->block - 1) / ew->block;
 }
 
-/* x lies like the result; scale and shift change with the channel only. */
+/* Recognises x * scale + shift where x has the result's layout and scale and shift vary with the
+ * channel only. */
 static void find_affine(weft_cpu_ew *ew)
 {
     ew_step *step = &ew->step[0];

@@ -9,7 +9,7 @@
 
 typedef struct gather_kernel {
     uint32_t threads;
-    int64_t rows, len, n; /* outside the axis, along it, indices */
+    int64_t rows, len, n; /* elements before the axis, along it, and indices */
     size_t bytes;         /* of one element along the axis */
     bool wide;            /* i64 indices */
     void *const *arg;
@@ -83,7 +83,7 @@ typedef struct cast_kernel {
     for (int64_t i = 0; i < k->n; i++) \
     ((to_type *)arg[1])[i] = (to_type)((const from_type *)arg[0])[i]
 
-/* To f32 from types that it holds without surprises. */
+/* Casts to f32 from types whose values f32 represents or rounds as expected. */
 static weft_err run_cast(void *state, void *const *arg)
 {
     const cast_kernel *k = state;

@@ -1,8 +1,8 @@
-/* Private to runtime/: the CPU driver.
+/* Private to runtime/cpu: the CPU driver.
  *
- * Rows of cpu_kernels.def say which functions may prepare an operator, best first; one that
- * declines leaves prep->run NULL and returns OK. Last comes the reference implementation of ops/.
- */
+ * A row of cpu_kernels.def names a function that may prepare an operator; rows are tried in order.
+ * A function that does not support a launch leaves prep->run NULL and returns OK. The last resort
+ * is the reference implementation (weft_ref__prepare). */
 #ifndef WEFT_RUNTIME_CPU_CPU_INT_H
 #define WEFT_RUNTIME_CPU_CPU_INT_H
 
@@ -15,7 +15,7 @@ typedef struct weft_cpu {
     uint32_t threads;
     const weft_cpu_vec *vec;
     void *dnnl_engine, *dnnl_stream;
-    weft_cpu_pack *pack; /* packed weights in use; under the engine's lock */
+    weft_cpu_pack *pack; /* list of packed weights in use; protected by the engine's lock */
 } weft_cpu;
 
 #define K(op, fn) weft_err weft_cpu__prepare_##fn(weft_prep *p);
@@ -27,14 +27,13 @@ static inline weft_cpu *weft_cpu__of(const weft_prep *p)
     return p->engine->device;
 }
 
-/* Calls fn over parts of [0, n) on the threads of the slice; one part when n * cost (in
- * nanoseconds, roughly) is not worth a second thread. */
+/* Splits [0, n) over the threads of the slice and calls fn for each part; one part when n * cost_ns
+ * (roughly, in nanoseconds) is too little work for a second thread. */
 typedef void (*weft_par_fn)(void *cx, int64_t begin, int64_t end);
 void weft_par_for(uint32_t threads, int64_t n, double cost_ns, weft_par_fn fn, void *cx);
-/* Number of the calling part, below the number of threads. */
+/* Index of the calling thread, below the number of threads. */
 uint32_t weft_par_self(void);
 
-/* For states: weft_cpu__new frees nothing else; NULL sets NOMEM in the caller. */
 static inline bool weft_slot_is(const weft_slot *s, weft_dtype dtype, weft_layout layout)
 {
     return s->present && s->tensor.dtype == dtype && s->layout == layout;
@@ -67,16 +66,17 @@ int64_t weft_cpu__slot_stored(const weft_slot *s);
 
 enum { WEFT_COPY_BOX_RANK = 2 * WEFT_RANK_MAX };
 
-/* dim[] elements from src + src_at to dst + dst_at; strides in elements. */
+/* A copy of a box of dim[] elements from src + src_at to dst + dst_at; offsets and strides in
+ * elements. */
 typedef struct weft_copy_box {
-    uint32_t src, dst; /* indices of args */
+    uint32_t src, dst; /* indices in the launch's args */
     int32_t rank;
     int64_t dim[WEFT_COPY_BOX_RANK], src_stride[WEFT_COPY_BOX_RANK], dst_stride[WEFT_COPY_BOX_RANK];
     int64_t src_at, dst_at;
 } weft_copy_box;
 
 typedef struct weft_moves weft_moves;
-/* Makes the kernel of p: these copies of elements of `size` bytes. Takes nothing over. */
+/* Sets the kernel of p to these copies of elements of `size` bytes. Copies `box`. */
 weft_err weft_cpu__set_moves(weft_prep *p, const weft_copy_box *box, uint32_t n, size_t size,
                              const char *variant);
 
@@ -84,12 +84,12 @@ weft_err weft_cpu__set_moves(weft_prep *p, const weft_copy_box *box, uint32_t n,
 
 typedef struct weft_cpu_ew weft_cpu_ew;
 
-/* A program over `acc` (may be absent) and operands in[0..n_in) to one result. `steps` refer to
- * operands by their number. *out is NULL when it cannot be done. */
+/* Prepares a program over the accumulator (`acc`: there is one) and operands in[0..n_in) with one
+ * result. *out is NULL when the program is not supported. */
 weft_err weft_cpu__ew_create(weft_prep *p, const weft_step *step, uint32_t n_step, bool acc,
                              weft_cpu_ew **out);
 void weft_cpu__ew_destroy(weft_cpu_ew *ew);
-/* `arg` as for a kernel; acc is the result itself, changed in place. */
+/* `arg` as for a kernel; the accumulator is the result itself, updated in place. */
 void weft_cpu__ew_run(weft_cpu_ew *ew, void *const *arg);
 
 #endif

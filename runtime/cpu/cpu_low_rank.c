@@ -1,12 +1,12 @@
-/* low_rank_matmul and patched_matmul of f32: first what the segments have of their own into the
- * result, by loops of ours, then the base product of all rows by oneDNN on top of it, with bias and
- * epilogue.
+/* low_rank_matmul and patched_matmul of f32. First each segment's own term (a low-rank product or a
+ * sparse correction) is written to the result by loops of this file; then oneDNN adds the base GEMM
+ * of all rows, with bias and epilogue.
  *
- * A thin product is little arithmetic on two small weights: as calls of a library it would cost
- * more than the base product of few rows. Blocks of rows of one segment are shared out among the
- * threads: x u, which stays in the nearest cache, by sums along the rows of u transposed (once, at
- * load), then its product with v. A sparse one takes elements of one row where they are, or
- * columns of a block of rows that was transposed for it. */
+ * A low-rank product is little arithmetic on two small weights; as calls of a library it would take
+ * longer than the base GEMM of a few rows. Blocks of rows of one segment are distributed over the
+ * threads: x u, which stays in the L1 cache, by dot products with the rows of u transposed (packed
+ * at load), then its product with v. A sparse correction reads elements of a single row in place,
+ * or columns of a block of rows that was transposed for it. */
 #include "base/num.h"
 #include "runtime/cpu/cpu_dnnl.h"
 
@@ -17,24 +17,26 @@
 enum { SCALAR_ROWS = 2 };
 static const double multiply_ns = 0.02, element_ns = 0.3;
 
-/* What a segment has of its own: a thin product, few elements, or nothing. */
-typedef struct own {
+/* The term of a segment: a low-rank product, sparse elements, or nothing. */
+typedef struct segment_term {
     int64_t first, rows;
-    int64_t block; /* number of its first block of rows */
+    int64_t block; /* index of its first block of rows */
     int64_t rank;
     weft_cpu_pack *u; /* [rank, k] */
-    uint32_t v;       /* argument, [rank, n] */
-    uint32_t value;   /* argument; 0: no elements. The next two are `tap` and `first` */
-} own;
+    uint32_t v;       /* index in args: [rank, n] */
+    uint32_t
+        value; /* index in args; 0: no sparse elements. The next two args are `tap` and `first` */
+} segment_term;
 
 typedef struct low_rank_kernel {
     weft_engine *engine;
     int64_t k, n, blocks;
-    double row_ns; /* of the segment that has most */
-    uint32_t out;  /* argument */
+    double row_ns; /* of the most expensive segment */
+    uint32_t out;  /* index in args */
     uint32_t n_segment;
-    own segment[WEFT_LOW_RANK_SEGMENTS];
-    uint64_t own_offset, own_bytes; /* scratch memory: x u or x of a block, for each thread */
+    segment_term segment[WEFT_LOW_RANK_SEGMENTS];
+    uint64_t term_offset,
+        term_bytes; /* scratch memory for x u, or for a transposed block of x; per thread */
     weft_kernel_fn run_base;
     void *base;
     void (*destroy_base)(void *base);
@@ -44,8 +46,8 @@ typedef struct low_rank_kernel {
 
 /* -- Running -------------------------------------------------------------------------------- */
 
-static void run_thin(const low_rank_kernel *k, const own *s, const float *x, float *y, size_t rows,
-                     float *part)
+static void run_low_rank(const low_rank_kernel *k, const segment_term *s, const float *x, float *y,
+                         size_t rows, float *part)
 {
     static const float ones[WEFT_VEC_ROWS] = {1, 1, 1, 1, 1, 1, 1, 1};
     const weft_cpu_vec *vec = ((const weft_cpu *)k->engine->device)->vec;
@@ -54,8 +56,8 @@ static void run_thin(const low_rank_kernel *k, const own *s, const float *x, flo
     vec->pv(y, cols, part, rank, rows, k->arg[s->v], cols, rank, cols, ones);
 }
 
-static void run_patch(const low_rank_kernel *k, const own *s, const float *x, float *y, size_t rows,
-                      float *part)
+static void run_patch(const low_rank_kernel *k, const segment_term *s, const float *x, float *y,
+                      size_t rows, float *part)
 {
     const weft_cpu_vec *vec = ((const weft_cpu *)k->engine->device)->vec;
     const float *value = k->arg[s->value];
@@ -75,14 +77,14 @@ static void run_patch(const low_rank_kernel *k, const own *s, const float *x, fl
         }
 }
 
-static void run_block(const low_rank_kernel *k, const own *s, int64_t block, float *part)
+static void run_block(const low_rank_kernel *k, const segment_term *s, int64_t block, float *part)
 {
     int64_t from = (block - s->block) * WEFT_VEC_ROWS, left = s->rows - from;
     size_t rows = (size_t)(left < WEFT_VEC_ROWS ? left : WEFT_VEC_ROWS);
     const float *x = (const float *)k->arg[0] + (s->first + from) * k->k;
     float *y = (float *)k->arg[k->out] + (s->first + from) * k->n;
     if (s->rank)
-        run_thin(k, s, x, y, rows, part);
+        run_low_rank(k, s, x, y, rows, part);
     else if (s->value)
         run_patch(k, s, x, y, rows, part);
     else
@@ -92,8 +94,8 @@ static void run_block(const low_rank_kernel *k, const own *s, int64_t block, flo
 static void run_blocks(void *cx, int64_t begin, int64_t end)
 {
     const low_rank_kernel *k = cx;
-    char *scratch = (char *)k->arg[k->out + 1] + k->own_offset;
-    float *part = (float *)(scratch + weft_par_self() * k->own_bytes);
+    char *scratch = (char *)k->arg[k->out + 1] + k->term_offset;
+    float *part = (float *)(scratch + weft_par_self() * k->term_bytes);
     uint32_t s = 0;
     for (int64_t i = begin; i < end; i++) {
         while (s + 1 < k->n_segment && k->segment[s + 1].block <= i)
@@ -130,16 +132,16 @@ static bool is_matrix(const weft_prep *p, uint32_t in, int64_t rows, int64_t col
            s->tensor.dim[0] == rows && s->tensor.dim[1] == cols;
 }
 
-/* A row of a segment takes so long, a block of its rows so many floats a row. */
+/* Raises the cost per row and the scratch memory per thread to those of a segment. */
 static void widen(low_rank_kernel *k, double row_ns, int64_t row_floats)
 {
     uint64_t bytes = (uint64_t)row_floats * WEFT_VEC_ROWS * sizeof(float);
     k->row_ns = row_ns > k->row_ns ? row_ns : k->row_ns;
-    k->own_bytes = bytes > k->own_bytes ? bytes : k->own_bytes;
+    k->term_bytes = bytes > k->term_bytes ? bytes : k->term_bytes;
 }
 
-/* The thin product of a segment; false: not for this kernel. */
-static bool read_thin(const weft_prep *p, low_rank_kernel *k, uint32_t u, own *s)
+/* Reads the low-rank factors of a segment; false: not supported here. */
+static bool read_low_rank(const weft_prep *p, low_rank_kernel *k, uint32_t u, segment_term *s)
 {
     s->rank = p->in[u].tensor.dim[1];
     s->v = u + 1;
@@ -156,8 +158,8 @@ static bool is_vector(const weft_slot *s, weft_dtype dtype, int64_t n)
            s->tensor.dim[0] == n;
 }
 
-/* The elements of a segment. */
-static bool read_patch(const weft_prep *p, low_rank_kernel *k, uint32_t value, own *s)
+/* Reads the sparse elements of a segment. */
+static bool read_patch(const weft_prep *p, low_rank_kernel *k, uint32_t value, segment_term *s)
 {
     if (value + 2 >= p->n_in)
         return false;
@@ -167,7 +169,7 @@ static bool read_patch(const weft_prep *p, low_rank_kernel *k, uint32_t value, o
     if (!is_vector(&in[0], WEFT_DTYPE_F32, n) || !is_vector(&in[1], WEFT_DTYPE_I32, n) ||
         !is_vector(&in[2], WEFT_DTYPE_I32, k->n + 1))
         return false;
-    /* There are none while weights are only counted. */
+    /* The data are NULL when weights are only counted. */
     if (in[1].tensor.data && in[2].tensor.data &&
         !weft_patch_is_sound(in[1].tensor.data, in[2].tensor.data, n, k->k, k->n))
         return false;
@@ -175,7 +177,7 @@ static bool read_patch(const weft_prep *p, low_rank_kernel *k, uint32_t value, o
     return k->k < INT32_MAX;
 }
 
-/* Reads the segments; false: not for this kernel. */
+/* Reads the segments; false: not supported here. */
 static bool read_segments(const weft_prep *p, low_rank_kernel *k)
 {
     const int64_t *start;
@@ -185,12 +187,12 @@ static bool read_segments(const weft_prep *p, low_rank_kernel *k)
     for (uint32_t i = 0; i < k->n_segment; i++) {
         bool patched = p->op == WEFT_OP_PATCHED_MATMUL;
         uint32_t in = patched ? weft_patch_value(i) : weft_low_rank_u(i);
-        own *s = &k->segment[i];
-        *s = (own){.first = start[i], .block = k->blocks};
+        segment_term *s = &k->segment[i];
+        *s = (segment_term){.first = start[i], .block = k->blocks};
         s->rows = (i + 1 < k->n_segment ? start[i + 1] : rows) - start[i];
         k->blocks += (s->rows + WEFT_VEC_ROWS - 1) / WEFT_VEC_ROWS;
         if (in < p->n_in && p->in[in].present &&
-            !(patched ? read_patch(p, k, in, s) : read_thin(p, k, in, s)))
+            !(patched ? read_patch(p, k, in, s) : read_low_rank(p, k, in, s)))
             return false;
     }
     return true;
@@ -204,16 +206,16 @@ static weft_err pack_segments(weft_prep *p, low_rank_kernel *k)
     return WEFT_ERR_OK;
 }
 
-/* Puts what the segments have before the base product that p has already. */
+/* Wraps the kernel of the base GEMM that p already has: the terms of the segments run first. */
 static weft_err wrap(weft_prep *p, low_rank_kernel *k, uint64_t scratch_bytes)
 {
     k->run_base = p->run;
     k->base = p->state;
     k->destroy_base = p->destroy;
-    k->own_offset = weft_align_up(p->scratch_bytes, 64);
+    k->term_offset = weft_align_up(p->scratch_bytes, 64);
     snprintf(k->variant, sizeof k->variant, "low_rank+%s", p->variant);
     weft_err err = pack_segments(p, k);
-    if (err == WEFT_ERR_OK && !weft_size_add(k->own_offset, scratch_bytes, &scratch_bytes))
+    if (err == WEFT_ERR_OK && !weft_size_add(k->term_offset, scratch_bytes, &scratch_bytes))
         err = WEFT_ERR_NOMEM;
     if (err != WEFT_ERR_OK) {
         p->run = NULL;
@@ -242,7 +244,7 @@ weft_err weft_cpu__prepare_low_rank(weft_prep *p)
     k->n = y->dim[1];
     k->out = p->n_in;
     bool fits =
-        read_segments(p, k) && weft_size_mul(k->own_bytes, weft_cpu__of(p)->threads, &bytes);
+        read_segments(p, k) && weft_size_mul(k->term_bytes, weft_cpu__of(p)->threads, &bytes);
     weft_err err = fits ? weft_cpu__prepare_dnnl_onto(p) : WEFT_ERR_OK;
     if (p->run)
         return wrap(p, k, bytes);

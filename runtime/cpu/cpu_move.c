@@ -1,8 +1,8 @@
-/* Copies with strides: everything that moves elements and computes none.
+/* Operators that move elements and compute none, as strided copies.
  *
- * An operator becomes a list of pieces, each a copy of a box of elements. A piece is simplified
- * (loops of one turn dropped, loops that both sides walk as one merged) and its inner loops become
- * a memcpy, a tiled transposition, or a plain loop. */
+ * An operator becomes a list of boxes (weft_copy_box). A box is simplified: loops of one iteration
+ * are dropped, and loops that are contiguous on both sides are merged. Its inner loops become a
+ * memcpy, a tiled transposition, or a plain loop. */
 #include "base/num.h"
 #include "runtime/cpu/cpu_dnnl.h"
 #include "runtime/kernel/kernel.h"
@@ -16,11 +16,11 @@ struct weft_moves {
     const weft_cpu_vec *vec;
     weft_copy_box *box;
     void *const *arg;
-    uint32_t now;      /* piece that is being copied */
-    size_t zero_bytes; /* of the result, cleared first */
+    uint32_t now;      /* index of the box being copied */
+    size_t zero_bytes; /* bytes of the result to clear first */
 };
 
-/* -- One piece ------------------------------------------------------------------------------ */
+/* -- One box -------------------------------------------------------------------------------- */
 
 static void simplify(weft_copy_box *p)
 {
@@ -69,7 +69,7 @@ static void copy_loops(const weft_cpu_vec *vec, const weft_copy_box *p, int32_t 
         copy_loops(vec, p, l + 1, dst, src, 0, p->dim[l + 1], size);
 }
 
-/* -- Kernels of pieces ---------------------------------------------------------------------- */
+/* -- Kernels of boxes ----------------------------------------------------------------------- */
 
 static void run_rows(void *cx, int64_t begin, int64_t end)
 {
@@ -176,7 +176,8 @@ weft_err weft_cpu__prepare_transpose(weft_prep *p)
     return weft_cpu__set_moves(p, &box, 1, weft_dtype_size(in->dtype), "move");
 }
 
-/* Elements of one index of dim 0, padding included: images follow each other in every layout. */
+/* Elements of one image (an index of dim 0), padding included; images are contiguous in every
+ * layout. */
 static int64_t count_image(const weft_slot *s)
 {
     weft_slot one = *s;
@@ -184,8 +185,8 @@ static int64_t count_image(const weft_slot *s)
     return weft_cpu__slot_stored(&one);
 }
 
-/* Where `axis` splits a tensor: rows outside, elements of one index inside, in a layout that keeps
- * channel blocks together (`block` > 1 only for axis 1). */
+/* Splits the dims of a tensor at `axis`: rows before it, length along it, elements after it.
+ * `block` > 1, for axis 1 only: the layout stores blocks of that many channels. */
 static void split_at(const weft_slot *s, int32_t axis, int64_t block, int64_t *out_rows,
                      int64_t *out_len, int64_t *out_inner)
 {
@@ -281,7 +282,7 @@ weft_err weft_cpu__prepare_split(weft_prep *p)
     return err;
 }
 
-/* A list parameter from the attribute or a constant operand; false when it is not known. */
+/* Reads a list parameter from the attribute or a constant operand; false when it is not known. */
 static bool read_param(const weft_prep *p, uint32_t in, weft_attr_key key, int64_t *out,
                        uint32_t *out_n)
 {
@@ -306,7 +307,7 @@ static bool read_param(const weft_prep *p, uint32_t in, weft_attr_key key, int64
     return true;
 }
 
-/* The images from `first` on of a value that is not plain. */
+/* Copies the images from `first` on of a value in a blocked layout. */
 static weft_err prepare_images(weft_prep *p, int64_t first)
 {
     const weft_slot *in = &p->in[0], *out = &p->out[0];
@@ -389,7 +390,7 @@ weft_err weft_cpu__prepare_expand(weft_prep *p)
     return weft_cpu__set_moves(p, &box, 1, weft_dtype_size(in->dtype), "move");
 }
 
-/* Each dimension becomes two: how often it repeats, and the operand's own. */
+/* Each dim becomes two: the number of repeats, and the operand's dim. */
 weft_err weft_cpu__prepare_tile(weft_prep *p)
 {
     const weft_tensor *in = &p->in[0].tensor, *out = &p->out[0].tensor;
@@ -413,7 +414,7 @@ weft_err weft_cpu__prepare_tile(weft_prep *p)
     return weft_cpu__set_moves(p, &box, 1, weft_dtype_size(in->dtype), "move");
 }
 
-/* Padding with zeros: the whole result is cleared, then the operand copied into it. */
+/* Pads with zeros: clears the result, then copies the operand into it. */
 weft_err weft_cpu__prepare_pad(weft_prep *p)
 {
     const weft_tensor *in = &p->in[0].tensor, *out = &p->out[0].tensor;

@@ -1,11 +1,11 @@
-/* Normalisation, softmax and reductions of f32: row by row. */
+/* Normalisation, softmax and reductions of f32, by rows. */
 #include "runtime/cpu/cpu_int.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* [rows][n] or, for kernels along channels, [rows][channels][n]. */
+/* [rows][n]; for kernels along channels, [rows][channels][n]. */
 typedef struct rows_kernel {
     const weft_cpu_vec *vec;
     uint32_t threads, n_in;
@@ -108,7 +108,7 @@ static void softmax_rows(void *cx, int64_t begin, int64_t end)
         k->vec->softmax(y + r * k->n, x + r * k->n, (size_t)k->n);
 }
 
-/* Along `channels`, n elements inside. */
+/* Softmax along `channels`, with n elements after that axis. */
 static void softmax_columns(void *cx, int64_t begin, int64_t end)
 {
     const rows_kernel *k = cx;
@@ -195,7 +195,7 @@ static weft_err run_batch_norm16(void *state, void *const *arg)
     return WEFT_ERR_OK;
 }
 
-/* Only with constant parameters: the compiler folds or keeps those, nothing else is common. */
+/* Constant parameters only; others are rare. */
 weft_err weft_cpu__prepare_batch_norm(weft_prep *p)
 {
     const weft_slot *x = &p->in[0], *y = &p->out[0];
@@ -254,7 +254,7 @@ static void sum_blocks(void *cx, int64_t begin, int64_t end)
             k->vec->sum16(y + r * 16, x + r * k->n * 16, k->factor, (size_t)k->n);
         return;
     }
-    /* To a plain result: the last block of an image has fewer channels. */
+    /* In a plain result the last block of an image has fewer channels. */
     int64_t blocks = (k->channels + 15) / 16;
     for (int64_t r = begin; r < end; r++) {
         float lanes[16];
@@ -302,7 +302,7 @@ weft_err weft_cpu__prepare_global_pool(weft_prep *p)
     return WEFT_ERR_OK;
 }
 
-/* The last axes, in a plain operand. */
+/* Reduces the last axes of a plain operand. */
 weft_err weft_cpu__prepare_reduce(weft_prep *p)
 {
     const weft_slot *x = &p->in[0], *y = &p->out[0];

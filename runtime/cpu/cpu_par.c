@@ -1,7 +1,5 @@
-/* Loops over the threads of a slice.
- *
- * The team is libgomp's, the one that oneDNN uses, entered by its ABI so that clang's own OpenMP
- * runtime does not come in beside it: two pools would fight for the same CPUs. */
+/* Parallel loops over the threads of a slice. They use libgomp's team, as oneDNN does, through its
+ * ABI: with clang's OpenMP runtime there would be a second thread pool on the same CPUs. */
 #include "runtime/cpu/cpu_int.h"
 
 void GOMP_parallel(void (*fn)(void *), void *data, unsigned num_threads, unsigned flags);
@@ -14,7 +12,7 @@ typedef struct par_job {
     int64_t n;
 } par_job;
 
-/* Entering a team and its barrier. */
+/* Cost of entering a team and of its barrier. */
 static const double enter_ns = 4000;
 
 static void run_part(void *data)

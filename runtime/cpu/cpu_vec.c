@@ -1,4 +1,4 @@
-/* Loops over floats for any processor, and the choice of instruction set. */
+/* Vector loops for any processor, and the choice of the instruction set. */
 #define VEC_LANES 4
 #define VEC_TABLE weft_cpu_vec_base
 #define VEC_NAME  "base"

@@ -1,7 +1,7 @@
-/* Private to runtime/: loops over floats, compiled for several instruction sets.
+/* Private to runtime/cpu: vector loops over floats, compiled for several instruction sets.
  *
- * cpu_vec_body.h is included by one file per instruction set; weft_cpu__vec picks the widest that
- * this processor has. No alignment is assumed. Lengths are in floats. */
+ * cpu_vec_body.h is included once per instruction set; weft_cpu__vec returns the widest that this
+ * processor supports. Pointers need no alignment. Lengths and strides are in floats. */
 #ifndef WEFT_RUNTIME_CPU_CPU_VEC_H
 #define WEFT_RUNTIME_CPU_CPU_VEC_H
 
@@ -9,24 +9,25 @@
 
 typedef void (*weft_vec_step)(float *dst, const float *const *arg, size_t n);
 
-/* Attention: keys of one head are packed in blocks of 32, [dim][32]; rows of queries go by 8. */
+/* Attention: keys of a head are packed in blocks of 32, [dim][32]; queries are processed 8 rows at
+ * a time. */
 enum { WEFT_VEC_KEYS = 32, WEFT_VEC_ROWS = 8 };
 
 typedef struct weft_cpu_vec {
     const char *name;
     weft_vec_step step[WEFT_STEP_COUNT]; /* NULL: none */
-    /* x * y + z, and the same with relu behind it. */
+    /* x * y + z, and relu(x * y + z). */
     weft_vec_step multiply_add, multiply_add_relu;
     /* y = x * scale + shift */
     void (*affine)(float *y, const float *x, float scale, float shift, size_t n);
-    /* As affine with 16 lanes of scale and shift; n is a multiple of 16. */
+    /* As affine, with 16 values of scale and shift; n is a multiple of 16. */
     void (*affine16)(float *y, const float *x, const float *scale, const float *shift, size_t n);
     void (*affine16_relu)(float *y, const float *x, const float *scale, const float *shift,
                           size_t n);
     float (*sum)(const float *x, size_t n);
     float (*max)(const float *x, size_t n);
     float (*dot)(const float *x, const float *y, size_t n);
-    /* out[r][j] = x[r] . y[j], vectors of n, for rows x cols of them. */
+    /* out[r][j] = dot product of x[r] and y[j], vectors of length n; r < rows, j < cols. */
     void (*dots)(float *out, size_t out_stride, const float *x, size_t x_stride, size_t rows,
                  const float *y, size_t y_stride, size_t cols, size_t n);
     /* y[r][f] = sum of x[tap[i]][r] * value[i] for i in first[f] .. first[f + 1] - 1, for rows <= 8

@@ -1,4 +1,4 @@
-/* Loops over floats for x86-64 with AVX2. */
+/* Vector loops for x86-64 with AVX2. */
 #if defined(__x86_64__)
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)

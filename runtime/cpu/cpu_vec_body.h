@@ -1,8 +1,7 @@
-/* The body of cpu_vec*.c: the same loops for each instruction set.
- *
- * Written with the vector extension of gcc and clang, in vectors of VEC_LANES floats (4, 8 or 16).
- * exp, log, tanh and erf are polynomials good to about 1e-7 relative; exp is Cephes' reduction, erf
- * has two minimax branches that meet at 0.9277. */
+/* The body of cpu_vec*.c: the same loops for each instruction set, written with the vector
+ * extension of gcc and clang in vectors of VEC_LANES floats (4, 8 or 16). exp, log, tanh and erf
+ * are polynomials with a relative error of about 1e-7; exp uses the range reduction of Cephes, erf
+ * two minimax polynomials that meet at 0.9277. */
 #include "runtime/cpu/cpu_vec.h"
 
 #include <math.h>
@@ -63,7 +62,7 @@ INLINE vf pick(vi mask, vf yes, vf no)
 {
     return as_f((mask & as_i(yes)) | (~mask & as_i(no)));
 }
-/* NaN in x is kept: comparisons with it are false. */
+/* A NaN in x is kept, because comparisons with it are false. */
 INLINE vf max_v(vf x, vf y)
 {
     return pick(x < y, y, x);
@@ -120,7 +119,7 @@ INLINE vf exp_v(vf x)
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * (r * r) + r + 1.0f;
-    /* 2^n in two factors: n reaches 128. */
+    /* 2^n as two factors, because n reaches 128. */
     vi i = as_i(t) - as_i(magic);
     vi h = i >> 1;
     vf y = p * as_f((h + 127) << 23) * as_f((i - h + 127) << 23);
@@ -473,7 +472,7 @@ static void transpose(float *dst, size_t dst_stride, const float *src, size_t sr
         }
 }
 
-/* Rows at a time: what the registers hold. */
+/* Rows at a time: as many as the registers hold. */
 #if VEC_LANES == 16
 enum { QK_WIDE = 8 };
 #else
@@ -517,7 +516,7 @@ static void qk(float *scores, size_t scores_stride, const float *q, size_t q_str
                scale);
 }
 
-/* R x C sums at a time: R + C loads for R * C multiplications. */
+/* R x C sums at a time need R + C loads for R * C multiplications. */
 #define DOTS(R, C)                                                                               \
     INLINE void dots_##R##_##C(float *out, size_t out_stride, const float *x, size_t x_stride,   \
                                const float *y, size_t y_stride, size_t n)                        \

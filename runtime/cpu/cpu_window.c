@@ -55,7 +55,7 @@ bool weft_cpu__window(const weft_prep *p, const int64_t *kernel, weft_cpu_window
         int64_t room = in->dim[i + 2] + w->before[i] + w->after[i] - extent;
         w->reaches_out = w->reaches_out || room / w->stride[i] + 1 < out->dim[i + 2];
         if (room < 0 || room / w->stride[i] + 1 != out->dim[i + 2]) {
-            /* ceil_mode: the last window reaches over the padding. */
+            /* ceil_mode: the last window extends past the padding. */
             w->after[i] =
                 (out->dim[i + 2] - 1) * w->stride[i] + extent - in->dim[i + 2] - w->before[i];
             if (w->after[i] < 0 || w->after[i] >= extent + w->stride[i])

@@ -1,4 +1,4 @@
-/* The CPU driver: oneDNN for what it does best, own loops for the rest, on the CPUs of a slice. */
+/* The CPU driver: oneDNN and the loops of this folder, on the CPUs of a slice. */
 #include "runtime/cpu/cpu_dnnl.h"
 #include "runtime/cpu/cpu_int.h"
 #include "runtime/kernel/kernel.h"
@@ -10,12 +10,12 @@
 
 void omp_set_num_threads(int n);
 
-/* Huge pages pay from here on. */
+/* Allocations from this size on use huge pages. */
 enum { HUGE_BYTES = 2 << 20 };
 
 /* -- Slices --------------------------------------------------------------------------------- */
 
-/* The engine whose CPU set this thread was given. */
+/* Serial of the engine whose CPU set this thread is pinned to. */
 static _Thread_local uint64_t pinned_to;
 
 static void pin(const weft_engine *e)
@@ -130,7 +130,7 @@ static weft_err prepare_cpu(weft_prep *p)
 
 const weft_driver weft_driver_cpu = {
     .name = "cpu",
-    .brief = "oneDNN and own loops on a set of CPUs",
+    .brief = "oneDNN and vector loops on a set of CPUs",
     .open = open_cpu,
     .close = close_cpu,
     .alloc = alloc_cpu,
