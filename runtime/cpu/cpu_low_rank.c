@@ -46,8 +46,8 @@ typedef struct low_rank_kernel {
 
 /* -- Running -------------------------------------------------------------------------------- */
 
-static void run_low_rank(const low_rank_kernel *k, const segment_term *s, const float *x, float *y,
-                         size_t rows, float *part)
+static void run_factors(const low_rank_kernel *k, const segment_term *s, const float *x, float *y,
+                        size_t rows, float *part)
 {
     static const float ones[WEFT_VEC_ROWS] = {1, 1, 1, 1, 1, 1, 1, 1};
     const weft_cpu_vec *vec = ((const weft_cpu *)k->engine->device)->vec;
@@ -84,7 +84,7 @@ static void run_block(const low_rank_kernel *k, const segment_term *s, int64_t b
     const float *x = (const float *)k->arg[0] + (s->first + from) * k->k;
     float *y = (float *)k->arg[k->out] + (s->first + from) * k->n;
     if (s->rank)
-        run_low_rank(k, s, x, y, rows, part);
+        run_factors(k, s, x, y, rows, part);
     else if (s->value)
         run_patch(k, s, x, y, rows, part);
     else
