@@ -1,5 +1,5 @@
-/* What Weft uses of cuBLASLt (libcublasLt.so.13 or .12), as cuda_api.h of the driver: own
- * declarations of its binary interface, which unit/cuda_api compares with cublasLt.h. */
+/* The part of cuBLASLt (libcublasLt.so.13 or .12) that Weft uses, declared here like the driver API
+ * in cuda_api.h. unit/cuda_api compares the declarations with cublasLt.h. */
 #ifndef WEFT_RUNTIME_CUDA_CUBLASLT_API_H
 #define WEFT_RUNTIME_CUDA_CUBLASLT_API_H
 
@@ -50,12 +50,12 @@ enum {
 };
 
 typedef struct cublasLtContext *weft_cublaslt_handle;
-/* Created and destroyed by the library; what they point to is opaque. */
+/* Opaque objects, created and destroyed by the library. */
 typedef struct weft_cublaslt_layout_opaque *weft_cublaslt_layout; /* cublasLtMatrixLayout_t */
 typedef struct weft_cublaslt_desc_opaque *weft_cublaslt_desc;     /* cublasLtMatmulDesc_t */
 typedef struct weft_cublaslt_pref_opaque *weft_cublaslt_pref;     /* cublasLtMatmulPreference_t */
 
-/* Valid for one version of the library on one kind of device. */
+/* Opaque; valid for one version of the library and one kind of device. */
 typedef struct weft_cublaslt_algo {
     uint64_t data[8];
 } weft_cublaslt_algo;
@@ -68,7 +68,7 @@ typedef struct weft_cublaslt_heuristic {
     int reserved[4];
 } weft_cublaslt_heuristic;
 
-/* Pointers to all, called what cublasLt.h calls them. */
+/* Pointers to all functions, under their names in cublasLt.h. */
 typedef struct weft_cublaslt_api {
 #define CUBLASLT_SYM(result, name, args) result(*name) args;
 #include "runtime/cuda/cublaslt_syms.def"

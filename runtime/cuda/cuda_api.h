@@ -1,6 +1,6 @@
-/* What Weft uses of the CUDA driver API (libcuda.so.1): own declarations of its binary interface,
- * so that nothing of NVIDIA's is needed to build. A type or value is called what cuda.h calls it,
- * with weft_ in front; functions are rows of cuda_syms.def. unit/cuda_api compares all of it with
+/* The part of the CUDA driver API (libcuda.so.1) that Weft uses. The binary interface is declared
+ * here, so that building needs no header of NVIDIA's. A type or value has its name in cuda.h with
+ * the prefix weft_; functions are rows of cuda_syms.def. unit/cuda_api compares all of it with
  * cuda.h where that is installed. */
 #ifndef WEFT_RUNTIME_CUDA_CUDA_API_H
 #define WEFT_RUNTIME_CUDA_CUDA_API_H
@@ -10,7 +10,7 @@
 
 typedef unsigned weft_cu_result; /* CUresult */
 
-/* X(name, value) of CUresult: those that Weft branches on or explains. */
+/* X(name, value) of CUresult: the results that Weft tests for or explains. */
 #define WEFT_CU_RESULTS(X)                            \
     X(CUDA_SUCCESS, 0)                                \
     X(CUDA_ERROR_INVALID_VALUE, 1)                    \
@@ -58,7 +58,7 @@ typedef unsigned weft_cu_result; /* CUresult */
     X(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, 915) \
     X(CUDA_ERROR_UNKNOWN, 999)
 
-/* X(name, value) of everything else. */
+/* X(name, value) of all other constants. */
 #define WEFT_CU_VALUES(X)                                        \
     X(CU_GET_PROC_ADDRESS_DEFAULT, 0)                            \
     X(CU_GET_PROC_ADDRESS_SUCCESS, 0)                            \
@@ -114,10 +114,10 @@ typedef struct weft_cu_uuid {
     char bytes[16];
 } weft_cu_uuid;
 
-/* Where unused bytes must be zero: clear the whole structure first. */
+/* Clear the whole structure first: unused bytes must be zero. */
 
 typedef struct weft_cu_kernel_node {
-    weft_cu_function func; /* NULL: kern */
+    weft_cu_function func; /* NULL: `kern` is used */
     unsigned gridDimX, gridDimY, gridDimZ;
     unsigned blockDimX, blockDimY, blockDimZ;
     unsigned sharedMemBytes;
@@ -173,7 +173,7 @@ typedef struct weft_cu_node_params {
         weft_cu_memcpy_node memcpy;
         weft_cu_memset_node memset;
         weft_cu_event_node eventRecord;
-    } u; /* cuda.h: without a name */
+    } u; /* an anonymous union in cuda.h */
     long long reserved2;
 } weft_cu_node_params;
 
@@ -183,7 +183,7 @@ typedef struct weft_cu_exec_update {
     weft_cu_graph_node errorNode, errorFromNode;
 } weft_cu_exec_update;
 
-typedef struct weft_cu_edge_data weft_cu_edge_data; /* CUgraphEdgeData: never given */
+typedef struct weft_cu_edge_data weft_cu_edge_data; /* CUgraphEdgeData; always passed as NULL */
 
 typedef struct weft_cu_sm_resource {
     unsigned smCount, minSmPartitionSize, smCoscheduledAlignment;
@@ -195,19 +195,20 @@ typedef struct weft_cu_resource {
     union {
         weft_cu_sm_resource sm;
         unsigned char room[48];
-    } u; /* cuda.h: without a name */
+    } u; /* an anonymous union in cuda.h */
 } weft_cu_resource;
 
 /* -- Functions ------------------------------------------------------------------------------ */
 
-/* Pointers to all, called what cuda.h calls them; NULL: optional and not there. */
+/* Pointers to all functions, under their names in cuda.h. NULL: an optional function that the
+ * driver lacks. */
 typedef struct weft_cu_api {
 #define CUDA_SYM(name, version, need, args) weft_cu_result(*name) args;
 #include "runtime/cuda/cuda_syms.def"
 #undef CUDA_SYM
 } weft_cu_api;
 
-/* "cuGetProcAddress_v2", the one symbol that is looked up by dlsym. */
+/* cuGetProcAddress_v2, the only symbol looked up by dlsym. */
 typedef weft_cu_result (*weft_cu_get_proc)(const char *symbol, void **out, int version,
                                            uint64_t flags, unsigned *status);
 

@@ -1,5 +1,5 @@
-/* libcuda.so.1, libcublasLt.so and libcupti.so: found at run time, so that one program serves
- * machines with and without a GPU. */
+/* Loads libcuda.so.1, libcublasLt.so and libcupti.so with dlopen, so that one program runs with and
+ * without a GPU. */
 #include "runtime/cuda/cuda_load.h"
 
 #include "base/dynlib.h"
@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <string.h>
 
-/* Kinds of need in cuda_syms.def; 1 and 0 stand for themselves. */
+/* Values of `need` in cuda_syms.def besides 0 and 1. */
 enum { GRAPH = 2, GREEN = 3 };
 
 static const char *const cuda_names[] = {"libcuda.so.1"};
@@ -25,7 +25,7 @@ static const char *const cupti_names[] = {"libcupti.so.13",
 typedef struct symbol {
     const char *name;
     int version, need;
-    size_t offset; /* in weft_cu_api */
+    size_t offset; /* of the pointer in weft_cu_api */
 } symbol;
 
 static const symbol symbol_table[] = {
@@ -46,7 +46,8 @@ static const weft_dynlib_symbol cupti_table[] = {
 #undef CUPTI_SYM
 };
 
-/* Loaded libraries stay: CUDA's threads and exit handlers do not survive their code. */
+/* Loaded libraries are never unloaded: CUDA has threads and exit handlers that still run their
+ * code. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static weft_libcuda cuda;
 static weft_libcublaslt cublaslt;
@@ -58,13 +59,14 @@ static bool cupti_tried;
 
 static weft_err too_old(const weft_dynlib *lib, int version, weft_diag *diag)
 {
-    return weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){.file = weft_dynlib_name(lib)},
-                           "the CUDA driver is too old: it is for CUDA %d.%d, needed is %d.%d",
-                           version / 1000, version % 1000 / 10, WEFT_CUDA_VERSION_MIN / 1000,
-                           WEFT_CUDA_VERSION_MIN % 1000 / 10);
+    return weft_diag_error(
+        diag, WEFT_ERR_NODEV, (weft_where){.file = weft_dynlib_name(lib)},
+        "the CUDA driver is too old: it supports CUDA %d.%d, CUDA %d.%d is needed", version / 1000,
+        version % 1000 / 10, WEFT_CUDA_VERSION_MIN / 1000, WEFT_CUDA_VERSION_MIN % 1000 / 10);
 }
 
-/* A driver from before CUDA 12.0 has no cuGetProcAddress_v2. */
+/* Checked before the functions are looked up, because a driver older than CUDA 12.0 has no
+ * cuGetProcAddress_v2. */
 static weft_err check_version(const weft_dynlib *lib, weft_diag *diag, int *out)
 {
     weft_cu_result (*get_version)(int *) = NULL;
@@ -74,8 +76,8 @@ static weft_err check_version(const weft_dynlib *lib, weft_diag *diag, int *out)
     if (result != WEFT_CUDA_SUCCESS)
         return weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){.file = weft_dynlib_name(lib)},
                                result == WEFT_CUDA_ERROR_STUB_LIBRARY
-                                   ? "this is the stub for linking, not a CUDA driver"
-                                   : "the CUDA driver does not tell its version (error %u)",
+                                   ? "this is the stub library for linking, not a CUDA driver"
+                                   : "the CUDA driver does not report its version (error %u)",
                                result);
     return *out < WEFT_CUDA_VERSION_MIN ? too_old(lib, *out, diag) : WEFT_ERR_OK;
 }
@@ -90,7 +92,8 @@ static weft_err resolve(const weft_dynlib *lib, weft_libcuda *to, weft_diag *dia
         const symbol *s = &symbol_table[i];
         void *at = NULL;
         unsigned status = 0;
-        /* A version that is newer than the driver is an error, a name that it lacks is not. */
+        /* cuGetProcAddress fails for a version newer than the driver; for an unknown name it
+         * succeeds with another status. */
         weft_cu_result result =
             get(s->name, &at, s->version, WEFT_CU_GET_PROC_ADDRESS_DEFAULT, &status);
         if (result != WEFT_CUDA_SUCCESS || status != WEFT_CU_GET_PROC_ADDRESS_SUCCESS)

@@ -1,5 +1,5 @@
-/* Private to runtime/: libcuda.so.1, libcublasLt.so and libcupti.so, found at run time, as tables
- * of their functions. Also used by runtime/machine. */
+/* Private to runtime/: libcuda.so.1, libcublasLt.so and libcupti.so, loaded at run time, as tables
+ * of their functions. The door of runtime/cuda for runtime/machine. */
 #ifndef WEFT_RUNTIME_CUDA_CUDA_LOAD_H
 #define WEFT_RUNTIME_CUDA_CUDA_LOAD_H
 
@@ -10,14 +10,14 @@
 
 #include <stdbool.h>
 
-/* First CUDA whose driver will do. */
+/* The oldest supported CUDA version of a driver. */
 enum { WEFT_CUDA_VERSION_MIN = 12000 };
 
 typedef struct weft_libcuda {
     weft_cu_api api;
-    int version; /* of CUDA, that the driver is for: 13000 is 13.0 */
-    bool graphs; /* has all that graphs need */
-    bool green;  /* has all that partitions need */
+    int version; /* CUDA version of the driver: 13000 is 13.0 */
+    bool graphs; /* all functions that graphs need are present */
+    bool green;  /* all functions that green contexts need are present */
 } weft_libcuda;
 
 typedef struct weft_libcublaslt {
@@ -25,12 +25,12 @@ typedef struct weft_libcublaslt {
     size_t version;
 } weft_libcublaslt;
 
-/* Loaded once and kept until the process ends. NODEV with what was looked for, or with the version
- * that is needed and the one found. Thread-safe. */
+/* Loads the library at the first successful call and keeps it until the process ends. NODEV with
+ * the names tried, or with the version found and the version needed. Thread-safe. */
 WEFT_MUST_USE weft_err weft_libcuda__get(weft_diag *diag, const weft_libcuda **out);
 WEFT_MUST_USE weft_err weft_libcublaslt__get(weft_diag *diag, const weft_libcublaslt **out);
 
-/* NULL: not here; looked for once. Thread-safe. */
+/* NULL: CUPTI is not installed (searched once). Thread-safe. */
 const weft_cupti_api *weft_libcupti__get(void);
 
 #endif

@@ -1,6 +1,6 @@
-/* What Weft uses of CUPTI (libcupti.so.13 or .12), as cuda_api.h of the driver: own declarations of
- * its binary interface, which unit/cuda_api compares with cupti.h where that is installed. Of its
- * records, only the part that versions of CUDA 9 to 13 have in common. */
+/* The part of CUPTI (libcupti.so.13 or .12) that Weft uses, declared here like the driver API in
+ * cuda_api.h. unit/cuda_api compares the declarations with cupti.h where that is installed. Records
+ * have only the fields that all versions from CUDA 9 to 13 share. */
 #ifndef WEFT_RUNTIME_CUDA_CUPTI_API_H
 #define WEFT_RUNTIME_CUDA_CUPTI_API_H
 
@@ -25,12 +25,12 @@ enum {
 #undef X
 };
 
-/* What all records begin with. */
+/* The first field of every record. */
 typedef struct weft_cupti_activity {
     uint32_t kind;
 } weft_cupti_activity;
 
-/* Work on a device, in ns. Of a kernel, and of a copy or a fill, which are shorter. */
+/* Work on a device, times in ns: a kernel, and (shorter) a copy or a fill. */
 typedef struct weft_cupti_kernel {
     uint32_t kind, config[3];
     uint64_t start, end;
@@ -45,7 +45,7 @@ typedef struct weft_cupti_move {
     uint32_t correlationId;
 } weft_cupti_move;
 
-/* A call that was made under a number of ours. */
+/* A driver call made under an external correlation id. */
 typedef struct weft_cupti_external {
     uint32_t kind, externalKind;
     uint64_t externalId;
@@ -56,7 +56,7 @@ typedef void (*weft_cupti_request)(uint8_t **buffer, size_t *bytes, size_t *most
 typedef void (*weft_cupti_complete)(weft_cu_context ctx, uint32_t stream, uint8_t *buffer,
                                     size_t bytes, size_t valid_bytes);
 
-/* Pointers to all, called what cupti.h calls them. */
+/* Pointers to all functions, under their names in cupti.h. */
 typedef struct weft_cupti_api {
 #define CUPTI_SYM(name, args) weft_cupti_result(*name) args;
 #include "runtime/cuda/cupti_syms.def"

@@ -1,5 +1,5 @@
-/* The CUDA driver: one GPU, a MIG instance that this process was given, or a part of a GPU's
- * multiprocessors (a green context), through libcuda.so.1 and cuBLASLt. */
+/* The CUDA driver: a GPU, a MIG instance visible to this process, or a green context (a partition
+ * of a GPU's multiprocessors), through libcuda.so.1 and cuBLASLt. */
 #include "runtime/cuda/drv_cuda_int.h"
 
 #include <stdio.h>
@@ -25,9 +25,9 @@ static weft_err find_device(weft_cudev *g, uint32_t ordinal, weft_diag *diag)
         WEFT_TRY(weft_cudev__check(g, cu->cuDeviceGetCount(&n), "cuDeviceGetCount", diag));
     if (n <= 0 || ordinal >= (uint32_t)n)
         return weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){0},
-                               n <= 0 ? "the CUDA driver finds no GPU (CUDA_VISIBLE_DEVICES hides "
-                                        "those that are not in it)"
-                                      : "GPU %u is asked for, this process sees %d",
+                               n <= 0 ? "the CUDA driver finds no GPU (or CUDA_VISIBLE_DEVICES "
+                                        "hides it)"
+                                      : "GPU %u is requested; GPUs visible to this process: %d",
                                ordinal, n);
     WEFT_TRY(weft_cudev__check(g, cu->cuDeviceGet(&g->device, (int)ordinal), "cuDeviceGet", diag));
     WEFT_TRY(weft_cudev__check(g, cu->cuDeviceGetName(g->name, sizeof g->name - 1, g->device),
@@ -56,8 +56,8 @@ static weft_err find_device(weft_cudev *g, uint32_t ordinal, weft_diag *diag)
 
 /* -- Partitions ----------------------------------------------------------------------------- */
 
-/* Multiprocessors come in groups of this size. Drivers before 13.0 do not tell it; then it is that
- * of the CUDA driver API's documentation of cuDevSmResourceSplitByCount. */
+/* Number of multiprocessors in one group of a partition. Drivers before 13.0 do not report it; for
+ * them it is the value in the documentation of cuDevSmResourceSplitByCount. */
 static uint32_t group_size(const weft_cudev *g, const weft_cu_resource *all)
 {
     uint32_t size = all->u.sm.minSmPartitionSize;
@@ -84,8 +84,8 @@ static weft_err make_green(weft_cudev *g, weft_cu_resource *group, uint32_t n_sm
     return WEFT_ERR_OK;
 }
 
-/* Groups of one split in the order that the driver gives them in: the same for every engine, so
- * that partitions that do not overlap in numbers do not on the device. */
+/* Takes groups of one split in the driver's order. The order is the same for every engine, so
+ * partitions with disjoint numbers are disjoint on the device. */
 static weft_err take_partition(weft_cudev *g, uint32_t first, uint32_t n_sm, weft_diag *diag)
 {
     weft_cu_resource all, rest;
@@ -93,7 +93,7 @@ static weft_err take_partition(weft_cudev *g, uint32_t first, uint32_t n_sm, wef
     if (!g->lib->green)
         return weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){.file = g->name},
                                "partitions of multiprocessors need a driver for CUDA 12.5, this "
-                               "one is for %d.%d",
+                               "driver supports %d.%d",
                                g->lib->version / 1000, g->lib->version % 1000 / 10);
     memset(&all, 0, sizeof all);
     WEFT_TRY(weft_cudev__check(
@@ -106,9 +106,10 @@ static weft_err take_partition(weft_cudev *g, uint32_t first, uint32_t n_sm, wef
                                cu->cuDevSmResourceSplitByCount(NULL, &n_group, &all, NULL, 0, size),
                                "cuDevSmResourceSplitByCount", diag));
     if (to > n_group)
-        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = g->name},
-                               "multiprocessors %u to %u are asked for, it has %u groups of %u",
-                               first, first + n_sm - 1, n_group, size);
+        return weft_diag_error(
+            diag, WEFT_ERR_INPUT, (weft_where){.file = g->name},
+            "multiprocessors %u to %u are requested, the GPU has %u groups of %u", first,
+            first + n_sm - 1, n_group, size);
     weft_cu_resource *group = calloc(n_group, sizeof *group);
     if (!group)
         return WEFT_ERR_NOMEM;
@@ -163,7 +164,7 @@ static weft_err open_cuda(weft_engine *e, weft_diag *diag)
     return open_device(e, g, diag);
 }
 
-/* What a lost device answers here is of no interest. */
+/* Errors are ignored: a lost device returns nothing else. */
 static void close_cuda(weft_engine *e)
 {
     weft_cudev *g = weft_cudev__of(e);

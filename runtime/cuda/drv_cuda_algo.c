@@ -1,9 +1,9 @@
-/* By which of cuBLASLt's algorithms a product runs.
+/* Choice of a cuBLASLt algorithm for a GEMM.
  *
- * Its heuristic tells the one that it takes for the fastest, and is asked when a product is
- * prepared. Where the bundle has one that was measured for this product on such a GPU
- * (tune_gemms.c), that is used, if cuBLASLt's own check takes it. What was measured holds for
- * one version of the library, one name of a GPU, and one number of its multiprocessors. */
+ * The default is the first candidate of cuBLASLt's heuristic, asked for when the GEMM is prepared.
+ * If the bundle has an algorithm measured for this GEMM on such a GPU (tune_gemms.c) and cuBLASLt's
+ * check accepts it, that algorithm is used instead. A measurement is valid for one version of the
+ * library, one GPU name, and one number of multiprocessors. */
 #include "runtime/cuda/drv_cuda_int.h"
 
 #include "base/num.h"
@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Memory that an algorithm may take: NVIDIA's advice for cuBLAS, from Hopper on and before. */
+/* Maximum workspace of an algorithm, as NVIDIA recommends for cuBLAS: from Hopper on, and before.
+ */
 enum { WORKSPACE_NEW = 32 << 20, WORKSPACE_OLD = 4 << 20 };
 
 static uint64_t workspace_room(const weft_cudev *g)
@@ -20,16 +21,16 @@ static uint64_t workspace_room(const weft_cudev *g)
     return g->cc >= 90 ? WORKSPACE_NEW : WORKSPACE_OLD;
 }
 
-/* -- What is asked for ---------------------------------------------------------------------- */
+/* -- Heuristic ----------------------------------------------------------------------------- */
 
-/* What addresses are a multiple of. */
+/* Alignment of an address. */
 static uint32_t alignment(const weft_command_list *commands, weft_command_ref ref)
 {
     uint64_t x = commands->align[ref.at] | ref.offset;
     return (uint32_t)(x & (~x + 1));
 }
 
-/* The product, and its addresses' alignments: those of a b c d. */
+/* The key of a GEMM: its sizes, and the alignments of a b c d. */
 static weft_gemm_key key_of(const weft_command_gemm *n, const weft_command_list *commands)
 {
     bool c = n->c.at != WEFT_COMMAND_NO_REF, bias = n->bias.at != WEFT_COMMAND_NO_REF;
@@ -50,7 +51,7 @@ static weft_err set_preference(weft_cudev_gemm *p, const weft_gemm_key *key,
                                weft_cublaslt_pref pref, weft_diag *diag)
 {
     uint64_t room = workspace_room(p->gpu);
-    /* Its A is our b. */
+    /* cuBLASLt's A is our b. */
     const struct {
         unsigned attribute;
         const void *value;
@@ -70,7 +71,8 @@ static weft_err set_preference(weft_cudev_gemm *p, const weft_gemm_key *key,
     return WEFT_ERR_OK;
 }
 
-/* The library's guesses, best first; *n: at most, and how many there are. */
+/* The candidates of the library's heuristic, best first. *n: in, the most to return; out, their
+ * number. */
 static weft_err ask(weft_cudev_gemm *p, const weft_gemm_key *key, weft_diag *diag,
                     weft_cublaslt_heuristic *out, int *n)
 {
@@ -100,9 +102,11 @@ static void take(weft_cudev_gemm *p, const weft_cublaslt_heuristic *h)
     p->workspace = h->workspaceSize;
 }
 
-/* -- Stored ones ---------------------------------------------------------------------------- */
+/* -- Stored algorithms --------------------------------------------------------------------------
+ */
 
-_Static_assert(sizeof(weft_cublaslt_algo) == WEFT_ALGO_BYTES, "an algorithm is stored as it lies");
+_Static_assert(sizeof(weft_cublaslt_algo) == WEFT_ALGO_BYTES,
+               "the bytes of an algorithm are stored");
 
 static void find_tuning(weft_cudev *g, const weft_bundle *bundle)
 {
@@ -120,7 +124,7 @@ static const weft_bundle_algo *find_stored(const weft_bundle_algo *from, uint32_
     return NULL;
 }
 
-/* false: the library refuses it. */
+/* Uses a stored algorithm; false: the library rejects it. */
 static bool take_stored(weft_cudev_gemm *p, const weft_bundle_algo *stored)
 {
     weft_cublaslt_heuristic h;
@@ -132,12 +136,12 @@ static bool take_stored(weft_cudev_gemm *p, const weft_bundle_algo *stored)
     if (status != WEFT_CUBLAS_STATUS_SUCCESS || h.state != WEFT_CUBLAS_STATUS_SUCCESS ||
         h.workspaceSize > workspace_room(p->gpu))
         return false;
-    h.algo = algo; /* the check leaves it as it was */
+    h.algo = algo; /* the check does not fill it in */
     take(p, &h);
     return true;
 }
 
-/* -- Measured ones -------------------------------------------------------------------------- */
+/* -- Measurement ---------------------------------------------------------------------------- */
 
 enum { CANDIDATES = 8, WARM_RUNS = 2, RUNS = 10, ROUNDS = 3, FILL = 0x3c };
 
@@ -149,7 +153,7 @@ typedef struct bench {
     weft_diag *diag;
 } bench;
 
-/* Bytes from the first element of a batch of matrices to behind the last. */
+/* Bytes from the first element of a batch of matrices to the end of the last. */
 static uint64_t span_bytes(const weft_command_gemm *n, int64_t rows, int64_t cols, int64_t ld,
                            int64_t stride)
 {
@@ -157,7 +161,7 @@ static uint64_t span_bytes(const weft_command_gemm *n, int64_t rows, int64_t col
     return weft_align_up((uint64_t)last * weft_dtype_size(n->dtype), WEFT_CUDEV_WORKSPACE_ALIGN);
 }
 
-/* Operands that the product can run on; command.c has checked that sizes do not overflow. */
+/* Allocates operands for the GEMM; command.c has checked that the sizes do not overflow. */
 static weft_err open_bench(bench *b)
 {
     weft_cudev *g = b->p->gpu;
@@ -206,7 +210,7 @@ static weft_err run_often(bench *b, int n)
     return WEFT_ERR_OK;
 }
 
-/* The least of some rounds: what else happens only ever adds. */
+/* The minimum of several rounds: disturbances only add time. */
 static weft_err measure(bench *b, double *out_us)
 {
     weft_cudev *g = b->p->gpu;
@@ -258,7 +262,7 @@ static weft_err keep(weft_tuner *to, const weft_cudev *g, const weft_bundle_algo
     return WEFT_ERR_OK;
 }
 
-/* Takes the fastest of the library's guesses, and lets the tuner know. */
+/* Measures the library's candidates, uses the fastest, and records it in the tuner. */
 static weft_err tune(weft_cudev_gemm *p, const weft_gemm_key *key, weft_tuner *to, weft_diag *diag,
                      bool *found)
 {
@@ -288,7 +292,8 @@ static weft_err choose_algo(weft_cudev_gemm *gemm, const weft_prep *p,
     const weft_bundle_tuning *t = gemm->gpu->tuning;
     weft_cublaslt_heuristic guess;
     int n_guess = 1;
-    /* The bias' address is not known yet, but whether there is one changes what is found. */
+    /* The address of the bias is not known yet, but the candidates depend on whether there is one.
+     */
     if (n->bias.at != WEFT_COMMAND_NO_REF)
         WEFT_TRY(weft_cudev__set_bias(gemm, alignment(commands, n->bias), p->diag));
     const weft_bundle_algo *stored = tuner ? find_stored(tuner->algo, tuner->n, &key)
@@ -347,14 +352,14 @@ static weft_err refuse(const weft_cudev_gemm *p, const weft_prep *prep)
     const weft_command_gemm *n = p->now;
     char text[32];
     return weft_diag_error(prep->diag, WEFT_ERR_UNSUP, prep->where,
-                           "%s: cuBLASLt %zu has no algorithm for a product of %lld x %lld x "
+                           "%s: cuBLASLt %zu has no algorithm for a GEMM of %lld x %lld x "
                            "%lld in %s%s",
                            weft_op_get(prep->op)->name, p->gpu->lt->version, (long long)n->m,
                            (long long)n->n, (long long)n->k, weft_dtype_name(n->dtype),
                            epilogue_text(n, text));
 }
 
-/* The product by itself: something else does the rest. */
+/* Reduces the GEMM to d = alpha a b; another kernel applies c, bias and act. */
 static void strip(weft_command_gemm *n)
 {
     n->c.at = n->bias.at = WEFT_COMMAND_NO_REF;

@@ -1,5 +1,5 @@
-/* The CUDA driver's code: which images of the bundle a device takes, kernels of them, and launches
- * as calls of the driver. */
+/* Code of the CUDA driver: the choice of images for the device, kernels, and the execution of a
+ * launch's commands. */
 #include "runtime/cuda/drv_cuda_int.h"
 
 #include "base/hash.h"
@@ -13,7 +13,7 @@
 
 /* -- Images --------------------------------------------------------------------------------- */
 
-/* "sm_90", "sm_90a", "compute_80": the number and whether it is for that device only. */
+/* Parses "sm_90", "sm_90a", "compute_80" into the number and the suffix. */
 static bool read_arch(const char *text, const char *prefix, int *out, char *suffix)
 {
     size_t n = strlen(prefix);
@@ -26,8 +26,9 @@ static bool read_arch(const char *text, const char *prefix, int *out, char *suff
     return x < 10000 && (*end == 0 || end[1] == 0);
 }
 
-/* Machine code runs on devices of its capability and later ones of the same major number; with a
- * suffix only on its own (a), or its family (f). */
+/* How well machine code for `arch` fits a device of capability `cc`; < 0: it does not run. Code
+ * runs on its own capability and on later ones of the same major number; with suffix a on its own
+ * only, with suffix f within its family. */
 static int fitness(int cc, int arch, char suffix)
 {
     if (arch == cc)
@@ -70,7 +71,7 @@ weft_err weft_cudev__choose_images(weft_engine *e, weft_diag *diag)
             g->n_module = b->image[i].module + 1;
     if (g->n_module > b->n_image)
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0},
-                               "images of the bundle are of %u modules, there are %u images",
+                               "the bundle's images name %u modules, but there are only %u images",
                                g->n_module, b->n_image);
     g->module = calloc((size_t)g->n_module + 1, sizeof *g->module);
     return g->module ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
@@ -89,7 +90,8 @@ static weft_err refuse_image(weft_cudev *g, uint32_t module, const char *why, we
                            "image of module %u for %s: %s", module, g->image, why);
 }
 
-/* What the driver does not take is the bundle's fault, unless the driver is too old for it. */
+/* An image that the driver rejects is an error of the bundle, unless the driver is too old for it.
+ */
 static weft_err check_load(weft_cudev *g, uint32_t module, weft_cu_result result, weft_diag *diag)
 {
     weft_err err = weft_cudev__check(g, result, "cuLibraryLoadData", diag);
@@ -97,11 +99,11 @@ static weft_err check_load(weft_cudev *g, uint32_t module, weft_cu_result result
         return err;
     if (result == WEFT_CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
         return weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){.file = g->name},
-                               "image of module %u for %s is of a newer CUDA than the driver, "
-                               "which is for %d.%d",
+                               "image of module %u for %s needs a newer CUDA than the driver, "
+                               "which supports %d.%d",
                                module, g->image, g->lib->version / 1000,
                                g->lib->version % 1000 / 10);
-    return refuse_image(g, module, "the driver does not take it", diag);
+    return refuse_image(g, module, "the driver rejects it", diag);
 }
 
 static weft_err load_module(weft_engine *e, uint32_t module, weft_diag *diag)
@@ -115,12 +117,12 @@ static weft_err load_module(weft_engine *e, uint32_t module, weft_diag *diag)
     if (!image)
         return refuse_image(g, module, "there is none", diag);
     if (b->file.len && weft_hash64(image->data, image->bytes, 0) != image->checksum)
-        return refuse_image(g, module, "its bytes do not have their checksum", diag);
+        return refuse_image(g, module, "its checksum is wrong", diag);
     if (image->bytes == 0)
         return refuse_image(g, module, "it is empty", diag);
     /* The driver reads PTX as text. */
     if (g->arch == b->n_arch && image->data[image->bytes - 1] != 0)
-        return refuse_image(g, module, "its text has no end", diag);
+        return refuse_image(g, module, "its text does not end with a zero byte", diag);
     return check_load(
         g, module,
         g->cu->cuLibraryLoadData(&g->module[module], image->data, NULL, NULL, 0, NULL, NULL, 0),
@@ -146,7 +148,7 @@ static weft_err find_kernel(weft_engine *e, uint32_t i, weft_diag *diag, weft_cu
                                "image of module %u for %s has no kernel %s", k->module, g->image,
                                k->name);
     WEFT_TRY(weft_cudev__check(g, result, "cuLibraryGetKernel", diag));
-    /* Beyond 48 KiB with the static part, it must be asked for. */
+    /* More than 48 KiB of shared memory, static part included, must be requested explicitly. */
     if (k->shared_bytes)
         WEFT_TRY(weft_cudev__check(
             g,
@@ -162,7 +164,8 @@ static size_t value_bytes(const weft_command_arg *v)
     return v->ref.at == WEFT_COMMAND_NO_REF ? 4 : 8;
 }
 
-/* The driver copies as many arguments as the kernel has parameters. */
+/* The driver copies one argument per parameter of the kernel, so their numbers and sizes must
+ * agree. */
 static weft_err check_params(const weft_prep *p, const weft_command *s, weft_cu_kernel kernel)
 {
     weft_cudev *g = weft_cudev__of(p->engine);
@@ -179,7 +182,7 @@ static weft_err check_params(const weft_prep *p, const weft_command *s, weft_cu_
     if (sound)
         return WEFT_ERR_OK;
     return weft_diag_error(p->diag, WEFT_ERR_INPUT, p->where,
-                           "kernel %s does not have the parameters that it is given: %u",
+                           "kernel %s does not take the %u arguments of its launch",
                            p->engine->bundle->kernel[s->kernel].name, s->n_arg);
 }
 
@@ -201,7 +204,7 @@ static void destroy_launch(void *state)
     free(l);
 }
 
-/* What finishes a product is a kernel like others now, or is left out. */
+/* A FINISH command becomes an ordinary kernel, or is removed. */
 static void settle_finish(weft_command_list *s, uint32_t i, bool wanted)
 {
     if (wanted) {
@@ -253,7 +256,7 @@ static weft_err prepare_commands(const weft_prep *p, weft_cudev_launch *l)
         WEFT_TRY(prepare_command(p, l, i, &workspace));
     l->workspace_offset = weft_align_up(s->scratch_bytes, WEFT_ARENA_ALIGN);
     if (workspace) {
-        /* Scratch memory is aligned to less than a workspace. */
+        /* Scratch memory has a smaller alignment than a workspace needs. */
         s->bytes[s->n_operand] = l->workspace_offset + workspace + WEFT_CUDEV_WORKSPACE_ALIGN;
         s->access[s->n_operand] |= WEFT_ACCESS_WRITE;
     }

@@ -1,10 +1,10 @@
-/* Errors of the CUDA driver and of cuBLASLt as weft_err, with a message, and the note that a device
- * is lost. */
+/* Errors of the CUDA driver and of cuBLASLt as a weft_err with a message. An error after which the
+ * device is unusable is recorded as such. */
 #include "runtime/cuda/drv_cuda_int.h"
 
 #include <stdio.h>
 
-/* Errors after which the context answers nothing but errors. */
+/* Errors after which every call on the context fails. */
 static bool is_sticky(weft_cu_result result)
 {
     static const weft_cu_result table[] = {WEFT_CUDA_ERROR_DEINITIALIZED,
@@ -31,7 +31,7 @@ static bool is_sticky(weft_cu_result result)
     return false;
 }
 
-/* Errors that say that the device cannot be had now. */
+/* Errors for a device that is not available. */
 static bool is_absent(weft_cu_result result)
 {
     static const weft_cu_result table[] = {
@@ -52,7 +52,7 @@ static weft_err describe(weft_cudev *g, weft_cu_result result, const char *call,
 {
     const char *name = NULL, *what = NULL;
     if (g->cu->cuGetErrorName(result, &name) != WEFT_CUDA_SUCCESS || !name)
-        name = "an error that the driver has no name for";
+        name = "an error unknown to the driver";
     if (g->cu->cuGetErrorString(result, &what) != WEFT_CUDA_SUCCESS || !what)
         what = "";
     snprintf(text, WEFT_CUDEV_TEXT_MAX, "%s: %s (%u)%s%s", call, name, result, *what ? ": " : "",
@@ -85,7 +85,7 @@ weft_err weft_cudev__check_blas(weft_cudev *g, weft_cublas_status status, const 
 {
     if (status == WEFT_CUBLAS_STATUS_SUCCESS)
         return WEFT_ERR_OK;
-    /* Its errors do not tell that the device is lost: the driver does. */
+    /* cuBLASLt's errors do not show that the device is lost; a call of the driver does. */
     if (status == WEFT_CUBLAS_STATUS_EXECUTION_FAILED ||
         status == WEFT_CUBLAS_STATUS_INTERNAL_ERROR)
         WEFT_TRY(
@@ -98,5 +98,5 @@ weft_err weft_cudev__check_blas(weft_cudev *g, weft_cublas_status status, const 
                    : status == WEFT_CUBLAS_STATUS_EXECUTION_FAILED ? WEFT_ERR_NODEV
                                                                    : WEFT_ERR_BUG;
     return weft_diag_error(diag, err, (weft_where){.file = g->name}, "%s: %s (%u)", call,
-                           text ? text : "an error that cuBLASLt has no name for", status);
+                           text ? text : "an error unknown to cuBLASLt", status);
 }

@@ -1,11 +1,12 @@
-/* The CUDA driver's products, by cuBLASLt.
+/* GEMMs by cuBLASLt: descriptors and execution. drv_cuda_algo.c chooses the algorithm.
  *
- * Its matrices are column-major, ours row-major: a row-major matrix is the transpose of the
- * column-major one with the same bytes. So it is asked for the transpose of the result,
+ * cuBLASLt's matrices are column-major, ours are row-major: a row-major matrix is the transpose of
+ * the column-major matrix with the same bytes. So cuBLASLt computes the transpose of the result,
  *
  *   d^T = act(alpha op(b)^T op(a)^T + beta c^T + bias)
  *
- * with our b as its A and our a as its B; the bias is then one of its rows, as it wants it. */
+ * with our b as its A and our a as its B. The bias then has one element per row, as cuBLASLt
+ * requires. */
 #include "runtime/cuda/drv_cuda_int.h"
 
 #include <stdio.h>
@@ -21,7 +22,7 @@ static unsigned data_type(weft_dtype dtype)
                                      : WEFT_CUDA_R_16BF;
 }
 
-/* A row-major matrix of `rows` x `cols`. */
+/* Layout of a row-major matrix of `rows` x `cols`. */
 static weft_err make_layout(weft_cudev_gemm *p, int64_t rows, int64_t cols, int64_t ld,
                             int64_t stride, weft_diag *diag, weft_cublaslt_layout *out)
 {

@@ -1,13 +1,13 @@
-/* The CUDA driver's graphs: all launches of a specialisation as one thing to run.
+/* CUDA graphs: all launches of a specialisation as one executable.
  *
- * Launches become nodes; a launch follows those whose memory it must wait for (hazard.c), so that
- * independent branches run at the same time. Products are captured from a stream into the same
- * graph. At other addresses the graph is recorded anew and the executable, which took the driver's
- * time to make, is updated. Without graphs (a driver before CUDA 12.3) launches go into the queue
- * one after the other.
+ * Commands become nodes. A launch depends only on launches whose memory it conflicts with
+ * (hazard.c), so independent branches run concurrently. GEMMs are captured from a stream into the
+ * same graph. When addresses change, the graph is recorded again and the executable, which is
+ * expensive to instantiate, is updated. Without graph support (a driver before CUDA 12.3) launches
+ * are put into the queue one after the other.
  *
- * Nodes name the context that they run in, that of a partition where there is one: it takes calls
- * of one thread at a time, so recording is under the engine's lock. */
+ * Nodes name the context that they run in: that of the partition, if any. A green context accepts
+ * calls of one thread at a time, so recording holds the lock. */
 #include "runtime/cuda/drv_cuda_int.h"
 
 #include <stdio.h>
@@ -15,23 +15,23 @@
 #include <string.h>
 
 typedef struct recorded {
-    weft_cu_graph_exec timed; /* one launch after the other, events between; NULL: not asked for */
-    weft_cu_graph_exec exec;  /* NULL: no graphs, or nothing to run */
-    const weft_bound_list *list; /* lives longer */
-    uint32_t n;                  /* launches of it that have commands */
+    weft_cu_graph_exec timed; /* the launches in sequence with events between; NULL: not recorded */
+    weft_cu_graph_exec exec;  /* NULL: no graph support, or no work */
+    const weft_bound_list *list; /* outlives this */
+    uint32_t n;                  /* number of its launches with commands */
 } recorded;
 
-/* Recording. */
+/* State of a recording. */
 typedef struct recorder {
     weft_cudev *g;
-    weft_cu_stream stream; /* for capture */
+    weft_cu_stream stream; /* for captures */
     weft_diag *diag;
-    const weft_bound **item; /* launches that have commands */
+    const weft_bound **item; /* launches with commands */
     uint32_t n;
     uint32_t *edge, *edge_first;
     weft_cu_graph graph;
-    weft_cu_graph_node *last;  /* by item: its last node */
-    weft_cu_graph_node *after; /* room for what a node follows */
+    weft_cu_graph_node *last;  /* [item]: its last node */
+    weft_cu_graph_node *after; /* scratch: the predecessors of a node */
 } recorder;
 
 static weft_cudev_launch *launch_of(const weft_bound *b)
@@ -118,7 +118,7 @@ static void set_fill(const weft_cudev *g, weft_cu_deviceptr to, uint64_t bytes,
                                           .ctx = g->ctx};
 }
 
-/* One node that stands for all those that a capture ended with. */
+/* One node that follows all nodes at the end of a capture. */
 static weft_err join_tail(recorder *r, const weft_cu_graph_node *last, size_t n,
                           weft_cu_graph_node *out)
 {
@@ -133,7 +133,7 @@ static weft_err join_tail(recorder *r, const weft_cu_graph_node *last, size_t n,
                              "cuGraphAddNode", r->diag);
 }
 
-/* cuBLASLt knows streams only: what it puts into one becomes nodes. */
+/* cuBLASLt works on streams only: its work is captured from a stream into the graph. */
 static weft_err capture(recorder *r, weft_cudev_launch *l, uint32_t i, void *const *arg,
                         size_t n_after, weft_cu_graph_node *out)
 {
@@ -157,12 +157,11 @@ static weft_err capture(recorder *r, weft_cudev_launch *l, uint32_t i, void *con
     if (err == WEFT_ERR_OK &&
         (status != WEFT_CU_STREAM_CAPTURE_STATUS_ACTIVE || n_last == 0 || graph != r->graph))
         err = weft_diag_error(r->diag, WEFT_ERR_BUG, (weft_where){.file = r->g->name},
-                              "a product left the capture in state %u with %zu nodes", status,
-                              n_last);
+                              "a GEMM left the capture in state %u with %zu nodes", status, n_last);
     if (err == WEFT_ERR_OK)
         err = join_tail(r, last, n_last, out);
-    /* Always: a stream that captures does nothing else. A capture that was invalidated takes its
-     * graph with it. */
+    /* Also after an error: a capturing stream is unusable. An invalidated capture destroys its
+     * graph. */
     graph = NULL;
     weft_err ended = weft_cudev__check(r->g, cu->cuStreamEndCapture(r->stream, &graph),
                                        "cuStreamEndCapture", err == WEFT_ERR_OK ? r->diag : NULL);
@@ -228,7 +227,7 @@ static weft_err make_exec(recorder *r, recorded *f)
         weft_cu_result result = cu->cuGraphExecUpdate(f->exec, r->graph, &said);
         if (result == WEFT_CUDA_SUCCESS)
             return WEFT_ERR_OK;
-        /* Other nodes than before, or the device is lost: what follows will tell. */
+        /* The nodes differ from before, or the device is lost; the next call shows which. */
         (void)cu->cuGraphExecDestroy(f->exec);
         f->exec = NULL;
     }
@@ -356,7 +355,7 @@ static weft_err add_event(recorder *r, weft_cu_event event, size_t n_after)
     return WEFT_ERR_OK;
 }
 
-/* Launches in a row, an event before the first and one behind each. */
+/* Launches in sequence, an event before the first and after each. */
 static weft_err record_timed(recorder *r, const weft_cudev_queue *q, const weft_bound_list *list)
 {
     weft_cu_graph_node after[1];
@@ -387,7 +386,7 @@ static weft_err make_timed(weft_cudev *g, const weft_cudev_queue *q, recorded *f
     return err;
 }
 
-/* Without graphs the host's calls are part of what is measured. */
+/* Without graphs the times include the host's calls. */
 static weft_err run_marked(weft_cudev *g, weft_cudev_queue *q, const weft_bound_list *list,
                            bool traced, weft_diag *diag)
 {
@@ -400,7 +399,7 @@ static weft_err run_marked(weft_cudev *g, weft_cudev_queue *q, const weft_bound_
     return WEFT_ERR_OK;
 }
 
-/* All launches in a row, with events between, and waits. */
+/* Runs all launches in sequence with events between them, and waits. */
 static weft_err run_row(weft_engine *e, weft_cudev_queue *q, recorded *f, bool traced,
                         weft_diag *diag)
 {

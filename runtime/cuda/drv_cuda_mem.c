@@ -1,4 +1,4 @@
-/* The CUDA driver's memory: weights, activations, the host's side of copies; queues. */
+/* Memory of the CUDA driver: weights, activations, pinned host memory; queues. */
 #include "runtime/cuda/drv_cuda_int.h"
 
 #include "base/num.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of weights: what vector loads and cuBLASLt's fastest kernels ask for. */
+/* Alignment of weights, for vector loads and cuBLASLt's fastest kernels. */
 enum { WEIGHT_ALIGN = 256 };
 
 /* -- Activations ---------------------------------------------------------------------------- */
@@ -53,7 +53,7 @@ void weft_cudev__note_memory(weft_engine *e, weft_diag *diag)
     size_t left = 0, total = 0;
     if (g->cu->cuMemGetInfo(&left, &total) != WEFT_CUDA_SUCCESS)
         return;
-    /* The device's numbers do not know of it. */
+    /* The device's figures do not include the limit set by MPS. */
     const char *limit = getenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT");
     weft_diag_note(diag, (weft_where){.file = g->name},
                    "%llu of %llu bytes are free%s%s; this engine has %llu of weights and %llu of "
@@ -184,13 +184,13 @@ void weft_cudev__free_weights(weft_engine *e)
 
 /* -- Memory of the host --------------------------------------------------------------------- */
 
-/* Before what is handed out. */
+/* Precedes each allocation. */
 typedef struct host_header {
     _Alignas(64) bool pinned;
 } host_header;
 
-/* Pinned, so that copies need no other copy; where that cannot be had (a guest with confidential
- * computing, a limit of locked memory) any memory does. */
+/* Pinned memory, so that the driver copies without a staging buffer; pageable memory where pinning
+ * fails (confidential computing, a limit on locked memory). */
 weft_err weft_cudev__host_alloc(weft_engine *e, uint64_t bytes, void **out)
 {
     weft_cudev *g = weft_cudev__of(e);

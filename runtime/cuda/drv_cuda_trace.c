@@ -1,14 +1,14 @@
-/* The CUDA driver's times of launches by CUPTI, where that is.
+/* Times of launches by CUPTI, if it is installed.
  *
- * Events around a launch also count what a device takes to come from one to the next, for small
- * kernels more than they take themselves. CUPTI tells when each kernel, copy and fill began and
- * ended. Launches go into the queue one after the other, each under a number of its own (external
- * correlation); what ran under a number is summed. Its records come in buffers, in any order, maybe
- * on a thread of its own, and maybe after the trace: no number is given twice. One trace at a time
- * in a process, as CUPTI has one list of what it records.
+ * Events around a launch also measure the gap between two launches, which for small kernels exceeds
+ * the kernel's own time. CUPTI reports the start and the end of each kernel, copy and fill.
+ * Launches are enqueued one after the other, each under an external correlation id, and the times
+ * of all work under an id are summed. Records arrive in buffers, in any order, possibly on another
+ * thread and after the end of the trace, so ids are never reused. There is one trace at a time per
+ * process, because CUPTI has one set of enabled activities.
  *
- * Whatever CUPTI refuses, and a launch that it tells nothing of, leads back to events, of the same
- * run: a second one would find inputs that the first has overwritten. */
+ * If CUPTI refuses, or reports nothing about some launch, the times of the events of the same run
+ * are used: a second run would read inputs that the first has overwritten. */
 #include "runtime/cuda/drv_cuda_int.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 
 enum { BUFFER_BYTES = 1 << 20, BUFFER_ALIGN = 8 };
 
-/* A call of the driver: under which number, or how long on the device. */
+/* A call of the driver and its correlation id (labels) or its device time (works). */
 typedef struct entry {
     uint32_t call;
     uint64_t number;
@@ -28,12 +28,12 @@ typedef struct entries {
     size_t n, room;
 } entries;
 
-static pthread_mutex_t trace_lock = PTHREAD_MUTEX_INITIALIZER; /* a trace */
-static uint64_t first_number;                                  /* of its launches; under that */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;       /* what follows */
-static const weft_cupti_api *cupti;                            /* callbacks are registered */
+static pthread_mutex_t trace_lock = PTHREAD_MUTEX_INITIALIZER; /* held during a trace */
+static uint64_t first_number; /* correlation id of its first launch; protected by trace_lock */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects everything below */
+static const weft_cupti_api *cupti; /* not NULL: the callbacks are registered */
 static entries labels, works;
-static bool failed; /* no memory for a record */
+static bool failed; /* a record was lost: out of memory */
 
 static const unsigned kinds[] = {WEFT_CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
                                  WEFT_CUPTI_ACTIVITY_KIND_MEMCPY, WEFT_CUPTI_ACTIVITY_KIND_MEMSET,
@@ -57,7 +57,7 @@ static void add(entries *to, entry e)
     to->at[to->n++] = e;
 }
 
-/* Both are 0 where CUPTI could not tell. */
+/* Both times are 0 if CUPTI has none. */
 static void add_work(uint32_t call, uint64_t start, uint64_t end)
 {
     if (end)
@@ -90,7 +90,7 @@ static void on_request(uint8_t **buffer, size_t *bytes, size_t *most_records)
 {
     *buffer = aligned_alloc(BUFFER_ALIGN, BUFFER_BYTES);
     *bytes = *buffer ? BUFFER_BYTES : 0;
-    *most_records = 0; /* as many as fit */
+    *most_records = 0; /* no limit */
 }
 
 static void on_complete(weft_cu_context ctx, uint32_t stream, uint8_t *buffer, size_t bytes,
@@ -151,7 +151,7 @@ weft_err weft_cudev__trace_launch(weft_cudev_queue *queue, const weft_bound_list
 {
     const unsigned custom = WEFT_CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
     uint64_t last;
-    /* Without a number nothing is told of it, which is seen later. */
+    /* A launch without an id gets no record, which trace_end detects. */
     bool pushed = cupti->cuptiActivityPushExternalCorrelationId(custom, first_number + i) ==
                   WEFT_CUPTI_SUCCESS;
     weft_err err = weft_cudev__run_launch(queue, &list->at[i], diag);
@@ -166,7 +166,7 @@ static int by_call(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Sums what ran under each number; false: of some launch nothing did. */
+/* Sums the time of each launch; false: some launch has fewer records than commands. */
 static bool sum(const weft_bound_list *list, double *us)
 {
     uint32_t *count = calloc((size_t)list->n + 1, sizeof *count);
@@ -178,7 +178,7 @@ static bool sum(const weft_bound_list *list, double *us)
             labels.n ? bsearch(&works.at[i], labels.at, labels.n, sizeof *labels.at, by_call)
                      : NULL;
         if (!x || x->number - first_number >= list->n)
-            continue; /* somebody else's, or an earlier trace's */
+            continue; /* not of this trace */
         us[x->number - first_number] += works.at[i].us;
         count[x->number - first_number]++;
     }

@@ -56,7 +56,7 @@ static void test_drv_cuda__runs_on_partitions(void **state)
     const weft_engine_options beyond = {.threads = 1, .sm_first = 120, .n_sm = 20};
     subject s;
     assert_int_not_equal(open_subject(&s, bundles[1], NULL, &beyond), WEFT_ERR_OK);
-    assert_true(is_said("multiprocessors 120 to 139 are asked for"));
+    assert_true(is_said("multiprocessors 120 to 139 are requested"));
     sound();
 }
 
@@ -353,7 +353,7 @@ static void test_drv_cuda__obeys_limits_of_mps(void **state)
     d.reset();
     compare_model(bundles[0], bundles[1], NULL, &whole, 2);
     assert_int_not_equal(open_subject(&s, bundles[1], NULL, &much), WEFT_ERR_OK);
-    assert_true(is_said("multiprocessors 0 to 99 are asked for, it has 6 groups of 8"));
+    assert_true(is_said("multiprocessors 0 to 99 are requested, the GPU has 6 groups of 8"));
     setenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=0M", 1);
     d.reset();
     assert_int_equal(run_all(false), WEFT_ERR_NOMEM);
@@ -444,7 +444,7 @@ static void test_drv_cuda__refuses_other_devices(void **state)
     d.reset();
     const weft_engine_options second = {.threads = 1, .gpu = 1};
     assert_int_equal(open_subject(&s, bundles[1], NULL, &second), WEFT_ERR_NODEV);
-    assert_true(is_said("GPU 1 is asked for, this process sees 1"));
+    assert_true(is_said("GPU 1 is requested; GPUs visible to this process: 1"));
     setenv("WEFT_DOUBLE_DEVICES", "0", 1);
     d.reset();
     assert_int_equal(open_subject(&s, bundles[1], NULL, &whole), WEFT_ERR_NODEV);
@@ -468,9 +468,9 @@ static void refuse_image(const char *fail, const char *said)
 static void test_drv_cuda__refuses_images_that_the_driver_refuses(void **state)
 {
     (void)state;
-    refuse_image("cuLibraryLoadData:1=200", "the driver does not take it");
-    refuse_image("cuLibraryLoadData:1=209", "the driver does not take it");
-    refuse_image("cuLibraryLoadData:1=222", "is of a newer CUDA than the driver");
+    refuse_image("cuLibraryLoadData:1=200", "the driver rejects it");
+    refuse_image("cuLibraryLoadData:1=209", "the driver rejects it");
+    refuse_image("cuLibraryLoadData:1=222", "needs a newer CUDA than the driver");
     refuse_image("cuLibraryGetKernel:1=500", "has no kernel");
 }
 
@@ -514,7 +514,7 @@ static void test_drv_cuda__refuses_old_drivers(void **state)
     (void)state;
     subject s;
     assert_int_equal(open_subject(&s, bundles[1], NULL, &whole), WEFT_ERR_NODEV);
-    assert_true(is_said("the CUDA driver is too old: it is for CUDA 11.8, needed is 12.0"));
+    assert_true(is_said("the CUDA driver is too old: it supports CUDA 11.8, CUDA 12.0 is needed"));
 }
 
 /* WEFT_DOUBLE_ABSENT=cuMemAlloc */

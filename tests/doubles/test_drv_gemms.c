@@ -188,7 +188,7 @@ static void test_drv_gemms__are_finished_without_epilogues(void **state)
     const weft_bundle_program *p = weft_session_program(s.session);
     uint32_t n = make_inputs(p, 1, in);
     assert_int_equal(weft_session_run(s.session, in, n, diag, out, p->n_output), WEFT_ERR_UNSUP);
-    assert_true(is_said("has no algorithm for a product of 1 x 40 x 24 in f32 with bias and relu"));
+    assert_true(is_said("has no algorithm for a GEMM of 1 x 40 x 24 in f32 with bias and relu"));
     unsetenv("WEFT_DOUBLE_ABSENT");
     free_inputs(in, n);
     close_subject(&s);
