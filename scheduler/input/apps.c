@@ -1,9 +1,11 @@
-/* Apps: model-less queries that any variant of a task may answer (INFaaS).
+/* Apps: model-less queries, which name a task and may be answered by any model variant of it
+ * (INFaaS, ATC'21).
  *
- * An app with a rate adds it to those of its variants, in any mixture whose accuracy, weighted by
- * requests, is what the app asks for; its SLO holds for them too. A policy that chooses variants
- * itself (WEFT_SPLIT_VARIANTS) sees the apps as they are; for the others the most accurate variant
- * takes the whole rate, and variants that nobody asks for are left out. */
+ * The rate of an app is served by its variants beside their own rates. Any split between variants
+ * is allowed whose mean accuracy, weighted by requests, is at least the accuracy of the app. The
+ * SLO of the app also holds for its variants. A policy that chooses variants itself
+ * (WEFT_SPLIT_VARIANTS) sees the apps. For any other policy the most accurate variant is assigned
+ * the whole rate, and variants without requests are left out. */
 #include "scheduler/input/input.h"
 
 #include <math.h>
@@ -35,26 +37,26 @@ static weft_err check_app(const weft_problem *problem, size_t a, const weft_dema
     if (!isfinite(app->rate_per_s) || app->rate_per_s < 0 || !isfinite(app->slo_us) ||
         app->slo_us < 0 || !isfinite(app->accuracy) || app->accuracy < 0)
         return weft_diag_error(diag, WEFT_ERR_INPUT, where,
-                               "rate %g/s, slo %g us and accuracy %g must be numbers from 0",
+                               "rate %g/s, slo %g us and accuracy %g must be numbers of at least 0",
                                app->rate_per_s, app->slo_us, app->accuracy);
     if (!weft_app__is_asked(app))
         return WEFT_ERR_OK;
     for (size_t i = 0; i < app->n_variant; i++) {
         uint32_t d = weft_demands__find(index, app->variant[i].model);
         if (d == UINT32_MAX)
-            return weft_diag_error(diag, WEFT_ERR_INPUT, where, "variant '%s' is no model",
+            return weft_diag_error(diag, WEFT_ERR_INPUT, where, "variant '%s' is not a model",
                                    app->variant[i].model);
         if (app_of[d])
             return weft_diag_error(diag, WEFT_ERR_INPUT, where,
-                                   "variant '%s' is one of app '%s' too, which has a rate",
+                                   "variant '%s' also belongs to app '%s', which has a rate",
                                    app->variant[i].model, problem->app[app_of[d] - 1].name);
         app_of[d] = (uint32_t)a + 1;
         most = fmax(most, app->variant[i].accuracy);
     }
     if (most < app->accuracy)
         return weft_diag_error(diag, WEFT_ERR_INPUT, where,
-                               "accuracy %g is asked for, the best variant has %g", app->accuracy,
-                               most);
+                               "accuracy must be at least %g, the best variant has %g",
+                               app->accuracy, most);
     return WEFT_ERR_OK;
 }
 
@@ -99,7 +101,7 @@ weft_err weft_apps__resolve(const weft_problem *problem, bool assign, weft_arena
     }
     *demands = (weft_demands){at, n};
     out->demands = demands;
-    /* Their rates are in the demands now: nobody adds them a second time. */
+    /* The demands contain the rates of the apps now; with the apps they would count twice. */
     out->n_app = assign ? 0 : problem->n_app;
     return WEFT_ERR_OK;
 }

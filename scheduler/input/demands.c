@@ -1,4 +1,4 @@
-/* Demands: their check and their index by name. */
+/* Checks demands, and indexes them by model name. */
 #include "scheduler/input/input.h"
 
 #include <math.h>
@@ -12,8 +12,8 @@ static int compare_texts(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* A name that two demands have; NULL: none. */
-static const char *find_same_name(const weft_demands *demands, weft_diag *diag, weft_err *err)
+/* A name that appears twice; NULL: none does, or *err tells what went wrong. */
+static const char *find_duplicate(const weft_demands *demands, weft_diag *diag, weft_err *err)
 {
     const char **name = malloc((demands->n + 1) * sizeof *name), *found = NULL;
     if (!name) {
@@ -40,17 +40,17 @@ weft_err weft_demands__check(const weft_demands *demands, weft_diag *diag)
             return weft_diag_error(diag, WEFT_ERR_INPUT, where, "model name is not usable");
         if (!isfinite(d->slo_us) || d->slo_us < 0 || !isfinite(d->rate_per_s) || d->rate_per_s < 0)
             return weft_diag_error(diag, WEFT_ERR_INPUT, where,
-                                   "slo %g us and rate %g/s must be numbers from 0", d->slo_us,
-                                   d->rate_per_s);
+                                   "slo %g us and rate %g/s must be numbers of at least 0",
+                                   d->slo_us, d->rate_per_s);
     }
-    const char *twice = find_same_name(demands, diag, &err);
+    const char *twice = find_duplicate(demands, diag, &err);
     if (twice)
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = twice},
                                "model appears twice");
     return err;
 }
 
-/* -- Index by name  -------------------------------------------------------------------------- */
+/* -- Index by name ---------------------------------------------------------------------------- */
 
 static int compare_names(const void *a, const void *b, void *demands)
 {

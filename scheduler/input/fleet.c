@@ -1,14 +1,14 @@
-/* Fleet files: which devices there are, how they may be split, what they cost.
+/* Reads fleet files: the devices, how each may be split, and what it costs.
  *
  *   devices:
- *     - type: cpu          # a row of devices.def, each at most once
+ *     - type: cpu          # a name of devices.def; no type may appear twice
  *       count: 1
- *       cores: 2           # CPU only, needed
+ *       cores: 2           # CPU only, required
  *       slices: [1, 1]     # CPU only: cores of each slice; default one slice of all cores
  *     - type: h100
  *       count: 2
- *       price: 2.99        # dollars an hour of one device; default: the table
- *       mem: 80GiB         # default: the table
+ *       price: 2.99        # of one device, dollars an hour; default: the device table
+ *       mem: 80GiB         # default: the device table
  *       mig: true          # may be split into MIG instances
  *       mps: true          # may be split into MPS shares */
 #include "scheduler/input/input.h"
@@ -37,7 +37,7 @@ typedef struct raw_fleet {
 
 #define OPT (CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL)
 
-/* libcyaml's own booleans take any word for true. */
+/* libcyaml's boolean type reads any word but a few as true; an enumeration accepts only these. */
 static const cyaml_strval_t bool_words[] = {{"false", 0}, {"true", 1}};
 
 static const cyaml_schema_value_t slice_schema = {
@@ -84,17 +84,18 @@ static weft_err check_cpu(const raw_device *raw, weft_where where, weft_diag *di
     uint64_t sum = 0;
     if (raw->cores < 1 || raw->cores > WEFT_FLEET_CORES_MAX)
         return weft_diag_error(diag, WEFT_ERR_INPUT, where,
-                               "cores: %u, a cpu needs 1 to 4096 cores", raw->cores);
+                               "cores: a cpu must have 1 to 4096, not %u", raw->cores);
     if (raw->mig || raw->mps)
-        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "a cpu has neither MIG nor MPS");
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "a cpu supports neither MIG nor MPS");
     for (uint32_t i = 0; i < raw->n_slices; i++) {
         if (raw->slices[i] < 1)
-            return weft_diag_error(diag, WEFT_ERR_INPUT, where, "slices: a slice has no cores");
+            return weft_diag_error(diag, WEFT_ERR_INPUT, where,
+                                   "slices: slice %u has no cores, must have at least 1", i);
         sum += raw->slices[i];
     }
     if (sum > raw->cores)
         return weft_diag_error(diag, WEFT_ERR_INPUT, where,
-                               "slices: have %llu cores together, the device has %u",
+                               "slices: %llu cores in total, the device has %u",
                                (unsigned long long)sum, raw->cores);
     return WEFT_ERR_OK;
 }
@@ -115,20 +116,22 @@ static weft_err read_device(const raw_device *raw, weft_where where, weft_diag *
         return weft_diag_error(diag, WEFT_ERR_INPUT, where,
                                "unknown device type; `weft list gpus` shows the known ones");
     if (row.count < 1 || row.count > WEFT_FLEET_COUNT_MAX)
-        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "count: %u, must be 1 to 65536",
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "count: must be 1 to 65536, not %u",
                                row.count);
     if (!isfinite(row.price_per_hour) || row.price_per_hour < 0 || row.price_per_hour > 1e6)
         return weft_diag_error(diag, WEFT_ERR_INPUT, where,
-                               "price: must be dollars an hour, from 0 to 1000000");
+                               "price: must be 0 to 1000000 dollars an hour, not %g",
+                               row.price_per_hour);
     if (raw->mem && (!weft_parse_bytes(raw->mem, &row.mem_bytes) || row.mem_bytes == 0))
-        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "mem: '%s' is no size such as 80GiB",
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "mem: '%s' is not a size such as 80GiB",
                                raw->mem);
     if (strcmp(raw->type, "cpu") == 0)
         WEFT_TRY(check_cpu(raw, where, diag));
     else if (raw->cores || raw->n_slices)
-        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "cores and slices are for a cpu");
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where,
+                               "only a cpu has the keys cores and slices");
     if (row.mig && type->mig_slots == 0)
-        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "the device has no MIG");
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "devices of this type have no MIG");
     *out = row;
     return WEFT_ERR_OK;
 }
@@ -146,11 +149,11 @@ static weft_err read_fleet(weft_yaml *yaml, weft_arena *arena, weft_diag *diag, 
                             .item = raw->devices[i].type,
                             .line = weft_yaml__line(weft_yaml__at(yaml, rows, i))};
         WEFT_TRY(read_device(&raw->devices[i], where, diag, &device[i]));
-        /* A placement names its device by type, so a type must mean one row. */
+        /* A placement names its device by type alone, so a type must belong to one row. */
         for (size_t j = 0; j < i; j++)
             if (strcmp(device[j].type, device[i].type) == 0)
                 return weft_diag_error(diag, WEFT_ERR_INPUT, where,
-                                       "device type appears twice; add up the counts");
+                                       "device type appears twice; merge the rows into one");
     }
     *out = (weft_fleet){
         .file = weft_arena_strdup(arena, yaml->file), .device = device, .n_device = raw->n_devices};

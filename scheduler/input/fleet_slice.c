@@ -1,4 +1,5 @@
-/* Rows of a fleet against the device table, and slice names as numbers. */
+/* Resolves slice names on the rows of a fleet, and looks up memory and price where a row does not
+ * state them. */
 #include "scheduler/input/input.h"
 
 #include "base/num.h"
@@ -34,7 +35,7 @@ const weft_fleet_device *weft_fleet__row(const weft_fleet *fleet, const char *ty
 
 /* -- Slice names ------------------------------------------------------------------------------ */
 
-/* "4core"; false when it is not of this form. */
+/* Parses "4core"; false: the name has another form. */
 static bool parse_cores(const char *name, uint32_t *out)
 {
     char text[WEFT_SLICE_NAME_MAX];
@@ -67,7 +68,7 @@ static bool resolve_cores(const weft_fleet_device *row, weft_fleet_slice *spec, 
     return true;
 }
 
-/* "40%" of something; false when it is not a whole percentage from 1 to 100. */
+/* Parses "40%"; false: not a whole percentage from 1 to 100. */
 static bool parse_share(const char *text, uint32_t *out)
 {
     double part;
@@ -99,7 +100,8 @@ bool weft_fleet_slice__is_nested(const weft_fleet_slice *spec)
     return spec->kind == WEFT_SLICE_MIG && spec->percent > 0;
 }
 
-/* "3g.40gb", or with `percent` > 0 a share of it: "3g.40gb/50%". */
+/* Resolves an instance, "3g.40gb", or a share of one, "3g.40gb/50%", for which percent becomes 50.
+ */
 static bool resolve_mig(const weft_fleet_device *row, weft_fleet_slice *spec, const char **why)
 {
     const weft_device_type *type = weft_device_type_find(row->type);

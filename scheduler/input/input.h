@@ -1,5 +1,5 @@
-/* Door of input/: slices of a fleet as numbers, demands by name, apps. What reads files is declared
- * in scheduler.h. */
+/* Door of input/: slice names of a fleet resolved to numbers, demands by name, and apps. The
+ * functions that read files are declared in scheduler.h. */
 #ifndef WEFT_SCHEDULER_INPUT_INPUT_H
 #define WEFT_SCHEDULER_INPUT_INPUT_H
 
@@ -20,54 +20,64 @@ enum {
     WEFT_FLEET_CORES_MAX = 4096,
 };
 
-/* A slice name of a fleet row, as numbers. */
+/* A slice of one fleet row: its name, and the numbers that the name stands for. */
 typedef struct weft_fleet_slice {
-    weft_fleet_slice_kind kind; /* MIG for "3g.40gb/50%" too: an MPS share of an instance */
+    weft_fleet_slice_kind kind; /* "3g.40gb/50%", an MPS share of a MIG instance, is MIG */
     char name[WEFT_SLICE_NAME_MAX];
-    double share;       /* of the device's compute units */
-    double weight;      /* of the device; the weights on one device never exceed 1 together */
-    uint64_t mem_bytes; /* usable, of the whole instance for its shares; 0: not known, no limit */
-    uint32_t cores;
-    uint32_t percent; /* of the device (MPS) or of the instance (MIG); 0: no share */
-    const weft_mig_profile *mig;
+    double share;       /* part of the device's compute units, 0..1 */
+    double weight;      /* part of the device, 0..1; legal slices of one device sum to at most 1 */
+    uint64_t mem_bytes; /* usable; for a share of an instance: of the instance; 0: no limit known */
+    uint32_t cores;     /* CPU only */
+    uint32_t percent;   /* MPS share of the device (MPS) or of the instance (MIG); 0: no share */
+    const weft_mig_profile *mig; /* NULL without MIG */
 } weft_fleet_slice;
 
-/* An MPS share inside a MIG instance. */
+/* Whether the slice is an MPS share inside a MIG instance. */
 bool weft_fleet_slice__is_nested(const weft_fleet_slice *spec);
 
-/* MPS processes that a MIG instance can hold, in proportion to its compute slots. */
+/* MPS clients that a MIG instance accepts: WEFT_MPS_CLIENTS_MAX in proportion to its GPCs. */
 uint32_t weft_fleet__mig_clients_max(const weft_mig_profile *mig);
-/* The row of `fleet` of a device type; NULL: none. */
+/* The row of a device type; NULL: the fleet has none. */
 const weft_fleet_device *weft_fleet__row(const weft_fleet *fleet, const char *type);
+/* Memory in bytes and price in dollars an hour of one device: those of the row, else those of the
+ * device table; 0: neither has them. */
 uint64_t weft_fleet__mem(const weft_fleet_device *row);
 double weft_fleet__price(const weft_fleet_device *row);
-/* false, and a reason in *why, when the row cannot have such a slice. */
+/* Resolves a slice name on devices of a row. false: the row cannot have such a slice; *why, a
+ * static text, tells the reason. */
 bool weft_fleet_slice__resolve(const weft_fleet_device *row, const char *name,
                                weft_fleet_slice *out, const char **why);
 
-/* -- Demands (demands.c)
- * ---------------------------------------------------------------------------- */
+/* -- Demands (demands.c) ---------------------------------------------------------------------- */
 
-/* Duplicate models, bad numbers: INPUT. */
+/* INPUT: a model appears twice, a name is not usable, or a rate or SLO is negative or not finite.
+ */
 WEFT_MUST_USE weft_err weft_demands__check(const weft_demands *demands, weft_diag *diag);
 
+/* Finds demands by model name in O(log n). Lives in the arena; the demands must outlive it. */
 typedef struct weft_demand_index {
     const weft_demands *demands;
-    const uint32_t *by_name;
+    const uint32_t *by_name; /* indices of the demands in the order of their names */
 } weft_demand_index;
 
 weft_demand_index weft_demands__index(const weft_demands *demands, weft_arena *arena);
-uint32_t weft_demands__find(const weft_demand_index *index, const char *model); /* UINT32_MAX */
+/* Index of the demand of a model; UINT32_MAX: none. */
+uint32_t weft_demands__find(const weft_demand_index *index, const char *model);
 
 /* -- Apps (apps.c) ---------------------------------------------------------------------------- */
 
-bool weft_app__is_asked(const weft_set_app *app); /* has a rate of its own */
+/* Whether the app has a rate of its own. */
+bool weft_app__is_asked(const weft_set_app *app);
+/* Index of the most accurate variant; among equals the first by name. */
 uint32_t weft_app__best_variant(const weft_set_app *app);
-/* By demand: 1 + the app with a rate that it is a variant of, 0: none. INPUT: apps contradict. */
+/* *out, by demand: 1 + index of the app with a rate that the model is a variant of; 0: none. INPUT:
+ * a variant is no model or belongs to two apps with rates, a number is not usable, or no variant
+ * is as accurate as its app requires. */
 WEFT_MUST_USE weft_err weft_apps__index(const weft_problem *problem, weft_arena *arena,
                                         weft_diag *diag, const uint32_t **out);
-/* The problem with the SLOs of apps in those of their variants and, with `assign`, their rates in
- * that of the best variant. */
+/* Copies the problem with demands in which a variant has the tighter of its own SLO and its app's.
+ * `assign`: the best variant also gets the rate of its app, variants without a rate are left out,
+ * and the copy has no apps any more. */
 WEFT_MUST_USE weft_err weft_apps__resolve(const weft_problem *problem, bool assign,
                                           weft_arena *arena, weft_diag *diag, weft_problem *out);
 

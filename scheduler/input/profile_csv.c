@@ -1,15 +1,13 @@
-/* Measured profiles as CSV. Two layouts:
+/* Reads measured profiles, which are CSV files (base/csv.h has the syntax) in one of two layouts:
  *
- * weft      a header line names the columns, in any order: device, slice, batch and time_us are
- *           needed; procs (1), throughput_per_s, creq, mreq_bytes, bandwidth_gbps, energy_j,
- *           expected_error (0.05) and source (measured) may be left out.
- * parvagpu  header `Mig instance,Batch size,Workload Number,Throughput,Latency`: GPCs of an
- *           A100 80 GB, batch, MPS processes inside the instance, inferences per second of one
- *           process, seconds per batch. Rows with zero throughput were out of memory or not
- *           measured; they are no points. There is no memory column: mreq_bytes stays 0, which
- *           means that the point fits because it was measured.
- *
- * base/csv.h has the syntax. */
+ * weft      The header names the columns, in any order. Required: device, slice, batch and time_us.
+ *           Optional: procs (default 1), throughput_per_s, creq, mreq_bytes, bandwidth_gbps,
+ *           energy_j, expected_error (default 0.05) and source (default "measured").
+ * parvagpu  The header is `Mig instance,Batch size,Workload Number,Throughput,Latency`: GPCs of an
+ *           A100 80 GB, batch, MPS processes in the instance, inferences per second of one process,
+ *           seconds per batch. A row with throughput 0 ran out of memory or was not measured, and
+ *           is skipped. The layout has no memory column: mreq_bytes stays 0, not known, so that a
+ *           measured point always fits. */
 #include "scheduler/input/input.h"
 
 #include "base/csv.h"
@@ -77,7 +75,7 @@ static weft_err read_number(const profile_reader *in, const char *text, const ch
     double x;
     if (!weft_parse_f64(text, &x) || !isfinite(x) || x < 0)
         return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where,
-                               "%s: '%s' is not a number from 0", name, text);
+                               "%s: '%s' is not a number of at least 0", name, text);
     *out = x;
     return WEFT_ERR_OK;
 }
@@ -97,20 +95,21 @@ static weft_err read_word(const profile_reader *in, const char *text, const char
                           char *out)
 {
     if (strlen(text) >= size)
-        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where, "%s: '%s' is too long",
-                               name, text);
+        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where,
+                               "%s: '%s' has more than %zu bytes", name, text, size - 1);
     memcpy(out, text, strlen(text) + 1);
     return WEFT_ERR_OK;
 }
 
-static bool is_same(const weft_profile_point *p, const weft_profile_point *q)
+static bool is_same_key(const weft_profile_point *p, const weft_profile_point *q)
 {
     return p->batch == q->batch && p->procs == q->procs && strcmp(p->slice, q->slice) == 0 &&
            strcmp(p->device, q->device) == 0;
 }
 
-/* Remembers the point. A second point of the same hash is compared with all, which is rare. */
-static bool is_twice(profile_reader *in, const weft_profile_point *point)
+/* Whether a point with the same device, slice, batch and processes was read before. A point whose
+ * hash is known is compared with all points, in case the hash is a collision. */
+static bool is_duplicate(profile_reader *in, const weft_profile_point *point)
 {
     uint64_t hash = weft_hash64(point->device, strlen(point->device), point->batch), first;
     hash = weft_hash64(point->slice, strlen(point->slice), weft_hash_mix(hash, point->procs));
@@ -121,7 +120,7 @@ static bool is_twice(profile_reader *in, const weft_profile_point *point)
         return false;
     }
     for (uint32_t i = 0; i < in->points.len; i++)
-        if (is_same(&in->points.at[i], point))
+        if (is_same_key(&in->points.at[i], point))
             return true;
     return false;
 }
@@ -129,7 +128,8 @@ static bool is_twice(profile_reader *in, const weft_profile_point *point)
 static weft_err add_point(profile_reader *in, weft_profile_point *point)
 {
     if (in->points.len == CSV_POINTS_MAX)
-        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where, "more than 10000 points");
+        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where,
+                               "profile has more than 10000 points");
     const weft_device_type *type = weft_device_type_find(point->device);
     if (!type)
         return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where, "unknown device '%s'",
@@ -143,8 +143,9 @@ static weft_err add_point(profile_reader *in, weft_profile_point *point)
                                    point->slice, why);
         point->share = spec.share;
     }
-    if (is_twice(in, point))
-        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where, "point is there twice");
+    if (is_duplicate(in, point))
+        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where,
+                               "device, slice, batch and procs appear twice");
     WEFT_VEC_PUSH(in->arena, &in->points, *point);
     return WEFT_ERR_OK;
 }
@@ -163,7 +164,7 @@ static weft_err read_columns(profile_reader *in, column *out)
                                    in->csv->field[i]);
         if (seen & 1u << c)
             return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where,
-                                   "column '%s' is there twice", in->csv->field[i]);
+                                   "column '%s' appears twice", in->csv->field[i]);
         seen |= 1u << c;
         out[i] = c;
     }
@@ -263,7 +264,7 @@ static weft_err read_parvagpu_row(profile_reader *in)
         return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where,
                                "Mig instance: %u, must be 1, 2, 3, 4 or 7", gpcs);
     if (!(per_process > 0) || !(seconds > 0))
-        return WEFT_ERR_OK; /* out of memory, or not measured */
+        return WEFT_ERR_OK; /* the process ran out of memory, or the point was not measured */
     snprintf(p.slice, sizeof p.slice, "%s", slice_of[gpcs]);
     p.cost.time_us = seconds * 1e6;
     p.throughput_per_s = per_process * p.procs;

@@ -1,7 +1,7 @@
-/* Set files: which models are compiled or planned together, with their targets.
+/* Reads set files: the models that are compiled or planned together, with their SLOs and rates.
  *
- * docs/set-file.md is the reference. The schema below is the list of keys; `dims` has free keys and
- * is read from the YAML nodes. Nothing is opened here besides the set file itself. */
+ * docs/set-file.md is the reference. The schema below lists the keys; `dims`, whose keys are free,
+ * is read from the YAML nodes. The files that a set names are not opened. */
 #include "scheduler/input/input.h"
 #include "scheduler/input/yaml_int.h"
 
@@ -109,16 +109,15 @@ static const cyaml_schema_value_t set_schema = {
 
 /* -- Values ----------------------------------------------------------------------------------- */
 
-/* Everything that the functions below need. */
 typedef struct reader {
     weft_yaml *yaml;
     weft_arena *arena;
     weft_diag *diag;
-    weft_map *names; /* hash of a name -> index + 1 */
+    weft_map *names; /* set of the hashes of names; models have seed 0, apps seed 1 */
 } reader;
 
-/* true when new. Hashes of valid names are taken as the names: two names that collide in 64 bits
- * are refused as a duplicate, never confused. */
+/* false: the name is known already. Names are compared by 64-bit hash, so a set with two names that
+ * collide is refused as if a name appeared twice. */
 static bool add_name(reader *rd, const char *name, uint64_t seed)
 {
     uint64_t key = weft_hash64(name, strlen(name), seed), old;
@@ -153,7 +152,7 @@ static weft_err read_dim(reader *rd, const char *model, const yaml_node_t *key,
     size_t len = key->data.scalar.length;
     if (len == 0 || len > WEFT_SET_NAME_MAX)
         return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
-                               "dims: name has %zu bytes, must have 1 to 128", len);
+                               "dims: a name must have 1 to 128 bytes, not %zu", len);
     bool pair = value->type == YAML_SEQUENCE_NODE && weft_yaml__at(rd->yaml, value, 1) &&
                 !weft_yaml__at(rd->yaml, value, 2);
     const yaml_node_t *lo = pair ? weft_yaml__at(rd->yaml, value, 0) : value;
@@ -193,18 +192,27 @@ static weft_err read_dims(reader *rd, const yaml_node_t *node, weft_set_model *m
     return WEFT_ERR_OK;
 }
 
-/* SLO and rate of a model or an app; NULL: not given. */
+/* Parses SLO and rate of a model or an app; a text of NULL, a key that is not given, leaves its
+ * number unchanged. */
 static weft_err read_target(const reader *rd, weft_where where, const char *slo, const char *rate,
                             double *slo_us, double *rate_per_s)
 {
     if (slo && (!weft_parse_duration_us(slo, slo_us) || !isfinite(*slo_us) || !(*slo_us > 0)))
         return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
-                               "slo: '%s' is no duration such as 108ms, 1.5s or 250us", slo);
+                               "slo: '%s' is not a duration such as 108ms, 1.5s or 250us", slo);
     if (rate &&
         (!weft_parse_rate_per_s(rate, rate_per_s) || !isfinite(*rate_per_s) || !(*rate_per_s > 0)))
         return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
-                               "rate: '%s' is no rate such as 829/s or 60/min", rate);
+                               "rate: '%s' is not a rate such as 829/s or 60/min", rate);
     return WEFT_ERR_OK;
+}
+
+static weft_err refuse_name(const reader *rd, weft_where where, const char *what)
+{
+    return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
+                           "%s name must be letters, digits, '_', '.' and '-', at most 128, the "
+                           "first a letter or digit",
+                           what);
 }
 
 static weft_err read_model(reader *rd, const raw_model *raw, const yaml_node_t *node,
@@ -213,9 +221,7 @@ static weft_err read_model(reader *rd, const raw_model *raw, const yaml_node_t *
     weft_set_model model = {.name = raw->name, .line = weft_yaml__line(node)};
     weft_where where = {.file = rd->yaml->file, .item = raw->name, .line = model.line};
     if (!weft_set_name_valid(raw->name))
-        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
-                               "model name must be letters, digits, '_', '.' and '-', at most 128, "
-                               "the first a letter or digit");
+        return refuse_name(rd, where, "model");
     if (!add_name(rd, raw->name, 0))
         return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where, "model name appears twice");
     if (!raw->file && !raw->profile)
@@ -233,24 +239,26 @@ static weft_err read_app(reader *rd, const raw_app *raw, const yaml_node_t *node
 {
     weft_where where = {.file = rd->yaml->file, .item = raw->name, .line = weft_yaml__line(node)};
     if (!weft_set_name_valid(raw->name))
-        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where, "app name is not usable");
-    /* A query names an app or a model, so the two share one name space. */
+        return refuse_name(rd, where, "app");
+    /* A request names an app or a model, so apps and models share one name space. */
     if (!add_name(rd, raw->name, 1) || has_name(rd, raw->name, 0))
         return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
-                               "app name is already that of another app or model");
+                               "name is already used by another app or model");
     weft_set_variant *variant = weft_arena_array(rd->arena, raw->n_variants, sizeof *variant);
     for (uint32_t i = 0; i < raw->n_variants; i++) {
         const raw_variant *v = &raw->variants[i];
         if (!has_name(rd, v->model, 0))
             return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
-                                   "variant '%s' is no model of this set", v->model);
+                                   "variant '%s' is not a model of this set", v->model);
         for (uint32_t j = 0; j < i; j++)
             if (strcmp(v->model, raw->variants[j].model) == 0)
                 return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
                                        "variant '%s' appears twice", v->model);
         if (!isfinite(v->accuracy) || v->accuracy < 0)
-            return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
-                                   "accuracy of variant '%s' is not a number from 0", v->model);
+            return weft_diag_error(
+                rd->diag, WEFT_ERR_INPUT, where,
+                "accuracy of variant '%s' must be a number of at least 0, not %g", v->model,
+                v->accuracy);
         variant[i] = (weft_set_variant){.model = v->model, .accuracy = v->accuracy};
     }
     weft_set_app app = {.name = raw->name,
@@ -260,7 +268,7 @@ static weft_err read_app(reader *rd, const raw_app *raw, const yaml_node_t *node
     WEFT_TRY(read_target(rd, where, raw->slo, raw->rate, &app.slo_us, &app.rate_per_s));
     if (!isfinite(app.accuracy) || app.accuracy < 0)
         return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
-                               "accuracy: %g is not a number from 0", app.accuracy);
+                               "accuracy: must be a number of at least 0, not %g", app.accuracy);
     *out = app;
     return WEFT_ERR_OK;
 }

@@ -1,9 +1,11 @@
-/* Set and fleet files are YAML, and come from outside: this file is the gate they pass.
+/* Reads set files and fleet files, which are YAML and untrusted.
  *
- * libyaml composes the document first, so that limits, lines and mappings with free keys (`dims`)
- * are at hand; libcyaml then loads it by a schema, which refuses unknown keys, missing keys and
- * wrong kinds. Aliases are refused altogether: nothing here needs them, and they are how a small
- * file becomes a large one. */
+ * libyaml parses the document into nodes first: this file checks limits on them, and they carry the
+ * line numbers and the mappings with free keys (`dims`). libcyaml then loads the document by a
+ * schema, which refuses unknown keys, missing keys and values of the wrong kind. Aliases are
+ * refused because they let a small file expand into a large one ("billion laughs"), and no file
+ * needs them.
+ */
 #include "scheduler/input/yaml_int.h"
 
 #include "base/file.h"
@@ -36,7 +38,7 @@ static weft_err check_keys(weft_yaml *yaml, const yaml_node_t *map, weft_diag *d
     for (const yaml_node_pair_t *p = first; p < end; p++) {
         const yaml_node_t *key = yaml_document_get_node(&yaml->doc, p->key);
         if (!key || key->type != YAML_SCALAR_NODE)
-            return fail_at(yaml, map, diag, "key is not a word");
+            return fail_at(yaml, map, diag, "key is not a scalar");
         for (const yaml_node_pair_t *q = first; q < p; q++) {
             if (!scalar_equal(key, yaml_document_get_node(&yaml->doc, q->key)))
                 continue;
@@ -48,7 +50,7 @@ static weft_err check_keys(weft_yaml *yaml, const yaml_node_t *map, weft_diag *d
     return WEFT_ERR_OK;
 }
 
-/* Plain values carry these tags after composing; any other was written by hand. */
+/* libyaml gives nodes without a tag one of these three; any other tag is in the file. */
 static bool has_own_tag(const yaml_node_t *node)
 {
     const char *tag = (const char *)node->tag;
@@ -56,8 +58,8 @@ static bool has_own_tag(const yaml_node_t *node)
            strcmp(tag, YAML_MAP_TAG) != 0;
 }
 
-/* Walks the tree by an explicit stack of (node, next child). A node met twice is an alias: the
- * walk would then see more nodes than the document has. */
+/* Walks the tree with an explicit stack of (node, next child). A node that is reached twice is an
+ * alias; the walk then visits more nodes than the document has. */
 static weft_err check_tree(weft_yaml *yaml, weft_diag *diag)
 {
     struct {
@@ -66,15 +68,15 @@ static weft_err check_tree(weft_yaml *yaml, weft_diag *diag)
     } stack[WEFT_YAML_DEPTH_MAX];
     ptrdiff_t total = yaml->doc.nodes.top - yaml->doc.nodes.start;
     if (total > WEFT_YAML_NODES_MAX)
-        return fail_at(yaml, NULL, diag, "more than 200000 values");
+        return fail_at(yaml, NULL, diag, "file has more than 200000 values");
     yaml_node_t *node = yaml_document_get_root_node(&yaml->doc);
     ptrdiff_t seen = 0;
     int depth = 0;
     while (node) {
         if (++seen > total)
-            return fail_at(yaml, node, diag, "aliases (*name) are not allowed");
+            return fail_at(yaml, node, diag, "aliases (*name) are not supported");
         if (has_own_tag(node))
-            return fail_at(yaml, node, diag, "tags (!name) are not allowed");
+            return fail_at(yaml, node, diag, "tags (!name) are not supported");
         if (node->type == YAML_MAPPING_NODE)
             WEFT_TRY(check_keys(yaml, node, diag));
         if (node->type == YAML_MAPPING_NODE || node->type == YAML_SEQUENCE_NODE) {
@@ -83,7 +85,7 @@ static weft_err check_tree(weft_yaml *yaml, weft_diag *diag)
             stack[depth].node = node;
             stack[depth++].next = 0;
         } else if (memchr(node->data.scalar.value, 0, node->data.scalar.length)) {
-            return fail_at(yaml, node, diag, "value holds a zero byte");
+            return fail_at(yaml, node, diag, "value contains a zero byte");
         }
         node = NULL;
         while (depth > 0 && !node) {
@@ -107,9 +109,9 @@ static weft_err check_tree(weft_yaml *yaml, weft_diag *diag)
     return WEFT_ERR_OK;
 }
 
-/* libyaml's scanner takes quadratic time in open flow brackets and reads all of them before its
- * parser counts the depth: a line of `[` would keep it busy for an hour. Brackets inside quotes
- * count too; nobody needs that many. */
+/* libyaml's scanner takes quadratic time in the number of open flow brackets, and scans all of them
+ * before its parser checks the depth: a megabyte of `[` takes an hour. Brackets inside quotes are
+ * counted too, which is stricter than YAML but harmless. */
 static weft_err check_brackets(const weft_yaml *yaml, weft_diag *diag)
 {
     uint32_t line = 1;
@@ -124,14 +126,14 @@ static weft_err check_brackets(const weft_yaml *yaml, weft_diag *diag)
         if (depth > WEFT_YAML_BRACKETS_MAX)
             return weft_diag_error(diag, WEFT_ERR_INPUT,
                                    (weft_where){.file = yaml->file, .line = line},
-                                   "more than 64 brackets are open: nested too deep");
+                                   "more than 64 brackets are open at once");
     }
     return WEFT_ERR_OK;
 }
 
 /* -- Opening ---------------------------------------------------------------------------------- */
 
-/* The one place where libyaml's errors become ours. */
+/* Converts an error of libyaml into a diagnostic. */
 static weft_err convert_parser_error(const yaml_parser_t *parser, const char *file, weft_diag *diag)
 {
     weft_where where = {.file = file, .line = (uint32_t)parser->problem_mark.line + 1};
@@ -160,7 +162,7 @@ static weft_err compose(weft_yaml *yaml, weft_diag *diag)
     } else {
         const yaml_node_t *root = yaml_document_get_root_node(&second);
         if (root)
-            err = fail_at(yaml, root, diag, "second document; there must be one");
+            err = fail_at(yaml, root, diag, "second document; a file must have exactly one");
         yaml_document_delete(&second);
     }
     yaml_parser_delete(&parser);
@@ -198,11 +200,12 @@ void weft_yaml__close(weft_yaml *yaml)
 typedef struct load_ctx {
     weft_arena *arena;
     char text[256]; /* first error that libcyaml logged */
-    uint32_t line;  /* of the innermost place it named */
+    uint32_t line;  /* first line number in the log: the innermost */
 } load_ctx;
 
-/* libcyaml resizes and frees; the arena does neither. A header keeps the room of each block, which
- * doubles when it grows: libcyaml adds entries to a sequence one by one. */
+/* libcyaml's allocator on an arena, which can neither resize nor free. A header of 16 bytes stores
+ * the capacity of each block; the capacity doubles on growth because libcyaml appends entries to a
+ * sequence one by one. */
 static void *load_mem(void *ctx_in, void *old, size_t size)
 {
     load_ctx *ctx = ctx_in;
@@ -226,7 +229,8 @@ static void *load_mem(void *ctx_in, void *old, size_t size)
 static void load_log(cyaml_log_t level, void *ctx_in, const char *fmt, va_list args)
     WEFT_PRINTF(3, 0);
 
-/* First comes "Load: what is wrong", then a backtrace with "(line: 3, column: 5)" in each entry. */
+/* libcyaml logs "Load: <error>" first, then a backtrace with "(line: 3, column: 5)" in each entry.
+ */
 static void load_log(cyaml_log_t level, void *ctx_in, const char *fmt, va_list args)
 {
     load_ctx *ctx = ctx_in;
@@ -246,8 +250,8 @@ static void load_log(cyaml_log_t level, void *ctx_in, const char *fmt, va_list a
         ctx->text[0] = (char)(ctx->text[0] - 'A' + 'a');
 }
 
-/* libcyaml names the line of the mapping that holds an unknown key; the line of the key itself is
- * that of the first key of this name from there on. */
+/* libcyaml tells the line of the mapping that contains an unknown key. The key itself is the first
+ * one of this name at or below that line. */
 static uint32_t find_key_line(const weft_yaml *yaml, const char *name, uint32_t from)
 {
     const yaml_document_t *doc = &yaml->doc;
