@@ -67,8 +67,8 @@ WEFT_MUST_USE weft_err weft_rules__check(const weft_rules *rules, weft_diag *dia
 typedef struct weft_shape {
     const char *device, *slice;
     const weft_fleet_device *row; /* NULL: not in the fleet */
-    bool known;                   /* the row can have such slices */
-    const char *why;              /* not known: the reason */
+    bool allowed;                 /* the row can have such slices */
+    const char *why;              /* not allowed: the reason */
     weft_fleet_slice spec;        /* memory without the reserve of the rules */
 } weft_shape;
 
@@ -89,19 +89,19 @@ typedef struct weft_choice {
 } weft_choice;
 
 /* A profile point and its time by the rules, by shape, processes, batch. */
-typedef struct weft_known {
+typedef struct weft_timed_point {
     const weft_profile_point *point;
     uint32_t shape;
     double exec_us;
-} weft_known;
+} weft_timed_point;
 
 /* Lists are by demand. Options are those within the SLO, the rules and the memory. */
 typedef struct weft_option_table {
     const weft_problem *problem;
     const weft_shape *shape;
     uint32_t n_shape;
-    const weft_known **known;
-    uint32_t *n_known;
+    const weft_timed_point **timed;
+    uint32_t *n_timed;
     const weft_option **option;
     uint32_t *n_option;
     const weft_choice **choice;
@@ -120,8 +120,9 @@ const weft_shape *weft_option_table__shape(const weft_option_table *table, const
 bool weft_option_table__spec(const weft_option_table *table, const char *device, const char *slice,
                              weft_fleet_slice *out, const char **why);
 /* The usable point of a demand; NULL: none. O(log n). */
-const weft_known *weft_option_table__find(const weft_option_table *table, uint32_t demand,
-                                          const weft_shape *shape, uint32_t batch, uint32_t procs);
+const weft_timed_point *weft_option_table__find(const weft_option_table *table, uint32_t demand,
+                                                const weft_shape *shape, uint32_t batch,
+                                                uint32_t procs);
 /* The options of a demand on a shape; n 0: none. O(log n). */
 weft_choice weft_option_table__choice(const weft_option_table *table, uint32_t demand,
                                       uint32_t shape);
@@ -131,7 +132,7 @@ const weft_option *weft_option_table__option(const weft_option_table *table, uin
 /* Whether the fleet, the rules, the memory and the SLO allow a point, asked in this order:
  * POSSIBLE, or the first that does not. */
 weft_verdict weft_option_table__judge(const weft_option_table *table, uint32_t demand,
-                                      const weft_known *known);
+                                      const weft_timed_point *timed);
 /* INFEASIBLE: why a demand has no option, and what would give it one. */
 weft_err weft_option_table__refuse(const weft_option_table *table, uint32_t demand,
                                    weft_diag *diag);

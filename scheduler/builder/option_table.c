@@ -58,7 +58,7 @@ static void resolve_shape(const weft_problem *problem, weft_shape *shape)
     shape->row = weft_fleet__row(problem->fleet, shape->device);
     shape->why = "the fleet has no such device";
     if (shape->row)
-        shape->known =
+        shape->allowed =
             weft_fleet_slice__resolve(shape->row, shape->slice, &shape->spec, &shape->why);
     if (problem->rules.mem_reserve > 0)
         shape->spec.mem_bytes =
@@ -109,17 +109,17 @@ bool weft_option_table__spec(const weft_option_table *table, const char *device,
         shape = &own;
     }
     *why = shape->why;
-    if (shape->known)
+    if (shape->allowed)
         *out = shape->spec;
-    return shape->known;
+    return shape->allowed;
 }
 
 /* -- Points ----------------------------------------------------------------------------------- */
 
 /* Equal points are refused where profiles are read; their order is fixed all the same. */
-static int compare_known(const void *a, const void *b)
+static int compare_timed(const void *a, const void *b)
 {
-    const weft_known *p = a, *q = b;
+    const weft_timed_point *p = a, *q = b;
     if (p->shape != q->shape)
         return p->shape < q->shape ? -1 : 1;
     if (p->point->procs != q->point->procs)
@@ -131,27 +131,27 @@ static int compare_known(const void *a, const void *b)
 }
 
 /* Time of each point by the rules: with `exact` the longest of this batch and smaller ones. */
-static void sweep_times(const weft_rules *rules, weft_known *known, uint32_t n)
+static void sweep_times(const weft_rules *rules, weft_timed_point *timed, uint32_t n)
 {
     double longest = 0; /* of smaller batches than the one in hand */
     for (uint32_t i = 0, first = 0; i < n; i++) {
-        const weft_profile_point *p = known[i].point, *q = known[first].point;
-        if (known[first].shape != known[i].shape || q->procs != p->procs) {
+        const weft_profile_point *p = timed[i].point, *q = timed[first].point;
+        if (timed[first].shape != timed[i].shape || q->procs != p->procs) {
             longest = 0;
             first = i;
         } else if (q->batch != p->batch) {
             for (; first < i; first++)
-                if (known[first].point->cost.time_us > longest)
-                    longest = known[first].point->cost.time_us;
+                if (timed[first].point->cost.time_us > longest)
+                    longest = timed[first].point->cost.time_us;
         }
-        known[i].exec_us = p->cost.time_us;
-        if (rules->latency == WEFT_RULE_EXACT && longest > known[i].exec_us)
-            known[i].exec_us = longest;
+        timed[i].exec_us = p->cost.time_us;
+        if (rules->latency == WEFT_RULE_EXACT && longest > timed[i].exec_us)
+            timed[i].exec_us = longest;
     }
 }
 
 /* The order of options: shape, batch, processes. */
-static int compare_wanted(const weft_known *p, const weft_known *q)
+static int compare_wanted(const weft_timed_point *p, const weft_timed_point *q)
 {
     if (p->shape != q->shape)
         return p->shape < q->shape ? -1 : 1;
@@ -162,22 +162,22 @@ static int compare_wanted(const weft_known *p, const weft_known *q)
 
 static int compare_possible(const void *a, const void *b)
 {
-    return compare_wanted(*(const weft_known *const *)a, *(const weft_known *const *)b);
+    return compare_wanted(*(const weft_timed_point *const *)a, *(const weft_timed_point *const *)b);
 }
 
 enum { PROCS_COUNTED = 64 };
 
 /* Rows in the order of shape, batch, processes, as profiles usually have them, are brought into the
  * order of shape, processes, batch by counting; false: they are in another order. */
-static bool sort_by_counting(weft_known *known, uint32_t n, weft_arena *arena)
+static bool sort_by_counting(weft_timed_point *timed, uint32_t n, weft_arena *arena)
 {
     for (uint32_t i = 0; i < n; i++)
-        if (known[i].point->procs >= PROCS_COUNTED ||
-            (i > 0 && compare_wanted(&known[i - 1], &known[i]) >= 0))
+        if (timed[i].point->procs >= PROCS_COUNTED ||
+            (i > 0 && compare_wanted(&timed[i - 1], &timed[i]) >= 0))
             return false;
     weft_arena_mark mark = weft_arena_get_mark(arena);
-    weft_known *copy = weft_arena_array(arena, n, sizeof *copy);
-    memcpy(copy, known, n * sizeof *copy);
+    weft_timed_point *copy = weft_arena_array(arena, n, sizeof *copy);
+    memcpy(copy, timed, n * sizeof *copy);
     for (uint32_t from = 0, to; from < n; from = to) {
         uint32_t at[PROCS_COUNTED + 1] = {0};
         for (to = from; to < n && copy[to].shape == copy[from].shape; to++)
@@ -185,38 +185,39 @@ static bool sort_by_counting(weft_known *known, uint32_t n, weft_arena *arena)
         for (uint32_t p = 0; p < PROCS_COUNTED; p++)
             at[p + 1] += at[p];
         for (uint32_t i = from; i < to; i++)
-            known[from + at[copy[i].point->procs]++] = copy[i];
+            timed[from + at[copy[i].point->procs]++] = copy[i];
     }
     weft_arena_reset(arena, mark);
     return true;
 }
 
-static void list_known(weft_option_table *table, uint32_t demand, const uint32_t *id,
+static void list_timed(weft_option_table *table, uint32_t demand, const uint32_t *id,
                        const uint32_t *rank, weft_arena *arena)
 {
     const weft_profile *profile = &table->problem->demands->at[demand].profile;
-    weft_known *known = weft_arena_array(arena, profile->n, sizeof *known);
+    weft_timed_point *timed = weft_arena_array(arena, profile->n, sizeof *timed);
     for (size_t i = 0; i < profile->n; i++)
-        known[i] = (weft_known){.point = &profile->point[i], .shape = rank[id[i]]};
-    if (profile->n > 0 && !sort_by_counting(known, (uint32_t)profile->n, arena))
-        qsort(known, profile->n, sizeof *known, compare_known);
-    sweep_times(&table->problem->rules, known, (uint32_t)profile->n);
-    table->known[demand] = known;
-    table->n_known[demand] = (uint32_t)profile->n;
+        timed[i] = (weft_timed_point){.point = &profile->point[i], .shape = rank[id[i]]};
+    if (profile->n > 0 && !sort_by_counting(timed, (uint32_t)profile->n, arena))
+        qsort(timed, profile->n, sizeof *timed, compare_timed);
+    sweep_times(&table->problem->rules, timed, (uint32_t)profile->n);
+    table->timed[demand] = timed;
+    table->n_timed[demand] = (uint32_t)profile->n;
 }
 
-const weft_known *weft_option_table__find(const weft_option_table *table, uint32_t demand,
-                                          const weft_shape *shape, uint32_t batch, uint32_t procs)
+const weft_timed_point *weft_option_table__find(const weft_option_table *table, uint32_t demand,
+                                                const weft_shape *shape, uint32_t batch,
+                                                uint32_t procs)
 {
-    const weft_known *known = table->known[demand];
-    uint32_t lo = 0, hi = table->n_known[demand],
+    const weft_timed_point *timed = table->timed[demand];
+    uint32_t lo = 0, hi = table->n_timed[demand],
              want = shape ? (uint32_t)(shape - table->shape) : 0;
     if (!shape)
         return NULL;
     while (lo < hi) {
         uint32_t mid = lo + (hi - lo) / 2;
-        const weft_profile_point *p = known[mid].point;
-        bool less = known[mid].shape != want ? known[mid].shape < want
+        const weft_profile_point *p = timed[mid].point;
+        bool less = timed[mid].shape != want ? timed[mid].shape < want
                     : p->procs != procs      ? p->procs < procs
                                              : p->batch < batch;
         if (less)
@@ -224,24 +225,24 @@ const weft_known *weft_option_table__find(const weft_option_table *table, uint32
         else
             hi = mid;
     }
-    if (lo == table->n_known[demand] || known[lo].shape != want ||
-        known[lo].point->procs != procs || known[lo].point->batch != batch ||
-        !weft_point__usable(known[lo].point))
+    if (lo == table->n_timed[demand] || timed[lo].shape != want ||
+        timed[lo].point->procs != procs || timed[lo].point->batch != batch ||
+        !weft_point__usable(timed[lo].point))
         return NULL;
-    return &known[lo];
+    return &timed[lo];
 }
 
 /* -- Options ---------------------------------------------------------------------------------- */
 
 weft_verdict weft_option_table__judge(const weft_option_table *table, uint32_t demand,
-                                      const weft_known *k)
+                                      const weft_timed_point *k)
 {
     const weft_demand *d = &table->problem->demands->at[demand];
     const weft_shape *shape = &table->shape[k->shape];
     const weft_profile_point *p = k->point;
     if (!shape->row || !weft_point__usable(p))
         return WEFT_VERDICT_NO_DEVICE;
-    if (!shape->known)
+    if (!shape->allowed)
         return WEFT_VERDICT_NO_SLICE;
     if (!weft_rules__allow_procs(&table->problem->rules, p->procs) ||
         (shape->spec.kind != WEFT_SLICE_CORES && p->procs > WEFT_MPS_CLIENTS_MAX) ||
@@ -274,14 +275,14 @@ static void list_options(weft_option_table *table, uint32_t demand, weft_arena *
 {
     uint32_t n = 0;
     /* Pointers are sorted, not options, which are large. */
-    uint32_t n_known = table->n_known[demand];
+    uint32_t n_timed = table->n_timed[demand];
     const weft_profile_point *rows = table->problem->demands->at[demand].profile.point;
-    const weft_known **by_row = weft_arena_array(arena, n_known, sizeof *by_row);
-    const weft_known **list = weft_arena_array(arena, n_known, sizeof *list);
-    for (uint32_t i = 0; i < n_known; i++)
-        by_row[table->known[demand][i].point - rows] = &table->known[demand][i];
+    const weft_timed_point **by_row = weft_arena_array(arena, n_timed, sizeof *by_row);
+    const weft_timed_point **list = weft_arena_array(arena, n_timed, sizeof *list);
+    for (uint32_t i = 0; i < n_timed; i++)
+        by_row[table->timed[demand][i].point - rows] = &table->timed[demand][i];
     bool sorted = true;
-    for (uint32_t i = 0; i < n_known; i++)
+    for (uint32_t i = 0; i < n_timed; i++)
         if (weft_option_table__judge(table, demand, by_row[i]) == WEFT_VERDICT_POSSIBLE) {
             sorted = sorted && (n == 0 || compare_wanted(list[n - 1], by_row[i]) < 0);
             list[n++] = by_row[i];
@@ -290,7 +291,7 @@ static void list_options(weft_option_table *table, uint32_t demand, weft_arena *
         qsort(list, n, sizeof *list, compare_possible);
     weft_option *option = weft_arena_array(arena, n, sizeof *option);
     for (uint32_t i = 0; i < n; i++) {
-        const weft_known *k = list[i];
+        const weft_timed_point *k = list[i];
         const weft_shape *shape = &table->shape[k->shape];
         option[i] = (weft_option){.row = shape->row,
                                   .spec = shape->spec,
@@ -351,8 +352,8 @@ void weft_option_table__build(const weft_problem *problem, weft_arena *arena,
     weft_option_table table = {.problem = problem};
     shape_table t = {.arena = arena};
     rebuild_slots(&t, 64);
-    table.known = weft_arena_array(arena, demands->n, sizeof *table.known);
-    table.n_known = weft_arena_array(arena, demands->n, sizeof *table.n_known);
+    table.timed = weft_arena_array(arena, demands->n, sizeof *table.timed);
+    table.n_timed = weft_arena_array(arena, demands->n, sizeof *table.n_timed);
     table.option = weft_arena_array(arena, demands->n, sizeof *table.option);
     table.n_option = weft_arena_array(arena, demands->n, sizeof *table.n_option);
     table.choice = weft_arena_array(arena, demands->n, sizeof *table.choice);
@@ -388,7 +389,7 @@ void weft_option_table__build(const weft_problem *problem, weft_arena *arena,
     table.slot = sorted.slot;
     table.n_slot = sorted.n_slot;
     for (uint32_t d = 0; d < demands->n; d++) {
-        list_known(&table, d, id[d], rank, arena);
+        list_timed(&table, d, id[d], rank, arena);
         list_options(&table, d, arena);
     }
     *out = table;
@@ -399,13 +400,13 @@ void weft_option_table__build(const weft_problem *problem, weft_arena *arena,
 weft_err weft_option_table__refuse(const weft_option_table *table, uint32_t demand, weft_diag *diag)
 {
     const weft_demand *d = &table->problem->demands->at[demand];
-    const weft_known *fastest = NULL, *least = NULL;
-    const weft_profile_point *first = d->profile.n ? table->known[demand][0].point : NULL;
+    const weft_timed_point *fastest = NULL, *least = NULL;
+    const weft_profile_point *first = d->profile.n ? table->timed[demand][0].point : NULL;
     weft_where where = {.item = d->model};
     weft_verdict best = WEFT_VERDICT_NO_DEVICE; /* verdicts count down to the best */
     uint64_t mem_has = 0;
-    for (uint32_t i = 0; i < table->n_known[demand]; i++) {
-        const weft_known *k = &table->known[demand][i];
+    for (uint32_t i = 0; i < table->n_timed[demand]; i++) {
+        const weft_timed_point *k = &table->timed[demand][i];
         weft_verdict v = weft_option_table__judge(table, demand, k);
         best = v < best ? v : best;
         if (v == WEFT_VERDICT_MEMORY &&

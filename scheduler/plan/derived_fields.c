@@ -39,9 +39,9 @@ typedef struct derivation {
     weft_plan *plan;
     const weft_problem *problem;
     weft_option_table table;
-    const weft_known **known; /* by placement */
-    uint32_t *demand;         /* by placement */
-    weft_pressure *others;    /* by placement: what its neighbours use */
+    const weft_timed_point **timed; /* by placement */
+    uint32_t *demand;               /* by placement */
+    weft_pressure *others;          /* by placement: what its neighbours use */
 } derivation;
 
 /* Part of the device; NULL: the fleet has no such slice. */
@@ -70,11 +70,11 @@ static void sum_uses(derivation *c, const uint32_t *order, size_t from, size_t t
             size_t start = first->mig_start >= 0 ? (size_t)first->mig_start % 32 : 32, end = i;
             weft_pressure most = {0};
             for (; end < to && c->plan->at[order[end]].slice_id == first->slice_id; end++) {
-                const weft_known *known = c->known[order[end]];
-                if (!known || !is_among(spec))
+                const weft_timed_point *timed = c->timed[order[end]];
+                if (!timed || !is_among(spec))
                     continue;
                 weft_pressure use = weft_point__pressure(
-                    weft_fleet__row(c->problem->fleet, first->type), known->point);
+                    weft_fleet__row(c->problem->fleet, first->type), timed->point);
                 most.l2 = fmax(most.l2, use.l2);
                 most.dram = fmax(most.dram, use.dram);
             }
@@ -96,7 +96,7 @@ static double slowdown_of(const derivation *c, uint32_t i)
     if (!weft_interference__any(&c->problem->interference) || !is_among(spec_of(c, p, &room)))
         return 1;
     weft_pressure own =
-        weft_point__pressure(weft_fleet__row(c->problem->fleet, p->type), c->known[i]->point);
+        weft_point__pressure(weft_fleet__row(c->problem->fleet, p->type), c->timed[i]->point);
     return weft_interference__factor(&c->problem->interference, own, c->others[i]);
 }
 
@@ -105,22 +105,22 @@ static void derive_slice(derivation *c, const uint32_t *order, size_t from, size
 {
     double cycle_us = 0;
     for (size_t i = from; i < to; i++)
-        if (c->known[order[i]])
-            cycle_us += c->known[order[i]]->exec_us * slowdown_of(c, order[i]);
+        if (c->timed[order[i]])
+            cycle_us += c->timed[order[i]]->exec_us * slowdown_of(c, order[i]);
     for (size_t i = from; i < to; i++) {
         weft_placement *p = &c->plan->at[order[i]];
         weft_fleet_slice room;
         const weft_fleet_slice *spec = spec_of(c, p, &room);
-        const weft_known *known = c->known[order[i]];
+        const weft_timed_point *timed = c->timed[order[i]];
         p->share = spec ? spec->share : 0;
-        p->source = known ? known->point->cost.source : "";
-        if (!known)
+        p->source = timed ? timed->point->cost.source : "";
+        if (!timed)
             continue;
         double slowdown = slowdown_of(c, order[i]);
         weft_slo_load_in in = {.rules = &c->plan->rules,
                                .demand = &c->problem->demands->at[c->demand[order[i]]],
-                               .point = known->point,
-                               .exec_us = known->exec_us * slowdown,
+                               .point = timed->point,
+                               .exec_us = timed->exec_us * slowdown,
                                .slowdown = slowdown,
                                .cycle_us = cycle_us,
                                .alone = to - from == 1,
@@ -128,8 +128,8 @@ static void derive_slice(derivation *c, const uint32_t *order, size_t from, size
         weft_slo_load load = weft_slo__load(&in);
         p->capacity_per_s = load.capacity_per_s;
         p->latency_us = load.latency_us;
-        p->mem_bytes = weft_point__mem_bytes(known->point);
-        p->expected_error = known->point->cost.expected_error;
+        p->mem_bytes = weft_point__mem_bytes(timed->point);
+        p->expected_error = timed->point->cost.expected_error;
     }
 }
 
@@ -160,7 +160,7 @@ void weft_plan_derive(weft_plan *plan, const weft_problem *problem, weft_arena *
     weft_demand_index index = weft_demands__index(problem->demands, arena);
     uint32_t *order = weft_plan__order(plan, arena);
     weft_option_table__build(&judged, arena, &c.table);
-    c.known = weft_arena_array(arena, plan->n, sizeof *c.known);
+    c.timed = weft_arena_array(arena, plan->n, sizeof *c.timed);
     c.demand = weft_arena_array(arena, plan->n, sizeof *c.demand);
     c.others = weft_arena_array(arena, plan->n, sizeof *c.others);
     plan->gpus = 0;
@@ -169,11 +169,11 @@ void weft_plan_derive(weft_plan *plan, const weft_problem *problem, weft_arena *
         const weft_placement *p = &plan->at[i];
         c.demand[i] = weft_demands__find(&index, p->model);
         if (c.demand[i] != NONE)
-            c.known[i] = weft_option_table__find(
+            c.timed[i] = weft_option_table__find(
                 &c.table, c.demand[i], weft_option_table__shape(&c.table, p->type, p->slice),
                 p->batch, p->procs);
-        if (c.known[i])
-            weft_power__add(&power, c.known[i]->point, p->rate_per_s);
+        if (c.timed[i])
+            weft_power__add(&power, c.timed[i]->point, p->rate_per_s);
         plan->goodput_per_s += p->rate_per_s;
     }
     for (size_t i = 0; i < plan->n;) {
@@ -216,7 +216,7 @@ void weft_plan_measure(const weft_plan *plan, const weft_problem *problem, weft_
     for (size_t i = 0; i < plan->n;) {
         const weft_placement *first = &plan->at[order[i]];
         const weft_shape *shape = weft_option_table__shape(&table, first->type, first->slice);
-        double part = shape && shape->known ? shape->spec.weight : 0, use = 0;
+        double part = shape && shape->allowed ? shape->spec.weight : 0, use = 0;
         size_t from = i;
         while (i < plan->n && plan->at[order[i]].device == first->device &&
                plan->at[order[i]].slice_id == first->slice_id)

@@ -122,7 +122,7 @@ static void load_builder(explainer *e)
             device = NONE;
         if (fresh || before->slice_id != p->slice_id)
             slice = NONE;
-        if (d == NONE || !shape || !shape->known)
+        if (d == NONE || !shape || !shape->allowed)
             continue;
         if (device == NONE)
             device = weft_builder__open(&e->builder, shape->row, shape->spec.kind);
@@ -140,13 +140,13 @@ static void load_builder(explainer *e)
 
 /* The point of a shape that is told about: the legal one with the highest capacity, else the one
  * that came closest. Points [from, to) of the option table. */
-static const weft_known *pick_point(const explainer *e, uint32_t from, uint32_t to,
-                                    weft_verdict *verdict)
+static const weft_timed_point *pick_point(const explainer *e, uint32_t from, uint32_t to,
+                                          weft_verdict *verdict)
 {
     const weft_option_table *table = &e->builder.table;
-    const weft_known *best = NULL;
+    const weft_timed_point *best = NULL;
     for (uint32_t i = from; i < to; i++) {
-        const weft_known *k = &table->known[e->demand][i];
+        const weft_timed_point *k = &table->timed[e->demand][i];
         weft_verdict v = weft_option_table__judge(table, e->demand, k);
         bool better = !best || v < *verdict;
         if (best && v == *verdict && v == WEFT_VERDICT_POSSIBLE)
@@ -164,7 +164,7 @@ static const weft_known *pick_point(const explainer *e, uint32_t from, uint32_t 
     return best;
 }
 
-static const char *refusal_of(const explainer *e, const weft_known *k, weft_verdict verdict)
+static const char *refusal_of(const explainer *e, const weft_timed_point *k, weft_verdict verdict)
 {
     const weft_shape *shape = &e->builder.table.shape[k->shape];
     const weft_rules *rules = &e->problem->rules;
@@ -195,7 +195,7 @@ static weft_explain_option tell_option(explainer *e, uint32_t from, uint32_t to)
 {
     const weft_option_table *table = &e->builder.table;
     weft_verdict verdict = WEFT_VERDICT_NO_DEVICE;
-    const weft_known *k = pick_point(e, from, to, &verdict);
+    const weft_timed_point *k = pick_point(e, from, to, &verdict);
     const weft_shape *shape = &table->shape[k->shape];
     weft_explain_option o = {.type = shape->device,
                              .slice = shape->slice,
@@ -265,12 +265,12 @@ static int compare_told(const void *a, const void *b)
 static void list_options(explainer *e)
 {
     const weft_option_table *table = &e->builder.table;
-    const weft_known *known = table->known[e->demand];
-    uint32_t n = table->n_known[e->demand];
+    const weft_timed_point *timed = table->timed[e->demand];
+    uint32_t n = table->n_timed[e->demand];
     WEFT_VEC(weft_explain_option) told = {0};
     for (uint32_t i = 0; i < n;) {
         uint32_t end = i;
-        while (end < n && known[end].shape == known[i].shape)
+        while (end < n && timed[end].shape == timed[i].shape)
             end++;
         weft_explain_option o = tell_option(e, i, end);
         WEFT_VEC_PUSH(e->arena, &told, o);
@@ -298,7 +298,7 @@ static const weft_placement *find_smallest(const explainer *e, double *weight)
     for (size_t i = 0; i < e->out.n_place; i++) {
         const weft_placement *p = e->out.place[i].at;
         const weft_shape *shape = weft_option_table__shape(&e->builder.table, p->type, p->slice);
-        if (!shape || !shape->known || (least && shape->spec.weight >= *weight))
+        if (!shape || !shape->allowed || (least && shape->spec.weight >= *weight))
             continue;
         least = p;
         *weight = shape->spec.weight;
@@ -312,11 +312,11 @@ static void find_smaller_slice(explainer *e, change_list *to)
     double weight = 0, slo_us = 0, rate = 0;
     const weft_placement *now = find_smallest(e, &weight);
     const weft_shape *by_slo = NULL, *by_rate = NULL;
-    for (uint32_t i = 0; now && i < table->n_known[e->demand]; i++) {
-        const weft_known *k = &table->known[e->demand][i];
+    for (uint32_t i = 0; now && i < table->n_timed[e->demand]; i++) {
+        const weft_timed_point *k = &table->timed[e->demand][i];
         const weft_shape *shape = &table->shape[k->shape];
         weft_verdict v = weft_option_table__judge(table, e->demand, k);
-        if (!shape->known || shape->spec.weight >= weight * (1 - 1e-9) ||
+        if (!shape->allowed || shape->spec.weight >= weight * (1 - 1e-9) ||
             (v != WEFT_VERDICT_SLO && v != WEFT_VERDICT_POSSIBLE))
             continue;
         double peak = weft_point__peak_per_s(k->point, k->exec_us);

@@ -46,14 +46,14 @@ typedef struct check {
     const weft_fleet *fleet;
     weft_arena *arena;
     weft_diag *diag;
-    weft_option_table table;  /* by the rules of the plan */
-    const weft_known **known; /* by placement; NULL: no such point */
-    uint32_t *order;          /* placements by device, slice, model */
-    uint32_t *demand_of;      /* by placement; NONE: unknown model */
-    double *rate_sum;         /* by demand */
-    const uint32_t *app_of;   /* by demand: 1 + its app with a rate; NULL: there are none */
-    uint32_t *uses;           /* by demand */
-    uint32_t *type_count;     /* by fleet row */
+    weft_option_table table;        /* by the rules of the plan */
+    const weft_timed_point **timed; /* by placement; NULL: no such point */
+    uint32_t *order;                /* placements by device, slice, model */
+    uint32_t *demand_of;            /* by placement; NONE: unknown model */
+    double *rate_sum;               /* by demand */
+    const uint32_t *app_of;         /* by demand: 1 + its app with a rate; NULL: there are none */
+    uint32_t *uses;                 /* by demand */
+    uint32_t *type_count;           /* by fleet row */
     double cost_per_hour;
     weft_power power;
     uint32_t violations;
@@ -85,7 +85,7 @@ typedef struct device_state {
 /* One slice: placements [from, to) of the order. */
 typedef struct slice_state {
     size_t from, to;
-    bool known;
+    bool allowed;
     weft_fleet_slice spec;
     domain *among;     /* NULL: nothing runs beside it */
     weft_pressure use; /* of its largest member */
@@ -125,12 +125,12 @@ static void sort_all(check *c)
     c->uses = weft_arena_array(c->arena, m, sizeof *c->uses);
     c->type_count = weft_arena_array(c->arena, c->fleet->n_device, sizeof *c->type_count);
     weft_demand_index index = weft_demands__index(c->demands, c->arena);
-    c->known = weft_arena_array(c->arena, n, sizeof *c->known);
+    c->timed = weft_arena_array(c->arena, n, sizeof *c->timed);
     for (size_t i = 0; i < n; i++) {
         const weft_placement *p = &c->plan->at[i];
         c->demand_of[i] = weft_demands__find(&index, p->model);
         if (c->demand_of[i] != NONE)
-            c->known[i] = weft_option_table__find(
+            c->timed[i] = weft_option_table__find(
                 &c->table, c->demand_of[i], weft_option_table__shape(&c->table, p->type, p->slice),
                 p->batch, p->procs);
     }
@@ -145,9 +145,9 @@ static const weft_placement *at(const check *c, size_t i)
 /* -- One placement ---------------------------------------------------------------------------- */
 
 /* The point behind a placement; NULL: none. */
-static const weft_known *find_known(const check *c, size_t i)
+static const weft_timed_point *find_known(const check *c, size_t i)
 {
-    return c->known[c->order[i]];
+    return c->timed[c->order[i]];
 }
 
 static const weft_demand *demand_at(const check *c, size_t i)
@@ -323,36 +323,36 @@ static void check_slice(check *c, slice_state *slice, device_state *state)
     uint64_t mem_bytes = 0, clients = 0;
     bool shared = slice->to - slice->from > 1;
     const char *why;
-    slice->known =
+    slice->allowed =
         weft_option_table__spec(&c->table, first->type, first->slice, &slice->spec, &why);
-    if (!slice->known)
+    if (!slice->allowed)
         report(c, first->model, "slice: '%s' of %s: %s", first->slice, first->type, why);
     state->n_slice++;
     for (size_t i = slice->from; i < slice->to; i++) {
         const weft_placement *p = at(c, i);
-        const weft_known *known = find_known(c, i);
+        const weft_timed_point *timed = find_known(c, i);
         if (strcmp(p->slice, first->slice) != 0 || p->mig_start != first->mig_start)
             report(c, p->model, "structure: device %u slice %u has two shapes", p->device,
                    p->slice_id);
         if (i > slice->from && strcmp(p->model, at(c, i - 1)->model) == 0)
             report(c, p->model, "structure: twice on device %u slice %u", p->device, p->slice_id);
-        if (slice->known && !near(p->share, slice->spec.share))
+        if (slice->allowed && !near(p->share, slice->spec.share))
             report(c, p->model, "objective: share %.9g is claimed, %.9g is right", p->share,
                    slice->spec.share);
         if (shared && p->procs != 1)
             report(c, p->model, "slice: %u processes on a shared slice, must be 1", p->procs);
         clients = shared ? 1 : p->procs; /* a shared slice is one process */
-        if (!known)
+        if (!timed)
             continue;
-        weft_pressure use = weft_point__pressure(state->row, known->point);
+        weft_pressure use = weft_point__pressure(state->row, timed->point);
         slice->use.l2 = fmax(slice->use.l2, use.l2);
         slice->use.dram = fmax(slice->use.dram, use.dram);
-        mem_bytes = add_saturating(mem_bytes, weft_point__mem_bytes(known->point));
+        mem_bytes = add_saturating(mem_bytes, weft_point__mem_bytes(timed->point));
     }
     if (shared && c->plan->rules.isolated)
         report(c, first->model, "isolation: %zu models on device %u slice %u",
                slice->to - slice->from, first->device, first->slice_id);
-    if (!slice->known)
+    if (!slice->allowed)
         return;
     check_kind(c, first, slice, state);
     if (slice->spec.kind != WEFT_SLICE_CORES)

@@ -64,7 +64,7 @@ static const weft_option *find_option(const weft_builder *builder, const weft_pl
                                       uint32_t demand)
 {
     const weft_shape *shape = weft_option_table__shape(&builder->table, p->type, p->slice);
-    if (!shape || !shape->row || !shape->known)
+    if (!shape || !shape->row || !shape->allowed)
         return NULL;
     return weft_option_table__option(&builder->table, demand,
                                      (uint32_t)(shape - builder->table.shape), p->batch, p->procs);

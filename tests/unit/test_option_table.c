@@ -94,15 +94,15 @@ static void test_option_table__finds_what_a_search_of_all_rows_finds(void **stat
                         longest = fmax(longest, q->cost.time_us);
                 }
                 const weft_shape *shape = weft_option_table__shape(&table, p->device, p->slice);
-                const weft_known *known =
+                const weft_timed_point *timed =
                     weft_option_table__find(&table, d, shape, p->batch, p->procs);
-                assert_non_null(known);
-                assert_ptr_equal(known->point, p);
-                assert_true(known->exec_us == longest);
+                assert_non_null(timed);
+                assert_ptr_equal(timed->point, p);
+                assert_true(timed->exec_us == longest);
                 assert_null(weft_option_table__find(&table, d, shape, p->batch + 100, p->procs));
                 uint32_t at = (uint32_t)(shape - table.shape);
                 const weft_option *o = weft_option_table__option(&table, d, at, p->batch, p->procs);
-                bool fits = 2 * longest <= 50000 && shape->known &&
+                bool fits = 2 * longest <= 50000 && shape->allowed &&
                             (!shape->spec.mem_bytes ||
                              p->cost.mreq_bytes * p->procs <= shape->spec.mem_bytes);
                 assert_true(fits == (o != NULL));
