@@ -196,7 +196,8 @@ typedef struct weft_builder {
     weft_arena *arena;
     weft_diag *diag;
     weft_option_table table;
-    uint32_t *order;            /* demands by name */
+    weft_demand_index index;
+    const uint32_t *order;      /* of the index: demands by name */
     const weft_option **option; /* of the option table: by demand */
     uint32_t *n_option;         /* of the option table: by demand */
     uint32_t *opened;           /* by fleet row: devices open */

@@ -21,6 +21,11 @@ uint32_t weft_pool__find(const weft_builder *builder, const weft_option *option,
                          weft_pool_fits fits, void *user, int32_t *start);
 /* First free start slot of a profile, -1: none. */
 int32_t weft_pool__mig_start(const weft_mig_profile *mig, uint32_t taken);
+/* Sum of the execution times of the members of a slice, us. */
+double weft_builder__cycle_us(const weft_builder *builder, const weft_builder_slice *slice);
+/* Capacity and latency of a member, whose slice has that cycle. */
+weft_slo_load weft_builder__load(const weft_builder *builder, const weft_builder_slice *slice,
+                                 const weft_member *member, double cycle_us);
 /* Whether every member of a slice, and of its neighbours, keeps its rate and its SLO. */
 bool weft_builder__keeps_slos(const weft_builder *builder, uint32_t slice);
 /* Bytes of all processes of the members together. */

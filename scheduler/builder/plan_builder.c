@@ -12,12 +12,6 @@ static const double slack = 1e-9; /* relative, below the tolerance of the checke
 
 /* -- The beginning ----------------------------------------------------------------------------- */
 
-static int compare_names(const void *a, const void *b, void *demands)
-{
-    const weft_demand *at = demands;
-    return strcmp(at[*(const uint32_t *)a].model, at[*(const uint32_t *)b].model);
-}
-
 weft_err weft_builder__init(weft_builder *builder, const weft_problem *problem, weft_arena *arena,
                             weft_diag *diag)
 {
@@ -31,14 +25,10 @@ weft_err weft_builder__init(weft_builder *builder, const weft_problem *problem, 
     weft_option_table__build(problem, arena, &builder->table);
     builder->option = builder->table.option;
     builder->n_option = builder->table.n_option;
-    builder->order = weft_arena_array(arena, demands->n, sizeof *builder->order);
+    builder->index = weft_demands__index(demands, arena);
+    builder->order = builder->index.by_name;
     builder->opened = weft_arena_array(arena, fleet->n_device, sizeof *builder->opened);
     weft_pool__init(builder);
-    for (size_t i = 0; i < demands->n; i++)
-        builder->order[i] = (uint32_t)i;
-    if (demands->n > 0)
-        qsort_r(builder->order, demands->n, sizeof *builder->order, compare_names,
-                (void *)demands->at);
     /* All models that cannot be placed are named, not only the first. */
     for (size_t i = 0; i < demands->n && problem->goal != WEFT_GOAL_GOODPUT; i++) {
         if (builder->n_option[builder->order[i]] > 0)
@@ -136,108 +126,6 @@ bool weft_builder__fits(const weft_builder *builder, const weft_builder_device *
         return fits_cores(device, o, start, out);
     }
     return false;
-}
-
-/* -- Interference ----------------------------------------------------------------------------- */
-
-bool weft_builder__has_neighbours(const weft_fleet_slice *spec)
-{
-    return spec->kind == WEFT_SLICE_MPS || weft_fleet_slice__is_nested(spec);
-}
-
-/* Whether slices a and b of one device run at the same time on the same units. */
-static bool are_neighbours(const weft_builder_slice *a, const weft_builder_slice *b)
-{
-    return a != b && weft_builder__has_neighbours(&a->spec) &&
-           weft_builder__has_neighbours(&b->spec) &&
-           (a->spec.kind == WEFT_SLICE_MPS || a->mig_start == b->mig_start);
-}
-
-/* What the neighbours of a slice use together; of a slice in turns, its largest member. */
-static weft_pressure use_of_others(const weft_builder *builder, const weft_builder_slice *slice)
-{
-    weft_pressure sum = {0};
-    for (uint32_t i = builder->devices.at[slice->device].last; i != UINT32_MAX;
-         i = builder->slices.at[i].before) {
-        const weft_builder_slice *other = &builder->slices.at[i];
-        weft_pressure most = {0};
-        for (uint32_t j = 0; j < other->members.len && are_neighbours(slice, other); j++) {
-            most.l2 = fmax(most.l2, other->members.at[j].option->use.l2);
-            most.dram = fmax(most.dram, other->members.at[j].option->use.dram);
-        }
-        sum.l2 += most.l2;
-        sum.dram += most.dram;
-    }
-    return sum;
-}
-
-static double slowdown_of(const weft_builder *builder, const weft_builder_slice *slice,
-                          const weft_member *member)
-{
-    const weft_interference *coeff = &builder->problem->interference;
-    if (!weft_builder__has_neighbours(&slice->spec) || !weft_interference__any(coeff))
-        return 1;
-    return weft_interference__factor(coeff, member->option->use, use_of_others(builder, slice));
-}
-
-static double cycle_of(const weft_builder *builder, const weft_builder_slice *slice)
-{
-    double cycle_us = 0;
-    for (uint32_t i = 0; i < slice->members.len; i++)
-        cycle_us += slice->members.at[i].option->exec_us *
-                    slowdown_of(builder, slice, &slice->members.at[i]);
-    return cycle_us;
-}
-
-static weft_slo_load load_of(const weft_builder *builder, const weft_builder_slice *slice,
-                             const weft_member *member, double cycle_us)
-{
-    double slowdown = slowdown_of(builder, slice, member);
-    weft_slo_load_in in = {.rules = &builder->problem->rules,
-                           .demand = &builder->demands->at[member->demand],
-                           .point = member->option->point,
-                           .exec_us = member->option->exec_us * slowdown,
-                           .slowdown = slowdown,
-                           .cycle_us = cycle_us,
-                           .alone = slice->members.len == 1,
-                           .rate_per_s = member->rate_per_s};
-    return weft_slo__load(&in);
-}
-
-/* Whether every member of a slice keeps its rate and its SLO. */
-static bool keeps_slos(const weft_builder *builder, const weft_builder_slice *slice)
-{
-    const weft_rules *rules = &builder->problem->rules;
-    double cycle_us = cycle_of(builder, slice);
-    for (uint32_t i = 0; i < slice->members.len; i++) {
-        const weft_member *m = &slice->members.at[i];
-        const weft_demand *demand = &builder->demands->at[m->demand];
-        weft_slo_load load = load_of(builder, slice, m, cycle_us);
-        double exec_us = m->option->exec_us * slowdown_of(builder, slice, m);
-        if (m->rate_per_s > load.capacity_per_s * (1 + slack) ||
-            !weft_rules__allow(rules, demand, exec_us))
-            return false;
-        if (demand->slo_us > 0 && load.latency_us > weft_rules__slo_us(rules, demand) * (1 + slack))
-            return false;
-    }
-    return true;
-}
-
-/* The slice and, when models slow each other down, its neighbours. */
-bool weft_builder__keeps_slos(const weft_builder *builder, uint32_t index)
-{
-    const weft_builder_slice *slice = &builder->slices.at[index];
-    if (!keeps_slos(builder, slice))
-        return false;
-    if (!weft_builder__has_neighbours(&slice->spec) ||
-        !weft_interference__any(&builder->problem->interference))
-        return true;
-    for (uint32_t i = builder->devices.at[slice->device].last; i != UINT32_MAX;
-         i = builder->slices.at[i].before)
-        if (are_neighbours(slice, &builder->slices.at[i]) &&
-            !keeps_slos(builder, &builder->slices.at[i]))
-            return false;
-    return true;
 }
 
 /* -- Steps ------------------------------------------------------------------------------------ */
@@ -361,18 +249,7 @@ static bool try_slice(weft_builder *builder, uint32_t index, int32_t start, weft
 
 uint32_t weft_builder__find_demand(const weft_builder *builder, const char *model)
 {
-    size_t lo = 0, hi = builder->demands->n;
-    while (lo < hi) {
-        size_t mid = (lo + hi) / 2;
-        int order = strcmp(model, builder->demands->at[builder->order[mid]].model);
-        if (order == 0)
-            return builder->order[mid];
-        if (order < 0)
-            hi = mid;
-        else
-            lo = mid + 1;
-    }
-    return UINT32_MAX;
+    return weft_demands__find(&builder->index, model);
 }
 
 uint64_t weft_builder__sum_mem(const weft_member *member, uint32_t n)
@@ -551,7 +428,7 @@ static weft_placement describe(const weft_builder *builder, const weft_builder_s
                                const weft_member *member, double cycle_us)
 {
     const weft_profile_point *point = member->option->point;
-    weft_slo_load load = load_of(builder, slice, member, cycle_us);
+    weft_slo_load load = weft_builder__load(builder, slice, member, cycle_us);
     return (weft_placement){.model = builder->demands->at[member->demand].model,
                             .type = member->option->row->type,
                             .slice = builder->table.shape[slice->shape].slice,
@@ -608,7 +485,7 @@ void weft_builder__finish(const weft_builder *builder, const char *policy, weft_
     plan.at = weft_arena_array(builder->arena, n, sizeof *plan.at);
     for (uint32_t i = 0; i < builder->slices.len; i++) {
         const weft_builder_slice *slice = &builder->slices.at[i];
-        double cycle_us = cycle_of(builder, slice);
+        double cycle_us = weft_builder__cycle_us(builder, slice);
         for (uint32_t j = 0; j < slice->members.len; j++) {
             weft_placement p = describe(builder, slice, &slice->members.at[j], cycle_us);
             p.device = number[slice->device];
