@@ -1,25 +1,27 @@
-/* Bounds: devices, and dollars, that any plan within the rules needs.
+/* Lower bounds on the devices and the dollars of any plan within the rules.
  *
- * Every option takes a part of its device (`weight`; the parts on one device never exceed 1) and
- * carries at most its peak, or batch / exec in its part of the time of a shared slice. So a
- * model with rate r takes at least r * min(weight / peak) devices; the sum over models, rounded up,
- * is the fractional bound.
+ * Fractional bound. Each option takes a part of its device, `weight`, and the weights on a device
+ * sum to at most 1. An option serves at most its peak; on a time-shared slice, batch / exec in its
+ * part of the time. A model with rate r therefore takes at least r * min(weight / peak) devices.
+ * The bound is the sum over the models, rounded up.
  *
- * Slices of its own a model takes whole, and a slice in turn with others has one process a model
- * and at most all of its time: sum over its models of r * exec / batch <= 1. So of what whole
- * slices leave of r, each request a second takes at least min(weight * exec / batch) over points
- * with one process (nothing may be left with the rule `isolated`). The least weight that carries r
- * in whole slices is a knapsack, best(g) = max over options of best(g - weight) + peak, least g
- * with best(g) >= r. In units of MIG compute slots this is `min GPCs` (reference: exact form of
- * ParvaGPU's problem), and the bound is ceil(sum of min GPCs / 7).
+ * Knapsack bound. A model takes dedicated slices as wholes. On a time-shared slice each model has
+ * one process, and the sum of r * exec / batch over its models is at most 1; so a request per
+ * second on such slices takes at least min(weight * exec / batch) over the points with one process.
+ * The most that weight g carries on dedicated slices is an unbounded knapsack, best(g) = max over
+ * options of best(g - weight) + peak. The bound of a model is the minimum over g of g plus the
+ * weight that the rest r - best(g) takes on time-shared slices; under the rule `isolated` the rest
+ * must be 0. On MIG alone this is the minimum of GPCs for each service, and the bound is
+ * ceil(sum of min GPCs / 7): the exact form of ParvaGPU's problem.
  *
- * With the goal goodput nothing has to be carried, and the bounds are 0. Oversubscribed MPS shares
- * take no part of a device but one of its 48 clients a process. */
+ * Under the goal goodput no request has to be served, so the bounds are 0. Oversubscribed MPS
+ * shares take no part of a device except one of its 48 MPS clients for each process. */
 #include "scheduler/builder/builder.h"
 
 #include <math.h>
 
-/* Weights as multiples of 1/UNITS of a device: percentages, sevenths and quarters are whole. */
+/* Weights are multiples of 1/UNITS of a device, so that percentages, sevenths and quarters are
+ * integers. */
 enum { UNITS = 700, KNAPSACK_MAX = 1 << 16, KNAPSACK_STEPS_MAX = 1 << 18 };
 
 static double weight_of(const weft_rules *rules, const weft_option *o)
@@ -30,8 +32,8 @@ static double weight_of(const weft_rules *rules, const weft_option *o)
     return o->spec.weight;
 }
 
-/* In turn with other models a point serves batch / exec in its part of the time, whatever was
- * measured; such slices have one process a model. 0: not in turn. */
+/* Requests per second of a point on a time-shared slice, for all of its time; 0: the point cannot
+ * share a slice. */
 static double turn_of(const weft_rules *rules, const weft_option *o)
 {
     return rules->isolated || o->point->procs != 1 ? 0 : o->point->batch * 1e6 / o->exec_us;
@@ -42,7 +44,7 @@ static double peak_of(const weft_rules *rules, const weft_option *o)
     return fmax(o->peak_per_s, turn_of(rules, o));
 }
 
-/* Least part of a device for a request a second in turn with others; HUGE_VAL: not possible. */
+/* Least weight for a request per second on time-shared slices; HUGE_VAL: no option can share. */
 static double least_turn(const weft_option_table *table, uint32_t demand)
 {
     const weft_rules *rules = &table->problem->rules;
@@ -55,7 +57,7 @@ static double least_turn(const weft_option_table *table, uint32_t demand)
     return least;
 }
 
-/* Least of weight / peak, times a price or not, over the options; 0: no option. */
+/* Least weight / peak over the options, times the price of the device if `priced`; 0: no option. */
 static double least_ratio(const weft_option_table *table, uint32_t demand, bool priced)
 {
     const weft_rules *rules = &table->problem->rules;
@@ -71,14 +73,15 @@ static double least_ratio(const weft_option_table *table, uint32_t demand, bool 
     return least;
 }
 
-/* -- Whole slices ----------------------------------------------------------------------------- */
+/* -- Knapsack --------------------------------------------------------------------------------- */
 
 typedef struct item {
     uint32_t units;
     double peak;
 } item;
 
-/* The best peak of each weight; n 0 when a weight is no whole number of units. */
+/* The items of the knapsack: the best peak of each weight. Returns their number; 0: some weight is
+ * not an integer number of units. */
 static uint32_t list_items(const weft_option_table *table, uint32_t demand, item *out)
 {
     const weft_rules *rules = &table->problem->rules;
@@ -107,9 +110,9 @@ static uint32_t gcd(uint32_t a, uint32_t b)
     return a;
 }
 
-/* Least part of devices, in whole slices and in turns, that carries the rate; at least `fraction`.
- */
-static double least_slices(const weft_option_table *table, uint32_t demand, double fraction,
+/* The knapsack bound of a demand in devices; `fraction`, its fractional bound, when the knapsack is
+ * too large. */
+static double bound_demand(const weft_option_table *table, uint32_t demand, double fraction,
                            weft_arena *arena)
 {
     item items[UNITS];
@@ -119,7 +122,7 @@ static double least_slices(const weft_option_table *table, uint32_t demand, doub
         unit = gcd(unit, items[i].units);
     if (n == 0 || !(fraction < 1e6))
         return fraction;
-    /* One more of the slice with the best ratio always carries the rest. */
+    /* The weight never exceeds the fractional bound by more than one slice of the best ratio. */
     double top = (fraction + 1) * UNITS / unit + 1;
     if (top > KNAPSACK_MAX || top * n > KNAPSACK_STEPS_MAX)
         return fraction;
@@ -131,7 +134,6 @@ static double least_slices(const weft_option_table *table, uint32_t demand, doub
                 best[g] = fmax(best[g], best[g - items[i].units / unit] + items[i].peak);
         if (g > 0)
             best[g] = fmax(best[g], best[g - 1]);
-        /* What the whole slices leave is carried in turn with others, where that may be. */
         double left = rate - best[g], here = (double)g * unit / UNITS;
         if (left > 0 || (g == 0 && turn == HUGE_VAL)) {
             least = fmin(least, here + left * turn);
@@ -144,7 +146,7 @@ static double least_slices(const weft_option_table *table, uint32_t demand, doub
 
 /* -- Bounds ----------------------------------------------------------------------------------- */
 
-/* A whole number from below, against rounding. */
+/* Rounds up, but not because of floating-point error. */
 static double round_up(double x)
 {
     return ceil(x * (1 - 1e-9) - 1e-9);
@@ -161,7 +163,7 @@ double weft_option_table__lower_bound(const weft_option_table *table)
         weft_arena_destroy(arena);
         return 0;
     }
-    /* Without memory for the knapsack the fractional bound has to do. */
+    /* Without memory for the knapsack the result is the fractional bound. */
     volatile bool whole = arena != NULL;
     if (arena && setjmp(env) != 0)
         whole = false;
@@ -171,7 +173,7 @@ double weft_option_table__lower_bound(const weft_option_table *table)
         double part = demands->at[d].rate_per_s * least_ratio(table, d, false);
         if (whole) {
             weft_arena_mark mark = weft_arena_get_mark(arena);
-            part = least_slices(table, d, part, arena);
+            part = bound_demand(table, d, part, arena);
             weft_arena_reset(arena, mark);
         }
         sum += part;

@@ -1,17 +1,18 @@
-/* Devices of a builder by what is free on them, so that a place is found without looking at every
- * device.
+/* Finds a device with room for a slice without a look at every device: first fit and best fit over
+ * buckets.
  *
- * A pool is one fleet row split in one way (or the instances of one MIG profile that are split into
- * shares). Its members are grouped by state, what is taken on them as a small number:
+ * A pool holds the open devices of one fleet row that are split in one way, or the split instances
+ * of one MIG profile. Its members are grouped into buckets by a small integer, the key, that says
+ * what is taken on them:
  *
- *   MIG     memory slots taken * 8 + compute slots taken
+ *   MIG     memory slots taken (bit set) * 8 + GPCs taken
  *   shares  percent * 17 + memory taken in sixteenths
  *   cores   number of slices taken
  *   whole   0 free, 1 taken
  *
- * There are few states (at most some hundred arise), and each is a set of device numbers from which
- * the lowest is found at once. A look-up asks every state that has arisen; inside a state of shares
- * memory and processes differ, so that the members are tried in turn. */
+ * Few keys occur (at most some hundreds). A bucket is a set of device numbers that finds its least
+ * member in constant time. A look-up visits every bucket. The members of a bucket of shares differ
+ * in memory and processes, so there the look-up tries them one after another. */
 #include "scheduler/builder/builder_int.h"
 
 #include <string.h>
@@ -26,7 +27,8 @@ enum {
 
 /* -- Sets of numbers -------------------------------------------------------------------------- */
 
-/* `word` has a bit for each member, `top` one for each word that is not 0. */
+/* A set of small numbers as a bit set in two levels: `word` has a bit for each member, `top` a bit
+ * for each word that is not 0. */
 typedef struct set {
     uint64_t *word, *top;
     uint32_t n_top, len;
@@ -55,7 +57,7 @@ static void take_from(set *s, uint32_t x)
     s->len--;
 }
 
-/* The lowest member from `from` on; NONE: none. */
+/* The least member that is at least `from`; NONE: none. */
 static uint32_t next_in(const set *s, uint32_t from)
 {
     uint32_t w = from / 64;
@@ -79,22 +81,22 @@ static uint32_t next_in(const set *s, uint32_t from)
 
 /* -- Pools ------------------------------------------------------------------------------------ */
 
-typedef struct state {
+typedef struct bucket {
     uint32_t key;
-    set members;
-} state;
+    set members; /* numbers of devices in their row; of instances: that * 8 + start slot */
+} bucket;
 
 typedef struct pool {
-    WEFT_VEC(state) states;
-    uint32_t *index; /* by key: of the state + 1; NULL: no member yet */
+    WEFT_VEC(bucket) buckets;
+    uint32_t *index; /* by key: index of the bucket + 1; NULL: no bucket yet */
 } pool;
 
 struct weft_pool {
-    uint32_t width;    /* pools of one row */
-    pool *at;          /* row * width + kind */
-    uint32_t **device; /* by row: builder index of its nth device */
-    uint32_t *cap;
-    uint64_t *mem_bytes;                /* by row */
+    uint32_t width;      /* pools for each row */
+    pool *at;            /* by row * width + kind */
+    uint32_t **device;   /* by row, then number in the row: index among builder->devices */
+    uint32_t *cap;       /* by row: length of device[row] */
+    uint64_t *mem_bytes; /* by row */
     const weft_mig_profile **first_mig; /* by row */
 };
 
@@ -131,11 +133,11 @@ static set *set_of(const weft_builder *builder, pool *p, uint32_t key, uint32_t 
     if (!p->index)
         p->index = weft_arena_array(builder->arena, KEYS_MAX, sizeof *p->index);
     if (!p->index[key]) {
-        state s = {.key = key, .members = make_set(builder->arena, capacity)};
-        WEFT_VEC_PUSH(builder->arena, &p->states, s);
-        p->index[key] = p->states.len;
+        bucket b = {.key = key, .members = make_set(builder->arena, capacity)};
+        WEFT_VEC_PUSH(builder->arena, &p->buckets, b);
+        p->index[key] = p->buckets.len;
     }
-    return &p->states.at[p->index[key] - 1].members;
+    return &p->buckets.at[p->index[key] - 1].members;
 }
 
 static uint32_t shares_key(uint32_t percent, uint64_t taken, uint64_t of)
@@ -187,7 +189,7 @@ void weft_pool__remove(weft_builder *builder, uint32_t device)
     take_from(device_set(builder, device), builder->devices.at[device].nth);
 }
 
-/* -- Instances that are split into shares ----------------------------------------------------- */
+/* -- Split instances -------------------------------------------------------------------------- */
 
 static pool *instance_pool(const weft_builder *builder, const weft_fleet_device *row,
                            const weft_mig_profile *mig)
@@ -220,8 +222,8 @@ void weft_pool__remove_instance(weft_builder *builder, uint32_t device, uint32_t
 int32_t weft_pool__mig_start(const weft_mig_profile *mig, uint32_t taken)
 {
     uint32_t range = (1u << mig->slots) - 1;
-    /* A 3g takes the right half first: on the left it would block slot 3, which a 1g could use
-     * (reference: segment relocation of ParvaGPU). */
+    /* A 3g instance takes the right half first: in the left half it blocks slot 3, which a 1g could
+     * use (ParvaGPU's segment relocation). */
     for (int32_t i = 0; i < 8; i++) {
         int32_t start = mig->gpcs == 3 ? 7 - i : i;
         if (mig->starts & 1u << start && !(taken & range << start))
@@ -230,7 +232,7 @@ int32_t weft_pool__mig_start(const weft_mig_profile *mig, uint32_t taken)
     return -1;
 }
 
-/* What is taken in a state, to compare states of one pool; UINT32_MAX: no room in any member. */
+/* How much is taken in a bucket, comparable inside one pool; NONE: no member has room. */
 static uint32_t taken_of(const weft_builder *builder, const weft_option *o, uint32_t key,
                          bool shares)
 {
@@ -248,15 +250,16 @@ static uint32_t taken_of(const weft_builder *builder, const weft_option *o, uint
     }
 }
 
-/* Best: the state with most taken, then the lowest number; else the lowest number. */
+/* The member found by best fit, where most is taken, or by first fit; ties go to the least number.
+ */
 static uint32_t find_in(const weft_builder *builder, const pool *p, const weft_option *o, bool best,
                         bool instances, weft_pool_fits fits, void *user)
 {
     bool shares = instances || o->spec.kind == WEFT_SLICE_MPS;
     const uint32_t *device = builder->pool->device[row_of(builder, o->row)];
     uint32_t found = NONE, most = 0;
-    for (uint32_t i = 0; i < p->states.len; i++) {
-        const state *s = &p->states.at[i];
+    for (uint32_t i = 0; i < p->buckets.len; i++) {
+        const bucket *s = &p->buckets.at[i];
         uint32_t taken = s->members.len ? taken_of(builder, o, s->key, shares) : NONE;
         if (taken == NONE || (best && found != NONE && taken < most))
             continue;

@@ -1,12 +1,13 @@
-/* The option table: what each demand can run on, looked up in constant or logarithmic time.
+/* The option table: what each demand can run on, with look-ups in constant or logarithmic time.
  *
- * Profiles are lists in any order. Here every (device, slice) that some profile names becomes one
- * shape, resolved against the fleet once; points are sorted by shape, processes and batch, which
- * gives the longest time of this batch or a smaller one (rule `exact`, slo.c) in one sweep; and the
- * points that the SLO, the rules, the memory and the fleet allow become options, grouped by shape.
+ * Profiles are lists in any order. Each (device, slice) that some profile names becomes a shape,
+ * which is resolved against the fleet once. The points of a demand are sorted by shape, processes
+ * and batch; one sweep over them then finds the execution time that the rule `exact` prescribes
+ * (slo.c): the longest time of this batch or a smaller one. The points that the fleet, the rules,
+ * the memory and the SLO allow become options, grouped by shape.
  *
- * The order of demands and rows does not show: shapes are in the order of fleet rows and names.
- * O(p log p) for p points of all demands. */
+ * The result does not depend on the order of demands and profile rows. O(p log p) for p points of
+ * all demands. */
 #include "scheduler/builder/builder.h"
 
 #include "base/hash.h"
@@ -31,7 +32,7 @@ static uint64_t hash_shape(const char *device, const char *slice)
     return weft_hash64(slice, strlen(slice), weft_hash64(device, strlen(device), 0));
 }
 
-/* The slot of a shape, or the free one where it belongs. */
+/* The slot of a shape, or the free slot at which it has to be inserted (linear probing). */
 static uint32_t find_slot(const weft_shape *shape, const uint32_t *slot, uint32_t n_slot,
                           const char *device, const char *slice)
 {
@@ -52,7 +53,7 @@ static void rebuild_slots(shape_table *t, uint32_t n_slot)
     }
 }
 
-/* Device and slice are known: what the fleet and the rules make of them. */
+/* Fills in row, spec and reason of a shape from its device and slice. */
 static void resolve_shape(const weft_problem *problem, weft_shape *shape)
 {
     shape->row = weft_fleet__row(problem->fleet, shape->device);
@@ -80,7 +81,7 @@ static uint32_t intern_shape(shape_table *t, const weft_problem *problem, const 
     return t->shapes.len - 1;
 }
 
-/* Fleet rows first, in their order, by name; what the fleet does not have follows. */
+/* Shapes of the fleet come first, by row, then by slice name; the others follow. */
 static int compare_shapes(const void *a, const void *b)
 {
     const weft_shape *p = a, *q = b;
@@ -116,7 +117,8 @@ bool weft_option_table__spec(const weft_option_table *table, const char *device,
 
 /* -- Points ----------------------------------------------------------------------------------- */
 
-/* Equal points are refused where profiles are read; their order is fixed all the same. */
+/* Profiles from files have no two points of one shape, processes and batch; for others the longer
+ * time comes first, so that the order is defined. */
 static int compare_timed(const void *a, const void *b)
 {
     const weft_timed_point *p = a, *q = b;
@@ -130,10 +132,11 @@ static int compare_timed(const void *a, const void *b)
            (p->point->cost.time_us > q->point->cost.time_us);
 }
 
-/* Time of each point by the rules: with `exact` the longest of this batch and smaller ones. */
+/* Sets the execution time of each point: under `exact` the longest time of this batch and all
+ * smaller ones, else the time of the point. */
 static void sweep_times(const weft_rules *rules, weft_timed_point *timed, uint32_t n)
 {
-    double longest = 0; /* of smaller batches than the one in hand */
+    double longest = 0; /* over the batches smaller than that of point i */
     for (uint32_t i = 0, first = 0; i < n; i++) {
         const weft_profile_point *p = timed[i].point, *q = timed[first].point;
         if (timed[first].shape != timed[i].shape || q->procs != p->procs) {
@@ -151,7 +154,7 @@ static void sweep_times(const weft_rules *rules, weft_timed_point *timed, uint32
 }
 
 /* The order of options: shape, batch, processes. */
-static int compare_wanted(const weft_timed_point *p, const weft_timed_point *q)
+static int compare_options(const weft_timed_point *p, const weft_timed_point *q)
 {
     if (p->shape != q->shape)
         return p->shape < q->shape ? -1 : 1;
@@ -160,20 +163,22 @@ static int compare_wanted(const weft_timed_point *p, const weft_timed_point *q)
     return (p->point->procs > q->point->procs) - (p->point->procs < q->point->procs);
 }
 
-static int compare_possible(const void *a, const void *b)
+static int compare_option_pointers(const void *a, const void *b)
 {
-    return compare_wanted(*(const weft_timed_point *const *)a, *(const weft_timed_point *const *)b);
+    return compare_options(*(const weft_timed_point *const *)a,
+                           *(const weft_timed_point *const *)b);
 }
 
 enum { PROCS_COUNTED = 64 };
 
-/* Rows in the order of shape, batch, processes, as profiles usually have them, are brought into the
- * order of shape, processes, batch by counting; false: they are in another order. */
+/* Sorts points that are in the order of shape, batch, processes, as most profiles are, into the
+ * order of shape, processes, batch by a counting sort over the processes. false, and nothing
+ * changed: the points are in another order. */
 static bool sort_by_counting(weft_timed_point *timed, uint32_t n, weft_arena *arena)
 {
     for (uint32_t i = 0; i < n; i++)
         if (timed[i].point->procs >= PROCS_COUNTED ||
-            (i > 0 && compare_wanted(&timed[i - 1], &timed[i]) >= 0))
+            (i > 0 && compare_options(&timed[i - 1], &timed[i]) >= 0))
             return false;
     weft_arena_mark mark = weft_arena_get_mark(arena);
     weft_timed_point *copy = weft_arena_array(arena, n, sizeof *copy);
@@ -274,7 +279,7 @@ static void list_choices(weft_option_table *table, uint32_t demand, weft_arena *
 static void list_options(weft_option_table *table, uint32_t demand, weft_arena *arena)
 {
     uint32_t n = 0;
-    /* Pointers are sorted, not options, which are large. */
+    /* Pointers are sorted instead of options, which are large. */
     uint32_t n_timed = table->n_timed[demand];
     const weft_profile_point *rows = table->problem->demands->at[demand].profile.point;
     const weft_timed_point **by_row = weft_arena_array(arena, n_timed, sizeof *by_row);
@@ -284,11 +289,11 @@ static void list_options(weft_option_table *table, uint32_t demand, weft_arena *
     bool sorted = true;
     for (uint32_t i = 0; i < n_timed; i++)
         if (weft_option_table__judge(table, demand, by_row[i]) == WEFT_VERDICT_POSSIBLE) {
-            sorted = sorted && (n == 0 || compare_wanted(list[n - 1], by_row[i]) < 0);
+            sorted = sorted && (n == 0 || compare_options(list[n - 1], by_row[i]) < 0);
             list[n++] = by_row[i];
         }
     if (!sorted)
-        qsort(list, n, sizeof *list, compare_possible);
+        qsort(list, n, sizeof *list, compare_option_pointers);
     weft_option *option = weft_arena_array(arena, n, sizeof *option);
     for (uint32_t i = 0; i < n; i++) {
         const weft_timed_point *k = list[i];
@@ -364,13 +369,13 @@ void weft_option_table__build(const weft_problem *problem, weft_arena *arena,
         id[d] = weft_arena_array(arena, profile->n, sizeof **id);
         for (size_t i = 0; i < profile->n; i++) {
             const weft_profile_point *p = &profile->point[i];
-            /* Most rows name the slice of the row before. */
+            /* Most rows name the same slice as the row before. */
             bool again =
                 i > 0 && strcmp(p->slice, p[-1].slice) == 0 && strcmp(p->device, p[-1].device) == 0;
             id[d][i] = again ? id[d][i - 1] : intern_shape(&t, problem, p->device, p->slice);
         }
     }
-    /* Sorting moves shapes: rank[] leads from the order of sight to the order of names. */
+    /* rank[i]: position in sorted order of the shape that was interned as the i-th. */
     weft_shape *shape = weft_arena_array(arena, t.shapes.len, sizeof *shape);
     uint32_t *rank = weft_arena_array(arena, t.shapes.len, sizeof *rank);
     if (t.shapes.len > 0) {
@@ -403,7 +408,7 @@ weft_err weft_option_table__refuse(const weft_option_table *table, uint32_t dema
     const weft_timed_point *fastest = NULL, *least = NULL;
     const weft_profile_point *first = d->profile.n ? table->timed[demand][0].point : NULL;
     weft_where where = {.item = d->model};
-    weft_verdict best = WEFT_VERDICT_NO_DEVICE; /* verdicts count down to the best */
+    weft_verdict best = WEFT_VERDICT_NO_DEVICE; /* a lower verdict is closer to being possible */
     uint64_t mem_has = 0;
     for (uint32_t i = 0; i < table->n_timed[demand]; i++) {
         const weft_timed_point *k = &table->timed[demand][i];
@@ -421,28 +426,29 @@ weft_err weft_option_table__refuse(const weft_option_table *table, uint32_t dema
         const weft_profile_point *p = fastest->point;
         return weft_diag_error(
             diag, WEFT_ERR_INFEASIBLE, where,
-            "slo: %.6g ms, but the lowest latency that any slice reaches is %.6g ms "
+            "slo: %.6g ms, but the lowest latency on any slice is %.6g ms "
             "(%s%s%s, batch %u); an SLO of %.6g ms would be feasible",
             d->slo_us / 1e3, 2 * fastest->exec_us / 1e3, p->device, p->slice[0] ? " " : "",
             p->slice, p->batch,
             ceil(weft_rules__least_slo_us(&table->problem->rules, fastest->exec_us)) / 1e3);
     }
     if (best == WEFT_VERDICT_MEMORY)
-        return weft_diag_error(
-            diag, WEFT_ERR_INFEASIBLE, where, "needs %llu bytes, the largest slice has %llu",
-            (unsigned long long)weft_point__mem_bytes(least->point), (unsigned long long)mem_has);
+        return weft_diag_error(diag, WEFT_ERR_INFEASIBLE, where,
+                               "model needs %llu bytes of memory, the largest slice has %llu",
+                               (unsigned long long)weft_point__mem_bytes(least->point),
+                               (unsigned long long)mem_has);
     if (best == WEFT_VERDICT_RULES)
         return weft_diag_error(diag, WEFT_ERR_INFEASIBLE, where,
-                               "no profile with as few processes on a slice as the rules and the "
-                               "device allow; profile it with one process");
+                               "every profile point has more processes than the rules and the "
+                               "device allow; profile the model with one process");
     if (best == WEFT_VERDICT_NO_SLICE)
         return weft_diag_error(
             diag, WEFT_ERR_INFEASIBLE, where,
-            "no profile for a slice that the fleet allows; allow MIG, MPS or the "
-            "slices it was profiled on, such as '%s' of %s",
+            "no profile point is on a slice that the fleet allows; allow MIG, MPS or the "
+            "slices that were profiled, such as '%s' of %s",
             first->slice, first->device);
     return weft_diag_error(diag, WEFT_ERR_INFEASIBLE, where,
-                           "no profile for any device of the fleet; profile it there, or add a "
-                           "device it was profiled on%s%s",
+                           "no profile for any device of the fleet; profile the model there, or "
+                           "add a device that it was profiled on%s%s",
                            first ? ": " : "", first ? first->device : "");
 }

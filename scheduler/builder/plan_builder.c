@@ -1,7 +1,8 @@
-/* The builder on which policies build plans: options of each model, devices opened so far, slices
- * on them and models on those. It keeps every rule of the checker by construction, so that a policy
- * is only its choices. Nothing here is random or timed; equal inputs give equal plans, in any order
- * of the models. */
+/* The plan builder: a plan under construction, as policies see it. It knows the options of each
+ * model, the open devices, the slices on them and the models on those. Each operation checks
+ * memory, MIG geometry, shares, rates and SLOs, and either succeeds or changes nothing, so that the
+ * checker accepts every plan built here and a policy consists of its choices. Equal inputs give
+ * equal plans, whatever the order of the models. */
 #include "scheduler/builder/builder_int.h"
 
 #include <math.h>
@@ -29,7 +30,7 @@ weft_err weft_builder__init(weft_builder *builder, const weft_problem *problem, 
     builder->order = builder->index.by_name;
     builder->opened = weft_arena_array(arena, fleet->n_device, sizeof *builder->opened);
     weft_pool__init(builder);
-    /* All models that cannot be placed are named, not only the first. */
+    /* Reports all models without an option, not only the first. */
     for (size_t i = 0; i < demands->n && problem->goal != WEFT_GOAL_GOODPUT; i++) {
         if (builder->n_option[builder->order[i]] > 0)
             continue;
@@ -62,7 +63,7 @@ static bool fits_percent(const weft_builder *builder, const weft_option *o, uint
     return builder->problem->rules.oversubscribe || taken + o->spec.percent <= 100;
 }
 
-/* The index of a free CPU slice of as many cores. */
+/* Whether a CPU slice with the cores of the option is free; *out: its index. */
 static bool fits_cores(const weft_builder_device *device, const weft_option *o, int32_t start,
                        int32_t *out)
 {
@@ -76,7 +77,7 @@ static bool fits_cores(const weft_builder_device *device, const weft_option *o, 
     return false;
 }
 
-/* In an instance that is split already, or a new one. */
+/* Whether the instance at `start`, which is split already, has room for one more share. */
 static bool fits_nested(const weft_builder *builder, const weft_builder_device *device,
                         const weft_option *o, int32_t start, int32_t *out)
 {
@@ -128,7 +129,7 @@ bool weft_builder__fits(const weft_builder *builder, const weft_builder_device *
     return false;
 }
 
-/* -- Steps ------------------------------------------------------------------------------------ */
+/* -- Changes ---------------------------------------------------------------------------------- */
 
 static void log_undo(weft_builder *builder, weft_undo_record record)
 {
@@ -142,7 +143,7 @@ uint32_t weft_builder__open(weft_builder *builder, const weft_fleet_device *row,
     if (*opened == row->count)
         return UINT32_MAX;
     weft_builder_device device = {.row = row, .kind = kind, .nth = *opened, .last = UINT32_MAX};
-    /* Lists of a device that was undone are empty again, and serve a second time. */
+    /* An undone device at this index left lists that are empty again: they are reused. */
     if (builder->devices.len < builder->devices.cap) {
         const weft_builder_device *old = &builder->devices.at[builder->devices.len];
         device.instance = old->instance;
@@ -157,7 +158,8 @@ uint32_t weft_builder__open(weft_builder *builder, const weft_fleet_device *row,
     return builder->devices.len - 1;
 }
 
-/* A share of an instance takes (sign 1) or gives back (-1) its part. */
+/* Adds (sign 1) or subtracts (-1) a share of an instance to what the instance and its device hold.
+ */
 static void count_nested(weft_builder *builder, const weft_builder_slice *slice,
                          const weft_option *o, int sign)
 {
@@ -182,7 +184,8 @@ static void count_nested(weft_builder *builder, const weft_builder_slice *slice,
         weft_pool__insert_instance(builder, slice->device, start);
 }
 
-/* What a slice with its first member takes of its device. Unsigned numbers wrap round and back. */
+/* Adds (sign 1) or subtracts (-1) a slice with one member to what its device holds. Unsigned
+ * arithmetic is modular, so adding the negated amount subtracts. */
 static void count_slice(weft_builder *builder, const weft_builder_slice *slice,
                         const weft_option *o, int sign)
 {
@@ -206,7 +209,8 @@ static void count_slice(weft_builder *builder, const weft_builder_slice *slice,
     weft_pool__insert(builder, slice->device);
 }
 
-/* Room was found at `start`. The slice's old list of members is used again after an undo. */
+/* Adds a slice at `start`, which is free. An undone slice at this index left its list of members,
+ * which is reused. */
 static void push_slice(weft_builder *builder, uint32_t index, int32_t start, weft_member member)
 {
     weft_builder_device *device = &builder->devices.at[index];
@@ -236,7 +240,7 @@ static void push_slice(weft_builder *builder, uint32_t index, int32_t start, wef
     log_undo(builder, (weft_undo_record){.kind = WEFT_UNDO_PUT, .slice = builder->slices.len - 1});
 }
 
-/* Pushes the slice; takes it back when an SLO or a rate is not kept with it. */
+/* Adds a slice, and removes it again if a rate or an SLO is then violated. */
 static bool try_slice(weft_builder *builder, uint32_t index, int32_t start, weft_member member)
 {
     uint32_t mark = weft_builder__mark(builder);
@@ -262,7 +266,7 @@ uint64_t weft_builder__sum_mem(const weft_member *member, uint32_t n)
     return sum;
 }
 
-/* The bytes of a slice become others. */
+/* Updates the memory taken on a device or instance when that of a slice changes. */
 static void recount_mem(weft_builder *builder, const weft_builder_slice *slice, uint64_t old_bytes,
                         uint64_t new_bytes)
 {
@@ -324,14 +328,15 @@ void weft_builder__undo(weft_builder *builder, uint32_t mark)
 
 /* -- Slices ----------------------------------------------------------------------------------- */
 
-/* A slice that is looked for. */
+/* A member for which a device is searched. */
 typedef struct wish {
-    weft_builder *builder; /* NULL: room is enough, SLOs are not looked at */
+    weft_builder *builder; /* NULL: SLOs are not checked */
     const weft_builder *look;
     weft_member member;
 } wish;
 
-/* Room is enough, but where models slow each other down they all have to keep their SLOs. */
+/* Whether a device has room, and, where interference applies, every SLO still holds with the new
+ * slice. */
 static bool fits_wish(void *user, uint32_t device, int32_t start)
 {
     wish *w = user;
@@ -445,7 +450,8 @@ static weft_placement describe(const weft_builder *builder, const weft_builder_s
                             .source = point->cost.source};
 }
 
-/* Texts of a plan outlive the problem, and are the same for many placements. */
+/* Copies texts of placements to the arena, since a plan outlives its problem. A text equal to the
+ * last one in the same field is not copied again. */
 typedef struct text_copies {
     weft_arena *arena;
     const char *text[4];
@@ -458,7 +464,7 @@ static const char *copy_text(text_copies *c, size_t which, const char *text)
     return c->text[which];
 }
 
-/* Numbers the devices in use, and adds up what they cost. */
+/* Numbers the devices that are not empty, and sums up their count and price. */
 static uint32_t *number_devices(const weft_builder *builder, weft_plan *plan)
 {
     uint32_t *number = weft_arena_array(builder->arena, builder->devices.len, sizeof *number);

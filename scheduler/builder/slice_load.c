@@ -1,5 +1,5 @@
-/* The load of a slice: interference between the slices of a device, and whether every model keeps
- * its rate and its SLO (slo.c has the formulas). */
+/* Loads of the slices of a plan under construction, interference between slices included, and
+ * whether every model is served at its rate and within its SLO. slo.c has the formulas. */
 #include "scheduler/builder/builder_int.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@ bool weft_builder__has_neighbours(const weft_fleet_slice *spec)
     return spec->kind == WEFT_SLICE_MPS || weft_fleet_slice__is_nested(spec);
 }
 
-/* Whether slices a and b of one device run at the same time on the same units. */
+/* Whether slices a and b of one device run at the same time on the same compute units. */
 static bool are_neighbours(const weft_builder_slice *a, const weft_builder_slice *b)
 {
     return a != b && weft_builder__has_neighbours(&a->spec) &&
@@ -19,8 +19,9 @@ static bool are_neighbours(const weft_builder_slice *a, const weft_builder_slice
            (a->spec.kind == WEFT_SLICE_MPS || a->mig_start == b->mig_start);
 }
 
-/* What the neighbours of a slice use together; of a slice in turns, its largest member. */
-static weft_pressure use_of_others(const weft_builder *builder, const weft_builder_slice *slice)
+/* Sum of the pressures of the neighbours of a slice. A time-shared slice counts with the maximum of
+ * its members, since one of them runs at a time. */
+static weft_pressure sum_neighbours(const weft_builder *builder, const weft_builder_slice *slice)
 {
     weft_pressure sum = {0};
     for (uint32_t i = builder->devices.at[slice->device].last; i != UINT32_MAX;
@@ -43,7 +44,7 @@ static double slowdown_of(const weft_builder *builder, const weft_builder_slice 
     const weft_interference *coeff = &builder->problem->interference;
     if (!weft_builder__has_neighbours(&slice->spec) || !weft_interference__any(coeff))
         return 1;
-    return weft_interference__factor(coeff, member->option->use, use_of_others(builder, slice));
+    return weft_interference__factor(coeff, member->option->use, sum_neighbours(builder, slice));
 }
 
 double weft_builder__cycle_us(const weft_builder *builder, const weft_builder_slice *slice)
@@ -70,7 +71,7 @@ weft_slo_load weft_builder__load(const weft_builder *builder, const weft_builder
     return weft_slo__load(&in);
 }
 
-/* Whether every member of a slice keeps its rate and its SLO. */
+/* Whether every member of the slice itself is served at its rate and within its SLO. */
 static bool keeps_slos(const weft_builder *builder, const weft_builder_slice *slice)
 {
     const weft_rules *rules = &builder->problem->rules;
@@ -89,7 +90,6 @@ static bool keeps_slos(const weft_builder *builder, const weft_builder_slice *sl
     return true;
 }
 
-/* The slice and, when models slow each other down, its neighbours. */
 bool weft_builder__keeps_slos(const weft_builder *builder, uint32_t index)
 {
     const weft_builder_slice *slice = &builder->slices.at[index];

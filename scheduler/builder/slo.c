@@ -1,33 +1,34 @@
-/* The load formulas: what a placement can serve, and how long a request may take. Policies and the
- * checker both use these; tests hold them against numbers worked out by hand.
+/* The load formulas: how many requests a placement can serve, and the worst-case latency of one.
+ * The plan builder and the checker use the same formulas.
  *
- * A slice executes its placements in turn, one batch each, and skips those without work.
+ * A slice executes its placements round robin, one batch each, and skips placements without work.
  *
- *   exec     longest measured or estimated time of this batch size or a smaller one on the same
- *            slice with as many processes: a batch may be closed early, and time is not always
- *            monotone in the batch
+ *   exec     the longest time of this batch size or any smaller one, measured or estimated on the
+ *            same slice with the same number of processes: the server may close a batch early, and
+ *            time is not always monotone in the batch
  *   cycle    sum of exec over the placements of the slice
  *   capacity alone: the measured throughput, else batch * procs / exec;
- *            shared: batch / cycle (a shared slice has one process a model)
- *   fill     (batch - 1) / rate, the time in which the batch of the oldest request fills; 0 without
- *            an SLO or a rate, where the server closes a batch as soon as the slice is free
- *   flush    slo - exec - guard, guard = 5 % of the SLO: then the server closes the batch anyway
- *   wait     alone: min(fill, flush); shared: 0, the batch closes when its turn comes
+ *            shared: batch / cycle (a shared slice has one process for each model)
+ *   fill     (batch - 1) / rate, the time from the oldest request of a batch until the batch is
+ *            full; 0 without an SLO or a rate, since the server then closes a batch as soon as the
+ *            slice is free
+ *   flush    slo - exec - guard, guard = 5 % of the SLO: the server closes the batch at this time
+ *   wait     alone: min(fill, flush); shared: 0, since the batch closes at its turn
  *   latency  max(wait, cycle) + exec <= slo
  *
  * A request that arrives just after a batch was closed waits for that batch (alone: cycle = exec)
- * or for a whole round (shared), then for its own execution. This is the rule `exact` with the
- * batch in execution counted, so it implies 2 exec <= slo. The rules of the literature ask the same
- * of slices with one model, more strictly: `half` exec < slo / 2, `half09` exec < 0.9 slo / 2, with
- * the time of the very batch for exec (smaller batches are not looked at); on a shared slice these
- * hold beside the rule above.
+ * or for a whole round (shared), then for its own execution. This is the latency rule `exact`; it
+ * implies 2 exec <= slo. The rules of the literature are stricter for slices with one model: `half`
+ * is exec < slo / 2, `half09` is exec < 0.9 slo / 2, where exec is the time of this batch size
+ * only. On a shared slice they apply in addition to the rule above.
  *
  * Interference (gpulet, ATC'22): models that run at the same time on one device, or in one MIG
  * instance, slow each other down. exec of each is multiplied by
- *   max(1, c0 l2 + c1 l2' + c2 dram + c3 dram' + c4),
- * primes: summed over the other slices (of a slice in turns: its largest), at most 1. Utilisations
- * are those of the point alone on its share; `creq`, the part of the compute units in use, stands
- * for l2, which profiles do not have; dram is the bandwidth over the device's peak. */
+ *   max(1, c0 l2 + c1 l2' + c2 dram + c3 dram' + c4).
+ * l2 and dram are utilisations of the point alone on its share; primed ones are sums over the other
+ * slices, at most 1, where a shared slice counts with the largest of its models. Profiles have no
+ * l2: `creq`, the part of the compute units in use, replaces it. dram is the memory bandwidth over
+ * the peak of the device. */
 #include "scheduler/builder/builder.h"
 
 #include <math.h>
@@ -87,7 +88,7 @@ bool weft_rules__allow(const weft_rules *rules, const weft_demand *demand, doubl
 
 double weft_rules__least_slo_us(const weft_rules *rules, double exec_us)
 {
-    static const double above = 1 + 1e-9; /* `half` and `half09` compare strictly */
+    static const double above = 1 + 1e-9; /* `half` and `half09` are strict inequalities */
     double slo_us = 2 * exec_us;
     if (rules->latency == WEFT_RULE_HALF)
         slo_us *= above;
@@ -100,7 +101,7 @@ weft_err weft_rules__check(const weft_rules *rules, weft_diag *diag)
 {
     if (!(rules->mem_reserve >= 0 && rules->mem_reserve < 1))
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0},
-                               "rules: the memory reserve must be from 0 to below 1, not %g",
+                               "rules: the memory reserve must be at least 0 and below 1, not %g",
                                rules->mem_reserve);
     return WEFT_ERR_OK;
 }
@@ -132,7 +133,7 @@ weft_slo_load weft_slo__load(const weft_slo_load_in *in)
         double flush_us = slo_us - in->exec_us - flush_guard * slo_us;
         wait_us = fmax(0, fmin(fill_us, flush_us));
     }
-    /* A measured throughput is one without co-runners. */
+    /* Throughput was measured without co-runners. */
     double peak = weft_point__peak_per_s(p, in->exec_us);
     if (p->throughput_per_s > 0 && in->slowdown > 1)
         peak /= in->slowdown;

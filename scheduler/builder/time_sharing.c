@@ -1,13 +1,13 @@
-/* Slices of the builder that several models use in turn, one batch each (slo.c): who can join whom
- * with which batches, and undoing that. */
+/* Time sharing: slices that several models use round robin, one batch each (slo.c). Decides whether
+ * a model can join a slice, and with which batches. */
 #include "scheduler/builder/builder_int.h"
 
 #include <string.h>
 
 static const double slack = 1e-9; /* relative, below the tolerance of the checker */
 
-/* The next larger batch of a demand on a shape that serves more requests per time of the slice;
- * `from` NULL: the smallest batch. NULL: none. */
+/* The next larger batch of a demand on a shape that also has a higher throughput, batch / exec;
+ * `from` NULL: the smallest batch. Returns NULL: none. */
 static const weft_option *next_batch(const weft_builder *builder, uint32_t demand, uint32_t shape,
                                      const weft_option *from)
 {
@@ -31,8 +31,9 @@ static double sum_exec(const weft_member *member, uint32_t n)
     return cycle_us;
 }
 
-/* Starts with the smallest batches and enlarges, one at a time, those that cannot keep up with the
- * round; the round only grows, so what was enlarged once never becomes too large. */
+/* The least batches with which every member keeps up with its rate. Starts with the smallest
+ * batches, and enlarges one batch at a time that is too small for the requests of a cycle. Larger
+ * batches only lengthen the cycle, so this finds the least fixed point. */
 static bool choose_batches(const weft_builder *builder, const weft_builder_slice *slice,
                            weft_member *member, uint32_t n)
 {
@@ -55,7 +56,7 @@ static bool choose_batches(const weft_builder *builder, const weft_builder_slice
     return true;
 }
 
-/* Bytes of the other slices that share the slice's memory. */
+/* Memory that other slices take of the same memory. */
 static uint64_t mem_of_others(const weft_builder *builder, const weft_builder_slice *slice)
 {
     const weft_builder_device *device = &builder->devices.at[slice->device];
@@ -67,7 +68,7 @@ static uint64_t mem_of_others(const weft_builder *builder, const weft_builder_sl
     return 0;
 }
 
-/* Members take turns: each next one starts when the one before has ended. */
+/* Whether SLOs, rates and memory allow these members to share the slice, interference ignored. */
 static bool can_share(const weft_builder *builder, const weft_builder_slice *slice,
                       const weft_member *member, uint32_t n)
 {
@@ -87,6 +88,7 @@ static bool can_share(const weft_builder *builder, const weft_builder_slice *sli
     return others <= slice->spec.mem_bytes && own <= slice->spec.mem_bytes - others;
 }
 
+/* Part of the time in which the slice executes. */
 static double occupancy_of(const weft_member *member, uint32_t n)
 {
     double sum = 0;
@@ -96,7 +98,8 @@ static double occupancy_of(const weft_member *member, uint32_t n)
     return sum;
 }
 
-/* The newcomer is the last of `member`. */
+/* Replaces the members of a slice by `member`, the last of which is new; false, and nothing
+ * changed: some SLO or rate is then violated. */
 static bool join(weft_builder *builder, uint32_t index, const weft_member *member, uint32_t n)
 {
     weft_builder_slice *slice = &builder->slices.at[index];
@@ -115,7 +118,8 @@ static bool join(weft_builder *builder, uint32_t index, const weft_member *membe
 
 enum { TURNS_MAX = 64 }; /* models on one slice */
 
-/* The members with the newcomer last; 0: it cannot join. */
+/* Writes the members of the slice, the new one last, and returns their number; 0: the new model may
+ * not join. */
 static uint32_t list_members(const weft_builder *builder, const weft_builder_slice *slice,
                              uint32_t demand, double rate_per_s, weft_member *member)
 {

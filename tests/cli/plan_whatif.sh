@@ -31,7 +31,7 @@ jq -e 'all(.placements[]; .type == "t4") and .gpus == 2' t4.json >/dev/null || d
 # What is infeasible before can be asked about, what is infeasible after is refused.
 expect 0 "${plan[@]}" --slo a=0.5x --format json
 expect 3 "${plan[@]}" --slo a=9ms
-has err "a: slo: 9 ms, but the lowest latency that any slice reaches is 10 ms"
+has err "a: slo: 9 ms, but the lowest latency on any slice is 10 ms"
 sed 's/40ms, rate: 300/9ms, rate: 300/' set.yaml >tight.yaml
 expect 0 "$WEFT" plan tight.yaml --fleet fleet.yaml --policy bestfit --slo a=40ms --slo b=40ms \
     --format json

@@ -135,7 +135,7 @@ static void test_fleet__refuses_wrong_values(void **state)
     expect_refusal(fx, "devices:\n  - {type: cpu, count: 1}\n", 2, "cores");
     expect_refusal(fx, "devices:\n  - {type: cpu, count: 1, cores: 2, mps: true}\n", 2, "MPS");
     expect_refusal(fx, "devices:\n  - {type: cpu, count: 1, cores: 2, slices: [1, 2]}\n", 2,
-                   "3 cores together");
+                   "3 cores in total");
     expect_refusal(fx, "devices:\n  - {type: cpu, count: 1, cores: 2, slices: [0]}\n", 2,
                    "no cores");
     expect_refusal(fx, "devices: []\n", 0, "");

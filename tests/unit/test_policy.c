@@ -276,20 +276,20 @@ static void test_policy__infeasible_names_model_and_remedy(void **state)
     (void)state;
     make_small(sc);
     sc->demand[1].slo_us = 1500;
-    expect_infeasible(sc, "m1", "lowest latency that any slice reaches is 2 ms");
+    expect_infeasible(sc, "m1", "lowest latency on any slice is 2 ms");
     make_small(sc);
     sc->demand[2].rate_per_s = 5000;
     expect_infeasible(sc, "m2", "no place left");
     make_small(sc);
     sc->device[0].mem_bytes = 100;
-    expect_infeasible(sc, "m0", "needs 1000000 bytes, the largest slice has 100");
+    expect_infeasible(sc, "m0", "needs 1000000 bytes of memory, the largest slice has 100");
     make_small(sc);
     sc->device[0].type = "t4";
     expect_infeasible(sc, "m0", "no profile for any device");
     make_small(sc);
     sc->cores[0] = sc->cores[1] = 2;
     sc->device[0].cores = 4;
-    expect_infeasible(sc, "m0", "no profile for a slice");
+    expect_infeasible(sc, "m0", "no profile point is on a slice");
     free(sc);
 }
 

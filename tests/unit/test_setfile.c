@@ -168,7 +168,7 @@ static void test_setfile__refuses_wrong_values(void **state)
     expect_refusal(*state, ONE "  - name: a\n    file: b.onnx\n", 4, "twice");
     expect_refusal(*state, "models:\n  - name: ../a\n    file: b\n", 2, "name");
     expect_refusal(*state, ONE "apps: [{name: x, variants: [{model: b, accuracy: 1}]}]\n", 4,
-                   "no model");
+                   "not a model");
     expect_refusal(*state, ONE "apps: [{name: a, variants: [{model: a, accuracy: 1}]}]\n", 4,
                    "already");
     expect_refusal(*state, ONE "apps: [{name: x, variants: [{model: a, accuracy: .nan}]}]\n", 0,
