@@ -54,9 +54,10 @@ rooms_below() {
     estimator/workload) echo device ;;
     estimator/models) echo device workload ;;
     scheduler/input) echo ;;
-    scheduler/plan | scheduler/builder) echo input plan builder ;;
-    scheduler/mig) echo input plan builder ;;
-    scheduler/export) echo input plan builder ;;
+    scheduler/builder) echo input ;;
+    scheduler/plan) echo input builder ;;
+    scheduler/mig) echo input builder ;;
+    scheduler/export) echo input plan ;;
     scheduler/policies | scheduler/simulate) echo input plan builder mig ;;
     runtime/kernel) echo ;;
     runtime/cpu | runtime/cuda | runtime/null) echo kernel ;;
