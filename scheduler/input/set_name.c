@@ -1,4 +1,5 @@
-/* Names in set files. */
+/* Names of models and apps. A file of its own, since programs that read no set file check names
+ * too. */
 #include "scheduler/scheduler.h"
 
 #include <ctype.h>
