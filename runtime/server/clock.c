@@ -1,4 +1,4 @@
-/* The server's clocks. */
+/* Clocks: a monotonic one for deadlines, the wall clock for reports. */
 #include "runtime/server/serve_int.h"
 
 #include <time.h>

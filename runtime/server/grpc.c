@@ -1,8 +1,8 @@
 /* gRPC: connections over nghttp2 (HTTP/2 with prior knowledge), driven by the event loop.
  *
- * Events and callbacks only mark a connection dirty; before the loop waits, every dirty connection
- * writes what it has, and one that is finished is closed there and nowhere else, so that no
- * callback can lose its connection under its feet. */
+ * Events and callbacks only mark a connection dirty. Before the loop waits, every dirty connection
+ * is flushed, and closed if it is finished; connections are closed nowhere else, so that no
+ * callback uses a connection that was freed during the callback. */
 #include "runtime/server/grpc_int.h"
 
 #include <arpa/inet.h>
@@ -24,11 +24,11 @@ enum {
     HEADER_LIST_MAX_BYTES = 16384,
     IN_BYTES = 256 << 10,
     OUT_BYTES = 256 << 10,
-    OUT_CHUNK_BYTES = 32 << 10, /* more than nghttp2 gives at once */
+    OUT_CHUNK_BYTES = 32 << 10, /* more than one nghttp2_session_mem_send returns */
     TURN_READS_MAX = 4,
     TURN_WRITES_MAX = 16,
     HELD_MESSAGES_MAX = 16,
-    RESET_BURST = 5000, /* streams that a client may reset, and per second */
+    RESET_BURST = 5000, /* streams that a client may reset at once, then per second */
     RESET_RATE_PER_S = 500
 };
 
@@ -46,7 +46,7 @@ static void close_later(grpc_connection *c)
     weft_grpc__mark_dirty(c);
 }
 
-/* Not while it is in the list of dirty ones. */
+/* The connection must not be in the dirty list. */
 static void destroy_connection(grpc_connection *c)
 {
     weft_grpc *grpc = c->grpc;
@@ -58,8 +58,8 @@ static void destroy_connection(grpc_connection *c)
         weft_grpc__drop_stream(c->streams);
     nghttp2_session_del(c->session);
     weft_loop__unwatch(grpc->loop, c->fd);
-    /* Input that nobody read would turn the close into a reset, and the client could lose answers
-     * that are under way. */
+    /* TCP sends a reset instead of a FIN when unread input is left, and the client could lose
+     * answers in flight. */
     shutdown(c->fd, SHUT_WR);
     for (int i = 0; i < TURN_READS_MAX; i++)
         if (recv(c->fd, grpc->in, IN_BYTES, MSG_DONTWAIT) != IN_BYTES)
@@ -127,7 +127,7 @@ static void on_connection_event(void *user, uint32_t events)
         ssize_t n = recv(c->fd, c->grpc->in, IN_BYTES, 0);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
-        /* Half-closed counts as gone: no gRPC client waits for answers like that. */
+        /* A half-closed connection counts as closed: no gRPC client waits for answers on one. */
         if (n <= 0 || nghttp2_session_mem_recv(c->session, c->grpc->in, (size_t)n) != n) {
             c->closing = true;
             return;
@@ -139,7 +139,7 @@ static void on_connection_event(void *user, uint32_t events)
 
 /* -- Output --------------------------------------------------------------------------------- */
 
-/* Fills the shared buffer with frames; -1: the session is broken. */
+/* Fills the shared buffer with frames and returns their bytes; -1: the session failed. */
 static ssize_t collect(grpc_connection *c)
 {
     uint8_t *out = c->grpc->out;
@@ -157,7 +157,7 @@ static ssize_t collect(grpc_connection *c)
     return (ssize_t)len;
 }
 
-/* Bytes taken, 0 when the socket is full, -1 when it is broken. */
+/* Returns the bytes taken; 0: the socket is full; -1: it failed. */
 static ssize_t send_bytes(const grpc_connection *c, const uint8_t *at, size_t len)
 {
     ssize_t n = send(c->fd, at, len, MSG_NOSIGNAL);
@@ -198,7 +198,7 @@ static bool watch_output(grpc_connection *c, bool on)
     return weft_loop__change(c->grpc->loop, c->fd, events);
 }
 
-/* false: to be closed. */
+/* Writes what the socket takes. false: the connection is finished or failed. */
 static bool flush(grpc_connection *c)
 {
     if (c->rest && !send_rest(c))
@@ -231,7 +231,7 @@ static void scan_connection(grpc_connection *c, uint64_t now_ns)
             close_later(c);
         else if (s->state == GRPC_RECEIVING)
             weft_grpc__refuse_stream(s, WEFT_GRPC_DEADLINE_EXCEEDED,
-                                     "the request comes in too slowly");
+                                     "the request arrives too slowly");
         else
             nghttp2_submit_rst_stream(c->session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_CANCEL);
         weft_grpc__mark_dirty(c);
@@ -271,7 +271,7 @@ static uint64_t on_idle(void *user)
 
 /* -- Listening ------------------------------------------------------------------------------ */
 
-/* Makes room by closing the connection without streams that was unused for longest. */
+/* Closes the least recently used connection without streams. */
 static void evict(weft_grpc *grpc)
 {
     grpc_connection *oldest = NULL;
@@ -319,7 +319,7 @@ static weft_err open_socket(weft_grpc *grpc, weft_diag *diag)
     socklen_t len = sizeof to;
     if (inet_pton(AF_INET, address, &to.sin_addr) != 1)
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = address},
-                               "is no IPv4 address");
+                               "is not an IPv4 address");
     grpc->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (grpc->fd < 0 || setsockopt(grpc->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
         bind(grpc->fd, (struct sockaddr *)&to, len) != 0 || listen(grpc->fd, SOMAXCONN) != 0 ||
@@ -373,7 +373,7 @@ weft_err weft_grpc__create(const weft_serve_options *options, weft_router *route
     uint64_t max = options->max_request_bytes ? options->max_request_bytes : (uint64_t)64 << 20;
     if (!grpc)
         return WEFT_ERR_NOMEM;
-    /* The prefix of a message cannot announce more than 32 bits. */
+    /* The length in the prefix of a message has 32 bits. */
     *grpc = (weft_grpc){.options = options,
                         .router = router,
                         .loop = loop,
@@ -395,8 +395,8 @@ int weft_grpc__port(const weft_grpc *grpc)
     return grpc->port;
 }
 
-/* Calls that run are answered; what has not come in whole is refused; new streams are ignored by
- * nghttp2, which tells clients that they may try elsewhere. */
+/* Running calls are answered; requests that are not whole are refused. nghttp2 ignores new streams
+ * after GOAWAY, which tells clients that they may retry elsewhere. */
 void weft_grpc__drain(weft_grpc *grpc)
 {
     grpc->draining = true;
@@ -432,7 +432,7 @@ void weft_grpc__destroy(weft_grpc *grpc)
     grpc->dirty = NULL;
     while (grpc->connections)
         destroy_connection(grpc->connections);
-    /* Calls of clients that are gone still point here. */
+    /* Orphaned calls still refer to `grpc`: they end here. */
     if (grpc->n_running > 0)
         weft_router__give_up(grpc->router);
     close_socket(grpc);

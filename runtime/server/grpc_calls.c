@@ -1,5 +1,5 @@
-/* gRPC methods but ModelInfer: each is a row with its request type and the function that builds its
- * answer on an arena. */
+/* The gRPC methods, a row for each: its request type and the function that builds the answer in an
+ * arena. ModelInfer is in grpc_infer.c. */
 #include "runtime/server/grpc_int.h"
 #include "runtime/server/oip_int.h"
 
@@ -10,7 +10,7 @@
 
 enum { ARENA_MAX_BYTES = 64 << 20 };
 
-/* protobuf-c's structs have no const; it writes to none of these when it packs. */
+/* Not const because protobuf-c's structs are not; packing does not write to them. */
 static char model_version[] = "1";
 static char platform[] = "onnx_weft";
 static char nothing[] = "";
@@ -211,7 +211,7 @@ static ProtobufCMessage *server_ready(weft_grpc_call *call, weft_arena *arena,
     return &r->base;
 }
 
-/* An unknown model is not ready; that is no error, as with Triton. */
+/* An unknown model is not ready, which is not an error: as in Triton. */
 static ProtobufCMessage *model_ready(weft_grpc_call *call, weft_arena *arena,
                                      const ProtobufCMessage *in)
 {
@@ -340,14 +340,15 @@ static ProtobufCMessage *repository_index(weft_grpc_call *call, weft_arena *aren
 
 /* -- Methods -------------------------------------------------------------------------------- */
 
-/* NULL: the call has its error. The answer lives on the arena, and in what outlives the call. */
+/* Builds the answer; it refers to the arena and to data that outlives the call. NULL: the call has
+ * its error. */
 typedef ProtobufCMessage *method_fn(weft_grpc_call *call, weft_arena *arena,
                                     const ProtobufCMessage *in);
 
 struct weft_grpc_method {
     const char *path;
     const ProtobufCMessageDescriptor *request;
-    method_fn *run; /* NULL: ModelInfer, which the router answers */
+    method_fn *run; /* NULL: ModelInfer */
 };
 
 #define SERVICE "/inference.GRPCInferenceService/"
@@ -373,7 +374,7 @@ const weft_grpc_method *weft_grpc__find_method(const char *path, size_t len)
     return NULL;
 }
 
-/* Apart from its caller, so that no local of it changes between setjmp and longjmp. */
+/* A function of its own, so that no local variable changes between setjmp and longjmp. */
 static void run_method(const weft_grpc_method *method, weft_grpc_call *call, weft_arena *arena,
                        const ProtobufCMessage *in)
 {

@@ -1,6 +1,6 @@
-/* ModelInfer: a decoded message into tensors, and the answer back. Input data stays where the
- * decoder put it (malloc aligns it), except narrow types of typed contents, which are converted.
- * Everything here is hostile: what can be malformed gives an error that names the input. */
+/* ModelInfer: decodes a request message into tensors and packs the answer. Input data stays where
+ * the decoder put it (malloc aligns it); only narrow types of typed contents are converted. The
+ * message is untrusted: every malformed field gives an error that names the input. */
 #include "runtime/server/grpc_int.h"
 
 #include "grpc_service.pb-c.h"
@@ -36,9 +36,9 @@ static bool fail(reader *r, weft_answer answer, const char *fmt, ...)
 
 /* -- Typed contents ------------------------------------------------------------------------- */
 
-/* The field of the contents that carries a type, as the decoder left it. */
+/* The field of typed contents that carries a dtype. */
 typedef struct field {
-    weft_dtype dtype; /* of the elements; BOOL: protobuf_c_boolean */
+    weft_dtype dtype; /* of the elements as decoded; BOOL: protobuf_c_boolean */
     size_t n;
     const void *at;
 } field;
@@ -77,7 +77,7 @@ static size_t count_contents(const Inference__InferTensorContents *c)
              : 0;
 }
 
-/* Element i of a field, of a type that has to be converted. */
+/* Element i of a field whose elements are wider than the dtype of the input. */
 static int64_t get_narrow(const field *f, size_t i)
 {
     if (f->dtype == WEFT_DTYPE_BOOL)
@@ -97,10 +97,10 @@ static bool convert(reader *r, const field *f, uint32_t at, const char *name)
     for (size_t i = 0; i < f->n; i++) {
         int64_t x = get_narrow(f, i);
         weft_tensor_set_i64(t, (int64_t)i, x);
-        /* Setting saturates. */
+        /* weft_tensor_set_i64 saturates: a value out of range reads back changed. */
         if (weft_tensor_get_i64(t, (int64_t)i) != x)
-            return fail(r, WEFT_ANSWER_INVALID, "input '%s': %" PRId64 " is no %s", name, x,
-                        weft_dtype_oip_name(t->dtype));
+            return fail(r, WEFT_ANSWER_INVALID, "input '%s': %" PRId64 " is not in the range of %s",
+                        name, x, weft_dtype_oip_name(t->dtype));
     }
     return true;
 }
@@ -180,7 +180,7 @@ static bool read_input(reader *r, const infer_input *input, const ProtobufCBinar
         return read_typed(r, input->contents, at, name);
     if (count_contents(input->contents) > 0)
         return fail(r, WEFT_ANSWER_INVALID,
-                    "input '%s' has typed contents, although raw_input_contents are given", name);
+                    "input '%s' has typed contents beside raw_input_contents", name);
     return read_raw(r, raw, at, name);
 }
 
@@ -206,7 +206,7 @@ static bool read_inputs(reader *r)
 
 /* -- Outputs -------------------------------------------------------------------------------- */
 
-/* 0 also when it is no number. */
+/* 0: absent, or not an integer. */
 static int64_t get_int(const Inference__InferParameter *p)
 {
     if (p && p->parameter_choice_case == INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_INT64_PARAM)
@@ -251,7 +251,7 @@ static bool read_outputs(reader *r)
     return true;
 }
 
-/* -- The whole ------------------------------------------------------------------------------ */
+/* -- The request ---------------------------------------------------------------------------- */
 
 void weft_grpc__destroy_infer(weft_grpc_infer *infer)
 {
@@ -371,11 +371,11 @@ static void on_done(weft_request *request)
                                  "the answer does not fit into memory or a message");
     } else {
         uint64_t took_us = (weft_clock__now_ns() - request->arrived_ns) / 1000;
-        bool late = request->answer == WEFT_ANSWER_UNAVAILABLE && call->timeout_us &&
-                    took_us >= call->timeout_us;
+        bool expired = request->answer == WEFT_ANSWER_UNAVAILABLE && call->timeout_us &&
+                       took_us >= call->timeout_us;
         weft_grpc__fail_call(
-            call, late ? WEFT_GRPC_DEADLINE_EXCEEDED : weft_grpc__status_of(request->answer), "%s",
-            request->message);
+            call, expired ? WEFT_GRPC_DEADLINE_EXCEEDED : weft_grpc__status_of(request->answer),
+            "%s", request->message);
     }
     weft_grpc__destroy_infer(infer);
     call->reply(call);

@@ -1,10 +1,10 @@
-/* Inside the gRPC transport.
+/* Shared by the files of the gRPC transport.
  *
  *   bytes -> grpc.c (connections) -> grpc_stream.c (HTTP/2 streams, one message each way)
- *         -> grpc_calls.c (methods) -> grpc_infer.c (ModelInfer)
+ *         -> grpc_calls.c (methods) -> grpc_infer.c (ModelInfer) -> grpc_message.c (protobuf)
  *
- * A stream embeds its call. When the client leaves while the router has the call, the stream stays
- * as an orphan (connection NULL) until the router is done with it. */
+ * A stream embeds its call. When the client leaves while the request of the call belongs to the
+ * router, the stream stays as an orphan (connection NULL) until the router calls `done`. */
 #ifndef WEFT_RUNTIME_SERVER_GRPC_INT_H
 #define WEFT_RUNTIME_SERVER_GRPC_INT_H
 
@@ -14,7 +14,7 @@
 
 /* -- Calls ---------------------------------------------------------------------------------- */
 
-/* Codes of google.rpc that we give. */
+/* The codes of google.rpc.Code that are used. */
 typedef enum weft_grpc_status {
     WEFT_GRPC_OK = 0,
     WEFT_GRPC_INVALID_ARGUMENT = 3,
@@ -26,7 +26,7 @@ typedef enum weft_grpc_status {
     WEFT_GRPC_UNAVAILABLE = 14
 } weft_grpc_status;
 
-/* Flag and length before every message. */
+/* Compression flag and length before every message. */
 enum { WEFT_GRPC_PREFIX_BYTES = 5 };
 
 typedef struct weft_grpc_infer weft_grpc_infer;
@@ -34,8 +34,8 @@ typedef struct weft_grpc_method weft_grpc_method;
 
 typedef struct weft_grpc_call {
     weft_router *router;
-    uint64_t timeout_us; /* of the header grpc-timeout, 0: none */
-    size_t decoded_max;  /* bytes that the decoded request may take */
+    uint64_t timeout_us; /* header grpc-timeout; 0: none */
+    size_t decoded_max;  /* limit for the memory of the decoded request, bytes */
     /* Called once, possibly inside weft_grpc__start_call or weft_grpc__cancel_call. */
     void (*reply)(struct weft_grpc_call *call);
     void *user;
@@ -43,18 +43,19 @@ typedef struct weft_grpc_call {
     /* The answer. */
     weft_grpc_status status;
     char text[WEFT_REQUEST_MESSAGE_MAX]; /* of an error */
-    uint8_t *message;                    /* with its prefix; owned: free() */
+    uint8_t *message;                    /* with its prefix; owned, freed by free() */
     size_t len;
 
-    weft_grpc_infer *infer; /* while the router has it */
+    weft_grpc_infer *infer; /* while its request belongs to the router */
 } weft_grpc_call;
 
-/* `path` as in ":path"; NULL: no such method. */
+/* `path`: value of the header ":path". NULL: no such method. */
 const weft_grpc_method *weft_grpc__find_method(const char *path, size_t len);
-/* `message` is without prefix and needed no longer than this call. */
+/* `message`: without prefix; not used after the function returns. */
 void weft_grpc__start_call(const weft_grpc_method *method, weft_grpc_call *call,
                            const uint8_t *message, size_t len);
-/* No one wants the answer; `reply` is still called. Only between start and reply. */
+/* The client is gone, so the answer is not needed; `reply` is still called. Allowed only between
+ * weft_grpc__start_call and `reply`. */
 void weft_grpc__cancel_call(weft_grpc_call *call);
 void weft_grpc__fail_call(weft_grpc_call *call, weft_grpc_status status, const char *fmt, ...)
     WEFT_PRINTF(3, 4);
@@ -63,31 +64,32 @@ void weft_grpc__run_infer(weft_grpc_call *call, const uint8_t *message, size_t l
 
 struct ProtobufCMessage;
 struct ProtobufCMessageDescriptor;
-/* Packs with a prefix; false: out of memory, or longer than a message can be. */
+/* Packs with a prefix. false: out of memory, or longer than 4 GiB. */
 bool weft_grpc__pack(const struct ProtobufCMessage *message, uint8_t **out, size_t *out_len);
-/* NULL: malformed, or *out_too_large. Freed by protobuf_c_message_free_unpacked(message, NULL). */
+/* NULL: malformed or, *out_too_large set, larger than decoded_max when decoded. The result is freed
+ * by protobuf_c_message_free_unpacked(message, NULL). */
 struct ProtobufCMessage *weft_grpc__unpack(const struct ProtobufCMessageDescriptor *type,
                                            const uint8_t *bytes, size_t len, size_t decoded_max,
                                            bool *out_too_large);
 
-/* -- ModelInfer as data --------------------------------------------------------------------- */
+/* -- ModelInfer (grpc_infer.c) -------------------------------------------------------------- */
 
-/* The tensors of the request lie in the decoded message: both live as long as `infer`. */
+/* A ModelInfer request. The data of its tensors is in the decoded message `in`. */
 struct weft_grpc_infer {
     struct Inference__ModelInferRequest *in;
     const weft_bundle_program *program;
     weft_request *request;
     bool *has_input;
-    void **converted; /* by input: data that had to be converted, or NULL */
-    uint32_t *output; /* of the program, in the order of the answer */
+    void **converted; /* by input: data that was converted, owned; NULL: none */
+    uint32_t *output; /* outputs of the program, in the order of the answer */
     uint32_t n_output;
 };
 
-/* false: *out_answer and `text` (WEFT_REQUEST_MESSAGE_MAX) say why. */
+/* false: the error is in *out_answer and `text` (WEFT_REQUEST_MESSAGE_MAX bytes). */
 bool weft_grpc__read_infer(const weft_bundle *bundle, const uint8_t *message, size_t len,
                            size_t decoded_max, weft_answer *out_answer, char *text,
                            weft_grpc_infer **out);
-/* The answer with its prefix; false: out of memory, or too large for a message. */
+/* Packs the answer with its prefix. false: out of memory, or longer than 4 GiB. */
 bool weft_grpc__write_infer(const weft_grpc_infer *infer, uint8_t **out, size_t *out_len);
 void weft_grpc__destroy_infer(weft_grpc_infer *infer);
 
@@ -104,12 +106,12 @@ struct weft_grpc {
     bool draining, accept_paused;
     nghttp2_session_callbacks *callbacks;
     nghttp2_option *option;
-    uint8_t *in, *out; /* buffers that connections use in turn */
+    uint8_t *in, *out; /* buffers shared by all connections */
     size_t max_message;
-    size_t held_bytes, held_max; /* of messages, in and out, over all streams */
+    size_t held_bytes, held_max; /* of messages in both directions, over all streams */
     grpc_connection *connections, *dirty;
     uint32_t n_connection;
-    uint32_t n_running; /* calls that the router has, orphans too */
+    uint32_t n_running; /* calls whose request belongs to the router, orphans included */
     uint64_t next_scan_ns;
 };
 
@@ -117,11 +119,11 @@ struct grpc_connection {
     weft_grpc *grpc;
     int fd;
     nghttp2_session *session;
-    uint8_t *rest; /* what the socket did not take yet */
+    uint8_t *rest; /* output that the socket did not take yet */
     size_t rest_len, rest_at;
     grpc_stream *streams;
     uint32_t n_stream;
-    uint64_t hello_deadline_ns; /* 0: it spoke HTTP/2 */
+    uint64_t hello_deadline_ns; /* for the first HTTP/2 frame; 0: it has arrived */
     uint64_t used_ns;
     uint32_t events; /* watched */
     bool is_dirty, closing;
@@ -129,10 +131,10 @@ struct grpc_connection {
 };
 
 typedef enum grpc_state {
-    GRPC_HEADERS,   /* not all of them came */
-    GRPC_RECEIVING, /* the message */
-    GRPC_RUNNING,   /* the call */
-    GRPC_SENDING    /* the answer */
+    GRPC_HEADERS,   /* headers are incomplete */
+    GRPC_RECEIVING, /* the message is incomplete */
+    GRPC_RUNNING,   /* the call was started */
+    GRPC_SENDING    /* the answer is being sent */
 } grpc_state;
 
 struct grpc_stream {
@@ -140,27 +142,27 @@ struct grpc_stream {
     grpc_connection *connection; /* NULL: orphan */
     int32_t id;
     grpc_state state;
-    uint64_t deadline_ns; /* of receiving, of sending */
+    uint64_t deadline_ns; /* for receiving, later for sending */
     const weft_grpc_method *method;
     size_t header_bytes;
     bool is_post, is_grpc, has_encoding, timeout_wrong;
     uint8_t prefix[WEFT_GRPC_PREFIX_BYTES];
     uint32_t n_prefix;
     uint8_t *message;
-    size_t len, cap, have; /* len is announced by the prefix */
-    size_t held;           /* counted in grpc->held_bytes */
+    size_t len, cap, have; /* len: from the prefix; have: received */
+    size_t held;           /* share of grpc->held_bytes */
     weft_grpc_call call;
-    size_t sent; /* of call.message */
+    size_t sent; /* bytes of call.message */
     grpc_stream *next, *prev;
 };
 
-/* Sets the stream callbacks. */
+/* Sets nghttp2's callbacks for streams. */
 void weft_grpc__set_callbacks(nghttp2_session_callbacks *callbacks);
-/* The client, or the connection, is gone. */
+/* Removes the stream from its connection: the client reset it or the connection is closed. */
 void weft_grpc__drop_stream(grpc_stream *stream);
-/* Answers with an error what has not come in whole. */
+/* Answers with an error before the whole request was received. */
 void weft_grpc__refuse_stream(grpc_stream *stream, weft_grpc_status status, const char *text);
-/* Its output will be written before the loop waits again. */
+/* Has the output of the connection written before the loop waits. */
 void weft_grpc__mark_dirty(grpc_connection *connection);
 
 #endif

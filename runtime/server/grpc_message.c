@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What one decoded message may still allocate. */
+/* Bytes that one decoded message may still allocate. */
 typedef struct budget {
     size_t left;
     bool exceeded;

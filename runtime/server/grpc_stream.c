@@ -1,8 +1,8 @@
 /* gRPC streams: headers and one message in, one message or an error out, over nghttp2's callbacks.
  *
- * Message bytes are kept as they come, never more than were announced, and counted over all
- * streams: a client cannot make the server hold more than a fixed multiple of one message. Both
- * directions have a deadline that grants every message 256 KiB/s. */
+ * The buffer of a message grows with the bytes received, up to the announced length. The bytes of
+ * all streams are limited together to HELD_MESSAGES_MAX messages of maximum size. Both directions
+ * have a deadline of 30 s plus the time of the message at 256 KiB/s. */
 #include "runtime/server/grpc_int.h"
 
 #include <stdio.h>
@@ -59,7 +59,7 @@ void weft_grpc__drop_stream(grpc_stream *s)
 
 enum { ESCAPED_MAX = 3 * WEFT_REQUEST_MESSAGE_MAX };
 
-/* The percent-encoding of grpc-message; returns its length. */
+/* Percent-encodes a grpc-message; returns its length. */
 static size_t escape(const char *text, char out[ESCAPED_MAX])
 {
     static const char hex[] = "0123456789ABCDEF";
@@ -108,7 +108,7 @@ static ssize_t read_answer(nghttp2_session *session, int32_t id, uint8_t *buf, s
     return (ssize_t)n;
 }
 
-/* `http` other than "200": this is no gRPC, and only the HTTP status is an answer. */
+/* `http` other than "200": the request is not gRPC and gets only this HTTP status. */
 static void send_answer(grpc_stream *s, const char *http)
 {
     const weft_grpc_call *call = &s->call;
@@ -175,7 +175,7 @@ static bool is(const uint8_t *at, size_t len, const char *text)
     return strlen(text) == len && memcmp(at, text, len) == 0;
 }
 
-/* "100m": at most 8 digits and a unit. 0: malformed. */
+/* Parses "100m": at most 8 digits and a unit. Returns us; 0: malformed. */
 static uint64_t parse_timeout(const uint8_t *at, size_t len)
 {
     static const struct {
@@ -193,7 +193,7 @@ static uint64_t parse_timeout(const uint8_t *at, size_t len)
     }
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
         if (at[len - 1] == (uint8_t)units[i].unit)
-            return n * units[i].ns / 1000 + 1; /* in us; a deadline of nothing has passed at once */
+            return n * units[i].ns / 1000 + 1; /* never 0: "0m" is a deadline that has passed */
     return 0;
 }
 
@@ -241,7 +241,7 @@ static void end_headers(grpc_stream *s)
 
 /* -- Messages ------------------------------------------------------------------------------- */
 
-/* The prefix is whole. false: refused. */
+/* Reads the prefix, which is whole. false: the message is refused. */
 static bool begin_message(grpc_stream *s)
 {
     uint32_t len = 0;
@@ -304,13 +304,13 @@ static void add_data(grpc_stream *s, const uint8_t *data, size_t len)
 static void end_request(grpc_stream *s)
 {
     if (s->state != GRPC_RECEIVING)
-        return; /* refused before */
+        return; /* it was refused */
     if (s->n_prefix < WEFT_GRPC_PREFIX_BYTES || s->have < s->len) {
         refuse(s, "200", WEFT_GRPC_INVALID_ARGUMENT, "the request ends before its message");
         return;
     }
     uint8_t *message = s->message;
-    s->message = NULL; /* the stream may be freed, or answered, before the call returns */
+    s->message = NULL; /* the stream may be answered or freed inside weft_grpc__start_call */
     s->state = GRPC_RUNNING;
     s->grpc->n_running++;
     weft_grpc__start_call(s->method, &s->call, message, s->len);
@@ -359,10 +359,10 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     (void)flags;
     (void)user;
     if (!s || s->state != GRPC_HEADERS)
-        return 0; /* trailers say nothing to us */
+        return 0; /* trailers are ignored */
     s->header_bytes += name_len + len + HEADER_OVERHEAD_BYTES;
     take_header(s, name, name_len, value, len);
-    /* A block that goes on and on costs more than an answer is worth. */
+    /* Larger than HEADER_BYTES_MAX is answered with an error, much larger resets the stream. */
     return s->header_bytes > 4 * HEADER_BYTES_MAX ? NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE : 0;
 }
 
@@ -398,7 +398,7 @@ static int on_sent(nghttp2_session *session, const nghttp2_frame *frame, void *u
     (void)user;
     bool ends = (frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) &&
                 frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
-    /* The answer came before the request was whole: the rest of it is not wanted. */
+    /* The answer was sent before the request was whole: the client need not send the rest. */
     if (ends && nghttp2_session_get_stream_remote_close(session, frame->hd.stream_id) == 0)
         nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id,
                                   NGHTTP2_NO_ERROR);

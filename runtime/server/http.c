@@ -1,8 +1,9 @@
-/* HTTP: libmicrohttpd driven by the event loop, one exchange a request.
+/* HTTP: libmicrohttpd driven by the event loop, one exchange for each request.
  *
- * An exchange collects the body under a limit, is routed once it is whole (http_routes.c), and is
- * answered at once or, for an inference, suspended until the router calls back. Bodies are never
- * chunked; errors are {"error": text}. A second daemon on a port of its own serves the metrics. */
+ * An exchange collects the body up to a size limit and is routed when the body is whole
+ * (http_routes.c). It is answered at once or, for an inference, suspended until the router calls
+ * back. Answers are not chunked; errors are {"error": text}. A second daemon serves the metrics on
+ * their own port. */
 #include "runtime/server/http_int.h"
 
 #include <arpa/inet.h>
@@ -21,7 +22,7 @@ enum {
     HELD_BYTES_MIN = 64 << 20
 };
 
-static const uint64_t read_patience_ns = 1000000000u, look_every_ns = 500000000u;
+static const uint64_t read_patience_ns = 1000000000u, poll_every_ns = 500000000u;
 
 /* -- Exchanges ------------------------------------------------------------------------------ */
 
@@ -52,7 +53,7 @@ static void end_exchange(void *user, struct MHD_Connection *connection, void **s
         return;
     (*(x->routed ? &http->n_active : &http->n_reading))--;
     if (x->waiting) {
-        /* The router still has it: it ends when done is called. */
+        /* The request belongs to the router: the exchange is freed when `done` is called. */
         x->connection = NULL;
         weft_router__abandon(http->router, x->infer->request);
         return;
@@ -73,8 +74,8 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
         return x ? MHD_YES : MHD_NO;
     }
     if (*upload_len > 0) {
-        /* A body that is refused is read to its end and dropped: closing early would lose the
-         * answer. */
+        /* The rest of a refused body is read and dropped: if the connection were closed before the
+         * client has sent it, the client could lose the answer. */
         if (x->status == 0 && !weft_http__add_body(x, upload, *upload_len))
             weft_http__drop_body(x);
         http->read_ns = weft_clock__now_ns();
@@ -166,27 +167,26 @@ static uint64_t on_idle(void *user)
 {
     weft_http *http = user;
     uint64_t now_ns = weft_clock__now_ns();
-    /* Out of descriptors, libmicrohttpd stops to listen; it begins again at the first run after a
-     * connection has closed, for which no event comes when it was the last one. */
-    if (now_ns - http->looked_ns >= look_every_ns) {
-        http->looked_ns = now_ns;
+    /* When descriptors run out, libmicrohttpd stops listening until an MHD_run after a connection
+     * has closed. No event leads to that call when the last connection has closed. */
+    if (now_ns - http->polled_ns >= poll_every_ns) {
+        http->polled_ns = now_ns;
         if (http->api)
             MHD_run(http->api);
         if (http->metrics)
             MHD_run(http->metrics);
     }
-    /* No timeout of libmicrohttpd counts resumed connections, and nothing wakes the loop for them.
-     */
+    /* MHD_get_timeout ignores resumed connections, and no event wakes the loop for them. */
     if (http->resumed) {
         http->resumed = false;
         MHD_run(http->api);
-        /* A request that came behind the answer is new to the router, which has said already how
-         * long it can wait: ask it again. */
+        /* MHD_run may have submitted a pipelined request after the router's idle function told how
+         * long to wait: the next round must not wait. */
         return 0;
     }
     uint64_t api_ns = timeout_of(http->api), metrics_ns = timeout_of(http->metrics);
     uint64_t wait_ns = api_ns < metrics_ns ? api_ns : metrics_ns;
-    return wait_ns < look_every_ns ? wait_ns : look_every_ns;
+    return wait_ns < poll_every_ns ? wait_ns : poll_every_ns;
 }
 
 /* -- Life ----------------------------------------------------------------------------------- */
@@ -199,7 +199,7 @@ static weft_err start(weft_http *http, int port, MHD_AccessHandlerCallback handl
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     if (inet_pton(AF_INET, address, &to.sin_addr) != 1)
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = address},
-                               "is no IPv4 address");
+                               "is not an IPv4 address");
     struct MHD_Daemon *d = MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, (uint16_t)port, NULL, NULL, handler, http,
         MHD_OPTION_SOCK_ADDR, (struct sockaddr *)&to, MHD_OPTION_NOTIFY_COMPLETED, completed, http,

@@ -1,4 +1,7 @@
-/* Inside the HTTP transport: the exchange, from its first header to the last byte of its answer. */
+/* Shared by the files of the HTTP transport, from the bottom up: http_exchange.c (body and answer
+ * of one exchange), http_routes.c (what it asks for), http.c (daemons and event loop).
+ *
+ * An exchange lives from the first header of a request to the last byte of its answer. */
 #ifndef WEFT_RUNTIME_SERVER_HTTP_INT_H
 #define WEFT_RUNTIME_SERVER_HTTP_INT_H
 
@@ -12,14 +15,14 @@ struct weft_http {
     weft_router *router;
     weft_loop *loop;
     struct MHD_Daemon *api, *metrics;
-    weft_metrics_meters *meters; /* of GPUs */
+    weft_metrics_meters *meters; /* of the GPUs that are served on */
     uint64_t max_body;
     uint64_t held_bytes, held_max; /* of bodies, over all exchanges */
     uint32_t n_reading;            /* exchanges whose body is not whole yet */
-    uint32_t n_active;             /* exchanges with all of it, to their last byte of the answer */
-    uint64_t read_ns;              /* when the last bytes of a body came */
-    uint64_t looked_ns;            /* when libmicrohttpd last ran without an event */
-    bool resumed;                  /* a connection goes on, which only the next MHD_run notices */
+    uint32_t n_active;             /* exchanges whose body is whole, until the answer is sent */
+    uint64_t read_ns;              /* when the last bytes of a body arrived */
+    uint64_t polled_ns;            /* when MHD_run was last called without an event */
+    bool resumed;                  /* a connection was resumed; MHD_run has to be called */
 };
 
 typedef struct http_exchange {
@@ -28,10 +31,10 @@ typedef struct http_exchange {
     char *body;
     size_t len, cap;
     bool routed;
-    bool waiting; /* the router has the request */
+    bool waiting; /* the request belongs to the router */
     weft_oip_infer *infer;
     unsigned status; /* 0: not decided */
-    char *reply;     /* owned; NULL: the error is the answer */
+    char *reply;     /* body of the answer, owned; NULL: `error` is the answer */
     size_t reply_len, json_len;
     const char *reply_type;
     bool accept_encoding;

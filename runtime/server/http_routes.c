@@ -1,5 +1,5 @@
-/* Routes of the Open Inference Protocol over HTTP, with Triton's extensions. One table: every path
- * and alias goes through it, and so through the same checks. */
+/* Routes of the Open Inference Protocol over HTTP, with Triton's extensions. All paths are rows of
+ * one table, so that the same checks apply to each. */
 #include "runtime/server/http_int.h"
 
 #include <stdlib.h>
@@ -80,7 +80,7 @@ static void post_index(const target *t)
 
 static void refuse_control(const target *t)
 {
-    weft_http__fail(t->x, 400, "models are those of the bundle: loading and unloading is off");
+    weft_http__fail(t->x, 400, "loading and unloading is off: the models are those of the bundle");
 }
 
 static void refuse_unsupported(const target *t)
@@ -118,7 +118,7 @@ static void write_answer(http_exchange *x)
     x->reply = out.at;
     x->reply_len = out.len;
     x->reply_type = binary ? "application/octet-stream" : "application/json";
-    /* An output of no elements is binary too, and leaves no byte behind the JSON. */
+    /* A binary output without elements adds no byte after the JSON. */
     for (uint32_t i = 0; i < x->infer->n_output; i++)
         binary = binary || x->infer->output[i].binary;
     x->json_len = binary ? json_len : 0;
@@ -140,7 +140,8 @@ static void on_done(weft_request *request)
     }
 }
 
-/* false: the header is there and is no length. */
+/* Length of the JSON in the body; *out_raw: the body is the raw data of one input. false: the
+ * header is present and not a valid length. */
 static bool read_json_len(http_exchange *x, size_t *out_len, bool *out_raw)
 {
     const char *text = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
@@ -180,7 +181,9 @@ static void post_infer(const target *t)
     }
     x->infer->request->user = x;
     x->infer->request->done = on_done;
-    /* done may be called before submit returns: then there is nothing to wait for. */
+    /* `done` may be called inside submit; it then sets the status, and there is nothing to wait
+     * for.
+     */
     x->status = 0;
     weft_router__submit(t->router, x->infer->request);
     x->waiting = x->status == 0;
@@ -188,7 +191,7 @@ static void post_infer(const target *t)
 
 /* -- The table ------------------------------------------------------------------------------ */
 
-/* "*" is the model, "#" its version, "?" any one segment. */
+/* "*" matches a model, "#" its version, "?" any one segment. */
 static const struct {
     const char *method, *pattern;
     route_fn *fn;
@@ -227,7 +230,7 @@ static const struct {
     {"POST", "v2/logging", refuse_unsupported},
 };
 
-/* false: more segments than any route has. A slash at the end is nothing. */
+/* Splits at slashes; empty segments are skipped. false: more segments than any route has. */
 static bool split(const char *url, path *out)
 {
     out->n = 0;
@@ -267,7 +270,7 @@ static bool matches(const path *p, const char *pattern, int *out_model, int *out
     return i == p->n;
 }
 
-/* false: no such model or version; the exchange has its error. */
+/* Sets the model of the target. false: no such model or version; the exchange has its error. */
 static bool find_target(target *t, const path *p, int model, int version)
 {
     if (model >= 0) {

@@ -1,7 +1,8 @@
-/* The event loop: epoll, with callbacks by descriptor and idle functions that say how long to wait.
+/* The event loop: epoll with one callback for each descriptor, and idle functions that tell how
+ * long to wait.
  *
- * A watch that is taken away while events are being delivered stays allocated until the round ends,
- * so that an event fetched before finds it dead instead of freed. */
+ * A watch that is removed while events are delivered stays allocated until the round ends: an event
+ * fetched before the removal then finds a watch without callback instead of freed memory. */
 #include "runtime/server/serve_int.h"
 
 #include <errno.h>
@@ -13,7 +14,7 @@ enum { EVENTS_MAX = 128 };
 
 typedef struct watch {
     int fd;
-    weft_loop_fn *fn; /* NULL: taken away */
+    weft_loop_fn *fn; /* NULL: removed */
     void *user;
     struct watch *next;
 } watch;
@@ -118,7 +119,7 @@ bool weft_loop__turn(weft_loop *loop)
         wait_ns = most < wait_ns ? most : wait_ns;
     }
     struct epoll_event event[EVENTS_MAX];
-    /* Rounded up: a timer must not spin in its last millisecond. */
+    /* Rounded up: rounded down, the loop would spin during the last millisecond of a timer. */
     int wait_ms = wait_ns > 3600000000000u ? 3600000 : (int)((wait_ns + 999999) / 1000000);
     int n = epoll_wait(loop->epoll, event, EVENTS_MAX, wait_ms);
     if (n < 0)

@@ -1,5 +1,5 @@
-/* Metrics in Prometheus' text format 0.0.4. Ours pass `promtool check metrics`; Triton's names are
- * written beside them where they are asked for. */
+/* Metrics of models and of the server in Prometheus text format 0.0.4. Weft's names pass `promtool
+ * check metrics`; Triton's names are optional. */
 #include "runtime/server/oip_int.h"
 
 static const struct {
@@ -27,7 +27,7 @@ static void put_family(const weft_router *router, size_t which, bool nv, weft_bu
     weft_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, metrics[which].help, name,
                     metrics[which].type);
     for (uint32_t i = 0; i < bundle->n_program; i++) {
-        /* Model names are [A-Za-z0-9_.-]: no escapes are needed. */
+        /* Model names consist of [A-Za-z0-9_.-]: no character needs an escape. */
         weft_buf_printf(out, "%s{model=\"%s\",version=\"1\"} ", name, bundle->program[i].name);
         weft_buf_put_f64(out, value_of(weft_router__stats(router, i), which, nv));
         weft_buf_putc(out, '\n');

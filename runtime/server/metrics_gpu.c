@@ -1,4 +1,4 @@
-/* Metrics of GPUs, their MIG instances, and the slices that are served on them. */
+/* Metrics of the GPUs and MIG instances that are served on, and of their workers. */
 #include "runtime/machine/machine.h"
 #include "runtime/server/oip_int.h"
 
@@ -19,8 +19,8 @@ static const struct {
 
 struct weft_metrics_meters {
     struct {
-        const char *gpu, *mig; /* of the options; mig NULL: the whole GPU */
-        weft_meter *meter;     /* NULL: it cannot be read */
+        const char *gpu, *mig; /* UUIDs, of the options; mig NULL: the whole GPU */
+        weft_meter *meter;     /* NULL: the device cannot be read */
         weft_meter_reading last;
     } * at;
     uint32_t n;
@@ -35,7 +35,7 @@ static void add(weft_metrics_meters *m, const char *gpu, const char *mig)
     }
     m->at[m->n].gpu = gpu;
     m->at[m->n].mig = mig;
-    /* A GPU that cannot be read is served all the same. */
+    /* An error is ignored: a GPU can be served without metrics. */
     if (weft_meter_open(mig ? mig : gpu, 0, NULL, &m->at[m->n].meter) != WEFT_ERR_OK)
         m->at[m->n].meter = NULL;
     m->n++;
@@ -67,7 +67,7 @@ void weft_metrics__close_meters(weft_metrics_meters *meters)
     free(meters);
 }
 
-/* UUIDs are those that NVML gave: letters, digits and -. */
+/* UUIDs come from NVML: letters, digits and '-', which need no escape. */
 static void put_line(weft_buf *out, const char *name, const weft_metrics_meters *m, uint32_t i,
                      double value, bool nv)
 {
@@ -95,8 +95,9 @@ static void put_family(const weft_metrics_meters *m, size_t which, bool nv, weft
     }
 }
 
-static void put_slices(const weft_router *router, const char *name, const char *type,
-                       const char *help, double (*value)(const weft_worker_status *), weft_buf *out)
+static void put_workers(const weft_router *router, const char *name, const char *type,
+                        const char *help, double (*value)(const weft_worker_status *),
+                        weft_buf *out)
 {
     weft_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
     for (uint32_t i = 0; i < weft_router__worker_count(router); i++) {
@@ -137,10 +138,10 @@ void weft_metrics__write_gpus(weft_metrics_meters *meters, const weft_router *ro
         if (nv_names && metrics[i].nv_name[0])
             put_family(meters, i, true, out);
     }
-    put_slices(router, "weft_slice_ready", "gauge", "The worker of the slice can answer", is_ready,
-               out);
-    put_slices(router, "weft_slice_restarts_total", "counter", "Workers started again", restarts,
-               out);
-    put_slices(router, "weft_slice_losses_total", "counter",
-               "Workers that ended because their device was lost", losses, out);
+    put_workers(router, "weft_slice_ready", "gauge", "The worker of the slice can answer", is_ready,
+                out);
+    put_workers(router, "weft_slice_restarts_total", "counter", "Workers started again", restarts,
+                out);
+    put_workers(router, "weft_slice_losses_total", "counter",
+                "Workers that ended because their device was lost", losses, out);
 }

@@ -1,4 +1,5 @@
-/* The Open Inference Protocol as data: what HTTP bodies say, whatever carries them (oip*.c). */
+/* The Open Inference Protocol as HTTP bodies, without the transport: reading requests (oip_read.c),
+ * writing answers (oip_write.c), and metrics (metrics.c, metrics_gpu.c). */
 #ifndef WEFT_RUNTIME_SERVER_OIP_INT_H
 #define WEFT_RUNTIME_SERVER_OIP_INT_H
 
@@ -7,40 +8,43 @@
 
 struct json_t;
 
-/* An output that the client wants. */
+/* An output that the client asks for. */
 typedef struct weft_oip_output {
-    uint32_t at; /* of the program */
+    uint32_t at; /* index among the program's outputs */
     bool binary;
 } weft_oip_output;
 
-/* An infer request as read from a body, and what the answer to it must look like. */
+/* An infer request read from a body, and the form of its answer. */
 typedef struct weft_oip_infer {
     weft_request *request;
     const weft_bundle_program *program;
-    char *id;        /* owned; NULL: none was given */
+    char *id;        /* owned; NULL: none */
     bool *has_input; /* by input */
-    void **in_data;  /* by input: owned heap data, NULL where the tensor lies in the body */
+    void **in_data;  /* by input: owned heap data; NULL: the tensor refers to the body */
     weft_oip_output *output;
     uint32_t n_output;
 } weft_oip_infer;
 
-/* Reads a body: `json_len` bytes of JSON, then binary tensors. Binary tensors stay in `body`, which
- * must live as long as the request. false: *out_answer and `message` say why. */
+/* Reads a body: `json_len` bytes of JSON, then binary tensors. Binary tensors refer to `body`,
+ * which must outlive the request. false: the error is in *out_answer and `message`
+ * (WEFT_REQUEST_MESSAGE_MAX bytes). */
 bool weft_oip__read_infer(const weft_bundle *bundle, uint32_t model, char *body, size_t len,
                           size_t json_len, weft_answer *out_answer, char *message,
                           weft_oip_infer **out);
-/* A raw binary request: one input, batch 1, the body its data, all outputs binary. */
+/* Reads a raw binary request: the body is the data of the only input, batch 1; all outputs are
+ * binary. */
 bool weft_oip__read_raw(const weft_bundle *bundle, uint32_t model, char *body, size_t len,
                         weft_answer *out_answer, char *message, weft_oip_infer **out);
 void weft_oip__destroy_infer(weft_oip_infer *infer);
-/* The answer's body; *out_json_len is the length of its JSON, and equals the whole where nothing is
- * binary. false: out of memory, or a type JSON cannot carry (*out_answer, message). */
+/* Writes the body of the answer. *out_json_len: length of its JSON, the whole body when no output
+ * is binary. false: out of memory, or values that JSON cannot represent; the error is in
+ * *out_answer and `message`. */
 bool weft_oip__write_infer(const weft_oip_infer *infer, weft_buf *out, size_t *out_json_len,
                            weft_answer *out_answer, char *message);
 
 /* JSON texts, owned by the caller (free); NULL when out of memory. */
 char *weft_oip__server_metadata(void);
-/* With the state of each slice that has a name. */
+/* With the status of each worker whose slice has a name. */
 char *weft_oip__server_ready(const weft_router *router, bool ready);
 char *weft_oip__model_metadata(const weft_bundle_program *program);
 char *weft_oip__model_ready(const weft_bundle_program *program, bool ready);
@@ -49,22 +53,24 @@ char *weft_oip__model_stats(const weft_router *router, uint32_t model); /* UINT3
 char *weft_oip__repository_index(const weft_router *router);
 char *weft_oip__error(const char *text);
 
-/* Shape for metadata: -1 where a dimension varies. */
+/* A dim of a shape in metadata: -1 when it varies. */
 int64_t weft_oip__shown_dim(weft_dim dim);
 const char *const *weft_oip__extensions(size_t *out_n);
 
-/* JSON nesting, strings skipped: deeper than this is refused before it is parsed. */
+/* Limit for the nesting of JSON, checked before parsing. */
 enum { WEFT_OIP_DEPTH_MAX = 100 };
 
-/* Our own metrics, and Triton's names where asked for: Prometheus text format 0.0.4. */
+/* Writes the metrics of models and server in Prometheus text format 0.0.4; nv_names: also under
+ * Triton's names. */
 void weft_metrics__write(const weft_router *router, bool nv_names, weft_buf *out);
 
-/* Those of the GPUs that are served on, and of the slices there (metrics_gpu.c). NULL when out of
- * memory. */
+/* Meters of the GPUs and MIG instances of the slices (metrics_gpu.c). */
 typedef struct weft_metrics_meters weft_metrics_meters;
+/* NULL: out of memory. */
 weft_metrics_meters *weft_metrics__open_meters(const weft_serve_options *options);
-void weft_metrics__close_meters(weft_metrics_meters *meters); /* NULL is fine */
-/* Reads the GPUs. */
+void weft_metrics__close_meters(weft_metrics_meters *meters); /* NULL is allowed */
+/* Reads the meters, and writes metrics of GPUs, MIG instances and the workers on them; nothing when
+ * no slice has a GPU. */
 void weft_metrics__write_gpus(weft_metrics_meters *meters, const weft_router *router, bool nv_names,
                               weft_buf *out);
 

@@ -1,6 +1,5 @@
-/* Infer requests: JSON with the binary tensor extension, into tensors. Everything here is hostile:
- * sizes are checked before anything is allocated, and error texts name inputs, never memory or
- * files. */
+/* Infer requests: JSON with the binary tensor extension, into tensors. The body is untrusted: sizes
+ * are checked before memory is allocated, and error texts name inputs, never addresses or files. */
 #include "runtime/server/oip_int.h"
 
 #include <inttypes.h>
@@ -14,7 +13,7 @@ typedef struct reader {
     weft_oip_infer *infer;
     char *body;
     size_t len;
-    size_t binary_at; /* where the next binary tensor begins */
+    size_t binary_at; /* offset of the next binary tensor in the body */
     weft_answer *answer;
     char *message;
 } reader;
@@ -31,9 +30,9 @@ static bool fail(reader *r, weft_answer answer, const char *fmt, ...)
     return false;
 }
 
-/* -- Data as JSON --------------------------------------------------------------------------- */
+/* -- JSON data ------------------------------------------------------------------------------ */
 
-/* Where the next number of a tensor goes. */
+/* Position of the next element to set. */
 typedef struct filler {
     const weft_tensor *t;
     int64_t at, n;
@@ -79,13 +78,13 @@ static bool fill_value(reader *r, filler *f, const json_t *value, const char *na
         return true;
     }
     if (!json_is_integer(value) || !is_in_range(dtype, json_integer_value(value)))
-        return fail(r, WEFT_ANSWER_INVALID, "input '%s': a value is no %s", name,
+        return fail(r, WEFT_ANSWER_INVALID, "input '%s': a value is not of type %s", name,
                     weft_dtype_oip_name(dtype));
     weft_tensor_set_i64(f->t, f->at++, json_integer_value(value));
     return true;
 }
 
-/* Nested or flat; the depth was bounded before parsing. */
+/* Nested or flat arrays. The recursion is bounded: the depth was checked before parsing. */
 static bool fill_array(reader *r, filler *f, const json_t *array, const char *name)
 {
     size_t i;
@@ -108,8 +107,7 @@ static bool read_json_data(reader *r, const json_t *input, uint32_t at, const ch
     if (t->dtype == WEFT_DTYPE_F16 || t->dtype == WEFT_DTYPE_BF16)
         return fail(r, WEFT_ANSWER_INVALID, "input '%s': %s must be sent as binary data", name,
                     weft_dtype_oip_name(t->dtype));
-    /* Each number takes at least two bytes of JSON: a shape cannot make us allocate more than that.
-     */
+    /* Each element takes at least one byte of JSON: the body bounds the allocation. */
     if ((uint64_t)f.n > r->len)
         return fail(r, WEFT_ANSWER_INVALID, "input '%s' has less data than its shape says", name);
     r->infer->in_data[at] = malloc(weft_tensor_bytes(t) + 64);
@@ -124,13 +122,15 @@ static bool read_json_data(reader *r, const json_t *input, uint32_t at, const ch
     return true;
 }
 
-/* -- Data as bytes -------------------------------------------------------------------------- */
+/* -- Binary data ---------------------------------------------------------------------------- */
 
+/* Takes the next bytes of the body as the data of input `at`; copies them if they are not aligned.
+ */
 static bool take_bytes(reader *r, uint32_t at, size_t bytes)
 {
     static char nothing[8];
     weft_tensor *t = &r->infer->request->in[at];
-    char *from = bytes ? r->body + r->binary_at : nothing; /* an empty body is NULL */
+    char *from = bytes ? r->body + r->binary_at : nothing; /* the body may be NULL when empty */
     r->binary_at += bytes;
     t->data = from;
     if ((uintptr_t)from % 8 == 0)
@@ -171,7 +171,7 @@ static bool read_shape(reader *r, const json_t *shape, const char *name, weft_te
     json_array_foreach(shape, i, dim)
     {
         if (!json_is_integer(dim) || json_integer_value(dim) < 0)
-            return fail(r, WEFT_ANSWER_INVALID, "input '%s': a dimension is no number from 0",
+            return fail(r, WEFT_ANSWER_INVALID, "input '%s': a dimension is not a number from 0",
                         name);
         t->dim[t->rank++] = json_integer_value(dim);
     }
@@ -224,7 +224,7 @@ static bool read_inputs(reader *r, const json_t *root)
         if (!r->infer->has_input[k])
             return fail(r, WEFT_ANSWER_INVALID, "input '%s' is missing", p->input[k].name);
     if (r->binary_at != r->len)
-        return fail(r, WEFT_ANSWER_INVALID, "%zu bytes behind the last input",
+        return fail(r, WEFT_ANSWER_INVALID, "%zu bytes follow the last input",
                     r->len - r->binary_at);
     return true;
 }
@@ -280,8 +280,9 @@ static bool read_outputs(reader *r, const json_t *root)
     return true;
 }
 
-/* -- The whole ------------------------------------------------------------------------------ */
+/* -- The request ---------------------------------------------------------------------------- */
 
+/* Whether the JSON is nested deeper than WEFT_OIP_DEPTH_MAX; brackets in strings do not count. */
 static bool is_too_deep(const char *text, size_t len)
 {
     size_t depth = 0;
@@ -371,7 +372,7 @@ bool weft_oip__read_infer(const weft_bundle *bundle, uint32_t model, char *body,
         ok = fail(&r, WEFT_ANSWER_INVALID, "wrong JSON at byte %d: %.128s", error.position,
                   error.text);
     else if (!json_is_object(root))
-        ok = fail(&r, WEFT_ANSWER_INVALID, "the request is no JSON object");
+        ok = fail(&r, WEFT_ANSWER_INVALID, "the request is not a JSON object");
     ok = ok && read_parameters(&r, root) && read_inputs(&r, root) && read_outputs(&r, root);
     json_decref(root);
     if (ok)
@@ -381,13 +382,14 @@ bool weft_oip__read_infer(const weft_bundle *bundle, uint32_t model, char *body,
     return ok;
 }
 
-/* The dims of a raw request: batch 1, and one open dimension at most, told by the length. */
-static bool guess_shape(reader *r, weft_tensor *t)
+/* Derives the dims of a raw request: batch 1; at most one other dim may vary, and follows from the
+ * length of the body. */
+static bool derive_shape(reader *r, weft_tensor *t)
 {
     const weft_bundle_program *p = r->infer->program;
     const weft_ttype *type = &p->value[p->input[0].value - 1].type;
     int64_t known = 1;
-    int32_t open = -1;
+    int32_t open = -1; /* the dim that varies */
     *t = (weft_tensor){.dtype = (weft_dtype)type->dtype, .rank = type->rank};
     for (int32_t i = 0; i < t->rank; i++) {
         weft_dim d = type->dim[i];
@@ -396,7 +398,7 @@ static bool guess_shape(reader *r, weft_tensor *t)
         t->dim[i] = batch ? 1 : weft_dim_is_const(d) ? d : -1;
         if (t->dim[i] < 0 && open >= 0)
             return fail(r, WEFT_ANSWER_INVALID,
-                        "a raw request needs an input with one open dimension at most");
+                        "a raw request needs an input with at most one varying dimension");
         if (t->dim[i] < 0)
             open = i;
         else if (t->dim[i] > 0 && known <= WEFT_NUMEL_MAX / t->dim[i])
@@ -426,7 +428,7 @@ bool weft_oip__read_raw(const weft_bundle *bundle, uint32_t model, char *body, s
         ok = fail(&r, WEFT_ANSWER_INTERNAL, "out of memory");
     else if (r.infer->program->n_input != 1)
         ok = fail(&r, WEFT_ANSWER_INVALID, "a raw request needs a model with one input");
-    ok = ok && guess_shape(&r, &r.infer->request->in[0]) && take_bytes(&r, 0, len);
+    ok = ok && derive_shape(&r, &r.infer->request->in[0]) && take_bytes(&r, 0, len);
     if (!ok) {
         weft_oip__destroy_infer(r.infer);
         return false;

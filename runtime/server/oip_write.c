@@ -1,6 +1,6 @@
 /* Answers of the Open Inference Protocol: infer responses, metadata, configuration, statistics.
- * Numbers of infer responses are written by hand (jansson would build an object for each); the rest
- * by jansson. */
+ * Infer responses are written directly, because jansson would allocate an object for each number;
+ * all others use jansson. */
 #include "runtime/server/oip_int.h"
 
 #include <inttypes.h>
@@ -11,13 +11,14 @@
 
 static const char version[] = "1";
 
-/* Bytes of the UTF-8 sequence at `s` (which ends with NUL), 0 when it is none. */
+/* Bytes of the UTF-8 sequence at the start of `s`, a NUL-terminated string; 0: not valid UTF-8. */
 static size_t measure_utf8(const unsigned char *s)
 {
     size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
     if (n < 2)
         return n;
-    /* The second byte excludes overlong forms, surrogates, and what is over U+10FFFF. */
+    /* The bounds of the second byte exclude overlong forms, surrogates and code points above
+     * U+10FFFF. */
     unsigned low = s[0] == 0xe0 ? 0xa0 : s[0] == 0xf0 ? 0x90 : 0x80;
     unsigned high = s[0] == 0xed ? 0x9f : s[0] == 0xf4 ? 0x8f : 0xbf;
     if (s[0] > 0xf4 || s[1] < low || s[1] > high)
@@ -28,7 +29,8 @@ static size_t measure_utf8(const unsigned char *s)
     return n;
 }
 
-/* Names in error texts come from clients and may have been cut: what is no UTF-8 becomes U+FFFD. */
+/* Writes a JSON string. Names in error texts come from clients and may be truncated: bytes that are
+ * not valid UTF-8 become U+FFFD. */
 static void put_json_string(weft_buf *out, const char *s)
 {
     weft_buf_putc(out, '"');
@@ -69,7 +71,8 @@ static void put_number(weft_buf *out, const weft_tensor *t, int64_t i)
     }
 }
 
-/* JSON has no NaN and no infinity, and the protocol no half floats as numbers. */
+/* Whether JSON can represent the values: it has no NaN and no infinity, and the protocol sends FP16
+ * and BF16 only as binary data. */
 static bool fits_json(const weft_tensor *t)
 {
     if (t->dtype == WEFT_DTYPE_F16 || t->dtype == WEFT_DTYPE_BF16)
@@ -120,7 +123,7 @@ bool weft_oip__write_infer(const weft_oip_infer *infer, weft_buf *out, size_t *o
         if (!o->binary && !fits_json(t)) {
             *out_answer = WEFT_ANSWER_INVALID;
             snprintf(message, WEFT_REQUEST_MESSAGE_MAX,
-                     "output '%s' (%s) has values that JSON cannot carry: ask for binary data",
+                     "output '%s' (%s) has values that JSON cannot represent: ask for binary data",
                      p->output[o->at].name, weft_dtype_oip_name(t->dtype));
             return false;
         }
@@ -186,8 +189,8 @@ int64_t weft_oip__shown_dim(weft_dim dim)
     return weft_dim_is_const(dim) ? dim : -1;
 }
 
-/* `skip` leaves the batch dimension out, as Triton's configuration does; `config` takes its names.
- */
+/* `skip`: number of leading dims to omit (Triton's configuration omits the batch dim). `config`:
+ * uses the names of Triton's configuration instead of those of metadata. */
 static json_t *list_ports(const weft_bundle_program *p, const weft_bundle_port *port, uint32_t n,
                           bool config, int skip)
 {

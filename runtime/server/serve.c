@@ -1,7 +1,7 @@
-/* weft_serve: puts loop, router and transports together, and ends in good order.
+/* weft_serve: connects loop, router and transports, and shuts them down.
  *
- * The first SIGTERM or SIGINT drains: no new connections, requests answered up to drain_timeout_s,
- * then 503. A second one ends at once. */
+ * The first SIGTERM or SIGINT drains: no new connections are accepted, requests are answered until
+ * drain_timeout_s has passed, and the remaining ones get 503. A second signal ends at once. */
 #include "runtime/server/serve_int.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-static const uint64_t last_words_ns = 500000000u;
+static const uint64_t last_answers_ns = 500000000u;
 
 typedef struct server {
     const weft_serve_options *options;
@@ -44,7 +44,7 @@ static uint64_t on_idle(void *user)
             s->options->on_ready(s->options->user, weft_http__port(s->http),
                                  weft_grpc__port(s->grpc), weft_http__metrics_port(s->http));
     }
-    /* While draining, ask again soon whether all is done. */
+    /* While draining, run() checks every 5 ms whether all requests are answered. */
     return s->drain_until_ns ? 5000000 : UINT64_MAX;
 }
 
@@ -89,10 +89,11 @@ static bool is_drained(const server *s)
            weft_grpc__is_idle(s->grpc);
 }
 
-/* Answers what is left with 503, and gives these answers time to leave. */
+/* Ends the remaining requests with 503 and waits up to last_answers_ns for those answers to be
+ * sent. */
 static weft_err give_up(server *s, weft_diag *diag)
 {
-    uint64_t until_ns = weft_clock__now_ns() + last_words_ns;
+    uint64_t until_ns = weft_clock__now_ns() + last_answers_ns;
     weft_router__give_up(s->router);
     while (!is_drained(s) && weft_clock__now_ns() < until_ns && weft_loop__turn(s->loop))
         ;

@@ -1,10 +1,9 @@
-/* Inside the server: the event loop, requests, the router and its workers, and what transports
- * (HTTP, gRPC) see of them.
+/* Shared by the server's files: event loop, requests, router, transports (HTTP, gRPC), and the
+ * messages between router and workers. README.md has the whole picture.
  *
- *   client -> http.c / grpc.c -> oip.c -> router.c -> wire -> worker.c -> session
+ *   client -> http.c or grpc.c -> oip_read.c or grpc_infer.c -> router.c -> wire -> worker.c
  *
- * The router is one thread: everything in this header is single-thread but weft_worker_main, which
- * runs in processes of its own. */
+ * The router process has one thread: nothing in this header is thread-safe. */
 #ifndef WEFT_RUNTIME_SERVER_SERVE_INT_H
 #define WEFT_RUNTIME_SERVER_SERVE_INT_H
 
@@ -14,28 +13,30 @@
 #include <stdbool.h>
 #include <sys/uio.h>
 
-uint64_t weft_clock__now_ns(void);  /* monotonic */
-uint64_t weft_clock__wall_ms(void); /* since the epoch */
+uint64_t weft_clock__now_ns(void);  /* monotonic, since an unspecified start */
+uint64_t weft_clock__wall_ms(void); /* since the Unix epoch */
 
 /* -- Event loop (loop.c) -------------------------------------------------------------------- */
 
 typedef struct weft_loop weft_loop;
-/* `events` as of epoll: EPOLLIN, EPOLLOUT, ... */
+/* `events`: EPOLLIN, EPOLLOUT, ... of epoll. */
 typedef void weft_loop_fn(void *user, uint32_t events);
-/* Called before each wait: returns how long it may take at most, ns; UINT64_MAX: any time. */
+/* Called before each wait; returns the longest time to wait, ns (UINT64_MAX: no limit). */
 typedef uint64_t weft_loop_idle_fn(void *user);
 
 enum { WEFT_LOOP_IDLE_MAX = 8 };
 
 weft_loop *weft_loop__create(void);
 void weft_loop__destroy(weft_loop *loop);
-/* false: out of memory or refused by the system. One watch a descriptor. */
+/* Calls `fn` for these events of a descriptor, which must not be watched yet. false: out of memory,
+ * or refused by the kernel. */
 bool weft_loop__watch(weft_loop *loop, int fd, uint32_t events, weft_loop_fn *fn, void *user);
 bool weft_loop__change(weft_loop *loop, int fd, uint32_t events);
-/* To be called before the descriptor is closed; events already fetched for it are dropped. */
+/* Must be called before the descriptor is closed. Events already fetched for it are dropped. */
 void weft_loop__unwatch(weft_loop *loop, int fd);
 bool weft_loop__idle(weft_loop *loop, weft_loop_idle_fn *fn, void *user);
-/* One round: waits and calls. false: the system refused. */
+/* One round: calls the idle functions, waits, calls the functions of the events. false: epoll_wait
+ * failed, see errno. */
 bool weft_loop__turn(weft_loop *loop);
 
 /* -- Requests ------------------------------------------------------------------------------- */
@@ -51,31 +52,33 @@ typedef enum weft_answer {
     WEFT_ANSWER_INTERNAL     /* 500, INTERNAL */
 } weft_answer;
 
-/* One inference. Made by a transport, owned by it again when `done` is called. */
+/* One inference. Created by a transport; belongs to the router from weft_router__submit until the
+ * router calls `done`, then to the transport again. */
 typedef struct weft_request {
-    uint32_t model;      /* program of the bundle */
-    weft_tensor *in;     /* in the program's order; data lives as long as the request */
-    uint64_t timeout_us; /* from the client, 0: the server's */
+    uint32_t model;      /* index of its program in the bundle */
+    weft_tensor *in;     /* in the program's order; their data outlives the request */
+    uint64_t timeout_us; /* given by the client; 0: the server's */
     /* Called exactly once, on the loop's thread, possibly inside weft_router__submit. */
     void (*done)(struct weft_request *request);
     void *user;
 
-    /* The answer, set when done is called. */
+    /* The answer, set before `done` is called. */
     weft_answer answer;
-    char message[WEFT_REQUEST_MESSAGE_MAX]; /* of an error; names no path */
-    weft_tensor *out;                       /* in the program's order; data in `out_data` */
+    char message[WEFT_REQUEST_MESSAGE_MAX]; /* of an error; contains no path */
+    weft_tensor *out;                       /* in the program's order; their data is `out_data` */
     uint8_t *out_data;
     uint64_t queue_ns, compute_input_ns, compute_infer_ns, compute_output_ns;
 
-    /* The router's own. */
-    struct weft_request *next, *prev; /* in its model's queue */
+    /* For the router only. */
+    struct weft_request *next, *prev; /* in the queue of the model */
     uint64_t arrived_ns, deadline_ns;
-    int64_t rows;      /* along the batch symbol; 1 when the model cannot be batched */
-    uint32_t attempts; /* times a worker died with it */
-    bool queued, abandoned;
+    int64_t rows;      /* value of the batch symbol; 1 when the model cannot be batched */
+    uint32_t attempts; /* workers that died or failed while running it */
+    bool queued;
+    bool abandoned; /* the client is gone */
 } weft_request;
 
-/* For a program's ports; NULL when out of memory. */
+/* With arrays for the inputs and outputs of the model. NULL: out of memory. */
 weft_request *weft_request__create(const weft_bundle *bundle, uint32_t model);
 void weft_request__destroy(weft_request *request);
 
@@ -93,20 +96,20 @@ typedef struct weft_batch_stat {
 } weft_batch_stat;
 
 typedef struct weft_model_stats {
-    uint64_t last_inference_ms; /* since the epoch */
+    uint64_t last_inference_ms; /* since the Unix epoch */
     uint64_t inference_count;   /* rows */
     uint64_t execution_count;   /* batches */
     weft_duration success, fail, queue, compute_input, compute_infer, compute_output;
-    uint64_t rejected;                           /* of fail: queue full, draining or too late */
-    uint64_t pending;                            /* requests accepted and not yet answered */
-    weft_batch_stat batch[WEFT_BATCH_STATS_MAX]; /* ascending; sizes behind the last are dropped */
+    uint64_t rejected; /* of `fail`: queue full, draining, or deadline passed */
+    uint64_t pending;  /* requests accepted and not yet answered */
+    weft_batch_stat batch[WEFT_BATCH_STATS_MAX]; /* ascending; further sizes are not counted */
     uint32_t n_batch;
 } weft_model_stats;
 
-/* Rows of the largest bucket (batch.c); 0: the model cannot be batched. */
+/* Rows of the largest bucket (batch.c). 0: the model cannot be batched. */
 int64_t weft_batch__largest(const weft_bundle_program *program);
 
-/* -- Router (router.c) ---------------------------------------------------------------------- */
+/* -- Router (router.c, router_status.c) ----------------------------------------------------- */
 
 typedef struct weft_router weft_router;
 
@@ -114,38 +117,39 @@ WEFT_MUST_USE weft_err weft_router__create(const weft_serve_options *options, we
                                            weft_diag *diag, weft_router **out);
 void weft_router__destroy(weft_router *router);
 const weft_bundle *weft_router__bundle(const weft_router *router);
-/* UINT32_MAX: no such model. */
+/* Index of a model; UINT32_MAX: none has this name. */
 uint32_t weft_router__find(const weft_router *router, const char *name, size_t len);
-/* Some worker serves the model. */
+/* Whether some worker that serves the model has prepared it. */
 bool weft_router__is_ready(const weft_router *router, uint32_t model);
 bool weft_router__all_ready(const weft_router *router);
-/* A worker could not prepare its models: the text says why. NULL: none. */
+/* Why a worker could not prepare its models; NULL: no worker failed to. */
 const char *weft_router__failure(const weft_router *router);
 const weft_model_stats *weft_router__stats(const weft_router *router, uint32_t model);
 uint32_t weft_router__worker_count(const weft_router *router);
-/* What a worker's slice is and how it is. */
+/* A worker and its slice. */
 typedef struct weft_worker_status {
-    const char *name, *gpu, *mig; /* as of the options; NULL: none */
+    const char *name, *gpu, *mig; /* of the slice, see weft_serve_slice; NULL: none */
     bool ready;
-    bool lost;         /* the device was, when the worker ended last */
-    const char *why;   /* the worker said when it ended last; "": nothing */
+    bool lost;         /* the worker ended last because its device was lost */
+    const char *why;   /* why the worker ended last; "": not reported, or it is ready again */
     uint64_t restarts; /* of the worker */
-    uint64_t losses;   /* of them: because the device was lost */
+    uint64_t losses;   /* restarts because the device was lost */
 } weft_worker_status;
 weft_worker_status weft_router__worker_status(const weft_router *router, uint32_t worker);
 uint64_t weft_router__restarts(const weft_router *router);
 uint64_t weft_router__joint_executions(const weft_router *router);
 
-/* Takes the request until `done`. Checks types and dims against the program first. */
+/* Checks the types and dims of the request and queues it, or ends it with an error: `done` may be
+ * called inside. */
 void weft_router__submit(weft_router *router, weft_request *request);
-/* The client is gone: no one wants the answer. `done` is still called, once. */
+/* The client is gone, so the answer is not needed. `done` is still called, now or later. */
 void weft_router__abandon(weft_router *router, weft_request *request);
-/* No new requests from now on. */
+/* Refuses requests submitted from now on. */
 void weft_router__drain(weft_router *router);
 bool weft_router__is_draining(const weft_router *router);
-/* Nothing is queued or running. */
+/* Whether no request is queued or running. */
 bool weft_router__is_idle(const weft_router *router);
-/* Answers everything that is left with UNAVAILABLE. */
+/* Ends all requests with UNAVAILABLE; kills the workers that run some. */
 void weft_router__give_up(weft_router *router);
 
 /* -- Transports ----------------------------------------------------------------------------- */
@@ -153,14 +157,14 @@ void weft_router__give_up(weft_router *router);
 typedef struct weft_http weft_http;
 typedef struct weft_grpc weft_grpc;
 
-/* Listens on address:port (0: any free one). */
+/* Listens on the address and ports of the options. */
 WEFT_MUST_USE weft_err weft_http__create(const weft_serve_options *options, weft_router *router,
                                          weft_loop *loop, weft_diag *diag, weft_http **out);
 int weft_http__port(const weft_http *http);         /* -1: off */
 int weft_http__metrics_port(const weft_http *http); /* -1: off */
-/* No new connections; those open are answered and closed. */
+/* Accepts no new connections; closes each open one after its answers. */
 void weft_http__drain(weft_http *http);
-bool weft_http__is_idle(const weft_http *http); /* no request is being answered */
+bool weft_http__is_idle(const weft_http *http); /* no request is being read or answered */
 void weft_http__destroy(weft_http *http);
 
 WEFT_MUST_USE weft_err weft_grpc__create(const weft_serve_options *options, weft_router *router,
@@ -175,16 +179,16 @@ void weft_grpc__destroy(weft_grpc *grpc);
 enum { WEFT_WIRE_TENSORS_MAX = 4096 };
 
 typedef enum weft_wire_kind {
-    WEFT_WIRE_READY = 1, /* worker: sessions are open and warm */
-    WEFT_WIRE_FAILED,    /* worker: cannot serve; text is the payload */
-    WEFT_WIRE_RUN,       /* router: inputs of one batch */
-    WEFT_WIRE_DONE,      /* worker: outputs, or an error with its text */
-    WEFT_WIRE_LOST,      /* worker: the device is gone, and so am I; text is the payload */
-    WEFT_WIRE_PREPARE    /* router: dims alone; a batch of them may come. Answer: DONE */
+    WEFT_WIRE_READY = 1, /* worker: sessions are open, buckets are prepared */
+    WEFT_WIRE_FAILED,    /* worker: cannot serve and exits; payload: text */
+    WEFT_WIRE_RUN,       /* router: inputs of one batch. Answer: DONE or LOST */
+    WEFT_WIRE_DONE,      /* worker: outputs; or, err set, payload: text */
+    WEFT_WIRE_LOST,      /* worker: its device is lost and it exits; payload: text */
+    WEFT_WIRE_PREPARE    /* router: dims without data, to prepare for. Answer: DONE */
 } weft_wire_kind;
 
-/* Fixed size, native byte order (both ends are this program), followed by n_tensor tensor heads
- * and the bytes of the tensors, one after the other. */
+/* Of fixed size, in native byte order (both ends are this program); followed by n_tensor tensor
+ * heads, then by the data of the tensors without gaps. */
 typedef struct weft_wire_head {
     uint32_t magic, kind;
     uint64_t id;

@@ -1,6 +1,9 @@
-/* A worker: one slice, one process. Opens the bundle, prepares its models, then answers batches
- * that come over the socket until it closes. Run as: EXE --worker FD BUNDLE CPU,CPU|- SM,SMS,BYTES
- * MODEL... (SMs of the slice: the first, and how many; memory at most; 0: all). */
+/* A worker: the process of one slice. Opens the bundle, prepares its models, then runs the batches
+ * that arrive over the socket, one at a time, until the router closes it. Run as
+ *
+ *   EXE --worker FD BUNDLE CPU,CPU|- FIRST_SM,N_SM,BYTES MODEL...
+ *
+ * N_SM 0: all SMs; BYTES: memory limit, 0: none. */
 #include "base/str.h"
 #include "runtime/server/serve_int.h"
 
@@ -16,10 +19,10 @@ enum { CPUS_MAX = 1024 };
 typedef struct worker {
     int fd;
     weft_engine *engine;
-    weft_session **session; /* by program, joint ones too; NULL: not served */
+    weft_session **session; /* by program, joint programs included; NULL: not served */
     uint8_t *payload;
     size_t payload_cap;
-    bool lost; /* the device is gone */
+    bool lost; /* the device is lost */
     weft_diag *diag;
 } worker;
 
@@ -61,7 +64,7 @@ static bool send_text(int fd, weft_wire_head head, const char *text)
     return write_all(fd, &head, sizeof head) && write_all(fd, text, head.payload_bytes);
 }
 
-/* The first message, with the notes that belong to it. */
+/* Sends the first error of the diagnostics, with its notes. */
 static bool send_error(worker *w, weft_wire_head head, weft_err err)
 {
     weft_buf text = {0};
@@ -104,7 +107,7 @@ static void take_dims(const weft_wire_tensor *t, weft_tensor *out)
     memcpy(out->dim, t->dim, sizeof out->dim);
 }
 
-/* Reads the inputs, one behind the other, each to an address that is a multiple of 64. */
+/* Reads the data of the inputs into the payload buffer, each at a multiple of 64 bytes. */
 static bool read_inputs(worker *w, const weft_wire_tensor *t, uint32_t n, weft_tensor *in)
 {
     size_t total = 0;
@@ -130,7 +133,7 @@ static bool read_inputs(worker *w, const weft_wire_tensor *t, uint32_t n, weft_t
     return true;
 }
 
-/* The session that a message is for; NULL: there is none, or it has other inputs. */
+/* The session that a message is for; NULL: none, or its number of inputs differs. */
 static weft_session *find_session(const worker *w, const weft_wire_head *head)
 {
     const weft_bundle *bundle = weft_engine_bundle(w->engine);
@@ -139,7 +142,8 @@ static weft_session *find_session(const worker *w, const weft_wire_head *head)
     return s && head->n_tensor == weft_session_program(s)->n_input ? s : NULL;
 }
 
-/* false: the router is gone or talks nonsense. */
+/* Prepares the session for inputs of the message's dims. false: the router is gone, or its message
+ * is malformed. */
 static bool prepare_sizes(worker *w, weft_wire_head head)
 {
     weft_session *session = find_session(w, &head);
@@ -162,7 +166,8 @@ static bool prepare_sizes(worker *w, weft_wire_head head)
     return ok;
 }
 
-/* false: the router is gone or talks nonsense. */
+/* Runs the batch of the message. false: the router is gone, its message is malformed, or the device
+ * is lost. */
 static bool run_batch(worker *w, weft_wire_head head)
 {
     weft_session *session = find_session(w, &head);
@@ -180,7 +185,8 @@ static bool run_batch(worker *w, weft_wire_head head)
         weft_err err = weft_session_run(session, in, head.n_tensor, w->diag, out, n_out);
         head.kind = WEFT_WIRE_DONE;
         head.infer_ns = weft_clock__now_ns() - start_ns;
-        /* Nothing runs any more in this process then: another one may answer. */
+        /* After a device error this process can run nothing: the router gives the batch to another.
+         */
         const char *lost = err == WEFT_ERR_OK ? NULL : weft_engine_lost(w->engine);
         w->lost = lost != NULL;
         if (lost)
@@ -217,7 +223,7 @@ static weft_err open_program(worker *w, const weft_bundle_program *p)
     return WEFT_ERR_OK;
 }
 
-/* Joint programs of which every model is served here. */
+/* Opens the joint programs of which this worker serves every model. */
 static weft_err open_joint(worker *w)
 {
     const weft_bundle *bundle = weft_engine_bundle(w->engine);
@@ -275,7 +281,8 @@ int weft_worker_main(int argc, char **argv)
 {
     if (argc < 6)
         return WEFT_WORKER_MISUSED;
-    /* The router ends its workers by closing the socket; a signal to the whole group must not. */
+    /* Only the router ends its workers, by closing the socket. Signals to the process group are
+     * ignored, so that a drain can finish. */
     signal(SIGINT, SIG_IGN);
     signal(SIGTERM, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
