@@ -1,7 +1,8 @@
-/* GPUs as NVML tells them: what they are, how MIG has cut them, how it could.
+/* GPUs as NVML reports them: properties, MIG instances, MIG profiles.
  *
- * Everything but a GPU's name, UUID and memory may be refused (old driver, no privileges, another
- * kind of GPU): it is then left at "not told". A GPU that is lost is listed by what is known. */
+ * NVML may refuse anything but the name, UUID and memory of a GPU (old driver, no privileges,
+ * another kind of GPU); the field then has its value for "unknown". A GPU whose name, UUID or
+ * memory cannot be read is listed with the reason. */
 #include "runtime/machine/machine_int.h"
 
 #include <math.h>
@@ -27,9 +28,8 @@ static uint32_t cores_per_sm(int major, int minor)
     return 128;
 }
 
-/* CUDA driver API, cuDevSmResourceSplitByCount: the least count. Partitions are made of whole
- * groups of that size (take_partition in drv_cuda.c), so that other multiples would share a group.
- */
+/* The minimum SM count of cuDevSmResourceSplitByCount (CUDA driver API). The CUDA driver of Weft
+ * makes partitions of whole groups of that size, because two partitions must not share a group. */
 static void set_partitions(weft_machine_gpu *g)
 {
     if (g->cc_major >= 6)
@@ -84,10 +84,11 @@ static void read_state(const weft_nvml *nvml, weft_nvml_device device, weft_mach
     g->mem_mhz = read_clock(fn->nvmlDeviceGetClockInfo, device, WEFT_NVML_CLOCK_MEM);
 }
 
-/* -- MIG: what could be ---------------------------------------------------------------------- */
+/* -- MIG profiles ---------------------------------------------------------------------------- */
 
-/* "1g.18gb": as NVIDIA's tools name a profile, by eighths of the whole memory, rounded (go-nvlib,
- * pkg/nvlib/device/mig_profile.go). */
+/* The name that NVIDIA's tools give a profile, such as "1g.18gb": the memory is rounded up to
+ * eighths of the whole (go-nvlib, pkg/nvlib/device/mig_profile.go). For drivers that report no
+ * name. */
 static void make_profile_name(uint32_t slices, uint64_t mem_bytes, uint64_t whole_bytes,
                               char out[WEFT_MACHINE_NAME_MAX])
 {
@@ -154,7 +155,7 @@ static void read_profiles(const weft_nvml *nvml, weft_nvml_device device, weft_a
             result == WEFT_NVML_GPU_IS_LOST)
             break;
         if (result != WEFT_NVML_SUCCESS)
-            continue; /* this GPU does not have that one */
+            continue; /* the GPU lacks this profile */
         read_placements(nvml, device, &p);
         WEFT_VEC_PUSH(arena, &all, p);
     }
@@ -162,8 +163,9 @@ static void read_profiles(const weft_nvml *nvml, weft_nvml_device device, weft_a
     g->n_profile = all.len;
 }
 
-/* -- MIG: what is ---------------------------------------------------------------------------- */
+/* -- MIG instances --------------------------------------------------------------------------- */
 
+/* First memory slot of a GPU instance; -1: unknown. */
 static int32_t find_start(const weft_nvml *nvml, weft_nvml_device device, uint32_t gi_id)
 {
     weft_nvml_gi gi = NULL;
@@ -176,7 +178,7 @@ static int32_t find_start(const weft_nvml *nvml, weft_nvml_device device, uint32
     return (int32_t)info.placement.start;
 }
 
-/* false: the instance went away meanwhile. */
+/* false: the instance was destroyed in the meantime. */
 static bool read_instance(const weft_nvml *nvml, weft_nvml_device device, weft_nvml_device mig,
                           const weft_machine_gpu *g, weft_machine_mig *out)
 {
@@ -222,7 +224,7 @@ static void read_instances(const weft_nvml *nvml, weft_nvml_device device, weft_
     for (unsigned int i = 0; i < n && i < MIG_MAX; i++) {
         weft_nvml_device mig = NULL;
         weft_machine_mig m;
-        /* NOT_FOUND is a hole. */
+        /* Indices may have gaps: NOT_FOUND. */
         if (nvml->fn.nvmlDeviceGetMigDeviceHandleByIndex(device, i, &mig) == WEFT_NVML_SUCCESS &&
             read_instance(nvml, device, mig, g, &m))
             WEFT_VEC_PUSH(arena, &all, m);
@@ -246,7 +248,7 @@ static void read_mig(const weft_nvml *nvml, weft_nvml_device device, weft_arena 
         read_instances(nvml, device, arena, g);
 }
 
-/* -- All of them ----------------------------------------------------------------------------- */
+/* -- All GPUs -------------------------------------------------------------------------------- */
 
 static void read_gpu(const weft_nvml *nvml, uint32_t index, weft_arena *arena, weft_diag *diag,
                      weft_machine_gpu *g)

@@ -1,6 +1,6 @@
-/* Changes the MIG instances of a GPU, on request alone. Steps of NVML: compute instances go before
- * their GPU instance; a GPU instance is created at its placement, then one compute instance over
- * all of it. */
+/* Changes the MIG instances of a GPU, only on request. NVML's order: compute instances are
+ * destroyed before their GPU instance; a GPU instance is created at a placement, then one compute
+ * instance of the same size in it. */
 #include "runtime/machine/machine_int.h"
 
 #include <stdio.h>
@@ -42,7 +42,7 @@ static weft_nvml_result destroy_compute(const changer *c, weft_nvml_gi gi)
     return result;
 }
 
-/* A compute instance over all of the GPU instance: the profile with as many slices. */
+/* Creates a compute instance of all `slices` compute slices of the GPU instance. */
 static weft_nvml_result create_compute(const changer *c, weft_nvml_gi gi, uint32_t slices)
 {
     const weft_nvml_syms *fn = &c->nvml.fn;
@@ -65,6 +65,7 @@ static const weft_machine_profile *find_profile(const changer *c, const char *na
     return NULL;
 }
 
+/* Whether an instance is in `want`; marks that entry in `have`, so that each counts once. */
 static bool is_wanted(const weft_machine_profile *p, uint32_t start,
                       const weft_machine_mig_want *want, uint32_t n, bool *have)
 {

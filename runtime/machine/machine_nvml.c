@@ -1,4 +1,4 @@
-/* NVML by dlopen: open, close, and its errors in words. */
+/* NVML by dlopen: open, close, and its results in words. */
 #include "runtime/machine/machine_int.h"
 
 #include <stdio.h>

@@ -11,7 +11,7 @@
 /* Memory sizes that drivers report for one GPU differ between driver versions by less than this. */
 static const double mem_tolerance = 0.03;
 
-/* The first word of a row's name ("a100" of "a100-40") as a word of NVML's name. */
+/* Whether the first word of a row's name ("a100" of "a100-40") is a word of NVML's name. */
 static bool has_model(const char *name, const char *row)
 {
     size_t n = strcspn(row, "-");
@@ -27,7 +27,7 @@ const weft_device_type *weft_machine__find_type(const char *name, uint64_t mem_b
 {
     const weft_device_type *type;
     for (size_t i = 0; (type = weft_device_type_at(i)); i++) {
-        /* NVML tells all of the memory, the table what a process can use. */
+        /* NVML reports the whole memory, the table has the memory that a process can use. */
         double part = mem_bytes ? (double)type->mem_bytes / (double)mem_bytes : 0;
         if (type->sms && has_model(name, type->name) && part > 0.85 && part < 1.03 &&
             (sms == 0 || sms == type->sms))
@@ -91,7 +91,7 @@ void weft_machine_differences(const weft_machine_gpu *gpu, weft_arena *arena,
     lines l = {0};
     const weft_device_type *type = gpu->type;
     if (!type)
-        WEFT_VEC_PUSH(arena, &l, "the table of devices has no such GPU");
+        WEFT_VEC_PUSH(arena, &l, "the device table has no such GPU");
     for (size_t i = 0; type && gpu->n_profile && i < type->n_mig; i++) {
         const weft_machine_profile *p = find_profile(gpu, type->mig[i].name);
         if (p)
@@ -103,7 +103,7 @@ void weft_machine_differences(const weft_machine_gpu *gpu, weft_arena *arena,
     }
     for (uint32_t i = 0; type && i < gpu->n_profile; i++) {
         const weft_machine_profile *p = &gpu->profile[i];
-        /* Variants with or without engines that Weft does not use are no news. */
+        /* Variants ("+me", "-me") differ only in engines that Weft does not use. */
         if (!strpbrk(p->name, "+-") && !is_row(type, p->name))
             WEFT_VEC_PUSH(arena, &l,
                           weft_arena_printf(arena, "%s: not in the table (%u SMs, %.2f GiB)",

@@ -1,8 +1,8 @@
 /* Power, memory and activity of a GPU or a MIG instance, through NVML.
  *
- * Activity is that of NVML's GPM counters (Hopper and later): two samples, and what happened
- * between them, the first when the meter is opened. A GPU whose MIG mode is on, or an older one,
- * does not tell everything. */
+ * Activity comes from NVML's GPM counters (Hopper and later), as the difference of two samples; the
+ * first sample is taken when the meter is opened. An older GPU, or one whose MIG mode is on, leaves
+ * some fields unknown. */
 #include "runtime/cuda/cuda_load.h"
 #include "runtime/machine/machine_int.h"
 
@@ -17,13 +17,13 @@ struct weft_meter {
     weft_nvml_device gpu, mig; /* mig NULL: the whole GPU */
     unsigned int gi;
     char uuid[WEFT_MACHINE_NAME_MAX];
-    weft_nvml_gpm_sample before, now; /* NULL: it has no counters */
-    bool sampled;                     /* `before` is filled */
+    weft_nvml_gpm_sample before, now; /* NULL: no counters */
+    bool sampled;                     /* `before` has a sample */
 };
 
-/* -- Finding it ------------------------------------------------------------------------------- */
+/* -- Finding the device ----------------------------------------------------------------------- */
 
-/* `uuid`: "GPU-...", "MIG-...", or what follows that. */
+/* `uuid`: "GPU-..." or "MIG-...", or the part after that prefix. */
 static bool has_uuid(const weft_meter *m, weft_nvml_device device, const char *uuid)
 {
     char text[WEFT_NVML_UUID_BYTES];
@@ -85,8 +85,9 @@ static void open_counters(weft_meter *m)
         m->now = NULL;
 }
 
-/* The UUID, without what is before its first dash, of CUDA's device `ordinal`. Its numbers are not
- * NVML's: CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER change them, and the fastest comes first. */
+/* The UUID of CUDA's device `ordinal`, without the prefix "GPU-" or "MIG-". CUDA's numbers differ
+ * from NVML's: they depend on CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER, and by default the
+ * fastest GPU is the first. */
 static weft_err ask_cuda(uint32_t ordinal, weft_diag *diag, char out[WEFT_MACHINE_NAME_MAX])
 {
     const weft_libcuda *lib;
@@ -192,7 +193,7 @@ void weft_meter_read(weft_meter *meter, weft_meter_reading *out)
     unsigned int mw = 0;
     unsigned long long mj = 0;
     *out = (weft_meter_reading){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
-    /* A handle dies with its instance. */
+    /* The handle is invalid after the MIG instance was destroyed: look it up each time. */
     if (meter->mig && !find_mig(meter, meter->gpu, meter->uuid))
         return;
     if (fn->nvmlDeviceGetMemoryInfo(meter->mig ? meter->mig : meter->gpu, &memory) == 0) {
@@ -201,7 +202,7 @@ void weft_meter_read(weft_meter *meter, weft_meter_reading *out)
     }
     read_counters(meter, out);
     if (meter->mig)
-        return; /* the rest is the whole GPU's */
+        return; /* the other figures exist only for whole GPUs */
     if (fn->nvmlDeviceGetPowerUsage && fn->nvmlDeviceGetPowerUsage(meter->gpu, &mw) == 0)
         out->power_w = mw * 1e-3;
     if (fn->nvmlDeviceGetEnforcedPowerLimit &&

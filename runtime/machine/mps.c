@@ -1,10 +1,11 @@
-/* A private MPS daemon: its own pipe and log directories, so that it meets no other daemon of this
- * machine, and one GPU or MIG instance. Steps of NVIDIA's "Multi-Process Service", 5.1: the control
- * program started with -d puts itself into the background and returns; "quit" on its standard
- * input ends servers and daemon. The compute mode is left as it is.
+/* A private MPS daemon for one GPU or MIG instance, with pipe and log directories of its own, so
+ * that it does not interfere with other daemons of the machine. As in NVIDIA's "Multi-Process
+ * Service", section 5.1: the control program started with -d becomes a daemon and returns; "quit"
+ * on the standard input of a second one ends servers and daemon. The compute mode is not changed.
  *
- * The daemon is nobody's child, and would outlive us. A watching child ends it when the other end
- * of its pipe is closed: by weft_mps_stop, or because this process is no more, however it ended. */
+ * The daemon is not a child of this process and would outlive it. A watcher, which is a child, ends
+ * the daemon when the other end of the watcher's pipe is closed: by weft_mps_stop, or by the kernel
+ * when this process has ended in any way. */
 #include "runtime/machine/machine.h"
 
 #include <dirent.h>
@@ -22,22 +23,22 @@
 #include <unistd.h>
 
 enum { PATH_BYTES = 512, START_SECONDS = 20, STOP_SECONDS = 20 };
-/* Descriptor of the watching child. */
+/* The watcher's end of its pipe. */
 enum { WATCHED = 3 };
 
 struct weft_mps {
-    char control[PATH_BYTES]; /* the program */
+    char control[PATH_BYTES]; /* path of the control program */
     char pipe[PATH_BYTES], log[PATH_BYTES];
     char visible[WEFT_MACHINE_NAME_MAX];
     pid_t watcher; /* 0: none */
-    int end;       /* of its pipe */
+    int end;       /* this process's end of the watcher's pipe */
 };
 
 static bool make_dirs(weft_mps *m)
 {
     const char *tmp = getenv("TMPDIR");
     int n = snprintf(m->pipe, sizeof m->pipe, "%s/weft-mps-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    errno = ENAMETOOLONG; /* names of sockets inside have to fit into 108 bytes */
+    errno = ENAMETOOLONG; /* paths of sockets in this directory must fit into 108 bytes */
     if (n < 0 || n > 80 || !mkdtemp(m->pipe)) {
         m->pipe[0] = '\0';
         return false;
@@ -52,7 +53,7 @@ static void remove_files(const char *dir)
     DIR *d = opendir(dir);
     for (const struct dirent *e; d && (e = readdir(d));) {
         snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
-        unlink(path); /* not the directories in it */
+        unlink(path); /* fails on directories, which stay */
     }
     if (d)
         closedir(d);
@@ -61,7 +62,7 @@ static void remove_files(const char *dir)
 
 extern char **environ;
 
-/* The environment with the daemon's three variables; to be freed. */
+/* A copy of the environment with the three variables of `set`; freed by the caller. */
 static char **make_environment(char *const set[3])
 {
     size_t n = 0, m = 0;
@@ -80,7 +81,7 @@ static char **make_environment(char *const set[3])
     return out;
 }
 
-/* Runs the control program with the daemon's environment. `in`: its standard input, -1: none. */
+/* Starts the control program in the daemon's environment. `in`: its standard input; -1: none. */
 static pid_t spawn(const weft_mps *m, const char *arg, int in)
 {
     char pipe_dir[PATH_BYTES + 32], log_dir[PATH_BYTES + 32], visible[WEFT_MACHINE_NAME_MAX + 32];
@@ -116,7 +117,8 @@ static pid_t spawn(const weft_mps *m, const char *arg, int in)
     return pid;
 }
 
-/* Exit code; -1: it did not end in time and was killed, or by a signal. */
+/* Waits for a process and returns its exit code; -1: a signal ended it, or it took too long and was
+ * killed. */
 static int wait_for(pid_t pid, int seconds)
 {
     const struct timespec pause = {.tv_nsec = 10000000};
@@ -134,7 +136,8 @@ static int wait_for(pid_t pid, int seconds)
     return -1;
 }
 
-static void put_log(const weft_mps *m, weft_diag *diag)
+/* Notes the last line of the daemon's log. */
+static void note_log(const weft_mps *m, weft_diag *diag)
 {
     char path[PATH_BYTES + 32], line[256], last[256] = "";
     snprintf(path, sizeof path, "%s/control.log", m->log);
@@ -168,8 +171,8 @@ static void remove_dirs(const weft_mps *m)
     remove_files(m->pipe);
 }
 
-/* The watching child. Keeps nothing open that others wait to be closed, ends by no signal but KILL.
- */
+/* Runs in the watcher. Closes all inherited descriptors, because other processes may wait for their
+ * end of file; blocks all signals. */
 static _Noreturn void watch(const weft_mps *m, int from)
 {
     sigset_t every;
@@ -210,7 +213,7 @@ static bool start_watcher(weft_mps *m)
     return false;
 }
 
-/* There is no daemon to be ended. */
+/* Ends the watcher without a "quit": there is no daemon. */
 static void drop_watcher(weft_mps *m)
 {
     kill(m->watcher, SIGKILL);
@@ -241,8 +244,8 @@ weft_err weft_mps_start(const char *control, const char *visible, weft_diag *dia
             weft_diag_error(diag, WEFT_ERR_NODEV, where, "'%s -d' for %s %s %d", control, visible,
                             code < 0 ? "did not end within seconds" : "ended with code",
                             code < 0 ? START_SECONDS : code);
-        put_log(m, diag);
-        /* One that did not come back may have left a daemon behind. */
+        note_log(m, diag);
+        /* A control program that did not return may have left a daemon: the watcher ends it. */
         if (code > 0)
             drop_watcher(m);
         weft_mps_stop(m, diag);

@@ -1,7 +1,7 @@
-/* What Weft uses of NVML, the library that NVIDIA's driver brings for managing its GPUs: own
- * declarations of its binary interface (structs, values and functions of nvml.h, versions that
- * driver 525 and later have), so that nothing of NVIDIA's is needed to build. Names of functions
- * are NVML's; rows of nvml_syms.def. */
+/* Declarations of the part of NVML, NVIDIA's management library, that Weft uses: structs, values
+ * and functions as in the binary interface of driver 525 and later. They replace nvml.h, so that
+ * nothing of NVIDIA's is needed to build. Functions have NVML's names and are rows of
+ * nvml_syms.def. */
 #ifndef WEFT_RUNTIME_MACHINE_NVML_API_H
 #define WEFT_RUNTIME_MACHINE_NVML_API_H
 
@@ -35,7 +35,7 @@ enum {
     WEFT_NVML_COMPUTE_PROHIBITED = 2,
     WEFT_NVML_COMPUTE_EXCLUSIVE_PROCESS = 3,
     WEFT_NVML_GPM_VERSION = 1,
-    WEFT_NVML_GPM_METRICS = 98 /* room that the oldest version asks for */
+    WEFT_NVML_GPM_METRICS = 98 /* size of the array in version 1 */
 };
 
 /* Ids of GPM metrics: percent of the time between two samples. */
@@ -46,8 +46,8 @@ enum {
     WEFT_NVML_GPM_DRAM_BW_UTIL = 10
 };
 
-/* Rows of GPU and compute instance profiles that are asked for by number. The last is behind those
- * of any driver known; asking ends at INVALID_ARGUMENT. */
+/* Profiles of GPU instances are enumerated by number until INVALID_ARGUMENT; no known driver has as
+ * many as WEFT_NVML_GPU_PROFILES_MAX. */
 enum { WEFT_NVML_GPU_PROFILES_MAX = 64, WEFT_NVML_CI_ENGINES_SHARED = 0 };
 
 typedef struct weft_nvml_device_st *weft_nvml_device; /* a GPU or a MIG device */
@@ -120,7 +120,7 @@ typedef struct weft_nvml_gpm_metrics {
     weft_nvml_gpm_metric metric[WEFT_NVML_GPM_METRICS];
 } weft_nvml_gpm_metrics;
 
-/* The functions, as pointers. NULL: this driver's library does not have it. */
+/* Pointers to the functions. NULL: the library of this driver lacks it. */
 typedef struct weft_nvml_syms {
 #define NVML_SYM(name, need, args) weft_nvml_result(*name) args;
 #include "runtime/machine/nvml_syms.def"

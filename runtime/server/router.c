@@ -9,8 +9,8 @@
  * The requests of a worker that dies return to where they stood in their queues. A request that was
  * in a dying worker runs alone from then on, so that a request that kills workers does not harm
  * others, and is answered with an error after ATTEMPTS_MAX deaths. Every request has a deadline and
- * is answered when it passes; a worker that holds only requests that are overdue, or is not ready
- * in time, counts as hung and is killed. */
+ * is answered when it passes. A worker counts as hung, and is killed, when the deadlines of all its
+ * requests passed hung_grace_ns ago, or when it has not prepared its models in time. */
 #include "runtime/server/router_int.h"
 
 #include <stdio.h>
@@ -200,7 +200,7 @@ static void on_ready(void *user)
     dispatch(w->router);
 }
 
-/* Hands the outputs to the batches: each part has the outputs behind those of the part before. */
+/* Hands the outputs to the batches: the message has the outputs of one part after the other. */
 static void give_outputs(router_worker *w, const weft_wire_head *head,
                          const weft_wire_tensor *tensor, const uint8_t *payload)
 {

@@ -11,13 +11,15 @@
  * each tracked combination has a counter; a combination that is not tracked, when all places are
  * taken, decrements every counter, and combinations whose counter reaches 0 are dropped.
  *
- * Preparation is kept off the way of requests. A worker prepares the program's buckets before it is
+ * Requests should not wait for preparations. A worker prepares the program's buckets before it is
  * ready and other tracked combinations when it is idle, so that a request waits for at most one
  * preparation. A worker that is never idle prepares a combination together with its requests once
  * that combination has come PREPARE_USES times. Until then the selection takes, of the combinations
  * that the worker has prepared, the one that serves most of the waiting rows, if it serves more
  * rows than the model that must run has by itself. The same holds for a combination that a worker
- * failed to prepare: the models may fit the device one at a time where they do not fit together. */
+ * failed to prepare, which is never sent: the models may fit the device's memory only one at a
+ * time.
+ */
 #include "runtime/server/router_int.h"
 
 #include "base/hash.h"
@@ -37,7 +39,8 @@ static bool is_same(const joint_part *a, const joint_part *b, uint32_t n)
     return true;
 }
 
-/* Waiting rows that the combination `kept` serves; 0: it has rows that do not wait. */
+/* Waiting rows that the combination `kept` serves; 0: some part of `kept` has no such rows waiting.
+ */
 static int64_t count_served(const joint_part *kept, const joint_part *waiting, uint32_t n)
 {
     int64_t rows = 0;
@@ -50,7 +53,7 @@ static int64_t count_served(const joint_part *kept, const joint_part *waiting, u
     return rows;
 }
 
-static void drop(router_joint *j, uint32_t i)
+static void stop_tracking(router_joint *j, uint32_t i)
 {
     joint_size gone = j->kept[i];
     memmove(&j->kept[i], &j->kept[i + 1], (--j->n_kept - i) * sizeof gone);
@@ -61,10 +64,10 @@ static void decrement_all(router_joint *j)
 {
     for (uint32_t i = j->n_kept; i-- > 0;)
         if (--j->kept[i].uses == 0)
-            drop(j, i);
+            stop_tracking(j, i);
 }
 
-/* The tracked combination that equals `waiting`, which is added if there is a place; NULL: none. */
+/* The tracked combination that equals `waiting`; it is added if a place is free. NULL: none. */
 static joint_size *track(router_joint *j, const joint_part *waiting)
 {
     uint32_t n = j->program->n_part, at = 0;
@@ -329,7 +332,7 @@ static weft_err open_joint(const weft_bundle *b, router_joint *j, uint32_t n_wor
                    make_empty(p, symbol, j->empty + at);
         at += p->n_input;
     }
-    if (!possible) { /* the program is not used */
+    if (!possible) { /* without empty inputs the program is never selected */
         free(j->empty);
         j->empty = NULL;
     } else if (symbol) {

@@ -1,5 +1,5 @@
 /* The router's end of a worker: its process, and messages to and from it over a socket that never
- * blocks. What happens is reported to the owner by worker_events.
+ * blocks. Reports to its owner by worker_events.
  *
  * A process that ends is started again after a pause that doubles from 10 ms to 5 s; the pause
  * starts anew after an answered batch. on_ready, on_idle and on_end are called last, when the state
@@ -62,16 +62,15 @@ static bool reap(worker_process *w, int options)
         ;
     if (ended == 0)
         return false;
-    /* A process that loses its device reports it, or ends before it can and tells by its exit code.
-     */
+    /* The exit code tells of a lost device when the process ended before it could report it. */
     w->lost = w->says_lost || (WIFEXITED(status) && WEXITSTATUS(status) == WEFT_WORKER_LOST);
     w->losses += w->lost;
     w->pid = 0;
     return true;
 }
 
-/* Closes the socket and kills the process. The driver can take seconds to release the GPU memory of
- * a killed process: weft_worker__start reaps it, so that nobody waits here. */
+/* Closes the socket and kills the process. The GPU driver can take seconds to end a killed process:
+ * it is reaped by weft_worker__start, which need not wait. */
 static void end_process(worker_process *w, uint64_t grace_ns)
 {
     if (w->fd >= 0) {
@@ -145,7 +144,7 @@ static void set_environment(const weft_serve_slice *slice)
     }
 }
 
-/* Runs in the child: replaces it by EXE --worker FD BUNDLE CPU,CPU|- SM,SMS,BYTES MODEL... */
+/* Runs in the child process: executes the worker, with the arguments that worker.c describes. */
 static void run_child(const worker_process *w, int fd)
 {
     static char fd_text[16], cpus[8192], share[64];
