@@ -170,7 +170,7 @@ static void test_oip__refuses_wrong_inputs(void **state)
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         refuse(*state, 1, bad[i].json, NULL, 0, bad[i].answer, bad[i].word);
-    refuse(*state, 1, N("[3]", "INT64", "\"data\":[1,2,3]"), "x", 1, WEFT_ANSWER_INVALID, "behind");
+    refuse(*state, 1, N("[3]", "INT64", "\"data\":[1,2,3]"), "x", 1, WEFT_ANSWER_INVALID, "follow");
 }
 
 static void test_oip__bounds_the_depth(void **state)
