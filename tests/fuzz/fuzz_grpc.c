@@ -1,7 +1,7 @@
-/* ModelInfer messages: any bytes are read or refused with a text; of what is read every byte of
- * every input can be touched, and the answer to it can be decoded.
+/* ModelInfer messages: any bytes are decoded or refused with a text. Checked: all data of decoded
+ * inputs can be accessed, and the packed answer can be decoded.
  *
- * The models have one input of each type and give their inputs back. */
+ * The models have one input of each type and return their inputs. */
 #include "runtime/server/grpc_int.h"
 
 #include "grpc_service.pb-c.h"
@@ -37,7 +37,7 @@ static void answer(weft_grpc_infer *infer)
     free(message);
 }
 
-/* Model "raw" has all types, "typed" those that typed contents can carry. */
+/* Model "raw" has inputs of all types, "typed" of those that typed contents can represent. */
 static const weft_bundle *make_bundle(void)
 {
     static weft_bundle_value value[N_TYPES];

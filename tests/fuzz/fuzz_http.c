@@ -1,8 +1,8 @@
-/* HTTP requests behind libmicrohttpd: bodies into tensors, and paths into routes.
+/* HTTP requests as libmicrohttpd delivers them: bodies into tensors, and paths into routes.
  *
- * Input, first byte: 0 an infer body (model, length of the JSON as two bytes, body), 1 a raw one
- * (model, body), 2 a request (method, path, newline, body). What is read has the data it claims,
- * and its answer is JSON. */
+ * First byte of the input: 0 an infer body (model, length of the JSON as two bytes, body), 1 a raw
+ * body (model, body), 2 a request (method, path, newline, body). Checked: all data of the tensors
+ * read can be accessed, and the answer is JSON. */
 #include "runtime/server/http_int.h"
 #include "runtime/server/router_int.h"
 #include "tests/support/oip_subject.h"
@@ -31,7 +31,7 @@ static void check_error(const char *message)
     free(text);
 }
 
-/* Touches each byte of the inputs, and answers with zeros. */
+/* Reads each byte of the inputs; the answer is zeros. */
 static void check_infer(weft_oip_infer *infer)
 {
     weft_request *r = infer->request;
@@ -59,7 +59,7 @@ static void check_infer(weft_oip_infer *infer)
     weft_buf_finish(&out);
 }
 
-/* A body of exactly its size, so that a sanitizer sees a read behind it. */
+/* A body in a block of exactly its size, so that a sanitizer detects reads past it. */
 static void read_body(const uint8_t *data, size_t size, bool raw)
 {
     size_t head = raw ? 1 : 3;
@@ -89,7 +89,7 @@ static void read_body(const uint8_t *data, size_t size, bool raw)
     free(body);
 }
 
-/* A router without workers: what it takes waits until it gives up. */
+/* A router without workers: accepted requests wait until it gives up. */
 static void route(const uint8_t *data, size_t size)
 {
     static const char *const methods[] = {"GET", "POST", "PUT", "HEAD"};
@@ -101,7 +101,7 @@ static void route(const uint8_t *data, size_t size)
     http_exchange *x = calloc(1, sizeof *x);
     const uint8_t *end = size ? memchr(data, '\n', size) : NULL;
     size_t url_len = end ? (size_t)(end - data) : size;
-    /* Copied by hand: the bytes end in no NUL, which string functions may be checked to read to. */
+    /* Copied by a loop: the bytes need not end with NUL, which checked string functions require. */
     char *url = url_len ? calloc(url_len, 1) : NULL;
     if (!x || !url) {
         free(x);

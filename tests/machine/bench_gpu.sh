@@ -1,4 +1,4 @@
-# `weft bench` puts what the GPU measured beside what was estimated.
+# `weft bench` shows measurements of the GPU beside the estimates of the bundle.
 command -v g++ >/dev/null || skip "no g++, which the double of NVRTC calls"
 export LD_LIBRARY_PATH=$DOUBLES WEFT_DOUBLE_CACHE=$PWD/cache WEFT_DOUBLE_NVML=$PWD/machine
 printf 'driver 580.65.06 13000\ngpu h200\npower 0 250000\n' >machine
@@ -16,7 +16,7 @@ expect 0 "$WEFT" bench d.weft --time 0.3
 has out "    measured  "
 has out " W  SMs 12%  tensor cores 15%  bandwidth 20%"
 has out "    estimated "
-# CUDA shows the second GPU first, and has no second one.
+# CUDA_VISIBLE_DEVICES makes the second GPU CUDA's only one.
 printf 'driver 580.65.06 13000\ngpu a100-40\ngpu h200\npower 0 50000\npower 1 250000\n' >machine
 WEFT_DOUBLE_FASTEST=1 expect 0 "$WEFT" bench d.weft --time 0.3 --format json
 python3 -c '
@@ -24,7 +24,7 @@ import json
 r = json.load(open("out"))["results"][0]
 assert 100 < r["power_w"] < 600 and r["estimate"]["time_us"] > 0, r
 ' || die "$(shown out)"
-# A GPU that tells nothing: what was estimated stays.
+# A GPU that reports nothing: the estimates are shown alone.
 LD_LIBRARY_PATH=$DOUBLES WEFT_DOUBLE_NVML=$PWD/none expect 0 "$WEFT" bench d.weft --time 0.1 --format json
 python3 -c '
 import json

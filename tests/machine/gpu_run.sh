@@ -1,4 +1,4 @@
-# tests/gpu/run.sh, which a machine with a GPU runs, on the doubles: packed, unpacked, nothing wrong.
+# tests/gpu/run.sh, made for machines with a GPU, on the doubles: packed and run without errors.
 command -v g++ >/dev/null || skip "no g++, which the double of NVRTC calls"
 find_python
 [ -d /usr/share/libonnx-testdata/data/node ] || skip "no libonnx-testdata"
@@ -16,9 +16,9 @@ assert count["right"] >= 5 and count["wrong"] == 0, count
 assert "results" in r["steps"]["tuned"]["digits_attn"]["measured"], r["steps"]["tuned"]
 assert r["steps"]["serve"]["answers"] == 1 and r["machine"]["gpus"][0]["sms"] == 132
 ' || die "$(shown results/results.json)"
-# Without a GPU it says so.
+# Without a GPU: skipped.
 expect 77 env WEFT_DOUBLE_NVML="$PWD/none" LD_LIBRARY_PATH="$DOUBLES" pack/run.sh --out none
 has out "no GPU here"
-# And a folder that is no pack.
+# A folder that is not a pack.
 expect 1 "$WEFT_SOURCE_DIR/tests/gpu/run.sh" --out none
 has err "no payload beside it"

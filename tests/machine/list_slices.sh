@@ -1,8 +1,8 @@
-# What `weft list slices` tells of machines with and without GPUs.
+# `weft list slices` on machines with and without GPUs.
 export WEFT_DOUBLE_NVML=$PWD/machine WEFT_DOUBLE_LOG=$PWD/log
 list() { expect 0 env LD_LIBRARY_PATH="$DOUBLES" "$WEFT" list slices "$@"; }
 
-# No library; a library and no driver.
+# No NVML; NVML without a driver.
 [ -n "$(ldconfig -p 2>/dev/null | grep libnvidia-ml)" ] || {
     expect 0 "$WEFT" list slices
     has out "GPUs: none (NVML is not here: looked for libnvidia-ml.so.1)"
@@ -36,7 +36,7 @@ has out "GPU 3: cannot be read: the GPU is lost (15)"
 lacks out "differs from our table"
 lacks out "MPS shares: 1%"
 
-# Without privileges starts are not told; the rest is.
+# Without privileges: possible starts are unknown, everything else is listed.
 export WEFT_DOUBLE_NVML_USER=1
 list
 has out "starts not told (needs root)"
@@ -44,7 +44,7 @@ has out "has   3g.71gb      MIG-00000000-0000-0000-0000-000000000002   60 SMs   
 lacks out "at slot"
 unset WEFT_DOUBLE_NVML_USER
 
-# An older driver: profiles without names. NOT_SUPPORTED, FUNCTION_NOT_FOUND: left out.
+# An older driver: profiles without names. What returns NOT_SUPPORTED or FUNCTION_NOT_FOUND is left out.
 for result in 13 25; do
     export WEFT_DOUBLE_FAIL=nvmlDeviceGetGpuInstanceProfileInfoV:1=$result
     list
@@ -52,7 +52,7 @@ for result in 13 25; do
     unset WEFT_DOUBLE_FAIL
 done
 
-# Any one call that fails: something is told, or the error.
+# Each call fails once: the listing has the rest, or the error is reported.
 for n in $(seq 1 3 90); do
     for result in 3 4 15; do
         code=0
@@ -79,7 +79,7 @@ assert "lost" in g[3]["error"] and "uuid" not in g[3]
 assert any(p["gpu"] == "h200" and p["name"] == "1g.18gb" for p in m["profiles"])
 ' || die "JSON: $(shown out)"
 
-# The MPS control program, when there is one.
+# With an MPS control program.
 mkdir bin && printf '#!/bin/sh\n' >bin/nvidia-cuda-mps-control && chmod +x bin/nvidia-cuda-mps-control
 PATH=$PWD/bin:$PATH list
 has out "MPS shares: 1% to 100% of each instance"

@@ -1,4 +1,4 @@
-# A worker whose GPU fails says so and ends; what it ran is answered by another one.
+# A worker whose GPU fails reports it and ends; its requests are answered by another worker.
 command -v curl >/dev/null || skip "no curl"
 command -v g++ >/dev/null || skip "no g++, which the double of NVRTC calls"
 export LD_LIBRARY_PATH=$DOUBLES WEFT_DOUBLE_CACHE=$PWD/cache WEFT_DOUBLE_NVML=$PWD/machine
@@ -52,7 +52,7 @@ infer >want
 has want '"logits"'
 stop
 
-# The seventh run of every worker ends with an illegal address, and with it its context.
+# The seventh run of every worker fails with an illegal address, which destroys the CUDA context.
 WEFT_DOUBLE_FAIL=cuGraphLaunch:7=700 start
 for i in $(seq 40); do
     infer >got
@@ -65,8 +65,8 @@ grep '^weft_requests_succeeded_total' scraped | grep -q ' 40$' || die "$(shown s
 grep '^weft_requests_failed_total' scraped | grep -q ' 0$' || die "$(shown scraped)"
 stop
 
-# The GPU is gone while the server runs: no worker can start again, health and metrics say why,
-# requests are answered within their time.
+# The GPU disappears while the server runs: no worker can restart, health and metrics report why, and
+# requests are answered within their timeout.
 cp -r "$DOUBLES" lib
 LD_LIBRARY_PATH=$PWD/lib WEFT_DOUBLE_FAIL=cuGraphLaunch:3=700 start --timeout 1s
 rm lib/libcuda.so.1
@@ -82,14 +82,14 @@ curl -fsS "http://127.0.0.1:$metrics/metrics" >scraped
 has scraped 'weft_slice_ready{slice="GPU 0 share 60% (slice 1)"} 0'
 stop
 
-# It is not there at the start: the error names the slice.
+# The GPU is missing at the start: the error names the slice.
 WEFT_DOUBLE_FAIL=cuInit:1=100 start
 wait "$server" && die "the server started"
 server=
 has errors "d.weft: GPU 0 share"
 has errors "the CUDA driver finds no GPU"
 
-# Too little memory: what the GPU has, and what the plan counted on.
+# Too little memory: the error has the memory of the GPU and the memory that the plan assumes.
 sed -i 's/"mem_bytes": 0/"mem_bytes": 12345678/' plan.json
 WEFT_DOUBLE_MEM=100000 start
 wait "$server" && die "the server started"

@@ -1,10 +1,10 @@
-# `weft serve` on plans for GPUs: which worker sees what, and what is said when a slice is not there.
-# The bundle is one for CPUs: the workers' environment is what is looked at.
+# `weft serve` with plans for GPUs: which device each worker sees, and the errors for missing slices.
+# The bundle is for CPUs: only the environment of the workers is checked.
 command -v curl >/dev/null || skip "no curl"
 export WEFT_DOUBLE_NVML=$PWD/machine WEFT_DOUBLE_LOG=$PWD/log TMPDIR=$PWD
 "$WEFT" compile "$examples/digits_cnn.onnx" -o digits.weft
 
-# The MPS control program: keeps a record, and a file where the daemon's socket would be.
+# Stands for the MPS control program: logs its calls and makes a file in place of the daemon's socket.
 mkdir bin
 cat >bin/nvidia-cuda-mps-control <<'END'
 #!/bin/sh
@@ -77,7 +77,7 @@ stop() {
     server=
     [ "$code" = 0 ] || die "the server ended with $code: $(shown errors)"
 }
-# What the workers see of CUDA, one line each.
+# The CUDA variables of each worker, one line each.
 environments() {
     local pid
     for pid in $(workers); do
@@ -118,7 +118,7 @@ END
 diff want seen || die "workers see something else"
 curl -fsS "http://127.0.0.1:$http/v2/models/digits_cnn/ready" >/dev/null || die "not ready"
 
-# What is said of them: power of the GPU, memory and activity of both, the state of each slice.
+# Metrics: power of the GPU, memory and activity of both instances, the state of each slice.
 scrape() { curl -fsS "http://127.0.0.1:$metrics/metrics" >scraped || die "no metrics"; }
 scrape
 gpu=GPU-00000000-0000-0000-0000-000000000001
@@ -137,7 +137,7 @@ fi
 curl -fsS "http://127.0.0.1:$http/v2/health/ready" >health || die "not ready"
 has health '{"slice":"GPU 1 3g.71gb at slot 0","ready":true,"lost":false,"why":""}'
 
-# An instance that goes away is left out, and nobody asks for it by a dead handle.
+# A destroyed instance is left out of the metrics, and its handle is not used.
 cp machine kept
 echo "unmig 1 2" >>machine
 scrape
@@ -145,13 +145,13 @@ lacks scraped MIG-00000000-0000-0000-0001-000000000002
 has scraped MIG-00000000-0000-0000-0001-000000000003
 cp kept machine
 stop
-# Without root the slots are not told: by profile then.
+# Without root the slots are unknown: instances are matched by profile.
 WEFT_DOUBLE_NVML_USER=1 start 2
 environments >seen
 diff want seen || die "workers see something else"
 stop
 
-# One slot further there is none, and nobody made it: each GPU says why.
+# No instance at this slot: the error has the reason for each GPU.
 cp machine before
 plan 1g.18gb:5:1000:1
 refused
@@ -164,7 +164,7 @@ refused
 has err "GPU 0: is a h200"
 cmp machine before || die "the machine was changed"
 
-# Devices get GPUs so that all fit: the first would fit both, the second the first alone.
+# Devices are assigned to GPUs so that all fit: device 0 fits both GPUs, device 1 only the first.
 plan 1g.18gb:0:1000:1:0 1g.18gb:6:1000:1:1
 start 2
 environments >seen
@@ -174,13 +174,13 @@ CUDA_VISIBLE_DEVICES=MIG-00000000-0000-0000-0001-000000000002
 END
 diff want seen || die "workers see something else"
 stop
-# One node of a plan for two.
+# One node of a plan for two nodes.
 start 1 --devices 1
 environments >seen
 grep -q 0001-000000000002 seen && [ "$(wc -l <seen)" = 1 ] || die "--devices: $(shown seen)"
 stop
 
-# Asked for, instances are made: what is wanted stays, the rest of that GPU goes.
+# --reconfigure-mig: planned instances are created or kept, others on that GPU are destroyed.
 plan 1g.18gb:0:1000:1 3g.71gb:4:1000:1
 start 2 --reconfigure-mig
 has errors "GPU 0: the MIG instance 3g.71gb at slot 4 was created"
@@ -198,15 +198,15 @@ has errors "3g.71gb at slot 4 was destroyed"
 has errors "2g.35gb at slot 0 was created"
 stop
 grep -q "unmig 0 1" machine && grep -q "unmig 0 4" machine || die "the machine: $(shown machine)"
-# In use, or without root: nothing is served.
+# An instance in use, or no root: nothing is served.
 plan 1g.18gb:3:1000:1
 WEFT_DOUBLE_NVML_BUSY=1 refused --reconfigure-mig
 has err "GPU 0: the MIG instance 2g.35gb cannot be destroyed: in use (19)"
 WEFT_DOUBLE_NVML_USER=1 refused --reconfigure-mig
 has err "cannot be listed: no permission (4)"
 
-# Shares: a daemon of ours for the GPU, percentages, and the memory parted as planned (half of it
-# stays free by the plan's rule).
+# Shares: a private daemon for the GPU, percentages, and the memory divided as planned (the plan's
+# reserve leaves half of it free).
 plan 40%::1000:1 60%::3000:1
 refused
 has err "needs an MPS daemon, and none runs"
@@ -230,7 +230,7 @@ END
 diff want mps || die "the daemon"
 ! ls -d weft-mps-* 2>/dev/null || die "the pipe directory was left"
 
-# The daemon ends with us, also when we are killed.
+# The daemon ends with the server, also when the server is killed.
 rm mps
 start 2 --mps
 kill -KILL "$server"
@@ -243,7 +243,7 @@ done
 ! ls -d weft-mps-* 2>/dev/null || die "the pipe directory was left"
 diff want mps || die "the daemon was left"
 
-# Another's daemon.
+# A daemon that was not started by Weft.
 mkdir theirs && : >theirs/control
 CUDA_MPS_PIPE_DIRECTORY=$PWD/theirs start 2
 environments >seen
@@ -262,7 +262,7 @@ plan 50%::1000:1 50%::1000:1 1%::1000:1
 code=3 refused --shares green
 has err "GPU 2 share 1% (slice 2): shares in steps of 8 SMs need 136, there are 132"
 
-# Shares and processes inside an instance have a daemon of their own.
+# Shares and processes inside an instance use a daemon for that instance.
 rm mps
 printf 'mig 0 9 4\n' >>machine
 plan 3g.71gb/50%:4:1000:2 3g.71gb/50%:4:0:1 2g.35gb:0:1000:3
@@ -281,7 +281,7 @@ has err "ended with code 1"
 has err "its log ends with: no such device"
 ! ls -d weft-mps-* 2>/dev/null || die "the pipe directory was left"
 
-# One that hangs while it starts, and may have left a daemon behind.
+# A control program that hangs, and may have started a daemon.
 rm mps
 MPS_HANGS=1 timeout=40 refused --mps
 has err "did not end within seconds 20"

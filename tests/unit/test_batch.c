@@ -116,7 +116,7 @@ static void check_batch(const subject *s, const weft_request *oldest)
     assert_true(b->n == 1 || rows <= s->model.largest_bucket);
     if (b->padded_rows == rows)
         return;
-    /* Filled up to the least bucket that holds them all. */
+    /* Padded to the smallest bucket that holds all rows. */
     for (uint32_t i = 0; i < s->program.n_bucket; i++)
         if (s->bucket_rows[i] >= rows && (least == 0 || s->bucket_rows[i] < least))
             least = s->bucket_rows[i];
@@ -139,7 +139,7 @@ static void receive(const subject *s, void *to, size_t len)
         assert_int_equal(recv(s->peer, to, len, MSG_WAITALL), len);
 }
 
-/* What a worker would do with the batch: reads it, computes, and gives the outputs back. */
+/* Plays the worker: reads the batch from the socket, computes the outputs, hands them back. */
 static void play_worker(subject *s)
 {
     router_batch *b = &s->batch;
@@ -196,7 +196,7 @@ static void run_batch(subject *s)
     weft_batch__take(&s->model, s->model.largest_bucket, &s->batch);
     check_batch(s, oldest);
     check_queue(s);
-    if (pick(s, 10) == 0) { /* it dies: all of them go back to where they were */
+    if (pick(s, 10) == 0) { /* the worker dies: all requests return to their places in the queue */
         for (uint32_t i = 0; i < s->batch.n; i++)
             weft_batch__push(&s->model, s->batch.request[i], true);
         check_queue(s);
@@ -231,7 +231,7 @@ static void test_batch__each_request_gets_its_rows(void **state)
     }
 }
 
-/* Outputs that cannot be parted are an error, not a guess. */
+/* Outputs that cannot be divided among the requests are an error. */
 static void test_batch__refuses_outputs_that_do_not_fit(void **state)
 {
     static subject s;
@@ -276,8 +276,8 @@ static void count_done(weft_request *request)
     n_done[request->answer]++;
 }
 
-/* Without workers: what comes over the limit, and while draining, is refused at once; the rest when
- * the router gives up. */
+/* Without workers: requests above the limit, or while draining, are refused at once, the queued
+ * ones when the router gives up. */
 static void test_batch__queues_are_bounded(void **state)
 {
     static weft_request *request[QUEUE_MAX + 20];

@@ -1,4 +1,4 @@
-/* weft_oip__read_*: what bodies become, and that wrong ones are refused with a reason. */
+/* weft_oip__read_*: tensors read from bodies, and refusal of malformed bodies with a reason. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +33,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* The body lies at the end of a block of its own, so that a sanitizer sees a read behind it. */
+/* The body is the end of its own heap block, so that a sanitizer detects reads past it. */
 static weft_oip_infer *read(subject *s, uint32_t model, const char *json, const void *binary,
                             size_t n_binary, char **out_body)
 {
@@ -185,7 +185,7 @@ static void test_oip__bounds_the_depth(void **state)
         refuse(*state, 1, json, NULL, 0, WEFT_ANSWER_INVALID,
                depth > WEFT_OIP_DEPTH_MAX ? "deeper" : "name");
     }
-    /* Brackets in strings are no nesting, nor do escaped quotes end a string. */
+    /* Brackets in strings do not nest; escaped quotes do not end a string. */
     char text[600] = "{\"id\":\"\\\"";
     memset(text + strlen(text), '[', 300);
     strcat(text, "\\\\\",\"inputs\":[]}");
@@ -211,7 +211,7 @@ static void test_oip__guesses_the_shape_of_raw_bodies(void **state)
 {
     int64_t dim[3];
     assert_false(read_raw(*state, 0, 8, dim)); /* two inputs */
-    assert_true(read_raw(*state, 1, 24, dim)); /* dim 0 is no batch */
+    assert_true(read_raw(*state, 1, 24, dim)); /* dim 0 is not the batch dim */
     assert_int_equal(dim[0], 3);
     for (size_t len = 0; len < 24; len++)
         assert_false(read_raw(*state, 1, len, dim));

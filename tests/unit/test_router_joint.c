@@ -1,5 +1,6 @@
-/* Which models of a joint program are run together: every subset with requests has its entry, no
- * more combinations of sizes are sent than a worker keeps prepared, and the frequent ones win. */
+/* Selection of the models of a joint program that run together: any subset with requests is
+ * possible, at most JOINT_KEPT_MAX combinations of sizes are tracked, and the frequent ones stay.
+ */
 #include "runtime/server/router_int.h"
 #include "tests/support/rand.h"
 
@@ -31,14 +32,14 @@ static void open_subject(subject *s, uint32_t n_part)
         s->joint.kept[i] = (joint_size){.part = s->part[i], .in = s->in[i], .ready = s->ready[i]};
 }
 
-/* The worker has prepared everything that is kept. */
+/* Worker 0 has prepared all tracked combinations. */
 static void prepare_all(subject *s)
 {
     for (uint32_t i = 0; i < s->joint.n_kept; i++)
         s->joint.kept[i].ready[0] = true;
 }
 
-/* What is chosen once what waits was seen before, and there was time to prepare it. */
+/* The selection when the combination came once before and the worker had time to prepare it. */
 static bool select_again(subject *s, const joint_part *waiting, uint32_t must, joint_part *out)
 {
     (void)weft_joint__select(&s->joint, waiting, must, 0, out);
@@ -63,7 +64,7 @@ static void test_joint__every_subset_of_two_and_more(void **state)
         }
 }
 
-/* Unequal rows are taken as they are. */
+/* Parts may have different numbers of rows. */
 static void test_joint__each_part_has_its_rows(void **state)
 {
     subject s;
@@ -75,8 +76,8 @@ static void test_joint__each_part_has_its_rows(void **state)
     assert_memory_equal(out, waiting, sizeof waiting);
 }
 
-/* A combination is not sent to a worker that has not prepared it: until then those that it has, or
- * the model by itself; one that keeps coming is sent all the same. */
+/* A worker that has not prepared a combination gets a prepared one, or the model by itself; after
+ * some uses the combination is sent all the same. */
 static void test_joint__no_request_waits_for_preparation(void **state)
 {
     subject s;
@@ -87,10 +88,10 @@ static void test_joint__no_request_waits_for_preparation(void **state)
     assert_false(weft_joint__select(&s.joint, both, 0, 0, out));
     prepare_all(&s);
     assert_true(weft_joint__select(&s.joint, both, 0, 0, out));
-    assert_false(weft_joint__select(&s.joint, both, 0, 1, out)); /* the other worker has not */
+    assert_false(weft_joint__select(&s.joint, both, 0, 1, out)); /* worker 1 has not prepared it */
     assert_true(weft_joint__select(&s.joint, all, 0, 0, out));
     assert_memory_equal(out, both, sizeof both);
-    assert_false(weft_joint__select(&s.joint, all, 2, 0, out)); /* `both` has nothing of it */
+    assert_false(weft_joint__select(&s.joint, all, 2, 0, out)); /* `both` has no rows of part 2 */
     int times = 0;
     while (!weft_joint__select(&s.joint, all, 2, 0, out) && times < 1000)
         times++;
@@ -98,8 +99,8 @@ static void test_joint__no_request_waits_for_preparation(void **state)
     assert_memory_equal(out, all, sizeof all);
 }
 
-/* Whatever comes, what is chosen waits, holds the oldest model's part and serves more than that
- * model alone; and at most JOINT_KEPT_MAX combinations are alive between two that are forgotten. */
+/* For any load: selected rows are waiting rows, part `must` is among them, they are more than that
+ * part has alone, and at most JOINT_KEPT_MAX combinations are tracked. */
 static void test_joint__random_loads_are_served_soundly(void **state)
 {
     enum { SOME = 4 };
@@ -136,7 +137,7 @@ static void test_joint__random_loads_are_served_soundly(void **state)
     assert_true(joint > 1000);
 }
 
-/* A combination that is half of the load stays among many rare ones. */
+/* A combination that makes up half of the load stays tracked among many rare ones. */
 static void test_joint__frequent_sizes_are_kept(void **state)
 {
     static const joint_part frequent[PARTS] = {{1, 0}, {1, 0}, {1, 0}, {1, 0}};
@@ -149,7 +150,7 @@ static void test_joint__frequent_sizes_are_kept(void **state)
         joint_part waiting[PARTS], out[PARTS];
         memcpy(waiting, frequent, sizeof waiting);
         for (uint32_t k = 0; k < PARTS && round % 2; k++)
-            waiting[k] = (joint_part){1, rand_next(&seed)}; /* lengths that never come again */
+            waiting[k] = (joint_part){1, rand_next(&seed)}; /* shapes that do not repeat */
         bool chosen = weft_joint__select(&s.joint, waiting, 0, 0, out);
         prepare_all(&s);
         if (round % 2 == 0 && !(chosen && memcmp(out, frequent, sizeof out) == 0))
@@ -158,11 +159,11 @@ static void test_joint__frequent_sizes_are_kept(void **state)
     assert_true(missed <= 1);
 }
 
-/* -- From queues ------------------------------------------------------------------------------ */
+/* -- With queues ------------------------------------------------------------------------------ */
 
 enum { MODELS = 3, SERVED = 2 };
 
-/* Three models of an input [batch, 4], their joint program, two workers. */
+/* Three models with one input [batch, 4] each, their joint program, two workers. */
 typedef struct place {
     weft_bundle_program program[MODELS + 1];
     weft_bundle_part part[MODELS];
@@ -204,7 +205,7 @@ static void open_place(place *p)
     p->joints = (joint_set){&p->joint.joint, 1};
 }
 
-/* The first worker is idle, and `model` has to run. */
+/* Finds a joint program for worker 0, which has to run `model`. */
 static router_joint *find(place *p, uint32_t model, joint_part *out)
 {
     const joint_query query = {
@@ -224,7 +225,7 @@ static void ask(place *p, uint32_t model, int64_t rows)
     weft_batch__push(&p->model[model], &p->request[model], false);
 }
 
-/* The first worker prepares what is asked of it. */
+/* Worker 0 prepares all combinations. */
 static void prepare(place *p)
 {
     router_joint *j = NULL;
@@ -232,9 +233,9 @@ static void prepare(place *p)
         weft_joint__set_prepared(j, 0, s->in, true);
 }
 
-/* Idle workers prepare what was seen, most frequent first, as it will be sent; a worker that starts
- * again has to do so anew, but for buckets; what cannot be prepared is neither asked for again nor
- * run, however often it comes. */
+/* Idle workers prepare combinations with the inputs that will be sent, most used first. A restarted
+ * worker has only the buckets prepared. A combination that cannot be prepared is neither prepared
+ * again nor selected, however often it comes. */
 static void test_joint__idle_workers_prepare(void **state)
 {
     static place p;
@@ -251,12 +252,12 @@ static void test_joint__idle_workers_prepare(void **state)
     assert_ptr_equal(j, &p.joint.joint);
     assert_true(size->in[0].dim[0] == 1 && size->in[1].dim[0] == 0 && size->in[2].dim[0] == 8);
     assert_true(size->in[2].rank == 2 && size->in[2].dim[1] == 4);
-    assert_null(unprepared(&p, 1, &j)); /* does not serve them */
+    assert_null(unprepared(&p, 1, &j)); /* worker 1 does not serve these models */
     prepare(&p);
     assert_null(unprepared(&p, 0, &j));
     ask(&p, 1, 2);
     assert_non_null(find(&p, 0, out));
-    assert_int_equal(out[1].rows, 0); /* what is prepared, without the new one */
+    assert_int_equal(out[1].rows, 0); /* the prepared combination, without model 1 */
     size = unprepared(&p, 0, &j);
     assert_non_null(size);
     assert_int_equal(size->in[1].dim[0], 2);
@@ -276,31 +277,31 @@ static void test_joint__what_waits_in_queues(void **state)
     joint_part out[JOINT_PARTS_MAX];
     (void)state;
     open_place(&p);
-    assert_null(find(&p, 0, out)); /* nothing waits */
+    assert_null(find(&p, 0, out)); /* no request waits */
     ask(&p, 0, 1);
-    assert_null(find(&p, 0, out)); /* one alone */
+    assert_null(find(&p, 0, out)); /* only model 0 has a request */
     ask(&p, 2, 5);
-    assert_null(find(&p, 0, out)); /* is not prepared */
+    assert_null(find(&p, 0, out)); /* the combination is not prepared */
     prepare(&p);
     assert_non_null(find(&p, 0, out));
-    /* The request of 5 rows is not cut: it is filled up to 8. */
+    /* The request of 5 rows cannot be cut: it is padded to 8. */
     assert_true(out[0].rows == 1 && out[1].rows == 0 && out[2].rows == 8);
-    assert_null(find(&p, 1, out)); /* that model has none */
-    /* Another worker that is idle may take model 2; a busy one may not. */
+    assert_null(find(&p, 1, out)); /* model 1 has no request */
+    /* Model 2 is left to another worker that serves it and is idle, not to a busy one. */
     p.serves[1][2] = true;
     assert_null(find(&p, 0, out));
     p.worker[1].process.state = WORKER_BUSY;
     assert_non_null(find(&p, 0, out));
-    /* A worker that does not serve all of its models does not have the joint program. */
+    /* A worker has a joint program only if it serves all its models. */
     p.serves[0][1] = false;
     assert_null(find(&p, 0, out));
     p.serves[0][1] = true;
-    /* A request that a worker died with runs alone. */
+    /* A request that was in a dying worker runs alone. */
     p.request[2].attempts = 1;
     assert_null(find(&p, 0, out));
 }
 
-/* Elements of input count as they are sent, and only those of models with requests. */
+/* The limit counts input elements as sent, with padding, of models with requests. */
 static void test_joint__is_not_used_beyond_its_limit(void **state)
 {
     static place p;
@@ -309,7 +310,7 @@ static void test_joint__is_not_used_beyond_its_limit(void **state)
     open_place(&p);
     ask(&p, 0, 1);
     ask(&p, 2, 5);
-    p.program[MODELS].limit = 36; /* 1 row and 8 of 4 elements */
+    p.program[MODELS].limit = 36; /* 1 + 8 rows of 4 elements */
     assert_null(find(&p, 0, out));
     prepare(&p);
     assert_non_null(find(&p, 0, out));
@@ -319,11 +320,11 @@ static void test_joint__is_not_used_beyond_its_limit(void **state)
     p.program[MODELS].limit = 36;
     ask(&p, 1, 1);
     assert_null(find(&p, 0, out));
-    p.program[MODELS].limit = 0; /* none */
+    p.program[MODELS].limit = 0; /* no limit */
     assert_non_null(find(&p, 0, out));
 }
 
-/* What is counted as waiting is what is taken, whatever the sizes of the requests at the head. */
+/* weft_batch__waiting tells the rows of the batch that weft_batch__take makes. */
 static void test_joint__waiting_rows_are_those_taken(void **state)
 {
     static place p;
@@ -338,7 +339,7 @@ static void test_joint__waiting_rows_are_those_taken(void **state)
         assert_int_equal(batch.rows, rows);
     }
     open_place(&p);
-    ask(&p, 0, 9); /* larger than any bucket: by itself */
+    ask(&p, 0, 9); /* larger than any bucket: runs alone */
     assert_int_equal(weft_batch__waiting(&p.model[0]), 0);
 }
 

@@ -1,5 +1,5 @@
 # needs: grpc numpy google.protobuf
-"""A server and real gRPC clients: every method, both forms of contents, wrong input, clients that
+"""A server and real gRPC clients: every method, both forms of contents, invalid input, clients that
 vanish, garbage on the port, a worker that is killed, and the end by SIGTERM.
 
     grpc_client.py WEFT EXAMPLES PROTO [PROTOC_C]
@@ -36,7 +36,7 @@ LIMITS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_lengt
 
 
 class Messages:
-    """Classes of the package `inference`, by name; in a pool of their own, as tritonclient
+    """Classes of the package `inference`, by name; in a separate pool, because tritonclient
     registers the same names."""
 
     def __init__(self, proto, protoc, folder):
@@ -179,7 +179,7 @@ class Test:
             assert rose == getattr(before.inference_stats, part).count + 1, part
         assert len(self.call("ModelStatistics", b"").model_stats) > 1
 
-    # -- Wrong requests ----------------------------------------------------------------------
+    # -- Invalid requests --------------------------------------------------------------------
 
     def test_wrong_requests(self):
         def changed(change, x=self.x[:1], **options):
@@ -232,7 +232,7 @@ class Test:
         for path in (SERVICE + "ModelStreamInfer", SERVICE + "RepositoryModelLoad", "/a/b"):
             assert self.error(b"", path=path)[0] == "UNIMPLEMENTED"
 
-    # -- Load and accidents ------------------------------------------------------------------
+    # -- Load and faults ---------------------------------------------------------------------
 
     def test_many_at_once(self):
         channels = [grpc.insecure_channel(self.server.target, options=[("weft.channel", k)])
@@ -326,7 +326,7 @@ class Test:
 
 
 def hostile_bytes(rng, body):
-    """Something a broken or hostile client might send: HTTP/2 frames, half of them damaged."""
+    """Bytes of a broken or hostile client: HTTP/2 frames, half of them damaged."""
     def frame(kind, flags, stream, payload):
         length = struct.pack(">I", len(payload))[1:]
         return length + struct.pack(">BBI", kind, flags, stream) + payload

@@ -1,6 +1,6 @@
 # needs: numpy
-"""Requests that are wrong, each with the status it must get; clients that misbehave; a server that
-still answers after all of them."""
+"""Invalid requests, each with its status; clients that misbehave; the server still answers after all
+of them."""
 import gzip
 import json
 import os
@@ -21,7 +21,7 @@ ONE = x[:1].tobytes()
 
 
 def image(**changes):
-    """The good input with changes; None takes a key away."""
+    """The valid input with changes; None removes a key."""
     t = dict(tensor("image", x[:1]), **changes)
     return {"inputs": [{k: v for k, v in t.items() if v is not None}]}
 
@@ -33,7 +33,7 @@ def sized(size):
 LENGTH = "Inference-Header-Content-Length"
 nested = lambda n: b'{"inputs":' + b"[" * n + b"]" * n + b"}"
 
-# What, status, word in the error; request (object or bytes), binary, headers.
+# Name, status, word in the error, request (object or bytes), binary part, headers.
 BAD_REQUESTS = [
     ("empty body", 400, "", b""),
     ("no JSON", 400, "JSON", b"nonsense"),
@@ -151,10 +151,10 @@ def check_requests(s):
         assert got == status, (what, got, answer)
         assert list(answer) == ["error"] and word in answer["error"], (what, answer)
         assert "/" not in answer["error"], ("a path?", answer)
-    # At the limit it is not refused for its size.
+    # A body exactly at the limit is not refused for its size.
     body = json.dumps(GOOD).encode()
     assert s.infer("digits", body + b" " * (MAX_REQUEST - len(body)))[0] == 200
-    # Refused without its length announced, and with.
+    # Too large, without and with Content-Length.
     for chunked in (True, False):
         c = s.connect()
         c.request("POST", "/v2/models/digits/infer", iter([b" " * 65536] * 17) if chunked else b" " * 65536 * 17,
@@ -170,7 +170,7 @@ def check_routes(s):
         assert headers["content-type"] == "application/json"
     status, headers, _ = s.request("POST", "/v2/models/digits/infer", b"x", {"Content-Encoding": "br"})
     assert status == 501 and headers["accept-encoding"] == "gzip, deflate", headers
-    # HEAD is not among the verbs; whatever is said, the connection must stay usable.
+    # HEAD is not supported; whatever the answer, the connection must stay usable.
     c = s.connect()
     for method in ("HEAD", "GET"):
         c.request(method, "/v2/health/live")
@@ -184,7 +184,7 @@ def head_of(path, length, more=""):
 
 
 def check_lines(s):
-    """What is no HTTP, or hardly."""
+    """Bytes that are not HTTP, or barely."""
     body = json.dumps(GOOD).encode()
     head = head_of("/v2/models/digits/infer", len(body))
     for bad in (b"\0" * 100, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\xff" * 40000, b"GET /" + b"a" * 100000,
@@ -203,10 +203,10 @@ def check_lines(s):
             assert not got or got.startswith(b"HTTP/1.1 4") or got.startswith(b"HTTP/1.1 5") or \
                 got.startswith(b"HTTP/1.0 4"), (bad[:60], got[:100])
         except TimeoutError:
-            # Half a line may be kept until it is idle for too long.
+            # An incomplete line may be kept until the idle timeout.
             assert b"\n" not in bad, ("no answer and no end", bad[:60])
         except OSError:
-            pass  # closed before we had said all
+            pass  # the server closed the connection before all was sent
         raw.close()
     # 100-continue
     raw = s.raw_socket()
@@ -225,7 +225,7 @@ def check_lines(s):
 
 
 def check_pipelining(s):
-    """Many requests at once on a connection: all are answered, in order."""
+    """Pipelined requests on one connection: all are answered, in order."""
     raw = s.raw_socket()
     sent = b""
     for i in range(50):
@@ -247,7 +247,7 @@ def check_pipelining(s):
 
 
 def check_vanishing(s):
-    """Clients that go away at every moment, some with a reset."""
+    """Clients that disconnect at every point of an exchange, some with a reset."""
     body = json.dumps(GOOD).encode()
     whole = head_of("/v2/models/digits/infer", len(body)) + body
     reset = struct.pack("ii", 1, 0)
@@ -257,7 +257,7 @@ def check_vanishing(s):
         if cut % 2 or cut == len(whole):
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
         raw.close()
-    # Half open: the client has said all it will say, and listens.
+    # Half-closed: the client has shut down its sending side and still reads.
     raw = s.raw_socket()
     raw.sendall(whole)
     raw.shutdown(socket.SHUT_WR)

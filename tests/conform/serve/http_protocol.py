@@ -1,5 +1,5 @@
 # needs: numpy
-"""The Open Inference Protocol over HTTP as its specification and its users have it: routes,
+"""The Open Inference Protocol over HTTP, by its specification and as its clients use it: routes,
 metadata, JSON and binary tensors, compression, statistics, metrics."""
 import gzip
 import json
@@ -21,7 +21,7 @@ def check_metadata(s):
     assert s.get("/v2/health/ready") == (200, {"ready": True})
     status, server = s.get("/v2")
     assert status == 200 and server["name"] == "weft" and server["version"], server
-    # Without "statistics" perf_analyzer does not ask for them.
+    # perf_analyzer requests statistics only if "statistics" is an extension.
     assert {"binary_tensor_data", "statistics"} <= set(server["extensions"]), server
     for path in ("/v2/models/digits", "/v2/models/digits/versions/1"):
         status, meta = s.get(path)
@@ -53,13 +53,13 @@ def check_json(s):
     nested = {"name": "image", "shape": [2, 1, 8, 8], "datatype": "FP32", "data": x[:2].tolist()}
     status, got = s.infer("digits", {"inputs": [nested]}, version="/versions/1")
     assert status == 200 and "id" not in got and is_close(got["outputs"][0]["array"], want[:2])
-    # What is not understood but harmless is passed over.
+    # Unknown parameters are ignored.
     status, got = s.infer("digits", {
         "inputs": [tensor("image", x[:1])],
         "parameters": {"priority": 1, "timeout": 5000000, "triton_enable_empty_final_response": True,
                        "sequence_id": 0, "own": "text"}})
     assert status == 200 and is_close(got["outputs"][0]["array"], want[:1]), got
-    # Escapes of an id come back as they went.
+    # The id is returned with its escapes.
     name = 'a"b\\c\n\t\u20ac\U0001f600'
     status, got = s.infer("digits", {"id": name, "inputs": [tensor("image", x[:1])]})
     assert status == 200 and got["id"] == name, got
@@ -75,7 +75,7 @@ def check_binary(s):
             status, got = s.infer(model, request, x[:n].tobytes())
             assert status == 200 and "data" not in got["outputs"][0], got
             assert is_close(got["outputs"][0]["array"], expected[:n]), (model, n)
-    # Binary in, JSON out, and the other way round; the output's own flag wins.
+    # Binary in, JSON out, and vice versa; the flag of an output overrides that of the request.
     one = x[:1].tobytes()
     status, got = s.infer("digits", {"inputs": [tensor("image", x[:1], True)]}, one)
     assert status == 200 and "data" in got["outputs"][0]
@@ -89,7 +89,7 @@ def check_binary(s):
         status, got = s.infer("digits", request)
         assert status == 200 and ("data" not in got["outputs"][0]) == binary, (whole, own, got)
         assert is_close(got["outputs"][0]["array"], want[:1])
-    # JSON of every length: the tensor behind it lies at any alignment.
+    # JSON of different lengths: the tensor after it has any alignment.
     for pad in range(9):
         request = {"id": "i" * pad, "inputs": [tensor("image", x[:1], True)]}
         status, got = s.infer("digits", request, one)
@@ -112,7 +112,7 @@ def check_compression(s):
         status, got = s.infer("digits", pack(head + x[:3].tobytes()), headers={
             "Content-Encoding": name, "Inference-Header-Content-Length": str(len(head))})
         assert status == 200 and is_close(got["outputs"][0]["array"], want[:3]), (name, got)
-    # A body in chunks has no length.
+    # A chunked body has no Content-Length.
     connection = s.connect()
     connection.request("POST", "/v2/models/digits/infer", iter([head, x[:3].tobytes()]),
                        {"Inference-Header-Content-Length": str(len(head))}, encode_chunked=True)
@@ -145,7 +145,7 @@ def check_types(s):
             {"name": names[2], "parameters": {"binary_data": True}}, {"name": names[0]}]})
         assert [o["name"] for o in got["outputs"]] == [names[2], names[0]], got
         assert [o["array"].tolist() for o in got["outputs"]] == [[4, 5], [0, 1]]
-        # Raw: the only dimension is no batch.
+        # Raw: the only dimension is not the batch dimension.
         status, got = s.infer("split", a.tobytes(), headers={"Inference-Header-Content-Length": "0"})
         assert status == 200 and got["outputs"][1]["array"].tolist() == [2, 3], got
     if "not" in have:
@@ -168,7 +168,7 @@ def check_types(s):
         data, at = np.arange(5 * 4 * 3 * 2, dtype="f4").reshape(5, 4, 3, 2), np.array([0, 1, 3])
         status, got = s.infer("gather", {"inputs": [tensor("data", data), tensor("indices", at)]})
         assert status == 200 and (got["outputs"][0]["array"] == data[at]).all(), got
-        # What only the kernel can see is the client's mistake too, and hurts nobody else.
+        # An error that only a kernel detects is the client's as well, and affects no other request.
         for bad in (5, -6, 2**62):
             status, got = s.infer("gather", {"inputs": [
                 tensor("data", data), tensor("indices", np.array([0, bad, 3]))]})
@@ -211,7 +211,7 @@ def check_metrics(s):
     assert s.request("GET", "/v2", port=s.metrics)[0] == 404
     promtool = shutil.which("promtool")
     if promtool:
-        # Triton's counters do not end in _total: only ours are held to the linter.
+        # Triton's counters do not end in _total: only Weft's names are linted.
         ours = "".join(line + "\n" for line in text.splitlines() if "nv_" not in line)
         got = subprocess.run([promtool, "check", "metrics"], input=ours, text=True,
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

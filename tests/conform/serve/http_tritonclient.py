@@ -1,5 +1,5 @@
 # needs: numpy tritonclient.http
-"""Triton's own HTTP client, as its users call it, and the calls of its C++ clients."""
+"""Triton's HTTP client as its users call it, and the requests of its C++ clients."""
 import json
 
 import numpy as np
@@ -90,7 +90,7 @@ def check_statistics(c):
 
 
 def check_cpp_client(s):
-    """libcurl's way: its content types, and headers read without regard to case."""
+    """Requests as libcurl sends them: its content types; header names are case-insensitive."""
     head = json.dumps({"id": "", "inputs": [{"name": "image", "shape": [1, 1, 8, 8], "datatype": "FP32",
                                              "parameters": {"binary_data_size": 256}}],
                        "outputs": [{"name": "logits", "parameters": {"binary_data": True}}]}).encode()

@@ -1,6 +1,6 @@
 # needs: numpy
-"""Workers killed under load: every request is answered, and with the right answer. WEFT_SOAK gives
-the seconds of load (8)."""
+"""Workers killed under load: every request gets the right answer. WEFT_SOAK: seconds of load
+(8)."""
 import http.client
 import json
 import os
@@ -75,7 +75,7 @@ def soak(*options):
         joint = [l for l in text.splitlines() if l.startswith("weft_joint_executions_total ")]
         joint = float(joint[0].split()[1])
         print(f"{answered} answers, all right; {killed} workers killed; {joint:.0f} joint executions")
-        # Three of the models are siblings; one worker for all of them runs them together at times.
+        # Three of the models are siblings: a worker that serves all of them may run them together.
         assert joint > 0 or options
         assert answered > 100
 

@@ -1,6 +1,6 @@
 # needs: numpy
-"""How the server begins and ends: drain under load, bundles that cannot be served, workers that
-hang, requests that come too late, too few descriptors."""
+"""Start and end of the server: drain under load, bundles that cannot be served, workers that hang,
+requests after the drain began, lack of descriptors."""
 import http.client
 import json
 import os
@@ -28,8 +28,8 @@ def good(s):
 
 
 class Client(threading.Thread):
-    """Asks until the server goes; an answer that began must come whole, and be 200, or 503 when the
-    server had begun to drain. A connection may end only between two answers."""
+    """Sends requests until the server ends. Each answer must be whole, and 200, or 503 once the drain
+    has begun. A connection may end only between two answers."""
 
     def __init__(self, server):
         super().__init__()
@@ -84,7 +84,7 @@ def check_drain():
 
 
 def check_accepted_are_answered():
-    """Requests that wait for a stopped worker when SIGTERM comes are answered when it goes on."""
+    """Requests that wait for a stopped worker at SIGTERM are answered when the worker continues."""
     server = Server()
     worker, = server.workers()
     os.kill(worker, signal.SIGSTOP)
@@ -102,7 +102,7 @@ def check_accepted_are_answered():
     assert idle.getresponse().read()
     server.process.send_signal(signal.SIGTERM)
     wait_until(lambda: not reachable(server.http))
-    # Those that are connected see that it is not ready any more.
+    # Connected clients see that the server is not ready.
     idle.request("GET", "/v2/health/ready")
     assert idle.getresponse().status == 400
     assert server.process.poll() is None
@@ -125,7 +125,7 @@ def reachable(port):
 
 
 def check_drain_timeout():
-    """What never ends is given up: 503, and exit code 1."""
+    """Requests left at the drain timeout get 503, and the exit code is 1."""
     server = Server("--drain-timeout", "1s")
     os.kill(server.workers()[0], signal.SIGSTOP)
     got = []
@@ -168,8 +168,8 @@ def check_late():
 
 
 def check_never_ready():
-    """A worker that hangs while it prepares its models is ended: at the start with an error, later
-    it is started again."""
+    """A worker that hangs while it prepares its models is killed: at the start of the server that is
+    an error, later the worker is started again."""
     with open("hang", "w") as f:
         f.write("#!/bin/sh\nexec sleep 1000\n")
     os.chmod("hang", 0o755)
@@ -179,7 +179,7 @@ def check_never_ready():
         with Server("--start-timeout", "1s") as s:
             good(s)
             os.rename("weft", "kept")
-            os.rename("hang", "weft")  # a worker that starts now never says that it is ready
+            os.rename("hang", "weft")  # a worker that starts now never becomes ready
             os.kill(s.workers()[0], signal.SIGKILL)
             wait_until(lambda: b"weft_worker_restarts_total 2\n" in
                        s.request("GET", "/metrics", port=s.metrics)[2])
@@ -219,7 +219,7 @@ def check_broken():
 
 
 def check_files():
-    """Out of descriptors it waits, and goes on when there are some again."""
+    """Without free descriptors the server waits, and continues when some are free."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (48, hard))
     try:
@@ -237,7 +237,7 @@ def check_files():
 
 
 def check_held_bytes():
-    """Bodies that never end hold no more memory than 16 of the largest; then it is 503."""
+    """Unfinished bodies hold at most the memory of 16 of maximum size; more get 503."""
     with Server("--max-request", "8MiB") as s:
         good(s)
         held = []

@@ -1,6 +1,6 @@
 # needs: numpy
-"""A joint program of three models serves every subset of them that has requests: right answers, and
-nobody waits for a model that has none."""
+"""A joint program of three models serves every subset that has requests: the answers are right, and no
+request waits for a model without requests."""
 import itertools
 import json
 import threading
@@ -44,7 +44,7 @@ def joint_executions(server):
 
 
 def load(server, models):
-    """Clients of some models only; how many joint executions there were."""
+    """Loads some models only; returns the number of joint executions."""
     before, problems, answered = joint_executions(server), [], []
     until = time.monotonic() + SECONDS
     clients = [threading.Thread(target=send, args=(server, m, until, problems, answered,

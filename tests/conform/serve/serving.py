@@ -1,5 +1,5 @@
-"""What the tests of the server share: a server on a bundle of the demo's models, HTTP with nothing
-but the standard library, and the expected answers."""
+"""Shared by the tests of the server: a server on a bundle of the demo's models, an HTTP client that
+needs only the standard library, and the expected answers."""
 import http.client
 import json
 import os
@@ -31,7 +31,7 @@ def skip(why):
 
 
 def compile_bundle(path="models.weft", more=True):
-    """Compiles the demo's models and, where they are, some of the conformance data."""
+    """Compiles the demo's models and, if installed, some models of the ONNX conformance data."""
     with open(os.path.join(EXAMPLES, "digits.yaml")) as f:
         text = f.read().replace("file: ", f"file: {EXAMPLES}/")
     have = {}
@@ -47,7 +47,7 @@ def compile_bundle(path="models.weft", more=True):
 
 
 def digits(key="digits_cnn"):
-    """The held-out digits and what the model makes of them."""
+    """The held-out digits and the expected outputs of the model."""
     return (np.load(f"{EXAMPLES}/digits_test.x.npy").astype("f4"),
             np.load(f"{EXAMPLES}/digits_test.logits.npz")[key].astype("f4"))
 
@@ -57,7 +57,7 @@ def is_close(got, want):
 
 
 class Server:
-    """`weft serve` on free ports; ends with SIGTERM and insists on exit code 0."""
+    """`weft serve` on free ports; on exit sends SIGTERM and checks for exit code 0."""
 
     def __init__(self, *options, bundle="models.weft", ready=True):
         self.log = open("server.log", "w+")
@@ -118,7 +118,7 @@ class Server:
         return status, json.loads(body)
 
     def infer(self, model, request, binary=b"", headers=None, version=""):
-        """An infer request as an object, or as bytes; status and what read_answer makes of it."""
+        """Sends an infer request (object or bytes); returns the status and read_answer's result."""
         head = request if isinstance(request, bytes) else json.dumps(request).encode()
         headers = dict(headers or {})
         if binary:
@@ -143,7 +143,7 @@ def read_answer(headers, body):
     for output in head.get("outputs", []):
         dtype = np.dtype(DTYPES[output["datatype"]])
         if "data" in output:
-            # C++ clients read no nested data, and want this in any parameters.
+            # C++ clients cannot read nested data and need this key in all parameters.
             assert "parameters" not in output
             assert not any(isinstance(x, list) for x in output["data"])
             array = np.array(output["data"], dtype)
