@@ -46,7 +46,8 @@ extern const weft_assignment_solver weft_assignment_igraph; /* igraph; library w
 
 /* -- Merging of models (pass merge-models) ---------------------------------------------------- */
 
-/* A way to run corresponding products of several models together: a row of strategies.def. */
+/* A way to run corresponding GEMMs of several models: a row of merge/strategies.def. A GEMM that
+ * several models share is a super-GEMM. */
 typedef struct weft_merge_strategy weft_merge_strategy;
 
 const weft_merge_strategy *weft_merge_strategy_find(const char *name); /* NULL: there is none */
@@ -56,45 +57,46 @@ const char *weft_merge_strategy_brief(const weft_merge_strategy *strategy);
 
 typedef enum weft_merge {
     WEFT_MERGE_OFF,
-    WEFT_MERGE_AUTO,    /* what pays */
-    WEFT_MERGE_EXACT,   /* what leaves every bit of the results as it is */
-    WEFT_MERGE_STRATEGY /* options' strategy wherever it may be used, whether or not it pays */
+    WEFT_MERGE_AUTO,    /* strategies that are predicted to pay */
+    WEFT_MERGE_EXACT,   /* interleaved only: every bit of the results stays the same */
+    WEFT_MERGE_STRATEGY /* the strategy of the options wherever it applies */
 } weft_merge;
 
-/* One strategy for one group of products, as it was predicted. */
+/* A merge candidate in the log: one strategy for one merge group, with its predictions. */
 typedef struct weft_merge_candidate {
     const char *strategy;
-    bool fits;                     /* it may be used here; else only `reason` is set */
+    bool fits;                     /* it applies here; else only `reason` is set */
     double gain_small, gain_large; /* time apart / together; 0: the estimator does not know */
-    uint64_t read_bytes;           /* weights read by one run for all models */
+    uint64_t read_bytes;           /* weights that one run reads for all models */
     uint64_t made_bytes;           /* weights that it adds to the module */
-    const char *reason;            /* why not; "" for the chosen one */
+    const char *reason;            /* why it was not chosen; "" for the chosen one */
 } weft_merge_candidate;
 
-/* Corresponding products of several models, and what became of them. */
+/* A merge group in the log: corresponding GEMMs of several models, and the decision for them. */
 typedef struct weft_merge_row {
     const char *op, *item;    /* ONNX node of the first model */
     const char *const *model; /* names */
     uint32_t n_model;
-    uint64_t weight_bytes;         /* of the distinct weights of these products */
-    double gain_small, gain_large; /* of what was chosen; none: of the best that fits, 1 if none */
-    bool joined;                   /* the chosen strategy makes one product (or fewer) of them */
-    const char *strategy;          /* chosen: "none", "interleaved", "concatenated", ... */
+    uint64_t weight_bytes; /* of the distinct weights of these GEMMs */
+    double gain_small,
+        gain_large;       /* of the chosen strategy, else of the best that applies, else 1 */
+    bool joined;          /* the chosen strategy makes a super-GEMM of them */
+    const char *strategy; /* chosen: "none", "interleaved", "concatenated", ... */
     const char *reason;
-    const weft_merge_candidate *candidate; /* all that were considered, in order of the table */
+    const weft_merge_candidate *candidate; /* all that were tried, in the order of the table */
     uint32_t n_candidate;
 } weft_merge_row;
 
-/* What two models have in common; weights are those of products and of look-ups in tables. */
+/* What two models have in common; weights are those of GEMMs and of look-ups. */
 typedef struct weft_merge_pair {
     const char *model[2];
     uint32_t nodes[2], matched; /* matched: nodes that correspond */
     double architecture;        /* 2 matched / (nodes of both) */
     uint64_t bytes[2];          /* of weights */
-    uint64_t equal_bytes;       /* of weights of corresponding nodes that are the same */
-    uint64_t common_bytes;      /* of the largest rectangles that corresponding weights share */
-    double similarity;          /* USHER's: 2 common / (bytes of both) */
-    bool lower_bound;           /* too much to look at: similarity is at least this */
+    uint64_t equal_bytes;       /* of equal weights of corresponding nodes */
+    uint64_t common_bytes; /* of the largest rectangles common to weights of corresponding nodes */
+    double similarity;     /* USHER's: 2 common / (bytes of both) */
+    bool lower_bound;      /* not all was searched: the similarity may be higher */
 } weft_merge_pair;
 
 /* Models that were matched with each other: their architectures or weights are similar. */
@@ -104,23 +106,24 @@ typedef struct weft_merge_model_group {
 } weft_merge_model_group;
 
 typedef struct weft_merge_log {
-    weft_arena *arena; /* given by the caller; owns the rows */
+    weft_arena *arena; /* set by the caller; owns all below */
     WEFT_VEC(weft_merge_row) rows;
     WEFT_VEC(weft_merge_model_group) model_groups; /* of two models and more */
-    bool want_pairs; /* every two models are measured, whatever `merge` is: takes seconds */
+    bool want_pairs; /* set by the caller: measure every two models, which takes seconds */
     WEFT_VEC(weft_merge_pair) pairs;
-    /* Weights that were replaced by near ones (merge_tolerance), and the largest difference. */
+    /* Weights replaced by others within merge_tolerance, and the largest difference of an element.
+     */
     uint32_t near_weights;
     uint64_t near_bytes;
     double near_most;
 } weft_merge_log;
 
-/* Steps of matching models (align.c). */
+/* Stages of aligning models (merge/align.c). */
 enum {
     WEFT_MATCH_ANCHORS = 1, /* nodes with equal weights, in order */
-    WEFT_MATCH_CROSSED = 2, /* those that cross them */
-    WEFT_MATCH_BETWEEN = 4, /* alignment by likeness of what is between */
-    WEFT_MATCH_REST = 8     /* bipartite matching of what is left, and what follows from it */
+    WEFT_MATCH_CROSSED = 2, /* nodes with equal weights that cross these */
+    WEFT_MATCH_BETWEEN = 4, /* alignment by similarity between two anchors */
+    WEFT_MATCH_REST = 8 /* bipartite matching of the rest, and nodes whose operands correspond */
 };
 
 /* Zero-initialised: the defaults. */
@@ -131,7 +134,7 @@ typedef struct weft_pass_options {
     uint64_t rewrite_limit; /* the first N rewrites only; 0: no limit */
     bool allow_fast;        /* rewrites that change floating-point results beyond rounding order */
     weft_dtype precision;   /* F16, BF16: what f32 becomes inside the graphs; else it stays */
-    bool tf32;              /* products of f32 are computed as TF32 where the device can */
+    bool tf32;              /* GEMMs of f32 are computed as TF32 if the device can */
     const weft_tuned_conv *tuned;
     size_t n_tuned;
     weft_merge merge;
@@ -139,11 +142,10 @@ typedef struct weft_pass_options {
     const weft_assignment_solver *assignment; /* NULL: merge-models refuses more than one model */
     const char *device, *slice; /* for which it must pay, as weft_slice_make; NULL: of the target */
     weft_merge_log *merge_log;  /* rows are added; NULL: not wanted */
-    /* What is left out, to see what it is good for: steps of matching (WEFT_MATCH_*), a strategy.
-     */
+    /* For ablation: stages of aligning (WEFT_MATCH_*) and a strategy that are left out. */
     uint32_t match_without;
     const weft_merge_strategy *strategy_without;
-    double merge_tolerance; /* weights of which no element differs by more are equal; 0: by bits */
+    double merge_tolerance; /* weights are equal if no element differs by more; 0: equal by bits */
 } weft_pass_options;
 
 /* The slice for which merging must pay: that of `device`, else of `target`; two cores of a CPU. */

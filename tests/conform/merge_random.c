@@ -1,15 +1,15 @@
-/* Random sets of small siblings, compiled with every way to merge and run on the CPU driver: each
- * joint program answers as the models' own programs do, and those answer as in a bundle that was
- * not merged, bit for bit. With `exact` and `interleaved` the joint program's bits are the same
- * too; else 1e-5 of the largest element.
+/* Random sets of small siblings, compiled with every merging mode and strategy and run on the CPU
+ * driver. The models' own programs give the same answers, bit for bit, as in a bundle without
+ * merging. The joint program gives the same answers: bit for bit with `exact` and `interleaved`,
+ * else up to 1e-5 of the largest element.
  *
- * Models are sequences of products, chains and norms over [b, s, W] or [b, W], or of convolutions,
- * chains and pools over [b, W, 3, 2]. Each takes any earlier values and uses the weights in its own
- * order, so that orders cross. A model's weight may be the common one, an alias of other name and
- * the same bytes, one with a few other elements, with a low-rank update, with some features of its
- * own, with its features in another order, of another number of features, with a NaN, of f64, or
- * without relation. Initialisers of all models have the
- * same names. There are scalar weights, and weights without elements.
+ * Models are sequences of GEMMs, element-wise chains and norms on [b, s, W] or [b, W], or of
+ * convolutions, chains and pools on [b, W, 3, 2]. Each node takes any earlier values, and each
+ * model uses the weights in an order of its own, so that orders cross. A model's weight is the
+ * common one; a copy under another name; or it has a few other elements, a low-rank update, some
+ * other features, its features in another order, another number of features, a NaN, type f64, or no
+ * relation at all. Initialisers of all models have the same names. There are scalar weights and
+ * empty weights.
  *
  * usage: merge_random ROUNDS [FIRST] */
 #include "codegen/codegen.h"
@@ -25,7 +25,7 @@
 
 enum {
     WIDTH = 16,
-    WINDOW = 4, /* taps of a channel: 2 x 2 */
+    WINDOW = 4, /* taps for each channel: 2 x 2 */
     WEIGHTS = 5,
     NODES_MAX = 10,
     MODELS_MAX = 4,
@@ -58,8 +58,8 @@ typedef struct model_text {
     int model;
     model_form form;
     relation how[WEIGHTS];                  /* of this model's weights */
-    uint32_t last;                          /* number of the value made last */
-    uint32_t ready[NODES_MAX + 1], n_ready; /* values that nodes may take: f32, WIDTH features */
+    uint32_t last;                          /* number of the last value */
+    uint32_t ready[NODES_MAX + 1], n_ready; /* values that can be operands: f32, WIDTH features */
 } model_text;
 
 static void write_type(const model_text *x, const char *dtype, int width)
@@ -72,7 +72,7 @@ static void write_type(const model_text *x, const char *dtype, int width)
         weft_buf_printf(x->t, "%s[?b%d,%d]", dtype, x->model, width);
 }
 
-/* Elements [taps, features]; of a convolution they are stored as [features, taps]. */
+/* Prints elements [taps, features]; a convolution's weight is stored as [features, taps]. */
 static void write_elements(weft_buf *t, const float *w, int taps, int features, bool conv)
 {
     weft_buf_printf(t, " = dense [");
@@ -86,7 +86,7 @@ static void write_elements(weft_buf *t, const float *w, int taps, int features, 
     weft_buf_printf(t, "]\n");
 }
 
-/* Another weight [taps, WIDTH] in the place of `w`, related to it in that way. */
+/* Replaces `w` [taps, WIDTH] by a weight with this relation to it. */
 static void change_weight(float *w, int taps, int model, int i, relation how, uint64_t *seed)
 {
     int size = taps * WIDTH;
@@ -107,13 +107,13 @@ static void change_weight(float *w, int taps, int model, int i, relation how, ui
                 if (how == ORDER)
                     w[k * WIDTH + f] = other;
             }
-    /* Never beside an image, where some kernels multiply by zeros and some do not. */
+    /* No NaN where it meets padding: some kernels multiply it by zero and others do not. */
     if (how == WITH_NAN)
         w[rand_next(seed) % WIDTH * (uint64_t)(taps / WIDTH) * WIDTH + rand_next(seed) % WIDTH] =
             NAN;
 }
 
-/* Weight i of a model: the common one and what it does to it. Returns its features. */
+/* Prints weight i of a model, a variation of the common one; returns its number of features. */
 static int write_weight(weft_buf *t, model_form form, int model, int i, relation how,
                         uint64_t *seed)
 {
@@ -137,7 +137,7 @@ static int write_weight(weft_buf *t, model_form form, int model, int i, relation
     return features;
 }
 
-/* The next value, of that width, is what `op` makes. */
+/* Prints operator `op`, whose result is the next value. */
 static void write_node(model_text *x, const char *dtype, int width, const char *op)
 {
     weft_buf_printf(x->t, "  %%%u : ", ++x->last);
@@ -145,7 +145,7 @@ static void write_node(model_text *x, const char *dtype, int width, const char *
     weft_buf_printf(x->t, " = %s\n", op);
 }
 
-static void print_product(const model_text *x, char *op, size_t size, uint32_t from, int i)
+static void print_gemm(const model_text *x, char *op, size_t size, uint32_t from, int i)
 {
     if (x->form == IMAGES)
         snprintf(op, size, "conv %%%u, $w%d_%d {pads = [0, 0, 1, 1]}", from, x->model, i);
@@ -153,7 +153,7 @@ static void print_product(const model_text *x, char *op, size_t size, uint32_t f
         snprintf(op, size, "matmul %%%u, $w%d_%d", from, x->model, i);
 }
 
-static void write_product(model_text *x, uint32_t from, int i)
+static void write_gemm(model_text *x, uint32_t from, int i)
 {
     char op[96];
     bool wide = x->how[i] == OTHER_TYPE;
@@ -162,7 +162,7 @@ static void write_product(model_text *x, uint32_t from, int i)
         write_node(x, "f64", WIDTH, op);
         from = x->last;
     }
-    print_product(x, op, sizeof op, from, i);
+    print_gemm(x, op, sizeof op, from, i);
     write_node(x, wide ? "f64" : "f32", WIDTH, op);
     if (wide) {
         snprintf(op, sizeof op, "cast %%%u {to = f32}", x->last);
@@ -190,13 +190,13 @@ static void write_some_node(model_text *x, uint64_t *seed)
     else if (which == 3)
         snprintf(op, sizeof op, "mul %%%u, $scalar", from);
     if (which > 3)
-        write_product(x, from, i);
+        write_gemm(x, from, i);
     else
         write_node(x, "f32", WIDTH, op);
     x->ready[x->n_ready++] = x->last;
 }
 
-/* The last weight is the head's, of as many classes as `features` says. */
+/* The last weight is that of the head, which has `features` classes. */
 static void write_model(weft_buf *t, int model, model_form form, const relation *how, int features,
                         uint64_t *seed)
 {
@@ -211,14 +211,14 @@ static void write_model(weft_buf *t, int model, model_form form, const relation 
     for (uint64_t n = 3 + rand_next(seed) % (NODES_MAX - 3); n > 0; n--)
         write_some_node(&x, seed);
     uint32_t body = x.last;
-    print_product(&x, op, sizeof op, body, WEIGHTS - 1);
+    print_gemm(&x, op, sizeof op, body, WEIGHTS - 1);
     write_node(&x, "f32", features, op);
     weft_buf_printf(t, "  return \"y\" %%%u, \"body\" %%%u", x.last,
                     x.ready[rand_next(seed) % x.n_ready]);
     weft_buf_printf(t, "\n}\n");
 }
 
-/* Weights of all models, then the models: one text. */
+/* The module as text: the weights of all models, then the models. */
 static void write_set(weft_buf *t, uint64_t *seed)
 {
     int n_model = 2 + (int)(rand_next(seed) % (MODELS_MAX - 1)), features[MODELS_MAX];
@@ -231,7 +231,7 @@ static void write_set(weft_buf *t, uint64_t *seed)
                        "weight $norm \"norm\" : f32[16] = random 5\n");
     for (int m = 0; m < n_model; m++)
         for (int i = 0; i < WEIGHTS; i++) {
-            /* Mostly the common one, else sets would have nothing to join. */
+            /* Mostly the common weight; otherwise there would be nothing to join. */
             how[m][i] = rand_next(seed) % 3 ? rand_next(seed) % 2 ? SAME : ALIAS
                                             : (relation)(rand_next(seed) % RELATIONS);
             if (i < WEIGHTS - 1 && (how[m][i] == WIDER || how[m][i] == EMPTY))
@@ -342,7 +342,7 @@ static bool same_values(const weft_tensor *a, const weft_tensor *b, bool exact)
 
 enum { OUTPUTS = 2 };
 
-/* One draw of sizes for every joint program of a bundle; parts may have no rows. */
+/* Runs every joint program of a bundle with random sizes; parts may be empty. */
 static bool check_bundle(checker *c, const bundle_run *off, const bundle_run *b, bool exact,
                          uint64_t *seed)
 {

@@ -1,7 +1,7 @@
-/* Matching of models: on random graphs that use the same, like and unlike weights in crossed
- * orders, every node is in exactly one column, nodes of a column are alike as its kind says, and
- * the columns stand in a topological order of all models at once, so that merging them makes no
- * cycle. */
+/* Aligning models. On random graphs that use equal, similar and different weights in crossed
+ * orders: every node is in exactly one column, the nodes of a column differ only in what its kind
+ * allows, and the order of the columns is a topological order of all models, so contracting them
+ * makes no cycle. */
 #include "passes/merge/align.h"
 #include "base/diag.h"
 #include "base/str.h"
@@ -82,11 +82,12 @@ static void expect_alike(const world *w, const weft_column *c)
                                       : WEFT_COLUMN_SIZE);
 }
 
-/* Everything that a caller relies on; returns the number of pairs that share a column. */
+/* Checks the whole contract of columns; returns the number of pairs of nodes that share a column.
+ */
 static uint32_t expect_sound(world *w, const weft_columns *c)
 {
     uint32_t n_val = weft_val_count(w->m) + 1, joined = 0, total = 0, nodes = 0;
-    uint32_t *owner = calloc(n_val, sizeof *owner); /* by value: 1 + column */
+    uint32_t *owner = calloc(n_val, sizeof *owner); /* by value: column + 1 */
     for (uint32_t i = 0; i < c->n; i++) {
         uint32_t n = 0;
         for (uint32_t k = 0; k < w->n_model; k++) {
@@ -108,7 +109,8 @@ static uint32_t expect_sound(world *w, const weft_columns *c)
     for (uint32_t k = 0; k < w->n_model; k++)
         nodes += weft_graph_node_count(w->model[k]);
     assert_int_equal(total, nodes);
-    /* No column needs what is made later or by itself: a cycle would have to go back somewhere. */
+    /* No column needs a value that the same or a later column makes: in a cycle some column would.
+     */
     for (uint32_t i = 0; i < c->n; i++)
         for (uint32_t k = 0; k < w->n_model; k++) {
             weft_node node = c->at[i].node[k];
@@ -121,12 +123,12 @@ static uint32_t expect_sound(world *w, const weft_columns *c)
 
 /* -- Random models ---------------------------------------------------------------------------- */
 
-/* Values of [b,8]: sums, activations, products with one of WEIGHTS shared weights, of the model's
- * own of the same shape, or through a hidden layer of another width. */
+/* Nodes on values of [b,8]: sums, activations, and GEMMs by one of WEIGHTS shared weights, by a
+ * weight of the model's own of the same shape, or through a hidden layer of another width. */
 static void add_random(weft_buf *text, uint32_t model, uint64_t *seed)
 {
     uint32_t n = 3 + (uint32_t)(rand_next(seed) % 20), at = 1;
-    uint32_t value[64] = {0}, n_value = 1; /* those of 8 columns */
+    uint32_t value[64] = {0}, n_value = 1; /* values with 8 columns */
     weft_buf_printf(text, "graph @m%u (%%0 : f32[?b%u,8]) {\n  symbol ?b%u \"batch\"\n", model,
                     model, model);
     for (uint32_t i = 0; i < n; i++) {
@@ -212,8 +214,7 @@ static void test_align__random_models_make_no_cycle(void **state)
     assert_true(wide > 20 * ROUNDS && equal > 10 * ROUNDS && wide > equal);
 }
 
-/* Each step by itself left out, all but one, and none: sound all the same, and each is good for
- * something. */
+/* Every subset of the stages gives sound columns, and leaving any stage out finds fewer pairs. */
 static void test_align__every_step_counts(void **state)
 {
     static const uint32_t all = 15;
@@ -243,7 +244,8 @@ static void test_align__every_step_counts(void **state)
     assert_int_equal(wide[all], 0);
     for (uint32_t step = 1; step < all; step *= 2)
         assert_true(wide[all - step] > 0);
-    /* What the anchors in order find, the next step would too: they are there for its time. */
+    /* Anchors in order are also found by the next stage; they are a stage of their own for speed.
+     */
     assert_true(equal[0] > equal[WEFT_MATCH_CROSSED]);
     assert_true(equal[0] > equal[WEFT_MATCH_ANCHORS | WEFT_MATCH_CROSSED]);
     assert_true(wide[0] > wide[WEFT_MATCH_BETWEEN] && wide[0] > wide[WEFT_MATCH_REST]);
@@ -251,8 +253,8 @@ static void test_align__every_step_counts(void **state)
 
 /* -- Crossed orders --------------------------------------------------------------------------- */
 
-/* Branches from the input, each a product by its own weight and a tanh, added up in the order in
- * which they are written; `order` says which branch is written when. */
+/* Branches from the input, each a GEMM by a weight of its own and a tanh, summed in the order in
+ * which they are written; order[i] is the branch that is written i-th. */
 static void add_branches(weft_buf *text, uint32_t model, const uint32_t *order, uint32_t n,
                          const char *prefix)
 {
@@ -272,7 +274,7 @@ static void add_branches(weft_buf *text, uint32_t model, const uint32_t *order, 
     weft_buf_printf(text, "\n}\n");
 }
 
-/* Independent branches written down the other way round correspond all the same. */
+/* Independent branches correspond even if they are written in the opposite order. */
 static void test_align__branches_in_any_order_correspond(void **state)
 {
     static const uint32_t forth[] = {0, 1, 2, 3, 4, 5, 6, 7}, back[] = {7, 3, 6, 5, 0, 4, 2, 1};
@@ -299,8 +301,8 @@ static void test_align__branches_in_any_order_correspond(void **state)
     }
 }
 
-/* A chain of products by weights 0 to n - 1 and the same backwards: one pair at most, or none, may
- * be joined; three models that go round in a circle would make a cycle only together. */
+/* A chain of GEMMs by weights 0 to n - 1 and the same in reverse: at most one pair can be matched.
+ * In three models with cyclic orders only all three matches together would make a cycle. */
 static void test_align__crossed_chains_are_refused(void **state)
 {
     static const uint32_t order[][3] = {{0, 1, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
@@ -330,8 +332,8 @@ static void test_align__crossed_chains_are_refused(void **state)
 
 /* -- Limits ----------------------------------------------------------------------------------- */
 
-/* Thousands of products of one shape and no equal weights among them, two models, written in
- * opposite orders: far beyond what is looked at pair by pair. It ends, and is still sound. */
+/* Two models of thousands of GEMMs of one shape with different weights, in opposite orders: more
+ * pairs than the limits allow. The alignment still ends and is sound. */
 static void test_align__huge_unlike_models_end(void **state)
 {
     enum { N = 9000 };

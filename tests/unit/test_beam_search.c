@@ -1,5 +1,6 @@
-/* The outcome of what is run together: never predicted to be worse than deciding column by column,
- * nor than what a search without bound finds, and better where staying together pays. */
+/* The beam search: its prediction is never worse than that of the greedy choice (beam width 1),
+ * equals that of a practically unbounded beam, and is better than the greedy one where keeping
+ * activations concatenated across columns pays. */
 #include "base/diag.h"
 #include "base/str.h"
 #include "passes/merge/merge_int.h"
@@ -19,12 +20,12 @@ enum { MODELS_MAX = 5, LAYERS_MAX = 7, UNBOUNDED = 1 << 10 };
 
 /* -- Models ----------------------------------------------------------------------------------- */
 
-/* Models of products by [width, width], layer after layer; weight[l][i]: whose weight model i has
- * in layer l. What the product takes, and what follows it, is the same for all. */
+/* Models of GEMMs by [width, width], layer after layer; in layer l, model i has the weight of model
+ * weight[l][i]. The operand of a GEMM and the nodes after it are the same in all models. */
 typedef struct family {
     int n_model, n_layer, width;
     int weight[LAYERS_MAX][MODELS_MAX];
-    int from[LAYERS_MAX]; /* layer whose result it takes; -1: the input */
+    int from[LAYERS_MAX]; /* the layer whose result is its operand; -1: the input */
     bool light[LAYERS_MAX], sum[LAYERS_MAX];
 } family;
 
@@ -95,9 +96,9 @@ static void draw_family(uint64_t *seed, family *f)
 
 typedef struct outcome {
     double saved_us;
-    uint32_t copied;   /* operands that are copied to be brought together, as predicted */
+    uint32_t copied;   /* predicted: operands that must be copied to be concatenated */
     uint32_t moved;    /* concatenations and slices that the planner could not place */
-    bool is_different; /* products by different weights are joined: copies of their own */
+    bool is_different; /* GEMMs by unequal weights are joined, which makes further copies */
 } outcome;
 
 static uint32_t count_moves(weft_graph *g, weft_arena *arena)
@@ -115,7 +116,7 @@ static uint32_t count_moves(weft_graph *g, weft_arena *arena)
     return n;
 }
 
-/* `width`: states that are kept. */
+/* `width`: the beam's. */
 static outcome search(const family *f, uint32_t width)
 {
     static const weft_pass_options options = {.merge = WEFT_MERGE_AUTO,
@@ -146,8 +147,8 @@ static outcome search(const family *f, uint32_t width)
 
 /* -- Tests ------------------------------------------------------------------------------------ */
 
-/* The bound on states costs nothing here, deciding column by column does, sometimes; and what is
- * said to be copied is what the planner has to copy. */
+/* The default beam is as good as an unbounded one; greedy choice is sometimes worse; and the
+ * predicted copies are those that the memory planner makes. */
 static void test_beam_search__never_worse_than_column_by_column(void **state)
 {
     uint32_t better = 0, checked = 0;
@@ -175,8 +176,8 @@ static void test_beam_search__never_worse_than_column_by_column(void **state)
     assert_true(better >= 10 && checked >= 50);
 }
 
-/* a and c have the weights of even layers in common, all three those of odd ones. Column by column,
- * what follows a product is joined with it, and a and c are copied back and forth. */
+/* a and c have the weights of even layers in common, all three models those of odd layers. The
+ * greedy choice joins the nodes after each GEMM as the GEMM, and copies a and c back and forth. */
 static void test_beam_search__groups_in_turn(void **state)
 {
     family f = {.n_model = 3, .n_layer = 6, .width = 32};
@@ -192,8 +193,8 @@ static void test_beam_search__groups_in_turn(void **state)
     assert_int_equal(chosen.moved, 3);
 }
 
-/* a and b lie together behind each other: as part of three models they are taken as a slice, and
- * what they become is put beside c without a copy. */
+/* a and b are adjacent in the joint value of three models: they are taken as a slice, and their
+ * result is concatenated with c without a copy. */
 static void test_beam_search__a_run_of_models_is_not_copied(void **state)
 {
     family f = {.n_model = 3, .n_layer = 6, .width = 32};
@@ -208,8 +209,8 @@ static void test_beam_search__a_run_of_models_is_not_copied(void **state)
     assert_int_equal(chosen.moved, 1);
 }
 
-/* A product that arithmetic decides: what it is computed in is what its time is predicted for. */
-static double time_product(weft_dtype precision, bool tf32)
+/* The time of a GEMM that arithmetic bounds is predicted for the element type it is computed in. */
+static double time_gemm(weft_dtype precision, bool tf32)
 {
     const weft_pass_options options = {.target = "sm_90",
                                        .assignment = &weft_assignment_igraph,
@@ -235,10 +236,10 @@ static double time_product(weft_dtype precision, bool tf32)
 static void test_beam_search__predicts_for_the_precision(void **state)
 {
     (void)state;
-    double f32_us = time_product(WEFT_DTYPE_F32, false);
-    double tf32_us = time_product(WEFT_DTYPE_F32, true);
-    double half_us = time_product(WEFT_DTYPE_BF16, false);
-    assert_true(f32_us == time_product(WEFT_DTYPE_NONE, false));
+    double f32_us = time_gemm(WEFT_DTYPE_F32, false);
+    double tf32_us = time_gemm(WEFT_DTYPE_F32, true);
+    double half_us = time_gemm(WEFT_DTYPE_BF16, false);
+    assert_true(f32_us == time_gemm(WEFT_DTYPE_NONE, false));
     assert_true(f32_us > 2 * tf32_us && tf32_us > 1.5 * half_us);
 }
 

@@ -1,4 +1,4 @@
-/* Edit distance of graphs against all mappings of small ones. */
+/* Edit distance of graphs, against all mappings of small graphs. */
 #include "passes/merge/distance.h"
 #include "tests/support/rand.h"
 
@@ -28,7 +28,7 @@ static void draw(uint64_t *seed, drawing *d)
     }
 }
 
-/* Some edits of the other. */
+/* A graph that is a few edits from the other. */
 static void change(uint64_t *seed, const drawing *from, drawing *to)
 {
     *to = *from;
@@ -46,15 +46,14 @@ static weft_plain_graph plain(const drawing *d)
     return (weft_plain_graph){d->n, d->label, d->first, d->from};
 }
 
-/* Has `from` an edge at place `place` into `to`? The whole edge set, by places, no order assumed.
- */
+/* Whether operand `place` of node `to` is made by node `from`. */
 static bool has_edge(const drawing *d, uint32_t from, uint32_t to, uint32_t place)
 {
     uint32_t k = d->first[to] + place;
     return k < d->first[to + 1] && d->from[k] == from + 1;
 }
 
-/* The edits of a complete mapping (map[i]: node of b, or NODES), counted one by one. */
+/* Counts the edits of a complete mapping one by one; map[i] is a node of b, or NODES. */
 static uint32_t count_edits(const drawing *a, const drawing *b, const uint32_t *map)
 {
     uint32_t edits = 0, back[NODES];
@@ -137,7 +136,7 @@ static void test_distance__all_mappings(void **state)
     weft_arena_destroy(arena);
 }
 
-/* Of graphs that are too large to be searched only the bound is known. */
+/* For graphs that are too large to be searched only the bound decides. */
 static void test_distance__large_graphs(void **state)
 {
     enum { MANY = 1000 };

@@ -1,4 +1,4 @@
-/* Which models are matched with which: families of siblings, whatever their number and order. */
+/* Which models are merged with which: families of siblings, in any number and order. */
 #include "passes/merge/merge.h"
 #include "base/diag.h"
 #include "base/str.h"
@@ -36,7 +36,8 @@ static void add_weight(world *w, const char *name, uint32_t cols, uint32_t seed)
     weft_buf_printf(&w->weights, "weight $%s : f32[%d,%u] = random %u\n", name, SIDE, cols, seed);
 }
 
-/* As `seed` of add_text_weight, but for one element in `every` (0: none). */
+/* The weight that add_text_weight makes of `seed`, with one element in `every` changed (0: none).
+ */
 static void add_text_weight(world *w, const char *name, uint32_t seed, uint32_t every)
 {
     weft_buf_printf(&w->weights, "weight $%s : f32[%d,%d] = dense [", name, SIDE, SIDE);
@@ -48,7 +49,8 @@ static void add_text_weight(world *w, const char *name, uint32_t seed, uint32_t 
     weft_buf_puts(&w->weights, "]\n");
 }
 
-/* A chain of products by the named weights, an act behind each; the last is `cols` wide. */
+/* A chain of GEMMs by the named weights, each followed by an activation; the last has `cols`
+ * columns. */
 static void add_chain(world *w, const char *const *weight, const char *const *act,
                       uint32_t n_weight, uint32_t cols)
 {
@@ -111,7 +113,7 @@ static void close_world(world *w)
     weft_diag_destroy(w->diag);
 }
 
-/* Two families one after the other in turn, each with heads of its own: two groups. */
+/* Models of two families, alternating, each model with a head of its own: two groups. */
 static void test_group__families_in_turn(void **state)
 {
     static world w;
@@ -133,8 +135,8 @@ static void test_group__families_in_turn(void **state)
     close_world(&w);
 }
 
-/* Of one architecture: trained apart, they stay apart; what was changed a little everywhere, so
- * that no weight is the same, belongs to its origin. */
+/* Models of one architecture: independently trained models are not grouped; a model with a small
+ * change in every weight is grouped with its origin. */
 static void test_group__one_architecture(void **state)
 {
     static world w;
@@ -156,8 +158,9 @@ static void test_group__one_architecture(void **state)
     close_world(&w);
 }
 
-/* A layer more, and weights changed a little: near enough. Another activation everywhere, and it is
- * not: half of the nodes differ. A shared weight counts whatever the architecture. */
+/* One more layer and small changes of weights: within the distance. Another activation in every
+ * layer: not, because half of the nodes differ. Models that share a weight are grouped in any case.
+ */
 static void test_group__other_architectures(void **state)
 {
     static const char *const weight[] = {"a", "b", "c", "d", "e", "f", "g", "h"};
@@ -176,9 +179,9 @@ static void test_group__other_architectures(void **state)
     add_weight(&w, "y2", SIDE, 32);
     add_model(&w, weight, 8, SIDE, "tanh");
     add_model(&w, moved, 9, SIDE, "tanh");
-    add_model(&w, moved, 8, SIDE, "relu"); /* with m1 by weights */
+    add_model(&w, moved, 8, SIDE, "relu"); /* grouped with m1 by its weights */
     add_model(&w, again, 3, SIDE, "relu");
-    add_model(&w, again, 4, SIDE, "sqrt"); /* with m0 by `h`, with m3 by all others */
+    add_model(&w, again, 4, SIDE, "sqrt"); /* grouped with m0 by `h`, with m3 by all others */
     find_groups(&w);
     assert_int_equal(w.groups.n, 1);
     close_world(&w);
@@ -200,7 +203,7 @@ static void test_group__other_architectures(void **state)
     close_world(&w);
 }
 
-/* 60 siblings: groups of 20, and those that share more are together. */
+/* 60 siblings: groups of 20, each of the siblings that share most. */
 static void test_group__more_than_fit_in_one(void **state)
 {
     static world w;
@@ -229,8 +232,8 @@ static void test_group__more_than_fit_in_one(void **state)
     close_world(&w);
 }
 
-/* Two layers the other way round. No alignment in order has both, but few edits make one model of
- * the other: products change their places, and what follows them goes along. */
+/* Two layers in the opposite order. No alignment in order matches both, but few edits turn one
+ * model into the other: GEMMs change places with the nodes that follow them. */
 static void test_group__layers_in_another_order(void **state)
 {
     static const char *const first[] = {"a", "b"}, *const second[] = {"c", "d"};
@@ -252,8 +255,8 @@ static void test_group__layers_in_another_order(void **state)
     }
 }
 
-/* A strategy that is asked for is tried on what was trained apart, too; not on other architectures.
- */
+/* A strategy that is asked for by name is also tried on independently trained models, but not on
+ * models of different architectures. */
 static void test_group__asked_for(void **state)
 {
     static const char *const first[] = {"a", "b"}, *const second[] = {"c", "d"},

@@ -1,6 +1,5 @@
-/* merge-models on random pairs of graphs: the joint graph is legal (an order that suits all models
- * exists), has the models' inputs and outputs, and answers as they do, whatever the orders in which
- * the models use their weights. */
+/* merge-models on random sets of graphs that use their weights in any order: the joint graph is
+ * legal, has the models' inputs and outputs, and gives their answers. */
 #include "base/arena.h"
 #include "base/diag.h"
 #include "base/str.h"
@@ -20,9 +19,9 @@
 
 enum { WIDTH = 8, WEIGHTS = 6, NODES_MAX = 14, MODELS_MAX = 4 };
 
-/* A graph of products by shared weights, activations, normalisations and sums, over values of
- * [b, s, 8]. Each node takes any earlier values, so that there are branches, joins and every order
- * of weights. */
+/* A graph of GEMMs by shared weights, activations, normalisations and sums on values of [b, s, 8].
+ * Each node takes any earlier values, so that there are branches, joins and every order of weights.
+ */
 static void add_graph(weft_buf *text, int model, bool rows, uint64_t *seed)
 {
     uint32_t n = 2 + rand_next(seed) % NODES_MAX;
@@ -147,7 +146,7 @@ static uint32_t count_nodes(const weft_module *m, const weft_graph *g, weft_op_i
     return n;
 }
 
-/* Nothing but the models' own nodes: what keeps every bit. */
+/* The joint graph has the models' own nodes only, which keeps every bit. */
 static void expect_copies(weft_module *m, const weft_graph *joint)
 {
     uint32_t n = 0;
@@ -181,13 +180,13 @@ static void test_merge__random_models_keep_their_answers(void **state)
         }
         weft_module_destroy(m);
     }
-    print_message("%llu joint graphs, %llu products saved\n", (unsigned long long)joints,
+    print_message("%llu joint graphs, %llu GEMMs saved\n", (unsigned long long)joints,
                   (unsigned long long)saved);
     assert_true(joints > 700 && saved > 1000);
     weft_diag_destroy(diag);
 }
 
-/* a1 before a2 in one model, a2 before a1 in the other: one pair at most can be joined. */
+/* a1 before a2 in one model, a2 before a1 in the other: at most one pair can be joined. */
 static void test_merge__opposite_orders_make_no_cycle(void **state)
 {
     static const char text[] = "wir 1 kernel\n"
@@ -215,7 +214,8 @@ static void test_merge__opposite_orders_make_no_cycle(void **state)
     weft_diag_destroy(diag);
 }
 
-/* Nothing in common, the same name for a symbol, a model that cannot be batched: left alone. */
+/* Models with nothing in common but the name of a symbol, and a model that cannot be batched, are
+ * not merged. */
 static void test_merge__leaves_alone_what_has_nothing_in_common(void **state)
 {
     static const char text[] = "wir 1 kernel\n"

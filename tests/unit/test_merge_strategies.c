@@ -1,5 +1,5 @@
-/* Every merging strategy on random sets of siblings: whatever weights have in common and whatever
- * follows the products, each model's answers are those that it gives by itself. */
+/* Every merging strategy on random sets of siblings, with every relation between weights and every
+ * finish: each model's answers in the joint graph are those of the model by itself. */
 #include "base/arena.h"
 #include "base/diag.h"
 #include "base/str.h"
@@ -22,7 +22,7 @@ enum {
     LAYERS = 3,
     MODELS_MAX = 4,
     SIZE = WIDTH * WIDTH,
-    WINDOW_MAX = 4, /* of a convolution: taps of a channel */
+    WINDOW_MAX = 4, /* taps of a convolution for each channel */
     HEIGHT = 3,     /* its images: 3 x 2 */
 };
 
@@ -44,7 +44,7 @@ typedef enum relation {
     NOTHING
 } relation;
 
-/* Models of LAYERS products; `shape` says, in 4 bits a layer, what each is. */
+/* Models of LAYERS GEMMs; 4 bits of `shape` describe each layer. */
 typedef struct family {
     bool conv;
     uint64_t shape;
@@ -57,13 +57,13 @@ static uint64_t layer_shape(const family *f, int layer)
     return f->shape >> (4 * layer);
 }
 
-/* Each model has a bias of its own. */
+/* Whether each model has a bias of its own. */
 static bool has_own_bias(const family *f)
 {
     return f->shape >> (4 * LAYERS + 1) & 1;
 }
 
-/* Or what is added is its input. */
+/* Whether the bias is the model's input. */
 static bool adds_input(const family *f)
 {
     return !f->conv && f->shape >> (4 * LAYERS + 2) & 1;
@@ -74,7 +74,7 @@ static uint32_t window_of(const family *f, int layer)
     return !f->conv || layer_shape(f, layer) & OTHER_FORM ? 1 : WINDOW_MAX;
 }
 
-/* A weight [32 * window, 32] like `base` in one way. */
+/* Makes a weight [32 * window, 32] with a relation to `base`. */
 static void make_sibling(const float *base, uint32_t window, relation how, uint64_t *seed,
                          float *out)
 {
@@ -124,9 +124,9 @@ static void print_type(weft_buf *text, const family *f, int model, bool halved)
         weft_buf_printf(text, "f32[?b%d,?s%d,%d]", model, model, WIDTH);
 }
 
-/* A product with or without a bias, a residual and a function. A convolution keeps the size of its
- * images but for the last, which has every second row when it has no residual. */
-static void print_product(weft_buf *text, const family *f, int model, int layer, bool again)
+/* A GEMM with or without a bias, a residual and an activation. A convolution keeps the image size,
+ * except that the last one, if it has no residual, has stride 2 along rows. */
+static void print_gemm(weft_buf *text, const family *f, int model, int layer, bool again)
 {
     uint64_t shape = layer_shape(f, layer);
     bool residual = shape & RESIDUAL, halves = f->conv && !residual && layer == LAYERS - 1;
@@ -149,8 +149,8 @@ static void print_product(weft_buf *text, const family *f, int model, int layer,
                     halves ? ", strides = [2, 1]" : "");
 }
 
-/* The same layers for all models. The last may have the weight of the first, transposed: tied
- * weights. */
+/* All models have the same layers. The last layer may have the weight of the first one, transposed:
+ * tied weights. */
 static void print_graph(weft_buf *text, const family *f, int model)
 {
     bool tied = !f->conv && f->shape >> (4 * LAYERS) & 1;
@@ -160,7 +160,7 @@ static void print_graph(weft_buf *text, const family *f, int model)
     if (!f->conv)
         weft_buf_printf(text, "  symbol ?s%d \"seq\"\n", model);
     for (int i = 0; i < LAYERS; i++)
-        print_product(text, f, model, i, tied && i == LAYERS - 1);
+        print_gemm(text, f, model, i, tied && i == LAYERS - 1);
     weft_buf_printf(text, "  return \"y\" %%%d, \"z\" %%1\n}\n", LAYERS);
 }
 
@@ -182,7 +182,7 @@ static weft_module *make_siblings(bool conv, int n_model, relation how, uint64_t
             weight[0][l][k] = uniform(seed) / 4;
     for (int i = 0; i < n_model; i++)
         for (int l = 0; l < LAYERS; l++) {
-            /* One layer is equal in all models, one in some. */
+            /* One layer has equal weights in all models, another in some. */
             bool equal = l == 1 || (l == 2 && rand_next(seed) % 2);
             if (i > 0)
                 make_sibling(weight[0][l], window_of(&f, l), equal ? EQUAL : how, seed,
@@ -202,7 +202,7 @@ static weft_module *make_siblings(bool conv, int n_model, relation how, uint64_t
 
 /* -- Comparison ------------------------------------------------------------------------------- */
 
-/* Of any size that the graph's input may have. */
+/* A random input of a random size within the bounds. */
 static weft_tensor make_input(const weft_graph *g, weft_arena *arena, uint64_t *seed)
 {
     const weft_ttype *t = weft_val_ttype(weft_graph_module(g), weft_graph_input(g, 0));
@@ -215,7 +215,7 @@ static weft_tensor make_input(const weft_graph *g, weft_arena *arena, uint64_t *
     return in;
 }
 
-/* 1e-5 of the largest element. */
+/* Equal up to 1e-5 of the largest element. */
 static void expect_same(const weft_tensor *a, const weft_tensor *b, const char *what)
 {
     double most = 0, apart = 0;
@@ -230,7 +230,7 @@ static void expect_same(const weft_tensor *a, const weft_tensor *b, const char *
         fail_msg("%s: %g of %g", what, apart, most);
 }
 
-/* `joint` against the models that `m` has. */
+/* Compares the answers of `joint` with those of the models in `m`. */
 static void compare(weft_module *m, weft_graph *joint, const char *what, weft_diag *diag,
                     uint64_t *seed)
 {
@@ -263,7 +263,8 @@ static void merge(weft_module *m, const char *strategy, const char *target, weft
         fail_msg("%s: %s", strategy, weft_diag_at(diag, 0)->text);
 }
 
-/* Merges siblings of one kind and compares; returns how many products the strategy was used for. */
+/* Merges siblings with one relation and compares answers; returns for how many merge groups the
+ * strategy was used. */
 static uint32_t run_set(const char *strategy, bool conv, relation how, uint64_t seed,
                         weft_diag *diag)
 {
@@ -282,7 +283,8 @@ static uint32_t run_set(const char *strategy, bool conv, relation how, uint64_t 
     return used;
 }
 
-/* `rounds` sets of siblings of its own kind, on which it must be used, and some of every other. */
+/* `rounds` sets of siblings with the relation that the strategy is for, on which it must be used,
+ * and some sets with each other relation. */
 static void check_strategy(const char *strategy, bool conv, relation its_own)
 {
     weft_diag *diag = weft_diag_create();
@@ -317,7 +319,8 @@ static uint32_t count_nodes(const weft_module *m, weft_op_id op)
     return n;
 }
 
-/* As many nodes as products; where the models add the same bias, they do what follows, too. */
+/* There is one node for each GEMM; if all models have the same bias, that node applies the finish
+ * too. */
 static void test_merge_strategy__low_rank_is_one_node(void **state)
 {
     (void)state;
@@ -344,7 +347,7 @@ static void test_merge_strategy__low_rank_is_one_node(void **state)
     weft_diag_destroy(diag);
 }
 
-/* GPUs have no kernel for it. */
+/* GPUs have no kernel for the operator. */
 static void test_merge_strategy__scattered(void **state)
 {
     (void)state;
@@ -389,8 +392,8 @@ static void test_merge_strategy__batched(void **state)
     check_both("batched", NOTHING);
 }
 
-/* No maximum of rows leaves a model out: by its bounds the second never has fewer rows than the
- * first, but its part may be empty. */
+/* The maximum of rows must not leave a model out: by its bounds the second model never has fewer
+ * rows than the first, but its part may be empty. */
 static void test_merge_strategy__batched_with_an_empty_part(void **state)
 {
     static const char *const bounds[] = {"[1, 8]", "[2, 8]"};
@@ -432,7 +435,7 @@ static void test_merge_strategy__rectangles(void **state)
 
 /* -- Attention -------------------------------------------------------------------------------- */
 
-/* Two models of an attention whose four weights are like each other in one way. */
+/* Two attention models whose four weights have one relation. */
 static void print_attention(weft_buf *text, relation how, uint64_t seed)
 {
     static const family plain;
@@ -463,8 +466,8 @@ static void print_attention(weft_buf *text, relation how, uint64_t seed)
     }
 }
 
-/* The products that attention is made of, of which the passes make one, are joined by the strategy,
- * and so is that behind it; the answers are those of the models as they were written. */
+/* The GEMMs of an attention, which the passes fuse to one, and the GEMM after it are joined by the
+ * strategy; the answers are those of the models before all passes. */
 static void run_attention(const char *strategy, relation how, uint64_t seed)
 {
     weft_diag *diag = weft_diag_create();
@@ -513,7 +516,8 @@ static void test_merge_strategy__attention(void **state)
 
 /* -- Odd weights ------------------------------------------------------------------------------ */
 
-/* Two siblings, one element of the second's weights no number: the first answers as before. */
+/* Two siblings, the second with a NaN in its weights: the first gives the same answers as before.
+ */
 static void run_poisoned(const weft_merge_strategy *how, const char *number, weft_diag *diag)
 {
     static float weight[SIZE];
@@ -566,7 +570,7 @@ static void run_poisoned(const weft_merge_strategy *how, const char *number, wef
     weft_buf_finish(&text);
 }
 
-/* Models that no strategy may trip over: merged in every way, legal and with the same answers. */
+/* Corner cases for every strategy: the joint graphs are legal and give the same answers. */
 static void run_text(const char *text, const char *what, uint64_t seed)
 {
     weft_diag *diag = weft_diag_create();
@@ -589,7 +593,8 @@ static void run_text(const char *text, const char *what, uint64_t seed)
     weft_diag_destroy(diag);
 }
 
-/* Two models whose second product is by `w` and by `v`; the first is by the same weight. */
+/* Two models whose first GEMMs have the same weight and whose second GEMMs have weights `w` and
+ * `v`. */
 static void run_pair(const char *w, const char *v, const char *w_type, const char *v_type,
                      const char *attrs)
 {
@@ -615,7 +620,8 @@ static void run_pair(const char *w, const char *v, const char *w_type, const cha
     weft_buf_finish(&text);
 }
 
-/* Two models whose second convolution is by equal weights, or by others, on images of that size. */
+/* Two models whose second convolutions have equal or different weights, on images of these sizes.
+ */
 static void run_images(const char *const *image, const char *weight, const char *result,
                        const char *attrs, bool equal)
 {
@@ -671,7 +677,7 @@ static void test_merge_strategy__odd_weights(void **state)
     run_pair("random 2", "random 3", "f32[32,32]", "f32[32,32]", "epilogue = [\"add acc i0\"]");
 }
 
-/* A model with NaN in its weight gives none to the other, whatever the strategy. */
+/* A NaN in a model's weight never reaches the other model, whatever the strategy. */
 static void test_merge_strategy__numbers_that_are_none(void **state)
 {
     static const char *const bad[] = {"nan", "inf", "-inf"};
@@ -694,7 +700,7 @@ static void test_merge_strategy__auto_keeps_answers(void **state)
     weft_diag_destroy(diag);
 }
 
-/* Base plus low rank pays for few rows only: the joint graph says so. */
+/* Base plus low-rank factors pay for few rows only: the joint graph has a limit. */
 static void test_merge_strategy__auto_has_a_limit(void **state)
 {
     enum { WIDE = 256 };

@@ -1,5 +1,4 @@
-/* merge-models without a strategy, or without steps of matching: what is left out is not used, and
- * what it would have done is not done. */
+/* merge-models with a strategy or stages of aligning left out: they are not used. */
 #include "passes/passes.h"
 
 #include <setjmp.h>
@@ -10,7 +9,7 @@
 
 #include <cmocka.h>
 
-/* The same two products; the second model has them the other way round. */
+/* Two models with the same two GEMMs in opposite orders. */
 static const char text[] = "wir 1 kernel\n"
                            "symbol ?b = [1, 64]\n"
                            "symbol ?c = [1, 64]\n"
@@ -70,7 +69,7 @@ static void test_merge_without__strategy(void **state)
     assert_int_equal(c.joined, 2);
 }
 
-/* One product is found in order; the other crosses it, which two steps can do. */
+/* One GEMM is matched in order; the other crosses it, and two stages can match it. */
 static void test_merge_without__steps_of_matching(void **state)
 {
     (void)state;

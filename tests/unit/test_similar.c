@@ -1,4 +1,4 @@
-/* Similarity of weights: against brute force, on planted structure, and on what is odd. */
+/* Similarity of weights: against brute force, on planted structure, and in corner cases. */
 #include "base/arena.h"
 #include "passes/similarity/similar.h"
 #include "tests/support/rand.h"
@@ -33,7 +33,7 @@ static uint64_t area(const weft_rect *r)
     return (uint64_t)r->rows * r->cols;
 }
 
-/* Every rectangle at one offset. */
+/* Brute force: every rectangle at one offset. */
 static uint64_t brute_area(const weft_matrix *a, const weft_matrix *b, int64_t row, int64_t col)
 {
     uint64_t best = 0;
@@ -132,7 +132,7 @@ static void test_similar__zeros_do_not_hide_a_block(void **state)
     weft_matrix a = {x, N, N, 1}, b = {y, N, N, 1};
     weft_rect r = weft_similar__largest_rect(&a, &b, arena);
     assert_true(equal_at(&a, &b, &r) && area(&r) >= 40 * 40);
-    /* All zeros: equal where they lie. */
+    /* All zeros: the rectangle at offset (0, 0) is found. */
     memset(x, 0, N * N);
     memset(y, 0, N * N);
     r = weft_similar__largest_rect(&a, &b, arena);
@@ -173,7 +173,7 @@ static void test_similar__rows_and_columns_that_moved(void **state)
     (void)state;
     fill((uint8_t *)x, sizeof x, &seed);
     fill((uint8_t *)y, sizeof y, &seed);
-    /* Seven rows more, the others in reverse, except row 0. */
+    /* Seven rows more; all others but row 0 in reverse order. */
     for (int i = 0; i < ROWS; i++)
         memcpy(y + (size_t)(i == 0 ? 0 : ROWS + 7 - i) * COLS, x + (size_t)i * COLS,
                COLS * sizeof *x);
@@ -182,8 +182,8 @@ static void test_similar__rows_and_columns_that_moved(void **state)
     weft_similarity s = weft_similar__measure(&a, &b, arena);
     assert_int_equal(s.common_rows, ROWS);
     assert_true(s.same_rows >= 1 && s.same_rows < ROWS);
-    assert_int_equal(s.common_cols, 0); /* of other lengths */
-    /* A row twice in a is counted once for each in b. */
+    assert_int_equal(s.common_cols, 0); /* rows of other lengths */
+    /* A row that occurs twice in a counts as often as it occurs in b. */
     memcpy(x + COLS, x, COLS * sizeof *x);
     s = weft_similar__measure(&a, &b, arena);
     assert_int_equal(s.common_rows, ROWS - 1);
@@ -230,7 +230,7 @@ static void test_similar__low_rank_deltas(void **state)
         assert_true(rank < 2 ||
                     !weft_similar__low_rank(&a, &b, (uint32_t)rank - 1, 0, arena, &found));
     }
-    /* One element apart is rank 1; noise, NaN and other types are not of low rank. */
+    /* A difference of one element has rank 1; noise, NaN and other types have no low rank. */
     memcpy(y, x, sizeof x);
     y[N * K / 2] += 3;
     assert_true(weft_similar__low_rank(&a, &b, 4, 0, arena, &found) && found.rank <= 1);
@@ -245,8 +245,8 @@ static void test_similar__low_rank_deltas(void **state)
     weft_arena_destroy(arena);
 }
 
-/* Thin factors of like size whose last pivots are weak: the rank is found, and what is left is no
- * more than W's own rounding. */
+/* Low-rank factors of similar size whose last pivots are small: the rank is found, and the residual
+ * is within the rounding of W. */
 static void test_similar__low_rank_is_exact(void **state)
 {
     enum { N = 256, RANK = 16, ROUNDS = 12 };

@@ -1,4 +1,4 @@
-/* What joint programs are expected to gain, at the sizes for which their memory was planned. */
+/* Estimated gains of joint programs at the sizes for which their memory was planned. */
 #include "tools/compiler/merge_report.h"
 
 #include <string.h>

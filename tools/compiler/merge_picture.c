@@ -1,14 +1,14 @@
-/* Merged graphs as a picture.
+/* Joint graphs as a picture.
  *
- * What is drawn: the joint graphs, and the models that are in none. Of a joint graph a node belongs
- * to the models whose inputs it depends on and whose outputs depend on it: a slice that takes one
- * model's part out of a joined value depends on all inputs, but leads to that model only. Nodes of
- * several models are filled in one colour, nodes of one model whose weight others use too in a
- * lighter one; what belongs to one model stands in a box of its own.
+ * Draws the joint graphs and the models that are in none. A node of a joint graph belongs to the
+ * models whose inputs it depends on and whose outputs depend on it: a slice that takes the part of
+ * one model out of a joint value depends on all inputs, but leads to that model only. Nodes of
+ * several models are filled in one colour, nodes of one model with a weight that others use too in
+ * a lighter one. The nodes and ports of one model are in a box.
  *
- * graphviz does the layout: `dot` is run as a child with the text as its input, and stopped after
- * LAYOUT_SECONDS. Names are hostile: quotes, backslashes, markup and control characters are
- * escaped. */
+ * graphviz does the layout: its program `dot` runs as a child process with the text as input and is
+ * stopped after LAYOUT_SECONDS. Names may be hostile: quotes, backslashes, markup and control
+ * characters are escaped. */
 #include "tools/compiler/merge_report.h"
 
 #include "base/str.h"
@@ -31,14 +31,15 @@ typedef struct picture {
     weft_module *m;
     weft_arena *arena;
     weft_buf text;
-    uint64_t *forth, *back; /* by value: models whose inputs it needs, whose outputs need it */
-    uint32_t *uses;         /* of weights, by value, in what is drawn */
-    uint32_t graph, n_box;  /* numbers */
+    uint64_t *forth;       /* by value: set of the models whose inputs it depends on */
+    uint64_t *back;        /* by value: set of the models whose outputs depend on it */
+    uint32_t *uses;        /* by value: how many drawn nodes use this weight */
+    uint32_t graph, n_box; /* numbers of the current graph and of the next box */
 } picture;
 
 /* -- Text for dot ----------------------------------------------------------------------------- */
 
-/* Inside quotes; dot takes backslash escapes and HTML entities apart. */
+/* Text inside quotes; dot interprets backslash escapes and HTML entities there. */
 static void put_label(weft_buf *out, const char *s)
 {
     weft_buf plain = {0};
@@ -55,7 +56,7 @@ static void put_label(weft_buf *out, const char *s)
     weft_buf_finish(&plain);
 }
 
-/* -- Whose is a node -------------------------------------------------------------------------- */
+/* -- Models of a node ------------------------------------------------------------------------- */
 
 static uint64_t bit(uint32_t i)
 {
@@ -101,7 +102,7 @@ static uint64_t models_of(const picture *x, weft_node n)
     return forth & back ? forth & back : forth | back;
 }
 
-/* A weight of some size that several of the nodes drawn use. */
+/* Whether the node has a weight of at least 64 bytes that several drawn nodes use. */
 static bool has_shared_weight(const picture *x, weft_node n)
 {
     for (uint32_t k = 0; k < weft_node_in_count(x->m, n); k++) {
@@ -159,8 +160,8 @@ static void put_port(picture *x, const char *id, const char *name)
     weft_buf_puts(&x->text, "\"];\n");
 }
 
-/* A box with the ports of one model, those from *in and *out on, and its nodes; `models`: as
- * models_of, 0: all nodes are its own. */
+/* Draws a box with the ports of one model, which begin at *in and *out, and its nodes: those of the
+ * set `models`; 0: all nodes. */
 static void put_model(picture *x, const weft_graph *g, const weft_part *part, uint64_t models,
                       uint32_t *in, uint32_t *out)
 {
@@ -194,7 +195,7 @@ static void put_graph(picture *x, const weft_graph *g)
         put_model(x, g, weft_graph_part(g, i), bit(i), &in, &out);
     WEFT_FOREACH_NODE (x->m, g, n) {
         uint64_t models = n_part ? models_of(x, n) : 0;
-        if (models & (models - 1)) /* of several */
+        if (models & (models - 1)) /* several models */
             put_node(x, n, true);
     }
     put_edges(x, g);
@@ -236,7 +237,7 @@ static void put_legend(picture *x)
 
 static void put_module(picture *x)
 {
-    /* newrank: from top to bottom, whatever the boxes; strict: q, k and v are one arrow. */
+    /* newrank: rank nodes from top to bottom across boxes; strict: one arrow between two nodes. */
     weft_buf_puts(&x->text, "strict digraph weft {\n  newrank=true;\n"
                             "  node [shape=box, style=\"filled,rounded\", fontsize=10];\n");
     put_legend(x);

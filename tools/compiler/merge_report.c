@@ -167,7 +167,7 @@ weft_err weft_tool_write_report(const weft_bundle *bundle, const weft_merge_log 
     return err;
 }
 
-/* A field: control characters are escaped, so that a row is a line. */
+/* Writes a field; control characters are escaped, so that each row is one line. */
 static void put_field(weft_buf *out, const char *name)
 {
     weft_buf plain = {0};

@@ -1,5 +1,5 @@
-/* Joint programs measured beside their models. Both take the same inputs; the joint program's
- * answers are compared with the models' own before anything is timed. */
+/* Measures joint programs against their models. Both get the same inputs, and the answers of the
+ * joint program are compared with those of the models before anything is timed. */
 #include "tools/server/joint.h"
 
 #include "tools/common/tools.h"
@@ -15,7 +15,7 @@ typedef struct pair {
     const weft_bundle_program *joint;
     weft_session *session; /* of the joint program */
     weft_session **model;  /* of each part */
-    weft_tensor *in, *out; /* of the joint program: those of the parts, one after the other */
+    weft_tensor *in, *out; /* of the joint program: the parts' tensors, one part after the other */
     weft_tensor *apart;    /* outputs of the models */
     weft_arena *arena;
     weft_diag *diag;
@@ -121,7 +121,7 @@ static void start_profile(pair *p)
         weft_session_profile(p->model[i], true);
 }
 
-/* Medians of single runs: one that was interrupted says nothing. */
+/* Times the nodes; medians, so that an interrupted run does not matter. */
 static weft_err time_nodes(pair *p, double seconds, weft_joint_node *node, size_t n_node)
 {
     double *us = weft_arena_array(p->arena, 2 * n_node * NODE_RUNS_MAX, sizeof *us);

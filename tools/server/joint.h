@@ -1,27 +1,28 @@
-/* Joint programs beside the models that they run: are the answers the same, and what is gained? */
+/* Measures joint programs against the models that they contain: answers and times. */
 #ifndef WEFT_TOOLS_JOINT_H
 #define WEFT_TOOLS_JOINT_H
 
 #include "runtime/runtime.h"
 #include "tools/common/sample_tensors.h"
 
-/* Medians of one execution of all models, one after the other and at once, alternating. */
+/* Median times of one execution of all models, one after the other and as a joint program; the runs
+ * alternate. */
 typedef struct weft_joint_timing {
     double apart_ms, joint_ms;
-    double difference; /* largest of all outputs, over the largest element of the output */
+    double difference; /* largest difference of an output / the output's largest element */
     size_t n_runs;
 } weft_joint_timing;
 
-/* Nodes of one name (of the ONNX file), in all models and in the joint program, where copies that
- * bring operands together have it too. */
+/* The nodes of one ONNX name in all models and in the joint program, including the copies there
+ * that concatenate operands. */
 typedef struct weft_joint_node {
     const char *item;
     double apart_us, joint_us; /* out: medians */
 } weft_joint_node;
 
-/* Runs every model of the joint program with `batch` rows of made-up inputs, apart and joint, for
- * `seconds`, and half of that again for the nodes. DIFFERS is not an error: `difference` says how
- * far the answers are apart. */
+/* Runs every model of the joint program with `batch` rows of synthetic inputs, apart and joint, for
+ * `seconds`, and for half of that again to time the nodes. Different answers are no error, but are
+ * reported in out->difference. */
 WEFT_MUST_USE weft_err weft_tool_time_joint(weft_engine *engine, const weft_bundle_program *joint,
                                             int64_t batch, const weft_tool_dim *dim, size_t n_dim,
                                             double seconds, weft_diag *diag, weft_joint_node *node,
