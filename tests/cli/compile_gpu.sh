@@ -4,7 +4,7 @@ set=$examples/digits.yaml
 expect 2 "$WEFT" compile "$set" --target gtx -o a.weft
 has err "no target 'gtx'"
 expect 2 "$WEFT" compile "$set" --precision bf16 -o a.weft
-has err "wants a GPU"
+has err "needs a GPU"
 expect 2 "$WEFT" compile "$set" --target sm_80 --precision i8 -o a.weft
 has err "--precision takes f32, tf32, f16 or bf16, not 'i8'"
 expect 1 "$WEFT" compile "$set" --target sm_80,sm_79 -o a.weft

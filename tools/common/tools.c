@@ -50,14 +50,8 @@ int weft_tool_usage(const weft_verb *verb, const char *fmt, ...)
     va_start(ap, fmt);
     vfprintf(stderr, fmt, ap);
     va_end(ap);
-    fprintf(stderr, "\n`weft %s --help` tells how to use it\n", verb->name);
+    fprintf(stderr, "\n`weft %s --help` explains the options\n", verb->name);
     return WEFT_EXIT_USAGE;
-}
-
-int weft_tool_help(const weft_verb *verb)
-{
-    fputs(verb->usage, stdout);
-    return WEFT_EXIT_DONE;
 }
 
 void weft_tool_progress(const char *fmt, ...)
@@ -121,12 +115,6 @@ const char *weft_tool_bytes(uint64_t bytes, char *buf)
 }
 
 /* -- Parsing -------------------------------------------------------------------------------- */
-
-bool weft_tool_parse_format(const char *text, bool *out_json)
-{
-    *out_json = strcmp(text, "json") == 0;
-    return *out_json || strcmp(text, "text") == 0;
-}
 
 size_t weft_tool_parse_list(const char *text, int64_t *out, size_t max)
 {

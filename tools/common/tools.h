@@ -6,7 +6,6 @@
 #include "base/arena.h"
 #include "base/diag.h"
 
-#include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -19,10 +18,12 @@ enum {
     WEFT_EXIT_DIFFERS = 4
 };
 
-/* A verb: row of verbs.def. argv[0] is the verb's name. Returns an exit code. */
+typedef struct weft_option weft_option; /* tools/common/options.h */
+
+/* A verb: row of verbs.def. argv[0] is the verb's name. run() returns an exit code. */
 typedef struct weft_verb {
     const char *name;
-    const char *usage; /* whole text of --help, ends with a newline */
+    const weft_option *row; /* its part of options.def */
     int (*run)(int argc, char **argv);
 } weft_verb;
 
@@ -35,12 +36,8 @@ typedef struct weft_verb {
 int weft_tool_report(const weft_diag *diag, weft_err err);
 /* "weft VERB: text" and a hint at --help to standard error; returns WEFT_EXIT_USAGE. */
 int weft_tool_usage(const weft_verb *verb, const char *fmt, ...) WEFT_PRINTF(2, 3);
-/* Handles --help (prints usage, returns true and sets *out_exit). To be called for option 'h'. */
-int weft_tool_help(const weft_verb *verb);
 /* Whether a stream is a terminal that may be coloured (NO_COLOR). */
 bool weft_tool_has_color(FILE *stream);
-/* "text" or "json"; anything else: false. */
-bool weft_tool_parse_format(const char *text, bool *out_json);
 /* "1,2,4" as positive numbers, at most `max`; returns the count, 0 when wrong. */
 size_t weft_tool_parse_list(const char *text, int64_t *out, size_t max);
 /* Progress line on standard error, only on a terminal. NULL clears it. */

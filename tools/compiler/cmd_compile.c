@@ -1,5 +1,4 @@
 /* weft compile: a set of models in, one bundle out. */
-#include "base/num.h"
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
 #include "runtime/runtime.h"
@@ -31,37 +30,22 @@ static bool is_for_gpu(const options *o)
     return weft_target_is_gpu(o->pipeline.run.pass.target);
 }
 
-enum {
-    OPT_DEPFILE = 1,
-    OPT_PRECISION,
-    OPT_REPORT,
-    OPT_FORMAT,
-    OPT_SIMILARITY,
-    OPT_PICTURE,
-    OPT_MERGE,
-    OPT_NEAR,
-    OPT_GPU,
-    OPT_HARD_LINKS,
-    OPT_TUNE,
-    OPT_CALIBRATION
-};
-
 /* All names that --merge takes. */
-static int refuse_merge(const char *arg)
+static int refuse_merge(const weft_verb *verb, const char *arg)
 {
     weft_buf names = {0};
     const weft_merge_strategy *one;
     for (size_t i = 0; (one = weft_merge_strategy_at(i)); i++)
         weft_buf_printf(&names, ", %s", weft_merge_strategy_name(one));
-    int code = weft_tool_usage(&weft_verb_compile,
-                               "--merge takes auto, exact, off%s; there is no strategy '%s'",
+    int code = weft_tool_usage(verb, "--merge takes auto, exact, off%s; there is no strategy '%s'",
                                names.at && !names.failed ? names.at : "", arg);
     weft_buf_finish(&names);
     return code;
 }
 
-static int take_merge(const char *arg, weft_pass_options *pass)
+static int take_merge(void *at, const weft_verb *verb, char *arg)
 {
+    weft_pass_options *pass = at;
     pass->strategy = weft_merge_strategy_find(arg);
     if (pass->strategy)
         pass->merge = WEFT_MERGE_STRATEGY;
@@ -72,107 +56,29 @@ static int take_merge(const char *arg, weft_pass_options *pass)
     else if (strcmp(arg, "exact") == 0)
         pass->merge = WEFT_MERGE_EXACT;
     else
-        return refuse_merge(arg);
+        return refuse_merge(verb, arg);
     return 0;
 }
 
-static int take_precision(const char *arg, options *o)
+static int take_precision(void *at, const weft_verb *verb, char *arg)
 {
+    options *o = at;
+    (void)verb;
     o->tf32 = o->pipeline.run.pass.tf32 = strcmp(arg, "tf32") == 0;
     o->pipeline.run.pass.precision = o->tf32 ? WEFT_DTYPE_F32 : weft_dtype_parse(arg);
-    switch (o->pipeline.run.pass.precision) {
-    case WEFT_DTYPE_F32:
-    case WEFT_DTYPE_F16:
-    case WEFT_DTYPE_BF16:
-        return 0;
-    default:
-        return weft_tool_usage(&weft_verb_compile,
-                               "--precision takes f32, tf32, f16 or bf16, not '%s'", arg);
-    }
+    return 0;
 }
 
-static int take(options *o, int opt)
-{
-    switch (opt) {
-    case 'o':
-        o->output = optarg;
-        return 0;
-    case OPT_DEPFILE:
-        o->depfile = optarg;
-        return 0;
-    case OPT_REPORT:
-        o->report = optarg;
-        return 0;
-    case OPT_FORMAT:
-        o->text_report = strcmp(optarg, "text") == 0;
-        if (!o->text_report && strcmp(optarg, "json") != 0)
-            return weft_tool_usage(&weft_verb_compile, "--format takes text or json");
-        return 0;
-    case OPT_SIMILARITY:
-        o->similarity = optarg;
-        return 0;
-    case OPT_PICTURE:
-        o->picture = optarg;
-        return 0;
-    case OPT_MERGE:
-        return take_merge(optarg, &o->pipeline.run.pass);
-    case OPT_NEAR:
-        if (!weft_parse_f64(optarg, &o->pipeline.run.pass.merge_tolerance) ||
-            !(o->pipeline.run.pass.merge_tolerance >= 0) ||
-            o->pipeline.run.pass.merge_tolerance > 1)
-            return weft_tool_usage(&weft_verb_compile,
-                                   "--merge-tolerance takes a number from 0 to 1, not '%s'",
-                                   optarg);
-        return 0;
-    case OPT_GPU:
-        o->gpu = optarg;
-        return 0;
-    case OPT_CALIBRATION:
-        o->calibration = optarg;
-        return 0;
-    case OPT_PRECISION:
-        return take_precision(optarg, o);
-    case OPT_HARD_LINKS:
-        o->allow_hard_links = true;
-        return 0;
-    case OPT_TUNE:
-        o->tune = true;
-        return 0;
-    case '?':
-        return weft_tool_usage(&weft_verb_compile, "wrong option");
-    default:
-        return weft_tool_pipeline_option(&o->pipeline, &weft_verb_compile, opt, optarg);
-    }
-}
+#define OPTIONS_OF_compile
+#define OPTIONS options
+#include "tools/common/option_rows.h"
 
 /* Returns -1 to go on, or an exit code. */
 static int parse(int argc, char **argv, options *o)
 {
-    static const struct option longs[] = {{"output", required_argument, NULL, 'o'},
-                                          {"depfile", required_argument, NULL, OPT_DEPFILE},
-                                          {"report", required_argument, NULL, OPT_REPORT},
-                                          {"format", required_argument, NULL, OPT_FORMAT},
-                                          {"similarity", required_argument, NULL, OPT_SIMILARITY},
-                                          {"picture", required_argument, NULL, OPT_PICTURE},
-                                          {"merge", required_argument, NULL, OPT_MERGE},
-                                          {"merge-tolerance", required_argument, NULL, OPT_NEAR},
-                                          {"gpu", required_argument, NULL, OPT_GPU},
-                                          {"calibration", required_argument, NULL, OPT_CALIBRATION},
-                                          {"allow-hard-links", no_argument, NULL, OPT_HARD_LINKS},
-                                          {"tune", no_argument, NULL, OPT_TUNE},
-                                          {"precision", required_argument, NULL, OPT_PRECISION},
-                                          {"help", no_argument, NULL, 'h'},
-                                          WEFT_PIPELINE_OPTIONS,
-                                          {NULL, 0, NULL, 0}};
-    int opt;
-    optind = 1;
-    while ((opt = getopt_long(argc, argv, "o:h", longs, NULL)) != -1) {
-        if (opt == 'h')
-            return weft_tool_help(&weft_verb_compile);
-        int code = take(o, opt);
-        if (code)
-            return code;
-    }
+    int code = weft_options_parse(&weft_verb_compile, argc, argv, o);
+    if (code >= 0)
+        return code;
     o->file = argv + optind;
     o->n_file = argc - optind;
     if (o->n_file == 0)
@@ -180,11 +86,10 @@ static int parse(int argc, char **argv, options *o)
     o->is_f32 = !o->tf32 && (o->pipeline.run.pass.precision == WEFT_DTYPE_NONE ||
                              o->pipeline.run.pass.precision == WEFT_DTYPE_F32);
     if (!o->is_f32 && !is_for_gpu(o))
-        return weft_tool_usage(&weft_verb_compile, "--precision other than f32 wants a GPU as "
+        return weft_tool_usage(&weft_verb_compile, "--precision other than f32 needs a GPU as "
                                                    "--target; CPUs compute in f32");
-    bool cut = o->pipeline.run.stop_after != NULL;
-    if (!o->output && !cut)
-        return weft_tool_usage(&weft_verb_compile, "say where the bundle goes: -o FILE");
+    if (!o->output && !o->pipeline.run.stop_after)
+        return weft_tool_usage(&weft_verb_compile, "name the bundle to write: -o FILE");
     return -1;
 }
 
@@ -450,31 +355,4 @@ static int run_compile(int argc, char **argv)
     return code;
 }
 
-const weft_verb weft_verb_compile = {
-    .name = "compile",
-    .usage =
-        "usage: weft compile SET.yaml|MODEL.onnx|MODULE.wir... -o OUT.weft [OPTIONS]\n"
-        "Compiles models into one bundle. A set file names models with SLO and rate.\n\n"
-        "  -o, --output FILE        the bundle (text IR when --stop-after cuts the pipeline)\n"
-        "      --merge MODE         what models with like weights do together: auto (default)\n"
-        "                           joins products where that pays, exact keeps every bit,\n"
-        "                           off; or one strategy wherever it can be used (weft list\n"
-        "                           strategies); equal weights are stored once in any case\n"
-        "      --merge-tolerance T  weights of which no element differs by more count as equal;\n"
-        "                           what that does to the outputs is measured (default 0: bits)\n"
-        "      --gpu NAME           also estimate for this device (weft list gpus)\n"
-        "      --calibration FILE   constants of a device, fitted by weft estimate --calibrate\n"
-        "      --precision TYPE     f32 (default), tf32, f16 or bf16 inside models for GPUs;\n"
-        "                           sums are f32 in any case; what that does to the outputs is\n"
-        "                           measured\n"
-        "      --tune               measure the algorithms of convolutions on this CPU, or of\n"
-        "                           products on the GPU at hand, which has to be a target\n"
-        "      --depfile FILE       write a make rule that names all files read\n"
-        "      --report FILE        write what was shared and merged, and why or why not\n"
-        "      --format FMT         of the report: json (default) or text\n"
-        "      --similarity FILE    write how much every two models have in common, as CSV\n"
-        "      --picture FILE       write the merged graphs: .svg (needs graphviz) or .dot\n"
-        "      --allow-hard-links   external weights may have several hard links\n" //
-    WEFT_PIPELINE_USAGE,
-    .run = run_compile,
-};
+const weft_verb weft_verb_compile = {.name = "compile", .row = rows, .run = run_compile};

@@ -1,7 +1,6 @@
 /* weft estimate: what models cost on a device, without running them. */
 #include "tools/compiler/estimate.h"
 
-#include "base/num.h"
 #include "ir/bundle.h"
 #include "ir/ir.h"
 #include "tools/compiler/sources.h"
@@ -12,69 +11,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* -- One model on one slice ------------------------------------------------------------------- */
-
-/* A name of --dim that no graph has, or that is the batch of one, is a mistake. */
-static weft_err check_dims(weft_tool_estimate *o, weft_module *m, weft_diag *diag)
-{
-    weft_where where = {.file = o->file[0]};
-    for (size_t i = 0; i < o->n_dim; i++) {
-        bool found = false;
-        size_t len = (size_t)(strchr(o->dim[i], '=') - o->dim[i]);
-        for (uint32_t k = 0; k < weft_graph_count(m); k++) {
-            const weft_graph *g = weft_graph_at(m, k);
-            for (uint32_t s = 0; s < weft_graph_symbol_count(g); s++) {
-                const char *name = weft_graph_symbol_name(g, s);
-                if (strlen(name) != len || strncmp(name, o->dim[i], len) != 0)
-                    continue;
-                found = true;
-                o->usage = o->usage || s == weft_graph_batch_symbol(g);
-            }
-        }
-        if (o->usage)
-            return weft_diag_error(diag, WEFT_ERR_INPUT, where,
-                                   "--dim %s: '%.*s' is the batch, which --batch sets", o->dim[i],
-                                   (int)len, o->dim[i]);
-        o->usage = !found;
-        if (!found)
-            return weft_diag_error(diag, WEFT_ERR_INPUT, where,
-                                   "--dim %s: no model has a symbolic dimension '%.*s'", o->dim[i],
-                                   (int)len, o->dim[i]);
-    }
-    return WEFT_ERR_OK;
-}
-
-/* Values given with --dim. A name that the graph does not have is left to its other graphs. */
-static weft_err set_dims(const weft_tool_estimate *o, const weft_graph *g, int64_t *symbol,
-                         weft_diag *diag)
-{
-    weft_dimpool *pool = weft_module_dims(weft_graph_module(g));
-    for (size_t i = 0; i < o->n_dim; i++) {
-        const char *equals = strchr(o->dim[i], '=');
-        size_t len = (size_t)(equals - o->dim[i]);
-        for (uint32_t k = 0; k < weft_graph_symbol_count(g); k++) {
-            const char *name = weft_graph_symbol_name(g, k);
-            int64_t lo, hi, value = 0;
-            if (strlen(name) != len || strncmp(name, o->dim[i], len) != 0)
-                continue;
-            weft_dim_bounds(pool, weft_graph_symbol_dim(g, k), &lo, &hi);
-            if (!weft_parse_i64(equals + 1, &value) || value < lo || value > hi)
-                return weft_diag_error(
-                    diag, WEFT_ERR_INPUT, (weft_where){.item = weft_graph_name(g)},
-                    "--dim %s is outside [%lld, %lld]", o->dim[i], (long long)lo, (long long)hi);
-            symbol[k] = value;
-        }
-    }
-    return WEFT_ERR_OK;
-}
-
-weft_err weft_tool_estimate_symbols(const weft_tool_estimate *o, weft_graph *g, int64_t batch,
-                                    weft_diag *diag, int64_t *out)
-{
-    WEFT_TRY(weft_estimate_symbols(g, (uint32_t)batch, diag, out));
-    return set_dims(o, g, out, diag);
-}
 
 /* On a CPU the driver of this machine tells what its kernels want: packed weights and scratch
  * memory depend on the kernel. Where it cannot, the estimator's own sum stays. */
@@ -176,7 +115,7 @@ static weft_err estimate_batch(weft_tool_estimate *o, const lowered *by_kind, ui
                                      .m = by_kind[k].m,
                                      .slice = &o->at[s],
                                      .batch = batch,
-                                     .procs = (uint32_t)o->procs,
+                                     .procs = o->procs,
                                      .how = how};
         WEFT_TRY(estimate_slice(o, &work[k], by_kind[k].bundle, symbol[k], arena, diag, &out[s]));
     }
@@ -282,7 +221,7 @@ static weft_err estimate_modules(weft_tool_estimate *o, lowered *by_kind, weft_a
     weft_module *m = by_kind[kind_of(&o->at[0])].m;
     size_t each = o->n_at * o->n_batch, n = each * weft_graph_count(m);
     weft_tool_finding *f = weft_arena_array(arena, n + 1, sizeof *f);
-    WEFT_TRY(check_dims(o, m, diag));
+    WEFT_TRY(weft_tool_estimate_check_dims(o, m, diag));
     if (o->calibrate)
         return weft_tool_calibrate(o, m, diag);
     if (o->profile)
@@ -333,7 +272,7 @@ static weft_err find_in_bundle(weft_tool_estimate *o, const weft_bundle_program 
     *f = (weft_tool_finding){.name = p->name,
                              .slice = slice,
                              .batch = o->batch[b],
-                             .procs = (uint32_t)o->procs,
+                             .procs = o->procs,
                              .cost = point->cost,
                              .throughput_per_s = point->throughput_per_s > 0
                                                      ? point->throughput_per_s
@@ -414,6 +353,26 @@ static weft_err run_options(weft_tool_estimate *o, weft_arena *arena, weft_diag 
                                     : estimate_sources(o, arena, diag);
 }
 
+#define OPTIONS_OF_estimate
+#define OPTIONS weft_tool_estimate
+#include "tools/common/option_rows.h"
+
+/* Returns -1 to go on, or an exit code. */
+static int parse(int argc, char **argv, weft_tool_estimate *o)
+{
+    *o = (weft_tool_estimate){.slice = "",
+                              .batch = {1},
+                              .n_batch = 1,
+                              .procs = 1,
+                              .program_bytes = weft_tool_resident_bytes()};
+    int code = weft_options_parse(&weft_verb_estimate, argc, argv, o);
+    if (code >= 0)
+        return code;
+    o->file = argv + optind;
+    o->n_file = argc - optind;
+    return weft_tool_estimate_check(o, &weft_verb_estimate);
+}
+
 static int run_estimate(int argc, char **argv)
 {
     int code = WEFT_EXIT_FAILED;
@@ -422,7 +381,7 @@ static int run_estimate(int argc, char **argv)
     weft_diag *diag = weft_diag_create();
     weft_arena *arena = weft_arena_create(0);
     if (o && diag && arena) {
-        code = weft_tool_estimate_parse(argc, argv, o);
+        code = parse(argc, argv, o);
         err = code < 0 ? run_options(o, arena, diag) : WEFT_ERR_OK;
     }
     if (!o || code < 0 || err != WEFT_ERR_OK) {
@@ -437,36 +396,4 @@ static int run_estimate(int argc, char **argv)
     return code;
 }
 
-const weft_verb weft_verb_estimate = {
-    .name = "estimate",
-    .usage =
-        "usage: weft estimate MODEL.onnx|SET.yaml|MODULE.wir|BUNDLE.weft --gpu NAME [OPTIONS]\n"
-        "       weft estimate MODEL.onnx --compare h100,h200:1g.18gb,l4 [OPTIONS]\n"
-        "       weft estimate MODEL.onnx --gpu NAME --profile -o PROFILE.csv\n"
-        "       weft estimate --kernels KERNELS.csv [--gpu NAME] -o OUT.csv\n"
-        "       weft estimate [MODEL.onnx...] --gpu NAME --calibrate MEASURED.csv -o FILE\n"
-        "Estimates time, compute need (creq), memory need (mreq) and energy of each model, one\n"
-        "execution of one batch; says what bounds it, which kernels are the dearest, where the\n"
-        "numbers come from and their expected error.\n\n"
-        "      --gpu NAME           device; `weft list gpus` names them\n"
-        "      --slice NAME         MIG profile such as 1g.18gb, or cores of a CPU such as 2core\n"
-        "      --share 40%          MPS share of the device\n"
-        "      --batch 1,8,32       batch sizes (1)\n"
-        "      --procs N            processes of the model that share the slice (1)\n"
-        "      --dim NAME=VALUE     value of another symbolic dimension; several may be given\n"
-        "      --compare LIST       a table over devices, or slices of them (gpu:slice)\n"
-        "      --per-kernel         each kernel too, not only the dearest ten\n"
-        "      --explain            why: formulas with their numbers, for the dearest kernels\n"
-        "      --lowering HOW       fused (what Weft launches) or framework (what PyTorch would)\n"
-        "      --exact-f32          no TF32 for f32 products\n"
-        "      --model NAME         estimator model for all kernels (roofline, ...)\n"
-        "      --profile            CSV of all slices x batches x 1 to 3 processes, for weft plan\n"
-        "      --kernels FILE       predict bare kernels of a table; --features: training data;\n"
-        "                           --no-dispatch: f32 without the call of a framework\n"
-        "      --calibrate FILE     fit the device's constants to measurements; kernels as for\n"
-        "                           --kernels plus measured_us, or model,batch,measured_us\n"
-        "      --calibration FILE   use such a fit\n"
-        "  -o, --output FILE        write JSON there (a table with --profile, --kernels, ...)\n"
-        "      --format text|json   what is printed\n",
-    .run = run_estimate,
-};
+const weft_verb weft_verb_estimate = {.name = "estimate", .row = rows, .run = run_estimate};

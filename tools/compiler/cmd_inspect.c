@@ -623,31 +623,16 @@ static weft_err inspect(const options *o, weft_diag *diag, weft_arena *arena, js
     return err;
 }
 
+#define OPTIONS_OF_inspect
+#define OPTIONS options
+#include "tools/common/option_rows.h"
+
 /* Returns -1 to go on, or an exit code. */
 static int parse(int argc, char **argv, options *o)
 {
-    static const struct option longs[] = {{"format", required_argument, NULL, 'f'},
-                                          {"no-verify", no_argument, NULL, 'n'},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {NULL, 0, NULL, 0}};
-    int opt;
-    optind = 1;
-    while ((opt = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
-        switch (opt) {
-        case 'h':
-            return weft_tool_help(&weft_verb_inspect);
-        case 'f':
-            if (!weft_tool_parse_format(optarg, &o->json))
-                return weft_tool_usage(&weft_verb_inspect, "--format takes text or json, not '%s'",
-                                       optarg);
-            break;
-        case 'n':
-            o->no_verify = true;
-            break;
-        default:
-            return weft_tool_usage(&weft_verb_inspect, "wrong option");
-        }
-    }
+    int code = weft_options_parse(&weft_verb_inspect, argc, argv, o);
+    if (code >= 0)
+        return code;
     if (argc - optind != 1)
         return weft_tool_usage(&weft_verb_inspect, "name one file, or - for standard input");
     o->file = argv[optind];
@@ -679,12 +664,4 @@ static int run_inspect(int argc, char **argv)
     return code;
 }
 
-const weft_verb weft_verb_inspect = {
-    .name = "inspect",
-    .usage = "usage: weft inspect FILE [OPTIONS]\n"
-             "Tells models, inputs, sizes, shared weights, estimates and plan. '-' is standard\n"
-             "input. A bundle's checksums are all verified.\n\n"
-             "      --format text|json   what is printed (docs/bundle.md has the keys)\n"
-             "      --no-verify          do not read the weights of a bundle\n",
-    .run = run_inspect,
-};
+const weft_verb weft_verb_inspect = {.name = "inspect", .row = rows, .run = run_inspect};

@@ -8,6 +8,7 @@
 #include "tools/common/tools.h"
 
 #include <string.h>
+#include <unistd.h>
 
 static void list_ops(void)
 {
@@ -88,28 +89,28 @@ static const struct {
     {"ops", list_ops},           {"passes", list_passes},         {"gpus", list_gpus},
     {"policies", list_policies}, {"strategies", list_strategies}, {"drivers", list_drivers}};
 
+typedef struct options {
+    bool json;
+} options;
+
+#define OPTIONS_OF_list
+#define OPTIONS options
+#include "tools/common/option_rows.h"
+
 static int run_list(int argc, char **argv)
 {
-    static const struct option longs[] = {{"format", required_argument, NULL, 'f'},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {NULL, 0, NULL, 0}};
-    bool json = false;
-    int opt;
-    optind = 1;
-    while ((opt = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
-        if (opt == 'h')
-            return weft_tool_help(&weft_verb_list);
-        if (opt != 'f' || !weft_tool_parse_format(optarg, &json))
-            return weft_tool_usage(&weft_verb_list, "wrong option");
-    }
+    options o = {0};
+    int code = weft_options_parse(&weft_verb_list, argc, argv, &o);
+    if (code >= 0)
+        return code;
     if (argc - optind != 1)
         return weft_tool_usage(&weft_verb_list, "name one table");
     const char *name = argv[optind];
     if (strcmp(name, "slices") == 0)
-        return weft_list_slices(json);
+        return weft_list_slices(o.json);
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++)
         if (strcmp(tables[i].name, name) == 0) {
-            if (json)
+            if (o.json)
                 return weft_tool_usage(&weft_verb_list, "'%s' is written as text only", name);
             tables[i].print();
             return WEFT_EXIT_DONE;
@@ -117,12 +118,4 @@ static int run_list(int argc, char **argv)
     return weft_tool_usage(&weft_verb_list, "no table '%s'", name);
 }
 
-const weft_verb weft_verb_list = {
-    .name = "list",
-    .usage =
-        "usage: weft list ops|passes|gpus|slices|policies|strategies|drivers [--format text|json]\n"
-        "Prints what this build knows. 'slices' also looks at this machine, and changes\n"
-        "nothing: its CPUs and GPUs, how MIG has cut them and how it could, what MPS and\n"
-        "green contexts can give, and where a GPU differs from the table. JSON: slices.\n",
-    .run = run_list,
-};
+const weft_verb weft_verb_list = {.name = "list", .row = rows, .run = run_list};

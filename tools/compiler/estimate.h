@@ -19,7 +19,7 @@ typedef struct weft_tool_estimate {
     size_t n_dim;
     int64_t batch[WEFT_ESTIMATE_BATCHES_MAX];
     size_t n_batch;
-    int64_t procs;
+    uint32_t procs;
     bool per_kernel, exact_f32, explain, compare, profile, json, framework;
     const char *kernels, *calibrate, *calibration, *model;
     bool features, no_dispatch;
@@ -54,8 +54,14 @@ size_t weft_tool_dearest(const weft_estimate *e, size_t *out, size_t n);
 /* Share of time by what bounds: compute, memory, launch. */
 void weft_tool_shares(const weft_estimate *e, double out[3]);
 
-/* estimate_options.c: -1 to go on, or an exit code. */
-int weft_tool_estimate_parse(int argc, char **argv, weft_tool_estimate *out);
+/* estimate_options.c: values of options (rows in options.def); `at` is the weft_tool_estimate, for
+ * --share its slice. */
+int weft_tool_take_share(void *at, const weft_verb *verb, char *arg);
+int weft_tool_take_batches(void *at, const weft_verb *verb, char *arg);
+int weft_tool_take_dims(void *at, const weft_verb *verb, char *arg);
+int weft_tool_take_compared(void *at, const weft_verb *verb, char *arg);
+/* Options that exclude each other, and those that are needed: -1 to go on, or an exit code. */
+int weft_tool_estimate_check(weft_tool_estimate *o, const weft_verb *verb);
 /* estimate_text.c */
 void weft_tool_print_finding(const weft_tool_estimate *o, const weft_tool_finding *f);
 void weft_tool_print_comparison(const weft_tool_finding *f, size_t n);
@@ -69,7 +75,10 @@ WEFT_MUST_USE weft_err weft_tool_write_profile(const weft_profile *profile, cons
 /* estimate_calibrate.c: with or without models (o->n_file). */
 WEFT_MUST_USE weft_err weft_tool_calibrate(const weft_tool_estimate *o, weft_module *m,
                                            weft_diag *diag);
-/* cmd_estimate.c: symbols of a graph at a batch size, with --dim. */
+/* estimate_dims.c: a name of --dim that no graph has, or that is the batch of one, is an error. */
+WEFT_MUST_USE weft_err weft_tool_estimate_check_dims(weft_tool_estimate *o, weft_module *m,
+                                                     weft_diag *diag);
+/* Values of the symbols of a graph at a batch size, with --dim. */
 WEFT_MUST_USE weft_err weft_tool_estimate_symbols(const weft_tool_estimate *o, weft_graph *g,
                                                   int64_t batch, weft_diag *diag, int64_t *out);
 

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* -- Writing ---------------------------------------------------------------------------------- */
 
@@ -145,203 +146,89 @@ static weft_err run_options(weft_plan_options *o, weft_arena *arena, weft_diag *
 
 /* -- The verb --------------------------------------------------------------------------------- */
 
-enum {
-    OPT_FLEET = 1,
-    OPT_POLICY,
-    OPT_CHECK,
-    OPT_LAYOUT,
-    OPT_COMPARE,
-    OPT_EXPLAIN,
-    OPT_DRAW,
-    OPT_PREVIOUS,
-    OPT_RATE,
-    OPT_SLO,
-    OPT_GPU,
-    OPT_FORMAT,
-    OPT_RULE,
-    OPT_WHOLE_MS,
-    OPT_PROCS,
-    OPT_ISOLATED,
-    OPT_OVERSUBSCRIBE,
-    OPT_RESERVE,
-    OPT_INTERFERENCE,
-    OPT_CARBON,
-    OPT_GOAL,
-    OPT_EFFORT,
-    OPT_SEED,
-    OPT_PARAM,
-    OPT_CALIBRATION
-};
-
-static const struct option long_options[] = {
-    {"fleet", required_argument, NULL, OPT_FLEET},
-    {"policy", required_argument, NULL, OPT_POLICY},
-    {"check", required_argument, NULL, OPT_CHECK},
-    {"check-layout", required_argument, NULL, OPT_LAYOUT},
-    {"compare", no_argument, NULL, OPT_COMPARE},
-    {"explain", required_argument, NULL, OPT_EXPLAIN},
-    {"draw", required_argument, NULL, OPT_DRAW},
-    {"previous", required_argument, NULL, OPT_PREVIOUS},
-    {"rate", required_argument, NULL, OPT_RATE},
-    {"slo", required_argument, NULL, OPT_SLO},
-    {"gpu", required_argument, NULL, OPT_GPU},
-    {"format", required_argument, NULL, OPT_FORMAT},
-    {"rule", required_argument, NULL, OPT_RULE},
-    {"whole-ms", no_argument, NULL, OPT_WHOLE_MS},
-    {"procs", required_argument, NULL, OPT_PROCS},
-    {"isolated", no_argument, NULL, OPT_ISOLATED},
-    {"oversubscribe", no_argument, NULL, OPT_OVERSUBSCRIBE},
-    {"reserve", required_argument, NULL, OPT_RESERVE},
-    {"interference", required_argument, NULL, OPT_INTERFERENCE},
-    {"carbon", required_argument, NULL, OPT_CARBON},
-    {"goal", required_argument, NULL, OPT_GOAL},
-    {"effort", required_argument, NULL, OPT_EFFORT},
-    {"seed", required_argument, NULL, OPT_SEED},
-    {"policy-options", required_argument, NULL, OPT_PARAM},
-    {"calibration", required_argument, NULL, OPT_CALIBRATION},
-    {"batch", required_argument, NULL, WEFT_OPT_BATCH},
-    {"output", required_argument, NULL, 'o'},
-    {"help", no_argument, NULL, 'h'},
-    {NULL, 0, NULL, 0}};
-
 /* "c0,c1,c2,c3,c4". */
-static bool parse_interference(const char *text, weft_interference *out)
+static int take_interference(void *at, const weft_verb *verb, char *arg)
 {
-    char copy[256], *at = copy;
+    weft_interference *out = at;
+    char copy[256], *rest = copy;
     size_t n = 0;
-    if (strlen(text) >= sizeof copy)
-        return false;
-    strcpy(copy, text);
-    for (char *field; (field = strsep(&at, ",")); n++)
-        if (n == 5 || !weft_parse_f64(field, &out->c[n]) || !(fabs(out->c[n]) <= 1e6))
-            return false;
-    return n == 5;
+    bool ok = strlen(arg) < sizeof copy;
+    snprintf(copy, sizeof copy, "%s", arg);
+    for (char *field; ok && (field = strsep(&rest, ",")); n++)
+        ok = n < 5 && weft_parse_f64(field, &out->c[n]) && fabs(out->c[n]) <= 1e6;
+    return ok && n == 5 ? 0
+                        : weft_tool_usage(verb, "--interference takes five numbers, not '%s'", arg);
 }
 
-/* Options that say what is kept to. 0, -1: not one of them, or an exit code. */
-static int take_rule(weft_plan_options *o, int opt, const char *arg)
+static int take_latency_rule(void *at, const weft_verb *verb, char *arg)
 {
-    const weft_verb *verb = &weft_verb_plan;
-    int64_t number;
-    double x;
-    switch (opt) {
-    case OPT_RULE:
-        if (!weft_latency_rule_parse(arg, &o->rules.latency))
-            return weft_tool_usage(verb, "--rule takes exact, half or half09, not '%s'", arg);
-        return 0;
-    case OPT_WHOLE_MS:
-        o->rules.whole_ms = true;
-        return 0;
-    case OPT_PROCS:
-        if (!weft_parse_i64(arg, &number) || number < 1 || number > 48)
-            return weft_tool_usage(verb, "--procs needs 1 to 48, not '%s'", arg);
-        o->rules.procs_max = (uint32_t)number;
-        return 0;
-    case OPT_ISOLATED:
-        o->rules.isolated = true;
-        return 0;
-    case OPT_OVERSUBSCRIBE:
-        o->rules.oversubscribe = true;
-        return 0;
-    case OPT_RESERVE:
-        if (!weft_parse_percent(arg, &o->rules.mem_reserve) || !(o->rules.mem_reserve >= 0) ||
-            !(o->rules.mem_reserve < 1))
-            return weft_tool_usage(verb, "--reserve needs 0%% to below 100%%, not '%s'", arg);
-        return 0;
-    case OPT_INTERFERENCE:
-        if (!parse_interference(arg, &o->interference))
-            return weft_tool_usage(verb, "--interference needs five numbers, not '%s'", arg);
-        return 0;
-    case OPT_CARBON:
-        if (!weft_parse_f64(arg, &x) || !(x >= 0) || !(x <= 1e6))
-            return weft_tool_usage(verb, "--carbon needs grams per kWh, not '%s'", arg);
-        o->carbon_g_per_kwh = x;
-        return 0;
-    case OPT_GOAL:
-        if (!weft_goal_parse(arg, &o->goal))
-            return weft_tool_usage(verb, "--goal takes cost, goodput or carbon, not '%s'", arg);
-        return 0;
-    case OPT_EFFORT:
-        if (!weft_parse_i64(arg, &o->effort) || o->effort < 1)
-            return weft_tool_usage(verb, "--effort needs a number from 1, not '%s'", arg);
-        return 0;
-    case OPT_SEED:
-        if (!weft_parse_i64(arg, &o->seed) || o->seed < 0)
-            return weft_tool_usage(verb, "--seed needs a number from 0, not '%s'", arg);
-        return 0;
-    default:
-        return -1;
-    }
+    (void)verb;
+    weft_rules *rules = at;
+    weft_latency_rule_parse(arg, &rules->latency);
+    return 0;
 }
 
-/* Options that say what is done. */
-static int take_option(weft_plan_options *o, int opt, const char *arg)
+static int take_goal(void *at, const weft_verb *verb, char *arg)
 {
-    const weft_verb *verb = &weft_verb_plan;
-    switch (opt) {
-    case 'o':
-        o->output = arg;
-        return 0;
-    case OPT_FLEET:
-        o->fleet = arg;
-        return 0;
-    case OPT_POLICY:
-        o->policy = arg;
-        if (!weft_policy_find(arg))
-            return weft_tool_usage(verb, "no policy '%s'; `weft list policies` names them", arg);
-        return 0;
-    case OPT_CHECK:
-        o->check = arg;
-        return 0;
-    case OPT_LAYOUT:
-        o->layout = arg;
-        if (strcmp(arg, "weft") != 0 && strcmp(arg, "parvagpu") != 0)
-            return weft_tool_usage(verb, "--check-layout takes weft or parvagpu, not '%s'", arg);
-        return 0;
-    case OPT_COMPARE:
-        o->compare = true;
-        return 0;
-    case OPT_EXPLAIN:
-        o->explain = arg;
-        return 0;
-    case OPT_DRAW: {
-        size_t len = strlen(arg);
-        o->draw = arg;
-        if (strcmp(arg, "terminal") != 0 && (len < 5 || strcmp(arg + len - 4, ".svg") != 0))
-            return weft_tool_usage(verb, "--draw takes terminal or FILE.svg, not '%s'", arg);
-        return 0;
-    }
-    case OPT_PREVIOUS:
-        o->previous = arg;
-        return 0;
-    case OPT_RATE:
-    case OPT_SLO:
-    case OPT_GPU:
-        if (o->n_change == WEFT_PLAN_CHANGES_MAX)
-            return weft_tool_usage(verb, "at most 64 changes");
-        o->change[o->n_change++] = (weft_plan_change){opt == OPT_RATE  ? WEFT_WHATIF_RATE
-                                                      : opt == OPT_SLO ? WEFT_WHATIF_SLO
-                                                                       : WEFT_WHATIF_GPU,
-                                                      arg};
-        return 0;
-    case OPT_FORMAT:
-        if (!weft_tool_parse_format(arg, &o->json))
-            return weft_tool_usage(verb, "--format takes text or json, not '%s'", arg);
-        return 0;
-    case OPT_PARAM:
-        o->policy_options = arg;
-        return 0;
-    case OPT_CALIBRATION:
-        o->calibration = arg;
-        return 0;
-    case WEFT_OPT_BATCH:
-        return weft_tool_pipeline_option(&o->pipeline, verb, opt, arg);
-    default:
-        return weft_tool_usage(verb, "wrong option");
-    }
+    (void)verb;
+    weft_goal_parse(arg, at);
+    return 0;
 }
 
-/* What does not go together. */
+static int take_reserve(void *at, const weft_verb *verb, char *arg)
+{
+    weft_rules *rules = at;
+    double *part = &rules->mem_reserve;
+    if (weft_parse_percent(arg, part) && *part >= 0 && *part < 1)
+        return 0;
+    return weft_tool_usage(verb, "--reserve takes 0%% to below 100%%, not '%s'", arg);
+}
+
+static int take_policy(void *at, const weft_verb *verb, char *arg)
+{
+    *(const char **)at = arg;
+    if (weft_policy_find(arg))
+        return 0;
+    return weft_tool_usage(verb, "no policy '%s'; `weft list policies` names them", arg);
+}
+
+static int take_picture(void *at, const weft_verb *verb, char *arg)
+{
+    size_t len = strlen(arg);
+    *(const char **)at = arg;
+    if (strcmp(arg, "terminal") == 0 || (len > 4 && strcmp(arg + len - 4, ".svg") == 0))
+        return 0;
+    return weft_tool_usage(verb, "--draw takes terminal or FILE.svg, not '%s'", arg);
+}
+
+static int add_change(weft_plan_options *o, const weft_verb *verb, weft_plan_change change)
+{
+    if (o->n_change == WEFT_PLAN_CHANGES_MAX)
+        return weft_tool_usage(verb, "at most %d changes", WEFT_PLAN_CHANGES_MAX);
+    o->change[o->n_change++] = change;
+    return 0;
+}
+
+static int take_rate(void *at, const weft_verb *verb, char *arg)
+{
+    return add_change(at, verb, (weft_plan_change){WEFT_WHATIF_RATE, arg});
+}
+
+static int take_slo(void *at, const weft_verb *verb, char *arg)
+{
+    return add_change(at, verb, (weft_plan_change){WEFT_WHATIF_SLO, arg});
+}
+
+static int take_gpu(void *at, const weft_verb *verb, char *arg)
+{
+    return add_change(at, verb, (weft_plan_change){WEFT_WHATIF_GPU, arg});
+}
+
+#define OPTIONS_OF_plan
+#define OPTIONS weft_plan_options
+#include "tools/common/option_rows.h"
+
+/* Options that exclude each other, and those that are needed. */
 static int check_options(const weft_plan_options *o)
 {
     const weft_verb *verb = &weft_verb_plan;
@@ -362,17 +249,9 @@ static int check_options(const weft_plan_options *o)
 /* Returns -1 to go on, or an exit code. */
 static int parse(int argc, char **argv, weft_plan_options *o)
 {
-    int opt;
-    optind = 1;
-    while ((opt = getopt_long(argc, argv, "o:h", long_options, NULL)) != -1) {
-        if (opt == 'h')
-            return weft_tool_help(&weft_verb_plan);
-        int code = take_rule(o, opt, optarg);
-        if (code < 0)
-            code = take_option(o, opt, optarg);
-        if (code)
-            return code;
-    }
+    int code = weft_options_parse(&weft_verb_plan, argc, argv, o);
+    if (code >= 0)
+        return code;
     if (argc - optind != 1)
         return weft_tool_usage(&weft_verb_plan, "name one set file");
     o->set = argv[optind];
@@ -399,43 +278,4 @@ static int run_plan(int argc, char **argv)
     return differs ? WEFT_EXIT_DIFFERS : code;
 }
 
-const weft_verb weft_verb_plan = {
-    .name = "plan",
-    .usage =
-        "usage: weft plan SET.yaml --fleet FLEET.yaml [OPTIONS]\n"
-        "Decides which model runs on which slice of which device, so that every rate and SLO\n"
-        "is met. Models with a `profile` are planned by their measurements, others by\n"
-        "estimates. Exit code 3: no plan meets the demands.\n\n"
-        "      --fleet FILE         devices, how they may be split, what they cost\n"
-        "      --policy NAME        weft (default); `weft list policies` names them\n"
-        "  -o, --output FILE        write the plan as JSON ('-': standard output)\n"
-        "      --draw terminal|FILE.svg  the packed devices as a picture\n"
-        "      --explain MODEL      why it is where it is, and what would change that\n"
-        "      --compare            run every policy and compare\n"
-        "      --previous PLAN.json the plan in force; moves are listed\n"
-        "      --check PLAN         verify a plan made by anyone (plan.json, or a deployment\n"
-        "                           map of ParvaGPU); exit code 4: it breaks a rule\n"
-        "      --check-layout weft|parvagpu  instead of telling by the file\n\n"
-        "What if (each any number of times; before and after are printed):\n"
-        "      --rate NAME=2x|NAME=500/s  another rate of a model\n"
-        "      --slo NAME=2x|NAME=50ms    another SLO\n"
-        "      --gpu TYPE=COUNT     another number of devices, or another type\n\n"
-        "Rules:\n"
-        "      --rule RULE          latency rule: exact (default), half, half09\n"
-        "      --whole-ms           cut SLOs to whole milliseconds\n"
-        "      --procs N            most processes of one model on one slice\n"
-        "      --isolated           no two models on one slice or MIG instance\n"
-        "      --oversubscribe      MPS shares may exceed 100 % together\n"
-        "      --reserve 10%        part of each memory that stays free\n"
-        "      --interference C0,C1,C2,C3,C4  slow-down beside others (docs/plan-json.md)\n"
-        "      --goal GOAL          cost (default): carry every rate; goodput: as much as the\n"
-        "                           fleet can; carbon: with least carbon\n"
-        "      --carbon G           grams of CO2 per kWh\n"
-        "      --effort N           steps of a policy that searches\n"
-        "      --seed N             of a policy that draws\n"
-        "      --policy-options K=V,...  parameters of the policy\n"
-        "      --batch 1,2,4,8      batch sizes to consider for estimated models\n"
-        "      --calibration FILE   constants of a device, fitted by weft estimate --calibrate\n"
-        "      --format text|json   what is printed\n",
-    .run = run_plan,
-};
+const weft_verb weft_verb_plan = {.name = "plan", .row = rows, .run = run_plan};

@@ -22,7 +22,7 @@ typedef struct weft_plan_options {
     weft_goal goal;
     weft_interference interference;
     double carbon_g_per_kwh;
-    int64_t effort, seed;
+    uint64_t effort, seed;
     const char *policy_options;
     weft_plan_change change[WEFT_PLAN_CHANGES_MAX];
     size_t n_change;

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { PLAN_BYTES_MAX = 256 << 20, THEN_MAX = 256 };
 
@@ -19,7 +20,7 @@ typedef struct options {
     weft_sim_step step[THEN_MAX];
     size_t n_step;
     bool json, arrivals_given;
-    double speed;
+    double speed, queue_delay_s;
     weft_arrivals_options arrivals;
     weft_sim_options sim;
     const char *policy_options;
@@ -251,192 +252,71 @@ static weft_err run_options(options *o, weft_arena *arena, weft_diag *diag)
 
 /* -- The verb --------------------------------------------------------------------------------- */
 
-enum {
-    OPT_SET = 1,
-    OPT_FLEET,
-    OPT_TRACE,
-    OPT_ARRIVALS,
-    OPT_DURATION,
-    OPT_SEED,
-    OPT_SCALE,
-    OPT_BURST_FACTOR,
-    OPT_BURST_SHARE,
-    OPT_BURST_LENGTH,
-    OPT_WARMUP,
-    OPT_BUCKET,
-    OPT_OVER_TIME,
-    OPT_ROUTER,
-    OPT_CLOSE,
-    OPT_DELAY,
-    OPT_TIMEOUT,
-    OPT_QUEUE,
-    OPT_THEN,
-    OPT_START,
-    OPT_MIG,
-    OPT_POLICY,
-    OPT_PERIOD,
-    OPT_HEADROOM,
-    OPT_PARAM,
-    OPT_CARBON,
-    OPT_PUE,
-    OPT_FORMAT
-};
-
-static int wrong(const char *option, const char *needs)
-{
-    return weft_tool_usage(&weft_verb_simulate, "%s needs %s, not '%s'", option, needs, optarg);
-}
-
-static int take_seconds(const char *option, double *out)
-{
-    double us;
-    if (!weft_parse_duration_us(optarg, &us) || us > 1e15)
-        return wrong(option, "a duration like 60s or 200ms");
-    *out = us / 1e6;
-    return 0;
-}
-
-static int take_number(const char *option, double lo, double hi, double *out)
-{
-    double x;
-    if (!weft_parse_f64(optarg, &x) || !(x >= lo && x <= hi))
-        return wrong(option, "a number in its range");
-    *out = x;
-    return 0;
-}
-
-static int take_word(const char *option, const char *const *word, int n, int *out)
+/* Index of a word that is in the list. */
+static int find_word(const char *const *word, int n, const char *arg)
 {
     for (int i = 0; i < n; i++)
-        if (word[i] && strcmp(optarg, word[i]) == 0) {
-            *out = i;
-            return 0;
-        }
-    return wrong(option, "another word; see --help");
+        if (strcmp(word[i], arg) == 0)
+            return i;
+    return 0;
+}
+
+static int take_router(void *at, const weft_verb *verb, char *arg)
+{
+    static const char *const word[] = {"pull", "shares", "least"};
+    (void)verb;
+    *(weft_sim_router *)at = (weft_sim_router)find_word(word, 3, arg);
+    return 0;
+}
+
+static int take_closing(void *at, const weft_verb *verb, char *arg)
+{
+    static const char *const word[] = {"", "idle", "fill"}; /* "": that of the router */
+    (void)verb;
+    *(weft_sim_close *)at = (weft_sim_close)find_word(word, 3, arg);
+    return 0;
+}
+
+static int take_arrivals(void *at, const weft_verb *verb, char *arg)
+{
+    options *o = at;
+    (void)verb;
+    o->arrivals_given = true;
+    weft_arrival_kind_parse(arg, &o->arrivals.kind);
+    return 0;
+}
+
+static int take_policy(void *at, const weft_verb *verb, char *arg)
+{
+    const weft_policy *policy = weft_policy_find(arg);
+    *(const weft_policy **)at = policy;
+    if (policy)
+        return 0;
+    return weft_tool_usage(verb, "no policy '%s'; `weft list policies` names them", arg);
 }
 
 /* "90s=plan2.json" */
-static int take_then(options *o)
+static int take_then(void *at, const weft_verb *verb, char *arg)
 {
-    char *equal = strchr(optarg, '=');
-    double us;
-    if (!equal || o->n_step == THEN_MAX)
-        return wrong("--then", "TIME=PLAN.json, at most 256 times");
-    *equal = 0;
-    bool ok = weft_parse_duration_us(optarg, &us) && us <= 1e15;
-    *equal = '=';
+    options *o = at;
+    char *equals = strchr(arg, '=');
+    double us = 0;
+    if (equals)
+        *equals = '\0';
+    bool ok = equals && o->n_step < THEN_MAX && weft_parse_duration_us(arg, &us) && us <= 1e15;
+    if (equals)
+        *equals = '=';
     if (!ok)
-        return wrong("--then", "a time like 90s=plan.json");
-    o->then_plan[o->n_step] = equal + 1;
+        return weft_tool_usage(verb, "--then takes TIME=PLAN.json, at most %d times, not '%s'",
+                               THEN_MAX, arg);
+    o->then_plan[o->n_step] = equals + 1;
     o->step[o->n_step++].at_s = us / 1e6;
     return 0;
 }
 
-static int take_whole(const char *option, int64_t hi, uint64_t *out)
-{
-    int64_t x;
-    if (!weft_parse_i64(optarg, &x) || x < 0 || x > hi)
-        return wrong(option, "a whole number in its range");
-    *out = (uint64_t)x;
-    return 0;
-}
-
-static int take_model(options *o, int opt)
-{
-    static const char *const router[] = {"pull", "shares", "least"};
-    static const char *const closing[] = {NULL, "idle", "fill"};
-    uint64_t whole;
-    double seconds;
-    int word = 0, code;
-    switch (opt) {
-    case OPT_ROUTER:
-        code = take_word("--router", router, 3, &word);
-        o->sim.router = (weft_sim_router)word;
-        return code;
-    case OPT_CLOSE:
-        code = take_word("--close", closing, 3, &word);
-        o->sim.close = (weft_sim_close)word;
-        return code;
-    case OPT_DELAY:
-        code = take_seconds("--max-queue-delay", &seconds);
-        if (!code)
-            o->sim.queue_delay_us = seconds * 1e6;
-        return code;
-    case OPT_TIMEOUT:
-        return take_seconds("--timeout", &o->sim.timeout_s);
-    case OPT_QUEUE:
-        code = take_whole("--queue", 1 << 24, &whole);
-        if (!code)
-            o->sim.queue_max = (uint32_t)whole;
-        return code;
-    case OPT_THEN:
-        return take_then(o);
-    case OPT_START:
-        return take_seconds("--start", &o->sim.start_s);
-    case OPT_MIG:
-        return take_seconds("--mig", &o->sim.mig_s);
-    case OPT_POLICY:
-        o->sim.policy = weft_policy_find(optarg);
-        return o->sim.policy ? 0 : wrong("--policy", "a name that `weft list policies` gives");
-    case OPT_PERIOD:
-        return take_seconds("--period", &o->sim.period_s);
-    case OPT_HEADROOM:
-        return take_number("--headroom", 0.1, 100, &o->sim.headroom);
-    case OPT_PARAM:
-        o->policy_options = optarg;
-        return 0;
-    case OPT_CARBON:
-        o->carbon = optarg;
-        return 0;
-    case OPT_PUE:
-        return take_number("--pue", 1, 10, &o->sim.pue);
-    default:
-        return weft_tool_usage(&weft_verb_simulate, "wrong option");
-    }
-}
-
-static int take(options *o, int opt)
-{
-    switch (opt) {
-    case OPT_SET:
-        o->set = optarg;
-        return 0;
-    case OPT_FLEET:
-        o->fleet = optarg;
-        return 0;
-    case OPT_TRACE:
-        o->trace = optarg;
-        return 0;
-    case OPT_ARRIVALS:
-        o->arrivals_given = true;
-        return weft_arrival_kind_parse(optarg, &o->arrivals.kind)
-                   ? 0
-                   : wrong("--arrivals", "poisson, bursty or constant");
-    case OPT_DURATION:
-        return take_seconds("--duration", &o->arrivals.duration_s);
-    case OPT_SEED:
-        return take_whole("--seed", INT64_MAX, &o->arrivals.seed);
-    case OPT_SCALE:
-        return take_number("--scale", 0, 1e6, &o->speed);
-    case OPT_BURST_FACTOR:
-        return take_number("--burst-factor", 1, 1e6, &o->arrivals.burst_factor);
-    case OPT_BURST_SHARE:
-        return take_number("--burst-share", 1e-6, 0.999, &o->arrivals.burst_share);
-    case OPT_BURST_LENGTH:
-        return take_seconds("--burst-length", &o->arrivals.burst_s);
-    case OPT_WARMUP:
-        return take_seconds("--warmup", &o->sim.warmup_s);
-    case OPT_BUCKET:
-        return take_seconds("--bucket", &o->sim.bucket_s);
-    case OPT_OVER_TIME:
-        o->over_time = optarg;
-        return 0;
-    case OPT_FORMAT:
-        return weft_tool_parse_format(optarg, &o->json) ? 0 : wrong("--format", "text or json");
-    default:
-        return take_model(o, opt);
-    }
-}
+#define OPTIONS_OF_simulate
+#define OPTIONS options
+#include "tools/common/option_rows.h"
 
 static int check(options *o)
 {
@@ -463,46 +343,10 @@ static int check(options *o)
 
 static int parse(int argc, char **argv, options *o)
 {
-    static const struct option longs[] = {
-        {"set", required_argument, NULL, OPT_SET},
-        {"fleet", required_argument, NULL, OPT_FLEET},
-        {"trace", required_argument, NULL, OPT_TRACE},
-        {"arrivals", required_argument, NULL, OPT_ARRIVALS},
-        {"duration", required_argument, NULL, OPT_DURATION},
-        {"seed", required_argument, NULL, OPT_SEED},
-        {"scale", required_argument, NULL, OPT_SCALE},
-        {"burst-factor", required_argument, NULL, OPT_BURST_FACTOR},
-        {"burst-share", required_argument, NULL, OPT_BURST_SHARE},
-        {"burst-length", required_argument, NULL, OPT_BURST_LENGTH},
-        {"warmup", required_argument, NULL, OPT_WARMUP},
-        {"bucket", required_argument, NULL, OPT_BUCKET},
-        {"over-time", required_argument, NULL, OPT_OVER_TIME},
-        {"router", required_argument, NULL, OPT_ROUTER},
-        {"close", required_argument, NULL, OPT_CLOSE},
-        {"max-queue-delay", required_argument, NULL, OPT_DELAY},
-        {"timeout", required_argument, NULL, OPT_TIMEOUT},
-        {"queue", required_argument, NULL, OPT_QUEUE},
-        {"then", required_argument, NULL, OPT_THEN},
-        {"start", required_argument, NULL, OPT_START},
-        {"mig", required_argument, NULL, OPT_MIG},
-        {"policy", required_argument, NULL, OPT_POLICY},
-        {"period", required_argument, NULL, OPT_PERIOD},
-        {"headroom", required_argument, NULL, OPT_HEADROOM},
-        {"policy-options", required_argument, NULL, OPT_PARAM},
-        {"carbon", required_argument, NULL, OPT_CARBON},
-        {"pue", required_argument, NULL, OPT_PUE},
-        {"format", required_argument, NULL, OPT_FORMAT},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0}};
-    int opt;
-    optind = 1;
-    while ((opt = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
-        if (opt == 'h')
-            return weft_tool_help(&weft_verb_simulate);
-        int code = take(o, opt);
-        if (code)
-            return code;
-    }
+    int code = weft_options_parse(&weft_verb_simulate, argc, argv, o);
+    if (code >= 0)
+        return code;
+    o->sim.queue_delay_us = o->queue_delay_s * 1e6;
     if (argc - optind != 1)
         return weft_tool_usage(&weft_verb_simulate, "name one plan");
     o->plan = argv[optind];
@@ -529,43 +373,4 @@ static int run_simulate(int argc, char **argv)
     return code;
 }
 
-const weft_verb weft_verb_simulate = {
-    .name = "simulate",
-    .usage =
-        "usage: weft simulate PLAN.json [OPTIONS]\n"
-        "Serves requests by the plan in virtual time: goodput, SLO violations, latencies, use,\n"
-        "energy, carbon and cost. Equal inputs and seeds give equal bytes.\n\n"
-        "      --set SET.yaml       models with profiles, SLOs and rates (default: the plan's\n"
-        "                           models; times then follow from the plan's capacities)\n"
-        "      --fleet FLEET.yaml   prices, and devices for --policy\n"
-        "      --trace FILE         requests from a CSV ('-': standard input)\n"
-        "      --arrivals KIND      poisson (default), bursty, constant, at the rates\n"
-        "      --duration T         60s; of a trace: to its end\n"
-        "      --seed N             1\n"
-        "      --scale X            multiply the rates\n"
-        "      --burst-factor X     rate in a burst over that between bursts (5)\n"
-        "      --burst-share X      part of the time that is burst (0.1)\n"
-        "      --burst-length T     mean length of a burst (1s)\n"
-        "      --warmup T           serve but do not count what comes before (0s)\n"
-        "      --bucket T           also report over time, in steps of T\n"
-        "      --over-time FILE     that report as CSV ('-': standard output)\n"
-        "      --router R           pull (default: as the server does), shares (by the plan's\n"
-        "                           rates), least (loaded)\n"
-        "      --close WHEN         a batch leaves when a worker is idle, or when it may not wait\n"
-        "                           to fill any longer: idle (default of pull), fill\n"
-        "      --max-queue-delay T  wait this long for a fuller batch (0s)\n"
-        "      --timeout T          drop what has waited for so long (30s)\n"
-        "      --queue N            requests that may wait in one queue (4096)\n"
-        "      --then T=PLAN.json   from then on this plan; may be repeated\n"
-        "      --start T            to start a worker (2s)\n"
-        "      --mig T              to make a MIG instance anew, on top (5s)\n"
-        "      --policy NAME        ask this policy for a plan every --period, with the rates "
-        "seen\n"
-        "      --period T           such as 20s\n"
-        "      --headroom X         tell it those rates times X (1)\n"
-        "      --policy-options K=V,...  parameters of the policy\n"
-        "      --carbon FILE        grid intensity, hourly CSV\n"
-        "      --pue X              power use of the site over that of its devices (1)\n"
-        "      --format text|json   what is printed\n",
-    .run = run_simulate,
-};
+const weft_verb weft_verb_simulate = {.name = "simulate", .row = rows, .run = run_simulate};

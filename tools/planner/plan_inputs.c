@@ -100,8 +100,8 @@ weft_err weft_tool_plan_inputs(weft_plan_options *o, weft_arena *arena, weft_dia
                                  .app = in->set.app,
                                  .n_app = in->set.n_app,
                                  .carbon_g_per_kwh = o->carbon_g_per_kwh,
-                                 .seed = (uint64_t)o->seed,
-                                 .effort = (uint64_t)o->effort,
+                                 .seed = o->seed,
+                                 .effort = o->effort,
                                  .options = o->policy_options,
                                  .solver = &weft_solver_cbc};
     if (!o->previous)

@@ -1,8 +1,6 @@
 /* Passes with dumps and timings. */
 #include "tools/profile/pipeline.h"
 
-#include "base/num.h"
-
 #include <stdio.h>
 #include <string.h>
 
@@ -49,73 +47,48 @@ static void hook(void *user, const weft_pass *pass, uint32_t number, bool after,
                 changed ? "" : " (no change)");
 }
 
-static bool parse_verify(const char *arg, weft_verify_when *out)
+int weft_tool_take_pass(void *at, const weft_verb *verb, char *arg)
+{
+    *(const char **)at = arg;
+    if (weft_pass_find(arg))
+        return 0;
+    return weft_tool_usage(verb, "no pass '%s'; `weft list passes` names them", arg);
+}
+
+int weft_tool_take_dump(void *at, const weft_verb *verb, char *arg)
+{
+    *(const char **)at = arg;
+    return strcmp(arg, "all") == 0 ? 0 : weft_tool_take_pass(at, verb, arg);
+}
+
+int weft_tool_take_verify(void *at, const weft_verb *verb, char *arg)
 {
     static const char *const names[] = {
         [WEFT_VERIFY_END] = "end", [WEFT_VERIFY_EACH] = "each", [WEFT_VERIFY_OFF] = "off"};
+    (void)verb;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(names[i], arg) == 0) {
-            *out = (weft_verify_when)i;
-            return true;
-        }
-    return false;
+        if (strcmp(names[i], arg) == 0)
+            *(weft_verify_when *)at = (weft_verify_when)i;
+    return 0;
 }
 
-static int need_pass(const weft_verb *verb, const char *name, bool all_too)
+int weft_tool_take_target(void *at, const weft_verb *verb, char *arg)
 {
-    if (weft_pass_find(name) || (all_too && strcmp(name, "all") == 0))
+    weft_tool_pipeline *p = at;
+    p->run.pass.target = arg;
+    if (strcmp(arg, "cpu") == 0 || strcmp(arg, "cpu:avx2") == 0 || weft_target_is_gpu(arg))
         return 0;
-    return weft_tool_usage(verb, "no pass '%s'; `weft list passes` names them", name);
+    return weft_tool_usage(verb, "no target '%s'; there are cpu, cpu:avx2 and sm_NN of a GPU", arg);
 }
 
-int weft_tool_pipeline_option(weft_tool_pipeline *p, const weft_verb *verb, int opt,
-                              const char *arg)
+int weft_tool_take_batch(void *at, const weft_verb *verb, char *arg)
 {
-    int64_t limit = 0;
-    switch (opt) {
-    case WEFT_OPT_DUMP_BEFORE:
-        p->dump_before = arg;
-        return need_pass(verb, arg, true);
-    case WEFT_OPT_DUMP_AFTER:
-        p->dump_after = arg;
-        return need_pass(verb, arg, true);
-    case WEFT_OPT_DUMP_DIR:
-        p->dump_dir = arg;
-        return 0;
-    case WEFT_OPT_STOP_AFTER:
-        p->run.stop_after = arg;
-        return need_pass(verb, arg, false);
-    case WEFT_OPT_START_AT:
-        p->run.start_at = arg;
-        return need_pass(verb, arg, false);
-    case WEFT_OPT_PASS_LIMIT:
-        if (!weft_parse_i64(arg, &limit) || limit < 1)
-            return weft_tool_usage(verb, "--pass-limit needs a number from 1, not '%s'", arg);
-        p->run.pass.rewrite_limit = (uint64_t)limit;
-        return 0;
-    case WEFT_OPT_VERIFY:
-        if (!parse_verify(arg, &p->run.verify))
-            return weft_tool_usage(verb, "--verify takes each, end or off, not '%s'", arg);
-        return 0;
-    case WEFT_OPT_TIME:
-        p->show_time = true;
-        return 0;
-    case WEFT_OPT_TARGET:
-        p->run.pass.target = arg;
-        if (strcmp(arg, "cpu") != 0 && strcmp(arg, "cpu:avx2") != 0 && !weft_target_is_gpu(arg))
-            return weft_tool_usage(
-                verb, "no target '%s'; there are cpu, cpu:avx2 and sm_NN of a GPU", arg);
-        return 0;
-    case WEFT_OPT_BATCH:
-        p->run.pass.n_batch =
-            weft_tool_parse_list(arg, p->batch, sizeof p->batch / sizeof p->batch[0]);
-        p->run.pass.batch = p->batch;
-        if (p->run.pass.n_batch == 0)
-            return weft_tool_usage(verb, "--batch needs numbers like 1,2,4, not '%s'", arg);
-        return 0;
-    default:
-        return weft_tool_usage(verb, "wrong option");
-    }
+    weft_tool_pipeline *p = at;
+    p->run.pass.n_batch = weft_tool_parse_list(arg, p->batch, sizeof p->batch / sizeof p->batch[0]);
+    p->run.pass.batch = p->batch;
+    if (p->run.pass.n_batch == 0)
+        return weft_tool_usage(verb, "--batch takes numbers like 1,2,4, not '%s'", arg);
+    return 0;
 }
 
 weft_err weft_tool_pipeline_run(weft_tool_pipeline *p, weft_module *m, const weft_pass *const *pass,

@@ -1,5 +1,4 @@
 /* weft bench: latency and throughput of what is in a bundle, and where the time goes. */
-#include "base/num.h"
 #include "runtime/runtime.h"
 #include "tools/server/bench_gpu.h"
 #include "tools/server/device_options.h"
@@ -12,6 +11,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { PROFILE_RUNS = 20, SAMPLES_MAX = 100000, TOP_KERNELS = 12, BATCHES_MAX = 64, DIMS_MAX = 16 };
 
@@ -36,84 +36,31 @@ typedef struct result {
     weft_bench_reading gpu;
 } result;
 
-enum {
-    OPT_MODEL = 1,
-    OPT_INPUT,
-    OPT_BATCH,
-    OPT_THREADS,
-    OPT_TIME,
-    OPT_FORMAT,
-    OPT_PER_KERNEL,
-    OPT_DIM,
-    OPT_REPORT
-};
-
-static int take(options *o, int opt)
+static int take_batches(void *at, const weft_verb *verb, char *arg)
 {
-    int64_t threads = 0;
-    switch (opt) {
-    case OPT_MODEL:
-        o->model = optarg;
-        return 0;
-    case OPT_INPUT:
-        return weft_tool_bind(&weft_verb_bench, optarg, &o->input);
-    case OPT_BATCH:
-        o->n_batch = weft_tool_parse_list(optarg, o->batch, BATCHES_MAX);
-        return o->n_batch ? 0 : weft_tool_usage(&weft_verb_bench, "wrong --batch '%s'", optarg);
-    case OPT_THREADS:
-        if (!weft_parse_i64(optarg, &threads) || threads < 1 || threads > 1024)
-            return weft_tool_usage(&weft_verb_bench, "wrong --threads '%s'", optarg);
-        o->engine.threads = (uint32_t)threads;
-        return 0;
-    case OPT_TIME:
-        if (!weft_parse_f64(optarg, &o->seconds) || !(o->seconds > 0) || o->seconds > 3600)
-            return weft_tool_usage(&weft_verb_bench, "wrong --time '%s'", optarg);
-        return 0;
-    case OPT_FORMAT:
-        if (!weft_tool_parse_format(optarg, &o->json))
-            return weft_tool_usage(&weft_verb_bench, "--format takes text or json");
-        return 0;
-    case OPT_REPORT:
-        o->report = optarg;
-        return 0;
-    case OPT_PER_KERNEL:
-        o->per_kernel = true;
-        return 0;
-    case OPT_DIM:
-        if (o->n_dim == DIMS_MAX)
-            return weft_tool_usage(&weft_verb_bench, "more than %d --dim", DIMS_MAX);
-        return weft_tool_take_dim(&weft_verb_bench, optarg, &o->dim[o->n_dim++]);
-    default:
-        return weft_device_is_option(opt)
-                   ? weft_tool_take_device_option(&weft_verb_bench, opt, optarg, &o->engine)
-                   : weft_tool_usage(&weft_verb_bench, "wrong option");
-    }
+    options *o = at;
+    o->n_batch = weft_tool_parse_list(arg, o->batch, BATCHES_MAX);
+    return o->n_batch ? 0 : weft_tool_usage(verb, "--batch takes numbers like 1,8, not '%s'", arg);
 }
+
+static int take_dim(void *at, const weft_verb *verb, char *arg)
+{
+    options *o = at;
+    if (o->n_dim == DIMS_MAX)
+        return weft_tool_usage(verb, "more than %d --dim", DIMS_MAX);
+    return weft_tool_take_dim(verb, arg, &o->dim[o->n_dim++]);
+}
+
+#define OPTIONS_OF_bench
+#define OPTIONS options
+#include "tools/common/option_rows.h"
 
 /* Returns -1 to go on, or an exit code. */
 static int parse(int argc, char **argv, options *o)
 {
-    static const struct option longs[] = {{"model", required_argument, NULL, OPT_MODEL},
-                                          {"input", required_argument, NULL, OPT_INPUT},
-                                          {"batch", required_argument, NULL, OPT_BATCH},
-                                          {"threads", required_argument, NULL, OPT_THREADS},
-                                          WEFT_DEVICE_OPTIONS,
-                                          {"time", required_argument, NULL, OPT_TIME},
-                                          {"format", required_argument, NULL, OPT_FORMAT},
-                                          {"per-kernel", no_argument, NULL, OPT_PER_KERNEL},
-                                          {"dim", required_argument, NULL, OPT_DIM},
-                                          {"report", required_argument, NULL, OPT_REPORT},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {NULL, 0, NULL, 0}};
-    int opt;
-    optind = 1;
-    while ((opt = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
-        if (opt == 'h')
-            return weft_tool_help(&weft_verb_bench);
-        int code = take(o, opt);
-        if (code)
-            return code;
-    }
+    int code = weft_options_parse(&weft_verb_bench, argc, argv, o);
+    if (code >= 0)
+        return code;
     if (argc - optind != 1)
         return weft_tool_usage(&weft_verb_bench, "name one bundle");
     o->bundle = argv[optind];
@@ -490,17 +437,4 @@ static int run_bench(int argc, char **argv)
     return code;
 }
 
-const weft_verb weft_verb_bench = {
-    .name = "bench",
-    .usage = "usage: weft bench BUNDLE [OPTIONS]\n"
-             "Runs every model at every batch size with made-up inputs.\n\n"
-             "      --model M            only this model\n"
-             "      --input NAME=@FILE   run on this input, once for each input of the model\n"
-             "      --batch 1,8          these batch sizes (default: those of the buckets)\n"
-             "      --threads N          CPU threads\n" WEFT_DEVICE_USAGE
-             "      --time SECONDS       for each measurement (1)\n"
-             "      --per-kernel         the dearest kernels and what runs them\n"
-             "      --report FILE        a JSON report of weft compile: adds what was gained\n"
-             "      --format FMT         text or json\n",
-    .run = run_bench,
-};
+const weft_verb weft_verb_bench = {.name = "bench", .row = rows, .run = run_bench};

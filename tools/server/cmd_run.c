@@ -1,5 +1,4 @@
 /* weft run: one inference from files. */
-#include "base/num.h"
 #include "runtime/runtime.h"
 #include "tools/server/device_options.h"
 #include "tools/server/npy.h"
@@ -9,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { SHOWN_VALUES = 6 };
 
@@ -19,58 +19,16 @@ typedef struct options {
     weft_engine_options engine;
 } options;
 
-enum { OPT_MODEL = 1, OPT_INPUT, OPT_OUTPUT, OPT_EXPECT, OPT_TOLERANCE, OPT_THREADS };
-
-static int take(options *o, int opt)
-{
-    int64_t threads = 0;
-    switch (opt) {
-    case OPT_MODEL:
-        o->model = optarg;
-        return 0;
-    case OPT_INPUT:
-        return weft_tool_bind(&weft_verb_run, optarg, &o->input);
-    case OPT_OUTPUT:
-        return weft_tool_bind(&weft_verb_run, optarg, &o->output);
-    case OPT_EXPECT:
-        return weft_tool_bind(&weft_verb_run, optarg, &o->expect);
-    case OPT_TOLERANCE:
-        if (!weft_parse_f64(optarg, &o->tolerance) || !(o->tolerance >= 0))
-            return weft_tool_usage(&weft_verb_run, "wrong --tolerance '%s'", optarg);
-        return 0;
-    case OPT_THREADS:
-        if (!weft_parse_i64(optarg, &threads) || threads < 1 || threads > 1024)
-            return weft_tool_usage(&weft_verb_run, "wrong --threads '%s'", optarg);
-        o->engine.threads = (uint32_t)threads;
-        return 0;
-    default:
-        return weft_device_is_option(opt)
-                   ? weft_tool_take_device_option(&weft_verb_run, opt, optarg, &o->engine)
-                   : weft_tool_usage(&weft_verb_run, "wrong option");
-    }
-}
+#define OPTIONS_OF_run
+#define OPTIONS options
+#include "tools/common/option_rows.h"
 
 /* Returns -1 to go on, or an exit code. */
 static int parse(int argc, char **argv, options *o)
 {
-    static const struct option longs[] = {{"model", required_argument, NULL, OPT_MODEL},
-                                          {"input", required_argument, NULL, OPT_INPUT},
-                                          {"output", required_argument, NULL, OPT_OUTPUT},
-                                          {"expect", required_argument, NULL, OPT_EXPECT},
-                                          {"tolerance", required_argument, NULL, OPT_TOLERANCE},
-                                          {"threads", required_argument, NULL, OPT_THREADS},
-                                          WEFT_DEVICE_OPTIONS,
-                                          {"help", no_argument, NULL, 'h'},
-                                          {NULL, 0, NULL, 0}};
-    int opt;
-    optind = 1;
-    while ((opt = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
-        if (opt == 'h')
-            return weft_tool_help(&weft_verb_run);
-        int code = take(o, opt);
-        if (code)
-            return code;
-    }
+    int code = weft_options_parse(&weft_verb_run, argc, argv, o);
+    if (code >= 0)
+        return code;
     if (argc - optind != 1)
         return weft_tool_usage(&weft_verb_run, "name one bundle");
     o->bundle = argv[optind];
@@ -216,15 +174,4 @@ static int run_run(int argc, char **argv)
     return code == WEFT_EXIT_DONE && differs ? WEFT_EXIT_DIFFERS : code;
 }
 
-const weft_verb weft_verb_run = {
-    .name = "run",
-    .usage = "usage: weft run BUNDLE [--model M] --input NAME=@FILE... [--output NAME=@FILE...]\n"
-             "Runs one inference. Files are .npy, or ONNX tensors (.pb) as input.\n\n"
-             "      --model M            the model (not needed when there is one)\n"
-             "      --input NAME=@FILE   an input; each must be given\n"
-             "      --output NAME=@FILE  write an output as .npy; none: print the first values\n"
-             "      --expect NAME=@FILE  compare an output; exit code 4 when it differs\n"
-             "      --tolerance X        largest difference relative to the scale (1e-4)\n"
-             "      --threads N          CPU threads\n" WEFT_DEVICE_USAGE,
-    .run = run_run,
-};
+const weft_verb weft_verb_run = {.name = "run", .row = rows, .run = run_run};

@@ -15,60 +15,52 @@ typedef struct options {
     weft_slices_options cut;
     int64_t cores[WEFT_SLICES_MAX];   /* of each slice */
     uint32_t device[WEFT_SLICES_MAX]; /* of the plan */
+    double queue_delay_s;
 } options;
-
-enum {
-    OPT_HTTP = 1,
-    OPT_GRPC,
-    OPT_METRICS,
-    OPT_ADDRESS,
-    OPT_SLICES,
-    OPT_MAX_REQUEST,
-    OPT_DELAY,
-    OPT_TIMEOUT,
-    OPT_DRAIN,
-    OPT_START,
-    OPT_NV,
-    OPT_DEVICES,
-    OPT_MPS,
-    OPT_SHARES,
-    OPT_MIG
-};
 
 /* -- Options -------------------------------------------------------------------------------- */
 
-static int take_port(int *out)
+static int take_port(void *at, const weft_verb *verb, char *arg)
 {
     int64_t port = 0;
-    if (strcmp(optarg, "off") == 0) {
-        *out = -1;
-        return 0;
-    }
-    if (!weft_parse_i64(optarg, &port) || port < 0 || port > 65535)
-        return weft_tool_usage(&weft_verb_serve, "wrong port '%s'", optarg);
-    *out = (int)port;
+    if (strcmp(arg, "off") == 0)
+        port = -1;
+    else if (!weft_parse_i64(arg, &port) || port < 0 || port > 65535)
+        return weft_tool_usage(verb, "wrong port '%s'", arg);
+    *(int *)at = (int)port;
     return 0;
 }
 
-static int take_duration(double *out, double scale)
+static int take_slices(void *at, const weft_verb *verb, char *arg)
 {
-    if (!weft_parse_duration_us(optarg, out) || *out < 0)
-        return weft_tool_usage(&weft_verb_serve, "'%s' is no duration like 30s or 2ms", optarg);
-    *out *= scale;
-    return 0;
+    options *o = at;
+    o->cut.cores = o->cores;
+    o->cut.n_cores = weft_tool_parse_list(arg, o->cores, WEFT_SLICES_MAX);
+    return o->cut.n_cores
+               ? 0
+               : weft_tool_usage(verb, "--slices takes numbers of cores like 2,2, not '%s'", arg);
+}
+
+static int take_request_bytes(void *at, const weft_verb *verb, char *arg)
+{
+    weft_serve_options *serve = at;
+    if (weft_parse_bytes(arg, &serve->max_request_bytes) && serve->max_request_bytes)
+        return 0;
+    return weft_tool_usage(verb, "--max-request takes bytes such as 64MiB, not '%s'", arg);
 }
 
 /* "0,2": numbers of devices of the plan. */
-static int take_devices(options *o)
+static int take_devices(void *at_options, const weft_verb *verb, char *arg)
 {
+    options *o = at_options;
     o->cut.device = o->device;
     o->cut.n_device = 0;
-    for (const char *at = optarg;; at++) {
+    for (const char *at = arg;; at++) {
         char *end;
         unsigned long x = strtoul(at, &end, 10);
         if (*at < '0' || *at > '9' || x > UINT32_MAX || o->cut.n_device == WEFT_SLICES_MAX ||
             (*end && *end != ','))
-            return weft_tool_usage(&weft_verb_serve, "wrong --devices '%s'", optarg);
+            return weft_tool_usage(verb, "--devices takes numbers like 0,1, not '%s'", arg);
         o->device[o->cut.n_device++] = (uint32_t)x;
         at = end;
         if (!*at)
@@ -76,85 +68,17 @@ static int take_devices(options *o)
     }
 }
 
-static int take(options *o, int opt)
-{
-    switch (opt) {
-    case OPT_HTTP:
-        return take_port(&o->serve.http_port);
-    case OPT_GRPC:
-        return take_port(&o->serve.grpc_port);
-    case OPT_METRICS:
-        return take_port(&o->serve.metrics_port);
-    case OPT_ADDRESS:
-        o->serve.address = optarg;
-        return 0;
-    case OPT_SLICES:
-        o->cut.cores = o->cores;
-        o->cut.n_cores = weft_tool_parse_list(optarg, o->cores, WEFT_SLICES_MAX);
-        return o->cut.n_cores ? 0
-                              : weft_tool_usage(&weft_verb_serve, "wrong --slices '%s'", optarg);
-    case OPT_MAX_REQUEST:
-        if (!weft_parse_bytes(optarg, &o->serve.max_request_bytes) || !o->serve.max_request_bytes)
-            return weft_tool_usage(&weft_verb_serve, "wrong --max-request '%s'", optarg);
-        return 0;
-    case OPT_DELAY:
-        return take_duration(&o->serve.max_queue_delay_us, 1);
-    case OPT_TIMEOUT:
-        return take_duration(&o->serve.request_timeout_s, 1e-6);
-    case OPT_DRAIN:
-        return take_duration(&o->serve.drain_timeout_s, 1e-6);
-    case OPT_START:
-        return take_duration(&o->serve.start_timeout_s, 1e-6);
-    case OPT_NV:
-        o->serve.nv_metrics = true;
-        return 0;
-    case OPT_DEVICES:
-        return take_devices(o);
-    case OPT_MPS:
-        o->cut.start_mps = true;
-        return 0;
-    case OPT_SHARES:
-        o->cut.green = strcmp(optarg, "green") == 0;
-        if (!o->cut.green && strcmp(optarg, "mps") != 0)
-            return weft_tool_usage(&weft_verb_serve, "wrong --shares '%s'", optarg);
-        return 0;
-    case OPT_MIG:
-        o->cut.reconfigure_mig = true;
-        return 0;
-    default:
-        return weft_tool_usage(&weft_verb_serve, "wrong option");
-    }
-}
+#define OPTIONS_OF_serve
+#define OPTIONS options
+#include "tools/common/option_rows.h"
 
 /* Returns -1 to go on, or an exit code. */
 static int parse(int argc, char **argv, options *o)
 {
-    static const struct option longs[] = {{"http", required_argument, NULL, OPT_HTTP},
-                                          {"grpc", required_argument, NULL, OPT_GRPC},
-                                          {"metrics", required_argument, NULL, OPT_METRICS},
-                                          {"address", required_argument, NULL, OPT_ADDRESS},
-                                          {"slices", required_argument, NULL, OPT_SLICES},
-                                          {"max-request", required_argument, NULL, OPT_MAX_REQUEST},
-                                          {"max-queue-delay", required_argument, NULL, OPT_DELAY},
-                                          {"timeout", required_argument, NULL, OPT_TIMEOUT},
-                                          {"drain-timeout", required_argument, NULL, OPT_DRAIN},
-                                          {"start-timeout", required_argument, NULL, OPT_START},
-                                          {"nv-metrics", no_argument, NULL, OPT_NV},
-                                          {"devices", required_argument, NULL, OPT_DEVICES},
-                                          {"mps", no_argument, NULL, OPT_MPS},
-                                          {"shares", required_argument, NULL, OPT_SHARES},
-                                          {"reconfigure-mig", no_argument, NULL, OPT_MIG},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {NULL, 0, NULL, 0}};
-    int opt;
-    optind = 1;
-    while ((opt = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
-        if (opt == 'h')
-            return weft_tool_help(&weft_verb_serve);
-        int code = take(o, opt);
-        if (code)
-            return code;
-    }
+    int code = weft_options_parse(&weft_verb_serve, argc, argv, o);
+    if (code >= 0)
+        return code;
+    o->serve.max_queue_delay_us = o->queue_delay_s * 1e6;
     if (argc - optind < 1 || argc - optind > 2)
         return weft_tool_usage(&weft_verb_serve, "name one bundle, and a plan if you have one");
     o->serve.bundle = argv[optind];
@@ -235,29 +159,4 @@ static int run_serve(int argc, char **argv)
     return code;
 }
 
-const weft_verb weft_verb_serve = {
-    .name = "serve",
-    .usage =
-        "usage: weft serve BUNDLE [plan.json] [OPTIONS]\n"
-        "Serves the models of a bundle (Open Inference Protocol) until SIGTERM or SIGINT, then\n"
-        "answers what it has accepted and ends. Prints a READY line with its ports.\n\n"
-        "      --http PORT            8000; 0: any free one; off\n"
-        "      --grpc PORT            8001; 0: any free one; off\n"
-        "      --metrics PORT         8002; 0: any free one; off\n"
-        "      --address A            IPv4 address to listen on (127.0.0.1)\n"
-        "      --slices 1,1           cores of each CPU slice (default: one with all cores)\n"
-        "      --max-request BYTES    largest request body (64MiB)\n"
-        "      --max-queue-delay T    wait this long for a fuller batch, within the SLO (0s)\n"
-        "      --timeout T            answer every request within this time (30s)\n"
-        "      --drain-timeout T      time to answer what is left when ending (30s)\n"
-        "      --start-timeout T      time for a worker to prepare its models (300s)\n"
-        "      --nv-metrics           also write Triton's metric names\n"
-        "      --devices 0,1          serve these devices of the plan alone (all)\n"
-        "      --mps                  start MPS daemons of our own for shares of GPUs, and stop\n"
-        "                             them at the end (default: one runs already)\n"
-        "      --shares mps|green     shares of GPUs are MPS percentages (mps), or SMs of their\n"
-        "                             own by green contexts\n"
-        "      --reconfigure-mig      make the MIG instances of the plan; destroys others on\n"
-        "                             its GPUs\n",
-    .run = run_serve,
-};
+const weft_verb weft_verb_serve = {.name = "serve", .row = rows, .run = run_serve};

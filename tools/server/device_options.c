@@ -1,4 +1,4 @@
-/* --driver, --gpu and --sms. */
+/* Values of --driver and --sms. */
 #include "tools/server/device_options.h"
 
 #include "base/num.h"
@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { GPUS_MAX = 1024, SMS_MAX = 4096 };
+enum { SMS_MAX = 4096 };
 
-static bool take_number(const char *text, int64_t lo, int64_t hi, uint32_t *out)
+static bool parse_number(const char *text, int64_t lo, int64_t hi, uint32_t *out)
 {
     int64_t x;
     if (!weft_parse_i64(text, &x) || x < lo || x > hi)
@@ -18,7 +18,7 @@ static bool take_number(const char *text, int64_t lo, int64_t hi, uint32_t *out)
 }
 
 /* "32", "32@64": how many, and from which on. */
-static bool take_sms(const char *text, weft_engine_options *out)
+static bool parse_sms(const char *text, weft_engine_options *out)
 {
     char number[16];
     size_t n = strcspn(text, "@");
@@ -27,24 +27,19 @@ static bool take_sms(const char *text, weft_engine_options *out)
     memcpy(number, text, n);
     number[n] = 0;
     out->sm_first = 0;
-    return take_number(number, 1, SMS_MAX, &out->n_sm) &&
-           (!text[n] || take_number(text + n + 1, 0, SMS_MAX, &out->sm_first));
+    return parse_number(number, 1, SMS_MAX, &out->n_sm) &&
+           (!text[n] || parse_number(text + n + 1, 0, SMS_MAX, &out->sm_first));
 }
 
-int weft_tool_take_device_option(const weft_verb *verb, int opt, const char *arg,
-                                 weft_engine_options *out)
+int weft_tool_take_driver(void *at, const weft_verb *verb, char *arg)
 {
-    switch (opt) {
-    case WEFT_DEVICE_OPT_DRIVER:
-        if (!weft_driver_find(arg))
-            return weft_tool_usage(verb, "no driver is named '%s'", arg);
-        out->driver = arg;
-        return 0;
-    case WEFT_DEVICE_OPT_GPU:
-        return take_number(arg, 0, GPUS_MAX, &out->gpu)
-                   ? 0
-                   : weft_tool_usage(verb, "wrong --gpu '%s'", arg);
-    default:
-        return take_sms(arg, out) ? 0 : weft_tool_usage(verb, "wrong --sms '%s'", arg);
-    }
+    weft_engine_options *out = at;
+    out->driver = arg;
+    return weft_driver_find(arg) ? 0 : weft_tool_usage(verb, "no driver is named '%s'", arg);
+}
+
+int weft_tool_take_sms(void *at, const weft_verb *verb, char *arg)
+{
+    return parse_sms(arg, at) ? 0
+                              : weft_tool_usage(verb, "--sms takes N or N@FIRST, not '%s'", arg);
 }

@@ -13,15 +13,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-int weft_tool_bind(const weft_verb *verb, char *arg, weft_tool_bindings *list)
+int weft_tool_bind(void *at, const weft_verb *verb, char *arg)
 {
-    char *eq = strchr(arg, '=');
-    if (!eq || eq == arg || eq[1] != '@' || !eq[2])
+    weft_tool_bindings *list = at;
+    char *equals = strchr(arg, '=');
+    if (!equals || equals == arg || equals[1] != '@' || !equals[2])
         return weft_tool_usage(verb, "'%s' is not of the form NAME=@FILE", arg);
     if (list->n == WEFT_BINDINGS_MAX)
         return weft_tool_usage(verb, "over %d files", WEFT_BINDINGS_MAX);
-    *eq = '\0';
-    list->at[list->n++] = (weft_tool_binding){arg, eq + 2};
+    *equals = '\0';
+    list->at[list->n++] = (weft_tool_binding){arg, equals + 2};
     return 0;
 }
 
@@ -100,8 +101,8 @@ int weft_tool_take_dim(const weft_verb *verb, char *arg, weft_tool_dim *out)
 {
     char *equals = strchr(arg, '=');
     if (!equals || equals == arg || !weft_parse_i64(equals + 1, &out->value) || out->value < 0)
-        return weft_tool_usage(verb, "--dim needs NAME=VALUE, not '%s'", arg);
-    *equals = 0;
+        return weft_tool_usage(verb, "--dim takes NAME=VALUE, not '%s'", arg);
+    *equals = '\0';
     out->name = arg;
     return 0;
 }

@@ -17,8 +17,8 @@ typedef struct weft_tool_bindings {
     size_t n;
 } weft_tool_bindings;
 
-/* Takes "NAME=@FILE" apart in place. Returns 0, or an exit code after a usage message. */
-int weft_tool_bind(const weft_verb *verb, char *arg, weft_tool_bindings *list);
+/* Value of an option NAME=@FILE: adds it to the weft_tool_bindings `at`. `arg` is changed. */
+int weft_tool_bind(void *at, const weft_verb *verb, char *arg);
 /* .npy, or an ONNX tensor (.pb). */
 WEFT_MUST_USE weft_err weft_tool_load_tensor(const char *path, weft_arena *arena, weft_diag *diag,
                                              weft_tensor *out);
@@ -26,7 +26,7 @@ WEFT_MUST_USE weft_err weft_tool_load_tensor(const char *path, weft_arena *arena
 WEFT_MUST_USE weft_err weft_tool_load_inputs(const weft_tool_bindings *list,
                                              const weft_bundle_program *p, weft_arena *arena,
                                              weft_diag *diag, weft_tensor *in);
-/* Takes "NAME=VALUE" apart in place. Returns 0, or an exit code after a usage message. */
+/* Value of an option NAME=VALUE. `arg` is changed. Returns 0, or an exit code after a message. */
 int weft_tool_take_dim(const weft_verb *verb, char *arg, weft_tool_dim *out);
 
 #endif

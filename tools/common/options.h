@@ -1,0 +1,51 @@
+/* Command lines as tables. The rows of a verb stand in tools/options.def; parsing, --help,
+ * completions and manual pages are made from them. */
+#ifndef WEFT_TOOLS_OPTIONS_H
+#define WEFT_TOOLS_OPTIONS_H
+
+#include "tools/common/tools.h"
+
+#include <stddef.h>
+
+/* What a row is; for an option: how its argument becomes a value. */
+typedef enum weft_option_kind {
+    WEFT_OPTION_END,
+    WEFT_OPTION_USAGE,   /* `help`: arguments of the verb; several rows: several forms */
+    WEFT_OPTION_ABOUT,   /* `help`: what the verb does */
+    WEFT_OPTION_HEADING, /* `help`: line above the options that follow */
+    WEFT_OPTION_FLAG,    /* bool; no argument */
+    WEFT_OPTION_TEXT,    /* const char *, points into argv */
+    WEFT_OPTION_COUNT,   /* uint64_t from lo to hi */
+    WEFT_OPTION_COUNT32, /* uint32_t from lo to hi */
+    WEFT_OPTION_NUMBER,  /* double from lo to hi */
+    WEFT_OPTION_SECONDS, /* double: a duration such as 30s or 2ms, in seconds */
+    WEFT_OPTION_SECOND,  /* bool: whether the argument is the second word of `arg` */
+    WEFT_OPTION_CALL     /* take() */
+} weft_option_kind;
+
+/* Stores the argument `arg` in the member `at`. Returns 0, or an exit code after a message. */
+typedef int weft_option_take(void *at, const weft_verb *verb, char *arg);
+
+struct weft_option {
+    weft_option_kind kind;
+    const char *name; /* without dashes; NULL: the row is no option */
+    char letter;      /* of the short form; 0: none */
+    const char *arg;  /* name of the argument, or its words "text|json"; NULL: takes none */
+    const char *help;
+    size_t at; /* offset of the member of the verb's options */
+    double lo, hi;
+    weft_option_take *take;
+};
+
+/* Reads the options of argv into the struct `options`, whose members the rows of the verb name.
+ * Arguments that are no options follow from argv[optind] on. Returns -1 to go on, else an exit
+ * code:
+ * --help was asked for, or a message was printed. */
+int weft_options_parse(const weft_verb *verb, int argc, char **argv, void *options);
+/* Writes the text of --help. */
+void weft_options_print(const char *verb, const weft_option *row, FILE *to);
+/* i-th of the words of an argument "first|second": its length, 0 behind the last; NULL: `arg` is
+ * the name of an argument, no list of words. */
+const char *weft_option_word(const char *arg, size_t i, size_t *out_len);
+
+#endif
