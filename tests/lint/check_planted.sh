@@ -25,7 +25,7 @@ planted() {
     grep -qF "$2" "$copy/said" || fail "$1: does not name $2: $(cat "$copy/said")"
 }
 
-for check in calls format golden headers length names rows words; do
+for check in calls format golden headers length names options rows words; do
     clean_tree
     code=0
     WEFT_BUILD_DIR=$copy/build bash "$lint_dir/check_$check.sh" "$copy" >"$copy/said" 2>&1 || code=$?
@@ -50,6 +50,16 @@ clean_tree && mkdir -p "$copy/passes/merge" && printf 'S(a)\n' >"$copy/passes/me
 mkdir -p "$copy/tests/golden/merge-models" &&
     printf '# weft: pass merge-models\n# strategy: a\n' >"$copy/tests/golden/merge-models/a.wir" &&
     planted golden tests/golden/merge-models/a.wir:1
+# Options parsed beside the table, and one that is in it twice.
+for line in '#include <getopt.h>' 'int weft_b(const char *a) { return strcmp(a, "--b") == 0; }'; do
+    clean_tree && mkdir "$copy/tools"
+    printf '%s\n' "$line" >"$copy/tools/b.c"
+    planted options tools/b.c:1
+done
+clean_tree && mkdir "$copy/tools"
+printf 'BEGIN(b)\nOPTION("c", 0, NULL, FLAG(c), "x")\nOPTION("c", 0, NULL, FLAG(c), "x")\nEND\n' \
+    >"$copy/tools/options.def"
+planted options 'b: --c twice'
 # Programs that link what they must not.
 cc=${WEFT_CC:-cc}
 build_program() { # NAME SOURCE FLAG...: into a build folder of its own

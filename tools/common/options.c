@@ -12,7 +12,7 @@ enum { ROWS_MAX = 64, FIRST_VALUE = 256, TEXT_COLUMN = 27, WIDTH = 92 };
 
 /* -- Values ----------------------------------------------------------------------------------- */
 
-const char *weft_option_word(const char *arg, size_t i, size_t *out_len)
+const char *weft_options_word(const char *arg, size_t i, size_t *out_len)
 {
     *out_len = 0;
     if (!arg || !strchr(arg, '|') || strpbrk(arg, "=./[,"))
@@ -29,10 +29,10 @@ const char *weft_option_word(const char *arg, size_t i, size_t *out_len)
 static const char *list_words(const char *arg, char *buf, size_t size)
 {
     size_t len, n = 0, last = 0;
-    for (const char *word; (word = weft_option_word(arg, last, &len)) && len > 0;)
+    for (const char *word; (word = weft_options_word(arg, last, &len)) && len > 0;)
         last++;
     for (size_t i = 0; i < last && n < size; i++) {
-        const char *word = weft_option_word(arg, i, &len);
+        const char *word = weft_options_word(arg, i, &len);
         n += (size_t)snprintf(buf + n, size - n, "%s%.*s",
                               i == 0          ? ""
                               : i + 1 == last ? " or "
@@ -94,16 +94,16 @@ static int refuse_word(const weft_verb *verb, const weft_option *o, const char *
 static bool is_word(const weft_option *o, size_t i, const char *arg)
 {
     size_t len;
-    const char *word = weft_option_word(o->arg, i, &len);
+    const char *word = weft_options_word(o->arg, i, &len);
     return word && len > 0 && strlen(arg) == len && strncmp(word, arg, len) == 0;
 }
 
 static bool has_word(const weft_option *o, const char *arg)
 {
     size_t len;
-    if (!weft_option_word(o->arg, 0, &len))
+    if (!weft_options_word(o->arg, 0, &len))
         return true;
-    for (size_t i = 0; weft_option_word(o->arg, i, &len) && len > 0; i++)
+    for (size_t i = 0; weft_options_word(o->arg, i, &len) && len > 0; i++)
         if (is_word(o, i, arg))
             return true;
     return false;

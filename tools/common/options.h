@@ -46,6 +46,6 @@ int weft_options_parse(const weft_verb *verb, int argc, char **argv, void *optio
 void weft_options_print(const char *verb, const weft_option *row, FILE *to);
 /* i-th of the words of an argument "first|second": its length, 0 behind the last; NULL: `arg` is
  * the name of an argument, no list of words. */
-const char *weft_option_word(const char *arg, size_t i, size_t *out_len);
+const char *weft_options_word(const char *arg, size_t i, size_t *out_len);
 
 #endif
