@@ -1,20 +1,21 @@
-/* Calibration: the few constants of a device that a user's own measurements can tell.
+/* Calibration: fits constants of a device to a user's measurements.
  *
- * A prediction is split into launches and work, and the work by what it is:
+ * A predicted time is divided into launches and the rest (body), by what bounds the kernel:
  *
  *   time = launches * launch_us * exp(p0) + sum over class c of body_us(c) * exp(pc)
  *
- * with classes GEMM, convolution, vector (all bound by arithmetic) and memory (bound by
+ * with the classes GEMM, convolution, vector (all bound by arithmetic) and memory (bound by
  * traffic). p = 0 is the device's row. The fit minimises
  *
  *   sum over rows of huber(log(time / measured)) + weight * sum of p^2
  *
- * so that one bad row does not decide (Huber 1964, delta 0.2) and a constant that the rows say
- * little about stays where it was. A constant takes part only where enough rows depend on it, and
- * is bounded. Gauss-Newton with Levenberg's damping; five unknowns, so a step is O(rows).
+ * Huber's loss (Huber 1964, delta 0.2) limits the influence of outliers, and the ridge term keeps a
+ * constant that few rows depend on near its old value. A constant is fitted only if enough rows
+ * depend on it, and is bounded. Gauss-Newton with Levenberg's damping; five unknowns, so that a
+ * step is O(rows).
  *
- * The error "after" is held out: rows are dealt to five parts by their shape, never row by row, and
- * each part is predicted by constants fitted to the other four. */
+ * error_after is that of five-fold cross validation: all rows of one shape are in one fold, and
+ * each fold is predicted by constants fitted to the other four. */
 #include "estimator/estimator_int.h"
 
 #include <math.h>
@@ -23,7 +24,7 @@
 
 enum { PARAMS = WEFT_CALIBRATION_CONSTANTS, FOLDS = 5, STEPS_MAX = 60 };
 static const double huber_delta = 0.2, ridge = 1.0, bound = 1.6094379124341003; /* log 5 */
-/* A row says something of a constant that makes this part of its time. */
+/* A row depends on a constant if the constant makes up this part of its time. */
 static const double part_min = 0.2;
 
 static const char *const constant_name[PARAMS] = {"launch", "product", "convolution", "vector",
@@ -56,11 +57,12 @@ static weft_calibration_constant find_class(const weft_kernel *kernel, const wef
     }
 }
 
-/* Peaks alone: a calibrated launch may be shorter than the row's, which floor_us includes. */
+/* The floor by the peaks alone: a calibrated launch may be shorter than that of the device's row,
+ * which floor_us includes. */
 static double find_floor(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
 {
     double floor_us = weft_peak__floor_us(kernel, slice, exact_f32);
-    double saving = fmax(4, kernel->flop_saving); /* the most that floor_us allows */
+    double saving = fmax(4, kernel->flop_saving); /* as weft_peak__floor_us for F(4x4,3x3) */
     if (floor_us > slice->gpu->launch_us)
         return floor_us;
     return fmax(kernel->work.flops / saving / weft_peak__flops_per_us(slice, kernel, exact_f32),
@@ -108,7 +110,7 @@ weft_err weft_calibration_add_workload(const weft_workload *work, const weft_sli
 typedef struct problem {
     const weft_calibration_row *row;
     size_t n;
-    uint32_t left_out; /* part that takes no part; FOLDS: none */
+    uint32_t left_out; /* fold that is left out; FOLDS: none */
     bool active[PARAMS];
 } problem;
 
@@ -118,7 +120,7 @@ static uint32_t part_of(const weft_calibration_row *row)
     return (uint32_t)((x >> 32) % FOLDS);
 }
 
-/* The parts of the row's time that each constant makes. Returns their sum. */
+/* Time of the row by constant. Returns the sum. */
 static double predict(const weft_calibration_row *row, const double *p, double *part)
 {
     double sum = 0;
@@ -144,7 +146,7 @@ static double objective(const problem *q, const double *p)
     return sum;
 }
 
-/* Normal equations: h step = -g. */
+/* Normal equations of one step: h step = -g. */
 static void linearise(const problem *q, const double *p, double h[PARAMS][PARAMS], double *g)
 {
     memset(h, 0, sizeof(double[PARAMS][PARAMS]));
@@ -174,7 +176,7 @@ static void linearise(const problem *q, const double *p, double h[PARAMS][PARAMS
     }
 }
 
-/* Cholesky; `h` is symmetric and, with damping, positive definite. */
+/* Solves by Cholesky decomposition: `h` is symmetric and, with damping, positive definite. */
 static void solve(double h[PARAMS][PARAMS], double damping, const double *g, double *step)
 {
     double l[PARAMS][PARAMS] = {{0}}, y[PARAMS];
@@ -228,7 +230,7 @@ static void minimise(const problem *q, double *p)
 
 /* -- Errors ----------------------------------------------------------------------------------- */
 
-/* Sum of relative errors over a part (FOLDS: over all). */
+/* Sum of relative errors over a fold (FOLDS: over all rows). */
 static double sum_errors(const weft_calibration_row *row, size_t n, uint32_t part, const double *p)
 {
     double sum = 0, parts[PARAMS];
@@ -257,7 +259,7 @@ static void hold_out(const problem *all, weft_calibration *out)
     out->error_after = sum / (double)q.n;
 }
 
-/* Times that are this much off are no microseconds of this device. */
+/* A factor between measured and predicted time beyond which the unit must be wrong. */
 static const double off_max = 1e5;
 
 static weft_err check_rows(const weft_calibration_row *row, size_t n, weft_diag *diag)

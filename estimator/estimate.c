@@ -1,5 +1,5 @@
-/* Estimates of kernels and of whole graphs: chooses the model, adds up, counts memory and energy.
- */
+/* Estimates of kernels and of whole graphs: predicts, calibrates, and adds up time, memory and
+ * energy. */
 #include "estimator/estimator_int.h"
 
 #include "estimator/device/device.h"
@@ -82,14 +82,14 @@ static void add_kernel(const weft_kernel_cost *k, weft_cost *total)
     double old = before_us / time_us, part = k->cost.time_us / time_us;
     total->creq = total->creq * old + k->cost.creq * part;
     total->bandwidth_gbps = total->bandwidth_gbps * old + k->cost.bandwidth_gbps * part;
-    /* Errors of kernels on one device have one cause: they add up, they do not cancel. */
+    /* Errors of kernels on one device are correlated: they add up, and do not cancel. */
     total->expected_error = total->expected_error * old + k->cost.expected_error * part;
     total->energy_j += k->cost.energy_j;
     total->time_us = time_us;
 }
 
-/* What takes most of the time: the launch, traffic that takes (nearly) as long as the rest, or
- * arithmetic. */
+/* What takes most of the predicted time: the launch; traffic, if its time is at least 0.7 of the
+ * rest; else arithmetic. */
 static const char *find_bound(const weft_kernel *kernel, const weft_slice *slice, double time_us)
 {
     static const double most = 0.7;
@@ -112,8 +112,8 @@ static weft_err estimate_one(const weft_workload *work, size_t i, const weft_sli
     const weft_graph_kernel *from = &work->kernel[i];
     weft_kernel_cost k = {
         .node = from->node, .op = from->op, .kernel = from->kernel, .launches = from->launches};
-    /* Winograd is a choice of the CPU's pipeline; on a GPU the model of convolutions makes its own.
-     */
+    /* Winograd (algo of the node) is a choice of the CPU's pipeline; on a GPU the model of
+     * convolutions makes its own choice. */
     if (!weft_gpu__is_cpu(slice->gpu))
         k.kernel.flop_saving = 0;
     if (work->lowering == WEFT_LOWERING_FRAMEWORK)
@@ -131,7 +131,7 @@ static weft_err estimate_one(const weft_workload *work, size_t i, const weft_sli
     return WEFT_ERR_OK;
 }
 
-/* The time that the kernels do not fill: nothing is used, idle power is drawn. */
+/* Adds the time in which no kernel runs: no units are used, idle power is drawn. */
 static void add_idle(const weft_slice *slice, double time_us, weft_cost *total)
 {
     double used = total->time_us / time_us;
@@ -141,7 +141,7 @@ static void add_idle(const weft_slice *slice, double time_us, weft_cost *total)
     total->time_us = time_us;
 }
 
-/* Where most of the time comes from. */
+/* The source of the kernels that take most of the time. */
 static const char *find_source(const weft_kernel_cost *kernel, size_t n, double device_us)
 {
     double other_us = 0;
@@ -155,9 +155,10 @@ static const char *find_source(const weft_kernel_cost *kernel, size_t n, double 
     return 2 * other_us > device_us ? other : "analytic";
 }
 
-/* One of the last of `n_first` kernels that is the same problem as kernel i; SIZE_MAX: none.
- * Networks repeat themselves, and a prediction costs a thousand comparisons, so that no more are
- * made. Bytes between fields may make two equal kernels seem different, never the other way. */
+/* Index of an equal kernel (same problem, same launches) among the last TWINS_MAX of the `n_first`
+ * kernels that were predicted; SIZE_MAX: none. Networks repeat the same kernels, and one prediction
+ * costs as much as a thousand comparisons, hence that limit. Padding bytes may make two equal
+ * kernels compare as different, never the opposite. */
 static size_t find_twin(const weft_workload *work, const size_t *first, size_t n_first, size_t i)
 {
     const weft_graph_kernel *k = &work->kernel[i];
@@ -171,7 +172,7 @@ static size_t find_twin(const weft_workload *work, const size_t *first, size_t n
     return SIZE_MAX;
 }
 
-/* Each kernel that is not like one before it. */
+/* Predicts each distinct kernel once. */
 static weft_err estimate_all(const weft_workload *work, const weft_slice *slice,
                              const weft_estimate_options *options, weft_arena *arena,
                              weft_diag *diag, weft_kernel_cost *out)
@@ -201,7 +202,7 @@ weft_err weft_estimate_workload(const weft_workload *work, const weft_slice *sli
     for (size_t i = 0; i < work->n; i++)
         add_kernel(&kernel[i], &e.total);
     e.kernel = kernel;
-    if (e.n == 0) { /* a graph of views: one launch to copy its result */
+    if (e.n == 0) { /* a graph of views only: one launch copies its result */
         e.total = (weft_cost){.time_us = slice->gpu->launch_us, .expected_error = 1};
         e.total.creq = 1.0 / slice->all_units;
     }

@@ -1,4 +1,4 @@
-/* A joint graph beside the models that it runs at once. */
+/* Estimates of a joint graph and, for comparison, of its models one after the other. */
 #include "estimator/estimator.h"
 
 #include <string.h>
@@ -18,7 +18,8 @@ static weft_err estimate_at(weft_graph *g, const int64_t *value, uint32_t n_valu
     return weft_estimate_graph(g, symbol, slice, &how, arena, diag, out);
 }
 
-/* Of the weights that the graph reads and that were not seen before. */
+/* Bytes of the weights that the graph reads and that `seen` does not contain; adds them to
+ * `seen`. */
 static uint64_t sum_weights(const weft_module *m, const weft_graph *g, bool *seen)
 {
     uint64_t bytes = 0;
@@ -47,7 +48,7 @@ weft_err weft_estimate_joint(weft_graph *joint, const int64_t *value, uint32_t n
         model[i] = weft_graph_find(m, name);
         if (!model[i])
             return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = name},
-                                   "a joint graph has a part of this model, which is not there");
+                                   "the module has a joint graph of this model, but not the model");
         all += sum_weights(m, model[i], seen);
     }
     WEFT_TRY(estimate_at(joint, value, n_value, slice, 0, arena, diag, &e.joint));

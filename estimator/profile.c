@@ -1,7 +1,8 @@
-/* Profiles: the estimate of a graph over slices, batches and processes, as the scheduler reads it.
+/* Profiles: estimates of a graph over slices, batches and numbers of processes, for the scheduler.
  *
- * The kernels of a graph depend on the batch alone: they are found once for each and then predicted
- * for each slice; processes follow from that prediction by the queue of contention.c. */
+ * The kernels of a graph depend only on the batch: they are found once for each batch and predicted
+ * for each slice. Times of several processes follow from the prediction for one by the queue of
+ * contention.c. */
 #include "estimator/estimator_int.h"
 
 #include <stdio.h>
@@ -21,7 +22,8 @@ static weft_err make_point(const weft_slice *slice, uint32_t batch, uint32_t pro
     double per_s = 0;
     WEFT_TRY(weft_contention_procs(alone, procs, diag, &out->cost.time_us, &per_s));
     out->throughput_per_s = per_s * batch;
-    /* Of all together; the energy of one execution stays what it is alone. */
+    /* creq and bandwidth are those of all processes together; the energy of one execution stays the
+     * same. */
     double faster = per_s * e->total.time_us * 1e-6;
     double creq = e->total.creq * faster, gbps = e->total.bandwidth_gbps * faster;
     out->cost.creq = creq < slice->share ? creq : slice->share;

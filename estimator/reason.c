@@ -1,4 +1,4 @@
-/* Why a kernel takes the time that it is said to take: the ingredients of the formulas. */
+/* The terms of a predicted time, for reports: peaks, traffic, launch, correction by the trees. */
 #include "estimator/estimator_int.h"
 
 #include <math.h>

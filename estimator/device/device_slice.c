@@ -71,7 +71,7 @@ static void make_mig(const weft_device_type *type, const weft_mig_profile *mig, 
     s->mem_bytes = mig->mem_bytes;
 }
 
-/* A cap on the SMs; cache and memory stay common. */
+/* Limits the SMs; cache and memory are shared with the other clients. */
 static void make_mps(double percent, weft_slice *s)
 {
     double units = fmax(1, floor(percent * s->units + 1e-9)),
@@ -82,7 +82,7 @@ static void make_mps(double percent, weft_slice *s)
     s->cache_gbps *= drawn;
 }
 
-/* "1g.18gb", "40%", "3g.71gb/40%". */
+/* A MIG profile, an MPS share, or a share of a MIG instance: "1g.18gb", "40%", "3g.71gb/40%". */
 static weft_err make_part(const weft_device_type *type, const char *name, weft_diag *diag,
                           weft_slice *s)
 {
@@ -95,12 +95,12 @@ static weft_err make_part(const weft_device_type *type, const char *name, weft_d
             find_mig(type, name, slash ? (size_t)(slash - name) : strlen(name));
         if (!mig)
             return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = type->name},
-                                   "slice '%s' is neither a MIG profile of this device nor a "
-                                   "share such as 40%% nor both, as in PROFILE/40%%",
+                                   "slice '%s' is neither a MIG profile of this device, nor a "
+                                   "share such as 40%%, nor both, as in PROFILE/40%%",
                                    name);
         if (mig->sms == 0)
             return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = type->name},
-                                   "slice '%s': how many SMs it has is not known", name);
+                                   "slice '%s': the number of its SMs is not known", name);
         make_mig(type, mig, s);
     }
     if (slash || is_share) {

@@ -1,21 +1,21 @@
 /* Occupancy: how many blocks of a kernel a multiprocessor holds at once.
  *
- * Each of the things that a block takes sets a limit, and the smallest counts:
+ * Each resource of a block sets a limit on the number of blocks; the smallest limit holds:
  *
  *   warps      warps of the multiprocessor / warps of the block
- *   blocks     a number of the hardware
- *   registers  a warp gets them in units of 256, out of its sub-partition; all sub-partitions
+ *   blocks     a constant of the hardware
+ *   registers  a warp gets registers in units of 256 from its sub-partition; all sub-partitions
  *              together hold (registers / parts / registers of a warp) * parts warps
- *   shared     a block gets units of 128 or 256 bytes, 1 KiB of the driver's own included, out of
- *              what the split with L1 leaves
+ *   shared     a block gets units of 128 or 256 bytes, including 1 KiB for the system, of the part
+ *              of the memory that the split with L1 leaves to shared memory
  *   barriers   named barriers, from 9.0 on
  *   resources  "virtual resources", from 10.0 on: 128
  *
- * Two checks at launch are coarser than the allocation: registers of a block are counted with its
- * warps rounded up to all sub-partitions, and 6.0 refuses what 6.1 (4 sub-partitions, not 2) cannot
- * run. The results are those of NVIDIA's cuda_occupancy.h (CUDA 13), limit by limit; the test
- * unit/occupancy compares with it where a toolkit is installed. Written from the documented rules,
- * not from that file.
+ * The checks at launch are coarser than the allocation in two cases: they round the warps of a
+ * block up to a multiple of the sub-partitions when they count its registers, and 6.0 refuses
+ * blocks that 6.1 (4 sub-partitions instead of 2) cannot run. The results equal those of NVIDIA's
+ * cuda_occupancy.h (CUDA 13), limit by limit: unit/occupancy compares them where a toolkit is
+ * installed. The code is written from the documented rules, not from that file.
  *
  * O(1). */
 #include "estimator/estimator.h"
@@ -66,7 +66,7 @@ static uint32_t limit_regs(const weft_sm_limits *sm, const weft_thread_block *bl
     return sm->regs / sm->parts / warp_regs * sm->parts / warps;
 }
 
-/* Least split that leaves `bytes` to shared memory; 0: there is none. */
+/* Smallest split with at least `bytes` of shared memory; 0: there is none. */
 static uint32_t fit_carveout(const weft_sm_limits *sm, uint32_t bytes)
 {
     uint32_t n = sizeof sm->carveouts / sizeof sm->carveouts[0];
@@ -125,7 +125,8 @@ weft_err weft_occupancy_find(uint32_t capability, const weft_thread_block *block
         block->static_bytes > BYTES_MAX || block->dynamic_bytes > BYTES_MAX ||
         block->dynamic_max_bytes > BYTES_MAX || block->carveout_percent > 100)
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0},
-                               "occupancy: no such block: %u threads, %u registers, %u + %u bytes",
+                               "occupancy: impossible block: %u threads, %u registers, %u + %u "
+                               "bytes",
                                block->threads, block->regs, block->static_bytes,
                                block->dynamic_bytes);
     weft_occupancy o = {.limit_warps = limit_warps(sm, block), .limit_blocks = sm->blocks};

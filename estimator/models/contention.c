@@ -1,48 +1,50 @@
-/* Contention: models that run on the same units at the same time.
+/* Contention: slow-down of models that run on the same units at the same time.
  *
- * Processes of one model in one slice (MPS, or streams) form a closed queue: each process
- * alternates between time in which it holds nothing (launches, the framework, tails of waves) and
- * time in which it wants the slice's bottleneck. With `busy` = the bottleneck's part of the time t
- * of one execution alone, exact mean value analysis of one shared station and a delay gives for p
- * processes
+ * Processes of one model in one slice (MPS, or streams) are a closed queueing network: each process
+ * alternates between time in which it uses nothing that is shared (launches, the framework, tails
+ * of waves) and time in which it uses the bottleneck of the slice. `busy` is the bottleneck's part
+ * of the time t of one execution alone. Exact mean value analysis of one queueing station and a
+ * delay gives for p processes
  *
  *   q(0) = 0;   r(n) = busy (1 + q(n-1));   x(n) = n / (1 - busy + r(n));   q(n) = x(n) r(n)
  *   throughput = x(p) / t,   latency = p t / x(p)
  *
- * (Reiser, Lavenberg, "Mean-value analysis of closed multichain queuing networks", 1980). It is p
- * times as fast while there is room and never faster than 1 / busy. `busy` comes from the kernels:
- * of each the larger of the units it needs and the traffic it makes, and 0.6 of its launch, over
- * its time.
+ * (Reiser, Lavenberg, "Mean-value analysis of closed multichain queuing networks", 1980). The
+ * throughput grows up to p times while the bottleneck has room, and never beyond 1 / busy. `busy`
+ * is a sum over the kernels: for each the larger of the units it needs and the traffic it makes,
+ * and 0.6 of its launch, over its time.
  *
- * Different models are the same queue with one process of each, solved exactly over the subsets of
- * them. Where they have units of their own (MPS shares that add up to 100 % or less) what remains
- * common is the memory and the cache.
+ * Different models are the same network with one process of each, solved exactly over the subsets
+ * of the models. Where the models have units of their own (MPS shares that add up to at most
+ * 100 %), they share only the memory and the cache.
  *
- * Two published forms stand beside it, both on the demands of the models alone:
+ * Two published models are included for comparison. Both use the demands of the models alone:
  *
  *   gpulet (Choi et al., ATC'22)   factor_1 = c1 cache_1 + c2 cache_2 + c3 memory_1 + c4 memory_2 +
  *                                  c5, at least 1; the demands of several neighbours add up
  *   iGniter (Xu et al., TPDS'23)   factor_1 = 1 + a launches_1 / t_1 neighbours +
  *                                  b busy_1 (sum of cache of the others): scheduling delay of each
- *                                  launch, and work slowed by the cache use of the others
+ *                                  launch, and slow-down by the cache use of the others
  *
- * Both papers fit their constants on one machine each. Ours are fitted to 2 to 5 processes of one
- * model in a MIG instance of an A100 (tests/regress/mig_processes --fit: parvagpu, resnet50,
- * densenet121, vgg16) and tested on eight other networks there: median error of the factor 11.3 %
- * and 9.1 %, of the queue, which has one constant, 4.8 %. In that data both sides have equal
- * demands, so that c1 = c2 and c3 = c4 are assumptions. O(procs) and O(2^models). */
+ * Both papers fit their constants on one machine each. The constants here are fitted to 2 to 5
+ * processes of one model in a MIG instance of an A100 (tests/regress/mig_processes --fit: parvagpu,
+ * resnet50, densenet121, vgg16) and tested on eight other networks of that set: median error of the
+ * factor 11.3 % (gpulet) and 9.1 % (iGniter); the queue, which has one constant, 4.8 %. In that
+ * data all neighbours have equal demands: c1 = c2 and c3 = c4 are assumptions. O(procs) and
+ * O(2^models). */
 #include "estimator/models/models.h"
 
 #include <math.h>
 
 enum { PROCS_MAX = 1024, STATIONS = 2 };
 
-/* Part of a launch during which no other process gets on; fitted like the rest. */
+/* Part of a launch during which no other process makes progress; fitted like the other
+ * constants. */
 static const double launch_part = 0.6;
-/* Least relative error over 358 points; README.md, Contention. */
+/* Fitted to 358 points, least relative error; README.md, Contention. */
 static const double gpulet_cache = 0.469, gpulet_memory = 1.17, gpulet_fixed = 0.571;
 static const double igniter_launch_us = 0.096, igniter_cache = 4.41;
-/* Part of the peak bandwidth that is reached (README.md, Traffic). */
+/* Part of the peak bandwidth that kernels reach (README.md, Traffic). */
 static const double traffic_eff = 0.75;
 
 /* -- Demands ---------------------------------------------------------------------------------- */
@@ -81,8 +83,9 @@ static weft_err check_demand(const weft_contender *d, weft_diag *diag)
               d->cache >= 0 && d->cache <= 1 && d->memory >= 0 && d->memory <= 1 &&
               isfinite(d->launches) && d->launches >= 0;
     return ok ? WEFT_ERR_OK
-              : weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0},
-                                "contention: a demand has a time above 0 and parts from 0 to 1");
+              : weft_diag_error(
+                    diag, WEFT_ERR_INPUT, (weft_where){0},
+                    "contention: the time of a demand must be above 0, its parts 0 to 1");
 }
 
 weft_err weft_contention_procs(const weft_contender *one, uint32_t procs, weft_diag *diag,
@@ -105,7 +108,7 @@ weft_err weft_contention_procs(const weft_contender *one, uint32_t procs, weft_d
 
 /* -- Different models ------------------------------------------------------------------------- */
 
-/* Time at each station, as parts of the time alone; at most 1 together. */
+/* Time at each station over the time alone; the sum is at most 1. */
 static void find_stations(const weft_contender *d, bool own_units, double out[STATIONS])
 {
     out[0] = d->busy;
@@ -116,9 +119,9 @@ static void find_stations(const weft_contender *d, bool own_units, double out[ST
     }
 }
 
-/* Mean value analysis with one process of each model. queue[s][j][k]: how many of model j stand at
- * station k while the models of the set s run; a process finds there what the others would be
- * without it. */
+/* Mean value analysis with one process of each model. queue[s][j][k] is the mean number of
+ * processes of model j at station k while the models of set s run; an arriving process sees the
+ * queue of the set without itself (arrival theorem). */
 static void solve_queue(const weft_contender *demand, uint32_t n, bool own_units, double *out)
 {
     double queue[1 << WEFT_CONTENTION_MAX][WEFT_CONTENTION_MAX][STATIONS] = {0};
@@ -134,7 +137,8 @@ static void solve_queue(const weft_contender *demand, uint32_t n, bool own_units
                 double others = 0;
                 for (uint32_t j = 0; j < n; j++)
                     others += queue[set & ~(1u << i)][j][k];
-                /* In units of the model's own time; the others' stay does not depend on it. */
+                /* In units of the model's own time; the stay of the other models does not depend on
+                 * it. */
                 stay[k] = need[i][k] * (1 + others);
                 time += stay[k] - need[i][k];
             }

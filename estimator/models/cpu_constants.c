@@ -1,5 +1,5 @@
-/* The fitted constants of the CPU model (model_cpu.c says what each stands for and where they come
- * from), and what follows from them alone: how much of a weight the last-level cache has lost. */
+/* The fitted constants of the CPU model (model_cpu.c defines each and says how it was fitted), and
+ * the part of a weight that the last-level cache has lost, which depends on them alone. */
 #include "estimator/models/models.h"
 
 #include <math.h>

@@ -1,16 +1,16 @@
-/* Energy: power of the device times time, by how much of it is at work.
+/* Energy of a kernel: the power of the slice, by how busy it is, times the kernel's time.
  *
  *   power = part * idle_w + (power_w - idle_w) * part * min(1, 0.61 busy + 0.57 use)
- *   busy  = units at work over units of the slice, over time (weft_usage.sm_active)
- *   use   = the larger of arithmetic / peak and memory traffic / bandwidth
- *   part  = units of the slice over units of the device; cores on a CPU
+ *   busy  = units at work over units of the slice, mean over time (weft_usage.sm_active)
+ *   use   = max(arithmetic / peak, memory traffic / bandwidth)
+ *   part  = units of the slice over units of the device; CPU: cores
  *
  * The two constants are a least-squares fit to 32 training jobs on an A100 (miso/util_collection:
- * board power against the driver's counters of busy time and of memory use; idle 36 W of 250 W, as
- * its idle job says): mean error of the power 8.8 %, 9.7 % for models left out of the fit; busy
- * alone gives 18 %. That arithmetic draws what memory traffic does is an assumption: the counters
- * of that set do not have it, and dense GEMMs are known to reach the board's limit. A slice pays
- * its part of the idle power, so that the slices of a device add up to it. */
+ * board power against the driver's counters of busy time and of memory use; an idle job draws 36 W
+ * of 250 W): mean error of the power 8.8 %, 9.7 % for models left out of the fit; `busy` alone
+ * gives 18 %. That arithmetic draws as much power as memory traffic is an assumption: that set has
+ * no counter of arithmetic, and dense GEMMs are known to reach the power limit of the board. A
+ * slice pays its part of the idle power, so that the slices of a device add up to the whole. */
 #include "estimator/models/models.h"
 
 #include "estimator/device/device.h"

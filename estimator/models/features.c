@@ -1,8 +1,8 @@
-/* Features of a kernel on a device: what the trees decide by. One definition for training (`weft
- * estimate --kernels --features`) and for prediction.
+/* Features of a kernel on a device: the inputs of the trees. The same code computes them for
+ * training (`weft estimate --kernels --features`) and for prediction.
  *
- * All of them are of the whole device: no slice was ever measured for them. Rates are peaks, so
- * that a device that was never seen is described by the same numbers as those that were. */
+ * Features describe the whole device: no slice was measured for training. Rates are peaks, so that
+ * a device without measurements is described by the same numbers as the measured ones. */
 #include "estimator/models/trees_int.h"
 
 #include "estimator/device/device.h"
@@ -24,7 +24,7 @@ const char *weft_family__name(weft_family family)
     return family < WEFT_FAMILY_COUNT ? family_names[family] : "none";
 }
 
-/* True when the GEMM runs on plain units: f32 as itself, or a type without a matrix unit. */
+/* True for kernels on plain units: exact f32, or a type without a matrix unit. */
 bool weft_features__is_plain(const weft_kernel *kernel, const weft_gpu *gpu, bool exact_f32)
 {
     switch (kernel->dtype) {
@@ -58,7 +58,7 @@ weft_family weft_family__of(const weft_kernel *kernel, const weft_gpu *gpu, bool
             return WEFT_FAMILY_NONE;
         return plain ? WEFT_FAMILY_PLAIN : WEFT_FAMILY_MATRIX;
     case WEFT_KERNEL_CONV:
-        /* On matrix units, and with other filters, nothing was measured. */
+        /* Convolutions on matrix units, and those with other filters, were not measured. */
         return plain && has_gemm(kernel) && weft_kernel__is_fast_conv(kernel) ? WEFT_FAMILY_CONV
                                                                               : WEFT_FAMILY_NONE;
     case WEFT_KERNEL_ATTENTION:
@@ -88,7 +88,7 @@ weft_kernel weft_features__as_measured(const weft_kernel *kernel)
 
 /* -- Names ------------------------------------------------------------------------------------ */
 
-/* Sets of families a row of features.def belongs to. */
+/* Sets of families, for the rows of features.def. */
 enum {
     P = 1u << WEFT_FAMILY_MATRIX | 1u << WEFT_FAMILY_PLAIN,
     C = 1u << WEFT_FAMILY_CONV,
@@ -131,8 +131,8 @@ static double all_bytes(const weft_kernel *kernel)
     return kernel->work.bytes_read + kernel->work.bytes_written + kernel->work.weight_bytes;
 }
 
-/* Arithmetic of a GEMM in whole tiles and whole waves of one tile for each unit, by the tile
- * that suits it best, us. A tile costs 16 steps of k more than it has, for its prologue and
+/* Time of a GEMM's arithmetic in whole tiles and whole waves (one tile for each unit at once), by
+ * the tile that suits it best, us. A tile costs 16 additional steps of k, for its prologue and
  * epilogue. */
 static double tiles_us(const weft_kernel *k, const weft_slice *whole, double rate)
 {
@@ -152,10 +152,10 @@ static double tiles_us(const weft_kernel *k, const weft_slice *whole, double rat
 
 /* -- Convolutions on plain units ---------------------------------------------------------------
  *
- * A library has several ways to a convolution of 3 x 3 filters at stride 1; tiles and padding here
- * are those that the grids of cuDNN's kernels have on V100 and A100 (neusight/conv.csv):
+ * A library has several algorithms for a convolution of 3 x 3 filters at stride 1; tiles and
+ * padding are those of the grids of cuDNN's kernels on V100 and A100 (neusight/conv.csv):
  *
- *   implicit   a GEMM of (images x positions) x (channels x taps), as any other
+ *   implicit   a GEMM of (images x positions) x (channels x taps)
  *
  *   winograd2  F(2x2,3x3) in one kernel: blocks of 32 filters x 8 x 16 results, or x 4 images x
  *              8 x 4; 16 multiplications for 4 results
@@ -163,7 +163,7 @@ static double tiles_us(const weft_kernel *k, const weft_slice *whole, double rat
  *   winograd4  F(4x4,3x3) in four kernels: 36 GEMMs of (images to a multiple of 16 x tiles) x
  *              channels by filters; all operands are written to memory and read again
  *
- *   fft        17 x 32 complex products over tiles of 30 x 30 results, likewise
+ *   fft        17 x 32 complex GEMMs over tiles of 30 x 30 results; operands as for winograd4
  *
  * Winograd: Lavin, Gray, "Fast algorithms for convolutional neural networks" (2016). */
 
@@ -177,8 +177,8 @@ static double winograd2_us(const weft_kernel *k, const weft_slice *whole, double
     return ceil(blocks / whole->units) * block_us;
 }
 
-/* `count` GEMMs of m x in_channels by in_channels x out_channels, `cost` real ones each, of
- * matrices that are made from `points` values of the operands and go through memory. */
+/* `count` GEMMs of m x in_channels by in_channels x out_channels, each at the cost of `cost` real
+ * ones. Their matrices are transforms of the operands that are written to memory and read. */
 static double transformed_us(const weft_kernel *k, const weft_slice *whole, double rate,
                              double count, double m, double cost)
 {
@@ -209,7 +209,7 @@ typedef struct conv_ways {
     double implicit_us, winograd2_us, winograd4_us, fft_us;
 } conv_ways;
 
-/* Ways that a shape does not have are far behind. */
+/* Algorithms that do not apply get eight times the time of the implicit GEMM. */
 static conv_ways find_ways(const weft_kernel *k, const weft_slice *whole, double rate)
 {
     conv_ways w = {.implicit_us = tiles_us(k, whole, rate)};
@@ -244,15 +244,15 @@ double weft_features__base_us(const weft_kernel *kernel, const weft_slice *whole
 
 /* -- Values ----------------------------------------------------------------------------------- */
 
-/* Sizes and times the expressions of features.def use. */
+/* Sizes and times that the expressions of features.def use. */
 typedef struct facts {
     double b, m, n, k;
     double size; /* bytes of an element */
     double rows, cols, row_bytes, reads;
     double flops, bytes, n_bytes, out_bytes, cache_bytes;
     double compute_us, memory_us, launch_us, base_us;
-    double chain_us;                  /* one tile of 128 x 128, on one unit at its peak */
-    double rate_unit, bandwidth_unit; /* flops and bytes of a unit in a clock */
+    double chain_us;                  /* one tile of 128 x 128 on one unit at its peak */
+    double rate_unit, bandwidth_unit; /* flops and bytes of one unit in one clock */
     double units;
     double images, in_channels, out_h, taps, stride, groups;
     conv_ways way;
@@ -270,7 +270,7 @@ static double waves(const facts *f, double tile_m, double tile_n)
     return f->b * ceil(f->m / tile_m) * ceil(f->n / tile_n) / f->units;
 }
 
-/* How full the waves are: 1, all of them. */
+/* Mean occupancy of the waves; 1: all are full. */
 static double tail(double wave)
 {
     return wave / ceil(wave);
@@ -282,7 +282,8 @@ static double fill(double size, double step)
     return size / (ceil(size / step) * step);
 }
 
-/* Power of two that divides a size, as far as loads of 16 bytes can use it. */
+/* Exponent of the largest power of two that divides a size, up to what loads of 16 bytes can
+ * use. */
 static double even(const facts *f, double size)
 {
     double power = 0;

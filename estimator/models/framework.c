@@ -1,13 +1,13 @@
-/* What an eager framework adds to the kernels it launches.
+/* Time that an eager framework adds to the kernels it launches.
  *
- * Operators are issued by one thread, host_us each; a kernel starts when it has been issued and the
- * one before it has ended:
+ * One thread issues the operators, host_us each; a kernel starts when it has been issued and the
+ * previous one has ended:
  *
  *   issue(i) = issue(i-1) + host_us launches(i)     end(i) = max(end(i-1), issue(i)) + time(i)
  *   total    = inputs / in_rate + end(last) + outputs / out_rate
  *
- * so small batches cost the host's time and large ones the device's. Constants and where they come
- * from: frameworks.def. O(kernels). */
+ * Small batches are bound by the host, large ones by the device. frameworks.def has the constants
+ * and their sources. O(kernels). */
 #include "estimator/models/models.h"
 
 #include "estimator/device/device.h"

@@ -1,4 +1,4 @@
-/* Kernels on a CPU, as this runtime has them: GEMMs by oneDNN, everything else by its own loops.
+/* Time of kernels of the CPU driver: GEMMs by oneDNN, other kernels by the driver's own loops.
  *
  *   GEMM      time = call + enter + missed cold + max(c, mem) + overlap min(c, mem) + low_rank
  *     c          = max(flops / (u P) (m + m0) / m, weights / (u R))    arithmetic, or the cache
@@ -7,27 +7,28 @@
  *     low_rank   = segments t0 + (its flops / P + its weights / R + 2 results / R) / u
  *   convolution  time = call + enter + max(flops / (u P) (m + mc) / m, missed / M) + bytes / (u R)
  *   attention    time = loop + enter + heads (h0 + h1 queries + flops / P) / u
- *   the rest     time = loop + enter + bytes / (u R of the kind)
+ *   others       time = loop + enter + bytes / (u R of the kind)
  *
- * Overlap: of one row, reading hides behind nothing and nothing behind it; of many rows, the next
- * block is not read in advance. Low rank: GEMMs by low-rank factors, or by few elements at a
- * hundredth of the peak, go into the result first, which is written, read and written again.
+ * u: cores at work, at most as many as there are blocks of work. enter: time to start the team of
+ * threads, if u > 1. R of GEMMs is the rate of the second-level cache if a core's part of the
+ * reused bytes fits in it, else that of the last level. Features are rounded up to whole vectors of
+ * 16, positions of Winograd convolutions to whole tiles of 4 x 4.
  *
- * u: cores at work, no more than there is work for; enter: of the team of threads, where u > 1. R
- * of GEMMs is that of the second-level cache while a core's part of what is reused fits in it,
- * else that of the last level. Features are counted in whole vectors of 16, positions of Winograd
- * convolutions in whole tiles of 4 x 4.
+ * overlap: part of the shorter of arithmetic and memory traffic that is not hidden by the longer.
+ * With one row most of it is hidden; with many rows the next block of weights is not prefetched.
+ * low_rank: the GEMMs by low-rank factors, or the multiplications by few elements (at a hundredth
+ * of the peak), are written to the result first, which is read and written once more.
  *
- * What of the weights has to come from memory depends on what the program touches between two uses
- * of them (weft_kernel.reuse_bytes, a stack distance): nothing while that is `kept` of the last
- * level of cache, all from `lost` times it on, in between by the logarithm. Where it is not known,
- * all of them do. That is what merging saves: a weight that is read once for several models.
+ * missed: part of the weights that has to come from memory. It depends on their stack distance
+ * (weft_kernel.reuse_bytes): 0 up to `kept` times the last-level cache, 1 from `lost` times the
+ * cache on, logarithmic in between; 1 if the distance is not known. Merging saves this time: one
+ * reading of a weight serves several models.
  *
- * The constants are one least-error fit (tests/regress/cpu_kernels.c --fit) to single kernels
- * measured on the machine of the CPU row by tests/bench/bench_kernels; README.md has the errors on
- * shapes that had no part in it; those of low-rank GEMMs are a least-squares fit to 400 shapes of
- * the kernel beside its base GEMM. Rates are parts of the row's, so that another row scales
- * them. Other types than f32 were never measured: the same with their own peaks. */
+ * The constants are one least-error fit (tests/regress/cpu_kernels.c --fit) to single kernels that
+ * tests/bench/bench_kernels measured on the machine of the CPU row; README.md has the errors on
+ * held-out shapes. Those of low-rank GEMMs are a least-squares fit to 400 shapes of the kernel
+ * beside its base GEMM. Rates are relative to those of the row, so that another row scales them.
+ * Types other than f32 were not measured: same constants, their own peaks. */
 #include "estimator/models/models.h"
 
 #include "estimator/device/device.h"
@@ -38,7 +39,7 @@ enum { LANES = 16, BLOCK_FEATURES = 64, BLOCK_ROWS = 12, BLOCKS_EVEN = 16, WINOG
 
 static const double fitted_error = 0.15, simple_error = 0.35, enter_worth_us = 8;
 
-/* Our own loops: one core where a team would not be worth it. */
+/* The driver's own loops: on one core if the work is too short to start the team of threads. */
 static double spread(const weft_model_cpu_constants *c, double work_us, double cores)
 {
     if (cores <= 1 || work_us < enter_worth_us)
@@ -85,7 +86,7 @@ static double gemm_us(const weft_model_cpu_constants *c, const weft_kernel *k, c
     double n = pad(k->n, LANES), weights = k->batch * n * k->k * size;
     double blocks = k->batch * ceil(k->n / BLOCK_FEATURES) * fmax(1, floor(k->m / BLOCK_ROWS));
     double u = fmin(cores, blocks);
-    /* Few blocks do not divide evenly. */
+    /* Few blocks do not divide evenly among the cores. */
     double uneven = blocks > BLOCKS_EVEN ? 1 : ceil(blocks / u) * u / blocks;
     double reused = k->reuse_bytes > 0 ? k->reuse_bytes : weights;
     double far = fmin(1, fmax(0, reused / u / c->near_bytes - 1));
@@ -106,7 +107,7 @@ static double gemm_us(const weft_model_cpu_constants *c, const weft_kernel *k, c
            overlap * fmin(near_us, memory_us) + low_rank_us(c, k, s, cores, flops_per_us);
 }
 
-/* Positions of the result, those of a Winograd tile that are thrown away counted too. */
+/* Positions of the result, including the discarded ones of partial Winograd tiles. */
 static double positions(const weft_kernel *k)
 {
     if (!(k->flop_saving > 1) || !(k->conv.out_h > 0) || !(k->conv.out_w > 0))
@@ -121,7 +122,7 @@ static double conv_us(const weft_model_cpu_constants *c, const weft_kernel *k, c
     double waste = k->m > 0 ? positions(k) / k->m * pad(k->n, LANES) / k->n : 1;
     double compute_us = k->work.flops * waste / saving / (flops_per_us * cores / s->units) /
                         c->conv_eff * (k->m + c->conv_rows) / fmax(1, k->m);
-    /* Winograd's weights are 36 numbers for 9. */
+    /* Transformed weights of Winograd: 36 numbers for 9. */
     double weights = k->work.weight_bytes * (k->flop_saving > 1 ? 4 : 1);
     double memory_us = weft_model__cpu_missed(c, s, k->reuse_bytes) * weights /
                        (s->bandwidth_gbps * 1e3 * c->memory_eff);
@@ -144,7 +145,7 @@ static double attention_us(const weft_model_cpu_constants *c, const weft_kernel 
 static double loop_us(const weft_model_cpu_constants *c, const weft_kernel *k, const weft_slice *s,
                       double cores, double flops_per_us)
 {
-    static const double plain_eff = 0.25; /* of the peak, where there is much to compute */
+    static const double plain_eff = 0.25; /* of the peak, for loops bound by arithmetic */
     double bytes = k->work.bytes_read + k->work.bytes_written + k->work.weight_bytes;
     double eff = c->move_eff;
     switch (k->kind) {
@@ -195,7 +196,8 @@ double weft_model__cpu_time_us(const weft_model_cpu_constants *c, const weft_ker
     double peak_us = fmax(fmax(k->work.flops / saving / (rate * cores / s->units),
                                memory_bytes / (s->bandwidth_gbps * 1e3)),
                           (bytes - memory_bytes) / (s->cache_gbps * 1e3));
-    static const double rounding = 1 + 1e-12; /* a rate from this time is not above the peak */
+    static const double rounding =
+        1 + 1e-12; /* a rate computed from this time stays below the peak */
     return fmax(fmax(us, peak_us * rounding), s->gpu->launch_us);
 }
 

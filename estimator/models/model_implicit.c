@@ -1,24 +1,24 @@
-/* Convolutions on GPUs as implicit GEMMs, and depthwise ones as what they are.
+/* Convolutions on GPUs: implicit GEMMs; depthwise convolutions by their arithmetic and traffic.
  *
  *   time    = launch + max(min over tile of waves * tile_us, traffic)
  *   waves   = ceil(groups ceil(m / tm) ceil(n / tn) / SMs)
  *   tile_us = 2 tm tn (k + 32) / (P / SMs * eff * eff_tile)
  *
- * m = images * positions, n = filters of a group, k = taps of a filter; +32 is one step of k to
- * fill the pipeline. A narrow tile loads more for each multiplication: eff_tile. `eff` is the part
- * of the peak that long convolutions reach on matrix units, the only constant that was fitted (to
- * whole networks, see frameworks.def); on plain units it is that of other GEMMs.
+ * m = images * positions, n = filters of a group, k = taps of a filter; 32 is one step of k to fill
+ * the pipeline. eff_tile: a narrow tile loads more operands for each multiplication. eff: part of
+ * the peak that long convolutions reach; on matrix units it is the only fitted constant (to whole
+ * networks, see frameworks.def), on plain units it is that of GEMMs.
  *
- * f32 convolutions of 3 x 3 with stride 1 on plain units run as Winograd F(2,3) in cuDNN: a tile of
- * 2 x 2 results takes 4 x 4 multiplications instead of 2 x 2 x 9.
+ * cuDNN computes f32 convolutions of 3 x 3 filters at stride 1 on plain units by Winograd F(2,3): a
+ * tile of 2 x 2 results takes 4 x 4 multiplications instead of 2 x 2 x 9.
  *
- * One filter a channel shares nothing between filters and runs on plain units at 4.6 % of their
- * peak or at the speed of its traffic: time of the stride-1 layers of MobileNet v2 in Orion's V100
- * profile (orion/profiles/mobilenetv2_4_fwd_new.csv, 25 us for a million results of 9 taps).
+ * A depthwise convolution has no reuse between filters. It runs on plain units at 4.6 % of their
+ * peak or at the speed of its traffic: fitted to the stride-1 layers of MobileNet v2 in Orion's
+ * V100 profile (orion/profiles/mobilenetv2_4_fwd_new.csv, 25 us for a million results of 9 taps).
  *
- * Whole networks on five MIG slices of an A100 tell how far off it is (README.md, Whole models);
- * single layers on matrix units are not in any set that we have. O(tiles) a prediction, times the
- * logarithm of the SMs for the need. */
+ * The error is known for whole networks on five MIG slices of an A100 (README.md, Whole models); no
+ * available set has single layers on matrix units. O(tiles) a prediction, times the logarithm of
+ * the SMs for the need. */
 #include "estimator/models/models.h"
 
 #include "estimator/device/device.h"
@@ -32,7 +32,7 @@ static const struct {
 
 static const double fill_k = 32;
 static const double depthwise_eff = 0.046;
-static const double expected_error = 0.2; /* of single ones on a V100: 0.14 */
+static const double expected_error = 0.2; /* single convolutions on a V100: 0.14 */
 static const double winograd_saving = 2.25;
 
 static bool supports(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
@@ -77,7 +77,7 @@ static weft_timing predict(const weft_kernel *kernel, const weft_slice *slice, b
 {
     double launch_us = slice->gpu->launch_us;
     double time_us = launch_us + body_us(kernel, slice, slice->units, exact_f32);
-    /* The fewest SMs that are enough: time does not grow with SMs, so halving finds them. */
+    /* Bisection: time does not grow with the number of SMs. */
     double lo = 1, hi = slice->units;
     while (lo < hi) {
         double mid = floor((lo + hi) / 2);

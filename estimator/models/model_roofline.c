@@ -1,18 +1,17 @@
-/* Roofline: a kernel takes the longer of its arithmetic and its memory traffic, and never less than
- * a launch.
+/* Roofline: a kernel takes the longer of its arithmetic and its memory traffic, plus a launch.
  *
  *   time = launch + max(flops / (P eff), traffic)
  *
  * Williams, Waterman, Patterson, "Roofline: an insightful visual performance model" (2009). P is
- * the peak of the slice for the kernel's element type, eff the part of it that is reached: 0.85 for
- * GEMMs (on a CPU times how well the shape fills vectors), 0.25 for everything else, where
- * exponentials and divisions cost more than the one flop they are counted as. Traffic counts every
+ * the peak of the slice for the kernel's element type; eff is the part of it that is reached: 0.85
+ * for GEMMs (on a CPU times how well the shape fills vectors), 0.25 for other kernels, whose
+ * exponentials and divisions cost more than the one flop they count as. Traffic counts every
  * operand once.
  *
- * The plain roofline is off by 19 to 33 % on 107 thousand bf16 GEMMs (H200, H100, A100), by 10
- * to 17 % on element-wise kernels (V100, A100), and on whole networks on a CPU by up to 45 %,
- * mostly less than 25 (README.md). Expected error: 70 % for convolutions on GPUs, 50 % for the rest
- * there, 35 % on CPUs. Units needed: those that keep the time within 5 %, found by halving. O(log
+ * Error of the plain roofline: 19 to 33 % on 107 thousand bf16 GEMMs (H200, H100, A100), 10 to 17 %
+ * on element-wise kernels (V100, A100), up to 45 % and mostly below 25 % on whole networks on a CPU
+ * (README.md). Expected error: on GPUs 70 % for convolutions and 50 % for other kernels, on CPUs
+ * 35 %. The units needed are the fewest that keep the time within 5 %, found by bisection: O(log
  * units). */
 #include "estimator/models/models.h"
 
@@ -25,7 +24,7 @@ static const double gpu_error = 0.5, gpu_conv_error = 0.7, cpu_error = 0.35;
 
 enum { CPU_LANES = 16, CPU_SHORT_K = 16 };
 
-/* On a CPU: short inner products and narrow results leave vector lanes empty. */
+/* On a CPU short inner products and narrow results leave vector lanes empty. */
 static double shape_eff(const weft_kernel *kernel, const weft_slice *slice)
 {
     if (!weft_kernel_uses_matrix_units(kernel->kind) || !weft_gpu__is_cpu(slice->gpu))
@@ -51,7 +50,7 @@ static weft_timing predict(const weft_kernel *kernel, const weft_slice *slice, b
     double compute_us = flops / (peak * eff);
     double traffic_us = weft_traffic__us(slice, kernel, slice->units);
     double body_us = fmax(compute_us, traffic_us);
-    /* Fewer units slow the arithmetic down in proportion, the traffic by far less. */
+    /* Fewer units slow down the arithmetic in proportion, and the traffic by far less. */
     double total_us = slice->gpu->launch_us + body_us;
     double most_us = 1.05 * total_us - slice->gpu->launch_us, lo = 1, hi = slice->units;
     while (lo < hi) {

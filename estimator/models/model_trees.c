@@ -1,28 +1,28 @@
-/* Trees learned from measurements: a bound of physics, corrected.
+/* Regression trees learned from measurements: they correct a bound of physics.
  *
  *   time(whole device) = bound * 2^(sum of the trees of the family at the kernel's features)
  *   time(slice)        = time(whole device) * analytic(slice) / analytic(whole device)
  *
- * and never below the floor of the slice: a launch, its peak rate, its bandwidth. The bound is a
- * launch and the longer of the arithmetic, for GEMMs in whole tiles and waves, and the traffic
- * (features.c). `analytic` is the wave model for GEMMs, the roofline for the rest: measurements
- * are of whole devices, so the trees are asked about those alone; that a slice is a smaller device
- * is the analytic models' part, which also keeps a larger share from being slower. The units a
- * kernel needs are theirs as well.
+ * and at least the floor of the slice: a launch, its peak rate, its bandwidth. The bound is a
+ * launch and the longer of the arithmetic (of GEMMs in whole tiles and waves) and the traffic
+ * (features.c). `analytic` is the implicit-GEMM model for convolutions, the wave model for GEMMs,
+ * the roofline for other kernels. All measurements are of whole devices: the trees predict only
+ * these, and the analytic model says how a slice compares with its device, so that a larger share
+ * is never slower. The analytic model also gives the units that a kernel needs.
  *
  * Gradient boosted regression trees (Friedman, "Greedy function approximation", 2001) on the
- * logarithm of time / bound. features.def has what they see, README.md how far off they are on
- * shapes they never saw, scripts/train_estimator.py makes the tables. Each feature is cut into at
- * most 255 bins once; a node is one word, its left child is the next one:
+ * logarithm of time / bound. features.def lists their features, README.md their errors on held-out
+ * shapes; scripts/train_estimator.py makes the tables. Each feature is quantised once, into at most
+ * 255 bins; a node is one word, its left child is the next word:
  *
  *   leaf   1 << 31 | correction as 16 bits with a sign, in 1 / 4096 of a power of two
  *   inner  feature << 16 | cut << 8 | distance of the right child; left when x <= cut
  *
- * `source` is "learned" for whole devices the family was measured on, in the types it was measured
- * in; expected_error is then the mean relative error on held-out rows of that device. For other
- * devices and for slices the source stays "analytic", and the error is 1.5 times that of the worst
- * device left out of training; for types that were never measured it is the analytic model's own.
- * O(trees * depth): a few microseconds. */
+ * `source` is "learned" for whole devices and element types that the family was measured on;
+ * expected_error is then the mean relative error on held-out rows of that device. For other devices
+ * and for slices the source is "analytic", and the error 1.5 times that of the worst device left
+ * out of training; for other types it is the analytic model's own error. O(trees * depth): a few
+ * microseconds. */
 #include "estimator/models/trees_int.h"
 
 #include "estimator/device/device.h"
@@ -30,7 +30,7 @@
 #include <math.h>
 #include <string.h>
 
-/* A feature and its cuts, or a tree and its nodes. */
+/* A feature and the number of its cuts. */
 typedef struct span {
     const char *name;
     size_t n;
@@ -40,15 +40,15 @@ typedef struct forest {
     const span *feature; /* in the order of features.def */
     const float *cut;
     const uint32_t *node;
-    const uint16_t *tree; /* nodes of each */
+    const uint16_t *tree; /* number of nodes of each tree */
     size_t n_feature, n_tree;
-    double start; /* before any tree, a power of two */
+    double start; /* sum before the first tree, a power of two */
 } forest;
 
 #define COUNT_OF(type, ...) (sizeof((type[]){__VA_ARGS__}) / sizeof(type))
 
-/* The tables of each family: cuts twice, as names and as numbers; trees twice, as lengths and as
- * nodes. */
+/* The tables of each family. Cuts are included twice, as names with lengths and as numbers; trees
+ * twice, as lengths and as nodes. */
 #define CUTS(name, ...) {#name, COUNT_OF(float, __VA_ARGS__)},
 static const span matrix_features[] = {
 #include "estimator/models/trees/matrix_cuts.def"
@@ -168,7 +168,7 @@ static const double elsewhere_error[WEFT_FAMILY_COUNT] = {
 #define ELSEWHERE(family, error)
 #define DISPATCH(call_, device_, us_) {call_, device_, us_},
 static const struct {
-    const char *call, *device; /* device "": those not named */
+    const char *call, *device; /* device "": all devices without a row */
     double us;
 } dispatch_table[] = {
 #include "estimator/models/trees/learned.def"
@@ -178,7 +178,7 @@ static const struct {
 #undef ELSEWHERE
 #undef DISPATCH
 
-/* Types that the family was measured in. */
+/* Element types that the family was measured in. */
 static bool is_measured_type(weft_family family, weft_dtype dtype)
 {
     if (family == WEFT_FAMILY_MATRIX || family == WEFT_FAMILY_ATTENTION)
@@ -186,7 +186,7 @@ static bool is_measured_type(weft_family family, weft_dtype dtype)
     return dtype == WEFT_DTYPE_F32;
 }
 
-/* Sets *learned; returns the expected error, 0: that of the analytic model. */
+/* Sets *learned. Returns the expected error; 0: that of the analytic model. */
 static double find_error(weft_family family, const weft_kernel *kernel, const weft_slice *slice,
                          bool *learned)
 {
@@ -249,7 +249,7 @@ static uint8_t find_bin(const float *cut, size_t n, float x)
     return (uint8_t)lo;
 }
 
-/* Sum of all trees, a power of two. */
+/* Sum of all trees: exponent of a power of two. */
 static double sum_trees(const forest *f, const float *x)
 {
     static const double unit = 1.0 / 4096;
@@ -278,7 +278,7 @@ const char *weft_trees__feature(weft_family family, size_t i)
 
 /* -- The model -------------------------------------------------------------------------------- */
 
-/* What says how a slice compares with its device, and how many units are needed. */
+/* The model that compares a slice with its whole device and gives the units needed. */
 static const weft_model *analytic_model(const weft_kernel *kernel, const weft_slice *slice,
                                         bool exact_f32)
 {

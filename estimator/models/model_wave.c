@@ -1,24 +1,24 @@
-/* Waves: a GEMM on a GPU is cut into tiles, and as many tiles run at once as there are
- * SMs.
+/* Wave model: a GEMM on a GPU is divided into tiles; as many tiles run at once as there are SMs.
  *
  *   time  = launch + min over tile and split of max(waves * tile_us, traffic) + reduce_us
  *   waves = ceil(tiles * split / SMs)
  *   tile_us = 2 tm tn (k / split) / (P / SMs * 0.85 * eff_tile) + wave_us
  *
- * The last wave may be nearly empty and takes as long as a full one, which a roofline does not see.
- * Splitting k fills the device when there are few tiles, for the price of adding the parts up
- * (reduce_us: split * m * n * 4 bytes at three times the memory rate, since they are in the cache).
- * Traffic is bounded by the SMs at work: x of them draw 1.2 x / (x + 0.2) of what all draw.
+ * The last wave may be nearly empty and takes as long as a full one (wave quantisation), which a
+ * roofline does not model. Splitting k fills the device if there are few tiles, at the cost of
+ * adding the partial results (reduce_us: split * m * n * 4 bytes at three times the memory rate,
+ * since they are in the cache). Traffic is bounded by the SMs at work: a part x of them draws 1.2 x
+ * / (x + 0.2) of the bandwidth that all draw.
  *
  * The constants (efficiency of each tile but the last, wave_us, 0.85, 0.75) are one least-error fit
  * over every 23rd row of three public sets of bf16 GEMMs (aiconfigurator: H200, H100, A100, 107
  * thousand rows); mean error over all rows 12.2, 11.2 and 15.6 %, against 22, 19 and 33 % of the
- * roofline. The small tiles are not what a library would run, but what a GEMM that does not fill
- * large ones is worth. The last tile, of a few rows, and the law of the traffic are chosen so that
- * language models on MPS shares of an A100 slow down as measured (muxserve: README.md, Slices);
- * without them the errors above are 12.4, 11.2 and 15.4 %.
+ * roofline. The small tiles stand for the efficiency of GEMMs that do not fill large ones; a
+ * library would not choose them. The last tile, of few rows, and the law of the traffic are chosen
+ * so that language models on MPS shares of an A100 slow down as measured (muxserve: README.md,
+ * Slices); without them the errors above are 12.4, 11.2 and 15.4 %.
  *
- * Other data, never fitted (README.md): f32 GEMMs 10 to 24 %, batched ones 21 to 54 %,
+ * Errors on data that was not fitted (README.md): f32 GEMMs 10 to 24 %, batched GEMMs 21 to 54 %,
  * convolutions 66 to 83 %. Hence the expected error: 15 % for f16 and bf16 GEMMs on the three
  * devices of the fit, 70 % for convolutions, 50 % otherwise. O(tiles * splits) a prediction, times
  * the logarithm of the SMs for the need. */
@@ -42,20 +42,21 @@ static const double fitted_error = 0.15, conv_error = 0.7, other_error = 0.5;
 
 static bool supports(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
 {
-    /* Attention is two GEMMs, and its scores are no result: tiles of m x n say nothing of it. */
+    /* Attention is two GEMMs whose scores are not written to memory: tiles of m x n do not
+     * apply. */
     return weft_kernel_uses_matrix_units(kernel->kind) && kernel->kind != WEFT_KERNEL_ATTENTION &&
            !weft_gpu__is_cpu(slice->gpu) && kernel->m >= 1 && kernel->n >= 1 && kernel->k >= 1 &&
            kernel->batch >= 1 && weft_peak__flops_per_us(slice, kernel, exact_f32) > 0;
 }
 
-/* Tiles of so many rows: those of different segments share none. */
+/* Tiles of `rows` rows; a tile does not span two segments. */
 static double row_tiles(const weft_kernel *kernel, double rows)
 {
     return kernel->delta.segments > 1 ? floor(kernel->m / rows) + kernel->delta.segments
                                       : ceil(kernel->m / rows);
 }
 
-/* Body of the kernel on `units` of the slice's SMs. */
+/* Time without the launch, on `units` SMs of the slice. */
 static double body_us(const weft_kernel *kernel, const weft_slice *slice, double units,
                       double flops_per_us)
 {
@@ -105,7 +106,7 @@ static weft_timing predict(const weft_kernel *kernel, const weft_slice *slice, b
     double rate = weft_peak__flops_per_us(slice, kernel, exact_f32);
     double launch_us = slice->gpu->launch_us;
     double time_us = launch_us + body_us(kernel, slice, slice->units, rate);
-    /* The fewest SMs that are enough: time does not grow with SMs, so halving finds them. */
+    /* Bisection: time does not grow with the number of SMs. */
     double lo = 1, hi = slice->units;
     while (lo < hi) {
         double mid = floor((lo + hi) / 2);

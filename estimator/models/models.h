@@ -1,5 +1,5 @@
-/* The models, for the files at the top of estimator/: the time of a kernel on a slice, what bounds
- * it, how it uses the units, what energy it takes, and what a framework adds. */
+/* The models: time of a kernel on a slice, its bounds, its use of the units, its energy, and the
+ * time that a framework adds. */
 #ifndef WEFT_ESTIMATOR_MODELS_MODELS_H
 #define WEFT_ESTIMATOR_MODELS_MODELS_H
 
@@ -7,12 +7,12 @@
 
 /* -- Models of kernel time: models.def -------------------------------------------------------- */
 
-/* What a model says of one kernel. */
+/* A model's prediction for one kernel. */
 typedef struct weft_timing {
     double time_us;
     double units;          /* fewest units that run it within 5 % of that time */
     double expected_error; /* relative, of time_us */
-    bool learned;          /* from measurements of such kernels on this device */
+    bool learned;          /* learned from measurements of such kernels on this device */
 } weft_timing;
 
 /* Row of models.def. */
@@ -38,8 +38,8 @@ double weft_model__wave_us(const weft_kernel *kernel, const weft_slice *slice, b
 
 /* -- Bounds: rates.c -------------------------------------------------------------------------- */
 
-/* Part of the peak that a long GEMM reaches: 790 of 989 TFLOP/s sustained on an H200 and 0.85 by
- * the fit in README.md; on a CPU 231 of 272 GFLOP/s on ResNet-50 and VGG-16. */
+/* Part of the peak that long GEMMs reach: 0.85 by the fit in README.md; 790 of 989 TFLOP/s
+ * sustained on an H200, 231 of 272 GFLOP/s on a CPU (ResNet-50, VGG-16). */
 static const double weft_gemm_eff = 0.85;
 /* The same for convolutions on matrix units, fitted to whole networks (frameworks.def). */
 static const double weft_conv_eff = 0.648;
@@ -51,15 +51,16 @@ double weft_peak__flops_per_us(const weft_slice *slice, const weft_kernel *kerne
 bool weft_peak__is_plain(const weft_slice *slice, const weft_kernel *kernel, bool exact_f32);
 /* Time that no kernel of this work can beat on the slice: peaks, and a launch. */
 double weft_peak__floor_us(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32);
-/* Time of the memory traffic, us, when `units` units are at work. Never faster than the peaks. */
+/* Time of the memory traffic with `units` units at work, us; at least the time at the peak
+ * rates. */
 double weft_traffic__us(const weft_slice *slice, const weft_kernel *kernel, double units);
-/* Part of the traffic that reaches memory, bytes. */
+/* Bytes of the traffic that miss the last-level cache. */
 double weft_traffic__memory_bytes(const weft_slice *slice, const weft_kernel *kernel);
 
 /* -- CPU: model_cpu.c ------------------------------------------------------------------------- */
 
-/* Times of a call and parts of the CPU row's rates; model_cpu.c says what they stand for. All
- * doubles, so that a fit can walk over them. */
+/* Times and efficiencies (relative to the rates of the CPU row); model_cpu.c defines them. All
+ * fields are doubles, so that a fit can iterate over them. */
 typedef struct weft_model_cpu_constants {
     double call_us, loop_us, cold_us, enter_us;
     double gemm_eff, gemm_rows, cache_eff, near_eff, near_bytes, memory_eff;
@@ -71,38 +72,38 @@ typedef struct weft_model_cpu_constants {
 } weft_model_cpu_constants;
 
 extern const weft_model_cpu_constants weft_model__cpu_fitted;
-/* Part of the weights that the last-level cache has lost, 0..1. */
+/* Part of the weights that the last-level cache no longer holds, 0..1. */
 double weft_model__cpu_missed(const weft_model_cpu_constants *c, const weft_slice *slice,
                               double reuse_bytes);
-/* Time on so many of the slice's cores. */
+/* Time of the kernel on `cores` cores of the slice, us. */
 double weft_model__cpu_time_us(const weft_model_cpu_constants *c, const weft_kernel *kernel,
                                const weft_slice *slice, double cores, bool exact_f32);
 
 /* -- Compute units: usage.c ------------------------------------------------------------------- */
 
-/* The launch that a library is likely to choose; all 0 on a CPU. */
+/* The launch that a library is likely to choose; all fields are 0 on a CPU. */
 weft_launch weft_usage__launch(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32);
-/* How the kernel uses the units while it runs for time_us, launch included. need_units: fewest that
- * keep its time (weft_timing.units); 0: by waves of blocks. All in [0, 1] of the device;
- * 0 < sm_need <= sm_peak <= share of the slice, occ_elapsed <= sm_active <= sm_peak,
+/* How the kernel uses the units during time_us (launch included). need_units: fewest units that
+ * keep its time (weft_timing.units); 0: derived from the waves of blocks. All in [0, 1] of the
+ * device; 0 < sm_need <= sm_peak <= share of the slice, occ_elapsed <= sm_active <= sm_peak,
  * occ_elapsed <= occ_active <= occ_theory. */
 weft_usage weft_usage__find(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32,
                             double time_us, double need_units);
 
 /* -- Energy: energy.c ------------------------------------------------------------------------- */
 
-/* Power of the slice while nothing runs on it. */
+/* Power of the idle slice, W. */
 double weft_energy__idle_w(const weft_slice *slice);
-/* Of one execution; between idle and full power of the slice over time_us. */
+/* Energy of one execution, J; between idle and full power of the slice over time_us. */
 double weft_energy__kernel_j(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32,
                              double time_us, const weft_usage *usage);
 
 /* -- Frameworks: framework.c ------------------------------------------------------------------ */
 
-/* The kernel as a framework runs it: more traffic for convolutions on matrix units. */
+/* The kernel as a framework runs it: convolutions on matrix units move more bytes. */
 weft_kernel weft_framework__adapt(const weft_framework *framework, const weft_kernel *kernel,
                                   const weft_slice *slice, bool exact_f32);
-/* Time of one execution by a framework: its host, the kernels, copies of inputs and outputs. */
+/* Time of one execution by a framework: host, kernels, copies of inputs and outputs. */
 double weft_framework__time_us(const weft_framework *framework, const weft_workload *work,
                                const weft_kernel_cost *kernel);
 

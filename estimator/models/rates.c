@@ -16,7 +16,7 @@ static double gemm_gflops(const weft_gpu *gpu, weft_dtype dtype, bool exact_f32)
         return gpu->f64_matrix_gflops > 0 ? gpu->f64_matrix_gflops : gpu->f64_gflops;
     case WEFT_DTYPE_F32:
         return gpu->tf32_gflops > 0 && !exact_f32 ? gpu->tf32_gflops : gpu->f32_gflops;
-    /* Where there is no such unit: converted, then as f32. */
+    /* Without such a unit the operands are converted, and computed as f32. */
     case WEFT_DTYPE_F16:
         return gpu->f16_gflops > 0 ? gpu->f16_gflops : gpu->f32_gflops;
     case WEFT_DTYPE_BF16:
@@ -24,7 +24,7 @@ static double gemm_gflops(const weft_gpu *gpu, weft_dtype dtype, bool exact_f32)
     case WEFT_DTYPE_I8:
     case WEFT_DTYPE_U8:
         return gpu->i8_gflops > 0 ? gpu->i8_gflops : gpu->f32_gflops;
-    default: /* other integers: no matrix unit has them */
+    default: /* no matrix unit has the other integers */
         return gpu->f32_gflops;
     }
 }
@@ -44,7 +44,8 @@ bool weft_peak__is_plain(const weft_slice *slice, const weft_kernel *kernel, boo
            slice->gpu->f32_gflops * weft_slice__parts(slice) * 1e3 * (1 + 1e-9);
 }
 
-/* Activations of the kernel before are still in the cache when they take half of it or less. */
+/* The last-level cache still holds the activations of the previous kernel if they take at most half
+ * of it. */
 static bool is_cached(const weft_slice *slice, const weft_kernel *kernel)
 {
     return kernel->work.bytes_read + kernel->work.bytes_written <= (double)slice->cache_bytes / 2;
@@ -62,8 +63,8 @@ double weft_traffic__memory_bytes(const weft_slice *slice, const weft_kernel *ke
 
 double weft_traffic__us(const weft_slice *slice, const weft_kernel *kernel, double units)
 {
-    /* Fits in README.md. The CPU's rates are measured, not taken from a data sheet. Called for
-     * every tile of every kernel: no library calls. */
+    /* Fitted (README.md, Traffic); the CPU's rates are measured, not those of a data sheet. This
+     * function is called for every tile of every kernel: no library calls. */
     static const double gpu_memory_eff = 0.75, cpu_memory_eff = 0.95;
     double drawn = weft_gpu__is_cpu(slice->gpu) ? cpu_memory_eff : gpu_memory_eff;
     double all = slice->units;
@@ -89,12 +90,13 @@ double weft_peak__floor_us(const weft_kernel *kernel, const weft_slice *slice, b
     double saving = kernel->flop_saving > 1 ? kernel->flop_saving : 1;
     if (kernel->kind == WEFT_KERNEL_CONV && weft_kernel__is_fast_conv(kernel) &&
         weft_peak__is_plain(slice, kernel, exact_f32))
-        saving = fmax(saving, 4); /* F(4x4,3x3) multiplies 36 times for 144 */
+        saving = fmax(saving, 4); /* F(4x4,3x3): 36 multiplications instead of 144 */
     double flops = kernel->work.flops / saving;
     double busy_us =
         fmax(flops / weft_peak__flops_per_us(slice, kernel, exact_f32),
              weft_traffic__memory_bytes(slice, kernel) / (slice->bandwidth_gbps * 1e3));
-    static const double rounding = 1 + 1e-12; /* a rate from this time is not above the peak */
+    static const double rounding =
+        1 + 1e-12; /* a rate computed from this time stays below the peak */
     return fmax(slice->gpu->launch_us, busy_us * rounding);
 }
 

@@ -1,11 +1,11 @@
-/* What features.c, model_trees.c and the tables of trees share. */
+/* Shared by features.c, model_trees.c and the tables of trees. */
 #ifndef WEFT_ESTIMATOR_MODELS_TREES_INT_H
 #define WEFT_ESTIMATOR_MODELS_TREES_INT_H
 
 #include "estimator/models/models.h"
 
-/* Which trees correct a kernel. MATRIX: GEMMs on matrix units (16 bit, TF32, 8 bit); PLAIN:
- * GEMMs of f32 on plain units. */
+/* Families of kernels that share their trees. MATRIX: GEMMs on matrix units (16 bit, TF32, 8 bit);
+ * PLAIN: f32 GEMMs on plain units. */
 typedef enum weft_family {
 #define FAMILY(name, text, brief) WEFT_FAMILY_##name,
 #include "estimator/models/families.def"
@@ -16,16 +16,17 @@ typedef enum weft_family {
 
 const char *weft_family__name(weft_family family);
 weft_family weft_family__of(const weft_kernel *kernel, const weft_gpu *gpu, bool exact_f32);
-/* True when it runs on plain units: f32 as itself, or a type without a matrix unit. */
+/* True for kernels on plain units: exact f32, or a type without a matrix unit. */
 bool weft_features__is_plain(const weft_kernel *kernel, const weft_gpu *gpu, bool exact_f32);
-/* At inference a batch norm is an element-wise function: a product and a sum, a channel a row. */
+/* The kernel as it was measured: at inference a batch norm is an element-wise function (one
+ * multiplication and one addition), with a channel of an image as row. */
 weft_kernel weft_features__as_measured(const weft_kernel *kernel);
 /* Number and names of a family's features, in the order of weft_features__compute. */
 size_t weft_features__count(weft_family family);
 const char *weft_features__name(weft_family family, size_t i);
-/* The name a table of trees has for its feature i; NULL behind the last. */
+/* Name of feature i in the family's table of trees; NULL behind the last. */
 const char *weft_trees__feature(weft_family family, size_t i);
-/* What the trees correct: launch + max(flops / P, bytes / B), of the whole device. */
+/* The bound that the trees correct: launch + max(arithmetic, traffic), of the whole device. */
 double weft_features__base_us(const weft_kernel *kernel, const weft_slice *whole, bool exact_f32);
 void weft_features__compute(weft_family family, const weft_kernel *kernel, const weft_slice *whole,
                             bool exact_f32, float *out);

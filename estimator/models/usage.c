@@ -1,24 +1,22 @@
-/* How a kernel uses the compute units: from its launch and the time the models give it.
+/* How a kernel uses the compute units: from its launch and its predicted time.
  *
- * A launch of N blocks of W warps, b of them on an SM at once (occupancy.c), on a slice of M SMs of
- * a device that has U, runs in F = ceil(N / (b M)) waves; the last has r = N - (F - 1) b M blocks.
- * Blocks go breadth-first over the SMs, and each wave takes the same time:
+ * A launch of N blocks of W warps, b of which fit on an SM at once (occupancy.c), on a slice of M
+ * SMs of a device of U SMs, runs in F = ceil(N / (b M)) waves; the last wave has r = N - (F - 1) b
+ * M blocks. Blocks are distributed breadth-first over the SMs, and all waves take the same time:
  *
  *   sm_peak     = min(M, N) / U
- *   sm_need     = the need of the time model, at most sm_peak; without one ceil(N / (b F)) / U, the
- *                 fewest SMs with as many waves
- *   occ_theory  = b W / warps of an SM
- *   occ_active  = N W / (warps of an SM * ((F - 1) M + min(M, r)))
- *   sm_active   = ((F - 1) M + min(M, r)) / (F U) * body
- *   occ_elapsed = N W / (warps of an SM * F U) * body = occ_active * sm_active
+ *   sm_need     = the need by the time model, at most sm_peak; if it gives none, ceil(N / (b F)) /
+ * U: the fewest SMs with the same number of waves occ_theory  = b W / warps of an SM occ_active  =
+ * N W / (warps of an SM * ((F - 1) M + min(M, r))) sm_active   = ((F - 1) M + min(M, r)) / (F U) *
+ * body occ_elapsed = N W / (warps of an SM * F U) * body = occ_active * sm_active
  *
- * body is the part of the time that is not the launch. The last line is Little's law. Definitions
- * as of NVIDIA's counters: sm__warps_active.avg.pct_of_peak_sustained_active and _elapsed,
- * sm__cycles_active.avg over elapsed.
+ * body is the part of the time after the launch. The last line is Little's law. The definitions are
+ * those of NVIDIA's counters sm__warps_active.avg.pct_of_peak_sustained_active and _elapsed, and
+ * sm__cycles_active.avg over elapsed cycles.
  *
- * The launch itself is a guess wherever the kernel is not ours: tiles, block sizes and registers of
- * kernels that libraries are known to run for such a problem. README.md says how good it is. On a
- * CPU there are no blocks: occupancies are 0 (not known), all cores of the slice are at work.
+ * The launch of a kernel of a library is a guess: tiles, block sizes and registers of kernels that
+ * the library is known to run for such a problem. README.md has its accuracy. On a CPU there are no
+ * blocks: occupancies are 0 (not known), and all cores of the slice are at work.
  *
  * O(tiles * splits). */
 #include "estimator/models/models.h"
@@ -32,15 +30,15 @@
 
 /* -- Launches --------------------------------------------------------------------------------- */
 
-/* A block of a GEMM: rows and columns of the result, and what it takes. `eff`: worth of
- * its arithmetic, next to the best. */
+/* One block of a GEMM: rows and columns of its part of the result, and its resources. eff: speed of
+ * its arithmetic, relative to the best block. */
 typedef struct gemm_block {
     double rows, cols, eff;
     uint32_t threads, regs, shared_bytes;
 } gemm_block;
 
-/* Plain units: the sgemm kernels of cuBLAS 10 to 12 (names and blocks in neusight/kernels.csv;
- * registers and shared memory as such kernels are reported by profilers). */
+/* Plain units: sgemm kernels of cuBLAS 10 to 12 (names and blocks in neusight/kernels.csv;
+ * registers and shared memory as profilers report them for such kernels). */
 static const gemm_block plain_blocks[] = {
     {128, 128, 1.00, 256, 122, 16640}, {128, 64, 0.95, 128, 122, 12544},
     {128, 32, 0.80, 256, 57, 16384},   {32, 128, 0.80, 256, 57, 16384},
@@ -48,14 +46,14 @@ static const gemm_block plain_blocks[] = {
     {32, 32, 0.50, 128, 86, 33280},
 };
 
-/* Convolutions there: the scudnn kernels of cuDNN, positions by filters. */
+/* Convolutions on plain units: scudnn kernels of cuDNN, positions by filters. */
 static const gemm_block conv_blocks[] = {
     {128, 128, 1.00, 256, 126, 16640},
     {128, 64, 0.95, 128, 126, 12544},
     {128, 32, 0.80, 64, 126, 10496},
 };
 
-/* Matrix units before Hopper: kernels with mma and a staged copy of the operands. */
+/* Matrix units before Hopper: kernels of mma instructions with staged copies of the operands. */
 static const gemm_block mma_blocks[] = {
     {256, 128, 1.00, 256, 230, 73728},
     {128, 128, 0.95, 128, 230, 65536},
@@ -63,8 +61,8 @@ static const gemm_block mma_blocks[] = {
     {64, 64, 0.60, 128, 96, 32768},
 };
 
-/* Hopper and data-centre Blackwell: a block of three warp groups fills the shared memory of an SM.
- */
+/* Hopper and data-centre Blackwell: a block of three warp groups takes the shared memory of an
+ * SM. */
 static const gemm_block wgmma_blocks[] = {
     {128, 256, 1.00, 384, 168, 217088},
     {128, 128, 0.95, 384, 168, 200704},
@@ -72,18 +70,18 @@ static const gemm_block wgmma_blocks[] = {
     {64, 64, 0.50, 256, 128, 98304},
 };
 
-/* More than any launch has; beyond it a double does not count single blocks. */
+/* More blocks than any launch has; above this a double cannot count single blocks. */
 static const double blocks_max = 1e15;
 static const double splits[] = {1, 2, 4, 8, 16};
 
 enum {
     MMA_SINCE = 70,
-    WGMMA_BYTES = 220 * 1024, /* shared memory of those that have it */
+    WGMMA_BYTES = 220 * 1024, /* shared memory of the devices that have wgmma */
     SPLIT_K_MIN = 128,
-    WAVE_K = 30, /* fixed cost of a wave, in steps of k */
+    WAVE_K = 30, /* fixed cost of a wave, in units of k */
     SPLIT_COST = 30,
     EW_THREADS = 128,
-    EW_ELEMENTS = 512, /* of a block: 128 threads of 4 */
+    EW_ELEMENTS = 512, /* elements of a block: 128 threads of 4 */
     POOL_THREADS = 1024,
     WARP_COLS_MAX = 1024,
     ROW_THREADS_MAX = 1024,
@@ -119,9 +117,9 @@ static block_list list_blocks(const weft_kernel *kernel, const weft_slice *slice
     return (block_list){wgmma_blocks, sizeof wgmma_blocks / sizeof wgmma_blocks[0]};
 }
 
-/* The tile and the split of k that would be done first if every SM worked through its blocks at the
- * same rate; *out_cost: multiply-adds of the busiest SM. A library's column-major GEMM has n
- * first, so that tiles are long in n. */
+/* The tile and the split of k that finish first if every SM executes its blocks at the same rate;
+ * *out_cost: multiply-adds of the busiest SM. Libraries compute column-major GEMMs, which have n
+ * first: tiles are long in n. */
 static weft_launch launch_gemm(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32,
                                double *out_cost)
 {
@@ -130,7 +128,7 @@ static weft_launch launch_gemm(const weft_kernel *kernel, const weft_slice *slic
     size_t n_split = kernel->batch > 1 || conv ? 1 : sizeof splits / sizeof splits[0];
     double best = INFINITY, batch = fmax(1, kernel->batch), m = fmax(1, kernel->m);
     double n = fmax(1, kernel->n), k = fmax(1, kernel->k);
-    /* Convolutions have positions first and do not split k. */
+    /* Convolutions have positions first, and do not split k. */
     if (conv) {
         m = fmax(1, kernel->n);
         n = fmax(1, kernel->m);
@@ -163,10 +161,11 @@ static weft_launch launch_gemm(const weft_kernel *kernel, const weft_slice *slic
     return launch;
 }
 
-/* A 3 x 3 convolution on plain units may be one of Winograd's instead: F(2x2,3x3) in one kernel, in
- * blocks of 32 filters by 8 x 16 results or 4 images x 8 x 4, or F(4x4,3x3) as 36 GEMMs over
- * tiles of 4 x 4 results, whose operands go through memory (grids of neusight/conv.csv). That the
- * first has an SM to itself is what Orion's V100 profiles say of it, hence its registers. */
+/* A 3 x 3 convolution on plain units may run by Winograd's algorithm: F(2x2,3x3) in one kernel with
+ * blocks of 32 filters by 8 x 16 results or by 4 images x 8 x 4 results, or F(4x4,3x3) as 36 GEMMs
+ * over tiles of 4 x 4 results, whose operands go through memory (grids of neusight/conv.csv). The
+ * registers of the first kernel follow from Orion's V100 profiles, in which one block of it fills
+ * an SM. */
 static weft_launch launch_conv(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
 {
     const weft_conv_shape *c = &kernel->conv;
@@ -211,8 +210,7 @@ static weft_launch launch_elements(const weft_kernel *kernel, uint32_t regs)
         .blocks = ceil(count_elements(kernel) / EW_ELEMENTS), .threads = EW_THREADS, .regs = regs};
 }
 
-/* Short rows: a warp for one, or for two, and four warps in a block; long rows: a block for each.
- */
+/* Short rows: a warp for one or two rows, four warps in a block; long rows: a block for each. */
 static weft_launch launch_softmax(const weft_kernel *kernel)
 {
     double rows = fmax(1, kernel->rows), cols = fmax(1, kernel->cols);
@@ -232,7 +230,7 @@ static weft_launch launch_reduce(const weft_kernel *kernel)
     return (weft_launch){.blocks = ceil(rows / 16), .threads = 512, .regs = 32};
 }
 
-/* Flash attention: a block for 128 queries of a head. */
+/* Flash attention: one block for 128 queries of a head. */
 static weft_launch launch_attention(const weft_kernel *kernel, const weft_slice *slice)
 {
     bool wgmma = has_wgmma(slice->gpu);
@@ -250,7 +248,7 @@ static double thread_size(double elements)
     return size;
 }
 
-/* A block a row; batch norms as ATen's batch_norm_transform_input launches them: blocks of one
+/* One block a row; batch norms as ATen's batch_norm_transform_input launches them: blocks of one
  * channel and one or more images. */
 static weft_launch launch_norm(const weft_kernel *kernel)
 {
@@ -296,7 +294,7 @@ weft_launch weft_usage__launch(const weft_kernel *kernel, const weft_slice *slic
                                .threads = POOL_THREADS,
                                .regs = 32};
         break;
-    default: /* element-wise functions, copies, and what nothing is known of */
+    default: /* element-wise functions, copies, other kernels */
         launch = launch_elements(kernel, 32);
         break;
     }
@@ -306,8 +304,8 @@ weft_launch weft_usage__launch(const weft_kernel *kernel, const weft_slice *slic
 
 /* -- Usage ------------------------------------------------------------------------------------ */
 
-/* Blocks on an SM at once, at least one: a guess that does not fit a small SM stands for the kernel
- * of that size which does. */
+/* Resident blocks of an SM, at least one: where the guessed kernel does not fit a small SM, the
+ * library has a kernel of that size that does. */
 static double count_resident(const weft_launch *launch, const weft_sm_limits *sm)
 {
     weft_thread_block block = {.threads = launch->threads, .regs = launch->regs};

@@ -1,5 +1,5 @@
-/* Kernels by their sizes: what a problem of a given shape computes and moves, and what bounds it.
- * Every operand counts once, as in ops/ (work.h). */
+/* Kinds of kernels, and kernels made from their sizes: work and operands of a problem. Every
+ * operand counts once, as in ops/work.h. */
 #include "estimator/workload/workload.h"
 
 #include <math.h>
@@ -36,7 +36,7 @@ bool weft_kernel__is_fast_conv(const weft_kernel *k)
            c->groups == 1;
 }
 
-/* Flops that an element costs; as many as ops/ counts. */
+/* Flops of one element, as ops/ counts them. */
 static double flops_each(weft_kernel_kind kind, const char *fn)
 {
     static const char *const costly[] = {"gelu", "tanh", "pow", "exp", "log", "sigmoid", "erf"};

@@ -1,22 +1,23 @@
-/* From nodes to kernels: which kernels a graph becomes at given sizes, and which wait for which.
+/* Lowers a graph to a workload: its kernels at given sizes, and which wait for which.
  *
- * Nothing here knows a device. A node of the kernel stage is one kernel, except
+ * The result is independent of the device. A node of the kernel stage is one kernel, except
  *
- *   views, shapes and sizes    none: the host knows them
- *   recurrent layers           one GEMM for the inputs of all steps, then for each step a
- * GEMM with the state and an element-wise kernel
+ *   views, shapes and sizes    none: the host computes them
+ *   recurrent layers           one GEMM for the inputs of all steps, then for each step a GEMM with
+ *                              the state and an element-wise kernel
  *
- * Lowered for a framework that runs operators one by one (PyTorch's eager mode), also
+ * Lowered for a framework that runs one operator at a time (PyTorch's eager mode), also
  *
- *   slice, split, expand       none: such a framework has strided views
+ *   slice, split, expand       none: the framework has strided views
  *   convolution with a bias    the convolution, then a kernel that adds the bias (ATen calls
- *                              cudnn_convolution and add_); a batch norm where the bias came from
- *                              one (`folded_norm`)
+ *                              cudnn_convolution and add_), or a batch norm if the bias came from
+ * one
+ *                              (`folded_norm`)
  *   a step of a chain          a kernel of its own
  *
- * The graph for a framework comes from the pipeline "framework", which fuses nothing that a
- * framework has no operator for. What the problem sizes mean is written in estimator.h; they come
- * from ops/nest.c. O(nodes + operands). */
+ * The graph for a framework comes from the pipeline "framework", which fuses only what the
+ * framework has an operator for. estimator.h defines the problem sizes; ops/nest.c computes them.
+ * O(nodes + operands). */
 #include "estimator/workload/workload_int.h"
 
 #include <math.h>
@@ -32,12 +33,12 @@ static const weft_kernel_kind kind_of_form[WEFT_FORM_COUNT] = {
     [WEFT_FORM_CONV] = WEFT_KERNEL_CONV,   [WEFT_FORM_ATTENTION] = WEFT_KERNEL_ATTENTION,
 };
 
-/* The function of a chain of one step, or the operator's name. */
+/* The function of an element-wise chain of one step, else the operator's name. */
 static const char *find_fn(const weft_work_ctx *work, weft_diag *diag)
 {
     const weft_attr *steps = weft_attrs_find(work->attrs, WEFT_ATTR_STEPS);
     weft_step step;
-    if (!steps || steps->kind != WEFT_KIND_STRS) /* those of a slice are numbers */
+    if (!steps || steps->kind != WEFT_KIND_STRS) /* the steps of a slice are numbers */
         return work->op->name;
     if (steps->n != 1 ||
         weft_steps_parse(steps->u.strs, 1, work->n_in, diag, (weft_where){0}, &step))
@@ -45,7 +46,8 @@ static const char *find_fn(const weft_work_ctx *work, weft_diag *diag)
     return weft_step_name(step.op);
 }
 
-/* Winograd F(4,3) multiplies a quarter as often; transforms eat about half of the gain. */
+/* Winograd F(4,3) needs a quarter of the multiplications; its transforms cost about half of that
+ * gain. */
 static double find_saving(weft_attrs attrs)
 {
     return strcmp(weft_attrs_str(attrs, WEFT_ATTR_ALGO, ""), "winograd") == 0 ? 2 : 0;
@@ -67,10 +69,11 @@ static weft_kernel make_problem(const weft_work_ctx *work, weft_diag *diag, weft
                      .conv = nest.conv,
                      .delta = nest.delta,
                      .flop_saving = find_saving(work->attrs)};
-    /* What is computed in: the first operand's type (a comparison of floats gives bool). */
+    /* The type of the arithmetic is that of the first operand (a comparison of floats gives
+     * bool). */
     if (work->n_in > 0 && work->in[0].present)
         k.dtype = (weft_dtype)work->in[0].dtype;
-    /* One filter a channel is no GEMM: matrix units cannot share anything. */
+    /* With one filter a channel there is no reuse between filters, and matrix units do not help. */
     if (k.kind == WEFT_KERNEL_CONV && nest.n <= 1 && nest.batch > 1)
         k.kind = WEFT_KERNEL_DEPTHWISE;
     *out_form = nest.form;
@@ -111,7 +114,7 @@ static bool make_operand(const lowering_ctx *cx, weft_val v, weft_work_operand *
     return weft_sizes__eval(&cx->s, type, out->dim);
 }
 
-/* A GEMM of f32 or whatever the layer computes in, with traffic of its own. */
+/* A GEMM of a recurrent layer, in its type. */
 static weft_kernel make_gemm(const weft_kernel *like, double batch, double m, double n, double k)
 {
     double size = (double)weft_dtype_size(like->dtype);
@@ -128,8 +131,8 @@ static weft_kernel make_gemm(const weft_kernel *like, double batch, double m, do
                          .k = k};
 }
 
-/* All steps of the inputs at once, then step after step. The directions of a layer run side by
- * side: `batch` of the GEMMs. */
+/* The input GEMM covers all time steps; the state GEMM runs once for each. The directions of a
+ * layer run side by side: they are the `batch` of the GEMMs. */
 static void add_recurrent(lowering_ctx *cx, const weft_kernel *layer)
 {
     double size = (double)weft_dtype_size(layer->dtype), steps = layer->rows;
@@ -151,7 +154,7 @@ static void add_recurrent(lowering_ctx *cx, const weft_kernel *layer)
     add_kernel(cx, &cell, steps);
 }
 
-/* Strided views of a framework that the kernel stage copies. */
+/* Operators that are strided views in a framework, and copies in the kernel stage. */
 static bool is_framework_view(weft_op_id op)
 {
     static const weft_op_id views[] = {WEFT_OP_SLICE, WEFT_OP_SPLIT, WEFT_OP_EXPAND};
@@ -161,7 +164,8 @@ static bool is_framework_view(weft_op_id op)
     return false;
 }
 
-/* The bias, or the batch norm that it stands for: read, written, one number a channel. */
+/* The kernel of the bias, or of the batch norm that was folded into it: reads and writes the
+ * result, one number (or four) a channel. */
 static weft_kernel make_bias(const lowering_ctx *cx, const weft_kernel *conv)
 {
     double size = (double)weft_dtype_size(conv->dtype), channels = conv->conv.out_channels;
@@ -227,7 +231,7 @@ static weft_err lower_node(lowering_ctx *cx, weft_node node)
     weft_attrs attrs = weft_node_attrs(m, node);
     if (weft_attrs_bind(attrs, weft_module_dims(m), cx->s.value, cx->s.n_value, cx->s.arena,
                         &attrs) != NULL)
-        attrs = weft_node_attrs(m, node); /* as they are, where only data tells */
+        attrs = weft_node_attrs(m, node); /* not evaluated: they depend on data */
     weft_work_ctx work = {
         .op = op, .attrs = attrs, .in = in, .out = out, .n_in = n_in, .n_out = n_out};
     cx->node = node;
@@ -246,15 +250,15 @@ static weft_err lower_node(lowering_ctx *cx, weft_node node)
 
 /* -- Graphs ----------------------------------------------------------------------------------- */
 
-/* Which earlier steps a node waits for: those that made its operands. */
-static void add_edges(const lowering_ctx *cx, weft_node node, const uint32_t *step_of,
-                      weft_graph_step *step, uint32_t *edge)
+/* The edges of a node: the nodes that made its operands. */
+static void add_edges(const lowering_ctx *cx, weft_node node, const uint32_t *index_of,
+                      weft_workload_node *made, uint32_t *edge)
 {
     weft_module *m = cx->s.m;
     for (uint32_t i = 0; i < weft_node_in_count(m, node); i++) {
         weft_val v = weft_node_in(m, node, i);
         if (v.i && weft_val_get_kind(m, v) == WEFT_VAL_NODE)
-            edge[step->first_edge + step->n_edge++] = step_of[v.i];
+            edge[made->first_edge + made->n_edge++] = index_of[v.i];
     }
 }
 
@@ -267,30 +271,30 @@ weft_err weft_workload_make(weft_graph *g, const int64_t *symbol,
     lowering_ctx cx = {.lowering = o->lowering, .folded_norm = o->folded_norm};
     weft_sizes__begin(g, symbol, arena, diag, &cx.s);
     weft_module *m = cx.s.m;
-    uint32_t n_step = 0;
+    uint32_t n_node = 0;
     size_t n_operand = 0;
     WEFT_FOREACH_NODE (m, g, counted)
         n_operand += weft_node_in_count(m, counted);
-    uint32_t *step_of = weft_arena_array(arena, (size_t)weft_val_count(m) + 1, sizeof *step_of);
+    uint32_t *index_of = weft_arena_array(arena, (size_t)weft_val_count(m) + 1, sizeof *index_of);
     uint32_t *edge = weft_arena_array(arena, n_operand + 1, sizeof *edge);
-    weft_graph_step *step =
-        weft_arena_array(arena, (size_t)weft_graph_node_count(g) + 1, sizeof *step);
+    weft_workload_node *made =
+        weft_arena_array(arena, (size_t)weft_graph_node_count(g) + 1, sizeof *made);
     uint32_t n_edge = 0;
     WEFT_FOREACH_NODE (m, g, node) {
-        weft_graph_step *s = &step[n_step];
-        *s = (weft_graph_step){.first_kernel = cx.kernel.len, .first_edge = n_edge};
+        weft_workload_node *s = &made[n_node];
+        *s = (weft_workload_node){.first_kernel = cx.kernel.len, .first_edge = n_edge};
         WEFT_TRY(lower_node(&cx, node));
         s->n_kernel = cx.kernel.len - s->first_kernel;
-        add_edges(&cx, node, step_of, s, edge);
+        add_edges(&cx, node, index_of, s, edge);
         n_edge += s->n_edge;
         for (uint32_t i = 0; i < weft_node_out_count(m, node); i++)
-            step_of[weft_node_out(m, node, i).i] = n_step;
-        n_step++;
+            index_of[weft_node_out(m, node, i).i] = n_node;
+        n_node++;
     }
     weft_workload work = {.kernel = cx.kernel.at,
                           .n = cx.kernel.len,
-                          .step = step,
-                          .n_step = n_step,
+                          .node = made,
+                          .n_node = n_node,
                           .edge = edge,
                           .lowering = o->lowering};
     WEFT_TRY(weft_workload__count_memory(&cx.s, symbol, o, &work));

@@ -1,18 +1,19 @@
-/* Memory of a graph: Mreq as capacity.
+/* Memory of a graph (mreq), as capacity.
  *
  *   mreq = weights + arena + workspace + inputs + context
  *
- * Weights count once however many nodes read them; dedup has made those of equal content one.
- * The arena, which holds outputs too, is what plan-memory planned for these very sizes, or what it
- * would plan: the same places (ir/place.c) packed the same way (base/pack.h). For a framework that
- * stands for its caching allocator without fragmentation.
+ * Weights: each weight once, however many nodes read it; dedup has replaced weights of equal
+ * content by one. Arena (intermediate values and outputs): the size that plan-memory planned for
+ * these symbols, or the size it would plan: the same places (ir/place.c), packed by the same
+ * algorithm (base/pack.h). For a framework the same number stands for its caching allocator,
+ * assuming no fragmentation.
  *
- * Workspace, on GPUs: what a GEMM of cuBLAS may take; NVIDIA recommends 32 MiB from compute
- * capability 9.0 on and 4 MiB before (documentation of cublasSetWorkspace), PyTorch allocates 8 MiB
- * before (CUBLAS_WORKSPACE_CONFIG :4096:2:16:8). A framework has one buffer a process, Weft one for
- * each GEMM of a wave (ops/place.h), for these run at the same time. That is the most: its
- * driver takes what each algorithm wants, and has it in gaps of the arena where it fits.
- * Convolutions by implicit GEMM need none. */
+ * Workspace (GPUs): memory that a GEMM of cuBLAS may use. NVIDIA recommends 32 MiB from compute
+ * capability 9.0 on and 4 MiB before (documentation of cublasSetWorkspace); PyTorch allocates 8 MiB
+ * before (CUBLAS_WORKSPACE_CONFIG :4096:2:16:8). A framework has one workspace a process, Weft one
+ * for each GEMM of a level (ops/place.h), because these run concurrently. This is an upper bound:
+ * the driver gives each algorithm what it asks for, in gaps of the arena where possible.
+ * Implicit-GEMM convolutions need no workspace. */
 #include "estimator/workload/workload_int.h"
 
 #include "estimator/device/device.h"
@@ -62,7 +63,7 @@ static uint64_t count_weights(const weft_sizes *s)
 
 /* -- Intermediate values ---------------------------------------------------------------------- */
 
-/* What plan-memory would plan for these sizes: the same places, packed the same way. */
+/* Size of the arena that plan-memory would plan for these sizes. */
 static weft_err plan_arena(const weft_sizes *s, uint64_t *out)
 {
     weft_places places;
@@ -96,7 +97,7 @@ static weft_err find_arena(const weft_sizes *s, const int64_t *symbol, uint64_t 
 
 /* -- Reuse ------------------------------------------------------------------------------------ */
 
-/* The largest weight that a node reads. */
+/* The largest weight that a node reads; {0}: none. */
 static weft_weight main_weight(const weft_module *m, weft_node n)
 {
     weft_weight best = {0};
@@ -113,9 +114,11 @@ static weft_weight main_weight(const weft_module *m, weft_node n)
     return best;
 }
 
-/* Between two uses lie the weights that are used in between, each once, this one among them, and
- * what the kernels wrote, the arena at most; between the last use of an execution and the first of
- * the next also what others touch. Two rounds: the second sees what the first has left. */
+/* The stack distance of a weight is the bytes touched between two uses of it: the weights used in
+ * between (each once, including this one) and the values written in between (at most the arena,
+ * whose memory is reused). Between the last use in one execution and the first use in the next it
+ * also includes what other programs touch. The loop simulates two executions: the second one knows
+ * the state that the first leaves. */
 void weft_workload__find_reuse(const weft_sizes *s, const weft_estimate_options *options,
                                weft_workload *out)
 {
@@ -147,22 +150,23 @@ void weft_workload__find_reuse(const weft_sizes *s, const weft_estimate_options 
 
 /* -- Workspace ------------------------------------------------------------------------------- */
 
-static uint32_t count_gemms(const weft_workload *work, const weft_graph_step *s)
+static uint32_t count_gemms(const weft_workload *work, const weft_workload_node *s)
 {
     uint32_t n = 0;
     for (uint32_t k = 0; k < s->n_kernel; k++)
         n += work->kernel[s->first_kernel + k].kernel.kind == WEFT_KERNEL_GEMM;
-    return n > 0; /* those of one step run one after the other */
+    return n > 0; /* GEMMs of one node run one after the other */
 }
 
-/* The most GEMMs of a wave: as weft_place_waves, a step without kernels ends none. */
+/* Largest number of GEMMs in one level; levels as in weft_place_levels: a node without kernels ends
+ * no level. */
 static uint32_t count_beside(const weft_workload *work, weft_arena *arena)
 {
-    uint32_t *maker = weft_arena_array(arena, work->n_step + 1, sizeof *maker);
+    uint32_t *maker = weft_arena_array(arena, work->n_node + 1, sizeof *maker);
     uint32_t begin = 0, n = 0, most = 0;
-    for (uint32_t i = 0; i < work->n_step; i++) {
-        const weft_graph_step *s = &work->step[i];
-        uint32_t newest = 0; /* 1 + the last step that makes an operand */
+    for (uint32_t i = 0; i < work->n_node; i++) {
+        const weft_workload_node *s = &work->node[i];
+        uint32_t newest = 0; /* 1 + last node that makes an operand */
         for (uint32_t k = 0; k < s->n_edge; k++)
             if (maker[work->edge[s->first_edge + k]] > newest)
                 newest = maker[work->edge[s->first_edge + k]];
@@ -210,7 +214,7 @@ void weft_workload__sum_memory(const weft_workload *work, const weft_slice *slic
     out->weight_bytes = work->weight_bytes;
     out->arena_bytes = work->arena_bytes;
     out->workspace_bytes = find_workspace(work, slice);
-    out->io_bytes = work->in_bytes; /* outputs lie in the arena */
+    out->io_bytes = work->in_bytes; /* the arena holds the outputs */
     out->context_bytes = slice->gpu->context_bytes;
     uint64_t values = add_capped(add_capped(work->weight_bytes, work->arena_bytes), out->io_bytes);
     out->total.mreq_bytes = add_capped(values, out->workspace_bytes + out->context_bytes);

@@ -1,14 +1,14 @@
-/* Compute units over time: when each kernel runs, and what runs together.
+/* Compute need over time: when each kernel runs, and which kernels run together.
  *
  *   start(k) = max over parents p of end(p)        end(k) = start(k) + time(k)
  *
- * A join waits for all its parents (the USHER paper's released code takes the first one visited).
- * Kernels run as early as their operands allow, on as many streams as that takes: the need over
- * time is what a graph could use, the time of the longest chain what it cannot beat. Needs of
- * kernels that overlap add up to at most the whole device.
+ * A join waits for all its parents (the released code of the USHER paper waits only for the parent
+ * that it visits first). Every kernel starts as soon as its operands are ready, on as many streams
+ * as that takes: the need over time is what a graph could use, the time of its longest chain is a
+ * lower bound of its time. The needs of concurrent kernels add up, to at most the whole device.
  *
- * A sweep over the 2 K ends of the intervals, sorted: O(K log K). Intervals are half open, so a
- * kernel that starts when another ends does not run with it. */
+ * A sweep over the sorted 2 K end points of the intervals: O(K log K). Intervals are half open, so
+ * that a kernel that starts when another ends does not overlap it. */
 #include "estimator/workload/workload.h"
 
 #include <math.h>
@@ -19,10 +19,10 @@
 void weft_workload__schedule(const weft_workload *work, weft_kernel_cost *kernel,
                              weft_arena *scratch, weft_creq *out)
 {
-    double *end_us = weft_arena_array(scratch, work->n_step + 1, sizeof *end_us);
+    double *end_us = weft_arena_array(scratch, work->n_node + 1, sizeof *end_us);
     weft_interval *interval = weft_arena_array(scratch, work->n + 1, sizeof *interval);
-    for (size_t i = 0; i < work->n_step; i++) {
-        const weft_graph_step *s = &work->step[i];
+    for (size_t i = 0; i < work->n_node; i++) {
+        const weft_workload_node *s = &work->node[i];
         double now_us = 0;
         for (uint32_t e = 0; e < s->n_edge; e++)
             now_us = fmax(now_us, end_us[work->edge[s->first_edge + e]]);
@@ -39,17 +39,17 @@ void weft_workload__schedule(const weft_workload *work, weft_kernel_cost *kernel
 
 /* -- Sweep ------------------------------------------------------------------------------------ */
 
-/* An end of an interval. */
+/* An end point of an interval. */
 typedef struct event {
-    double at_us, change; /* of the need */
+    double at_us, change; /* change of the need */
 } event;
 
-/* A stretch of time during which the need stays the same. */
+/* A period of constant need. */
 typedef struct stretch {
     double need, len_us;
 } stretch;
 
-/* Ends before starts, so that kernels that only touch are not summed. */
+/* Ends sort before starts at the same time, so that adjacent intervals do not overlap. */
 static int by_time(const void *a, const void *b)
 {
     const event *x = a, *y = b;

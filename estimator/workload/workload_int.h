@@ -23,7 +23,7 @@ bool weft_sizes__eval(const weft_sizes *s, const weft_ttype *type, int64_t *dim)
 WEFT_MUST_USE weft_err weft_workload__count_memory(const weft_sizes *s, const int64_t *symbol,
                                                    const weft_estimate_options *options,
                                                    weft_workload *out);
-/* Fills reuse_bytes of the kernels: what is touched between two uses of their weights. */
+/* Fills reuse_bytes of the kernels: the stack distance of their weights. */
 void weft_workload__find_reuse(const weft_sizes *s, const weft_estimate_options *options,
                                weft_workload *out);
 
