@@ -86,7 +86,7 @@ static json_t *list_tunings(const weft_bundle *b)
         json_object_set_new(o, "device", json_string(t->device));
         json_object_set_new(o, "sms", json_integer(t->sms));
         json_object_set_new(o, "cublaslt", json_integer((json_int_t)t->version));
-        json_object_set_new(o, "products", json_integer(t->n_algo));
+        json_object_set_new(o, "gemms", json_integer(t->n_algo));
         json_array_append_new(tuned, o);
     }
     return tuned;
@@ -121,7 +121,7 @@ void weft_tool_code_print(const json_t *code)
     if (json_is_null(code))
         return;
     json_array_foreach(json_object_get(code, "images"), i, o) bytes += get(o, "bytes");
-    printf("  code     %zu kernels, %zu images of %s; commands: %lld kernels, %lld products, %lld "
+    printf("  code     %zu kernels, %zu images of %s; commands: %lld kernels, %lld GEMMs, %lld "
            "copies, %lld fills\n",
            json_array_size(json_object_get(code, "kernels")),
            json_array_size(json_object_get(code, "images")), weft_tool_bytes((uint64_t)bytes, size),
@@ -145,6 +145,6 @@ void weft_tool_code_print(const json_t *code)
         printf("\n");
     }
     json_array_foreach(json_object_get(code, "tuned"), i, o)
-        printf("  tuned    %lld products on %s with %lld SMs, cuBLASLt %lld\n", get(o, "products"),
+        printf("  tuned    %lld GEMMs on %s with %lld SMs, cuBLASLt %lld\n", get(o, "gemms"),
                json_string_value(json_object_get(o, "device")), get(o, "sms"), get(o, "cublaslt"));
 }
