@@ -391,7 +391,7 @@ WEFT_MUST_USE weft_err weft_plan_draw_svg(const weft_plan *plan, char **out);
 
 /* -- Simulation ----------------------------------------------------------------------------- */
 
-/* Who is asked: a model or an app, by name. */
+/* What a request names: a model or an app. */
 typedef struct weft_service {
     const char *name;
     double rate_per_s;
@@ -402,7 +402,8 @@ typedef struct weft_arrival {
     uint32_t service; /* index among the services given */
 } weft_arrival;
 
-/* A stream of requests in the order of time; single-thread. arrivals.c and trace_csv.c. */
+/* A stream of requests in the order of time: generated (arrivals.c) or read (trace_csv.c).
+ * Single-thread. */
 typedef struct weft_arrivals weft_arrivals;
 
 typedef enum weft_arrival_kind {
@@ -416,93 +417,95 @@ bool weft_arrival_kind_parse(const char *text, weft_arrival_kind *out);
 
 typedef struct weft_arrivals_options {
     weft_arrival_kind kind;
-    double duration_s; /* no arrival at or behind this time */
+    double duration_s; /* all arrivals are before this time */
     uint64_t seed;
     double burst_factor; /* rate in a burst over the rate between bursts; 0: 5 */
     double burst_share;  /* part of the time that is burst; 0: 0.1 */
     double burst_s;      /* mean length of a burst; 0: 1 */
 } weft_arrivals_options;
 
-/* Generated requests. A service keeps its arrivals whatever others there are. Lives in `arena`. */
+/* Generates requests. The arrivals of a service do not depend on the other services. Lives in
+ * `arena`. */
 WEFT_MUST_USE weft_err weft_arrivals_generate(const weft_arrivals_options *options,
                                               const weft_service *service, size_t n,
                                               weft_arena *arena, weft_diag *diag,
                                               weft_arrivals **out);
-/* A trace, docs/simulate.md; streamed, "-" is standard input. `seed` places what a trace only
- * counts. */
+/* Opens a trace (docs/simulate.md), which is streamed; "-": standard input. Where a trace has only
+ * counts, `seed` decides the times. */
 WEFT_MUST_USE weft_err weft_trace_open(const char *path, const weft_service *service, size_t n,
                                        uint64_t seed, weft_arena *arena, weft_diag *diag,
                                        weft_arrivals **out);
-/* The same from memory, which must outlive it. */
+/* The same from memory; the text must outlive the stream. */
 WEFT_MUST_USE weft_err weft_trace_open_text(const char *text, size_t len, const char *file,
                                             const weft_service *service, size_t n, uint64_t seed,
                                             weft_arena *arena, weft_diag *diag,
                                             weft_arrivals **out);
-/* *more false at the end; `out` is then untouched. */
+/* *more is false at the end; `out` is then left as it is. */
 WEFT_MUST_USE weft_err weft_arrivals_next(weft_arrivals *arrivals, weft_arrival *out, bool *more);
 void weft_arrivals_close(weft_arrivals *arrivals);
 
-/* Grid intensity: value i holds from i * period_s on, the last one for ever. */
+/* Carbon intensity of a grid: value i holds from i * period_s on, the last one without end. */
 typedef struct weft_carbon {
     const double *g_per_kwh;
     size_t n;
     double period_s;
 } weft_carbon;
 
-/* Reads an intensity CSV: one column of hourly values under a header, or columns of which one is
- * named like carbon intensity. Missing values repeat the one before. */
+/* Reads a CSV of hourly intensity: one column under a header, or the first of several columns with
+ * "carbon_intensity" in its name. A missing value repeats the one before it. */
 WEFT_MUST_USE weft_err weft_carbon_load(const char *path, weft_arena *arena, weft_diag *diag,
                                         weft_carbon *out);
 
 typedef enum weft_sim_router {
-    WEFT_SIM_PULL,   /* one queue a model; a free worker takes the oldest batch: the runtime */
-    WEFT_SIM_SHARES, /* a queue a replica, filled in proportion to the plan's rates */
-    WEFT_SIM_LEAST   /* a queue a replica, the least loaded gets the next request */
+    WEFT_SIM_PULL, /* one queue a model; an idle worker takes the batch that has waited longest, as
+                      in the server */
+    WEFT_SIM_SHARES, /* one queue a replica, filled in proportion to the plan's rates */
+    WEFT_SIM_LEAST   /* one queue a replica; the least loaded one gets the next request */
 } weft_sim_router;
 
 typedef enum weft_sim_close {
     WEFT_SIM_CLOSE_DEFAULT, /* pull: idle; shares and least: fill */
-    WEFT_SIM_CLOSE_IDLE,    /* a batch leaves as soon as a worker is free */
-    WEFT_SIM_CLOSE_FILL     /* when it is full, or at its flush time (slo.c) */
+    WEFT_SIM_CLOSE_IDLE,    /* a batch leaves as soon as a worker is idle */
+    WEFT_SIM_CLOSE_FILL     /* a batch leaves when it is full, or at its flush time (slo.c) */
 } weft_sim_close;
 
-/* Watts of a whole device; rows by type. */
+/* Power of a whole device of a type, W. */
 typedef struct weft_sim_power {
     const char *type;
     double idle_w, busy_w;
 } weft_sim_power;
 
-/* From at_s on, this plan. */
-typedef struct weft_sim_step {
+/* A plan that comes into force at at_s. */
+typedef struct weft_sim_later {
     double at_s;
     const weft_plan *plan;
-} weft_sim_step;
+} weft_sim_later;
 
 typedef struct weft_sim_options {
     const weft_plan *plan;
-    /* Demands (profiles may be empty: then times come from the plan), fleet (NULL: no prices but
-     * the plan's), apps, carbon, options of the policy. */
+    /* Demands (without a profile, execution times follow from the plan), fleet (NULL: prices follow
+     * from the plan), apps, carbon intensity, parameters of the policy. */
     const weft_problem *problem;
-    const weft_sim_step *step; /* later plans, in the order of time */
-    size_t n_step;
-    const weft_policy *policy; /* called every period_s with the rates seen; NULL: never */
+    const weft_sim_later *later; /* later plans, in the order of time */
+    size_t n_later;
+    const weft_policy *policy; /* called every period_s with the rates observed; NULL: never */
     double period_s;
-    double headroom; /* the policy is told the rates seen times this; 0: 1 */
+    double headroom; /* the policy is given the rates observed times this; 0: 1 */
     weft_sim_router router;
     weft_sim_close close;
-    double duration_s; /* end of the world; 0: when the last request is answered */
-    double warmup_s;   /* requests that arrive before are served, but not counted */
-    double bucket_s;   /* of the report over time; 0: none */
+    double duration_s; /* end of the run; 0: when the last request is answered */
+    double warmup_s;   /* requests that arrive before this time are served, but not counted */
+    double bucket_s;   /* length of a time bucket of the report; 0: no buckets */
     double queue_delay_us;
     double timeout_s;   /* 0: 30 */
     uint32_t queue_max; /* requests waiting in one queue; 0: 4096 */
-    double start_s;     /* of a worker on a slice that exists */
-    double mig_s;       /* to make MIG instances anew, on top */
+    double start_s;     /* to start a worker on a slice that exists */
+    double mig_s;       /* to make a new MIG instance, in addition */
     const weft_sim_power *power;
     size_t n_power;
     const weft_carbon *carbon;
     double pue; /* 0: 1 */
-    /* Called for each answered request when not NULL: tests look into the order with it. */
+    /* Called for each answered request, if not NULL; for tests. */
     void (*on_answer)(void *user, uint32_t replica, uint32_t service, int64_t arrived_ns,
                       int64_t started_ns, int64_t answered_ns);
     void *user;
@@ -517,11 +520,11 @@ typedef struct weft_sim_service {
     bool app;
     double slo_us;
     weft_sim_counts count;
-    uint64_t in_flight; /* at the end */
+    uint64_t in_flight; /* neither answered nor dropped at the end */
     uint64_t batches, padded_rows;
-    double mean_us, p50_us, p95_us, p99_us, max_us; /* of the answered */
+    double mean_us, p50_us, p95_us, p99_us, max_us; /* of answered requests */
     double mean_wait_us;
-    double accuracy; /* mean over answers, of an app; 0: no app */
+    double accuracy; /* of an app: mean over its answers; of a model: 0 */
 } weft_sim_service;
 
 typedef struct weft_sim_slice {
@@ -530,23 +533,23 @@ typedef struct weft_sim_slice {
     uint32_t slice_id;
     int32_t mig_start;
     const char *models;  /* joined by '+' */
-    double from_s, to_s; /* serving */
-    double busy;         /* part of the processes' time, 0..1 */
+    double from_s, to_s; /* the time in which it served */
+    double busy;         /* busy part of the time of its processes, 0..1 */
     uint64_t batches, requests;
 } weft_sim_slice;
 
 typedef struct weft_sim_device {
     uint32_t device;
     const char *type;
-    double used_s; /* with slices that serve or are being made */
-    double busy;   /* busy part of that, slices weighted by their share */
+    double used_s; /* time with slices that serve or are being started */
+    double busy;   /* busy part of that time; slices are weighted by their shares */
 } weft_sim_device;
 
 typedef struct weft_sim_bucket {
     double start_s, length_s;
     const weft_sim_counts *count; /* by service */
     const double *p99_us;         /* by service */
-    double busy;                  /* part of the slices' time, weighted by share */
+    double busy; /* busy part of the time of the slices, weighted by their shares */
     uint32_t gpus;
     double energy_j, carbon_g, carbon_g_per_kwh;
 } weft_sim_bucket;
@@ -557,11 +560,11 @@ typedef struct weft_sim_change {
     uint32_t started, stopped, kept; /* slices */
     uint32_t gpus;
     double ready_s; /* when the last of the new slices serves */
-    bool refused;   /* the policy found no plan; the old one stays */
+    bool refused;   /* the policy found no plan; the old one stays in force */
 } weft_sim_change;
 
 typedef struct weft_sim_report {
-    double simulated_s; /* counted: from the end of the warm-up */
+    double simulated_s; /* counted time: from the end of the warm-up on */
     uint64_t events;
     weft_sim_service total; /* name NULL */
     const weft_sim_service *service;
@@ -574,21 +577,22 @@ typedef struct weft_sim_report {
     size_t n_bucket;
     const weft_sim_change *change;
     size_t n_change;
-    double busy;     /* of slices, weighted by their share */
+    double busy;     /* busy part of the time of the slices, weighted by their shares */
     double device_s; /* device seconds in use */
     double cost;     /* dollars */
-    bool has_energy; /* every device in use has its watts */
+    bool has_energy; /* the power of every device in use is known */
     bool has_carbon;
     double energy_j, carbon_g;
 } weft_sim_report;
 
-/* Who can be asked under a problem: its models, then its apps, by name. */
+/* What requests can name under a problem: its models by name, then its apps by name. */
 void weft_sim_services(const weft_problem *problem, weft_arena *arena, const weft_service **out,
                        size_t *out_n);
-/* Runs `arrivals` (of weft_sim_services) against the plan in virtual time. */
+/* Serves `arrivals` (for the services of weft_sim_services) by the plan in virtual time. */
 WEFT_MUST_USE weft_err weft_simulate(const weft_sim_options *options, weft_arrivals *arrivals,
                                      weft_arena *arena, weft_diag *diag, weft_sim_report *out);
-/* The report as JSON (docs/simulate.md), and its buckets as CSV. Owned by the caller (free). */
+/* The report as JSON (docs/simulate.md), and its time buckets as CSV. Owned by the caller
+ * (free). */
 WEFT_MUST_USE weft_err weft_sim_to_json(const weft_sim_report *report, char **out);
 WEFT_MUST_USE weft_err weft_sim_to_csv(const weft_sim_report *report, char **out);
 

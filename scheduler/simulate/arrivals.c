@@ -1,17 +1,19 @@
-/* Generated requests: one stream a service, merged by time.
+/* Generated requests: one stream for each service, merged by time.
  *
- * constant   request k of a service of rate r comes at (k + 1/2) / r, computed from k, so that
- *            nothing adds up
- * poisson    independent exponential gaps
- * bursty     a Markov-modulated Poisson process of two states (W. Fischer, K. Meier-Hellstern, The
- *            Markov-modulated Poisson process cookbook, Performance Evaluation 18, 1993): bursts of
- *            mean length d in a part f of the time, with k times the rate of the time between, so
- *            that the mean stays r: rate between = r / (1 - f + f k). States last exponentially;
- *            each service has its own. The index of dispersion of counts tends to
- *            1 + 2 (l1 - l2)^2 s1 s2 / ((s1 + s2)^2 (l1 s2 + l2 s1)), s = rates of leaving.
+ * constant   Request k of a service of rate r comes at (k + 1/2) / r, computed from k, so that
+ *            rounding errors do not add up.
+ * poisson    Independent exponential gaps.
+ * bursty     A Markov-modulated Poisson process with two states (W. Fischer, K. Meier-Hellstern,
+ *            The Markov-modulated Poisson process (MMPP) cookbook, Performance Evaluation 18,
+ *            1993). Bursts of mean length d cover a part f of the time and have k times the rate
+ *            of the time between them. The mean rate stays r, so the rate between bursts is
+ *            r / (1 - f + f k). The stay in a state is exponential; each service has its own
+ *            state. The index of dispersion of counts tends to
+ *            1 + 2 (l1 - l2)^2 s1 s2 / ((s1 + s2)^2 (l1 s2 + l2 s1)); l: the rates of requests,
+ *            s: the rates of leaving the states.
  *
- * Times are whole nanoseconds; a gap is rounded once. Each service draws from its own generator,
- * seeded by the seed and its name: adding a service changes no other's requests. */
+ * Times are whole nanoseconds; each gap is rounded once. Each service draws from its own
+ * generator, seeded by the seed and its name: another service changes none of its requests. */
 #include "scheduler/simulate/arrivals_int.h"
 
 #include "base/hash.h"
@@ -102,8 +104,8 @@ bool weft_arrival_kind_parse(const char *text, weft_arrival_kind *out)
 
 typedef struct stream {
     weft_rand rng;
-    double gap_ns;    /* mean, in the state at hand */
-    double gap_of[2]; /* between bursts, in a burst */
+    double gap_ns;    /* mean gap in the present state */
+    double gap_of[2]; /* mean gap between bursts, and in a burst */
     double stay_of[2];
     int64_t next_ns, switch_ns;
     uint64_t k;
@@ -120,7 +122,7 @@ typedef struct generated {
     size_t n;
 } generated;
 
-/* Later than any end: what does not come. */
+/* Later than the end of any stream. */
 static const int64_t never_ns = INT64_MAX / 2;
 
 static int64_t later(int64_t from_ns, double gap_ns)
@@ -128,11 +130,12 @@ static int64_t later(int64_t from_ns, double gap_ns)
     return gap_ns < (double)(never_ns - from_ns) ? from_ns + (int64_t)(gap_ns + 0.5) : never_ns;
 }
 
-static void step_bursty(stream *s)
+static void advance_bursty(stream *s)
 {
     int64_t at = s->next_ns;
     for (;;) {
-        /* Exponential gaps forget: at a change of state the rest is drawn anew. */
+        /* The exponential distribution has no memory: after a change of state the gap is drawn
+         * anew. */
         int64_t next = later(at, s->gap_ns * weft_arrivals__exponential(&s->rng));
         if (next < s->switch_ns || s->switch_ns >= never_ns) {
             s->next_ns = next;
@@ -145,7 +148,7 @@ static void step_bursty(stream *s)
     }
 }
 
-static void step_stream(const generated *g, stream *s)
+static void advance_stream(const generated *g, stream *s)
 {
     switch (g->kind) {
     case WEFT_ARRIVE_CONSTANT: {
@@ -155,7 +158,7 @@ static void step_stream(const generated *g, stream *s)
         break;
     }
     case WEFT_ARRIVE_BURSTY:
-        step_bursty(s);
+        advance_bursty(s);
         break;
     default:
         s->next_ns = later(s->next_ns, s->gap_ns * weft_arrivals__exponential(&s->rng));
@@ -170,7 +173,7 @@ static weft_err next_generated(weft_arrivals *self, weft_arrival *out, bool *mor
         return WEFT_ERR_OK;
     *out = (weft_arrival){g->heap[0].time_ns, g->heap[0].key};
     stream *s = &g->stream[g->heap[0].key];
-    step_stream(g, s);
+    advance_stream(g, s);
     if (s->next_ns >= g->end_ns) {
         weft_timer__pop(g->heap, g->n--);
     } else {
@@ -237,7 +240,7 @@ weft_err weft_arrivals_generate(const weft_arrivals_options *options, const weft
         if (!(service[i].rate_per_s > 0))
             continue;
         init_stream(s, &service[i], options);
-        step_stream(g, s);
+        advance_stream(g, s);
         if (s->next_ns < g->end_ns)
             weft_timer__push(g->heap, g->n++, (weft_timer){s->next_ns, (uint32_t)i});
     }

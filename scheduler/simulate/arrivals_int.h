@@ -1,4 +1,4 @@
-/* Shared by arrivals.c and trace_csv.c: draws of times, and what a stream of requests is. */
+/* Shared by arrivals.c and trace_csv.c: random times, and the interface of a stream of requests. */
 #ifndef WEFT_SCHEDULER_SIMULATE_ARRIVALS_INT_H
 #define WEFT_SCHEDULER_SIMULATE_ARRIVALS_INT_H
 
@@ -9,12 +9,12 @@ enum { WEFT_ARRIVAL_SERVICES_MAX = 1 << 20 };
 
 /* Exponential with mean 1. */
 double weft_arrivals__exponential(weft_rand *rng);
-/* Natural logarithm of x > 0 and exponential of x <= 0, by our own arithmetic: libm's last bit
- * depends on its version, and a simulation must give the same bytes everywhere. Relative error
- * below 1e-15. */
+/* Natural logarithm of x > 0 and exponential of x <= 0. Not libm's: the last bit of libm depends
+ * on its version, and a simulation gives the same bytes on every machine. Relative error below
+ * 1e-15. */
 double weft_num__ln(double x);
 double weft_num__exp(double x);
-/* The generator of one service: depends on seed and name alone. */
+/* Seeds the generator of one service from the seed and its name. */
 void weft_arrivals__seed(weft_rand *rng, uint64_t seed, const char *name);
 
 struct weft_arrivals {
@@ -34,7 +34,7 @@ static inline bool weft_timer__before(weft_timer a, weft_timer b)
     return a.time_ns < b.time_ns || (a.time_ns == b.time_ns && a.key < b.key);
 }
 
-/* Puts at[0] where it belongs. */
+/* Restores the heap after a change of at[0]. */
 static inline void weft_timer__sink(weft_timer *at, size_t n)
 {
     weft_timer moving = at[0];
@@ -53,7 +53,7 @@ static inline void weft_timer__sink(weft_timer *at, size_t n)
     at[i] = moving;
 }
 
-/* Room for n + 1 must be there. */
+/* Adds a timer to a heap of n; there must be room for n + 1. */
 static inline void weft_timer__push(weft_timer *at, size_t n, weft_timer timer)
 {
     size_t i = n;
@@ -64,7 +64,7 @@ static inline void weft_timer__push(weft_timer *at, size_t n, weft_timer timer)
     at[i] = timer;
 }
 
-/* Takes at[0] away. */
+/* Removes at[0] from a heap of n. */
 static inline void weft_timer__pop(weft_timer *at, size_t n)
 {
     at[0] = at[n - 1];

@@ -1,8 +1,10 @@
-/* Carbon intensity of a grid as CSV, gCO2/kWh, hourly: one column under a header line (the layout
- * of clover/carbon_*.csv), or several of which the first whose name holds "carbon_intensity" counts
- * (clover_sustainability/UK-ESO.csv). There a first column of times like 2021-01-01T05:00Z places
- * each row, so that hours without a row are seen; what is missing repeats the hour before, and is
- * never zero. */
+/* Carbon intensity of a grid as CSV: gCO2/kWh by the hour.
+ *
+ * Two layouts. Either one column under a header line (clover/carbon_*.csv), or several columns,
+ * of which the first one with "carbon_intensity" in its name is read
+ * (clover_sustainability/UK-ESO.csv). In the second layout the first column has times such as
+ * 2021-01-01T05:00Z, so that missing hours are noticed. An hour without a value repeats the hour
+ * before it; it is never zero. */
 #include "scheduler/scheduler.h"
 
 #include "base/csv.h"
@@ -25,8 +27,8 @@ typedef struct reader {
     WEFT_VEC(double) values;
 } reader;
 
-/* "2021-03-04T05:00Z" as hours; false when it is not of this form. Days by the civil calendar
- * (H. Hinnant, chrono-compatible low-level date algorithms). */
+/* Hours since March 1 of the year 0 of a text such as "2021-03-04T05:00Z"; false: the text is not
+ * of this form. Days are counted as in H. Hinnant, chrono-Compatible Low-Level Date Algorithms. */
 static bool parse_hour(const char *text, int64_t *out)
 {
     static const char form[] = "dddd-dd-ddTdd:dd";

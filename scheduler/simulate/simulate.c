@@ -50,7 +50,7 @@ static weft_err run(sim_world *w, weft_arrivals *arrivals)
         }
         if (next.service >= w->n_service)
             return weft_diag_error(w->diag, WEFT_ERR_BUG, (weft_where){0},
-                                   "request of a service that is not there");
+                                   "request for an unknown service");
         weft_sim__arrive(w, &next);
         WEFT_TRY(weft_arrivals_next(arrivals, &next, &more));
     }
@@ -77,11 +77,11 @@ static weft_err check_options(const weft_sim_options *o, weft_diag *diag)
         return weft_diag_error(diag, WEFT_ERR_INPUT, where,
                                "a policy every %g s: the period must be at least 1 ms",
                                o->period_s);
-    for (size_t i = 0; i < o->n_step; i++)
-        if (!(o->step[i].at_s >= (i ? o->step[i - 1].at_s : 0) && o->step[i].at_s <= 1e9))
+    for (size_t i = 0; i < o->n_later; i++)
+        if (!(o->later[i].at_s >= (i ? o->later[i - 1].at_s : 0) && o->later[i].at_s <= 1e9))
             return weft_diag_error(diag, WEFT_ERR_INPUT, where,
                                    "plan %zu comes at %g s: plans must be in the order of time",
-                                   i + 1, o->step[i].at_s);
+                                   i + 1, o->later[i].at_s);
     if (o->carbon && !(o->carbon->n > 0 && o->carbon->period_s > 0))
         return weft_diag_error(diag, WEFT_ERR_INPUT, where, "carbon intensity is empty");
     return WEFT_ERR_OK;

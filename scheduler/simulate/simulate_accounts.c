@@ -21,7 +21,7 @@
 enum {
     FINE_BITS = 7, /* 2^7 buckets an octave, each narrower than 0.8 % */
     COARSE_BITS = 5,
-    TOP_BITS = 45, /* times from 2^45 ns, 9.8 h, count as that */
+    TOP_BITS = 45, /* longer times count as 2^45 ns, 9.8 h */
     FINE_N = (TOP_BITS - FINE_BITS + 1) << FINE_BITS,
     COARSE_N = (TOP_BITS - COARSE_BITS + 1) << COARSE_BITS,
 };
@@ -45,7 +45,8 @@ static double middle_of(uint32_t slot, int bits)
     return (double)low + (double)((uint64_t)1 << shift) / 2;
 }
 
-/* Nearest rank in one of both histograms, the other one is NULL; 0 without values. */
+/* Nearest-rank percentile, us, of a histogram with `n` values, fine or coarse; the other one is
+ * NULL. 0 without values. */
 static double find_rank(const uint64_t *fine, const uint32_t *coarse, uint64_t n, double part)
 {
     uint64_t rank = (uint64_t)(part * (double)n), sum = 0;
@@ -128,7 +129,7 @@ void weft_sim__account_server(sim_world *w, sim_server *server)
     w->pending_energy_j += joules;
 }
 
-/* Counted time of the use of a device: that of earlier uses, and of the present one, if any. */
+/* Counted time of a device: of its earlier uses and, with `in_use`, of the present one. */
 static int64_t sum_use(const sim_world *w, const sim_device *d, bool in_use)
 {
     int64_t from = d->since_ns > w->warm_ns ? d->since_ns : w->warm_ns;
@@ -248,7 +249,7 @@ weft_err weft_sim__pass_boundary(sim_world *w)
         if (w->bucket.len + 1 >= SIM_BUCKETS_MAX ||
             (w->bucket.len + 1) * (uint64_t)w->n_service > SIM_CELLS_MAX)
             return weft_diag_error(w->diag, WEFT_ERR_INPUT, (weft_where){0},
-                                   "over %u buckets of time for %u models: make them longer",
+                                   "over %u time buckets for %u models: make the buckets longer",
                                    w->bucket.len, w->n_service);
         close_bucket(w);
         w->next_bucket_ns += (int64_t)(w->o->bucket_s * 1e9);

@@ -147,8 +147,8 @@ typedef struct sim_world {
     uint64_t events;
     /* Plans (simulate_transition.c, simulate_replan.c). */
     const weft_plan *plan; /* in force */
-    size_t next_step;
-    int64_t next_step_ns, next_period_ns;
+    size_t next_later;
+    int64_t next_later_ns, next_period_ns;
     void *policy_state;
     weft_arena *plan_arena; /* has the plan in force, if a policy made it */
     uint64_t calls;

@@ -1,4 +1,4 @@
-/* Plans that come over time: those of the options (`step`), and those of a policy that is called
+/* Plans that come over time: those of the options (`later`), and those of a policy that is called
  * every period.
  *
  * The policy is called as a server would call it, with its state, the rates that were observed in
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* Demands and apps with the rates of the last period. */
+/* The demands and the apps of the problem, with the rates of the last period times the headroom. */
 static void observe(sim_world *w, weft_arena *arena, weft_problem *problem, weft_demands *demands)
 {
     const weft_problem *named = w->o->problem;
@@ -74,27 +74,28 @@ static weft_err call_policy(sim_world *w)
 void weft_sim__init_plans(sim_world *w)
 {
     const weft_sim_options *o = w->o;
-    w->next_period_ns = w->next_step_ns = sim_never_ns;
+    w->next_period_ns = w->next_later_ns = sim_never_ns;
     if (o->policy) {
         w->next_period_ns = (int64_t)(o->period_s * 1e9);
         w->policy_state = weft_arena_array(w->arena, 1, o->policy->state_size);
     }
-    if (o->n_step > 0)
-        w->next_step_ns = (int64_t)(o->step[0].at_s * 1e9);
+    if (o->n_later > 0)
+        w->next_later_ns = (int64_t)(o->later[0].at_s * 1e9);
 }
 
 int64_t weft_sim__next_plan(const sim_world *w)
 {
-    return w->next_step_ns < w->next_period_ns ? w->next_step_ns : w->next_period_ns;
+    return w->next_later_ns < w->next_period_ns ? w->next_later_ns : w->next_period_ns;
 }
 
 weft_err weft_sim__replan(sim_world *w)
 {
     const weft_sim_options *o = w->o;
-    while (w->now_ns >= w->next_step_ns) {
-        WEFT_TRY(weft_sim__switch(w, o->step[w->next_step++].plan, "plan"));
-        w->next_step_ns =
-            w->next_step < o->n_step ? (int64_t)(o->step[w->next_step].at_s * 1e9) : sim_never_ns;
+    while (w->now_ns >= w->next_later_ns) {
+        WEFT_TRY(weft_sim__switch(w, o->later[w->next_later++].plan, "plan"));
+        w->next_later_ns = w->next_later < o->n_later
+                               ? (int64_t)(o->later[w->next_later].at_s * 1e9)
+                               : sim_never_ns;
     }
     if (w->now_ns < w->next_period_ns)
         return WEFT_ERR_OK;

@@ -90,7 +90,8 @@ static void unload(sim_world *w, uint32_t replica, uint32_t n)
         w->replica.at[replica].load -= n;
 }
 
-/* A replica's own queue belongs to the replica of its first lane. */
+/* The replica whose own queue this is: that of the queue's first lane. UINT32_MAX: the queue
+ * belongs to a service. */
 static uint32_t owner(const sim_world *w, const sim_queue *q)
 {
     if (w->o->router == WEFT_SIM_PULL || q->server.len == 0)
@@ -136,7 +137,7 @@ static bool is_due(const sim_world *w, const sim_queue *q, const sim_replica *re
     return q->len >= replica->batch || w->now_ns - head(q)->time_ns >= replica->hold_ns;
 }
 
-/* Looks again when the oldest request may wait no longer. */
+/* Sets a timer for the time at which the oldest request may wait no longer. */
 static void arm(sim_world *w, uint32_t queue, const sim_replica *replica)
 {
     sim_queue *q = &w->queue.at[queue];
@@ -146,7 +147,8 @@ static void arm(sim_world *w, uint32_t queue, const sim_replica *replica)
     weft_sim__set_timer(w, head(q)->time_ns + replica->hold_ns, SIM_TIMER_FLUSH, queue);
 }
 
-/* The size that runs `rows` requests; *rows falls when the batch is cut. */
+/* The size at which `rows` requests run. *rows becomes less if the batch is cut to a smaller
+ * size. */
 static const sim_size *choose_size(const sim_replica *replica, uint32_t *rows)
 {
     uint32_t i = 0;
@@ -189,7 +191,7 @@ static void start_batch(sim_world *w, sim_server *server, const sim_lane *lane)
         arm(w, lane->queue, replica);
 }
 
-/* The lane that an idle process takes from now; NULL: none has a batch. */
+/* The lane that an idle process takes a batch from; NULL: no lane has a batch that may leave. */
 static const sim_lane *choose_lane(sim_world *w, const sim_server *server)
 {
     sim_slice *slice = &w->slice.at[server->slice];
@@ -213,7 +215,7 @@ static const sim_lane *choose_lane(sim_world *w, const sim_server *server)
     return best;
 }
 
-/* An idle process takes a batch, or sees to it that it will be asked again. */
+/* An idle process takes a batch; if there is none, timers make sure that it is asked again. */
 static void take_or_wait(sim_world *w, sim_server *server)
 {
     const sim_lane *lane = choose_lane(w, server);
@@ -233,7 +235,8 @@ static const sim_lane *lane_of(const sim_world *w, const sim_server *server, uin
     return NULL;
 }
 
-/* Something waits in the queue: idle processes that serve it, the least number first, take it. */
+/* A request has come to the queue, or its oldest one may wait no longer: idle processes take
+ * batches from it, the process with the least number first. */
 static void offer(sim_world *w, uint32_t queue)
 {
     sim_queue *q = &w->queue.at[queue];
@@ -286,7 +289,7 @@ static bool is_served(const sim_world *w, const sim_service *s)
 
 static void route(sim_world *w, sim_request r)
 {
-    uint32_t queue = r.service; /* of the service: pulled from, or waits for a replica */
+    uint32_t queue = r.service; /* of the service: for pulling, or until a replica is there */
     if (w->o->router != WEFT_SIM_PULL) {
         uint32_t replica = choose_replica(w, &w->service[r.service]);
         if (replica != UINT32_MAX) {
@@ -335,7 +338,8 @@ void weft_sim__open_slice(sim_world *w, uint32_t slice)
     for (uint32_t i = 0; i < s->n_server; i++)
         set_idle(w, &w->server.at[s->first_server + i], true);
     for (uint32_t i = 0; i < s->n_replica; i++) {
-        /* No replica starts with an advance over those that serve already. */
+        /* The replica starts at the greatest pass of those that serve already; with pass 0 it would
+         * get all requests until it has caught up. */
         sim_replica *own = &w->replica.at[s->first_replica + i];
         const sim_service *service = &w->service[own->service];
         for (uint32_t k = 0; k < service->route.len; k++) {
@@ -346,7 +350,7 @@ void weft_sim__open_slice(sim_world *w, uint32_t slice)
     }
     for (uint32_t i = 0; i < s->n_server; i++)
         take_or_wait(w, &w->server.at[s->first_server + i]);
-    /* What waited for any replica at all. */
+    /* Requests that came while the service had no replica. */
     for (uint32_t i = 0; i < w->n_service && w->o->router != WEFT_SIM_PULL; i++) {
         sim_queue *q = &w->queue.at[i];
         if (q->len == 0 || !is_served(w, &w->service[i]))
@@ -372,7 +376,7 @@ static void try_free(sim_world *w, sim_slice *slice)
         weft_sim__use_device(w, d, false);
 }
 
-/* No service looks at the replica any more. */
+/* Removes the replica from the routes of its model and of the apps that the model serves. */
 static void forget_route(sim_world *w, uint32_t replica)
 {
     uint32_t model = w->replica.at[replica].service;

@@ -32,13 +32,13 @@ static int order_placements(const void *a, const void *b)
 static weft_err check_placement(const sim_world *w, const weft_placement *p)
 {
     if (weft_sim__find_model(w, p->model) == UINT32_MAX)
-        return weft_sim__refuse(w, p, "no such model among the demands");
+        return weft_sim__refuse(w, p, "the demands have no such model");
     if (p->batch < 1 || p->batch > SIM_BATCH_MAX)
-        return weft_sim__refuse(w, p, "the runtime joins from 1 to 256 requests");
+        return weft_sim__refuse(w, p, "batch must be from 1 to 256");
     if (p->procs < 1 || p->procs > WEFT_MPS_CLIENTS_MAX)
         return weft_sim__refuse(w, p, "procs must be from 1 to 48");
     if (p->mig_start > 31 || p->mig_start < -1)
-        return weft_sim__refuse(w, p, "no such MIG slot");
+        return weft_sim__refuse(w, p, "mig_start is not a MIG slot");
     return WEFT_ERR_OK;
 }
 
@@ -65,11 +65,12 @@ static weft_err make_groups(sim_world *w, const weft_plan *plan, weft_arena *are
         const weft_placement *last = i ? p[i - 1] : NULL;
         bool same = last && last->device == p[i]->device && last->slice_id == p[i]->slice_id;
         if (last && last->device == p[i]->device && strcmp(last->type, p[i]->type) != 0)
-            return weft_sim__refuse(w, p[i], "the device has two types");
+            return weft_sim__refuse(w, p[i], "another placement of the device has another type");
         if (same && (strcmp(last->slice, p[i]->slice) != 0 || last->mig_start != p[i]->mig_start))
-            return weft_sim__refuse(w, p[i], "the slice has two shapes");
+            return weft_sim__refuse(
+                w, p[i], "another placement of the slice has another slice name or MIG slot");
         if (same && strcmp(last->model, p[i]->model) == 0)
-            return weft_sim__refuse(w, p[i], "the model is twice on the slice");
+            return weft_sim__refuse(w, p[i], "the slice has the model twice");
         if (!same)
             g[n++] = (sim_group){.at = &p[i],
                                  .device = p[i]->device,
@@ -101,7 +102,8 @@ static int order_marks(const void *a, const void *b)
     return p->device < q->device ? -1 : p->device > q->device;
 }
 
-/* Devices of the plan with the same slices as one of the world get that one. */
+/* A device of the plan with the same slices as a device of the world gets that device. Both lists
+ * are sorted by the hash of the slices and merged. */
 static void match_marks(sim_world *w, marked *now, uint32_t n_now, marked *old, uint32_t n_old,
                         uint32_t *to)
 {
@@ -119,7 +121,8 @@ static void match_marks(sim_world *w, marked *now, uint32_t n_now, marked *old, 
     }
 }
 
-/* Gives each device of the plan (numbered as there) one of the world. */
+/* Maps each device of the plan to a device of the world; the groups then have the latter's
+ * index. */
 static void map_devices(sim_world *w, const weft_plan *plan, sim_group *g, uint32_t n,
                         weft_arena *arena)
 {
@@ -174,8 +177,8 @@ static void map_devices(sim_world *w, const weft_plan *plan, sim_group *g, uint3
         w->device.at[to[i]].taken = true;
     }
     for (uint32_t i = n, at = n_plan; i-- > 0;) {
-        /* The groups of a device are neighbours; from behind, so that g[i - 1] is still as it was.
-         */
+        /* The groups of one device are neighbours. The loop runs backwards, so that g[i - 1] still
+         * has its index in the plan. */
         if (i == n - 1 || g[i].device != number[at])
             at--;
         g[i].device = to[at];
@@ -184,7 +187,7 @@ static void map_devices(sim_world *w, const weft_plan *plan, sim_group *g, uint3
 
 /* -- Switching -------------------------------------------------------------------------------- */
 
-/* Placements may carry other rates now. */
+/* The placements of a kept slice may have other rates than before. */
 static void keep_slice(sim_world *w, const sim_group *g, sim_slice *s)
 {
     s->kept = true;
@@ -207,7 +210,7 @@ static int order_live(const void *a, const void *b)
     return p->slice < q->slice ? -1 : p->slice > q->slice;
 }
 
-/* Finds the slices that go on; returns how many. */
+/* Finds the slices that both plans have; returns their number. */
 static uint32_t keep_slices(sim_world *w, sim_group *g, uint32_t n, weft_arena *arena)
 {
     live *old = weft_arena_array(arena, w->slice.len + 1, sizeof *old);
@@ -240,7 +243,7 @@ static uint32_t keep_slices(sim_world *w, sim_group *g, uint32_t n, weft_arena *
     return kept;
 }
 
-/* Is the old slice in the way of the new one? */
+/* Whether the new slice can start only when the old one has ended. */
 static bool blocks(const sim_slice *old, const sim_slice *now)
 {
     if (old->device != now->device)
@@ -250,7 +253,8 @@ static bool blocks(const sim_slice *old, const sim_slice *now)
     return (old->mig_mask & now->mig_mask) != 0;
 }
 
-/* When a new slice serves: start_s and mig_s behind what stands in its way. */
+/* Stops the slices that block a new one, and returns when the new one serves: after their last
+ * batch, start_s and, for a MIG instance, mig_s. */
 static int64_t clear_way(sim_world *w, uint32_t slice, const uint32_t *on_device, uint32_t n)
 {
     const sim_slice *s = &w->slice.at[slice];
@@ -270,7 +274,8 @@ static int64_t clear_way(sim_world *w, uint32_t slice, const uint32_t *on_device
     return from + (int64_t)(wait_s * 1e9);
 }
 
-/* The slices of each device that are there before the switch: lists one behind the other. */
+/* The slices that exist before the switch, by device: those of device d are list[first[d]] to
+ * list[first[d + 1] - 1]. */
 static uint32_t *list_by_device(const sim_world *w, uint32_t n_slice, weft_arena *arena,
                                 uint32_t **first)
 {

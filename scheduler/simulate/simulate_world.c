@@ -22,7 +22,7 @@ static int order_apps(const void *a, const void *b)
     return strcmp((*p)->name, (*q)->name);
 }
 
-/* Models and apps in the order of services. */
+/* The models of the demands by name, and the apps by name: the order of services. */
 static void sort_all(const weft_problem *problem, weft_arena *arena, const weft_demand ***demands,
                      const weft_set_app ***apps)
 {
@@ -79,7 +79,7 @@ static weft_err init_app(sim_world *w, const weft_set_app *app, sim_service *s)
         uint32_t m = weft_sim__find_model(w, app->variant[k].model);
         if (m == UINT32_MAX)
             return weft_diag_error(w->diag, WEFT_ERR_INPUT, (weft_where){.item = app->name},
-                                   "variant '%s' is no model", app->variant[k].model);
+                                   "variant '%s' is not among the models", app->variant[k].model);
         s->variant[s->n_variant] = m;
         accuracy[s->n_variant++] = app->variant[k].accuracy;
         double slo_us = w->service[m].slo_us;
@@ -145,7 +145,8 @@ static weft_err add_size(const sim_world *w, const weft_placement *p, sim_size *
     return WEFT_ERR_OK;
 }
 
-/* What the numbers of the plan imply: slo.c, read backwards. */
+/* The execution time that the capacity and the latency of the plan imply: the formulas of slo.c
+ * solved for it. */
 static double exec_of_plan(const weft_placement *p, bool alone)
 {
     if (!(p->capacity_per_s > 0))
@@ -162,8 +163,8 @@ static weft_err make_sizes(sim_world *w, const weft_placement *p, bool alone, si
         r->size = size;
         double exec_us = exec_of_plan(p, alone);
         if (!(exec_us > 0))
-            return weft_sim__refuse(w, p,
-                                    "neither a profile nor the plan's capacity tells its time");
+            return weft_sim__refuse(
+                w, p, "no execution time: there is no profile, and the plan has no capacity");
         return add_size(w, p, size, &r->n_size, p->batch, exec_us, 0);
     }
     sim_size *size = weft_arena_array(w->arena, profile->n, sizeof *size);
@@ -175,7 +176,7 @@ static weft_err make_sizes(sim_world *w, const weft_placement *p, bool alone, si
         bool twice = false;
         for (uint32_t k = 0; k < r->n_size; k++)
             twice = twice || size[k].batch == q->batch;
-        /* Throughput is the more exact of the two measurements, where there are both. */
+        /* Where the profile has both, throughput is measured more exactly than time. */
         double exec_us = q->throughput_per_s > 0
                              ? (double)q->batch * q->procs * 1e6 / q->throughput_per_s
                              : q->cost.time_us;
@@ -184,7 +185,7 @@ static weft_err make_sizes(sim_world *w, const weft_placement *p, bool alone, si
     }
     r->size = size;
     if (r->n_size == 0 || size[r->n_size - 1].batch != p->batch)
-        return weft_sim__refuse(w, p, "the profile has no such point");
+        return weft_sim__refuse(w, p, "the profile has no point for this slice, batch and procs");
     return WEFT_ERR_OK;
 }
 
@@ -274,7 +275,7 @@ void weft_sim__set_weight(sim_replica *r, const weft_placement *p)
         set_rate(r, rate);
 }
 
-/* A replica, and which requests may come to it. */
+/* Makes a replica and adds it to the routes of its model and of the apps that the model serves. */
 static weft_err add_replica(sim_world *w, const weft_placement *p, uint32_t slice, bool alone)
 {
     sim_replica r = {.slice = slice,
@@ -297,7 +298,8 @@ static weft_err add_replica(sim_world *w, const weft_placement *p, uint32_t slic
     return WEFT_ERR_OK;
 }
 
-/* Lanes of a slice: its replicas' queues, or those of the models and apps that they serve. */
+/* Lanes of a slice: the queues of its replicas or, when pulling, those of their models and of the
+ * apps that these serve. */
 static uint32_t make_lanes(sim_world *w, const sim_slice *s, sim_lane **out)
 {
     uint32_t n = 0, room = s->n_replica;

@@ -1,15 +1,16 @@
-/* Request traces as CSV, streamed: memory does not grow with the trace. docs/simulate.md is the
- * reference. The header says what the rows are:
+/* Request traces as CSV, streamed: memory does not grow with the trace. docs/simulate.md has the
+ * format. The header decides what the rows mean:
  *
  *   time_s[,model]            one request a row, seconds from the start, not decreasing
- *   gap_s[,model]             one request a row, seconds after the one before
- *   minute,model,count        so many requests in the minute (or `second`), rows not decreasing
- *   minute,NAME,NAME...       the same with a column a model
+ *   gap_s[,model]             one request a row, seconds after the request before it
+ *   minute,model,count        number of requests in the minute (or `second`), rows not decreasing
+ *   minute,NAME,NAME...       the same with one column for each model
  *
- * Without the column `model` there must be one service. Counted requests are placed at random in
- * their period: given their number, the times of a Poisson process are independent and uniform (S.
- * Ross, Introduction to Probability Models, theorem 5.2). They are drawn in the order of time: the
- * least of k uniform numbers on (t, end) is t + (end - t) (1 - u^(1/k)). */
+ * Without the column `model` there must be exactly one service. Counted requests are placed at
+ * random in their period: given their number, the times of a Poisson process are independent and
+ * uniform (S. Ross, Introduction to Probability Models, theorem 5.2). They are drawn in the order
+ * of time: the least of k uniform numbers in (t, end) is t + (end - t) (1 - u^(1/k)) for a uniform
+ * u in (0, 1). */
 #include "scheduler/simulate/arrivals_int.h"
 
 #include "base/csv.h"
@@ -38,11 +39,11 @@ typedef struct trace {
     weft_diag *diag;
     weft_csv *csv;
     int fd; /* -1: none */
-    /* Names. */
+    /* Services. */
     const weft_service *service;
     uint32_t *order; /* services by name */
     size_t n;
-    /* Rows. */
+    /* What the header says. */
     trace_kind kind;
     size_t n_column;
     bool has_model;
@@ -50,7 +51,7 @@ typedef struct trace {
     double unit_s;
     int64_t last_ns;
     double last_s;
-    /* Periods: the requests of the one in hand, and the row that was read too far. */
+    /* The period in hand, and the row of the next one, which has been read already. */
     weft_rand *rng; /* by service */
     uint64_t *count;
     weft_timer *heap;
@@ -199,7 +200,7 @@ static weft_err next_single(trace *t, weft_arrival *out, bool *more)
 
 /* -- Rows of counts --------------------------------------------------------------------------- */
 
-/* The time of the first of the k requests that are left in (from, end). */
+/* The time of the first of count[service] requests that are uniform in (from_ns, end_ns). */
 static int64_t draw_next(trace *t, uint32_t service, int64_t from_ns)
 {
     double k = (double)t->count[service];
@@ -231,7 +232,8 @@ static weft_err take_row(trace *t)
     return WEFT_ERR_OK;
 }
 
-/* Reads the rows of the next period; t->n_heap stays 0 at the end of the trace. */
+/* Reads the rows of the next period that has requests. t->n_heap is 0 after the call only at the
+ * end of the trace. */
 static weft_err read_periods(trace *t)
 {
     while (t->n_heap == 0) {
@@ -307,7 +309,7 @@ static void close_trace(weft_arrivals *self)
     t->csv = NULL;
 }
 
-/* Order of services by name, by merging: equal inputs in any order give it in O(n log n). */
+/* Sorts the indices of services by name, by bottom-up merge sort. */
 static void sort_services(const weft_service *service, uint32_t *order, uint32_t *spare, size_t n)
 {
     for (size_t i = 0; i < n; i++)

@@ -1,5 +1,5 @@
-/* Generated requests: rates, gaps and bursts against their formulas, and services that do not
- * disturb each other. */
+/* Generated requests: rates, gaps and bursts against their formulas; services do not depend on each
+ * other. */
 #include "scheduler/simulate/arrivals_int.h"
 
 #include "base/diag.h"
@@ -75,7 +75,7 @@ static void test_arrivals__constant_has_no_drift(void **state)
     assert_int_equal(n, 300000);
 }
 
-/* Mean and variance of the gaps, and a Kolmogorov distance of their law. */
+/* Mean and variance of the gaps, and the Kolmogorov distance to their distribution. */
 static void test_arrivals__poisson_gaps_are_exponential(void **state)
 {
     const weft_service service = {"m", 1000};
@@ -178,7 +178,7 @@ static void test_arrivals__refuses_absurd_options(void **state)
                                                 arena, diag, &a),
                          WEFT_ERR_INPUT);
     }
-    /* A rate of zero, and one so small that nothing comes. */
+    /* A rate of zero, and a rate so small that no request comes. */
     const weft_service rare[] = {{"m", 0}, {"n", 1e-300}};
     a = generate((weft_arrivals_options){.duration_s = 1e9}, rare, 2);
     assert_false(next(a, &r));

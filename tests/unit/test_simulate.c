@@ -155,7 +155,7 @@ static void test_simulate__agrees_with_md1(void **state)
     }
 }
 
-/* Poisson probabilities of 0..n-1 with this mean. */
+/* Poisson probabilities of 0 to n - 1 with this mean. */
 static void poisson(double mean, double *p, int n)
 {
     p[0] = exp(-mean);
@@ -165,8 +165,9 @@ static void poisson(double mean, double *p, int n)
 
 enum { STATES = 400 };
 
-/* M/D/c (C. Crommelin 1932): numbers in the system D apart are a Markov chain, N' = max(N - c, 0)
- * + arrivals in D, with the law of N at any time. Mean wait = E max(N - c, 0) / rate. */
+/* M/D/c (C. Crommelin 1932). The numbers in the system at times D apart are a Markov chain, N' =
+ * max(N - c, 0) + arrivals in D, with the distribution of N at any time. Mean wait = E max(N - c,
+ * 0) / rate. */
 static double mdc_wait(double rate, double d, int c)
 {
     static double p[STATES], q[STATES], a[STATES];
@@ -207,9 +208,10 @@ static void test_simulate__agrees_with_mdc(void **state)
     }
 }
 
-/* M/D^[1,b]/1, a batch of all that wait, up to b, as soon as there is one (M. Neuts 1967): the
- * numbers left behind by batches are a Markov chain, Q' = max(max(Q, 1) - b, 0) + arrivals in D. By
- * renewal reward, waiting on average = E(left D + rate D^2 / 2) / E(D + idle), and Little's law. */
+/* M/D^[1,b]/1 (M. Neuts 1967): a batch takes all that wait, up to b, as soon as there is one
+ * request. The numbers left behind by batches are a Markov chain, Q' = max(max(Q, 1) - b, 0) +
+ * arrivals in D. By renewal reward, the mean number that waits = E(left D + rate D^2 / 2) / E(D +
+ * idle); the mean wait follows by Little's law. */
 static double bulk_wait(double rate, double d, int b)
 {
     static double p[STATES], q[STATES], a[STATES];
@@ -259,8 +261,8 @@ typedef struct order {
     bool wrong;
 } order;
 
-/* Answers come in the order of time, after their start, after their arrival; what a replica starts
- * later arrived later (FIFO). */
+/* Answers come in the order of time, after the start of their batch, which is after their arrival;
+ * each replica takes requests in the order of their arrival (FIFO). */
 static void look(void *user, uint32_t replica, uint32_t service, int64_t arrived_ns,
                  int64_t started_ns, int64_t answered_ns)
 {
@@ -278,7 +280,8 @@ static void look(void *user, uint32_t replica, uint32_t service, int64_t arrived
         o->last_arrival[replica] = arrived_ns;
 }
 
-/* Random slices, alone and shared, with sizes that are not monotone, often overloaded. */
+/* Random slices, alone and shared, with execution times that are not monotone in the batch, often
+ * overloaded. */
 static void make_scene(world *w, uint64_t seed)
 {
     static const char *const names[] = {"a", "b", "c"};
@@ -331,7 +334,7 @@ static void check_report(const weft_sim_report *r)
         busy += r->device[i].used_s * r->device[i].busy;
     }
     assert_true(fabs(device_s - r->device_s) <= 1e-6 * (1 + device_s));
-    if (r->n_slice == r->n_device) /* each device one slice of share 1 */
+    if (r->n_slice == r->n_device) /* each device has one slice of share 1 */
         assert_true(fabs(busy - r->busy * device_s) <= 1e-6 * (1 + busy));
     weft_sim_counts sum = {0};
     double energy = 0;
@@ -365,7 +368,7 @@ static void test_simulate__keeps_every_request_in_order(void **state)
         w->options.n_power = 1;
         run(w, generate(w, (weft_arrival_kind)(round % 3), 2, round));
         check_report(&w->report);
-        /* A queue per model may hand a replica nothing out of order either. */
+        /* With one queue a model, too, a replica takes requests in the order of their arrival. */
         assert_false(seen.wrong);
         if (w->options.duration_s == 0)
             assert_int_equal(w->report.total.in_flight, 0);
@@ -380,7 +383,7 @@ static void test_simulate__equal_seeds_give_equal_bytes(void **state)
     char *text[3], *csv[3];
     for (int i = 0; i < 3; i++) {
         make_scene(w, 12345);
-        if (i == 1) { /* the order of demands does not show */
+        if (i == 1) { /* the order of the demands must not change the result */
             weft_demand first = w->demand[0];
             w->demand[0] = w->demand[2];
             w->demand[2] = first;
@@ -409,8 +412,8 @@ static void test_simulate__batches_as_the_runtime_does(void **state)
     add_point(w, 0, "", 4, 1, 20000);
     add_point(w, 0, "", 8, 1, 30000);
     place(w, "m", 0, "", -1, 0, 8, 1, 1);
-    /* 1 runs alone 0..10 ms; 3 wait: filled up to 4, 10..30; 5 wait: cut to 4, 30..50; 1 is left
-     * and runs 50..60. */
+    /* 1 request runs alone from 0 to 10 ms; 3 wait and are padded to 4, 10 to 30; 5 wait and are
+     * cut to 4, 30 to 50; 1 is left and runs from 50 to 60. */
     run(w, trace(w, "time_s\n0\n0.001\n0.002\n0.003\n0.011\n0.012\n0.013\n0.014\n0.015\n"));
     const weft_sim_service *s = &w->report.service[0];
     assert_int_equal(s->batches, 4);
@@ -421,7 +424,8 @@ static void test_simulate__batches_as_the_runtime_does(void **state)
     assert_int_equal(s->count.good, 1);
     assert_int_equal(s->count.late, 8);
     assert_true(fabs(w->report.simulated_s - 0.06) < 1e-9 && w->report.busy > 0.999);
-    /* Filling: the batch of 2 leaves when its oldest has waited slo - exec - 5 % = 18.75 ms. */
+    /* With `fill`, the batch of 2 leaves when its oldest request has waited slo - exec - 5 % =
+     * 18.75 ms. */
     w->demands.n = w->plan.n = 0;
     add_model(w, "m", 1, 25000);
     w->demand[0].profile.n = 0;
@@ -430,12 +434,12 @@ static void test_simulate__batches_as_the_runtime_does(void **state)
     w->options.router = WEFT_SIM_SHARES;
     run(w, trace(w, "gap_s\n0\n0.004\n"));
     assert_true(fabs(w->report.service[0].max_us - 23750) < 1e-6);
-    /* Full at once: no waiting. */
+    /* A batch that is full at once does not wait. */
     run(w, trace(w, "gap_s\n0\n0\n0\n0\n"));
     assert_true(fabs(w->report.service[0].max_us - 5000) < 1e-6);
 }
 
-/* Without a profile the plan's own numbers give the time: slo.c read backwards. */
+/* Without a profile, the execution time follows from the capacity and the latency of the plan. */
 static void test_simulate__takes_times_from_the_plan(void **state)
 {
     world *w = *state;
@@ -499,11 +503,11 @@ static void test_simulate__counts_energy_and_carbon(void **state)
     assert_true(fabs(w->report.energy_j - first - second) < 1e-3);
     assert_true(fabs(w->report.carbon_g - (first * 500 + second * 100) / 3.6e6) < 1e-6);
     assert_true(fabs(w->report.cost - 4) < 1e-9);
-    /* The profile's energy of an execution holds its idle part. */
+    /* The energy of an execution by the profile includes the idle power of its part. */
     ((weft_profile_point *)w->demand[0].profile.point)->cost.energy_j = 200;
     run(w, trace(w, "second,m\n0,10\n"));
     assert_true(fabs(w->report.energy_j - 1.5 * (720000 + 10 * (200 - 50))) < 1e-3);
-    /* A device without watts: energy is not known, not zero. */
+    /* A device of unknown power: the energy is not known, not zero. */
     w->options.n_power = 0;
     run(w, trace(w, "second,m\n0,10\n"));
     assert_false(w->report.has_energy);
@@ -545,7 +549,7 @@ static void test_simulate__switches_without_a_gap_beside_the_old(void **state)
     world *w = *state;
     weft_placement next[2];
     weft_plan plan2 = {.policy = "next", .at = next, .n = 2, .gpus = 2};
-    weft_sim_step step = {10, &plan2};
+    weft_sim_later later = {10, &plan2};
     add_model(w, "m", 100, 0);
     add_point(w, 0, "3g.40gb", 1, 1, 5000);
     add_point(w, 0, "4g.40gb", 1, 1, 5000);
@@ -553,8 +557,8 @@ static void test_simulate__switches_without_a_gap_beside_the_old(void **state)
     next[0] = w->placement[0];
     next[1] = w->placement[0];
     next[1].device = 1;
-    w->options.step = &step;
-    w->options.n_step = 1;
+    w->options.later = &later;
+    w->options.n_later = 1;
     w->options.start_s = 2;
     w->options.mig_s = 5;
     run(w, generate(w, WEFT_ARRIVE_CONSTANT, 30, 1));
@@ -565,7 +569,7 @@ static void test_simulate__switches_without_a_gap_beside_the_old(void **state)
     assert_true(fabs(w->report.change[0].ready_s - 17) < 1e-9);
     assert_true(w->report.total.max_us < 5001);
     assert_true(fabs(w->report.cost - (10 + 2 * 20) * 2 / 3600.0) < 1e-3);
-    /* In the same slots: nobody serves for 7 s, all that come meanwhile wait. */
+    /* In the same slots: no slice serves for 7 s, and all requests that come in this time wait. */
     plan2.n = 1;
     w->placement[0].slice = "4g.40gb";
     w->placement[0].mig_start = 0;
@@ -574,7 +578,7 @@ static void test_simulate__switches_without_a_gap_beside_the_old(void **state)
     check_report(&w->report);
     assert_int_equal(w->report.change[0].stopped, 1);
     assert_true(w->report.total.max_us > 6.9e6 && w->report.total.max_us < 7.1e6);
-    /* In other slots: the old one serves until the new one does. */
+    /* In other slots: the old slice serves until the new one does. */
     next[0].mig_start = 4;
     run(w, generate(w, WEFT_ARRIVE_CONSTANT, 30, 1));
     check_report(&w->report);
@@ -589,7 +593,7 @@ static void test_simulate__switches_without_a_gap_beside_the_old(void **state)
     }
 }
 
-/* The policy object itself, with its state, sees the load and follows it. */
+/* The policy itself, with its state, is given the load and follows it. */
 static void test_simulate__asks_the_policy_every_period(void **state)
 {
     world *w = *state;
@@ -605,8 +609,8 @@ static void test_simulate__asks_the_policy_every_period(void **state)
     w->options.policy = weft_policy_find("bestfit");
     w->options.period_s = 10;
     w->options.start_s = 1;
-    /* 100/s for a minute, then 1500/s, which take four devices, then 8000/s: more than there are.
-     */
+    /* 100/s for a minute, then 1500/s, which take four devices, then 8000/s, which are more than
+     * there are. */
     run(w, trace(w, "minute,m\n0,6000\n1,90000\n2,480000\n"));
     check_report(&w->report);
     uint32_t most = 0, refused = 0;
@@ -641,7 +645,7 @@ static void test_simulate__refuses_what_makes_no_sense(void **state)
     add_point(w, 0, "", 4, 1, 1000);
     weft_placement *p = place(w, "m", 0, "", -1, 0, 4, 1, 1);
     p->batch = 3;
-    expect_refusal(w, "no such point");
+    expect_refusal(w, "no point for this slice");
     p->batch = 257;
     expect_refusal(w, "256");
     p->batch = 4;

@@ -1,11 +1,11 @@
-/* Plans that pass the checker, replayed: who misses the SLO, and why.
+/* Plans that pass the checker, replayed: which models miss their SLOs, and why.
  *
- * The latency rule bounds the wait of requests that come evenly: replayed so, every plan keeps
- * every SLO. Under Poisson arrivals it bounds nothing: it lets a plan load a slice to its capacity,
- * where a queue grows without end, and it does not see that more requests than a batch may come
- * during an execution, which small batches suffer from at any load. That this is so, and no fault
- * of the simulator, is checked with the M/D/1 tail. The six published scenarios, whose batches are
- * large, keep their SLOs for 99 % of Poisson requests as soon as 5 % of the capacity is left. */
+ * The latency rule bounds the wait of evenly spaced requests: with these, every plan keeps every
+ * SLO. With Poisson arrivals it bounds nothing. It lets a plan load a slice to its capacity, where
+ * a queue grows without bound, and it ignores that more requests than one batch may come during an
+ * execution, from which small batches suffer at any load. The tail of M/D/1 shows that this is so
+ * and no fault of the simulator. The six published scenarios, whose batches are large, keep their
+ * SLOs for 99 % of Poisson requests as soon as 5 % of the capacity is left. */
 #include "tests/support/parvagpu_sets.h"
 
 #include "base/arena.h"
@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-/* Part of a model's capacity in the plan that its rate asks for. */
+/* The rate of a model over its capacity in the plan. */
 static double load_of(const weft_plan *plan, const char *model)
 {
     double rate = 0, capacity = 0;
@@ -99,7 +99,7 @@ static void check_scenario(parvagpu_data *data, size_t scenario, const char *pol
                    arena);
         expect_kept(&r, &plan, 2, what);
     }
-    /* At the full rate with one queue a model, those that leave 10 % of their capacity. */
+    /* At the full rate and with one queue a model: the models that leave 10 % of their capacity. */
     snprintf(what, sizeof what, "S%zu %s, full rate", scenario + 1, policy);
     weft_sim_report r =
         replay(&plan, &set.problem, WEFT_ARRIVE_POISSON, 1, WEFT_SIM_PULL, 200000, arena);
@@ -117,7 +117,7 @@ static void test_simulate_replay__published_scenarios_keep_their_slos(void **sta
 }
 
 /* M/D/1: P(wait <= t) = (1 - rho) sum over k <= t / D of e^u (-u)^k / k!, u = rate (t - k D) (A.
- * Erlang 1909). The sum alternates: good to 1e-6 for t up to 10 D. */
+ * Erlang 1909). The sum alternates: its error is below 1e-6 for t up to 10 D. */
 static double md1_late(double rate, double d, double t)
 {
     double sum = 0;
@@ -130,7 +130,8 @@ static double md1_late(double rate, double d, double t)
     return 1 - (1 - rate * d) * sum;
 }
 
-/* The one placement of a model that is alone on its slice with batch 1 and one process, or NULL. */
+/* The placement of a model that has one placement, alone on its slice, with batch 1 and one
+ * process; else NULL. */
 static const weft_placement *single(const weft_plan *plan, const char *model)
 {
     const weft_placement *found = NULL;
@@ -166,7 +167,8 @@ static uint32_t compare_with_md1(const weft_plan *plan, const weft_problem *prob
             continue;
         double want = md1_late(d->rate_per_s, exec_s, wait_s), got = missed(s);
         double n = (double)s->count.requests;
-        /* Five deviations; requests that wait together do so in runs of about 1 / (1 - load)^2. */
+        /* Five standard deviations. Requests that wait at the same time come in runs of about 1 /
+         * (1 - load)^2. */
         double spread = 5 * sqrt(want / n) / (1 - load);
         if (fabs(got - want) > spread + 2 / n)
             fail_msg("%s: %.4f late, M/D/1 says %.4f (load %.3f, %g requests)", d->model, got, want,

@@ -1,4 +1,4 @@
-/* Request traces: every layout, streams of any length, and what is refused with its line. */
+/* Request traces: every layout, streams of any length, and errors with their line. */
 #include "base/arena.h"
 #include "base/diag.h"
 #include "base/str.h"
@@ -67,7 +67,7 @@ static void test_trace__reads_times_and_gaps(void **state)
     assert_false(next(a, &r));
 }
 
-/* Counts come out exactly, inside their period, in order, and spread evenly. */
+/* All counted requests come, inside their period, in order, and spread evenly. */
 static void test_trace__places_counts_in_their_period(void **state)
 {
     static const char *const texts[] = {
@@ -143,7 +143,7 @@ static void test_trace__refuses_with_the_line(void **state)
     }
 }
 
-/* Lines of every length around the size of a read, and one that is too long. */
+/* Lines of every length around the size of a read, and a line that is too long. */
 static void test_trace__streams_long_lines(void **state)
 {
     weft_buf buf = {0};
@@ -180,7 +180,7 @@ static void test_trace__streams_long_lines(void **state)
     weft_buf_finish(&buf);
 }
 
-/* orion/inter_arrival_times.json: 6240 gaps with a mean of 0.048 s, as a trace of gaps. */
+/* orion/inter_arrival_times.json: 6240 gaps with a mean of 0.048 s, read as a trace of gaps. */
 static void test_trace__replays_published_gaps(void **state)
 {
     char path[4096];
@@ -229,7 +229,7 @@ static void test_trace__reads_published_carbon(void **state)
     if (!weft_data_path("clover_sustainability/UK-ESO.csv", path, sizeof path))
         skip();
     assert_int_equal(weft_carbon_load(path, arena, diag, &c), WEFT_ERR_OK);
-    /* 8760 hours of 2021, of which 8732 have a row and some of those no value. */
+    /* 8760 hours of 2021; 8732 have a row, and some of these have no value. */
     assert_int_equal(c.n, 8760);
     assert_true(c.g_per_kwh[0] == 184 && c.g_per_kwh[1] == 182);
     for (size_t i = 0; i < c.n; i++)

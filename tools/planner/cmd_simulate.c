@@ -17,8 +17,8 @@ enum { PLAN_BYTES_MAX = 256 << 20, THEN_MAX = 256 };
 typedef struct options {
     const char *plan, *set, *fleet, *trace, *carbon, *over_time;
     const char *then_plan[THEN_MAX];
-    weft_sim_step step[THEN_MAX];
-    size_t n_step;
+    weft_sim_later later[THEN_MAX];
+    size_t n_later;
     bool json, arrivals_given;
     double speed, queue_delay_s;
     weft_arrivals_options arrivals;
@@ -123,10 +123,10 @@ static weft_err load_inputs(options *o, weft_arena *arena, weft_diag *diag, inpu
     }
     if (o->set)
         WEFT_TRY(read_set(o, arena, diag, in));
-    for (size_t i = 0; i < o->n_step; i++) {
+    for (size_t i = 0; i < o->n_later; i++) {
         weft_plan *plan = weft_arena_array(arena, 1, sizeof *plan);
         WEFT_TRY(read_plan(o->then_plan[i], arena, diag, plan, NULL));
-        o->step[i].plan = plan;
+        o->later[i].plan = plan;
     }
     if (o->carbon) {
         WEFT_TRY(weft_carbon_load(o->carbon, arena, diag, &in->carbon));
@@ -140,8 +140,8 @@ static weft_err load_inputs(options *o, weft_arena *arena, weft_diag *diag, inpu
     in->problem.seed = o->arrivals.seed;
     o->sim.plan = &in->plan;
     o->sim.problem = &in->problem;
-    o->sim.step = o->step;
-    o->sim.n_step = o->n_step;
+    o->sim.later = o->later;
+    o->sim.n_later = o->n_later;
     weft_sim_services(&in->problem, arena, &in->service, &in->n_service);
     return WEFT_ERR_OK;
 }
@@ -303,14 +303,14 @@ static int take_then(void *at, const weft_verb *verb, char *arg)
     double us = 0;
     if (equals)
         *equals = '\0';
-    bool ok = equals && o->n_step < THEN_MAX && weft_parse_duration_us(arg, &us) && us <= 1e15;
+    bool ok = equals && o->n_later < THEN_MAX && weft_parse_duration_us(arg, &us) && us <= 1e15;
     if (equals)
         *equals = '=';
     if (!ok)
         return weft_tool_usage(verb, "--then takes TIME=PLAN.json, at most %d times, not '%s'",
                                THEN_MAX, arg);
-    o->then_plan[o->n_step] = equals + 1;
-    o->step[o->n_step++].at_s = us / 1e6;
+    o->then_plan[o->n_later] = equals + 1;
+    o->later[o->n_later++].at_s = us / 1e6;
     return 0;
 }
 
