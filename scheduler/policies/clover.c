@@ -1,15 +1,14 @@
-/* What a configuration of CLOVER is worth: section "Optimization" of the paper (SC'23), with its
- * penalty put right.
+/* The objective of CLOVER: section "Optimization" of the paper (SC'23), with a corrected penalty.
  *
  *   dAcc    = 100 (A - A_base) / A_base
  *   dCarbon = 100 (C_base - E ci) / C_base,  C_base = E_base * 250 gCO2/kWh
  *   f       = lambda dCarbon + (1 - lambda) dAcc
  *   h       = -f + 100 max(0, rate / capacity - 1) + 100 max(0, least / A - 1)
  *
- * A and E are the accuracy and the energy of a request, weighted by where requests go: to every
- * instance in proportion to its capacity. The paper multiplies -f by min(1, L_tail / p95), which
- * for f < 0 rewards a violation; here a violation always costs. That every instance keeps the SLO
- * is the business of its option; what can be violated is the capacity. PUE is on both sides. */
+ * A and E are accuracy and energy of a request; each instance gets requests in proportion to its
+ * capacity. The paper multiplies -f by min(1, L_tail / p95), which for f < 0 rewards a violation;
+ * here a violation always costs. The option of an instance keeps the SLO by itself, so only the
+ * capacity can be violated. PUE cancels out. */
 #include "scheduler/policies/clover_int.h"
 
 #include <math.h>
@@ -79,7 +78,7 @@ static bool carries(const weft_clover *c, const weft_clover_config *x)
     return weft_clover__fits(c, x) && weft_clover__score(c, x).feasible;
 }
 
-/* Fills GPUs with instances of one size that run one variant, as many as the rate takes. */
+/* Fills GPUs with instances of one size that run one variant, until the rate is carried. */
 static bool fill(const weft_clover *c, uint32_t v, uint32_t z, weft_clover_config *out)
 {
     memset(out, 0, sizeof *out);
@@ -92,7 +91,7 @@ static bool fill(const weft_clover *c, uint32_t v, uint32_t z, weft_clover_confi
     return carries(c, out);
 }
 
-/* The largest size that a variant runs on; n: none. */
+/* The largest size on which a variant runs; n: there is none. */
 static uint32_t largest_size(const weft_clover *c, uint32_t v)
 {
     uint32_t best = c->shape->n;
@@ -142,11 +141,11 @@ void weft_clover__start(const weft_clover *c, weft_clover_config *x)
 
 /* -- Oracle ----------------------------------------------------------------------------------- */
 
-/* Every way to give the instances of one multiset their variants. */
+/* State of the enumeration of all assignments of variants to the instances of one multiset. */
 typedef struct oracle {
     const weft_clover *c;
     const weft_mig_count *set;
-    weft_clover_config x, best; /* of one GPU; of all */
+    weft_clover_config x, best; /* x: of one GPU; best: of all GPUs */
     double f;
     bool found;
 } oracle;
@@ -165,7 +164,7 @@ static void try_mixture(oracle *o)
     o->best = all;
 }
 
-/* `left` instances of size z for the variants from v on; unused instances may stay empty. */
+/* Assigns variants from v on to `left` instances of size z; instances may stay empty. */
 static void assign(oracle *o, uint32_t z, uint32_t v, uint32_t left)
 {
     while (z < o->c->shape->n && v == o->c->n_variant) {

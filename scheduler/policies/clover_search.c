@@ -1,12 +1,13 @@
-/* CLOVER's search: annealing over configurations whose neighbours are made directly.
+/* The search of CLOVER: simulated annealing (Kirkpatrick, Gelatt, Vecchi 1983) over configurations.
  *
- * A neighbour is at a distance of 1 to 4: one instance more or less (1), another variant on one or
- * two instances (2, 4), an instance of another size (2), one instance split into two or three or
- * the reverse (3, 4). The paper's program draws random configurations until one is near enough.
- * Acceptance: h' <= h, else with probability exp(-(h' - h) / T); T = 1, less 0.05 an evaluation, at
- * least 0.1. An evaluation here is arithmetic, not a minute on GPUs: patience is a parameter, and
- * the search ends by climbing from the best mixture met (at T = 0.1 it would walk past gains of
- * less than a tenth of a percentage point). */
+ * A neighbour has a graph edit distance of 1 to 4: one instance more or less (1), another variant
+ * on one or two instances (2, 4), another size of one instance (2), one instance split into two or
+ * three, or the reverse (3, 4). Neighbours are constructed; the paper's program draws random
+ * configurations until one is near enough. Acceptance: if h' <= h, else with probability exp(-(h' -
+ * h) / T). T starts at 1 and decreases by 0.05 with each evaluation down to 0.1. An evaluation is
+ * arithmetic here, and a minute on GPUs in the paper. So patience is a parameter, and the search
+ * ends with hill climbing from the best mixture: at T = 0.1 annealing would pass over gains of less
+ * than a tenth of a percentage point. */
 #include "scheduler/policies/clover_int.h"
 
 #include "base/random.h"
@@ -22,7 +23,7 @@ static uint32_t below(uint64_t *seed, uint32_t n)
     return (uint32_t)(weft_rand_split(seed) % n);
 }
 
-/* One of the instances, each with equal probability; false: there is none. */
+/* Picks one of all instances with equal probability; false: there is none. */
 static bool pick_instance(const weft_clover *c, const weft_clover_config *x, uint64_t *seed,
                           uint32_t *out_v, uint32_t *out_z)
 {
@@ -45,7 +46,7 @@ static bool pick_instance(const weft_clover *c, const weft_clover_config *x, uin
     return false;
 }
 
-/* A random variant that runs on a size; false: none does. */
+/* Picks a random variant that runs on a size; false: there is none. */
 static bool pick_variant(const weft_clover *c, uint32_t z, uint64_t *seed, uint32_t *out)
 {
     uint32_t start = below(seed, c->n_variant);
@@ -86,8 +87,8 @@ static bool add_instance(const weft_clover *c, weft_clover_config *x, uint64_t *
     return true;
 }
 
-/* One instance into two or three (n_new) of random sizes with the same compute slots together, each
- * with any variant. */
+/* Splits one instance into n_new of random sizes with the same compute slots together, each with
+ * any variant. */
 static bool split(const weft_clover *c, weft_clover_config *x, uint64_t *seed, uint32_t n_new)
 {
     uint32_t v, z, left;
@@ -105,7 +106,7 @@ static bool split(const weft_clover *c, weft_clover_config *x, uint64_t *seed, u
     return true;
 }
 
-/* The reverse: two or three instances into one. */
+/* The reverse: n_old instances become one. */
 static bool unite(const weft_clover *c, weft_clover_config *x, uint64_t *seed, uint32_t n_old)
 {
     uint32_t sum = 0, v, z, y = below(seed, c->shape->n), w;
@@ -194,8 +195,8 @@ bool weft_clover__anneal(const weft_clover *c, uint64_t seed, uint64_t effort, u
             break;
         s = weft_clover__score(c, &next);
         double chance = (double)(weft_rand_split(&seed) >> 11) * 0x1p-53;
-        /* The second half of the patience: from the best so far, only up, only where all is kept.
-         */
+        /* Hill climbing in the second half of the patience: from the best configuration, accepting
+         * only better feasible ones. */
         bool cold = idle >= patience / 2 && found;
         if (idle == patience / 2 && found) {
             now = best;

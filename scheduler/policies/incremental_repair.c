@@ -1,14 +1,14 @@
-/* A few models changed: the plan in force, edited in place.
+/* Incremental repair: the plan in force, edited in place after a few models have changed.
  *
- * For plans of dedicated slices (MIG instances and whole devices, one model each), where nothing
- * that one model does changes a number of another. What belongs to models that are as they were is
- * copied; a model whose rate changed, or whose points are no longer within the rules, fills the
- * slices it keeps, gives up those it needs no more, and takes the rest from free slots of open
- * devices, the fullest that fits first, before devices are opened.
+ * For plans of dedicated slices only (MIG instances and whole devices with one model each), where a
+ * change of one model changes no number of another. Placements of unchanged models are copied. A
+ * model whose rate has changed, or whose points are no longer within the rules, fills the slices it
+ * keeps, gives up those it no longer needs, and takes the rest from free slots of open devices,
+ * best fit first, before new devices are opened.
  *
- * No builder is built, which is most of the time for large plans: O(placements + models * options),
- * and O(devices) for each new slice. Plans with anything else on them take the way over the builder
- * (ruin_recreate.c, policy_weft.c). */
+ * Complexity: O(placements + models * options), and O(devices) for each new slice. No plan is built
+ * on the builder, which takes most of the time for large plans. All other plans are repaired on the
+ * builder (policy_weft.c). */
 #include "scheduler/policies/policies_int.h"
 
 #include "base/hash.h"
@@ -20,7 +20,7 @@
 
 #define NONE UINT32_MAX
 
-enum { ADDED_MAX = 4096 }; /* new segments; a change that asks for more is no small one */
+enum { ADDED_MAX = 4096 }; /* new segments; a change that needs more is not repaired */
 
 typedef struct device {
     const weft_fleet_device *row;
@@ -28,7 +28,7 @@ typedef struct device {
     bool whole;
 } device;
 
-/* One placement: of the plan in force (old), or new (NULL). */
+/* One placement: of the plan in force (`old`), or new (`old` is NULL). */
 typedef struct edit {
     const weft_placement *old;
     const weft_option *option;
@@ -44,10 +44,10 @@ typedef struct change {
     const weft_plan *previous;
     weft_arena *arena;
     uint32_t *demand_of;      /* by placement */
-    const weft_option **last; /* by demand: option of the placement looked at last */
-    const char **model;       /* by demand: text of the new plan */
+    const weft_option **last; /* by demand: option of its placement read last */
+    const char **model;       /* by demand: name, as the new plan has it */
     double *carried, *rest;   /* by demand */
-    uint32_t *segments;       /* by demand: kept */
+    uint32_t *segments;       /* by demand: number of kept segments */
     bool *changed;            /* by demand */
     uint32_t *opened;         /* by fleet row */
     WEFT_VEC(device) devices;
@@ -80,7 +80,7 @@ static void find_demands(change *ch)
     }
 }
 
-/* The option that a placement is today; NULL: none. */
+/* The option of a placement by the present rules; NULL: there is none. */
 static const weft_option *find_option(change *ch, uint32_t d, const weft_placement *p)
 {
     const weft_option *last = ch->last[d];
@@ -95,7 +95,7 @@ static const weft_option *find_option(change *ch, uint32_t d, const weft_placeme
                                                    p->batch, p->procs);
 }
 
-/* false: the plan holds what this way cannot edit. */
+/* false: the plan has something that cannot be edited here. */
 static bool read_edits(change *ch)
 {
     const weft_plan *plan = ch->previous;
@@ -136,7 +136,7 @@ static bool read_edits(change *ch)
 /* -- What stays ---------------------------------------------------------------------------------
  */
 
-/* Takes the slots of a segment; false: they are taken. */
+/* Takes the slots of a segment; false: they are not free. */
 static bool occupy(change *ch, const edit *e)
 {
     device *dev = &ch->devices.at[e->device];
@@ -193,7 +193,7 @@ static uint32_t slots_of(uint32_t taken)
     return n;
 }
 
-/* The fullest open device with room, else a new one; false: none. */
+/* Best fit: the fullest open device with room, else a new device; false: there is none. */
 static bool place_segment(change *ch, uint32_t demand, const weft_option *o, double rate)
 {
     bool whole = o->spec.kind == WEFT_SLICE_WHOLE;

@@ -1,13 +1,13 @@
-/* INFaaS: states of instances, the integer program, greedy scaling and the number of workers
- * (reference: scheduling, sections 7.1 and 7.3 to 7.6).
+/* INFaaS (USENIX ATC'21): states of instances, the integer program, greedy scaling, and the number
+ * of workers.
  *
- *   least  sum_v cost_v (d_v + lambda load_v max(d_v, 0))
- *   with   sum_v Q_v (N_v + d_v) >= 1.05 load
- *          sum_v weight_v d_v <= free devices, for each kind of device
- *          N_v + d_v >= 0
+ *   minimise    sum_v cost_v (d_v + lambda load_v max(d_v, 0))
+ *   subject to  sum_v Q_v (N_v + d_v) >= 1.05 load
+ *               sum_v weight_v d_v <= free devices, for each kind of device
+ *               N_v + d_v >= 0
  *
- * in linear form d = u - v, u, v >= 0. Variants that miss the SLO or the accuracy are not listed.
- * O(variants^2) for the greedy forms. */
+ * linear with d = u - v; u, v >= 0. Variants that miss the SLO or the accuracy are not listed.
+ * Complexity of greedy scaling: O(variants^2). */
 #include "scheduler/policies/infaas_int.h"
 
 #include <math.h>
@@ -74,7 +74,7 @@ static int compare_ups(const void *a, const void *b)
     return (p->drop > q->drop) - (p->drop < q->drop);
 }
 
-/* Instances of v that carry `need`; 0: more than can be counted. */
+/* Instances of v that carry `need`; 0: more than the counter holds. */
 static uint32_t instances(const weft_infaas_variant *v, double need)
 {
     double n = v->peak_per_s > 0 ? ceil(need / v->peak_per_s * (1 - slack)) : INFINITY;
@@ -139,7 +139,7 @@ uint32_t weft_infaas__slots(const weft_infaas_variant *variant, double slot_s)
 
 /* -- The program ------------------------------------------------------------------------------ */
 
-/* Columns: u of each variant, then v of each. Rows: the load, then each kind of device. */
+/* Columns: u of each variant, then v of each variant. Rows: the load, then each kind of device. */
 bool weft_infaas__solve(const weft_infaas_task *task, const weft_solver *solver, weft_arena *arena,
                         uint32_t nodes_max, uint32_t *count)
 {

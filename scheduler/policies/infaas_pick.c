@@ -1,17 +1,18 @@
-/* INFaaS: the variant for a query (reference: scheduling, section 7.2).
+/* INFaaS (USENIX ATC'21): the variant for a query.
  *
- *   1. Of the Active variants that satisfy accuracy and latency, the one whose least loaded
+ *   1. Among the Active variants that satisfy accuracy and latency: the one whose least loaded
  *      instance has the least load, and that instance.
- *   2. Else of those without an instance, the one with the least time to load and answer, on the
- *      worker of its hardware that is used least.
- *   3. Else the nearest: least sum of the relative shortfalls of accuracy and latency.
- * Instances that are Overloaded or Interfered are not offered, and their variant is not loaded a
- * second time by a query: that is up to scaling.
+ *   2. Else, among those without an instance: the one with the least time to load and answer, on
+ * the least used worker of its hardware.
+ *   3. Else the nearest one: least sum of the relative shortfalls of accuracy and latency.
+ * Overloaded and Interfered instances are not offered; a query does not load their variant a second
+ * time, which is left to scaling.
  *
- * Variants are sorted by accuracy, so that those accurate enough are a suffix; a tree over them has
- * in each node the least latency and the least key (load, or time to load and answer) of what is
- * offered below, and a branch is left when either says that nothing in it is better. Instances of a
- * variant and workers of a kind of hardware are in trees by load: the least is on top. */
+ * Data structure: variants are sorted by accuracy, so that the accurate enough ones are a suffix.
+ * Each node of a segment tree over them has the least latency and the least key (load, or time to
+ * load and answer) of the offered variants below; a branch is pruned if either shows that nothing
+ * in it is better. Instances of a variant, and workers of a kind of hardware, are in tournament
+ * trees by load. */
 #include "scheduler/policies/infaas_int.h"
 
 #include <math.h>
@@ -19,14 +20,15 @@
 
 #define NONE UINT32_MAX
 
-/* Least value over a fixed range of places, in a complete binary tree: leaf i is at size + i. */
+/* Minimum over a fixed range of places: a tournament tree as a complete binary tree, leaf i at size
+ * + i. */
 typedef struct least {
     uint32_t size;
     double *value;
 } least;
 
 typedef struct node {
-    double latency_us, key; /* INFINITY: nothing is offered */
+    double latency_us, key; /* INFINITY: no variant is offered */
 } node;
 
 struct weft_infaas_pick {
@@ -35,7 +37,7 @@ struct weft_infaas_pick {
     const uint32_t *hardware; /* by worker */
     uint32_t *sorted;         /* variants by accuracy */
     uint32_t *rank;           /* the inverse */
-    node *active, *inactive;  /* trees over ranks */
+    node *active, *inactive;  /* segment trees over ranks */
     least *instance;          /* by variant, over workers: load of the Active ones */
     uint32_t *n_instance;     /* by variant, in any state */
     uint8_t *state;           /* by variant and worker */
@@ -68,7 +70,7 @@ static void set_least(least *l, uint32_t i, double value)
         l->value[i] = fmin(l->value[2 * i], l->value[2 * i + 1]);
 }
 
-/* The first place with the least value; NONE: all are INFINITY. */
+/* The first place with the least value; NONE: all values are INFINITY. */
 static uint32_t find_least(const least *l)
 {
     uint32_t i = 1;
@@ -89,7 +91,8 @@ static void set_node(weft_infaas_pick *p, node *tree, uint32_t variant, double k
                          fmin(tree[2 * i].key, tree[2 * i + 1].key)};
 }
 
-/* Rank of the least key from rank `from` on within the latency; nodes cover [lo, lo + width). */
+/* Rank of the least key from rank `from` on with a latency within the limit. Node i covers [lo, lo
+ * + width). */
 static void search(const weft_infaas_pick *p, const node *tree, uint32_t i, uint32_t lo,
                    uint32_t width, uint32_t from, double latency_us, uint32_t *best,
                    double *best_key)
@@ -175,7 +178,7 @@ void weft_infaas__set_worker(weft_infaas_pick *p, uint32_t worker, double use)
     set_least(&p->worker[p->hardware[worker]], worker, use);
 }
 
-/* The first rank that is accurate enough. */
+/* The first rank whose variant is accurate enough. */
 static uint32_t first_rank(const weft_infaas_pick *p, double accuracy)
 {
     uint32_t lo = 0, hi = p->n;

@@ -1,26 +1,28 @@
-/* Greedy best fit: every model gets the cheapest slice that carries it, on the device where that
- * leaves least room.
+/* Best-fit decreasing: each model gets the cheapest slice that carries its rate, on the device
+ * where it leaves the least room.
  *
- * Source: the greedy best fit baseline of gpulet (ATC'22): per model the least share that carries
- * its rate; the GPU with enough free share and least left; no time sharing; load above a whole GPU
- * is split into whole GPUs and a rest. What is ours:
+ * Source: the greedy best-fit baseline of gpulet (S. Choi et al., Serving heterogeneous machine
+ * learning models on multi-GPU servers with spatio-temporal sharing, USENIX ATC'22).
  *
- * World. A share is any slice that the fleet allows and the profile knows: MIG instance, MPS share,
- * whole device, CPU slice. Devices of different types compare by price times the part of the device
- * (by the part alone where prices are not known). A device is split in one way only.
+ * World of the paper. GPUs of one type, split into MPS shares. Each model takes the least share
+ * that carries its rate, on the GPU with enough free share and the least left. No time sharing. A
+ * load above a whole GPU is split into whole GPUs and a rest.
  *
- * Order. Models by descending need (rate times the least part of a device that a request per second
- * takes, by the options within the SLO), then by name: large ones first, as in bin packing.
+ * Changes.
+ * World: a share is any slice that the fleet allows and the profile has: MIG instance, MPS share,
+ * whole device, CPU slice. Slices of different device types compare by price times their part of
+ * the device (by the part alone where a price is not known). A device is split in one way only.
+ * Order: the models by descending need, then by name, as in bin packing. Need is the rate times the
+ * least part of a device that one request per second takes, over the options within the SLO.
+ * Choice: among the options that carry the rest of the rate the cheapest one with a place, then the
+ * smallest batch (lowest latency). If there is none, the option with the highest capacity, and the
+ * loop goes on with the rest.
+ * Time sharing: a rest for which no slice has a place shares the slice that stays least busy. The
+ * number of devices is then fixed, so the load is spread. The paper has no such step, and refuses.
+ * Never worse than whole devices: if the exclusive plan is cheaper, or the only one, it is
+ * returned.
  *
- * Choice. Among the options that carry the rest of the rate: the cheapest that has a place, then
- * the smallest batch (lowest latency). None: the option with the highest capacity, and on with the
- * rest. When nothing has a place: time sharing on the slice that stays least busy (no device can be
- * saved any more, so the load is spread); the paper has no such step.
- *
- * The exclusive plan is returned when greedy found none or a dearer one (a greedy plan can be worse
- * than whole devices).
- *
- * No parameters. O(models * options * devices). */
+ * Parameters: none. Complexity: O(models * options * devices). */
 #include "scheduler/policies/policies_int.h"
 
 #include <math.h>
@@ -57,8 +59,8 @@ static double need_of(const weft_builder *builder, uint32_t demand)
     return least * builder->demands->at[demand].rate_per_s;
 }
 
-/* Options that carry `rest` come first, the cheapest first, then the fastest; the others by
- * descending capacity. */
+/* Options in the order of preference: those that carry `rest`, by cost, then by execution time;
+ * then the others by descending capacity. */
 typedef struct ranked {
     const weft_option *option;
     double cost;
@@ -80,7 +82,7 @@ static int compare_ranked(const void *a, const void *b)
     return (p->rank > q->rank) - (p->rank < q->rank);
 }
 
-/* One slice for as much of the rate as it carries; false: no option has a place. */
+/* Adds one slice for as much of *rest as it carries; false: no option has a place. */
 static bool take_slice(weft_builder *builder, uint32_t demand, double *rest)
 {
     uint32_t n = builder->n_option[demand];
@@ -136,14 +138,15 @@ static weft_err place_greedy(const weft_problem *problem, weft_arena *arena, wef
                 continue;
             if (!share_slice(&builder, demand, rest) && problem->goal != WEFT_GOAL_GOODPUT)
                 return weft_builder__full(&builder, demand, rest);
-            rest = 0; /* with the goal goodput, what found no place is not carried */
+            rest = 0; /* goal goodput: a rest without a place is not carried */
         } while (rest > rate * 1e-9);
     }
     weft_builder__finish(&builder, "bestfit", out);
     return WEFT_ERR_OK;
 }
 
-/* More is carried where that is the goal, else it is cheaper, else it needs fewer devices. */
+/* Goal goodput: the plan that carries more. Else, or if both carry the same: the cheaper one, then
+ * the one with fewer devices. */
 static bool is_better(const weft_plan *a, const weft_plan *b, weft_goal goal)
 {
     double more = a->goodput_per_s - b->goodput_per_s;

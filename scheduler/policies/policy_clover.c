@@ -1,27 +1,31 @@
-/* CLOVER: mixtures of model variants on mixed MIG instances, following the carbon intensity of the
- * grid.
+/* CLOVER: mixtures of model variants on MIG instances of several sizes, which follow the carbon
+ * intensity of the grid.
  *
- * Source: "Clover: toward sustainable AI with carbon-aware machine learning inference service"
- * (SC'23). Its world: one application on n GPUs, variants that differ in accuracy and energy, one
- * variant on each MIG instance, requests spread over the instances; the mixture is searched by
- * annealing over the configuration graph when the carbon intensity has changed. clover.c has the
- * objective (with the sign of its penalty put right), clover_search.c the search.
+ * Source: B. Li et al., Clover: toward sustainable AI with carbon-aware machine learning inference
+ * service, SC'23.
  *
- * An app of the set with a rate is such an application; a model with a rate of its own is one with
- * a single variant, which leaves the sizes of its instances to choose. n is what BASE needs: the
- * most accurate variant on the largest instances. The search starts at the mixture in force (at
- * first at BASE), or at one variant on instances of one size where that is better. It runs again
- * when the carbon intensity is more than 5 % from that of the last run, or when the mixture in
- * force no longer carries the rate or misses the accuracy; otherwise the mixture stays (the paper's
- * triggers; its program compares with the mean of the trace).
+ * World of the paper. One application on n GPUs; variants that differ in accuracy and energy; one
+ * variant on each MIG instance; requests spread over the instances. A mixture says how many
+ * instances of which size run which variant. When the carbon intensity has changed, simulated
+ * annealing over the configuration graph searches a new one. clover.c has the objective (with the
+ * sign of its penalty corrected), clover_search.c the search.
  *
- * One type of GPU: the first of the fleet that may be split by MIG and on which a variant runs. The
- * paper measures latency and energy of every new mixture on the GPUs; here both come from profiles.
- * Without a known intensity the paper's reference of 250 gCO2/kWh stands in.
+ * Changes.
+ * An app of the set with a rate is such an application. A model with a rate of its own is one with
+ * a single variant, for which only the sizes of the instances are chosen. n is the number of GPUs
+ * that BASE needs: the most accurate variant on the largest instances. The search starts at the
+ * mixture in force (first at BASE), or at one variant on instances of one size if that is better.
+ * It runs when the carbon intensity differs by more than 5 % from that of the last search, and when
+ * the mixture in force no longer carries the rate or misses the accuracy; otherwise the mixture
+ * stays. These are the triggers of the paper; its program compares with the mean of the trace. One
+ * type of GPU is used: the first type of the fleet that may be split by MIG and runs a variant. The
+ * paper measures latency and energy of each new mixture on GPUs; here both come from profiles. An
+ * unknown intensity is taken as the paper's reference, 250 gCO2/kWh.
  *
  * Parameters: lambda=0.1 (weight of carbon against accuracy), trigger=0.05, patience=2000
- * evaluations without a better mixture (the paper stops after 5: its evaluations are measurements).
- * effort: evaluations (20000). O(effort * variants * sizes) for each application. */
+ * (evaluations in a row without a better mixture; the paper stops after 5, because its evaluations
+ * are measurements). effort: evaluations (20000). Complexity: O(effort * variants * sizes) for each
+ * application. */
 #include "scheduler/policies/clover_int.h"
 
 #include <math.h>
@@ -31,12 +35,12 @@
 static const double reference_carbon = 250; /* gCO2/kWh */
 enum { DEFAULT_EFFORT = 20000 };
 
-/* What is remembered from one call to the next. */
+/* What the policy remembers between calls. */
 typedef struct memory {
     double carbon_g_per_kwh, lambda; /* of the last search */
 } memory;
 
-/* One application: an app, or a model by itself. */
+/* One application: an app, or a model with a rate of its own. */
 typedef struct task {
     const char *name;
     uint32_t demand[WEFT_CLOVER_VARIANTS_MAX];
@@ -50,7 +54,7 @@ typedef struct run {
     const weft_fleet_device *row;
     weft_mig_shape shape;
     double lambda, trigger, patience;
-    bool keep; /* the mixture in force may stay */
+    bool keep; /* the mixture in force may be kept */
     uint64_t effort;
 } run;
 
@@ -104,7 +108,7 @@ static weft_err list_tasks(const weft_problem *problem, weft_arena *arena, weft_
 
 /* -- One application -------------------------------------------------------------------------- */
 
-/* The variants on the sizes of a row; false: none runs on any. */
+/* The variants on the instance sizes of a row; false: no variant runs on any. */
 static bool describe(const run *r, const task *t, weft_clover *c)
 {
     const weft_problem *problem = r->builder->problem;
@@ -128,7 +132,7 @@ static bool describe(const run *r, const task *t, weft_clover *c)
     return any;
 }
 
-/* The first row of the fleet on which some variant runs on an instance. */
+/* The first row of the fleet with an instance size that runs a variant. */
 static bool find_row(run *r, const task *t, weft_clover *c)
 {
     for (size_t i = 0; i < r->builder->fleet->n_device; i++) {
@@ -152,7 +156,7 @@ static uint64_t count_devices(const weft_clover *c, const weft_clover_config *x)
     return weft_mig__devices(c->shape, count);
 }
 
-/* The mixture of this application in the plan in force; false: there is none. */
+/* The mixture of this application in the plan in force; false: the plan has none. */
 static bool read_previous(const run *r, const task *t, const weft_clover *c,
                           weft_clover_config *out)
 {
@@ -174,7 +178,7 @@ static bool read_previous(const run *r, const task *t, const weft_clover *c,
     return any;
 }
 
-/* The mixture for an application, on at most `left` GPUs. */
+/* Chooses the mixture of an application, on at most `left` GPUs. */
 static bool choose(const run *r, const task *t, weft_clover *c, uint32_t left,
                    weft_clover_config *out)
 {
@@ -200,7 +204,7 @@ static bool choose(const run *r, const task *t, weft_clover *c, uint32_t left,
     return weft_clover__anneal(c, r->builder->problem->seed, r->effort, (uint64_t)r->patience, out);
 }
 
-/* Large instances first, each with its share of the rate. */
+/* Puts the instances on the builder, large ones first, each with its part of the rate. */
 static bool put(run *r, const task *t, const weft_clover *c, const weft_clover_config *x)
 {
     double capacity = weft_clover__score(c, x).capacity_per_s;

@@ -1,20 +1,19 @@
-/* First come, first served, on whole units: the plan of an operator without a planner, and the
- * baseline that any other policy has to beat.
+/* Exclusive devices: each model gets whole GPUs of its own. The plan of an operator without a
+ * planner, and the baseline that every other policy has to beat.
  *
- * Source: the `exclusive` baseline of the ParvaGPU paper (SC'24), ceil(rate / capacity) whole GPUs
- * for each service. Ours for what it leaves open:
+ * Source: the exclusive baseline of ParvaGPU (M. Lee et al., SC'24): ceil(rate / capacity) whole
+ * GPUs for each service.
  *
- * World. A unit is a whole GPU (or the one MIG instance that covers all of it, where that is what
- * was measured), or one CPU slice as the fleet file cuts it. Models come in the order of their
- * names (a set has no arrival times), units in the order of the fleet.
+ * Decided here, where the paper is silent.
+ * World: a unit is a whole GPU (or the MIG instance that covers all of it, if only that was
+ * measured), or one CPU slice of the fleet file. Models come in the order of their names, units in
+ * the order of the fleet. Choice: a model takes the first free unit, with the smallest batch that
+ * carries the rest of its rate within the SLO; if no batch does, with the batch of the highest
+ * capacity, and the next unit takes the rest. Time sharing: if no unit is free, the model joins the
+ * models of the first unit where all of them keep rate, SLO and memory. The paper has no such step;
+ * a machine with two CPU slices and three models needs it.
  *
- * Choice. A model takes the first free unit. Batch: the smallest that carries what is left of its
- * rate within the SLO, else the one with the highest capacity, and the next unit for the rest. When
- * no unit is free, the model is put beside others on the first unit where all of them still meet
- * rate, SLO and memory; the paper has no such step, but a machine with two CPU slices and three
- * models is nothing unusual.
- *
- * No parameters. O(models * (options + slices)). */
+ * Parameters: none. Complexity: O(models * (options + slices)). */
 #include "scheduler/policies/policies_int.h"
 
 static bool is_unit(const weft_option *o)
@@ -24,7 +23,7 @@ static bool is_unit(const weft_option *o)
             o->spec.percent == 0);
 }
 
-/* `b` is better than `a` for what is left of the rate; equal ones: the first. */
+/* Whether `b` is better than `a` for a rest of the rate; of equal ones, the first is kept. */
 static bool is_better(const weft_option *a, const weft_option *b, double rest)
 {
     bool a_carries = a->peak_per_s >= rest, b_carries = b->peak_per_s >= rest;
@@ -33,12 +32,13 @@ static bool is_better(const weft_option *a, const weft_option *b, double rest)
     return a_carries ? b->exec_us < a->exec_us : b->peak_per_s > a->peak_per_s;
 }
 
-/* Takes one free unit of the first fleet row that has any; false: none. *rest gets smaller. */
+/* Takes a free unit of the first fleet row that has one, and lowers *rest; false: no unit is
+ * free. */
 static bool take_unit(weft_builder *builder, uint32_t demand, double *rest)
 {
     const weft_option *pick = NULL;
     for (uint32_t i = 0; i < builder->n_option[demand]; i++) {
-        const weft_option *o = &builder->option[demand][i]; /* in the order of the fleet's rows */
+        const weft_option *o = &builder->option[demand][i]; /* in the order of fleet rows */
         if (pick && pick->row != o->row)
             break;
         if (is_unit(o) && weft_builder__has_place(builder, o) &&

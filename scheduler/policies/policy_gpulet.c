@@ -1,34 +1,35 @@
-/* Elastic partitioning: each GPU is split into at most two shares, each of which may serve several
- * models in turn.
+/* Elastic partitioning: each GPU is split into at most two MPS shares (gpulets), each of which may
+ * serve several models in turn.
  *
- * Source: gpulet, "Serving heterogeneous machine learning models on multi-GPU servers with
- * spatio-temporal sharing" (ATC'22). Its world: GPUs of one type, MPS shares p and 100 - p (glets),
- * a latency table L(batch, share) for each model, and a linear model of how two glets of one GPU
- * slow each other down.
+ * Source: gpulet (S. Choi et al., Serving heterogeneous machine learning models on multi-GPU
+ * servers with spatio-temporal sharing, USENIX ATC'22).
  *
- * Models by ascending rate * SLO. For each, while some of its rate is left:
- *   p_eff   the knee of T(p), the most requests a second on a share p within the latency rule
- *   p_req   the least share on which some batch b carries the rest: L <= b / rest and
- *           L + b / rest <= SLO; 100 if none
- *   p_ideal min(p_eff, p_req)
- *   The free glet that fits best: of those with at least p_ideal the smallest; a whole GPU is split
- *   into p_ideal and the rest. On it the largest batch that keeps the SLO beside the other glet,
- * and only if the other glet then keeps its own. A rest that the glet would not saturate first
- * tries to share a used glet in time; else it takes the glet. No glet: fail.
+ * World of the paper. GPUs of one type, shares p and 100 - p, a latency table L(batch, share) for
+ * each model, and a linear model of the slow-down of two gpulets on one GPU by each other.
  *
- * Decided here where the paper is silent, and where its program differs:
- * the knee is the largest distance of T(p), both axes scaled
- * to [0, 1], from the diagonal, with 100 % among the shares (the program takes the steepest step
- * and never looks at 100 %). Everything must be carried (the program accepts 85 % under
- * interference, and any rest up to 15 requests/s). A model uses the largest share it was profiled
- * on that fits in the glet. One process a model. Types of GPUs: each model tries them by what they
- * serve a dollar. Time sharing is the builder's: the smallest batches that keep up with the round,
- * into the glet that gets fullest. Goal `goodput`: what finds no glet is dropped.
+ * Algorithm. Models by ascending rate * SLO. For each one, while a rest of its rate is left:
+ *   p_eff    the knee of T(p), the highest throughput on a share p within the latency rule
+ *   p_req    the least share on which a batch b carries the rest: L <= b / rest and
+ *            L + b / rest <= SLO; 100 if there is none
+ *   p_ideal  min(p_eff, p_req)
+ *   Best fit: of the free gpulets of at least p_ideal the smallest one, else a whole GPU, which is
+ *   split into p_ideal and the remainder. The gpulet runs the largest batch that keeps the SLO
+ * beside the other gpulet, provided that the other gpulet keeps its own SLO. A rest that would not
+ * saturate the gpulet first tries to share a used one in time. Without a gpulet the model is
+ * infeasible.
  *
- * The number of GPUs enters no decision - a free glet is preferred to a whole GPU - so the paper's
- * loop over N = 1, 2, ... (scaling every 20 s) ends where one run with all GPUs ends.
+ * Decided here, where the paper is silent or its program differs.
+ * Knee: the point of T(p), both axes scaled to [0, 1], that is farthest above the diagonal, with
+ * 100 % among the shares. The program takes the steepest step and ignores 100 %. All of the rate is
+ * carried. The program accepts 85 % under interference, and any rest up to 15/s. A model uses the
+ * largest profiled share that fits into the gpulet, with one process. Several types of GPUs: each
+ * model tries the types by their requests a dollar. Time sharing is that of the plan builder: the
+ * smallest batches that keep up with the round, on the gpulet that is then fullest. Goal `goodput`:
+ * a rest without a gpulet is dropped. The paper repeats the algorithm for N = 1, 2, ... GPUs (every
+ * 20 s). As free gpulets are preferred to whole GPUs, N enters no decision: one run with all GPUs
+ * ends where that loop ends.
  *
- * No parameters. O(glets * GPUs + glets^2 * batches). */
+ * Parameters: none. Complexity: O(gpulets * GPUs + gpulets^2 * batches). */
 #include "scheduler/policies/policies_int.h"
 
 #include <math.h>
@@ -38,10 +39,10 @@ static const double slack = 1e-9;
 
 enum { WHOLE_PERCENT = 100 };
 
-/* What a model can do on a share of one type of GPU. */
+/* A model on a share of one type of GPU. */
 typedef struct share {
     uint32_t shape, percent;
-    double peak_per_s; /* of its best batch */
+    double peak_per_s; /* with its best batch */
 } share;
 
 /* The shares of one model on one fleet row, ascending. */
@@ -91,7 +92,7 @@ static int compare_shares(const void *a, const void *b)
     return (p->shape > q->shape) - (p->shape < q->shape);
 }
 
-/* One share of each size: where a whole GPU and an MPS share of 100 % are both known, the first. */
+/* One share of each size; of a whole GPU and an MPS share of 100 %, the whole GPU. */
 static void list_shares(const weft_builder *builder, uint32_t demand, const weft_fleet_device *row,
                         shares *out)
 {
@@ -112,7 +113,7 @@ static void list_shares(const weft_builder *builder, uint32_t demand, const weft
         qsort(out->at, out->n, sizeof *out->at, compare_shares);
 }
 
-/* p_eff: where T(p) is farthest above the diagonal. */
+/* p_eff: the share at which T(p) is farthest above the diagonal. */
 static uint32_t find_knee(const shares *s)
 {
     double least = INFINITY, most = 0, distance = -INFINITY;
@@ -132,7 +133,7 @@ static uint32_t find_knee(const shares *s)
     return knee;
 }
 
-/* p_req: the least share on which some batch carries the rest. */
+/* p_req: the least share on which a batch carries the rest. */
 static uint32_t find_required(const weft_builder *builder, uint32_t demand, const shares *s,
                               double rest_per_s)
 {
@@ -152,7 +153,7 @@ static uint32_t find_required(const weft_builder *builder, uint32_t demand, cons
     return WHOLE_PERCENT;
 }
 
-/* The largest share that fits; NULL: none. */
+/* The largest share that fits into `percent`; NULL: there is none. */
 static const share *find_share(const shares *s, uint32_t percent)
 {
     const share *found = NULL;
@@ -163,7 +164,8 @@ static const share *find_share(const shares *s, uint32_t percent)
 
 /* -- Glets ------------------------------------------------------------------------------------ */
 
-/* Utilisations of what runs on the other glet of a device: of a glet in turns, its largest. */
+/* L2 and DRAM utilisation of the other gpulet of a device; of several models in turn, the
+ * largest. */
 static weft_pressure use_beside(const weft_builder *builder, uint32_t device)
 {
     weft_pressure use = {0};
@@ -178,14 +180,14 @@ static weft_pressure use_beside(const weft_builder *builder, uint32_t device)
     return use;
 }
 
-/* The largest batch that fits beside the other glet of the device takes what it can of the rest.
- * `take` false: only tells, in *carried. */
+/* Gives the gpulet the largest batch that fits beside the other gpulet, for as much of the rest as
+ * it carries. `take` false: only computes *carried. */
 static bool use_glet(weft_builder *builder, uint32_t demand, const share *s, uint32_t device,
                      double rest_per_s, bool take, double *carried)
 {
     weft_choice c = weft_option_table__choice(&builder->table, demand, s->shape);
     weft_pressure other = use_beside(builder, device);
-    /* By batch, then processes: from the last. */
+    /* points are sorted by batch, then by processes: the last one is the largest */
     for (uint32_t k = c.n; k-- > 0;) {
         const weft_option *o = &builder->option[demand][c.first + k];
         if (o->point->procs != 1)
@@ -203,14 +205,14 @@ static bool use_glet(weft_builder *builder, uint32_t demand, const share *s, uin
     return false;
 }
 
-/* Where a model would go: a free glet of an open device, or a new device (UINT32_MAX). */
+/* A place for a model: a free gpulet of an open device, or a new device (device UINT32_MAX). */
 typedef struct glet {
     const share *share;
     uint32_t device;
     double carried;
 } glet;
 
-/* Free glets that are large enough, the smallest first; then a whole GPU. */
+/* The next place that is large enough: free gpulets by ascending size, then a whole GPU. */
 static bool find_glet(weft_builder *builder, uint32_t demand, const shares *s, uint32_t ideal,
                       double rest_per_s, glet *out)
 {
@@ -250,7 +252,7 @@ static bool take_glet(weft_builder *builder, uint32_t demand, const shares *s, c
            use_glet(builder, demand, g->share, device, rest_per_s, true, carried);
 }
 
-/* In turn with others on the used glet that gets fullest. */
+/* Joins the used gpulet that is then fullest. */
 static bool share_glet(weft_builder *builder, uint32_t demand, double rest_per_s)
 {
     uint32_t best = UINT32_MAX;
@@ -269,7 +271,8 @@ static bool share_glet(weft_builder *builder, uint32_t demand, double rest_per_s
 
 /* -- The policy ------------------------------------------------------------------------------- */
 
-/* Rows by requests a dollar on a whole GPU, best first; how many have shares of the model. */
+/* Fleet rows by requests a dollar on a whole GPU, best first; returns the number of rows that have
+ * shares of the model. */
 static uint32_t rank_rows(const weft_builder *builder, uint32_t demand, shares *out)
 {
     uint32_t n = 0;
@@ -291,7 +294,7 @@ static uint32_t rank_rows(const weft_builder *builder, uint32_t demand, shares *
     return n;
 }
 
-/* One glet, or a place in turns, for some of the rest; false: there is none. */
+/* One gpulet, or a place in the round of a used one, for some of the rest; false: there is none. */
 static bool place_some(weft_builder *builder, uint32_t demand, const shares *row, uint32_t n_row,
                        double *rest)
 {
@@ -301,7 +304,7 @@ static bool place_some(weft_builder *builder, uint32_t demand, const shares *row
         glet g;
         uint32_t knee = find_knee(s), required = find_required(builder, demand, s, *rest);
         uint32_t ideal = knee < required ? knee : required;
-        /* A glet on which no batch keeps the SLO is passed over for a larger one. */
+        /* If no batch keeps the SLO on a gpulet, a larger one is tried. */
         for (; ideal <= WHOLE_PERCENT; ideal++)
             if (find_glet(builder, demand, s, ideal, *rest, &g))
                 break;

@@ -1,25 +1,32 @@
-/* iGniter: every model gets the MPS share that its SLO needs, and what its neighbours cost on top.
+/* iGniter: each model gets the MPS share that its SLO requires, plus what the interference of its
+ * neighbours costs.
  *
- * Source: iGniter (IEEE TPDS 2023), as the ParvaGPU paper (SC'24) describes and runs it. Its world:
- * one type of GPU, MPS shares in steps of 2.5 %, one process a model, no model on two GPUs. This is
- * Weft's form of it, not the published program.
+ * Source: iGniter (F. Xu et al., iGniter: interference-aware GPU resource provisioning for
+ * predictable DNN inference in the cloud, IEEE TPDS 34(3), 2023), as the ParvaGPU paper (SC'24)
+ * describes and runs it. This is Weft's form of it, not the published program.
  *
- * Share. Batch: the smallest that carries the rate within the latency rule (e <= L/2); share: the
- * smallest with such a batch. The paper fits a model on few profiles to know the time at any share;
- * here the shares are those of the profile.
- * Interference. Its own terms (delay of the scheduler, contention in the L2 cache, power) need
- * measurements that nobody published; here the factor of slo.c stands for them. A share grows to
- * the next one that holds with all neighbours present, and so do those of the neighbours, until
- * nothing changes. Without coefficients there is no interference, and no extra. Place. Models by
- * descending share; each goes to the GPU where the shares of all residents grow least because of
- * it; when none holds it within 100 %, to a new one.
+ * World of the paper. One type of GPU, MPS shares in steps of 2.5 %, one process for each model, no
+ * model on two GPUs.
  *
- * Ours. Devices of several types: the new GPU is of the type where share times price is least, and
- * free. A whole device is a share of 100 %. A model beyond one whole GPU is refused with that
- * reason (so is it in the published comparison: S5, S6); with the goal goodput it is carried as far
- * as one GPU does. The published program emits a plan with 127.5 % of a GPU in such a case.
+ * Algorithm.
+ * Share: the batch is the smallest one that carries the rate within the latency rule (e <= L / 2),
+ * the share the smallest one with such a batch. Interference: a share grows to the next one that
+ * keeps rate and SLO with all neighbours present; so do the shares of the neighbours, until nothing
+ * changes (a fixed point: shares only grow). Place: models by descending share, each on the GPU
+ * where the shares of all residents grow least because of it; if no GPU holds it within 100 %, on a
+ * new one.
  *
- * No parameters. O(models * devices * residents * shares). */
+ * Changes.
+ * The paper fits a few profiles to predict the time at any share; here the shares are those of the
+ * profile. Its terms of interference (delay of the scheduler, contention in the L2 cache, power)
+ * need measurements that are not published; the factor of slo.c takes their place. Without
+ * coefficients there is no interference and no growth. Devices of several types: a new GPU is of
+ * the free type with the least share times price. A whole device is a share of 100 %. A model that
+ * needs more than one whole GPU is refused with that reason, as in the published comparison (S5,
+ * S6); the published program then emits a plan with 127.5 % of a GPU. With the goal goodput the
+ * model is carried as far as one GPU does.
+ *
+ * Parameters: none. Complexity: O(models * devices * residents * shares). */
 #include "scheduler/policies/policies_int.h"
 
 #include <math.h>
@@ -48,7 +55,7 @@ typedef struct packer {
     weft_builder *builder;
     WEFT_VEC(gpu) gpus;
     uint32_t *opened; /* by fleet row */
-    resident *trial;  /* residents of the GPU looked at last, and the newcomer */
+    resident *trial;  /* residents of the GPU under trial, and the newcomer */
     uint32_t trial_cap;
 } packer;
 
@@ -65,7 +72,7 @@ static uint32_t percent_of(const weft_option *o)
 
 /* -- Shares ----------------------------------------------------------------------------------- */
 
-/* Whether the option keeps rate and SLO beside neighbours that use so much. */
+/* Whether the option keeps rate and SLO beside neighbours of this utilisation. */
 static bool holds(const weft_builder *builder, uint32_t demand, const weft_option *o,
                   double rate_per_s, weft_pressure others)
 {
@@ -83,7 +90,7 @@ static bool holds(const weft_builder *builder, uint32_t demand, const weft_optio
 }
 
 /* The smallest share of at least `percent` on `row` that holds, with its smallest batch; NULL:
- * none. */
+ * there is none. */
 static const weft_option *find_share(const weft_builder *builder, uint32_t demand,
                                      const weft_fleet_device *row, uint32_t percent,
                                      double rate_per_s, weft_pressure others)
@@ -111,7 +118,8 @@ static double most_of(const weft_builder *builder, uint32_t demand)
     return most;
 }
 
-/* Lists the models with their shares alone. A model too large for a GPU: INFEASIBLE. */
+/* Lists the models with the shares that they need alone. INFEASIBLE: a model needs more than one
+ * GPU. */
 static weft_err list_works(const weft_builder *builder, work *list, uint32_t *n)
 {
     bool goodput = builder->problem->goal == WEFT_GOAL_GOODPUT;
@@ -177,8 +185,8 @@ static bool fits(const packer *p, uint32_t n)
     return percent <= 100 && n <= WEFT_MPS_CLIENTS_MAX;
 }
 
-/* Adds `w` to a GPU in p->trial, and lets shares grow until all hold; false: they do not within
- * the device. *extra: percent that residents and newcomer need more than before, than alone. */
+/* Adds `w` to a GPU in p->trial, and lets shares grow until all hold; false: together they exceed
+ * the device. *extra: growth, in percent, of residents and newcomer over their shares before. */
 static bool try_gpu(packer *p, const gpu *g, const work *w, uint32_t *extra)
 {
     weft_builder *builder = p->builder;
@@ -198,7 +206,7 @@ static bool try_gpu(packer *p, const gpu *g, const work *w, uint32_t *extra)
     p->trial[n - 1] = (resident){.demand = w->demand, .rate_per_s = w->rate_per_s, .option = own};
     if (!fits(p, n))
         return false;
-    for (uint32_t i = 0; i < n;) { /* ends: shares only grow */
+    for (uint32_t i = 0; i < n;) { /* ends, because shares only grow */
         resident *r = &p->trial[i];
         weft_pressure others = use_of_others(p->trial, n, i);
         if (holds(builder, r->demand, r->option, r->rate_per_s, others)) {
@@ -217,7 +225,7 @@ static bool try_gpu(packer *p, const gpu *g, const work *w, uint32_t *extra)
     return true;
 }
 
-/* The row with a free device where share times price is least; NULL: none. */
+/* The row with a free device and the least share times price; NULL: there is none. */
 static const weft_fleet_device *choose_row(const packer *p, const work *w)
 {
     const weft_builder *builder = p->builder;

@@ -1,38 +1,41 @@
-/* INFaaS: variants and replicas for the rate of each application, scaled step by step from what
- * runs.
+/* INFaaS: variants and numbers of instances for the rate of each application, scaled in steps from
+ * the instances that run.
  *
- * Source: "INFaaS: automated model-less inference serving" (ATC'21). Its world: an application
- * names what it wants (accuracy, latency), the system has many variants of it (architecture,
- * framework, batch, hardware) on workers with CPUs and GPUs, and adds, upgrades and removes
- * instances each second by greedy rules that stand in for an integer program. infaas.c has both,
- * infaas_pick.c the choice of a variant for each query.
+ * Source: F. Romero et al., INFaaS: automated model-less inference serving, USENIX ATC'21.
  *
- * Here. An app of the set with a rate is an application, its models are architectures; a model with
- * a rate of its own is an application with one. A variant is a model on a slice of a device with
- * the batch that serves most there; only those within the SLO and with the accuracy of the app
- * itself are eligible, so every single answer keeps it. A worker is a device, an instance has a
- * slice for itself (INFaaS lets instances share GPUs in time). Cost: price times part of the
- * device.
+ * World of the paper. An application states what it wants (accuracy, latency). The system has many
+ * variants of it (architecture, framework, batch, hardware) on workers with CPUs and GPUs. Each
+ * second greedy rules, which approximate an integer program, add, upgrade and remove instances.
+ * infaas.c has the program and the rules, infaas_pick.c the choice of a variant for each query.
  *
- * One call is one or more slots of `slot` seconds. What runs is read from the plan in force;
- * segments of other policies with other batches are no instances of ours and go. up    capacity
- * < 1.05 load: of replicating what runs and upgrading within an architecture, the cheapest way that
- * has room; when none has, any variant, which is also how an application starts. What is replaced
- * goes when the new instances are placed. down  an instance less, or one exchanged for a cheaper
- * one, whichever saves most and leaves 1.05 load: when this was possible for as many slots in a row
- * as the variant takes to load. Without a state (a single plan) nothing is ever scaled down. With
- * exact=1 the integer program is solved for each application, one after the other by name, and
- * takes effect at once in both directions; needs a solver.
+ * Mapping. An app of the set with a rate is an application, its models are architectures; a model
+ * with a rate of its own is an application with one architecture. A variant is a model on a slice
+ * of a device, with the batch of the highest throughput there. Only variants within the SLO and
+ * with the accuracy of the app are eligible, so each single answer keeps both. A worker is a
+ * device; an instance has a slice of its own (INFaaS lets instances share GPUs in time). Cost is
+ * price times part of the device.
  *
- * Decided here: where not even one way covers the need, as much as there is room for of each; when
- * the fleet has no room for 1.05 load, load itself is enough. When the instances in force leave no
- * room for an application, all are placed anew. Under interference (a problem that states some) an
- * instance beside others counts 1/1.2 of its throughput, and none is placed where anybody would be
- * slower than that: nobody becomes Interfered. Profiles have no load times: start + bytes / bw.
+ * Algorithm. One call stands for one or more slots of `slot` seconds. The running instances are
+ * read from the plan in force; segments of other policies with other batches are not instances and
+ * end. Up: if capacity < 1.05 load, the cheapest way with room among replicating a running variant
+ * and upgrading within an architecture; if none has room, any variant. An application also starts
+ * so. A replaced instance ends when the new ones are placed. Down: one instance less, or one
+ * exchanged for a cheaper one, whichever saves more, if 1.05 load remains and this was possible for
+ * as many slots in a row as the variant takes to load. Without a state (a single plan) nothing is
+ * scaled down. exact=1: the integer program is solved for each application in the order of names,
+ * and takes effect at once in both directions. It needs a solver.
  *
- * Parameters: lambda=0.1 (1/s, weight of loading in the cost), slot=1 (s), start=1 (s to start an
- * instance), bw=8e9 (bytes/s it is loaded with), exact=0. effort: nodes of the program (2000).
- * O(variants * (kinds that run + 1)) ways for each application, each O(instances) to place. */
+ * Decided here, where the paper is silent.
+ * If no way covers the need, each way is used as far as there is room. If the fleet has no room for
+ * 1.05 load, the load suffices. If the running instances leave no room for an application, all are
+ * placed anew. If the problem has interference, an instance with neighbours counts 1 / 1.2 of its
+ * throughput, and no instance is placed where one would be slower than that: none becomes
+ * Interfered. Profiles have no load times: a load takes start + bytes / bw.
+ *
+ * Parameters: lambda=0.1 (1/s, weight of loading in the cost), slot=1 (s), start=1 (s, to start an
+ * instance), bw=8e9 (bytes/s, loading), exact=0. effort: nodes of the integer program (2000).
+ * Complexity: O(variants * (running variants + 1)) ways for each application, O(instances) to place
+ * each. */
 #include "scheduler/policies/infaas_int.h"
 #include "scheduler/policies/policies_int.h"
 
@@ -48,8 +51,9 @@ static const double slack = 1e-9;
 
 enum { MEMORY_MAX = 4096, NODES = 2000, WAYS_TRIED_MAX = 256, ROUNDS_MAX = 256 };
 
-/* What is remembered from one call to the next: for how many slots in a row an application could
- * have been scaled down. Applications beyond the table are never scaled down. */
+/* What the policy remembers between calls: the number of slots in a row in which an application
+ * could have been scaled down. Applications that do not fit into the table are never scaled
+ * down. */
 typedef struct waiting {
     uint64_t name;
     uint32_t slots;
@@ -64,17 +68,17 @@ typedef struct memory {
 
 typedef struct task {
     const char *name;
-    const weft_set_app *app; /* NULL: a model by itself */
-    uint32_t demand;         /* of the model, or of the first variant of the app: for messages */
+    const weft_set_app *app; /* NULL: a model with a rate of its own */
+    uint32_t demand;         /* the model, or the first variant of the app; for messages */
     double rate_per_s;
     weft_infaas_task in;
     weft_infaas_variant *variant;
     const weft_option **option; /* by variant */
-    uint32_t slots;             /* that scaling down has waited */
-    uint32_t *exchange;         /* by variant: instances that scaling down wants in exchange */
+    uint32_t slots;             /* for which scaling down has been possible */
+    uint32_t *exchange;         /* by variant: instances that replace larger ones */
 } task;
 
-/* A slice of the builder: an instance of a variant of a task. */
+/* A slice of the builder, which is an instance of a variant of a task. */
 typedef struct instance {
     uint32_t task, variant;
     bool gone;
@@ -108,7 +112,7 @@ static double cost_of(const weft_option *o)
     return o->spec.weight * (price > 0 ? price : 1);
 }
 
-/* Requests a second that an instance is counted on. */
+/* Requests per second that an instance is assumed to carry. */
 static double counted_on(const run *r, const weft_option *o)
 {
     bool slower =
@@ -116,7 +120,7 @@ static double counted_on(const run *r, const weft_option *o)
     return slower ? o->peak_per_s / weft_infaas_interfered : o->peak_per_s;
 }
 
-/* The option of each shape that serves most. */
+/* Lists the option with the highest throughput for each shape. */
 static void list_variants(run *r, task *t, uint32_t demand, uint32_t arch)
 {
     const weft_option_table *table = &r->builder->table;
@@ -162,7 +166,7 @@ static void describe(run *r, task *t)
         list_variants(r, t, t->demand, 0);
         return;
     }
-    /* Models by name, whatever their order in the app. */
+    /* models by name, in whatever order the app has them */
     uint32_t *demand = weft_arena_array(r->arena, n_model, sizeof *demand);
     uint32_t n_demand = 0;
     for (size_t i = 0; i < n_model; i++) {
@@ -217,8 +221,9 @@ static uint32_t find_variant(const task *t, const weft_option *o)
     return NONE;
 }
 
-/* The task and variant of an option. A model with a rate that is a variant of an app too has two
- * tasks with the same options: the later one gets what the first one does not need. */
+/* Finds task and variant of an option. A model that has a rate and is a variant of an app belongs
+ * to two tasks with the same options: the later task gets the instances that the first one does not
+ * need. */
 static bool find_owner(run *r, const weft_option *o, uint32_t demand, instance *out)
 {
     bool found = false;
@@ -235,7 +240,7 @@ static bool find_owner(run *r, const weft_option *o, uint32_t demand, instance *
     return found;
 }
 
-/* The instances in the plan in force, each at the rate it is counted on. */
+/* The instances of the plan in force, each with the rate that it is assumed to carry. */
 static weft_solution read_running(run *r)
 {
     const weft_plan *plan = r->problem->previous;
@@ -267,7 +272,7 @@ static weft_solution read_running(run *r)
 
 /* -- Down ------------------------------------------------------------------------------------- */
 
-/* Takes the last instance of a variant away; false: there is none that has a place. */
+/* Removes the last instance of a variant; false: no instance has a place. */
 static bool take_last(run *r, const weft_solution *list, instance *own, uint32_t task_index,
                       uint32_t variant)
 {
@@ -280,7 +285,7 @@ static bool take_last(run *r, const weft_solution *list, instance *own, uint32_t
     return false;
 }
 
-/* One task; `slots` went by since the last call. */
+/* Scales one task down, for the `slots` since the last call. */
 static void scale_down(run *r, uint32_t index, const weft_solution *list, instance *own,
                        uint32_t slots)
 {
@@ -300,7 +305,7 @@ static void scale_down(run *r, uint32_t index, const weft_solution *list, instan
             return;
         if (down.add == NONE)
             continue;
-        /* Counted as running from here on; it gets its place after all that stays. */
+        /* It counts as running from now on, and is placed after all that stay. */
         t->exchange[down.add]++;
         t->variant[down.add].running++;
     }
@@ -308,13 +313,13 @@ static void scale_down(run *r, uint32_t index, const weft_solution *list, instan
 
 /* -- Up --------------------------------------------------------------------------------------- */
 
-/* Adds up to n instances; returns how many found a place. */
+/* Adds up to n instances; returns how many were placed. */
 static uint32_t add_instances(run *r, uint32_t index, uint32_t variant, uint32_t n)
 {
     task *t = &r->list[index];
     const weft_option *o = t->option[variant];
     uint32_t demand = NONE, placed = 0;
-    /* The demand of an option is the one whose list it is in. */
+    /* The demand of an option is the one whose list of options it is in. */
     for (uint32_t i = 0; demand == NONE && i < (t->app ? t->app->n_variant : 1); i++) {
         uint32_t d = t->app ? weft_demands__find(r->index, t->app->variant[i].model) : t->demand;
         const weft_option *first = r->builder->option[d];
@@ -339,7 +344,8 @@ static void drop_variant(run *r, uint32_t index, uint32_t variant)
     r->list[index].variant[variant].running = 0;
 }
 
-/* One way, whole or not at all; `part`: as many instances as there is room for, at least one. */
+/* Takes one way, completely or not at all. `part`: as many instances as have a place, at least
+ * one. */
 static bool try_way(run *r, uint32_t index, const weft_infaas_up *way, bool part)
 {
     uint32_t mark = weft_builder__mark(r->builder), n_instance = r->instances.len;
@@ -355,7 +361,7 @@ static bool try_way(run *r, uint32_t index, const weft_infaas_up *way, bool part
     return false;
 }
 
-/* false: nothing has room. */
+/* Takes the cheapest way with room; false: no way has room. */
 static bool scale_up_once(run *r, uint32_t index)
 {
     task *t = &r->list[index];
@@ -398,7 +404,8 @@ static bool scale_up(run *r, uint32_t index)
 
 /* -- The program ------------------------------------------------------------------------------ */
 
-/* Puts into effect what the program says of one task; what finds no room is left to scaling up. */
+/* Applies the solution of the integer program for one task. What finds no room is left to scaling
+ * up. */
 static void solve_task(run *r, uint32_t index)
 {
     task *t = &r->list[index];
@@ -423,7 +430,7 @@ static void solve_task(run *r, uint32_t index)
             uint32_t more = count[v] - t->variant[v].running;
             missing += more - add_instances(r, index, v, more);
         }
-    /* Without room for all that is new, what is old stays as it is. */
+    /* Old instances end only if all new ones have a place. */
     for (uint32_t i = r->instances.len; i-- > 0 && missing == 0;) {
         instance *at = &r->instances.at[i];
         if (at->gone || at->task != index || t->variant[at->variant].running <= count[at->variant])
@@ -435,7 +442,8 @@ static void solve_task(run *r, uint32_t index)
 
 /* -- The policy ------------------------------------------------------------------------------- */
 
-/* Rates of all instances, in proportion to what they are counted on; instances that go, go. */
+/* Spreads the rates over the instances in proportion to what they are assumed to carry, and removes
+ * those that end. */
 static bool settle(run *r)
 {
     uint32_t gone = 0, kept = 0;
@@ -464,7 +472,7 @@ static uint32_t slots_since(const run *r, const memory *m)
     return slots >= 1 ? (uint32_t)fmin(floor(slots + slack), 1e6) : 1;
 }
 
-/* The plan from what runs (or from nothing); NONE: done, else the task without room. */
+/* Plans from the running instances, or from none. NONE: done; else the task that has no room. */
 static uint32_t plan_all(run *r, const memory *m, bool from_running)
 {
     weft_solution list = {0};
@@ -530,7 +538,8 @@ static void recall(run *r, const memory *m)
 {
     for (uint32_t i = 0, k = 0; i < r->n; i++) {
         uint64_t name = weft_hash64(r->list[i].name, strlen(r->list[i].name), 0);
-        /* Both in the order of names, unless applications came or went: then from the start. */
+        /* Both lists are in the order of names, unless applications came or went: then the search
+         * starts from the beginning. */
         for (uint32_t tries = 0; tries < m->n; tries++, k++)
             if (m->at[k % m->n].name == name) {
                 r->list[i].slots = m->at[k++ % m->n].slots;

@@ -1,33 +1,36 @@
-/* MIG-serving: one GPU after the other, each the configuration of instances and models that brings
- * the demands furthest.
+/* MIG-serving: one GPU after the other, each with the configuration of instances and models that
+ * serves the demands best.
  *
- * Source: "Serving DNN models with multi-instance GPUs" (MIG-serving, 2021), its fast algorithm as
- * far as the ParvaGPU paper (SC'24) describes it: a cutting-stock view, greedy by a score, sizes of
- * instances and configuration of the GPU chosen together, models enumerated in pairs. This is
- * Weft's form of it, not the published program.
+ * Source: C. Tan et al., Serving DNN models with multi-instance GPUs: a case of the reconfigurable
+ * machine scheduling problem, arXiv:2109.11067, 2021: its fast algorithm, as far as the ParvaGPU
+ * paper (SC'24) describes it. This is Weft's form of it, not the published program.
  *
- * World. GPUs that MIG splits; one process of one model on an instance, with the batch of highest
- * throughput within the latency rule.
- * Score. c_s = part of the rate of model s that is carried so far. A candidate is a maximal
- * multiset of instances with at most two models on them; it gains g_s = (sum of throughputs) / rate
- * for each, and scores sum of (1 - c_s) min(1 - c_s, g_s): models that are far behind count more,
- * what exceeds a rate counts nothing, and an instance that nobody can use is a hole that scores
- * nothing. The best candidate becomes a GPU. End. As soon as no model misses more than one GPU's
- * worth, any mix of models is allowed: the instances of each multiset go, large ones first, to the
- * model that gains most.
+ * World. GPUs that MIG splits; one process of one model on an instance, with the batch of the
+ * highest throughput within the latency rule.
  *
- * Ours. The score of a candidate is the sum of two parts that depend on one model each, so the best
- * pair for a split of a multiset is among the best two models of each part: exact without
- * enumerating pairs. c only grows, so a part's score only falls, and the best two models of each
- * part are kept in heaps whose old entries are renewed only at the top. An instance whose model has
- * all it needs is not made. Devices of several types: score over price. A whole device that is not
- * split is one more candidate, where its profile has it.
+ * Algorithm: a greedy heuristic for a cutting-stock problem; the sizes of the instances and their
+ * models are chosen together, and models are enumerated in pairs.
+ * Score: c_s is the part of the rate of model s that is carried so far. A candidate is a maximal
+ * multiset of instances with at most two models on them. It gains g_s = (sum of throughputs) / rate
+ * for model s, and scores the sum of (1 - c_s) min(1 - c_s, g_s): a model that is far behind counts
+ * more, throughput above the rate counts nothing, an instance without use scores nothing. The best
+ * candidate becomes a GPU.
+ * End: when no model misses more than one GPU serves, any mixture of models is allowed: the
+ * instances of each multiset, large ones first, go to the model that gains most.
  *
- * On the six scenarios of ParvaGPU it needs 2 3 5 7 13 17 GPUs, which is the optimum with one
- * process on an instance; the 41 % that ParvaGPU saves over the published program are not to be had
- * here.
+ * Changes.
+ * The score of a candidate is the sum of two parts, each of one model. So the best pair for a split
+ * of a multiset is among the best two models of each part: exact, without enumerating pairs. As c
+ * only grows, the score of a part only falls; the models of each part are in a heap whose old
+ * entries are renewed only when they reach the top (lazy greedy evaluation, Minoux 1978). An
+ * instance whose model has all it needs is left out. Devices of several types compare by score over
+ * price. A whole device that is not split is one more candidate, if the profile has it.
  *
- * No parameters. O(GPUs * (parts * log models + splits)). */
+ * On the six scenarios of ParvaGPU it needs 2, 3, 5, 7, 13 and 17 GPUs, the optimum with one
+ * process on an instance. The 41 % that ParvaGPU saves compared with the published program do not
+ * show here.
+ *
+ * Parameters: none. Complexity: O(GPUs * (parts * log models + splits)). */
 #include "scheduler/policies/policies_int.h"
 
 #include <math.h>
@@ -38,7 +41,7 @@ static const double slack = 1e-9;
 
 enum { PARTS_MAX = WEFT_MIG_SETS_MAX };
 
-/* A model's value for a part, as of its `version`. */
+/* The value of a part for a model, computed at `version`. */
 typedef struct entry {
     double value;
     uint32_t model, version;
@@ -58,22 +61,22 @@ typedef struct kind {
     weft_mig_shape shape;
     part *parts;
     uint32_t n_part;
-    uint32_t (*split)[2]; /* two parts that make up a maximal multiset */
+    uint32_t (*split)[2]; /* two parts that together are a maximal multiset */
     uint32_t n_split;
     weft_mig_count *whole; /* the maximal multisets */
     uint32_t n_whole;
     weft_mig_best *best;        /* by model */
-    const weft_option **entire; /* by model: the device without MIG; NULL: none */
+    const weft_option **entire; /* by model: the whole device without MIG; NULL: there is none */
 } kind;
 
 typedef struct server {
     weft_builder *builder;
     kind *kinds;
     uint32_t n_kind;
-    uint32_t n_model; /* models are by name */
+    uint32_t n_model; /* models are sorted by name */
     uint32_t *version;
     double *rate, *rest; /* of a model without a rate: 1 until it has a replica */
-    double *most;        /* that one GPU carries */
+    double *most;        /* the most that one GPU carries */
 } server;
 
 typedef struct candidate {
@@ -85,7 +88,7 @@ typedef struct candidate {
 
 static double per_s_of(const server *s, uint32_t model, double per_s)
 {
-    /* Any instance serves a model that states no rate. */
+    /* a model without a rate is served by any instance */
     return s->builder->demands->at[s->builder->order[model]].rate_per_s > 0 ? per_s : per_s > 0;
 }
 
@@ -125,7 +128,8 @@ static void sift_down(part *p, uint32_t i)
     }
 }
 
-/* Renews the entry at `i` until the best of its subtree is up to date: values only fall. */
+/* Renews the entry at `i` until the greatest entry of its subtree is up to date; values only
+ * fall. */
 static void renew(const server *s, const kind *k, part *p, uint32_t i)
 {
     while (i < p->n && p->heap[i].version != s->version[p->heap[i].model]) {
@@ -136,7 +140,7 @@ static void renew(const server *s, const kind *k, part *p, uint32_t i)
     }
 }
 
-/* The best two models of a part; value 0 where there is none. */
+/* The best two models of a part; value 0: there is none. */
 static void find_best_two(const server *s, const kind *k, part *p, entry out[2])
 {
     out[0] = out[1] = (entry){.model = UINT32_MAX};
@@ -204,7 +208,7 @@ static candidate find_candidate(const server *s)
 
 /* -- Making a GPU ----------------------------------------------------------------------------- */
 
-/* One instance for a model, for as much of its rate as it carries. */
+/* Puts an instance for a model, for as much of its rate as it carries. */
 static void put_instance(server *s, uint32_t device, int32_t start, uint32_t model,
                          const weft_option *o)
 {
@@ -219,7 +223,7 @@ static void put_instance(server *s, uint32_t device, int32_t start, uint32_t mod
     s->version[model]++;
 }
 
-/* Instances of a multiset, large ones first, each for the model that `owner` has for it. */
+/* Puts the instances of a multiset, large ones first, each for the model that `owner` names. */
 static void make_device(server *s, const kind *k, uint32_t (*owner)[8], const weft_mig_count *count)
 {
     uint32_t device = weft_builder__open(s->builder, k->row, WEFT_SLICE_MIG), taken = 0;
@@ -259,7 +263,7 @@ static void make_candidate(server *s, const candidate *c)
 
 /* -- The end: any mix ------------------------------------------------------------------------- */
 
-/* Most that one GPU carries of a model. */
+/* The most that one GPU carries of a model. */
 static double most_of(const server *s, uint32_t model)
 {
     double most = 0;
@@ -273,7 +277,7 @@ static double most_of(const server *s, uint32_t model)
     return most;
 }
 
-/* Gives the instances of a multiset to the models that gain most; the score of all. */
+/* Gives each instance of a multiset to the model that gains most; returns the sum of the scores. */
 static double mix_models(const server *s, const kind *k, const weft_mig_count *count, double *gain,
                          uint32_t (*owner)[8])
 {
@@ -301,7 +305,8 @@ static double mix_models(const server *s, const kind *k, const weft_mig_count *c
     return sum;
 }
 
-/* One GPU with any mix, when that is better than the best candidate; false: it is not. */
+/* Makes a GPU with any mixture of models if it scores more than the best candidate; false: it does
+ * not. */
 static bool make_mix(server *s, const candidate *than)
 {
     double *gain = weft_arena_array(s->builder->arena, s->n_model, sizeof *gain);
@@ -337,7 +342,8 @@ static uint32_t find_part(kind *k, const weft_mig_count *count)
     return k->n_part++;
 }
 
-/* Every way to divide a maximal multiset in two; the first part counts up like an odometer. */
+/* Lists all ways to divide a maximal multiset into two parts; the first part counts up like an
+ * odometer. */
 static void list_splits(const weft_builder *builder, kind *k)
 {
     WEFT_VEC(uint32_t) list = {0};

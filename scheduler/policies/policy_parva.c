@@ -1,36 +1,37 @@
-/* ParvaGPU: MIG segments with MPS processes of one model inside.
+/* ParvaGPU: MIG segments, each with MPS processes of one model.
  *
- * Source: ParvaGPU: Efficient Spatial GPU Sharing for Large-Scale DNN Inference in Cloud
- * Environments (SC'24), with the published program where the text is silent.
+ * Source: M. Lee et al., ParvaGPU: efficient spatial GPU sharing for large-scale DNN inference in
+ * cloud environments, SC'24; the published program where the text is silent.
  *
- * World. One kind of GPU that MIG splits, any number of them; services never share an instance; MPS
- * only for the processes of one model inside an instance; every size, batch and process count is
- * profiled. On a fleet of several kinds the plan is made on each alone, and the cheapest is taken.
+ * World of the paper. One type of GPU that MIG splits, any number of GPUs. Services never share an
+ * instance; MPS separates only the processes of one model in an instance. Each size, batch and
+ * number of processes is profiled. On a fleet of several types a plan is made on each type alone,
+ * and the cheapest is taken.
  *
- * 4.1 Triplet decision: for each service and instance size the point with the highest throughput
- *     within the latency rule (the first in order of batch, processes on ties).
- * 4.2 Demand matching: the size with the most throughput a GPC, floor(rate / throughput) times, and
- *     one last segment, the smallest that carries the rest.
- * 4.3 Segment relocation: sizes in descending order, first fit, start slots 7:0 4:0 3:4 2:0 2 4
- *     1:0..6. A 3g never starts at slot 0 here, where it would block slot 3.
- * 4.4 Allocation optimisation: from the last GPU to the first, those with at most theta GPCs in use
- *     are emptied and their load is cut into the smallest segments, which then fill gaps in front.
- * 4.5 With a previous plan, services that it still serves keep their segments; the others go
- *     through 4.1 to 4.4.
+ * Algorithm, by section of the paper.
+ * 4.1 Triplet decision: for each service and instance size, the point with the highest throughput
+ *     within the latency rule (of equal ones the first by batch, then processes).
+ * 4.2 Demand matching: the size with the highest throughput per GPC, floor(rate / throughput)
+ * times, and a last segment of the smallest size that carries the rest. 4.3 Segment relocation:
+ * first-fit decreasing by size; start slots 7:0 4:0 3:4 2:0 2 4 1:0..6. A 3g never starts at slot
+ * 0, where it would block slot 3. 4.4 Allocation optimisation: from the last GPU to the first, a
+ * GPU with at most theta GPCs in use is emptied and its load cut into the smallest segments, which
+ * fill gaps in earlier GPUs. 4.5 With a previous plan, services that it still serves keep their
+ * segments; the others go through 4.1 to 4.4.
  *
- * Deviations. Placements are legal: the published maps overlap (a start slot is tested, not the
- * range). A rate that is an exact multiple needs no last segment, and no segment is short for it.
- * The plan before 4.4 is kept unless 4.4 saves a GPU, and whole-GPU instances for every service are
- * taken when even they need fewer (not by parva-unoptimised, which is there to show its waste).
- * Rates are split in proportion to the capacity of the segments. The 1g with double memory is not
- * used.
+ * Changes.
+ * Placements are legal. The published maps overlap, because only the start slot is tested and not
+ * the range. A rate that is an exact multiple has no last segment, and no service is a segment
+ * short. The plan before 4.4 is kept unless 4.4 saves a GPU. If whole-GPU instances for every
+ * service need fewer GPUs still, they are taken (not by parva-unoptimised, which exists to show its
+ * waste). Rates are split in proportion to the capacities of the segments. The 1g profile with
+ * double memory is not used.
  *
- * Rows: `parva`, `parva-single` (one process a segment), `parva-unoptimised` (without 4.4).
+ * Rows: `parva`; `parva-single`, with one process in a segment; `parva-unoptimised`, without 4.4.
  * Parameters: theta=4 (GPCs of seven; in proportion on other geometries). The paper's limit of
- * three processes is the rule procs_max of the problem.
- *
- * Cost: O(services * options) and, since the first device with room for a size only moves to the
- * right, O(segments + devices) for each pass of first fit. */
+ * three processes is the rule procs_max of the problem. Complexity: O(services * options), and
+ * O(segments + devices) for each pass of first fit, because the first device with room for a size
+ * only moves to the right. */
 #include "scheduler/policies/policies_int.h"
 
 #include <math.h>
@@ -40,7 +41,7 @@
 
 typedef struct segment {
     uint32_t service, profile; /* service: position by name */
-    uint32_t device, next;     /* next: another segment of the device */
+    uint32_t device, next;     /* next: another segment on the device */
     int32_t start;
     const weft_option *option;
 } segment;
@@ -48,14 +49,14 @@ typedef struct segment {
 typedef struct map {
     WEFT_VEC(segment) segs;
     WEFT_VEC(uint32_t) taken, head;       /* by device */
-    uint32_t from[WEFT_MIG_PROFILES_MAX]; /* no device before this one has room */
+    uint32_t from[WEFT_MIG_PROFILES_MAX]; /* no device before this one has room for the size */
 } map;
 
-/* One service on one kind of device. */
+/* One service on one type of device. */
 typedef struct service {
     weft_mig_best best;
-    double rest_per_s; /* R of 4.4 */
-    bool kept;         /* as the previous plan has it */
+    double rest_per_s; /* R of section 4.4 */
+    bool kept;         /* has its segments from the previous plan */
 } service;
 
 typedef struct parva {
@@ -63,11 +64,11 @@ typedef struct parva {
     const weft_fleet_device *row;
     weft_mig_shape shape;
     service *service; /* by position */
-    uint32_t procs;   /* 0: any */
+    uint32_t procs;   /* 0: any number */
     bool optimise;
     double theta;
     map map;
-    WEFT_VEC(segment) left; /* goal goodput: what found no place in the fleet */
+    WEFT_VEC(segment) left; /* goal goodput: segments without a place in the fleet */
 } parva;
 
 static const weft_mig_profile *profile_of(const parva *pv, uint32_t p)
@@ -75,7 +76,7 @@ static const weft_mig_profile *profile_of(const parva *pv, uint32_t p)
     return &pv->shape.type->mig[p];
 }
 
-/* The 1g with double memory is no size of the paper. */
+/* The 1g profile with double memory is not a size of the paper. */
 static bool is_size(const parva *pv, uint32_t p)
 {
     for (uint32_t q = 0; q < pv->shape.n; q++)
@@ -106,7 +107,7 @@ static bool choose_triplets(parva *pv, uint32_t s)
     return any;
 }
 
-/* The size with the most throughput a GPC; the smaller one on ties. */
+/* The size with the highest throughput per GPC; of equal ones the smaller. */
 static uint32_t best_ratio(const parva *pv, const service *sv)
 {
     uint32_t best = NONE;
@@ -120,7 +121,7 @@ static uint32_t best_ratio(const parva *pv, const service *sv)
     return best;
 }
 
-/* The smallest size that carries `rate`. It exists when the best ratio's size does. */
+/* The smallest size that carries `rate`; it exists if the size of the best ratio exists. */
 static uint32_t smallest_for(const parva *pv, const service *sv, double rate)
 {
     for (uint32_t i = pv->shape.n; i-- > 0;) {
@@ -133,7 +134,7 @@ static uint32_t smallest_for(const parva *pv, const service *sv, double rate)
 
 /* -- 4.3: first fit ---------------------------------------------------------------------------- */
 
-/* Start slot in the order of the paper: a 3g only at slot 4. */
+/* Start slot in the order of the paper: a 3g starts only at slot 4. */
 static int32_t start_on(const weft_mig_profile *mig, uint32_t taken)
 {
     int32_t start = weft_mig__slot(mig, taken);
@@ -163,7 +164,7 @@ static void place_segment(parva *pv, map *m, uint32_t s, uint32_t p)
     m->from[p] = d;
     if (d >= pv->row->count && pv->builder->problem->goal == WEFT_GOAL_GOODPUT) {
         segment left = {.service = s, .profile = p};
-        if (pv->left.len < 8 * (uint64_t)pv->row->count) /* more could never find one */
+        if (pv->left.len < 8 * (uint64_t)pv->row->count) /* more never find a place */
             WEFT_VEC_PUSH(pv->builder->arena, &pv->left, left);
         return;
     }
@@ -175,7 +176,7 @@ static void place_segment(parva *pv, map *m, uint32_t s, uint32_t p)
     put_segment(pv, m, seg);
 }
 
-/* Takes all segments off a device; they stay in the list, on no device. */
+/* Removes all segments from a device; they stay in the list, without a device. */
 static uint32_t clear_device(parva *pv, map *m, uint32_t device)
 {
     uint32_t first = m->head.at[device];
@@ -196,13 +197,13 @@ static uint32_t devices_in_use(const map *m)
     return n;
 }
 
-/* More devices than 4.4 could ever save again: the demands are out of reach. */
+/* More devices than section 4.4 could ever save: the demands cannot be carried. */
 static bool is_hopeless(const parva *pv, const map *m)
 {
     return m->taken.len > 2 * (uint64_t)pv->row->count + 16;
 }
 
-/* 4.2 and 4.3 for every service that is not kept. */
+/* Sections 4.2 and 4.3 for all services that are not kept. */
 static void relocate(parva *pv, map *m)
 {
     uint32_t n = (uint32_t)pv->builder->demands->n;
@@ -236,7 +237,7 @@ static void relocate(parva *pv, map *m)
 /* -- 4.4: allocation optimisation ---------------------------------------------------------------
  */
 
-/* The profile of that many GPCs, or NONE. */
+/* The profile with that many GPCs, or NONE. */
 static uint32_t size_of(const parva *pv, uint32_t gpcs)
 {
     for (uint32_t p = 0; p < pv->shape.n; p++)
@@ -245,7 +246,7 @@ static uint32_t size_of(const parva *pv, uint32_t gpcs)
     return NONE;
 }
 
-/* Small segments for the load that a service is owed; `twos`, `ones`: how many. */
+/* Small segments for the load that a service still needs; *twos, *ones: their numbers. */
 static void cut_small(const parva *pv, service *sv, uint32_t *twos, uint32_t *ones)
 {
     uint32_t one = size_of(pv, 1), two = size_of(pv, 2);
@@ -278,7 +279,7 @@ static uint32_t gpcs_on(const parva *pv, const map *m, uint32_t device)
     return gpcs;
 }
 
-/* Empties one device into small segments. At most as many services as the device has slots. */
+/* Empties one device into small segments. It has at most as many services as slots. */
 static void split_device(parva *pv, map *m, uint32_t device)
 {
     uint32_t list[8], n = 0, twos[8], ones[8];
@@ -348,7 +349,7 @@ static void optimise(parva *pv)
 /* -- 4.5: what the previous plan has ------------------------------------------------------------
  */
 
-/* Position of a model by name; NONE: not asked for. */
+/* Position of a model by name; NONE: the demands do not have it. */
 static uint32_t find_service(const parva *pv, const char *model)
 {
     uint32_t lo = 0, hi = (uint32_t)pv->builder->demands->n;
@@ -365,7 +366,7 @@ static uint32_t find_service(const parva *pv, const char *model)
     return NONE;
 }
 
-/* The option that a placement of the previous plan is today; NULL: none. */
+/* The option of a placement of the previous plan; NULL: it is no longer one. */
 static const weft_option *find_option(const parva *pv, uint32_t s, const weft_placement *p)
 {
     uint32_t demand = pv->builder->order[s];
@@ -382,7 +383,7 @@ static const weft_option *find_option(const parva *pv, uint32_t s, const weft_pl
     return NULL;
 }
 
-/* Keeps the segments of every service whose rate is the same and whose segments still carry it. */
+/* Keeps the segments of each service whose rate is unchanged and whose segments still carry it. */
 static void restore(parva *pv, const weft_plan *previous)
 {
     uint32_t n = (uint32_t)pv->builder->demands->n;
@@ -418,7 +419,8 @@ static void restore(parva *pv, const weft_plan *previous)
                        .device = p->device,
                        .start = p->mig_start,
                        .option = o};
-        /* A damaged plan: two segments on the same slots. The whole plan is made anew then. */
+        /* The previous plan is damaged: two segments have the same slots. The whole plan is made
+         * anew. */
         if (p->device < pv->map.taken.len && pv->map.taken.at[p->device] & range) {
             pv->map = (map){.segs = {0}};
             for (uint32_t k = 0; k < n; k++)
@@ -431,7 +433,7 @@ static void restore(parva *pv, const weft_plan *previous)
 
 /* -- The plan ---------------------------------------------------------------------------------- */
 
-/* Whole-GPU instances for all, when that is fewer devices (9.3). */
+/* Takes whole-GPU instances for all services, if these need fewer devices. */
 static void take_exclusive(parva *pv)
 {
     uint32_t whole = pv->shape.order[0], n = (uint32_t)pv->builder->demands->n;
@@ -467,15 +469,15 @@ static void make_map(parva *pv, const weft_plan *previous)
     if (!pv->optimise)
         return;
     optimise(pv);
-    /* The fleet is fixed: what finds no place now is not carried. */
+    /* The fleet is fixed: what has no place now is not carried. */
     for (uint32_t i = 0, n = pv->left.len; i < n; i++)
         place_segment(pv, &pv->map, pv->left.at[i].service, pv->left.at[i].profile);
     if (!previous && pv->left.len == 0)
         take_exclusive(pv);
 }
 
-/* Puts the segments on the builder, devices in their order, start slots ascending. With the goal
- * goodput, what finds no device is left out. */
+/* Puts the segments on the builder, by device and start slot. With the goal goodput, segments
+ * without a device are left out. */
 static weft_err emit(parva *pv)
 {
     weft_builder *builder = pv->builder;
@@ -519,7 +521,7 @@ static weft_err refuse(const parva *pv, uint32_t s)
         pv->row ? pv->row->type : "the fleet", pv->procs == 1 ? " with one process" : "");
 }
 
-/* The plan on one kind of device. */
+/* Makes the plan on one type of device. */
 static weft_err place_on_row(parva *pv, const weft_fleet_device *row)
 {
     const weft_problem *problem = pv->builder->problem;

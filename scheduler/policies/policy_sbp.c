@@ -1,28 +1,34 @@
-/* Squishy bin packing: whole GPUs, each serving several models in turn.
+/* Squishy bin packing: whole GPUs, each of which serves several models in turn.
  *
- * Source: Nexus (SOSP'19), the baseline of gpulet and of USHER. Its world: GPUs of one type that
- * are never split; a session (model, rate, latency limit L) runs in batches; a GPU goes through its
- * sessions in a fixed round, the duty cycle.
+ * Source: Nexus (H. Shen et al., Nexus: a GPU cluster engine for accelerating DNN-based video
+ * analysis, SOSP'19); a baseline of gpulet and of USHER.
  *
- * Saturate. B = the batch with the highest throughput T = B / e(B) among those with 2 e(B) <= L;
- * floor(r / T) whole GPUs work at nothing else. What is left is the residue q < T.
- * Residue. Alone on a GPU it would run batch b once in D = b / q; occupancy e(b) / D. Chosen is the
- * feasible b (e(b) + D <= L, e(b) <= D) of least occupancy.
- * Merge. Residues by descending occupancy, each into the open GPU where the result is fullest: D =
- * the smaller of both duty cycles, every batch becomes ceil(D q_i), feasible when sum of e_i <= D,
- * D + e_i <= L_i and the memory fits; into a new GPU where there is none.
+ * World of the paper. GPUs of one type, never split. A session (model, rate r, latency limit L)
+ * runs in batches; e(b) is the time of batch b. A GPU runs its sessions in a fixed round, the duty
+ * cycle D.
  *
- * Ours. Time is not monotone in the batch (vgg16 of the Nexus data gets faster at 35 of 173 steps),
- * so every choice of a batch is an exact argmax over all of them, where Nexus searches for the
- * largest: of equal throughput the smaller one. D is at most L - e(b): at a low rate the server
- * closes the batch early, so b = 1 is feasible whenever 2 e(1) <= L (Nexus has no answer there).
- * Of profiles with gaps, ceil(D q_i) stands for the fastest profiled batch that is no smaller. One
- * process a model, as in the paper. Devices of several types: each model saturates the type that
- * serves it at the least price a request and goes on to the next when that one is used up; a
- * residue looks at open devices of every type before it opens one. Goal `goodput`: what finds no
- * device is dropped, by models in the order of their names.
+ * Algorithm.
+ * Saturate: B is the batch with the highest throughput T = B / e(B) among those with 2 e(B) <= L.
+ * floor(r / T) whole GPUs serve this session only. The residue is q < T.
+ * Residue: alone on a GPU, it would run batch b once in D = b / q, with occupancy e(b) / D. Chosen
+ * is the feasible b (e(b) + D <= L, e(b) <= D) of the least occupancy. Merge: best-fit decreasing.
+ * Residues by descending occupancy, each into the open GPU that is then fullest: D becomes the
+ * smaller of both duty cycles, each batch becomes ceil(D q_i); feasible if the sum of e_i <= D, all
+ * D + e_i <= L_i and the memory suffices. Otherwise a new GPU.
  *
- * No parameters. O(models * devices * options) for the merge. */
+ * Changes.
+ * Execution times are not monotone in the batch (vgg16 of the Nexus data gets faster at 35 of 173
+ * steps). Each choice of a batch is an exact argmax over all batches, of equal ones the smaller;
+ * Nexus searches for the largest feasible batch.
+ * D is at most L - e(b): at a low rate the server closes the batch early, so b = 1 is feasible
+ * whenever 2 e(1) <= L. Nexus has no solution there.
+ * Profiles with gaps: ceil(D q_i) becomes the fastest profiled batch that is at least as large.
+ * Devices of several types: a model saturates the type with the lowest price for a request, and the
+ * next type when that one is used up; a residue tries the open devices of all types before a new
+ * one. Goal `goodput`: a model without a device is dropped, in the order of names. As in the paper,
+ * a model has one process on a device.
+ *
+ * Parameters: none. Complexity: O(models * devices * options), of the merge. */
 #include "scheduler/policies/policies_int.h"
 
 #include <math.h>
@@ -37,14 +43,14 @@ typedef struct member {
 } member;
 
 typedef struct bin {
-    uint32_t slice;   /* of the builder */
+    uint32_t slice;   /* in the builder */
     uint32_t shape;   /* of its options */
     double cycle_us;  /* of the round */
-    uint32_t refused; /* number of the residue that the builder refused here last, from 1 */
+    uint32_t refused; /* 1 + index of the residue that the builder refused here last */
     WEFT_VEC(member) members;
 } bin;
 
-/* How a residue would run alone. */
+/* A residue alone on a device. */
 typedef struct residue {
     uint32_t demand, rank;
     double rate_per_s, occupancy;
@@ -54,12 +60,12 @@ typedef struct packer {
     weft_builder *builder;
     WEFT_VEC(bin) bins;
     WEFT_VEC(residue) residues;
-    member *trial; /* room for the largest bin and one more */
+    member *trial; /* room for the members of the largest bin and one more */
     const weft_option **trial_option;
     uint32_t trial_cap;
 } packer;
 
-/* What one execution after the other serves; never more than was measured. */
+/* Throughput of back-to-back executions; at most the measured one. */
 static double peak_of(const weft_option *o)
 {
     return fmin(o->peak_per_s, o->point->batch * 1e6 / o->exec_us);
@@ -86,7 +92,7 @@ static double price_of(const weft_option *o)
 
 /* -- Saturation ------------------------------------------------------------------------------- */
 
-/* The option that serves most requests a dollar on a row with a free device; NULL: none. */
+/* The option with the most requests a dollar on a row with a free device; NULL: there is none. */
 static const weft_option *find_saturated(const weft_builder *builder, uint32_t demand)
 {
     const weft_option *best = NULL;
@@ -101,7 +107,7 @@ static const weft_option *find_saturated(const weft_builder *builder, uint32_t d
     return best;
 }
 
-/* Duty cycle of a batch that is alone on its device; 0 when it cannot carry the rate so. */
+/* Duty cycle of a batch alone on its device; 0: the batch cannot carry the rate. */
 static double duty_cycle(const weft_builder *builder, uint32_t demand, const weft_option *o,
                          double rate_per_s)
 {
@@ -111,7 +117,7 @@ static double duty_cycle(const weft_builder *builder, uint32_t demand, const wef
     return fmin(fill_us, slo_of(builder, demand) - o->exec_us);
 }
 
-/* The batch of least occupancy on slices of `shape` (UINT32_MAX: on any free device). */
+/* The batch of the least occupancy on slices of `shape` (UINT32_MAX: on any free device). */
 static const weft_option *find_residue(const weft_builder *builder, uint32_t demand,
                                        double rate_per_s, uint32_t shape, double *out_occupancy)
 {
@@ -157,7 +163,7 @@ static weft_err saturate(packer *p, uint32_t demand, uint32_t rank)
         const weft_option *o = find_saturated(builder, demand);
         if (!o || rest < peak_of(o) * (1 - slack) || rest <= rate * slack)
             break;
-        /* As many as that type has: the choice does not change before it is used up. */
+        /* All devices of that type: the choice stays the same until they are used up. */
         uint32_t before = builder->slices.len;
         while (rest >= peak_of(o) * (1 - slack) && rest > rate * slack) {
             double part = fmin(rest, peak_of(o));
@@ -187,7 +193,7 @@ static int compare_residues(const void *a, const void *b)
     return (r->rank > s->rank) - (r->rank < s->rank);
 }
 
-/* The fastest batch of at least cycle * rate requests that leaves room in the SLO; NULL: none. */
+/* The fastest batch of at least cycle * rate requests that keeps the SLO; NULL: there is none. */
 static const weft_option *find_batch(const weft_builder *builder, const member *m, const bin *in,
                                      double cycle_us)
 {
@@ -207,8 +213,8 @@ static const weft_option *find_batch(const weft_builder *builder, const member *
     return best;
 }
 
-/* Tries a residue in an open bin; the members with their new batches are left in p->trial.
- * Occupancy of the result, or -1. */
+/* Tries a residue in an open bin. Returns the occupancy, with the members and their new batches in
+ * p->trial, or -1. */
 static double try_bin(packer *p, const bin *in, const residue *r, double *out_cycle_us)
 {
     weft_builder *builder = p->builder;
@@ -238,7 +244,7 @@ static double try_bin(packer *p, const bin *in, const residue *r, double *out_cy
     return isinf(cycle_us) ? 0 : sum_us / cycle_us;
 }
 
-/* Puts a residue into the bin that gets fullest; false: into none. */
+/* Puts a residue into the bin that is then fullest; false: no bin takes it. */
 static bool join_bin(packer *p, const residue *r)
 {
     uint32_t number = (uint32_t)(r - p->residues.at) + 1;
@@ -257,7 +263,7 @@ static bool join_bin(packer *p, const residue *r)
             return false;
         bin *b = &p->bins.at[best];
         (void)try_bin(p, b, r, &cycle_us);
-        /* The builder knows of memory and of rules that forbid sharing. */
+        /* The builder also checks the memory, and rules that forbid sharing. */
         if (!weft_builder__join(p->builder, b->slice, r->demand, r->rate_per_s, p->trial_option)) {
             b->refused = number;
             continue;
@@ -271,7 +277,7 @@ static bool join_bin(packer *p, const residue *r)
     }
 }
 
-/* Opens a device for a residue, which has it alone so far; false: none is free. */
+/* Opens a device for a residue; false: none is free. */
 static bool open_bin(packer *p, const residue *r)
 {
     weft_builder *builder = p->builder;

@@ -1,46 +1,47 @@
-/* USHER: replicas with exactly the compute and memory that they need, models that need much of the
- * one beside models that need much of the other.
+/* USHER: each replica gets exactly the compute and the memory that it needs; models that need much
+ * compute run beside models that need much memory.
  *
- * Source: USHER (OSDI'24). Its world: GPUs of several types with prices, shared by MPS; each model
- * has a rate and an SLO and runs in replicas (batch BS, replication degree RD); a replica gets
- * its requirement, so that compute and memory never compete.
+ * Source: S. S. Shubha, H. Shen, A. Iyer, USHER: holistic interference avoidance for resource
+ * optimized ML inference, OSDI'24.
  *
- * Requirements (usher_need.c). Creq: the estimator's share of the compute units (cost.creq of the
- * whole device); where a profile has none, the smallest share that is within eps of the speed of
- * the whole device. The replica gets the smallest profiled MPS share that is no less and on which
- * the batch keeps its SLO; its time is that of the share, not of the whole device as in the paper.
- * Where only whole devices are profiled or allowed, Creq is 100 % and USHER is exclusive placement.
- * Mreq: memory capacity (the paper's design section; its implementation measures bandwidth, which
- * belongs to the estimator's times here), in thousandths of a device, rounded up.
- * Groups. Imbalance Creq - Mreq; two passes of pairing make groups of up to four whose sums are as
- * near to 0 as can be. The paper uses a balanced k-means; pairing the smallest with the largest is
- * exact.
- * Configurations (usher_search.c). For each group, with the devices of earlier groups there: BS of
- * 4, 8 .. 128 and RD of 1 .. 6 times c, c = replicas of the largest batch that carry the rate; the
- * cheapest combination with full goodput, or, with a fixed fleet (goal goodput), the one with the
- * most, RD capped by the number of GPUs. All batches that the profile has, where it has none of
- * these; where no RD of the list is sure to carry the rate on every type, the one that is.
- * Placement (usher_place.c). Models whose Creq is 1.2 times their Mreq are C-heavy, M-heavy the
- * other way round, else neutral. C-heavy and M-heavy are paired by descending Creq + Mreq; a pair
- * of replicas goes on one device: first of this group's, then of other groups', where least is
- * left, then a new one of the cheapest type. After a new device is opened, the rest is tried on it
- * first.
+ * World of the paper. GPUs of several types with prices, shared by MPS. Each model has a rate and
+ * an SLO, and runs in replicas (batch BS, replication degree RD). A replica gets what it requires,
+ * so that replicas never compete for compute or memory.
  *
- * Ours. T (a replica serves BS / T) is the execution alone, because the next batch collects during
- * it; wait=1 counts the time to collect too, as the paper does. Every replica is used, its part of
- * the rate in proportion to BS / T. A pair that fits on no device together is two single models.
- * Deterministic where the paper leaves ties open. Merging models is the compiler's work here: a
- * merged group comes as one model with its own profile. A plan in force stays as long as no rate
- * moved by 500/s or 10 % (usher_keep.c).
+ * Requirements (usher_need.c). Creq is the estimator's share of the compute units (cost.creq on the
+ * whole device); without it, the smallest share that is within eps of the speed of the whole
+ * device. The replica gets the smallest profiled MPS share that is at least Creq and keeps the SLO;
+ * its time is that on the share, in the paper that on the whole device. Where only whole devices
+ * are profiled or allowed, Creq is 100 % and USHER is exclusive placement. Mreq is memory capacity
+ * in thousandths of a device, rounded up (the design section of the paper; its implementation
+ * measures bandwidth, which is part of the estimator's times here). Groups. Imbalance is Creq -
+ * Mreq. Two passes of pairing form groups of up to four models whose sums are as near to 0 as
+ * possible. The paper uses a balanced k-means; pairing the smallest with the largest is exact.
+ * Configurations (usher_search.c). For each group, with the devices of earlier groups: BS of 4, 8
+ * .. 128, RD of 1 .. 6 times c, where c replicas of the largest batch carry the rate. Taken is the
+ * cheapest combination with full goodput or, for a fixed fleet (goal goodput), the one with the
+ * most goodput and RD limited by the number of GPUs. If the profile has none of these batches, all
+ * its batches; if no such RD is sure to carry the rate on every type, the one that is. Placement
+ * (usher_place.c). A model whose Creq is 1.2 times its Mreq is C-heavy, the reverse M-heavy, others
+ * are neutral (the paper's terms). C-heavy and M-heavy models are paired by descending Creq + Mreq.
+ * A pair of replicas goes on one device: best fit on a device of this group, then of other groups,
+ * else a new device of the cheapest type. When a device has been opened, the remaining replicas are
+ * tried on it first.
  *
- * Options: alternate=0, divide=0 (groups in the order of names), sort=0: the paper's ablations.
- * trigger=0.1; 0: always plan anew. full=1: every combination (slow; for tests). degree=N: RD up to
- * N times c (6). eps (0.05). stats=1: a note tells how many combinations there were, what was
- * dropped, cut, placed. effort: placements, 200000 by default; when they do not suffice a warning
- * says that the plan is the best of those tried.
+ * Changes.
+ * T (a replica serves BS / T) is the execution alone, because the next batch is collected during
+ * it; with wait=1 it includes the time to collect, as in the paper. All replicas are used, each for
+ * a part of the rate in proportion to BS / T. A pair that fits on no device becomes two single
+ * models. Ties that the paper leaves open are decided by name. Merging models is the compiler's
+ * task here: a merge group comes as one model with a profile of its own. A plan in force stays
+ * until a rate moves by 500/s or 10 % (usher_keep.c).
  *
- * Complexity: a placement costs O(replicas' classes * classes of equal devices); combinations as in
- * usher_search.c. */
+ * Parameters: alternate=0, divide=0 (groups by name), sort=0: ablations of the paper. trigger=0.1
+ * (0: always plan anew). full=1: every combination (slow, for tests). degree=6: RD up to that many
+ * times c. eps=0.05. stats=1: a note with the numbers of combinations, of those dropped and cut,
+ * and of placements. effort: placements (200000); if they do not suffice, a warning says that the
+ * plan is the best of those tried. Complexity: a placement costs O(classes of replicas * classes of
+ * equal devices); usher_search.c has the number of combinations. */
 #include "scheduler/policies/policies_int.h"
 #include "scheduler/policies/usher_int.h"
 
@@ -57,7 +58,7 @@ typedef struct replica {
 
 typedef struct placer {
     weft_usher u;
-    WEFT_VEC(uint32_t) next; /* by device: the next of its class */
+    WEFT_VEC(uint32_t) next; /* by device: the next device of its class */
     WEFT_VEC(replica) replicas;
     double *capacity; /* by model */
 } placer;
@@ -93,7 +94,7 @@ static uint32_t open_device(placer *b, uint32_t type, const weft_usher_need *nee
     return device;
 }
 
-/* Gives real devices to the moves of the last placement. */
+/* Assigns real devices to the moves of the last placement. */
 static void realise(placer *b, const uint32_t *group, const weft_usher_config *const *config)
 {
     weft_usher *u = &b->u;
@@ -117,8 +118,8 @@ static void realise(placer *b, const uint32_t *group, const weft_usher_config *c
     }
 }
 
-/* Devices of this group are those of others for the next one: equal states become one class, and
- * what has no room for anything is forgotten. */
+/* For the next group, the devices of this group are those of other groups. Classes in equal states
+ * are united, and classes without room for any replica are dropped. */
 static void close_group(placer *b)
 {
     weft_usher *u = &b->u;
@@ -147,8 +148,8 @@ static void close_group(placer *b)
 
 /* -- The rates -------------------------------------------------------------------------------- */
 
-/* Parts of the rates in proportion to what replicas can serve. A replica of a model that cannot be
- * carried fully (goal goodput) works at its capacity. */
+/* Spreads the rates over the replicas in proportion to their throughput. A replica of a model that
+ * is not carried fully (goal goodput) works at its capacity. */
 static weft_err put_replicas(placer *b)
 {
     weft_builder *builder = b->u.builder;
@@ -194,7 +195,7 @@ static weft_err place_groups(placer *b)
             rate[n] = u->model[u->group[i][n]].rate_per_s;
             n++;
         }
-        /* What one group leaves of the effort the others may use. */
+        /* The effort that one group leaves is for the others. */
         u->effort = (effort - fmin(effort, u->stats.placed)) / (u->n_group - i);
         u->effort = u->effort > 0 ? u->effort : 1;
         if (!weft_usher__search(u, u->group[i], n, config, &r))

@@ -1,42 +1,44 @@
-/* Weft's own policy: exact where it can be, a local search where not, never worse than the others.
+/* Weft's own policy: exact search for MIG, local search for everything else, and a portfolio of the
+ * other policies, so that its plan is never worse than theirs.
  *
- * Sources: the exact form of ParvaGPU's problem (reference: scheduling, section 9.6) for MIG, ruin
- * and recreate (Schrimpf et al. 2000) for the rest; the plans of all other policies as starts.
+ * Sources: the exact form of ParvaGPU's problem (mig_search.c) for MIG; ruin and recreate (G.
+ * Schrimpf et al., Record breaking optimization results using the ruin and recreate principle, J.
+ * Comput. Phys. 159, 2000) for the rest; the plans of all other policies as starting points.
  *
- * World. Whatever the fleet allows and the profiles know: devices of several types and prices,
- * whole, split by MIG, MPS or both, models in turn on one slice. No two ways of splitting on one
- * device but MPS inside MIG. A model with the profile of a merge group is placed as a unit like any
- * other: the group is one demand.
+ * World. Whatever the fleet allows and the profiles have: devices of several types and prices,
+ * whole, split by MIG, by MPS or by both, several models in turn on one slice. A device is split in
+ * one way, except for MPS inside MIG. A model with the profile of a merge group is one demand like
+ * any other.
  *
  * A new plan:
- *   1. For each type with MIG: fewest devices of it for all models without sharing (mig_search.c),
- *      and what that leaves open by an integer program where the problem brings a solver, within a
- *      limit on nodes (mig_program.c).
- *   2. Two greedy plans over everything the fleet allows (ruin_recreate.c).
- *   3. The plans of the other policies: all of them up to 128 models, beyond that the fast ones.
- *   4. The best two are improved by emptying devices and placing anew what was on them
- * (ruin_recreate.c).
- *   5. The best by the goal: most goodput, then fewest dollars, then fewest devices.
- * A plan at the bound on a fleet of one type ends it at once. So with the default effort the plan
- * is never worse than that of any policy that was run. The lower bound is raised by what the search
- * excludes where its world is the whole one: one type, MIG only, models isolated.
+ *   1. For each type with MIG: the fewest devices of it for all models without sharing, by beam
+ * search (mig_search.c). If a gap to the lower bound remains and the problem has a solver: by an
+ * integer program with a limit on nodes (mig_program.c).
+ *   2. Two greedy plans over everything that the fleet allows (ruin_recreate.c).
+ *   3. The plans of the other policies: of all of them up to 128 models, beyond that of those that
+ * are fast enough (many_models, many_segments).
+ *   4. Ruin and recreate from the best two plans.
+ *   5. The best plan by the goal: most goodput, then fewest dollars, then fewest devices.
+ * On a fleet of one type, a plan at the lower bound ends the search at once. With the default
+ * effort the plan is never worse than that of any policy that ran in step 3. The lower bound is
+ * raised by what the search of step 1 excludes, if that search covers all plans: one type, MIG
+ * only, models isolated.
  *
- * With a previous plan, what still holds stays where it is. Models whose rate or SLO changed first
- * use the slices they have, give up those they need no more, and find places for the rest as in 2
- * (incremental_repair.c where slices are dedicated, else on the builder).
- * A new plan is made as well for small sets; it is taken when it saves more than its moves cost:
- * each segment that is not where it was costs `move` devices.
+ * With a previous plan, all placements that are still within the rules stay. A model whose rate or
+ * SLO has changed first uses its slices, gives up those that it no longer needs, and gets places
+ * for the rest as in step 2 (incremental_repair.c if all slices are dedicated, else on the
+ * builder). Small sets get a new plan, too; it is taken if it saves more than its moves cost: each
+ * segment that is not where it was costs `move` devices.
  *
- * Goal goodput: as much as the fleet can carry, best ratio of requests to devices first. Goal
- * carbon: the plan with the least power among all that were made, where profiles tell it.
+ * Goal goodput: the most that the fleet carries, best ratio of requests to devices first. Goal
+ * carbon: the plan with the least power of all that were made, if the profiles have energy.
  *
- * Effort: 1 is the fast mode: step 1 with a narrow search, or a greedy plan where there is no MIG.
- * 0: the default, 240 tries of step 4. More: so many tries, and a wider search.
+ * Effort. 1: fast mode, step 1 with a narrow beam, or a greedy plan without MIG. 0: the default,
+ * 240 tries in step 4. Else: that many tries, and a wider beam.
  *
- * Parameters: move=0.02 (devices a moved segment costs), others=1 (0: without step 3).
- *
- * Cost: mig_search.c and ruin_recreate.c say theirs; a try costs O(segments), so large sets get
- * fewer. */
+ * Parameters: move=0.02 (devices that a moved segment costs), others=1 (0: without step 3).
+ * Complexity: mig_search.c and ruin_recreate.c state theirs. A try costs O(segments), so large sets
+ * get fewer tries. */
 #include "scheduler/policies/policies_int.h"
 
 #include <math.h>
@@ -51,14 +53,14 @@ enum {
     TRIES = 240,
     SOLVER_MODELS_MAX = 200,
     SOLVER_NODES = 2000,
-    PUTS_MAX = 400000,          /* segments put by the tries of one plan */
-    OTHERS_SEGMENTS_MAX = 5000, /* more segments: only parva of them */
-    OTHERS_MODELS_MAX = 128,    /* more models: only the fast ones of the other policies */
-    THOROUGH_MODELS_MAX = 48    /* more models: no new plan beside the one in force */
+    PUTS_MAX = 400000,          /* segments put on the builder by all tries of one plan */
+    OTHERS_SEGMENTS_MAX = 5000, /* above: only policies with many_segments in step 3 */
+    OTHERS_MODELS_MAX = 128,    /* above: only policies with many_models in step 3 */
+    THOROUGH_MODELS_MAX = 48    /* above: no new plan if there is a previous one */
 };
 
 typedef struct weft_run {
-    weft_problem problem; /* with our own copy of the fleet, whose counts the search lowers */
+    weft_problem problem; /* with a copy of the fleet, whose counts the search lowers */
     weft_fleet fleet;
     weft_fleet_device *row;
     weft_builder *builder;
@@ -67,12 +69,12 @@ typedef struct weft_run {
     bool fast, others;
     double move;
     uint32_t tries, width, nodes;
-    /* What was found. */
-    weft_solution start[2]; /* the best two plans, as lists */
+    /* Results. */
+    weft_solution start[2]; /* the best two plans */
     uint32_t n_start;
-    weft_plan other; /* the best plan of another policy, where it is no list of ours */
+    weft_plan other; /* the best plan of another policy, if it cannot be read as a solution */
     bool has_other;
-    uint64_t bound; /* 0: nothing was excluded */
+    uint64_t bound; /* lower bound by the search of step 1; 0: none */
 } weft_run;
 
 static void consider(weft_run *run, const weft_solution *list)
@@ -91,7 +93,7 @@ static void consider(weft_run *run, const weft_solution *list)
 
 /* -- 1: MIG without sharing -------------------------------------------------------------------- */
 
-/* Whether plans of this search are all plans there are. */
+/* Whether every plan within the rules is one that this search covers. */
 static bool is_whole_world(const weft_run *run, const weft_fleet_device *row)
 {
     const weft_builder *builder = run->builder;
@@ -113,7 +115,8 @@ typedef struct mig_plan {
     weft_mig_load *load; /* by position */
 } mig_plan;
 
-/* false: some model cannot be on MIG instances of the row. */
+/* The best options and the loads of all models on a row; false: some model runs on no MIG instance
+ * of it. */
 static bool load_services(weft_run *run, const weft_fleet_device *row, mig_plan *out)
 {
     const weft_builder *builder = run->builder;
@@ -138,7 +141,7 @@ static bool load_services(weft_run *run, const weft_fleet_device *row, mig_plan 
     return true;
 }
 
-/* Instances get places, places get models in the order of names. */
+/* A solution from counts of instances: instances get places, and the places get models by name. */
 static weft_solution list_segments(weft_run *run, const mig_plan *mp, const weft_mig_found *found)
 {
     const weft_builder *builder = run->builder;
@@ -190,7 +193,7 @@ static void try_mig(weft_run *run, const weft_fleet_device *row)
         found = wide.devices < found.devices ? wide : found;
         found.bound = bound;
     }
-    /* What the search leaves open goes to the solver, where there is one. */
+    /* A gap to the lower bound is left to the solver, if there is one. */
     if (!run->fast && found.bound < found.devices && run->problem.solver &&
         in.n <= SOLVER_MODELS_MAX)
         (void)weft_mig__solve(&in, run->problem.solver, found.devices - 1, run->nodes, &found);
@@ -282,7 +285,7 @@ static bool is_plan_better(weft_goal goal, const weft_plan *a, const weft_plan *
     return weft_solution__is_better(goal, &p, &q);
 }
 
-/* Segments that any plan has at least, roughly, but no more than the fleet has room for. */
+/* Estimate of the least number of segments of any plan; *most: the demand with most of them. */
 static double count_segments(const weft_builder *builder, uint32_t *most)
 {
     double sum = 0, largest = -1;
@@ -301,14 +304,15 @@ static double count_segments(const weft_builder *builder, uint32_t *most)
     return sum;
 }
 
-/* Others grow faster with the number of segments than this policy. */
+/* The time of most other policies grows faster with the number of segments than that of this
+ * one. */
 static bool is_large(const weft_run *run)
 {
     uint32_t most;
     return count_segments(run->builder, &most) > OTHERS_SEGMENTS_MAX;
 }
 
-/* All rows of the table: policy_table.c, which offers the table to all, uses this file. */
+/* All rows of the table. weft_policy_at would make a ring: policy_table.c refers to this file. */
 static const weft_policy *const policies[] = {
 #define POLICY(name) &weft_policy_##name,
 #include "scheduler/policies/policies.def"
@@ -360,7 +364,7 @@ static bool is_at_bound(const weft_run *run, const weft_solution *list)
             list->devices <= weft_option_table__lower_bound(&run->builder->table));
 }
 
-/* More than all devices are needed: refused at once, by the model that asks for most. */
+/* INFEASIBLE if the lower bound exceeds the fleet; the message names the model that needs most. */
 static weft_err refuse_excess(weft_run *run)
 {
     uint64_t devices = 0;
@@ -378,7 +382,7 @@ static weft_err refuse_excess(weft_run *run)
                            d->rate_per_s, bound, (unsigned long long)devices);
 }
 
-/* INFEASIBLE: no way was found. */
+/* INFEASIBLE: no plan was found. */
 static weft_err plan_anew(weft_run *run, weft_plan *out)
 {
     bool found = false;
@@ -421,7 +425,7 @@ static weft_err plan_anew(weft_run *run, weft_plan *out)
 /* -- A previous plan ----------------------------------------------------------------------------
  */
 
-/* What of the previous plan can stay: segments whose option is still within the rules. */
+/* The segments of the previous plan whose option is still within the rules. */
 static weft_solution read_kept(const weft_run *run)
 {
     const weft_plan *previous = run->problem.previous;
@@ -441,9 +445,9 @@ static bool is_lone(const weft_solution *list, uint32_t i)
            (i + 1 == list->n || p[1].device != p->device || p[1].slice_id != p->slice_id);
 }
 
-/* Fits the kept segments to the rates of today: lone ones are filled or given up, segments of
- * shared slices only get less. *rest: by demand, what finds no place among them (-1: no segment at
- * all). */
+/* Fits the kept segments to the present rates. A segment alone on its slice is filled or given up;
+ * one on a shared slice only gets less. *rest: by demand, the rate without a place among them (-1:
+ * no segment is left). */
 static void refit(const weft_run *run, weft_solution *list, double *rest)
 {
     const weft_demands *demands = run->builder->demands;
@@ -474,7 +478,7 @@ static void refit(const weft_run *run, weft_solution *list, double *rest)
         rest[d] = segments[d] > 0 ? fmax(0, rest[d]) : -1;
 }
 
-/* false: it does not fit any more. */
+/* The previous plan, repaired; false: it no longer fits. */
 static bool plan_from_previous(weft_run *run, weft_plan *out)
 {
     weft_builder *builder = run->builder;
@@ -522,7 +526,7 @@ static const weft_placement **sort_places(weft_arena *arena, const weft_plan *pl
     return list;
 }
 
-/* Segments of `to` that `from` has nothing alike for: workers that have to be started. */
+/* Segments of `to` without an equal one in `from`: workers that have to be started. */
 static uint32_t count_moves(weft_arena *arena, const weft_plan *from, const weft_plan *to)
 {
     const weft_placement **a = sort_places(arena, from), **b = sort_places(arena, to);
@@ -582,7 +586,7 @@ static weft_err place_weft(void *state, const weft_problem *problem, weft_arena 
         WEFT_TRY(refuse_excess(run));
     weft_err err = plan_anew(run, &fresh);
     if (err != WEFT_ERR_OK && !has_kept) {
-        /* Whoever comes nearest says what is missing. */
+        /* The message of bestfit says what is missing. */
         err = weft_policy_bestfit.place(NULL, &run->problem, arena, diag, out);
         out->policy = "weft";
         return err;

@@ -1,18 +1,20 @@
-/* Plans as lists of segments (one model on one slice), and a local search over them: empty some
- * devices, place what was on them elsewhere, keep what is better. Works for every way of splitting
- * that the builder knows: whole devices, MIG, MPS, shares of instances, CPU slices, models in turn.
+/* Ruin and recreate (G. Schrimpf et al., J. Comput. Phys. 159, 2000): local search over solutions.
  *
- * One try. One to three devices are emptied: first those in use least, then any. What their models
- * still need, after the slices they keep are filled, is placed again, large needs first, each in
- * the cheapest way that fits what is open: a slice that carries all of the rest, else the slice
- * with the best ratio of capacity to price (or the largest) and on with the rest; where slices may
- * be shared, in turn with other models. On a fleet of one kind a try may use one device less than
- * the best plan; on others the price decides. Equal plans are taken when their devices are fuller,
- * so that the emptiest one gets emptier.
+ * It works for all ways of splitting devices that the builder knows: whole devices, MIG, MPS, MPS
+ * inside MIG, CPU slices, several models in turn.
  *
- * A try rebuilds the builder: O(segments). Choices of a try come from a linear congruence of the
- * seed.
- */
+ * One try.
+ * Ruin: one to three devices are emptied; in the first rounds the least used ones, then random
+ * ones. Recreate: the slices that the affected models keep are filled. The rest is inserted
+ * greedily, the largest need first or in random order. An insertion takes the cheapest option with
+ * a place that carries the whole rest; if none does, the option with the best ratio of capacity to
+ * price (or the largest capacity), and the loop goes on with what remains; where slices may be
+ * shared, the rest joins other models. Accept: a better solution, or an equal one whose devices are
+ * fuller (the sum of squares is greater), so that the emptiest device becomes emptier. On a fleet
+ * of one type a try may be limited to one device less than the best solution; on other fleets the
+ * price decides.
+ *
+ * Complexity: a try rebuilds the builder, O(segments). The random choices come from the seed. */
 #include "scheduler/policies/policies_int.h"
 
 #include "base/random.h"
@@ -33,13 +35,15 @@ static double cost_of(const weft_option *o)
     return o->spec.weight * (price > 0 ? price : 1);
 }
 
-/* Carriers of the rest first: the cheapest, then the fastest. The others by ratio or capacity. */
+/* Options that carry the rest come first: the cheapest, then the fastest. The others follow by
+ * ratio of capacity to price, or by capacity. */
 static bool is_before(const weft_option *a, const weft_option *b, double rest, bool bulk)
 {
     bool a_carries = a->peak_per_s >= rest, b_carries = b->peak_per_s >= rest;
     double x, y;
     if (bulk && a_carries != b_carries) {
-        /* A carrier of little use next to the best ratio is no better than another slice. */
+        /* An option that carries the rest is compared by its ratio, too: much of its capacity may
+         * stay unused. */
         x = cost_of(a) / fmin(a->peak_per_s, rest);
         y = cost_of(b) / fmin(b->peak_per_s, rest);
         if (x != y)
@@ -52,7 +56,8 @@ static bool is_before(const weft_option *a, const weft_option *b, double rest, b
     return x != y ? x < y : a->exec_us < b->exec_us;
 }
 
-/* The best option of one shape for the rest: the fastest that carries it, else the strongest. */
+/* The best option of one shape for the rest: the fastest that carries it, else the one with the
+ * highest capacity. */
 static const weft_option *best_of_choice(const weft_option *option, uint32_t n, double rest)
 {
     const weft_option *best = NULL;
@@ -98,7 +103,7 @@ uint32_t weft_ruin_recreate__rank(const weft_builder *builder, uint32_t demand, 
     return n;
 }
 
-/* One slice for as much as it carries; false: none has a place. */
+/* Adds one slice for as much of *rest as it carries; false: no option has a place. */
 static bool take_slice(weft_builder *builder, uint32_t demand, double *rest, bool bulk)
 {
     const weft_option *list[WEFT_RUIN_RECREATE_CHOICES_MAX];
@@ -131,11 +136,11 @@ bool weft_ruin_recreate__add(weft_builder *builder, uint32_t demand, double rate
 typedef struct attempt {
     weft_builder *builder;
     weft_solution *best;
-    bool may_miss;      /* goal goodput: what finds no place is not carried */
-    double *rate;       /* by segment; -1: taken away */
+    bool may_miss;      /* goal goodput: a rest without a place is not carried */
+    double *rate;       /* by segment; -1: removed */
     double *carried;    /* by demand, scratch */
-    double *need;       /* by demand: of what is taken away */
-    uint32_t *segments; /* by demand: segments left */
+    double *need;       /* by demand: rate of the removed segments */
+    uint32_t *segments; /* by demand: segments that remain */
     uint32_t *list;     /* demands with a need */
     double *weight;     /* by device: part in use */
     uint32_t *by_use;   /* devices, least used first */
@@ -165,7 +170,8 @@ static void order_devices(attempt *a)
     }
 }
 
-/* Takes the segments of the chosen devices away and fills what their models keep. */
+/* Removes the segments of the chosen devices, and fills the segments that their models keep.
+ * Returns the number of demands in a->list. */
 static uint32_t empty_devices(attempt *a, const uint32_t *chosen, uint32_t n_chosen)
 {
     uint32_t device = 0, n = 0;
@@ -204,7 +210,7 @@ static uint32_t empty_devices(attempt *a, const uint32_t *chosen, uint32_t n_cho
     return n;
 }
 
-/* With the goal goodput, what is not carried yet is needed too. */
+/* With the goal goodput, what the solution did not carry before is inserted, too. */
 static uint32_t add_missed(attempt *a, uint32_t n)
 {
     const weft_demands *demands = a->builder->demands;
@@ -224,7 +230,8 @@ static uint32_t add_missed(attempt *a, uint32_t n)
     return n;
 }
 
-/* Part of a device that the need takes; with the goal goodput, what a device carries of it. */
+/* The part of a device that the need takes; with the goal goodput, what a device carries of the
+ * demand. */
 static double need_of(const attempt *a, uint32_t demand)
 {
     double least = 0;
@@ -236,7 +243,7 @@ static double need_of(const attempt *a, uint32_t demand)
     return a->may_miss && least > 0 ? 1 / least : least * a->need[demand];
 }
 
-/* What was taken away finds other places; large needs first, or the other way round. */
+/* Recreate: inserts the needs, the largest first or in random order. */
 static bool place_again(attempt *a, uint32_t n, bool bulk, uint64_t *seed)
 {
     double key[NEEDS_MAX];
@@ -272,7 +279,7 @@ static uint32_t choose_devices(const attempt *a, uint32_t try, uint64_t *seed, u
 {
     uint32_t n = a->best->devices, want = 1 + try % EMPTIED_MAX;
     want = want < n ? want : n;
-    /* The first round empties one after the other, least used first. */
+    /* the first rounds empty the devices one after the other, the least used first */
     chosen[0] = a->by_use[try / EMPTIED_MAX < n ? try / EMPTIED_MAX : next_random(seed) % n];
     for (uint32_t k = 1; k < want; k++) {
         bool again = true;
@@ -301,7 +308,7 @@ void weft_ruin_recreate__improve(weft_builder *builder, weft_fleet_device *fleet
     uint32_t count = fleet[0].count;
     for (uint32_t try = 0; try < tries && best->devices > 0; try++) {
         uint32_t chosen[EMPTIED_MAX];
-        if (best->n > room) { /* never more devices than segments */
+        if (best->n > room) { /* there are never more devices than segments */
             room = best->n + 64;
             a.rate = weft_arena_array(arena, room, sizeof *a.rate);
             a.weight = weft_arena_array(arena, room, sizeof *a.weight);
@@ -311,7 +318,8 @@ void weft_ruin_recreate__improve(weft_builder *builder, weft_fleet_device *fleet
         uint32_t n_chosen = choose_devices(&a, try, &seed, chosen);
         uint32_t n = empty_devices(&a, chosen, n_chosen);
         n = a.may_miss ? add_missed(&a, n) : n;
-        /* Every other round may only reshape, so that the next ones find gaps. */
+        /* Every second round may keep the number of devices: it reshapes the solution, and the next
+         * rounds may find gaps. */
         bool strict = !a.may_miss && try / EMPTIED_MAX % 2 == 0;
         if (one_kind)
             fleet[0].count = a.may_miss ? count : strict ? best->devices - 1 : best->devices;

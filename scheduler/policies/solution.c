@@ -23,7 +23,7 @@ static int compare_segments(const void *a, const void *b)
     return (p->rank > q->rank) - (p->rank < q->rank);
 }
 
-/* Sums over the devices; segments are sorted. */
+/* Computes the sums over the devices; the segments are sorted. */
 static void sum_up(weft_solution *list)
 {
     list->devices = 0;
@@ -44,7 +44,6 @@ static void sum_up(weft_solution *list)
     }
 }
 
-/* Segments of one slice keep their order. */
 void weft_solution__sort(weft_solution *list)
 {
     for (uint32_t i = 0; i < list->n; i++)
@@ -118,7 +117,7 @@ bool weft_solution__read(const weft_builder *builder, const weft_plan *plan, wef
 /* -- On the builder ------------------------------------------------------------------------------
  */
 
-/* Puts segments [from, to) of one slice; `rate`: by segment. */
+/* Puts the n segments of one slice, with these rates. */
 static bool put_slice(weft_builder *builder, uint32_t device, const weft_segment *segment,
                       uint32_t n, const double *rate)
 {

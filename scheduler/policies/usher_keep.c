@@ -1,6 +1,6 @@
-/* USHER plans anew when a model's rate has moved by 500 requests a second (the paper) or by a part
- * of itself (trigger, ours), or when the set of models has changed. Until then the plan in force
- * stays, with the new rates spread over its replicas as the old ones were. */
+/* When USHER plans anew: a rate has moved by 500 requests a second (the paper) or by the part
+ * `trigger` of itself (added here), or the set of models has changed. Otherwise the plan in force
+ * stays, and the new rates are spread over its replicas in the old proportions. */
 #include "scheduler/policies/usher_int.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 static const double slack = 1e-9;
 static const double trigger_per_s = 500;
 
-/* Index in the order of names; UINT32_MAX: no such model. */
+/* Position of a model by name; UINT32_MAX: there is no such model. */
 static uint32_t find_model(const weft_builder *builder, const char *name)
 {
     size_t lo = 0, hi = builder->demands->n;
@@ -36,8 +36,7 @@ static int compare_places(const void *a, const void *b)
     return (p->slice_id > q->slice_id) - (p->slice_id < q->slice_id);
 }
 
-/* Whether all models of the plan are asked for, all that are asked for are in it, and no rate has
- * moved too far. */
+/* Whether plan and demands have the same models, and no rate has moved by the trigger. */
 static bool is_quiet(const weft_builder *builder, const weft_plan *plan, double trigger,
                      double *was)
 {
@@ -59,7 +58,7 @@ static bool is_quiet(const weft_builder *builder, const weft_plan *plan, double 
     return true;
 }
 
-/* The option of a placement, as profile and fleet are now; NULL: it is none any more. */
+/* The option of a placement by the present profile and fleet; NULL: it is no longer one. */
 static const weft_option *find_option(const weft_builder *builder, const weft_placement *p,
                                       uint32_t demand)
 {
@@ -70,7 +69,7 @@ static const weft_option *find_option(const weft_builder *builder, const weft_pl
                                      (uint32_t)(shape - builder->table.shape), p->batch, p->procs);
 }
 
-/* Puts every placement of the plan, with its part of the new rate; false: one has no place. */
+/* Puts all placements of the plan, each with its part of the new rate; false: one has no place. */
 static bool put_again(weft_builder *builder, const weft_plan *plan, const double *was)
 {
     const weft_placement **list = weft_arena_array(builder->arena, plan->n, sizeof *list);

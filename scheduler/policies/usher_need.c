@@ -1,5 +1,5 @@
-/* What models need of a device (USHER's Creq and Mreq), the pairs of batch and replicas that they
- * may run with, and the division of the models into groups. policy_usher.c has the essay. */
+/* What models need of a device (USHER's Creq and Mreq), the (batch, replicas) pairs that they may
+ * run with, and the division of the models into groups. policy_usher.c has the essay. */
 #include "scheduler/policies/usher_int.h"
 
 #include <math.h>
@@ -30,9 +30,9 @@ static uint32_t percent_of(const weft_option *o)
     return o->spec.kind == WEFT_SLICE_WHOLE ? 100 : o->spec.percent;
 }
 
-/* The smallest share that is no less than the compute requirement: the estimator's, where the
- * profile has it, else the share that is as fast as the whole but for eps. A share on which the
- * batch misses the SLO is no option. NULL: the model cannot run there. */
+/* The smallest share that is at least Creq: the estimator's, if the profile has it, else the share
+ * whose speed is within eps of the whole device. The batch must keep the SLO on the share. NULL:
+ * the model cannot run there. */
 static const weft_option *find_share(const weft_usher *u, uint32_t demand, uint32_t batch,
                                      const weft_fleet_device *row)
 {
@@ -59,7 +59,7 @@ static const weft_option *find_share(const weft_usher *u, uint32_t demand, uint3
     return found ? found : all;
 }
 
-/* Memory in parts of the device, rounded up. */
+/* Memory in thousandths of the device, rounded up. */
 static uint32_t memory_parts(const weft_option *o)
 {
     double has = (double)o->spec.mem_bytes;
@@ -67,8 +67,8 @@ static uint32_t memory_parts(const weft_option *o)
     return (uint32_t)fmin(parts, WEFT_USHER_MEM + 1);
 }
 
-/* T by the rule of the paper: a batch also collects, in the time that it takes to fill at this
- * replica's part of the rate, or until the server closes it (slo.c: flush). */
+/* BS / T by the rule of the paper: T includes the time in which a batch is collected, at this
+ * replica's part of the rate, or until the server closes the batch (slo.c: flush time). */
 static double rate_with_wait(const weft_usher_model *m, const weft_option *o, uint32_t replicas)
 {
     double fill_us = o->point->batch * 1e6 * replicas / m->rate_per_s;
@@ -95,8 +95,8 @@ static void fill_needs(const weft_usher *u, const weft_usher_model *m, uint32_t 
     }
 }
 
-/* Highest and lowest rate of one replica over the types that can have it; false: none can. With
- * the time to collect, the lowest is that of many replicas, whose batches are closed early. */
+/* Highest and lowest rate of one replica over the types that it may run on; false: there is none.
+ * With wait=1, the lowest rate is that of many replicas, whose batches are closed early. */
 static bool find_rates(const weft_usher *u, const weft_usher_model *m, const weft_usher_need *need,
                        double *lo, double *hi)
 {
@@ -113,7 +113,7 @@ static bool find_rates(const weft_usher *u, const weft_usher_model *m, const wef
 
 /* -- Pairs ------------------------------------------------------------------------------------ */
 
-/* Batches of the paper that the profile has; if none of them can be used, the largest others. */
+/* The batches of the paper that the profile has; if none of them is usable, the largest others. */
 static uint32_t list_batches(const weft_usher *u, const weft_usher_model *m, uint32_t *out)
 {
     const weft_builder *builder = u->builder;
@@ -147,7 +147,7 @@ static double above_half(double share)
     return share > 0.5 ? 1 : share == 0.5 ? 0.5 : 0;
 }
 
-/* What follows from batch, replicas and needs. */
+/* Computes the derived fields of a pair. */
 static void finish_config(const weft_usher *u, const weft_usher_model *m, weft_usher_config *c)
 {
     uint32_t hosts = 0;
@@ -203,7 +203,7 @@ static bool is_same(const weft_usher *u, const weft_usher_config *a, const weft_
     return true;
 }
 
-/* Adds the pair unless it cannot carry the rate or equals one that is there. */
+/* Adds the pair, unless it cannot carry the rate or equals another pair. */
 static void add_config(const weft_usher *u, weft_usher_model *m, uint32_t batch, double replicas,
                        const weft_usher_need *need)
 {
@@ -235,7 +235,7 @@ static double key_of(const weft_usher_config *c)
     return fmax(fmax(c->least[0], c->least[1]), fmax(c->least[2], c->least[3]));
 }
 
-/* Best first: most goodput (equal where all is carried), least of the devices. */
+/* Best first: most goodput, of equal ones the least use of devices. */
 static int compare_configs(const void *a, const void *b)
 {
     const weft_usher_config *p = a, *q = b;
@@ -256,8 +256,8 @@ static double fleet_size(const weft_usher *u)
     return sum;
 }
 
-/* RD = m * c, c = replicas of the largest batch, on the type that is fastest with it, that carry
- * the rate. */
+/* Lists the pairs with RD = m * c, where c replicas of the largest batch, on the type that is
+ * fastest with it, carry the rate. */
 static void list_configs(weft_usher *u, weft_usher_model *m)
 {
     bool goodput = u->builder->problem->goal == WEFT_GOAL_GOODPUT, sure = false;
@@ -353,8 +353,8 @@ static int compare_elements(const void *a, const void *b)
     return (p->at > q->at) - (p->at < q->at);
 }
 
-/* |x| is convex: of four numbers the smallest goes with the largest. An odd one is paired with 0.
- */
+/* Minimises the sum of |d_i + d_j|: |x| is convex, so the smallest is paired with the largest. With
+ * an odd number, one is paired with 0. */
 void weft_usher__pair(const double *d, uint32_t n, uint32_t *mate, weft_arena *arena)
 {
     element *e = weft_arena_array(arena, n + 1, sizeof *e);

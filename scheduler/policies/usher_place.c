@@ -1,24 +1,24 @@
-/* USHER's Algorithm 2: places the replicas of one combination on the devices at hand.
+/* Algorithm 2 of USHER: places the replicas of one combination on the devices.
  *
- * Devices in equal state are one class with a count, so that a call costs steps of classes, not of
- * devices: a device that fits best still fits best after it took a replica (it has less left than
- * before, and no other fitted better), so it is filled at once, and so are all its equals as long
- * as replicas remain. What is done is a log of moves between classes; undoing is reading it
- * backwards. Nothing is allocated once the lists have grown to their size. */
+ * Devices in equal states are one class with a count, so a call works on classes, not on devices. A
+ * device that fits best still fits best after it took a replica: it has less left than before, and
+ * no other device fitted better. So it is filled at once, and then all its equals, as long as
+ * replicas remain. Each action is a move of devices between classes, recorded in a log; undo reads
+ * the log backwards. Once the lists have grown to their final size, nothing is allocated. */
 #include "scheduler/policies/usher_int.h"
 
 #include <math.h>
 
 static const double slack = 1e-9;
 
-/* One or two models whose replicas go together. */
+/* One or two models whose replicas are placed together. */
 typedef struct unit {
-    const weft_usher_config *config[2]; /* second NULL: alone */
-    uint32_t model[2];                  /* of the group */
-    double key;                         /* the larger Rreq */
+    const weft_usher_config *config[2]; /* second NULL: one model */
+    uint32_t model[2];                  /* in the group */
+    double key;                         /* the larger Rreq (Creq + Mreq) */
 } unit;
 
-/* What one step of a unit needs on a type. */
+/* What one replica, or pair of replicas, needs on a type. */
 typedef struct load {
     const weft_usher_need *need[2];
     uint32_t model[2];
@@ -31,7 +31,8 @@ static double rreq(const weft_usher_config *c)
     return c->c + c->m;
 }
 
-/* Indices of the group by descending Rreq (insertion sort: at most four), or as they are. */
+/* Indices of the group by descending Rreq (insertion sort of at most four), or, without sorting, as
+ * they are. */
 static uint32_t list_side(const weft_usher *u, const weft_usher_config *const *config, uint32_t n,
                           weft_usher_side side, uint32_t *out)
 {
@@ -71,7 +72,7 @@ static uint32_t insert_unit(const weft_usher *u, unit *list, uint32_t len, unit 
     return len + 1;
 }
 
-/* C-heavy and M-heavy ones in pairs, the rest alone, all by descending Rreq. */
+/* C-heavy and M-heavy models in pairs, the others alone, all by descending Rreq. */
 static uint32_t list_units(const weft_usher *u, const weft_usher_config *const *config, uint32_t n,
                            unit *list)
 {
@@ -111,7 +112,7 @@ static uint32_t find_class(weft_usher *u, uint32_t type, uint32_t c_free, uint32
     return u->classes.len - 1;
 }
 
-/* Compute and memory on a type; false: cannot be there. */
+/* Compute and memory on a type; false: the load cannot be on it. */
 static bool load_on(const load *l, uint32_t type, uint32_t *c, uint32_t *m)
 {
     const weft_usher_need *a = &l->need[0][type], *b = l->need[1] ? &l->need[1][type] : NULL;
@@ -128,7 +129,8 @@ static uint32_t how_many(uint32_t c_free, uint32_t m_free, uint32_t c, uint32_t 
     return m > 0 && m_free / m < n ? m_free / m : n;
 }
 
-/* `count` devices of class `from` (UINT32_MAX: new ones of `type`) take `each` loads. */
+/* Moves `count` devices of class `from` (UINT32_MAX: new ones of `type`) to the class that has
+ * `each` more loads. */
 static void move_devices(weft_usher *u, const load *l, uint32_t from, uint32_t type, uint32_t count,
                          uint32_t each, double *part)
 {
@@ -152,8 +154,8 @@ static void move_devices(weft_usher *u, const load *l, uint32_t from, uint32_t t
         part[l->model[i]] += (double)count * each * l->need[i][type].rate_per_s;
 }
 
-/* Places up to `n` loads on open devices of this group or of others, where least is left; returns
- * how many remain. */
+/* Best fit of up to `n` loads on open devices, of this group or of others; returns the number of
+ * loads that remain. */
 static uint32_t fill_open(weft_usher *u, const load *l, uint32_t n, bool inside, double *part)
 {
     while (n > 0) {
@@ -185,7 +187,8 @@ static uint32_t fill_open(weft_usher *u, const load *l, uint32_t n, bool inside,
     return n;
 }
 
-/* Opens devices of the cheapest type that can have the load; returns how many loads remain. */
+/* Opens devices of the cheapest type that fits the load; returns the number of loads that
+ * remain. */
 static uint32_t fill_new(weft_usher *u, const load *l, uint32_t n, double *part, double *cost)
 {
     while (n > 0) {
@@ -227,7 +230,7 @@ static load load_of(const unit *x, uint32_t i)
     return (load){.need = {x->config[i]->need}, .model = {x->model[i], UINT32_MAX}};
 }
 
-/* Returns how many replicas found no place. */
+/* Returns the number of replicas without a place. */
 static uint32_t place_unit(weft_usher *u, const unit *x, double *part, double *cost)
 {
     uint32_t n[2] = {x->config[0]->replicas, x->config[1] ? x->config[1]->replicas : 0}, pairs = 0;
@@ -247,7 +250,7 @@ static uint32_t place_unit(weft_usher *u, const unit *x, double *part, double *c
     }
     pairs = fill_new(u, &both, pairs, part, cost);
     for (uint32_t i = 0; i < 2; i++) {
-        n[i] += pairs; /* no device is left that has both */
+        n[i] += pairs; /* no device has room for both */
         if (n[i] == 0)
             continue;
         load one = load_of(x, i);

@@ -1,28 +1,26 @@
-/* USHER's Algorithm 1 for one group: the combination of (batch, replicas) pairs whose placement is
+/* Algorithm 1 of USHER for one group: the combination of (batch, replicas) pairs whose placement is
  * cheapest, or carries most.
  *
- * The paper tries all 36^4 combinations of a group of four. The search here returns the same cost
- * with a fraction of the placements:
+ * The paper tries all 36^4 combinations of a group of four. Branch and bound here returns the same
+ * cost with a fraction of the placements.
  *
- * Bound. A combination's replicas need so much compute and memory; what the open devices have free
- * is had for nothing, the rest costs at least its part of the cheapest device that can have it:
+ * Bound. The free parts of the open devices cost nothing; the rest of what the replicas of a
+ * combination need costs at least its part of the cheapest device that fits:
  *   LB = max over q of (sum over replicas of min_g price_g q_g - sum over open devices of price
- *   free_q)
- * for q = compute, memory, and each again counting 1 for more than a half, 1/2 for a half and 0 for
- * less (two items above a half never share a device; an open device has room for one when more
- * than a half is free). With one type of device the bound is rounded up to whole devices.
- * Order. Combinations are taken by ascending bound, in passes that widen; the first cost that is no
- * higher than the next bound is the least.
- * Cut. Inside a pass a branch ends when the bound of its part, with the least of each model that is
- * still open, lies beyond the pass or is no better than the best.
+ * free_q) for q = compute, memory, and for each of both again with 1 for more than a half, 1/2 for
+ * a half and 0 for less (two items above a half never share a device; an open device has room for
+ * one if more than a half is free). With one type of device the bound is rounded up to whole
+ * devices. Order. Combinations are visited by ascending bound, in passes whose upper limit grows
+ * (iterative deepening); the first cost that is not above the next limit is the least. Pruning. In
+ * a pass, a branch ends if its bound, with the least of each model that is still open, is above the
+ * limit of the pass or not better than the best cost.
  *
- * With a fixed fleet the bound is on goodput: what the pairs can carry at most, and at a leaf what
- * the free compute and the free memory of the whole fleet can (fractional knapsack); of equal
- * goodput the cost bound decides.
+ * For a fixed fleet the bound is on goodput: the most that the pairs can carry and, at a leaf, the
+ * most that the free compute and the free memory of the whole fleet can carry (fractional
+ * knapsack). Of equal goodput, the bound on cost decides.
  *
- * The first two combinations tried are guesses, so that there is an answer whatever the effort.
- *
- * `effort` limits the placements; the best so far is then the answer, and the limit is reported. */
+ * The first two combinations are guesses, so that there is a plan for any effort. `effort` limits
+ * the placements; if it is used up, the best plan so far is returned and the limit is reported. */
 #include "scheduler/policies/usher_int.h"
 
 #include <math.h>
@@ -37,11 +35,11 @@ typedef struct search {
     double rest[WEFT_USHER_GROUP + 1][WEFT_USHER_BOUNDS]; /* least of the models from here on */
     double rest_must[WEFT_USHER_GROUP + 1][WEFT_USHER_BOUNDS];
     double rest_goodput[WEFT_USHER_GROUP + 1];
-    double stock; /* dollars of the devices that are not open */
+    double stock; /* price of the devices that are not open, dollars */
     double free_value[WEFT_USHER_BOUNDS], free_part[2]; /* of open devices; of the whole fleet */
     double step;                                        /* least price of a device */
-    double beyond, within;                              /* bounds of this pass: (beyond, within] */
-    bool more;                                          /* combinations lie behind this pass */
+    double beyond, within; /* bounds of this pass: in (beyond, within] */
+    bool more;             /* there are combinations beyond this pass */
     const weft_usher_config *at[WEFT_USHER_GROUP], *best_at[WEFT_USHER_GROUP];
     weft_usher_result best;
     bool any;
@@ -117,8 +115,8 @@ static double bound_of(const search *s, const double *sum, uint32_t level)
     return s->u->n_type == 1 ? s->step * ceil(lb / s->step - 1e-9) : fmax(lb, s->step);
 }
 
-/* Whether the fleet has not enough left for what must be placed of the models chosen up to
- * `level` and of the others. */
+/* Whether the rest of the fleet is too small for the models chosen up to `level` and the least of
+ * the others. */
 static bool is_too_much(const search *s, uint32_t level)
 {
     for (uint32_t q = 0; q < WEFT_USHER_BOUNDS; q++) {
@@ -131,7 +129,8 @@ static bool is_too_much(const search *s, uint32_t level)
     return false;
 }
 
-/* What the fleet's free compute (q 0) or memory (1) can carry of the combination. */
+/* The most that the free compute (q 0) or memory (q 1) of the fleet can carry of the
+ * combination. */
 static double most_with(const search *s, uint32_t q)
 {
     double has = s->free_part[q], sum = 0;
@@ -177,7 +176,8 @@ static void try_combination(search *s)
         s->best_at[i] = s->at[i];
 }
 
-/* Whether a fixed fleet cannot do better with what is chosen up to `level`. */
+/* Whether, with a fixed fleet, no combination with the choices up to `level` is better than the
+ * best. */
 static bool is_hopeless(const search *s, const double *sum, double goodput, uint32_t level)
 {
     if (!s->any)
@@ -187,12 +187,12 @@ static bool is_hopeless(const search *s, const double *sum, double goodput, uint
         most = fmin(most, fmin(most_with(s, 0), most_with(s, 1)));
     if (most < s->best.goodput - same)
         return true;
-    /* As much as the best: only with all of it, at that cost. */
+    /* At most equal goodput: only a lower cost is better. */
     return all <= s->best.goodput + same &&
            bound_of(s, sum, level) >= s->best.cost - near_zero(s->step);
 }
 
-/* Whether nothing of this pass lies behind what is chosen up to `level`. */
+/* Whether no combination of this pass has the choices up to `level`. */
 static bool is_outside(search *s, const double *sum, double goodput, uint32_t level)
 {
     if (s->u->options.full)
@@ -228,8 +228,8 @@ static void descend(search *s, const double *sum, double goodput, uint32_t level
     }
 }
 
-/* Two combinations to begin with: the best pair of each model by its own bound, and the best that
- * is sure to carry the rate whatever type its replicas come to. */
+/* Tries two combinations: the best pair of each model by its own bound, and the best pair that
+ * carries the rate on any type. */
 static void try_first(search *s)
 {
     for (uint32_t sure = 0; sure < 2; sure++) {
