@@ -73,7 +73,7 @@ static void put_candidate(weft_buf *out, const json_t *c)
     weft_buf_puts(out, "      ");
     weft_tool_put_name(out, text_of(c, "strategy"));
     if (!json_is_true(json_object_get(c, "fits"))) {
-        weft_buf_puts(out, " does not fit");
+        weft_buf_puts(out, " does not apply");
     } else {
         put_gain(out, "  gain ", c, "gain_small");
         put_gain(out, " small, ", c, "gain_large");
@@ -127,7 +127,7 @@ static void put_merge(weft_buf *out, const json_t *m)
     json_array_foreach(json_object_get(m, "candidates"), i, c) put_candidate(out, c);
 }
 
-/* Measured, or as expected. */
+/* Joint programs, as measured or as estimated. */
 static void put_joint(weft_buf *out, const json_t *list, const char *title)
 {
     size_t i;
@@ -213,16 +213,15 @@ static void put_report(weft_buf *out, const json_t *root)
         weft_buf_puts(out, "\n");
     }
     if (json_array_size(merges))
-        weft_buf_puts(out,
-                      "\nGroups of corresponding products, the choice and what else there was\n");
+        weft_buf_puts(out, "\nCorresponding GEMMs, the chosen strategy and all candidates\n");
     else
-        weft_buf_puts(out, "\nNo two models have products that correspond: nothing to merge\n");
+        weft_buf_puts(out, "\nNo two models have corresponding GEMMs: nothing to merge\n");
     json_array_foreach(merges, i, one) put_merge(out, one);
     if (json_array_size(json_object_get(root, "joint")))
         put_joint(out, json_object_get(root, "joint"),
-                  "Joint programs, measured beside their models");
+                  "Joint programs, measured against their models");
     else
-        put_joint(out, json_object_get(root, "expected"), "Joint programs, as expected");
+        put_joint(out, json_object_get(root, "expected"), "Joint programs, as estimated");
 }
 
 /* -- Files ------------------------------------------------------------------------------------ */
