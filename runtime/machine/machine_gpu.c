@@ -203,11 +203,11 @@ static bool read_instance(const weft_nvml *nvml, weft_nvml_device device, weft_n
     out->mem_bytes = memory.total ? memory.total : (uint64_t)attr.mem_mb << 20;
     out->start = find_start(nvml, device, gi);
     /* "NVIDIA H200 MIG 1g.18gb" */
-    const char *told = NULL;
+    const char *at = NULL; /* the profile in the name */
     if (fn->nvmlDeviceGetName(mig, name, sizeof name) == WEFT_NVML_SUCCESS)
-        told = strstr(name, "MIG ");
-    if (told)
-        snprintf(out->profile, sizeof out->profile, "%s", told + 4);
+        at = strstr(name, "MIG ");
+    if (at)
+        snprintf(out->profile, sizeof out->profile, "%s", at + 4);
     else
         make_profile_name(attr.gi_slices, (uint64_t)attr.mem_mb << 20, g->mem_bytes, out->profile);
     return true;

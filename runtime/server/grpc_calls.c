@@ -11,8 +11,8 @@
 enum { ARENA_MAX_BYTES = 64 << 20 };
 
 /* Not const because protobuf-c's structs are not; packing does not write to them. */
-static char model_version[] = "1";
-static char platform[] = "onnx_weft";
+static char model_version[] = WEFT_SERVE_MODEL_VERSION;
+static char platform[] = WEFT_SERVE_PLATFORM;
 static char nothing[] = "";
 
 /* -- Models --------------------------------------------------------------------------------- */
@@ -169,7 +169,7 @@ static ProtobufCMessage *model_config(weft_grpc_call *call, weft_arena *arena,
 static ProtobufCMessage *server_metadata(weft_grpc_call *call, weft_arena *arena,
                                          const ProtobufCMessage *in)
 {
-    static char name[] = "weft", version[] = "0.1.0";
+    static char name[] = "weft", version[] = WEFT_VERSION;
     Inference__ServerMetadataResponse *r = weft_arena_alloc(arena, sizeof *r);
     (void)call;
     (void)in;

@@ -20,7 +20,7 @@ typedef struct reader {
     char *text;
 } reader;
 
-static char model_version[] = "1";
+static char model_version[] = WEFT_SERVE_MODEL_VERSION;
 
 static bool fail(reader *r, weft_answer answer, const char *fmt, ...) WEFT_PRINTF(3, 4);
 

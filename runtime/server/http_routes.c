@@ -281,8 +281,10 @@ static bool find_target(target *t, const path *p, int model, int version)
             return false;
         }
     }
-    if (version >= 0 && (p->len[version] != 1 || p->at[version][0] != '1')) {
-        weft_http__fail(t->x, 404, "there is only version 1 of a model");
+    static const char only[] = WEFT_SERVE_MODEL_VERSION;
+    if (version >= 0 && (p->len[version] != sizeof only - 1 ||
+                         memcmp(p->at[version], only, sizeof only - 1) != 0)) {
+        weft_http__fail(t->x, 404, "there is only version %s of a model", only);
         return false;
     }
     return true;

@@ -28,7 +28,8 @@ static void put_family(const weft_router *router, size_t which, bool nv, weft_bu
                     metrics[which].type);
     for (uint32_t i = 0; i < bundle->n_program; i++) {
         /* Model names consist of [A-Za-z0-9_.-]: no character needs an escape. */
-        weft_buf_printf(out, "%s{model=\"%s\",version=\"1\"} ", name, bundle->program[i].name);
+        weft_buf_printf(out, "%s{model=\"%s\",version=\"" WEFT_SERVE_MODEL_VERSION "\"} ", name,
+                        bundle->program[i].name);
         weft_buf_put_f64(out, value_of(weft_router__stats(router, i), which, nv));
         weft_buf_putc(out, '\n');
     }

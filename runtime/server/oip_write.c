@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char version[] = "1";
+static const char version[] = WEFT_SERVE_MODEL_VERSION;
 
 /* Bytes of the UTF-8 sequence at the start of `s`, a NUL-terminated string; 0: not valid UTF-8. */
 static size_t measure_utf8(const unsigned char *s)
@@ -181,7 +181,7 @@ char *weft_oip__server_metadata(void)
     for (size_t i = 0; i < sizeof extensions / sizeof extensions[0]; i++)
         json_array_append_new(list, json_string(extensions[i]));
     return dump(
-        json_pack("{s:s, s:s, s:o}", "name", "weft", "version", "0.1.0", "extensions", list));
+        json_pack("{s:s, s:s, s:o}", "name", "weft", "version", WEFT_VERSION, "extensions", list));
 }
 
 int64_t weft_oip__shown_dim(weft_dim dim)
@@ -213,7 +213,7 @@ static json_t *list_ports(const weft_bundle_program *p, const weft_bundle_port *
 char *weft_oip__model_metadata(const weft_bundle_program *p)
 {
     return dump(json_pack("{s:s, s:[s], s:s, s:o, s:o}", "name", p->name, "versions", version,
-                          "platform", "onnx_weft", "inputs",
+                          "platform", WEFT_SERVE_PLATFORM, "inputs",
                           list_ports(p, p->input, p->n_input, false, 0), "outputs",
                           list_ports(p, p->output, p->n_output, false, 0)));
 }
@@ -244,8 +244,9 @@ char *weft_oip__model_config(const weft_bundle_program *p)
     int64_t max_batch = weft_batch__largest(p);
     int skip = max_batch > 0;
     return dump(json_pack("{s:s, s:s, s:s, s:I, s:o, s:o}", "name", p->name, "platform",
-                          "onnx_weft", "backend", "weft", "max_batch_size", (json_int_t)max_batch,
-                          "input", list_ports(p, p->input, p->n_input, true, skip), "output",
+                          WEFT_SERVE_PLATFORM, "backend", "weft", "max_batch_size",
+                          (json_int_t)max_batch, "input",
+                          list_ports(p, p->input, p->n_input, true, skip), "output",
                           list_ports(p, p->output, p->n_output, true, skip)));
 }
 

@@ -154,6 +154,10 @@ void weft_router__give_up(weft_router *router);
 
 /* -- Transports ----------------------------------------------------------------------------- */
 
+/* What both transports tell of models. A bundle has one version of each. */
+#define WEFT_SERVE_MODEL_VERSION "1"
+#define WEFT_SERVE_PLATFORM      "onnx_weft"
+
 typedef struct weft_http weft_http;
 typedef struct weft_grpc weft_grpc;
 
