@@ -1,5 +1,6 @@
-/* Integer programs by COIN-OR CBC, through its C interface. One thread, no clock: the limit is on
- * nodes, so equal programs have equal answers. */
+/* Solves integer programs by COIN-OR CBC through its C interface. CBC runs in one thread with a
+ * limit on nodes and none on time, so that equal programs have equal solutions. A library of its
+ * own, weft_cbc: only the planner links it. */
 #include "scheduler/scheduler.h"
 
 #include <coin/Cbc_C_Interface.h>

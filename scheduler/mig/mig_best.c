@@ -1,4 +1,4 @@
-/* What one service can have on the MIG profiles of a device. */
+/* The best option of a model on each MIG profile of a fleet row. */
 #include "scheduler/mig/mig.h"
 
 weft_mig_best weft_mig__best(const weft_builder *builder, const weft_mig_shape *shape,

@@ -1,27 +1,28 @@
-/* MIG geometry: which instances fit on how many devices, without search.
+/* MIG geometry: the number of devices that a multiset of instances needs, in closed form.
  *
- * A 7-slice device is a left half (memory slots 0-3) and a right half (4-7, but only three compute
- * slots). Counting with halves gives a closed test (reference: scheduling, section 2): with
- * g = G - n7, x = min(n3, g), a = g - n4 - (n3 - x), c = g - x, G devices suffice iff a >= 0,
- * n2 <= 2a + c and n1 + 2 n2 <= 4a + 3c. Written out for n3 <= g and n3 > g, that is the same as
- * four linear inequalities, and so
+ * A device with 7 GPCs consists of a left half (memory slots 0-3) and a right half (memory slots
+ * 4-7, but only three GPCs). With n_i instances of i GPCs, g = G - n7, x = min(n3, g),
+ * a = g - n4 - (n3 - x) and c = g - x, G devices suffice if and only if a >= 0, n2 <= 2a + c and
+ * n1 + 2 n2 <= 4a + 3c. The cases n3 <= g and n3 > g together are equivalent to four linear
+ * inequalities, so that
  *
- *   G = max( ceil((n1 + 2 n2 + 3 n3 + 4 n4 + 7 n7) / 7),    compute slots
+ *   G = max( ceil((n1 + 2 n2 + 3 n3 + 4 n4 + 7 n7) / 7),    GPCs
  *            ceil((n1 + 2 n2 + 4 n3 + 4 n4 + 8 n7) / 8),    memory slots
  *            ceil((n2 + n3 + 2 n4 + 3 n7) / 3),             places for a 2g
- *            n4 + n7 )                                      places for a 4g
+ *            n4 + n7 ).                                     places for a 4g
  *
- * which is what makes the searches small: the packing of thousands of instances is four sums. The
- * 1g with double memory fits in as one compute and two memory slots, and takes no place of a 2g.
+ * So the packing of thousands of instances is four sums, which keeps the searches small. A 1g with
+ * double memory counts one GPC and two memory slots, and takes no place of a 2g.
  *
- * The inequalities are not written down here but derived from the device table, so that another
- * geometry (A30: four slots) needs no code: memory slots, and for each profile q the number of
- * instances q that one instance p displaces; an inequality that some legal set breaks is dropped.
- * The tests hold the result against exhaustive packing for every geometry of the table.
+ * The inequalities are derived from the device table rather than written here, so that another
+ * geometry (A30: four slots) needs no code. One inequality counts memory slots. For each profile q,
+ * another one counts places for q: an instance of profile p weighs as many as it displaces. An
+ * inequality that some legal multiset violates is dropped. The unit tests compare the result with
+ * exhaustive packing for every geometry of the table.
  *
- * Placing: large instances first; one that covers more memory slots than compute slots (3g, 1g with
- * double memory) goes as far right as it can, where the surplus slot is slot 7, which has no
- * compute slot; the others fill from the left. */
+ * Placing takes large instances first. An instance with more memory slots than GPCs (3g, 1g with
+ * double memory) goes as far right as possible, because slot 7 has no GPC that would be lost; the
+ * others go as far left as possible. */
 #include "scheduler/mig/mig.h"
 
 #include <string.h>
@@ -44,8 +45,7 @@ int32_t weft_mig__slot(const weft_mig_profile *mig, uint32_t taken)
     return -1;
 }
 
-/* Adds every multiset that extends `count` on a device with these slots taken. Instances come in
- * the order of their start slots, so that each set is met once for each of its layouts. */
+/* All multisets of instances that fit one device. */
 typedef struct enumeration {
     const weft_mig_shape *shape;
     weft_mig_count *found;
@@ -61,7 +61,9 @@ static void add_multiset(enumeration *e, const weft_mig_count *count)
         e->found[e->n++] = *count;
 }
 
-/* Depth at most the number of slots. */
+/* Adds `count` and every multiset that extends it by instances from slot `from` on. Instances are
+ * tried in the order of their start slots, so each layout is visited once; a multiset is visited
+ * once for each of its layouts. The depth is at most the number of slots. */
 static void enumerate(enumeration *e, weft_mig_count *count, int32_t from)
 {
     add_multiset(e, count);
@@ -104,7 +106,7 @@ size_t weft_mig__multisets(const weft_mig_shape *shape, bool maximal, weft_mig_c
 
 /* -- Facets ----------------------------------------------------------------------------------- */
 
-/* Most instances q on a device that holds `fixed` at least. */
+/* Most instances of profile q that fit beside the instances `fixed` on one device. */
 static uint32_t most_beside(const enumeration *e, uint32_t q, const weft_mig_count *fixed)
 {
     uint32_t most = 0;
@@ -117,7 +119,7 @@ static uint32_t most_beside(const enumeration *e, uint32_t q, const weft_mig_cou
     return most;
 }
 
-/* Keeps the facet when every legal multiset satisfies it, and no facet is the same. */
+/* Adds the facet unless some legal multiset violates it or an equal facet is there. */
 static void add_facet(weft_mig_shape *shape, const enumeration *e, const uint32_t *weight,
                       uint32_t cap)
 {
@@ -210,7 +212,8 @@ static void open_devices(placing *in, uint32_t n)
         in->taken[in->n++] = 0;
 }
 
-/* All instances of one profile: start by start in order of preference, device by device. */
+/* Places all instances of one profile: start slots in the order of preference, each on all devices.
+ */
 static void place_profile(placing *in, const weft_mig_profile *mig, uint64_t count,
                           weft_mig_place *out)
 {

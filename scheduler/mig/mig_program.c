@@ -1,18 +1,21 @@
-/* Fewest devices of one MIG geometry as an integer program (reference: scheduling, section 9.6):
+/* Fewest devices of one MIG geometry as an integer program in the style of Gilmore and Gomory's
+ * cutting stock model:
  *
  *   x[s][p]  instances of profile p for service s
- *   y[c]     devices cut as maximal multiset c
- *   least sum y  with  sum_p per_s[s][p] x[s][p] >= rate_s            for each service
- *                      sum_c c[p] y[c] - sum_s x[s][p] >= 0           for each profile
- *                      bound <= sum y <= devices
+ *   y[c]     devices that are split into the maximal multiset c
+ *   minimise sum y  subject to
+ *            sum_p per_s[s][p] x[s][p] >= rate_s            for each service s
+ *            sum_c c[p] y[c] - sum_s x[s][p] >= 0           for each profile p
+ *            bound <= sum y <= devices
  *
- * Maximal multisets are enough, since instances that nobody needs may stay empty; they come from
- * the device table by enumeration. Rows of services are divided by their rates. */
+ * Maximal multisets suffice, since an instance may stay empty; they are enumerated from the device
+ * table. The row of a service is divided by its rate. */
 #include "scheduler/mig/mig.h"
 
 #include <math.h>
 #include <string.h>
 
+/* The constraint matrix by columns, and its bounds. */
 typedef struct matrix {
     const weft_mig_search *in;
     weft_mig_count set[WEFT_MIG_SETS_MAX];
@@ -27,7 +30,8 @@ static void add_entry(matrix *b, uint32_t row, double coeff)
     b->coeff[b->n_entry++] = coeff;
 }
 
-/* Rows: services, then profiles, then the number of devices. Columns: x by service, then y. */
+/* Builds the program. Rows: services, then profiles, then the number of devices. Columns: x by
+ * service and profile, then y. */
 static weft_program build(matrix *b, uint64_t bound, uint64_t devices, uint32_t nodes_max)
 {
     const weft_mig_search *in = b->in;
@@ -43,7 +47,7 @@ static weft_program build(matrix *b, uint64_t bound, uint64_t devices, uint32_t 
     uint32_t col = 0;
     for (uint32_t s = 0; s < n; s++) {
         const weft_mig_load *load = &in->load[s];
-        double least = 0; /* a load of nothing still wants one instance */
+        double least = 0; /* rate of a service without requests: it still gets one instance */
         for (uint32_t p = 0; p < k; p++)
             if (load->per_s[p] > 0)
                 least = least > 0 ? fmin(least, load->per_s[p]) : load->per_s[p];
@@ -86,7 +90,8 @@ static weft_program build(matrix *b, uint64_t bound, uint64_t devices, uint32_t 
                           .nodes_max = nodes_max};
 }
 
-/* Believes the solver nothing: counts that do not carry or do not fit are no solution. */
+/* Reads and checks the solution: false if some service is not served at its rate. *devices is
+ * computed by the closed form. */
 static bool read_solution(const weft_mig_search *in, const double *x, weft_mig_counts *count,
                           uint64_t *devices)
 {
@@ -122,7 +127,7 @@ bool weft_mig__solve(const weft_mig_search *in, const weft_solver *solver, uint6
     double *x = weft_arena_array(in->arena, program.n_col, sizeof *x);
     if (devices < out->bound || solver->solve(&program, x, &found, &bound) != WEFT_ERR_OK)
         return false;
-    /* Infeasible: more than `devices`. */
+    /* An infeasible program has the bound HUGE_VAL: more than `devices` are needed. */
     double least = fmin((double)devices + 1, ceil(bound - 1e-6));
     if (least > (double)out->bound)
         out->bound = (uint64_t)least;

@@ -1,35 +1,38 @@
-/* Fewest devices of one MIG geometry for services that share no instance: exact where the search
- * is wide enough, a heuristic with a bound where not.
+/* The fewest devices of one MIG geometry for services that share no instance. Exact if the search
+ * is wide enough for the problem, else a heuristic with a lower bound.
  *
- * A service needs a cover: counts of instances that together carry its rate. Packing is no issue of
- * its own: G devices hold all covers iff the sums of their facet weights keep within cap * G
- * (mig_pack.c). What is left is a choice of one cover a service under a handful of budgets:
+ * A cover of a service is a count of instances of each profile that together serve its rate. G
+ * devices hold the covers of all services if and only if, for each facet (mig_pack.c), the sum of
+ * the weights of the covers is at most cap * G. So the problem is a multiple-choice knapsack with
+ * several constraints: choose one cover for each service. G is the least for which that succeeds:
  *
- *   1. For each service and facet the least weight of any cover (unbounded knapsack). Their sums
- *      give the first lower bound, max over facets of ceil(sum / cap): on compute slots, the
- *      ceil(GPCs / 7) of the literature.
- *   2. For G from the bound upwards: a cover matters only if it stays within its service's least
- *      weights plus the slack that G leaves in all. Enumerate those, keep the minimal ones.
- *   3. Prices for the facets, by multiplicative updates on the relaxation in which budgets are
- *      shared: for any prices, sum over services of the cheapest cover / price of one device's caps
- *      is a lower bound on G too, often a higher one; G jumps to it. The covers picked on the way,
- *      averaged, are a fractional plan.
- *   4. Go through the services, keep the set of reachable sums (above the least ones) that no other
- *      reachable sum beats in every facet. Facets that cannot overrun are dropped. A set left after
- *      the last service is a plan on G devices, and all smaller G are excluded; an empty one
- *      excludes G itself. When a set outgrows `width`, the sums that overshoot the fractional plan
- *      most go, and nothing is excluded any more.
+ *   1. Compute the least weight of any cover for each service and facet (unbounded knapsack). Their
+ *      sums give a lower bound on G, the maximum over facets of ceil(sum / cap); for the facet of
+ *      GPCs this is the bound ceil(GPCs / 7) of the literature.
+ *   2. For each G from the bound upwards, list the covers of each service that matter: in no facet
+ *      is the weight above the least weight plus the slack, which is cap * G minus the sum of the
+ *      least weights. Keep those that no other cover dominates.
+ *   3. Compute Lagrange multipliers ("prices") for the facets by multiplicative updates. For any
+ *      prices, the sum of the prices of the cheapest covers over the price of one device is a lower
+ *      bound on G, often higher than that of step 1; G continues there. The average over the rounds
+ *      of the cheapest covers is a fractional solution.
+ *   4. Dynamic program over the services. A state is the sum of the weights of the covers chosen so
+ *      far, above the least weights; dominated states are dropped, as are facets that cannot exceed
+ *      their slack. A state after the last service is a solution on G devices. If there is none, G
+ *      is infeasible. If there are more than `width` states, those that exceed the fractional
+ *      solution most are dropped, and the step proves nothing.
  *
- * The slack is below one device at the first G, so covers are few (2 to 10) and sets are small: the
- * six scenarios of ParvaGPU are solved to proven optimality in well under a millisecond.
+ * At the first G the slack is less than one device, so there are few covers (2 to 10) and few
+ * states: the six scenarios of ParvaGPU are solved to proven optimality in well under 1 ms.
  *
- * Loads of many instances: by the pigeonhole argument of the unbounded knapsack, a lightest cover
- * has fewer than w* instances that are not of the best ratio (w*: its weight), so the bulk of a
- * large load is taken in best instances before the knapsack and the enumeration. For the least
- * weights this is exact; for the covers of more than one facet it is a heuristic, and then nothing
- * is excluded but by prices, where such a load counts as if instances could be cut.
+ * Large rates. By the pigeonhole argument for the unbounded knapsack, a lightest cover has fewer
+ * than w* instances of other profiles than the one with the best ratio of rate to weight (w*: the
+ * weight of that profile). So most of a large rate, its bulk, is assigned to instances before the
+ * knapsack and the enumeration. That is exact for the least weight in one facet. For covers under
+ * several facets it is a heuristic; G is then excluded by prices only, with the instances of such a
+ * service taken as divisible.
  *
- * Deterministic. O(services * (covers + width * covers)) a step of G. */
+ * Deterministic. O(services * (covers + width * covers)) for each G. */
 #include "scheduler/mig/mig.h"
 
 #include <math.h>
@@ -37,13 +40,13 @@
 #include <string.h>
 
 enum {
-    COVERS_MAX = 48,         /* kept, of one service */
-    COVER_NODES_MAX = 20000, /* visited, of one service */
-    WIDE = 256,              /* from this width on, no cover is left out */
-    SPARE = 4,               /* weight above the least of covers that a narrow search looks at */
+    COVERS_MAX = 48,         /* for each service */
+    COVER_NODES_MAX = 20000, /* nodes of the enumeration of covers, for each service */
+    WIDE = 256,              /* a search of at least this width considers every cover */
+    SPARE = 4, /* a narrower one only covers of at most this many GPCs above the least */
     SEGMENTS_MAX = 1 << 24,
     PRICE_ROUNDS = 48,
-    STEPS_MAX = 64 /* of G above what is excluded */
+    STEPS_MAX = 64 /* values of G that are tried without proof that smaller ones are infeasible */
 };
 
 typedef struct cover {
@@ -51,38 +54,41 @@ typedef struct cover {
     uint32_t weight[WEFT_MIG_FACETS_MAX];
 } cover;
 
+/* The covers of one service. */
 typedef struct choice {
-    weft_mig_counts bulk;
-    bool is_bulky;
-    bool is_cut;       /* not all covers within the slack are listed */
-    double rest_per_s; /* without the bulk */
+    weft_mig_counts bulk; /* instances that every cover contains */
+    bool is_bulky;        /* whether there is a bulk */
+    bool is_cut;          /* whether covers within the slack may be missing */
+    double rest_per_s;    /* the rate that the bulk does not serve */
     uint32_t least[WEFT_MIG_FACETS_MAX];
-    uint64_t narrow_limit; /* of compute slots, in a narrow search */
+    uint64_t narrow_limit; /* GPCs of a cover in a narrow search */
     cover *cover;
     uint32_t n;
-    double fraction[WEFT_MIG_FACETS_MAX]; /* weights of the fractional plan, above the least */
+    double fraction[WEFT_MIG_FACETS_MAX]; /* weights in the fractional solution, above the least */
 } choice;
 
 typedef struct search {
     const weft_mig_search *in;
     const weft_mig_shape *shape;
-    choice *choice;
-    uint64_t least[WEFT_MIG_FACETS_MAX]; /* sums */
-    uint64_t slack[WEFT_MIG_FACETS_MAX]; /* at the G in hand */
+    choice *choice;                      /* by service */
+    uint64_t least[WEFT_MIG_FACETS_MAX]; /* sums over the services */
+    uint64_t slack[WEFT_MIG_FACETS_MAX]; /* at the current G */
     double price[WEFT_MIG_FACETS_MAX];
-    uint32_t compute; /* the facet of compute slots */
-    bool complete;    /* nothing was left out at the G in hand */
-    uint32_t nodes;   /* of one service */
+    uint32_t compute; /* the facet of GPCs */
+    bool complete;    /* whether no cover or state was left out at the current G */
+    uint32_t nodes;   /* of the enumeration for the current service */
 } search;
 
 /* -- Least weights ---------------------------------------------------------------------------- */
 
+/* Rate per weight of a profile in one facet. */
 static double ratio(const weft_mig_load *load, const weft_mig_shape *shape, uint32_t f, uint32_t p)
 {
     return load->per_s[p] / shape->weight[f][p];
 }
 
-/* Least weight of a cover in one facet. */
+/* The least weight in one facet of a cover for `rate`: unbounded knapsack, after the bulk is
+ * assigned to the profile with the best ratio. */
 static uint32_t least_weight(const search *se, const weft_mig_load *load, double rate, uint32_t f)
 {
     const weft_mig_shape *shape = se->shape;
@@ -103,7 +109,7 @@ static uint32_t least_weight(const search *se, const weft_mig_load *load, double
         bulk = (uint32_t)((rest - spare) / load->per_s[best]);
         rest -= bulk * load->per_s[best];
     }
-    /* carried[g]: most that instances of g weight together carry. */
+    /* carried[g]: the highest rate that instances of total weight g serve. */
     uint32_t cells = 8 * WEFT_MIG_PROFILES_MAX * heaviest + 64;
     weft_arena_mark mark = weft_arena_get_mark(se->in->arena);
     double *carried = weft_arena_array(se->in->arena, cells, sizeof *carried);
@@ -122,7 +128,7 @@ static uint32_t least_weight(const search *se, const weft_mig_load *load, double
     return g + bulk * shape->weight[f][best];
 }
 
-/* false: some load is carried by nothing, or by more instances than we count. */
+/* false: some service has no usable profile, or needs SEGMENTS_MAX instances or more. */
 static bool check_loads(search *se)
 {
     for (uint32_t s = 0; s < se->in->n; s++) {
@@ -140,7 +146,7 @@ static bool check_loads(search *se)
 
 /* -- The bulk of large loads ------------------------------------------------------------------ */
 
-/* Price of one request a second on a profile. */
+/* Price of a request per second on a profile. */
 static double unit_price(const search *se, const weft_mig_load *load, uint32_t p)
 {
     double sum = 0;
@@ -159,7 +165,8 @@ static uint32_t cheapest_profile(const search *se, const weft_mig_load *load)
     return best;
 }
 
-/* Moves prices towards the facets that are used most; `total`: their use. */
+/* Raises the prices of facets whose use, `total`, is above that of `devices` devices, and lowers
+ * the others; later rounds take smaller steps. */
 static void adjust_prices(search *se, const double *total, double devices, uint32_t round)
 {
     for (uint32_t f = 0; f < se->shape->n_facet; f++) {
@@ -175,14 +182,15 @@ static void reset_prices(search *se)
         se->price[f] = 1.0 / se->shape->cap[f];
 }
 
-/* Most instances of a load that are left to the enumeration. */
+/* About how many instances of each service are left to the enumeration. */
 static uint32_t free_segments(const search *se)
 {
     return se->in->width >= WIDE ? 24 : 6;
 }
 
-/* Cuts the bulk of large loads into instances in the proportions of the fractional plan in which
- * every load buys at the cheapest profile, over some rounds of prices. */
+/* Assigns the bulk of large rates to instances. The proportions are those of a fractional solution:
+ * in each round of prices every service takes its cheapest profile, and the second half of the
+ * rounds is averaged. */
 static void take_bulk(search *se)
 {
     uint32_t n = se->in->n, large = 0;
@@ -223,6 +231,7 @@ static void take_bulk(search *se)
     }
 }
 
+/* Computes the least weights (step 1), and returns their lower bound on devices. */
 static uint64_t first_bound(search *se)
 {
     uint64_t bound = 1;
@@ -254,6 +263,7 @@ static bool is_no_heavier(const uint32_t *a, const uint32_t *b, uint32_t n)
     return true;
 }
 
+/* Adds a cover unless another one dominates it, and removes those that it dominates. */
 static void keep_cover(search *se, choice *c, const cover *one)
 {
     uint32_t kept = 0;
@@ -270,14 +280,14 @@ static void keep_cover(search *se, choice *c, const cover *one)
         c->cover[c->n++] = *one;
 }
 
-/* Whether covers of more than SPARE compute slots above the least are left out. */
+/* Whether covers with more than SPARE GPCs above the least are left out. */
 static bool is_narrow(const search *se)
 {
     return se->in->width < WIDE && se->slack[se->compute] > SPARE;
 }
 
-/* Whether what is left can still be carried within the limits, at the best ratio of what may come
- * after position `at` of the placing order. */
+/* Whether the rate `rest` may still be served within the weight limits: a relaxation in which each
+ * facet uses the best ratio of the profiles from position `at` of the placing order on. */
 static bool can_end(const search *se, const weft_mig_load *load, const choice *c, const cover *part,
                     uint32_t at, double rest)
 {
@@ -307,7 +317,8 @@ static void add_segments(const search *se, cover *c, uint32_t p, uint32_t n)
         c->weight[f] += n * se->shape->weight[f][p];
 }
 
-/* Large profiles first; depth is the number of profiles. */
+/* Lists the covers that extend `part` by profiles from position `at` of the placing order on:
+ * branch and bound, with a depth of the number of profiles. */
 static void list_covers(search *se, uint32_t s, const cover *part, uint32_t at, double rest)
 {
     const weft_mig_load *load = &se->in->load[s];
@@ -333,7 +344,7 @@ static void list_covers(search *se, uint32_t s, const cover *part, uint32_t at, 
         add_segments(se, &next, p, 1);
         left -= load->per_s[p];
         if (left < load->rate_per_s * 1e-12)
-            left = 0; /* an exact multiple */
+            left = 0; /* the rate is an exact multiple, up to rounding */
         if (!can_end(se, load, c, &next, at, left))
             return;
         if (left > 0)
@@ -343,6 +354,7 @@ static void list_covers(search *se, uint32_t s, const cover *part, uint32_t at, 
     }
 }
 
+/* false: some service has no cover within the slack. */
 static bool list_all_covers(search *se)
 {
     for (uint32_t s = 0; s < se->in->n; s++) {
@@ -353,7 +365,7 @@ static bool list_all_covers(search *se)
         se->nodes = 0;
         for (uint32_t p = 0; p < se->shape->n; p++)
             add_segments(se, &base, p, c->bulk.of[p]);
-        /* A load of nothing still wants one instance. */
+        /* A service without requests still gets one instance. */
         double rest = c->rest_per_s;
         if (!(rest > 0))
             for (uint32_t p = 0; p < se->shape->n; p++)
@@ -378,12 +390,13 @@ static double price_of(const search *se, const uint32_t *weight)
     return sum;
 }
 
-/* No cover of the service has a lower price; `least`: of those that are listed. */
+/* A lower bound on the price of any cover of the service; `least`: the price of the cheapest cover
+ * that is listed. */
 static double least_price(const search *se, uint32_t s, double least)
 {
     const choice *c = &se->choice[s];
     const weft_mig_load *load = &se->in->load[s];
-    double apart = price_of(se, c->least); /* each facet at its own least */
+    double apart = price_of(se, c->least); /* with the least weight in each facet separately */
     if (!c->is_cut && !is_narrow(se))
         return least;
     if (!c->is_cut)
@@ -392,8 +405,8 @@ static double least_price(const search *se, uint32_t s, double least)
     return fmin(least, fmax(apart, cut));
 }
 
-/* Every service takes its cheapest cover; the weights are added up in `total`, and the averages
- * of the second half of the rounds in the choices. Returns a lower bound on devices. */
+/* Every service takes its cheapest cover. Adds the weights to `total` and, with `average`, to the
+ * fractional solution. Returns the lower bound on devices that the prices give. */
 static double buy_covers(search *se, bool average, double *total)
 {
     double sum = 0, caps = 0;
@@ -421,7 +434,7 @@ static double buy_covers(search *se, bool average, double *total)
     return sum / caps;
 }
 
-/* Best bound found, in devices. */
+/* Computes prices and the fractional solution (step 3); returns the best lower bound on devices. */
 static double find_prices(search *se, uint64_t devices)
 {
     double bound = 0, best[WEFT_MIG_FACETS_MAX] = {0};
@@ -441,12 +454,13 @@ static double find_prices(search *se, uint64_t devices)
     return bound;
 }
 
-/* -- One cover a service ---------------------------------------------------------------------- */
+/* -- Dynamic program -------------------------------------------------------------------------- */
 
+/* A state: the weights of the covers chosen so far. */
 typedef struct sum {
-    uint32_t over[WEFT_MIG_FACETS_MAX]; /* above the least, of the facets that can overrun */
-    uint32_t parent, cover;
-    double score;
+    uint32_t over[WEFT_MIG_FACETS_MAX]; /* above the least weights; tight facets only */
+    uint32_t parent, cover;             /* the state before, and the cover chosen last */
+    double score;                       /* excess over the fractional solution; lower is better */
 } sum;
 
 static int compare_sums(const void *a, const void *b)
@@ -462,7 +476,7 @@ static int compare_sums(const void *a, const void *b)
     return (p->cover > q->cover) - (p->cover < q->cover);
 }
 
-/* Facets that some choice of covers can overrun; the others need no look. */
+/* Lists the tight facets, those in which some choice of covers exceeds the slack. */
 static uint32_t list_tight(const search *se, uint32_t *tight)
 {
     uint32_t n = 0;
@@ -482,8 +496,8 @@ static uint32_t list_tight(const search *se, uint32_t *tight)
     return n;
 }
 
-/* All extensions of the sums by one service, then those that none beats, at most `width`.
- * `goal`: what the fractional plan has after this service. */
+/* Extends every state by every cover of service s, and keeps the states that are not dominated, at
+ * most `width`. `goal`: the weights of the fractional solution up to this service. */
 static uint32_t extend(search *se, uint32_t s, const uint32_t *tight, uint32_t n_tight,
                        const double *goal, const sum *from, uint32_t n_from, sum *to)
 {
@@ -503,13 +517,13 @@ static uint32_t extend(search *se, uint32_t s, const uint32_t *tight, uint32_t n
             if (fits)
                 to[n++] = next;
         }
-    /* By ascending score, so that whatever beats a sum comes before it. */
+    /* A state never has a higher score than the states that it dominates, so it comes first. */
     qsort(to, n, sizeof *to, compare_sums);
     for (uint32_t i = 0; i < n; i++) {
-        bool beaten = false;
-        for (uint32_t k = 0; !beaten && k < kept; k++)
-            beaten = is_no_heavier(to[k].over, to[i].over, n_tight);
-        if (beaten)
+        bool dominated = false;
+        for (uint32_t k = 0; !dominated && k < kept; k++)
+            dominated = is_no_heavier(to[k].over, to[i].over, n_tight);
+        if (dominated)
             continue;
         if (kept == se->in->width) {
             se->complete = false;
@@ -520,7 +534,7 @@ static uint32_t extend(search *se, uint32_t s, const uint32_t *tight, uint32_t n
     return kept;
 }
 
-/* Whether covers on `devices` were found; fills *out then. */
+/* Runs the dynamic program (step 4); true: out->count is a solution at the current G. */
 static bool choose_covers(search *se, weft_mig_found *out)
 {
     weft_arena *arena = se->in->arena;
@@ -539,7 +553,7 @@ static bool choose_covers(search *se, weft_mig_found *out)
         layer[s + 1] = weft_arena_array(arena, n_sum, sizeof **layer);
         memcpy(layer[s + 1], scratch, n_sum * sizeof *scratch);
     }
-    /* The first sum has most room left. */
+    /* Traces the state with the best score back. */
     uint32_t at = 0;
     for (uint32_t s = n; s-- > 0;) {
         const sum *one = &layer[s + 1][at];
@@ -582,7 +596,8 @@ bool weft_mig__search(const weft_mig_search *in, weft_mig_found *out)
             double bound = ceil(find_prices(&se, devices) * (1 - 1e-9) - 1e-9);
             if (bound > (double)devices)
                 next = (uint64_t)bound;
-            /* The covers listed are those of plans on at most this many devices. */
+            /* The covers are complete for plans on at most `devices` devices, so the prices prove
+             * no more than devices + 1. */
             raise_bound(&found, bound < (double)devices + 1 ? (uint64_t)bound : devices + 1);
         }
         if (covered && next == devices + 1 && choose_covers(&se, &found)) {
