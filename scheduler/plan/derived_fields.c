@@ -1,5 +1,5 @@
-/* What a plan claims of itself, computed; and measures of a plan. Both look at placements in the
- * order of devices and slices. */
+/* The derived fields of a plan, those that follow from its choices and the problem; and ParvaGPU's
+ * metrics of a plan. */
 #include "scheduler/builder/builder.h"
 #include "scheduler/plan/plan.h"
 
@@ -33,7 +33,7 @@ uint32_t *weft_plan__order(const weft_plan *plan, weft_arena *arena)
     return order;
 }
 
-/* -- Deriving --------------------------------------------------------------------------------- */
+/* -- Derived fields --------------------------------------------------------------------------- */
 
 typedef struct derivation {
     weft_plan *plan;
@@ -41,10 +41,10 @@ typedef struct derivation {
     weft_option_table table;
     const weft_timed_point **timed; /* by placement */
     uint32_t *demand;               /* by placement */
-    weft_pressure *others;          /* by placement: what its neighbours use */
+    weft_pressure *others;          /* by placement: sum over its neighbours */
 } derivation;
 
-/* Part of the device; NULL: the fleet has no such slice. */
+/* Resolves the slice of a placement into *spec; NULL: the fleet has no such slice. */
 static const weft_fleet_slice *spec_of(const derivation *c, const weft_placement *p,
                                        weft_fleet_slice *spec)
 {
@@ -57,8 +57,9 @@ static bool is_among(const weft_fleet_slice *spec)
     return spec && (spec->kind == WEFT_SLICE_MPS || weft_fleet_slice__is_nested(spec));
 }
 
-/* What runs at the same time beside each slice of order[from .. to), one device. */
-static void sum_uses(derivation *c, const uint32_t *order, size_t from, size_t to)
+/* Sums up the pressures of the neighbours of each slice of one device, order[from .. to). The first
+ * pass sums over all slices of a device or instance, the second subtracts the slice itself. */
+static void sum_neighbours(derivation *c, const uint32_t *order, size_t from, size_t to)
 {
     enum { STARTS = 33 }; /* start slots, and none */
     weft_pressure sum[STARTS] = {0};
@@ -100,7 +101,7 @@ static double slowdown_of(const derivation *c, uint32_t i)
     return weft_interference__factor(&c->problem->interference, own, c->others[i]);
 }
 
-/* Placements order[from .. to) share one slice. */
+/* Derives the fields of the placements order[from .. to), which are on one slice. */
 static void derive_slice(derivation *c, const uint32_t *order, size_t from, size_t to)
 {
     double cycle_us = 0;
@@ -140,7 +141,7 @@ static void derive_device(derivation *c, const uint32_t *order, size_t from, siz
     c->plan->gpus++;
     c->plan->cost_per_hour += row ? weft_fleet__price(row) : 0;
     if (weft_interference__any(&c->problem->interference))
-        sum_uses(c, order, from, to);
+        sum_neighbours(c, order, from, to);
     for (size_t i = from; i < to;) {
         size_t end = i;
         while (end < to && p[order[end]].slice_id == p[order[i]].slice_id)
@@ -188,10 +189,10 @@ void weft_plan_derive(weft_plan *plan, const weft_problem *problem, weft_arena *
     plan->proven = plan->gpus <= plan->lower_bound;
 }
 
-/* -- Measures --------------------------------------------------------------------------------- */
+/* -- Metrics ---------------------------------------------------------------------------------- */
 
-/* Part of the time in which the slice executes this placement. In turns, capacity is one batch a
- * round and latency a round and the execution (slo.c). */
+/* Part of the time in which the slice executes this placement. On a shared slice the capacity is
+ * batch / cycle and the latency is cycle + exec (slo.c), from which exec follows. */
 static double busy_part(const weft_placement *p, bool shared)
 {
     if (!(p->capacity_per_s > 0))

@@ -1,4 +1,4 @@
-/* Runs a policy, and checks the plan that it makes. */
+/* Runs a policy on a problem, and checks the resulting plan. */
 #include "scheduler/input/input.h"
 
 weft_err weft_plan_decide(const weft_policy *policy, void *state, const weft_problem *problem,
@@ -19,7 +19,7 @@ weft_err weft_plan_make(const weft_policy *policy, void *state, const weft_probl
     WEFT_TRY(weft_plan_decide(policy, state, problem, arena, diag, &plan));
     if (weft_plan_check(&plan, problem, diag) != WEFT_ERR_OK)
         return weft_diag_error(diag, WEFT_ERR_BUG, (weft_where){0},
-                               "policy %s made a plan that the checker refuses", policy->name);
+                               "the plan of policy %s does not pass the checker", policy->name);
     *out = plan;
     return WEFT_ERR_OK;
 }

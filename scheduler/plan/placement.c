@@ -1,31 +1,33 @@
-/* The strict checker. It recomputes everything from demands, fleet and tables, and believes a plan
- * nothing: every number that the plan states of itself must equal the one computed here.
+/* The plan checker. It trusts no number of a plan: it recomputes all of them from demands, fleet
+ * and device table, and compares.
  *
- * Each violation is one error whose text starts with the name of its rule:
+ * Each violation is one error whose text starts with the name of the violated rule:
  *
- * - structure: models and device types exist, every model appears, devices are numbered 0..n-1 and
- *   have one type, a slice id means one slice, no model is twice on one slice
- * - fleet: no more devices of a type than the fleet has
- * - slice: it exists on that device, and kinds of splitting are never mixed on one device; a whole
- *   device is one slice; CPU slices are those of the fleet, by index
- * - mig: a legal start slot, and memory slots that no other instance takes; shares with one start
- *   slot are shares of one instance
- * - mps: shares of a device, or of an instance, add up to at most 100 % unless the plan says
- *   `oversubscribe`; at most 48 processes a device, and of a MIG instance its part of them
- * - profile: the point was measured or estimated, and its numbers are usable; the plan says which,
- *   and with what error
- * - memory: the sum over a slice (and, without MIG, over the device; of shares of an instance, over
- *   it) is at most what is usable less the reserve of the rules; 0 bytes at a measured point means
- *   that it fits because it was measured there
- * - rate: shares of a model add up to its rate, none above the capacity of its placement; what an
- *   app asks for goes to its variants, beside their own rates
- * - accuracy: of an app, weighted by requests, at least what it asks for
- * - latency: the rule of slo.c
- * - interference: where the problem has coefficients, rate and latency with all neighbours present,
- *   on both sides of each pair (the violation is one only because of them)
- * - isolation: where the rules ask for it, no two models on one slice or instance
- * - objective: devices, cost, goodput, power, lower bound, and all numbers of the placements are as
- *   claimed
+ * - structure: models and device types exist; every model is placed; devices are numbered 0..n-1
+ * and have one type each; placements with one slice id agree on the slice; no model is on a slice
+ *   twice
+ * - fleet: the plan uses at most as many devices of a type as the fleet has
+ * - slice: the device can have the slice; a device is split in one way only; a whole device is one
+ *   slice; CPU slices are those of the fleet, by index
+ * - mig: the start slot is legal, and instances do not overlap; shares with one start slot belong
+ * to one instance
+ * - mps: the shares of a device or an instance sum to at most 100 % unless the rules have
+ *   `oversubscribe`; a device has at most 48 processes, an instance its part of them
+ * - profile: the problem has the profile point, its numbers are usable, and the plan states its
+ *   source and error
+ * - memory: the sum over a slice is at most its usable memory without the reserve of the rules; so
+ *   is the sum over an instance with shares, and over a device without MIG. A point with 0 bytes,
+ *   not known, always fits
+ * - rate: the rates of a model sum to what it requires, and none exceeds the capacity of its
+ *   placement; the variants of an app serve its rate in addition to their own
+ * - accuracy: the mean over the variants of an app, weighted by requests, is at least what the app
+ *   requires
+ * - latency: the latency rule of slo.c holds
+ * - interference: rate and latency also hold with the slow-down by all neighbours. Reported only
+ *   where the rule holds without neighbours
+ * - isolation: if the rules require it, no two models share a slice or an instance
+ * - objective: devices, cost, goodput, power, lower bound and the numbers of each placement are the
+ *   computed ones
  *
  * O(p log p) for p placements. */
 #include "scheduler/builder/builder.h"
@@ -46,49 +48,49 @@ typedef struct check {
     const weft_fleet *fleet;
     weft_arena *arena;
     weft_diag *diag;
-    weft_option_table table;        /* by the rules of the plan */
+    weft_option_table table;        /* under the rules of the plan */
     const weft_timed_point **timed; /* by placement; NULL: no such point */
     uint32_t *order;                /* placements by device, slice, model */
     uint32_t *demand_of;            /* by placement; NONE: unknown model */
     double *rate_sum;               /* by demand */
     const uint32_t *app_of;         /* by demand: 1 + its app with a rate; NULL: there are none */
-    uint32_t *uses;                 /* by demand */
-    uint32_t *type_count;           /* by fleet row */
+    uint32_t *uses;                 /* by demand: number of its placements */
+    uint32_t *type_count;           /* by fleet row: devices in use */
     double cost_per_hour;
     weft_power power;
     uint32_t violations;
 } check;
 
-/* Slices that run at the same time on the same units: all MPS shares of a device, or all shares of
- * one MIG instance. */
+/* What slices occupy together that run at the same time on the same compute units: all MPS shares
+ * of a device, or all shares of one MIG instance. */
 typedef struct domain {
-    const weft_mig_profile *mig; /* of shares of an instance */
+    const weft_mig_profile *mig; /* of the instance; NULL: the device */
     uint64_t percent, clients, mem_bytes;
     uint64_t mem_limit; /* 0: none */
     weft_pressure use;
-    const char *model; /* the first one */
-    uint32_t n_model;  /* different ones, counted up to 2 */
+    const char *model; /* one of its models */
+    uint32_t n_model;  /* number of different models; 2: two or more */
 } domain;
 
 enum { STARTS_MAX = 32 }; /* bits of weft_mig_profile.starts */
 
-/* What was seen of one device so far. */
+/* What the slices of a device that were checked so far occupy. */
 typedef struct device_state {
     const weft_fleet_device *row;
     uint32_t n_slice, n_whole, n_mig, n_mps, n_cores;
     uint32_t mig_taken; /* memory slots */
     uint64_t clients;
-    domain shares;               /* without MIG; memory of CPU slices too */
-    domain instance[STARTS_MAX]; /* that are split, by start slot */
+    domain shares;               /* of MPS shares of the device; memory of CPU slices, too */
+    domain instance[STARTS_MAX]; /* of split instances, by start slot */
 } device_state;
 
-/* One slice: placements [from, to) of the order. */
+/* One slice: placements [from, to) in order. */
 typedef struct slice_state {
     size_t from, to;
     bool allowed;
     weft_fleet_slice spec;
-    domain *among;     /* NULL: nothing runs beside it */
-    weft_pressure use; /* of its largest member */
+    domain *among;     /* of which it is part; NULL: no other slice runs on its compute units */
+    weft_pressure use; /* maximum over its placements */
 } slice_state;
 
 static void report(check *c, const char *model, const char *fmt, ...) WEFT_PRINTF(3, 4);
@@ -104,7 +106,7 @@ static void report(check *c, const char *model, const char *fmt, ...)
     (void)weft_diag_error(c->diag, WEFT_ERR_INPUT, (weft_where){.item = model}, "%s", text);
 }
 
-/* false for NaN. */
+/* Whether two numbers are equal up to the tolerance; false for NaN. */
 static bool near(double a, double b)
 {
     return fabs(a - b) <= tolerance * fmax(1e-9, fmax(fabs(a), fabs(b)));
@@ -144,8 +146,8 @@ static const weft_placement *at(const check *c, size_t i)
 
 /* -- One placement ---------------------------------------------------------------------------- */
 
-/* The point behind a placement; NULL: none. */
-static const weft_timed_point *find_known(const check *c, size_t i)
+/* The profile point of the i-th placement in order; NULL: none. */
+static const weft_timed_point *point_at(const check *c, size_t i)
 {
     return c->timed[c->order[i]];
 }
@@ -155,14 +157,14 @@ static const weft_demand *demand_at(const check *c, size_t i)
     return &c->demands->at[c->demand_of[c->order[i]]];
 }
 
-/* Rate and latency, at the speed without neighbours and then with them. */
+/* Checks rate and latency of a placement, without interference and then with it. */
 static void check_load(check *c, size_t i, const weft_slo_load_in *in, double alone_cycle_us)
 {
     const weft_placement *p = at(c, i);
     const weft_rules *rules = &c->plan->rules;
     double slo_us = weft_rules__slo_us(rules, in->demand);
     weft_slo_load_in without = *in;
-    without.exec_us = find_known(c, i)->exec_us;
+    without.exec_us = point_at(c, i)->exec_us;
     without.cycle_us = alone_cycle_us;
     without.slowdown = 1;
     for (int with = 0; with < 2; with++) {
@@ -172,11 +174,12 @@ static void check_load(check *c, size_t i, const weft_slo_load_in *in, double al
         bool late = in->demand->slo_us > 0 && (!(load.latency_us <= slo_us * (1 + tolerance)) ||
                                                !weft_rules__allow(rules, in->demand, now->exec_us));
         if (slow)
-            report(c, p->model, "%s: device %u slice %u has %.9g/s, can serve %.9g/s",
+            report(c, p->model, "%s: device %u slice %u is assigned %.9g/s, can serve %.9g/s",
                    with ? "interference" : "rate", p->device, p->slice_id, p->rate_per_s,
                    load.capacity_per_s);
         if (late)
-            report(c, p->model, "%s: device %u slice %u reaches %.9g us, the SLO is %.9g us (%s)",
+            report(c, p->model,
+                   "%s: device %u slice %u has a latency of %.9g us, the SLO is %.9g us (%s)",
                    with ? "interference" : "latency", p->device, p->slice_id, load.latency_us,
                    slo_us, weft_latency_rule_name(rules->latency));
         if (slow || late || !(in->slowdown > 1))
@@ -184,45 +187,47 @@ static void check_load(check *c, size_t i, const weft_slo_load_in *in, double al
     }
 }
 
-static void check_claims(check *c, size_t i, const weft_slo_load_in *in)
+/* Compares the numbers that the plan states of a placement with the computed ones. */
+static void check_stated(check *c, size_t i, const weft_slo_load_in *in)
 {
     const weft_placement *p = at(c, i);
     const weft_profile_point *point = in->point;
     weft_slo_load load = weft_slo__load(in);
     if (!near(p->capacity_per_s, load.capacity_per_s))
-        report(c, p->model, "objective: capacity %.9g/s is claimed, %.9g/s is right",
+        report(c, p->model, "objective: capacity %.9g/s is stated, %.9g/s is computed",
                p->capacity_per_s, load.capacity_per_s);
     if (!near(p->latency_us, load.latency_us))
-        report(c, p->model, "objective: latency %.9g us is claimed, %.9g us is right",
+        report(c, p->model, "objective: latency %.9g us is stated, %.9g us is computed",
                p->latency_us, load.latency_us);
     if (p->mem_bytes != weft_point__mem_bytes(point))
-        report(c, p->model, "objective: %llu bytes are claimed, %llu are right",
+        report(c, p->model, "objective: %llu bytes are stated, %llu are computed",
                (unsigned long long)p->mem_bytes, (unsigned long long)weft_point__mem_bytes(point));
     if (!p->source || strcmp(p->source, point->cost.source) != 0 ||
         !near(p->expected_error, point->cost.expected_error))
-        report(c, p->model, "profile: %s with an error of %.3g is claimed, %s with %.3g is right",
+        report(c, p->model,
+               "profile: source %s with an error of %.3g is stated, it is %s with %.3g",
                p->source ? p->source : "nothing", p->expected_error, point->cost.source,
                point->cost.expected_error);
 }
 
-/* Structure, profile and rate bookkeeping of one placement, whatever its slice. */
+/* Checks of one placement that do not depend on its slice, and its part of the sums. */
 static void check_placement(check *c, size_t i)
 {
     const weft_placement *p = at(c, i);
     uint32_t d = c->demand_of[c->order[i]];
     if (d == NONE) {
-        report(c, p->model, "structure: no such model is asked for");
+        report(c, p->model, "structure: the set has no such model");
         return;
     }
     c->uses[d]++;
     if (!isfinite(p->rate_per_s) || p->rate_per_s < 0)
-        report(c, p->model, "rate: %g/s is no rate", p->rate_per_s);
+        report(c, p->model, "rate: %g/s is not a rate", p->rate_per_s);
     c->rate_sum[d] += p->rate_per_s;
-    if (!find_known(c, i))
+    if (!point_at(c, i))
         report(c, p->model, "profile: no point for %s slice '%s', batch %u, %u processes", p->type,
                p->slice, p->batch, p->procs);
     else
-        weft_power__add(&c->power, find_known(c, i)->point, p->rate_per_s);
+        weft_power__add(&c->power, point_at(c, i)->point, p->rate_per_s);
     if (!weft_rules__allow_procs(&c->plan->rules, p->procs))
         report(c, p->model, "mps: %u processes of one model on a slice, the rules allow %u",
                p->procs, c->plan->rules.procs_max);
@@ -230,14 +235,14 @@ static void check_placement(check *c, size_t i)
 
 /* -- One slice -------------------------------------------------------------------------------- */
 
-/* A new instance at a start slot. */
+/* Checks the memory slots of an instance, and takes them. */
 static void check_start(check *c, const weft_placement *p, const weft_fleet_slice *spec,
                         device_state *state)
 {
     const weft_device_type *type = weft_device_type_find(p->type);
     uint32_t range = ((1u << spec->mig->slots) - 1) << p->mig_start;
     if (range >> type->mig_slots)
-        report(c, p->model, "mig: %s at slot %d leaves the device", p->slice, p->mig_start);
+        report(c, p->model, "mig: %s at slot %d extends beyond the device", p->slice, p->mig_start);
     if (range & state->mig_taken)
         report(c, p->model, "mig: %s at slot %d of device %u overlaps another instance", p->slice,
                p->mig_start, p->device);
@@ -277,7 +282,7 @@ static void check_cores(check *c, const weft_placement *p, const weft_fleet_slic
                spec->cores);
 }
 
-/* Kind of the slice: counts it in the state of its device, and checks what concerns it alone. */
+/* Counts a slice in the state of its device, and runs the checks of its kind. */
 static void check_kind(check *c, const weft_placement *p, slice_state *slice, device_state *state)
 {
     switch (slice->spec.kind) {
@@ -298,10 +303,10 @@ static void check_kind(check *c, const weft_placement *p, slice_state *slice, de
         break;
     }
     if (slice->spec.kind != WEFT_SLICE_MIG && p->mig_start != -1)
-        report(c, p->model, "mig: slot %d on a slice that is no MIG instance", p->mig_start);
+        report(c, p->model, "mig: slot %d on a slice that is not a MIG instance", p->mig_start);
 }
 
-/* Adds a slice to those that share its units; `clients` and `mem_bytes` are its own. */
+/* Adds a slice with this many processes and bytes to its domain. */
 static void count_domain(domain *d, const slice_state *slice, const weft_placement *first,
                          uint64_t clients, uint64_t mem_bytes)
 {
@@ -316,7 +321,7 @@ static void count_domain(domain *d, const slice_state *slice, const weft_placeme
     d->model = d->n_model == 1 ? first->model : d->model;
 }
 
-/* Shape, room and memory; loads are looked at when all slices of the device are known. */
+/* Checks a slice except for its loads, which depend on all slices of the device. */
 static void check_slice(check *c, slice_state *slice, device_state *state)
 {
     const weft_placement *first = at(c, slice->from);
@@ -330,18 +335,18 @@ static void check_slice(check *c, slice_state *slice, device_state *state)
     state->n_slice++;
     for (size_t i = slice->from; i < slice->to; i++) {
         const weft_placement *p = at(c, i);
-        const weft_timed_point *timed = find_known(c, i);
+        const weft_timed_point *timed = point_at(c, i);
         if (strcmp(p->slice, first->slice) != 0 || p->mig_start != first->mig_start)
-            report(c, p->model, "structure: device %u slice %u has two shapes", p->device,
+            report(c, p->model, "structure: device %u slice %u is stated as two slices", p->device,
                    p->slice_id);
         if (i > slice->from && strcmp(p->model, at(c, i - 1)->model) == 0)
             report(c, p->model, "structure: twice on device %u slice %u", p->device, p->slice_id);
         if (slice->allowed && !near(p->share, slice->spec.share))
-            report(c, p->model, "objective: share %.9g is claimed, %.9g is right", p->share,
+            report(c, p->model, "objective: share %.9g is stated, %.9g is computed", p->share,
                    slice->spec.share);
         if (shared && p->procs != 1)
             report(c, p->model, "slice: %u processes on a shared slice, must be 1", p->procs);
-        clients = shared ? 1 : p->procs; /* a shared slice is one process */
+        clients = shared ? 1 : p->procs; /* one process executes all models of a shared slice */
         if (!timed)
             continue;
         weft_pressure use = weft_point__pressure(state->row, timed->point);
@@ -373,7 +378,7 @@ static void check_slice(check *c, slice_state *slice, device_state *state)
 
 /* -- Loads of a slice ------------------------------------------------------------------------- */
 
-/* By what factor the neighbours of a slice slow the i-th placement down. */
+/* The factor by which the neighbours of a slice slow its i-th placement down. */
 static double slowdown_of(const check *c, const slice_state *slice, size_t i,
                           const device_state *state)
 {
@@ -382,33 +387,33 @@ static double slowdown_of(const check *c, const slice_state *slice, size_t i,
         return 1;
     weft_pressure others = {.l2 = fmax(0, slice->among->use.l2 - slice->use.l2),
                             .dram = fmax(0, slice->among->use.dram - slice->use.dram)};
-    return weft_interference__factor(
-        coeff, weft_point__pressure(state->row, find_known(c, i)->point), others);
+    return weft_interference__factor(coeff, weft_point__pressure(state->row, point_at(c, i)->point),
+                                     others);
 }
 
 static void check_loads(check *c, const slice_state *slice, const device_state *state)
 {
     double cycle_us = 0, alone_cycle_us = 0;
     for (size_t i = slice->from; i < slice->to; i++) {
-        if (!find_known(c, i))
+        if (!point_at(c, i))
             continue;
-        alone_cycle_us += find_known(c, i)->exec_us;
-        cycle_us += find_known(c, i)->exec_us * slowdown_of(c, slice, i, state);
+        alone_cycle_us += point_at(c, i)->exec_us;
+        cycle_us += point_at(c, i)->exec_us * slowdown_of(c, slice, i, state);
     }
     for (size_t i = slice->from; i < slice->to; i++) {
-        if (!find_known(c, i))
+        if (!point_at(c, i))
             continue;
         double slowdown = slowdown_of(c, slice, i, state);
         weft_slo_load_in in = {.rules = &c->plan->rules,
                                .demand = demand_at(c, i),
-                               .point = find_known(c, i)->point,
-                               .exec_us = find_known(c, i)->exec_us * slowdown,
+                               .point = point_at(c, i)->point,
+                               .exec_us = point_at(c, i)->exec_us * slowdown,
                                .slowdown = slowdown,
                                .cycle_us = cycle_us,
                                .alone = slice->to - slice->from == 1,
                                .rate_per_s = at(c, i)->rate_per_s};
         check_load(c, i, &in, alone_cycle_us);
-        check_claims(c, i, &in);
+        check_stated(c, i, &in);
     }
 }
 
@@ -417,7 +422,7 @@ static void check_loads(check *c, const slice_state *slice, const device_state *
 static void check_domain(check *c, const weft_placement *p, const domain *d, const char *what)
 {
     if (d->percent > 100 && !c->plan->rules.oversubscribe)
-        report(c, p->model, "mps: shares of %s %u add up to %llu %%", what, p->device,
+        report(c, p->model, "mps: shares of %s %u sum to %llu %%", what, p->device,
                (unsigned long long)d->percent);
     if (d->mig && d->clients > weft_fleet__mig_clients_max(d->mig))
         report(c, p->model, "mps: %llu processes on one %s, at most %u",
@@ -436,7 +441,8 @@ static void check_device_end(check *c, const weft_placement *p, const device_sta
     if (kinds > 1)
         report(c, p->model, "slice: device %u is split in more than one way", p->device);
     if (state->n_whole > 1)
-        report(c, p->model, "slice: device %u is whole in %u slices", p->device, state->n_whole);
+        report(c, p->model, "slice: device %u is used as a whole by %u slices", p->device,
+               state->n_whole);
     if (state->clients > WEFT_MPS_CLIENTS_MAX)
         report(c, p->model, "mps: %llu processes on device %u, at most 48",
                (unsigned long long)state->clients, p->device);
@@ -446,7 +452,7 @@ static void check_device_end(check *c, const weft_placement *p, const device_sta
             check_domain(c, p, &state->instance[i], "an instance of device");
 }
 
-/* Placements [from, to) name one device. */
+/* Checks the placements [from, to) in order, which are on one device. */
 static void check_device(check *c, size_t from, size_t to)
 {
     const weft_placement *first = at(c, from);
@@ -481,7 +487,7 @@ static void check_device(check *c, size_t from, size_t to)
 
 /* -- The plan --------------------------------------------------------------------------------- */
 
-/* Requests of an app go to its variants in any mixture that is accurate enough. */
+/* The variants of an app serve its rate in any mixture that is accurate enough. */
 static void check_app(check *c, const weft_set_app *app)
 {
     double rate = 0, sum = 0, weight = 0;
@@ -499,20 +505,20 @@ static void check_app(check *c, const weft_set_app *app)
                      ? rate <= app->rate_per_s * (1 + tolerance)
                      : fabs(rate - app->rate_per_s) <= tolerance * app->rate_per_s;
     if (!right)
-        report(c, app->name, "rate: variants are assigned %.9g/s for it, %.9g/s are asked for",
+        report(c, app->name, "rate: its variants are assigned %.9g/s for it, it requires %.9g/s",
                rate, app->rate_per_s);
     if (weight > 0 && sum / weight < app->accuracy * (1 - tolerance))
-        report(c, app->name, "accuracy: %.9g is reached, %.9g is asked for", sum / weight,
+        report(c, app->name, "accuracy: the mean is %.9g, it requires %.9g", sum / weight,
                app->accuracy);
 }
 
-/* Rate of a model that takes some of an app's requests: at least its own. */
+/* A variant of an app with a rate serves at least its own rate. */
 static void check_variant(check *c, size_t i)
 {
     const weft_demand *d = &c->demands->at[i];
     if (c->plan->goal != WEFT_GOAL_GOODPUT && d->rate_per_s > 0 &&
         !(c->rate_sum[i] >= d->rate_per_s * (1 - tolerance)))
-        report(c, d->model, "rate: %.9g/s are assigned, %.9g/s are asked for", c->rate_sum[i],
+        report(c, d->model, "rate: %.9g/s are assigned, %.9g/s are required", c->rate_sum[i],
                d->rate_per_s);
 }
 
@@ -522,7 +528,7 @@ static void check_totals(check *c, uint32_t n_device)
     double bound = weft_option_table__lower_bound(&c->table), goodput = 0;
     for (size_t i = 0; i < c->fleet->n_device; i++)
         if (c->type_count[i] > c->fleet->device[i].count)
-            report(c, NULL, "fleet: %u devices of type %s in use, there are %u", c->type_count[i],
+            report(c, NULL, "fleet: %u devices of type %s are in use, it has %u", c->type_count[i],
                    c->fleet->device[i].type, c->fleet->device[i].count);
     for (size_t i = 0; i < c->demands->n; i++) {
         const weft_demand *d = &c->demands->at[i];
@@ -530,33 +536,33 @@ static void check_totals(check *c, uint32_t n_device)
         if (c->app_of && c->app_of[i])
             check_variant(c, i);
         else if (c->uses[i] == 0 && plan->goal != WEFT_GOAL_GOODPUT)
-            report(c, d->model, "structure: the model is placed nowhere");
+            report(c, d->model, "structure: the model has no placement");
         else if (plan->goal == WEFT_GOAL_GOODPUT
                      ? !(c->rate_sum[i] <= d->rate_per_s * (1 + tolerance))
                      : !(fabs(c->rate_sum[i] - d->rate_per_s) <= tolerance * d->rate_per_s))
-            report(c, d->model, "rate: %.9g/s are assigned, %.9g/s are asked for", c->rate_sum[i],
+            report(c, d->model, "rate: %.9g/s are assigned, %.9g/s are required", c->rate_sum[i],
                    d->rate_per_s);
     }
     for (size_t i = 0; c->app_of && i < c->problem->n_app; i++)
         if (weft_app__is_asked(&c->problem->app[i]))
             check_app(c, &c->problem->app[i]);
     if (plan->gpus != n_device)
-        report(c, NULL, "objective: %u devices are claimed, %u are in use", plan->gpus, n_device);
+        report(c, NULL, "objective: %u devices are stated, %u are in use", plan->gpus, n_device);
     if (!near(plan->cost_per_hour, c->cost_per_hour))
-        report(c, NULL, "objective: cost %.9g is claimed, %.9g is right", plan->cost_per_hour,
+        report(c, NULL, "objective: cost %.9g is stated, %.9g is computed", plan->cost_per_hour,
                c->cost_per_hour);
     if (!near(plan->goodput_per_s, goodput))
-        report(c, NULL, "objective: goodput %.9g/s is claimed, %.9g/s is right",
+        report(c, NULL, "objective: goodput %.9g/s is stated, %.9g/s is computed",
                plan->goodput_per_s, goodput);
     if (!near(plan->power_w, weft_power__watts(&c->power)))
-        report(c, NULL, "objective: %.9g W are claimed, %.9g W are right", plan->power_w,
+        report(c, NULL, "objective: %.9g W are stated, %.9g W are computed", plan->power_w,
                weft_power__watts(&c->power));
     if (plan->proven && plan->gpus > plan->lower_bound)
-        report(c, NULL, "objective: %u devices are claimed to be fewest, the bound is %.9g",
+        report(c, NULL, "objective: %u devices are stated to be the fewest, the bound is %.9g",
                plan->gpus, plan->lower_bound);
-    /* A search may have proved more than the bound that is computed here. */
+    /* A policy may have proved a higher bound than the one computed here. */
     if (!(plan->lower_bound >= bound * (1 - tolerance)) || plan->lower_bound > plan->gpus)
-        report(c, NULL, "objective: lower bound %.9g is claimed, %.9g to %u is possible",
+        report(c, NULL, "objective: lower bound %.9g is stated, it must be %.9g to %u",
                plan->lower_bound, bound, plan->gpus);
 }
 
@@ -586,7 +592,7 @@ weft_err weft_plan_check(const weft_plan *plan, const weft_problem *problem, wef
     if (!arena)
         return weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){0}, "out of memory");
     jmp_buf env;
-    /* The rules that the plan states, not those of the caller. */
+    /* A plan is checked under the rules that it states, not those of the problem. */
     weft_problem judged = *problem;
     judged.rules = plan->rules;
     judged.goal = plan->goal;

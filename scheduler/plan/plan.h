@@ -1,4 +1,4 @@
-/* Door of plan/: what policies and the simulation use beside scheduler.h. */
+/* Door of plan/: what other rooms use besides the functions on plans that scheduler.h declares. */
 #ifndef WEFT_SCHEDULER_PLAN_PLAN_H
 #define WEFT_SCHEDULER_PLAN_PLAN_H
 
@@ -6,7 +6,7 @@
 
 enum { WEFT_PLAN_PLACEMENTS_MAX = 1 << 20 };
 
-/* Placements by device, slice, model. */
+/* Indices of the placements, sorted by device, slice and model. Lives in `arena`. */
 uint32_t *weft_plan__order(const weft_plan *plan, weft_arena *arena);
 
 #endif

@@ -1,12 +1,13 @@
-/* What has to be done to come from one plan to another.
+/* The difference between two plans: the placements that end, start and move.
  *
- * The numbers of devices mean nothing from plan to plan, so devices are matched first: each device
- * of the new plan takes the old one of its type with which it has most placements in common (same
- * model, slice, start slot, batch and processes), devices that are equal in all first. What is not
- * in common on matched devices ends or starts; an end and a start of one model make a move.
+ * Devices have no identity across plans, so they are matched first. Devices with equal placements
+ * are paired; each other new device is paired greedily with the free old device of its type that
+ * shares most placements with it (same model, slice, start slot, batch and processes). A placement
+ * without its like on the paired device ends or starts. An end and a start of one model become a
+ * move.
  *
- * O(p log p + c) for p placements and c pairs of equal ones, of which at most 64 a placement are
- * looked at. */
+ * O(p log p + c) for p placements and c pairs of equal ones; at most 64 pairs of each placement are
+ * considered. */
 #include "scheduler/plan/plan.h"
 
 #include "base/hash.h"
@@ -21,15 +22,15 @@ enum { CANDIDATES_MAX = 64 };
 typedef struct matching {
     const weft_plan *before, *after;
     weft_arena *arena;
-    uint32_t *order;                        /* of the old plan, by what a placement is */
-    uint32_t *device_before, *device_after; /* by placement: its device, counted from 0 */
-    uint32_t n_before, n_after;             /* devices */
-    uint32_t *old_of;                       /* by new device; NONE: a fresh one */
-    bool *taken;                            /* by old device */
-    uint32_t *votes;                        /* by old device */
+    uint32_t *order;                        /* old placements, equal ones next to each other */
+    uint32_t *device_before, *device_after; /* by placement: its device, numbered without gaps */
+    uint32_t n_before, n_after;             /* numbers of devices */
+    uint32_t *old_of;                       /* by new device: its partner; NONE: none */
+    bool *taken;                            /* by old device: whether it has a partner */
+    uint32_t *votes;                        /* by old device: placements in common */
 } matching;
 
-/* Orders placements by all that makes one the same as another. */
+/* Orders placements by everything but device and rate; 0: the placements are equal. */
 static int compare_same(const weft_placement *p, const weft_placement *q)
 {
     int order = strcmp(p->model, q->model);
@@ -56,7 +57,7 @@ static int compare_before(const void *a, const void *b, void *plan)
     return p->device != q->device ? (p->device < q->device ? -1 : 1) : (i > j) - (i < j);
 }
 
-/* First of the old placements, in the order, that is the same as `p` or behind it. */
+/* Position in m->order of the first old placement that is not before `p`. */
 static size_t find_first(const matching *m, const weft_placement *p)
 {
     size_t lo = 0, hi = m->before->n;
@@ -70,7 +71,8 @@ static size_t find_first(const matching *m, const weft_placement *p)
     return lo;
 }
 
-/* Devices as numbers without gaps, by placement; the numbers of a plan of anyone may be any. */
+/* Renumbers devices without gaps, by placement; a plan that was not checked may have any numbers.
+ */
 static uint32_t *number_devices(const weft_plan *plan, const uint32_t *order, weft_arena *arena,
                                 uint32_t *out_n)
 {
@@ -84,8 +86,8 @@ static uint32_t *number_devices(const weft_plan *plan, const uint32_t *order, we
     return number;
 }
 
-/* The free old device with most in common with the new placements order[from .. to); NONE. Ties:
- * the lowest number. */
+/* The free old device that shares most placements with the new device order[from .. to); ties go to
+ * the lowest number. NONE: no device shares any. */
 static uint32_t find_partner(matching *m, const uint32_t *order, size_t from, size_t to)
 {
     uint32_t touched[CANDIDATES_MAX], n_touched = 0, best = NONE;
@@ -117,7 +119,7 @@ static uint32_t find_partner(matching *m, const uint32_t *order, size_t from, si
     return best;
 }
 
-/* What is on each device, as a number that does not depend on any order. */
+/* A hash of the placements of a device that does not depend on their order. */
 typedef struct signature {
     uint64_t sum;
     uint32_t device;
@@ -146,7 +148,8 @@ static int compare_signatures(const void *a, const void *b)
     return (p->device > q->device) - (p->device < q->device);
 }
 
-/* Devices with the same on them. A hash that deceives costs moves, not correctness. */
+/* Pairs devices with equal placements. A hash collision only makes the difference longer than
+ * needed. */
 static void match_equal(matching *m)
 {
     signature *old = sign_devices(m->before, m->device_before, m->n_before, m->arena);
@@ -194,8 +197,8 @@ static int compare_moves(const void *a, const void *b)
                                   : (x->slice_id > y->slice_id) - (x->slice_id < y->slice_id);
 }
 
-/* Ends and starts of one model, both in the order of devices, become moves. `ends` and `starts` are
- * sorted by model. */
+/* Joins ends and starts of one model, in the order of devices, into moves. Both lists are sorted by
+ * model. */
 static size_t pair_moves(const weft_plan_move *end, size_t n_end, const weft_plan_move *start,
                          size_t n_start, weft_plan_move *out)
 {
@@ -220,7 +223,7 @@ static size_t list_starts(const matching *m, bool *stays, weft_plan_move *start)
         const weft_placement *p = &m->after->at[i];
         uint32_t old = m->old_of[m->device_after[i]];
         bool found = false;
-        /* Equal placements lie side by side, by device: a second search inside them. */
+        /* Equal placements are adjacent and sorted by device: binary search among them. */
         size_t lo = find_first(m, p), hi = m->before->n;
         while (lo < hi && old != NONE) {
             size_t mid = (lo + hi) / 2;

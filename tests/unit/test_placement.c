@@ -310,7 +310,7 @@ static void test_placement__structure(void **state)
     weft_plan plan = complete(at, 2);
     at[1].model = "c";
     expect_violation(*state, plan, "structure", "no such model");
-    expect_violation(*state, plan, "structure", "placed nowhere");
+    expect_violation(*state, plan, "structure", "has no placement");
     at[1].model = "b";
     at[1].device = 2;
     expect_violation(*state, plan, "structure", "device 2 follows 1");
@@ -320,11 +320,11 @@ static void test_placement__structure(void **state)
     expect_violation(*state, plan, "structure", "twice on device 0 slice 0");
     at[1].model = "b";
     at[1].slice = "2core";
-    expect_violation(*state, plan, "structure", "two shapes");
+    expect_violation(*state, plan, "structure", "stated as two slices");
     at[1].slice = "1core";
     at[1].type = "h100";
     expect_violation(*state, plan, "structure", "both cpu and h100");
-    expect_violation(*state, complete(at, 0), "structure", "placed nowhere");
+    expect_violation(*state, complete(at, 0), "structure", "has no placement");
 }
 
 static void test_placement__fleet(void **state)
@@ -351,7 +351,7 @@ static void test_placement__slice(void **state)
     expect_violation(*state, complete(mixed, 2), "slice", "more than one way");
     weft_placement whole[] = {PLACE("a", 0, "h100", "", 0, -1, 8, 1, 100),
                               PLACE("b", 0, "h100", "", 1, -1, 8, 1, 100)};
-    expect_violation(*state, complete(whole, 2), "slice", "whole in 2 slices");
+    expect_violation(*state, complete(whole, 2), "slice", "used as a whole by 2 slices");
     weft_placement procs[] = {PLACE("a", 0, "h100", "1g.10gb", 0, 0, 4, 2, 100),
                               PLACE("b", 0, "h100", "1g.10gb", 0, 0, 4, 1, 100)};
     expect_violation(*state, complete(procs, 2), "slice", "2 processes on a shared slice");
@@ -374,14 +374,14 @@ static void test_placement__mig(void **state)
     expect_violation(*state, complete(at, 2), "mig", "overlaps");
     weft_placement none[] = LEGAL;
     none[1].mig_start = 0;
-    expect_violation(*state, complete(none, 2), "mig", "no MIG instance");
+    expect_violation(*state, complete(none, 2), "mig", "not a MIG instance");
 }
 
 static void test_placement__mps(void **state)
 {
     weft_placement at[] = {PLACE("a", 0, "h100", "40%", 0, -1, 8, 1, 100),
                            PLACE("b", 0, "h100", "80%", 1, -1, 8, 1, 100)};
-    expect_violation(*state, complete(at, 2), "mps", "add up to 120 %");
+    expect_violation(*state, complete(at, 2), "mps", "sum to 120 %");
     weft_placement many[] = {PLACE("a", 0, "h100", "10%", 0, -1, 1, 30, 100),
                              PLACE("b", 0, "h100", "10%", 1, -1, 1, 30, 100)};
     expect_violation(*state, complete(many, 2), "mps", "60 processes");
@@ -424,7 +424,7 @@ static void test_placement__rate(void **state)
     at[1].rate_per_s = 90;
     expect_violation(*state, complete(at, 2), "rate", "90/s are assigned");
     at[1].rate_per_s = -100;
-    expect_violation(*state, complete(at, 2), "rate", "is no rate");
+    expect_violation(*state, complete(at, 2), "rate", "is not a rate");
     at[1].rate_per_s = (double)NAN;
     expect_violation(*state, complete(at, 2), "rate", "");
     demand_list[1].rate_per_s = at[1].rate_per_s = 2001;
@@ -453,17 +453,17 @@ static void test_placement__objective(void **state)
     weft_placement at[] = LEGAL;
     weft_plan good = complete(at, 2), plan = good;
     plan.gpus = 2;
-    expect_violation(*state, plan, "objective", "2 devices are claimed");
+    expect_violation(*state, plan, "objective", "2 devices are stated");
     plan = good;
     plan.cost_per_hour = 1;
-    expect_violation(*state, plan, "objective", "cost 1 is claimed");
+    expect_violation(*state, plan, "objective", "cost 1 is stated");
     plan = good;
     plan.lower_bound = 0;
     expect_violation(*state, plan, "objective", "lower bound 0");
     plan.lower_bound = (double)NAN;
     expect_violation(*state, plan, "objective", "lower bound");
     at[0].capacity_per_s += 1;
-    expect_violation(*state, good, "objective", "capacity 2001/s is claimed");
+    expect_violation(*state, good, "objective", "capacity 2001/s is stated");
     at[0].capacity_per_s -= 1;
     at[0].latency_us = 1;
     expect_violation(*state, good, "objective", "latency 1 us");
@@ -472,7 +472,7 @@ static void test_placement__objective(void **state)
     expect_violation(*state, good, "objective", "share 0.25");
     good = complete(at, 2);
     at[1].mem_bytes = 1;
-    expect_violation(*state, good, "objective", "1 bytes are claimed");
+    expect_violation(*state, good, "objective", "1 bytes are stated");
 }
 
 static void test_placement__shares_of_an_instance(void **state)
@@ -489,7 +489,7 @@ static void test_placement__shares_of_an_instance(void **state)
     beside[1].mig_start = 4;
     expect_violation(*state, complete(beside, 2), "mig", "overlaps");
     at[1].slice = "3g.40gb/60%";
-    expect_violation(*state, complete(at, 2), "mps", "an instance of device 0 add up to 110 %");
+    expect_violation(*state, complete(at, 2), "mps", "an instance of device 0 sum to 110 %");
     at[1].slice = "4g.40gb/50%";
     at[0].mig_start = at[1].mig_start = 0;
     expect_violation(*state, complete(at, 2), "mig", "both start at slot 0");
@@ -514,7 +514,7 @@ static void test_placement__oversubscribe(void **state)
     rules.oversubscribe = true;
     expect_legal(*state, complete(at, 2));
     rules.oversubscribe = false;
-    expect_violation(*state, complete(at, 2), "mps", "add up to 120 %");
+    expect_violation(*state, complete(at, 2), "mps", "sum to 120 %");
 }
 
 static void test_placement__reserve(void **state)
@@ -565,15 +565,15 @@ static void test_placement__interference(void **state)
     plan = complete(at, 2);
     expect_legal(*state, plan);
     problem.interference = (weft_interference){{0, 0, 0, 1, 1}};
-    expect_violation(*state, plan, "objective", "capacity 16000/s is claimed, 10666.6667/s");
+    expect_violation(*state, plan, "objective", "capacity 16000/s is stated, 10666.6667/s");
     at[0].capacity_per_s /= 1.5;
     at[1].capacity_per_s /= 1.5;
     /* wait = min(7/100 s, 20 - 1 - exec): latency = 19 ms whatever exec is */
     expect_legal(*state, plan);
     /* Fast enough alone, too slow beside the other: on both sides of the pair. */
     demand_list[0].slo_us = demand_list[1].slo_us = 1200;
-    expect_violation(*state, plan, "interference", "slice 0 reaches 1500 us");
-    expect_violation(*state, plan, "interference", "slice 1 reaches 1350 us");
+    expect_violation(*state, plan, "interference", "slice 0 has a latency of 1500 us");
+    expect_violation(*state, plan, "interference", "slice 1 has a latency of 1350 us");
     demand_list[0].slo_us = 900;
     expect_violation(*state, plan, "latency", "the SLO is 900 us");
     /* In turns there is nothing at the same time. */
@@ -605,11 +605,11 @@ static void test_placement__power(void **state)
     demand_list[0].profile.point = demand_list[1].profile.point = joules;
     weft_placement at[] = LEGAL;
     weft_plan plan = complete(at, 2);
-    expect_violation(*state, plan, "objective", "0 W are claimed, 25 W are right");
+    expect_violation(*state, plan, "objective", "0 W are stated, 25 W are computed");
     plan.power_w = 25; /* 2 * 100/s / 4 * 0.5 J */
     expect_legal(*state, plan);
     demand_list[0].profile.point = demand_list[1].profile.point = points;
-    expect_violation(*state, plan, "objective", "25 W are claimed, 0 W are right");
+    expect_violation(*state, plan, "objective", "25 W are stated, 0 W are computed");
 }
 
 /* -- plan.json -------------------------------------------------------------------------------- */
