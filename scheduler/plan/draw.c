@@ -1,5 +1,5 @@
-/* Where each slice of a plan lies on its device. The plan need not be legal: what reaches over the
- * edge is cut, what overlaps is drawn over. */
+/* Computes the position of each slice on its device for the pictures of a plan. The plan may be
+ * illegal: slices are clipped at the edge of the device, and may overlap. */
 #include "scheduler/plan/draw_int.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@ static int compare_texts(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Models by name, each once. */
+/* Lists the models sorted by name, each once. */
 static void list_models(const weft_plan *plan, weft_arena *arena, weft_drawing *out)
 {
     const char **name = weft_arena_array(arena, plan->n, sizeof *name);
@@ -33,17 +33,19 @@ static uint32_t color_of(const weft_drawing *d, const char *model)
     return hit ? (uint32_t)((const char *const *)hit - d->model) : 0;
 }
 
-static double cut(double x)
+/* Clips to 0..1. */
+static double clip(double x)
 {
     return x > 0 ? fmin(1, x) : 0;
 }
 
-/* What lies left of the next share: of the device, and of each MIG instance. */
+/* Sum of the shares so far, of the device and of each MIG instance: where the next share starts. */
 typedef struct offsets {
     double device;
     double instance[32];
 } offsets;
 
+/* Computes the position of a slice: by memory slots for MIG, else behind the slices before it. */
 static void locate(const weft_placement *p, offsets *at, uint32_t *slots, weft_box *box)
 {
     const weft_device_type *type = weft_device_type_find(p->type);
@@ -57,18 +59,18 @@ static void locate(const weft_placement *p, offsets *at, uint32_t *slots, weft_b
         double width = (double)spec.mig->slots / type->mig_slots;
         double *left = &at->instance[p->mig_start];
         *slots = type->mig_slots;
-        box->from = cut(from + (spec.percent ? width * *left : 0));
+        box->from = clip(from + (spec.percent ? width * *left : 0));
         *left += spec.percent / 100.0;
-        box->to = cut(from + (spec.percent ? width * *left : width));
+        box->to = clip(from + (spec.percent ? width * *left : width));
         return;
     }
     double share = spec.kind == WEFT_SLICE_WHOLE && known ? 1 : p->share;
-    box->from = cut(at->device);
+    box->from = clip(at->device);
     at->device += share;
-    box->to = cut(at->device);
+    box->to = clip(at->device);
 }
 
-/* Placements order[from .. to) of one device. */
+/* Draws the placements order[from .. to), which are on one device. */
 static weft_drawn_device draw_device(const weft_plan *plan, const weft_drawing *d,
                                      const uint32_t *order, size_t from, size_t to,
                                      weft_arena *arena)

@@ -1,14 +1,14 @@
-/* Pictures of plans: where each slice lies on its device, for the terminal and for SVG. */
+/* The geometry of a picture of a plan, shared by the terminal and the SVG picture. */
 #ifndef WEFT_SCHEDULER_PLAN_DRAW_INT_H
 #define WEFT_SCHEDULER_PLAN_DRAW_INT_H
 
 #include "scheduler/input/input.h"
 #include "scheduler/plan/plan.h"
 
-/* One slice. From and to: parts of the device, 0..1, by memory slot (MIG) or share. */
+/* One slice. */
 typedef struct weft_box {
-    double from, to;
-    const weft_placement *const *place; /* in turns, by model */
+    double from, to;                    /* position on the device, 0..1: memory slots or shares */
+    const weft_placement *const *place; /* its placements, by model */
     uint32_t n_place;
     uint32_t color; /* of the first model */
 } weft_box;
@@ -24,7 +24,7 @@ typedef struct weft_drawn_device {
 typedef struct weft_drawing {
     const weft_drawn_device *device;
     uint32_t n_device;
-    const char *const *model; /* by color: by name */
+    const char *const *model; /* by colour; sorted by name */
     uint32_t n_model;
 } weft_drawing;
 

@@ -1,6 +1,6 @@
-/* A plan as an SVG picture: a row a device, its slices as boxes coloured by model, lines at MIG
- * slots, a legend, and what each box is as its tooltip. All texts are escaped, numbers have two
- * decimals: the same plan gives the same bytes. */
+/* Draws a plan as SVG: a row for each device, with its slices as boxes coloured by model, lines at
+ * MIG slots, a tooltip for each box and a legend. Texts are escaped. Numbers have two decimals, so
+ * equal plans give equal bytes. */
 #include "scheduler/plan/draw_int.h"
 
 #include "base/str.h"
@@ -11,9 +11,9 @@
 
 enum { LEFT = 130, WIDTH = 840, ROW = 36, BOX = 28, TOP = 46, LEGEND_COLUMNS = 4, LEGEND_ROW = 20 };
 
-static const double letter = 6.6; /* width of one, 11 px */
+static const double letter = 6.6; /* width of a letter of 11 px */
 
-/* XML text: markup is escaped, what XML cannot hold becomes '?'. */
+/* Writes XML text: markup is escaped, and control characters, which XML forbids, become '?'. */
 static void put_text(weft_buf *buf, const char *text)
 {
     for (; *text; text++)
@@ -35,7 +35,7 @@ static void put_text(weft_buf *buf, const char *text)
         }
 }
 
-/* Hues a golden angle apart, light enough for black text. */
+/* Hues are a golden angle apart, and light enough for black text. */
 static void put_color(weft_buf *buf, uint32_t color)
 {
     double hue = fmod(color * 137.508, 360) / 60, light = color % 2 ? 0.82 : 0.72;
@@ -64,7 +64,7 @@ static void put_title(weft_buf *buf, const weft_box *box)
     weft_buf_printf(buf, "</title>");
 }
 
-/* As many letters of the name as the box has room for. */
+/* Writes as many letters of the name as fit in the box. */
 static void put_name(weft_buf *buf, const weft_box *box, double x, double y, double width)
 {
     char name[160];

@@ -1,5 +1,6 @@
-/* A plan on a terminal: a line a device, MIG slots or shares from left to right, a dot where
- * nothing is. Devices that look the same follow each other as one line with their numbers.
+/* Draws a plan for the terminal: a line for each device, with MIG slots or shares from left to
+ * right and dots for free room. Consecutive devices that look the same are one line with their
+ * range of numbers.
  *
  *   a100-80 0-3   [resnet50 x2        ][bert   ][vgg16+vgg19]....... */
 #include "scheduler/plan/draw_int.h"
@@ -13,13 +14,13 @@
 
 enum { WIDTH_DEFAULT = 100, WIDTH_MIN = 40, WIDTH_MAX = 400, HEAD = 24, CELL_MAX = 512 };
 
-/* Backgrounds of the 256 colours that black text is readable on. */
+/* Those of the 256 ANSI colours on which black text is readable. */
 static const uint8_t backgrounds[] = {151, 153, 180, 182, 187, 115, 117, 144, 146, 152,
                                       186, 188, 216, 217, 222, 223, 109, 110, 138, 150};
 
 enum { BACKGROUNDS = sizeof backgrounds / sizeof backgrounds[0] };
 
-/* "a+b", "a x3" (processes). */
+/* "a+b" for two models that share a slice, "a x3" for three processes. */
 static void label_of(const weft_box *box, char *out, size_t size)
 {
     size_t len = 0;
@@ -32,7 +33,7 @@ static void label_of(const weft_box *box, char *out, size_t size)
         snprintf(out + len, size - len, " x%u", box->place[0]->procs);
 }
 
-/* The name between brackets, cut or filled to `width` columns. */
+/* Writes the label in brackets, truncated or padded to `width` columns. */
 static void put_box(weft_buf *buf, const weft_box *box, size_t width, bool color)
 {
     char label[CELL_MAX], cell[CELL_MAX];
@@ -56,7 +57,7 @@ static int compare_boxes(const void *a, const void *b)
     return (p->from > q->from) - (p->from < q->from);
 }
 
-/* Boxes from left to right; one that begins left of where the last ended begins there. */
+/* Writes the boxes from left to right; of overlapping boxes the later one is clipped. */
 static void put_device(weft_buf *buf, const weft_drawn_device *d, size_t width, bool color,
                        weft_arena *arena)
 {

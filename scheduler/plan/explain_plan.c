@@ -1,17 +1,17 @@
-/* Why a model is where it is.
+/* Explains the placements of one model in a plan.
  *
- * Places: what it shares its slice and its device with, and what is left of capacity and SLO.
+ * Places: the models on the same slice and on the same device, and the slack in capacity and SLO.
  *
- * Options: each slice that the profile knows, by its best legal batch (highest capacity), or, where
- * none is legal, with the reason of the one that came closest. Legal ones are ordered by what a
- * whole device of such slices would carry for its price (where a price is not known: by what it
- * would carry), the measure by which slices of different sizes and types compare.
+ * Options: each slice of the profile, by its legal batch with the highest capacity. If no batch is
+ * legal there, the option is the batch that is closest to legal, with the reason. Legal options are
+ * ordered by the capacity of a whole device of such slices per dollar, or by the capacity alone
+ * where a price is not known; that makes slices of different sizes and types comparable.
  *
- * Changes: the smallest change of SLO or rate by which the model's smallest placement fits a
- * smaller slice, from the profile alone; and the smallest by which the policy needs fewer devices
- * or dollars. The latter is found by planning again and halving the interval between no change and
- * an eighth of the rate (eight times the SLO), which finds a smallest change only where the need
- * falls steadily; what is stated was planned and is true in any case. */
+ * Changes: the smallest change of SLO or rate with which the smallest placement of the model fits
+ * on a smaller slice, by the profile; and a change with which the policy needs fewer devices or
+ * dollars. The latter is found by bisection between no change and an eighth of the rate (eight
+ * times the SLO), with a new plan for each value. It is the smallest such change only if the need
+ * is monotone; the stated saving is that of a plan in any case. */
 #include "scheduler/builder/builder.h"
 #include "scheduler/plan/plan.h"
 
@@ -21,9 +21,9 @@
 
 #define NONE UINT32_MAX
 
-enum { HALVINGS = 10, NAMES_MAX = 64 };
+enum { BISECTIONS = 10, NAMES_MAX = 64 };
 
-static const double farthest = 8;
+static const double factor_max = 8; /* of the changes that are tried */
 
 static const char *const verdict_name[] = {
     [WEFT_VERDICT_CHOSEN] = "chosen",     [WEFT_VERDICT_POSSIBLE] = "possible",
@@ -39,7 +39,7 @@ const char *weft_verdict_name(weft_verdict verdict)
 
 typedef struct explainer {
     const weft_plan *plan;
-    const weft_problem *problem; /* by the rules of the plan */
+    const weft_problem *problem; /* under the rules of the plan */
     const weft_policy *policy;
     weft_arena *arena;
     uint32_t demand;
@@ -105,7 +105,8 @@ static bool is_chosen(const explainer *e, const weft_shape *shape)
 
 /* -- The plan without the model --------------------------------------------------------------- */
 
-/* What cannot be put, of a plan that is not legal, is left out. */
+/* Rebuilds the plan without the model. Of an illegal plan, placements that the builder refuses are
+ * left out. */
 static void load_builder(explainer *e)
 {
     const weft_plan *plan = e->plan;
@@ -138,8 +139,8 @@ static void load_builder(explainer *e)
 
 /* -- Options ---------------------------------------------------------------------------------- */
 
-/* The point of a shape that is told about: the legal one with the highest capacity, else the one
- * that came closest. Points [from, to) of the option table. */
+/* The representative of the timed points [from, to), which are those of one shape: the legal point
+ * with the highest capacity, else the point that is closest to legal. */
 static const weft_timed_point *pick_point(const explainer *e, uint32_t from, uint32_t to,
                                           weft_verdict *verdict)
 {
@@ -164,6 +165,7 @@ static const weft_timed_point *pick_point(const explainer *e, uint32_t from, uin
     return best;
 }
 
+/* Why a point is not legal. */
 static const char *refusal_of(const explainer *e, const weft_timed_point *k, weft_verdict verdict)
 {
     const weft_shape *shape = &e->builder.table.shape[k->shape];
@@ -174,7 +176,7 @@ static const char *refusal_of(const explainer *e, const weft_timed_point *k, wef
     case WEFT_VERDICT_SLO:
         return weft_arena_printf(
             e->arena,
-            "batch %u x %u takes %.6g ms and needs an SLO of %.6g ms, %.6g ms (%.0f %%) "
+            "batch %u x %u executes for %.6g ms and needs an SLO of %.6g ms, %.6g ms (%.0f %%) "
             "over the SLO of %.6g ms",
             k->point->batch, k->point->procs, k->exec_us / 1e3, needs_us / 1e3,
             (needs_us - slo_us) / 1e3, slo_us > 0 ? (needs_us / slo_us - 1) * 100 : 0,
@@ -184,14 +186,18 @@ static const char *refusal_of(const explainer *e, const weft_timed_point *k, wef
                                  (unsigned long long)weft_point__mem_bytes(k->point),
                                  (unsigned long long)shape->spec.mem_bytes);
     case WEFT_VERDICT_RULES:
-        return weft_arena_printf(e->arena, "%u processes, more than allowed", k->point->procs);
+        return weft_arena_printf(e->arena,
+                                 "%u processes are more than the rules and the device "
+                                 "allow",
+                                 k->point->procs);
     default:
-        return shape->why ? shape->why : "the profile has no usable number";
+        return shape->why ? shape->why : "the profile point has no usable time";
     }
 }
 
-/* A slice of the profile; the comparison with the best is added when all are known. */
-static weft_explain_option tell_option(explainer *e, uint32_t from, uint32_t to)
+/* The option of one shape, timed points [from, to). Legal options get their reason later, when the
+ * best one is known. */
+static weft_explain_option make_option(explainer *e, uint32_t from, uint32_t to)
 {
     const weft_option_table *table = &e->builder.table;
     weft_verdict verdict = WEFT_VERDICT_NO_DEVICE;
@@ -220,7 +226,7 @@ static weft_explain_option tell_option(explainer *e, uint32_t from, uint32_t to)
     return o;
 }
 
-/* What speaks for a legal slice or against it, beside the best one. */
+/* The reason of a legal option: its capacity, and a comparison with the best option. */
 static const char *comparison_of(const explainer *e, const weft_explain_option *o,
                                  const weft_explain_option *best)
 {
@@ -228,16 +234,19 @@ static const char *comparison_of(const explainer *e, const weft_explain_option *
     bool priced = o->per_dollar > 0 && best->per_dollar > 0;
     double worse = priced ? 1 - o->per_dollar / best->per_dollar
                           : 1 - o->per_device_per_s / best->per_device_per_s;
-    const char *much = weft_arena_printf(
-        e->arena, "batch %u x %u carries %.6g/s (%.0f slice%s), a device of them %.6g/s", o->batch,
-        o->procs, o->capacity_per_s, fmax(1, slices), slices > 1 ? "s" : "", o->per_device_per_s);
+    const char *text = weft_arena_printf(
+        e->arena,
+        "batch %u x %u serves %.6g/s (the rate needs %.0f slice%s), a device of such slices "
+        "%.6g/s",
+        o->batch, o->procs, o->capacity_per_s, fmax(1, slices), slices > 1 ? "s" : "",
+        o->per_device_per_s);
     if (worse > 1e-9)
-        much = weft_arena_printf(e->arena, "%s, %.1f %% less%s than %s %s", much, worse * 100,
+        text = weft_arena_printf(e->arena, "%s, %.1f %% less%s than %s %s", text, worse * 100,
                                  priced ? " for its price" : "", best->type,
                                  best->slice[0] ? best->slice : "whole");
     if (o->verdict == WEFT_VERDICT_NO_ROOM)
-        much = weft_arena_printf(e->arena, "%s; no device has room for it beside this plan", much);
-    return much;
+        text = weft_arena_printf(e->arena, "%s; no device has room for it beside this plan", text);
+    return text;
 }
 
 static bool is_legal(const weft_explain_option *o)
@@ -245,7 +254,7 @@ static bool is_legal(const weft_explain_option *o)
     return o->verdict <= WEFT_VERDICT_NO_ROOM;
 }
 
-static int compare_told(const void *a, const void *b)
+static int compare_options(const void *a, const void *b)
 {
     const weft_explain_option *p = a, *q = b;
     if (is_legal(p) != is_legal(q))
@@ -272,12 +281,12 @@ static void list_options(explainer *e)
         uint32_t end = i;
         while (end < n && timed[end].shape == timed[i].shape)
             end++;
-        weft_explain_option o = tell_option(e, i, end);
+        weft_explain_option o = make_option(e, i, end);
         WEFT_VEC_PUSH(e->arena, &told, o);
         i = end;
     }
     if (told.len > 0)
-        qsort(told.at, told.len, sizeof *told.at, compare_told);
+        qsort(told.at, told.len, sizeof *told.at, compare_options);
     for (uint32_t i = 0; i < told.len; i++)
         if (is_legal(&told.at[i]))
             told.at[i].reason = comparison_of(e, &told.at[i], &told.at[0]);
@@ -291,7 +300,7 @@ typedef struct change_list {
     WEFT_VEC(weft_explain_change) list;
 } change_list;
 
-/* The placement of least weight. */
+/* The placement on the slice of least weight. */
 static const weft_placement *find_smallest(const explainer *e, double *weight)
 {
     const weft_placement *least = NULL;
@@ -350,7 +359,8 @@ static void find_smaller_slice(explainer *e, change_list *to)
 
 /* -- Fewer devices ---------------------------------------------------------------------------- */
 
-/* Plans with one number changed; false: no plan, or none that needs less. */
+/* Plans with one number changed. true: the plan needs fewer devices or dollars, and *c states them.
+ */
 static bool plan_saves(explainer *e, weft_explain_change *c, double value)
 {
     const weft_demands *demands = e->problem->demands;
@@ -378,12 +388,13 @@ static bool plan_saves(explainer *e, weft_explain_change *c, double value)
     return saves;
 }
 
+/* Bisects between no change and `far` for a small change that saves. */
 static void find_saving(explainer *e, weft_explain_change change, double far, change_list *to)
 {
     double near = change.from;
     if (!(change.from > 0) || !plan_saves(e, &change, far))
         return;
-    for (int i = 0; i < HALVINGS; i++) {
+    for (int i = 0; i < BISECTIONS; i++) {
         double mid = near + (far - near) / 2;
         if (plan_saves(e, &change, mid))
             far = mid;
@@ -400,9 +411,9 @@ static void list_changes(explainer *e)
     if (e->policy) {
         double slo_us = e->d->slo_us, rate = e->d->rate_per_s;
         find_saving(e, (weft_explain_change){.what = WEFT_CHANGE_SLO, .from = slo_us},
-                    slo_us * farthest, &changes);
+                    slo_us * factor_max, &changes);
         find_saving(e, (weft_explain_change){.what = WEFT_CHANGE_RATE, .from = rate},
-                    rate / farthest, &changes);
+                    rate / factor_max, &changes);
     }
     e->out.change = changes.list.at;
     e->out.n_change = changes.list.len;

@@ -1,14 +1,14 @@
-/* Deployment maps of ParvaGPU (SC'24) as plans.
+/* Reads deployment maps of ParvaGPU (SC'24) as plans.
  *
  *   Num instance,Num GPU,Model,Placement,Instance size,Batch size,Num proc
  *   0,0,resnet50,4,3,64,2
  *
- * node, GPU of the node, model, start slot, compute slots, batch, MPS processes; GPUs are A100
- * 80 GB. The published maps state slots that overlap (a start slot was tested there, not its
- * range); they are read as they are, for the checker to find that.
+ * The columns are node, GPU of the node, model, start slot, GPCs, batch and MPS processes; GPUs are
+ * A100 80 GB. Published maps have overlapping instances, because ParvaGPU tested start slots only;
+ * they are read without change, and the checker reports the overlaps.
  *
- * A map has no rates. The rate of a model is spread over its instances in proportion to their
- * capacity, which keeps every share legal if any spreading does. */
+ * A map has no rates. The rate of a model is split over its instances in proportion to their
+ * capacity; if any split respects all capacities, this one does. */
 #include "scheduler/input/input.h"
 #include "scheduler/plan/plan.h"
 
@@ -47,8 +47,8 @@ static weft_err read_count(const reader *rd, const char *text, const char *name,
     int64_t x;
     if (!weft_parse_i64(text, &x) || x < lo || x > hi)
         return weft_diag_error(rd->diag, WEFT_ERR_INPUT, rd->csv->where,
-                               "%s: '%s' is no number from %lld to %lld", name, text, (long long)lo,
-                               (long long)hi);
+                               "%s: '%s' is not a number from %lld to %lld", name, text,
+                               (long long)lo, (long long)hi);
     *out = (uint32_t)x;
     return WEFT_ERR_OK;
 }
@@ -70,13 +70,13 @@ static weft_err read_row(reader *rd)
     WEFT_TRY(read_count(rd, field[6], "Num proc", 1, 1 << 10, &row.place.procs));
     if (!weft_set_name_valid(field[2]))
         return weft_diag_error(rd->diag, WEFT_ERR_INPUT, rd->csv->where,
-                               "'%.128s' is no model name", field[2]);
+                               "'%.128s' is not a model name", field[2]);
     if (!slice_of[size])
         return weft_diag_error(rd->diag, WEFT_ERR_INPUT, rd->csv->where,
                                "Instance size: %u, must be 1, 2, 3, 4 or 7", size);
     if (rd->rows.len == WEFT_PLAN_PLACEMENTS_MAX)
         return weft_diag_error(rd->diag, WEFT_ERR_INPUT, rd->csv->where,
-                               "more than 1048576 instances");
+                               "the map has more than 1048576 instances");
     row.place.model = weft_arena_strdup(rd->arena, field[2]);
     row.place.slice = slice_of[size];
     row.place.mig_start = (int32_t)start;
@@ -97,7 +97,7 @@ static int compare_rows(const void *a, const void *b)
     return order ? order : strcmp(p->place.slice, q->place.slice);
 }
 
-/* GPUs are numbered in order, slices of each from 0. */
+/* Numbers devices in the order of node and GPU, and the slices of each device from 0. */
 static void make_plan(reader *rd, weft_plan *plan)
 {
     const map_row *row = rd->rows.at;
@@ -115,7 +115,7 @@ static void make_plan(reader *rd, weft_plan *plan)
     }
 }
 
-/* Rates by capacity; a model that nobody asks for gets none. */
+/* Splits the rate of each model by capacity. Models that are not in the problem get rate 0. */
 static void spread_rates(weft_plan *plan, const weft_problem *problem, weft_arena *arena)
 {
     const weft_demands *demands = problem->demands;
@@ -164,7 +164,7 @@ weft_err weft_plan_from_parvagpu(const char *text, size_t len, const char *file,
     weft_csv_destroy(csv);
     WEFT_TRY(err);
     make_plan(&rd, &plan);
-    weft_plan_derive(&plan, problem, arena); /* capacities, from which rates follow */
+    weft_plan_derive(&plan, problem, arena); /* the rates depend on the capacities */
     spread_rates(&plan, problem, arena);
     weft_plan_derive(&plan, problem, arena);
     *out = plan;

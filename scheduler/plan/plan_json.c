@@ -1,5 +1,5 @@
-/* plan.json: a plan as text, and back. docs/plan-json.md is the contract. Reading checks kinds,
- * ranges and unknown keys; whether the plan is legal is the checker's business. */
+/* Writes and reads plan.json; docs/plan-json.md is the contract. Reading checks keys, kinds and
+ * ranges; weft_plan_check tells whether the plan is legal. */
 #include "scheduler/input/input.h"
 #include "scheduler/plan/plan.h"
 
@@ -11,12 +11,12 @@
 enum {
     PLAN_FORMAT_VERSION = 3,
     PLAN_BYTES_MAX = 256 << 20,
-    PLAN_DIGITS = 15, /* a decimal of 15 digits survives double and back */
+    PLAN_DIGITS = 15, /* a decimal of 15 digits converts to double and back without change */
 };
 
 /* -- Writing ---------------------------------------------------------------------------------- */
 
-/* jansson refuses what is not finite; such a number has no business in a plan. */
+/* An integer if the number is one. NULL, which fails the whole plan, if it is not finite. */
 static json_t *number(double x)
 {
     return isfinite(x) && x == floor(x) && fabs(x) < 1e15 ? json_integer((json_int_t)x)
@@ -51,7 +51,7 @@ static int demand_order(const void *a, const void *b)
     return strcmp((*p)->model, (*q)->model);
 }
 
-/* In the order of names, so that the order of the set does not show. NULL: out of memory. */
+/* Sorted by name, so that the text does not depend on the order in the set. NULL: out of memory. */
 static json_t *demands_to_json(const weft_demands *demands)
 {
     const weft_demand **sorted = malloc((demands->n + 1) * sizeof *sorted);
@@ -146,7 +146,7 @@ static weft_err fail(const reader *rd, const char *key, const char *text)
                            (weft_where){.file = rd->file, .item = rd->item}, "%s: %s", key, text);
 }
 
-/* Every key of `o` must be in the list, and every key of the list in `o`. */
+/* The keys of `o` must be exactly those of the list. */
 static weft_err check_keys(const reader *rd, const json_t *o, const char *const *keys, size_t n)
 {
     const char *key;
@@ -179,7 +179,7 @@ static weft_err read_text(const reader *rd, const json_t *o, const char *key, si
         return fail(rd, key, "must be a string");
     const char *text = json_string_value(value);
     if (strlen(text) != json_string_length(value) || strlen(text) > max)
-        return fail(rd, key, "is too long or holds a zero byte");
+        return fail(rd, key, "is too long or contains a zero byte");
     *out = weft_arena_strdup(rd->arena, text);
     return WEFT_ERR_OK;
 }
@@ -189,7 +189,7 @@ static weft_err read_integer(const reader *rd, const json_t *o, const char *key,
 {
     const json_t *value = json_object_get(o, key);
     if (!json_is_integer(value))
-        return fail(rd, key, "must be a whole number");
+        return fail(rd, key, "must be an integer");
     if (json_integer_value(value) < lo || json_integer_value(value) > hi)
         return fail(rd, key, "is out of range");
     *out = json_integer_value(value);
@@ -212,7 +212,7 @@ static weft_err read_number(const reader *rd, const json_t *o, const char *key, 
         return fail(rd, key, "must be a number");
     double x = json_number_value(value);
     if (!isfinite(x) || x < 0)
-        return fail(rd, key, "must not be negative");
+        return fail(rd, key, "must be a finite number of at least 0");
     *out = x;
     return WEFT_ERR_OK;
 }
@@ -265,7 +265,8 @@ static weft_err check_model(const reader *rd, const json_t *o)
     return read_number(rd, o, "rate_per_s", &x);
 }
 
-/* The models of a plan are for people and for the server; only their form is checked here. */
+/* weft_plan does not contain the models of a plan file (weft_plan_demands_from_json reads them), so
+ * only their form is checked. */
 static weft_err check_models(reader *rd, const json_t *models)
 {
     size_t i;
@@ -302,7 +303,7 @@ static weft_err read_rules(const reader *rd, const json_t *o, weft_rules *out)
     WEFT_TRY(check_keys(rd, o, keys, sizeof keys / sizeof keys[0]));
     WEFT_TRY(read_text(rd, o, "latency", 16, &text));
     if (!weft_latency_rule_parse(text, &out->latency))
-        return fail(rd, "latency", "is no rule");
+        return fail(rd, "latency", "is not a latency rule");
     WEFT_TRY(read_bool(rd, o, "whole_ms", &out->whole_ms));
     WEFT_TRY(read_count(rd, o, "procs_max", 0, &out->procs_max));
     WEFT_TRY(read_bool(rd, o, "isolated", &out->isolated));
@@ -320,7 +321,7 @@ static weft_err read_plan(reader *rd, const json_t *root, weft_plan *out)
     weft_plan plan = {0};
     const char *format, *goal;
     int64_t version;
-    /* First of all, what it is: keys differ from version to version. */
+    /* Format and version come first, since the keys depend on the version. */
     if (!json_is_object(root))
         return fail(rd, "plan", "must be an object");
     WEFT_TRY(read_text(rd, root, "format", 64, &format));
@@ -335,7 +336,7 @@ static weft_err read_plan(reader *rd, const json_t *root, weft_plan *out)
     WEFT_TRY(read_text(rd, root, "policy", 64, &plan.policy));
     WEFT_TRY(read_text(rd, root, "goal", 16, &goal));
     if (!weft_goal_parse(goal, &plan.goal))
-        return fail(rd, "goal", "is no goal");
+        return fail(rd, "goal", "is not a goal");
     rd->item = "rules";
     weft_err err = read_rules(rd, json_object_get(root, "rules"), &plan.rules);
     rd->item = NULL;
