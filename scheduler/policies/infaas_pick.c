@@ -32,7 +32,7 @@ typedef struct node {
 } node;
 
 struct weft_infaas_pick {
-    const weft_infaas_offer *offer;
+    const weft_infaas_candidate *candidate;
     uint32_t n, n_worker, size;
     const uint32_t *hardware; /* by worker */
     uint32_t *sorted;         /* variants by accuracy */
@@ -85,7 +85,7 @@ static void set_node(weft_infaas_pick *p, node *tree, uint32_t variant, double k
 {
     uint32_t i = p->size + p->rank[variant];
     bool offered = key < INFINITY;
-    tree[i] = (node){offered ? p->offer[variant].latency_us : INFINITY, key};
+    tree[i] = (node){offered ? p->candidate[variant].latency_us : INFINITY, key};
     for (i /= 2; i > 0; i /= 2)
         tree[i] = (node){fmin(tree[2 * i].latency_us, tree[2 * i + 1].latency_us),
                          fmin(tree[2 * i].key, tree[2 * i + 1].key)};
@@ -108,25 +108,26 @@ static void search(const weft_infaas_pick *p, const node *tree, uint32_t i, uint
     search(p, tree, 2 * i + 1, lo + width / 2, width / 2, from, latency_us, best, best_key);
 }
 
-static int compare_offers(const void *a, const void *b, void *offers)
+static int compare_candidates(const void *a, const void *b, void *candidates)
 {
-    const weft_infaas_offer *at = offers;
+    const weft_infaas_candidate *at = candidates;
     uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
     if (at[i].accuracy != at[j].accuracy)
         return at[i].accuracy < at[j].accuracy ? -1 : 1;
     return (i > j) - (i < j);
 }
 
-static double time_to_answer(const weft_infaas_offer *offer)
+static double time_to_answer(const weft_infaas_candidate *candidate)
 {
-    return offer->load_us + offer->latency_us;
+    return candidate->load_us + candidate->latency_us;
 }
 
-weft_infaas_pick *weft_infaas__index(const weft_infaas_offer *offer, uint32_t n,
+weft_infaas_pick *weft_infaas__index(const weft_infaas_candidate *candidate, uint32_t n,
                                      const uint32_t *hardware, uint32_t n_worker, weft_arena *arena)
 {
     weft_infaas_pick *p = weft_arena_alloc(arena, sizeof *p);
-    *p = (weft_infaas_pick){.offer = offer, .n = n, .n_worker = n_worker, .hardware = hardware};
+    *p = (weft_infaas_pick){
+        .candidate = candidate, .n = n, .n_worker = n_worker, .hardware = hardware};
     p->size = round_up(n);
     p->sorted = weft_arena_array(arena, n + 1u, sizeof *p->sorted);
     p->rank = weft_arena_array(arena, n + 1u, sizeof *p->rank);
@@ -139,14 +140,14 @@ weft_infaas_pick *weft_infaas__index(const weft_infaas_offer *offer, uint32_t n,
         p->active[i] = p->inactive[i] = (node){INFINITY, INFINITY};
     for (uint32_t v = 0; v < n; v++) {
         p->sorted[v] = v;
-        if (offer[v].hardware >= p->n_hardware)
-            p->n_hardware = offer[v].hardware + 1;
+        if (candidate[v].hardware >= p->n_hardware)
+            p->n_hardware = candidate[v].hardware + 1;
     }
     for (uint32_t w = 0; w < n_worker; w++)
         if (hardware[w] >= p->n_hardware)
             p->n_hardware = hardware[w] + 1;
     if (n > 0)
-        qsort_r(p->sorted, n, sizeof *p->sorted, compare_offers, (void *)offer);
+        qsort_r(p->sorted, n, sizeof *p->sorted, compare_candidates, (void *)candidate);
     for (uint32_t i = 0; i < n; i++)
         p->rank[p->sorted[i]] = i;
     p->worker = weft_arena_array(arena, p->n_hardware + 1u, sizeof *p->worker);
@@ -156,7 +157,7 @@ weft_infaas_pick *weft_infaas__index(const weft_infaas_offer *offer, uint32_t n,
         set_least(&p->worker[hardware[w]], w, 0);
     for (uint32_t v = 0; v < n; v++) {
         p->instance[v] = make_least(n_worker, arena);
-        set_node(p, p->inactive, v, time_to_answer(&offer[v]));
+        set_node(p, p->inactive, v, time_to_answer(&candidate[v]));
     }
     return p;
 }
@@ -170,7 +171,7 @@ void weft_infaas__set_instance(weft_infaas_pick *p, uint32_t variant, uint32_t w
     set_least(&p->instance[variant], worker, state == WEFT_INFAAS_ACTIVE ? load : INFINITY);
     set_node(p, p->active, variant, p->instance[variant].value[1]);
     set_node(p, p->inactive, variant,
-             p->n_instance[variant] > 0 ? INFINITY : time_to_answer(&p->offer[variant]));
+             p->n_instance[variant] > 0 ? INFINITY : time_to_answer(&p->candidate[variant]));
 }
 
 void weft_infaas__set_worker(weft_infaas_pick *p, uint32_t worker, double use)
@@ -184,7 +185,7 @@ static uint32_t first_rank(const weft_infaas_pick *p, double accuracy)
     uint32_t lo = 0, hi = p->n;
     while (lo < hi) {
         uint32_t mid = lo + (hi - lo) / 2;
-        if (p->offer[p->sorted[mid]].accuracy < accuracy)
+        if (p->candidate[p->sorted[mid]].accuracy < accuracy)
             lo = mid + 1;
         else
             hi = mid;
@@ -197,7 +198,7 @@ static uint32_t find_closest(const weft_infaas_pick *p, double accuracy, double 
     uint32_t best = NONE;
     double least_shortfall = INFINITY;
     for (uint32_t v = 0; v < p->n; v++) {
-        const weft_infaas_offer *o = &p->offer[v];
+        const weft_infaas_candidate *o = &p->candidate[v];
         double a = accuracy > 0 ? fmax(0, accuracy - o->accuracy) / accuracy : 0;
         double l =
             latency_us > 0 ? fmax(0, o->latency_us - latency_us) / latency_us : o->latency_us;
@@ -222,7 +223,7 @@ weft_infaas_choice weft_infaas__choose(const weft_infaas_pick *p, double accurac
     if (rank != NONE) {
         uint32_t v = p->sorted[rank];
         return (weft_infaas_choice){WEFT_INFAAS_LOAD, v,
-                                    find_least(&p->worker[p->offer[v].hardware])};
+                                    find_least(&p->worker[p->candidate[v].hardware])};
     }
     return (weft_infaas_choice){WEFT_INFAAS_CLOSEST, find_closest(p, accuracy, latency_us), NONE};
 }

@@ -1,5 +1,5 @@
-/* INFaaS: states, the choice for a query against a plain search, greedy scaling against the integer
- * program, and when the policy scales down. */
+/* INFaaS: states, the choice for a query against exhaustive search, greedy scaling against the
+ * integer program, and when the policy scales down. */
 #include "base/arena.h"
 #include "base/diag.h"
 #include "scheduler/policies/infaas_int.h"
@@ -25,7 +25,7 @@ static void test_infaas__states(void **state)
     assert_int_equal(weft_infaas__state(&seen), WEFT_INFAAS_ACTIVE);
     seen.latency_us = 12.1;
     assert_int_equal(weft_infaas__state(&seen), WEFT_INFAAS_INTERFERED);
-    /* At its peak it is slow anyway: that is not interference. */
+    /* At its peak an instance is slow without interference. */
     seen.load_per_s = 100.1;
     assert_int_equal(weft_infaas__state(&seen), WEFT_INFAAS_OVERLOADED);
     seen.load_per_s = 99.9;
@@ -35,21 +35,21 @@ static void test_infaas__states(void **state)
 
 /* -- The choice for a query ------------------------------------------------------------------- */
 
-enum { OFFERS = 20, WORKERS = 7, KINDS = 2 };
+enum { CANDIDATES = 20, WORKERS = 7, KINDS = 2 };
 
 typedef struct world {
-    weft_infaas_offer offer[OFFERS];
+    weft_infaas_candidate candidate[CANDIDATES];
     uint32_t hardware[WORKERS];
-    weft_infaas_state state[OFFERS][WORKERS];
-    double load[OFFERS][WORKERS], use[WORKERS];
+    weft_infaas_state state[CANDIDATES][WORKERS];
+    double load[CANDIDATES][WORKERS], use[WORKERS];
 } world;
 
-/* The least key that may be answered with, by looking at everything. */
+/* The least key of all valid answers, by exhaustive search. */
 static double least_key(const world *w, double accuracy, double latency_us, bool active)
 {
     double least = INFINITY;
-    for (uint32_t v = 0; v < OFFERS; v++) {
-        const weft_infaas_offer *o = &w->offer[v];
+    for (uint32_t v = 0; v < CANDIDATES; v++) {
+        const weft_infaas_candidate *o = &w->candidate[v];
         bool any = false;
         if (o->accuracy < accuracy || o->latency_us > latency_us)
             continue;
@@ -66,7 +66,7 @@ static double least_key(const world *w, double accuracy, double latency_us, bool
 
 static void check_choice(const world *w, double accuracy, double latency_us, weft_infaas_choice c)
 {
-    const weft_infaas_offer *o = &w->offer[c.variant];
+    const weft_infaas_candidate *o = &w->candidate[c.variant];
     double active = least_key(w, accuracy, latency_us, true);
     double inactive = least_key(w, accuracy, latency_us, false);
     if (active < INFINITY) {
@@ -98,17 +98,19 @@ static void test_infaas__choice_is_that_of_a_plain_search(void **state)
     for (int round = 0; round < 60; round++) {
         weft_arena *arena = weft_arena_create(0);
         memset(&w, 0, sizeof w);
-        for (uint32_t v = 0; v < OFFERS; v++)
-            w.offer[v] = (weft_infaas_offer){.name = "v",
-                                             .accuracy = 60 + (double)(rand_next(&seed) % 30),
-                                             .latency_us = 1 + (double)(rand_next(&seed) % 50),
-                                             .load_us = (double)(rand_next(&seed) % 1000),
-                                             .hardware = rand_next(&seed) % KINDS};
+        for (uint32_t v = 0; v < CANDIDATES; v++)
+            w.candidate[v] =
+                (weft_infaas_candidate){.name = "v",
+                                        .accuracy = 60 + (double)(rand_next(&seed) % 30),
+                                        .latency_us = 1 + (double)(rand_next(&seed) % 50),
+                                        .load_us = (double)(rand_next(&seed) % 1000),
+                                        .hardware = rand_next(&seed) % KINDS};
         for (uint32_t k = 0; k < WORKERS; k++)
             w.hardware[k] = k % KINDS;
-        weft_infaas_pick *pick = weft_infaas__index(w.offer, OFFERS, w.hardware, WORKERS, arena);
+        weft_infaas_pick *pick =
+            weft_infaas__index(w.candidate, CANDIDATES, w.hardware, WORKERS, arena);
         for (int step = 0; step < 200; step++) {
-            uint32_t v = rand_next(&seed) % OFFERS, k = rand_next(&seed) % WORKERS;
+            uint32_t v = rand_next(&seed) % CANDIDATES, k = rand_next(&seed) % WORKERS;
             w.state[v][k] = rand_next(&seed) % 3 ? WEFT_INFAAS_INACTIVE : rand_next(&seed) % 4;
             w.load[v][k] = (double)(rand_next(&seed) % 100);
             weft_infaas__set_instance(pick, v, k, w.state[v][k], w.load[v][k]);
@@ -129,10 +131,10 @@ static void test_infaas__choice_is_that_of_a_plain_search(void **state)
 
 static void test_infaas__nearest_variant_is_suggested(void **state)
 {
-    const weft_infaas_offer offer[] = {{"small", 70, 5, 100, 0}, {"large", 80, 20, 100, 0}};
+    const weft_infaas_candidate candidate[] = {{"small", 70, 5, 100, 0}, {"large", 80, 20, 100, 0}};
     const uint32_t hardware[] = {0};
     weft_arena *arena = weft_arena_create(0);
-    weft_infaas_pick *pick = weft_infaas__index(offer, 2, hardware, 1, arena);
+    weft_infaas_pick *pick = weft_infaas__index(candidate, 2, hardware, 1, arena);
     (void)state;
     weft_infaas_choice c = weft_infaas__choose(pick, 75, 18);
     assert_int_equal(c.answer, WEFT_INFAAS_CLOSEST);
@@ -162,7 +164,7 @@ static void make_task(uint64_t *seed, weft_infaas_variant *variant, weft_infaas_
                                .n_row = 1};
 }
 
-/* Least cost of the program by trying all counts. */
+/* Least cost of the integer program, by trying all counts. */
 static double brute_force(const weft_infaas_task *task)
 {
     enum { MOST = 60 };
@@ -177,8 +179,8 @@ static double brute_force(const weft_infaas_task *task)
                 count[3] = rest > 0 ? (uint32_t)ceil(rest / task->variant[3].peak_per_s - 1e-9) : 0;
                 double cost = weft_infaas__cost(task, count);
                 best = fmin(best, cost);
-                /* More of the last only pays where it is running already and costs nothing to
-                 * keep: never, since every instance costs. */
+                /* More of the last variant pays only if it runs already and costs nothing to keep;
+                 * never, because each instance costs. */
                 if (rest <= 0)
                     break;
             }
@@ -247,7 +249,7 @@ static void test_infaas__program_keeps_to_the_devices(void **state)
 
 static void test_infaas__steps_by_hand(void **state)
 {
-    /* Two batches of one model and another model; 100/s run, 400/s are asked for. */
+    /* Two batches of one model and another model; 100/s are carried, 400/s are demanded. */
     weft_infaas_variant variant[] = {
         {.arch = 0, .cost = 1, .peak_per_s = 100, .load_s = 2, .running = 1},
         {.arch = 0, .cost = 2, .peak_per_s = 450, .load_s = 3},
@@ -256,7 +258,8 @@ static void test_infaas__steps_by_hand(void **state)
     weft_infaas_up way[16];
     weft_infaas_down down;
     (void)state;
-    /* 4 more of what runs, or one of the larger in its place; the other model is not looked at. */
+    /* Four more instances of what runs, or one of the larger variant in its place; the other model
+     * is not considered. */
     assert_int_equal(weft_infaas__ups(&task, false, way, 16), 2);
     assert_int_equal(way[0].add, 1);
     assert_int_equal(way[0].n, 1);
@@ -266,7 +269,7 @@ static void test_infaas__steps_by_hand(void **state)
     assert_int_equal(way[1].n, 4);
     assert_int_equal(weft_infaas__ups(&task, true, way, 16), 4);
     assert_int_equal(way[0].add, 2);
-    /* 85/s: not one instance less, but the larger one for the smaller. */
+    /* 85/s: no instance can go, but the smaller variant can replace the larger one. */
     variant[0].running = 0;
     variant[1].running = 1;
     variant[2].cost = 9;
@@ -391,8 +394,8 @@ static void test_infaas__accuracy_of_the_app_holds_for_every_answer(void **state
     free(sc);
 }
 
-/* A load that falls for good is followed after the 2 slots that loading takes; one that comes back
- * in time starts the count anew. */
+/* A load that has fallen is followed after the 2 slots that loading takes; a load that rises again
+ * in this time restarts the count. */
 static void test_infaas__scales_down_after_the_time_to_load(void **state)
 {
     static const double load[] = {1000, 300, 300, 1000, 300, 300, 300, 300};
@@ -416,7 +419,7 @@ static void test_infaas__scales_down_after_the_time_to_load(void **state)
     for (int i = 1; i < 6; i++)
         assert_int_equal(n[i], n[0]);
     assert_true(n[6] < n[0]);
-    /* Without a memory of slots nothing goes; the program does not wait. */
+    /* Without a state nothing is removed; the integer program does not wait. */
     weft_plan before = plan;
     sc->problem.previous = &before;
     sc->app.rate_per_s = 10;
@@ -429,8 +432,8 @@ static void test_infaas__scales_down_after_the_time_to_load(void **state)
     free(sc);
 }
 
-/* Random loads one after the other, on every way to split: the checker has looked at each plan, and
- * instances that stay are where they were. */
+/* Random loads in sequence, on all ways to split: the plans are legal, and instances that stay keep
+ * their places. */
 static void test_infaas__plans_follow_random_loads(void **state)
 {
     scene *sc = malloc(sizeof *sc);
@@ -468,7 +471,7 @@ static void test_infaas__plans_follow_random_loads(void **state)
     free(sc);
 }
 
-/* Policies that do not choose variants ask this one through `weft`: rates count once. */
+/* The policy `weft`, which does not choose variants, runs this one: rates count once. */
 static void test_infaas__weft_may_ask_it(void **state)
 {
     scene *sc = malloc(sizeof *sc);
