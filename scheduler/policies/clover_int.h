@@ -1,6 +1,5 @@
-/* CLOVER's world: the variants of one application on the instances of some GPUs. Shared by clover.c
- * (what a configuration is worth), clover_search.c (annealing and the reference schemes) and
- * policy_clover.c. */
+/* CLOVER: the variants of one application on MIG instances of some GPUs. Shared by clover.c (the
+ * objective), clover_search.c (annealing and the reference schemes) and policy_clover.c. */
 #ifndef WEFT_SCHEDULER_POLICIES_CLOVER_INT_H
 #define WEFT_SCHEDULER_POLICIES_CLOVER_INT_H
 
@@ -8,62 +7,65 @@
 
 enum { WEFT_CLOVER_VARIANTS_MAX = 16 };
 
-/* An application, its GPUs and the wishes. */
+/* An application, its GPUs and the weights of its objective. */
 typedef struct weft_clover {
-    const weft_mig_shape *shape; /* of the type of GPU; sizes are its profiles */
-    uint32_t devices;            /* GPUs it may have */
+    const weft_mig_shape *shape; /* of the type of GPU; instance sizes are its profiles */
+    uint32_t devices;            /* GPUs that the application may have */
     uint32_t n_variant;
     double accuracy[WEFT_CLOVER_VARIANTS_MAX];
-    /* The fastest way to run a variant on an instance of a size; NULL: it does not fit, or misses
-     * the SLO. Energy in joules a request. */
+    /* The fastest option of a variant on an instance size; NULL: it does not fit, or misses the
+     * SLO. Energy is in joules per request. */
     const weft_option *option[WEFT_CLOVER_VARIANTS_MAX][WEFT_MIG_PROFILES_MAX];
     double energy_j[WEFT_CLOVER_VARIANTS_MAX][WEFT_MIG_PROFILES_MAX];
     double rate_per_s;
     double carbon_g_per_kwh;
     double lambda;         /* weight of carbon against accuracy */
     double least_accuracy; /* 0: any */
-    /* Of BASE: the best variant on whole GPUs, at the reference intensity. */
+    /* Accuracy of BASE, the best variant on whole GPUs, and its carbon at the reference
+     * intensity. */
     double base_accuracy, base_carbon;
 } weft_clover;
 
-/* The configuration graph: instances of each size that run each variant, over all GPUs. */
+/* The edge weights of the configuration graph: for each variant and size, the number of instances
+ * on all GPUs. */
 typedef struct weft_clover_config {
     uint32_t n[WEFT_CLOVER_VARIANTS_MAX][WEFT_MIG_PROFILES_MAX];
 } weft_clover_config;
 
 typedef struct weft_clover_score {
-    double energy_j, accuracy; /* a request, weighted by requests */
+    double energy_j, accuracy; /* of a request; mean over all requests */
     double capacity_per_s;
     double f; /* lambda dCarbon + (1 - lambda) dAcc, percentage points */
     double h; /* what annealing minimises: -f and penalties */
     bool feasible;
 } weft_clover_score;
 
-/* Instances fit on the GPUs. */
+/* Whether the instances fit on the GPUs. */
 bool weft_clover__fits(const weft_clover *c, const weft_clover_config *x);
 weft_clover_score weft_clover__score(const weft_clover *c, const weft_clover_config *x);
-/* Graph edit distance: sum of differences of edge weights. */
+/* Graph edit distance: the sum of the differences of edge weights. */
 uint32_t weft_clover__distance(const weft_clover *c, const weft_clover_config *x,
                                const weft_clover_config *y);
-/* A random neighbour: distance 1 to 4, and it fits. false: none was found. */
+/* A random neighbour at a distance of 1 to 4 that fits; false: none was found. */
 bool weft_clover__neighbour(const weft_clover *c, const weft_clover_config *x, uint64_t *seed,
                             weft_clover_config *out);
 
-/* Reference schemes. false: the GPUs do not carry the rate so. */
+/* The reference schemes of the paper. false: the GPUs do not carry the rate. */
 bool weft_clover__base(const weft_clover *c,
                        weft_clover_config *out); /* best variant, whole GPUs */
 bool weft_clover__co2opt(const weft_clover *c,
                          weft_clover_config *out); /* least energy, smallest */
-/* One variant on instances of one size, all GPUs full of them or as many as the rate takes: the
- * best of these takes the place of *x where it is better. */
+/* Of all configurations with one variant on instances of one size (all GPUs full of them, or as
+ * many as the rate needs), the best one replaces *x if it is better. */
 void weft_clover__start(const weft_clover *c, weft_clover_config *x);
-/* Random search over configurations, `effort` of them (BLOVER). */
+/* BLOVER: random search over `effort` configurations. */
 bool weft_clover__random(const weft_clover *c, uint64_t seed, uint64_t effort,
                          weft_clover_config *out);
-/* Every mixture of one GPU, the same on all of them. */
+/* ORACLE: exhaustive search over all mixtures of one GPU, the same on all GPUs. */
 bool weft_clover__oracle(const weft_clover *c, weft_clover_config *out);
-/* From `x` on, until `patience` evaluations in a row found nothing better, at most `effort`. *x
- * becomes the best feasible configuration met; false: there was none. */
+/* Simulated annealing from *x, until `patience` evaluations in a row found nothing better or
+ * `effort` evaluations are done. *x becomes the best feasible configuration found; false: there was
+ * none. */
 bool weft_clover__anneal(const weft_clover *c, uint64_t seed, uint64_t effort, uint64_t patience,
                          weft_clover_config *x);
 

@@ -60,8 +60,7 @@ static bool is_plain(const weft_option *o)
            (o->spec.kind == WEFT_SLICE_MIG && !weft_fleet_slice__is_nested(&o->spec));
 }
 
-/* -- Reading the plan in force ------------------------------------------------------------------
- */
+/* -- Reading the plan in force ---------------------------------------------------------------- */
 
 static void find_demands(change *ch)
 {
@@ -133,8 +132,7 @@ static bool read_edits(change *ch)
     return true;
 }
 
-/* -- What stays ---------------------------------------------------------------------------------
- */
+/* -- What stays ------------------------------------------------------------------------------- */
 
 /* Takes the slots of a segment; false: they are not free. */
 static bool occupy(change *ch, const edit *e)
@@ -182,8 +180,7 @@ static bool keep_segments(change *ch)
     return true;
 }
 
-/* -- What is new --------------------------------------------------------------------------------
- */
+/* -- What is new ------------------------------------------------------------------------------ */
 
 static uint32_t slots_of(uint32_t taken)
 {
@@ -248,8 +245,7 @@ static bool add_rest(change *ch, uint32_t demand)
     return true;
 }
 
-/* -- The plan -----------------------------------------------------------------------------------
- */
+/* -- The plan --------------------------------------------------------------------------------- */
 
 static int compare_edits(const void *a, const void *b)
 {

@@ -12,7 +12,7 @@
 bool weft_parameter__number(const weft_problem *problem, const char *const *keys, const char *key,
                             double otherwise, weft_diag *diag, double *out);
 
-/* -- Solutions: a plan as a list of segments (solution.c) -------------------------------------- */
+/* -- Solutions: a plan as a list of segments (solution.c) ------------------------------------- */
 
 /* One model on one slice (ParvaGPU's word). */
 typedef struct weft_segment {
@@ -52,7 +52,7 @@ bool weft_solution__put_rates(weft_builder *builder, const weft_solution *list,
  */
 bool weft_solution__is_better(weft_goal goal, const weft_solution *a, const weft_solution *b);
 
-/* -- Ruin and recreate (ruin_recreate.c) ------------------------------------------------------- */
+/* -- Ruin and recreate (ruin_recreate.c) ------------------------------------------------------ */
 
 enum { WEFT_RUIN_RECREATE_CHOICES_MAX = 64 };
 
@@ -70,7 +70,7 @@ uint32_t weft_ruin_recreate__rank(const weft_builder *builder, uint32_t demand, 
 void weft_ruin_recreate__improve(weft_builder *builder, weft_fleet_device *fleet, uint32_t tries,
                                  uint64_t seed, weft_solution *best);
 
-/* -- Incremental repair (incremental_repair.c) ------------------------------------------------- */
+/* -- Incremental repair (incremental_repair.c) ------------------------------------------------ */
 
 /* The plan in force with the changes that the demands ask for. false: the plan has slices that are
  * not dedicated to one model, or the changes do not fit. */

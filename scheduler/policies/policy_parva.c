@@ -91,7 +91,7 @@ static const weft_demand *demand_of(const parva *pv, uint32_t s)
     return &pv->builder->demands->at[pv->builder->order[s]];
 }
 
-/* -- 4.1 and 4.2: what each service needs ------------------------------------------------------ */
+/* -- 4.1 and 4.2: what each service needs ----------------------------------------------------- */
 
 static bool choose_triplets(parva *pv, uint32_t s)
 {
@@ -132,7 +132,7 @@ static uint32_t smallest_for(const parva *pv, const service *sv, double rate)
     return NONE;
 }
 
-/* -- 4.3: first fit ---------------------------------------------------------------------------- */
+/* -- 4.3: first fit --------------------------------------------------------------------------- */
 
 /* Start slot in the order of the paper: a 3g starts only at slot 4. */
 static int32_t start_on(const weft_mig_profile *mig, uint32_t taken)
@@ -234,8 +234,7 @@ static void relocate(parva *pv, map *m)
     }
 }
 
-/* -- 4.4: allocation optimisation ---------------------------------------------------------------
- */
+/* -- 4.4: allocation optimisation ------------------------------------------------------------- */
 
 /* The profile with that many GPCs, or NONE. */
 static uint32_t size_of(const parva *pv, uint32_t gpcs)
@@ -346,8 +345,7 @@ static void optimise(parva *pv)
         pv->map = better;
 }
 
-/* -- 4.5: what the previous plan has ------------------------------------------------------------
- */
+/* -- 4.5: what the previous plan has ---------------------------------------------------------- */
 
 /* Position of a model by name; NONE: the demands do not have it. */
 static uint32_t find_service(const parva *pv, const char *model)
@@ -431,7 +429,7 @@ static void restore(parva *pv, const weft_plan *previous)
     }
 }
 
-/* -- The plan ---------------------------------------------------------------------------------- */
+/* -- The plan --------------------------------------------------------------------------------- */
 
 /* Takes whole-GPU instances for all services, if these need fewer devices. */
 static void take_exclusive(parva *pv)

@@ -91,7 +91,7 @@ static void consider(weft_run *run, const weft_solution *list)
     run->n_start += run->n_start < 2;
 }
 
-/* -- 1: MIG without sharing -------------------------------------------------------------------- */
+/* -- 1: MIG without sharing ------------------------------------------------------------------- */
 
 /* Whether every plan within the rules is one that this search covers. */
 static bool is_whole_world(const weft_run *run, const weft_fleet_device *row)
@@ -209,8 +209,7 @@ static void try_mig(weft_run *run, const weft_fleet_device *row)
     }
 }
 
-/* -- 2: greedy -----------------------------------------------------------------------------------
- */
+/* -- 2: greedy -------------------------------------------------------------------------------- */
 
 typedef struct need {
     uint32_t demand;
@@ -267,8 +266,7 @@ static bool try_greedy(weft_run *run, bool bulk)
     return true;
 }
 
-/* -- 3: the other policies -----------------------------------------------------------------------
- */
+/* -- 3: the other policies -------------------------------------------------------------------- */
 
 static bool is_plan_better(weft_goal goal, const weft_plan *a, const weft_plan *b)
 {
@@ -344,8 +342,7 @@ static void try_others(weft_run *run)
     }
 }
 
-/* -- 4 and 5: a new plan --------------------------------------------------------------------------
- */
+/* -- 4 and 5: a new plan ---------------------------------------------------------------------- */
 
 static weft_plan finish(weft_run *run)
 {
@@ -422,8 +419,7 @@ static weft_err plan_anew(weft_run *run, weft_plan *out)
     return WEFT_ERR_OK;
 }
 
-/* -- A previous plan ----------------------------------------------------------------------------
- */
+/* -- A previous plan -------------------------------------------------------------------------- */
 
 /* The segments of the previous plan whose option is still within the rules. */
 static weft_solution read_kept(const weft_run *run)
@@ -543,7 +539,7 @@ static uint32_t count_moves(weft_arena *arena, const weft_plan *from, const weft
     return moves;
 }
 
-/* -- The policy -------------------------------------------------------------------------------- */
+/* -- The policy ------------------------------------------------------------------------------- */
 
 static weft_err start_run(const weft_problem *problem, weft_arena *arena, weft_diag *diag,
                           weft_run *run)

@@ -27,7 +27,7 @@
 
 enum { EMPTIED_MAX = 3, NEEDS_MAX = 1024, SHARES_TRIED_MAX = 512 };
 
-/* -- Adding ------------------------------------------------------------------------------------ */
+/* -- Adding ----------------------------------------------------------------------------------- */
 
 static double cost_of(const weft_option *o)
 {
@@ -131,7 +131,7 @@ bool weft_ruin_recreate__add(weft_builder *builder, uint32_t demand, double rate
     return true;
 }
 
-/* -- The local search -------------------------------------------------------------------------- */
+/* -- The local search ------------------------------------------------------------------------- */
 
 typedef struct attempt {
     weft_builder *builder;

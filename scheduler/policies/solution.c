@@ -6,7 +6,7 @@
 
 #define NONE UINT32_MAX
 
-/* -- Lists ------------------------------------------------------------------------------------- */
+/* -- Lists ------------------------------------------------------------------------------------ */
 
 bool weft_solution__share_slice(const weft_segment *a, const weft_segment *b)
 {
@@ -114,8 +114,7 @@ bool weft_solution__read(const weft_builder *builder, const weft_plan *plan, wef
     return true;
 }
 
-/* -- On the builder ------------------------------------------------------------------------------
- */
+/* -- On the builder --------------------------------------------------------------------------- */
 
 /* Puts the n segments of one slice, with these rates. */
 static bool put_slice(weft_builder *builder, uint32_t device, const weft_segment *segment,

@@ -1,5 +1,5 @@
-/* Policies: every plan of every policy passes the checker, equal demands give equal plans, and what
- * cannot be placed is refused with a reason. */
+/* Policies: all plans of all policies pass the checker, equal demands give equal plans, and demands
+ * that cannot be placed are refused with a reason. */
 #include "base/arena.h"
 #include "base/diag.h"
 #include "scheduler/scheduler.h"
@@ -50,7 +50,7 @@ static void add_point(scene *sc, size_t m, const char *device, const char *slice
     p->cost.mreq_bytes = (uint64_t)mem_bytes;
 }
 
-/* A model of random speed on every slice of the devices below, not always monotone in anything. */
+/* A model of random speed on all slices of the devices below; its times are not always monotone. */
 static void add_model(scene *sc, size_t m, uint64_t *seed)
 {
     static const struct {
@@ -124,7 +124,7 @@ static void fail_with(const weft_diag *diag, const char *what, uint64_t seed)
     fail_msg("%s, seed %llu", what, (unsigned long long)seed);
 }
 
-/* weft_plan_make checks the plan itself; the check is repeated for plans read back from text. */
+/* weft_plan_make checks the plan; plans that are read back from text are checked here. */
 static void test_policy__every_plan_passes_the_checker(void **state)
 {
     weft_diag *diag = weft_diag_create();
@@ -314,7 +314,7 @@ static void test_policy__bestfit_is_never_dearer_than_exclusive(void **state)
     free(sc);
 }
 
-/* Dearer, or as dear with more devices; with the goal goodput: carries less. */
+/* Whether `a` costs more, or the same with more devices; with the goal goodput: carries less. */
 static bool is_worse(const weft_plan *a, const weft_plan *b)
 {
     if (a->goal == WEFT_GOAL_GOODPUT && a->goodput_per_s < b->goodput_per_s * (1 - 1e-6))
@@ -364,8 +364,8 @@ static void test_policy__weft_is_never_worse_than_another(void **state)
     free(sc);
 }
 
-/* With the goal goodput a plan is never refused; what is carried is legal, at most what is asked
- * for, and all of it where all of it can be carried. */
+/* With the goal goodput no plan is refused. What is carried is legal, at most the demand, and all
+ * of the demand if all can be carried. */
 static void test_policy__goodput_carries_what_it_can(void **state)
 {
     static const char *const policies[] = {"exclusive", "bestfit"};
@@ -426,7 +426,7 @@ static const char *const parvagpu_model[] = {
 
 enum { PARVAGPU_MODELS = 11, PARVAGPU_ROWS = 6 };
 
-/* Rows of numbers and N/A (0). */
+/* Reads rows of numbers and N/A (0). */
 static void read_table(const char *folder, const char *name,
                        double out[PARVAGPU_ROWS][PARVAGPU_MODELS])
 {
@@ -446,8 +446,8 @@ static void read_table(const char *folder, const char *name,
     fclose(f);
 }
 
-/* The six scenarios published with ParvaGPU, on A100 80 GB. Greedy best fit is no better than the
- * optimum (2 3 5 7 12 15) and no worse than whole devices. */
+/* The six scenarios published with ParvaGPU, on A100 80 GB. Best fit needs at least the optimum (2
+ * 3 5 7 12 15) and at most as many devices as exclusive placement. */
 static void test_policy__parvagpu_scenarios(void **state)
 {
     static const double optimum[PARVAGPU_ROWS] = {2, 3, 5, 7, 12, 15};

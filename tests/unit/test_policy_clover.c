@@ -14,8 +14,8 @@
 
 static weft_option option[1];
 
-/* Variants of accuracy 100 (base), 96 (A) and 98 (B), which take 4, 0.4 and 1.2 J a request, on
- * every size; C_base is 1000 as in the paper's example. */
+/* Variants of accuracy 100 (base), 96 (A) and 98 (B), which take 4, 0.4 and 1.2 J per request on
+ * every size; C_base is 1000, as in the example of the paper. */
 static weft_clover make_world(const weft_mig_shape *shape, double carbon)
 {
     static const double accuracy[] = {100, 96, 98}, energy[] = {4, 0.4, 1.2};
@@ -106,7 +106,7 @@ static void test_clover__search_finds_the_oracle(void **state)
         weft_clover_config base, oracle, x, again;
         c.rate_per_s = 1000;
         for (uint32_t v = 0; v < 3; v++)
-            for (uint32_t z = 0; z < shape.n; z++) /* small instances are the thriftier ones */
+            for (uint32_t z = 0; z < shape.n; z++) /* small instances take less energy */
                 c.energy_j[v][z] *= 1 + 0.1 * shape.type->mig[z].gpcs;
         assert_true(weft_clover__oracle(&c, &oracle));
         if (!weft_clover__base(&c, &base))
@@ -119,7 +119,7 @@ static void test_clover__search_finds_the_oracle(void **state)
     }
 }
 
-/* An app of two variants whose profile points differ in accuracy and energy. */
+/* An app with two variants that differ in accuracy and energy. */
 static void test_clover__app_gets_its_rate_and_accuracy(void **state)
 {
     weft_profile_point point[2][2] = {0};
@@ -159,14 +159,14 @@ static void test_clover__app_gets_its_rate_and_accuracy(void **state)
     assert_int_equal(weft_plan_make(clover, NULL, &problem, arena, diag, &plan), WEFT_ERR_OK);
     for (size_t i = 0; i < plan.n; i++)
         assert_string_equal(plan.at[i].model, "small");
-    /* With a limit the mixture reaches it; the checker has looked. */
+    /* The mixture reaches a given accuracy; weft_plan_make has checked the plan. */
     app.accuracy = 74;
     assert_int_equal(weft_plan_make(clover, NULL, &problem, arena, diag, &plan), WEFT_ERR_OK);
     double rate[2] = {0};
     for (size_t i = 0; i < plan.n; i++)
         rate[strcmp(plan.at[i].model, "small") == 0] += plan.at[i].rate_per_s;
     assert_true(fabs(rate[0] + rate[1] - 900) < 1e-6 && rate[0] >= 0.4 * 900 - 1e-6 && rate[1] > 0);
-    /* Other policies answer with the best variant. */
+    /* Other policies take the best variant. */
     problem.options = NULL;
     assert_int_equal(weft_plan_make(weft_policy_find("parva"), NULL, &problem, arena, diag, &plan),
                      WEFT_ERR_OK);

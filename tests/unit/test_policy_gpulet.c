@@ -35,7 +35,7 @@ static void start_scene(scene *sc)
     sc->problem = (weft_problem){.demands = &sc->demands, .fleet = &sc->fleet};
 }
 
-/* A model with one batch of 4 that serves so many requests a second on each share. */
+/* A model with one batch of 4 and these throughputs, by share. */
 static void add_model(scene *sc, const char *name, const double peak_per_s[SHARES], double creq,
                       double slo_us, double rate_per_s)
 {
@@ -76,13 +76,13 @@ static void expect_place(const weft_plan *plan, size_t i, uint32_t device, const
     assert_true(fabs(plan->at[i].rate_per_s - rate_per_s) < 1e-6);
 }
 
-/* Over the shares scaled to 0 .. 1 this is 0 .45 .425 .35 .175 0 above the diagonal: the knee is at
+/* With the shares scaled to 0 .. 1, T is 0 .45 .425 .35 .175 0 above the diagonal: the knee is at
  * 40 %. */
 static const double bent[SHARES] = {100, 380, 420, 440, 470, 500};
 static const double straight[SHARES] = {100, 200, 250, 300, 400, 500};
 
-/* 400/s need 50 %, so the knee is taken: 380/s on 40 %. The rest of 20/s finds the other glet free,
- * and uses all of it. */
+/* 400/s need 50 %, so the knee is taken: 380/s on 40 %. The rest of 20/s gets the other gpulet,
+ * which is free, and uses all of it. */
 static void test_gpulet__knee_and_the_rest_on_the_other_glet(void **state)
 {
     scene *sc = malloc(sizeof *sc);
@@ -98,7 +98,8 @@ static void test_gpulet__knee_and_the_rest_on_the_other_glet(void **state)
     free(sc);
 }
 
-/* Throughput in proportion to the share has its knee at the first one, by the order of shares. */
+/* A throughput in proportion to the share has its knee at the first share, by the order of
+ * shares. */
 static void test_gpulet__a_straight_line_takes_the_smallest_share(void **state)
 {
     scene *sc = malloc(sizeof *sc);
@@ -107,7 +108,7 @@ static void test_gpulet__a_straight_line_takes_the_smallest_share(void **state)
     start_scene(sc);
     add_model(sc, "a", straight, 0.1, 100e3, 450);
     weft_plan plan = plan_of(sc, arena);
-    /* 100/s on 20 %, then 350/s fit the 80 % beside it. */
+    /* 100/s on 20 %; then 350/s fit the 80 % beside it. */
     assert_int_equal(plan.n, 2);
     expect_place(&plan, 0, 0, "20%", 100);
     expect_place(&plan, 1, 0, "80%", 350);
@@ -115,8 +116,8 @@ static void test_gpulet__a_straight_line_takes_the_smallest_share(void **state)
     free(sc);
 }
 
-/* At 90/s a batch of 4 collects for 44.4 ms. 20 % takes 40 ms for it: together 84.4 ms. Where the
- * SLO is shorter than that, the next share has to do, although 2 * 40 ms would keep it. */
+/* At 90/s a batch of 4 is collected in 44.4 ms and takes 40 ms on 20 %, 84.4 ms together. Under a
+ * shorter SLO the next share is needed, although 2 * 40 ms would keep the SLO. */
 static void test_gpulet__required_share_leaves_time_to_collect(void **state)
 {
     scene *sc = malloc(sizeof *sc);
@@ -149,7 +150,8 @@ static void test_gpulet__rate_is_split_over_glets_of_several_gpus(void **state)
     expect_place(&plan, 1, 0, "60%", 440);
     expect_place(&plan, 2, 1, "40%", 380);
     expect_place(&plan, 3, 1, "60%", 300);
-    /* A fixed fleet of one carries what it can; with the goal cost it refuses, naming the model. */
+    /* A fixed fleet of one device carries what it can; with the goal cost it refuses and names the
+     * model. */
     sc->device.count = 1;
     sc->problem.goal = WEFT_GOAL_GOODPUT;
     plan = plan_of(sc, arena);
@@ -165,7 +167,7 @@ static void test_gpulet__rate_is_split_over_glets_of_several_gpus(void **state)
     free(sc);
 }
 
-/* Two models that take 40 and 45 ms whatever their share, too long for turns under 100 ms. A model
+/* Two models that take 40 and 45 ms on every share, too long for time sharing under 100 ms. A model
  * beside one that uses a part u of the L2 takes 1 + u / 2 times as long. */
 static weft_plan plan_neighbours(scene *sc, double use_a, double use_b, bool interfere,
                                  weft_arena *arena)
@@ -189,15 +191,16 @@ static void test_gpulet__both_sides_keep_their_slo_beside_each_other(void **stat
     (void)state;
     assert_int_equal(plan_neighbours(sc, 0.8, 0.8, false, arena).gpus, 1);
     assert_int_equal(plan_neighbours(sc, 0.1, 0.1, true, arena).gpus, 1);
-    /* The newcomer b would be fine, but a, which is there, would take 2 * 40 * 1.4 ms. */
+    /* The newcomer b would keep its SLO, but a, which is there already, would take 2 * 40 * 1.4
+     * ms. */
     assert_int_equal(plan_neighbours(sc, 0.1, 0.8, true, arena).gpus, 2);
-    /* a would be fine, but b would take 2 * 45 * 1.4 ms. */
+    /* a would keep its SLO, but b would take 2 * 45 * 1.4 ms. */
     assert_int_equal(plan_neighbours(sc, 0.8, 0.1, true, arena).gpus, 2);
     weft_arena_destroy(arena);
     free(sc);
 }
 
-/* What a glet would not saturate shares a used one in turns, when the round allows it. */
+/* A rest that would not saturate a gpulet shares a used one in time, if the round allows it. */
 static void test_gpulet__a_rest_shares_a_used_glet(void **state)
 {
     static const double flat[SHARES] = {400, 400, 400, 400, 400, 400};
@@ -212,7 +215,8 @@ static void test_gpulet__a_rest_shares_a_used_glet(void **state)
     assert_int_equal(plan.gpus, 1);
     assert_int_equal(plan.at[0].slice_id, plan.at[1].slice_id);
     assert_string_equal(plan.at[0].slice, "20%");
-    /* Rounds of 20 ms and 10 ms of its own: under 30 ms b needs a glet for itself. */
+    /* b would have a round of 20 ms and 10 ms of its own: under 30 ms it needs a gpulet for
+     * itself. */
     sc->demand[1].slo_us = 29e3;
     plan = plan_of(sc, arena);
     assert_int_equal(plan.gpus, 1);

@@ -1,4 +1,4 @@
-/* iGniter: shares by hand, with and without neighbours that cost something. */
+/* iGniter: shares worked out by hand, with and without interference. */
 #include "base/arena.h"
 #include "base/diag.h"
 #include "scheduler/scheduler.h"
@@ -24,7 +24,7 @@ typedef struct scene {
     weft_problem problem;
 } scene;
 
-/* Batches 1, 2, 4, 8 on shares of 10 .. 90 % and all: time = batch * 1 ms / share. */
+/* Batches 1, 2, 4, 8 on shares of 10 .. 90 % and 100 %: time = batch * 1 ms / share. */
 static void make_scene(scene *sc, const double *rate_per_s, size_t n)
 {
     static const char *const name[MODELS] = {"a", "b", "c", "d"};
@@ -71,7 +71,8 @@ static uint32_t percent_of(const weft_plan *plan, const char *model)
     return 0;
 }
 
-/* Batch 8 on a share p serves 8 / 4.5 ms * p: 1777/s on all; 1000/s need 60 %, 700/s 40 %. */
+/* Batch 8 on a share p serves 8 / 4.5 ms * p: 1777/s on 100 %; 1000/s need 60 %, 700/s need 40
+ * %. */
 static void test_igniter__least_share_first_fit_by_size(void **state)
 {
     static const double rate[MODELS] = {1000, 700, 1000, 170};
@@ -85,7 +86,7 @@ static void test_igniter__least_share_first_fit_by_size(void **state)
     assert_int_equal(percent_of(&plan, "c"), 60);
     assert_int_equal(percent_of(&plan, "d"), 10);
     assert_int_equal(plan.gpus, 2);
-    /* d asks for 170/s of 177: the largest batch; with 90/s one of 1 will do. */
+    /* d asks for 170/s of at most 177/s: the largest batch; 90/s need batch 1 only. */
     for (size_t i = 0; i < plan.n; i++)
         if (strcmp(plan.at[i].model, "d") == 0)
             assert_int_equal(plan.at[i].batch, 8);
@@ -98,8 +99,8 @@ static void test_igniter__least_share_first_fit_by_size(void **state)
     free(sc);
 }
 
-/* A neighbour on 40 % costs 0.5 * 0.4 = 20 % of time on top of nothing: 1000/s beside 700/s need
- * more than 60 % + 40 %, so that they come to two devices; alone they need no extra. */
+/* A neighbour on 40 % adds 0.5 * 0.4 = 20 % of time: 1000/s beside 700/s need more than 60 % + 40
+ * %, so they get two devices; alone they need no extra share. */
 static void test_igniter__neighbours_cost_share(void **state)
 {
     static const double rate[MODELS] = {600, 300};
@@ -119,7 +120,7 @@ static void test_igniter__neighbours_cost_share(void **state)
     assert_int_equal(plan.gpus, 1);
     assert_int_equal(percent_of(&plan, "a"), 50);
     assert_int_equal(percent_of(&plan, "b"), 30);
-    /* So much that no share below 100 % together is enough. */
+    /* So much interference that no two shares below 100 % together suffice. */
     sc->problem.interference.c[1] = 5;
     plan = plan_of(sc, arena);
     assert_int_equal(plan.gpus, 2);

@@ -1,4 +1,4 @@
-/* MIG-serving: configurations by hand, and the published scenarios of ParvaGPU. */
+/* MIG-serving: configurations worked out by hand, and the published scenarios of ParvaGPU. */
 #include "base/arena.h"
 #include "base/diag.h"
 #include "scheduler/scheduler.h"
@@ -20,7 +20,7 @@ typedef struct small {
     weft_profile_point point[3][POINTS];
 } small;
 
-/* 100/s for each compute slot, less than in proportion on large instances. */
+/* 100/s per compute slot, less than in proportion on large instances. */
 static void make_small(small *s, const double *rate_per_s, size_t n)
 {
     static const struct {
@@ -60,7 +60,7 @@ static weft_err plan_with(const weft_demand *demand, size_t n, uint32_t gpus, we
     return err;
 }
 
-/* 700/s as seven 1g fill a device without loss; three models come to one device in the end. */
+/* 700/s as seven 1g fill a device without loss; at the end, three models share one device. */
 static void test_mig_serving__fills_devices(void **state)
 {
     static const double rate[3] = {1400, 0, 0}, mixed[3] = {300, 200, 200};
@@ -85,7 +85,7 @@ static void test_mig_serving__fills_devices(void **state)
     assert_int_equal(plan_with(s->demand, 3, 1, (weft_rules){0}, WEFT_GOAL_GOODPUT, arena, &plan),
                      WEFT_ERR_OK);
     assert_int_equal(plan.gpus, 1);
-    assert_int_equal(plan.n, 2); /* at most two models on it before the end */
+    assert_int_equal(plan.n, 2); /* at most two models on a device before the end phase */
     weft_arena_destroy(arena);
     free(s);
 }
@@ -109,8 +109,7 @@ static bool read_table(const char *name, double out[SCENARIOS][MODELS])
     return true;
 }
 
-/* No fewer devices than the optimum with one process, 2 3 5 7 13 17 (reference: scheduling, 11.2),
- * and at most half as many again. */
+/* At least the optimum with one process, 2 3 5 7 13 17 devices, and at most half as many more. */
 static void test_mig_serving__parvagpu_scenarios(void **state)
 {
     static const uint32_t optimum[SCENARIOS] = {2, 3, 5, 7, 13, 17};

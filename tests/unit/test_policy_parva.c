@@ -1,5 +1,5 @@
-/* ParvaGPU's policy: the triplets and counts of its published scenarios, other MIG geometries, and
- * the change of one service. */
+/* ParvaGPU: triplets and counts of the published scenarios, other MIG geometries, and a change of
+ * one service. */
 #include "../support/parvagpu_sets.h"
 
 #include "base/arena.h"
@@ -123,7 +123,8 @@ static void test_policy_parva__published_counts(void **state)
         }
 }
 
-/* A plan on k-fold scenarios: the published program, or one GPU off by being legal. */
+/* Plans for k-fold scenarios: as many GPUs as the published program, or one more because placements
+ * are legal. */
 static void test_policy_parva__multiples_of_s5(void **state)
 {
     static const uint32_t times[] = {2, 4, 6, 8, 10}, published[] = {25, 50, 75, 101, 126};
@@ -143,7 +144,7 @@ static void test_policy_parva__multiples_of_s5(void **state)
 
 /* -- Change of one service -------------------------------------------------------------------- */
 
-/* The same segment, whatever number its device has. */
+/* Equal segments, whatever the numbers of their devices. */
 static bool same_segment(const weft_placement *a, const weft_placement *b)
 {
     return strcmp(a->model, b->model) == 0 && strcmp(a->slice, b->slice) == 0 &&
@@ -190,7 +191,7 @@ static void test_policy_parva__change_of_one_service(void **state)
         weft_demand *one = (weft_demand *)&set.demands.at[seed % set.demands.n];
         one->rate_per_s *= seed % 2 ? 1.5 : 0.3;
         make("parva", &set.problem, arena, &after);
-        /* Nobody moves unless that saves a device (4.4). */
+        /* No segment moves unless that saves a device (section 4.4). */
         uint32_t moved = count_moved(&before, &after, one->model);
         runs++;
         still += moved == 0;
@@ -231,7 +232,7 @@ static void test_policy_parva__four_slices(void **state)
                                   .slo_us = 1e6,
                                   .rate_per_s = i ? 52 : 30,
                                   .profile = {point, 3}};
-    /* a: 2g and 1g; b: two 2g and a 1g: eight slots of memory, two devices. */
+    /* a: 2g and 1g; b: two 2g and a 1g: eight memory slots, two devices. */
     make("parva", &problem, arena, &plan);
     assert_int_equal(plan.gpus, 2);
     assert_int_equal(plan.n, 5);

@@ -44,8 +44,8 @@ static weft_plan plan_on(weft_arena *arena, const weft_demand *demand, size_t n,
     return plan;
 }
 
-/* Nexus (SOSP'19), section 4: A at 64/s under 200 ms runs batch 8 in rounds of 125 ms, which leaves
- * 50 ms for a batch of 4 of B, and too little for C. */
+/* Nexus (SOSP'19), section 4: A at 64/s under 200 ms runs batch 8 in rounds of 125 ms. This leaves
+ * 50 ms, enough for a batch of 4 of B, and too little for C. */
 static void test_sbp__example_of_the_paper(void **state)
 {
     static const double time_ms[3][3] = {{50, 75, 100}, {50, 90, 125}, {60, 95, 125}};
@@ -77,8 +77,8 @@ static void test_sbp__example_of_the_paper(void **state)
     free(m);
 }
 
-/* What saturates a device is left alone on it: 160/s of A are one device, 3 x 160 + 64 are three
- * and one for the residue. */
+/* A saturated device serves nothing else: 160/s of A are one device, 3 x 160 + 64 are three and one
+ * for the residue. */
 static void test_sbp__saturated_devices_and_a_residue(void **state)
 {
     model *m = calloc(1, sizeof *m);
@@ -123,7 +123,7 @@ static bool read_nexus(const char *file, model *out)
     return out->demand.profile.n > 0;
 }
 
-/* Highest throughput of a batch with 2 e <= limit, by looking at all of them. */
+/* Highest throughput of a batch with 2 e <= limit, by exhaustive search. */
 static double saturated(const model *m, double limit_us)
 {
     double best = 0;
@@ -133,7 +133,7 @@ static double saturated(const model *m, double limit_us)
     return best;
 }
 
-/* On a curve with 35 falling steps, a search for the largest batch would miss the best one. */
+/* On a curve with 35 falling steps, a search for the largest feasible batch misses the best one. */
 static void test_sbp__exact_over_measured_batches(void **state)
 {
     model *m = calloc(1, sizeof *m);
@@ -172,7 +172,7 @@ static void test_sbp__exact_over_measured_batches(void **state)
     free(m);
 }
 
-/* The four measured models together at low rates: no more devices than models, and fewer when the
+/* The four measured models at low rates: at most one device for each model, and fewer when the
  * rates are low enough to share. */
 static void test_sbp__measured_models_share_devices(void **state)
 {

@@ -1,5 +1,5 @@
-/* USHER: exact pairing, a pruned search that costs what all combinations cost, placement by hand.
- */
+/* USHER: exact pairing, a pruned search with the cost of exhaustive search, placement worked out by
+ * hand. */
 #include "scheduler/policies/usher_int.h"
 #include "tests/support/rand.h"
 
@@ -101,7 +101,7 @@ static void start_scene(scene *sc, size_t n, const char *a, uint32_t count_a, co
     sc->problem = (weft_problem){.demands = &sc->demands, .fleet = &sc->fleet};
 }
 
-/* Models of random size; compute and memory needs are independent of each other. */
+/* Models of random size; their needs of compute and memory are independent. */
 static void random_scene(scene *sc, uint64_t *seed, size_t n, bool two, uint32_t count)
 {
     static const uint32_t share[] = {10, 20, 30, 40, 50, 60, 70, 80, 90, 100};
@@ -141,8 +141,8 @@ static weft_err plan_with(const scene *sc, const char *options, weft_goal goal, 
 
 /* -- The search ------------------------------------------------------------------------------- */
 
-/* The search without pruning is the paper's loop; the groups are at most four models, so that a tie
- * cannot change what a later group finds. */
+/* The search without pruning is the loop of the paper. There are at most four models, one group, so
+ * that a tie cannot change what a later group finds. */
 static void compare_searches(weft_goal goal, bool two, uint32_t count, uint32_t rounds)
 {
     scene *sc = malloc(sizeof *sc);
@@ -188,8 +188,8 @@ static void test_usher__pruned_search_carries_what_the_full_one_carries(void **s
     compare_searches(WEFT_GOAL_GOODPUT, false, 40, 60);
 }
 
-/* Effort 1: the first combinations of each group, and a plan that is still legal. More effort pays
- * on the whole; a single plan may be worse, because groups are chosen one after the other. */
+/* Effort 1: only the first combinations of each group, and the plan is still legal. More effort
+ * helps on average; a single plan may be worse, because groups are placed one after the other. */
 static void test_usher__effort_limits_the_search(void **state)
 {
     scene *sc = malloc(sizeof *sc);
@@ -245,7 +245,8 @@ static void test_usher__says_what_it_searched(void **state)
 
 /* -- Placement -------------------------------------------------------------------------------- */
 
-/* Two models that need compute, two that need memory; each alone leaves most of the other free. */
+/* Two models that need compute, two that need memory; each alone leaves most of the other resource
+ * free. */
 static void make_heavy(scene *sc, uint32_t count)
 {
     start_scene(sc, 4, "v100", count, NULL, 0);
@@ -261,8 +262,8 @@ static void make_heavy(scene *sc, uint32_t count)
     }
 }
 
-/* 80 % + 20 % of the compute and 10 % + 73 % of the memory go together: one pair a device, two
- * devices; each kind alone needs as many for itself. */
+/* 80 % + 20 % of the compute and 10 % + 73 % of the memory fit together: one pair on a device, two
+ * devices; models of one kind alone need a device each. */
 static void test_usher__pairs_compute_with_memory(void **state)
 {
     scene *sc = malloc(sizeof *sc);
@@ -277,7 +278,7 @@ static void test_usher__pairs_compute_with_memory(void **state)
         assert_true(strcmp(plan.at[i].slice, plan.at[i + 1].slice) != 0);
         assert_true(plan.at[i].share + plan.at[i + 1].share == 1);
     }
-    /* One device carries one of each at most. */
+    /* A device carries at most one model of each kind. */
     make_heavy(sc, 1);
     assert_int_equal(plan_with(sc, NULL, WEFT_GOAL_COST, arena, &plan), WEFT_ERR_INFEASIBLE);
     assert_int_equal(plan_with(sc, NULL, WEFT_GOAL_GOODPUT, arena, &plan), WEFT_ERR_OK);
@@ -287,7 +288,7 @@ static void test_usher__pairs_compute_with_memory(void **state)
     free(sc);
 }
 
-/* Replicas are pieces of the requirement, as many as the degree says. */
+/* Replicas divide the requirement by the replication degree. */
 static void test_usher__replicas_carry_what_one_cannot(void **state)
 {
     scene *sc = malloc(sizeof *sc);
@@ -306,7 +307,7 @@ static void test_usher__replicas_carry_what_one_cannot(void **state)
         assert_string_equal(plan.at[i].slice, "40%");
         assert_true(fabs(plan.at[i].rate_per_s - 398) < 1e-6);
     }
-    /* Without shares it is exclusive placement. */
+    /* Without MPS shares, USHER is exclusive placement. */
     sc->device[0].mps = false;
     assert_int_equal(plan_with(sc, NULL, WEFT_GOAL_COST, arena, &plan), WEFT_ERR_OK);
     assert_int_equal(plan.gpus, 5);
@@ -335,7 +336,7 @@ static void test_usher__ablations_and_waiting(void **state)
     free(sc);
 }
 
-/* A plan in force stays while rates move little, and makes way when they do not. */
+/* The plan in force stays while rates change little; otherwise a new one is made. */
 static void test_usher__keeps_a_plan_until_the_trigger(void **state)
 {
     scene *sc = malloc(sizeof *sc);
@@ -358,12 +359,12 @@ static void test_usher__keeps_a_plan_until_the_trigger(void **state)
         assert_int_equal(next.at[i].device, first.at[i].device);
         assert_int_equal(next.at[i].batch, first.at[i].batch);
     }
-    /* Half of one rate: as if nothing had been there. */
+    /* Half of one rate: the plan is the same as without a previous one. */
     sc->demand[3].rate_per_s *= 0.5;
     assert_int_equal(plan_with(sc, NULL, WEFT_GOAL_COST, arena, &next), WEFT_ERR_OK);
     assert_int_equal(plan_with(sc, "trigger=0", WEFT_GOAL_COST, arena, &fresh), WEFT_ERR_OK);
     assert_true(next.n == fresh.n && next.cost_per_hour == fresh.cost_per_hour);
-    /* One model less, one that the fleet cannot have any more. */
+    /* One model less, and one that the fleet cannot have any more. */
     sc->demands.n = 8;
     assert_int_equal(plan_with(sc, NULL, WEFT_GOAL_COST, arena, &next), WEFT_ERR_OK);
     sc->demands.n = 9;
@@ -375,7 +376,7 @@ static void test_usher__keeps_a_plan_until_the_trigger(void **state)
     free(sc);
 }
 
-/* 6000 devices: classes of equal ones keep a placement as cheap as on six. */
+/* 6000 devices: a placement works on classes of equal devices, so it is as fast as on six. */
 static void test_usher__thousands_of_devices(void **state)
 {
     scene *sc = malloc(sizeof *sc);

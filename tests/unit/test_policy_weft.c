@@ -1,5 +1,5 @@
-/* Weft's own policy: the optimum of the published scenarios, never worse than another policy,
- * never above exclusive use, few moves when one model changes. */
+/* Weft's own policy: the optimum of the published scenarios, never worse than another policy, never
+ * worse than exclusive placement, few moves when one model changes. */
 #include "../support/parvagpu_sets.h"
 
 #include "base/arena.h"
@@ -88,7 +88,7 @@ static void test_policy_weft__multiples_of_s5(void **state)
 
 /* -- Properties ------------------------------------------------------------------------------- */
 
-/* Bound <= exact <= fast mode <= parva <= whole devices, on models that share nothing. */
+/* Lower bound <= exact <= fast mode <= parva <= whole devices, for isolated models. */
 static void test_policy_weft__between_bound_and_exclusive(void **state)
 {
     uint32_t proven = 0, below = 0, runs = 0;
@@ -138,7 +138,7 @@ static void test_policy_weft__exact_is_monotone(void **state)
         demand[(seed + 1) % 8].slo_us *= 1.4;
         make("weft", &set.problem, arena, &after);
         assert_true(after.proven && after.gpus <= before.gpus);
-        /* Another type of device: never dearer. */
+        /* One more device type never costs more. */
         weft_fleet_device two[2] = {data.device, {.type = "h100", .count = 50, .mig = true}};
         weft_fleet fleet = {.file = "fleet", .device = two, .n_device = 2};
         set.problem.fleet = &fleet;
@@ -148,7 +148,7 @@ static void test_policy_weft__exact_is_monotone(void **state)
     }
 }
 
-/* Slices that may be shared in turn never cost a device, and save some where loads are small. */
+/* Time sharing never costs a device, and saves some when loads are small. */
 static void test_policy_weft__shares_small_loads(void **state)
 {
     uint32_t saved = 0;
@@ -180,7 +180,7 @@ static bool same_segment(const weft_placement *a, const weft_placement *b)
            a->mig_start == b->mig_start && a->batch == b->batch && a->procs == b->procs;
 }
 
-/* Segments of `after` that `before` does not have, but for those of one model. */
+/* Segments of `after` that `before` does not have, except those of one model. */
 static uint32_t count_moved(const weft_plan *before, const weft_plan *after, const char *changed)
 {
     bool *used = calloc(before->n + 1, sizeof *used);
@@ -225,7 +225,7 @@ static void test_policy_weft__unchanged_models_stay(void **state)
             one->rate_per_s *= seed % 3 == 1 ? 1.7 : 0.4;
         make("weft", &set.problem, arena, &after);
         assert_int_equal(count_moved(&before, &after, one->model), 0);
-        /* Moves that cost nothing: the best plan; moves beyond price: nobody moves. */
+        /* If moves cost nothing: the best plan; if they cost more than a device: no moves. */
         set.problem.effort = 0;
         set.problem.options = "move=0";
         make("weft", &set.problem, arena, &anew);
@@ -237,7 +237,7 @@ static void test_policy_weft__unchanged_models_stay(void **state)
     }
 }
 
-/* Models come and go. */
+/* Models are added and removed. */
 static void test_policy_weft__models_come_and_go(void **state)
 {
     (void)state;
@@ -264,7 +264,7 @@ static void test_policy_weft__models_come_and_go(void **state)
     }
 }
 
-/* Refused at once, or carried as far as the fleet goes. */
+/* Refused at once, or carried as far as the fleet allows. */
 static void test_policy_weft__absurd_rates(void **state)
 {
     static const double rates[] = {1e9, 1e15, 1e300};
