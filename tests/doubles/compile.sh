@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compiles what the driver's tests run, for the CPU and, by NVRTC's double, for a GPU, into a folder.
-# WEFT: the program.
+# Compiles the bundles of the driver tests into a folder, for the CPU and, with libnvrtc_double, for a
+# GPU. WEFT: the program.
 set -euo pipefail
 out=$1
 here=$(dirname "${BASH_SOURCE[0]}")
@@ -12,7 +12,7 @@ pair() { # NAME SOURCE OPTIONS...
     "$WEFT" compile "$2" "${@:3}" --target sm_90 -o "$out/$1.gpu.weft"
 }
 pair small "$here/small.wir"
-# Rows that are no multiple of 16 bytes.
+# Rows whose size is not a multiple of 16 bytes.
 "$WEFT" compile "$here/odd.wir" -o "$out/odd.f16.cpu.weft"
 "$WEFT" compile "$here/odd.wir" --precision f16 --target sm_90 -o "$out/odd.f16.gpu.weft"
 for name in digits_cnn digits_attn; do
@@ -25,8 +25,8 @@ for name in digits_cnn digits_attn; do
 done
 pair digits "$here/../../examples/digits.yaml" # siblings, with joint programs
 
-# Two models in each way of running them at once. Their weights differ by a product of rank 2, in the
-# output features from 40 on, in the last 4 inputs.
+# Two models with each merge strategy. Their weights differ by a matrix of rank 2, in the output features
+# from 40 on, or in the last 4 inputs.
 rows='slice $first {axes = [1], starts = [0], ends = [40], steps = [1]}'
 few='slice $first {axes = [0], starts = [0], ends = [92], steps = [1]}'
 sed "s/%d : .*/%d : f32[96,40] = $rows/; s/%w : .*/%w : f32[96,64] = concat %d, \$own {axis = 1}/" \
@@ -39,7 +39,7 @@ for way in concatenated interleaved classes union_stack; do
     pair $way "$out/rows.wir" --merge $way
 done
 
-# The same of convolutions: their weights differ by a product of rank 2, in the last 8 channels.
+# The same for convolutions: weights differ by a matrix of rank 2, or in the last 8 channels.
 rows='slice $first {axes = [0], starts = [0], ends = [16], steps = [1]}'
 sed "s/%d : .*/%d : f32[16,8,3,3] = $rows/; /%e : /d; s/%w : .*/%w : f32[24,8,3,3] = concat %d, \$own {axis = 0}/" \
     "$here/kin_conv.wir" >"$out/channels.wir"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# How much of the CUDA driver the tests on the doubles reached: `coverage.sh FOLDER PERCENT`, where
-# FOLDER has what gcov needs of runtime/drv_cuda*.c. Fails below PERCENT of all their lines.
+# Line coverage of the CUDA driver by the tests on the doubles: `coverage.sh FOLDER PERCENT`, where
+# FOLDER has the gcov data of runtime/cuda. Fails if less than PERCENT of its lines were executed.
 set -euo pipefail
 folder=$1 wanted=$2
 gcov=${GCOV:-gcov}

@@ -1,4 +1,5 @@
-/* Linked into each double: settings, record, mistakes, errors on demand. */
+/* Linked into each test double: settings, the log of calls, mistakes of the caller, injected
+ * errors. */
 #include "double.h"
 
 #include <fcntl.h>
@@ -16,10 +17,10 @@ static struct {
     char text[TEXT_BYTES], told[TEXT_BYTES];
     unsigned n_call, calls;
     struct {
-        const char *name; /* a literal of the caller */
+        const char *name; /* a string literal */
         unsigned n;
     } call[CALLS_MAX];
-    int log; /* descriptor; -1: none */
+    int log; /* file descriptor; -1: none */
     bool log_open;
 } D = {.log = -1};
 
@@ -74,7 +75,7 @@ bool weft_double_listed(const char *name, const char *word)
     return false;
 }
 
-/* -- Record and mistakes ---------------------------------------------------------------------- */
+/* -- Log and mistakes ------------------------------------------------------------------------- */
 
 void weft_double_log(const char *format, ...)
 {
@@ -143,7 +144,7 @@ void weft_double_reset(void)
     weft_double_unlock();
 }
 
-/* Whoever runs a program with the doubles cannot overlook what they found. */
+/* A program that ends with unreported mistakes fails, so they cannot be overlooked. */
 __attribute__((destructor)) static void tell(void)
 {
     if (D.untold) {
@@ -153,7 +154,7 @@ __attribute__((destructor)) static void tell(void)
     weft_double_reset();
 }
 
-/* -- Errors on demand: WEFT_DOUBLE_FAIL="cuMemAlloc:3=2,*:17=719" ------------------------------ */
+/* -- Injected errors: WEFT_DOUBLE_FAIL="cuMemAlloc:3=2,*:17=719" ------------------------------ */
 
 static unsigned count_call(const char *call)
 {
@@ -184,7 +185,7 @@ unsigned weft_double_fail(const char *call)
     return 0;
 }
 
-/* FNV-1a over words; of no importance but that changed bytes change it. */
+/* FNV-1a over words: only detects changed bytes. */
 uint64_t weft_double_sum(const void *data, size_t bytes)
 {
     const unsigned char *p = data;

@@ -1,4 +1,4 @@
-/* For tests that load the doubles: a context, kernels, and what the doubles found. */
+/* For tests that load the doubles: a context, kernels, and the mistakes found. */
 #ifndef WEFT_TESTS_DOUBLES_WORLD_H
 #define WEFT_TESTS_DOUBLES_WORLD_H
 
@@ -26,7 +26,8 @@ static inline void *doubles_open(const char *name)
 {
     void *lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (!lib || !dlsym(lib, "weft_double_reset"))
-        fail_msg("%s is no double: LD_LIBRARY_PATH has to name the folder of the doubles", name);
+        fail_msg("%s is not a test double: LD_LIBRARY_PATH must name the folder of the doubles",
+                 name);
     return lib;
 }
 
@@ -58,14 +59,14 @@ static inline void doubles_open_all(doubles *d)
     *(void **)&d->calls = dlsym(d->cuda, "weft_double_calls");
 }
 
-/* With the functions of both. */
+/* As doubles_open_all, and resolves the functions. */
 static inline void doubles_load(doubles *d)
 {
     doubles_open_all(d);
     doubles_resolve(d);
 }
 
-/* A context that is current, and a stream. */
+/* Creates a current context and a stream. */
 static inline void doubles_start(doubles *d)
 {
     d->reset();
@@ -75,7 +76,7 @@ static inline void doubles_start(doubles *d)
     assert_int_equal(d->api.cuStreamCreate(&d->stream, WEFT_CU_STREAM_NON_BLOCKING), 0);
 }
 
-/* Nothing was done wrong and nothing is left. */
+/* Destroys both; fails if there was a mistake or something is left. */
 static inline void doubles_end(doubles *d)
 {
     const char *text;
@@ -94,7 +95,7 @@ static inline void doubles_close(doubles *d)
     dlclose(d->cuda);
 }
 
-/* One mistake or more was found, and its text has `part`. */
+/* Fails unless a mistake was found whose text contains `part`. */
 static inline void doubles_found(doubles *d, const char *part)
 {
     const char *text, *more;
@@ -103,7 +104,8 @@ static inline void doubles_found(doubles *d, const char *part)
         fail_msg("not found: %s; but: %s%s", part, text, more);
 }
 
-/* CUDA C++ as an image; NULL: there is no compiler here. Freed by the caller. */
+/* Compiles CUDA C++ into an image, which the caller frees. Skips the test without a C++ compiler.
+ */
 static inline void *doubles_compile(const doubles *d, const char *source, const char *arch)
 {
     if (system("c++ --version >/dev/null 2>&1") != 0) {

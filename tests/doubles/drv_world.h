@@ -1,4 +1,5 @@
-/* For tests of the CUDA driver on the doubles: models of bundles, opened, run and compared. */
+/* For tests of the CUDA driver on the doubles: opening models of bundles, running them, comparing
+ * results. */
 #ifndef WEFT_TESTS_DOUBLES_DRV_WORLD_H
 #define WEFT_TESTS_DOUBLES_DRV_WORLD_H
 
@@ -17,7 +18,7 @@ static weft_diag *diag;
 
 /* -- Models ------------------------------------------------------------------------------------ */
 
-/* One model of a bundle, opened. */
+/* An opened model of a bundle. */
 typedef struct subject {
     weft_engine *engine;
     weft_session *session;
@@ -46,8 +47,8 @@ static inline weft_err open_subject(subject *s, const char *path, const char *mo
 
 static uint64_t seed = 1;
 
-/* Inputs at the least sizes but for the batch; models of a joint program have batches of their own,
- * of which some are empty. Whole numbers are 0 and 1. */
+/* Inputs at the smallest sizes, with the given batch; the parts of a joint program have different
+ * batches, some of them 0. Integers are 0 and 1. */
 static inline uint32_t make_inputs(const weft_bundle_program *p, int64_t batch, weft_tensor *in)
 {
     int64_t symbol[64] = {0};
@@ -139,7 +140,7 @@ static inline void compare(subject *gpu, subject *cpu, int64_t batch)
     free_inputs(in, n);
 }
 
-/* The doubles found nothing wrong. */
+/* Fails if the doubles found a mistake. */
 static inline void sound(void)
 {
     const char *text;
@@ -166,7 +167,7 @@ static inline void compare_model(const char *cpu_path, const char *gpu_path, con
     int64_t hi = batch_max(weft_session_program(cpu.session));
     for (int64_t batch = 1; batch <= hi && batch <= most; batch++)
         compare(&gpu, &cpu, batch);
-    compare(&gpu, &cpu, 1); /* from the cache of sizes */
+    compare(&gpu, &cpu, 1); /* from the cache of specialisations */
     close_subject(&gpu);
     close_subject(&cpu);
     sound();

@@ -1,4 +1,5 @@
-/* Products: both sides are brought to f32, columns of the result made four at a time. */
+/* GEMM on the host: converts both operands to f32 and computes four columns of the result at a
+ * time. */
 #include "gemm_double.h"
 
 #include "base/f16.h"
@@ -54,7 +55,7 @@ static float act(float x, int kind)
     return x;
 }
 
-/* Up to COLUMNS columns of the sums: sum[j][i] = op(a)[i][:] op(b)[:][j]. */
+/* Up to COLUMNS columns of the product: sum[j][i] = op(a)[i][:] op(b)[:][j]. */
 static void sum_columns(const weft_gemm *g, const float *a, const float *b, uint64_t columns,
                         float *sum)
 {

@@ -1,4 +1,4 @@
-/* Products as cuBLASLt has them, by the host: matrices are column-major. */
+/* GEMMs as in cuBLASLt, on the host; matrices are column-major. */
 #ifndef WEFT_TESTS_DOUBLES_GEMM_DOUBLE_H
 #define WEFT_TESTS_DOUBLES_GEMM_DOUBLE_H
 
@@ -8,7 +8,7 @@ enum { WEFT_GEMM_NONE, WEFT_GEMM_RELU, WEFT_GEMM_GELU };
 
 /* d = act(alpha op(a) op(b) + beta c + bias), op(a) m x k, bias m; for each of `batch`. */
 typedef struct weft_gemm {
-    unsigned type; /* cudaDataType of all */
+    unsigned type; /* cudaDataType of all matrices */
     int act;
     bool trans_a, trans_b;
     uint64_t m, n, k, batch;
@@ -16,11 +16,11 @@ typedef struct weft_gemm {
     const void *a, *b, *c, *bias;
     void *d;
     float alpha, beta;
-    double time_us; /* made up */
+    double time_us; /* simulated */
 } weft_gemm;
 
-/* Bytes of an element; 0: a type that is not known. */
+/* Bytes of an element; 0: unknown type. */
 size_t weft_gemm_bytes(unsigned type);
-double weft_gemm_run(void *gemm); /* its time */
+double weft_gemm_run(void *gemm); /* returns the simulated time */
 
 #endif

@@ -1,6 +1,6 @@
-/* The double of libcublasLt.so.13: products with epilogues, computed by the host when the double of
- * libcuda.so.1 comes to them in a stream or a graph. Checks descriptors, that the algorithm is one
- * that was given for them, alignments, and its workspace. */
+/* Test double of libcublasLt.so.13: GEMMs with epilogues, executed on the host when libcuda_double
+ * runs them in a stream or a graph. Checks the descriptors, that the algorithm was returned for
+ * this GEMM, alignments, and the workspace. */
 #include "gemm_double.h"
 
 #include "runtime/cuda/cublaslt_api.h"
@@ -18,14 +18,14 @@ const char *const weft_double_library = "libcublasLt";
 
 enum { ALGO_MAGIC = 0x77656674, WORKSPACE_BYTES = 4096, ALGOS = 3 };
 
-/* Of the algorithms, the first guess first. */
+/* Simulated time of each algorithm, in the order of the heuristic. */
 static const double algo_us[ALGOS] = {5, 3, 7};
 
 typedef enum kind { HANDLE, LAYOUT, DESC, PREF, KINDS } kind;
 
 static const char *const kind_name[KINDS] = {"handle", "layout", "description", "preference"};
 
-/* One structure for all four: few are made. */
+/* One structure for all four kinds of handles. */
 typedef struct object {
     struct object *next;
     kind kind;
@@ -77,7 +77,7 @@ static object *get(const void *handle, kind k, const char *call)
     if (o && o->kind == k && !o->dead)
         return o;
     weft_double_mistake("%s: %p %s %s", call, handle,
-                        o && o->kind == k ? "was destroyed before, a" : "is no", kind_name[k]);
+                        o && o->kind == k ? "was destroyed before, a" : "is not a", kind_name[k]);
     return NULL;
 }
 
@@ -104,11 +104,11 @@ static weft_cublas_status end(const void *handle, kind k, const char *call)
         o->dead = true;
     else if (!s)
         s = WEFT_CUBLAS_STATUS_INVALID_VALUE;
-    /* The handle goes last. */
+    /* The handle must be destroyed last. */
     for (object *x = all; o && k == HANDLE && x; x = x->next) {
         if (x->dead || x->kind == HANDLE)
             continue;
-        weft_double_mistake("%s: a %s is still there", call, kind_name[x->kind]);
+        weft_double_mistake("%s: a %s still exists", call, kind_name[x->kind]);
         x->dead = true;
     }
     return leave(s, call);
@@ -166,7 +166,7 @@ weft_cublas_status cublasLtMatrixLayoutDestroy(weft_cublaslt_layout layout)
     return end(layout, LAYOUT, "cublasLtMatrixLayoutDestroy");
 }
 
-/* Where an attribute is kept. */
+/* Storage of an attribute. */
 typedef struct place {
     unsigned attribute;
     void *at;
@@ -272,9 +272,9 @@ weft_cublas_status cublasLtMatmulPreferenceSetAttribute(weft_cublaslt_pref pref,
     return set(pref, PREF, "cublasLtMatmulPreferenceSetAttribute", attribute, value, bytes);
 }
 
-/* -- Products --------------------------------------------------------------------------------- */
+/* -- GEMMs ------------------------------------------------------------------------------------ */
 
-/* What an algorithm is for: everything but addresses. */
+/* Key of the GEMM that an algorithm is valid for: everything but addresses. */
 static uint64_t key_of(const object *desc, const object *const layout[4])
 {
     uint64_t word[5 + 4 * 6] = {desc->compute, (uint64_t)desc->trans_a, (uint64_t)desc->trans_b,
@@ -291,7 +291,7 @@ static uint64_t key_of(const object *desc, const object *const layout[4])
     return weft_double_sum(word, sizeof word);
 }
 
-/* The sizes agree; false with a mistake. */
+/* Checks that the sizes agree; false with a mistake. */
 static bool fill_sizes(const object *desc, const object *const layout[4], const char *call,
                        weft_gemm *g)
 {
@@ -329,7 +329,7 @@ static bool get_layouts(const void *const handle[4], const char *call, const obj
     return true;
 }
 
-/* WEFT_DOUBLE_ABSENT: "gemm", all algorithms; "epilogue", those that do more than a product. */
+/* WEFT_DOUBLE_ABSENT: "gemm": there is no algorithm; "epilogue": none with an epilogue. */
 static bool is_absent(const object *desc)
 {
     return weft_double_listed("ABSENT", "gemm") ||
@@ -404,7 +404,7 @@ typedef struct spans {
     size_t n;
 } spans;
 
-/* The bytes of a batch of matrices: of each column, where there is something between them. */
+/* Adds the ranges of a batch of matrices, by column where there are gaps. */
 static bool put_matrix(spans *s, const void *at, const weft_gemm *g, int i, uint64_t cols,
                        uint64_t rows)
 {
@@ -431,7 +431,7 @@ static bool check_algo(const weft_cublaslt_algo *algo, uint64_t key, const void 
 {
     const char *call = "cublasLtMatmul";
     if (algo->data[0] != ALGO_MAGIC || algo->data[1] != key || algo->data[5] >= ALGOS) {
-        weft_double_mistake("%s: the algorithm was not given for this product", call);
+        weft_double_mistake("%s: the algorithm was not returned for this GEMM", call);
         return false;
     }
     if (algo->data[2] > workspace_bytes || (algo->data[2] && (uintptr_t)workspace % 256)) {
@@ -461,7 +461,7 @@ static weft_double_enqueue_fn find_enqueue(void)
     return fn;
 }
 
-/* What a product reads and writes. false: no memory. */
+/* Collects the accesses of a GEMM. false: out of memory. */
 static bool put_accesses(const weft_gemm *g, const void *workspace, size_t bytes, spans *read,
                          spans *write)
 {
@@ -500,7 +500,7 @@ static weft_cublas_status enqueue(const weft_gemm *g, const void *workspace, siz
     return s;
 }
 
-/* false: not one of those that are known. */
+/* false: unknown epilogue. */
 static bool fill_epilogue(const object *desc, weft_gemm *g)
 {
     switch (desc->epilogue) {

@@ -1,6 +1,6 @@
-/* The double of libcuda.so.1: what work reads and writes, to find works that touch the same bytes
- * without one waiting for the other. Kernels that were compiled to be watched tell each access;
- * of others it is only known that they write where their results are. */
+/* Test double of libcuda.so.1: the memory that work reads and writes, to find unordered works that
+ * access the same bytes. Kernels compiled to be watched report each access; of other kernels only
+ * the first byte of each result is known. */
 #include "libcuda_double.h"
 
 #include <stdlib.h>
@@ -21,7 +21,7 @@ void weft_spans__add(weft_spans *s, uintptr_t at, size_t bytes)
         size_t room = s->room ? 2 * s->room : 4;
         weft_double_span *p = realloc(s->at, room * sizeof *p);
         if (!p)
-            return; /* less is found */
+            return; /* fewer conflicts are found */
         s->at = p;
         s->room = room;
     }
@@ -34,7 +34,7 @@ static int compare_spans(const void *a, const void *b)
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-/* Sorted, none meets another. */
+/* Sorts the spans and merges those that meet. */
 void weft_spans__sort(weft_spans *s)
 {
     if (s->n == 0)
@@ -68,14 +68,14 @@ uintptr_t weft_spans__meet(const weft_spans *a, const weft_spans *b)
 
 /* -- Watching --------------------------------------------------------------------------------- */
 
-/* A bit for each 4 bytes of the devices' memory: read, written. */
+/* One bit for each 4 bytes of device memory: read, written. */
 static struct {
     uint64_t *bits[2];
-    uintptr_t from, to; /* of the memory */
-    uintptr_t lo, hi;   /* touched */
+    uintptr_t from, to; /* range of device memory */
+    uintptr_t lo, hi;   /* range accessed */
     const weft_work *work;
     unsigned told;
-    uintptr_t good_from, good_to; /* in a live allocation */
+    uintptr_t good_from, good_to; /* the live allocation last accessed */
 } T;
 
 enum { BYTES_PER_WORD = 256 };
@@ -105,7 +105,7 @@ void weft_watch__start(const weft_work *w)
     T.good_from = T.good_to = 0;
 }
 
-/* Between allocations, or in a freed one: tells it a few times, not for each thread. */
+/* An access outside live allocations; reported a few times, not for each thread. */
 static void check_touch(uintptr_t p, size_t bytes)
 {
     if (weft_memory__block(p, &T.good_from, &T.good_to) && p + bytes <= T.good_to)

@@ -1,4 +1,4 @@
-/* The double of libcuda.so.1: what is looked up, devices, contexts, partitions, handles. */
+/* Test double of libcuda.so.1: symbol look-up, devices, contexts, partitions, handles. */
 #include "libcuda_double.h"
 
 #include <stdarg.h>
@@ -13,7 +13,7 @@ weft_cuda_world weft_cuda__world;
 
 static _Thread_local weft_cuda_ctx *current;
 static _Thread_local unsigned current_age;
-static unsigned age; /* counts resets: contexts of threads before are gone */
+static unsigned age; /* number of resets: older contexts of threads are invalid */
 
 WEFT_EXPORT weft_cu_result cuGetProcAddress_v2(const char *symbol, void **out, int version,
                                                uint64_t flags, unsigned *status);
@@ -44,9 +44,9 @@ void *weft_cuda__get(const void *handle, weft_kind kind, const char *call)
     while (o && o != handle)
         o = o->next;
     if (!o)
-        weft_double_mistake("%s: %p is no %s", call, handle, kind_names[kind]);
+        weft_double_mistake("%s: %p is not a %s", call, handle, kind_names[kind]);
     else if (o->kind != kind)
-        weft_double_mistake("%s: %s %u is no %s", call, kind_names[o->kind], o->serial,
+        weft_double_mistake("%s: %s %u is not a %s", call, kind_names[o->kind], o->serial,
                             kind_names[kind]);
     else if (o->dead)
         weft_double_mistake("%s: %s %u was destroyed before", call, kind_names[kind], o->serial);
@@ -66,8 +66,8 @@ void weft_cuda__kill(weft_object *o)
 
 /* -- Devices ---------------------------------------------------------------------------------- */
 
-/* As the MPS documentation has it: a process that sees 40 % of the threads has 40 % of the
- * multiprocessors, "0=6G,1=512M" limits the memory that it may take of devices 0 and 1. */
+/* As in the MPS documentation: a process with 40 % of the threads sees 40 % of the multiprocessors;
+ * "0=6G,1=512M" limits its memory on devices 0 and 1. */
 static void limit_device(weft_cuda_device *d, int ordinal)
 {
     const char *percent = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
@@ -84,7 +84,7 @@ static void limit_device(weft_cuda_device *d, int ordinal)
     }
 }
 
-/* UUIDs are those of NVML's double; the fastest comes first. */
+/* UUIDs are those of libnvml_double; the fastest GPU comes first. */
 static void make_devices(void)
 {
     int fastest = (int)weft_double_number("FASTEST", 0) % 10;
@@ -189,7 +189,7 @@ void weft_double_library_reset(void)
     age++;
 }
 
-/* -- Looking up ------------------------------------------------------------------------------- */
+/* -- Look-up ---------------------------------------------------------------------------------- */
 
 weft_cu_result cuGetProcAddress_v2(const char *symbol, void **out, int version, uint64_t flags,
                                    unsigned *status)
@@ -285,7 +285,7 @@ static weft_cu_result check_device(weft_cu_device device, const char *call)
 {
     if (device >= 0 && device < W.n_device)
         return 0;
-    weft_double_mistake("%s: there is no device %d", call, device);
+    weft_double_mistake("%s: device %d does not exist", call, device);
     return WEFT_CUDA_ERROR_INVALID_DEVICE;
 }
 
@@ -297,7 +297,7 @@ weft_cu_result cuDeviceGetCount(int *count)
     return weft_cuda__leave(r, "cuDeviceGetCount", " ");
 }
 
-/* An ordinal that is not there is an answer, no mistake: users give it. */
+/* A wrong ordinal returns an error but is no mistake: users pass it. */
 weft_cu_result cuDeviceGet(weft_cu_device *device, int ordinal)
 {
     weft_cu_result r = weft_cuda__enter("cuDeviceGet", WEFT_AFTER_INIT);
@@ -349,7 +349,7 @@ weft_cu_result cuDeviceGetAttribute(int *value, unsigned attribute, weft_cu_devi
             *value = d->major >= 9 ? 232448 : d->major == 8 ? 101376 : 65536;
             break;
         default:
-            weft_double_mistake("cuDeviceGetAttribute: attribute %u is not known", attribute);
+            weft_double_mistake("cuDeviceGetAttribute: attribute %u is unknown", attribute);
             r = WEFT_CUDA_ERROR_INVALID_VALUE;
         }
     }
@@ -389,14 +389,14 @@ weft_cu_result cuDevicePrimaryCtxRetain(weft_cu_context *ctx, weft_cu_device dev
     return weft_cuda__leave(r, call, "%d", device);
 }
 
-/* What is left when the last user of the device goes. */
+/* Reports what is left when the last user releases the device. */
 static void tell_leaks(int device)
 {
     for (weft_object *o = W.object; o; o = o->next) {
         if (o->dead || o->device != device)
             continue;
-        /* Kernels end with their library, nodes with their graph, contexts with what they are of.
-         * Descriptors have no end. */
+        /* Kernels end with their library, nodes with their graph, contexts with their owner.
+         * Descriptors are never destroyed. */
         if (o->kind != WEFT_KERNEL && o->kind != WEFT_NODE && o->kind != WEFT_CONTEXT &&
             o->kind != WEFT_DESC)
             weft_double_mistake("device %d is released, %s %u was not destroyed", device,
@@ -422,7 +422,7 @@ weft_cu_result cuDevicePrimaryCtxRelease(weft_cu_device device)
     return weft_cuda__leave(r, call, "%d", device);
 }
 
-/* A green context is current to one thread at a time. */
+/* A green context may be current on one thread at a time. */
 weft_cu_result cuCtxSetCurrent(weft_cu_context ctx)
 {
     weft_cu_result r = weft_cuda__enter("cuCtxSetCurrent", WEFT_AFTER_INIT);
@@ -430,7 +430,7 @@ weft_cu_result cuCtxSetCurrent(weft_cu_context ctx)
     if (!r && ctx && !(c = weft_cuda__get(ctx, WEFT_CONTEXT, "cuCtxSetCurrent")))
         r = WEFT_CUDA_ERROR_INVALID_CONTEXT;
     if (!r && c && c != old && c->taken)
-        weft_double_mistake("cuCtxSetCurrent: green context %u is current to another thread",
+        weft_double_mistake("cuCtxSetCurrent: green context %u is current on another thread",
                             c->green->o.serial);
     if (!r) {
         if (old)
@@ -445,7 +445,7 @@ weft_cu_result cuCtxSetCurrent(weft_cu_context ctx)
 
 /* -- Partitions of the SMs -------------------------------------------------------------------- */
 
-/* In `internal` of a resource: that it is ours, of which device and of which split. */
+/* Stored in `internal` of a resource: marks it as ours, with its device and its split. */
 typedef struct mark {
     char magic[8];
     int device;
@@ -525,7 +525,7 @@ weft_cu_result cuDevResourceGenerateDesc(weft_cu_resource_desc *out, weft_cu_res
     for (unsigned i = 0; !r && i < n; i++) {
         mark m;
         if (!read_mark(&resource[i], &m) || (i && m.split != first.split)) {
-            weft_double_mistake("%s: resource %u is not of the split of the first", call, i);
+            weft_double_mistake("%s: resource %u is not of the same split as the first", call, i);
             r = WEFT_CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
         }
         if (i == 0)
@@ -578,7 +578,7 @@ weft_cu_result cuGreenCtxDestroy(weft_cu_green_ctx ctx)
     weft_cuda_green *g = weft_cuda__get(ctx, WEFT_GREEN, call);
     for (weft_object *o = W.object; g && o; o = o->next) {
         if (o->kind == WEFT_STREAM && !o->dead && ((weft_cuda_stream *)o)->green == g)
-            weft_double_mistake("%s: stream %u of green context %u is still there", call, o->serial,
+            weft_double_mistake("%s: stream %u of green context %u still exists", call, o->serial,
                                 g->o.serial);
     }
     if (g) {

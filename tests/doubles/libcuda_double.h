@@ -1,15 +1,15 @@
-/* Private to the double of libcuda.so.1.
+/* Private to the test double of libcuda.so.1.
  *
- * Work is not done when it is enqueued but when someone waits for it: a program that reads results
- * too early, or changes what it gave away, gets wrong numbers. Handles and addresses are never used
- * again, so that late users of dead ones are found. */
+ * Work is executed not when it is enqueued but when the caller waits for it, so a program that
+ * reads results too early, or changes a buffer too early, gets wrong results. Handles and addresses
+ * are never reused, so that uses after destruction are found. */
 #ifndef WEFT_TESTS_DOUBLES_LIBCUDA_DOUBLE_H
 #define WEFT_TESTS_DOUBLES_LIBCUDA_DOUBLE_H
 
 #include "double.h"
 #include "runtime/cuda/cuda_api.h"
 
-/* Functions that the double does not have are not found: NULL. */
+/* Functions that the double does not define are weak, and look-up returns NULL. */
 #define CUDA_SYM(name, version, need, args) \
     weft_cu_result name args __attribute__((weak, visibility("default")));
 #include "runtime/cuda/cuda_syms.def"
@@ -34,15 +34,15 @@ typedef enum weft_kind {
 typedef struct weft_object {
     weft_kind kind;
     bool dead;
-    unsigned serial; /* by kind, from 1: "stream 2" */
+    unsigned serial; /* per kind, from 1: "stream 2" */
     int device;
-    struct weft_object *next;               /* of all, newest first */
-    void (*destroy)(struct weft_object *o); /* what it owns */
+    struct weft_object *next;               /* list of all objects, newest first */
+    void (*destroy)(struct weft_object *o); /* frees what it owns */
 } weft_object;
 
-/* NULL: no memory. `bytes` of a structure that starts with an object. */
+/* Creates an object of `bytes`, whose first member is a weft_object. NULL: out of memory. */
 void *weft_cuda__make(weft_kind kind, size_t bytes, void (*destroy)(weft_object *o));
-/* Live object of a kind. When it is not: a mistake of `call` is told, and NULL. */
+/* The live object of a kind behind a handle; otherwise NULL, and a mistake of `call`. */
 void *weft_cuda__get(const void *handle, weft_kind kind, const char *call);
 void weft_cuda__kill(weft_object *o);
 
@@ -72,29 +72,29 @@ typedef struct weft_work {
     char what[64]; /* "kernel scale_0", for messages */
     weft_cuda_kernel *kernel;
     unsigned grid[3], threads, shared_bytes;
-    unsigned char *arg; /* values one behind the other, 16 bytes apart */
+    unsigned char *arg; /* argument values, 16 bytes apart */
     void *dst;
     const void *src;
-    unsigned char *staged; /* pageable source, copied when it was enqueued */
+    unsigned char *staged; /* copy of a pageable source, made when enqueued */
     size_t bytes;
     unsigned char value;
     double (*run)(void *data);
     void *data;
     weft_cuda_event *event;
     weft_cuda_exec *exec;
-    struct weft_cuda_ctx *ctx; /* of a graph's node; NULL: it needs none */
-    /* Of the last time it ran; known before for copies, sets and calls. */
+    struct weft_cuda_ctx *ctx; /* context of a graph node; NULL: needs none */
+    /* Accesses of the last execution; known in advance for copies, fills and calls. */
     weft_spans read, write;
-    /* In a stream */
-    uint32_t call; /* its number; 0: in a graph */
+    /* For work in a stream. */
+    uint32_t call; /* number of the call; 0: in a graph */
     struct weft_work *next;
     uint64_t enqueued;
 } weft_work;
 
-void weft_work__free(weft_work *w); /* what it owns */
-/* A copy that owns its own; false: no memory. */
+void weft_work__free(weft_work *w); /* frees what it owns */
+/* A deep copy; false: out of memory. */
 bool weft_work__copy(weft_work *out, const weft_work *w);
-/* Does it. A device error. */
+/* Executes it; returns a device error. */
 weft_cu_result weft_work__run(weft_work *w);
 
 /* -- Structures ------------------------------------------------------------------------------- */
@@ -103,8 +103,8 @@ typedef struct weft_cuda_green weft_cuda_green;
 
 typedef struct weft_cuda_ctx {
     weft_object o;
-    weft_cuda_green *green; /* NULL: primary */
-    bool taken;             /* green: current to some thread */
+    weft_cuda_green *green; /* NULL: the primary context */
+    bool taken;             /* green: current on some thread */
 } weft_cuda_ctx;
 
 struct weft_cuda_green {
@@ -122,8 +122,8 @@ typedef struct weft_cuda_graph {
     weft_object o;
     struct weft_cuda_node **node;
     size_t n, room;
-    unsigned capturing; /* streams */
-    weft_cuda_ctx *ctx; /* of the nodes so far; NULL: none has one */
+    unsigned capturing; /* number of streams captured into it */
+    weft_cuda_ctx *ctx; /* context of its nodes; NULL: no node has one */
 } weft_cuda_graph;
 
 typedef struct weft_cuda_node {
@@ -139,9 +139,9 @@ typedef struct weft_cuda_stream {
     weft_object o;
     weft_cuda_green *green;
     weft_work *first, **last;
-    weft_cuda_graph *capture; /* NULL: none */
-    bool broken;              /* the capture is */
-    weft_cuda_node **after;   /* what the next node of the capture follows */
+    weft_cuda_graph *capture; /* NULL: not captured */
+    bool broken;              /* the capture was invalidated */
+    weft_cuda_node **after;   /* predecessors of the next captured node */
     size_t n_after;
 } weft_cuda_stream;
 
@@ -154,9 +154,9 @@ struct weft_cuda_event {
 typedef struct weft_cuda_library {
     weft_object o;
     const weft_double_kernel *kernel;
-    unsigned *order; /* of the emulation: which thread runs first */
+    unsigned *order; /* of the emulation: the thread that runs first */
     const char *(*fault)(void);
-    weft_double_touch_fn *touch; /* who is told of accesses; NULL: it does not tell */
+    weft_double_touch_fn *touch; /* called for each access; NULL: not watched */
 } weft_cuda_library;
 
 struct weft_cuda_kernel {
@@ -175,21 +175,21 @@ typedef struct weft_cuda_device {
     unsigned char uuid[16];
     int major, minor, sms;
     uint64_t mem_bytes, used_bytes;
-    uint64_t limit_bytes; /* of this process, by MPS */
+    uint64_t limit_bytes; /* limit of this process set by MPS */
     weft_cuda_ctx *primary;
     unsigned retained;
-    unsigned smallest_group; /* SMs of a partition: the least, and its multiples */
+    unsigned smallest_group; /* SMs of a partition: minimum and granularity */
 } weft_cuda_device;
 
 typedef struct weft_cuda_world {
     bool init;
-    weft_cu_result sticky; /* the device is lost, or a kernel failed: all calls say so */
+    weft_cu_result sticky; /* error of all further calls: the device is lost, or a kernel failed */
     int n_device;
     weft_cuda_device device[WEFT_DEVICES_MAX];
     weft_object *object;
     unsigned serial[WEFT_KINDS];
-    uint64_t enqueued; /* work so far: a clock */
-    double now_us;     /* of the devices: made up, the same in every run */
+    uint64_t enqueued; /* number of works enqueued: a logical clock */
+    double now_us;     /* simulated time of the devices, the same in every run */
 } weft_cuda_world;
 
 extern weft_cuda_world weft_cuda__world;
@@ -198,43 +198,43 @@ extern weft_cuda_world weft_cuda__world;
 
 enum { WEFT_ANY_TIME = 0, WEFT_AFTER_INIT = 1, WEFT_IN_CONTEXT = 2 };
 
-/* Takes the lock. The error that the call has to return whatever it does, or 0. */
+/* Takes the lock. Returns the error that the call must return in any case, or 0. */
 weft_cu_result weft_cuda__enter(const char *call, int needs);
-/* Writes the record and gives the lock back. Returns `r`. */
+/* Writes the log and releases the lock. Returns `r`. */
 weft_cu_result weft_cuda__leave(weft_cu_result r, const char *call, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* The context of this thread; NULL: none. */
+/* The current context of this thread; NULL: none. */
 weft_cuda_ctx *weft_cuda__current(void);
 weft_cuda_device *weft_cuda__device(void); /* its device */
 int weft_cuda__ordinal(void);
 
 /* -- Memory ----------------------------------------------------------------------------------- */
 
-/* Addresses of all devices' memory, and of all pinned memory. */
+/* Size of the address range for device memory, and of that for pinned memory. */
 #define WEFT_MEMORY_ROOM ((size_t)1 << 40)
 
-/* Tells a mistake unless `bytes` at `at` lie in one live allocation of a device. */
+/* Reports a mistake unless `bytes` at `at` lie in one live allocation of a device. */
 bool weft_memory__check(const char *what, uintptr_t at, size_t bytes);
-/* Likewise of the host, where the range touches memory of ours at all. */
+/* As weft_memory__check for host memory, if the range touches pinned memory. */
 bool weft_memory__check_host(const char *what, uintptr_t at, size_t bytes);
-/* The live allocation of a device that an address lies in; false: none. */
+/* The live device allocation that contains an address; false: none. */
 bool weft_memory__block(uintptr_t at, uintptr_t *from, uintptr_t *to);
 bool weft_memory__is_device(uintptr_t at);
 bool weft_memory__is_pinned(uintptr_t at);
-/* Address range of all device memory so far. */
+/* Address range of all device memory allocated so far. */
 void weft_memory__bounds(uintptr_t *from, uintptr_t *to);
-/* Tells of what is left on a device and frees it. */
+/* Reports and frees all remaining allocations of a device. */
 void weft_memory__end(int device);
 void weft_memory__reset(void);
 
 /* -- Accesses --------------------------------------------------------------------------------- */
 
 void weft_spans__add(weft_spans *s, uintptr_t at, size_t bytes);
-/* By address, none meets another. */
+/* Sorts by address and merges spans that meet. */
 void weft_spans__sort(weft_spans *s);
-/* The first byte that both have; 0: none. Both are sorted. */
+/* The first common byte of two sorted lists; 0: none. */
 uintptr_t weft_spans__meet(const weft_spans *a, const weft_spans *b);
-/* Around a kernel that tells its accesses. */
+/* Called before and after a watched kernel, and for each of its accesses. */
 void weft_watch__start(const weft_work *w);
 void weft_watch__end(weft_work *w);
 void weft_watch__touch(const void *at, size_t bytes, int write);
@@ -242,20 +242,21 @@ void weft_watch__reset(void);
 
 /* -- Streams ---------------------------------------------------------------------------------- */
 
-/* Takes what `w` owns; into the graph when the stream is captured. */
+/* Enqueues work, or adds it to the graph while the stream is captured. Takes ownership of what `w`
+ * owns. */
 weft_cu_result weft_stream__enqueue(weft_cuda_stream *s, weft_work *w);
-weft_cu_result weft_stream__finish(weft_cuda_stream *s); /* runs all its work */
+weft_cu_result weft_stream__finish(weft_cuda_stream *s); /* executes all its work */
 weft_cu_result weft_stream__finish_all(void);
-bool weft_stream__uses(const weft_object *o); /* work that waits uses it */
+bool weft_stream__uses(const weft_object *o); /* pending work uses the object */
 void weft_stream__reset(void);
-/* A mistake and true when a stream is captured, where nothing may wait. */
+/* true, with a mistake, while a stream is captured: waiting is not allowed. */
 bool weft_stream__is_captured(weft_cuda_stream *s, const char *call);
 
 weft_cu_result weft_graph__add(weft_cuda_graph *g, weft_cuda_node *const *after, size_t n_after,
                                weft_work *w, weft_cuda_node **out);
 weft_cu_result weft_exec__run(weft_cuda_exec *exec, weft_spans *read, weft_spans *write);
 
-/* Checks a launch and makes it work. */
+/* Checks a launch and creates its work. */
 weft_cu_result weft_kernel__work(weft_work *out, const char *call, void *kernel,
                                  const unsigned grid[3], const unsigned block[3],
                                  unsigned shared_bytes, void **param, void **extra);

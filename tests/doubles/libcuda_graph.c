@@ -1,6 +1,6 @@
-/* The double of libcuda.so.1: graphs. Nodes run in an order that their edges allow, but as
- * different as possible from that in which they were added; nodes that no path joins must not touch
- * the same bytes, if one of them writes. */
+/* Test double of libcuda.so.1: graphs. Nodes run in a topological order as different as possible
+ * from the order in which they were added. Nodes without a path between them must not access the
+ * same bytes if one of them writes. */
 #include "libcuda_double.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@ typedef struct exec_node {
     weft_work work;
     size_t *after;
     size_t n_after, missing;
-    uint64_t *before; /* bits: nodes that have ended when this one starts */
+    uint64_t *before; /* bit set of the nodes that ended when this one starts */
 } exec_node;
 
 struct weft_cuda_exec {
@@ -42,7 +42,7 @@ static void end_graph(weft_object *o)
     g->n = 0;
 }
 
-/* Of a list of nodes of one graph. */
+/* Checks a list of predecessors: live nodes of this graph. */
 static bool check_after(weft_cuda_graph *g, weft_cuda_node *const *after, size_t n,
                         const char *call)
 {
@@ -139,7 +139,7 @@ static bool is_zero(const void *at, size_t bytes)
     return true;
 }
 
-/* NULL: that of the thread. */
+/* NULL: the current context of the thread. */
 static weft_cuda_ctx *find_ctx(weft_cu_context ctx)
 {
     return ctx ? weft_cuda__get(ctx, WEFT_CONTEXT, "cuGraphAddNode") : weft_cuda__current();
@@ -165,7 +165,7 @@ static uintptr_t side(unsigned type, const void *host, weft_cu_deviceptr device,
     return ok ? at : 0;
 }
 
-/* Of a graph's copies, only those of one row are used. */
+/* Of all copy nodes, only copies of one row are supported. */
 static weft_cu_result copy_work(const weft_cu_memcpy_node *c, weft_work *out)
 {
     const weft_cu_memcpy3d *p = &c->copyParams;
@@ -221,7 +221,7 @@ static weft_cu_result event_work(const weft_cu_event_node *e, weft_work *out)
     return 0;
 }
 
-/* Where a node runs; false: nowhere. */
+/* The context that a node runs in; false: it has none. */
 static bool node_ctx(const weft_cu_node_params *p, weft_cuda_ctx **out)
 {
     *out = NULL;
@@ -261,7 +261,7 @@ static weft_cu_result node_work(const weft_cu_node_params *p, weft_work *out)
     case WEFT_CU_GRAPH_NODE_TYPE_EVENT_RECORD:
         return event_work(&p->u.eventRecord, out);
     default:
-        weft_double_mistake("cuGraphAddNode: nodes of type %u are not known", p->type);
+        weft_double_mistake("cuGraphAddNode: nodes of type %u are unknown", p->type);
         return WEFT_CUDA_ERROR_INVALID_VALUE;
     }
 }
@@ -351,7 +351,7 @@ weft_cu_result cuStreamGetCaptureInfo(weft_cu_stream stream, unsigned *status, u
     return weft_cuda__leave(r, call, "%u", s ? s->o.serial : 0);
 }
 
-/* A capture that was invalidated, or cannot be ended, takes its graph with it. */
+/* A capture that was invalidated, or cannot be ended, destroys its graph. */
 weft_cu_result cuStreamEndCapture(weft_cu_stream stream, weft_cu_graph *graph)
 {
     const char *call = "cuStreamEndCapture";
@@ -389,7 +389,7 @@ static void end_exec(weft_object *o)
     x->n = 0;
 }
 
-/* Nodes come behind those that they follow: an edge can only be given to one that is there. */
+/* Nodes are in topological order, because an edge can only be added from an existing node. */
 static bool fill_exec(weft_cuda_exec *x, const weft_cuda_graph *g)
 {
     size_t words = (g->n + 63) / 64;
@@ -439,7 +439,7 @@ weft_cu_result cuGraphInstantiateWithFlags(weft_cu_graph_exec *out, weft_cu_grap
     return weft_cuda__leave(r, call, "%u, %zu nodes", g ? g->o.serial : 0, x ? x->n : 0);
 }
 
-/* The same nodes with the same edges, of the same kinds. */
+/* The same kinds of nodes with the same edges. */
 static bool same_shape(const weft_cuda_exec *a, const weft_cuda_exec *b)
 {
     if (a->n != b->n)
@@ -453,7 +453,7 @@ static bool same_shape(const weft_cuda_exec *a, const weft_cuda_exec *b)
     return true;
 }
 
-/* Launches that wait are not concerned: they run now, as they are. */
+/* Pending launches are not affected: they are executed first. */
 weft_cu_result cuGraphExecUpdate(weft_cu_graph_exec exec, weft_cu_graph graph,
                                  weft_cu_exec_update *result)
 {
@@ -490,7 +490,7 @@ static void check_pair(const exec_node *a, const exec_node *b)
     if (!at)
         at = weft_spans__meet(&a->work.read, &b->work.write);
     if (at)
-        weft_double_mistake("graph: no edge between %s and %s, both touch %p", a->work.what,
+        weft_double_mistake("graph: no edge between %s and %s, both access %p", a->work.what,
                             b->work.what, (void *)at);
 }
 
@@ -507,7 +507,8 @@ static void check_edges(weft_cuda_exec *x)
     x->checked = true;
 }
 
-/* WEFT_DOUBLE_ORDER "first": as they were added; else the last one that can run is the next. */
+/* WEFT_DOUBLE_ORDER=first: in the order of addition; otherwise the last node that is ready runs
+ * next. */
 weft_cu_result weft_exec__run(weft_cuda_exec *x, weft_spans *read, weft_spans *write)
 {
     const char *order = weft_double_text("ORDER");

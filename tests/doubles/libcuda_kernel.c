@@ -1,5 +1,5 @@
-/* The double of libcuda.so.1: images, kernels, launches. An image holds a shared object with the
- * kernels, compiled for the host. */
+/* Test double of libcuda.so.1: images, kernels, launches. An image contains a shared object with
+ * the kernels, compiled for the host. */
 #include "libcuda_double.h"
 
 #include <dlfcn.h>
@@ -35,7 +35,8 @@ static weft_cu_result check_image(const weft_double_image *image)
     return 0;
 }
 
-/* Objects stay loaded: C++ has symbols that keep one from being unloaded, and each has stacks. */
+/* Shared objects stay loaded: some C++ symbols prevent unloading, and each object allocates stacks.
+ */
 typedef struct loaded {
     uint64_t sum;
     void *handle;
@@ -44,7 +45,7 @@ typedef struct loaded {
 static loaded loadeds[LOADED_MAX];
 static size_t n_loaded;
 
-/* The loader tells objects apart by their paths. */
+/* The dynamic loader identifies objects by their path. */
 static void *load_file(const weft_double_image *image)
 {
     size_t bytes = image->bytes - sizeof *image - 1;
@@ -135,7 +136,7 @@ weft_cu_result cuLibraryUnload(weft_cu_library library)
     weft_cuda_library *lib = weft_cuda__get(library, WEFT_LIBRARY, call);
     if (lib) {
         if (weft_stream__uses(&lib->o)) {
-            weft_double_mistake("%s: kernels of library %u have still to run", call, lib->o.serial);
+            weft_double_mistake("%s: kernels of library %u are still pending", call, lib->o.serial);
             weft_stream__finish_all();
         }
         weft_cuda__kill(&lib->o);
@@ -217,11 +218,11 @@ static bool check_shape(const weft_cuda_kernel *k, const char *call, const unsig
     if (!grid[0] || !grid[1] || !grid[2])
         wrong = "an empty grid";
     else if (grid[0] > 0x7fffffffu || grid[1] > 65535 || grid[2] > 65535)
-        wrong = "a grid that is too large";
+        wrong = "too large a grid";
     else if (!block[0] || block[0] > k->of->threads || block[1] != 1 || block[2] != 1)
-        wrong = "a block that it was not compiled for";
+        wrong = "a block size it was not compiled for";
     else if (shared_bytes > STATIC_SHARED_MAX && shared_bytes > k->dynamic_max)
-        wrong = "more shared memory than was asked for";
+        wrong = "more shared memory than requested";
     if (wrong)
         weft_double_mistake("%s: kernel %s with %s: grid %u,%u,%u, block %u,%u,%u of at most %u, "
                             "%u shared bytes",
@@ -236,7 +237,7 @@ static bool check_pointer(const weft_cuda_kernel *k, const char *call, unsigned 
     const weft_double_param *p = &k->of->param[i];
     snprintf(what, sizeof what, "%s: kernel %s, argument %u", call, k->of->name, i);
     if (at == 0)
-        return true; /* an operand that is not there */
+        return true; /* an omitted operand */
     if (!weft_memory__check(what, at, 0))
         return false;
     if (p->align && at % p->align) {
@@ -271,7 +272,7 @@ weft_cu_result weft_kernel__work(weft_work *out, const char *call, void *kernel,
     for (unsigned i = 0; i < k->of->n_param; i++) {
         const weft_double_param *p = &k->of->param[i];
         if (!param[i]) {
-            weft_double_mistake("%s: kernel %s, argument %u is not given", call, k->of->name, i);
+            weft_double_mistake("%s: kernel %s, argument %u is missing", call, k->of->name, i);
             weft_work__free(&w);
             return WEFT_CUDA_ERROR_INVALID_VALUE;
         }
@@ -284,7 +285,8 @@ weft_cu_result weft_kernel__work(weft_work *out, const char *call, void *kernel,
             weft_work__free(&w);
             return WEFT_CUDA_ERROR_INVALID_VALUE;
         }
-        /* Until it tells: results have elements, or the grid were empty; operands may have none. */
+        /* A kernel that is not watched: it writes each result, which has elements because the grid
+         * is not empty; operands may be empty. */
         if (at && p->kind == WEFT_DOUBLE_POINTER)
             weft_spans__add(&w.write, at, 1);
     }
@@ -308,7 +310,7 @@ weft_cu_result weft_kernel__run(weft_work *w)
     }
     k->of->run(w->grid[0], w->grid[1], w->grid[2], w->threads, w->shared_bytes, param);
     if (lib->touch) {
-        /* The object outlives this library. */
+        /* The shared object outlives this library. */
         *lib->touch = nobody;
         weft_watch__end(w);
     }

@@ -1,5 +1,5 @@
-/* The double of libcuda.so.1: memory of devices and pinned memory of the host. Every allocation
- * ends at a page without access, and its addresses are never given to another. */
+/* Test double of libcuda.so.1: device memory and pinned host memory. Every allocation is followed
+ * by an inaccessible page, and addresses are never reused. */
 #include "libcuda_double.h"
 
 #include <stdlib.h>
@@ -12,19 +12,19 @@ static const size_t FILL_MAX = (size_t)64 << 20;
 
 typedef struct block {
     uintptr_t at;
-    size_t bytes, pages; /* pages: with access, in bytes, up to the end */
+    size_t bytes, pages; /* pages: bytes of accessible pages, up to the end of the block */
     int device;
     bool live;
 } block;
 
-/* A range of addresses that allocations are cut from, upwards. */
+/* A range of addresses from which blocks are allocated upwards. */
 typedef struct room {
     uintptr_t from, next;
     block *b;
     size_t n, n_room;
 } room;
 
-static room rooms[2]; /* of devices, of the host */
+static room rooms[2]; /* of the devices, of the host */
 enum { DEVICE, HOST };
 
 static uint64_t round_up(uint64_t x, uint64_t to)
@@ -70,7 +70,7 @@ static void drop(block *b)
     madvise((void *)(end - b->pages), b->pages, MADV_DONTNEED);
 }
 
-/* The last block that starts at or before an address. */
+/* The last block that starts at or before the address. */
 static block *find(const room *r, uintptr_t at)
 {
     size_t lo = 0, hi = r->n;
@@ -109,7 +109,7 @@ static bool check(const room *r, const char *what, uintptr_t at, size_t bytes)
 {
     const block *b = is_in(r, at) ? find(r, at) : NULL;
     if (!b) {
-        weft_double_mistake("%s: %p is no address of a device", what, (void *)at);
+        weft_double_mistake("%s: %p is not a device address", what, (void *)at);
         return false;
     }
     size_t offset = at - b->at;
@@ -119,7 +119,7 @@ static bool check(const room *r, const char *what, uintptr_t at, size_t bytes)
         return false;
     }
     if (offset > b->bytes || bytes > b->bytes - offset) {
-        weft_double_mistake("%s: %zu bytes at %p do not lie in the %zu bytes at %p", what, bytes,
+        weft_double_mistake("%s: %zu bytes at %p are not inside the %zu bytes at %p", what, bytes,
                             (void *)at, b->bytes, (void *)b->at);
         return false;
     }
@@ -144,7 +144,7 @@ bool weft_memory__block(uintptr_t at, uintptr_t *from, uintptr_t *to)
 bool weft_memory__check_host(const char *what, uintptr_t at, size_t bytes)
 {
     if (is_in(&rooms[DEVICE], at)) {
-        weft_double_mistake("%s: %p is an address of a device, not of the host", what, (void *)at);
+        weft_double_mistake("%s: %p is a device address, not a host address", what, (void *)at);
         return false;
     }
     return !is_in(&rooms[HOST], at) || check(&rooms[HOST], what, at, bytes);
@@ -211,13 +211,13 @@ weft_cu_result cuMemAlloc(weft_cu_deviceptr *out, size_t bytes)
     return weft_cuda__leave(r, "cuMemAlloc", "%zu", bytes);
 }
 
-/* Waits for the device, as NVIDIA's does. */
+/* Waits for the device, as NVIDIA's function does. */
 weft_cu_result cuMemFree(weft_cu_deviceptr at)
 {
     weft_cu_result r = weft_cuda__enter("cuMemFree", WEFT_IN_CONTEXT);
     block *b = find(&rooms[DEVICE], (uintptr_t)at);
     if (at == 0) {
-        b = NULL; /* allowed */
+        b = NULL; /* freeing NULL is allowed */
     } else if (!b || b->at != at || !b->live) {
         weft_double_mistake("cuMemFree: %p %s", (void *)(uintptr_t)at,
                             b && b->at == at ? "was freed before" : "was not allocated");
@@ -303,7 +303,7 @@ weft_cu_result cuMemcpyHtoDAsync(weft_cu_deviceptr dst, const void *src, size_t 
     return weft_cuda__leave(r, call, "%zu, stream %u", bytes, s ? s->o.serial : 0);
 }
 
-/* To pageable memory it returns when it is done. */
+/* A copy to pageable memory is synchronous. */
 weft_cu_result cuMemcpyDtoHAsync(void *dst, weft_cu_deviceptr src, size_t bytes,
                                  weft_cu_stream stream)
 {

@@ -1,5 +1,5 @@
-/* The double of libcuda.so.1: streams and events. Work waits in its stream until the caller waits
- * for it. */
+/* Test double of libcuda.so.1: streams and events. Work stays pending in its stream until the
+ * caller waits for it. */
 #include "libcuda_double.h"
 
 #include <stdio.h>
@@ -8,14 +8,14 @@
 
 #define W weft_cuda__world
 
-/* What ran lately: work of another stream that nothing kept from running at the same time must not
- * touch the same bytes. */
+/* Recently executed work. Work of another stream that could run at the same time must not access
+ * the same bytes. */
 enum { RECENT_MAX = 512 };
 
 typedef struct recent {
     unsigned stream;
     char what[64];
-    uint64_t enqueued, known; /* when the caller was told that it is done; 0: not yet */
+    uint64_t enqueued, known; /* clock when the caller learned of its end; 0: not yet */
     weft_spans read, write;
 } recent;
 
@@ -44,7 +44,7 @@ static void tell_if_together(const recent *a, const recent *b)
         at = weft_spans__meet(&a->read, &b->write);
     if (at)
         weft_double_mistake("%s on stream %u and %s on stream %u may run at the same time and both "
-                            "touch %p",
+                            "access %p",
                             a->what, a->stream, b->what, b->stream, (void *)at);
 }
 
@@ -202,7 +202,7 @@ weft_cu_result weft_stream__enqueue(weft_cuda_stream *s, weft_work *w)
     return 0;
 }
 
-/* Takes what the work read and wrote. */
+/* Takes ownership of the work's lists of accesses. */
 static void remember(const weft_cuda_stream *s, weft_work *w)
 {
     if (n_recent == RECENT_MAX)
@@ -219,7 +219,8 @@ static void remember(const weft_cuda_stream *s, weft_work *w)
         tell_if_together(&recents[i], now);
 }
 
-/* No work waits anywhere: what ran so far ran before all that will. */
+/* No work is pending on any stream, so everything executed so far is ordered before all later work.
+ */
 static bool is_quiet(void)
 {
     for (weft_object *o = W.object; o; o = o->next)
@@ -319,7 +320,7 @@ static weft_cu_result make_stream(weft_cu_stream *out, weft_cuda_green *green, i
     return 0;
 }
 
-/* Streams that wait for the default stream are not what Weft wants. */
+/* Streams that synchronise with the default stream are a mistake. */
 static weft_cu_result check_flags(unsigned flags, const char *call)
 {
     if (flags == WEFT_CU_STREAM_NON_BLOCKING)
@@ -353,7 +354,7 @@ weft_cu_result cuGreenCtxStreamCreate(weft_cu_stream *out, weft_cu_green_ctx ctx
     return weft_cuda__leave(r, call, "%u, %u, %d", g ? g->o.serial : 0, flags, priority);
 }
 
-/* Its work is done all the same. */
+/* Pending work is executed first. */
 weft_cu_result cuStreamDestroy(weft_cu_stream stream)
 {
     weft_cu_result r = weft_cuda__enter("cuStreamDestroy", WEFT_AFTER_INIT);
@@ -426,7 +427,7 @@ weft_cu_result cuEventElapsedTime(float *milliseconds, weft_cu_event start, weft
         r = WEFT_CUDA_ERROR_INVALID_HANDLE;
     }
     if (!r && (a->pending || b->pending)) {
-        weft_double_mistake("%s: an event has not come yet", call);
+        weft_double_mistake("%s: an event is not complete yet", call);
         r = WEFT_CUDA_ERROR_NOT_READY;
     }
     if (!r)
@@ -448,7 +449,7 @@ weft_cu_result cuEventDestroy(weft_cu_event event)
     return weft_cuda__leave(r, "cuEventDestroy", "%u", e ? e->o.serial : 0);
 }
 
-/* -- For the double of cuBLASLt --------------------------------------------------------------- */
+/* -- For libcublaslt_double ------------------------------------------------------------------ */
 
 WEFT_EXPORT unsigned weft_double_enqueue(void *stream, const char *what, double (*run)(void *data),
                                          const void *data, size_t bytes,

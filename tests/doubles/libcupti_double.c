@@ -1,7 +1,7 @@
-/* The double of libcupti.so.13: records of what the double of libcuda.so.1 did for streams, with
- * the numbers that calls were made under. WEFT_DOUBLE_CUPTI=1 makes it work, else it says that it
- * is not supported; "forgets" loses the record of each third work, "late" tells at each flush what
- * the one before should have told. */
+/* Test double of libcupti.so.13: records of the work that libcuda_double executed on streams, with
+ * the external correlation ids of its calls. WEFT_DOUBLE_CUPTI=1 enables it; otherwise CUPTI is not
+ * supported. "forgets" drops every third record of work; "late" delivers at each flush the records
+ * of the flush before. */
 #include "double.h"
 
 #include "runtime/cuda/cupti_api.h"
@@ -19,7 +19,7 @@ const char *const weft_double_library = "libcupti";
 
 enum { KINDS_MAX = 64, STACK_MAX = 16, RECORDS_MAX = 4096, ROOM = 128 };
 
-/* Records of one size, as a real buffer's are not: each begins with its own. */
+/* Records of one size, unlike a real buffer, where each kind has its own. */
 typedef struct record {
     size_t bytes;
     unsigned char at[ROOM];
@@ -30,7 +30,7 @@ static struct {
     weft_cupti_complete complete;
     bool enabled[KINDS_MAX];
     record record[RECORDS_MAX];
-    size_t n, n_flushed; /* there at the last flush */
+    size_t n, n_flushed; /* records present at the last flush */
     unsigned works;
 } C;
 
@@ -56,7 +56,7 @@ static weft_cupti_result leave(weft_cupti_result r, const char *call)
     return r;
 }
 
-/* -- What libcuda tells ----------------------------------------------------------------------- */
+/* -- From libcuda_double ---------------------------------------------------------------------- */
 
 static void put(const void *at, size_t bytes, unsigned kind)
 {
@@ -150,7 +150,7 @@ weft_cupti_result cuptiActivityPushExternalCorrelationId(unsigned kind, uint64_t
     const char *call = "cuptiActivityPushExternalCorrelationId";
     weft_cupti_result r = enter(call);
     if (!r && (kind != WEFT_CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0 || depth == STACK_MAX))
-        weft_double_mistake("%s: kind %u, %u numbers are there", call, kind, depth);
+        weft_double_mistake("%s: kind %u, %u correlation ids are pushed", call, kind, depth);
     else if (!r)
         stack[depth++] = id;
     return leave(r, call);
@@ -162,13 +162,13 @@ weft_cupti_result cuptiActivityPopExternalCorrelationId(unsigned kind, uint64_t 
     weft_cupti_result r = enter(call);
     (void)kind;
     if (depth == 0)
-        weft_double_mistake("%s: there is no number", call);
+        weft_double_mistake("%s: no correlation id is pushed", call);
     else
         *last = stack[--depth];
     return leave(r, call);
 }
 
-/* Buffers with the newest record first: nobody may count on an order. */
+/* Delivers the newest record first: the order is not specified. */
 weft_cupti_result cuptiActivityFlushAll(uint32_t flags)
 {
     weft_cupti_result r = enter("cuptiActivityFlushAll");

@@ -1,18 +1,18 @@
-/* A double of libnvidia-ml.so.1: GPUs, MIG instances, power and counters of a machine that a text
- * file describes, WEFT_DOUBLE_NVML. Lines, in order:
+/* Test double of libnvidia-ml.so.1: GPUs, MIG instances, power and counters of a machine described
+ * by a text file, WEFT_DOUBLE_NVML. Lines, in order:
  *
- *     driver 580.65.06 13000       version of the driver, of CUDA
- *     gpu KIND [off|on|pending]    h200, a100-40 or t4; MIG mode (off)
- *     mig GPU PROFILE START        a GPU instance and a compute instance over all of it
- *     gi GPU PROFILE START         a GPU instance alone
- *     ci GI, unci GI               its compute instance comes, goes
- *     unmig GPU GI                 both gone
- *     power GPU MILLIWATT
- *     lost GPU                     every call on it answers GPU_IS_LOST
+ *   driver 580.65.06 13000          version of the driver, of CUDA
+ *   gpu KIND [off|on|pending]       h200, a100-40 or t4; MIG mode (off)
+ *   mig GPU PROFILE START           a GPU instance and a compute instance over all of it
+ *   gi GPU PROFILE START            a GPU instance only
+ *   ci GI, unci GI                  its compute instance is created, destroyed
+ *   unmig GPU GI                    both are destroyed
+ *   power GPU MILLIWATT
+ *   lost GPU                        every call on it returns GPU_IS_LOST
  *
- * What a caller changes is appended as such lines, so that other processes see it. No file: as if
- * no driver were loaded. WEFT_DOUBLE_NVML_USER=1: calls that need privileges are refused.
- * Instances never get an id twice; a handle that is used when its instance is gone is a mistake. */
+ * Changes are appended as such lines, so that other processes see them. Without a file no driver is
+ * loaded. WEFT_DOUBLE_NVML_USER=1: calls that need privileges are refused. Ids of instances are
+ * never reused; using the handle of a destroyed instance is a mistake. */
 #include "runtime/machine/nvml_api.h"
 #include "tests/doubles/double.h"
 
@@ -38,10 +38,10 @@ typedef struct kind {
     int cc_major, cc_minor;
     unsigned cores, sms, gpm;
     unsigned long long mem_mb;
-    profile profile[PROFILES]; /* by NVML's number; no name: the GPU has none */
+    profile profile[PROFILES]; /* by NVML's profile number; no name: not on this GPU */
 } kind;
 
-/* H200: as mig-parted issue 120 shows `nvidia-smi mig -lgip`; A100: NVIDIA's MIG user guide. */
+/* H200: `nvidia-smi mig -lgip` as quoted in mig-parted issue 120; A100: NVIDIA's MIG user guide. */
 static const kind kinds[] = {
     {"h200",
      "NVIDIA H200",
@@ -77,7 +77,7 @@ static const kind kinds[] = {
 
 /* -- State ----------------------------------------------------------------------------------- */
 
-/* GPU and MIG handles are the addresses of these. */
+/* Handles of GPUs and of MIG devices are addresses of these. */
 typedef struct instance {
     const profile *profile;
     unsigned gpu, id, start;
@@ -161,7 +161,7 @@ static void take_line(const char *line)
         D.gpu[x].lost = true;
 }
 
-/* The file as it is now. Instances keep their places, so handles stay good. */
+/* Reads the current file. Instances keep their index, so handles stay valid. */
 static bool read_state(void)
 {
     const char *path = weft_double_text("NVML");
@@ -192,7 +192,7 @@ static void append(const char *format, unsigned a, unsigned b, unsigned c)
     read_state();
 }
 
-/* -- What all calls begin with --------------------------------------------------------------- */
+/* -- Start of every call -------------------------------------------------------------------- */
 
 static weft_nvml_result enter(const char *call)
 {
@@ -220,7 +220,7 @@ static instance *as_instance(const char *call, const void *handle)
         if (handle == &D.instance[i]) {
             if (!D.instance[i].gone)
                 return &D.instance[i];
-            weft_double_mistake("%s: a handle of a MIG instance that is gone", call);
+            weft_double_mistake("%s: the handle of a destroyed MIG instance", call);
             return NULL;
         }
     return NULL;
@@ -420,7 +420,7 @@ weft_nvml_result nvmlDeviceGetEnforcedPowerLimit(weft_nvml_device device, unsign
     return WEFT_NVML_SUCCESS;
 }
 
-/* As if the power had been the same ever since the machine was started. */
+/* Assumes constant power since the start of the machine. */
 weft_nvml_result nvmlDeviceGetTotalEnergyConsumption(weft_nvml_device device,
                                                      unsigned long long *millijoule)
 {
@@ -445,7 +445,7 @@ weft_nvml_result nvmlDeviceGetMaxClockInfo(weft_nvml_device device, int type, un
     return WEFT_NVML_SUCCESS;
 }
 
-/* -- MIG: what is ------------------------------------------------------------------------------ */
+/* -- MIG: state -------------------------------------------------------------------------------- */
 
 weft_nvml_result nvmlDeviceGetMigMode(weft_nvml_device device, unsigned int *current,
                                       unsigned int *pending)
@@ -465,7 +465,7 @@ weft_nvml_result nvmlDeviceGetMaxMigDeviceCount(weft_nvml_device device, unsigne
     return WEFT_NVML_SUCCESS;
 }
 
-/* Instances are shown at their first slot: elsewhere are holes. */
+/* A MIG device is listed at the index of its first slot; other indices are empty. */
 weft_nvml_result nvmlDeviceGetMigDeviceHandleByIndex(weft_nvml_device device, unsigned int index,
                                                      weft_nvml_device *mig)
 {
@@ -538,7 +538,7 @@ weft_nvml_result nvmlGpuInstanceGetInfo(weft_nvml_gi gi, weft_nvml_gi_info *info
     return WEFT_NVML_SUCCESS;
 }
 
-/* -- MIG: what could be ------------------------------------------------------------------------ */
+/* -- MIG: possibilities ------------------------------------------------------------------------ */
 
 weft_nvml_result nvmlDeviceGetGpuInstanceProfileInfoV(weft_nvml_device device, unsigned int number,
                                                       weft_nvml_gi_profile_v2 *info)
@@ -700,7 +700,7 @@ weft_nvml_result nvmlGpuInstanceCreateComputeInstance(weft_nvml_gi gi, unsigned 
     return WEFT_NVML_SUCCESS;
 }
 
-/* WEFT_DOUBLE_NVML_BUSY=1: someone works on it. */
+/* WEFT_DOUBLE_NVML_BUSY=1: the instance is in use. */
 weft_nvml_result nvmlComputeInstanceDestroy(weft_nvml_ci ci)
 {
     ENTER("nvmlComputeInstanceDestroy");

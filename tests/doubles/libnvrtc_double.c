@@ -1,11 +1,12 @@
-/* The double of libnvrtc.so.13: compiles CUDA C++ for the host, with the system's C++ compiler
- * against tests/support/cuda_emu.h, into an image that the double of libcuda.so.1 runs. What was
- * compiled before is taken from a folder.
+/* Test double of libnvrtc.so.13: compiles CUDA C++ for the host, with a C++ compiler and
+ * tests/support/cuda_emu.h, into an image that libcuda_double runs. Compiled images are cached in a
+ * folder.
  *
- *   WEFT_DOUBLE_CXX     the compiler, else "c++"
- *   WEFT_DOUBLE_CACHE   the folder, else weft-doubles in TMPDIR
- *   WEFT_DOUBLE_WATCH   1: kernels tell each access to memory (slower)
- *   WEFT_DOUBLE_FAIL    as everywhere; WEFT_DOUBLE_SYNTAX 1: the source gets an error */
+ *   WEFT_DOUBLE_CXX     the compiler, default "c++"
+ *   WEFT_DOUBLE_CACHE   the folder, default weft-doubles in TMPDIR
+ *   WEFT_DOUBLE_WATCH   1: kernels report each memory access (slower)
+ *   WEFT_DOUBLE_FAIL    as in README.md
+ *   WEFT_DOUBLE_SYNTAX  1: adds an error to the source */
 #include "double.h"
 
 #include <errno.h>
@@ -35,7 +36,7 @@ enum {
 
 static const int archs[] = {75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121};
 
-/* What the source cannot know: behind it, a table of its kernels, and who is told of accesses. */
+/* Added before the source; a table of its kernels and the access callback are added after it. */
 static const char head_text[] =
     "namespace weft_double {\n"
     "struct param { unsigned short bytes, align; unsigned kind; };\n"
@@ -80,7 +81,7 @@ typedef struct program {
     char **header, **header_name;
     bool compiled, destroyed;
     char arch[24];
-    unsigned char *object; /* NULL: it did not compile */
+    unsigned char *object; /* NULL: compilation failed */
     size_t object_bytes;
     char *log;
 } program;
@@ -115,7 +116,7 @@ void weft_double_library_reset(void)
     all = NULL;
 }
 
-/* A live program, or a mistake. */
+/* The live program behind a handle; otherwise NULL and a mistake. */
 static program *get(void *handle, const char *call)
 {
     program *p = all;
@@ -123,7 +124,7 @@ static program *get(void *handle, const char *call)
         p = p->next;
     if (p && !p->destroyed)
         return p;
-    weft_double_mistake("%s: %p %s", call, handle, p ? "was destroyed before" : "is no program");
+    weft_double_mistake("%s: %p %s", call, handle, p ? "was destroyed before" : "is not a program");
     return NULL;
 }
 
@@ -196,7 +197,8 @@ static unsigned char *read_file(const char *path, size_t *bytes)
 
 /* -- Compiling -------------------------------------------------------------------------------- */
 
-/* `extern "C" __global__ void __launch_bounds__(256, 2)\nNAME(`: a row of the table for each. */
+/* Adds a row to the table for each `extern "C" __global__ void __launch_bounds__(256, 2)\nNAME(`.
+ */
 static void put_entries(text *out, const char *source)
 {
     text table = {0};
@@ -261,7 +263,7 @@ static void remove_folder(const program *p, const char *folder)
     rmdir(folder);
 }
 
-/* Runs a program, its output behind that in `log`; its exit status. */
+/* Runs a program and appends its output to `log`; returns its exit status. */
 static int run_tool(const char *const *argv, const char *log)
 {
     extern char **environ;
@@ -279,8 +281,8 @@ static int run_tool(const char *const *argv, const char *log)
     return status;
 }
 
-/* weft.cpp in `folder` becomes weft.so. Linked apart: what is watched must not get the library that
- * such code is meant for. */
+/* Compiles weft.cpp in `folder` to weft.so. Compiling and linking are separate, because an object
+ * compiled for watching must not be linked with the sanitizer library that its code expects. */
 static bool run_compiler(const char *folder, bool watch)
 {
     char include[600], source[600], part[600], object[600], log[600];
@@ -320,7 +322,7 @@ static void write_sources(const program *p, const char *folder, const char *sour
     write_file(folder, "weft.cpp", source);
 }
 
-/* The object in `path`, compiled there unless it is. */
+/* Reads the object from `path`; compiles it first if it is not in the cache. */
 static void compile_to(program *p, const char *cache, const char *path, const char *source,
                        bool watch)
 {
@@ -328,7 +330,7 @@ static void compile_to(program *p, const char *cache, const char *path, const ch
     size_t n;
     snprintf(folder, sizeof folder, "%s/compile-XXXXXX", cache);
     if (!mkdtemp(folder)) {
-        p->log = strdup("doubles: error: no folder to compile in");
+        p->log = strdup("error: no folder to compile in");
         return;
     }
     write_sources(p, folder, source);
@@ -453,7 +455,7 @@ int nvrtcDestroyProgram(void **handle)
     return leave(r, "nvrtcDestroyProgram");
 }
 
-/* Without the lock: programs are compiled by several threads. */
+/* Without the lock, so that several threads compile at the same time. */
 int nvrtcCompileProgram(void *handle, int n_option, const char *const *option)
 {
     int r = enter("nvrtcCompileProgram");
@@ -477,7 +479,7 @@ int nvrtcCompileProgram(void *handle, int n_option, const char *const *option)
     return leave(r, "nvrtcCompileProgram");
 }
 
-/* Bytes of the image, and the image where `out` is not NULL. */
+/* Returns the size of the image, and the image if `out` is not NULL. */
 static int get_image(void *handle, const char *call, const char *kind, size_t *bytes, char *out)
 {
     int r = enter(call), number;

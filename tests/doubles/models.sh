@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Exported networks on the CUDA driver's doubles: `models.sh NAME...` of the folder WEFT_MODELS, each
-# with NAME.onnx, NAME.in.INPUT.npy and NAME.out.OUTPUT.npy. Skips what is not there.
+# Exported networks on the doubles: `models.sh NAME...`, from the folder WEFT_MODELS with NAME.onnx,
+# NAME.in.INPUT.npy and NAME.out.OUTPUT.npy. Skips missing networks.
 set -euo pipefail
 : "${WEFT:?the program}"
 models=${WEFT_MODELS:-}

@@ -1,4 +1,4 @@
-/* The doubles themselves: they execute, and each mistake that is planted here is found. */
+/* Tests of the doubles themselves: they execute work, and find each planted mistake. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,7 +36,7 @@ static const char source[] =
     "    x[0] = 1;\n"
     "}\n";
 
-static weft_cu_library lib; /* of the source above, in the context at hand */
+static weft_cu_library lib; /* the source above, loaded into the current context */
 static void *image;
 
 static int start(void **state)
@@ -48,7 +48,7 @@ static int start(void **state)
     return 0;
 }
 
-/* Forgets what the test left, on purpose. */
+/* Resets the doubles after a test that leaves objects on purpose. */
 static int forget(void **state)
 {
     (void)state;
@@ -89,7 +89,7 @@ static weft_cu_result launch(const char *name, unsigned grid, unsigned threads, 
                                1, 1, 0, d.stream, param, NULL);
 }
 
-/* -- What works ------------------------------------------------------------------------------- */
+/* -- Execution ------------------------------------------------------------------------------- */
 
 static void test_doubles__run_kernels(void **state)
 {
@@ -101,7 +101,7 @@ static void test_doubles__run_kernels(void **state)
         host[i] = (float)i;
     scale_args a;
     assert_int_equal(api->cuMemcpyHtoDAsync(x, host, sizeof host, d.stream), 0);
-    host[3] = 77; /* pageable memory was copied */
+    host[3] = 77; /* the pageable source was copied when enqueued */
     assert_int_equal(launch("scale", 2, 64, fill(&a, x, y, 3, 100)), 0);
     assert_int_equal(launch("reversed", 1, 64, (void *[]){&y}), 0);
     assert_int_equal(api->cuMemcpyDtoHAsync(back, y, sizeof back, d.stream), 0);
@@ -125,7 +125,7 @@ static void test_doubles__run_work_when_it_is_waited_for(void **state)
     assert_int_equal(api->cuMemcpyHtoDAsync(x, pinned, 16, d.stream), 0);
     assert_int_equal(api->cuMemcpyDtoHAsync(pinned + 4, x, 16, d.stream), 0);
     assert_true(pinned[4] == 0);
-    pinned[0] = 2; /* too early */
+    pinned[0] = 2; /* changed too early */
     assert_int_equal(api->cuStreamSynchronize(d.stream), 0);
     assert_true(pinned[4] == 2);
     assert_int_equal(api->cuMemFree(x), 0);
@@ -147,7 +147,7 @@ static weft_cu_node_params kernel_node(const char *name, unsigned grid, void **p
     return p;
 }
 
-/* x -> scale 2 -> y -> scale 5 -> z as a graph, with or without the edge; runs it. */
+/* Runs x -> scale 2 -> y -> scale 5 -> z as a graph, with or without its edge. */
 static void run_chain(bool edge, float out[64])
 {
     load_source();
@@ -195,7 +195,7 @@ static void test_doubles__find_a_missing_edge(void **state)
     run_chain(false, out);
     assert_true(out[63] != 10);
     const char *watch = getenv("WEFT_DOUBLE_WATCH");
-    if (watch && *watch == '1') /* else only the numbers tell */
+    if (watch && *watch == '1') /* otherwise only wrong results show it */
         doubles_found(&d, "no edge between kernel scale and kernel scale");
 }
 
@@ -234,7 +234,7 @@ static void test_doubles__find_dead_handles(void **state)
     assert_int_not_equal(api->cuStreamSynchronize(other), 0);
     doubles_found(&d, "stream 2 was destroyed before");
     assert_int_not_equal(api->cuStreamSynchronize((weft_cu_stream)&other), 0);
-    doubles_found(&d, "is no stream");
+    doubles_found(&d, "is not a stream");
 }
 
 static void test_doubles__find_offsets_out_of_bounds(void **state)
@@ -245,14 +245,14 @@ static void test_doubles__find_offsets_out_of_bounds(void **state)
     scale_args a;
     char host[512];
     assert_int_not_equal(api->cuMemcpyDtoHAsync(host, x + 16, 240, d.stream), 0);
-    doubles_found(&d, "do not lie in the 250 bytes");
+    doubles_found(&d, "are not inside the 250 bytes");
     assert_int_not_equal(api->cuMemsetD8Async(x, 0, 251, d.stream), 0);
-    doubles_found(&d, "do not lie in the 250 bytes");
+    doubles_found(&d, "are not inside the 250 bytes");
     assert_int_not_equal(launch("scale", 1, 64, fill(&a, x + 2, y, 1, 64)), 0);
     doubles_found(&d, "is not a multiple of 4");
     assert_int_not_equal(launch("scale", 1, 64, fill(&a, (uintptr_t)host, y, 1, 64)), 0);
-    doubles_found(&d, "no address of a device");
-    /* The kernel itself goes too far: the fault comes when it runs, and stays. */
+    doubles_found(&d, "is not a device address");
+    /* The kernel accesses memory out of bounds: the fault occurs when it runs, and is sticky. */
     assert_int_equal(launch("scale", 20, 64, fill(&a, x, y, 1, 1280)), 0);
     assert_int_equal(api->cuStreamSynchronize(d.stream), WEFT_CUDA_ERROR_ILLEGAL_ADDRESS);
     doubles_found(&d, "scale: block 1,0,0 thread 0: access outside memory");
@@ -268,7 +268,7 @@ static void test_doubles__find_wrong_launches(void **state)
     weft_cu_deviceptr x = doubles_alloc(&d, 256);
     scale_args a;
     assert_int_not_equal(launch("scale", 1, 65, fill(&a, x, x, 1, 64)), 0);
-    doubles_found(&d, "a block that it was not compiled for");
+    doubles_found(&d, "a block size it was not compiled for");
     assert_int_not_equal(launch("scale", 0, 64, fill(&a, x, x, 1, 64)), 0);
     doubles_found(&d, "an empty grid");
     assert_int_not_equal(launch("scale", 1, 64, NULL), 0);
@@ -277,7 +277,7 @@ static void test_doubles__find_wrong_launches(void **state)
                                              1, 1, 1, 64, 1, 1, 49153, d.stream, (void *[]){&x},
                                              NULL),
                          0);
-    doubles_found(&d, "more shared memory than was asked for");
+    doubles_found(&d, "more shared memory than requested");
     assert_int_equal(launch("half_waits", 1, 64, (void *[]){&x}), 0);
     assert_int_not_equal(api->cuStreamSynchronize(d.stream), 0);
     doubles_found(&d, "half_waits");
@@ -330,7 +330,7 @@ static void test_doubles__find_wrong_order(void **state)
                      WEFT_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     assert_null(same);
     assert_int_not_equal(api->cuGraphDestroy(g), 0);
-    doubles_found(&d, "was destroyed before"); /* with the capture */
+    doubles_found(&d, "was destroyed before"); /* destroyed by the failed capture */
     assert_int_not_equal(api->cuStreamEndCapture(d.stream, &same), 0);
     doubles_found(&d, "is not captured");
     weft_cu_node_params p = kernel_node("reversed", 1, (void *[]){&x});
@@ -343,7 +343,7 @@ static void test_doubles__find_wrong_order(void **state)
     doubles_found(&d, "without a context");
 }
 
-/* -- Errors on demand ------------------------------------------------------------------------- */
+/* -- Injected errors ------------------------------------------------------------------------- */
 
 static void test_doubles__fail_on_demand(void **state)
 {
@@ -384,7 +384,7 @@ static void test_doubles__refuse_bad_images(void **state)
     doubles_end(&d);
 }
 
-/* -- Products --------------------------------------------------------------------------------- */
+/* -- GEMMs ------------------------------------------------------------------------------------ */
 
 enum { M = 5, N = 3, KK = 4 };
 
@@ -446,7 +446,7 @@ static void end_gemm(gemm *p)
     assert_int_equal(d.lt.cublasLtDestroy(p->handle), 0);
 }
 
-/* Captured into a graph, which runs it. */
+/* The GEMM is captured into a graph, which is run. */
 static void test_doubles__capture_products(void **state)
 {
     (void)state;
@@ -501,19 +501,19 @@ static void test_doubles__find_wrong_products(void **state)
     doubles_found(&d, "A at");
     p.at[0] = a + 256;
     assert_int_not_equal(run_gemm(&p), 0);
-    doubles_found(&d, "do not lie in");
+    doubles_found(&d, "are not inside");
     p.at[0] = a;
     unsigned epilogue = WEFT_CUBLASLT_EPILOGUE_RELU;
     assert_int_equal(d.lt.cublasLtMatmulDescSetAttribute(p.desc, WEFT_CUBLASLT_MATMUL_DESC_EPILOGUE,
                                                          &epilogue, sizeof epilogue),
                      0);
     assert_int_not_equal(run_gemm(&p), 0);
-    doubles_found(&d, "the algorithm was not given for this product");
+    doubles_found(&d, "the algorithm was not returned for this GEMM");
     assert_int_equal(d.lt.cublasLtMatrixLayoutDestroy(p.a), 0);
     assert_int_not_equal(run_gemm(&p), 0);
     doubles_found(&d, "was destroyed before");
     assert_int_equal(d.lt.cublasLtDestroy(p.handle), 0);
-    doubles_found(&d, "a layout is still there");
+    doubles_found(&d, "a layout still exists");
 }
 
 /* -- Partitions ------------------------------------------------------------------------------- */
@@ -570,10 +570,10 @@ static void test_doubles__find_green_contexts_of_two_threads(void **state)
     assert_int_equal(api->cuCtxSetCurrent(ctx), 0);
     assert_int_equal(pthread_create(&thread, NULL, take_ctx, ctx), 0);
     pthread_join(thread, NULL);
-    doubles_found(&d, "is current to another thread");
+    doubles_found(&d, "is current on another thread");
 }
 
-/* A copy in the primary context, between nodes that run in a partition. */
+/* A copy in the primary context between nodes in a partition's context. */
 static void test_doubles__find_nodes_of_two_contexts(void **state)
 {
     (void)state;

@@ -1,9 +1,8 @@
-/* The CUDA driver on the doubles: results against the CPU driver, and what it says and leaves when
- * calls fail, memory ends, images are bad, or the device is not the one that was compiled for.
+/* The CUDA driver on the doubles: results compared with the CPU driver; messages and clean-up when
+ * calls fail, memory runs out, images are invalid, or the device differs from the one compiled for.
  *
- *     test_drv_cuda SMALL.cpu SMALL.gpu [MORE.cpu MORE.gpu]...   all tests
- *     test_drv_cuda --only NAME SMALL.cpu SMALL.gpu              one, in an environment of its own
- */
+ *   test_drv_cuda SMALL.cpu SMALL.gpu [MORE.cpu MORE.gpu]...   all tests
+ *   test_drv_cuda --only NAME SMALL.cpu SMALL.gpu              one, in its own environment */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,7 +35,7 @@ static void test_drv_cuda__equals_the_cpu(void **state)
     assert_true(n_bundles == 2 || n_joint >= 7);
 }
 
-/* Nodes of a graph in the order of their launches, not the other way round. */
+/* Runs nodes of graphs in the order of their launches instead of the reverse order. */
 static void test_drv_cuda__does_not_depend_on_the_order(void **state)
 {
     (void)state;
@@ -87,7 +86,7 @@ static void check_times(void)
     double us = -1;
     need(weft_session_time_device(gpu.session, 3, diag, &us));
     assert_true(us > 0);
-    compare(&gpu, &cpu, 3); /* other addresses, or other sizes */
+    compare(&gpu, &cpu, 3); /* other addresses or sizes */
     weft_session_profile(gpu.session, true);
     compare(&gpu, &cpu, 2);
     assert_int_equal(weft_session_time_device(cpu.session, 3, diag, &us), WEFT_ERR_UNSUP);
@@ -102,7 +101,7 @@ static void test_drv_cuda__tells_times(void **state)
     check_times();
 }
 
-/* Two sessions of one engine, each on a thread of its own. */
+/* Two sessions of one engine on two threads. */
 static void *run_often(void *arg)
 {
     subject *s = arg;
@@ -145,7 +144,7 @@ static void test_drv_cuda__runs_sessions_at_the_same_time(void **state)
 
 /* -- Failing calls ----------------------------------------------------------------------------- */
 
-/* Opens, runs twice with other sizes, closes. */
+/* Opens, runs at two sizes, closes. */
 static weft_err run_all(bool profile)
 {
     subject s;
@@ -171,8 +170,9 @@ static void clear_diag(void)
     assert_non_null(diag);
 }
 
-/* One call after the other fails with `code`: there is an error with a message, or the call is one
- * that does not matter; nothing is left and nothing is used that is gone. Returns how many. */
+/* Makes each single call fail with `code` in turn. There must be an error with a message, unless
+ * the call does not matter; nothing may leak, and nothing may be used after its end. Returns the
+ * number of calls. */
 static unsigned fail_each(const char *call, unsigned code, bool profile, unsigned *out_failed)
 {
     unsigned n = 0, failed = 0, calls = 8;
@@ -211,7 +211,7 @@ static void test_drv_cuda__survives_each_failing_call(void **state)
                                      WEFT_CUDA_ERROR_INVALID_VALUE};
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
         unsigned failed, n = fail_each("*", codes[i], false, &failed);
-        /* Calls that end things may fail unheard, others may not. */
+        /* A failing clean-up call may go unnoticed, others may not. */
         assert_true(n > 60);
         assert_true(failed > n / 2);
     }
@@ -249,7 +249,7 @@ static void test_drv_cuda__survives_failing_products(void **state)
         for (size_t k = 0; k < sizeof codes / sizeof *codes; k++) {
             unsigned failed;
             fail_each(calls[i], codes[k], false, &failed);
-            /* What is stored is checked, and there is nothing. */
+            /* A stored algorithm is only checked, and there is none here. */
             if (!strstr(calls[i], "Destroy") && strstr(calls[i], "cublasLtM") &&
                 !strstr(calls[i], "AlgoCheck"))
                 assert_true(failed > 0);
@@ -295,8 +295,8 @@ static void compare_profiled(const char *cupti)
     sound();
 }
 
-/* Work takes what it takes; by events also the time of the event behind it, 1 us of the double's.
- * Where a record is missing, or comes in a later trace, events it is. */
+/* CUPTI reports the time of the work alone; events include the following event, 1 us in the double.
+ * If a record is missing or comes in a later trace, the times of the events are used. */
 static void test_drv_cuda__tells_times_by_cupti(void **state)
 {
     (void)state;
@@ -323,10 +323,10 @@ static void test_drv_cuda__tells_when_memory_ends(void **state)
     unsigned failed;
     fail_each("cuMemAlloc", WEFT_CUDA_ERROR_OUT_OF_MEMORY, false, &failed);
     assert_true(failed >= 2);
-    /* Without pinned memory, pageable memory does. */
+    /* Without pinned memory, pageable memory is used. */
     fail_each("cuMemHostAlloc", WEFT_CUDA_ERROR_OUT_OF_MEMORY, false, &failed);
     assert_int_equal(failed, 0);
-    /* The device is too small: what the plan wants beside what there is. */
+    /* The device is too small: the message names the needed and the available memory. */
     static const char *const sizes[] = {"1000", "16000", "19000"};
     for (size_t i = 0; i < 3; i++) {
         setenv("WEFT_DOUBLE_MEM", sizes[i], 1);
@@ -341,8 +341,8 @@ static void test_drv_cuda__tells_when_memory_ends(void **state)
     }
 }
 
-/* What a client of MPS gets: a part of the multiprocessors, and memory up to a limit, of which the
- * device's own numbers know nothing. */
+/* A client of MPS has a part of the multiprocessors, and a memory limit that the device's figures
+ * do not include. */
 static void test_drv_cuda__obeys_limits_of_mps(void **state)
 {
     (void)state;
@@ -364,7 +364,7 @@ static void test_drv_cuda__obeys_limits_of_mps(void **state)
     sound();
 }
 
-/* What a run writes of its memory: no more than was planned, and not less than the outputs. */
+/* A run writes no more memory than planned, and no less than the outputs. */
 static void test_drv_cuda__measures_what_a_run_writes(void **state)
 {
     (void)state;
@@ -406,20 +406,20 @@ static void test_drv_cuda__tells_when_the_device_is_lost(void **state)
     assert_int_equal(weft_session_run(s.session, in, n, diag, out, p->n_output), WEFT_ERR_NODEV);
     assert_true(is_said("ECC_UNCORRECTABLE"));
     assert_non_null(weft_engine_lost(s.engine));
-    /* And stays so. */
+    /* The error is permanent. */
     assert_int_not_equal(weft_session_run(s.session, in, n, diag, out, p->n_output), WEFT_ERR_OK);
     free_inputs(in, n);
     close_subject(&s);
     sound();
 }
 
-/* cuBLASLt is the first to see it, and has no word for it. */
+/* cuBLASLt meets the fault first and has no status for it. */
 static void test_drv_cuda__tells_that_a_product_lost_the_device(void **state)
 {
     (void)state;
     subject s;
     weft_tensor in[PORTS_MAX], out[PORTS_MAX];
-    /* Streams are waited for after weights, after zeros, then after the failure. */
+    /* Synchronisations: after the weights, after the fill, after the failure. */
     setenv("WEFT_DOUBLE_FAIL", "cublasLtMatmul:1=13,cuStreamSynchronize:3=700", 1);
     d.reset();
     need(open_subject(&s, bundles[1], NULL, &whole));
@@ -474,7 +474,7 @@ static void test_drv_cuda__refuses_images_that_the_driver_refuses(void **state)
     refuse_image("cuLibraryGetKernel:1=500", "has no kernel");
 }
 
-/* The bundle with one byte of its code changed. */
+/* A bundle with one changed byte in its code. */
 static void test_drv_cuda__refuses_images_with_changed_bytes(void **state)
 {
     (void)state;
@@ -505,7 +505,7 @@ static void test_drv_cuda__refuses_images_with_changed_bytes(void **state)
     sound();
 }
 
-/* -- Other drivers: each in a process of its own, as the driver is loaded once -------------------
+/* -- Other driver versions: a process each, because the driver is loaded once -------------------
  */
 
 /* WEFT_DOUBLE_DRIVER=11080 */
@@ -543,7 +543,7 @@ static void test_drv_cuda__runs_without_graphs(void **state)
     fail_profiles(calls, sizeof calls / sizeof *calls);
 }
 
-/* LD_LIBRARY_PATH names no doubles, and there is no CUDA. */
+/* LD_LIBRARY_PATH without doubles, on a machine without CUDA. */
 static void test_drv_cuda__says_that_there_is_no_driver(void **state)
 {
     (void)state;

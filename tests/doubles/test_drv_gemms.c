@@ -1,7 +1,5 @@
-/* The CUDA driver on the doubles: copies and fills, and by which algorithms products run.
- *
- *     test_drv_gemms FOLDER   of the bundles that compile.sh makes
- */
+/* The CUDA driver on the doubles: copies, fills, and the choice of algorithms for GEMMs.
+ * test_drv_gemms FOLDER: the folder of the bundles of compile.sh. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,8 +23,8 @@ static const char *bundle_path(const char *name)
 /* -- Copies and fills ---------------------------------------------------------------------------
  */
 
-/* Of x [n, 4]: y [n, 4], the first half of x and then zeros, by way of scratch memory; z = x x' by
- * a product. */
+/* From x [n, 4]: y [n, 4], the first half of x, then zeros, through scratch memory; and z = x
+ * transpose(x) by a GEMM. */
 typedef struct made {
     weft_arena *arena;
     weft_bundle bundle;
@@ -148,7 +146,7 @@ static void run_made(weft_session *session, int64_t n)
     }
 }
 
-/* On the whole device and on a part, where all nodes of a graph have to be in one context. */
+/* On the whole device and on a partition, where all nodes of a graph must be in one context. */
 static void test_drv_gemms__copies_and_fills(void **state)
 {
     (void)state;
@@ -173,7 +171,7 @@ static void test_drv_gemms__copies_and_fills(void **state)
 /* -- Epilogues ----------------------------------------------------------------------------------
  */
 
-/* What the library has no epilogue for is done by a kernel behind the product. */
+/* An epilogue that the library lacks is applied by a kernel after the GEMM. */
 static void test_drv_gemms__are_finished_without_epilogues(void **state)
 {
     (void)state;
@@ -181,7 +179,7 @@ static void test_drv_gemms__are_finished_without_epilogues(void **state)
     compare_model(bundle_path("odd.f16.cpu"), bundle_path("odd.f16.gpu"), NULL, &whole, 5);
     setenv("WEFT_DOUBLE_ABSENT", "epilogue", 1);
     compare_model(bundle_path("odd.f16.cpu"), bundle_path("odd.f16.gpu"), NULL, &whole, 5);
-    /* Without such a kernel there is an error that names what is missing. */
+    /* Without such a kernel the error names what is missing. */
     subject s;
     weft_tensor in[PORTS_MAX], out[PORTS_MAX];
     need(open_subject(&s, bundle_path("small.gpu"), NULL, &whole));
@@ -199,7 +197,7 @@ static void test_drv_gemms__are_finished_without_epilogues(void **state)
 /* -- Measured algorithms ------------------------------------------------------------------------
  */
 
-/* The bundle with what was measured, in a file. */
+/* Writes the bundle with the measured algorithms to a file. */
 static const char *tuned_path(void)
 {
     static char path[512];
@@ -227,7 +225,7 @@ static void measure(weft_arena *arena, weft_bundle_tuning *out)
     sound();
 }
 
-/* Whether each product asks the library: that fails then. */
+/* Whether the heuristic is called for each GEMM: the call is made to fail. */
 static bool asks(const weft_engine_options *options)
 {
     subject s;
@@ -254,8 +252,8 @@ static void test_drv_gemms__use_what_was_measured(void **state)
     assert_string_equal(t.device, "NVIDIA H200");
     assert_int_equal(t.sms, 132);
     assert_int_equal(t.version, 130100);
-    /* Three products at each of the buckets. The double's second guess takes 3 us, its first 5, and
-     * each call a bit. */
+    /* Three GEMMs per bucket. In the double the second algorithm takes 3 us, the first 5, plus a
+     * small time per call. */
     assert_true(t.n_algo >= 3);
     for (uint32_t i = 0; i < t.n_algo; i++)
         assert_true(t.algo[i].time_us > 3 && t.algo[i].time_us < 5);
@@ -287,7 +285,7 @@ static void test_drv_gemms__are_asked_for_elsewhere(void **state)
     weft_arena_destroy(arena);
 }
 
-/* Bytes that the library's check refuses are not used. */
+/* A stored algorithm that the library's check rejects is not used. */
 static void test_drv_gemms__are_asked_for_when_refused(void **state)
 {
     (void)state;
@@ -306,7 +304,7 @@ static void test_drv_gemms__are_asked_for_when_refused(void **state)
     weft_arena_destroy(arena);
 }
 
-/* One call after the other fails while products are measured. */
+/* Each call fails in turn while GEMMs are measured. */
 static void test_drv_gemms__survive_failing_calls_of_measuring(void **state)
 {
     (void)state;
@@ -335,7 +333,7 @@ static void test_drv_gemms__survive_failing_calls_of_measuring(void **state)
     }
 }
 
-/* Two tunings for one GPU, or an algorithm that is none. */
+/* Two tunings for one GPU, or an invalid algorithm. */
 static void test_drv_gemms__damaged_measurements_are_refused(void **state)
 {
     (void)state;

@@ -173,7 +173,7 @@ static weft_err write_reports(const options *o, weft_module *m, const weft_bundl
 static weft_err tune_gemms(weft_bundle *bundle, weft_arena *arena, weft_diag *diag)
 {
     weft_bundle_tuning *tuning = weft_arena_alloc(arena, sizeof *tuning);
-    weft_tool_progress("measuring products");
+    weft_tool_progress("measuring GEMMs");
     WEFT_TRY(weft_tune_gemms(bundle, NULL, arena, diag, tuning));
     bundle->tuning = tuning;
     bundle->n_tuning = tuning->n_algo > 0;
