@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""Trains the trees of estimator/models/model_trees.c from public measurements and says how good they are.
+"""Trains the trees of estimator/models/model_trees.c on public measurements and prints their errors.
 
     scripts/train_estimator.py --weft build/weft --data ../shared/data [--baselines] [--dry-run]
 
 Reads aiconfigurator (bf16 GEMMs, attention), neusight (f32 operators) below --data, writes
-estimator/models/trees/*.def, and prints the errors on rows that were held out. --baselines also fits
-USHER's stacked model (OSDI'24) on the same rows and writes tests/regress/held_out.csv. What the
-trees see is computed by `weft estimate --kernels --features`: no formula of a feature is here.
+estimator/models/trees/*.def, and prints the errors on held-out rows. --baselines also fits
+USHER's stacked model (OSDI'24) to the same rows and writes tests/regress/held_out.csv. `weft
+estimate --kernels --features` computes the features: this script has no formula of a feature.
 
-Nothing is drawn at random but the rows of the baselines' subsample (fixed seed): splits are hashes
-of shapes. Needs numpy and scikit-learn, for the baselines xgboost.
+Only the subsample of the baselines is random (fixed seed); splits are hashes of shapes. Needs numpy and scikit-learn, for the baselines xgboost.
 """
 import argparse
 import csv
@@ -41,7 +40,7 @@ ATTENTION_FILE = "encoder_attention_bf16_h100_sxm_trtllm_1.3.0rc20.csv"
 
 
 def chance(text):
-    """A number in [0, 1) that belongs to the text: splits do not depend on the order of rows."""
+    """Hash of the text as a number in [0, 1): splits do not depend on the order of rows."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big") / 2**48
 
 
@@ -52,10 +51,10 @@ def gemm_role(n, k, m):
 
 
 def neusight_role(row, file):
-    """The given split: random sizes train, layers of language models test. Of linear and batched
-    GEMMs two devices have no train rows: a quarter of the test shapes, by hash, trains and is a
-    test of no device (the error without it is reported as given_split). Convolutions have train
-    rows alone: a fifth of the shapes is the test."""
+    """The split of the set: random sizes are training rows, layers of language models test rows.
+    Two devices have no training rows of linear and batched GEMMs: a quarter of the test shapes,
+    by hash, is used for training and tests no device (the error without it is reported as
+    given_split). Convolutions have training rows only: a fifth of the shapes is the test."""
     if file == "conv":
         shape = " ".join(row[c] for c in ("b", "cin", "cout", "ksize", "hw", "stride", "pad"))
         return "test" if chance("conv " + shape) < 0.2 else "train"
@@ -133,9 +132,9 @@ def load_families(weft, data):
 
 
 def fit_drift(f, mask):
-    """What a framework's call of a convolution takes grows along neusight/conv.csv, from 50 us to
-    350 us, as a library's list of plans does that is searched one by one. A quadratic of the place
-    in the file (0 to 1), at the lower edge of what short convolutions take beyond their bound."""
+    """Dispatch time of convolutions, which grows along neusight/conv.csv from 50 us to 350 us, as
+    if a library searched a growing list of plans. A quadratic of the position in the file (0 to
+    1), fitted to the lower edge of the excess of short convolutions over their bound."""
     place = np.arange(mask.sum()) / mask.sum()
     powers = np.stack([np.ones_like(place), place, place**2], 1)
     short = (f.base[mask] < 60) & (f.role[mask] == "train")
@@ -152,11 +151,11 @@ def fit_drift(f, mask):
 
 
 def fit_dispatch(families):
-    """An eager framework's call takes a while before its kernel starts; f32 measurements contain
-    that. Element-wise functions take dispatch + slope * traffic almost exactly: least squares of
-    relative errors. Of GEMMs it is what the shortest take beyond their bound. Known for each
-    device from rows that are not tests; elsewhere the mean. Returns it, and the drift of
-    convolutions."""
+    """Dispatch time: from the call in an eager framework to the start of the kernel; f32
+    measurements contain it. Element-wise functions take dispatch + slope * traffic almost exactly:
+    least squares of relative errors. For GEMMs it is the excess of the shortest over their bound.
+    Fitted for each device to rows that are not tests; other devices get the mean. Returns the
+    table, and the drift of convolutions."""
     table, drifts = {}, {}
     for family in families.values():
         known = np.isin(family.role, ("train", "calibrate"))
@@ -205,8 +204,8 @@ SETTINGS = {  # trees, leaves, learning rate, rows of a leaf, loss
 
 
 def row_weights(f):
-    """A row counts as much as its kernel is of what was measured. A100 GEMMs are the noisiest;
-    calibration rows stand for a device of their own."""
+    """Weight of a row: the kernel's part of the measured time; more for A100 GEMMs, which are the
+    noisiest, and for calibration rows, which represent a whole device."""
     kernel = np.clip((f.measured - f.dispatch) / f.measured, 0.02, 1)
     return kernel * np.where((f.name == "matrix") & (f.gpu == "a100-80"), 3, 1) * np.where(
         f.role == "calibrate", 3, 1)
@@ -214,7 +213,7 @@ def row_weights(f):
 
 @dataclass
 class Forest:
-    """As model_trees.c walks it: cuts of each feature, trees as lists of words."""
+    """A forest in the form of model_trees.c: cuts of each feature, trees as lists of words."""
     cuts: list
     trees: list
     start: float
@@ -305,7 +304,7 @@ def groups(f):
 
 
 def left_out(f):
-    """Every device predicted by trees that saw no row of it (nor of its shapes held out)."""
+    """Error of each device by trees trained without its rows (and without held-out shapes)."""
     result = {}
     for gpu in np.unique(f.gpu):
         known = np.isin(f.role, ("train", "calibrate")) & (f.gpu != gpu)
@@ -352,9 +351,9 @@ def write_forest(folder, f, forest):
 
 def write_learned(folder, forests, families, errors, elsewhere, dispatch):
     with open(folder / "learned.def", "w") as out:
-        out.write("/* Made by scripts/train_estimator.py; see model_trees.c. Errors are means of "
-                  "held-out rows,\n * elsewhere 1.5 times that of devices left out; dispatch in "
-                  "us, \"\" for devices not named. */\n")
+        out.write("/* Made by scripts/train_estimator.py; see model_trees.c. LEARNED: mean error of "
+                  "held-out rows;\n * ELSEWHERE: 1.5 times the error of devices left out of "
+                  "training; DISPATCH: us, \"\" is every other\n * device. */\n")
         for name, forest in forests.items():
             out.write(f"FOREST({name.upper()}, {name}, {forest.start:.6g})\n")
         for name in forests:
@@ -379,7 +378,7 @@ def analytic_us(weft, f, model):
 
 
 def usher_features(f):
-    """What the paper names: batch, sizes of weights and inputs, flops, the GPU."""
+    """The features of the paper: batch, sizes of weights and inputs, flops, the GPU."""
     intensity = f.features.index("log_intensity")
     compute = f.features.index("log_compute_us")
     memory = f.features.index("log_memory_us")
@@ -393,9 +392,9 @@ def usher_features(f):
 
 
 def stacked_us(f, x, mask, seed=0):
-    """Lasso, kernel ridge, gradient boosting and XGBoost under a linear model, on the logarithm of
-    time (better for it than time itself). 12 thousand rows, kernel ridge 3 thousand: it is cubic.
-    """
+    """Lasso, kernel ridge, gradient boosting and XGBoost stacked under a linear model, on the
+    logarithm of time (which gives this model lower errors than time). 12 thousand rows; kernel
+    ridge, which is cubic, 3 thousand."""
     from sklearn.ensemble import GradientBoostingRegressor
     from sklearn.kernel_ridge import KernelRidge
     from sklearn.linear_model import Lasso, LinearRegression
@@ -427,7 +426,7 @@ def stacked_us(f, x, mask, seed=0):
     return out
 
 
-# -- Measurements that nothing was trained on ------------------------------------------------------
+# -- Measurements not used for training ------------------------------------------------------
 
 def read_vidur(data):
     """Layers of two language models on an A100, f16, as GEMMs and vector functions."""
@@ -452,7 +451,7 @@ def read_vidur(data):
 
 
 def check_vidur(weft, data, forests):
-    """Rows of the table. The times have a resolution of 1 us: those below 20 us are left out."""
+    """Rows of the table of errors. Times below 20 us are left out: the resolution is 1 us."""
     rows = [r for r in read_vidur(data) if r["measured_us"] >= 20]
     found = run_weft(weft, rows, ["--features"])
     predicted = np.zeros(len(rows))

@@ -1,13 +1,12 @@
-/* The CPU's model (estimator/models/model_cpu.c) on single kernels that were measured by
- * tests/bench/bench_kernels, one after the other as in a program: cpu_kernels_measured.csv, with
- * the machine in its head. A shape is a kernel's kind and sizes but the rows of its first operand;
- * one shape in four is held out of the fit, all its rows and threads with it, by a hash of its
- * text.
+/* The CPU model (estimator/models/model_cpu.c) on single kernels that tests/bench/bench_kernels
+ * measured one after the other, as in a program: cpu_kernels_measured.csv, whose head names the
+ * machine. A shape is the kind and sizes of a kernel without the rows of its first operand; one
+ * shape in four, by a hash of its text, is held out of the fit with all its rows and thread counts.
  *
- * cpu_kernels.csv has the errors on what was held out, and on what was fitted; here they are found
- * again and must be those, and below the targets; beside them those of the roofline. The merger
- * asks for ratios: times of one GEMM for several models over that of one each. Those are
- * compared too, from the same rows: K times the GEMM of m rows against the GEMM of K m rows.
+ * cpu_kernels.csv has the errors on held-out and on fitted shapes, and those of the roofline; this
+ * program computes them again, and fails if they differ or exceed the targets. Merging depends on
+ * ratios, the time of one GEMM for K models over that of K GEMMs: they are compared too, from the
+ * same rows, as K times the GEMM of m rows over the GEMM of K m rows.
  *
  * Usage: cpu_kernels [--bless | --fit | --points] */
 #include "estimator/models/models.h"
@@ -118,7 +117,7 @@ static bool predict_plain(void)
 
 /* -- Fit -------------------------------------------------------------------------------------- */
 
-/* Half-squared to 10 %, linear beyond; GEMMs count more: they are what is decided on. */
+/* Huber loss with delta 10 %; GEMMs have a larger weight, because merging depends on them. */
 static double loss(const weft_model_cpu_constants *c)
 {
     static const double turn = 0.1;
@@ -133,7 +132,7 @@ static double loss(const weft_model_cpu_constants *c)
     return sum;
 }
 
-/* Walks along one constant after the other, in steps that halve. */
+/* Coordinate search: varies one constant after the other, with steps that are halved. */
 static void fit(void)
 {
     static const char *const names[] = {"call_us",
@@ -231,7 +230,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The row with the same problem for `times` as many rows; NULL: was not measured. */
+/* The row of the same problem with `times` as many rows; NULL: not measured. */
 static const row *find_joint(const row *r, int times)
 {
     for (size_t i = 0; i < n_row; i++) {

@@ -1,9 +1,9 @@
-/* The learned model on rows that were held out of its training: published times of kernels
- * (aiconfigurator, neusight), predicted one by one as `weft estimate --kernels` does.
+/* The learned model on rows held out of its training: published times of kernels (aiconfigurator,
+ * neusight), each predicted as by `weft estimate --kernels`.
  *
- * Which rows those are is written twice, here and in scripts/train_estimator.py: SHA-256 of the
- * shape's text says so. held_out.csv has what the script found; here the mean errors are found
- * again and must be those, and below the targets. */
+ * The split is implemented here and in scripts/train_estimator.py: a SHA-256 hash of the shape's
+ * text. held_out.csv has the errors that the script found; this program computes the mean errors
+ * again, and fails if they differ or exceed the targets. */
 #include "estimator/estimator.h"
 #include "tests/support/data_dir.h"
 
@@ -23,7 +23,7 @@ static uint32_t rotate(uint32_t x, int by)
     return x >> by | x << (32 - by);
 }
 
-/* First 32 bits of fractions of the `root`-th roots of the first primes, as the standard has it. */
+/* First 32 bits of the fractional parts of the `root`-th roots of the first primes (FIPS 180-4). */
 static void fill_primes(uint32_t *out, int n, double (*root)(double))
 {
     int found = 0;
@@ -38,7 +38,8 @@ static void fill_primes(uint32_t *out, int n, double (*root)(double))
     }
 }
 
-/* One block: texts of up to 55 bytes. Returns the first 48 bits as a number in [0, 1). */
+/* SHA-256 of one block (texts of up to 55 bytes). Returns the first 48 bits as a number in [0,
+ * 1). */
 static double chance(const char *fmt, ...)
 {
     static uint32_t k[64], start[8];
@@ -117,7 +118,7 @@ static bool open_table(const char *path, table *t)
     return true;
 }
 
-/* "" when there is no such column. */
+/* "": there is no such column. */
 static const char *get(const table *t, const char *name)
 {
     for (int i = 0; i < t->n; i++)
@@ -228,7 +229,7 @@ static const char *neusight_gpu(const char *device)
     return NULL;
 }
 
-/* neusight sums over its n: (m x n) times (n x k). */
+/* In neusight n is the summed dimension: (m x n) times (n x k). */
 static bool is_gemm_test(const table *t, bool linear)
 {
     const char *m = get(t, "m"), *n = get(t, "n"), *k = get(t, "k");
@@ -278,7 +279,7 @@ static weft_kernel make_conv(const table *t)
     return weft_kernel_make_conv(WEFT_DTYPE_F32, &shape);
 }
 
-/* false: no test row. */
+/* false: not a test row. */
 static bool make_kernel(const table *t, const char *call, weft_kernel *out)
 {
     if (strcmp(call, "vector") == 0) {
@@ -296,7 +297,7 @@ static bool make_kernel(const table *t, const char *call, weft_kernel *out)
     return is_gemm_test(t, linear);
 }
 
-/* us from the call of a convolution to its kernel, at the place in the file. */
+/* Dispatch time of a convolution at its place in the file, us. */
 static double drift_us(const char *gpu, double place)
 {
     table t = {0};
@@ -316,7 +317,7 @@ static bool add_neusight(const char *call, const char *file)
     table t = {0};
     if (!weft_data_path(file, path, sizeof path) || !open_table(path, &t))
         return false;
-    /* Rows of a device lie together; their number is known only behind them. */
+    /* Rows of a device are consecutive; their number is known only after the last. */
     struct {
         const char *gpu;
         double n, at;

@@ -1,9 +1,9 @@
-/* Processes of one model in one slice: how much longer an execution takes next to the others,
- * predicted by the three forms of estimator/models/contention.c and measured (parvagpu/profiles: 11
- * networks on MIG slices of an A100 80 GB, 2 to 5 processes against 1).
+/* Slow-down of processes of one model in one slice: predicted by the three models of
+ * estimator/models/contention.c against measurements (parvagpu/profiles: 11 networks on MIG slices
+ * of an A100 80 GB, 2 to 5 processes over 1).
  *
- * Everything of the prediction is the estimator's, measured is only what it is compared with. All
- * constants are fitted to resnet50, densenet121 and vgg16.
+ * The prediction uses only estimates, no measurements. All constants are fitted to resnet50,
+ * densenet121 and vgg16.
  *
  * Usage: mig_processes [--bless | --fit] */
 #include "tests/support/data_dir.h"
@@ -38,7 +38,7 @@ static const char *const form_names[FORMS] = {"queue", "gpulet", "igniter"};
 typedef struct point {
     int model, procs;
     weft_contender alone;
-    double measured; /* time of one execution, over that with one process */
+    double measured; /* time of one execution over that with one process */
     double guess[FORMS];
 } point;
 
@@ -135,7 +135,7 @@ typedef struct summary {
     double median[FORMS], mean[FORMS]; /* |predicted / measured - 1| */
 } summary;
 
-/* Of one model, or of those that are fitted (-1) or held out (-2). */
+/* Errors of one model, of the fitted models (-1), or of the held-out models (-2). */
 static summary summarise(int model)
 {
     static double error[POINTS_MAX];
@@ -184,7 +184,7 @@ static void print_table(FILE *out)
 
 /* -- The fit ---------------------------------------------------------------------------------- */
 
-/* What both forms are linear in: columns of a row, and what is left to explain. */
+/* Columns of a row in which both published models are linear, and the value to explain. */
 static int find_columns(int form, const point *p, double *column)
 {
     const weft_contender *d = &p->alone;
@@ -199,7 +199,7 @@ static int find_columns(int form, const point *p, double *column)
     return 2;
 }
 
-/* Least sum of relative errors with no constant below 0, by a pattern search. */
+/* Minimises the sum of relative errors, with constants of at least 0, by a pattern search. */
 static void fit(int form)
 {
     double constant[3] = {1, 1, 1}, column[3], best = INFINITY;
@@ -235,8 +235,8 @@ static void fit(int form)
     putchar('\n');
 }
 
-/* Mean error on the fitted networks by how much of a launch keeps other processes off; `busy` has
- * `now` of it. */
+/* Mean error on the fitted networks for other values of launch_part; `busy` contains the current
+ * one (`now`). */
 static void fit_launch(double now, double launch_us, weft_diag *diag)
 {
     for (int tenth = 0; tenth <= 12; tenth++) {
@@ -262,7 +262,7 @@ static void fit_launch(double now, double launch_us, weft_diag *diag)
 
 static int check(void)
 {
-    static const double most = 8; /* %, of the queue on what had no part in any fit */
+    static const double most = 8; /* %, of the queue on networks that are in no fit */
     summary s = summarise(-2);
     if (s.median[WEFT_CONTENTION_QUEUE] > most)
         return fprintf(stderr, "median error of the queue is above %g %%\n", most), 1;

@@ -1,9 +1,9 @@
-/* MPS shares of a whole device: how much longer language models take on 30 to 90 % of an A100's SMs
- * than on all of them, with nobody on the rest (muxserve/llama.json: LLaMA 7B and 13B on one GPU,
- * prefill and one step of decoding, batches 1 to 256, sequences of 32 to 512 tokens).
+/* Slow-down of language models on MPS shares of 30 to 90 % of an A100's SMs, relative to all SMs,
+ * with the rest of the device idle (muxserve/llama.json: LLaMA 7B and 13B on one GPU, prefill and
+ * one step of decoding, batches 1 to 256, sequences of 32 to 512 tokens).
  *
- * Compared is the slow-down, not the time: which kernels that engine launched is not recorded. The
- * law of the traffic (README.md, Slices) has one constant that was chosen on this data.
+ * Slow-downs are compared instead of times, because the kernels of that engine are not recorded.
+ * The law of the traffic (README.md, Slices) has one constant that was chosen on this data.
  *
  * Usage: mps_shares [--bless] */
 #include "base/diag.h"
@@ -48,7 +48,7 @@ static void add_value(char key[DEPTH][32], double ms)
         measured[model][phase][percent][batch][length] = ms;
 }
 
-/* Objects in objects, six keys deep: model, GPUs, percent, batch, length, phase. */
+/* Nested objects with six keys: model, GPUs, percent, batch, length, phase. */
 static bool read_measured(void)
 {
     char path[1024], key[DEPTH][32] = {{0}};
@@ -125,7 +125,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Errors of the slow-down in %, of one percentage or (-1) of all below 100; returns how many. */
+/* Errors of the slow-down in %, for one percentage or (-1) for all below 100. Returns their
+ * number. */
 static int find_errors(int phase, int percent, double *error, double *out_bias)
 {
     int n = 0;

@@ -1,11 +1,11 @@
 /* Single kernels against Orion's profiles (orion/, PyTorch with f32 on a V100 16 GB, CUDA 10.2):
  * time and use of SMs of each kernel of one inference of a batch of 4.
  *
- * The kernels of a network as a framework launches them are matched with the rows of the file in
- * order of execution, by kind (longest common subsequence). SM use there is the number of blocks
- * over the blocks that fit on one SM, rounded up, compared after both are cut at 80 SMs; ours is
- * the same number of the launch that the estimator supposes. The files have no shapes, so a row
- * that is matched wrongly cannot be told from one that is estimated wrongly.
+ * The kernels that a framework launches for a network are matched with the rows of the file in
+ * order of execution, by kind (longest common subsequence). The file's SM use is the number of
+ * blocks over the blocks that fit on one SM, rounded up; the estimator's is the same number for the
+ * launch that it guesses; both are limited to 80 SMs before they are compared. The files have no
+ * shapes: a wrongly matched row cannot be distinguished from a wrongly estimated one.
  *
  * One constant of the estimator comes from one of these files: the rate of depthwise convolutions
  * (model_implicit.c), from mobilenetv2.
@@ -30,7 +30,7 @@ static const struct {
 
 enum { FILES = sizeof files / sizeof files[0] };
 
-/* Kinds that both sides tell apart. */
+/* Kinds that both the files and the estimator distinguish. */
 enum { CONV, DEPTHWISE, NORM, EW, POOL, REDUCE, GEMM, OTHER, KINDS };
 
 static const char *const kind_names[KINDS] = {"conv", "depthwise", "norm", "ew",
@@ -38,7 +38,7 @@ static const char *const kind_names[KINDS] = {"conv", "depthwise", "norm", "ew",
 
 typedef struct row {
     int kind;
-    double time_us, units; /* units cut at 80 */
+    double time_us, units; /* units, at most 80 */
 } row;
 
 /* -- Both sides ------------------------------------------------------------------------------- */
@@ -64,7 +64,7 @@ static int kind_of_name(const char *name)
     return OTHER;
 }
 
-/* Names have commas of their own: numbers are split off from the right. */
+/* Names contain commas: the numbers are split off from the right. */
 static bool read_row(char *line, row *out)
 {
     char *field[4];
@@ -104,7 +104,7 @@ static int kind_of_kernel(weft_kernel_kind kind)
     return kinds[kind];
 }
 
-/* Blocks over those that fit on one SM. */
+/* Blocks over the blocks that fit on one SM. */
 static double find_units(const weft_slice *slice, const weft_launch *launch, weft_diag *diag)
 {
     weft_occupancy fits;
@@ -151,7 +151,8 @@ static size_t n_pair;
 
 static void match(int file, const row *a, size_t n_a, const row *b, size_t n_b)
 {
-    static uint16_t best[ROWS_MAX + 1][ROWS_MAX + 1]; /* of the rows from i and k on */
+    static uint16_t best[ROWS_MAX + 1]
+                        [ROWS_MAX + 1]; /* length of the common subsequence from rows i and k on */
     for (size_t k = 0; k <= n_b; k++)
         best[n_a][k] = 0;
     for (size_t i = n_a; i-- > 0;) {
@@ -189,7 +190,8 @@ typedef struct summary {
     size_t n;
     double time_median, time_p90, time_mean, bias; /* errors in percent; predicted / measured */
     double total;                                  /* sum of times, predicted / measured */
-    double units_median, units_p90, units_right;   /* SMs; part of rows within 10 % of the device */
+    double units_median, units_p90,
+        units_right; /* part of the rows whose SMs are within 10 % of the device */
 } summary;
 
 /* file, kind -1: all */
@@ -249,10 +251,10 @@ static void print_table(FILE *out)
 
 /* -- Main ------------------------------------------------------------------------------------- */
 
-/* No worse than recorded: mean error of time, and rows whose SMs are right. */
+/* Fails if the mean error of time, or the part of rows with correct SMs, is worse than recorded. */
 static int check(const char *path)
 {
-    static const double slack = 0.15, slack_units = 1; /* a digit of the record */
+    static const double slack = 0.15, slack_units = 1; /* one digit of the record */
     char line[256];
     double mean = -1, right = 0;
     summary s = summarise(-1, -1);

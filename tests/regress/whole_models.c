@@ -2,18 +2,19 @@
  * slices, nine batch sizes, one to five processes).
  *
  * Three constants (estimator/models/frameworks.def) are fitted to resnet50, densenet121, vgg16 and
- * bert with one process; the other seven networks and all points with more processes are predicted
- * (the latter with one constant of contention.c, fitted to three of the same networks). The
- * measured latency of a batch is rounded to 1 ms and compared as it is; throughput is that of one
- * process, the more exact column.
+ * bert with one process. The other seven networks and all points with several processes are
+ * predictions (the latter with one constant of contention.c, fitted to three of the same networks).
+ * The measured latency of a batch is rounded to 1 ms and compared unchanged; throughput is that of
+ * one process, the more exact column.
  *
- * What the profiles do not say was concluded from them, from the time itself, not fitted point by
- * point:
- *   - All images are 224 x 224, also for Inception v3: at 299 x 299 it would be predicted 1.7 times
- *     as slow as measured wherever the device is what bounds it, (299 / 224)^2 = 1.78.
- *   - bert is BERT-large. Its time has a part of 2.4 ms for each sample that no slice size changes
- *     and several processes share: the copy of a vocabulary of 30522 logits for each token to the
- *     host. The rest fits GEMMs as TF32 and 64 tokens; f32 on plain units would fit 20 tokens.
+ * The profiles leave out two facts. Both were inferred from the times as a whole, not fitted to
+ * single points:
+ *
+ *   - All images are 224 x 224, also for Inception v3: at 299 x 299 its prediction would be 1.7
+ * times the measured time wherever it is bound by the device; (299 / 224)^2 = 1.78.
+ *   - bert is BERT-large. 2.4 ms of its time for each sample do not depend on the slice, and
+ * several processes share them: the copy of a vocabulary of 30522 logits for each token to the
+ * host. The rest fits TF32 GEMMs and 64 tokens; f32 on plain units would fit 20 tokens.
  *
  * Usage: whole_models [--bless | --fit | --points] */
 #include "tests/support/data_dir.h"
@@ -46,7 +47,7 @@ static const struct {
     const char *name;
 } slices[SLICES] = {{1, "1g.10gb"}, {2, "2g.20gb"}, {3, "3g.40gb"}, {4, "4g.40gb"}, {7, "7g.80gb"}};
 
-/* One row of a profile, and what is predicted for it. */
+/* One row of a profile, and its prediction. */
 typedef struct point {
     int model, slice, batch, procs;
     double latency_ms, per_s;     /* measured; of one process */
@@ -123,8 +124,8 @@ static int batch_index(int batch)
     return b;
 }
 
-/* Processes of one model keep the device busy for as long as its kernels run; while a process waits
- * for its host or copies, others run. */
+/* Processes of one model keep the device busy for the time of their kernels; while one process
+ * waits for its host or copies, others run. */
 static void predict(point *p, const weft_framework *framework, weft_diag *diag)
 {
     network *n = &networks[p->model];
@@ -171,7 +172,7 @@ static int by_rank(const void *a, const void *b)
     return (x->value > y->value) - (x->value < y->value);
 }
 
-/* Ranks from 1; equal values share the mean of theirs. */
+/* Ranks from 1; equal values get the mean of their ranks. */
 static void find_ranks(const double *x, size_t n, double *out)
 {
     static ranked r[POINTS_MAX];
@@ -209,7 +210,7 @@ typedef struct summary {
     double latency_rank, throughput_rank;
 } summary;
 
-/* Of one model (or of all held-out ones, -1), of points with at most `procs` processes. */
+/* Errors of one model (-1: of all held-out ones) for points with at most `procs` processes. */
 static summary summarise(int model, int procs)
 {
     static double latency[POINTS_MAX], rate[POINTS_MAX], ratio[POINTS_MAX];
@@ -264,7 +265,7 @@ static void print_table(FILE *out)
     }
 }
 
-/* Errors of the recorded row "all, 1..5"; false: no such row. */
+/* Errors of the recorded row "all, 1..5"; false: there is none. */
 static bool read_recorded(const char *path, double *out_latency, double *out_throughput)
 {
     char line[256];
@@ -280,7 +281,7 @@ static bool read_recorded(const char *path, double *out_latency, double *out_thr
 
 static int check(const char *path)
 {
-    static const double most = 20, least_rank = 0.95, slack = 0.15; /* a digit of the record */
+    static const double most = 20, least_rank = 0.95, slack = 0.15; /* one digit of the record */
     summary s = summarise(-1, PROCS);
     double latency, throughput;
     int wrong = 0;
@@ -314,7 +315,8 @@ static double find_loss(const weft_framework *framework, weft_diag *diag)
     return sum / n;
 }
 
-/* Pattern search: each constant in turn up or down by a factor that shrinks when none helps. */
+/* Pattern search: scales each constant in turn up or down by a factor, which is reduced when no
+ * constant improves the fit. */
 static void fit(weft_diag *diag)
 {
     weft_framework best = *weft_framework_at(0);

@@ -1,4 +1,4 @@
-/* weft_calibration_fit: the constants of a made-up device are found again, nothing else moves. */
+/* weft_calibration_fit recovers the constants of a synthetic device and changes no others. */
 #include "estimator/estimator.h"
 #include "tests/support/rand.h"
 
@@ -14,8 +14,8 @@
 
 enum { N = 400 };
 
-/* Rows of a device whose times are those of the table times `scale`, off by up to `noise`. Each is
- * a kernel of one class in `classes`. */
+/* Rows of a device whose times are the predicted ones times `scale`, with noise of up to `noise`.
+ * Each row is a kernel of one of the `classes`. */
 static void make_rows(weft_calibration_row *row, size_t n, const double *scale, unsigned classes,
                       double noise, uint64_t seed)
 {
@@ -80,7 +80,7 @@ static void test_calibrate__what_no_row_tells_is_kept(void **state)
     make_rows(row, 40, truth, 1u << WEFT_CALIBRATION_GEMM, 0.02, 9);
     for (size_t i = 0; i < 40; i++)
         row[i].launch_us *= 1e-3; /* nothing that a launch would show in */
-    /* Fewer convolutions than it takes. */
+    /* Too few convolutions to fit their constant. */
     make_rows(row + 40, WEFT_CALIBRATION_ROWS_MIN - 1, truth, 1u << WEFT_CALIBRATION_CONV, 0, 10);
     for (size_t i = 40; i < 40 + WEFT_CALIBRATION_ROWS_MIN - 1; i++)
         row[i].body_us[WEFT_CALIBRATION_CONV] += 10; /* each says enough */
@@ -161,7 +161,7 @@ static void test_calibrate__refuses_what_is_no_time(void **state)
     weft_diag_destroy(diag);
 }
 
-/* A calibrated estimate is longer or shorter by its scale, and never beats the peaks. */
+/* A calibrated estimate changes by its scale, and never exceeds the peaks. */
 static void test_calibrate__estimates_follow(void **state)
 {
     (void)state;
@@ -181,7 +181,7 @@ static void test_calibrate__estimates_follow(void **state)
     assert_int_equal(weft_estimate_kernel(&k, &s, &with, diag, &b, NULL), WEFT_ERR_OK);
     assert_true(b.time_us < a.time_us);
     assert_true(k.work.flops / b.time_us * 1e-3 <= s.gpu->f16_gflops * (1 + 1e-9));
-    /* The split that fits see is the prediction itself. */
+    /* The parts of a row that a fit sees add up to the prediction. */
     weft_calibration_row row = {0};
     assert_int_equal(weft_calibration_add_kernel(&k, 3, &s, &with, diag, &row), WEFT_ERR_OK);
     assert_true(fabs(row.launch_us + row.body_us[WEFT_CALIBRATION_GEMM] - 3 * a.time_us) < 1e-6);

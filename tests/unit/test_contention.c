@@ -1,5 +1,5 @@
 /* Contention: the queue against its limits and against measurements (parvagpu: 1 to 5 processes of
- * a model in a MIG instance), and the published forms. */
+ * a model in a MIG instance), and the two published models. */
 #include "base/diag.h"
 #include "estimator/estimator.h"
 
@@ -103,8 +103,9 @@ static void test_contention__equal_models_are_processes_of_one(void **state)
     }
 }
 
-/* Of any form: finite, at least 1, 1 alone. One more neighbour never helps, but where there are two
- * things to wait for: it may hold a third one up at the other. */
+/* For every form: factors are finite and at least 1, and 1 for a model alone. One more neighbour
+ * never reduces a factor, except with two stations, where it may delay a third model at the other
+ * station. */
 static void test_contention__factors_grow_with_neighbours(void **state)
 {
     uint64_t seed = 11;
@@ -178,7 +179,8 @@ static bool read_profile(const char *model, profile *out)
     return true;
 }
 
-/* The busy part at which the queue gives this gain of `procs` processes; it falls with it. */
+/* The `busy` for which the queue gives this gain of `procs` processes; the gain falls with
+ * `busy`. */
 static double find_busy(double gain, uint32_t procs)
 {
     double lo = 0, hi = 1, latency, rate;
@@ -196,8 +198,8 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The law itself, without the estimator: `busy` from the gain of 5 processes (or as many as there
- * are), gains of 2 to 4 predicted. */
+/* The queue without the estimator: `busy` follows from the gain of 5 processes (or of the largest
+ * number measured), and predicts the gains of 2 to 4. */
 static void test_contention__queue_has_the_shape_of_measurements(void **state)
 {
     static const char *const models[] = {"bert",        "densenet121", "densenet169", "densenet201",

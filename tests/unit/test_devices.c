@@ -1,4 +1,4 @@
-/* Devices: their tables are sound, and no estimate of any kernel is above what a device can do. */
+/* Device tables are consistent, and no estimate of any kernel exceeds the device's peaks. */
 #include "base/device_type.h"
 #include "base/diag.h"
 #include "estimator/device/device.h"
@@ -29,7 +29,7 @@ static void test_devices__all_that_are_promised_are_there(void **state)
     }
 }
 
-/* Instances lie inside the device, in slots they may start at, and have a part of it. */
+/* MIG instances fit into the device, start at allowed slots, and have a part of it. */
 static void check_mig(const weft_device_type *type, const weft_mig_profile *mig)
 {
     assert_true(mig->gpcs >= 1 && mig->gpcs <= mig->of_gpcs && mig->starts != 0);
@@ -40,7 +40,7 @@ static void check_mig(const weft_device_type *type, const weft_mig_profile *mig)
         if (mig->starts & 1u << s)
             assert_true(s + mig->slots <= type->mig_slots);
     assert_true(mig->mem_bytes > 0);
-    /* No more than its memory slots, but for what formatting leaves. */
+    /* At most the memory of its slots, with a margin for formatting. */
     double part = (double)mig->slots / type->mig_slots;
     assert_true((double)mig->mem_bytes <= 1.02 * part * (double)type->mem_bytes);
 }
@@ -62,7 +62,7 @@ static void test_devices__mig_profiles_are_parts(void **state)
     assert_int_equal(with_mig, 6);
 }
 
-/* Peaks follow from SMs and clock where the generation's rate for each is known. */
+/* Peaks equal SMs times clock times the rate of the generation, where that is known. */
 static void test_devices__rates_follow_from_the_clock(void **state)
 {
     static const struct {
@@ -120,7 +120,7 @@ static weft_conv_shape draw_conv(uint64_t *seed)
                              .stride_w = stride};
 }
 
-/* Every kind, every type, sizes from 1 to far beyond what anyone runs. */
+/* Every kind and type, sizes from 1 to far above those in use. */
 static weft_kernel draw_kernel(uint64_t *seed, weft_kernel_kind kind, weft_dtype dtype)
 {
     static const char *const functions[] = {NULL, "relu", "gelu", "add", "tanh", "layer_norm"};
@@ -148,8 +148,8 @@ static weft_kernel draw_kernel(uint64_t *seed, weft_kernel_kind kind, weft_dtype
     }
 }
 
-/* Flops of the definition for one that is executed: what the kernel says, and on plain units up to
- * 4 for a convolution of 3 x 3, where a library may take Winograd's F(4x4,3x3). */
+/* Flops of the definition over executed flops: the kernel's flop_saving, and on plain units up to 4
+ * for a 3 x 3 convolution, for which a library may use Winograd's F(4x4,3x3). */
 static double find_saving(const weft_slice *s, const weft_kernel *k, double flops_per_us)
 {
     const weft_conv_shape *c = &k->conv;
@@ -219,7 +219,7 @@ static void test_devices__no_estimate_is_above_the_device(void **state)
     assert_true(n > 30000);
 }
 
-/* The text names what was wrong and what would be right. */
+/* Messages name the wrong value and the right ones. */
 static void test_devices__refusals_say_why(void **state)
 {
     static const char *const wrong[][3] = {
@@ -238,7 +238,8 @@ static void test_devices__refusals_say_why(void **state)
     }
 }
 
-/* A share beside busy neighbours has its part of everything; nothing else changes. */
+/* An MPS share beside busy neighbours has its proportional part of bandwidth and cache; its other
+ * fields do not change. */
 static void test_devices__crowded_shares_have_their_part(void **state)
 {
     static const char *const whole[] = {"", "3g.71gb"}, *const share[] = {"40%", "3g.71gb/40%"};

@@ -1,4 +1,4 @@
-/* Energy: within what the device can draw, and the law against measured power (miso). */
+/* Energy: within the limits of the device, and the model against measured power (miso). */
 #include "estimator/models/models.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@
 
 #include "tests/support/data_dir.h"
 
-/* Power of a kernel that uses this much of the memory bandwidth and keeps so many units busy. */
+/* Power of a kernel that uses a part of the memory bandwidth and keeps a part of the units busy. */
 static double find_watts(const weft_slice *s, double busy, double memory)
 {
     const double time_us = 1e4;
@@ -42,7 +42,7 @@ static void test_energy__is_between_idle_and_full(void **state)
     }
 }
 
-/* The slices of a device pay its idle power together, each its part. */
+/* The idle powers of the slices of a device add up to that of the device. */
 static void test_energy__slices_share_the_idle_power(void **state)
 {
     weft_slice whole, small, large;
@@ -88,7 +88,7 @@ static bool read_series(const char *what, const char *model, series *out)
     return true;
 }
 
-/* Board power of training jobs on an A100 of 250 W; idle as its job that does nothing. */
+/* Board power of training jobs on an A100 of 250 W; idle power is that of its idle job. */
 static void test_energy__power_is_as_measured(void **state)
 {
     static const char *const models[] = {"resnet",   "bert",        "mobilenet", "transformer",
@@ -105,7 +105,7 @@ static void test_energy__power_is_as_measured(void **state)
     }
     double idle_w = idle.value[0];
     assert_int_equal(weft_slice_make("a100-40", "", NULL, &s), WEFT_ERR_OK);
-    /* The table's idle power is the same part of the board's. */
+    /* The table's idle power is the same part of the board's power. */
     assert_true(fabs(s.gpu->idle_w / s.gpu->power_w - idle_w / board_w) < 0.02);
     for (size_t m = 0; m < sizeof models / sizeof models[0]; m++) {
         assert_true(read_series("power", models[m], &power));

@@ -1,4 +1,4 @@
-/* From nodes to kernels: kinds and problem sizes of every form, what a framework launches, and
+/* Lowering of graphs to workloads: kinds and problem sizes of every form, launches of a framework,
  * memory. */
 #include "tests/support/network.h"
 
@@ -97,7 +97,7 @@ static void test_estimate_graph__gemms(void **state)
               "  return \"a\" %a, \"b\" %b, \"c\" %c, \"d\" %d, \"e\" %e, \"f\" %f, \"h\" %h\n"
               "}\n");
     assert_int_equal(w.work.n, 7);
-    assert_gemm(at(&w, 0), 1, 16, 32, 64); /* a matrix that all share: one tall GEMM */
+    assert_gemm(at(&w, 0), 1, 16, 32, 64); /* a matrix shared by the batch: one tall GEMM */
     assert_gemm(at(&w, 1), 1, 16, 32, 64);
     assert_gemm(at(&w, 2), 8, 10, 16, 64);
     assert_gemm(at(&w, 3), 1, 16, 1, 64);
@@ -192,7 +192,7 @@ static void test_estimate_graph__rows(void **state)
     close_world(&w);
 }
 
-/* Steps of an LSTM depend on each other: three kernels, two of them once a step. */
+/* An LSTM is three kernels, two of which run once for each time step. */
 static void test_estimate_graph__recurrent_layers_are_steps(void **state)
 {
     world w;
@@ -255,8 +255,8 @@ static void test_estimate_graph__frameworks_launch_more(void **state)
     close_world(&folded);
 }
 
-/* As many kernels as were traced: orion/profiles has one row more of each (README.md), BERT-large
- * is 20 a layer. */
+/* The number of kernels equals that of the traces: orion/profiles has one row more for each network
+ * (README.md); BERT-large has 20 kernels a layer. */
 static void test_estimate_graph__framework_launches_what_was_traced(void **state)
 {
     static const struct {
@@ -281,7 +281,7 @@ static void test_estimate_graph__framework_launches_what_was_traced(void **state
     }
 }
 
-/* Small batches wait for the host, large ones for the device. */
+/* Small batches are bound by the host, large ones by the device. */
 static void test_estimate_graph__framework_time(void **state)
 {
     const weft_framework *f = weft_framework_at(0);
@@ -305,7 +305,7 @@ static void test_estimate_graph__framework_time(void **state)
         assert_true(e.total.time_us <= host_us + e.device_us + copies_us + 1e-6);
         assert_true(e.total.creq <= slice.share && e.total.creq > 0);
         assert_true(e.total.bandwidth_gbps <= slice.bandwidth_gbps);
-        /* Another framework's host. */
+        /* A framework with a slower host. */
         weft_framework slow = *f;
         slow.host_us = 1e4;
         o.framework = &slow;
@@ -341,7 +341,7 @@ static void test_estimate_graph__memory(void **state)
     assert_int_equal(w.work.weight_bytes, 2 * 64 * 64 * 4); /* one read twice */
     assert_int_equal(w.work.in_bytes, 32 * 64 * 4);
     assert_int_equal(w.work.out_bytes, 32 * 64 * 4);
-    /* While %e is made, %a and, through two views, %b are alive. */
+    /* While %e is computed, %a and, through two views, %b are live. */
     assert_int_equal(w.work.arena_bytes, 3 * 32 * 64 * 4);
     assert_int_equal(weft_slice_make("a100-80", "", w.diag, &slice), WEFT_ERR_OK);
     assert_int_equal(weft_estimate_workload(&w.work, &slice, NULL, w.arena, w.diag, &e),
@@ -356,7 +356,7 @@ static void test_estimate_graph__memory(void **state)
     close_world(&w);
 }
 
-/* Each GEMM that may run beside others has a workspace: q, k, v and, after a view, w. */
+/* Each GEMM that may run concurrently has a workspace: q, k, v and, after a view, w. */
 static void test_estimate_graph__workspaces_of_a_wave(void **state)
 {
     world w;
@@ -386,7 +386,7 @@ static void test_estimate_graph__workspaces_of_a_wave(void **state)
     close_world(&w);
 }
 
-/* The arena of a plan is that of the plan's bucket; without the bucket the same is planned. */
+/* The arena is that of the plan's bucket; without the bucket the estimator plans the same size. */
 static void test_estimate_graph__arena_is_plan_memorys(void **state)
 {
     static const char *const names[] = {"mobilenet_v2", "shufflenet_v2_x1_0", "resnet18"};

@@ -1,4 +1,4 @@
-/* The estimator: its tables, slices, kernels and graphs, and tests/regress/estimate.csv. */
+/* Tables, slices, kernels and graphs of the estimator, and tests/regress/estimate.csv. */
 #include "base/arena.h"
 #include "base/device_type.h"
 #include "base/diag.h"
@@ -147,7 +147,7 @@ static void check_cost(const weft_slice *s, const weft_kernel *k, const weft_cos
                 (strcmp(c->source, "learned") == 0 && s->units == s->all_units));
 }
 
-/* Random kernels of any size on any slice: never above what the device can do, and never NaN. */
+/* Random kernels of any size on any slice: no prediction exceeds the device's peaks or is NaN. */
 static void test_estimator__stays_within_physics(void **state)
 {
     static const weft_dtype dtypes[] = {WEFT_DTYPE_F32, WEFT_DTYPE_F16, WEFT_DTYPE_BF16,
@@ -174,8 +174,8 @@ static void test_estimator__stays_within_physics(void **state)
     }
 }
 
-/* Convolutions may run by an algorithm that needs fewer flops, but not by fewer than there is one
- * for, whatever the device calls its fastest units. */
+/* Convolutions may run by an algorithm that needs fewer flops, by at most the factor of the known
+ * algorithms, whatever rate the device's fastest units have. */
 static void test_estimator__convolutions_stay_above_the_floor(void **state)
 {
     static const char *const parts[] = {"", "1%", "30%", "1g.10gb", "4core"};
@@ -364,8 +364,8 @@ static void test_estimator__profile_covers_slices_and_batches(void **state)
 
 enum { LINE_MAX_BYTES = 512, FIELDS = 13, KNOWN_FIELDS = 9 };
 
-/* The line as it should be: its first nine fields, then what is predicted now. *error gets the
- * relative error against the measured time, or stays. */
+/* The expected line: its first nine fields, then the current prediction. *error gets the relative
+ * error if the line has a measured time, else it is unchanged. */
 static void predict_line(const char *line, char *out, size_t size, double *error)
 {
     char copy[LINE_MAX_BYTES], *field[FIELDS], *at = copy;

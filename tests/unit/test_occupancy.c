@@ -1,6 +1,6 @@
-/* Occupancy: against recorded results of NVIDIA's cuda_occupancy.h (tests/regress/occupancy.csv),
+/* Occupancy against recorded results of NVIDIA's cuda_occupancy.h (tests/regress/occupancy.csv)
  * and, where that header is installed (CMake variable WEFT_CUDA_INCLUDE), against the header itself
- * on 100,000 random kernels for each compute capability from 7.5 to 12.1. */
+ * on 100,000 random kernels for each row of base/sm_limits.def. */
 #include "base/diag.h"
 #include "base/sm_limits.h"
 #include "estimator/estimator.h"
@@ -22,7 +22,7 @@
 
 enum { LINE_MAX_BYTES = 256, PER_ROW = 24, COMPARED = 100000 };
 
-/* Any of the values that matter: round ones, odd ones, and those that cannot run. */
+/* Random blocks: round sizes, odd sizes, and sizes that cannot run. */
 static weft_thread_block draw_block(uint64_t *seed, const weft_sm_limits *sm)
 {
     weft_thread_block b = {.threads = rand_below(seed, 4) ? 32 * (1 + rand_below(seed, 33))
@@ -61,7 +61,7 @@ static const char *const head = "capability,threads,regs,static,dynamic,opt_in,d
                                 ",barriers,resources,blocks,warps,slots,by_regs,by_shared"
                                 ",by_barriers,by_resources,block_regs,block_shared";
 
-/* One line of the file. Limits that do not apply are -1; no carveout is -1. */
+/* One line of the file. -1: a limit that does not apply, or no carveout. */
 static void print_row(char *out, size_t size, uint32_t capability, const weft_thread_block *b,
                       const weft_occupancy *o)
 {
@@ -178,8 +178,8 @@ static bool ask_header(const weft_sm_limits *sm, const weft_thread_block *b, wef
     return true;
 }
 
-/* Headers before 13.1 have no virtual resources. Those before 13.5 give 10.3 two barriers for each
- * block, as 10.0 has; Weft says what later ones do. */
+/* Headers before CUDA 13.1 have no virtual resources. Those before 13.5 give 10.3 two barriers for
+ * each block, as 10.0 has; the table follows the later ones. */
 static void fit_to_header(const weft_sm_limits *sm, weft_thread_block *b)
 {
     weft_thread_block probe = {.threads = 32, .barriers = 1};
@@ -245,7 +245,8 @@ static void test_occupancy__is_that_of_the_header(void **state)
         print_message("%u.%u: %u kernels identical, %u of them can run\n", sm->capability / 10,
                       sm->capability % 10, compared, running);
         assert_true(compared == COMPARED || compared == 0);
-        /* Half of them must be more than a refusal. */
+        /* At least half of the kernels can run, so that the comparison covers more than
+         * refusals. */
         assert_true(running * 2 > compared || compared == 0);
     }
 }
@@ -284,7 +285,7 @@ static void test_occupancy__more_needs_never_hold_more_blocks(void **state)
         assert_int_equal(weft_occupancy_find(sm->capability, &b, NULL, &a), WEFT_ERR_OK);
         assert_int_equal(weft_occupancy_find(sm->capability, &more, NULL, &o), WEFT_ERR_OK);
         assert_true(a.share >= 0 && a.share <= 1 && a.warps * 32 <= sm->threads);
-        /* Past 48 KiB a block may have the larger limit, and runs again. */
+        /* Above 48 KiB the larger opt-in limit applies, and the block can run again. */
         if (a.blocks > 0)
             assert_true(o.blocks <= a.blocks);
     }
@@ -312,7 +313,7 @@ static void test_occupancy__refuses_what_is_no_block(void **state)
     weft_diag_destroy(diag);
 }
 
-/* Every GPU of the table has its row, and rows are in order. */
+/* Every GPU of the device table has a row, and rows are ordered. */
 static void test_occupancy__table_is_sound(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* weft_estimate_profile: every slice, batch and number of processes, in order, and the same as an
- * estimate of each by itself; and the physics that holds between neighbours. */
+/* weft_estimate_profile: every slice, batch and number of processes, in order, equal to a single
+ * estimate of each; and relations between neighbouring points. */
 #include "estimator/estimator.h"
 
 #include <setjmp.h>
@@ -91,7 +91,7 @@ static void test_profile_table__is_each_estimate_by_itself(void **state)
     finish_world(&w);
 }
 
-/* More processes: each slower, all together faster, nobody above the hardware. */
+/* More processes: each is slower, the throughput of all grows, and none exceeds the hardware. */
 static void test_profile_table__processes_share(void **state)
 {
     (void)state;
@@ -106,7 +106,7 @@ static void test_profile_table__processes_share(void **state)
                 assert_true(x->cost.time_us >= fewer->cost.time_us);
                 assert_true(x->throughput_per_s >= alone_per_s * (1 - 1e-9));
                 assert_true(x->throughput_per_s <= procs[p] * alone_per_s * (1 + 1e-9));
-                /* Little's law: so many are always under way. */
+                /* Little's law: `procs` executions are always in progress. */
                 assert_true(
                     fabs(x->throughput_per_s * x->cost.time_us * 1e-6 / batch[b] / procs[p] - 1) <
                     1e-9);
@@ -125,12 +125,13 @@ static void test_profile_table__is_monotone(void **state)
     for (int p = 0; p < PROCS; p++)
         for (int b = 0; b < BATCHES; b++) {
             for (int s = 1; s < SLICES; s++)
-                /* Processes of tiny kernels wait for each other less where each takes longer. */
+                /* Processes of very short kernels delay each other less if each kernel takes
+                 * longer. */
                 assert_true(point(&w, s, b, p)->cost.time_us >=
                             point(&w, 0, b, p)->cost.time_us * (p == 0 ? 1 - 1e-9 : 0.85));
             for (int s = 0; s < SLICES && b > 0; s++) {
-                /* As measured: a tenth of bf16 GEMMs take 3 % less time with 8 rows than with 1.
-                 */
+                /* As in the measurements: a tenth of bf16 GEMMs take 3 % less time with 8 rows than
+                 * with 1. */
                 assert_true(point(&w, s, b, p)->cost.time_us >=
                             point(&w, s, b - 1, p)->cost.time_us * 0.93);
                 assert_true(point(&w, s, b, p)->cost.mreq_bytes >

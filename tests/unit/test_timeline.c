@@ -1,4 +1,5 @@
-/* Needs over time: sweeps against brute force, and starts of kernels in graphs with joins. */
+/* Compute need over time: sweeps against brute force, and starts of kernels in graphs with
+ * joins. */
 #include "estimator/estimator.h"
 #include "tests/support/rand.h"
 
@@ -31,7 +32,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Asks every interval about every stretch between two neighbouring ends. */
+/* Brute force: tests every interval in every period between two neighbouring end points. */
 static weft_creq brute_force(const weft_interval *iv, size_t n)
 {
     static double at[2 * MANY], need[2 * MANY], len[2 * MANY];
@@ -57,7 +58,7 @@ static weft_creq brute_force(const weft_interval *iv, size_t n)
         parts++;
     }
     c.mean /= c.span_us;
-    /* The least need that is not exceeded for 95 % of the time. */
+    /* The smallest need that is not exceeded for 95 % of the time. */
     c.p95 = INFINITY;
     for (size_t i = 0; i < parts; i++) {
         double below_us = 0;
@@ -96,7 +97,7 @@ static void test_timeline__sweep_is_brute_force(void **state)
             iv[i] = (weft_interval){start, start + 1 + rand_below(&seed, 20),
                                     (1 + rand_below(&seed, 64)) / 256.0};
         }
-        /* From 0 on without a gap, as kernels of a graph are. */
+        /* No gaps from time 0 on, as for the kernels of a graph. */
         iv[0].start_us = 0;
         iv[0].end_us = 64;
         weft_creq got, want = brute_force(iv, n);
@@ -139,7 +140,7 @@ static void test_timeline__never_more_than_the_device(void **state)
     weft_arena_destroy(arena);
 }
 
-/* A long kernel beside short ones: the groups of USHER see only what starts together. */
+/* A long kernel beside short ones: USHER's groups contain only kernels that start together. */
 static void test_timeline__usher_misses_what_starts_apart(void **state)
 {
     const weft_interval iv[] = {{0, 100, 0.25}, {0.5, 10, 0.125}, {50, 60, 0.5}, {80, 90, 0.25}};
@@ -181,7 +182,7 @@ static weft_estimate estimate(weft_module *m, weft_arena *arena)
     return e;
 }
 
-/* A short and a long branch, a view behind one of them, and a join. */
+/* A short branch, a long branch with a view at its end, and a join. */
 static void test_timeline__join_waits_for_the_longest_branch(void **state)
 {
     weft_module *m = parse("wir 1 kernel\n"
@@ -210,7 +211,7 @@ static void test_timeline__join_waits_for_the_longest_branch(void **state)
     weft_arena_destroy(arena);
 }
 
-/* Random graphs: starts by relaxing every edge until nothing moves, needs by brute force. */
+/* Random graphs: starts by relaxation of all edges until nothing changes, needs by brute force. */
 static void test_timeline__random_graphs(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* The trees: their tables belong to the features of this build, no prediction is beyond the floor,
- * slices follow their device, and what is called learned was measured. */
+/* Trees: their tables match the features of this build, no prediction is below the floor, slices
+ * follow their device, and only measured families and devices are called learned. */
 #include "estimator/models/trees_int.h"
 #include "tests/support/rand.h"
 
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-/* A feature that is added, dropped or moved without new tables is found here. */
+/* Finds features that were added, removed or moved without new tables. */
 static void test_trees__tables_have_the_features_of_this_build(void **state)
 {
     (void)state;
@@ -29,7 +29,7 @@ static void test_trees__tables_have_the_features_of_this_build(void **state)
     }
 }
 
-/* A kernel of any family and of any size. */
+/* A random kernel of any family and size. */
 static weft_kernel random_kernel(uint64_t *seed, int which)
 {
     static const weft_dtype dtypes[] = {WEFT_DTYPE_F32, WEFT_DTYPE_F16, WEFT_DTYPE_BF16};

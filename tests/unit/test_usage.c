@@ -1,5 +1,5 @@
-/* Compute units over time: what holds for every kernel, known cases, and launches against those
- * that were recorded (neusight). */
+/* Use of the compute units: invariants of every kernel, cases computed by hand, and launches
+ * against recorded ones (neusight). */
 #include "estimator/device/device.h"
 #include "estimator/models/models.h"
 
@@ -69,7 +69,7 @@ static void test_usage__holds_together(void **state)
     }
 }
 
-/* Whatever a library launches, it runs there: every guess fits every device. */
+/* Every guessed launch fits every device. */
 static void test_usage__launches_fit(void **state)
 {
     uint64_t seed = 23;
@@ -98,7 +98,7 @@ static void test_usage__launches_fit(void **state)
 
 /* -- Known cases ------------------------------------------------------------------------------ */
 
-/* gpu.md 3.1 by hand: 132 SMs of 64 warps; 128 threads, 32 registers: 16 blocks an SM. */
+/* By hand: 132 SMs of 64 warps; blocks of 128 threads with 32 registers: 16 blocks an SM. */
 static void test_usage__is_that_of_the_formulas(void **state)
 {
     weft_slice s;
@@ -110,25 +110,25 @@ static void test_usage__is_that_of_the_formulas(void **state)
     u = weft_usage__find(&k, &s, false, 2 * launch, 0);
     assert_true(u.launch.blocks == 33 && u.launch.threads == 128);
     assert_true(u.sm_peak == 33.0 / 132 && u.occ_theory == 1);
-    /* One wave holds 16 * 132 blocks: 33 / 16 SMs would do, 3 of them. */
+    /* One wave holds 16 * 132 blocks: 33 blocks need 33 / 16 SMs, rounded up to 3. */
     assert_true(fabs(u.sm_need - 3.0 / 132) < 1e-12);
     assert_true(fabs(u.occ_active - 4.0 / 64) < 1e-12); /* one block of 4 warps on each */
     assert_true(fabs(u.sm_active - 33.0 / 132 / 2) < 1e-12);
     assert_true(fabs(u.occ_elapsed - 33.0 * 4 / (64 * 132) / 2) < 1e-12);
-    /* Two waves: 2112 blocks, and 1 in the tail. */
+    /* Two waves: 2112 blocks, and a tail of 1. */
     k = weft_kernel_make_rows(WEFT_KERNEL_EW, "add", WEFT_DTYPE_F32, 2, 1, 512.0 * 2113);
     u = weft_usage__find(&k, &s, false, 1e9, 0);
     assert_true(u.sm_peak == 1);
     assert_true(fabs(u.sm_need - ceil(2113.0 / 32) / 132) < 1e-12);
     assert_true(fabs(u.sm_active / (133.0 / 264) - 1) < 1e-6);
     assert_true(fabs(u.occ_elapsed / (2113.0 * 4 / (64 * 264)) - 1) < 1e-6);
-    /* The need of the time model counts where it is known, up to the blocks there are. */
+    /* The need of the time model is used if it is known, up to the number of blocks. */
     u = weft_usage__find(&k, &s, false, 1e9, 40);
     assert_true(fabs(u.sm_need - 40.0 / 132) < 1e-12);
     k = weft_kernel_make_rows(WEFT_KERNEL_EW, "add", WEFT_DTYPE_F32, 2, 1, 512 * 7);
     u = weft_usage__find(&k, &s, false, 1e9, 40);
     assert_true(fabs(u.sm_need - 7.0 / 132) < 1e-12);
-    /* Nothing but a launch. */
+    /* The launch takes the whole time. */
     u = weft_usage__find(&k, &s, false, launch, 0);
     assert_true(u.sm_active == 0 && u.occ_elapsed == 0);
 }
@@ -144,7 +144,7 @@ static void test_usage__of_a_cpu_is_its_cores(void **state)
     assert_true(u.launch.blocks == 0);
 }
 
-/* A kernel on a whole device never needs less than on a part of it, in units. */
+/* On a whole device a kernel never needs fewer units than on a part of it. */
 static void test_usage__peak_grows_with_the_slice(void **state)
 {
     uint64_t seed = 29;
@@ -196,8 +196,8 @@ static bool find_device(const char *name, weft_slice *out)
     return false;
 }
 
-/* The set's linear and bmm columns: the result is m x k, n is summed over (the recorded grids say
- * so; the flops are the same either way). */
+/* In the linear and bmm rows of the set the result is m x k and n is the summed dimension: the
+ * recorded grids show it; the flops are the same. */
 static bool make_recorded(const char *file, char **f, weft_kernel *out)
 {
     if (strcmp(file, "linear.csv") == 0 || strcmp(file, "bmm.csv") == 0) {
