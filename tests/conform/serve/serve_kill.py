@@ -2,7 +2,6 @@
 """Workers killed under load: every request gets the right answer. WEFT_SOAK: seconds of load
 (8)."""
 import http.client
-import json
 import os
 import random
 import signal
@@ -10,7 +9,7 @@ import threading
 import time
 
 import numpy as np
-from serving import Server, compile_bundle, digits, is_close, read_answer, tensor
+from serving import Server, check_images, compile_bundle, digits
 
 SECONDS = float(os.environ.get("WEFT_SOAK", "8"))
 compile_bundle(more=False)
@@ -32,15 +31,7 @@ class Client(threading.Thread):
                 model = self.random.choice(list(MODELS))
                 n = self.random.choice((1, 1, 1, 2, 3, 5, 8, 11))
                 at = self.random.randrange(len(x) - n)
-                part = x[at:at + n]
-                head = json.dumps({"inputs": [tensor("image", part, True)],
-                                   "parameters": {"binary_data_output": True}}).encode()
-                c.request("POST", f"/v2/models/{model}/infer", head + part.tobytes(),
-                          {"Inference-Header-Content-Length": str(len(head))})
-                reply = c.getresponse()
-                got = read_answer({k.lower(): v for k, v in reply.getheaders()}, reply.read())
-                assert reply.status == 200, (reply.status, got)
-                assert is_close(got["outputs"][0]["array"], MODELS[model][at:at + n]), (model, at, n)
+                check_images(c, model, x[at:at + n], MODELS[model][at:at + n])
                 self.answered += 1
         except Exception as problem:  # reported by the main thread
             self.problem = repr(problem)

@@ -2,11 +2,10 @@
 """A joint program of three models serves every subset that has requests: the answers are right, and no
 request waits for a model without requests."""
 import itertools
-import json
 import threading
 import time
 
-from serving import Server, compile_bundle, digits, is_close, read_answer, tensor
+from serving import Server, check_images, compile_bundle, digits
 
 SECONDS = 1.5
 compile_bundle(more=False)
@@ -22,15 +21,7 @@ def send(server, model, until, problems, answered, rows):
         while time.monotonic() < until:
             k = next(rows)
             at = (7 * n) % (len(x) - k)
-            part = x[at:at + k]
-            head = json.dumps({"inputs": [tensor("image", part, True)],
-                               "parameters": {"binary_data_output": True}}).encode()
-            c.request("POST", f"/v2/models/{model}/infer", head + part.tobytes(),
-                      {"Inference-Header-Content-Length": str(len(head))})
-            reply = c.getresponse()
-            got = read_answer({k.lower(): v for k, v in reply.getheaders()}, reply.read())
-            assert reply.status == 200, (reply.status, got)
-            assert is_close(got["outputs"][0]["array"], SIBLINGS[model][at:at + k]), (model, at, k)
+            check_images(c, model, x[at:at + k], SIBLINGS[model][at:at + k])
             n += 1
         answered.append(n)
     except Exception as problem:  # reported by the main thread

@@ -152,7 +152,7 @@ def read_answer(headers, body):
             array = np.frombuffer(body[at:at + size], dtype)
             at += size
         output["array"] = array.reshape(output["shape"])
-    assert at == len(body), "bytes behind the last output"
+    assert at == len(body), "bytes follow the last output"
     return head
 
 
@@ -166,8 +166,20 @@ def tensor(name, array, binary=False):
     return t
 
 
+def check_images(connection, model, images, want):
+    """Asks an image model over an open connection, in binary; the answer must be `want`."""
+    head = json.dumps({"inputs": [tensor("image", images, True)],
+                       "parameters": {"binary_data_output": True}}).encode()
+    connection.request("POST", f"/v2/models/{model}/infer", head + images.tobytes(),
+                       {"Inference-Header-Content-Length": str(len(head))})
+    reply = connection.getresponse()
+    got = read_answer({k.lower(): v for k, v in reply.getheaders()}, reply.read())
+    assert reply.status == 200, (reply.status, got)
+    assert is_close(got["outputs"][0]["array"], want), (model, len(images))
+
+
 def wait_until(condition, seconds=30):
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "it never came true"
+        assert time.monotonic() < end, "the condition did not become true"
         time.sleep(0.02)
