@@ -70,6 +70,7 @@ typedef enum weft_joint_level {
 
 /* The level at which the nodes of a column can be joined, no matter whether that pays. */
 weft_joint_level weft_merge__level(const weft_columns *columns, const weft_column *column);
+bool weft_merge__is_weight(const weft_module *m, weft_val v); /* false for none */
 /* A GEMM (matmul or convolution) of an activation by a weight: the nodes that merging is for. */
 bool weft_merge__is_gemm(const weft_module *m, weft_node n);
 /* The batch symbol of a model; 0: the model cannot be batched. */

@@ -47,7 +47,7 @@ static void take_slot(weft_arrangements *a, free_slots *unused, weft_val v)
 static weft_val operand(const weft_arrangements *a, const weft_column *c, uint32_t i, uint32_t k)
 {
     weft_val v = weft_node_in(a->g->m, c->node[i], k);
-    return weft_merge__is_weight(a->g, v) ? (weft_val){0} : v;
+    return weft_merge__is_weight(a->g->m, v) ? (weft_val){0} : v;
 }
 
 /* Assigns slots to the results of a column, then frees the slots of operands that no later column
@@ -206,7 +206,7 @@ uint64_t weft_arrangement__gather(weft_arrangements *a, uint32_t *arrangement,
     for (uint32_t k = 0; k < n && k < 63; k++) {
         weft_val v = weft_node_in(a->g->m, first, k);
         bool together = false;
-        if (!v.i || weft_merge__is_weight(a->g, v))
+        if (!v.i || weft_merge__is_weight(a->g->m, v))
             continue;
         copied |= (uint64_t)gather(a, arrangement, p, k, &together) << k;
         *out_together += together;

@@ -9,17 +9,12 @@ weft_node weft_merge__first(const weft_merger *g, const weft_column *c)
     return (weft_node){0};
 }
 
-bool weft_merge__is_weight(const weft_merger *g, weft_val v)
-{
-    return v.i && weft_val_get_kind(g->m, v) == WEFT_VAL_WEIGHT;
-}
-
 bool weft_merge__same_weights(const weft_merger *g, weft_node a, weft_node b)
 {
     uint32_t n = weft_node_in_count(g->m, a);
     for (uint32_t k = 0; k < n; k++) {
         weft_val x = weft_node_in(g->m, a, k), y = weft_node_in(g->m, b, k);
-        if ((weft_merge__is_weight(g, x) || weft_merge__is_weight(g, y)) && x.i != y.i)
+        if ((weft_merge__is_weight(g->m, x) || weft_merge__is_weight(g->m, y)) && x.i != y.i)
             return false;
     }
     return n == weft_node_in_count(g->m, b);

@@ -163,7 +163,7 @@ static weft_val common_bias(const weft_merger *g, const weft_column *c)
         if (n.i && (weft_node_in_count(g->m, n) < 3 || weft_node_in(g->m, n, 2).i != bias.i))
             return (weft_val){0};
     }
-    return weft_merge__is_weight(g, bias) ? bias : (weft_val){0};
+    return weft_merge__is_weight(g->m, bias) ? bias : (weft_val){0};
 }
 
 static double largest(const weft_merger *g, const weft_merge_form *f)

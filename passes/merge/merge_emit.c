@@ -83,7 +83,7 @@ const weft_dim *weft_merge__starts(weft_merger *g, const weft_merge_group *p)
 
 weft_val weft_merge__own(weft_merger *g, uint32_t i, weft_val v, weft_loc loc)
 {
-    if (!v.i || weft_merge__is_weight(g, v))
+    if (!v.i || weft_merge__is_weight(g->m, v))
         return v;
     weft_joint_place *p = &g->place[v.i];
     if (!p->val.i) {

@@ -126,7 +126,6 @@ struct weft_merge_strategy {
 /* -- Columns: merge_columns.c ----------------------------------------------------------------- */
 
 weft_node weft_merge__first(const weft_merger *g, const weft_column *c);
-bool weft_merge__is_weight(const weft_merger *g, weft_val v);
 /* Every operand that is a weight in either node is the same weight in both. */
 bool weft_merge__same_weights(const weft_merger *g, weft_node a, weft_node b);
 /* The models of a column as a set: bit i is model i. */

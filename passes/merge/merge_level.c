@@ -15,7 +15,7 @@ weft_dim weft_merge__batch(const weft_graph *g)
     return which == UINT32_MAX ? 0 : weft_graph_symbol_dim(g, which);
 }
 
-static bool is_weight(const weft_module *m, weft_val v)
+bool weft_merge__is_weight(const weft_module *m, weft_val v)
 {
     return v.i && weft_val_get_kind(m, v) == WEFT_VAL_WEIGHT;
 }
@@ -23,7 +23,8 @@ static bool is_weight(const weft_module *m, weft_val v)
 bool weft_merge__is_gemm(const weft_module *m, weft_node n)
 {
     return weft_node_opdef(m, n)->traits & WEFT_T_GEMM && weft_node_in_count(m, n) >= 2 &&
-           !is_weight(m, weft_node_in(m, n, 0)) && is_weight(m, weft_node_in(m, n, 1));
+           !weft_merge__is_weight(m, weft_node_in(m, n, 0)) &&
+           weft_merge__is_weight(m, weft_node_in(m, n, 1));
 }
 
 /* -- Level ------------------------------------------------------------------------------------ */
@@ -65,8 +66,9 @@ static bool row_operands(const weft_module *m, weft_node n, uint32_t first)
         if (!v.i)
             continue;
         const weft_ttype *t = weft_val_ttype(m, v);
-        if (is_weight(m, v) ? !is_row_weight(m, v, y->dim[y->rank - 1])
-                            : t->rank != y->rank || memcmp(t->dim, y->dim, sizeof y->dim) != 0)
+        if (weft_merge__is_weight(m, v)
+                ? !is_row_weight(m, v, y->dim[y->rank - 1])
+                : t->rank != y->rank || memcmp(t->dim, y->dim, sizeof y->dim) != 0)
             return false;
     }
     return true;
@@ -87,11 +89,11 @@ static bool is_row_wise(const weft_module *m, weft_node n)
     weft_val x = weft_node_in(m, n, 0), y = weft_node_out(m, n, 0), w = weft_node_in(m, n, 1);
     switch (weft_node_op(m, n)) {
     case WEFT_OP_MATMUL:
-        return has_rows(m, x) && has_rows(m, y) && is_weight(m, w) &&
+        return has_rows(m, x) && has_rows(m, y) && weft_merge__is_weight(m, w) &&
                weft_val_ttype(m, w)->rank == 2 && !weft_attrs_int(attrs, WEFT_ATTR_TRANS_A, 0) &&
                row_operands(m, n, 2);
     case WEFT_OP_EW:
-        return has_rows(m, y) && !is_weight(m, x) && row_operands(m, n, 0);
+        return has_rows(m, y) && !weft_merge__is_weight(m, x) && row_operands(m, n, 0);
     case WEFT_OP_LAYER_NORM:
     case WEFT_OP_SOFTMAX:
         return has_rows(m, x) && normalises_rows(m, n) && row_operands(m, n, 1);
@@ -127,7 +129,7 @@ static bool is_image_wise(const weft_graph *g, weft_node n, weft_dim batch)
                 return false;
     for (uint32_t i = 0; i < weft_node_in_count(m, n); i++) {
         weft_val v = weft_node_in(m, n, i);
-        if (!v.i || is_weight(m, v))
+        if (!v.i || weft_merge__is_weight(m, v))
             continue;
         activations++;
         if (!has_images(m, v, batch))
@@ -148,7 +150,7 @@ static bool have_like_images(const weft_module *m, weft_node a, weft_node b)
 {
     for (uint32_t i = 0; i < weft_node_in_count(m, a); i++) {
         weft_val v = weft_node_in(m, a, i), w = weft_node_in(m, b, i);
-        if (!v.i || !w.i || is_weight(m, v) || is_weight(m, w))
+        if (!v.i || !w.i || weft_merge__is_weight(m, v) || weft_merge__is_weight(m, w))
             continue;
         const weft_ttype *s = weft_val_ttype(m, v), *t = weft_val_ttype(m, w);
         bool like = s->rank == t->rank;

@@ -93,7 +93,7 @@ static void emit_concatenated(weft_merger *g, const weft_merge_group *p)
     weft_dim rows = start[g->columns.n_model];
     for (uint32_t k = 0; k < n_in; k++) {
         weft_val v = weft_node_in(g->m, some, k);
-        in[k] = !v.i || weft_merge__is_weight(g, v) ? v : weft_merge__operand(g, p, k, loc);
+        in[k] = !v.i || weft_merge__is_weight(g->m, v) ? v : weft_merge__operand(g, p, k, loc);
     }
     for (uint32_t k = 0; k < n_out; k++) {
         weft_type type = weft_val_type(g->m, weft_node_out(g->m, some, k));

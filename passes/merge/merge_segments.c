@@ -34,8 +34,8 @@ bool weft_merge__finish_alike(const weft_merger *g, const weft_column *c)
             return false;
         for (uint32_t k = 2; k < weft_node_in_count(g->m, n); k++) {
             weft_val a = weft_node_in(g->m, n, k), b = weft_node_in(g->m, first, k);
-            bool constant = !a.i || weft_merge__is_weight(g, a);
-            if (constant != (!b.i || weft_merge__is_weight(g, b)) || (constant && a.i != b.i) ||
+            bool constant = !a.i || weft_merge__is_weight(g->m, a);
+            if (constant != (!b.i || weft_merge__is_weight(g->m, b)) || (constant && a.i != b.i) ||
                 (k == 2 && !constant))
                 return false;
         }
@@ -78,7 +78,7 @@ static uint32_t add_steps(weft_merger *g, const weft_merge_group *p, segments *s
     for (uint32_t k = 3; k < weft_node_in_count(g->m, n); k++) {
         weft_val v = weft_node_in(g->m, n, k);
         operand[k] = s->n_in;
-        s->in[s->n_in++] = !v.i || weft_merge__is_weight(g, v)
+        s->in[s->n_in++] = !v.i || weft_merge__is_weight(g->m, v)
                                ? v
                                : weft_merge__operand(g, p, k, weft_node_loc(g->m, n));
     }

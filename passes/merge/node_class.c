@@ -100,11 +100,6 @@ static uint64_t hash_attr(uint64_t h, const weft_attr *a, weft_dim batch)
     return h;
 }
 
-static bool is_weight(const weft_module *m, weft_val v)
-{
-    return v.i && weft_val_get_kind(m, v) == WEFT_VAL_WEIGHT;
-}
-
 static uint64_t hash_weight(uint64_t h, const weft_module *m, weft_val v, weft_column_kind kind)
 {
     const weft_ttype *t = weft_val_ttype(m, v);
@@ -127,8 +122,8 @@ static uint64_t hash_node(const weft_module *m, weft_node n, weft_dim batch, wef
         h = hash_attr(h, &attrs.at[i], batch);
     for (uint32_t i = 0; i < n_in; i++) {
         weft_val v = weft_node_in(m, n, i);
-        h = is_weight(m, v) ? hash_weight(h, m, v, kind)
-                            : weft_hash_mix(h, UINT64_MAX - (v.i == 0));
+        h = weft_merge__is_weight(m, v) ? hash_weight(h, m, v, kind)
+                                        : weft_hash_mix(h, UINT64_MAX - (v.i == 0));
     }
     for (uint32_t i = 0; i < n_out; i++) {
         const weft_ttype *t = weft_val_ttype(m, weft_node_out(m, n, i));
@@ -169,8 +164,8 @@ static bool same_operands(const weft_module *m, weft_node a, weft_node b, weft_c
 {
     for (uint32_t i = 0; i < weft_node_in_count(m, a); i++) {
         weft_val v = weft_node_in(m, a, i), w = weft_node_in(m, b, i);
-        bool weight = is_weight(m, v);
-        if ((v.i == 0) != (w.i == 0) || weight != is_weight(m, w) ||
+        bool weight = weft_merge__is_weight(m, v);
+        if ((v.i == 0) != (w.i == 0) || weight != weft_merge__is_weight(m, w) ||
             (weight && !same_weight(m, v, w, kind)))
             return false;
     }
@@ -237,7 +232,7 @@ weft_item weft_align__make_item(weft_node_classes *c, weft_node n, weft_dim batc
     weft_item item = {.node = n, .batch = batch, .is_gemm = weft_merge__is_gemm(c->m, n)};
     for (uint32_t i = 0; i < weft_node_in_count(c->m, n); i++) {
         weft_val v = weft_node_in(c->m, n, i);
-        if (is_weight(c->m, v) &&
+        if (weft_merge__is_weight(c->m, v) &&
             weft_weight_get(c->m, weft_val_weight(c->m, v))->bytes >= WEFT_ANCHOR_BYTES)
             item.anchors = true;
     }
