@@ -1,5 +1,5 @@
 /* NVIDIA GPUs. Each node becomes commands (kernels of ours, products of cuBLASLt, copies) by the
- * emitter that its row in cuda/kernels.def names; the kernels are compiled to machine code for each
+ * emitter that its row in ops/ops.def names; the kernels are compiled to machine code for each
  * architecture of the target, and to PTX of the newest for those that come later.
  *
  * Shapes that only running tells have no place in launches that are recorded before: such nodes are
@@ -11,22 +11,12 @@
 
 #include <string.h>
 
-static const struct {
-    weft_op_id op;
-    weft_cuda_emit_fn emit;
-} rows[] = {
-#define K(op, fn) {WEFT_OP_##op, weft_cuda_emit_##fn},
-#include "codegen/cuda/kernels.def"
+/* By column CUDA of ops.def. */
+static const weft_cuda_emit_fn emitters[WEFT_CUDA_KIND_COUNT] = {
+#define K(kind, name) [WEFT_CUDA_KIND_##kind] = weft_cuda_emit_##name,
+#include "ops/cuda_kinds.def"
 #undef K
-    {WEFT_OP_NONE, NULL}};
-
-static weft_cuda_emit_fn find_emitter(weft_op_id op)
-{
-    for (size_t i = 0; rows[i].emit; i++)
-        if (rows[i].op == op)
-            return rows[i].emit;
-    return weft_op_get(op)->traits & WEFT_T_EW ? weft_cuda_emit_math : NULL;
-}
+};
 
 static bool supports(const weft_module *m, weft_node n, const char **why)
 {
@@ -35,7 +25,7 @@ static bool supports(const weft_module *m, weft_node n, const char **why)
         *why = "the operator should have been lowered before this stage";
         return false;
     }
-    if (!(op->traits & WEFT_T_VIEW) && !find_emitter(weft_node_op(m, n))) {
+    if (!(op->traits & WEFT_T_VIEW) && !emitters[op->cuda]) {
         *why = "no CUDA kernel for the operator";
         return false;
     }
@@ -147,7 +137,7 @@ static weft_err emit(weft_device_code *code, weft_node n, weft_bundle_launch *la
 {
     weft_cuda *cu = code->state;
     WEFT_TRY(check_node(cu, n));
-    weft_cuda_emit_fn fn = find_emitter(weft_node_op(code->m, n));
+    weft_cuda_emit_fn fn = emitters[weft_node_opdef(code->m, n)->cuda];
     return fn ? weft_cuda__emit_node(cu, n, fn, launch) : WEFT_ERR_OK;
 }
 

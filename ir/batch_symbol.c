@@ -503,96 +503,16 @@ static bool rule_recurrent(const view *v, uint32_t *axis, weft_dim *inner)
     return true;
 }
 
-/* By name, so that an operator that is not in the table yet can stand here. */
-static const struct {
-    const char *op;
-    rule_fn rule;
-} rules[] = {
-    {"identity", rule_first},
-    {"reorder", rule_first},
-    {"dropout", rule_first},
-    {"conv", rule_images},
-    {"conv_transpose", rule_images},
-    {"max_pool", rule_images},
-    {"average_pool", rule_images},
-    {"lp_pool", rule_images},
-    {"global_average_pool", rule_images},
-    {"global_max_pool", rule_images},
-    {"global_lp_pool", rule_images},
-    {"batch_norm", rule_images},
-    {"instance_norm", rule_images},
-    {"group_norm", rule_images},
-    {"lrn", rule_images},
-    {"conv_integer", rule_images},
-    {"qlinear_conv", rule_images},
-    {"depth_to_space", rule_images},
-    {"space_to_depth", rule_images},
-    {"resize", rule_images},
-    {"upsample", rule_images},
-    {"softmax", rule_axis_last},
-    {"log_softmax", rule_axis_last},
-    {"hardmax", rule_axis_last},
-    {"lp_norm", rule_axis_last},
-    {"top_k", rule_axis_last},
-    {"split", rule_axis_first},
-    {"quantize_linear", rule_quantize},
-    {"dequantize_linear", rule_quantize},
-    {"cum_sum", rule_cum_sum},
-    {"layer_norm", rule_layer_norm},
-    {"mean_variance_norm", rule_mean_variance_norm},
-    {"reduce_sum", rule_reduce},
-    {"reduce_mean", rule_reduce},
-    {"reduce_max", rule_reduce},
-    {"reduce_min", rule_reduce},
-    {"reduce_prod", rule_reduce},
-    {"reduce_l1", rule_reduce},
-    {"reduce_l2", rule_reduce},
-    {"reduce_log_sum", rule_reduce},
-    {"reduce_log_sum_exp", rule_reduce},
-    {"reduce_sum_square", rule_reduce},
-    {"arg_max", rule_arg},
-    {"arg_min", rule_arg},
-    {"matmul", rule_matmul},
-    {"gemm", rule_gemm},
-    {"matmul_integer", rule_matmul_integer},
-    {"attention", rule_attention},
-    {"reshape", rule_reshape},
-    {"view", rule_reshape},
-    {"flatten", rule_reshape},
-    {"squeeze", rule_reshape},
-    {"unsqueeze", rule_reshape},
-    {"transpose", rule_transpose},
-    {"concat", rule_concat},
-    {"slice", rule_slice},
-    {"pad", rule_pad},
-    {"gather", rule_gather},
-    {"gather_elements", rule_gather_elements},
-    {"gather_nd", rule_gather_nd},
-    {"one_hot", rule_one_hot},
-    {"expand", rule_expand},
-    {"tile", rule_expand},
-    {"trilu", rule_trilu},
-    {"lstm", rule_recurrent},
-    {"gru", rule_recurrent},
-    {"rnn", rule_recurrent},
+/* By column BATCH of ops.def. */
+static const rule_fn rules[WEFT_BATCH_COUNT] = {
+#define R(rule, name) [WEFT_BATCH_##rule] = rule_##name,
+#include "ops/batch_rules.def"
+#undef R
 };
-
-static rule_fn find_rule(const weft_op *op)
-{
-    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
-        if (strcmp(rules[i].op, op->name) == 0)
-            return rules[i].rule;
-    return op->traits & WEFT_T_EW ? rule_ew : NULL;
-}
 
 /* -- Nodes ------------------------------------------------------------------------------------ */
 
-/* Copies of what does not depend on the batch: expand, constant_of_shape. */
-static bool is_fill(const weft_op *op)
-{
-    return strcmp(op->name, "expand") == 0 || strcmp(op->name, "constant_of_shape") == 0;
-}
-
+/* A result of WEFT_T_FILL whose operands do not depend on the batch. */
 static spread spread_fill(analysis *a, const weft_ttype *t)
 {
     spread s = {.kind = SPREAD_AXIS, .inner = 1};
@@ -623,11 +543,11 @@ static spread spread_node(const view *v)
     if (!v->first) {
         if (op->traits & WEFT_T_RANDOM)
             return mixed;
-        if (is_fill(op) && type_mentions(a, v->out))
+        if ((op->traits & WEFT_T_FILL) && type_mentions(a, v->out))
             return spread_fill(a, v->out);
         return attrs_mention(a, v->attrs) || type_mentions(a, v->out) ? mixed : none;
     }
-    rule_fn rule = find_rule(op);
+    rule_fn rule = rules[op->batch];
     uint32_t axis = 0;
     weft_dim inner = v->first->inner;
     if (!rule || (op->traits & WEFT_T_RANDOM) || v->n_in < op->in_min || !rule(v, &axis, &inner))

@@ -12,6 +12,8 @@
 #define ANY             WEFT_VARIADIC
 #define IN(lo, hi)      .in_min = (lo), .in_max = (hi)
 #define OUT(lo, hi)     .out_min = (lo), .out_max = (hi)
+#define BATCH(rule)     WEFT_BATCH_##rule
+#define CUDA(kind)      WEFT_CUDA_KIND_##kind
 #define T(bits)         .traits = (bits)
 #define FORM(kind)      .form = WEFT_FORM_##kind
 #define ROWS(kind)      .row = WEFT_ROW_##kind
@@ -44,16 +46,19 @@ enum {
     GRAPH_ONLY = WEFT_T_GRAPH_ONLY,
     RANDOM = WEFT_T_RANDOM,
     RUNS = WEFT_T_RUNS,
+    FILL = WEFT_T_FILL,
     LAYOUT = WEFT_T_LAYOUT
 };
 
 static const weft_op ops[WEFT_OP_COUNT] = {
     [WEFT_OP_NONE] = {.id = WEFT_OP_NONE, .name = "none"},
-#define OP(row, infer_fn, work_fn, eval_fn, ...)       \
-    [WEFT_OP_##row] = {.id = WEFT_OP_##row,            \
-                       .infer = weft_infer_##infer_fn, \
-                       .work = weft_work_##work_fn,    \
-                       .eval = weft_eval_##eval_fn,    \
+#define OP(row, infer_fn, work_fn, eval_fn, batch_rule, cuda_kind, ...) \
+    [WEFT_OP_##row] = {.id = WEFT_OP_##row,                             \
+                       .infer = weft_infer_##infer_fn,                  \
+                       .work = weft_work_##work_fn,                     \
+                       .eval = weft_eval_##eval_fn,                     \
+                       .batch = batch_rule,                             \
+                       .cuda = cuda_kind,                               \
                        __VA_ARGS__},
 #include "ops/ops.def"
 #undef OP

@@ -136,6 +136,7 @@ typedef enum weft_trait {
     WEFT_T_GRAPH_ONLY = 1u << 9,  /* must be gone at the kernel stage */
     WEFT_T_RANDOM = 1u << 10,     /* never folded, never shared */
     WEFT_T_RUNS = 1u << 11,       /* WEFT_T_EW: has a step of the same name in `ew` kernels */
+    WEFT_T_FILL = 1u << 13,       /* repeats elements to a shape that the operator is given */
     WEFT_T_LAYOUT = 1u << 12      /* takes any layout and passes that of operand 0 on, or makes the
                                      one that attribute `layout` names; the others are PLAIN only */
 } weft_trait;
@@ -153,7 +154,25 @@ typedef struct weft_param_def {
     uint16_t key;
 } weft_param_def;
 
-/* OP(ENUM, infer, work, eval, fields...): rows of ops.def. */
+/* How the batch passes through an operator: rows of batch_rules.def. */
+typedef enum weft_batch_rule {
+    WEFT_BATCH_NONE, /* not known: requests may mix */
+#define R(rule, name) WEFT_BATCH_##rule,
+#include "ops/batch_rules.def"
+#undef R
+    WEFT_BATCH_COUNT
+} weft_batch_rule;
+
+/* How an operator runs on NVIDIA GPUs: rows of cuda_kinds.def. */
+typedef enum weft_cuda_kind {
+    WEFT_CUDA_KIND_NONE, /* not at all, or nothing to do (WEFT_T_VIEW) */
+#define K(kind, name) WEFT_CUDA_KIND_##kind,
+#include "ops/cuda_kinds.def"
+#undef K
+    WEFT_CUDA_KIND_COUNT
+} weft_cuda_kind;
+
+/* Rows of ops.def. */
 typedef enum weft_op_id {
     WEFT_OP_NONE,
 #define OP(id, infer, work, eval, ...) WEFT_OP_##id,
@@ -172,6 +191,8 @@ typedef struct weft_op {
     uint8_t in_min,
         in_max; /* operands; WEFT_VARIADIC: any number. Missing optional ones are none */
     uint8_t out_min, out_max; /* results */
+    weft_batch_rule batch;
+    weft_cuda_kind cuda;
     uint32_t traits;
     uint8_t form; /* weft_form; OTHER: as weft_op_form finds from the traits */
     uint8_t row;  /* weft_row of forms NORM and SOFTMAX */

@@ -1,9 +1,9 @@
 /* Private to codegen/: launches of the kernel stage as commands of a CUDA device.
  *
- * An emitter (a row of kernels.def) turns one node into commands: kernels that it writes, products
- * for cuBLASLt, copies and fills. A kernel is a few lines of CUDA C++ that instantiate a template
- * of codegen/cuda/NAME.cuh with the constants of the shape; what is symbolic becomes an `int`
- * parameter. Kernels with equal text are one kernel:
+ * An emitter (a row of ops/cuda_kinds.def) turns one node into commands: kernels that it writes,
+ * products for cuBLASLt, copies and fills. A kernel is a few lines of CUDA C++ that instantiate a
+ * template of codegen/cuda/NAME.cuh with the constants of the shape; what is symbolic becomes an
+ * `int` parameter. Kernels with equal text are one kernel:
  *
  *     weft_cuda_kernel *k = weft_cuda__kernel(cu, "scale", 256);
  *     weft_cuda__include(k, "prelude.cuh");
@@ -37,9 +37,8 @@ typedef struct weft_cuda_kernel weft_cuda_kernel;
 /* UNSUP with a message (weft_cuda__unsup) when it cannot. */
 typedef weft_err (*weft_cuda_emit_fn)(weft_cuda *cu, weft_node n);
 
-#define K(op, fn) weft_err weft_cuda_emit_##fn(weft_cuda *cu, weft_node n);
-K(NONE, math)
-#include "codegen/cuda/kernels.def"
+#define K(kind, name) weft_err weft_cuda_emit_##name(weft_cuda *cu, weft_node n);
+#include "ops/cuda_kinds.def"
 #undef K
 
 /* -- The launch at hand ------------------------------------------------------------------------ */
