@@ -60,6 +60,8 @@ clean_tree && mkdir "$copy/tools"
 printf 'BEGIN(b)\nOPTION("c", 0, NULL, FLAG(c), "x")\nOPTION("c", 0, NULL, FLAG(c), "x")\nEND\n' \
     >"$copy/tools/options.def"
 planted options 'b: --c twice'
+clean_tree && mkdir -p "$copy/passes" && printf 'RULE(NEG, a)\n' >"$copy/passes/simplify.def" &&
+    planted golden passes/simplify.def
 # Programs that link what they must not.
 cc=${WEFT_CC:-cc}
 build_program() { # NAME SOURCE FLAG...: into a build folder of its own
