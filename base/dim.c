@@ -14,27 +14,26 @@ weft_dimpool *weft_dimpool_create(weft_arena *arena)
     pool->arena = arena;
     pool->names = weft_names_create(arena);
     pool->symbol_of_name = weft_map_create(arena);
+    pool->newest_atom = weft_map_create(arena);
+    pool->newest_expr = weft_map_create(arena);
     return pool;
 }
 
-static void *copy_array(weft_arena *arena, const void *at, size_t count, size_t size)
+static void copy_map(const weft_map *from, weft_map *to)
 {
-    void *copy = weft_arena_array(arena, count, size);
-    if (count)
-        memcpy(copy, at, count * size);
-    return copy;
+    for (uint32_t i = 0; i < weft_map_len(from); i++) {
+        uint64_t key, value;
+        weft_map_entry(from, i, &key, &value);
+        weft_map_put(to, key, value);
+    }
 }
 
 weft_dimpool *weft_dimpool_clone(const weft_dimpool *pool, weft_arena *arena)
 {
     weft_dimpool *copy = weft_dimpool_create(arena);
     copy->next_fresh = pool->next_fresh;
-    copy->n_atom_slot = pool->n_atom_slot;
-    copy->n_expr_slot = pool->n_expr_slot;
-    copy->atom_slot =
-        copy_array(arena, pool->atom_slot, pool->n_atom_slot, sizeof *pool->atom_slot);
-    copy->expr_slot =
-        copy_array(arena, pool->expr_slot, pool->n_expr_slot, sizeof *pool->expr_slot);
+    copy_map(pool->newest_atom, copy->newest_atom);
+    copy_map(pool->newest_expr, copy->newest_expr);
     for (uint32_t i = 0; i < pool->atoms.len; i++)
         WEFT_VEC_PUSH(arena, &copy->atoms, pool->atoms.at[i]);
     for (uint32_t i = 0; i < pool->exprs.len; i++)
@@ -177,19 +176,6 @@ static bool same_terms(const weft_dimexpr *e, const weft_dimterm *term, uint32_t
     return e->n == n && memcmp(e->term, term, n * sizeof *term) == 0;
 }
 
-static void grow_expr_table(weft_dimpool *pool)
-{
-    pool->n_expr_slot = pool->n_expr_slot ? pool->n_expr_slot * 2 : 64;
-    pool->expr_slot = weft_arena_array(pool->arena, pool->n_expr_slot, sizeof *pool->expr_slot);
-    for (uint32_t i = 0; i < pool->exprs.len; i++) {
-        const weft_dimexpr *e = &pool->exprs.at[i];
-        uint64_t slot = weft_hash64(e->term, e->n * sizeof *e->term, 0);
-        while (pool->expr_slot[slot & (pool->n_expr_slot - 1)])
-            slot++;
-        pool->expr_slot[slot & (pool->n_expr_slot - 1)] = i + 1;
-    }
-}
-
 bool weft_dim__from_poly(weft_dimpool *pool, const weft_dimpoly *poly, weft_dim *out)
 {
     if (poly->n == 0) {
@@ -203,23 +189,20 @@ bool weft_dim__from_poly(weft_dimpool *pool, const weft_dimpoly *poly, weft_dim 
     weft_dimexpr e;
     if (!measure_poly(pool, poly, &e))
         return false;
-    if (pool->exprs.len >= pool->n_expr_slot / 2)
-        grow_expr_table(pool);
-    uint32_t mask = pool->n_expr_slot - 1;
-    uint32_t slot = (uint32_t)weft_hash64(poly->term, poly->n * sizeof poly->term[0], 0) & mask;
-    for (; pool->expr_slot[slot]; slot = (slot + 1) & mask) {
-        uint32_t i = pool->expr_slot[slot] - 1;
-        if (same_terms(&pool->exprs.at[i], poly->term, poly->n)) {
-            *out = WEFT_DIM_CONST_MIN - (weft_dim)i;
+    uint64_t hash = weft_hash64(poly->term, poly->n * sizeof poly->term[0], 0), newest = 0;
+    weft_map_get(pool->newest_expr, hash, &newest);
+    for (uint32_t i = (uint32_t)newest; i; i = pool->exprs.at[i - 1].same_hash)
+        if (same_terms(&pool->exprs.at[i - 1], poly->term, poly->n)) {
+            *out = WEFT_DIM_CONST_MIN - (weft_dim)(i - 1);
             return true;
         }
-    }
     weft_dimterm *copy = weft_arena_array(pool->arena, poly->n, sizeof *copy);
     memcpy(copy, poly->term, poly->n * sizeof *copy);
     e.term = copy;
     e.n = poly->n;
+    e.same_hash = (uint32_t)newest;
     WEFT_VEC_PUSH(pool->arena, &pool->exprs, e);
-    pool->expr_slot[slot] = pool->exprs.len;
+    weft_map_put(pool->newest_expr, hash, pool->exprs.len);
     *out = WEFT_DIM_CONST_MIN - (weft_dim)(pool->exprs.len - 1);
     return true;
 }
@@ -248,39 +231,19 @@ static uint64_t hash_opaque(weft_dimkind kind, weft_dim a, weft_dim b)
     return weft_hash_mix(weft_hash_mix((uint64_t)kind, (uint64_t)a), (uint64_t)b);
 }
 
-static uint32_t find_atom_slot(const weft_dimpool *pool, weft_dimkind kind, weft_dim a, weft_dim b)
-{
-    uint32_t mask = pool->n_atom_slot - 1;
-    uint32_t slot = (uint32_t)hash_opaque(kind, a, b) & mask;
-    for (; pool->atom_slot[slot]; slot = (slot + 1) & mask) {
-        const weft_dimatom *at = &pool->atoms.at[pool->atom_slot[slot] - 1];
-        if (at->kind == kind && at->a == a && at->b == b)
-            break;
-    }
-    return slot;
-}
-
-static void grow_atom_table(weft_dimpool *pool)
-{
-    pool->n_atom_slot = pool->n_atom_slot ? pool->n_atom_slot * 2 : 64;
-    pool->atom_slot = weft_arena_array(pool->arena, pool->n_atom_slot, sizeof *pool->atom_slot);
-    for (uint32_t i = 0; i < pool->atoms.len; i++) {
-        const weft_dimatom *at = &pool->atoms.at[i];
-        if (at->kind != DIM_SYMBOL)
-            pool->atom_slot[find_atom_slot(pool, at->kind, at->a, at->b)] = i + 1;
-    }
-}
-
 bool weft_dim__find_opaque(const weft_dimpool *pool, weft_dimkind kind, weft_dim a, weft_dim b,
                            weft_dim *out)
 {
-    if (!pool->n_atom_slot)
-        return false;
-    uint32_t slot = find_atom_slot(pool, kind, a, b);
-    if (!pool->atom_slot[slot])
-        return false;
-    *out = pool->atoms.at[pool->atom_slot[slot] - 1].self;
-    return true;
+    uint64_t newest = 0;
+    weft_map_get(pool->newest_atom, hash_opaque(kind, a, b), &newest);
+    for (uint32_t i = (uint32_t)newest; i; i = pool->atoms.at[i - 1].same_hash) {
+        const weft_dimatom *at = &pool->atoms.at[i - 1];
+        if (at->kind == kind && at->a == a && at->b == b) {
+            *out = at->self;
+            return true;
+        }
+    }
+    return false;
 }
 
 static void measure_argument(const weft_dimpool *pool, weft_dim d, weft_dimatom *atom)
@@ -303,10 +266,11 @@ bool weft_dim__make_opaque(weft_dimpool *pool, weft_dimkind kind, weft_dim a, we
     measure_argument(pool, b, &atom);
     if (atom.depth > DIM_DEPTH_MAX || atom.weight > DIM_WEIGHT_MAX)
         return false;
-    if (pool->atoms.len >= pool->n_atom_slot / 2)
-        grow_atom_table(pool);
+    uint64_t hash = hash_opaque(kind, a, b), newest = 0;
+    weft_map_get(pool->newest_atom, hash, &newest);
+    atom.same_hash = (uint32_t)newest;
     uint32_t i = push_atom(pool, atom);
-    pool->atom_slot[find_atom_slot(pool, kind, a, b)] = i + 1;
+    weft_map_put(pool->newest_atom, hash, i + 1);
     *out = pool->atoms.at[i].self;
     return true;
 }

@@ -25,6 +25,7 @@ typedef struct weft_dimatom {
     uint32_t depth, weight;
     weft_dim a, b; /* other kinds: the arguments */
     weft_dim self; /* the expression that is just this atom */
+    uint32_t same_hash; /* number plus 1 of an older atom; 0: none */
 } weft_dimatom;
 
 /* coef * atom[0] * ... * atom[n - 1]; atoms sorted, unused ones 0. */
@@ -39,6 +40,7 @@ typedef struct weft_dimexpr {
     const weft_dimterm *term;
     uint32_t n;
     uint32_t depth, weight;
+    uint32_t same_hash; /* number plus 1 of an older expression; 0: none */
 } weft_dimexpr;
 
 /* A polynomial in the making. */
@@ -61,8 +63,7 @@ struct weft_dimpool {
     WEFT_VEC(weft_dimsym) symbols;
     WEFT_VEC(weft_dimatom) atoms;
     WEFT_VEC(weft_dimexpr) exprs;
-    uint32_t *atom_slot, *expr_slot; /* number plus 1; 0: free */
-    uint32_t n_atom_slot, n_expr_slot;
+    weft_map *newest_atom, *newest_expr; /* hash to the number plus 1 of the newest with it */
     uint32_t next_fresh;
 };
 

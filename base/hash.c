@@ -1,4 +1,4 @@
-/* Content hashes: the two entry points of XXH3 that Weft uses. */
+/* Content hashes by XXH3. */
 #include "base/hash.h"
 
 #include <xxhash.h>
@@ -13,4 +13,27 @@ weft_hash128 weft_hash_content(const void *bytes, size_t len, uint64_t seed)
     XXH128_hash_t h = XXH3_128bits_withSeed(bytes, len, seed);
     weft_hash128 out = {h.low64, h.high64};
     return out;
+}
+
+void weft_hash_rows(const void *data, size_t rows, size_t cols, size_t size, uint64_t *out)
+{
+    const uint8_t *at = data;
+    for (size_t r = 0; r < rows; r++)
+        out[r] = weft_hash64(at + r * cols * size, cols * size, 0);
+}
+
+/* Row by row, as the matrix lies in memory. */
+void weft_hash_cols(const void *data, size_t rows, size_t cols, size_t size, uint64_t *out)
+{
+    const uint8_t *at = data;
+    memset(out, 0, cols * sizeof *out);
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < cols; c++, at += size) {
+            uint64_t x = 0;
+            if (size <= sizeof x)
+                memcpy(&x, at, size);
+            else
+                x = weft_hash64(at, size, 0);
+            out[c] = weft_hash_mix(out[c], x);
+        }
 }

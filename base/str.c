@@ -2,6 +2,7 @@
 #include "base/str.h"
 
 #include "base/hash.h"
+#include "base/map.h"
 
 #include <float.h>
 #include <locale.h>
@@ -146,14 +147,13 @@ void weft_buf_put_quoted(weft_buf *buf, const char *s, size_t len)
 typedef struct name {
     const char *text;
     size_t len;
-    uint64_t hash;
+    uint32_t same_hash; /* an older name; 0: none */
 } name;
 
 struct weft_names {
     weft_arena *arena;
     WEFT_VEC(name) names;
-    uint32_t *slot; /* id of the name; 0: free */
-    uint32_t n_slot;
+    weft_map *newest; /* hash of a name to the newest name with it */
 };
 
 weft_names *weft_names_create(weft_arena *arena)
@@ -161,61 +161,42 @@ weft_names *weft_names_create(weft_arena *arena)
     weft_names *names = weft_arena_alloc(arena, sizeof *names);
     name none = {"", 0, 0};
     names->arena = arena;
-    names->n_slot = 64;
-    names->slot = weft_arena_array(arena, names->n_slot, sizeof *names->slot);
+    names->newest = weft_map_create(arena);
     WEFT_VEC_PUSH(arena, &names->names, none);
     return names;
 }
 
-/* The slot that holds the name, or the free one where it belongs. */
 static uint32_t find_name(const weft_names *names, const char *s, size_t len, uint64_t hash)
 {
-    uint32_t mask = names->n_slot - 1;
-    uint32_t i = (uint32_t)hash & mask;
-    for (; names->slot[i]; i = (i + 1) & mask) {
-        const name *n = &names->names.at[names->slot[i]];
-        if (n->hash == hash && n->len == len && memcmp(n->text, s, len) == 0)
+    uint64_t id = 0;
+    weft_map_get(names->newest, hash, &id);
+    for (; id; id = names->names.at[id].same_hash) {
+        const name *n = &names->names.at[id];
+        if (n->len == len && memcmp(n->text, s, len) == 0)
             break;
     }
-    return i;
-}
-
-static void grow_names(weft_names *names)
-{
-    names->n_slot *= 2;
-    names->slot = weft_arena_array(names->arena, names->n_slot, sizeof *names->slot);
-    uint32_t mask = names->n_slot - 1;
-    for (uint32_t id = 1; id < names->names.len; id++) {
-        uint32_t i = (uint32_t)names->names.at[id].hash & mask;
-        while (names->slot[i])
-            i = (i + 1) & mask;
-        names->slot[i] = id;
-    }
+    return (uint32_t)id;
 }
 
 uint32_t weft_names_add(weft_names *names, const char *s, size_t len)
 {
     if (len == 0)
         return 0;
-    uint64_t hash = weft_hash64(s, len, 0);
-    uint32_t i = find_name(names, s, len, hash);
-    if (names->slot[i])
-        return names->slot[i];
-    if (names->names.len >= names->n_slot / 2) {
-        grow_names(names);
-        i = find_name(names, s, len, hash);
-    }
-    name n = {weft_arena_strndup(names->arena, s, len), len, hash};
+    uint64_t hash = weft_hash64(s, len, 0), newest = 0;
+    uint32_t id = find_name(names, s, len, hash);
+    if (id)
+        return id;
+    weft_map_get(names->newest, hash, &newest);
+    name n = {weft_arena_strndup(names->arena, s, len), len, (uint32_t)newest};
     WEFT_VEC_PUSH(names->arena, &names->names, n);
-    names->slot[i] = names->names.len - 1;
-    return names->slot[i];
+    id = names->names.len - 1;
+    weft_map_put(names->newest, hash, id);
+    return id;
 }
 
 uint32_t weft_names_find(const weft_names *names, const char *s, size_t len)
 {
-    if (len == 0)
-        return 0;
-    return names->slot[find_name(names, s, len, weft_hash64(s, len, 0))];
+    return len == 0 ? 0 : find_name(names, s, len, weft_hash64(s, len, 0));
 }
 
 const char *weft_names_text(const weft_names *names, uint32_t id)

@@ -57,15 +57,10 @@ static const uint64_t *hash_features(weft_merger *g, const weft_merge_form *f)
         return (const uint64_t *)(uintptr_t)found;
     hash = weft_arena_array(g->cx->scratch, f->features, sizeof *hash);
     weft_map_put(g->memo, key, (uint64_t)(uintptr_t)hash);
-    size_t row = (size_t)f->taps * sizeof(float);
-    for (uint32_t c = 0; f->by_feature && c < f->features; c++)
-        hash[c] = weft_hash64(at + c * row, row, 0);
-    for (uint32_t t = 0; !f->by_feature && t < f->taps; t++)
-        for (uint32_t c = 0; c < f->features; c++) {
-            uint32_t bits;
-            memcpy(&bits, element(f, at, t, c), sizeof bits);
-            hash[c] = weft_hash_mix(hash[c], bits);
-        }
+    if (f->by_feature)
+        weft_hash_rows(at, f->features, f->taps, sizeof(float), hash);
+    else
+        weft_hash_cols(at, f->taps, f->features, sizeof(float), hash);
     return hash;
 }
 

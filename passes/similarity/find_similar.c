@@ -34,23 +34,14 @@ static const uint8_t *element(const weft_matrix *m, uint32_t row, uint32_t col)
 static uint64_t *hash_rows(const weft_matrix *m, weft_arena *arena)
 {
     uint64_t *hash = weft_arena_array(arena, (size_t)m->rows + 1, sizeof *hash);
-    for (uint32_t r = 0; r < m->rows; r++)
-        hash[r] = weft_hash64(element(m, r, 0), (size_t)m->cols * m->bytes, 0);
+    weft_hash_rows(m->data, m->rows, m->cols, m->bytes, hash);
     return hash;
 }
 
 static uint64_t *hash_cols(const weft_matrix *m, weft_arena *arena)
 {
     uint64_t *hash = weft_arena_array(arena, (size_t)m->cols + 1, sizeof *hash);
-    memset(hash, 0, ((size_t)m->cols + 1) * sizeof *hash);
-    for (uint32_t r = 0; r < m->rows; r++) {
-        const uint8_t *at = element(m, r, 0);
-        for (uint32_t c = 0; c < m->cols; c++) {
-            uint64_t x = 0;
-            memcpy(&x, at + (size_t)c * m->bytes, m->bytes);
-            hash[c] = weft_hash_mix(hash[c], x);
-        }
-    }
+    weft_hash_cols(m->data, m->rows, m->cols, m->bytes, hash);
     return hash;
 }
 

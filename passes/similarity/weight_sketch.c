@@ -103,9 +103,7 @@ static const uint64_t *hash_rows(weft_sketches *r, const weft_module *m, weft_we
     if (s->row)
         return s->row;
     s->row = weft_arena_array(r->arena, (size_t)t.dim[0] + 1, sizeof *s->row);
-    for (int64_t i = 0; i < t.dim[0]; i++)
-        s->row[i] =
-            weft_hash64((const uint8_t *)t.data + (uint64_t)i * row_bytes(&t), row_bytes(&t), 0);
+    weft_hash_rows(t.data, (size_t)t.dim[0], 1, (size_t)row_bytes(&t), s->row);
     return s->row;
 }
 
@@ -117,17 +115,7 @@ static const uint64_t *hash_cols(weft_sketches *r, const weft_module *m, weft_we
     if (s->col)
         return s->col;
     s->col = weft_arena_array(r->arena, (size_t)t.dim[1] + 1, sizeof *s->col);
-    for (int64_t i = 0; i < t.dim[0]; i++)
-        for (int64_t k = 0; k < t.dim[1]; k++) {
-            uint64_t part = 0;
-            const uint8_t *at = (const uint8_t *)t.data + (uint64_t)i * row_bytes(&t);
-            at += (uint64_t)k * col;
-            if (col <= sizeof part)
-                memcpy(&part, at, col);
-            else
-                part = weft_hash64(at, col, 0);
-            s->col[k] = weft_hash_mix(s->col[k], part);
-        }
+    weft_hash_cols(t.data, (size_t)t.dim[0], (size_t)t.dim[1], col, s->col);
     return s->col;
 }
 
