@@ -23,8 +23,8 @@ typedef struct weft_dimatom {
     weft_dimkind kind;
     uint32_t symbol; /* DIM_SYMBOL: its number */
     uint32_t depth, weight;
-    weft_dim a, b; /* other kinds: the arguments */
-    weft_dim self; /* the expression that is just this atom */
+    weft_dim a, b;      /* other kinds: the arguments */
+    weft_dim self;      /* the expression that is just this atom */
     uint32_t same_hash; /* number plus 1 of an older atom; 0: none */
 } weft_dimatom;
 

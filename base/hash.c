@@ -1,6 +1,7 @@
 /* Content hashes by XXH3. */
 #include "base/hash.h"
 
+#include <string.h>
 #include <xxhash.h>
 
 uint64_t weft_hash64(const void *bytes, size_t len, uint64_t seed)

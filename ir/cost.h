@@ -5,12 +5,13 @@
 #define WEFT_IR_COST_H
 
 #include "base/err.h"
+#include "base/slice_name.h"
 #include "ops/work.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
-enum { WEFT_DEVICE_NAME_MAX = 32, WEFT_SLICE_NAME_MAX = 32, WEFT_SOURCE_NAME_MAX = 16 };
+enum { WEFT_DEVICE_NAME_MAX = 32, WEFT_SOURCE_NAME_MAX = 16 };
 
 /* What a kernel, or a whole model at one batch size, costs on one device or slice. */
 typedef struct weft_cost {

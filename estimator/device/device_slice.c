@@ -1,7 +1,7 @@
 /* Slices: a whole device, a MIG instance, an MPS share, cores of a CPU; README.md, Slices. */
 #include "estimator/device/device.h"
 
-#include "base/num.h"
+#include "base/slice_name.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -16,37 +16,27 @@ static const double cpu_pair_bandwidth = 66.0 / 56.0;
 
 static weft_err make_cpu(const char *name, weft_diag *diag, weft_slice *s)
 {
-    char text[WEFT_SLICE_NAME_MAX];
-    int64_t cores = 1;
-    size_t len = strlen(name);
-    if (len > 0) {
-        bool ok = len >= 5 && len < sizeof text && strcmp(name + len - 4, "core") == 0;
-        if (ok) {
-            memcpy(text, name, len - 4);
-            text[len - 4] = 0;
-            ok = weft_parse_i64(text, &cores) && cores >= 1 && cores <= CORES_MAX;
-        }
-        if (!ok)
-            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = "cpu"},
-                                   "slice '%s' is unknown; a CPU slice is named by its cores, "
-                                   "1core to 4096core",
-                                   name);
-    }
-    snprintf(s->name, sizeof s->name, "%ucore", (unsigned)cores);
-    s->units = s->all_units = (uint32_t)cores;
+    uint32_t cores = 1;
+    if (name[0] && !weft_slicename_cores(name, CORES_MAX, &cores))
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = "cpu"},
+                               "slice '%s' is unknown; a CPU slice is named by its cores, "
+                               "1core to 4096core",
+                               name);
+    snprintf(s->name, sizeof s->name, "%ucore", cores);
+    s->units = s->all_units = cores;
     s->share = 1;
     s->bandwidth_gbps = s->gpu->bandwidth_gbps;
     if (cores >= 2)
-        s->bandwidth_gbps *= cpu_pair_bandwidth * (double)cores / 2;
-    s->cache_gbps = s->gpu->cache_gbps * (double)cores;
+        s->bandwidth_gbps *= cpu_pair_bandwidth * cores / 2;
+    s->cache_gbps = s->gpu->cache_gbps * cores;
     s->cache_bytes = s->gpu->cache_bytes;
     return WEFT_ERR_OK;
 }
 
-static const weft_mig_profile *find_mig(const weft_device_type *type, const char *name, size_t len)
+static const weft_mig_profile *find_mig(const weft_device_type *type, const char *name)
 {
     for (size_t i = 0; i < type->n_mig; i++)
-        if (strlen(type->mig[i].name) == len && memcmp(type->mig[i].name, name, len) == 0)
+        if (strcmp(type->mig[i].name, name) == 0)
             return &type->mig[i];
     return NULL;
 }
@@ -86,13 +76,13 @@ static void make_mps(double percent, weft_slice *s)
 static weft_err make_part(const weft_device_type *type, const char *name, weft_diag *diag,
                           weft_slice *s)
 {
-    const char *slash = strchr(name, '/'), *share = slash ? slash + 1 : name;
-    bool is_share = name[strlen(name) - 1] == '%';
-    double percent = 0;
+    weft_slice_name parts;
     make_whole(type, s);
-    if (slash || !is_share) {
-        const weft_mig_profile *mig =
-            find_mig(type, name, slash ? (size_t)(slash - name) : strlen(name));
+    if (!weft_slicename_parse(name, &parts))
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = type->name},
+                               "slice '%s': a share is more than 0%% and at most 100%%", name);
+    if (parts.profile[0] || parts.share == 0) {
+        const weft_mig_profile *mig = find_mig(type, parts.profile);
         if (!mig)
             return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = type->name},
                                    "slice '%s' is neither a MIG profile of this device, nor a "
@@ -103,12 +93,8 @@ static weft_err make_part(const weft_device_type *type, const char *name, weft_d
                                    "slice '%s': the number of its SMs is not known", name);
         make_mig(type, mig, s);
     }
-    if (slash || is_share) {
-        if (!weft_parse_percent(share, &percent) || !(percent > 0 && percent <= 1))
-            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = type->name},
-                                   "slice '%s': a share is more than 0%% and at most 100%%", name);
-        make_mps(percent, s);
-    }
+    if (parts.share > 0)
+        make_mps(parts.share, s);
     snprintf(s->name, sizeof s->name, "%s", name);
     s->share = (double)s->units / s->all_units;
     return WEFT_ERR_OK;

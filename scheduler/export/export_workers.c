@@ -11,7 +11,7 @@
 #include "scheduler/export/export_int.h"
 
 #include "base/hash.h"
-#include "base/num.h"
+#include "base/slice_name.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -90,10 +90,7 @@ static int order_placements(const void *a, const void *b)
 
 static weft_err read_slice(export_ctx *ctx, const weft_placement *p, export_worker *w)
 {
-    int64_t cores;
-    char digits[WEFT_SLICE_NAME_MAX];
-    size_t len = strlen(p->slice);
-    double percent = 0;
+    weft_slice_name name;
     w->type = p->type;
     w->slice = p->slice;
     w->mig_start = p->mig_start;
@@ -108,18 +105,13 @@ static weft_err read_slice(export_ctx *ctx, const weft_placement *p, export_work
                 return WEFT_ERR_OK;
         return fail(ctx, p->model, "the device has no MIG profile", p->slice);
     }
-    if (len > 4 && strcmp(p->slice + len - 4, "core") == 0) {
-        memcpy(digits, p->slice, len - 4);
-        digits[len - 4] = 0;
+    if (weft_slicename_cores(p->slice, WEFT_FLEET_CORES_MAX, &w->cores)) {
         w->kind = WEFT_SLICE_CORES;
-        if (!weft_parse_i64(digits, &cores) || cores < 1 || cores > WEFT_FLEET_CORES_MAX)
-            return fail(ctx, p->model, "no number of cores:", p->slice);
-        w->cores = (uint32_t)cores;
-    } else if (len > 0) {
+    } else if (p->slice[0]) {
         w->kind = WEFT_SLICE_MPS;
-        if (!weft_parse_percent(p->slice, &percent) || percent <= 0 || percent > 1)
+        if (!weft_slicename_parse(p->slice, &name) || name.profile[0] || name.share == 0)
             return fail(ctx, p->model, "no slice that can be exported:", p->slice);
-        w->percent = (uint32_t)(percent * 100 + 0.5);
+        w->percent = (uint32_t)(name.share * 100 + 0.5);
     } else if (strcmp(p->type, "cpu") == 0) {
         w->kind = WEFT_SLICE_CORES;
     }

@@ -2,9 +2,8 @@
  * state them. */
 #include "scheduler/input/input.h"
 
-#include "base/num.h"
+#include "base/slice_name.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -35,26 +34,10 @@ const weft_fleet_device *weft_fleet__row(const weft_fleet *fleet, const char *ty
 
 /* -- Slice names ------------------------------------------------------------------------------ */
 
-/* Parses "4core"; false: the name has another form. */
-static bool parse_cores(const char *name, uint32_t *out)
-{
-    char text[WEFT_SLICE_NAME_MAX];
-    int64_t cores;
-    size_t len = strlen(name);
-    if (len < 5 || len >= sizeof text || strcmp(name + len - 4, "core") != 0)
-        return false;
-    memcpy(text, name, len - 4);
-    text[len - 4] = 0;
-    if (!weft_parse_i64(text, &cores) || cores < 1 || cores > WEFT_FLEET_CORES_MAX)
-        return false;
-    *out = (uint32_t)cores;
-    return true;
-}
-
 static bool resolve_cores(const weft_fleet_device *row, weft_fleet_slice *spec, const char **why)
 {
     *why = "a CPU slice is named by its cores, such as 2core";
-    if (!parse_cores(spec->name, &spec->cores))
+    if (!weft_slicename_cores(spec->name, WEFT_FLEET_CORES_MAX, &spec->cores))
         return false;
     bool found = row->n_slice == 0 && spec->cores == row->cores;
     for (size_t i = 0; i < row->n_slice; i++)
@@ -68,24 +51,13 @@ static bool resolve_cores(const weft_fleet_device *row, weft_fleet_slice *spec, 
     return true;
 }
 
-/* Parses "40%"; false: not a whole percentage from 1 to 100. */
-static bool parse_share(const char *text, uint32_t *out)
-{
-    double part;
-    if (!weft_parse_percent(text, &part) || !(part > 0 && part <= 1))
-        return false;
-    double percent = round(part * 100);
-    if (fabs(percent - part * 100) > 1e-9)
-        return false;
-    *out = (uint32_t)percent;
-    return true;
-}
-
-static bool resolve_percent(const weft_fleet_device *row, weft_fleet_slice *spec, const char **why)
+static bool resolve_percent(const weft_fleet_device *row, const weft_slice_name *parts,
+                            weft_fleet_slice *spec, const char **why)
 {
     *why = "an MPS share is a whole percentage from 1% to 100%";
-    if (!parse_share(spec->name, &spec->percent))
+    if (!parts->percent)
         return false;
+    spec->percent = parts->percent;
     *why = "the fleet does not allow MPS on this device";
     if (!row->mps)
         return false;
@@ -102,23 +74,23 @@ bool weft_fleet_slice__is_nested(const weft_fleet_slice *spec)
 
 /* Resolves an instance, "3g.40gb", or a share of one, "3g.40gb/50%", for which percent becomes 50.
  */
-static bool resolve_mig(const weft_fleet_device *row, weft_fleet_slice *spec, const char **why)
+static bool resolve_mig(const weft_fleet_device *row, const weft_slice_name *parts,
+                        weft_fleet_slice *spec, const char **why)
 {
     const weft_device_type *type = weft_device_type_find(row->type);
-    const char *cut = strchr(spec->name, '/');
-    size_t len = cut ? (size_t)(cut - spec->name) : strlen(spec->name);
     double part = 1;
-    if (cut) {
+    if (parts->share > 0) {
         *why = "an MPS share of an instance is a whole percentage from 1% to 100%";
-        if (!parse_share(cut + 1, &spec->percent))
+        if (!parts->percent)
             return false;
+        spec->percent = parts->percent;
         *why = "the fleet does not allow MPS on this device";
         if (!row->mps)
             return false;
         part = spec->percent / 100.0;
     }
     for (size_t i = 0; type && i < type->n_mig; i++)
-        if (strlen(type->mig[i].name) == len && memcmp(type->mig[i].name, spec->name, len) == 0)
+        if (strcmp(type->mig[i].name, parts->profile) == 0)
             spec->mig = &type->mig[i];
     *why = "the device has no MIG profile of that name";
     if (!spec->mig)
@@ -137,6 +109,7 @@ bool weft_fleet_slice__resolve(const weft_fleet_device *row, const char *name,
                                weft_fleet_slice *out, const char **why)
 {
     weft_fleet_slice spec = {0};
+    weft_slice_name parts;
     *why = "the slice name is too long";
     if (strlen(name) >= sizeof spec.name)
         return false;
@@ -147,11 +120,17 @@ bool weft_fleet_slice__resolve(const weft_fleet_device *row, const char *name,
     } else if (name[0] == 0) {
         spec.share = spec.weight = 1;
         spec.mem_bytes = weft_fleet__mem(row);
-    } else if (name[strlen(name) - 1] == '%' && !strchr(name, '/')) {
-        if (!resolve_percent(row, &spec, why))
+    } else {
+        *why = strchr(name, '/')
+                   ? "an MPS share of an instance is a whole percentage from 1% to 100%"
+                   : "an MPS share is a whole percentage from 1% to 100%";
+        if (!weft_slicename_parse(name, &parts))
             return false;
-    } else if (!resolve_mig(row, &spec, why)) {
-        return false;
+        bool found = parts.profile[0] || parts.share == 0
+                         ? resolve_mig(row, &parts, &spec, why)
+                         : resolve_percent(row, &parts, &spec, why);
+        if (!found)
+            return false;
     }
     *out = spec;
     return true;

@@ -46,10 +46,29 @@ static void test_map__hashes_depend_on_content_and_seed(void **state)
     assert_int_equal(weft_hash64("", 0, 0), 0x2d06800538d394c2u);
 }
 
+/* Equal rows, and equal columns, have equal hashes; elements may be unaligned. */
+static void test_hash__rows_and_columns(void **state)
+{
+    (void)state;
+    static const char matrix[] = "-abcabcdabcabd";
+    uint64_t row[2], col[3];
+    weft_hash_rows(matrix + 1, 2, 3, 1, row);
+    assert_true(row[0] == row[1]);
+    weft_hash_rows(matrix + 8, 2, 3, 1, row);
+    assert_true(row[0] != row[1]);
+    static const uint16_t wide[2][3] = {{1, 2, 1}, {3, 3, 3}};
+    static const char longer[] = "123456789012345678901234567890";
+    weft_hash_cols(wide, 2, 3, sizeof wide[0][0], col);
+    assert_true(col[0] == col[2] && col[0] != col[1]);
+    weft_hash_cols(longer, 1, 3, 10, col);
+    assert_true(col[0] == col[1] && col[1] == col[2]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_map__finds_what_was_put_in_order),
+        cmocka_unit_test(test_hash__rows_and_columns),
         cmocka_unit_test(test_map__hashes_depend_on_content_and_seed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,7 @@
  * many as the plan has processes, that sees only its GPU or MIG instance, by UUID. Shares of a GPU
  * or of an instance are MPS percentages with a limit of memory, or SM partitions. */
 #include "tools/server/serve_slices.h"
+#include "base/slice_name.h"
 #include "tools/common/tools.h"
 
 #include <inttypes.h>
@@ -14,12 +15,6 @@
 #include <unistd.h>
 
 enum { GPUS_MAX = 64, ENV_MAX = 4 };
-
-/* A slice as the plan writes it: "", "3g.40gb", "40%", "3g.40gb/50%". */
-typedef struct cutting {
-    char profile[64]; /* "": no MIG */
-    uint32_t percent; /* 0: no share */
-} cutting;
 
 /* A device of the plan, and the GPU it got. */
 typedef struct target {
@@ -43,32 +38,18 @@ typedef struct mapper {
 
 /* -- What the plan asks for ------------------------------------------------------------------ */
 
-static bool parse_percent(const char *text, uint32_t *out)
+/* A slice of the plan: "", "3g.40gb", "40%", "3g.40gb/50%". */
+static bool parse_slice(const char *text, weft_slice_name *out)
 {
-    char *end;
-    unsigned long x = strtoul(text, &end, 10);
-    *out = (uint32_t)x;
-    return end != text && strcmp(end, "%") == 0 && x >= 1 && x <= 100;
-}
-
-static bool parse_slice(const char *text, cutting *out)
-{
-    *out = (cutting){0};
-    if (*text == '\0' || parse_percent(text, &out->percent))
-        return true;
-    out->percent = 0;
-    size_t len = strcspn(text, "/");
-    if (len >= sizeof out->profile)
-        return false;
-    memcpy(out->profile, text, len);
-    return text[len] == '\0' || parse_percent(text + len + 1, &out->percent);
+    *out = (weft_slice_name){0};
+    return weft_slicename_parse(text, out) && (out->share == 0 || out->percent > 0);
 }
 
 static weft_err find_targets(mapper *m, const weft_slice_groups *groups)
 {
     for (uint32_t i = 0; i < groups->len; i++) {
         const weft_slice_group *g = &groups->at[i];
-        cutting c;
+        weft_slice_name c;
         if (!parse_slice(g->first->slice, &c) || (c.profile[0] && g->first->mig_start < 0))
             return weft_diag_error(m->diag, WEFT_ERR_INPUT, m->where,
                                    "'%s' of model '%s' is no slice of a GPU", g->first->slice,
@@ -100,7 +81,7 @@ static const weft_machine_mig *find_instance(const weft_machine_gpu *gpu, const 
 static const weft_machine_mig *pick_instance(const weft_machine_gpu *gpu, const target *t,
                                              const weft_slice_group *group)
 {
-    cutting want, c;
+    weft_slice_name want, c;
     uint32_t rank = 0, seen = 0;
     uint64_t counted = 0; /* starts, of which slots a bit */
     parse_slice(group->first->slice, &want);
@@ -134,7 +115,7 @@ static const char *why_not(const mapper *m, const target *t, const weft_machine_
         return "its compute mode prohibits contexts";
     for (uint32_t i = 0; i < t->n; i++) {
         const weft_placement *p = t->group[i].first;
-        cutting c;
+        weft_slice_name c;
         parse_slice(p->slice, &c);
         if ((c.profile[0] != '\0') != gpu->mig_on)
             return gpu->mig_on ? "MIG mode is on, the plan wants the GPU whole" : "MIG mode is off";
@@ -212,7 +193,7 @@ static weft_err make_instances(mapper *m)
         for (uint32_t k = 0; k < t->n; k++) {
             const weft_placement *p = t->group[k].first;
             bool has = false;
-            cutting c;
+            weft_slice_name c;
             parse_slice(p->slice, &c);
             for (uint32_t j = 0; j < n; j++) /* shares of one instance */
                 has = has || want[j].start == (uint32_t)p->mig_start;
@@ -296,7 +277,7 @@ static weft_err take_sms(const mapper *m, const target *t, const weft_slice_grou
         return weft_diag_error(m->diag, WEFT_ERR_NODEV, (weft_where){.item = name},
                                "this GPU has no green contexts");
     for (const weft_slice_group *other = t->group; other <= g; other++) {
-        cutting c;
+        weft_slice_name c;
         parse_slice(other->first->slice, &c);
         if (other->first->mig_start != g->first->mig_start)
             continue;
@@ -314,7 +295,7 @@ static weft_err take_sms(const mapper *m, const target *t, const weft_slice_grou
 }
 
 static const char *slice_name(const mapper *m, const target *t, const weft_slice_group *g,
-                              const cutting *c)
+                              const weft_slice_name *c)
 {
     const char *name = weft_arena_printf(m->arena, "GPU %u", t->gpu->index);
     if (c->profile[0])
@@ -344,7 +325,7 @@ static weft_err add_workers(mapper *m, const weft_serve_slice *slice, uint32_t n
 /* *pipe: the daemon of this GPU or instance, once one was started. */
 static weft_err add_slice(mapper *m, const target *t, const weft_slice_group *g, const char **pipe)
 {
-    cutting c;
+    weft_slice_name c;
     parse_slice(g->first->slice, &c);
     const weft_machine_mig *mig = c.profile[0] ? pick_instance(t->gpu, t, g) : NULL;
     const char *name = slice_name(m, t, g, &c), *uuid = mig ? mig->uuid : t->gpu->uuid;
