@@ -237,17 +237,17 @@ static bool are_near(grouping *g, uint32_t i, uint32_t k)
     weft_arena_mark mark = weft_arena_get_mark(scratch);
     weft_columns c = weft_merge__match(g->cx, both, 2);
     weft_sketches *r = weft_sketch__open(scratch); /* in the marked part of scratch */
-    bool alike = false;
-    for (uint32_t j = 0; j < c.n && !alike; j++) {
+    bool similar = false;
+    for (uint32_t j = 0; j < c.n && !similar; j++) {
         const weft_node *n = c.at[j].node;
-        alike = c.at[j].n == 2 && weft_merge__is_gemm(g->m, n[0]) &&
-                are_related(g, r, weft_val_weight(g->m, weft_node_in(g->m, n[0], 1)),
-                            weft_val_weight(g->m, weft_node_in(g->m, n[1], 1)));
+        similar = c.at[j].n == 2 && weft_merge__is_gemm(g->m, n[0]) &&
+                  are_related(g, r, weft_val_weight(g->m, weft_node_in(g->m, n[0], 1)),
+                              weft_val_weight(g->m, weft_node_in(g->m, n[1], 1)));
     }
-    bool aligned = alike && size - 2 * count_kept(g, &c, a, b) <= limit;
+    bool aligned = similar && size - 2 * count_kept(g, &c, a, b) <= limit;
     weft_arena_reset(scratch, mark);
-    return alike && (aligned || weft_distance__within(&a->plain, &b->plain, limit, &g->budget,
-                                                      scratch) == WEFT_WITHIN_YES);
+    return similar && (aligned || weft_distance__within(&a->plain, &b->plain, limit, &g->budget,
+                                                        scratch) == WEFT_WITHIN_YES);
 }
 
 /* Joins clusters; one model of each, its root, is compared. */

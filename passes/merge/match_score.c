@@ -23,10 +23,10 @@ static uint32_t score_nodes(const weft_module *m, weft_sketches *r, const weft_i
     const weft_ttype *s = weft_val_ttype(m, v), *t = weft_val_ttype(m, w);
     if (!shape && (s->rank < 2 || (s->dim[0] != t->dim[0] && s->dim[1] != t->dim[1])))
         return 0;
-    double alike = weft_sketch__compare(r, m, weft_val_weight(m, v), weft_val_weight(m, w));
-    if (!shape && alike < 0.02)
+    double similarity = weft_sketch__compare(r, m, weft_val_weight(m, v), weft_val_weight(m, w));
+    if (!shape && similarity < 0.02)
         return WEFT_SCORE_WEAK;
-    return shape ? 50 + (uint32_t)(40 * alike) : 25 + (uint32_t)(20 * alike);
+    return shape ? 50 + (uint32_t)(40 * similarity) : 25 + (uint32_t)(20 * similarity);
 }
 
 /* -- A column and a node ---------------------------------------------------------------------- */

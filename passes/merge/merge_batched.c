@@ -7,9 +7,9 @@
  * Convolutions become one grouped convolution with a group for each model: their channels are
  * concatenated and their images padded.
  *
- * No fewer bytes are read. What is saved are launches, and idle processors while one GEMM is too
- * small to fill the device: a gain on GPUs with small layers. The weights are stored a second time.
- */
+ * The same number of bytes is read. The gain is fewer launches, and fewer processors that are idle
+ * because one GEMM is too small to fill the device: a gain on GPUs with small layers. The weights
+ * are stored a second time. */
 #include "passes/merge/merge_int.h"
 
 #include <string.h>

@@ -60,7 +60,7 @@ static double margin_of(const weft_merger *g, const weft_merge_group *p)
     return weft_node_op(g->m, first) == WEFT_OP_MATMUL ? gemm_margin : conv_margin;
 }
 
-/* A node between GEMMs that makes so many elements. */
+/* A node between GEMMs whose result has `elements` elements. */
 static bool time_other(const weft_merger *g, weft_node n, const weft_merge_sizes *at,
                        double elements, double *us)
 {

@@ -162,8 +162,8 @@ static double sum_weights(weft_merger *g)
     return bytes;
 }
 
-/* The first device of the table with the first architecture of a target like "sm_80,sm_90"; "":
- * none. */
+/* The first device of the table whose architecture is the first of a target like "sm_80,sm_90"; "":
+ * there is none. */
 static const char *find_device(const char *target)
 {
     const weft_sm_limits *sm = weft_sm_limits_named(target, strcspn(target, ","));

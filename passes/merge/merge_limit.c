@@ -1,11 +1,13 @@
 /* Whether a joint graph is built at all, and up to which size it is run.
  *
- * By its super-GEMMs: they must save a certain share of the time of all GEMMs, and a size at which
- * they take longer than the models' own GEMMs is beyond the limit. And as a whole, compared with
- * the models, with all that strategies add to it (slices, copies, sums): strategies are chosen by
- * the times of GEMMs, but where GEMMs take microseconds the nodes between them matter, and the
- * estimator knows these once the graph is built. The number of cores is not known when a bundle is
- * compiled: a joint graph must not lose on one core, nor on two. */
+ * Two tests. The first looks at GEMMs only: super-GEMMs must save a certain share of the time of
+ * all GEMMs, and sizes at which they take longer than the models' own GEMMs are beyond the limit.
+ * The second estimates the whole joint graph and the models. Strategies are chosen by the times of
+ * GEMMs, but if GEMMs take only microseconds, the nodes between them and the slices, copies and
+ * sums that strategies add decide, and these are known once the graph is built.
+ *
+ * The number of cores is not known when a bundle is compiled, so a joint graph must lose neither on
+ * one core nor on two. */
 #include "passes/merge/merge_int.h"
 
 #include <math.h>

@@ -11,7 +11,7 @@
  *     w = [a b c]   union_stack: [x; y] [a b c d], x takes a b c, y takes b d
  *     v = [b d]     classes:     [x; y] [b], x [a c], y [d]
  *
- * The features of a convolution are its output channels; what is concatenated are images.
+ * The features of a convolution are its output channels; its rows are images.
  *
  * Features are equal if all their bits are: they are found by hash and then compared. O(bytes of
  * the weights). */

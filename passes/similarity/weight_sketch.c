@@ -152,17 +152,17 @@ static double compare(weft_sketches *r, const weft_module *m, weft_weight a, wef
 double weft_sketch__compare(weft_sketches *r, const weft_module *m, weft_weight a, weft_weight b)
 {
     uint64_t pair = a.i < b.i ? (uint64_t)a.i << 32 | b.i : (uint64_t)b.i << 32 | a.i, bits = 0;
-    double alike = 0;
+    double similarity = 0;
     if (a.i == b.i)
         return 1;
     if (weft_map_get(r->pairs, pair, &bits)) {
-        memcpy(&alike, &bits, sizeof alike);
-        return alike;
+        memcpy(&similarity, &bits, sizeof similarity);
+        return similarity;
     }
     if (weft_map_len(r->pairs) >= PAIRS_MAX)
         return 0;
-    alike = compare(r, m, a, b);
-    memcpy(&bits, &alike, sizeof bits);
+    similarity = compare(r, m, a, b);
+    memcpy(&bits, &similarity, sizeof bits);
     weft_map_put(r->pairs, pair, bits);
-    return alike;
+    return similarity;
 }
