@@ -137,6 +137,9 @@ weft_choice weft_option_table__choice(const weft_option_table *table, uint32_t d
 /* The option of a demand for this shape, batch and processes; NULL: none. O(log n). */
 const weft_option *weft_option_table__option(const weft_option_table *table, uint32_t demand,
                                              uint32_t shape, uint32_t batch, uint32_t procs);
+/* The option of a demand that a placement is; NULL: none. O(log n). */
+const weft_option *weft_option_table__placed(const weft_option_table *table, uint32_t demand,
+                                             const weft_placement *p);
 /* Checks a point against the fleet, the rules, the memory and the SLO in this order. POSSIBLE, or
  * the first that fails. */
 weft_verdict weft_option_table__judge(const weft_option_table *table, uint32_t demand,

@@ -348,6 +348,15 @@ const weft_option *weft_option_table__option(const weft_option_table *table, uin
     return NULL;
 }
 
+const weft_option *weft_option_table__placed(const weft_option_table *table, uint32_t demand,
+                                             const weft_placement *p)
+{
+    const weft_shape *shape = weft_option_table__shape(table, p->type, p->slice);
+    return shape ? weft_option_table__option(table, demand, (uint32_t)(shape - table->shape),
+                                             p->batch, p->procs)
+                 : NULL;
+}
+
 /* -- Building --------------------------------------------------------------------------------- */
 
 void weft_option_table__build(const weft_problem *problem, weft_arena *arena,

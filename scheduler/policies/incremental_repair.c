@@ -86,12 +86,7 @@ static const weft_option *find_option(change *ch, uint32_t d, const weft_placeme
     if (last && last->point->batch == p->batch && last->point->procs == p->procs &&
         strcmp(last->spec.name, p->slice) == 0 && strcmp(last->row->type, p->type) == 0)
         return last;
-    const weft_option_table *table = &ch->builder->table;
-    const weft_shape *shape = weft_option_table__shape(table, p->type, p->slice);
-    if (!shape)
-        return NULL;
-    return ch->last[d] = weft_option_table__option(table, d, (uint32_t)(shape - table->shape),
-                                                   p->batch, p->procs);
+    return ch->last[d] = weft_option_table__placed(&ch->builder->table, d, p);
 }
 
 /* false: the plan has something that cannot be edited here. */

@@ -250,14 +250,11 @@ static weft_solution read_running(run *r)
     for (size_t i = 0; i < plan->n; i++) {
         const weft_placement *p = &plan->at[order[i]];
         uint32_t demand = weft_demands__find(r->index, p->model);
-        const weft_shape *shape = weft_option_table__shape(&r->builder->table, p->type, p->slice);
         const weft_option *o = NULL;
         bool shared = last && last->device == p->device && last->slice_id == p->slice_id;
         last = p;
-        if (demand != NONE && shape && !shared)
-            o = weft_option_table__option(&r->builder->table, demand,
-                                          (uint32_t)(shape - r->builder->table.shape), p->batch,
-                                          p->procs);
+        if (demand != NONE && !shared)
+            o = weft_option_table__placed(&r->builder->table, demand, p);
         if (!o || o->spec.kind == WEFT_SLICE_CORES)
             continue;
         list.at[list.n++] = (weft_segment){.device = p->device,

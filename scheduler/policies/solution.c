@@ -83,13 +83,9 @@ bool weft_solution__read_placement(const weft_builder *builder, const weft_place
                                    weft_segment *out)
 {
     const weft_placement *p = placement;
-    const weft_option_table *table = &builder->table;
     uint32_t demand = weft_builder__find_demand(builder, p->model);
-    const weft_shape *shape = weft_option_table__shape(table, p->type, p->slice);
-    const weft_option *option = NULL;
-    if (demand != NONE && shape)
-        option = weft_option_table__option(table, demand, (uint32_t)(shape - table->shape),
-                                           p->batch, p->procs);
+    const weft_option *option =
+        demand == NONE ? NULL : weft_option_table__placed(&builder->table, demand, p);
     if (!option)
         return false;
     bool cores = option->spec.kind == WEFT_SLICE_CORES;

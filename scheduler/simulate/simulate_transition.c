@@ -18,17 +18,6 @@
 
 /* -- Plans as groups of placements ------------------------------------------------------------ */
 
-static int order_placements(const void *a, const void *b)
-{
-    const weft_placement *p = *(const weft_placement *const *)a,
-                         *q = *(const weft_placement *const *)b;
-    if (p->device != q->device)
-        return p->device < q->device ? -1 : 1;
-    if (p->slice_id != q->slice_id)
-        return p->slice_id < q->slice_id ? -1 : 1;
-    return strcmp(p->model, q->model);
-}
-
 static weft_err check_placement(const sim_world *w, const weft_placement *p)
 {
     if (weft_sim__find_model(w, p->model) == UINT32_MAX)
@@ -56,11 +45,11 @@ static weft_err make_groups(sim_world *w, const weft_plan *plan, weft_arena *are
     if (plan->n > WEFT_PLAN_PLACEMENTS_MAX)
         return weft_diag_error(w->diag, WEFT_ERR_INPUT, (weft_where){0},
                                "plan has more than %d placements", WEFT_PLAN_PLACEMENTS_MAX);
-    for (size_t i = 0; i < plan->n; i++) {
+    const uint32_t *order = weft_plan__order(plan, arena);
+    for (size_t i = 0; i < plan->n; i++)
         WEFT_TRY(check_placement(w, &plan->at[i]));
-        p[i] = &plan->at[i];
-    }
-    qsort(p, plan->n, sizeof *p, order_placements);
+    for (size_t i = 0; i < plan->n; i++)
+        p[i] = &plan->at[order[i]];
     for (size_t i = 0; i < plan->n; i++) {
         const weft_placement *last = i ? p[i - 1] : NULL;
         bool same = last && last->device == p[i]->device && last->slice_id == p[i]->slice_id;
