@@ -25,7 +25,7 @@ static weft_err check_kernel(const weft_kernel *k, weft_diag *diag)
         is_number(k->flop_saving))
         return WEFT_ERR_OK;
     return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0},
-                           "kernel: sizes and work must be finite numbers from 0");
+                           "kernel: sizes and work must be finite and not negative");
 }
 
 const char *weft_model_name_at(size_t i)
@@ -51,15 +51,18 @@ weft_err weft_model__predict(const weft_kernel *kernel, const weft_slice *slice,
     WEFT_TRY(check_kernel(kernel, diag));
     const char *name = options ? options->model : NULL;
     const weft_model *model = choose_model(kernel, slice, exact_f32, name);
+    if (!model && name)
+        return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.item = slice->gpu->name},
+                               "model %s does not support kernels of kind %s in %s", name,
+                               weft_kernel_kind_name(kernel->kind), weft_dtype_name(kernel->dtype));
     if (!model)
         return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.item = slice->gpu->name},
-                               "%s%s estimates no kernel of kind %s in %s there",
-                               name ? "model " : "no model", name ? name : "",
+                               "no model supports kernels of kind %s in %s",
                                weft_kernel_kind_name(kernel->kind), weft_dtype_name(kernel->dtype));
     weft_timing t = model->predict(kernel, slice, exact_f32);
     if (!isfinite(t.time_us) || !(t.time_us > 0))
         return weft_diag_error(diag, WEFT_ERR_BUG, (weft_where){.item = model->name},
-                               "model predicts %g us", t.time_us);
+                               "the predicted time is %g us", t.time_us);
     *out = t;
     *out_model = model;
     return WEFT_ERR_OK;

@@ -54,7 +54,7 @@ expect 2 "$WEFT" estimate bounded.wir --gpu h200 --model no-such-model
 has err no-such-model
 has err roofline
 expect 1 "$WEFT" estimate bounded.wir --gpu h200 --model wave
-has err 'model wave estimates no kernel of kind ew in f32'
+has err 'model wave does not support kernels of kind ew in f32'
 printf 'kind,dtype,gpu,m,n,k\ngemm,f32,h200,1,2,3\n' >kernels.csv
 expect 2 "$WEFT" estimate --kernels kernels.csv --gpu no-such-gpu
 has err no-such-gpu
