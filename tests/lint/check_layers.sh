@@ -66,7 +66,8 @@ rooms_below() {
     runtime/server) echo session machine ;;
     tools/common) echo ;;
     tools/front | tools/profile) echo common ;;
-    tools/compiler | tools/planner | tools/server) echo common profile ;;
+    tools/compiler | tools/planner) echo common profile ;;
+    tools/server) echo common ;;
     codegen/cuda) echo ;;
     esac
 }
@@ -97,7 +98,16 @@ owners_of() {
 # Rooms have folders of their own: folder/room/file.
 check_room() { # FILE LINE HEADER
     local room=${1%/*} to=${3%/*}
-    case "$room" in tools/*) return 0 ;; */*) ;; *) return 0 ;; esac
+    # What a program links decides what its room may include.
+    case "$room:${3%%/*}" in
+    tools/server:frontend | tools/server:passes | tools/server:codegen | tools/server:estimator | \
+        tools/planner:codegen | tools/planner:runtime | \
+        tools/common:frontend | tools/common:passes | tools/common:codegen | tools/common:estimator | \
+        tools/common:runtime)
+        fail "$1:$2: $room/ may not include \"$3\""
+        ;;
+    esac
+    case "$room" in */*) ;; *) return 0 ;; esac
     case "$to" in */*) ;; *) return 0 ;; esac
     [ "${room%%/*}" = "${to%%/*}" ] && [ "$room" != "$to" ] || return 0
     case "$to" in "$room"/*) return 0 ;; esac
@@ -170,6 +180,9 @@ if [ "${2:-}" != plain ]; then
     plant runtime/server/planted.c '"runtime/session/session_int.h"'
     plant scheduler/plan/planted.c '"scheduler/policies/policies.h"'
     plant passes/similarity/planted.c '"passes/merge/merge.h"'
+    plant tools/server/planted.c '"tools/profile/profiles.h"'
+    plant tools/server/planted.c '"passes/passes.h"'
+    plant tools/planner/planted.c '"runtime/runtime.h"'
     plant estimator/device/planted.c '"estimator/models/models.h"'
     mkdir -p "$copy/good/passes/merge" "$copy/good/runtime"
     printf '#include "passes/similarity/similar.h"\n' >"$copy/good/passes/merge/planted.c"
