@@ -47,7 +47,7 @@ graph @huge (%x : f32[?d,20000,2000]) {
 }
 END
 expect 0 "$WEFT" compile models.wir "${lowered[@]}" --precision f16 -o a.wir
-has err "over: f16: output y overflows or is no number where that of f32 is one"
+has err "over: f16: output y overflows or is NaN where that of f32 is finite"
 has err "exact: f16: output y is off by up to 0 of scale from f32, other outputs by no more"
 has err "huge: error of f16 not measured: its 1.6e+11 operations and bytes are more than the 2e+10"
 
@@ -64,7 +64,7 @@ jq -e '.precision | .type == "f16" and ([.outputs[] | [.model, .output, .differe
     die "$(shown a.json)"
 expect 0 "$WEFT" compile small.wir --target sm_80 --precision f16 -o a.weft --report - --format text
 has out "Precision f16: outputs differ from those of f32"
-has out "  overflows, or is no number  over y"
+has out "  overflows or is NaN  over y"
 has out "  0 of scale (1 inputs)  exact z"
 expect 0 "$WEFT" compile small.wir --target sm_80 --precision tf32 -o a.weft --report a.json
 jq -e '.precision | .type == "tf32" and ([.outputs[] | [.model, .output, .difference, .runs]]

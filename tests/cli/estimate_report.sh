@@ -3,7 +3,7 @@ command -v jq >/dev/null || skip "no jq"
 model=$examples/digits_cnn.onnx
 expect 0 "$WEFT" estimate "$model" --gpu h200 --batch 8
 for text in 'digits_cnn on h200, batch 8' 'bound by' 'weights' 'arena' 'workspace' 'context' \
-    'fits in' 'creq        mean' 'a million inferences' 'dearest first'; do
+    'fits in' 'creq        mean' 'a million inferences' 'slowest first'; do
     has out "$text"
 done
 lacks out roofline_us

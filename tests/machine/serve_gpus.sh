@@ -94,7 +94,7 @@ refused() {
 # No GPU at all.
 plan 1g.18gb:0:1000:1
 refused
-has err "model 'digits_cnn' is placed on device 0, a h200 cut into 1g.18gb: this machine has no such GPU"
+has err "model 'digits_cnn' is placed on device 0, a h200 cut into 1g.18gb: this machine has no such free GPU"
 has err "the driver is not loaded"
 
 # Two instances of the second GPU, one of them of a profile that the first has elsewhere.
@@ -155,7 +155,7 @@ stop
 cp machine before
 plan 1g.18gb:5:1000:1
 refused
-has err "device 0, a h200 cut into 1g.18gb: this machine has no such GPU to give"
+has err "device 0, a h200 cut into 1g.18gb: this machine has no such free GPU"
 has err "GPU 0: has no MIG instance 1g.18gb at slot 5"
 has err "GPU 2: MIG mode is off"
 has err "--reconfigure-mig"
@@ -260,7 +260,7 @@ grep -q " 0,48," lines && grep -q " 48,72," lines || die "$(shown lines)"
 stop
 plan 50%::1000:1 50%::1000:1 1%::1000:1
 code=3 refused --shares green
-has err "GPU 2 share 1% (slice 2): shares in steps of 8 SMs need 136, there are 132"
+has err "GPU 2 share 1% (slice 2): shares in steps of 8 SMs need 136, the device has 132"
 
 # Shares and processes inside an instance use a daemon for that instance.
 rm mps

@@ -18,7 +18,8 @@ json_t *weft_tool_json_name(const char *s)
     return text;
 }
 
-/* Bytes of the UTF-8 sequence at `s`, 0: it is none (overlong and surrogate forms neither). */
+/* Returns the length of the UTF-8 sequence at `s`; 0: the bytes are no UTF-8 (overlong and
+ * surrogate forms included). */
 static size_t sequence(const unsigned char *s)
 {
     size_t n = s[0] < 0x80                    ? 1

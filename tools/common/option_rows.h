@@ -7,7 +7,7 @@
  * and has the array `rows`. Each macro checks the type of the member it is given. */
 #include "tools/common/options.h"
 
-/* Comparing the pointers has a warning unless the member is of that type. */
+/* A wrong type is a compiler warning: the pointers that are compared have different types. */
 #define OPTION_AT(type, member) \
     .at = offsetof(OPTIONS, member) + 0 * sizeof((type *)NULL == &((OPTIONS *)NULL)->member)
 
@@ -20,7 +20,7 @@
 #define SECOND(member)         WEFT_OPTION_SECOND, OPTION_AT(bool, member)
 #define CALL(function, member) WEFT_OPTION_CALL, .at = offsetof(OPTIONS, member), .take = function
 
-/* The function gets the whole struct. */
+/* The function gets a pointer to the whole struct. */
 #define APPLY(function) WEFT_OPTION_CALL, .take = function
 
 #define BEGIN(verb)   static const weft_option rows[] = {

@@ -25,7 +25,7 @@ const char *weft_options_word(const char *arg, size_t i, size_t *out_len)
     return arg;
 }
 
-/* "a, b or c" of "a|b|c". */
+/* Writes "a, b or c" for "a|b|c". */
 static const char *list_words(const char *arg, char *buf, size_t size)
 {
     size_t len, n = 0, last = 0;
@@ -138,7 +138,7 @@ static int take_value(const weft_verb *verb, const weft_option *o, char *arg, ch
 
 /* -- Parsing ---------------------------------------------------------------------------------- */
 
-/* What getopt_long needs: the value of a long option is FIRST_VALUE + its row. */
+/* Fills the tables of getopt_long; the value of a long option is FIRST_VALUE + its row. */
 static void list_options(const weft_option *row, struct option *longs, char *shorts)
 {
     size_t n = 0, at = 0;
@@ -199,8 +199,8 @@ int weft_options_parse(const weft_verb *verb, int argc, char **argv, void *optio
 
 /* -- Help ------------------------------------------------------------------------------------- */
 
-/* Words of `text` up to column WIDTH; further lines begin at column `indent`. `column`: where the
- * first word goes. */
+/* Prints the words of `text`, wrapped at column WIDTH. `column`: column of the first word;
+ * `indent`: column of further lines. */
 static void print_wrapped(const char *text, size_t column, size_t indent, FILE *to)
 {
     const char *space = "";

@@ -7,7 +7,7 @@
 
 #include <stddef.h>
 
-/* What a row is; for an option: how its argument becomes a value. */
+/* Kind of a row; for an option: how its argument is read and what type the member has. */
 typedef enum weft_option_kind {
     WEFT_OPTION_END,
     WEFT_OPTION_USAGE,   /* `help`: arguments of the verb; several rows: several forms */
@@ -37,15 +37,14 @@ struct weft_option {
     weft_option_take *take;
 };
 
-/* Reads the options of argv into the struct `options`, whose members the rows of the verb name.
- * Arguments that are no options follow from argv[optind] on. Returns -1 to go on, else an exit
- * code:
- * --help was asked for, or a message was printed. */
+/* Reads the options of argv into the struct `options`; the rows of the verb name its members.
+ * Arguments that are no options follow from argv[optind] on. Returns -1 to go on; or an exit
+ * code when --help was printed or a message was. */
 int weft_options_parse(const weft_verb *verb, int argc, char **argv, void *options);
 /* Writes the text of --help. */
 void weft_options_print(const char *verb, const weft_option *row, FILE *to);
-/* i-th of the words of an argument "first|second": its length, 0 behind the last; NULL: `arg` is
- * the name of an argument, no list of words. */
+/* Returns the i-th word of an argument "first|second" and its length, which is 0 behind the last
+ * word; NULL: `arg` is the name of an argument, not a list of words. */
 const char *weft_options_word(const char *arg, size_t i, size_t *out_len);
 
 #endif

@@ -9,13 +9,14 @@
 
 enum { WEFT_PROGRAM_PATH_MAX = 4096 };
 
-/* The executable file of `program` ("weft-server"): in the folder that the environment variable
- * WEFT_LIBEXEC names, if it is set; else in the folder of the running executable, else in
- * ../libexec/weft of that folder. False: there is none, and a message was printed. */
+/* Finds the executable file of `program` ("weft-server"): in the folder that the environment
+ * variable WEFT_LIBEXEC names, if it is set; else in the folder of the running executable; else
+ * in ../libexec/weft relative to that folder. Returns false after a message if the program is
+ * missing. */
 bool weft_program_find(const char *program, char out[WEFT_PROGRAM_PATH_MAX]);
 
-/* The main function of a program: runs the verb argv[1] of the list, which NULL ends. Returns an
- * exit code. */
+/* Main function of a program: runs the verb argv[1] of `verb`, a list that ends with NULL.
+ * Returns an exit code. */
 int weft_program_run(const char *program, const weft_verb *const *verb, int argc, char **argv);
 
 #endif

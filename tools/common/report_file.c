@@ -10,7 +10,7 @@
 
 /* -- Text ------------------------------------------------------------------------------------- */
 
-/* Reports are read back from files: a key may be absent or of another kind. */
+/* Reports are read from files: a key may be missing or have a value of another type. */
 static const char *text_of(const json_t *o, const char *key)
 {
     const char *s = json_string_value(json_object_get(o, key));
@@ -158,7 +158,7 @@ static void put_changes(weft_buf *out, const json_t *outputs)
         if (*why)
             weft_buf_puts(out, "  not measured  ");
         else if (number_of(one, "difference") >= WEFT_REPORT_NO_NUMBER)
-            weft_buf_puts(out, "  overflows, or is no number  ");
+            weft_buf_puts(out, "  overflows or is NaN  ");
         else
             weft_buf_printf(out, "  %.3g of scale (%.0f inputs)  ", number_of(one, "difference"),
                             number_of(one, "runs"));
@@ -188,7 +188,7 @@ static void put_tolerance(weft_buf *out, const json_t *t)
         return;
     weft_buf_printf(
         out,
-        "\nTolerance %g: %.0f weights were replaced by near ones, elements change by up "
+        "\nTolerance %g: %.0f weights were replaced by similar ones, elements change by up "
         "to %.3g; outputs, measured, by up to\n",
         number_of(t, "value"), number_of(t, "weights"), number_of(t, "largest_change"));
     put_changes(out, json_object_get(t, "outputs"));
@@ -202,13 +202,13 @@ static void put_report(weft_buf *out, const json_t *root)
     put_bytes(out, root, "weight_bytes");
     weft_buf_puts(out, " stored, each content once; ");
     put_bytes(out, root, "bytes_saved");
-    weft_buf_puts(out, " more if every model had its own\n");
+    weft_buf_puts(out, " more if every model had its own copy\n");
     put_tolerance(out, json_object_get(root, "tolerance"));
     put_precision(out, json_object_get(root, "precision"));
     put_pairs(out, json_object_get(root, "pairs"));
     json_array_foreach(json_object_get(root, "groups"), i, one)
     {
-        weft_buf_puts(out, i ? "  " : "\nModels that were matched with each other\n  ");
+        weft_buf_puts(out, i ? "  " : "\nGroups of models that were matched with each other\n  ");
         put_names(out, one);
         weft_buf_puts(out, "\n");
     }

@@ -1,5 +1,5 @@
-/* The report file of `weft compile` (docs/compile-report.md has the keys): written as JSON or as
- * text, and read back by `weft bench`, which adds measurements. */
+/* The report of `weft compile` (docs/compile-report.md has the keys): written as JSON or text,
+ * and read by `weft bench`, which adds measurements. */
 #ifndef WEFT_TOOLS_REPORT_FILE_H
 #define WEFT_TOOLS_REPORT_FILE_H
 
@@ -11,9 +11,9 @@
 /* Stands for infinity, which JSON does not have. */
 #define WEFT_REPORT_NO_NUMBER 1e300
 
-/* A report read back. INPUT: not one. *out is the caller's. */
+/* Reads a report; the caller owns *out. INPUT: the file is no report. */
 WEFT_MUST_USE weft_err weft_tool_read_report(const char *path, weft_diag *diag, json_t **out);
-/* `path`: "-" is standard output. */
+/* Writes a report; `path` "-" is standard output. */
 WEFT_MUST_USE weft_err weft_tool_save_report(const json_t *root, const char *path, bool json,
                                              weft_diag *diag);
 

@@ -8,8 +8,8 @@
 
 /* -- Made-up inputs ------------------------------------------------------------------------- */
 
-/* Values of the symbols: the bucket with that batch size, or its first bucket with the batch put
- * in. */
+/* Chooses values of the symbols: those of the bucket with this batch size, or those of the first
+ * bucket with its batch replaced. */
 static void choose_symbols(const weft_bundle_program *p, int64_t batch, int64_t *out)
 {
     const weft_bundle_bucket *best = NULL;

@@ -1,4 +1,4 @@
-/* Generated inputs for programs that are measured, and the difference of two answers. */
+/* Synthetic inputs of programs, and the difference of two outputs. */
 #ifndef WEFT_TOOLS_SAMPLE_TENSORS_H
 #define WEFT_TOOLS_SAMPLE_TENSORS_H
 
@@ -11,16 +11,17 @@ typedef struct weft_tool_dim {
     int64_t value;
 } weft_tool_dim;
 
-/* Made-up elements: floats uniform in [-1, 1); integers 0 or 1, which every index accepts. */
+/* Fills a tensor with synthetic elements: floats uniform in [-1, 1); integers 0 or 1, which are
+ * valid as any index. */
 void weft_tool_fill_tensor(weft_tensor *t);
-/* Made-up inputs of the bucket with that batch size, and with the symbols of `dim` (those that the
- * program has) at their values. */
+/* Makes synthetic inputs with the sizes of the bucket of that batch size; symbols of the program
+ * that `dim` names have the value given there. */
 WEFT_MUST_USE weft_err weft_tool_make_inputs(const weft_bundle_program *p, int64_t batch,
                                              const weft_tool_dim *dim, size_t n_dim,
                                              weft_arena *arena, weft_diag *diag, weft_tensor *in);
 
-/* Largest difference of two tensors of one type, over the largest element of `a`; INFINITY when
- * shapes differ or just one of two elements is a number. */
+/* Returns the largest difference of two tensors of one type, divided by the largest element of
+ * `a`; INFINITY if the shapes differ or exactly one of two elements is NaN. */
 double weft_tool_difference(const weft_tensor *a, const weft_tensor *b);
 
 #endif

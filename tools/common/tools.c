@@ -1,4 +1,4 @@
-/* Reporting, parsing and loading that the verbs share. */
+/* Messages, small parsers and files, which all verbs share. */
 #include "tools/common/tools.h"
 
 #include "base/num.h"

@@ -34,26 +34,26 @@ typedef struct weft_verb {
 /* Prints all messages to standard error, "error: ..." (coloured on a terminal unless NO_COLOR), and
  * returns the exit code for `err`. */
 int weft_tool_report(const weft_diag *diag, weft_err err);
-/* "weft VERB: text" and a hint at --help to standard error; returns WEFT_EXIT_USAGE. */
+/* Prints "weft VERB: text" and a hint at --help to standard error; returns WEFT_EXIT_USAGE. */
 int weft_tool_usage(const weft_verb *verb, const char *fmt, ...) WEFT_PRINTF(2, 3);
-/* Whether a stream is a terminal that may be coloured (NO_COLOR). */
+/* Whether to write colours to a stream: it is a terminal and NO_COLOR is not set. */
 bool weft_tool_has_color(FILE *stream);
-/* "1,2,4" as positive numbers, at most `max`; returns the count, 0 when wrong. */
+/* Parses "1,2,4", at most `max` positive numbers; returns the count, 0: the text is wrong. */
 size_t weft_tool_parse_list(const char *text, int64_t *out, size_t max);
-/* Progress line on standard error, only on a terminal. NULL clears it. */
+/* Shows a progress line on standard error if it is a terminal. NULL clears the line. */
 void weft_tool_progress(const char *fmt, ...) WEFT_PRINTF(1, 2);
 double weft_tool_now_ms(void);
-/* Resident memory of this process, 0: not known. */
+/* Returns the resident memory of this process; 0: unknown. */
 uint64_t weft_tool_resident_bytes(void);
-/* "12.3 MB" in `buf` (at least 32 bytes); returns buf. */
+/* Writes "12.3 MB" to `buf` (at least 32 bytes); returns buf. */
 const char *weft_tool_bytes(uint64_t bytes, char *buf);
 
-/* Path of a new, empty file in TMPDIR whose name begins with `stem`; the caller unlinks it. IO when
- * none can be made. */
+/* Creates an empty file in TMPDIR whose name begins with `stem`; the caller unlinks it. IO: no
+ * file can be created. */
 WEFT_MUST_USE weft_err weft_tool_make_temporary(const char *stem, weft_arena *arena,
                                                 weft_diag *diag, const char **out);
 
-/* What kind of file it is. */
+/* Kind of a file, by its first bytes. */
 typedef enum weft_file_kind { WEFT_FILE_ONNX, WEFT_FILE_TEXT, WEFT_FILE_BUNDLE } weft_file_kind;
 WEFT_MUST_USE weft_err weft_tool_sniff(const char *path, weft_diag *diag, weft_file_kind *out);
 /* Whether the first bytes of a file are those of text IR. */

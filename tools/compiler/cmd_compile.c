@@ -1,4 +1,4 @@
-/* weft compile: a set of models in, one bundle out. */
+/* weft compile: compiles a set of models into one bundle. */
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
 #include "runtime/runtime.h"
@@ -19,7 +19,7 @@ typedef struct options {
     weft_tool_pipeline pipeline;
     const char *output, *depfile, *report, *similarity, *picture, *gpu, *calibration;
     bool allow_hard_links, tune, text_report, tf32, is_f32;
-    weft_tool_changes changes; /* by the tolerance */
+    weft_tool_changes changes; /* effects of --merge-tolerance */
     weft_tool_precision watch;
     char **file;
     int n_file;
@@ -30,7 +30,7 @@ static bool is_for_gpu(const options *o)
     return weft_target_is_gpu(o->pipeline.run.pass.target);
 }
 
-/* All names that --merge takes. */
+/* Reports all names that --merge takes. */
 static int refuse_merge(const weft_verb *verb, const char *arg)
 {
     weft_buf names = {0};
@@ -97,7 +97,7 @@ static void add_dependency(weft_buf *text, const char *path)
 {
     weft_buf_putc(text, ' ');
     for (const char *s = path; *s; s++) {
-        /* What make reads as the end of a name. */
+        /* make would take these as the end of a name */
         if (*s == ' ' || *s == '#' || *s == '\\')
             weft_buf_putc(text, '\\');
         if (*s == '$')
@@ -106,7 +106,8 @@ static void add_dependency(weft_buf *text, const char *path)
     }
 }
 
-/* The set file, and every file that the module was read from: models and external weights. */
+/* Writes a make rule with the set file and every file that the module was read from: models and
+ * external weights. */
 static weft_err write_depfile(const options *o, const weft_tool_sources *sources, weft_diag *diag)
 {
     weft_buf text = {0};
@@ -134,7 +135,8 @@ static weft_err write_text(weft_module *m, const char *path, weft_diag *diag)
     return err;
 }
 
-/* For GPUs kernels are compiled too, as many at once as there are processors. */
+/* Makes the bundle. For GPUs this also compiles kernels, as many at once as there are
+ * processors. */
 static weft_err make_bundle(const options *o, weft_module *m, const weft_codegen_model *model,
                             weft_arena *arena, weft_diag *diag, weft_bundle *out)
 {
@@ -169,7 +171,7 @@ static weft_err write_reports(const options *o, weft_module *m, const weft_bundl
     return o->picture ? weft_tool_write_picture(m, o->picture, diag) : WEFT_ERR_OK;
 }
 
-/* Which of cuBLASLt's algorithms are the fastest on the GPU at hand. */
+/* Measures which algorithms of cuBLASLt are the fastest on the GPU of this machine. */
 static weft_err tune_gemms(weft_bundle *bundle, weft_arena *arena, weft_diag *diag)
 {
     weft_bundle_tuning *tuning = weft_arena_alloc(arena, sizeof *tuning);
@@ -211,8 +213,8 @@ static weft_err profile_device(const weft_tool_sources *sources, weft_module *m,
     return WEFT_ERR_OK;
 }
 
-/* A bundle for CPUs has no kernels for the GPU of --gpu: the estimates are of those that its own
- * pipeline makes. */
+/* Estimates for the device of --gpu in a bundle for CPUs: the bundle has no kernels for it, so
+ * the kernels are those that the pipeline of that device makes. */
 static weft_err profile_gpu_apart(const options *o, const weft_tool_sources *sources,
                                   const weft_tool_profile_options *how, weft_arena *arena,
                                   weft_diag *diag, weft_codegen_model *out)
@@ -233,9 +235,9 @@ static weft_err profile_gpu_apart(const options *o, const weft_tool_sources *sou
     return err;
 }
 
-/* SLO, rate and profile of each graph, on CPUs and on the device of --gpu. The bundle must not
- * depend on the machine that makes it: CPU slices have one, two and four cores, whatever this
- * machine has. */
+/* Collects SLO, rate and profile of each graph, on CPUs and on the device of --gpu. The bundle
+ * must not depend on the machine that makes it: CPU slices have one, two and four cores,
+ * whatever this machine has. */
 static weft_err profile_models(const options *o, const weft_tool_sources *sources,
                                const weft_tool_profile_options *how, weft_arena *arena,
                                weft_diag *diag, weft_codegen_model *out)
@@ -279,7 +281,8 @@ static weft_err write_bundle(options *o, const weft_tool_sources *sources, weft_
     return o->depfile ? write_depfile(o, sources, diag) : WEFT_ERR_OK;
 }
 
-/* What the tolerance does to answers; said aloud, for it is the user's to judge. */
+/* Measures the effect of the tolerance on the answers and warns of it: only the user can judge
+ * it. */
 static weft_err measure_tolerance(options *o, const weft_import_options *import, weft_arena *arena,
                                   weft_diag *diag)
 {
@@ -292,8 +295,8 @@ static weft_err measure_tolerance(options *o, const weft_import_options *import,
             worst = &o->changes.at[i];
     if (worst)
         weft_diag_warn(diag, (weft_where){.item = worst->model},
-                       "weights equal within %g: output %s changes by up to %.3g of scale in %u "
-                       "runs, those of other models by no more",
+                       "weights equal within %g: output %s changes by up to %.3g of its scale in "
+                       "%u runs; outputs of other models change by no more",
                        pass->merge_tolerance, worst->output, worst->difference, worst->runs);
     return WEFT_ERR_OK;
 }

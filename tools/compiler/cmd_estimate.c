@@ -15,8 +15,8 @@
 
 /* -- One model on one slice ------------------------------------------------------------------- */
 
-/* On a CPU the driver of this machine tells what its kernels want: packed weights and scratch
- * memory depend on the kernel. Where it cannot, the estimator's own sum stays. */
+/* Replaces the estimated memory on a CPU by what the driver of this machine says: packed weights
+ * and scratch memory depend on the kernel. If the driver fails, the estimate stays. */
 static void count_memory(const weft_tool_estimate *o, weft_bundle *bundle, const int64_t *symbol,
                          weft_tool_finding *f)
 {
@@ -47,7 +47,7 @@ static void add_price(weft_tool_finding *f)
     f->price_per_million = f->price_per_hour / 3600 / f->throughput_per_s * 1e6;
 }
 
-/* What follows from `cost` of one process and from `procs`. */
+/* Computes throughput, price and whether the model fits, from `cost` of one process and `procs`. */
 static weft_err add_up(weft_tool_finding *f, weft_diag *diag)
 {
     double per_s = 1e6 / f->cost.time_us;
@@ -75,12 +75,12 @@ static weft_err estimate_slice(const weft_tool_estimate *o, const weft_workload 
     return add_up(f, diag);
 }
 
-/* The sources, lowered for the devices of one kind; m NULL: no such device is asked about. */
+/* The sources, lowered for the devices of one kind; m NULL: no slice is of this kind. */
 typedef struct lowered {
     weft_tool_sources sources;
-    weft_module *m;      /* of these sources, or of the other kind's */
+    weft_module *m;      /* own module, or that of the other kind */
     bool is_given;       /* the file was lowered already */
-    weft_bundle *bundle; /* what the CPU driver would be given; NULL: none */
+    weft_bundle *bundle; /* the bundle that the CPU driver would load; NULL: none */
 } lowered;
 
 enum { ON_CPU, ON_GPU, KINDS };
@@ -90,7 +90,7 @@ static int kind_of(const weft_slice *slice)
     return slice->gpu->capability > 0 ? ON_GPU : ON_CPU;
 }
 
-/* Graph `index` at one batch size on every slice. */
+/* Estimates graph `index` at one batch size on every slice. */
 static weft_err estimate_batch(weft_tool_estimate *o, const lowered *by_kind, uint32_t index,
                                int64_t batch, weft_arena *arena, weft_diag *diag,
                                weft_tool_finding *out)
@@ -144,7 +144,7 @@ static weft_err lower(const weft_tool_estimate *o, weft_module *m, const weft_gp
     return err;
 }
 
-/* What the CPU driver would be given; NULL: there is no plan. */
+/* Makes the bundle that the CPU driver would load; NULL: the module has no memory plan. */
 static weft_bundle *make_bundle(const weft_tool_estimate *o, weft_module *m, weft_arena *arena)
 {
     if (o->framework || weft_module_stage(m) != WEFT_STAGE_PLAN)
@@ -284,8 +284,8 @@ static weft_err find_in_bundle(weft_tool_estimate *o, const weft_bundle_program 
     return WEFT_ERR_OK;
 }
 
-/* A bundle carries estimates, not graphs of the compiler: what it has is shown, nothing is made up.
- */
+/* Reports the estimates that a bundle has. A bundle has no graphs, so other estimates are
+ * refused. */
 static weft_err read_bundle(weft_tool_estimate *o, const weft_bundle *bundle, weft_arena *arena,
                             weft_diag *diag)
 {

@@ -1,5 +1,5 @@
-/* weft inspect: what is in an ONNX file, a text IR file or a bundle. The facts are gathered as JSON
- * (docs/bundle.md has the keys); the text form is printed from it. */
+/* weft inspect: shows what is in an ONNX file, a text IR file or a bundle. The facts are
+ * gathered as JSON (docs/bundle.md has the keys); the text form is printed from the JSON. */
 #include "ir/bundle.h"
 #include "ir/ir.h"
 #include "tools/compiler/sources.h"
@@ -65,7 +65,7 @@ static void add_symbol(json_t *symbols, const char *name, int64_t lo, int64_t hi
     json_array_append_new(symbols, symbol);
 }
 
-/* Adds one to a counter of `ops`. */
+/* Adds one to the counter of an operator. */
 static void count_op(json_t *ops, const char *name)
 {
     json_object_set_new(ops, name,
@@ -209,7 +209,7 @@ static json_t *program_profile(const weft_bundle_program *p)
     return profile;
 }
 
-/* Which weights a program uses. `uses`: by weight, from 0. */
+/* Finds which weights a program uses; `uses` is indexed by weight from 0. */
 static void find_uses(const weft_bundle_program *p, bool *uses)
 {
     for (uint32_t v = 0; v < p->n_value; v++)
@@ -266,7 +266,7 @@ static bool same_users(bool *const *uses, uint32_t n, uint32_t a, uint32_t b)
     return true;
 }
 
-/* Weights that several models use, by set of models. */
+/* Groups the weights that several models use by the set of their models. */
 static json_t *find_shared(const weft_bundle *b, bool *const *uses, weft_arena *arena)
 {
     json_t *shared = json_array();
@@ -336,7 +336,7 @@ static weft_err verify(const weft_bundle *b, weft_diag *diag)
     return err;
 }
 
-/* Programs that run several models at once. */
+/* Lists the joint programs. */
 static json_t *list_joint(const weft_bundle *b)
 {
     json_t *list = json_array();
@@ -400,7 +400,7 @@ static const char *get_bytes(const json_t *o, const char *key, char *buf)
     return weft_tool_bytes(get_count(o, key), buf);
 }
 
-/* A name from a file must not steer the terminal. */
+/* Escapes a name: control characters of a file must not reach the terminal. */
 static void print_name(const json_t *name)
 {
     const char *s = json_string_value(name);
@@ -479,7 +479,7 @@ static void print_point(const json_t *p)
            100 * json_real_value(json_object_get(p, "creq")), get_bytes(p, "mreq_bytes", size));
 }
 
-/* The first and the last batch size of each slice; JSON has all. */
+/* Prints the smallest and the largest batch size of each slice; the JSON form has all. */
 static void print_profile(const json_t *model)
 {
     const json_t *profile = json_object_get(model, "profile");
@@ -581,7 +581,8 @@ static void print_text(const json_t *root)
 
 /* -- The verb --------------------------------------------------------------------------------- */
 
-/* Standard input as a file that can be mapped; the path is in `path`. Returns its descriptor. */
+/* Copies standard input to a file that can be mapped. Returns its descriptor; `path` gets its
+ * path. */
 static weft_err copy_stdin(char *path, size_t size, int *out_fd, weft_diag *diag)
 {
     const weft_where where = {.file = "<stdin>"};

@@ -1,4 +1,4 @@
-/* weft list: prints the tables. */
+/* weft list: prints tables of this build. */
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
 #include "passes/passes.h"
@@ -35,7 +35,7 @@ static void list_gpus(void)
 {
     const weft_device_type *type;
     for (size_t i = 0; (type = weft_device_type_at(i)); i++) {
-        char size[32], price[32] = "-"; /* not known */
+        char size[32], price[32] = "-"; /* unknown */
         if (type->price_per_hour > 0)
             snprintf(price, sizeof price, "$%.2f/h", type->price_per_hour);
         printf("%-12s %10s  %9s  %s\n", type->name,

@@ -35,7 +35,7 @@ static int stream_tensor(const char *path)
 
 int main(int argc, char **argv)
 {
-    /* `weft compile` runs itself in this way for each module of GPU kernels. */
+    /* `weft compile` runs itself in this way, once for each module of GPU kernels. */
     if (argc > 1 && strcmp(argv[1], WEFT_NVRTC_WORKER) == 0)
         return weft_nvrtc_worker(argv);
     if (argc == 3 && strcmp(argv[1], WEFT_TENSOR_STREAM) == 0)

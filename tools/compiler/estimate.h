@@ -1,5 +1,5 @@
-/* What the files of `weft estimate` share: options, and what was found for one model on one slice.
- */
+/* What the files of `weft estimate` share: the options, and the estimate of one model on one
+ * slice. */
 #ifndef WEFT_TOOLS_ESTIMATE_H
 #define WEFT_TOOLS_ESTIMATE_H
 
@@ -13,7 +13,7 @@ typedef struct weft_tool_estimate {
     char *const *file;
     int n_file;
     const char *gpu, *slice, *output;
-    weft_slice at[WEFT_ESTIMATE_SLICES_MAX]; /* one, or those to compare */
+    weft_slice at[WEFT_ESTIMATE_SLICES_MAX]; /* one slice, or those to compare */
     size_t n_at;
     const char *dim[WEFT_ESTIMATE_DIMS_MAX]; /* "seq=128" */
     size_t n_dim;
@@ -24,34 +24,34 @@ typedef struct weft_tool_estimate {
     const char *kernels, *calibrate, *calibration, *model;
     bool features, no_dispatch;
     weft_calibration fit;
-    uint64_t program_bytes; /* resident before anything was done */
-    bool usage;             /* out: the command line asks for what a model does not have */
+    uint64_t program_bytes; /* resident memory at the start of the process */
+    bool usage;             /* out: an option names something that the model does not have */
 } weft_tool_estimate;
 
 /* One model on one slice at one batch size. */
 typedef struct weft_tool_finding {
     const char *name;
-    const weft_module *m; /* NULL: from a bundle, no kernels */
+    const weft_module *m; /* NULL: from a bundle, which has no kernels */
     const weft_slice *slice;
     int64_t batch;
     uint32_t procs;
     weft_cost cost;           /* of one process among `procs` */
-    double throughput_per_s;  /* of all */
-    double price_per_hour;    /* of the slice, by its share; 0: not known */
-    double price_per_million; /* inferences */
+    double throughput_per_s;  /* of all processes */
+    double price_per_hour;    /* of the slice, in proportion to its share; 0: unknown */
+    double price_per_million; /* of a million inferences */
     bool fits_known, fits;
     weft_estimate e;
     weft_estimate_options how;
-    bool is_exact_memory; /* as the driver of this machine counts it */
+    bool is_exact_memory; /* `memory` comes from the driver of this machine */
     weft_memory_plan memory;
 } weft_tool_finding;
 
 enum { WEFT_ESTIMATE_TOP = 10 };
 
-/* estimate_dearest.c: numbers of the kernels by time, the dearest first; at most n. Returns how
- * many. */
-size_t weft_tool_dearest(const weft_estimate *e, size_t *out, size_t n);
-/* Share of time by what bounds: compute, memory, launch. */
+/* estimate_slowest.c: indices of the at most `n` kernels that take the most time, in decreasing
+ * order. Returns how many. */
+size_t weft_tool_slowest(const weft_estimate *e, size_t *out, size_t n);
+/* Shares of the time by what limits the kernel: compute, memory, launch. */
 void weft_tool_shares(const weft_estimate *e, double out[3]);
 
 /* estimate_options.c: values of options (rows in options.def); `at` is the weft_tool_estimate, for
@@ -72,13 +72,14 @@ WEFT_MUST_USE weft_err weft_tool_write_findings(const weft_tool_estimate *o,
 /* estimate_profile.c */
 WEFT_MUST_USE weft_err weft_tool_write_profile(const weft_profile *profile, const char *path,
                                                weft_diag *diag);
-/* estimate_calibrate.c: with or without models (o->n_file). */
+/* estimate_calibrate.c: fits a device's constants, to measurements of kernels (m NULL) or of
+ * models. */
 WEFT_MUST_USE weft_err weft_tool_calibrate(const weft_tool_estimate *o, weft_module *m,
                                            weft_diag *diag);
-/* estimate_dims.c: a name of --dim that no graph has, or that is the batch of one, is an error. */
+/* estimate_dims.c: refuses a name of --dim that no graph has or that is the batch of a graph. */
 WEFT_MUST_USE weft_err weft_tool_estimate_check_dims(weft_tool_estimate *o, weft_module *m,
                                                      weft_diag *diag);
-/* Values of the symbols of a graph at a batch size, with --dim. */
+/* Values of the symbols of a graph at a batch size, with those of --dim. */
 WEFT_MUST_USE weft_err weft_tool_estimate_symbols(const weft_tool_estimate *o, weft_graph *g,
                                                   int64_t batch, weft_diag *diag, int64_t *out);
 

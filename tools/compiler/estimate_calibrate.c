@@ -1,7 +1,7 @@
-/* `weft estimate --calibrate`: measurements in, the few constants of a device out.
+/* `weft estimate --calibrate`: fits the constants of a device to measurements.
  *
  * Without model files each row is a kernel, as for --kernels, with `measured_us`. With model files
- * each row is a whole model: `model,batch,measured_us` (`model` may be left out when there is one),
+ * each row is a whole model: `model,batch,measured_us` (`model` may be left out if there is one),
  * on the slice of the command line. */
 #include "tools/compiler/estimate.h"
 
@@ -34,7 +34,7 @@ static weft_err add_row(measurements *all, const weft_calibration_row *row, weft
 
 /* -- Kernels ---------------------------------------------------------------------------------- */
 
-/* Rows that differ in nothing but the slice or the time are one shape. */
+/* Hashes a kernel without slice and time: rows of equal hash are measurements of one shape. */
 static uint64_t hash_kernel(const weft_kernel *k)
 {
     const double size[] = {
@@ -177,10 +177,10 @@ static void print_fit(const weft_calibration *c, FILE *to)
     fprintf(to, "%s: %zu measurements\n", c->gpu, c->n_rows);
     for (int i = 0; i < WEFT_CALIBRATION_CONSTANTS; i++) {
         if (c->fitted[i])
-            fprintf(to, "  %-12s x %.3f  (%zu measurements tell it)\n", weft_calibration_name(i),
+            fprintf(to, "  %-12s x %.3f  (from %zu measurements)\n", weft_calibration_name(i),
                     c->scale[i], c->rows[i]);
         else
-            fprintf(to, "  %-12s kept     (%zu measurements tell it, %d are needed)\n",
+            fprintf(to, "  %-12s kept     (%zu measurements of it, %d are needed)\n",
                     weft_calibration_name(i), c->rows[i], WEFT_CALIBRATION_ROWS_MIN);
     }
     fprintf(to, "mean error %.1f %% before, %.1f %% after", c->error_before * 100,

@@ -35,7 +35,7 @@ weft_err weft_tool_estimate_check_dims(weft_tool_estimate *o, weft_module *m, we
     return WEFT_ERR_OK;
 }
 
-/* Values given with --dim. A name that the graph does not have is left to its other graphs. */
+/* Applies the values of --dim. Names that this graph does not have belong to other graphs. */
 static weft_err set_dims(const weft_tool_estimate *o, const weft_graph *g, int64_t *symbol,
                          weft_diag *diag)
 {

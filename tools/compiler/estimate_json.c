@@ -61,7 +61,7 @@ static json_t *kernel_to_json(const weft_tool_finding *f, const weft_kernel_cost
     const weft_usage *u = &k->usage;
     double bytes = p->work.bytes_read + p->work.bytes_written + p->work.weight_bytes;
     weft_cost cost = k->cost;
-    /* A kernel needs its operands and results in memory, nothing else. */
+    /* A kernel needs memory for its operands and results only. */
     cost.mreq_bytes = bytes < 9e18 ? (uint64_t)bytes : UINT64_MAX;
     json_t *o = cost_to_json(item ? item : "", &cost);
     json_object_set_new(o, "op", json_string(k->op));
@@ -87,11 +87,11 @@ static json_t *kernel_to_json(const weft_tool_finding *f, const weft_kernel_cost
 static void add_kernels(const weft_tool_estimate *o, const weft_tool_finding *f, json_t *row)
 {
     size_t top[WEFT_ESTIMATE_TOP];
-    size_t n = weft_tool_dearest(&f->e, top, WEFT_ESTIMATE_TOP);
-    json_t *dearest = json_array();
+    size_t n = weft_tool_slowest(&f->e, top, WEFT_ESTIMATE_TOP);
+    json_t *slowest = json_array();
     for (size_t i = 0; i < n; i++)
-        json_array_append_new(dearest, kernel_to_json(f, &f->e.kernel[top[i]], o->explain));
-    json_object_set_new(row, "dearest", dearest);
+        json_array_append_new(slowest, kernel_to_json(f, &f->e.kernel[top[i]], o->explain));
+    json_object_set_new(row, "dearest", slowest);
     if (!o->per_kernel)
         return;
     json_t *kernels = json_array();

@@ -1,7 +1,7 @@
-/* weft estimate --kernels: predictions for a table of kernels, without any model file.
+/* weft estimate --kernels: predicts a table of kernels without a model file.
  *
- * The first row names the columns, in any order and with the usual names; what is not known is kept
- * and not looked at. Which sizes a row needs depends on its kind:
+ * The first row names the columns, in any order and by their common names; other columns are copied
+ * to the output. The sizes that a row needs depend on its kind:
  *
  *   gemm, matmul, fc       m, n, k; b (1): m x k by k x n
  *   batched_gemm           b, m, n, k: the same
@@ -10,13 +10,14 @@
  *   attention              batch_size, isl, num_heads, head_dim
  *   all others             b (rows), h (columns)
  *
- * time_us is what a published table would say. Times of single f32 operators are those of calls by
- * an eager framework, so it contains dispatch_us, the time until the kernel starts; --no-dispatch
- * leaves that out.
+ * time_us is the time that a published table would have. Such tables measure single f32 operators
+ * by calls of an eager framework, so time_us includes dispatch_us, the time until the kernel
+ * starts;
+ * --no-dispatch leaves it out.
  *
- * `fp32` is what the row says: f32 on plain units. `tf32` are f32 operands on the matrix units. A
- * row's own device and slice go before those of the command line. Every row must be good, or
- * nothing is written. */
+ * dtype `fp32` means f32 on the vector units, `tf32` f32 operands on the matrix units. The device
+ * and slice of a row take precedence over those of the command line. Nothing is written unless
+ * every row is valid. */
 #include "tools/compiler/estimate_kernels.h"
 
 #include "base/file.h"
@@ -60,7 +61,7 @@ typedef enum column {
     COL_COUNT
 } column;
 
-/* Names of each, the first is the one messages use. */
+/* Names of each column; messages use the first one. */
 static const char *const column_names[COL_COUNT][7] = {
     [COL_KIND] = {"kind", "op", "operator"},
     [COL_DTYPE] = {"dtype", "data_type", "precision"},
@@ -94,8 +95,8 @@ typedef struct kind_row {
     const char *name;
     weft_kernel_kind kind;
     const char *fn;
-    double operands; /* tensors that are read */
-    bool sums_n;     /* a product of m x n by n x k, not of m x k by k x n */
+    double operands; /* number of tensors that are read */
+    bool sums_n;     /* m x n by n x k instead of m x k by k x n */
 } kind_row;
 
 static const kind_row kind_table[] = {
@@ -162,7 +163,7 @@ static const struct {
 
 /* -- Devices ---------------------------------------------------------------------------------- */
 
-/* Names that others give to rows of the device table, in lower case. */
+/* Names of devices in published tables, in lower case. */
 static const char *const device_aliases[][2] = {
     {"tesla k80", "k80"},
     {"v100-pcie-32gb", "v100"},
@@ -204,7 +205,7 @@ const char *weft_tool_find_device(const char *name)
     for (size_t i = 0; i < sizeof device_aliases / sizeof device_aliases[0]; i++)
         if (strcasecmp(device_aliases[i][0], name) == 0 && weft_gpu_find(device_aliases[i][1]))
             return device_aliases[i][1];
-    return name; /* refused by weft_slice_make, by this name */
+    return name; /* weft_slice_make refuses it by this name */
 }
 
 /* -- One row ---------------------------------------------------------------------------------- */
@@ -213,9 +214,10 @@ typedef struct table {
     const weft_tool_kernels *options;
     weft_csv *rows;
     weft_diag *diag;
-    int at[COL_COUNT]; /* index of the column, -1 when absent */
+    int at[COL_COUNT]; /* index of the column; -1: absent */
     size_t n_column;
-    char device[NAME_MAX_BYTES], part[NAME_MAX_BYTES]; /* of `slice`: rows often repeat them */
+    char device[NAME_MAX_BYTES],
+        part[NAME_MAX_BYTES]; /* name of `slice`, kept because rows often repeat it */
     weft_slice slice;
 } table;
 
@@ -227,7 +229,7 @@ static weft_err refuse(const table *t, const char *name, const char *what, const
                            text ? text : "", text ? "'" : "");
 }
 
-/* NULL when the column is absent or the field empty. */
+/* Returns the field; NULL: the column is absent or the field is empty. */
 static const char *get_text(const table *t, column c)
 {
     const char *text = t->at[c] >= 0 ? t->rows->field[t->at[c]] : "";
@@ -236,7 +238,7 @@ static const char *get_text(const table *t, column c)
     return *text ? text : NULL;
 }
 
-/* `missing` below 0: the column is needed. */
+/* `missing`: value without the column; negative: the column is needed. */
 static weft_err get_size(const table *t, column c, double missing, double least, double *out)
 {
     const char *text = get_text(t, c), *name = column_names[c][0];
@@ -394,7 +396,7 @@ static weft_err put_cost(const table *t, const weft_kernel *kernel, bool exact, 
     return WEFT_ERR_OK;
 }
 
-/* family, base_us, then NAME=VALUE of every feature: families differ in what they look at. */
+/* Writes family, base_us, then NAME=VALUE for every feature: the features depend on the family. */
 static void put_features(const table *t, const weft_kernel *kernel, bool exact, weft_buf *to)
 {
     weft_estimate_options options = {.exact_f32 = exact};
@@ -439,7 +441,7 @@ static weft_err read_header(table *t)
     return WEFT_ERR_OK;
 }
 
-/* Hands a row over with what was measured. */
+/* Passes a row with its measurement to on_row(). */
 static weft_err give_row(table *t, const weft_kernel *kernel, bool exact)
 {
     const char *text = get_text(t, COL_MEASURED);

@@ -57,7 +57,7 @@ int weft_tool_take_batches(void *at, const weft_verb *verb, char *text)
     for (size_t i = 0; i < o->n_batch; i++)
         ok = ok && o->batch[i] <= BATCH_MAX;
     return ok ? 0
-              : weft_tool_usage(verb, "--batch needs numbers from 1 to %d, not '%s'", BATCH_MAX,
+              : weft_tool_usage(verb, "--batch takes numbers from 1 to %d, not '%s'", BATCH_MAX,
                                 text);
 }
 
@@ -80,7 +80,7 @@ int weft_tool_take_dims(void *at, const weft_verb *verb, char *arg)
     return 0;
 }
 
-/* The device and slice of rows that name none must exist, whether or not there are such rows. */
+/* Checks the device and slice for rows that name none, even if there are no such rows. */
 static int check_kernels(weft_tool_estimate *o, const weft_verb *verb)
 {
     if (o->n_file)
@@ -114,7 +114,7 @@ int weft_tool_estimate_check(weft_tool_estimate *o, const weft_verb *verb)
     bool is_special = o->n_dim || o->framework || o->exact_f32 || o->model || o->slice[0];
     if (o->profile && (is_special || o->procs > 1))
         return weft_tool_usage(
-            verb, "--profile is of all slices, by the best models: no --slice, --share, --procs, "
+            verb, "--profile covers all slices by the best models: no --slice, --share, --procs, "
                   "--dim, --lowering framework, --exact-f32 or --model");
     if (o->features && !o->kernels)
         return weft_tool_usage(verb, "--features goes with --kernels");
@@ -132,7 +132,8 @@ int weft_tool_estimate_check(weft_tool_estimate *o, const weft_verb *verb)
     if (!o->gpu && !o->compare)
         return weft_tool_usage(verb, "--gpu NAME is needed");
     if (o->calibrate && o->calibration)
-        return weft_tool_usage(verb, "--calibrate makes what --calibration takes");
+        return weft_tool_usage(
+            verb, "--calibrate writes a file that --calibration reads: give one of them");
     int code = o->compare ? 0 : add_slice(o, verb, o->gpu, o->slice);
     if (code)
         return code;

@@ -4,7 +4,7 @@
 #include "base/file.h"
 #include "base/str.h"
 
-/* As many digits as it takes to read the same number back. */
+/* Appends a number with as many digits as are needed to read the same number back. */
 static void put(weft_buf *text, double x)
 {
     weft_buf_puts(text, ",");

@@ -12,8 +12,8 @@ static const char *item_of(const weft_module *m, const weft_kernel_cost *k)
     return item ? item : "";
 }
 
-/* The end of a long name tells more than its beginning: "..." and as many of its last parts as
- * there is room for, or the last characters of one that is too long itself. */
+/* Shortens a name to its end, which tells more than its beginning: "..." and as many of its last
+ * parts as there is room for, or the last characters of a part that is too long. */
 static const char *end_of(const char *item, char buf[NAME_WIDTH + 1])
 {
     size_t len = strlen(item), room = NAME_WIDTH - strlen("...");
@@ -21,7 +21,7 @@ static const char *end_of(const char *item, char buf[NAME_WIDTH + 1])
         return item;
     const char *end = item + len - room, *part = strchr(end, '/');
     while (!part && (*end & 0xc0) == 0x80)
-        end++; /* not in the middle of a character */
+        end++; /* do not begin inside a UTF-8 sequence */
     snprintf(buf, NAME_WIDTH + 1, "...%s", part && part[1] ? part : end);
     return buf;
 }
@@ -117,7 +117,7 @@ static void print_kernels(const weft_tool_estimate *o, const weft_tool_finding *
 {
     double share[3];
     size_t top[WEFT_ESTIMATE_TOP];
-    size_t n = weft_tool_dearest(&f->e, top, WEFT_ESTIMATE_TOP);
+    size_t n = weft_tool_slowest(&f->e, top, WEFT_ESTIMATE_TOP);
     weft_tool_shares(&f->e, share);
     printf("  bound by    compute %.0f %%, memory %.0f %%, launch %.0f %% of the time of %zu "
            "kernels\n",
@@ -126,7 +126,7 @@ static void print_kernels(const weft_tool_estimate *o, const weft_tool_finding *
         return;
     printf("  %10s %7s  %-8s %7s  %9s %9s  %-12s %-9s %-20s %s\n", "us", "time", "bound", "creq",
            "flop", "bytes", "kind", "model", "operator",
-           o->per_kernel ? "node" : "node (dearest first)");
+           o->per_kernel ? "node" : "node (slowest first)");
     if (o->per_kernel)
         for (size_t i = 0; i < f->e.n; i++)
             print_kernel(f, i);
@@ -171,7 +171,7 @@ static void explain_kernel(const weft_tool_finding *f, size_t i)
             u->sm_need * 100, u->occ_active * 100, u->occ_theory * 100, u->sm_active * 100);
 }
 
-/* Layers repeat: one explanation for all of a kind. */
+/* Kernels repeat in layers: one explanation for all kernels of a kind. */
 static bool is_alike(const weft_kernel_cost *a, const weft_kernel_cost *b)
 {
     return strcmp(a->op, b->op) == 0 && a->cost.time_us == b->cost.time_us &&
@@ -182,13 +182,13 @@ static bool is_alike(const weft_kernel_cost *a, const weft_kernel_cost *b)
 static void explain(const weft_tool_finding *f)
 {
     size_t top[WEFT_ESTIMATE_TOP];
-    size_t n = weft_tool_dearest(&f->e, top, WEFT_ESTIMATE_TOP);
+    size_t n = weft_tool_slowest(&f->e, top, WEFT_ESTIMATE_TOP);
     puts("why");
-    printf("  time        %zu kernels one after the other take %.4g us", f->e.n, f->e.device_us);
+    printf("  time        %zu kernels in sequence take %.4g us", f->e.n, f->e.device_us);
     if (f->procs > 1)
         printf(" alone, in %u processes %.4g us", f->procs, f->cost.time_us);
     else if (f->e.total.time_us > f->e.device_us * 1.0001)
-        printf("; with what a framework adds %.4g us", f->e.total.time_us);
+        printf("; with the overhead of a framework %.4g us", f->e.total.time_us);
     printf("; the longest chain %.4g us\n", f->e.creq.span_us);
     if (f->is_exact_memory) {
         char packed[32], file[32], start[32];
@@ -200,7 +200,7 @@ static void explain(const weft_tool_finding *f)
             weft_tool_bytes(f->memory.start_bytes, start));
     } else {
         puts("  mreq        weights once each; arena as the planner packs intermediate values and "
-             "outputs; workspace of the library of products; context of a process that loads it");
+             "outputs; workspace of the GEMM library; context of a process that loads it");
     }
     for (size_t i = 0; i < n; i++)
         if (i == 0 || !is_alike(&f->e.kernel[top[i - 1]], &f->e.kernel[top[i]]))
@@ -219,7 +219,7 @@ void weft_tool_print_finding(const weft_tool_estimate *o, const weft_tool_findin
         explain(f);
 }
 
-/* Room for a text in its column, up to what still leaves a table. */
+/* Widens a column for a text, up to the width that leaves a readable table. */
 static int widen(int width, const char *text)
 {
     size_t len = strlen(text);

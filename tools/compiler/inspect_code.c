@@ -1,4 +1,4 @@
-/* The part of weft inspect that tells of code for GPUs. */
+/* The part of `weft inspect` that shows device code for GPUs. */
 #include "tools/compiler/inspect_code.h"
 
 #include "tools/common/tools.h"
@@ -21,7 +21,7 @@ static json_t *list_images(const weft_bundle *b)
     return images;
 }
 
-/* Commands that launch each kernel. */
+/* Counts the commands that launch each kernel. */
 static json_int_t *count_uses(const weft_bundle *b)
 {
     json_int_t *uses = calloc((size_t)b->n_kernel + 1, sizeof *uses);

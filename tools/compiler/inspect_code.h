@@ -1,4 +1,4 @@
-/* What weft inspect tells of code for GPUs. */
+/* Device code for GPUs, as `weft inspect` shows it. */
 #ifndef WEFT_TOOLS_INSPECT_CODE_H
 #define WEFT_TOOLS_INSPECT_CODE_H
 
@@ -6,9 +6,9 @@
 
 #include <jansson.h>
 
-/* Images, kernels, commands (docs/bundle.md); null of a bundle without code. Owned. */
+/* Images, kernels and commands (docs/bundle.md); null if the bundle has no code. Owned. */
 json_t *weft_tool_code_json(const weft_bundle *b);
-/* As lines of text. */
+/* Prints the same as text. */
 void weft_tool_code_print(const json_t *code);
 
 #endif

@@ -1,4 +1,5 @@
-/* weft list slices: what this machine has and could have, then the table of MIG profiles. */
+/* weft list slices: the CPUs and GPUs of this machine and how they can be divided, then the
+ * table of MIG profiles. */
 #include "tools/compiler/list_slices.h"
 
 #include "runtime/machine/machine.h"
@@ -9,7 +10,7 @@
 
 static const double gib = 0x1p30;
 
-/* Groups of a green context's least size that a GPU, or what MIG made of it, can be cut into. */
+/* Number of green contexts of the smallest size that a GPU or MIG instance can be divided into. */
 static uint32_t count_parts(const weft_machine_gpu *gpu, uint32_t sms)
 {
     return gpu->part_min ? sms / gpu->part_min : 0;

@@ -1,4 +1,4 @@
-/* The table `weft list slices`, which looks at this machine. */
+/* The table `weft list slices`, which inspects this machine. */
 #ifndef WEFT_TOOLS_LIST_SLICES_H
 #define WEFT_TOOLS_LIST_SLICES_H
 

@@ -1,10 +1,10 @@
-/* Measuring what precision does to answers.
+/* Measures the effect of a lower precision on the outputs.
  *
- * Both versions of a graph, f32 and lowered, are evaluated by the reference implementations, which
- * round where the lowered graph has values of the narrow type: where a kernel on the GPU reads and
- * writes them. Inside a kernel sums are f32 on both sides, in another order. For TF32, which
- * lowers nothing, factors are rounded where products read them. The reference is slow, so all
- * models together have a limit of work; models beyond it are named as not measured. */
+ * Both versions of a graph, f32 and lowered, are evaluated by the reference implementations. They
+ * round where the lowered graph has values of the narrow type, that is where a GPU kernel reads and
+ * writes; sums inside a kernel are f32 in both, in another order than on the GPU. TF32 changes no
+ * types: the operands of GEMMs are rounded instead. The reference is slow, so the models together
+ * have a limit of work; models beyond the limit are reported as not measured. */
 #include "tools/compiler/measure_error.h"
 
 #include "estimator/estimator.h"
@@ -13,19 +13,21 @@
 #include <math.h>
 #include <string.h>
 
-/* Limits: of all models together, flops and bytes of one run; of one model, intermediate values. */
+/* Limits: operations and bytes of one run of all models together; intermediate values of one
+ * model. */
 #define WORK_MAX        2e10
 #define ARENA_MAX_BYTES ((uint64_t)1 << 30)
 
-/* One model before it is lowered. */
+/* Inputs and f32 outputs of one model. */
 struct weft_tool_trial {
     weft_tensor *in, *want;
-    const char *why; /* it is not measured */
+    const char *why; /* reason why it is not measured; NULL: it is */
 };
 
 /* -- Before: inputs and answers in f32 -------------------------------------------------------- */
 
-/* What the first error says; the list is emptied, for that a model is not measured is no error. */
+/* Returns the text of the first error and clears the list: a model that is not measured is no
+ * error. */
 static const char *take_reason(weft_tool_precision *p, weft_diag *diag, weft_err err)
 {
     const char *why = weft_err_text(err);
@@ -37,7 +39,7 @@ static const char *take_reason(weft_tool_precision *p, weft_diag *diag, weft_err
     return why;
 }
 
-/* Each symbol at its lower bound, 1 at least. */
+/* Returns the lower bound of each symbol, at least 1. */
 static int64_t *smallest_symbols(const weft_graph *g, const weft_dimpool *pool, weft_arena *arena)
 {
     uint32_t n = weft_graph_symbol_count(g);
@@ -52,7 +54,8 @@ static int64_t *smallest_symbols(const weft_graph *g, const weft_dimpool *pool, 
     return symbol;
 }
 
-/* NULL: the work lies within the limits, and is taken off what is left. */
+/* Returns NULL and subtracts the work of the graph from what is left, or the reason why it
+ * exceeds a limit. */
 static const char *refuse_work(weft_tool_precision *p, weft_graph *g, const int64_t *symbol,
                                weft_diag *diag)
 {
@@ -155,14 +158,14 @@ static void say_change(const weft_tool_precision *p, const char *model,
     else if (isfinite(worst->difference))
         weft_diag_note(
             p->diag, where,
-            "%s: output %s is off by up to %.3g of scale from f32%s; one made-up input at "
+            "%s: output %s is off by up to %.3g of scale from f32%s; one synthetic input at "
             "the smallest sizes, on the CPU",
             p->name, worst->output, worst->difference,
             n_output > 1 ? ", other outputs by no more" : "");
     else
         weft_diag_note(p->diag, where,
-                       "%s: output %s overflows or is no number where that of f32 is one; one "
-                       "made-up input at the smallest sizes, on the CPU",
+                       "%s: output %s overflows or is NaN where that of f32 is finite; one "
+                       "synthetic input at the smallest sizes, on the CPU",
                        p->name, worst->output);
 }
 

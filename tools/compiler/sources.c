@@ -16,8 +16,8 @@ static bool has_suffix(const char *s, const char *suffix)
 
 /* -- One file --------------------------------------------------------------------------------- */
 
-/* From bytes in memory: what they are is told by the first of them. ONNX needs them as long as the
- * module lives, and gets a copy in its arena. */
+/* Loads a module from memory; the first bytes say which format it is. An ONNX module refers to
+ * its bytes, so they are copied to its arena. */
 static weft_err load_bytes(const char *text, size_t len, const char *shown, const char *dir,
                            weft_diag *diag, weft_module **out)
 {

@@ -14,16 +14,18 @@ WEFT_MUST_USE weft_err weft_tool_load_module(const char *path, weft_diag *diag, 
 
 /* One module with the models of a set file or of files on the command line. */
 typedef struct weft_tool_sources {
-    weft_module *module;          /* owned */
-    const char *set_file;         /* or text IR file; NULL: ONNX files on the command line */
-    const weft_set_model **model; /* by graph; entries NULL when not from a set file */
+    weft_module *module;  /* owned */
+    const char *set_file; /* the set file or text IR file; NULL: ONNX files on the command line */
+    const weft_set_model **model; /* indexed by graph; NULL: not from a set file */
 } weft_tool_sources;
 
-/* `file`: one set file (.yaml, .yml), one text IR file, or ONNX files. Names must differ. */
+/* Loads one set file (.yaml, .yml), one text IR file, or ONNX files. Names of models must
+ * differ. */
 WEFT_MUST_USE weft_err weft_tool_load_sources(char *const *file, int n_file,
                                               const weft_import_options *import, weft_arena *arena,
                                               weft_diag *diag, weft_tool_sources *out);
-/* The same once more, to lower the models for another kind of device. UNSUP: standard input. */
+/* Loads the same files again, to lower the models for another kind of device. UNSUP: standard
+ * input. */
 WEFT_MUST_USE weft_err weft_tool_load_again(char *const *file, int n_file,
                                             const weft_import_options *import, weft_arena *arena,
                                             weft_diag *diag, weft_tool_sources *out);

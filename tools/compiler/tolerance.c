@@ -1,4 +1,4 @@
-/* Measuring what a tolerance for weights does to answers. */
+/* Measures the effect of --merge-tolerance on the outputs. */
 #include "tools/compiler/tolerance.h"
 
 #include "runtime/runtime.h"
@@ -32,7 +32,7 @@ static weft_err compile_version(char *const *file, int n_file, const weft_import
     return err;
 }
 
-/* Runs both at the size of every bucket, RUNS_MAX at most. */
+/* Runs both sessions at the size of every bucket, at most RUNS_MAX times. */
 static weft_err compare_sessions(weft_session *exact, weft_session *near, weft_arena *arena,
                                  weft_diag *diag, weft_tool_change *out)
 {

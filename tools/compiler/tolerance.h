@@ -1,12 +1,12 @@
-/* What `--merge-tolerance` does to the answers of the models, measured. */
+/* Measured effect of `--merge-tolerance` on the outputs of the models. */
 #ifndef WEFT_TOOLS_TOLERANCE_H
 #define WEFT_TOOLS_TOLERANCE_H
 
 #include "tools/compiler/sources.h"
 #include "tools/compiler/measure_error.h"
 
-/* Compiles the models for the CPU twice, with the tolerance and bit by bit, and runs both on the
- * same made-up inputs at several sizes. Lives in `arena`. */
+/* Compiles the models for the CPU with and without the tolerance, and runs both bundles on the
+ * same synthetic inputs at several sizes. The result lives in `arena`. */
 WEFT_MUST_USE weft_err weft_tool_measure_tolerance(char *const *file, int n_file,
                                                    const weft_import_options *import,
                                                    const weft_pass_options *options,

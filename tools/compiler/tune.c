@@ -1,4 +1,4 @@
-/* Measuring convolutions; see tune.h. */
+/* Measures algorithms of convolutions; see tune.h. */
 #include "tools/compiler/tune.h"
 
 #include "runtime/runtime.h"
@@ -22,7 +22,7 @@ typedef WEFT_VEC(timing) timings;
 
 /* -- One version ---------------------------------------------------------------------------- */
 
-/* Every convolution of the module by `algo`. */
+/* Assigns `algo` to every convolution of the module. */
 static weft_tuned_conv *force_algo(const weft_module *m, const char *algo, weft_arena *arena,
                                    size_t *out_n)
 {
@@ -123,7 +123,7 @@ static weft_err time_bundle(const char *path, weft_arena *arena, weft_diag *diag
 
 /* -- The choice ----------------------------------------------------------------------------- */
 
-/* The least of all rounds: what else ran on the machine only ever adds. */
+/* Takes the minimum of all rounds: other processes can only make a run slower. */
 static double time_of(const timings *t, const char *model, const char *item)
 {
     double least = -1;
@@ -149,7 +149,7 @@ static void choose(const timings *time, uint32_t n_conv, weft_arena *arena, weft
     *out_n = n_conv;
 }
 
-/* The two versions take turns, so that a machine whose speed drifts favours neither. */
+/* The two versions alternate, so that a drift of the clock frequency affects both. */
 static weft_err tune(char *const *file, int n_file, const weft_import_options *import,
                      const weft_pass_options *options, const char **path, weft_arena *arena,
                      weft_diag *diag, weft_tuned_conv **out, size_t *out_n)

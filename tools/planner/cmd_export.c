@@ -1,4 +1,4 @@
-/* weft export: a plan as configuration of other systems. */
+/* weft export: writes a plan as configuration of another system. */
 #include "scheduler/scheduler.h"
 #include "tools/common/tools.h"
 
@@ -19,7 +19,7 @@ typedef struct options {
     bool json;
 } options;
 
-/* Makes the folder of `path` and those above it, as far as they are missing. */
+/* Creates the missing folders on the way to `path`. */
 static weft_err make_folders(const char *path, weft_arena *arena, weft_diag *diag)
 {
     char *copy = weft_arena_strdup(arena, path);

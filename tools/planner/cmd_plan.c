@@ -1,5 +1,5 @@
-/* weft plan: places the models of a set on the devices of a fleet, says why, answers what-if
- * questions, compares policies, and checks plans of others. */
+/* weft plan: places the models of a set on the devices of a fleet, explains placements, answers
+ * what-if questions, compares policies, and checks plans made by others. */
 #include "tools/planner/cmd_plan.h"
 
 #include "base/file.h"
@@ -30,7 +30,7 @@ static weft_err write_plan(const char *path, const weft_plan_inputs *in, const w
     return write_text(path, text, "\n", diag);
 }
 
-/* --draw terminal, or a file that ends in .svg. */
+/* Draws to standard output (--draw terminal) or to a file that ends in .svg. */
 static weft_err draw_plan(const char *where, const weft_plan *plan, weft_diag *diag)
 {
     char *text = NULL;
@@ -45,7 +45,7 @@ static weft_err draw_plan(const char *where, const weft_plan *plan, weft_diag *d
 
 /* -- Doing ------------------------------------------------------------------------------------ */
 
-/* *differs: the plan was read, and breaks a rule. */
+/* *differs: the plan was read and breaks a rule. */
 static weft_err check_file(const weft_plan_options *o, const weft_plan_inputs *in,
                            weft_arena *arena, weft_diag *diag, bool *differs)
 {
@@ -65,7 +65,7 @@ static weft_err check_file(const weft_plan_options *o, const weft_plan_inputs *i
     return err;
 }
 
-/* Before and after the changes; a plan in force for the second is the first. */
+/* Plans before and after the changes; the first plan is the plan in force for the second. */
 static weft_err answer_whatif(const weft_plan_options *o, const weft_policy *policy,
                               weft_plan_inputs *in, weft_arena *arena, weft_diag *diag,
                               weft_plan_inputs *changed, weft_plan *out)
@@ -236,11 +236,11 @@ static int check_options(const weft_plan_options *o)
     if (!o->fleet)
         return weft_tool_usage(verb, "--fleet FILE is needed");
     if (o->check && (o->compare || plans))
-        return weft_tool_usage(verb, "--check goes with neither --compare nor -o, --explain, "
-                                     "--previous or changes");
+        return weft_tool_usage(verb, "--check excludes --compare, -o, --explain, "
+                                     "--previous and changes");
     if (o->compare && (plans || o->draw))
-        return weft_tool_usage(verb, "--compare prints; it goes with no -o, --explain, --previous, "
-                                     "--draw or changes");
+        return weft_tool_usage(verb, "--compare excludes -o, --explain, --previous, "
+                                     "--draw and changes");
     if (o->layout && !o->check && !o->previous)
         return weft_tool_usage(verb, "--check-layout is for --check and --previous");
     return -1;

@@ -9,7 +9,7 @@
 
 enum { WEFT_PLAN_CHANGES_MAX = 64 };
 
-/* --rate NAME=X, --slo NAME=X, --gpu NAME=X, as given. */
+/* --rate NAME=X, --slo NAME=X, --gpu NAME=X; `text` is the argument. */
 typedef struct weft_plan_change {
     enum { WEFT_WHATIF_RATE, WEFT_WHATIF_SLO, WEFT_WHATIF_GPU } what;
     const char *text;
@@ -31,7 +31,7 @@ typedef struct weft_plan_options {
     weft_tool_profile_options profile;
 } weft_plan_options;
 
-/* What a plan is made of. `problem` points into the same struct. */
+/* The inputs of a plan. `problem` points into the same struct. */
 typedef struct weft_plan_inputs {
     weft_set set;
     weft_fleet fleet;
@@ -43,29 +43,29 @@ typedef struct weft_plan_inputs {
 /* plan_inputs.c */
 WEFT_MUST_USE weft_err weft_tool_plan_inputs(weft_plan_options *o, weft_arena *arena,
                                              weft_diag *diag, weft_plan_inputs *out);
-/* The same inputs with the what-if changes of the options. INPUT when one names nothing. */
+/* The same inputs with the what-if changes of the options. INPUT: a change names nothing. */
 WEFT_MUST_USE weft_err weft_tool_plan_changed(const weft_plan_options *o,
                                               const weft_plan_inputs *in, weft_arena *arena,
                                               weft_diag *diag, weft_plan_inputs *out);
-/* A plan.json, or a deployment map of ParvaGPU (`layout`, or told by its header). */
+/* Reads a plan.json or a deployment map of ParvaGPU; `layout` NULL: recognised by the header. */
 WEFT_MUST_USE weft_err weft_tool_plan_read(const char *path, const char *layout,
                                            const weft_problem *problem, weft_arena *arena,
                                            weft_diag *diag, weft_plan *out);
-/* Runs a policy, with the time it took, and checks what it made. */
+/* Runs a policy, measures its time, and checks its plan. */
 WEFT_MUST_USE weft_err weft_tool_plan_decide(const weft_policy *policy, const weft_problem *problem,
                                              weft_arena *arena, weft_diag *diag, weft_plan *out);
 
 /* plan_report.c: text or JSON on standard output, as `json` says. */
 void weft_tool_plan_print(const weft_plan *plan, const weft_problem *problem, weft_arena *arena);
 void weft_tool_plan_print_moves(const weft_plan *before, const weft_plan *after, weft_arena *arena);
-/* Before (NULL: `why_not`) and after of a what-if question. */
+/* Plans before and after a what-if question; `before` NULL: there is none because of `why_not`. */
 void weft_tool_plan_print_whatif(const weft_plan_options *o, const weft_plan *before,
                                  const char *why_not, const weft_plan *after,
                                  const weft_problem *problem, weft_arena *arena);
-/* The verdict of the checker; violations are the errors in `diag`. */
+/* Verdict of the checker; the violations are the errors in `diag`. */
 void weft_tool_plan_print_check(const weft_plan *plan, const weft_diag *diag, bool legal);
 void weft_tool_plan_print_explanation(const weft_explanation *e, bool json);
-/* Every policy on the same demands. INFEASIBLE when none finds a plan. */
+/* Runs every policy on the same demands. INFEASIBLE: none finds a plan. */
 WEFT_MUST_USE weft_err weft_tool_plan_compare(const weft_plan_options *o,
                                               const weft_plan_inputs *in, weft_arena *arena,
                                               weft_diag *diag);

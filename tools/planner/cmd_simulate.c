@@ -1,4 +1,4 @@
-/* weft simulate: requests against a plan, in virtual time. */
+/* weft simulate: serves requests by a plan in virtual time. */
 #include "estimator/estimator.h"
 #include "frontend/frontend.h"
 #include "tools/profile/pipeline.h"
@@ -54,8 +54,8 @@ static weft_err read_plan(const char *path, weft_arena *arena, weft_diag *diag, 
     return err;
 }
 
-/* Measured where the set has a profile; estimated where there is a fleet to estimate for; else
- * none, and the times come from the plan. */
+/* Profile of a model: recorded if the set has one; else estimated if there is a fleet; else
+ * empty, and the times follow from the plan. */
 static weft_err profile_model(options *o, const inputs *in, const weft_set_model *model,
                               weft_arena *arena, weft_diag *diag, weft_profile *out)
 {
@@ -73,7 +73,7 @@ static weft_err profile_model(options *o, const inputs *in, const weft_set_model
     return err;
 }
 
-/* Models of the set, with its SLOs and rates, in place of those that the plan names. */
+/* Replaces the models of the plan by those of the set, with its SLOs and rates. */
 static weft_err read_set(options *o, weft_arena *arena, weft_diag *diag, inputs *in)
 {
     WEFT_TRY(weft_set_load(o->set, arena, diag, &in->set));
@@ -90,7 +90,7 @@ static weft_err read_set(options *o, weft_arena *arena, weft_diag *diag, inputs 
     return WEFT_ERR_OK;
 }
 
-/* The estimator knows what a device draws; a CPU's numbers are those of one core. */
+/* Power of each device by the estimator's tables. The CPU's numbers are those of one core. */
 static void find_power(options *o, inputs *in, weft_arena *arena)
 {
     size_t n = 0;
@@ -252,7 +252,7 @@ static weft_err run_options(options *o, weft_arena *arena, weft_diag *diag)
 
 /* -- The verb --------------------------------------------------------------------------------- */
 
-/* Index of a word that is in the list. */
+/* Returns the index of a word of the list. */
 static int find_word(const char *const *word, int n, const char *arg)
 {
     for (int i = 0; i < n; i++)
@@ -271,7 +271,8 @@ static int take_router(void *at, const weft_verb *verb, char *arg)
 
 static int take_closing(void *at, const weft_verb *verb, char *arg)
 {
-    static const char *const word[] = {"", "idle", "fill"}; /* "": that of the router */
+    static const char *const word[] = {"", "idle",
+                                       "fill"}; /* the first is the default of the router */
     (void)verb;
     *(weft_sim_close *)at = (weft_sim_close)find_word(word, 3, arg);
     return 0;
@@ -335,7 +336,7 @@ static int check(options *o)
     bool duration = o->arrivals.duration_s > 0;
     if (!duration)
         o->arrivals.duration_s = 60;
-    /* A trace runs to its end unless told otherwise. */
+    /* a trace runs to its end unless --duration says otherwise */
     if (duration || !o->trace)
         o->sim.duration_s = o->arrivals.duration_s;
     return -1;

@@ -1,5 +1,5 @@
-/* What `weft plan` plans for: the set with its profiles, the fleet, a plan in force, what-if
- * changes; and plans read from files. */
+/* Inputs of `weft plan`: the set with its profiles, the fleet, the plan in force, what-if
+ * changes, and plans read from files. */
 #include "tools/planner/cmd_plan.h"
 
 #include "estimator/estimator.h"
@@ -17,7 +17,7 @@ enum { PLAN_BYTES_MAX = 256 << 20, COUNT_MAX = 65536 };
 
 /* -- Profiles of the set ---------------------------------------------------------------------- */
 
-/* Recorded where the set has a profile or a bundle, else estimated. */
+/* Profile of a model: recorded if the set has a profile or a bundle, else estimated. */
 static weft_err profile_model(weft_plan_options *o, const weft_set *set,
                               const weft_set_model *model, const weft_slice *slice, size_t n_slice,
                               weft_arena *arena, weft_diag *diag, weft_profile *out)
@@ -29,7 +29,7 @@ static weft_err profile_model(weft_plan_options *o, const weft_set *set,
                                            diag, out);
 }
 
-/* Peak bandwidths are the estimator's knowledge. */
+/* Adds peak bandwidths from the estimator's tables. */
 static void add_bandwidths(weft_fleet *fleet, weft_arena *arena)
 {
     weft_fleet_device *row = weft_arena_array(arena, fleet->n_device, sizeof *row);
@@ -42,7 +42,8 @@ static void add_bandwidths(weft_fleet *fleet, weft_arena *arena)
     fleet->device = row;
 }
 
-/* The rows of the fleet and those that what-if changes may add: estimates are made for all. */
+/* The rows of the fleet and those that what-if changes add: profiles are estimated for all of
+ * them. */
 static weft_fleet rows_with_changes(const weft_plan_options *o, const weft_fleet *fleet,
                                     weft_arena *arena)
 {
@@ -120,7 +121,7 @@ static weft_err refuse(weft_diag *diag, const weft_plan_change *c, const char *w
                            c->text, why);
 }
 
-/* "2x" multiplies `old`; else the parser of the unit. */
+/* Reads a change: "2x" multiplies `old`, other texts go to the parser of the unit. */
 static bool parse_change(const char *text, double old, bool (*parse)(const char *, double *),
                          double *out)
 {
@@ -157,7 +158,7 @@ static weft_err change_model(const weft_plan_change *c, const char *name, const 
     return refuse(diag, c, "the set has no such model");
 }
 
-/* Another count of a row, or a new row of the type that may be split in every way it can. */
+/* Changes the count of a row, or adds a row of a new type that may be divided in every way. */
 static weft_err change_fleet(const weft_plan_change *c, const char *name, const char *value,
                              weft_fleet_device *row, size_t *n, weft_diag *diag)
 {
@@ -200,7 +201,7 @@ weft_err weft_tool_plan_changed(const weft_plan_options *o, const weft_plan_inpu
         else
             WEFT_TRY(change_model(c, name, equal + 1, demand, in->demands.n, diag));
     }
-    for (size_t i = 0; i < n_row; i++) /* rows without devices are no rows */
+    for (size_t i = 0; i < n_row; i++) /* rows without devices are dropped */
         if (row[i].count > 0)
             kept[n_kept++] = row[i];
     *out = *in;

@@ -1,4 +1,4 @@
-/* What `weft plan` prints: plans, comparisons, what-if answers, explanations; as text or JSON. */
+/* Reports of `weft plan` as text or JSON: plans, comparisons, what-if answers, explanations. */
 #include "tools/planner/cmd_plan.h"
 
 #include <jansson.h>
@@ -13,7 +13,7 @@ static void print_json(json_t *root)
     json_decref(root);
 }
 
-/* NaN and infinities have no place in JSON. */
+/* JSON has neither NaN nor infinities. */
 static void set_number(json_t *o, const char *key, double x)
 {
     json_object_set_new(o, key, isfinite(x) ? json_real(x) : json_null());
@@ -154,7 +154,7 @@ static void print_row(const weft_plan *plan, const weft_plan_metrics *m)
            m->external_fragmentation * 100, watts, m->gap * 100, plan->decision_ms);
 }
 
-/* What a policy said when it refused: the model and the reason. */
+/* Finds the model and the reason in the messages of a policy that refused. */
 static const char *refusal(const weft_diag *diag, weft_arena *arena)
 {
     const weft_message *msg = diag && weft_diag_count(diag) > 0 ? weft_diag_at(diag, 0) : NULL;
@@ -381,18 +381,18 @@ void weft_tool_plan_print_explanation(const weft_explanation *e, bool json)
                place_text(place->at, where, sizeof where), place->at->batch, place->at->procs,
                place->at->rate_per_s, place->at->capacity_per_s, place->slack_rate * 100,
                place->at->latency_us / 1e3, place->slack_latency * 100);
-        print_names("; in turns with ", place->with, place->n_with);
+        print_names("; in turn with ", place->with, place->n_with);
         print_names("; beside ", place->beside, place->n_beside);
         putchar('\n');
     }
-    printf("\noptions, best first (by what a whole device of such slices would carry for its "
+    printf("\noptions, best first (by the rate of a whole device of such slices over its "
            "price)\n");
     for (size_t i = 0; i < e->n_option; i++) {
         const weft_explain_option *o = &e->option[i];
         printf("  %-12s %-14s %-9s %s\n", o->type, o->slice[0] ? o->slice : "whole",
                weft_verdict_name(o->verdict), o->reason);
     }
-    printf("\nwhat would change it\n");
+    printf("\nchanges that would move it\n");
     for (size_t i = 0; i < e->n_change; i++)
         print_change(&e->change[i]);
     if (e->n_change == 0)

@@ -133,7 +133,7 @@ static weft_err read_row(const weft_csv *rows, bool *seen, weft_calibration *c, 
         return weft_diag_error(diag, WEFT_ERR_INPUT, where, "calibration: unknown key '%s'",
                                rows->field[0]);
     if (seen[key])
-        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "calibration: '%s' is there twice",
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "calibration: '%s' appears twice",
                                rows->field[0]);
     seen[key] = true;
     if (!read_value(key, rows->field[1], c))

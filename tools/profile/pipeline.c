@@ -1,4 +1,4 @@
-/* Passes with dumps and timings. */
+/* Runs passes, with dumps and timings. */
 #include "tools/profile/pipeline.h"
 
 #include <stdio.h>
@@ -39,7 +39,7 @@ static void hook(void *user, const weft_pass *pass, uint32_t number, bool after,
         p->watch(p->watcher, pass, number, after, changed, time_ms, m);
     if (!after && wants(p->dump_before, pass))
         dump(p, pass, number, ".before", m);
-    /* A dump directory alone means: after every pass. */
+    /* --dump-dir alone means: dump after every pass */
     if (after && (wants(p->dump_after, pass) || (p->dump_dir && !p->dump_after && !p->dump_before)))
         dump(p, pass, number, "", m);
     if (after && p->show_time)

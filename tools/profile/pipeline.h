@@ -1,4 +1,4 @@
-/* Running passes for `weft opt` and `weft compile`: their common options, dumps and timings. */
+/* Pipelines of passes for the verbs: common options, dumps and timings. */
 #ifndef WEFT_TOOLS_PIPELINE_H
 #define WEFT_TOOLS_PIPELINE_H
 
@@ -12,7 +12,7 @@ typedef struct weft_tool_pipeline {
     const char *dump_before, *dump_after; /* pass name, "all", or NULL */
     const char *dump_dir;                 /* NULL: standard error */
     bool show_time;
-    weft_pass_hook *watch; /* called too around each pass; NULL: nobody */
+    weft_pass_hook *watch; /* also called around each pass; NULL: nothing */
     void *watcher;
     int64_t batch[64];
 } weft_tool_pipeline;

@@ -1,4 +1,4 @@
-/* Which slices and batches to estimate, and what a bundle says of the cost of its models. */
+/* Estimated profiles of models over slices and batch sizes, and profiles recorded in files. */
 #include "tools/profile/profiles.h"
 
 #include "frontend/frontend.h"
@@ -21,7 +21,7 @@ static weft_err add_slice(slice_list *list, const char *gpu, const char *name)
 {
     weft_slice slice;
     WEFT_TRY(weft_slice_make(gpu, name, list->diag, &slice));
-    weft_slice_crowd(&slice); /* plans fill the rest of the device */
+    weft_slice_crowd(&slice); /* plans use the rest of the device for others */
     for (uint32_t i = 0; i < list->slices.len; i++)
         if (list->slices.at[i].gpu == slice.gpu && strcmp(list->slices.at[i].name, slice.name) == 0)
             return WEFT_ERR_OK;
@@ -29,7 +29,7 @@ static weft_err add_slice(slice_list *list, const char *gpu, const char *name)
     return WEFT_ERR_OK;
 }
 
-/* The whole GPU, and, where wanted, each MIG profile and MPS shares in steps of 10 %. */
+/* Adds the whole GPU and, as wanted, each MIG profile and MPS shares in steps of 10 %. */
 static weft_err add_gpu(slice_list *list, const char *gpu, bool mig, bool mps)
 {
     const weft_device_type *type = weft_device_type_find(gpu);
@@ -68,7 +68,7 @@ weft_err weft_tool_fleet_slices(const weft_fleet *fleet, weft_arena *arena, weft
 
 /* -- Graphs ----------------------------------------------------------------------------------- */
 
-/* Batch sizes that the memory planner planned for; 1 for a model that cannot be batched. */
+/* Lists the batch sizes of the memory plan; 1 for a model without batch dimension. */
 static size_t find_batches(const weft_graph *g, uint32_t *out)
 {
     uint32_t which = weft_graph_batch_symbol(g);
@@ -92,7 +92,7 @@ static bool is_cpu(const weft_slice *slice)
     return slice->gpu->capability == 0;
 }
 
-/* Processes share a GPU, not the cores of a CPU slice. */
+/* Profiles slices of one device. Several processes may share a GPU, but not a CPU slice. */
 static weft_err profile_device(weft_graph *g, const weft_slice *slice, size_t n_slice,
                                const uint32_t *batch, size_t n_batch,
                                const weft_tool_profile_options *options, weft_arena *arena,

@@ -1,4 +1,4 @@
-/* Profiles for the verbs: which slices and batches to estimate, and the estimates. */
+/* Profiles of models for the verbs: lists of slices, estimated profiles, recorded profiles. */
 #ifndef WEFT_TOOLS_PROFILES_H
 #define WEFT_TOOLS_PROFILES_H
 
@@ -7,19 +7,19 @@
 #include "tools/common/tools.h"
 #include "tools/profile/pipeline.h"
 
-/* Distinct slices that a fleet may make. */
+/* Lists the distinct slices that a fleet may have. */
 WEFT_MUST_USE weft_err weft_tool_fleet_slices(const weft_fleet *fleet, weft_arena *arena,
                                               weft_diag *diag, const weft_slice **out,
                                               size_t *out_n);
 
-/* Every way to use one device: whole, each MIG profile, MPS shares in steps of 10 %; of a CPU 1, 2
- * and 4 cores. */
+/* Lists every way to use one device: whole, each MIG profile, MPS shares in steps of 10 %; for a
+ * CPU 1, 2 and 4 cores. */
 WEFT_MUST_USE weft_err weft_tool_gpu_slices(const char *gpu, weft_arena *arena, weft_diag *diag,
                                             const weft_slice **out, size_t *out_n);
 
 /* Zero-initialised: the defaults. */
 typedef struct weft_tool_profile_options {
-    const weft_calibration *calibration; /* of the device it names; NULL: none */
+    const weft_calibration *calibration; /* used for the device that it names; NULL: none */
 } weft_tool_profile_options;
 
 /* The profile of a plan-stage graph over the batches of its buckets and, on GPUs, one to three
@@ -39,8 +39,8 @@ WEFT_MUST_USE weft_err weft_tool_profile_model(const weft_tool_pipeline *pipelin
                                                const weft_tool_profile_options *options,
                                                weft_arena *arena, weft_diag *diag,
                                                weft_profile *out);
-/* What was recorded of a model of a set, if anything: its `profile`, a CSV or a bundle, or a bundle
- * as its `file`. *found false: it has to be estimated. */
+/* Reads the recorded profile of a model of a set: its `profile` (a CSV or a bundle), or a bundle
+ * as its `file`. *found false: there is none, it has to be estimated. */
 WEFT_MUST_USE weft_err weft_tool_recorded_profile(const weft_set *set, const weft_set_model *model,
                                                   weft_arena *arena, weft_diag *diag, bool *found,
                                                   weft_profile *out);

@@ -1,6 +1,7 @@
-/* Measured beside estimated: time, memory, energy. Energy is the GPU's own counter, which moves
- * some ten times a second: a measurement of a second is good to some 10 %. Memory is what is more
- * in use than before: of the whole GPU, so others that come and go disturb. */
+/* Measured time, memory and energy beside the estimates. Energy comes from the GPU's own
+ * counter, which is updated about ten times a second: a measurement of one second has an error
+ * of about 10 %. Memory is the increase of the memory in use on the whole GPU, so other
+ * processes that allocate or free memory meanwhile disturb it. */
 #include "tools/server/bench_gpu.h"
 
 #include "tools/common/tools.h"
@@ -16,7 +17,7 @@ void weft_bench_meter_open(weft_bench_meter *meter, const char *bundle_path, uin
     weft_bundle *bundle;
     *meter = (weft_bench_meter){0};
     if (weft_bundle_open(bundle_path, NULL, &bundle) != WEFT_ERR_OK)
-        return; /* whoever runs it will say why */
+        return; /* opening the engine reports the error */
     bool gpu = bundle->target && strncmp(bundle->target, "sm_", 3) == 0;
     if (!gpu)
         meter->device = "cpu";

@@ -1,4 +1,4 @@
-/* weft bench: latency and throughput of what is in a bundle, and where the time goes. */
+/* weft bench: latency and throughput of the programs of a bundle, and the time of their kernels. */
 #include "runtime/runtime.h"
 #include "tools/server/bench_gpu.h"
 #include "tools/server/device_options.h"
@@ -75,7 +75,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Runs without the host and its copies, for a quarter of the time. */
+/* Times the device alone, without the host and its copies, for a quarter of `seconds`. */
 static weft_err measure_device(weft_session *session, double seconds, weft_diag *diag,
                                double *out_ms)
 {
@@ -127,7 +127,7 @@ static weft_err measure(weft_session *session, const options *o, weft_bench_mete
     r->median_ms = sample[r->n_runs / 2];
     r->p99_ms = sample[(r->n_runs * 99) / 100 < r->n_runs ? (r->n_runs * 99) / 100 : 0];
     r->throughput = (double)batch * (double)r->n_runs / ((now - start) * 1e-3);
-    /* A device is slower while it tells times. */
+    /* The kernels of a device are timed in runs of their own: timing slows a device down. */
     weft_session_profile(session, o->per_kernel);
     for (int i = 0; o->per_kernel && r->device_ms >= 0 && i < PROFILE_RUNS; i++)
         WEFT_TRY(weft_session_run(session, in, p->n_input, diag, out, p->n_output));
@@ -190,7 +190,7 @@ static json_t *result_json(const result *r)
 
 /* -- The verb ------------------------------------------------------------------------------- */
 
-/* The batch sizes of the buckets, or those asked for. */
+/* Lists the batch sizes of the options or, without them, of the buckets. */
 static size_t list_batches(const options *o, const weft_bundle_program *p, int64_t *out)
 {
     size_t n = 0;
@@ -249,8 +249,8 @@ static bool has_model(const weft_bundle *bundle, const weft_bundle_program *join
     return false;
 }
 
-/* Groups of a report that this joint program runs: rows of `merges` in `row`, their nodes in
- * `node`; both have room for all. */
+/* Lists the groups of a report that this joint program runs: the rows of `merges` in `row`,
+ * their nodes in `node`. Both arrays have room for all groups. */
 static size_t list_groups(const weft_bundle *bundle, const weft_bundle_program *joint,
                           const json_t *report, json_t **row, weft_joint_node *node)
 {
@@ -286,7 +286,7 @@ static void note_groups(json_t *const *row, const weft_joint_node *node, size_t 
     }
 }
 
-/* The gain that the report expects; 0: it does not say. */
+/* Returns the gain that the report expects; 0: the report has none. */
 static double find_expected(const options *o, const json_t *report, const char *joint,
                             int64_t batch)
 {
@@ -324,7 +324,7 @@ static json_t *joint_json(const weft_bundle_program *p, int64_t batch, const wef
     return row;
 }
 
-/* `report`: NULL, or where to note what single groups gain. */
+/* `report`: where the measured gain of each group is added; NULL: nowhere. */
 static weft_err bench_joint(const options *o, weft_engine *engine, const weft_bundle_program *p,
                             json_t *report, weft_diag *diag, json_t *list)
 {
@@ -353,7 +353,7 @@ static weft_err bench_joint(const options *o, weft_engine *engine, const weft_bu
     return err;
 }
 
-/* What was measured before goes. */
+/* Reads the report, and removes earlier measurements from it. */
 static weft_err open_report(const options *o, weft_diag *diag, json_t **out)
 {
     size_t i;
@@ -379,7 +379,7 @@ static weft_err finish(const options *o, json_t *list, json_t *joint, json_t *re
         return WEFT_ERR_OK;
     json_object_set(report, "joint", joint);
     WEFT_TRY(weft_tool_save_report(report, o->report, true, diag));
-    fflush(stdout); /* the report is written behind what was printed */
+    fflush(stdout); /* the text report follows what was printed */
     return o->json ? WEFT_ERR_OK : weft_tool_save_report(report, "-", false, diag);
 }
 
@@ -426,7 +426,7 @@ static weft_err bench(const options *o, weft_diag *diag)
 
 static int run_bench(int argc, char **argv)
 {
-    static options o; /* large: not for the stack */
+    static options o; /* static: too large for the stack */
     o.seconds = 1;
     int code = parse(argc, argv, &o);
     if (code >= 0)

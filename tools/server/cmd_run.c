@@ -1,4 +1,4 @@
-/* weft run: one inference from files. */
+/* weft run: runs a model once on inputs from files. */
 #include "runtime/runtime.h"
 #include "tools/server/device_options.h"
 #include "tools/server/npy.h"
@@ -61,8 +61,8 @@ static bool same_shape(const weft_tensor *a, const weft_tensor *b)
     return true;
 }
 
-/* Largest difference relative to the largest expected magnitude (at least 1e-6). NaN matches NaN,
- * an infinity only itself. */
+/* Returns the largest difference divided by the largest expected magnitude (at least 1e-6). NaN
+ * equals NaN, an infinity equals only itself. */
 static double difference(const weft_tensor *got, const weft_tensor *want)
 {
     double scale = 1e-6, worst = 0;

@@ -1,4 +1,4 @@
-/* weft serve: a bundle behind the Open Inference Protocol. */
+/* weft serve: serves a bundle by the Open Inference Protocol. */
 #include "base/num.h"
 #include "ir/bundle.h"
 #include "runtime/server/server.h"
@@ -13,8 +13,8 @@
 typedef struct options {
     weft_serve_options serve;
     weft_slices_options cut;
-    int64_t cores[WEFT_SLICES_MAX];   /* of each slice */
-    uint32_t device[WEFT_SLICES_MAX]; /* of the plan */
+    int64_t cores[WEFT_SLICES_MAX];   /* of each CPU slice */
+    uint32_t device[WEFT_SLICES_MAX]; /* devices of the plan to serve */
     double queue_delay_s;
 } options;
 
@@ -49,7 +49,7 @@ static int take_request_bytes(void *at, const weft_verb *verb, char *arg)
     return weft_tool_usage(verb, "--max-request takes bytes such as 64MiB, not '%s'", arg);
 }
 
-/* "0,2": numbers of devices of the plan. */
+/* "0,2": indices of devices of the plan. */
 static int take_devices(void *at_options, const weft_verb *verb, char *arg)
 {
     options *o = at_options;
@@ -80,7 +80,7 @@ static int parse(int argc, char **argv, options *o)
         return code;
     o->serve.max_queue_delay_us = o->queue_delay_s * 1e6;
     if (argc - optind < 1 || argc - optind > 2)
-        return weft_tool_usage(&weft_verb_serve, "name one bundle, and a plan if you have one");
+        return weft_tool_usage(&weft_verb_serve, "name one bundle, and optionally a plan");
     o->serve.bundle = argv[optind];
     o->cut.plan = argv[optind + 1];
     if (o->cut.plan && o->cut.n_cores)
@@ -101,7 +101,7 @@ static void on_ready(void *user, int http_port, int grpc_port, int metrics_port)
     fflush(stdout);
 }
 
-/* A bundle for CPUs on slices of GPUs may be a rehearsal. */
+/* Warns of a bundle for CPUs on slices of GPUs. It is no error: a plan may be tried on CPUs. */
 static weft_err check_target(const options *o, const weft_slices *slices, weft_diag *diag)
 {
     weft_bundle *bundle;
@@ -123,7 +123,8 @@ static weft_err serve(options *o, weft_arena *arena, weft_diag *diag)
     exe[len] = '\0';
     o->serve.exe = exe;
     o->serve.on_ready = on_ready;
-    /* From here on the server reads them: what is started for it is also ended. */
+    /* SIGTERM and SIGINT are blocked from here on: the server reads them, so that daemons and
+     * workers that were started are also stopped. */
     sigset_t ends;
     sigemptyset(&ends);
     sigaddset(&ends, SIGTERM);
@@ -136,7 +137,7 @@ static weft_err serve(options *o, weft_arena *arena, weft_diag *diag)
     if (err == WEFT_ERR_OK)
         err = check_target(o, &slices, diag);
     if (err == WEFT_ERR_OK) {
-        /* Warnings are to be known now, not when the server ends. */
+        /* Warnings are printed before the server starts, not when it ends. */
         weft_tool_report(diag, err);
         weft_diag_clear(diag);
         err = weft_serve(&o->serve, diag);

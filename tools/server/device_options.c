@@ -17,7 +17,7 @@ static bool parse_number(const char *text, int64_t lo, int64_t hi, uint32_t *out
     return true;
 }
 
-/* "32", "32@64": how many, and from which on. */
+/* "32" or "32@64": number of multiprocessors, and the first one. */
 static bool parse_sms(const char *text, weft_engine_options *out)
 {
     char number[16];

@@ -1,4 +1,4 @@
-/* Options of the verbs that open a bundle: which driver, which GPU, which part of it. */
+/* Options of the verbs that open a bundle: the driver, the GPU, and the part of the GPU. */
 #ifndef WEFT_TOOLS_DEVICE_OPTIONS_H
 #define WEFT_TOOLS_DEVICE_OPTIONS_H
 

@@ -121,7 +121,7 @@ static void start_profile(pair *p)
         weft_session_profile(p->model[i], true);
 }
 
-/* Times the nodes; medians, so that an interrupted run does not matter. */
+/* Times the nodes. Medians are used because an interrupted run must not count. */
 static weft_err time_nodes(pair *p, double seconds, weft_joint_node *node, size_t n_node)
 {
     double *us = weft_arena_array(p->arena, 2 * n_node * NODE_RUNS_MAX, sizeof *us);

@@ -20,7 +20,8 @@ static weft_err bad(weft_diag *diag, const char *path, const char *what)
                            "not a usable .npy: %s", what);
 }
 
-/* Text behind 'key': in the header dictionary, blanks skipped; NULL when absent. */
+/* Returns the text behind 'key': in the header dictionary, with blanks skipped; NULL: no such
+ * key. */
 static const char *find_key(const char *header, const char *key)
 {
     const char *at = strstr(header, key);

@@ -1,4 +1,4 @@
-/* NumPy's .npy files: reading hostile ones, writing version 1.0 (format: NumPy's NEP 1). */
+/* NumPy's .npy files: reads untrusted files, writes version 1.0 of the format (NumPy's NEP 1). */
 #ifndef WEFT_TOOLS_NPY_H
 #define WEFT_TOOLS_NPY_H
 
@@ -6,10 +6,11 @@
 #include "base/diag.h"
 #include "base/tensor.h"
 
-/* C order, little endian, the element types of base/dtype.h that NumPy has. Data in `arena`. */
+/* Reads an array in C order, little endian, of an element type of base/dtype.h that NumPy has.
+ * The data lives in `arena`. */
 WEFT_MUST_USE weft_err weft_npy_load(const char *path, weft_arena *arena, weft_diag *diag,
                                      weft_tensor *out);
-/* bf16 is written as f32. */
+/* Writes a tensor; bf16 is written as f32. */
 WEFT_MUST_USE weft_err weft_npy_save(const char *path, const weft_tensor *t, weft_diag *diag);
 
 #endif

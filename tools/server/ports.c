@@ -28,7 +28,7 @@ int weft_tool_bind(void *at, const weft_verb *verb, char *arg)
 
 /* -- Loading ---------------------------------------------------------------------------------- */
 
-/* Runs `COMMAND --tensor PATH` with its standard output in a pipe. */
+/* Starts `COMMAND --tensor PATH` with its standard output in a pipe. */
 static weft_err spawn_reader(const char *command, const char *path, weft_diag *diag, pid_t *out_pid,
                              FILE **out)
 {
@@ -50,7 +50,7 @@ static weft_err spawn_reader(const char *command, const char *path, weft_diag *d
     return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){.file = path}, "cannot run %s", command);
 }
 
-/* ONNX tensors are read by weft-compiler, which prints its own errors. */
+/* Reads an ONNX tensor through weft-compiler, which prints its own errors. */
 static weft_err load_onnx_tensor(const char *path, weft_arena *arena, weft_diag *diag,
                                  weft_tensor *out)
 {

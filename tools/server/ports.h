@@ -19,10 +19,10 @@ typedef struct weft_tool_bindings {
 
 /* Value of an option NAME=@FILE: adds it to the weft_tool_bindings `at`. `arg` is changed. */
 int weft_tool_bind(void *at, const weft_verb *verb, char *arg);
-/* .npy, or an ONNX tensor (.pb). */
+/* Reads a .npy file, or an ONNX tensor (.pb). */
 WEFT_MUST_USE weft_err weft_tool_load_tensor(const char *path, weft_arena *arena, weft_diag *diag,
                                              weft_tensor *out);
-/* Every input of the program, in its order; `in` has room for n_input and is zeroed. */
+/* Loads every input of the program, in its order; `in` has room for n_input and is zeroed. */
 WEFT_MUST_USE weft_err weft_tool_load_inputs(const weft_tool_bindings *list,
                                              const weft_bundle_program *p, weft_arena *arena,
                                              weft_diag *diag, weft_tensor *in);

@@ -1,9 +1,9 @@
-/* Slices of a plan on the GPUs of this machine.
+/* Maps the slices of a plan to the GPUs of this machine.
  *
- * Each device of the plan gets a GPU of its type that is cut as the plan wants it (by a matching of
- * devices and GPUs, so that no choice spoils another); each slice becomes one worker process, or as
- * many as the plan has processes, that sees only its GPU or MIG instance, by UUID. Shares of a GPU
- * or of an instance are MPS percentages with a limit of memory, or SM partitions. */
+ * A bipartite matching assigns each device of the plan a GPU of the same type that is divided as
+ * the plan requires. Each slice becomes one worker process, or as many as the plan says; a worker
+ * sees only its GPU or MIG instance, selected by UUID. Shares of a GPU or instance are MPS
+ * percentages with a memory limit, or SM partitions. */
 #include "tools/server/serve_slices.h"
 #include "base/slice_name.h"
 #include "tools/common/tools.h"
@@ -16,10 +16,10 @@
 
 enum { GPUS_MAX = 64, ENV_MAX = 4 };
 
-/* A device of the plan, and the GPU it got. */
+/* A device of the plan, and the GPU that it is mapped to. */
 typedef struct target {
     uint32_t device;
-    const weft_slice_group *group; /* its first */
+    const weft_slice_group *group; /* its first group */
     uint32_t n;
     const weft_machine_gpu *gpu; /* NULL: none yet */
 } target;
@@ -76,14 +76,14 @@ static const weft_machine_mig *find_instance(const weft_machine_gpu *gpu, const 
     return NULL;
 }
 
-/* Without root starts are not told. Equal profiles are alike: the k-th of the plan gets the k-th
- * here. */
+/* Finds the MIG instance of a group. The starts of instances are unknown without root; instances
+ * of equal profiles are interchangeable, so the k-th of the plan gets the k-th of the machine. */
 static const weft_machine_mig *pick_instance(const weft_machine_gpu *gpu, const target *t,
                                              const weft_slice_group *group)
 {
     weft_slice_name want, c;
     uint32_t rank = 0, seen = 0;
-    uint64_t counted = 0; /* starts, of which slots a bit */
+    uint64_t counted = 0; /* bit k: the instance that starts at slot k is counted in `rank` */
     parse_slice(group->first->slice, &want);
     const weft_machine_mig *exact = find_instance(gpu, want.profile, group->first->mig_start);
     if (exact)
@@ -104,7 +104,7 @@ static const weft_machine_mig *pick_instance(const weft_machine_gpu *gpu, const 
     return NULL;
 }
 
-/* "": it can be had; else why not. */
+/* Returns "" if the GPU fits the target, else the reason why not. */
 static const char *why_not(const mapper *m, const target *t, const weft_machine_gpu *gpu)
 {
     if (gpu->why_not[0])
@@ -118,7 +118,7 @@ static const char *why_not(const mapper *m, const target *t, const weft_machine_
         weft_slice_name c;
         parse_slice(p->slice, &c);
         if ((c.profile[0] != '\0') != gpu->mig_on)
-            return gpu->mig_on ? "MIG mode is on, the plan wants the GPU whole" : "MIG mode is off";
+            return gpu->mig_on ? "MIG mode is on, the plan uses the whole GPU" : "MIG mode is off";
         if (c.profile[0] && !m->options->reconfigure_mig && !pick_instance(gpu, t, &t->group[i]))
             return weft_arena_printf(m->arena, "has no MIG instance %s at slot %" PRId32, c.profile,
                                      p->mig_start);
@@ -126,7 +126,8 @@ static const char *why_not(const mapper *m, const target *t, const weft_machine_
     return "";
 }
 
-/* Finds a GPU for target `i`, moving others where that helps (augmenting path). */
+/* Finds a GPU for target `i` by an augmenting path (Kuhn's algorithm for bipartite matching):
+ * other targets may move to other GPUs. */
 static bool match(mapper *m, uint32_t i, bool *tried)
 {
     for (uint32_t g = 0; g < m->machine.n_gpu && g < GPUS_MAX; g++) {
@@ -150,8 +151,8 @@ static weft_err report_no_gpu(const mapper *m, const target *t)
     const weft_placement *p = t->group->first;
     weft_err err = weft_diag_error(
         m->diag, WEFT_ERR_NODEV, m->where,
-        "model '%s' is placed on device %u, a %s%s%s: this machine has no such GPU to give",
-        p->model, t->device, p->type, p->slice[0] ? " cut into " : "", p->slice);
+        "model '%s' is placed on device %u, a %s%s%s: this machine has no such free GPU", p->model,
+        t->device, p->type, p->slice[0] ? " cut into " : "", p->slice);
     bool mig = false;
     if (m->machine.why_no_gpu[0])
         weft_diag_note(m->diag, (weft_where){0}, "%s", m->machine.why_no_gpu);
@@ -165,8 +166,8 @@ static weft_err report_no_gpu(const mapper *m, const target *t)
     }
     if (mig)
         weft_diag_note(m->diag, (weft_where){0},
-                       "--reconfigure-mig makes the instances; 'weft export --to mig-parted' "
-                       "writes them for another tool");
+                       "--reconfigure-mig creates the instances; 'weft export --to mig-parted' "
+                       "writes them as configuration of nvidia-mig-parted");
     return err;
 }
 
@@ -210,7 +211,7 @@ static weft_err make_instances(mapper *m)
 
 /* -- MPS -------------------------------------------------------------------------------------- */
 
-/* The pipe directory for one GPU or instance; NULL in *out: that of the environment. */
+/* Finds the MPS pipe directory for one GPU or instance; *out NULL: that of the environment. */
 static weft_err find_daemon(mapper *m, const char *name, const char *uuid, bool mig,
                             const char **out)
 {
@@ -240,7 +241,7 @@ static weft_err find_daemon(mapper *m, const char *name, const char *uuid, bool 
 
 /* -- Workers ---------------------------------------------------------------------------------- */
 
-/* Memory of all shares of one GPU or instance; 0: one is not known. */
+/* Sums the memory of all shares of one GPU or instance; 0: the memory of one is unknown. */
 static uint64_t planned_bytes(const target *t, const weft_slice_group *g, bool mig)
 {
     uint64_t total = 0;
@@ -255,8 +256,9 @@ static uint64_t planned_bytes(const target *t, const weft_slice_group *g, bool m
     return total;
 }
 
-/* What a process of a share may take: all memory but the plan's reserve, parted as the plan's needs
- * are, so that estimates that are a little low do no harm. 0: no limit. */
+/* Memory limit of a process of a share: the memory of the device without the plan's reserve,
+ * divided in proportion to the planned memory, so that estimates that are slightly too low do
+ * not fail. 0: no limit. */
 static uint64_t limit_bytes(const mapper *m, const target *t, const weft_slice_group *g, bool mig,
                             uint64_t all_bytes)
 {
@@ -267,7 +269,8 @@ static uint64_t limit_bytes(const mapper *m, const target *t, const weft_slice_g
     return (uint64_t)((double)all_bytes * (1 - m->plan->rules.mem_reserve) * part);
 }
 
-/* SMs of a share: the rounded ones of those before it come first. */
+/* Assigns SMs to a share, behind those of the shares before it; each number is rounded to the
+ * GPU's step. */
 static weft_err take_sms(const mapper *m, const target *t, const weft_slice_group *g,
                          const char *name, uint32_t sms, weft_serve_slice *s)
 {
@@ -287,8 +290,8 @@ static weft_err take_sms(const mapper *m, const target *t, const weft_slice_grou
     }
     if (at + n > sms)
         return weft_diag_error(m->diag, WEFT_ERR_INFEASIBLE, (weft_where){.item = name},
-                               "shares in steps of %u SMs need %u, there are %u", gpu->part_step,
-                               at + n, sms);
+                               "shares in steps of %u SMs need %u, the device has %u",
+                               gpu->part_step, at + n, sms);
     s->sm_first = at;
     s->n_sm = n;
     return WEFT_ERR_OK;
@@ -322,7 +325,7 @@ static weft_err add_workers(mapper *m, const weft_serve_slice *slice, uint32_t n
     return WEFT_ERR_OK;
 }
 
-/* *pipe: the daemon of this GPU or instance, once one was started. */
+/* *pipe: directory of the MPS daemon of this GPU or instance; NULL: not started yet. */
 static weft_err add_slice(mapper *m, const target *t, const weft_slice_group *g, const char **pipe)
 {
     weft_slice_name c;
@@ -341,7 +344,7 @@ static weft_err add_slice(mapper *m, const target *t, const weft_slice_group *g,
                           .env = env};
     if (c.profile[0] && !mig)
         return weft_diag_error(m->diag, WEFT_ERR_NODEV, (weft_where){.item = name},
-                               "the MIG instance is gone");
+                               "the MIG instance no longer exists");
     env[s.n_env++] = weft_arena_printf(m->arena, "CUDA_VISIBLE_DEVICES=%s", uuid);
     if (mps && !*pipe)
         WEFT_TRY(find_daemon(m, name, uuid, mig != NULL, pipe));
@@ -366,7 +369,7 @@ static weft_err add_slices(mapper *m)
 {
     for (uint32_t i = 0; i < m->n_target; i++) {
         const target *t = &m->target[i];
-        const char **pipe = weft_arena_array(m->arena, 65, sizeof *pipe); /* by slot */
+        const char **pipe = weft_arena_array(m->arena, 65, sizeof *pipe); /* indexed by slot */
         for (uint32_t k = 0; k < t->n; k++) {
             int32_t start = t->group[k].first->mig_start;
             WEFT_TRY(add_slice(m, t, &t->group[k], &pipe[start < 0 || start > 63 ? 64 : start]));

@@ -1,4 +1,4 @@
-/* Slices of CPUs, and the slices of a plan by device. */
+/* CPU slices, and the groups of placements that make up the slices of a plan. */
 #include "tools/server/serve_slices.h"
 
 #include "base/file.h"
@@ -19,12 +19,12 @@ static void find_cpus(weft_slices *out)
             out->cpu[out->n_cpu++] = i;
 }
 
-/* The next so many CPUs; *at: those that are taken. */
+/* Adds a slice of the next `cores` CPUs; *at: number of CPUs in use. */
 static weft_err cut(weft_slices *out, int64_t cores, uint32_t *at, weft_diag *diag)
 {
     if (cores > (int64_t)(out->n_cpu - *at))
         return weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){0},
-                               "the slices need more cores than the %u this process may use",
+                               "the slices need more than the %u cores that this process may use",
                                out->n_cpu);
     out->at[out->n++] = (weft_serve_slice){.cpu = &out->cpu[*at], .n_cpu = (uint32_t)cores};
     *at += (uint32_t)cores;
@@ -85,7 +85,7 @@ static weft_err on_cpus(const weft_slices_options *options, const weft_slice_gro
         const weft_slice_group *g = &groups->at[i];
         if (g->device != groups->at[0].device)
             return weft_diag_error(diag, WEFT_ERR_INPUT, where,
-                                   "the plan has several nodes: serve one at a time (--devices)");
+                                   "the plan has several nodes; choose one with --devices");
         long cores = g->first->slice[0] ? strtol(g->first->slice, NULL, 10) : (long)out->n_cpu;
         if (cores < 1)
             return weft_diag_error(diag, WEFT_ERR_INPUT, where, "'%s' is no slice of a CPU",
@@ -122,7 +122,7 @@ static weft_err read_plan(const weft_slices_options *options, weft_arena *arena,
         if ((strcmp(groups.at[i].first->type, "cpu") == 0) != cpu)
             return weft_diag_error(
                 diag, WEFT_ERR_INPUT, where,
-                "the plan has CPUs and GPUs: a bundle is for one of them, choose with --devices");
+                "the plan has CPUs and GPUs, a bundle is for one of them: choose with --devices");
     return cpu ? on_cpus(options, &groups, diag, out)
                : weft_slices__on_gpus(options, &plan, &groups, arena, diag, out);
 }

@@ -1,5 +1,5 @@
-/* What `weft serve` cuts this machine into: CPU slices that were asked for, or the slices of a plan
- * on its CPUs or GPUs. */
+/* The slices of this machine that `weft serve` uses: CPU slices from the command line, or the
+ * slices of a plan on CPUs or GPUs. */
 #ifndef WEFT_TOOLS_SERVE_SLICES_H
 #define WEFT_TOOLS_SERVE_SLICES_H
 
@@ -10,14 +10,14 @@
 enum { WEFT_SLICES_MAX = 256, WEFT_SLICE_CPUS_MAX = 1024 };
 
 typedef struct weft_slices_options {
-    const int64_t *cores; /* of CPU slices, without a plan */
+    const int64_t *cores; /* sizes of CPU slices, without a plan */
     size_t n_cores;
     const char *plan;
-    const uint32_t *device; /* of the plan: to be served here; n_device 0: all */
+    const uint32_t *device; /* devices of the plan to serve; n_device 0: all */
     size_t n_device;
-    bool start_mps;       /* private daemons for MPS shares; else there is one already */
-    bool green;           /* shares are SMs of their own (green contexts), no MPS percentages */
-    bool reconfigure_mig; /* makes the instances that the plan asks for */
+    bool start_mps;       /* start private daemons for MPS shares; false: use the one that runs */
+    bool green;           /* shares are SM partitions (green contexts) instead of MPS percentages */
+    bool reconfigure_mig; /* create the MIG instances of the plan */
 } weft_slices_options;
 
 typedef struct weft_slices {
@@ -25,11 +25,12 @@ typedef struct weft_slices {
     uint32_t n;
     weft_mps *mps[WEFT_SLICES_MAX];
     uint32_t n_mps;
-    uint32_t cpu[WEFT_SLICE_CPUS_MAX]; /* those this process may use */
+    uint32_t cpu[WEFT_SLICE_CPUS_MAX]; /* CPUs that this process may use */
     uint32_t n_cpu;
 } weft_slices;
 
-/* Strings live in `arena`, the rest in `out`, which is to be ended whatever is returned. */
+/* Makes the slices. Strings live in `arena`, the rest in `out`. weft_tool_end_slices must be
+ * called even after an error. */
 WEFT_MUST_USE weft_err weft_slices_make(const weft_slices_options *options, weft_arena *arena,
                                         weft_diag *diag, weft_slices *out);
 /* Stops the daemons. */
@@ -37,13 +38,13 @@ void weft_slices_end(weft_slices *slices, weft_diag *diag);
 
 /* -- Between serve_slices.c and serve_gpus.c ------------------------------------------------ */
 
-/* A slice of the plan, with all that is placed on it. */
+/* A slice of the plan, with all placements on it. */
 typedef struct weft_slice_group {
     uint32_t device, slice_id;
     const weft_placement *first;
     const char **model;
     uint32_t n_model, procs;
-    uint64_t mem_bytes; /* of all its models; 0: one is not known */
+    uint64_t mem_bytes; /* sum over its models; 0: one is unknown */
 } weft_slice_group;
 
 typedef WEFT_VEC(weft_slice_group) weft_slice_groups;

@@ -1,9 +1,9 @@
-/* Which kernels take the time of an estimate. */
+/* The kernels that take the most time of an estimate. */
 #include "tools/compiler/estimate.h"
 
 #include <string.h>
 
-size_t weft_tool_dearest(const weft_estimate *e, size_t *out, size_t n)
+size_t weft_tool_slowest(const weft_estimate *e, size_t *out, size_t n)
 {
     size_t found = 0;
     for (size_t i = 0; i < e->n; i++) {
