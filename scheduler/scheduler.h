@@ -1,8 +1,9 @@
-/* Who runs where: demands (models with SLO and rate), a fleet (devices that can be split), policies
- * that turn both into a placement, and the checker that every placement must pass.
+/* Planning: places models on devices. Demands (models with SLO, rate and profile) and a fleet
+ * (devices that can be split) go in, a policy makes a plan of them, and the checker verifies any
+ * plan. Also: reports on plans, simulation of a plan in virtual time, and export to other systems.
  *
  * Everything here is a pure function of its arguments: no clock, no environment, no device. Types
- * are thread-compatible. Sees of the rest of Weft only ir/cost.h and ir/bundle.h. */
+ * are thread-compatible. The folder uses base/, ir/cost.h and ir/bundle.h only. */
 #ifndef WEFT_SCHEDULER_SCHEDULER_H
 #define WEFT_SCHEDULER_SCHEDULER_H
 
@@ -25,9 +26,9 @@ typedef struct weft_set_dim {
 typedef struct weft_set_model {
     const char *name;
     const char *file;    /* ONNX file, resolved against the set file's folder; NULL: profile only */
-    const char *profile; /* measured CSV, or NULL */
-    double slo_us;       /* p99 latency target, 0: none */
-    double rate_per_s;   /* expected requests, 0: none */
+    const char *profile; /* CSV file with measurements, resolved likewise; NULL: none */
+    double slo_us;       /* p99 latency target; 0: none */
+    double rate_per_s;   /* expected requests per second; 0: not given */
     const weft_set_dim *dim;
     size_t n_dim;
     uint32_t line; /* in the set file, for messages */
@@ -40,10 +41,9 @@ typedef struct weft_set_variant {
 
 typedef struct weft_set_app {
     const char *name;
-    double
-        rate_per_s;  /* requests that any variant may answer, beside those of the models; 0: none */
-    double slo_us;   /* of the variants too; 0: none */
-    double accuracy; /* least, weighted by requests; 0: any */
+    double rate_per_s; /* requests that any variant may serve, beside the models' own; 0: none */
+    double slo_us;     /* also holds for the variants; 0: none */
+    double accuracy;   /* least mean accuracy, weighted by requests; 0: any */
     const weft_set_variant *variant;
     size_t n_variant;
 } weft_set_app;
@@ -57,8 +57,8 @@ typedef struct weft_set {
     size_t n_app;
 } weft_set;
 
-/* Reads a set file (YAML). Unknown keys, duplicate or unusable model names, wrong units: INPUT with
- * file and line or key. Everything lives in `arena`. */
+/* Reads a set file (YAML, docs/set-file.md). INPUT with file and line: unknown keys, duplicate or
+ * unusable names, wrong units. The result lives in `arena`. */
 WEFT_MUST_USE weft_err weft_set_load(const char *path, weft_arena *arena, weft_diag *diag,
                                      weft_set *out);
 enum { WEFT_SET_NAME_MAX = 128 }; /* bytes */
@@ -67,15 +67,16 @@ bool weft_set_name_valid(const char *name);
 
 /* -- Fleets --------------------------------------------------------------------------------- */
 
+/* `count` equal devices, and how they may be split. */
 typedef struct weft_fleet_device {
     const char *type; /* row of the device table, base/device_type.h */
     uint32_t count;
     uint32_t cores;              /* CPU only */
-    const uint32_t *slice_cores; /* CPU only: cores of each slice */
+    const uint32_t *slice_cores; /* CPU only: cores of each slice; n_slice 0: one slice of all */
     size_t n_slice;
-    bool mig, mps;
-    uint64_t mem_bytes;    /* 0: what the table says */
-    double price_per_hour; /* dollars, of one device; 0: what the table says */
+    bool mig, mps;         /* whether it may be split in this way */
+    uint64_t mem_bytes;    /* 0: as in the device table */
+    double price_per_hour; /* of one device, dollars; 0: as in the device table */
     double bandwidth_gbps; /* peak of its memory, for interference; 0: not known */
 } weft_fleet_device;
 
@@ -85,6 +86,8 @@ typedef struct weft_fleet {
     size_t n_device;
 } weft_fleet;
 
+/* Reads a fleet file (YAML, docs/set-file.md). INPUT with file and line. The result lives in
+ * `arena`. */
 WEFT_MUST_USE weft_err weft_fleet_load(const char *path, weft_arena *arena, weft_diag *diag,
                                        weft_fleet *out);
 
@@ -93,7 +96,7 @@ WEFT_MUST_USE weft_err weft_fleet_load(const char *path, weft_arena *arena, weft
 typedef struct weft_demand {
     const char *model;
     double slo_us;     /* 0: none */
-    double rate_per_s; /* 0: one replica, any load */
+    double rate_per_s; /* 0: one placement, which serves any load */
     weft_profile profile;
 } weft_demand;
 
@@ -104,57 +107,60 @@ typedef struct weft_demands {
 
 /* -- Problems ------------------------------------------------------------------------------- */
 
-/* What a plan must keep to. Zero-initialised: the defaults. */
 typedef enum weft_latency_rule {
     WEFT_RULE_EXACT, /* wait + execution <= SLO; slo.c has the formulas */
-    WEFT_RULE_HALF,  /* execution < SLO / 2 (ParvaGPU's text, gpulet, Nexus) */
+    WEFT_RULE_HALF,  /* execution < SLO / 2 (text of ParvaGPU's paper, gpulet, Nexus) */
     WEFT_RULE_HALF09 /* execution < 0.9 * SLO / 2 (ParvaGPU's program) */
 } weft_latency_rule;
 
+/* Constraints on plans. Zero-initialised: the defaults. */
 typedef struct weft_rules {
     weft_latency_rule latency;
-    bool whole_ms;      /* SLOs are cut to whole ms, as ParvaGPU's program does */
-    uint32_t procs_max; /* processes of one model on one slice; 0: no limit but the device's */
-    bool isolated;      /* no two models on one slice or MIG instance */
-    bool oversubscribe; /* MPS shares of one device may exceed 100 % together */
-    double mem_reserve; /* part of each memory that stays free, 0 to below 1 */
+    bool whole_ms;      /* SLOs are rounded down to whole ms, as in ParvaGPU's program */
+    uint32_t procs_max; /* processes of one model on one slice; 0: limited by the device only */
+    bool isolated;      /* no two models share a slice or a MIG instance */
+    bool oversubscribe; /* the MPS shares of a device may sum to more than 100 % */
+    double mem_reserve; /* part of each memory that stays free; at least 0, below 1 */
 } weft_rules;
 
 const char *weft_latency_rule_name(weft_latency_rule rule); /* "exact", "half", "half09" */
 bool weft_latency_rule_parse(const char *text, weft_latency_rule *out);
 
 typedef enum weft_goal {
-    WEFT_GOAL_COST,    /* carry every rate; fewest dollars an hour, then fewest devices */
-    WEFT_GOAL_GOODPUT, /* the fleet is fixed: carry as much as it can, then as cheaply */
-    WEFT_GOAL_CARBON   /* carry every rate with least carbon, at what apps allow of accuracy */
+    WEFT_GOAL_COST,    /* serve every rate; fewest dollars an hour, then fewest devices */
+    WEFT_GOAL_GOODPUT, /* serve as many requests as the fleet can, then at the lowest cost */
+    WEFT_GOAL_CARBON   /* serve every rate with the least carbon; apps limit the accuracy */
 } weft_goal;
 
 const char *weft_goal_name(weft_goal goal); /* "cost", "goodput", "carbon" */
 bool weft_goal_parse(const char *text, weft_goal *out);
 
-/* Slow-down of models that run at the same time on one device without MIG between them (gpulet):
- * factor of a model = max(1, c[0] l2_own + c[1] l2_other + c[2] dram_own + c[3] dram_other + c[4]),
- * utilisations 0..1 of each running alone on its share. All 0: none. */
+/* Interference of models that run at the same time on one device or MIG instance (gpulet, ATC'22).
+ * A model is slowed down by the factor
+ * max(1, c[0] l2_own + c[1] l2_other + c[2] dram_own + c[3] dram_other + c[4]); utilisations, 0..1,
+ * are those of each model alone on its share. All coefficients 0: no interference. */
 typedef struct weft_interference {
     double c[5];
 } weft_interference;
 
-/* An integer program: least cost * x with row_lo <= A x <= row_hi and 0 <= x <= upper, x whole. A
- * is stored by columns: entries start[c] .. start[c + 1) are (row[i], coeff[i]). */
+/* An integer program: minimise cost * x subject to row_lo <= A x <= row_hi, 0 <= x <= upper, x
+ * integer. A is stored by columns: the entries of column c are (row[i], coeff[i]) for i from
+ * start[c] to start[c + 1] - 1. */
 typedef struct weft_program {
     uint32_t n_col, n_row;
     const double *cost, *upper;    /* by column */
-    const double *row_lo, *row_hi; /* by row; HUGE_VAL: none */
+    const double *row_lo, *row_hi; /* by row; row_hi HUGE_VAL: no limit */
     const uint32_t *start, *row;
     const double *coeff;
-    uint32_t nodes_max;
+    uint32_t nodes_max; /* of branch and bound */
 } weft_program;
 
-/* A solver for them, given from outside, so that only programs which plan offline link one: NULL in
- * a problem means that policies search by themselves. Deterministic. */
+/* A deterministic solver of integer programs. The caller provides it in the problem, so that only
+ * the planner links one; without a solver, policies use their own searches. */
 typedef struct weft_solver {
     const char *name;
-    /* *out_bound: no solution costs less. *out_found: x (n_col, by the caller) has a solution. */
+    /* *out_found: x, n_col numbers of the caller, holds a solution. *out_bound: lower bound on the
+     * cost of any solution. */
     weft_err (*solve)(const weft_program *program, double *x, bool *out_found, double *out_bound);
 } weft_solver;
 
@@ -162,46 +168,47 @@ extern const weft_solver weft_solver_cbc; /* COIN-OR CBC; library weft_cbc */
 
 struct weft_plan;
 
-/* All that a policy may look at. */
+/* The whole input of a policy. */
 typedef struct weft_problem {
     const weft_demands *demands;
     const weft_fleet *fleet;
     weft_rules rules;
     weft_goal goal;
     weft_interference interference;
-    const weft_set_app *app; /* model-less queries: variants of one task */
+    const weft_set_app *app; /* tasks with several model variants */
     size_t n_app;
-    const struct weft_plan *previous; /* in force now; NULL: nothing is */
-    double now_s;                     /* of the caller's clock, for policies with periods */
-    double carbon_g_per_kwh;          /* 0: not known */
+    const struct weft_plan *previous; /* the plan in force; NULL: none */
+    double now_s;                     /* time of the caller's clock, for policies with periods */
+    double carbon_g_per_kwh;          /* intensity of the grid; 0: not known */
     uint64_t seed;
-    uint64_t effort;           /* steps of a search; 0: the policy's default */
-    const char *options;       /* "key=value,...": parameters of the policy; NULL: its defaults */
-    const weft_solver *solver; /* may be NULL */
+    uint64_t effort;           /* iterations of a search; 0: the policy's default */
+    const char *options;       /* parameters of the policy, "key=value,..."; NULL: its defaults */
+    const weft_solver *solver; /* may be NULL: policies use their own searches */
 } weft_problem;
 
-/* Reads a measured profile. Layouts: "weft" (our own CSV, docs), "parvagpu". */
+/* Reads a measured profile (CSV, docs/set-file.md). `layout`: "weft" or "parvagpu"; `model`: for
+ * messages. */
 WEFT_MUST_USE weft_err weft_profile_load(const char *path, const char *layout, const char *model,
                                          weft_arena *arena, weft_diag *diag, weft_profile *out);
 
 /* -- Placements ----------------------------------------------------------------------------- */
 
-/* One model on one slice. Several placements may name the same slice (MPS or time sharing). */
+/* One model on one slice. Placements that name the same slice share it in time. */
 typedef struct weft_placement {
     const char *model;
-    uint32_t device;   /* index among the devices in use, from 0 */
+    uint32_t device;   /* number of the device in the plan, from 0 without gaps */
     const char *type;  /* device type */
-    const char *slice; /* "" whole device, MIG profile name, "40%" (MPS), "1core"... */
-    int32_t mig_start; /* first slot of the MIG instance, -1 without MIG */
-    uint32_t slice_id; /* equal ids on one device: the same slice, shared */
-    double share;      /* of the device's compute units that the slice has */
+    const char *slice; /* "": whole device; MIG profile; "40%": MPS share; "1core": CPU slice */
+    int32_t mig_start; /* first memory slot of the MIG instance; -1 without MIG */
+    uint32_t slice_id; /* placements with equal device and slice_id are on one slice */
+    double share;      /* part of the device's compute units that the slice has */
     uint32_t batch, procs;
     double rate_per_s;     /* requests assigned */
-    double capacity_per_s; /* what the slice can serve of this model within the SLO */
-    double latency_us;     /* worst case incl. batching and queueing, by the stated rule */
-    uint64_t mem_bytes;
-    double expected_error; /* relative, of the time behind it: measured or estimated */
-    const char *source;    /* of that time: "measured", "analytic", ... */
+    double capacity_per_s; /* requests of this model that the slice can serve within the SLO */
+    double latency_us;     /* worst case, batching and queueing included; slo.c */
+    uint64_t mem_bytes;    /* of all processes; 0: not known */
+    double expected_error; /* relative error of the execution time */
+    const char *source;    /* of the execution time: "measured", "analytic", ... */
 } weft_placement;
 
 typedef struct weft_plan {
@@ -210,63 +217,64 @@ typedef struct weft_plan {
     weft_goal goal;
     weft_placement *at;
     size_t n;
-    uint32_t gpus; /* devices in use */
+    uint32_t gpus; /* devices in use, CPUs included */
     double cost_per_hour;
-    double goodput_per_s; /* requests carried */
-    double power_w;       /* of what is executed; 0: a profile does not tell */
-    double lower_bound;   /* on gpus: no plan within the rules has fewer */
-    bool proven;          /* no plan within the rules has fewer gpus than this one */
-    double decision_ms;   /* filled by the caller that has a clock */
+    double goodput_per_s; /* sum of the rates of the placements */
+    double power_w;       /* of the executed batches; 0: some profile has no energy */
+    double lower_bound;   /* of gpus over all plans within the rules */
+    bool proven;          /* whether no plan within the rules has fewer gpus */
+    double decision_ms;   /* set by the caller, which has a clock */
 } weft_plan;
 
-/* Ways to split a device that a policy knows. */
+/* What a policy can do: ways to split devices, and more. */
 enum {
     WEFT_SPLIT_WHOLE = 1, /* whole devices */
     WEFT_SPLIT_MIG = 2,
     WEFT_SPLIT_MPS = 4,
     WEFT_SPLIT_CORES = 8,    /* slices of CPUs */
-    WEFT_SPLIT_TIME = 16,    /* several models on one slice in turn */
+    WEFT_SPLIT_TIME = 16,    /* time sharing: several models on one slice */
     WEFT_SPLIT_VARIANTS = 32 /* chooses the variants of apps */
 };
 
-/* A policy: pure, deterministic. Rows in policies.def. */
+/* A policy: a pure and deterministic function. Rows of policies.def. */
 typedef struct weft_policy {
     const char *name;
     const char *alias; /* an earlier name that users may still type; NULL: none */
     const char *brief;
     const char *cite;
     uint32_t splits;   /* WEFT_SPLIT_* */
-    size_t state_size; /* what it remembers between calls; zeroed before the first */
+    size_t state_size; /* bytes that it remembers between calls; zero before the first call */
     /* Large problems that the policy is fast enough for; the policy weft tries it on them, too. */
     bool many_models;   /* sets of over a hundred models */
     bool many_segments; /* plans of thousands of placements */
-    /* INFEASIBLE with a message that names the model and what would make it feasible. */
+    /* INFEASIBLE, with a message that names the model and what would make it feasible. */
     weft_err (*place)(void *state, const weft_problem *problem, weft_arena *arena, weft_diag *diag,
                       weft_plan *out);
 } weft_policy;
 
 const weft_policy *weft_policy_find(const char *name); /* by name or alias; NULL: none */
-const weft_policy *weft_policy_at(size_t i);           /* NULL behind the last */
+const weft_policy *weft_policy_at(size_t i);           /* NULL past the last */
 
-/* Runs a policy; its plan is not checked. The rates and SLOs of apps are given to their variants
- * first, as far as the policy does not choose variants itself. `state`: state_size bytes that live
- * from call to call; NULL: a first call. */
+/* Runs a policy without checking its plan. Apps are resolved first: their SLOs hold for their
+ * variants, and, unless the policy chooses variants itself, the best variant gets the rate.
+ * `state`: the policy's state_size bytes, kept by the caller between calls; NULL: a first and only
+ * call. */
 WEFT_MUST_USE weft_err weft_plan_decide(const weft_policy *policy, void *state,
                                         const weft_problem *problem, weft_arena *arena,
                                         weft_diag *diag, weft_plan *out);
-/* The same, and checks the plan (BUG when it is illegal). */
+/* The same, and checks the plan. BUG: the plan is illegal. */
 WEFT_MUST_USE weft_err weft_plan_make(const weft_policy *policy, void *state,
                                       const weft_problem *problem, weft_arena *arena,
                                       weft_diag *diag, weft_plan *out);
 
-/* The strict checker: MIG slots, memory, shares, counts, rate, latency. Adds one error for each
- * violation; returns INPUT when there is any. Trusts nothing that the plan says of itself. The
- * rules are those that the plan states. */
+/* Checks a plan under the rules that it states: MIG slots, memory, shares, counts, rates,
+ * latencies, and all derived fields, which are recomputed. Adds one error for each violation.
+ * INPUT: there is a violation. */
 WEFT_MUST_USE weft_err weft_plan_check(const weft_plan *plan, const weft_problem *problem,
                                        weft_diag *diag);
 
-/* plan.json; keys documented in docs/plan-json.md. The returned text is owned by the caller
- * (free). Reading checks every field. */
+/* Writes and reads plan.json (docs/plan-json.md). The written text is owned by the caller (free).
+ * Reading checks keys, kinds and ranges. */
 WEFT_MUST_USE weft_err weft_plan_to_json(const weft_plan *plan, const weft_demands *demands,
                                          char **out);
 WEFT_MUST_USE weft_err weft_plan_from_json(const char *text, size_t len, const char *file,
@@ -276,16 +284,17 @@ WEFT_MUST_USE weft_err weft_plan_demands_from_json(const char *text, size_t len,
                                                    weft_arena *arena, weft_diag *diag,
                                                    weft_demands *out);
 
-/* -- Plans made elsewhere ------------------------------------------------------------------- */
+/* -- Plans of other programs ---------------------------------------------------------------- */
 
-/* Fills in what a plan claims of itself (all but policy, rules, goal and the choices of each
- * placement) from profiles and fleet, as the checker would. */
+/* Computes the derived fields of a plan from profiles and fleet: all fields but policy, rules,
+ * goal, decision_ms, and the choices of each placement (model, device, slice, batch, processes,
+ * rate). */
 void weft_plan_derive(weft_plan *plan, const weft_problem *problem, weft_arena *arena);
 
 /* Whether a text is a deployment map of ParvaGPU (SC'24). */
 bool weft_parvagpu_detect(const char *text, size_t len);
-/* Reads such a map as a plan under the problem's rules. A map has no rates: those of a model are
- * spread over its instances in proportion to their capacity. */
+/* Reads such a map as a plan under the rules of the problem. A map has no rates: the rate of a
+ * model is split over its instances in proportion to their capacity. */
 WEFT_MUST_USE weft_err weft_plan_from_parvagpu(const char *text, size_t len, const char *file,
                                                const weft_problem *problem, weft_arena *arena,
                                                weft_diag *diag, weft_plan *out);
@@ -293,34 +302,35 @@ WEFT_MUST_USE weft_err weft_plan_from_parvagpu(const char *text, size_t len, con
 /* -- Reports on plans ----------------------------------------------------------------------- */
 
 typedef struct weft_plan_metrics {
-    double internal_slack;         /* part of the placed slices that stays idle, 0..1 */
+    double internal_slack;         /* part of the placed slices that is idle, 0..1 */
     double external_fragmentation; /* part of the devices in use that no slice covers, 0..1 */
-    double cost_bound;             /* dollars an hour that any plan costs; 0: not known */
-    double gap;                    /* devices over the lower bound, relative; 0: none */
+    double cost_bound;             /* lower bound on dollars an hour of any plan; 0: not known */
+    double gap;                    /* gpus / lower_bound - 1 */
     double carbon_g_per_h;         /* 0: not known */
 } weft_plan_metrics;
 
-/* ParvaGPU's metrics (SC'24): slack 1 - sum(part of the device * busy part) / sum(part), and
- * fragmentation 1 - sum(part) / devices. */
+/* Computes the metrics of ParvaGPU (SC'24). With the weight w of a slice, its part of the device,
+ * slack is 1 - sum(w * busy part of the time) / sum(w), and fragmentation is 1 - sum(w) / devices.
+ */
 void weft_plan_measure(const weft_plan *plan, const weft_problem *problem, weft_arena *arena,
                        weft_plan_metrics *out);
 
-/* A placement that starts (from NULL), ends (to NULL) or changes its place, batch or processes. */
+/* A placement that starts (from NULL), ends (to NULL), or changes its place, batch or processes. */
 typedef struct weft_plan_move {
     const char *model;
     const weft_placement *from, *to;
 } weft_plan_move;
 
-/* What has to be done to come from one plan to another, whatever the numbers of their devices; by
- * model. A change of rates alone is no move. */
+/* The moves from one plan to another, sorted by model. Devices are matched by their placements, not
+ * by number. A change of rate alone is not a move. The result lives in `arena`. */
 void weft_plan_diff(const weft_plan *before, const weft_plan *after, weft_arena *arena,
                     const weft_plan_move **out, size_t *out_n);
 
-/* What became of one way to run a model. */
+/* Why a profile point is or is not an option, from closest to farthest. */
 typedef enum weft_verdict {
-    WEFT_VERDICT_CHOSEN,
-    WEFT_VERDICT_POSSIBLE,  /* legal, and the fleet has room */
-    WEFT_VERDICT_NO_ROOM,   /* legal, but the fleet has no room beside this plan */
+    WEFT_VERDICT_CHOSEN,    /* the plan uses it */
+    WEFT_VERDICT_POSSIBLE,  /* legal, and a device has room */
+    WEFT_VERDICT_NO_ROOM,   /* legal, but no device has room beside this plan */
     WEFT_VERDICT_SLO,       /* too slow */
     WEFT_VERDICT_MEMORY,    /* too large */
     WEFT_VERDICT_RULES,     /* more processes than the rules or the device allow */
@@ -330,35 +340,36 @@ typedef enum weft_verdict {
 
 const char *weft_verdict_name(weft_verdict verdict); /* "chosen", "slo", ... */
 
-/* A slice of a model's profile, by its best batch. */
+/* A slice of a model's profile with its best batch. */
 typedef struct weft_explain_option {
     const char *type, *slice;
     uint32_t batch, procs;
-    double capacity_per_s, latency_us; /* latency of a full queue: twice the execution */
+    double capacity_per_s, latency_us; /* latency: twice the execution time */
     double per_device_per_s;           /* capacity of a whole device of such slices */
-    double per_dollar; /* requests for a dollar, by the price of the device; 0: not known */
+    double per_dollar;                 /* requests per dollar of such a device; 0: not known */
     weft_verdict verdict;
-    const char *reason; /* in words, with both numbers */
+    const char *reason; /* a sentence with the numbers compared */
 } weft_explain_option;
 
 typedef struct weft_explain_place {
     const weft_placement *at;
-    double slack_rate, slack_latency; /* part of capacity and of the SLO that is left; latency
-                                       * 1 without an SLO */
+    double slack_rate, slack_latency; /* unused part of the capacity and of the SLO; without an
+                                       * SLO slack_latency is 1 */
     const char *const *with;          /* models on the same slice */
     size_t n_with;
     const char *const *beside; /* models on the same device, on other slices */
     size_t n_beside;
 } weft_explain_place;
 
-/* What would change the answer. */
+/* A change of SLO or rate with which the model fits on a smaller slice, or the plan needs fewer
+ * devices. */
 typedef struct weft_explain_change {
     enum { WEFT_CHANGE_SLO, WEFT_CHANGE_RATE } what;
-    double from, to;      /* us, or requests a second */
-    const char *slice;    /* the smaller slice it then fits; NULL: it saves devices */
-    const char *type;     /* of that slice */
-    uint32_t gpus;        /* devices then */
-    double cost_per_hour; /* then */
+    double from, to;      /* us, or requests per second */
+    const char *slice;    /* the smaller slice; NULL: the change saves devices */
+    const char *type;     /* device type of the slice */
+    uint32_t gpus;        /* of the plan after a change that saves devices */
+    double cost_per_hour; /* likewise */
 } weft_explain_change;
 
 typedef struct weft_explanation {
@@ -372,19 +383,19 @@ typedef struct weft_explanation {
     size_t n_change;
 } weft_explanation;
 
-/* Why a model is where it is. Changes that save devices are looked for by planning again with
- * `policy`, at most some 40 times; NULL: they are not. INPUT when the plan has no such model. */
+/* Explains the placements of a model (explain_plan.c). Changes that save devices are searched with
+ * at most 22 runs of `policy`; NULL: they are not searched. INPUT: the plan has no such model. */
 WEFT_MUST_USE weft_err weft_plan_explain(const weft_plan *plan, const weft_problem *problem,
                                          const weft_policy *policy, const char *model,
                                          weft_arena *arena, weft_diag *diag, weft_explanation *out);
 
-/* The packed devices as a picture: MIG slots or shares, coloured by model. */
 typedef struct weft_draw_options {
-    bool color;     /* terminal: with ANSI colours */
-    uint32_t width; /* terminal: columns; 0: 100 */
+    bool color;     /* terminal only: ANSI colours */
+    uint32_t width; /* terminal only: columns; 0: 100 */
 } weft_draw_options;
 
-/* Owned by the caller (free). */
+/* Draws the devices of a plan with MIG slots or shares, coloured by model. The text is owned by the
+ * caller (free). */
 WEFT_MUST_USE weft_err weft_plan_draw_text(const weft_plan *plan, const weft_draw_options *options,
                                            char **out);
 WEFT_MUST_USE weft_err weft_plan_draw_svg(const weft_plan *plan, char **out);
@@ -598,21 +609,21 @@ WEFT_MUST_USE weft_err weft_sim_to_csv(const weft_sim_report *report, char **out
 
 /* -- Export --------------------------------------------------------------------------------- */
 
-/* Paths are those of the nodes. NULL or 0: the default in brackets. */
+/* Paths are paths on the nodes. NULL or 0: the default in brackets. */
 typedef struct weft_export_options {
-    const weft_demands *demands; /* of the plan: SLOs */
+    const weft_demands *demands; /* of the plan file, for the SLOs */
     const char *bundle;          /* [/srv/weft/models.weft] */
     const char *weft;            /* the program [/usr/bin/weft] */
     const char *config;          /* folder of the exported plans [/etc/weft] */
     const char *image;           /* container image [weft:latest] */
-    const char *claim;           /* volume claim that holds the bundle [weft-models] */
-    const char *name;            /* prefix of all that is made, a DNS label [weft] */
-    uint32_t port;               /* HTTP of the first worker; gRPC and metrics follow [8000] */
+    const char *claim;           /* volume claim that contains the bundle [weft-models] */
+    const char *name;            /* prefix of all names, a DNS label [weft] */
+    uint32_t port;               /* HTTP port of the first worker of a node [8000] */
     uint32_t gpus_per_node;      /* [8] */
 } weft_export_options;
 
 typedef struct weft_export_file {
-    const char *path; /* relative to the folder of the export */
+    const char *path; /* relative to the output folder */
     const char *text;
     size_t len;
     bool executable;
@@ -626,6 +637,6 @@ typedef struct weft_exporter {
 } weft_exporter;
 
 const weft_exporter *weft_exporter_find(const char *name);
-const weft_exporter *weft_exporter_at(size_t i); /* NULL behind the last */
+const weft_exporter *weft_exporter_at(size_t i); /* NULL past the last */
 
 #endif
