@@ -1,4 +1,4 @@
-/* The table of exporters, and the one way to run them. */
+/* The table of exporters, and how they are run. */
 #include "scheduler/export/export_int.h"
 
 #include <string.h>

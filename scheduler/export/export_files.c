@@ -1,5 +1,5 @@
-/* What exporters write in common: labels, files, the command of a worker and the script that finds
- * its device. */
+/* What several exporters need: labels, files, the command line of a worker, and the script that
+ * finds its MIG instance. */
 #include "scheduler/export/export_int.h"
 
 #include "base/hash.h"

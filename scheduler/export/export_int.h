@@ -1,4 +1,5 @@
-/* What the exporters share: nodes, workers, names that every system takes, and YAML. */
+/* Shared by the exporters: nodes, workers and groups (export_workers.c), common files
+ * (export_files.c), and a YAML writer (export_yaml.c). */
 #ifndef WEFT_SCHEDULER_EXPORT_EXPORT_INT_H
 #define WEFT_SCHEDULER_EXPORT_EXPORT_INT_H
 
@@ -10,23 +11,23 @@
 
 enum { WEFT_EXPORT_NAME_MAX = 32, WEFT_EXPORT_LABEL_MAX = 63 };
 
-/* A process that `weft serve` runs: all slices of a CPU, or one slice of a GPU. */
+/* A process of `weft serve`: it serves all slices of a CPU, or one slice of a GPU. */
 typedef struct export_worker {
     const char *name;      /* DNS label: prefix, device, slice */
-    uint32_t node, device; /* device: of the plan */
-    uint32_t gpu;          /* index among the GPUs of its node */
+    uint32_t node, device; /* index of its node; number of its device in the plan */
+    uint32_t gpu;          /* index among the GPUs of the node */
     weft_fleet_slice_kind kind;
     const char *type, *slice;
     uint32_t percent;  /* of an MPS share */
-    uint32_t nth;      /* among the instances of this MIG profile on its GPU, by start slot */
-    uint32_t cores;    /* of a CPU's slices together */
-    uint32_t clients;  /* MPS clients it wants: more than one process, or a share */
+    uint32_t nth;      /* number among the instances of its MIG profile on the GPU, by start slot */
+    uint32_t cores;    /* of all slices of a CPU */
+    uint32_t clients;  /* processes on the slice */
     int32_t mig_start; /* -1 without MIG */
     const weft_placement **at;
-    uint32_t n;
-    uint32_t group;   /* workers of a group are replicas of each other */
-    uint32_t port;    /* HTTP; +1 gRPC, +2 metrics */
-    const char *plan; /* its part of the plan, as JSON */
+    uint32_t n;       /* placements */
+    uint32_t group;   /* index; the workers of a group are replicas of each other */
+    uint32_t port;    /* HTTP; gRPC is port + 1, metrics port + 2 */
+    const char *plan; /* the worker's part of the plan, as JSON */
 } export_worker;
 
 /* Up to gpus_per_node devices of one type, split in one way. */
@@ -35,26 +36,26 @@ typedef struct export_node {
     const char *type;
     weft_fleet_slice_kind kind;
     uint32_t n_gpu;
-    uint32_t first, n; /* workers */
+    uint32_t first, n; /* its workers are worker[first .. first + n) */
 } export_node;
 
 typedef struct export_group {
-    uint32_t first, n; /* a worker of it; how many there are */
+    uint32_t first, n; /* index of its first worker; number of workers */
     const char *name;
 } export_group;
 
 typedef struct export_ctx {
     const weft_plan *plan;
-    weft_export_options o; /* defaults filled in */
+    weft_export_options o; /* without NULL or 0: defaults are filled in */
     weft_arena *arena;
     weft_diag *diag;
-    export_worker *worker; /* by node */
+    export_worker *worker; /* sorted by node */
     uint32_t n_worker;
     export_node *node;
     uint32_t n_node;
     export_group *group;
     uint32_t n_group;
-    const char **model; /* names, each once, sorted */
+    const char **model; /* sorted names, each once */
     uint32_t n_model;
     WEFT_VEC(weft_export_file) files;
 } export_ctx;
@@ -63,26 +64,25 @@ typedef struct export_ctx {
 #include "scheduler/export/exporters.def"
 #undef EXPORTER
 
-/* Fills in the defaults of the options, the workers with their parts of the plan, nodes, groups and
- * models (export_workers.c). INPUT: options or a plan that cannot be exported. */
+/* Fills in the defaults of the options, and makes workers, nodes, groups and the list of models
+ * from the plan. INPUT: the options or the plan cannot be exported. */
 weft_err weft_export__prepare(export_ctx *ctx);
 
-/* -- What exporters have in common (export_files.c) ------------------------------------------- */
+/* -- Common files (export_files.c) ------------------------------------------------------------ */
 
-/* A file of the export; text is copied, `path` is not. */
+/* Adds a file to the export; `text` is copied, `path` is not. */
 void weft_export__add(export_ctx *ctx, const char *path, const char *text, bool executable);
-/* A script for a node of MIG instances that writes the device of each worker to
- * CONFIG/devices/WORKER.env, by GPU, profile and number; nothing for other nodes. */
+/* For a node with MIG instances, adds a script that finds the instance of each worker by GPU,
+ * profile and number, and writes it to CONFIG/devices/WORKER.env. */
 void weft_export__add_devices(export_ctx *ctx, const export_node *node, const char *path);
-/* A lower-case DNS label of at most `max` bytes that is unique for `text`: characters that have no
- * place become '-', and then, or when it is cut, a hash follows. */
+/* Converts a text to a lower-case DNS label of at most `max` bytes. Invalid characters become '-';
+ * a label that differs from the text ends in a hash of the text, so that labels stay unique. */
 const char *weft_export__label(weft_arena *arena, const char *text, size_t max);
 /* "PROGRAM serve BUNDLE PLAN --address A --http P --grpc P --metrics P" */
 const char *weft_export__command(const export_ctx *ctx, const export_worker *w,
                                  const char *address);
 
-/* -- YAML (export_yaml.c), by libyaml's emitter -------------------------------------------------
- */
+/* -- YAML writer (export_yaml.c) -------------------------------------------------------------- */
 
 typedef struct weft_export_yaml {
     yaml_emitter_t emitter;
@@ -92,14 +92,14 @@ typedef struct weft_export_yaml {
 } weft_export_yaml;
 
 void weft_export_yaml__begin(weft_export_yaml *y);
-/* Ends everything; NULL on failure. Owned by the caller (free). */
+/* Ends all documents and returns the text, owned by the caller (free); NULL: out of memory. */
 char *weft_export_yaml__finish(weft_export_yaml *y);
 void weft_export_yaml__document(weft_export_yaml *y);
 void weft_export_yaml__map(weft_export_yaml *y);
 void weft_export_yaml__seq(weft_export_yaml *y);
 void weft_export_yaml__end_map(weft_export_yaml *y);
 void weft_export_yaml__end_seq(weft_export_yaml *y);
-void weft_export_yaml__text(weft_export_yaml *y, const char *text); /* quoted where it must be */
+void weft_export_yaml__text(weft_export_yaml *y, const char *text); /* quoted if necessary */
 void weft_export_yaml__number(weft_export_yaml *y, int64_t number);
 void weft_export_yaml__bool(weft_export_yaml *y, bool value);
 /* key: value */

@@ -1,17 +1,18 @@
-/* Kubernetes: manifests for kustomize.
+/* Exports to Kubernetes: manifests for kustomize.
  *
- *   kustomization.yaml   = device-plugin, so that `kubectl apply -k DIR` works
- *   base/                a ConfigMap a group of workers: its part of the plan
- *   services/            a Service a group, and one a model over all groups that serve it
- *   device-plugin/       Deployments; slices as nvidia.com/mig-PROFILE, nvidia.com/gpu and
- *                        nvidia.com/gpu.shared
- *   dra/                 the same Deployments with resource claims (resource.k8s.io/v1); shares of
- *                        one GPU share a claim, so these are one Deployment a worker
- *   kserve/              ServingRuntime and InferenceService a group
+ *   kustomization.yaml   refers to device-plugin, so that `kubectl apply -k DIR` works
+ *   base/                for each group of workers a ConfigMap with its part of the plan
+ *   services/            for each group a Service, and for each model a Service over all groups
+ *                        that serve it
+ *   device-plugin/       for each group a Deployment; slices are the resources
+ *                        nvidia.com/mig-PROFILE, nvidia.com/gpu and nvidia.com/gpu.shared
+ *   dra/                 the same Deployments with resource claims (resource.k8s.io/v1). The MPS
+ *                        shares of a GPU have one claim, so each of them is a Deployment
+ *   kserve/              for each group a ServingRuntime and an InferenceService
  *
- * Nodes carry the label weft/device-type. The bundle lies on a volume claim, mounted read-only at
- * its folder. Readiness asks for a model of the worker: the bundle may hold others, which are ready
- * elsewhere. */
+ * Nodes must have the label weft/device-type. The bundle is on a volume claim, which is mounted
+ * read-only at the folder of the bundle. The readiness probe asks for a model of the worker,
+ * because the bundle may contain models that other workers serve. */
 #include "scheduler/export/export_int.h"
 
 #include <stdlib.h>
@@ -78,7 +79,7 @@ static weft_err add_kustomization(export_ctx *ctx, const char *folder, const cha
     return add_file(ctx, &y, weft_arena_printf(ctx->arena, "%skustomization.yaml", folder));
 }
 
-/* ConfigMaps keep their names: custom resources refer to them too. */
+/* The generator adds no hash to the names of ConfigMaps, since custom resources refer to them. */
 static weft_err add_base(export_ctx *ctx)
 {
     weft_export_yaml y;
@@ -180,7 +181,8 @@ static void write_resources(weft_export_yaml *y, const export_ctx *ctx, const ex
     if (cpu && w->cores == 0)
         return;
     open_map(y, "resources");
-    /* Whole cores with equal request and limit: the kubelet's static policy pins them. */
+    /* With an integer number of cores and equal request and limit, the static CPU manager policy of
+     * the kubelet pins the container to cores. */
     if (cpu) {
         open_map(y, "requests");
         put_number(y, "cpu", w->cores);

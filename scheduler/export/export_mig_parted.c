@@ -1,17 +1,17 @@
-/* mig-parted: one configuration a node of GPUs, under the node's name as label.
+/* Exports to mig-parted: for each node of GPUs one configuration with the name of the node.
  *
  *   nvidia-mig-parted apply -f mig-parted.yaml -c weft-h100-0
  *   kubectl label node NODE nvidia.com/mig.config=weft-h100-0      (GPU operator's MIG manager)
  *
- * The file counts instances; where they start is the driver's choice. Every legal set of instances
- * has a legal placement, and instances of one profile are alike, so that workers find theirs by
- * profile and number. */
+ * The file states the number of instances of each profile, and the driver chooses their start
+ * slots. Every legal multiset of instances has legal start slots, and the instances of a profile
+ * are equal, so a worker finds its instance by profile and number. */
 #include "scheduler/export/export_int.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* The instances of a GPU, by profile in the order of the device table. */
+/* Writes the number of instances of a GPU by profile, in the order of the device table. */
 static void write_instances(weft_export_yaml *y, const export_ctx *ctx, const export_node *node,
                             uint32_t gpu)
 {
@@ -41,7 +41,7 @@ static bool same_instances(const export_ctx *ctx, const export_node *node, uint3
     return true;
 }
 
-/* GPUs with the same instances are one entry, at the first of them. */
+/* Writes one entry for all GPUs with the same instances, at the first of them. */
 static void write_gpu(weft_export_yaml *y, const export_ctx *ctx, const export_node *node,
                       uint32_t gpu)
 {

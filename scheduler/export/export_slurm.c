@@ -1,15 +1,14 @@
-/* Slurm: lines for slurm.conf and gres.conf, and a job for each worker.
+/* Exports to Slurm: lines for slurm.conf and gres.conf, and a job for each worker.
  *
- *   slurm-nodes.conf   to be included by slurm.conf: nodes with their gres
- *   gres.conf          nodes of whole GPUs name their device files, with 100 mps of each where the
- *                      plan has shares; nodes of MIG instances count them by profile, as gres of
- *                      the name mig. (Slurm's gpu plugin drops what has no device file, and the
- *                      minor numbers of instances are known only once they are made; where slurmd
- *                      is built with NVML, AutoDetect=nvml and gpu:PROFILE do instead.)
- *   jobs/WORKER.sh     sbatch jobs/WORKER.sh; on the node of the plan, with the worker's gres. A
- *                      MIG worker reads its device from CONFIG/devices/WORKER.env, which
- *                      NODE-devices.sh writes on the node
- *   plans/WORKER.json  for CONFIG/plans on the nodes */
+ *   slurm-nodes.conf   nodes with their gres, for inclusion in slurm.conf
+ *   gres.conf          device files of whole GPUs, each with 100 mps if the plan has shares there.
+ *                      MIG instances are a gres "mig" with a count for each profile, because
+ *                      Slurm's gpu plugin ignores resources without a device file, and the minor
+ *                      numbers of instances are known only after they are created. (A slurmd that
+ * is built with NVML can use AutoDetect=nvml and gpu:PROFILE instead.) jobs/WORKER.sh     a job for
+ * sbatch on the node of the plan, with the gres of the worker. A MIG worker reads its device from
+ * CONFIG/devices/WORKER.env, which NODE-devices.sh writes on the node plans/WORKER.json  plan of
+ * the worker, for CONFIG/plans on the nodes */
 #include "scheduler/export/export_int.h"
 
 #include <stdio.h>
@@ -23,7 +22,7 @@ static uint32_t count_slices(const export_ctx *ctx, const export_node *node, con
     return n;
 }
 
-/* Is worker i the first of its node with this slice? */
+/* Whether worker i is the first of its node with this slice name. */
 static bool is_first(const export_ctx *ctx, const export_node *node, uint32_t i)
 {
     for (uint32_t k = node->first; k < i; k++)

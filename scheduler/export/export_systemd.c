@@ -1,18 +1,18 @@
-/* systemd: a folder a node, with a service a worker and a target that holds them.
+/* Exports to systemd: a folder for each node, with a service for each worker and a target for all.
  *
  *   NODE/WORKER.service, NODE/NAME.target   for /etc/systemd/system; systemctl start NAME.target
- *   NODE/devices.sh                    run once as root when the MIG instances are made: writes
- *                                      CONFIG/devices/WORKER.env with CUDA_VISIBLE_DEVICES
- *   NODE/plans/WORKER.json             for CONFIG/plans
+ *   NODE/devices.sh                    to be run as root after the MIG instances are created:
+ * writes CONFIG/devices/WORKER.env with CUDA_VISIBLE_DEVICES NODE/plans/WORKER.json plan of the
+ * worker, for CONFIG/plans
  *
- * Workers with an MPS share, or with several processes in one MIG instance, need the control
- * daemon of their GPU or instance: a service of its own, with its pipe under /run. */
+ * A worker with an MPS share, or with several processes on a slice, needs the MPS control daemon of
+ * its GPU or instance, which is a separate service with its pipe under /run. */
 #include "scheduler/export/export_int.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Which MPS daemon a worker needs; NULL: none. */
+/* The name of the MPS daemon that a worker needs; NULL: none. */
 static const char *mps_of(const export_ctx *ctx, const export_worker *w)
 {
     if (w->kind == WEFT_SLICE_MIG && w->clients > 1)

@@ -1,14 +1,16 @@
-/* From a plan to what other systems run: nodes and workers.
+/* Converts a plan into nodes, workers and groups, the units that other systems run.
  *
  * A node is up to gpus_per_node devices of one type that are split in one way (device plugins and
- * Slurm configure MIG, MPS and whole GPUs by node), or one CPU. A worker is one `weft serve` with
- * its part of the plan as a plan file of its own: all slices of a CPU, or one slice of a GPU, since
- * a process sees one MIG instance only. Workers that run the same models in the same way on the
- * same kind of slice form a group; systems with replicas start them as such.
+ * Slurm configure MIG, MPS and whole GPUs by node), or one CPU. A worker is one process `weft
+ * serve` with its part of the plan as a separate plan file: all slices of a CPU, or one slice of a
+ * GPU, since a process can use one MIG instance only. Workers with the same models, batches and
+ * processes on the same kind of slice form a group; systems with replicas start a group as
+ * replicas.
  *
- * All that an exporter writes besides model names comes from here: paths and names are checked to
- * hold only letters, digits and -_./:@, so that no system's quoting matters. */
+ * Every text that an exporter writes, except model names, is checked here to contain only letters,
+ * digits and -_./:@, so that no quoting is needed in any format. */
 #include "scheduler/export/export_int.h"
+#include "scheduler/plan/plan.h"
 
 #include "base/hash.h"
 #include "base/slice_name.h"
@@ -18,8 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* -- Options ------------------------------------------------------------------------------------
- */
+/* -- Options ---------------------------------------------------------------------------------- */
 
 static bool is_plain(const char *text, size_t max)
 {
@@ -64,29 +65,18 @@ static weft_err check_options(export_ctx *ctx)
     if (strrchr(o->bundle, '/') == o->bundle)
         return fail(ctx, "bundle", "must be in a folder, not", o->bundle);
     if (!is_plain(o->image, 256) || o->image[0] == '/')
-        return fail(ctx, "image", "is no name of an image:", o->image);
+        return fail(ctx, "image", "is not the name of an image:", o->image);
     if (!is_label(o->claim, WEFT_EXPORT_LABEL_MAX) || !is_label(o->name, WEFT_EXPORT_NAME_MAX))
-        return fail(ctx, "name", "names are of lower-case letters, digits and -, at most 32:",
+        return fail(ctx, "name", "must be at most 32 lower-case letters, digits and -, not",
                     is_label(o->name, WEFT_EXPORT_NAME_MAX) ? o->claim : o->name);
     if (o->gpus_per_node > 64 || o->port > 65000)
         return weft_diag_error(ctx->diag, WEFT_ERR_INPUT, (weft_where){0},
-                               "port %u up to 65000, GPUs of a node %u up to 64", o->port,
-                               o->gpus_per_node);
+                               "port %u must be at most 65000, %u GPUs per node at most 64",
+                               o->port, o->gpus_per_node);
     return WEFT_ERR_OK;
 }
 
 /* -- Slices of the plan ----------------------------------------------------------------------- */
-
-static int order_placements(const void *a, const void *b)
-{
-    const weft_placement *p = *(const weft_placement *const *)a,
-                         *q = *(const weft_placement *const *)b;
-    if (p->device != q->device)
-        return p->device < q->device ? -1 : 1;
-    if (p->slice_id != q->slice_id)
-        return p->slice_id < q->slice_id ? -1 : 1;
-    return strcmp(p->model, q->model);
-}
 
 static weft_err read_slice(export_ctx *ctx, const weft_placement *p, export_worker *w)
 {
@@ -96,7 +86,7 @@ static weft_err read_slice(export_ctx *ctx, const weft_placement *p, export_work
     w->mig_start = p->mig_start;
     w->kind = WEFT_SLICE_WHOLE;
     if (!is_plain(p->type, WEFT_DEVICE_NAME_MAX) || strlen(p->slice) >= WEFT_SLICE_NAME_MAX)
-        return fail(ctx, p->model, "type of device or slice cannot be exported:", p->type);
+        return fail(ctx, p->model, "its device type or slice cannot be exported:", p->type);
     if (p->mig_start >= 0) {
         const weft_device_type *type = weft_device_type_find(p->type);
         w->kind = WEFT_SLICE_MIG;
@@ -110,7 +100,7 @@ static weft_err read_slice(export_ctx *ctx, const weft_placement *p, export_work
     } else if (p->slice[0]) {
         w->kind = WEFT_SLICE_MPS;
         if (!weft_slicename_parse(p->slice, &name) || name.profile[0] || name.share == 0)
-            return fail(ctx, p->model, "no slice that can be exported:", p->slice);
+            return fail(ctx, p->model, "its slice cannot be exported:", p->slice);
         w->percent = (uint32_t)(name.share * 100 + 0.5);
     } else if (strcmp(p->type, "cpu") == 0) {
         w->kind = WEFT_SLICE_CORES;
@@ -118,29 +108,30 @@ static weft_err read_slice(export_ctx *ctx, const weft_placement *p, export_work
     return WEFT_ERR_OK;
 }
 
-/* Workers in the order of the plan's devices; nodes are not known yet. */
+/* Makes the workers in the order of the devices of the plan, without nodes. */
 static weft_err make_workers(export_ctx *ctx)
 {
     const weft_plan *plan = ctx->plan;
     const weft_placement **at = weft_arena_array(ctx->arena, plan->n + 1, sizeof *at);
     ctx->worker = weft_arena_array(ctx->arena, plan->n + 1, sizeof *ctx->worker);
+    const uint32_t *order = weft_plan__order(plan, ctx->arena);
     for (size_t i = 0; i < plan->n; i++)
-        at[i] = &plan->at[i];
-    qsort(at, plan->n, sizeof *at, order_placements);
+        at[i] = &plan->at[order[i]];
     for (size_t i = 0; i < plan->n; i++) {
         const weft_placement *p = at[i];
         export_worker one = {.device = p->device};
         if (!weft_set_name_valid(p->model))
-            return fail(ctx, NULL, "no name of a model:", p->model);
+            return fail(ctx, NULL, "is not a model name:", p->model);
         WEFT_TRY(read_slice(ctx, p, &one));
         export_worker *last = ctx->n_worker ? &ctx->worker[ctx->n_worker - 1] : NULL;
         bool same_device = last && last->device == p->device;
         bool same = same_device && last->at[last->n - 1]->slice_id == p->slice_id;
         if (same_device && (strcmp(last->type, p->type) != 0 ||
                             (last->kind == WEFT_SLICE_MIG) != (one.kind == WEFT_SLICE_MIG)))
-            return fail(ctx, p->model, "its device is of two types or split in two ways:", p->type);
+            return fail(ctx, p->model,
+                        "its device has two types or is split in two ways:", p->type);
         if (same && strcmp(last->at[last->n - 1]->slice, p->slice) != 0)
-            return fail(ctx, p->model, "its slice has two shapes:", p->slice);
+            return fail(ctx, p->model, "its slice id is used for two slices:", p->slice);
         bool joins = same || (same_device && one.kind == WEFT_SLICE_CORES);
         if (!joins) {
             one.at = &at[i];
@@ -157,7 +148,7 @@ static weft_err make_workers(export_ctx *ctx)
 
 /* -- Nodes ------------------------------------------------------------------------------------ */
 
-/* MIG, whole GPUs and shares in this order; CPUs are nodes of their own. */
+/* Workers that can be on one node are adjacent: by type, kind of slice, device, then position. */
 static int order_workers(const void *a, const void *b)
 {
     const export_worker *p = a, *q = b;
@@ -277,7 +268,7 @@ static double slo_of(const export_ctx *ctx, const char *model)
     return 0;
 }
 
-/* A plan of its own for the worker, on one device, number 0. */
+/* Writes the plan of one worker, with device 0 as its only device. */
 static weft_err write_part(export_ctx *ctx, export_worker *w)
 {
     weft_demand *demand = weft_arena_array(ctx->arena, w->n + 1, sizeof *demand);
@@ -311,8 +302,7 @@ static weft_err write_part(export_ctx *ctx, export_worker *w)
     return WEFT_ERR_OK;
 }
 
-/* -- All of it ----------------------------------------------------------------------------------
- */
+/* -- Preparation ------------------------------------------------------------------------------ */
 
 weft_err weft_export__prepare(export_ctx *ctx)
 {
@@ -324,7 +314,7 @@ weft_err weft_export__prepare(export_ctx *ctx)
     make_nodes(ctx);
     for (uint32_t i = 0; i < ctx->n_node; i++)
         if (ctx->o.port + 10 * ctx->node[i].n > 65530)
-            return fail(ctx, NULL, "there are not ports enough for the workers of node",
+            return fail(ctx, NULL, "there are not enough ports for the workers of node",
                         ctx->node[i].name);
     make_groups(ctx);
     list_models(ctx);

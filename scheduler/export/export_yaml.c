@@ -1,5 +1,5 @@
-/* YAML out of libyaml's emitter: quoting is its business, order is ours, so that equal plans give
- * equal bytes. Errors are remembered and reported once, at the end. */
+/* Writes YAML by libyaml's emitter. Keys are written in the order of the calls, so equal plans give
+ * equal bytes. An error is kept until weft_export_yaml__finish reports it. */
 #include "scheduler/export/export_int.h"
 
 #include <ctype.h>
@@ -106,7 +106,7 @@ static void scalar(weft_export_yaml *y, const char *text, bool quoted)
              quoted ? YAML_DOUBLE_QUOTED_SCALAR_STYLE : YAML_PLAIN_SCALAR_STYLE));
 }
 
-/* Words that some reader takes for something else than a string. */
+/* Whether some YAML reader would take the plain text for something other than a string. */
 static bool must_quote(const char *text)
 {
     static const char *const words[] = {"true", "false", "null", "yes", "no",  "on",

@@ -95,7 +95,7 @@ static weft_drawn_device draw_device(const weft_plan *plan, const weft_drawing *
     return device;
 }
 
-void weft_drawing__make(const weft_plan *plan, weft_arena *arena, weft_drawing *out)
+static void make_drawing(const weft_plan *plan, weft_arena *arena, weft_drawing *out)
 {
     const uint32_t *order = weft_plan__order(plan, arena);
     weft_drawn_device *device = weft_arena_array(arena, plan->n, sizeof *device);
@@ -109,4 +109,29 @@ void weft_drawing__make(const weft_plan *plan, weft_arena *arena, weft_drawing *
         i = end;
     }
     *out = d;
+}
+
+weft_err weft_drawing__write(const weft_plan *plan, weft_drawing_write write,
+                             const weft_draw_options *options, char **out)
+{
+    weft_arena *arena = weft_arena_create(0);
+    weft_buf buf = {0};
+    weft_drawing d;
+    jmp_buf env;
+    if (!arena)
+        return WEFT_ERR_NOMEM;
+    if (setjmp(env) != 0) {
+        weft_arena_destroy(arena);
+        return WEFT_ERR_NOMEM;
+    }
+    (void)weft_arena_guard(arena, &env);
+    make_drawing(plan, arena, &d);
+    write(&buf, plan, &d, options, arena);
+    weft_arena_destroy(arena);
+    if (buf.failed) {
+        weft_buf_finish(&buf);
+        return WEFT_ERR_NOMEM;
+    }
+    *out = buf.at;
+    return WEFT_ERR_OK;
 }

@@ -5,6 +5,8 @@
 #include "scheduler/input/input.h"
 #include "scheduler/plan/plan.h"
 
+#include "base/str.h"
+
 /* One slice. */
 typedef struct weft_box {
     double from, to;                    /* position on the device, 0..1: memory slots or shares */
@@ -28,6 +30,12 @@ typedef struct weft_drawing {
     uint32_t n_model;
 } weft_drawing;
 
-void weft_drawing__make(const weft_plan *plan, weft_arena *arena, weft_drawing *out);
+/* Writes one picture; `arena` is for temporary memory. */
+typedef void (*weft_drawing_write)(weft_buf *buf, const weft_plan *plan, const weft_drawing *d,
+                                   const weft_draw_options *options, weft_arena *arena);
+
+/* Computes the geometry and runs `write` on it. *out is owned by the caller (free). */
+weft_err weft_drawing__write(const weft_plan *plan, weft_drawing_write write,
+                             const weft_draw_options *options, char **out);
 
 #endif

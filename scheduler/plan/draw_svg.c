@@ -3,8 +3,6 @@
  * equal plans give equal bytes. */
 #include "scheduler/plan/draw_int.h"
 
-#include "base/str.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -128,8 +126,11 @@ static void put_legend(weft_buf *buf, const weft_drawing *d, double y)
     }
 }
 
-static void put_drawing(weft_buf *buf, const weft_plan *plan, const weft_drawing *d)
+static void draw_svg(weft_buf *buf, const weft_plan *plan, const weft_drawing *d,
+                     const weft_draw_options *options, weft_arena *arena)
 {
+    (void)options;
+    (void)arena;
     double legend = TOP + (double)d->n_device * ROW + 12;
     uint32_t lines = (d->n_model + LEGEND_COLUMNS - 1) / LEGEND_COLUMNS;
     double height = legend + (double)lines * LEGEND_ROW + 8;
@@ -154,24 +155,5 @@ static void put_drawing(weft_buf *buf, const weft_plan *plan, const weft_drawing
 
 weft_err weft_plan_draw_svg(const weft_plan *plan, char **out)
 {
-    weft_arena *arena = weft_arena_create(0);
-    weft_buf buf = {0};
-    weft_drawing d;
-    jmp_buf env;
-    if (!arena)
-        return WEFT_ERR_NOMEM;
-    if (setjmp(env) != 0) {
-        weft_arena_destroy(arena);
-        return WEFT_ERR_NOMEM;
-    }
-    (void)weft_arena_guard(arena, &env);
-    weft_drawing__make(plan, arena, &d);
-    put_drawing(&buf, plan, &d);
-    weft_arena_destroy(arena);
-    if (buf.failed) {
-        weft_buf_finish(&buf);
-        return WEFT_ERR_NOMEM;
-    }
-    *out = buf.at;
-    return WEFT_ERR_OK;
+    return weft_drawing__write(plan, draw_svg, NULL, out);
 }

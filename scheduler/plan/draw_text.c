@@ -5,8 +5,6 @@
  *   a100-80 0-3   [resnet50 x2        ][bert   ][vgg16+vgg19]....... */
 #include "scheduler/plan/draw_int.h"
 
-#include "base/str.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,30 +114,18 @@ static void put_drawing(weft_buf *buf, const weft_drawing *d, size_t width, bool
     }
 }
 
-weft_err weft_plan_draw_text(const weft_plan *plan, const weft_draw_options *options, char **out)
+static void draw_text(weft_buf *buf, const weft_plan *plan, const weft_drawing *d,
+                      const weft_draw_options *options, weft_arena *arena)
 {
-    weft_arena *arena = weft_arena_create(0);
-    weft_buf buf = {0};
-    weft_drawing d;
-    jmp_buf env;
-    if (!arena)
-        return WEFT_ERR_NOMEM;
-    if (setjmp(env) != 0) {
-        weft_arena_destroy(arena);
-        return WEFT_ERR_NOMEM;
-    }
-    (void)weft_arena_guard(arena, &env);
     size_t width = options->width ? options->width : WIDTH_DEFAULT;
     width = width < WIDTH_MIN ? WIDTH_MIN : width > WIDTH_MAX ? WIDTH_MAX : width;
-    weft_drawing__make(plan, arena, &d);
-    put_drawing(&buf, &d, width - HEAD, options->color, arena);
-    weft_buf_printf(&buf, "%u device%s, %u model%s; . free\n", d.n_device,
-                    d.n_device == 1 ? "" : "s", d.n_model, d.n_model == 1 ? "" : "s");
-    weft_arena_destroy(arena);
-    if (buf.failed) {
-        weft_buf_finish(&buf);
-        return WEFT_ERR_NOMEM;
-    }
-    *out = buf.at;
-    return WEFT_ERR_OK;
+    (void)plan;
+    put_drawing(buf, d, width - HEAD, options->color, arena);
+    weft_buf_printf(buf, "%u device%s, %u model%s; . free\n", d->n_device,
+                    d->n_device == 1 ? "" : "s", d->n_model, d->n_model == 1 ? "" : "s");
+}
+
+weft_err weft_plan_draw_text(const weft_plan *plan, const weft_draw_options *options, char **out)
+{
+    return weft_drawing__write(plan, draw_text, options, out);
 }
