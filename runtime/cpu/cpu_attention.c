@@ -5,7 +5,6 @@
 #include "runtime/cpu/cpu_int.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct attention_kernel {
@@ -151,13 +150,6 @@ weft_err weft_cpu__prepare_attention(weft_prep *p)
     if (weft_slot_numel(&p->out[0]) != k.batch * k.sq * k.heads * k.dim || !read_mask(p, &k) ||
         !weft_size_mul((uint64_t)k.part_floats * sizeof(float), k.threads, &bytes))
         return WEFT_ERR_OK;
-    attention_kernel *state = malloc(sizeof *state);
-    if (!state)
-        return WEFT_ERR_NOMEM;
-    *state = k;
-    p->run = run_attention;
-    p->state = state;
-    p->variant = "attention";
     p->scratch_bytes = bytes;
-    return WEFT_ERR_OK;
+    return weft_cpu__set_kernel(p, run_attention, &k, sizeof k, "attention");
 }

@@ -1,5 +1,6 @@
 /* Transposed convolutions by oneDNN. */
 #include "runtime/cpu/cpu_dnnl_int.h"
+#include "runtime/cpu/cpu_window.h"
 
 #include "base/num.h"
 
@@ -13,22 +14,6 @@ typedef struct deconv_plan {
     dnnl_primitive_desc_t pd;
     dnnl_primitive_attr_t attr;
 } deconv_plan;
-
-static bool read_list(weft_attrs attrs, weft_attr_key key, uint32_t n, int64_t low, int64_t *out)
-{
-    uint32_t len;
-    const int64_t *list = weft_attrs_ints(attrs, key, &len);
-    if (!list)
-        return true;
-    if (len != n)
-        return false;
-    for (uint32_t i = 0; i < n; i++) {
-        if (list[i] < low || list[i] > INT32_MAX)
-            return false;
-        out[i] = list[i];
-    }
-    return true;
-}
 
 /* The padding before the image is ONNX's; the padding after it follows from the size of the result.
  */
@@ -44,10 +29,10 @@ static bool describe_window(const weft_prep *p, deconv_plan *c)
     c->n = (uint32_t)x->rank - 2;
     for (uint32_t i = 0; i < c->n; i++)
         stride[i] = dilation[i] = 1;
-    if (!read_list(p->attrs, WEFT_ATTR_STRIDES, c->n, 1, stride) ||
-        !read_list(p->attrs, WEFT_ATTR_DILATIONS, c->n, 1, dilation) ||
-        !read_list(p->attrs, WEFT_ATTR_OUTPUT_PADDING, c->n, 0, extra) ||
-        !read_list(p->attrs, WEFT_ATTR_PADS, 2 * c->n, 0, pads))
+    if (!weft_cpu__read_ints(p->attrs, WEFT_ATTR_STRIDES, c->n, 1, stride) ||
+        !weft_cpu__read_ints(p->attrs, WEFT_ATTR_DILATIONS, c->n, 1, dilation) ||
+        !weft_cpu__read_ints(p->attrs, WEFT_ATTR_OUTPUT_PADDING, c->n, 0, extra) ||
+        !weft_cpu__read_ints(p->attrs, WEFT_ATTR_PADS, 2 * c->n, 0, pads))
         return false;
     for (uint32_t i = 0; i < c->n; i++) {
         int64_t extent = (w->dim[i + 2] - 1) * dilation[i] + 1;

@@ -2,7 +2,6 @@
 #include "base/f16.h"
 #include "runtime/cpu/cpu_int.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* -- Gather --------------------------------------------------------------------------------- */
@@ -62,14 +61,7 @@ weft_err weft_cpu__prepare_gather(weft_prep *p)
                        .wide = idx->tensor.dtype == WEFT_DTYPE_I64};
     if (weft_tensor_bytes(&p->out[0].tensor) != (size_t)(k.rows * k.n) * k.bytes)
         return WEFT_ERR_OK;
-    gather_kernel *state = malloc(sizeof *state);
-    if (!state)
-        return WEFT_ERR_NOMEM;
-    *state = k;
-    p->run = run_gather;
-    p->state = state;
-    p->variant = "gather";
-    return WEFT_ERR_OK;
+    return weft_cpu__set_kernel(p, run_gather, &k, sizeof k, "gather");
 }
 
 /* -- Cast ----------------------------------------------------------------------------------- */
@@ -119,12 +111,6 @@ weft_err weft_cpu__prepare_cast(weft_prep *p)
     if (p->n_in != 1 || to != WEFT_DTYPE_F32 || !known || p->in[0].layout || p->out[0].layout ||
         !weft_slot_same_dims(&p->in[0], &p->out[0]))
         return WEFT_ERR_OK;
-    cast_kernel *k = malloc(sizeof *k);
-    if (!k)
-        return WEFT_ERR_NOMEM;
-    *k = (cast_kernel){.n = weft_slot_numel(&p->in[0]), .from = from, .to = to};
-    p->run = run_cast;
-    p->state = k;
-    p->variant = "cast";
-    return WEFT_ERR_OK;
+    const cast_kernel k = {.n = weft_slot_numel(&p->in[0]), .from = from, .to = to};
+    return weft_cpu__set_kernel(p, run_cast, &k, sizeof k, "cast");
 }

@@ -9,6 +9,9 @@
 #include "runtime/cpu/cpu_vec.h"
 #include "runtime/driver_int.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 typedef struct weft_cpu_pack weft_cpu_pack;
 
 typedef struct weft_cpu {
@@ -25,6 +28,18 @@ typedef struct weft_cpu {
 static inline weft_cpu *weft_cpu__of(const weft_prep *p)
 {
     return p->engine->device;
+}
+/* Sets the kernel of p to `run` with a copy of `state`, which owns no memory. */
+static inline weft_err weft_cpu__set_kernel(weft_prep *p, weft_kernel_fn run, const void *state,
+                                            size_t bytes, const char *variant)
+{
+    p->state = malloc(bytes);
+    if (!p->state)
+        return WEFT_ERR_NOMEM;
+    memcpy(p->state, state, bytes);
+    p->run = run;
+    p->variant = variant;
+    return WEFT_ERR_OK;
 }
 
 /* Splits [0, n) over the threads of the slice and calls fn for each part; one part when n * cost_ns

@@ -476,12 +476,6 @@ weft_err weft_cpu__prepare_reorder(weft_prep *p)
     WEFT_TRY(weft_cpu__prepare_dnnl_reorder(p));
     if (p->run)
         return WEFT_ERR_OK;
-    reorder_kernel *k = calloc(1, sizeof *k);
-    if (!k)
-        return WEFT_ERR_NOMEM;
-    *k = (reorder_kernel){.in = p->in[0], .out = p->out[0]};
-    p->run = run_reorder;
-    p->state = k;
-    p->variant = "relayout";
-    return WEFT_ERR_OK;
+    const reorder_kernel k = {.in = p->in[0], .out = p->out[0]};
+    return weft_cpu__set_kernel(p, run_reorder, &k, sizeof k, "relayout");
 }

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static bool read_list(weft_attrs attrs, weft_attr_key key, uint32_t n, int64_t low, int64_t *out)
+bool weft_cpu__read_ints(weft_attrs attrs, weft_attr_key key, uint32_t n, int64_t low, int64_t *out)
 {
     uint32_t len;
     const int64_t *list = weft_attrs_ints(attrs, key, &len);
@@ -33,11 +33,11 @@ bool weft_cpu__window(const weft_prep *p, const int64_t *kernel, weft_cpu_window
         w->stride[i] = w->dilation[i] = w->kernel[i] = 1;
     if (kernel)
         memcpy(w->kernel, kernel, n * sizeof *kernel);
-    else if (!read_list(p->attrs, WEFT_ATTR_KERNEL_SHAPE, n, 1, w->kernel))
+    else if (!weft_cpu__read_ints(p->attrs, WEFT_ATTR_KERNEL_SHAPE, n, 1, w->kernel))
         return false;
-    if (!read_list(p->attrs, WEFT_ATTR_STRIDES, n, 1, w->stride) ||
-        !read_list(p->attrs, WEFT_ATTR_DILATIONS, n, 1, w->dilation) ||
-        !read_list(p->attrs, WEFT_ATTR_PADS, 2 * n, 0, pads))
+    if (!weft_cpu__read_ints(p->attrs, WEFT_ATTR_STRIDES, n, 1, w->stride) ||
+        !weft_cpu__read_ints(p->attrs, WEFT_ATTR_DILATIONS, n, 1, w->dilation) ||
+        !weft_cpu__read_ints(p->attrs, WEFT_ATTR_PADS, 2 * n, 0, pads))
         return false;
     bool same = strncmp(auto_pad, "SAME_", 5) == 0, lower = strcmp(auto_pad, "SAME_LOWER") == 0;
     for (uint32_t i = 0; i < n; i++) {

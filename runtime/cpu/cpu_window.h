@@ -11,6 +11,10 @@ typedef struct weft_cpu_window {
     bool reaches_out; /* a window extends past the padding (ceil_mode) */
 } weft_cpu_window;
 
+/* Reads an attribute of exactly n integers between low and INT32_MAX; an absent one leaves `out`
+ * unchanged. false: the attribute is not valid. */
+bool weft_cpu__read_ints(weft_attrs attrs, weft_attr_key key, uint32_t n, int64_t low,
+                         int64_t *out);
 /* The window of p, whose operand 0 and result 0 are images. `kernel`, unless NULL, replaces the
  * attribute. false: the attributes are not valid. */
 bool weft_cpu__window(const weft_prep *p, const int64_t *kernel, weft_cpu_window *out);
