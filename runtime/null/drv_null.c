@@ -9,12 +9,11 @@
  *   - results are never in a weight, and are aligned to 64 bytes;
  *   - the commands of a bundle for GPUs access only their operands and respect the limits of the
  *     architectures that the bundle is for (command.c). */
+#include "base/pack.h"
 #include "runtime/kernel/kernel.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum { ALIGN = 64 };
 
 /* An allocated block: [base, base + bytes). */
 typedef struct null_block {
@@ -70,8 +69,8 @@ static weft_err alloc_null(weft_engine *e, uint64_t bytes, weft_diag *diag, void
         free(block);
         return WEFT_ERR_NOMEM;
     }
-    size_t room = (size_t)(bytes + ALIGN) / ALIGN * ALIGN;
-    block->base = aligned_alloc(ALIGN, room);
+    size_t room = (size_t)(bytes + WEFT_ARENA_ALIGN) / WEFT_ARENA_ALIGN * WEFT_ARENA_ALIGN;
+    block->base = aligned_alloc(WEFT_ARENA_ALIGN, room);
     if (!block->base) {
         free(block);
         return WEFT_ERR_NOMEM;
@@ -136,7 +135,7 @@ static weft_err run_null(void *state, void *const *arg)
     for (uint32_t i = 0; i < k->n_out; i++) {
         const char *at = arg[k->n_in + i];
         if (at && k->out_bytes[i] > 0 &&
-            ((uintptr_t)at % ALIGN != 0 || lies_in_weight(k->engine, at)))
+            ((uintptr_t)at % WEFT_ARENA_ALIGN != 0 || lies_in_weight(k->engine, at)))
             return WEFT_ERR_BUG;
     }
     pthread_mutex_lock(&k->engine->lock);

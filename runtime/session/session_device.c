@@ -14,8 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN = 64 };
-
 /* -- Life ----------------------------------------------------------------------------------- */
 
 /* Loads the weights of the program; a weight used by several values is listed once. */
@@ -75,12 +73,12 @@ void weft_specialisation__place_device(weft_session *s, weft_specialisation *spe
     spec->output_at = weft_arena_array(spec->arena, p->n_output, sizeof *spec->output_at);
     for (uint32_t i = 0; i < p->n_input; i++) {
         spec->input_at[i] = spec->input_bytes;
-        spec->input_bytes += weft_align_up(spec->value[p->input[i].value].bytes, ALIGN);
+        spec->input_bytes += weft_align_up(spec->value[p->input[i].value].bytes, WEFT_ARENA_ALIGN);
     }
     spec->host_bytes = spec->input_bytes;
     for (uint32_t i = 0; i < p->n_output; i++) {
         spec->output_at[i] = spec->host_bytes;
-        spec->host_bytes += weft_align_up(spec->value[p->output[i].value].bytes, ALIGN);
+        spec->host_bytes += weft_align_up(spec->value[p->output[i].value].bytes, WEFT_ARENA_ALIGN);
     }
     spec->bound = (weft_bound_list){.program = p, .at = bound};
     for (uint32_t i = 0; i < p->n_launch; i++)
@@ -112,7 +110,7 @@ static weft_err take_host(weft_session *s, const weft_specialisation *spec, weft
         ops->host_free(s->engine, s->host, s->host_bytes);
     s->host = NULL;
     void *at;
-    uint64_t bytes = spec->host_bytes ? spec->host_bytes : ALIGN;
+    uint64_t bytes = spec->host_bytes ? spec->host_bytes : WEFT_ARENA_ALIGN;
     weft_err err = ops->host_alloc(s->engine, bytes, &at);
     if (err != WEFT_ERR_OK)
         return weft_diag_error(diag, err, (weft_where){.item = s->program->name},

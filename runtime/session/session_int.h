@@ -7,6 +7,7 @@
 #ifndef WEFT_RUNTIME_SESSION_SESSION_INT_H
 #define WEFT_RUNTIME_SESSION_SESSION_INT_H
 
+#include "base/pack.h"
 #include "ops/place.h"
 #include "runtime/driver_int.h"
 
