@@ -1,4 +1,5 @@
-/* The objective of CLOVER: section "Optimization" of the paper (SC'23), with a corrected penalty.
+/* The objective of CLOVER: section "Optimization" of the paper (SC'23), with a corrected
+ * penalty.
  *
  *   dAcc    = 100 (A - A_base) / A_base
  *   dCarbon = 100 (C_base - E ci) / C_base,  C_base = E_base * 250 gCO2/kWh
@@ -6,9 +7,9 @@
  *   h       = -f + 100 max(0, rate / capacity - 1) + 100 max(0, least / A - 1)
  *
  * A and E are accuracy and energy of a request; each instance gets requests in proportion to its
- * capacity. The paper multiplies -f by min(1, L_tail / p95), which for f < 0 rewards a violation;
- * here a violation always costs. The option of an instance keeps the SLO by itself, so only the
- * capacity can be violated. PUE cancels out. */
+ * capacity. The paper multiplies -f by min(1, L_tail / p95), which for f < 0 rewards a
+ * violation; here a violation always costs. The option of an instance keeps the SLO by itself,
+ * so only the capacity can be violated. PUE cancels out. */
 #include "scheduler/policies/clover_int.h"
 
 #include <math.h>

@@ -1,13 +1,15 @@
-/* The search of CLOVER: simulated annealing (Kirkpatrick, Gelatt, Vecchi 1983) over configurations.
+/* The search of CLOVER: simulated annealing (Kirkpatrick, Gelatt, Vecchi 1983) over
+ * configurations.
  *
- * A neighbour has a graph edit distance of 1 to 4: one instance more or less (1), another variant
- * on one or two instances (2, 4), another size of one instance (2), one instance split into two or
- * three, or the reverse (3, 4). Neighbours are constructed; the paper's program draws random
- * configurations until one is near enough. Acceptance: if h' <= h, else with probability exp(-(h' -
- * h) / T). T starts at 1 and decreases by 0.05 with each evaluation down to 0.1. An evaluation is
- * arithmetic here, and a minute on GPUs in the paper. So patience is a parameter, and the search
- * ends with hill climbing from the best mixture: at T = 0.1 annealing would pass over gains of less
- * than a tenth of a percentage point. */
+ * A neighbour has a graph edit distance of 1 to 4: one instance more or less (1), another
+ * variant on one or two instances (2, 4), another size of one instance (2), one instance split
+ * into two or three, or the reverse (3, 4). Neighbours are constructed; the paper's program
+ * draws random configurations until one is near enough.
+ * Acceptance: if h' <= h, else with probability exp(-(h' - h) / T). T starts at 1 and decreases
+ * by 0.05 with each evaluation down to 0.1. An evaluation is arithmetic here, and a minute on
+ * GPUs in the paper. So patience is a parameter, and the search ends with hill climbing from the
+ * best mixture: at T = 0.1 annealing would pass over gains of less than a tenth of a percentage
+ * point. */
 #include "scheduler/policies/clover_int.h"
 
 #include "base/random.h"

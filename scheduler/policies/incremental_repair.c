@@ -1,14 +1,14 @@
 /* Incremental repair: the plan in force, edited in place after a few models have changed.
  *
- * For plans of dedicated slices only (MIG instances and whole devices with one model each), where a
- * change of one model changes no number of another. Placements of unchanged models are copied. A
- * model whose rate has changed, or whose points are no longer within the rules, fills the slices it
- * keeps, gives up those it no longer needs, and takes the rest from free slots of open devices,
- * best fit first, before new devices are opened.
+ * For plans of dedicated slices only (MIG instances and whole devices with one model each),
+ * where a change of one model changes no number of another. Placements of unchanged models are
+ * copied. A model whose rate has changed, or whose points are no longer within the rules, fills
+ * the slices it keeps, gives up those it no longer needs, and takes the rest from free slots of
+ * open devices, best fit first, before new devices are opened.
  *
- * Complexity: O(placements + models * options), and O(devices) for each new slice. No plan is built
- * on the builder, which takes most of the time for large plans. All other plans are repaired on the
- * builder (policy_weft.c). */
+ * Complexity: O(placements + models * options), and O(devices) for each new slice. No plan is
+ * built on the builder, which takes most of the time for large plans. All other plans are
+ * repaired on the builder (policy_weft.c). */
 #include "scheduler/policies/policies_int.h"
 
 #include "base/hash.h"

@@ -1,10 +1,9 @@
-/* INFaaS (USENIX ATC'21): states of instances, the integer program, greedy scaling, and the number
- * of workers.
+/* INFaaS (USENIX ATC'21): states of instances, the integer program, greedy scaling, and the
+ * number of workers.
  *
  *   minimise    sum_v cost_v (d_v + lambda load_v max(d_v, 0))
- *   subject to  sum_v Q_v (N_v + d_v) >= 1.05 load
- *               sum_v weight_v d_v <= free devices, for each kind of device
- *               N_v + d_v >= 0
+ *   subject to  sum_v Q_v (N_v + d_v) >= 1.05 load sum_v weight_v d_v <= free devices, for each
+ *               kind of device N_v + d_v >= 0
  *
  * linear with d = u - v; u, v >= 0. Variants that miss the SLO or the accuracy are not listed.
  * Complexity of greedy scaling: O(variants^2). */

@@ -3,16 +3,16 @@
  *   1. Among the Active variants that satisfy accuracy and latency: the one whose least loaded
  *      instance has the least load, and that instance.
  *   2. Else, among those without an instance: the one with the least time to load and answer, on
- * the least used worker of its hardware.
+ *      the least used worker of its hardware.
  *   3. Else the nearest one: least sum of the relative shortfalls of accuracy and latency.
- * Overloaded and Interfered instances are not offered; a query does not load their variant a second
- * time, which is left to scaling.
+ * Overloaded and Interfered instances are not offered; a query does not load their variant a
+ * second time, which is left to scaling.
  *
- * Data structure: variants are sorted by accuracy, so that the accurate enough ones are a suffix.
- * Each node of a segment tree over them has the least latency and the least key (load, or time to
- * load and answer) of the offered variants below; a branch is pruned if either shows that nothing
- * in it is better. Instances of a variant, and workers of a kind of hardware, are in tournament
- * trees by load. */
+ * Data structure: variants are sorted by accuracy, so that the accurate enough ones are a
+ * suffix. Each node of a segment tree over them has the least latency and the least key (load,
+ * or time to load and answer) of the offered variants below; a branch is pruned if either shows
+ * that nothing in it is better. Instances of a variant, and workers of a kind of hardware, are
+ * in tournament trees by load. */
 #include "scheduler/policies/infaas_int.h"
 
 #include <math.h>

@@ -32,7 +32,7 @@ bool weft_parameter__number(const weft_problem *problem, const char *const *keys
         if (strlen(key) == name && memcmp(key, at, name) == 0 &&
             (len - name - 1 >= sizeof text || !weft_parse_f64(text, &value))) {
             (void)weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = key},
-                                  "'%s' is no number", text);
+                                  "'%s' is not a number", text);
             return false;
         }
         at += len + (at[len] == ',');

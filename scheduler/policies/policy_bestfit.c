@@ -5,22 +5,25 @@
  * learning models on multi-GPU servers with spatio-temporal sharing, USENIX ATC'22).
  *
  * World of the paper. GPUs of one type, split into MPS shares. Each model takes the least share
- * that carries its rate, on the GPU with enough free share and the least left. No time sharing. A
- * load above a whole GPU is split into whole GPUs and a rest.
+ * that carries its rate, on the GPU with enough free share and the least left. No time sharing.
+ * A load above a whole GPU is split into whole GPUs and a rest.
  *
  * Changes.
- * World: a share is any slice that the fleet allows and the profile has: MIG instance, MPS share,
- * whole device, CPU slice. Slices of different device types compare by price times their part of
- * the device (by the part alone where a price is not known). A device is split in one way only.
- * Order: the models by descending need, then by name, as in bin packing. Need is the rate times the
- * least part of a device that one request per second takes, over the options within the SLO.
- * Choice: among the options that carry the rest of the rate the cheapest one with a place, then the
- * smallest batch (lowest latency). If there is none, the option with the highest capacity, and the
- * loop goes on with the rest.
- * Time sharing: a rest for which no slice has a place shares the slice that stays least busy. The
- * number of devices is then fixed, so the load is spread. The paper has no such step, and refuses.
- * Never worse than whole devices: if the exclusive plan is cheaper, or the only one, it is
- * returned.
+ * - World: a share is any slice that the fleet allows and the profile has: MIG instance, MPS
+ *   share, whole device, CPU slice. Slices of different device types compare by price times
+ *   their part of the device (by the part alone where a price is not known). A device is split
+ *   in one way only.
+ * - Order: the models by descending need, then by name, as in bin packing. Need is the rate
+ *   times the least part of a device that one request per second takes, over the options within
+ *   the SLO.
+ * - Choice: among the options that carry the rest of the rate the cheapest one with a place,
+ *   then the smallest batch (lowest latency). If there is none, the option with the highest
+ *   capacity, and the loop goes on with the rest.
+ * - Time sharing: a rest for which no slice has a place shares the slice that stays least busy.
+ *   The number of devices is then fixed, so the load is spread. The paper has no such step, and
+ *   refuses.
+ * - Never worse than whole devices: if the exclusive plan is cheaper, or the only one, it is
+ *   returned.
  *
  * Parameters: none. Complexity: O(models * options * devices). */
 #include "scheduler/policies/policies_int.h"

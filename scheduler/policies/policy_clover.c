@@ -1,31 +1,34 @@
 /* CLOVER: mixtures of model variants on MIG instances of several sizes, which follow the carbon
  * intensity of the grid.
  *
- * Source: B. Li et al., Clover: toward sustainable AI with carbon-aware machine learning inference
- * service, SC'23.
+ * Source: B. Li et al., Clover: toward sustainable AI with carbon-aware machine learning
+ * inference service, SC'23.
  *
- * World of the paper. One application on n GPUs; variants that differ in accuracy and energy; one
- * variant on each MIG instance; requests spread over the instances. A mixture says how many
+ * World of the paper. One application on n GPUs; variants that differ in accuracy and energy;
+ * one variant on each MIG instance; requests spread over the instances. A mixture says how many
  * instances of which size run which variant. When the carbon intensity has changed, simulated
- * annealing over the configuration graph searches a new one. clover.c has the objective (with the
- * sign of its penalty corrected), clover_search.c the search.
+ * annealing over the configuration graph searches a new one. clover.c has the objective (with
+ * the sign of its penalty corrected), clover_search.c the search.
  *
  * Changes.
- * An app of the set with a rate is such an application. A model with a rate of its own is one with
- * a single variant, for which only the sizes of the instances are chosen. n is the number of GPUs
- * that BASE needs: the most accurate variant on the largest instances. The search starts at the
- * mixture in force (first at BASE), or at one variant on instances of one size if that is better.
- * It runs when the carbon intensity differs by more than 5 % from that of the last search, and when
- * the mixture in force no longer carries the rate or misses the accuracy; otherwise the mixture
- * stays. These are the triggers of the paper; its program compares with the mean of the trace. One
- * type of GPU is used: the first type of the fleet that may be split by MIG and runs a variant. The
- * paper measures latency and energy of each new mixture on GPUs; here both come from profiles. An
- * unknown intensity is taken as the paper's reference, 250 gCO2/kWh.
+ * - An app of the set with a rate is such an application. A model with a rate of its own is one
+ *   with a single variant, for which only the sizes of the instances are chosen. n is the number
+ *   of GPUs that BASE needs: the most accurate variant on the largest instances.
+ * - The search starts at the mixture in force (first at BASE), or at one variant on instances of
+ *   one size if that is better. It runs when the carbon intensity differs by more than 5 % from
+ *   that of the last search, and when the mixture in force no longer carries the rate or misses
+ *   the accuracy; otherwise the mixture stays. These are the triggers of the paper; its program
+ *   compares with the mean of the trace.
+ * - One type of GPU is used: the first type of the fleet that may be split by MIG and runs a
+ *   variant.
+ * - The paper measures latency and energy of each new mixture on GPUs; here both come from
+ *   profiles.
+ * - An unknown intensity is taken as the paper's reference, 250 gCO2/kWh.
  *
  * Parameters: lambda=0.1 (weight of carbon against accuracy), trigger=0.05, patience=2000
- * (evaluations in a row without a better mixture; the paper stops after 5, because its evaluations
- * are measurements). effort: evaluations (20000). Complexity: O(effort * variants * sizes) for each
- * application. */
+ * (evaluations in a row without a better mixture; the paper stops after 5, because its
+ * evaluations are measurements). effort: evaluations (20000).
+ * Complexity: O(effort * variants * sizes) for each application. */
 #include "scheduler/policies/clover_int.h"
 
 #include <math.h>

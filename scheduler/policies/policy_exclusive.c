@@ -5,13 +5,15 @@
  * GPUs for each service.
  *
  * Decided here, where the paper is silent.
- * World: a unit is a whole GPU (or the MIG instance that covers all of it, if only that was
- * measured), or one CPU slice of the fleet file. Models come in the order of their names, units in
- * the order of the fleet. Choice: a model takes the first free unit, with the smallest batch that
- * carries the rest of its rate within the SLO; if no batch does, with the batch of the highest
- * capacity, and the next unit takes the rest. Time sharing: if no unit is free, the model joins the
- * models of the first unit where all of them keep rate, SLO and memory. The paper has no such step;
- * a machine with two CPU slices and three models needs it.
+ * - World: a unit is a whole GPU (or the MIG instance that covers all of it, if only that was
+ *   measured), or one CPU slice of the fleet file. Models come in the order of their names,
+ *   units in the order of the fleet.
+ * - Choice: a model takes the first free unit, with the smallest batch that carries the rest of
+ *   its rate within the SLO; if no batch does, with the batch of the highest capacity, and the
+ *   next unit takes the rest.
+ * - Time sharing: if no unit is free, the model joins the models of the first unit where all of
+ *   them keep rate, SLO and memory. The paper has no such step; a machine with two CPU slices
+ *   and three models needs it.
  *
  * Parameters: none. Complexity: O(models * (options + slices)). */
 #include "scheduler/policies/policies_int.h"

@@ -1,33 +1,36 @@
-/* Elastic partitioning: each GPU is split into at most two MPS shares (gpulets), each of which may
- * serve several models in turn.
+/* Elastic partitioning: each GPU is split into at most two MPS shares (gpulets), each of which
+ * may serve several models in turn.
  *
  * Source: gpulet (S. Choi et al., Serving heterogeneous machine learning models on multi-GPU
  * servers with spatio-temporal sharing, USENIX ATC'22).
  *
- * World of the paper. GPUs of one type, shares p and 100 - p, a latency table L(batch, share) for
- * each model, and a linear model of the slow-down of two gpulets on one GPU by each other.
+ * World of the paper. GPUs of one type, shares p and 100 - p, a latency table L(batch, share)
+ * for each model, and a linear model of the slow-down of two gpulets on one GPU by each other.
  *
  * Algorithm. Models by ascending rate * SLO. For each one, while a rest of its rate is left:
  *   p_eff    the knee of T(p), the highest throughput on a share p within the latency rule
  *   p_req    the least share on which a batch b carries the rest: L <= b / rest and
  *            L + b / rest <= SLO; 100 if there is none
  *   p_ideal  min(p_eff, p_req)
- *   Best fit: of the free gpulets of at least p_ideal the smallest one, else a whole GPU, which is
- *   split into p_ideal and the remainder. The gpulet runs the largest batch that keeps the SLO
- * beside the other gpulet, provided that the other gpulet keeps its own SLO. A rest that would not
- * saturate the gpulet first tries to share a used one in time. Without a gpulet the model is
- * infeasible.
+ *   Best fit: of the free gpulets of at least p_ideal the smallest one, else a whole GPU, which
+ *   is split into p_ideal and the remainder. The gpulet runs the largest batch that keeps the
+ *   SLO beside the other gpulet, provided that the other gpulet keeps its own SLO. A rest that
+ *   would not saturate the gpulet first tries to share a used one in time. Without a gpulet the
+ *   model is infeasible.
  *
  * Decided here, where the paper is silent or its program differs.
- * Knee: the point of T(p), both axes scaled to [0, 1], that is farthest above the diagonal, with
- * 100 % among the shares. The program takes the steepest step and ignores 100 %. All of the rate is
- * carried. The program accepts 85 % under interference, and any rest up to 15/s. A model uses the
- * largest profiled share that fits into the gpulet, with one process. Several types of GPUs: each
- * model tries the types by their requests a dollar. Time sharing is that of the plan builder: the
- * smallest batches that keep up with the round, on the gpulet that is then fullest. Goal `goodput`:
- * a rest without a gpulet is dropped. The paper repeats the algorithm for N = 1, 2, ... GPUs (every
- * 20 s). As free gpulets are preferred to whole GPUs, N enters no decision: one run with all GPUs
- * ends where that loop ends.
+ * - Knee: the point of T(p), both axes scaled to [0, 1], that is farthest above the diagonal,
+ *   with 100 % among the shares. The program takes the steepest step and ignores 100 %.
+ * - All of the rate is carried. The program accepts 85 % under interference, and any rest up to
+ *   15/s.
+ * - A model uses the largest profiled share that fits into the gpulet, with one process.
+ * - Several types of GPUs: each model tries the types by their requests a dollar.
+ * - Time sharing is that of the plan builder: the smallest batches that keep up with the round,
+ *   on the gpulet that is then fullest.
+ * - Goal `goodput`: a rest without a gpulet is dropped.
+ * - The paper repeats the algorithm for N = 1, 2, ... GPUs (every 20 s). As free gpulets are
+ *   preferred to whole GPUs, N enters no decision: one run with all GPUs ends where that loop
+ *   ends.
  *
  * Parameters: none. Complexity: O(gpulets * GPUs + gpulets^2 * batches). */
 #include "scheduler/policies/policies_int.h"

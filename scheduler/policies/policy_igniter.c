@@ -1,30 +1,32 @@
-/* iGniter: each model gets the MPS share that its SLO requires, plus what the interference of its
- * neighbours costs.
+/* iGniter: each model gets the MPS share that its SLO requires, plus what the interference of
+ * its neighbours costs.
  *
  * Source: iGniter (F. Xu et al., iGniter: interference-aware GPU resource provisioning for
  * predictable DNN inference in the cloud, IEEE TPDS 34(3), 2023), as the ParvaGPU paper (SC'24)
  * describes and runs it. This is Weft's form of it, not the published program.
  *
- * World of the paper. One type of GPU, MPS shares in steps of 2.5 %, one process for each model, no
- * model on two GPUs.
+ * World of the paper. One type of GPU, MPS shares in steps of 2.5 %, one process for each model,
+ * no model on two GPUs.
  *
  * Algorithm.
- * Share: the batch is the smallest one that carries the rate within the latency rule (e <= L / 2),
- * the share the smallest one with such a batch. Interference: a share grows to the next one that
- * keeps rate and SLO with all neighbours present; so do the shares of the neighbours, until nothing
- * changes (a fixed point: shares only grow). Place: models by descending share, each on the GPU
- * where the shares of all residents grow least because of it; if no GPU holds it within 100 %, on a
- * new one.
+ * - Share: the batch is the smallest one that carries the rate within the latency rule (e <= L /
+ *   2), the share the smallest one with such a batch.
+ * - Interference: a share grows to the next one that keeps rate and SLO with all neighbours
+ *   present; so do the shares of the neighbours, until nothing changes (a fixed point: shares
+ *   only grow).
+ * - Place: models by descending share, each on the GPU where the shares of all residents grow
+ *   least because of it; if no GPU holds it within 100 %, on a new one.
  *
  * Changes.
- * The paper fits a few profiles to predict the time at any share; here the shares are those of the
- * profile. Its terms of interference (delay of the scheduler, contention in the L2 cache, power)
- * need measurements that are not published; the factor of slo.c takes their place. Without
- * coefficients there is no interference and no growth. Devices of several types: a new GPU is of
- * the free type with the least share times price. A whole device is a share of 100 %. A model that
- * needs more than one whole GPU is refused with that reason, as in the published comparison (S5,
- * S6); the published program then emits a plan with 127.5 % of a GPU. With the goal goodput the
- * model is carried as far as one GPU does.
+ * - The paper fits a few profiles to predict the time at any share; here the shares are those of
+ *   the profile. Its terms of interference (delay of the scheduler, contention in the L2 cache,
+ *   power) need measurements that are not published; the factor of slo.c takes their place.
+ *   Without coefficients there is no interference and no growth.
+ * - Devices of several types: a new GPU is of the free type with the least share times price. A
+ *   whole device is a share of 100 %.
+ * - A model that needs more than one whole GPU is refused with that reason, as in the published
+ *   comparison (S5, S6); the published program then emits a plan with 127.5 % of a GPU. With the
+ *   goal goodput the model is carried as far as one GPU does.
  *
  * Parameters: none. Complexity: O(models * devices * residents * shares). */
 #include "scheduler/policies/policies_int.h"

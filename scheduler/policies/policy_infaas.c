@@ -1,41 +1,45 @@
-/* INFaaS: variants and numbers of instances for the rate of each application, scaled in steps from
- * the instances that run.
+/* INFaaS: variants and numbers of instances for the rate of each application, scaled in steps
+ * from the instances that run.
  *
  * Source: F. Romero et al., INFaaS: automated model-less inference serving, USENIX ATC'21.
  *
- * World of the paper. An application states what it wants (accuracy, latency). The system has many
- * variants of it (architecture, framework, batch, hardware) on workers with CPUs and GPUs. Each
- * second greedy rules, which approximate an integer program, add, upgrade and remove instances.
- * infaas.c has the program and the rules, infaas_pick.c the choice of a variant for each query.
+ * World of the paper. An application states what it wants (accuracy, latency). The system has
+ * many variants of it (architecture, framework, batch, hardware) on workers with CPUs and GPUs.
+ * Each second greedy rules, which approximate an integer program, add, upgrade and remove
+ * instances. infaas.c has the program and the rules, infaas_pick.c the choice of a variant for
+ * each query.
  *
- * Mapping. An app of the set with a rate is an application, its models are architectures; a model
- * with a rate of its own is an application with one architecture. A variant is a model on a slice
- * of a device, with the batch of the highest throughput there. Only variants within the SLO and
- * with the accuracy of the app are eligible, so each single answer keeps both. A worker is a
- * device; an instance has a slice of its own (INFaaS lets instances share GPUs in time). Cost is
- * price times part of the device.
+ * Mapping. An app of the set with a rate is an application, its models are architectures; a
+ * model with a rate of its own is an application with one architecture. A variant is a model on
+ * a slice of a device, with the batch of the highest throughput there. Only variants within the
+ * SLO and with the accuracy of the app are eligible, so each single answer keeps both. A worker
+ * is a device; an instance has a slice of its own (INFaaS lets instances share GPUs in time).
+ * Cost is price times part of the device.
  *
  * Algorithm. One call stands for one or more slots of `slot` seconds. The running instances are
- * read from the plan in force; segments of other policies with other batches are not instances and
- * end. Up: if capacity < 1.05 load, the cheapest way with room among replicating a running variant
- * and upgrading within an architecture; if none has room, any variant. An application also starts
- * so. A replaced instance ends when the new ones are placed. Down: one instance less, or one
- * exchanged for a cheaper one, whichever saves more, if 1.05 load remains and this was possible for
- * as many slots in a row as the variant takes to load. Without a state (a single plan) nothing is
- * scaled down. exact=1: the integer program is solved for each application in the order of names,
- * and takes effect at once in both directions. It needs a solver.
+ * read from the plan in force; segments of other policies with other batches are not instances
+ * and end.
+ * Up: if capacity < 1.05 load, the cheapest way with room among replicating a running variant
+ * and upgrading within an architecture; if none has room, any variant. An application also
+ * starts so. A replaced instance ends when the new ones are placed.
+ * Down: one instance less, or one exchanged for a cheaper one, whichever saves more, if 1.05
+ * load remains and this was possible for as many slots in a row as the variant takes to load.
+ * Without a state (a single plan) nothing is scaled down.
+ * exact=1: the integer program is solved for each application in the order of names, and takes
+ * effect at once in both directions. It needs a solver.
  *
  * Decided here, where the paper is silent.
- * If no way covers the need, each way is used as far as there is room. If the fleet has no room for
- * 1.05 load, the load suffices. If the running instances leave no room for an application, all are
- * placed anew. If the problem has interference, an instance with neighbours counts 1 / 1.2 of its
- * throughput, and no instance is placed where one would be slower than that: none becomes
- * Interfered. Profiles have no load times: a load takes start + bytes / bw.
+ * - If no way covers the need, each way is used as far as there is room. If the fleet has no
+ *   room for 1.05 load, the load suffices. If the running instances leave no room for an
+ *   application, all are placed anew. If the problem has interference, an instance with
+ *   neighbours counts 1 / 1.2 of its throughput, and no instance is placed where one would be
+ *   slower than that: none becomes Interfered.
+ * - Profiles have no load times: a load takes start + bytes / bw.
  *
- * Parameters: lambda=0.1 (1/s, weight of loading in the cost), slot=1 (s), start=1 (s, to start an
- * instance), bw=8e9 (bytes/s, loading), exact=0. effort: nodes of the integer program (2000).
- * Complexity: O(variants * (running variants + 1)) ways for each application, O(instances) to place
- * each. */
+ * Parameters: lambda=0.1 (1/s, weight of loading in the cost), slot=1 (s), start=1 (s, to start
+ * an instance), bw=8e9 (bytes/s, loading), exact=0. effort: nodes of the integer program (2000).
+ * Complexity: O(variants * (running variants + 1)) ways for each application, O(instances) to
+ * place each. */
 #include "scheduler/policies/infaas_int.h"
 #include "scheduler/policies/policies_int.h"
 
@@ -596,7 +600,7 @@ static weft_err place_infaas(void *state, const weft_problem *problem, weft_aren
 
 const weft_policy weft_policy_infaas = {
     .name = "infaas",
-    .brief = "variants and replicas scaled step by step from what runs",
+    .brief = "variants and replicas, scaled in steps from the running ones",
     .cite = "INFaaS, ATC'21",
     .splits = WEFT_SPLIT_WHOLE | WEFT_SPLIT_MIG | WEFT_SPLIT_MPS | WEFT_SPLIT_VARIANTS,
     .state_size = sizeof(memory),

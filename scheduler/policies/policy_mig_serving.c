@@ -1,34 +1,37 @@
 /* MIG-serving: one GPU after the other, each with the configuration of instances and models that
  * serves the demands best.
  *
- * Source: C. Tan et al., Serving DNN models with multi-instance GPUs: a case of the reconfigurable
- * machine scheduling problem, arXiv:2109.11067, 2021: its fast algorithm, as far as the ParvaGPU
- * paper (SC'24) describes it. This is Weft's form of it, not the published program.
+ * Source: C. Tan et al., Serving DNN models with multi-instance GPUs: a case of the
+ * reconfigurable machine scheduling problem, arXiv:2109.11067, 2021: its fast algorithm, as far
+ * as the ParvaGPU paper (SC'24) describes it. This is Weft's form of it, not the published
+ * program.
  *
  * World. GPUs that MIG splits; one process of one model on an instance, with the batch of the
  * highest throughput within the latency rule.
  *
- * Algorithm: a greedy heuristic for a cutting-stock problem; the sizes of the instances and their
- * models are chosen together, and models are enumerated in pairs.
+ * Algorithm: a greedy heuristic for a cutting-stock problem; the sizes of the instances and
+ * their models are chosen together, and models are enumerated in pairs.
  * Score: c_s is the part of the rate of model s that is carried so far. A candidate is a maximal
- * multiset of instances with at most two models on them. It gains g_s = (sum of throughputs) / rate
- * for model s, and scores the sum of (1 - c_s) min(1 - c_s, g_s): a model that is far behind counts
- * more, throughput above the rate counts nothing, an instance without use scores nothing. The best
- * candidate becomes a GPU.
+ * multiset of instances with at most two models on them. It gains g_s = (sum of throughputs) /
+ * rate for model s, and scores the sum of (1 - c_s) min(1 - c_s, g_s): a model that is far
+ * behind counts more, throughput above the rate counts nothing, an instance without use scores
+ * nothing. The best candidate becomes a GPU.
  * End: when no model misses more than one GPU serves, any mixture of models is allowed: the
  * instances of each multiset, large ones first, go to the model that gains most.
  *
  * Changes.
- * The score of a candidate is the sum of two parts, each of one model. So the best pair for a split
- * of a multiset is among the best two models of each part: exact, without enumerating pairs. As c
- * only grows, the score of a part only falls; the models of each part are in a heap whose old
- * entries are renewed only when they reach the top (lazy greedy evaluation, Minoux 1978). An
- * instance whose model has all it needs is left out. Devices of several types compare by score over
- * price. A whole device that is not split is one more candidate, if the profile has it.
+ * - The score of a candidate is the sum of two parts, each of one model. So the best pair for a
+ *   split of a multiset is among the best two models of each part: exact, without enumerating
+ *   pairs. As c only grows, the score of a part only falls; the models of each part are in a
+ *   heap whose old entries are renewed only when they reach the top (lazy greedy evaluation,
+ *   Minoux 1978).
+ * - An instance whose model has all it needs is left out. Devices of several types compare by
+ *   score over price. A whole device that is not split is one more candidate, if the profile has
+ *   it.
  *
  * On the six scenarios of ParvaGPU it needs 2, 3, 5, 7, 13 and 17 GPUs, the optimum with one
- * process on an instance. The 41 % that ParvaGPU saves compared with the published program do not
- * show here.
+ * process on an instance. The 41 % that ParvaGPU saves compared with the published program do
+ * not show here.
  *
  * Parameters: none. Complexity: O(GPUs * (parts * log models + splits)). */
 #include "scheduler/policies/policies_int.h"
@@ -261,7 +264,7 @@ static void make_candidate(server *s, const candidate *c)
     make_device(s, k, owner, &all);
 }
 
-/* -- The end: any mix ------------------------------------------------------------------------- */
+/* -- The end: any mixture --------------------------------------------------------------------- */
 
 /* The most that one GPU carries of a model. */
 static double most_of(const server *s, uint32_t model)

@@ -1,37 +1,42 @@
 /* ParvaGPU: MIG segments, each with MPS processes of one model.
  *
- * Source: M. Lee et al., ParvaGPU: efficient spatial GPU sharing for large-scale DNN inference in
- * cloud environments, SC'24; the published program where the text is silent.
+ * Source: M. Lee et al., ParvaGPU: efficient spatial GPU sharing for large-scale DNN inference
+ * in cloud environments, SC'24; the published program where the text is silent.
  *
- * World of the paper. One type of GPU that MIG splits, any number of GPUs. Services never share an
- * instance; MPS separates only the processes of one model in an instance. Each size, batch and
- * number of processes is profiled. On a fleet of several types a plan is made on each type alone,
- * and the cheapest is taken.
+ * World of the paper. One type of GPU that MIG splits, any number of GPUs. Services never share
+ * an instance; MPS separates only the processes of one model in an instance. Each size, batch
+ * and number of processes is profiled. On a fleet of several types a plan is made on each type
+ * alone, and the cheapest is taken.
  *
  * Algorithm, by section of the paper.
- * 4.1 Triplet decision: for each service and instance size, the point with the highest throughput
- *     within the latency rule (of equal ones the first by batch, then processes).
+ * 4.1 Triplet decision: for each service and instance size, the point with the highest
+ *     throughput within the latency rule (of equal ones the first by batch, then processes).
  * 4.2 Demand matching: the size with the highest throughput per GPC, floor(rate / throughput)
- * times, and a last segment of the smallest size that carries the rest. 4.3 Segment relocation:
- * first-fit decreasing by size; start slots 7:0 4:0 3:4 2:0 2 4 1:0..6. A 3g never starts at slot
- * 0, where it would block slot 3. 4.4 Allocation optimisation: from the last GPU to the first, a
- * GPU with at most theta GPCs in use is emptied and its load cut into the smallest segments, which
- * fill gaps in earlier GPUs. 4.5 With a previous plan, services that it still serves keep their
- * segments; the others go through 4.1 to 4.4.
+ *     times, and a last segment of the smallest size that carries the rest.
+ * 4.3 Segment relocation: first-fit decreasing by size; start slots 7:0 4:0 3:4 2:0 2 4 1:0..6.
+ *     A 3g never starts at slot 0, where it would block slot 3.
+ * 4.4 Allocation optimisation: from the last GPU to the first, a GPU with at most theta GPCs in
+ *     use is emptied and its load cut into the smallest segments, which fill gaps in earlier
+ *     GPUs.
+ * 4.5 With a previous plan, services that it still serves keep their segments; the others go
+ *     through 4.1 to 4.4.
  *
  * Changes.
- * Placements are legal. The published maps overlap, because only the start slot is tested and not
- * the range. A rate that is an exact multiple has no last segment, and no service is a segment
- * short. The plan before 4.4 is kept unless 4.4 saves a GPU. If whole-GPU instances for every
- * service need fewer GPUs still, they are taken (not by parva-unoptimised, which exists to show its
- * waste). Rates are split in proportion to the capacities of the segments. The 1g profile with
- * double memory is not used.
+ * - Placements are legal. The published maps overlap, because only the start slot is tested and
+ *   not the range. A rate that is an exact multiple has no last segment, and no service is a
+ *   segment short.
+ * - The plan before 4.4 is kept unless 4.4 saves a GPU. If whole-GPU instances for every service
+ *   need fewer GPUs still, they are taken (not by parva-unoptimised, which exists to show its
+ *   waste).
+ * - Rates are split in proportion to the capacities of the segments. The 1g profile with double
+ *   memory is not used.
  *
- * Rows: `parva`; `parva-single`, with one process in a segment; `parva-unoptimised`, without 4.4.
+ * Rows: `parva`; `parva-single`, with one process in a segment; `parva-unoptimised`, without
+ * 4.4.
  * Parameters: theta=4 (GPCs of seven; in proportion on other geometries). The paper's limit of
- * three processes is the rule procs_max of the problem. Complexity: O(services * options), and
- * O(segments + devices) for each pass of first fit, because the first device with room for a size
- * only moves to the right. */
+ * three processes is the rule procs_max of the problem.
+ * Complexity: O(services * options), and O(segments + devices) for each pass of first fit,
+ * because the first device with room for a size only moves to the right. */
 #include "scheduler/policies/policies_int.h"
 
 #include <math.h>

@@ -4,29 +4,32 @@
  * analysis, SOSP'19); a baseline of gpulet and of USHER.
  *
  * World of the paper. GPUs of one type, never split. A session (model, rate r, latency limit L)
- * runs in batches; e(b) is the time of batch b. A GPU runs its sessions in a fixed round, the duty
- * cycle D.
+ * runs in batches; e(b) is the time of batch b. A GPU runs its sessions in a fixed round, the
+ * duty cycle D.
  *
  * Algorithm.
- * Saturate: B is the batch with the highest throughput T = B / e(B) among those with 2 e(B) <= L.
- * floor(r / T) whole GPUs serve this session only. The residue is q < T.
- * Residue: alone on a GPU, it would run batch b once in D = b / q, with occupancy e(b) / D. Chosen
- * is the feasible b (e(b) + D <= L, e(b) <= D) of the least occupancy. Merge: best-fit decreasing.
- * Residues by descending occupancy, each into the open GPU that is then fullest: D becomes the
- * smaller of both duty cycles, each batch becomes ceil(D q_i); feasible if the sum of e_i <= D, all
- * D + e_i <= L_i and the memory suffices. Otherwise a new GPU.
+ * - Saturate: B is the batch with the highest throughput T = B / e(B) among those with 2 e(B) <=
+ *   L. floor(r / T) whole GPUs serve this session only. The residue is q < T.
+ * - Residue: alone on a GPU, it would run batch b once in D = b / q, with occupancy e(b) / D.
+ *   Chosen is the feasible b (e(b) + D <= L, e(b) <= D) of the least occupancy.
+ * - Merge: best-fit decreasing. Residues by descending occupancy, each into the open GPU that is
+ *   then fullest: D becomes the smaller of both duty cycles, each batch becomes ceil(D q_i);
+ *   feasible if the sum of e_i <= D, all D + e_i <= L_i and the memory suffices. Otherwise a new
+ *   GPU.
  *
  * Changes.
- * Execution times are not monotone in the batch (vgg16 of the Nexus data gets faster at 35 of 173
- * steps). Each choice of a batch is an exact argmax over all batches, of equal ones the smaller;
- * Nexus searches for the largest feasible batch.
- * D is at most L - e(b): at a low rate the server closes the batch early, so b = 1 is feasible
- * whenever 2 e(1) <= L. Nexus has no solution there.
- * Profiles with gaps: ceil(D q_i) becomes the fastest profiled batch that is at least as large.
- * Devices of several types: a model saturates the type with the lowest price for a request, and the
- * next type when that one is used up; a residue tries the open devices of all types before a new
- * one. Goal `goodput`: a model without a device is dropped, in the order of names. As in the paper,
- * a model has one process on a device.
+ * - Execution times are not monotone in the batch (vgg16 of the Nexus data gets faster at 35 of
+ *   173 steps). Each choice of a batch is an exact argmax over all batches, of equal ones the
+ *   smaller; Nexus searches for the largest feasible batch.
+ * - D is at most L - e(b): at a low rate the server closes the batch early, so b = 1 is feasible
+ *   whenever 2 e(1) <= L. Nexus has no solution there.
+ * - Profiles with gaps: ceil(D q_i) becomes the fastest profiled batch that is at least as
+ *   large.
+ * - Devices of several types: a model saturates the type with the lowest price for a request,
+ *   and the next type when that one is used up; a residue tries the open devices of all types
+ *   before a new one.
+ * - Goal `goodput`: a model without a device is dropped, in the order of names.
+ * - As in the paper, a model has one process on a device.
  *
  * Parameters: none. Complexity: O(models * devices * options), of the merge. */
 #include "scheduler/policies/policies_int.h"

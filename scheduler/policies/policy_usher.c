@@ -1,47 +1,50 @@
-/* USHER: each replica gets exactly the compute and the memory that it needs; models that need much
- * compute run beside models that need much memory.
+/* USHER: each replica gets exactly the compute and the memory that it needs; models that need
+ * much compute run beside models that need much memory.
  *
  * Source: S. S. Shubha, H. Shen, A. Iyer, USHER: holistic interference avoidance for resource
  * optimized ML inference, OSDI'24.
  *
- * World of the paper. GPUs of several types with prices, shared by MPS. Each model has a rate and
- * an SLO, and runs in replicas (batch BS, replication degree RD). A replica gets what it requires,
- * so that replicas never compete for compute or memory.
+ * World of the paper. GPUs of several types with prices, shared by MPS. Each model has a rate
+ * and an SLO, and runs in replicas (batch BS, replication degree RD). A replica gets what it
+ * requires, so that replicas never compete for compute or memory.
  *
- * Requirements (usher_need.c). Creq is the estimator's share of the compute units (cost.creq on the
- * whole device); without it, the smallest share that is within eps of the speed of the whole
- * device. The replica gets the smallest profiled MPS share that is at least Creq and keeps the SLO;
- * its time is that on the share, in the paper that on the whole device. Where only whole devices
- * are profiled or allowed, Creq is 100 % and USHER is exclusive placement. Mreq is memory capacity
- * in thousandths of a device, rounded up (the design section of the paper; its implementation
- * measures bandwidth, which is part of the estimator's times here). Groups. Imbalance is Creq -
- * Mreq. Two passes of pairing form groups of up to four models whose sums are as near to 0 as
- * possible. The paper uses a balanced k-means; pairing the smallest with the largest is exact.
- * Configurations (usher_search.c). For each group, with the devices of earlier groups: BS of 4, 8
- * .. 128, RD of 1 .. 6 times c, where c replicas of the largest batch carry the rate. Taken is the
- * cheapest combination with full goodput or, for a fixed fleet (goal goodput), the one with the
- * most goodput and RD limited by the number of GPUs. If the profile has none of these batches, all
- * its batches; if no such RD is sure to carry the rate on every type, the one that is. Placement
- * (usher_place.c). A model whose Creq is 1.2 times its Mreq is C-heavy, the reverse M-heavy, others
- * are neutral (the paper's terms). C-heavy and M-heavy models are paired by descending Creq + Mreq.
- * A pair of replicas goes on one device: best fit on a device of this group, then of other groups,
- * else a new device of the cheapest type. When a device has been opened, the remaining replicas are
- * tried on it first.
+ * Requirements (usher_need.c). Creq is the estimator's share of the compute units (cost.creq on
+ * the whole device); without it, the smallest share that is within eps of the speed of the whole
+ * device. The replica gets the smallest profiled MPS share that is at least Creq and keeps the
+ * SLO; its time is that on the share, in the paper that on the whole device. Where only whole
+ * devices are profiled or allowed, Creq is 100 % and USHER is exclusive placement. Mreq is
+ * memory capacity in thousandths of a device, rounded up (the design section of the paper; its
+ * implementation measures bandwidth, which is part of the estimator's times here).
+ * Groups. Imbalance is Creq - Mreq. Two passes of pairing form groups of up to four models whose
+ * sums are as near to 0 as possible. The paper uses a balanced k-means; pairing the smallest
+ * with the largest is exact.
+ * Configurations (usher_search.c). For each group, with the devices of earlier groups: BS of 4,
+ * 8 .. 128, RD of 1 .. 6 times c, where c replicas of the largest batch carry the rate. Taken is
+ * the cheapest combination with full goodput or, for a fixed fleet (goal goodput), the one with
+ * the most goodput and RD limited by the number of GPUs. If the profile has none of these
+ * batches, all its batches; if no such RD is sure to carry the rate on every type, the one that
+ * is.
+ * Placement (usher_place.c). A model whose Creq is 1.2 times its Mreq is C-heavy, the reverse
+ * M-heavy, others are neutral (the paper's terms). C-heavy and M-heavy models are paired by
+ * descending Creq + Mreq. A pair of replicas goes on one device: best fit on a device of this
+ * group, then of other groups, else a new device of the cheapest type. When a device has been
+ * opened, the remaining replicas are tried on it first.
  *
  * Changes.
- * T (a replica serves BS / T) is the execution alone, because the next batch is collected during
- * it; with wait=1 it includes the time to collect, as in the paper. All replicas are used, each for
- * a part of the rate in proportion to BS / T. A pair that fits on no device becomes two single
- * models. Ties that the paper leaves open are decided by name. Merging models is the compiler's
- * task here: a merge group comes as one model with a profile of its own. A plan in force stays
- * until a rate moves by 500/s or 10 % (usher_keep.c).
+ * - T (a replica serves BS / T) is the execution alone, because the next batch is collected
+ *   during it; with wait=1 it includes the time to collect, as in the paper. All replicas are
+ *   used, each for a part of the rate in proportion to BS / T. A pair that fits on no device
+ *   becomes two single models. Ties that the paper leaves open are decided by name. Merging
+ *   models is the compiler's task here: a merge group comes as one model with a profile of its
+ *   own. A plan in force stays until a rate moves by 500/s or 10 % (usher_keep.c).
  *
- * Parameters: alternate=0, divide=0 (groups by name), sort=0: ablations of the paper. trigger=0.1
- * (0: always plan anew). full=1: every combination (slow, for tests). degree=6: RD up to that many
- * times c. eps=0.05. stats=1: a note with the numbers of combinations, of those dropped and cut,
- * and of placements. effort: placements (200000); if they do not suffice, a warning says that the
- * plan is the best of those tried. Complexity: a placement costs O(classes of replicas * classes of
- * equal devices); usher_search.c has the number of combinations. */
+ * Parameters: alternate=0, divide=0 (groups by name), sort=0: ablations of the paper.
+ * trigger=0.1 (0: always plan anew). full=1: every combination (slow, for tests). degree=6: RD
+ * up to that many times c. eps=0.05. stats=1: a note with the numbers of combinations, of those
+ * dropped and cut, and of placements. effort: placements (200000); if they do not suffice, a
+ * warning says that the plan is the best of those tried.
+ * Complexity: a placement costs O(classes of replicas * classes of equal devices);
+ * usher_search.c has the number of combinations. */
 #include "scheduler/policies/policies_int.h"
 #include "scheduler/policies/usher_int.h"
 

@@ -1,22 +1,22 @@
-/* Weft's own policy: exact search for MIG, local search for everything else, and a portfolio of the
- * other policies, so that its plan is never worse than theirs.
+/* Weft's own policy: exact search for MIG, local search for everything else, and a portfolio of
+ * the other policies, so that its plan is never worse than theirs.
  *
  * Sources: the exact form of ParvaGPU's problem (mig_search.c) for MIG; ruin and recreate (G.
- * Schrimpf et al., Record breaking optimization results using the ruin and recreate principle, J.
- * Comput. Phys. 159, 2000) for the rest; the plans of all other policies as starting points.
+ * Schrimpf et al., Record breaking optimization results using the ruin and recreate principle,
+ * J. Comput. Phys. 159, 2000) for the rest; the plans of all other policies as starting points.
  *
  * World. Whatever the fleet allows and the profiles have: devices of several types and prices,
- * whole, split by MIG, by MPS or by both, several models in turn on one slice. A device is split in
- * one way, except for MPS inside MIG. A model with the profile of a merge group is one demand like
- * any other.
+ * whole, split by MIG, by MPS or by both, several models in turn on one slice. A device is split
+ * in one way, except for MPS inside MIG. A model with the profile of a merge group is one demand
+ * like any other.
  *
  * A new plan:
  *   1. For each type with MIG: the fewest devices of it for all models without sharing, by beam
- * search (mig_search.c). If a gap to the lower bound remains and the problem has a solver: by an
- * integer program with a limit on nodes (mig_program.c).
+ *      search (mig_search.c). If a gap to the lower bound remains and the problem has a solver:
+ *      by an integer program with a limit on nodes (mig_program.c).
  *   2. Two greedy plans over everything that the fleet allows (ruin_recreate.c).
- *   3. The plans of the other policies: of all of them up to 128 models, beyond that of those that
- * are fast enough (many_models, many_segments).
+ *   3. The plans of the other policies: of all of them up to 128 models, beyond that of those
+ *      that are fast enough (many_models, many_segments).
  *   4. Ruin and recreate from the best two plans.
  *   5. The best plan by the goal: most goodput, then fewest dollars, then fewest devices.
  * On a fleet of one type, a plan at the lower bound ends the search at once. With the default
@@ -24,11 +24,11 @@
  * raised by what the search of step 1 excludes, if that search covers all plans: one type, MIG
  * only, models isolated.
  *
- * With a previous plan, all placements that are still within the rules stay. A model whose rate or
- * SLO has changed first uses its slices, gives up those that it no longer needs, and gets places
- * for the rest as in step 2 (incremental_repair.c if all slices are dedicated, else on the
- * builder). Small sets get a new plan, too; it is taken if it saves more than its moves cost: each
- * segment that is not where it was costs `move` devices.
+ * With a previous plan, all placements that are still within the rules stay. A model whose rate
+ * or SLO has changed first uses its slices, gives up those that it no longer needs, and gets
+ * places for the rest as in step 2 (incremental_repair.c if all slices are dedicated, else on
+ * the builder). Small sets get a new plan, too; it is taken if it saves more than its moves
+ * cost: each segment that is not where it was costs `move` devices.
  *
  * Goal goodput: the most that the fleet carries, best ratio of requests to devices first. Goal
  * carbon: the plan with the least power of all that were made, if the profiles have energy.
@@ -37,8 +37,8 @@
  * 240 tries in step 4. Else: that many tries, and a wider beam.
  *
  * Parameters: move=0.02 (devices that a moved segment costs), others=1 (0: without step 3).
- * Complexity: mig_search.c and ruin_recreate.c state theirs. A try costs O(segments), so large sets
- * get fewer tries. */
+ * Complexity: mig_search.c and ruin_recreate.c state theirs. A try costs O(segments), so large
+ * sets get fewer tries. */
 #include "scheduler/policies/policies_int.h"
 
 #include <math.h>

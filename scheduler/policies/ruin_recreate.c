@@ -1,18 +1,20 @@
-/* Ruin and recreate (G. Schrimpf et al., J. Comput. Phys. 159, 2000): local search over solutions.
+/* Ruin and recreate (G. Schrimpf et al., J. Comput. Phys. 159, 2000): local search over
+ * solutions.
  *
- * It works for all ways of splitting devices that the builder knows: whole devices, MIG, MPS, MPS
- * inside MIG, CPU slices, several models in turn.
+ * It works for all ways of splitting devices that the builder knows: whole devices, MIG, MPS,
+ * MPS inside MIG, CPU slices, several models in turn.
  *
  * One try.
- * Ruin: one to three devices are emptied; in the first rounds the least used ones, then random
- * ones. Recreate: the slices that the affected models keep are filled. The rest is inserted
- * greedily, the largest need first or in random order. An insertion takes the cheapest option with
- * a place that carries the whole rest; if none does, the option with the best ratio of capacity to
- * price (or the largest capacity), and the loop goes on with what remains; where slices may be
- * shared, the rest joins other models. Accept: a better solution, or an equal one whose devices are
- * fuller (the sum of squares is greater), so that the emptiest device becomes emptier. On a fleet
- * of one type a try may be limited to one device less than the best solution; on other fleets the
- * price decides.
+ * - Ruin: one to three devices are emptied; in the first rounds the least used ones, then random
+ *   ones.
+ * - Recreate: the slices that the affected models keep are filled. The rest is inserted
+ *   greedily, the largest need first or in random order. An insertion takes the cheapest option
+ *   with a place that carries the whole rest; if none does, the option with the best ratio of
+ *   capacity to price (or the largest capacity), and the loop goes on with what remains; where
+ *   slices may be shared, the rest joins other models.
+ * - Accept: a better solution, or an equal one whose devices are fuller (the sum of squares is
+ *   greater), so that the emptiest device becomes emptier. On a fleet of one type a try may be
+ *   limited to one device less than the best solution; on other fleets the price decides.
  *
  * Complexity: a try rebuilds the builder, O(segments). The random choices come from the seed. */
 #include "scheduler/policies/policies_int.h"

@@ -1,10 +1,11 @@
 /* Algorithm 2 of USHER: places the replicas of one combination on the devices.
  *
- * Devices in equal states are one class with a count, so a call works on classes, not on devices. A
- * device that fits best still fits best after it took a replica: it has less left than before, and
- * no other device fitted better. So it is filled at once, and then all its equals, as long as
- * replicas remain. Each action is a move of devices between classes, recorded in a log; undo reads
- * the log backwards. Once the lists have grown to their final size, nothing is allocated. */
+ * Devices in equal states are one class with a count, so a call works on classes, not on
+ * devices. A device that fits best still fits best after it took a replica: it has less left
+ * than before, and no other device fitted better. So it is filled at once, and then all its
+ * equals, as long as replicas remain. Each action is a move of devices between classes, recorded
+ * in a log; undo reads the log backwards. Once the lists have grown to their final size, nothing
+ * is allocated. */
 #include "scheduler/policies/usher_int.h"
 
 #include <math.h>

@@ -1,26 +1,29 @@
-/* Algorithm 1 of USHER for one group: the combination of (batch, replicas) pairs whose placement is
- * cheapest, or carries most.
+/* Algorithm 1 of USHER for one group: the combination of (batch, replicas) pairs whose placement
+ * is cheapest, or carries most.
  *
- * The paper tries all 36^4 combinations of a group of four. Branch and bound here returns the same
- * cost with a fraction of the placements.
+ * The paper tries all 36^4 combinations of a group of four. Branch and bound here returns the
+ * same cost with a fraction of the placements.
  *
  * Bound. The free parts of the open devices cost nothing; the rest of what the replicas of a
  * combination need costs at least its part of the cheapest device that fits:
  *   LB = max over q of (sum over replicas of min_g price_g q_g - sum over open devices of price
- * free_q) for q = compute, memory, and for each of both again with 1 for more than a half, 1/2 for
- * a half and 0 for less (two items above a half never share a device; an open device has room for
+ *   free_q)
+ * for q = compute, memory, and for each of both again with 1 for more than a half, 1/2 for a
+ * half and 0 for less (two items above a half never share a device; an open device has room for
  * one if more than a half is free). With one type of device the bound is rounded up to whole
- * devices. Order. Combinations are visited by ascending bound, in passes whose upper limit grows
- * (iterative deepening); the first cost that is not above the next limit is the least. Pruning. In
- * a pass, a branch ends if its bound, with the least of each model that is still open, is above the
- * limit of the pass or not better than the best cost.
+ * devices.
+ * Order. Combinations are visited by ascending bound, in passes whose upper limit grows
+ * (iterative deepening); the first cost that is not above the next limit is the least.
+ * Pruning. In a pass, a branch ends if its bound, with the least of each model that is still
+ * open, is above the limit of the pass or not better than the best cost.
  *
- * For a fixed fleet the bound is on goodput: the most that the pairs can carry and, at a leaf, the
- * most that the free compute and the free memory of the whole fleet can carry (fractional
+ * For a fixed fleet the bound is on goodput: the most that the pairs can carry and, at a leaf,
+ * the most that the free compute and the free memory of the whole fleet can carry (fractional
  * knapsack). Of equal goodput, the bound on cost decides.
  *
- * The first two combinations are guesses, so that there is a plan for any effort. `effort` limits
- * the placements; if it is used up, the best plan so far is returned and the limit is reported. */
+ * The first two combinations are guesses, so that there is a plan for any effort. `effort`
+ * limits the placements; if it is used up, the best plan so far is returned and the limit is
+ * reported. */
 #include "scheduler/policies/usher_int.h"
 
 #include <math.h>

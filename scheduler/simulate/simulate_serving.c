@@ -237,7 +237,7 @@ static const sim_lane *lane_of(const sim_world *w, const sim_server *server, uin
 
 /* A request has come to the queue, or its oldest one may wait no longer: idle processes take
  * batches from it, the process with the least number first. */
-static void offer(sim_world *w, uint32_t queue)
+static void dispatch(sim_world *w, uint32_t queue)
 {
     sim_queue *q = &w->queue.at[queue];
     const sim_replica *waiting = NULL;
@@ -299,7 +299,7 @@ static void route(sim_world *w, sim_request r)
         }
     }
     push(w, &w->queue.at[queue], r);
-    offer(w, queue);
+    dispatch(w, queue);
 }
 
 void weft_sim__arrive(sim_world *w, const weft_arrival *a)
@@ -440,7 +440,7 @@ void weft_sim__fire(sim_world *w)
         break;
     case SIM_TIMER_FLUSH:
         w->queue.at[index].armed = false;
-        offer(w, index);
+        dispatch(w, index);
         break;
     case SIM_TIMER_ON:
         if (w->slice.at[index].state == SIM_STARTING) {
