@@ -15,7 +15,7 @@
 
 #include <sys/types.h>
 
-enum { QUEUE_MAX = 4096, BATCH_REQUESTS_MAX = 256, ATTEMPTS_MAX = 3, WORKER_WORDS_MAX = 640 };
+enum { QUEUE_MAX = 4096, BATCH_REQUESTS_MAX = 256, ATTEMPTS_MAX = 3, WORKER_WHY_MAX = 640 };
 /* Parts of a joint program; size combinations of it that are tracked: as many as a session keeps
  * prepared. */
 enum { JOINT_PARTS_MAX = 64, JOINT_KEPT_MAX = 16 };
@@ -112,11 +112,11 @@ typedef struct worker_process {
     uint64_t start_ns, backoff_ns;
     uint64_t ready_by_ns; /* STARTING: after this time the process counts as hung */
     uint64_t restarts;
-    uint64_t losses;            /* restarts because the device was lost */
-    bool lost;                  /* the device was lost when the process before this one ended */
-    bool spoke;                 /* this process has reported why it ends */
-    bool says_lost;             /* and that its device is lost */
-    char why[WORKER_WORDS_MAX]; /* last report, until a process is ready; "": none */
+    uint64_t losses;          /* restarts because the device was lost */
+    bool lost;                /* the device was lost when the process before this one ended */
+    bool reported;            /* this process has reported why it ends */
+    bool reports_lost;        /* it has reported that its device is lost */
+    char why[WORKER_WHY_MAX]; /* last report; "": none, or a process became ready since */
     weft_wire_out tx;
     bool tx_blocked; /* the socket took a part of it; the rest waits for EPOLLOUT */
     /* Message being received. */
@@ -228,7 +228,7 @@ struct weft_router {
     uint64_t next_id, restarts, joint_executions, next_scan_ns, timeout_ns;
     uint32_t n_pending; /* accepted, not answered */
     bool draining;
-    char failure[WORKER_WORDS_MAX];
+    char failure[WORKER_WHY_MAX];
 };
 
 #endif

@@ -63,7 +63,7 @@ static bool reap(worker_process *w, int options)
     if (ended == 0)
         return false;
     /* The exit code tells of a lost device when the process ended before it could report it. */
-    w->lost = w->says_lost || (WIFEXITED(status) && WEXITSTATUS(status) == WEFT_WORKER_LOST);
+    w->lost = w->reports_lost || (WIFEXITED(status) && WEXITSTATUS(status) == WEFT_WORKER_LOST);
     w->losses += w->lost;
     w->pid = 0;
     return true;
@@ -79,7 +79,7 @@ static void end_process(worker_process *w, uint64_t grace_ns)
     }
     if (w->pid > 0 && !has_ended(w, grace_ns))
         kill(w->pid, SIGKILL);
-    w->lost = w->says_lost;
+    w->lost = w->reports_lost;
     w->fd = -1;
     free_messages(w);
 }
@@ -97,7 +97,7 @@ static void wait_for_restart(worker_process *w)
 static void note_report(worker_process *w, const char *text, size_t len)
 {
     const char *slice = w->slice->name ? w->slice->name : "";
-    w->spoke = true;
+    w->reported = true;
     snprintf(w->why, sizeof w->why, "%s%s%.*s", slice, *slice ? ": " : "",
              (int)(len < REPORT_MAX ? len : REPORT_MAX), text);
 }
@@ -106,7 +106,7 @@ void weft_worker__fail(worker_process *w)
 {
     static const char silent[] = "a worker ended while it prepared its models";
     bool starting = w->state == WORKER_STARTING;
-    if (starting && !w->spoke)
+    if (starting && !w->reported)
         note_report(w, silent, strlen(silent));
     end_process(w, 0);
     w->restarts++;
@@ -215,7 +215,7 @@ void weft_worker__start(worker_process *w)
     w->fd = pair[0];
     w->state = WORKER_STARTING;
     w->ready_by_ns = weft_clock__now_ns() + w->start_timeout_ns;
-    w->spoke = w->says_lost = false;
+    w->reported = w->reports_lost = false;
 }
 
 /* -- Sending -------------------------------------------------------------------------------- */
@@ -319,7 +319,7 @@ static void take_report(worker_process *w)
     if (h->err == WEFT_ERR_NOMEM && w->slice->plan_bytes)
         snprintf(w->why + strlen(w->why), sizeof w->why - strlen(w->why),
                  "; the plan counts on %llu bytes here", (unsigned long long)w->slice->plan_bytes);
-    w->says_lost = h->kind == WEFT_WIRE_LOST || h->err == WEFT_ERR_NODEV;
+    w->reports_lost = h->kind == WEFT_WIRE_LOST || h->err == WEFT_ERR_NODEV;
 }
 
 static void take_answer(worker_process *w)

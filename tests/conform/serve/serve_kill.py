@@ -1,14 +1,12 @@
 # needs: numpy
 """Workers killed under load: every request gets the right answer. WEFT_SOAK: seconds of load
 (8)."""
-import http.client
 import os
 import random
 import signal
 import threading
 import time
 
-import numpy as np
 from serving import Server, check_images, compile_bundle, digits
 
 SECONDS = float(os.environ.get("WEFT_SOAK", "8"))
