@@ -29,7 +29,7 @@ typedef struct weft_assignment_edge {
     double weight;
 } weft_assignment_edge;
 
-enum { WEFT_ASSIGNMENT_NONE = UINT32_MAX };
+#define WEFT_ASSIGNMENT_NONE UINT32_MAX
 
 /* The assignment problem: a matching of maximum weight in a bipartite graph. Handed in by the
  * program that compiles (weft_pass_options), so that other programs need not link the library

@@ -7,6 +7,8 @@
  * and has the array `rows`. Each macro checks the type of the member it is given. */
 #include "tools/common/options.h"
 
+#include <math.h>
+
 /* A wrong type is a compiler warning: the pointers that are compared have different types. */
 #define OPTION_AT(type, member) \
     .at = offsetof(OPTIONS, member) + 0 * sizeof((type *)NULL == &((OPTIONS *)NULL)->member)
@@ -23,16 +25,13 @@
 /* The function gets a pointer to the whole struct. */
 #define APPLY(function) WEFT_OPTION_CALL, .take = function
 
+/* clang-format off */
 #define BEGIN(verb)   static const weft_option rows[] = {
 #define USAGE(text)   {.kind = WEFT_OPTION_USAGE, .help = text},
 #define ABOUT(text)   {.kind = WEFT_OPTION_ABOUT, .help = text},
 #define HEADING(text) {.kind = WEFT_OPTION_HEADING, .help = text},
 #define OPTION(long_name, short_name, argument, action, text) \
     {.name = long_name, .letter = short_name, .arg = argument, .help = text, .kind = action},
-#define END             \
-    {                   \
-        WEFT_OPTION_END \
-    }                   \
-    }                   \
-    ;
+#define END {.kind = WEFT_OPTION_END}};
+/* clang-format on */
 #include "tools/options.def"

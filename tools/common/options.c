@@ -197,6 +197,18 @@ int weft_options_parse(const weft_verb *verb, int argc, char **argv, void *optio
     return -1;
 }
 
+int weft_options_parse_one(const weft_verb *verb, int argc, char **argv, void *options,
+                           const char *what, const char **out)
+{
+    int code = weft_options_parse(verb, argc, argv, options);
+    if (code >= 0)
+        return code;
+    if (argc - optind != 1)
+        return weft_tool_usage(verb, "name one %s", what);
+    *out = argv[optind];
+    return -1;
+}
+
 /* -- Help ------------------------------------------------------------------------------------- */
 
 /* Prints the words of `text`, wrapped at column WIDTH. `column`: column of the first word;

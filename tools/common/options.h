@@ -41,6 +41,10 @@ struct weft_option {
  * Arguments that are no options follow from argv[optind] on. Returns -1 to go on; or an exit
  * code when --help was printed or a message was. */
 int weft_options_parse(const weft_verb *verb, int argc, char **argv, void *options);
+/* The same for a verb with exactly one argument that is no option, called `what` in the message
+ * ("bundle"); it goes to *out. */
+int weft_options_parse_one(const weft_verb *verb, int argc, char **argv, void *options,
+                           const char *what, const char **out);
 /* Writes the text of --help. */
 void weft_options_print(const char *verb, const weft_option *row, FILE *to);
 /* Returns the i-th word of an argument "first|second" and its length, which is 0 behind the last

@@ -628,22 +628,11 @@ static weft_err inspect(const options *o, weft_diag *diag, weft_arena *arena, js
 #define OPTIONS options
 #include "tools/common/option_rows.h"
 
-/* Returns -1 to go on, or an exit code. */
-static int parse(int argc, char **argv, options *o)
-{
-    int code = weft_options_parse(&weft_verb_inspect, argc, argv, o);
-    if (code >= 0)
-        return code;
-    if (argc - optind != 1)
-        return weft_tool_usage(&weft_verb_inspect, "name one file, or - for standard input");
-    o->file = argv[optind];
-    return -1;
-}
-
 static int run_inspect(int argc, char **argv)
 {
     options o = {0};
-    int code = parse(argc, argv, &o);
+    int code = weft_options_parse_one(&weft_verb_inspect, argc, argv, &o,
+                                      "file, or - for standard input", &o.file);
     if (code >= 0)
         return code;
     weft_diag *diag = weft_diag_create();

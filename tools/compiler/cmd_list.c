@@ -8,7 +8,6 @@
 #include "tools/common/tools.h"
 
 #include <string.h>
-#include <unistd.h>
 
 static void list_ops(void)
 {
@@ -100,12 +99,10 @@ typedef struct options {
 static int run_list(int argc, char **argv)
 {
     options o = {0};
-    int code = weft_options_parse(&weft_verb_list, argc, argv, &o);
+    const char *name = NULL;
+    int code = weft_options_parse_one(&weft_verb_list, argc, argv, &o, "table", &name);
     if (code >= 0)
         return code;
-    if (argc - optind != 1)
-        return weft_tool_usage(&weft_verb_list, "name one table");
-    const char *name = argv[optind];
     if (strcmp(name, "slices") == 0)
         return weft_list_slices(o.json);
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++)

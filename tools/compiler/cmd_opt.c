@@ -3,7 +3,6 @@
 #include "tools/profile/pipeline.h"
 
 #include <string.h>
-#include <unistd.h>
 
 enum { PASSES_MAX = 256 };
 
@@ -57,18 +56,6 @@ static int add_pipeline(void *at, const weft_verb *verb, char *name)
 #define OPTIONS options
 #include "tools/common/option_rows.h"
 
-/* Returns -1 to go on, or an exit code. */
-static int parse(int argc, char **argv, options *o)
-{
-    int code = weft_options_parse(&weft_verb_opt, argc, argv, o);
-    if (code >= 0)
-        return code;
-    if (argc - optind != 1)
-        return weft_tool_usage(&weft_verb_opt, "name one file, or - for standard input");
-    o->file = argv[optind];
-    return -1;
-}
-
 static weft_err opt_file(options *o, weft_diag *diag)
 {
     weft_module *m = NULL;
@@ -89,7 +76,8 @@ static int run_opt(int argc, char **argv)
 {
     options o = {
         .pipeline.run.pass = {.merge = WEFT_MERGE_AUTO, .assignment = &weft_assignment_igraph}};
-    int code = parse(argc, argv, &o);
+    int code = weft_options_parse_one(&weft_verb_opt, argc, argv, &o,
+                                      "file, or - for standard input", &o.file);
     if (code >= 0)
         return code;
     weft_diag *diag = weft_diag_create();

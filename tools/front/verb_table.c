@@ -4,6 +4,7 @@
 #include <string.h>
 
 #define OPTIONS_OF_ALL
+/* clang-format off */
 #define BEGIN(verb)   static const weft_option rows_##verb[] = {
 #define USAGE(text)   {.kind = WEFT_OPTION_USAGE, .help = text},
 #define ABOUT(text)   {.kind = WEFT_OPTION_ABOUT, .help = text},
@@ -14,12 +15,8 @@
      .letter = short_name,                                    \
      .arg = argument,                                         \
      .help = text},
-#define END                     \
-    {                           \
-        .kind = WEFT_OPTION_END \
-    }                           \
-    }                           \
-    ;
+#define END {.kind = WEFT_OPTION_END}};
+/* clang-format on */
 #include "tools/options.def"
 
 static const weft_verb_row verbs[] = {

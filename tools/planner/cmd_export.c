@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <sys/stat.h>
 
 enum { PLAN_BYTES_MAX = 256 << 20 };
@@ -96,12 +95,9 @@ static int take_system(void *at, const weft_verb *verb, char *arg)
 /* Returns -1 to go on, or an exit code. */
 static int parse(int argc, char **argv, options *o)
 {
-    int code = weft_options_parse(&weft_verb_export, argc, argv, o);
+    int code = weft_options_parse_one(&weft_verb_export, argc, argv, o, "plan", &o->plan);
     if (code >= 0)
         return code;
-    if (argc - optind != 1)
-        return weft_tool_usage(&weft_verb_export, "name one plan");
-    o->plan = argv[optind];
     if (!o->exporter)
         return weft_tool_usage(&weft_verb_export, "--to SYSTEM is needed");
     if (!o->output || !o->output[0])

@@ -8,7 +8,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* -- Writing ---------------------------------------------------------------------------------- */
 
@@ -249,12 +248,9 @@ static int check_options(const weft_plan_options *o)
 /* Returns -1 to go on, or an exit code. */
 static int parse(int argc, char **argv, weft_plan_options *o)
 {
-    int code = weft_options_parse(&weft_verb_plan, argc, argv, o);
+    int code = weft_options_parse_one(&weft_verb_plan, argc, argv, o, "set file", &o->set);
     if (code >= 0)
         return code;
-    if (argc - optind != 1)
-        return weft_tool_usage(&weft_verb_plan, "name one set file");
-    o->set = argv[optind];
     return check_options(o);
 }
 

@@ -344,13 +344,10 @@ static int check(options *o)
 
 static int parse(int argc, char **argv, options *o)
 {
-    int code = weft_options_parse(&weft_verb_simulate, argc, argv, o);
+    int code = weft_options_parse_one(&weft_verb_simulate, argc, argv, o, "plan", &o->plan);
     if (code >= 0)
         return code;
     o->sim.queue_delay_us = o->queue_delay_s * 1e6;
-    if (argc - optind != 1)
-        return weft_tool_usage(&weft_verb_simulate, "name one plan");
-    o->plan = argv[optind];
     return check(o);
 }
 

@@ -55,18 +55,6 @@ static int take_dim(void *at, const weft_verb *verb, char *arg)
 #define OPTIONS options
 #include "tools/common/option_rows.h"
 
-/* Returns -1 to go on, or an exit code. */
-static int parse(int argc, char **argv, options *o)
-{
-    int code = weft_options_parse(&weft_verb_bench, argc, argv, o);
-    if (code >= 0)
-        return code;
-    if (argc - optind != 1)
-        return weft_tool_usage(&weft_verb_bench, "name one bundle");
-    o->bundle = argv[optind];
-    return -1;
-}
-
 /* -- Measuring ------------------------------------------------------------------------------ */
 
 static int by_value(const void *a, const void *b)
@@ -428,7 +416,7 @@ static int run_bench(int argc, char **argv)
 {
     static options o; /* static: too large for the stack */
     o.seconds = 1;
-    int code = parse(argc, argv, &o);
+    int code = weft_options_parse_one(&weft_verb_bench, argc, argv, &o, "bundle", &o.bundle);
     if (code >= 0)
         return code;
     weft_diag *diag = weft_diag_create();

@@ -23,18 +23,6 @@ typedef struct options {
 #define OPTIONS options
 #include "tools/common/option_rows.h"
 
-/* Returns -1 to go on, or an exit code. */
-static int parse(int argc, char **argv, options *o)
-{
-    int code = weft_options_parse(&weft_verb_run, argc, argv, o);
-    if (code >= 0)
-        return code;
-    if (argc - optind != 1)
-        return weft_tool_usage(&weft_verb_run, "name one bundle");
-    o->bundle = argv[optind];
-    return -1;
-}
-
 /* -- Tensors -------------------------------------------------------------------------------- */
 
 static void print_output(const char *name, const weft_tensor *t)
@@ -164,7 +152,7 @@ static int run_run(int argc, char **argv)
     int code = WEFT_EXIT_FAILED;
     if (o && diag && arena) {
         o->tolerance = 1e-4;
-        code = parse(argc, argv, o);
+        code = weft_options_parse_one(&weft_verb_run, argc, argv, o, "bundle", &o->bundle);
         if (code < 0)
             code = weft_tool_report(diag, run_model(o, arena, diag, &differs));
     }
