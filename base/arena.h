@@ -21,15 +21,15 @@ typedef struct weft_arena_mark {
 weft_arena *weft_arena_create(size_t limit_bytes);
 void weft_arena_destroy(weft_arena *arena);
 
-/* The recovery point: `jmp_buf *env` filled by setjmp; NULL takes it away. Several arenas may
- * share one environment. Returns the one before, to be put back. */
+/* Sets the recovery point: `env` was filled by setjmp; NULL removes it. Several arenas may share
+ * one environment. Returns the previous recovery point, which the caller restores. */
 jmp_buf *weft_arena_guard(weft_arena *arena, jmp_buf *env);
 
 /* Zeroed, aligned to 16. Size 0 gives a valid pointer. */
 void *weft_arena_alloc(weft_arena *arena, size_t size);
 /* count * size with overflow checked. */
 void *weft_arena_array(weft_arena *arena, size_t count, size_t size);
-/* Grows an array that lives in the arena: copies when it is not the last allocation. */
+/* Grows an array of the arena: in place if it is the last allocation, else by copying. */
 void *weft_arena_grow(weft_arena *arena, void *old, size_t old_size, size_t new_size);
 char *weft_arena_strdup(weft_arena *arena, const char *s);
 char *weft_arena_strndup(weft_arena *arena, const char *s, size_t len);

@@ -21,10 +21,11 @@ typedef struct weft_csv {
     size_t raw_len;
 } weft_csv;
 
-/* Owned; NULL when out of memory. The text, and the strings of `where`, must outlive the reader. */
+/* The caller owns the result; NULL when out of memory. The text, and the strings of `where`, must
+ * outlive the reader. */
 weft_csv *weft_csv_create(const char *text, size_t len, weft_where where, weft_csv_limits limits);
-/* Reads the descriptor as rows are asked for; memory does not grow with the input. The descriptor
- * stays the caller's. */
+/* Reads from the descriptor, a chunk at a time: memory does not grow with the input. The caller
+ * closes the descriptor. */
 weft_csv *weft_csv_create_fd(int fd, weft_where where, weft_csv_limits limits);
 void weft_csv_destroy(weft_csv *csv);
 

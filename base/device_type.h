@@ -1,19 +1,19 @@
-/* The devices that Weft plans and estimates for: facts that belong to the hardware, whoever asks.
- * Rows of devices.def. What a device computes in a second is the estimator's table (gpus.def). */
+/* The devices that Weft plans and estimates for: rows of devices.def, facts of the hardware. Rates
+ * of arithmetic and memory are in the estimator's table (gpus.def). */
 #ifndef WEFT_BASE_DEVICE_TYPE_H
 #define WEFT_BASE_DEVICE_TYPE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* A legal MIG profile of a device: which start slots it may take and what it has. */
+/* A MIG profile of a device: its resources, and where an instance of it may start. */
 typedef struct weft_mig_profile {
     const char *name; /* "1g.10gb" */
-    uint32_t gpcs;    /* compute slots */
-    uint32_t of_gpcs; /* of so many: 7, on an A30 4 */
+    uint32_t gpcs;    /* compute slices */
+    uint32_t of_gpcs; /* compute slices of a whole GPU: 7; on an A30: 4 */
     uint32_t slots;   /* memory slots it covers */
-    uint32_t starts;  /* bit i: may start at slot i */
-    uint32_t sms;     /* measured; 0: not known */
+    uint32_t starts;  /* bit k is set if an instance may start at memory slot k */
+    uint32_t sms;     /* SMs of an instance, measured; 0: not known */
     double share;     /* of the device's compute units: sms / all */
     uint64_t mem_bytes;
 } weft_mig_profile;

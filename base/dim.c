@@ -160,7 +160,8 @@ static bool measure_poly(const weft_dimpool *pool, const weft_dimpoly *poly, wef
     e->depth = 0;
     for (uint32_t i = 0; i < poly->n; i++) {
         if (!weft_dim_is_const(poly->term[i].coef))
-            return false; /* coefficients stay in the range of constants: they can be negated */
+            return false; /* coefficients stay in the range of constants, so that they can be
+                             negated */
         for (uint32_t j = 0; j < poly->term[i].n; j++) {
             const weft_dimatom *a = &pool->atoms.at[poly->term[i].atom[j]];
             weight += a->weight;
@@ -392,7 +393,7 @@ static int64_t mul_sat(int64_t a, int64_t b)
     return clamp_inf(x);
 }
 
-/* "No bound" on that side stays no bound, whatever is added. */
+/* a + b; an infinite operand (`inf`) makes the sum infinite. */
 static int64_t add_sat(int64_t a, int64_t b, int64_t inf)
 {
     return a == inf || b == inf ? inf : clamp_inf(a + b);
@@ -421,7 +422,7 @@ int64_t weft_dim__floor_i64(int64_t a, int64_t b)
     return q - (a % b != 0 && (a < 0) != (b < 0));
 }
 
-/* Where the divisor has no bound the quotient still reaches what the dividend gives for 1. */
+/* floor(a / b), b > 0; an infinite dividend makes the quotient infinite. */
 static int64_t div_sat(int64_t a, int64_t b)
 {
     if (a == DIM_INF || a == -DIM_INF)

@@ -29,20 +29,22 @@ static inline bool weft_dim_is_const(weft_dim d)
     return d > WEFT_DIM_CONST_MIN;
 }
 
-/* A constant, or an expression of this pool: what a number that came from outside need not be. */
+/* true when `d` is a constant or a handle of an expression of this pool; for numbers read from
+ * outside. */
 bool weft_dim_is_valid(const weft_dimpool *pool, weft_dim d);
 
 /* Lives in `arena`. */
 weft_dimpool *weft_dimpool_create(weft_arena *arena);
-/* A copy in which the same handles mean the same dims, for work that may leave no trace. Valid
- * while `pool` is. */
+/* A copy with the same handles, for analyses that must not change `pool`, which has to outlive the
+ * copy. */
 weft_dimpool *weft_dimpool_clone(const weft_dimpool *pool, weft_arena *arena);
 
 /* The symbol of that name (made if absent), value in [lo, hi]; a second call with other bounds
  * intersects them (and changes nothing when nothing is left). Characters that text cannot hold
  * become '_'. Bounds: 0 <= lo <= hi. `hi` INT64_MAX / 4 at most: unbounded. */
 weft_dim weft_dim_symbol(weft_dimpool *pool, const char *name, int64_t lo, int64_t hi);
-/* A new symbol whose value only running the program tells: named "d0", "d1", ... (first free). */
+/* A new symbol whose value depends on data and is known only at run time: named "d0", "d1", ...
+ * (first free). */
 weft_dim weft_dim_fresh(weft_dimpool *pool);
 uint32_t weft_dim_symbol_count(const weft_dimpool *pool);
 /* Symbols are numbered from 0 in order of creation. */

@@ -6,9 +6,9 @@
  *   floordiv(floordiv(x, m) + c, n)          ==>  floordiv(x + c * m, m * n)      m, n, c constant
  *   floordiv(a, -b)                          ==>  floordiv(-a, b)
  *
- * and chains of maxima or minima are flattened, sorted and freed of operands that the bounds of
- * the symbols decide. Bounds may be narrowed between two calls; an atom that exists is therefore
- * returned before they are asked, so that text reads back as the same dim. */
+ * Chains of maxima or minima are flattened and sorted; operands that can never be the result, by
+ * the bounds of the symbols, are dropped. Bounds may be narrowed between two calls, so an existing
+ * atom is returned before any bound is looked at: text then reads back as the same dim. */
 #include "base/dim_int.h"
 
 #include "base/num.h"
@@ -62,7 +62,7 @@ bool weft_dim__mul(weft_dimpool *pool, weft_dim a, weft_dim b, weft_dim *out)
 
 /* -- Division of polynomials ------------------------------------------------------------------ */
 
-/* Takes the atoms of `b` out of those of `a`; false when they are not all there. */
+/* Divides the monomial `a` by `b`, atoms only; false when `b` does not divide it. */
 static bool remove_atoms(const weft_dimterm *a, const weft_dimterm *b, weft_dimterm *out)
 {
     weft_dimterm t = *a;
@@ -124,7 +124,7 @@ static int64_t find_gcd(int64_t a, int64_t b)
     return a;
 }
 
-/* Keeps in `g` what it shares with every term of the polynomial. */
+/* `g` becomes the greatest common divisor of `g` and all terms of the polynomial. */
 static void share_factor(const weft_dimpoly *poly, weft_dimterm *g)
 {
     for (uint32_t i = 0; i < poly->n; i++) {
@@ -189,7 +189,7 @@ static void reduce_constant(weft_dimpoly *a, int64_t *divisor)
     *divisor /= g;
     for (uint32_t i = 0; i < a->n; i++)
         a->term[i].coef = weft_dim__floor_i64(a->term[i].coef, g);
-    /* The constant is last, and it lost its value if it was below g. */
+    /* The constant is the last term; it is now 0 if it was below g. */
     if (a->term[a->n - 1].coef == 0)
         a->n--;
 }
@@ -212,7 +212,8 @@ static bool merge_nested(weft_dimpool *pool, const weft_dimpoly *a, int64_t n, w
            weft_dim__add(pool, x, shift, 1, out_a);
 }
 
-/* The division that is left: found, decided by bounds, or a new atom. */
+/* floordiv(a, b) in reduced form: an existing atom, a constant if the bounds determine it, or a new
+ * atom. */
 static bool make_floordiv(weft_dimpool *pool, weft_dim a, weft_dim b, weft_dim *out)
 {
     if (weft_dim__find_opaque(pool, DIM_FLOORDIV, a, b, out))
@@ -227,7 +228,7 @@ static bool make_floordiv(weft_dimpool *pool, weft_dim a, weft_dim b, weft_dim *
     return weft_dim__make_opaque(pool, DIM_FLOORDIV, a, b, out);
 }
 
-/* The remainder `a` over a constant, `a` free of multiples. */
+/* floordiv(a, constant), where `a` has no term that is a multiple of the constant. */
 static bool divide_by_constant(weft_dimpool *pool, weft_dimpoly *a, int64_t divisor, weft_dim *out)
 {
     if (is_constant(a)) {
@@ -290,7 +291,7 @@ typedef struct operands {
     uint32_t n;
 } operands;
 
-/* Adds the operands of a chain, sorted, each once. */
+/* Adds the operands of a nested maximum (or minimum) to the sorted list, without duplicates. */
 static bool add_operands(const weft_dimpool *pool, weft_dimkind kind, weft_dim d, operands *ops)
 {
     const weft_dimatom *atom = weft_dim__as_atom(pool, d);
@@ -309,7 +310,7 @@ static bool add_operands(const weft_dimpool *pool, weft_dimkind kind, weft_dim d
     return true;
 }
 
-/* true when `a` is never the one that is chosen beside `b`. */
+/* true when max(a, b) (or min) is always `b`, by the bounds of the symbols. */
 static bool is_beaten(weft_dimpool *pool, weft_dimkind kind, weft_dim a, weft_dim b)
 {
     weft_dim difference;

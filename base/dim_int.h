@@ -13,7 +13,7 @@ enum {
     DIM_WEIGHT_MAX = 2048 /* symbols of an expression written out; bounds every recursion */
 };
 
-/* Stands for "no bound"; every interval is clamped to [-DIM_INF, DIM_INF]. */
+/* Infinity of intervals: bounds are clamped to [-DIM_INF, DIM_INF]. */
 #define DIM_INF (INT64_MAX / 4)
 
 typedef enum weft_dimkind { DIM_SYMBOL, DIM_FLOORDIV, DIM_MAX, DIM_MIN } weft_dimkind;
@@ -43,7 +43,7 @@ typedef struct weft_dimexpr {
     uint32_t same_hash; /* number plus 1 of an older expression; 0: none */
 } weft_dimexpr;
 
-/* A polynomial in the making. */
+/* A polynomial that is not interned yet. */
 typedef struct weft_dimpoly {
     uint32_t n;
     weft_dimterm term[DIM_WORK_TERMS];
@@ -76,8 +76,8 @@ static inline const weft_dimexpr *weft_dim__expr(const weft_dimpool *pool, weft_
     return &pool->exprs.at[WEFT_DIM_CONST_MIN - d];
 }
 
-/* Order of atoms and dims by structure and names, never by handles: text read into another pool
- * keeps it. */
+/* A total order by structure and names, never by handles: it is the same in every pool that holds
+ * the expressions. */
 int weft_dim__compare(const weft_dimpool *pool, weft_dim a, weft_dim b);
 int weft_dim__compare_terms(const weft_dimpool *pool, const weft_dimterm *a, const weft_dimterm *b);
 
@@ -96,7 +96,7 @@ bool weft_dim__make_opaque(weft_dimpool *pool, weft_dimkind kind, weft_dim a, we
 const weft_dimatom *weft_dim__as_atom(const weft_dimpool *pool, weft_dim d);
 weft_dim weft_dim__name_symbol(weft_dimpool *pool, const char *name, size_t len);
 
-/* The operations without the fresh symbol in the place of a failure. */
+/* The operations of dim.h; false on failure, where those of dim.h give a fresh symbol. */
 bool weft_dim__add(weft_dimpool *pool, weft_dim a, weft_dim b, int64_t scale, weft_dim *out);
 bool weft_dim__mul(weft_dimpool *pool, weft_dim a, weft_dim b, weft_dim *out);
 bool weft_dim__floordiv(weft_dimpool *pool, weft_dim a, weft_dim b, weft_dim *out);

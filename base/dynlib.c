@@ -27,7 +27,7 @@ static weft_err report_missing(const char *what, const char *const *name, size_t
     return err;
 }
 
-/* The loader says of a name that it did not find that there is no such file: that is no news. */
+/* A message that only says that the file does not exist adds nothing to the list of names tried. */
 static bool tells_more(const char *why)
 {
     return why && !strstr(why, "No such file");
@@ -38,8 +38,8 @@ weft_err weft_dynlib_open(const char *what, const char *const *name, size_t n, w
 {
     char *why = NULL;
     for (size_t i = 0; i < n; i++) {
-        /* Code stays where it is after the last close: threads and handlers of the library's own
-         * may still need it, and what it never frees can still be reached. */
+        /* RTLD_NODELETE: threads and exit handlers of the library may still run after it is closed.
+         */
         void *handle = dlopen(name[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
         if (handle) {
             weft_dynlib *lib = calloc(1, sizeof *lib);
@@ -91,7 +91,7 @@ weft_err weft_dynlib_resolve(const weft_dynlib *lib, const weft_dynlib_symbol *s
     weft_buf missing = {0};
     for (size_t i = 0; i < n; i++) {
         void *at = weft_dynlib_find(lib, symbol[i].name);
-        /* A pointer to a function has the size of one to data wherever there is dlsym. */
+        /* POSIX: pointers to functions and to data have the same size. */
         memcpy((char *)table + symbol[i].offset, &at, sizeof at);
         if (!at && symbol[i].need)
             weft_buf_printf(&missing, "%s%s", missing.len ? ", " : "", symbol[i].name);

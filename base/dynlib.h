@@ -1,5 +1,5 @@
-/* Shared libraries that may or may not be there: opened by a list of names, their functions looked
- * up into a structure of pointers that a table describes. Nothing of them is needed to build.
+/* Optional shared libraries: opened by one of several names; their functions are looked up into a
+ * structure of pointers that a table describes. Neither header nor library is needed to build.
  *
  *     // SYM(need, type of the result, name, parameters), in x_syms.def
  *     SYM(true, int, xOpen, (const char *name))
@@ -34,7 +34,7 @@ typedef struct weft_dynlib_symbol {
  * one failed that is there but cannot be loaded. Owned; thread-safe. */
 WEFT_MUST_USE weft_err weft_dynlib_open(const char *what, const char *const *name, size_t n,
                                         weft_diag *diag, weft_dynlib **out);
-/* NULL is fine. */
+/* Accepts NULL. */
 void weft_dynlib_close(weft_dynlib *lib);
 /* The name that was opened. */
 const char *weft_dynlib_name(const weft_dynlib *lib);

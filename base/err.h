@@ -1,5 +1,5 @@
-/* Error values. Codes are few: what a caller may branch on. The text of an error goes to a
- * weft_diag (base/diag.h); a code without a message is allowed only where the caller adds it. */
+/* Error values: the few codes that callers branch on. The text of an error goes to a weft_diag
+ * (base/diag.h); a function may return a code without a message only if its caller adds one. */
 #ifndef WEFT_BASE_ERR_H
 #define WEFT_BASE_ERR_H
 

@@ -1,5 +1,5 @@
-/* Conversions by integer arithmetic, without tables. The halves that involve the float unit use
- * normal numbers only, so that they hold where subnormals are flushed to zero. */
+/* Conversions by integer arithmetic, without tables. Steps that use floating-point arithmetic have
+ * normal operands and results, so they are right where subnormals are flushed to zero. */
 #include "base/f16.h"
 
 #include <string.h>

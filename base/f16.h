@@ -9,7 +9,7 @@ float weft_f16_to_f32(uint16_t h);
 uint16_t weft_f16_from_f32(float f);
 float weft_bf16_to_f32(uint16_t h);
 uint16_t weft_bf16_from_f32(float f);
-/* The nearest number of 10 bits of mantissa: what matrix units make of factors. */
+/* The nearest number with 10 bits of mantissa (TF32), as matrix units round factors. */
 float weft_tf32_from_f32(float f);
 /* n elements; src and dst do not overlap. */
 void weft_f16_to_f32_array(const uint16_t *src, float *dst, size_t n);

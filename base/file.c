@@ -1,5 +1,5 @@
-/* Files. Every check is made on the opened descriptor, never on the name, so that a name that
- * changes its meaning between check and use gains nothing. */
+/* Files. Every check is made on the opened descriptor, never on the name: replacing the file
+ * between check and use has no effect. */
 #include "base/file.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@
 
 enum { OPENAT2_TRIES = 16, TEMP_NAME_TRIES = 100 };
 
-/* The one place where errno becomes ours. */
+/* Adds a message with the text and name of the errno; NOMEM or IO. */
 static weft_err report_errno(weft_diag *diag, const char *path, const char *verb, int code)
 {
     const char *text = strerrordesc_np(code);
@@ -73,8 +73,8 @@ void weft_file_unmap(weft_file *file)
     file->len = 0;
 }
 
-/* A fault brings the pages around it too (Linux: 64 KiB), and so they go together: what is dropped
- * of the neighbours is read again like the rest. */
+/* A page fault maps the pages around it too (fault-around, 64 KiB on Linux), so whole blocks of
+ * that size are released. */
 void weft_file_drop(const weft_file *file, const void *at, uint64_t bytes)
 {
     enum { AROUND = 64 << 10 };
@@ -127,7 +127,7 @@ static int open_walking(int dir_fd, const char *rel)
             memcpy(name + len, len ? "" : ".", len ? 1 : 2);
             fd = openat(at, name, last ? OPEN_FLAGS : OPEN_FLAGS | O_DIRECTORY);
             code = errno;
-            /* A link where a folder is wanted is told apart, as openat2 does. */
+            /* A symbolic link in place of a folder has its own error, as with openat2. */
             struct stat st;
             if (fd < 0 && code == ENOTDIR && fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
                 S_ISLNK(st.st_mode))
@@ -156,7 +156,7 @@ static int open_beneath(int dir_fd, const char *rel)
         if (fd >= 0 || errno != EAGAIN)
             break;
     }
-    /* EPERM: how older container filters answer a call that they do not know. */
+    /* EPERM: older seccomp filters of containers refuse unknown system calls with it. */
     if (fd >= 0 || (errno != ENOSYS && errno != EPERM))
         return (int)fd;
 #endif

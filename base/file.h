@@ -15,8 +15,8 @@ typedef struct weft_file {
  * serve copy what must survive. `path` "-" is not special. */
 WEFT_MUST_USE weft_err weft_file_map(const char *path, weft_diag *diag, weft_file *out);
 void weft_file_unmap(weft_file *file);
-/* These bytes are not needed for now: they are read again from the file when they are. Nothing
- * happens where they are not of the mapped file. */
+/* Releases the memory of these bytes; the next access reads them from the file again. Without
+ * effect when the bytes are not inside the mapping. */
 void weft_file_drop(const weft_file *file, const void *at, uint64_t bytes);
 
 /* Maps `rel` below folder `dir`: relative, no "..", no NUL, no backslash, no symbolic link in any

@@ -1,5 +1,5 @@
-/* Entries lie in insertion order in one array; a table of their numbers, open addressing with
- * linear probing, at most half full, finds them by key. */
+/* Entries are stored in insertion order in one array. A hash table of their numbers (open
+ * addressing with linear probing, at most half full) finds them by key. */
 #include "base/map.h"
 
 #include "base/hash.h"

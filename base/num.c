@@ -39,7 +39,7 @@ bool weft_parse_i64(const char *s, int64_t *out)
     s += minus;
     if (!is_digit(*s))
         return false;
-    int64_t x = 0; /* the negative of the value: that side reaches one further */
+    int64_t x = 0; /* the negative of the value: INT64_MIN has no positive counterpart */
     for (; is_digit(*s); s++) {
         int64_t ten;
         if (!weft_i64_mul(x, 10, &ten) || !weft_i64_add(ten, '0' - *s, &x))
@@ -201,7 +201,7 @@ bool weft_parse_bytes(const char *s, uint64_t *out)
             !weft_size_add(whole, (uint64_t)(*p - '0'), &whole))
             return false;
     }
-    /* Integers are exact; a fraction of a unit is read as a double, and there is none of a byte. */
+    /* Integers are exact; a fraction of a unit is read as a double; bytes have no fraction. */
     double x = 0;
     bool fraction = *p == '.';
     if (fraction) {

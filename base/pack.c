@@ -1,5 +1,5 @@
-/* The planner of pack.h. Blocks that are placed lie in one array sorted by offset; for each new
- * block one walk over those alive at the same time finds the smallest gap that holds it. */
+/* The planner of pack.h. Placed blocks are kept in one array sorted by offset; for each new block
+ * one walk over the blocks that live at the same time finds the smallest gap that fits. */
 #include "base/pack.h"
 
 #include "base/num.h"

@@ -81,8 +81,8 @@ void weft_buf_printf(weft_buf *buf, const char *fmt, ...)
     va_end(again);
 }
 
-/* The text with the fewest digits in [least, most] that reads back as `x`. With `least` at the
- * digits that the type always keeps it is the shortest of all. */
+/* The text with the fewest digits in [least, most] that reads back as `x`. It is the shortest of
+ * all if `least` is the number of digits that the type preserves (FLT_DIG, DBL_DIG). */
 static void put_shortest(weft_buf *buf, double x, bool is_f32, int least, int most)
 {
     if (isnan(x)) {

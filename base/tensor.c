@@ -1,4 +1,4 @@
-/* Element access with conversion. The loops that matter convert whole arrays elsewhere. */
+/* Element access with conversion; slow. Evaluation converts whole runs (ops/op_eval.c). */
 #include "base/tensor.h"
 
 #include "base/f16.h"
@@ -44,8 +44,8 @@ static int64_t clamp(int64_t x, int64_t lo, int64_t hi)
     return x < lo ? lo : x > hi ? hi : x;
 }
 
-/* Rounds to odd: towards zero, with the last bit set when that was inexact. Rounding the result
- * once more, to fewer bits, then gives what rounding x itself would give. */
+/* Rounds to odd: towards zero, with the last bit set if the result is inexact. Rounding the result
+ * again, to fewer bits, is then equal to rounding x directly. */
 static float round_odd(double x)
 {
     float f = (float)x;
@@ -60,7 +60,7 @@ static float round_odd(double x)
     return f;
 }
 
-/* Weights in mapped files lie anywhere. */
+/* Weights in mapped files may be unaligned. */
 #define DEFINE_LOAD(name, type)                                                \
     static type name(const weft_tensor *t, int64_t i)                          \
     {                                                                          \

@@ -60,9 +60,9 @@ weft_work weft_work_attention(const weft_work_ctx *cx)
     double head_dim = (double)weft_attrs_int(cx->attrs, WEFT_ATTR_HEAD_DIM, 1);
     double b = (double)cx->in[0].dim[0], sq = (double)cx->in[0].dim[1];
     double sk = (double)cx->in[1].dim[1];
-    /* Two products, and about five operations a score for scale, mask and softmax. */
+    /* Two GEMMs, and about five operations per score for scale, mask and softmax. */
     weft_work w = weft_work__bytes(cx, b * heads * sq * sk * (4 * head_dim + 5));
-    /* Only the columns that are used are read. */
+    /* Operands may be slices of wider matrices: only the columns of the heads are read. */
     w.bytes_read = 0;
     double size = (double)weft_dtype_size((weft_dtype)cx->in[0].dtype);
     w.bytes_read = b * (sq + 2 * sk) * heads * head_dim * size;

@@ -101,7 +101,7 @@ const int64_t *weft_attrs_ints(weft_attrs attrs, weft_attr_key key, uint32_t *ou
         *out_n = a->n;
         return a->u.ints;
     }
-    /* A constant dim is its own value. */
+    /* A constant dim is represented by its value. */
     for (uint32_t i = 0; i < a->n; i++)
         if (!weft_dim_is_const(a->u.dims[i]))
             return NULL;

@@ -109,7 +109,7 @@ weft_work weft_work_qlinear_conv(const weft_work_ctx *cx)
 
 /* -- Transposed convolution ----------------------------------------------------------------- */
 
-/* Adds `output_padding`, which the window does not know. */
+/* Adds `output_padding`, which is not part of the window. */
 static weft_err read_output_padding(weft_infer_ctx *cx, uint32_t n, int64_t *out)
 {
     uint32_t len;

@@ -1,5 +1,5 @@
-/* Convolution by unfolding into columns and a matrix product, a strip of the result at a time; the
- * transposed one by scattering. For float, double and 64-bit integers. */
+/* Convolution as im2col and GEMM, a strip of result rows at a time; transposed convolution by
+ * scattering (col2im). For float, double and 64-bit integers. */
 #include "ops/gemm_int.h"
 #include "ops/quant_int.h"
 #include "ops/window_int.h"
@@ -49,8 +49,8 @@ static weft_err fill_plan(weft_eval_ctx *cx, uint32_t iw, bool transposed, plan 
     return WEFT_ERR_OK;
 }
 
-/* Offset in the input of the row that output row `row` (all dims but the last) sees at kernel
- * position k; -1 when it lies in the padding. */
+/* Offset of the input row that output row `row` (all dims but the last) reads at kernel position k;
+ * -1 if that row is padding. */
 static int64_t row_offset(const plan *p, int64_t row, const int64_t *k)
 {
     int64_t at = 0, scale = p->in[p->win.n - 1];
@@ -68,7 +68,8 @@ static int64_t row_offset(const plan *p, int64_t row, const int64_t *k)
 
 /* -- Convolution ---------------------------------------------------------------------------- */
 
-/* columns[c * kernel][rows * width]: what each weight meets in the strip. */
+/* im2col: columns[c * kernel][rows * width] has the input elements that each weight is multiplied
+ * with. */
 #define DEFINE_CONV(name, T)                                                                  \
     static void unfold_##name(const plan *p, const T *x, int64_t first, int64_t rows, T *col) \
     {                                                                                         \
@@ -94,7 +95,7 @@ static int64_t row_offset(const plan *p, int64_t row, const int64_t *k)
         int64_t width = p->out[p->win.n - 1], depth = p->c * p->n_kernel, row;                \
         if (p->n_out == 0 || p->batch == 0 || p->m == 0)                                      \
             return;                                                                           \
-        /* Without memory for one row: unwinds. */                                            \
+        /* Unwinds if not even one row fits. */                                               \
         if (!weft_i64_mul(depth, width, &row) || row > WEFT_NUMEL_MAX)                        \
             weft_arena_array(cx->scratch, SIZE_MAX, sizeof(T));                               \
         int64_t total = p->n_out / width;                                                     \
@@ -169,7 +170,7 @@ weft_err weft_eval_conv(weft_eval_ctx *cx)
 
 /* -- Integers ------------------------------------------------------------------------------- */
 
-/* The elements less a zero point: one for all, or one for each index of the first dimension. */
+/* The elements minus a zero point: one for the tensor, or one for each index of dim 0. */
 static weft_err center(weft_eval_ctx *cx, uint32_t in, uint32_t in_zero, const uint64_t **out)
 {
     const weft_tensor *t = cx->in[in], *zero = weft_eval__in(cx, in_zero);
@@ -225,7 +226,7 @@ weft_err weft_eval_qlinear_conv(weft_eval_ctx *cx)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "a scale or zero point does not fit");
     const float *sw = weft_eval__f32(cx, cx->in[4]);
     const int64_t *b = bias != NULL ? weft_eval__i64(cx, bias) : NULL;
-    /* In f32, as engines do: the product's rounding decides ties. */
+    /* In f32, as inference engines do: the rounding of the scaled result decides ties. */
     float sx = (float)weft_tensor_get_f64(cx->in[1], 0),
           sy = (float)weft_tensor_get_f64(cx->in[6], 0);
     double zero = weft_tensor_get_f64(cx->in[7], 0);
@@ -281,7 +282,7 @@ weft_err weft_eval_qlinear_conv(weft_eval_ctx *cx)
 DEFINE_SCATTER(f32, float)
 DEFINE_SCATTER(f64, double)
 
-/* With SAME or an explicit output shape, the padding is what makes the size come out. */
+/* With SAME or an explicit output shape, the padding follows from the size of the result. */
 static void transposed_padding(weft_eval_ctx *cx, plan *p)
 {
     uint32_t n_extra, n_shape;

@@ -103,7 +103,7 @@ void weft_infer__move_content(weft_infer_ctx *cx, uint32_t moved)
         int64_t numel;
         if (!small_dims(&cx->out[o], &out[o], &numel))
             return;
-        /* eval takes NULL for a result that nobody wants. */
+        /* eval takes NULL for a result that is not wanted. */
         out[o].data = weft_arena_array(cx->arena, (size_t)numel + 1, sizeof(weft_dim));
     }
     weft_tensor *in = weft_arena_array(cx->arena, cx->n_in, sizeof *in);
@@ -199,7 +199,8 @@ void weft_walk__push(weft_walk *w, int64_t dim, int64_t dst, int64_t src)
     w->src[w->rank++] = src;
 }
 
-/* Drops dims of 1 and fuses neighbours that both sides step through evenly. false: no elements. */
+/* Drops dims of size 1, and fuses neighbouring dims that are contiguous on both sides. false: there
+ * are no elements. */
 static bool fuse_dims(const weft_walk *w, weft_walk *out)
 {
     out->rank = 0;
@@ -221,8 +222,8 @@ static bool fuse_dims(const weft_walk *w, weft_walk *out)
     return true;
 }
 
-/* Rows of strided elements, which may lie unaligned in a mapped file. Blocks keep both sides of a
- * transposition in the cache. */
+/* Copies a plane of strided elements, which may be unaligned (a mapped file). Blocking keeps both
+ * sides of a transposition in the cache. */
 #define COPY_PLANE(T)                                                                             \
     static void copy_plane_##T(char *dst, const char *src, const int64_t *dim, const int64_t *ds, \
                                const int64_t *ss)                                                 \
@@ -264,8 +265,8 @@ static void copy_plane(char *dst, const char *src, const int64_t *dim, const int
     }
 }
 
-/* Where the source is contiguous in another dim than the destination, that dim goes next to the
- * last, so that the innermost plane is a 2-D transposition. */
+/* If source and destination are contiguous in different dims, the source's dim becomes the last but
+ * one, so that the innermost plane is a 2-D transposition. */
 static void order_dims(weft_walk *w)
 {
     if (w->rank < 3 || w->src[w->rank - 1] == 1)

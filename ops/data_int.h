@@ -9,7 +9,7 @@
 
 typedef enum weft_given { WEFT_GIVEN_NOT, WEFT_GIVEN_KNOWN, WEFT_GIVEN_LATER } weft_given;
 
-/* A parameter, with the difference between "left out" (NOT) and "only data tells" (LATER). */
+/* A parameter: NOT given, KNOWN, or given but known only at run time (LATER). */
 weft_given weft_param__dims(weft_infer_ctx *cx, uint32_t in, weft_attr_key key,
                             const weft_dim **out, uint32_t *out_n);
 /* As above; KNOWN only when all values are constant. */
@@ -19,27 +19,28 @@ weft_given weft_param__ints(weft_infer_ctx *cx, uint32_t in, weft_attr_key key, 
 weft_given weft_param__floats(weft_infer_ctx *cx, uint32_t in, weft_attr_key key,
                               const double **out, uint32_t *out_n);
 
-/* Contents of all results, when they are small and all operands known: runs the operator's eval on
- * dimension handles instead of numbers. Right only for operators that copy elements. Bits of
- * `moved` are the operands that are copied; the others must be constant. */
+/* Contents of all results, if they are small and all operands are known: runs the operator's eval
+ * on handles of dims instead of numbers. Only for operators that copy elements. Bit i of `moved` is
+ * set if operand i is copied; the other operands must be constant. */
 void weft_infer__move_content(weft_infer_ctx *cx, uint32_t moved);
 
-/* All dims of result `out` from `from` on become fresh symbols. */
+/* All dims of *out become fresh symbols. */
 void weft_infer__fresh(weft_infer_ctx *cx, weft_ttype *out);
-/* Dims that must be equal: the more telling of both. INPUT when they cannot be. */
+/* Two dims that must be equal: *out is the constant one, or the one that does not depend on data.
+ * INPUT if they cannot be equal. */
 weft_err weft_infer__unify(weft_infer_ctx *cx, weft_dim a, weft_dim b, const char *what,
                            weft_dim *out);
-/* Axes, normalised, none twice: bit a of the mask for axis a. */
+/* A set of axes: bit a of the mask is set for axis a. INPUT: out of range, or named twice. */
 weft_err weft_infer__axes(weft_infer_ctx *cx, const int64_t *axes, uint32_t n, uint32_t rank,
                           uint32_t *out_mask);
-/* max(d, 0), kept simple where the bounds say so. */
+/* max(d, 0); d itself if its bounds exclude negative values. */
 weft_dim weft_infer__not_negative(weft_dimpool *pool, weft_dim d);
 /* Rounded-up quotient. */
 weft_dim weft_infer__ceil_div(weft_dimpool *pool, weft_dim a, weft_dim b);
 
 /* -- Evaluation ----------------------------------------------------------------------------- */
 
-/* INPUT unless the result has exactly these dims: eval functions write by them. */
+/* INPUT unless the result has exactly these dims, by which eval functions write. */
 weft_err weft_eval__check_dims(weft_eval_ctx *cx, uint32_t out, const int64_t *dim, int32_t rank);
 
 enum { WEFT_WALK_MAX = 2 * WEFT_RANK_MAX };

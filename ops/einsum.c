@@ -197,8 +197,9 @@ static bool has_label(const term *t, uint32_t label)
     return false;
 }
 
-/* A label of both factors and the result is a batch, of one factor and the result a side, of none
- * of the result summed over. More than two factors count as the first by all others. */
+/* The GEMM that corresponds to an einsum: labels of both factors and the result are batch dims,
+ * labels of one factor and the result are rows or columns, labels absent from the result are the
+ * inner dim. Of more than two factors, all but the first count as one. */
 void weft_einsum__nest(const weft_work_ctx *cx, weft_nest *out)
 {
     equation eq;
@@ -225,43 +226,44 @@ void weft_einsum__nest(const weft_work_ctx *cx, weft_nest *out)
 
 /* -- Evaluation ----------------------------------------------------------------------------- */
 
-/* Loops over the labels, those of the result outside. The strides of an operand for a label are the
- * sums over the dims that carry it, so that repeated labels walk the diagonal. */
+/* Loops over the labels; those of the result are the outer ones. The stride of an operand along a
+ * label is the sum of the strides of the dims with that label: repeated labels walk the diagonal.
+ */
 typedef struct loops {
     uint32_t n_in, n_out, n; /* loops of the result, all loops */
     int64_t dim[LABELS];
     int64_t stride[TERMS_MAX][LABELS];
 } loops;
 
-#define DEFINE_EINSUM(name, T)                                     \
-    static void name(const loops *lp, const T *const *in, T *out)  \
-    {                                                              \
-        int64_t idx[LABELS] = {0}, at[TERMS_MAX] = {0}, n_out = 0; \
-        T sum = 0;                                                 \
-        for (;;) {                                                 \
-            T x = in[0][at[0]];                                    \
-            for (uint32_t j = 1; j < lp->n_in; j++)                \
-                x *= in[j][at[j]];                                 \
-            sum += x;                                              \
-            uint32_t i = lp->n;                                    \
-            for (; i > 0; i--) {                                   \
-                uint32_t k = i - 1;                                \
-                for (uint32_t j = 0; j < lp->n_in; j++)            \
-                    at[j] += lp->stride[j][k];                     \
-                if (++idx[k] < lp->dim[k])                         \
-                    break;                                         \
-                for (uint32_t j = 0; j < lp->n_in; j++)            \
-                    at[j] -= lp->stride[j][k] * lp->dim[k];        \
-                idx[k] = 0;                                        \
-            }                                                      \
-            /* A step of an outer loop ends the sum. */            \
-            if (i <= lp->n_out) {                                  \
-                out[n_out++] = sum;                                \
-                sum = 0;                                           \
-            }                                                      \
-            if (i == 0)                                            \
-                return;                                            \
-        }                                                          \
+#define DEFINE_EINSUM(name, T)                                            \
+    static void name(const loops *lp, const T *const *in, T *out)         \
+    {                                                                     \
+        int64_t idx[LABELS] = {0}, at[TERMS_MAX] = {0}, n_out = 0;        \
+        T sum = 0;                                                        \
+        for (;;) {                                                        \
+            T x = in[0][at[0]];                                           \
+            for (uint32_t j = 1; j < lp->n_in; j++)                       \
+                x *= in[j][at[j]];                                        \
+            sum += x;                                                     \
+            uint32_t i = lp->n;                                           \
+            for (; i > 0; i--) {                                          \
+                uint32_t k = i - 1;                                       \
+                for (uint32_t j = 0; j < lp->n_in; j++)                   \
+                    at[j] += lp->stride[j][k];                            \
+                if (++idx[k] < lp->dim[k])                                \
+                    break;                                                \
+                for (uint32_t j = 0; j < lp->n_in; j++)                   \
+                    at[j] -= lp->stride[j][k] * lp->dim[k];               \
+                idx[k] = 0;                                               \
+            }                                                             \
+            /* The sum is complete when a loop of the result advances. */ \
+            if (i <= lp->n_out) {                                         \
+                out[n_out++] = sum;                                       \
+                sum = 0;                                                  \
+            }                                                             \
+            if (i == 0)                                                   \
+                return;                                                   \
+        }                                                                 \
     }
 
 DEFINE_EINSUM(sum_products_f64, double)

@@ -117,7 +117,7 @@ static int64_t wrap_mul(int64_t a, int64_t b)
     return (int64_t)((uint64_t)a * (uint64_t)b);
 }
 
-/* Truncates; -1 apart because INT64_MIN / -1 traps. */
+/* Truncates; a divisor of -1 is a case of its own because INT64_MIN / -1 traps. */
 static int64_t div_i64(int64_t a, int64_t b)
 {
     return b == 0 ? 0 : b == -1 ? wrap_sub(0, a) : a / b;
@@ -153,7 +153,7 @@ static double mod_floor(double a, double b)
     return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 
-/* NaN wins, as in NumPy. */
+/* NaN if an operand is NaN, as in NumPy. */
 #define MIN_F(a, b) ((a) < (b) || (a) != (a) ? (a) : (b))
 #define MAX_F(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
 
@@ -316,7 +316,7 @@ BODY(pow_f32, float, float, b == 2 ? a * a : powf(a, b))
 BODY(pow_f64, double, double, b == 2 ? a * a : pow(a, b))
 BODY(pow_i64_map, int64_t, int64_t, pow_i64(a, b))
 
-/* The base rules the arithmetic; an integer to a fractional power goes through f64. */
+/* The type of the base determines the arithmetic; integers to fractional powers compute in f64. */
 weft_err weft_eval_pow(weft_eval_ctx *cx)
 {
     bool whole = !weft_dtype_is_float(cx->in[0]->dtype);

@@ -5,7 +5,7 @@
  * cannot be told leaves the whole result without content. */
 #include "ops/op_int.h"
 
-/* sign of a - b for all values of the symbols: -1, 0, 1; false when it is open. */
+/* The sign of a - b: -1, 0 or 1; false if it differs between values of the symbols. */
 static bool compare(weft_infer_ctx *cx, weft_dim a, weft_dim b, int *out)
 {
     if (a == b) {

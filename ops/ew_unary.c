@@ -177,7 +177,7 @@ weft_err weft_eval_unary(weft_eval_ctx *cx)
     if (arith == WEFT_ARITH_F64 && f->f64 != NULL)
         return weft_eval__map_f64(cx, out, cx->in, 1, f->f64, param);
     if (arith == WEFT_ARITH_I64 || arith == WEFT_ARITH_U64) {
-        /* Nothing is negative in u64. */
+        /* u64 has no negative values. */
         if (arith == WEFT_ARITH_U64 && (id == WEFT_OP_ABS || id == WEFT_OP_RELU))
             return weft_eval_identity(cx);
         if (int_functions[id] != NULL)
@@ -276,7 +276,7 @@ weft_err weft_infer_test(weft_infer_ctx *cx)
     return WEFT_ERR_OK;
 }
 
-/* state: {NaN, -inf, inf}: what counts. */
+/* state: three bools, whether NaN, -inf and inf count. */
 static void test_f64(const void *state, const double *const *in, double *out, int64_t n)
 {
     const bool *want = state;

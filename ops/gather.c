@@ -1,5 +1,5 @@
-/* Reading and writing at indices: gather, scatter and their kin. Indices may be negative; out of
- * range is an error of the input, found before anything is read. */
+/* Reading and writing at indices: the families of gather and scatter. Indices may be negative.
+ * Indices out of range are an INPUT error, found before any element is read. */
 #include "ops/data_int.h"
 
 #include <string.h>
@@ -87,7 +87,7 @@ weft_err weft_infer_gather_elements(weft_infer_ctx *cx)
     return WEFT_ERR_OK;
 }
 
-/* INPUT unless `part` (indices) lies within `whole` in all dims but the axis. */
+/* INPUT unless `part` (indices) is at most as large as `whole` in all dims but the axis. */
 static weft_err check_inside(weft_eval_ctx *cx, const weft_tensor *part, const weft_tensor *whole,
                              uint32_t axis)
 {
@@ -235,7 +235,7 @@ static bool scatter_parse(weft_attrs attrs, scatter_mode *out)
     return false;
 }
 
-/* A NaN on either side wins, as in NumPy. */
+/* NaN if an operand is NaN, as in NumPy. */
 static double combine_f64(scatter_mode mode, double a, double b)
 {
     switch (mode) {
@@ -306,7 +306,7 @@ static weft_err infer_scatter(weft_infer_ctx *cx)
     WEFT_TRY(weft_infer__dtype(cx, 1, WEFT_M_INDEX));
     WEFT_TRY(weft_infer__same_dtype(cx, 0, 2));
     weft_infer__copy(cx, 0, 0);
-    /* A reduction computes: handles of dims would not do. */
+    /* A reduction does arithmetic, so it cannot run on handles of dims. */
     if (mode == SET)
         weft_infer__move_content(cx, 1u << 0 | 1u << 2);
     return WEFT_ERR_OK;

@@ -1,4 +1,4 @@
-/* Matrix products: matmul with fused bias and epilogue, gemm, and their integer relatives.
+/* GEMMs: matmul with fused bias and epilogue, gemm, and their integer variants.
  *
  * All are one loop nest over strided matrices, instantiated for float, double and 64-bit integers;
  * 16-bit floats compute in f32. */
@@ -124,16 +124,16 @@ weft_work weft_work_qlinear_matmul(const weft_work_ctx *cx)
 
 /* -- The loop nest -------------------------------------------------------------------------- */
 
-/* A matrix product in a stack of them: strides in elements, 0 where broadcast. */
+/* A batch of GEMMs: strides in elements, 0 where broadcast. */
 typedef struct product {
     int64_t m, n, k;
     int64_t a_m, a_k, b_k, b_n;
-    int32_t rank; /* of the stack */
+    int32_t rank; /* of the batch */
     int64_t dim[WEFT_RANK_MAX], a_stack[WEFT_RANK_MAX], b_stack[WEFT_RANK_MAX];
 } product;
 
-/* c[m, n] = a b, row by row: the inner loop runs along a row of b, which has n neighbours; four
- * rows of a share one pass over b. Rows of c are ldc apart. */
+/* c[m, n] = a b, row by row: the inner loop runs along a row of b, which is contiguous; four rows
+ * of a share one pass over b. Rows of c are ldc apart. */
 #define DEFINE_GEMM(name, T)                                                                      \
     void weft_gemm__##name(int64_t m, int64_t n, int64_t k, const T *a, int64_t a_m, int64_t a_k, \
                            const T *b, T *c, int64_t ldc)                                         \
@@ -166,7 +166,7 @@ typedef struct product {
         }                                                                                         \
     }                                                                                             \
                                                                                                   \
-    /* A stack of products; b is packed when its rows are not neighbours. */                      \
+    /* All GEMMs of a batch; b is packed if its rows are not contiguous. */                       \
     static void stack_##name(weft_arena *scratch, const product *p, const T *a, const T *b, T *c) \
     {                                                                                             \
         if (p->m == 0 || p->n == 0)                                                               \
@@ -196,7 +196,7 @@ typedef struct product {
 
 DEFINE_GEMM(f32, float)
 DEFINE_GEMM(f64, double)
-/* Unsigned, so that overflow wraps as the operators want. */
+/* Unsigned: overflow wraps around, as the operators specify. */
 DEFINE_GEMM(u64, uint64_t)
 
 /* Fills *p for a @ b; false when the shapes do not fit `out`. */
@@ -276,7 +276,7 @@ static uint64_t whole_factor(double x)
     return fabs(x) < 0x1p62 ? (uint64_t)(int64_t)x : 0;
 }
 
-/* Wraps, as the product did. */
+/* Overflow wraps around, as in the GEMM. */
 static void sum_i64(const void *state, const int64_t *const *in, int64_t *out, int64_t n)
 {
     const scaled_sum *s = state;
@@ -359,14 +359,14 @@ weft_err weft_eval_gemm(weft_eval_ctx *cx)
 
 /* -- Integers with zero points -------------------------------------------------------------- */
 
-/* Index into a zero point or scale of `n` elements for row (or column) `i` of matrix `stack`: one
- * for all, one a row, or one a row of every matrix. */
+/* Index into a zero point or scale of `n` elements for row (or column) `i` of matrix `stack`: there
+ * is one for all, one per row, or one per row of every matrix. */
 static int64_t pick(int64_t n, int64_t rows, int64_t stack, int64_t i)
 {
     return n == 1 ? 0 : n == rows ? i : (stack * rows + i) % n;
 }
 
-/* The elements of t less their zero points, which go by rows (a) or columns (b). */
+/* The elements of t minus their zero points, one per row (operand a) or per column (operand b). */
 static const uint64_t *center(weft_eval_ctx *cx, const weft_tensor *t, const weft_tensor *zero,
                               bool by_column)
 {
@@ -418,7 +418,7 @@ weft_err weft_eval_qlinear_matmul(weft_eval_ctx *cx)
     if (n_sa < 1 || n_sb < 1 || weft_tensor_numel(cx->in[6]) < 1 ||
         weft_tensor_numel(cx->in[7]) < 1)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "an empty scale or zero point");
-    /* In f32, as engines do: the product's rounding decides ties. */
+    /* In f32, as inference engines do: the rounding of the scaled result decides ties. */
     float sy = (float)weft_tensor_get_f64(cx->in[6], 0);
     int64_t zero = weft_tensor_get_i64(cx->in[7], 0);
     int64_t n = weft_tensor_numel(out);

@@ -1,15 +1,16 @@
-/* low_rank_matmul: rows of several models by one weight, and each model's own thin product on top.
+/* low_rank_matmul: one GEMM for the rows of several models, plus a low-rank correction of each
+ * model.
  *
  *     %y = low_rank_matmul %x, $w, $bias, $u0, $v0, -, -, $u2, $v2, %r
  *              {starts = [0, ?b, ?b + ?c], trans_b = 1, epilogue = ["add acc i9", "gelu acc"]}
  *
  *     y[rows of segment i] = epilogue(x w + bias + (x[rows of segment i] u_i) v_i)
  *
- * x [rows, k]; w [k, n], or [n, k] with trans_b; u_i [k, r_i] and v_i [r_i, n], or neither where a
- * segment has w as it is. Segment i begins at row starts[i] and ends where the next one begins, the
- * last one at the last row. Weights that are one weight and little come from low-rank adaptation
- * (Hu et al., "LoRA", 2021); one launch for the adapters of many requests is the segmented product
- * of Chen et al., "Punica", 2023. Computed in f32 whatever the operands are. */
+ * x [rows, k]; w [k, n], or [n, k] with trans_b; the factors u_i [k, r_i] and v_i [r_i, n] are
+ * omitted if segment i uses w unchanged. Segment i begins at row starts[i] and ends where the next
+ * segment begins; the last one ends at the last row. Weights with low-rank differences come from
+ * low-rank adaptation (Hu et al., "LoRA", 2021); one launch for the adapters of many requests is
+ * the segmented GEMM of Chen et al., "Punica", 2023. Arithmetic is f32 for every element type. */
 #include "ops/gemm_int.h"
 #include "ops/op_int.h"
 #include "ops/segments_int.h"
@@ -64,7 +65,7 @@ weft_work weft_work_low_rank(const weft_work_ctx *cx)
 
 /* -- Evaluation ----------------------------------------------------------------------------- */
 
-/* Rows [from, to) of *y get their thin product added. */
+/* Adds (x u) v to rows [from, to) of *y. */
 static weft_err add_thin(weft_eval_ctx *cx, const weft_tensor *y, uint32_t u, int64_t from,
                          int64_t to)
 {

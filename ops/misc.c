@@ -1,4 +1,4 @@
-/* Operators that belong to no family: determinants, n-gram counts, steps of optimisers. */
+/* Operators without a family: determinants, n-gram counts, updates of optimisers. */
 #include "ops/data_int.h"
 
 #include <math.h>
@@ -17,7 +17,7 @@ weft_err weft_infer_det(weft_infer_ctx *cx)
     return WEFT_ERR_OK;
 }
 
-/* By elimination with the largest pivot of the column; `a` is overwritten. */
+/* Gaussian elimination with partial pivoting; overwrites `a`. */
 static double determinant(double *a, int64_t n)
 {
     double det = 1;
@@ -64,7 +64,8 @@ weft_err weft_eval_det(weft_eval_ctx *cx)
 /* -- tfidf_vectorizer ----------------------------------------------------------------------- */
 
 typedef struct weft_ngrams {
-    const int64_t *pool, *starts, *columns; /* starts[n - 1]: the n-grams' first item */
+    const int64_t *pool, *starts,
+        *columns; /* starts[n - 1]: first item of the n-grams of length n */
     uint32_t n_pool, n_starts, n_columns;
     int64_t shortest, longest, skips, width;
 } weft_ngrams;
@@ -161,8 +162,8 @@ weft_err weft_eval_tfidf_vectorizer(weft_eval_ctx *cx)
 
 /* -- Optimisers ----------------------------------------------------------------------------- */
 
-/* Operands: rate, step number, then n tensors, n gradients and n of each kind of state. Results:
- * the tensors and the states. */
+/* Operands: learning rate, number of the update, then n tensors, n gradients and n of each kind of
+ * state. Results: the tensors and the states. */
 static uint32_t n_states(const weft_op *op)
 {
     return op->id == WEFT_OP_ADAM ? 2 : 1;

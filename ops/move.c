@@ -1,5 +1,5 @@
-/* Operators that put elements elsewhere: permute, join, cut, repeat. They know no element type,
- * only sizes; eval builds one strided copy. */
+/* Operators that move elements: permute, concatenate, split, repeat. They depend on the size of an
+ * element, not on its type; eval is one strided copy. */
 #include "ops/data_int.h"
 
 #include <string.h>
@@ -170,7 +170,7 @@ static void copy_part(const weft_tensor *whole, const weft_tensor *part, int32_t
             memcpy(from + i * row, at + i * pitch, (size_t)row);
 }
 
-/* The part agrees with the whole but along the axis, and lies inside. */
+/* The part equals the whole in all dims but the axis, and is inside it. */
 static bool part_fits(const weft_tensor *whole, const weft_tensor *part, int32_t axis,
                       int64_t offset)
 {
@@ -205,7 +205,7 @@ weft_err weft_eval_concat(weft_eval_ctx *cx)
 
 /* -- split ---------------------------------------------------------------------------------- */
 
-/* Part i of `whole` in chunks; the chunks before may reach beyond it. */
+/* Part i of a split of `whole` into equal chunks; trailing parts may be empty. */
 static weft_dim later_part(weft_dimpool *pool, weft_dim whole, weft_dim chunk, uint32_t i)
 {
     weft_dim rest = weft_dim_sub(pool, whole, weft_dim_mul(pool, chunk, i));
@@ -227,7 +227,7 @@ weft_err weft_infer_split(weft_infer_ctx *cx)
                          (long long)wanted, cx->n_out);
     weft_dim whole = x->dim[axis], sum = 0;
     weft_dim chunk = 0;
-    /* Else the last parts are smaller, or even empty. */
+    /* Otherwise the last parts are smaller, possibly empty. */
     bool exact = weft_dim_div_exact(cx->pool, whole, cx->n_out, &chunk);
     if (!exact)
         chunk = weft_infer__ceil_div(cx->pool, whole, cx->n_out);
@@ -310,8 +310,8 @@ weft_err weft_infer_space_to_depth(weft_infer_ctx *cx)
     return WEFT_ERR_OK;
 }
 
-/* Both directions are one walk between the deep tensor [n, b*b*c, h, w] and the wide one
- * [n, c, h*b, w*b]. DCR has the blocks outside of the channels, CRD inside. */
+/* Both directions are one strided copy between [n, b*b*c, h, w] and [n, c, h*b, w*b]. In mode DCR
+ * the block index is the outer part of the channel index, in mode CRD the inner part. */
 static weft_err move_blocks(weft_eval_ctx *cx, const weft_tensor *deep, const weft_tensor *wide,
                             bool crd, bool to_wide)
 {
@@ -506,8 +506,8 @@ weft_err weft_eval_one_hot(weft_eval_ctx *cx)
 
 /* -- dropout -------------------------------------------------------------------------------- */
 
-/* Inference keeps everything; training mode, with its random mask, is supported for a ratio of 0
- * only (both are then the same). */
+/* Inference mode is the identity. Training mode, with its random mask, is supported only with ratio
+ * 0, where both modes are equal. */
 weft_err weft_infer_dropout(weft_infer_ctx *cx)
 {
     if (weft_infer__has(cx, 2)) {

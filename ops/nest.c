@@ -23,10 +23,10 @@ static double at_least_1(double x)
     return x >= 1 ? x : 1;
 }
 
-/* -- Products --------------------------------------------------------------------------------- */
+/* -- GEMMs ------------------------------------------------------------------------------------ */
 
-/* The second factor: the first matrix behind operand 0 as wide as it (scales are floats, zero
- * points are vectors); a vector is operand 1. */
+/* The second factor: the first later operand of rank > 1 whose elements have the size of operand
+ * 0's (this skips scales, which are floats, and zero points, which are vectors); else operand 1. */
 static const weft_work_operand *find_factor(const weft_work_ctx *cx)
 {
     size_t size = weft_dtype_size((weft_dtype)cx->in[0].dtype);
@@ -49,7 +49,7 @@ static void find_gemm(const weft_work_ctx *cx, weft_nest *out)
     double numel = weft_work__numel(y);
     out->k = a->rank < 1 ? 1 : dim_at(a, a->rank - (trans && a->rank > 1 ? 2u : 1u));
     out->n = b->rank > 1 && y->rank > 0 ? dim_at(y, y->rank - 1u) : 1;
-    /* A matrix that all share is one tall product. */
+    /* If all matrices of a batch share b, the batch is one GEMM with more rows. */
     out->batch = 1;
     if (b->rank > 2 && product(b, 0, b->rank - 2u) > 1 && y->rank > 2)
         out->batch = product(y, 0, y->rank - 2u);
@@ -114,12 +114,12 @@ static void find_conv(const weft_work_ctx *cx, weft_nest *out)
     out->k = at_least_1(product(w, 1, w->rank));
     out->m = c->images * c->out_h * c->out_w;
     if (cx->op->id == WEFT_OP_CONV_TRANSPOSE) {
-        /* Each element of the input meets every tap of its channel's filters. */
+        /* Transposed: each input element is multiplied with every tap of its channel's filters. */
         out->k = at_least_1(c->in_channels / c->groups);
         out->n = at_least_1(product(w, 1, w->rank));
         out->m = c->images * c->in_h * c->in_w;
     }
-    /* As a loop over elements, which it is with one filter a channel. */
+    /* Sizes as a loop over elements, for depthwise convolutions. */
     out->cols = c->out_h * c->out_w;
     out->rows = c->images * c->out_channels;
 }

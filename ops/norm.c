@@ -65,7 +65,7 @@ weft_err weft_infer_instance_norm(weft_infer_ctx *cx)
     return WEFT_ERR_OK;
 }
 
-/* Scale and bias go by channel (opset 21) or by group (opset 18). */
+/* Scale and bias have an element per channel (opset 21) or per group (opset 18). */
 weft_err weft_infer_group_norm(weft_infer_ctx *cx)
 {
     const weft_ttype *x = &cx->in[0].type;
@@ -111,7 +111,7 @@ weft_err weft_infer_layer_norm(weft_infer_ctx *cx)
     return WEFT_ERR_OK;
 }
 
-/* About eight operations an element: sum, square, shift, scale. */
+/* About eight operations per element: sum, square, shift, scale. */
 weft_work weft_work_norm(const weft_work_ctx *cx)
 {
     return weft_work__bytes(cx, 8 * weft_work__numel(&cx->in[0]));
@@ -358,7 +358,7 @@ static void softmax_lane(weft_op_id id, bool single, double *x, int64_t n)
         x[i] /= sum;
 }
 
-/* A lane of norm 0 stays as it is. */
+/* A lane of norm 0 is left unchanged. */
 static void lp_lane(int64_t p, double *x, int64_t n)
 {
     double norm = 0;
@@ -408,7 +408,7 @@ weft_err weft_eval_lp_norm(weft_eval_ctx *cx)
     return eval_lanes(cx, p);
 }
 
-/* Local response: a window of channels around each. */
+/* Local response normalisation over a window of channels. */
 weft_err weft_eval_lrn(weft_eval_ctx *cx)
 {
     const weft_tensor *x = cx->in[0], *out = &cx->out[0];

@@ -154,8 +154,8 @@ static weft_err missing_operand(const weft_op *op, uint32_t in, weft_diag *diag,
     return weft_op__fail(op, diag, where, WEFT_ERR_INPUT, "operand %u is missing", in);
 }
 
-/* Rows with the trait pass the layout of operand 0 on, or make the one that `layout` names; the
- * others know PLAIN only. */
+/* Operators with WEFT_T_LAYOUT give results the layout of operand 0, or the layout that attribute
+ * `layout` names; all others support PLAIN only. */
 static weft_err infer_layout(weft_infer_ctx *cx)
 {
     weft_layout layout = WEFT_LAYOUT_PLAIN;
@@ -186,7 +186,7 @@ static weft_err infer_layout(weft_infer_ctx *cx)
     return WEFT_ERR_OK;
 }
 
-/* Parameters are integers, but for bounds, ratios and the like. */
+/* Parameters that may be floating-point numbers; all others are integers. */
 static bool may_be_real(uint16_t key)
 {
     switch (key) {
@@ -214,7 +214,7 @@ static weft_err check_params(weft_infer_ctx *cx)
     return WEFT_ERR_OK;
 }
 
-/* Nothing that a result could depend on is open. */
+/* All data, dims and attributes that a result may depend on are known. */
 static bool is_all_known(const weft_infer_ctx *cx)
 {
     for (uint32_t i = 0; i < cx->n_in; i++) {
@@ -232,8 +232,8 @@ static bool is_all_known(const weft_infer_ctx *cx)
     return true;
 }
 
-/* A dimension of 0 makes any tensor empty; the others must still be such that loops over some of
- * them neither overflow nor run for ever. */
+/* A tensor with a dim of 0 is empty, but loops over its other dims must not overflow or run
+ * practically forever: their product is bounded too. */
 static bool dims_in_range(const int64_t *dim, uint32_t rank)
 {
     int64_t n = 1;
@@ -300,7 +300,7 @@ weft_err weft_op_eval(weft_eval_ctx *cx)
     WEFT_TRY(weft_op_check_attrs(cx->op, cx->attrs, cx->diag, cx->where));
     if (cx->op->eval == NULL)
         return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "has no reference implementation");
-    /* Results that every such operator has are computed even where nobody wants them. */
+    /* eval functions write all required results, wanted or not. */
     for (uint32_t i = 0; i < cx->op->out_min && i < cx->n_out; i++)
         if (cx->out[i].data == NULL)
             cx->out[i].data = weft_arena_alloc(cx->scratch, weft_tensor_bytes(&cx->out[i]));

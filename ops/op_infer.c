@@ -86,9 +86,9 @@ weft_err weft_infer__agree(weft_infer_ctx *cx, weft_dim a, weft_dim b, const cha
 
 /* -- Broadcasting --------------------------------------------------------------------------- */
 
-/* ?s beside min(?s, 1024), as where positions are sliced to the sequence: they can only agree when
- * ?s <= 1024. That becomes a bound of the symbol, so that types inferred from now on are plain ?s
- * and a longer request is refused by the bound. */
+/* ?s against min(?s, 1024), as where positions are sliced to the length of the sequence: the two
+ * are equal only if ?s <= 1024. This becomes a bound of the symbol: types inferred later have plain
+ * ?s, and the bound refuses longer requests. */
 static bool bound_symbol(weft_infer_ctx *cx, weft_dim symbol, weft_dim other, int64_t hi)
 {
     uint32_t idx = weft_dim_as_symbol(cx->pool, symbol);
@@ -164,7 +164,7 @@ bool weft_infer__tensor(weft_infer_ctx *cx, uint32_t in, weft_tensor *out)
     int64_t n = weft_numel(t.dim, t.rank);
     if (n < 0 || (op->data == NULL && n > 0))
         return false;
-    /* Read only: every user of the view takes it as const. */
+    /* Users only read through the view. */
     union {
         const void *in;
         void *out;
@@ -187,7 +187,7 @@ static bool content_of_data(weft_infer_ctx *cx, uint32_t in, int64_t limit, cons
     weft_dim *dim = weft_arena_array(cx->arena, (size_t)n + 1, sizeof *dim);
     for (int64_t i = 0; i < n; i++) {
         int64_t x = weft_tensor_get_i64(&t, i);
-        /* Values that a dim cannot hold are sentinels of exporters ("to the end"). */
+        /* Exporters write values beyond the range of dims for "to the end". */
         dim[i] = x > WEFT_DIM_CONST_MIN ? x : WEFT_DIM_CONST_MIN + 1;
     }
     *out = dim;
@@ -218,7 +218,7 @@ weft_dim *weft_infer__set_content(weft_infer_ctx *cx, uint32_t out, uint32_t n)
     return dim;
 }
 
-/* Integers as dims; a copy when there is one that a dim cannot hold. */
+/* Integers as dims; values beyond the range of dims are clamped in a copy. */
 static const weft_dim *as_dims(weft_arena *arena, const int64_t *list, uint32_t n)
 {
     uint32_t i = 0;
@@ -256,7 +256,7 @@ bool weft_infer_param(weft_infer_ctx *cx, uint32_t in, weft_attr_key key, const 
         default:
             return false;
         }
-        /* An empty list is a value too, and must not look absent. */
+        /* An empty list is a known value; a NULL list would mean that it is absent. */
         if (*out == NULL)
             *out = weft_arena_alloc(cx->arena, sizeof **out);
         return true;

@@ -64,8 +64,8 @@ weft_err weft_infer__same_dtype(weft_infer_ctx *cx, uint32_t a, uint32_t b);
 weft_err weft_infer__dtype(weft_infer_ctx *cx, uint32_t in, uint32_t mask);
 /* INPUT when both are constant and differ; `what` names the thing in the message. */
 weft_err weft_infer__agree(weft_infer_ctx *cx, weft_dim a, weft_dim b, const char *what);
-/* One dimension of NumPy broadcasting. Where symbols leave it open: a dim known to be over 1 wins;
- * otherwise the two are taken to be equal, and the one that does not depend on data is the answer.
+/* One dim of NumPy broadcasting. If symbols leave the result open, a dim known to be over 1 is the
+ * result; otherwise both are assumed to be equal, and the one that does not depend on data is it.
  */
 weft_err weft_infer__broadcast_dim(weft_infer_ctx *cx, weft_dim a, weft_dim b, weft_dim *out);
 /* Dims and rank of `a` broadcast with `b`; dtype and layout of *out are left alone. out may be a.
@@ -76,8 +76,7 @@ weft_err weft_infer__broadcast(weft_infer_ctx *cx, const weft_ttype *a, const we
 bool weft_infer__content(weft_infer_ctx *cx, uint32_t in, const weft_dim **out, uint32_t *out_n);
 /* n elements in cx->arena as content of result `out`; NULL when that result is not wanted. */
 weft_dim *weft_infer__set_content(weft_infer_ctx *cx, uint32_t out, uint32_t n);
-/* Content of result 0 of an element-wise operator from those of its operands, where it can be told.
- */
+/* Content of result 0 of an element-wise operator, if it follows from the operands' contents. */
 void weft_content__fold(weft_infer_ctx *cx);
 /* A view of the operand's data as a tensor; false when the data or a dim is not known. */
 bool weft_infer__tensor(weft_infer_ctx *cx, uint32_t in, weft_tensor *out);
@@ -103,10 +102,10 @@ enum {
 
 /* Elements of an operand or result at concrete dims, 0 when absent. */
 double weft_work__numel(const weft_work_operand *t);
-/* Of a low_rank_matmul, of a patched_matmul. */
+/* weft_nest.delta of a low_rank_matmul and of a patched_matmul. */
 weft_delta weft_low_rank__delta(const weft_work_ctx *cx);
 weft_delta weft_patched__delta(const weft_work_ctx *cx);
-/* As weft_op_nest, of an einsum. */
+/* The sizes of weft_op_nest for an einsum. */
 void weft_einsum__nest(const weft_work_ctx *cx, weft_nest *out);
 /* Bytes of all operands and results, with `flops`. */
 weft_work weft_work__bytes(const weft_work_ctx *cx, double flops);
@@ -140,7 +139,9 @@ void weft_eval__store_f64(const weft_tensor *t, int64_t first, int64_t stride, i
 void weft_eval__store_i64(const weft_tensor *t, int64_t first, int64_t stride, int64_t n,
                           const int64_t *src);
 
-/* The whole tensor in the type named: its own data where that fits, else a copy in scratch. */
+/* All elements in the type named: the tensor's own data if it has that type, else a copy in
+ * scratch.
+ */
 const float *weft_eval__f32(weft_eval_ctx *cx, const weft_tensor *t);
 const double *weft_eval__f64(weft_eval_ctx *cx, const weft_tensor *t);
 const int64_t *weft_eval__i64(weft_eval_ctx *cx, const weft_tensor *t);

@@ -1,7 +1,8 @@
 /* Element-wise evaluation: one driver for any number of broadcast operands in any element type. */
 #include "ops/op_int.h"
 
-/* Elements of operand j for the block: its own memory where type and stride allow, else `buf`. */
+/* Elements of operand j for the block: a pointer to its data if type and stride allow, else a
+ * converted copy in `buf`. */
 #define DEFINE_MAP(name, T, DT)                                                                  \
     static const T *fetch_##name(const weft_tensor *t, int64_t first, int64_t stride, int64_t n, \
                                  T *buf)                                                         \

@@ -2,10 +2,10 @@
  *
  * A row of ops.def names an operator, its operands, attributes and traits, and up to three
  * functions: infer (types of the results, on symbolic dimensions), work (flops and bytes at
- * concrete dimensions) and eval (the reference implementation on plain arrays). This folder knows
- * no graph: the compiler calls infer with symbols, the runtime with concrete numbers for shapes
- * that only data tells; eval serves constant folding, tests, and the CPU driver for operators
- * that have no fast kernel.
+ * concrete dimensions) and eval (the reference implementation on plain arrays). This folder does
+ * not depend on graphs: the compiler calls infer with symbols, the runtime with numbers for dynamic
+ * shapes; eval serves constant folding, tests, and the CPU driver for operators without a fast
+ * kernel.
  *
  * Parameters. Many operators take small integer tensors that steer shapes (the axes of a
  * reduction, the target of a reshape). They may come as an operand or, once known, as an attribute:
@@ -117,7 +117,8 @@ weft_dtype weft_attrs_dtype(weft_attrs attrs, weft_attr_key key, weft_dtype othe
 /* INTS, or DIMS that are all constant; NULL with *out_n = 0 when absent. */
 const int64_t *weft_attrs_ints(weft_attrs attrs, weft_attr_key key, uint32_t *out_n);
 
-/* With dims in the place of their values, in `arena`. Returns NULL, or the first that has none. */
+/* A copy in `arena` with values in place of dims. Returns NULL, or the first attribute with a dim
+ * that has no value. */
 const weft_attr *weft_attrs_bind(weft_attrs attrs, const weft_dimpool *dims, const int64_t *symbol,
                                  uint32_t n_symbol, weft_arena *arena, weft_attrs *out);
 
@@ -126,7 +127,7 @@ const weft_attr *weft_attrs_bind(weft_attrs attrs, const weft_dimpool *dims, con
 typedef enum weft_trait {
     WEFT_T_EW = 1u << 0,       /* element-wise with NumPy broadcasting, all operands */
     WEFT_T_COMMUTES = 1u << 1, /* operands 0 and 1 may be swapped */
-    WEFT_T_GEMM = 1u << 2,     /* its time is a matrix product's */
+    WEFT_T_GEMM = 1u << 2,     /* computes GEMMs, which dominate its time */
     WEFT_T_REDUCE = 1u << 3,
     WEFT_T_MOVE = 1u << 4,        /* copies elements, computes none */
     WEFT_T_VIEW = 1u << 5,        /* result has the bytes of operand 0: no work */
@@ -134,11 +135,11 @@ typedef enum weft_trait {
     WEFT_T_EPILOGUE = 1u << 7,    /* accepts the `epilogue` attribute and its operands */
     WEFT_T_KERNEL_ONLY = 1u << 8, /* made by lowering; no ONNX counterpart */
     WEFT_T_GRAPH_ONLY = 1u << 9,  /* must be gone at the kernel stage */
-    WEFT_T_RANDOM = 1u << 10,     /* never folded, never shared */
+    WEFT_T_RANDOM = 1u << 10,     /* excluded from constant folding and dedup */
     WEFT_T_RUNS = 1u << 11,       /* WEFT_T_EW: has a step of the same name in `ew` kernels */
     WEFT_T_FILL = 1u << 13,       /* repeats elements to a shape that the operator is given */
-    WEFT_T_LAYOUT = 1u << 12      /* takes any layout and passes that of operand 0 on, or makes the
-                                     one that attribute `layout` names; the others are PLAIN only */
+    WEFT_T_LAYOUT = 1u << 12      /* supports all layouts: results have that of operand 0, or the
+                                     one that attribute `layout` names; the others: PLAIN only */
 } weft_trait;
 
 enum { WEFT_OP_ATTR_MAX = 20, WEFT_OP_PARAM_MAX = 6, WEFT_VARIADIC = 255 };
@@ -294,8 +295,8 @@ bool weft_eval_param(weft_eval_ctx *cx, uint32_t in, weft_attr_key key, const in
  * returns how many it has. */
 uint32_t weft_unary_params(weft_op_id id, weft_attrs attrs, double param[2]);
 
-/* Whether operand `in` is a factor that matrix units may round (TF32) where they compute the
- * operator: of matrix products and convolutions. */
+/* Whether operand `in` is a factor of a GEMM or convolution, which matrix units may round to TF32.
+ */
 bool weft_op_is_factor(weft_op_id op, weft_attrs attrs, uint32_t in);
 
 /* -- low_rank_matmul, patched_matmul: segments.c -------------------------------------------- */
@@ -312,11 +313,11 @@ static inline uint32_t weft_patch_value(uint32_t i)
 {
     return 3 + WEFT_PATCH_OPERANDS * i;
 }
-/* Whether the latter two, of so many elements, say where they stand in a matrix [taps, features].
+/* Whether `tap` and `first` are valid indices of `elements` elements of a matrix [taps, features].
  */
 bool weft_patch_is_sound(const int32_t *tap, const int32_t *first, int64_t elements, int64_t taps,
                          int64_t features);
-/* First rows of the segments, of `rows` in all. false: not known, or no such rows. */
+/* First row of each segment, checked against `rows`. false: not constant, or out of range. */
 bool weft_low_rank_starts(weft_attrs attrs, int64_t rows, const int64_t **out, uint32_t *out_n);
 
 /* -- Steps: the little language of `ew` kernels and epilogues ------------------------------------

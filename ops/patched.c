@@ -1,16 +1,15 @@
-/* patched_matmul: rows of several models by one weight, and by each model's few elements of its own
- * on top.
+/* patched_matmul: one GEMM for the rows of several models, plus a sparse correction of each model.
  *
  *     %y = patched_matmul %x, $w, $bias, $value0, $tap0, $first0, -, -, -, %r
  *              {starts = [0, ?b], trans_b = 1, epilogue = ["add acc i9", "gelu acc"]}
  *
  *     y[rows of segment i] = epilogue(x w + bias + x[rows of segment i] p_i)
  *
- * As low_rank_matmul, but that p_i [k, n] is sparse, feature after feature: element j of `value`
- * stands at tap[j], and first[f] .. first[f + 1] - 1 are those of feature f. Value: the type of x,
- * [elements]; tap: i32, [elements]; first: i32, [n + 1]. Fine-tunes that change few elements leave
- * such differences (Guo et al., "Parameter-efficient transfer learning with diff pruning", 2021).
- * Computed in f32 whatever the operands are. */
+ * As low_rank_matmul, but p_i [k, n] is a sparse matrix in compressed column form (CSC): elements
+ * first[f] .. first[f + 1] - 1 belong to feature f, and element j is value[j] at input tap[j].
+ * Value: the type of x, [elements]; tap: i32, [elements]; first: i32, [n + 1]. Fine-tuning that
+ * changes few elements leaves such differences (Guo et al., "Parameter-efficient transfer learning
+ * with diff pruning", 2021). Arithmetic is f32 for every element type. */
 #include "ops/op_int.h"
 #include "ops/segments_int.h"
 

@@ -1,24 +1,24 @@
 /* Places of values; place.h.
  *
- * Concatenation without copying. Where nothing lies outside the axis (one image, joined along
- * channels), the operands of a concatenation follow each other in its result, so that they can be
- * computed there in the first place. Going from the last launch to the first, a result whose
- * operands are free becomes their host; a result whose operands already follow each other in one
- * host is a part of it:
+ * Concatenation without copying. If all dims before the axis are 1 (one image, concatenated along
+ * channels), the operands of a concatenation are contiguous in its result and can be computed
+ * there. Launches are visited from last to first: a result whose operands own their memory becomes
+ * their host; a result whose operands are already contiguous in one host becomes a part of that
+ * host:
  *
  *   %c2 = concat %x, %a           %c2 is the front of %c3
  *   %c3 = concat %x, %a, %b       %x, %a and %b are computed in %c3
  *
- * An operand that is a view of all of a value with memory of its own takes that value with it.
+ * If an operand is a view of a whole value that owns its memory, that value moves into the host.
  *
- * Slices without copying. A slice along the outermost axis that is longer than 1 is a run of its
- * operand's bytes; where it starts at a multiple of the alignment it lies in the operand. */
+ * Slices without copying. A slice along the outermost axis longer than 1 is contiguous in its
+ * operand; if it starts at a multiple of the alignment it shares the operand's memory. */
 #include "ops/place.h"
 
 #include <string.h>
 
 enum { ALIGN = 64 };
-/* Steps of work: a hostile program is not searched for long. */
+/* Bound on the work, for hostile programs. */
 enum { BUDGET = 50000000 };
 
 typedef struct joint {
@@ -54,14 +54,14 @@ bool weft_place_is_cut(weft_op_id op, weft_attrs attrs, uint32_t n_in, int64_t *
     return true;
 }
 
-/* Bytes from the operand's start to the result's, where the result is a run of its bytes. */
+/* Whether the result is contiguous in the operand; *shift: its offset in bytes. */
 static bool find_run(const weft_place_value *value, const weft_place_launch *l, uint64_t *shift)
 {
     if (!l->cut || l->n_in != 1 || l->n_out != 1 || !l->in[0] || !l->out[0])
         return false;
     const weft_place_value *in = &value[l->in[0]], *out = &value[l->out[0]];
     int64_t axis = l->axis < 0 ? l->axis + in->rank : l->axis;
-    /* Memory of the caller and weights have no place in the arena to lie in. */
+    /* Inputs and weights are not in the arena: their slices are copied. */
     if (value[in->root].place != WEFT_PLACE_ARENA || in->layout != out->layout ||
         in->dtype != out->dtype || in->rank != out->rank || axis < 0 || axis >= in->rank ||
         (axis > 0 && in->layout != WEFT_LAYOUT_PLAIN))
@@ -76,7 +76,7 @@ static bool find_run(const weft_place_value *value, const weft_place_launch *l, 
     return *shift % ALIGN == 0;
 }
 
-/* Places the results of launch i and notes the life of its operands. */
+/* Places the results of launch i and extends the lifetimes of its operands. */
 static void place_launch(weft_place_value *value, weft_place_launch *l, uint32_t i)
 {
     for (uint32_t k = 0; k < l->n_in; k++) {
@@ -106,7 +106,7 @@ static void place_launch(weft_place_value *value, weft_place_launch *l, uint32_t
 
 /* -- Concatenations ------------------------------------------------------------------------- */
 
-/* Operands are whole, in the result's layout, and fill it one behind the other. */
+/* The operands, in order, are contiguous parts of the result that fill it, in its layout. */
 static bool follows(const joint *j, const weft_place_launch *l)
 {
     const weft_place_value *out = &j->value[l->out[0]];
@@ -135,7 +135,7 @@ static bool follows(const joint *j, const weft_place_launch *l)
     return bytes == out->bytes;
 }
 
-/* Operands that have memory of their own, or are views of all of a value that has, each once. */
+/* Each operand owns its memory, or is a view of a whole value that does; no two share memory. */
 static bool are_free(const joint *j, const weft_place_launch *l)
 {
     uint32_t host = j->value[l->out[0]].root;
@@ -151,7 +151,7 @@ static bool are_free(const joint *j, const weft_place_launch *l)
     return true;
 }
 
-/* Operands that lie one behind the other in one host already. */
+/* The operands are already contiguous in one host, in order. */
 static bool are_joined(const joint *j, const weft_place_launch *l)
 {
     const weft_place_value *front = &j->value[l->in[0]];
@@ -166,7 +166,7 @@ static bool are_joined(const joint *j, const weft_place_launch *l)
     return true;
 }
 
-/* Moves value v, and all that alias it, to `shift` bytes behind the start of `host`. */
+/* Moves value v and its aliases to offset `shift` of `host`, whose lifetime grows accordingly. */
 static void move(joint *j, uint32_t v, uint32_t host, uint64_t shift)
 {
     for (uint32_t u = 1; u <= j->n_value; u++) {

@@ -47,7 +47,7 @@ weft_err weft_infer_global_pool(weft_infer_ctx *cx)
     return WEFT_ERR_OK;
 }
 
-/* Size before pooling: what max_pool with these attributes would have read. */
+/* Size of the operand of the max_pool that this operator inverts. */
 static weft_dim unpooled_size(weft_infer_ctx *cx, const weft_window *win, uint32_t i, weft_dim in)
 {
     weft_dim grown = weft_dim_mul(cx->pool, weft_dim_sub(cx->pool, in, 1), win->stride[i]);
@@ -105,10 +105,11 @@ typedef struct plan {
     bool count_pad, by_column;
 } plan;
 
-/* The part of one window that lies in the input: kernel positions [first, end) of each dim. */
+/* The part of one window inside the input: kernel positions [first, end) of each dim. */
 typedef struct view {
     int64_t first[WEFT_SPATIAL_MAX], end[WEFT_SPATIAL_MAX], start[WEFT_SPATIAL_MAX];
-    double counted; /* elements with the padding: may be more than 64 bits count */
+    double counted; /* elements of the window with padding, a double because the count may exceed 64
+                       bits */
     bool empty;
 } view;
 
@@ -287,7 +288,7 @@ weft_err weft_eval_global_pool(weft_eval_ctx *cx)
 
 /* -- Unpooling ------------------------------------------------------------------------------ */
 
-/* Indices count in the size that the window implies; the result may be larger. */
+/* Indices refer to the size that the windows imply; the result may be larger. */
 weft_err weft_eval_max_unpool(weft_eval_ctx *cx)
 {
     const weft_tensor *x = cx->in[0], *indices = cx->in[1], *out = &cx->out[0];

@@ -96,7 +96,7 @@ weft_err weft_infer_dynamic_quantize(weft_infer_ctx *cx)
     return WEFT_ERR_OK;
 }
 
-/* Three operations an element: minimum, maximum, scale. */
+/* Three operations per element: minimum, maximum, scale. */
 weft_work weft_work_dynamic_quantize(const weft_work_ctx *cx)
 {
     return weft_work__bytes(cx, 3 * weft_work__numel(&cx->in[0]));
@@ -104,8 +104,7 @@ weft_work weft_work_dynamic_quantize(const weft_work_ctx *cx)
 
 /* -- Evaluation ----------------------------------------------------------------------------- */
 
-/* Where element i of the operand finds its scale: (i / outer) * n + (i / inner % len) / block, see
- * scale_index. */
+/* How an element of the operand maps to its scale; see scale_index. */
 typedef struct scales {
     int64_t n;                  /* elements of the scale */
     int64_t len, inner, blocks; /* axis, elements after it, scales along it */
@@ -149,7 +148,7 @@ static int64_t scale_index(const scales *s, int64_t i)
     return (i / (s->inner * s->len) * s->blocks + along / s->block) * s->inner + i % s->inner;
 }
 
-/* In f32, as the operator is defined for it: the quotient's rounding decides ties. */
+/* In f32, as ONNX defines the operator: the rounding of the quotient decides ties. */
 weft_err weft_eval_quantize(weft_eval_ctx *cx)
 {
     const weft_tensor *x = cx->in[0], *zero = weft_eval__in(cx, 2), *out = &cx->out[0];
@@ -193,7 +192,7 @@ weft_err weft_eval_dequantize(weft_eval_ctx *cx)
     return WEFT_ERR_OK;
 }
 
-/* The range always holds zero. */
+/* The range always includes zero. */
 weft_err weft_eval_dynamic_quantize(weft_eval_ctx *cx)
 {
     const weft_tensor *out = weft_eval__out(cx, 0), *scale_out = weft_eval__out(cx, 1);

@@ -62,7 +62,7 @@ static void fold_content(weft_infer_ctx *cx)
         out[0] = acc;
 }
 
-/* Axes that only data tells: the rank must still be known. */
+/* Axes known only at run time: the rank of the result must still be known. */
 static weft_err infer_open_axes(weft_infer_ctx *cx, bool keep)
 {
     const weft_ttype *x = &cx->in[0].type, *axes = &cx->in[1].type;
@@ -161,7 +161,7 @@ static fold fold_of(weft_op_id id)
     }
 }
 
-/* acc[i * step] takes x[i] in; `shift` (FOLD_EXP only) runs along with acc. */
+/* acc[i * step] accumulates x[i]; `shift` (FOLD_EXP only) is indexed like acc. */
 #define LOOP(expr)                               \
     for (int64_t i = 0; i < n; i++, acc += step) \
         *acc = (expr);                           \
@@ -311,7 +311,7 @@ static void reduce_f64(weft_eval_ctx *cx, const plan *p)
     weft_eval__store_f64(&cx->out[0], 0, 1, p->n_out, acc);
 }
 
-/* u64 compares as i64 with the sign bit turned over. */
+/* u64 compares as i64 with the sign bit flipped. */
 static void reduce_i64(weft_eval_ctx *cx, const plan *p)
 {
     fold f = fold_of(cx->op->id);

@@ -14,7 +14,7 @@ static bool is_upsample(const weft_op *op)
     return op->id == WEFT_OP_UPSAMPLE;
 }
 
-/* Operand numbers: Upsample has the scales where Resize has the region. */
+/* Operand numbers: operand 1 is the scales of upsample, the region of resize. */
 enum { ROI = 1, SCALES = 2, SIZES = 3 };
 
 static uint32_t scales_operand(const weft_op *op)
@@ -22,7 +22,7 @@ static uint32_t scales_operand(const weft_op *op)
     return is_upsample(op) ? 1 : SCALES;
 }
 
-/* Axis that entry i of scales or sizes is for; the importer's lists are complete or have `axes`. */
+/* Axis of entry i of scales or sizes: lists without `axes` have an entry for every axis. */
 static bool entry_axis(weft_attrs attrs, uint32_t i, uint32_t n, uint32_t rank, uint32_t *out)
 {
     uint32_t n_axes;
@@ -44,7 +44,7 @@ static aspect get_aspect(weft_attrs attrs)
                                            : STRETCH;
 }
 
-/* The dim of that size: over any limit stays over it, and below 0 below 0. */
+/* x as a dim, clamped so that it stays out of range if it is (above the limit, or negative). */
 static weft_dim to_dim(double x)
 {
     if (!(x > -1))
@@ -56,7 +56,7 @@ static weft_dim to_dim(double x)
 static weft_dim scale_dim(weft_dimpool *pool, weft_dim d, double scale)
 {
     if (weft_dim_is_const(d)) {
-        /* In single precision, as everybody computes it: 0.7f * 10 is 7. */
+        /* In single precision, as all implementations do: 0.7f * 10 is 7. */
         return to_dim(floor((double)((float)d * (float)scale)));
     }
     for (int64_t q = 1; q <= 64; q++) {
@@ -80,7 +80,7 @@ static weft_err infer_scales(weft_infer_ctx *cx, const double *scales, uint32_t 
     return WEFT_ERR_OK;
 }
 
-/* The one scale that keeps the aspect ratio. */
+/* The common scale that preserves the aspect ratio. */
 static double aspect_scale(aspect keep, const double *ratio, uint32_t n)
 {
     double scale = n > 0 ? ratio[0] : 1;
@@ -173,8 +173,8 @@ typedef struct weft_resize_axis {
     double scale, start, end;
 } weft_resize_axis;
 
-/* Position in the operand that element j of the result shows. In single precision, as everybody
- * computes it: nearest decides by the last bit. */
+/* Position in the operand that element j of the result corresponds to. In single precision, as all
+ * implementations do: the last bit decides what is nearest. */
 static double original(const weft_resize *r, const weft_resize_axis *a, int64_t j)
 {
     const char *s = r->coords;

@@ -1,6 +1,7 @@
-/* Recurrent layers: lstm, gru, rnn. One driver walks directions and steps; the cells differ in the
- * arithmetic of one step. The product of the inputs with W is taken for all steps at once; only
- * that of the state with R is inside the loop. Gates lie in ONNX order: lstm i o f c, gru z r h. */
+/* Recurrent layers: lstm, gru, rnn. One driver loops over directions and time steps; the cells
+ * differ in the arithmetic of a time step. The GEMM of the inputs with W is done for all time steps
+ * at once; only that of the state with R is inside the loop. Gates are in ONNX order: lstm i o f c,
+ * gru z r h. */
 #include "ops/data_int.h"
 
 #include <math.h>
@@ -90,7 +91,7 @@ static bool same_name(const char *want, const char *have)
     return *want == *have;
 }
 
-/* Functions of one direction; `at` entries of alpha and beta are used up in order. */
+/* Activations of one direction; each takes the next entries of alpha and beta. */
 static bool get_acts(weft_attrs attrs, cell kind, uint32_t direction, weft_act out[3])
 {
     static const act usual[3] = {ACT_SIGMOID, ACT_TANH, ACT_TANH};
@@ -186,7 +187,7 @@ typedef struct weft_rnn {
     weft_act act[3];
 } weft_rnn;
 
-/* out[rows, n] += x[rows, k] * w[k, n]: rows in fours, so that w is read once for them. */
+/* out[rows, n] += x[rows, k] * w[k, n]; four rows share one pass over w. */
 static void add_product(float *restrict out, int64_t out_pitch, const float *x, int64_t x_pitch,
                         const float *restrict w, int64_t w_pitch, int64_t rows, int64_t k,
                         int64_t n)
@@ -235,7 +236,7 @@ static float activate(const weft_rnn *n, int k, float x)
     return apply_act(&n->act[k], clipped(n, x));
 }
 
-/* One step of one sequence: g has the gates' sums; h and c are updated. */
+/* One time step of one sequence: g has the gates' sums; h and c are updated. */
 static void step_lstm(const weft_rnn *n, const float *g, const float *peep, float *h, float *c)
 {
     int64_t m = n->h;
@@ -246,12 +247,12 @@ static void step_lstm(const weft_rnn *n, const float *g, const float *peep, floa
         float next = f * c[j] + i * activate(n, 1, g[3 * m + j]);
         float po = peep ? peep[m + j] * next : 0;
         c[j] = next;
-        /* The state itself is not clipped on its way out: onnxruntime does not either. */
+        /* The output is not clipped, as in onnxruntime. */
         h[j] = activate(n, 0, g[m + j] + po) * apply_act(&n->act[2], next);
     }
 }
 
-/* `rh` is R's part for gate h: of the reset state, or of the state when the reset comes after. */
+/* `rh` is R's contribution to gate h: of the reset state, or with reset_after of the state. */
 static void step_gru(const weft_rnn *n, const float *g, const float *rh, float *h)
 {
     int64_t m = n->h;
@@ -267,7 +268,7 @@ typedef struct weft_rnn_dir {
     int64_t d;
     bool reverse;
     const float *rt;     /* R transposed: [h, gates * h] */
-    const float *gate_x; /* W's part and the biases for all steps, in the order of x */
+    const float *gate_x; /* W's contribution and the biases for all time steps, in the order of x */
     const float *bias_rh;
     float *g, *h, *c, *reset, *rh; /* [batch, ...] */
 } weft_rnn_dir;
@@ -304,7 +305,7 @@ static int64_t y_row(const weft_rnn *n, int64_t t, int64_t d, int64_t b)
                           : (t * n->n_dir + d) * n->n_batch + b;
 }
 
-/* Step number `at` of every sequence that has one. */
+/* Time step `at` of every sequence that is long enough. */
 static void run_step(const weft_rnn *n, const weft_rnn_dir *s, int64_t at)
 {
     int64_t m = n->h, pitch = (int64_t)n->kind * m;
@@ -335,7 +336,7 @@ static void run_step(const weft_rnn *n, const weft_rnn_dir *s, int64_t at)
     }
 }
 
-/* W's part of the gates for all steps, with the biases that do not depend on the state. */
+/* W's contribution to the gates for all time steps, with the biases. */
 static const float *input_gates(weft_arena *arena, const weft_rnn *n, int64_t d,
                                 const float **out_bias_rh)
 {

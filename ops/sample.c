@@ -1,5 +1,5 @@
-/* Reading images at computed places: grid_sample, affine_grid, roi_align; and col2im, which adds
- * patches up into an image. */
+/* Sampling images at computed positions: grid_sample, affine_grid, roi_align; and col2im, which
+ * sums patches into an image. */
 #include "ops/data_int.h"
 
 #include <math.h>
@@ -34,7 +34,7 @@ typedef struct weft_sampler {
     bool align;
 } weft_sampler;
 
-/* x mirrored at both edges until it lies between them. */
+/* x reflected at both edges until it is between them. */
 static double reflect(double x, double lo, double hi)
 {
     double range = hi - lo;
@@ -49,7 +49,7 @@ static double clamp(double x, double lo, double hi)
     return x < lo ? lo : x > hi ? hi : x;
 }
 
-/* Index that a tap outside [0, n) shows, or -1 for zero. */
+/* The index that replaces a tap outside [0, n), or -1 for zero. */
 static int64_t tap_index(const weft_sampler *s, double at, int64_t n)
 {
     double lo = s->align ? 0 : -0.5, hi = s->align ? (double)n - 1 : (double)n - 0.5;
@@ -69,7 +69,7 @@ static int sample_taps(const weft_sampler *s, double g, int64_t n, int64_t *inde
     double x = s->align ? (g + 1) / 2 * (double)(n - 1) : ((g + 1) * (double)n - 1) / 2;
     if (s->mode == 'n')
         x = nearbyint(x);
-    /* Cubic taps are mirrored or clamped one by one. */
+    /* Cubic taps are reflected or clamped individually. */
     if (s->mode != 'c' && (x < lo || x > hi)) {
         if (s->padding == 'b')
             x = clamp(x, 0, (double)n - 1);
@@ -243,7 +243,7 @@ typedef struct weft_roi {
     int64_t grid[2];
 } weft_roi;
 
-/* false for a region so large (or not a number) that its points could not be visited. */
+/* false if the region is NaN or so large that its points cannot be visited. */
 static bool get_roi(weft_attrs attrs, const double *box, const int64_t *pooled, weft_roi *out)
 {
     enum { GRID_MAX = 1 << 10 };
@@ -359,7 +359,7 @@ typedef struct weft_patch {
     int64_t image, block, stride, dilation, before, patches;
 } weft_patch;
 
-/* INPUT-worthy values give false. */
+/* false: the values are an INPUT error. */
 static bool get_patches(weft_attrs attrs, const int64_t *image, const int64_t *block, uint32_t n,
                         weft_patch *out)
 {

@@ -1,6 +1,7 @@
-/* Products by one weight for the rows of several models (low_rank_matmul, patched_matmul): what
- * they share. Segment i of the rows begins at row starts[i] and ends where the next one begins, the
- * last one at the last row; it has `width` operands of its own, from 3 on, or none of them. */
+/* What low_rank_matmul and patched_matmul share: a GEMM by one weight for the rows of several
+ * models, and a correction of each segment of the rows. Segment i begins at row starts[i] and ends
+ * where the next one begins; the last one ends at the last row. Its `width` operands (from number 3
+ * on) are all there or all omitted. */
 #include "ops/segments_int.h"
 #include "ops/gemm_int.h"
 #include "ops/op_int.h"
@@ -21,7 +22,8 @@ uint32_t weft_epilogue_first(weft_op_id op, weft_attrs attrs)
                                           : 3;
 }
 
-/* x, w and the u of each segment; x u and v are multiplied as they are. */
+/* x, w and the u of each segment: the factors of the GEMMs that matrix units run; (x u) v is
+ * computed without rounding the factors. */
 bool weft_op_is_factor(weft_op_id op, weft_attrs attrs, uint32_t in)
 {
     switch (op) {

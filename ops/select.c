@@ -1,13 +1,13 @@
-/* Operators that pick elements by value: the k largest, those that are not zero, those that a mask
- * names, those that differ, and boxes that do not overlap. Most have results whose size only data
- * tells: infer and eval then share one function that does the work. */
+/* Operators that select elements by value: top_k, non_zero, compress, unique, non_max_suppression.
+ * Most have results whose size depends on data: infer and eval then share one function that does
+ * the selection. */
 #include "ops/data_int.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The elements as keys of one order: floats as doubles, integers as int64 (u64 shifted). */
+/* The elements as sort keys: floats as double, integers as int64 (u64 shifted). */
 typedef struct weft_keys {
     const double *f; /* one of both is NULL */
     const int64_t *i;

@@ -1,5 +1,5 @@
-/* Operators about shapes: what a tensor's dimensions are, and the same bytes under other
- * dimensions; and tensors made of nothing but a shape. */
+/* Operators about shapes: shape and size of a tensor, reshapes, and tensors generated from a shape.
+ */
 #include "ops/data_int.h"
 
 #include <math.h>
@@ -76,8 +76,8 @@ weft_err weft_eval_size(weft_eval_ctx *cx)
 
 /* -- reshape, view, flatten ----------------------------------------------------------------- */
 
-/* Number of elements of x over that of the dims of `out` other than `hole`. Dims in both are left
- * out first: a dim of 0 and most symbols never reach the division. */
+/* Number of elements of x divided by that of the dims of `out` other than `hole`. Dims that both
+ * have cancel first, which covers dims of 0 and most symbols. */
 static weft_err fill_hole(weft_infer_ctx *cx, const weft_ttype *x, weft_ttype *out, uint32_t hole)
 {
     bool used[WEFT_RANK_MAX] = {false};
@@ -197,7 +197,9 @@ weft_err weft_eval_flatten(weft_eval_ctx *cx)
 
 /* -- squeeze, unsqueeze --------------------------------------------------------------------- */
 
-/* The axes come with the data, but their number is known: so is the rank, and nothing else. */
+/* The axes are known only at run time, but their number is known: the rank follows, the dims do
+ * not.
+ */
 static weft_err infer_later_axes(weft_infer_ctx *cx, bool add)
 {
     const weft_ttype *x = &cx->in[0].type, *axes = &cx->in[1].type;
@@ -210,8 +212,8 @@ static weft_err infer_later_axes(weft_infer_ctx *cx, bool add)
     return WEFT_ERR_OK;
 }
 
-/* Without axes, dims of constant 1 go. A symbolic dim stays even if it may be 1 in a run: a rank
- * that changes with the input is nothing that a compiled program can have. */
+/* Without axes, dims of constant 1 are removed. A symbolic dim stays even if it may be 1 at run
+ * time: the rank of a value is fixed when a model is compiled. */
 weft_err weft_infer_squeeze(weft_infer_ctx *cx)
 {
     const weft_ttype *x = &cx->in[0].type;

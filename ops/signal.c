@@ -86,7 +86,7 @@ static void transform(const weft_complex *in, int64_t step, weft_complex *out, w
     }
 }
 
-/* Bins that a transform of n points leaves. */
+/* Number of bins of a transform of n points. */
 static int64_t n_bins(int64_t n, bool onesided)
 {
     return onesided ? n / 2 + 1 : n;

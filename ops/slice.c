@@ -1,4 +1,4 @@
-/* slice and pad: parts of a tensor, and a tensor as part of a larger one. */
+/* slice, pad and center_crop_pad. */
 #include "ops/data_int.h"
 
 #include <string.h>
@@ -30,7 +30,7 @@ static weft_dim clip_index(weft_dimpool *pool, weft_dim i, weft_dim d, weft_dim 
     weft_dim_bounds(pool, i, &least, &most);
     if (most >= 0)
         return weft_dim_min(pool, i, hi);
-    /* Far beyond any dimension: the sum would only overflow. */
+    /* Beyond any dim: clamped before the sum overflows. */
     if (weft_dim_is_const(i) && i < -WEFT_NUMEL_MAX)
         return lo;
     return weft_dim_max(pool, weft_dim_add(pool, d, i), lo);
@@ -133,7 +133,7 @@ weft_err weft_eval_slice(weft_eval_ctx *cx)
             return WEFT_FAIL(cx, WEFT_ERR_INPUT, "step %u is 0", i);
         slice_dim(x->dim[axis], starts[i], ends[i], step, &first, &dim[axis]);
         offset += first * from[axis];
-        /* A step beyond the dimension never takes effect. */
+        /* A step larger than the dim takes one element. */
         from[axis] *= dim[axis] > 1 ? step : 1;
     }
     WEFT_TRY(weft_eval__check_dims(cx, 0, dim, x->rank));
@@ -220,8 +220,8 @@ static weft_err pads_before(weft_eval_ctx *cx, int64_t *before)
     return weft_eval__check_dims(cx, 0, dim, x->rank);
 }
 
-/* The operand with `before[d]` elements more (or less, when negative) in front of each dim, cut or
- * filled up behind to the dims of the result. */
+/* The operand with before[d] elements added (removed, if negative) at the front of each dim, and
+ * cut or filled at the end to the dims of the result. */
 static void place(weft_eval_ctx *cx, const int64_t *before, const void *fill)
 {
     const weft_tensor *x = cx->in[0];
@@ -252,7 +252,7 @@ static void pad_constant(weft_eval_ctx *cx, const int64_t *before)
     place(cx, before, value && weft_tensor_numel(value) == 1 ? value->data : &zero);
 }
 
-/* Index of the operand that index i (which may lie outside [0, d)) shows. */
+/* Index of the operand for index i, which may be outside [0, d). */
 static int64_t mirror_index(int64_t i, int64_t d, char mode)
 {
     if (mode == 'e')

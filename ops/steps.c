@@ -337,8 +337,8 @@ weft_err weft_steps__infer(weft_infer_ctx *cx, weft_attr_key key, bool has_acc, 
     bool first = !has_acc;
     for (uint32_t k = 0; k < a->n; k++) {
         for (uint32_t nth = 0; nth < step[k].n_args; nth++) {
-            /* The condition last, as weft_infer_where has it: of dims with different names the
-             * first to be met gives the result its name. */
+            /* The condition comes last, as in weft_infer_where: where dims have different names,
+             * the result gets that of the first. */
             uint32_t j = step[k].op == WEFT_STEP_WHERE ? (nth + 1) % step[k].n_args : nth;
             if (step[k].arg[j].kind == WEFT_ARG_ACC && k == 0 && !has_acc)
                 return WEFT_FAIL(cx, WEFT_ERR_INPUT, "the first step has no `acc`");

@@ -79,7 +79,7 @@ weft_dim weft_window__size(weft_dimpool *pool, const weft_window *w, uint32_t i,
     }
     weft_dim room = weft_dim_add(pool, in, slack + s - 1);
     weft_dim most = weft_dim_add(pool, weft_dim_floordiv(pool, room, s), 1);
-    /* A last window that would start in the padding behind is dropped. */
+    /* A last window that would start in the trailing padding is dropped. */
     weft_dim start = weft_dim_add(pool, in, w->pad_lo[i] - 1);
     return weft_dim_min(pool, most, weft_dim_add(pool, weft_dim_floordiv(pool, start, s), 1));
 }

@@ -23,13 +23,13 @@ typedef struct weft_window {
     bool ceil;
 } weft_window;
 
-/* From the attributes; `kernel` (of the weights) where `kernel_shape` is absent, or to be compared
- * with it. NULL, or what is wrong. */
+/* Reads the attributes. `kernel`, from the weight, stands in for `kernel_shape` or must equal it.
+ * Returns NULL, or a text that says what is wrong. */
 const char *weft_window__read(weft_attrs attrs, uint32_t n, const int64_t *kernel,
                               weft_window *out);
-/* Size that dimension i of the input gives. */
+/* Size of the result along spatial dim i for an input of that size. */
 weft_dim weft_window__size(weft_dimpool *pool, const weft_window *w, uint32_t i, weft_dim in);
-/* Concrete paddings before dimension i when the input is `in` and the result `out` long. */
+/* Padding before spatial dim i for an input of size `in` and a result of size `out`. */
 int64_t weft_window__pad_lo(const weft_window *w, uint32_t i, int64_t in, int64_t out);
 
 #endif

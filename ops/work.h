@@ -1,5 +1,5 @@
-/* Device-independent work of one operator or kernel at concrete dimensions: how much of it there
- * is, and the sizes that its time depends on beyond that. */
+/* Device-independent work of one operator or kernel at concrete dimensions: flops, bytes, and sizes
+ * of its loop nest, on which its time depends too. */
 #ifndef WEFT_OPS_WORK_H
 #define WEFT_OPS_WORK_H
 
@@ -10,7 +10,7 @@ typedef struct weft_work {
     double weight_bytes; /* constant operands, not in bytes_read */
 } weft_work;
 
-/* What kind of loop nest an operator is: column `form` of its row, else told by its traits. */
+/* The kind of loop nest of an operator: field `form` of its row; if OTHER, by its traits. */
 typedef enum weft_form {
     WEFT_FORM_OTHER, /* nothing is known but its work */
     WEFT_FORM_EW,
@@ -38,7 +38,7 @@ typedef enum weft_row {
     WEFT_ROW_COUNT
 } weft_row;
 
-/* Square or not, one group or many; sizes as in ONNX. */
+/* Sizes of a convolution, as ONNX names them. */
 typedef struct weft_conv_shape {
     double images, in_channels, out_channels, groups;
     double in_h, in_w, out_h, out_w;
