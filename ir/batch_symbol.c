@@ -1,9 +1,10 @@
-/* Which symbol requests may be batched along: weft_graph_batch_symbol.
+/* Finds the symbol along which requests may be batched: weft_graph_batch_symbol.
  *
- * Each value is independent of the batch, or has it on one axis: the elements along that axis come
- * from the same places of the operands, or from no batched ones. After a reshape the axis may hold
- * more than the batch, [b, s, h] as [b * s, h]: it is then `batch * inner`, batch outermost. What
- * no rule below understands mixes, and a graph with an output that mixes is not batchable. */
+ * A forward data-flow analysis. The state of a value is NONE (independent of the batch), AXIS (the
+ * batch is on one axis, and index i of that axis depends only on index i of the operands' batch
+ * axes), or MIXED. After a reshape the axis may hold more than the batch, [b, s, h] as [b * s, h]:
+ * it is then `batch * inner`, batch outermost. A node without a matching rule makes its results
+ * MIXED; a graph with a MIXED output cannot be batched. */
 #include "base/map.h"
 #include "ir/ir_int.h"
 
@@ -27,7 +28,7 @@ typedef struct analysis {
     weft_map *mentions; /* by dim */
 } analysis;
 
-/* The node that a rule looks at. */
+/* The node to which a rule is applied. */
 typedef struct view {
     analysis *a;
     weft_node n;
@@ -40,8 +41,8 @@ typedef struct view {
     uint32_t first_in;     /* which */
 } view;
 
-/* Where the batch is in the results: false when it mixes. `*inner` is that of the operands unless
- * the rule says otherwise. */
+/* Computes the batch axis of the results; false: they are MIXED. `*inner` holds the operands'
+ * value, which a rule may change. */
 typedef bool (*rule_fn)(const view *v, uint32_t *axis, weft_dim *inner);
 
 /* -- Dims ------------------------------------------------------------------------------------- */
@@ -150,7 +151,7 @@ static bool is_outside(const view *v, const int64_t *axes, uint32_t n, uint32_t 
     return true;
 }
 
-/* All operands from `from` on are without the batch. */
+/* No operand from number `from` on depends on the batch. */
 static bool rest_is_none(const view *v, uint32_t from)
 {
     for (uint32_t i = from; i < v->n_in; i++)
@@ -159,8 +160,8 @@ static bool rest_is_none(const view *v, uint32_t from)
     return true;
 }
 
-/* Operand i, broadcast to a result of `rank` axes, has the batch on `axis` or is the same for all
- * of it. */
+/* Operand i, broadcast to a result of `rank` axes, has the batch on `axis` or is constant along it.
+ */
 static bool broadcasts(const view *v, uint32_t i, uint32_t rank, uint32_t axis, weft_dim inner)
 {
     if (!has_in(v, i))
@@ -188,7 +189,7 @@ static bool rule_ew(const view *v, uint32_t *axis, weft_dim *inner)
     return true;
 }
 
-/* Operand 0 element by element; the others are parameters. */
+/* Each element depends on one element of operand 0; the other operands are parameters. */
 static bool rule_first(const view *v, uint32_t *axis, weft_dim *inner)
 {
     (void)inner;
@@ -212,7 +213,7 @@ static bool rule_images(const view *v, uint32_t *axis, weft_dim *inner)
     return true;
 }
 
-/* Along one axis, `axis` of the node, that must not be the batch's. */
+/* The node computes along one axis, which must not be the batch axis. */
 static bool rule_along(const view *v, int64_t along, uint32_t *axis)
 {
     uint32_t fixed;
@@ -296,9 +297,8 @@ static bool rule_arg(const view *v, uint32_t *axis, weft_dim *inner)
     return drop_axes(v, &along, 1, weft_attrs_int(v->attrs, WEFT_ATTR_KEEPDIMS, 1), axis);
 }
 
-/* Position of the batch in a product's result, rank R: from operand 0 its rows and what stands
- * before them, from operand 1 its columns or what stands before; the other one must be the same for
- * all of the batch. */
+/* Batch axis of a GEMM's result: from operand 0 its rows or batch dims, from operand 1 its columns
+ * or batch dims; the other operand must not depend on the batch. */
 static bool rule_product(const view *v, bool trans_a, bool trans_b, uint32_t *axis,
                          const weft_dim *inner)
 {
@@ -315,7 +315,7 @@ static bool rule_product(const view *v, bool trans_a, bool trans_b, uint32_t *ax
         bool swapped = i == 0 ? trans_a : trans_b;
         bool is_last = (from_end == 1) != swapped;
         *axis = i == 0 ? rank - 2 : rank - 1;
-        /* Rows of the left, columns of the right one; the inner dimension mixes. */
+        /* Rows of operand 0, columns of operand 1; the sum over the inner dim mixes. */
         return is_last == (i == 1) && is_none(v, 1 - i);
     }
     *axis = v->first->axis + rank - own;
@@ -355,7 +355,8 @@ static bool rule_attention(const view *v, uint32_t *axis, weft_dim *inner)
     return broadcasts(v, 3, 4, 0, *inner);
 }
 
-/* Row-major order is kept: the batch is where as many elements stand before it as did. */
+/* A reshape keeps row-major order: the batch is the axis that has the same number of elements
+ * before it (product of outer dims) as in the operand. */
 static bool rule_reshape(const view *v, uint32_t *axis, weft_dim *inner)
 {
     weft_dimpool *dims = v->a->dims;
@@ -471,7 +472,8 @@ static bool rule_one_hot(const view *v, uint32_t *axis, weft_dim *inner)
     return true;
 }
 
-/* A tile is fit only where it repeats once: the check of the result's type sees to it. */
+/* A tile keeps the batch only if it repeats that axis once, which the check of the result's type
+ * ensures. */
 static bool rule_expand(const view *v, uint32_t *axis, weft_dim *inner)
 {
     (void)inner;
@@ -486,8 +488,7 @@ static bool rule_trilu(const view *v, uint32_t *axis, weft_dim *inner)
     return rule_first(v, axis, inner) && *axis + 2 < rank_in(v, 0);
 }
 
-/* Steps, directions, batch: the batch stands before the hidden elements of each operand and result.
- */
+/* Operands and results are [..., batch, features]: the batch is the last but one axis. */
 static bool rule_recurrent(const view *v, uint32_t *axis, weft_dim *inner)
 {
     *axis = v->out->rank - 2;
@@ -587,7 +588,7 @@ static void visit(analysis *a, weft_node n)
         const weft_ttype *t = weft_val_ttype(a->m, out);
         spread *to = &a->of[out.i];
         *to = s;
-        /* Results of other ranks have the batch as far from their end. */
+        /* In results of other ranks the batch axis has the same distance from the last axis. */
         to->axis = (uint8_t)(s.axis + t->rank - v.out->rank);
         if ((s.kind == SPREAD_AXIS && !fits(a, t, to->axis, s.inner)) ||
             (s.kind == SPREAD_NONE && type_mentions(a, t)))

@@ -1,5 +1,5 @@
-/* The file of a bundle: header, sections and checksums. What the metadata says is read and checked
- * in bundle_read.c; the writer is bundle_write.c. */
+/* The file of a bundle: header, sections and checksums. bundle_read.c reads and checks the
+ * metadata; bundle_write.c is the writer. */
 #include "ir/bundle.h"
 
 #include "base/num.h"
@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* What a hostile file can make the reader allocate: the messages, and the structures. */
+/* Bound on the memory that a hostile file can make the reader allocate. */
 static const size_t memory_max_bytes = (size_t)2 << 30;
 
 typedef struct opener {
@@ -147,8 +147,8 @@ static weft_err read_metadata(opener *o)
     Weft__Bundle__Bundle *msg = weft__bundle__bundle__unpack(&allocator, (size_t)meta.len, meta.at);
     if (!msg)
         return refuse(o, "the metadata are no message");
-    /* Anything that the writer would not write changes the size: NUL inside a string, a field given
-     * twice, a number in more bytes than it needs. */
+    /* Packing again must give the same size: it differs if a string holds NUL, a field is given
+     * twice, or a number has more bytes than it needs. */
     if (msg->base.n_unknown_fields || weft__bundle__bundle__get_packed_size(msg) != meta.len)
         return refuse(o, "the metadata are not as a writer writes them");
     const weft_file *code =

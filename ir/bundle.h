@@ -1,4 +1,4 @@
-/* The compiled file: what the compiler leaves behind and the runtime starts from.
+/* Bundles: the files that the compiler writes and the runtime loads.
  *
  *   +--------------------------------------------------------------+
  *   | header, 64 bytes: magic, version, file length, table of      |
@@ -10,9 +10,9 @@
  *   | section table      kind, offset, length, XXH3 checksum       |
  *   +--------------------------------------------------------------+
  *
- * docs/bundle.md has the bytes. Equal contents give equal bytes. The reader maps the file, trusts
- * nothing in it, and checks every offset, count, index and size before it hands out a structure;
- * weights are checked by weft_bundle_check_weight when they are first touched. */
+ * docs/bundle.md specifies the bytes. Equal contents give equal bytes. The reader maps the file,
+ * treats it as untrusted, and checks every offset, count, index and size before it returns a
+ * structure; weft_bundle_check_weight checks weights, when they are first used. */
 #ifndef WEFT_IR_BUNDLE_H
 #define WEFT_IR_BUNDLE_H
 
@@ -21,14 +21,14 @@
 #include "ir/cost.h"
 #include "ops/ops.h"
 
-/* Plain data; the writer takes what the reader gives. Indices of values and weights count from 1, 0
- * is none. */
+/* Plain data: the writer accepts what the reader returns. Values and weights are numbered from 1;
+ * 0: none. */
 
 typedef struct weft_bundle_weight {
     weft_dtype dtype;
     uint32_t rank;
     int64_t dim[WEFT_RANK_MAX];
-    /* The reader aligns it to 64 bytes; what a writer is given may be unaligned. */
+    /* From the reader: aligned to 64 bytes; for the writer: any alignment. */
     const uint8_t *data;
     uint64_t bytes;
     uint64_t checksum; /* reader: as stored; writer: computed */
@@ -52,7 +52,7 @@ typedef struct weft_bundle_image {
     uint64_t checksum; /* reader: as stored; writer: computed */
 } weft_bundle_image;
 
-/* What a kernel takes on one architecture of machine code, as its compiler says. */
+/* Resources of a kernel on one architecture of machine code, as reported by the CUDA compiler. */
 typedef struct weft_bundle_resource {
     uint32_t registers;    /* of a thread */
     uint32_t shared_bytes; /* static, of a block */
@@ -69,7 +69,7 @@ typedef struct weft_bundle_kernel {
 
 /* An argument of a kernel or of a library call. */
 typedef enum weft_command_arg_kind {
-    WEFT_COMMAND_ARG_NONE, /* none: a product without bias */
+    WEFT_COMMAND_ARG_NONE, /* absent, such as the bias of a GEMM */
     WEFT_COMMAND_ARG_IN,   /* address of operand `index` of the launch, `dim` bytes behind its start
                             */
     WEFT_COMMAND_ARG_OUT,  /* address of result `index`, likewise */
@@ -96,8 +96,8 @@ typedef enum weft_gemm_act {
 } weft_gemm_act;
 
 /* d = act(alpha op(a) op(b) + beta c + bias), for each of `batch` matrices: op(a) m x k, op(b)
- * k x n, c and d m x n, all row-major, bias n; accumulated in f32. A leading dimension is the
- * distance of two rows as they lie in memory, a stride that of two matrices, both in elements. */
+ * k x n, c and d m x n, all row-major, bias n; accumulated in f32. A leading dimension is
+ * the distance of two rows in memory, a stride that of two matrices, both in elements. */
 typedef struct weft_bundle_gemm {
     weft_dtype dtype; /* f32, f16 or bf16, of all operands */
     uint8_t act;      /* weft_gemm_act */
@@ -110,8 +110,8 @@ typedef struct weft_bundle_gemm {
     float alpha, beta;
 } weft_bundle_gemm;
 
-/* What the library's algorithms for a product depend on. No bytes between: it is compared as it
- * lies. */
+/* Everything that cuBLASLt's choice of an algorithm for a GEMM depends on. No padding: compared
+ * with memcmp. */
 typedef struct weft_gemm_key {
     int64_t dim[12];   /* m n k batch lda ldb ldc ldd, strides of a b c d */
     uint32_t align[4]; /* addresses of a b c d are multiples of these */
@@ -132,17 +132,17 @@ typedef enum weft_gemm_flag {
 
 enum { WEFT_ALGO_BYTES = 64 };
 
-/* The algorithm that was the fastest for a product: cublasLtMatmulAlgo_t. */
+/* The algorithm measured to be fastest for a GEMM: cublasLtMatmulAlgo_t. */
 typedef struct weft_bundle_algo {
     weft_gemm_key gemm;
     uint8_t bytes[WEFT_ALGO_BYTES];
     double time_us;
 } weft_bundle_algo;
 
-/* Algorithms measured on one kind of GPU; of no meaning to others. */
+/* Algorithms measured on one kind of GPU; ignored on others. */
 typedef struct weft_bundle_tuning {
-    const char *device; /* as the CUDA driver calls it */
-    uint32_t sms;       /* of it, or of its part */
+    const char *device; /* name given by the CUDA driver */
+    uint32_t sms;       /* of the device or the slice measured */
     uint64_t version;   /* of cuBLASLt */
     const weft_bundle_algo *algo;
     uint32_t n_algo;
@@ -153,8 +153,8 @@ typedef enum weft_command_kind {
     WEFT_COMMAND_GEMM, /* a library's: cuBLASLt */
     WEFT_COMMAND_COPY, /* `bytes` from arg[1] to arg[0] */
     WEFT_COMMAND_FILL, /* `bytes` of zero at arg[0] */
-    /* A kernel that does c, bias and act of the product before it, for where the library has no
-     * algorithm that does: the product is then without them. Else left out. */
+    /* A kernel that does c, bias and act of the GEMM before it. It runs only if cuBLASLt has no
+     * algorithm that fuses them; the GEMM then runs without them. */
     WEFT_COMMAND_FINISH,
     WEFT_COMMAND_KINDS
 } weft_command_kind;
@@ -164,8 +164,8 @@ static inline bool weft_command_is_kernel(uint32_t kind)
     return kind == WEFT_COMMAND_KERNEL || kind == WEFT_COMMAND_FINISH;
 }
 
-/* One call of the device's interface. Commands of a launch run one after the other. One whose grid,
- * matrix or length is empty is left out. */
+/* One operation of the device. Commands of a launch run in order; one with an empty grid, matrix or
+ * length is skipped. */
 typedef struct weft_bundle_command {
     uint8_t kind;    /* weft_command_kind */
     uint32_t kernel; /* of the bundle, from 0 */
@@ -183,8 +183,9 @@ typedef struct weft_bundle_launch {
     const uint32_t *out; /* values; 0: not wanted */
     uint32_t n_out;
     weft_attrs attrs;
-    const char *item;                   /* name of the ONNX node it came from, "" unknown */
-    const weft_bundle_command *command; /* on a GPU; none where the result lies in an operand */
+    const char *item; /* name of its ONNX node; "": unknown */
+    const weft_bundle_command
+        *command; /* on a GPU; none if the result shares an operand's memory */
     uint32_t n_command;
     weft_dim scratch_bytes; /* of its commands */
 } weft_bundle_launch;
@@ -233,10 +234,10 @@ typedef struct weft_bundle_program {
     /* Symbol (index) that is dim 0 of every input and output: requests may be batched along it.
      * UINT32_MAX: the model cannot be batched. */
     uint32_t batch_symbol;
-    /* Of a joint program: the models that it runs at once, any of which may have no rows. */
+    /* Of a joint program: the models that one run executes together; a model's batch may be 0. */
     const weft_bundle_part *part;
     uint32_t n_part;
-    uint64_t limit; /* elements of its inputs, all together, up to which it pays; 0: always */
+    uint64_t limit; /* the joint program is used up to this total of input elements; 0: always */
     double slo_us, rate_per_s; /* from the set file, 0: none */
     weft_profile profile;
 } weft_bundle_program;
@@ -277,20 +278,21 @@ enum { WEFT_BUNDLE_SECTIONS_MAX = 8 };
 
 uint32_t weft_bundle_sections(const weft_bundle *bundle,
                               weft_bundle_section out[WEFT_BUNDLE_SECTIONS_MAX]);
-/* INPUT when the bytes of weight w (from 1) do not have their checksum. OK for a bundle in memory.
+/* INPUT if the checksum of weight w (from 1) is wrong. OK for a bundle that was not read from a
+ * file.
  */
 WEFT_MUST_USE weft_err weft_bundle_check_weight(const weft_bundle *bundle, uint32_t w,
                                                 weft_diag *diag);
 const weft_bundle_program *weft_bundle_find(const weft_bundle *bundle, const char *model);
 bool weft_tuning_is_for(const weft_bundle_tuning *tuning, const char *device, uint32_t sms,
                         uint64_t version);
-/* Joint programs too. */
+/* Searches joint programs too. */
 const weft_bundle_program *weft_bundle_find_any(const weft_bundle *bundle, const char *name);
 /* Index of the port called `name`; UINT32_MAX when there is none. */
 uint32_t weft_bundle_find_port(const weft_bundle_port *port, uint32_t n, const char *name);
-/* Checks inputs (in the program's order) against its types and gives the value of each of its
- * n_symbol symbols; one that no input shows gets its lower bound. INPUT with what does not fit.
- * Data is not looked at. */
+/* Checks the types of inputs (in the program's order) and computes the values of the program's
+ * n_symbol symbols from their dims; a symbol that no dim determines gets its lower bound. INPUT
+ * with a message on a mismatch. Does not read data. */
 WEFT_MUST_USE weft_err weft_bundle_bind(const weft_bundle_program *program, const weft_tensor *in,
                                         uint32_t n_in, int64_t *out, weft_diag *diag);
 /* `path` "-" is standard output. Weights are not copied. */

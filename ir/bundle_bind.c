@@ -53,7 +53,7 @@ weft_err weft_bundle_bind(const weft_bundle_program *p, const weft_tensor *in, u
         if (weft_numel(in[i].dim, in[i].rank) < 0)
             return fail_input(p, i, diag, "has no valid dimensions");
     }
-    /* Twice: the second round checks what depends on symbols of later inputs. */
+    /* Two rounds: the second one checks dims that depend on symbols of later inputs. */
     for (int round = 0; round < 2; round++)
         for (uint32_t i = 0; i < n_in; i++)
             for (int32_t d = 0; d < in[i].rank; d++)

@@ -32,7 +32,7 @@ typedef enum weft_section_kind {
 
 enum { WEFT_BUNDLE_SECTIONS_MIN = WEFT_SECTION_WEIGHTS, WEFT_BUNDLE_SECTIONS = WEFT_SECTION_CODE };
 
-/* What a command may ask for; more is no GPU's. */
+/* Limits of a command, beyond those of any GPU. */
 enum {
     WEFT_BUNDLE_ARCHS_MAX = 32,
     WEFT_BUNDLE_TUNINGS_MAX = 64,
@@ -57,13 +57,13 @@ static inline void weft_bundle__put(uint8_t *at, unsigned bytes, uint64_t x)
 
 /* Checksum of header and table. */
 uint64_t weft_bundle__hash_head(const uint8_t *header, const uint8_t *table, size_t table_bytes);
-/* Checksum of the weights section: of its weights' checksums, so that it needs no look at them. */
+/* Checksum of the weights section: computed from the weights' checksums, without reading them. */
 uint64_t weft_bundle__hash_weights(const weft_bundle_weight *weight, uint32_t n);
-/* Likewise of the code section. */
+/* The same for the code section. */
 uint64_t weft_bundle__hash_images(const weft_bundle_image *image, uint32_t n);
 
-/* The structures of the metadata, checked, in b->arena. `weights` and `code` (NULL: none) are the
- * sections with the bytes; `scratch` is for work. Both arenas unwind. */
+/* Reads the metadata into structures in b->arena, and checks them. `weights` and `code` (NULL:
+ * none) are the sections with the bytes. Both arenas must have a recovery point. */
 WEFT_MUST_USE weft_err weft_bundle__read(weft_bundle *b, const struct Weft__Bundle__Bundle *msg,
                                          const weft_file *weights, const weft_file *code,
                                          const char *path, weft_arena *scratch, weft_diag *diag);

@@ -1,6 +1,7 @@
-/* The metadata of a bundle: messages to structures. Nothing is believed: names against the tables,
- * indices against counts, dims and bounds by reading them, launches in SSA order, buffers against
- * their arena and their type. What it hands out, codegen could have made. */
+/* The metadata of a bundle: protobuf messages to structures. Untrusted input: names are checked
+ * against the tables, indices against counts, dims and bounds by parsing them, launches for SSA
+ * order, buffers against their arena and type. The result is one that codegen could have produced.
+ */
 #include "base/num.h"
 #include "ir/bundle_read_int.h"
 
@@ -12,7 +13,7 @@ static const char *keep(weft_bundle__reader *r, const char *s)
     return weft_arena_strdup(r->arena, s);
 }
 
-/* true when no name was there before. */
+/* false if the name is empty or was already added. */
 static bool add_name(weft_names *names, const char *s)
 {
     size_t len = strlen(s);
@@ -274,7 +275,7 @@ static weft_err read_attr(weft_bundle__reader *r, const Weft__Bundle__Attr *m, w
     if (m->key >= r->msg->n_key)
         return weft_bundle__refuse(r, "an attribute has key %u of %zu", m->key, r->msg->n_key);
     a->key = (uint16_t)r->key[m->key];
-    /* The numbers of the message are those of the enumeration; both are contracts. */
+    /* The file format fixes the numbers of kinds to those of weft_attr_kind. */
     a->kind = m->kind >= WEFT__BUNDLE__KIND__INT && m->kind <= WEFT__BUNDLE__KIND__DIMS
                   ? (uint16_t)m->kind
                   : WEFT_KIND_NONE;
@@ -300,7 +301,7 @@ static weft_err read_attr(weft_bundle__reader *r, const Weft__Bundle__Attr *m, w
     }
 }
 
-/* Attributes are sorted by a table that may be another one than the writer's. */
+/* Sorts attributes by key: the writer may have had another table of keys. */
 static void sort_attrs(weft_attr *at, uint32_t n)
 {
     for (uint32_t i = 1; i < n; i++) {

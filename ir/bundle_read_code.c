@@ -1,8 +1,8 @@
-/* The part of the metadata that says how launches run on a GPU. Nothing is believed: images must
- * come in the one order that a writer has, commands must name kernels, operands and results that
- * there are, with as many arguments of the same classes wherever a kernel is used. What the code
- * itself does is not checked: a bundle is as trusted as a program. That addresses stay inside their
- * values is for the runtime, which knows the sizes. */
+/* The part of the metadata that describes how launches run on a GPU. Untrusted input: images must
+ * be in the writer's order; commands must refer to existing kernels, operands and results; all uses
+ * of a kernel must have arguments of the same number and classes. The machine code itself is not
+ * checked: running a bundle requires as much trust as running a program. The runtime, which knows
+ * the sizes, checks that addresses stay inside their values. */
 #include "ir/bundle_read_int.h"
 
 #include "base/num.h"
@@ -58,7 +58,7 @@ static weft_err read_archs(weft_bundle__reader *r)
     return WEFT_ERR_OK;
 }
 
-/* Of every module an image for each architecture, then PTX for those later than the last. */
+/* Each module has an image for each architecture, then PTX for later architectures. */
 static bool is_image_arch(const weft_bundle *b, size_t i, const Weft__Bundle__Image *m)
 {
     size_t per = (size_t)b->n_arch + 1, k = i % per;
@@ -229,7 +229,7 @@ static weft_err refuse_command(const command_reader *s, const char *what)
                                s->i, what);
 }
 
-/* Not negative where it is known, and told by the inputs. */
+/* The dim must not be a negative constant, nor depend on data. */
 static bool read_dim(const command_reader *s, int64_t code, weft_dim *out)
 {
     return weft_bundle__get_dim(s->r, code, out) && (!weft_dim_is_const(*out) || *out >= 0) &&

@@ -1,4 +1,4 @@
-/* Private to ir/bundle_read*.c: what is read at the moment. */
+/* Private to ir/bundle_read*.c: the state of the reader. */
 #ifndef WEFT_IR_BUNDLE_READ_INT_H
 #define WEFT_IR_BUNDLE_READ_INT_H
 
@@ -35,12 +35,12 @@ typedef struct weft_bundle__reader {
 
 /* INPUT with a message at the current program. */
 weft_err weft_bundle__refuse(weft_bundle__reader *r, const char *fmt, ...) WEFT_PRINTF(2, 3);
-/* false: there is no such expression. */
+/* Decodes a dim of a message; false: no such expression. */
 bool weft_bundle__get_dim(const weft_bundle__reader *r, int64_t code, weft_dim *out);
 
-/* Architectures, images and kernels. `section` is NULL where the file has none. */
+/* Reads architectures, images and kernels. `section` is NULL if the file has none. */
 WEFT_MUST_USE weft_err weft_bundle__read_code(weft_bundle__reader *r, const weft_file *section);
-/* Commands of a launch that has its operands and results. */
+/* Reads the commands of a launch whose operands and results have been read. */
 WEFT_MUST_USE weft_err weft_bundle__read_commands(weft_bundle__reader *r,
                                                   const Weft__Bundle__Launch *m,
                                                   weft_bundle_launch *launch);

@@ -1,5 +1,5 @@
-/* The writer of bundles: structures to messages, and the file around them. Weights are hashed and
- * written from where they are; only the metadata is built in memory. */
+/* The writer of bundles: structures to protobuf messages, then the file. Weights are hashed and
+ * written without copying; only the metadata is built in memory. */
 #include "base/map.h"
 #include "base/num.h"
 #include "ir/bundle_int.h"
@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* Names that messages number, in order of first use. */
+/* Names that messages refer to by number, in order of first use. */
 typedef struct table {
     uint32_t *number; /* by enumerator: 1 + number */
     WEFT_VEC(char *) name;

@@ -1,6 +1,6 @@
-/* Numbers about work: what an operator does (device independent), what a kernel or a model costs on
- * a device, and the profile of a model over (device, slice, batch). Plain data with units in the
- * names; the only part of ir/ that the scheduler sees besides the bundle. */
+/* Costs: of a kernel or a model on a device, and the profile of a model over (device, slice,
+ * batch). Plain data with units in the names. The scheduler sees this header and bundle.h, nothing
+ * else of ir/. */
 #ifndef WEFT_IR_COST_H
 #define WEFT_IR_COST_H
 

@@ -1,9 +1,9 @@
 /* Evaluation of graphs by the reference implementations.
  *
- * Nodes run in order on concrete tensors. The inputs' dimensions give the symbols; a symbol that
- * only data tells gets its value from the first result that has it as a dimension. Each result is
- * held against its type, so that evaluating a graph also tests inference. Intermediate tensors live
- * on the heap until their last use. */
+ * Nodes run in order on concrete tensors. The dims of the inputs determine the symbols; a symbol
+ * that depends on data gets its value from the first result with such a dim. Each result is
+ * compared with its type, so evaluating a graph also tests inference. Intermediate tensors live on
+ * the heap until their last use. */
 #include "ir/ir_int.h"
 
 #include "base/f16.h"
@@ -16,16 +16,16 @@
 typedef struct evaluator {
     weft_graph *g;
     weft_module *m;
-    weft_node node; /* the only one, when folding */
+    weft_node node; /* the node to evaluate; none: the whole graph */
     bool tf32;
     weft_arena *scratch;
-    weft_arena *results; /* where results of nodes go; NULL: the heap */
+    weft_arena *results; /* memory for results of nodes; NULL: the heap */
     weft_diag *diag;
     int64_t *symbol; /* values; -1: not known */
     uint32_t n_symbol;
     weft_tensor *tensor; /* by value */
     void **heap;         /* by value: memory to free */
-    uint32_t *uses;      /* by value: uses to come */
+    uint32_t *uses;      /* by value: number of uses left */
     const weft_tensor *in;
     uint32_t n_in;
     weft_tensor *out;
@@ -44,7 +44,7 @@ static const char *dim_text(evaluator *e, weft_dim d)
 
 /* -- Symbols ---------------------------------------------------------------------------------- */
 
-/* Holds `have` against the dim, which may give a symbol its value. */
+/* Compares a size with its dim; sets the value of the dim's symbol if it is unknown. */
 static weft_err bind_dim(evaluator *e, weft_dim dim, int64_t have, const char *what, uint32_t k,
                          weft_where where)
 {
@@ -82,7 +82,7 @@ static weft_err check_tensor(evaluator *e, const weft_tensor *t, const weft_ttyp
     if (t->rank != type->rank)
         return weft_diag_error(e->diag, WEFT_ERR_INPUT, where, "%s has rank %d, should be %u", what,
                                (int)t->rank, type->rank);
-    /* Twice: expressions may need symbols that a later dimension gives. */
+    /* Two rounds: expressions may contain symbols that a later dim determines. */
     for (int pass = 0; pass < 2; pass++)
         for (uint32_t k = 0; k < type->rank; k++)
             WEFT_TRY(bind_dim(e, type->dim[k], t->dim[k], what, k, where));
@@ -218,7 +218,7 @@ static weft_err run_node(evaluator *e, weft_node n, const weft_tensor *const *in
 
 /* -- Graphs ----------------------------------------------------------------------------------- */
 
-/* Weights in mapped files lie anywhere; element access wants them aligned. */
+/* Weights in mapped files may be unaligned, element access needs alignment. */
 static weft_err load_weight(evaluator *e, weft_val v)
 {
     weft_weight w = weft_val_weight(e->m, v);
@@ -241,7 +241,7 @@ static void drop_use(evaluator *e, weft_val v)
     if (--e->uses[v.i] == 0) {
         free(e->heap[v.i]);
         e->heap[v.i] = NULL;
-        /* A weight may be loaded again. */
+        /* Frees the copy of a weight: a later use makes a new copy. */
         e->tensor[v.i].dtype = WEFT_DTYPE_NONE;
     }
 }
@@ -351,7 +351,8 @@ static weft_err eval_all(evaluator *e)
     return copy_outputs(e);
 }
 
-/* Runs `body` with both arenas guarded, so that exhaustion frees the heap like any error. */
+/* Runs `body` with recovery points in both arenas, so that tensors on the heap are freed when
+ * memory is exhausted, as on any error. */
 static weft_err run_guarded(evaluator *e, weft_arena *arena, weft_err (*body)(evaluator *))
 {
     jmp_buf env;

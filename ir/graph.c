@@ -52,7 +52,7 @@ bool weft_text__is_name(char c)
            c == '.';
 }
 
-/* A name that the text form can carry: other characters become '_', a digit never comes first. */
+/* A valid name of the text form: other characters become '_'; the first one is no digit. */
 static char *clean_symbol(weft_arena *arena, const char *graph, const char *name, uint32_t n)
 {
     char *s = graph ? weft_arena_printf(arena, "%s.%s", graph, name)
@@ -346,7 +346,7 @@ static const weft_attr *copy_attrs(weft_module *m, const weft_attr *attr, uint32
     return at;
 }
 
-/* Enters a node into the order before `before`, at the end when that is none. */
+/* Links a node into the list before `before`; none: at the end. */
 static void link_node(weft_graph *g, uint32_t node, uint32_t before)
 {
     weft_module *m = g->m;

@@ -1,4 +1,4 @@
-/* Places of a graph's values: the graph as ops/place.h sees it, at concrete dimensions. */
+/* Converts a graph at concrete dims to the structures of ops/place.h, and places its values. */
 #include "ir/ir_int.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@ static uint32_t number_val(placer *p, weft_val v)
     return p->number[v.i] = p->out->n;
 }
 
-/* What the value is at these dims. false: a dim that has no value. */
+/* Fills the given fields for a value at these dims. false: a dim has no value. */
 static bool describe(const weft_module *m, const weft_dimpool *dims, const int64_t *symbol,
                      uint32_t n_symbol, weft_val v, weft_place_value *out)
 {
@@ -61,7 +61,7 @@ static void add_launch(placer *p, weft_node n, weft_place_launch *out)
         in[i] = number_val(p, weft_node_in(p->m, n, i));
     for (uint32_t i = 0; i < n_out; i++) {
         weft_val v = weft_node_out(p->m, n, i);
-        if (weft_val_ttype(p->m, v)->dtype != WEFT_DTYPE_NONE) /* else nobody wants it */
+        if (weft_val_ttype(p->m, v)->dtype != WEFT_DTYPE_NONE) /* else the result is not wanted */
             result[i] = number_val(p, v);
     }
     *out = (weft_place_launch){.op = weft_node_op(p->m, n),

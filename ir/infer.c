@@ -1,5 +1,5 @@
-/* Inference on nodes: gathers what is known of the operands for weft_op_infer, and remembers the
- * contents of small integer values from node to node. */
+/* Inference on nodes: collects types, contents and data of the operands for weft_op_infer, and
+ * stores the contents of small integer results for later nodes. */
 #include "ir/ir_int.h"
 
 #include <string.h>
@@ -36,7 +36,7 @@ static void put_content(weft_contents *c, weft_val v, content x)
     WEFT_VEC_PUSH(c->arena, &c->entries, x);
 }
 
-/* The bytes at an address fit for their type. NULL when that would copy too much. */
+/* The bytes of a weight, aligned for its type; NULL if that needs too large a copy. */
 static const void *align_data(weft_arena *arena, const weft_weight_info *info, weft_dtype dtype,
                               uint64_t limit)
 {
@@ -62,7 +62,7 @@ static content read_weight(weft_contents *c, weft_weight w)
     weft_dim *dim = weft_arena_array(c->arena, (size_t)n, sizeof *dim);
     for (int64_t i = 0; i < n; i++) {
         int64_t x = weft_tensor_get_i64(&t, i);
-        /* What a dim cannot hold is the "to the start" of exporters. */
+        /* Exporters write values beyond the range of dims for "to the start". */
         dim[i] = weft_dim_is_const(x) ? x : WEFT_DIM_CONST_MIN + 1;
     }
     return (content){dim, (uint32_t)n};
@@ -82,7 +82,7 @@ const weft_dim *weft_contents_get(weft_contents *c, weft_val v, uint32_t *out_n)
     return x.dim;
 }
 
-/* Remembers what inference found of the results; a content has as many elements as the type. */
+/* Stores the contents of results, if their number of elements equals that of the type. */
 static void keep_contents(weft_contents *c, weft_node n, const weft_dim **found,
                           const weft_ttype *type, uint32_t n_out)
 {

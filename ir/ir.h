@@ -43,7 +43,7 @@ const char *weft_stage_name(weft_stage stage); /* "graph", "kernel", "plan" */
 /* Owned; NULL when out of memory. `limit_bytes` bounds the arena, 0: none. */
 weft_module *weft_module_create(size_t limit_bytes);
 void weft_module_destroy(weft_module *m);
-/* The recovery point for exhaustion of the module's arena; NULL takes it away. */
+/* Sets the recovery point for exhaustion of the module's arena; NULL removes it. */
 void weft_module_guard(weft_module *m, jmp_buf *env);
 weft_arena *weft_module_arena(weft_module *m);
 weft_dimpool *weft_module_dims(weft_module *m);
@@ -52,12 +52,12 @@ void weft_module_set_stage(weft_module *m, weft_stage stage);
 /* The module unmaps the file when it is destroyed. `path` is copied; returns the file's id >= 1,
  * used as origin of weights and locations. */
 uint32_t weft_module_own_file(weft_module *m, const char *path, weft_file file);
-/* What was read of the mapped files need not stay in memory: it is read again when it is needed. */
+/* Releases the memory of the mapped files; later accesses read them from the files again. */
 void weft_module_drop_files(const weft_module *m);
-/* A file that is only named in locations. */
+/* Registers a file that is not mapped, for locations. */
 uint32_t weft_module_name_file(weft_module *m, const char *path);
 const char *weft_module_file_path(const weft_module *m, uint32_t file_id); /* NULL: no such id */
-/* The module maps it: its bytes went into the module. */
+/* Whether the module owns a mapping of the file. */
 bool weft_module_file_is_mapped(const weft_module *m, uint32_t file_id);
 
 /* -- Types ---------------------------------------------------------------------------------- */
@@ -72,7 +72,7 @@ const weft_ttype *weft_type_get(const weft_module *m, weft_type type);
 
 typedef struct weft_weight_info {
     weft_type type;      /* constant dims, PLAIN */
-    const char *name;    /* initialiser name, or made up */
+    const char *name;    /* name of the initialiser, or generated */
     const uint8_t *data; /* may be unaligned when mapped */
     uint64_t bytes;
     uint32_t file_id; /* where the bytes are mapped from, 0: made by the compiler */
@@ -82,17 +82,18 @@ typedef struct weft_weight_info {
 
 /* `data` is borrowed: mapped file or the module's arena. `bytes` must be what the type needs. */
 weft_weight weft_weight_add(weft_module *m, const weft_weight_info *info);
-/* With a copy of `data`; or, unless it is small, one of the same type and content that was added
- * like this before: what siblings make of equal weights takes memory once. */
+/* Adds a weight with a copy of `data`; unless it is small, an earlier weight that this function
+ * made with the same type and content is returned, so equal weights that passes compute for sibling
+ * models are stored once. */
 weft_weight weft_weight_add_copy(weft_module *m, const weft_weight_info *info);
 const weft_weight_info *weft_weight_get(const weft_module *m, weft_weight w);
 uint32_t weft_weight_count(const weft_module *m); /* weights are 1 .. count */
-/* Hash of type and bytes; computed once. Bytes of a mapped file do not stay in memory for it. */
+/* Hash of type and bytes; computed once. Releases the bytes of a mapped file from memory. */
 weft_hash128 weft_weight_hash(weft_module *m, weft_weight w);
-/* The same type and bytes. Those of equal hashes are compared: hashes are equal by chance never,
- * but by intent. */
+/* Whether type and bytes are equal. Weights with equal hashes are compared byte by byte, because
+ * hash collisions can be constructed. */
 bool weft_weight_equal(weft_module *m, weft_weight a, weft_weight b);
-/* The value that stands for the weight, shared by all graphs. */
+/* The weight's value, shared by all graphs. */
 weft_val weft_weight_val(weft_module *m, weft_weight w);
 weft_tensor weft_weight_tensor(const weft_module *m, weft_weight w);
 
@@ -126,8 +127,8 @@ typedef struct weft_part {
 void weft_graph_add_part(weft_graph *g, const weft_part *part);
 uint32_t weft_graph_part_count(const weft_graph *g); /* 0: the graph of one model */
 const weft_part *weft_graph_part(const weft_graph *g, uint32_t i);
-/* The most elements that a joint graph's inputs may have, all together, for it to pay; beyond, its
- * models do better by themselves. 0: it always pays. */
+/* The total number of input elements up to which the joint graph is faster than its models run
+ * separately. 0: always. */
 void weft_graph_set_limit(weft_graph *g, uint64_t elements);
 uint64_t weft_graph_limit(const weft_graph *g);
 
@@ -153,7 +154,7 @@ typedef struct weft_loc {
     uint32_t line;
 } weft_loc;
 
-/* What a new node is made of; arrays and attribute payloads are copied. */
+/* Description of a new node; arrays and attribute payloads are copied. */
 typedef struct weft_node_spec {
     weft_op_id op;
     const weft_val *in; /* entries may be none for omitted operands */
@@ -228,17 +229,18 @@ uint32_t weft_val_index(const weft_module *m, weft_val v);     /* which result, 
 weft_weight weft_val_weight(const weft_module *m, weft_val v); /* none unless kind WEIGHT */
 uint32_t weft_val_count(const weft_module *m);                 /* values are 1 .. count */
 
-/* Uses as operand of nodes; being a graph output is not counted here. */
+/* Number of uses as operand of nodes; graph outputs are not counted. */
 typedef struct weft_use {
     weft_node node;
     uint32_t idx;
 } weft_use;
 
 uint32_t weft_val_use_count(const weft_module *m, weft_val v);
-/* i-th use, in no particular but deterministic order; O(i). */
+/* The i-th use, in an unspecified but deterministic order; O(i). */
 weft_use weft_val_use(const weft_module *m, weft_val v, uint32_t i);
 bool weft_val_is_output(const weft_graph *g, weft_val v);
-/* Operands of nodes and, in graph g, outputs. Weights' uses in other graphs are changed too. */
+/* Replaces operands of nodes and outputs of g. Uses of a weight in other graphs are replaced too.
+ */
 void weft_val_replace(weft_graph *g, weft_val old, weft_val with);
 
 /* -- Plan stage ----------------------------------------------------------------------------- */
@@ -250,8 +252,9 @@ typedef struct weft_buffer {
     uint32_t first, last;
 } weft_buffer;
 
-/* A graph planned for given values of its symbols. Values without a buffer: inputs, weights, those
- * that lie in another value (views, operands of a concatenation) and data-dependent ones. */
+/* The memory plan of a graph for given values of its symbols. Values without a buffer: inputs,
+ * weights, values that share memory with another one (views, operands of a concatenation), and
+ * values with a dynamic shape. */
 typedef struct weft_bucket {
     const int64_t *symbol; /* value of each symbol of the graph */
     uint32_t n_symbol;
@@ -266,7 +269,7 @@ void weft_graph_clear_buckets(weft_graph *g);
 uint32_t weft_graph_bucket_count(const weft_graph *g);
 const weft_bucket *weft_graph_bucket(const weft_graph *g, uint32_t i);
 
-/* A graph as ops/place.h sees it. Values are numbered from 1. */
+/* A graph in the structures of ops/place.h. Values are numbered from 1. */
 typedef struct weft_places {
     weft_place_value *value;
     weft_val *val;          /* by number */
@@ -280,8 +283,8 @@ typedef struct weft_places {
 
 /* Lives in `arena`. */
 void weft_graph_place_start(weft_graph *g, weft_arena *arena, weft_places *out);
-/* At these values of the pool's symbols (-1: not known). false: a dim has no value. May be called
- * again with other values. */
+/* Places the values, with these values of the pool's symbols (-1: not known). false: a dim has no
+ * value. May be called again with other values. */
 bool weft_graph_place(weft_graph *g, const weft_dimpool *dims, const int64_t *symbol,
                       uint32_t n_symbol, weft_places *places);
 
@@ -296,12 +299,12 @@ WEFT_MUST_USE weft_err weft_module_parse(const char *text, size_t len, const cha
 /* Checks every rule of the module's stage; one error for each violation, naming the rule. */
 WEFT_MUST_USE weft_err weft_module_verify(weft_module *m, weft_diag *diag);
 
-/* Runs a graph by the reference implementations: the oracle of tests. Inputs in graph order, their
- * dims give the symbols. Outputs live in `arena`. Layouts are ignored (values are logical). */
+/* Runs a graph with the reference implementations; the oracle of tests. Inputs are in graph order;
+ * their dims determine the symbols. Outputs live in `arena`. Layouts are ignored. */
 WEFT_MUST_USE weft_err weft_graph_eval(weft_graph *g, const weft_tensor *in, uint32_t n_in,
                                        weft_arena *arena, weft_diag *diag, weft_tensor *out,
                                        uint32_t n_out);
-/* The same with factors of f32 rounded to TF32 (weft_op_is_factor), summed in f32. */
+/* The same with f32 factors (weft_op_is_factor) rounded to TF32 and sums in f32. */
 WEFT_MUST_USE weft_err weft_graph_eval_tf32(weft_graph *g, const weft_tensor *in, uint32_t n_in,
                                             weft_arena *arena, weft_diag *diag, weft_tensor *out,
                                             uint32_t n_out);

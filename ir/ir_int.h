@@ -15,7 +15,7 @@ enum {
     WEFT_TEXT_MAX_BYTES = 256 << 20,
     WEFT_TEXT_MAX_NODES = 1 << 22,
     WEFT_TEXT_MAX_LIST = 1 << 20,
-    WEFT_FOLLOW_MAX = 64,         /* elements of an integer weight whose content is followed */
+    WEFT_FOLLOW_MAX = 64, /* elements of an integer weight that inference tracks as content */
     WEFT_UNALIGNED_MAX = 64 << 10 /* bytes of a weight that inference copies to align it */
 };
 #define WEFT_TEXT_MAX_WEIGHT_BYTES ((uint64_t)4 << 30)
@@ -34,7 +34,7 @@ typedef struct weft_node_rec {
     uint32_t prev, next;
     uint32_t graph; /* index of the graph */
     uint32_t n_attr;
-    const weft_attr *attr; /* never changed in place: lent out by weft_node_attrs */
+    const weft_attr *attr; /* never changed in place: weft_node_attrs returns it */
     const char *item;
     uint32_t file_id, line;
 } weft_node_rec;
@@ -65,7 +65,7 @@ typedef struct weft_module_file {
     const char *path;
     weft_file file;
     bool owned;
-    bool is_text; /* the text that was read: its lines are no locations to print */
+    bool is_text; /* parsed text: print.c omits locations in it */
 } weft_module_file;
 
 typedef struct weft_graph_port {

@@ -92,7 +92,7 @@ static weft_err scan_string(weft_parser *p)
     return WEFT_ERR_OK;
 }
 
-/* Integers and decimals; "0..3" is an integer, "..", an integer. */
+/* Integers and decimals; "0..3" is the tokens 0, "..", 3. */
 static weft_err scan_number(weft_parser *p)
 {
     const char *s = p->at;
@@ -264,7 +264,7 @@ static void skip_spaces(weft_parser *p)
         p->at++;
 }
 
-/* Dims have a reader of their own, so this one works on characters. */
+/* weft_dim_parse reads dims from characters, so this function bypasses the tokens. */
 weft_err weft_parser__dims(weft_parser *p, uint32_t max, const weft_dim **out, uint32_t *out_n)
 {
     if (!weft_parser__is_punct(p, '['))

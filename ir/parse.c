@@ -1,5 +1,5 @@
-/* Text to module: one function for each rule of the grammar in README.md, one token ahead. The
- * first error ends it. */
+/* Recursive-descent parser of the text form: one function for each rule of the grammar in
+ * README.md, one token of look-ahead. Stops at the first error. */
 #include "ir/parse_int.h"
 
 #include <stdlib.h>
@@ -156,7 +156,7 @@ static weft_err parse_operand(weft_parser *p, bool none_allowed, weft_val *out)
 
 /* -- Attributes ------------------------------------------------------------------------------- */
 
-/* Elements of a list whose '[' is the current token; the first one tells the kind. */
+/* Elements of a list whose '[' is the current token; the first one determines the kind. */
 static weft_err parse_list(weft_parser *p, weft_attr *out)
 {
     WEFT_VEC(int64_t) ints = {0};
@@ -318,7 +318,7 @@ static weft_err parse_results(weft_parser *p, results *out)
             if (p->tok.kind != WEFT_TOKEN_VALUE)
                 return weft_parser__expected(p, "a value, `_` or `=`");
             WEFT_TRY(check_new(p, &name));
-            /* Taken at once, so that `%1 : .., %1 : ..` is seen; no operand can name it yet. */
+            /* Reserved now, so that `%1 : .., %1 : ..` is an error; operands cannot use it yet. */
             for (uint32_t i = 0; i < out->names.len; i++)
                 if (out->names.at[i] == name)
                     return weft_parser__fail(p, "value %%%s is defined twice", p->tok.s);
@@ -332,8 +332,8 @@ static weft_err parse_results(weft_parser *p, results *out)
     return weft_parser__next(p);
 }
 
-/* They begin on the line of the operator; else `%1` of the next node would be an operand of one
- * that has none. */
+/* Operands begin on the line of the operator; otherwise the `%1` that begins the next node would be
+ * read as an operand. */
 static weft_err parse_operands(weft_parser *p, weft_node_spec *spec, uint32_t line)
 {
     WEFT_VEC(weft_val) in = {0};

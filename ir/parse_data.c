@@ -26,7 +26,7 @@ weft_err weft_parser__type(weft_parser *p, weft_type *out)
             return weft_parser__fail(p, "dimension %u is negative", k);
         t.dim[k] = dim[k];
     }
-    /* f32[8]:c16; a weight's or an input's type is followed by other things than ':'. */
+    /* f32[8]:c16; nothing else that starts with ':' follows a type. */
     if (weft_parser__is_punct(p, ':')) {
         weft_layout layout;
         WEFT_TRY(weft_parser__next(p));
@@ -81,7 +81,7 @@ static weft_err read_splat(weft_parser *p, const weft_tensor *t, int64_t n)
     uint64_t one = 0;
     weft_tensor element = {.dtype = t->dtype, .rank = 1, .dim = {1}, .data = &one};
     WEFT_TRY(read_element(p, &element, 0));
-    /* Memory is zero already; large weights of zeros cost no pages. */
+    /* Memory is zeroed already: large weights of zeros touch no pages. */
     for (int64_t i = 0; i < n && one != 0; i++)
         memcpy((char *)t->data + (size_t)i * size, &one, size);
     return WEFT_ERR_OK;
@@ -135,7 +135,7 @@ static weft_err open_file(weft_parser *p, const char *name, uint32_t *out)
     if (!p->dir)
         return weft_parser__fail(p, "weights in files are not allowed here");
     weft_file file;
-    /* Room first: behind the mapping nothing may unwind before the module owns it. */
+    /* Allocates first: between mapping the file and giving it to the module nothing may unwind. */
     const char *path = weft_arena_strdup(p->m->arena, name);
     WEFT_VEC_PUSH(p->m->arena, &p->m->files, (weft_module_file){.path = path});
     WEFT_TRY(weft_file_map_beneath(p->dir, name, p->diag, &file));

@@ -1,4 +1,4 @@
-/* The reader of the text form: what lex.c, parse.c and parse_data.c share. */
+/* The parser of the text form: what lex.c, parse.c and parse_data.c share. */
 #ifndef WEFT_IR_PARSE_INT_H
 #define WEFT_IR_PARSE_INT_H
 
@@ -37,7 +37,7 @@ typedef struct weft_parser {
     uint32_t file_id;      /* of the text, for locations */
     uint64_t weight_bytes; /* still allowed */
     uint32_t nodes;        /* so far */
-    weft_names *names;     /* by which the maps go */
+    weft_names *names;     /* interns names; keys of the maps */
     weft_map *symbols;     /* name to symbol, as dim */
     weft_map *weights;     /* name to weight */
     weft_map *vals;        /* name to value of the current graph */

@@ -1,5 +1,5 @@
-/* Modules as canonical text: README.md has the grammar. Values are numbered anew in order, symbols
- * and weights that nothing uses are left out, so that the text depends on the content only. */
+/* Prints modules as canonical text; README.md has the grammar. Values are renumbered in order,
+ * unused symbols and weights are omitted: the text depends on the content only. */
 #include "base/num.h"
 #include "ir/ir_int.h"
 
@@ -13,7 +13,7 @@ typedef struct printer {
     weft_arena *scratch;
     weft_names *symbol_names; /* id of a name: number of the symbol plus 1 */
     bool *symbol_used;
-    weft_dimpool *dims; /* a copy, so that printing leaves no trace */
+    weft_dimpool *dims; /* a copy: printing does not change the module */
     weft_map *dim_ids;  /* dim to the index of its text */
     WEFT_VEC(const char *) dim_texts;
     bool *is_output;          /* by value: of any graph */
@@ -38,7 +38,7 @@ static void put_string(printer *p, const char *s)
     weft_buf_put_quoted(p->out, s, strlen(s));
 }
 
-/* A float always looks like one: with '.', 'e', "inf" or "nan". */
+/* A float always contains '.', 'e', "inf" or "nan", which tells it from an integer. */
 static void put_float(weft_buf *out, double x, bool is_f32)
 {
     size_t start = out->len;
@@ -52,8 +52,8 @@ static void put_float(weft_buf *out, double x, bool is_f32)
 
 /* -- Symbols ---------------------------------------------------------------------------------- */
 
-/* Text of a dim. Bounds may have become tighter since it was made, and then it would read back
- * simpler (min(?s, 512) as ?s): what is printed is what reading it gives. */
+/* Text of a dim. If bounds have become tighter since the dim was made, its text would read back as
+ * a simpler dim (min(?s, 512) as ?s); the simpler one is printed. */
 static const char *dim_text(printer *p, weft_dim d)
 {
     uint64_t found;
@@ -266,7 +266,7 @@ static bool weight_is_used(const printer *p, weft_weight w)
     return weft_val_use_count(p->m, v) || p->is_output[v.i];
 }
 
-/* Its own name where that can stand in text and is not taken, else "wN". */
+/* The weight's name if it is valid in text and unused, else "wN". */
 static void name_weights(printer *p)
 {
     uint32_t count = weft_weight_count(p->m);
@@ -369,7 +369,7 @@ static void print_attrs(printer *p, weft_attrs attrs)
 
 /* -- Graphs ----------------------------------------------------------------------------------- */
 
-/* Inputs whose name can stand in text are called by it; all other values by number. */
+/* Inputs are printed by name if it is valid in text; all other values by number. */
 static void name_inputs(printer *p)
 {
     uint32_t n = weft_graph_input_count(p->g);
@@ -404,7 +404,7 @@ static void print_val(printer *p, weft_val v)
             return;
         }
     }
-    /* Without a number it is of another graph or defined later, which verify reports. */
+    /* A value without a number belongs to another graph or is defined later; verify reports it. */
     if (p->number[v.i])
         weft_buf_printf(p->out, "%%%u", p->number[v.i]);
     else

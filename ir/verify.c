@@ -5,13 +5,13 @@
  *   operand-count    as many operands and results as the row of the operator allows
  *   attr-schema      attributes are those of the row, of the right kind
  *   type-match       inference agrees with the stored types of results
- *   layout-allowed   blocked layouts only where the operator knows them, never at the border
- *   weight-bytes     constant dims, plain layout, as many bytes as the type needs
+ *   layout-allowed   blocked layouts only where the operator supports them, never on inputs and
+ * outputs weight-bytes     constant dims, plain layout, as many bytes as the type needs
  *   no-graph-only-op from the kernel stage on
  *   view-bytes       a view has as many elements as its operand, of the same type
  *
- * and those of verify_plan.c. Inference runs on a copy of the dims, so that verifying leaves no
- * trace in the module. */
+ * and those of verify_plan.c. Inference runs on a copy of the dims: verifying does not change the
+ * module. */
 #include "ir/verify_int.h"
 
 #include <string.h>
@@ -149,7 +149,7 @@ static bool check_operands(weft_verifier *v, weft_node n)
     return ok;
 }
 
-/* Repeats what another function says, under the name of a rule. */
+/* Reports the messages of another function under the name of a rule. */
 static void repeat(weft_verifier *v, const char *rule, weft_diag *said, weft_err err,
                    weft_where where)
 {
@@ -160,7 +160,7 @@ static void repeat(weft_verifier *v, const char *rule, weft_diag *said, weft_err
     weft_diag_clear(said);
 }
 
-/* Values within the bounds of the symbols: the lowest, then others. */
+/* Sample values of the symbols: the lower bounds, then pseudo-random values within the bounds. */
 static void make_samples(weft_verifier *v)
 {
     uint64_t x = 1;
@@ -175,9 +175,9 @@ static void make_samples(weft_verifier *v)
     }
 }
 
-/* Equal, or one of the two is known only at run time. Bounds that became tighter since a type was
- * made give the same dim another form (min(?s, 512) is ?s once ?s <= 512 is known), so forms that
- * differ are compared by value. */
+/* The dims are equal, or one of them is known only at run time. Bounds that became tighter after a
+ * type was made change the form of a dim (min(?s, 512) is ?s once ?s <= 512 is known), so dims with
+ * different handles are compared at sample values. */
 static bool dims_agree(weft_verifier *v, weft_dim a, weft_dim b)
 {
     if (a == b || weft_dim_is_data(v->dims, a) || weft_dim_is_data(v->dims, b))
@@ -317,7 +317,7 @@ static void check_graph(weft_verifier *v, weft_diag *said)
     }
     check_ports(v);
     check_parts(v);
-    /* The plan's rules follow views, so they need a sound graph. */
+    /* The rules of the plan stage follow views and need a graph without errors. */
     if (v->m->stage == WEFT_STAGE_PLAN && v->err == WEFT_ERR_OK)
         weft_verifier__plan(v);
 }

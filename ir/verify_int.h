@@ -12,18 +12,18 @@ typedef struct weft_verifier {
     weft_arena *scratch;
     weft_dimpool *dims; /* a copy: verifying makes no symbols */
     weft_contents *contents;
-    uint32_t *order; /* by value: 1 + number of the node that makes it, once that was met */
+    uint32_t *order; /* by value: 1 + number of the node that defines it; 0: not visited yet */
     int64_t *sample; /* WEFT_SAMPLES rows of values for the symbols */
     uint32_t n_sample;
     weft_graph *g;
     weft_err err; /* the first one */
 } weft_verifier;
 
-/* Reports "RULE: text" and goes on. */
+/* Adds the error "RULE: text"; verification continues. */
 void weft_verifier__report(weft_verifier *v, const char *rule, weft_where where, const char *fmt,
                            ...) WEFT_PRINTF(4, 5);
 weft_where weft_verifier__where(const weft_verifier *v);
-/* The value as the text form calls it, for messages: "%x" or "result 0 of conv". */
+/* A name of the value for messages: "%x", "$w" or "result 0 of conv". */
 const char *weft_verifier__val(weft_verifier *v, weft_val val);
 /* Rules of the plan stage, on v->g. */
 void weft_verifier__plan(weft_verifier *v);

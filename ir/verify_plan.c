@@ -3,10 +3,9 @@
  *   bucket-symbols  a value for each symbol of the graph, within its bounds
  *   buffer-owner    each value that needs memory of the arena has one buffer, no other has any
  *   buffer-size     as many bytes as the type needs at the bucket's dims
- *   buffer-life     from the node that makes the value, or what lies in it, to the last that reads
- *                   them; of an output to the end
- *   buffer-arena    inside the arena
- *   buffer-overlap  buffers that live at the same time share no bytes */
+ *   buffer-life     from the node that defines the value, or the first value that shares its
+ * memory, to the last node that reads one of them; for an output to the end buffer-arena    inside
+ * the arena buffer-overlap  buffers that live at the same time share no bytes */
 #include "base/num.h"
 #include "ir/verify_int.h"
 

@@ -1,4 +1,4 @@
-/* Reports of broken rules, and how they call graphs and values. */
+/* Reports of broken rules, and the names of graphs and values in them. */
 #include "ir/verify_int.h"
 
 #include <stdarg.h>

@@ -46,7 +46,7 @@ static void set_hash(weft_weight_rec *rec, weft_hash128 hash)
     rec->hashed = true;
 }
 
-/* Bytes of a mapped file need not stay in memory when they have been read. */
+/* Releases the bytes of a mapped file from memory. */
 static void drop_bytes(const weft_module *m, const weft_weight_info *info)
 {
     const weft_file *file = weft_module__file(m, info->file_id);
@@ -113,7 +113,7 @@ weft_tensor weft_weight_tensor(const weft_module *m, weft_weight w)
     const weft_ttype *t = weft_type_get(m, info->type);
     weft_tensor tensor = {.dtype = (weft_dtype)t->dtype, .rank = t->rank};
     memcpy(tensor.dim, t->dim, t->rank * sizeof t->dim[0]);
-    /* Readers take operands as const weft_tensor *; nobody writes through this pointer. */
+    /* Operands are const weft_tensor *: nothing is written through this pointer. */
     memcpy(&tensor.data, &info->data, sizeof tensor.data);
     return tensor;
 }

@@ -26,7 +26,7 @@ void weft_infer__move_content(weft_infer_ctx *cx, uint32_t moved);
 
 /* All dims of *out become fresh symbols. */
 void weft_infer__fresh(weft_infer_ctx *cx, weft_ttype *out);
-/* Two dims that must be equal: *out is the constant one, or the one that does not depend on data.
+/* Two dims that must be equal: *out is the constant one, else one that does not depend on data.
  * INPUT if they cannot be equal. */
 weft_err weft_infer__unify(weft_infer_ctx *cx, weft_dim a, weft_dim b, const char *what,
                            weft_dim *out);

@@ -218,7 +218,7 @@ weft_dim *weft_infer__set_content(weft_infer_ctx *cx, uint32_t out, uint32_t n)
     return dim;
 }
 
-/* Integers as dims; values beyond the range of dims are clamped in a copy. */
+/* Integers as dims; in a copy, values beyond the range of dims become its lowest value. */
 static const weft_dim *as_dims(weft_arena *arena, const int64_t *list, uint32_t n)
 {
     uint32_t i = 0;

@@ -336,7 +336,8 @@ static void run_step(const weft_rnn *n, const weft_rnn_dir *s, int64_t at)
     }
 }
 
-/* W's contribution to the gates for all time steps, with the biases. */
+/* W's contribution to the gates for all time steps, with the biases that are added outside of R's
+ * contribution. */
 static const float *input_gates(weft_arena *arena, const weft_rnn *n, int64_t d,
                                 const float **out_bias_rh)
 {
