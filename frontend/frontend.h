@@ -1,8 +1,7 @@
-/* Models into modules: ONNX files become graphs of the IR. The only folder that sees ONNX types.
+/* The importer: ONNX files become graphs of the IR. No other folder depends on ONNX types.
  *
- * Weights stay where they are: initialisers become spans of the mapped file (or of external data
- * files beneath the model's folder), never copies. Everything read is treated as hostile.
- * Thread-compatible. */
+ * Initialisers become spans of the mapped file (or of external data files beneath the model's
+ * folder), not copies. All input is untrusted. Thread-compatible. */
 #ifndef WEFT_FRONTEND_FRONTEND_H
 #define WEFT_FRONTEND_FRONTEND_H
 
@@ -22,8 +21,8 @@ typedef struct weft_import_options {
     bool allow_hard_links; /* external data with more than one link */
 } weft_import_options;
 
-/* Reads one ONNX file into a new graph of `m` (graph stage). Operators, attributes and types that
- * are not supported: UNSUP, one message each, as many as there are in one run. */
+/* Reads one ONNX file into a new graph of `m` (graph stage). UNSUP: operators, attributes or types
+ * are not supported; one run reports all of them. */
 WEFT_MUST_USE weft_err weft_import_onnx(weft_module *m, const char *path,
                                         const weft_import_options *options, weft_diag *diag,
                                         weft_graph **out);

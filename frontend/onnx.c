@@ -1,4 +1,5 @@
-/* The importer's entry points: memory, names, versions; the steps are in onnx_int.h. */
+/* Entry points of the importer: memory, names, versions. onnx_int.h lists the phases of an import.
+ */
 #include "frontend/onnx_int.h"
 
 #include <string.h>
@@ -25,7 +26,7 @@ static bool is_name_char(char c)
            c == '.' || c == '-';
 }
 
-/* resnet50 of models/resnet50.onnx; what a name cannot hold becomes '_'. */
+/* "models/resnet50.onnx" gives "resnet50"; characters that are invalid in names become '_'. */
 static char *name_of_file(weft_arena *arena, const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -59,7 +60,7 @@ static weft_err create_graph(weft_onnx_ctx *cx)
 
 /* -- Import ----------------------------------------------------------------------------------- */
 
-/* The module takes over the mapped file; external data is looked up beside it. */
+/* Gives the mapped file to the module; external data is searched in the file's folder. */
 static void adopt_file(weft_onnx_ctx *cx)
 {
     if (!cx->is_file) {
@@ -95,8 +96,7 @@ static weft_err import_model(weft_onnx_ctx *cx)
 /* Owns the scratch arena and the recovery point. */
 static weft_err run_import(weft_onnx_ctx *cx)
 {
-    /* Memory stays in proportion to the file: what a message unpacks to is a small multiple of it.
-     */
+    /* Memory is bounded by a multiple of the file's size: messages do not unpack to more. */
     enum { GROWTH = 400 };
     size_t limit = cx->len < SIZE_MAX / GROWTH - ((size_t)1 << 26)
                        ? cx->len * GROWTH + ((size_t)1 << 28)
@@ -150,7 +150,7 @@ weft_err weft_import_onnx(weft_module *m, const char *path, const weft_import_op
                         .options = options};
     weft_err err = run_import(&cx);
     if (cx.file_id)
-        weft_file_drop(&file, file.at, file.len); /* weights are read again, one by one */
+        weft_file_drop(&file, file.at, file.len); /* weights are read again later, one at a time */
     else
         weft_file_unmap(&file); /* failed before the module owned it */
     WEFT_TRY(err);

@@ -1,6 +1,6 @@
-/* Attributes: from AttributeProto to the typed attributes of the operator's schema. ONNX names and
- * ours are the same, so most operators need nothing but their schema; hooks read the rest by name,
- * and what neither of them knows is refused. */
+/* Attributes: from AttributeProto to the typed attributes of the operator's schema. Names are those
+ * of ONNX, so the schema suffices for most operators; hooks read other attributes by name. An
+ * attribute that neither reads is an error. */
 #include "frontend/onnx_int.h"
 
 #include <string.h>
@@ -121,7 +121,7 @@ void weft_onnx__put(weft_onnx_call *c, weft_attr attr)
         c->attr[i] = attr;
 }
 
-/* What a dim cannot hold means "to the end" in the files where it occurs. */
+/* Exporters write values beyond the range of dims for "to the end". */
 static weft_dim to_dim(int64_t x)
 {
     return weft_dim_is_const(x) ? x : WEFT_DIM_CONST_MIN + 1;
@@ -193,7 +193,7 @@ static weft_err map_as(weft_onnx_call *c, const Onnx__AttributeProto *a, weft_at
         [WEFT_KIND_DIMS] = {WEFT_ONNX_ATTR_INTS, WEFT_ONNX_ATTR_INT, "ints"},
     };
     int type = weft_onnx__attr_type(a);
-    /* An empty list of a file without types looks like nothing. */
+    /* In files without attribute types an empty list has no field that tells its type. */
     bool empty = type == WEFT_ONNX_ATTR_NONE && out->kind >= WEFT_KIND_INTS;
     if (!empty && type != wants[out->kind].type && (!type || type != wants[out->kind].type2))
         return bad_type(c, a, wants[out->kind].text);
@@ -213,7 +213,7 @@ static weft_err map_as(weft_onnx_call *c, const Onnx__AttributeProto *a, weft_at
     }
 }
 
-/* The kind that the schema wants for `key`, NONE when it does not know it. */
+/* The kind of `key` in the schema; NONE if the schema does not have it. */
 static weft_attr_kind find_kind(const weft_op *op, weft_attr_key key, int onnx_type)
 {
     for (uint32_t i = 0; i < WEFT_OP_ATTR_MAX && op->attrs[i].key; i++)

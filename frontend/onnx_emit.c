@@ -1,5 +1,5 @@
-/* Making nodes for the hooks: each is typed as soon as it stands in the graph, so that the next
- * hook knows ranks, dims and contents. */
+/* Appends nodes for the hooks. Types are inferred at once, so that later hooks know ranks, dims and
+ * contents. */
 #include "frontend/onnx_int.h"
 
 #include <stdarg.h>
@@ -33,8 +33,8 @@ static weft_err check_counts(const weft_onnx_call *c, const weft_op *op, uint32_
     return WEFT_ERR_OK;
 }
 
-/* A view that fits its operand only for some values of the symbols (a batch dimension declared
- * symbolic in front of a Reshape to constants) is right ONNX, but no bucket could be planned. */
+/* A view that matches its operand only for some values of the symbols (a symbolic batch before a
+ * Reshape to constants) is valid ONNX, but no memory plan exists for the other values. */
 static weft_err check_view(const weft_onnx_call *c, weft_val in, const weft_ttype *out)
 {
     weft_dimpool *pool = weft_module_dims(c->cx->m);

@@ -11,7 +11,7 @@ static const char *text(const char *s)
 
 /* -- Initialisers ----------------------------------------------------------------------------- */
 
-/* Names that something reads: the others are checked but not kept. */
+/* Names that nodes or outputs read: other initialisers are checked but not kept. */
 static weft_names *collect_used(weft_onnx_ctx *cx, const Onnx__GraphProto *graph)
 {
     weft_names *used = weft_names_create(cx->arena);
@@ -87,7 +87,7 @@ static weft_err read_dim(weft_onnx_ctx *cx, const Onnx__TensorShapeProto__Dimens
                          const char *input, size_t axis, weft_where where, weft_dim *out)
 {
     bool is_value = d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
-    /* Exporters write -1 for what they do not know. */
+    /* Exporters write -1 for unknown dims. */
     if (is_value && d->dim_value >= 0) {
         *out = d->dim_value;
         return WEFT_ERR_OK;
@@ -153,7 +153,7 @@ static weft_err add_inputs(weft_onnx_ctx *cx, weft_onnx_scope *scope, const Onnx
                                    name);
         weft_names_add(seen, name, strlen(name));
         if (weft_onnx__scope_name(cx, scope, name)->bind != WEFT_ONNX_UNBOUND)
-            continue; /* an initialiser: its default, which we hold to be fixed */
+            continue; /* an initialiser is the input's default, which is treated as a constant */
         weft_ttype type;
         weft_err err = read_type(cx, v, where, &type);
         WEFT_TRY(weft_onnx__note_failure(cx, err));
@@ -165,7 +165,7 @@ static weft_err add_inputs(weft_onnx_ctx *cx, weft_onnx_scope *scope, const Onnx
     return WEFT_ERR_OK;
 }
 
-/* A bound for a dimension that the model does not have is a mistake of the caller. */
+/* INPUT: the options bound a symbolic dimension that the model does not have. */
 static weft_err check_options(weft_onnx_ctx *cx)
 {
     for (size_t i = 0; cx->options && i < cx->options->n_dim; i++) {
@@ -182,7 +182,7 @@ static weft_err check_options(weft_onnx_ctx *cx)
 
 /* -- Outputs ---------------------------------------------------------------------------------- */
 
-/* The declared type is a promise that inference can check in part. */
+/* Compares the declared type of an output with the inferred one: element type and rank. */
 static weft_err check_output(weft_onnx_ctx *cx, const Onnx__ValueInfoProto *v, weft_val val,
                              weft_where where)
 {

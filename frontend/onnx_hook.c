@@ -1,10 +1,10 @@
-/* Hooks of onnx_ops.def: how the forms of older opsets become the newest one. */
+/* Hooks of onnx_ops.def: convert operators of older opsets to the newest form. */
 #include "frontend/onnx_int.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Opsets that changed an operator for what these hooks do. */
+/* Opsets that changed an operator. */
 enum {
     OPSET_CONCAT_AXIS = 4,    /* Concat's axis is required */
     OPSET_NO_CONSUMED = 6,    /* consumed_inputs is gone */
@@ -60,7 +60,7 @@ weft_err weft_onnx_hook_constant(weft_onnx_call *c)
     return weft_onnx__fail(c, WEFT_ERR_UNSUP, "attribute \"%s\" is not supported", a->name);
 }
 
-/* An integer that a double cannot hold ==> expand of a weight. */
+/* An integer that is not exact as double ==> expand of a weight. */
 static weft_err expand_constant(weft_onnx_call *c, const weft_tensor *value)
 {
     weft_val in[2] = {weft_onnx__const(c, value->dtype, value->dim, 0, value->data),
@@ -133,7 +133,7 @@ weft_err weft_onnx_hook_binary(weft_onnx_call *c)
     return weft_onnx_hook_plain(c);
 }
 
-/* Before opset 7 a slope of one dimension belonged to the channels. */
+/* Before opset 7 a slope of rank 1 had an element per channel. */
 weft_err weft_onnx_hook_prelu(weft_onnx_call *c)
 {
     bool old = c->opset < OPSET_BROADCAST && c->n_in == 2 && c->in[0].i && c->in[1].i;
@@ -166,9 +166,9 @@ weft_err weft_onnx_hook_cast(weft_onnx_call *c)
     return weft_onnx_hook_plain(c);
 }
 
-/* -- Products and normalisation --------------------------------------------------------------- */
+/* -- GEMMs and normalisation ------------------------------------------------------------------ */
 
-/* Before opset 7 C was broadcast only when told so; now it always is. */
+/* Before opset 7 C was broadcast only if an attribute said so; now it always is. */
 weft_err weft_onnx_hook_gemm(weft_onnx_call *c)
 {
     if (c->opset < OPSET_BROADCAST)
@@ -259,7 +259,7 @@ weft_err weft_onnx_hook_concat(weft_onnx_call *c)
     return weft_onnx_hook_plain(c);
 }
 
-/* Results without a name count: they tell how many parts there are. */
+/* Results without a name count as well: the number of parts is the number of results. */
 weft_err weft_onnx_hook_split(weft_onnx_call *c)
 {
     c->n_out = c->n_listed;
@@ -297,8 +297,7 @@ weft_err weft_onnx_hook_pad(weft_onnx_call *c)
     return weft_onnx_hook_plain(c);
 }
 
-/* center_crop_pad(x, shape) ==> pad(slice(x)), both around the middle; the odd element lies behind
- */
+/* center_crop_pad(x, shape) ==> pad(slice(x)), both centred; an odd element goes to the end. */
 weft_err weft_onnx_hook_center_crop_pad(weft_onnx_call *c)
 {
     if (c->n_in != 2 || !c->in[0].i || !c->in[1].i)
@@ -349,8 +348,8 @@ static void drop_empty(weft_onnx_call *c, uint32_t in)
         c->in[in] = (weft_val){0};
 }
 
-/* Opset 10 says little of nearest; its tests and everybody since round down when the result is
- * larger, up when it is smaller. NULL: some axes grow, others shrink. */
+/* Rounding of mode nearest in opset 10, which does not specify it: its tests and later opsets round
+ * down if the result is larger, up if it is smaller. NULL: some axes grow, others shrink. */
 static const char *old_nearest_mode(weft_onnx_call *c, weft_val scales)
 {
     bool grows = false, shrinks = false;
@@ -368,7 +367,7 @@ static const char *old_nearest_mode(weft_onnx_call *c, weft_val scales)
     return shrinks ? "ceil" : "floor";
 }
 
-/* Opset 10 had the coordinates of Upsample, and no region before the scales. */
+/* Opset 10 had the coordinates of Upsample, and no operand for the region. */
 weft_err weft_onnx_hook_resize(weft_onnx_call *c)
 {
     enum { OPSET_RESIZE_ROI = 11 };
@@ -427,7 +426,7 @@ weft_err weft_onnx_hook_dft(weft_onnx_call *c)
     return weft_onnx_hook_plain(c);
 }
 
-/* Before opset 7 an attribute told what now the wanted results tell. */
+/* Before opset 7 an attribute selected training; now the number of wanted results does. */
 weft_err weft_onnx_hook_recurrent(weft_onnx_call *c)
 {
     if (c->opset < OPSET_BROADCAST)
@@ -437,7 +436,7 @@ weft_err weft_onnx_hook_recurrent(weft_onnx_call *c)
 
 /* -- Dropout ---------------------------------------------------------------------------------- */
 
-/* Value of a bool or number that is known; false when it is not. */
+/* Value of a bool or number; false if it is not known at import. */
 static bool known_scalar(weft_onnx_call *c, uint32_t in, double otherwise, double *out)
 {
     *out = otherwise;

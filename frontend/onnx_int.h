@@ -1,4 +1,4 @@
-/* Private to frontend/: the steps of an ONNX import.
+/* Private to frontend/: the phases of an ONNX import.
  *
  *   bytes -> weft_onnx__slim     the message without tensor payloads, checked (onnx_wire.c)
  *         -> protobuf-c          unpacked structs, small
@@ -6,7 +6,7 @@
  *         -> weft_onnx__body     nodes of a graph or function, sorted, one by one (onnx_node.c)
  *         -> rows of onnx_ops.def and their hooks (onnx_hook*.c)
  *
- * Everything here unwinds by the arenas' recovery point when memory is exhausted. */
+ * All functions unwind to the arenas' recovery point when memory is exhausted. */
 #ifndef WEFT_FRONTEND_ONNX_INT_H
 #define WEFT_FRONTEND_ONNX_INT_H
 
@@ -14,13 +14,13 @@
 
 #include <onnx/onnx.pb-c.h>
 
-/* Limits: far above any model seen, far below what hurts. */
+/* Limits: far above real models, low enough to bound time and memory. */
 enum {
     WEFT_ONNX_NAME_MAX = 1 << 16,   /* bytes of a string */
     WEFT_ONNX_NODES_MAX = 1000000,  /* after functions are inlined */
     WEFT_ONNX_PARTS_MAX = 16000000, /* sub-messages of a file */
     WEFT_ONNX_SYMBOLS_MAX = 1024,   /* distinct symbolic dimensions */
-    WEFT_ONNX_CALLS_MAX = 64,       /* functions that call functions */
+    WEFT_ONNX_CALLS_MAX = 64,       /* depth of functions that call functions */
     WEFT_ONNX_COPY_MAX = 64 << 10   /* bytes of a misaligned weight that is copied */
 };
 
@@ -113,7 +113,7 @@ typedef struct weft_onnx_ctx {
     weft_err failed;     /* the first error; the import goes on to find more */
 } weft_onnx_ctx;
 
-/* protobuf-c's memory from an arena; what it frees stays there until the arena goes. */
+/* An allocator for protobuf-c: memory from an arena, freed with the arena. */
 void weft_onnx__allocator(weft_arena *arena, ProtobufCAllocator *out);
 
 /* -- Tensors: onnx_tensor.c ------------------------------------------------------------------- */
@@ -147,7 +147,7 @@ typedef enum weft_onnx_bind {
     WEFT_ONNX_UNBOUND,
     WEFT_ONNX_BOUND,
     WEFT_ONNX_OMITTED, /* a function's optional input that the caller leaves out */
-    WEFT_ONNX_BROKEN   /* its node was refused: what follows is not reported */
+    WEFT_ONNX_BROKEN   /* its node was refused: errors that follow from it are not reported */
 } weft_onnx_bind;
 
 typedef struct weft_onnx_name {
@@ -168,7 +168,7 @@ typedef struct weft_onnx_scope {
     uint32_t n_binding;
 } weft_onnx_scope;
 
-/* Remembers the first error; only a lack of memory ends the import at once. */
+/* Stores the first error and returns OK, so that the import continues; returns NOMEM at once. */
 WEFT_MUST_USE weft_err weft_onnx__note_failure(weft_onnx_ctx *cx, weft_err err);
 void weft_onnx__scope_init(weft_onnx_ctx *cx, weft_onnx_scope *scope);
 /* The entry of a name, made if absent. */
@@ -216,9 +216,8 @@ typedef struct weft_onnx_row {
     weft_onnx_hook hook;
 } weft_onnx_row;
 
-/* By the row's name. NULL when no opset has that operator; a row of another opset range when only
- * the range is wrong.
- */
+/* Searches by name. NULL if no opset has the operator; a row with another opset range if only the
+ * opset does not match. */
 const weft_onnx_row *weft_onnx__row(const char *op_type, int64_t opset);
 
 #define ONNX(name, first, last, op, hook) weft_err weft_onnx_hook_##hook(weft_onnx_call *c);
@@ -242,13 +241,13 @@ typedef enum weft_onnx_attr_type {
     WEFT_ONNX_ATTR_STRINGS = 8
 } weft_onnx_attr_type;
 
-/* The type field, or what the filled fields tell when it is missing (files before IR version 3). */
+/* The type field; in files before IR version 3, which lack it, derived from the fields present. */
 int weft_onnx__attr_type(const Onnx__AttributeProto *a);
 /* Attribute of the node by name, marked as read; NULL when absent. */
 const Onnx__AttributeProto *weft_onnx__attr(weft_onnx_call *c, const char *name);
-/* Marks an attribute as read, whatever it says. */
+/* Marks an attribute as read; its value is ignored. */
 void weft_onnx__ignore(weft_onnx_call *c, const char *name);
-/* Typed reads: `otherwise` when absent; INPUT when of another type. */
+/* Typed reads: `otherwise` if absent; INPUT if the attribute has another type. */
 WEFT_MUST_USE weft_err weft_onnx__get_int(weft_onnx_call *c, const char *name, int64_t otherwise,
                                           int64_t *out);
 WEFT_MUST_USE weft_err weft_onnx__get_float(weft_onnx_call *c, const char *name, double otherwise,

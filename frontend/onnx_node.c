@@ -1,7 +1,7 @@
 /* Nodes: the body of a graph or function, one node after the other. A node of a model-local
- * function is replaced by the function's body, in a scope of its own. Errors of single nodes are
- * collected: what a broken node would have given is marked broken, and users of it are passed over
- * in silence. */
+ * function is replaced by the function's body, in a scope of its own. Errors of nodes are
+ * collected: results of a node with an error are marked broken, and nodes that use them are skipped
+ * without a message. */
 #include "frontend/onnx_int.h"
 
 #include <string.h>
@@ -59,7 +59,7 @@ static weft_where node_where(weft_onnx_ctx *cx, const weft_onnx_scope *scope,
 
 /* -- Order ------------------------------------------------------------------------------------ */
 
-/* Every result has one producer, every operand a source. */
+/* INPUT: a result has two producers, or an operand has none. */
 static weft_err link_names(weft_onnx_ctx *cx, weft_onnx_scope *scope, Onnx__NodeProto *const *node,
                            size_t n)
 {
@@ -91,8 +91,8 @@ static weft_err link_names(weft_onnx_ctx *cx, weft_onnx_scope *scope, Onnx__Node
     return WEFT_ERR_OK;
 }
 
-/* Nodes in topological order; the order of the file wherever it is right. Depth-first with a stack
- * of its own: a chain may have a million nodes. */
+/* Sorts nodes topologically; a valid order of the file is kept. Depth-first search with an explicit
+ * stack, since a chain may have a million nodes. */
 static weft_err sort_nodes(weft_onnx_ctx *cx, weft_onnx_scope *scope, Onnx__NodeProto *const *node,
                            size_t n, uint32_t *order)
 {
@@ -144,8 +144,8 @@ static const Onnx__AttributeProto *find_proto(const Onnx__AttributeProto *const 
     return NULL;
 }
 
-/* The node's attributes, references to those of the enclosing function replaced; a reference to one
- * that the call does not give leaves the attribute out. */
+/* The node's attributes. References to attributes of the enclosing function are replaced by their
+ * values, or omitted if the call does not have them. */
 static weft_err resolve_attrs(weft_onnx_ctx *cx, const weft_onnx_scope *scope,
                               const Onnx__NodeProto *node, weft_where where,
                               const Onnx__AttributeProto *const **out, uint32_t *out_n)
@@ -194,7 +194,7 @@ weft_err weft_onnx__note_failure(weft_onnx_ctx *cx, weft_err err)
     return err == WEFT_ERR_NOMEM ? err : WEFT_ERR_OK;
 }
 
-/* Operators are refused once by name, not once a node. */
+/* An unsupported operator is reported once by name, not for each node. */
 static weft_err refuse_operator(weft_onnx_ctx *cx, const Onnx__NodeProto *node, weft_where where,
                                 weft_err err, const char *what, long long opset)
 {
@@ -209,7 +209,7 @@ static weft_err refuse_operator(weft_onnx_ctx *cx, const Onnx__NodeProto *node, 
                  : weft_diag_error(cx->diag, err, where, "operator %s %s", name, what);
 }
 
-/* NULL and OK: refused before. */
+/* *out NULL with OK: the operator has been reported before. */
 static weft_err find_row(weft_onnx_ctx *cx, const weft_onnx_scope *scope,
                          const Onnx__NodeProto *node, weft_where where, const weft_onnx_row **out)
 {
@@ -219,7 +219,7 @@ static weft_err find_row(weft_onnx_ctx *cx, const weft_onnx_scope *scope,
     int64_t opset = scope->opset;
     if (!is_default_domain(domain)) {
         op = weft_arena_printf(cx->arena, "%s:%s", domain, op);
-        opset = 1; /* no other domain of the table has had a second one */
+        opset = 1; /* the table's other domain has only opset 1 */
     }
     if (opset == 0)
         return refuse_operator(cx, node, where, WEFT_ERR_INPUT,
@@ -286,7 +286,7 @@ static weft_err call_hook(weft_onnx_ctx *cx, weft_onnx_scope *scope, const Onnx_
     c.out = weft_arena_array(cx->arena, node->n_output, sizeof *c.out);
     WEFT_TRY(resolve_attrs(cx, scope, node, where, &c.proto, &c.n_proto));
     if (c.n_out == 0)
-        return WEFT_ERR_OK; /* nobody could tell that it ran */
+        return WEFT_ERR_OK; /* no result is wanted */
     WEFT_TRY(row->hook(&c));
     bind_results(cx, scope, node, c.out, c.n_out);
     return WEFT_ERR_OK;
@@ -294,7 +294,8 @@ static weft_err call_hook(weft_onnx_ctx *cx, weft_onnx_scope *scope, const Onnx_
 
 /* -- Functions -------------------------------------------------------------------------------- */
 
-/* Later fields of the format that protobuf-c does not know yet: the bytes of field `number`. */
+/* The bytes of field `number` among the unknown fields: newer fields of the format that
+ * protobuf-c's descriptors lack. */
 static const ProtobufCMessageUnknownField *find_field(const ProtobufCMessage *msg, uint32_t number,
                                                       uint32_t from)
 {
@@ -369,7 +370,7 @@ weft_err weft_onnx__functions(weft_onnx_ctx *cx, const Onnx__ModelProto *model)
     return WEFT_ERR_OK;
 }
 
-/* The call's attributes and, behind them, the function's defaults of those it does not give. */
+/* The call's attributes, then the function's defaults for attributes that the call omits. */
 static weft_err bind_attrs(weft_onnx_ctx *cx, const weft_onnx_scope *caller,
                            const Onnx__NodeProto *node, const Onnx__FunctionProto *fn,
                            weft_where where, weft_onnx_scope *out)
@@ -481,8 +482,8 @@ static weft_err import_node(weft_onnx_ctx *cx, weft_onnx_scope *scope, const Onn
 weft_err weft_onnx__body(weft_onnx_ctx *cx, weft_onnx_scope *scope, Onnx__NodeProto *const *node,
                          size_t n)
 {
-    /* A call counts as well, for the memory of its scope: small functions cannot multiply for ever.
-     */
+    /* A call counts as a node too, because its scope takes memory: this bounds chains of functions
+     * that call each other repeatedly. */
     enum { NODES_PER_CALL = 16 };
     if (n <= WEFT_ONNX_NODES_MAX)
         cx->n_nodes += (uint32_t)n + (scope->depth ? NODES_PER_CALL : 0);

@@ -11,7 +11,7 @@ weft_err weft_onnx__opset(weft_onnx_ctx *cx, Onnx__OperatorSetIdProto *const *im
     for (size_t i = 0; i < n; i++) {
         const char *domain = import[i]->domain ? import[i]->domain : "";
         if (*domain && strcmp(domain, "ai.onnx") != 0)
-            continue; /* refused where it is used */
+            continue; /* reported where an operator of it is used */
         int64_t version = import[i]->version;
         if (found && found != version)
             return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where, "imports opsets %lld and %lld",

@@ -1,9 +1,9 @@
-/* Tensors: from a TensorProto whose elements were cut out to a weight of the module.
+/* Tensors: from a TensorProto, whose elements onnx_wire.c cut out, to a weight of the module.
  *
- * raw_data, float_data, double_data and external data are little-endian arrays already and
- * stay where they are. Protobuf aligns nothing, so such a span may be misaligned for its element
- * type: small ones are copied, large ones stay, and whoever reads weights in bulk must
- * memcpy. The varint fields are decoded. */
+ * raw_data, float_data, double_data and external data are little-endian arrays and are used in
+ * place. Protobuf does not align fields, so such a span may be misaligned for its element type:
+ * small spans are copied, large ones are not, and code that reads weights in bulk must use memcpy.
+ * Varint fields are decoded. */
 #include "frontend/onnx_int.h"
 
 #include "base/num.h"
@@ -172,7 +172,7 @@ static weft_err read_external(weft_onnx_ctx *cx, const Onnx__TensorProto *t, wef
 static weft_err decode_varints(weft_onnx_ctx *cx, const weft_onnx_payload *p, uint64_t numel,
                                weft_arena *arena, weft_where where, weft_onnx_data *out)
 {
-    /* Each varint takes a byte at least: no allocation before that is known. */
+    /* Each varint has at least one byte: checked before the allocation. */
     if (numel > p->len)
         return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
                                "%llu bytes of varints, the tensor has %llu elements",
@@ -218,7 +218,7 @@ static weft_err read_payload(weft_onnx_ctx *cx, const weft_onnx_payload *p, int3
     return WEFT_ERR_OK;
 }
 
-/* A byte that is neither 0 nor 1 is true, and no reader should have to know. */
+/* Normalises bools: bytes other than 0 become 1. */
 static void normalise_bools(weft_arena *arena, weft_onnx_data *data)
 {
     uint64_t i = 0;

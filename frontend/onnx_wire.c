@@ -1,12 +1,12 @@
 /* The wire format: cuts the elements of tensors out of an ONNX message before it is unpacked.
  *
- * protobuf-c copies every byte it unpacks, recurses as deep as the input says and stops strings at
- * a NUL. So the message is first copied through the table below, which knows the fields that
- * the importer reads: fields it does not name are dropped, tensors lose their elements (kept as
- * spans of the file, numbered in TensorProto.segment.begin, which ONNX never came to use), and
- * whatever could nest without end (subgraphs, types of sequences) becomes an empty message. What
- * is left nests as deep as the table does. Checked here: varints of at most ten bytes,
- * lengths, group wire types, UTF-8 and NUL in strings, sub-messages that must not be repeated. */
+ * protobuf-c copies every byte it unpacks, recurses without a bound on depth, and truncates strings
+ * at NUL. So the message is first filtered by the table below of the fields that the importer
+ * reads. Fields that are not in the table are dropped. Elements of tensors are cut out and kept as
+ * spans of the file, whose number goes into TensorProto.segment.begin (a field that ONNX does not
+ * use). Messages that can nest without bound (subgraphs, types of sequences) become empty, so the
+ * depth of the result is that of the table. Checked here: varints of at most ten bytes, lengths,
+ * group wire types, UTF-8 and NUL in strings, repeated occurrences of singular sub-messages. */
 #include "frontend/onnx_int.h"
 
 #include <string.h>
@@ -308,7 +308,8 @@ static void append_elements(slimmer *s, weft_onnx_payload *p, const uint8_t *at,
     p->len += len;
 }
 
-/* A packed run is a span; elements that come one by one, or in several runs, are gathered. */
+/* One packed run is a span of the file; single elements and several runs are collected in a copy.
+ */
 static weft_err take_data(slimmer *s, const field *f, uint32_t payload)
 {
     weft_onnx_payload *p = &s->payload.at[payload];
@@ -409,7 +410,7 @@ static weft_err slim_field(slimmer *s, part p, const field *f, uint32_t payload,
     return WEFT_ERR_OK;
 }
 
-/* Recursion is as deep as `rules`, which has no cycle. */
+/* The depth of the recursion is that of `rules`, which has no cycle. */
 static weft_err slim_message(slimmer *s, part p, const uint8_t *at, uint64_t len)
 {
     cursor c = {at, at + len};
