@@ -125,12 +125,12 @@ weft_work weft_work_qlinear_matmul(const weft_work_ctx *cx)
 /* -- The loop nest -------------------------------------------------------------------------- */
 
 /* A batch of GEMMs: strides in elements, 0 where broadcast. */
-typedef struct product {
+typedef struct gemm_batch {
     int64_t m, n, k;
     int64_t a_m, a_k, b_k, b_n;
     int32_t rank; /* of the batch */
     int64_t dim[WEFT_RANK_MAX], a_stack[WEFT_RANK_MAX], b_stack[WEFT_RANK_MAX];
-} product;
+} gemm_batch;
 
 /* c[m, n] = a b, row by row: the inner loop runs along a row of b, which is contiguous; four rows
  * of a share one pass over b. Rows of c are ldc apart. */
@@ -167,7 +167,8 @@ typedef struct product {
     }                                                                                             \
                                                                                                   \
     /* All GEMMs of a batch; b is packed if its rows are not contiguous. */                       \
-    static void stack_##name(weft_arena *scratch, const product *p, const T *a, const T *b, T *c) \
+    static void stack_##name(weft_arena *scratch, const gemm_batch *p, const T *a, const T *b,    \
+                             T *c)                                                                \
     {                                                                                             \
         if (p->m == 0 || p->n == 0)                                                               \
             return;                                                                               \
@@ -200,8 +201,8 @@ DEFINE_GEMM(f64, double)
 DEFINE_GEMM(u64, uint64_t)
 
 /* Fills *p for a @ b; false when the shapes do not fit `out`. */
-static bool plan_product(product *p, const weft_tensor *a, const weft_tensor *b,
-                         const weft_tensor *out, bool trans_a, bool trans_b)
+static bool plan_gemms(gemm_batch *p, const weft_tensor *a, const weft_tensor *b,
+                       const weft_tensor *out, bool trans_a, bool trans_b)
 {
     memset(p, 0, sizeof *p);
     int64_t sa[WEFT_RANK_MAX], sb[WEFT_RANK_MAX];
@@ -291,8 +292,8 @@ static weft_err eval_product(weft_eval_ctx *cx, bool trans_a, bool trans_b, scal
                              const weft_tensor *addend)
 {
     const weft_tensor *out = &cx->out[0];
-    product p;
-    if (!plan_product(&p, cx->in[0], cx->in[1], out, trans_a, trans_b))
+    gemm_batch p;
+    if (!plan_gemms(&p, cx->in[0], cx->in[1], out, trans_a, trans_b))
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "shapes do not fit");
     weft_arith arith = weft_eval__arith(out->dtype);
     static const weft_dtype types[] = {WEFT_DTYPE_F32, WEFT_DTYPE_F64, WEFT_DTYPE_I64,
@@ -332,8 +333,8 @@ weft_err weft_gemm__eval_f32(weft_eval_ctx *cx, bool trans_b, const weft_tensor 
 {
     const weft_tensor *in[2] = {out, weft_eval__in(cx, 2)};
     scaled_sum sum = {.alpha = 1, .beta = 1, .has_addend = true};
-    product p;
-    if (!plan_product(&p, cx->in[0], cx->in[1], out, false, trans_b))
+    gemm_batch p;
+    if (!plan_gemms(&p, cx->in[0], cx->in[1], out, false, trans_b))
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "shapes do not fit");
     stack_f32(cx->scratch, &p, weft_eval__f32(cx, cx->in[0]), weft_eval__f32(cx, cx->in[1]),
               out->data);
@@ -386,9 +387,9 @@ static const uint64_t *center(weft_eval_ctx *cx, const weft_tensor *t, const wef
 }
 
 static weft_err eval_centered(weft_eval_ctx *cx, uint32_t b, uint32_t a_zero, uint32_t b_zero,
-                              product *p, int64_t **out)
+                              gemm_batch *p, int64_t **out)
 {
-    if (!plan_product(p, cx->in[0], cx->in[b], &cx->out[0], false, false))
+    if (!plan_gemms(p, cx->in[0], cx->in[b], &cx->out[0], false, false))
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "shapes do not fit");
     size_t n = (size_t)weft_tensor_numel(&cx->out[0]);
     *out = weft_arena_array(cx->scratch, n + 1, sizeof **out);
@@ -399,7 +400,7 @@ static weft_err eval_centered(weft_eval_ctx *cx, uint32_t b, uint32_t a_zero, ui
 
 weft_err weft_eval_matmul_integer(weft_eval_ctx *cx)
 {
-    product p;
+    gemm_batch p;
     int64_t *acc;
     WEFT_TRY(eval_centered(cx, 1, 2, 3, &p, &acc));
     weft_eval__store_i64(&cx->out[0], 0, 1, weft_tensor_numel(&cx->out[0]), acc);
@@ -408,7 +409,7 @@ weft_err weft_eval_matmul_integer(weft_eval_ctx *cx)
 
 weft_err weft_eval_qlinear_matmul(weft_eval_ctx *cx)
 {
-    product p;
+    gemm_batch p;
     int64_t *acc;
     WEFT_TRY(eval_centered(cx, 3, 2, 5, &p, &acc));
     const weft_tensor *out = &cx->out[0];

@@ -1,21 +1,20 @@
-/* choose-layout: in which memory layout each value lives, and by which algorithm each convolution
- * runs.
+/* choose-layout: chooses the memory layout of each value and the algorithm of each convolution.
  *
- * On a CPU convolutions are fastest on channels in blocks of the vector width (c16 with AVX-512, c8
- * with AVX2), and element-wise kernels, pooling, aligned concatenation, and slices and
- * concatenations of whole images work on blocks as well; everything else wants plain row-major
- * values. One forward sweep decides node by node: a convolution asks for blocks when the rules
- * below say that it gains, followers keep what they are given, others ask for plain. Where a value
- * is asked for in a layout that it does not have, a `reorder` is put before the first who asks and
- * shared by the rest. Graph inputs and outputs are plain.
+ * On a CPU convolutions are fastest with channels in blocks of the vector width (c16 with AVX-512,
+ * c8 with AVX2). Element-wise kernels, pooling, aligned concatenation, and slices and
+ * concatenations of whole images work on blocks as well; all other kernels need plain row-major
+ * values. One forward sweep decides for each node: a convolution takes blocks if the rules below
+ * predict a gain, operators that work on any layout keep that of their operand, others take plain
+ * values. If a value does not have the layout that a node needs, a `reorder` is inserted before the
+ * first such node and shared by later ones. Graph inputs and outputs are plain.
  *
  * Rules for convolutions (measured with oneDNN 2.6 on AVX-512, batch 1 to 8):
  *   - f32 and blocks on the output side; dense, depthwise, or grouped by whole blocks;
  *   - with fewer input channels than a block the input stays plain (first layers);
  *   - winograd for 3x3, stride 1, dense, whole blocks, and a result of at least 12x12 or
- *     WINOGRAD_MIN_CHANNELS weights per tap: about 2x, loses only on small maps with few channels.
- * Differences are about 1e-6 of the scale. A table of tuned algorithms (weft compile --tune)
- * overrides the winograd rule. O(nodes). */
+ *     WINOGRAD_MIN_CHANNELS weights per tap: about 2x faster; slower only on small maps with few
+ * channels. Differences are about 1e-6 of the scale. A table of tuned algorithms (weft compile
+ * --tune) overrides the winograd rule. O(nodes). */
 #include "passes/match.h"
 
 #include "base/map.h"
@@ -47,7 +46,7 @@ static weft_type with_layout(const chooser *c, weft_val v, weft_layout layout)
     return weft_type_intern(c->m, &type);
 }
 
-/* `v` in the layout asked for, by a reorder before `user` where needed. */
+/* `v` in the layout given; inserts a reorder before `user` if needed. */
 static weft_val in_layout(chooser *c, weft_node user, weft_val v, weft_layout want)
 {
     if (layout_of(c, v) == want)
@@ -68,7 +67,7 @@ static weft_val in_layout(chooser *c, weft_node user, weft_val v, weft_layout wa
     weft_node n = weft_node_insert_before(c->g, user, &spec);
     weft_val out = weft_node_out(c->m, n, 0);
     weft_map_put(c->reordered, key, out.i);
-    /* The way back is free as well. */
+    /* The operand of the reorder is the value in its other layout. */
     weft_map_put(c->reordered, (uint64_t)out.i << 8 | (uint64_t)layout_of(c, v), v.i);
     c->changed = true;
     return out;
@@ -81,7 +80,7 @@ static void ask_operand(chooser *c, weft_node n, uint32_t i, weft_layout want)
         weft_node_set_in(c->m, n, i, in_layout(c, n, v, want));
 }
 
-/* The result's layout; the attribute says so where it is not that of operand 0. */
+/* Sets the result's layout, and the attribute if it differs from that of operand 0. */
 static void give_result(chooser *c, weft_node n, weft_layout layout)
 {
     weft_val y = weft_node_out(c->m, n, 0);
@@ -151,7 +150,7 @@ static bool wants_blocks(const chooser *c, const conv_shape *s)
     return s->ci / s->group % c->block == 0 && s->co / s->group % c->block == 0;
 }
 
-/* A slice of whole images, which lie one behind the other in every layout. */
+/* A slice of whole images, which are contiguous in every layout. */
 static bool takes_images(const weft_module *m, weft_node n)
 {
     int64_t axis;
@@ -167,7 +166,7 @@ static bool takes_blocks(const weft_module *m, weft_node n)
            (weft_node_op(m, n) != WEFT_OP_SLICE || takes_images(m, n));
 }
 
-/* A small convolution that gets and must give plain values gains less than two reorders cost. */
+/* A small convolution between plain values: two reorders cost more than blocks gain. */
 static bool is_lone(const chooser *c, weft_node n, const conv_shape *s)
 {
     weft_val y = weft_node_out(c->m, n, 0);
@@ -182,7 +181,7 @@ static bool is_lone(const chooser *c, weft_node n, const conv_shape *s)
     return per_pixel < LONE_FLOPS_PER_BYTE * 4.0 * (double)(s->ci + s->co);
 }
 
-/* What measuring found for this convolution; NULL when it was not measured. */
+/* The tuned algorithm of this convolution; NULL if it was not measured. */
 static const char *tuned_algo(const chooser *c, weft_node n)
 {
     const weft_pass_options *o = c->cx->options;
@@ -235,7 +234,7 @@ static void choose_conv(chooser *c, weft_node n)
 
 /* -- Followers ------------------------------------------------------------------------------ */
 
-/* Broadcasts along channels only ([c, 1, 1], [1, c, 1, 1]) or is one number. */
+/* One element per channel ([c, 1, 1], [1, c, 1, 1]), or a single element. */
 static bool is_per_channel(const chooser *c, weft_val v, weft_val like)
 {
     const weft_ttype *a = weft_val_ttype(c->m, v), *b = weft_val_ttype(c->m, like);
@@ -247,7 +246,7 @@ static bool is_per_channel(const chooser *c, weft_val v, weft_val like)
     return layout_of(c, v) == WEFT_LAYOUT_PLAIN;
 }
 
-/* One number for each row and channel ([n, c, 1, 1]), as squeeze-and-excite multiplies by. */
+/* One element per image and channel ([n, c, 1, 1]), as in squeeze-and-excite. */
 static bool is_gate(const chooser *c, weft_val v, weft_val like)
 {
     const weft_ttype *a = weft_val_ttype(c->m, v), *b = weft_val_ttype(c->m, like);
@@ -283,7 +282,7 @@ static void choose_ew(chooser *c, weft_node n)
     give_result(c, n, c->blocked);
 }
 
-/* Images in blocks where half of them are. */
+/* Blocks if at least half of the operands have blocks. */
 static void choose_batch(chooser *c, weft_node n)
 {
     uint32_t n_in = weft_node_in_count(c->m, n), blocked = 0;

@@ -1,5 +1,5 @@
-/* dce: removes nodes whose results nobody uses. One backward sweep over each graph: a node is
- * met after all its users, so that whole dead chains go at once. O(nodes). */
+/* dce: dead-code elimination. Removes nodes whose results are unused. One backward sweep over each
+ * graph visits a node after all its users, so whole chains of dead nodes are removed. O(nodes). */
 #include "passes/passes_int.h"
 
 static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)

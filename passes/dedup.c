@@ -1,10 +1,10 @@
-/* dedup: one of each.
+/* dedup: deduplicates weights and nodes.
  *
- * Weights of equal type and content become one, whichever models they come from; after that, nodes
- * of one graph with the same operator, operands and attributes become one (global value numbering
- * on SSA, as in Click, "Global code motion / global value numbering", 1995, without the motion).
- * Only weights of a size that occurs twice are hashed, and those of equal hashes compared. Random
- * operators are left alone. O(nodes + bytes hashed). */
+ * Weights of all models with equal type and content become one; then nodes of a graph with the same
+ * operator, operands and attributes become one (global value numbering on SSA, as in Click, "Global
+ * code motion / global value numbering", 1995, without the motion). Only weights with a type and
+ * size that occur twice are hashed; weights with equal hashes are compared byte by byte. Random
+ * operators are left unchanged. O(nodes + bytes hashed). */
 #include "passes/passes_int.h"
 
 #include "base/map.h"
@@ -27,7 +27,7 @@ static void replace_everywhere(weft_module *m, weft_val old, weft_val with)
 static bool share_weights(weft_passctx *cx, weft_module *m)
 {
     uint32_t n = weft_weight_count(m);
-    weft_map *shapes = weft_map_create(cx->scratch); /* shape -> how many */
+    weft_map *shapes = weft_map_create(cx->scratch); /* type and size -> number of weights */
     for (uint32_t w = 1; w <= n; w++) {
         uint64_t key = shape_key(weft_weight_get(m, (weft_weight){w})), count = 0;
         weft_map_get(shapes, key, &count);

@@ -1,13 +1,13 @@
-/* fold-const: nodes that depend on no input become weights.
+/* fold-const: constant folding. Nodes that depend on no input become weights.
  *
  *     %s = shape %x             (content known: [2, 3])   ==>  $w = dense [2, 3]
  *     %y = transpose $w {...}                             ==>  $w2
  *
- * Two ways: the content of a small integer value is constant (inference found it, maybe from
- * symbols that cancelled), or all operands are weights and the reference implementation runs. A
- * result that would be larger than RESULT_MAX and than its operands together stays (an expand of a
- * scalar to a large tensor is cheaper done at run time). One forward sweep, since operands come
- * first. */
+ * A node is folded if inference found its small integer result to be constant (symbols may have
+ * cancelled), or if all operands are weights: the reference implementation then computes it. A node
+ * whose result is larger than RESULT_MAX and than all operands together is not folded (expanding a
+ * scalar to a large tensor is cheaper at run time). One forward sweep, since operands come first.
+ */
 #include "passes/passes_int.h"
 
 enum { RESULT_MAX_BYTES = 1 << 20 };
@@ -75,7 +75,7 @@ static bool operands_are_weights(const weft_module *m, weft_node n, uint64_t *ou
     return true;
 }
 
-/* Results have constant dims and are no larger than they may be. */
+/* All results have constant dims, and their size is below the limit. */
 static bool results_fit(const weft_module *m, weft_node n, uint64_t in_bytes)
 {
     uint64_t total = 0;

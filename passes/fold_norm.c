@@ -1,12 +1,13 @@
-/* fold-norm: batch normalisation into the convolution or product before it.
+/* fold-norm: folds batch normalisation into the convolution before it.
  *
  *     y = s * (conv(x, w) + b - mean) + bias,  s = scale / sqrt(var + epsilon)
  *   ==>
  *     y = conv(x, w * s per output channel, (b - mean) * s + bias)
  *
- * The scaled weight is a new weight: models that shared w and have equal statistics still share it
- * (equal content). A norm that follows no convolution becomes `mul` and `add` by per-channel
- * weights, which fuse with neighbours. Computed in double, stored in f32. O(weights touched). */
+ * The scaled weight is a new weight; models that shared w and have equal statistics share it again
+ * after dedup. A norm that does not follow a convolution becomes `mul` and `add` by per-channel
+ * weights, which later passes fuse. Computed in double, stored in f32. O(elements of the weights).
+ */
 #include "passes/passes_int.h"
 
 #include <math.h>
@@ -62,7 +63,7 @@ static bool read_affine(weft_passctx *cx, weft_graph *g, weft_node n, affine *ou
 
 /* -- Into a convolution --------------------------------------------------------------------- */
 
-/* The convolution whose only use is the norm, with f32 weights that nothing else decides. */
+/* The convolution with constant f32 weights whose result only the norm uses; none otherwise. */
 static weft_node foldable_conv(const weft_graph *g, weft_node norm)
 {
     const weft_module *m = weft_graph_module(g);

@@ -1,4 +1,4 @@
-/* fuse-attention: multi-head attention, as exporters spell it out, becomes one operator.
+/* fuse-attention: the sub-graph that exporters write for multi-head attention becomes one operator.
  *
  *     q4 = transpose(reshape(q, [b, sq, h, d]), [0, 2, 1, 3])        k4, v4 alike
  *     s  = matmul(q4, transpose k4)     scaled by a constant before or after
@@ -7,10 +7,10 @@
  *   ==>
  *     y  = attention q k v mask {heads, head_dim, scale, fill}
  *
- * The result is the same up to rounding; the transposes and the score matrix are gone. When q, k
- * and v are parts of one split along the last axis, or of one projection that is reshaped to
- * [b, s, 3, h, d] and gathered from, the operator takes the whole value and offsets, and the rest
- * dies too. O(nodes). */
+ * The result is equal up to rounding; transposes and the score matrix are eliminated. If q, k and v
+ * are parts of one split along the last axis, or are gathered from one projection reshaped to
+ * [b, s, 3, h, d], the operator takes the whole value with offsets, and the split or gather becomes
+ * dead. O(nodes). */
 #include "passes/match.h"
 
 #include <string.h>
@@ -55,9 +55,9 @@ static weft_val unsplit_heads(const weft_module *m, weft_val v4, int64_t *out_he
     return x;
 }
 
-/* Part i of a joint projection: gather i along the first axis of
+/* Matches part i of a joint projection: gather of index i along the first axis of
  *     transpose(reshape(x, [b, s, parts, h, d]), [2, 0, 3, 1, 4])
- * The whole projection, and where the part begins in its last dim. */
+ * Returns x, and the offset of the part in its last dim. */
 static weft_val gathered_part(const weft_module *m, weft_val v, int64_t *out_heads,
                               int64_t *out_dim, int64_t *out_offset)
 {
@@ -89,7 +89,7 @@ static weft_val gathered_part(const weft_module *m, weft_val v, int64_t *out_hea
     return x;
 }
 
-/* A projection split into heads, [b, h, s, d]; agrees with the heads found before. */
+/* Matches a projection split into heads, [b, h, s, d], with the number of heads found before. */
 static bool match_heads(const weft_module *m, weft_val v, const int64_t *perm, attention *a,
                         weft_val *out, int64_t *out_offset)
 {
@@ -104,7 +104,7 @@ static bool match_heads(const weft_module *m, weft_val v, const int64_t *perm, a
     return true;
 }
 
-/* Takes a constant factor off `v`; true when there was one. */
+/* Strips a multiplication by a constant from `v`; true if there was one. */
 static bool take_scale(const weft_module *m, weft_val *v, double *scale)
 {
     weft_val x;
@@ -133,7 +133,7 @@ static bool mask_broadcasts(const weft_module *m, weft_val mask, weft_val score)
     return true;
 }
 
-/* add(score, mask) or where(mask, score, fill): the score, and the mask noted */
+/* add(score, mask) or where(mask, score, fill): returns the score and stores the mask */
 static weft_val take_mask(const weft_module *m, weft_val v, attention *a)
 {
     weft_node where = weft_match__maker(m, v, WEFT_OP_WHERE);
@@ -198,7 +198,7 @@ static bool match_attention(const weft_module *m, weft_node reshape, attention *
         return false;
     const weft_ttype *y = weft_val_ttype(m, weft_node_out(m, reshape, 0));
     const weft_ttype *q = weft_val_ttype(m, a->q);
-    /* A product broadcasts k and v over the batch, the operator does not. */
+    /* matmul broadcasts k and v over the batch; the operator does not. */
     return weft_val_ttype(m, a->k)->dim[0] == q->dim[0] &&
            weft_val_ttype(m, a->v)->dim[0] == q->dim[0] && y->rank == 3 && y->dim[0] == q->dim[0] &&
            y->dim[1] == q->dim[1] && y->dim[2] == a->heads * a->head_dim &&
@@ -207,7 +207,8 @@ static bool match_attention(const weft_module *m, weft_node reshape, attention *
 
 /* -- Offsets into one value ------------------------------------------------------------------ */
 
-/* v is part i of a split along the last axis into constant sizes: the whole, and where it begins */
+/* v is part i of a split along the last axis into constant sizes: returns the operand of the split
+ * and the offset of the part */
 static void whole_of(const weft_module *m, weft_val *v, int64_t *offset)
 {
     weft_node n = weft_match__maker(m, *v, WEFT_OP_SPLIT);

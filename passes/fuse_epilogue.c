@@ -1,21 +1,22 @@
-/* fuse-epilogue: what follows a convolution or product element by element becomes part of it.
+/* fuse-epilogue: fuses element-wise operators into the convolution or GEMM before them.
  *
  *     %c = conv %x, $w, $b
  *     %a = add %c, %r                 ==>  %y = conv %x, $w, $b, %r
  *     %y = relu %a                             {epilogue = ["add acc i3", "relu acc"]}
  *
- * Taken in: element-wise operators with one f32 operand, and binary ones whose other operand has
- * the shape of the result, or is a weight with one element or one per channel; always as the sole
- * user. When both operands of an addition end in convolutions, the later one takes the addition.
- * The node moves to where its last part stood, so that all operands come before it. O(nodes). */
+ * Fused: element-wise operators with one f32 operand, and binary ones whose other operand has the
+ * shape of the result or is a weight with one element or one per channel. The operator must be the
+ * sole user of the convolution or GEMM. If both operands of an addition come from convolutions, the
+ * later one is fused with it. The fused node moves to the place of the last operator, so that all
+ * operands are defined before it. O(nodes). */
 #include "passes/match.h"
 
 #include <string.h>
 
 enum { EPILOGUE_MAX = 8 };
 
-/* A weight with one element, or one for each channel (dim 1 of a convolution, the last dim of a
- * product). */
+/* A weight with one element, or one per channel (dim 1 of a convolution, the last dim of a GEMM).
+ */
 static bool is_channel_weight(const weft_module *m, weft_node n, weft_val v)
 {
     if (weft_val_get_kind(m, v) != WEFT_VAL_WEIGHT)
@@ -60,8 +61,8 @@ static bool other_fits(const weft_module *m, weft_node n, weft_val other)
            is_channel_weight(m, n, other);
 }
 
-/* The step that `user` adds to the epilogue of `n`; NULL when it cannot be taken in. `*out_other`
- * is the operand that comes with it, if any. */
+/* The step that `user` adds to the epilogue of `n`; NULL if it cannot be fused. *out_other: its
+ * other operand, if any. */
 static const char *step_of(weft_passctx *cx, const weft_module *m, weft_node n, weft_node user,
                            weft_val *out_other)
 {
@@ -87,7 +88,7 @@ static const char *step_of(weft_passctx *cx, const weft_module *m, weft_node n, 
     return weft_rewrite__step_text(m, user, arg, cx->scratch);
 }
 
-/* A convolution or product later in the order that could take the addition instead. */
+/* Whether the other operand comes from a later convolution or GEMM that can fuse the addition. */
 static bool later_taker(const weft_graph *g, weft_node n, weft_val other)
 {
     const weft_module *m = weft_graph_module(g);
@@ -112,7 +113,7 @@ static void add_step(weft_passctx *cx, weft_module *m, weft_node n, const char *
     weft_node_set_attr(m, n, &WEFT_ATTR_OF_STRS(EPILOGUE, steps, count + 1));
 }
 
-/* Takes the sole user of `n` in; false when there is nothing to take. */
+/* Fuses the sole user of `n` into it; false if that is not possible. */
 static bool absorb(weft_passctx *cx, weft_graph *g, weft_node n)
 {
     weft_module *m = weft_graph_module(g);
@@ -137,8 +138,8 @@ static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
 {
     for (uint32_t i = 0; i < weft_graph_count(m); i++) {
         weft_graph *g = weft_graph_at(m, i);
-        /* Backwards: a node moves behind what was visited, and the later of two takers comes first.
-         */
+        /* Backward sweep: a fused node moves behind the nodes already visited, and the later of two
+         * candidates comes first. */
         weft_node before;
         for (weft_node n = weft_graph_last(g); n.i; n = before) {
             before = weft_node_prev(m, n);
@@ -154,7 +155,7 @@ static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
 
 const weft_pass weft_pass_fuse_epilogue = {
     .name = "fuse-epilogue",
-    .brief = "activations, residuals and scales into convolutions and products",
+    .brief = "activations, residuals and scales into convolutions and GEMMs",
     .from = WEFT_STAGE_GRAPH,
     .to = WEFT_STAGE_GRAPH,
     .run = run,

@@ -1,14 +1,14 @@
-/* fuse-ew: chains and trees of element-wise kernels become one kernel.
+/* fuse-ew: fuses chains and trees of element-wise kernels into one kernel.
  *
  *     %a = ew %x, %y {steps = ["add i0 i1"]}
  *     %b = ew %a {steps = ["relu i0"]}
  *   ==>
  *     %b = ew %x, %y {steps = ["add i0 i1", "relu s0"]}
  *
- * A producer goes into its consumer when the consumer is its only user and both results have the
- * same type, so that nothing is computed twice. Operands that both share are read once. Limits:
- * STEPS and operands of one kernel. One backward sweep, each consumer taking all it can. O(nodes).
- */
+ * A producer is fused into its consumer if the consumer is its only user and both results have the
+ * same type, so that nothing is computed twice. Common operands are read once. The number of steps
+ * and operands of a kernel is limited. One backward sweep; each consumer fuses as many producers as
+ * it can. O(nodes). */
 #include "passes/match.h"
 
 #include <string.h>
@@ -27,7 +27,7 @@ static const weft_attr *steps_of(const weft_module *m, weft_node n)
     return weft_attrs_find(weft_node_attrs(m, n), WEFT_ATTR_STEPS);
 }
 
-/* Index of `v` among the operands, added when new; OPERANDS_MAX when there is no room. */
+/* Index of `v` among the operands, appended if new; OPERANDS_MAX if there is no room. */
 static uint32_t operand(chain *c, weft_val v)
 {
     for (uint32_t i = 0; i < c->n_in; i++)
@@ -39,8 +39,8 @@ static uint32_t operand(chain *c, weft_val v)
     return c->n_in++;
 }
 
-/* The argument as it reads in the joined kernel: operands by `map`, steps moved by `shift`, and the
- * operand `inlined` as the producer's last step. */
+/* Text of an argument in the fused kernel: operands renumbered by `map`, steps by `shift`; operand
+ * `inlined` is the producer's last step. */
 static const char *rewrite_arg(weft_arena *arena, const weft_step *step, uint32_t k,
                                const uint32_t *map, uint32_t shift, uint32_t inlined,
                                uint32_t inlined_step)
@@ -90,7 +90,7 @@ static bool add_steps(weft_passctx *cx, const weft_module *m, weft_node n, uint3
     return true;
 }
 
-/* Operand number of `n` that an `ew` of the same type makes for `n` alone; UINT32_MAX: none. */
+/* An operand of `n` that is an `ew` of the same type with no other user; UINT32_MAX: none. */
 static uint32_t find_producer(const weft_graph *g, weft_node n)
 {
     const weft_module *m = weft_graph_module(g);
@@ -103,7 +103,7 @@ static uint32_t find_producer(const weft_graph *g, weft_node n)
     return UINT32_MAX;
 }
 
-/* Joins the producer of operand `at` with `n` into a new node; none when limits forbid. */
+/* Fuses the producer of operand `at` with `n` into a new node; none if a limit is exceeded. */
 static weft_node join(weft_passctx *cx, weft_graph *g, weft_node n, uint32_t at)
 {
     weft_module *m = weft_graph_module(g);

@@ -1,4 +1,4 @@
-/* fuse-patterns: operators that exporters spell out become single operators again.
+/* fuse-patterns: sub-graphs that exporters write for an operator become that operator.
  *
  *     add(matmul(a, b), $bias)                                   ==>  matmul a b $bias
  *     x * sigmoid(x)                                             ==>  silu x
@@ -7,9 +7,9 @@
  *     0.5 * x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x^3)))    ==>  gelu x {approximate = "tanh"}
  *     (x - mean) / sqrt(var + eps) * gamma + beta  over last dim ==>  layer_norm x gamma beta
  *
- * Attention has a file of its own (fuse_attention.c). Patterns are walked from the last node
- * towards the operands; the nodes before it die when nobody else uses them. Results differ from the
- * spelt-out form only by rounding. O(nodes). */
+ * fuse_attention.c does the same for attention. A pattern is matched from its last node towards the
+ * operands; its other nodes become dead if nothing else uses them. Results differ by rounding only.
+ * O(nodes). */
 #include "passes/match.h"
 
 #include <math.h>
@@ -88,7 +88,7 @@ static bool match_hard_swish(const weft_graph *g, weft_node n, found *out)
     return false;
 }
 
-/* Factors of a product of products: at most 4 values, constants multiplied together. */
+/* Factors of nested multiplications: at most 4 values; constants are multiplied together. */
 typedef struct product {
     weft_val factor[4];
     uint32_t n;
@@ -287,7 +287,7 @@ static weft_err try_patterns(weft_passctx *cx, weft_graph *g, weft_node n, bool 
         weft_val with;
         WEFT_TRY(weft_rewrite__emit(cx, g, n, f.op, f.in, f.n_in, f.attr, f.n_attr,
                                     weft_node_loc(m, n), &with));
-        /* A constant of higher rank than x gave the spelt-out form more dims. */
+        /* A constant of higher rank than x broadcasts the pattern's result to more dims. */
         if (weft_val_type(m, with).i != weft_val_type(m, weft_node_out(m, n, 0)).i) {
             weft_node_remove(g, weft_val_node(m, with));
             continue;

@@ -1,13 +1,12 @@
-/* fuse-siblings: the products of one value by several weights become one product.
+/* fuse-siblings: GEMMs of one value by several weights become one GEMM.
  *
  *     q = matmul x $wq $bq;  k = matmul x $wk $bk;  v = matmul x $wv $bv;  y = attention q k v
  *   ==>
  *     qkv = matmul x [$wq $wk $wv] [$bq $bk $bv];   y = attention qkv qkv qkv {offsets}
  *
- * One pass over x and one large GEMM instead of three. Done only where all results are operands of
- * attention, which takes offsets, so that nothing has to be copied apart afterwards. The joined
- * weight is a new weight; siblings with equal weights still share it by content. O(nodes + bytes
- * joined). */
+ * x is read once, and one large GEMM replaces three. Only if all results are operands of attention,
+ * which takes offsets, so that the parts need not be copied. The concatenated weight is a new
+ * weight; dedup shares it among models with equal weights. O(nodes + bytes of the weights). */
 #include "passes/match.h"
 
 #include <string.h>
@@ -36,7 +35,8 @@ static bool used_by_attention_only(const weft_graph *g, weft_val v)
     return true;
 }
 
-/* A product of `x` by a weight whose result feeds attention: its number of columns, 0 otherwise. */
+/* Number of columns of a GEMM of `x` by a weight whose result is an operand of attention; 0: no
+ * such node. */
 static int64_t sibling_cols(const weft_graph *g, weft_node n, weft_val x)
 {
     const weft_module *m = weft_graph_module(g);
@@ -169,7 +169,7 @@ static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
 
 const weft_pass weft_pass_fuse_siblings = {
     .name = "fuse-siblings",
-    .brief = "q, k and v projections become one product",
+    .brief = "q, k and v projections become one GEMM",
     .from = WEFT_STAGE_GRAPH,
     .to = WEFT_STAGE_GRAPH,
     .run = run,

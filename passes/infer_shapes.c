@@ -1,14 +1,14 @@
-/* infer-shapes: types of all results, and parameters from operands into attributes.
+/* infer-shapes: replaces operands that are known parameters by attributes.
  *
- * The runner has inferred types and contents already (facts TYPES and CONTENTS); what is left here
- * is to write what they tell into the module. An operand that only steers shapes (`.params` of the
- * operator's row) and whose content is known, constant or symbolic, becomes an attribute:
+ * The runner has already inferred types and contents (facts TYPES and CONTENTS). A parameter
+ * operand
+ * (`.params` of the operator's row) with known content, constant or symbolic, becomes an attribute:
  *
  *     reshape %x, %shape           ==>  reshape %x {shape = dims[?b, 768]}
  *     clip %x, $lo, $hi            ==>  clip %x {max = 6.0, min = 0.0}
  *
- * after which the chain of Shape / Gather / Concat that computed it is dead. A reshape gets the
- * dims of its result, so that 0 and -1 are gone. Runs in O(nodes). */
+ * The chain of Shape / Gather / Concat that computed it is then dead. A reshape gets the dims of
+ * its result, which have no 0 and -1. O(nodes). */
 #include "passes/passes_int.h"
 
 enum { PARAM_ELEMS_MAX = 64 };
@@ -46,7 +46,7 @@ static bool floats_attr(weft_passctx *cx, const weft_module *m, weft_val v, weft
     return true;
 }
 
-/* Floats that steer: bounds of a clip (one number each) and scales of a resize (a list). */
+/* Float parameters: bounds of a clip (one number each) and scales of a resize (a list). */
 static bool param_attr(weft_passctx *cx, const weft_module *m, weft_node n, weft_val v,
                        weft_attr_key key, weft_attr *out)
 {
@@ -54,7 +54,8 @@ static bool param_attr(weft_passctx *cx, const weft_module *m, weft_node n, weft
     bool bound = key == WEFT_ATTR_MIN || key == WEFT_ATTR_MAX;
     if (weft_dtype_is_float(dtype))
         return (bound || key == WEFT_ATTR_SCALES) && floats_attr(cx, m, v, key, !bound, out);
-    /* A range takes its element type from its operands: only the default one may go. */
+    /* The operands of a range determine its element type: only i64, the default, may be replaced.
+     */
     if (bound || (weft_node_op(m, n) == WEFT_OP_RANGE && dtype != WEFT_DTYPE_I64))
         return false;
     return dims_attr(cx, v, key, out);

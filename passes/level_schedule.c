@@ -1,11 +1,11 @@
-/* level-schedule: nodes in the order of their distance from the inputs, for devices that run
- * launches at the same time.
+/* level-schedule: sorts nodes by level, for devices that run launches concurrently.
  *
  *   a1 a2 a3 b1 b2 b3   ==>   a1 b1 | a2 b2 | a3 b3
  *
- * Nodes of one distance do not need each other: a level. plan-memory gives the values of a level
- * memory of their own, so that what is planned does not order what the data leaves free. Nodes that
- * only look at their operand are no step. Nodes of one distance keep their order. O(nodes). */
+ * The level of a node is the length of the longest path from an input to it; views, which run
+ * nothing, do not count. Nodes of a level are independent. plan-memory gives values of a level
+ * disjoint memory, so that reuse of memory adds no dependency between nodes of a level. The order
+ * within a level is kept. O(nodes). */
 #include "passes/passes_int.h"
 
 #include <string.h>
@@ -38,7 +38,7 @@ static void note(levels *w, weft_node n, uint32_t d)
         w->longest = d;
 }
 
-/* Counting sort by distance; then every node goes to the end in that order. */
+/* Counting sort by level; then the nodes are relinked in that order. */
 static bool sort(weft_passctx *cx, levels *w, weft_graph *g)
 {
     uint32_t n = weft_graph_node_count(g), i = 0;

@@ -1,12 +1,12 @@
-/* lower-kernels: from operators to what a driver launches.
+/* lower-kernels: from graph operators to kernels.
  *
  *     relu %x                     ==>  ew %x {steps = ["relu i0"]}
  *     add %x, $two                ==>  ew %x {steps = ["add i0 #2.0"]}
  *     reshape %x {shape}          ==>  view %x {shape}          (no launch, no memory)
  *
- * Element-wise operators on f32 become `ew`, which fuse-ew then joins; reshapes with known dims and
- * what else leaves the bytes alone become views. All other operators are kernels themselves; which
- * variant runs them is the backend's choice. O(nodes). */
+ * Element-wise operators on f32 become `ew`, which fuse-ew then fuses; reshapes with known dims and
+ * other operators that keep the bytes become views. All other operators are kernels already; the
+ * backend chooses their variants. O(nodes). */
 #include "passes/match.h"
 
 static const char *operand_text(weft_passctx *cx, const weft_module *m, weft_val v, uint32_t idx)
@@ -17,7 +17,8 @@ static const char *operand_text(weft_passctx *cx, const weft_module *m, weft_val
     return weft_rewrite__number_text((float)x, cx->scratch);
 }
 
-/* The largest rank of the operands that stay operands for sure: a number may not have more. */
+/* The largest rank among operands that are not single numbers: a number of higher rank, which would
+ * broadcast the result, stays an operand. */
 static uint8_t rank_beside_numbers(weft_passctx *cx, const weft_module *m, weft_node n)
 {
     uint8_t rank = 0;
@@ -31,8 +32,7 @@ static uint8_t rank_beside_numbers(weft_passctx *cx, const weft_module *m, weft_
     return rank;
 }
 
-/* Operands that are single numbers, of no higher rank than another operand, become numbers of the
- * step. */
+/* Operands that are single numbers become numbers in the text of the step. */
 static weft_err lower_ew(weft_passctx *cx, weft_graph *g, weft_node n, bool *changed)
 {
     weft_module *m = weft_graph_module(g);
@@ -48,14 +48,14 @@ static weft_err lower_ew(weft_passctx *cx, weft_graph *g, weft_node n, bool *cha
         if (!v.i)
             return WEFT_ERR_OK;
         arg[i] = operand_text(cx, m, v, kept);
-        /* At least one operand must carry the shape. */
+        /* At least one operand must remain, which determines the shape. */
         if (arg[i][0] == '#' && weft_val_ttype(m, v)->rank <= rank && (kept > 0 || i + 1 < n_in))
             continue;
         arg[i] = weft_arena_printf(cx->scratch, "i%u", kept);
         in[kept++] = v;
         has_float = has_float || weft_match__is_f32(m, v);
     }
-    /* `where` between two numbers: nothing would carry the element type. */
+    /* `where` between two numbers stays: no operand would have the element type of the result. */
     if (!has_float)
         return WEFT_ERR_OK;
     const char *step = weft_rewrite__step_text(m, n, arg, cx->scratch);

@@ -6,12 +6,12 @@
  *       return "y" %1                               %3 : f32[?b,4] = cast %2 {to = f32}
  *                                                   return "y" %3
  *
- * Inputs and outputs stay as callers know them. Weights are rounded to the nearest, once; finite
- * ones that the narrow type cannot hold become its largest number (a mask of -3.4e38 must not turn
- * into infinity: rows that are masked altogether would become NaN). Kernels read and write the
- * narrow type and compute in f32. An operator that inference refuses with narrow operands keeps its
- * own, between casts; so does a cast of f32 to something else, as indices may have come that way.
- * Runs only where --precision asks for it. O(nodes + bytes of weights). */
+ * Inputs and outputs keep their types. Weights are rounded to nearest, once; finite elements beyond
+ * the range of the narrow type become its largest number (a mask of -3.4e38 must not become
+ * infinity: rows that are masked completely would be NaN). Kernels read and write the narrow type
+ * and compute in f32. An operator whose inference refuses narrow operands keeps f32, between casts;
+ * so does a cast from f32 to another type, because the value may be an index. Runs only with
+ * --precision. O(nodes + bytes of weights). */
 #include "passes/match.h"
 
 #include "base/f16.h"
@@ -70,7 +70,7 @@ static weft_val lower_weight(lowering *l, weft_val v)
     return out;
 }
 
-/* `v` as `dtype`, by a cast before `user` (none: at the end). */
+/* `v` as `dtype`; inserts a cast before `user` (none: at the end). */
 static weft_val cast_to(lowering *l, weft_node user, weft_val v, weft_dtype dtype)
 {
     weft_map *map = dtype == WEFT_DTYPE_F32 ? l->wide : l->narrow;
@@ -106,14 +106,14 @@ static weft_val as_half(lowering *l, weft_node user, weft_val v)
                                                          : cast_to(l, user, v, l->half);
 }
 
-/* Whether `n` can have the operands that it has: sets the types of its results. */
+/* Whether inference accepts the operands of `n`; sets the types of its results. */
 static bool retype(lowering *l, weft_node n)
 {
     uint32_t n_out = weft_node_out_count(l->m, n);
     weft_ttype *type = weft_arena_array(l->cx->scratch, n_out, sizeof *type);
     if (weft_node_infer(l->g, n, l->contents, NULL, type, n_out) != WEFT_ERR_OK)
         return false;
-    /* The dims stay: inference may not know again what it knew. */
+    /* Keeps the dims: a second inference may know less. */
     for (uint32_t i = 0; i < n_out; i++) {
         weft_val v = weft_node_out(l->m, n, i);
         weft_ttype now = *weft_val_ttype(l->m, v);

@@ -1,16 +1,15 @@
-/* Small tools for recognising sub-graphs by walking from a result towards its operands. */
+/* Helpers for matching sub-graphs from a result towards its operands. */
 #ifndef WEFT_PASSES_MATCH_H
 #define WEFT_PASSES_MATCH_H
 
 #include "passes/passes_int.h"
 
-/* The node of operator `op` that made `v`; none otherwise. */
+/* The node that defines `v`, if its operator is `op`; none otherwise. */
 weft_node weft_match__maker(const weft_module *m, weft_val v, weft_op_id op);
-/* `v` was made by a binary `op` with a scalar constant on one side: the other side. With
- * `commutes` the constant may be on the left. */
+/* Matches v = op(x, c) with a constant c of one element; also op(c, x) if `commutes`. */
 bool weft_match__with_scalar(const weft_module *m, weft_val v, weft_op_id op, bool commutes,
                              weft_val *out_x, double *out_c);
-/* `v` was made by commutative `op` and one operand is `x`: the other operand. */
+/* Matches v = op(x, other) or op(other, x). */
 bool weft_match__with_value(const weft_module *m, weft_val v, weft_op_id op, weft_val x,
                             weft_val *out_other);
 /* |a - b| <= 1e-6 * |b|, wide enough for constants stored in f32. */

@@ -1,4 +1,4 @@
-/* Modules into better modules: the pass runner and the pipelines.
+/* The optimiser: passes over modules, the pass runner and the pipelines.
  *
  * A pass declares the facts that it needs and breaks; the runner computes, voids, verifies, dumps
  * and counts. Single-thread per module. */
@@ -18,7 +18,7 @@ const char *weft_pass_brief(const weft_pass *pass);
 /* The algorithm of one convolution as found by measuring (weft compile --tune). */
 typedef struct weft_tuned_conv {
     const char *model, *item; /* graph, and name of the ONNX node */
-    const char *algo;         /* "direct", "winograd"; one that does not fit is not taken */
+    const char *algo; /* "direct", "winograd"; ignored if the convolution does not allow it */
 } weft_tuned_conv;
 
 /* -- Graph algorithms of a library ------------------------------------------------------------ */
@@ -148,7 +148,9 @@ typedef struct weft_pass_options {
     double merge_tolerance; /* weights are equal if no element differs by more; 0: equal by bits */
 } weft_pass_options;
 
-/* The slice for which merging must pay: that of `device`, else of `target`; two cores of a CPU. */
+/* The slice for which merging predicts times: that of `device`, else of `target`; two cores of a
+ * CPU.
+ */
 WEFT_MUST_USE weft_err weft_merge_slice(const weft_pass_options *options, weft_slice *out);
 
 typedef enum weft_verify_when {
@@ -170,7 +172,7 @@ typedef struct weft_run_options {
     void *user;
 } weft_run_options;
 
-/* Runs these passes in order. A module that a pass leaves illegal: BUG naming pass and rule. */
+/* Runs these passes in order. BUG, naming pass and rule, if a pass leaves an invalid module. */
 WEFT_MUST_USE weft_err weft_passes_run(weft_module *m, const weft_pass *const *pass, size_t n,
                                        const weft_run_options *options, weft_diag *diag);
 

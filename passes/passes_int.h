@@ -35,18 +35,18 @@ struct weft_pass {
     const char *name;  /* "fold-const": for -p, --dump-after, tests */
     const char *brief; /* one line, shown by weft list passes */
     weft_stage from, to;
-    bool any_stage;  /* runs at every stage and leaves it; from and to are not looked at */
+    bool any_stage;  /* runs at every stage and keeps it; `from` and `to` are ignored */
     uint32_t needs;  /* facts made valid before run() */
     uint32_t breaks; /* facts void after run() reported a change */
     weft_err (*run)(weft_passctx *cx, weft_module *m, bool *changed);
 };
 
-/* Asks for leave to do one more rewrite; false once the limit is reached. Every rewrite of every
- * pass goes through here, so that --pass-limit can bisect a miscompile. */
+/* Counts one rewrite; false if the limit is reached, and the rewrite must not be done. Every
+ * rewrite of every pass calls this function, so that --pass-limit can bisect a miscompilation. */
 bool weft_rewrite__allow(weft_passctx *cx);
 
-/* Replaces result `i` of `n` by `with` everywhere; keeps graph outputs right. Does not ask for
- * leave. */
+/* Replaces result `i` of `n` by `with` in all operands and graph outputs. Does not count a rewrite.
+ */
 void weft_rewrite__replace_result(weft_graph *g, weft_node n, uint32_t i, weft_val with);
 /* Removes `n` and, transitively, the nodes whose results are then unused. */
 void weft_rewrite__remove_dead(weft_graph *g, weft_node n);

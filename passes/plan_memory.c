@@ -2,15 +2,14 @@
  *
  * Buckets are the batch sizes asked for, crossed with a few values of every other symbol: its upper
  * bound and the powers of two from 16 below it; a symbol without a bound is planned at
- * UNBOUNDED_DEFAULT. In a joint graph all parts have one size. Other dims still run, planned when
- * they are met. For each bucket
- * all dims are numbers; ops/place.h tells which values need memory and from when to when,
- * an output to the end, and base/pack.h places the blocks. Data-dependent values live on the heap
- * and have no buffer. O(buckets * nodes^2) at worst, in practice linear.
+ * UNBOUNDED_DEFAULT. In a joint graph all parts have the same batch. The runtime plans other sizes
+ * when a request has them. In a bucket all dims are numbers: ops/place.h computes which values need
+ * memory and their lifetimes (an output lives to the end), and base/pack.h places the blocks.
+ * Values with a dynamic shape live on the heap and have no buffer. O(buckets * nodes^2) in the
+ * worst case, in practice linear.
  *
- * For GPUs, which run launches that do not need each other at the same time, a value lives from the
- * beginning of the level that makes it (level-schedule) to the end of the last one that reads it.
- */
+ * GPUs run independent launches concurrently: there a value lives from the beginning of the level
+ * that defines it (level-schedule) to the end of the last level that reads it. */
 #include "passes/merge/merge.h"
 
 #include "base/pack.h"
@@ -49,7 +48,7 @@ static void choose_other(int64_t lo, int64_t hi, choices *out)
     out->at[out->n++] = hi;
 }
 
-/* Lives of whole levels. */
+/* Extends lifetimes to whole levels. */
 static void widen(weft_passctx *cx, const weft_places *p, weft_block *block, uint32_t n)
 {
     weft_place_level *level = weft_arena_array(cx->scratch, (size_t)p->n_launch + 1, sizeof *level);
@@ -72,7 +71,7 @@ static weft_err plan_bucket(weft_passctx *cx, weft_graph *g, weft_places *places
     for (uint32_t i = 0; i < n_symbol; i++)
         value[weft_dim_as_symbol(pool, weft_graph_symbol_dim(g, i))] = symbol[i];
     if (!weft_graph_place(g, pool, value, n_pool, places))
-        return WEFT_ERR_OK; /* this combination has no meaning (a negative dim, ...) */
+        return WEFT_ERR_OK; /* this combination is invalid (it makes a dim negative, for example) */
     weft_block *block = weft_arena_array(cx->scratch, (size_t)places->n + 1, sizeof *block);
     weft_buffer *buffer = weft_arena_array(cx->scratch, (size_t)places->n + 1, sizeof *buffer);
     for (uint32_t v = 1; v <= places->n; v++) {
@@ -100,8 +99,9 @@ static weft_err plan_bucket(weft_passctx *cx, weft_graph *g, weft_places *places
     return WEFT_ERR_OK;
 }
 
-/* Symbols that take their values together: each of its own, but in a joint graph all batches, and
- * symbols of one name ("a/seq", "b/seq"). Returns the first symbol of the class of symbol i. */
+/* Classes of symbols that have equal values in every bucket: in a joint graph all batches, and
+ * symbols with the same name ("a/seq", "b/seq"); other symbols are classes of their own. Returns
+ * the first symbol of the class of symbol i. */
 static uint32_t find_class(const weft_graph *g, uint32_t i, const bool *is_batch)
 {
     const char *name = strrchr(weft_graph_symbol_name(g, i), '/');
@@ -156,7 +156,7 @@ static weft_err plan_graph(weft_passctx *cx, weft_graph *g)
     weft_places places;
     weft_graph_place_start(g, cx->scratch, &places);
     weft_graph_clear_buckets(g);
-    /* All combinations, the last symbol turning fastest. */
+    /* All combinations; the last symbol varies fastest. */
     for (uint32_t made = 0; made < BUCKETS_MAX; made++) {
         for (uint32_t i = 0; i < n; i++) {
             int64_t lo = 0, hi = 0;

@@ -38,7 +38,8 @@ void weft_rewrite__remove_dead(weft_graph *g, weft_node n)
         for (uint32_t i = 0; i < weft_node_in_count(m, dead); i++) {
             weft_val v = weft_node_in(m, dead, i);
             weft_node maker = v.i ? weft_val_node(m, v) : (weft_node){0};
-            /* A node may wait only once: by the time it is met again it may be gone. */
+            /* A node is in the work list at most once, because it may be removed when it is
+             * visited. */
             bool seen = maker.i == 0;
             for (uint32_t k = 0; k < work.len && !seen; k++)
                 seen = work.at[k].i == maker.i;
@@ -62,7 +63,7 @@ weft_err weft_rewrite__emit(weft_passctx *cx, weft_graph *g, weft_node before, w
                             uint32_t n_attr, weft_loc loc, weft_val *out)
 {
     weft_module *m = weft_graph_module(g);
-    /* Inference needs the node: give it a type to begin with and set the inferred one. */
+    /* Inference needs the node to exist: a placeholder type is replaced by the inferred one. */
     weft_type unknown = weft_type_make(m, WEFT_DTYPE_F32, NULL, 0);
     weft_node_spec spec = {.op = op,
                            .in = in,

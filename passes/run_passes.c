@@ -23,7 +23,7 @@ static weft_err compute_types(weft_passctx *cx, weft_module *m, weft_contents *c
             weft_ttype *type = weft_arena_array(cx->scratch, n_out, sizeof *type);
             WEFT_TRY(weft_node_infer(g, n, contents, cx->diag, type, n_out));
             for (uint32_t k = 0; k < n_out; k++) {
-                /* Inference speaks of logical types; the layout is a decision and stays. */
+                /* Inference gives logical types; the layout chosen by choose-layout is kept. */
                 type[k].layout = weft_val_ttype(m, weft_node_out(m, n, k))->layout;
                 weft_val_set_type(m, weft_node_out(m, n, k), weft_type_intern(m, &type[k]));
             }
@@ -32,7 +32,7 @@ static weft_err compute_types(weft_passctx *cx, weft_module *m, weft_contents *c
     return WEFT_ERR_OK;
 }
 
-/* Contents come out of inference, so both facts are computed together. */
+/* Inference computes types and contents together. */
 static weft_err compute_facts(weft_passctx *cx, weft_module *m, uint32_t missing)
 {
     if (missing & (WEFT_FACT_TYPES | WEFT_FACT_CONTENTS)) {

@@ -1,12 +1,12 @@
-/* share-near: weights of different models that are equal within a tolerance become one, when the
- * user asks for it (merge_tolerance). It changes results: `weft compile` measures by how much.
+/* share-near: weights of different models that are equal within a tolerance (merge_tolerance)
+ * become one. Off by default, because it changes results: `weft compile` measures by how much.
  *
- * Two weights are near when they have the same type and no two elements at one place differ by more
- * than the tolerance; a NaN is near only to the same bits, as is an infinity. A weight is compared
- * with those that were kept, never with one that was replaced: nothing drifts further than the
- * tolerance from what it was. Weights below BYTES_MIN are left alone: an epsilon or a scale is no
- * weight. O(weights of one type squared) comparisons, which end at the first element that differs;
- * elements_max elements in all, beyond which weights stay as they are. */
+ * Two weights are near if they have the same type and corresponding elements differ by at most the
+ * tolerance; NaN and infinities must have equal bits. A weight is compared with weights that were
+ * kept, never with a replaced one, so no element changes by more than the tolerance. Weights below
+ * BYTES_MIN (an epsilon, a scale) are left unchanged. O(n^2) comparisons for n weights of a type;
+ * each ends at the first element that differs. After elements_max elements in total the remaining
+ * weights are left unchanged. */
 #include "passes/passes_int.h"
 
 #include "base/map.h"
@@ -56,7 +56,7 @@ static double distance(weft_dtype dtype, const uint8_t *x, const uint8_t *y)
     return fabs((double)a - (double)b);
 }
 
-/* `left`: elements that may still be looked at. */
+/* `left`: number of elements that may still be compared. */
 static bool are_near(const weft_tensor *a, const weft_tensor *b, double tolerance, uint64_t *left,
                      double *most)
 {
@@ -69,7 +69,7 @@ static bool are_near(const weft_tensor *a, const weft_tensor *b, double toleranc
         if (memcmp(x, y, size) == 0)
             continue;
         double apart = distance(a->dtype, x, y);
-        if (!(apart <= tolerance)) /* of a NaN neither is true */
+        if (!(apart <= tolerance)) /* written so that NaN fails */
             return false;
         found = fmax(found, apart);
     }

@@ -1,15 +1,15 @@
-/* simplify: local algebra until nothing changes.
+/* simplify: local algebraic rewrites, repeated until nothing changes.
  *
- * Each rule is a function and a row of simplify.def. A rule looks at one node, keeps the type of
- * its result, and never goes back to an earlier form, so that the loop ends: every rule removes a
- * node, or moves to an operator that comes later in
+ * Each rule is a function and a row of simplify.def. A rule matches one node and keeps the type of
+ * its result. The loop terminates because every rule removes a node, or replaces an operator by one
+ * that is greater in the order
  *
  *     squeeze, unsqueeze, flatten, transpose  <  reshape
  *     gemm  <  matmul
  *     pow, div  <  mul, square
  *
- * Rules that could change a floating-point result by more than rounding order are not here. Each
- * sweep is O(nodes); the number of sweeps is bounded by SWEEPS_MAX. */
+ * Rules never change a floating-point result by more than the order of rounding. Each sweep is
+ * O(nodes); at most SWEEPS_MAX sweeps. */
 #include "passes/match.h"
 
 #include <math.h>
@@ -17,8 +17,8 @@
 
 enum { SWEEPS_MAX = 16 };
 
-/* What a rule sees; it sets `with` to replace result 0 of the node, or sets `changed` when it
- * rewrote the node in place. */
+/* Argument of a rule, which sets `with` to replace result 0 of the node, or `changed` if it rewrote
+ * the node in place. */
 typedef struct match {
     weft_passctx *cx;
     weft_graph *g;
@@ -81,7 +81,7 @@ static bool dims_are_data(const match *k, const weft_ttype *type)
 
 /* -- Copies and views ----------------------------------------------------------------------- */
 
-/* identity x ==> x; dropout x ==> x when nobody wants the mask */
+/* identity x ==> x; dropout x ==> x if the mask is unused */
 static weft_err drop_identity(match *k)
 {
     for (uint32_t i = 1; i < weft_node_out_count(k->m, k->n); i++) {
@@ -244,8 +244,8 @@ static weft_err single_or_add(match *k)
     return drop_single_operand(k);
 }
 
-/* x + 0, 0 + x, x - 0, x * 1, 1 * x, x / 1 ==> x, where the type stays. x + 0 turns -0 into +0:
- * only equal as numbers, which is what models mean. */
+/* x + 0, 0 + x, x - 0, x * 1, 1 * x, x / 1 ==> x, where the type stays. x + 0 turns -0 into +0;
+ * the rewrite keeps -0, which is equal as a number. */
 static weft_err drop_neutral(match *k)
 {
     weft_op_id op = weft_node_op(k->m, k->n);
@@ -301,7 +301,7 @@ static weft_err drop_double_neg(match *k)
     return first.i ? replace(k, weft_node_in(k->m, first, 0)) : WEFT_ERR_OK;
 }
 
-/* -- Products ------------------------------------------------------------------------------- */
+/* -- GEMMs ---------------------------------------------------------------------------------- */
 
 /* gemm a b c {alpha, beta = 1} ==> matmul a b c {alpha, trans}, also without c */
 static weft_err gemm_to_matmul(match *k)

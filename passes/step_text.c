@@ -1,4 +1,4 @@
-/* Element-wise nodes as steps: which have one, and how their attributes become numbers. */
+/* Converts element-wise nodes to text of steps (ops/ops.h). */
 #include "passes/passes_int.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@ const char *weft_rewrite__number_text(float x, weft_arena *arena)
 {
     weft_buf buf = {0};
     weft_buf_put_f32(&buf, x);
-    /* Out of memory: no number, so that the step is not taken for one. */
+    /* Out of memory: an empty text is no valid argument. */
     const char *text = weft_arena_printf(arena, "#%s", buf.at && !buf.failed ? buf.at : "");
     weft_buf_finish(&buf);
     return text;
@@ -73,7 +73,8 @@ const char *weft_rewrite__step_text(const weft_module *m, weft_node n, const cha
     for (uint32_t i = 0; i < n_in; i++)
         text = weft_arena_printf(arena, "%s %s", text, arg[i]);
     text = with_attrs(m, n, text, arena);
-    /* min and max take any number of operands as operators but two as steps: the parser knows. */
+    /* As operators min and max have any number of operands, as steps two; weft_steps_parse checks.
+     */
     weft_step step;
     if (weft_steps_parse(&text, 1, UINT32_MAX, NULL, (weft_where){0}, &step) != WEFT_ERR_OK)
         return NULL;
