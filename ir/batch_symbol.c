@@ -299,8 +299,8 @@ static bool rule_arg(const view *v, uint32_t *axis, weft_dim *inner)
 
 /* Batch axis of a GEMM's result: from operand 0 its rows or batch dims, from operand 1 its columns
  * or batch dims; the other operand must not depend on the batch. */
-static bool rule_product(const view *v, bool trans_a, bool trans_b, uint32_t *axis,
-                         const weft_dim *inner)
+static bool find_gemm_axis(const view *v, bool trans_a, bool trans_b, uint32_t *axis,
+                           const weft_dim *inner)
 {
     uint32_t rank = v->out->rank, i = v->first_in;
     uint32_t ra = rank_in(v, 0), rb = rank_in(v, 1), own = rank_in(v, i);
@@ -324,8 +324,8 @@ static bool rule_product(const view *v, bool trans_a, bool trans_b, uint32_t *ax
 
 static bool rule_matmul(const view *v, uint32_t *axis, weft_dim *inner)
 {
-    if (!rule_product(v, weft_attrs_int(v->attrs, WEFT_ATTR_TRANS_A, 0),
-                      weft_attrs_int(v->attrs, WEFT_ATTR_TRANS_B, 0), axis, inner))
+    if (!find_gemm_axis(v, weft_attrs_int(v->attrs, WEFT_ATTR_TRANS_A, 0),
+                        weft_attrs_int(v->attrs, WEFT_ATTR_TRANS_B, 0), axis, inner))
         return false;
     for (uint32_t i = 2; i < v->n_in; i++)
         if (!broadcasts(v, i, v->out->rank, *axis, *inner))
@@ -335,15 +335,15 @@ static bool rule_matmul(const view *v, uint32_t *axis, weft_dim *inner)
 
 static bool rule_gemm(const view *v, uint32_t *axis, weft_dim *inner)
 {
-    return rule_product(v, weft_attrs_int(v->attrs, WEFT_ATTR_TRANSA, 0),
-                        weft_attrs_int(v->attrs, WEFT_ATTR_TRANSB, 0), axis, inner) &&
+    return find_gemm_axis(v, weft_attrs_int(v->attrs, WEFT_ATTR_TRANSA, 0),
+                          weft_attrs_int(v->attrs, WEFT_ATTR_TRANSB, 0), axis, inner) &&
            broadcasts(v, 2, 2, *axis, *inner);
 }
 
 static bool rule_matmul_integer(const view *v, uint32_t *axis, weft_dim *inner)
 {
     return rank_in(v, 2) == 0 && rank_in(v, 3) == 0 && rest_is_none(v, 2) &&
-           rule_product(v, false, false, axis, inner);
+           find_gemm_axis(v, false, false, axis, inner);
 }
 
 static bool rule_attention(const view *v, uint32_t *axis, weft_dim *inner)

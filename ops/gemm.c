@@ -288,8 +288,8 @@ static void sum_i64(const void *state, const int64_t *const *in, int64_t *out, i
 }
 
 /* out = alpha * a @ b + beta * addend, then the epilogue. */
-static weft_err eval_product(weft_eval_ctx *cx, bool trans_a, bool trans_b, scaled_sum sum,
-                             const weft_tensor *addend)
+static weft_err eval_gemm(weft_eval_ctx *cx, bool trans_a, bool trans_b, scaled_sum sum,
+                          const weft_tensor *addend)
 {
     const weft_tensor *out = &cx->out[0];
     gemm_batch p;
@@ -344,18 +344,18 @@ weft_err weft_gemm__eval_f32(weft_eval_ctx *cx, bool trans_b, const weft_tensor 
 weft_err weft_eval_matmul(weft_eval_ctx *cx)
 {
     scaled_sum sum = {.alpha = weft_attrs_float(cx->attrs, WEFT_ATTR_ALPHA, 1), .beta = 1};
-    return eval_product(cx, weft_attrs_int(cx->attrs, WEFT_ATTR_TRANS_A, 0) != 0,
-                        weft_attrs_int(cx->attrs, WEFT_ATTR_TRANS_B, 0) != 0, sum,
-                        weft_eval__in(cx, 2));
+    return eval_gemm(cx, weft_attrs_int(cx->attrs, WEFT_ATTR_TRANS_A, 0) != 0,
+                     weft_attrs_int(cx->attrs, WEFT_ATTR_TRANS_B, 0) != 0, sum,
+                     weft_eval__in(cx, 2));
 }
 
 weft_err weft_eval_gemm(weft_eval_ctx *cx)
 {
     scaled_sum sum = {.alpha = weft_attrs_float(cx->attrs, WEFT_ATTR_ALPHA, 1),
                       .beta = weft_attrs_float(cx->attrs, WEFT_ATTR_BETA, 1)};
-    return eval_product(cx, weft_attrs_int(cx->attrs, WEFT_ATTR_TRANSA, 0) != 0,
-                        weft_attrs_int(cx->attrs, WEFT_ATTR_TRANSB, 0) != 0, sum,
-                        weft_eval__in(cx, 2));
+    return eval_gemm(cx, weft_attrs_int(cx->attrs, WEFT_ATTR_TRANSA, 0) != 0,
+                     weft_attrs_int(cx->attrs, WEFT_ATTR_TRANSB, 0) != 0, sum,
+                     weft_eval__in(cx, 2));
 }
 
 /* -- Integers with zero points -------------------------------------------------------------- */
