@@ -25,7 +25,7 @@ static weft_err check_counts(const weft_onnx_call *c, const weft_op *op, uint32_
                              uint32_t n_out)
 {
     if (n_in < op->in_min || (op->in_max != WEFT_VARIADIC && n_in > op->in_max))
-        return weft_onnx__fail(c, WEFT_ERR_INPUT, "%u inputs, %u to %u are right", n_in, op->in_min,
+        return weft_onnx__fail(c, WEFT_ERR_INPUT, "%u inputs, expected %u to %u", n_in, op->in_min,
                                op->in_max);
     if (op->out_max != WEFT_VARIADIC && n_out > op->out_max)
         return weft_onnx__fail(c, WEFT_ERR_UNSUP, "%u outputs, %u are supported", n_out,

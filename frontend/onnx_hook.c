@@ -44,7 +44,7 @@ static weft_err constant_floats(weft_onnx_call *c, const Onnx__AttributeProto *a
 weft_err weft_onnx_hook_constant(weft_onnx_call *c)
 {
     if (c->n_proto != 1)
-        return weft_onnx__fail(c, WEFT_ERR_INPUT, "%u attributes, 1 is right", c->n_proto);
+        return weft_onnx__fail(c, WEFT_ERR_INPUT, "%u attributes, expected 1", c->n_proto);
     const Onnx__AttributeProto *a = c->proto[0];
     int type = weft_onnx__attr_type(a);
     if (strcmp(a->name, "value") == 0 && type == WEFT_ONNX_ATTR_TENSOR && a->t)
@@ -301,7 +301,7 @@ weft_err weft_onnx_hook_pad(weft_onnx_call *c)
 weft_err weft_onnx_hook_center_crop_pad(weft_onnx_call *c)
 {
     if (c->n_in != 2 || !c->in[0].i || !c->in[1].i)
-        return weft_onnx__fail(c, WEFT_ERR_INPUT, "%u inputs, 2 are right", c->n_in);
+        return weft_onnx__fail(c, WEFT_ERR_INPUT, "%u inputs, expected 2", c->n_in);
     weft_ttype x = *weft_onnx__type(c, c->in[0]);
     const int64_t *axes;
     uint32_t n_axes, n;
@@ -484,6 +484,6 @@ weft_err weft_onnx_hook_dropout(weft_onnx_call *c)
         WEFT_TRY(weft_onnx__emit(c, WEFT_OP_CONSTANT_OF_SHAPE, &shape, 1, ones, 2, &c->out[1], 1));
     }
     if (c->n_out > 2)
-        return weft_onnx__fail(c, WEFT_ERR_INPUT, "%u outputs, 1 to 2 are right", c->n_out);
+        return weft_onnx__fail(c, WEFT_ERR_INPUT, "%u outputs, expected 1 or 2", c->n_out);
     return weft_onnx__emit(c, WEFT_OP_IDENTITY, c->in, 1, NULL, 0, c->out, 1);
 }

@@ -122,7 +122,7 @@ static weft_err read_symbols(weft_bundle__reader *r, const Weft__Bundle__Program
         if (!ok || lo != s->lo || hi != s->hi ||
             strcmp(weft_dim_symbol_name(p->dims, i), s->text) != 0)
             return weft_bundle__refuse(r,
-                                       "symbol \"%s\" (%s, %lld to %lld) is wrong or there twice",
+                                       "symbol \"%s\" (%s, %lld to %lld) is wrong or given twice",
                                        s->name, s->text, (long long)s->lo, (long long)s->hi);
         symbol[i] = (weft_bundle_symbol){keep(r, s->name), lo, hi};
     }
@@ -131,7 +131,7 @@ static weft_err read_symbols(weft_bundle__reader *r, const Weft__Bundle__Program
         weft_dim d = weft_dim_declare_data(p->dims, m->data_symbol[i]);
         if (weft_dim_as_symbol(p->dims, d) != want ||
             strcmp(weft_dim_symbol_name(p->dims, want), m->data_symbol[i]) != 0)
-            return weft_bundle__refuse(r, "symbol \"%s\" is wrong or there twice",
+            return weft_bundle__refuse(r, "symbol \"%s\" is wrong or given twice",
                                        m->data_symbol[i]);
     }
     p->symbol = symbol;

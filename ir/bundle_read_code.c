@@ -48,7 +48,8 @@ static weft_err read_archs(weft_bundle__reader *r)
         for (size_t k = 0; ok && k < i; k++)
             ok = strcmp(m->arch[k], m->arch[i]) != 0;
         if (!ok)
-            return weft_bundle__refuse(r, "architecture \"%s\" is none or there twice", m->arch[i]);
+            return weft_bundle__refuse(r, "architecture \"%s\" is unknown or given twice",
+                                       m->arch[i]);
         arch[i] = weft_arena_strdup(r->arena, m->arch[i]);
     }
     r->b->arch = arch;
@@ -167,7 +168,7 @@ static weft_err read_tuning(weft_bundle__reader *r, const Weft__Bundle__Tuning *
 {
     weft_bundle_algo *algo = weft_arena_array(r->arena, m->n_algo, sizeof *algo);
     if (!*m->device || m->sms == 0)
-        return weft_bundle__refuse(r, "algorithms of products are for no GPU");
+        return weft_bundle__refuse(r, "algorithms of GEMMs in a bundle without code for GPUs");
     for (size_t i = 0; i < m->n_algo; i++)
         if (!read_algo(r, m->algo[i], &algo[i]))
             return weft_bundle__refuse(r, "algorithm %zu for %s is wrong", i, m->device);
@@ -187,7 +188,7 @@ static weft_err read_tunings(weft_bundle__reader *r)
         WEFT_TRY(read_tuning(r, m->tuning[i], &tuning[i]));
         for (size_t k = 0; k < i; k++)
             if (weft_tuning_is_for(&tuning[k], tuning[i].device, tuning[i].sms, tuning[i].version))
-                return weft_bundle__refuse(r, "algorithms for %s are there twice",
+                return weft_bundle__refuse(r, "algorithms for %s are given twice",
                                            tuning[i].device);
     }
     r->b->tuning = tuning;
@@ -398,7 +399,7 @@ weft_err weft_bundle__read_commands(weft_bundle__reader *r, const Weft__Bundle__
         to->kind = (uint8_t)from->kind;
         WEFT_TRY(read_args(&s, from, &arg));
         if (from->kind == WEFT_COMMAND_FINISH && (s.i == 0 || to[-1].kind != WEFT_COMMAND_GEMM))
-            return refuse_command(&s, "kernel that finishes no product");
+            return refuse_command(&s, "kernel that finishes no GEMM");
         if (weft_command_is_kernel(from->kind))
             WEFT_TRY(read_kernel_command(&s, from, arg, to));
         else if (from->kind == WEFT_COMMAND_GEMM)

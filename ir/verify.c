@@ -137,13 +137,13 @@ static bool check_operands(weft_verifier *v, weft_node n)
         }
     }
     if (n_in < op->in_min || (op->in_max != WEFT_VARIADIC && n_in > op->in_max)) {
-        weft_verifier__report(v, "operand-count", where, "%s: %u operands, wants %u to %u",
+        weft_verifier__report(v, "operand-count", where, "%s: %u operands, expected %u to %u",
                               op->name, n_in, op->in_min, op->in_max);
         ok = false;
     }
     if (n_out < op->out_min || (op->out_max != WEFT_VARIADIC && n_out > op->out_max)) {
-        weft_verifier__report(v, "operand-count", where, "%s: %u results, wants %u to %u", op->name,
-                              n_out, op->out_min, op->out_max);
+        weft_verifier__report(v, "operand-count", where, "%s: %u results, expected %u to %u",
+                              op->name, n_out, op->out_min, op->out_max);
         ok = false;
     }
     return ok;

@@ -104,7 +104,7 @@ weft_err weft_eval_softmax_cross_entropy(weft_eval_ctx *cx)
     const weft_tensor *x = cx->in[0];
     int64_t n = weft_tensor_numel(x);
     if (x->rank < 2)
-        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "wants scores of rank 2 or more");
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "needs scores of rank 2 or more");
     double *log_prob = weft_arena_array(cx->scratch, (size_t)n, sizeof *log_prob);
     weft_eval__load_f64(x, 0, 1, n, log_prob);
     log_softmax(log_prob, x->dim[0], x->dim[1], weft_dims__product(x->dim, 2, x->rank));

@@ -50,7 +50,7 @@ weft_err weft_eval_det(weft_eval_ctx *cx)
     if (!out)
         return WEFT_ERR_OK;
     if (x->rank < 2 || x->dim[x->rank - 1] != x->dim[x->rank - 2])
-        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "wants square matrices");
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "needs square matrices");
     WEFT_TRY(weft_eval__check_dims(cx, 0, x->dim, x->rank - 2));
     int64_t n = x->dim[x->rank - 1], count = weft_dims__product(x->dim, 0, x->rank - 2);
     double *a = weft_arena_array(cx->scratch, (size_t)(n * n), sizeof *a);

@@ -317,7 +317,7 @@ static weft_err move_blocks(weft_eval_ctx *cx, const weft_tensor *deep, const we
 {
     int64_t b = weft_attrs_int(cx->attrs, WEFT_ATTR_BLOCKSIZE, 1);
     if (deep->rank != 4 || wide->rank != 4 || b < 1 || b > 1 << 15)
-        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "wants rank 4 and a block size");
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "needs rank 4 and a block size");
     int64_t c = wide->dim[1], h = deep->dim[2], w = deep->dim[3];
     if (deep->dim[0] != wide->dim[0] || deep->dim[1] != c * b * b || wide->dim[2] != h * b ||
         wide->dim[3] != w * b || deep->dtype != wide->dtype)

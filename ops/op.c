@@ -141,11 +141,11 @@ static weft_err check_counts(const weft_op *op, uint32_t n_in, uint32_t n_out, w
     if (op->infer == NULL)
         return weft_diag_error(diag, WEFT_ERR_BUG, where, "not an operator");
     if (n_in < op->in_min || (op->in_max != WEFT_VARIADIC && n_in > op->in_max))
-        return weft_op__fail(op, diag, where, WEFT_ERR_INPUT, "%u operands, wants %u to %u", n_in,
-                             op->in_min, op->in_max);
+        return weft_op__fail(op, diag, where, WEFT_ERR_INPUT, "%u operands, expected %u to %u",
+                             n_in, op->in_min, op->in_max);
     if (n_out < op->out_min || (op->out_max != WEFT_VARIADIC && n_out > op->out_max))
-        return weft_op__fail(op, diag, where, WEFT_ERR_INPUT, "%u results, wants %u to %u", n_out,
-                             op->out_min, op->out_max);
+        return weft_op__fail(op, diag, where, WEFT_ERR_INPUT, "%u results, expected %u to %u",
+                             n_out, op->out_min, op->out_max);
     return WEFT_ERR_OK;
 }
 

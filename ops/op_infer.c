@@ -54,8 +54,8 @@ weft_err weft_infer__rank(weft_infer_ctx *cx, uint32_t in, uint32_t lo, uint32_t
     if (rank >= lo && rank <= hi)
         return WEFT_ERR_OK;
     if (lo == hi)
-        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "operand %u has rank %u, wants %u", in, rank, lo);
-    return WEFT_FAIL(cx, WEFT_ERR_INPUT, "operand %u has rank %u, wants %u to %u", in, rank, lo,
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "operand %u has rank %u, expected %u", in, rank, lo);
+    return WEFT_FAIL(cx, WEFT_ERR_INPUT, "operand %u has rank %u, expected %u to %u", in, rank, lo,
                      hi);
 }
 

@@ -390,7 +390,7 @@ static weft_err get_operand(weft_eval_ctx *cx, uint32_t in, int64_t numel, const
     if (!t)
         return WEFT_ERR_OK;
     if (weft_tensor_numel(t) != numel)
-        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "operand %u has %lld elements, wants %lld", in,
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "operand %u has %lld elements, expected %lld", in,
                          (long long)weft_tensor_numel(t), (long long)numel);
     *out = weft_eval__f32(cx, t);
     return WEFT_ERR_OK;
@@ -416,7 +416,7 @@ static weft_err get_rnn(weft_eval_ctx *cx, weft_rnn *n)
 {
     const weft_tensor *x = cx->in[0], *r = cx->in[2];
     if (x->rank != 3 || r->rank != 3)
-        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "wants operands of rank 3");
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "needs operands of rank 3");
     n->kind = get_cell(cx->op);
     n->batch_first = weft_attrs_int(cx->attrs, WEFT_ATTR_LAYOUT, 0) != 0;
     n->n_step = x->dim[n->batch_first];

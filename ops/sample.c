@@ -178,7 +178,7 @@ weft_err weft_infer_affine_grid(weft_infer_ctx *cx)
     out->dim[space + 1] = space;
     weft_given given = weft_param__dims(cx, 1, WEFT_ATTR_SIZE, &size, &n);
     if (given == WEFT_GIVEN_NOT || (given == WEFT_GIVEN_KNOWN && n != (uint32_t)space + 2))
-        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "the size wants %lld entries", (long long)space + 2);
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "the size needs %lld entries", (long long)space + 2);
     for (weft_dim d = 0; d < space && given == WEFT_GIVEN_KNOWN; d++)
         out->dim[1 + d] = size[2 + d];
     return WEFT_ERR_OK;

@@ -62,12 +62,12 @@ static weft_err check_starts(weft_infer_ctx *cx, weft_dim rows)
     uint32_t n;
     if (!weft_infer_param(cx, UINT32_MAX, WEFT_ATTR_STARTS, &start, &n) || n < 1 ||
         n > WEFT_LOW_RANK_SEGMENTS)
-        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "%u segments, wants 1 to %d", n,
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "%u segments, expected 1 to %d", n,
                          WEFT_LOW_RANK_SEGMENTS);
     for (uint32_t i = 0; i < n; i++) {
         weft_dim from = start[i], to = i + 1 < n ? start[i + 1] : rows;
         if (i == 0 && from != 0)
-            return WEFT_FAIL(cx, WEFT_ERR_INPUT, "the first segment starts at row %s, wants 0",
+            return WEFT_FAIL(cx, WEFT_ERR_INPUT, "the first segment starts at row %s, expected 0",
                              weft_infer__text(cx, from));
         weft_dim own = weft_dim_sub(cx->pool, to, from);
         if (weft_dim_is_const(own) && own < 0)

@@ -179,7 +179,7 @@ weft_err weft_eval_dft(weft_eval_ctx *cx)
     if (length && weft_tensor_numel(length) == 1)
         n = weft_tensor_get_i64(length, 0);
     if (parts < 1 || parts > 2 || n < 1 || n > WEFT_NUMEL_MAX)
-        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "wants real or complex samples");
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "needs real or complex samples");
     memcpy(dim, x->dim, sizeof dim);
     dim[axis] = to_real ? n : n_bins(n, onesided);
     dim[x->rank - 1] = to_real ? 1 : 2;

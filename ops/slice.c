@@ -272,7 +272,7 @@ static weft_err pad_mirror(weft_eval_ctx *cx, const int64_t *before, char mode)
     weft_dims__strides(x->dim, x->rank, from);
     for (int32_t d = 0; d < x->rank; d++) {
         if (x->dim[d] == 0)
-            return WEFT_FAIL(cx, WEFT_ERR_INPUT, "dimension %d is empty, mode wants elements", d);
+            return WEFT_FAIL(cx, WEFT_ERR_INPUT, "dimension %d is empty, mode needs elements", d);
         map[d] = weft_arena_array(cx->scratch, (size_t)out->dim[d], sizeof(int64_t));
         for (int64_t i = 0; i < out->dim[d]; i++)
             map[d][i] = mirror_index(i - before[d], x->dim[d], mode) * from[d];

@@ -381,7 +381,7 @@ weft_err weft_infer_ew(weft_infer_ctx *cx)
             out->dtype = cx->in[i].type.dtype;
     }
     if (!weft_dtype_is_float((weft_dtype)out->dtype))
-        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "wants operands of floats");
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "needs operands of floats");
     return weft_steps__infer(cx, WEFT_ATTR_STEPS, false, out);
 }
 

@@ -27,7 +27,7 @@ const char *weft_window__read(weft_attrs attrs, uint32_t n, const int64_t *kerne
     static const char *const names[] = {"NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"};
     memset(out, 0, sizeof *out);
     if (n < 1 || n > WEFT_SPATIAL_MAX)
-        return "wants 1 to 6 spatial dimensions";
+        return "expected 1 to 6 spatial dimensions";
     out->n = n;
     uint32_t n_kernel;
     const int64_t *shape = weft_attrs_ints(attrs, WEFT_ATTR_KERNEL_SHAPE, &n_kernel);

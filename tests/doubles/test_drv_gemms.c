@@ -344,7 +344,7 @@ static void test_drv_gemms__damaged_measurements_are_refused(void **state)
     t[1] = t[0];
     write_tuned(t, 2);
     assert_int_equal(weft_bundle_open(tuned_path(), diag, &b), WEFT_ERR_INPUT);
-    assert_true(is_said("algorithms for NVIDIA H200 are there twice"));
+    assert_true(is_said("algorithms for NVIDIA H200 are given twice"));
     t[1].sms = 64;
     write_tuned(t, 2);
     need(weft_bundle_open(tuned_path(), diag, &b));

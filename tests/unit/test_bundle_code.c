@@ -282,7 +282,7 @@ static void test_bundle_code__wrong_code_is_refused(void **state)
 {
     (void)state;
     REFUSE(EW, arch[0] = "sm_", "architecture \"sm_\"");
-    REFUSE(EW, arch[0] = "sm_90", "there twice");
+    REFUSE(EW, arch[0] = "sm_90", "given twice");
     REFUSE(EW, bad.target = "sm_80", "target");
     REFUSE(EW, bad.target = "sm_80,sm_90,", "target");
     REFUSE(EW, image[1].arch = "sm_80", "image 1");
@@ -305,7 +305,7 @@ static void test_bundle_code__wrong_code_is_refused(void **state)
 static void test_bundle_code__wrong_algorithms_are_refused(void **state)
 {
     (void)state;
-    REFUSE(EW, f.tuning[1].sms = 132, "algorithms for NVIDIA H200 are there twice");
+    REFUSE(EW, f.tuning[1].sms = 132, "algorithms for NVIDIA H200 are given twice");
     REFUSE(EW, f.tuning[1].sms = 0, "are for no GPU");
     REFUSE(EW, (f.tuning[1].sms = 64, f.tuning[1].device = ""), "are for no GPU");
     f.tuning[1].device = "NVIDIA H100";
@@ -331,7 +331,7 @@ static void test_bundle_code__wrong_commands_are_refused(void **state)
 {
     (void)state;
     REFUSE(EW, command.kind = WEFT_COMMAND_KINDS, "wrong kind");
-    REFUSE(EW, command.kind = WEFT_COMMAND_FINISH, "finishes no product");
+    REFUSE(EW, command.kind = WEFT_COMMAND_FINISH, "finishes no GEMM");
     REFUSE(EW, command.kernel = bad.n_kernel, "wrong kernel");
     REFUSE(EW, command.bytes = 4, "wrong kernel");
     REFUSE(EW, command.grid[1] = -1, "wrong grid");

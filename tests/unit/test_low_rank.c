@@ -61,12 +61,12 @@ static void test_low_rank__refuses_segments_that_are_none(void **state)
     char many[2 * WEFT_LOW_RANK_SEGMENTS + 2] = "0";
     for (size_t i = 0; i < WEFT_LOW_RANK_SEGMENTS; i++)
         strcat(many, ",0");
-    refuse_with("1, ?b, ?b", 2, NULL, NULL, "the first segment starts at row 1, wants 0");
+    refuse_with("1, ?b, ?b", 2, NULL, NULL, "the first segment starts at row 1, expected 0");
     refuse_with("0, ?b, ?b - 1", 2, NULL, NULL, "segment 1 is row ?b up to row ?b - 1");
     refuse_with("0, ?b, ?b + ?c + 3", 2, NULL, NULL,
                 "segment 2 is row ?b + ?c + 3 up to row ?b + ?c + 2");
-    refuse_with("", 2, NULL, NULL, "0 segments, wants 1 to 24");
-    refuse_with(many, 2, NULL, NULL, "25 segments, wants 1 to 24");
+    refuse_with("", 2, NULL, NULL, "0 segments, expected 1 to 24");
+    refuse_with(many, 2, NULL, NULL, "25 segments, expected 1 to 24");
 }
 
 static void test_low_rank__refuses_operands_that_do_not_fit(void **state)
@@ -77,7 +77,7 @@ static void test_low_rank__refuses_operands_that_do_not_fit(void **state)
     refuse_with(starts, 8, "4, 5", NULL, "ranks of u and v: 3 and 4 differ");
     refuse_with(starts, 7, "9, 3", NULL, "rows of u and inner dimension: 9 and 8 differ");
     refuse_with(starts, 8, "3, 6", NULL, "columns of v and of the result: 6 and 5 differ");
-    refuse_with(starts, 0, "2, ?b, 8", NULL, "operand 0 has rank 3, wants 2");
+    refuse_with(starts, 0, "2, ?b, 8", NULL, "operand 0 has rank 3, expected 2");
     refuse_with(starts, 9, "1, 5", NULL, "10 operands without an epilogue");
     refuse_with(starts, 9, "1, 7", add, "dimensions 5 and 7 do not broadcast");
 }
@@ -91,7 +91,7 @@ static void test_low_rank__patches_are_three_vectors(void **state)
     } row[] = {{WEFT_DTYPE_I32, "7", "7", "6", NULL},
                {WEFT_DTYPE_I32, "7", "6", "6", "elements and their taps: 7 and 6 differ"},
                {WEFT_DTYPE_I32, "7", "7", "5", "features and one: 5 and 6 differ"},
-               {WEFT_DTYPE_I32, "7, 1", "7", "6", "operand 3 has rank 2, wants 1"},
+               {WEFT_DTYPE_I32, "7, 1", "7", "6", "operand 3 has rank 2, expected 1"},
                {WEFT_DTYPE_I64, "7", "7", "6", "operand 4 cannot be i64"},
                {WEFT_DTYPE_I32, "7", "7", NULL, "operands 3 to 5: 1 of them are missing"}};
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
