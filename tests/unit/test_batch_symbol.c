@@ -1,4 +1,4 @@
-/* weft_graph_batch_symbol: a batch is found where requests stay apart, and only there. */
+/* weft_graph_batch_symbol: a batch symbol is found if and only if requests do not mix. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -77,7 +77,7 @@ static void test_batch_symbol__goes_through_element_wise_operators(void **state)
     assert_true(keeps("f32[?b,?s,4]", "ew %x, $v {steps = [\"mul i0 i1\", \"relu s0\"]}"));
     assert_true(is_batchable("%x : f32[?b,4], %y : f32[?b,1]", "  %1 : f32[?b,4] = mul %x, %y\n",
                              "\"y\" %1"));
-    /* [b, 4] + [1, b, 4] sets requests against each other. */
+    /* [b, 4] + [1, b, 4] adds every pair of requests. */
     assert_false(is_batchable("%x : f32[?b,4], %y : f32[?b,?s,4]",
                               "  %1 : f32[?b,?b,4] = add %x, %y\n", "\"y\" %1"));
 }
@@ -153,7 +153,7 @@ static void test_batch_symbol__follows_reshapes_and_transposes(void **state)
                              "  %4 : f32[?b,2,?s,?s] = transpose %3 {perm = [1, 0, 2, 3]}\n"
                              "  %5 : f32[?b,?s * ?s * 2] = flatten %4\n",
                              "\"y\" %5"));
-    /* A batch behind other elements is no batch after a reshape that forgets it. */
+    /* A reshape that merges the batch with an axis before it mixes. */
     assert_false(is_batchable("%x : f32[?b,?s,4]",
                               "  %1 : f32[?s,?b,4] = transpose %x {perm = [1, 0, 2]}\n"
                               "  %2 : f32[?b,?s,4] = reshape %1 {shape = dims[?b, ?s, 4]}\n",

@@ -1,5 +1,5 @@
-/* ir/bundle.h: what is written is read back, equal contents give equal bytes, and a damaged file is
- * refused or means the same. */
+/* ir/bundle.h: reading gives what was written, equal contents give equal bytes, and a damaged file
+ * is refused or reads as the original. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -298,7 +298,7 @@ static void test_bundle__bytes_behind_the_end_are_refused(void **state)
 /* -- Lies with good checksums -------------------------------------------------------------------
  */
 
-/* Writes a bundle with one thing wrong, which the reader must name. */
+/* Writes a bundle with one error, which the reader must name. */
 static void refuse(const weft_bundle *wrong, const char *text)
 {
     weft_bundle *b = NULL;

@@ -1,5 +1,5 @@
-/* Bundles for GPUs: images, kernels and commands come back as they were written; what no writer
- * makes is refused. Images are stand-ins: nothing is compiled here. */
+/* Bundles for GPUs: images, kernels and commands read as they were written; bundles that no writer
+ * makes are refused. Images are placeholders: nothing is compiled. */
 #include "base/f16.h"
 #include "codegen/cuda/cuda_int.h"
 #include "ir/ir.h"
@@ -184,7 +184,7 @@ static void test_bundle_code__comes_back_as_written(void **state)
     weft_bundle_section section[WEFT_BUNDLE_SECTIONS_MAX];
     assert_int_equal(weft_bundle_sections(b, section), 3);
     assert_string_equal(section[2].name, "code");
-    /* What the reader gives the writer takes. */
+    /* The writer accepts the reader's result. */
     succeed(weft_bundle_write(b, f.other, f.diag));
     weft_bundle_close(b);
     char *one = NULL, *two = NULL;

@@ -1,5 +1,4 @@
-/* A bundle whose checksums are right and whose types lie is refused before a kernel believes them.
- */
+/* A bundle with right checksums and wrong types is refused before a kernel runs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -237,9 +237,9 @@ static void test_weight__hash_tells_type_and_bytes(void **state)
     assert_int_equal(weft_val_get_kind(f->m, weft_weight_val(f->m, c)), WEFT_VAL_WEIGHT);
 }
 
-/* Other bytes of the same hash, as anyone can make them: XXH3 multiplies the halves of each word,
- * mixed with its secret, and adds the words as they are. Where one half is 0 the other is free, as
- * long as the sum stays. */
+/* Constructs other bytes with the same hash: XXH3 multiplies the halves of each word, mixed with
+ * its secret, and adds the words unchanged. If one half is 0 the other one is arbitrary, as long as
+ * the sum of the words stays. */
 static void test_weight__other_bytes_of_the_same_hash_are_not_equal(void **state)
 {
     fixture *f = *state;

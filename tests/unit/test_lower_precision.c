@@ -1,4 +1,4 @@
-/* lower-precision: what becomes narrow, what stays, and that results are near those of f32. */
+/* lower-precision: which values become narrow, and that results are near those of f32. */
 #include "base/f16.h"
 #include "ir/ir.h"
 #include "passes/passes.h"
@@ -130,7 +130,7 @@ static void test_lower_precision__large_weights_stay_finite(void **state)
     assert_true(fabs(weft_tensor_get_f64(&t, 3) - 0.1) < 1e-4);
 }
 
-/* Operators that want f32 keep it. */
+/* Operators that need f32 keep it. */
 static void test_lower_precision__others_compute_as_they_did(void **state)
 {
     (void)state;

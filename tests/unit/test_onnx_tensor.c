@@ -1,5 +1,5 @@
-/* Tensors of ONNX files: every way to hold elements, and external data with its ways out of the
- * model's folder. */
+/* Tensors of ONNX files: every field that holds elements, and external data that tries to escape
+ * the model's folder. */
 #include "frontend/frontend.h"
 #include "tests/support/onnx_writer.h"
 

@@ -1,4 +1,4 @@
-/* Hostile bytes: what the wire format allows and a model must not. */
+/* Hostile messages that the wire format allows. */
 #include "frontend/frontend.h"
 #include "tests/support/onnx_writer.h"
 
@@ -279,7 +279,7 @@ static void test_onnx_wire__sparse_initialisers(void **state)
     assert_text(out, "sparse");
 }
 
-/* Many messages of two bytes each unpack to much more: bounded by limits, not by luck. */
+/* Many messages of two bytes each unpack to much more memory: limits bound it. */
 static void test_onnx_wire__too_many_nodes(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Reference implementations: arithmetic of each element type, products, windows, norms, reductions,
+/* Reference implementations: arithmetic of each element type, GEMMs, windows, norms, reductions,
  * quantisation. Expected numbers are NumPy's and ONNX's definitions worked out by hand. */
 #include "ops/ops.h"
 

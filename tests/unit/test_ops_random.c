@@ -4,6 +4,7 @@
  * some dimensions gives the same sizes when the symbol gets its value.
  *
  * An argument gives the rounds for each operator, for long runs. */
+#include "base/random.h"
 #include "base/num.h"
 #include "ops/ops.h"
 
@@ -21,18 +22,9 @@ enum { OPERANDS = 9, RESULTS = 5, NUMEL_MAX = 1 << 14 };
 
 static int64_t rounds = 200;
 
-/* splitmix64 */
-static uint64_t draw(uint64_t *seed)
-{
-    uint64_t z = *seed += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
 static int64_t between(uint64_t *seed, int64_t lo, int64_t hi)
 {
-    return lo + (int64_t)(draw(seed) % (uint64_t)(hi - lo + 1));
+    return lo + (int64_t)(weft_rand_split(seed) % (uint64_t)(hi - lo + 1));
 }
 
 static bool often(uint64_t *seed, int percent)
@@ -63,14 +55,14 @@ static const char *random_text(trial *t)
         "nearest", "cubic",      "bilinear",   "forward",       "reverse",   "mean",
         "sum",     "DCR",        "CRD",        "bidirectional", "ij,jk->ik", "...ij->...ji",
         "i,i",     "bij,bjk",    "floor",      "asymmetric",    "zeros"};
-    return texts[draw(&t->seed) % (sizeof texts / sizeof *texts)];
+    return texts[weft_rand_split(&t->seed) % (sizeof texts / sizeof *texts)];
 }
 
 static const char *random_step(trial *t)
 {
     static const char *const steps[] = {"relu i0",   "add i0 i1",    "relu acc",       "add acc i3",
                                         "mul s0 s0", "add i0 i1 i2", "clip acc #0 #6", "relu i9"};
-    return steps[draw(&t->seed) % (sizeof steps / sizeof *steps)];
+    return steps[weft_rand_split(&t->seed) % (sizeof steps / sizeof *steps)];
 }
 
 static void *random_list(trial *t, uint16_t kind, uint32_t n)
@@ -81,7 +73,7 @@ static void *random_list(trial *t, uint16_t kind, uint32_t n)
     bool steps = often(&t->seed, 50);
     for (uint32_t i = 0; i < n; i++) {
         ints[i] = t->tame              ? 1
-                  : often(&t->seed, 3) ? (int64_t)draw(&t->seed) >> 8
+                  : often(&t->seed, 3) ? (int64_t)weft_rand_split(&t->seed) >> 8
                                        : between(&t->seed, -2, 4);
         floats[i] = (double)between(&t->seed, -4, 8) / 2;
         strs[i] = steps ? random_step(t) : random_text(t);
@@ -100,7 +92,7 @@ static void add_attr(trial *t, uint16_t key, uint16_t kind)
         n = 1;
     switch (kind) {
     case WEFT_KIND_INT:
-        a.u.i = often(&t->seed, 3) ? (int64_t)draw(&t->seed) : between(&t->seed, -2, 4);
+        a.u.i = often(&t->seed, 3) ? (int64_t)weft_rand_split(&t->seed) : between(&t->seed, -2, 4);
         break;
     case WEFT_KIND_FLOAT:
         a.u.f = (double)between(&t->seed, -4, 8) / 2;
@@ -215,7 +207,7 @@ static weft_err infer(trial *t, bool symbolic, weft_diag *diag, weft_ttype *out,
     return weft_op_infer(&cx);
 }
 
-/* The symbol stood for 2. A dim that only data tells says nothing. */
+/* The symbol has the value 2. A dim that depends on data is not compared. */
 static void compare_types(const trial *t, weft_dimpool *pool, const weft_ttype *symbolic,
                           const weft_ttype *concrete)
 {
@@ -323,7 +315,7 @@ static void test_ops_random__operands_never_crash_an_operator(void **state)
     for (int i = 1; i < WEFT_OP_COUNT; i++)
         for (int64_t k = 0; k < rounds; k++)
             done += run_trial(weft_op_get((weft_op_id)i), (uint64_t)i << 32 | (uint64_t)k);
-    /* A fair share must get through, or the test says nothing. */
+    /* A minimum share of cases must be evaluated, or the test proves nothing. */
     assert_true(done > WEFT_OP_COUNT * rounds / 20);
 }
 

@@ -1,4 +1,4 @@
-/* base/pack.h: never two live blocks on one byte, and not far above what must be live at once. */
+/* base/pack.h: live blocks are disjoint, and the total is near the lower bound. */
 #include "base/pack.h"
 #include "tests/support/rand.h"
 

@@ -1,4 +1,5 @@
-/* share-near: weights within the tolerance become one, NaN only by bits, and nothing drifts. */
+/* share-near: weights within the tolerance become one, NaN is equal by bits only, and no element
+ * changes by more than the tolerance. */
 #include "passes/passes.h"
 #include "base/diag.h"
 #include "base/str.h"
@@ -14,7 +15,8 @@
 
 enum { N = 16, MODELS = 4 };
 
-/* Models of one product each by a weight of its own; how many different weights are left. */
+/* Models of one GEMM each, with weights of their own; returns the number of distinct weights left.
+ */
 static uint32_t share(float weight[][N], uint32_t n_model, double tolerance, weft_merge_log *log)
 {
     const weft_pass *pass = weft_pass_find("share-near");
