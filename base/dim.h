@@ -19,7 +19,7 @@
 #include <stdint.h>
 
 typedef int64_t weft_dim;
-/* Constants lie strictly between these; an expression handle is <= WEFT_DIM_CONST_MIN. */
+/* Constants are strictly between these bounds; handles of expressions are <= WEFT_DIM_CONST_MIN. */
 #define WEFT_DIM_CONST_MIN (INT64_MIN + ((int64_t)1 << 32))
 
 typedef struct weft_dimpool weft_dimpool;

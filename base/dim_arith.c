@@ -232,7 +232,7 @@ static bool make_floordiv(weft_dimpool *pool, weft_dim a, weft_dim b, weft_dim *
 static bool divide_by_constant(weft_dimpool *pool, weft_dimpoly *a, int64_t divisor, weft_dim *out)
 {
     if (is_constant(a)) {
-        *out = 0; /* it lies in [0, divisor) */
+        *out = 0; /* the dividend is in [0, divisor) */
         return true;
     }
     weft_dim x, y;

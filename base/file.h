@@ -40,7 +40,7 @@ WEFT_MUST_USE weft_err weft_file_read(const char *path, uint64_t limit_bytes, we
 WEFT_MUST_USE weft_err weft_file_write(const char *path, const void *bytes, size_t len,
                                        weft_diag *diag);
 
-/* The same for bytes that lie in several places. */
+/* The same for bytes in several buffers. */
 typedef struct weft_span {
     const void *at;
     size_t len;

@@ -10,8 +10,9 @@
 #include "base/num.h"
 #include "ops/ops.h"
 
-/* `none` in a row means NULL: weft_eval_none and the like are declared, but nobody defines or calls
- * them. */
+/* `none` in a row means NULL: weft_eval_none and the like are declared, but never defined or
+ * called.
+ */
 #define OP(id, infer, work, eval, ...)                   \
     weft_err weft_infer_##infer(weft_infer_ctx *cx);     \
     weft_work weft_work_##work(const weft_work_ctx *cx); \

@@ -31,7 +31,7 @@ typedef struct weft_place_value {
     /* Computed. */
     uint32_t root; /* the value that owns the memory; itself if it is no alias */
     uint64_t shift;
-    bool hosts; /* operands of a concatenation lie in it */
+    bool hosts; /* operands of a concatenation are computed in it */
     uint32_t first,
         last; /* of a root: lifetime in launches, inclusive; last == n_launch: to the end */
 } weft_place_value;

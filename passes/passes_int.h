@@ -1,10 +1,10 @@
-/* What passes share: the record, the context, and the rewrite cursor. */
+/* What passes share: the record of a pass, its context, and helpers of rewrites. */
 #ifndef WEFT_PASSES_PASSES_INT_H
 #define WEFT_PASSES_PASSES_INT_H
 
 #include "passes/passes.h"
 
-/* Facts that passes need or break; each has one function that computes it (run_passes.c). */
+/* Facts that passes need or break; run_passes.c computes them. */
 #define WEFT_FACT_MAP(X)                          \
     X(TYPES, "result types agree with inference") \
     X(CONTENTS, "contents of small integer values are known (cx->contents)")
@@ -37,7 +37,7 @@ struct weft_pass {
     weft_stage from, to;
     bool any_stage;  /* runs at every stage and keeps it; `from` and `to` are ignored */
     uint32_t needs;  /* facts made valid before run() */
-    uint32_t breaks; /* facts void after run() reported a change */
+    uint32_t breaks; /* facts that are invalid after run() reported a change */
     weft_err (*run)(weft_passctx *cx, weft_module *m, bool *changed);
 };
 
@@ -60,8 +60,8 @@ weft_err weft_rewrite__emit(weft_passctx *cx, weft_graph *g, weft_node before, w
                             const weft_val *in, uint32_t n_in, const weft_attr *attr,
                             uint32_t n_attr, weft_loc loc, weft_val *out);
 
-/* The step (see ops/ops.h) that element-wise node `n` is on f32, with its operands called `arg[i]`;
- * NULL when it has none. Lives in `arena`. */
+/* The text of the step (ops/ops.h) that computes element-wise node `n` on f32, with `arg[i]` for
+ * its operands; NULL if there is none. Lives in `arena`. */
 const char *weft_rewrite__step_text(const weft_module *m, weft_node n, const char *const *arg,
                                     weft_arena *arena);
 
@@ -71,7 +71,7 @@ const char *weft_rewrite__number_text(float x, weft_arena *arena);
 /* A weight made by the compiler; bytes are copied into the module. */
 weft_val weft_rewrite__constant(weft_module *m, weft_dtype dtype, const int64_t *dim, uint32_t rank,
                                 const void *bytes, const char *name);
-/* The value is a weight with one element: *out is it as double. */
+/* true if `v` is a weight with one element; *out is the element. */
 bool weft_rewrite__scalar(const weft_module *m, weft_val v, double *out);
 
 #endif
