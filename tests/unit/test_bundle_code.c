@@ -306,8 +306,8 @@ static void test_bundle_code__wrong_algorithms_are_refused(void **state)
 {
     (void)state;
     REFUSE(EW, f.tuning[1].sms = 132, "algorithms for NVIDIA H200 are given twice");
-    REFUSE(EW, f.tuning[1].sms = 0, "are for no GPU");
-    REFUSE(EW, (f.tuning[1].sms = 64, f.tuning[1].device = ""), "are for no GPU");
+    REFUSE(EW, f.tuning[1].sms = 0, "bundle without code for GPUs");
+    REFUSE(EW, (f.tuning[1].sms = 64, f.tuning[1].device = ""), "bundle without code for GPUs");
     f.tuning[1].device = "NVIDIA H100";
     REFUSE(EW, f.algo[1].gemm.act = WEFT_GEMM_ACTS, "algorithm 1 for NVIDIA H200 is wrong");
     f.algo[1].gemm.act = 0;
