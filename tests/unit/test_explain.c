@@ -1,6 +1,6 @@
-/* Reports on plans: derived fields agree with policies and the checker, measures against numbers
- * worked out by hand, moves between plans, explanations against a look at every point, pictures.
- * Work is counted by calls of the policy, never timed. */
+/* Reports on plans: derived fields against policies and the checker, metrics against numbers
+ * computed by hand, moves between plans, explanations against a search of all points, pictures.
+ * Work is measured in calls of the policy, not in time. */
 #include "base/arena.h"
 #include "base/diag.h"
 #include "scheduler/scheduler.h"
@@ -65,7 +65,7 @@ static weft_err plan_for(const scene *sc, const char *policy, weft_arena *arena,
 
 /* -- Completion and measures ------------------------------------------------------------------ */
 
-/* What a policy claims is what is derived from the bare choices. */
+/* The fields that a policy sets equal those derived from its choices. */
 static void test_explain__completion_agrees_with_policies(void **state)
 {
     static const char *const policies[] = {"bestfit", "exclusive"};
@@ -95,7 +95,7 @@ static void test_explain__completion_agrees_with_policies(void **state)
                                               .rate_per_s = p->rate_per_s};
             }
             weft_plan_derive(&bare, &sc->problem, arena);
-            /* Summed in another order. */
+            /* The sums are computed in another order. */
             assert_true(fabs(bare.power_w - plan.power_w) <= 1e-9 * plan.power_w);
             bare.power_w = plan.power_w;
             assert_int_equal(weft_plan_to_json(&plan, &sc->demands, &a), WEFT_ERR_OK);
@@ -112,7 +112,7 @@ static void test_explain__completion_agrees_with_policies(void **state)
     free(sc);
 }
 
-/* A 3g (3/7 of the device) half busy and a 2g (2/7) fully: slack 1 - (1.5 + 2)/5, unused 2/7. */
+/* A 3g (3/7 of the device) is half busy, a 2g (2/7) fully: slack 1 - (1.5 + 2)/5, 2/7 unused. */
 static void test_explain__measures_are_worked_out(void **state)
 {
     weft_profile_point points[] = {
@@ -157,11 +157,11 @@ static void test_explain__measures_are_worked_out(void **state)
     assert_true(fabs(m.internal_slack - 0.3) < 1e-9);
     assert_true(fabs(m.external_fragmentation - 2.0 / 7) < 1e-9);
     assert_true(m.gap == 0 && plan.proven);
-    /* 1000/s * 0.5 J = 500 W; 0.5 kW * 200 g/kWh = 100 g an hour. */
+    /* 1000/s * 0.5 J = 500 W; 0.5 kW * 200 g/kWh = 100 g/h. */
     assert_true(fabs(plan.power_w - 500) < 1e-9 && fabs(m.carbon_g_per_h - 100) < 1e-9);
     /* Best: 3/7 of $7 for 1000/s. */
     assert_true(fabs(m.cost_bound - 3) < 1e-9);
-    /* In turns on the 3g: each 500 * 1 ms a second, so it is never idle. */
+    /* Time sharing on the 3g: each model takes 500 * 1 ms per second, so it is never idle. */
     at[1] = (weft_placement){.model = "b",
                              .type = "h100",
                              .slice = "3g.40gb",
@@ -201,7 +201,7 @@ static void test_explain__numbers_of_devices_are_no_moves(void **state)
         make_scene(sc, seed);
         if (plan_for(sc, "bestfit", arena, &plan) == WEFT_ERR_OK) {
             assert_int_equal(count_moves(&plan, &plan, arena), 0);
-            /* Devices in reverse, other rates: the same plan. */
+            /* The same plan with devices in reverse order and other rates has no moves. */
             other = plan;
             other.at = weft_arena_array(arena, plan.n, sizeof *other.at);
             for (size_t i = 0; i < plan.n; i++) {
@@ -210,11 +210,11 @@ static void test_explain__numbers_of_devices_are_no_moves(void **state)
                 other.at[i].rate_per_s /= 2;
             }
             assert_int_equal(count_moves(&plan, &other, arena), 0);
-            /* One placement with another batch: one move, however it is numbered. */
+            /* One placement with another batch is one move, whatever the device numbers. */
             other.at[0].batch++;
             assert_int_equal(count_moves(&plan, &other, arena), 1);
             assert_int_equal(count_moves(&other, &plan, arena), 1);
-            /* All ends, all starts. */
+            /* All placements end, or all start. */
             weft_plan none = {.policy = "none"};
             assert_int_equal(count_moves(&plan, &none, arena), plan.n);
             assert_int_equal(count_moves(&none, &plan, arena), plan.n);
@@ -236,8 +236,8 @@ static weft_err place_counted(void *state, const weft_problem *problem, weft_are
     return counted->place(state, problem, arena, diag, out);
 }
 
-/* Every slice of the profile is told about once, legal ones in order; every change that is said to
- * save does so; the policy is asked at most 24 times. */
+/* Every slice of the profile is listed once, legal ones in order; every change that is stated to
+ * save does save; the policy runs at most 24 times. */
 static void test_explain__tells_every_slice_and_true_changes(void **state)
 {
     scene *sc = malloc(sizeof *sc);
@@ -301,7 +301,7 @@ static void test_explain__tells_every_slice_and_true_changes(void **state)
     free(sc);
 }
 
-/* Twice as fast for four times the price comes second, and says so. */
+/* Twice the speed for four times the price comes second, with that reason. */
 static void test_explain__options_compare_by_price(void **state)
 {
     weft_profile_point points[] = {

@@ -1,5 +1,5 @@
-/* Exporters: names that every system takes, YAML that reads back, equal bytes for equal plans in
- * any order, and refusal of what could not be written safely. */
+/* Exporters: valid names, YAML that reads back, equal bytes for equal plans in any order, and
+ * errors for what cannot be exported. */
 #include "scheduler/export/export_int.h"
 
 #include <setjmp.h>
@@ -88,14 +88,14 @@ static void test_export__yaml_reads_back(void **state)
     for (size_t i = 0; i < N; i++) {
         const yaml_node_t *node = yaml_document_get_node(&doc, root->data.sequence.items.start[i]);
         assert_string_equal((const char *)node->data.scalar.value, texts[i]);
-        /* What is not quoted must be a word that no reader takes for something else. */
+        /* A plain scalar must be a word that every YAML reader takes for a string. */
         if (node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE)
             assert_true(strcmp(texts[i], "plain") == 0 || strcmp(texts[i], "/path") == 0);
     }
     yaml_document_delete(&doc);
     yaml_parser_delete(&parser);
     free(text);
-    /* A half-open document is a failure, not a crash. */
+    /* An unfinished document is an error. */
     weft_export_yaml__begin(&y);
     weft_export_yaml__document(&y);
     weft_export_yaml__end_map(&y);
@@ -190,7 +190,8 @@ static void test_export__parts_are_plans_of_one_worker(void **state)
     f = find_file(file, n, "weft-h100-0/plans/weft-d0-s0.json");
     assert_int_equal(weft_plan_from_json(f->text, f->len, "part", arena, diag, &part), WEFT_ERR_OK);
     assert_int_equal(part.n, 1);
-    /* One GPU a node: the second h100 is another node, and starts at the first port again. */
+    /* With one GPU per node the second h100 is another node, which starts at the first port again.
+     */
     f = find_file(file, n, "weft-h100-1/weft-d1-s0.service");
     assert_non_null(strstr(f->text, "--http 8000 "));
     f = find_file(file, n, "weft-h100-0/weft-d0-s0.service");

@@ -20,7 +20,7 @@ typedef struct fixture {
     char path[64];
 } fixture;
 
-/* Thousands of small files are written: in memory where that is possible. */
+/* The tests write thousands of small files, so they use a file system in memory if there is one. */
 static const char *folder(void)
 {
     return access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
@@ -168,8 +168,8 @@ static void test_fleet__device_table_is_sound(void **state)
     assert_null(weft_device_type_find("nothing"));
 }
 
-/* All sets of (profile, start) with disjoint memory ranges, without the double-memory 1g: the
- * published counts are 298 legal sets and 19 maximal ones. */
+/* Counts all sets of (profile, start) with disjoint memory slots, without the 1g of double memory.
+ * The published counts are 298 legal sets and 19 maximal ones. */
 typedef struct mig_count {
     const weft_device_type *type;
     uint32_t legal, maximal;
@@ -234,7 +234,7 @@ static void test_fleet__slices_resolve(void **state)
     assert_true(s.kind == WEFT_SLICE_MPS && s.percent == 40 && s.share == 0.4);
     assert_true(weft_fleet_slice__resolve(&h200, "", &s, &why));
     assert_true(s.kind == WEFT_SLICE_WHOLE && s.share == 1);
-    /* A share of an instance: half of 3 of 7 slots, the memory of all of it. */
+    /* A share of an instance has half of 3 of 7 GPCs, and the memory of the whole instance. */
     assert_true(weft_fleet_slice__resolve(&h200, "3g.71gb/50%", &s, &why));
     assert_true(s.kind == WEFT_SLICE_MIG && s.percent == 50 && weft_fleet_slice__is_nested(&s));
     assert_true(s.share == 60.0 / 132 / 2 && s.weight == 3.0 / 14);

@@ -1,6 +1,5 @@
-/* MIG geometry: the constants of the 7-slice devices by enumeration, the closed packing test
- * against exhaustive packing for every geometry of the device table, and placing what the test
- * allows. */
+/* MIG geometry: constants of the devices with 7 GPCs by enumeration, the closed form against
+ * exhaustive packing for every geometry of the device table, and placing. */
 #include "base/arena.h"
 #include "scheduler/mig/mig.h"
 #include "tests/support/rand.h"
@@ -40,7 +39,7 @@ typedef struct layouts {
     size_t n;
 } layouts;
 
-/* Every set of (profile, start) with disjoint slots, once. */
+/* Visits every set of (profile, start) with disjoint slots once. */
 static void visit(const weft_device_type *type, int32_t from, uint32_t taken, weft_mig_count *count,
                   layouts *out)
 {
@@ -97,7 +96,7 @@ static void test_mig_pack__constants_of_seven_slices(void **state)
 
 /* -- The closed test -------------------------------------------------------------------------- */
 
-/* The closed test as the reference states it, for n = {n1, n2, n3, n4, n7}. */
+/* The test with halves of mig_pack.c, for n = {n1, n2, n3, n4, n7}. */
 static uint64_t reference_devices(const uint64_t *n)
 {
     for (int64_t G = 0;; G++) {
@@ -113,8 +112,8 @@ static uint64_t reference_devices(const uint64_t *n)
 
 enum { VECTORS_MAX = 40000 };
 
-/* Fewest devices for every count up to `most`, exhaustively: one more than the least of what any
- * maximal multiset leaves. */
+/* Fewest devices for every count up to `most` by dynamic programming: one device with some maximal
+ * multiset, plus the fewest for the rest. */
 static uint32_t check_exhaustively(const weft_device_type *type, const uint32_t *most)
 {
     static uint8_t fewest[VECTORS_MAX];
@@ -169,7 +168,8 @@ static void test_mig_pack__closed_test_is_exhaustive_packing(void **state)
 
 /* -- Placing ---------------------------------------------------------------------------------- */
 
-/* Places random counts; every instance legal, none overlaps, exactly as many devices as counted. */
+/* Places random counts: starts are legal, no instances overlap, and the number of devices is that
+ * of the closed form. */
 static void test_mig_pack__places_what_it_counts(void **state)
 {
     uint64_t seed = 4711;
@@ -203,7 +203,7 @@ static void test_mig_pack__places_what_it_counts(void **state)
     }
 }
 
-/* Beside instances that are there already, without moving them. */
+/* Places instances beside others, which do not move. */
 static void test_mig_pack__fills_gaps_first(void **state)
 {
     weft_arena *arena = weft_arena_create(0);

@@ -1,5 +1,5 @@
-/* The search for fewest devices: equal to brute force, its bound true, monotone, and fast enough in
- * numbers of states for large sets. */
+/* The search for the fewest devices: equal to brute force, with a correct bound, monotone, and with
+ * few states for large sets. */
 #include "base/arena.h"
 #include "scheduler/mig/mig.h"
 #include "tests/support/rand.h"
@@ -21,8 +21,8 @@ static double pick(uint64_t *seed, double lo, double hi)
     return lo + (hi - lo) * (double)(rand_next(seed) % 100001) / 100000;
 }
 
-/* Throughput about proportional to compute slots, some profiles unusable; rates of up to `most`
- * whole devices. */
+/* Random loads: throughput roughly proportional to GPCs, some profiles not usable, rates of up to
+ * `most` whole devices. */
 static void make_loads(const weft_mig_shape *shape, uint64_t *seed, uint32_t n, double most,
                        weft_mig_load *load)
 {
@@ -70,7 +70,7 @@ typedef struct brute {
     uint32_t n_cover[6];
 } brute;
 
-/* All covers of a service without an instance too many. */
+/* Tries all covers of a service in which no instance can be left out. */
 static void list_covers(brute *b, uint32_t s, weft_mig_counts *count, uint32_t p)
 {
     if (carries(b->shape, &b->load[s], count)) {
@@ -159,7 +159,7 @@ static void test_mig_search__equals_brute_force(void **state)
     free(b);
 }
 
-/* Fewer requests or faster instances never cost a device. */
+/* Fewer requests or faster instances never need more devices. */
 static void test_mig_search__is_monotone(void **state)
 {
     uint64_t seed = 77;
@@ -186,7 +186,7 @@ static void test_mig_search__is_monotone(void **state)
     }
 }
 
-/* Large loads: the answer stays within 2 % of the bound. */
+/* For large rates the result is within 2 % of the bound. */
 static void test_mig_search__large_loads_stay_near_the_bound(void **state)
 {
     weft_mig_load *load = malloc(SERVICES_MAX * sizeof *load);
@@ -209,8 +209,8 @@ static void test_mig_search__large_loads_stay_near_the_bound(void **state)
     free(load);
 }
 
-/* Two exact methods that share no code but the geometry: our search, and CBC on the program over
- * maximal multisets. */
+/* Two exact methods with nothing in common but the geometry: the search, and CBC on the integer
+ * program over maximal multisets. */
 static void test_mig_search__equals_the_integer_program(void **state)
 {
     static const char *const types[] = {"a100-80", "h100", "a30"};
@@ -234,7 +234,7 @@ static void test_mig_search__equals_the_integer_program(void **state)
         check_found(&in, &solved);
         assert_int_equal(solved.devices, found.devices);
         assert_int_equal(solved.bound, found.devices);
-        /* One device less: excluded by the solver, too. */
+        /* The solver also proves that one device less is infeasible. */
         solved.bound = 1;
         assert_false(weft_mig__solve(&in, &weft_solver_cbc, found.devices - 1, 100000, &solved));
         assert_int_equal(solved.bound, found.devices > 1 ? found.devices : 1);

@@ -1,6 +1,6 @@
-/* The option table against a look at every row, and the builder: explicit places, turns, shares of
- * instances, undoing, and fleets of ten thousand devices. What the builder builds passes the
- * checker. */
+/* The option table against a linear search of all rows, and the plan builder: explicit places, time
+ * sharing, shares of instances, undo, and fleets of ten thousand devices. The checker accepts every
+ * plan that is built. */
 #include "base/arena.h"
 #include "base/diag.h"
 #include "scheduler/scheduler.h"
@@ -143,8 +143,9 @@ static void test_option_table__choices_cover_the_options(void **state)
 
 /* -- Bounds ----------------------------------------------------------------------------------- */
 
-/* 150/s on slices of 1/7 (20/s), 2/7 (50/s) and 3/7 (70/s): fractions say 150 * (2/7) / 50 = 0.857
- * of a device; whole slices 2 + 2 + 2 of 7. Two such models: 12/7, two devices. Three: 18/7. */
+/* 150/s on slices of 1/7 (20/s), 2/7 (50/s) and 3/7 (70/s): the fractional bound is
+ * 150 * (2/7) / 50 = 0.857 devices, whole slices need 2 + 2 + 2 of 7 GPCs. Two such models need
+ * 12/7, so two devices; three need 18/7. */
 static void test_option_table__bound_of_whole_slices(void **state)
 {
     scene *sc = calloc(1, sizeof *sc);
@@ -168,7 +169,7 @@ static void test_option_table__bound_of_whole_slices(void **state)
         assert_true(weft_option_table__lower_bound(&table) == ceil((double)n * 6 / 7));
         assert_true(fabs(weft_option_table__cost_bound(&table) - (double)n * 6) < 1e-9);
         sc->problem.rules.isolated = true;
-        sc->demand[0].rate_per_s = 151; /* one slot more, for a request more */
+        sc->demand[0].rate_per_s = 151; /* one more request needs one more GPC */
         weft_option_table__build(&sc->problem, arena, &table);
         assert_true(weft_option_table__lower_bound(&table) == ceil((double)(n * 6 + 1) / 7));
         sc->demand[0].rate_per_s = 150;
@@ -223,7 +224,8 @@ static void test_option_table__builder_puts_where_told(void **state)
     assert_int_equal(weft_builder__open(&builder, row, WEFT_SLICE_MPS), UINT32_MAX);
     assert_true(weft_builder__put(&builder, second, 0, 0,
                                   option_of(&builder, 0, "h100", "3g.40gb", 4), 10));
-    /* Taken, no start, out of range, another kind, too high a rate, no such device. */
+    /* Refused: slots taken, illegal start, out of range, another kind, rate too high, no such
+     * device. */
     const weft_option *one = option_of(&builder, 1, "h100", "1g.10gb", 4);
     assert_false(weft_builder__put(&builder, second, 3, 1, one, 10));
     assert_false(weft_builder__put(&builder, second, 7, 1, one, 10));
@@ -234,7 +236,7 @@ static void test_option_table__builder_puts_where_told(void **state)
     assert_false(weft_builder__put(&builder, 2, 4, 1, one, 10));
     assert_true(weft_builder__put(&builder, second, -1, 1, one, 10));
     assert_int_equal(builder.slices.at[1].mig_start, 4);
-    /* Shares of one instance join it; the next one of 50 % finds no room in it. */
+    /* Two shares of 50 % go into one instance; a third one has no room in it. */
     const weft_option *half = option_of(&builder, 2, "h100", "3g.40gb/50%", 4);
     assert_true(weft_builder__put(&builder, first, 4, 2, half, 10));
     assert_true(weft_builder__put(&builder, first, -1, 3,
@@ -244,7 +246,7 @@ static void test_option_table__builder_puts_where_told(void **state)
     assert_true(
         weft_builder__add(&builder, 4, option_of(&builder, 4, "h100", "3g.40gb/50%", 4), 10, true));
     assert_int_equal(builder.slices.at[4].mig_start, 0);
-    /* In turns with a given batch; not with itself. */
+    /* A model time-shares the slice with a given batch, but not with itself. */
     const weft_option *both[] = {option_of(&builder, 1, "h100", "1g.10gb", 4),
                                  option_of(&builder, 5, "h100", "1g.10gb", 4)};
     assert_false(weft_builder__join(&builder, 1, 1, 10, both));
@@ -290,7 +292,7 @@ static char *board_text(const weft_builder *builder)
     return text;
 }
 
-/* One random change; rates are kept low, so that many fit. */
+/* One random change, with low rates so that many models fit. */
 static void change_builder(weft_builder *builder, uint64_t *seed)
 {
     uint32_t d = (uint32_t)(rand_next(seed) % MODELS), occupied = builder->slices.len;
@@ -317,8 +319,9 @@ static void change_builder(weft_builder *builder, uint64_t *seed)
     }
 }
 
-/* Whatever is built is legal (with the goal goodput: what was carried is what was asked), and
- * undoing gives the same builder again, to the byte, and the same next steps. */
+/* Every plan that random changes build is legal (under the goal goodput, with the rates that were
+ * placed as demands), and undo restores the builder exactly: the plan is byte-identical, and so is
+ * the plan after the same further changes. */
 static void test_option_table__random_plans_are_legal_and_undo(void **state)
 {
     scene *sc = malloc(sizeof *sc);
@@ -381,7 +384,7 @@ typedef struct big {
     weft_demand demand[BIG_MODELS];
 } big;
 
-/* A thousand models on ten thousand devices, seven slices on each: built, checked, and small. */
+/* A thousand models on ten thousand devices with seven slices each: time and memory stay small. */
 static void test_option_table__ten_thousand_devices(void **state)
 {
     static const char *const names[] = {"1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"};

@@ -89,7 +89,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Oracles that look at every row. */
+/* Reference implementations by linear search. */
 static const weft_profile_point *find_point(const weft_demand *d, const weft_placement *p)
 {
     for (size_t i = 0; i < d->profile.n; i++) {
@@ -123,8 +123,7 @@ static double lower_bound(const weft_problem *ask)
     return bound;
 }
 
-/* Fills in what the plan claims of each placement and of itself, so that a test plants exactly one
- * wrong thing. */
+/* Fills in the derived fields of a plan, so that a test plants exactly one violation. */
 static weft_plan complete(weft_placement *at, size_t n)
 {
     weft_plan plan = {.policy = "hand", .at = at, .n = n, .rules = rules};
@@ -195,7 +194,7 @@ static void expect_legal(fixture *fx, weft_plan plan)
                  weft_diag_count(fx->diag) ? weft_diag_at(fx->diag, 0)->text : "");
 }
 
-/* The plan is refused, and some message starts with this rule and holds this text. */
+/* The checker refuses the plan, and some message starts with this rule and contains this text. */
 static void expect_violation(fixture *fx, weft_plan plan, const char *rule, const char *text)
 {
     weft_diag_clear(fx->diag);
@@ -227,16 +226,16 @@ static weft_slo_load load_of(size_t i, double slo_us, double rate, double others
 static void test_placement__load_alone(void **state)
 {
     (void)state;
-    /* batch 4 in 2 ms: 2000/s; at 1500/s three more requests take 2 ms to come, as long as the
+    /* Batch 4 in 2 ms is 2000/s. At 1500/s three more requests arrive in 2 ms, as long as the
      * batch in execution: 2 + 2 ms. */
     weft_slo_load l = load_of(1, 20000, 1500, 0);
     assert_true(l.capacity_per_s == 2000);
     assert_true(l.latency_us == 4000);
-    /* At 500/s they take 6 ms: 6 + 2 ms. */
+    /* At 500/s they arrive in 6 ms: latency 6 + 2 ms. */
     assert_true(fabs(load_of(1, 20000, 500, 0).latency_us - 8000) < 1e-6);
     /* At 10/s the batch is closed after 20 - 2 - 1 (5 %) = 17 ms: 17 + 2 ms. */
     assert_true(fabs(load_of(1, 20000, 10, 0).latency_us - 19000) < 1e-6);
-    /* Without a rate or an SLO a batch is closed at once: only the one in execution is waited for.
+    /* Without a rate or an SLO a batch is closed at once, and waits only for the one in execution.
      */
     assert_true(load_of(1, 0, 10, 0).latency_us == 4000);
     assert_true(load_of(1, 20000, 0, 0).latency_us == 4000);
@@ -245,7 +244,7 @@ static void test_placement__load_alone(void **state)
 static void test_placement__load_shared(void **state)
 {
     (void)state;
-    /* 2 ms of its own and 3 ms of others: 4 requests each 5 ms; 5 ms to wait and 2 ms to run. */
+    /* A cycle of 2 ms and 3 ms of the other model: 4 requests per 5 ms, latency 5 + 2 ms. */
     weft_slo_load l = load_of(1, 20000, 100, 3000);
     assert_true(l.capacity_per_s == 800);
     assert_true(l.latency_us == 7000);
@@ -257,7 +256,7 @@ static void test_placement__smaller_batch_may_take_longer(void **state)
     weft_option_table table;
     weft_option_table__build(&problem, fx->arena, &table);
     const weft_shape *core = weft_option_table__shape(&table, "cpu", "1core");
-    /* Batch 8 takes 1.5 ms but batch 4 takes 2 ms, and a batch may be closed early. */
+    /* Batch 8 takes 1.5 ms but batch 4 takes 2 ms, and the server may close a batch early. */
     assert_true(weft_option_table__find(&table, 0, core, 8, 1)->exec_us == 2000);
     assert_true(weft_option_table__find(&table, 0, core, 1, 1)->exec_us == 1000);
 }
@@ -270,7 +269,7 @@ static void test_placement__lower_bound_is_worked_out(void **state)
     weft_problem ask = {.demands = &one, .fleet = &fleet};
     weft_problem nothing = {.demands = &none, .fleet = &fleet};
     (void)state;
-    /* 10000/s a device. */
+    /* 10000/s for each device. */
     assert_true(lower_bound(&ask) == 3);
     d.rate_per_s = 20000;
     assert_true(lower_bound(&ask) == 2);
@@ -403,7 +402,7 @@ static void test_placement__profile(void **state)
 
 static void test_placement__memory(void **state)
 {
-    /* 2 x 4.5 GiB do not fit 9.75 GiB when both are on the slice... */
+    /* Two models that fit on the slice one by one do not fit together... */
     weft_profile_point big[N_POINT];
     memcpy(big, points, sizeof big);
     big[4].cost.mreq_bytes = 6000000000u;
@@ -411,7 +410,7 @@ static void test_placement__memory(void **state)
     weft_placement slice[] = {PLACE("a", 0, "h100", "1g.10gb", 0, 0, 4, 1, 100),
                               PLACE("b", 0, "h100", "1g.10gb", 0, 0, 4, 1, 100)};
     expect_violation(*state, complete(slice, 2), "memory", "slice 0 needs 12000000000");
-    /* ... nor do two MPS shares that fit one by one. */
+    /* ... and neither do two MPS shares. */
     weft_placement device[] = {PLACE("a", 0, "h100", "40%", 0, -1, 8, 1, 100),
                                PLACE("b", 0, "h100", "20%", 1, -1, 1, 1, 100)};
     expect_violation(*state, complete(device, 2), "memory", "device 0 needs 100000000000");
@@ -440,7 +439,7 @@ static void test_placement__latency(void **state)
     expect_violation(*state, complete(at, 2), "latency", "the SLO is 3999");
     demand_list[0].slo_us = 4000;
     expect_legal(*state, complete(at, 2));
-    /* Together on one slice: 4 ms a round and 2 ms to run. */
+    /* Both on one slice: latency is a cycle of 4 ms and 2 ms of execution. */
     demand_list[0].slo_us = 5999;
     at[1].slice_id = 0;
     expect_violation(*state, complete(at, 2), "latency", "6000 us");
@@ -522,7 +521,7 @@ static void test_placement__reserve(void **state)
     weft_placement at[] = {PLACE("a", 0, "h100", "40%", 0, -1, 8, 1, 100),
                            PLACE("b", 0, "h100", "60%", 1, -1, 8, 1, 100)};
     expect_legal(*state, complete(at, 2));
-    rules.mem_reserve = 0.3; /* 60 of 84 GB fit, of 59 GB no more */
+    rules.mem_reserve = 0.3; /* 60 GB fit in 84 GB, but not in 70 % of them */
     expect_violation(*state, complete(at, 2), "memory", "device 0 needs 60000000000");
     rules.mem_reserve = 1;
     weft_plan plan = complete(at, 2);
@@ -546,7 +545,7 @@ static void test_placement__isolation(void **state)
     expect_legal(*state, complete(shares, 2));
 }
 
-/* a and b use half of the bandwidth each: with c3 = 1 and c4 = 1 each takes 1.5 times as long. */
+/* a and b use half of the bandwidth each. With c3 = 1 and c4 = 1 each is slowed down by 1.5. */
 static void test_placement__interference(void **state)
 {
     weft_profile_point busy[] = {POINT("h100", "40%", 8, 1, 500, 100),
@@ -570,13 +569,13 @@ static void test_placement__interference(void **state)
     at[1].capacity_per_s /= 1.5;
     /* wait = min(7/100 s, 20 - 1 - exec): latency = 19 ms whatever exec is */
     expect_legal(*state, plan);
-    /* Fast enough alone, too slow beside the other: on both sides of the pair. */
+    /* Both are fast enough alone, and too slow beside each other. */
     demand_list[0].slo_us = demand_list[1].slo_us = 1200;
     expect_violation(*state, plan, "interference", "slice 0 has a latency of 1500 us");
     expect_violation(*state, plan, "interference", "slice 1 has a latency of 1350 us");
     demand_list[0].slo_us = 900;
     expect_violation(*state, plan, "latency", "the SLO is 900 us");
-    /* In turns there is nothing at the same time. */
+    /* Models that time-share a slice do not run at the same time. */
     demand_list[0].slo_us = demand_list[1].slo_us = 20000;
     at[1].slice = "40%";
     at[1].slice_id = 0;

@@ -1,4 +1,4 @@
-/* Set files: what is read, what is refused, and with which line. */
+/* Set files: values read, and errors with their line. */
 #include "base/arena.h"
 #include "base/diag.h"
 #include "scheduler/scheduler.h"
@@ -20,7 +20,7 @@ typedef struct fixture {
     char path[64];
 } fixture;
 
-/* Thousands of small files are written: in memory where that is possible. */
+/* The tests write thousands of small files, so they use a file system in memory if there is one. */
 static const char *folder(void)
 {
     return access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
@@ -65,7 +65,7 @@ static weft_err load(fixture *fx, const char *text, weft_set *out)
     return weft_set_load(fx->path, fx->arena, fx->diag, out);
 }
 
-/* Loading fails with INPUT, and the first message has this text and line (0: any). */
+/* Loading fails with INPUT, and the first message contains this text and has this line (0: any). */
 static void expect_refusal(fixture *fx, const char *text, uint32_t line, const char *message)
 {
     weft_set set;
@@ -197,7 +197,7 @@ static void test_setfile__refuses_hostile_yaml(void **state)
     memset(deep + 28, ']', 20);
     deep[48] = 0;
     expect_refusal(fx, deep, 1, "nested");
-    /* As large as it may be, and in no time. */
+    /* The largest file that is allowed is refused quickly. */
     char *many = malloc((1 << 20) + 1);
     memset(many, '[', 1 << 20);
     many[1 << 20] = 0;
