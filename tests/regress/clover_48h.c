@@ -1,20 +1,20 @@
 /* CLOVER's setting: 48 hours of carbon intensity, one application with three variants on A100s
- * split by MIG, the mixture chosen anew when the intensity moves; against the same hours of BASE
- * (the best variant on whole GPUs), CO2OPT (least energy), BLOVER (random search) and ORACLE (every
- * mixture of one GPU, the same on all, chosen anew each hour).
+ * split by MIG, the mixture is chosen anew when the intensity changes. Compared, over the same
+ * hours, with BASE (the best variant on whole GPUs), CO2OPT (least energy), BLOVER (random search)
+ * and ORACLE (every mixture of one GPU, the same on all, chosen anew each hour).
  *
  * The paper's latencies and energies per variant and instance were not published, so its numbers
- * cannot be replayed. The traces are the published ones (clover/carbon_*.csv, hours 0 to 48); what
- * stands for the application is image classification by ResNet-50, -101 and -152 with the
- * accuracies of torchvision's first weights (ImageNet top-1: 76.13, 77.37, 78.31), estimated as a
- * framework runs them on an A100 80 GB at batch 8. Four GPUs' worth of load for BASE, SLO eight
- * times ResNet-152's time on a whole GPU. lambda as in the paper (0.1) and others.
+ * cannot be replayed. The traces are the published ones (clover/carbon_*.csv, hours 0 to 48); the
+ * application here is image classification by ResNet-50, -101 and -152 with the accuracies of
+ * torchvision's first weights (ImageNet top-1: 76.13, 77.37, 78.31), estimated as a framework runs
+ * them on an A100 80 GB at batch 8. Four GPUs' worth of load for BASE, SLO eight times ResNet-152's
+ * time on a whole GPU. lambda as in the paper (0.1) and others.
  *
  * Each row: a trace, lambda, a scheme; carbon of all requests (relative to BASE), mean accuracy,
- * mean objective f, searches run. A search may stop where it is as long as the intensity stays
- * within 5 % (the paper's trigger), so the policy is compared with an oracle that looks every hour.
+ * mean objective f, searches run. The policy keeps its mixture as long as the intensity stays
+ * within 5 % (the paper's trigger); the oracle searches every hour.
  *
- * Usage: clover_48h [--bless]. Recomputes clover_48h.csv; fails when the policy's carbon is more
+ * Usage: clover_48h [--bless]. Recomputes clover_48h.csv; fails if the policy's carbon is more
  * than 5 % above the oracle's, or its objective more than 5 % of the range between BASE and ORACLE
  * below the oracle's. Skips without the traces. */
 #include "scheduler/policies/clover_int.h"

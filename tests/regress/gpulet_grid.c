@@ -1,13 +1,13 @@
 /* gpulet's setting: which combinations of rates two GPUs can carry, by policy, against exhaustive
  * search.
  *
- * The paper (ATC'22) puts nine models at 0, 100 or 200 requests/s and finds that 520 of 19682
- * combinations (2.6 %) that exhaustive search can place are lost. Its latency tables are not
- * published. What stands for them here: five networks of make_networks.py, estimated as a
- * framework runs them on a V100 at batches 1 to 32 and shares of 20 40 50 60 80 100 %
- * (gpulet_grid_profiles.csv). SLO: twice the time of a batch of 32 on a whole GPU. Rates: 0, 1 or 2
- * units, the unit such that about half of the 242 combinations fit on two GPUs. Memory does not
- * bind, and shares do not slow each other down (as in the paper's exhaustive search).
+ * The paper (ATC'22) puts nine models at 0, 100 or 200 requests/s and finds that gpulet loses 520
+ * of the 19682 combinations (2.6 %) that exhaustive search can place. Its latency tables are not
+ * published. Instead: five networks of make_networks.py, estimated as a framework runs them on a
+ * V100 at batches 1 to 32 and shares of 20 40 50 60 80 100 % (gpulet_grid_profiles.csv). SLO: twice
+ * the time of a batch of 32 on a whole GPU. Rates: 0, 1 or 2 units, the unit such that about half
+ * of the 242 combinations fit on two GPUs. Memory does not bind, and shares do not slow each other
+ * down (as in the paper's exhaustive search).
  *
  * Two ideals. `two_glets`: at most two shares a GPU, gpulet's world. `any_shares`: any shares with
  * a sum of at most 100 %. Both let models take turns on a share and split rates over shares, by the
@@ -16,16 +16,16 @@
  * of models and batches are listed, cut off at the rates asked for, and those that another one
  * exceeds in every model are dropped; then a search goes through the choices share by share, for
  * every way to split two GPUs, and back where weighted sums show that the rest cannot be carried.
- * That is exact: it gives up loudly rather than to stop early, and what it finds goes through the
- * checker.
+ * The search is exact: at its limit it fails with a message, and every plan that it finds goes
+ * through the checker.
  *
  * As recorded: of 242 combinations 98 fit with two glets a GPU, of which gpulet loses 8.2 % (the
  * paper, with its models, 2.6 %); 123 fit with any shares, of which weft loses 4.9 %.
  *
  * Usage: gpulet_grid [--estimate | --bless]. Recomputes every fifth row of gpulet_grid.csv, and
- * fails when an ideal has changed, which a policy that carries more also would show, or a policy no
- * longer carries what it did. Prints what is lost over all rows. --estimate writes the profiles
- * anew, --bless the rows. */
+ * fails if an ideal has changed (or a policy carries more than the ideal), or if a policy no longer
+ * carries a recorded combination. Prints the losses over all rows. --estimate writes the
+ * profiles anew, --bless the rows. */
 #include "scheduler/scheduler.h"
 #include "tests/support/network.h"
 

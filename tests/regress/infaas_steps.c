@@ -1,11 +1,12 @@
-/* INFaaS under load steps: what greedy scaling costs against the integer program it stands in for.
+/* INFaaS under load steps: what greedy scaling costs compared with the integer program that it
+ * approximates.
  *
  * The paper (ATC'21) uses only the greedy form, because its program took 23 to 50 s; it does not
- * publish what that costs. Here image classification by ResNet-18, -50, -101 and -152 with the
- * accuracies of torchvision's first weights (ImageNet top-1: 69.76, 76.13, 77.37, 78.31), estimated
- * as a framework runs them at batches 1 to 32 on MIG instances of an A100, on whole T4s and V100s
- * at list prices; SLO 60 ms. Applications: `model`, ResNet-50 by itself; `any`, all four;
- * `accurate`, all four but at least 77 %. Slots of one second; the load changes every 40 slots.
+ * publish the loss. Here image classification by ResNet-18, -50, -101 and -152 with the accuracies
+ * of torchvision's first weights (ImageNet top-1: 69.76, 76.13, 77.37, 78.31), estimated as a
+ * framework runs them at batches 1 to 32 on MIG instances of an A100, on whole T4s and V100s at
+ * list prices; SLO 60 ms. Applications: `model`, ResNet-50 by itself; `any`, all four; `accurate`,
+ * all four but at least 77 %. Slots of one second; the load changes every 40 slots.
  *
  * Three ways. `greedy`: the policy from slot to slot. `program`: the same with exact=1, from its
  * own state. `optimum`: the program from nothing without the cost of loading, the least that any

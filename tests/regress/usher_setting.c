@@ -1,12 +1,11 @@
 /* USHER's setting: twenty networks, V100s and a mixed fleet with prices, Poisson and bursty rates;
  * USHER, its ablations (OSDI'24, section 5.5) and the other policies on the same demands.
  *
- * The paper's inputs are not published. What stands for them here: the twenty networks of
- * make_networks.py, estimated as a framework runs them. SLO: eight times a batch of 8 on a
- * whole V100. Mean rate: between 1/5 of what one V100 serves within the SLO and eight times that,
- * log-uniform. Six periods, each planned by itself; Poisson: what a minute of arrivals counts;
- * bursty: four times the mean with probability 0.2, else half of it. Mixed fleet: v100, t4, a10g
- * and k80 at list prices.
+ * The paper's inputs are not published. Instead: the twenty networks of make_networks.py, estimated
+ * as a framework runs them. SLO: eight times a batch of 8 on a whole V100. Mean rate: between 1/5
+ * of what one V100 serves within the SLO and eight times that, log-uniform. Six periods, each
+ * planned by itself; Poisson: what a minute of arrivals counts; bursty: four times the mean with
+ * probability 0.2, else half of it. Mixed fleet: v100, t4, a10g and k80 at list prices.
  *
  * World `paper`. Creq: mean achieved occupancy; Mreq: the larger of memory and of bandwidth, each
  * as a part of the device's; a share that covers Creq is as fast as the whole device. That is what
@@ -19,7 +18,7 @@
  * World `need`. Weft's definitions. Creq: most compute units that kernels need at one time for 95 %
  * of their speed; Mreq: memory; shares as estimated.
  *
- * Policies that know nothing of USHER's Mreq are given memory alone. Goal cost: as many devices as
+ * Policies without USHER's Mreq are given memory only. Goal cost: as many devices as
  * wanted; dollars an hour. Goal goodput: 24 V100s, or 8 of each type; part of the requests. Means
  * are over the periods that were not refused. Merging, the paper's fourth ablation, is the
  * compiler's work here and needs merged models.
@@ -46,10 +45,10 @@
  * much in these three worlds.
  *
  * Usage: usher_setting [--estimate | --bless | --time]. Recomputes most rows of usher in
- * usher_setting.csv from the estimates in usher_setting_profiles.csv, so that it tells of policies
- * alone; fails when a plan is illegal, or usher is 1 % worse than recorded. --estimate writes the
- * profiles anew, --bless the rows of all policies. --time prints decision times of this machine,
- * also for 6000 V100s. */
+ * usher_setting.csv from the estimates in usher_setting_profiles.csv, so that only the policies can
+ * change them; fails if a plan is illegal, or usher is 1 % worse than recorded. --estimate writes
+ * the profiles anew, --bless the rows of all policies. --time prints decision times of this
+ * machine, also for 6000 V100s. */
 #include "scheduler/scheduler.h"
 #include "tests/support/network.h"
 #include "tests/support/rand.h"
