@@ -381,21 +381,21 @@ void weft_tool_plan_print_explanation(const weft_explanation *e, bool json)
                place_text(place->at, where, sizeof where), place->at->batch, place->at->procs,
                place->at->rate_per_s, place->at->capacity_per_s, place->slack_rate * 100,
                place->at->latency_us / 1e3, place->slack_latency * 100);
-        print_names("; in turn with ", place->with, place->n_with);
+        print_names("; time-shares the slice with ", place->with, place->n_with);
         print_names("; beside ", place->beside, place->n_beside);
         putchar('\n');
     }
-    printf("\noptions, best first (by the rate of a whole device of such slices over its "
-           "price)\n");
+    printf("\noptions, best first (by the capacity per dollar of a whole device of such slices)\n");
     for (size_t i = 0; i < e->n_option; i++) {
         const weft_explain_option *o = &e->option[i];
         printf("  %-12s %-14s %-9s %s\n", o->type, o->slice[0] ? o->slice : "whole",
                weft_verdict_name(o->verdict), o->reason);
     }
-    printf("\nchanges that would move it\n");
+    printf("\nsmallest changes with an effect\n");
     for (size_t i = 0; i < e->n_change; i++)
         print_change(&e->change[i]);
     if (e->n_change == 0)
-        printf("  no smaller slice, and no device less, at any SLO up to 8 times and any rate down "
-               "to an eighth\n");
+        printf(
+            "  none: no SLO of up to 8 times and no rate down to an eighth gives a smaller slice "
+            "or saves a device\n");
 }
