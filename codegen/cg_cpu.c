@@ -1,5 +1,5 @@
-/* The CPU. Its driver has fast loops for common operators and runs all others by their reference
- * implementation, so that what can be evaluated can be launched. */
+/* The backend for CPUs. The CPU driver has fast kernels for common operators and runs every other
+ * operator by its reference implementation, so each operator that can be evaluated is supported. */
 #include "codegen/codegen_int.h"
 
 static bool supports(const weft_module *m, weft_node n, const char **why)

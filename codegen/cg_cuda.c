@@ -1,10 +1,10 @@
-/* NVIDIA GPUs. Each node becomes commands (kernels of ours, products of cuBLASLt, copies) by the
+/* NVIDIA GPUs. Each node becomes commands (kernels of ours, GEMMs of cuBLASLt, copies) by the
  * emitter that its row in ops/ops.def names; the kernels are compiled to machine code for each
- * architecture of the target, and to PTX of the newest for those that come later.
+ * architecture of the target, and to PTX of the newest one, for architectures that come later.
  *
- * Shapes that only running tells have no place in launches that are recorded before: such nodes are
- * refused here. Views need no commands, nor do slices and concatenations where the runtime finds
- * that their result lies in their operand; they have commands for where it does not. */
+ * Launches are recorded into a graph before they run, so a node whose shape depends on data is
+ * refused here. Views need no commands. Slices and concatenations get commands that the runtime
+ * skips where the result and the operand share memory. */
 #include "codegen/cuda/gen_int.h"
 
 #include "base/sm_limits.h"
@@ -47,7 +47,7 @@ static weft_err refuse_target(weft_device_code *code, const char *name, size_t l
     return err;
 }
 
-/* Whether "sm_80,sm_90" names the architecture. */
+/* Whether a target such as "sm_80,sm_90" names the architecture. */
 static bool is_wanted(const char *target, const weft_sm_limits *sm)
 {
     for (const char *s = target;; s++) {
@@ -60,7 +60,7 @@ static bool is_wanted(const char *target, const weft_sm_limits *sm)
     }
 }
 
-/* "sm_80,sm_90" into names, by rising capability, each once. */
+/* Splits a target such as "sm_80,sm_90" into distinct names, ordered by compute capability. */
 static weft_err read_target(weft_device_code *code, weft_cuda *cu)
 {
     const char *target = code->options->target ? code->options->target : "sm_80,sm_90";
@@ -101,7 +101,7 @@ static bool has_data_dim(weft_module *m, const weft_ttype *t)
     return false;
 }
 
-/* Types that every emitter may count on. */
+/* Refuses types that no emitter supports. */
 static weft_err check_value(weft_cuda *cu, const char *what, uint32_t i, const weft_ttype *t)
 {
     if (t && has_data_dim(cu->code->m, t))

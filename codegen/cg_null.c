@@ -1,4 +1,4 @@
-/* The backend to copy from: takes every node. Its bundles test codegen, the file format and
+/* The template for new backends: supports every node. Its bundles test codegen, the file format and
  * placement; no driver runs them. */
 #include "codegen/codegen_int.h"
 

@@ -1,7 +1,7 @@
-/* Graphs into programs. Values are numbered in the order in which they are met: inputs, then the
- * operands (weights) and results of each launch, then outputs. Every program has dims of its own:
- * the graph's symbols come first, by the names that they have in the model, then those that only
- * running tells; expressions are carried over as text. */
+/* Turns each graph into a program of the bundle. Values are numbered in order of appearance:
+ * inputs, then the operands (weights) and results of each launch, then outputs. Every program has
+ * its own pool of dimensions: first the symbols of the graph under the names of the model, then the
+ * symbols whose values depend on data. Expressions are copied from pool to pool as text. */
 #include "codegen/codegen_int.h"
 
 #include "base/map.h"
@@ -27,12 +27,12 @@ const weft_backend *weft_backend_find(const char *name)
     return NULL;
 }
 
-/* A weight of the bundle in the making. */
+/* A weight of the bundle that is being generated. */
 typedef struct content {
     weft_bundle_weight w;
     weft_hash128 hash;
-    uint32_t next;   /* 1 + the next with the same lower hash */
-    uint32_t marked; /* 1 + the last program that uses it */
+    uint32_t next;   /* index + 1 of the next content with the same low half of the hash; 0: none */
+    uint32_t marked; /* index + 1 of the last program that uses the content; 0: none */
 } content;
 
 typedef struct generator {
@@ -44,9 +44,9 @@ typedef struct generator {
     weft_device_code code;
     weft_names *symbol_names; /* symbol i of the module has number i + 1 */
     WEFT_VEC(content) contents;
-    weft_map *content_of_hash; /* lower half to 1 + the last content with it */
-    uint32_t *content_of;      /* by weight of the module: 1 + content */
-    uint32_t *number;          /* by value of the module: value of the current program */
+    weft_map *content_of_hash; /* low half of a hash to index + 1 of the last content */
+    uint32_t *content_of;      /* index + 1 of the content of each weight of the module */
+    uint32_t *number;          /* value of the current program for each value of the module */
     /* Of the current graph. */
     weft_graph *g;
     uint32_t program;
@@ -68,7 +68,7 @@ static void fail(generator *g, weft_err err, const char *text, const char *name)
 
 /* -- Dims ------------------------------------------------------------------------------------- */
 
-/* Whether `d` is the batch of a part of a joint graph. */
+/* Whether `d` is the batch symbol of one model of a joint graph. */
 static bool is_part_batch(const weft_graph *g, weft_dim d)
 {
     for (uint32_t i = 0; i < weft_graph_part_count(g); i++) {
@@ -94,7 +94,7 @@ static void make_symbols(generator *g, weft_bundle_program *p)
         int64_t lo = 0, hi = 0;
         weft_dim_symbol_range(from, weft_dim_as_symbol(from, weft_graph_symbol_dim(g->g, i)), &lo,
                               &hi);
-        /* Names that differ only in what text cannot hold. */
+        /* Two names may differ only in characters that the text form cannot represent. */
         weft_dim d = weft_dim_symbol(g->dims, text, 0, INT64_MAX / 4);
         for (uint32_t k = 2; weft_dim_as_symbol(g->dims, d) != i; k++) {
             text = weft_arena_printf(g->arena, "%s.%u", name, k);
@@ -103,7 +103,7 @@ static void make_symbols(generator *g, weft_bundle_program *p)
         weft_dim_symbol(g->dims, text, lo, hi);
         weft_map_put(g->dim_of, (uint64_t)weft_graph_symbol_dim(g->g, i), (uint64_t)d);
         if (is_part_batch(g->g, weft_graph_symbol_dim(g->g, i)))
-            lo = 0; /* nobody asks this model just now */
+            lo = 0; /* a model of a joint program may have no requests */
         symbol[i] = (weft_bundle_symbol){name, lo, hi};
     }
     p->symbol = symbol;
@@ -111,7 +111,7 @@ static void make_symbols(generator *g, weft_bundle_program *p)
     p->dims = g->dims;
 }
 
-/* The program's symbol for one of the module. */
+/* Returns the program's symbol for a symbol of the module. */
 static weft_dim find_symbol(generator *g, const char *name, size_t len)
 {
     const weft_dimpool *from = weft_module_dims(g->m);
@@ -186,7 +186,7 @@ static bool is_same(const content *c, const weft_ttype *t, const weft_weight_inf
     return same && (info->bytes == 0 || memcmp(c->w.data, info->data, (size_t)info->bytes) == 0);
 }
 
-/* Its number in the bundle, from 1. */
+/* Returns the weight's number in the bundle, counted from 1. */
 static uint32_t add_weight(generator *g, weft_weight weight)
 {
     if (g->content_of[weight.i])
@@ -214,7 +214,7 @@ static void mark_weight(generator *g, uint32_t w)
 {
     content *c = &g->contents.at[w - 1];
     if (weft_graph_part_count(g->g) > 0)
-        return; /* its models are the users */
+        return; /* the models of a joint graph are the users */
     if (c->marked != g->program + 1)
         c->w.n_users++;
     c->marked = g->program + 1;
@@ -275,7 +275,7 @@ static void make_launch(generator *g, weft_node n, weft_bundle_launch *l)
     l->attrs = carry_attrs(g, weft_node_attrs(m, n));
     for (uint32_t i = 0; i < l->n_out; i++) {
         weft_val v = weft_node_out(m, n, i);
-        if (weft_val_ttype(m, v)->dtype != WEFT_DTYPE_NONE) /* else nobody wants it */
+        if (weft_val_ttype(m, v)->dtype != WEFT_DTYPE_NONE) /* an omitted result has no type */
             out[i] = number_val(g, v);
     }
     l->in = in;

@@ -1,10 +1,11 @@
-/* Private to codegen/: the table of backends, and what one with device code is given. */
+/* Private to codegen/: the table of backends, and the record through which a backend adds device
+ * code to a bundle. */
 #ifndef WEFT_CODEGEN_CODEGEN_INT_H
 #define WEFT_CODEGEN_CODEGEN_INT_H
 
 #include "codegen/codegen.h"
 
-/* Part of the bundle: bytes are equal only between equal versions. */
+/* Written into every bundle: only equal versions of Weft produce equal bytes. */
 #ifndef WEFT_VERSION
 #define WEFT_VERSION "0.1.0"
 #endif
@@ -13,13 +14,13 @@
 #include "codegen/backends.def"
 #undef BACKEND
 
-/* Code of a whole bundle in the making. */
+/* Device code of the bundle that is being generated. */
 struct weft_device_code {
     weft_module *m;
     weft_arena *arena; /* of the bundle */
     weft_diag *diag;
     const weft_codegen_options *options;
-    /* A dim of the module as one of the program at hand. */
+    /* Converts a dim of the module to a dim of the current program. */
     weft_dim (*carry)(void *user, weft_dim d);
     void *user;
     void *state; /* the backend's */

@@ -1,13 +1,13 @@
 /* softmax(scale q k^T + mask) v of one head for the rows of a block, without the scores in memory
- * (FlashAttention-2, arXiv 2307.08691): keys come a tile at a time; each row keeps its largest score
- * m and the sum l of exp(score - m) so far, and what it has of the result is scaled when m grows.
+ * (FlashAttention-2, arXiv 2307.08691). Keys are processed tile by tile. Each row keeps its largest
+ * score m and the sum l of exp(score - m) so far; its partial result is rescaled when m grows.
  *
  *   attention_mma   f16, bf16: 16 rows a warp, scores and result in fragments
- *   attention_fma   f32, and what tensor cores lack: 16 threads share the rows
+ *   attention_fma   f32, and what tensor cores lack: 16 threads share a group of rows
  *
- * Rows of q, k, v and y are a distance apart, so that heads and parts of a wider matrix are columns
- * of it. mask(score, row, key) gives the score that counts. A row whose scores are all -infinity, or
- * one of which is NaN, becomes NaN, as in the reference; keys there are none of leave zeros. */
+ * Rows of q, k, v and y have a stride, so that heads and parts of a wider matrix are ranges of its
+ * columns. mask(score, row, key) returns the masked score. A row becomes NaN if all of its scores are
+ * -infinity or one of them is NaN, as in the reference; with no keys at all the result is zero. */
 #ifndef WEFT_ATTENTION_CUH
 #define WEFT_ATTENTION_CUH
 
@@ -20,7 +20,7 @@ struct no_mask {
     }
 };
 
-/* Element (row, key) of the head's mask, 0 distances where it is broadcast. */
+/* Adds element (row, key) of the head's mask; strides are 0 where the mask is broadcast. */
 template <class T> struct added_mask {
     const T *at;
     size_t row_step, key_step;
@@ -31,7 +31,7 @@ template <class T> struct added_mask {
     }
 };
 
-/* `fill` where the mask is false. */
+/* Replaces the score by `fill` where the mask is false. */
 struct bool_mask {
     const bool *at;
     size_t row_step, key_step;
@@ -43,16 +43,16 @@ struct bool_mask {
     }
 };
 
-/* Matrices of one head. */
+/* The matrices of one head. */
 template <class T> struct attention_head {
     const T *q, *k, *v;
     T *y;
-    size_t q_step, k_step, v_step, y_step; /* of rows */
+    size_t q_step, k_step, v_step, y_step; /* strides of rows */
     int rows, keys;
     f32 scale;
 };
 
-/* Which rows, head and batch a block has: blocks count along rows first. */
+/* The rows, head and batch of a block; the block index advances along rows first. */
 struct attention_place {
     int row, head;
     size_t batch;
@@ -66,7 +66,7 @@ struct attention_place {
     }
 };
 
-/* exp(x - top) where top may be -infinity: then x is too, and the row has no weight yet. */
+/* exp(x - top). If top is -infinity, so is x, and the weight is 0. */
 __device__ inline f32 weight_of(f32 x, f32 top)
 {
     return expf(x - (top == -infinity() ? 0.0f : top));
@@ -74,13 +74,13 @@ __device__ inline f32 weight_of(f32 x, f32 top)
 
 /* -- Tensor cores ----------------------------------------------------------------------------- */
 
-/* A tile of shared memory as load_fragment wants to know it. */
+/* The description of a tile of shared memory for load_fragment. */
 template <bool K, int LINES, int WIDTH> struct tile_kind {
     static const bool ALONG_K = K;
     typedef half_tile<LINES, WIDTH> tile;
 };
 
-/* HEAD columns; tiles are WIDTH wide (16, 32 or a multiple of 64); KEYS keys at a time. */
+/* HEAD columns; tiles are WIDTH wide (16, 32 or a multiple of 64) and have KEYS keys. */
 template <class T, int HEAD, int WIDTH, int WARPS, int KEYS, class Mask>
 __device__ inline void attention_mma(const attention_head<T> &h, int row0, const Mask &mask)
 {
@@ -119,7 +119,7 @@ __device__ inline void attention_mma(const attention_head<T> &h, int row0, const
                 mma(score[2 * j + 1], fq, hi, T());
             }
         }
-        __syncthreads(); /* all have read the keys */
+        __syncthreads(); /* all warps have read the keys */
         if (key0 + KEYS < h.keys)
             copy_tile<T, KEYS, WIDTH, USED, THREADS>(sk, h.k, h.k_step, key0 + KEYS, 0, h.keys, HEAD,
                                                      wide_k);
@@ -163,7 +163,7 @@ __device__ inline void attention_mma(const attention_head<T> &h, int row0, const
         }
 
         copy_wait<1>();
-        __syncthreads(); /* the values have come */
+        __syncthreads(); /* the values are in shared memory */
 #pragma unroll
         for (int j = 0; j < TK / 2; j++) {
             u32 fp[4] = {pair_of<T>(score[2 * j][0], score[2 * j][1]),
@@ -195,7 +195,7 @@ __device__ inline void attention_mma(const attention_head<T> &h, int row0, const
 
 /* -- Plain arithmetic --------------------------------------------------------------------------- */
 
-/* Tile of f32 from row `first` of a matrix of HEAD columns, [LINES][WIDTH + 4]; zero outside. */
+/* Loads an f32 tile [LINES][WIDTH + 4] from row `first` of a matrix of HEAD columns; zero outside. */
 template <int HEAD, int WIDTH, int LINES, int THREADS, class T>
 __device__ inline void read_tile(f32 *to, const T *x, size_t step, int first, int rows)
 {
@@ -209,8 +209,8 @@ __device__ inline void read_tile(f32 *to, const T *x, size_t step, int first, in
     }
 }
 
-/* Of ROWS rows, 16 threads have ROWS / (THREADS / 16) together: of the scores KEYS / 16 columns each,
- * of the result four of every 64. WIDTH: a multiple of 8. */
+/* 16 threads share ROWS / (THREADS / 16) of the ROWS rows. Each thread computes KEYS / 16 columns of
+ * the scores and four of every 64 columns of the result. WIDTH: a multiple of 8. */
 template <class T, int HEAD, int WIDTH, int THREADS, int ROWS, int KEYS, class Mask>
 __device__ inline void attention_fma(const attention_head<T> &h, int row0, const Mask &mask)
 {
@@ -246,7 +246,7 @@ __device__ inline void attention_fma(const attention_head<T> &h, int row0, const
                     for (int n = 0; n < 4; n++)
                         score[i][j] += q[i].at[n] * k[j].at[n];
         }
-        __syncthreads(); /* all have read the keys: values take their place */
+        __syncthreads(); /* all threads have read the keys, which the values replace */
         read_tile<HEAD, WIDTH, KEYS, THREADS>(sk, h.v, h.v_step, key0, h.keys);
 #pragma unroll
         for (int i = 0; i < R; i++) {
@@ -282,7 +282,7 @@ __device__ inline void attention_fma(const attention_head<T> &h, int row0, const
                 for (int n = 0; n < 4; n++)
                     result[i][d][n] *= keep;
         }
-        __syncthreads(); /* values and weights have come */
+        __syncthreads(); /* values and weights are in shared memory */
         for (int key = 0; key < KEYS; key += 4) {
             pack<f32, 4> w[R];
 #pragma unroll
@@ -319,11 +319,12 @@ __device__ inline void attention_fma(const attention_head<T> &h, int row0, const
         }
 }
 
-/* Rows row0 .. of a block of 32 WARPS threads: 16 WARPS of 16-bit elements, ROWS of f32. */
+/* The rows from row0 on by a block of 32 WARPS threads: 16 WARPS rows for 16-bit elements, ROWS for
+ * f32. */
 template <class T, int HEAD, int WIDTH, int WARPS, int ROWS, int KEYS, class Mask>
 __device__ inline void attention(const attention_head<T> &h, int row0, const Mask &mask)
 {
-    /* Fewer keys where tiles of f32 would not fit 48 KiB. */
+    /* Fewer keys if f32 tiles would exceed 48 KiB. */
     const int FEWER = WIDTH > 128 || (WIDTH > 64 && ROWS > 32) ? 16 : KEYS;
     if constexpr (has_mma<T>::yes)
         attention_mma<T, HEAD, WIDTH, WARPS, KEYS>(h, row0, mask);

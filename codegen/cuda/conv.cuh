@@ -1,18 +1,18 @@
-/* Convolutions of images [n, c, d, h, w] (spatial dims that are missing are 1).
+/* Convolutions of images [n, c, d, h, w]; missing spatial dims are 1.
  *
- * conv: as a product of weights [m, c * kd * kh * kw] and the windows of the input, which are read
- * where they lie (implicit GEMM): rows are output channels of a group, columns the pixels of all
- * images. Windows of one pixel are matrices of memory.
+ * conv: implicit GEMM of weights [m, c * kd * kh * kw] and the windows of the input, which are read in
+ * place: rows are output channels of a group, columns are the pixels of all images. For windows of one
+ * pixel the input itself is the matrix.
  *
- * conv_depthwise: groups of one input channel each; a thread has a few neighbours of a row.
+ * conv_depthwise: one input channel per group; a thread computes several neighbouring pixels of a row.
  *
- * conv_transposed: a thread gathers the inputs that reach one element. */
+ * conv_transposed: a thread gathers the inputs that contribute to one element. */
 #ifndef WEFT_CONV_CUH
 #define WEFT_CONV_CUH
 
 #include "gemm.cuh"
 
-/* Sizes of a convolution; a structure of constants where the shape is known. */
+/* The sizes of a convolution: compile-time constants where the shape is known. */
 struct conv_shape {
     int kd, kh, kw;    /* kernel */
     int sd, sh, sw;    /* strides */
@@ -21,8 +21,8 @@ struct conv_shape {
     int id, ih, iw;    /* input */
     int od, oh, ow;    /* output */
     int images, group; /* groups */
-    int c, m;          /* channels of a group: input, output */
-    int columns;       /* of the product: pixels of all images, or of one if each has its own */
+    int c, m;          /* input and output channels per group */
+    int columns;       /* pixels of all images, or of one if each image has its own GEMM */
 
     __device__ int in_pixels() const
     {
@@ -38,13 +38,13 @@ struct conv_shape {
     }
 };
 
-/* Windows of pixels `from` on (of all images) as rows of a source (gemm.cuh): depth is (channel,
- * place in the kernel), as weights have it. A thread has one pixel, and of its depth groups of
- * eight. */
+/* The windows of the pixels from `from` on (over all images) as rows of a source (gemm.cuh). The depth
+ * index is (channel, position in the kernel), as in weights. A thread loads groups of eight depth
+ * indices of one pixel. */
 template <class T, int ROWS, int THREADS> struct windows {
     static const bool ALONG_K = true;
     typedef half_tile<ROWS, MMA_DEPTH> tile;
-    static const int TOGETHER = THREADS / ROWS; /* threads of a pixel */
+    static const int TOGETHER = THREADS / ROWS; /* threads per pixel */
     static const int GROUPS = MMA_DEPTH / 8 / TOGETHER;
     static const int EACH = FMA_DEPTH / TOGETHER;
 
@@ -67,7 +67,7 @@ template <class T, int ROWS, int THREADS> struct windows {
         z0 = p / s.ow / s.oh * s.sd - s.pd;
     }
 
-    /* N elements from depth k on. */
+    /* Reads N elements from depth k on. */
     template <int N, class C> __device__ void read(C (&to)[N], int k) const
     {
         int kx = k % s.kw, ky = k / s.kw % s.kh, kz = k / (s.kw * s.kh) % s.kd;
@@ -128,7 +128,7 @@ template <class Y, class B, class Post> struct conv_out {
     const B *bias;
     Post post;
     int row0, col0, first, m, channels, pixels, columns;
-    bool even; /* two neighbours from an even pixel on are of one image and aligned */
+    bool even; /* a pair of pixels that starts at an even one is in one image and aligned */
 
     __device__ conv_out(Y *y, const B *bias, const Post &post, const conv_shape &s, int group,
                         int row0, int col0)
@@ -171,7 +171,7 @@ template <class Y, class B, class Post> struct conv_out {
     }
 };
 
-/* EACH as in gemm. The place's batch is the group. */
+/* EACH as in gemm. The batch index of the place is the group. */
 template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TF32, int EACH, class Y,
           class Post>
 __device__ inline void conv(const T *x, const T *w, const T *bias, Y *y, const conv_shape &s,
@@ -188,8 +188,8 @@ __device__ inline void conv(const T *x, const T *w, const T *bias, Y *y, const c
     product<T, BM, BN, WARPS_M, WARPS_N, STAGES, TF32>(left, right, part.begin, part.end, out);
 }
 
-/* Kernels of one pixel, stride 1, no padding: images are matrices. The place's batch is (image,
- * group). */
+/* Kernel 1, stride 1, no padding: images are matrices. The batch index of the place is (image, group).
+ */
 template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TF32, int EACH, class Y,
           class Post>
 __device__ inline void conv_pointwise(const T *x, const T *w, const T *bias, Y *y,
@@ -215,8 +215,8 @@ __device__ inline void conv_pointwise(const T *x, const T *w, const T *bias, Y *
     product<T, BM, BN, WARPS_M, WARPS_N, STAGES, TF32>(left, right, part.begin, part.end, out);
 }
 
-/* One input channel a group (s.c is 1), at most two spatial dims; PER neighbours of an output row by
- * each thread. */
+/* One input channel per group (s.c is 1), at most two spatial dims; each thread computes PER
+ * neighbours of an output row. */
 template <int KH, int KW, int SW, int DW, int PER, class T, class Post>
 __device__ inline void conv_depthwise(const T *x, const T *w, const T *bias, T *y,
                                       const conv_shape &s, const Post &post)
@@ -237,7 +237,7 @@ __device__ inline void conv_depthwise(const T *x, const T *w, const T *bias, T *
     for (int ky = 0; ky < KH; ky++) {
         int iy = y0 + ky * s.dh;
         bool inside = (u32)iy < (u32)s.ih;
-        f32 row[SPAN]; /* the padding counts: zero times infinity */
+        f32 row[SPAN]; /* padding is multiplied, too: zero times infinity is NaN */
 #pragma unroll
         for (int i = 0; i < SPAN; i++)
             row[i] = inside && (u32)(x0 + i) < (u32)s.iw
@@ -259,7 +259,7 @@ __device__ inline void conv_depthwise(const T *x, const T *w, const T *bias, T *
             y[at + i] = convert<T>(post(acc[i] + b, at + i, channel));
 }
 
-/* Weights [group * c, m, kd, kh, kw]; `pd` to `pw` are cut from the front of the result. */
+/* Weights [group * c, m, kd, kh, kw]; `pd` to `pw` are cropped from the front of the result. */
 template <class T>
 __device__ inline void conv_transposed(const T *x, const T *w, const T *bias, T *y,
                                        const conv_shape &s)

@@ -2,11 +2,11 @@
  *
  *   u8 format (4: a length and as many bytes; others have 2 bytes)  u8 attribute  u16 length/value
  *
- * of which these have a symbol's number and a value, u32 each: 0x2f registers, 0x11 stack frame.
- * Section .nv.shared.NAME is as long as the static shared memory of kernel NAME, and 1 KiB longer
- * where there is a section .nv.shared.reserved.0 (from sm_90 on): the system's share of a block,
- * which each block takes from sm_80 on, whatever the cubin says. Names as cuobjdump and nvdisasm
- * print them. */
+ * Attributes 0x2f (registers) and 0x11 (stack frame) hold a symbol's number and a value, u32 each.
+ * The length of section .nv.shared.NAME is the static shared memory of kernel NAME, plus 1 KiB if
+ * the file has a section .nv.shared.reserved.0 (from sm_90 on). That KiB is the system's share of
+ * each block; a block needs it from sm_80 on, with or without that section. Names of sections are
+ * those that cuobjdump and nvdisasm print. */
 #include "codegen/cuda/cubin.h"
 
 #include <string.h>
@@ -44,7 +44,7 @@ static uint64_t get(const uint8_t *at, unsigned bytes)
     return x;
 }
 
-/* Text at `offset` of a section of strings; "" when it has no end there. */
+/* The string at `offset` of a string table; "" if the table does not terminate it. */
 static const char *get_text(const section *s, uint64_t offset)
 {
     if (!s->at || offset >= s->bytes || !memchr(s->at + offset, 0, (size_t)(s->bytes - offset)))
@@ -58,7 +58,8 @@ static section read_section(const elf *e, uint32_t i, const section *names)
     section s = {.name = "", .type = (uint32_t)get(at + 4, 4), .link = (uint32_t)get(at + 40, 4)};
     uint64_t offset = get(at + 24, 8);
     s.bytes = get(at + 32, 8);
-    if (s.type != 8 && offset <= e->bytes && s.bytes <= e->bytes - offset) /* 8: no bytes in file */
+    if (s.type != 8 && offset <= e->bytes &&
+        s.bytes <= e->bytes - offset) /* 8 (SHT_NOBITS): no bytes in the file */
         s.at = e->at + offset;
     if (names)
         s.name = get_text(names, get(at, 4));

@@ -1,11 +1,12 @@
-/* What a cubin says of its kernels: registers, static shared memory, local memory. */
+/* Reads the resources of kernels from a cubin: registers, static shared memory, local memory. */
 #ifndef WEFT_CODEGEN_CUDA_CUBIN_H
 #define WEFT_CODEGEN_CUDA_CUBIN_H
 
 #include "ir/bundle.h"
 
-/* Of kernel `name`; what the image does not tell stays 0. Shared memory is what the kernel
- * declares, the same for every architecture. Any bytes may be given. */
+/* Reads the resources of kernel `name`; a resource that the image does not state stays 0. Shared
+ * memory is the amount that the kernel declares, equal for all architectures. The image may hold
+ * arbitrary bytes. */
 void weft_cubin_resource(const uint8_t *image, size_t bytes, const char *name,
                          weft_bundle_resource *out);
 

@@ -1,7 +1,8 @@
-/* Attention, fused: a block for some rows of one head (attention.cuh). 16-bit heads of up to 128
- * columns have two kernels: 64 rows a block where that makes enough blocks, 16 where it does not;
- * sizes that are symbols decide at run time, as in emit_tile.c. */
-#include "codegen/cuda/product_int.h"
+/* Emits fused attention: each block computes several rows of one head (attention.cuh). 16-bit heads
+ * of up to 128 columns have two kernels: one with 64 rows per block, and one with 16 rows for
+ * shapes that would give too few blocks of 64. If the choice depends on symbols, it is made at run
+ * time, as in emit_tile.c. */
+#include "codegen/cuda/cuda_gemm_int.h"
 
 #include <math.h>
 
@@ -13,12 +14,13 @@ typedef struct problem {
     int64_t heads, head;
 } problem;
 
-/* Geometry of a kernel: 32 `warps` threads have `rows` rows and see `keys` keys at a time. */
+/* Geometry of a kernel: a block of 32 * `warps` threads computes `rows` rows and loads `keys` keys
+ * at a time. */
 typedef struct shape {
     uint32_t warps, rows, keys, width;
 } shape;
 
-/* Shared memory stays under 48 KiB; the tile's width is one that half_tile can turn. */
+/* Shared memory stays below 48 KiB, and the tile has a width that half_tile can transpose. */
 static shape find_shape(const problem *p, bool small)
 {
     uint32_t head = (uint32_t)p->head;
@@ -36,7 +38,7 @@ static shape find_shape(const problem *p, bool small)
     return s;
 }
 
-/* Statement `const X mask = ...;` for operand 3 beside scores [batch, heads, rows, keys]. */
+/* Prints `const X mask = ...;` for operand 3, which is broadcast to [batch, heads, rows, keys]. */
 static weft_err print_mask(weft_cuda *cu, weft_cuda_kernel *k, const problem *p)
 {
     const weft_ttype *t = weft_cuda__in_type(cu, 3);

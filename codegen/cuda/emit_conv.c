@@ -1,33 +1,34 @@
-/* Convolutions. In order of preference:
+/* Emits convolutions. In order of preference:
  *
- * - conv_depthwise: one input channel a group, at most two spatial dims, small kernels. A thread
- * has a few neighbours of a row.
- * - conv_pointwise: one pixel, stride 1, no padding, and rows of pixels that can be read in groups.
- *   A product for each image.
- * - conv: anything else. A product with the windows of all images.
+ * - conv_depthwise: one input channel per group, at most two spatial dims, small kernels. A thread
+ *   computes several neighbouring pixels of a row.
+ * - conv_pointwise: kernel 1, stride 1, no padding, and rows of pixels that can be loaded as
+ * vectors. One GEMM per image.
+ * - conv: all others, as implicit GEMM over the windows of all images.
  *
- * All three apply bias and epilogue; cuBLASLt is not asked, for its bias goes along the other side
- * of the product. Where few blocks have much depth, it is divided (emit_tile.c). */
-#include "codegen/cuda/product_int.h"
+ * All three apply bias and epilogue. cuBLASLt is not used, because its bias is along the other
+ * dimension of the GEMM. A deep GEMM with few blocks is split along the depth (emit_tile.c). */
+#include "codegen/cuda/cuda_gemm_int.h"
 
 #include <string.h>
 
 enum { SPATIAL = 3, AREA_MAX = 64, DEPTHWISE_THREADS = 128, DEPTHWISE_EACH = 4 };
 
-/* A convolution with three spatial dims, leading ones 1 where there are fewer. */
+/* A convolution with three spatial dims; leading ones are 1 if there are fewer. */
 typedef struct problem {
     weft_dtype dtype;
     int64_t kernel[SPATIAL], stride[SPATIAL], dilation[SPATIAL];
     weft_dim pad[SPATIAL], in[SPATIAL], out[SPATIAL];
-    weft_dim images, pixels; /* of the result's image */
-    weft_dim columns;        /* of the product */
-    int64_t group, c, m;     /* channels of a group: input, result */
+    weft_dim images, pixels; /* pixels of an image of the result */
+    weft_dim columns;        /* columns of the GEMM */
+    int64_t group, c, m;     /* groups; input and output channels per group */
     bool has_bias;
 } problem;
 
 /* -- Shapes ------------------------------------------------------------------------------------ */
 
-/* Padding in front of spatial dim i: attribute `pads`, or what `auto_pad` makes of the sizes. */
+/* Padding before spatial dim i: from attribute `pads`, or computed from the sizes for `auto_pad`.
+ */
 static weft_dim find_pad(weft_cuda *cu, const problem *p, uint32_t i, uint32_t spatial)
 {
     weft_dimpool *pool = weft_cuda__dims(cu);
@@ -85,8 +86,8 @@ static weft_err read_problem(weft_cuda *cu, bool transposed, problem *p)
 
 /* -- Kernels ----------------------------------------------------------------------------------- */
 
-/* `const conv_shape s = {...};`. Sizes are parameters where `shared`, so that many convolutions
- * share a kernel; kernel, strides, dilations and padding are known to the compiler in any case. */
+/* Prints `const conv_shape s = {...};`. If `shared`, sizes are parameters, so that several
+ * convolutions share a kernel; kernel size, strides, dilations and padding are always constants. */
 static void print_shape(weft_cuda_kernel *k, const problem *p, bool shared)
 {
     weft_arena *arena = weft_cuda__arena(weft_cuda__of(k));

@@ -1,4 +1,4 @@
-/* Element-wise kernels: chains of steps, casts. */
+/* Emits element-wise kernels: chains of steps, and casts. */
 #include "codegen/cuda/cuda_int.h"
 
 enum { THREADS = 256, BYTES = 16 };

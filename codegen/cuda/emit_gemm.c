@@ -1,48 +1,51 @@
-/* Matrix products.
+/* Emits GEMMs.
  *
- * Rule: cuBLASLt computes what it can express, for it knows each GPU's fastest instructions; a
- * kernel of ours (gemm.cuh) computes the rest in one pass. It can express a product of f32, f16 or
- * bf16 whose matrices lie at one distance from each other, with
+ * cuBLASLt computes every GEMM that it can express, because it knows each GPU's fastest
+ * instructions; the kernel of gemm.cuh computes all others in one pass. cuBLASLt can express a GEMM
+ * of f32, f16 or bf16 whose matrices have one constant batch stride, with
  *
  *     d = act(alpha a b + beta c + bias)      act: none, ReLU, GELU by tanh
  *
- * where `bias` is one number for each column and c has the result's shape: an epilogue of at most
- * one sum with an operand of that shape and one of those functions behind it. GELU by erf,
- * sigmoids, sums that are broadcast otherwise, products of functions, batches broadcast along inner
- * dims only, and depths that may be 0 (the library would leave the result as it was) are ours.
+ * where `bias` has one element for each column and c has the result's shape: an epilogue of at most
+ * one sum with an operand of that shape, followed by at most one of those functions. gemm.cuh
+ * computes GEMMs with erf GELU, sigmoids, other broadcast sums, longer epilogues, batches that are
+ * broadcast along inner dims only, and depths that may be 0 (the library would leave the result
+ * unchanged).
  *
- * Large products of much depth take so long that the library's advantage pays for another pass over
- * the result: from LIBRARY_BLOCKS tiles of 128 x 128 and LIBRARY_DEPTH on, the library multiplies
- * and a kernel applies the rest in place (finish_rows). Sizes that are symbols decide at run time,
- * as in emit_tile.c. f64 and integers are multiplied plainly, an element a thread.
+ * For large, deep GEMMs the library's higher speed pays for a second pass over the result: from
+ * LIBRARY_BLOCKS tiles of 128 x 128 and LIBRARY_DEPTH on, the library multiplies and a kernel
+ * applies the rest of the epilogue in place (finish_rows). If the choice depends on symbols, it is
+ * made at run time, as in emit_tile.c. f64 and integers have a plain kernel with one thread per
+ * element.
  *
- * Epilogues of f16 and bf16 want rows of 16 bytes from some of its algorithms. Where rows are not
- * known to be such, the same pass over the result is there for a GPU whose library has none.
+ * Some of the library's algorithms support epilogues of f16 and bf16 only for rows of a multiple of
+ * 16 bytes. If the row length may be another, the pass over the result is emitted as a fallback.
  *
- * Products whose right factor is one matrix for all of the batch have the batch among their rows.
+ * If the right factor is one matrix for the whole batch, the batch dims are joined with the rows.
  */
-#include "codegen/cuda/product_int.h"
+#include "codegen/cuda/cuda_gemm_int.h"
 
 #include <string.h>
 
 enum { LIBRARY_BLOCKS = 384, LIBRARY_DEPTH = 512, LIBRARY_TILE = 128 };
 
-/* Stacks of matrices: m x k times k x n for each index of the batch. */
+/* A batched GEMM: m x k times k x n for each index of the batch. */
 typedef struct problem {
     weft_dtype dtype;
     weft_dim m, n, k;
     bool trans_a, trans_b;
     uint32_t n_batch;
-    weft_dim batch[WEFT_RANK_MAX];                         /* sizes, outermost first */
-    weft_dim step_a[WEFT_RANK_MAX], step_b[WEFT_RANK_MAX]; /* in elements; 0: the same matrix */
-    uint32_t addend;                                       /* operand; UINT32_MAX: none */
+    weft_dim batch[WEFT_RANK_MAX]; /* sizes, outermost first */
+    weft_dim step_a[WEFT_RANK_MAX],
+        step_b[WEFT_RANK_MAX]; /* batch strides in elements; 0: broadcast */
+    uint32_t addend;           /* operand; UINT32_MAX: none */
     float alpha, beta;
 } problem;
 
 /* -- Shapes ------------------------------------------------------------------------------------ */
 
-/* Distance in elements of what follows in batch dim `d` (of `rank`) of operand t; false: only
- * running tells whether it is broadcast. */
+/* Stride in elements of batch dim `d` (of `rank`) of operand t; false: whether the dim is broadcast
+ * depends on data. */
 static bool find_step(weft_cuda *cu, const weft_ttype *t, uint32_t d, uint32_t rank, weft_dim size,
                       weft_dim *out)
 {
@@ -57,7 +60,7 @@ static bool find_step(weft_cuda *cu, const weft_ttype *t, uint32_t d, uint32_t r
     return t->dim[at] == size;
 }
 
-/* Joins batch dims that follow each other in both operands. */
+/* Joins neighbouring batch dims that are contiguous in both operands. */
 static void join_batch(weft_cuda *cu, problem *p)
 {
     uint32_t n = 0;
@@ -78,7 +81,8 @@ static void join_batch(weft_cuda *cu, problem *p)
     p->n_batch = n;
 }
 
-/* One right factor, and left ones that follow each other: one product of many rows. */
+/* Joins the batch with the rows if there is one right factor and the left factors are contiguous.
+ */
 static void join_rows(weft_cuda *cu, problem *p)
 {
     while (p->n_batch > 0 && !p->trans_a) {
@@ -96,7 +100,7 @@ static weft_err read_problem(weft_cuda *cu, bool trans_a, bool trans_b, problem 
     const weft_ttype *o = weft_cuda__out_type(cu, 0);
     p->dtype = (weft_dtype)o->dtype;
     p->trans_a = trans_a && a->rank > 1;
-    p->trans_b = trans_b || b->rank == 1; /* a vector is the only row of its transposed */
+    p->trans_b = trans_b || b->rank == 1; /* a vector is the only row of its transpose */
     p->m = a->rank < 2 ? 1 : a->dim[a->rank - (trans_a ? 1 : 2)];
     p->k = a->dim[a->rank - (p->trans_a ? 2 : 1)];
     p->n = b->rank < 2 ? 1 : b->dim[b->rank - (trans_b ? 2 : 1)];
@@ -120,7 +124,7 @@ static bool same_shape(const weft_ttype *a, const weft_ttype *b)
            memcmp(a->dim, b->dim, a->rank * sizeof a->dim[0]) == 0;
 }
 
-/* One number for each column. */
+/* Whether an operand has one element for each column. */
 static bool is_row(const weft_ttype *t, weft_dim n)
 {
     for (uint32_t i = 0; i + 1 < t->rank; i++)
@@ -135,7 +139,7 @@ static bool is_last(const weft_step *s, uint32_t i, uint32_t arg)
            (i > 0 && s->arg[arg].kind == WEFT_ARG_STEP && s->arg[arg].idx == i - 1);
 }
 
-/* The sum with an operand of the result's shape: its number, or UINT32_MAX. */
+/* The operand of the result's shape that the step adds; UINT32_MAX: none. */
 static uint32_t residual_of(weft_cuda *cu, const weft_step *s)
 {
     for (uint32_t i = 0; i < 2 && s->op == WEFT_STEP_ADD; i++)
@@ -147,7 +151,7 @@ static uint32_t residual_of(weft_cuda *cu, const weft_step *s)
     return UINT32_MAX;
 }
 
-/* Sets c, beta and act of g to what the epilogue means; false when there is more to it. */
+/* Expresses the epilogue by c, beta and act of g; *out_fits is false if they cannot express it. */
 static weft_err read_epilogue(weft_cuda *cu, weft_bundle_gemm *g, bool *out_fits)
 {
     const weft_attr *a = weft_attrs_find(weft_cuda__attrs(cu), WEFT_ATTR_EPILOGUE);
@@ -176,8 +180,8 @@ static weft_err read_epilogue(weft_cuda *cu, weft_bundle_gemm *g, bool *out_fits
     return WEFT_ERR_OK;
 }
 
-/* The bare product of the library, without addend and epilogue; false when it has none. */
-static bool fit_product(weft_cuda *cu, const problem *p, weft_bundle_gemm *g)
+/* Fills g for the library's GEMM without addend and epilogue; false if the library cannot do it. */
+static bool fit_gemm(weft_cuda *cu, const problem *p, weft_bundle_gemm *g)
 {
     int64_t k_lo, hi;
     weft_dim_bounds(weft_cuda__dims(cu), p->k, &k_lo, &hi);
@@ -206,7 +210,7 @@ static bool fit_product(weft_cuda *cu, const problem *p, weft_bundle_gemm *g)
     return true;
 }
 
-/* Makes the addend the bias or c of the product; false when it is neither. */
+/* Makes the addend the bias or c of the GEMM; false if it can be neither. */
 static bool fit_addend(weft_cuda *cu, const problem *p, weft_bundle_gemm *g)
 {
     if (p->addend == UINT32_MAX)
@@ -223,15 +227,15 @@ static bool fit_addend(weft_cuda *cu, const problem *p, weft_bundle_gemm *g)
     return true;
 }
 
-/* Whether the library can do all of it: *g is then complete. */
+/* Whether the library can compute everything; *g is then complete. */
 static weft_err fit_library(weft_cuda *cu, const problem *p, weft_bundle_gemm *g, bool *out_fits)
 {
-    *out_fits = fit_product(cu, p, g) && fit_addend(cu, p, g);
+    *out_fits = fit_gemm(cu, p, g) && fit_addend(cu, p, g);
     return *out_fits ? read_epilogue(cu, g, out_fits) : WEFT_ERR_OK;
 }
 
-/* A pass over the result of product g, for the addend (UINT32_MAX: the product has it) and the
- * epilogue; where `taken` is 1. */
+/* Emits a pass over the result of GEMM g that applies the addend (UINT32_MAX: already in the GEMM)
+ * and the epilogue, if `taken` is 1. */
 static weft_err emit_pass(weft_cuda *cu, const problem *p, const weft_bundle_gemm *g,
                           uint32_t addend, weft_dim taken)
 {
@@ -251,14 +255,14 @@ static weft_err emit_pass(weft_cuda *cu, const problem *p, const weft_bundle_gem
     return WEFT_ERR_OK;
 }
 
-/* The library's product and a pass over its result, where `taken` is 1. */
+/* Emits the library's GEMM and a pass over its result, if `taken` is 1. */
 static weft_err emit_two_passes(weft_cuda *cu, const problem *p, weft_dim taken)
 {
     weft_bundle_gemm g;
-    if (!fit_product(cu, p, &g))
-        return weft_cuda__unsup(cu, "no product of the library");
+    if (!fit_gemm(cu, p, &g))
+        return weft_cuda__unsup(cu, "the library has no such GEMM");
     bool added = fit_addend(cu, p, &g);
-    g.m = weft_cuda__mul(cu, g.m, taken); /* without rows it is left out */
+    g.m = weft_cuda__mul(cu, g.m, taken); /* 0 rows: skipped */
     weft_cuda__gemm(cu, &g);
     return emit_pass(cu, p, &g, added ? UINT32_MAX : p->addend, taken);
 }
@@ -268,7 +272,7 @@ static bool has_words(weft_dim row)
     return weft_dim_is_const(row) && row % 8 == 0;
 }
 
-/* All that the library can do, at once. */
+/* Emits one GEMM of the library that computes everything. */
 static weft_err emit_library(weft_cuda *cu, const problem *p, const weft_bundle_gemm *g)
 {
     weft_cuda__gemm(cu, g);
@@ -281,11 +285,11 @@ static weft_err emit_library(weft_cuda *cu, const problem *p, const weft_bundle_
     return WEFT_ERR_OK;
 }
 
-/* Blocks of two passes' measure; 0: they are never faster than one of ours. */
+/* Number of blocks from which two passes are faster than one kernel; 0: never. */
 static weft_dim library_blocks(weft_cuda *cu, const problem *p)
 {
     weft_bundle_gemm g;
-    if (!weft_dim_is_const(p->k) || p->k < LIBRARY_DEPTH || !fit_product(cu, p, &g))
+    if (!weft_dim_is_const(p->k) || p->k < LIBRARY_DEPTH || !fit_gemm(cu, p, &g))
         return 0;
     weft_dim blocks = weft_cuda__mul(cu, weft_cuda__ceil_div(cu, p->m, LIBRARY_TILE),
                                      weft_cuda__ceil_div(cu, p->n, LIBRARY_TILE));
@@ -294,7 +298,8 @@ static weft_dim library_blocks(weft_cuda *cu, const problem *p)
 
 /* -- Our own ----------------------------------------------------------------------------------- */
 
-/* Text of the offset of the operand's matrix: sum of index * step over batch dims. */
+/* An expression for the offset of the operand's matrix: the sum of index * stride over batch dims.
+ */
 static const char *offset_text(weft_cuda_kernel *k, const problem *p, const weft_dim *step,
                                const char *batch)
 {
@@ -359,13 +364,13 @@ static weft_err emit_tiled(weft_cuda *cu, const problem *p, const weft_cuda_vari
                : WEFT_ERR_OK;
 }
 
-/* f64 and integers. */
+/* Emits the plain kernel for f64 and integers. */
 static weft_err emit_plain(weft_cuda *cu, const problem *p)
 {
     enum { THREADS = 128 };
     if (p->addend != UINT32_MAX || p->alpha != 1 ||
         weft_attrs_find(weft_cuda__attrs(cu), WEFT_ATTR_EPILOGUE))
-        return weft_cuda__unsup(cu, "sums and steps behind products of %s",
+        return weft_cuda__unsup(cu, "a GEMM of %s with an addend or an epilogue",
                                 weft_dtype_name(p->dtype));
     weft_cuda_kernel *k = weft_cuda__kernel(cu, "gemm_plain", THREADS);
     weft_cuda__include(k, "gemm.cuh");
@@ -393,7 +398,7 @@ static weft_err emit_plain(weft_cuda *cu, const problem *p)
     return WEFT_ERR_OK;
 }
 
-/* f32, f16, bf16 with more than the library can. */
+/* Emits the kernel of gemm.cuh for f32, f16 and bf16. */
 static weft_err emit_own(weft_cuda *cu, const problem *p)
 {
     weft_dim batch = 1, blocks = library_blocks(cu, p);
@@ -413,7 +418,7 @@ static weft_err emit_own(weft_cuda *cu, const problem *p)
     return WEFT_ERR_OK;
 }
 
-static weft_err emit_product(weft_cuda *cu, problem *p)
+static weft_err emit_gemm(weft_cuda *cu, problem *p)
 {
     weft_bundle_gemm g;
     bool fits;
@@ -432,7 +437,7 @@ static weft_err emit_product(weft_cuda *cu, problem *p)
     case WEFT_DTYPE_U64:
         return emit_plain(cu, p);
     default:
-        return weft_cuda__unsup(cu, "products of %s", weft_dtype_name(p->dtype));
+        return weft_cuda__unsup(cu, "a GEMM of %s", weft_dtype_name(p->dtype));
     }
     return emit_own(cu, p);
 }
@@ -444,7 +449,7 @@ weft_err weft_cuda_emit_matmul(weft_cuda *cu, weft_node n)
     p.addend = weft_node_in(weft_cuda__module(cu), n, 2).i ? 2 : UINT32_MAX;
     WEFT_TRY(read_problem(cu, weft_attrs_int(attrs, WEFT_ATTR_TRANS_A, 0) != 0,
                           weft_attrs_int(attrs, WEFT_ATTR_TRANS_B, 0) != 0, &p));
-    return emit_product(cu, &p);
+    return emit_gemm(cu, &p);
 }
 
 weft_err weft_cuda_emit_gemm(weft_cuda *cu, weft_node n)
@@ -455,5 +460,5 @@ weft_err weft_cuda_emit_gemm(weft_cuda *cu, weft_node n)
     p.addend = weft_node_in(weft_cuda__module(cu), n, 2).i ? 2 : UINT32_MAX;
     WEFT_TRY(read_problem(cu, weft_attrs_int(attrs, WEFT_ATTR_TRANSA, 0) != 0,
                           weft_attrs_int(attrs, WEFT_ATTR_TRANSB, 0) != 0, &p));
-    return emit_product(cu, &p);
+    return emit_gemm(cu, &p);
 }

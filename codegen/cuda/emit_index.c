@@ -1,11 +1,12 @@
-/* Operators whose elements come from where other elements say (gather, scatter and their kin), from
- * their order (top_k), or depend on their own place (trilu, one_hot, range...). A thread has an
- * element of the result.
+/* Emits operators that read or write at indices (gather, scatter and related ones), select by order
+ * (top_k), or depend on the position of the element (trilu, one_hot, range...). A thread computes
+ * an element of the result.
  *
- * Scatters copy the data, then write the updates: each by its own thread, for ONNX wants indices
- * that differ. A reduction may meet one element several times: there a thread has all updates that
- * can meet, those along the axis or those at one place of their slices, and adds them in order, so
- * that runs and the reference give the same bits. */
+ * Scatters copy the data, then write the updates. Without a reduction each update has its own
+ * thread, because ONNX requires distinct indices. With a reduction several updates may change one
+ * element: one thread applies all updates that can collide (those along the axis, or those at one
+ * position of their slices) in order, so that every run gives the bits of the reference
+ * implementation. */
 #include "codegen/cuda/cuda_int.h"
 
 #include <string.h>
@@ -14,7 +15,8 @@ enum { THREADS = 256 };
 
 /* -- Kernels of one element a thread ----------------------------------------------------------- */
 
-/* With "y" and `at`, the element's number; the body returns from threads beyond `count`. */
+/* Begins a kernel with result "y" and `at`, the linear index of the thread's element; threads with
+ * at >= `count` return. */
 static weft_cuda_kernel *start(weft_cuda *cu, const char *stem, weft_dim count)
 {
     weft_cuda_kernel *k = weft_cuda__kernel(cu, stem, THREADS);
@@ -38,7 +40,8 @@ static const char *type_of(const weft_ttype *t)
 
 /* -- Gather ------------------------------------------------------------------------------------ */
 
-/* Offset in `t` of the element at place `at` of `shape`, but for dim `axis`. */
+/* Offset in `t` of the element with linear index `at` in `shape`, without the part of dim `axis`.
+ */
 static const char *offset_beside(weft_cuda_kernel *k, const weft_ttype *t, const weft_ttype *shape,
                                  int64_t axis)
 {
@@ -65,7 +68,7 @@ weft_err weft_cuda_emit_gather_elements(weft_cuda *cu, weft_node n)
     return launch(k, count);
 }
 
-/* Arrays "limit" and "stride" of dims from .. from + depth - 1, for slice_at. */
+/* Prints the arrays "limit" and "stride" of dims `from` to `from + depth - 1`, for slice_at. */
 static void print_limits(weft_cuda_kernel *k, const weft_ttype *x, uint32_t from, uint32_t depth)
 {
     weft_buf *body = weft_cuda__body(k);
@@ -103,7 +106,7 @@ weft_err weft_cuda_emit_gather_nd(weft_cuda *cu, weft_node n)
 
 /* -- Scatter ----------------------------------------------------------------------------------- */
 
-/* The structure of index.cuh; NULL: each update by its own thread. */
+/* The structure of index.cuh for the reduction; NULL: no reduction. */
 static const char *reduction_of(weft_cuda *cu)
 {
     const weft_ttype *y = weft_cuda__out_type(cu, 0);
@@ -128,7 +131,8 @@ weft_err weft_cuda_emit_scatter_elements(weft_cuda *cu, weft_node n)
     const weft_ttype *x = weft_cuda__in_type(cu, 0), *index = weft_cuda__in_type(cu, 1);
     const char *reduce = reduction_of(cu);
     uint32_t axis = weft_cuda__axis(cu, 0, x->rank);
-    weft_ttype shape = *index; /* a thread's own: with a reduction, all along the axis */
+    weft_ttype shape =
+        *index; /* updates of a thread; with a reduction, all updates along the axis */
     weft_dim stride[WEFT_RANK_MAX];
     weft_cuda__strides(cu, index, stride);
     if (reduce)
@@ -185,8 +189,8 @@ weft_err weft_cuda_emit_scatter_nd(weft_cuda *cu, weft_node n)
 
 /* -- Order ------------------------------------------------------------------------------------- */
 
-/* Each thread counts what comes before its element: as many steps as a line has elements, for lines
- * of some thousands. */
+/* Rank by counting: each thread counts the elements that precede its own, O(line length) steps.
+ * Meant for lines of up to some thousand elements. */
 weft_err weft_cuda_emit_top_k(weft_cuda *cu, weft_node n)
 {
     (void)n;
@@ -242,7 +246,7 @@ weft_err weft_cuda_emit_one_hot(weft_cuda *cu, weft_node n)
     return launch(k, count);
 }
 
-/* "row" and "col" of the last two dims of the result. */
+/* Prints "row" and "col": the element's coordinates in the last two dims of the result. */
 static void print_row_col(weft_cuda_kernel *k, const weft_ttype *y)
 {
     const char *cols = weft_cuda__long(k, y, y->rank - 1u, y->rank);
@@ -282,7 +286,7 @@ weft_err weft_cuda_emit_eye_like(weft_cuda *cu, weft_node n)
     return launch(k, count);
 }
 
-/* Sequences along one of the first two dims, batches along the other. */
+/* One of the first two dims is time, the other one is the batch. */
 weft_err weft_cuda_emit_reverse_sequence(weft_cuda *cu, weft_node n)
 {
     (void)n;
@@ -321,7 +325,7 @@ weft_err weft_cuda_emit_constant_of_shape(weft_cuda *cu, weft_node n)
     return launch(k, count);
 }
 
-/* Of integers: those of floats are constants long before. */
+/* Integers only: ranges of floats have been folded to constants. */
 weft_err weft_cuda_emit_range(weft_cuda *cu, weft_node n)
 {
     (void)n;

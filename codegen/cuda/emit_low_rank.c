@@ -1,14 +1,15 @@
-/* low_rank_matmul: one kernel for the rows of all segments (low_rank.cuh).
+/* Emits low_rank_matmul: one kernel for the rows of all segments (low_rank.cuh).
  *
- * Tiles are those of other products, but no tile has rows of two segments: a block has one pair of
- * thin factors. Where few rows leave a GPU without work, the depth is divided as in emit_tile.c.
- * What x u needs of shared memory and registers beside x w costs the largest tile of f16 its third
- * stage and its second block on a multiprocessor. Blocks at once on sm_90 at rank 16, by registers
- * (NVRTC 13.0): f16 1 of 128 x 128 (8 warps), 5 of 64 x 64 (20 warps); f32 2 (16) and 4 (16).
+ * Tiles are those of other GEMMs, except that no tile has rows of two segments, so that a block has
+ * one pair of low-rank factors. If there are too few blocks, the depth is split as in emit_tile.c.
+ * Because x u needs shared memory and registers, the largest tile of f16 has two stages instead of
+ * three and one block per multiprocessor instead of two. Blocks at once on sm_90 at rank 16, by
+ * registers (NVRTC 13.0): f16 1 of 128 x 128 (8 warps), 5 of 64 x 64 (20 warps); f32 2 (16) and 4
+ * (16).
  *
- * Each block computes x u for its own columns: rank / BN more products than are needed, which is
- * little beside what a second kernel and a pass over x would cost when rows are few. */
-#include "codegen/cuda/product_int.h"
+ * Each column of blocks computes x u again: a share of rank / BN more arithmetic, which costs less
+ * than a second kernel and a second pass over x when there are few rows. */
+#include "codegen/cuda/cuda_gemm_int.h"
 
 enum { RANK_MAX = 64, RANK_STEP = 16, STATIC_BYTES = 48 << 10 };
 
@@ -19,11 +20,11 @@ typedef struct problem {
     uint32_t n_segment;
     const weft_dim *start;                 /* [n_segment] */
     weft_dim rows[WEFT_LOW_RANK_SEGMENTS]; /* of each segment */
-    uint32_t thin;                         /* columns for x u: 16, 32 or 64 */
+    uint32_t thin;                         /* padded rank: columns of x u, 16, 32 or 64 */
     uint32_t bias;                         /* operand; UINT32_MAX: none */
 } problem;
 
-/* Columns of u of segment i; 0: it has none. */
+/* Rank of segment i: columns of u; 0: the segment has no factors. */
 static weft_dim rank_of(weft_cuda *cu, uint32_t i)
 {
     const weft_ttype *u = weft_cuda__in_type(cu, weft_low_rank_u(i));
@@ -52,11 +53,11 @@ static weft_err read_segments(weft_cuda *cu, problem *p)
     return WEFT_ERR_OK;
 }
 
-/* The tile with as many stages as the shared memory has room for. */
+/* Reduces the tile's stages until they fit shared memory. */
 static weft_cuda_tile fit_tile(const problem *p, const weft_cuda_tile *t)
 {
     weft_cuda_tile own = *t;
-    uint32_t bytes = (t->bm + t->bn + p->thin) * 32 * 2; /* of a stage, 16-bit elements */
+    uint32_t bytes = (t->bm + t->bn + p->thin) * 32 * 2; /* per stage, with 16-bit elements */
     while (own.stages * bytes > STATIC_BYTES)
         own.stages--;
     if (own.stages < t->stages || p->thin > RANK_STEP)
@@ -64,7 +65,7 @@ static weft_cuda_tile fit_tile(const problem *p, const weft_cuda_tile *t)
     return own;
 }
 
-/* The block's place: a line for each segment. */
+/* Prints the position of the block: one line for each segment. */
 static void print_place(weft_cuda_kernel *k, const problem *p, const weft_cuda_tile *t,
                         weft_dim tiles)
 {

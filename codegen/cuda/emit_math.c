@@ -1,6 +1,5 @@
-/* Element-wise operators that are no steps (math.cuh): integers, f64, comparisons, logic, and the
- * functions that few models have. A thread computes an element; operands are read where
- * broadcasting puts them. */
+/* Emits element-wise operators that are not steps (math.cuh): integers, f64, comparisons, logic,
+ * and rare functions. A thread computes an element; operands are broadcast by index arithmetic. */
 #include "codegen/cuda/cuda_int.h"
 
 #include <math.h>
@@ -8,7 +7,7 @@
 
 enum { THREADS = 256, NUMBERS = 1 << 6 };
 
-/* The kernel at hand and the arithmetic that it computes in. */
+/* The current kernel and the type of its arithmetic. */
 typedef struct math {
     weft_cuda *cu;
     weft_cuda_kernel *k;
@@ -23,7 +22,7 @@ const char *weft_cuda__arith(weft_dtype dtype)
     return dtype == WEFT_DTYPE_U64 ? "u64" : "i64";
 }
 
-/* Adds operand i to the parameters and gives its element for element `at` of the result. */
+/* Adds operand i to the parameters; returns an expression for its element at index `at`. */
 static weft_err element(const math *a, uint32_t i, const char **out)
 {
     weft_arena *arena = weft_cuda__arena(a->cu);
@@ -34,7 +33,7 @@ static weft_err element(const math *a, uint32_t i, const char **out)
     return WEFT_ERR_OK;
 }
 
-/* The same in the arithmetic. */
+/* The same, converted to the type of the arithmetic. */
 static weft_err number(const math *a, uint32_t i, const char **out)
 {
     const char *text;
@@ -67,7 +66,7 @@ static weft_err unary(const math *a, weft_op_id id, const char **out)
     return WEFT_ERR_OK;
 }
 
-/* From the left: op(op(x0, x1), x2)... */
+/* Left fold: op(op(x0, x1), x2)... */
 static weft_err fold(const math *a, const char *function, uint32_t n, const char **out)
 {
     WEFT_TRY(number(a, 0, out));
@@ -134,7 +133,7 @@ static weft_err express(math *a, weft_op_id id, uint32_t n, const char **out)
     case WEFT_OP_BIT_SHIFT:
         a->arith = "u64";
         return fold(a, shift[0] == 'L' ? "shift_left" : "shift_right", n, out);
-    case WEFT_OP_POW: /* an integer to a power that is none goes through f64 */
+    case WEFT_OP_POW: /* an integer to the power of a float is computed in f64 */
         if (whole)
             a->arith = weft_dtype_is_float((weft_dtype)weft_cuda__in_type(a->cu, 1)->dtype) ? "f64"
                                                                                             : "i64";

@@ -1,9 +1,8 @@
-/* Movement of elements: what can be said as strides is one kernel with other constants.
+/* Emits copies. All operators whose copies can be expressed by strides share one kernel.
  *
- * A view says for each element of a (dense) result where it comes from: base + sum of coordinate *
- * stride. Neighbouring dims that advance as one count as one; where the last one has stride 1,
- * threads move as many elements at once as always follow each other, and where another one has,
- * tiles go through shared memory. */
+ * A view maps each element of a dense result to the offset base + sum of coordinate * stride in the
+ * operand. Neighbouring dims with matching strides are joined. If the last dim has stride 1,
+ * threads move vectors; if another dim has stride 1, tiles are transposed in shared memory. */
 #include "codegen/cuda/cuda_int.h"
 
 #include <string.h>
@@ -13,12 +12,12 @@ enum { THREADS = 256, PACK_BYTES = 16, DIMS_MAX = 2 * WEFT_RANK_MAX, TILE = 32, 
 typedef struct view {
     uint32_t n;
     weft_dim extent[DIMS_MAX], stride[DIMS_MAX];
-    /* first * first_stride of each, summed, is the base. */
+    /* base = sum of first * first_stride */
     weft_dim first[WEFT_RANK_MAX], first_stride[WEFT_RANK_MAX];
     uint32_t n_first;
 } view;
 
-/* What elements are moved as. */
+/* The integer type of the same size, as which elements are copied. */
 static weft_dtype bits_of(const weft_ttype *t)
 {
     switch (weft_dtype_size((weft_dtype)t->dtype)) {
@@ -77,14 +76,14 @@ static const char *base_text(weft_cuda_kernel *k, const view *v)
     return text ? text : "0";
 }
 
-/* Strides may be negative: the arithmetic of size_t wraps and comes out right. */
+/* Strides may be negative: size_t arithmetic wraps modulo 2^64, so offsets are still correct. */
 static const char *stride_text(weft_cuda_kernel *k, weft_dim stride)
 {
     weft_arena *arena = weft_cuda__arena(weft_cuda__of(k));
     return weft_arena_printf(arena, "(size_t)(%s)", weft_cuda__int(k, stride));
 }
 
-/* A structure `@_NAME` with one function, of the head and body given; gives what makes one. */
+/* Prints a structure `@_NAME` with one function; returns the expression that constructs it. */
 static const char *print_index(weft_cuda_kernel *k, const char *name, const char *head,
                                const char *body)
 {
@@ -121,7 +120,7 @@ const char *weft_cuda__offset(weft_cuda_kernel *k, const char *at, const weft_di
     return sum ? sum : "0";
 }
 
-/* The most elements at once, a power of two of at most PACK_BYTES, that `run` is a multiple of. */
+/* The longest vector, a power of two of at most PACK_BYTES, whose length divides `run`. */
 static int64_t pack_of(weft_dtype bits, weft_dim run)
 {
     int64_t pack = PACK_BYTES / (int64_t)weft_dtype_size(bits);
@@ -131,7 +130,7 @@ static int64_t pack_of(weft_dtype bits, weft_dim run)
     return pack;
 }
 
-/* The constant factor of a dim's extent: what any value of it is a multiple of. */
+/* A constant that divides the dim: the dim itself, or a power of two of at most PACK_BYTES. */
 static weft_dim known_factor(weft_cuda *cu, weft_dim d)
 {
     weft_dim q;
@@ -161,7 +160,7 @@ static void emit_strided(weft_cuda *cu, const view *v, weft_dtype bits, uint32_t
     weft_cuda__launch(k, weft_cuda__packs(cu, numel(cu, v), pack, THREADS), 1, 1, 0);
 }
 
-/* Dim `row`, dense in x, against the last one, dense in y. */
+/* Transposes dim `row`, which is contiguous in x, and the last dim, which is contiguous in y. */
 static void emit_transposed(weft_cuda *cu, const view *v, uint32_t row, weft_dtype bits,
                             uint32_t result)
 {
@@ -274,7 +273,7 @@ weft_err weft_cuda_emit_tile(weft_cuda *cu, weft_node n)
     return emit_view(cu, &v, 0);
 }
 
-/* [n, c, h, w] between depth and space: dims of six, in the order of the result. */
+/* depth_to_space and space_to_depth of [n, c, h, w], as a copy with six dims in result order. */
 weft_err weft_cuda_emit_depth(weft_cuda *cu, weft_node n)
 {
     const weft_ttype *x = weft_cuda__in_type(cu, 0), *y = weft_cuda__out_type(cu, 0);
@@ -306,8 +305,8 @@ weft_err weft_cuda_emit_depth(weft_cuda *cu, weft_node n)
     return emit_view(cu, &v, 0);
 }
 
-/* The first index that `start` means, as slice_dim of ops/slice.c has it; where the sign of a
- * symbolic one is open, it counts from the front. */
+/* Resolves `start` of a slice like slice_dim of ops/slice.c; a symbolic start of unknown sign is
+ * taken as non-negative. */
 static weft_dim clip_start(weft_cuda *cu, weft_dim start, weft_dim d, int64_t step)
 {
     weft_dimpool *dims = weft_cuda__dims(cu);
@@ -339,7 +338,7 @@ weft_err weft_cuda_emit_slice(weft_cuda *cu, weft_node n)
         axis += axis < 0 ? x->rank : 0;
         v.first[v.n_first] = clip_start(cu, start[i], x->dim[axis], step);
         v.first_stride[v.n_first++] = stride[axis];
-        if (y->dim[axis] != 1) /* else a step beyond the dim never takes effect */
+        if (y->dim[axis] != 1) /* with one element the step has no effect */
             stride[axis] = weft_cuda__mul(cu, stride[axis], step);
     }
     for (uint32_t i = 0; i < y->rank; i++)
@@ -357,7 +356,7 @@ weft_err weft_cuda_emit_split(weft_cuda *cu, weft_node n)
     for (uint32_t i = 0; i < n_out; i++) {
         const weft_ttype *y = weft_cuda__out_type(cu, i);
         view v = {.n_first = 1, .first = {at}, .first_stride = {stride[axis]}};
-        if (!y) /* nobody wants it, so nobody knows where the next one starts */
+        if (!y) /* the start of the next part depends on this unused one's size */
             return weft_cuda__unsup(cu, "result %u is not used", i);
         for (uint32_t d = 0; d < y->rank; d++)
             add_dim(cu, &v, y->dim[d], stride[d]);
@@ -369,7 +368,7 @@ weft_err weft_cuda_emit_split(weft_cuda *cu, weft_node n)
 
 /* -- Padding ----------------------------------------------------------------------------------- */
 
-/* Elements before each dim; false when only running tells. */
+/* Padding before each dim; false if it depends on data. */
 static bool find_pads(weft_cuda *cu, weft_dim before[WEFT_RANK_MAX])
 {
     const weft_ttype *x = weft_cuda__in_type(cu, 0);
@@ -386,7 +385,8 @@ static bool find_pads(weft_cuda *cu, weft_dim before[WEFT_RANK_MAX])
     return n == 2 * n_axes;
 }
 
-/* Where element `at` of the result comes from, dim by dim; the last `tail` dims lie dense. */
+/* An expression for the source of element `at` of the result; the last `tail` dims are contiguous.
+ */
 static const char *source_text(weft_cuda_kernel *k, const weft_dim *before, uint32_t tail,
                                char mode)
 {
@@ -449,9 +449,9 @@ weft_err weft_cuda_emit_pad(weft_cuda *cu, weft_node n)
 
 /* -- Concatenation ----------------------------------------------------------------------------- */
 
-enum { CONCAT_MAX = 48 }; /* operands of one kernel: their addresses and widths are parameters */
+enum { CONCAT_MAX = 48 }; /* operands per kernel: pointers and widths are parameters */
 
-/* Operands [from, to): `at` counts the elements that they give to the result, row after row. */
+/* Copies operands [from, to): `at` is a linear index over their elements in the result's order. */
 static void emit_concat_part(weft_cuda *cu, uint32_t from, uint32_t to, uint32_t axis,
                              weft_dim before, int64_t pack, weft_dtype bits)
 {
@@ -525,7 +525,7 @@ weft_err weft_cuda_emit_concat(weft_cuda *cu, weft_node n)
 
 /* -- Gather ------------------------------------------------------------------------------------ */
 
-/* NaN where the operand has one, else 0. */
+/* Bits of NaN for float types, else 0. */
 static const char *absent_bits(weft_dtype dtype)
 {
     switch (dtype) {

@@ -1,22 +1,24 @@
-/* Normalisations and softmax: norm.cuh says how; here is decided who takes a row. */
+/* Emits normalisations and softmax. norm.cuh computes them; this file decides how many threads
+ * share a row. */
 #include "codegen/cuda/cuda_int.h"
 
 #include <string.h>
 
 enum {
     THREADS = 256,
-    WARP_THREADS = 128, /* of a block in which each warp has a row */
-    WARP_LEN = 1024,    /* longest row of a warp */
-    BLOCK_LEN = 8192    /* longest row that a block holds in registers */
+    WARP_THREADS = 128, /* per block if each warp has a row */
+    WARP_LEN = 1024,    /* longest row for one warp */
+    BLOCK_LEN = 8192    /* longest row that a block keeps in registers */
 };
 
-/* How rows of `len` elements are shared out. */
+/* The division of rows of `len` elements among threads. */
 typedef struct row_plan {
-    uint32_t group;  /* threads of a row */
-    uint32_t block;  /* threads of a block */
-    int64_t pack;    /* elements at once */
-    int64_t items;   /* packs of a thread; 0: rows are read again instead of kept */
-    weft_dim blocks; /* of `rows` rows */
+    uint32_t group; /* threads per row */
+    uint32_t block; /* threads per block */
+    int64_t pack;   /* elements per vector */
+    int64_t
+        items; /* vectors that a thread keeps in registers; 0: rows are read again from memory */
+    weft_dim blocks; /* number of blocks for all rows */
 } row_plan;
 
 static row_plan plan_rows(weft_cuda *cu, weft_dim rows, weft_dim len, weft_dtype dtype)
@@ -41,7 +43,8 @@ static row_plan plan_rows(weft_cuda *cu, weft_dim rows, weft_dim len, weft_dtype
 
 /* -- Normalised rows --------------------------------------------------------------------------- */
 
-/* Rows [rows, len] of operand 0; `affine` makes the structure that scales them. */
+/* Emits the kernel for rows [rows, len] of operand 0; `affine` constructs the structure that scales
+ * them. */
 static weft_err emit_rows(weft_cuda *cu, weft_cuda_kernel *k, const row_plan *p, const char *rows,
                           const char *len, const char *affine)
 {
@@ -64,7 +67,7 @@ static weft_err emit_rows(weft_cuda *cu, weft_cuda_kernel *k, const row_plan *p,
     return WEFT_ERR_OK;
 }
 
-/* Scale and bias of `n` elements or one: how a pack of them is read. */
+/* Prints the load of a vector of scale or bias, which has `n` elements or one. */
 static weft_err print_param(weft_cuda *cu, weft_cuda_kernel *k, uint32_t operand, const char *name,
                             weft_dim len, weft_buf *members, weft_buf *body)
 {
@@ -121,7 +124,7 @@ weft_err weft_cuda_emit_layer_norm(weft_cuda *cu, weft_node n)
                      has_bias ? "@_affine{scale, bias}" : "@_affine{scale}");
 }
 
-/* Each sample's channels in groups; scale and bias by channel or by group. */
+/* Normalises each sample's channels in groups; scale and bias are per channel or per group. */
 static weft_err emit_groups(weft_cuda *cu, weft_dim groups)
 {
     const weft_ttype *x = weft_cuda__in_type(cu, 0);
@@ -216,7 +219,7 @@ weft_err weft_cuda_emit_lrn(weft_cuda *cu, weft_node n)
 
 /* -- Along one axis ---------------------------------------------------------------------------- */
 
-/* One thread for each lane: `call` is the function and its template arguments. */
+/* Emits a kernel with one thread per lane; `call` is the function with its template arguments. */
 static weft_err emit_lanes(weft_cuda *cu, const char *call, uint32_t axis)
 {
     const weft_ttype *x = weft_cuda__in_type(cu, 0);

@@ -1,11 +1,11 @@
-/* Pooling by windows. */
+/* Emits pooling over windows. */
 #include "codegen/cuda/cuda_int.h"
 
 #include <string.h>
 
 enum { THREADS = 256, SPATIAL = 3 };
 
-/* A list of `n` numbers, or all `otherwise`. */
+/* Element i of a list attribute; `otherwise` if the attribute is absent. */
 static int64_t get_at(weft_attrs attrs, weft_attr_key key, uint32_t i, int64_t otherwise)
 {
     uint32_t n;
@@ -13,7 +13,7 @@ static int64_t get_at(weft_attrs attrs, weft_attr_key key, uint32_t i, int64_t o
     return list && i < n ? list[i] : otherwise;
 }
 
-/* Spatial dim i as a pool_dim. */
+/* An expression that constructs the pool_dim of spatial dim i. */
 static const char *dim_text(weft_cuda_kernel *k, uint32_t i)
 {
     weft_cuda *cu = weft_cuda__of(k);

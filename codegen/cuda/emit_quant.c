@@ -1,10 +1,10 @@
-/* Linear quantisation: a thread has an element; scales are one number, one for each place along an
- * axis, or one for each block of it. Products of bytes are summed plainly, in i32. */
+/* Emits linear quantisation: a thread computes an element; scales are per tensor, per index of an
+ * axis, or per block of an axis. GEMMs of 8-bit integers have a plain kernel with i32 sums. */
 #include "codegen/cuda/cuda_int.h"
 
 enum { THREADS = 256 };
 
-/* Index of the scale of element `at`. */
+/* An expression for the index of the scale of element `at`. */
 static const char *scale_text(weft_cuda_kernel *k)
 {
     weft_cuda *cu = weft_cuda__of(k);
@@ -24,7 +24,8 @@ static const char *scale_text(weft_cuda_kernel *k)
                              inner);
 }
 
-/* y[at] = VALUE with the zero point and a bracket behind it; of x[at], scale[i], type Y. */
+/* Emits y[at] = VALUE, to which the zero point and a closing parenthesis are appended. VALUE may
+ * use x[at], scale[i] and the type Y. */
 static weft_err emit(weft_cuda *cu, const char *stem, const char *value)
 {
     const weft_ttype *y = weft_cuda__out_type(cu, 0);
@@ -58,8 +59,8 @@ weft_err weft_cuda_emit_dequantize(weft_cuda *cu, weft_node n)
     return emit(cu, "dequantize", "dequantized<Y>(x[at], convert<f64>(scale[i]), ");
 }
 
-/* One kernel finds ranges of as many shares as a block has threads, the other puts them together in
- * each block. */
+/* The first kernel finds the ranges of as many parts as a block has threads; each block of the
+ * second kernel reduces them to one range. */
 weft_err weft_cuda_emit_dynamic_quantize(weft_cuda *cu, weft_node n)
 {
     (void)n;
@@ -92,13 +93,14 @@ weft_err weft_cuda_emit_dynamic_quantize(weft_cuda *cu, weft_node n)
 
 /* -- Products of bytes ------------------------------------------------------------------------- */
 
-/* Numbers of operands: factors, zero points, and for qlinear_matmul scales and what the result has.
- */
-typedef struct product {
+/* Operand indices: factors, zero points, and for qlinear_matmul the scales and the result's scale
+ * and zero point. */
+typedef struct gemm {
     uint32_t b, zero_a, zero_b, scale_a, scale_b, scale, zero;
-} product;
+} gemm;
 
-/* Offset of the matrix of operand t for matrix `batch` of the result. */
+/* An expression for the offset of the matrix of operand t that belongs to matrix `batch` of the
+ * result. */
 static const char *matrix_text(weft_cuda_kernel *k, const weft_ttype *t, const weft_ttype *y)
 {
     weft_dim own[WEFT_RANK_MAX], stride[WEFT_RANK_MAX] = {0};
@@ -109,7 +111,8 @@ static const char *matrix_text(weft_cuda_kernel *k, const weft_ttype *t, const w
     return weft_cuda__offset(k, "batch", y->dim, stride, n);
 }
 
-/* Element of operand `in` for row or column `i` of `rows` in matrix `stack`; "0" without it. */
+/* An expression for the element of operand `in` for row or column `i` of `rows` in matrix `stack`;
+ * "0" if the operand is omitted. */
 static const char *pick_text(weft_cuda_kernel *k, uint32_t in, const char *name, const char *rows,
                              const char *stack, const char *i)
 {
@@ -122,7 +125,7 @@ static const char *pick_text(weft_cuda_kernel *k, uint32_t in, const char *name,
                              weft_cuda__long(k, t, 0, t->rank), rows, stack, i);
 }
 
-static void print_dot(weft_cuda_kernel *k, const product *p)
+static void print_dot(weft_cuda_kernel *k, const gemm *p)
 {
     weft_cuda *cu = weft_cuda__of(k);
     const weft_ttype *a = weft_cuda__in_type(cu, 0), *b = weft_cuda__in_type(cu, p->b);
@@ -144,12 +147,12 @@ static void print_dot(weft_cuda_kernel *k, const product *p)
         zero_a, zero_b);
 }
 
-static weft_err emit_product(weft_cuda *cu, const char *stem, const product *p)
+static weft_err emit_gemm(weft_cuda *cu, const char *stem, const gemm *p)
 {
     const weft_ttype *a = weft_cuda__in_type(cu, 0), *b = weft_cuda__in_type(cu, p->b);
     const weft_ttype *y = weft_cuda__out_type(cu, 0);
     if (a->rank < 2 || b->rank < 2)
-        return weft_cuda__unsup(cu, "products of vectors");
+        return weft_cuda__unsup(cu, "a GEMM of vectors");
     weft_cuda_kernel *k = weft_cuda__kernel(cu, stem, THREADS);
     weft_cuda__include(k, "quant.cuh");
     weft_cuda__in(k, "a", 0);
@@ -176,14 +179,14 @@ static weft_err emit_product(weft_cuda *cu, const char *stem, const product *p)
 weft_err weft_cuda_emit_matmul_integer(weft_cuda *cu, weft_node n)
 {
     (void)n;
-    const product p = {.b = 1, .zero_a = 2, .zero_b = 3};
-    return emit_product(cu, "matmul_integer", &p);
+    const gemm p = {.b = 1, .zero_a = 2, .zero_b = 3};
+    return emit_gemm(cu, "matmul_integer", &p);
 }
 
 weft_err weft_cuda_emit_qlinear_matmul(weft_cuda *cu, weft_node n)
 {
     (void)n;
-    const product p = {
+    const gemm p = {
         .b = 3, .zero_a = 2, .zero_b = 5, .scale_a = 1, .scale_b = 4, .scale = 6, .zero = 7};
-    return emit_product(cu, "qlinear_matmul", &p);
+    return emit_gemm(cu, "qlinear_matmul", &p);
 }

@@ -1,13 +1,16 @@
-/* Reductions: who takes a result. One thread where neighbouring results lie beside each other in
- * the operand, so that a warp reads whole lines; else a warp, or a block where there is much to
- * take in. */
+/* Emits reductions. A thread computes a result if neighbouring results are neighbours in the
+ * operand, so that the loads of a warp coalesce; else a warp does, or a block for many elements per
+ * result. */
 #include "codegen/cuda/cuda_int.h"
 
-enum { THREADS = 256, WARP_COUNT = 4096 /* elements of a result that a warp still takes */ };
+enum {
+    THREADS = 256,
+    WARP_COUNT = 4096 /* largest number of elements per result that a warp reduces */
+};
 
 typedef struct reduction {
     bool over[WEFT_RANK_MAX];
-    weft_dim n, count; /* results; elements of one */
+    weft_dim n, count; /* number of results; elements per result */
 } reduction;
 
 static bool mark_axes(weft_cuda *cu, reduction *r)
@@ -35,18 +38,19 @@ static void count_elements(weft_cuda *cu, reduction *r)
     }
 }
 
-/* Offset in the operand of number `at` of the dims that are (not) reduced. */
+/* An expression for the offset in the operand of linear index `at` over the dims that are reduced
+ * (`over`) or kept. */
 static const char *offset_text(weft_cuda_kernel *k, const reduction *r, bool over)
 {
     const weft_ttype *x = weft_cuda__in_type(weft_cuda__of(k), 0);
     weft_arena *arena = weft_cuda__arena(weft_cuda__of(k));
-    weft_dim below[WEFT_RANK_MAX]; /* dims of this kind behind the one at hand */
+    weft_dim below[WEFT_RANK_MAX]; /* product of the dims of this kind behind each dim */
     uint32_t n_below = 0;
     const char *sum = NULL;
     for (uint32_t i = x->rank; i-- > 0;) {
         if (r->over[i] != over || x->dim[i] == 1)
             continue;
-        /* Neighbours of the same kind advance as one. */
+        /* Neighbouring dims of the same kind are joined. */
         uint32_t from = i;
         while (from > 0 && (r->over[from - 1] == over || x->dim[from - 1] == 1))
             from--;
@@ -97,7 +101,7 @@ static uint32_t group_of(weft_cuda *cu, const reduction *r)
     return weft_dim_is_const(r->count) && r->count <= WARP_COUNT ? 32 : THREADS;
 }
 
-/* `function`: with a format for the threads of a group, "reduce<%u, fold_sum, f32>". */
+/* `function` has a format for the threads per result: "reduce<%u, fold_sum, f32>". */
 static weft_err emit_places(weft_cuda *cu, const reduction *r, const char *function,
                             const char *arguments)
 {
@@ -123,7 +127,7 @@ static weft_err emit_places(weft_cuda *cu, const reduction *r, const char *funct
     return WEFT_ERR_OK;
 }
 
-/* Type in which elements of `t` are added up. */
+/* The type in which elements of `t` are accumulated. */
 static const char *accumulator_of(const weft_ttype *t, bool is_real)
 {
     if (t->dtype == WEFT_DTYPE_U64 && !is_real)

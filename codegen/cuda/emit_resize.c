@@ -1,5 +1,5 @@
-/* resize and upsample: a thread computes an element; axes that keep their size are only indices
- * (resize.cuh). Scales are attributes, weights, or quotients of dims. */
+/* Emits resize and upsample: a thread computes an element; axes that keep their size need no
+ * interpolation (resize.cuh). Scales are attributes, weights, or quotients of dims. */
 #include "codegen/cuda/cuda_int.h"
 
 #include <string.h>
@@ -10,12 +10,12 @@ typedef struct resize {
     weft_cuda *cu;
     weft_cuda_kernel *k;
     weft_attrs attrs;
-    char mode;                    /* 'n', 'l', 'c' */
-    const char *coords, *nearest; /* as resize.cuh has them */
-    bool crop;                    /* there are elements outside */
-    double scale[WEFT_RANK_MAX];  /* 0: quotient of the dims */
+    char mode;                    /* nearest, linear, cubic: 'n', 'l', 'c' */
+    const char *coords, *nearest; /* structures of resize.cuh */
+    bool crop;                    /* coordinates may be outside of the operand */
+    double scale[WEFT_RANK_MAX];  /* 0: the quotient of the dims */
     double start[WEFT_RANK_MAX], end[WEFT_RANK_MAX];
-    uint32_t axis[WEFT_RANK_MAX], n_axis; /* those that change */
+    uint32_t axis[WEFT_RANK_MAX], n_axis; /* axes whose size changes */
 } resize;
 
 /* -- Parameters -------------------------------------------------------------------------------- */
@@ -71,7 +71,7 @@ static weft_err read_modes(resize *r, bool old)
     return WEFT_ERR_OK;
 }
 
-/* Axis of entry i of a list of n; -1: none. */
+/* The axis of entry i of a list of n entries; -1: none. */
 static int64_t entry_axis(const resize *r, uint32_t i, uint32_t n)
 {
     uint32_t n_axes, rank = weft_cuda__in_type(r->cu, 0)->rank;
@@ -81,7 +81,7 @@ static int64_t entry_axis(const resize *r, uint32_t i, uint32_t n)
     return n == (axes ? n_axes : rank) && axis >= 0 && axis < rank ? axis : -1;
 }
 
-/* Numbers of an attribute or of a weight; *out_n 0: there are none. */
+/* Reads numbers from an attribute or a weight; *out_n is 0 if both are absent. */
 static weft_err read_floats(const resize *r, uint32_t in, weft_attr_key key, const double **out,
                             uint32_t *out_n)
 {
@@ -137,7 +137,7 @@ static weft_err read_axes(resize *r, bool old)
 
 /* -- The kernel -------------------------------------------------------------------------------- */
 
-/* "p<D>": where axis d of the operand is looked at. */
+/* Prints "p<D>": the coordinate in the operand along axis d. */
 static void print_place(const resize *r, uint32_t d)
 {
     const weft_ttype *x = weft_cuda__in_type(r->cu, 0), *y = weft_cuda__out_type(r->cu, 0);
@@ -165,8 +165,8 @@ static void print_place(const resize *r, uint32_t d)
                                 (float)weft_attrs_float(r->attrs, WEFT_ATTR_CUBIC_COEFF_A, -0.75)));
 }
 
-/* Index in the operand: axes that keep their size by the index of the result, others by "i<D>" or
- * "t<D>.index[k<D>]". */
+/* An expression for the index in the operand: the result's index along axes that keep their size,
+ * "i<D>" or "t<D>.index[k<D>]" along others. */
 static const char *source_text(const resize *r)
 {
     const weft_ttype *x = weft_cuda__in_type(r->cu, 0), *y = weft_cuda__out_type(r->cu, 0);
@@ -189,7 +189,7 @@ static const char *source_text(const resize *r)
     return sum;
 }
 
-/* Sums over the taps of each axis, the last one innermost. */
+/* Prints nested sums over the taps of each axis, the last axis innermost. */
 static void print_sums(const resize *r, const char *source)
 {
     weft_buf *body = weft_cuda__body(r->k);

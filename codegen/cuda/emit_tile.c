@@ -1,25 +1,25 @@
-/* Which tile a product is computed in.
+/* Chooses the tile of a GEMM.
  *
- * A large tile reads each operand less often; a small one makes more blocks. So the largest tile is
- * taken that still makes FULL_BLOCKS of them, about one for each multiprocessor of a large GPU, and
- * the smallest when none does. When even that leaves most of the GPU without work (fewer than
- * FEW_BLOCKS) and the depth is known and large, blocks get parts of it, which are added by a kernel
- * behind. Sizes that are symbols decide at run time: with q blocks of a tile,
+ * A larger tile reads each operand less often; a smaller one gives more blocks. The choice is the
+ * largest tile that gives at least FULL_BLOCKS blocks, about one per multiprocessor of a large GPU,
+ * or the smallest tile if none does. If that gives fewer than FEW_BLOCKS blocks and the depth is a
+ * large constant, the depth is split (split-K) and another kernel adds the partial sums. If sizes
+ * are symbols, the choice is made at run time: with q blocks of a tile,
  *
  *     enough(q) = min(1, max(0, q - FULL_BLOCKS + 1))
  *
- * is 1 where the tile is large enough a choice and 0 elsewhere, `fewer` the reverse, and each
- * tile's kernel gets its blocks times its own `enough` and the `fewer` of the larger tiles. A
- * kernel without blocks is not launched. (fewer is not written 1 - enough: products of such sums
- * would grow beyond what a dim can be.) */
-#include "codegen/cuda/product_int.h"
+ * is 1 if the tile gives enough blocks and 0 otherwise, and `fewer` is its complement. The number
+ * of blocks of each tile's kernel is multiplied by its own `enough` and by `fewer` of all larger
+ * tiles. A kernel without blocks is not launched. (`fewer` is not 1 - enough, because expanded
+ * products of such differences would exceed the size limit of a dim.) */
+#include "codegen/cuda/cuda_gemm_int.h"
 
 enum { FULL_BLOCKS = 96, FEW_BLOCKS = 48, TILES = 3 };
 
-/* Depth that a part has at least, parts at most. */
+/* Smallest depth of a part, largest number of parts, multiple of the depth of a part. */
 enum { PART_DEPTH = 128, PARTS_MAX = 8, DEPTH_STEP = 32 };
 
-/* Three stages of the largest tile take 48 KiB, the most that needs no special launch. */
+/* Three stages of the largest tile take 48 KiB, the most that a kernel gets without opting in. */
 static const weft_cuda_tile half_tiles[TILES] = {
     {.bm = 128, .bn = 128, .warps_m = 2, .warps_n = 4, .stages = 3, .min_blocks = 2},
     {.bm = 64, .bn = 64, .warps_m = 2, .warps_n = 2, .stages = 4},
@@ -69,7 +69,7 @@ weft_dim weft_cuda__row_tiles(weft_cuda *cu, const weft_cuda_extent *e, uint32_t
     return q;
 }
 
-/* More than half of every tile would lie outside at any size. */
+/* Whether more than half of every tile would be outside of the result at any size. */
 static bool is_wasteful(const weft_cuda *cu, const weft_cuda_tile *t, const weft_cuda_extent *e)
 {
     int64_t lo, hi, most = 0;
@@ -81,7 +81,7 @@ static bool is_wasteful(const weft_cuda *cu, const weft_cuda_tile *t, const weft
     return most <= t->bm / 2 || hi <= t->bn / 2;
 }
 
-/* How many parts a depth is worth dividing into when there are q blocks. */
+/* The number of parts into which the depth is split if there are q blocks. */
 static uint32_t count_parts(weft_dim depth, weft_dim q)
 {
     if (!weft_dim_is_const(depth) || depth < 2 * PART_DEPTH)
@@ -92,8 +92,8 @@ static uint32_t count_parts(weft_dim depth, weft_dim q)
     return (uint32_t)(n < PARTS_MAX ? n : PARTS_MAX);
 }
 
-/* Adds a variant of q blocks for where `left` is 1 and q >= least, and takes from `left`; true when
- * nothing is left. */
+/* Adds a variant of q blocks that runs if `left` is 1 and q >= least, and clears `left` for those
+ * sizes. Returns true if `left` is 0 for all sizes. */
 static bool add_variant(weft_cuda *cu, weft_cuda_variant v, weft_dim q, int64_t least,
                         weft_dim *left, weft_cuda_variant *out, uint32_t *n)
 {
@@ -139,7 +139,7 @@ uint32_t weft_cuda__tiles(weft_cuda *cu, const weft_cuda_extent *e, weft_dim lef
 weft_dim weft_cuda__parts_bytes(weft_cuda *cu, const weft_cuda_variant *v)
 {
     weft_dim n = weft_cuda__numel(cu, weft_cuda__out_type(cu, 0));
-    /* Where there are more elements this variant is not taken. */
+    /* With more elements this variant does not run. */
     if (!weft_dim_is_const(n))
         n = weft_dim_min(weft_cuda__dims(cu), n, (int64_t)FEW_BLOCKS * v->tile->bm * v->tile->bn);
     return weft_cuda__mul(cu, n, (int64_t)v->parts * 4);

@@ -1,10 +1,10 @@
-/* Element-wise chains and casts: each thread computes N elements that follow each other, 16 bytes
- * of the widest operand. Bound by memory. */
+/* Element-wise chains and casts. Each thread computes N consecutive elements, 16 bytes of the widest
+ * operand. Bound by memory bandwidth. */
 #ifndef WEFT_EW_CUH
 #define WEFT_EW_CUH
 #include "prelude.cuh"
 
-/* y = f(...) for n elements; f(v, at, left) computes those from `at` on. */
+/* y = f(...) for n elements; f(v, at, left) computes the elements from `at` on. */
 template <int N, class F, class T> __device__ inline void ew(F f, T *y, size_t n)
 {
     size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * N;

@@ -1,22 +1,22 @@
-/* Matrix products of a block of threads: d[BM][BN] = a b^T of a tile, through shared memory, for
- * sources of any kind. Matrices of memory are here, windows of images in conv.cuh. What is summed
- * where, and through which tiles, is said by
+/* GEMM of a block of threads: d[BM][BN] = a b^T for a tile of the result, through shared memory, for
+ * sources of any kind. Sources that are matrices in memory are in this file, windows of images in
+ * conv.cuh. Where sums are held, and the layout of tiles, depend on the accumulator:
  *
- *   half_sums    f16, bf16: fragments of shared tiles on tensor cores, copies several tiles ahead
- *   tf32_sums    f32 where less precise factors will do: on tensor cores too
- *   thread_sums  f32, and what tensor cores lack: a little matrix of each thread, in registers
+ *   half_sums    f16, bf16: fragments of tensor cores; copies run several tiles ahead
+ *   tf32_sums    f32 rounded to TF32: fragments of tensor cores
+ *   thread_sums  f32, and GPUs without tensor cores for T: a small matrix per thread, in registers
  *
- * All sum in f32. A source is a tile's rows (of the result, or its columns) by depth. It has
+ * All accumulate in f32. A source holds the rows (or columns) of the result's tile by depth. It has
  *
- *   ALONG_K         tiles lie in memory as [rows][depth], else as [depth][rows]
- *   fetch(tile, k0) starts to bring the depth from k0 on into a tile of shared memory
- *   store(tile)     ends it: what fetch kept in registers
- *   fetch_f32(k0), store_f32<LD>(tile)  the same into tiles [FMA_DEPTH][LD] of f32
+ *   ALONG_K         tiles are stored as [rows][depth], else as [depth][rows]
+ *   fetch(tile, k0) begins to load the depth from k0 on into a tile of shared memory
+ *   store(tile)     completes the load: stores the elements that fetch kept in registers
+ *   fetch_f32(k0), store_f32<LD>(tile)  the same for tiles [FMA_DEPTH][LD] of f32
  *
- * Between fetch and store is the product of an earlier tile. What lies outside the matrix is zero in
- * both sources, so that no NaN or infinity comes from there.
+ * An earlier tile is multiplied between fetch and store. Elements outside of the matrix are zero in
+ * both sources, so that they cannot produce NaN or infinity.
  *
- * The result goes, element by element or in pairs of neighbours, to out(row, col, ...). */
+ * Results are passed, singly or in pairs of neighbours, to out(row, col, ...). */
 #ifndef WEFT_GEMM_CUH
 #define WEFT_GEMM_CUH
 
@@ -24,22 +24,23 @@
 
 /* -- Tiles of shared memory ------------------------------------------------------------------- */
 
-/* Of 16-bit elements: LINES lines of WIDTH. Groups of eight elements (16 bytes) of a line change
- * places, so that the eight lines that load_matrices reads at once lie in different banks. */
+/* A tile of 16-bit elements: LINES lines of WIDTH. Groups of eight elements (16 bytes) within a line
+ * are permuted (XOR swizzle), so that the eight lines that load_matrices reads at once are in
+ * different banks. */
 template <int LINES, int WIDTH> struct half_tile {
     static const int GROUPS = WIDTH / 8;
     static const int SHARE = GROUPS < 8 ? 8 / GROUPS : 1; /* lines in 128 bytes */
     static const int TURNS = GROUPS < 8 ? GROUPS : 8;
 
-    /* Offset of a group in elements. */
+    /* The offset of a group, in elements. */
     __device__ static int at(int line, int group)
     {
         return line * WIDTH + (group ^ (line / SHARE % TURNS)) * 8;
     }
 };
 
-/* Copies the tile from (line0, col0) of a matrix whose lines are `ld` apart; zero from line `lines`
- * and column `width` on. `wide`: groups of eight are aligned. Groups from USED on are left out. */
+/* Copies the tile at (line0, col0) of a matrix with stride `ld`; elements from line `lines` or column
+ * `width` on are zero. `wide`: groups of eight are aligned. Groups from USED on are not copied. */
 template <class T, int LINES, int WIDTH, int USED, int THREADS>
 __device__ inline void copy_tile(T *to, const T *x, size_t ld, int line0, int col0, int lines,
                                  int width, bool wide)
@@ -66,19 +67,19 @@ __device__ inline void copy_tile(T *to, const T *x, size_t ld, int line0, int co
     }
 }
 
-/* Depth of a tile of half_tile, of f32. */
+/* Depths of tiles: of half_tile, and of f32. */
 #define MMA_DEPTH 32
 #define FMA_DEPTH 16
 
 /* -- Matrices --------------------------------------------------------------------------------- */
 
-/* Rows `from` .. `rows` - 1, depth 0 .. depth - 1; element (r, k) at x[r * ld + k] (K) or
- * x[k * ld + r]. */
+/* A matrix in memory as a source: rows `from` to `rows - 1`, depth 0 to `depth - 1`. Element (r, k) is
+ * x[r * ld + k] if K, else x[k * ld + r]. */
 template <class T, bool K, int ROWS, int THREADS> struct matrix {
     static const bool ALONG_K = K;
     static const int LINES = K ? ROWS : MMA_DEPTH, WIDTH = K ? MMA_DEPTH : ROWS;
     typedef half_tile<LINES, WIDTH> tile;
-    /* Elements of a tile of f32, and those of a thread, in fours along memory. */
+    /* Groups of four contiguous elements: per f32 tile, and per thread. */
     static const int TILE = ROWS * FMA_DEPTH / 4, FOURS = (TILE + THREADS - 1) / THREADS;
 
     const T *x;
@@ -93,7 +94,7 @@ template <class T, bool K, int ROWS, int THREADS> struct matrix {
     {
     }
 
-    /* Elements of a group of `n` at (line, col of the line) that lie in the matrix. */
+    /* The number of elements of a group of `n` at (line, col) that are inside the matrix. */
     __device__ int inside(int line, int col, int n) const
     {
         int lines = K ? rows : depth, width = K ? depth : rows;
@@ -146,13 +147,13 @@ template <class T, bool K, int ROWS, int THREADS> struct matrix {
 
 /* -- Tensor cores ----------------------------------------------------------------------------- */
 
-/* Fragments of 16 rows and 16 of depth (one of the left factor, or two of the right one) from row
+/* Loads fragments of 16 rows by 16 depth (one of the left factor, or two of the right one) at row
  * `row` and depth `k` of a tile. */
 template <class Source, bool LEFT, class T>
 __device__ inline void load_fragment(u32 (&r)[4], const T *tile, int row, int k)
 {
     int lane = threadIdx.x % 32, matrix = lane / 8, line = lane % 8;
-    /* The left factor has its second matrix 8 rows on, the right one 8 of depth on. */
+    /* The second 8 x 8 matrix is 8 rows further for the left factor, 8 depth further for the right. */
     int rows_on = (LEFT ? matrix % 2 : matrix / 2) * 8, depth_on = (LEFT ? matrix / 2 : matrix % 2) * 8;
     if (Source::ALONG_K)
         load_matrices<false>(
@@ -163,11 +164,11 @@ __device__ inline void load_fragment(u32 (&r)[4], const T *tile, int row, int k)
 
 /* -- Sums in registers ------------------------------------------------------------------------- */
 
-/* d[BM][BN] of WARPS_M x WARPS_N warps, in fragments of 16 x 8. Of all sums:
+/* d[BM][BN] in fragments of 16 x 8, distributed over WARPS_M x WARPS_N warps. Every accumulator has
  *
- *   put(out)         out.pair(row, column, d, d of the next column) for every other column
- *   add(sa, sb)      d += of tiles [FMA_DEPTH][BM + 4] and [FMA_DEPTH][BN + 4] of f32, exactly
- *   advance(sa, sb)  d += of tiles of `cell`, LEFT and RIGHT of them, STAGES tiles at once */
+ *   put(out)         calls out.pair(row, column, d, d of the next column) for every other column
+ *   add(sa, sb)      d += product of f32 tiles [FMA_DEPTH][BM + 4] and [FMA_DEPTH][BN + 4], in f32
+ *   advance(sa, sb)  d += product of tiles of `cell` (LEFT and RIGHT cells each), STAGES in flight */
 template <int BM, int BN, int WARPS_M, int WARPS_N> struct warp_sums {
     static const int TM = BM / WARPS_M / 16, TN = BN / WARPS_N / 8;
     f32 acc[TM][TN][4] = {};
@@ -203,7 +204,7 @@ template <int BM, int BN, int WARPS_M, int WARPS_N> struct warp_sums {
     }
 };
 
-/* By products of f16 or bf16. */
+/* Accumulates f16 or bf16 on tensor cores. */
 template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int TILES>
 struct half_sums : warp_sums<BM, BN, WARPS_M, WARPS_N> {
     typedef warp_sums<BM, BN, WARPS_M, WARPS_N> warps;
@@ -234,8 +235,8 @@ struct half_sums : warp_sums<BM, BN, WARPS_M, WARPS_N> {
     }
 };
 
-/* By products of f32 rounded to TF32. Lines of tiles are eight elements longer than their rows: the
- * four lines and eight rows that a fragment is read from lie in different banks. */
+/* Accumulates f32 rounded to TF32 on tensor cores. Lines of tiles are padded by eight elements, so
+ * that the four lines and eight rows of a fragment are in different banks. */
 template <int BM, int BN, int WARPS_M, int WARPS_N>
 struct tf32_sums : warp_sums<BM, BN, WARPS_M, WARPS_N> {
     typedef warp_sums<BM, BN, WARPS_M, WARPS_N> warps;
@@ -271,7 +272,7 @@ struct tf32_sums : warp_sums<BM, BN, WARPS_M, WARPS_N> {
     }
 };
 
-/* Each thread has TM x TN elements, in groups of four rows and ACROSS columns. */
+/* Each thread accumulates TM x TN elements, in groups of four rows and ACROSS columns. */
 template <int BM, int BN, int THREADS> struct thread_sums {
     typedef f32 cell;
     static const bool AHEAD = false;
@@ -327,7 +328,7 @@ template <int BM, int BN, int THREADS> struct thread_sums {
     }
 };
 
-/* Whichever this device has for T; TF32: f32 may be rounded to it. */
+/* The accumulator for T on this device; TF32: f32 may be rounded to TF32. */
 template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TF32,
           int HOW = has_mma<T>::yes ? 2 : TF32 && has_tf32::yes ? 1 : 0>
 struct sums_of {
@@ -344,7 +345,7 @@ struct sums_of<T, BM, BN, WARPS_M, WARPS_N, STAGES, TF32, 2> {
 
 /* -- Through the depth --------------------------------------------------------------------------- */
 
-/* Columns of the right factor: what they come from, their STAGES tiles, their sums. */
+/* Columns of the result: the source of the right factor, its STAGES tiles, the accumulator. */
 template <class Source, class Sums> struct columns {
     Source &from;
     typename Sums::cell *tile;
@@ -374,8 +375,8 @@ template <class Source, class Sums> struct columns {
     }
 };
 
-/* Depth begin .. depth - 1 (that of the sources) of `a`, through tiles `sa`, by all columns `c`, with
- * tiles on their way into shared memory while others are multiplied. */
+/* Multiplies depth `begin` to `depth - 1` of `a`, through tiles `sa`, by all columns `c`. Tiles are
+ * copied into shared memory while earlier ones are multiplied. */
 template <class Sums, class A, class... C>
 __device__ inline void multiply_ahead(A &a, typename Sums::cell *sa, int begin, int depth, C &...c)
 {
@@ -394,7 +395,7 @@ __device__ inline void multiply_ahead(A &a, typename Sums::cell *sa, int begin, 
     for (int k0 = begin; k0 < depth; k0 += MMA_DEPTH) {
         int ahead = k0 + (STAGES - 1) * MMA_DEPTH, next = now == 0 ? STAGES - 1 : now - 1;
         copy_wait<STAGES - 2>();
-        __syncthreads(); /* this tile has come, and the one before it has been read by all */
+        __syncthreads(); /* this tile is complete, and all threads have read the one before it */
         if (ahead < depth) {
             a.fetch(sa + next * Sums::LEFT, ahead);
             (c.fetch(next, ahead), ...);
@@ -410,7 +411,7 @@ __device__ inline void multiply_ahead(A &a, typename Sums::cell *sa, int begin, 
     copy_wait<0>();
 }
 
-/* The same with the next tile in registers. */
+/* The same, with the next tile in registers. */
 template <class Sums, class A, class... C>
 __device__ inline void multiply_f32(A &a, f32 *sa, int begin, int depth, C &...c)
 {
@@ -436,7 +437,7 @@ __device__ inline void multiply_f32(A &a, f32 *sa, int begin, int depth, C &...c
     }
 }
 
-/* Sums: of one of the columns. `begin` is a multiple of MMA_DEPTH. */
+/* Sums: the accumulator type of the columns. `begin` is a multiple of MMA_DEPTH. */
 template <class Sums, class A, class... C>
 __device__ inline void multiply(A &a, typename Sums::cell *sa, int begin, int depth, C &...c)
 {
@@ -446,7 +447,7 @@ __device__ inline void multiply(A &a, typename Sums::cell *sa, int begin, int de
         multiply_f32<Sums>(a, sa, begin, depth, c...);
 }
 
-/* out = a b^T over depth begin .. depth - 1. */
+/* out = a b^T over depth `begin` to `depth - 1`. */
 template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TF32, class A, class B,
           class Out>
 __device__ inline void product(A &a, B &b, int begin, int depth, const Out &out)
@@ -461,7 +462,7 @@ __device__ inline void product(A &a, B &b, int begin, int depth, const Out &out)
 
 /* -- Parts of the depth ------------------------------------------------------------------------- */
 
-/* The depth that blockIdx.y has of `total`: EACH, or all of it (0). */
+/* The part of the depth `total` for blockIdx.y: EACH elements, or all if EACH is 0. */
 template <int EACH> struct depth_part {
     int begin, end;
 
@@ -472,7 +473,7 @@ template <int EACH> struct depth_part {
     }
 };
 
-/* Sums of parts go to scratch memory as they are... */
+/* No epilogue: partial sums go to scratch memory unchanged. */
 struct no_post {
     __device__ f32 operator()(f32 acc, size_t, int) const
     {
@@ -480,8 +481,8 @@ struct no_post {
     }
 };
 
-/* ...and are added here, a thread an element: y[at] = post(sum of part[s][at], at, c), `c` the
- * coordinate of `at` along a dim of `size` with `below` elements behind each. */
+/* Adds partial sums, one thread per element: y[at] = post(sum of part[s][at], at, c), where `c` is the
+ * coordinate of `at` along a dim of `size` with stride `below`. */
 template <int PARTS, class T, class Post>
 __device__ inline void sum_parts(const f32 *part, T *y, u32 n, u32 below, u32 size, const Post &post)
 {
@@ -495,7 +496,7 @@ __device__ inline void sum_parts(const f32 *part, T *y, u32 n, u32 below, u32 si
     y[at] = convert<T>(post(acc, at, (int)(at / below % size)));
 }
 
-/* y = post(y) of n elements in rows of `columns`, four a thread: behind a product of the library's. */
+/* y = post(y) for n elements in rows of `columns`, four per thread: the pass after a library GEMM. */
 template <class T, class Post>
 __device__ inline void finish_rows(T *y, size_t n, u32 columns, const Post &post)
 {
@@ -517,8 +518,8 @@ __device__ inline void finish_rows(T *y, size_t n, u32 columns, const Post &post
 
 /* -- Products of matrices ----------------------------------------------------------------------- */
 
-/* Where a block works: blocks count along the rows of the result first, then its columns, then the
- * batch, so that those that run at once share columns of the right factor. */
+/* The tile of a block. The block index advances along the rows of the result first, then its columns,
+ * then the batch, so that concurrent blocks share columns of the right factor. */
 struct gemm_place {
     int row, col;
     size_t batch;
@@ -533,13 +534,13 @@ struct gemm_place {
     }
 };
 
-/* y[row][col] = post(acc, index in y, col), rows of n elements from `first` on. */
+/* y[row][col] = post(acc, index in y, col); rows of n elements, the first one at index `first`. */
 template <class T, class Post> struct gemm_out {
     T *y;
     Post post;
     size_t first;
     int row0, col0, m, n;
-    bool even; /* two neighbours from an even column on may be written at once */
+    bool even; /* a pair of columns that starts at an even one is aligned */
 
     __device__ gemm_out(T *y, const Post &post, size_t first, int row0, int col0, int m, int n)
         : y(y), post(post), first(first), row0(row0), col0(col0), m(m), n(n),

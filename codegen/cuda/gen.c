@@ -1,6 +1,6 @@
-/* What emitters write, collected: the launch at hand, its kernels as text, its commands. Kernels
- * are kept once for each distinct text and numbered in the order in which they are met; a module of
- * source holds a few of them in that order, so that equal bundles come from equal graphs. */
+/* Collects what emitters write: kernels as text and the commands of the current launch. Each
+ * distinct kernel text is stored once; kernels are numbered in order of first use and distributed
+ * over modules of source text in that order, so that equal graphs give equal bundles. */
 #include "codegen/cuda/gen_int.h"
 
 #include "base/num.h"
@@ -95,7 +95,7 @@ weft_err weft_cuda__unsup(weft_cuda *cu, const char *fmt, ...)
                            weft_node_opdef(m, cu->node)->name, text);
 }
 
-/* A weight of i32 or i64. */
+/* Reads operand `in` if it is a weight of i32 or i64. */
 static bool weight_ints(weft_cuda *cu, uint32_t in, const weft_dim **out, uint32_t *out_n)
 {
     weft_tensor t;
@@ -255,7 +255,7 @@ const char *weft_cuda__int(weft_cuda_kernel *k, weft_dim d)
 const char *weft_cuda__number(weft_cuda_kernel *k, weft_dim d)
 {
     weft_arena *arena = k->cu->code->arena;
-    if (weft_dim_is_const(d) && (d > INT_MAX || d < INT_MIN)) /* no int at all */
+    if (weft_dim_is_const(d) && (d > INT_MAX || d < INT_MIN)) /* not representable as int */
         return weft_cuda__int(k, d);
     for (uint32_t i = 0; i < k->symbol.len; i++)
         if (k->symbol.at[i] == d)
@@ -284,7 +284,7 @@ const char *weft_cuda__float(weft_cuda_kernel *k, float f)
 const char *weft_cuda__long_of(weft_cuda_kernel *k, const weft_dim *dim, uint32_t n)
 {
     weft_arena *arena = k->cu->code->arena;
-    weft_dim known = 1; /* through the pool, which knows overflow */
+    weft_dim known = 1; /* multiplied by the pool, which detects overflow */
     const char *text = "";
     for (uint32_t i = 0; i < n; i++) {
         if (weft_dim_is_const(dim[i]))
@@ -323,7 +323,7 @@ const char *weft_cuda__f32_text(weft_cuda *cu, float x)
     weft_buf text = {0};
     weft_buf_put_f32(&text, x);
     bool is_float = text.at && strpbrk(text.at, ".e");
-    /* In brackets: a sign is an operator to what stands before it. */
+    /* A negative number is put in parentheses: its sign may follow another operator. */
     const char *copy = weft_arena_printf(cu->code->arena, x < 0 || signbit(x) ? "(%s%sf)" : "%s%sf",
                                          text.at ? text.at : "", is_float ? "" : ".0");
     weft_buf_finish(&text);
@@ -345,7 +345,7 @@ static void print_kernel(const weft_cuda_kernel *k, weft_buf *out)
     weft_buf_printf(out, ")\n{\n%s}\n", k->body.at ? k->body.at : "");
 }
 
-/* `text` with each '@' replaced. */
+/* Returns `text` with each '@' replaced by `name`. */
 static const char *name_kernel(weft_arena *arena, const char *text, const char *name)
 {
     weft_buf out = {0};
@@ -370,7 +370,7 @@ static bool same_includes(const weft_cuda_kernel *a, const weft_cuda__made *b)
     return true;
 }
 
-/* Number of the kernel with that text. */
+/* Returns the number of the kernel with this text, which is added if it is new. */
 static uint32_t add_kernel(weft_cuda_kernel *k, const char *text, uint32_t shared_bytes)
 {
     weft_cuda *cu = k->cu;
@@ -543,8 +543,8 @@ weft_err weft_cuda__emit_node(weft_cuda *cu, weft_node n, weft_cuda_emit_fn emit
 
 /* -- Modules ----------------------------------------------------------------------------------- */
 
-/* The files that kernels [first, last) need, each once, then the kernels. Errors of the compiler
- * name the kernel as the file that they are in. */
+/* Prints the files that kernels [first, last) include, each once, then the kernels. A #line
+ * directive before each kernel makes compiler errors name the kernel. */
 static void print_module(const weft_cuda *cu, uint32_t first, uint32_t last, weft_buf *out)
 {
     weft_names *seen = weft_names_create(cu->code->arena);

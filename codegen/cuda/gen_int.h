@@ -1,4 +1,4 @@
-/* Private to gen.c, gen_steps.c and cg_cuda.c: what lies behind cuda_int.h. */
+/* Private to gen.c, gen_steps.c and cg_cuda.c: the structures behind cuda_int.h. */
 #ifndef WEFT_CODEGEN_CUDA_GEN_INT_H
 #define WEFT_CODEGEN_CUDA_GEN_INT_H
 
@@ -6,8 +6,8 @@
 #include "base/map.h"
 #include "codegen/cuda/cuda_int.h"
 
-/* Kernels of a module: few enough that modules keep all processors busy, enough that the files that
- * they include are not read for each of them. */
+/* Kernels per module. More kernels per module amortise the parsing of included files; fewer give
+ * more modules to compile in parallel. */
 enum { WEFT_CUDA_MODULE_KERNELS = 8 };
 
 typedef struct weft_cuda__kernel_param {
@@ -21,7 +21,7 @@ struct weft_cuda_kernel {
     uint32_t threads, min_blocks;
     WEFT_VEC(const char *) include;
     WEFT_VEC(weft_cuda__kernel_param) param;
-    WEFT_VEC(weft_dim) symbol; /* those with a parameter, "d0" the first */
+    WEFT_VEC(weft_dim) symbol; /* dims that have a parameter; the first is "d0" */
     uint32_t n_float;
     weft_buf top, body;
     weft_cuda_kernel *next_open;
@@ -29,13 +29,13 @@ struct weft_cuda_kernel {
 
 /* A finished kernel. */
 typedef struct weft_cuda__made {
-    const char *stem, *key; /* with '@' where its name stands */
+    const char *stem, *key; /* '@' stands for the kernel's name */
     const char *name, *text;
     const char *origin; /* operator and node, for messages */
     uint32_t threads, shared_bytes;
     const char *const *include;
     uint32_t n_include;
-    uint32_t next; /* 1 + the next of the same hash */
+    uint32_t next; /* index + 1 of the next kernel with the same hash; 0: none */
 } weft_cuda__made;
 
 struct weft_cuda {
@@ -46,19 +46,19 @@ struct weft_cuda {
     weft_map *made_by_hash;
     weft_cuda_kernel *open; /* not launched yet */
     bool out_of_memory;
-    /* Of the node at hand. */
+    /* State of the current node. */
     weft_node node;
     WEFT_VEC(weft_bundle_command) command;
     weft_dim scratch;
 };
 
 weft_cuda *weft_cuda__start(weft_device_code *code);
-/* Frees what the arena does not own. */
+/* Frees memory that the arena does not own. */
 void weft_cuda__stop(weft_cuda *cu);
-/* Runs an emitter and gives the launch what it wrote. */
+/* Runs an emitter and stores its commands in the launch. */
 WEFT_MUST_USE weft_err weft_cuda__emit_node(weft_cuda *cu, weft_node n, weft_cuda_emit_fn emit,
                                             weft_bundle_launch *launch);
-/* All kernels as modules. */
+/* Distributes all kernels over modules of source text. */
 WEFT_MUST_USE weft_err weft_cuda__sources(weft_cuda *cu, weft_cuda_source **out, uint32_t *out_n);
 
 #endif

@@ -1,14 +1,14 @@
-/* Steps as C++: structures whose operator() applies them, to one element (epilogues of products) or
- * to a few at once (element-wise kernels).
+/* Prints steps as C++: structures whose operator() applies the steps to one element (epilogues of
+ * GEMMs) or to several consecutive elements (element-wise kernels).
  *
- * An operand is read where broadcasting puts it. Neighbouring dims that are broadcast alike count
- * as one, so that the bias of a convolution is `at / 3136ll % 64ll` of its elements and the one of
- * a product `at % 768ll`. */
+ * Operands are broadcast by index arithmetic. Neighbouring dims that are broadcast alike are
+ * joined, so that the index of the bias of a convolution is `at / 3136ll % 64ll`, and of a GEMM's
+ * bias `at % 768ll`. */
 #include "codegen/cuda/gen_int.h"
 
 #include <string.h>
 
-/* A run of dims of the result, [from, to), through which an operand advances or stands still. */
+/* A run of dims [from, to) of the result along which an operand either advances or is broadcast. */
 typedef struct segment {
     uint32_t from, to;
     bool moves;
@@ -17,12 +17,12 @@ typedef struct segment {
 typedef struct access {
     segment at[WEFT_RANK_MAX];
     uint32_t n;
-    bool whole, single; /* element for element; one element for all */
+    bool whole, single; /* the operand has the result's shape; the operand has one element */
 } access;
 
 /* -- Broadcasting ------------------------------------------------------------------------------ */
 
-/* How `t` is read beside result `o`. false: only running tells whether a dim is 1. */
+/* Determines how `t` is broadcast to result `o`. false: whether a dim is 1 depends on data. */
 static bool find_access(const weft_ttype *t, const weft_ttype *o, access *a)
 {
     memset(a, 0, sizeof *a);
@@ -51,7 +51,8 @@ static const char *times(weft_arena *arena, const char *text, const char *factor
                                               : weft_arena_printf(arena, "%s * %s", text, factor);
 }
 
-/* Index of the operand's element for element `at` (text) of the result. */
+/* An expression for the index of the operand's element that belongs to element `at` of the result.
+ */
 static const char *index_text(weft_cuda_kernel *k, const weft_ttype *o, const access *a,
                               const char *at)
 {
@@ -59,7 +60,7 @@ static const char *index_text(weft_cuda_kernel *k, const weft_ttype *o, const ac
     const char *sum = NULL;
     if (a->whole)
         return at;
-    weft_ttype own = *o; /* the operand's dims: those of the result, 1 where it stands still */
+    weft_ttype own = *o; /* dims of the operand at the result's rank: 1 where it is broadcast */
     for (uint32_t i = 0; i < a->n; i++)
         for (uint32_t d = a->at[i].from; !a->at[i].moves && d < a->at[i].to; d++)
             own.dim[d] = 1;
@@ -80,8 +81,8 @@ static const char *index_text(weft_cuda_kernel *k, const weft_ttype *o, const ac
     return sum ? sum : "0";
 }
 
-/* Elements of the result that follow each other while the operand's index stays, or advances by one
- * (*advances): any run of them is a multiple of this number. */
+/* The number that divides the length of every run of consecutive elements of the result for which
+ * the operand's index either advances by one (*advances) or stays the same. */
 static int64_t run_length(const weft_ttype *o, const access *a, bool *advances)
 {
     const segment *last = &a->at[a->n - 1];
@@ -119,7 +120,7 @@ typedef struct chain {
     weft_cuda_kernel *k;
     weft_step step[WEFT_STEPS_MAX];
     uint32_t n_step;
-    bool used[OPERANDS_MAX]; /* operands that the steps read */
+    bool used[OPERANDS_MAX]; /* whether the steps read operand i */
 } chain;
 
 static weft_err parse_chain(weft_cuda_kernel *k, weft_attr_key key, chain *c)
@@ -143,7 +144,7 @@ static weft_err parse_chain(weft_cuda_kernel *k, weft_attr_key key, chain *c)
     return WEFT_ERR_OK;
 }
 
-/* One line for each step; operand N is `iN` with `suffix` behind it. */
+/* Prints one line for each step; operand N is named `iN` followed by `suffix`. */
 static void print_steps(const chain *c, const char *acc, const char *suffix, const char *indent,
                         weft_buf *out)
 {
@@ -174,8 +175,8 @@ static void print_steps(const chain *c, const char *acc, const char *suffix, con
     }
 }
 
-/* The members of the structure: addresses of operands and the symbols that indices use. `made`: the
- * expression that makes one. */
+/* Prints the members of the structure: pointers to operands, and the symbols that indices use.
+ * Returns the expression that constructs the structure. */
 static const char *print_members(const chain *c, const char *name, const char *prefix,
                                  weft_buf *out)
 {
@@ -202,7 +203,8 @@ static const char *print_members(const chain *c, const char *name, const char *p
 
 /* -- Epilogues --------------------------------------------------------------------------------- */
 
-/* Whether `t` is one element for each coordinate along `axis` of `o`. */
+/* Whether the operand has one element for each coordinate along `axis` and is broadcast elsewhere.
+ */
 static bool is_along(const access *a, uint32_t axis)
 {
     uint32_t moving = 0;
@@ -271,7 +273,7 @@ weft_err weft_cuda__sum_epilogue(weft_cuda_kernel *k, weft_attr_key key, int32_t
 
 /* -- Element-wise chains ----------------------------------------------------------------------- */
 
-/* Fills i<N>[], the `pack` elements of operand `i` from `at` on. */
+/* Prints the load of i<N>[]: the `pack` elements of operand `i` that start at `at`. */
 static void print_load(const chain *c, uint32_t i, const weft_ttype *o, const access *a,
                        int64_t pack, weft_buf *out)
 {

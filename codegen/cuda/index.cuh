@@ -1,17 +1,17 @@
-/* Elements at places that other elements tell, or that their own place tells. */
+/* Reads and writes at computed indices, and elements that depend on their own position. */
 #ifndef WEFT_INDEX_CUH
 #define WEFT_INDEX_CUH
 #include "math.cuh"
 
-/* Index i of `limit` elements, negative ones from the end; false when there is no such element: a
- * launch cannot fail, so it gives `absent` or is left out. */
+/* Resolves index i in a dim of `limit` elements; negative indices count from the end. false: out of
+ * range. Because a launch cannot fail, reads then give `absent` and writes are skipped. */
 __device__ inline bool fix_index(i64 &i, i64 limit)
 {
     i += i < 0 ? limit : 0;
     return i >= 0 && i < limit;
 }
 
-/* Not a number, where there is such a thing. */
+/* NaN for float types, else 0. */
 template <class T> __device__ inline T absent()
 {
     return T{};
@@ -33,7 +33,7 @@ template <> __device__ inline bf16 absent<bf16>()
     return bf16{0x7fc0};
 }
 
-/* What a scatter makes of the element that is there and the update. */
+/* Reductions of scatters: combine the stored element and the update. */
 struct scatter_none {
     template <class T> __device__ static T of(T, T update)
     {
@@ -53,7 +53,7 @@ WEFT_SCATTER(mul)
 WEFT_SCATTER(min)
 WEFT_SCATTER(max)
 
-/* Offset of the slice that `depth` indices show in dims of `limit`, `stride` apart. */
+/* Offset of the slice at DEPTH indices in dims of sizes `limit` and strides `stride`. */
 template <int DEPTH, class I>
 __device__ inline bool slice_at(const I *index, const i64 (&limit)[DEPTH], const i64 (&stride)[DEPTH],
                                 size_t &out)
@@ -77,8 +77,8 @@ template <bool LARGEST, class C> __device__ inline bool is_before(C a, C b)
     return LARGEST ? above : below;
 }
 
-/* Element i of a line of `len`, `step` apart, goes to its place among the first `k`: as many places on
- * as there are elements before it, equal ones in their order. */
+/* Writes element i of a line of `len` elements with stride `step` to its rank, if that is below `k`. The
+ * rank is the number of elements that precede it; ties keep their order. */
 template <bool LARGEST, class C, class T>
 __device__ inline void top_k(const T *line, int len, size_t step, int i, int k, T *value, i64 *index)
 {

@@ -1,31 +1,30 @@
-/* Rows of several models by one weight and, on top, by each model's own two thin factors:
+/* A GEMM of the rows of several models by one weight, plus each model's own low-rank delta:
  *
  *     y[rows of a segment] = post(x w + (x u) v)        u [k, rank], v [rank, n] of the segment
  *
- * A block has a tile of rows of one segment by columns of the result. While it goes through the
- * depth, the tile of x in shared memory serves w and u: x u comes beside x w, for `rank` more
- * columns. Then x u goes, in f32, to the shared memory that the tiles had, and times v, in plain
- * arithmetic, onto x w. Sums are linear in x: where the depth is divided into parts, each part adds
- * the thin product of its own.
+ * A block computes a tile: rows of one segment by columns of the result. In the main loop each tile of
+ * x in shared memory is multiplied by w and by u, so that x u costs `rank` more columns. Then x u is
+ * stored as f32 in the shared memory of the tiles, multiplied by v in f32 and added to x w. The result
+ * is linear in x: if the depth is split, each part adds the low-rank product of its part of x.
  *
  * One kernel for the adapters of many requests: Chen et al., "Punica", 2023. */
 #ifndef WEFT_LOW_RANK_CUH
 #define WEFT_LOW_RANK_CUH
 #include "gemm.cuh"
 
-/* Where a block works and with which factors. Blocks count along tiles of rows first, segment after
- * segment, then columns: those that run at once share columns of w. */
+/* The tile and the factors of a block. The block index advances along tiles of rows first, segment by
+ * segment, then along columns, so that concurrent blocks share columns of w. */
 template <class T> struct low_rank_place {
-    int col, row = 0, end = 0, rank = 0; /* the segment's tile begins at `row`, the segment ends at `end` */
+    int col, row = 0, end = 0, rank = 0; /* first row of the tile; end of the segment */
     const T *u = 0, *v = 0;
-    int tile; /* among those of the segments not seen yet; negative: found */
+    int tile; /* index among the tiles of the remaining segments; negative: found */
 
     __device__ low_rank_place(int down, int bn)
         : col((int)(blockIdx.x / (u32)down) * bn), tile((int)(blockIdx.x % (u32)down))
     {
     }
 
-    /* The next segment is rows [first, last). */
+    /* Visits the next segment, rows [first, last). */
     __device__ void segment(int bm, int first, int last, const T *own_u, const T *own_v,
                             int own_rank)
     {
@@ -41,7 +40,8 @@ template <class T> struct low_rank_place {
     }
 };
 
-/* x u as tiles [depth][LD]; what lies beyond the rank, infinities times zeros among it, is none. */
+/* Stores x u as tiles [depth][LD]. Columns beyond the rank are stored as zero, whatever was computed
+ * there (infinity times zero is NaN). */
 template <int LD> struct thin_out {
     f32 *to;
     int rank;
@@ -53,8 +53,8 @@ template <int LD> struct thin_out {
     }
 };
 
-/* x: rows of k elements; w: k x n, or n x k (TRANS_B). THIN: 16, 32 or 64, no less than the rank. EACH:
- * the depth of a part, if blocks have parts. */
+/* x: rows of k elements; w: k x n, or n x k if TRANS_B. THIN: the padded rank, 16, 32 or 64. EACH: the
+ * depth of a part if the depth is split, else 0. */
 template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TF32, bool TRANS_B,
           int THIN, int EACH, class Y, class Post>
 __device__ inline void low_rank(const T *x, const T *w, Y *y, size_t first,
@@ -79,11 +79,11 @@ __device__ inline void low_rank(const T *x, const T *w, Y *y, size_t first,
     columns<decltype(right), Sums> wide(right, tile + LEFT);
     columns<decltype(down), Thin> narrow(down, tile + LEFT + RIGHT);
     multiply<Sums>(left, tile, part.begin, part.end, wide, narrow);
-    __syncthreads(); /* the tiles have been read by all */
+    __syncthreads(); /* all threads have read the tiles */
     narrow.sums.put(thin_out<LA>{thin, at.rank});
     for (int r = 0; r < at.rank; r += FMA_DEPTH) {
         up.fetch_f32(r);
-        __syncthreads(); /* x u has come, and the slab before has been read by all */
+        __syncthreads(); /* x u is complete, and all threads have read the previous tile */
         up.template store_f32<LB>(slab);
         __syncthreads();
         wide.sums.add(thin + r * LA, slab);

@@ -1,6 +1,6 @@
-/* Element-wise operators that steps do not have: of all element types, in the arithmetic that the
- * operators have elsewhere (ops/ew.c, ops/ew_unary.c): f32 for the narrower floats, f64, i64 for
- * integers and bool, u64 for itself. Operator NAME is math_NAME(x, ...). */
+/* Element-wise operators that are not steps, for all element types. Arithmetic is that of the reference
+ * (ops/ew.c, ops/ew_unary.c): f32 for floats of at most 32 bits, f64, i64 for integers and bool, u64
+ * for u64. Operator NAME is math_NAME(x, ...). */
 #ifndef WEFT_MATH_CUH
 #define WEFT_MATH_CUH
 #include "prelude.cuh"
@@ -92,7 +92,7 @@ template <class C> __device__ inline bool math_is_nan(C x)
 {
     return x != x;
 }
-/* negative, positive: which infinity counts. */
+/* negative, positive: whether this infinity counts. */
 template <class C> __device__ inline bool math_is_inf(C x, bool negative, bool positive)
 {
     return (negative && x == -(C)infinity()) || (positive && x == (C)infinity());
@@ -104,11 +104,11 @@ WEFT_WRAPPED(add, +)
 WEFT_WRAPPED(sub, -)
 WEFT_WRAPPED(mul, *)
 WEFT_BINARY(div, a / b)
-/* By zero: 0. */
+/* Division by zero gives 0. */
 __device__ inline i64 math_div(i64 a, i64 b) { return b == 0 ? 0 : b == -1 ? math_neg(a) : a / b; }
 __device__ inline u64 math_div(u64 a, u64 b) { return b == 0 ? 0 : a / b; }
 
-/* The sign of the dividend, and that of the divisor. */
+/* fmod has the sign of the dividend, mod that of the divisor. */
 WEFT_BINARY(fmod, fmod(a, b))
 __device__ inline i64 math_fmod(i64 a, i64 b) { return b == 0 || b == -1 ? 0 : a % b; }
 __device__ inline u64 math_fmod(u64 a, u64 b) { return b == 0 ? 0 : a % b; }

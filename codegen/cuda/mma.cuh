@@ -1,5 +1,5 @@
-/* Wrappers of the instructions for matrix products of tensor cores: fragments are loaded from
- * shared memory and multiplied by a warp together; copies to shared memory that do not wait.
+/* Wrappers of the instructions of tensor cores, by which a warp loads fragments from shared memory and
+ * multiplies them, and of asynchronous copies to shared memory.
  *
  *   mma(d, a, b)   d[16][8] += a[16][16] b[16][8] for f16 or bf16, summed in f32. Lane l holds, with
  *                  g = l / 4 and t = l % 4:
@@ -13,17 +13,18 @@
  *   load_matrices  four 8 x 8 matrices of 16-bit elements; lane l gives the address of row l % 8 of
  *                  matrix l / 8 (16 bytes) and gets, of each, row g, columns 2t, 2t + 1; transposed:
  *                  rows 2t, 2t + 1 of column g
- *   copy_async     16 bytes, of which `given` are read and the others are zero; seen after
- *                  copy_wait and a barrier
+ *   copy_async     copies 16 bytes, of which the first `given` are read and the others are zero;
+ *                  visible after copy_wait and a barrier
  *
- * (PTX ISA, mma.m16n8k16, mma.m16n8k8, ldmatrix, cp.async.) Before sm_80 there are products of half
- * the depth, none of bf16 (has_mma) and tf32 (has_tf32), and copies are done at once. */
+ * (PTX ISA, mma.m16n8k16, mma.m16n8k8, ldmatrix, cp.async.) Before sm_80 the instructions
+ * have half the depth, bf16 (has_mma) and TF32 (has_tf32) are not supported, and copies are
+ * synchronous. */
 #ifndef WEFT_MMA_CUH
 #define WEFT_MMA_CUH
 
 #include "prelude.cuh"
 
-/* Whether tensor cores take T here. */
+/* Whether the tensor cores of this architecture support T. */
 template <class T> struct has_mma {
     static const bool yes = false;
 };
@@ -174,7 +175,7 @@ inline void mma(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2], bf16)
     weft_emu::mma16<bfloat_value>(d, a, b);
 }
 
-/* To nearest, halves away from zero. */
+/* Rounds to nearest, halves away from zero. */
 inline u32 to_tf32(f32 x)
 {
     u32 bits = (u32)__float_as_int(x);
@@ -208,7 +209,7 @@ template <int PENDING> inline void copy_wait()
 
 #endif
 
-/* Two neighbours of a fragment. */
+/* Packs two neighbours of a fragment. */
 template <class T> __device__ inline u32 pair_of(f32 lo, f32 hi)
 {
     return (u32)convert<T>(lo).bits | (u32)convert<T>(hi).bits << 16;

@@ -1,10 +1,10 @@
-/* Movement: elements go from where an index says to where the thread stands. T is an unsigned
- * integer of the element's size. */
+/* Copies: each thread computes the source index of its element. T is an unsigned integer of the
+ * element's size. */
 #ifndef WEFT_MOVE_CUH
 #define WEFT_MOVE_CUH
 #include "prelude.cuh"
 
-/* y[at] = x[index(at)] for n elements, N at once: they follow each other in x too. */
+/* y[at] = x[index(at)] for n elements, in vectors of N, which are contiguous in x, too. */
 template <int N, class T, class F>
 __device__ inline void move(const T *x, T *y, size_t n, F index)
 {
@@ -17,8 +17,8 @@ __device__ inline void move(const T *x, T *y, size_t n, F index)
     store_pack<N>(y, at, v, left);
 }
 
-/* Planes of rows x cols, dense along the rows in x and along the columns in y, through tiles of
- * shared memory so that both sides are read and written in whole lines:
+/* Transposes planes of rows x cols, contiguous along the rows in x and along the columns in y, through
+ * tiles of shared memory, so that loads and stores both coalesce:
  *
  *     y[yo + row * ys + col] = x[xo + row + col * xs],    rest(plane, &xo, &yo)
  *
@@ -41,8 +41,8 @@ __device__ inline void transpose(const T *x, T *y, size_t rows, size_t cols, siz
             y[yo + (r0 + j) * ys + c0 + lane] = tile[lane][j];
 }
 
-/* Index of an operand of d elements that index i, which may lie outside, shows: by mode 'e'dge,
- * 'r'eflect or 'w'rap. */
+/* Maps index i, which may be out of range, into an operand of d elements: mode 'e'dge, 'r'eflect or
+ * 'w'rap. */
 __device__ inline i64 mirror(i64 i, i64 d, char mode)
 {
     if (mode == 'e')
@@ -53,8 +53,8 @@ __device__ inline i64 mirror(i64 i, i64 d, char mode)
     return i < d ? i : period - i;
 }
 
-/* y[at] = x[from] where source(at, from) says that there is an element, else *value or 0; N at
- * once, all of them inside or all of them not. */
+/* y[at] = x[from] if source(at, from) finds an element, else *value, or 0 without `value`; in vectors
+ * of N, of which all elements are inside or all outside. */
 template <int N, class T, class F>
 __device__ inline void pad(const T *x, T *y, size_t n, F source, const T *value)
 {
@@ -70,8 +70,8 @@ __device__ inline void pad(const T *x, T *y, size_t n, F source, const T *value)
     store_pack<N>(y, at, v, N);
 }
 
-/* y[o][i][c] = x[o][index[i]][c] for n elements of y; N divides `inner`. An index outside the
- * operand gives `absent`: a launch cannot fail. */
+/* y[o][i][c] = x[o][index[i]][c] for n elements of y; N divides `inner`. An index out of range
+ * gives `absent`, because a launch cannot fail. */
 template <int N, class T, class I>
 __device__ inline void gather(const T *x, const I *index, T *y, size_t n, size_t count, size_t inner,
                               i64 limit, T absent)

@@ -1,18 +1,18 @@
-/* Normalisation and softmax. Rows that lie dense are taken by a warp or a block each, from
- * registers where they fit; lanes across others by one thread each. Two passes for the variance:
- * E[x^2] - E[x]^2 loses what a mean far from 0 leaves. */
+/* Normalisation and softmax. A warp or a block computes a contiguous row, in registers if it fits; one
+ * thread computes a lane across rows. The variance takes two passes, because E[x^2] - E[x]^2 cancels
+ * when the mean is far from 0. */
 #ifndef WEFT_NORM_CUH
 #define WEFT_NORM_CUH
 #include "prelude.cuh"
 
-/* The row of a group of THREADS, several of which may be in a block. */
+/* The row of a group of THREADS threads; a block may have several groups. */
 template <int THREADS> __device__ inline size_t group_row()
 {
     return (size_t)blockIdx.x * (blockDim.x / THREADS) + threadIdx.x / THREADS;
 }
 
 /* y = affine((x - mean) / sqrt(variance + eps)) for rows of at most THREADS * N * ITEMS elements.
- * affine(v, row, at, left) takes those from `at` on. mean_out and inv_out may be NULL. */
+ * affine(v, row, at, left) scales the elements from `at` on. mean_out and inv_out may be NULL. */
 template <int THREADS, int N, int ITEMS, class T, class A>
 __device__ inline void norm_rows(const T *x, T *y, size_t rows, int len, f32 eps, A affine,
                                  f32 *mean_out, f32 *inv_out)
@@ -61,7 +61,7 @@ __device__ inline void norm_rows(const T *x, T *y, size_t rows, int len, f32 eps
         inv_out[row] = inv;
 }
 
-/* The same for rows of any length, read three times; a block for each. */
+/* The same for rows of any length, one block per row; rows are read three times. */
 template <int THREADS, int N, class T, class A>
 __device__ inline void norm_long(const T *x, T *y, int len, f32 eps, A affine, f32 *mean_out,
                                  f32 *inv_out)
@@ -93,7 +93,7 @@ __device__ inline void norm_long(const T *x, T *y, int len, f32 eps, A affine, f
         inv_out[row] = inv;
 }
 
-/* y = x * a + b by channel, a = scale / sqrt(var + eps), b = bias - mean * a. */
+/* y = x * a + b for each channel, a = scale / sqrt(var + eps), b = bias - mean * a. */
 template <class T, class S, class M>
 __device__ inline void batch_norm(const T *x, const S *scale, const S *bias, const M *mean,
                                   const M *var, T *y, size_t n, size_t channels, size_t plane,
@@ -110,7 +110,7 @@ __device__ inline void batch_norm(const T *x, const S *scale, const S *bias, con
 
 /* -- Softmax ---------------------------------------------------------------------------------- */
 
-/* The maximum is infinite or NaN where the row is: x - max then gives the NaN that is due. */
+/* If the maximum is infinite or NaN, x - max is NaN where the reference has NaN. */
 template <bool LOG, int THREADS, int N, int ITEMS, class T>
 __device__ inline void softmax_rows(const T *x, T *y, size_t rows, int len)
 {
@@ -153,7 +153,7 @@ __device__ inline void softmax_rows(const T *x, T *y, size_t rows, int len)
     }
 }
 
-/* Of any length, a block each. */
+/* Softmax of rows of any length, one block per row. */
 template <bool LOG, int THREADS, class T>
 __device__ inline void softmax_long(const T *x, T *y, int len)
 {
@@ -175,7 +175,7 @@ __device__ inline void softmax_long(const T *x, T *y, int len)
 
 /* -- Lanes: one thread for elements that are `step` apart -------------------------------------- */
 
-/* The address of lane `i` of `lanes`; false behind the last. */
+/* The offset of the thread's lane; false if there are no more lanes. */
 __device__ inline bool find_lane(size_t lanes, size_t len, size_t step, size_t &at)
 {
     size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -201,7 +201,7 @@ __device__ inline void softmax_lanes(const T *x, T *y, size_t lanes, size_t len,
     }
 }
 
-/* 1 at the first maximum, else 0; a NaN counts as more than what came before. */
+/* 1 at the first maximum, else 0; NaN is greater than every element before it. */
 template <class T>
 __device__ inline void hardmax_lanes(const T *x, T *y, size_t lanes, size_t len, size_t step)
 {
@@ -220,7 +220,7 @@ __device__ inline void hardmax_lanes(const T *x, T *y, size_t lanes, size_t len,
         y[at + i * step] = convert<T>(i == best ? 1.0f : 0.0f);
 }
 
-/* x / |x|_P, P 1 or 2; a lane of norm 0 stays as it is. */
+/* x / |x|_P, P 1 or 2; a lane of norm 0 is unchanged. */
 template <int P, class T>
 __device__ inline void lp_norm_lanes(const T *x, T *y, size_t lanes, size_t len, size_t step)
 {

@@ -1,7 +1,8 @@
-/* Source into images, by NVRTC, which is looked for when a bundle for GPUs is made and not before.
+/* Compiles modules of kernels to images with NVRTC, which is loaded when the first bundle for GPUs
+ * is compiled.
  *
- * Each pair of a module and an architecture is a job; threads take them in order, results are laid
- * out by number, so that neither their count nor their speed shows in the bundle. */
+ * Each pair of a module and an architecture is a job. Threads take jobs in order and store results
+ * by job number, so that the bundle does not depend on the number of threads or on timing. */
 #include "codegen/cuda/cubin.h"
 #include "codegen/cuda/nvrtc_int.h"
 
@@ -41,7 +42,7 @@ static void *run_jobs(void *arg)
     }
 }
 
-/* On this thread and up to n_thread - 1 others. */
+/* Runs all jobs on this thread and up to n_thread - 1 others. */
 static void run_all(compiler *c, uint32_t n_thread)
 {
     pthread_t thread[THREADS_MAX];
@@ -57,7 +58,7 @@ static void run_all(compiler *c, uint32_t n_thread)
 
 /* -- Errors ------------------------------------------------------------------------------------ */
 
-/* The kernel of a module that a log speaks of: the first whose name stands in it. */
+/* The kernel that a compiler log is about: the first kernel of the module that the log names. */
 static uint32_t find_culprit(const weft_cuda_source *source, const char *log)
 {
     const char *first = NULL;
@@ -66,7 +67,7 @@ static uint32_t find_culprit(const weft_cuda_source *source, const char *log)
         size_t len = strlen(source->kernel[i]);
         const char *at = log;
         while ((at = strstr(at, source->kernel[i])) && at[len] >= '0' && at[len] <= '9')
-            at += len; /* conv_1 is not conv_12 */
+            at += len; /* conv_1 must not match conv_12 */
         if (at && (!first || at < first)) {
             first = at;
             found = i;
@@ -75,7 +76,7 @@ static uint32_t find_culprit(const weft_cuda_source *source, const char *log)
     return found;
 }
 
-/* The line of a log with its first error. */
+/* Copies the first line of a log that contains an error. */
 static void first_error(const char *log, char *out, size_t size)
 {
     const char *at = strstr(log, "error");
@@ -135,7 +136,7 @@ static void keep_image(weft_arena *arena, weft_bundle_image *image, const char *
     *image = (weft_bundle_image){.arch = arch, .module = module, .data = copy, .bytes = bytes};
 }
 
-/* Images and resources, in the arena. */
+/* Copies images and resources into the arena. */
 static void keep_results(const compiler *c, uint32_t n_source, weft_arena *arena,
                          weft_bundle_image *image, weft_bundle_resource *resource)
 {

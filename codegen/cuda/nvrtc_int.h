@@ -1,5 +1,5 @@
-/* Private to nvrtc*.c: NVRTC, and one module compiled for one architecture, in this process or by
- * another. */
+/* Private to nvrtc*.c: access to NVRTC; compiling one module for one architecture, in this process
+ * or in another. */
 #ifndef WEFT_CODEGEN_CUDA_NVRTC_INT_H
 #define WEFT_CODEGEN_CUDA_NVRTC_INT_H
 
@@ -13,22 +13,22 @@ typedef struct weft_nvrtc {
     weft_dynlib *lib;
 } weft_nvrtc;
 
-/* NODEV says what was looked for. Close with weft_nvrtc__close. */
+/* NODEV: reports the names of the libraries that were tried. Close with weft_nvrtc__close. */
 WEFT_MUST_USE weft_err weft_nvrtc__open(weft_diag *diag, weft_nvrtc *out);
 void weft_nvrtc__close(weft_nvrtc *api);
 
-/* What a job leaves, on the heap. */
+/* The result of a job; its members are allocated with malloc. */
 typedef struct weft_nvrtc__result {
     char *cubin, *ptx, *log;
     size_t cubin_bytes, ptx_bytes, log_bytes;
-    const char *failed; /* function, static; NULL: all went well */
+    const char *failed; /* name of the function that failed, static; NULL: success */
     int code;
 } weft_nvrtc__result;
 
 void weft_nvrtc__free(weft_nvrtc__result *r);
 void weft_nvrtc__compile(const weft_nvrtc *api, const char *text, const char *arch, bool want_ptx,
                          weft_nvrtc__result *r);
-/* The same by a process that runs `worker`. */
+/* The same in a process that runs `worker`. */
 void weft_nvrtc__delegate(const char *worker, const char *text, const char *arch, bool want_ptx,
                           weft_nvrtc__result *r);
 

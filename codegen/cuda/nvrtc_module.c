@@ -1,11 +1,11 @@
-/* One module, one architecture.
+/* Compiles one module for one architecture.
  *
- * NVRTC's optimiser orders some of its work by addresses: where these are drawn by chance (ASLR),
- * or differ by what was compiled before, equal source gives code of other bytes now and then. So
- * each job has a process of its own, without ASLR, that starts from the same state: the program
- * runs itself again with WEFT_NVRTC_WORKER, with nothing of the environment but where libraries,
- * programs and temporary files are, and compiles on a thread, whose stack does not begin where
- * these end. It reads
+ * NVRTC's optimiser orders some of its work by addresses. Addresses depend on address space layout
+ * randomisation (ASLR) and on earlier compilations, so equal source sometimes gives machine code
+ * with other bytes. Therefore each job runs in its own process, without ASLR, from the same initial
+ * state: the program executes itself with WEFT_NVRTC_WORKER and an environment reduced to the paths
+ * of libraries, programs and temporary files. It compiles on a new thread, because the position of
+ * the main thread's stack depends on the size of environment and arguments. The process reads
  *
  *     u32 length of architecture  u32 whether PTX is wanted  u32 length of text  both strings
  *
@@ -13,8 +13,8 @@
  *
  *     u32 which function failed (0: none)  i32 code  u64 length of cubin, PTX, log  and these
  *
- * to standard output, all in the order of bytes of this machine. Where a process may not turn ASLR
- * off (a container can forbid it), it compiles all the same. */
+ * to standard output, in the byte order of this machine. If a process may not turn ASLR off (a
+ * container can forbid it), it compiles with ASLR. */
 #include "codegen/cuda/nvrtc_int.h"
 
 #include <errno.h>
@@ -69,7 +69,7 @@ void weft_nvrtc__close(weft_nvrtc *api)
 
 /* -- In this process --------------------------------------------------------------------------- */
 
-/* What can fail, by the number that goes from process to process. */
+/* The functions that can fail. Their indices are exchanged between processes. */
 static const char *const functions[] = {NULL,
                                         "nvrtcCreateProgram",
                                         "nvrtcCompileProgram",
@@ -95,7 +95,7 @@ void weft_nvrtc__free(weft_nvrtc__result *r)
     free(r->log);
 }
 
-/* One pair of calls: a size, then as many bytes. */
+/* Calls one function for a size, then another one for as many bytes. */
 static bool fetch(weft_nvrtc__result *r, int function, int (*size)(void *, size_t *),
                   int (*get)(void *, char *), void *program, char **out, size_t *out_bytes)
 {
@@ -184,7 +184,7 @@ static bool write_all(int fd, const void *at, size_t bytes)
     return true;
 }
 
-/* As many bytes and a NUL, on the heap; NULL when they do not come. */
+/* Reads `bytes` bytes and appends a NUL. Returns memory of malloc; NULL on error or early end. */
 static char *read_text(int fd, uint64_t bytes)
 {
     char *at = bytes <= (uint64_t)1 << 32 ? malloc((size_t)bytes + 1) : NULL;
@@ -216,7 +216,7 @@ static bool is_kept(const char *variable)
     return false;
 }
 
-/* Starts the program again without ASLR and with a stack of known size, unless that is so. */
+/* Executes the program again without ASLR and with a fixed stack size, unless both already hold. */
 static void leave_chance(char **argv)
 {
     struct rlimit stack;
@@ -260,7 +260,7 @@ int weft_nvrtc_worker(char **argv)
 {
     uint32_t head[3];
     leave_chance(argv);
-    /* NVRTC asks where it is, and keeps the name. */
+    /* NVRTC stores the name of the working directory. */
     if (chdir("/") != 0 || !read_all(STDIN_FILENO, head, sizeof head) || head[0] > 64 ||
         head[2] > TEXT_MAX)
         return 1;
@@ -316,7 +316,7 @@ static bool hear(int fd, weft_nvrtc__result *r)
     return true;
 }
 
-/* Runs `worker` with both ends of its standard streams at `fd`. */
+/* Starts `worker` with `fd` as its standard input and output. */
 static int start_worker(const char *worker, int fd, pid_t *pid)
 {
     posix_spawn_file_actions_t actions;
@@ -349,8 +349,8 @@ void weft_nvrtc__delegate(const char *worker, const char *text, const char *arch
         fail(r, WORKER, err);
         return;
     }
-    /* A worker that dies before it has read all makes writing fail: EPIPE, as the caller ignores
-     * SIGPIPE. */
+    /* If the worker dies before it has read everything, writing fails with EPIPE: the caller
+     * ignores SIGPIPE. */
     bool ok = ask(pair[0], text, arch, want_ptx) && hear(pair[0], r);
     close(pair[0]);
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)

@@ -1,5 +1,5 @@
-/* Pooling by windows: a thread for each result. Three spatial dims; those that a model lacks have
- * size 1 and a window of 1, which the compiler sees. */
+/* Pooling over windows, one thread per result. There are three spatial dims; missing ones have size 1
+ * and a window of 1, both compile-time constants. */
 #ifndef WEFT_POOL_CUH
 #define WEFT_POOL_CUH
 #include "prelude.cuh"
@@ -8,8 +8,8 @@ struct pool_dim {
     int in, out, kernel, stride, dilation, lo, hi;
 };
 
-/* Padding such that the result is `out` long: half of it on each side, the odd one behind, or in
- * front when `lower`. */
+/* Padding for a result of length `out`: half on each side; an odd element is behind, or in front if
+ * `lower`. */
 __device__ inline pool_dim pool_same(int in, int out, int kernel, int stride, int dilation,
                                      bool lower)
 {
@@ -20,7 +20,8 @@ __device__ inline pool_dim pool_same(int in, int out, int kernel, int stride, in
     return d;
 }
 
-/* Positions [first, end) of the window at `start` lie inside; `padded` of them count with padding. */
+/* Positions [first, end) of the window at `start` are inside; `padded` is their number with padding.
+ */
 struct pool_span {
     int start, first, end, padded;
 };
@@ -43,7 +44,7 @@ template <class A> struct pool_max {
     __device__ pool_max() : acc(-infinity()), found(false)
     {
     }
-    /* Whether x is the maximum so far. */
+    /* Accumulates x; returns whether x is the new maximum. */
     __device__ bool take(A x)
     {
         bool better = !found || x > acc;
@@ -90,8 +91,8 @@ template <class A, int P> struct pool_lp {
     }
 };
 
-/* K collects a window. `where`, if it is not NULL, gets the place of its maximum, counted through
- * the planes of x; by_column: within a plane, the last dim counts most. */
+/* K accumulates a window. `where`, if not NULL, gets the linear index of the maximum over all planes
+ * of x; by_column: column-major order within a plane. */
 template <class K, class A, class T>
 __device__ inline void pool(const T *x, T *y, i64 *where, size_t n, pool_dim d0, pool_dim d1,
                             pool_dim d2, bool by_column)

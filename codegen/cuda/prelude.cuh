@@ -1,9 +1,9 @@
-/* What every kernel starts from: element types, conversions, accesses of several elements at once,
- * the functions of steps (ops/steps.def), sums over warps and blocks.
+/* Definitions for all kernels: element types, conversions, vector loads and stores, the functions of
+ * steps (ops/steps.def), reductions over warps and blocks.
  *
- * No header of a toolkit is included. Everything is also plain C++, where an emulation of the CUDA
- * words (__device__, threadIdx, ...) came before: kernels are run and checked on the host. PTX
- * stands in wrappers here and in mma.cuh alone, under __CUDA_ARCH__, beside the same in C++. */
+ * No header of the CUDA toolkit is included. The code also compiles as plain C++ after an emulation of
+ * the CUDA keywords (__device__, threadIdx, ...), so that tests run kernels on the host. PTX is used
+ * only in wrappers in this file and in mma.cuh, under __CUDA_ARCH__, with an equivalent in C++. */
 #ifndef WEFT_PRELUDE_CUH
 #define WEFT_PRELUDE_CUH
 
@@ -18,7 +18,7 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-/* Bits: the compiler's own half types need headers. */
+/* Stored as bits, because the compiler's half types need headers. */
 struct __align__(2) f16 {
     u16 bits;
 };
@@ -43,7 +43,7 @@ __device__ inline f32 infinity()
 }
 
 #ifndef __CUDA_ARCH__
-/* Half precision on the host: exact upwards, to nearest even downwards. */
+/* Half precision on the host: to f32 exact, from f32 rounded to nearest even. */
 inline f32 half_to_f32(u16 h)
 {
     u32 sign = (u32)(h & 0x8000u) << 16, exp = (h >> 10) & 31, frac = h & 0x3ffu;
@@ -62,9 +62,9 @@ inline u16 f32_to_half(f32 x)
     bits &= 0x7fffffffu;
     if (bits > 0x7f800000u)
         return 0x7fff;
-    if (bits >= 0x477ff000u) /* rounds to 65536 or more */
+    if (bits >= 0x477ff000u) /* rounds to at least 65536: infinity */
         return (u16)(sign | 0x7c00u);
-    if (bits < 0x38800000u) { /* subnormal: in units of 2^-24, rounded by the addition */
+    if (bits < 0x38800000u) { /* subnormal: the addition rounds to units of 2^-24 */
         f32 y = __int_as_float((int)bits) + 0.5f;
         return (u16)(sign | ((u32)__float_as_int(y) - 0x3f000000u));
     }
@@ -112,15 +112,15 @@ __device__ inline bf16 to_bf16(f32 x)
     return y;
 }
 
-/* Float to integer: towards zero, saturating, NaN to 0. */
+/* Float to integer: rounds towards zero, saturates, NaN to 0. */
 template <class T> __device__ inline T whole(f64 x, f64 lo, f64 hi)
 {
     return x != x ? (T)0 : x <= lo ? (T)lo : x >= hi ? (T)hi : (T)x;
 }
 
-/* convert<TO>(x): as operator `cast` does. */
+/* convert<TO>(x): the conversion of operator `cast`. */
 template <class To> struct converter {
-    /* Between integers: the low bits. */
+    /* Between integers: keeps the low bits. */
     template <class From> __device__ static To of(From x)
     {
         return (To)x;
@@ -272,7 +272,7 @@ __device__ inline f32 to_f32(f32 x)
 
 /* -- Memory --------------------------------------------------------------------------------- */
 
-/* N elements that are moved at once; N * sizeof(T) is 2, 4, 8 or 16. */
+/* A vector of N elements, loaded or stored at once; N * sizeof(T) is 2, 4, 8 or 16. */
 template <class T, int N> struct __align__(sizeof(T) * N) pack {
     T at[N];
 };
@@ -282,7 +282,7 @@ template <class T, int N> __device__ inline bool is_aligned(const T *p)
     return ((size_t)p & (sizeof(T) * N - 1)) == 0;
 }
 
-/* out[i] = x[at + i] as C, for i < min(N, left); others keep what they have. */
+/* out[i] = x[at + i] converted to C, for i < min(N, left); other elements are unchanged. */
 template <int N, class C, class T>
 __device__ inline void load_pack(C (&out)[N], const T *x, size_t at, int left)
 {
@@ -374,7 +374,7 @@ struct op_sum {
     }
 };
 
-/* NaN stays, whichever side it comes from. */
+/* NaN in either operand gives NaN. */
 struct op_max {
     template <class T> __device__ static T of(T a, T b)
     {
@@ -388,7 +388,7 @@ struct op_min {
     }
 };
 
-/* Over the 32 threads of a warp; every one gets the result, the same bits in all. */
+/* Reduces over the 32 threads of a warp; all threads get the same bits. */
 template <class Op, class T> __device__ inline T warp_reduce(T x)
 {
 #pragma unroll
@@ -397,14 +397,14 @@ template <class Op, class T> __device__ inline T warp_reduce(T x)
     return x;
 }
 
-/* Over a block of THREADS (a multiple of 32). All threads call it and get the result. */
+/* Reduces over a block of THREADS (a multiple of 32). All threads call it and get the result. */
 template <int THREADS, class Op, class T> __device__ inline T block_reduce(T x)
 {
     if (THREADS == 32)
         return warp_reduce<Op>(x);
     __shared__ T part[THREADS / 32];
     x = warp_reduce<Op>(x);
-    __syncthreads(); /* those who still read the last call's */
+    __syncthreads(); /* other threads may still read the previous call's result */
     if (threadIdx.x % 32 == 0)
         part[threadIdx.x / 32] = x;
     __syncthreads();

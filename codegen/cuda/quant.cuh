@@ -1,4 +1,4 @@
-/* Linear quantisation (ops/quant.c): in f32, where the quotient's rounding, half to even, decides. */
+/* Linear quantisation (ops/quant.c) in f32; quotients are rounded half to even. */
 #ifndef WEFT_QUANT_CUH
 #define WEFT_QUANT_CUH
 #include "prelude.cuh"
@@ -8,7 +8,7 @@ template <class T> __device__ inline T quantized(f32 x, f32 scale, f32 zero)
     return convert<T>(rintf(x / scale) + zero);
 }
 
-/* In f64: differences of 32 bits times f32 need more than f32 has. */
+/* In f64: 32-bit differences times f32 exceed the precision of f32. */
 template <class T, class From, class Zero>
 __device__ inline T dequantized(From x, f64 scale, Zero zero)
 {
@@ -17,7 +17,7 @@ __device__ inline T dequantized(From x, f64 scale, Zero zero)
 
 /* -- Scale and zero point of the data itself --------------------------------------------------- */
 
-/* NaN is passed over. */
+/* Ignores NaN. */
 struct lesser {
     __device__ static f32 of(f32 a, f32 b)
     {
@@ -31,8 +31,8 @@ struct greater {
     }
 };
 
-/* Least and largest of x and 0: range[0 .. BLOCKS - 1] and range[BLOCKS ...] get those of a block's
- * share. */
+/* Minimum and maximum of x and 0: each block stores those of its part in range[block] and
+ * range[BLOCKS + block]. */
 template <int THREADS, int BLOCKS>
 __device__ inline void find_range(const f32 *x, size_t n, f32 *range)
 {
@@ -49,7 +49,8 @@ __device__ inline void find_range(const f32 *x, size_t n, f32 *range)
     }
 }
 
-/* y, *scale and *zero of n elements, an element a thread; NULL: not wanted. BLOCKS is THREADS. */
+/* Computes y, *scale and *zero of n elements, one element per thread; a NULL result is skipped. The
+ * number of parts equals THREADS. */
 template <int THREADS>
 __device__ inline void quantize_range(const f32 *x, size_t n, const f32 *range, u8 *y, f32 *scale,
                                       u8 *zero)
@@ -69,14 +70,14 @@ __device__ inline void quantize_range(const f32 *x, size_t n, const f32 *range, 
 
 /* -- Products of bytes -------------------------------------------------------------------------- */
 
-/* Which of n scales or zero points row (or column) i of matrix `stack` has: one for all, one a row, or
- * one a row of every matrix. */
+/* The index of the scale or zero point of row (or column) i of matrix `stack`; n is 1 (one for all),
+ * `rows` (one per row), or one per row of every matrix. */
 __device__ inline size_t pick(size_t n, size_t rows, size_t stack, size_t i)
 {
     return n == 1 ? 0 : n == rows ? i : (stack * rows + i) % n;
 }
 
-/* Sum over k of (a - zero_a)(b - zero_b) of a row and a column, whose elements are ldb apart; i32 wraps. */
+/* Sum over k of (a - zero_a)(b - zero_b) of a row and a column, whose elements have stride ldb; i32 wraps. */
 template <class A, class B>
 __device__ inline i32 dot(const A *a, const B *b, int k, size_t ldb, i32 zero_a, i32 zero_b)
 {

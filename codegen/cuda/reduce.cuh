@@ -1,5 +1,5 @@
-/* Reductions over any axes, positions of extremes, running sums. Floats are accumulated as f32,
- * f64 and what is taken a root or logarithm of as f64, integers as 64 bits. */
+/* Reductions over any axes, argmax and argmin, cumulative sums. Floats are accumulated in f32; f64, and
+ * sums under a root or logarithm, in f64; integers in 64 bits. */
 #ifndef WEFT_REDUCE_CUH
 #define WEFT_REDUCE_CUH
 #include "prelude.cuh"
@@ -23,7 +23,7 @@ template <> struct accumulator<f64> {
     typedef f64 type;
 };
 
-/* Below and above every value of T, as its accumulator. */
+/* Values of the accumulator below and above every value of T. */
 template <class T, class A> struct extreme {
     __device__ static A least()
     {
@@ -68,7 +68,8 @@ template <class A> __device__ inline A magnitude(A x)
     return x < 0 ? -x : x;
 }
 
-/* What a reduction does: start, take one in, join two, end. op_max and op_min keep NaN. */
+/* A reduction: initial value, accumulate an element, join two accumulators, final value. op_max and
+ * op_min propagate NaN. */
 struct fold_sum {
     template <class T, class A> __device__ static A start() { return 0; }
     template <class A> __device__ static A take(A a, A x) { return a + x; }
@@ -108,7 +109,7 @@ struct fold_min : op_min {
     template <class A> __device__ static A take(A a, A x) { return of(a, x); }
     template <class A> __device__ static A end(A a, size_t) { return a; }
 };
-/* The maximum that pooling wants: NaN is none. */
+/* The maximum for pooling: ignores NaN. */
 struct fold_top : fold_max {
     template <class A> __device__ static A of(A a, A b) { return b > a ? b : a; }
     template <class A> __device__ static A take(A a, A x) { return of(a, x); }
@@ -125,7 +126,7 @@ template <int P> struct fold_lp : fold_sum {
     }
 };
 
-/* THREADS, of which the first writes: 1, a warp or a block. */
+/* Reduces over THREADS threads: 1, a warp or a block. The first one has the result. */
 template <int THREADS, class K, class A> __device__ inline A group_reduce(A x)
 {
     if constexpr (THREADS == 1)
@@ -134,7 +135,7 @@ template <int THREADS, class K, class A> __device__ inline A group_reduce(A x)
         return block_reduce<THREADS, K>(x);
 }
 
-/* y[o] = K of the elements x[base(o) + step(r)], r < count. A: accumulator; `at` has base and
+/* y[o] = reduction K of x[base(o) + step(r)], r < count. A: accumulator type; `at` provides base and
  * step. */
 template <int THREADS, class K, class A, class T, class F>
 __device__ inline void reduce(const T *x, T *y, size_t n, size_t count, F at)
@@ -151,7 +152,7 @@ __device__ inline void reduce(const T *x, T *y, size_t n, size_t count, F at)
         y[o] = convert<T>(K::end(acc, count));
 }
 
-/* log(sum(exp(x))), around the maximum; an infinite one would make NaN of inf - inf. */
+/* log(sum(exp(x))), with the maximum subtracted unless it is infinite: inf - inf would be NaN. */
 template <int THREADS, class A, class T, class F>
 __device__ inline void reduce_log_sum_exp(const T *x, T *y, size_t n, size_t count, F at)
 {
@@ -174,8 +175,8 @@ __device__ inline void reduce_log_sum_exp(const T *x, T *y, size_t n, size_t cou
 
 /* -- Positions -------------------------------------------------------------------------------- */
 
-/* Where the best element of each lane is; a warp for each lane. NaN is never better than what came
- * before, nor is anything than a NaN in front. */
+/* The position of the best element of each lane, one warp per lane. NaN is not better than any element
+ * before it; nothing is better than a NaN at the front. */
 template <bool LEAST, bool LAST, class A, class T>
 __device__ inline void arg_best(const T *x, i64 *y, size_t lanes, size_t len, size_t step)
 {

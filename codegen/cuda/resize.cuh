@@ -1,6 +1,6 @@
 /* Resampling: along each axis an element of the result is one element of the operand, or a weighted
- * sum of a few. Coordinates are computed in single precision, as everybody computes them: nearest
- * decides by the last bit (ops/resize.c). */
+ * sum of several. Coordinates are computed in single precision, as in other implementations, because
+ * their last bit decides which element is nearest (ops/resize.c). */
 #ifndef WEFT_RESIZE_CUH
 #define WEFT_RESIZE_CUH
 #include "prelude.cuh"
@@ -11,7 +11,7 @@ struct resize_axis {
     f32 scale, start, end;
 };
 
-/* Ways to map an index of the result to the operand. */
+/* Coordinate transformations from the result to the operand. */
 enum resize_coords {
     HALF_PIXEL,
     ALIGN_CORNERS,
@@ -22,7 +22,7 @@ enum resize_coords {
     CROP_AND_RESIZE
 };
 
-/* Where in the operand element j of the result lies. */
+/* The coordinate in the operand of element j of the result. */
 template <resize_coords COORDS> __device__ inline f32 resize_place(const resize_axis &a, int j)
 {
     f32 x = (f32)j, n_in = (f32)a.n_in, n_out = n_in * a.scale;
@@ -44,19 +44,19 @@ template <resize_coords COORDS> __device__ inline f32 resize_place(const resize_
     return at;
 }
 
-/* Not a number: 0. */
+/* Clamps to 0 .. n - 1; NaN gives 0. */
 __device__ inline int resize_clamp(f32 x, int n)
 {
     return !(x > 0) ? 0 : x >= (f32)(n - 1) ? n - 1 : (int)x;
 }
 
-/* Of a place outside, for crops. */
+/* Whether a coordinate is outside of the operand, for crops. */
 __device__ inline bool resize_outside(f32 x, int n)
 {
     return x < 0 || x > (f32)(n - 1);
 }
 
-/* 'f'loor, 'c'eil, round to nearest with halves 'u'p or 'd'own. */
+/* 'f'loor, 'c'eil, or nearest with halves rounded 'u'p or 'd'own. */
 template <char MODE> __device__ inline int resize_nearest(f32 x, int n)
 {
     f32 lo = floorf(x), hi = ceilf(x);
@@ -67,7 +67,7 @@ template <char MODE> __device__ inline int resize_nearest(f32 x, int n)
     return resize_clamp(at, n);
 }
 
-/* Taps 2: linear, 4: cubic with coefficient a. */
+/* TAPS 2: linear; 4: cubic with coefficient a. */
 template <int TAPS, bool EXCLUDE_OUTSIDE> struct resize_taps {
     int index[TAPS];
     f32 weight[TAPS];
