@@ -1,4 +1,5 @@
-/* The door of runtime/: running bundles, and the server.
+/* The door of runtime/: running bundles. The server and the machine have doors of their own
+ * (runtime/server/server.h, runtime/machine/machine.h).
  *
  * An engine (weft_engine) is a bundle opened by a driver on one slice of a device; a session runs
  * one model of an engine. An engine is thread-compatible. A session is single-thread; sessions of
