@@ -27,6 +27,7 @@ import json
 print(json.dumps({"inputs": [{"name": "image", "shape": [1, 1, 8, 8], "datatype": "FP32",
                               "data": [float(i % 17) for i in range(64)]}]}))' >request.json
 start() {
+    : >ready # the background process may truncate it only after the first look below
     CUDA_MPS_PIPE_DIRECTORY=$PWD/mps "$WEFT" serve d.weft plan.json --http 0 --grpc off \
         --metrics 0 "$@" >ready 2>errors &
     server=$!

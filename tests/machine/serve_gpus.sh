@@ -53,6 +53,7 @@ workers() {
 start() {
     local n=$1
     shift
+    : >ready # the background process may truncate it only after the first look below
     PATH=$PWD/bin:$PATH LD_LIBRARY_PATH=$DOUBLES "$WEFT" serve digits.weft plan.json --http 0 \
         --grpc off --metrics 0 "$@" >ready 2>errors &
     server=$!
