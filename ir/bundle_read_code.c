@@ -349,7 +349,7 @@ static weft_err read_gemm_command(const command_reader *s, const Weft__Bundle__C
     const Weft__Bundle__Gemm *from = m->gemm;
     weft_bundle_gemm *g = weft_arena_alloc(s->r->arena, sizeof *g);
     if (!from || m->kernel || m->bytes || m->n_grid || m->n_arg != 5)
-        return refuse_command(s, "product");
+        return refuse_command(s, "GEMM");
     g->dtype = from->dtype < s->r->msg->n_dtype ? s->r->dtype[from->dtype] : WEFT_DTYPE_NONE;
     g->act = (uint8_t)from->act;
     g->trans_a = from->flags & 1;
@@ -370,7 +370,7 @@ static weft_err read_gemm_command(const command_reader *s, const Weft__Bundle__C
          (is_address(&g->c) || (g->c.kind == WEFT_COMMAND_ARG_NONE && g->beta == 0)) &&
          (is_address(&g->bias) || g->bias.kind == WEFT_COMMAND_ARG_NONE);
     command->gemm = g;
-    return ok ? WEFT_ERR_OK : refuse_command(s, "product");
+    return ok ? WEFT_ERR_OK : refuse_command(s, "GEMM");
 }
 
 static weft_err read_bytes_command(const command_reader *s, const Weft__Bundle__Command *m,

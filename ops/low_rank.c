@@ -77,10 +77,10 @@ static weft_err add_thin(weft_eval_ctx *cx, const weft_tensor *y, uint32_t u, in
     if (first->dim[0] != k || second->dim[0] != rank || second->dim[1] != n)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "shapes of operands %u and %u do not fit", u, u + 1);
     const float *x = weft_eval__f32(cx, cx->in[0]);
-    float *thin = weft_arena_array(cx->scratch, (size_t)(rows * rank) + 1, sizeof *thin);
+    float *xu = weft_arena_array(cx->scratch, (size_t)(rows * rank) + 1, sizeof *xu);
     float *own = weft_arena_array(cx->scratch, (size_t)(rows * n) + 1, sizeof *own);
-    weft_gemm__f32(rows, rank, k, x + from * k, k, 1, weft_eval__f32(cx, first), thin, rank);
-    weft_gemm__f32(rows, n, rank, thin, rank, 1, weft_eval__f32(cx, second), own, n);
+    weft_gemm__f32(rows, rank, k, x + from * k, k, 1, weft_eval__f32(cx, first), xu, rank);
+    weft_gemm__f32(rows, n, rank, xu, rank, 1, weft_eval__f32(cx, second), own, n);
     for (int64_t i = 0; i < rows * n; i++)
         ((float *)y->data)[from * n + i] += own[i];
     return WEFT_ERR_OK;

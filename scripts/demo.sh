@@ -68,7 +68,7 @@ jq -r '"  weights in the bundle \(.weight_bytes) bytes; \(.shared | length) weig
 sed -n '2,/^$/{/./p}; /^model/p; /^  bucket   batch = 8/p; /^  estimate cpu 1core/p' \
     "$work/inspected"
 
-jq -r '"  \([.merges[] | select(.joined)] | length) of \(.merges | length) products that siblings share run joined",
+jq -r '"  \([.merges[] | select(.joined)] | length) of \(.merges | length) operators that siblings share run as super-GEMMs",
     "  in the joint program of the bundle"' "$work/report.json"
 
 say "joint program beside its models, on this CPU"

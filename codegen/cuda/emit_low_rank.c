@@ -20,7 +20,7 @@ typedef struct problem {
     uint32_t n_segment;
     const weft_dim *start;                 /* [n_segment] */
     weft_dim rows[WEFT_LOW_RANK_SEGMENTS]; /* of each segment */
-    uint32_t thin;                         /* padded rank: columns of x u, 16, 32 or 64 */
+    uint32_t padded;                       /* padded rank: columns of x u, 16, 32 or 64 */
     uint32_t bias;                         /* operand; UINT32_MAX: none */
 } problem;
 
@@ -34,7 +34,7 @@ static weft_dim rank_of(weft_cuda *cu, uint32_t i)
 static weft_err read_segments(weft_cuda *cu, problem *p)
 {
     weft_dim all = weft_cuda__in_type(cu, 0)->dim[0];
-    p->thin = RANK_STEP;
+    p->padded = RANK_STEP;
     for (uint32_t i = 0; i < p->n_segment; i++) {
         weft_dim last = i + 1 < p->n_segment ? p->start[i + 1] : all, rank = rank_of(cu, i);
         int64_t least, most;
@@ -47,8 +47,8 @@ static weft_err read_segments(weft_cuda *cu, problem *p)
         if (rank > RANK_MAX)
             return weft_cuda__unsup(cu, "segment %u has rank %lld, at most %d", i, (long long)rank,
                                     RANK_MAX);
-        while (p->thin < rank)
-            p->thin *= 2;
+        while (p->padded < rank)
+            p->padded *= 2;
     }
     return WEFT_ERR_OK;
 }
@@ -57,10 +57,10 @@ static weft_err read_segments(weft_cuda *cu, problem *p)
 static weft_cuda_tile fit_tile(const problem *p, const weft_cuda_tile *t)
 {
     weft_cuda_tile own = *t;
-    uint32_t bytes = (t->bm + t->bn + p->thin) * 32 * 2; /* per stage, with 16-bit elements */
+    uint32_t bytes = (t->bm + t->bn + p->padded) * 32 * 2; /* per stage, with 16-bit elements */
     while (own.stages * bytes > STATIC_BYTES)
         own.stages--;
-    if (own.stages < t->stages || p->thin > RANK_STEP)
+    if (own.stages < t->stages || p->padded > RANK_STEP)
         own.min_blocks = 0;
     return own;
 }
@@ -116,7 +116,7 @@ static weft_err emit_tiled(weft_cuda *cu, const problem *p, const weft_cuda_exte
     }
     weft_buf_printf(weft_cuda__body(k),
                     "    low_rank<%s, %s, %s, %u, %u>(x, w, y, %s, place, %s, %s, %s);\n", type,
-                    weft_cuda__tile_text(cu, &t), p->trans_b ? "true" : "false", p->thin, v->each,
+                    weft_cuda__tile_text(cu, &t), p->trans_b ? "true" : "false", p->padded, v->each,
                     first, weft_cuda__number(k, p->n), weft_cuda__number(k, p->k), post);
     weft_cuda__launch(k, v->blocks, v->parts, 1, 0);
     return v->parts > 1 ? weft_cuda__sum_parts(cu, v, scratch, -1, false, 1, 1, p->bias)

@@ -91,7 +91,7 @@ weft_err weft_cuda_emit_dynamic_quantize(weft_cuda *cu, weft_node n)
     return WEFT_ERR_OK;
 }
 
-/* -- Products of bytes ------------------------------------------------------------------------- */
+/* -- GEMMs of bytes ---------------------------------------------------------------------------- */
 
 /* Operand indices: factors, zero points, and for qlinear_matmul the scales and the result's scale
  * and zero point. */

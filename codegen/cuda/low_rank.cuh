@@ -42,7 +42,7 @@ template <class T> struct low_rank_place {
 
 /* Stores x u as tiles [depth][LD]. Columns beyond the rank are stored as zero, whatever was computed
  * there (infinity times zero is NaN). */
-template <int LD> struct thin_out {
+template <int LD> struct padded_out {
     f32 *to;
     int rank;
 
@@ -53,40 +53,40 @@ template <int LD> struct thin_out {
     }
 };
 
-/* x: rows of k elements; w: k x n, or n x k if TRANS_B. THIN: the padded rank, 16, 32 or 64. EACH: the
+/* x: rows of k elements; w: k x n, or n x k if TRANS_B. PADDED: the padded rank, 16, 32 or 64. EACH: the
  * depth of a part if the depth is split, else 0. */
 template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TF32, bool TRANS_B,
-          int THIN, int EACH, class Y, class Post>
+          int PADDED, int EACH, class Y, class Post>
 __device__ inline void low_rank(const T *x, const T *w, Y *y, size_t first,
                                 const low_rank_place<T> &at, int n, int k, const Post &post)
 {
     const int THREADS = WARPS_M * WARPS_N * 32, LA = BM + 4, LB = BN + 4;
     typedef typename sums_of<T, BM, BN, WARPS_M, WARPS_N, STAGES, TF32>::type Sums;
-    typedef typename sums_of<T, BM, THIN, WARPS_M * WARPS_N, 1, STAGES, TF32>::type Thin;
+    typedef typename sums_of<T, BM, PADDED, WARPS_M * WARPS_N, 1, STAGES, TF32>::type Thin;
     typedef typename Sums::cell cell;
     const int LEFT = Sums::STAGES * Sums::LEFT, RIGHT = Sums::STAGES * Sums::RIGHT;
     const int TILES = (LEFT + RIGHT + Sums::STAGES * Thin::RIGHT) * sizeof(cell);
-    const int AFTER = (THIN * LA + FMA_DEPTH * LB) * sizeof(f32);
+    const int AFTER = (PADDED * LA + FMA_DEPTH * LB) * sizeof(f32);
     __shared__ __align__(16) unsigned char memory[TILES > AFTER ? TILES : AFTER];
     cell *tile = (cell *)memory;
-    f32 *thin = (f32 *)memory, *slab = thin + THIN * LA;
+    f32 *padded = (f32 *)memory, *slab = padded + PADDED * LA;
 
     const depth_part<EACH> part(k);
     matrix<T, true, BM, THREADS> left(x, k, at.row, at.end, part.end);
     matrix<T, TRANS_B, BN, THREADS> right(w, TRANS_B ? k : n, at.col, n, part.end);
-    matrix<T, false, THIN, THREADS> down(at.u, at.rank, 0, at.rank, part.end);
+    matrix<T, false, PADDED, THREADS> down(at.u, at.rank, 0, at.rank, part.end);
     matrix<T, false, BN, THREADS> up(at.v, n, at.col, n, at.rank);
     columns<decltype(right), Sums> wide(right, tile + LEFT);
     columns<decltype(down), Thin> narrow(down, tile + LEFT + RIGHT);
     multiply<Sums>(left, tile, part.begin, part.end, wide, narrow);
     __syncthreads(); /* all threads have read the tiles */
-    narrow.sums.put(thin_out<LA>{thin, at.rank});
+    narrow.sums.put(padded_out<LA>{padded, at.rank});
     for (int r = 0; r < at.rank; r += FMA_DEPTH) {
         up.fetch_f32(r);
         __syncthreads(); /* x u is complete, and all threads have read the previous tile */
         up.template store_f32<LB>(slab);
         __syncthreads();
-        wide.sums.add(thin + r * LA, slab);
+        wide.sums.add(padded + r * LA, slab);
     }
     wide.sums.put(gemm_out<Y, Post>(y, post, first, at.row, at.col, at.end, n));
 }

@@ -68,7 +68,7 @@ __device__ inline void quantize_range(const f32 *x, size_t n, const f32 *range, 
         *zero = at_zero;
 }
 
-/* -- Products of bytes -------------------------------------------------------------------------- */
+/* -- GEMMs of bytes ----------------------------------------------------------------------------- */
 
 /* The index of the scale or zero point of row (or column) i of matrix `stack`; n is 1 (one for all),
  * `rows` (one per row), or one per row of every matrix. */

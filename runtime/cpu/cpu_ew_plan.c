@@ -372,7 +372,7 @@ static void set_padding(weft_cpu_ew *ew, const weft_slot *out)
 
 static bool init_ew(weft_prep *p, const weft_step *step, uint32_t n_step, bool acc, weft_cpu_ew *ew)
 {
-    static const float cheap_ns = 0.15f, heavy_ns = 1.0f;
+    static const float cheap_ns = 0.15f, costly_ns = 1.0f;
     const weft_slot *out = &p->out[0];
     ew_order order;
 
@@ -386,8 +386,8 @@ static bool init_ew(weft_prep *p, const weft_step *step, uint32_t n_step, bool a
     for (uint32_t s = 0; s < n_step; s++) {
         ew->step[s].fn = ew->vec->step[step[s].op];
         ew->step[s].n_args = step[s].n_args;
-        bool heavy = step[s].op >= WEFT_STEP_SIGMOID && step[s].op <= WEFT_STEP_LOG;
-        ew->cost_ns += heavy ? heavy_ns : cheap_ns;
+        bool costly = step[s].op >= WEFT_STEP_SIGMOID && step[s].op <= WEFT_STEP_LOG;
+        ew->cost_ns += costly ? costly_ns : cheap_ns;
         if (!ew->step[s].fn)
             return false;
         for (uint32_t k = 0; k < step[s].n_args; k++)

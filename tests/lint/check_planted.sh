@@ -82,7 +82,7 @@ if build_program weft-server 'int weft_pass_a; int main(void) { return 0; }' &&
     ar qc "$copy/build/libweft_passes.a" "$copy/build/pass.o"; then
     planted programs 'weft-server: contains weft_pass_a of passes'
 fi
-for word in 'TO''DO' 'FIX''ME' '/wo''rk/x' '/tmp/b''-x'; do
+for word in 'TO''DO' 'FIX''ME' '/wo''rk/x' '/tmp/b''-x' 'weft_''board_add' 'drop-''dead' 'thin ''factors'; do
     clean_tree
     printf '/* %s */\n' "$word" >"$copy/ops/b.c"
     planted words ops/b.c:1

@@ -152,7 +152,7 @@ static inline void low_rank_attrs(low_rank_case *c)
     c->attrs = (weft_attrs){c->attr, n};
 }
 
-/* Segments of up to `most` rows, some of them empty, some without a thin product. */
+/* Segments of up to `most` rows, some of them empty, some without low-rank factors. */
 static inline void low_rank_make(low_rank_case *c, weft_op_id op, weft_arena *arena, uint32_t seed,
                                  weft_dtype dtype, uint32_t segments, uint32_t most)
 {

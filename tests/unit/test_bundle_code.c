@@ -347,14 +347,14 @@ static void test_bundle_code__wrong_commands_are_refused(void **state)
     REFUSE(EW, (command.kind = WEFT_COMMAND_COPY, command.n_arg = 2),
            "wrong copy"); /* to an operand */
     REFUSE(EW, (command.kind = WEFT_COMMAND_FILL, command.n_arg = 1), "wrong fill");
-    REFUSE(GEMM, gemm.dtype = WEFT_DTYPE_I64, "wrong product");
-    REFUSE(GEMM, (gemm.dtype = WEFT_DTYPE_BF16), "wrong product"); /* TF32 of bf16 */
-    REFUSE(GEMM, gemm.act = WEFT_GEMM_ACTS, "wrong product");
-    REFUSE(GEMM, gemm.k = -2, "wrong product");
-    REFUSE(GEMM, gemm.d = gemm.a, "wrong product");
-    REFUSE(GEMM, gemm.beta = 1, "wrong product"); /* of no matrix */
-    REFUSE(GEMM, gemm.alpha = 1e38f * 1e38f, "wrong product");
-    REFUSE(GEMM, (gemm.b.kind = WEFT_COMMAND_ARG_INT, gemm.b.index = 0), "wrong product");
+    REFUSE(GEMM, gemm.dtype = WEFT_DTYPE_I64, "wrong GEMM");
+    REFUSE(GEMM, (gemm.dtype = WEFT_DTYPE_BF16), "wrong GEMM"); /* TF32 of bf16 */
+    REFUSE(GEMM, gemm.act = WEFT_GEMM_ACTS, "wrong GEMM");
+    REFUSE(GEMM, gemm.k = -2, "wrong GEMM");
+    REFUSE(GEMM, gemm.d = gemm.a, "wrong GEMM");
+    REFUSE(GEMM, gemm.beta = 1, "wrong GEMM"); /* of no matrix */
+    REFUSE(GEMM, gemm.alpha = 1e38f * 1e38f, "wrong GEMM");
+    REFUSE(GEMM, (gemm.b.kind = WEFT_COMMAND_ARG_INT, gemm.b.index = 0), "wrong GEMM");
 }
 
 int main(void)

@@ -55,7 +55,7 @@ static const low_rank_graph graphs[] = {
     {"%x : T[9,0], %w : T[0,24], %m : T[24], %c : T[0,3], %d : T[3,24]",
      "T[9,24] = low_rank_matmul %x, %w, %m, %c, %d {starts = dims[0]}",
      {{0}, {0}}},
-    /* The largest tile, with the narrowest and the widest thin factors. */
+    /* The largest tile, with the narrowest and the widest low-rank factors. */
     {"%x : T[1240,40], %w : T[1280,40], %c : T[40,12], %d : T[12,1280]",
      "T[1240,1280] = low_rank_matmul %x, %w, _, %c, %d, _, _ {starts = dims[0, 700], trans_b = 1}",
      {{0}, {0}}},
