@@ -185,7 +185,7 @@ __device__ inline void conv(const T *x, const T *w, const T *bias, Y *y, const c
                                       part.end);
     windows<T, BN, THREADS> right(x, s, group, place.col, part.end);
     conv_out<Y, T, Post> out(y, bias, post, s, group, place.row, place.col);
-    multiply_tiles<T, BM, BN, WARPS_M, WARPS_N, STAGES, TF32>(left, right, part.begin, part.end, out);
+    product<T, BM, BN, WARPS_M, WARPS_N, STAGES, TF32>(left, right, part.begin, part.end, out);
 }
 
 /* Kernel 1, stride 1, no padding: images are matrices. The batch index of the place is (image, group).
@@ -212,7 +212,7 @@ __device__ inline void conv_pointwise(const T *x, const T *w, const T *bias, Y *
         }
     };
     conv_out<Y, T, later> out(y + skip, bias, later{post, skip}, s, group, place.row, place.col);
-    multiply_tiles<T, BM, BN, WARPS_M, WARPS_N, STAGES, TF32>(left, right, part.begin, part.end, out);
+    product<T, BM, BN, WARPS_M, WARPS_N, STAGES, TF32>(left, right, part.begin, part.end, out);
 }
 
 /* One input channel per group (s.c is 1), at most two spatial dims; each thread computes PER

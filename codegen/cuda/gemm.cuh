@@ -450,7 +450,7 @@ __device__ inline void multiply(A &a, typename Sums::cell *sa, int begin, int de
 /* out = a b^T over depth `begin` to `depth - 1`. */
 template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TF32, class A, class B,
           class Out>
-__device__ inline void multiply_tiles(A &a, B &b, int begin, int depth, const Out &out)
+__device__ inline void product(A &a, B &b, int begin, int depth, const Out &out)
 {
     typedef typename sums_of<T, BM, BN, WARPS_M, WARPS_N, STAGES, TF32>::type Sums;
     __shared__ __align__(16) typename Sums::cell sa[Sums::STAGES * Sums::LEFT],
@@ -580,7 +580,7 @@ __device__ inline void gemm(const T *a, size_t lda, const T *b, size_t ldb, Y *y
     matrix<T, !TRANS_A, BM, THREADS> left(a, lda, place.row, m, part.end);
     matrix<T, TRANS_B, BN, THREADS> right(b, ldb, place.col, n, part.end);
     gemm_out<Y, Post> out(y, post, first, place.row, place.col, m, n);
-    multiply_tiles<T, BM, BN, WARPS_M, WARPS_N, STAGES, TF32>(left, right, part.begin, part.end, out);
+    product<T, BM, BN, WARPS_M, WARPS_N, STAGES, TF32>(left, right, part.begin, part.end, out);
 }
 
 /* One element of the result by each thread, in arithmetic of T: for element types without anything
