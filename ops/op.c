@@ -14,6 +14,7 @@
 #define OUT(lo, hi)     .out_min = (lo), .out_max = (hi)
 #define BATCH(rule)     WEFT_BATCH_##rule
 #define CUDA(kind)      WEFT_CUDA_KIND_##kind
+#define JOIN(rule)      WEFT_JOIN_##rule
 #define T(bits)         .traits = (bits)
 #define FORM(kind)      .form = WEFT_FORM_##kind
 #define ROWS(kind)      .row = WEFT_ROW_##kind
@@ -52,13 +53,14 @@ enum {
 
 static const weft_op ops[WEFT_OP_COUNT] = {
     [WEFT_OP_NONE] = {.id = WEFT_OP_NONE, .name = "none"},
-#define OP(row, infer_fn, work_fn, eval_fn, batch_rule, cuda_kind, ...) \
-    [WEFT_OP_##row] = {.id = WEFT_OP_##row,                             \
-                       .infer = weft_infer_##infer_fn,                  \
-                       .work = weft_work_##work_fn,                     \
-                       .eval = weft_eval_##eval_fn,                     \
-                       .batch = batch_rule,                             \
-                       .cuda = cuda_kind,                               \
+#define OP(row, infer_fn, work_fn, eval_fn, batch_rule, cuda_kind, join_rule, ...) \
+    [WEFT_OP_##row] = {.id = WEFT_OP_##row,                                        \
+                       .infer = weft_infer_##infer_fn,                             \
+                       .work = weft_work_##work_fn,                                \
+                       .eval = weft_eval_##eval_fn,                                \
+                       .batch = batch_rule,                                        \
+                       .cuda = cuda_kind,                                          \
+                       .join = join_rule,                                          \
                        __VA_ARGS__},
 #include "ops/ops.def"
 #undef OP

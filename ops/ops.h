@@ -173,6 +173,14 @@ typedef enum weft_cuda_kind {
     WEFT_CUDA_KIND_COUNT
 } weft_cuda_kind;
 
+/* How one node computes the rows of several models that are concatenated along the outer dims. */
+typedef enum weft_join_rule {
+    WEFT_JOIN_NONE, /* not by rows */
+    WEFT_JOIN_GEMM, /* a row of the result depends on the same row of operand 0, and on weights */
+    WEFT_JOIN_EW,   /* element by element; weights are broadcast along rows */
+    WEFT_JOIN_NORM  /* like GEMM, if the axis is the last one */
+} weft_join_rule;
+
 /* Rows of ops.def. */
 typedef enum weft_op_id {
     WEFT_OP_NONE,
@@ -194,6 +202,7 @@ typedef struct weft_op {
     uint8_t out_min, out_max; /* results */
     weft_batch_rule batch;
     weft_cuda_kind cuda;
+    weft_join_rule join;
     uint32_t traits;
     uint8_t form; /* weft_form; OTHER: as weft_op_form finds from the traits */
     uint8_t row;  /* weft_row of forms NORM and SOFTMAX */

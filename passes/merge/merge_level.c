@@ -87,19 +87,19 @@ static bool is_row_wise(const weft_module *m, weft_node n)
     if (results_wanted(m, n) != 1 || weft_node_out_count(m, n) < 1)
         return false;
     weft_val x = weft_node_in(m, n, 0), y = weft_node_out(m, n, 0), w = weft_node_in(m, n, 1);
-    switch (weft_node_op(m, n)) {
-    case WEFT_OP_MATMUL:
+    switch (weft_node_opdef(m, n)->join) {
+    case WEFT_JOIN_GEMM:
         return has_rows(m, x) && has_rows(m, y) && weft_merge__is_weight(m, w) &&
                weft_val_ttype(m, w)->rank == 2 && !weft_attrs_int(attrs, WEFT_ATTR_TRANS_A, 0) &&
                row_operands(m, n, 2);
-    case WEFT_OP_EW:
+    case WEFT_JOIN_EW:
         return has_rows(m, y) && !weft_merge__is_weight(m, x) && row_operands(m, n, 0);
-    case WEFT_OP_LAYER_NORM:
-    case WEFT_OP_SOFTMAX:
+    case WEFT_JOIN_NORM:
         return has_rows(m, x) && normalises_rows(m, n) && row_operands(m, n, 1);
-    default:
-        return false;
+    case WEFT_JOIN_NONE:
+        break;
     }
+    return false;
 }
 
 /* A value of shape [batch, constants...]. */
