@@ -16,46 +16,28 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { MODELS = 8, POINTS = 32 };
+#include "tests/support/scene.h"
 
-typedef struct scene {
-    char name[MODELS][8];
-    weft_profile_point point[MODELS][POINTS];
-    weft_demand demand[MODELS];
-    weft_demands demands;
-    weft_fleet_device device[2];
-    weft_fleet fleet;
-    weft_problem problem;
-} scene;
+enum { MODELS = 8 };
 
 static void make_scene(scene *sc, uint64_t seed)
 {
     static const char *const slices[] = {"1g.10gb", "2g.20gb", "3g.40gb", "7g.80gb",
                                          "30%",     "60%",     ""};
-    memset(sc, 0, sizeof *sc);
+    scene_start(sc);
     for (size_t m = 0; m < MODELS; m++) {
         double work = (double)(200 + rand_next(&seed) % 3000);
-        snprintf(sc->name[m], sizeof sc->name[m], "m%zu", m);
-        sc->demand[m] = (weft_demand){.model = sc->name[m],
-                                      .slo_us = (double)(20000 + rand_next(&seed) % 60000),
-                                      .rate_per_s = (double)(100 + rand_next(&seed) % 12000)};
+        double slo_us = (double)(20000 + rand_next(&seed) % 60000);
+        scene_add_model(sc, NULL, slo_us, (double)(100 + rand_next(&seed) % 12000));
         for (size_t s = 0; s < sizeof slices / sizeof slices[0]; s++)
-            for (uint32_t batch = 1; batch <= 16; batch *= 4) {
-                weft_profile_point *p = &sc->point[m][sc->demand[m].profile.n++];
-                *p = (weft_profile_point){.device = "h100", .batch = batch, .procs = 1};
-                snprintf(p->slice, sizeof p->slice, "%s", slices[s]);
-                snprintf(p->cost.source, sizeof p->cost.source, "measured");
-                p->cost.time_us = work * (1 + 0.3 * batch) / (double)(s + 1);
-                p->cost.mreq_bytes = 1 << 28;
-                p->cost.energy_j = 0.1 * batch;
-            }
-        sc->demand[m].profile.point = sc->point[m];
+            for (uint32_t batch = 1; batch <= 16; batch *= 4)
+                scene_add_point(sc, m, "h100", slices[s], batch,
+                                work * (1 + 0.3 * batch) / (double)(s + 1), 1 << 28)
+                    ->cost.energy_j = 0.1 * batch;
     }
-    sc->device[0] = (weft_fleet_device){
-        .type = "h100", .count = 12, .mig = true, .mps = true, .price_per_hour = 2};
-    sc->demands = (weft_demands){sc->demand, MODELS};
-    sc->fleet = (weft_fleet){.file = "fleet", .device = sc->device, .n_device = 1};
-    sc->problem = (weft_problem){.demands = &sc->demands, .fleet = &sc->fleet};
+    scene_add_device(
+        sc, (weft_fleet_device){
+                .type = "h100", .count = 12, .mig = true, .mps = true, .price_per_hour = 2});
 }
 
 static weft_err plan_for(const scene *sc, const char *policy, weft_arena *arena, weft_plan *out)

@@ -17,30 +17,17 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { MODELS = 6, POINTS = 80 };
+#include "tests/support/scene.h"
 
-typedef struct scene {
-    char name[MODELS][8];
-    weft_profile_point point[MODELS][POINTS];
-    weft_demand demand[MODELS];
-    weft_demands demands;
-    weft_fleet_device device[2];
-    weft_fleet fleet;
-    weft_problem problem;
-} scene;
+enum { MODELS = 6 };
 
+/* A point that uses a fifth of the compute and 300 GB/s. */
 static void add_point(scene *sc, size_t m, const char *device, const char *slice, uint32_t batch,
                       uint32_t procs, double time_us, uint64_t mem_bytes)
 {
-    weft_profile *profile = &sc->demand[m].profile;
-    weft_profile_point *p = &sc->point[m][profile->n++];
-    profile->point = sc->point[m];
-    *p = (weft_profile_point){.batch = batch, .procs = procs};
-    snprintf(p->device, sizeof p->device, "%s", device);
-    snprintf(p->slice, sizeof p->slice, "%s", slice);
-    snprintf(p->cost.source, sizeof p->cost.source, "measured");
-    p->cost.time_us = time_us;
-    p->cost.mreq_bytes = mem_bytes;
+    weft_profile_point *p =
+        scene_add_point(sc, m, device, slice, batch, time_us, (double)mem_bytes);
+    p->procs = procs;
     p->cost.creq = 0.2;
     p->cost.bandwidth_gbps = 300;
 }
@@ -52,26 +39,23 @@ enum { SLICES = sizeof slices / sizeof slices[0] };
 
 static void make_scene(scene *sc, uint64_t *seed)
 {
-    memset(sc, 0, sizeof *sc);
+    scene_start(sc);
     for (size_t m = 0; m < MODELS; m++) {
-        snprintf(sc->name[m], sizeof sc->name[m], "m%zu", m);
-        sc->demand[m] = (weft_demand){.model = sc->name[m], .slo_us = 50000, .rate_per_s = 10};
+        scene_add_model(sc, NULL, 50000, 10);
         for (size_t s = 0; s < SLICES; s++)
             for (uint32_t batch = 1; batch <= 8; batch *= 2)
                 for (uint32_t procs = 1; procs <= 2; procs++)
                     add_point(sc, m, s % 2 && s < 4 ? "a100-80" : "h100", slices[s], batch, procs,
                               (double)(500 + rand_next(seed) % 9000), rand_next(seed) % 12 << 30);
     }
-    sc->device[0] = (weft_fleet_device){
-        .type = "h100", .count = 4, .mig = true, .mps = true, .bandwidth_gbps = 3000};
-    sc->device[1] = (weft_fleet_device){.type = "a100-80", .count = 3, .mig = true, .mps = true};
-    sc->demands = (weft_demands){sc->demand, MODELS};
-    sc->fleet = (weft_fleet){.file = "fleet", .device = sc->device, .n_device = 2};
-    sc->problem = (weft_problem){.demands = &sc->demands, .fleet = &sc->fleet};
+    scene_add_device(
+        sc, (weft_fleet_device){
+                .type = "h100", .count = 4, .mig = true, .mps = true, .bandwidth_gbps = 3000});
+    scene_add_device(sc,
+                     (weft_fleet_device){.type = "a100-80", .count = 3, .mig = true, .mps = true});
 }
 
-/* -- The option table
- * --------------------------------------------------------------------------------- */
+/* -- The option table ------------------------------------------------------------------------- */
 
 static void test_option_table__finds_what_a_search_of_all_rows_finds(void **state)
 {
@@ -148,22 +132,18 @@ static void test_option_table__choices_cover_the_options(void **state)
  * 12/7, so two devices; three need 18/7. */
 static void test_option_table__bound_of_whole_slices(void **state)
 {
-    scene *sc = calloc(1, sizeof *sc);
+    scene *sc = malloc(sizeof *sc);
     weft_arena *arena = weft_arena_create(0);
     (void)state;
-    for (size_t m = 0; m < 3; m++) {
-        snprintf(sc->name[m], sizeof sc->name[m], "m%zu", m);
-        sc->demand[m] = (weft_demand){.model = sc->name[m], .rate_per_s = 150};
+    scene_start(sc);
+    scene_add_device(
+        sc, (weft_fleet_device){.type = "a100-80", .count = 9, .mig = true, .price_per_hour = 7});
+    for (size_t n = 1; n <= 3; n++) {
+        weft_option_table table;
+        size_t m = scene_add_model(sc, NULL, 0, 150);
         add_point(sc, m, "a100-80", "1g.10gb", 1, 1, 50000, 0);
         add_point(sc, m, "a100-80", "2g.20gb", 1, 1, 20000, 0);
         add_point(sc, m, "a100-80", "3g.40gb", 1, 1, 1e6 / 70, 0);
-    }
-    sc->device[0] =
-        (weft_fleet_device){.type = "a100-80", .count = 9, .mig = true, .price_per_hour = 7};
-    sc->fleet = (weft_fleet){.file = "f", .device = sc->device, .n_device = 1};
-    for (size_t n = 1; n <= 3; n++) {
-        weft_option_table table;
-        sc->demands = (weft_demands){sc->demand, n};
         sc->problem = (weft_problem){.demands = &sc->demands, .fleet = &sc->fleet};
         weft_option_table__build(&sc->problem, arena, &table);
         assert_true(weft_option_table__lower_bound(&table) == ceil((double)n * 6 / 7));
@@ -180,8 +160,7 @@ static void test_option_table__bound_of_whole_slices(void **state)
     free(sc);
 }
 
-/* -- The builder --------------------------------------------------------------------------------
- */
+/* -- The builder ------------------------------------------------------------------------------ */
 
 static const weft_option *option_of(const weft_builder *builder, uint32_t demand,
                                     const char *device, const char *slice, uint32_t batch)
@@ -195,17 +174,13 @@ static const weft_option *option_of(const weft_builder *builder, uint32_t demand
 
 static void make_easy(scene *sc)
 {
-    memset(sc, 0, sizeof *sc);
+    scene_start(sc);
     for (size_t m = 0; m < MODELS; m++) {
-        snprintf(sc->name[m], sizeof sc->name[m], "m%zu", m);
-        sc->demand[m] = (weft_demand){.model = sc->name[m], .slo_us = 50000, .rate_per_s = 10};
+        scene_add_model(sc, NULL, 50000, 10);
         for (size_t s = 0; s < SLICES; s++)
             add_point(sc, m, "h100", slices[s], 4, 1, 5000, 1 << 20);
     }
-    sc->device[0] = (weft_fleet_device){.type = "h100", .count = 2, .mig = true, .mps = true};
-    sc->demands = (weft_demands){sc->demand, MODELS};
-    sc->fleet = (weft_fleet){.file = "fleet", .device = sc->device, .n_device = 1};
-    sc->problem = (weft_problem){.demands = &sc->demands, .fleet = &sc->fleet};
+    scene_add_device(sc, (weft_fleet_device){.type = "h100", .count = 2, .mig = true, .mps = true});
 }
 
 static void test_option_table__builder_puts_where_told(void **state)

@@ -16,42 +16,19 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { MODELS_MAX = 12, POINTS_MAX = 64 };
+#include "tests/support/scene.h"
 
-typedef struct scene {
-    weft_demand demand[MODELS_MAX];
-    weft_profile_point point[MODELS_MAX][POINTS_MAX];
-    char name[MODELS_MAX][8];
-    weft_fleet_device device[4];
-    uint32_t cores[4];
-    weft_demands demands;
-    weft_fleet fleet;
-    weft_problem problem;
-} scene;
+enum { MODELS_MAX = 12 };
+
+static uint32_t cores[2]; /* slices of the CPUs in a scene */
 
 static double pick(uint64_t *seed, double lo, double hi)
 {
     return lo * pow(hi / lo, (double)(rand_next(seed) % 100001) / 100000);
 }
 
-static void add_point(scene *sc, size_t m, const char *device, const char *slice, double share,
-                      uint32_t batch, uint32_t procs, double time_us, double mem_bytes)
-{
-    weft_profile *profile = &sc->demand[m].profile;
-    if (profile->n == POINTS_MAX)
-        return;
-    weft_profile_point *p = &sc->point[m][profile->n++];
-    profile->point = sc->point[m];
-    *p = (weft_profile_point){.share = share, .batch = batch, .procs = procs};
-    snprintf(p->device, sizeof p->device, "%s", device);
-    snprintf(p->slice, sizeof p->slice, "%s", slice);
-    snprintf(p->cost.source, sizeof p->cost.source, "measured");
-    p->cost.time_us = time_us;
-    p->cost.mreq_bytes = (uint64_t)mem_bytes;
-}
-
 /* A model of random speed on all slices of the devices below; its times are not always monotone. */
-static void add_model(scene *sc, size_t m, uint64_t *seed)
+static void add_model(scene *sc, uint64_t *seed)
 {
     static const struct {
         const char *device, *slice;
@@ -71,15 +48,19 @@ static void add_model(scene *sc, size_t m, uint64_t *seed)
         {"a100-80", "", 0.7},
     };
     double work = pick(seed, 100, 20000), bytes = pick(seed, 1e7, 2e10);
-    snprintf(sc->name[m], sizeof sc->name[m], "m%02zu", m);
-    sc->demand[m] = (weft_demand){.model = sc->name[m]};
+    size_t m = scene_add_model(sc, NULL, 0, 0);
     for (size_t s = 0; s < sizeof slices / sizeof slices[0]; s++)
-        for (uint32_t batch = 1; batch <= 16; batch *= 4)
-            for (uint32_t procs = 1; procs <= 1 + (rand_next(seed) % 4 == 0); procs++)
-                add_point(sc, m, slices[s].device, slices[s].slice, slices[s].share, batch, procs,
-                          work * (1 + 0.4 * batch) * procs / slices[s].share *
-                              pick(seed, 0.7, 1.4) / 10,
-                          bytes * (1 + batch / 16.0));
+        for (uint32_t batch = 1; batch <= 16; batch *= 4) {
+            uint32_t procs_max = 1 + (rand_next(seed) % 4 == 0);
+            for (uint32_t procs = 1; procs <= procs_max; procs++) {
+                weft_profile_point *p = scene_add_point(
+                    sc, m, slices[s].device, slices[s].slice, batch,
+                    work * (1 + 0.4 * batch) * procs / slices[s].share * pick(seed, 0.7, 1.4) / 10,
+                    bytes * (1 + batch / 16.0));
+                p->share = slices[s].share;
+                p->procs = procs;
+            }
+        }
     if (rand_next(seed) % 8)
         sc->demand[m].slo_us = work * pick(seed, 2, 1000);
     if (rand_next(seed) % 8)
@@ -88,32 +69,29 @@ static void add_model(scene *sc, size_t m, uint64_t *seed)
 
 static void make_scene(scene *sc, uint64_t *seed)
 {
-    memset(sc, 0, sizeof *sc);
+    scene_start(sc);
     size_t n = 1 + rand_next(seed) % MODELS_MAX;
     for (size_t m = 0; m < n; m++)
-        add_model(sc, m, seed);
-    sc->demands = (weft_demands){sc->demand, n};
-    size_t rows = 0;
+        add_model(sc, seed);
     if (rand_next(seed) % 2) {
         static const uint32_t cuts[3][2] = {{1, 1}, {1, 2}, {2, 2}};
-        memcpy(sc->cores, cuts[rand_next(seed) % 3], sizeof cuts[0]);
-        sc->device[rows++] = (weft_fleet_device){.type = "cpu",
+        memcpy(cores, cuts[rand_next(seed) % 3], sizeof cuts[0]);
+        scene_add_device(sc, (weft_fleet_device){.type = "cpu",
                                                  .count = 1 + rand_next(seed) % 3,
                                                  .cores = 4,
-                                                 .slice_cores = sc->cores,
+                                                 .slice_cores = cores,
                                                  .n_slice = 2,
-                                                 .mem_bytes = (uint64_t)16 << 30};
+                                                 .mem_bytes = (uint64_t)16 << 30});
     }
     if (rand_next(seed) % 4)
-        sc->device[rows++] = (weft_fleet_device){.type = "h100",
+        scene_add_device(sc, (weft_fleet_device){.type = "h100",
                                                  .count = 1 + rand_next(seed) % 20,
                                                  .mig = rand_next(seed) % 2,
-                                                 .mps = rand_next(seed) % 2};
-    if (rows == 0 || rand_next(seed) % 2)
-        sc->device[rows++] = (weft_fleet_device){
-            .type = "a100-80", .count = 1 + rand_next(seed) % 20, .mig = rand_next(seed) % 2};
-    sc->fleet = (weft_fleet){.file = "fleet", .device = sc->device, .n_device = rows};
-    sc->problem = (weft_problem){.demands = &sc->demands, .fleet = &sc->fleet};
+                                                 .mps = rand_next(seed) % 2});
+    if (sc->fleet.n_device == 0 || rand_next(seed) % 2)
+        scene_add_device(sc, (weft_fleet_device){.type = "a100-80",
+                                                 .count = 1 + rand_next(seed) % 20,
+                                                 .mig = rand_next(seed) % 2});
 }
 
 static void fail_with(const weft_diag *diag, const char *what, uint64_t seed)
@@ -236,19 +214,16 @@ static void expect_infeasible(const scene *sc, const char *item, const char *tex
 /* Three models on a machine with two CPU slices. */
 static void make_small(scene *sc)
 {
-    memset(sc, 0, sizeof *sc);
+    scene_start(sc);
     for (size_t m = 0; m < 3; m++) {
-        snprintf(sc->name[m], sizeof sc->name[m], "m%zu", m);
-        sc->demand[m] = (weft_demand){.model = sc->name[m], .slo_us = 20000, .rate_per_s = 50};
-        add_point(sc, m, "cpu", "1core", 0.5, 1, 1, 1000, 1e6);
-        add_point(sc, m, "cpu", "1core", 0.5, 4, 1, 3000, 1e6);
+        scene_add_model(sc, NULL, 20000, 50);
+        scene_add_point(sc, m, "cpu", "1core", 1, 1000, 1e6)->share = 0.5;
+        scene_add_point(sc, m, "cpu", "1core", 4, 3000, 1e6)->share = 0.5;
     }
-    sc->cores[0] = sc->cores[1] = 1;
-    sc->device[0] = (weft_fleet_device){
-        .type = "cpu", .count = 1, .cores = 2, .slice_cores = sc->cores, .n_slice = 2};
-    sc->demands = (weft_demands){sc->demand, 3};
-    sc->fleet = (weft_fleet){.file = "fleet", .device = sc->device, .n_device = 1};
-    sc->problem = (weft_problem){.demands = &sc->demands, .fleet = &sc->fleet};
+    cores[0] = cores[1] = 1;
+    scene_add_device(
+        sc, (weft_fleet_device){
+                .type = "cpu", .count = 1, .cores = 2, .slice_cores = cores, .n_slice = 2});
 }
 
 static void test_policy__more_models_than_slices(void **state)
@@ -287,7 +262,7 @@ static void test_policy__infeasible_names_model_and_remedy(void **state)
     sc->device[0].type = "t4";
     expect_infeasible(sc, "m0", "no profile for any device");
     make_small(sc);
-    sc->cores[0] = sc->cores[1] = 2;
+    cores[0] = cores[1] = 2;
     sc->device[0].cores = 4;
     expect_infeasible(sc, "m0", "no profile point is on a slice");
     free(sc);

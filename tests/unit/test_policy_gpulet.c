@@ -13,57 +13,33 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { MODELS = 2, SHARES = 6, BATCH = 4 };
+#include "tests/support/make_plan.h"
+#include "tests/support/scene.h"
+
+enum { SHARES = 6, BATCH = 4 };
 
 static const uint32_t percent[SHARES] = {20, 40, 50, 60, 80, 100};
 
-typedef struct scene {
-    weft_profile_point point[MODELS][SHARES];
-    weft_demand demand[MODELS];
-    weft_fleet_device device;
-    weft_fleet fleet;
-    weft_demands demands;
-    weft_problem problem;
-} scene;
-
 static void start_scene(scene *sc)
 {
-    memset(sc, 0, sizeof *sc);
-    sc->device = (weft_fleet_device){.type = "v100", .count = 9, .mps = true};
-    sc->fleet = (weft_fleet){.file = "fleet", .device = &sc->device, .n_device = 1};
-    sc->demands = (weft_demands){sc->demand, 0};
-    sc->problem = (weft_problem){.demands = &sc->demands, .fleet = &sc->fleet};
+    scene_start(sc);
+    scene_add_device(sc, (weft_fleet_device){.type = "v100", .count = 9, .mps = true});
 }
 
 /* A model with one batch of 4 and these throughputs, by share. */
 static void add_model(scene *sc, const char *name, const double peak_per_s[SHARES], double creq,
                       double slo_us, double rate_per_s)
 {
-    size_t m = sc->demands.n++;
-    for (size_t s = 0; s < SHARES; s++) {
-        weft_profile_point *p = &sc->point[m][s];
-        *p = (weft_profile_point){
-            .device = "v100", .share = percent[s] / 100.0, .batch = BATCH, .procs = 1};
-        if (percent[s] < 100)
-            snprintf(p->slice, sizeof p->slice, "%u%%", percent[s]);
-        snprintf(p->cost.source, sizeof p->cost.source, "measured");
-        p->cost.time_us = BATCH * 1e6 / peak_per_s[s];
-        p->cost.mreq_bytes = 1000000;
-        p->cost.creq = creq;
-    }
-    sc->demand[m] = (weft_demand){.model = name,
-                                  .slo_us = slo_us,
-                                  .rate_per_s = rate_per_s,
-                                  .profile = {sc->point[m], SHARES}};
+    size_t m = scene_add_model(sc, name, slo_us, rate_per_s);
+    for (size_t s = 0; s < SHARES; s++)
+        scene_add_share(sc, m, "v100", percent[s], BATCH, BATCH * 1e6 / peak_per_s[s], 1e6)
+            ->cost.creq = creq;
 }
 
 static weft_plan plan_of(const scene *sc, weft_arena *arena)
 {
     weft_plan plan = {0};
-    weft_diag *diag = weft_diag_create();
-    if (weft_plan_make(weft_policy_find("gpulet"), NULL, &sc->problem, arena, diag, &plan))
-        fail_msg("%s", weft_diag_count(diag) ? weft_diag_at(diag, 0)->text : "no message");
-    weft_diag_destroy(diag);
+    make_plan("gpulet", NULL, &sc->problem, arena, &plan);
     return plan;
 }
 
@@ -152,7 +128,7 @@ static void test_gpulet__rate_is_split_over_glets_of_several_gpus(void **state)
     expect_place(&plan, 3, 1, "60%", 300);
     /* A fixed fleet of one device carries what it can; with the goal cost it refuses and names the
      * model. */
-    sc->device.count = 1;
+    sc->device[0].count = 1;
     sc->problem.goal = WEFT_GOAL_GOODPUT;
     plan = plan_of(sc, arena);
     assert_true(fabs(plan.goodput_per_s - 820) < 1e-6);

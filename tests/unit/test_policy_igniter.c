@@ -13,53 +13,32 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { MODELS = 4, POINTS = 40 };
+#include "tests/support/make_plan.h"
+#include "tests/support/scene.h"
 
-typedef struct scene {
-    weft_demand demand[MODELS];
-    weft_profile_point point[MODELS][POINTS];
-    weft_fleet_device device;
-    weft_fleet fleet;
-    weft_demands demands;
-    weft_problem problem;
-} scene;
+enum { MODELS = 4 };
 
-/* Batches 1, 2, 4, 8 on shares of 10 .. 90 % and 100 %: time = batch * 1 ms / share. */
+/* Batches 1, 2, 4, 8 on shares of 10 .. 90 % and 100 %: time = (1 + batch) / 2 ms / share. */
 static void make_scene(scene *sc, const double *rate_per_s, size_t n)
 {
     static const char *const name[MODELS] = {"a", "b", "c", "d"};
-    memset(sc, 0, sizeof *sc);
+    scene_start(sc);
     for (size_t m = 0; m < n; m++) {
-        weft_profile *profile = &sc->demand[m].profile;
-        profile->point = sc->point[m];
-        sc->demand[m].model = name[m];
-        sc->demand[m].slo_us = 100e3;
-        sc->demand[m].rate_per_s = rate_per_s[m];
+        scene_add_model(sc, name[m], 100e3, rate_per_s[m]);
         for (uint32_t percent = 10; percent <= 100; percent += 10)
             for (uint32_t batch = 1; batch <= 8; batch *= 2) {
-                weft_profile_point *p = &sc->point[m][profile->n++];
-                *p = (weft_profile_point){
-                    .device = "v100", .share = percent / 100.0, .batch = batch, .procs = 1};
-                if (percent < 100)
-                    snprintf(p->slice, sizeof p->slice, "%u%%", percent);
-                p->cost.time_us = 1e3 * (1 + batch) / 2 * 100 / percent;
-                p->cost.mreq_bytes = 1000000;
-                p->cost.creq = percent / 100.0;
+                double time_us = 1e3 * (1 + batch) / 2 * 100 / percent;
+                scene_add_share(sc, m, "v100", percent, batch, time_us, 1e6)->cost.creq =
+                    percent / 100.0;
             }
     }
-    sc->device = (weft_fleet_device){.type = "v100", .count = 8, .mps = true};
-    sc->fleet = (weft_fleet){.file = "fleet", .device = &sc->device, .n_device = 1};
-    sc->demands = (weft_demands){sc->demand, n};
-    sc->problem = (weft_problem){.demands = &sc->demands, .fleet = &sc->fleet};
+    scene_add_device(sc, (weft_fleet_device){.type = "v100", .count = 8, .mps = true});
 }
 
 static weft_plan plan_of(const scene *sc, weft_arena *arena)
 {
     weft_plan plan = {0};
-    weft_diag *diag = weft_diag_create();
-    if (weft_plan_make(weft_policy_find("igniter"), NULL, &sc->problem, arena, diag, &plan))
-        fail_msg("%s", weft_diag_at(diag, 0)->text);
-    weft_diag_destroy(diag);
+    make_plan("igniter", NULL, &sc->problem, arena, &plan);
     return plan;
 }
 

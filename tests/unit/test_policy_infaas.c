@@ -15,6 +15,9 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "tests/support/make_plan.h"
+#include "tests/support/scene.h"
+
 static void test_infaas__states(void **state)
 {
     weft_infaas_seen seen = {.peak_per_s = 105, .load_per_s = 50, .profile_us = 10};
@@ -305,18 +308,10 @@ static void test_infaas__workers_are_added_and_drained(void **state)
 
 /* -- The policy ------------------------------------------------------------------------------- */
 
-enum { MODELS = 3, POINTS = 8 };
+enum { MODELS = 3 };
 
-typedef struct scene {
-    weft_profile_point point[MODELS][POINTS];
-    weft_demand demand[MODELS];
-    weft_set_variant variant[MODELS];
-    weft_fleet_device device;
-    weft_fleet fleet;
-    weft_demands demands;
-    weft_set_app app;
-    weft_problem problem;
-} scene;
+static weft_set_variant variant[MODELS];
+static weft_set_app app; /* of which the models are variants */
 
 /* Models a, b, c of accuracy 70, 76, 80 on MIG instances, shares and whole devices; a is the
  * fastest. Loading takes 2 s, and bytes / 8e9. */
@@ -328,42 +323,34 @@ static void make_scene(scene *sc, bool mig, bool mps)
     } slice[] = {{"1g.10gb", 1}, {"3g.40gb", 3}, {"", 7}, {"20%", 1.4}, {"50%", 3.5}};
     static const char *const name[MODELS] = {"a", "b", "c"};
     static const double accuracy[MODELS] = {70, 76, 80};
-    memset(sc, 0, sizeof *sc);
-    for (int m = 0; m < MODELS; m++) {
-        for (int s = 0; s < 5; s++) {
-            weft_profile_point *p = &sc->point[m][s];
-            *p = (weft_profile_point){.device = "a100-80", .share = 0.1, .batch = 8, .procs = 1};
-            snprintf(p->slice, sizeof p->slice, "%s", slice[s].slice);
-            snprintf(p->cost.source, sizeof p->cost.source, "measured");
-            p->cost.time_us = 20000.0 * (m + 1) / slice[s].speed;
-            p->cost.mreq_bytes = 1000000000;
+    scene_start(sc);
+    for (size_t m = 0; m < MODELS; m++) {
+        scene_add_model(sc, name[m], 0, 0);
+        for (size_t s = 0; s < sizeof slice / sizeof slice[0]; s++) {
+            weft_profile_point *p =
+                scene_add_point(sc, m, "a100-80", slice[s].slice, 8,
+                                20000.0 * (double)(m + 1) / slice[s].speed, 1e9);
+            p->share = 0.1;
             p->cost.creq = 0.5;
         }
-        sc->demand[m] = (weft_demand){.model = name[m], .profile = {sc->point[m], 5}};
-        sc->variant[m] = (weft_set_variant){name[m], accuracy[m]};
+        variant[m] = (weft_set_variant){sc->name[m], accuracy[m]};
     }
-    sc->device = (weft_fleet_device){.type = "a100-80", .count = 30, .mig = mig, .mps = mps};
-    sc->fleet = (weft_fleet){.file = "fleet", .device = &sc->device, .n_device = 1};
-    sc->demands = (weft_demands){sc->demand, MODELS};
-    sc->app = (weft_set_app){.name = "task",
-                             .rate_per_s = 1000,
-                             .slo_us = 200000,
-                             .variant = sc->variant,
-                             .n_variant = MODELS};
-    sc->problem = (weft_problem){.demands = &sc->demands,
-                                 .fleet = &sc->fleet,
-                                 .app = &sc->app,
-                                 .n_app = 1,
-                                 .solver = &weft_solver_cbc};
+    scene_add_device(sc,
+                     (weft_fleet_device){.type = "a100-80", .count = 30, .mig = mig, .mps = mps});
+    app = (weft_set_app){.name = "task",
+                         .rate_per_s = 1000,
+                         .slo_us = 200000,
+                         .variant = variant,
+                         .n_variant = MODELS};
+    sc->problem.app = &app;
+    sc->problem.n_app = 1;
+    sc->problem.solver = &weft_solver_cbc;
 }
 
 static weft_plan plan_of(const scene *sc, void *memory, weft_arena *arena)
 {
     weft_plan plan = {0};
-    weft_diag *diag = weft_diag_create();
-    if (weft_plan_make(weft_policy_find("infaas"), memory, &sc->problem, arena, diag, &plan))
-        fail_msg("%s", weft_diag_count(diag) ? weft_diag_at(diag, 0)->text : "no message");
-    weft_diag_destroy(diag);
+    make_plan("infaas", memory, &sc->problem, arena, &plan);
     return plan;
 }
 
@@ -384,7 +371,7 @@ static void test_infaas__accuracy_of_the_app_holds_for_every_answer(void **state
     (void)state;
     for (int i = 0; i < 3; i++) {
         make_scene(sc, true, false);
-        sc->app.accuracy = least[i];
+        app.accuracy = least[i];
         weft_plan plan = plan_of(sc, NULL, arena);
         assert_true(plan.n > 0 && capacity_of(&plan) >= 1050 * (1 - 1e-6));
         for (size_t k = 0; k < plan.n; k++)
@@ -411,7 +398,7 @@ static void test_infaas__scales_down_after_the_time_to_load(void **state)
         weft_plan before = plan;
         sc->problem.previous = i > 0 ? &before : NULL;
         sc->problem.now_s = i;
-        sc->app.rate_per_s = load[i];
+        app.rate_per_s = load[i];
         plan = plan_of(sc, memory, arena);
         n[i] = plan.n;
         assert_true(capacity_of(&plan) >= 1.05 * load[i] * (1 - 1e-6));
@@ -422,7 +409,7 @@ static void test_infaas__scales_down_after_the_time_to_load(void **state)
     /* Without a state nothing is removed; the integer program does not wait. */
     weft_plan before = plan;
     sc->problem.previous = &before;
-    sc->app.rate_per_s = 10;
+    app.rate_per_s = 10;
     plan = plan_of(sc, NULL, arena);
     assert_int_equal(plan.n, before.n);
     sc->problem.options = "exact=1";
@@ -445,7 +432,7 @@ static void test_infaas__plans_follow_random_loads(void **state)
         void *memory = weft_arena_array(arena, 1, weft_policy_find("infaas")->state_size);
         weft_plan plan = {0};
         make_scene(sc, round % 2, round % 3 == 0);
-        sc->app.accuracy = round % 4 ? 0 : 75;
+        app.accuracy = round % 4 ? 0 : 75;
         sc->problem.options = round % 5 == 0 ? "exact=1" : NULL;
         if (round % 6 == 0)
             sc->problem.interference = (weft_interference){{0.3, 0.6, 0, 0, 0.7}};
@@ -455,11 +442,11 @@ static void test_infaas__plans_follow_random_loads(void **state)
             size_t n_move;
             sc->problem.previous = i > 0 ? &before : NULL;
             sc->problem.now_s = i * (1 + round % 3);
-            sc->app.rate_per_s = 1 + (double)(rand_next(&seed) % 6000);
+            app.rate_per_s = 1 + (double)(rand_next(&seed) % 6000);
             sc->demand[0].rate_per_s = rand_next(&seed) % 2 ? 500 : 0;
             plan = plan_of(sc, memory, arena);
             assert_true(capacity_of(&plan) * (round % 6 ? 1 : 1.3) >=
-                        1.05 * (sc->app.rate_per_s + sc->demand[0].rate_per_s) * (1 - 1e-6));
+                        1.05 * (app.rate_per_s + sc->demand[0].rate_per_s) * (1 - 1e-6));
             weft_plan_diff(&before, &plan, arena, &move, &n_move);
             moved += (uint32_t)n_move;
             kept += (uint32_t)plan.n;

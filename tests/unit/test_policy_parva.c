@@ -1,7 +1,5 @@
 /* ParvaGPU: triplets and counts of the published scenarios, other MIG geometries, and a change of
  * one service. */
-#include "../support/parvagpu_sets.h"
-
 #include "base/arena.h"
 #include "base/diag.h"
 #include "scheduler/policies/policies_int.h"
@@ -15,29 +13,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-static parvagpu_data data;
-static weft_arena *data_arena;
-
-static void need_data(void)
-{
-    static int state;
-    if (state == 0) {
-        data_arena = weft_arena_create(0);
-        state = parvagpu_load(data_arena, &data) ? 1 : 2;
-        if (state == 2)
-            print_message("no parvagpu folder in WEFT_DATA\n");
-    }
-    if (state == 2)
-        skip();
-}
-
-static void make(const char *policy, const weft_problem *problem, weft_arena *arena, weft_plan *out)
-{
-    weft_diag *diag = weft_diag_create();
-    if (weft_plan_make(weft_policy_find(policy), NULL, problem, arena, diag, out) != WEFT_ERR_OK)
-        fail_msg("%s: %s", policy, weft_diag_at(diag, 0)->text);
-    weft_diag_destroy(diag);
-}
+#include "tests/support/make_plan.h"
+#include "tests/support/parvagpu_data.h"
 
 /* -- Published numbers ------------------------------------------------------------------------ */
 
@@ -117,7 +94,7 @@ static void test_policy_parva__published_counts(void **state)
             parvagpu_set set;
             weft_plan plan;
             parvagpu_scenario(&data, s, 1, published[i].procs, arena, &set);
-            make(published[i].policy, &set.problem, arena, &plan);
+            make_plan(published[i].policy, NULL, &set.problem, arena, &plan);
             assert_int_equal(plan.gpus, published[i].gpus[s]);
             weft_arena_destroy(arena);
         }
@@ -135,7 +112,7 @@ static void test_policy_parva__multiples_of_s5(void **state)
         parvagpu_set set;
         weft_plan plan;
         parvagpu_scenario(&data, 4, times[i], 5, arena, &set);
-        make("parva", &set.problem, arena, &plan);
+        make_plan("parva", NULL, &set.problem, arena, &plan);
         print_message("S5 x %u: %u\n", times[i], plan.gpus);
         assert_in_range(plan.gpus, published[i] - 1, published[i] + 1);
         weft_arena_destroy(arena);
@@ -183,14 +160,14 @@ static void test_policy_parva__change_of_one_service(void **state)
         parvagpu_random(&data, seed, 0, 0.8, 3, arena, &set);
         for (size_t i = 0; i < set.demands.n; i++)
             ((weft_demand *)set.demands.at)[i].slo_us *= 4;
-        make("parva", &set.problem, arena, &before);
+        make_plan("parva", NULL, &set.problem, arena, &before);
         set.problem.previous = &before;
-        make("parva", &set.problem, arena, &same);
+        make_plan("parva", NULL, &set.problem, arena, &same);
         assert_int_equal(same.gpus, before.gpus);
         assert_int_equal(count_moved(&before, &same, ""), 0);
         weft_demand *one = (weft_demand *)&set.demands.at[seed % set.demands.n];
         one->rate_per_s *= seed % 2 ? 1.5 : 0.3;
-        make("parva", &set.problem, arena, &after);
+        make_plan("parva", NULL, &set.problem, arena, &after);
         /* No segment moves unless that saves a device (section 4.4). */
         uint32_t moved = count_moved(&before, &after, one->model);
         runs++;
@@ -233,11 +210,11 @@ static void test_policy_parva__four_slices(void **state)
                                   .rate_per_s = i ? 52 : 30,
                                   .profile = {point, 3}};
     /* a: 2g and 1g; b: two 2g and a 1g: eight memory slots, two devices. */
-    make("parva", &problem, arena, &plan);
+    make_plan("parva", NULL, &problem, arena, &plan);
     assert_int_equal(plan.gpus, 2);
     assert_int_equal(plan.n, 5);
     demand[0].rate_per_s = 44; /* an exact multiple: two segments, not three */
-    make("parva", &problem, arena, &plan);
+    make_plan("parva", NULL, &problem, arena, &plan);
     assert_int_equal(plan.n, 5);
     demand[0].rate_per_s = 1000;
     assert_int_equal(weft_plan_make(weft_policy_find("parva"), NULL, &problem, arena, NULL, &plan),
@@ -255,6 +232,6 @@ int main(void)
         cmocka_unit_test(test_policy_parva__four_slices),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    weft_arena_destroy(data_arena);
+    release_data();
     return failed;
 }

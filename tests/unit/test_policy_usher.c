@@ -13,17 +13,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { MODELS_MAX = 24, POINTS_MAX = 160 };
-
-typedef struct scene {
-    weft_demand demand[MODELS_MAX];
-    weft_profile_point point[MODELS_MAX][POINTS_MAX];
-    char name[MODELS_MAX][24];
-    weft_fleet_device device[2];
-    weft_demands demands;
-    weft_fleet fleet;
-    weft_problem problem;
-} scene;
+#include "tests/support/scene.h"
 
 static double pick(uint64_t *seed, double lo, double hi)
 {
@@ -70,35 +60,16 @@ static void test_usher__pairing_is_exact(void **state)
 
 /* -- Scenes ----------------------------------------------------------------------------------- */
 
-static weft_profile_point *add_point(scene *sc, size_t m, const char *device, uint32_t percent,
-                                     uint32_t batch, double time_us, double mem_bytes)
-{
-    weft_profile *profile = &sc->demand[m].profile;
-    assert_true(profile->n < POINTS_MAX);
-    weft_profile_point *p = &sc->point[m][profile->n++];
-    profile->point = sc->point[m];
-    *p = (weft_profile_point){.share = percent / 100.0, .batch = batch, .procs = 1};
-    snprintf(p->device, sizeof p->device, "%s", device);
-    if (percent < 100)
-        snprintf(p->slice, sizeof p->slice, "%u%%", percent);
-    p->cost.time_us = time_us;
-    p->cost.mreq_bytes = (uint64_t)mem_bytes;
-    return p;
-}
-
+/* n models without profiles; count_a devices of type a, count_b of type b (NULL: none). */
 static void start_scene(scene *sc, size_t n, const char *a, uint32_t count_a, const char *b,
                         uint32_t count_b)
 {
-    memset(sc, 0, sizeof *sc);
-    for (size_t m = 0; m < n; m++) {
-        snprintf(sc->name[m], sizeof sc->name[m], "m%02zu", m);
-        sc->demand[m].model = sc->name[m];
-    }
-    sc->device[0] = (weft_fleet_device){.type = a, .count = count_a, .mps = true};
-    sc->device[1] = (weft_fleet_device){.type = b, .count = count_b, .mps = true};
-    sc->demands = (weft_demands){sc->demand, n};
-    sc->fleet = (weft_fleet){.file = "fleet", .device = sc->device, .n_device = b ? 2 : 1};
-    sc->problem = (weft_problem){.demands = &sc->demands, .fleet = &sc->fleet};
+    scene_start(sc);
+    for (size_t m = 0; m < n; m++)
+        scene_add_model(sc, NULL, 0, 0);
+    scene_add_device(sc, (weft_fleet_device){.type = a, .count = count_a, .mps = true});
+    if (b)
+        scene_add_device(sc, (weft_fleet_device){.type = b, .count = count_b, .mps = true});
 }
 
 /* Models of random size; their needs of compute and memory are independent. */
@@ -114,9 +85,9 @@ static void random_scene(scene *sc, uint64_t *seed, size_t n, bool two, uint32_t
                 for (uint32_t s = 0; s < sizeof share / sizeof share[0]; s++) {
                     double part = fmin(1, share[s] / 100.0 / creq);
                     weft_profile_point *p =
-                        add_point(sc, m, type ? "t4" : "v100", share[s], batch,
-                                  work * (1 + batch * (type ? 0.9 : 0.5)) / part,
-                                  memory * (1 + batch / 32.0));
+                        scene_add_share(sc, m, type ? "t4" : "v100", share[s], batch,
+                                        work * (1 + batch * (type ? 0.9 : 0.5)) / part,
+                                        memory * (1 + batch / 32.0));
                     p->cost.creq = fmin(1, creq * (0.6 + batch / 24.0));
                 }
         sc->demand[m].slo_us = work * pick(seed, 30, 90);
@@ -247,14 +218,14 @@ static void test_usher__says_what_it_searched(void **state)
 
 /* Two models that need compute, two that need memory; each alone leaves most of the other resource
  * free. */
-static void make_heavy(scene *sc, uint32_t count)
+static void make_opposites(scene *sc, uint32_t count)
 {
     start_scene(sc, 4, "v100", count, NULL, 0);
     for (size_t m = 0; m < 4; m++) {
         bool compute = m < 2;
         for (uint32_t percent = 10; percent <= 100; percent += 10) {
             weft_profile_point *p =
-                add_point(sc, m, "v100", percent, 4, 10e3, compute ? 1.5e9 : 12e9);
+                scene_add_share(sc, m, "v100", percent, 4, 10e3, compute ? 1.5e9 : 12e9);
             p->cost.creq = compute ? 0.78 : 0.18;
         }
         sc->demand[m].slo_us = 100e3;
@@ -269,7 +240,7 @@ static void test_usher__pairs_compute_with_memory(void **state)
     scene *sc = malloc(sizeof *sc);
     weft_plan plan;
     (void)state;
-    make_heavy(sc, 20);
+    make_opposites(sc, 20);
     weft_arena *arena = weft_arena_create(0);
     assert_int_equal(plan_with(sc, NULL, WEFT_GOAL_COST, arena, &plan), WEFT_ERR_OK);
     assert_int_equal(plan.gpus, 2);
@@ -279,7 +250,7 @@ static void test_usher__pairs_compute_with_memory(void **state)
         assert_true(plan.at[i].share + plan.at[i + 1].share == 1);
     }
     /* A device carries at most one model of each kind. */
-    make_heavy(sc, 1);
+    make_opposites(sc, 1);
     assert_int_equal(plan_with(sc, NULL, WEFT_GOAL_COST, arena, &plan), WEFT_ERR_INFEASIBLE);
     assert_int_equal(plan_with(sc, NULL, WEFT_GOAL_GOODPUT, arena, &plan), WEFT_ERR_OK);
     assert_int_equal(plan.gpus, 1);
@@ -296,7 +267,7 @@ static void test_usher__replicas_carry_what_one_cannot(void **state)
     (void)state;
     start_scene(sc, 1, "v100", 20, NULL, 0);
     for (uint32_t percent = 10; percent <= 100; percent += 10)
-        add_point(sc, 0, "v100", percent, 4, 10e3, 1e9)->cost.creq = 0.4;
+        scene_add_share(sc, 0, "v100", percent, 4, 10e3, 1e9)->cost.creq = 0.4;
     sc->demand[0].slo_us = 100e3;
     sc->demand[0].rate_per_s = 1990; /* 5 replicas of 400/s at 40 %: two on a device */
     weft_arena *arena = weft_arena_create(0);

@@ -1,7 +1,5 @@
 /* Weft's own policy: the optimum of the published scenarios, never worse than another policy, never
  * worse than exclusive placement, few moves when one model changes. */
-#include "../support/parvagpu_sets.h"
-
 #include "base/arena.h"
 #include "base/diag.h"
 #include "scheduler/policies/policies_int.h"
@@ -15,29 +13,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-static parvagpu_data data;
-static weft_arena *data_arena;
-
-static void need_data(void)
-{
-    static int state;
-    if (state == 0) {
-        data_arena = weft_arena_create(0);
-        state = parvagpu_load(data_arena, &data) ? 1 : 2;
-        if (state == 2)
-            print_message("no parvagpu folder in WEFT_DATA\n");
-    }
-    if (state == 2)
-        skip();
-}
-
-static void make(const char *policy, const weft_problem *problem, weft_arena *arena, weft_plan *out)
-{
-    weft_diag *diag = weft_diag_create();
-    if (weft_plan_make(weft_policy_find(policy), NULL, problem, arena, diag, out) != WEFT_ERR_OK)
-        fail_msg("%s: %s", policy, weft_diag_at(diag, 0)->text);
-    weft_diag_destroy(diag);
-}
+#include "tests/support/make_plan.h"
+#include "tests/support/parvagpu_data.h"
 
 /* -- Published numbers ------------------------------------------------------------------------ */
 
@@ -53,11 +30,11 @@ static void test_policy_weft__optimum_of_the_scenarios(void **state)
             parvagpu_set set;
             weft_plan plan;
             parvagpu_scenario(&data, s, 1, five ? 5 : 3, arena, &set);
-            make("weft", &set.problem, arena, &plan);
+            make_plan("weft", NULL, &set.problem, arena, &plan);
             assert_int_equal(plan.gpus, optimum[five][s]);
             assert_true(plan.proven && plan.lower_bound == plan.gpus);
             set.problem.effort = 1;
-            make("weft", &set.problem, arena, &plan);
+            make_plan("weft", NULL, &set.problem, arena, &plan);
             assert_int_equal(plan.gpus, optimum[five][s]);
             weft_arena_destroy(arena);
         }
@@ -75,7 +52,7 @@ static void test_policy_weft__multiples_of_s5(void **state)
             weft_plan plan;
             parvagpu_scenario(&data, 4, times[i], 5, arena, &set);
             set.problem.effort = effort;
-            make("weft", &set.problem, arena, &plan);
+            make_plan("weft", NULL, &set.problem, arena, &plan);
             print_message("S5 x %u, effort %llu: %u, bound %.0f\n", times[i],
                           (unsigned long long)effort, plan.gpus, plan.lower_bound);
             if (effort == 0)
@@ -101,11 +78,11 @@ static void test_policy_weft__between_bound_and_exclusive(void **state)
         parvagpu_random(&data, seed, 2 + seed % 7, 2, 3, arena, &set);
         for (size_t i = 0; i < set.demands.n; i++)
             ((weft_demand *)set.demands.at)[i].slo_us *= 3;
-        make("weft", &set.problem, arena, &exact);
-        make("parva", &set.problem, arena, &parva);
-        make("exclusive", &set.problem, arena, &whole);
+        make_plan("weft", NULL, &set.problem, arena, &exact);
+        make_plan("parva", NULL, &set.problem, arena, &parva);
+        make_plan("exclusive", NULL, &set.problem, arena, &whole);
         set.problem.effort = 1;
-        make("weft", &set.problem, arena, &fast);
+        make_plan("weft", NULL, &set.problem, arena, &fast);
         assert_true(exact.lower_bound <= exact.gpus && exact.gpus <= fast.gpus);
         assert_true(fast.gpus <= parva.gpus && parva.gpus <= whole.gpus);
         proven += exact.proven;
@@ -130,19 +107,19 @@ static void test_policy_weft__exact_is_monotone(void **state)
         weft_demand *demand = (weft_demand *)set.demands.at;
         for (size_t i = 0; i < set.demands.n; i++)
             demand[i].slo_us *= 2;
-        make("weft", &set.problem, arena, &before);
+        make_plan("weft", NULL, &set.problem, arena, &before);
         demand[seed % 8].rate_per_s *= 0.7;
-        make("weft", &set.problem, arena, &after);
+        make_plan("weft", NULL, &set.problem, arena, &after);
         assert_true(before.proven && after.proven && after.gpus <= before.gpus);
         before = after;
         demand[(seed + 1) % 8].slo_us *= 1.4;
-        make("weft", &set.problem, arena, &after);
+        make_plan("weft", NULL, &set.problem, arena, &after);
         assert_true(after.proven && after.gpus <= before.gpus);
         /* One more device type never costs more. */
         weft_fleet_device two[2] = {data.device, {.type = "h100", .count = 50, .mig = true}};
         weft_fleet fleet = {.file = "fleet", .device = two, .n_device = 2};
         set.problem.fleet = &fleet;
-        make("weft", &set.problem, arena, &before);
+        make_plan("weft", NULL, &set.problem, arena, &before);
         assert_true(before.cost_per_hour <= after.cost_per_hour * (1 + 1e-9));
         weft_arena_destroy(arena);
     }
@@ -161,9 +138,9 @@ static void test_policy_weft__shares_small_loads(void **state)
         parvagpu_random(&data, seed, 20, 0.1, 3, arena, &set);
         for (size_t i = 0; i < set.demands.n; i++)
             ((weft_demand *)set.demands.at)[i].slo_us *= 4;
-        make("weft", &set.problem, arena, &apart);
+        make_plan("weft", NULL, &set.problem, arena, &apart);
         set.problem.rules.isolated = false;
-        make("weft", &set.problem, arena, &together);
+        make_plan("weft", NULL, &set.problem, arena, &together);
         assert_true(together.gpus <= apart.gpus);
         saved += apart.gpus - together.gpus;
         weft_arena_destroy(arena);
@@ -213,25 +190,25 @@ static void test_policy_weft__unchanged_models_stay(void **state)
         for (size_t i = 0; i < set.demands.n; i++)
             demand[i].slo_us *= 4;
         set.problem.rules.isolated = seed % 2;
-        make("weft", &set.problem, arena, &before);
+        make_plan("weft", NULL, &set.problem, arena, &before);
         set.problem.previous = &before;
         set.problem.effort = 1;
-        make("weft", &set.problem, arena, &same);
+        make_plan("weft", NULL, &set.problem, arena, &same);
         assert_int_equal(count_moved(&before, &same, ""), 0);
         assert_int_equal(same.gpus, before.gpus);
         if (seed % 3 == 0)
             one->slo_us *= 0.4;
         else
             one->rate_per_s *= seed % 3 == 1 ? 1.7 : 0.4;
-        make("weft", &set.problem, arena, &after);
+        make_plan("weft", NULL, &set.problem, arena, &after);
         assert_int_equal(count_moved(&before, &after, one->model), 0);
         /* If moves cost nothing: the best plan; if they cost more than a device: no moves. */
         set.problem.effort = 0;
         set.problem.options = "move=0";
-        make("weft", &set.problem, arena, &anew);
+        make_plan("weft", NULL, &set.problem, arena, &anew);
         assert_true(anew.gpus <= after.gpus);
         set.problem.options = "move=1000";
-        make("weft", &set.problem, arena, &anew);
+        make_plan("weft", NULL, &set.problem, arena, &anew);
         assert_int_equal(count_moved(&before, &anew, one->model), 0);
         weft_arena_destroy(arena);
     }
@@ -250,15 +227,15 @@ static void test_policy_weft__models_come_and_go(void **state)
         for (size_t i = 0; i < 12; i++)
             ((weft_demand *)set.demands.at)[i].slo_us *= 4;
         set.demands.n = 9;
-        make("weft", &set.problem, arena, &before);
+        make_plan("weft", NULL, &set.problem, arena, &before);
         set.problem.previous = &before;
         set.problem.effort = 1;
         set.demands.n = 12;
-        make("weft", &set.problem, arena, &after);
+        make_plan("weft", NULL, &set.problem, arena, &after);
         assert_true(after.gpus >= before.gpus);
         set.demands.at += 6;
         set.demands.n = 6;
-        make("weft", &set.problem, arena, &before);
+        make_plan("weft", NULL, &set.problem, arena, &before);
         assert_true(before.gpus <= after.gpus);
         weft_arena_destroy(arena);
     }
@@ -286,7 +263,7 @@ static void test_policy_weft__absurd_rates(void **state)
             WEFT_ERR_INFEASIBLE);
         assert_string_equal(weft_diag_at(diag, 0)->item, "bert");
         set.problem.goal = WEFT_GOAL_GOODPUT;
-        make("weft", &set.problem, arena, &plan);
+        make_plan("weft", NULL, &set.problem, arena, &plan);
         assert_int_equal(plan.gpus, 300);
         weft_diag_destroy(diag);
         weft_arena_destroy(arena);
@@ -329,6 +306,6 @@ int main(void)
         cmocka_unit_test(test_policy_weft__refuses_unknown_options),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    weft_arena_destroy(data_arena);
+    release_data();
     return failed;
 }
