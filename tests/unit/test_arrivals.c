@@ -14,24 +14,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-static weft_arena *arena;
-static weft_diag *diag;
-
-static int set_up(void **state)
-{
-    (void)state;
-    arena = weft_arena_create(0);
-    diag = weft_diag_create();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    weft_arena_destroy(arena);
-    weft_diag_destroy(diag);
-    return 0;
-}
+#include "tests/support/fixture.h"
 
 static weft_arrivals *generate(weft_arrivals_options o, const weft_service *service, size_t n)
 {

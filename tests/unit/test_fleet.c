@@ -14,82 +14,40 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-typedef struct fixture {
-    weft_arena *arena;
-    weft_diag *diag;
-    char path[64];
-} fixture;
+#include "tests/support/fixture.h"
 
-/* The tests write thousands of small files, so they use a file system in memory if there is one. */
-static const char *folder(void)
+static weft_err load(const char *text, weft_fleet *out)
 {
-    return access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+    write_text(text);
+    weft_diag_clear(diag);
+    return weft_fleet_load(temp_path, arena, diag, out);
 }
 
-static int set_up(void **state)
+/* The first message contains this text ("": any) and has this line (0: any). */
+static void expect_message(const char *input, uint32_t line, const char *message)
 {
-    fixture *fx = calloc(1, sizeof *fx);
-    assert_non_null(fx);
-    fx->arena = weft_arena_create(0);
-    fx->diag = weft_diag_create();
-    snprintf(fx->path, sizeof fx->path, "%s/weft-fleet-XXXXXX", folder());
-    int fd = mkstemp(fx->path);
-    assert_true(fd >= 0);
-    close(fd);
-    *state = fx;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    fixture *fx = *state;
-    unlink(fx->path);
-    weft_arena_destroy(fx->arena);
-    weft_diag_destroy(fx->diag);
-    free(fx);
-    return 0;
-}
-
-static void write_text(const fixture *fx, const char *text)
-{
-    FILE *f = fopen(fx->path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(text, 1, strlen(text), f), strlen(text));
-    assert_int_equal(fclose(f), 0);
-}
-
-static weft_err load(fixture *fx, const char *text, weft_fleet *out)
-{
-    write_text(fx, text);
-    weft_diag_clear(fx->diag);
-    return weft_fleet_load(fx->path, fx->arena, fx->diag, out);
-}
-
-static void expect_message(fixture *fx, const char *input, uint32_t line, const char *message)
-{
-    assert_true(weft_diag_count(fx->diag) > 0);
-    const weft_message *msg = weft_diag_at(fx->diag, 0);
-    if (!strstr(msg->text, message))
+    assert_true(weft_diag_count(diag) > 0);
+    const weft_message *msg = weft_diag_at(diag, 0);
+    if (message[0] && !strstr(msg->text, message))
         fail_msg("'%s' is not in '%s' for:\n%s", message, msg->text, input);
     if (line && msg->line != line)
         fail_msg("line %u, not %u: %s", msg->line, line, msg->text);
 }
 
-static void expect_refusal(fixture *fx, const char *text, uint32_t line, const char *message)
+static void expect_refusal(const char *text, uint32_t line, const char *message)
 {
     weft_fleet fleet;
-    assert_int_equal(load(fx, text, &fleet), WEFT_ERR_INPUT);
-    expect_message(fx, text, line, message);
+    assert_int_equal(load(text, &fleet), WEFT_ERR_INPUT);
+    expect_message(text, line, message);
 }
 
 /* -- Fleet files ------------------------------------------------------------------------------ */
 
 static void test_fleet__reads_all_keys(void **state)
 {
-    fixture *fx = *state;
+    (void)state;
     weft_fleet fleet;
-    assert_int_equal(load(fx,
-                          "devices:\n"
+    assert_int_equal(load("devices:\n"
                           "  - type: cpu\n"
                           "    count: 1\n"
                           "    cores: 4\n"
@@ -120,27 +78,25 @@ static void test_fleet__reads_all_keys(void **state)
 
 static void test_fleet__refuses_wrong_values(void **state)
 {
-    fixture *fx = *state;
-    expect_refusal(fx, "devices:\n  - {type: h101, count: 1}\n", 2, "unknown device type");
-    expect_refusal(fx, "devices:\n  - {type: h100, count: 0}\n", 2, "count");
-    expect_refusal(fx, "devices:\n  - {type: h100, count: -1}\n", 0, "");
-    expect_refusal(fx, "devices:\n  - {type: h100, count: 99999}\n", 2, "count");
-    expect_refusal(fx, "devices:\n  - {type: h100, count: 1, cores: 2}\n", 2, "cores");
-    expect_refusal(fx, "devices:\n  - {type: h100, count: 1, price: -2}\n", 2, "price");
-    expect_refusal(fx, "devices:\n  - {type: h100, count: 1, price: nan}\n", 2, "price");
-    expect_refusal(fx, "devices:\n  - {type: h100, count: 1, mig: maybe}\n", 0, "");
-    expect_refusal(fx, "devices:\n  - {type: h100, count: 1, mem: lots}\n", 2, "mem");
-    expect_refusal(fx, "devices:\n  - {type: h100, count: 1, gpus: 2}\n", 2, "gpus");
-    expect_refusal(fx, "devices:\n  - {type: t4, count: 1, mig: true}\n", 2, "no MIG");
-    expect_refusal(fx, "devices:\n  - {type: cpu, count: 1}\n", 2, "cores");
-    expect_refusal(fx, "devices:\n  - {type: cpu, count: 1, cores: 2, mps: true}\n", 2, "MPS");
-    expect_refusal(fx, "devices:\n  - {type: cpu, count: 1, cores: 2, slices: [1, 2]}\n", 2,
+    (void)state;
+    expect_refusal("devices:\n  - {type: h101, count: 1}\n", 2, "unknown device type");
+    expect_refusal("devices:\n  - {type: h100, count: 0}\n", 2, "count");
+    expect_refusal("devices:\n  - {type: h100, count: -1}\n", 0, "");
+    expect_refusal("devices:\n  - {type: h100, count: 99999}\n", 2, "count");
+    expect_refusal("devices:\n  - {type: h100, count: 1, cores: 2}\n", 2, "cores");
+    expect_refusal("devices:\n  - {type: h100, count: 1, price: -2}\n", 2, "price");
+    expect_refusal("devices:\n  - {type: h100, count: 1, price: nan}\n", 2, "price");
+    expect_refusal("devices:\n  - {type: h100, count: 1, mig: maybe}\n", 0, "");
+    expect_refusal("devices:\n  - {type: h100, count: 1, mem: lots}\n", 2, "mem");
+    expect_refusal("devices:\n  - {type: h100, count: 1, gpus: 2}\n", 2, "gpus");
+    expect_refusal("devices:\n  - {type: t4, count: 1, mig: true}\n", 2, "no MIG");
+    expect_refusal("devices:\n  - {type: cpu, count: 1}\n", 2, "cores");
+    expect_refusal("devices:\n  - {type: cpu, count: 1, cores: 2, mps: true}\n", 2, "MPS");
+    expect_refusal("devices:\n  - {type: cpu, count: 1, cores: 2, slices: [1, 2]}\n", 2,
                    "3 cores in total");
-    expect_refusal(fx, "devices:\n  - {type: cpu, count: 1, cores: 2, slices: [0]}\n", 2,
-                   "no cores");
-    expect_refusal(fx, "devices: []\n", 0, "");
-    expect_refusal(fx, "devices:\n  - {type: t4, count: 1}\n  - {type: t4, count: 1}\n", 3,
-                   "twice");
+    expect_refusal("devices:\n  - {type: cpu, count: 1, cores: 2, slices: [0]}\n", 2, "no cores");
+    expect_refusal("devices: []\n", 0, "");
+    expect_refusal("devices:\n  - {type: t4, count: 1}\n  - {type: t4, count: 1}\n", 3, "twice");
 }
 
 /* -- Devices and slices ----------------------------------------------------------------------- */
@@ -258,26 +214,26 @@ static void test_fleet__slices_resolve(void **state)
 
 /* -- Measured profiles ------------------------------------------------------------------------ */
 
-static weft_err load_profile(fixture *fx, const char *text, const char *layout, weft_profile *out)
+static weft_err load_profile(const char *text, const char *layout, weft_profile *out)
 {
-    write_text(fx, text);
-    weft_diag_clear(fx->diag);
-    return weft_profile_load(fx->path, layout, "m", fx->arena, fx->diag, out);
+    write_text(text);
+    weft_diag_clear(diag);
+    return weft_profile_load(temp_path, layout, "m", arena, diag, out);
 }
 
-static void expect_bad_profile(fixture *fx, const char *text, const char *layout, uint32_t line,
+static void expect_bad_profile(const char *text, const char *layout, uint32_t line,
                                const char *message)
 {
     weft_profile profile;
-    assert_int_equal(load_profile(fx, text, layout, &profile), WEFT_ERR_INPUT);
-    expect_message(fx, text, line, message);
+    assert_int_equal(load_profile(text, layout, &profile), WEFT_ERR_INPUT);
+    expect_message(text, line, message);
 }
 
 static void test_fleet__reads_weft_profile(void **state)
 {
+    (void)state;
     weft_profile p;
-    assert_int_equal(load_profile(*state,
-                                  "# measured on a Tuesday\n"
+    assert_int_equal(load_profile("# measured on a Tuesday\n"
                                   "slice,device,time_us,batch,mreq_bytes\r\n"
                                   "1core,cpu,1500.5,1,1000000\r\n"
                                   "\n"
@@ -294,9 +250,9 @@ static void test_fleet__reads_weft_profile(void **state)
 
 static void test_fleet__reads_parvagpu_profile(void **state)
 {
+    (void)state;
     weft_profile p;
-    assert_int_equal(load_profile(*state,
-                                  "Mig instance,Batch size,Workload Number,Throughput,Latency\n"
+    assert_int_equal(load_profile("Mig instance,Batch size,Workload Number,Throughput,Latency\n"
                                   "1,4,2,52.5,0.152\n"
                                   "7,8,1,0,0\n",
                                   "parvagpu", &p),
@@ -312,35 +268,34 @@ static void test_fleet__reads_parvagpu_profile(void **state)
 
 static void test_fleet__refuses_wrong_profiles(void **state)
 {
-    fixture *fx = *state;
+    (void)state;
     weft_profile p;
-    expect_bad_profile(fx, "", "weft", 0, "empty");
-    expect_bad_profile(fx, HEAD, "weft", 0, "no usable point");
-    expect_bad_profile(fx, "device,slice,batch\n", "weft", 1, "time_us");
-    expect_bad_profile(fx, "device,slice,batch,time_us,x\n", "weft", 1, "unknown column");
-    expect_bad_profile(fx, "device,device,batch,time_us\n", "weft", 1, "twice");
-    expect_bad_profile(fx, HEAD "h100,,1\n", "weft", 2, "3 fields");
-    expect_bad_profile(fx, HEAD "h100,,1,0\n", "weft", 2, "time_us");
-    expect_bad_profile(fx, HEAD "h100,,1,nan\n", "weft", 2, "time_us");
-    expect_bad_profile(fx, HEAD "h100,,1,-5\n", "weft", 2, "time_us");
-    expect_bad_profile(fx, HEAD "h100,,0,5\n", "weft", 2, "batch");
-    expect_bad_profile(fx, HEAD "h100,,x,5\n", "weft", 2, "batch");
-    expect_bad_profile(fx, HEAD "h999,,1,5\n", "weft", 2, "unknown device");
-    expect_bad_profile(fx, HEAD "h100,9g,1,5\n", "weft", 2, "9g");
-    expect_bad_profile(fx, HEAD "h100,,1,5\nh100,,1,6\n", "weft", 3, "twice");
-    expect_bad_profile(fx, "a,b\n", "parvagpu", 1, "header");
-    expect_bad_profile(fx,
-                       "Mig instance,Batch size,Workload Number,Throughput,Latency\n"
+    expect_bad_profile("", "weft", 0, "empty");
+    expect_bad_profile(HEAD, "weft", 0, "no usable point");
+    expect_bad_profile("device,slice,batch\n", "weft", 1, "time_us");
+    expect_bad_profile("device,slice,batch,time_us,x\n", "weft", 1, "unknown column");
+    expect_bad_profile("device,device,batch,time_us\n", "weft", 1, "twice");
+    expect_bad_profile(HEAD "h100,,1\n", "weft", 2, "3 fields");
+    expect_bad_profile(HEAD "h100,,1,0\n", "weft", 2, "time_us");
+    expect_bad_profile(HEAD "h100,,1,nan\n", "weft", 2, "time_us");
+    expect_bad_profile(HEAD "h100,,1,-5\n", "weft", 2, "time_us");
+    expect_bad_profile(HEAD "h100,,0,5\n", "weft", 2, "batch");
+    expect_bad_profile(HEAD "h100,,x,5\n", "weft", 2, "batch");
+    expect_bad_profile(HEAD "h999,,1,5\n", "weft", 2, "unknown device");
+    expect_bad_profile(HEAD "h100,9g,1,5\n", "weft", 2, "9g");
+    expect_bad_profile(HEAD "h100,,1,5\nh100,,1,6\n", "weft", 3, "twice");
+    expect_bad_profile("a,b\n", "parvagpu", 1, "header");
+    expect_bad_profile("Mig instance,Batch size,Workload Number,Throughput,Latency\n"
                        "5,1,1,10,0.1\n",
                        "parvagpu", 2, "Mig instance");
     char text[2000];
     memset(text, ',', sizeof text);
     text[1000] = 0;
-    expect_bad_profile(fx, text, "weft", 1, "256 columns");
+    expect_bad_profile(text, "weft", 1, "256 columns");
     static char line[70000];
     memset(line, 'x', sizeof line - 1);
-    expect_bad_profile(fx, line, "weft", 1, "65536 bytes");
-    assert_int_equal(load_profile(fx, HEAD, "other", &p), WEFT_ERR_INPUT);
+    expect_bad_profile(line, "weft", 1, "65536 bytes");
+    assert_int_equal(load_profile(HEAD, "other", &p), WEFT_ERR_INPUT);
 }
 
 int main(void)

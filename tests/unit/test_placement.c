@@ -15,6 +15,8 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "tests/support/fixture.h"
+
 #define POINT(dev, sl, b, p, us, mem)                                 \
     {                                                                 \
         .device = dev, .slice = sl, .batch = b, .procs = p, .cost = { \
@@ -65,30 +67,6 @@ static const weft_fleet fleet = {.file = "fleet", .device = devices, .n_device =
 static weft_problem problem = {.demands = &demands, .fleet = &fleet};
 static weft_rules rules; /* that `complete` states */
 
-typedef struct fixture {
-    weft_arena *arena;
-    weft_diag *diag;
-} fixture;
-
-static int set_up(void **state)
-{
-    fixture *fx = calloc(1, sizeof *fx);
-    assert_non_null(fx);
-    fx->arena = weft_arena_create(0);
-    fx->diag = weft_diag_create();
-    *state = fx;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    fixture *fx = *state;
-    weft_arena_destroy(fx->arena);
-    weft_diag_destroy(fx->diag);
-    free(fx);
-    return 0;
-}
-
 /* Reference implementations by linear search. */
 static const weft_profile_point *find_point(const weft_demand *d, const weft_placement *p)
 {
@@ -115,11 +93,11 @@ static double exec_of(const weft_profile *profile, const weft_profile_point *poi
 
 static double lower_bound(const weft_problem *ask)
 {
-    weft_arena *arena = weft_arena_create(0);
+    weft_arena *scratch = weft_arena_create(0);
     weft_option_table table;
-    weft_option_table__build(ask, arena, &table);
+    weft_option_table__build(ask, scratch, &table);
     double bound = weft_option_table__lower_bound(&table);
-    weft_arena_destroy(arena);
+    weft_arena_destroy(scratch);
     return bound;
 }
 
@@ -185,26 +163,26 @@ static weft_plan complete(weft_placement *at, size_t n)
         .batch = b, .procs = p, .rate_per_s = rate                                              \
     }
 
-static void expect_legal(fixture *fx, weft_plan plan)
+static void expect_legal(weft_plan plan)
 {
-    weft_diag_clear(fx->diag);
-    weft_err err = weft_plan_check(&plan, &problem, fx->diag);
+    weft_diag_clear(diag);
+    weft_err err = weft_plan_check(&plan, &problem, diag);
     if (err != WEFT_ERR_OK)
         fail_msg("%s: %s", weft_err_name(err),
-                 weft_diag_count(fx->diag) ? weft_diag_at(fx->diag, 0)->text : "");
+                 weft_diag_count(diag) ? weft_diag_at(diag, 0)->text : "");
 }
 
 /* The checker refuses the plan, and some message starts with this rule and contains this text. */
-static void expect_violation(fixture *fx, weft_plan plan, const char *rule, const char *text)
+static void expect_violation(weft_plan plan, const char *rule, const char *text)
 {
-    weft_diag_clear(fx->diag);
-    assert_int_equal(weft_plan_check(&plan, &problem, fx->diag), WEFT_ERR_INPUT);
-    for (size_t i = 0; i < weft_diag_count(fx->diag); i++) {
-        const char *got = weft_diag_at(fx->diag, i)->text;
+    weft_diag_clear(diag);
+    assert_int_equal(weft_plan_check(&plan, &problem, diag), WEFT_ERR_INPUT);
+    for (size_t i = 0; i < weft_diag_count(diag); i++) {
+        const char *got = weft_diag_at(diag, i)->text;
         if (strncmp(got, rule, strlen(rule)) == 0 && strstr(got, text))
             return;
     }
-    fail_msg("no '%s: %s', but: %s", rule, text, weft_diag_at(fx->diag, 0)->text);
+    fail_msg("no '%s: %s', but: %s", rule, text, weft_diag_at(diag, 0)->text);
 }
 
 /* -- Formulas --------------------------------------------------------------------------------- */
@@ -252,9 +230,9 @@ static void test_placement__load_shared(void **state)
 
 static void test_placement__smaller_batch_may_take_longer(void **state)
 {
-    fixture *fx = *state;
+    (void)state;
     weft_option_table table;
-    weft_option_table__build(&problem, fx->arena, &table);
+    weft_option_table__build(&problem, arena, &table);
     const weft_shape *core = weft_option_table__shape(&table, "cpu", "1core");
     /* Batch 8 takes 1.5 ms but batch 4 takes 2 ms, and the server may close a batch early. */
     assert_true(weft_option_table__find(&table, 0, core, 8, 1)->exec_us == 2000);
@@ -282,6 +260,7 @@ static void test_placement__lower_bound_is_worked_out(void **state)
 
 static void test_placement__legal_plans_pass(void **state)
 {
+    (void)state;
     weft_placement cores[] = {PLACE("a", 0, "cpu", "1core", 0, -1, 4, 1, 100),
                               PLACE("b", 0, "cpu", "1core", 1, -1, 4, 1, 100)};
     weft_placement shared[] = {PLACE("a", 0, "cpu", "1core", 1, -1, 4, 1, 100),
@@ -291,10 +270,10 @@ static void test_placement__legal_plans_pass(void **state)
     weft_placement mps[] = {PLACE("a", 0, "h100", "40%", 0, -1, 8, 1, 100),
                             PLACE("b", 0, "h100", "60%", 1, -1, 8, 1, 60),
                             PLACE("b", 1, "h100", "", 0, -1, 8, 1, 40)};
-    expect_legal(*state, complete(cores, 2));
-    expect_legal(*state, complete(shared, 2));
-    expect_legal(*state, complete(mig, 2));
-    expect_legal(*state, complete(mps, 3));
+    expect_legal(complete(cores, 2));
+    expect_legal(complete(shared, 2));
+    expect_legal(complete(mig, 2));
+    expect_legal(complete(mps, 3));
 }
 
 #define LEGAL                                               \
@@ -305,103 +284,110 @@ static void test_placement__legal_plans_pass(void **state)
 
 static void test_placement__structure(void **state)
 {
+    (void)state;
     weft_placement at[] = LEGAL;
     weft_plan plan = complete(at, 2);
     at[1].model = "c";
-    expect_violation(*state, plan, "structure", "no such model");
-    expect_violation(*state, plan, "structure", "has no placement");
+    expect_violation(plan, "structure", "no such model");
+    expect_violation(plan, "structure", "has no placement");
     at[1].model = "b";
     at[1].device = 2;
-    expect_violation(*state, plan, "structure", "device 2 follows 1");
+    expect_violation(plan, "structure", "device 2 follows 1");
     at[1].device = 0;
     at[1].slice_id = 0;
     at[1].model = "a";
-    expect_violation(*state, plan, "structure", "twice on device 0 slice 0");
+    expect_violation(plan, "structure", "twice on device 0 slice 0");
     at[1].model = "b";
     at[1].slice = "2core";
-    expect_violation(*state, plan, "structure", "stated as two slices");
+    expect_violation(plan, "structure", "stated as two slices");
     at[1].slice = "1core";
     at[1].type = "h100";
-    expect_violation(*state, plan, "structure", "both cpu and h100");
-    expect_violation(*state, complete(at, 0), "structure", "has no placement");
+    expect_violation(plan, "structure", "both cpu and h100");
+    expect_violation(complete(at, 0), "structure", "has no placement");
 }
 
 static void test_placement__fleet(void **state)
 {
+    (void)state;
     weft_placement at[] = {PLACE("a", 0, "cpu", "1core", 0, -1, 4, 1, 100),
                            PLACE("b", 1, "cpu", "1core", 0, -1, 4, 1, 50),
                            PLACE("b", 2, "cpu", "1core", 0, -1, 4, 1, 50)};
-    expect_violation(*state, complete(at, 3), "fleet", "3 devices of type cpu");
+    expect_violation(complete(at, 3), "fleet", "3 devices of type cpu");
     at[2].type = "t4";
     at[2].slice = "";
-    expect_violation(*state, complete(at, 3), "fleet", "no device of type 't4'");
+    expect_violation(complete(at, 3), "fleet", "no device of type 't4'");
 }
 
 static void test_placement__slice(void **state)
 {
+    (void)state;
     weft_placement at[] = LEGAL;
     at[1].slice = "2core";
-    expect_violation(*state, complete(at, 2), "slice", "2core");
+    expect_violation(complete(at, 2), "slice", "2core");
     at[1].slice = "1core";
     at[1].slice_id = 2;
-    expect_violation(*state, complete(at, 2), "slice", "slice 2 of the cpu");
+    expect_violation(complete(at, 2), "slice", "slice 2 of the cpu");
     weft_placement mixed[] = {PLACE("a", 0, "h100", "1g.10gb", 0, 0, 4, 1, 100),
                               PLACE("b", 0, "h100", "40%", 1, -1, 8, 1, 100)};
-    expect_violation(*state, complete(mixed, 2), "slice", "more than one way");
+    expect_violation(complete(mixed, 2), "slice", "more than one way");
     weft_placement whole[] = {PLACE("a", 0, "h100", "", 0, -1, 8, 1, 100),
                               PLACE("b", 0, "h100", "", 1, -1, 8, 1, 100)};
-    expect_violation(*state, complete(whole, 2), "slice", "used as a whole by 2 slices");
+    expect_violation(complete(whole, 2), "slice", "used as a whole by 2 slices");
     weft_placement procs[] = {PLACE("a", 0, "h100", "1g.10gb", 0, 0, 4, 2, 100),
                               PLACE("b", 0, "h100", "1g.10gb", 0, 0, 4, 1, 100)};
-    expect_violation(*state, complete(procs, 2), "slice", "2 processes on a shared slice");
+    expect_violation(complete(procs, 2), "slice", "2 processes on a shared slice");
 }
 
 static void test_placement__mig(void **state)
 {
+    (void)state;
     weft_placement at[] = {PLACE("a", 0, "h100", "3g.40gb", 0, 0, 4, 1, 100),
                            PLACE("b", 0, "h100", "1g.10gb", 1, 3, 4, 1, 100)};
-    expect_violation(*state, complete(at, 2), "mig", "overlaps");
+    expect_violation(complete(at, 2), "mig", "overlaps");
     at[0].mig_start = 2;
-    expect_violation(*state, complete(at, 2), "mig", "cannot start at slot 2");
+    expect_violation(complete(at, 2), "mig", "cannot start at slot 2");
     at[0].mig_start = -1;
-    expect_violation(*state, complete(at, 2), "mig", "cannot start at slot -1");
+    expect_violation(complete(at, 2), "mig", "cannot start at slot -1");
     at[0].mig_start = 31;
-    expect_violation(*state, complete(at, 2), "mig", "cannot start at slot 31");
+    expect_violation(complete(at, 2), "mig", "cannot start at slot 31");
     at[0].mig_start = 4;
     at[1].slice = "1g.20gb";
     at[1].mig_start = 6;
-    expect_violation(*state, complete(at, 2), "mig", "overlaps");
+    expect_violation(complete(at, 2), "mig", "overlaps");
     weft_placement none[] = LEGAL;
     none[1].mig_start = 0;
-    expect_violation(*state, complete(none, 2), "mig", "not a MIG instance");
+    expect_violation(complete(none, 2), "mig", "not a MIG instance");
 }
 
 static void test_placement__mps(void **state)
 {
+    (void)state;
     weft_placement at[] = {PLACE("a", 0, "h100", "40%", 0, -1, 8, 1, 100),
                            PLACE("b", 0, "h100", "80%", 1, -1, 8, 1, 100)};
-    expect_violation(*state, complete(at, 2), "mps", "sum to 120 %");
+    expect_violation(complete(at, 2), "mps", "sum to 120 %");
     weft_placement many[] = {PLACE("a", 0, "h100", "10%", 0, -1, 1, 30, 100),
                              PLACE("b", 0, "h100", "10%", 1, -1, 1, 30, 100)};
-    expect_violation(*state, complete(many, 2), "mps", "60 processes");
+    expect_violation(complete(many, 2), "mps", "60 processes");
     weft_placement small[] = {PLACE("a", 0, "h100", "1g.10gb", 0, 0, 1, 9, 100),
                               PLACE("b", 0, "h100", "1g.10gb", 1, 1, 4, 1, 100)};
-    expect_violation(*state, complete(small, 2), "mps", "9 processes on one 1g.10gb");
+    expect_violation(complete(small, 2), "mps", "9 processes on one 1g.10gb");
 }
 
 static void test_placement__profile(void **state)
 {
+    (void)state;
     weft_placement at[] = LEGAL;
     weft_plan plan = complete(at, 2);
     at[1].batch = 5;
-    expect_violation(*state, plan, "profile", "batch 5");
+    expect_violation(plan, "profile", "batch 5");
     at[1].batch = 4;
     at[1].procs = 2;
-    expect_violation(*state, plan, "profile", "2 processes");
+    expect_violation(plan, "profile", "2 processes");
 }
 
 static void test_placement__memory(void **state)
 {
+    (void)state;
     /* Two models that fit on the slice one by one do not fit together... */
     weft_profile_point big[N_POINT];
     memcpy(big, points, sizeof big);
@@ -409,120 +395,126 @@ static void test_placement__memory(void **state)
     demand_list[0].profile.point = demand_list[1].profile.point = big;
     weft_placement slice[] = {PLACE("a", 0, "h100", "1g.10gb", 0, 0, 4, 1, 100),
                               PLACE("b", 0, "h100", "1g.10gb", 0, 0, 4, 1, 100)};
-    expect_violation(*state, complete(slice, 2), "memory", "slice 0 needs 12000000000");
+    expect_violation(complete(slice, 2), "memory", "slice 0 needs 12000000000");
     /* ... and neither do two MPS shares. */
     weft_placement device[] = {PLACE("a", 0, "h100", "40%", 0, -1, 8, 1, 100),
                                PLACE("b", 0, "h100", "20%", 1, -1, 1, 1, 100)};
-    expect_violation(*state, complete(device, 2), "memory", "device 0 needs 100000000000");
+    expect_violation(complete(device, 2), "memory", "device 0 needs 100000000000");
     demand_list[0].profile.point = demand_list[1].profile.point = points;
 }
 
 static void test_placement__rate(void **state)
 {
+    (void)state;
     weft_placement at[] = LEGAL;
     at[1].rate_per_s = 90;
-    expect_violation(*state, complete(at, 2), "rate", "90/s are assigned");
+    expect_violation(complete(at, 2), "rate", "90/s are assigned");
     at[1].rate_per_s = -100;
-    expect_violation(*state, complete(at, 2), "rate", "is not a rate");
+    expect_violation(complete(at, 2), "rate", "is not a rate");
     at[1].rate_per_s = (double)NAN;
-    expect_violation(*state, complete(at, 2), "rate", "");
+    expect_violation(complete(at, 2), "rate", "");
     demand_list[1].rate_per_s = at[1].rate_per_s = 2001;
-    expect_violation(*state, complete(at, 2), "rate", "can serve 2000/s");
+    expect_violation(complete(at, 2), "rate", "can serve 2000/s");
     demand_list[1].rate_per_s = at[1].rate_per_s = 100;
-    expect_legal(*state, complete(at, 2));
+    expect_legal(complete(at, 2));
 }
 
 static void test_placement__latency(void **state)
 {
+    (void)state;
     weft_placement at[] = LEGAL;
     demand_list[0].slo_us = 3999;
-    expect_violation(*state, complete(at, 2), "latency", "the SLO is 3999");
+    expect_violation(complete(at, 2), "latency", "the SLO is 3999");
     demand_list[0].slo_us = 4000;
-    expect_legal(*state, complete(at, 2));
+    expect_legal(complete(at, 2));
     /* Both on one slice: latency is a cycle of 4 ms and 2 ms of execution. */
     demand_list[0].slo_us = 5999;
     at[1].slice_id = 0;
-    expect_violation(*state, complete(at, 2), "latency", "6000 us");
+    expect_violation(complete(at, 2), "latency", "6000 us");
     demand_list[0].slo_us = 20000;
-    expect_legal(*state, complete(at, 2));
+    expect_legal(complete(at, 2));
 }
 
 static void test_placement__objective(void **state)
 {
+    (void)state;
     weft_placement at[] = LEGAL;
     weft_plan good = complete(at, 2), plan = good;
     plan.gpus = 2;
-    expect_violation(*state, plan, "objective", "2 devices are stated");
+    expect_violation(plan, "objective", "2 devices are stated");
     plan = good;
     plan.cost_per_hour = 1;
-    expect_violation(*state, plan, "objective", "cost 1 is stated");
+    expect_violation(plan, "objective", "cost 1 is stated");
     plan = good;
     plan.lower_bound = 0;
-    expect_violation(*state, plan, "objective", "lower bound 0");
+    expect_violation(plan, "objective", "lower bound 0");
     plan.lower_bound = (double)NAN;
-    expect_violation(*state, plan, "objective", "lower bound");
+    expect_violation(plan, "objective", "lower bound");
     at[0].capacity_per_s += 1;
-    expect_violation(*state, good, "objective", "capacity 2001/s is stated");
+    expect_violation(good, "objective", "capacity 2001/s is stated");
     at[0].capacity_per_s -= 1;
     at[0].latency_us = 1;
-    expect_violation(*state, good, "objective", "latency 1 us");
+    expect_violation(good, "objective", "latency 1 us");
     good = complete(at, 2);
     at[1].share = 0.25;
-    expect_violation(*state, good, "objective", "share 0.25");
+    expect_violation(good, "objective", "share 0.25");
     good = complete(at, 2);
     at[1].mem_bytes = 1;
-    expect_violation(*state, good, "objective", "1 bytes are stated");
+    expect_violation(good, "objective", "1 bytes are stated");
 }
 
 static void test_placement__shares_of_an_instance(void **state)
 {
+    (void)state;
     weft_placement at[] = {PLACE("a", 0, "h100", "3g.40gb/50%", 0, 4, 4, 1, 100),
                            PLACE("b", 0, "h100", "3g.40gb/50%", 1, 4, 4, 1, 100)};
     weft_placement beside[] = {PLACE("a", 0, "h100", "3g.40gb/50%", 0, 4, 4, 1, 100),
                                PLACE("b", 0, "h100", "1g.10gb", 1, 3, 4, 1, 100)};
     weft_placement turns[] = {PLACE("a", 0, "h100", "3g.40gb/50%", 0, 0, 4, 1, 100),
                               PLACE("b", 0, "h100", "3g.40gb/50%", 0, 0, 4, 1, 100)};
-    expect_legal(*state, complete(at, 2));
-    expect_legal(*state, complete(beside, 2));
-    expect_legal(*state, complete(turns, 2));
+    expect_legal(complete(at, 2));
+    expect_legal(complete(beside, 2));
+    expect_legal(complete(turns, 2));
     beside[1].mig_start = 4;
-    expect_violation(*state, complete(beside, 2), "mig", "overlaps");
+    expect_violation(complete(beside, 2), "mig", "overlaps");
     at[1].slice = "3g.40gb/60%";
-    expect_violation(*state, complete(at, 2), "mps", "an instance of device 0 sum to 110 %");
+    expect_violation(complete(at, 2), "mps", "an instance of device 0 sum to 110 %");
     at[1].slice = "4g.40gb/50%";
     at[0].mig_start = at[1].mig_start = 0;
-    expect_violation(*state, complete(at, 2), "mig", "both start at slot 0");
+    expect_violation(complete(at, 2), "mig", "both start at slot 0");
     at[1].slice = "3g.40gb/50%";
     at[1].mig_start = 4;
-    expect_legal(*state, complete(at, 2));
+    expect_legal(complete(at, 2));
     at[1].mig_start = 3;
-    expect_violation(*state, complete(at, 2), "mig", "cannot start at slot 3");
+    expect_violation(complete(at, 2), "mig", "cannot start at slot 3");
     /* 3/7 of 48 clients is 20. */
     weft_placement many[] = {PLACE("a", 0, "h100", "3g.40gb/40%", 0, 4, 1, 12, 100),
                              PLACE("b", 0, "h100", "3g.40gb/40%", 1, 4, 1, 12, 100)};
-    expect_violation(*state, complete(many, 2), "mps", "24 processes on one 3g.40gb, at most 20");
+    expect_violation(complete(many, 2), "mps", "24 processes on one 3g.40gb, at most 20");
     weft_placement big[] = {PLACE("a", 0, "h100", "3g.40gb/10%", 0, 4, 2, 1, 100),
                             PLACE("b", 0, "h100", "3g.40gb/10%", 1, 4, 2, 1, 100)};
-    expect_violation(*state, complete(big, 2), "memory", "60000000000 bytes");
+    expect_violation(complete(big, 2), "memory", "60000000000 bytes");
 }
 
 static void test_placement__oversubscribe(void **state)
 {
+    (void)state;
     weft_placement at[] = {PLACE("a", 0, "h100", "40%", 0, -1, 8, 1, 100),
                            PLACE("b", 0, "h100", "80%", 1, -1, 8, 1, 100)};
     rules.oversubscribe = true;
-    expect_legal(*state, complete(at, 2));
+    expect_legal(complete(at, 2));
     rules.oversubscribe = false;
-    expect_violation(*state, complete(at, 2), "mps", "sum to 120 %");
+    expect_violation(complete(at, 2), "mps", "sum to 120 %");
 }
 
 static void test_placement__reserve(void **state)
 {
+    (void)state;
     weft_placement at[] = {PLACE("a", 0, "h100", "40%", 0, -1, 8, 1, 100),
                            PLACE("b", 0, "h100", "60%", 1, -1, 8, 1, 100)};
-    expect_legal(*state, complete(at, 2));
+    expect_legal(complete(at, 2));
     rules.mem_reserve = 0.3; /* 60 GB fit in 84 GB, but not in 70 % of them */
-    expect_violation(*state, complete(at, 2), "memory", "device 0 needs 60000000000");
+    expect_violation(complete(at, 2), "memory", "device 0 needs 60000000000");
     rules.mem_reserve = 1;
     weft_plan plan = complete(at, 2);
     assert_int_equal(weft_plan_check(&plan, &problem, NULL), WEFT_ERR_INPUT);
@@ -531,6 +523,7 @@ static void test_placement__reserve(void **state)
 
 static void test_placement__isolation(void **state)
 {
+    (void)state;
     weft_placement turns[] = {PLACE("a", 0, "cpu", "1core", 1, -1, 4, 1, 100),
                               PLACE("b", 0, "cpu", "1core", 1, -1, 4, 1, 100)};
     weft_placement shares[] = {PLACE("a", 0, "h100", "3g.40gb/50%", 0, 4, 4, 1, 100),
@@ -538,16 +531,17 @@ static void test_placement__isolation(void **state)
     weft_placement apart[] = {PLACE("a", 0, "h100", "3g.40gb/50%", 0, 4, 4, 1, 100),
                               PLACE("b", 0, "h100", "3g.40gb/50%", 1, 0, 4, 1, 100)};
     rules.isolated = true;
-    expect_violation(*state, complete(turns, 2), "isolation", "2 models on device 0 slice 1");
-    expect_violation(*state, complete(shares, 2), "isolation", "an instance of device 0");
-    expect_legal(*state, complete(apart, 2));
+    expect_violation(complete(turns, 2), "isolation", "2 models on device 0 slice 1");
+    expect_violation(complete(shares, 2), "isolation", "an instance of device 0");
+    expect_legal(complete(apart, 2));
     rules.isolated = false;
-    expect_legal(*state, complete(shares, 2));
+    expect_legal(complete(shares, 2));
 }
 
 /* a and b use half of the bandwidth each. With c3 = 1 and c4 = 1 each is slowed down by 1.5. */
 static void test_placement__interference(void **state)
 {
+    (void)state;
     weft_profile_point busy[] = {POINT("h100", "40%", 8, 1, 500, 100),
                                  POINT("h100", "60%", 8, 1, 450, 100)};
     weft_fleet_device row = devices[1];
@@ -562,24 +556,24 @@ static void test_placement__interference(void **state)
     weft_placement at[] = {PLACE("a", 0, "h100", "40%", 0, -1, 8, 1, 100),
                            PLACE("b", 0, "h100", "60%", 1, -1, 8, 1, 100)};
     plan = complete(at, 2);
-    expect_legal(*state, plan);
+    expect_legal(plan);
     problem.interference = (weft_interference){{0, 0, 0, 1, 1}};
-    expect_violation(*state, plan, "objective", "capacity 16000/s is stated, 10666.6667/s");
+    expect_violation(plan, "objective", "capacity 16000/s is stated, 10666.6667/s");
     at[0].capacity_per_s /= 1.5;
     at[1].capacity_per_s /= 1.5;
     /* wait = min(7/100 s, 20 - 1 - exec): latency = 19 ms whatever exec is */
-    expect_legal(*state, plan);
+    expect_legal(plan);
     /* Both are fast enough alone, and too slow beside each other. */
     demand_list[0].slo_us = demand_list[1].slo_us = 1200;
-    expect_violation(*state, plan, "interference", "slice 0 has a latency of 1500 us");
-    expect_violation(*state, plan, "interference", "slice 1 has a latency of 1350 us");
+    expect_violation(plan, "interference", "slice 0 has a latency of 1500 us");
+    expect_violation(plan, "interference", "slice 1 has a latency of 1350 us");
     demand_list[0].slo_us = 900;
-    expect_violation(*state, plan, "latency", "the SLO is 900 us");
+    expect_violation(plan, "latency", "the SLO is 900 us");
     /* Models that time-share a slice do not run at the same time. */
     demand_list[0].slo_us = demand_list[1].slo_us = 20000;
     at[1].slice = "40%";
     at[1].slice_id = 0;
-    expect_legal(*state, complete(at, 2));
+    expect_legal(complete(at, 2));
     problem = saved;
     for (int i = 0; i < 2; i++)
         demand_list[i].profile = (weft_profile){points, N_POINT};
@@ -587,48 +581,49 @@ static void test_placement__interference(void **state)
 
 static void test_placement__estimates_are_marked(void **state)
 {
+    (void)state;
     weft_placement at[] = LEGAL;
     weft_plan plan = complete(at, 2);
     at[0].source = "analytic";
-    expect_violation(*state, plan, "profile", "analytic with an error of");
+    expect_violation(plan, "profile", "analytic with an error of");
     plan = complete(at, 2);
     at[1].expected_error = 0.3;
-    expect_violation(*state, plan, "profile", "measured with an error of 0.3");
+    expect_violation(plan, "profile", "measured with an error of 0.3");
 }
 
 static void test_placement__power(void **state)
 {
+    (void)state;
     weft_profile_point joules[N_POINT];
     memcpy(joules, points, sizeof joules);
     joules[1].cost.energy_j = 0.5; /* batch 4 on a core */
     demand_list[0].profile.point = demand_list[1].profile.point = joules;
     weft_placement at[] = LEGAL;
     weft_plan plan = complete(at, 2);
-    expect_violation(*state, plan, "objective", "0 W are stated, 25 W are computed");
+    expect_violation(plan, "objective", "0 W are stated, 25 W are computed");
     plan.power_w = 25; /* 2 * 100/s / 4 * 0.5 J */
-    expect_legal(*state, plan);
+    expect_legal(plan);
     demand_list[0].profile.point = demand_list[1].profile.point = points;
-    expect_violation(*state, plan, "objective", "25 W are stated, 0 W are computed");
+    expect_violation(plan, "objective", "25 W are stated, 0 W are computed");
 }
 
 /* -- plan.json -------------------------------------------------------------------------------- */
 
 static void test_placement__json_reads_back(void **state)
 {
-    fixture *fx = *state;
+    (void)state;
     weft_placement at[] = {PLACE("a", 0, "h100", "1g.10gb", 0, 3, 4, 2, 100),
                            PLACE("b", 0, "h100", "3g.40gb", 1, 4, 4, 1, 100)};
     weft_plan plan = complete(at, 2), back;
     plan.decision_ms = 0.125;
     char *text, *again;
     assert_int_equal(weft_plan_to_json(&plan, &demands, &text), WEFT_ERR_OK);
-    assert_int_equal(weft_plan_from_json(text, strlen(text), "p", fx->arena, fx->diag, &back),
-                     WEFT_ERR_OK);
+    assert_int_equal(weft_plan_from_json(text, strlen(text), "p", arena, diag, &back), WEFT_ERR_OK);
     assert_int_equal(back.n, 2);
     assert_string_equal(back.policy, "hand");
     assert_true(back.decision_ms == 0.125 && back.gpus == 1 && back.cost_per_hour == 3);
     assert_int_equal(back.at[0].mig_start, 3);
-    expect_legal(fx, back);
+    expect_legal(back);
     assert_int_equal(weft_plan_to_json(&back, &demands, &again), WEFT_ERR_OK);
     assert_string_equal(text, again);
     static const char *const keys[] = {"gpus",        "cost_per_hour", "lower_bound",
@@ -639,57 +634,55 @@ static void test_placement__json_reads_back(void **state)
     free(again);
 }
 
-static void expect_bad_json(fixture *fx, const char *text, const char *from, const char *to,
-                            const char *message)
+static void expect_bad_json(const char *text, const char *from, const char *to, const char *message)
 {
     char bad[8192];
     weft_plan plan;
     const char *hit = strstr(text, from);
     assert_non_null(hit);
     snprintf(bad, sizeof bad, "%.*s%s%s", (int)(hit - text), text, to, hit + strlen(from));
-    weft_diag_clear(fx->diag);
-    assert_int_equal(weft_plan_from_json(bad, strlen(bad), "p", fx->arena, fx->diag, &plan),
+    weft_diag_clear(diag);
+    assert_int_equal(weft_plan_from_json(bad, strlen(bad), "p", arena, diag, &plan),
                      WEFT_ERR_INPUT);
-    if (!strstr(weft_diag_at(fx->diag, 0)->text, message))
-        fail_msg("'%s' is not in '%s'", message, weft_diag_at(fx->diag, 0)->text);
+    if (!strstr(weft_diag_at(diag, 0)->text, message))
+        fail_msg("'%s' is not in '%s'", message, weft_diag_at(diag, 0)->text);
 }
 
 static void test_placement__json_checks_every_field(void **state)
 {
-    fixture *fx = *state;
+    (void)state;
     weft_placement at[] = LEGAL;
     weft_plan plan = complete(at, 2);
     char *text;
     assert_int_equal(weft_plan_to_json(&plan, &demands, &text), WEFT_ERR_OK);
-    expect_bad_json(fx, text, "weft-plan", "other", "format");
-    expect_bad_json(fx, text, "\"version\": 3", "\"version\": 2", "make the plan anew");
-    expect_bad_json(fx, text, "\"policy\": \"hand\"", "\"policy\": 1", "policy");
-    expect_bad_json(fx, text, "\"gpus\": 1", "\"gpus\": -1", "gpus");
-    expect_bad_json(fx, text, "\"gpus\": 1", "\"gpus\": 1.5", "gpus");
-    expect_bad_json(fx, text, "\"gpus\": 1", "\"gpus\": 99999999999", "gpus");
-    expect_bad_json(fx, text, "\"gpus\": 1,", "", "gpus");
-    expect_bad_json(fx, text, "\"gpus\": 1", "\"gpus\": 1, \"gpus\": 1", "json");
-    expect_bad_json(fx, text, "\"gpus\": 1", "\"gpus\": 1, \"x\": 1", "unknown key 'x'");
-    expect_bad_json(fx, text, "\"decision_ms\": 0", "\"decision_ms\": -1", "decision_ms");
-    expect_bad_json(fx, text, "\"slo_us\": 20000", "\"slo_us\": \"\"", "slo_us");
-    expect_bad_json(fx, text, "\"models\": [", "\"models\": [3,", "must be an object");
-    assert_string_equal(weft_diag_at(fx->diag, 0)->item, "models[0]");
-    expect_bad_json(fx, text, "\"models\": [\n    {\n      \"model\": \"",
+    expect_bad_json(text, "weft-plan", "other", "format");
+    expect_bad_json(text, "\"version\": 3", "\"version\": 2", "make the plan anew");
+    expect_bad_json(text, "\"policy\": \"hand\"", "\"policy\": 1", "policy");
+    expect_bad_json(text, "\"gpus\": 1", "\"gpus\": -1", "gpus");
+    expect_bad_json(text, "\"gpus\": 1", "\"gpus\": 1.5", "gpus");
+    expect_bad_json(text, "\"gpus\": 1", "\"gpus\": 99999999999", "gpus");
+    expect_bad_json(text, "\"gpus\": 1,", "", "gpus");
+    expect_bad_json(text, "\"gpus\": 1", "\"gpus\": 1, \"gpus\": 1", "json");
+    expect_bad_json(text, "\"gpus\": 1", "\"gpus\": 1, \"x\": 1", "unknown key 'x'");
+    expect_bad_json(text, "\"decision_ms\": 0", "\"decision_ms\": -1", "decision_ms");
+    expect_bad_json(text, "\"slo_us\": 20000", "\"slo_us\": \"\"", "slo_us");
+    expect_bad_json(text, "\"models\": [", "\"models\": [3,", "must be an object");
+    assert_string_equal(weft_diag_at(diag, 0)->item, "models[0]");
+    expect_bad_json(text, "\"models\": [\n    {\n      \"model\": \"",
                     "\"models\": [\n    {\n      \"model\": \"../", "is not a model name");
-    expect_bad_json(fx, text, "\"placements\": [", "\"placements\": [1,", "object");
-    expect_bad_json(fx, text, "\"device\": 0", "\"device\": null", "device");
-    expect_bad_json(fx, text, "\"type\": \"cpu\"", "\"type\": \"c\\u0000\"", "json");
-    expect_bad_json(fx, text, "\"batch\": 4", "\"batch\": 0", "batch");
-    expect_bad_json(fx, text, "\"procs\": 1", "\"procs\": 0", "procs");
-    expect_bad_json(fx, text, "\"mig_start\": null", "\"mig_start\": 32", "mig_start");
-    expect_bad_json(fx, text, "\"slice\": \"1core\"",
+    expect_bad_json(text, "\"placements\": [", "\"placements\": [1,", "object");
+    expect_bad_json(text, "\"device\": 0", "\"device\": null", "device");
+    expect_bad_json(text, "\"type\": \"cpu\"", "\"type\": \"c\\u0000\"", "json");
+    expect_bad_json(text, "\"batch\": 4", "\"batch\": 0", "batch");
+    expect_bad_json(text, "\"procs\": 1", "\"procs\": 0", "procs");
+    expect_bad_json(text, "\"mig_start\": null", "\"mig_start\": 32", "mig_start");
+    expect_bad_json(text, "\"slice\": \"1core\"",
                     "\"slice\": \"1111111111111111111111111111111111\"", "slice");
-    expect_bad_json(fx, text, "\"share\": 0.5", "\"share\": \"0.5\"", "share");
-    expect_bad_json(fx, text, "\"mem_bytes\": 100", "\"mem_bytes\": 1e3", "mem_bytes");
-    expect_bad_json(fx, text, "{", "", "json");
+    expect_bad_json(text, "\"share\": 0.5", "\"share\": \"0.5\"", "share");
+    expect_bad_json(text, "\"mem_bytes\": 100", "\"mem_bytes\": 1e3", "mem_bytes");
+    expect_bad_json(text, "{", "", "json");
     for (size_t len = 0; len < strlen(text) - 1; len++)
-        assert_int_equal(weft_plan_from_json(text, len, "p", fx->arena, NULL, &plan),
-                         WEFT_ERR_INPUT);
+        assert_int_equal(weft_plan_from_json(text, len, "p", arena, NULL, &plan), WEFT_ERR_INPUT);
     free(text);
 }
 

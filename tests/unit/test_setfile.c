@@ -14,65 +14,23 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-typedef struct fixture {
-    weft_arena *arena;
-    weft_diag *diag;
-    char path[64];
-} fixture;
+#include "tests/support/fixture.h"
 
-/* The tests write thousands of small files, so they use a file system in memory if there is one. */
-static const char *folder(void)
+static weft_err load(const char *text, weft_set *out)
 {
-    return access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-}
-
-static int set_up(void **state)
-{
-    fixture *fx = calloc(1, sizeof *fx);
-    assert_non_null(fx);
-    fx->arena = weft_arena_create(0);
-    fx->diag = weft_diag_create();
-    snprintf(fx->path, sizeof fx->path, "%s/weft-set-XXXXXX", folder());
-    int fd = mkstemp(fx->path);
-    assert_true(fd >= 0);
-    close(fd);
-    *state = fx;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    fixture *fx = *state;
-    unlink(fx->path);
-    weft_arena_destroy(fx->arena);
-    weft_diag_destroy(fx->diag);
-    free(fx);
-    return 0;
-}
-
-static void write_bytes(const fixture *fx, const char *bytes, size_t len)
-{
-    FILE *f = fopen(fx->path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(bytes, 1, len, f), len);
-    assert_int_equal(fclose(f), 0);
-}
-
-static weft_err load(fixture *fx, const char *text, weft_set *out)
-{
-    write_bytes(fx, text, strlen(text));
-    weft_diag_clear(fx->diag);
-    return weft_set_load(fx->path, fx->arena, fx->diag, out);
+    write_text(text);
+    weft_diag_clear(diag);
+    return weft_set_load(temp_path, arena, diag, out);
 }
 
 /* Loading fails with INPUT, and the first message contains this text and has this line (0: any). */
-static void expect_refusal(fixture *fx, const char *text, uint32_t line, const char *message)
+static void expect_refusal(const char *text, uint32_t line, const char *message)
 {
     weft_set set;
-    weft_err err = load(fx, text, &set);
+    weft_err err = load(text, &set);
     if (err != WEFT_ERR_INPUT)
         fail_msg("got %s for:\n%s", weft_err_name(err), text);
-    const weft_message *msg = weft_diag_at(fx->diag, 0);
+    const weft_message *msg = weft_diag_at(diag, 0);
     if (!strstr(msg->text, message))
         fail_msg("'%s' is not in '%s'", message, msg->text);
     if (line && msg->line != line)
@@ -81,10 +39,9 @@ static void expect_refusal(fixture *fx, const char *text, uint32_t line, const c
 
 static void test_setfile__reads_all_keys(void **state)
 {
-    fixture *fx = *state;
+    (void)state;
     weft_set set;
-    assert_int_equal(load(fx,
-                          "profile_layout: parvagpu\n"
+    assert_int_equal(load("profile_layout: parvagpu\n"
                           "models:\n"
                           "  - name: resnet50\n"
                           "    file: sub/resnet50.onnx\n"
@@ -105,14 +62,14 @@ static void test_setfile__reads_all_keys(void **state)
     const weft_set_model *m = &set.model[0];
     assert_string_equal(m->name, "resnet50");
     char path[64];
-    snprintf(path, sizeof path, "%s/sub/resnet50.onnx", folder());
+    snprintf(path, sizeof path, "%s/sub/resnet50.onnx", temp_folder());
     assert_string_equal(m->file, path);
     assert_null(m->profile);
     assert_true(m->slo_us == 108000 && m->rate_per_s == 829);
     assert_int_equal(m->line, 3);
     m = &set.model[1];
     assert_string_equal(m->file, "/models/bert.onnx");
-    snprintf(path, sizeof path, "%s/bert.csv", folder());
+    snprintf(path, sizeof path, "%s/bert.csv", temp_folder());
     assert_string_equal(m->profile, path);
     assert_true(m->slo_us == 0 && m->rate_per_s == 0);
     assert_int_equal(m->n_dim, 2);
@@ -127,8 +84,9 @@ static void test_setfile__reads_all_keys(void **state)
 
 static void test_setfile__default_layout_is_weft(void **state)
 {
+    (void)state;
     weft_set set;
-    assert_int_equal(load(*state, "models: [{name: a, file: a.onnx}]\n", &set), WEFT_ERR_OK);
+    assert_int_equal(load("models: [{name: a, file: a.onnx}]\n", &set), WEFT_ERR_OK);
     assert_string_equal(set.profile_layout, "weft");
     assert_int_equal(set.n_app, 0);
 }
@@ -137,109 +95,110 @@ static void test_setfile__default_layout_is_weft(void **state)
 
 static void test_setfile__refuses_unknown_keys_with_line(void **state)
 {
-    expect_refusal(*state, ONE "    sloo: 3ms\n", 4, "sloo");
-    expect_refusal(*state, ONE "model: []\n", 0, "model");
-    expect_refusal(*state, ONE "apps:\n  - name: x\n    variant: []\n", 0, "variant");
+    (void)state;
+    expect_refusal(ONE "    sloo: 3ms\n", 4, "sloo");
+    expect_refusal(ONE "model: []\n", 0, "model");
+    expect_refusal(ONE "apps:\n  - name: x\n    variant: []\n", 0, "variant");
 }
 
 static void test_setfile__refuses_missing_keys(void **state)
 {
-    expect_refusal(*state, "models:\n  - file: a.onnx\n", 0, "name");
-    expect_refusal(*state, "models:\n  - name: a\n", 2, "neither 'file' nor 'profile'");
-    expect_refusal(*state, "apps: []\n", 0, "models");
-    expect_refusal(*state, "models: []\n", 0, "");
-    expect_refusal(*state, "", 0, "empty");
-    expect_refusal(*state, "# only a comment\n", 0, "empty");
+    (void)state;
+    expect_refusal("models:\n  - file: a.onnx\n", 0, "name");
+    expect_refusal("models:\n  - name: a\n", 2, "neither 'file' nor 'profile'");
+    expect_refusal("apps: []\n", 0, "models");
+    expect_refusal("models: []\n", 0, "");
+    expect_refusal("", 0, "empty");
+    expect_refusal("# only a comment\n", 0, "empty");
 }
 
 static void test_setfile__refuses_wrong_values(void **state)
 {
-    expect_refusal(*state, ONE "    slo: 108\n", 2, "slo");
-    expect_refusal(*state, ONE "    slo: -1ms\n", 2, "slo");
-    expect_refusal(*state, ONE "    slo: 0ms\n", 2, "slo");
-    expect_refusal(*state, ONE "    rate: nan/s\n", 2, "rate");
-    expect_refusal(*state, ONE "    rate: 829\n", 2, "rate");
-    expect_refusal(*state, ONE "    dims: [1, 2]\n", 4, "dims");
-    expect_refusal(*state, ONE "    dims: {s: [2, 1]}\n", 4, "dims");
-    expect_refusal(*state, ONE "    dims: {s: [0, 1]}\n", 4, "dims");
-    expect_refusal(*state, ONE "    dims: {s: [1, 2, 3]}\n", 4, "dims");
-    expect_refusal(*state, ONE "    dims: {s: x}\n", 4, "dims");
-    expect_refusal(*state, ONE "profile_layout: other\n", 4, "profile_layout");
-    expect_refusal(*state, ONE "  - name: a\n    file: b.onnx\n", 4, "twice");
-    expect_refusal(*state, "models:\n  - name: ../a\n    file: b\n", 2, "name");
-    expect_refusal(*state, ONE "apps: [{name: x, variants: [{model: b, accuracy: 1}]}]\n", 4,
+    (void)state;
+    expect_refusal(ONE "    slo: 108\n", 2, "slo");
+    expect_refusal(ONE "    slo: -1ms\n", 2, "slo");
+    expect_refusal(ONE "    slo: 0ms\n", 2, "slo");
+    expect_refusal(ONE "    rate: nan/s\n", 2, "rate");
+    expect_refusal(ONE "    rate: 829\n", 2, "rate");
+    expect_refusal(ONE "    dims: [1, 2]\n", 4, "dims");
+    expect_refusal(ONE "    dims: {s: [2, 1]}\n", 4, "dims");
+    expect_refusal(ONE "    dims: {s: [0, 1]}\n", 4, "dims");
+    expect_refusal(ONE "    dims: {s: [1, 2, 3]}\n", 4, "dims");
+    expect_refusal(ONE "    dims: {s: x}\n", 4, "dims");
+    expect_refusal(ONE "profile_layout: other\n", 4, "profile_layout");
+    expect_refusal(ONE "  - name: a\n    file: b.onnx\n", 4, "twice");
+    expect_refusal("models:\n  - name: ../a\n    file: b\n", 2, "name");
+    expect_refusal(ONE "apps: [{name: x, variants: [{model: b, accuracy: 1}]}]\n", 4,
                    "not a model");
-    expect_refusal(*state, ONE "apps: [{name: a, variants: [{model: a, accuracy: 1}]}]\n", 4,
-                   "already");
-    expect_refusal(*state, ONE "apps: [{name: x, variants: [{model: a, accuracy: .nan}]}]\n", 0,
-                   "");
+    expect_refusal(ONE "apps: [{name: a, variants: [{model: a, accuracy: 1}]}]\n", 4, "already");
+    expect_refusal(ONE "apps: [{name: x, variants: [{model: a, accuracy: .nan}]}]\n", 0, "");
 }
 
 static void test_setfile__refuses_hostile_yaml(void **state)
 {
-    fixture *fx = *state;
+    (void)state;
     weft_set set;
-    expect_refusal(fx, "a: &x [1]\nb: *x\n", 0, "aliases");
-    expect_refusal(fx, "a: &x [*x]\n", 0, "");
-    expect_refusal(fx, "models: !!python/object:os.system [ls]\n", 1, "tags");
-    expect_refusal(fx, ONE "---\n" ONE, 0, "second document");
-    expect_refusal(fx, ONE "    file: b.onnx\n", 4, "twice");
-    expect_refusal(fx, "? [a, b]\n: c\n", 0, "key");
-    expect_refusal(fx, "models: [\n", 0, "yaml");
-    expect_refusal(fx, "models: \"\\0\"\n", 0, "zero byte");
-    expect_refusal(fx, "plain text\n", 0, "");
+    expect_refusal("a: &x [1]\nb: *x\n", 0, "aliases");
+    expect_refusal("a: &x [*x]\n", 0, "");
+    expect_refusal("models: !!python/object:os.system [ls]\n", 1, "tags");
+    expect_refusal(ONE "---\n" ONE, 0, "second document");
+    expect_refusal(ONE "    file: b.onnx\n", 4, "twice");
+    expect_refusal("? [a, b]\n: c\n", 0, "key");
+    expect_refusal("models: [\n", 0, "yaml");
+    expect_refusal("models: \"\\0\"\n", 0, "zero byte");
+    expect_refusal("plain text\n", 0, "");
     char *deep = malloc(100001);
     memset(deep, '[', 100000);
     deep[100000] = 0;
-    assert_int_equal(load(fx, deep, &set), WEFT_ERR_INPUT);
+    assert_int_equal(load(deep, &set), WEFT_ERR_INPUT);
     memcpy(deep, "models: ", 8);
     memset(deep + 8, '[', 20);
     memset(deep + 28, ']', 20);
     deep[48] = 0;
-    expect_refusal(fx, deep, 1, "nested");
+    expect_refusal(deep, 1, "nested");
     /* The largest file that is allowed is refused quickly. */
     char *many = malloc((1 << 20) + 1);
     memset(many, '[', 1 << 20);
     many[1 << 20] = 0;
-    expect_refusal(fx, many, 1, "brackets");
+    expect_refusal(many, 1, "brackets");
     size_t len = (size_t)sprintf(many, "models:\n");
     for (int i = 0; i < 16384; i++)
         len += (size_t)sprintf(many + len, "- {name: m%d, file: f}\n", i);
-    assert_int_equal(load(fx, many, &set), WEFT_ERR_OK);
+    assert_int_equal(load(many, &set), WEFT_ERR_OK);
     assert_int_equal(set.n_model, 16384);
     free(many);
     free(deep);
     char *large = malloc((1 << 20) + 2);
     memset(large, '#', (1 << 20) + 1);
-    write_bytes(fx, large, (1 << 20) + 1);
+    write_bytes(large, (1 << 20) + 1);
     free(large);
-    assert_int_not_equal(weft_set_load(fx->path, fx->arena, fx->diag, &set), WEFT_ERR_OK);
+    assert_int_not_equal(weft_set_load(temp_path, arena, diag, &set), WEFT_ERR_OK);
 }
 
 static void test_setfile__refuses_alias_bomb(void **state)
 {
+    (void)state;
     char text[2000];
     size_t len = (size_t)snprintf(text, sizeof text, "a0: &a0 [x, x, x, x, x, x, x, x]\n");
     for (int i = 1; i < 20; i++)
         len +=
             (size_t)snprintf(text + len, sizeof text - len, "a%d: &a%d [*a%d, *a%d, *a%d, *a%d]\n",
                              i, i, i - 1, i - 1, i - 1, i - 1);
-    expect_refusal(*state, text, 0, "");
+    expect_refusal(text, 0, "");
 }
 
 static void test_setfile__absent_file_is_io(void **state)
 {
-    fixture *fx = *state;
+    (void)state;
     weft_set set;
-    assert_int_equal(weft_set_load("/nonexistent/set.yaml", fx->arena, fx->diag, &set),
-                     WEFT_ERR_IO);
+    assert_int_equal(weft_set_load("/nonexistent/set.yaml", arena, diag, &set), WEFT_ERR_IO);
 }
 
 static void test_setfile__damaged_bytes_never_crash(void **state)
 {
     static const char good[] = "models:\n  - {name: a, file: a.onnx, slo: 1ms, dims: {s: [1, 2]}}\n"
                                "apps: [{name: x, variants: [{model: a, accuracy: 1}]}]\n";
-    fixture *fx = *state;
+    (void)state;
     uint64_t seed = 1;
     char text[sizeof good];
     weft_set set;
@@ -249,10 +208,10 @@ static void test_setfile__damaged_bytes_never_crash(void **state)
             size_t at = rand_next(&seed) % (sizeof good - 1);
             text[at] = (char)(seed >> 56);
         }
-        write_bytes(fx, text, sizeof good - 1);
-        weft_diag_clear(fx->diag);
-        weft_err err = weft_set_load(fx->path, fx->arena, fx->diag, &set);
-        assert_true(err == WEFT_ERR_OK || weft_diag_count(fx->diag) > 0);
+        write_bytes(text, sizeof good - 1);
+        weft_diag_clear(diag);
+        weft_err err = weft_set_load(temp_path, arena, diag, &set);
+        assert_true(err == WEFT_ERR_OK || weft_diag_count(diag) > 0);
     }
 }
 

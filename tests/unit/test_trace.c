@@ -14,25 +14,9 @@
 #include <string.h>
 #include <cmocka.h>
 
-static weft_arena *arena;
-static weft_diag *diag;
+#include "tests/support/fixture.h"
+
 static const weft_service two[] = {{"vgg", 1}, {"bert", 1}};
-
-static int set_up(void **state)
-{
-    (void)state;
-    arena = weft_arena_create(0);
-    diag = weft_diag_create();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    weft_arena_destroy(arena);
-    weft_diag_destroy(diag);
-    return 0;
-}
 
 static weft_arrivals *open_text(const char *text, size_t n)
 {
