@@ -460,9 +460,10 @@ static void test_simulate__takes_times_from_the_plan(void **state)
     assert_true(fabs(w->report.service[0].max_us - 5000) < 1);
     assert_true(fabs(w->report.service[1].max_us - 20000) < 1);
     p->capacity_per_s = 0;
-    assert_int_equal(
-        weft_simulate(&w->options, trace(w, "time_s,model\n0,a\n"), w->arena, w->diag, &w->report),
-        WEFT_ERR_INPUT);
+    weft_arrivals *arrivals = trace(w, "time_s,model\n0,a\n");
+    assert_int_equal(weft_simulate(&w->options, arrivals, w->arena, w->diag, &w->report),
+                     WEFT_ERR_INPUT);
+    weft_arrivals_close(arrivals);
     assert_string_equal(weft_diag_at(w->diag, 0)->item, "b");
 }
 
@@ -630,10 +631,11 @@ static void test_simulate__asks_the_policy_every_period(void **state)
 static void expect_refusal(world *w, const char *text)
 {
     weft_sim_report report;
+    weft_arrivals *arrivals = trace(w, "time_s,model\n0,m\n");
     weft_diag_clear(w->diag);
-    assert_int_equal(
-        weft_simulate(&w->options, trace(w, "time_s,model\n0,m\n"), w->arena, w->diag, &report),
-        WEFT_ERR_INPUT);
+    assert_int_equal(weft_simulate(&w->options, arrivals, w->arena, w->diag, &report),
+                     WEFT_ERR_INPUT);
+    weft_arrivals_close(arrivals);
     if (!strstr(weft_diag_at(w->diag, 0)->text, text))
         fail_msg("'%s' is not in '%s'", text, weft_diag_at(w->diag, 0)->text);
 }

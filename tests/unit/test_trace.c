@@ -17,13 +17,29 @@
 #include "tests/support/fixture.h"
 
 static const weft_service two[] = {{"vgg", 1}, {"bert", 1}};
+static weft_arrivals *opened[8]; /* by the test; closed by close_all */
+static size_t n_opened;
+
+static int close_all(void **state)
+{
+    while (n_opened > 0)
+        weft_arrivals_close(opened[--n_opened]);
+    return tear_down(state);
+}
+
+static weft_arrivals *open_bytes(const char *text, size_t len, size_t n)
+{
+    weft_arrivals *a = NULL;
+    assert_int_equal(weft_trace_open_text(text, len, "t.csv", two, n, 1, arena, diag, &a),
+                     WEFT_ERR_OK);
+    assert_true(n_opened < sizeof opened / sizeof *opened);
+    opened[n_opened++] = a;
+    return a;
+}
 
 static weft_arrivals *open_text(const char *text, size_t n)
 {
-    weft_arrivals *a = NULL;
-    assert_int_equal(weft_trace_open_text(text, strlen(text), "t.csv", two, n, 1, arena, diag, &a),
-                     WEFT_ERR_OK);
-    return a;
+    return open_bytes(text, strlen(text), n);
 }
 
 static bool next(weft_arrivals *a, weft_arrival *out)
@@ -124,6 +140,7 @@ static void test_trace__refuses_with_the_line(void **state)
         if (!strstr(msg->text, cases[i].message) || msg->line != cases[i].line)
             fail_msg("'%s' at line %u, expected '%s' at %u", msg->text, msg->line, cases[i].message,
                      cases[i].line);
+        weft_arrivals_close(a);
     }
 }
 
@@ -131,7 +148,7 @@ static void test_trace__refuses_with_the_line(void **state)
 static void test_trace__streams_long_lines(void **state)
 {
     weft_buf buf = {0};
-    weft_arrivals *a = NULL;
+    weft_arrivals *a;
     weft_arrival r;
     bool more;
     uint64_t n = 0;
@@ -144,8 +161,7 @@ static void test_trace__streams_long_lines(void **state)
             weft_buf_putc(&buf, '\n');
         weft_buf_printf(&buf, "%u.%03u,%s\n", i / 1000, i % 1000, i % 3 ? "vgg" : "bert");
     }
-    assert_int_equal(weft_trace_open_text(buf.at, buf.len, "t.csv", two, 2, 1, arena, diag, &a),
-                     WEFT_ERR_OK);
+    a = open_bytes(buf.at, buf.len, 2);
     size_t used = weft_arena_used(arena);
     while (next(a, &r)) {
         assert_int_equal(r.time_ns, (int64_t)n * 1000000);
@@ -158,8 +174,7 @@ static void test_trace__streams_long_lines(void **state)
     weft_buf_puts(&buf, "time_s,model\n");
     for (uint32_t i = 0; i < 300000; i++)
         weft_buf_putc(&buf, '0');
-    assert_int_equal(weft_trace_open_text(buf.at, buf.len, "t.csv", two, 2, 1, arena, diag, &a),
-                     WEFT_ERR_OK);
+    a = open_bytes(buf.at, buf.len, 2);
     assert_int_equal(weft_arrivals_next(a, &r, &more), WEFT_ERR_INPUT);
     weft_buf_finish(&buf);
 }
@@ -185,11 +200,9 @@ static void test_trace__replays_published_gaps(void **state)
         weft_buf_printf(&buf, "%.9g\n", json_number_value(gap));
     }
     assert_int_equal(json_array_size(list), 6240);
-    weft_arrivals *a = NULL;
+    weft_arrivals *a = open_bytes(buf.at, buf.len, 1);
     weft_arrival r = {0};
     uint64_t n = 0;
-    assert_int_equal(weft_trace_open_text(buf.at, buf.len, "t.csv", two, 1, 1, arena, diag, &a),
-                     WEFT_ERR_OK);
     while (next(a, &r))
         n++;
     assert_int_equal(n, 6240);
@@ -223,13 +236,13 @@ static void test_trace__reads_published_carbon(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_trace__reads_times_and_gaps, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_trace__reads_times_and_gaps, set_up, close_all),
         cmocka_unit_test_setup_teardown(test_trace__places_counts_in_their_period, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(test_trace__refuses_with_the_line, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_trace__streams_long_lines, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_trace__replays_published_gaps, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_trace__reads_published_carbon, set_up, tear_down),
+                                        close_all),
+        cmocka_unit_test_setup_teardown(test_trace__refuses_with_the_line, set_up, close_all),
+        cmocka_unit_test_setup_teardown(test_trace__streams_long_lines, set_up, close_all),
+        cmocka_unit_test_setup_teardown(test_trace__replays_published_gaps, set_up, close_all),
+        cmocka_unit_test_setup_teardown(test_trace__reads_published_carbon, set_up, close_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

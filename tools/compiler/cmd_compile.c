@@ -244,10 +244,10 @@ static weft_err profile_models(const options *o, const weft_tool_sources *source
 {
     bool wants_gpu = o->gpu && strcmp(o->gpu, "cpu") != 0;
     for (uint32_t i = 0; i < weft_graph_count(sources->module); i++) {
-        const weft_set_model *model = sources->model[i];
         bool is_joint = weft_graph_part_count(weft_graph_at(sources->module, i)) > 0;
+        const weft_set_model *model = is_joint ? NULL : sources->model[i];
         out[i] = (weft_codegen_model){0};
-        if (!is_joint && model)
+        if (model)
             out[i] = (weft_codegen_model){.slo_us = model->slo_us, .rate_per_s = model->rate_per_s};
     }
     WEFT_TRY(profile_device(sources, sources->module, "cpu", how, arena, diag, out));
