@@ -1,12 +1,12 @@
-/* What single kernels take on this CPU, for estimator/models/model_cpu.c to be fitted to.
+/* Times single kernels on this CPU; estimator/models/model_cpu.c is fitted to the results.
  *
  *   bench_kernels [-t THREADS] [-b BATCH,...] [-d NAME=VALUE,...] [-r RUNS] MODEL...
  *
- * MODEL is an ONNX file, or mlp:NxK:BYTES: products with N x K and K x N weights in turn, as many
- * of them as make BYTES of distinct weights, so that the weights come from the cache that so many
- * bytes fit in. Each model is compiled and run as `weft run` does, up to RUNS times. Prints a CSV,
- * one row for each different launch: the sizes that the estimator is given, beside the time of one
- * run in ten that was below: others use the machine too. measure_kernels runs a grid of them. */
+ * MODEL is an ONNX file, or mlp:NxK:BYTES: GEMMs with weights of N x K and K x N alternately,
+ * until the weights have BYTES in total; BYTES selects the cache level that the weights come from.
+ * Each model is compiled and run as `weft run` does, up to RUNS times. Prints a CSV with a row for
+ * each distinct launch: the sizes that the estimator gets and the 10th percentile of the time,
+ * because other processes use the machine too. measure_kernels runs a grid of models. */
 #include "codegen/codegen.h"
 #include "estimator/estimator.h"
 #include "frontend/frontend.h"
@@ -113,7 +113,7 @@ static void open_session(subject *s, const options *o)
     unlink(path);
 }
 
-/* Floats uniform in [-1, 1), integers 0. */
+/* Fills inputs: floats uniform in [-1, 1), integers 0. */
 static weft_tensor *make_inputs(subject *s, const int64_t *symbol)
 {
     const weft_bundle_program *p = weft_session_program(s->session);
@@ -149,7 +149,7 @@ static void run_once(subject *s, const weft_tensor *in, weft_tensor *out)
         give_up(s->diag, s->name);
 }
 
-/* Time of each launch: what one run in ten is below. */
+/* The 10th percentile of the times of each launch. */
 static void measure(subject *s, const options *o, const weft_tensor *in, double *launch_us,
                     const char **variant)
 {
@@ -190,7 +190,7 @@ static bool same_problem(const weft_kernel *a, const weft_kernel *b)
            a->conv.stride_h == b->conv.stride_h;
 }
 
-/* Equal launches are one row: their mean. */
+/* Launches with equal sizes become one row with their mean time. */
 static void print_rows(const subject *s, const options *o, const weft_workload *work,
                        const double *launch_us, const char *const *variant)
 {

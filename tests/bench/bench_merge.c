@@ -1,26 +1,25 @@
-/* Merged against unmerged bundles of the same models, and against what was predicted.
+/* Compares merged with unmerged bundles of the same models, and with the predicted gain.
  *
  *   bench_merge [-t THREADS] [-s SECONDS] [-m MODELS_DIR] [-n SETS] [-S] SUITE...
  *
  * Sets are those of merge_sets.h. Suites, each a table of sets, sizes and ways to merge:
  *
  *   shapes      gain by K and rows; made-up models
- *   issue       sets with a stated least gain; exported models where MODELS_DIR has them
+ *   issue       sets with a required gain; exported models if MODELS_DIR has them
  *   random      SETS made-up sets by seed: family, size, similarity, K and rows; and, as suite
- *               `groups`, each kind of merged products in them by itself
- *   strategies  every strategy by itself beside the choice of the estimator
- *   ablation    every strategy and every step of matching off in turn
+ *               `groups`, each kind of merged GEMMs in them, measured alone
+ *   strategies  each strategy alone, and the strategies that the estimator chooses
+ *   ablation    each strategy and each step of matching switched off
  *   threshold   strategies for parts of weights by similarity (part of the features that are
  *               common) and number of rows: what a fixed threshold would have chosen, beside the
  *               choice of the estimator
- *   compile     time of the pass, share of the whole
- *   similar     time of finding what two 4096 x 4096 weights have in common, on standard error
+ *   compile     time of the pass and its fraction of the compile time
+ *   similar     time to find the common block of two 4096 x 4096 weights, on standard error
  *
- * Merged and unmerged run in turn, blocks of some milliseconds, in one process, from one bundle
- * that shares its weights either way; figures are medians over pairs of blocks of the ratio, with
- * quartiles. Where the compiler made no joint program, or the sizes are beyond the limit that it
- * has set for one, the ratio is 1 by construction. -S predicts only: nothing is timed. Prints a
- * CSV. */
+ * Blocks of a few milliseconds of merged and unmerged runs alternate in one process. Both use one
+ * bundle, so that both share its weights. The gain is the median, with quartiles, of the ratio of
+ * consecutive blocks. It is 1 if the compiler made no joint program or the sizes exceed the joint
+ * program's limit. -S: predictions only, nothing is timed. Prints a CSV. */
 #include "tests/bench/merge_run.h"
 
 #include "passes/similarity/similar.h"
@@ -58,7 +57,7 @@ static void print_result(const options *o, const merge_spec *spec, const char *w
                          const merge_result *r)
 {
     print_spec(o->suite, o, spec, way);
-    printf("%u,%u,%u,", r->parts, r->joined, r->products);
+    printf("%u,%u,%u,", r->parts, r->joined, r->gemms);
     if (r->n_pair > 0)
         printf("%.1f,%.1f,%.3f,%.3f,%.3f,", r->apart_us, r->joint_us, r->gain, r->low, r->high);
     else
@@ -67,7 +66,8 @@ static void print_result(const options *o, const merge_spec *spec, const char *w
            r->difference, r->merge_ms, r->compile_ms, r->n_pair, get_load());
 }
 
-/* Groups of merged products: `parts` are the models of one, `joined` how many there are of it. */
+/* Groups of merged GEMMs; `parts`: models that one merged GEMM serves, `joined`: GEMMs of the
+ * group. */
 static void print_groups(const options *o, const merge_spec *spec, const merge_result *r)
 {
     for (uint32_t i = 0; i < r->n_group; i++) {
@@ -76,7 +76,7 @@ static void print_groups(const options *o, const merge_spec *spec, const merge_r
             continue;
         print_spec("groups", o, spec, g->row->strategy);
         printf("%u,%u,%u,%.2f,%.2f,%.3f,,,%.3f,%.2f,,,,%zu,%.2f\n", g->row->n_model, g->n_row,
-               r->products, g->apart_us, g->joint_us, g->apart_us / g->joint_us,
+               r->gemms, g->apart_us, g->joint_us, g->apart_us / g->joint_us,
                g->predicted_apart_us / g->predicted_joint_us, g->predicted_apart_us, r->n_pair,
                get_load());
     }
@@ -112,7 +112,7 @@ static void suite_shapes(const options *o)
             }
 }
 
-/* Every strategy there is; the baselines too. */
+/* All strategies, including the baselines. */
 static void bench_strategies(const options *o, const merge_spec *spec)
 {
     bench_set(o, spec, &automatic);
@@ -180,7 +180,8 @@ static void suite_strategies(const options *o)
         }
 }
 
-/* Each strategy and each step of matching off in turn, on a set that has something for each. */
+/* Switches off each strategy and each step of matching in turn, on a set to which all of them
+ * apply. */
 static void suite_ablation(const options *o)
 {
     static const merge_spec sets[] = {
@@ -212,8 +213,8 @@ static void suite_ablation(const options *o)
     }
 }
 
-/* USHER joins from a threshold of similarity on, whatever the rows; summarise_merge looks for the
- * best of them. */
+/* USHER merges above a fixed threshold of similarity, whatever the number of rows; summarise_merge
+ * searches for the best threshold. */
 static void suite_threshold(const options *o)
 {
     static const int64_t rows[] = {1, 8, 64, 256};
@@ -235,7 +236,7 @@ static void suite_threshold(const options *o)
 
 static void suite_compile(const options *o)
 {
-    enum { MOVED_MAX = 4 }; /* all pairs of all weights are looked at */
+    enum { MOVED_MAX = 4 }; /* all pairs of weights are compared */
     static const int counts[] = {2, 4, 8, 20};
     options quick = *o;
     quick.run.predict_only = true;
@@ -253,7 +254,7 @@ static void suite_compile(const options *o)
     }
 }
 
-/* Two weights of random numbers with one block in common, at unequal places. */
+/* Two random weights with one common block at different offsets. */
 static void suite_similar(const options *o)
 {
     enum { SIDE = 4096, ROUNDS = 5 };
@@ -336,7 +337,7 @@ int main(int argc, char **argv)
     }
     if (optind == argc || o.run.threads < 1)
         return usage();
-    puts("suite,model,rule,k,rows,other,threads,merge,parts,joined,products,apart_us,joint_us,gain,"
+    puts("suite,model,rule,k,rows,other,threads,merge,parts,joined,gemms,apart_us,joint_us,gain,"
          "gain_low,gain_high,predicted,predicted_apart_us,difference,merge_ms,compile_ms,pairs,"
          "load");
     for (; optind < argc; optind++) {

@@ -31,7 +31,8 @@ static double peak_mb(void)
     return (double)use.ru_maxrss / 1024;
 }
 
-/* Best of `runs`; false: the policy finds no plan. *out lives in `arena`. */
+/* Least CPU time of `runs` decisions; false: the policy finds no plan. *out is allocated from
+ * `arena`. */
 static bool time_plan(const weft_policy *policy, const weft_problem *problem, int runs,
                       weft_arena *arena, weft_plan *out, double *out_ms)
 {

@@ -48,7 +48,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
     return queued;
 }
 
-/* Driven from outside by epoll, as the server does it. */
+/* The handler is driven by an epoll loop of ours, as in the server. */
 static int serve_bare(size_t bytes)
 {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -95,7 +95,7 @@ static int connect_to(int port)
     return fd;
 }
 
-/* Sends the request and reads the whole answer. 0: it was not 200. */
+/* Sends the request and reads the whole answer; 0 if the status is not 200. */
 static int ask(int fd, const char *request, size_t len)
 {
     static char reply[REPLY_BYTES + 1];

@@ -94,7 +94,7 @@ static void compile(subject *s, const merge_way *way)
 
 /* -- Predictions ------------------------------------------------------------------------------ */
 
-/* By the pool's symbols: the batch is `rows`, others `other`. */
+/* Values by symbol of the pool: the batch symbol is `rows`, every other symbol `other`. */
 static void set_symbols(subject *s)
 {
     weft_dimpool *pool = weft_module_dims(s->set.module);
@@ -111,7 +111,7 @@ static void set_symbols(subject *s)
     }
 }
 
-/* The joint program is not run for so many rows: its models do better by themselves. */
+/* The joint program is not used for this many rows: its models are faster separately. */
 static bool is_beyond_limit(const subject *s)
 {
     const weft_module *m = s->set.module;
@@ -137,7 +137,7 @@ static bool is_same_group(const weft_merge_row *a, const weft_merge_row *b)
            a->n_model == b->n_model && a->weight_bytes == b->weight_bytes;
 }
 
-/* The group of what has this ONNX name; n_group: none. */
+/* Index of the group whose GEMM has this ONNX name; n_group: none. */
 static uint32_t find_group(const subject *s, const merge_result *r, const char *item)
 {
     for (uint32_t i = 0; i < s->log.rows.len; i++) {
@@ -267,7 +267,8 @@ static double find_difference(const subject *s)
     return most;
 }
 
-/* Mean time of `n` runs; the one before is not counted: it finds what the other side left. */
+/* Mean time of `n` runs after one unmeasured run, which warms the caches that the other side used.
+ */
 static double time_block(subject *s, void (*run)(subject *), int n)
 {
     run(s);
@@ -315,7 +316,7 @@ static void measure(subject *s, merge_result *r)
 
 /* -- Groups ----------------------------------------------------------------------------------- */
 
-/* What a step costs that does nothing but be timed. */
+/* Overhead of timing one launch: the time of a launch that does nothing. */
 static double clock_cost_us(void)
 {
     enum { CALLS = 1000 };
@@ -328,7 +329,7 @@ static double clock_cost_us(void)
            CALLS;
 }
 
-/* Adds the times of the session's last run to those of their groups, `stride` apart. */
+/* Adds the launch times of the last run to their groups, `stride` elements apart. */
 static void add_steps(const subject *s, const merge_result *r, weft_session *session, double *us,
                       size_t stride, double clock_us)
 {
@@ -342,7 +343,8 @@ static void add_steps(const subject *s, const merge_result *r, weft_session *ses
     }
 }
 
-/* Medians of single runs, in turn: one that was interrupted says nothing. */
+/* Medians of single runs, the two sides alternating: an interrupted run does not affect a median.
+ */
 static void measure_groups(subject *s, merge_result *r)
 {
     size_t stride = STEP_RUNS_MAX, n = 0;
@@ -382,7 +384,7 @@ void merge_run(const merge_options *options, const merge_spec *spec, const merge
     r.parts = s.graph ? weft_graph_part_count(s.graph) : 0;
     r.merge_ms = s.merge_ms;
     r.compile_ms = s.compile_ms;
-    r.products = s.log.rows.len;
+    r.gemms = s.log.rows.len;
     for (uint32_t i = 0; i < s.log.rows.len; i++)
         r.joined += s.log.rows.at[i].joined;
     if (s.graph && !is_beyond_limit(&s)) {

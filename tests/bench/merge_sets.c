@@ -12,12 +12,12 @@ enum { HEAD = 10, IMAGE = 28 };
 
 typedef struct shape {
     char family[8];
-    unsigned width, layers, more; /* more: layers of its own that each sibling has */
+    unsigned width, layers, more; /* more: additional layers of each sibling */
 } shape;
 
 enum { LAYERS_MAX = 128 };
 
-/* The layers of model i in order, by number; those of its own are in the middle. */
+/* Layer numbers of model i in order; its additional layers are in the middle. */
 static unsigned list_layers(const shape *s, int i, unsigned *out)
 {
     unsigned n = 0;
@@ -44,7 +44,7 @@ static void write_mlp(weft_buf *t, int i, const shape *s)
                     x + 1, i, HEAD, x, x + 1);
 }
 
-/* Odd siblings have their branches written down in the other order. */
+/* Odd siblings list their branches in the opposite order. */
 static void write_pair(weft_buf *t, int i, const shape *s)
 {
     unsigned w = s->width, x = 0, layer[LAYERS_MAX], n = list_layers(s, i, layer);
@@ -125,7 +125,8 @@ static const struct {
                     {"ffn", write_ffn, "u14d41"},
                     {"cnn", write_cnn, "c33"}};
 
-/* Three characters each: a name, rows and columns in multiples of the width; 33: 3 x 3 kernels. */
+/* Three characters for each weight: name, rows and columns as multiples of the width; 33: kernels
+ * of 3 x 3. */
 static void write_weights(weft_buf *t, const shape *s, const char *weights, unsigned layers)
 {
     unsigned w = s->width, seed = 1;
@@ -178,7 +179,7 @@ static bool is_product(const weft_module *m, weft_node n)
            weft_val_ttype(m, w)->dtype == WEFT_DTYPE_F32;
 }
 
-/* The weight as a matrix: `rows` of which each is one feature, or each of whose columns is. */
+/* The weight as a matrix whose rows (or columns) are features. */
 typedef struct matrix {
     float *at;
     size_t rows, cols;
@@ -198,8 +199,8 @@ static void add_low_rank(const matrix *x, int rank, uint64_t *seed)
     }
 }
 
-/* New elements are of the size of those there are: larger ones would make networks so steep that
- * rounding alone, whatever is merged, tells in their answers. */
+/* New elements have the magnitude of the old ones: larger weights would make networks so
+ * ill-conditioned that rounding alone changes their answers. */
 static float largest(const matrix *x)
 {
     float most = 0;
@@ -216,7 +217,7 @@ static void change_elements(const matrix *x, double part, uint64_t *seed)
         x->at[rand_next(seed) % n] = size * rand_signed(seed);
 }
 
-/* The last rows, or the last columns. */
+/* Replaces the last rows (or columns) by random elements; `part`: fraction of them. */
 static void change_last(const matrix *x, bool rows, double part, uint64_t *seed)
 {
     size_t n = rows ? x->rows : x->cols;
@@ -228,7 +229,7 @@ static void change_last(const matrix *x, bool rows, double part, uint64_t *seed)
                 x->at[i * x->cols + k] = size * rand_signed(seed);
 }
 
-/* Product `at` of `n` in a sibling. */
+/* Applies the rule to GEMM `at` of `n` of a sibling. */
 static void change(const matrix *x, const char *rule, uint32_t at, uint32_t n, uint64_t *seed)
 {
     const char *colon = strchr(rule, ':');

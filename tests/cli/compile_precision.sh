@@ -10,7 +10,7 @@ for type in f16 bf16 tf32; do
     sed -n "s/^note: digits: $type: .* up to \([^ ]*\) of scale.*/\1/p" err >"$type"
 done
 # bf16 has 8 bits of significand, f16 has 11: errors near 1/256 and 1/2048 of scale.
-# tf32 has as many as f16, in products alone.
+# tf32 has as many as f16, but only in GEMMs.
 awk -v f16="$(cat f16)" -v bf16="$(cat bf16)" -v tf32="$(cat tf32)" \
     'BEGIN { exit !(f16 > 1e-5 && f16 < 5e-3 && bf16 > 2 * f16 && bf16 < 5e-2 &&
                     tf32 > 1e-5 && tf32 < 2 * f16) }' ||

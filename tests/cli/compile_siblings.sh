@@ -11,7 +11,7 @@ cp "$examples/digits_cnn.onnx" copy.onnx
 "$WEFT" compile "$examples/digits_cnn.onnx" copy.onnx -o twice.weft
 at_most $((100 * $(bytes twice.weft))) $((110 * $(bytes one.weft)))
 
-# K models: four products by the same weights, a head of 256 x 24 of their own.
+# K models: four GEMMs by the same weights, and a head of 256 x 24 for each model.
 head_siblings() {
     awk -v k="$1" 'BEGIN {
         print "wir 1 graph"

@@ -64,7 +64,7 @@ for strategy in auto exact off $strategies; do
         joined $file.wir "$strategy" >&2
     done
 done
-[ "$(joined scalar.wir concatenated)" -eq 1 ] || die "a scalar weight keeps products apart"
+[ "$(joined scalar.wir concatenated)" -eq 1 ] || die "a scalar weight keeps GEMMs apart"
 
 # Twenty models: what cannot be written for so many is not done.
 {

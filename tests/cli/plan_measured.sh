@@ -25,17 +25,17 @@ jq -e '.format == "weft-plan" and .policy == "bestfit" and .gpus == 2 and .cost_
 expect 0 "$WEFT" plan set.yaml --fleet fleet.yaml --check plan.json
 expect 0 "$WEFT" plan set.yaml --fleet fleet.yaml --compare --format json
 jq -e 'length >= 2 and all(.feasible)' out >/dev/null || die "$(shown out)"
-# Each kind of lie is found and named.
-for lie in '.gpus = 1:objective' '.placements[0].batch = 7:profile' \
+# The checker names the rule that each changed plan breaks.
+for change in '.gpus = 1:objective' '.placements[0].batch = 7:profile' \
     '.placements[0].rate_per_s = 1:rate' '.placements[0].slice = "2g.20gb":profile' \
     '.cost_per_hour = 0:objective' '.placements[0].latency_us = 1:objective'; do
-    jq "${lie%:*}" plan.json >lie.json
-    expect 4 "$WEFT" plan set.yaml --fleet fleet.yaml --check lie.json
-    has err "${lie##*:}: "
+    jq "${change%:*}" plan.json >changed.json
+    expect 4 "$WEFT" plan set.yaml --fleet fleet.yaml --check changed.json
+    has err "${change##*:}: "
 done
 expect 0 "$WEFT" plan set.yaml --fleet fleet.yaml --check plan.json --format json
 jq -e '.legal and .violations == [] and .gpus == 2' out >/dev/null || die "$(shown out)"
-expect 4 "$WEFT" plan set.yaml --fleet fleet.yaml --check lie.json --format json
+expect 4 "$WEFT" plan set.yaml --fleet fleet.yaml --check changed.json --format json
 jq -e '(.legal | not) and any(.violations[]; .rule == "objective" and .model != null)' out >/dev/null ||
     die "$(shown out)"
 # What is no plan at all is a failure, not a difference.

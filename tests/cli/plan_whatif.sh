@@ -1,4 +1,4 @@
-# What-if questions: before, after, and the moves between; a plan in force as the start.
+# What-if questions: both plans and their diff; a plan in force as the start.
 command -v jq >/dev/null || skip "no jq"
 cat >set.yaml <<'END'
 models:
@@ -43,7 +43,7 @@ for bad in '--rate nobody=2x' '--rate a' '--rate a=fast' '--rate a=-1x' '--rate 
     expect 1 "${plan[@]}" $bad
     has err "${bad%% *}"
 done
-# A plan in force: moves are listed, and a plan is no move from itself.
+# A plan in force: its diff is printed; the diff of a plan with itself is empty.
 expect 0 "${plan[@]}" -o old.json
 expect 0 "${plan[@]}" --previous old.json
 has out "0 moves"

@@ -1,10 +1,10 @@
-/* Damaged bundles, up to the answers: a bundle of real models is damaged in one byte, or cut, and
- * every model of it is opened and run. Each time, a model must be refused with an error or give
- * bit for bit the right answers; nothing may crash or hang.
+/* Damaged bundles of real models: one byte of a bundle is changed, or the file is truncated, and
+ * every model in it is opened and run. Each model must be refused with an error or give the
+ * correct answers, bit for bit; nothing may crash or hang.
  *
- * Damage is done in processes of their own, many cases each; what they found lies in shared memory,
- * so that a crash can be told by its case. Half of the bytes are in what is not weights, which
- * would otherwise hardly be met. Exit code 77 when the models are not there. */
+ * Cases run in child processes, many cases each; results are in shared memory, so that a crash can
+ * be attributed to its case. Half of the damaged bytes are outside the weights, because random
+ * positions would nearly always hit weights. Exit code 77 if the models do not exist. */
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
 #include "passes/passes.h"
@@ -30,7 +30,7 @@ typedef struct answer {
 typedef struct world {
     answer right[MODELS_MAX];
     uint32_t refused, harmless, wrong;
-    uint32_t answers; /* right ones, of models that are whole */
+    uint32_t answers; /* answers of the undamaged models */
     uint32_t at;      /* the case at work */
     bool failed;
 } world;
@@ -81,7 +81,7 @@ static bool read_bundle(subject *s, weft_arena *arena, weft_diag *diag)
     weft_file_unmap(&file);
     if (weft_bundle_open(s->path, diag, &b) != WEFT_ERR_OK || b->n_program > MODELS_MAX)
         return false;
-    /* Weights are one run of bytes: what lies around it is header, metadata and table. */
+    /* The weights are contiguous; header, metadata and table surround them. */
     for (uint32_t i = 0; i < b->n_weight; i++) {
         const uint8_t *first = b->weight[0].data, *at = b->weight[i].data;
         s->weights_end = (size_t)(at - first) + (size_t)b->weight[i].bytes;
@@ -150,7 +150,7 @@ static void print_messages(const weft_diag *diag)
     }
 }
 
-/* Opens the file and runs all; `learn` keeps the answers as the right ones. */
+/* Opens the file and runs all models; `learn`: stores the answers as the correct ones. */
 static void run_all(const subject *s, bool learn)
 {
     static answer got;
@@ -174,7 +174,7 @@ static void run_all(const subject *s, bool learn)
     }
     if (learn)
         print_messages(diag);
-    /* Refused without a word helps nobody. */
+    /* A refusal must have a message. */
     if (refused && weft_diag_count(diag) == 0)
         wrong = true;
     weft_engine_close(engine);
@@ -238,7 +238,7 @@ static bool cut(const subject *s, uint32_t i)
     return ok;
 }
 
-/* Runs cases in a process of their own; false when it did not end well. */
+/* Runs cases in a child process; false if it crashes or hangs. */
 static bool run_apart(const subject *s, bool (*damage)(const subject *, uint32_t), uint32_t first,
                       uint32_t n)
 {

@@ -1,5 +1,6 @@
-/* Thousands of different shapes through one session: each is answered right, what lies outside the
- * bounds is refused by name, and memory stays bounded, however many shapes there were. */
+/* Thousands of different shapes through one session: each answer is correct, a size out of bounds
+ * is refused with the name of its symbol, and memory stays bounded however many shapes there are.
+ */
 #include "codegen/codegen.h"
 #include "runtime/runtime.h"
 
@@ -42,7 +43,7 @@ static int fail(const weft_diag *diag, const char *what)
     return 1;
 }
 
-/* What each id must become, by the definition. */
+/* Expected result for each id, by definition. */
 static void compute_right(subject *s, const weft_bundle *b)
 {
     const float *t = (const float *)(const void *)b->weight[0].data;
@@ -79,7 +80,7 @@ static bool is_right(const subject *s, const weft_tensor *out, int64_t n)
     return true;
 }
 
-/* Memory of this process that no file backs. */
+/* Anonymous memory of this process in bytes. */
 static long anonymous_kb(void)
 {
     char line[256];
@@ -117,7 +118,7 @@ static int check_shapes(subject *s)
     long before = 0;
     weft_tensor out;
     for (int64_t i = 1; i <= LENGTH_MAX; i++) {
-        /* 7 has no factor in common with 3000: every length once, far from its neighbours. */
+        /* 7 and 3000 are coprime: every length occurs once, and consecutive lengths differ much. */
         int64_t length = i * 7 % LENGTH_MAX + 1, batch = 1 + i % BATCH_MAX;
         if (run(s, batch, length, &out) != WEFT_ERR_OK || !is_right(s, &out, batch * length)) {
             printf("%lld x %lld\n", (long long)batch, (long long)length);

@@ -1,10 +1,9 @@
-/* A process that compiles siblings has, at its peak, less than twice the bytes of their distinct
- * weights resident: weights are read where they lie in the files, and what passes make of equal
- * ones is made once.
+/* Peak resident memory of a process that compiles siblings is less than twice the bytes of their
+ * distinct weights: weights are mapped from the files, and passes transform equal weights once.
  *
- * usage: compile_memory SIBLINGS (made up: equal convolutions, norms and products, each a head of
- * its own) | compile_memory --env NAME... (of the folder that WEFT_MODELS names; exit code 77 when
- * it names none) */
+ * usage: compile_memory SIBLINGS (generated models of equal convolutions, norms and GEMMs, with
+ * different heads) | compile_memory --env NAME... (models in the folder WEFT_MODELS; exit code 77
+ * if it is not set) */
 #include "tests/support/compiled.h"
 #include "tests/support/onnx_writer.h"
 #include "tests/support/rand.h"
@@ -24,8 +23,8 @@ static void put_weight(weft_buf *graph, const char *name, const char *dims, size
     free(w);
 }
 
-/* x{i} to x{i+1}, through `op` with the weight w{i}; convolutions have a norm, which is folded into
- * another weight. */
+/* Computes x{i+1} from x{i} with operator `op` and weight w{i}; a norm follows each convolution
+ * and is folded into another weight. */
 static void put_layer(weft_buf *graph, const char *op, const char *dims, int i)
 {
     char weight[16], in[32], middle[32], out[16];
@@ -91,7 +90,7 @@ static int compile_files(char *const *file, int n)
     return !(err == WEFT_ERR_OK && peak > 0 && peak < 2 * weights);
 }
 
-/* The same program again: what writing the siblings took does not count. */
+/* Executes this program again, because the memory used to write the models must not count. */
 static int compile_siblings(const char *self, int n)
 {
     char path[64], command[8192];

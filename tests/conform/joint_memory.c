@@ -1,11 +1,11 @@
-/* Siblings that differ in the head take one model, their heads and 2 % of resident memory: a
- * process that runs all of them, by themselves and by their joint programs, beside one that runs
- * the first model, for as many rows as one of them has and as all of them have together. Peaks, as
- * the kernel counts them.
+/* Resident memory of siblings that differ in the head: one process runs all of them, separately
+ * and as joint programs; another runs only the first model, both with the rows of one model and
+ * with the rows of all together. The first may use the memory of the second, the heads and 2 %.
+ * Peaks are those that the kernel reports.
  *
  * usage: joint_memory SIBLINGS ROWS OTHER MODEL | joint_memory SIBLINGS ROWS OTHER --env NAME
- * (MODEL: as of tests/bench/merge_sets.h, ROWS and OTHER likewise; NAME: of the folder that
- * WEFT_MODELS names; exit code 77 when it names none) */
+ * (MODEL, ROWS, OTHER: see tests/bench/merge_sets.h; NAME: a model in the folder WEFT_MODELS; exit
+ * code 77 if it is not set) */
 #include "runtime/runtime.h"
 #include "tests/bench/merge_sets.h"
 #include "tests/support/compiled.h"
@@ -29,7 +29,7 @@ static bool make_part(const weft_bundle_program *p, const merge_spec *spec, weft
     return p->n_symbol <= SYMBOLS_MAX && make_inputs(p, symbol, &seed, arena, in);
 }
 
-/* Every part of a joint program has so many rows. */
+/* Each part of a joint program gets this many rows. */
 static weft_err run_program(weft_session *s, const weft_bundle *b, const merge_spec *spec,
                             weft_diag *diag)
 {
@@ -46,8 +46,8 @@ static weft_err run_program(weft_session *s, const weft_bundle *b, const merge_s
     return err;
 }
 
-/* All programs of the bundle are open at once, as in a worker of the server; one alone also runs
- * `together` rows. */
+/* Opens all programs of the bundle at once, as a worker of the server does; a single program also
+ * runs `together` rows. */
 static int run_bundle(const char *path, merge_spec spec, int64_t together)
 {
     const weft_engine_options options = {.threads = 2, .share_memory = true};
@@ -100,7 +100,7 @@ static weft_err compile(const merge_spec *spec, const char *path, weft_diag *dia
     return err;
 }
 
-/* A process of its own, so that what compiling takes does not count. */
+/* Compiles in a child process, so that its memory does not count. */
 static bool measure(const char *self, const merge_spec *spec, int64_t together, result *out)
 {
     char path[64], command[4096];

@@ -1,13 +1,13 @@
-/* Joint programs answer as their models do: models are compiled together, and every joint program
- * is run with batches of 0 to 8 rows for each of its parts, unequal, and with other sizes of the
- * other symbols, beside the models themselves. With --merge exact every bit must be the same, else
- * 1e-5 of the largest element.
+/* Joint programs give the answers of their models. Every joint program runs with 0 to 8 rows for
+ * each part, unequal between parts, and with other values of the other symbols; its models run
+ * separately on the same inputs. With --merge exact all bits must be equal; otherwise errors are
+ * at most 1e-5 of the largest element.
  *
  * usage: joint_models auto|exact|STRATEGY ROUNDS [--env] [--rule RULE] MODEL.onnx...
  *
- * --env: names of models of the folder that WEFT_MODELS names; exit code 77 when it names none.
- * --rule: the first model and two siblings of it with weights changed by a rule of merge_sets.h. At
- * least one joint program is expected, unless ROUNDS is 0: then none. */
+ * --env: the arguments are names of models in the folder WEFT_MODELS; exit code 77 if it is not
+ * set. --rule: uses the first model and two siblings whose weights a rule of merge_sets.h changes.
+ * At least one joint program is expected, or none if ROUNDS is 0. */
 #include "runtime/runtime.h"
 #include "tests/bench/merge_sets.h"
 #include "tests/support/compiled.h"
@@ -72,7 +72,7 @@ static weft_err compile(const model_files *files, const char *mode, const char *
     return err;
 }
 
-/* Inputs of a model with `batch` rows, other symbols at random. */
+/* Random inputs of a model with `batch` rows and random values of the other symbols. */
 static bool make_part(subject *s, const weft_bundle_program *p, int64_t batch, weft_tensor *in)
 {
     int64_t symbol[16];
@@ -104,7 +104,7 @@ static double difference(const weft_tensor *a, const weft_tensor *b)
     return most / scale;
 }
 
-/* One run with these rows for each part. */
+/* Runs the joint program once with these rows for each part. */
 static bool check_rows(subject *s, const int64_t *rows)
 {
     const weft_bundle_program *joint = s->joint;
@@ -155,7 +155,7 @@ static bool check_joint(subject *s, int rounds)
     for (int round = 0; ok && round < rounds; round++) {
         weft_arena_mark mark = weft_arena_get_mark(s->arena);
         for (uint32_t i = 0; i < n; i++) {
-            /* Every subset of the parts in turn; then whatever comes. */
+            /* First every subset of the parts, then random rows. */
             bool there = (uint64_t)round >> (i < 60 ? i : 60) & 1;
             rows[i] = 1 + (int64_t)(rand_next(&s->seed) % BATCH_MAX);
             rows[i] = there || rand_next(&s->seed) % 8 == 0 ? rows[i] : 0;
@@ -209,7 +209,7 @@ static bool check_set(const model_files *files, const char *mode, int rounds)
     return ok;
 }
 
-/* Takes an option off the front of the arguments. */
+/* Removes an option from the front of the arguments. */
 static bool take_option(int *argc, char ***argv, const char *option)
 {
     if (*argc < 1 || strcmp((*argv)[0], option) != 0)

@@ -1,11 +1,10 @@
-/* What is planned is what is used: every model is compiled at batch 1, 8 and 32 and run at each
- * size that was planned, over memory filled with two patterns. The arena of the plan, the arena
- * that the driver uses and the last byte that it writes must be the same.
+/* Used memory equals planned memory: every model is compiled for batches of 1, 8 and 32 and run at
+ * each planned size, on memory filled with two patterns. The arena size in the plan, the arena
+ * that the driver allocates and the last byte that the driver writes must agree. Buckets larger
+ * than 1 GiB are skipped.
  *
- * Buckets of over 1 GiB are left out.
- *
- * usage: memory_exact MODEL.onnx... | memory_exact --env (every *.onnx of the folder that
- * WEFT_MODELS names; exit code 77 when it names none) */
+ * usage: memory_exact MODEL.onnx... | memory_exact --env (every *.onnx in the folder WEFT_MODELS;
+ * exit code 77 if it is not set) */
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
 #include "passes/passes.h"
@@ -41,7 +40,7 @@ static weft_err compile(const char *model, const char *path, weft_arena *arena, 
     return err;
 }
 
-/* An input of the bucket's size; whole numbers stay small, so that they may be indices. */
+/* An input of the bucket's size; integers are small, so that they are valid indices. */
 static bool make_input(const weft_bundle_program *p, const weft_bundle_bucket *bucket, uint32_t i,
                        weft_arena *arena, weft_tensor *out)
 {

@@ -1,10 +1,10 @@
 /* Runs a suite of ONNX conformance cases (folders with model.onnx and
- * test_data_set_N/{input,output}_K.pb) through everything: importer, passes, code generation, a
- * bundle file, and the CPU driver.
+ * test_data_set_N/{input,output}_K.pb) through importer, passes, code generation, a bundle file
+ * and the CPU driver.
  *
- * Each case runs in a process of its own, so that a crash is a failure of that case. The gaps file
- * lists cases that are known not to pass, one a line with its reason; a listed case that passes is
- * a failure, so that the list never lies. Exit code 77 when the data is not installed. */
+ * Each case runs in a child process, so that a crash fails only that case. The gaps file lists
+ * cases that are known to fail, one per line with the reason; a listed case that passes is a
+ * failure, so that the list stays correct. Exit code 77 if the data is not installed. */
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
 #include "passes/passes.h"
@@ -127,7 +127,7 @@ static int run_data_set(weft_session *session, const char *set, weft_arena *aren
                 p->n_output, n_in, n_want);
         return CASE_FAIL;
     }
-    /* The data has bfloat16 tensors written as uint16. */
+    /* The data stores bfloat16 tensors as uint16. */
     for (uint32_t i = 0; i < p->n_input; i++)
         if (p->value[p->input[i].value - 1].type.dtype == WEFT_DTYPE_BF16)
             in[i].dtype = WEFT_DTYPE_BF16;

@@ -1,7 +1,8 @@
-/* Bundles: any file is read or refused; what is read can be written, and that reads as the same.
+/* Bundles: any file is read or refused; a bundle that was read can be written and read again with
+ * the same contents.
  *
- * Input: 0 and the bytes of a file; or 1 and metadata, around which a file with right checksums and
- * weights and images of zeros is built, so that the checks behind the checksums are met too. */
+ * Input: byte 0 and a file; or byte 1 and metadata, for which a file with correct checksums and
+ * zeros as weights and images is built, so that the checks after the checksums are reached too. */
 #include "base/num.h"
 #include "ir/bundle.h"
 
@@ -23,7 +24,7 @@ static void put(uint8_t *at, unsigned bytes, uint64_t x)
         at[i] = (uint8_t)(x >> 8 * i);
 }
 
-/* Bytes of the weights section, and its checksum. */
+/* Size of the weights section and its checksum. */
 static uint64_t measure_weights(const uint8_t *meta, size_t len, uint64_t *out_checksum)
 {
     Weft__Bundle__Bundle *msg = weft__bundle__bundle__unpack(NULL, len, meta);
@@ -52,8 +53,8 @@ static void put_entry(uint8_t *at, uint32_t kind, uint64_t offset, uint64_t len,
     put(at + 24, 8, checksum);
 }
 
-/* Metadata whose images have the checksums of zeros; NULL where there are none, or too large ones.
- * *out_bytes and *out_checksum: of the section. */
+/* Metadata with the checksums of zero-filled images; NULL if it has no images or too large ones.
+ * *out_bytes, *out_checksum: of the image section. */
 static uint8_t *fill_images(const uint8_t *meta, size_t len, size_t *out_len, uint64_t *out_bytes,
                             uint64_t *out_checksum)
 {
@@ -81,7 +82,7 @@ static uint8_t *fill_images(const uint8_t *meta, size_t len, size_t *out_len, ui
     return copy;
 }
 
-/* The file around the metadata; its length. */
+/* Builds the file around the metadata; returns its length. */
 static size_t build_file(const uint8_t *meta, size_t len, uint8_t **out)
 {
     uint64_t code = 0, code_checksum = 0, checksum;

@@ -1,4 +1,4 @@
-/* ONNX bytes: any input is imported or refused; what is imported is a legal module. */
+/* ONNX files: any input is imported or refused; an imported module passes the verifier. */
 #include "frontend/frontend.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Text through the passes: what verifies compiles without breaking a rule. */
+/* Text IR through the passes: a module that verifies stays valid after every pass. */
 #include "ir/ir_int.h"
 #include "passes/passes.h"
 

@@ -1,5 +1,5 @@
-/* Deployment maps of ParvaGPU: read or refused with a message; what is read can be checked, and all
- * that the plan claims of itself is right. */
+/* ParvaGPU deployment maps: read or refused with a message; the checker accepts what a plan that
+ * was read states about itself. */
 #include "scheduler/scheduler.h"
 
 #include <stdint.h>

@@ -1,6 +1,6 @@
-/* plan.json: what is read is written and read back the same; checking, completing, measuring,
- * comparing, drawing and explaining a plan of anyone never crash, and a completed plan is free of
- * wrong claims. */
+/* plan.json: a plan that was read is written and read back unchanged. Checking, deriving fields,
+ * measuring, comparing, drawing and explaining an untrusted plan never crash; a plan whose fields
+ * were derived has no wrong ones. */
 #include "scheduler/scheduler.h"
 
 #include <stdint.h>

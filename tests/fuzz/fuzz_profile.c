@@ -1,5 +1,4 @@
-/* Profiles as CSV, both layouts: what is read can be planned with, and is refused otherwise with a
- * message. */
+/* Profiles as CSV, both layouts: a profile is usable for planning or refused with a message. */
 #include "scheduler/scheduler.h"
 #include "tests/support/fuzz_file.h"
 

@@ -1,5 +1,6 @@
-/* Request traces: what is read comes in the order of time, of services that there are, as many as
- * counted, and reading it twice gives the same. A part of it is then served. */
+/* Request traces: requests come in order of time, belong to existing services, are as many as
+ * counted, and are the same when the trace is read again. A part of the requests is then
+ * simulated. */
 #include "base/arena.h"
 #include "base/diag.h"
 #include "scheduler/scheduler.h"
@@ -14,7 +15,7 @@ enum { REQUESTS_MAX = 20000 };
 
 static const weft_service service[] = {{"a", 1}, {"b", 1}};
 
-/* A hash of the first requests; 1 where the trace is refused. */
+/* Hash of the first requests; 1 if the trace is refused. */
 static uint64_t read_trace(const uint8_t *data, size_t size, weft_arena *arena)
 {
     weft_diag *diag = weft_diag_create();
@@ -77,7 +78,7 @@ static void serve(const uint8_t *data, size_t size, weft_arena *arena)
     weft_diag_destroy(diag);
 }
 
-/* Are all counts small? A billion requests in a row are legal, and take their time. */
+/* Are all counts small? A billion requests in a row are valid but slow. */
 static bool is_small(const uint8_t *data, size_t size)
 {
     int digits = 0;
@@ -91,7 +92,7 @@ static bool is_small(const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    /* Of exactly its size, so that a sanitizer sees a read behind it. */
+    /* A block of exactly the input's size, so that a sanitizer detects reads past it. */
     uint8_t *copy = malloc(size ? size : 1);
     weft_arena *arena = weft_arena_create(0);
     if (copy && arena) {

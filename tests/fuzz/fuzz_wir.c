@@ -1,5 +1,5 @@
-/* The text form: whatever parses prints, reads back and prints the same; verifying never crashes.
- */
+/* Text IR: a module that parses is printed, read back and printed the same; the verifier never
+ * crashes. */
 #include "ir/ir_int.h"
 
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* Replays files, and the files of folders, through a fuzz target without libFuzzer. */
+/* Replays files and the files of folders through a fuzz target without libFuzzer. */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ static int replay_file(const char *path)
         return 0;
     }
     size_t size = (size_t)st.st_size;
-    /* Exactly as large as the input, so that a sanitizer sees a read behind it. */
+    /* A block of exactly the input's size, so that a sanitizer detects reads past it. */
     uint8_t *data = malloc(size ? size : 1);
     size_t got = data ? fread(data, 1, size, f) : 0;
     fclose(f);

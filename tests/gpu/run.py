@@ -382,7 +382,7 @@ def siblings(run):
 
 
 def tuned(run):
-    """Products by algorithms that were measured here, beside those that cuBLASLt guesses."""
+    """GEMMs with the algorithms measured here and with those that cuBLASLt's heuristics choose."""
     rows = {}
     batches = "1" if run.args.quick else "1,8,64"
     for name in ("digits_attn", "bert_tiny", "bert_base"):
@@ -396,7 +396,7 @@ def tuned(run):
             code, _, err = run.call(run.weft, "compile", path, "--target", run.target, "--precision",
                                     "bf16", "--batch", batches, "-o", bundle, *extra, seconds=100)
             if code != 0:
-                run.fail("%s, products %s: %s" % (name, kind, err.strip().split("\n")[0]))
+                run.fail("%s, GEMMs %s: %s" % (name, kind, err.strip().split("\n")[0]))
                 continue
             took = time.monotonic() - begin
             rows[name][kind] = dict(bench(run, bundle, "--batch", batches), compile_s=took)

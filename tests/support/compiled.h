@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-/* `m` belongs to the caller; *out lives as long as it and the arena. */
+/* The caller owns `m`; *out is valid as long as `m` and the arena. */
 static inline weft_err compile_module(weft_module *m, const weft_run_options *run, const char *path,
                                       weft_arena *arena, weft_diag *diag, weft_bundle *out)
 {
@@ -35,7 +35,7 @@ static inline uint64_t weight_bytes(const weft_bundle *b)
     return bytes;
 }
 
-/* The most that was resident of this process, since it was executed; -1: not told. */
+/* Peak resident memory of this process in bytes since it was executed; -1: unknown. */
 static inline long peak_kb(void)
 {
     char line[256];

@@ -1,5 +1,5 @@
-/* Where published measurements lie: the folder that WEFT_DATA names, else ../shared/data beside the
- * source tree. Tests that need them skip without. */
+/* The folder of published measurements: WEFT_DATA, or ../shared/data beside the source tree. Tests
+ * that need a file skip if it does not exist. */
 #ifndef WEFT_TESTS_SUPPORT_DATA_DIR_H
 #define WEFT_TESTS_SUPPORT_DATA_DIR_H
 
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Path of a file of the data, such as "neusight/linear.csv"; false: it is not there. */
+/* Path of a data file, such as "neusight/linear.csv"; false: it does not exist. */
 static inline bool weft_data_path(const char *name, char *out, size_t size)
 {
     const char *dir = getenv("WEFT_DATA");

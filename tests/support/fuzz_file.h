@@ -8,8 +8,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Returns the descriptor, to be closed; `path` (at least 32 bytes) names the file while it is open.
- */
+/* Returns a descriptor that the caller closes; `path` (at least 32 bytes) is valid while it is
+ * open. */
 static inline int fuzz_file_open(const uint8_t *data, size_t size, char *path)
 {
     int fd = memfd_create("fuzz", 0);

@@ -1,5 +1,5 @@
-/* Random problems of low_rank_matmul and patched_matmul with results by the definition, in double.
- */
+/* Random cases of low_rank_matmul and patched_matmul, with expected results computed by definition
+ * in double. */
 #ifndef WEFT_TESTS_LOW_RANK_CASE_H
 #define WEFT_TESTS_LOW_RANK_CASE_H
 
@@ -19,7 +19,7 @@ typedef struct low_rank_case {
     int64_t rows, k, n;
     uint32_t segments;
     int64_t start[WEFT_LOW_RANK_SEGMENTS + 1]; /* [segments]: rows */
-    bool trans_b, gelu;                        /* gelu: of the sum with the last operand */
+    bool trans_b, gelu;                        /* gelu: gelu of the sum with the last operand */
     weft_tensor tensor[LOW_RANK_OPERANDS];
     const weft_tensor *operand[LOW_RANK_OPERANDS]; /* NULL: omitted */
     uint32_t n_operand;
@@ -54,7 +54,7 @@ static inline void low_rank_add(low_rank_case *c, uint32_t at, int32_t rank, int
         weft_tensor_set_f64(t, i, (double)low_rank_draw(c, 1u << 16) / (1 << 15) - 1);
 }
 
-/* Some elements of each feature, of some none. */
+/* A few patched elements for each feature; none for some features. */
 static inline void low_rank_add_patch(low_rank_case *c, uint32_t at)
 {
     int32_t each = low_rank_draw(c, 64) ? 1 + (int32_t)low_rank_draw(c, 4) : 0, n = 0;
@@ -99,10 +99,10 @@ static inline double low_rank_thin(const low_rank_case *c, uint32_t segment, int
     const weft_tensor *v = c->operand[weft_low_rank_u(segment) + 1];
     double sum = 0;
     for (int64_t r = 0; u && r < u->dim[1]; r++) {
-        double thin = 0;
+        double inner = 0;
         for (int64_t t = 0; t < c->k; t++)
-            thin += low_rank_at(c->operand[0], row, t) * low_rank_at(u, t, r);
-        sum += thin * low_rank_at(v, r, col);
+            inner += low_rank_at(c->operand[0], row, t) * low_rank_at(u, t, r);
+        sum += inner * low_rank_at(v, r, col);
     }
     return sum;
 }
@@ -152,7 +152,7 @@ static inline void low_rank_attrs(low_rank_case *c)
     c->attrs = (weft_attrs){c->attr, n};
 }
 
-/* Segments of up to `most` rows, some of them empty, some without low-rank factors. */
+/* Segments of up to `most` rows; some are empty, some have no low-rank factors. */
 static inline void low_rank_make(low_rank_case *c, weft_op_id op, weft_arena *arena, uint32_t seed,
                                  weft_dtype dtype, uint32_t segments, uint32_t most)
 {
@@ -191,7 +191,7 @@ static inline void low_rank_make(low_rank_case *c, weft_op_id op, weft_arena *ar
     low_rank_expect(c);
 }
 
-/* Largest difference from what is wanted, in parts of the largest element. */
+/* Largest error, relative to the largest expected element. */
 static inline double low_rank_error(const low_rank_case *c, const weft_tensor *got)
 {
     double worst = 0, scale = 1e-6;

@@ -1,4 +1,4 @@
-/* Inputs for programs of a bundle: the same seed, the same elements. */
+/* Pseudo-random inputs for programs of a bundle; equal seeds give equal inputs. */
 #ifndef WEFT_TESTS_SUPPORT_MADE_INPUTS_H
 #define WEFT_TESTS_SUPPORT_MADE_INPUTS_H
 
@@ -8,9 +8,9 @@
 
 #include <string.h>
 
-/* Inputs of the program at these values of its symbols. Floats are -1 to 1; whole numbers 0 or 1,
- * so that they may be indices, the first of a row 1: a mask of nothing but 0 leaves scores that are
- * all rounding. false: a dim has no size. */
+/* Inputs of the program for these values of its symbols. Floats are in -1 .. 1. Integers are 0 or
+ * 1, so that they are valid indices; the first of each row is 1, because an attention mask of
+ * zeros leaves scores that are only rounding errors. false: a dimension has no value. */
 static inline bool make_inputs(const weft_bundle_program *p, const int64_t *symbol, uint64_t *seed,
                                weft_arena *arena, weft_tensor *in)
 {

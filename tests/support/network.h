@@ -1,5 +1,5 @@
-/* Networks of tests/regress/make_networks.py as a framework would run them. Programs that need them
- * print what is wrong and give up. */
+/* Networks of tests/regress/make_networks.py with the kernels that a framework runs. Errors are
+ * printed and end the program. */
 #ifndef WEFT_TESTS_SUPPORT_NETWORK_H
 #define WEFT_TESTS_SUPPORT_NETWORK_H
 
@@ -17,7 +17,7 @@ static inline void network_give_up(const weft_diag *diag, const char *name)
     exit(1);
 }
 
-/* Parsed and run through the pipeline, planned for these batch sizes; owned by the caller. */
+/* Parses a network, runs the pipeline and plans these batch sizes. The caller owns the module. */
 static inline weft_module *network_load_for(const char *name, const char *pipeline,
                                             const int64_t *batch, size_t n_batch)
 {

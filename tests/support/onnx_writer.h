@@ -66,7 +66,7 @@ static inline void onnx_put_msg(weft_buf *b, uint32_t field, weft_buf *sub)
     *sub = (weft_buf){0};
 }
 
-/* Calls put with each piece of a comma-separated list; "" has none. */
+/* Calls `put` with each item of a comma-separated list; "" has no items. */
 static inline void onnx_put_list(weft_buf *b, uint32_t field, const char *list)
 {
     while (list && *list) {

@@ -44,7 +44,7 @@ static inline int case_tear_down(void **state)
     return 0;
 }
 
-/* Forgets operands and attributes. */
+/* Removes all operands and attributes. */
 static inline void again(void)
 {
     memset(cs->in, 0, sizeof cs->in);
@@ -78,7 +78,7 @@ static inline void operand(uint32_t i, weft_dtype dtype, const char *dims)
         cs->n_in = i + 1;
 }
 
-/* An integer operand whose elements are known as dims. */
+/* An integer operand with known symbolic elements. */
 static inline void operand_content(uint32_t i, const char *dims, const char *content)
 {
     weft_dim *list = weft_arena_array(cs->arena, 64, sizeof *list);
@@ -87,7 +87,7 @@ static inline void operand_content(uint32_t i, const char *dims, const char *con
     cs->in[i].content = list;
 }
 
-/* An operand with data; dims must be constant. */
+/* An operand with data; its dimensions must be constant. */
 static inline void operand_data(uint32_t i, weft_dtype dtype, const char *dims, const void *data)
 {
     operand(i, dtype, dims);
@@ -210,7 +210,7 @@ static inline void expect_content(uint32_t out, const char *content)
     expect_list(cs->content[out], (uint32_t)n, content);
 }
 
-/* A refusal with this code and a message with this text in it. */
+/* The operator is refused with this code and a message that contains this text. */
 static inline void refuse(weft_op_id op, weft_err err, const char *text)
 {
     assert_int_equal(try_infer(op, 1), err);
@@ -220,7 +220,7 @@ static inline void refuse(weft_op_id op, weft_err err, const char *text)
     weft_diag_clear(cs->diag);
 }
 
-/* infer and eval on operands that all have data. */
+/* Runs infer and eval; all operands have data. */
 static inline weft_err try_eval(weft_op_id op, uint32_t n_out)
 {
     const weft_tensor *in[CASE_IN] = {NULL};
@@ -252,7 +252,7 @@ static inline void eval(weft_op_id op, uint32_t n_out)
                  weft_diag_count(cs->diag) ? weft_diag_at(cs->diag, 0)->text : "no message");
 }
 
-/* Result `out` has these dims and, within 1e-5, these elements. */
+/* Result `out` has these dimensions and, within 1e-5, these elements. */
 static inline void expect_values(uint32_t out, const char *dims, const double *want)
 {
     expect_dims(out, dims);

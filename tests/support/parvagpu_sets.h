@@ -28,7 +28,7 @@ typedef struct parvagpu_data {
     weft_fleet fleet;
 } parvagpu_data;
 
-/* A problem and what it points at. */
+/* A problem and the demands that it points to. */
 typedef struct parvagpu_set {
     weft_demands demands;
     weft_problem problem;
@@ -80,7 +80,8 @@ static inline bool parvagpu_load(weft_arena *arena, parvagpu_data *out)
     return true;
 }
 
-/* The terms of the published numbers: half09, whole milliseconds; no instance is shared. */
+/* The rules of the published plans: latency rule half09, whole milliseconds, no shared instances.
+ */
 static inline void parvagpu_set_rules(const parvagpu_data *data, uint32_t procs, parvagpu_set *out)
 {
     out->problem = (weft_problem){.demands = &out->demands, .fleet = &data->fleet};
@@ -90,7 +91,7 @@ static inline void parvagpu_set_rules(const parvagpu_data *data, uint32_t procs,
     out->problem.rules.isolated = true;
 }
 
-/* Scenario 0..5 with every service `times` times under names of its own. */
+/* Scenario 0..5 with `times` copies of every service under different names. */
 static inline void parvagpu_scenario(const parvagpu_data *data, size_t scenario, uint32_t times,
                                      uint32_t procs, weft_arena *arena, parvagpu_set *out)
 {
@@ -109,15 +110,15 @@ static inline void parvagpu_scenario(const parvagpu_data *data, size_t scenario,
     parvagpu_set_rules(data, procs, out);
 }
 
-/* Between lo and hi, evenly in the logarithm, in steps that every machine computes alike. */
+/* Log-uniform between lo and hi, rounded so that every machine computes the same value. */
 static inline double parvagpu_pick(uint64_t *seed, double lo, double hi)
 {
     double x = (double)(rand_next(seed) % 1001) / 1000;
     return floor(1000 * lo * pow(hi / lo, x)) / 1000;
 }
 
-/* `n` services (0: 2 to 24) of random models; rates from 2 % to `most` of what a whole device does
- * best; SLOs from 3 to 60 times the fastest point, as the published ones are. */
+/* `n` services (0: 2 to 24) of random models. Rates: 2 % to `most` of the peak throughput of a
+ * whole device; SLOs: 3 to 60 times the fastest point, as in the published scenarios. */
 static inline void parvagpu_random(const parvagpu_data *data, uint64_t seed, uint32_t n,
                                    double most, uint32_t procs, weft_arena *arena,
                                    parvagpu_set *out)

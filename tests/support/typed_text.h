@@ -1,4 +1,4 @@
-/* Text IR for several element types: T stands for the one at hand. */
+/* Text IR for several element types: T stands for the type. */
 #ifndef WEFT_TESTS_SUPPORT_TYPED_TEXT_H
 #define WEFT_TESTS_SUPPORT_TYPED_TEXT_H
 

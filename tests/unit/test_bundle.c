@@ -295,8 +295,7 @@ static void test_bundle__bytes_behind_the_end_are_refused(void **state)
     free(more);
 }
 
-/* -- Lies with good checksums -------------------------------------------------------------------
- */
+/* -- Wrong contents with correct checksums ---------------------------------------------------- */
 
 /* Writes a bundle with one error, which the reader must name. */
 static void refuse(const weft_bundle *wrong, const char *text)
@@ -313,7 +312,7 @@ static void refuse(const weft_bundle *wrong, const char *text)
 }
 
 /* A bundle of one program, "base", that can be changed. */
-typedef struct lie {
+typedef struct forged {
     weft_bundle b;
     weft_bundle_program p;
     weft_bundle_value value[8];
@@ -324,11 +323,11 @@ typedef struct lie {
     weft_bundle_symbol symbol[1];
     weft_bundle_weight weight[5];
     int64_t size[1];
-} lie;
+} forged;
 
-static lie *make_lie(void)
+static forged *make_forged(void)
 {
-    lie *l = weft_arena_alloc(f.arena, sizeof *l);
+    forged *l = weft_arena_alloc(f.arena, sizeof *l);
     const weft_bundle_program *p = &f.bundle.program[0];
     l->b = f.bundle;
     l->p = *p;
@@ -362,7 +361,7 @@ static void test_bundle__the_truth_of_the_lies_is_taken(void **state)
 {
     (void)state;
     weft_bundle *b = NULL;
-    succeed(weft_bundle_write(&make_lie()->b, f.path, f.diag));
+    succeed(weft_bundle_write(&make_forged()->b, f.path, f.diag));
     succeed(weft_bundle_open(f.path, f.diag, &b));
     weft_bundle_close(b);
 }
@@ -370,35 +369,35 @@ static void test_bundle__the_truth_of_the_lies_is_taken(void **state)
 static void test_bundle__wrong_indices_are_refused(void **state)
 {
     (void)state;
-    lie *l = make_lie();
-    uint32_t late[] = {5, 2}, twice[] = {1}, far[] = {99, 2}, none[] = {0, 2};
-    l->launch[0].in = late;
+    forged *l = make_forged();
+    uint32_t later[] = {5, 2}, twice[] = {1}, far[] = {99, 2}, none[] = {0, 2};
+    l->launch[0].in = later;
     refuse(&l->b, "operand 0 is value 5, which is not defined");
-    l = make_lie();
+    l = make_forged();
     l->launch[0].in = far;
     refuse(&l->b, "operand 0 is value 99");
-    l = make_lie();
+    l = make_forged();
     l->launch[0].in = none;
     refuse(&l->b, "operand 0 is value 0");
-    l = make_lie();
+    l = make_forged();
     l->launch[0].out = twice;
     refuse(&l->b, "result 0 is value 1, which is defined elsewhere");
-    l = make_lie();
+    l = make_forged();
     l->output[0].value = 100;
     refuse(&l->b, "output \"y\" is value 100");
-    l = make_lie();
+    l = make_forged();
     l->input[0].value = 2;
     refuse(&l->b, "is defined elsewhere");
-    l = make_lie();
+    l = make_forged();
     l->value[1].weight = 44;
     refuse(&l->b, "weight 44 of 3");
-    l = make_lie();
+    l = make_forged();
     l->p.n_launch = 1;
     l->p.n_output = 1;
     l->output[0].value = 1;
     l->p.n_bucket = 0;
     refuse(&l->b, "is not defined");
-    l = make_lie();
+    l = make_forged();
     l->p.batch_symbol = 1;
     refuse(&l->b, "is not dimension 0");
 }
@@ -406,22 +405,22 @@ static void test_bundle__wrong_indices_are_refused(void **state)
 static void test_bundle__wrong_types_are_refused(void **state)
 {
     (void)state;
-    lie *l = make_lie();
+    forged *l = make_forged();
     l->value[1].type.dim[0] = 5;
     refuse(&l->b, "does not have the type of weight");
-    l = make_lie();
+    l = make_forged();
     l->value[0].type.layout = WEFT_LAYOUT_NHWC;
     refuse(&l->b, "does not have the plain layout");
-    l = make_lie();
+    l = make_forged();
     l->value[0].type.dim[1] = -3;
     refuse(&l->b, "has a wrong dimension");
-    l = make_lie();
+    l = make_forged();
     l->symbol[0].lo = 9;
     refuse(&l->b, "symbol \"batch size\"");
-    l = make_lie();
+    l = make_forged();
     l->weight[0].n_users = 7;
     refuse(&l->b, "says it has 7 users");
-    l = make_lie();
+    l = make_forged();
     l->p.slo_us = -1;
     refuse(&l->b, "SLO");
 }
@@ -429,7 +428,7 @@ static void test_bundle__wrong_types_are_refused(void **state)
 static void test_bundle__wrong_attributes_are_refused(void **state)
 {
     (void)state;
-    lie *l = make_lie();
+    forged *l = make_forged();
     static const weft_attr pads = {.key = WEFT_ATTR_PADS, .kind = WEFT_KIND_INT, .u = {.i = 1}};
     static const weft_attr alpha = {.key = WEFT_ATTR_ALPHA, .kind = WEFT_KIND_STR, .u = {.s = ""}};
     weft_attr twice[] = {l->launch[0].attrs.at[0], l->launch[0].attrs.at[0]};
@@ -439,7 +438,7 @@ static void test_bundle__wrong_attributes_are_refused(void **state)
     refuse(&l->b, "alpha");
     l->launch[0].attrs = (weft_attrs){twice, 2};
     refuse(&l->b, "given twice");
-    l = make_lie();
+    l = make_forged();
     l->launch[0].op = WEFT_OP_RELU;
     refuse(&l->b, "relu: 2 operands");
 }
@@ -447,18 +446,18 @@ static void test_bundle__wrong_attributes_are_refused(void **state)
 static void test_bundle__wrong_buffers_are_refused(void **state)
 {
     (void)state;
-    lie *l = make_lie();
+    forged *l = make_forged();
     l->buffer[0].offset = 192;
     refuse(&l->b, "are outside the arena of 256");
     l->buffer[0].offset = UINT64_MAX;
     refuse(&l->b, "are outside the arena of 256");
-    l = make_lie();
+    l = make_forged();
     l->buffer[0].bytes = 127;
     refuse(&l->b, "has 127 bytes");
-    l = make_lie();
+    l = make_forged();
     l->buffer[0].value = 1;
     refuse(&l->b, "wrong buffer for value 1");
-    l = make_lie();
+    l = make_forged();
     l->size[0] = 9;
     refuse(&l->b, "symbol \"batch size\" is 9");
 }
@@ -466,11 +465,11 @@ static void test_bundle__wrong_buffers_are_refused(void **state)
 static void test_bundle__names_are_unique(void **state)
 {
     (void)state;
-    lie *l = make_lie();
+    forged *l = make_forged();
     l->output[1].name = "y";
     refuse(&l->b, "has no name of its own");
     weft_bundle_program *two = weft_arena_array(f.arena, 2, sizeof *two);
-    l = make_lie();
+    l = make_forged();
     two[0] = two[1] = l->p;
     l->b.program = two;
     l->b.n_program = 2;

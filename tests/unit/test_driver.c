@@ -74,7 +74,7 @@ static void init_fixture(fixture *f)
                                             .out = &f->result[i],
                                             .n_out = 1,
                                             .attrs = {&f->epilogue, i ? 0 : 1},
-                                            .item = "product"};
+                                            .item = "gemm"};
     f->input[0] = (weft_bundle_port){.name = "x", .value = 1};
     f->output[0] = (weft_bundle_port){.name = "y", .value = 4};
     f->output[1] = (weft_bundle_port){.name = "z", .value = 5};

@@ -1,5 +1,5 @@
 /* Reports on plans: derived fields against policies and the checker, metrics against numbers
- * computed by hand, moves between plans, explanations against a search of all points, pictures.
+ * computed by hand, plan diffs, explanations against a search of all points, pictures.
  * Work is measured in calls of the policy, not in time. */
 #include "base/arena.h"
 #include "base/diag.h"
@@ -157,7 +157,7 @@ static void test_explain__measures_are_worked_out(void **state)
     weft_arena_destroy(arena);
 }
 
-/* -- Moves ------------------------------------------------------------------------------------ */
+/* -- Plan diff -------------------------------------------------------------------------------- */
 
 static size_t count_moves(const weft_plan *before, const weft_plan *after, weft_arena *arena)
 {
@@ -183,7 +183,7 @@ static void test_explain__numbers_of_devices_are_no_moves(void **state)
         make_scene(sc, seed);
         if (plan_for(sc, "bestfit", arena, &plan) == WEFT_ERR_OK) {
             assert_int_equal(count_moves(&plan, &plan, arena), 0);
-            /* The same plan with devices in reverse order and other rates has no moves. */
+            /* The same plan with devices in reverse order and other rates has an empty diff. */
             other = plan;
             other.at = weft_arena_array(arena, plan.n, sizeof *other.at);
             for (size_t i = 0; i < plan.n; i++) {

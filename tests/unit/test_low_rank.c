@@ -199,7 +199,7 @@ static void test_low_rank__reference_refuses_what_is_no_sparse_matrix(void **sta
 
 /* -- Work ----------------------------------------------------------------------------------- */
 
-static void test_low_rank__work_counts_the_thin_products_of_each_segment(void **state)
+static void test_low_rank__work_counts_the_low_rank_gemms_of_each_segment(void **state)
 {
     (void)state;
     const weft_dim start[] = {0, 3, 3};
@@ -232,7 +232,7 @@ int main(void)
         TEST(test_low_rank__reference_agrees_with_the_definition),
         TEST(test_low_rank__reference_refuses_segments_behind_the_rows),
         TEST(test_low_rank__reference_refuses_what_is_no_sparse_matrix),
-        TEST(test_low_rank__work_counts_the_thin_products_of_each_segment),
+        TEST(test_low_rank__work_counts_the_low_rank_gemms_of_each_segment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -114,7 +114,7 @@ static void test_onnx_tensor__small_weights_are_aligned(void **state)
     for (int pad = 0; pad < 9; pad++) {
         weft_buf t = {0};
         begin(&t, ONNX_INT64, "2");
-        onnx_put_bytes(&t, 12, "ninebytes", (size_t)pad); /* doc_string moves what follows */
+        onnx_put_bytes(&t, 12, "ninebytes", (size_t)pad); /* doc_string shifts what follows */
         int64_t x[2] = {-1, 1};
         onnx_put_bytes(&t, 9, x, sizeof x);
         uint8_t *bytes;

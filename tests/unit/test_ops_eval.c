@@ -183,9 +183,9 @@ static void test_ops_eval__unary_functions_match_their_formulas(void **state)
     check(WEFT_OP_ABS, &n, 1, NULL, 0, &(const value)VEC(I16, 2, -32768, 5));
 }
 
-/* -- Products and windows ------------------------------------------------------------------- */
+/* -- GEMMs and windows ---------------------------------------------------------------------- */
 
-static void test_ops_eval__products_transpose_and_broadcast(void **state)
+static void test_ops_eval__gemms_transpose_and_broadcast(void **state)
 {
     (void)state;
     const value a = MAT(F32, 2, 3, 1, 2, 3, 4, 5, 6), b = MAT(F32, 2, 3, 1, 0, 1, 0, 1, 0);
@@ -348,7 +348,7 @@ int main(void)
         cmocka_unit_test(test_ops_eval__comparisons_know_unsigned_and_nan),
         cmocka_unit_test(test_ops_eval__casts_saturate_from_floats_and_wrap_from_integers),
         cmocka_unit_test(test_ops_eval__unary_functions_match_their_formulas),
-        cmocka_unit_test(test_ops_eval__products_transpose_and_broadcast),
+        cmocka_unit_test(test_ops_eval__gemms_transpose_and_broadcast),
         cmocka_unit_test(test_ops_eval__attention_weighs_values_by_head),
         cmocka_unit_test(test_ops_eval__convolution_pads_strides_and_groups),
         cmocka_unit_test(test_ops_eval__pools_count_padding_only_on_demand),

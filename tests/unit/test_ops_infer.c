@@ -106,7 +106,7 @@ static void test_ops_infer__constants_that_differ_are_refused(void **state)
     assert_int_equal(infer(f, WEFT_OP_ADD, in, 2, NULL, 0), WEFT_ERR_INPUT);
 }
 
-/* -- Products and windows ------------------------------------------------------------------- */
+/* -- GEMMs and windows ---------------------------------------------------------------------- */
 
 static void test_ops_infer__matmul_follows_numpy(void **state)
 {

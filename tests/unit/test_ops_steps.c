@@ -125,7 +125,7 @@ static void test_ops_steps__ew_broadcasts_its_operands(void **state)
     assert_memory_equal(y, want, sizeof y);
 }
 
-static void test_ops_steps__epilogue_starts_from_the_product(void **state)
+static void test_ops_steps__epilogue_starts_from_the_gemm(void **state)
 {
     (void)state;
     static const char *const text[] = {"add acc i3", "relu acc"};
@@ -149,7 +149,7 @@ int main(void)
         cmocka_unit_test(test_ops_steps__wrong_text_is_refused),
         cmocka_unit_test(test_ops_steps__scalars_mean_what_their_names_say),
         cmocka_unit_test(test_ops_steps__ew_broadcasts_its_operands),
-        cmocka_unit_test(test_ops_steps__epilogue_starts_from_the_product),
+        cmocka_unit_test(test_ops_steps__epilogue_starts_from_the_gemm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

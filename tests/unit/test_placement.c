@@ -65,7 +65,7 @@ static const weft_fleet_device devices[] = {
 };
 static const weft_fleet fleet = {.file = "fleet", .device = devices, .n_device = 2};
 static weft_problem problem = {.demands = &demands, .fleet = &fleet};
-static weft_rules rules; /* that `complete` states */
+static weft_rules rules; /* that derive_fields states */
 
 /* Reference implementations by linear search. */
 static const weft_profile_point *find_point(const weft_demand *d, const weft_placement *p)
@@ -102,7 +102,7 @@ static double lower_bound(const weft_problem *ask)
 }
 
 /* Fills in the derived fields of a plan, so that a test plants exactly one violation. */
-static weft_plan complete(weft_placement *at, size_t n)
+static weft_plan derive_fields(weft_placement *at, size_t n)
 {
     weft_plan plan = {.policy = "hand", .at = at, .n = n, .rules = rules};
     weft_problem judged = problem;
@@ -270,10 +270,10 @@ static void test_placement__legal_plans_pass(void **state)
     weft_placement mps[] = {PLACE("a", 0, "h100", "40%", 0, -1, 8, 1, 100),
                             PLACE("b", 0, "h100", "60%", 1, -1, 8, 1, 60),
                             PLACE("b", 1, "h100", "", 0, -1, 8, 1, 40)};
-    expect_legal(complete(cores, 2));
-    expect_legal(complete(shared, 2));
-    expect_legal(complete(mig, 2));
-    expect_legal(complete(mps, 3));
+    expect_legal(derive_fields(cores, 2));
+    expect_legal(derive_fields(shared, 2));
+    expect_legal(derive_fields(mig, 2));
+    expect_legal(derive_fields(mps, 3));
 }
 
 #define LEGAL                                               \
@@ -286,7 +286,7 @@ static void test_placement__structure(void **state)
 {
     (void)state;
     weft_placement at[] = LEGAL;
-    weft_plan plan = complete(at, 2);
+    weft_plan plan = derive_fields(at, 2);
     at[1].model = "c";
     expect_violation(plan, "structure", "no such model");
     expect_violation(plan, "structure", "has no placement");
@@ -303,7 +303,7 @@ static void test_placement__structure(void **state)
     at[1].slice = "1core";
     at[1].type = "h100";
     expect_violation(plan, "structure", "both cpu and h100");
-    expect_violation(complete(at, 0), "structure", "has no placement");
+    expect_violation(derive_fields(at, 0), "structure", "has no placement");
 }
 
 static void test_placement__fleet(void **state)
@@ -312,10 +312,10 @@ static void test_placement__fleet(void **state)
     weft_placement at[] = {PLACE("a", 0, "cpu", "1core", 0, -1, 4, 1, 100),
                            PLACE("b", 1, "cpu", "1core", 0, -1, 4, 1, 50),
                            PLACE("b", 2, "cpu", "1core", 0, -1, 4, 1, 50)};
-    expect_violation(complete(at, 3), "fleet", "3 devices of type cpu");
+    expect_violation(derive_fields(at, 3), "fleet", "3 devices of type cpu");
     at[2].type = "t4";
     at[2].slice = "";
-    expect_violation(complete(at, 3), "fleet", "no device of type 't4'");
+    expect_violation(derive_fields(at, 3), "fleet", "no device of type 't4'");
 }
 
 static void test_placement__slice(void **state)
@@ -323,19 +323,19 @@ static void test_placement__slice(void **state)
     (void)state;
     weft_placement at[] = LEGAL;
     at[1].slice = "2core";
-    expect_violation(complete(at, 2), "slice", "2core");
+    expect_violation(derive_fields(at, 2), "slice", "2core");
     at[1].slice = "1core";
     at[1].slice_id = 2;
-    expect_violation(complete(at, 2), "slice", "slice 2 of the cpu");
+    expect_violation(derive_fields(at, 2), "slice", "slice 2 of the cpu");
     weft_placement mixed[] = {PLACE("a", 0, "h100", "1g.10gb", 0, 0, 4, 1, 100),
                               PLACE("b", 0, "h100", "40%", 1, -1, 8, 1, 100)};
-    expect_violation(complete(mixed, 2), "slice", "more than one way");
+    expect_violation(derive_fields(mixed, 2), "slice", "more than one way");
     weft_placement whole[] = {PLACE("a", 0, "h100", "", 0, -1, 8, 1, 100),
                               PLACE("b", 0, "h100", "", 1, -1, 8, 1, 100)};
-    expect_violation(complete(whole, 2), "slice", "used as a whole by 2 slices");
+    expect_violation(derive_fields(whole, 2), "slice", "used as a whole by 2 slices");
     weft_placement procs[] = {PLACE("a", 0, "h100", "1g.10gb", 0, 0, 4, 2, 100),
                               PLACE("b", 0, "h100", "1g.10gb", 0, 0, 4, 1, 100)};
-    expect_violation(complete(procs, 2), "slice", "2 processes on a shared slice");
+    expect_violation(derive_fields(procs, 2), "slice", "2 processes on a shared slice");
 }
 
 static void test_placement__mig(void **state)
@@ -343,20 +343,20 @@ static void test_placement__mig(void **state)
     (void)state;
     weft_placement at[] = {PLACE("a", 0, "h100", "3g.40gb", 0, 0, 4, 1, 100),
                            PLACE("b", 0, "h100", "1g.10gb", 1, 3, 4, 1, 100)};
-    expect_violation(complete(at, 2), "mig", "overlaps");
+    expect_violation(derive_fields(at, 2), "mig", "overlaps");
     at[0].mig_start = 2;
-    expect_violation(complete(at, 2), "mig", "cannot start at slot 2");
+    expect_violation(derive_fields(at, 2), "mig", "cannot start at slot 2");
     at[0].mig_start = -1;
-    expect_violation(complete(at, 2), "mig", "cannot start at slot -1");
+    expect_violation(derive_fields(at, 2), "mig", "cannot start at slot -1");
     at[0].mig_start = 31;
-    expect_violation(complete(at, 2), "mig", "cannot start at slot 31");
+    expect_violation(derive_fields(at, 2), "mig", "cannot start at slot 31");
     at[0].mig_start = 4;
     at[1].slice = "1g.20gb";
     at[1].mig_start = 6;
-    expect_violation(complete(at, 2), "mig", "overlaps");
+    expect_violation(derive_fields(at, 2), "mig", "overlaps");
     weft_placement none[] = LEGAL;
     none[1].mig_start = 0;
-    expect_violation(complete(none, 2), "mig", "not a MIG instance");
+    expect_violation(derive_fields(none, 2), "mig", "not a MIG instance");
 }
 
 static void test_placement__mps(void **state)
@@ -364,20 +364,20 @@ static void test_placement__mps(void **state)
     (void)state;
     weft_placement at[] = {PLACE("a", 0, "h100", "40%", 0, -1, 8, 1, 100),
                            PLACE("b", 0, "h100", "80%", 1, -1, 8, 1, 100)};
-    expect_violation(complete(at, 2), "mps", "sum to 120 %");
+    expect_violation(derive_fields(at, 2), "mps", "sum to 120 %");
     weft_placement many[] = {PLACE("a", 0, "h100", "10%", 0, -1, 1, 30, 100),
                              PLACE("b", 0, "h100", "10%", 1, -1, 1, 30, 100)};
-    expect_violation(complete(many, 2), "mps", "60 processes");
+    expect_violation(derive_fields(many, 2), "mps", "60 processes");
     weft_placement small[] = {PLACE("a", 0, "h100", "1g.10gb", 0, 0, 1, 9, 100),
                               PLACE("b", 0, "h100", "1g.10gb", 1, 1, 4, 1, 100)};
-    expect_violation(complete(small, 2), "mps", "9 processes on one 1g.10gb");
+    expect_violation(derive_fields(small, 2), "mps", "9 processes on one 1g.10gb");
 }
 
 static void test_placement__profile(void **state)
 {
     (void)state;
     weft_placement at[] = LEGAL;
-    weft_plan plan = complete(at, 2);
+    weft_plan plan = derive_fields(at, 2);
     at[1].batch = 5;
     expect_violation(plan, "profile", "batch 5");
     at[1].batch = 4;
@@ -395,11 +395,11 @@ static void test_placement__memory(void **state)
     demand_list[0].profile.point = demand_list[1].profile.point = big;
     weft_placement slice[] = {PLACE("a", 0, "h100", "1g.10gb", 0, 0, 4, 1, 100),
                               PLACE("b", 0, "h100", "1g.10gb", 0, 0, 4, 1, 100)};
-    expect_violation(complete(slice, 2), "memory", "slice 0 needs 12000000000");
+    expect_violation(derive_fields(slice, 2), "memory", "slice 0 needs 12000000000");
     /* ... and neither do two MPS shares. */
     weft_placement device[] = {PLACE("a", 0, "h100", "40%", 0, -1, 8, 1, 100),
                                PLACE("b", 0, "h100", "20%", 1, -1, 1, 1, 100)};
-    expect_violation(complete(device, 2), "memory", "device 0 needs 100000000000");
+    expect_violation(derive_fields(device, 2), "memory", "device 0 needs 100000000000");
     demand_list[0].profile.point = demand_list[1].profile.point = points;
 }
 
@@ -408,15 +408,15 @@ static void test_placement__rate(void **state)
     (void)state;
     weft_placement at[] = LEGAL;
     at[1].rate_per_s = 90;
-    expect_violation(complete(at, 2), "rate", "90/s are assigned");
+    expect_violation(derive_fields(at, 2), "rate", "90/s are assigned");
     at[1].rate_per_s = -100;
-    expect_violation(complete(at, 2), "rate", "is not a rate");
+    expect_violation(derive_fields(at, 2), "rate", "is not a rate");
     at[1].rate_per_s = (double)NAN;
-    expect_violation(complete(at, 2), "rate", "");
+    expect_violation(derive_fields(at, 2), "rate", "");
     demand_list[1].rate_per_s = at[1].rate_per_s = 2001;
-    expect_violation(complete(at, 2), "rate", "can serve 2000/s");
+    expect_violation(derive_fields(at, 2), "rate", "can serve 2000/s");
     demand_list[1].rate_per_s = at[1].rate_per_s = 100;
-    expect_legal(complete(at, 2));
+    expect_legal(derive_fields(at, 2));
 }
 
 static void test_placement__latency(void **state)
@@ -424,22 +424,22 @@ static void test_placement__latency(void **state)
     (void)state;
     weft_placement at[] = LEGAL;
     demand_list[0].slo_us = 3999;
-    expect_violation(complete(at, 2), "latency", "the SLO is 3999");
+    expect_violation(derive_fields(at, 2), "latency", "the SLO is 3999");
     demand_list[0].slo_us = 4000;
-    expect_legal(complete(at, 2));
+    expect_legal(derive_fields(at, 2));
     /* Both on one slice: latency is a cycle of 4 ms and 2 ms of execution. */
     demand_list[0].slo_us = 5999;
     at[1].slice_id = 0;
-    expect_violation(complete(at, 2), "latency", "6000 us");
+    expect_violation(derive_fields(at, 2), "latency", "6000 us");
     demand_list[0].slo_us = 20000;
-    expect_legal(complete(at, 2));
+    expect_legal(derive_fields(at, 2));
 }
 
 static void test_placement__objective(void **state)
 {
     (void)state;
     weft_placement at[] = LEGAL;
-    weft_plan good = complete(at, 2), plan = good;
+    weft_plan good = derive_fields(at, 2), plan = good;
     plan.gpus = 2;
     expect_violation(plan, "objective", "2 devices are stated");
     plan = good;
@@ -455,10 +455,10 @@ static void test_placement__objective(void **state)
     at[0].capacity_per_s -= 1;
     at[0].latency_us = 1;
     expect_violation(good, "objective", "latency 1 us");
-    good = complete(at, 2);
+    good = derive_fields(at, 2);
     at[1].share = 0.25;
     expect_violation(good, "objective", "share 0.25");
-    good = complete(at, 2);
+    good = derive_fields(at, 2);
     at[1].mem_bytes = 1;
     expect_violation(good, "objective", "1 bytes are stated");
 }
@@ -472,28 +472,28 @@ static void test_placement__shares_of_an_instance(void **state)
                                PLACE("b", 0, "h100", "1g.10gb", 1, 3, 4, 1, 100)};
     weft_placement turns[] = {PLACE("a", 0, "h100", "3g.40gb/50%", 0, 0, 4, 1, 100),
                               PLACE("b", 0, "h100", "3g.40gb/50%", 0, 0, 4, 1, 100)};
-    expect_legal(complete(at, 2));
-    expect_legal(complete(beside, 2));
-    expect_legal(complete(turns, 2));
+    expect_legal(derive_fields(at, 2));
+    expect_legal(derive_fields(beside, 2));
+    expect_legal(derive_fields(turns, 2));
     beside[1].mig_start = 4;
-    expect_violation(complete(beside, 2), "mig", "overlaps");
+    expect_violation(derive_fields(beside, 2), "mig", "overlaps");
     at[1].slice = "3g.40gb/60%";
-    expect_violation(complete(at, 2), "mps", "an instance of device 0 sum to 110 %");
+    expect_violation(derive_fields(at, 2), "mps", "an instance of device 0 sum to 110 %");
     at[1].slice = "4g.40gb/50%";
     at[0].mig_start = at[1].mig_start = 0;
-    expect_violation(complete(at, 2), "mig", "both start at slot 0");
+    expect_violation(derive_fields(at, 2), "mig", "both start at slot 0");
     at[1].slice = "3g.40gb/50%";
     at[1].mig_start = 4;
-    expect_legal(complete(at, 2));
+    expect_legal(derive_fields(at, 2));
     at[1].mig_start = 3;
-    expect_violation(complete(at, 2), "mig", "cannot start at slot 3");
+    expect_violation(derive_fields(at, 2), "mig", "cannot start at slot 3");
     /* 3/7 of 48 clients is 20. */
     weft_placement many[] = {PLACE("a", 0, "h100", "3g.40gb/40%", 0, 4, 1, 12, 100),
                              PLACE("b", 0, "h100", "3g.40gb/40%", 1, 4, 1, 12, 100)};
-    expect_violation(complete(many, 2), "mps", "24 processes on one 3g.40gb, at most 20");
+    expect_violation(derive_fields(many, 2), "mps", "24 processes on one 3g.40gb, at most 20");
     weft_placement big[] = {PLACE("a", 0, "h100", "3g.40gb/10%", 0, 4, 2, 1, 100),
                             PLACE("b", 0, "h100", "3g.40gb/10%", 1, 4, 2, 1, 100)};
-    expect_violation(complete(big, 2), "memory", "60000000000 bytes");
+    expect_violation(derive_fields(big, 2), "memory", "60000000000 bytes");
 }
 
 static void test_placement__oversubscribe(void **state)
@@ -502,9 +502,9 @@ static void test_placement__oversubscribe(void **state)
     weft_placement at[] = {PLACE("a", 0, "h100", "40%", 0, -1, 8, 1, 100),
                            PLACE("b", 0, "h100", "80%", 1, -1, 8, 1, 100)};
     rules.oversubscribe = true;
-    expect_legal(complete(at, 2));
+    expect_legal(derive_fields(at, 2));
     rules.oversubscribe = false;
-    expect_violation(complete(at, 2), "mps", "sum to 120 %");
+    expect_violation(derive_fields(at, 2), "mps", "sum to 120 %");
 }
 
 static void test_placement__reserve(void **state)
@@ -512,11 +512,11 @@ static void test_placement__reserve(void **state)
     (void)state;
     weft_placement at[] = {PLACE("a", 0, "h100", "40%", 0, -1, 8, 1, 100),
                            PLACE("b", 0, "h100", "60%", 1, -1, 8, 1, 100)};
-    expect_legal(complete(at, 2));
+    expect_legal(derive_fields(at, 2));
     rules.mem_reserve = 0.3; /* 60 GB fit in 84 GB, but not in 70 % of them */
-    expect_violation(complete(at, 2), "memory", "device 0 needs 60000000000");
+    expect_violation(derive_fields(at, 2), "memory", "device 0 needs 60000000000");
     rules.mem_reserve = 1;
-    weft_plan plan = complete(at, 2);
+    weft_plan plan = derive_fields(at, 2);
     assert_int_equal(weft_plan_check(&plan, &problem, NULL), WEFT_ERR_INPUT);
     rules.mem_reserve = 0;
 }
@@ -531,11 +531,11 @@ static void test_placement__isolation(void **state)
     weft_placement apart[] = {PLACE("a", 0, "h100", "3g.40gb/50%", 0, 4, 4, 1, 100),
                               PLACE("b", 0, "h100", "3g.40gb/50%", 1, 0, 4, 1, 100)};
     rules.isolated = true;
-    expect_violation(complete(turns, 2), "isolation", "2 models on device 0 slice 1");
-    expect_violation(complete(shares, 2), "isolation", "an instance of device 0");
-    expect_legal(complete(apart, 2));
+    expect_violation(derive_fields(turns, 2), "isolation", "2 models on device 0 slice 1");
+    expect_violation(derive_fields(shares, 2), "isolation", "an instance of device 0");
+    expect_legal(derive_fields(apart, 2));
     rules.isolated = false;
-    expect_legal(complete(shares, 2));
+    expect_legal(derive_fields(shares, 2));
 }
 
 /* a and b use half of the bandwidth each. With c3 = 1 and c4 = 1 each is slowed down by 1.5. */
@@ -555,7 +555,7 @@ static void test_placement__interference(void **state)
     problem.fleet = &one;
     weft_placement at[] = {PLACE("a", 0, "h100", "40%", 0, -1, 8, 1, 100),
                            PLACE("b", 0, "h100", "60%", 1, -1, 8, 1, 100)};
-    plan = complete(at, 2);
+    plan = derive_fields(at, 2);
     expect_legal(plan);
     problem.interference = (weft_interference){{0, 0, 0, 1, 1}};
     expect_violation(plan, "objective", "capacity 16000/s is stated, 10666.6667/s");
@@ -573,7 +573,7 @@ static void test_placement__interference(void **state)
     demand_list[0].slo_us = demand_list[1].slo_us = 20000;
     at[1].slice = "40%";
     at[1].slice_id = 0;
-    expect_legal(complete(at, 2));
+    expect_legal(derive_fields(at, 2));
     problem = saved;
     for (int i = 0; i < 2; i++)
         demand_list[i].profile = (weft_profile){points, N_POINT};
@@ -583,10 +583,10 @@ static void test_placement__estimates_are_marked(void **state)
 {
     (void)state;
     weft_placement at[] = LEGAL;
-    weft_plan plan = complete(at, 2);
+    weft_plan plan = derive_fields(at, 2);
     at[0].source = "analytic";
     expect_violation(plan, "profile", "analytic with an error of");
-    plan = complete(at, 2);
+    plan = derive_fields(at, 2);
     at[1].expected_error = 0.3;
     expect_violation(plan, "profile", "measured with an error of 0.3");
 }
@@ -599,7 +599,7 @@ static void test_placement__power(void **state)
     joules[1].cost.energy_j = 0.5; /* batch 4 on a core */
     demand_list[0].profile.point = demand_list[1].profile.point = joules;
     weft_placement at[] = LEGAL;
-    weft_plan plan = complete(at, 2);
+    weft_plan plan = derive_fields(at, 2);
     expect_violation(plan, "objective", "0 W are stated, 25 W are computed");
     plan.power_w = 25; /* 2 * 100/s / 4 * 0.5 J */
     expect_legal(plan);
@@ -614,7 +614,7 @@ static void test_placement__json_reads_back(void **state)
     (void)state;
     weft_placement at[] = {PLACE("a", 0, "h100", "1g.10gb", 0, 3, 4, 2, 100),
                            PLACE("b", 0, "h100", "3g.40gb", 1, 4, 4, 1, 100)};
-    weft_plan plan = complete(at, 2), back;
+    weft_plan plan = derive_fields(at, 2), back;
     plan.decision_ms = 0.125;
     char *text, *again;
     assert_int_equal(weft_plan_to_json(&plan, &demands, &text), WEFT_ERR_OK);
@@ -652,7 +652,7 @@ static void test_placement__json_checks_every_field(void **state)
 {
     (void)state;
     weft_placement at[] = LEGAL;
-    weft_plan plan = complete(at, 2);
+    weft_plan plan = derive_fields(at, 2);
     char *text;
     assert_int_equal(weft_plan_to_json(&plan, &demands, &text), WEFT_ERR_OK);
     expect_bad_json(text, "weft-plan", "other", "format");

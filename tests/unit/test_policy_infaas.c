@@ -453,7 +453,7 @@ static void test_infaas__plans_follow_random_loads(void **state)
         }
         weft_arena_destroy(arena);
     }
-    print_message("%u moves, %u instances\n", moved, kept);
+    print_message("%u moved, %u instances\n", moved, kept);
     assert_true(moved < kept);
     free(sc);
 }

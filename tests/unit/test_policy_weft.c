@@ -1,5 +1,5 @@
 /* Weft's own policy: the optimum of the published scenarios, never worse than another policy, never
- * worse than exclusive placement, few moves when one model changes. */
+ * worse than exclusive placement, few changed placements when one model changes. */
 #include "base/arena.h"
 #include "base/diag.h"
 #include "scheduler/policies/policies_int.h"
@@ -202,7 +202,8 @@ static void test_policy_weft__unchanged_models_stay(void **state)
             one->rate_per_s *= seed % 3 == 1 ? 1.7 : 0.4;
         make_plan("weft", NULL, &set.problem, arena, &after);
         assert_int_equal(count_moved(&before, &after, one->model), 0);
-        /* If moves cost nothing: the best plan; if they cost more than a device: no moves. */
+        /* If changed placements cost nothing: the best plan; if one costs more than a device: none.
+         */
         set.problem.effort = 0;
         set.problem.options = "move=0";
         make_plan("weft", NULL, &set.problem, arena, &anew);
