@@ -1,5 +1,5 @@
-# Files that are missing, empty, no model at all, or a folder: exit code 1, the file is named, no
-# output file appears and one that was there stays.
+# Inputs that are missing, empty, not a model or a folder: exit code 1, the message names the file,
+# no output file is created and an existing one is not changed.
 printf 'neither ONNX nor text nor bundle' >garbage.onnx
 : >empty.onnx
 head -c 1000 "$examples/digits_cnn.onnx" >cut.onnx
@@ -28,5 +28,5 @@ has err missing.onnx
 printf 'models:\n  - name: m\n    fiel: a.onnx\n' >set.yaml
 expect 1 "$WEFT" compile set.yaml -o new.weft
 has err set.yaml
-# No colour and no progress where standard error is no terminal.
+# No colour and no progress if standard error is not a terminal.
 lacks err $'\033'

@@ -1,4 +1,4 @@
-# The report of weft bench has a row for each model and batch size, with numbers that can be.
+# The report of weft bench has a row for each model and batch size, with plausible numbers.
 command -v jq >/dev/null || skip "no jq"
 "$WEFT" compile "$examples/digits_cnn.onnx" "$examples/digits_attn.onnx" -o two.weft
 expect 0 "$WEFT" bench two.weft --time 0.05 --threads 1 --batch 1,8 --format json

@@ -1,5 +1,5 @@
-# weft_add_bundle builds a bundle, leaves it alone while nothing changes, rebuilds it when a model
-# that only the set file names changes, and refuses wrong arguments.
+# weft_add_bundle builds a bundle, does not rebuild it while nothing changes, rebuilds it when a
+# model changes that only the set file names, and refuses wrong arguments.
 command -v cmake >/dev/null && command -v ninja >/dev/null || skip "no cmake or no ninja"
 mkdir project
 cp "$examples"/digits_*.onnx "$examples/digits.yaml" project

@@ -1,5 +1,5 @@
-# Bundles for GPUs: options are checked without a compiler of kernels; with NVRTC the demo's models
-# compile for several architectures, to the same bytes each time, and inspect tells what of.
+# Bundles for GPUs: options are checked without NVRTC; with NVRTC the models of the demo compile for
+# several architectures, reproducibly, and inspect lists the contents.
 set=$examples/digits.yaml
 expect 2 "$WEFT" compile "$set" --target gtx -o a.weft
 has err "no target 'gtx'"
@@ -10,7 +10,7 @@ has err "--precision takes f32, tf32, f16 or bf16, not 'i8'"
 expect 1 "$WEFT" compile "$set" --target sm_80,sm_79 -o a.weft
 has err 'no GPU architecture is called "sm_79"; there are sm_75'
 
-# What cannot run on a GPU is named, all of it.
+# All operators that cannot run on a GPU are named.
 cat >late.wir <<'END'
 wir 1 graph
 symbol ?d0 data
@@ -43,7 +43,8 @@ if [ "$code" -ne 0 ] && grep -q "NVRTC, the compiler of CUDA kernels, is not her
     skip "no NVRTC: $(head -1 err)"
 fi
 [ "$code" -eq 0 ] || die "compile: $(shown err)"
-# The same bytes from other places, unless processes must live with addresses drawn by chance.
+# The same bytes from another folder, environment, locale and CPU, if address randomisation can be
+# switched off.
 if setarch -R true 2>/dev/null; then
     (cd / && env -u HOME LC_ALL=C TZ=Asia/Tokyo EXTRA=1 taskset -c 0 \
         "$WEFT" compile "$set" --target sm_80,sm_90 -o "$box/b.weft")
@@ -63,9 +64,9 @@ jq -e '.sections | map(.name) == ["metadata", "weights", "code"]' out >/dev/null
 jq -e '.code.kernels | length > 5 and all(.resources | length == 2 and all(.registers > 0))' \
     out >/dev/null || die "registers: $(shown out)"
 jq -e '.code.kernels | map(.name) | (unique | length) == length' out >/dev/null || die "names"
-# Each module for both, and as PTX.
+# Each module has an image for each architecture, and PTX.
 jq -e '.code.images | length % 3 == 0 and (.[2].arch == "compute_90")' out >/dev/null || die "images"
-# What joint programs are expected to gain is that of the target, not of a CPU.
+# The predicted gain of joint programs is that of the target, not of a CPU.
 "$WEFT" compile "$set" -o d.weft --report cpu.json
 jq -en --slurpfile gpu gpu.json --slurpfile cpu cpu.json \
     '$gpu[0].expected[0].apart_ms != $cpu[0].expected[0].apart_ms' >/dev/null || die "expected gain"

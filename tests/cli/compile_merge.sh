@@ -1,4 +1,4 @@
-# --merge takes every name of the table, and nothing else.
+# --merge accepts every name of the strategy table and nothing else.
 digits=("$examples"/digits_{cnn,parity}.onnx)
 "$WEFT" list strategies >names
 for strategy in $(cut -d' ' -f1 names); do
@@ -12,13 +12,14 @@ has err "there is no strategy 'wishful'"
 for strategy in auto exact off $(cut -d' ' -f1 names); do
     has err "$strategy"
 done
-# Bits stay where nothing is joined: the same programs, one after the other.
+# exact keeps every bit, so no GEMMs of these models are joined: the gain is 1, and with limit 0 the
+# models run separately.
 expect 0 "$WEFT" compile "${digits[@]}" -o exact.weft --merge exact --report r.json
 jq -e '(.merges | length) > 0 and all(.merges[]; .strategy == "interleaved" and (.joined | not)
     and .gain_small == 1 and .gain_large == 1)' r.json >/dev/null || die "$(shown r.json)"
 "$WEFT" inspect --format json exact.weft >exact.json
 jq -e 'all(.joint[]; .limit == 0)' exact.json >/dev/null || die "$(shown exact.json)"
-# off makes none.
+# off makes no joint program.
 expect 0 "$WEFT" compile "$examples"/digits_{cnn,parity,size}.onnx -o three.weft --merge off
 "$WEFT" inspect --format json three.weft >three.json
 jq -e '.joint == []' three.json >/dev/null || die "$(shown three.json)"

@@ -1,7 +1,7 @@
-# What --precision does to the outputs is measured on the CPU, said for each model and reported.
+# The error that --precision causes is measured on the CPU, printed and reported for each model.
 command -v jq >/dev/null || skip "no jq"
 set=$examples/digits.yaml
-# Stopped behind the pass that is measured no compiler of kernels is needed.
+# Compilation that stops after the measured pass needs no NVRTC.
 lowered=(--target sm_80 --stop-after lower-precision)
 for type in f16 bf16 tf32; do
     expect 0 "$WEFT" compile "$set" "${lowered[@]}" --precision "$type" -o a.wir
@@ -18,7 +18,7 @@ awk -v f16="$(cat f16)" -v bf16="$(cat bf16)" -v tf32="$(cat tf32)" \
 expect 0 "$WEFT" compile "$set" "${lowered[@]}" --precision f32 -o a.wir
 lacks err "of scale"
 
-# What f16 cannot hold, what it holds exactly, and too much work to evaluate.
+# Values beyond the range of f16, values that f16 represents exactly, and models too large to evaluate.
 cat >models.wir <<'END'
 wir 1 graph
 symbol ?b = [1, 8]

@@ -1,5 +1,5 @@
-# What compile says of merging, as JSON and as text: pairs, groups, candidates; hostile names do no
-# harm in text, JSON, CSV or picture; a picture without graphviz is a clear refusal.
+# The merging report of compile, as JSON and as text: pairs, groups, candidates. Hostile names are
+# escaped in text, JSON, CSV and pictures; a picture without graphviz is refused with a message.
 command -v jq >/dev/null || skip "no jq"
 expect 0 "$WEFT" compile "$examples"/digits_{attn,cnn,parity}.onnx -o a.weft --report a.json \
     --similarity a.csv --picture a.dot
@@ -22,11 +22,11 @@ has out "expected gain"
 expect 2 "$WEFT" compile "$examples"/digits_cnn.onnx -o a.weft --report - --format xml
 has err --format
 
-# Pairs are measured with merging off, too.
+# Pairs are compared with --merge off too.
 expect 0 "$WEFT" compile "$examples"/digits_{cnn,parity}.onnx -o b.weft --merge off --report b.json
 jq -e '.pairs[0].similarity > 0.9 and .merges == []' b.json >/dev/null || die "$(shown b.json)"
 
-# Names: quotes, markup, an escape sequence, a line feed, a byte that is no UTF-8.
+# Names: quotes, markup, an escape sequence, a line feed, invalid UTF-8.
 cat >names.wir <<'WIR'
 wir 1 kernel
 symbol ?b = [1, 8]
@@ -62,7 +62,7 @@ if command -v dot >/dev/null; then
     has a.svg "several models at once"
 fi
 
-# Without graphviz, with a dot that fails.
+# No graphviz; a dot that fails.
 mkdir bin
 expect 1 env PATH="$PWD/bin" "$WEFT" compile "$examples/digits_cnn.onnx" -o a.weft --picture c.svg
 has err graphviz
@@ -73,7 +73,7 @@ expect 1 env PATH="$PWD/bin:$PATH" "$WEFT" compile "$examples/digits_cnn.onnx" -
     --picture c.svg
 has err "dot of graphviz failed"
 
-# What was gained goes into the report, beside what was expected.
+# The report has the measured gain and the predicted one.
 expect 0 "$WEFT" compile "$examples"/digits_{attn,cnn,parity}.onnx -o a.weft --report a.json
 jq -e '(.expected | length) > 1 and all(.expected[]; .gain > 0 and .joint_ms > 0)' a.json \
     >/dev/null || die "$(shown a.json)"

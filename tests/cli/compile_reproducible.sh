@@ -1,6 +1,5 @@
-# Equal inputs give equal bytes: from another folder, under another name of the working folder, with
-# another number of threads, at another time, in another locale, environment and file mode mask, and
-# over a file that was there.
+# Equal inputs give equal bytes: from another folder or working folder, with another number of
+# threads, at another time, in another locale, environment and umask, and over an existing file.
 set=digits.yaml
 mkdir -p first second/deeper
 cp "$examples"/*.onnx "$examples/$set" first
@@ -19,7 +18,7 @@ cmp first/a.weft first/e.weft
 cmp first/a.weft first/b.weft
 cmp first/a.weft second/c.weft
 cmp first/a.weft d.weft
-# So do reports of what is shared, and models named one by one in the order of the set.
+# So do reports, and models given on the command line in the order of the set.
 (cd first && "$WEFT" compile "$set" -o f.weft --report f.json)
 (cd second/deeper && "$WEFT" compile "$set" -o g.weft --report g.json)
 cmp first/f.json second/deeper/g.json

@@ -1,6 +1,6 @@
-# Two models that share all but the head cost at most 1.1 times one; the same model twice next to
-# nothing; models that share nothing do not shrink. Siblings that differ in the head cost one model,
-# their heads and 2 %, joint programs included.
+# Sizes of bundles. Two models that share all but the head: at most 1.1 times one model; the same
+# model twice: almost no increase; models that share nothing: no decrease. Siblings that differ in
+# the head: one model, their heads and 2 %, joint programs included.
 "$WEFT" compile "$examples/digits_cnn.onnx" -o one.weft
 "$WEFT" compile "$examples/digits_cnn.onnx" "$examples/digits_parity.onnx" -o two.weft
 "$WEFT" compile "$examples/digits.yaml" -o four.weft

@@ -1,4 +1,4 @@
-# `-` is standard input and output.
+# `-` means standard input and standard output.
 expect 0 "$WEFT" compile "$examples/digits_cnn.onnx" -o file.weft
 empty out
 "$WEFT" compile "$examples/digits_cnn.onnx" -o - >piped.weft 2>err || die "$(shown err)"
@@ -11,7 +11,7 @@ cp "$examples/digits_cnn.onnx" . # a text names files of weights beside it
 filled text.wir
 "$WEFT" opt - <text.wir >again.wir 2>err || die "opt - of text: $(shown err)"
 cmp text.wir again.wir
-# A full disk is a failure, not silence.
+# A full disk is an error.
 if [ -w /dev/full ]; then
     code=0
     "$WEFT" list ops >/dev/full 2>err || code=$?

@@ -1,7 +1,7 @@
-# Weights that are nearly equal count as equal where that is asked for, and what it does to the
-# answers is measured and said.
+# With a tolerance, nearly equal weights are shared, and the resulting error of the outputs is
+# measured and printed.
 command -v jq >/dev/null || skip "no jq"
-# Two models of three layers; every element of the second's weights is off by up to 9e-6.
+# Two models of three layers; the weights of the second differ from those of the first by up to 9e-6 per element.
 awk 'BEGIN {
     srand(7)
     print "wir 1 graph\nsymbol ?b = [1, 8]\nsymbol ?c = [1, 8]"

@@ -1,4 +1,4 @@
-# --tune measures on this machine: whatever it finds, the bundle gives the same answers.
+# --tune measures on this machine; whatever it chooses, the bundle gives the same answers.
 find_python
 "$python" - <<'PY'
 import numpy as np

@@ -1,5 +1,5 @@
-# Completions and manual pages are made from the table of options: every option of every verb's --help
-# is in all of them, and none besides.
+# Completions and manual pages are generated from the table of options: they have exactly the
+# options that --help of each verb lists.
 expect 0 "$WEFT" --completions bash
 cp out weft.bash
 expect 0 "$WEFT" --completions zsh

@@ -1,4 +1,4 @@
-# Measurements in, constants out: a device whose products take 1.4 times as long is found out.
+# Calibration from measurements: finds a device on which GEMMs take 1.4 times as long as estimated.
 command -v jq >/dev/null || skip "no jq"
 python3 -c '' 2>/dev/null || skip "no python3"
 python3 - <<'END' >kernels.csv
@@ -24,7 +24,7 @@ has h100.cal 'gpu,h100'
 before=$(sed -n 's/^error_before,0*\([0-9.]*\)$/\1/p' h100.cal)
 after=$(sed -n 's/^error_after,0*\([0-9.]*\)$/\1/p' h100.cal)
 python3 -c "import sys; sys.exit(not ($before > 0.25 and $after < 0.05))" || die "$before $after"
-# It is used, only for its device, and the error it states is the held-out one.
+# It applies only to its device, and states the error on held-out rows.
 model=$examples/digits_attn.onnx
 expect 0 "$WEFT" estimate "$model" --gpu h100 --batch 8 --calibration h100.cal --format json
 jq -e '.models[0].source == "calibrated"' out >/dev/null || die "$(shown out)"
@@ -48,7 +48,7 @@ done
 expect 0 "$WEFT" estimate "$model" --gpu t4 --calibrate models.csv -o t4.cal
 has out '10 measurements'
 has t4.cal 'gpu,t4'
-# What is no calibration, and what are no measurements.
+# Invalid calibrations and invalid measurements.
 for wrong in 's/^calibration,1/calibration,2/' 's/^launch,.*/launch,nan/' 's/^memory,.*//' \
     's/^gpu,h100/gpu,h101/' 's/^rows/rwos/' 's/^fitted,.*/fitted,all/' 's/^product,.*/product,1000/' \
     '$aproduct,1' 's/^key,/kye,/'; do

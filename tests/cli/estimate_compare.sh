@@ -1,4 +1,4 @@
-# Devices side by side, as text and as JSON; slices by device:slice.
+# Comparison of devices, as text and as JSON; slices are written device:slice.
 command -v jq >/dev/null || skip "no jq"
 model=$examples/digits_cnn.onnx
 expect 0 "$WEFT" estimate "$model" --compare h100,h200:1g.18gb,l4,cpu:2core
@@ -10,7 +10,7 @@ jq -e '[.models[] | .device] == ["h100", "h200", "l4", "cpu", "h100", "h200", "l
     and .models[3].fits == null and .models[0].fits == true
     and all(.models[]; .time_us > 0 and .throughput_per_s > 0 and .energy_j > 0)
     and .models[1].price_per_hour < .models[0].price_per_hour' out >/dev/null || die "$(shown out)"
-# On a CPU the driver counts: the parts are the whole.
+# On a CPU, memory includes the context of the driver: the parts sum to mreq_bytes.
 jq -e '.models[3] | .mreq_bytes == .weight_bytes + .arena_bytes + .workspace_bytes + .io_bytes
     + .context_bytes' out >/dev/null || die "$(shown out)"
 expect 2 "$WEFT" estimate "$model" --compare h100,nothing
@@ -19,7 +19,7 @@ expect 2 "$WEFT" estimate "$model" --compare h100:1g.99gb
 has err 1g.99gb
 expect 2 "$WEFT" estimate "$model" --compare h100, 
 expect 2 "$WEFT" estimate "$model" --compare h100 --gpu h200
-# Columns are as wide as what is in them.
+# Columns are as wide as their longest entry.
 printf 'models:\n  - {name: a-model-with-a-rather-long-name, file: %s}\n' "$model" >set.yaml
 expect 0 "$WEFT" estimate set.yaml --compare l4,a100-80:3g.40gb/40% --batch 1,8
 test "$(awk '{print length($0)}' out | sort -u | wc -l)" = 1 || die "$(shown out)"

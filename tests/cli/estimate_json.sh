@@ -1,4 +1,4 @@
-# An estimate has the keys of its contract and says where its numbers come from.
+# An estimate has the documented keys and names the source of its numbers.
 command -v jq >/dev/null || skip "no jq"
 for gpu in h100 a100-80 cpu; do
     expect 0 "$WEFT" estimate "$examples/digits_cnn.onnx" --gpu "$gpu" --batch 8 --format json

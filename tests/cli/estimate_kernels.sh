@@ -59,7 +59,7 @@ expect 0 "$WEFT" estimate --kernels kinds.csv --gpu v100 --features
 has out log_winograd4=
 expect 0 "$WEFT" estimate --kernels kinds.csv --gpu v100 --model roofline --no-dispatch
 lacks out ,trees,
-# Mistakes: text of the table, what the message must say.
+# Mistakes: the table, and a text that the message must contain.
 refused() {
     printf "$1" >bad.csv
     rm -f none.csv

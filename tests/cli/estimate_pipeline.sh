@@ -1,5 +1,5 @@
-# The target decides the pipeline: an estimate for a GPU is of the kernels that are compiled for it,
-# and no kernel of it is a layout reorder, which only the CPU's pipeline makes.
+# The target selects the pipeline: an estimate for a GPU has the kernels that are compiled for that
+# GPU, and no layout reorders, which only the CPU's pipeline inserts.
 command -v jq >/dev/null || skip "no jq"
 model=$examples/digits_cnn.onnx
 count_reorders() {
@@ -9,7 +9,7 @@ expect 0 "$WEFT" estimate "$model" --compare cpu:2core,h100,l4 --per-kernel --fo
 [ "$(count_reorders cpu)" -gt 0 ] || die "no reorder on the CPU: $(shown out)"
 [ "$(count_reorders h100)" -eq 0 ] && [ "$(count_reorders l4)" -eq 0 ] || die "$(shown out)"
 
-# One lowering a kind of device: the same numbers as alone.
+# Models are lowered once for each kind of device: the numbers equal those of separate estimates.
 jq '.models[] | select(.device == "h100") | .time_us' out >together
 expect 0 "$WEFT" estimate "$model" --gpu h100 --format json
 jq '.models[].time_us' out >alone

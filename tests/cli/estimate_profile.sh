@@ -1,4 +1,4 @@
-# A profile has every slice, batch and number of processes, and weft plan takes it back.
+# A profile has every slice, batch and number of processes, and weft plan reads it.
 command -v jq >/dev/null || skip "no jq"
 model=$examples/digits_cnn.onnx
 expect 0 "$WEFT" estimate "$model" --gpu h200 --batch 1,8 --profile -o p.csv
@@ -10,13 +10,13 @@ printf 'models:\n  - {name: m, profile: p.csv, slo: 50ms, rate: 1000/s}\n' >set.
 printf 'devices:\n  - {type: h200, count: 2, mig: true, mps: true}\n' >fleet.yaml
 expect 0 "$WEFT" plan set.yaml --fleet fleet.yaml -o plan.json
 expect 0 "$WEFT" plan set.yaml --fleet fleet.yaml --check plan.json
-# The bundle has the same points, and gives them as they are.
+# The bundle contains the same points and exports them unchanged.
 expect 0 "$WEFT" compile "$model" -o m.weft --gpu h200 --batch 1,8
 expect 0 "$WEFT" estimate m.weft --gpu h200 --profile -o b.csv
 grep '^h200,' b.csv >b200.csv
 tail -n +2 p.csv >p200.csv
 cmp -s p200.csv b200.csv || die "differs: $(diff p200.csv b200.csv | head -4)"
-# weft plan reads it from the bundle too: the same plan.
+# weft plan reads the profile from the bundle too and makes the same plan.
 for where in 'profile: m.weft' 'file: m.weft'; do
     printf 'models:\n  - {name: m, %s, slo: 50ms, rate: 1000/s}\n' "$where" >bundle.yaml
     expect 0 "$WEFT" plan bundle.yaml --fleet fleet.yaml -o again.json
@@ -27,7 +27,7 @@ done
 expect 0 "$WEFT" compile "$model" -o bare.weft
 printf 'models:\n  - {name: m, profile: bare.weft, slo: 50ms, rate: 1000/s}\n' >bundle.yaml
 expect 3 "$WEFT" plan bundle.yaml --fleet fleet.yaml
-# A profile of two models knows them by name.
+# A profile of two models has their names.
 expect 0 "$WEFT" compile "$model" "$examples/digits_parity.onnx" -o two.weft --gpu h200
 printf 'models:\n  - {name: m, profile: two.weft, rate: 1/s}\n' >bundle.yaml
 expect 1 "$WEFT" plan bundle.yaml --fleet fleet.yaml
@@ -36,7 +36,7 @@ expect 0 "$WEFT" estimate m.weft --gpu h200 --share 30% --batch 8 --procs 2
 has out '2 processes'
 expect 0 "$WEFT" inspect m.weft --format json
 jq -e '[.models[0].profile[].procs] | max == 3' out >/dev/null || die "$(shown out)"
-# More processes never give less in all, and each is never faster.
+# More processes never reduce total throughput, and never make one process faster.
 awk -F, 'NR > 1 { if ($4 > 1 && ($5 < last_us * 0.999999 || $6 < last_s * 0.999999)) { print; bad = 1 }
     last_us = $5; last_s = $6 } END { exit bad }' p.csv >worse || die "$(shown worse)"
 expect 2 "$WEFT" estimate m.weft --gpu h200 --batch 7

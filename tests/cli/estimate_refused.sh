@@ -1,4 +1,4 @@
-# What is not known is refused by name: devices, slices, batches, dimensions, operators.
+# Unknown devices, slices, batches, dimensions and operators are refused by name.
 model=$examples/digits_cnn.onnx
 expect 2 "$WEFT" estimate "$model" --gpu no-such-gpu
 has err no-such-gpu
@@ -49,7 +49,7 @@ has err "no model has a symbolic dimension 'sequence'"
 expect 2 "$WEFT" estimate bounded.wir --gpu h200 --dim batch=2
 has err '--batch sets'
 expect 2 "$WEFT" estimate bounded.wir --gpu h200 --profile --dim seq=7
-# A model of the estimator that does not exist, or does not know such kernels.
+# An estimator model that does not exist, or does not support these kernels.
 expect 2 "$WEFT" estimate bounded.wir --gpu h200 --model no-such-model
 has err no-such-model
 has err roofline
@@ -60,7 +60,7 @@ expect 2 "$WEFT" estimate --kernels kernels.csv --gpu no-such-gpu
 has err no-such-gpu
 expect 2 "$WEFT" estimate --kernels kernels.csv --gpu h200 --slice 1g.10gb
 expect 0 "$WEFT" estimate --kernels kernels.csv --gpu H100-SXM-80GB
-# A shape that only data tells: the operator is named.
+# A data-dependent shape: the message names the operator.
 cat >late.wir <<'END'
 wir 1 kernel
 symbol ?d0 data

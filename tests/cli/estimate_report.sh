@@ -1,4 +1,5 @@
-# The text report says what bounds, what is dear, what the memory is made of; --explain why.
+# The text report: what limits the time, the most expensive kernels, the parts of the memory;
+# --explain gives reasons.
 command -v jq >/dev/null || skip "no jq"
 model=$examples/digits_cnn.onnx
 expect 0 "$WEFT" estimate "$model" --gpu h200 --batch 8
@@ -29,7 +30,7 @@ expect 0 "$WEFT" estimate "$model" --gpu h200 --lowering framework --format json
 jq -e '.lowering == "framework"' out >/dev/null || die "$(shown out)"
 at_most "$((fused + 1))" "$(jq '.models[0].n_kernels' out)"
 at_most "$fused_ns" "$(jq '.models[0].time_us * 1000 | floor' out)"
-# Processes share a slice: each slower, together at least as fast.
+# Several processes on a slice: each is slower, together they are at least as fast.
 expect 0 "$WEFT" estimate "$model" --gpu h200 --slice 1g.18gb --format json
 alone=$(jq '.models[0].throughput_per_s | floor' out)
 expect 0 "$WEFT" estimate "$model" --gpu h200 --slice 1g.18gb --procs 3 --format json

@@ -1,4 +1,5 @@
-# A smaller slice takes longer and needs no more of the device; kernels add up to their model.
+# A smaller slice takes longer and needs no more resources; kernel times sum to the time of the
+# model.
 command -v jq >/dev/null || skip "no jq"
 model=$examples/digits_cnn.onnx
 time_on() {

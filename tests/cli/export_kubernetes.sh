@@ -1,5 +1,5 @@
-# Kubernetes manifests, built by kubectl and held against the published schemas of its objects (cut
-# down to what is used; KServe's kinds are built only).
+# Kubernetes manifests: kubectl builds them, and they match the published schemas of their objects
+# (reduced to the kinds used; KServe's kinds are only built).
 . "$WEFT_SOURCE_DIR/tests/support/export_plan.sh"
 expect 0 "$WEFT" export plan.json --to kubernetes -o k8s --bundle /data/all.weft --image reg.example/weft:1
 cp -r k8s first
@@ -11,7 +11,7 @@ has k8s/device-plugin/deployments.yaml "/data/all.weft"
 has k8s/dra/claims.yaml "mig.nvidia.com"
 has k8s/dra/claims.yaml "strategy: MPS"
 has k8s/kserve/runtimes.yaml "/mnt/models/all.weft"
-# Parts of the plan are plans.
+# The exported parts of the plan are valid plans.
 for part in k8s/base/plans/*.json; do
     expect 0 "$WEFT" simulate "$part" --duration 1s
 done
@@ -35,7 +35,7 @@ check=("$python" "$WEFT_SOURCE_DIR/tests/support/k8s_check.py" check
     "$WEFT_SOURCE_DIR/tests/support/k8s_schema.json")
 expect 0 "${check[@]}" built-device-plugin.yaml built-dra.yaml
 has out ", 0 faults"
-# The checker does see faults.
+# The checker finds planted faults.
 for fault in 's/replicas: 1$/replicas: one/' 's/containerPort: 8000/containerprt: 8000/' \
     's/deviceClassName:/deviceClass:/' 's/kind: Service$/kind: Servise/'; do
     sed "$fault" built-dra.yaml >fault.yaml

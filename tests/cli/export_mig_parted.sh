@@ -38,7 +38,7 @@ END
 expect 0 "$python" check.py mig/mig-parted.yaml plan.json
 sed 's/"1g.10gb": [0-9]/"1g.10gb": 9/' mig/mig-parted.yaml >fault.yaml
 "$python" check.py fault.yaml plan.json 2>err && die "a fault went unseen"
-# A plan without a GPU has nothing to say to mig-parted.
+# A plan without GPUs cannot be exported to mig-parted.
 grep -v -e big -e Small -e share set.yaml >cpu.yaml
 expect 0 "$WEFT" plan cpu.yaml --fleet fleet.yaml -o cpu.json
 expect 1 "$WEFT" export cpu.json --to mig-parted -o none

@@ -1,4 +1,5 @@
-# Slurm: slurmd reads the configuration of every node; the jobs are shell and ask for what exists.
+# Slurm: slurmd reads the configuration of every node; the jobs are valid shell and request existing
+# resources.
 . "$WEFT_SOURCE_DIR/tests/support/export_plan.sh"
 expect 0 "$WEFT" export plan.json --to slurm -o slurm --config /opt/weft
 has slurm/slurm-nodes.conf "mig:1g.10gb:"
@@ -12,7 +13,7 @@ for job in slurm/jobs/*.sh; do
     has slurm/slurm-nodes.conf "NodeName=$node "
 done
 command -v slurmd >/dev/null || skip "no slurmd"
-# This machine has no /dev/nvidiaN: other character devices stand for them.
+# Other character devices stand for /dev/nvidiaN, which need not exist.
 check() {
     {
         printf 'ClusterName=test\nSlurmctldHost=localhost\nSlurmdSpoolDir=%s\n' "$PWD"
@@ -37,7 +38,7 @@ expect 0 "$WEFT" export less.json --to slurm -o less
 lacks less/slurm-nodes.conf "mps"
 check less
 has all "Name=mig Type=1g.10gb"
-# The checker does see faults.
+# The checker finds planted faults.
 sed -i 's/ Type=/ Typo=/' gres.conf
 timeout 60 slurmd -G -f "$PWD/slurm.conf" -N weft-h100-0 >out 2>err && die "a fault went unseen"
 true

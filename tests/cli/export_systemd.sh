@@ -1,4 +1,4 @@
-# systemd: units that systemd-analyze accepts, devices found on a node, and a worker that serves.
+# systemd: systemd-analyze accepts the units, devices are found on a node, and a worker serves.
 . "$WEFT_SOURCE_DIR/tests/support/export_plan.sh"
 expect 0 "$WEFT" export plan.json --to systemd -o units --weft "$(realpath "$WEFT")" --config "$PWD/etc"
 has units/weft-a100-80-0/weft-d0-s0.service "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=40"

@@ -1,4 +1,4 @@
-# inspect tells the same of an ONNX file, its text and its bundle: the models and their inputs.
+# inspect prints the same models and inputs for an ONNX file, its text IR and its bundle.
 command -v jq >/dev/null || skip "no jq"
 "$WEFT" compile "$examples/digits.yaml" -o digits.weft
 expect 0 "$WEFT" inspect digits.weft --format json

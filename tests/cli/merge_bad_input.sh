@@ -1,5 +1,6 @@
-# What merging must stand: models of one name, other element types, aliases, weights without elements, scalars, NaN (equal by bits
-# alone), and strategies that do not exist. Two models a file, which differ in one respect; `joined` counts products run together.
+# Difficult inputs of merging: equal model names, different element types, aliases, weights without
+# elements, scalars, NaN (equal only by bits), and unknown strategies. Each file has two models that
+# differ in one respect; `joined` counts the merged GEMMs.
 pair() { # FILE WEIGHTS PRODUCT_A PRODUCT_B
     {
         printf 'wir 1 graph\nsymbol ?b = [1, 8]\nsymbol ?c = [1, 8]\n%s\n' "$2"
@@ -42,7 +43,7 @@ weight $v : f64[4,4] = splat 0.5' "$(own '?b' '$w')" \
   %1 : f32[?c,4] = cast %3 {to = f32}'
 [ "$(joined types.wir concatenated)" -eq 0 ] || die "f32 and f64 are joined"
 
-# NaN: the same bits are equal, other bits are not, whatever they stand for.
+# NaN: weights are equal if and only if their bits are.
 pair nan.wir 'weight $w : f32[4,4] = splat nan
 weight $v : f32[4,4] = splat nan' "$(own '?b' '$w')" "$(own '?c' '$v')"
 [ "$(joined nan.wir concatenated)" -eq 1 ] || die "NaN of the same bits are not joined"
@@ -51,7 +52,7 @@ pair payload.wir "weight \$w : f32[4,4] = splat nan
 weight \$v : f32[4,4] = base64 \"$payload\"" "$(own '?b' '$w')" "$(own '?c' '$v')"
 [ "$(joined payload.wir concatenated)" -eq 0 ] || die "NaN of other bits are joined"
 
-# No elements, and a scalar, by every strategy there is.
+# A weight without elements and a scalar, with every strategy.
 pair empty.wir 'weight $w : f32[4,0] = dense []' '  %1 : f32[?b,0] = matmul %0, $w' '  %1 : f32[?c,0] = matmul %0, $w'
 pair scalar.wir 'weight $s : f32[] = dense [2.0]
 weight $w : f32[4,4] = random 1' '  %2 : f32[?b,4] = mul %0, $s
@@ -66,7 +67,7 @@ for strategy in auto exact off $strategies; do
 done
 [ "$(joined scalar.wir concatenated)" -eq 1 ] || die "a scalar weight keeps GEMMs apart"
 
-# Twenty models: what cannot be written for so many is not done.
+# Twenty models: merging that cannot be represented for this many models is not attempted.
 {
     printf 'wir 1 graph\n'
     for i in {1..20}; do printf 'symbol ?b%d = [1, 8]\n' "$i"; done

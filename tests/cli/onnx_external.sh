@@ -1,4 +1,4 @@
-# External data is read from beside the model, and from nowhere else.
+# External data is read only from the folder of the model.
 corpus=$WEFT_SOURCE_DIR/tests/fuzz/corpus/onnx
 mkdir model
 cp "$corpus/external.onnx" model/

@@ -1,4 +1,4 @@
-# Operators that are not supported are refused by name, with exit code 1; nothing is printed as if it were a result.
+# Unsupported operators are refused by name with exit code 1, without any result on standard output.
 corpus=$WEFT_SOURCE_DIR/tests/fuzz/corpus/onnx
 expect 1 "$WEFT" opt "$corpus/if.onnx"
 empty out

@@ -1,4 +1,5 @@
-# What a stage prints reads back and prints the same, before and after the pipeline's first half.
+# The printed text of a stage reads back and prints the same, before and after the first half of the
+# pipeline.
 cp "$examples"/*.onnx . # a text names files of weights beside it
 for model in cnn parity attn; do
     "$WEFT" opt "digits_$model.onnx" -o first.wir

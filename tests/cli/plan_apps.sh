@@ -1,4 +1,4 @@
-# Apps: their rates reach every policy, as variants that it chooses or by the best one.
+# Apps: every policy gets their rates, for variants that it chooses or for the best variant.
 command -v jq >/dev/null || skip "no jq"
 cat >set.yaml <<'END'
 models:

@@ -1,4 +1,4 @@
-# Rates, SLOs, profiles and fleets that make no sense: refused in words, by file and line or model.
+# Invalid rates, SLOs, profiles and fleets are refused with file and line or the name of the model.
 cat >set.yaml <<'END'
 models:
   - {name: a, profile: p.csv, slo: 40ms, rate: 300/s}
@@ -6,7 +6,7 @@ END
 printf 'device,slice,batch,time_us\nh100,3g.40gb,8,16000\nh100,,8,5000\n' >p.csv
 printf 'devices:\n  - {type: h100, count: 2, mig: true}\n' >fleet.yaml
 expect 0 "$WEFT" plan set.yaml --fleet fleet.yaml
-# Rates: none is one replica of any load; absurd ones are refused or infeasible, at once.
+# Rates: no rate means one replica; absurd rates are refused or infeasible, without delay.
 sed 's/, rate: 300\/s//' set.yaml >other.yaml
 expect 0 "$WEFT" plan other.yaml --fleet fleet.yaml
 has out "0 of"
@@ -18,7 +18,7 @@ done
 sed 's|300/s|1e15/s|' set.yaml >other.yaml
 expect 3 timeout 60 "$WEFT" plan other.yaml --fleet fleet.yaml
 has err "a: "
-# SLOs that nothing meets: the message says what would do.
+# SLOs that no slice meets: the message names the SLO that would suffice.
 sed 's/40ms/9.9ms/' set.yaml >other.yaml
 expect 3 "$WEFT" plan other.yaml --fleet fleet.yaml
 has err "an SLO of 10 ms would be feasible"
@@ -41,7 +41,7 @@ has err "p.csv:3"
 printf 'Mig instance,Batch size,Workload Number,Throughput,Latency\n' >p.csv
 expect 1 "$WEFT" plan set.yaml --fleet fleet.yaml
 has err "p.csv:1"
-# Fleets that contradict themselves.
+# Contradictory fleets.
 printf 'device,slice,batch,time_us\nh100,,8,5000\n' >p.csv
 for fleet in '{type: h100, count: 0}' '{type: h100, count: -1}' '{type: t4, count: 1, mig: true}' \
     '{type: cpu, count: 1, cores: 2, slices: [2, 1]}' '{type: h100, count: 1, cores: 4}' \
@@ -54,7 +54,7 @@ done
 printf 'devices:\n  - {type: h100, count: 1}\n  - {type: h100, count: 1}\n' >bad.yaml
 expect 1 "$WEFT" plan set.yaml --fleet bad.yaml
 has err "appears twice"
-# A plan of another version, and options that say nothing.
+# A plan of another version, and invalid values of options.
 expect 0 "$WEFT" plan set.yaml --fleet fleet.yaml -o plan.json
 sed 's/"version": 3/"version": 2/' plan.json >old.json
 expect 1 "$WEFT" plan set.yaml --fleet fleet.yaml --check old.json

@@ -1,4 +1,4 @@
-# Pictures: what is packed where, on a terminal and as SVG that an XML parser reads.
+# Pictures of plans: on a terminal, and as SVG that an XML parser accepts.
 cat >set.yaml <<'END'
 models:
   - {name: a, profile: p.csv, slo: 40ms, rate: 300/s}
@@ -28,7 +28,7 @@ titles = [t.text for t in root.iter(svg + 'title')]
 assert any(t.startswith('a: ') for t in titles), titles
 END
 fi
-# The plan of anyone is drawn too, and its texts do no harm.
+# Untrusted plans are drawn too; their texts are escaped.
 if command -v jq >/dev/null && command -v python3 >/dev/null; then
     jq '.placements[0].slice = "<b>&\"\u0001</b>" | .policy = "<script>"' plan.json >evil.json
     expect 4 "$WEFT" plan set.yaml --fleet fleet.yaml --check evil.json --draw evil.svg

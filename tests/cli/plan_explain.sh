@@ -1,5 +1,5 @@
-# Why a model is where it is, and what would change that: each reason with its numbers, and each
-# stated change true when it is made.
+# The reasons for the placement of a model and the changes that would affect it: every reason has
+# numbers, and every stated change holds when it is made.
 command -v jq >/dev/null || skip "no jq"
 cat >set.yaml <<'END'
 models:
@@ -51,7 +51,7 @@ jq -e 'any(.placements[]; .model == "big" and .slice == "2g.20gb")' after.json >
 expect 0 "${plan[@]}" --slo big=41.9ms -o after.json
 jq -e 'any(.placements[]; .model == "big" and .slice == "3g.40gb")' after.json >/dev/null ||
     die "41.9 ms is enough"
-# A change that saves a device, and that is true.
+# The stated change saves a device, and does so when it is made.
 sed -i 's/300/2500/' set.yaml
 expect 0 "${plan[@]}" --explain big --format json
 to=$(jq '[.changes[] | select(.gpus == 1 and .what == "rate_per_s")][0].to' out)

@@ -1,4 +1,4 @@
-# A plan has the keys of its contract, passes its own check, and a plan that lies does not.
+# A plan has the documented keys and passes its own check; a plan with wrong fields does not.
 fleet=$examples/fleet_gpu.yaml
 command -v jq >/dev/null || skip "no jq"
 for policy in exclusive bestfit; do
@@ -18,7 +18,7 @@ done
 # An alias stands for the policy, whose name the plan states.
 expect 0 "$WEFT" plan "$examples/digits.yaml" --fleet "$fleet" --policy fifo -o alias.json
 [ "$(jq -r .policy alias.json)" = exclusive ] || die "alias: $(jq .policy alias.json)"
-# No machine serves this within a microsecond: exit code 3, and the model is named.
+# An SLO of one microsecond: exit code 3, and the model is named.
 sed 's/slo: 50ms/slo: 0.001ms/' "$examples/digits.yaml" >tight.yaml
 cp "$examples"/*.onnx .
 expect 3 "$WEFT" plan tight.yaml --fleet "$fleet" --policy bestfit -o no.json

@@ -1,4 +1,4 @@
-# Models known by their measurements alone: planned without any model file; all policies compared.
+# Models with profiles but without model files are planned; all policies are compared.
 command -v jq >/dev/null || skip "no jq"
 cat >set.yaml <<'END'
 models:
@@ -38,10 +38,10 @@ jq -e '.legal and .violations == [] and .gpus == 2' out >/dev/null || die "$(sho
 expect 4 "$WEFT" plan set.yaml --fleet fleet.yaml --check changed.json --format json
 jq -e '(.legal | not) and any(.violations[]; .rule == "objective" and .model != null)' out >/dev/null ||
     die "$(shown out)"
-# What is no plan at all is a failure, not a difference.
+# A file that is not a plan is an error, not a difference.
 echo '{}' >none.json
 expect 1 "$WEFT" plan set.yaml --fleet fleet.yaml --check none.json
-# Infeasible: the message says what would do.
+# Infeasible: the message names a change that would suffice.
 sed 's/slo: 100ms, rate: 900/slo: 10ms, rate: 900/' set.yaml >tight.yaml
 expect 3 "$WEFT" plan tight.yaml --fleet fleet.yaml
 has err "16 ms"

@@ -28,7 +28,7 @@ jq -e '.moves == [] and .before.gpus == .after.gpus' out >/dev/null || die "$(sh
 # Other devices: a new type, none of the old one.
 expect 0 "${plan[@]}" --gpu t4=2 --gpu a100-80=0 -o t4.json
 jq -e 'all(.placements[]; .type == "t4") and .gpus == 2' t4.json >/dev/null || die "$(shown t4.json)"
-# What is infeasible before can be asked about, what is infeasible after is refused.
+# The set before the change may be infeasible; the set after it must not be.
 expect 0 "${plan[@]}" --slo a=0.5x --format json
 expect 3 "${plan[@]}" --slo a=9ms
 has err "a: slo: 9 ms, but the lowest latency on any slice is 10 ms"

@@ -1,4 +1,4 @@
-# weft run answers the held-out digits as PyTorch did, whatever the batch.
+# weft run gives PyTorch's answers for the held-out digits, for every batch size.
 find_python
 "$WEFT" compile "$examples/digits.yaml" -o digits.weft
 cat >check.py <<'PY'

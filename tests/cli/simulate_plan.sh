@@ -36,7 +36,7 @@ expect 0 "$WEFT" simulate plan.json "${full[@]}" --format json
 cmp -s out first.json || die "two runs differ"
 expect 0 "$WEFT" simulate plan.json "${full[@]}" --format json --seed 2
 cmp -s out first.json && die "another seed gives the same"
-# From the plan alone; half the rate; bursts; other routers.
+# From the plan without its set; half the rate; bursts; other routers.
 expect 0 "$WEFT" simulate plan.json --format json --scale 0.5 --warmup 5s
 jq -e '.total.requests > 24000 and .total.requests < 28000' out >/dev/null || die "$(shown out)"
 for router in pull shares least; do

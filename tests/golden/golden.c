@@ -132,7 +132,7 @@ static bool read_errors(test *t)
     uint32_t line = 1, guilty = 1;
     bool fresh = true;
     for (const char *s = t->text; s < t->text + t->input_len; s++) {
-        /* A second error of a line stands alone on the next. */
+        /* Another error of the same line has a line of its own after it. */
         if (fresh && strncmp(s, mark, sizeof mark - 1) != 0)
             guilty = line;
         fresh = *s == '\n';
@@ -194,7 +194,7 @@ static bool matches(const expected_error *e, const weft_message *msg)
     return false;
 }
 
-/* Every error is expected, and every expected one is there. */
+/* Reported and expected errors are the same set. */
 static bool check_errors(test *t, const weft_diag *diag)
 {
     bool ok = true;
@@ -244,7 +244,7 @@ static bool compare(const test *t, const weft_buf *got)
     return false;
 }
 
-/* Reading the print again must print the same. */
+/* The printed text must parse and print the same. */
 static bool check_round_trip(const test *t, const weft_buf *got)
 {
     weft_module *m = NULL;

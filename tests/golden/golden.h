@@ -7,7 +7,8 @@
 #include <stdbool.h>
 
 /* Evaluates every graph of both modules on the same seeded inputs, at a few values of the symbols.
- * true when the outputs agree, or nothing of `before` can be evaluated; else says why. */
+ * true if the outputs agree or no graph of `before` can be evaluated; otherwise prints the
+ * difference. */
 bool golden_same_meaning(weft_module *before, weft_module *after);
 
 #endif

@@ -1,6 +1,6 @@
-/* Whether two modules compute the same, by the reference implementations of the operators, with
- * seeded inputs and a few values of the symbols. A joint graph that only the second module has must
- * give the answers of its parts' models. */
+/* Compares two modules by evaluating both with the reference implementations of the operators, on
+ * seeded inputs and a few values of the symbols. A joint graph that only the second module has
+ * must give the answers of its parts' models. */
 #include "golden.h"
 #include "tests/support/rand.h"
 
@@ -11,10 +11,11 @@
 
 enum { PORTS_MAX = 32, POINTS = 3, ELEMENTS_MAX = 1 << 22 };
 
-/* Relative to the largest output: rounding differs in fused operators, mistakes are far larger. */
+/* Relative to the largest output: fused operators round differently, but by much less than a real
+ * error. */
 static const double tolerance = 2e-4;
 
-/* A value within the bounds: small and odd, the smallest, a middle one. */
+/* A value within the bounds of a symbol: a small odd one, the smallest, or one in the middle. */
 static int64_t pick(int64_t lo, int64_t hi, uint32_t symbol, int point)
 {
     int64_t x = point == 0 ? 2 + (int64_t)symbol : point == 1 ? 1 : 5;
@@ -31,7 +32,7 @@ static void set_symbols(const weft_dimpool *pool, int point, int64_t *value, uin
     }
 }
 
-/* Integers below `range`: they may be indices. */
+/* Random integers below `range`, because they may be indices. */
 static void fill(const weft_tensor *t, uint64_t seed, uint64_t range)
 {
     int64_t n = weft_tensor_numel(t);
@@ -100,7 +101,7 @@ static void show(const weft_diag *diag)
     }
 }
 
-/* `*ran` when `before` could be evaluated with these inputs. */
+/* *ran: `before` can be evaluated with these inputs. */
 static bool compare_graphs(weft_graph *before, weft_graph *after, const weft_tensor *in,
                            weft_arena *arena, weft_diag *diag, bool *ran)
 {
@@ -140,7 +141,7 @@ static bool check_graph(weft_graph *before, weft_graph *after, weft_arena *arena
     return true;
 }
 
-/* The answers of a joint graph are those that its parts' models give by themselves. */
+/* The joint graph must give the answers of its parts' models. */
 static bool check_joint(weft_module *before, weft_graph *joint, weft_arena *arena, weft_diag *diag)
 {
     weft_dimpool *pool = weft_module_dims(before);

@@ -1,7 +1,7 @@
-/* What compiling does to the ONNX conformance models: onnx_pipeline FOLDER. Each model.onnx below
- * the folder goes through the passes with every rule checked after each, prints, reads back and
- * prints the same, and computes what it did before. Models that the importer refuses are counted.
- */
+/* Runs the pipeline on the ONNX conformance models: onnx_pipeline FOLDER. Each model.onnx below
+ * the folder goes through the passes; the verifier runs after each pass. The result must print,
+ * read back and print the same, and compute what the model computed. Models that the importer
+ * refuses are counted. */
 #include "golden.h"
 
 #include "frontend/frontend.h"
@@ -36,7 +36,7 @@ static weft_module *import(const char *path, weft_diag *diag)
     return NULL;
 }
 
-/* The module as it reads back, or NULL. */
+/* The module parsed from its own printed text, or NULL. */
 static weft_module *reread(const char *path, weft_module *m, weft_diag *diag)
 {
     weft_module *again = NULL;

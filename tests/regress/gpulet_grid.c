@@ -42,7 +42,7 @@ static const char *const policy_name[POLICIES] = {"gpulet", "weft"};
 static const double unit_per_s = 480;
 static const char *const csv_head = "rates,two_glets,any_shares,gpulet,weft\n";
 
-static double time_us[MODELS][SHARES][BATCHES]; /* longest of this batch and smaller ones */
+static double time_us[MODELS][SHARES][BATCHES]; /* maximum over this batch and smaller ones */
 static double slo_us[MODELS];
 static weft_profile_point point[MODELS][POINTS];
 
@@ -173,7 +173,7 @@ static void make_setting(const double *rate, setting *t)
 
 /* -- Exhaustive search ------------------------------------------------------------------------ */
 
-/* What some shares carry of each model, as parts of the rates asked for: 0 to 1. */
+/* Fraction of each model's requested rate that a set of shares can serve: 0 to 1. */
 typedef struct caps {
     float of[MODELS];
     float sum;
@@ -223,7 +223,7 @@ static int compare_caps(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* Moves what no other one covers from `raw` to a list of its own. */
+/* Moves the entries that no other entry dominates from `raw` to their own list. */
 static caps_list keep_best(caps_list *raw)
 {
     caps_list best = {.at = malloc((raw->n + 1) * sizeof *best.at)};
@@ -241,7 +241,7 @@ static caps_list keep_best(caps_list *raw)
     return best;
 }
 
-/* Models from m on join those chosen (batch index, -1: not on the share). */
+/* Extends the choice by models m, m + 1 .. (batch index, -1: not on the share). */
 static void list_choices(search *s, int share, int m, int *batch, double cycle_us)
 {
     if (m < MODELS) {
@@ -269,8 +269,9 @@ static void list_choices(search *s, int share, int m, int *batch, double cycle_u
 
 /* -- Exhaustive search: assignment ----------------------------------------------------------- */
 
-/* The shares of both GPUs, and weights that show what cannot be: no choice of a share is worth more
- * than worth[w][share], so shares with less worth together than what is missing do not carry it. */
+/* The shares of both GPUs, and weights that prove infeasibility: no choice on a share is worth
+ * more than worth[w][share], so shares whose worth sums to less than the weighted missing rates
+ * cannot serve them. */
 enum { WEIGHTS = 24, GLETS_MAX = 2 * PARTS_MAX, NODES_MAX = 20000000 };
 
 static const float tolerance = 1e-7F, rounding = 1e-5F; /* of what is carried, of sums */
@@ -278,7 +279,7 @@ static const float tolerance = 1e-7F, rounding = 1e-5F; /* of what is carried, o
 typedef struct assignment {
     const search *s;
     int share[GLETS_MAX], gpu[GLETS_MAX];
-    int n, n_used; /* shares; those that carry something */
+    int n, n_used; /* all shares; shares that serve some model */
     float weight[WEIGHTS][MODELS], worth[WEIGHTS][SHARES], rest_worth[WEIGHTS][GLETS_MAX + 1];
     size_t chosen[GLETS_MAX];
     uint64_t nodes;
@@ -292,8 +293,8 @@ static float value_of(const float *weight, const float *of)
     return sum;
 }
 
-/* Weights by multiplicative updates towards what is missing most; false: they show that the shares
- * do not carry it. */
+/* Computes weights by multiplicative updates towards the largest missing rate; false: the weights
+ * prove that the shares cannot serve the rates. */
 static bool choose_weights(assignment *a)
 {
     float w[MODELS];
@@ -335,7 +336,7 @@ static bool choose_weights(assignment *a)
     return true;
 }
 
-/* Shares from g on carry what is missing. */
+/* Searches choices for shares g, g + 1 .. that serve the missing rates. */
 static bool assign_from(assignment *a, int g, const float *missing)
 {
     float most = 0;
@@ -352,7 +353,7 @@ static bool assign_from(assignment *a, int g, const float *missing)
         if (a->rest_worth[k][g] < value_of(a->weight[k], missing) - rounding)
             return false;
     const caps_list *list = &a->s->share[a->share[g]];
-    /* Equal shares are filled in one order only. */
+    /* Equal shares are filled in one order only, to break symmetry. */
     size_t first = g > 0 && a->share[g] == a->share[g - 1] ? a->chosen[g - 1] : 0;
     for (size_t c = first; c < list->n; c++) {
         float left[MODELS];
@@ -390,7 +391,7 @@ static bool can_assign(const search *s, const int *p, const int *q, assignment *
     return choose_weights(a) && assign_from(a, 0, missing);
 }
 
-/* What the search found, as a plan: the checker has to accept it. */
+/* The result of the search as a plan, which the checker must accept. */
 static void check_plan(const assignment *a)
 {
     static setting t;
@@ -425,7 +426,7 @@ static void check_plan(const assignment *a)
         }
         n_slice[a->gpu[g]] += any;
     }
-    /* A second GPU alone is the first. */
+    /* Only the second GPU used: equal to only the first. */
     for (size_t i = 0; i < plan.n && n_slice[0] == 0; i++)
         at[i].device = 0;
     weft_plan_derive(&plan, &t.problem, arena);
@@ -435,7 +436,7 @@ static void check_plan(const assignment *a)
     weft_arena_destroy(arena);
 }
 
-/* Whether two GPUs, each split in one of these ways (indices of shares, -1: none), carry it all. */
+/* Can two GPUs, each split in one of these ways (indices of shares, -1: none), serve all rates? */
 static bool can_carry(const search *s, const int (*split)[PARTS_MAX], size_t n_split)
 {
     static assignment a;
@@ -454,7 +455,7 @@ static const int any_shares[][PARTS_MAX] = {
     {5, -1},    {4, 0, -1},    {3, 1, -1},    {3, 0, 0, -1},    {2, 2, -1},
     {2, 1, -1}, {2, 0, 0, -1}, {1, 1, 0, -1}, {1, 0, 0, 0, -1}, {0, 0, 0, 0, 0}};
 
-/* `carried`: by gpulet, by weft, which is proof too. */
+/* `carried`: gpulet or weft found a plan, which proves feasibility. */
 static void find_ideals(search *s, const bool *carried, bool out[2])
 {
     for (int i = 0; i < SHARES; i++) {

@@ -257,7 +257,7 @@ static int run_step(world *w, int app, int step, int way, double optimum, track 
     if (out->least_headroom < headroom * (1 - 1e-6))
         failed += printf("FAILED: %s at %g/s: %s has capacity for %g of the load\n", app_name[app],
                          load, way_name[way], out->least_headroom) > 0;
-    /* Loading takes a second to start and some for the bytes: two slots at least. */
+    /* Loading takes a second plus a time proportional to the bytes: at least two slots. */
     bool falls = step > 0 && load < load_per_s[step - 1];
     if (way == 0 && falls && out->first_stop == 1)
         failed += printf("FAILED: %s at %g/s: scaled down at once\n", app_name[app], load) > 0;

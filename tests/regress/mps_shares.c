@@ -23,7 +23,7 @@ static const struct {
 
 static const char *const phases[PHASES] = {"decoding", "prefill"};
 
-/* ms; 0: not measured. Percents are 30, 40... 100. */
+/* ms; 0: not measured. Index 0 .. 7: 30, 40 .. 100 %. */
 static double measured[MODELS][PHASES][PERCENTS][BATCHES][LENGTHS];
 
 /* -- Measurements ----------------------------------------------------------------------------- */

@@ -92,8 +92,9 @@ enum { VARIANTS = sizeof variants / sizeof variants[0] };
 
 /* The estimates of a network at one batch on one type of device. */
 typedef struct cell {
-    double time_us[SHARES];            /* share i: (i + 1) * 10 % */
-    double occupancy, need, bandwidth; /* of the whole; bandwidth: part of the device's */
+    double time_us[SHARES]; /* share i: (i + 1) * 10 % */
+    double occupancy, need;
+    double bandwidth; /* all three are fractions of the whole device */
     double mem_bytes, of_bytes;
 } cell;
 
@@ -103,7 +104,7 @@ static double mean_rate[MODELS], slo_us[MODELS];
 
 /* -- Numbers ---------------------------------------------------------------------------------- */
 
-/* In (0, 1): a logarithm is taken of it. */
+/* Uniform in (0, 1), never 0, because its logarithm is taken. */
 static double open_unit(uint64_t *seed)
 {
     return ((double)rand_next(seed) + 0.5) / 2147483648.0;
@@ -223,7 +224,8 @@ static int write_estimates(void)
     return fclose(f) == 0 ? 0 : 1;
 }
 
-/* One line of the file, which has the order in which it was written; false: it has not. */
+/* Reads the next line of the file, whose order is that of --estimate; false: the line does not
+ * match. */
 static bool read_cell(FILE *f, int model, int type, int batch, cell *out)
 {
     char line[512], want[128];
@@ -258,7 +260,7 @@ static bool read_estimates(void)
     return ok;
 }
 
-/* SLOs and mean rates, from V100s as estimated. */
+/* SLOs and mean rates, computed from the estimates for a V100. */
 static void choose_demands(void)
 {
     uint64_t seed = 20240710;
@@ -396,7 +398,7 @@ static void plan_row(world w, bool mixed, bool bursty, weft_goal goal, size_t va
     r->goodput /= placed;
 }
 
-/* `all`: not only what tells quickly whether usher got worse. */
+/* `all`: also the rows that are slow to compute and do not concern usher. */
 static void plan_all(bool all)
 {
     for (world w = 0; w < WORLDS; w++) {
@@ -426,7 +428,7 @@ static int bless(void)
     return fclose(f) == 0 ? 0 : 1;
 }
 
-/* 1 % worse than recorded, or more refused. */
+/* Is a row 1 % worse than recorded, or refused more often? */
 static int compare_row(const row *r, int refused, double dollars, double goodput)
 {
     bool usher = strstr(r->key, ",usher") != NULL;
@@ -463,7 +465,8 @@ static int compare(void)
     return worse > 0 || seen == 0;
 }
 
-/* What a batch needs of a V100: how often more of one than of the other. */
+/* Counts the batches that need at least 1.2 times as much compute as memory of a V100, and the
+ * opposite. */
 static void print_sides(world w)
 {
     int c_heavy = 0, m_heavy = 0;
@@ -474,7 +477,7 @@ static void print_sides(world w)
             c_heavy += p->cost.creq >= 1.2 * m;
             m_heavy += m >= 1.2 * p->cost.creq;
         }
-    printf("%s: of %d networks and batches %d are C-heavy, %d M-heavy\n", world_name[w],
+    printf("%s: of %d networks and batches %d need more compute, %d more memory\n", world_name[w],
            MODELS * BATCHES, c_heavy, m_heavy);
 }
 

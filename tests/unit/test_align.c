@@ -253,8 +253,8 @@ static void test_align__every_step_counts(void **state)
 
 /* -- Crossed orders --------------------------------------------------------------------------- */
 
-/* Branches from the input, each a GEMM by a weight of its own and a tanh, summed in the order in
- * which they are written; order[i] is the branch that is written i-th. */
+/* Branches from the input, each a GEMM with a different weight and a tanh, summed in the order of
+ * their text; order[i]: the branch at position i. */
 static void add_branches(weft_buf *text, uint32_t model, const uint32_t *order, uint32_t n,
                          const char *prefix)
 {

@@ -212,7 +212,7 @@ static void test_bundle__takes_a_bundle_without_anything(void **state)
 
 /* -- Damage ----------------------------------------------------------------------------------- */
 
-/* true when the file is refused, or reads as what it was. */
+/* true if the file is refused or has its original contents. */
 static bool is_refused_or_equal(const char *path, const uint8_t *good, size_t n)
 {
     weft_bundle *b = NULL;

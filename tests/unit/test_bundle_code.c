@@ -1,5 +1,5 @@
-/* Bundles for GPUs: images, kernels and commands read as they were written; bundles that no writer
- * makes are refused. Images are placeholders: nothing is compiled. */
+/* Bundles for GPUs: images, kernels and commands read back as written; malformed bundles are
+ * refused. Images are placeholders: nothing is compiled. */
 #include "base/f16.h"
 #include "codegen/cuda/cuda_int.h"
 #include "ir/ir.h"

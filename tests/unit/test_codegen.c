@@ -1,4 +1,4 @@
-/* codegen/codegen.h: graphs become programs of their own that share weights by content. */
+/* codegen/codegen.h: each graph becomes a program; programs share weights by content. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

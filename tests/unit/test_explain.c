@@ -192,7 +192,7 @@ static void test_explain__numbers_of_devices_are_no_moves(void **state)
                 other.at[i].rate_per_s /= 2;
             }
             assert_int_equal(count_moves(&plan, &other, arena), 0);
-            /* One placement with another batch is one move, whatever the device numbers. */
+            /* A placement with another batch is one change, whatever the device numbers. */
             other.at[0].batch++;
             assert_int_equal(count_moves(&plan, &other, arena), 1);
             assert_int_equal(count_moves(&other, &plan, arena), 1);
@@ -218,8 +218,8 @@ static weft_err place_counted(void *state, const weft_problem *problem, weft_are
     return counted->place(state, problem, arena, diag, out);
 }
 
-/* Every slice of the profile is listed once, legal ones in order; every change that is stated to
- * save does save; the policy runs at most 24 times. */
+/* Every slice of the profile is listed once, legal ones in order; every stated saving holds; the
+ * policy runs at most 24 times. */
 static void test_explain__tells_every_slice_and_true_changes(void **state)
 {
     scene *sc = malloc(sizeof *sc);

@@ -1,5 +1,5 @@
 /* Exporters: valid names, YAML that reads back, equal bytes for equal plans in any order, and
- * errors for what cannot be exported. */
+ * errors for plans that cannot be exported. */
 #include "scheduler/export/export_int.h"
 
 #include <setjmp.h>

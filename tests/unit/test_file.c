@@ -117,8 +117,8 @@ static void test_file__beneath_opens_only_what_lies_below(void **state)
                      WEFT_ERR_INPUT);
 }
 
-/* Makes openat2 fail in this process, as on a kernel without it; false where that is not allowed.
- */
+/* Makes openat2 fail in this process, as on a kernel that lacks it; false if the system does not
+ * permit that. */
 static bool forbid_openat2(void)
 {
     struct sock_filter code[] = {

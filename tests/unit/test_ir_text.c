@@ -105,7 +105,7 @@ static void test_parse__refuses_nul_and_every_prefix(void **state)
     weft_module *m = NULL;
     size_t len = strlen(text), ok = 0;
     for (size_t i = 0; i <= len; i++) {
-        /* A copy of exactly that size: a sanitizer sees a read behind it. */
+        /* A copy of exactly the size of the text, so that a sanitizer detects reads past it. */
         char *copy = malloc(i ? i : 1);
         memcpy(copy, text, i);
         weft_err err = weft_module__parse(copy, i, "t.wir", NULL, 1 << 20, NULL, &m);
@@ -115,7 +115,7 @@ static void test_parse__refuses_nul_and_every_prefix(void **state)
             weft_module_destroy(m);
         }
     }
-    /* The whole text, and the prefixes that end behind a statement, before a graph. */
+    /* The whole text, and prefixes that end after a complete statement before a graph. */
     assert_true(ok >= 1 && ok < 20);
     assert_int_equal(weft_module__parse("wir 1 graph\0", 12, NULL, NULL, 0, NULL, &m),
                      WEFT_ERR_INPUT);

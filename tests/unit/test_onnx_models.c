@@ -1,5 +1,5 @@
-/* Every model of the ONNX conformance data is imported, or refused with the name of what is
- * missing; what is imported verifies. Skipped (77) where the data is not installed. */
+/* Every model of the ONNX conformance data is imported and verifies, or is refused with the name
+ * of the unsupported feature. Skipped (77) if the data is not installed. */
 #include "frontend/frontend.h"
 
 #include <dirent.h>

@@ -30,7 +30,7 @@ static outcome import_bytes(const void *bytes, size_t len)
 /* Finishes the buffer. */
 static outcome import_buf(weft_buf *b)
 {
-    /* A copy of the exact size, so that a sanitizer sees each read behind the end. */
+    /* A copy of exactly the size of the message, so that a sanitizer detects reads past it. */
     uint8_t *exact = malloc(b->len ? b->len : 1);
     memcpy(exact, b->at ? b->at : "", b->len);
     outcome out = import_bytes(exact, b->len);

@@ -239,7 +239,7 @@ static bool make_results(trial *t, const weft_ttype *type, weft_tensor *out)
         int64_t n = weft_tensor_numel(&out[i]);
         if (n < 0 || n > NUMEL_MAX)
             return false;
-        /* A block of its own, so that the sanitizer sees its ends. */
+        /* A separate heap block, so that the sanitizer knows its ends. */
         out[i].data = malloc(weft_tensor_bytes(&out[i]) + (n == 0));
         assert_non_null(out[i].data);
     }

@@ -76,8 +76,8 @@ static void test_joint__each_part_has_its_rows(void **state)
     assert_memory_equal(out, waiting, sizeof waiting);
 }
 
-/* A worker that has not prepared a combination gets a prepared one, or the model by itself; after
- * some uses the combination is sent all the same. */
+/* A worker that has not prepared a combination gets a prepared one or the single model; after some
+ * uses the combination is sent anyway. */
 static void test_joint__no_request_waits_for_preparation(void **state)
 {
     subject s;
@@ -324,7 +324,7 @@ static void test_joint__is_not_used_beyond_its_limit(void **state)
     assert_non_null(find(&p, 0, out));
 }
 
-/* weft_batch__waiting tells the rows of the batch that weft_batch__take makes. */
+/* weft_batch__waiting returns the number of rows that weft_batch__take puts into the batch. */
 static void test_joint__waiting_rows_are_those_taken(void **state)
 {
     static place p;
