@@ -5,10 +5,8 @@
  *
  * usage: memory_exact MODEL.onnx... | memory_exact --env (every *.onnx in the folder WEFT_MODELS;
  * exit code 77 if it is not set) */
-#include "codegen/codegen.h"
-#include "frontend/frontend.h"
-#include "passes/passes.h"
 #include "runtime/runtime.h"
+#include "tests/support/compiled.h"
 
 #include <glob.h>
 #include <stdio.h>
@@ -17,28 +15,6 @@
 #include <unistd.h>
 
 static const uint64_t arena_max = (uint64_t)1 << 30;
-
-static weft_err compile(const char *model, const char *path, weft_arena *arena, weft_diag *diag)
-{
-    weft_module *m = weft_module_create(0);
-    weft_graph *g = NULL;
-    weft_bundle bundle = {0};
-    size_t n = 0;
-    const weft_pass *const *pass = weft_pipeline("cpu", &n);
-    const int64_t batch[] = {1, 8, 32};
-    const weft_run_options run = {.pass = {.batch = batch, .n_batch = 3}};
-    weft_codegen_model about = {0};
-    weft_err err =
-        m ? weft_import_onnx(m, model, &(weft_import_options){0}, diag, &g) : WEFT_ERR_NOMEM;
-    if (err == WEFT_ERR_OK)
-        err = weft_passes_run(m, pass, n, &run, diag);
-    if (err == WEFT_ERR_OK)
-        err = weft_codegen_bundle(m, weft_backend_find("cpu"), &about, NULL, arena, diag, &bundle);
-    if (err == WEFT_ERR_OK)
-        err = weft_bundle_write(&bundle, path, diag);
-    weft_module_destroy(m);
-    return err;
-}
 
 /* An input of the bucket's size; integers are small, so that they are valid indices. */
 static bool make_input(const weft_bundle_program *p, const weft_bundle_bucket *bucket, uint32_t i,
@@ -107,9 +83,11 @@ static bool check_model(const char *model)
     char path[64];
     weft_diag *diag = weft_diag_create();
     weft_arena *arena = weft_arena_create(0);
+    const int64_t batch[] = {1, 8, 32};
+    const weft_run_options run = {.pass = {.batch = batch, .n_batch = 3}};
     printf("%s\n", model);
     snprintf(path, sizeof path, "memory_exact.%ld.weft", (long)getpid());
-    bool ok = diag && arena && compile(model, path, arena, diag) == WEFT_ERR_OK &&
+    bool ok = diag && arena && compile_file(model, path, &run, arena, diag) == WEFT_ERR_OK &&
               check_bundle(path, diag);
     unlink(path);
     for (size_t i = 0; !ok && i < weft_diag_count(diag); i++) {

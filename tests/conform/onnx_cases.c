@@ -5,10 +5,8 @@
  * Each case runs in a child process, so that a crash fails only that case. The gaps file lists
  * cases that are known to fail, one per line with the reason; a listed case that passes is a
  * failure, so that the list stays correct. Exit code 77 if the data is not installed. */
-#include "codegen/codegen.h"
-#include "frontend/frontend.h"
-#include "passes/passes.h"
 #include "runtime/runtime.h"
+#include "tests/support/compiled.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -38,30 +36,6 @@ static int report(const weft_diag *diag, weft_err err)
         fprintf(stderr, "    %s\n", text);
     }
     return err == WEFT_ERR_UNSUP ? CASE_UNSUP : CASE_FAIL;
-}
-
-/* Compiles `model` into the bundle file `path`. */
-static weft_err compile(const char *model, const char *path, weft_arena *arena, weft_diag *diag)
-{
-    weft_module *m = weft_module_create(0);
-    weft_graph *g = NULL;
-    weft_bundle bundle = {0};
-    size_t n = 0;
-    const weft_pass *const *pass = weft_pipeline("cpu", &n);
-    const weft_import_options import = {.graph_name = "m"};
-    const int64_t batch[] = {1};
-    const weft_run_options run = {.pass = {.batch = batch, .n_batch = 1},
-                                  .verify = WEFT_VERIFY_EACH};
-    weft_err err = weft_import_onnx(m, model, &import, diag, &g);
-    if (err == WEFT_ERR_OK)
-        err = weft_passes_run(m, pass, n, &run, diag);
-    weft_codegen_model about = {0};
-    if (err == WEFT_ERR_OK)
-        err = weft_codegen_bundle(m, weft_backend_find("cpu"), &about, NULL, arena, diag, &bundle);
-    if (err == WEFT_ERR_OK)
-        err = weft_bundle_write(&bundle, path, diag);
-    weft_module_destroy(m);
-    return err;
 }
 
 /* |got - want| <= 1e-3 |want| + 1e-6 scale, the tolerance of ONNX's own backend test; integers and
@@ -161,7 +135,10 @@ static int run_case(const char *dir)
     weft_diag *diag = weft_diag_create();
     weft_engine *engine = NULL;
     weft_session *session = NULL;
-    weft_err err = compile(model, path, arena, diag);
+    const int64_t batch = 1;
+    const weft_run_options run = {.pass = {.batch = &batch, .n_batch = 1},
+                                  .verify = WEFT_VERIFY_EACH};
+    weft_err err = compile_file(model, path, &run, arena, diag);
     if (err == WEFT_ERR_OK)
         err = weft_engine_open(path, &(weft_engine_options){.threads = 1}, diag, &engine);
     if (err == WEFT_ERR_OK)

@@ -27,6 +27,21 @@ static inline weft_err import_files(weft_module *m, char *const *file, int n, we
     return WEFT_ERR_OK;
 }
 
+/* Compiles the ONNX file `model` as graph "m" into the bundle file `path`. */
+static inline weft_err compile_file(const char *model, const char *path,
+                                    const weft_run_options *run, weft_arena *arena, weft_diag *diag)
+{
+    weft_module *m = weft_module_create(0);
+    weft_graph *g = NULL;
+    weft_bundle bundle;
+    const weft_import_options import = {.graph_name = "m"};
+    weft_err err = m ? weft_import_onnx(m, model, &import, diag, &g) : WEFT_ERR_NOMEM;
+    if (err == WEFT_ERR_OK)
+        err = compile_module(m, run, path, arena, diag, &bundle);
+    weft_module_destroy(m);
+    return err;
+}
+
 static inline uint64_t weight_bytes(const weft_bundle *b)
 {
     uint64_t bytes = 0;
@@ -35,7 +50,7 @@ static inline uint64_t weight_bytes(const weft_bundle *b)
     return bytes;
 }
 
-/* Peak resident memory of this process in bytes since it was executed; -1: unknown. */
+/* Peak resident memory of this process in kB since it was executed; -1: unknown. */
 static inline long peak_kb(void)
 {
     char line[256];
