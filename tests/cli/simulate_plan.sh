@@ -1,22 +1,7 @@
 # A plan replayed in virtual time: with the set or from the plan's own numbers, from traces, over
 # time, with later plans and with a policy that goes along.
 command -v jq >/dev/null || skip "no jq"
-cat >set.yaml <<'END'
-models:
-  - {name: big, profile: big.csv, slo: 100ms, rate: 900/s}
-  - {name: small, profile: small.csv, slo: 100ms, rate: 50/s}
-END
-cat >big.csv <<'END'
-device,slice,batch,time_us,mreq_bytes
-h100,,8,8000,4000000000
-h100,3g.40gb,8,16000,4000000000
-END
-cat >small.csv <<'END'
-device,slice,batch,time_us,mreq_bytes
-h100,,1,2000,1000000000
-h100,1g.10gb,1,10000,1000000000
-END
-printf 'devices:\n  - {type: h100, count: 4, price: 2, mig: true}\n' >fleet.yaml
+. "$WEFT_SOURCE_DIR/tests/support/two_models.sh"
 expect 0 "$WEFT" plan set.yaml --fleet fleet.yaml -o plan.json
 full=(--set set.yaml --fleet fleet.yaml)
 # Text and JSON; nothing is lost; 2 devices for a minute at $2.

@@ -121,33 +121,6 @@ static void test_policy_parva__multiples_of_s5(void **state)
 
 /* -- Change of one service -------------------------------------------------------------------- */
 
-/* Equal segments, whatever the numbers of their devices. */
-static bool same_segment(const weft_placement *a, const weft_placement *b)
-{
-    return strcmp(a->model, b->model) == 0 && strcmp(a->slice, b->slice) == 0 &&
-           a->mig_start == b->mig_start && a->batch == b->batch && a->procs == b->procs;
-}
-
-/* Segments of `after` that `before` does not have, of models other than `changed`. */
-static uint32_t count_moved(const weft_plan *before, const weft_plan *after, const char *changed)
-{
-    bool *used = calloc(before->n + 1, sizeof *used);
-    uint32_t moved = 0;
-    for (size_t i = 0; i < after->n; i++) {
-        size_t j = 0;
-        if (strcmp(after->at[i].model, changed) == 0)
-            continue;
-        while (j < before->n && (used[j] || !same_segment(&after->at[i], &before->at[j])))
-            j++;
-        if (j < before->n)
-            used[j] = true;
-        else
-            moved++;
-    }
-    free(used);
-    return moved;
-}
-
 static void test_policy_parva__change_of_one_service(void **state)
 {
     uint32_t still = 0, runs = 0;

@@ -151,32 +151,6 @@ static void test_policy_weft__shares_small_loads(void **state)
 
 /* -- Change ----------------------------------------------------------------------------------- */
 
-static bool same_segment(const weft_placement *a, const weft_placement *b)
-{
-    return strcmp(a->model, b->model) == 0 && strcmp(a->slice, b->slice) == 0 &&
-           a->mig_start == b->mig_start && a->batch == b->batch && a->procs == b->procs;
-}
-
-/* Segments of `after` that `before` does not have, except those of one model. */
-static uint32_t count_moved(const weft_plan *before, const weft_plan *after, const char *changed)
-{
-    bool *used = calloc(before->n + 1, sizeof *used);
-    uint32_t moved = 0;
-    for (size_t i = 0; i < after->n; i++) {
-        size_t j = 0;
-        if (strcmp(after->at[i].model, changed) == 0)
-            continue;
-        while (j < before->n && (used[j] || !same_segment(&after->at[i], &before->at[j])))
-            j++;
-        if (j < before->n)
-            used[j] = true;
-        else
-            moved++;
-    }
-    free(used);
-    return moved;
-}
-
 static void test_policy_weft__unchanged_models_stay(void **state)
 {
     (void)state;
