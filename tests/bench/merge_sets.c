@@ -171,7 +171,7 @@ static bool write_model(const merge_spec *spec, weft_buf *t)
 
 /* -- Rules ------------------------------------------------------------------------------------ */
 
-static bool is_product(const weft_module *m, weft_node n)
+static bool is_gemm(const weft_module *m, weft_node n)
 {
     weft_val w = weft_node_in(m, n, 1);
     return weft_node_opdef(m, n)->traits & WEFT_T_GEMM && w.i &&
@@ -285,9 +285,9 @@ static void change_graph(weft_graph *g, const char *rule, weft_arena *arena, uin
     weft_module *m = weft_graph_module(g);
     uint32_t count = 0, at = 0;
     WEFT_FOREACH_NODE (m, g, n)
-        count += is_product(m, n);
+        count += is_gemm(m, n);
     WEFT_FOREACH_NODE (m, g, n) {
-        if (!is_product(m, n))
+        if (!is_gemm(m, n))
             continue;
         if (is_changed(rule, at, count))
             change_weight(m, n, rule, at, count, arena, &seed);

@@ -24,7 +24,7 @@ except ImportError:
 BATCHES = (1, 8, 32)
 LIMIT = 0.05
 
-# A small process between this one and weft: what a parent has resident counts for its child.
+# A small process between this one and weft: after fork, a child has the resident memory of its parent.
 PEAK = r"""
 import os, sys
 pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ,

@@ -31,7 +31,7 @@ except ImportError:
 
 TOLERANCE = 1e-4
 THREADS = (1, 2)
-# Batch and length, the lengths far from powers of two; 2 x 1 is the shortest there can be.
+# Batch and length; lengths are far from powers of two, and 2 x 1 is the shortest possible.
 LENGTHS = ((1, 7), (3, 33), (2, 57), (1, 100), (2, 1), (8, 19))
 
 

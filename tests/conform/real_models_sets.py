@@ -56,11 +56,11 @@ def check_answers(weft, whole, single, stem, name, box):
 
 
 def check_words(weft, whole, report, names, shares):
-    """What inspect and the report say agrees with each other and with the set."""
+    """inspect and the report agree with each other and with the set."""
     told = json.load(open(report))
     text = subprocess.run([weft, "inspect", whole.path, "--no-verify"], check=True,
                           stdout=subprocess.PIPE, text=True).stdout
-    # Parts as small as a bias of zeros may be equal in any two models.
+    # Small tensors, such as a bias of zeros, may be equal in any two models.
     fraction = told["bytes_saved"] / told["weight_bytes"]
     expect((fraction > 0.01) == shares, f"the report claims {told['bytes_saved']} bytes")
     lines = [line for line in text.splitlines() if line.startswith("  shared ")]

@@ -142,7 +142,7 @@ def main():
                                                         "squeezenet1_1", "vgg16"]
     cases = [(name, dtype, batch) for dtype in (torch.float32, torch.bfloat16)
              for name in names if name in found for batch in (1, 8, 64)]
-    # What compiles slowly comes last, so that little time gives all of the rest.
+    # The slowest compilations come last, so that a short time limit loses only them.
     for how in ("eager", "graph", "compile"):
         for name, dtype, batch in cases:
             if time.monotonic() > end:
@@ -170,7 +170,7 @@ def main():
                     else:
                         run = lambda: model(*inputs)
                     row["median_ms"] = median_ms(run)
-            except Exception as error:  # of a compiler or of memory: the others go on
+            except Exception as error:  # compiler or memory errors; other models continue
                 row["error"] = str(error)[:200]
             results["rows"].append(row)
             save()

@@ -181,7 +181,7 @@ def compile_model(run, name, path, entry, precisions):
 
 
 class Mps:
-    """A private daemon while it is open; `env` is empty where there is none."""
+    """A private MPS daemon, stopped on exit; `env` is empty if MPS is missing."""
 
     def __init__(self, run):
         self.run, self.env, self.why, self.pipe = run, {}, "no nvidia-cuda-mps-control here", None
@@ -362,7 +362,7 @@ def sharing(run, bundles):
 
 
 def siblings(run):
-    """Merged beside unmerged."""
+    """Merged and unmerged bundles."""
     rows = {}
     folder = os.path.join(run.payload, "models")
     for family in ("sib_bert", "sib_resnet18"):
@@ -471,7 +471,7 @@ def workers_of(pid):
 
 
 def facts(run):
-    """Questions to the device that need a program of CUDA's own."""
+    """Device properties that only a CUDA program can read."""
     nvcc = shutil.which("nvcc", path=run.env.get("PATH", "") + ":/usr/local/cuda/bin")
     if not nvcc:
         run.note("facts", "no nvcc here")
