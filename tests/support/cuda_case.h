@@ -51,7 +51,7 @@ static inline void cuda_case_check(const cuda_case *c, weft_err err)
                  weft_diag_count(c->diag) ? weft_diag_at(c->diag, 0)->text : "no message");
 }
 
-/* Reads kernel-stage text and compiles it; tf32: products of f32 may be of TF32. */
+/* Reads kernel-stage text and compiles it; tf32: GEMMs of f32 may round to TF32. */
 static inline cuda_case *cuda_case_start_as(const char *text, bool tf32)
 {
     if (WEFT_CXX[0] == '\0') {
@@ -213,7 +213,7 @@ static inline void cuda_case_command(const cuda_case_run *r, const weft_bundle_c
         cuda_case_gemm(r, s->gemm);
         break;
     case WEFT_COMMAND_FINISH:
-        break; /* products here have all that they can have */
+        break; /* GEMMs on the host support every epilogue */
     case WEFT_COMMAND_COPY:
         memmove(cuda_case_address(r, &s->arg[0]), cuda_case_address(r, &s->arg[1]),
                 (size_t)cuda_case_dim(r, s->bytes));

@@ -584,7 +584,7 @@ static void mma8(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2])
     memcpy(mine.b, b, sizeof mine.b);
     for (unsigned bits : {a[0], a[1], a[2], a[3], b[0], b[1]})
         if ((bits & 0x7f800000u) != 0x7f800000u && (bits & 0x1fffu))
-            fail("operand of a TF32 product that was not rounded");
+            fail("operand of a TF32 instruction is not rounded");
     collective(-21, &mine, sizeof mine, d, sizeof mine.d,
                [](const lanes_data &in, lanes_data &out, unsigned) {
                    float am[16][8], bm[8][8];

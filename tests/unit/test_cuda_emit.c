@@ -1,4 +1,4 @@
-/* Kernels for GPUs but products: what emitters write, run on the host, against the operators'
+/* Kernels for GPUs other than GEMMs: what emitters write, run on the host, against the operators'
  * references; over element types, sizes at and off the edges, symbols, crooked addresses, NaN and
  * infinities. */
 #include "ir/ir.h"

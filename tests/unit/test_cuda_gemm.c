@@ -1,4 +1,4 @@
-/* Matrix products for GPUs: kernels and library calls of emit_gemm.c against the operator's
+/* GEMMs for GPUs: kernels and library calls of emit_gemm.c against the operator's
  * reference, over element types, transpositions, edge sizes, batches, epilogues, crooked addresses,
  * NaN and infinities. */
 #include "ir/ir.h"

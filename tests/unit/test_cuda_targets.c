@@ -1,4 +1,4 @@
-/* Kernels of products, convolutions and attention, of the shapes that common models have, compiled
+/* Kernels of GEMMs, convolutions and attention, of the shapes that common models have, compiled
  * by NVRTC for every architecture: what they take of registers, shared and local memory, and how
  * many blocks a multiprocessor then holds. Skipped where there is no NVRTC.
  *
