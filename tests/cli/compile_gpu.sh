@@ -1,5 +1,6 @@
 # Bundles for GPUs: options are checked without NVRTC; with NVRTC the models of the demo compile for
 # several architectures, reproducibly, and inspect lists the contents.
+# ctest label: slow (NVRTC takes the time).
 set=$examples/digits.yaml
 expect 2 "$WEFT" compile "$set" --target gtx -o a.weft
 has err "no target 'gtx'"

@@ -1,4 +1,5 @@
 # `weft bench` shows measurements of the GPU beside the estimates of the bundle.
+# ctest label: slow (compilers of kernels take the time).
 command -v g++ >/dev/null || skip "no g++, which the double of NVRTC calls"
 export LD_LIBRARY_PATH=$DOUBLES WEFT_DOUBLE_CACHE=$PWD/cache WEFT_DOUBLE_NVML=$PWD/machine
 printf 'driver 580.65.06 13000\ngpu h200\npower 0 250000\n' >machine

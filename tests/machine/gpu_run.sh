@@ -1,4 +1,5 @@
 # tests/gpu/run.sh, made for machines with a GPU, on the doubles: packed and run without errors.
+# ctest label: slow (a C++ compiler takes the time).
 command -v g++ >/dev/null || skip "no g++, which the double of NVRTC calls"
 find_python
 [ -d /usr/share/libonnx-testdata/data/node ] || skip "no libonnx-testdata"
