@@ -23,7 +23,7 @@ void weft_hash_rows(const void *data, size_t rows, size_t cols, size_t size, uin
         out[r] = weft_hash64(at + r * cols * size, cols * size, 0);
 }
 
-/* Row by row, as the matrix lies in memory. */
+/* Row by row, in the order of memory. */
 void weft_hash_cols(const void *data, size_t rows, size_t cols, size_t size, uint64_t *out)
 {
     const uint8_t *at = data;

@@ -292,7 +292,7 @@ typedef struct weft_interval {
 /* Sums the needs of overlapping intervals over the whole time. */
 void weft_creq_sweep(const weft_interval *interval, size_t n, weft_arena *scratch, weft_creq *out);
 /* The estimate of the USHER paper, for comparison: the largest sum of needs over kernels whose
- * starts lie within tau_us of the first of them. It misses kernels that overlap but start further
+ * starts are within tau_us of the first of them. It misses kernels that overlap but start further
  * apart. */
 double weft_creq_usher(const weft_interval *interval, size_t n, double tau_us, weft_arena *scratch);
 

@@ -123,7 +123,7 @@ static weft_err sort_nodes(weft_onnx_ctx *cx, weft_onnx_scope *scope, Onnx__Node
                 continue;
             if (state[from - 1] == OPEN)
                 return weft_diag_error(cx->diag, WEFT_ERR_INPUT, node_where(cx, scope, p),
-                                       "the nodes \"%s\" and \"%s\" lie on a cycle",
+                                       "the nodes \"%s\" and \"%s\" are on a cycle",
                                        node_item(cx, scope, p),
                                        node_item(cx, scope, node[from - 1]));
             state[from - 1] = OPEN;

@@ -67,7 +67,7 @@ static weft_err bind_dim(evaluator *e, weft_dim dim, int64_t have, const char *w
     weft_dim_symbol_range(e->m->dims, sym, &lo, &hi);
     if (have < lo || have > hi)
         return weft_diag_error(e->diag, WEFT_ERR_INPUT, where,
-                               "%s: dimension %u is %lld, but %s lies in %lld..%lld", what, k,
+                               "%s: dimension %u is %lld, but %s must be in %lld..%lld", what, k,
                                (long long)have, dim_text(e, dim), (long long)lo, (long long)hi);
     e->symbol[sym] = have;
     return WEFT_ERR_OK;

@@ -349,10 +349,10 @@ static void find_affine(weft_cpu_ew *ew)
         if (step->from[k] != EW_OPERAND)
             return;
         const ew_operand *o = &ew->operand[step->idx[k]];
-        bool lies = k == 0 ? o->flat
+        bool fits = k == 0 ? o->flat
                            : !o->flat && !o->single && o->stride[ew->rank - 1] == 1 &&
                                  o->stride[ew->rank - 2] == 0;
-        if (!lies || o->dtype != WEFT_DTYPE_F32)
+        if (!fits || o->dtype != WEFT_DTYPE_F32)
             return;
     }
     ew->affine = relu ? ew->vec->affine16_relu : ew->vec->affine16;

@@ -1,5 +1,5 @@
 /* Evaluates the commands of a launch for GPUs at concrete dims. The bundle is untrusted: every
- * address range must lie inside its operand, and every launch within what a device supports. */
+ * address range must be inside its operand, and every launch within what a device supports. */
 #include "runtime/kernel/kernel.h"
 
 #include "base/num.h"
@@ -42,7 +42,7 @@ static bool is_ref(uint8_t kind)
            kind == WEFT_COMMAND_ARG_SCRATCH;
 }
 
-/* Evaluates the address of an argument and checks that it lies inside its operand. */
+/* Evaluates the address of an argument and checks that it is inside its operand. */
 static weft_err find_ref(const maker *m, const weft_bundle_arg *arg, weft_command_ref *out)
 {
     const weft_prep *p = m->p;
@@ -165,7 +165,7 @@ static weft_err make_move(maker *m, const weft_bundle_command *from, weft_comman
     return check_apart(m, to->arg[0].ref, to->arg[1].ref, to->bytes);
 }
 
-/* Evaluates the address of a batch of `rows` x `cols` matrices and checks that all of them lie
+/* Evaluates the address of a batch of `rows` x `cols` matrices and checks that all of them are
  * inside their operand. */
 static weft_err make_matrix(const maker *m, const weft_command_gemm *g, const weft_bundle_arg *arg,
                             bool written, int64_t rows, int64_t cols, int64_t ld, int64_t stride,

@@ -2,7 +2,7 @@
  *
  * Requests of one model whose inputs agree in all dims but the batch dim (dim 0 of every input and
  * output) form a batch, oldest first, of at most the rows of the model's largest bucket. A batch
- * whose size lies between two buckets is padded to the upper one by repeating its last row when the
+ * whose size is between two buckets is padded to the upper one by repeating its last row when the
  * padding is at most a third of that bucket; otherwise the batch is cut to the lower bucket and the
  * youngest requests return to the queue. Rows are independent (checked by the compiler), so padding
  * does not change the other rows. */

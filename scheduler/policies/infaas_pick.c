@@ -5,12 +5,12 @@
  *   2. Else, among those without an instance: the one with the least time to load and answer, on
  *      the least used worker of its hardware.
  *   3. Else the nearest one: least sum of the relative shortfalls of accuracy and latency.
- * Overloaded and Interfered instances are not offered; a query does not load their variant a
+ * Overloaded and Interfered instances are not candidates; a query does not load their variant a
  * second time, which is left to scaling.
  *
  * Data structure: variants are sorted by accuracy, so that the accurate enough ones are a
  * suffix. Each node of a segment tree over them has the least latency and the least key (load,
- * or time to load and answer) of the offered variants below; a branch is pruned if either shows
+ * or time to load and answer) of the candidates below; a branch is pruned if either shows
  * that nothing in it is better. Instances of a variant, and workers of a kind of hardware, are
  * in tournament trees by load. */
 #include "scheduler/policies/infaas_int.h"
@@ -28,7 +28,7 @@ typedef struct least {
 } least;
 
 typedef struct node {
-    double latency_us, key; /* INFINITY: no variant is offered */
+    double latency_us, key; /* INFINITY: no candidate */
 } node;
 
 struct weft_infaas_pick {
@@ -84,8 +84,8 @@ static uint32_t find_least(const least *l)
 static void set_node(weft_infaas_pick *p, node *tree, uint32_t variant, double key)
 {
     uint32_t i = p->size + p->rank[variant];
-    bool offered = key < INFINITY;
-    tree[i] = (node){offered ? p->candidate[variant].latency_us : INFINITY, key};
+    bool candidate = key < INFINITY;
+    tree[i] = (node){candidate ? p->candidate[variant].latency_us : INFINITY, key};
     for (i /= 2; i > 0; i /= 2)
         tree[i] = (node){fmin(tree[2 * i].latency_us, tree[2 * i + 1].latency_us),
                          fmin(tree[2 * i].key, tree[2 * i + 1].key)};

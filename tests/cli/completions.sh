@@ -24,7 +24,7 @@ complete_line() { # WORD...: completions of the last one
 }
 complete_line weft "" | sort >first
 for verb in $(verbs); do
-    grep -qx "$verb" first || die "weft <TAB> does not offer $verb"
+    grep -qx "$verb" first || die "weft <TAB> does not complete $verb"
     expect 0 "$WEFT" "$verb" --help
     sed -nE 's/^  (   |-[a-z],) --([a-z0-9-]+).*/--\2/p' out | sort >help
     complete_line weft "$verb" -- | sort >bash

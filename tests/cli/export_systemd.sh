@@ -21,7 +21,7 @@ count=$(cat etc/devices/*.env | sort -u | wc -l)
 grep -qh 'MIG-0-0' etc/devices/*.env || die "$(cat etc/devices/*.env)"
 if command -v systemd-analyze >/dev/null; then
     for node in units/*/; do
-        # Links between units are looked for where they lie.
+        # Links between units are looked for where they are.
         expect 0 env SYSTEMD_UNIT_PATH="$PWD/$node:" timeout 60 systemd-analyze verify --man=no \
             "$node"*.service "$node"*.target
         lacks err "$node"

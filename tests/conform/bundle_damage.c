@@ -26,7 +26,7 @@ typedef struct answer {
     uint8_t at[ANSWER_BYTES];
 } answer;
 
-/* Lies in shared memory. */
+/* In shared memory. */
 typedef struct world {
     answer right[MODELS_MAX];
     uint32_t refused, harmless, wrong;

@@ -2,7 +2,7 @@
 """Real networks, end to end: every NAME.onnx of a folder is compiled and run, and its answers are
 compared with the ones PyTorch gave.
 
-Beside NAME.onnx lie NAME.in.<input>.npy and NAME.out.<output>.npy, of batch 2. A model runs at
+Beside NAME.onnx are NAME.in.<input>.npy and NAME.out.<output>.npy, of batch 2. A model runs at
 batch 2 as saved, at batch 1 (each row by itself) and at batch 8 (rows repeated). Models whose
 inputs are all [batch, sequence] also run at other lengths, where onnxruntime is the oracle; without
 it that part is left out, and the output says so.

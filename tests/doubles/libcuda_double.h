@@ -213,7 +213,7 @@ int weft_cuda__ordinal(void);
 /* Size of the address range for device memory, and of that for pinned memory. */
 #define WEFT_MEMORY_ROOM ((size_t)1 << 40)
 
-/* Reports a mistake unless `bytes` at `at` lie in one live allocation of a device. */
+/* Reports a mistake unless `bytes` at `at` are in one live allocation of a device. */
 bool weft_memory__check(const char *what, uintptr_t at, size_t bytes);
 /* As weft_memory__check for host memory, if the range touches pinned memory. */
 bool weft_memory__check_host(const char *what, uintptr_t at, size_t bytes);

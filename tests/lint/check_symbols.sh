@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every symbol that the static libraries export begins with weft_. Generated protobuf code lies in
+# Every symbol that the static libraries export begins with weft_. Generated protobuf code is in
 # libraries of its own (libweft_*_proto.a) and is not ours to name.
 . "$(dirname "${BASH_SOURCE[0]}")/lint.sh"
 

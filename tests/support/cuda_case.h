@@ -1,7 +1,7 @@
 /* Graphs compiled for a GPU and run on the host: what the backend "cuda" writes goes to the host's
  * C++ compiler instead of NVRTC (weft_cuda__compile is defined here), its commands are done one
  * after the other, and results are compared with weft_graph_eval. All graphs of a module are
- * compiled at once. Values lie in memory of their own, at addresses as crooked as is asked for,
+ * compiled at once. Values are in memory of their own, at addresses as crooked as is asked for,
  * with a page without access behind it. */
 #ifndef WEFT_TESTS_SUPPORT_CUDA_CASE_H
 #define WEFT_TESTS_SUPPORT_CUDA_CASE_H

@@ -168,7 +168,7 @@ static inline cuda_host *cuda_host_build_file(const char *name)
 }
 
 /* Pages without access follow `bytes` of memory filled with 0xff (NaN); its address is `shift` over
- * a multiple of 64, if that can be: the end then lies up to 63 bytes before the page. */
+ * a multiple of 64, if that can be: the end is then up to 63 bytes before the page. */
 static inline void *cuda_host_memory(cuda_host *h, size_t bytes, size_t shift)
 {
     const size_t page = 4096;

@@ -1,6 +1,6 @@
 /* Gather, scatter and what elements get from their own place, for GPUs: kernels of emit_index.c,
  * run on the host, against the operators' references; several element types, negative and equal
- * indices, symbols, indices that lie outside. */
+ * indices, symbols, indices that are outside. */
 #include "ir/ir.h"
 
 #include <setjmp.h>

@@ -66,7 +66,7 @@ static void test_cuda_prelude__halves_are_those_of_base(void **state)
     }
 }
 
-/* Every f16, the middles between neighbours, and what lies beside them; random bits. */
+/* Every f16, the middles between neighbours, and what is beside them; random bits. */
 static void test_cuda_prelude__halves_are_rounded_to_even(void **state)
 {
     (void)state;

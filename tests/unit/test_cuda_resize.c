@@ -76,7 +76,7 @@ static const emit_case smooth_cases[] = {
      false},
 };
 
-/* Some of the result lies outside the operand. */
+/* Some of the result is outside the operand. */
 static const char crop_weights[] = "weight $r \"r\" : f32[4] = dense [0.25, -0.5, 0.75, 1.25]\n";
 static const emit_case crop_cases[] = {
     {"%x : T[6,7]",

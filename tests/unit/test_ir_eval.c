@@ -90,7 +90,7 @@ static void test_graph_eval__checks_inputs(void **state)
     expect_message("input \"x\": dimension 1 is 3, should be 2");
     in[0] = f32_tensor(x, 5, 2);
     assert_int_equal(weft_graph_eval(g, in, 2, arena, diag, out, 3), WEFT_ERR_INPUT);
-    expect_message("input \"x\": dimension 0 is 5, but ?b lies in 1..4");
+    expect_message("input \"x\": dimension 0 is 5, but ?b must be in 1..4");
     in[0].rank = 1;
     assert_int_equal(weft_graph_eval(g, in, 2, arena, diag, out, 3), WEFT_ERR_INPUT);
     expect_message("input \"x\" has rank 1, should be 2");

@@ -257,10 +257,10 @@ static void test_onnx_import__cycles(void **state)
     onnx_put_node(&graph, "Add", "x,b", "a", NULL);
     onnx_put_node(&graph, "Relu", "a", "b", NULL);
     onnx_put_node(&graph, "Relu", "b", "y", NULL);
-    check_fails(import(&graph, 17), WEFT_ERR_INPUT, "lie on a cycle");
+    check_fails(import(&graph, 17), WEFT_ERR_INPUT, "are on a cycle");
     put_ends(&graph, "1", "1");
     onnx_put_node(&graph, "Add", "x,y", "y", NULL);
-    check_fails(import(&graph, 17), WEFT_ERR_INPUT, "\"y\" and \"y\" lie on a cycle");
+    check_fails(import(&graph, 17), WEFT_ERR_INPUT, "\"y\" and \"y\" are on a cycle");
 }
 
 static void test_onnx_import__names_are_single(void **state)
