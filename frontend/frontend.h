@@ -38,7 +38,8 @@ WEFT_MUST_USE weft_err weft_import_onnx_bytes(weft_module *m, const uint8_t *byt
 WEFT_MUST_USE weft_err weft_import_tensor(const char *path, weft_arena *arena, weft_diag *diag,
                                           weft_tensor *out);
 
-/* ONNX operators that the importer knows: i-th name and opset range, NULL behind the last. */
-const char *weft_import_op_at(size_t i, int *out_first_opset, int *out_last_opset);
+/* ONNX operators that the importer knows: i-th name, its domain and the range of the domain's
+ * versions; NULL behind the last. */
+const char *weft_import_op_at(size_t i, const char **out_domain, int *out_first, int *out_last);
 
 #endif

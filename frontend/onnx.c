@@ -15,7 +15,7 @@ static weft_err check_version(weft_onnx_ctx *cx, const Onnx__ModelProto *model)
         return weft_diag_error(cx->diag, WEFT_ERR_UNSUP, where,
                                "ONNX IR version %lld is not supported: %d to %d are",
                                (long long)model->ir_version, WEFT_ONNX_IR_FIRST, WEFT_ONNX_IR_LAST);
-    return weft_onnx__opset(cx, model->opset_import, model->n_opset_import, NULL, &cx->opset);
+    return weft_onnx__opsets(cx, model->opset_import, model->n_opset_import, NULL, &cx->opsets);
 }
 
 /* -- Names ------------------------------------------------------------------------------------ */

@@ -93,20 +93,35 @@ weft_err weft_onnx__get_str(weft_onnx_call *c, const char *name, const char *oth
     return WEFT_ERR_OK;
 }
 
+/* The list of an attribute of type `type`, or NULL with 0 when it is absent. Files without
+ * attribute types have no field that tells the type of an empty list. */
+static weft_err find_list(weft_onnx_call *c, const char *name, int type, const char *wanted,
+                          const Onnx__AttributeProto **out)
+{
+    *out = weft_onnx__attr(c, name);
+    int have = *out ? weft_onnx__attr_type(*out) : type;
+    return have == type || have == WEFT_ONNX_ATTR_NONE ? WEFT_ERR_OK : bad_type(c, *out, wanted);
+}
+
+weft_err weft_onnx__get_floats(weft_onnx_call *c, const char *name, const float **out,
+                               uint32_t *out_n)
+{
+    static const float none = 0.0F;
+    const Onnx__AttributeProto *a;
+    WEFT_TRY(find_list(c, name, WEFT_ONNX_ATTR_FLOATS, "floats", &a));
+    *out = !a ? NULL : a->n_floats ? a->floats : &none;
+    *out_n = a ? (uint32_t)a->n_floats : 0;
+    return WEFT_ERR_OK;
+}
+
 weft_err weft_onnx__get_ints(weft_onnx_call *c, const char *name, const int64_t **out,
                              uint32_t *out_n)
 {
-    const Onnx__AttributeProto *a = weft_onnx__attr(c, name);
-    *out = NULL;
-    *out_n = 0;
-    if (!a)
-        return WEFT_ERR_OK;
-    if (weft_onnx__attr_type(a) != WEFT_ONNX_ATTR_INTS && a->n_ints == 0 && a->has_type &&
-        (int)a->type != WEFT_ONNX_ATTR_NONE)
-        return bad_type(c, a, "ints");
     static const int64_t none = 0;
-    *out = a->n_ints ? a->ints : &none;
-    *out_n = (uint32_t)a->n_ints;
+    const Onnx__AttributeProto *a;
+    WEFT_TRY(find_list(c, name, WEFT_ONNX_ATTR_INTS, "ints", &a));
+    *out = !a ? NULL : a->n_ints ? a->ints : &none;
+    *out_n = a ? (uint32_t)a->n_ints : 0;
     return WEFT_ERR_OK;
 }
 

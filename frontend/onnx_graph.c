@@ -234,7 +234,7 @@ weft_err weft_onnx__graph(weft_onnx_ctx *cx, const Onnx__GraphProto *graph)
 {
     weft_onnx_scope scope;
     weft_onnx__scope_init(cx, &scope);
-    scope.opset = cx->opset;
+    scope.opsets = cx->opsets;
     if (graph->n_output == 0)
         return weft_diag_error(cx->diag, WEFT_ERR_INPUT, (weft_where){.file = cx->file},
                                "the graph has no outputs");

@@ -77,6 +77,19 @@ typedef struct weft_onnx_external {
     uint32_t file_id;
 } weft_onnx_external;
 
+/* Domains of operators: the rows of onnx_domains.def. */
+typedef enum weft_onnx_domain {
+#define DOMAIN(id, name, last, file) WEFT_ONNX_##id,
+#include "frontend/onnx_domains.def"
+#undef DOMAIN
+    WEFT_ONNX_DOMAINS
+} weft_onnx_domain;
+
+/* The version of each domain's operators that a model or a function imports; 0: not imported. */
+typedef struct weft_onnx_opsets {
+    int64_t of[WEFT_ONNX_DOMAINS];
+} weft_onnx_opsets;
+
 typedef struct weft_onnx_symbol {
     const char *param; /* as in the file */
     weft_dim dim;
@@ -84,8 +97,8 @@ typedef struct weft_onnx_symbol {
 
 typedef struct weft_onnx_fn {
     const Onnx__FunctionProto *proto;
-    int64_t opset; /* of the default domain in its body */
-    bool open;     /* being inlined: a call is a cycle */
+    weft_onnx_opsets opsets; /* in its body */
+    bool open;               /* being inlined: a call is a cycle */
 } weft_onnx_fn;
 
 typedef struct weft_onnx_ctx {
@@ -101,7 +114,7 @@ typedef struct weft_onnx_ctx {
     size_t len;
     const weft_import_options *options;
     weft_onnx_slim slim;
-    int64_t opset;
+    weft_onnx_opsets opsets;
     weft_contents *contents;
     WEFT_VEC(weft_onnx_external) external;
     WEFT_VEC(weft_onnx_symbol) symbols;
@@ -160,7 +173,7 @@ typedef struct weft_onnx_name {
 typedef struct weft_onnx_scope {
     weft_names *names;
     WEFT_VEC(weft_onnx_name) name; /* by id in `names` */
-    int64_t opset;
+    weft_onnx_opsets opsets;
     const char *prefix; /* of node names, "" at the top */
     uint32_t depth;
     const Onnx__FunctionProto *fn;              /* NULL at the top */
@@ -177,9 +190,9 @@ WEFT_MUST_USE weft_err weft_onnx__body(weft_onnx_ctx *cx, weft_onnx_scope *scope
                                        Onnx__NodeProto *const *node, size_t n);
 /* Model-local functions by name, checked for duplicates. */
 WEFT_MUST_USE weft_err weft_onnx__functions(weft_onnx_ctx *cx, const Onnx__ModelProto *model);
-/* Opset of the default domain; 0 when it is not imported. */
-WEFT_MUST_USE weft_err weft_onnx__opset(weft_onnx_ctx *cx, Onnx__OperatorSetIdProto *const *import,
-                                        size_t n, const char *owner, int64_t *out);
+/* Reads the imports of a model or of the function `owner`. */
+WEFT_MUST_USE weft_err weft_onnx__opsets(weft_onnx_ctx *cx, Onnx__OperatorSetIdProto *const *import,
+                                         size_t n, const char *owner, weft_onnx_opsets *out);
 
 /* -- One node: rows and hooks ----------------------------------------------------------------- */
 
@@ -190,8 +203,8 @@ struct weft_onnx_row;
 typedef struct weft_onnx_call {
     weft_onnx_ctx *cx;
     const struct weft_onnx_row *row;
-    const char *op_type;
-    int64_t opset;
+    const char *op_type; /* for messages: with "domain:" unless that is the default one */
+    int64_t opset;       /* version of the operator's domain */
     weft_where where;
     weft_loc loc;
     weft_val *in; /* without trailing omitted ones */
@@ -210,22 +223,26 @@ typedef struct weft_onnx_call {
 typedef weft_err (*weft_onnx_hook)(weft_onnx_call *c);
 
 typedef struct weft_onnx_row {
-    const char *name; /* with "domain:" when it is not the default one */
-    int first, last;  /* opsets; last 0: the newest supported */
-    weft_op_id op;
+    const char *name;
+    int first, last; /* versions of the domain; last 0: the newest supported */
+    weft_op_id op;   /* NONE: the hook makes other operators */
     weft_onnx_hook hook;
 } weft_onnx_row;
 
-/* Searches by name. NULL if no opset has the operator; a row with another opset range if only the
- * opset does not match. */
-const weft_onnx_row *weft_onnx__row(const char *op_type, int64_t opset);
+/* The domain with that name; WEFT_ONNX_DOMAINS if unknown. */
+weft_onnx_domain weft_onnx__domain(const char *name);
+/* The newest version that is supported. */
+int weft_onnx__newest(weft_onnx_domain domain);
+/* Searches by name. NULL if no version has the operator; a row with another range of versions if
+ * only the version does not match. */
+const weft_onnx_row *weft_onnx__row(weft_onnx_domain domain, const char *op_type, int64_t version);
 
 #define ONNX(name, first, last, op, hook) weft_err weft_onnx_hook_##hook(weft_onnx_call *c);
-#define ONNX_TRAINING(name, first, last, op, hook) \
-    weft_err weft_onnx_hook_##hook(weft_onnx_call *c);
 #include "frontend/onnx_ops.def"
+#include "frontend/onnx_ops_ml.def"
+#include "frontend/onnx_ops_ms.def"
+#include "frontend/onnx_ops_training.def"
 #undef ONNX
-#undef ONNX_TRAINING
 
 /* -- Attributes: onnx_attr.c ------------------------------------------------------------------ */
 
@@ -254,7 +271,9 @@ WEFT_MUST_USE weft_err weft_onnx__get_float(weft_onnx_call *c, const char *name,
                                             double *out);
 WEFT_MUST_USE weft_err weft_onnx__get_str(weft_onnx_call *c, const char *name,
                                           const char *otherwise, const char **out);
-/* NULL and 0 when absent. */
+/* Lists: NULL and 0 when absent. */
+WEFT_MUST_USE weft_err weft_onnx__get_floats(weft_onnx_call *c, const char *name, const float **out,
+                                             uint32_t *out_n);
 WEFT_MUST_USE weft_err weft_onnx__get_ints(weft_onnx_call *c, const char *name, const int64_t **out,
                                            uint32_t *out_n);
 /* Adds or replaces an attribute of the node being made. */

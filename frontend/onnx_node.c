@@ -13,7 +13,7 @@ static const char *text(const char *s)
 
 static bool is_default_domain(const char *domain)
 {
-    return domain[0] == '\0' || strcmp(domain, "ai.onnx") == 0;
+    return weft_onnx__domain(domain) == WEFT_ONNX_DEFAULT;
 }
 
 /* -- Scopes ----------------------------------------------------------------------------------- */
@@ -194,13 +194,18 @@ weft_err weft_onnx__note_failure(weft_onnx_ctx *cx, weft_err err)
     return err == WEFT_ERR_NOMEM ? err : WEFT_ERR_OK;
 }
 
+/* For messages: "domain:operator", or the operator alone in the default domain. */
+static const char *operator_name(weft_onnx_ctx *cx, const Onnx__NodeProto *node)
+{
+    const char *domain = text(node->domain), *op = text(node->op_type);
+    return is_default_domain(domain) ? op : weft_arena_printf(cx->arena, "%s:%s", domain, op);
+}
+
 /* An unsupported operator is reported once by name, not for each node. */
 static weft_err refuse_operator(weft_onnx_ctx *cx, const Onnx__NodeProto *node, weft_where where,
                                 weft_err err, const char *what, long long opset)
 {
-    const char *domain = text(node->domain), *op = text(node->op_type);
-    const char *colon = is_default_domain(domain) ? "" : ":";
-    char *name = weft_arena_printf(cx->arena, "%s%s%s", *colon ? domain : "", colon, op);
+    const char *name = operator_name(cx, node);
     if (weft_names_find(cx->refused, name, strlen(name)))
         return WEFT_ERR_OK;
     weft_names_add(cx->refused, name, strlen(name));
@@ -211,25 +216,30 @@ static weft_err refuse_operator(weft_onnx_ctx *cx, const Onnx__NodeProto *node, 
 
 /* *out NULL with OK: the operator has been reported before. */
 static weft_err find_row(weft_onnx_ctx *cx, const weft_onnx_scope *scope,
-                         const Onnx__NodeProto *node, weft_where where, const weft_onnx_row **out)
+                         const Onnx__NodeProto *node, weft_where where, const weft_onnx_row **out,
+                         int64_t *out_version)
 {
-    const char *op = text(node->op_type), *domain = text(node->domain);
+    const char *op = text(node->op_type);
+    weft_onnx_domain domain = weft_onnx__domain(text(node->domain));
     if (!*op)
         return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where, "the node has no operator");
-    int64_t opset = scope->opset;
-    if (!is_default_domain(domain)) {
-        op = weft_arena_printf(cx->arena, "%s:%s", domain, op);
-        opset = 1; /* the table's other domain has only opset 1 */
-    }
-    if (opset == 0)
+    if (domain == WEFT_ONNX_DOMAINS)
+        return refuse_operator(cx, node, where, WEFT_ERR_UNSUP,
+                               "is not supported: the domain is unknown", 0);
+    int last = weft_onnx__newest(domain);
+    int64_t version = scope->opsets.of[domain];
+    if (version == 0 && domain == WEFT_ONNX_DEFAULT)
         return refuse_operator(cx, node, where, WEFT_ERR_INPUT,
                                "needs the default domain, which is not imported", 0);
-    const weft_onnx_row *row = weft_onnx__row(op, opset);
+    if (version == 0)
+        version = last; /* onnxruntime too reads files that do not import the other domains */
+    const weft_onnx_row *row = weft_onnx__row(domain, op, version);
     if (!row)
         return refuse_operator(cx, node, where, WEFT_ERR_UNSUP, "is not supported", 0);
-    if (opset < row->first || (row->last && opset > row->last))
-        return refuse_operator(cx, node, where, WEFT_ERR_UNSUP, "is not supported", opset);
+    if (version < row->first || version > (row->last ? row->last : last))
+        return refuse_operator(cx, node, where, WEFT_ERR_UNSUP, "is not supported", version);
     *out = row;
+    *out_version = version;
     return WEFT_ERR_OK;
 }
 
@@ -262,12 +272,12 @@ static void bind_results(weft_onnx_ctx *cx, weft_onnx_scope *scope, const Onnx__
 }
 
 static weft_err call_hook(weft_onnx_ctx *cx, weft_onnx_scope *scope, const Onnx__NodeProto *node,
-                          const weft_onnx_row *row, weft_where where, weft_val *in)
+                          const weft_onnx_row *row, int64_t version, weft_where where, weft_val *in)
 {
     weft_onnx_call c = {.cx = cx,
                         .row = row,
-                        .op_type = node->op_type,
-                        .opset = scope->opset,
+                        .op_type = operator_name(cx, node),
+                        .opset = version,
                         .where = where,
                         .in = in,
                         .n_in = (uint32_t)node->n_input,
@@ -362,9 +372,10 @@ weft_err weft_onnx__functions(weft_onnx_ctx *cx, const Onnx__ModelProto *model)
             return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
                                    "function \"%s\" is defined twice", p->name);
         weft_names_add(cx->fn_names, key, strlen(key));
-        WEFT_TRY(weft_onnx__opset(cx, p->opset_import, p->n_opset_import, p->name, &fn.opset));
-        if (fn.opset == 0)
-            fn.opset = cx->opset;
+        WEFT_TRY(weft_onnx__opsets(cx, p->opset_import, p->n_opset_import, p->name, &fn.opsets));
+        for (int d = 0; d < WEFT_ONNX_DOMAINS; d++)
+            if (fn.opsets.of[d] == 0)
+                fn.opsets.of[d] = cx->opsets.of[d];
         cx->fn[cx->n_fn++] = fn;
     }
     return WEFT_ERR_OK;
@@ -437,7 +448,7 @@ static weft_err inline_function(weft_onnx_ctx *cx, weft_onnx_scope *scope,
                                "functions call functions more than %d deep", WEFT_ONNX_CALLS_MAX);
     weft_onnx_scope inner;
     weft_onnx__scope_init(cx, &inner);
-    inner.opset = fn->opset;
+    inner.opsets = fn->opsets;
     inner.depth = scope->depth + 1;
     inner.prefix = where.item;
     inner.fn = p;
@@ -471,12 +482,13 @@ static weft_err import_node(weft_onnx_ctx *cx, weft_onnx_scope *scope, const Onn
     if (fn)
         return inline_function(cx, scope, node, fn, where);
     const weft_onnx_row *row = NULL;
-    WEFT_TRY(find_row(cx, scope, node, where, &row));
+    int64_t version = 0;
+    WEFT_TRY(find_row(cx, scope, node, where, &row, &version));
     if (!row)
         return WEFT_ERR_OK; /* refused before */
     if (!read_operands(cx, scope, node, in))
         return WEFT_ERR_OK;
-    return call_hook(cx, scope, node, row, where, in);
+    return call_hook(cx, scope, node, row, version, where, in);
 }
 
 weft_err weft_onnx__body(weft_onnx_ctx *cx, weft_onnx_scope *scope, Onnx__NodeProto *const *node,

@@ -1,50 +1,84 @@
-/* The table of ONNX operators. */
+/* The tables of ONNX operators, one for each domain. */
 #include "frontend/onnx_int.h"
 
 #include <string.h>
 
-static const weft_onnx_row rows[] = {
-#define ROW(onnx_name, first_opset, last_opset, id, hook_name) \
-    {.name = (onnx_name),                                      \
-     .first = (first_opset),                                   \
-     .last = (last_opset),                                     \
-     .op = WEFT_OP_##id,                                       \
+#define ONNX(onnx_name, first_version, last_version, id, hook_name) \
+    {.name = #onnx_name,                                            \
+     .first = (first_version),                                      \
+     .last = (last_version),                                        \
+     .op = WEFT_OP_##id,                                            \
      .hook = weft_onnx_hook_##hook_name},
-#define ONNX(name, first, last, op, hook) ROW(#name, first, last, op, hook)
-#define ONNX_TRAINING(name, first, last, op, hook) \
-    ROW("ai.onnx.preview.training:" #name, first, last, op, hook)
+static const weft_onnx_row default_rows[] = {
 #include "frontend/onnx_ops.def"
+};
+static const weft_onnx_row ml_rows[] = {
+#include "frontend/onnx_ops_ml.def"
+};
+static const weft_onnx_row ms_rows[] = {
+#include "frontend/onnx_ops_ms.def"
+};
+static const weft_onnx_row training_rows[] = {
+#include "frontend/onnx_ops_training.def"
+};
 #undef ONNX
-#undef ONNX_TRAINING
-#undef ROW
+
+static const struct domain {
+    const char *name;
+    int last; /* the newest version */
+    const weft_onnx_row *row;
+    size_t n;
+} domains[WEFT_ONNX_DOMAINS] = {
+#define DOMAIN(id, domain_name, newest, rows) \
+    {.name = (domain_name), .last = (newest), .row = (rows), .n = sizeof(rows) / sizeof((rows)[0])},
+#include "frontend/onnx_domains.def"
+#undef DOMAIN
 };
 
-enum { N_ROWS = sizeof rows / sizeof rows[0] };
-
-const weft_onnx_row *weft_onnx__row(const char *op_type, int64_t opset)
+weft_onnx_domain weft_onnx__domain(const char *name)
 {
-    size_t lo = 0, hi = N_ROWS;
+    if (strcmp(name, "ai.onnx") == 0)
+        return WEFT_ONNX_DEFAULT;
+    int i = 0;
+    while (i < WEFT_ONNX_DOMAINS && strcmp(domains[i].name, name) != 0)
+        i++;
+    return (weft_onnx_domain)i;
+}
+
+int weft_onnx__newest(weft_onnx_domain domain)
+{
+    return domains[domain].last;
+}
+
+const weft_onnx_row *weft_onnx__row(weft_onnx_domain domain, const char *op_type, int64_t version)
+{
+    const struct domain *d = &domains[domain];
+    size_t lo = 0, hi = d->n;
     while (lo < hi) {
         size_t mid = lo + (hi - lo) / 2;
-        if (strcmp(rows[mid].name, op_type) < 0)
+        if (strcmp(d->row[mid].name, op_type) < 0)
             lo = mid + 1;
         else
             hi = mid;
     }
     const weft_onnx_row *found = NULL;
-    for (; lo < N_ROWS && strcmp(rows[lo].name, op_type) == 0; lo++) {
-        found = &rows[lo];
-        if (opset >= found->first && (!found->last || opset <= found->last))
+    for (; lo < d->n && strcmp(d->row[lo].name, op_type) == 0; lo++) {
+        found = &d->row[lo];
+        if (version >= found->first && (!found->last || version <= found->last))
             break;
     }
     return found;
 }
 
-const char *weft_import_op_at(size_t i, int *out_first_opset, int *out_last_opset)
+const char *weft_import_op_at(size_t i, const char **out_domain, int *out_first, int *out_last)
 {
-    if (i >= N_ROWS)
+    const struct domain *d = domains;
+    while (d < domains + WEFT_ONNX_DOMAINS && i >= d->n)
+        i -= d++->n;
+    if (d == domains + WEFT_ONNX_DOMAINS)
         return NULL;
-    *out_first_opset = rows[i].first;
-    *out_last_opset = rows[i].last ? rows[i].last : WEFT_ONNX_OPSET_LAST;
-    return rows[i].name;
+    *out_domain = d->name;
+    *out_first = d->row[i].first;
+    *out_last = d->row[i].last ? d->row[i].last : d->last;
+    return d->row[i].name;
 }

@@ -167,6 +167,16 @@ static inline void onnx_put_attr_ints(weft_buf *node, const char *name, const ch
     onnx_put_msg(node, 5, &a);
 }
 
+static inline void onnx_put_attr_floats(weft_buf *node, const char *name, const float *x, size_t n)
+{
+    weft_buf a = {0};
+    onnx_put_str(&a, 1, name);
+    for (size_t i = 0; i < n; i++)
+        onnx_put_float(&a, 7, x[i]);
+    onnx_put_int(&a, 20, 6);
+    onnx_put_msg(node, 5, &a);
+}
+
 static inline void onnx_put_attr_ref(weft_buf *node, const char *name, const char *ref, int type)
 {
     weft_buf a = {0};
