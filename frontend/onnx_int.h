@@ -26,9 +26,9 @@ enum {
 
 enum {
     WEFT_ONNX_IR_FIRST = 3,
-    WEFT_ONNX_IR_LAST = 10,
+    WEFT_ONNX_IR_LAST = 14,
     WEFT_ONNX_OPSET_FIRST = 1,
-    WEFT_ONNX_OPSET_LAST = 21
+    WEFT_ONNX_OPSET_LAST = 28
 };
 
 /* -- Wire format: onnx_wire.c ----------------------------------------------------------------- */
@@ -233,6 +233,14 @@ typedef struct weft_onnx_row {
 weft_onnx_domain weft_onnx__domain(const char *name);
 /* The newest version that is supported. */
 int weft_onnx__newest(weft_onnx_domain domain);
+/* -- Versions of operators: onnx_versions.c --------------------------------------------------- */
+
+/* The version of a default operator that `opset` means; 0 if the operator is not ONNX's (exporters
+ * write some of their own into the default domain) or is newer than `opset`. */
+int weft_onnx__since(const char *op_type, int64_t opset);
+/* Whether that version has been compared with our operator; true if it is not ONNX's. */
+bool weft_onnx__is_read(const char *op_type, int64_t opset);
+
 /* Searches by name. NULL if no version has the operator; a row with another range of versions if
  * only the version does not match. */
 const weft_onnx_row *weft_onnx__row(weft_onnx_domain domain, const char *op_type, int64_t version);

@@ -238,6 +238,12 @@ static weft_err find_row(weft_onnx_ctx *cx, const weft_onnx_scope *scope,
         return refuse_operator(cx, node, where, WEFT_ERR_UNSUP, "is not supported", 0);
     if (version < row->first || version > (row->last ? row->last : last))
         return refuse_operator(cx, node, where, WEFT_ERR_UNSUP, "is not supported", version);
+    if (domain == WEFT_ONNX_DEFAULT && !weft_onnx__is_read(op, version)) {
+        const char *what = weft_arena_printf(
+            cx->arena, "has the meaning of opset %d, which is not supported: export with opset %d",
+            weft_onnx__since(op, version), weft_onnx__since(op, version) - 1);
+        return refuse_operator(cx, node, where, WEFT_ERR_UNSUP, what, version);
+    }
     *out = row;
     *out_version = version;
     return WEFT_ERR_OK;

@@ -10,8 +10,9 @@ static weft_err check_default(weft_onnx_ctx *cx, int64_t version, weft_where whe
     if (version >= WEFT_ONNX_OPSET_FIRST && version <= WEFT_ONNX_OPSET_LAST)
         return WEFT_ERR_OK;
     return weft_diag_error(cx->diag, WEFT_ERR_UNSUP, where,
-                           "opset %lld is not supported: %d to %d are", (long long)version,
-                           WEFT_ONNX_OPSET_FIRST, WEFT_ONNX_OPSET_LAST);
+                           "opset %lld is not supported: %d to %d are (export with opset %d)",
+                           (long long)version, WEFT_ONNX_OPSET_FIRST, WEFT_ONNX_OPSET_LAST,
+                           WEFT_ONNX_OPSET_LAST);
 }
 
 weft_err weft_onnx__opsets(weft_onnx_ctx *cx, Onnx__OperatorSetIdProto *const *import, size_t n,

@@ -299,8 +299,8 @@ static void test_onnx_wire__versions(void **state)
     static const struct {
         int64_t ir, opset;
         weft_err err;
-    } cases[] = {{3, 7, WEFT_ERR_OK},      {10, 21, WEFT_ERR_OK},   {2, 7, WEFT_ERR_UNSUP},
-                 {11, 21, WEFT_ERR_UNSUP}, {8, 22, WEFT_ERR_UNSUP}, {8, 0, WEFT_ERR_INPUT},
+    } cases[] = {{3, 7, WEFT_ERR_OK},      {14, 28, WEFT_ERR_OK},   {2, 7, WEFT_ERR_UNSUP},
+                 {15, 21, WEFT_ERR_UNSUP}, {8, 29, WEFT_ERR_UNSUP}, {8, 0, WEFT_ERR_INPUT},
                  {8, -5, WEFT_ERR_INPUT},  {-1, 17, WEFT_ERR_UNSUP}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         weft_buf graph = {0}, model = {0};
