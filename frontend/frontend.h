@@ -13,11 +13,21 @@ typedef struct weft_import_dim {
     int64_t lo, hi;
 } weft_import_dim;
 
+/* The value of an input, which becomes a constant and is no input of the graph. */
+typedef struct weft_import_value {
+    const char *name;
+    const double *x;
+    size_t n;
+    bool is_list; /* else one number, for all elements */
+} weft_import_value;
+
 /* Zero-initialised: the defaults. */
 typedef struct weft_import_options {
     const char *graph_name; /* NULL: the file's base name without .onnx, made a valid name */
     const weft_import_dim *dim;
     size_t n_dim;
+    const weft_import_value *value;
+    size_t n_value;
     bool allow_hard_links; /* external data with more than one link */
 } weft_import_options;
 

@@ -89,6 +89,7 @@ static weft_err import_model(weft_onnx_ctx *cx)
     WEFT_TRY(create_graph(cx));
     cx->contents = weft_contents_create(cx->m, cx->arena);
     cx->refused = weft_names_create(cx->arena);
+    cx->known = weft_map_create(cx->arena);
     WEFT_TRY(weft_onnx__functions(cx, model));
     return weft_onnx__graph(cx, model->graph);
 }

@@ -15,9 +15,11 @@ static const char *text(const char *s)
 static weft_names *collect_used(weft_onnx_ctx *cx, const Onnx__GraphProto *graph)
 {
     weft_names *used = weft_names_create(cx->arena);
-    for (size_t i = 0; i < graph->n_node; i++)
-        for (size_t k = 0; k < graph->node[i]->n_input; k++)
-            weft_names_add(used, graph->node[i]->input[k], strlen(graph->node[i]->input[k]));
+    for (size_t i = 0; i < graph->n_node; i++) {
+        weft_onnx_reads reads = weft_onnx__reads(cx, graph->node[i]);
+        for (size_t k = 0; k < reads.n; k++)
+            weft_names_add(used, reads.name[k], strlen(reads.name[k]));
+    }
     for (size_t i = 0; i < graph->n_output; i++)
         weft_names_add(used, text(graph->output[i]->name), strlen(text(graph->output[i]->name)));
     return used;
@@ -139,6 +141,85 @@ static weft_err read_type(weft_onnx_ctx *cx, const Onnx__ValueInfoProto *v, weft
     return WEFT_ERR_OK;
 }
 
+static const weft_import_value *find_value(const weft_onnx_ctx *cx, const char *name)
+{
+    for (size_t i = 0; cx->options && i < cx->options->n_value; i++)
+        if (strcmp(cx->options->value[i].name, name) == 0)
+            return &cx->options->value[i];
+    return NULL;
+}
+
+/* The dims of a fixed input: those of the model, or of the value where the model leaves them open.
+ * false: they differ. */
+static bool fixed_dims(const Onnx__ValueInfoProto *v, const weft_import_value *value,
+                       weft_tensor *out)
+{
+    const Onnx__TensorShapeProto *shape = v->type->tensor_type->shape;
+    size_t rank = shape ? shape->n_dim : value->is_list;
+    if (rank > WEFT_RANK_MAX || (value->is_list && rank != 1))
+        return false;
+    out->rank = (int32_t)rank;
+    for (size_t i = 0; i < rank; i++) {
+        const Onnx__TensorShapeProto__Dimension *d = shape ? shape->dim[i] : NULL;
+        bool known = d && d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE &&
+                     d->dim_value >= 0;
+        out->dim[i] = known ? d->dim_value : (int64_t)value->n;
+    }
+    int64_t n = weft_tensor_numel(out);
+    return n >= 0 && n <= WEFT_ONNX_COPY_MAX && (!value->is_list || n == (int64_t)value->n);
+}
+
+/* The input as a constant. */
+static weft_err fix_input(weft_onnx_ctx *cx, const Onnx__ValueInfoProto *v,
+                          const weft_import_value *value, weft_where where, weft_val *out)
+{
+    const char *type_name = "none";
+    bool is_tensor = v->type && v->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE &&
+                     v->type->tensor_type;
+    weft_tensor t = {.dtype = is_tensor
+                                  ? weft_onnx__dtype(v->type->tensor_type->elem_type, &type_name)
+                                  : WEFT_DTYPE_NONE};
+    if (t.dtype == WEFT_DTYPE_NONE)
+        return weft_diag_error(cx->diag, WEFT_ERR_UNSUP, where,
+                               "a value for input \"%s\" of type %s is not supported", v->name,
+                               type_name);
+    if (!fixed_dims(v, value, &t))
+        return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
+                               "the value given for input \"%s\" does not have its shape", v->name);
+    size_t n = (size_t)weft_tensor_numel(&t), bytes = weft_tensor_bytes(&t);
+    t.data = weft_arena_alloc(weft_module_arena(cx->m), bytes);
+    for (size_t i = 0; i < n; i++) {
+        double x = value->x[value->is_list ? i : 0];
+        weft_tensor_set_f64(&t, (int64_t)i, x);
+        bool exact = weft_dtype_is_float(t.dtype) || weft_tensor_get_f64(&t, (int64_t)i) == x;
+        if (!exact)
+            return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
+                                   "%g, given for input \"%s\", is no value of type %s", x, v->name,
+                                   weft_dtype_name(t.dtype));
+    }
+    weft_dim dim[WEFT_RANK_MAX];
+    for (int32_t i = 0; i < t.rank; i++)
+        dim[i] = t.dim[i];
+    weft_weight_info info = {.type = weft_type_make(cx->m, t.dtype, dim, (uint32_t)t.rank),
+                             .name = v->name,
+                             .data = t.data,
+                             .bytes = bytes};
+    *out = weft_weight_val(cx->m, weft_weight_add(cx->m, &info));
+    return WEFT_ERR_OK;
+}
+
+static weft_err make_input(weft_onnx_ctx *cx, const Onnx__ValueInfoProto *v, weft_where where,
+                           weft_val *out)
+{
+    const weft_import_value *value = find_value(cx, v->name);
+    if (value)
+        return fix_input(cx, v, value, where, out);
+    weft_ttype type;
+    WEFT_TRY(read_type(cx, v, where, &type));
+    *out = weft_graph_add_input(cx->g, v->name, weft_type_intern(cx->m, &type));
+    return WEFT_ERR_OK;
+}
+
 static weft_err add_inputs(weft_onnx_ctx *cx, weft_onnx_scope *scope, const Onnx__GraphProto *graph)
 {
     weft_names *seen = weft_names_create(cx->arena);
@@ -154,20 +235,28 @@ static weft_err add_inputs(weft_onnx_ctx *cx, weft_onnx_scope *scope, const Onnx
         weft_names_add(seen, name, strlen(name));
         if (weft_onnx__scope_name(cx, scope, name)->bind != WEFT_ONNX_UNBOUND)
             continue; /* an initialiser is the input's default, which is treated as a constant */
-        weft_ttype type;
-        weft_err err = read_type(cx, v, where, &type);
+        weft_val val = {0};
+        weft_err err = make_input(cx, v, where, &val);
         WEFT_TRY(weft_onnx__note_failure(cx, err));
         weft_onnx_name *e = weft_onnx__scope_name(cx, scope, name);
         e->bind = err == WEFT_ERR_OK ? WEFT_ONNX_BOUND : WEFT_ONNX_BROKEN;
-        if (err == WEFT_ERR_OK)
-            e->val = weft_graph_add_input(cx->g, name, weft_type_intern(cx->m, &type));
+        e->val = val;
     }
     return WEFT_ERR_OK;
 }
 
-/* INPUT: the options bound a symbolic dimension that the model does not have. */
-static weft_err check_options(weft_onnx_ctx *cx)
+/* INPUT: the options bound a symbolic dimension, or fix an input, that the model does not have. */
+static weft_err check_options(weft_onnx_ctx *cx, const Onnx__GraphProto *graph)
 {
+    for (size_t i = 0; cx->options && i < cx->options->n_value; i++) {
+        size_t k = 0;
+        while (k < graph->n_input &&
+               strcmp(text(graph->input[k]->name), cx->options->value[i].name) != 0)
+            k++;
+        if (k == graph->n_input)
+            return weft_diag_error(cx->diag, WEFT_ERR_INPUT, (weft_where){.file = cx->file},
+                                   "the model has no input \"%s\"", cx->options->value[i].name);
+    }
     for (size_t i = 0; cx->options && i < cx->options->n_dim; i++) {
         const char *name = cx->options->dim[i].name;
         uint32_t k = 0;
@@ -230,6 +319,13 @@ static weft_err add_outputs(weft_onnx_ctx *cx, weft_onnx_scope *scope,
     return WEFT_ERR_OK;
 }
 
+static weft_err import_nested(weft_onnx_ctx *cx, weft_onnx_scope *scope,
+                              const Onnx__GraphProto *graph)
+{
+    WEFT_TRY(add_initialisers(cx, scope, graph));
+    return weft_onnx__body(cx, scope, graph->node, graph->n_node);
+}
+
 weft_err weft_onnx__graph(weft_onnx_ctx *cx, const Onnx__GraphProto *graph)
 {
     weft_onnx_scope scope;
@@ -238,9 +334,10 @@ weft_err weft_onnx__graph(weft_onnx_ctx *cx, const Onnx__GraphProto *graph)
     if (graph->n_output == 0)
         return weft_diag_error(cx->diag, WEFT_ERR_INPUT, (weft_where){.file = cx->file},
                                "the graph has no outputs");
+    cx->nested = import_nested;
     WEFT_TRY(add_initialisers(cx, &scope, graph));
     WEFT_TRY(add_inputs(cx, &scope, graph));
-    WEFT_TRY(check_options(cx));
+    WEFT_TRY(check_options(cx, graph));
     WEFT_TRY(weft_onnx__body(cx, &scope, graph->node, graph->n_node));
     WEFT_TRY(add_outputs(cx, &scope, graph));
     return cx->failed;

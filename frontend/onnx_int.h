@@ -10,6 +10,7 @@
 #ifndef WEFT_FRONTEND_ONNX_INT_H
 #define WEFT_FRONTEND_ONNX_INT_H
 
+#include "base/map.h"
 #include "frontend/frontend.h"
 
 #include <onnx/onnx.pb-c.h>
@@ -20,7 +21,8 @@ enum {
     WEFT_ONNX_NODES_MAX = 1000000,  /* after functions are inlined */
     WEFT_ONNX_PARTS_MAX = 16000000, /* sub-messages of a file */
     WEFT_ONNX_SYMBOLS_MAX = 1024,   /* distinct symbolic dimensions */
-    WEFT_ONNX_CALLS_MAX = 64,       /* depth of functions that call functions */
+    WEFT_ONNX_CALLS_MAX = 64,       /* depth of functions and graphs in each other */
+    WEFT_ONNX_GRAPHS_MAX = 16,      /* depth of graphs in attributes */
     WEFT_ONNX_COPY_MAX = 64 << 10   /* bytes of a misaligned weight that is copied */
 };
 
@@ -101,6 +103,8 @@ typedef struct weft_onnx_fn {
     bool open;               /* being inlined: a call is a cycle */
 } weft_onnx_fn;
 
+struct weft_onnx_scope;
+
 typedef struct weft_onnx_ctx {
     weft_module *m;
     weft_graph *g;
@@ -116,6 +120,9 @@ typedef struct weft_onnx_ctx {
     weft_onnx_slim slim;
     weft_onnx_opsets opsets;
     weft_contents *contents;
+    weft_map *known; /* onnx_known.c: value to its entry */
+    WEFT_VEC(weft_tensor) known_at;
+    uint32_t n_known_nodes;
     WEFT_VEC(weft_onnx_external) external;
     WEFT_VEC(weft_onnx_symbol) symbols;
     weft_onnx_fn *fn;
@@ -123,7 +130,11 @@ typedef struct weft_onnx_ctx {
     weft_names *fn_names; /* id i: fn[i - 1] */
     uint32_t n_nodes;
     weft_names *refused; /* operators already reported */
-    weft_err failed;     /* the first error; the import goes on to find more */
+    /* Imports the initialisers and nodes of a graph in an attribute. A pointer, because the hooks
+     * that call it are below the functions that import nodes. */
+    weft_err (*nested)(struct weft_onnx_ctx *cx, struct weft_onnx_scope *scope,
+                       const Onnx__GraphProto *graph);
+    weft_err failed; /* the first error; the import goes on to find more */
 } weft_onnx_ctx;
 
 /* An allocator for protobuf-c: memory from an arena, freed with the arena. */
@@ -159,6 +170,7 @@ WEFT_MUST_USE weft_err weft_onnx__graph(weft_onnx_ctx *cx, const Onnx__GraphProt
 typedef enum weft_onnx_bind {
     WEFT_ONNX_UNBOUND,
     WEFT_ONNX_BOUND,
+    WEFT_ONNX_OUTER,   /* defined in an enclosing graph; weft_onnx__read binds it */
     WEFT_ONNX_OMITTED, /* a function's optional input that the caller leaves out */
     WEFT_ONNX_BROKEN   /* its node was refused: errors that follow from it are not reported */
 } weft_onnx_bind;
@@ -171,6 +183,7 @@ typedef struct weft_onnx_name {
 
 /* The names of one graph or of one call of a function. */
 typedef struct weft_onnx_scope {
+    struct weft_onnx_scope *parent; /* of the enclosing graph; NULL: none is visible */
     weft_names *names;
     WEFT_VEC(weft_onnx_name) name; /* by id in `names` */
     weft_onnx_opsets opsets;
@@ -186,6 +199,17 @@ WEFT_MUST_USE weft_err weft_onnx__note_failure(weft_onnx_ctx *cx, weft_err err);
 void weft_onnx__scope_init(weft_onnx_ctx *cx, weft_onnx_scope *scope);
 /* The entry of a name, made if absent. */
 weft_onnx_name *weft_onnx__scope_name(weft_onnx_ctx *cx, weft_onnx_scope *scope, const char *name);
+/* The same for a name that is read: bound to the value of an enclosing graph if it is one of it. */
+const weft_onnx_name *weft_onnx__read(weft_onnx_ctx *cx, weft_onnx_scope *scope, const char *name);
+/* Whether the name is defined in the scope or in an enclosing one, which the entry then says. */
+bool weft_onnx__is_defined(weft_onnx_ctx *cx, weft_onnx_scope *scope, const char *name);
+/* The names that a node reads: its operands, and what graphs in its attributes read of the
+ * enclosing graphs. */
+typedef struct weft_onnx_reads {
+    char *const *name;
+    size_t n;
+} weft_onnx_reads;
+weft_onnx_reads weft_onnx__reads(weft_onnx_ctx *cx, const Onnx__NodeProto *node);
 WEFT_MUST_USE weft_err weft_onnx__body(weft_onnx_ctx *cx, weft_onnx_scope *scope,
                                        Onnx__NodeProto *const *node, size_t n);
 /* Model-local functions by name, checked for duplicates. */
@@ -202,6 +226,7 @@ struct weft_onnx_row;
 
 typedef struct weft_onnx_call {
     weft_onnx_ctx *cx;
+    weft_onnx_scope *scope;
     const struct weft_onnx_row *row;
     const char *op_type; /* for messages: with "domain:" unless that is the default one */
     int64_t opset;       /* version of the operator's domain */
@@ -289,6 +314,12 @@ void weft_onnx__put(weft_onnx_call *c, weft_attr attr);
 void weft_onnx__put_dims(weft_onnx_call *c, weft_attr_key key, const weft_dim *dim, uint32_t n);
 /* All attributes not read yet, by the schema of `op`; unknown ones are UNSUP. */
 WEFT_MUST_USE weft_err weft_onnx__map_attrs(weft_onnx_call *c, weft_op_id op);
+
+/* -- Known values: onnx_known.c --------------------------------------------------------------- */
+
+/* The value of a tensor of one element, if it depends on no input: computed from constants, and
+ * from sizes that are known. */
+bool weft_onnx__known(weft_onnx_ctx *cx, weft_val v, double *out);
 
 /* -- Making nodes: onnx_emit.c ---------------------------------------------------------------- */
 

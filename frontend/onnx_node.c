@@ -16,28 +16,7 @@ static bool is_default_domain(const char *domain)
     return weft_onnx__domain(domain) == WEFT_ONNX_DEFAULT;
 }
 
-/* -- Scopes ----------------------------------------------------------------------------------- */
-
-void weft_onnx__scope_init(weft_onnx_ctx *cx, weft_onnx_scope *scope)
-{
-    memset(scope, 0, sizeof *scope);
-    scope->names = weft_names_create(cx->arena);
-    scope->prefix = "";
-}
-
-static uint32_t name_id(weft_onnx_ctx *cx, weft_onnx_scope *scope, const char *name)
-{
-    uint32_t id = weft_names_add(scope->names, name, strlen(name));
-    while (scope->name.len <= id)
-        WEFT_VEC_PUSH(cx->arena, &scope->name, (weft_onnx_name){.bind = WEFT_ONNX_UNBOUND});
-    return id;
-}
-
-weft_onnx_name *weft_onnx__scope_name(weft_onnx_ctx *cx, weft_onnx_scope *scope, const char *name)
-{
-    uint32_t id = name_id(cx, scope, name); /* may move the array */
-    return &scope->name.at[id];
-}
+/* -- Names ------------------------------------------------------------------------------------ */
 
 /* Name for messages and locations: the node's, or that of its first result. */
 static const char *node_item(weft_onnx_ctx *cx, const weft_onnx_scope *scope,
@@ -61,7 +40,7 @@ static weft_where node_where(weft_onnx_ctx *cx, const weft_onnx_scope *scope,
 
 /* INPUT: a result has two producers, or an operand has none. */
 static weft_err link_names(weft_onnx_ctx *cx, weft_onnx_scope *scope, Onnx__NodeProto *const *node,
-                           size_t n)
+                           size_t n, const weft_onnx_reads *reads)
 {
     for (size_t i = 0; i < n; i++) {
         for (size_t k = 0; k < node[i]->n_output; k++) {
@@ -80,10 +59,9 @@ static weft_err link_names(weft_onnx_ctx *cx, weft_onnx_scope *scope, Onnx__Node
         }
     }
     for (size_t i = 0; i < n; i++) {
-        for (size_t k = 0; k < node[i]->n_input; k++) {
-            const char *name = node[i]->input[k];
-            const weft_onnx_name *e = weft_onnx__scope_name(cx, scope, name);
-            if (*name && !e->producer && e->bind == WEFT_ONNX_UNBOUND)
+        for (size_t k = 0; k < reads[i].n; k++) {
+            const char *name = reads[i].name[k];
+            if (*name && !weft_onnx__is_defined(cx, scope, name))
                 return weft_diag_error(cx->diag, WEFT_ERR_INPUT, node_where(cx, scope, node[i]),
                                        "operand \"%s\" is no result, input or initialiser", name);
         }
@@ -94,7 +72,7 @@ static weft_err link_names(weft_onnx_ctx *cx, weft_onnx_scope *scope, Onnx__Node
 /* Sorts nodes topologically; a valid order of the file is kept. Depth-first search with an explicit
  * stack, since a chain may have a million nodes. */
 static weft_err sort_nodes(weft_onnx_ctx *cx, weft_onnx_scope *scope, Onnx__NodeProto *const *node,
-                           size_t n, uint32_t *order)
+                           size_t n, const weft_onnx_reads *reads, uint32_t *order)
 {
     enum { NEW, OPEN, DONE };
     typedef struct frame {
@@ -112,13 +90,14 @@ static weft_err sort_nodes(weft_onnx_ctx *cx, weft_onnx_scope *scope, Onnx__Node
         while (depth > 0) {
             frame *f = &stack[depth - 1];
             const Onnx__NodeProto *p = node[f->node];
-            if (f->next_in == p->n_input) {
+            if (f->next_in == reads[f->node].n) {
                 state[f->node] = DONE;
                 order[n_order++] = f->node;
                 depth--;
                 continue;
             }
-            uint32_t from = weft_onnx__scope_name(cx, scope, p->input[f->next_in++])->producer;
+            uint32_t from =
+                weft_onnx__scope_name(cx, scope, reads[f->node].name[f->next_in++])->producer;
             if (!from || state[from - 1] == DONE)
                 continue;
             if (state[from - 1] == OPEN)
@@ -173,6 +152,11 @@ static weft_err resolve_attrs(weft_onnx_ctx *cx, const weft_onnx_scope *scope,
                 find_proto(scope->binding, scope->n_binding, a->ref_attr_name);
             if (!to)
                 continue;
+            if (to->g)
+                return weft_diag_error(cx->diag, WEFT_ERR_UNSUP, where,
+                                       "attribute \"%s\": graphs as arguments of functions are not "
+                                       "supported",
+                                       a->name);
             Onnx__AttributeProto *copy = weft_arena_alloc(cx->arena, sizeof *copy);
             *copy = *to;
             copy->name = a->name;
@@ -255,7 +239,7 @@ static bool read_operands(weft_onnx_ctx *cx, weft_onnx_scope *scope, const Onnx_
 {
     bool whole = true;
     for (size_t i = 0; i < node->n_input; i++) {
-        const weft_onnx_name *e = weft_onnx__scope_name(cx, scope, node->input[i]);
+        const weft_onnx_name *e = weft_onnx__read(cx, scope, node->input[i]);
         if (*node->input[i] && e->bind == WEFT_ONNX_BOUND)
             in[i] = e->val;
         else if (*node->input[i] && e->bind != WEFT_ONNX_OMITTED)
@@ -281,6 +265,7 @@ static weft_err call_hook(weft_onnx_ctx *cx, weft_onnx_scope *scope, const Onnx_
                           const weft_onnx_row *row, int64_t version, weft_where where, weft_val *in)
 {
     weft_onnx_call c = {.cx = cx,
+                        .scope = scope,
                         .row = row,
                         .op_type = operator_name(cx, node),
                         .opset = version,
@@ -429,7 +414,7 @@ static weft_err bind_operands(weft_onnx_ctx *cx, weft_onnx_scope *caller,
     for (size_t i = 0; i < fn->n_input; i++) {
         weft_onnx_name name = {.bind = WEFT_ONNX_OMITTED};
         if (i < node->n_input && *node->input[i]) {
-            const weft_onnx_name *from = weft_onnx__scope_name(cx, caller, node->input[i]);
+            const weft_onnx_name *from = weft_onnx__read(cx, caller, node->input[i]);
             name = (weft_onnx_name){.val = from->val, .bind = from->bind};
         }
         weft_onnx_name *to = weft_onnx__scope_name(cx, out, fn->input[i]);
@@ -451,7 +436,8 @@ static weft_err inline_function(weft_onnx_ctx *cx, weft_onnx_scope *scope,
                                p->name);
     if (scope->depth == WEFT_ONNX_CALLS_MAX)
         return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
-                               "functions call functions more than %d deep", WEFT_ONNX_CALLS_MAX);
+                               "functions and graphs are nested more than %d deep",
+                               WEFT_ONNX_CALLS_MAX);
     weft_onnx_scope inner;
     weft_onnx__scope_init(cx, &inner);
     inner.opsets = fn->opsets;
@@ -510,8 +496,11 @@ weft_err weft_onnx__body(weft_onnx_ctx *cx, weft_onnx_scope *scope, Onnx__NodePr
                                "more than %d nodes after functions are inlined",
                                WEFT_ONNX_NODES_MAX);
     uint32_t *order = weft_arena_array(cx->arena, n, sizeof *order);
-    WEFT_TRY(link_names(cx, scope, node, n));
-    WEFT_TRY(sort_nodes(cx, scope, node, n, order));
+    weft_onnx_reads *reads = weft_arena_array(cx->arena, n, sizeof *reads);
+    for (size_t i = 0; i < n; i++)
+        reads[i] = weft_onnx__reads(cx, node[i]);
+    WEFT_TRY(link_names(cx, scope, node, n, reads));
+    WEFT_TRY(sort_nodes(cx, scope, node, n, reads, order));
     for (size_t i = 0; i < n; i++)
         WEFT_TRY(weft_onnx__note_failure(cx, import_node(cx, scope, node[order[i]])));
     return WEFT_ERR_OK;

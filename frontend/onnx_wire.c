@@ -4,9 +4,10 @@
  * at NUL. So the message is first filtered by the table below of the fields that the importer
  * reads. Fields that are not in the table are dropped. Elements of tensors are cut out and kept as
  * spans of the file, whose number goes into TensorProto.segment.begin (a field that ONNX does not
- * use). Messages that can nest without bound (subgraphs, types of sequences) become empty, so the
- * depth of the result is that of the table. Checked here: varints of at most ten bytes, lengths,
- * group wire types, UTF-8 and NUL in strings, repeated occurrences of singular sub-messages. */
+ * use). Types of sequences become empty, and graphs in attributes are nested at most
+ * WEFT_ONNX_GRAPHS_MAX deep, so the depth of the result is bounded. Checked here: varints of at
+ * most ten bytes, lengths, group wire types, UTF-8 and NUL in strings, repeated occurrences of
+ * singular sub-messages. */
 #include "frontend/onnx_int.h"
 
 #include <string.h>
@@ -84,7 +85,7 @@ static const struct rule {
                    [3] = {COPY, 0},
                    [4] = {COPY, 0},
                    [5] = {ONE, PART_TENSOR},
-                   [6] = {EMPTY, 0},
+                   [6] = {ONE, PART_GRAPH},
                    [7] = {COPY, 0},
                    [8] = {COPY, 0},
                    [9] = {COPY, 0},
@@ -141,6 +142,7 @@ typedef struct slimmer {
     size_t len, cap;
     WEFT_VEC(weft_onnx_payload) payload;
     uint32_t n_parts, n_nodes;
+    uint32_t n_graphs; /* around the current message */
 } slimmer;
 
 /* One field of a message. */
@@ -410,11 +412,15 @@ static weft_err slim_field(slimmer *s, part p, const field *f, uint32_t payload,
     return WEFT_ERR_OK;
 }
 
-/* The depth of the recursion is that of `rules`, which has no cycle. */
+/* The only cycle of `rules` goes through graphs. */
 static weft_err slim_message(slimmer *s, part p, const uint8_t *at, uint64_t len)
 {
     cursor c = {at, at + len};
     uint32_t seen = 0, payload = s->payload.len;
+    if (p == PART_GRAPH && ++s->n_graphs > WEFT_ONNX_GRAPHS_MAX)
+        return weft_diag_error(s->diag, WEFT_ERR_UNSUP, s->where,
+                               "graphs nested more than %d deep are not supported",
+                               WEFT_ONNX_GRAPHS_MAX);
     if (p == PART_TENSOR)
         WEFT_VEC_PUSH(s->arena, &s->payload, (weft_onnx_payload){.len = 0});
     while (c.at < c.end) {
@@ -428,6 +434,7 @@ static weft_err slim_message(slimmer *s, part p, const uint8_t *at, uint64_t len
         put(s, begin, 1 + encode_varint(payload, begin + 1));
         close_part(s, start);
     }
+    s->n_graphs -= p == PART_GRAPH;
     return WEFT_ERR_OK;
 }
 

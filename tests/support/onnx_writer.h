@@ -186,6 +186,16 @@ static inline void onnx_put_attr_ref(weft_buf *node, const char *name, const cha
     onnx_put_msg(node, 5, &a);
 }
 
+/* `graph` is finished. */
+static inline void onnx_put_attr_graph(weft_buf *node, const char *name, weft_buf *graph)
+{
+    weft_buf a = {0};
+    onnx_put_str(&a, 1, name);
+    onnx_put_msg(&a, 6, graph);
+    onnx_put_int(&a, 20, 5);
+    onnx_put_msg(node, 5, &a);
+}
+
 /* -- Nodes, functions, models ----------------------------------------------------------------- */
 
 /* `attrs` (may be NULL): attributes written by the functions above. `field` 1 in graphs, 7 in
