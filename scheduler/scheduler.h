@@ -23,6 +23,13 @@ typedef struct weft_set_dim {
     int64_t lo, hi;
 } weft_set_dim;
 
+typedef struct weft_set_value {
+    const char *name; /* of an input */
+    const double *x;
+    size_t n;
+    bool is_list; /* else one number */
+} weft_set_value;
+
 typedef struct weft_set_model {
     const char *name;
     const char *file;    /* ONNX file, resolved against the set file's folder; NULL: profile only */
@@ -31,6 +38,8 @@ typedef struct weft_set_model {
     double rate_per_s;   /* expected requests per second; 0: not given */
     const weft_set_dim *dim;
     size_t n_dim;
+    const weft_set_value *value;
+    size_t n_value;
     uint32_t line; /* in the set file, for messages */
 } weft_set_model;
 

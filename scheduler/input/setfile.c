@@ -1,7 +1,7 @@
 /* Reads set files: the models that are compiled or planned together, with their SLOs and rates.
  *
- * docs/set-file.md is the reference. The schema below lists the keys; `dims`, whose keys are free,
- * is read from the YAML nodes. The files that a set names are not opened. */
+ * docs/set-file.md is the reference. The schema below lists the keys; `dims` and `values`, whose
+ * keys are free, are read from the YAML nodes. The files that a set names are not opened. */
 #include "scheduler/input/input.h"
 #include "scheduler/input/yaml_int.h"
 
@@ -53,6 +53,7 @@ static const cyaml_schema_field_t model_fields[] = {
     CYAML_FIELD_STRING_PTR("slo", OPT, raw_model, slo, 1, 64),
     CYAML_FIELD_STRING_PTR("rate", OPT, raw_model, rate, 1, 64),
     CYAML_FIELD_IGNORE("dims", CYAML_FLAG_OPTIONAL),
+    CYAML_FIELD_IGNORE("values", CYAML_FLAG_OPTIONAL),
     CYAML_FIELD_END,
 };
 
@@ -192,6 +193,55 @@ static weft_err read_dims(reader *rd, const yaml_node_t *node, weft_set_model *m
     return WEFT_ERR_OK;
 }
 
+static weft_err read_value(reader *rd, const char *model, const yaml_node_t *key,
+                           const yaml_node_t *value, weft_set_value *out)
+{
+    weft_where where = {.file = rd->yaml->file, .item = model, .line = weft_yaml__line(key)};
+    const char *name = (const char *)key->data.scalar.value;
+    size_t len = key->data.scalar.length;
+    if (len == 0 || len > WEFT_SET_NAME_MAX)
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
+                               "values: a name must have 1 to 128 bytes, not %zu", len);
+    weft_set_value v = {.name = weft_arena_strdup(rd->arena, name),
+                        .is_list = value->type == YAML_SEQUENCE_NODE};
+    v.n = 1;
+    if (v.is_list)
+        v.n = (size_t)(value->data.sequence.items.top - value->data.sequence.items.start);
+    double *x = weft_arena_array(rd->arena, v.n, sizeof *x);
+    for (size_t i = 0; i < v.n; i++) {
+        const yaml_node_t *item = v.is_list ? weft_yaml__at(rd->yaml, value, i) : value;
+        if (item->type != YAML_SCALAR_NODE ||
+            !weft_parse_f64((const char *)item->data.scalar.value, &x[i]) || !isfinite(x[i]))
+            return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
+                                   "values: '%s' must be a number or a list of numbers", name);
+    }
+    v.x = x;
+    *out = v;
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_values(reader *rd, const yaml_node_t *node, weft_set_model *model)
+{
+    const yaml_node_t *values = weft_yaml__get(rd->yaml, node, "values");
+    if (!values)
+        return WEFT_ERR_OK;
+    weft_where where = {
+        .file = rd->yaml->file, .item = model->name, .line = weft_yaml__line(values)};
+    if (values->type != YAML_MAPPING_NODE)
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
+                               "values: must be a mapping of inputs to numbers");
+    size_t n = (size_t)(values->data.mapping.pairs.top - values->data.mapping.pairs.start);
+    weft_set_value *value = weft_arena_array(rd->arena, n, sizeof *value);
+    for (size_t i = 0; i < n; i++) {
+        const yaml_node_pair_t *pair = values->data.mapping.pairs.start + i;
+        WEFT_TRY(read_value(rd, model->name, yaml_document_get_node(&rd->yaml->doc, pair->key),
+                            yaml_document_get_node(&rd->yaml->doc, pair->value), &value[i]));
+    }
+    model->value = value;
+    model->n_value = n;
+    return WEFT_ERR_OK;
+}
+
 /* Parses SLO and rate of a model or an app; a text of NULL, a key that is not given, leaves its
  * number unchanged. */
 static weft_err read_target(const reader *rd, weft_where where, const char *slo, const char *rate,
@@ -231,6 +281,7 @@ static weft_err read_model(reader *rd, const raw_model *raw, const yaml_node_t *
     model.file = resolve_path(rd, raw->file);
     model.profile = resolve_path(rd, raw->profile);
     WEFT_TRY(read_dims(rd, node, &model));
+    WEFT_TRY(read_values(rd, node, &model));
     *out = model;
     return WEFT_ERR_OK;
 }

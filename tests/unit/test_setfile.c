@@ -51,6 +51,7 @@ static void test_setfile__reads_all_keys(void **state)
                           "    file: /models/bert.onnx\n"
                           "    profile: bert.csv\n"
                           "    dims: {seq: [1, 128], batch: 4}\n"
+                          "    values: {sr: 16000, at: [1.5, -2]}\n"
                           "apps:\n"
                           "  - name: task\n"
                           "    variants: [{model: resnet50, accuracy: 69.8}, "
@@ -76,6 +77,10 @@ static void test_setfile__reads_all_keys(void **state)
     assert_string_equal(m->dim[0].name, "seq");
     assert_true(m->dim[0].lo == 1 && m->dim[0].hi == 128);
     assert_true(m->dim[1].lo == 4 && m->dim[1].hi == 4);
+    assert_int_equal(m->n_value, 2);
+    assert_string_equal(m->value[0].name, "sr");
+    assert_true(m->value[0].n == 1 && !m->value[0].is_list && m->value[0].x[0] == 16000);
+    assert_true(m->value[1].n == 2 && m->value[1].is_list && m->value[1].x[1] == -2);
     assert_int_equal(m->line, 7);
     assert_int_equal(set.n_app, 1);
     assert_int_equal(set.app[0].n_variant, 2);
@@ -120,6 +125,10 @@ static void test_setfile__refuses_wrong_values(void **state)
     expect_refusal(ONE "    slo: 0ms\n", 2, "slo");
     expect_refusal(ONE "    rate: nan/s\n", 2, "rate");
     expect_refusal(ONE "    rate: 829\n", 2, "rate");
+    expect_refusal(ONE "    values: [1, 2]\n", 4, "values");
+    expect_refusal(ONE "    values: {s: x}\n", 4, "values");
+    expect_refusal(ONE "    values: {s: [1, [2]]}\n", 4, "values");
+    expect_refusal(ONE "    values: {s: inf}\n", 4, "values");
     expect_refusal(ONE "    dims: [1, 2]\n", 4, "dims");
     expect_refusal(ONE "    dims: {s: [2, 1]}\n", 4, "dims");
     expect_refusal(ONE "    dims: {s: [0, 1]}\n", 4, "dims");

@@ -109,6 +109,12 @@ static weft_err load_set(const char *path, const weft_import_options *import, we
         options.graph_name = model->name;
         options.dim = dim;
         options.n_dim = model->n_dim;
+        weft_import_value *value = weft_arena_array(arena, model->n_value + 1, sizeof *value);
+        for (size_t k = 0; k < model->n_value; k++)
+            value[k] = (weft_import_value){model->value[k].name, model->value[k].x,
+                                           model->value[k].n, model->value[k].is_list};
+        options.value = value;
+        options.n_value = model->n_value;
         WEFT_TRY(import_one(s, model->file, &options, diag));
         s->model[n++] = model;
     }
