@@ -40,6 +40,15 @@ void weft_cpu__dnnl_close(weft_cpu *cpu)
         dnnl_engine_destroy(cpu->dnnl_engine);
 }
 
+uint32_t weft_cpu__dnnl_lanes(void)
+{
+    /* An instruction set's number contains the bits of the sets that it includes. */
+    unsigned isa = (unsigned)dnnl_get_effective_cpu_isa();
+    return (isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core ? 16
+           : (isa & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2             ? 8
+                                                                        : 4;
+}
+
 uint64_t weft_cpu__room(uint64_t bytes)
 {
     return bytes > UINT64_MAX / 2 ? 0 : weft_align_up(bytes ? bytes : 1, PAGE);

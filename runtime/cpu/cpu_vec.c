@@ -4,15 +4,17 @@
 #define VEC_NAME  "base"
 #include "runtime/cpu/cpu_vec_body.h"
 
-const weft_cpu_vec *weft_cpu__vec(void)
+const weft_cpu_vec *weft_cpu__vec(uint32_t lanes)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+    if (lanes >= 16 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
         return &weft_cpu_vec_avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    if (lanes >= 8 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         return &weft_cpu_vec_avx2;
+#else
+    (void)lanes;
 #endif
     return &weft_cpu_vec_base;
 }

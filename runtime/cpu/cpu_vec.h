@@ -1,7 +1,8 @@
 /* Private to runtime/cpu: vector loops over floats, compiled for several instruction sets.
  *
  * cpu_vec_body.h is included once per instruction set; weft_cpu__vec returns the widest that this
- * processor supports. Pointers need no alignment. Lengths and strides are in floats. */
+ * processor supports, of at most `lanes` floats a vector. Pointers need no alignment. Lengths and
+ * strides are in floats. */
 #ifndef WEFT_RUNTIME_CPU_CPU_VEC_H
 #define WEFT_RUNTIME_CPU_CPU_VEC_H
 
@@ -65,6 +66,6 @@ extern const weft_cpu_vec weft_cpu_vec_avx2;
 extern const weft_cpu_vec weft_cpu_vec_avx512;
 #endif
 
-const weft_cpu_vec *weft_cpu__vec(void);
+const weft_cpu_vec *weft_cpu__vec(uint32_t lanes);
 
 #endif

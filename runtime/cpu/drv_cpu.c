@@ -65,7 +65,7 @@ static weft_err open_cpu(weft_engine *e, weft_diag *diag)
     if (e->threads == 0)
         e->threads = count_cpus(e);
     cpu->threads = e->threads < 1024 ? e->threads : 1024;
-    cpu->vec = weft_cpu__vec();
+    cpu->vec = weft_cpu__vec(weft_cpu__dnnl_lanes());
     e->device = cpu;
     begin_cpu(e);
     return weft_cpu__dnnl_open(cpu, diag);
