@@ -2,6 +2,8 @@
  * of them, and diagnostics must work when an arena has just run out. */
 #include "base/diag.h"
 
+#include "base/escape.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,17 +62,33 @@ static void drop_lesser(weft_diag *diag)
     }
 }
 
-/* Copies `s` to *at and moves *at behind it. */
+/* Copies `s` to *at without control characters, and moves *at behind it. */
 static const char *copy_text(char **at, const char *s)
 {
     if (!s)
         return NULL;
-    size_t size = strlen(s) + 1;
-    char *copy = memcpy(*at, s, size);
+    char *copy = *at;
+    size_t size = weft_escape_controls(s, NULL, 0) + 1;
+    weft_escape_controls(s, copy, size);
     *at += size;
     return copy;
 }
 
+static void keep_message(weft_diag *diag, weft_message msg, const char *text)
+{
+    size_t size = 0;
+    const char *part[3] = {text, msg.file, msg.item};
+    for (int i = 0; i < 3; i++)
+        size += part[i] ? weft_escape_controls(part[i], NULL, 0) + 1 : 0;
+    char *at = text ? malloc(size) : NULL;
+    diag->owned[diag->len] = at;
+    msg.text = at ? copy_text(&at, text) : "out of memory for the text of a message";
+    msg.file = at ? copy_text(&at, msg.file) : NULL;
+    msg.item = at ? copy_text(&at, msg.item) : NULL;
+    diag->kept[diag->len++] = msg;
+}
+
+/* Messages quote names and values of files, so what they may hold is escaped here. */
 static void add_message(weft_diag *diag, weft_message msg, const char *fmt, va_list ap)
 {
     if (!diag)
@@ -81,26 +99,11 @@ static void add_message(weft_diag *diag, weft_message msg, const char *fmt, va_l
         count_dropped(diag);
         return;
     }
-    va_list again;
-    va_copy(again, ap);
-    int text_len = vsnprintf(NULL, 0, fmt, ap);
-    size_t size = (text_len < 0 ? 0 : (size_t)text_len) + 1;
-    size += msg.file ? strlen(msg.file) + 1 : 0;
-    size += msg.item ? strlen(msg.item) + 1 : 0;
-    char *at = text_len < 0 ? NULL : malloc(size);
-    diag->owned[diag->len] = at;
-    if (at) {
-        vsnprintf(at, (size_t)text_len + 1, fmt, again);
-        msg.text = at;
-        at += text_len + 1;
-        msg.file = copy_text(&at, msg.file);
-        msg.item = copy_text(&at, msg.item);
-    } else {
-        msg.file = msg.item = NULL;
-        msg.text = "out of memory for the text of a message";
-    }
-    va_end(again);
-    diag->kept[diag->len++] = msg;
+    char *text = NULL;
+    if (vasprintf(&text, fmt, ap) < 0)
+        text = NULL;
+    keep_message(diag, msg, text);
+    free(text);
 }
 
 weft_err weft_diag_error(weft_diag *diag, weft_err err, weft_where where, const char *fmt, ...)

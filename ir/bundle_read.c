@@ -2,6 +2,7 @@
  * against the tables, indices against counts, dims and bounds by parsing them, launches for SSA
  * order, buffers against their arena and type. The result is one that codegen could have produced.
  */
+#include "base/escape.h"
 #include "base/num.h"
 #include "ir/bundle_read_int.h"
 
@@ -11,6 +12,12 @@
 static const char *keep(weft_bundle__reader *r, const char *s)
 {
     return weft_arena_strdup(r->arena, s);
+}
+
+/* A name, which messages and reports show. */
+static const char *keep_name(weft_bundle__reader *r, const char *s)
+{
+    return weft_escaped(r->arena, s);
 }
 
 /* false if the name is empty or was already added. */
@@ -58,7 +65,7 @@ static weft_err read_tables(weft_bundle__reader *r)
 static weft_err read_weight(weft_bundle__reader *r, const Weft__Bundle__Weight *m,
                             weft_bundle_weight *w)
 {
-    w->name = keep(r, m->name);
+    w->name = keep_name(r, m->name);
     w->dtype = weft_dtype_parse(m->dtype);
     w->rank = (uint32_t)m->n_dim;
     w->checksum = m->checksum;
@@ -124,7 +131,7 @@ static weft_err read_symbols(weft_bundle__reader *r, const Weft__Bundle__Program
             return weft_bundle__refuse(r,
                                        "symbol \"%s\" (%s, %lld to %lld) is wrong or given twice",
                                        s->name, s->text, (long long)s->lo, (long long)s->hi);
-        symbol[i] = (weft_bundle_symbol){keep(r, s->name), lo, hi};
+        symbol[i] = (weft_bundle_symbol){keep_name(r, s->name), lo, hi};
     }
     for (uint32_t i = 0; i < m->n_data_symbol; i++) {
         uint32_t want = (uint32_t)m->n_symbol + i;
@@ -235,7 +242,7 @@ static weft_err read_ports(weft_bundle__reader *r, Weft__Bundle__Port *const *m,
                                        m[i]->name);
         if (input)
             r->defined[v] = BY_INPUT;
-        port[i] = (weft_bundle_port){keep(r, m[i]->name), v};
+        port[i] = (weft_bundle_port){keep_name(r, m[i]->name), v};
     }
     *out = port;
     return WEFT_ERR_OK;
@@ -381,7 +388,7 @@ static weft_err read_launches(weft_bundle__reader *r, const Weft__Bundle__Progra
         l->n_in = (uint32_t)from->n_in;
         l->out = keep_indices(r, from->out, from->n_out);
         l->n_out = (uint32_t)from->n_out;
-        l->item = keep(r, from->item);
+        l->item = keep_name(r, from->item);
         WEFT_TRY(weft_bundle__read_commands(r, from, l));
     }
     r->p->launch = launch;
@@ -574,7 +581,7 @@ static weft_err read_parts(weft_bundle__reader *r, const Weft__Bundle__Program *
 static weft_err read_program(weft_bundle__reader *r, const Weft__Bundle__Program *m)
 {
     weft_bundle_program *p = r->p;
-    r->item = p->name = keep(r, m->name);
+    r->item = p->name = keep_name(r, m->name);
     WEFT_TRY(read_symbols(r, m));
     WEFT_TRY(read_exprs(r, m));
     WEFT_TRY(read_values(r, m));

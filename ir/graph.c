@@ -168,6 +168,7 @@ void weft_graph_add_output(weft_graph *g, const char *name, weft_val val)
 {
     weft_graph_port port = {weft_module__name(g->m, name), val};
     WEFT_VEC_PUSH(g->m->arena, &g->outputs, port);
+    g->m->vals.at[val.i].n_output++;
 }
 
 uint32_t weft_graph_input_count(const weft_graph *g)
@@ -202,12 +203,17 @@ const char *weft_graph_output_name(const weft_graph *g, uint32_t i)
 
 void weft_graph_set_output(weft_graph *g, uint32_t i, weft_val val)
 {
+    g->m->vals.at[g->outputs.at[i].val.i].n_output--;
+    g->m->vals.at[val.i].n_output++;
     g->outputs.at[i].val = val;
 }
 
 bool weft_val_is_output(const weft_graph *g, weft_val v)
 {
-    for (uint32_t i = 0; i < g->outputs.len; i++)
+    const weft_val_rec *rec = &g->m->vals.at[v.i];
+    if (rec->n_output == 0 || rec->kind != WEFT_VAL_WEIGHT)
+        return rec->n_output > 0;
+    for (uint32_t i = 0; i < g->outputs.len; i++) /* weights may be outputs of other graphs */
         if (g->outputs.at[i].val.i == v.i)
             return true;
     return false;
@@ -255,15 +261,25 @@ uint32_t weft_val_use_count(const weft_module *m, weft_val v)
     return m->vals.at[v.i].n_use;
 }
 
+static weft_use use_of(const weft_module *m, uint32_t use)
+{
+    if (!use)
+        return (weft_use){{0}, 0};
+    uint32_t node = m->uses.at[use].node;
+    return (weft_use){{node}, use - m->nodes.at[node].first_in};
+}
+
 weft_use weft_val_use(const weft_module *m, weft_val v, uint32_t i)
 {
     uint32_t use = m->vals.at[v.i].first_use;
     while (i-- && use)
         use = m->uses.at[use].next;
-    if (!use)
-        return (weft_use){{0}, 0};
-    uint32_t node = m->uses.at[use].node;
-    return (weft_use){{node}, use - m->nodes.at[node].first_in};
+    return use_of(m, use);
+}
+
+weft_use weft_use_next(const weft_module *m, weft_use u)
+{
+    return use_of(m, m->uses.at[m->nodes.at[u.node.i].first_in + u.idx].next);
 }
 
 void weft_val_replace(weft_graph *g, weft_val old, weft_val with)
@@ -277,9 +293,9 @@ void weft_val_replace(weft_graph *g, weft_val old, weft_val with)
         unlink_use(m, use);
         link_use(m, use, with.i);
     }
-    for (uint32_t i = 0; i < g->outputs.len; i++)
+    for (uint32_t i = 0; m->vals.at[old.i].n_output > 0 && i < g->outputs.len; i++)
         if (g->outputs.at[i].val.i == old.i)
-            g->outputs.at[i].val = with;
+            weft_graph_set_output(g, i, with);
 }
 
 /* -- Nodes ------------------------------------------------------------------------------------ */
@@ -299,12 +315,12 @@ static void copy_attr(weft_module *m, weft_attr *dst, const weft_attr *src)
     const void *from = NULL;
     switch (src->kind) {
     case WEFT_KIND_STR:
-        dst->u.s = weft_module__name(m, src->u.s ? src->u.s : "");
+        dst->u.s = weft_module__text(m, src->u.s ? src->u.s : "");
         return;
     case WEFT_KIND_STRS: {
         const char **strs = weft_arena_array(m->arena, src->n, sizeof *strs);
         for (uint32_t i = 0; i < src->n; i++)
-            strs[i] = weft_module__name(m, src->u.strs[i]);
+            strs[i] = weft_module__text(m, src->u.strs[i]);
         dst->u.strs = strs;
         return;
     }

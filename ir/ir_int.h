@@ -44,7 +44,8 @@ typedef struct weft_val_rec {
     uint32_t def; /* node, index of the graph, or weight */
     uint32_t idx; /* which result, which input */
     uint32_t first_use, last_use, n_use;
-    uint8_t kind; /* weft_val_kind */
+    uint32_t n_output; /* outputs of all graphs */
+    uint8_t kind;      /* weft_val_kind */
 } weft_val_rec;
 
 typedef struct weft_type_rec {
@@ -107,7 +108,9 @@ struct weft_module {
     WEFT_VEC(weft_module_file) files;
 };
 
-/* Interned in the module; NULL stays NULL. */
+/* Interned in the module; NULL stays NULL. Names are shown in messages and reports: control
+ * characters in them become \xHH. */
+const char *weft_module__text(weft_module *m, const char *s);
 const char *weft_module__name(weft_module *m, const char *s);
 weft_val weft_module__add_val(weft_module *m, const weft_val_rec *rec);
 /* Contents of a mapped file, NULL unless the module owns it. */

@@ -1,4 +1,5 @@
 /* Modules: their arena, files and names. */
+#include "base/escape.h"
 #include "ir/ir_int.h"
 
 #include <string.h>
@@ -86,6 +87,12 @@ void weft_module_set_stage(weft_module *m, weft_stage stage)
 }
 
 const char *weft_module__name(weft_module *m, const char *s)
+{
+    bool is_plain = !s || weft_escape_controls(s, NULL, 0) == strlen(s);
+    return weft_module__text(m, is_plain ? s : weft_escaped(m->arena, s));
+}
+
+const char *weft_module__text(weft_module *m, const char *s)
 {
     return s ? weft_names_text(m->names, weft_names_add(m->names, s, strlen(s))) : NULL;
 }

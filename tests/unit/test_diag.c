@@ -54,6 +54,16 @@ static void test_diag__formats_where_and_what(void **state)
     assert_int_equal(weft_diag_error(NULL, WEFT_ERR_IO, where, "dropped"), WEFT_ERR_IO);
 }
 
+static void test_diag__escapes_what_files_hold(void **state)
+{
+    (void)state;
+    weft_diag *diag = weft_diag_create();
+    weft_where where = {.file = "a\nb", .item = "\x1b[2J"};
+    weft_diag_error(diag, WEFT_ERR_INPUT, where, "no '%s'", "x\rerror: y");
+    expect_text(weft_diag_at(diag, 0), "a\\x0ab:\\x1b[2J: no 'x\\x0derror: y'");
+    weft_diag_destroy(diag);
+}
+
 static void test_diag__keeps_a_hundred_and_counts_the_rest(void **state)
 {
     (void)state;
@@ -81,6 +91,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_diag__formats_where_and_what),
+        cmocka_unit_test(test_diag__escapes_what_files_hold),
         cmocka_unit_test(test_diag__keeps_a_hundred_and_counts_the_rest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

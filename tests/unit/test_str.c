@@ -1,4 +1,5 @@
 /* base/str.h: buffers, number text, interned names. */
+#include "base/escape.h"
 #include "base/str.h"
 #include "tests/support/rand.h"
 
@@ -122,6 +123,28 @@ static void test_str__names_are_interned(void **state)
     weft_arena_destroy(arena);
 }
 
+static void test_str__controls_are_escaped(void **state)
+{
+    (void)state;
+    static const char *const text[][2] = {
+        {"", ""},
+        {"plain \xc3\xa4 \xe2\x82\xac", "plain \xc3\xa4 \xe2\x82\xac"},
+        {"a\x1b[2J\r\nb\x7f", "a\\x1b[2J\\x0d\\x0ab\\x7f"},
+        {"\xc2\x9b"
+         "2J\xc2\xa0\xc2",
+         "\\xc2\\x9b"
+         "2J\xc2\xa0\xc2"},
+    };
+    for (size_t i = 0; i < sizeof text / sizeof text[0]; i++) {
+        char out[64];
+        assert_int_equal(weft_escape_controls(text[i][0], out, sizeof out), strlen(text[i][1]));
+        assert_string_equal(out, text[i][1]);
+    }
+    char cut[6];
+    assert_int_equal(weft_escape_controls("ab\x1b", cut, sizeof cut), 6);
+    assert_string_equal(cut, "ab\\x1");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -129,6 +152,7 @@ int main(void)
         cmocka_unit_test(test_str__floats_are_shortest),
         cmocka_unit_test(test_str__floats_read_back),
         cmocka_unit_test(test_str__quoted_escapes),
+        cmocka_unit_test(test_str__controls_are_escaped),
         cmocka_unit_test(test_str__names_are_interned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
