@@ -6,6 +6,7 @@ jq -e '[.. | objects | select(has("throughput_per_s"))] | length == 4
     and all(.throughput_per_s > 0)' out >/dev/null || die "$(shown out)"
 expect 0 "$WEFT" bench two.weft --time 0.05 --threads 1 --model digits_cnn --per-kernel
 has out digits_cnn
+grep -Eq '^ +[0-9]*[1-9][0-9.]* us|^ +0\.[1-9] us' out || die "no kernel took any time: $(shown out)"
 lacks out digits_attn
 expect 1 "$WEFT" bench two.weft --model no-such-model
 has err no-such-model

@@ -100,7 +100,6 @@ static weft_err measure(weft_session *session, const options *o, weft_bench_mete
     r->first_ms = weft_tool_now_ms() - begin;
     WEFT_TRY(weft_session_run(session, in, p->n_input, diag, out, p->n_output));
     WEFT_TRY(measure_device(session, o->seconds, diag, &r->device_ms));
-    weft_session_profile(session, o->per_kernel && r->device_ms < 0);
     weft_bench_meter_begin(meter);
     double start = weft_tool_now_ms(), now = start;
     while (r->n_runs < SAMPLES_MAX && (now - start < o->seconds * 1e3 || r->n_runs < 3)) {
@@ -115,9 +114,9 @@ static weft_err measure(weft_session *session, const options *o, weft_bench_mete
     r->median_ms = sample[r->n_runs / 2];
     r->p99_ms = sample[(r->n_runs * 99) / 100 < r->n_runs ? (r->n_runs * 99) / 100 : 0];
     r->throughput = (double)batch * (double)r->n_runs / ((now - start) * 1e-3);
-    /* The kernels of a device are timed in runs of their own: timing slows a device down. */
+    /* Kernels are timed in runs of their own, because timing them slows a run down. */
     weft_session_profile(session, o->per_kernel);
-    for (int i = 0; o->per_kernel && r->device_ms >= 0 && i < PROFILE_RUNS; i++)
+    for (int i = 0; o->per_kernel && i < PROFILE_RUNS; i++)
         WEFT_TRY(weft_session_run(session, in, p->n_input, diag, out, p->n_output));
     return WEFT_ERR_OK;
 }
