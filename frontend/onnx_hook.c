@@ -23,6 +23,43 @@ weft_err weft_onnx_hook_plain(weft_onnx_call *c)
     return weft_onnx__finish(c);
 }
 
+/* One element of the operand's type. */
+static weft_val scalar_like(weft_onnx_call *c, weft_val like, double x)
+{
+    uint64_t element = 0;
+    weft_tensor t = {.dtype = (weft_dtype)weft_onnx__type(c, like)->dtype, .data = &element};
+    weft_tensor_set_f64(&t, 0, x);
+    return weft_onnx__const(c, t.dtype, NULL, 0, &element);
+}
+
+/* Sum, Max, Min and Mean of any number of inputs: each of our nodes takes CHUNK of them, from left
+ * to right. */
+weft_err weft_onnx_hook_variadic(weft_onnx_call *c)
+{
+    enum { CHUNK = 32 };
+    if (c->opset < OPSET_NO_CONSUMED)
+        weft_onnx__ignore(c, "consumed_inputs");
+    WEFT_TRY(weft_onnx__map_attrs(c, c->row->op));
+    if (c->n_in <= CHUNK)
+        return weft_onnx__finish(c);
+    weft_op_id op = c->row->op == WEFT_OP_MEAN ? WEFT_OP_SUM : c->row->op;
+    weft_val part[CHUNK] = {c->in[0]}, all = c->in[0];
+    for (uint32_t i = 1, n = 1; i < c->n_in; i++) {
+        part[n++] = c->in[i];
+        if (n < CHUNK && i + 1 < c->n_in)
+            continue;
+        WEFT_TRY(weft_onnx__emit(c, op, part, n, NULL, 0, &all, 1));
+        part[0] = all;
+        n = 1;
+    }
+    if (c->row->op != WEFT_OP_MEAN) {
+        c->out[0] = all;
+        return WEFT_ERR_OK;
+    }
+    weft_val quotient[2] = {all, scalar_like(c, all, c->n_in)};
+    return weft_onnx__emit(c, WEFT_OP_DIV, quotient, 2, NULL, 0, c->out, 1);
+}
+
 /* -- Constants -------------------------------------------------------------------------------- */
 
 static weft_err constant_ints(weft_onnx_call *c, const Onnx__AttributeProto *a, bool is_list)
@@ -264,15 +301,6 @@ weft_err weft_onnx_hook_split(weft_onnx_call *c)
 {
     c->n_out = c->n_listed;
     return weft_onnx_hook_plain(c);
-}
-
-/* One element of the operand's type. */
-static weft_val scalar_like(weft_onnx_call *c, weft_val like, double x)
-{
-    uint64_t element = 0;
-    weft_tensor t = {.dtype = (weft_dtype)weft_onnx__type(c, like)->dtype, .data = &element};
-    weft_tensor_set_f64(&t, 0, x);
-    return weft_onnx__const(c, t.dtype, NULL, 0, &element);
 }
 
 /* Before opset 11 the amounts and the value were attributes. */
