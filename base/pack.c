@@ -1,5 +1,7 @@
-/* The planner of pack.h. Placed blocks are kept in one array sorted by offset; for each new block
- * one walk over the blocks that live at the same time finds the smallest gap that fits. */
+/* The planner of pack.h. A new block is compared only with the placed blocks that live at the same
+ * time: those that begin during its life, from a list for each launch, and those alive at its first
+ * launch, from a segment tree over the launches (de Berg et al., "Computational Geometry", 10.3).
+ */
 #include "base/pack.h"
 
 #include "base/num.h"
@@ -7,10 +9,33 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { NONE = UINT32_MAX };
+
+/* Comparisons of blocks after which the blocks left, the smallest, share no memory with others. */
+static const uint64_t comparisons_max = UINT64_C(1) << 25;
+
 typedef struct placed {
     uint64_t offset, end;
     uint32_t first, last;
+    uint32_t next; /* with the same first launch */
 } placed;
+
+/* A placed block in the list of a node of the tree. */
+typedef struct entry {
+    uint32_t block, next;
+} entry;
+
+typedef struct planner {
+    uint64_t align, total, comparisons;
+    placed *done;
+    uint32_t n_done;
+    uint32_t *starts; /* [n_launch]: first of the placed blocks that begin there */
+    uint32_t *tree;   /* [2 * n_leaf]: list of entries; leaf of launch t is n_leaf + t */
+    uint32_t n_launch, n_leaf;
+    entry *entry;
+    size_t n_entry, cap_entry;
+    const placed **live; /* [n]: found by collect() */
+} planner;
 
 static int compare_blocks(const void *x, const void *y)
 {
@@ -30,23 +55,45 @@ static bool align_checked(uint64_t x, uint64_t align, uint64_t *out)
     return weft_size_add(x, rest ? align - rest : 0, out);
 }
 
+static int compare_offsets(const void *x, const void *y)
+{
+    const placed *a = *(const placed *const *)x, *b = *(const placed *const *)y;
+    return a->offset < b->offset ? -1 : a->offset > b->offset;
+}
+
+/* Puts the placed blocks that live at the same time as `b` in p->live, by offset. */
+static size_t collect(planner *p, const weft_block *b)
+{
+    size_t n = 0;
+    for (uint32_t at = p->n_leaf + b->first; at > 0; at /= 2)
+        for (uint32_t e = p->tree[at]; e != NONE; e = p->entry[e].next)
+            p->live[n++] = &p->done[p->entry[e].block];
+    for (uint32_t t = b->first + 1; t <= b->last; t++)
+        for (uint32_t k = p->starts[t]; k != NONE; k = p->done[k].next)
+            p->live[n++] = &p->done[k];
+    p->comparisons += n + (b->last - b->first);
+    qsort(p->live, n, sizeof *p->live, compare_offsets);
+    return n;
+}
+
 /* Where `b` goes; false when that would overflow. */
-static bool find_offset(const placed *done, size_t n_done, const weft_block *b, uint64_t align,
-                        uint64_t *out)
+static bool find_offset(planner *p, const weft_block *b, uint64_t *out)
 {
     uint64_t best = 0, best_gap = 0;
     bool found = false;
     uint64_t start = 0; /* first aligned byte behind the live blocks seen so far */
-    for (size_t i = 0; i < n_done; i++) {
-        if (done[i].first > b->last || done[i].last < b->first)
-            continue;
-        if (done[i].offset > start && done[i].offset - start >= b->size &&
-            (!found || done[i].offset - start < best_gap)) {
+    if (p->comparisons > comparisons_max)
+        return align_checked(p->total, p->align, out);
+    size_t n = collect(p, b);
+    for (size_t i = 0; i < n; i++) {
+        const placed *d = p->live[i];
+        if (d->offset > start && d->offset - start >= b->size &&
+            (!found || d->offset - start < best_gap)) {
             found = true;
             best = start;
-            best_gap = done[i].offset - start;
+            best_gap = d->offset - start;
         }
-        if (done[i].end > start && !align_checked(done[i].end, align, &start)) {
+        if (d->end > start && !align_checked(d->end, p->align, &start)) {
             if (!found)
                 return false;
             break;
@@ -56,36 +103,84 @@ static bool find_offset(const placed *done, size_t n_done, const weft_block *b, 
     return true;
 }
 
-/* Room for one more in `done`, which stays sorted by offset. */
-static void insert(placed *done, size_t n_done, placed p)
+static bool add_entry(planner *p, uint32_t node, uint32_t block)
 {
-    size_t lo = 0, hi = n_done;
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-        if (done[mid].offset <= p.offset)
-            lo = mid + 1;
-        else
-            hi = mid;
+    if (p->n_entry == p->cap_entry) {
+        size_t cap = p->cap_entry ? 2 * p->cap_entry : 256;
+        entry *grown = cap < NONE ? realloc(p->entry, cap * sizeof *grown) : NULL;
+        if (!grown)
+            return false;
+        p->entry = grown;
+        p->cap_entry = cap;
     }
-    memmove(&done[lo + 1], &done[lo], (n_done - lo) * sizeof *done);
-    done[lo] = p;
+    p->entry[p->n_entry] = (entry){block, p->tree[node]};
+    p->tree[node] = (uint32_t)p->n_entry++;
+    return true;
 }
 
-/* Places `order` in turn among the n_done that `done` has, which has room for all. */
-static weft_err place_all(weft_block **order, size_t n, placed *done, size_t n_done, uint64_t align,
-                          uint64_t *total)
+static weft_err place(planner *p, const weft_block *b)
+{
+    uint64_t end;
+    if (!weft_size_add(b->offset, b->size, &end))
+        return WEFT_ERR_NOMEM;
+    p->total = end > p->total ? end : p->total;
+    uint32_t id = p->n_done++;
+    p->done[id] = (placed){b->offset, end, b->first, b->last, p->starts[b->first]};
+    p->starts[b->first] = id;
+    /* The nodes whose launches together are first .. last. */
+    size_t lo = (size_t)p->n_leaf + b->first, hi = (size_t)p->n_leaf + b->last + 1;
+    for (; lo < hi; lo /= 2, hi /= 2) {
+        if (lo % 2 && !add_entry(p, (uint32_t)lo++, id))
+            return WEFT_ERR_NOMEM;
+        if (hi % 2 && !add_entry(p, (uint32_t)--hi, id))
+            return WEFT_ERR_NOMEM;
+    }
+    return WEFT_ERR_OK;
+}
+
+/* The greatest launch; BUG when a block ends before it begins. */
+static weft_err find_last(const weft_block *block, size_t n, uint32_t *last)
 {
     for (size_t i = 0; i < n; i++) {
-        weft_block *b = order[i];
-        uint64_t end;
-        b->offset = 0;
-        if (b->size == 0)
+        if (block[i].first > block[i].last || block[i].last >= UINT32_MAX / 4)
+            return WEFT_ERR_BUG;
+        *last = block[i].last > *last ? block[i].last : *last;
+    }
+    return WEFT_ERR_OK;
+}
+
+static weft_err start(planner *p, size_t n, uint32_t last)
+{
+    p->n_launch = last + 1;
+    for (p->n_leaf = 1; p->n_leaf < p->n_launch; p->n_leaf *= 2)
+        ;
+    p->done = calloc(n + 1, sizeof *p->done);
+    p->live = calloc(n + 1, sizeof *p->live);
+    p->starts = malloc(p->n_launch * sizeof *p->starts);
+    p->tree = malloc(2 * (size_t)p->n_leaf * sizeof *p->tree);
+    if (!p->done || !p->live || !p->starts || !p->tree)
+        return WEFT_ERR_NOMEM;
+    memset(p->starts, 0xff, p->n_launch * sizeof *p->starts);
+    memset(p->tree, 0xff, 2 * (size_t)p->n_leaf * sizeof *p->tree);
+    return WEFT_ERR_OK;
+}
+
+static weft_err place_all(planner *p, const weft_block *fixed, size_t n_fixed, weft_block *block,
+                          weft_block **order, size_t n)
+{
+    for (size_t i = 0; i < n_fixed; i++)
+        if (fixed[i].size > 0)
+            WEFT_TRY(place(p, &fixed[i]));
+    for (size_t i = 0; i < n; i++)
+        order[i] = &block[i];
+    qsort(order, n, sizeof *order, compare_blocks);
+    for (size_t i = 0; i < n; i++) {
+        order[i]->offset = 0;
+        if (order[i]->size == 0)
             continue;
-        if (!find_offset(done, n_done, b, align, &b->offset) ||
-            !weft_size_add(b->offset, b->size, &end))
+        if (!find_offset(p, order[i], &order[i]->offset))
             return WEFT_ERR_NOMEM;
-        *total = end > *total ? end : *total;
-        insert(done, n_done++, (placed){b->offset, end, b->first, b->last});
+        WEFT_TRY(place(p, order[i]));
     }
     return WEFT_ERR_OK;
 }
@@ -93,37 +188,26 @@ static weft_err place_all(weft_block **order, size_t n, placed *done, size_t n_d
 weft_err weft_pack_around(const weft_block *fixed, size_t n_fixed, weft_block *block, size_t n,
                           uint64_t align, uint64_t *out_total)
 {
-    if (align == 0)
-        align = 1;
-    weft_err err = WEFT_ERR_NOMEM;
-    uint64_t total = 0;
-    size_t n_done = 0;
+    planner p = {.align = align ? align : 1};
+    uint32_t last = 0;
+    WEFT_TRY(find_last(fixed, n_fixed, &last));
+    WEFT_TRY(find_last(block, n, &last));
+    if (n > NONE / 2 || n_fixed > NONE / 2)
+        return WEFT_ERR_NOMEM;
+    weft_err err = start(&p, n + n_fixed, last);
     weft_block **order = calloc(n + 1, sizeof *order);
-    placed *done = calloc(n + n_fixed + 1, sizeof *done);
-    if (!order || !done)
-        goto out;
-    for (size_t i = 0; i < n_fixed; i++) {
-        uint64_t end;
-        if (!weft_size_add(fixed[i].offset, fixed[i].size, &end))
-            goto out;
-        total = end > total ? end : total;
-        if (fixed[i].size > 0)
-            insert(done, n_done++, (placed){fixed[i].offset, end, fixed[i].first, fixed[i].last});
-    }
-    for (size_t i = 0; i < n; i++) {
-        if (block[i].first > block[i].last) {
-            err = WEFT_ERR_BUG;
-            goto out;
-        }
-        order[i] = &block[i];
-    }
-    qsort(order, n, sizeof *order, compare_blocks);
-    err = place_all(order, n, done, n_done, align, &total);
+    if (err == WEFT_ERR_OK && !order)
+        err = WEFT_ERR_NOMEM;
     if (err == WEFT_ERR_OK)
-        *out_total = total;
-out:
-    free(done);
+        err = place_all(&p, fixed, n_fixed, block, order, n);
+    if (err == WEFT_ERR_OK)
+        *out_total = p.total;
     free(order);
+    free(p.entry);
+    free(p.tree);
+    free(p.starts);
+    free(p.live);
+    free(p.done);
     return err;
 }
 

@@ -238,6 +238,10 @@ typedef struct weft_use {
 uint32_t weft_val_use_count(const weft_module *m, weft_val v);
 /* The i-th use, in an unspecified but deterministic order; O(i). */
 weft_use weft_val_use(const weft_module *m, weft_val v, uint32_t i);
+/* The use after `u` of the same value, whose node is none behind the last; O(1). */
+weft_use weft_use_next(const weft_module *m, weft_use u);
+#define WEFT_FOREACH_USE(m, v, u) \
+    for (weft_use u = weft_val_use((m), (v), 0); u.node.i; u = weft_use_next((m), u))
 bool weft_val_is_output(const weft_graph *g, weft_val v);
 /* Replaces operands of nodes and outputs of g. Uses of a weight in other graphs are replaced too.
  */

@@ -9,7 +9,8 @@
 #include "base/num.h"
 #include "ir/verify_int.h"
 
-enum { BUFFERS_MAX = 1 << 16 };
+#include <search.h>
+#include <stdlib.h>
 
 typedef struct plan {
     weft_verifier *v;
@@ -78,20 +79,60 @@ static void check_buffer(plan *p, const weft_buffer *f)
                               (unsigned long long)p->b->arena_bytes);
 }
 
+/* The begin or the end of a buffer's life. */
+typedef struct event {
+    const weft_buffer *buffer;
+    uint64_t time; /* begin: 2 * node; end: 2 * node + 1 */
+} event;
+
+static int by_time(const void *x, const void *y)
+{
+    const event *a = x, *b = y;
+    if (a->time != b->time)
+        return a->time < b->time ? -1 : 1;
+    return a->buffer < b->buffer ? -1 : a->buffer > b->buffer;
+}
+
+/* An order of disjoint ranges of bytes; "equal": they share a byte. */
+static int by_bytes(const void *x, const void *y)
+{
+    const weft_buffer *a = x, *b = y;
+    if (a->offset < b->offset ? b->offset - a->offset < a->bytes : a->offset - b->offset < b->bytes)
+        return 0;
+    return a->offset < b->offset ? -1 : 1;
+}
+
+/* Sweep over time with the tree of the ranges that are live; each range found to overlap one of
+ * them is reported once. O(n log n). */
 static void check_overlap(plan *p)
 {
+    uint32_t n = 0;
+    event *e = weft_arena_array(p->v->scratch, 2 * (size_t)p->b->n_buffer + 1, sizeof *e);
     for (uint32_t i = 0; i < p->b->n_buffer; i++) {
-        for (uint32_t j = i + 1; j < p->b->n_buffer; j++) {
-            const weft_buffer *a = &p->b->buffer[i], *b = &p->b->buffer[j];
-            bool in_time = a->first <= b->last && b->first <= a->last;
-            bool in_space = a->offset < b->offset ? b->offset - a->offset < a->bytes && b->bytes
-                                                  : a->offset - b->offset < b->bytes && a->bytes;
-            if (in_time && in_space)
-                weft_verifier__report(p->v, "buffer-overlap", weft_verifier__where(p->v),
-                                      "%s and %s share bytes while both live",
-                                      weft_verifier__val(p->v, a->val),
-                                      weft_verifier__val(p->v, b->val));
-        }
+        const weft_buffer *f = &p->b->buffer[i];
+        if (f->bytes == 0 || f->first > f->last)
+            continue; /* takes no room; the latter is reported by buffer-life */
+        e[n++] = (event){f, 2 * (uint64_t)f->first};
+        e[n++] = (event){f, 2 * (uint64_t)f->last + 1};
+    }
+    qsort(e, n, sizeof *e, by_time);
+    void *live = NULL;
+    for (uint32_t i = 0; i < n; i++) {
+        const weft_buffer *f = e[i].buffer;
+        bool begins = e[i].time % 2 == 0;
+        const weft_buffer *const *at =
+            begins ? tsearch(f, &live, by_bytes) : tfind(f, &live, by_bytes);
+        const weft_buffer *other = at ? *at : NULL;
+        if (!begins && other == f)
+            tdelete(f, &live, by_bytes);
+        else if (begins && !other)
+            weft_verifier__report(p->v, "buffer-overlap", weft_verifier__where(p->v),
+                                  "out of memory");
+        else if (begins && other != f)
+            weft_verifier__report(p->v, "buffer-overlap", weft_verifier__where(p->v),
+                                  "%s and %s share bytes while both live",
+                                  weft_verifier__val(p->v, other->val),
+                                  weft_verifier__val(p->v, f->val));
     }
 }
 
@@ -123,11 +164,6 @@ void weft_verifier__plan(weft_verifier *v)
     weft_graph_place_start(v->g, v->scratch, &p.places);
     for (uint32_t i = 0; i < weft_graph_bucket_count(v->g); i++) {
         p.b = weft_graph_bucket(v->g, i);
-        if (p.b->n_buffer > BUFFERS_MAX) {
-            weft_verifier__report(v, "buffer-owner", weft_verifier__where(v),
-                                  "a bucket has over %d buffers", BUFFERS_MAX);
-            continue;
-        }
         if (!check_symbols(&p))
             continue;
         if (!weft_graph_place(v->g, v->dims, p.value, p.n_value, &p.places)) {

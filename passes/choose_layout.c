@@ -172,8 +172,8 @@ static bool is_lone(const chooser *c, weft_node n, const conv_shape *s)
     weft_val y = weft_node_out(c->m, n, 0);
     if (layout_of(c, weft_node_in(c->m, n, 0)) != WEFT_LAYOUT_PLAIN || s->ci < c->block)
         return false;
-    for (uint32_t i = 0; i < weft_val_use_count(c->m, y); i++)
-        if (takes_blocks(c->m, weft_val_use(c->m, y, i).node))
+    WEFT_FOREACH_USE (c->m, y, use)
+        if (takes_blocks(c->m, use.node))
             return false;
     double per_pixel = 2.0 * (double)(s->ci / s->group) * (double)s->co;
     for (uint32_t i = 0; i < 2 && s->is_2d; i++)

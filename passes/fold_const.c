@@ -5,12 +5,20 @@
  *
  * A node is folded if inference found its small integer result to be constant (symbols may have
  * cancelled), or if all operands are weights: the reference implementation then computes it. A node
- * whose result is larger than RESULT_MAX and than all operands together is not folded (expanding a
- * scalar to a large tensor is cheaper at run time). One forward sweep, since operands come first.
- */
+ * whose result is larger than RESULT_MAX and than its different operands together is not folded
+ * (expanding a scalar to a large tensor is cheaper at run time). One forward sweep, since operands
+ * come first.
+ *
+ * A model can be made so that every constant is twice as large as the one before. All passes of a
+ * run together produce at most BYTES_MIN + BYTES_RATIO times the weights of the module, with at
+ * most FLOPS_MAX operations; what is left is computed at run time. */
+#include "base/map.h"
+#include "base/num.h"
+#include "ops/work.h"
 #include "passes/passes_int.h"
 
-enum { RESULT_MAX_BYTES = 1 << 20 };
+enum { RESULT_MAX_BYTES = 1 << 20, BYTES_MIN = 64 << 20, BYTES_RATIO = 4 };
+static const double FLOPS_MAX = 2e10;
 
 /* -- From contents -------------------------------------------------------------------------- */
 
@@ -61,8 +69,12 @@ static bool fold_content(weft_passctx *cx, weft_graph *g, weft_node n)
 
 /* -- By running ----------------------------------------------------------------------------- */
 
-static bool operands_are_weights(const weft_module *m, weft_node n, uint64_t *out_bytes)
+/* *out_bytes: of the different operands. */
+static bool operands_are_weights(weft_passctx *cx, const weft_module *m, weft_node n,
+                                 uint64_t *out_bytes)
 {
+    weft_map *seen = weft_node_in_count(m, n) > 1 ? weft_map_create(cx->scratch) : NULL;
+    uint64_t known;
     *out_bytes = 0;
     for (uint32_t i = 0; i < weft_node_in_count(m, n); i++) {
         weft_val v = weft_node_in(m, n, i);
@@ -70,13 +82,59 @@ static bool operands_are_weights(const weft_module *m, weft_node n, uint64_t *ou
             continue;
         if (weft_val_get_kind(m, v) != WEFT_VAL_WEIGHT)
             return false;
+        if (seen && weft_map_get(seen, v.i, &known))
+            continue;
+        if (seen)
+            weft_map_put(seen, v.i, 1);
         *out_bytes += weft_weight_get(m, weft_val_weight(m, v))->bytes;
     }
     return true;
 }
 
-/* All results have constant dims, and their size is below the limit. */
-static bool results_fit(const weft_module *m, weft_node n, uint64_t in_bytes)
+static void start_budget(weft_passctx *cx, const weft_module *m)
+{
+    if (cx->fold_started)
+        return;
+    cx->fold_started = true;
+    cx->fold_bytes = BYTES_MIN;
+    cx->fold_flops = FLOPS_MAX;
+    for (uint32_t i = 1; i <= weft_weight_count(m); i++)
+        cx->fold_bytes += BYTES_RATIO * weft_weight_get(m, (weft_weight){i})->bytes;
+}
+
+static weft_work_operand work_operand(const weft_module *m, weft_val v)
+{
+    const weft_ttype *type = v.i ? weft_val_ttype(m, v) : NULL;
+    weft_work_operand o = {.present = type != NULL, .is_weight = true};
+    if (!type)
+        return o;
+    o.dtype = type->dtype;
+    o.rank = type->rank;
+    for (uint32_t i = 0; i < type->rank; i++)
+        o.dim[i] = type->dim[i];
+    return o;
+}
+
+static double count_flops(weft_passctx *cx, const weft_module *m, weft_node n)
+{
+    uint32_t n_in = weft_node_in_count(m, n), n_out = weft_node_out_count(m, n);
+    weft_work_operand *in = weft_arena_array(cx->scratch, (size_t)n_in + 1, sizeof *in);
+    weft_work_operand *out = weft_arena_array(cx->scratch, (size_t)n_out + 1, sizeof *out);
+    for (uint32_t i = 0; i < n_in; i++)
+        in[i] = work_operand(m, weft_node_in(m, n, i));
+    for (uint32_t i = 0; i < n_out; i++)
+        out[i] = work_operand(m, weft_node_out(m, n, i));
+    weft_work work = weft_op_work(&(weft_work_ctx){.op = weft_node_opdef(m, n),
+                                                   .attrs = weft_node_attrs(m, n),
+                                                   .in = in,
+                                                   .out = out,
+                                                   .n_in = n_in,
+                                                   .n_out = n_out});
+    return work.flops;
+}
+
+/* Whether all results have constant dims, and are worth their bytes and operations. */
+static bool is_affordable(weft_passctx *cx, const weft_module *m, weft_node n, uint64_t in_bytes)
 {
     uint64_t total = 0;
     for (uint32_t i = 0; i < weft_node_out_count(m, n); i++) {
@@ -86,11 +144,18 @@ static bool results_fit(const weft_module *m, weft_node n, uint64_t in_bytes)
             if (!weft_dim_is_const(type->dim[k]))
                 return false;
         if (!weft_layout_bytes((weft_dtype)type->dtype, WEFT_LAYOUT_PLAIN, type->dim, type->rank,
-                               &bytes))
+                               &bytes) ||
+            !weft_size_add(total, bytes, &total))
             return false;
-        total += bytes;
     }
-    return total <= RESULT_MAX_BYTES || total <= in_bytes;
+    if ((total > RESULT_MAX_BYTES && total > in_bytes) || total > cx->fold_bytes)
+        return false;
+    double flops = count_flops(cx, m, n);
+    if (flops > cx->fold_flops)
+        return false;
+    cx->fold_bytes -= total;
+    cx->fold_flops -= flops;
+    return true;
 }
 
 static weft_err fold_by_running(weft_passctx *cx, weft_graph *g, weft_node n, bool *changed)
@@ -98,8 +163,8 @@ static weft_err fold_by_running(weft_passctx *cx, weft_graph *g, weft_node n, bo
     weft_module *m = weft_graph_module(g);
     const weft_op *op = weft_node_opdef(m, n);
     uint64_t in_bytes = 0;
-    if (!op->eval || (op->traits & WEFT_T_RANDOM) || !operands_are_weights(m, n, &in_bytes) ||
-        !results_fit(m, n, in_bytes) || !weft_rewrite__allow(cx))
+    if (!op->eval || (op->traits & WEFT_T_RANDOM) || !operands_are_weights(cx, m, n, &in_bytes) ||
+        !is_affordable(cx, m, n, in_bytes) || !weft_rewrite__allow(cx))
         return WEFT_ERR_OK;
     uint32_t n_out = weft_node_out_count(m, n);
     weft_tensor *out = weft_arena_array(cx->scratch, n_out, sizeof *out);
@@ -118,9 +183,11 @@ static weft_err fold_by_running(weft_passctx *cx, weft_graph *g, weft_node n, bo
 
 static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
 {
+    start_budget(cx, m);
     for (uint32_t i = 0; i < weft_graph_count(m); i++) {
         weft_graph *g = weft_graph_at(m, i);
         WEFT_FOREACH_NODE (m, g, n) {
+            weft_arena_mark mark = weft_arena_get_mark(cx->scratch);
             if (!weft_rewrite__is_live(g, n))
                 continue;
             if (fold_content(cx, g, n))
@@ -129,6 +196,7 @@ static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
                 WEFT_TRY(fold_by_running(cx, g, n, changed));
             if (!weft_rewrite__is_live(g, n))
                 weft_node_remove(g, n);
+            weft_arena_reset(cx->scratch, mark);
         }
     }
     return WEFT_ERR_OK;

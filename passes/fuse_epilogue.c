@@ -67,10 +67,11 @@ static const char *step_of(weft_passctx *cx, const weft_module *m, weft_node n, 
                            weft_val *out_other)
 {
     weft_val y = weft_node_out(m, n, 0);
-    uint32_t n_in = weft_node_in_count(m, user), at = operand_index(m, user, y);
+    uint32_t n_in = weft_node_in_count(m, user);
+    uint32_t at = n_in <= 2 ? operand_index(m, user, y) : UINT32_MAX;
     const char *arg[2] = {"acc", "acc"};
     *out_other = (weft_val){0};
-    if (at == UINT32_MAX || n_in > 2 || !(weft_node_opdef(m, user)->traits & WEFT_T_EW) ||
+    if (at == UINT32_MAX || !(weft_node_opdef(m, user)->traits & WEFT_T_EW) ||
         weft_val_type(m, weft_node_out(m, user, 0)).i != weft_val_type(m, y).i)
         return NULL;
     if (n_in == 2) {
@@ -89,17 +90,12 @@ static const char *step_of(weft_passctx *cx, const weft_module *m, weft_node n, 
 }
 
 /* Whether the other operand comes from a later convolution or GEMM that can fuse the addition. */
-static bool later_taker(const weft_graph *g, weft_node n, weft_val other)
+static bool later_taker(const weft_graph *g, const uint32_t *place, weft_node n, weft_val other)
 {
     const weft_module *m = weft_graph_module(g);
     weft_node maker = other.i ? weft_val_node(m, other) : (weft_node){0};
-    if (!maker.i || !(weft_node_opdef(m, maker)->traits & WEFT_T_EPILOGUE) ||
-        !weft_rewrite__sole_user(g, other).i)
-        return false;
-    for (weft_node k = weft_node_next(m, n); k.i; k = weft_node_next(m, k))
-        if (k.i == maker.i)
-            return true;
-    return false;
+    return maker.i && (weft_node_opdef(m, maker)->traits & WEFT_T_EPILOGUE) &&
+           weft_rewrite__sole_user(g, other).i && place[maker.i] > place[n.i];
 }
 
 static void add_step(weft_passctx *cx, weft_module *m, weft_node n, const char *step)
@@ -113,8 +109,21 @@ static void add_step(weft_passctx *cx, weft_module *m, weft_node n, const char *
     weft_node_set_attr(m, n, &WEFT_ATTR_OF_STRS(EPILOGUE, steps, count + 1));
 }
 
+/* The place of each node in the order of the graph, by node. */
+static uint32_t *number_nodes(weft_passctx *cx, const weft_graph *g)
+{
+    const weft_module *m = weft_graph_module(g);
+    uint32_t last = 0, n_places = 0;
+    WEFT_FOREACH_NODE (m, g, n)
+        last = n.i > last ? n.i : last;
+    uint32_t *place = weft_arena_array(cx->scratch, (size_t)last + 1, sizeof *place);
+    WEFT_FOREACH_NODE (m, g, n)
+        place[n.i] = n_places++;
+    return place;
+}
+
 /* Fuses the sole user of `n` into it; false if that is not possible. */
-static bool absorb(weft_passctx *cx, weft_graph *g, weft_node n)
+static bool absorb(weft_passctx *cx, weft_graph *g, uint32_t *place, weft_node n)
 {
     weft_module *m = weft_graph_module(g);
     weft_node user = weft_rewrite__sole_user(g, weft_node_out(m, n, 0));
@@ -123,12 +132,13 @@ static bool absorb(weft_passctx *cx, weft_graph *g, weft_node n)
     if (!user.i || (epilogue && epilogue->n >= EPILOGUE_MAX))
         return false;
     const char *step = step_of(cx, m, n, user, &other);
-    if (!step || later_taker(g, n, other) || !weft_rewrite__allow(cx))
+    if (!step || later_taker(g, place, n, other) || !weft_rewrite__allow(cx))
         return false;
     if (other.i)
         weft_node_grow_in(m, n, next_operand(m, n), other);
     add_step(cx, m, n, step);
     weft_node_move_before(g, n, user);
+    place[n.i] = place[user.i];
     weft_rewrite__replace_result(g, user, 0, weft_node_out(m, n, 0));
     weft_node_remove(g, user);
     return true;
@@ -140,13 +150,14 @@ static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
         weft_graph *g = weft_graph_at(m, i);
         /* Backward sweep: a fused node moves behind the nodes already visited, and the later of two
          * candidates comes first. */
+        uint32_t *place = number_nodes(cx, g);
         weft_node before;
         for (weft_node n = weft_graph_last(g); n.i; n = before) {
             before = weft_node_prev(m, n);
             if (!(weft_node_opdef(m, n)->traits & WEFT_T_EPILOGUE) ||
                 !weft_match__is_f32(m, weft_node_out(m, n, 0)))
                 continue;
-            while (absorb(cx, g, n))
+            while (absorb(cx, g, place, n))
                 *changed = true;
         }
     }

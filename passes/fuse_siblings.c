@@ -24,14 +24,11 @@ typedef struct siblings {
 static bool used_by_attention_only(const weft_graph *g, weft_val v)
 {
     const weft_module *m = weft_graph_module(g);
-    uint32_t n = weft_val_use_count(m, v);
-    if (n == 0 || weft_val_is_output(g, v))
+    if (weft_val_use_count(m, v) == 0 || weft_val_is_output(g, v))
         return false;
-    for (uint32_t i = 0; i < n; i++) {
-        weft_use use = weft_val_use(m, v, i);
+    WEFT_FOREACH_USE (m, v, use)
         if (weft_node_op(m, use.node) != WEFT_OP_ATTENTION || use.idx > 2)
             return false;
-    }
     return true;
 }
 

@@ -29,6 +29,10 @@ typedef struct weft_passctx {
     weft_diag *diag;
     weft_contents *contents; /* valid while fact CONTENTS is */
     uint64_t n_rewrites;     /* of the whole run, for rewrite_limit */
+    /* What constant folding may still do in this run; set by its first pass. */
+    uint64_t fold_bytes;
+    double fold_flops;
+    bool fold_started;
 } weft_passctx;
 
 struct weft_pass {
