@@ -31,6 +31,13 @@ const char *weft_driver_name(const weft_driver *driver)
     return driver->name;
 }
 
+void weft_driver_library(const weft_driver *driver, char *out, size_t room)
+{
+    out[0] = 0;
+    if (driver->library)
+        driver->library(out, room);
+}
+
 const char *weft_driver_brief(const weft_driver *driver)
 {
     return driver->brief;

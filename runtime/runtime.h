@@ -19,6 +19,8 @@ const weft_driver *weft_driver_find(const char *name);
 const weft_driver *weft_driver_at(size_t i); /* NULL: i is past the last row */
 const char *weft_driver_name(const weft_driver *driver);
 const char *weft_driver_brief(const weft_driver *driver);
+/* Writes the library that the driver runs on and its version, as "oneDNN 2.6.3"; "": none. */
+void weft_driver_library(const weft_driver *driver, char *out, size_t room);
 
 /* -- Engines -------------------------------------------------------------------------------- */
 

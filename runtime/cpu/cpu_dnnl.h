@@ -9,6 +9,8 @@ void weft_cpu__dnnl_close(weft_cpu *cpu);
 /* Widest vectors, in floats, that oneDNN uses here: 16 (AVX-512), 8 (AVX2), else 4. The processor
  * decides, and the variable ONEDNN_MAX_CPU_ISA may lower it. */
 uint32_t weft_cpu__dnnl_lanes(void);
+/* "oneDNN" and the version in use. */
+void weft_cpu__dnnl_version(char *out, size_t room);
 /* Bytes to map for an allocation of `bytes`; 0 on overflow. */
 uint64_t weft_cpu__room(uint64_t bytes);
 

@@ -12,10 +12,11 @@
 typedef struct conv_plan {
     weft_cpu_window window;
     int64_t group;
-    dnnl_memory_desc_t x, w, w_any, b, y, x_any, y_any;
+    weft_dnnl_scope scope;
+    const weft_dnnl_md *x, *w, *w_any, *b, *y, *x_any, *y_any;
     bool has_bias;
     dnnl_epilogue epilogue;
-    dnnl_primitive_desc_t pd;
+    const weft_dnnl_pd *pd;
 } conv_plan;
 
 static bool describe(weft_prep *p, conv_plan *c)
@@ -26,8 +27,7 @@ static bool describe(weft_prep *p, conv_plan *c)
     int n = 0;
 
     if (rank < 3 || rank > 5 || w->tensor.rank != rank || w->layout != WEFT_LAYOUT_PLAIN ||
-        w->tensor.dtype != WEFT_DTYPE_F32 || !weft_cpu__window(p, w->tensor.dim + 2, &c->window) ||
-        !weft_dnnl__md(x, &c->x) || !weft_dnnl__md(y, &c->y))
+        w->tensor.dtype != WEFT_DTYPE_F32 || !weft_cpu__window(p, w->tensor.dim + 2, &c->window))
         return false;
     c->group = weft_attrs_int(p->attrs, WEFT_ATTR_GROUP, 1);
     if (c->group < 1 || w->tensor.dim[0] % c->group != 0 ||
@@ -46,64 +46,47 @@ static bool describe(weft_prep *p, conv_plan *c)
     if (c->has_bias &&
         (p->in[2].tensor.dtype != WEFT_DTYPE_F32 || weft_slot_numel(&p->in[2]) != y->tensor.dim[1]))
         return false;
-    return dnnl_memory_desc_init_by_tag(&c->w, n, dims, dnnl_f32,
-                                        weft_dnnl__tag(WEFT_LAYOUT_PLAIN, n)) == dnnl_success &&
-           dnnl_memory_desc_init_by_tag(&c->w_any, n, dims, dnnl_f32, dnnl_format_tag_any) ==
-               dnnl_success &&
-           dnnl_memory_desc_init_by_tag(&c->x_any, rank, c->x.dims, dnnl_f32,
-                                        dnnl_format_tag_any) == dnnl_success &&
-           dnnl_memory_desc_init_by_tag(&c->y_any, rank, c->y.dims, dnnl_f32,
-                                        dnnl_format_tag_any) == dnnl_success &&
-           dnnl_memory_desc_init_by_tag(&c->b, 1, bias, dnnl_f32, dnnl_a) == dnnl_success;
+    c->x = weft_dnnl__md(&c->scope, x);
+    c->y = weft_dnnl__md(&c->scope, y);
+    c->x_any = weft_dnnl__md_any(&c->scope, rank, x->tensor.dim);
+    c->y_any = weft_dnnl__md_any(&c->scope, rank, y->tensor.dim);
+    c->w = weft_dnnl__md_plain(&c->scope, n, dims);
+    c->w_any = weft_dnnl__md_any(&c->scope, n, dims);
+    c->b = weft_dnnl__md_plain(&c->scope, 1, bias);
+    return c->x && c->y && c->x_any && c->y_any && c->w && c->w_any && c->b;
 }
 
-/* Finds an implementation for these formats of activations; drops the fused epilogue if no
- * implementation supports it. */
-static bool find(weft_prep *p, conv_plan *c, dnnl_alg_kind_t alg, const dnnl_memory_desc_t *x,
-                 const dnnl_memory_desc_t *y, dnnl_primitive_desc_t *out)
+/* Finds an implementation for these formats of activations. */
+static const weft_dnnl_pd *find(const weft_prep *p, conv_plan *c, dnnl_alg_kind_t alg,
+                                const weft_dnnl_md *x, const weft_dnnl_md *y)
 {
-    dnnl_convolution_desc_t desc;
-    dnnl_dims_t stride, dilation, before, after;
+    weft_dnnl_window window;
     for (uint32_t i = 0; i < c->window.n; i++) {
-        stride[i] = c->window.stride[i];
-        dilation[i] = c->window.dilation[i] - 1;
-        before[i] = c->window.before[i];
-        after[i] = c->window.after[i];
+        window.stride[i] = c->window.stride[i];
+        window.dilation[i] = c->window.dilation[i] - 1;
+        window.before[i] = c->window.before[i];
+        window.after[i] = c->window.after[i];
     }
-    if (dnnl_dilated_convolution_forward_desc_init(
-            &desc, dnnl_forward_inference, alg, x, p->in[1].weight ? &c->w_any : &c->w,
-            c->has_bias ? &c->b : NULL, y, stride, dilation, before, after) != dnnl_success ||
-        dnnl_primitive_desc_create(out, &desc, c->epilogue.attr, weft_dnnl__engine(p), NULL) !=
-            dnnl_success)
-        return false;
-    return true;
-}
-
-static bool set_attr(dnnl_epilogue *e)
-{
-    return dnnl_primitive_attr_set_post_ops(e->attr, e->ops) == dnnl_success;
+    return weft_dnnl__conv(&c->scope, &c->epilogue.attr, alg, &window, x,
+                           p->in[1].weight ? c->w_any : c->w, c->has_bias ? c->b : NULL, y);
 }
 
 /* As find, but rejects the reference implementation and, unless allowed, GEMM over unfolded images
  * (im2col). */
-static bool find_fast(weft_prep *p, conv_plan *c, dnnl_alg_kind_t alg, const dnnl_memory_desc_t *x,
-                      const dnnl_memory_desc_t *y, bool unfolding)
+static bool find_fast(const weft_prep *p, conv_plan *c, dnnl_alg_kind_t alg, const weft_dnnl_md *x,
+                      const weft_dnnl_md *y, bool unfolding)
 {
-    const char *name = NULL;
-    if (!find(p, c, alg, x, y, &c->pd))
+    const weft_dnnl_pd *pd = find(p, c, alg, x, y);
+    if (!pd || weft_dnnl__is_slow(pd) || (!unfolding && strstr(weft_dnnl__pd_name(pd), "gemm")))
         return false;
-    (void)dnnl_primitive_desc_query(c->pd, dnnl_query_impl_info_str, 0, &name);
-    if (!weft_dnnl__is_slow(c->pd) && (unfolding || !strstr(name, "gemm")))
-        return true;
-    dnnl_primitive_desc_destroy(c->pd);
-    c->pd = NULL;
-    return false;
+    c->pd = pd;
+    return true;
 }
 
-static bool find_direct(weft_prep *p, conv_plan *c, bool unfolding)
+static bool find_direct(const weft_prep *p, conv_plan *c, bool unfolding)
 {
-    return find_fast(p, c, dnnl_convolution_direct, &c->x, &c->y, unfolding) ||
-           find_fast(p, c, dnnl_convolution_direct, &c->x_any, &c->y_any, unfolding);
+    return find_fast(p, c, dnnl_convolution_direct, c->x, c->y, unfolding) ||
+           find_fast(p, c, dnnl_convolution_direct, c->x_any, c->y_any, unfolding);
 }
 
 /* In order of preference: Winograd, with a separate epilogue if it cannot be fused; the given
@@ -112,16 +95,13 @@ static bool choose(weft_prep *p, conv_plan *c)
 {
     const char *algo = weft_attrs_str(p->attrs, WEFT_ATTR_ALGO, "");
     bool winograd = strcmp(algo, "winograd") == 0;
-    if (!set_attr(&c->epilogue))
-        return false;
-    if (winograd && find_fast(p, c, dnnl_convolution_winograd, &c->x, &c->y, false))
+    if (winograd && find_fast(p, c, dnnl_convolution_winograd, c->x, c->y, false))
         return true;
     if (winograd && c->epilogue.fused && c->epilogue.n_step > 0) {
         weft_dnnl__unfuse(&c->epilogue);
-        if (find_fast(p, c, dnnl_convolution_winograd, &c->x, &c->y, false))
+        if (find_fast(p, c, dnnl_convolution_winograd, c->x, c->y, false))
             return true;
-        if (weft_dnnl__epilogue(p, &c->epilogue, false, NULL, 0) != WEFT_ERR_OK ||
-            !set_attr(&c->epilogue))
+        if (weft_dnnl__epilogue(p, &c->scope, &c->epilogue, false, NULL, 0) != WEFT_ERR_OK)
             return false;
     }
     if (find_direct(p, c, false) || find_direct(p, c, true))
@@ -131,40 +111,43 @@ static bool choose(weft_prep *p, conv_plan *c)
         if (find_direct(p, c, false) || find_direct(p, c, true))
             return true;
     }
-    return find(p, c, dnnl_convolution_direct, &c->x, &c->y, &c->pd);
+    c->pd = find(p, c, dnnl_convolution_direct, c->x, c->y);
+    return c->pd != NULL;
 }
 
 /* Scratch memory: reordered input, reordered result, the primitive's own scratch memory. */
 static weft_err build(weft_prep *p, conv_plan *c, dnnl_kernel *k)
 {
     uint32_t scratch = p->n_in + p->n_out;
-    const dnnl_memory_desc_t *x = dnnl_primitive_desc_query_md(c->pd, dnnl_query_src_md, 0);
-    const dnnl_memory_desc_t *y = dnnl_primitive_desc_query_md(c->pd, dnnl_query_dst_md, 0);
-    const dnnl_memory_desc_t *w = dnnl_primitive_desc_query_md(c->pd, dnnl_query_weights_md, 0);
-    bool x_moves = !dnnl_memory_desc_equal(x, &c->x), y_moves = !dnnl_memory_desc_equal(y, &c->y);
-    uint64_t x_bytes = x_moves ? weft_align_up(dnnl_memory_desc_get_size(x), 64) : 0;
-    uint64_t y_bytes = y_moves ? weft_align_up(dnnl_memory_desc_get_size(y), 64) : 0;
+    const weft_dnnl_md *x = weft_dnnl__pd_md(&c->scope, c->pd, dnnl_query_src_md, 0);
+    const weft_dnnl_md *y = weft_dnnl__pd_md(&c->scope, c->pd, dnnl_query_dst_md, 0);
+    const weft_dnnl_md *w = weft_dnnl__pd_md(&c->scope, c->pd, dnnl_query_weights_md, 0);
+    if (!x || !y || !w)
+        return WEFT_ERR_UNSUP;
+    bool x_moves = !weft_dnnl__md_equal(x, c->x), y_moves = !weft_dnnl__md_equal(y, c->y);
+    uint64_t x_bytes = x_moves ? weft_align_up(weft_dnnl__md_bytes(x), 64) : 0;
+    uint64_t y_bytes = y_moves ? weft_align_up(weft_dnnl__md_bytes(y), 64) : 0;
 
     p->scratch_bytes = x_bytes + y_bytes;
     /* When the result is computed in another layout, an operand of the epilogue in the result's
      * layout cannot be used. */
-    if (y_moves && c->epilogue.n_operand > 0)
+    if (y_moves)
         for (uint32_t i = 0; i < c->epilogue.n_operand; i++)
-            if (dnnl_memory_desc_equal(&c->epilogue.md[i], &c->y))
+            if (weft_dnnl__md_equal(c->epilogue.attr.post[c->epilogue.position[i]].md, c->y))
                 return WEFT_ERR_UNSUP;
-    if (x_moves && !weft_dnnl__add_reorder(k, &c->x, 0, 0, x, scratch, 0))
+    if (x_moves && !weft_dnnl__add_reorder(k, c->x, 0, 0, x, scratch, 0))
         return WEFT_ERR_UNSUP;
     dnnl_call *s = weft_dnnl__add(k, c->pd);
     if (!s || !weft_dnnl__bind(k, s, DNNL_ARG_SRC, x, x_moves ? scratch : 0, 0) ||
         !weft_dnnl__bind(k, s, DNNL_ARG_DST, y, y_moves ? scratch : p->n_in,
                          y_moves ? x_bytes : 0) ||
-        (c->has_bias && !weft_dnnl__bind(k, s, DNNL_ARG_BIAS, &c->b, 2, 0)) ||
+        (c->has_bias && !weft_dnnl__bind(k, s, DNNL_ARG_BIAS, c->b, 2, 0)) ||
         !weft_dnnl__bind_scratch(p, k, s, c->pd, x_bytes + y_bytes))
         return WEFT_ERR_UNSUP;
-    WEFT_TRY(weft_dnnl__bind_weight(p, k, s, DNNL_ARG_WEIGHTS, 1, &c->w, w));
+    WEFT_TRY(weft_dnnl__bind_weight(p, k, s, DNNL_ARG_WEIGHTS, 1, c->w, w));
     if (!weft_dnnl__bind_epilogue(p, k, s, &c->epilogue))
         return WEFT_ERR_UNSUP;
-    if (y_moves && !weft_dnnl__add_reorder(k, y, scratch, x_bytes, &c->y, p->n_in, 0))
+    if (y_moves && !weft_dnnl__add_reorder(k, y, scratch, x_bytes, c->y, p->n_in, 0))
         return WEFT_ERR_UNSUP;
     return WEFT_ERR_OK;
 }
@@ -184,24 +167,24 @@ static weft_err try_build(weft_prep *p, conv_plan *c)
     return WEFT_ERR_OK;
 }
 
+static weft_err choose_and_build(weft_prep *p, conv_plan *c)
+{
+    if (!describe(p, c))
+        return WEFT_ERR_OK;
+    WEFT_TRY(weft_dnnl__epilogue(p, &c->scope, &c->epilogue, false, NULL, 0));
+    if (!choose(p, c))
+        return WEFT_ERR_OK;
+    weft_err err = try_build(p, c);
+    if (err != WEFT_ERR_UNSUP || c->epilogue.n_operand == 0)
+        return err;
+    weft_dnnl__unfuse(&c->epilogue);
+    return choose(p, c) ? try_build(p, c) : WEFT_ERR_OK;
+}
+
 weft_err weft_cpu__prepare_dnnl_conv(weft_prep *p)
 {
-    conv_plan c = {0};
-    if (!describe(p, &c))
-        return WEFT_ERR_OK;
-    weft_err err = weft_dnnl__epilogue(p, &c.epilogue, false, NULL, 0);
-    if (err == WEFT_ERR_OK && choose(p, &c)) {
-        err = try_build(p, &c);
-        if (err == WEFT_ERR_UNSUP && c.epilogue.n_operand > 0) {
-            dnnl_primitive_desc_destroy(c.pd);
-            c.pd = NULL;
-            weft_dnnl__unfuse(&c.epilogue);
-            if (choose(p, &c))
-                err = try_build(p, &c);
-        }
-    }
-    if (c.pd)
-        dnnl_primitive_desc_destroy(c.pd);
-    weft_dnnl__epilogue_finish(&c.epilogue);
+    conv_plan c = {.scope = weft_dnnl__scope(p->engine)};
+    weft_err err = choose_and_build(p, &c);
+    weft_dnnl__scope_finish(&c.scope);
     return err == WEFT_ERR_UNSUP ? WEFT_ERR_OK : err;
 }

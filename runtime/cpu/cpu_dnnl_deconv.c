@@ -8,11 +8,11 @@
 
 typedef struct deconv_plan {
     uint32_t n; /* spatial dims */
-    dnnl_dims_t stride, dilation, before, after;
+    weft_dnnl_window window;
     bool has_bias;
-    dnnl_memory_desc_t x, y, x_any, y_any, w, w_any, b;
-    dnnl_primitive_desc_t pd;
-    dnnl_primitive_attr_t attr;
+    weft_dnnl_scope scope;
+    const weft_dnnl_md *x, *y, *x_any, *y_any, *w, *w_any, *b;
+    const weft_dnnl_pd *pd;
 } deconv_plan;
 
 /* The padding before the image is ONNX's; the padding after it follows from the size of the result.
@@ -38,14 +38,14 @@ static bool describe_window(const weft_prep *p, deconv_plan *c)
         int64_t extent = (w->dim[i + 2] - 1) * dilation[i] + 1;
         int64_t full = (x->dim[i + 2] - 1) * stride[i] + extent;
         int64_t total = full + extra[i] - y->dim[i + 2];
-        c->stride[i] = stride[i];
-        c->dilation[i] = dilation[i] - 1;
-        c->before[i] = pads[i];
+        c->window.stride[i] = stride[i];
+        c->window.dilation[i] = dilation[i] - 1;
+        c->window.before[i] = pads[i];
         if (sized || upper || lower) {
             total = total > 0 ? total : 0;
-            c->before[i] = upper ? total / 2 : total - total / 2;
+            c->window.before[i] = upper ? total / 2 : total - total / 2;
         }
-        c->after[i] = full - c->before[i] - y->dim[i + 2];
+        c->window.after[i] = full - c->window.before[i] - y->dim[i + 2];
     }
     return true;
 }
@@ -59,10 +59,10 @@ static bool describe(weft_prep *p, deconv_plan *c)
     int n = 0;
 
     if (rank < 3 || rank > 5 || w->tensor.rank != rank || y->tensor.rank != rank || group < 1 ||
-        !weft_slot_is(w, WEFT_DTYPE_F32, WEFT_LAYOUT_PLAIN) || !weft_dnnl__md(x, &c->x) ||
-        !weft_dnnl__md(y, &c->y) || w->tensor.dim[0] != x->tensor.dim[1] ||
-        w->tensor.dim[0] % group != 0 || w->tensor.dim[1] * group != y->tensor.dim[1] ||
-        x->tensor.dim[0] != y->tensor.dim[0] || !describe_window(p, c))
+        !weft_slot_is(w, WEFT_DTYPE_F32, WEFT_LAYOUT_PLAIN) ||
+        w->tensor.dim[0] != x->tensor.dim[1] || w->tensor.dim[0] % group != 0 ||
+        w->tensor.dim[1] * group != y->tensor.dim[1] || x->tensor.dim[0] != y->tensor.dim[0] ||
+        !describe_window(p, c))
         return false;
     c->has_bias = p->n_in > 2 && p->in[2].present;
     if (c->has_bias && (!weft_slot_is(&p->in[2], WEFT_DTYPE_F32, WEFT_LAYOUT_PLAIN) ||
@@ -84,59 +84,52 @@ static bool describe(weft_prep *p, deconv_plan *c)
         at *= w->tensor.dim[d];
     }
     n += rank - 2;
-    return dnnl_memory_desc_init_by_strides(&c->w, n, dims, dnnl_f32, stride) == dnnl_success &&
-           dnnl_memory_desc_init_by_tag(&c->w_any, n, dims, dnnl_f32, dnnl_format_tag_any) ==
-               dnnl_success &&
-           dnnl_memory_desc_init_by_tag(&c->x_any, rank, c->x.dims, dnnl_f32,
-                                        dnnl_format_tag_any) == dnnl_success &&
-           dnnl_memory_desc_init_by_tag(&c->y_any, rank, c->y.dims, dnnl_f32,
-                                        dnnl_format_tag_any) == dnnl_success &&
-           dnnl_memory_desc_init_by_tag(&c->b, 1, bias, dnnl_f32, dnnl_a) == dnnl_success;
+    c->x = weft_dnnl__md(&c->scope, x);
+    c->y = weft_dnnl__md(&c->scope, y);
+    c->x_any = weft_dnnl__md_any(&c->scope, rank, x->tensor.dim);
+    c->y_any = weft_dnnl__md_any(&c->scope, rank, y->tensor.dim);
+    c->w = weft_dnnl__md_by_strides(&c->scope, n, dims, dnnl_f32, stride);
+    c->w_any = weft_dnnl__md_any(&c->scope, n, dims);
+    c->b = weft_dnnl__md_plain(&c->scope, 1, bias);
+    return c->x && c->y && c->x_any && c->y_any && c->w && c->w_any && c->b;
 }
 
-static bool find(weft_prep *p, deconv_plan *c)
+static bool find(deconv_plan *c)
 {
-    dnnl_deconvolution_desc_t desc;
-    return dnnl_primitive_attr_create(&c->attr) == dnnl_success &&
-           dnnl_primitive_attr_set_scratchpad_mode(c->attr, dnnl_scratchpad_mode_user) ==
-               dnnl_success &&
-           dnnl_dilated_deconvolution_forward_desc_init(
-               &desc, dnnl_forward_inference, dnnl_deconvolution_direct, &c->x_any, &c->w_any,
-               c->has_bias ? &c->b : NULL, &c->y_any, c->stride, c->dilation, c->before,
-               c->after) == dnnl_success &&
-           dnnl_primitive_desc_create(&c->pd, &desc, c->attr, weft_dnnl__engine(p), NULL) ==
-               dnnl_success;
+    c->pd = weft_dnnl__deconv(&c->scope, NULL, &c->window, c->x_any, c->w_any,
+                              c->has_bias ? c->b : NULL, c->y_any);
+    return c->pd != NULL;
 }
 
 /* Scratch memory: reordered operand, reordered result, the primitive's own scratch memory. */
 static weft_err build(weft_prep *p, deconv_plan *c, dnnl_kernel *k)
 {
     uint32_t scratch = p->n_in + p->n_out;
-    const dnnl_memory_desc_t *x = dnnl_primitive_desc_query_md(c->pd, dnnl_query_src_md, 0);
-    const dnnl_memory_desc_t *y = dnnl_primitive_desc_query_md(c->pd, dnnl_query_dst_md, 0);
-    const dnnl_memory_desc_t *w = dnnl_primitive_desc_query_md(c->pd, dnnl_query_weights_md, 0);
-    uint64_t x_bytes = weft_align_up(dnnl_memory_desc_get_size(x), 64);
-    uint64_t y_bytes = weft_align_up(dnnl_memory_desc_get_size(y), 64);
+    const weft_dnnl_md *x = weft_dnnl__pd_md(&c->scope, c->pd, dnnl_query_src_md, 0);
+    const weft_dnnl_md *y = weft_dnnl__pd_md(&c->scope, c->pd, dnnl_query_dst_md, 0);
+    const weft_dnnl_md *w = weft_dnnl__pd_md(&c->scope, c->pd, dnnl_query_weights_md, 0);
+    uint64_t x_bytes = weft_align_up(weft_dnnl__md_bytes(x), 64);
+    uint64_t y_bytes = weft_align_up(weft_dnnl__md_bytes(y), 64);
 
-    if (!weft_dnnl__add_reorder(k, &c->x, 0, 0, x, scratch, 0))
+    if (!x || !y || !w || !weft_dnnl__add_reorder(k, c->x, 0, 0, x, scratch, 0))
         return WEFT_ERR_UNSUP;
     dnnl_call *s = weft_dnnl__add(k, c->pd);
     p->scratch_bytes = x_bytes + y_bytes;
     if (!s || !weft_dnnl__bind(k, s, DNNL_ARG_SRC, x, scratch, 0) ||
         !weft_dnnl__bind(k, s, DNNL_ARG_DST, y, scratch, x_bytes) ||
-        (c->has_bias && !weft_dnnl__bind(k, s, DNNL_ARG_BIAS, &c->b, 2, 0)) ||
+        (c->has_bias && !weft_dnnl__bind(k, s, DNNL_ARG_BIAS, c->b, 2, 0)) ||
         !weft_dnnl__bind_scratch(p, k, s, c->pd, x_bytes + y_bytes))
         return WEFT_ERR_UNSUP;
-    WEFT_TRY(weft_dnnl__bind_weight(p, k, s, DNNL_ARG_WEIGHTS, 1, &c->w, w));
-    return weft_dnnl__add_reorder(k, y, scratch, x_bytes, &c->y, p->n_in, 0) ? WEFT_ERR_OK
-                                                                             : WEFT_ERR_UNSUP;
+    WEFT_TRY(weft_dnnl__bind_weight(p, k, s, DNNL_ARG_WEIGHTS, 1, c->w, w));
+    return weft_dnnl__add_reorder(k, y, scratch, x_bytes, c->y, p->n_in, 0) ? WEFT_ERR_OK
+                                                                            : WEFT_ERR_UNSUP;
 }
 
 weft_err weft_cpu__prepare_dnnl_deconv(weft_prep *p)
 {
-    deconv_plan c = {0};
+    deconv_plan c = {.scope = weft_dnnl__scope(p->engine)};
     weft_err err = WEFT_ERR_OK;
-    if (p->in[1].weight && describe(p, &c) && find(p, &c)) {
+    if (p->in[1].weight && describe(p, &c) && find(&c)) {
         dnnl_kernel *k = weft_dnnl__create(p);
         err = k ? build(p, &c, k) : WEFT_ERR_NOMEM;
         if (err == WEFT_ERR_OK) {
@@ -146,9 +139,6 @@ weft_err weft_cpu__prepare_dnnl_deconv(weft_prep *p)
             p->scratch_bytes = 0;
         }
     }
-    if (c.pd)
-        dnnl_primitive_desc_destroy(c.pd);
-    if (c.attr)
-        dnnl_primitive_attr_destroy(c.attr);
+    weft_dnnl__scope_finish(&c.scope);
     return err == WEFT_ERR_UNSUP ? WEFT_ERR_OK : err;
 }

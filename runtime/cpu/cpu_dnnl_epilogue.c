@@ -5,7 +5,7 @@
  * oneDNN 2.6 generates code for element-wise post-ops once per algorithm: a second post-op of the
  * same algorithm is computed with the parameters of the first. So neighbouring steps are composed
  * (linear after linear, clip after clip), and a chain that still has one algorithm with two sets of
- * parameters is not fused. weft_dnnl__add refuses any primitive that breaks this rule. */
+ * parameters is not fused where the library has this defect (weft_dnnl__post_ops_are_sound). */
 #include "runtime/cpu/cpu_dnnl_int.h"
 
 #include <math.h>
@@ -21,39 +21,16 @@ static bool number(const weft_step *s, uint32_t k, float *out)
 
 static bool append(dnnl_epilogue *e, dnnl_alg_kind_t alg, float alpha, float beta)
 {
-    return dnnl_post_ops_len(e->ops) < 2 * DNNL_EPILOGUE_MAX &&
-           dnnl_post_ops_append_eltwise(e->ops, 1.0f, alg, alpha, beta) == dnnl_success &&
-           weft_dnnl__post_ops_are_sound(e->ops);
+    weft_dnnl_post post = {.kind = dnnl_eltwise, .alg = alg, .alpha = alpha, .beta = beta};
+    return e->attr.n_post < 2 * DNNL_EPILOGUE_MAX && weft_dnnl__append(&e->attr, post) &&
+           weft_dnnl__post_ops_are_sound(&e->attr);
 }
 
-/* Whether the last post-op is of algorithm `alg`; its parameters. */
-static bool last_is(const dnnl_epilogue *e, dnnl_alg_kind_t alg, float *alpha, float *beta)
+/* The last post-op if it is of algorithm `alg`; otherwise NULL. */
+static weft_dnnl_post *last_of(dnnl_epilogue *e, dnnl_alg_kind_t alg)
 {
-    int n = dnnl_post_ops_len(e->ops);
-    dnnl_alg_kind_t found;
-    float scale;
-    return n > 0 && dnnl_post_ops_get_kind(e->ops, n - 1) == dnnl_eltwise &&
-           dnnl_post_ops_get_params_eltwise(e->ops, n - 1, &scale, &found, alpha, beta) ==
-               dnnl_success &&
-           found == alg;
-}
-
-/* Replaces the last post-op. oneDNN has no call for this, so all others are copied. */
-static bool replace_last(dnnl_epilogue *e, dnnl_alg_kind_t alg, float alpha, float beta)
-{
-    dnnl_post_ops_t ops;
-    int n = dnnl_post_ops_len(e->ops) - 1;
-    if (dnnl_post_ops_create(&ops) != dnnl_success)
-        return false;
-    bool done = true;
-    for (int i = 0; i < n && done; i++)
-        done = weft_dnnl__copy_post_op(e->ops, i, ops);
-    done = done && dnnl_post_ops_append_eltwise(ops, 1.0f, alg, alpha, beta) == dnnl_success &&
-           weft_dnnl__post_ops_are_sound(ops);
-    dnnl_post_ops_destroy(done ? e->ops : ops);
-    if (done)
-        e->ops = ops;
-    return done;
+    weft_dnnl_post *last = e->attr.n_post ? &e->attr.post[e->attr.n_post - 1] : NULL;
+    return last && last->kind == dnnl_eltwise && last->alg == alg ? last : NULL;
 }
 
 /* Whether the f32 product of a and b is exact up to normal rounding: no overflow or underflow, and
@@ -66,23 +43,28 @@ static bool is_exact_factor(float product, float a, float b)
 /* x * alpha + beta; after another linear step  (x*a + b)*c + d ==> x*(a*c) + (b*c + d). */
 static bool append_scale_shift(dnnl_epilogue *e, float alpha, float beta)
 {
-    float a, b;
-    if (!last_is(e, dnnl_eltwise_linear, &a, &b))
+    weft_dnnl_post *last = last_of(e, dnnl_eltwise_linear);
+    if (!last)
         return append(e, dnnl_eltwise_linear, alpha, beta);
-    double shift = (double)b * alpha + beta;
-    return is_exact_factor(a * alpha, a, alpha) && isfinite(shift) &&
-           replace_last(e, dnnl_eltwise_linear, a * alpha, (float)shift);
+    double shift = (double)last->beta * alpha + beta;
+    if (!is_exact_factor(last->alpha * alpha, last->alpha, alpha) || !isfinite(shift))
+        return false;
+    last->alpha *= alpha;
+    last->beta = (float)shift;
+    return weft_dnnl__post_ops_are_sound(&e->attr);
 }
 
 /* min(max(x, low), high); after another clip both limits of the first are clipped by the second. */
 static bool append_clip(dnnl_epilogue *e, float low, float high)
 {
-    float a, b;
-    if (!last_is(e, dnnl_eltwise_clip, &a, &b))
+    weft_dnnl_post *last = last_of(e, dnnl_eltwise_clip);
+    if (!last)
         return append(e, dnnl_eltwise_clip, low, high);
-    return a <= b && low <= high &&
-           replace_last(e, dnnl_eltwise_clip, fminf(fmaxf(a, low), high),
-                        fminf(fmaxf(b, low), high));
+    if (!(last->alpha <= last->beta && low <= high))
+        return false;
+    last->alpha = fminf(fmaxf(last->alpha, low), high);
+    last->beta = fminf(fmaxf(last->beta, low), high);
+    return weft_dnnl__post_ops_are_sound(&e->attr);
 }
 
 /* Steps whose arguments are the accumulator (argument 0) and numbers. */
@@ -151,11 +133,12 @@ static bool append_linear(dnnl_epilogue *e, const weft_step *s, uint32_t acc)
 }
 
 /* Describes the operand to the primitive: full, one value per channel (dim 1, or the last dim when
- * dims are collapsed), or a scalar. */
-static bool operand_md(const weft_prep *p, uint32_t in, bool collapsed, dnnl_memory_desc_t *out)
+ * dims are collapsed), or a scalar. NULL: none of these. */
+static const weft_dnnl_md *operand_md(const weft_prep *p, weft_dnnl_scope *scope, uint32_t in,
+                                      bool collapsed)
 {
     if (in >= p->n_in || !p->in[in].present || p->in[in].tensor.dtype != WEFT_DTYPE_F32)
-        return false;
+        return NULL;
     const weft_slot *x = &p->in[in], *dst = &p->out[0];
     int32_t rank = dst->tensor.rank, shift = rank - x->tensor.rank;
     int64_t n = weft_slot_numel(x);
@@ -163,46 +146,46 @@ static bool operand_md(const weft_prep *p, uint32_t in, bool collapsed, dnnl_mem
     dnnl_dims_t dims;
 
     if (shift < 0 || rank < 1)
-        return false;
+        return NULL;
     if (weft_slot_same_dims(x, dst) && x->layout == dst->layout) {
         if (!collapsed)
-            return weft_dnnl__md(x, out);
+            return weft_dnnl__md(scope, x);
         dims[0] = weft_slot_count(x, 0, rank - 1);
         dims[1] = x->tensor.dim[rank - 1];
-        return dnnl_memory_desc_init_by_tag(out, 2, dims, dnnl_f32, dnnl_ab) == dnnl_success;
+        return weft_dnnl__md_plain(scope, 2, dims);
     }
     if (x->layout != WEFT_LAYOUT_PLAIN)
-        return false;
+        return NULL;
     int32_t dst_rank = collapsed ? 2 : rank;
     for (int32_t d = 0; d < dst_rank; d++)
         dims[d] = 1;
     if (n != 1) {
         if (channel < shift || channel >= rank || x->tensor.dim[channel - shift] != n ||
             dst->tensor.dim[channel] != n)
-            return false;
+            return NULL;
         dims[collapsed ? 1 : channel] = n;
     }
-    return dnnl_memory_desc_init_by_tag(out, dst_rank, dims, dnnl_f32,
-                                        weft_dnnl__tag(WEFT_LAYOUT_PLAIN, dst_rank)) ==
-           dnnl_success;
+    return weft_dnnl__md_plain(scope, dst_rank, dims);
 }
 
-static bool append_binary(weft_prep *p, dnnl_epilogue *e, dnnl_alg_kind_t alg, uint32_t in,
-                          bool collapsed)
+static bool append_binary(weft_prep *p, weft_dnnl_scope *scope, dnnl_epilogue *e,
+                          dnnl_alg_kind_t alg, uint32_t in, bool collapsed)
 {
     uint32_t i = e->n_operand;
-    if (i == DNNL_EPILOGUE_MAX || !operand_md(p, in, collapsed, &e->md[i]))
+    weft_dnnl_post post = {.kind = dnnl_binary, .alg = alg};
+    if (i == DNNL_EPILOGUE_MAX)
         return false;
+    post.md = operand_md(p, scope, in, collapsed);
     e->operand[i] = in;
-    e->position[i] = (uint32_t)dnnl_post_ops_len(e->ops);
-    if (dnnl_post_ops_append_binary(e->ops, alg, &e->md[i]) != dnnl_success)
+    e->position[i] = e->attr.n_post;
+    if (!post.md || !weft_dnnl__append(&e->attr, post))
         return false;
     e->n_operand++;
     return true;
 }
 
-static bool append_operand(weft_prep *p, dnnl_epilogue *e, const weft_step *s, uint32_t acc,
-                           bool collapsed)
+static bool append_operand(weft_prep *p, weft_dnnl_scope *scope, dnnl_epilogue *e,
+                           const weft_step *s, uint32_t acc, bool collapsed)
 {
     dnnl_alg_kind_t alg;
     if (s->arg[1 - acc].kind != WEFT_ARG_INPUT)
@@ -229,7 +212,7 @@ static bool append_operand(weft_prep *p, dnnl_epilogue *e, const weft_step *s, u
     default:
         return false;
     }
-    return append_binary(p, e, alg, s->arg[1 - acc].idx, collapsed);
+    return append_binary(p, scope, e, alg, s->arg[1 - acc].idx, collapsed);
 }
 
 /* -- Chains --------------------------------------------------------------------------------- */
@@ -251,7 +234,7 @@ static bool find_acc(const weft_step *s, uint32_t i, uint32_t *out)
     return n == 1;
 }
 
-static bool fuse(weft_prep *p, dnnl_epilogue *e, bool collapsed)
+static bool fuse(weft_prep *p, weft_dnnl_scope *scope, dnnl_epilogue *e, bool collapsed)
 {
     for (uint32_t i = 0; i < e->n_step; i++) {
         const weft_step *s = &e->step[i];
@@ -260,30 +243,26 @@ static bool fuse(weft_prep *p, dnnl_epilogue *e, bool collapsed)
             return false;
         bool done = acc == 0 && append_unary(e, s);
         if (!done && s->n_args == 2)
-            done = append_linear(e, s, acc) || append_operand(p, e, s, acc, collapsed);
+            done = append_linear(e, s, acc) || append_operand(p, scope, e, s, acc, collapsed);
         if (!done)
             return false;
     }
     return true;
 }
 
-static bool reset(dnnl_epilogue *e)
+static void reset(dnnl_epilogue *e)
 {
-    weft_dnnl__epilogue_finish(e);
     e->n_operand = 0;
-    return dnnl_post_ops_create(&e->ops) == dnnl_success &&
-           dnnl_primitive_attr_create(&e->attr) == dnnl_success &&
-           dnnl_primitive_attr_set_scratchpad_mode(e->attr, dnnl_scratchpad_mode_user) ==
-               dnnl_success &&
-           (!e->onto || dnnl_post_ops_append_sum(e->ops, 1.0f) == dnnl_success);
+    e->attr = (weft_dnnl_attr){0};
+    if (e->onto)
+        (void)weft_dnnl__append(&e->attr, (weft_dnnl_post){.kind = dnnl_sum, .alpha = 1.0f});
 }
 
-weft_err weft_dnnl__epilogue(weft_prep *p, dnnl_epilogue *e, bool collapsed, const weft_step *front,
-                             uint32_t n_front)
+weft_err weft_dnnl__epilogue(weft_prep *p, weft_dnnl_scope *scope, dnnl_epilogue *e, bool collapsed,
+                             const weft_step *front, uint32_t n_front)
 {
     const weft_attr *steps = weft_attrs_find(p->attrs, WEFT_ATTR_EPILOGUE);
-    if (!reset(e))
-        return WEFT_ERR_NOMEM;
+    reset(e);
     e->n_step = n_front;
     if (n_front)
         memcpy(e->step, front, n_front * sizeof *front);
@@ -299,26 +278,16 @@ weft_err weft_dnnl__epilogue(weft_prep *p, dnnl_epilogue *e, bool collapsed, con
                 if (e->step[i].arg[k].kind == WEFT_ARG_STEP)
                     e->step[i].arg[k].idx += n_front;
     }
-    e->fused = fuse(p, e, collapsed);
-    if (!e->fused && !reset(e))
-        return WEFT_ERR_NOMEM;
+    e->fused = fuse(p, scope, e, collapsed);
+    if (!e->fused)
+        reset(e);
     return WEFT_ERR_OK;
 }
 
 void weft_dnnl__unfuse(dnnl_epilogue *e)
 {
     e->fused = e->n_step == 0;
-    (void)reset(e);
-}
-
-void weft_dnnl__epilogue_finish(dnnl_epilogue *e)
-{
-    if (e->ops)
-        dnnl_post_ops_destroy(e->ops);
-    if (e->attr)
-        dnnl_primitive_attr_destroy(e->attr);
-    e->ops = NULL;
-    e->attr = NULL;
+    reset(e);
 }
 
 bool weft_dnnl__bind_epilogue(weft_prep *p, dnnl_kernel *k, dnnl_call *s, const dnnl_epilogue *e)
@@ -326,7 +295,7 @@ bool weft_dnnl__bind_epilogue(weft_prep *p, dnnl_kernel *k, dnnl_call *s, const 
     for (uint32_t i = 0; i < e->n_operand; i++)
         if (!weft_dnnl__bind(k, s,
                              DNNL_ARG_ATTR_MULTIPLE_POST_OP((int)e->position[i]) | DNNL_ARG_SRC_1,
-                             &e->md[i], e->operand[i], 0))
+                             e->attr.post[e->position[i]].md, e->operand[i], 0))
             return false;
     if (e->fused || e->n_step == 0)
         return true;

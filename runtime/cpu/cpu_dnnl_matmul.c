@@ -10,10 +10,11 @@ typedef struct gemm {
     float alpha, beta;
     int rank; /* rank of the oneDNN problem */
     dnnl_dims_t a, b, y, a_stride, b_stride;
-    dnnl_memory_desc_t a_md, b_md, b_any, bias_md, y_md;
+    weft_dnnl_scope scope;
+    const weft_dnnl_md *a_md, *b_md, *b_any, *bias_md, *y_md;
     uint32_t bias; /* operand passed as oneDNN's bias; 0: none */
     dnnl_epilogue epilogue;
-    dnnl_primitive_desc_t pd;
+    const weft_dnnl_pd *pd;
 } gemm;
 
 /* Dims and element strides of a plain operand as a batch of matrices of rank `rank`. */
@@ -75,23 +76,17 @@ static bool shape(weft_prep *p, gemm *m)
     return true;
 }
 
-static bool describe(weft_prep *p, gemm *m)
+static bool describe(gemm *m)
 {
-    dnnl_dims_t bias = {0};
+    dnnl_dims_t bias;
     for (int d = 0; d < m->rank; d++)
         bias[d] = d == m->rank - 1 ? m->y[d] : 1;
-    (void)p;
-    return dnnl_memory_desc_init_by_strides(&m->a_md, m->rank, m->a, dnnl_f32, m->a_stride) ==
-               dnnl_success &&
-           dnnl_memory_desc_init_by_strides(&m->b_md, m->rank, m->b, dnnl_f32, m->b_stride) ==
-               dnnl_success &&
-           dnnl_memory_desc_init_by_tag(&m->b_any, m->rank, m->b, dnnl_f32, dnnl_format_tag_any) ==
-               dnnl_success &&
-           dnnl_memory_desc_init_by_tag(&m->bias_md, m->rank, bias, dnnl_f32,
-                                        weft_dnnl__tag(WEFT_LAYOUT_PLAIN, m->rank)) ==
-               dnnl_success &&
-           dnnl_memory_desc_init_by_tag(&m->y_md, m->rank, m->y, dnnl_f32,
-                                        weft_dnnl__tag(WEFT_LAYOUT_PLAIN, m->rank)) == dnnl_success;
+    m->a_md = weft_dnnl__md_by_strides(&m->scope, m->rank, m->a, dnnl_f32, m->a_stride);
+    m->b_md = weft_dnnl__md_by_strides(&m->scope, m->rank, m->b, dnnl_f32, m->b_stride);
+    m->b_any = weft_dnnl__md_any(&m->scope, m->rank, m->b);
+    m->bias_md = weft_dnnl__md_plain(&m->scope, m->rank, bias);
+    m->y_md = weft_dnnl__md_plain(&m->scope, m->rank, m->y);
+    return m->a_md && m->b_md && m->b_any && m->bias_md && m->y_md;
 }
 
 /* Steps before the epilogue, for what oneDNN's arguments cannot express: alpha, or a bias of
@@ -125,26 +120,24 @@ static bool read_front(weft_prep *p, gemm *m, weft_step *front, uint32_t *out_n)
     return true;
 }
 
-static bool find(weft_prep *p, gemm *m)
+static bool find(const weft_prep *p, gemm *m)
 {
-    dnnl_matmul_desc_t desc;
-    return dnnl_primitive_attr_set_post_ops(m->epilogue.attr, m->epilogue.ops) == dnnl_success &&
-           dnnl_matmul_desc_init(&desc, &m->a_md, p->in[1].weight ? &m->b_any : &m->b_md,
-                                 m->bias ? &m->bias_md : NULL, &m->y_md) == dnnl_success &&
-           dnnl_primitive_desc_create(&m->pd, &desc, m->epilogue.attr, weft_dnnl__engine(p),
-                                      NULL) == dnnl_success;
+    m->pd = weft_dnnl__matmul(&m->scope, &m->epilogue.attr, m->a_md,
+                              p->in[1].weight ? m->b_any : m->b_md, m->bias ? m->bias_md : NULL,
+                              m->y_md);
+    return m->pd != NULL;
 }
 
 static weft_err build(weft_prep *p, gemm *m, dnnl_kernel *k)
 {
-    const dnnl_memory_desc_t *b = dnnl_primitive_desc_query_md(m->pd, dnnl_query_weights_md, 0);
+    const weft_dnnl_md *b = weft_dnnl__pd_md(&m->scope, m->pd, dnnl_query_weights_md, 0);
     dnnl_call *s = weft_dnnl__add(k, m->pd);
-    if (!s || !weft_dnnl__bind(k, s, DNNL_ARG_SRC, &m->a_md, 0, 0) ||
-        !weft_dnnl__bind(k, s, DNNL_ARG_DST, &m->y_md, p->n_in, 0) ||
-        (m->bias && !weft_dnnl__bind(k, s, DNNL_ARG_BIAS, &m->bias_md, m->bias, 0)) ||
+    if (!s || !b || !weft_dnnl__bind(k, s, DNNL_ARG_SRC, m->a_md, 0, 0) ||
+        !weft_dnnl__bind(k, s, DNNL_ARG_DST, m->y_md, p->n_in, 0) ||
+        (m->bias && !weft_dnnl__bind(k, s, DNNL_ARG_BIAS, m->bias_md, m->bias, 0)) ||
         !weft_dnnl__bind_scratch(p, k, s, m->pd, 0))
         return WEFT_ERR_UNSUP;
-    WEFT_TRY(weft_dnnl__bind_weight(p, k, s, DNNL_ARG_WEIGHTS, 1, &m->b_md, b));
+    WEFT_TRY(weft_dnnl__bind_weight(p, k, s, DNNL_ARG_WEIGHTS, 1, m->b_md, b));
     return weft_dnnl__bind_epilogue(p, k, s, &m->epilogue) ? WEFT_ERR_OK : WEFT_ERR_UNSUP;
 }
 
@@ -162,27 +155,26 @@ static weft_err prepare(weft_prep *p, gemm *m)
     return WEFT_ERR_OK;
 }
 
-static weft_err prepare_gemm(weft_prep *p, gemm *m)
+static weft_err choose_and_prepare(weft_prep *p, gemm *m)
 {
     weft_step front[2];
     uint32_t n_front;
-    if (!shape(p, m) || !describe(p, m) || !read_front(p, m, front, &n_front))
+    if (!shape(p, m) || !describe(m) || !read_front(p, m, front, &n_front))
         return WEFT_ERR_OK;
-    weft_err err = weft_dnnl__epilogue(p, &m->epilogue, m->collapsed, front, n_front);
-    if (err == WEFT_ERR_OK) {
-        bool found = find(p, m);
-        if ((!found || weft_dnnl__is_slow(m->pd)) && m->epilogue.n_step > 0 && m->epilogue.fused) {
-            if (found)
-                dnnl_primitive_desc_destroy(m->pd);
-            weft_dnnl__unfuse(&m->epilogue);
-            found = find(p, m);
-        }
-        if (found) {
-            err = prepare(p, m);
-            dnnl_primitive_desc_destroy(m->pd);
-        }
+    WEFT_TRY(weft_dnnl__epilogue(p, &m->scope, &m->epilogue, m->collapsed, front, n_front));
+    bool found = find(p, m);
+    if ((!found || weft_dnnl__is_slow(m->pd)) && m->epilogue.n_step > 0 && m->epilogue.fused) {
+        weft_dnnl__unfuse(&m->epilogue);
+        found = find(p, m);
     }
-    weft_dnnl__epilogue_finish(&m->epilogue);
+    return found ? prepare(p, m) : WEFT_ERR_OK;
+}
+
+static weft_err prepare_gemm(weft_prep *p, gemm *m)
+{
+    m->scope = weft_dnnl__scope(p->engine);
+    weft_err err = choose_and_prepare(p, m);
+    weft_dnnl__scope_finish(&m->scope);
     return err;
 }
 

@@ -5,6 +5,8 @@ for table in ops passes gpus slices policies strategies drivers; do
     empty err
     [ -z "$(sort out | uniq -d)" ] || die "weft list $table repeats: $(sort out | uniq -d)"
 done
+expect 0 "$WEFT" list drivers
+has out "; oneDNN "
 expect 0 "$WEFT" list policies
 has out "alias fifo"
 has out exclusive

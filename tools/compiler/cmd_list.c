@@ -77,8 +77,12 @@ static void list_strategies(void)
 static void list_drivers(void)
 {
     const weft_driver *driver;
-    for (size_t i = 0; (driver = weft_driver_at(i)); i++)
-        printf("%-8s %s\n", weft_driver_name(driver), weft_driver_brief(driver));
+    char library[48];
+    for (size_t i = 0; (driver = weft_driver_at(i)); i++) {
+        weft_driver_library(driver, library, sizeof library);
+        printf("%-8s %s%s%s\n", weft_driver_name(driver), weft_driver_brief(driver),
+               *library ? "; " : "", library);
+    }
 }
 
 static const struct {
