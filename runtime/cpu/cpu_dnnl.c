@@ -2,6 +2,7 @@
 #include "runtime/cpu/cpu_dnnl_int.h"
 
 #include "base/num.h"
+#include "runtime/cpu/cpu_team.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -301,6 +302,7 @@ dnnl_kernel *weft_dnnl__create(weft_prep *p)
     if (k) {
         k->engine = p->engine;
         k->stream = weft_cpu__of(p)->dnnl_stream;
+        k->threads = weft_team_threads();
     }
     return k;
 }
@@ -323,9 +325,8 @@ void weft_dnnl__destroy(void *kernel)
     free(k);
 }
 
-static weft_err run_dnnl(void *state, void *const *arg)
+static weft_err run_calls(dnnl_kernel *k, void *const *arg)
 {
-    dnnl_kernel *k = state;
     for (uint32_t i = 0; i < k->n_call; i++) {
         dnnl_call *s = &k->call[i];
         for (uint32_t j = 0; j < s->n; j++) {
@@ -342,9 +343,19 @@ static weft_err run_dnnl(void *state, void *const *arg)
         if (!weft_dnnl__execute(s->prim, k->stream, s->n, s->arg))
             return WEFT_ERR_BUG;
     }
-    if (k->ew)
-        weft_cpu__ew_run(k->ew, arg);
     return WEFT_ERR_OK;
+}
+
+static weft_err run_dnnl(void *state, void *const *arg)
+{
+    dnnl_kernel *k = state;
+    /* oneDNN expects the number of threads that the primitives were created for. */
+    uint32_t threads = weft_team_limit(k->threads);
+    weft_err err = run_calls(k, arg);
+    weft_team_limit(threads);
+    if (err == WEFT_ERR_OK && k->ew)
+        weft_cpu__ew_run(k->ew, arg);
+    return err;
 }
 
 void weft_dnnl__set(weft_prep *p, dnnl_kernel *k, const weft_dnnl_pd *pd)

@@ -42,12 +42,16 @@ static inline weft_err weft_cpu__set_kernel(weft_prep *p, weft_kernel_fn run, co
     return WEFT_ERR_OK;
 }
 
-/* Splits [0, n) over the threads of the slice and calls fn for each part; one part when n * cost_ns
- * (roughly, in nanoseconds) is too little work for a second thread. */
+/* Splits [0, n) over the threads of the slice and calls fn for each part (there may be more parts
+ * than threads); one part when n * cost_ns (roughly, in nanoseconds) is too little work for a
+ * second thread. */
 typedef void (*weft_par_fn)(void *cx, int64_t begin, int64_t end);
 void weft_par_for(uint32_t threads, int64_t n, double cost_ns, weft_par_fn fn, void *cx);
 /* Index of the calling thread, below the number of threads. */
 uint32_t weft_par_self(void);
+
+/* Whether oneDNN's parallel regions run on the team's threads (cpu_omp.c). */
+bool weft_omp_is_ours(void);
 
 static inline bool weft_slot_is(const weft_slot *s, weft_dtype dtype, weft_layout layout)
 {

@@ -1,43 +1,47 @@
-/* Parallel loops over the threads of a slice. They use libgomp's team, as oneDNN does, through its
- * ABI: with clang's OpenMP runtime there would be a second thread pool on the same CPUs. */
+/* Parallel loops over the threads of a slice. */
 #include "runtime/cpu/cpu_int.h"
-
-void GOMP_parallel(void (*fn)(void *), void *data, unsigned num_threads, unsigned flags);
-int omp_get_thread_num(void);
-int omp_get_num_threads(void);
+#include "runtime/cpu/cpu_team.h"
 
 typedef struct par_job {
     weft_par_fn fn;
     void *cx;
-    int64_t n;
+    int64_t n, parts;
 } par_job;
 
-/* Cost of entering a team and of its barrier. */
-static const double enter_ns = 4000;
+/* Less work than this stays on the caller: with other processes on the same CPUs a helper thread
+ * may come late, and without them it gains little. */
+static const double least_ns = 30000;
+/* Loops are split further than into one part a thread, so that threads that come late leave their
+ * parts to others; a part has at least so much work. */
+static const double part_ns = 10000;
+enum { PARTS_PER_THREAD = 4 };
 
-static void run_part(void *data)
+static void run_part(void *cx, uint32_t part)
 {
-    const par_job *job = data;
-    int64_t self = omp_get_thread_num(), all = omp_get_num_threads();
-    int64_t begin = job->n / all * self + (self < job->n % all ? self : job->n % all);
-    int64_t end = begin + job->n / all + (self < job->n % all);
-    if (begin < end)
-        job->fn(job->cx, begin, end);
+    const par_job *job = cx;
+    int64_t all = job->parts, rest = job->n % all;
+    int64_t begin = job->n / all * part + (part < rest ? part : rest);
+    job->fn(job->cx, begin, begin + job->n / all + (part < rest));
 }
 
 void weft_par_for(uint32_t threads, int64_t n, double cost_ns, weft_par_fn fn, void *cx)
 {
+    double work = (double)n * cost_ns;
     if (threads > n)
         threads = n > 0 ? (uint32_t)n : 1;
-    if (threads <= 1 || (double)n * cost_ns < 2 * enter_ns) {
-        fn(cx, 0, n);
-        return;
+    if (threads > 1 && work >= least_ns) {
+        int64_t parts = (int64_t)(work / part_ns), most = (int64_t)threads * PARTS_PER_THREAD;
+        parts = parts < most ? parts : most;
+        parts = parts > threads ? parts : threads;
+        parts = parts < WEFT_TEAM_THREADS_MAX ? parts : threads;
+        par_job job = {.fn = fn, .cx = cx, .n = n, .parts = parts < n ? parts : n};
+        if (weft_team_run(run_part, &job, (uint32_t)job.parts, threads))
+            return;
     }
-    par_job job = {.fn = fn, .cx = cx, .n = n};
-    GOMP_parallel(run_part, &job, threads, 0);
+    fn(cx, 0, n);
 }
 
 uint32_t weft_par_self(void)
 {
-    return (uint32_t)omp_get_thread_num();
+    return weft_team_self();
 }

@@ -1,6 +1,8 @@
 /* The CPU driver: oneDNN and the loops of this folder, on the CPUs of a slice. */
+#include "base/cpus.h"
 #include "runtime/cpu/cpu_dnnl.h"
 #include "runtime/cpu/cpu_int.h"
+#include "runtime/cpu/cpu_team.h"
 #include "runtime/kernel/kernel.h"
 
 #include <sched.h>
@@ -8,10 +10,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
-void omp_set_num_threads(int n);
-
 /* Allocations from this size on use huge pages. */
 enum { HUGE_BYTES = 2 << 20 };
+/* Below this time on one thread, a launch uses no second one. */
+static const double least_ns = 30000;
+/* A thread's speed, roughly, for that decision. */
+static const double flops_per_ns = 120, bytes_per_ns = 20;
 
 /* -- Slices --------------------------------------------------------------------------------- */
 
@@ -29,23 +33,26 @@ static void pin(const weft_engine *e)
             CPU_SET(e->cpu[i], &set);
     if (sched_setaffinity(0, sizeof set, &set) == 0)
         pinned_to = e->serial;
+    weft_team_reset();
 }
 
 static uint32_t count_cpus(const weft_engine *e)
 {
-    cpu_set_t set;
-    if (e->n_cpu)
-        return e->n_cpu;
-    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
-        return (uint32_t)CPU_COUNT(&set);
-    return 1;
+    uint32_t usable = weft_cpus_usable();
+    return e->n_cpu && e->n_cpu < usable ? e->n_cpu : usable;
 }
 
 static void begin_cpu(weft_engine *e)
 {
     const weft_cpu *cpu = e->device;
     pin(e);
-    omp_set_num_threads((int)cpu->threads);
+    weft_team_begin(cpu->threads);
+}
+
+static void end_cpu(weft_engine *e)
+{
+    (void)e;
+    weft_team_end();
 }
 
 /* -- Life ----------------------------------------------------------------------------------- */
@@ -62,13 +69,20 @@ static weft_err open_cpu(weft_engine *e, weft_diag *diag)
     weft_cpu *cpu = calloc(1, sizeof *cpu);
     if (!cpu)
         return WEFT_ERR_NOMEM;
+    e->device = cpu;
+    pin(e);
     if (e->threads == 0)
         e->threads = count_cpus(e);
-    cpu->threads = e->threads < 1024 ? e->threads : 1024;
+    cpu->threads = e->threads < WEFT_TEAM_THREADS_MAX ? e->threads : WEFT_TEAM_THREADS_MAX;
     cpu->vec = weft_cpu__vec(weft_cpu__dnnl_lanes());
-    e->device = cpu;
     begin_cpu(e);
-    return weft_cpu__dnnl_open(cpu, diag);
+    weft_err err = weft_cpu__dnnl_open(cpu, diag);
+    end_cpu(e);
+    if (err == WEFT_ERR_OK && cpu->threads > 1 && !weft_omp_is_ours())
+        weft_diag_warn(diag, (weft_where){0},
+                       "oneDNN runs on libgomp's threads, which is slow on a busy machine; link "
+                       "the program with the options of the target weft_runtime");
+    return err;
 }
 
 static weft_err alloc_cpu(weft_engine *e, uint64_t bytes, weft_diag *diag, void **out)
@@ -114,7 +128,19 @@ static bool has_empty(const weft_prep *p)
     return false;
 }
 
-static weft_err prepare_cpu(weft_prep *p)
+/* Threads that are worth using for a launch. */
+static uint32_t threads_for(const weft_prep *p)
+{
+    weft_work w;
+    uint32_t threads = weft_cpu__of(p)->threads;
+    if (threads <= 1 || weft_prep__work(p, &w) != WEFT_ERR_OK)
+        return threads;
+    double ns =
+        w.flops / flops_per_ns + (w.bytes_read + w.bytes_written + w.weight_bytes) / bytes_per_ns;
+    return ns < least_ns ? 1 : threads;
+}
+
+static weft_err prepare_kernel(weft_prep *p)
 {
     if (!has_empty(p))
         for (size_t i = 0; i < sizeof kernel_table / sizeof *kernel_table; i++) {
@@ -128,6 +154,14 @@ static weft_err prepare_cpu(weft_prep *p)
     return weft_ref__prepare(p);
 }
 
+static weft_err prepare_cpu(weft_prep *p)
+{
+    uint32_t threads = weft_team_limit(threads_for(p));
+    weft_err err = prepare_kernel(p);
+    weft_team_limit(threads);
+    return err;
+}
+
 const weft_driver weft_driver_cpu = {
     .name = "cpu",
     .brief = "oneDNN and vector loops on a set of CPUs",
@@ -138,5 +172,6 @@ const weft_driver weft_driver_cpu = {
     .free = free_cpu,
     .prepare = prepare_cpu,
     .begin = begin_cpu,
+    .end = end_cpu,
     .packed_bytes = weft_cpu__packed_bytes,
 };

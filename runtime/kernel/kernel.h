@@ -101,4 +101,7 @@ void weft_relayout__tensor(void *dst, weft_layout to, const void *src, weft_layo
  * a blocked layout are copied to plain ones in scratch memory. UNSUP when there is none. */
 WEFT_MUST_USE weft_err weft_ref__prepare(weft_prep *prep);
 
+/* Flops and bytes of a launch at its sizes. */
+WEFT_MUST_USE weft_err weft_prep__work(const weft_prep *p, weft_work *out);
+
 #endif

@@ -154,33 +154,12 @@ static void destroy_null(void *state)
     free(k);
 }
 
-static void to_work(const weft_slot *slot, uint32_t n, weft_work_operand *out)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        out[i].present = slot[i].present;
-        out[i].is_weight = slot[i].weight != 0;
-        out[i].dtype = (uint8_t)slot[i].tensor.dtype;
-        out[i].rank = (uint8_t)slot[i].tensor.rank;
-        memcpy(out[i].dim, slot[i].tensor.dim, sizeof out[i].dim);
-    }
-}
-
 static double time_of(const weft_prep *p)
 {
     static const double flops_per_us = 1e6, bytes_per_us = 1e5;
-    weft_work_operand *operand = calloc(p->n_in + p->n_out + 1, sizeof *operand);
-    if (!operand)
+    weft_work w;
+    if (weft_prep__work(p, &w) != WEFT_ERR_OK)
         return 0;
-    to_work(p->in, p->n_in, operand);
-    to_work(p->out, p->n_out, operand + p->n_in);
-    weft_work_ctx cx = {.op = weft_op_get(p->op),
-                        .attrs = p->attrs,
-                        .in = operand,
-                        .out = operand + p->n_in,
-                        .n_in = p->n_in,
-                        .n_out = p->n_out};
-    weft_work w = weft_op_work(&cx);
-    free(operand);
     double compute = w.flops / flops_per_us;
     double memory = (w.bytes_read + w.bytes_written + w.weight_bytes) / bytes_per_us;
     return compute > memory ? compute : memory;

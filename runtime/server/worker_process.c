@@ -172,10 +172,6 @@ static void run_child(const worker_process *w, int fd)
         if (w->serves[i])
             argv[n++] = (char *)bundle->program[i].name;
     argv[n] = NULL;
-    /* Read by libgomp when it is loaded. A worker shares its CPUs with the router and with other
-     * processes: threads that spin for long at a barrier delay the threads that are still to reach
-     * it. */
-    setenv("GOMP_SPINCOUNT", "1000", 0);
     set_environment(slice);
     execv(argv[0], argv);
     _exit(127);

@@ -1,4 +1,5 @@
 /* weft compile: compiles a set of models into one bundle. */
+#include "base/cpus.h"
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
 #include "runtime/runtime.h"
@@ -140,10 +141,9 @@ static weft_err write_text(weft_module *m, const char *path, weft_diag *diag)
 static weft_err make_bundle(const options *o, weft_module *m, const weft_codegen_model *model,
                             weft_arena *arena, weft_diag *diag, weft_bundle *out)
 {
-    long n_cpu = sysconf(_SC_NPROCESSORS_ONLN);
     const weft_codegen_options how = {.model = model,
                                       .target = o->pipeline.run.pass.target,
-                                      .n_thread = n_cpu > 0 ? (uint32_t)n_cpu : 1,
+                                      .n_thread = weft_cpus_usable(),
                                       .tf32 = o->tf32,
                                       .worker = "/proc/self/exe"};
     if (!is_for_gpu(o))
