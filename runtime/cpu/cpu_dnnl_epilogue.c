@@ -148,8 +148,9 @@ static const weft_dnnl_md *operand_md(const weft_prep *p, weft_dnnl_scope *scope
     if (shift < 0 || rank < 1)
         return NULL;
     if (weft_slot_same_dims(x, dst) && x->layout == dst->layout) {
+        /* One element an image: oneDNN's GEMM convolution takes that of the first for all. */
         if (!collapsed)
-            return weft_dnnl__md(scope, x);
+            return n == 1 || n != dst->tensor.dim[0] ? weft_dnnl__md(scope, x) : NULL;
         dims[0] = weft_slot_count(x, 0, rank - 1);
         dims[1] = x->tensor.dim[rank - 1];
         return weft_dnnl__md_plain(scope, 2, dims);
