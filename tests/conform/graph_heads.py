@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 
-from graph_maker import SIZES
 from graph_steps import binary_of
 from onnx_file import Node
 
@@ -22,14 +21,14 @@ def elements(dims):
 
 
 def matmul(m):
-    v = m.recent(floats(lambda u: u.rank >= 1 and u.known(-1) and elements(u.dims) < 20000))
+    v = m.recent(floats(lambda u: u.rank >= 1 and u.known(-1) and elements(u.dims) < m.limit(20000)))
     if v is None:
         return None
     k = v.dims[-1]
     if v.rank == 1 or m.chance(0.05):
         w, most = m.weight((k,), v.dtype, k)
         return m.node("MatMul", [v, w], v.dims[:-1], -k * most * v.wide, k * most * v.wide)
-    n = m.pick(SIZES)
+    n = m.size()
     shape = (k, n)
     if m.chance(0.15) and v.rank >= 3 and v.known(-3):
         shape = m.pick(((v.dims[-3], k, n), (1, k, n)))
@@ -42,17 +41,17 @@ def matmul(m):
 
 def matmul_left(m):
     """A weight on the left."""
-    v = m.recent(floats(lambda u: u.rank >= 2 and u.known(-2) and elements(u.dims) < 20000))
+    v = m.recent(floats(lambda u: u.rank >= 2 and u.known(-2) and elements(u.dims) < m.limit(20000)))
     if v is None:
         return None
-    k, p = v.dims[-2], m.pick(SIZES)
+    k, p = v.dims[-2], m.size()
     w, most = m.weight((p, k), v.dtype, k)
     return m.node("MatMul", [w, v], v.dims[:-2] + (p, v.dims[-1]), -k * most * v.wide, k * most * v.wide)
 
 
 def attention(m):
     """softmax(q k^T * s) v, or only the scores, or x^T x."""
-    q = m.recent(floats(lambda u: u.rank >= 3 and u.known(-1) and elements(u.dims) < 8000))
+    q = m.recent(floats(lambda u: u.rank >= 3 and u.known(-1) and elements(u.dims) < m.limit(8000)))
     if q is None:
         return None
     k = m.recent(floats(lambda u: u.dtype == q.dtype and u.dims == q.dims)) or q
@@ -76,12 +75,12 @@ def attention(m):
 
 
 def gemm(m):
-    v = m.recent(floats(lambda u: u.rank == 2 and (u.known(0) or u.known(1)) and elements(u.dims) < 20000))
+    v = m.recent(floats(lambda u: u.rank == 2 and (u.known(0) or u.known(1)) and elements(u.dims) < m.limit(20000)))
     if v is None:
         return None
     turn = v.known(0) and (not v.known(1) or m.chance(0.2))
     k, rows = (v.dims[0], v.dims[1]) if turn else (v.dims[1], v.dims[0])
-    n = m.pick(SIZES)
+    n = m.size()
     attrs = {"transA": 1} if turn else {}
     if m.chance(0.5):
         attrs["transB"] = 1
@@ -147,7 +146,7 @@ def window(m, v, transposed=False, most_kernel=5):
 
 
 def images(m, most=30000):
-    return m.recent(floats(lambda u: 3 <= u.rank <= 5 and u.known(1) and u.dims[1] > 0 and elements(u.dims) < most))
+    return m.recent(floats(lambda u: 3 <= u.rank <= 5 and u.known(1) and u.dims[1] > 0 and elements(u.dims) < m.limit(most)))
 
 
 def conv(m):
@@ -160,8 +159,8 @@ def conv(m):
     kind = m.pick(("plain", "depthwise", "grouped"), (6, 2.5, 2))
     group = {"plain": 1, "depthwise": c, "grouped": m.pick([g for g in range(1, c + 1) if c % g == 0])}[kind]
     features = group * m.pick([1, 1, 1, 2, 3]) if kind == "depthwise" else \
-        max(1, m.pick(SIZES) // group) * group
-    if features > 64:
+        max(1, m.size() // group) * group
+    if features > max(64, c):
         features = group
     fan = c // group * math.prod(attrs["kernel_shape"])
     w, most = m.weight((features, c // group, *attrs["kernel_shape"]), v.dtype, fan)
@@ -175,7 +174,7 @@ def conv(m):
 
 
 def conv_transpose(m):
-    v = m.recent(floats(lambda u: 3 <= u.rank <= 5 and u.known(*range(1, u.rank)) and elements(u.dims) < 6000))
+    v = m.recent(floats(lambda u: 3 <= u.rank <= 5 and u.known(*range(1, u.rank)) and elements(u.dims) < m.limit(6000)))
     found = window(m, v, transposed=True, most_kernel=4) if v is not None else None
     if found is None:
         return None
@@ -200,7 +199,7 @@ def conv_transpose(m):
 
 def bottleneck(m):
     """conv, norm, relu, conv, and the input added: a residual block."""
-    v = m.recent(floats(lambda u: u.rank == 4 and u.known(1) and u.dims[1] > 0 and elements(u.dims) < 15000))
+    v = m.recent(floats(lambda u: u.rank == 4 and u.known(1) and u.dims[1] > 0 and elements(u.dims) < m.limit(15000)))
     if v is None:
         return None
     c, y = v.dims[1], v
@@ -217,7 +216,7 @@ def bottleneck(m):
 
 
 def squeeze_excite(m):
-    v = m.recent(floats(lambda u: u.rank == 4 and u.known(1) and 0 < u.dims[1] <= 64 and elements(u.dims) < 20000))
+    v = m.recent(floats(lambda u: u.rank == 4 and u.known(1) and 0 < u.dims[1] <= 64 and elements(u.dims) < m.limit(20000)))
     if v is None:
         return None
     c, few = v.dims[1], m.pick((1, 4, 8))
@@ -323,6 +322,8 @@ def pool(m):
     pads = attrs.get("pads", [0] * 2 * len(kernel))
     if any(p >= k for p, k in zip(pads, kernel + kernel)):
         return None
+    if "auto_pad" in attrs and any(s > k for s, k in zip(attrs.get("strides", []), kernel)):
+        return None
     if op != "MaxPool" and (max(attrs.get("dilations", [1])) > 1 or m.graph.opset < 19):
         if max(attrs.get("dilations", [1])) > 1:
             return None
@@ -334,7 +335,9 @@ def pool(m):
         for i, d in enumerate(spatial):
             s, r = attrs.get("strides", [1] * n)[i], attrs.get("dilations", [1] * n)[i] * (kernel[i] - 1) + 1
             o = -(-(d + pads[i] + pads[n + i] - r) // s) + 1
-            out.append(o - 1 if (o - 1) * s >= d + pads[i] else o)
+            if (o - 1) * s >= d + pads[i]:
+                return None  # a window of padding only: opsets differ in what it means
+            out.append(o)
     lo, hi = v.lo, v.hi
     if op == "AveragePool":
         lo, hi = min(lo, 0), max(hi, 0)
@@ -432,7 +435,7 @@ def flatten(m):
 
 
 def concat(m):
-    v = m.recent(lambda u: u.rank >= 1 and elements(u.dims) < 10000)
+    v = m.recent(lambda u: u.rank >= 1 and elements(u.dims) < m.limit(10000))
     axes = [a for a in range(v.rank) if v.known(a)] if v is not None else []
     if not axes:
         return None
@@ -474,6 +477,7 @@ def split(m):
         inputs.append(m.constant(np.asarray(sizes, np.int64)))
     m.graph.nodes.append(Node("Split", inputs, [p.name for p in parts], attrs))
     m.values += parts
+    m.graph.dtypes.update({p.name: p.dtype for p in parts})
     if even and v.dtype.startswith("float") and m.chance(0.6):
         gate = m.node("Sigmoid", [parts[1]], parts[1].dims, 0, 1)
         return binary_of(m, "Mul", parts[0], gate)
@@ -500,7 +504,7 @@ def slice_(m):
 
 
 def pad(m):
-    v = m.recent(lambda u: u.rank >= 1 and elements(u.dims) < 8000 and u.dtype != "float64")
+    v = m.recent(lambda u: u.rank >= 1 and elements(u.dims) < m.limit(8000) and u.dtype != "float64")
     if v is None:
         return None
     pads = [[m.rng.randint(0, 3), m.rng.randint(0, 3)] if v.known(a) and v.dims[a] > 2 and m.chance(0.5) else [0, 0]
@@ -530,7 +534,7 @@ def squeeze(m):
 
 def gather(m):
     v = m.recent(lambda u: u.rank >= 1 and any(isinstance(d, int) and d > 0 for d in u.dims)
-                 and elements(u.dims) < 8000)
+                 and elements(u.dims) < m.limit(8000))
     if v is None:
         return None
     axis = m.pick([a for a in range(v.rank) if v.known(a) and v.dims[a] > 0])
@@ -541,7 +545,7 @@ def gather(m):
 
 
 def expand(m):
-    v = m.recent(lambda u: u.rank >= 1 and 1 in u.dims and elements(u.dims) < 3000 and u.known(*range(u.rank)))
+    v = m.recent(lambda u: u.rank >= 1 and 1 in u.dims and elements(u.dims) < m.limit(3000) and u.known(*range(u.rank)))
     if v is None:
         return None
     dims = tuple(m.pick((1, 2, 3, 5)) if d == 1 else d for d in v.dims)
@@ -552,7 +556,7 @@ def expand(m):
 
 
 def resize(m):
-    v = m.recent(floats(lambda u: u.rank == 4 and u.known(1, 2, 3) and elements(u.dims) < 3000 and 0 not in u.dims))
+    v = m.recent(floats(lambda u: u.rank == 4 and u.known(1, 2, 3) and elements(u.dims) < m.limit(3000) and 0 not in u.dims))
     if v is None or v.dtype == "float64":
         return None
     f = m.pick((2, 2, 3))
@@ -585,5 +589,6 @@ HEADS = ((matmul, 8), (matmul_left, 1.5), (attention, 2), (gemm, 5), (conv, 12),
          (squeeze_excite, 1), (batch_norm, 3), (layer_norm, 3), (instance_norm, 2), (other_norm, 3), (pool, 4),
          (reduce, 3), (transpose, 1.5), (reshape, 1.5), (flatten, 0.5), (concat, 2), (split, 2), (slice_, 1), (pad, 1),
          (squeeze, 0.5), (gather, 0.7), (expand, 0.5), (resize, 0.7))
+CHAIN_HEADS = ((matmul, 3), (gemm, 3), (conv, 4), (conv_transpose, 1))
 INTEGER_HEADS = ((integer_matmul, 4), (integer_reduce, 2), (transpose, 1), (reshape, 1), (concat, 2), (split, 1),
                  (slice_, 1), (gather, 1), (expand, 1), (squeeze, 1))

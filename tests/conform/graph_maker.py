@@ -19,7 +19,9 @@ FLOATS = ("float32", "float16", "float64")
 INTEGERS = ("int32", "int64", "uint8", "int8")
 # Widest interval that a value may have before it is scaled down.
 WIDEST = 60.0
-SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 48)
+# Sizes of channels and features; large graphs reach the kernels for several blocks and threads.
+SMALL = (1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 48)
+LARGE = (1, 16, 31, 48, 64, 65, 96, 128, 160, 256)
 
 
 @dataclasses.dataclass
@@ -50,6 +52,15 @@ class Maker:
     def __init__(self, rng, opset=21):
         self.rng, self.graph, self.count = rng, Graph(opset=opset), 0
         self.values, self.ranges = [], {}
+        self.large = self.chance(0.08)
+
+    def size(self):
+        """A number of channels or features."""
+        return self.pick(LARGE if self.large else SMALL)
+
+    def limit(self, elements):
+        """The most elements of a value that an operator is tried on."""
+        return elements * 8 if self.large else elements
 
     # -- Choices ----------------------------------------------------------------------------------
 
@@ -85,6 +96,7 @@ class Maker:
         out = Value(self.name(), dtype or first.dtype, tuple(dims), float(lo), float(hi), exact)
         names = ["" if i is None else i.name if isinstance(i, Value) else i for i in inputs]
         self.graph.nodes.append(Node(op, names, [out.name], attrs or {}, domain))
+        self.graph.dtypes[out.name] = out.dtype
         if track and out.dtype != "bool":
             self.values.append(out)
         return out
@@ -145,15 +157,17 @@ FORMS = (("image", 6), ("rows", 4), ("sequence", 4), ("signal", 1), ("volume", 1
 def first_dims(m, form):
     """Dimensions of the first input; the first is often a symbol."""
     batch = m.pick(["N", 1, 2, 3], [5, 2, 1, 1])
-    channels = m.pick(SIZES)
+    channels = m.size()
     if form == "rows":
         return (batch, channels)
     if form == "sequence":
-        return (batch, m.pick(["S", 1, 4, 7], [3, 1, 2, 2]), channels)
+        return (batch, m.pick(["S", 1, 4, 7, 40 if m.large else 12], [3, 1, 2, 2, 1]), channels)
     if form == "any":
         return tuple(m.pick((1, 2, 3, 4, 5)) for _ in range(m.rng.randint(1, 6)))
     spatial = {"signal": 1, "image": 2, "volume": 3}[form]
-    most = {1: (5, 9, 16, 33), 2: (3, 5, 7, 8, 9, 14), 3: (3, 4, 5)}[spatial]
+    most = {1: (1, 5, 9, 16, 33), 2: (1, 3, 5, 7, 8, 9, 14), 3: (1, 3, 4, 5)}[spatial]
+    if m.large:
+        most = {1: (33, 100, 257), 2: (14, 28, 29), 3: (7, 8)}[spatial]
     if spatial == 2 and m.chance(0.15):
         return (batch, channels, "H", m.pick(most))
     return (batch, channels, *(m.pick(most) for _ in range(spatial)))
@@ -161,7 +175,7 @@ def first_dims(m, form):
 
 def make_graph(seed, kinds=("float",)):
     """(graph, ranges of its inputs, symbols). kinds: which element types, float or integer."""
-    from graph_heads import HEADS, INTEGER_HEADS
+    from graph_heads import CHAIN_HEADS, HEADS, INTEGER_HEADS
     from graph_steps import element_wise, integer_step
     rng = np.random.RandomState(seed)
     m = Maker(rng, opset=int(rng.choice([13, 15, 17, 18, 20, 21], p=[.1, .1, .3, .2, .2, .1])))
@@ -171,12 +185,17 @@ def make_graph(seed, kinds=("float",)):
         heads, step = INTEGER_HEADS, integer_step
     else:
         dtype, heads, step = m.pick(FLOATS, [8, 1.2, 0.8]), HEADS, element_wise
+    blocks = m.pick((1, 2, 3, 4, 6), [3, 4, 3, 2, 1])
+    step_weights = [2, 2, 3, 3, 2, 2, 1]
+    if heads is HEADS and m.chance(0.25):
+        # One product or convolution, and a chain.
+        blocks, heads, step_weights = 1, CHAIN_HEADS, [0, 1, 2, 2, 2, 2, 2]
     form = m.pick([f for f, _ in FORMS], [w for _, w in FORMS])
     m.input(first_dims(m, form), dtype)
     if m.chance(0.15):
         m.input(m.values[0].dims, dtype)
     inner = []
-    for _ in range(m.pick((1, 2, 3, 4, 6), [3, 4, 3, 2, 1])):
+    for _ in range(blocks):
         v = None
         for _ in range(12):
             head = m.pick([h for h, _ in heads], [w for _, w in heads])
@@ -184,7 +203,7 @@ def make_graph(seed, kinds=("float",)):
             if v is not None:
                 break
         v = m.calm(v if v is not None else m.values[-1])
-        for _ in range(m.pick(range(7), [2, 2, 3, 3, 2, 2, 1])):
+        for _ in range(m.pick(range(7), step_weights)):
             v = m.calm(step(m, v))
             if m.chance(0.06):
                 inner.append(v)

@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 
-from graph_maker import SIZES
+from graph_maker import SMALL
 
 
 def broadcast(a, b):
@@ -213,7 +213,7 @@ def with_operand(m, v):
         dims = operand_dims(m, v)
         if m.chance(0.1):
             # The operand has the larger dimensions.
-            dims = tuple(m.pick(SIZES[:8]) if d == 1 else d for d in v.dims)
+            dims = tuple(m.pick(SMALL[:8]) if d == 1 else d for d in v.dims)
         u = m.input(dims, v.dtype)
     op = m.pick(("Add", "Mul", "Sub", "Min", "Max", "Div", "Sum", "Mean", "Max3"), (8, 5, 3, 1, 1, 2, .5, .5, .5))
     if op == "Mul" and u.wide * v.wide > 400:

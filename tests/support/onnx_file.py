@@ -111,6 +111,7 @@ class Graph:
     outputs: list = dataclasses.field(default_factory=list)
     constants: dict = dataclasses.field(default_factory=dict)  # name: array
     nodes: list = dataclasses.field(default_factory=list)
+    dtypes: dict = dataclasses.field(default_factory=dict)  # of nodes' results, as far as the maker knows
 
     def copy(self):
         """A copy whose lists may be changed; arrays and attributes are shared."""
