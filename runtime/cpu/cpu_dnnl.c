@@ -122,10 +122,12 @@ static bool execute_reorder(weft_cpu *cpu, const weft_dnnl_md *from, const void 
     return done;
 }
 
-/* Whether a weight is large enough to be packed in slices. */
+/* Whether a weight is packed in slices: it is large, and its format has no compensation, which is a
+ * sum over all of it. */
 static bool packs_in_slices(const weft_engine *e, uint32_t weight, const weft_dnnl_md *to)
 {
-    return e->bundle->weight[weight - 1].bytes >= SLICE_MIN_BYTES && to->blocked;
+    return e->bundle->weight[weight - 1].bytes >= SLICE_MIN_BYTES && to->blocked &&
+           to->type == dnnl_f32;
 }
 
 /* Packs a large weight in slices along its outermost dim in the file and releases the file pages
