@@ -5,13 +5,13 @@
 
 typedef struct row {
     const char *name, *oip, *npy;
-    size_t size;
+    unsigned bits;
     weft_dtype_class cls;
 } row;
 
 static const row rows[WEFT_DTYPE_COUNT] = {[WEFT_DTYPE_NONE] = {"none", "", "", 0, WEFT_CLASS_NONE},
-#define X(id, text, bytes, kind, oip_name, npy_name) \
-    [WEFT_DTYPE_##id] = {text, oip_name, npy_name, bytes, WEFT_CLASS_##kind},
+#define X(id, text, bits_of_value, kind, oip_name, npy_name) \
+    [WEFT_DTYPE_##id] = {text, oip_name, npy_name, bits_of_value, WEFT_CLASS_##kind},
                                            WEFT_DTYPE_MAP(X)
 #undef X
 };
@@ -23,7 +23,12 @@ static const row *get_row(weft_dtype dtype)
 
 size_t weft_dtype_size(weft_dtype dtype)
 {
-    return get_row(dtype)->size;
+    return (get_row(dtype)->bits + 7) / 8;
+}
+
+unsigned weft_dtype_bits(weft_dtype dtype)
+{
+    return get_row(dtype)->bits;
 }
 
 weft_dtype_class weft_dtype_get_class(weft_dtype dtype)

@@ -2,6 +2,7 @@
 #include "base/tensor.h"
 
 #include "base/f16.h"
+#include "base/narrow.h"
 #include "base/num.h"
 
 #include <math.h>
@@ -82,6 +83,8 @@ DEFINE_LOAD(load_u64, uint64_t)
 
 double weft_tensor_get_f64(const weft_tensor *t, int64_t i)
 {
+    if (weft_dtype_is_narrow(t->dtype) && weft_dtype_is_float(t->dtype))
+        return weft_narrow_to_f64(t->dtype, load_u8(t, i));
     switch (t->dtype) {
     case WEFT_DTYPE_F32:
         return (double)load_f32(t, i);
@@ -100,6 +103,10 @@ double weft_tensor_get_f64(const weft_tensor *t, int64_t i)
 
 int64_t weft_tensor_get_i64(const weft_tensor *t, int64_t i)
 {
+    if (weft_dtype_is_narrow(t->dtype))
+        return weft_dtype_is_float(t->dtype)
+                   ? saturate_i64(weft_narrow_to_f64(t->dtype, load_u8(t, i)))
+                   : weft_narrow_to_int(t->dtype, load_u8(t, i));
     switch (t->dtype) {
     case WEFT_DTYPE_I8:
         return load_i8(t, i);
@@ -133,6 +140,10 @@ int64_t weft_tensor_get_i64(const weft_tensor *t, int64_t i)
 
 void weft_tensor_set_f64(const weft_tensor *t, int64_t i, double x)
 {
+    if (weft_dtype_is_narrow(t->dtype) && weft_dtype_is_float(t->dtype)) {
+        PUT(uint8_t, weft_narrow_from_f64(t->dtype, x, true));
+        return;
+    }
     switch (t->dtype) {
     case WEFT_DTYPE_F32:
         PUT(float, x);
@@ -158,8 +169,23 @@ void weft_tensor_set_f64(const weft_tensor *t, int64_t i, double x)
     }
 }
 
+static void set_narrow(const weft_tensor *t, int64_t i, int64_t x)
+{
+    if (weft_dtype_is_float(t->dtype)) {
+        PUT(uint8_t, weft_narrow_from_f64(t->dtype, (double)x, true));
+        return;
+    }
+    int64_t values = (int64_t)1 << weft_dtype_bits(t->dtype);
+    int64_t lo = weft_dtype_get_class(t->dtype) == WEFT_CLASS_SIGNED ? -values / 2 : 0;
+    PUT(uint8_t, weft_narrow_from_int(t->dtype, clamp(x, lo, lo + values - 1)));
+}
+
 void weft_tensor_set_i64(const weft_tensor *t, int64_t i, int64_t x)
 {
+    if (weft_dtype_is_narrow(t->dtype)) {
+        set_narrow(t, i, x);
+        return;
+    }
     switch (t->dtype) {
     case WEFT_DTYPE_I8:
         PUT(int8_t, clamp(x, INT8_MIN, INT8_MAX));

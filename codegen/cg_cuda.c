@@ -109,6 +109,10 @@ static weft_err check_value(weft_cuda *cu, const char *what, uint32_t i, const w
                                 "only running tells the shape of %s %u; launches on a GPU are "
                                 "planned before",
                                 what, i);
+    if (t && weft_dtype_is_narrow((weft_dtype)t->dtype))
+        return weft_cuda__unsup(cu,
+                                "%s %u is of type %s, which GPUs do not run; cast it on the CPU",
+                                what, i, weft_dtype_name((weft_dtype)t->dtype));
     if (t && t->layout != WEFT_LAYOUT_PLAIN)
         return weft_cuda__unsup(cu, "%s %u has layout %s, kernels take plain ones", what, i,
                                 weft_layout_name((weft_layout)t->layout));

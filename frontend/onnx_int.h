@@ -148,6 +148,7 @@ typedef struct weft_onnx_data {
     int64_t dim[WEFT_RANK_MAX];
     const uint8_t *at; /* maybe misaligned */
     uint64_t bytes;
+    bool is_loose;    /* elements of fewer than 8 bits that take a byte each in the file already */
     uint32_t file_id; /* 0: decoded into the arena */
     uint64_t offset;
 } weft_onnx_data;

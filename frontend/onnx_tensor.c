@@ -6,6 +6,7 @@
  * Varint fields are decoded. */
 #include "frontend/onnx_int.h"
 
+#include "base/narrow.h"
 #include "base/num.h"
 
 #include <string.h>
@@ -32,12 +33,18 @@ static const struct data_type {
     [14] = {"complex64", WEFT_DTYPE_NONE, WEFT_ONNX_NO_DATA},
     [15] = {"complex128", WEFT_DTYPE_NONE, WEFT_ONNX_NO_DATA},
     [16] = {"bfloat16", WEFT_DTYPE_BF16, WEFT_ONNX_INT32_DATA},
-    [17] = {"float8e4m3fn", WEFT_DTYPE_NONE, WEFT_ONNX_NO_DATA},
-    [18] = {"float8e4m3fnuz", WEFT_DTYPE_NONE, WEFT_ONNX_NO_DATA},
-    [19] = {"float8e5m2", WEFT_DTYPE_NONE, WEFT_ONNX_NO_DATA},
-    [20] = {"float8e5m2fnuz", WEFT_DTYPE_NONE, WEFT_ONNX_NO_DATA},
-    [21] = {"uint4", WEFT_DTYPE_NONE, WEFT_ONNX_NO_DATA},
-    [22] = {"int4", WEFT_DTYPE_NONE, WEFT_ONNX_NO_DATA},
+    [17] = {"float8e4m3fn", WEFT_DTYPE_F8E4M3FN, WEFT_ONNX_INT32_DATA},
+    [18] = {"float8e4m3fnuz", WEFT_DTYPE_F8E4M3FNUZ, WEFT_ONNX_INT32_DATA},
+    [19] = {"float8e5m2", WEFT_DTYPE_F8E5M2, WEFT_ONNX_INT32_DATA},
+    [20] = {"float8e5m2fnuz", WEFT_DTYPE_F8E5M2FNUZ, WEFT_ONNX_INT32_DATA},
+    [21] = {"uint4", WEFT_DTYPE_U4, WEFT_ONNX_INT32_DATA},
+    [22] = {"int4", WEFT_DTYPE_I4, WEFT_ONNX_INT32_DATA},
+    [23] = {"float4e2m1", WEFT_DTYPE_F4E2M1, WEFT_ONNX_INT32_DATA},
+    [24] = {"float8e8m0", WEFT_DTYPE_F8E8M0, WEFT_ONNX_INT32_DATA},
+    [25] = {"uint2", WEFT_DTYPE_U2, WEFT_ONNX_INT32_DATA},
+    [26] = {"int2", WEFT_DTYPE_I2, WEFT_ONNX_INT32_DATA},
+    [27] = {"float6e2m3", WEFT_DTYPE_F6E2M3, WEFT_ONNX_INT32_DATA},
+    [28] = {"float6e3m2", WEFT_DTYPE_F6E3M2, WEFT_ONNX_INT32_DATA},
 };
 
 enum { N_DATA_TYPES = sizeof data_types / sizeof data_types[0] };
@@ -73,7 +80,7 @@ static weft_err read_type(weft_onnx_ctx *cx, const Onnx__TensorProto *t, weft_wh
     if (numel < 0)
         return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where, "too many elements");
     *out_numel = (uint64_t)numel;
-    out->bytes = (uint64_t)numel * weft_dtype_size(out->dtype);
+    out->bytes = weft_narrow_packed_bytes(out->dtype, (uint64_t)numel);
     return WEFT_ERR_OK;
 }
 
@@ -203,6 +210,12 @@ static weft_err read_payload(weft_onnx_ctx *cx, const weft_onnx_payload *p, int3
         return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where, "%s for elements of type %s",
                                p->field == WEFT_ONNX_NO_DATA ? "no elements" : "the wrong field",
                                data_types[onnx_type].name);
+    /* In int32_data 4- and 2-bit elements are packed into bytes, 6-bit ones are not. */
+    out->is_loose = weft_dtype_bits(out->dtype) == 6 && p->field == WEFT_ONNX_INT32_DATA;
+    if (out->is_loose)
+        out->bytes = numel;
+    else if (weft_dtype_bits(out->dtype) < 8)
+        numel = out->bytes;
     bool is_varint = p->field == WEFT_ONNX_INT32_DATA || p->field == WEFT_ONNX_INT64_DATA ||
                      p->field == WEFT_ONNX_UINT64_DATA;
     if (is_varint)
@@ -216,6 +229,17 @@ static weft_err read_payload(weft_onnx_ctx *cx, const weft_onnx_payload *p, int3
         out->offset = (uint64_t)(p->at - cx->bytes);
     }
     return WEFT_ERR_OK;
+}
+
+/* Elements of fewer than 8 bits, packed in files, to a byte each. */
+static void unpack_elements(weft_arena *arena, uint64_t numel, weft_onnx_data *data)
+{
+    uint8_t *out = weft_arena_alloc(arena, numel);
+    weft_narrow_unpack(data->dtype, data->at, numel, out);
+    data->at = out;
+    data->bytes = numel;
+    data->file_id = 0;
+    data->offset = 0;
 }
 
 /* Normalises bools: bytes other than 0 become 1. */
@@ -253,6 +277,8 @@ weft_err weft_onnx__tensor(weft_onnx_ctx *cx, const Onnx__TensorProto *t, weft_a
     }
     if (data.dtype == WEFT_DTYPE_BOOL)
         normalise_bools(arena, &data);
+    if (weft_dtype_bits(data.dtype) < 8 && !data.is_loose)
+        unpack_elements(arena, numel, &data);
     if (data.bytes <= WEFT_ONNX_COPY_MAX && (uintptr_t)data.at % weft_dtype_size(data.dtype) != 0) {
         void *copy = weft_arena_alloc(arena, data.bytes);
         memcpy(copy, data.at, data.bytes);

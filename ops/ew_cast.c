@@ -1,7 +1,9 @@
 /* Copies and conversions of element types.
  *
  * To a float: rounds to nearest even. Float to integer: towards zero, saturating, NaN to 0. Integer
- * to a narrower one: the low bits. To bool: whether it is not zero. */
+ * to a narrower one: the low bits. To bool: whether it is not zero. To a float of 8 bits or fewer:
+ * by the attributes `saturate` and `round_mode`. */
+#include "base/narrow.h"
 #include "ops/op_int.h"
 
 #include <string.h>
@@ -23,6 +25,18 @@ weft_err weft_eval_identity(weft_eval_ctx *cx)
     return WEFT_ERR_OK;
 }
 
+static bool find_round_mode(const char *text, weft_e8m0_round *out)
+{
+    static const char *const name[] = {
+        [WEFT_E8M0_UP] = "up", [WEFT_E8M0_DOWN] = "down", [WEFT_E8M0_NEAREST] = "nearest"};
+    for (size_t i = 0; i < sizeof name / sizeof name[0]; i++)
+        if (strcmp(name[i], text) == 0) {
+            *out = (weft_e8m0_round)i;
+            return true;
+        }
+    return false;
+}
+
 weft_err weft_infer_cast(weft_infer_ctx *cx)
 {
     weft_dtype to = cx->op->id == WEFT_OP_CAST_LIKE
@@ -30,10 +44,33 @@ weft_err weft_infer_cast(weft_infer_ctx *cx)
                         : weft_attrs_dtype(cx->attrs, WEFT_ATTR_TO, WEFT_DTYPE_NONE);
     if (weft_dtype_size(to) == 0)
         return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "unknown element type");
+    weft_e8m0_round round;
+    const char *mode = weft_attrs_str(cx->attrs, WEFT_ATTR_ROUND_MODE, "up");
+    if (!find_round_mode(mode, &round))
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "round_mode \"%s\"", mode);
     weft_infer__copy(cx, 0, 0);
     cx->out[0].dtype = (uint8_t)to;
     weft_content__fold(cx);
     return WEFT_ERR_OK;
+}
+
+/* To a float of 8 bits or fewer. */
+static void cast_to_narrow(weft_eval_ctx *cx, const weft_tensor *in, const weft_tensor *out)
+{
+    bool saturate = weft_attrs_int(cx->attrs, WEFT_ATTR_SATURATE, 1) != 0;
+    weft_e8m0_round round = WEFT_E8M0_UP;
+    (void)find_round_mode(weft_attrs_str(cx->attrs, WEFT_ATTR_ROUND_MODE, "up"), &round);
+    uint8_t *y = out->data;
+    double x[WEFT_MAP_BLOCK];
+    int64_t n = weft_tensor_numel(in);
+    for (int64_t i = 0; i < n; i += WEFT_MAP_BLOCK) {
+        int64_t len = n - i < WEFT_MAP_BLOCK ? n - i : WEFT_MAP_BLOCK;
+        weft_eval__load_f64(in, i, 1, len, x);
+        for (int64_t k = 0; k < len; k++)
+            y[i + k] = out->dtype == WEFT_DTYPE_F8E8M0
+                           ? weft_e8m0_from_f64(x[k], saturate, round)
+                           : weft_narrow_from_f64(out->dtype, x[k], saturate);
+    }
 }
 
 weft_err weft_eval_cast(weft_eval_ctx *cx)
@@ -44,6 +81,10 @@ weft_err weft_eval_cast(weft_eval_ctx *cx)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "the result has another size than the operand");
     if (in->dtype == out->dtype)
         return weft_eval_identity(cx);
+    if (weft_dtype_is_narrow(out->dtype) && weft_dtype_is_float(out->dtype)) {
+        cast_to_narrow(cx, in, out);
+        return WEFT_ERR_OK;
+    }
     weft_arith from = weft_eval__arith(in->dtype), to = weft_eval__arith(out->dtype);
     bool whole = from == WEFT_ARITH_I64 || from == WEFT_ARITH_U64;
     bool to_whole = to == WEFT_ARITH_I64 || to == WEFT_ARITH_U64;

@@ -1,6 +1,7 @@
 /* What eval and work functions share: conversion of strided runs of elements, iteration with
  * broadcasting, parameters, bytes. */
 #include "base/f16.h"
+#include "base/narrow.h"
 #include "ops/op_int.h"
 
 #include <math.h>
@@ -68,6 +69,19 @@ static uint64_t to_u64(double x)
 
 #define SATURATE(x, lo, hi) ((x) != (x) ? 0 : (x) < (lo) ? (lo) : (x) > (hi) ? (hi) : (x))
 
+static double narrow_value(weft_dtype dtype, uint8_t code)
+{
+    return weft_dtype_is_float(dtype) ? weft_narrow_to_f64(dtype, code)
+                                      : (double)weft_narrow_to_int(dtype, code);
+}
+
+/* Floats round and saturate; integers keep the low bits, also of a float that was cut off. */
+static uint8_t narrow_code(weft_dtype dtype, double x)
+{
+    return weft_dtype_is_float(dtype) ? weft_narrow_from_f64(dtype, x, true)
+                                      : weft_narrow_from_int(dtype, to_i64(x));
+}
+
 /* Loads: one body for the three destination types. F16(x) converts the 16-bit floats. */
 #define DEFINE_LOAD(name, D)                                                                    \
     void weft_eval__load_##name(const weft_tensor *t, int64_t first, int64_t stride, int64_t n, \
@@ -87,8 +101,11 @@ static uint64_t to_u64(double x)
             LOAD_CASE(U32, uint32_t, D, (D)p[i * stride])                                       \
             LOAD_CASE(U64, uint64_t, D, (D)p[i * stride])                                       \
             LOAD_CASE(BOOL, uint8_t, D, (D)(p[i * stride] != 0))                                \
-        default:                                                                                \
-            memset(dst, 0, (size_t)n * sizeof *dst);                                            \
+        default: {                                                                              \
+            const uint8_t *p = t->data;                                                         \
+            for (int64_t i = 0; i < n; i++)                                                     \
+                dst[i] = (D)narrow_value(t->dtype, p[first + i * stride]);                      \
+        }                                                                                       \
         }                                                                                       \
     }
 #define LOAD_CASE(DT, S, D, expr)                               \
@@ -112,6 +129,14 @@ static void load_float_as_i64(const weft_tensor *t, int64_t first, int64_t strid
     }
 }
 
+static void load_narrow_as_i64(const weft_tensor *t, int64_t first, int64_t stride, int64_t n,
+                               int64_t *dst)
+{
+    const uint8_t *p = t->data;
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = weft_narrow_to_int(t->dtype, p[first + i * stride]);
+}
+
 void weft_eval__load_i64(const weft_tensor *t, int64_t first, int64_t stride, int64_t n,
                          int64_t *dst)
 {
@@ -126,7 +151,10 @@ void weft_eval__load_i64(const weft_tensor *t, int64_t first, int64_t stride, in
         LOAD_CASE(U64, uint64_t, int64_t, (int64_t)p[i * stride])
         LOAD_CASE(BOOL, uint8_t, int64_t, p[i * stride] != 0)
     default:
-        load_float_as_i64(t, first, stride, n, dst);
+        if (weft_dtype_is_float(t->dtype))
+            load_float_as_i64(t, first, stride, n, dst);
+        else
+            load_narrow_as_i64(t, first, stride, n, dst);
     }
 }
 
@@ -156,8 +184,11 @@ void weft_eval__load_i64(const weft_tensor *t, int64_t first, int64_t stride, in
             STORE_CASE(U32, uint32_t, SATURATE((double)src[i], 0, UINT32_MAX))                   \
             STORE_CASE(U64, uint64_t, to_u64((double)src[i]))                                    \
             STORE_CASE(BOOL, uint8_t, src[i] != 0)                                               \
-        default:                                                                                 \
-            break;                                                                               \
+        default: {                                                                               \
+            uint8_t *p = t->data;                                                                \
+            for (int64_t i = 0; i < n; i++)                                                      \
+                p[first + i * stride] = narrow_code(t->dtype, (double)src[i]);                   \
+        }                                                                                        \
         }                                                                                        \
     }
 
@@ -181,8 +212,13 @@ void weft_eval__store_i64(const weft_tensor *t, int64_t first, int64_t stride, i
         STORE_CASE(U32, uint32_t, src[i])
         STORE_CASE(U64, uint64_t, src[i])
         STORE_CASE(BOOL, uint8_t, src[i] != 0)
-    default:
-        break;
+    default: {
+        uint8_t *p = t->data;
+        bool is_float = weft_dtype_is_float(t->dtype);
+        for (int64_t i = 0; i < n; i++)
+            p[first + i * stride] = is_float ? weft_narrow_from_f64(t->dtype, (double)src[i], true)
+                                             : weft_narrow_from_int(t->dtype, src[i]);
+    }
     }
 }
 
@@ -203,6 +239,8 @@ DEFINE_WHOLE(i64, int64_t, I64)
 
 weft_arith weft_eval__arith(weft_dtype dtype)
 {
+    if (weft_dtype_is_narrow(dtype))
+        return weft_dtype_is_float(dtype) ? WEFT_ARITH_F32 : WEFT_ARITH_I64;
     switch (dtype) {
     case WEFT_DTYPE_F32:
     case WEFT_DTYPE_F16:

@@ -1,4 +1,6 @@
 /* Linear quantisation: per tensor, per axis, or per block of an axis. Rounds half to even. */
+#include "base/f16.h"
+#include "base/narrow.h"
 #include "ops/op_int.h"
 #include "ops/quant_int.h"
 
@@ -10,10 +12,10 @@ int64_t weft_quantize__saturate(weft_dtype dtype, double x)
     static const struct {
         double lo, hi;
     } range[WEFT_DTYPE_COUNT] = {
-        [WEFT_DTYPE_I8] = {-128, 127},
-        [WEFT_DTYPE_U8] = {0, 255},
-        [WEFT_DTYPE_I16] = {-32768, 32767},
-        [WEFT_DTYPE_U16] = {0, 65535},
+        [WEFT_DTYPE_I8] = {-128, 127},      [WEFT_DTYPE_U8] = {0, 255},
+        [WEFT_DTYPE_I16] = {-32768, 32767}, [WEFT_DTYPE_U16] = {0, 65535},
+        [WEFT_DTYPE_I4] = {-8, 7},          [WEFT_DTYPE_U4] = {0, 15},
+        [WEFT_DTYPE_I2] = {-2, 1},          [WEFT_DTYPE_U2] = {0, 3},
     };
     double lo = range[dtype].lo, hi = range[dtype].hi;
     if (hi == 0) {
@@ -55,8 +57,12 @@ static weft_err check_scale(weft_infer_ctx *cx)
 
 weft_err weft_infer_quantize(weft_infer_ctx *cx)
 {
-    enum { TARGETS = WEFT_M_BYTE | 1u << WEFT_DTYPE_I16 | 1u << WEFT_DTYPE_U16 };
+    enum { PRECISIONS = WEFT_M_FLOAT & ~(1u << WEFT_DTYPE_F64) };
     WEFT_TRY(weft_infer__dtype(cx, 0, WEFT_M_FLOAT | 1u << WEFT_DTYPE_I32));
+    WEFT_TRY(weft_infer__dtype(cx, 1, WEFT_M_FLOAT | 1u << WEFT_DTYPE_I32 | WEFT_M_SCALE_ONLY));
+    weft_dtype precision = weft_attrs_dtype(cx->attrs, WEFT_ATTR_PRECISION, WEFT_DTYPE_NONE);
+    if (precision != WEFT_DTYPE_NONE && !((unsigned)PRECISIONS >> precision & 1))
+        return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "precision of %s", weft_dtype_name(precision));
     WEFT_TRY(check_scale(cx));
     weft_dtype to = weft_attrs_dtype(cx->attrs, WEFT_ATTR_OUTPUT_DTYPE, WEFT_DTYPE_NONE);
     if (weft_infer__has(cx, 2)) {
@@ -68,7 +74,7 @@ weft_err weft_infer_quantize(weft_infer_ctx *cx)
     }
     if (to == WEFT_DTYPE_NONE)
         to = WEFT_DTYPE_U8;
-    if (!((unsigned)TARGETS >> to & 1))
+    if (!((unsigned)WEFT_M_QUANTISED >> to & 1))
         return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "result of %s", weft_dtype_name(to));
     weft_infer__copy(cx, 0, 0);
     cx->out[0].dtype = (uint8_t)to;
@@ -77,12 +83,18 @@ weft_err weft_infer_quantize(weft_infer_ctx *cx)
 
 weft_err weft_infer_dequantize(weft_infer_ctx *cx)
 {
-    WEFT_TRY(weft_infer__dtype(
-        cx, 0, WEFT_M_BYTE | 1u << WEFT_DTYPE_I16 | 1u << WEFT_DTYPE_U16 | 1u << WEFT_DTYPE_I32));
-    WEFT_TRY(weft_infer__dtype(cx, 1, WEFT_M_FLOAT));
+    WEFT_TRY(weft_infer__dtype(cx, 0, WEFT_M_QUANTISED | 1u << WEFT_DTYPE_I32));
+    WEFT_TRY(weft_infer__dtype(cx, 1, WEFT_M_FLOAT | WEFT_M_SCALE_ONLY));
+    if (weft_infer__has(cx, 2))
+        WEFT_TRY(weft_infer__same_dtype(cx, 0, 2));
     WEFT_TRY(check_scale(cx));
+    weft_dtype to =
+        weft_attrs_dtype(cx->attrs, WEFT_ATTR_OUTPUT_DTYPE, (weft_dtype)cx->in[1].type.dtype);
+    if (!((unsigned)WEFT_M_FLOAT >> to & 1))
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "result of %s: `output_dtype` must name a float",
+                         weft_dtype_name(to));
     weft_infer__copy(cx, 0, 0);
-    cx->out[0].dtype = cx->in[1].type.dtype;
+    cx->out[0].dtype = (uint8_t)to;
     return WEFT_ERR_OK;
 }
 
@@ -148,23 +160,56 @@ static int64_t scale_index(const scales *s, int64_t i)
     return (i / (s->inner * s->len) * s->blocks + along / s->block) * s->inner + i % s->inner;
 }
 
+/* A number as `dtype` holds it. */
+static float round_to(weft_dtype dtype, float x)
+{
+    return dtype == WEFT_DTYPE_F16    ? weft_f16_to_f32(weft_f16_from_f32(x))
+           : dtype == WEFT_DTYPE_BF16 ? weft_bf16_to_f32(weft_bf16_from_f32(x))
+                                      : x;
+}
+
+/* To floats of 8 bits and fewer; like ONNX's reference and onnxruntime, a zero point only counts
+ * for those of fewer. */
+static void quantize_to_float(weft_eval_ctx *cx, const scales *s, const float *scale, int64_t at,
+                              int64_t len, const float *x)
+{
+    const weft_tensor *zero = weft_eval__in(cx, 2), *out = &cx->out[0];
+    bool saturate = weft_attrs_int(cx->attrs, WEFT_ATTR_SATURATE, 1) != 0;
+    bool shifts = zero != NULL && weft_dtype_bits(out->dtype) < 8;
+    weft_dtype precision = weft_attrs_dtype(cx->attrs, WEFT_ATTR_PRECISION, WEFT_DTYPE_F32);
+    for (int64_t i = 0; i < len; i++) {
+        int64_t k = scale_index(s, at + i);
+        float y = round_to(precision, x[i] / scale[k]);
+        if (shifts)
+            y += (float)weft_tensor_get_f64(zero, k);
+        ((uint8_t *)out->data)[at + i] = weft_narrow_from_f64(out->dtype, (double)y, saturate);
+    }
+}
+
 /* In f32, as ONNX defines the operator: the rounding of the quotient decides ties. */
 weft_err weft_eval_quantize(weft_eval_ctx *cx)
 {
     const weft_tensor *x = cx->in[0], *zero = weft_eval__in(cx, 2), *out = &cx->out[0];
+    weft_dtype precision = weft_attrs_dtype(cx->attrs, WEFT_ATTR_PRECISION, WEFT_DTYPE_F32);
     scales s;
     WEFT_TRY(find_scales(cx, &s));
     const float *scale = weft_eval__f32(cx, cx->in[1]);
-    const int64_t *z = zero != NULL ? weft_eval__i64(cx, zero) : NULL;
+    bool to_float = weft_dtype_is_float(out->dtype);
+    const int64_t *z = zero != NULL && !to_float ? weft_eval__i64(cx, zero) : NULL;
     float buf[WEFT_MAP_BLOCK];
     int64_t y[WEFT_MAP_BLOCK], n = weft_tensor_numel(x);
     for (int64_t at = 0; at < n; at += WEFT_MAP_BLOCK) {
         int64_t len = n - at < WEFT_MAP_BLOCK ? n - at : WEFT_MAP_BLOCK;
         weft_eval__load_f32(x, at, 1, len, buf);
+        if (to_float) {
+            quantize_to_float(cx, &s, scale, at, len, buf);
+            continue;
+        }
         for (int64_t i = 0; i < len; i++) {
             int64_t k = scale_index(&s, at + i);
             double shift = z != NULL ? (double)z[k] : 0;
-            y[i] = weft_quantize__saturate(out->dtype, (double)rintf(buf[i] / scale[k]) + shift);
+            float quotient = round_to(precision, buf[i] / scale[k]);
+            y[i] = weft_quantize__saturate(out->dtype, (double)rintf(quotient) + shift);
         }
         weft_eval__store_i64(out, at, 1, len, y);
     }
@@ -177,15 +222,15 @@ weft_err weft_eval_dequantize(weft_eval_ctx *cx)
     scales s;
     WEFT_TRY(find_scales(cx, &s));
     const double *scale = weft_eval__f64(cx, cx->in[1]);
-    const int64_t *z = zero != NULL ? weft_eval__i64(cx, zero) : NULL;
-    int64_t buf[WEFT_MAP_BLOCK], n = weft_tensor_numel(x);
-    double y[WEFT_MAP_BLOCK];
+    const double *z = zero != NULL ? weft_eval__f64(cx, zero) : NULL;
+    int64_t n = weft_tensor_numel(x);
+    double buf[WEFT_MAP_BLOCK], y[WEFT_MAP_BLOCK];
     for (int64_t at = 0; at < n; at += WEFT_MAP_BLOCK) {
         int64_t len = n - at < WEFT_MAP_BLOCK ? n - at : WEFT_MAP_BLOCK;
-        weft_eval__load_i64(x, at, 1, len, buf);
+        weft_eval__load_f64(x, at, 1, len, buf);
         for (int64_t i = 0; i < len; i++) {
             int64_t k = scale_index(&s, at + i);
-            y[i] = (double)(buf[i] - (z != NULL ? z[k] : 0)) * scale[k];
+            y[i] = (buf[i] - (z != NULL ? z[k] : 0)) * scale[k];
         }
         weft_eval__store_f64(out, at, 1, len, y);
     }

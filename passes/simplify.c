@@ -104,9 +104,13 @@ static weft_err drop_same_type(match *k)
 /* cast_like x y ==> cast x {to = type of y} */
 static weft_err cast_like_to_cast(match *k)
 {
-    weft_attr to = WEFT_ATTR_OF_DTYPE(TO, (weft_dtype)type_of(k, result(k))->dtype);
+    weft_attrs kept = weft_node_attrs(k->m, k->n);
+    weft_attr *attr = weft_arena_array(k->cx->scratch, kept.n + 1, sizeof *attr);
+    for (uint32_t i = 0; i < kept.n; i++)
+        attr[i] = kept.at[i];
+    attr[kept.n] = WEFT_ATTR_OF_DTYPE(TO, (weft_dtype)type_of(k, result(k))->dtype);
     weft_val x = in(k, 0);
-    return replace_by_new(k, WEFT_OP_CAST, &x, 1, &to, 1);
+    return replace_by_new(k, WEFT_OP_CAST, &x, 1, attr, kept.n + 1);
 }
 
 /* perm of a transpose, counted from the front; the default reverses */

@@ -50,6 +50,10 @@ static weft_err emit(weft_cuda *cu, const char *stem, const char *value)
 weft_err weft_cuda_emit_quantize(weft_cuda *cu, weft_node n)
 {
     (void)n;
+    weft_dtype precision =
+        weft_attrs_dtype(weft_cuda__attrs(cu), WEFT_ATTR_PRECISION, WEFT_DTYPE_F32);
+    if (precision != WEFT_DTYPE_F32)
+        return weft_cuda__unsup(cu, "precision of %s", weft_dtype_name(precision));
     return emit(cu, "quantize", "quantized<Y>(convert<f32>(x[at]), convert<f32>(scale[i]), (f32)");
 }
 

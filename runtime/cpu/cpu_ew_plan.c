@@ -102,7 +102,7 @@ static bool pad_channels(const weft_slot *in, const weft_slot *out, const ew_ord
 
 static bool dtype_fits(uint8_t dtype)
 {
-    return weft_dtype_is_float(dtype) || dtype == WEFT_DTYPE_BOOL;
+    return (weft_dtype_is_float(dtype) && !weft_dtype_is_narrow(dtype)) || dtype == WEFT_DTYPE_BOOL;
 }
 
 static bool set_operand(weft_prep *p, uint32_t i, const ew_order *o, ew_operand *to)
@@ -410,7 +410,7 @@ weft_err weft_cpu__ew_create(weft_prep *p, const weft_step *step, uint32_t n_ste
 {
     *out = NULL;
     if (p->n_out != 1 || n_step == 0 || n_step > WEFT_STEPS_MAX ||
-        !weft_dtype_is_float(p->out[0].tensor.dtype) ||
+        !dtype_fits(p->out[0].tensor.dtype) || p->out[0].tensor.dtype == WEFT_DTYPE_BOOL ||
         (acc && p->out[0].tensor.dtype != WEFT_DTYPE_F32))
         return WEFT_ERR_OK;
     weft_cpu_ew *ew = calloc(1, sizeof *ew);

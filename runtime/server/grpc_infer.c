@@ -48,12 +48,16 @@ static field find_field(const Inference__InferTensorContents *c, weft_dtype dtyp
     switch (dtype) {
     case WEFT_DTYPE_BOOL:
         return (field){WEFT_DTYPE_BOOL, c->n_bool_contents, c->bool_contents};
+    case WEFT_DTYPE_I2:
+    case WEFT_DTYPE_I4:
     case WEFT_DTYPE_I8:
     case WEFT_DTYPE_I16:
     case WEFT_DTYPE_I32:
         return (field){WEFT_DTYPE_I32, c->n_int_contents, c->int_contents};
     case WEFT_DTYPE_I64:
         return (field){WEFT_DTYPE_I64, c->n_int64_contents, c->int64_contents};
+    case WEFT_DTYPE_U2:
+    case WEFT_DTYPE_U4:
     case WEFT_DTYPE_U8:
     case WEFT_DTYPE_U16:
     case WEFT_DTYPE_U32:

@@ -57,6 +57,14 @@ static bool is_in_range(weft_dtype dtype, json_int_t x)
         return x >= 0;
     case WEFT_DTYPE_BOOL:
         return x == 0 || x == 1;
+    case WEFT_DTYPE_I4:
+        return x >= -8 && x <= 7;
+    case WEFT_DTYPE_U4:
+        return x >= 0 && x <= 15;
+    case WEFT_DTYPE_I2:
+        return x >= -2 && x <= 1;
+    case WEFT_DTYPE_U2:
+        return x >= 0 && x <= 3;
     default:
         return true;
     }
@@ -104,7 +112,7 @@ static bool read_json_data(reader *r, const json_t *input, uint32_t at, const ch
     filler f = {.t = t, .n = weft_tensor_numel(t)};
     if (!json_is_array(data))
         return fail(r, WEFT_ANSWER_INVALID, "input '%s' has no data", name);
-    if (t->dtype == WEFT_DTYPE_F16 || t->dtype == WEFT_DTYPE_BF16)
+    if (weft_dtype_is_float(t->dtype) && weft_dtype_bits(t->dtype) < 32)
         return fail(r, WEFT_ANSWER_INVALID, "input '%s': %s must be sent as binary data", name,
                     weft_dtype_oip_name(t->dtype));
     /* Each element takes at least one byte of JSON: the body bounds the allocation. */

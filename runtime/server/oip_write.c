@@ -72,10 +72,10 @@ static void put_number(weft_buf *out, const weft_tensor *t, int64_t i)
 }
 
 /* Whether JSON can represent the values: it has no NaN and no infinity, and the protocol sends FP16
- * and BF16 only as binary data. */
+ * and smaller floats only as binary data. */
 static bool fits_json(const weft_tensor *t)
 {
-    if (t->dtype == WEFT_DTYPE_F16 || t->dtype == WEFT_DTYPE_BF16)
+    if (weft_dtype_is_float(t->dtype) && weft_dtype_bits(t->dtype) < 32)
         return false;
     int64_t n = weft_dtype_is_float(t->dtype) ? weft_tensor_numel(t) : 0;
     for (int64_t i = 0; i < n; i++)

@@ -17,11 +17,12 @@ static void test_dtype__names_read_back(void **state)
         weft_dtype d = (weft_dtype)i;
         assert_int_equal(weft_dtype_parse(weft_dtype_name(d)), d);
         assert_int_equal(weft_dtype_from_oip(weft_dtype_oip_name(d)), d);
-        if (d == WEFT_DTYPE_BF16)
+        if (d == WEFT_DTYPE_BF16 || weft_dtype_is_narrow(d))
             assert_string_equal(weft_dtype_npy_name(d), "");
         else
             assert_int_equal(weft_dtype_from_npy(weft_dtype_npy_name(d)), d);
-        assert_true(weft_dtype_size(d) > 0);
+        assert_int_equal(weft_dtype_size(d), (weft_dtype_bits(d) + 7) / 8);
+        assert_true(weft_dtype_bits(d) > 0 && weft_dtype_bits(d) <= 64);
         assert_int_not_equal(weft_dtype_get_class(d), WEFT_CLASS_NONE);
     }
     assert_int_equal(weft_dtype_parse("f31"), WEFT_DTYPE_NONE);

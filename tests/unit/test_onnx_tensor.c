@@ -260,12 +260,51 @@ static void test_onnx_tensor__types_are_refused_by_name(void **state)
     begin(&t, 14, "1");
     onnx_put_bytes(&t, 9, "01234567", 8);
     check_fails(&t, WEFT_ERR_UNSUP, "(complex64)");
-    begin(&t, 22, "1");
-    check_fails(&t, WEFT_ERR_UNSUP, "(int4)");
+    begin(&t, 29, "1");
+    check_fails(&t, WEFT_ERR_UNSUP, "29");
     begin(&t, 1000, "1");
     check_fails(&t, WEFT_ERR_UNSUP, "1000");
     begin(&t, 0, "1");
     check_fails(&t, WEFT_ERR_INPUT, "data type 0");
+}
+
+/* Types of fewer than 8 bits are packed in files; in memory an element takes a byte. */
+static void test_onnx_tensor__narrow_types(void **state)
+{
+    (void)state;
+    enum { UINT4 = 21, INT4 = 22, F4 = 23, UINT2 = 25, F6 = 27, F8 = 17 };
+    weft_buf t = {0};
+    begin(&t, INT4, "3");
+    onnx_put_bytes(&t, 9, "\x81\x0f", 2);
+    check_bytes(&t, WEFT_DTYPE_I4, (int8_t[]){1, -8, -1}, 3);
+    begin(&t, UINT4, "3");
+    onnx_put_int(&t, 5, 0x21);
+    onnx_put_int(&t, 5, 0x0f);
+    check_bytes(&t, WEFT_DTYPE_U4, (uint8_t[]){1, 2, 15}, 3);
+    begin(&t, UINT2, "5");
+    onnx_put_bytes(&t, 9, "\xe4\x02", 2);
+    check_bytes(&t, WEFT_DTYPE_U2, (uint8_t[]){0, 1, 2, 3, 2}, 5);
+    begin(&t, F6, "4");
+    onnx_put_bytes(&t, 9, "\x41\x30\x10", 3);
+    check_bytes(&t, WEFT_DTYPE_F6E2M3, (uint8_t[]){1, 1, 3, 4}, 4);
+    begin(&t, F6, "2"); /* one in an entry */
+    onnx_put_int(&t, 5, 3);
+    onnx_put_int(&t, 5, 33);
+    check_bytes(&t, WEFT_DTYPE_F6E2M3, (uint8_t[]){3, 33}, 2);
+    begin(&t, F8, "2");
+    onnx_put_bytes(&t, 9, "\x7e\x80", 2);
+    check_bytes(&t, WEFT_DTYPE_F8E4M3FN, (uint8_t[]){0x7e, 0x80}, 2);
+    begin(&t, F4, "4"); /* unpacked in raw_data */
+    onnx_put_bytes(&t, 9, "\x01\x01\x01\x01", 4);
+    check_fails(&t, WEFT_ERR_INPUT, "4 bytes, the tensor has 2");
+    begin(&t, INT4, "4000000000");
+    onnx_put_bytes(&t, 9, "\x01", 1);
+    check_fails(&t, WEFT_ERR_INPUT, "1 bytes, the tensor has 2000000000");
+    begin(&t, INT4, "4");
+    onnx_put_int(&t, 5, 1);
+    check_fails(&t, WEFT_ERR_INPUT, "1 bytes of varints");
+    begin(&t, INT4, "0");
+    check_bytes(&t, WEFT_DTYPE_I4, "", 0);
 }
 
 /* -- External data ---------------------------------------------------------------------------- */
@@ -534,6 +573,7 @@ int main(void)
         cmocka_unit_test(test_onnx_tensor__lengths_are_exact),
         cmocka_unit_test(test_onnx_tensor__one_field_holds_elements),
         cmocka_unit_test(test_onnx_tensor__types_are_refused_by_name),
+        cmocka_unit_test(test_onnx_tensor__narrow_types),
         cmocka_unit_test(test_onnx_external__is_read),
         cmocka_unit_test(test_onnx_external__stays_in_the_folder),
         cmocka_unit_test(test_onnx_external__nul_in_location),

@@ -1,7 +1,6 @@
 /* .npy files; see npy.h. */
 #include "tools/server/npy.h"
 
-#include "base/f16.h"
 #include "base/file.h"
 #include "base/str.h"
 
@@ -107,12 +106,23 @@ weft_err weft_npy_load(const char *path, weft_arena *arena, weft_diag *diag, wef
 
 /* -- Writing -------------------------------------------------------------------------------- */
 
+/* NumPy has no name for some types: it gets a wider one. */
+static weft_dtype saved_dtype(weft_dtype dtype)
+{
+    if (*weft_dtype_npy_name(dtype))
+        return dtype;
+    if (weft_dtype_is_float(dtype))
+        return WEFT_DTYPE_F32;
+    return weft_dtype_get_class(dtype) == WEFT_CLASS_SIGNED ? WEFT_DTYPE_I8 : WEFT_DTYPE_U8;
+}
+
 weft_err weft_npy_save(const char *path, const weft_tensor *t, weft_diag *diag)
 {
     weft_buf dict = {0}, file = {0};
-    bool widen = t->dtype == WEFT_DTYPE_BF16;
+    weft_dtype dtype = saved_dtype(t->dtype);
+    bool widen = dtype != t->dtype;
     weft_buf_printf(&dict, "{'descr': '%s', 'fortran_order': False, 'shape': (",
-                    weft_dtype_npy_name(widen ? WEFT_DTYPE_F32 : t->dtype));
+                    weft_dtype_npy_name(dtype));
     for (int32_t i = 0; i < t->rank; i++)
         weft_buf_printf(&dict, "%lld,%s", (long long)t->dim[i], i + 1 < t->rank ? " " : "");
     weft_buf_puts(&dict, "), }");
@@ -123,10 +133,11 @@ weft_err weft_npy_save(const char *path, const weft_tensor *t, weft_diag *diag)
     const char head[4] = {1, 0, (char)(dict.len & 0xff), (char)(dict.len >> 8)};
     weft_buf_add(&file, head, sizeof head);
     weft_buf_add(&file, dict.at, dict.len);
-    const uint16_t *half = t->data;
     for (int64_t i = 0; widen && i < weft_tensor_numel(t); i++) {
-        float x = weft_bf16_to_f32(half[i]);
-        weft_buf_add(&file, &x, sizeof x);
+        uint64_t element = 0;
+        weft_tensor one = {.dtype = dtype, .data = &element};
+        weft_tensor_set_f64(&one, 0, weft_tensor_get_f64(t, i));
+        weft_buf_add(&file, &element, weft_dtype_size(dtype));
     }
     if (!widen && weft_tensor_bytes(t))
         weft_buf_add(&file, t->data, weft_tensor_bytes(t));

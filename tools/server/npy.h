@@ -10,7 +10,8 @@
  * The data lives in `arena`. */
 WEFT_MUST_USE weft_err weft_npy_load(const char *path, weft_arena *arena, weft_diag *diag,
                                      weft_tensor *out);
-/* Writes a tensor; bf16 is written as f32. */
+/* Writes a tensor; types that NumPy has no name for as wider ones: bf16 and
+ * smaller floats as f32, 4- and 2-bit integers as 8-bit ones. */
 WEFT_MUST_USE weft_err weft_npy_save(const char *path, const weft_tensor *t, weft_diag *diag);
 
 #endif
