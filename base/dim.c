@@ -510,6 +510,23 @@ bool weft_dim_is_data(const weft_dimpool *pool, weft_dim d)
     return false;
 }
 
+bool weft_dim_uses(const weft_dimpool *pool, weft_dim d, uint32_t symbol)
+{
+    if (weft_dim_is_const(d))
+        return false;
+    const weft_dimexpr *e = weft_dim__expr(pool, d);
+    for (uint32_t i = 0; i < e->n; i++) {
+        for (uint32_t j = 0; j < e->term[i].n; j++) {
+            const weft_dimatom *atom = &pool->atoms.at[e->term[i].atom[j]];
+            if (atom->kind == DIM_SYMBOL
+                    ? atom->symbol == symbol
+                    : weft_dim_uses(pool, atom->a, symbol) || weft_dim_uses(pool, atom->b, symbol))
+                return true;
+        }
+    }
+    return false;
+}
+
 static bool eval_atom(const weft_dimpool *pool, const weft_dimatom *atom, const int64_t *value,
                       uint32_t n, int64_t *out)
 {

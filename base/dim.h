@@ -72,6 +72,8 @@ void weft_dim_bounds(const weft_dimpool *pool, weft_dim d, int64_t *out_lo, int6
 /* true when `d` depends on a symbol made by weft_dim_fresh. */
 bool weft_dim_is_data(const weft_dimpool *pool, weft_dim d);
 
+bool weft_dim_uses(const weft_dimpool *pool, weft_dim d, uint32_t symbol);
+
 /* Value of `d` where symbol i has value[i]; n values are given. false: a symbol is missing
  * (value < 0 counts as missing), or overflow. */
 bool weft_dim_eval(const weft_dimpool *pool, weft_dim d, const int64_t *value, uint32_t n,

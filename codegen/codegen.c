@@ -329,6 +329,22 @@ static uint32_t find_model(const weft_module *m, const char *name)
     return i;
 }
 
+static void make_requires(generator *g, weft_bundle_program *p)
+{
+    p->n_require = weft_graph_require_count(g->g);
+    weft_bundle_require *require = weft_arena_array(g->arena, p->n_require, sizeof *require);
+    for (uint32_t i = 0; i < p->n_require; i++) {
+        const weft_graph_require *from = weft_graph_require_at(g->g, i);
+        require[i] = (weft_bundle_require){.kind = from->kind,
+                                           .a = carry_dim(g, from->a),
+                                           .b = carry_dim(g, from->b),
+                                           .guard = carry_dim(g, from->guard),
+                                           .item = from->item,
+                                           .what = from->what};
+    }
+    p->require = require;
+}
+
 static void make_parts(generator *g, weft_bundle_program *p)
 {
     p->n_part = weft_graph_part_count(g->g);
@@ -349,6 +365,7 @@ static void make_program(generator *g, uint32_t i, const weft_codegen_model *mod
     memset(&g->values, 0, sizeof g->values);
     p->name = weft_graph_name(g->g);
     make_symbols(g, p);
+    make_requires(g, p);
     make_ports(g, p, true);
     make_launches(g, p);
     make_ports(g, p, false);

@@ -33,25 +33,6 @@ static weft_err check_counts(const weft_onnx_call *c, const weft_op *op, uint32_
     return WEFT_ERR_OK;
 }
 
-/* A view that matches its operand only for some values of the symbols (a symbolic batch before a
- * Reshape to constants) is valid ONNX, but no memory plan exists for the other values. */
-static weft_err check_view(const weft_onnx_call *c, weft_val in, const weft_ttype *out)
-{
-    weft_dimpool *pool = weft_module_dims(c->cx->m);
-    weft_dim a = weft_ttype_numel(pool, weft_onnx__type(c, in)), b = weft_ttype_numel(pool, out);
-    if (a == b || weft_dim_is_data(pool, a) || weft_dim_is_data(pool, b))
-        return WEFT_ERR_OK;
-    weft_buf text = {0};
-    weft_dim_print(pool, a, &text);
-    weft_buf_puts(&text, " elements as ");
-    weft_dim_print(pool, b, &text);
-    weft_err err = weft_onnx__fail(c, WEFT_ERR_UNSUP,
-                                   "%s: right for some sizes of the symbolic dimensions only",
-                                   text.at ? text.at : "");
-    weft_buf_finish(&text);
-    return err;
-}
-
 weft_err weft_onnx__emit(weft_onnx_call *c, weft_op_id op_id, const weft_val *in, uint32_t n_in,
                          const weft_attr *attr, uint32_t n_attr, weft_val *out, uint32_t n_out)
 {
@@ -77,9 +58,8 @@ weft_err weft_onnx__emit(weft_onnx_call *c, weft_op_id op_id, const weft_val *in
                            .loc = c->loc};
     weft_node node = weft_node_append(cx->g, &spec);
     weft_ttype *type = weft_arena_array(cx->arena, n, sizeof *type);
-    weft_err err = weft_node_infer(cx->g, node, cx->contents, cx->diag, type, n);
-    if (err == WEFT_ERR_OK && (op->traits & WEFT_T_VIEW))
-        err = check_view(c, in[0], &type[0]);
+    weft_err err =
+        weft_node_infer_new(cx->g, node, cx->contents, c->op_type, cx->diag, type, n);
     if (err != WEFT_ERR_OK) {
         weft_node_remove(cx->g, node);
         return err;

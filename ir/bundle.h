@@ -212,6 +212,14 @@ typedef struct weft_bundle_symbol {
     int64_t lo, hi;
 } weft_bundle_symbol;
 
+/* Dims that must agree for the sizes of a run's inputs, unless the guard is then 0. */
+typedef struct weft_bundle_require {
+    weft_require_kind kind;
+    weft_dim a, b, guard;
+    const char *item; /* node, or NULL */
+    const char *what; /* "Reshape: number of elements" */
+} weft_bundle_require;
+
 /* A model that a joint program runs: its inputs and outputs follow those of the parts before. */
 typedef struct weft_bundle_part {
     uint32_t program; /* index of the model's own */
@@ -223,6 +231,8 @@ typedef struct weft_bundle_program {
     weft_dimpool *dims; /* symbol i of `symbol` is symbol i of the pool; data symbols follow */
     const weft_bundle_symbol *symbol;
     uint32_t n_symbol;
+    const weft_bundle_require *require;
+    uint32_t n_require;
     const weft_bundle_value *value; /* value v is value[v - 1] */
     uint32_t n_value;
     const weft_bundle_launch *launch; /* in order of execution */

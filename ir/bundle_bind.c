@@ -34,6 +34,37 @@ static weft_err bind_dim(const weft_bundle_program *p, uint32_t i, uint32_t d, i
     return WEFT_ERR_OK;
 }
 
+/* Names the node, both sizes, and the symbols that they depend on. */
+static weft_err fail_require(const weft_bundle_program *p, const weft_bundle_require *r, int64_t a,
+                             int64_t b, const int64_t *value, weft_diag *diag)
+{
+    weft_buf text = {0};
+    for (uint32_t i = 0; i < p->n_symbol; i++)
+        if (weft_dim_uses(p->dims, r->a, i) || weft_dim_uses(p->dims, r->b, i))
+            weft_buf_printf(&text, "%s%s = %lld", text.len ? ", " : "", p->symbol[i].name,
+                            (long long)value[i]);
+    weft_err err = weft_diag_error(
+        diag, WEFT_ERR_INPUT, (weft_where){.file = p->name, .item = r->item},
+        "%s: %lld and %lld %s where %s", r->what, (long long)a, (long long)b,
+        r->kind == WEFT_REQUIRE_FITS ? "do not broadcast" : "differ", text.at ? text.at : "");
+    weft_buf_finish(&text);
+    return err;
+}
+
+static weft_err check_requires(const weft_bundle_program *p, const int64_t *value, weft_diag *diag)
+{
+    for (uint32_t i = 0; i < p->n_require; i++) {
+        const weft_bundle_require *r = &p->require[i];
+        int64_t guard, a, b;
+        if (weft_dim_eval(p->dims, r->guard, value, p->n_symbol, &guard) && guard != 0 &&
+            weft_dim_eval(p->dims, r->a, value, p->n_symbol, &a) &&
+            weft_dim_eval(p->dims, r->b, value, p->n_symbol, &b) &&
+            !weft_require_holds(r->kind, a, b))
+            return fail_require(p, r, a, b, value, diag);
+    }
+    return WEFT_ERR_OK;
+}
+
 weft_err weft_bundle_bind(const weft_bundle_program *p, const weft_tensor *in, uint32_t n_in,
                           int64_t *out, weft_diag *diag)
 {
@@ -61,5 +92,5 @@ weft_err weft_bundle_bind(const weft_bundle_program *p, const weft_tensor *in, u
     for (uint32_t i = 0; i < p->n_symbol; i++)
         if (out[i] < 0)
             out[i] = p->symbol[i].lo;
-    return WEFT_ERR_OK;
+    return check_requires(p, out, diag);
 }

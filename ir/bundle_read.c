@@ -172,6 +172,30 @@ static weft_err read_exprs(weft_bundle__reader *r, const Weft__Bundle__Program *
     return err;
 }
 
+static weft_err read_requires(weft_bundle__reader *r, const Weft__Bundle__Program *m)
+{
+    weft_bundle_require *require = weft_arena_array(r->arena, m->n_require, sizeof *require);
+    if (m->n_require > WEFT_BUNDLE_REQUIRES_MAX)
+        return weft_bundle__refuse(r, "%zu requirements, at most %d", m->n_require,
+                                   WEFT_BUNDLE_REQUIRES_MAX);
+    for (size_t i = 0; i < m->n_require; i++) {
+        const Weft__Bundle__Require *from = m->require[i];
+        weft_bundle_require *to = &require[i];
+        to->kind = (weft_require_kind)from->kind;
+        to->item = *from->item ? keep(r, from->item) : NULL;
+        to->what = keep(r, from->what);
+        if (from->kind > WEFT_REQUIRE_FITS || !weft_bundle__get_dim(r, from->a, &to->a) ||
+            !weft_bundle__get_dim(r, from->b, &to->b) ||
+            !weft_bundle__get_dim(r, from->guard, &to->guard) ||
+            weft_dim_is_data(r->p->dims, to->a) || weft_dim_is_data(r->p->dims, to->b) ||
+            weft_dim_is_data(r->p->dims, to->guard))
+            return weft_bundle__refuse(r, "requirement %zu is wrong", i);
+    }
+    r->p->require = require;
+    r->p->n_require = (uint32_t)m->n_require;
+    return WEFT_ERR_OK;
+}
+
 /* -- Values and ports ------------------------------------------------------------------------- */
 
 static bool is_weight_type(const weft_ttype *t, const weft_bundle_weight *w)
@@ -584,6 +608,7 @@ static weft_err read_program(weft_bundle__reader *r, const Weft__Bundle__Program
     r->item = p->name = keep_name(r, m->name);
     WEFT_TRY(read_symbols(r, m));
     WEFT_TRY(read_exprs(r, m));
+    WEFT_TRY(read_requires(r, m));
     WEFT_TRY(read_values(r, m));
     WEFT_TRY(read_ports(r, m->input, m->n_input, true, &p->input));
     p->n_input = (uint32_t)m->n_input;

@@ -316,6 +316,21 @@ static void put_parts(writer *w, const weft_bundle_program *p, Weft__Bundle__Pro
     }
 }
 
+static void put_requires(writer *w, const weft_bundle_program *p, Weft__Bundle__Program *to)
+{
+    to->n_require = p->n_require;
+    NEW_MESSAGES(w, p->n_require, to->require, Weft__Bundle__Require, weft__bundle__require__init);
+    for (uint32_t i = 0; i < p->n_require; i++) {
+        const weft_bundle_require *r = &p->require[i];
+        to->require[i]->kind = r->kind;
+        to->require[i]->a = put_dim(w, r->a);
+        to->require[i]->b = put_dim(w, r->b);
+        to->require[i]->guard = put_dim(w, r->guard);
+        to->require[i]->item = borrow(r->item);
+        to->require[i]->what = borrow(r->what);
+    }
+}
+
 static void put_program(writer *w, const weft_bundle_program *p, Weft__Bundle__Program *to)
 {
     w->dims = p->dims;
@@ -335,6 +350,7 @@ static void put_program(writer *w, const weft_bundle_program *p, Weft__Bundle__P
     to->rate_per_s = p->rate_per_s;
     put_profile(w, &p->profile, to);
     put_parts(w, p, to);
+    put_requires(w, p, to);
     to->n_expr = w->expr.len;
     to->expr = w->expr.at;
 }

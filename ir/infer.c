@@ -122,10 +122,10 @@ static weft_err fill_operand(weft_contents *c, weft_node n, uint32_t i, weft_dia
     return WEFT_ERR_OK;
 }
 
-weft_err weft_node__infer(weft_graph *g, weft_node n, weft_dimpool *pool, weft_contents *contents,
-                          weft_diag *diag, weft_ttype *out, uint32_t n_out)
+static weft_err infer(weft_node n, weft_dimpool *pool, weft_contents *contents,
+                      weft_require_list *require, weft_diag *diag, weft_ttype *out, uint32_t n_out)
 {
-    weft_module *m = weft_graph_module(g);
+    weft_module *m = contents->m;
     uint32_t n_in = weft_node_in_count(m, n);
     weft_operand *in = weft_arena_array(contents->arena, n_in, sizeof *in);
     for (uint32_t i = 0; i < n_in; i++)
@@ -141,11 +141,18 @@ weft_err weft_node__infer(weft_graph *g, weft_node n, weft_dimpool *pool, weft_c
                          .out = out,
                          .out_content = found,
                          .n_out = n_out,
+                         .require = require,
                          .diag = diag,
                          .where = weft_node_where(m, n)};
     WEFT_TRY(weft_op_infer(&cx));
     keep_contents(contents, n, found, out, n_out);
     return WEFT_ERR_OK;
+}
+
+weft_err weft_node__infer(weft_node n, weft_dimpool *pool, weft_contents *contents, weft_diag *diag,
+                          weft_ttype *out, uint32_t n_out)
+{
+    return infer(n, pool, contents, NULL, diag, out, n_out);
 }
 
 weft_err weft_node_infer(weft_graph *g, weft_node n, weft_contents *contents, weft_diag *diag,
@@ -154,5 +161,26 @@ weft_err weft_node_infer(weft_graph *g, weft_node n, weft_contents *contents, we
     weft_module *m = weft_graph_module(g);
     if (!contents)
         contents = weft_contents_create(m, m->arena);
-    return weft_node__infer(g, n, m->dims, contents, diag, out, n_out);
+    return infer(n, m->dims, contents, NULL, diag, out, n_out);
+}
+
+weft_err weft_node_infer_new(weft_graph *g, weft_node n, weft_contents *contents, const char *op,
+                             weft_diag *diag, weft_ttype *out, uint32_t n_out)
+{
+    weft_module *m = weft_graph_module(g);
+    weft_require_list found = {{0}};
+    WEFT_TRY(infer(n, m->dims, contents, &found, diag, out, n_out));
+    for (uint32_t i = 0; i < found.list.len; i++) {
+        const weft_require *r = &found.list.at[i];
+        weft_graph_require require = {
+            .kind = r->kind, .a = r->a, .b = r->b, .guard = 1, .item = weft_node_loc(m, n).item};
+        require.what = weft_arena_printf(contents->arena, "%s: %s", op, r->what);
+        if (weft_graph_require_count(g) == WEFT_MODEL_REQUIRES_MAX ||
+            !weft_graph_add_require(g, &require))
+            return weft_diag_error(diag, WEFT_ERR_UNSUP, weft_node_where(m, n),
+                                   "%s: over %d sizes have to be compared at run time; fix symbolic "
+                                   "dimensions (dims:)",
+                                   op, WEFT_MODEL_REQUIRES_MAX);
+    }
+    return WEFT_ERR_OK;
 }

@@ -117,6 +117,29 @@ weft_dim weft_graph_symbol_dim(const weft_graph *g, uint32_t i);
 /* Symbol `name` of a graph that shares the dim of another graph's symbol. */
 void weft_graph_share_symbol(weft_graph *g, const char *name, weft_dim dim);
 
+/* Sizes that the operators of a graph need to agree, and that nothing proves: they are compared once
+ * the sizes of the inputs are known, before anything runs. */
+typedef struct weft_graph_require {
+    weft_require_kind kind;
+    weft_dim a, b;
+    weft_dim guard;   /* where it is 0 the requirement does not hold: a part without requests */
+    const char *item; /* the node, or NULL */
+    const char *what; /* "Reshape: number of elements" */
+} weft_graph_require;
+
+/* Of a graph, and of one that an importer makes. */
+enum { WEFT_GRAPH_REQUIRES_MAX = 65536, WEFT_MODEL_REQUIRES_MAX = 4096 };
+
+/* Names are copied; a requirement that the graph has is not added again. false: there are
+ * WEFT_GRAPH_REQUIRES_MAX. */
+bool weft_graph_add_require(weft_graph *g, const weft_graph_require *require);
+uint32_t weft_graph_require_count(const weft_graph *g);
+const weft_graph_require *weft_graph_require_at(const weft_graph *g, uint32_t i);
+/* The first requirement that does not hold for these values of the pool's symbols (below 0: not
+ * known), or NULL. */
+const weft_graph_require *weft_graph_find_broken(const weft_graph *g, const weft_dimpool *dims,
+                                                 const int64_t *value, uint32_t n);
+
 /* A joint graph runs several models at once: its inputs and outputs are those of its parts, one
  * model after the other, and it has their symbols. Any part may be empty: its batch is 0. */
 typedef struct weft_part {
@@ -323,5 +346,10 @@ weft_contents *weft_contents_create(weft_module *m, weft_arena *arena);
 const weft_dim *weft_contents_get(weft_contents *c, weft_val v, uint32_t *out_n);
 WEFT_MUST_USE weft_err weft_node_infer(weft_graph *g, weft_node n, weft_contents *contents,
                                        weft_diag *diag, weft_ttype *out, uint32_t n_out);
+/* The same for a node that an importer made: what inference assumes of sizes becomes requirements
+ * of the graph. `op` is the operator's name in messages. */
+WEFT_MUST_USE weft_err weft_node_infer_new(weft_graph *g, weft_node n, weft_contents *contents,
+                                           const char *op, weft_diag *diag, weft_ttype *out,
+                                           uint32_t n_out);
 
 #endif

@@ -89,6 +89,8 @@ struct weft_graph {
     WEFT_VEC(weft_graph_port) outputs;
     WEFT_VEC(weft_bucket) buckets;
     WEFT_VEC(weft_part) parts;
+    WEFT_VEC(weft_graph_require) requires;
+    weft_map *require_of; /* hash of a requirement to its index; NULL: none yet */
     uint64_t limit; /* of a joint graph */
 };
 
@@ -124,9 +126,8 @@ bool weft_text__is_name(char c);
 bool weft_text__is_ident(const char *s);
 
 /* weft_node_infer with the dims made in `pool`. */
-WEFT_MUST_USE weft_err weft_node__infer(weft_graph *g, weft_node n, weft_dimpool *pool,
-                                        weft_contents *contents, weft_diag *diag, weft_ttype *out,
-                                        uint32_t n_out);
+WEFT_MUST_USE weft_err weft_node__infer(weft_node n, weft_dimpool *pool, weft_contents *contents,
+                                        weft_diag *diag, weft_ttype *out, uint32_t n_out);
 
 /* -- Text ---------------------------------------------------------------------------------------
  */

@@ -89,6 +89,34 @@ static weft_err parse_graph_symbol(weft_parser *p)
     return WEFT_ERR_OK;
 }
 
+/* require fits [?a, ?b, ?guard] "Add: dimension" "Add_12"; guard and node may be left out */
+static weft_err parse_require(weft_parser *p)
+{
+    weft_graph_require r = {.kind = WEFT_REQUIRE_EQUAL, .guard = 1};
+    const weft_dim *dim;
+    uint32_t n;
+    WEFT_TRY(weft_parser__next(p));
+    if (weft_parser__is_word(p, "fits"))
+        r.kind = WEFT_REQUIRE_FITS;
+    else if (!weft_parser__is_word(p, "equal"))
+        return weft_parser__expected(p, "`equal` or `fits`");
+    WEFT_TRY(weft_parser__next(p));
+    if (!weft_parser__is_punct(p, '['))
+        return weft_parser__expected(p, "`[`");
+    WEFT_TRY(weft_parser__dims(p, 3, &dim, &n));
+    if (n < 2)
+        return weft_parser__fail(p, "two dimensions, or two and a guard, make a requirement");
+    r.a = dim[0];
+    r.b = dim[1];
+    r.guard = n > 2 ? dim[2] : 1;
+    WEFT_TRY(weft_parser__string(p, &r.what));
+    if (p->tok.kind == WEFT_TOKEN_STRING)
+        WEFT_TRY(weft_parser__string(p, &r.item));
+    if (!weft_graph_add_require(p->g, &r))
+        return weft_parser__fail(p, "more than %d requirements", WEFT_GRAPH_REQUIRES_MAX);
+    return WEFT_ERR_OK;
+}
+
 /* part @model 2 1 */
 static weft_err parse_part(weft_parser *p)
 {
@@ -520,6 +548,8 @@ static weft_err parse_graph(weft_parser *p)
     WEFT_TRY(weft_parser__punct(p, '{'));
     while (weft_parser__is_word(p, "symbol"))
         WEFT_TRY(parse_graph_symbol(p));
+    while (weft_parser__is_word(p, "require"))
+        WEFT_TRY(parse_require(p));
     while (weft_parser__is_word(p, "part"))
         WEFT_TRY(parse_part(p));
     if (weft_parser__is_word(p, "limit"))

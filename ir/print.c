@@ -115,6 +115,11 @@ static void note_graph(printer *p, weft_graph *g)
 {
     for (uint32_t i = 0; i < weft_graph_symbol_count(g); i++)
         note_dim(p, weft_graph_symbol_dim(g, i));
+    for (uint32_t i = 0; i < weft_graph_require_count(g); i++) {
+        note_dim(p, weft_graph_require_at(g, i)->a);
+        note_dim(p, weft_graph_require_at(g, i)->b);
+        note_dim(p, weft_graph_require_at(g, i)->guard);
+    }
     for (uint32_t i = 0; i < weft_graph_input_count(g); i++)
         note_val(p, weft_graph_input(g, i));
     for (uint32_t i = 0; i < weft_graph_output_count(g); i++)
@@ -420,6 +425,28 @@ static void print_name(printer *p, char sigil, const char *name)
         put_string(p, name);
 }
 
+static void print_requires(printer *p, const weft_graph *g)
+{
+    for (uint32_t i = 0; i < weft_graph_require_count(g); i++) {
+        const weft_graph_require *r = weft_graph_require_at(g, i);
+        weft_buf_puts(p->out, r->kind == WEFT_REQUIRE_FITS ? "  require fits [" : "  require equal [");
+        put_dim(p, r->a);
+        weft_buf_puts(p->out, ", ");
+        put_dim(p, r->b);
+        if (r->guard != 1) {
+            weft_buf_puts(p->out, ", ");
+            put_dim(p, r->guard);
+        }
+        weft_buf_puts(p->out, "] ");
+        put_string(p, r->what);
+        if (r->item) {
+            weft_buf_putc(p->out, ' ');
+            put_string(p, r->item);
+        }
+        weft_buf_putc(p->out, '\n');
+    }
+}
+
 static void print_head(printer *p, uint32_t *next)
 {
     weft_graph *g = p->g;
@@ -449,6 +476,7 @@ static void print_head(printer *p, uint32_t *next)
         put_string(p, weft_graph_symbol_name(g, i));
         weft_buf_putc(p->out, '\n');
     }
+    print_requires(p, g);
     for (uint32_t i = 0; i < weft_graph_part_count(g); i++) {
         const weft_part *part = weft_graph_part(g, i);
         weft_buf_puts(p->out, "  part ");

@@ -175,6 +175,14 @@ static void make_samples(weft_verifier *v)
     }
 }
 
+/* Only sizes that satisfy the graph's requirements tell whether dims agree. */
+static void allow_samples(weft_verifier *v)
+{
+    for (uint32_t k = 0; k < WEFT_SAMPLES; k++)
+        v->allowed[k] = !weft_graph_find_broken(v->g, v->dims, v->sample + (size_t)k * v->n_sample,
+                                                v->n_sample);
+}
+
 /* The dims are equal, or one of them is known only at run time. Bounds that became tighter after a
  * type was made change the form of a dim (min(?s, 512) is ?s once ?s <= 512 is known), so dims with
  * different handles are compared at sample values. */
@@ -185,7 +193,7 @@ static bool dims_agree(weft_verifier *v, weft_dim a, weft_dim b)
     for (uint32_t k = 0; k < WEFT_SAMPLES; k++) {
         const int64_t *value = v->sample + (size_t)k * v->n_sample;
         int64_t x, y;
-        if (weft_dim_eval(v->dims, a, value, v->n_sample, &x) &&
+        if (v->allowed[k] && weft_dim_eval(v->dims, a, value, v->n_sample, &x) &&
             weft_dim_eval(v->dims, b, value, v->n_sample, &y) && x != y)
             return false;
     }
@@ -264,7 +272,7 @@ static void check_node(weft_verifier *v, weft_node n, weft_diag *said)
     if (!ok || err != WEFT_ERR_OK || !check_layouts(v, n))
         return;
     weft_ttype *type = weft_arena_array(v->scratch, n_out, sizeof *type);
-    err = weft_node__infer(v->g, n, v->dims, v->contents, said, type, n_out);
+    err = weft_node__infer(n, v->dims, v->contents, said, type, n_out);
     if (err != WEFT_ERR_OK) {
         repeat(v, "type-match", said, err, where);
         return;
@@ -334,6 +342,7 @@ static void check_module(weft_verifier *v, weft_diag *said)
         return;
     for (uint32_t i = 0; i < weft_graph_count(v->m); i++) {
         v->g = weft_graph_at(v->m, i);
+        allow_samples(v);
         check_graph(v, said);
     }
 }

@@ -15,6 +15,7 @@ typedef struct weft_verifier {
     uint32_t *order; /* by value: 1 + number of the node that defines it; 0: not visited yet */
     int64_t *sample; /* WEFT_SAMPLES rows of values for the symbols */
     uint32_t n_sample;
+    bool allowed[WEFT_SAMPLES]; /* the sample satisfies the requirements of the graph */
     weft_graph *g;
     weft_err err; /* the first one */
 } weft_verifier;

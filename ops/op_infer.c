@@ -76,15 +76,15 @@ weft_err weft_infer__dtype(weft_infer_ctx *cx, uint32_t in, uint32_t mask)
                      weft_dtype_name((weft_dtype)cx->in[in].type.dtype));
 }
 
-weft_err weft_infer__agree(weft_infer_ctx *cx, weft_dim a, weft_dim b, const char *what)
+void weft_infer__require(weft_infer_ctx *cx, weft_require_kind kind, weft_dim a, weft_dim b,
+                         const char *what)
 {
-    if (a == b || !weft_dim_is_const(a) || !weft_dim_is_const(b))
-        return WEFT_ERR_OK;
-    return WEFT_FAIL(cx, WEFT_ERR_INPUT, "%s: %lld and %lld differ", what, (long long)a,
-                     (long long)b);
+    /* Dims that depend on data are compared by the launches that compute with them. */
+    if (!cx->require || a == b || weft_dim_is_data(cx->pool, a) || weft_dim_is_data(cx->pool, b))
+        return;
+    weft_require r = {.kind = kind, .a = a, .b = b, .what = what};
+    WEFT_VEC_PUSH(cx->arena, &cx->require->list, r);
 }
-
-/* -- Broadcasting --------------------------------------------------------------------------- */
 
 /* ?s against min(?s, 1024), as where positions are sliced to the length of the sequence: the two
  * are equal only if ?s <= 1024. This becomes a bound of the symbol: types inferred later have plain
@@ -97,6 +97,45 @@ static bool bound_symbol(weft_infer_ctx *cx, weft_dim symbol, weft_dim other, in
         return false;
     weft_dim_symbol(cx->pool, weft_dim_symbol_name(cx->pool, idx), 0, hi);
     return true;
+}
+
+weft_err weft_infer__agree(weft_infer_ctx *cx, weft_dim a, weft_dim b, const char *what)
+{
+    if (a == b)
+        return WEFT_ERR_OK;
+    if (!weft_dim_is_const(a) || !weft_dim_is_const(b)) {
+        int64_t lo, hi_a, hi_b;
+        weft_dim_bounds(cx->pool, a, &lo, &hi_a);
+        weft_dim_bounds(cx->pool, b, &lo, &hi_b);
+        if (!bound_symbol(cx, a, b, hi_b) && !bound_symbol(cx, b, a, hi_a))
+            weft_infer__require(cx, WEFT_REQUIRE_EQUAL, a, b, what);
+        return WEFT_ERR_OK;
+    }
+    return WEFT_FAIL(cx, WEFT_ERR_INPUT, "%s: %lld and %lld differ", what, (long long)a,
+                     (long long)b);
+}
+
+/* -- Broadcasting --------------------------------------------------------------------------- */
+
+/* The result of broadcasting two dims that differ, one of them symbolic. */
+static weft_dim choose_broadcast(weft_infer_ctx *cx, weft_dim a, weft_dim b)
+{
+    int64_t lo_a, hi_a, lo_b, hi_b;
+    weft_dim_bounds(cx->pool, a, &lo_a, &hi_a);
+    weft_dim_bounds(cx->pool, b, &lo_b, &hi_b);
+    if (weft_dim_is_const(a) || weft_dim_is_const(b))
+        return weft_dim_is_const(a) ? a : b;
+    if (bound_symbol(cx, a, b, hi_b))
+        return a;
+    if (bound_symbol(cx, b, a, hi_a) || hi_a <= 1)
+        return b;
+    if (hi_b <= 1)
+        return a;
+    if (lo_a > 1 && lo_b <= 1)
+        return a;
+    if (lo_b > 1 && lo_a <= 1)
+        return b;
+    return weft_dim_is_data(cx->pool, a) && !weft_dim_is_data(cx->pool, b) ? b : a;
 }
 
 weft_err weft_infer__broadcast_dim(weft_infer_ctx *cx, weft_dim a, weft_dim b, weft_dim *out)
@@ -113,23 +152,8 @@ weft_err weft_infer__broadcast_dim(weft_infer_ctx *cx, weft_dim a, weft_dim b, w
     if (ca && cb)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "dimensions %lld and %lld do not broadcast",
                          (long long)a, (long long)b);
-    int64_t lo_a, hi_a, lo_b, hi_b;
-    weft_dim_bounds(cx->pool, a, &lo_a, &hi_a);
-    weft_dim_bounds(cx->pool, b, &lo_b, &hi_b);
-    if (ca || cb)
-        *out = ca ? a : b;
-    else if (bound_symbol(cx, a, b, hi_b))
-        *out = a;
-    else if (bound_symbol(cx, b, a, hi_a) || hi_a <= 1)
-        *out = b;
-    else if (hi_b <= 1)
-        *out = a;
-    else if (lo_a > 1 && lo_b <= 1)
-        *out = a;
-    else if (lo_b > 1 && lo_a <= 1)
-        *out = b;
-    else
-        *out = weft_dim_is_data(cx->pool, a) && !weft_dim_is_data(cx->pool, b) ? b : a;
+    *out = choose_broadcast(cx, a, b);
+    weft_infer__require(cx, WEFT_REQUIRE_FITS, *out, *out == a ? b : a, "dimension");
     return WEFT_ERR_OK;
 }
 

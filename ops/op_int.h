@@ -63,7 +63,11 @@ weft_err weft_infer__rank(weft_infer_ctx *cx, uint32_t in, uint32_t lo, uint32_t
 weft_err weft_infer__same_dtype(weft_infer_ctx *cx, uint32_t a, uint32_t b);
 /* INPUT when the dtype of the operand is not in `mask` (1u << dtype, or'ed). */
 weft_err weft_infer__dtype(weft_infer_ctx *cx, uint32_t in, uint32_t mask);
-/* INPUT when both are constant and differ; `what` names the thing in the message. */
+/* Notes that the dims have to agree once they are known; `what` is a static string. */
+void weft_infer__require(weft_infer_ctx *cx, weft_require_kind kind, weft_dim a, weft_dim b,
+                         const char *what);
+/* The dims are equal, or have to be once they are known. INPUT when both are constant and differ;
+ * `what` names the thing in the message. */
 weft_err weft_infer__agree(weft_infer_ctx *cx, weft_dim a, weft_dim b, const char *what);
 /* One dim of NumPy broadcasting. If symbols leave the result open, a dim known to be over 1 is the
  * result; otherwise both are assumed to be equal, and the one that does not depend on data is it.

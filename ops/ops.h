@@ -232,6 +232,25 @@ typedef struct weft_operand {
     const void *data; /* elements as bytes, PLAIN layout, if known */
 } weft_operand;
 
+/* Sizes that inference could not prove to agree: they have to be compared once the sizes of the
+ * inputs are known. FITS: b is a or 1, as in broadcasting to a. */
+typedef enum weft_require_kind { WEFT_REQUIRE_EQUAL, WEFT_REQUIRE_FITS } weft_require_kind;
+
+typedef struct weft_require {
+    weft_require_kind kind;
+    weft_dim a, b;
+    const char *what; /* static: "number of elements" */
+} weft_require;
+
+typedef struct weft_require_list {
+    WEFT_VEC(weft_require) list; /* in the arena of the inference context */
+} weft_require_list;
+
+static inline bool weft_require_holds(weft_require_kind kind, int64_t a, int64_t b)
+{
+    return a == b || (kind == WEFT_REQUIRE_FITS && b == 1);
+}
+
 /* The caller sets everything but `out` and `out_content`. */
 typedef struct weft_infer_ctx {
     const weft_op *op;
@@ -244,6 +263,7 @@ typedef struct weft_infer_ctx {
     /* Contents of results that are small integer tensors computed from shapes, or NULL entries. */
     const weft_dim **out_content;
     uint32_t n_out;
+    weft_require_list *require; /* receives what is assumed; NULL: not wanted */
     weft_diag *diag;
     weft_where where;
 } weft_infer_ctx;

@@ -106,7 +106,8 @@ static weft_err fill_hole(weft_infer_ctx *cx, const weft_ttype *x, weft_ttype *o
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "%s elements are no multiple of %s",
                          weft_infer__text(cx, all), weft_infer__text(cx, rest));
     out->dim[hole] = weft_dim_floordiv(cx->pool, all, rest);
-    return WEFT_ERR_OK;
+    return weft_infer__agree(cx, all, weft_dim_mul(cx->pool, out->dim[hole], rest),
+                             "number of elements");
 }
 
 static weft_err reshape_dims(weft_infer_ctx *cx, const weft_ttype *x, const weft_dim *shape,
@@ -232,6 +233,8 @@ weft_err weft_infer_squeeze(weft_infer_ctx *cx)
         if (mask >> i & 1 && (lo > 1 || hi < 1))
             return WEFT_FAIL(cx, WEFT_ERR_INPUT, "dimension %u is %s, not 1", i,
                              weft_infer__text(cx, x->dim[i]));
+        if (mask >> i & 1)
+            WEFT_TRY(weft_infer__agree(cx, x->dim[i], 1, "squeezed dimension"));
     }
     weft_ttype *out = weft_infer__out(cx, 0, x->dtype, 0);
     for (uint32_t i = 0; i < x->rank; i++)

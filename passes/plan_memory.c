@@ -2,7 +2,8 @@
  *
  * Buckets are the batch sizes asked for, crossed with a few values of every other symbol: its upper
  * bound and the powers of two from 16 below it; a symbol without a bound is planned at
- * UNBOUNDED_DEFAULT. In a joint graph all parts have the same batch. The runtime plans other sizes
+ * UNBOUNDED_DEFAULT. Sizes that the requirements of the graph exclude are replaced by the next ones
+ * that they allow. In a joint graph all parts have the same batch. The runtime plans other sizes
  * when a request has them. In a bucket all dims are numbers: ops/place.h computes which values need
  * memory and their lifetimes (an output lives to the end), and base/pack.h places the blocks.
  * Values with a dynamic shape live on the heap and have no buffer. O(buckets * nodes^2) in the
@@ -16,11 +17,25 @@
 
 #include <string.h>
 
-enum { BUCKETS_MAX = 64, CHOICES_MAX = 16, UNBOUNDED_DEFAULT = 128, SMALLEST_STEP = 16 };
+enum {
+    BUCKETS_MAX = 64,
+    CHOICES_MAX = 16,
+    UNBOUNDED_DEFAULT = 128,
+    SMALLEST_STEP = 16,
+    TRIES_MAX = 4096
+};
 
 static const int64_t default_batch[] = {1, 2, 4, 8};
 
 /* -- Buckets -------------------------------------------------------------------------------- */
+
+/* Values of the pool's symbols, -1: not known. `tries` bounds the search for allowed sizes. */
+typedef struct planner {
+    weft_graph *g;
+    int64_t *value;
+    uint32_t n_value;
+    uint32_t tries;
+} planner;
 
 typedef struct choices {
     int64_t at[CHOICES_MAX];
@@ -38,14 +53,37 @@ static void choose_batch(const weft_pass_options *o, int64_t lo, int64_t hi, cho
         out->at[out->n++] = lo > 0 ? lo : 1;
 }
 
-static void choose_other(int64_t lo, int64_t hi, choices *out)
+/* Adds the first size from `x` to `last` that the requirements of the graph allow. */
+static void choose_allowed(planner *p, uint32_t symbol, int64_t x, int64_t last, choices *out)
 {
-    if (hi > INT32_MAX)
+    const weft_dimpool *pool = weft_module_dims(weft_graph_module(p->g));
+    uint32_t i = weft_dim_as_symbol(pool, weft_graph_symbol_dim(p->g, symbol));
+    bool found = weft_graph_require_count(p->g) == 0;
+    while (!found && x <= last && p->tries > 0) {
+        p->tries--;
+        p->value[i] = x;
+        found = !weft_graph_find_broken(p->g, pool, p->value, p->n_value);
+        p->value[i] = -1;
+        x += !found;
+    }
+    if (found)
+        out->at[out->n++] = x;
+}
+
+/* `symbol` alone is known: only requirements that depend on no other one rule out its sizes. */
+static void choose_other(planner *p, uint32_t symbol, int64_t lo, int64_t hi, choices *out)
+{
+    bool open = hi > INT32_MAX;
+    if (open)
         hi = lo > UNBOUNDED_DEFAULT ? lo : UNBOUNDED_DEFAULT;
     for (int64_t x = SMALLEST_STEP; x < hi && out->n + 1 < CHOICES_MAX; x *= 2)
         if (x >= lo)
-            out->at[out->n++] = x;
-    out->at[out->n++] = hi;
+            choose_allowed(p, symbol, x, (x < hi / 2 ? 2 * x : hi) - 1, out);
+    choose_allowed(p, symbol, hi, open ? 2 * hi : hi, out);
+    if (out->n == 0)
+        choose_allowed(p, symbol, lo > 0 ? lo : 1, hi, out);
+    if (out->n == 0)
+        out->at[out->n++] = hi;
 }
 
 /* Extends lifetimes to whole levels. */
@@ -70,7 +108,8 @@ static weft_err plan_bucket(weft_passctx *cx, weft_graph *g, weft_places *places
         value[i] = -1;
     for (uint32_t i = 0; i < n_symbol; i++)
         value[weft_dim_as_symbol(pool, weft_graph_symbol_dim(g, i))] = symbol[i];
-    if (!weft_graph_place(g, pool, value, n_pool, places))
+    if (weft_graph_find_broken(g, pool, value, n_pool) ||
+        !weft_graph_place(g, pool, value, n_pool, places))
         return WEFT_ERR_OK; /* this combination is invalid (it makes a dim negative, for example) */
     weft_block *block = weft_arena_array(cx->scratch, (size_t)places->n + 1, sizeof *block);
     weft_buffer *buffer = weft_arena_array(cx->scratch, (size_t)places->n + 1, sizeof *buffer);
@@ -142,6 +181,10 @@ static weft_err plan_graph(weft_passctx *cx, weft_graph *g)
     bool *is_batch = weft_arena_array(cx->scratch, (size_t)n + 1, sizeof *is_batch);
     int64_t *symbol = weft_arena_array(cx->scratch, (size_t)n + 1, sizeof *symbol);
     find_batches(g, is_batch);
+    planner p = {.g = g, .n_value = weft_dim_symbol_count(pool), .tries = TRIES_MAX};
+    p.value = weft_arena_array(cx->scratch, (size_t)p.n_value + 1, sizeof *p.value);
+    for (uint32_t i = 0; i < p.n_value; i++)
+        p.value[i] = -1;
     for (uint32_t i = 0; i < n; i++) {
         int64_t lo = 0, hi = 0;
         weft_dim_bounds(pool, weft_graph_symbol_dim(g, i), &lo, &hi);
@@ -151,7 +194,7 @@ static weft_err plan_graph(weft_passctx *cx, weft_graph *g)
         else if (is_batch[i])
             choose_batch(cx->options, lo, hi, &choice[i]);
         else
-            choose_other(lo, hi, &choice[i]);
+            choose_other(&p, i, lo, hi, &choice[i]);
     }
     weft_places places;
     weft_graph_place_start(g, cx->scratch, &places);

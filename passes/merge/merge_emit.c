@@ -255,6 +255,13 @@ static void add_ports(weft_merger *g, weft_graph *model)
         weft_graph_share_symbol(
             g->joint, weft_arena_printf(arena, "%s/%s", name, weft_graph_symbol_name(model, i)),
             weft_graph_symbol_dim(model, i));
+    for (uint32_t i = 0; i < weft_graph_require_count(model); i++) {
+        weft_graph_require r = *weft_graph_require_at(model, i);
+        r.guard = weft_merge__batch(model); /* the model may have no requests */
+        if (r.item)
+            r.item = weft_arena_printf(arena, "%s/%s", name, r.item);
+        (void)weft_graph_add_require(g->joint, &r);
+    }
     for (uint32_t i = 0; i < weft_graph_input_count(model); i++) {
         weft_val v = weft_graph_input(model, i);
         const char *port = weft_arena_printf(arena, "%s/%s", name, weft_graph_input_name(model, i));
