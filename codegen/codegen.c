@@ -331,16 +331,20 @@ static uint32_t find_model(const weft_module *m, const char *name)
 
 static void make_requires(generator *g, weft_bundle_program *p)
 {
-    p->n_require = weft_graph_require_count(g->g);
-    weft_bundle_require *require = weft_arena_array(g->arena, p->n_require, sizeof *require);
-    for (uint32_t i = 0; i < p->n_require; i++) {
+    uint32_t n = weft_graph_require_count(g->g);
+    weft_bundle_require *require = weft_arena_array(g->arena, n, sizeof *require);
+    for (uint32_t i = 0; i < n; i++) {
         const weft_graph_require *from = weft_graph_require_at(g->g, i);
-        require[i] = (weft_bundle_require){.kind = from->kind,
-                                           .a = carry_dim(g, from->a),
-                                           .b = carry_dim(g, from->b),
-                                           .guard = carry_dim(g, from->guard),
-                                           .item = from->item,
-                                           .what = from->what};
+        weft_bundle_require r = {.kind = from->kind,
+                                 .a = carry_dim(g, from->a),
+                                 .b = carry_dim(g, from->b),
+                                 .guard = carry_dim(g, from->guard),
+                                 .item = from->item,
+                                 .what = from->what};
+        /* Bounds that became tighter after a dim was made change its form: min(?s, 512) is ?s once
+         * ?s <= 512 is known. */
+        if (r.a != r.b)
+            require[p->n_require++] = r;
     }
     p->require = require;
 }

@@ -58,8 +58,7 @@ weft_err weft_onnx__emit(weft_onnx_call *c, weft_op_id op_id, const weft_val *in
                            .loc = c->loc};
     weft_node node = weft_node_append(cx->g, &spec);
     weft_ttype *type = weft_arena_array(cx->arena, n, sizeof *type);
-    weft_err err =
-        weft_node_infer_new(cx->g, node, cx->contents, c->op_type, cx->diag, type, n);
+    weft_err err = weft_node_infer_new(cx->g, node, cx->contents, c->op_type, cx->diag, type, n);
     if (err != WEFT_ERR_OK) {
         weft_node_remove(cx->g, node);
         return err;

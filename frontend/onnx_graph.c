@@ -54,52 +54,6 @@ static weft_err add_initialisers(weft_onnx_ctx *cx, weft_onnx_scope *scope,
 
 /* -- Inputs ----------------------------------------------------------------------------------- */
 
-static weft_err make_symbol(weft_onnx_ctx *cx, const char *param, weft_where where, weft_dim *out)
-{
-    for (uint32_t i = 0; i < cx->symbols.len; i++) {
-        if (strcmp(cx->symbols.at[i].param, param) == 0) {
-            *out = cx->symbols.at[i].dim;
-            return WEFT_ERR_OK;
-        }
-    }
-    if (cx->symbols.len == WEFT_ONNX_SYMBOLS_MAX)
-        return weft_diag_error(cx->diag, WEFT_ERR_UNSUP, where,
-                               "more than %d symbolic dimensions are not supported",
-                               WEFT_ONNX_SYMBOLS_MAX);
-    int64_t lo = 1, hi = INT64_MAX / 4;
-    for (size_t i = 0; cx->options && i < cx->options->n_dim; i++) {
-        const weft_import_dim *d = &cx->options->dim[i];
-        if (strcmp(d->name, param) != 0)
-            continue;
-        lo = d->lo;
-        hi = d->hi < hi ? d->hi : hi;
-        if (lo < 0 || hi < lo)
-            return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
-                                   "dimension \"%s\": bounds %lld and %lld", param, (long long)lo,
-                                   (long long)hi);
-    }
-    weft_onnx_symbol symbol = {.param = param};
-    symbol.dim = lo == hi ? lo : weft_graph_symbol(cx->g, param, lo, hi);
-    WEFT_VEC_PUSH(cx->arena, &cx->symbols, symbol);
-    *out = symbol.dim;
-    return WEFT_ERR_OK;
-}
-
-static weft_err read_dim(weft_onnx_ctx *cx, const Onnx__TensorShapeProto__Dimension *d,
-                         const char *input, size_t axis, weft_where where, weft_dim *out)
-{
-    bool is_value = d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
-    /* Exporters write -1 for unknown dims. */
-    if (is_value && d->dim_value >= 0) {
-        *out = d->dim_value;
-        return WEFT_ERR_OK;
-    }
-    bool is_param = d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM;
-    if (is_param && *text(d->dim_param))
-        return make_symbol(cx, d->dim_param, where, out);
-    return make_symbol(cx, weft_arena_printf(cx->arena, "%s_%zu", input, axis), where, out);
-}
-
 static weft_err read_type(weft_onnx_ctx *cx, const Onnx__ValueInfoProto *v, weft_where where,
                           weft_ttype *out)
 {
@@ -130,7 +84,7 @@ static weft_err read_type(weft_onnx_ctx *cx, const Onnx__ValueInfoProto *v, weft
     int64_t known = 1;
     for (size_t i = 0; i < t->shape->n_dim; i++) {
         weft_dim *d = &out->dim[i];
-        WEFT_TRY(read_dim(cx, t->shape->dim[i], v->name, i, where, d));
+        WEFT_TRY(weft_onnx__dim(cx, t->shape, i, v->name, where, d));
         if (!weft_dim_is_const(*d) || *d == 0)
             continue;
         if (*d > WEFT_NUMEL_MAX / known)
@@ -257,21 +211,29 @@ static weft_err check_options(weft_onnx_ctx *cx, const Onnx__GraphProto *graph)
             return weft_diag_error(cx->diag, WEFT_ERR_INPUT, (weft_where){.file = cx->file},
                                    "the model has no input \"%s\"", cx->options->value[i].name);
     }
-    for (size_t i = 0; cx->options && i < cx->options->n_dim; i++) {
-        const char *name = cx->options->dim[i].name;
-        uint32_t k = 0;
-        while (k < cx->symbols.len && strcmp(cx->symbols.at[k].param, name) != 0)
-            k++;
-        if (k == cx->symbols.len)
-            return weft_diag_error(cx->diag, WEFT_ERR_INPUT, (weft_where){.file = cx->file},
-                                   "the model has no symbolic dimension \"%s\"", name);
-    }
+    WEFT_TRY(weft_onnx__check_dims(cx));
     return WEFT_ERR_OK;
 }
 
 /* -- Outputs ---------------------------------------------------------------------------------- */
 
-/* Compares the declared type of an output with the inferred one: element type and rank. */
+/* The dim of the nodes wins over the declared one, as in onnxruntime. */
+static void compare_dims(weft_onnx_ctx *cx, const Onnx__ValueInfoProto *v, const weft_ttype *type,
+                         weft_where where)
+{
+    const Onnx__TensorShapeProto *shape = v->type->tensor_type->shape;
+    for (uint32_t i = 0; i < type->rank; i++) {
+        const Onnx__TensorShapeProto__Dimension *d = shape->dim[i];
+        if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE &&
+            d->dim_value >= 0 && weft_dim_is_const(type->dim[i]) && type->dim[i] != d->dim_value)
+            weft_diag_warn(cx->diag, where,
+                           "dimension %u of output \"%s\" is declared as %lld, the nodes give %lld",
+                           i, v->name, (long long)d->dim_value, (long long)type->dim[i]);
+    }
+}
+
+/* Compares the declared type of an output with the inferred one. Only another element type is an
+ * error. */
 static weft_err check_output(weft_onnx_ctx *cx, const Onnx__ValueInfoProto *v, weft_val val,
                              weft_where where)
 {
@@ -290,6 +252,8 @@ static weft_err check_output(weft_onnx_ctx *cx, const Onnx__ValueInfoProto *v, w
         weft_diag_warn(cx->diag, where,
                        "output \"%s\" is declared with rank %zu, the nodes give %u", v->name,
                        t->shape->n_dim, type->rank);
+    else if (t->shape)
+        compare_dims(cx, v, type, where);
     return WEFT_ERR_OK;
 }
 

@@ -92,8 +92,10 @@ typedef struct weft_onnx_opsets {
     int64_t of[WEFT_ONNX_DOMAINS];
 } weft_onnx_opsets;
 
+/* A dim of inputs that is a name in the file, or of one axis that has none of its own. */
 typedef struct weft_onnx_symbol {
-    const char *param; /* as in the file */
+    const char *param; /* as in the file; NULL: none */
+    const char *axis;  /* "input_axis" of the only axis; NULL: of all axes with that name */
     weft_dim dim;
 } weft_onnx_symbol;
 
@@ -125,6 +127,9 @@ typedef struct weft_onnx_ctx {
     uint32_t n_known_nodes;
     WEFT_VEC(weft_onnx_external) external;
     WEFT_VEC(weft_onnx_symbol) symbols;
+    bool apart;     /* an axis with the name of an earlier axis of the same input is its own */
+    bool related;   /* the model relates axes that `apart` separates */
+    bool has_batch; /* a symbol was taken for the batch */
     weft_onnx_fn *fn;
     uint32_t n_fn;
     weft_names *fn_names; /* id i: fn[i - 1] */
@@ -161,6 +166,18 @@ WEFT_MUST_USE weft_err weft_onnx__tensor(weft_onnx_ctx *cx, const Onnx__TensorPr
 /* A weight of the module from a tensor. */
 WEFT_MUST_USE weft_err weft_onnx__weight(weft_onnx_ctx *cx, const Onnx__TensorProto *t,
                                          const char *name, weft_where where, weft_val *out);
+
+/* -- Symbolic dims of inputs: onnx_symbol.c --------------------------------------------------- */
+
+WEFT_MUST_USE weft_err weft_onnx__dim(weft_onnx_ctx *cx, const Onnx__TensorShapeProto *shape,
+                                      size_t axis, const char *input, weft_where where,
+                                      weft_dim *out);
+/* INPUT: the options bound a symbolic dimension that the model does not have. */
+WEFT_MUST_USE weft_err weft_onnx__check_dims(weft_onnx_ctx *cx);
+/* Whether an input has one name on several axes. */
+bool weft_onnx__repeats_names(const Onnx__GraphProto *graph);
+/* Whether a requirement of the graph relates two axes that have one name in the file. */
+bool weft_onnx__relates_names(const weft_onnx_ctx *cx);
 
 /* -- Graph: onnx_graph.c ---------------------------------------------------------------------- */
 

@@ -27,6 +27,12 @@ static weft_err bind_dim(const weft_bundle_program *p, uint32_t i, uint32_t d, i
     int64_t want;
     if (!weft_dim_eval(p->dims, dim, value, p->n_symbol, &want))
         return WEFT_ERR_OK; /* depends on a symbol that a later input binds */
+    if (want != size && symbol < p->n_symbol)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
+                               "input %s: dimension %u is %lld, but %s is %lld elsewhere; `dims:` "
+                               "of a set file with a range for %s_%u makes it independent",
+                               p->input[i].name, d, (long long)size, p->symbol[symbol].name,
+                               (long long)want, p->input[i].name, d);
     if (want != size)
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
                                "input %s: dimension %u is %lld, must be %lld", p->input[i].name, d,

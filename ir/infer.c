@@ -177,10 +177,11 @@ weft_err weft_node_infer_new(weft_graph *g, weft_node n, weft_contents *contents
         require.what = weft_arena_printf(contents->arena, "%s: %s", op, r->what);
         if (weft_graph_require_count(g) == WEFT_MODEL_REQUIRES_MAX ||
             !weft_graph_add_require(g, &require))
-            return weft_diag_error(diag, WEFT_ERR_UNSUP, weft_node_where(m, n),
-                                   "%s: over %d sizes have to be compared at run time; fix symbolic "
-                                   "dimensions (dims:)",
-                                   op, WEFT_MODEL_REQUIRES_MAX);
+            return weft_diag_error(
+                diag, WEFT_ERR_UNSUP, weft_node_where(m, n),
+                "%s: over %d sizes have to be compared at run time; fix symbolic "
+                "dimensions (dims:)",
+                op, WEFT_MODEL_REQUIRES_MAX);
     }
     return WEFT_ERR_OK;
 }

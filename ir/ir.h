@@ -117,8 +117,8 @@ weft_dim weft_graph_symbol_dim(const weft_graph *g, uint32_t i);
 /* Symbol `name` of a graph that shares the dim of another graph's symbol. */
 void weft_graph_share_symbol(weft_graph *g, const char *name, weft_dim dim);
 
-/* Sizes that the operators of a graph need to agree, and that nothing proves: they are compared once
- * the sizes of the inputs are known, before anything runs. */
+/* Sizes that the operators of a graph need to agree, and that nothing proves: they are compared
+ * once the sizes of the inputs are known, before anything runs. */
 typedef struct weft_graph_require {
     weft_require_kind kind;
     weft_dim a, b;

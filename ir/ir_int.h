@@ -91,7 +91,7 @@ struct weft_graph {
     WEFT_VEC(weft_part) parts;
     WEFT_VEC(weft_graph_require) requires;
     weft_map *require_of; /* hash of a requirement to its index; NULL: none yet */
-    uint64_t limit; /* of a joint graph */
+    uint64_t limit;       /* of a joint graph */
 };
 
 struct weft_module {

@@ -113,7 +113,9 @@ static weft_err fill_hole(weft_infer_ctx *cx, const weft_ttype *x, weft_ttype *o
 static weft_err reshape_dims(weft_infer_ctx *cx, const weft_ttype *x, const weft_dim *shape,
                              uint32_t n, weft_ttype *out)
 {
-    bool allow_zero = weft_attrs_int(cx->attrs, WEFT_ATTR_ALLOWZERO, 0) != 0;
+    /* The shape of a view is the one of its result. */
+    bool allow_zero =
+        cx->op->id == WEFT_OP_VIEW || weft_attrs_int(cx->attrs, WEFT_ATTR_ALLOWZERO, 0) != 0;
     uint32_t hole = UINT32_MAX;
     for (uint32_t i = 0; i < n; i++) {
         out->dim[i] = shape[i];
@@ -303,7 +305,7 @@ weft_err weft_infer_expand(weft_infer_ctx *cx)
         to.dim[i] = shape[i];
     }
     weft_ttype *out = weft_infer__out(cx, 0, x->dtype, 0);
-    WEFT_TRY(weft_infer__broadcast(cx, x, &to, out));
+    WEFT_TRY(weft_infer__broadcast(cx, &to, x, out)); /* where both fit, the shape wins */
     weft_infer__move_content(cx, 1);
     return WEFT_ERR_OK;
 }

@@ -58,6 +58,14 @@ static void bind_symbols(weft_session *s, const weft_ttype *type, const int64_t 
     }
 }
 
+/* A size that the inputs alone determine must be the one that the compiler derived. */
+static bool is_derived(const weft_session *s, weft_dim declared, int64_t size)
+{
+    int64_t want;
+    return !weft_dim_eval(s->program->dims, declared, s->symbol, s->n_symbol, &want) ||
+           want == size;
+}
+
 /* Sets the dims of the results and allocates their memory. */
 static weft_err place_results(weft_session *s, const weft_bundle_launch *l, const weft_ttype *type,
                               weft_diag *diag)
@@ -75,7 +83,8 @@ static weft_err place_results(weft_session *s, const weft_bundle_launch *l, cons
         slot->tensor.rank = type[k].rank;
         bool sound = type[k].dtype == declared->dtype && type[k].rank == declared->rank;
         for (uint32_t d = 0; sound && d < type[k].rank; d++) {
-            sound = weft_dim_is_const(type[k].dim[d]) && type[k].dim[d] >= 0;
+            sound = weft_dim_is_const(type[k].dim[d]) && type[k].dim[d] >= 0 &&
+                    is_derived(s, declared->dim[d], type[k].dim[d]);
             slot->tensor.dim[d] = sound ? type[k].dim[d] : 0;
         }
         if (!sound || weft_numel(slot->tensor.dim, slot->tensor.rank) < 0 ||

@@ -164,9 +164,9 @@ static weft_err read_dim(reader *rd, const char *model, const yaml_node_t *key,
         !weft_parse_i64((const char *)hi->data.scalar.value, &dim.hi))
         return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
                                "dims: '%s' must be [lowest, highest] or one number", name);
-    if (dim.lo < 1 || dim.hi < dim.lo || dim.hi > INT32_MAX)
+    if (dim.lo < 0 || dim.hi < dim.lo || dim.hi > INT32_MAX)
         return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
-                               "dims: '%s' is [%lld, %lld], must have 1 <= lowest <= highest <= %d",
+                               "dims: '%s' is [%lld, %lld], must have 0 <= lowest <= highest <= %d",
                                name, (long long)dim.lo, (long long)dim.hi, INT32_MAX);
     *out = dim;
     return WEFT_ERR_OK;

@@ -53,6 +53,8 @@ static const char two_models[] =
     "graph @other (%x : f32[?b,?s,2], %i : i64[4]) {\n"
     "  symbol ?b \"b\"\n"
     "  symbol ?s \"seq len\"\n"
+    "  require equal [?s * 2, ?b] \"Reshape: elements\" \"Reshape_3\"\n"
+    "  require fits [floordiv(?s, 3), ?b, ?b - 8] \"Add: dimension\"\n"
     "  %1 : f32[?b,?s * 2] = view %x {shape = dims[?b, ?s * 2]}\n"
     "  %2 : f32[?b,floordiv(?s * 2 + 1, 3)], _ = max_pool %x {kernel_shape = [3], strides = "
     "ints[]}\n"
@@ -425,6 +427,48 @@ static void test_bundle__wrong_types_are_refused(void **state)
     refuse(&l->b, "SLO");
 }
 
+static void test_bundle__wrong_requirements_are_refused(void **state)
+{
+    (void)state;
+    forged *l = make_forged();
+    weft_bundle_require r = {.kind = WEFT_REQUIRE_FITS, .a = 4, .b = 5, .guard = 1, .what = "sum"};
+    weft_bundle *b = NULL;
+    l->p.require = &r;
+    l->p.n_require = 1;
+    succeed(weft_bundle_write(&l->b, f.path, f.diag));
+    succeed(weft_bundle_open(f.path, f.diag, &b));
+    weft_bundle_close(b);
+    r.kind = 2;
+    refuse(&l->b, "requirement 0 is wrong");
+    r.kind = WEFT_REQUIRE_EQUAL;
+    r.b = weft_dim_fresh(l->p.dims);
+    refuse(&l->b, "requirement 0 is wrong");
+}
+
+static void test_bundle__requirements_are_checked(void **state)
+{
+    (void)state;
+    static float x[64];
+    const weft_bundle_program *p = &f.bundle.program[2];
+    int64_t value[2];
+    /* 2 s == b, and b is s / 3 or 1 */
+    weft_tensor in[] = {{.dtype = WEFT_DTYPE_F32, .rank = 3, .dim = {4, 2, 2}, .data = x},
+                        {.dtype = WEFT_DTYPE_I64, .rank = 1, .dim = {4}, .data = x}};
+    assert_int_equal(weft_bundle_bind(p, in, 2, value, f.diag), WEFT_ERR_INPUT);
+    assert_string_equal(weft_diag_at(f.diag, 0)->text,
+                        "Add: dimension: 0 and 4 do not broadcast where b = 4, seq len = 2");
+    weft_diag_clear(f.diag);
+    in[0].dim[0] = 2;
+    assert_int_equal(weft_bundle_bind(p, in, 2, value, f.diag), WEFT_ERR_INPUT);
+    assert_string_equal(weft_diag_at(f.diag, 0)->text,
+                        "Reshape: elements: 4 and 2 differ where b = 2, seq len = 2");
+    assert_string_equal(weft_diag_at(f.diag, 0)->item, "Reshape_3");
+    weft_diag_clear(f.diag);
+    in[0].dim[0] = 8; /* the guard of the second one is 0 */
+    in[0].dim[1] = 4;
+    assert_int_equal(weft_bundle_bind(p, in, 2, value, f.diag), WEFT_ERR_OK);
+}
+
 static void test_bundle__wrong_attributes_are_refused(void **state)
 {
     (void)state;
@@ -500,6 +544,7 @@ int main(void)
         TEST(a_cut_file_is_refused),           TEST(bytes_behind_the_end_are_refused),
         TEST(the_truth_of_the_lies_is_taken),  TEST(wrong_indices_are_refused),
         TEST(wrong_types_are_refused),         TEST(wrong_attributes_are_refused),
+        TEST(wrong_requirements_are_refused),  TEST(requirements_are_checked),
         TEST(wrong_buffers_are_refused),       TEST(names_are_unique),
         TEST(other_files_are_refused),
     };

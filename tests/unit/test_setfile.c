@@ -131,7 +131,7 @@ static void test_setfile__refuses_wrong_values(void **state)
     expect_refusal(ONE "    values: {s: inf}\n", 4, "values");
     expect_refusal(ONE "    dims: [1, 2]\n", 4, "dims");
     expect_refusal(ONE "    dims: {s: [2, 1]}\n", 4, "dims");
-    expect_refusal(ONE "    dims: {s: [0, 1]}\n", 4, "dims");
+    expect_refusal(ONE "    dims: {s: [-1, 1]}\n", 4, "dims");
     expect_refusal(ONE "    dims: {s: [1, 2, 3]}\n", 4, "dims");
     expect_refusal(ONE "    dims: {s: x}\n", 4, "dims");
     expect_refusal(ONE "profile_layout: other\n", 4, "profile_layout");
