@@ -3,80 +3,58 @@
  * at once; only that of the state with R is inside the loop. Gates are in ONNX order: lstm i o f c,
  * gru z r h. */
 #include "ops/data_int.h"
+#include "ops/recurrent.h"
 
 #include <math.h>
 #include <string.h>
 
-typedef enum cell { CELL_RNN = 1, CELL_GRU = 3, CELL_LSTM = 4 } cell; /* value: gates */
-
-static cell get_cell(const weft_op *op)
+weft_rnn_cell weft_rnn_cell_of(weft_op_id op)
 {
-    weft_op_id id = op->id;
-    return id == WEFT_OP_LSTM ? CELL_LSTM : id == WEFT_OP_GRU ? CELL_GRU : CELL_RNN;
+    return op == WEFT_OP_LSTM ? WEFT_CELL_LSTM : op == WEFT_OP_GRU ? WEFT_CELL_GRU : WEFT_CELL_RNN;
 }
 
 /* -- Activations ---------------------------------------------------------------------------- */
-
-typedef enum act {
-    ACT_SIGMOID,
-    ACT_TANH,
-    ACT_RELU,
-    ACT_AFFINE,
-    ACT_LEAKY,
-    ACT_THRESHOLDED,
-    ACT_SCALED_TANH,
-    ACT_HARD_SIGMOID,
-    ACT_ELU,
-    ACT_SOFTSIGN,
-    ACT_SOFTPLUS,
-    ACT_COUNT
-} act;
 
 static const struct {
     const char *name;
     uint8_t n_args; /* 1: alpha; 2: alpha and beta */
     float alpha, beta;
-} act_table[ACT_COUNT] = {
-    [ACT_SIGMOID] = {"sigmoid", 0, 0, 0},
-    [ACT_TANH] = {"tanh", 0, 0, 0},
-    [ACT_RELU] = {"relu", 0, 0, 0},
-    [ACT_AFFINE] = {"affine", 2, 1, 0},
-    [ACT_LEAKY] = {"leakyrelu", 1, 0.01f, 0},
-    [ACT_THRESHOLDED] = {"thresholdedrelu", 1, 1, 0},
-    [ACT_SCALED_TANH] = {"scaledtanh", 2, 1, 1},
-    [ACT_HARD_SIGMOID] = {"hardsigmoid", 2, 0.2f, 0.5f},
-    [ACT_ELU] = {"elu", 1, 1, 0},
-    [ACT_SOFTSIGN] = {"softsign", 0, 0, 0},
-    [ACT_SOFTPLUS] = {"softplus", 0, 0, 0},
+} act_table[WEFT_RNN_FN_COUNT] = {
+    [WEFT_RNN_SIGMOID] = {"sigmoid", 0, 0, 0},
+    [WEFT_RNN_TANH] = {"tanh", 0, 0, 0},
+    [WEFT_RNN_RELU] = {"relu", 0, 0, 0},
+    [WEFT_RNN_AFFINE] = {"affine", 2, 1, 0},
+    [WEFT_RNN_LEAKY] = {"leakyrelu", 1, 0.01f, 0},
+    [WEFT_RNN_THRESHOLDED] = {"thresholdedrelu", 1, 1, 0},
+    [WEFT_RNN_SCALED_TANH] = {"scaledtanh", 2, 1, 1},
+    [WEFT_RNN_HARD_SIGMOID] = {"hardsigmoid", 2, 0.2f, 0.5f},
+    [WEFT_RNN_ELU] = {"elu", 1, 1, 0},
+    [WEFT_RNN_SOFTSIGN] = {"softsign", 0, 0, 0},
+    [WEFT_RNN_SOFTPLUS] = {"softplus", 0, 0, 0},
 };
 
-typedef struct weft_act {
-    act fn;
-    float alpha, beta;
-} weft_act;
-
-static float apply_act(const weft_act *a, float x)
+float weft_rnn_activate(const weft_rnn_act *a, float x)
 {
     switch (a->fn) {
-    case ACT_SIGMOID:
+    case WEFT_RNN_SIGMOID:
         return 1 / (1 + expf(-x));
-    case ACT_TANH:
+    case WEFT_RNN_TANH:
         return tanhf(x);
-    case ACT_RELU:
+    case WEFT_RNN_RELU:
         return x > 0 ? x : 0;
-    case ACT_AFFINE:
+    case WEFT_RNN_AFFINE:
         return a->alpha * x + a->beta;
-    case ACT_LEAKY:
+    case WEFT_RNN_LEAKY:
         return x >= 0 ? x : a->alpha * x;
-    case ACT_THRESHOLDED:
+    case WEFT_RNN_THRESHOLDED:
         return x > a->alpha ? x : 0;
-    case ACT_SCALED_TANH:
+    case WEFT_RNN_SCALED_TANH:
         return a->alpha * tanhf(a->beta * x);
-    case ACT_HARD_SIGMOID:
+    case WEFT_RNN_HARD_SIGMOID:
         return fminf(1, fmaxf(0, a->alpha * x + a->beta));
-    case ACT_ELU:
+    case WEFT_RNN_ELU:
         return x >= 0 ? x : a->alpha * (expf(x) - 1);
-    case ACT_SOFTSIGN:
+    case WEFT_RNN_SOFTSIGN:
         return x / (1 + fabsf(x));
     default:
         return x > 20 ? x : log1pf(expf(x));
@@ -91,26 +69,29 @@ static bool same_name(const char *want, const char *have)
     return *want == *have;
 }
 
-/* Activations of one direction; each takes the next entries of alpha and beta. */
-static bool get_acts(weft_attrs attrs, cell kind, uint32_t direction, weft_act out[3])
+bool weft_rnn_acts(weft_attrs attrs, weft_rnn_cell kind, uint32_t direction, weft_rnn_act out[3])
 {
-    static const act usual[3] = {ACT_SIGMOID, ACT_TANH, ACT_TANH};
+    static const weft_rnn_fn usual[3] = {WEFT_RNN_SIGMOID, WEFT_RNN_TANH, WEFT_RNN_TANH};
     const weft_attr *names = weft_attrs_find(attrs, WEFT_ATTR_ACTIVATIONS);
     const weft_attr *alpha = weft_attrs_find(attrs, WEFT_ATTR_ACTIVATION_ALPHA);
     const weft_attr *beta = weft_attrs_find(attrs, WEFT_ATTR_ACTIVATION_BETA);
-    uint32_t n = kind == CELL_LSTM ? 3 : kind == CELL_GRU ? 2 : 1, n_alpha = 0, n_beta = 0;
+    uint32_t n = kind == WEFT_CELL_LSTM  ? 3
+                 : kind == WEFT_CELL_GRU ? 2
+                                         : 1,
+             n_alpha = 0, n_beta = 0;
     for (uint32_t i = 0; i < n * (direction + 1); i++) {
-        uint32_t fn = kind == CELL_RNN ? ACT_TANH : usual[i % n];
+        uint32_t fn = kind == WEFT_CELL_RNN ? WEFT_RNN_TANH : usual[i % n];
         if (names && names->n > 0) {
             if (i >= names->n)
                 return false;
-            for (fn = 0; fn < ACT_COUNT && !same_name(act_table[fn].name, names->u.strs[i]); fn++)
+            for (fn = 0; fn < WEFT_RNN_FN_COUNT && !same_name(act_table[fn].name, names->u.strs[i]);
+                 fn++)
                 ;
-            if (fn == ACT_COUNT)
+            if (fn == WEFT_RNN_FN_COUNT)
                 return false;
         }
-        weft_act *a = &out[i % n];
-        *a = (weft_act){(act)fn, act_table[fn].alpha, act_table[fn].beta};
+        weft_rnn_act *a = &out[i % n];
+        *a = (weft_rnn_act){(weft_rnn_fn)fn, act_table[fn].alpha, act_table[fn].beta};
         if (act_table[fn].n_args > 0 && alpha && n_alpha < alpha->n)
             a->alpha = (float)alpha->u.floats[n_alpha++];
         if (act_table[fn].n_args > 1 && beta && n_beta < beta->n)
@@ -119,10 +100,32 @@ static bool get_acts(weft_attrs attrs, cell kind, uint32_t direction, weft_act o
     return true;
 }
 
+bool weft_rnn_layer_read(weft_op_id op, weft_attrs attrs, const weft_tensor *x,
+                         const weft_tensor *r, weft_rnn_layer *out)
+{
+    weft_rnn_layer n = {.cell = weft_rnn_cell_of(op)};
+    uint32_t n_dir = weft_rnn_directions(attrs, &n.reverse);
+    if (x->rank != 3 || r->rank != 3 || n_dir == 0 || r->dim[0] != n_dir)
+        return false;
+    n.batch_first = weft_attrs_int(attrs, WEFT_ATTR_LAYOUT, 0) != 0;
+    n.n_step = x->dim[n.batch_first];
+    n.n_batch = x->dim[!n.batch_first];
+    n.n_in = x->dim[2];
+    n.h = r->dim[2];
+    n.n_dir = n_dir;
+    n.clip = (float)weft_attrs_float(attrs, WEFT_ATTR_CLIP, 0);
+    n.input_forget = weft_attrs_int(attrs, WEFT_ATTR_INPUT_FORGET, 0) != 0;
+    n.reset_after = weft_attrs_int(attrs, WEFT_ATTR_LINEAR_BEFORE_RESET, 0) != 0;
+    for (uint32_t d = 0; d < n_dir; d++)
+        if (!weft_rnn_acts(attrs, n.cell, d, n.act[d]))
+            return false;
+    *out = n;
+    return true;
+}
+
 /* -- Inference ------------------------------------------------------------------------------ */
 
-/* 1 or 2; 0 when unknown. */
-static uint32_t get_directions(weft_attrs attrs, bool *out_reverse)
+uint32_t weft_rnn_directions(weft_attrs attrs, bool *out_reverse)
 {
     const char *s = weft_attrs_str(attrs, WEFT_ATTR_DIRECTION, "forward");
     *out_reverse = strcmp(s, "reverse") == 0;
@@ -134,10 +137,10 @@ static uint32_t get_directions(weft_attrs attrs, bool *out_reverse)
 weft_err weft_infer_recurrent(weft_infer_ctx *cx)
 {
     const weft_ttype *x = &cx->in[0].type, *w = &cx->in[1].type, *r = &cx->in[2].type;
-    int64_t gates = get_cell(cx->op);
+    int64_t gates = weft_rnn_cell_of(cx->op->id);
     bool reverse;
-    weft_act acts[3];
-    uint32_t n_dir = get_directions(cx->attrs, &reverse);
+    weft_rnn_act acts[3];
+    uint32_t n_dir = weft_rnn_directions(cx->attrs, &reverse);
     for (uint32_t i = 0; i < 3; i++) {
         WEFT_TRY(weft_infer__rank(cx, i, 3, 3));
         WEFT_TRY(weft_infer__same_dtype(cx, 0, i));
@@ -145,7 +148,7 @@ weft_err weft_infer_recurrent(weft_infer_ctx *cx)
     if (x->dtype == WEFT_DTYPE_F64 || !weft_dtype_is_float((weft_dtype)x->dtype))
         return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "element type %s",
                          weft_dtype_name((weft_dtype)x->dtype));
-    if (n_dir == 0 || !get_acts(cx->attrs, get_cell(cx->op), n_dir - 1, acts))
+    if (n_dir == 0 || !weft_rnn_acts(cx->attrs, weft_rnn_cell_of(cx->op->id), n_dir - 1, acts))
         return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "direction or activation is not known");
     int64_t hidden = weft_attrs_int(cx->attrs, WEFT_ATTR_HIDDEN_SIZE, 0);
     weft_dim h = hidden > 0 ? hidden : r->dim[2];
@@ -177,14 +180,11 @@ weft_work weft_work_recurrent(const weft_work_ctx *cx)
 /* -- Evaluation ----------------------------------------------------------------------------- */
 
 typedef struct weft_rnn {
-    cell kind;
-    int64_t n_step, n_batch, n_in, h, n_dir;
-    bool batch_first, input_forget, reset_after;    /* reset_after: linear_before_reset */
-    float clip;                                     /* 0: none */
+    weft_rnn_layer layer;
+    const weft_rnn_act *act;                        /* of the direction that runs */
     const float *x, *w, *r, *bias, *h0, *c0, *peep; /* NULL when omitted */
     const int64_t *lens;
     float *y, *y_h, *y_c;
-    weft_act act[3];
 } weft_rnn;
 
 /* out[rows, n] += x[rows, k] * w[k, n]; four rows share one pass over w. */
@@ -228,36 +228,36 @@ static float *transposed(weft_arena *arena, const float *x, int64_t rows, int64_
 
 static float clipped(const weft_rnn *n, float x)
 {
-    return n->clip > 0 ? fminf(n->clip, fmaxf(-n->clip, x)) : x;
+    return n->layer.clip > 0 ? fminf(n->layer.clip, fmaxf(-n->layer.clip, x)) : x;
 }
 
 static float activate(const weft_rnn *n, int k, float x)
 {
-    return apply_act(&n->act[k], clipped(n, x));
+    return weft_rnn_activate(&n->act[k], clipped(n, x));
 }
 
 /* One time step of one sequence: g has the gates' sums; h and c are updated. */
 static void step_lstm(const weft_rnn *n, const float *g, const float *peep, float *h, float *c)
 {
-    int64_t m = n->h;
+    int64_t m = n->layer.h;
     for (int64_t j = 0; j < m; j++) {
         float pi = peep ? peep[j] * c[j] : 0, pf = peep ? peep[2 * m + j] * c[j] : 0;
         float i = activate(n, 0, g[j] + pi);
-        float f = n->input_forget ? 1 - i : activate(n, 0, g[2 * m + j] + pf);
+        float f = n->layer.input_forget ? 1 - i : activate(n, 0, g[2 * m + j] + pf);
         float next = f * c[j] + i * activate(n, 1, g[3 * m + j]);
         float po = peep ? peep[m + j] * next : 0;
         c[j] = next;
         /* The output is not clipped, as in onnxruntime. */
-        h[j] = activate(n, 0, g[m + j] + po) * apply_act(&n->act[2], next);
+        h[j] = activate(n, 0, g[m + j] + po) * weft_rnn_activate(&n->act[2], next);
     }
 }
 
 /* `rh` is R's contribution to gate h: of the reset state, or with reset_after of the state. */
 static void step_gru(const weft_rnn *n, const float *g, const float *rh, float *h)
 {
-    int64_t m = n->h;
+    int64_t m = n->layer.h;
     for (int64_t j = 0; j < m; j++) {
-        float z = g[j], part = n->reset_after ? g[m + j] * rh[j] : rh[j];
+        float z = g[j], part = n->layer.reset_after ? g[m + j] * rh[j] : rh[j];
         float next = activate(n, 1, g[2 * m + j] + part);
         h[j] = (1 - z) * next + z * h[j];
     }
@@ -275,64 +275,49 @@ typedef struct weft_rnn_dir {
 
 static void gru_batch(const weft_rnn *n, const weft_rnn_dir *s)
 {
-    int64_t m = n->h, rows = n->n_batch, pitch = 3 * m;
+    int64_t m = n->layer.h, rows = n->layer.n_batch, pitch = 3 * m;
     add_product(s->g, pitch, s->h, m, s->rt, pitch, rows, m, 2 * m);
     for (int64_t b = 0; b < rows; b++) {
         float *g = s->g + b * pitch;
         for (int64_t j = 0; j < 2 * m; j++)
             g[j] = activate(n, 0, g[j]);
         for (int64_t j = 0; j < m; j++) {
-            s->reset[b * m + j] = (n->reset_after ? 1 : g[m + j]) * s->h[b * m + j];
+            s->reset[b * m + j] = (n->layer.reset_after ? 1 : g[m + j]) * s->h[b * m + j];
             s->rh[b * m + j] = s->bias_rh ? s->bias_rh[j] : 0;
         }
     }
     add_product(s->rh, m, s->reset, m, s->rt + 2 * m, pitch, rows, m, m);
 }
 
-static int64_t x_row(const weft_rnn *n, int64_t t, int64_t b)
-{
-    return n->batch_first ? b * n->n_step + t : t * n->n_batch + b;
-}
-
-static int64_t state_row(const weft_rnn *n, int64_t d, int64_t b)
-{
-    return n->batch_first ? b * n->n_dir + d : d * n->n_batch + b;
-}
-
-static int64_t y_row(const weft_rnn *n, int64_t t, int64_t d, int64_t b)
-{
-    return n->batch_first ? (b * n->n_step + t) * n->n_dir + d
-                          : (t * n->n_dir + d) * n->n_batch + b;
-}
-
 /* Time step `at` of every sequence that is long enough. */
 static void run_step(const weft_rnn *n, const weft_rnn_dir *s, int64_t at)
 {
-    int64_t m = n->h, pitch = (int64_t)n->kind * m;
-    for (int64_t b = 0; b < n->n_batch; b++) {
-        int64_t len = n->lens ? n->lens[b] : n->n_step;
+    int64_t m = n->layer.h, pitch = (int64_t)n->layer.cell * m;
+    for (int64_t b = 0; b < n->layer.n_batch; b++) {
+        int64_t len = n->lens ? n->lens[b] : n->layer.n_step;
         int64_t t = at >= len ? at : s->reverse ? len - 1 - at : at;
-        memcpy(s->g + b * pitch, s->gate_x + x_row(n, t, b) * pitch, (size_t)pitch * sizeof *s->g);
+        memcpy(s->g + b * pitch, s->gate_x + weft_rnn_x_row(&n->layer, t, b) * pitch,
+               (size_t)pitch * sizeof *s->g);
     }
-    if (n->kind == CELL_GRU)
+    if (n->layer.cell == WEFT_CELL_GRU)
         gru_batch(n, s);
     else
-        add_product(s->g, pitch, s->h, m, s->rt, pitch, n->n_batch, m, pitch);
+        add_product(s->g, pitch, s->h, m, s->rt, pitch, n->layer.n_batch, m, pitch);
     const float *peep = n->peep ? n->peep + s->d * 3 * m : NULL;
-    for (int64_t b = 0; b < n->n_batch; b++) {
-        int64_t len = n->lens ? n->lens[b] : n->n_step;
+    for (int64_t b = 0; b < n->layer.n_batch; b++) {
+        int64_t len = n->lens ? n->lens[b] : n->layer.n_step;
         if (at >= len)
             continue;
         float *g = s->g + b * pitch, *h = s->h + b * m;
-        if (n->kind == CELL_LSTM)
+        if (n->layer.cell == WEFT_CELL_LSTM)
             step_lstm(n, g, peep, h, s->c + b * m);
-        else if (n->kind == CELL_GRU)
+        else if (n->layer.cell == WEFT_CELL_GRU)
             step_gru(n, g, s->rh + b * m, h);
-        for (int64_t j = 0; j < m && n->kind == CELL_RNN; j++)
+        for (int64_t j = 0; j < m && n->layer.cell == WEFT_CELL_RNN; j++)
             h[j] = activate(n, 0, g[j]);
         int64_t t = s->reverse ? len - 1 - at : at;
         if (n->y)
-            memcpy(n->y + y_row(n, t, s->d, b) * m, h, (size_t)m * sizeof *h);
+            memcpy(n->y + weft_rnn_y_row(&n->layer, t, s->d, b) * m, h, (size_t)m * sizeof *h);
     }
 }
 
@@ -341,44 +326,44 @@ static void run_step(const weft_rnn *n, const weft_rnn_dir *s, int64_t at)
 static const float *input_gates(weft_arena *arena, const weft_rnn *n, int64_t d,
                                 const float **out_bias_rh)
 {
-    int64_t pitch = (int64_t)n->kind * n->h, rows = n->n_step * n->n_batch;
+    int64_t pitch = (int64_t)n->layer.cell * n->layer.h, rows = n->layer.n_step * n->layer.n_batch;
     float *gates = weft_arena_array(arena, (size_t)rows, (size_t)pitch * sizeof *gates);
     const float *bias = n->bias ? n->bias + d * 2 * pitch : NULL;
-    bool apart = n->kind == CELL_GRU && n->reset_after;
-    *out_bias_rh = bias && apart ? bias + pitch + 2 * n->h : NULL;
+    bool apart = n->layer.cell == WEFT_CELL_GRU && n->layer.reset_after;
+    *out_bias_rh = bias && apart ? bias + pitch + 2 * n->layer.h : NULL;
     for (int64_t i = 0; i < rows && bias; i++)
         for (int64_t j = 0; j < pitch; j++)
-            gates[i * pitch + j] = bias[j] + (apart && j >= 2 * n->h ? 0 : bias[pitch + j]);
-    const float *wt = transposed(arena, n->w + d * pitch * n->n_in, pitch, n->n_in);
-    add_product(gates, pitch, n->x, n->n_in, wt, pitch, rows, n->n_in, pitch);
+            gates[i * pitch + j] = bias[j] + (apart && j >= 2 * n->layer.h ? 0 : bias[pitch + j]);
+    const float *wt = transposed(arena, n->w + d * pitch * n->layer.n_in, pitch, n->layer.n_in);
+    add_product(gates, pitch, n->x, n->layer.n_in, wt, pitch, rows, n->layer.n_in, pitch);
     return gates;
 }
 
 static void run_direction(weft_arena *arena, const weft_rnn *n, int64_t d, bool reverse)
 {
-    int64_t m = n->h, pitch = (int64_t)n->kind * m;
-    size_t state = (size_t)(n->n_batch * m), row = (size_t)m * sizeof(float);
+    int64_t m = n->layer.h, pitch = (int64_t)n->layer.cell * m;
+    size_t state = (size_t)(n->layer.n_batch * m), row = (size_t)m * sizeof(float);
     weft_rnn_dir s = {.d = d, .reverse = reverse};
     s.gate_x = input_gates(arena, n, d, &s.bias_rh);
     s.rt = transposed(arena, n->r + d * pitch * m, pitch, m);
-    s.g = weft_arena_array(arena, (size_t)(n->n_batch * pitch), sizeof *s.g);
+    s.g = weft_arena_array(arena, (size_t)(n->layer.n_batch * pitch), sizeof *s.g);
     s.h = weft_arena_array(arena, state, sizeof *s.h);
     s.c = weft_arena_array(arena, state, sizeof *s.c);
     s.reset = weft_arena_array(arena, state, sizeof *s.reset);
     s.rh = weft_arena_array(arena, state, sizeof *s.rh);
-    for (int64_t b = 0; b < n->n_batch; b++) {
+    for (int64_t b = 0; b < n->layer.n_batch; b++) {
         if (n->h0)
-            memcpy(s.h + b * m, n->h0 + state_row(n, d, b) * m, row);
+            memcpy(s.h + b * m, n->h0 + weft_rnn_state_row(&n->layer, d, b) * m, row);
         if (n->c0)
-            memcpy(s.c + b * m, n->c0 + state_row(n, d, b) * m, row);
+            memcpy(s.c + b * m, n->c0 + weft_rnn_state_row(&n->layer, d, b) * m, row);
     }
-    for (int64_t at = 0; at < n->n_step; at++)
+    for (int64_t at = 0; at < n->layer.n_step; at++)
         run_step(n, &s, at);
-    for (int64_t b = 0; b < n->n_batch; b++) {
+    for (int64_t b = 0; b < n->layer.n_batch; b++) {
         if (n->y_h)
-            memcpy(n->y_h + state_row(n, d, b) * m, s.h + b * m, row);
+            memcpy(n->y_h + weft_rnn_state_row(&n->layer, d, b) * m, s.h + b * m, row);
         if (n->y_c)
-            memcpy(n->y_c + state_row(n, d, b) * m, s.c + b * m, row);
+            memcpy(n->y_c + weft_rnn_state_row(&n->layer, d, b) * m, s.c + b * m, row);
     }
 }
 
@@ -401,41 +386,31 @@ static weft_err get_lens(weft_eval_ctx *cx, weft_rnn *n)
     const weft_tensor *t = weft_eval__in(cx, 4);
     if (!t)
         return WEFT_ERR_OK;
-    if (weft_tensor_numel(t) != n->n_batch)
+    if (weft_tensor_numel(t) != n->layer.n_batch)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "%lld lengths for %lld sequences",
-                         (long long)weft_tensor_numel(t), (long long)n->n_batch);
+                         (long long)weft_tensor_numel(t), (long long)n->layer.n_batch);
     n->lens = weft_eval__i64(cx, t);
-    for (int64_t b = 0; b < n->n_batch; b++)
-        if (n->lens[b] < 0 || n->lens[b] > n->n_step)
+    for (int64_t b = 0; b < n->layer.n_batch; b++)
+        if (n->lens[b] < 0 || n->lens[b] > n->layer.n_step)
             return WEFT_FAIL(cx, WEFT_ERR_INPUT, "length %lld of %lld steps", (long long)n->lens[b],
-                             (long long)n->n_step);
+                             (long long)n->layer.n_step);
     return WEFT_ERR_OK;
 }
 
 static weft_err get_rnn(weft_eval_ctx *cx, weft_rnn *n)
 {
-    const weft_tensor *x = cx->in[0], *r = cx->in[2];
-    if (x->rank != 3 || r->rank != 3)
-        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "needs operands of rank 3");
-    n->kind = get_cell(cx->op);
-    n->batch_first = weft_attrs_int(cx->attrs, WEFT_ATTR_LAYOUT, 0) != 0;
-    n->n_step = x->dim[n->batch_first];
-    n->n_batch = x->dim[!n->batch_first];
-    n->n_in = x->dim[2];
-    n->h = r->dim[2];
-    n->n_dir = r->dim[0];
-    n->clip = (float)weft_attrs_float(cx->attrs, WEFT_ATTR_CLIP, 0);
-    n->input_forget = weft_attrs_int(cx->attrs, WEFT_ATTR_INPUT_FORGET, 0) != 0;
-    n->reset_after = weft_attrs_int(cx->attrs, WEFT_ATTR_LINEAR_BEFORE_RESET, 0) != 0;
-    int64_t gates = n->n_dir * (int64_t)n->kind * n->h, state = n->n_dir * n->n_batch * n->h;
-    WEFT_TRY(get_operand(cx, 0, n->n_step * n->n_batch * n->n_in, &n->x));
-    WEFT_TRY(get_operand(cx, 1, gates * n->n_in, &n->w));
-    WEFT_TRY(get_operand(cx, 2, gates * n->h, &n->r));
+    if (!weft_rnn_layer_read(cx->op->id, cx->attrs, cx->in[0], cx->in[2], &n->layer))
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "ranks, directions or activations are wrong");
+    const weft_rnn_layer *l = &n->layer;
+    int64_t gates = l->n_dir * (int64_t)l->cell * l->h, state = l->n_dir * l->n_batch * l->h;
+    WEFT_TRY(get_operand(cx, 0, l->n_step * l->n_batch * l->n_in, &n->x));
+    WEFT_TRY(get_operand(cx, 1, gates * l->n_in, &n->w));
+    WEFT_TRY(get_operand(cx, 2, gates * l->h, &n->r));
     WEFT_TRY(get_operand(cx, 3, 2 * gates, &n->bias));
     WEFT_TRY(get_operand(cx, 5, state, &n->h0));
-    if (n->kind == CELL_LSTM) {
+    if (l->cell == WEFT_CELL_LSTM) {
         WEFT_TRY(get_operand(cx, 6, state, &n->c0));
-        WEFT_TRY(get_operand(cx, 7, n->n_dir * 3 * n->h, &n->peep));
+        WEFT_TRY(get_operand(cx, 7, l->n_dir * 3 * l->h, &n->peep));
     }
     return get_lens(cx, n);
 }
@@ -444,13 +419,10 @@ weft_err weft_eval_recurrent(weft_eval_ctx *cx)
 {
     weft_rnn n = {0};
     float *buf[3] = {NULL};
-    bool reverse;
     WEFT_TRY(get_rnn(cx, &n));
-    uint32_t n_dir = get_directions(cx->attrs, &reverse);
-    if (n_dir == 0 || n_dir != n.n_dir)
-        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "weights for %lld directions", (long long)n.n_dir);
+    const weft_rnn_layer *l = &n.layer;
     for (uint32_t o = 0; o < cx->n_out && o < 3; o++) {
-        int64_t want = n.n_dir * n.n_batch * n.h * (o == 0 ? n.n_step : 1);
+        int64_t want = l->n_dir * l->n_batch * l->h * (o == 0 ? l->n_step : 1);
         if (!weft_eval__out(cx, o))
             continue;
         if (weft_tensor_numel(&cx->out[o]) != want)
@@ -460,10 +432,9 @@ weft_err weft_eval_recurrent(weft_eval_ctx *cx)
     n.y = buf[0];
     n.y_h = buf[1];
     n.y_c = buf[2];
-    for (uint32_t d = 0; d < n_dir; d++) {
-        if (!get_acts(cx->attrs, n.kind, d, n.act))
-            return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "activation is not known");
-        run_direction(cx->scratch, &n, d, d == 1 || reverse);
+    for (int64_t d = 0; d < l->n_dir; d++) {
+        n.act = l->act[d];
+        run_direction(cx->scratch, &n, d, weft_rnn_is_reverse(l, d));
     }
     for (uint32_t o = 0; o < cx->n_out && o < 3; o++)
         if (buf[o])

@@ -1,0 +1,497 @@
+/* Recurrent layers: lstm, gru, rnn.
+ *
+ * The product of all inputs with W is one GEMM before the loop over time steps. In a time step, the
+ * states of up to WEFT_VEC_ROWS sequences are multiplied by R, and the cell is computed by vector
+ * loops over gates. Directions and blocks of sequences are independent of each other and run in
+ * parallel; a block runs all its time steps on one thread. */
+#include "runtime/cpu/cpu_dnnl.h"
+#include "runtime/cpu/cpu_int.h"
+
+#include "base/num.h"
+#include "ops/recurrent.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* Operands and results. */
+enum { IN_X, IN_W, IN_R, IN_BIAS, IN_LENS, IN_H0, IN_C0, IN_PEEP, IN_COUNT };
+enum { OUT_Y, OUT_H, OUT_C, OUT_COUNT };
+
+/* Roughly, nanoseconds of one multiplication in the product with R. */
+static const double multiply_ns = 0.03;
+
+typedef struct rnn_kernel {
+    weft_rnn_layer n;
+    weft_engine *engine;
+    const weft_cpu_vec *vec;
+    uint32_t threads, n_in, n_out;
+    bool in[IN_COUNT], out[OUT_COUNT]; /* which are present */
+    bool long_lens;                    /* lengths are int64 */
+    weft_cpu_pack *r;                  /* [h, directions * gates * h] */
+    /* The product with W: args x, w, gates, scratch. */
+    weft_kernel_fn run_product;
+    void *product;
+    void (*destroy_product)(void *state);
+    int64_t rows, blocks;                /* sequences of a block; blocks of a direction */
+    uint64_t gates_at, bias_at, work_at; /* offsets in the scratch memory */
+    uint64_t work_floats;                /* of one block */
+    void *const *arg;                    /* of the current run */
+    char variant[80];
+} rnn_kernel;
+
+/* One block of one direction. */
+typedef struct rnn_block {
+    const rnn_kernel *k;
+    int64_t d, first, rows;
+    const float *r;       /* R of this direction, transposed; pitch of all directions */
+    const float *bias;    /* sum of both biases, or NULL */
+    const float *bias_rh; /* R's bias of gate h with reset_after, or NULL */
+    const float *peep;    /* NULL: none */
+    float *h, *c, *g, *reset, *factor; /* [rows, ...]; factor: ones */
+} rnn_block;
+
+static const void *operand(const rnn_kernel *k, uint32_t i)
+{
+    return k->in[i] ? k->arg[i] : NULL;
+}
+
+static void *result(const rnn_kernel *k, uint32_t o)
+{
+    return k->out[o] ? k->arg[k->n_in + o] : NULL;
+}
+
+static char *scratch(const rnn_kernel *k)
+{
+    return k->arg[k->n_in + k->n_out];
+}
+
+static int64_t gates_of(const rnn_kernel *k)
+{
+    return (int64_t)k->n.cell * k->n.h;
+}
+
+static int64_t length_of(const rnn_kernel *k, int64_t b)
+{
+    const void *lens = operand(k, IN_LENS);
+    return !lens          ? k->n.n_step
+           : k->long_lens ? ((const int64_t *)lens)[b]
+                          : ((const int32_t *)lens)[b];
+}
+
+/* -- Vectors -------------------------------------------------------------------------------- */
+
+static void add(const rnn_kernel *k, float *y, const float *x, int64_t n)
+{
+    k->vec->accumulate(y, x, (size_t)n);
+}
+
+/* y = a * b */
+static void multiply(const rnn_kernel *k, float *y, const float *a, const float *b, int64_t n)
+{
+    k->vec->step[WEFT_STEP_MUL](y, (const float *const[]){a, b}, (size_t)n);
+}
+
+/* y = a * b + c */
+static void multiply_add(const rnn_kernel *k, float *y, const float *a, const float *b,
+                         const float *c, int64_t n)
+{
+    k->vec->multiply_add(y, (const float *const[]){a, b, c}, (size_t)n);
+}
+
+static void activate(const rnn_kernel *k, const weft_rnn_act *a, float *y, const float *x,
+                     int64_t n)
+{
+    weft_step_op op = a->fn == WEFT_RNN_SIGMOID ? WEFT_STEP_SIGMOID
+                      : a->fn == WEFT_RNN_TANH  ? WEFT_STEP_TANH
+                      : a->fn == WEFT_RNN_RELU  ? WEFT_STEP_RELU
+                                                : WEFT_STEP_COUNT;
+    if (op != WEFT_STEP_COUNT)
+        k->vec->step[op](y, &x, (size_t)n);
+    else
+        for (int64_t i = 0; i < n; i++)
+            y[i] = weft_rnn_activate(a, x[i]);
+}
+
+/* Activation of a gate, in place. */
+static void activate_gate(const rnn_kernel *k, const weft_rnn_act *a, float *g, int64_t n)
+{
+    float clip = k->n.clip;
+    for (int64_t i = 0; clip > 0 && i < n; i++)
+        g[i] = fminf(clip, fmaxf(-clip, g[i]));
+    activate(k, a, g, g, n);
+}
+
+/* -- Cells ---------------------------------------------------------------------------------- */
+
+/* g: sums of the gates i, o, f, c. */
+static void cell_lstm(const rnn_block *s, float *g, float *h, float *c)
+{
+    const rnn_kernel *k = s->k;
+    const weft_rnn_act *act = k->n.act[s->d];
+    int64_t m = k->n.h;
+    float *i = g, *o = g + m, *f = g + 2 * m, *next = g + 3 * m;
+    if (s->peep) {
+        multiply_add(k, i, s->peep, c, i, m);
+        multiply_add(k, f, s->peep + 2 * m, c, f, m);
+    }
+    activate_gate(k, &act[0], i, m);
+    if (k->n.input_forget)
+        for (int64_t j = 0; j < m; j++)
+            f[j] = 1 - i[j];
+    else
+        activate_gate(k, &act[0], f, m);
+    activate_gate(k, &act[1], next, m);
+    multiply(k, c, f, c, m);
+    multiply_add(k, c, i, next, c, m);
+    if (s->peep)
+        multiply_add(k, o, s->peep + m, c, o, m);
+    activate_gate(k, &act[0], o, m);
+    /* The output is not clipped, as in onnxruntime. */
+    activate(k, &act[2], next, c, m);
+    multiply(k, h, o, next, m);
+}
+
+/* g: gates z and r, activated, and the sum of gate h. */
+static void cell_gru(const rnn_block *s, float *g, float *h)
+{
+    const rnn_kernel *k = s->k;
+    int64_t m = k->n.h;
+    float *z = g, *next = g + 2 * m, *change = g + m;
+    activate_gate(k, &k->n.act[s->d][1], next, m);
+    k->vec->step[WEFT_STEP_SUB](change, (const float *const[]){h, next}, (size_t)m);
+    multiply_add(k, h, z, change, next, m);
+}
+
+/* out[rows][cols] = x[rows][h] R[h][first .. first + cols) */
+static void times_r(const rnn_block *s, float *out, const float *x, int64_t first, int64_t cols)
+{
+    const rnn_kernel *k = s->k;
+    size_t pitch = (size_t)gates_of(k);
+    k->vec->pv(out, pitch, x, (size_t)k->n.h, (size_t)s->rows, s->r + first,
+               pitch * (size_t)k->n.n_dir, (size_t)k->n.h, (size_t)cols, s->factor);
+}
+
+/* The gates' sums of W for the time step that sequence b is at, and that step; -1: the sequence has
+ * ended. */
+static int64_t find_step(const rnn_block *s, int64_t at, int64_t b, const float **out_gates)
+{
+    const rnn_kernel *k = s->k;
+    int64_t len = length_of(k, b), pitch = gates_of(k);
+    int64_t t = weft_rnn_is_reverse(&k->n, s->d) ? len - 1 - at : at;
+    if (at >= len)
+        return -1;
+    const float *gates = (const float *)(const void *)(scratch(k) + k->gates_at);
+    *out_gates = gates + (weft_rnn_x_row(&k->n, t, b) * k->n.n_dir + s->d) * pitch;
+    return t;
+}
+
+/* Adds W's sums and the biases to n values from `from` on of the sums g. */
+static void add_inputs(const rnn_block *s, float *g, const float *gates, int64_t from, int64_t n)
+{
+    add(s->k, g + from, gates + from, n);
+    if (s->bias)
+        add(s->k, g + from, s->bias + from, n);
+}
+
+/* Gates z and r of all sequences, then the sum of gate h. */
+static void sum_gru(const rnn_block *s, int64_t at)
+{
+    const rnn_kernel *k = s->k;
+    int64_t m = k->n.h, pitch = 3 * m;
+    const float *gates;
+    times_r(s, s->g, s->h, 0, k->n.reset_after ? 3 * m : 2 * m);
+    for (int64_t i = 0; i < s->rows; i++) {
+        float *g = s->g + i * pitch, *r = g + m;
+        if (find_step(s, at, s->first + i, &gates) < 0) {
+            memset(s->reset + i * m, 0, (size_t)m * sizeof *g);
+            continue;
+        }
+        add_inputs(s, g, gates, 0, 2 * m);
+        activate_gate(k, &k->n.act[s->d][0], g, 2 * m);
+        if (!k->n.reset_after) {
+            multiply(k, s->reset + i * m, r, s->h + i * m, m);
+            continue;
+        }
+        if (s->bias_rh)
+            add(k, g + 2 * m, s->bias_rh, m);
+        multiply(k, g + 2 * m, r, g + 2 * m, m);
+    }
+    if (!k->n.reset_after)
+        times_r(s, s->g + 2 * m, s->reset, 2 * m, m);
+}
+
+static void run_step(const rnn_block *s, int64_t at)
+{
+    const rnn_kernel *k = s->k;
+    int64_t m = k->n.h, pitch = gates_of(k);
+    bool gru = k->n.cell == WEFT_CELL_GRU;
+    float *y = result(k, OUT_Y);
+    const float *gates;
+    if (gru)
+        sum_gru(s, at);
+    else
+        times_r(s, s->g, s->h, 0, pitch);
+    for (int64_t i = 0; i < s->rows; i++) {
+        float *g = s->g + i * pitch, *h = s->h + i * m;
+        int64_t b = s->first + i, t = find_step(s, at, b, &gates);
+        if (t < 0)
+            continue;
+        add_inputs(s, g, gates, gru ? 2 * m : 0, gru ? m : pitch);
+        if (k->n.cell == WEFT_CELL_LSTM) {
+            cell_lstm(s, g, h, s->c + i * m);
+        } else if (gru) {
+            cell_gru(s, g, h);
+        } else {
+            activate_gate(k, &k->n.act[s->d][0], g, m);
+            memcpy(h, g, (size_t)m * sizeof *h);
+        }
+        if (y)
+            memcpy(y + weft_rnn_y_row(&k->n, t, s->d, b) * m, h, (size_t)m * sizeof *h);
+    }
+}
+
+/* -- Runs ----------------------------------------------------------------------------------- */
+
+/* Copies the rows of a block between a state of all sequences and its own. */
+static void load_state(const rnn_block *s, float *own, const float *all)
+{
+    int64_t m = s->k->n.h;
+    for (int64_t i = 0; i < s->rows; i++)
+        if (all)
+            memcpy(own + i * m, all + weft_rnn_state_row(&s->k->n, s->d, s->first + i) * m,
+                   (size_t)m * sizeof *own);
+        else
+            memset(own + i * m, 0, (size_t)m * sizeof *own);
+}
+
+static void store_state(const rnn_block *s, const float *own, float *all)
+{
+    int64_t m = s->k->n.h;
+    for (int64_t i = 0; all && i < s->rows; i++)
+        memcpy(all + weft_rnn_state_row(&s->k->n, s->d, s->first + i) * m, own + i * m,
+               (size_t)m * sizeof *own);
+}
+
+static rnn_block make_block(const rnn_kernel *k, int64_t i)
+{
+    int64_t m = k->n.h, pitch = gates_of(k), d = i / k->blocks;
+    rnn_block s = {.k = k, .d = d, .first = i % k->blocks * k->rows};
+    const float *bias = operand(k, IN_BIAS), *peep = operand(k, IN_PEEP);
+    s.rows = k->n.n_batch - s.first < k->rows ? k->n.n_batch - s.first : k->rows;
+    s.r = weft_cpu__pack_data(k->r) + d * pitch;
+    if (bias) {
+        s.bias = (const float *)(const void *)(scratch(k) + k->bias_at) + d * pitch;
+        if (k->n.cell == WEFT_CELL_GRU && k->n.reset_after)
+            s.bias_rh = bias + d * 2 * pitch + pitch + 2 * m;
+    }
+    s.peep = peep ? peep + d * 3 * m : NULL;
+    s.factor = (float *)(void *)(scratch(k) + k->work_at) + (uint64_t)i * k->work_floats;
+    s.h = s.factor + WEFT_VEC_ROWS;
+    s.c = s.h + k->rows * m;
+    s.reset = s.c + k->rows * m;
+    s.g = s.reset + k->rows * m;
+    for (int r = 0; r < WEFT_VEC_ROWS; r++)
+        s.factor[r] = 1;
+    return s;
+}
+
+static void run_blocks(void *cx, int64_t begin, int64_t end)
+{
+    const rnn_kernel *k = cx;
+    for (int64_t i = begin; i < end; i++) {
+        rnn_block s = make_block(k, i);
+        load_state(&s, s.h, operand(k, IN_H0));
+        load_state(&s, s.c, operand(k, IN_C0));
+        for (int64_t at = 0; at < k->n.n_step; at++)
+            run_step(&s, at);
+        store_state(&s, s.h, result(k, OUT_H));
+        store_state(&s, s.c, result(k, OUT_C));
+    }
+}
+
+/* The biases that are added to W's sums: both, but of gate h of a gru with reset_after only W's. */
+static void sum_biases(const rnn_kernel *k)
+{
+    const float *bias = operand(k, IN_BIAS);
+    float *sum = (float *)(void *)(scratch(k) + k->bias_at);
+    int64_t pitch = gates_of(k), both = pitch;
+    if (k->n.cell == WEFT_CELL_GRU && k->n.reset_after)
+        both = 2 * k->n.h;
+    for (int64_t d = 0; bias && d < k->n.n_dir; d++)
+        for (int64_t j = 0; j < pitch; j++)
+            sum[d * pitch + j] =
+                bias[2 * d * pitch + j] + (j < both ? bias[(2 * d + 1) * pitch + j] : 0);
+}
+
+static weft_err run_rnn(void *state, void *const *arg)
+{
+    rnn_kernel *k = state;
+    k->arg = arg;
+    int64_t pitch = gates_of(k);
+    for (int64_t b = 0; k->in[IN_LENS] && b < k->n.n_batch; b++)
+        if (length_of(k, b) < 0 || length_of(k, b) > k->n.n_step)
+            return WEFT_ERR_INPUT;
+    WEFT_TRY(k->run_product(
+        k->product, (void *const[]){arg[IN_X], arg[IN_W], scratch(k) + k->gates_at, scratch(k)}));
+    sum_biases(k);
+    if (k->in[IN_LENS] && k->out[OUT_Y])
+        memset(result(k, OUT_Y), 0,
+               (size_t)(k->n.n_step * k->n.n_batch * k->n.n_dir * k->n.h) * sizeof(float));
+    weft_par_for(k->threads, k->n.n_dir * k->blocks,
+                 (double)k->n.n_step * (double)(k->rows * k->n.h * pitch) * multiply_ns, run_blocks,
+                 k);
+    return WEFT_ERR_OK;
+}
+
+static void destroy_rnn(void *state)
+{
+    rnn_kernel *k = state;
+    if (k->r)
+        weft_cpu__put_pack(k->engine, k->r);
+    if (k->product && k->destroy_product)
+        k->destroy_product(k->product);
+    else
+        free(k->product);
+    free(k);
+}
+
+/* -- Preparation ---------------------------------------------------------------------------- */
+
+/* Whether operand or result s is omitted or f32 with this number of elements. */
+static bool fits(const weft_slot *s, int64_t numel)
+{
+    return !s->present ||
+           (weft_slot_is(s, WEFT_DTYPE_F32, WEFT_LAYOUT_PLAIN) && weft_slot_numel(s) == numel);
+}
+
+static bool operands_fit(const weft_prep *p, const weft_rnn_layer *n)
+{
+    int64_t gates = n->n_dir * (int64_t)n->cell * n->h, state = n->n_dir * n->n_batch * n->h;
+    const int64_t in[IN_COUNT] = {n->n_step * n->n_batch * n->n_in,
+                                  gates * n->n_in,
+                                  gates * n->h,
+                                  2 * gates,
+                                  n->n_batch,
+                                  state,
+                                  state,
+                                  n->n_dir * 3 * n->h};
+    const int64_t out[OUT_COUNT] = {n->n_step * state, state, state};
+    for (uint32_t i = 0; i < p->n_in; i++)
+        if (i != IN_LENS && !fits(&p->in[i], in[i]))
+            return false;
+    for (uint32_t o = 0; o < p->n_out; o++)
+        if (!fits(&p->out[o], out[o]))
+            return false;
+    const weft_slot *lens = p->n_in > IN_LENS && p->in[IN_LENS].present ? &p->in[IN_LENS] : NULL;
+    return !lens || (weft_slot_numel(lens) == n->n_batch && (lens->tensor.dtype == WEFT_DTYPE_I32 ||
+                                                             lens->tensor.dtype == WEFT_DTYPE_I64));
+}
+
+/* s as a matrix [rows, cols]. */
+static weft_slot as_matrix(const weft_slot *s, int64_t rows, int64_t cols)
+{
+    weft_slot m = *s;
+    m.tensor.rank = 2;
+    m.tensor.dim[0] = rows;
+    m.tensor.dim[1] = cols;
+    return m;
+}
+
+/* Prepares the product of x and W, for both directions at once, and packs R. */
+static weft_err prepare_products(weft_prep *p, rnn_kernel *k, uint64_t *out_scratch)
+{
+    const weft_rnn_layer *n = &k->n;
+    int64_t rows = n->n_step * n->n_batch, cols = n->n_dir * gates_of(k);
+    const weft_attr trans_b = {.key = WEFT_ATTR_TRANS_B, .kind = WEFT_KIND_INT, .u.i = 1};
+    const weft_slot in[2] = {as_matrix(&p->in[IN_X], rows, n->n_in),
+                             as_matrix(&p->in[IN_W], cols, n->n_in)};
+    const weft_slot r = as_matrix(&p->in[IN_R], cols, n->h);
+    weft_slot gates = {.present = true, .tensor = {.dtype = WEFT_DTYPE_F32, .rank = 2}};
+    gates.tensor.dim[0] = rows;
+    gates.tensor.dim[1] = cols;
+    weft_prep product = *p, pack = *p;
+    product.op = WEFT_OP_MATMUL;
+    product.attrs = (weft_attrs){&trans_b, 1};
+    product.in = in;
+    product.n_in = 2;
+    product.out = &gates;
+    product.n_out = 1;
+    WEFT_TRY(weft_cpu__prepare_dnnl_matmul(&product));
+    if (!product.run)
+        return WEFT_ERR_OK;
+    k->run_product = product.run;
+    k->product = product.state;
+    k->destroy_product = product.destroy;
+    *out_scratch = product.scratch_bytes;
+    snprintf(k->variant, sizeof k->variant, "%s+%s", k->vec->name, product.variant);
+    pack.in = &r;
+    return weft_cpu__pack_transposed(&pack, 0, &k->r);
+}
+
+/* Scratch memory: the GEMM's own, gates, biases, working memory of the blocks. */
+static bool place_scratch(weft_prep *p, rnn_kernel *k, uint64_t at)
+{
+    uint64_t m = (uint64_t)k->n.h, gates = (uint64_t)gates_of(k) * (uint64_t)k->n.n_dir, bytes;
+    uint64_t tasks = (uint64_t)(k->n.n_dir * k->blocks);
+    k->gates_at = weft_align_up(at, 64);
+    if (!weft_size_mul(gates * sizeof(float), (uint64_t)(k->n.n_step * k->n.n_batch), &bytes) ||
+        !weft_size_add(bytes, k->gates_at + 64, &bytes))
+        return false;
+    k->bias_at = weft_align_up(bytes, 64);
+    k->work_at = weft_align_up(k->bias_at + gates * sizeof(float), 64);
+    k->work_floats =
+        weft_align_up(WEFT_VEC_ROWS + (uint64_t)k->rows * (3 * m + (uint64_t)gates_of(k)), 16);
+    return weft_size_mul(k->work_floats * sizeof(float), tasks, &bytes) &&
+           weft_size_add(bytes, k->work_at, &p->scratch_bytes);
+}
+
+static void split_batch(rnn_kernel *k)
+{
+    int64_t share = (k->n.n_batch * k->n.n_dir + k->threads - 1) / k->threads;
+    k->rows = share < WEFT_VEC_ROWS ? share : WEFT_VEC_ROWS;
+    k->rows = k->rows < k->n.n_batch ? k->rows : k->n.n_batch;
+    k->blocks = (k->n.n_batch + k->rows - 1) / k->rows;
+}
+
+static rnn_kernel *create_rnn(weft_prep *p, const weft_rnn_layer *n)
+{
+    rnn_kernel *k = calloc(1, sizeof *k);
+    if (!k)
+        return NULL;
+    k->n = *n;
+    k->engine = p->engine;
+    k->vec = weft_cpu__of(p)->vec;
+    k->threads = weft_cpu__of(p)->threads;
+    k->n_in = p->n_in;
+    k->n_out = p->n_out;
+    for (uint32_t i = 0; i < p->n_in; i++)
+        k->in[i] = p->in[i].present;
+    for (uint32_t o = 0; o < p->n_out; o++)
+        k->out[o] = p->out[o].present;
+    k->long_lens = k->in[IN_LENS] && p->in[IN_LENS].tensor.dtype == WEFT_DTYPE_I64;
+    split_batch(k);
+    return k;
+}
+
+weft_err weft_cpu__prepare_rnn(weft_prep *p)
+{
+    weft_rnn_layer n;
+    uint64_t at = 0;
+    if (p->n_in > IN_COUNT || p->n_out > OUT_COUNT || !p->in[IN_R].weight ||
+        !weft_rnn_layer_read(p->op, p->attrs, &p->in[IN_X].tensor, &p->in[IN_R].tensor, &n) ||
+        !operands_fit(p, &n))
+        return WEFT_ERR_OK;
+    rnn_kernel *k = create_rnn(p, &n);
+    if (!k)
+        return WEFT_ERR_NOMEM;
+    weft_err err = prepare_products(p, k, &at);
+    if (err != WEFT_ERR_OK || !k->r || !place_scratch(p, k, at)) {
+        destroy_rnn(k);
+        return err;
+    }
+    p->run = run_rnn;
+    p->state = k;
+    p->destroy = destroy_rnn;
+    p->variant = k->variant;
+    return WEFT_ERR_OK;
+}
