@@ -48,6 +48,7 @@ enum {
     RANDOM = WEFT_T_RANDOM,
     RUNS = WEFT_T_RUNS,
     FILL = WEFT_T_FILL,
+    NARROW = WEFT_T_NARROW,
     LAYOUT = WEFT_T_LAYOUT
 };
 

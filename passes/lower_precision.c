@@ -12,10 +12,9 @@
  * and compute in f32. An operator whose inference refuses narrow operands keeps f32, between casts;
  * so does a cast from f32 to another type, because the value may be an index. Runs only with
  * --precision. O(nodes + bytes of weights). */
-#include "passes/match.h"
+#include "passes/retype.h"
 
 #include "base/f16.h"
-#include "base/map.h"
 
 #include <math.h>
 #include <string.h>
@@ -73,56 +72,13 @@ static weft_val lower_weight(lowering *l, weft_val v)
 /* `v` as `dtype`; inserts a cast before `user` (none: at the end). */
 static weft_val cast_to(lowering *l, weft_node user, weft_val v, weft_dtype dtype)
 {
-    weft_map *map = dtype == WEFT_DTYPE_F32 ? l->wide : l->narrow;
-    uint64_t found = 0;
-    if (weft_map_get(map, v.i, &found))
-        return (weft_val){(uint32_t)found};
-    weft_ttype type = *weft_val_ttype(l->m, v);
-    type.dtype = (uint8_t)dtype;
-    weft_type result = weft_type_intern(l->m, &type);
-    weft_node maker = weft_val_node(l->m, v);
-    weft_attr attr = WEFT_ATTR_OF_DTYPE(TO, dtype);
-    weft_node_spec spec = {.op = WEFT_OP_CAST,
-                           .in = &v,
-                           .n_in = 1,
-                           .out = &result,
-                           .n_out = 1,
-                           .attr = &attr,
-                           .n_attr = 1};
-    if (maker.i)
-        spec.loc = weft_node_loc(l->m, maker);
-    else if (user.i)
-        spec.loc = weft_node_loc(l->m, user);
-    weft_node n =
-        user.i ? weft_node_insert_before(l->g, user, &spec) : weft_node_append(l->g, &spec);
-    weft_val out = weft_node_out(l->m, n, 0);
-    weft_map_put(map, v.i, out.i);
-    return out;
+    return weft_retype__cast(l->g, user, v, dtype, dtype == WEFT_DTYPE_F32 ? l->wide : l->narrow);
 }
 
 static weft_val as_half(lowering *l, weft_node user, weft_val v)
 {
     return weft_val_get_kind(l->m, v) == WEFT_VAL_WEIGHT ? lower_weight(l, v)
                                                          : cast_to(l, user, v, l->half);
-}
-
-/* Whether inference accepts the operands of `n`; sets the types of its results. */
-static bool retype(lowering *l, weft_node n)
-{
-    uint32_t n_out = weft_node_out_count(l->m, n);
-    weft_ttype *type = weft_arena_array(l->cx->scratch, n_out, sizeof *type);
-    if (weft_node_infer(l->g, n, l->contents, NULL, type, n_out) != WEFT_ERR_OK)
-        return false;
-    /* Keeps the dims: a second inference may know less. */
-    for (uint32_t i = 0; i < n_out; i++) {
-        weft_val v = weft_node_out(l->m, n, i);
-        weft_ttype now = *weft_val_ttype(l->m, v);
-        if (now.dtype == WEFT_DTYPE_NONE)
-            continue;
-        now.dtype = type[i].dtype;
-        weft_val_set_type(l->m, v, weft_type_intern(l->m, &now));
-    }
-    return true;
 }
 
 static void lower_node(lowering *l, weft_node n)
@@ -143,7 +99,7 @@ static void lower_node(lowering *l, weft_node n)
             weft_node_set_in(l->m, n, i, as_half(l, n, before[i]));
     }
     l->changed = true;
-    if (retype(l, n))
+    if (weft_retype__infer(l->cx, l->g, n, l->contents))
         return;
     for (uint32_t i = 0; i < n_in; i++) {
         if (!before[i].i)
@@ -153,7 +109,7 @@ static void lower_node(lowering *l, weft_node n)
                              ? cast_to(l, n, before[i], WEFT_DTYPE_F32)
                              : before[i]);
     }
-    (void)retype(l, n);
+    (void)weft_retype__infer(l->cx, l->g, n, l->contents);
 }
 
 static void lower_graph(lowering *l)

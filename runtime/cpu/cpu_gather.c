@@ -75,11 +75,18 @@ typedef struct cast_kernel {
     for (int64_t i = 0; i < k->n; i++) \
     ((to_type *)arg[1])[i] = (to_type)((const from_type *)arg[0])[i]
 
-/* Casts to f32 from types whose values f32 represents or rounds as expected. */
+/* Casts to f32 from types whose values f32 represents or rounds as expected, and from f32 to f16
+ * and bf16. */
 static weft_err run_cast(void *state, void *const *arg)
 {
     const cast_kernel *k = state;
     switch (k->from) {
+    case WEFT_DTYPE_F32:
+        if (k->to == WEFT_DTYPE_F16)
+            weft_f16_from_f32_array(arg[0], arg[1], (size_t)k->n);
+        else
+            weft_bf16_from_f32_array(arg[0], arg[1], (size_t)k->n);
+        break;
     case WEFT_DTYPE_I64:
         CAST(int64_t, float);
         break;
@@ -106,9 +113,11 @@ static weft_err run_cast(void *state, void *const *arg)
 weft_err weft_cpu__prepare_cast(weft_prep *p)
 {
     uint8_t from = (uint8_t)p->in[0].tensor.dtype, to = (uint8_t)p->out[0].tensor.dtype;
-    bool known = from == WEFT_DTYPE_I64 || from == WEFT_DTYPE_I32 || from == WEFT_DTYPE_U8 ||
-                 from == WEFT_DTYPE_BOOL || from == WEFT_DTYPE_F16 || from == WEFT_DTYPE_BF16;
-    if (p->n_in != 1 || to != WEFT_DTYPE_F32 || !known || p->in[0].layout || p->out[0].layout ||
+    bool widens = to == WEFT_DTYPE_F32 &&
+                  (from == WEFT_DTYPE_I64 || from == WEFT_DTYPE_I32 || from == WEFT_DTYPE_U8 ||
+                   from == WEFT_DTYPE_BOOL || from == WEFT_DTYPE_F16 || from == WEFT_DTYPE_BF16);
+    bool narrows = from == WEFT_DTYPE_F32 && (to == WEFT_DTYPE_F16 || to == WEFT_DTYPE_BF16);
+    if (p->n_in != 1 || !(widens || narrows) || p->in[0].layout || p->out[0].layout ||
         !weft_slot_same_dims(&p->in[0], &p->out[0]))
         return WEFT_ERR_OK;
     const cast_kernel k = {.n = weft_slot_numel(&p->in[0]), .from = from, .to = to};
