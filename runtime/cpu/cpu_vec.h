@@ -17,6 +17,17 @@ enum { WEFT_VEC_KEYS = 32, WEFT_VEC_ROWS = 8 };
 typedef struct weft_cpu_vec {
     const char *name;
     weft_vec_step step[WEFT_STEP_COUNT]; /* NULL: none */
+    /* As `step`, but arguments 1 and 2 are one float each; NULL: none. */
+    weft_vec_step step_by[WEFT_STEP_COUNT];
+    void (*from_u8)(float *y, const uint8_t *x, size_t n);
+    void (*from_i8)(float *y, const int8_t *x, size_t n);
+    /* The low byte of whole numbers. */
+    void (*to_bytes)(uint8_t *y, const float *x, size_t n);
+    /* x / scale, rounded half to even, + zero, saturated to [lo, hi]; NaN gives lo. */
+    void (*quantize)(uint8_t *y, const float *x, float scale, float zero, float lo, float hi,
+                     size_t n);
+    /* Extends [*lo, *hi] by x; NaN is skipped. */
+    void (*range)(const float *x, size_t n, float *lo, float *hi);
     /* x * y + z, and relu(x * y + z). */
     weft_vec_step multiply_add, multiply_add_relu;
     /* y = x * scale + shift */
