@@ -13,6 +13,8 @@ typedef void (*weft_vec_step)(float *dst, const float *const *arg, size_t n);
 /* Attention: keys of a head are packed in blocks of 32, [dim][32]; queries are processed 8 rows at
  * a time. */
 enum { WEFT_VEC_KEYS = 32, WEFT_VEC_ROWS = 8 };
+/* Columns of a matrix that `panel` multiplies by. */
+enum { WEFT_VEC_PANEL = 32 };
 
 typedef struct weft_cpu_vec {
     const char *name;
@@ -69,6 +71,9 @@ typedef struct weft_cpu_vec {
     /* out[r][0..cols) = factor[r] * sum over n keys of p[r][key] * v[key][0..cols), rows <= 8. */
     void (*pv)(float *out, size_t out_stride, const float *p, size_t p_stride, size_t rows,
                const float *v, size_t v_stride, size_t n, size_t cols, const float *factor);
+    /* out[r][0..32) = sum over i < n of x[r][i] * packed[i][0..32) */
+    void (*panel)(float *out, size_t out_stride, const float *x, size_t x_stride, size_t rows,
+                  const float *packed, size_t n);
 } weft_cpu_vec;
 
 extern const weft_cpu_vec weft_cpu_vec_base;

@@ -732,6 +732,65 @@ static void pv(float *out, size_t out_stride, const float *p, size_t p_stride, s
         }
 }
 
+/* -- Panels --------------------------------------------------------------------------------- */
+
+/* R rows times 2 vectors of columns, with U sums for each, so that 8 independent ones hide the
+ * latency of a multiplication. */
+#define PANEL(R, U)                                                                       \
+    INLINE void panel_##R(float *out, size_t out_stride, const float *x, size_t x_stride, \
+                          const float *w, size_t n)                                       \
+    {                                                                                     \
+        vf a[U][R][2];                                                                    \
+        size_t i = 0;                                                                     \
+        for (int u = 0; u < U; u++)                                                       \
+            for (int r = 0; r < R; r++)                                                   \
+                a[u][r][0] = a[u][r][1] = splat(0);                                       \
+        for (; i + U <= n; i += U)                                                        \
+            for (int u = 0; u < U; u++) {                                                 \
+                const float *row = w + (i + (size_t)u) * WEFT_VEC_PANEL;                  \
+                vf lo = load(row), hi = load(row + LANES);                                \
+                for (int r = 0; r < R; r++) {                                             \
+                    float f = x[(size_t)r * x_stride + i + (size_t)u];                    \
+                    a[u][r][0] += lo * f;                                                 \
+                    a[u][r][1] += hi * f;                                                 \
+                }                                                                         \
+            }                                                                             \
+        for (; i < n; i++)                                                                \
+            for (int r = 0; r < R; r++) {                                                 \
+                float f = x[(size_t)r * x_stride + i];                                    \
+                a[0][r][0] += load(w + i * WEFT_VEC_PANEL) * f;                           \
+                a[0][r][1] += load(w + i * WEFT_VEC_PANEL + LANES) * f;                   \
+            }                                                                             \
+        for (int r = 0; r < R; r++)                                                       \
+            for (int c = 0; c < 2; c++) {                                                 \
+                vf s = a[0][r][c];                                                        \
+                for (int u = 1; u < U; u++)                                               \
+                    s += a[u][r][c];                                                      \
+                store(out + (size_t)r * out_stride + (size_t)c * LANES, s);               \
+            }                                                                             \
+    }
+PANEL(8, 1)
+PANEL(4, 1)
+PANEL(2, 2)
+PANEL(1, 4)
+
+static void panel(float *out, size_t out_stride, const float *x, size_t x_stride, size_t rows,
+                  const float *packed, size_t n)
+{
+    for (size_t c = 0; c < WEFT_VEC_PANEL; c += 2 * LANES) {
+        const float *w = packed + c;
+        size_t r = 0;
+        for (; LANES == 16 && r + 8 <= rows; r += 8)
+            panel_8(out + r * out_stride + c, out_stride, x + r * x_stride, x_stride, w, n);
+        for (; r + 4 <= rows; r += 4)
+            panel_4(out + r * out_stride + c, out_stride, x + r * x_stride, x_stride, w, n);
+        for (; r + 2 <= rows; r += 2)
+            panel_2(out + r * out_stride + c, out_stride, x + r * x_stride, x_stride, w, n);
+        for (; r < rows; r++)
+            panel_1(out + r * out_stride + c, out_stride, x + r * x_stride, x_stride, w, n);
+    }
+}
+
 /* -- The table ------------------------------------------------------------------------------ */
 
 const weft_cpu_vec VEC_TABLE = {
@@ -803,4 +862,5 @@ const weft_cpu_vec VEC_TABLE = {
     .transpose = transpose,
     .qk = qk,
     .pv = pv,
+    .panel = panel,
 };
