@@ -540,6 +540,17 @@ static bool rule_recurrent(const view *v, uint32_t *axis, weft_dim *inner)
     return true;
 }
 
+/* Axis 0 numbers samples that do not mix; operands without it are parameters of all of them. */
+static bool rule_samples(const view *v, uint32_t *axis, weft_dim *inner)
+{
+    *axis = 0;
+    for (uint32_t i = 0; i < v->n_in; i++)
+        if (has_in(v, i) && !is_none(v, i) &&
+            (v->in[i].kind != SPREAD_AXIS || v->in[i].axis != 0 || v->in[i].inner != *inner))
+            return false;
+    return true;
+}
+
 /* By column BATCH of ops.def. */
 static const rule_fn rules[WEFT_BATCH_COUNT] = {
 #define R(rule, name) [WEFT_BATCH_##rule] = rule_##name,

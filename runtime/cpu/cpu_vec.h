@@ -57,6 +57,10 @@ typedef struct weft_cpu_vec {
     /* bias may be NULL */
     void (*layer_norm)(float *y, const float *x, const float *scale, const float *bias, float eps,
                        size_t n);
+    /* y[i] = x[i] / sqrt(mean of the squares + eps) * scale[i] */
+    void (*rms_norm)(float *y, const float *x, const float *scale, float eps, size_t n);
+    /* (y[i], y[n + i]) = (x[i], x[n + i]) turned by the angle of cosine c[i] and sine s[i] */
+    void (*rotate)(float *y, const float *x, const float *c, const float *s, size_t n);
     void (*softmax)(float *y, const float *x, size_t n);
     /* x[i] = mask[i] ? x[i] : fill */
     void (*mask)(float *x, const uint8_t *mask, float fill, size_t n);

@@ -507,6 +507,31 @@ static void layer_norm(float *y, const float *x, const float *scale, const float
         y[i] = (x[i] - mean) * r * scale[i] + (bias ? bias[i] : 0.0f);
 }
 
+static void rms_norm(float *y, const float *x, const float *scale, float eps, size_t n)
+{
+    float r = 1.0f / sqrtf(dot(x, x, n) / (float)n + eps);
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        store(y + i, load(x + i) * r * load(scale + i));
+    for (; i < n; i++)
+        y[i] = x[i] * r * scale[i];
+}
+
+static void rotate(float *y, const float *x, const float *c, const float *s, size_t n)
+{
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        vf a = load(x + i), b = load(x + n + i), u = load(c + i), v = load(s + i);
+        store(y + i, u * a - v * b);
+        store(y + n + i, v * a + u * b);
+    }
+    for (; i < n; i++) {
+        float a = x[i], b = x[n + i];
+        y[i] = c[i] * a - s[i] * b;
+        y[n + i] = s[i] * a + c[i] * b;
+    }
+}
+
 static float exp_shift(float *x, size_t n, float *out_max)
 {
     float m = max(x, n);
@@ -856,6 +881,8 @@ const weft_cpu_vec VEC_TABLE = {
     .axpy = axpy,
     .sum16 = sum16,
     .layer_norm = layer_norm,
+    .rms_norm = rms_norm,
+    .rotate = rotate,
     .softmax = softmax,
     .mask = mask,
     .exp_shift = exp_shift,
