@@ -31,6 +31,9 @@ typedef struct evaluator {
     weft_tensor *out;
     uint32_t n_out;
     weft_arena *out_arena;
+    /* Of a body: values of the symbols in the graph around it. */
+    const int64_t *outer_symbol;
+    uint32_t n_outer_symbol;
 } evaluator;
 
 static const char *dim_text(evaluator *e, weft_dim d)
@@ -283,6 +286,114 @@ static void round_factors(evaluator *e, weft_node n, const weft_tensor **in, uin
             in[i] = round_factor(e, in[i]);
 }
 
+/* -- Bodies ----------------------------------------------------------------------------------- */
+
+static weft_err eval_nested(evaluator *around, weft_graph *g, const weft_tensor *in, uint32_t n_in,
+                            weft_arena *arena, weft_tensor *out, uint32_t n_out);
+
+/* A node that runs bodies. */
+typedef struct flow_run {
+    evaluator *e;
+    weft_node n;
+    weft_tensor *out;                    /* of the node */
+    weft_tensor *body[WEFT_FLOW_BODIES]; /* outputs of the last run, in `arena` */
+    weft_arena *arena[WEFT_FLOW_BODIES];
+    uint64_t bytes; /* taken */
+} flow_run;
+
+static weft_err run_body(weft_flow *f, uint32_t b, const weft_tensor *in, const weft_tensor **out)
+{
+    flow_run *r = f->user;
+    weft_graph *body = weft_node_body(r->e->m, r->n, b);
+    uint32_t n_out = weft_graph_output_count(body);
+    if (r->arena[b])
+        weft_arena_destroy(r->arena[b]);
+    r->arena[b] = weft_arena_create(0);
+    if (!r->arena[b])
+        return WEFT_ERR_NOMEM;
+    *out = r->body[b];
+    return eval_nested(r->e, body, in, weft_graph_input_count(body), r->arena[b], r->body[b],
+                       n_out);
+}
+
+/* Dims that are not known are 0. */
+static weft_err shape_body(weft_flow *f, const weft_tensor *in, uint32_t k, weft_tensor *out)
+{
+    flow_run *r = f->user;
+    evaluator *e = r->e;
+    weft_graph *body = weft_node_body(e->m, r->n, 0);
+    const weft_ttype *t = weft_val_ttype(e->m, weft_graph_output(body, k));
+    (void)in;
+    *out = (weft_tensor){.dtype = (weft_dtype)t->dtype, .rank = t->rank};
+    for (uint32_t d = 0; d < t->rank; d++)
+        if (!weft_dim_eval(e->m->dims, t->dim[d], e->symbol, e->n_symbol, &out->dim[d]))
+            out->dim[d] = 0;
+    return WEFT_ERR_OK;
+}
+
+static weft_err place_flow(weft_flow *f, uint32_t i, const weft_tensor *type, void **data)
+{
+    flow_run *r = f->user;
+    evaluator *e = r->e;
+    weft_val v = weft_node_out(e->m, r->n, i);
+    const weft_ttype *want = weft_val_ttype(e->m, v);
+    r->out[i] = *type;
+    if (want->dtype == WEFT_DTYPE_NONE)
+        return WEFT_ERR_OK;
+    const char *what = weft_arena_printf(e->scratch, "%s: result %u", weft_op_get(f->op)->name, i);
+    WEFT_TRY(check_tensor(e, type, want, what, f->where));
+    WEFT_TRY(alloc_result(e, r->n, v, &r->out[i]));
+    *data = r->out[i].data;
+    return WEFT_ERR_OK;
+}
+
+static weft_err take_flow(weft_flow *f, uint64_t bytes)
+{
+    flow_run *r = f->user;
+    if (bytes > TENSOR_MAX_BYTES || r->bytes + bytes > TENSOR_MAX_BYTES)
+        return weft_diag_error(f->diag, WEFT_ERR_NOMEM, f->where, "%s: values over %llu bytes",
+                               weft_op_get(f->op)->name, (unsigned long long)TENSOR_MAX_BYTES);
+    r->bytes += bytes;
+    return WEFT_ERR_OK;
+}
+
+static weft_err run_flow(evaluator *e, weft_node n, const weft_tensor *const *in, uint32_t n_in,
+                         weft_tensor *out, uint32_t n_out)
+{
+    flow_run r = {.e = e, .n = n, .out = out};
+    weft_tensor *tensor = weft_arena_array(e->scratch, n_in, sizeof *tensor);
+    weft_flow f = {.op = weft_node_op(e->m, n),
+                   .attrs = weft_node_attrs(e->m, n),
+                   .in = tensor,
+                   .n_in = n_in,
+                   .n_out = n_out,
+                   .diag = e->diag,
+                   .where = weft_node_where(e->m, n),
+                   .user = &r,
+                   .run = run_body,
+                   .shape = shape_body,
+                   .place = place_flow,
+                   .take = take_flow};
+    if (!weft_node_flow(e->m, n, &f.layout))
+        return weft_diag_error(e->diag, WEFT_ERR_INPUT, f.where, "%s: its bodies do not fit",
+                               weft_op_get(f.op)->name);
+    for (uint32_t i = 0; i < n_in; i++)
+        if (in[i])
+            tensor[i] = *in[i];
+    for (uint32_t b = 0; b < f.layout.n_body; b++) {
+        weft_graph *body = weft_node_body(e->m, n, b);
+        uint32_t n_body_out = weft_graph_output_count(body);
+        r.body[b] = weft_arena_array(e->scratch, n_body_out, sizeof *r.body[b]);
+        for (uint32_t i = 0; f.op == WEFT_OP_LOOP && i < 2; i++)
+            f.formal_rank[i] = weft_val_ttype(e->m, weft_graph_input(body, i))->rank;
+    }
+    weft_err err = weft_flow_run(&f);
+    for (uint32_t b = 0; b < WEFT_FLOW_BODIES; b++)
+        if (r.arena[b])
+            weft_arena_destroy(r.arena[b]);
+    return err;
+}
+
 static weft_err step_node(evaluator *e, weft_node n)
 {
     uint32_t n_in = weft_node_in_count(e->m, n), n_out = weft_node_out_count(e->m, n);
@@ -292,7 +403,10 @@ static weft_err step_node(evaluator *e, weft_node n)
         WEFT_TRY(get_operand(e, n, weft_node_in(e->m, n, i), &in[i]));
     if (e->tf32)
         round_factors(e, n, in, n_in);
-    WEFT_TRY(run_node(e, n, in, n_in, out, n_out));
+    if (weft_node_opdef(e->m, n)->traits & WEFT_T_BODY)
+        WEFT_TRY(run_flow(e, n, in, n_in, out, n_out));
+    else
+        WEFT_TRY(run_node(e, n, in, n_in, out, n_out));
     for (uint32_t i = 0; i < n_out; i++) {
         weft_val v = weft_node_out(e->m, n, i);
         e->tensor[v.i] = out[i];
@@ -325,7 +439,7 @@ static void make_symbols(evaluator *e)
     e->n_symbol = weft_dim_symbol_count(e->m->dims);
     e->symbol = weft_arena_array(e->scratch, e->n_symbol, sizeof *e->symbol);
     for (uint32_t i = 0; i < e->n_symbol; i++)
-        e->symbol[i] = -1;
+        e->symbol[i] = i < e->n_outer_symbol ? e->outer_symbol[i] : -1;
 }
 
 static weft_err eval_all(evaluator *e)
@@ -368,26 +482,49 @@ static weft_err run_guarded(evaluator *e, weft_arena *arena, weft_err (*body)(ev
     return err;
 }
 
+/* `e` is complete but for its scratch arena. */
+static weft_err eval_with(evaluator *e)
+{
+    e->scratch = weft_arena_create(0);
+    if (!e->scratch)
+        return weft_diag_error(e->diag, WEFT_ERR_NOMEM, (weft_where){0}, "out of memory");
+    weft_err err = run_guarded(e, e->out_arena, eval_all);
+    for (uint32_t i = 0; e->heap && i <= weft_val_count(e->m); i++)
+        free(e->heap[i]);
+    weft_arena_destroy(e->scratch);
+    return err;
+}
+
+static weft_err eval_nested(evaluator *around, weft_graph *g, const weft_tensor *in, uint32_t n_in,
+                            weft_arena *arena, weft_tensor *out, uint32_t n_out)
+{
+    evaluator e = {.g = g,
+                   .m = around->m,
+                   .tf32 = around->tf32,
+                   .diag = around->diag,
+                   .in = in,
+                   .n_in = n_in,
+                   .out = out,
+                   .n_out = n_out,
+                   .out_arena = arena,
+                   .outer_symbol = around->symbol,
+                   .n_outer_symbol = around->n_symbol};
+    return eval_with(&e);
+}
+
 static weft_err eval_graph(weft_graph *g, bool tf32, const weft_tensor *in, uint32_t n_in,
                            weft_arena *arena, weft_diag *diag, weft_tensor *out, uint32_t n_out)
 {
     evaluator e = {.g = g,
                    .m = weft_graph_module(g),
                    .tf32 = tf32,
-                   .scratch = weft_arena_create(0),
                    .diag = diag,
                    .in = in,
                    .n_in = n_in,
                    .out = out,
                    .n_out = n_out,
                    .out_arena = arena};
-    if (!e.scratch)
-        return weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){0}, "out of memory");
-    weft_err err = run_guarded(&e, arena, eval_all);
-    for (uint32_t i = 0; e.heap && i <= weft_val_count(e.m); i++)
-        free(e.heap[i]);
-    weft_arena_destroy(e.scratch);
-    return err;
+    return eval_with(&e);
 }
 
 weft_err weft_graph_eval(weft_graph *g, const weft_tensor *in, uint32_t n_in, weft_arena *arena,

@@ -34,6 +34,11 @@ weft_graph *weft_graph_find(const weft_module *m, const char *name)
     return NULL;
 }
 
+uint32_t weft_graph_index(const weft_graph *g)
+{
+    return g->idx;
+}
+
 const char *weft_graph_name(const weft_graph *g)
 {
     return g->name;

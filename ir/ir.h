@@ -16,6 +16,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "ops/flow.h"
 #include "ops/place.h"
 
 typedef struct weft_val {
@@ -104,6 +105,7 @@ weft_graph *weft_graph_create(weft_module *m, const char *name);
 uint32_t weft_graph_count(const weft_module *m);
 weft_graph *weft_graph_at(const weft_module *m, uint32_t i); /* 0 .. count - 1 */
 weft_graph *weft_graph_find(const weft_module *m, const char *name);
+uint32_t weft_graph_index(const weft_graph *g); /* weft_graph_at of it is g */
 const char *weft_graph_name(const weft_graph *g);
 weft_module *weft_graph_module(const weft_graph *g);
 
@@ -270,6 +272,25 @@ bool weft_val_is_output(const weft_graph *g, weft_val v);
  */
 void weft_val_replace(weft_graph *g, weft_val old, weft_val with);
 
+/* -- Bodies: graphs that nodes run (ops/flow.h) ------------------------------------------------ */
+
+/* A graph that is no model: it is run by one node of an earlier graph, whose attribute names it.
+ * Its name is `base`, or that with a number. */
+weft_graph *weft_body_create(weft_module *m, const char *base);
+bool weft_graph_is_body(const weft_graph *g);
+/* Whether the graph is a model: neither a body nor a joint graph. */
+bool weft_graph_is_model(const weft_graph *g);
+uint32_t weft_graph_model_count(const weft_module *m);
+/* INPUT: two nodes have the same body. Graphs and bodies are then trees. */
+WEFT_MUST_USE weft_err weft_body_check(weft_module *m, weft_diag *diag);
+/* Removes the graphs from the n_graph-th on. */
+void weft_body_drop(weft_module *m, uint32_t n_graph);
+uint32_t weft_node_body_count(const weft_module *m, weft_node n);
+/* NULL: no body behind the node's graph has that name. */
+weft_graph *weft_node_body(const weft_module *m, weft_node n, uint32_t i);
+/* false: a body is missing, or its ports do not fit the node. */
+bool weft_node_flow(const weft_module *m, weft_node n, weft_flow_layout *out);
+
 /* -- Plan stage ----------------------------------------------------------------------------- */
 
 /* Memory of one value in the arena of a bucket. `first` and `last` number nodes from 0 in order. */
@@ -344,6 +365,11 @@ typedef struct weft_contents weft_contents;
 weft_contents *weft_contents_create(weft_module *m, weft_arena *arena);
 /* Content of an integer value: of a weight, or found by inference. NULL when unknown. */
 const weft_dim *weft_contents_get(weft_contents *c, weft_val v, uint32_t *out_n);
+/* `dim` is borrowed. */
+void weft_contents_set(weft_contents *c, weft_val v, const weft_dim *dim, uint32_t n);
+/* Gives the inputs of a node's bodies the types and contents of its operands, and the bodies the
+ * symbols of `g`. Before the types of the bodies are inferred. */
+void weft_body_sync(weft_graph *g, weft_node n, weft_contents *contents);
 WEFT_MUST_USE weft_err weft_node_infer(weft_graph *g, weft_node n, weft_contents *contents,
                                        weft_diag *diag, weft_ttype *out, uint32_t n_out);
 /* The same for a node that an importer made: what inference assumes of sizes becomes requirements

@@ -92,6 +92,8 @@ struct weft_graph {
     WEFT_VEC(weft_graph_require) requires;
     weft_map *require_of; /* hash of a requirement to its index; NULL: none yet */
     uint64_t limit;       /* of a joint graph */
+    bool is_body;
+    uint32_t n_user; /* of a body: nodes that run it; set by weft_body_check */
 };
 
 struct weft_module {
@@ -125,8 +127,27 @@ bool weft_text__is_name(char c);
 /* A letter or '_', then name characters. */
 bool weft_text__is_ident(const char *s);
 
+typedef struct weft_content {
+    const weft_dim *dim; /* NULL: unknown */
+    uint32_t n;
+} weft_content;
+
+struct weft_contents {
+    weft_module *m;
+    weft_arena *arena;
+    weft_map *entry; /* value to index of its entry */
+    WEFT_VEC(weft_content) entries;
+};
+
+/* The bytes of a weight, aligned for its type; NULL if that needs too large a copy. */
+const void *weft_contents__align(weft_arena *arena, const weft_weight_info *info, weft_dtype dtype,
+                                 uint64_t limit);
 /* weft_node_infer with the dims made in `pool`. */
 WEFT_MUST_USE weft_err weft_node__infer(weft_node n, weft_dimpool *pool, weft_contents *contents,
+                                        weft_diag *diag, weft_ttype *out, uint32_t n_out);
+
+/* The same for a node with bodies (body.c). */
+WEFT_MUST_USE weft_err weft_body__infer(weft_node n, weft_dimpool *pool, weft_contents *contents,
                                         weft_diag *diag, weft_ttype *out, uint32_t n_out);
 
 /* -- Text ---------------------------------------------------------------------------------------

@@ -534,6 +534,7 @@ static weft_err parse_bucket(weft_parser *p)
 
 static weft_err parse_graph(weft_parser *p)
 {
+    bool is_body = weft_parser__is_word(p, "body");
     WEFT_TRY(weft_parser__next(p));
     if (p->tok.kind != WEFT_TOKEN_GRAPH)
         return weft_parser__expected(p, "the name of a graph");
@@ -542,6 +543,7 @@ static weft_err parse_graph(weft_parser *p)
     if (weft_graph_count(p->m) == GRAPHS_MAX)
         return weft_parser__fail(p, "more than %d graphs", GRAPHS_MAX);
     p->g = weft_graph_create(p->m, p->tok.s);
+    p->g->is_body = is_body;
     p->vals = weft_map_create(p->scratch);
     WEFT_TRY(weft_parser__next(p));
     WEFT_TRY(parse_inputs(p));
@@ -600,10 +602,10 @@ static weft_err parse_module(weft_parser *p)
             WEFT_TRY(parse_symbol(p));
         else if (weft_parser__is_word(p, "weight"))
             WEFT_TRY(weft_parser__weight(p));
-        else if (weft_parser__is_word(p, "graph"))
+        else if (weft_parser__is_word(p, "graph") || weft_parser__is_word(p, "body"))
             WEFT_TRY(parse_graph(p));
         else
-            return weft_parser__expected(p, "`symbol`, `weight` or `graph`");
+            return weft_parser__expected(p, "`symbol`, `weight`, `graph` or `body`");
     }
     return WEFT_ERR_OK;
 }

@@ -452,7 +452,7 @@ static void print_head(printer *p, uint32_t *next)
 {
     weft_graph *g = p->g;
     name_inputs(p);
-    weft_buf_puts(p->out, "\ngraph ");
+    weft_buf_puts(p->out, weft_graph_is_body(g) ? "\nbody " : "\ngraph ");
     print_name(p, '@', weft_graph_name(g));
     weft_buf_puts(p->out, " (");
     for (uint32_t i = 0; i < weft_graph_input_count(g); i++) {

@@ -8,6 +8,7 @@
  *   layout-allowed   blocked layouts only where the operator supports them, never on inputs and
  * outputs weight-bytes     constant dims, plain layout, as many bytes as the type needs
  *   no-graph-only-op from the kernel stage on
+ *   bodies           a body is run by at most one node, of an earlier graph
  *   view-bytes       a view has as many elements as its operand, of the same type
  *
  * and those of verify_plan.c. Inference runs on a copy of the dims: verifying does not change the
@@ -335,6 +336,9 @@ static void check_module(weft_verifier *v, weft_diag *said)
     v->dims = weft_dimpool_clone(v->m->dims, v->scratch);
     v->contents = weft_contents_create(v->m, v->scratch);
     make_samples(v);
+    weft_err err = weft_body_check(v->m, said);
+    if (err != WEFT_ERR_OK)
+        repeat(v, "bodies", said, err, (weft_where){0});
     v->order = weft_arena_array(v->scratch, v->m->vals.len, sizeof *v->order);
     check_weights(v);
     /* Inference reads the bytes of weights. */

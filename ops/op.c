@@ -49,7 +49,8 @@ enum {
     RUNS = WEFT_T_RUNS,
     FILL = WEFT_T_FILL,
     NARROW = WEFT_T_NARROW,
-    LAYOUT = WEFT_T_LAYOUT
+    LAYOUT = WEFT_T_LAYOUT,
+    BODY = WEFT_T_BODY
 };
 
 static const weft_op ops[WEFT_OP_COUNT] = {

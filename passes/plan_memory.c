@@ -220,7 +220,8 @@ static weft_err plan_graph(weft_passctx *cx, weft_graph *g)
 static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
 {
     for (uint32_t i = 0; i < weft_graph_count(m); i++)
-        WEFT_TRY(plan_graph(cx, weft_graph_at(m, i)));
+        if (!weft_graph_is_body(weft_graph_at(m, i))) /* the sizes of bodies are known when run */
+            WEFT_TRY(plan_graph(cx, weft_graph_at(m, i)));
     *changed = true;
     return WEFT_ERR_OK;
 }

@@ -13,20 +13,27 @@ static double now_ms(void)
 
 /* -- Facts ---------------------------------------------------------------------------------- */
 
-/* Re-infers every node; the types that changed are set. */
-static weft_err compute_types(weft_passctx *cx, weft_module *m, weft_contents *contents)
+/* Re-infers every node of a graph and of its bodies; the types that changed are set. */
+static weft_err compute_types(weft_passctx *cx, weft_graph *g, weft_contents *contents,
+                              uint32_t depth)
 {
-    for (uint32_t i = 0; i < weft_graph_count(m); i++) {
-        weft_graph *g = weft_graph_at(m, i);
-        WEFT_FOREACH_NODE (m, g, n) {
-            uint32_t n_out = weft_node_out_count(m, n);
-            weft_ttype *type = weft_arena_array(cx->scratch, n_out, sizeof *type);
-            WEFT_TRY(weft_node_infer(g, n, contents, cx->diag, type, n_out));
-            for (uint32_t k = 0; k < n_out; k++) {
-                /* Inference gives logical types; the layout chosen by choose-layout is kept. */
-                type[k].layout = weft_val_ttype(m, weft_node_out(m, n, k))->layout;
-                weft_val_set_type(m, weft_node_out(m, n, k), weft_type_intern(m, &type[k]));
-            }
+    weft_module *m = weft_graph_module(g);
+    if (depth > WEFT_FLOW_DEPTH_MAX)
+        return weft_diag_error(cx->diag, WEFT_ERR_UNSUP, (weft_where){.item = weft_graph_name(g)},
+                               "bodies are nested more than %d deep", WEFT_FLOW_DEPTH_MAX);
+    WEFT_FOREACH_NODE (m, g, n) {
+        uint32_t n_out = weft_node_out_count(m, n);
+        weft_ttype *type = weft_arena_array(cx->scratch, n_out, sizeof *type);
+        if (weft_node_body_count(m, n))
+            weft_body_sync(g, n, contents);
+        for (uint32_t b = 0; b < weft_node_body_count(m, n); b++)
+            if (weft_node_body(m, n, b))
+                WEFT_TRY(compute_types(cx, weft_node_body(m, n, b), contents, depth + 1));
+        WEFT_TRY(weft_node_infer(g, n, contents, cx->diag, type, n_out));
+        for (uint32_t k = 0; k < n_out; k++) {
+            /* Inference gives logical types; the layout chosen by choose-layout is kept. */
+            type[k].layout = weft_val_ttype(m, weft_node_out(m, n, k))->layout;
+            weft_val_set_type(m, weft_node_out(m, n, k), weft_type_intern(m, &type[k]));
         }
     }
     return WEFT_ERR_OK;
@@ -36,8 +43,11 @@ static weft_err compute_types(weft_passctx *cx, weft_module *m, weft_contents *c
 static weft_err compute_facts(weft_passctx *cx, weft_module *m, uint32_t missing)
 {
     if (missing & (WEFT_FACT_TYPES | WEFT_FACT_CONTENTS)) {
+        WEFT_TRY(weft_body_check(m, cx->diag));
         cx->contents = weft_contents_create(m, weft_module_arena(m));
-        return compute_types(cx, m, cx->contents);
+        for (uint32_t i = 0; i < weft_graph_count(m); i++)
+            if (!weft_graph_is_body(weft_graph_at(m, i)))
+                WEFT_TRY(compute_types(cx, weft_graph_at(m, i), cx->contents, 0));
     }
     return WEFT_ERR_OK;
 }

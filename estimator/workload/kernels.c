@@ -5,6 +5,9 @@
  *   views, shapes and sizes    none: the host computes them
  *   recurrent layers           one GEMM for the inputs of all steps, then for each step a GEMM with
  *                              the state and an element-wise kernel
+ *   if                         the kernels of the branch with more work
+ *   loop, scan                 the kernels of the body, as many times as there are rounds; once if
+ *                              only running tells
  *
  * Lowered for a framework that runs one operator at a time (PyTorch's eager mode), also
  *
@@ -208,11 +211,82 @@ static void add_framework_conv(lowering_ctx *cx, weft_kernel *conv)
     }
 }
 
-static weft_err lower_node(lowering_ctx *cx, weft_node node)
+static weft_err lower_node(lowering_ctx *cx, weft_node node, uint32_t depth);
+
+static double total_work(const lowering_ctx *cx, uint32_t from)
+{
+    double sum = 0;
+    for (uint32_t i = from; i < cx->kernel.len; i++) {
+        const weft_work *w = &cx->kernel.at[i].kernel.work;
+        sum += (w->flops + w->bytes_read + w->bytes_written + w->weight_bytes) *
+               cx->kernel.at[i].launches;
+    }
+    return sum;
+}
+
+/* Rounds of a loop or scan; 1 if they are not known. */
+static double count_rounds(const lowering_ctx *cx, weft_node node)
+{
+    weft_module *m = cx->s.m;
+    weft_flow_layout l;
+    int64_t dim[WEFT_RANK_MAX], rounds = 1;
+    weft_val count = weft_node_in(m, node, 0);
+    weft_weight w = count.i ? weft_val_weight(m, count) : (weft_weight){0};
+    if (!weft_node_flow(m, node, &l))
+        return 1;
+    if (weft_node_op(m, node) == WEFT_OP_SCAN) {
+        const weft_ttype *t = weft_val_ttype(m, weft_node_in(m, node, l.n_carried));
+        uint32_t axis;
+        if (weft_flow_axis(weft_node_attrs(m, node), false, 0, t->rank, &axis) &&
+            weft_sizes__eval(&cx->s, t, dim))
+            rounds = dim[axis];
+    } else if (w.i && weft_weight_get(m, w)->bytes == sizeof rounds) {
+        memcpy(&rounds, weft_weight_get(m, w)->data, sizeof rounds);
+    } else if (l.n_stacked > 0 &&
+               weft_sizes__eval(&cx->s, weft_val_ttype(m, weft_node_out(m, node, l.n_carried)),
+                                dim)) {
+        rounds = dim[0];
+    }
+    return fmax((double)rounds, 0);
+}
+
+/* Kernels of a node's bodies; those of the cheaper branch are dropped. */
+static weft_err lower_bodies(lowering_ctx *cx, weft_node node, uint32_t depth)
+{
+    weft_module *m = cx->s.m;
+    uint32_t first = cx->kernel.len, second = first;
+    for (uint32_t b = 0; b < weft_node_body_count(m, node); b++) {
+        weft_graph *body = weft_node_body(m, node, b);
+        second = cx->kernel.len;
+        if (!body || depth > WEFT_FLOW_DEPTH_MAX)
+            return weft_diag_error(cx->s.diag, WEFT_ERR_INPUT, weft_node_where(m, node),
+                                   "%s: a body is missing", weft_node_opdef(m, node)->name);
+        WEFT_FOREACH_NODE (m, body, n)
+            WEFT_TRY(lower_node(cx, n, depth + 1));
+    }
+    if (weft_node_op(m, node) == WEFT_OP_IF) {
+        uint32_t n_second = cx->kernel.len - second;
+        double other = total_work(cx, second), one = total_work(cx, first) - other;
+        if (one < other)
+            memmove(&cx->kernel.at[first], &cx->kernel.at[second],
+                    n_second * sizeof *cx->kernel.at);
+        cx->kernel.len = one < other ? first + n_second : second;
+        return WEFT_ERR_OK;
+    }
+    double rounds = count_rounds(cx, node);
+    for (uint32_t i = first; i < cx->kernel.len; i++)
+        cx->kernel.at[i].launches =
+            (uint32_t)fmin(fmax(cx->kernel.at[i].launches * rounds, 1), 1 << 24);
+    return WEFT_ERR_OK;
+}
+
+static weft_err lower_node(lowering_ctx *cx, weft_node node, uint32_t depth)
 {
     weft_module *m = cx->s.m;
     uint32_t n_in = weft_node_in_count(m, node), n_out = weft_node_out_count(m, node);
     const weft_op *op = weft_node_opdef(m, node);
+    if (op->traits & WEFT_T_BODY)
+        return lower_bodies(cx, node, depth);
     if (op->traits & WEFT_T_VIEW)
         return WEFT_ERR_OK;
     if (cx->lowering == WEFT_LOWERING_FRAMEWORK && is_framework_view(weft_node_op(m, node)))
@@ -283,7 +357,7 @@ weft_err weft_workload_make(weft_graph *g, const int64_t *symbol,
     WEFT_FOREACH_NODE (m, g, node) {
         weft_workload_node *s = &made[n_node];
         *s = (weft_workload_node){.first_kernel = cx.kernel.len, .first_edge = n_edge};
-        WEFT_TRY(lower_node(&cx, node));
+        WEFT_TRY(lower_node(&cx, node, 0));
         s->n_kernel = cx.kernel.len - s->first_kernel;
         add_edges(&cx, node, index_of, s, edge);
         n_edge += s->n_edge;

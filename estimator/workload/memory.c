@@ -44,11 +44,15 @@ static uint64_t val_bytes(const weft_sizes *s, weft_val v)
     return bytes;
 }
 
-static uint64_t count_weights(const weft_sizes *s)
+/* Weights of a graph and of the bodies of its nodes. */
+static uint64_t count_unseen(const weft_sizes *s, const weft_graph *g, bool *seen, uint32_t depth)
 {
     uint64_t bytes = 0;
-    bool *seen = weft_arena_array(s->arena, (size_t)weft_weight_count(s->m) + 1, sizeof *seen);
-    WEFT_FOREACH_NODE (s->m, s->g, n) {
+    WEFT_FOREACH_NODE (s->m, g, n) {
+        for (uint32_t b = 0; depth < WEFT_FLOW_DEPTH_MAX && b < weft_node_body_count(s->m, n); b++)
+            if (weft_node_body(s->m, n, b))
+                bytes =
+                    add_capped(bytes, count_unseen(s, weft_node_body(s->m, n, b), seen, depth + 1));
         for (uint32_t i = 0; i < weft_node_in_count(s->m, n); i++) {
             weft_val v = weft_node_in(s->m, n, i);
             weft_weight w = v.i ? weft_val_weight(s->m, v) : (weft_weight){0};
@@ -59,6 +63,12 @@ static uint64_t count_weights(const weft_sizes *s)
         }
     }
     return bytes;
+}
+
+static uint64_t count_weights(const weft_sizes *s)
+{
+    bool *seen = weft_arena_array(s->arena, (size_t)weft_weight_count(s->m) + 1, sizeof *seen);
+    return count_unseen(s, s->g, seen, 0);
 }
 
 /* -- Intermediate values ---------------------------------------------------------------------- */

@@ -61,24 +61,35 @@ static bool merge_models(weft_passctx *cx, weft_graph *const *model, uint32_t n)
     return wanted;
 }
 
+/* A body is run by one node, so a joint graph cannot have a copy of that node. */
+static bool has_bodies(const weft_graph *g)
+{
+    const weft_module *m = weft_graph_module(g);
+    WEFT_FOREACH_NODE (m, g, n)
+        if (weft_node_body_count(m, n) > 0)
+            return true;
+    return false;
+}
+
 static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
 {
-    uint32_t n = weft_graph_count(m), kept = 0;
+    uint32_t n = weft_graph_count(m), n_model = weft_graph_model_count(m), kept = 0;
     const weft_merge_log *log = cx->options->merge_log;
     bool measures = log && log->want_pairs;
-    if (n > 1 && !cx->options->assignment && (measures || cx->options->merge != WEFT_MERGE_OFF))
+    if (n_model > 1 && !cx->options->assignment &&
+        (measures || cx->options->merge != WEFT_MERGE_OFF))
         return weft_diag_error(
             cx->diag, WEFT_ERR_UNSUP, (weft_where){0},
             "merge-models: %u models, but this program has no assignment solver to "
             "match them with; merge them with `weft compile`",
-            n);
+            n_model);
     weft_merge__measure_pairs(cx, m);
     if (cx->options->merge == WEFT_MERGE_OFF)
         return WEFT_ERR_OK;
     weft_graph **model = weft_arena_array(cx->scratch, (size_t)n + 1, sizeof *model);
     for (uint32_t i = 0; i < n; i++) {
         weft_graph *one = weft_graph_at(m, i);
-        if (weft_graph_part_count(one) == 0 && weft_merge__batch(one) != 0)
+        if (weft_graph_is_model(one) && !has_bodies(one) && weft_merge__batch(one) != 0)
             model[kept++] = one;
     }
     weft_model_groups groups = weft_merge__group_models(cx, model, kept);

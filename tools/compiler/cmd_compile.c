@@ -201,14 +201,15 @@ static weft_err profile_device(const weft_tool_sources *sources, weft_module *m,
     const weft_slice *slice = NULL;
     size_t n = 0;
     WEFT_TRY(weft_tool_gpu_slices(device, arena, diag, &slice, &n));
-    for (uint32_t i = 0; i < weft_graph_count(sources->module); i++) {
+    for (uint32_t i = 0, model = 0; i < weft_graph_count(sources->module); i++) {
         const weft_graph *g = weft_graph_at(sources->module, i);
         weft_graph *lowered = weft_graph_find(m, weft_graph_name(g));
         weft_profile part = {0};
-        if (weft_graph_part_count(g) > 0 || !lowered)
+        if (!weft_graph_is_model(g))
             continue;
-        WEFT_TRY(weft_tool_profile_graph(lowered, slice, n, how, arena, diag, &part));
-        append(&out[i].profile, &part, arena);
+        if (lowered)
+            WEFT_TRY(weft_tool_profile_graph(lowered, slice, n, how, arena, diag, &part));
+        append(&out[model++].profile, &part, arena);
     }
     return WEFT_ERR_OK;
 }
@@ -243,9 +244,8 @@ static weft_err profile_models(const options *o, const weft_tool_sources *source
                                weft_diag *diag, weft_codegen_model *out)
 {
     bool wants_gpu = o->gpu && strcmp(o->gpu, "cpu") != 0;
-    for (uint32_t i = 0; i < weft_graph_count(sources->module); i++) {
-        bool is_joint = weft_graph_part_count(weft_graph_at(sources->module, i)) > 0;
-        const weft_set_model *model = is_joint ? NULL : sources->model[i];
+    for (uint32_t i = 0; i < weft_graph_model_count(sources->module); i++) {
+        const weft_set_model *model = sources->model[i];
         out[i] = (weft_codegen_model){0};
         if (model)
             out[i] = (weft_codegen_model){.slo_us = model->slo_us, .rate_per_s = model->rate_per_s};
@@ -329,7 +329,7 @@ static weft_err compile(options *o, weft_tool_sources *sources, weft_arena *aren
         o->pipeline.watch = weft_tool_precision_watch;
         o->pipeline.watcher = &o->watch;
     }
-    weft_tool_progress("compiling %u models", weft_graph_count(sources->module));
+    weft_tool_progress("compiling %u models", weft_graph_model_count(sources->module));
     WEFT_TRY(weft_tool_pipeline_run(&o->pipeline, sources->module, pass, n, diag));
     if (weft_module_stage(sources->module) != WEFT_STAGE_PLAN)
         return write_text(sources->module, o->output, diag);

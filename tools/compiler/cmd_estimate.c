@@ -164,9 +164,9 @@ static weft_err write_profile(weft_tool_estimate *o, weft_module *m, weft_arena 
     size_t n;
     weft_profile profile;
     weft_tool_profile_options how = {.calibration = o->calibration ? &o->fit : NULL};
-    if (weft_graph_count(m) != 1)
+    if (weft_graph_model_count(m) != 1)
         return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.file = o->file[0]},
-                               "holds %u models; a profile is of one", weft_graph_count(m));
+                               "holds %u models; a profile is of one", weft_graph_model_count(m));
     WEFT_TRY(weft_tool_gpu_slices(o->gpu, arena, diag, &slice, &n));
     WEFT_TRY(weft_tool_profile_graph(weft_graph_at(m, 0), slice, n, &how, arena, diag, &profile));
     if (profile.n == 0)
@@ -219,17 +219,19 @@ static weft_err estimate_modules(weft_tool_estimate *o, lowered *by_kind, weft_a
         if (!by_kind[kind_of(&o->at[s])].m)
             WEFT_TRY(lower_kind(o, &o->at[s], by_kind, arena, diag));
     weft_module *m = by_kind[kind_of(&o->at[0])].m;
-    size_t each = o->n_at * o->n_batch, n = each * weft_graph_count(m);
-    weft_tool_finding *f = weft_arena_array(arena, n + 1, sizeof *f);
+    size_t each = o->n_at * o->n_batch, n = 0;
+    weft_tool_finding *f = weft_arena_array(arena, each * weft_graph_count(m) + 1, sizeof *f);
     WEFT_TRY(weft_tool_estimate_check_dims(o, m, diag));
     if (o->calibrate)
         return weft_tool_calibrate(o, m, diag);
     if (o->profile)
         return write_profile(o, m, arena, diag);
-    for (uint32_t i = 0; i < weft_graph_count(m); i++)
-        for (size_t b = 0; b < o->n_batch; b++)
-            WEFT_TRY(estimate_batch(o, by_kind, i, o->batch[b], arena, diag,
-                                    &f[i * each + b * o->n_at]));
+    for (uint32_t i = 0; i < weft_graph_count(m); i++) {
+        if (weft_graph_is_body(weft_graph_at(m, i)))
+            continue;
+        for (size_t b = 0; b < o->n_batch; b++, n += o->n_at)
+            WEFT_TRY(estimate_batch(o, by_kind, i, o->batch[b], arena, diag, &f[n]));
+    }
     return report(o, f, n, diag);
 }
 

@@ -152,7 +152,8 @@ static weft_err inspect_module(const char *path, const char *kind, weft_diag *di
     WEFT_TRY(weft_tool_load_module(path, diag, &m));
     json_t *models = json_array();
     for (uint32_t i = 0; i < weft_graph_count(m); i++)
-        json_array_append_new(models, inspect_graph(weft_graph_at(m, i), arena));
+        if (!weft_graph_is_body(weft_graph_at(m, i)))
+            json_array_append_new(models, inspect_graph(weft_graph_at(m, i), arena));
     json_object_set_new(root, "kind", json_string(kind));
     json_object_set_new(root, "stage", json_string(weft_stage_name(weft_module_stage(m))));
     json_object_set_new(root, "models", models);

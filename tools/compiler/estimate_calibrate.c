@@ -76,7 +76,7 @@ static const char *const column_name[COLUMNS] = {"model", "batch", "measured_us"
 static weft_graph *find_graph(weft_module *m, const char *name)
 {
     if (!name)
-        return weft_graph_count(m) == 1 ? weft_graph_at(m, 0) : NULL;
+        return weft_graph_model_count(m) == 1 ? weft_graph_at(m, 0) : NULL;
     for (uint32_t i = 0; i < weft_graph_count(m); i++)
         if (strcmp(weft_graph_name(weft_graph_at(m, i)), name) == 0)
             return weft_graph_at(m, i);

@@ -14,6 +14,8 @@ weft_err weft_tool_estimate_check_dims(weft_tool_estimate *o, weft_module *m, we
         size_t len = (size_t)(strchr(o->dim[i], '=') - o->dim[i]);
         for (uint32_t k = 0; k < weft_graph_count(m); k++) {
             const weft_graph *g = weft_graph_at(m, k);
+            if (weft_graph_is_body(g))
+                continue;
             for (uint32_t s = 0; s < weft_graph_symbol_count(g); s++) {
                 const char *name = weft_graph_symbol_name(g, s);
                 if (strlen(name) != len || strncmp(name, o->dim[i], len) != 0)

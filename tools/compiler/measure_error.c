@@ -142,7 +142,7 @@ static void start_all(weft_tool_precision *p, weft_module *m, weft_diag *diag)
     p->trial = weft_arena_array(p->tensors, (size_t)n + 1, sizeof *p->trial);
     for (uint32_t i = 0; i < n; i++) {
         weft_graph *g = weft_graph_at(m, i);
-        if (!weft_graph_part_count(g))
+        if (weft_graph_is_model(g))
             start_trial(p, g, diag, &p->trial[i]);
     }
 }
@@ -203,7 +203,7 @@ static void end_all(weft_tool_precision *p, weft_module *m, weft_diag *diag)
         n += weft_graph_output_count(weft_graph_at(m, i));
     p->changes.at = weft_arena_array(p->arena, n + 1, sizeof *p->changes.at);
     for (uint32_t i = 0; i < weft_graph_count(m); i++)
-        if (!weft_graph_part_count(weft_graph_at(m, i)))
+        if (weft_graph_is_model(weft_graph_at(m, i)))
             end_trial(p, weft_graph_at(m, i), diag, &p->trial[i]);
 }
 
