@@ -9,7 +9,7 @@ static bool supports(const weft_module *m, weft_node n, const char **why)
         *why = "the operator should have been lowered before this stage";
         return false;
     }
-    if (!op->eval) {
+    if (!op->eval && !(op->traits & WEFT_T_BODY)) {
         *why = "the CPU has no kernel for the operator";
         return false;
     }

@@ -25,6 +25,11 @@ static bool supports(const weft_module *m, weft_node n, const char **why)
         *why = "the operator should have been lowered before this stage";
         return false;
     }
+    if (op->traits & WEFT_T_BODY) {
+        *why = "branches and loops run on CPUs only; a condition that sizes or inputs decide is "
+               "removed if `dims:` or `values:` of a set file fix them";
+        return false;
+    }
     if (!(op->traits & WEFT_T_VIEW) && !emitters[op->cuda]) {
         *why = "no CUDA kernel for the operator";
         return false;

@@ -1,7 +1,8 @@
 /* Turns each graph into a program of the bundle. Values are numbered in order of appearance:
  * inputs, then the operands (weights) and results of each launch, then outputs. Every program has
  * its own pool of dimensions: first the symbols of the graph under the names of the model, then the
- * symbols whose values depend on data. Expressions are copied from pool to pool as text. */
+ * symbols whose values depend on data; a body also knows which of its symbols are symbols of the
+ * program that runs it. Expressions are copied from pool to pool as text. */
 #include "codegen/codegen_int.h"
 
 #include "base/map.h"
@@ -31,9 +32,14 @@ const weft_backend *weft_backend_find(const char *name)
 typedef struct content {
     weft_bundle_weight w;
     weft_hash128 hash;
-    uint32_t next;   /* index + 1 of the next content with the same low half of the hash; 0: none */
-    uint32_t marked; /* index + 1 of the last program that uses the content; 0: none */
+    uint32_t next; /* index + 1 of the next content with the same low half of the hash; 0: none */
 } content;
+
+/* The symbols of a program, kept for its bodies. */
+typedef struct around {
+    weft_dimpool *dims; /* NULL: nothing runs the body */
+    weft_map *dim_of, *data_of;
+} around;
 
 typedef struct generator {
     weft_module *m;
@@ -49,10 +55,10 @@ typedef struct generator {
     uint32_t *number;          /* value of the current program for each value of the module */
     /* Of the current graph. */
     weft_graph *g;
-    uint32_t program;
     weft_dimpool *dims;
-    weft_map *dim_of;  /* dims of the module to dims of the program */
-    weft_map *data_of; /* data symbols of the module to dims of the program */
+    weft_map *dim_of;      /* dims of the module to dims of the program */
+    weft_map *data_of;     /* data symbols of the module to dims of the program */
+    struct around *around; /* by graph; of a body: the program that runs it */
     WEFT_VEC(weft_bundle_value) values;
     WEFT_VEC(uint32_t) numbered; /* value of the module, by value of the program */
     weft_err err;
@@ -79,6 +85,26 @@ static bool is_part_batch(const weft_graph *g, weft_dim d)
             return true;
     }
     return false;
+}
+
+/* Index + 1 of symbol i of the current body in the program that runs it; 0: it has none. */
+static uint32_t find_outer(const generator *g, uint32_t i)
+{
+    const around *a = &g->around[weft_graph_index(g->g)];
+    weft_dim d = weft_graph_symbol_dim(g->g, i);
+    uint32_t symbol = weft_dim_as_symbol(weft_module_dims(g->m), d);
+    uint64_t found;
+    if (!weft_map_get(a->dim_of, (uint64_t)d, &found) && !weft_map_get(a->data_of, symbol, &found))
+        return 0;
+    return weft_dim_as_symbol(a->dims, (weft_dim)found) + 1;
+}
+
+static void make_outer(generator *g, weft_bundle_program *p)
+{
+    uint32_t *outer = weft_arena_array(g->arena, p->n_symbol, sizeof *outer);
+    for (uint32_t i = 0; i < p->n_symbol; i++)
+        outer[i] = find_outer(g, i);
+    p->outer = outer;
 }
 
 static void make_symbols(generator *g, weft_bundle_program *p)
@@ -109,6 +135,8 @@ static void make_symbols(generator *g, weft_bundle_program *p)
     p->symbol = symbol;
     p->n_symbol = n;
     p->dims = g->dims;
+    if (weft_graph_is_body(g->g))
+        make_outer(g, p);
 }
 
 /* Returns the program's symbol for a symbol of the module. */
@@ -210,16 +238,6 @@ static uint32_t add_weight(generator *g, weft_weight weight)
     return g->content_of[weight.i] = g->contents.len;
 }
 
-static void mark_weight(generator *g, uint32_t w)
-{
-    content *c = &g->contents.at[w - 1];
-    if (weft_graph_part_count(g->g) > 0)
-        return; /* the models of a joint graph are the users */
-    if (c->marked != g->program + 1)
-        c->w.n_users++;
-    c->marked = g->program + 1;
-}
-
 /* -- Values and launches ---------------------------------------------------------------------- */
 
 static uint32_t number_val(generator *g, weft_val v)
@@ -230,10 +248,8 @@ static uint32_t number_val(generator *g, weft_val v)
     for (uint32_t k = 0; k < value.type.rank; k++)
         value.type.dim[k] = carry_dim(g, value.type.dim[k]);
     weft_weight w = weft_val_weight(g->m, v);
-    if (w.i) {
+    if (w.i)
         value.weight = add_weight(g, w);
-        mark_weight(g, value.weight);
-    }
     WEFT_VEC_PUSH(g->arena, &g->values, value);
     WEFT_VEC_PUSH(g->arena, &g->numbered, v.i);
     return g->number[v.i] = g->values.len;
@@ -289,8 +305,14 @@ static void make_launches(generator *g, weft_bundle_program *p)
     weft_bundle_launch *launch =
         weft_arena_array(g->arena, weft_graph_node_count(g->g), sizeof *launch);
     p->launch = launch;
-    WEFT_FOREACH_NODE (g->m, g->g, n)
+    WEFT_FOREACH_NODE (g->m, g->g, n) {
         make_launch(g, n, &launch[p->n_launch++]);
+        for (uint32_t i = 0; i < weft_node_body_count(g->m, n); i++) {
+            const weft_graph *body = weft_node_body(g->m, n, i);
+            if (body)
+                g->around[weft_graph_index(body)] = (around){g->dims, g->dim_of, g->data_of};
+        }
+    }
 }
 
 static void make_ports(generator *g, weft_bundle_program *p, bool inputs)
@@ -321,12 +343,13 @@ static void make_buckets(generator *g, weft_bundle_program *p)
     }
 }
 
+/* Index among the models. */
 static uint32_t find_model(const weft_module *m, const char *name)
 {
-    uint32_t i = 0;
-    while (i < weft_graph_count(m) && strcmp(weft_graph_name(weft_graph_at(m, i)), name) != 0)
-        i++;
-    return i;
+    uint32_t i = 0, model = 0;
+    for (; i < weft_graph_count(m) && strcmp(weft_graph_name(weft_graph_at(m, i)), name) != 0; i++)
+        model += !weft_graph_is_body(weft_graph_at(m, i));
+    return model;
 }
 
 static void make_requires(generator *g, weft_bundle_program *p)
@@ -365,7 +388,6 @@ static void make_program(generator *g, uint32_t i, const weft_codegen_model *mod
                          weft_bundle_program *p)
 {
     g->g = weft_graph_at(g->m, i);
-    g->program = i;
     memset(&g->values, 0, sizeof g->values);
     p->name = weft_graph_name(g->g);
     make_symbols(g, p);
@@ -377,11 +399,12 @@ static void make_program(generator *g, uint32_t i, const weft_codegen_model *mod
     p->n_value = g->values.len;
     make_buckets(g, p);
     make_parts(g, p);
-    p->batch_symbol = p->n_part ? UINT32_MAX : weft_graph_batch_symbol(g->g);
-    if (model && p->n_part == 0) {
-        p->slo_us = model[i].slo_us;
-        p->rate_per_s = model[i].rate_per_s;
-        p->profile = model[i].profile;
+    p->batch_symbol =
+        p->n_part || weft_graph_is_body(g->g) ? UINT32_MAX : weft_graph_batch_symbol(g->g);
+    if (model && p->n_part == 0 && !weft_graph_is_body(g->g)) {
+        p->slo_us = model->slo_us;
+        p->rate_per_s = model->rate_per_s;
+        p->profile = model->profile;
     }
     for (uint32_t k = 0; k < g->numbered.len; k++)
         g->number[g->numbered.at[k]] = 0;
@@ -393,6 +416,39 @@ static void make_program(generator *g, uint32_t i, const weft_codegen_model *mod
 static weft_dim carry_for_code(void *user, weft_dim d)
 {
     return carry_dim(user, d);
+}
+
+/* Models, joint programs, bodies; a body comes after the program that runs it, as in the module. */
+static void make_programs(generator *g, weft_bundle_program *program, weft_bundle *out)
+{
+    const weft_codegen_model *model = g->options->model;
+    uint32_t n = weft_graph_count(g->m), at = 0;
+    g->around = weft_arena_array(g->arena, n, sizeof *g->around);
+    for (uint32_t i = 0; i < n; i++) {
+        if (weft_graph_is_body(weft_graph_at(g->m, i)))
+            continue;
+        make_program(g, i, model ? &model[out->n_program] : NULL, &program[at]);
+        bool is_joint = program[at++].n_part > 0;
+        if (out->n_joint > 0 && !is_joint)
+            fail(g, WEFT_ERR_BUG, "joint graphs come after the models, not before",
+                 weft_graph_name(g->g));
+        out->n_joint += is_joint;
+        out->n_program += !is_joint;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (!g->around[i].dims)
+            continue;
+        make_program(g, i, NULL, &program[at++]);
+        out->n_body++;
+    }
+}
+
+static void count_users(generator *g, weft_bundle_weight *weight, const weft_bundle *b)
+{
+    uint32_t *users = weft_arena_array(g->arena, b->n_weight, sizeof *users);
+    weft_bundle_count_users(b, g->arena, users);
+    for (uint32_t i = 0; i < b->n_weight; i++)
+        weight[i].n_users = users[i];
 }
 
 static void make_bundle(generator *g, weft_bundle *out)
@@ -410,25 +466,20 @@ static void make_bundle(generator *g, weft_bundle *out)
     g->content_of =
         weft_arena_array(g->arena, weft_weight_count(g->m) + (size_t)1, sizeof *g->content_of);
     g->number = weft_arena_array(g->arena, weft_val_count(g->m) + (size_t)1, sizeof *g->number);
-    uint32_t n_joint = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        make_program(g, i, o->model, &program[i]);
-        n_joint += program[i].n_part > 0;
-        if (n_joint > 0 && program[i].n_part == 0)
-            fail(g, WEFT_ERR_BUG, "joint graphs come after the models, not before",
-                 program[i].name);
-    }
+    *out = (weft_bundle){.tool = "weft " WEFT_VERSION,
+                         .target = o->target ? o->target : g->backend->name,
+                         .program = program,
+                         .plan_json = o->plan_json && *o->plan_json ? o->plan_json : NULL};
+    make_programs(g, program, out);
     weft_bundle_weight *weight = weft_arena_array(g->arena, g->contents.len, sizeof *weight);
     for (uint32_t i = 0; i < g->contents.len; i++)
         weight[i] = g->contents.at[i].w;
-    *out = (weft_bundle){.tool = "weft " WEFT_VERSION,
-                         .target = o->target ? o->target : g->backend->name,
-                         .weight = weight,
-                         .n_weight = g->contents.len,
-                         .program = program,
-                         .n_program = n - n_joint,
-                         .n_joint = n_joint,
-                         .plan_json = o->plan_json && *o->plan_json ? o->plan_json : NULL};
+    out->weight = weight;
+    out->n_weight = g->contents.len;
+    if (g->err == WEFT_ERR_OK)
+        g->err = weft_bundle_link(out, g->diag);
+    if (g->err == WEFT_ERR_OK)
+        count_users(g, weight, out);
     if (g->backend->finish && g->err == WEFT_ERR_OK)
         g->err = g->backend->finish(&g->code, out);
 }

@@ -19,7 +19,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "ir/cost.h"
-#include "ops/ops.h"
+#include "ops/flow.h"
 
 /* Plain data: the writer accepts what the reader returns. Values and weights are numbered from 1;
  * 0: none. */
@@ -188,6 +188,9 @@ typedef struct weft_bundle_launch {
         *command; /* on a GPU; none if the result shares an operand's memory */
     uint32_t n_command;
     weft_dim scratch_bytes; /* of its commands */
+    /* Of an operator with bodies: index + 1 of each in the bundle's programs; set by
+     * weft_bundle_link. */
+    uint32_t body[WEFT_FLOW_BODIES];
 } weft_bundle_launch;
 
 typedef struct weft_bundle_port {
@@ -248,6 +251,9 @@ typedef struct weft_bundle_program {
     const weft_bundle_part *part;
     uint32_t n_part;
     uint64_t limit; /* the joint program is used up to this total of input elements; 0: always */
+    /* Of a body: for each symbol, index + 1 in the pool of the program that runs it, whose value it
+     * has; 0: the dims of the inputs tell it. */
+    const uint32_t *outer;
     double slo_us, rate_per_s; /* from the set file, 0: none */
     weft_profile profile;
 } weft_bundle_program;
@@ -258,9 +264,10 @@ typedef struct weft_bundle {
     const char *target;               /* "cpu", "sm_90", "sm_80,sm_90" */
     const weft_bundle_weight *weight; /* weight w is weight[w - 1] */
     uint32_t n_weight;
-    const weft_bundle_program *program; /* one a model, then the joint ones */
+    const weft_bundle_program *program; /* one a model, then the joint ones, then bodies */
     uint32_t n_program;                 /* models */
     uint32_t n_joint;
+    uint32_t n_body;
     /* For GPUs: architectures of machine code, images of every module, kernels. */
     const char *const *arch;
     uint32_t n_arch;
@@ -293,6 +300,13 @@ uint32_t weft_bundle_sections(const weft_bundle *bundle,
  */
 WEFT_MUST_USE weft_err weft_bundle_check_weight(const weft_bundle *bundle, uint32_t w,
                                                 weft_diag *diag);
+/* Finds the bodies of launches and checks that they fit: INPUT if a body is missing, is run by two
+ * launches, stands before its program, has ports that do not fit, or bodies nest too deep. `launch`
+ * arrays are written to. */
+WEFT_MUST_USE weft_err weft_bundle_link(weft_bundle *bundle, weft_diag *diag);
+/* users[w - 1]: number of models that use weight w, themselves or in a body. After
+ * weft_bundle_link; scratch memory from `arena`. */
+void weft_bundle_count_users(const weft_bundle *bundle, weft_arena *arena, uint32_t *users);
 const weft_bundle_program *weft_bundle_find(const weft_bundle *bundle, const char *model);
 bool weft_tuning_is_for(const weft_bundle_tuning *tuning, const char *device, uint32_t sms,
                         uint64_t version);
@@ -305,6 +319,11 @@ uint32_t weft_bundle_find_port(const weft_bundle_port *port, uint32_t n, const c
  * with a message on a mismatch. Does not read data. */
 WEFT_MUST_USE weft_err weft_bundle_bind(const weft_bundle_program *program, const weft_tensor *in,
                                         uint32_t n_in, int64_t *out, weft_diag *diag);
+/* The same for a body: `known` has values of symbols from the program around it, -1 where it has
+ * none. A symbol that nothing determines keeps -1. */
+WEFT_MUST_USE weft_err weft_bundle_bind_body(const weft_bundle_program *program,
+                                             const int64_t *known, const weft_tensor *in,
+                                             uint32_t n_in, int64_t *out, weft_diag *diag);
 /* `path` "-" is standard output. Weights are not copied. */
 WEFT_MUST_USE weft_err weft_bundle_write(const weft_bundle *bundle, const char *path,
                                          weft_diag *diag);

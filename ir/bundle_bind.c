@@ -71,14 +71,13 @@ static weft_err check_requires(const weft_bundle_program *p, const int64_t *valu
     return WEFT_ERR_OK;
 }
 
-weft_err weft_bundle_bind(const weft_bundle_program *p, const weft_tensor *in, uint32_t n_in,
-                          int64_t *out, weft_diag *diag)
+/* Symbols that have no value are -1, before and after. */
+static weft_err bind_inputs(const weft_bundle_program *p, const weft_tensor *in, uint32_t n_in,
+                            int64_t *out, weft_diag *diag)
 {
     if (n_in != p->n_input)
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
                                "%u inputs are given, the model has %u", n_in, p->n_input);
-    for (uint32_t i = 0; i < p->n_symbol; i++)
-        out[i] = -1;
     for (uint32_t i = 0; i < n_in; i++) {
         const weft_ttype *type = &p->value[p->input[i].value - 1].type;
         if (in[i].dtype != type->dtype)
@@ -95,8 +94,32 @@ weft_err weft_bundle_bind(const weft_bundle_program *p, const weft_tensor *in, u
         for (uint32_t i = 0; i < n_in; i++)
             for (int32_t d = 0; d < in[i].rank; d++)
                 WEFT_TRY(bind_dim(p, i, (uint32_t)d, in[i].dim[d], out, diag));
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_bundle_bind(const weft_bundle_program *p, const weft_tensor *in, uint32_t n_in,
+                          int64_t *out, weft_diag *diag)
+{
+    for (uint32_t i = 0; i < p->n_symbol; i++)
+        out[i] = -1;
+    WEFT_TRY(bind_inputs(p, in, n_in, out, diag));
     for (uint32_t i = 0; i < p->n_symbol; i++)
         if (out[i] < 0)
             out[i] = p->symbol[i].lo;
+    return check_requires(p, out, diag);
+}
+
+weft_err weft_bundle_bind_body(const weft_bundle_program *p, const int64_t *known,
+                               const weft_tensor *in, uint32_t n_in, int64_t *out, weft_diag *diag)
+{
+    for (uint32_t i = 0; i < p->n_symbol; i++) {
+        out[i] = known[i];
+        if (out[i] >= 0 && (out[i] < p->symbol[i].lo || out[i] > p->symbol[i].hi))
+            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
+                                   "%s is %lld, outside %lld to %lld", p->symbol[i].name,
+                                   (long long)out[i], (long long)p->symbol[i].lo,
+                                   (long long)p->symbol[i].hi);
+    }
+    WEFT_TRY(bind_inputs(p, in, n_in, out, diag));
     return check_requires(p, out, diag);
 }

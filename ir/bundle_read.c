@@ -103,8 +103,6 @@ static weft_err read_weights(weft_bundle__reader *r, const weft_file *section)
                                    (unsigned long long)at, (unsigned long long)section->len);
     r->b->weight = weight;
     r->b->n_weight = (uint32_t)n;
-    r->users = weft_arena_array(r->scratch, n, sizeof *r->users);
-    r->marked = weft_arena_array(r->scratch, n, sizeof *r->marked);
     return WEFT_ERR_OK;
 }
 
@@ -230,10 +228,6 @@ static weft_err read_value(weft_bundle__reader *r, const Weft__Bundle__Value *m,
     if (!is_weight_type(&value->type, &r->b->weight[m->weight - 1]))
         return weft_bundle__refuse(r, "value %u does not have the type of weight %u", v, m->weight);
     r->defined[v] = BY_WEIGHT;
-    uint32_t program = (uint32_t)(r->p - r->b->program) + 1;
-    if (r->marked[m->weight - 1] != program && program <= r->b->n_program)
-        r->users[m->weight - 1]++;
-    r->marked[m->weight - 1] = program;
     return WEFT_ERR_OK;
 }
 
@@ -577,7 +571,8 @@ static weft_err read_parts(weft_bundle__reader *r, const Weft__Bundle__Program *
     weft_bundle_part *part = weft_arena_array(r->arena, m->n_part, sizeof *part);
     uint64_t n_in = 0, n_out = 0;
     bool ok = m->n_part <= r->b->n_program;
-    bool is_joint = p >= r->b->program + r->b->n_program;
+    bool is_joint =
+        p >= r->b->program + r->b->n_program && p < r->b->program + r->b->n_program + r->b->n_joint;
     for (size_t i = 0; ok && i < m->n_part; i++) {
         part[i] = (weft_bundle_part){m->part[i]->program, m->part[i]->inputs, m->part[i]->outputs};
         ok = part[i].program < r->b->n_program;
@@ -602,6 +597,16 @@ static weft_err read_parts(weft_bundle__reader *r, const Weft__Bundle__Program *
     return ok ? WEFT_ERR_OK : weft_bundle__refuse(r, "its parts are not those of models");
 }
 
+static weft_err read_outer(weft_bundle__reader *r, const Weft__Bundle__Program *m)
+{
+    bool is_body = r->p >= r->b->program + r->b->n_program + r->b->n_joint;
+    if (m->n_outer != (is_body ? m->n_symbol : 0))
+        return weft_bundle__refuse(r, "%zu outer symbols of %zu", m->n_outer, m->n_symbol);
+    if (is_body)
+        r->p->outer = keep_indices(r, m->outer, m->n_outer);
+    return WEFT_ERR_OK;
+}
+
 static weft_err read_program(weft_bundle__reader *r, const Weft__Bundle__Program *m)
 {
     weft_bundle_program *p = r->p;
@@ -618,29 +623,40 @@ static weft_err read_program(weft_bundle__reader *r, const Weft__Bundle__Program
     WEFT_TRY(read_buckets(r, m));
     WEFT_TRY(read_batch_symbol(r, m));
     WEFT_TRY(read_parts(r, m));
+    WEFT_TRY(read_outer(r, m));
     return read_profile(r, m);
 }
 
 static weft_err read_programs(weft_bundle__reader *r)
 {
-    size_t n = r->msg->n_program, all = n + r->msg->n_joint;
+    size_t n = r->msg->n_program, models = n + r->msg->n_joint, all = models + r->msg->n_body;
     weft_bundle_program *program = weft_arena_array(r->arena, all, sizeof *program);
     weft_names *names = weft_names_create(r->scratch);
     r->b->program = program;
     r->b->n_program = (uint32_t)n;
     r->b->n_joint = (uint32_t)r->msg->n_joint;
+    r->b->n_body = (uint32_t)r->msg->n_body;
     for (size_t i = 0; i < all; i++) {
-        const Weft__Bundle__Program *from = i < n ? r->msg->program[i] : r->msg->joint[i - n];
+        const Weft__Bundle__Program *from = i < n        ? r->msg->program[i]
+                                            : i < models ? r->msg->joint[i - n]
+                                                         : r->msg->body[i - models];
         if (!add_name(names, from->name))
             return weft_bundle__refuse(r, "model %zu has no name of its own", i);
         r->p = &program[i];
         WEFT_TRY(read_program(r, from));
     }
     r->item = NULL;
+    return WEFT_ERR_OK;
+}
+
+static weft_err check_users(weft_bundle__reader *r)
+{
+    uint32_t *users = weft_arena_array(r->scratch, r->b->n_weight, sizeof *users);
+    weft_bundle_count_users(r->b, r->scratch, users);
     for (uint32_t w = 0; w < r->b->n_weight; w++)
-        if (r->users[w] != r->b->weight[w].n_users)
+        if (users[w] != r->b->weight[w].n_users)
             return weft_bundle__refuse(r, "weight \"%s\" says it has %u users and has %u",
-                                       r->b->weight[w].name, r->b->weight[w].n_users, r->users[w]);
+                                       r->b->weight[w].name, r->b->weight[w].n_users, users[w]);
     return WEFT_ERR_OK;
 }
 
@@ -656,5 +672,9 @@ weft_err weft_bundle__read(weft_bundle *b, const Weft__Bundle__Bundle *msg,
     WEFT_TRY(read_tables(&r));
     WEFT_TRY(read_weights(&r, weights));
     WEFT_TRY(weft_bundle__read_code(&r, code));
-    return read_programs(&r);
+    WEFT_TRY(read_programs(&r));
+    weft_err err = weft_bundle_link(b, diag);
+    if (err != WEFT_ERR_OK)
+        return weft_bundle__refuse(&r, "a body does not fit");
+    return check_users(&r);
 }

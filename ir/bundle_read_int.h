@@ -19,8 +19,6 @@ typedef struct weft_bundle__reader {
     weft_attr_key *key;
     weft_dtype *dtype;
     weft_layout *layout;
-    uint32_t *users;  /* by weight */
-    uint32_t *marked; /* by weight: 1 + the last program that uses it */
     /* Of the current program. */
     weft_bundle_program *p;
     const char *item;

@@ -351,6 +351,8 @@ static void put_program(writer *w, const weft_bundle_program *p, Weft__Bundle__P
     put_profile(w, &p->profile, to);
     put_parts(w, p, to);
     put_requires(w, p, to);
+    to->n_outer = p->outer ? p->n_symbol : 0;
+    to->outer = copy_indices(w, p->outer, (uint32_t)to->n_outer);
     to->n_expr = w->expr.len;
     to->expr = w->expr.at;
 }
@@ -472,6 +474,10 @@ static weft_err make_metadata(writer *w, weft_bundle_weight *hashed, weft_bundle
     NEW_MESSAGES(w, msg.n_joint, msg.joint, Weft__Bundle__Program, weft__bundle__program__init);
     for (uint32_t i = 0; i < w->b->n_joint; i++)
         put_program(w, &w->b->program[w->b->n_program + i], msg.joint[i]);
+    msg.n_body = w->b->n_body;
+    NEW_MESSAGES(w, msg.n_body, msg.body, Weft__Bundle__Program, weft__bundle__program__init);
+    for (uint32_t i = 0; i < w->b->n_body; i++)
+        put_program(w, &w->b->program[w->b->n_program + w->b->n_joint + i], msg.body[i]);
     put_tunings(w, &msg);
     msg.n_op = w->op.name.len;
     msg.op = w->op.name.at;

@@ -66,35 +66,41 @@ static bool is_derived(const weft_session *s, weft_dim declared, int64_t size)
            want == size;
 }
 
-/* Sets the dims of the results and allocates their memory. */
+/* Sets the dims of value v in this run and allocates its memory. */
+static weft_err place_result(weft_session *s, uint32_t v, const weft_tensor *type, void **data,
+                             weft_diag *diag)
+{
+    const weft_ttype *declared = &s->program->value[v - 1].type;
+    weft_slot *slot = &s->dynamic[v];
+    uint64_t bytes;
+    memset(slot, 0, sizeof *slot);
+    slot->present = true;
+    slot->layout = declared->layout;
+    slot->tensor = *type;
+    bool sound = type->dtype == declared->dtype && type->rank == declared->rank;
+    for (int32_t d = 0; sound && d < type->rank; d++)
+        sound = type->dim[d] >= 0 && is_derived(s, declared->dim[d], type->dim[d]);
+    if (!sound || weft_numel(type->dim, type->rank) < 0 ||
+        !weft_layout_bytes(declared->dtype, declared->layout, type->dim, type->rank, &bytes))
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = s->program->name},
+                               "the type of a result differs from the type in the bundle");
+    WEFT_TRY(weft_dynamic_shape__alloc(s, bytes, diag, &slot->tensor.data));
+    bind_symbols(s, declared, slot->tensor.dim);
+    *data = slot->tensor.data;
+    return WEFT_ERR_OK;
+}
+
 static weft_err place_results(weft_session *s, const weft_bundle_launch *l, const weft_ttype *type,
                               weft_diag *diag)
 {
     for (uint32_t k = 0; k < l->n_out; k++) {
         if (!l->out[k])
             continue;
-        const weft_ttype *declared = &s->program->value[l->out[k] - 1].type;
-        weft_slot *slot = &s->dynamic[l->out[k]];
-        uint64_t bytes;
-        memset(slot, 0, sizeof *slot);
-        slot->present = true;
-        slot->layout = declared->layout;
-        slot->tensor.dtype = declared->dtype;
-        slot->tensor.rank = type[k].rank;
-        bool sound = type[k].dtype == declared->dtype && type[k].rank == declared->rank;
-        for (uint32_t d = 0; sound && d < type[k].rank; d++) {
-            sound = weft_dim_is_const(type[k].dim[d]) && type[k].dim[d] >= 0 &&
-                    is_derived(s, declared->dim[d], type[k].dim[d]);
-            slot->tensor.dim[d] = sound ? type[k].dim[d] : 0;
-        }
-        if (!sound || weft_numel(slot->tensor.dim, slot->tensor.rank) < 0 ||
-            !weft_layout_bytes(declared->dtype, declared->layout, slot->tensor.dim,
-                               slot->tensor.rank, &bytes))
-            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = l->item},
-                                   "%s: the type of result %u differs from the type in the bundle",
-                                   weft_op_get(l->op)->name, k);
-        WEFT_TRY(weft_dynamic_shape__alloc(s, bytes, diag, &slot->tensor.data));
-        bind_symbols(s, declared, slot->tensor.dim);
+        weft_tensor t = {.dtype = (weft_dtype)type[k].dtype, .rank = type[k].rank};
+        for (uint32_t d = 0; d < type[k].rank; d++)
+            t.dim[d] = weft_dim_is_const(type[k].dim[d]) ? type[k].dim[d] : -1;
+        void *data;
+        WEFT_TRY(place_result(s, l->out[k], &t, &data, diag));
     }
     return WEFT_ERR_OK;
 }
@@ -147,6 +153,8 @@ static weft_err run_dynamic(weft_session *s, weft_specialisation *spec, uint32_t
             WEFT_TRY(weft_engine__check_weight(s->engine, slot[k].weight, diag));
         weft_launch__to_operand(&slot[k], &in[k]);
     }
+    if (weft_op_get(l->op)->traits & WEFT_T_BODY)
+        return weft_nested__run(s, launch, attrs, slot, place_result);
     weft_infer_ctx cx = {.op = weft_op_get(l->op),
                          .attrs = attrs,
                          .pool = weft_dimpool_create(s->scratch),

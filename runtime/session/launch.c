@@ -12,6 +12,8 @@
  * cannot find. */
 weft_err weft_launch__fail(weft_op_id op, weft_where where, weft_err err, weft_diag *diag)
 {
+    if (weft_op_get(op)->traits & WEFT_T_BODY)
+        return err; /* said so itself */
     return weft_diag_error(diag, err, where, "%s: %s", weft_op_get(op)->name,
                            err == WEFT_ERR_INPUT ? "a value of an input is out of range"
                                                  : "the kernel failed");

@@ -8,18 +8,21 @@
 
 /* -- Life ----------------------------------------------------------------------------------- */
 
-weft_err weft_session_open(weft_engine *engine, const char *model, weft_diag *diag,
-                           weft_session **out)
+static weft_err open_body(weft_engine *engine, const weft_bundle_program *p, weft_diag *diag,
+                          weft_session **out);
+static weft_err run_body(weft_session *s, const weft_tensor *in, weft_diag *diag, weft_tensor *out);
+
+static const weft_body_ops body_ops = {.open = open_body, .run = run_body};
+
+static weft_err open_program(weft_engine *engine, const weft_bundle_program *p, weft_diag *diag,
+                             weft_session **out)
 {
-    const weft_bundle_program *p = weft_bundle_find_any(engine->bundle, model);
-    if (!p)
-        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0}, "no model is named %s",
-                               model);
     weft_session *s = calloc(1, sizeof *s);
     if (!s)
         return WEFT_ERR_NOMEM;
     s->engine = engine;
     s->program = p;
+    s->bodies = &body_ops;
     s->memory = engine->share_memory ? &engine->memory : &s->own_memory;
     s->n_symbol = weft_dim_symbol_count(p->dims);
     if (s->n_symbol < p->n_symbol)
@@ -30,7 +33,9 @@ weft_err weft_session_open(weft_engine *engine, const char *model, weft_diag *di
     s->time = calloc((size_t)p->n_launch + 1, sizeof *s->time);
     s->scratch = weft_arena_create(0);
     s->input = calloc((size_t)p->n_input + 1, sizeof *s->input);
-    if (!s->input || !s->symbol || !s->dynamic || !s->sum_us || !s->time || !s->scratch) {
+    s->known = calloc((size_t)p->n_symbol + 1, sizeof *s->known);
+    if (!s->input || !s->known || !s->symbol || !s->dynamic || !s->sum_us || !s->time ||
+        !s->scratch) {
         weft_session_close(s);
         return WEFT_ERR_NOMEM;
     }
@@ -45,10 +50,35 @@ weft_err weft_session_open(weft_engine *engine, const char *model, weft_diag *di
     return WEFT_ERR_OK;
 }
 
+weft_err weft_session_open(weft_engine *engine, const char *model, weft_diag *diag,
+                           weft_session **out)
+{
+    const weft_bundle_program *p = weft_bundle_find_any(engine->bundle, model);
+    if (!p)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0}, "no model is named %s",
+                               model);
+    return open_program(engine, p, diag, out);
+}
+
+/* A body never uses the engine's shared memory, where the values of the program around it are. */
+static weft_err open_body(weft_engine *engine, const weft_bundle_program *p, weft_diag *diag,
+                          weft_session **out)
+{
+    WEFT_TRY(open_program(engine, p, diag, out));
+    (*out)->memory = &(*out)->own_memory;
+    return WEFT_ERR_OK;
+}
+
+/* The depth of the recursion is that of bodies in bodies. */
 void weft_session_close(weft_session *session)
 {
     if (!session)
         return;
+    for (size_t i = 0; session->nested && i < (size_t)session->program->n_launch * WEFT_FLOW_BODIES;
+         i++)
+        weft_session_close(session->nested[i]);
+    free(session->nested);
+    free(session->known);
     weft_dynamic_shape__reset(session);
     for (uint32_t i = 0; i < WEFT_SPECIALISATION_MAX; i++)
         weft_specialisation__destroy(session, session->spec[i]);
@@ -109,6 +139,7 @@ static weft_err run_profiled(weft_session *s, weft_specialisation *spec, weft_di
 
 static weft_err run_launches(weft_session *s, weft_specialisation *spec, weft_diag *diag)
 {
+    s->diag = diag;
     if (s->profile)
         return run_profiled(s, spec, diag);
     const weft_specialisation_launch *l = spec->launch;
@@ -205,6 +236,21 @@ weft_err weft_session_run(weft_session *session, const weft_tensor *in, uint32_t
     if (err == WEFT_ERR_OK)
         give_outputs(s, spec, out);
     return err;
+}
+
+static weft_err run_body(weft_session *s, const weft_tensor *in, weft_diag *diag, weft_tensor *out)
+{
+    weft_specialisation *spec;
+    weft_dynamic_shape__reset(s);
+    for (uint32_t i = s->program->n_symbol; i < s->n_symbol; i++)
+        s->symbol[i] = -1;
+    WEFT_TRY(weft_bundle_bind_body(s->program, s->known, in, s->program->n_input, s->symbol, diag));
+    WEFT_TRY(weft_specialisation__get(s, s->symbol, diag, &spec));
+    WEFT_TRY(weft_specialisation__bind(s, spec, diag));
+    WEFT_TRY(take_inputs(s, spec, in, diag));
+    WEFT_TRY(run_launches(s, spec, diag));
+    give_outputs(s, spec, out);
+    return WEFT_ERR_OK;
 }
 
 static weft_err make_ready(weft_session *s, const int64_t *symbol, weft_diag *diag)

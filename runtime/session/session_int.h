@@ -82,6 +82,14 @@ typedef struct weft_dynamic_shape_block {
     uint64_t bytes;
 } weft_dynamic_shape_block;
 
+/* Sessions of bodies; functions of session.c, which is above the files that call them. */
+typedef struct weft_body_ops {
+    weft_err (*open)(weft_engine *engine, const weft_bundle_program *program, weft_diag *diag,
+                     weft_session **out);
+    /* body->known: values of symbols that the program around it knows. */
+    weft_err (*run)(weft_session *body, const weft_tensor *in, weft_diag *diag, weft_tensor *out);
+} weft_body_ops;
+
 struct weft_session {
     weft_engine *engine;
     const weft_bundle_program *program;
@@ -101,6 +109,11 @@ struct weft_session {
     weft_dynamic_shape_block *block;
     const void **input; /* per input: address of its data in this run */
     weft_arena *scratch;
+    /* Launches with bodies. */
+    const weft_body_ops *bodies;
+    weft_session **nested; /* [launch][body], opened when first run; NULL: none yet */
+    int64_t *known;        /* of a body: per symbol, its value in the program around it, or -1 */
+    weft_diag *diag;       /* of the run in progress */
     /* Profile. */
     bool profile;
     uint64_t n_profiled;
@@ -143,6 +156,14 @@ weft_err weft_launch__fail(weft_op_id op, weft_where where, weft_err err, weft_d
 /* Allocates memory that lives until the next run, 64-byte aligned. */
 WEFT_MUST_USE weft_err weft_dynamic_shape__alloc(weft_session *s, uint64_t bytes, weft_diag *diag,
                                                  void **out);
+/* Launches with bodies (nested.c). `slot`: operands, then results; copied. */
+WEFT_MUST_USE weft_err weft_nested__prepare(weft_session *s, uint32_t launch, weft_attrs attrs,
+                                            const weft_slot *slot, weft_specialisation_launch *out);
+/* A launch of dynamic shape; `place` sets the dims of a result, value v, and gives it memory. */
+typedef weft_err (*weft_place_fn)(weft_session *s, uint32_t v, const weft_tensor *type, void **data,
+                                  weft_diag *diag);
+WEFT_MUST_USE weft_err weft_nested__run(weft_session *s, uint32_t launch, weft_attrs attrs,
+                                        const weft_slot *in, weft_place_fn place);
 /* Frees the memory allocated during the last run. */
 void weft_dynamic_shape__reset(weft_session *s);
 

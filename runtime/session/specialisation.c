@@ -199,11 +199,16 @@ static weft_err place_values(build *b)
     }
     find_places(b, launch);
     weft_arena_reset(arena, mark);
-    for (uint32_t i = 0; b->s->engine->driver->device_ops && i < p->n_launch; i++)
+    for (uint32_t i = 0; b->s->engine->driver->device_ops && i < p->n_launch; i++) {
+        if (weft_op_get(p->launch[i].op)->traits & WEFT_T_BODY)
+            return weft_diag_error(b->diag, WEFT_ERR_UNSUP, launch_where(&p->launch[i]),
+                                   "%s: branches and loops run on CPUs only",
+                                   weft_op_get(p->launch[i].op)->name);
         if (b->spec->launch[i].dynamic)
             return weft_diag_error(b->diag, WEFT_ERR_UNSUP, launch_where(&p->launch[i]),
                                    "%s: a dynamic shape is supported on CPUs only",
                                    weft_op_get(p->launch[i].op)->name);
+    }
     return WEFT_ERR_OK;
 }
 
@@ -242,6 +247,10 @@ static weft_err prepare_launch(build *b, uint32_t i)
     }
     WEFT_TRY(weft_launch__bind_attrs(b->p, l, b->spec->symbol, b->p->n_symbol, arena, b->diag,
                                      &to->attrs));
+    if (weft_op_get(l->op)->traits & WEFT_T_BODY) {
+        to->arg = weft_arena_array(arena, l->n_in + l->n_out + 1, sizeof *to->arg);
+        return empty ? WEFT_ERR_OK : weft_nested__prepare(b->s, i, to->attrs, slot, to);
+    }
     weft_prep prep = {.engine = b->s->engine,
                       .op = l->op,
                       .attrs = to->attrs,
