@@ -1,7 +1,9 @@
 /* Control flow: hooks of If, Loop and Scan, whose attributes hold graphs.
  *
  * An If whose condition is known becomes the nodes of its branch, in the graph around it; the other
- * branch is not read, so it may hold what is not supported. */
+ * branch is not read, so it may hold what is not supported. Other graphs become bodies (ir/body.c).
+ * A loop's body is first read with the shapes that its carried values have before the first round;
+ * if it gives them other dims, it is read again with these dims left open. */
 #include "frontend/onnx_int.h"
 
 #include <string.h>
@@ -20,6 +22,7 @@ static void open_scope(weft_onnx_call *c, const char *attr, weft_onnx_scope *out
 {
     weft_onnx__scope_init(c->cx, out);
     out->parent = c->scope;
+    out->nest = c->scope->nest;
     out->opsets = c->scope->opsets;
     out->prefix = weft_arena_printf(c->cx->arena, "%s/%s", c->where.item, attr);
     out->depth = c->scope->depth + 1;
@@ -52,6 +55,102 @@ static weft_err import_nodes(weft_onnx_call *c, const char *attr, const Onnx__Gr
     return WEFT_ERR_OK;
 }
 
+/* -- Bodies ----------------------------------------------------------------------------------- */
+
+/* A graph that is read as a body. */
+typedef struct body {
+    const char *attr;
+    const Onnx__GraphProto *graph;
+    const weft_ttype *formal; /* types of its inputs */
+    uint32_t n_formal;
+    weft_onnx_nest nest;
+    bool whole; /* all outputs are there */
+} body;
+
+static weft_err bind_formal(weft_onnx_call *c, weft_onnx_scope *scope, body *b)
+{
+    weft_onnx_ctx *cx = c->cx;
+    if (b->graph->n_input != b->n_formal)
+        return weft_onnx__fail(c, WEFT_ERR_INPUT, "%s has %zu inputs, expected %u", b->attr,
+                               b->graph->n_input, b->n_formal);
+    for (uint32_t i = 0; i < b->n_formal; i++) {
+        const Onnx__ValueInfoProto *v = b->graph->input[i];
+        weft_onnx_name *e = weft_onnx__scope_name(cx, scope, v->name ? v->name : "");
+        if (!v->name || !*v->name || e->bind != WEFT_ONNX_UNBOUND)
+            return weft_onnx__fail(c, WEFT_ERR_INPUT, "%s: input %u has no name of its own",
+                                   b->attr, i);
+        const char *name = weft_arena_printf(cx->arena, "in%u", i);
+        e->bind = WEFT_ONNX_BOUND;
+        e->val = weft_graph_add_input(b->nest.g, name, weft_type_intern(cx->m, &b->formal[i]));
+    }
+    return WEFT_ERR_OK;
+}
+
+static weft_err fill_body(weft_onnx_call *c, body *b)
+{
+    weft_onnx_ctx *cx = c->cx;
+    weft_onnx_scope scope;
+    size_t n_out = b->graph->n_output;
+    weft_val *out = weft_arena_array(cx->arena, n_out, sizeof *out);
+    open_scope(c, b->attr, &scope);
+    scope.nest = &b->nest;
+    WEFT_TRY(bind_formal(c, &scope, b));
+    WEFT_TRY(import_nodes(c, b->attr, b->graph, &scope, out, n_out));
+    b->whole = true;
+    for (size_t i = 0; i < n_out; i++) {
+        b->whole = b->whole && out[i].i;
+        if (out[i].i)
+            weft_graph_add_output(b->nest.g, weft_arena_printf(cx->arena, "out%zu", i), out[i]);
+    }
+    return WEFT_ERR_OK;
+}
+
+static weft_err import_body(weft_onnx_call *c, body *b)
+{
+    weft_onnx_ctx *cx = c->cx;
+    weft_graph *around = cx->g;
+    if (b->graph->n_output == 0)
+        return weft_onnx__fail(c, WEFT_ERR_INPUT, "%s has no outputs", b->attr);
+    if (++cx->n_bodies > WEFT_ONNX_BODIES_MAX)
+        return weft_onnx__fail(c, WEFT_ERR_UNSUP, "more than %d graphs in attributes",
+                               WEFT_ONNX_BODIES_MAX);
+    const char *name = weft_arena_printf(cx->arena, "%s.%s", weft_graph_name(around), b->attr);
+    b->nest =
+        (weft_onnx_nest){.g = weft_body_create(cx->m, name), .inner = weft_map_create(cx->arena)};
+    cx->g = b->nest.g;
+    weft_err err = fill_body(c, b);
+    cx->g = around;
+    return err;
+}
+
+/* The node; `in`: its operands before the captures. Without a result if a body is not whole. */
+static weft_err put_node(weft_onnx_call *c, body *const *b, uint32_t n_body, const weft_val *in,
+                         uint32_t n_in, uint32_t n_out)
+{
+    weft_onnx_ctx *cx = c->cx;
+    uint32_t n = n_in;
+    for (uint32_t i = 0; i < n_body; i++) {
+        if (!b[i]->whole)
+            return WEFT_ERR_OK;
+        n += b[i]->nest.captured.len;
+    }
+    weft_val *all = weft_arena_array(cx->arena, n, sizeof *all);
+    weft_val *out = weft_arena_array(cx->arena, n_out, sizeof *out);
+    memcpy(all, in, n_in * sizeof *in);
+    n = n_in;
+    for (uint32_t i = 0; i < n_body; i++) {
+        for (uint32_t k = 0; k < b[i]->nest.captured.len; k++)
+            all[n++] = b[i]->nest.captured.at[k];
+        weft_onnx__put(c, (weft_attr){.key = (uint16_t)weft_flow_body_key(c->row->op, i),
+                                      .kind = WEFT_KIND_STR,
+                                      .u = {.s = weft_graph_name(b[i]->nest.g)}});
+    }
+    WEFT_TRY(weft_onnx__emit(c, c->row->op, all, n, c->attr, c->n_attr, out, n_out));
+    weft_body_sync(cx->g, weft_val_node(cx->m, out[0]), cx->contents);
+    memcpy(c->out, out, c->n_out * sizeof *out);
+    return WEFT_ERR_OK;
+}
+
 /* -- If --------------------------------------------------------------------------------------- */
 
 /* if (known) ==> the nodes of the branch */
@@ -69,6 +168,28 @@ static weft_err inline_branch(weft_onnx_call *c, const char *attr)
     return WEFT_ERR_OK;
 }
 
+static weft_err import_branches(weft_onnx_call *c)
+{
+    body yes = {.attr = "then_branch"}, no = {.attr = "else_branch"};
+    body *const both[] = {&yes, &no};
+    for (int i = 0; i < 2; i++) {
+        WEFT_TRY(get_graph(c, both[i]->attr, &both[i]->graph));
+        if (both[i]->graph->n_output != c->n_listed)
+            return weft_onnx__fail(c, WEFT_ERR_INPUT, "%s has %zu outputs, expected %u",
+                                   both[i]->attr, both[i]->graph->n_output, c->n_listed);
+        WEFT_TRY(import_body(c, both[i]));
+    }
+    return put_node(c, both, 2, c->in, 1, c->n_listed);
+}
+
+/* The bodies of a node that is not made are removed. */
+static weft_err or_drop(weft_onnx_call *c, uint32_t n_graph, weft_err err)
+{
+    if (err != WEFT_ERR_OK || !c->out[0].i)
+        weft_body_drop(c->cx->m, n_graph);
+    return err;
+}
+
 weft_err weft_onnx_hook_if(weft_onnx_call *c)
 {
     double condition;
@@ -78,7 +199,173 @@ weft_err weft_onnx_hook_if(weft_onnx_call *c)
         return weft_onnx__fail(c, WEFT_ERR_INPUT, "the condition is not of type bool");
     if (weft_onnx__known(c->cx, c->in[0], &condition))
         return inline_branch(c, condition != 0.0 ? "then_branch" : "else_branch");
-    return weft_onnx__fail(c, WEFT_ERR_UNSUP,
-                           "the condition depends on data: fix the sizes or inputs that it depends "
-                           "on with `dims:` or `values:` of a set file");
+    uint32_t n_graph = weft_graph_count(c->cx->m);
+    return or_drop(c, n_graph, import_branches(c));
+}
+
+/* -- Loop and Scan ---------------------------------------------------------------------------- */
+
+typedef struct rounds {
+    body body;
+    weft_ttype *formal;
+    const weft_val *carried; /* operands */
+    uint32_t first, n_carried;
+    bool *open; /* [carried][dim]: changes from round to round */
+} rounds;
+
+static void set_carried(weft_onnx_call *c, rounds *r)
+{
+    for (uint32_t i = 0; i < r->n_carried; i++) {
+        weft_ttype *t = &r->formal[r->first + i];
+        *t = *weft_onnx__type(c, r->carried[i]);
+        for (uint32_t k = 0; k < t->rank; k++)
+            if (r->open[i * WEFT_RANK_MAX + k])
+                t->dim[k] = weft_dim_fresh(weft_module_dims(c->cx->m));
+    }
+}
+
+/* Opens the dims that the body changes; false if it changes none. */
+static bool open_changed(weft_onnx_call *c, rounds *r)
+{
+    bool changed = false;
+    uint32_t first_out = c->row->op == WEFT_OP_LOOP ? 1 : 0;
+    for (uint32_t i = 0; i < r->n_carried; i++) {
+        const weft_ttype *in = &r->formal[r->first + i];
+        const weft_ttype *out =
+            weft_onnx__type(c, weft_graph_output(r->body.nest.g, first_out + i));
+        for (uint32_t k = 0; in->rank == out->rank && k < in->rank; k++) {
+            bool *open = &r->open[i * WEFT_RANK_MAX + k];
+            if (*open || in->dim[k] == out->dim[k])
+                continue;
+            changed = *open = true;
+        }
+    }
+    return changed;
+}
+
+/* Reads the body without messages and without effect on what is reported later. */
+static bool try_body(weft_onnx_call *c, rounds *r)
+{
+    weft_onnx_ctx *cx = c->cx;
+    weft_diag *diag = cx->diag;
+    weft_names *refused = cx->refused;
+    weft_err failed = cx->failed;
+    cx->diag = NULL;
+    cx->refused = weft_names_create(cx->arena);
+    cx->failed = WEFT_ERR_OK;
+    weft_err err = import_body(c, &r->body);
+    bool ok = err == WEFT_ERR_OK && cx->failed == WEFT_ERR_OK && r->body.whole;
+    cx->diag = diag;
+    cx->refused = refused;
+    cx->failed = failed;
+    return ok;
+}
+
+/* Twice with known dims, then with all of them open. */
+static weft_err import_rounds(weft_onnx_call *c, rounds *r)
+{
+    enum { TRIES = 2 };
+    uint32_t n_graph = weft_graph_count(c->cx->m);
+    for (int i = 0; i < TRIES; i++) {
+        set_carried(c, r);
+        bool ok = try_body(c, r);
+        if (ok && !open_changed(c, r))
+            return WEFT_ERR_OK;
+        weft_body_drop(c->cx->m, n_graph);
+        if (!ok)
+            break;
+    }
+    memset(r->open, 1, (size_t)r->n_carried * WEFT_RANK_MAX);
+    set_carried(c, r);
+    return import_body(c, &r->body);
+}
+
+static weft_err start_rounds(weft_onnx_call *c, const weft_val *carried, uint32_t n_carried,
+                             uint32_t first, uint32_t n_formal, rounds *out)
+{
+    *out = (rounds){.carried = carried, .n_carried = n_carried, .first = first};
+    out->formal = weft_arena_array(c->cx->arena, n_formal, sizeof *out->formal);
+    out->open =
+        weft_arena_array(c->cx->arena, (size_t)n_carried + 1, WEFT_RANK_MAX * sizeof *out->open);
+    out->body = (body){.attr = "body", .formal = out->formal, .n_formal = n_formal};
+    for (uint32_t i = 0; i < n_carried; i++)
+        if (!carried[i].i)
+            return weft_onnx__fail(c, WEFT_ERR_INPUT, "a carried value is missing");
+    weft_onnx__put(c, WEFT_ATTR_OF_INT(CARRIED, n_carried));
+    return get_graph(c, "body", &out->body.graph);
+}
+
+/* 1 if input i of the graph is declared with one dim: the iteration or the condition. */
+static uint8_t declared_rank(const Onnx__GraphProto *graph, size_t i)
+{
+    const Onnx__TypeProto *t = i < graph->n_input ? graph->input[i]->type : NULL;
+    bool is_tensor = t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && t->tensor_type;
+    return is_tensor && t->tensor_type->shape && t->tensor_type->shape->n_dim == 1;
+}
+
+static weft_err import_loop(weft_onnx_call *c)
+{
+    rounds r;
+    weft_val none[2] = {{0}, {0}};
+    uint32_t n_carried = c->n_in > 2 ? c->n_in - 2 : 0, n_in = 2 + n_carried;
+    const weft_val *in = c->n_in > 2 ? c->in : none;
+    memcpy(none, c->in, (c->n_in < 2 ? c->n_in : 2) * sizeof *none);
+    WEFT_TRY(start_rounds(c, in + 2, n_carried, 2, n_in, &r));
+    size_t n_out = r.body.graph->n_output;
+    if (n_out < 1 + (size_t)n_carried || n_out > UINT16_MAX || c->n_listed > n_out - 1)
+        return weft_onnx__fail(c, WEFT_ERR_INPUT, "%u carried values, %u results, %zu of the body",
+                               n_carried, c->n_listed, n_out);
+    r.formal[0] = (weft_ttype){.dtype = WEFT_DTYPE_I64, .rank = declared_rank(r.body.graph, 0)};
+    r.formal[1] = (weft_ttype){.dtype = WEFT_DTYPE_BOOL, .rank = declared_rank(r.body.graph, 1)};
+    r.formal[0].dim[0] = r.formal[0].rank;
+    r.formal[1].dim[0] = r.formal[1].rank;
+    WEFT_TRY(import_rounds(c, &r));
+    return put_node(c, &(body *){&r.body}, 1, in, n_in, (uint32_t)n_out - 1);
+}
+
+weft_err weft_onnx_hook_loop(weft_onnx_call *c)
+{
+    uint32_t n_graph = weft_graph_count(c->cx->m);
+    return or_drop(c, n_graph, import_loop(c));
+}
+
+static weft_err import_scan(weft_onnx_call *c)
+{
+    rounds r;
+    int64_t n_sliced;
+    WEFT_TRY(weft_onnx__get_int(c, "num_scan_inputs", 0, &n_sliced));
+    if (n_sliced < 1 || n_sliced > c->n_in)
+        return weft_onnx__fail(c, WEFT_ERR_INPUT, "%lld scanned inputs of %u", (long long)n_sliced,
+                               c->n_in);
+    uint32_t n_carried = c->n_in - (uint32_t)n_sliced;
+    WEFT_TRY(start_rounds(c, c->in, n_carried, 0, c->n_in, &r));
+    WEFT_TRY(weft_onnx__map_attrs(c, c->row->op));
+    weft_onnx__put(c, WEFT_ATTR_OF_INT(NUM_SCAN_INPUTS, n_sliced));
+    size_t n_out = r.body.graph->n_output;
+    if (n_out < n_carried || n_out > UINT16_MAX || c->n_listed > n_out)
+        return weft_onnx__fail(c, WEFT_ERR_INPUT, "%u states, %u results, %zu of the body",
+                               n_carried, c->n_listed, n_out);
+    for (uint32_t i = 0; i < (uint32_t)n_sliced; i++) {
+        weft_val v = c->in[n_carried + i];
+        uint32_t axis;
+        if (!v.i)
+            return weft_onnx__fail(c, WEFT_ERR_INPUT, "a scanned input is missing");
+        weft_ttype t = *weft_onnx__type(c, v), *to = &r.formal[n_carried + i];
+        weft_attrs attrs = {.at = c->attr, .n = c->n_attr};
+        if (!weft_flow_axis(attrs, false, i, t.rank, &axis))
+            return weft_onnx__fail(c, WEFT_ERR_INPUT, "the axis of scanned input %u, of rank %u", i,
+                                   t.rank);
+        *to = (weft_ttype){.dtype = t.dtype, .rank = (uint8_t)(t.rank - 1)};
+        for (uint32_t d = 0, k = 0; d < t.rank; d++)
+            if (d != axis)
+                to->dim[k++] = t.dim[d];
+    }
+    WEFT_TRY(import_rounds(c, &r));
+    return put_node(c, &(body *){&r.body}, 1, c->in, c->n_in, (uint32_t)n_out);
+}
+
+weft_err weft_onnx_hook_scan(weft_onnx_call *c)
+{
+    uint32_t n_graph = weft_graph_count(c->cx->m);
+    return or_drop(c, n_graph, import_scan(c));
 }

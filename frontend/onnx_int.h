@@ -23,6 +23,7 @@ enum {
     WEFT_ONNX_SYMBOLS_MAX = 1024,   /* distinct symbolic dimensions */
     WEFT_ONNX_CALLS_MAX = 64,       /* depth of functions and graphs in each other */
     WEFT_ONNX_GRAPHS_MAX = 16,      /* depth of graphs in attributes */
+    WEFT_ONNX_BODIES_MAX = 4096,    /* branches of If, bodies of Loop and Scan */
     WEFT_ONNX_COPY_MAX = 64 << 10   /* bytes of a misaligned weight that is copied */
 };
 
@@ -133,7 +134,7 @@ typedef struct weft_onnx_ctx {
     weft_onnx_fn *fn;
     uint32_t n_fn;
     weft_names *fn_names; /* id i: fn[i - 1] */
-    uint32_t n_nodes;
+    uint32_t n_nodes, n_bodies;
     weft_names *refused; /* operators already reported */
     /* Imports the initialisers and nodes of a graph in an attribute. A pointer, because the hooks
      * that call it are below the functions that import nodes. */
@@ -199,9 +200,18 @@ typedef struct weft_onnx_name {
     uint32_t producer; /* node index + 1, while sorting */
 } weft_onnx_name;
 
+/* A graph of the module that is being filled: its captured values, by value of the graph around
+ * it. */
+typedef struct weft_onnx_nest {
+    weft_graph *g;
+    weft_map *inner; /* captured value to input */
+    WEFT_VEC(weft_val) captured;
+} weft_onnx_nest;
+
 /* The names of one graph or of one call of a function. */
 typedef struct weft_onnx_scope {
     struct weft_onnx_scope *parent; /* of the enclosing graph; NULL: none is visible */
+    weft_onnx_nest *nest;           /* the body that the nodes go to; NULL: the model's graph */
     weft_names *names;
     WEFT_VEC(weft_onnx_name) name; /* by id in `names` */
     weft_onnx_opsets opsets;

@@ -444,6 +444,7 @@ static weft_err inline_function(weft_onnx_ctx *cx, weft_onnx_scope *scope,
     inner.depth = scope->depth + 1;
     inner.prefix = where.item;
     inner.fn = p;
+    inner.nest = scope->nest;
     WEFT_TRY(bind_attrs(cx, scope, node, p, where, &inner));
     WEFT_TRY(bind_operands(cx, scope, node, p, where, &inner));
     fn->open = true;

@@ -36,6 +36,25 @@ bool weft_onnx__is_defined(weft_onnx_ctx *cx, weft_onnx_scope *scope, const char
     return false;
 }
 
+/* The value of an enclosing graph as an input of the body, unless it is a constant. */
+static weft_val capture(weft_onnx_ctx *cx, weft_onnx_nest *nest, weft_val v)
+{
+    uint64_t found;
+    uint32_t n = 0;
+    if (weft_val_get_kind(cx->m, v) == WEFT_VAL_WEIGHT)
+        return v;
+    if (weft_map_get(nest->inner, v.i, &found))
+        return (weft_val){(uint32_t)found};
+    const char *name = weft_arena_printf(cx->arena, "in%u", weft_graph_input_count(nest->g));
+    weft_val inner = weft_graph_add_input(nest->g, name, weft_val_type(cx->m, v));
+    const weft_dim *content = weft_contents_get(cx->contents, v, &n);
+    if (content)
+        weft_contents_set(cx->contents, inner, content, n);
+    weft_map_put(nest->inner, v.i, inner.i);
+    WEFT_VEC_PUSH(cx->arena, &nest->captured, v);
+    return inner;
+}
+
 const weft_onnx_name *weft_onnx__read(weft_onnx_ctx *cx, weft_onnx_scope *scope, const char *name)
 {
     weft_onnx_name *own = weft_onnx__scope_name(cx, scope, name);
@@ -45,6 +64,8 @@ const weft_onnx_name *weft_onnx__read(weft_onnx_ctx *cx, weft_onnx_scope *scope,
     const weft_onnx_name *outer = weft_onnx__read(cx, scope->parent, name);
     own->bind = outer->bind;
     own->val = outer->val;
+    if (own->bind == WEFT_ONNX_BOUND && scope->nest != scope->parent->nest)
+        own->val = capture(cx, scope->nest, outer->val);
     return own;
 }
 
